@@ -1,0 +1,140 @@
+/*
+ * gk_backend.h - the vtable between the engine and a compute device.
+ *
+ * One const object per backend.  The Lloyd loop, seeding and finishing are
+ * written once (gk_lloyd.c, gk_seed.c) over these passes; each pass walks over
+ * all points of the store.  Every result is defined by gk_numerics.h to the
+ * last bit: the scalar CPU kernels are the oracle of all others.
+ *
+ * All functions return GK_STOPPED when the host asked to stop; they then leave
+ * the session usable for close() only.
+ */
+#ifndef GK_BACKEND_H
+#define GK_BACKEND_H
+
+#include "core/gk_core.h"
+#include "core/gk_points.h"
+
+#define GK_BACKEND_API	1
+
+typedef struct GkSession GkSession;
+
+/*
+ * What a backend in its own library may call of the core; it links to nothing.
+ * See gk_points.h and gk_core.h.
+ */
+typedef struct GkCore
+{
+	const GkPoints *(*points) (GkStore *store);
+	GkStatus	(*chunk_open) (GkStore *store, int index, bool mind2, GkChunk *view, GkError *err);
+	GkStatus	(*chunk_close) (GkStore *store, int index, GkChunk *view, bool dirty_mind2, GkError *err);
+	GkStatus	(*mind2_begin) (GkStore *store, GkError *err);
+	void		(*mind2_end) (GkStore *store);
+	void	   *(*alloc) (const GkHost *host, size_t count, size_t size);
+	void		(*free) (const GkHost *host, void *ptr);
+	bool		(*parallel_for) (const GkHost *host, int64_t jobs, GkJob fn, void *arg);
+	const struct GkBackend *cpu;	/* for work shared with the CPU */
+} GkCore;
+
+extern const GkCore gk_core;
+
+typedef struct GkProblem
+{
+	const GkHost *host;
+	const GkCore *core;
+	GkStore    *store;			/* prepared */
+	int			k_max;			/* no pass uses more centroids than this */
+	/*
+	 * Hints for a backend that runs ahead of the host: step() is going to be
+	 * called with what gk_update() makes of its own result, up to max_iter
+	 * times or until gk_update()'s shift is <= tol.  A backend may compute the
+	 * following steps before they are asked for and answer from its log when
+	 * the centroids it is given are, bit for bit, the ones it predicted.
+	 */
+	int			max_iter;
+	double		tol;			/* absolute: squared prepared length */
+	GkStrategy	strategy;
+	GkFeatureSum feature_sum;
+	GkMassSum	mass_sum;
+} GkProblem;
+
+/* Result of one Lloyd pass; arrays are the caller's, k_max long. */
+typedef struct GkStep
+{
+	gk_int128  *sum;			/* [k][d]: units of 2^(expo_j - 40), weighted 2^(expo_j - 80) */
+	gk_int128  *mass;			/* [k]: points; weighted: units of 2^-40 */
+	int64_t    *count;			/* [k]: points */
+} GkStep;
+
+/* Result of the final pass. */
+typedef struct GkFinish
+{
+	int64_t    *count;			/* [k] */
+	gk_int128  *inertia;		/* [k] gk_d2_fixed sums */
+	float	   *max_d2;			/* [k], 0 for an empty cluster */
+} GkFinish;
+
+/* A row and its race key (gk_race_key). */
+typedef struct GkPick
+{
+	double		key;
+	int64_t		row;
+} GkPick;
+
+struct GkBackend
+{
+	uint32_t	api_version;	/* GK_BACKEND_API */
+	uint32_t	struct_size;	/* sizeof(GkBackend) */
+	const char *name;			/* "cpu", "gpu" */
+	const char *description;
+
+	/* Devices, usable or not with the reason; keeps no resources. Returns how many (<= max). */
+	int			(*devices) (GkDeviceInfo *out, int max);
+	/* Bind to a prepared store: allocate, upload. */
+	GkStatus	(*open) (const GkProblem *problem, GkSession **out, GkError *err);
+	/* Idempotent, never fails, NULL allowed. */
+	void		(*close) (GkSession *session);
+	/* What runs, for kmeans_info: "cpu (avx512, 2 threads)" and the strategy's name. */
+	void		(*describe) (GkSession *session, char *device, size_t device_len,
+							 char *strategy, size_t strategy_len);
+
+	/* Assign every point to the nearest of k centroids ([k][d], prepared) and sum up. */
+	GkStatus	(*step) (GkSession *session, const float *centroids, int k, GkStep *out, GkError *err);
+	/*
+	 * Assign once more: per-cluster counts, inertia and radius (out may be
+	 * NULL), labels into the sink (may be NULL).
+	 */
+	GkStatus	(*finish) (GkSession *session, const float *centroids, int k,
+						   GkFinish *out, const GkLabelSink *sink, GkError *err);
+
+	/*
+	 * Seeding works on one float per point, the squared distance to the nearest
+	 * seed so far (D).  seed_begin sets it to +infinity, seed_end releases it.
+	 */
+	GkStatus	(*seed_begin) (GkSession *session, GkError *err);
+	void		(*seed_end) (GkSession *session);
+	/* D = min(D, distance to the nearest of m centroids); *phi = sum of w * D (gk_d2_fixed). */
+	GkStatus	(*seed_update) (GkSession *session, const float *centroids, int m, gk_int128 *phi, GkError *err);
+	/* pot[i] = sum of w * min(D, distance to centroid i), for each of m candidates; D stays. */
+	GkStatus	(*seed_eval) (GkSession *session, const float *centroids, int m, gk_int128 *pot, GkError *err);
+	/*
+	 * Exponential race over all rows: weight w * D (use_d2; rows with D = 0 do
+	 * not run) or w.  The `want` smallest (key, row), ascending; *got <= want.
+	 */
+	GkStatus	(*seed_race) (GkSession *session, uint64_t key, bool use_d2, int want,
+							  GkPick *out, int *got, GkError *err);
+	/*
+	 * The row with the largest D; ties to the lexicographically smallest point
+	 * (features compared in order), then to the lowest row.  *row = -1 when all D are 0.
+	 */
+	GkStatus	(*seed_far) (GkSession *session, int64_t *row, GkError *err);
+};
+
+extern const GkBackend gk_cpu_backend;
+
+/* gkmeans_gpu.so exports exactly this. */
+typedef const GkBackend *(*GkBackendInit) (void);
+#define GK_GPU_LIBRARY	"gkmeans_gpu.so"
+#define GK_GPU_SYMBOL	"gk_gpu_backend_init"
+
+#endif							/* GK_BACKEND_H */

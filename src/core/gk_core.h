@@ -1,0 +1,307 @@
+/*
+ * gk_core.h - public C API of the gkmeans engine.
+ *
+ * The engine knows no PostgreSQL: memory, cancellation and spill files come in
+ * through GkHost, errors go out as a GkStatus and a filled GkError.  Nothing
+ * below this header prints, exits or jumps.
+ *
+ * Words: point = one row's features; n points, d features, k clusters; label =
+ * 0-based cluster number; inertia = sum of squared distances of points to
+ * their centroid; Feature Sum / Mass Sum = per cluster, the sum of each feature
+ * / the number of points (Lutz et al. 2018).
+ *
+ * The numerics contract (docs/algorithms.md) is what makes every backend give
+ * the same bits: see gk_numerics.h.
+ */
+#ifndef GK_CORE_H
+#define GK_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+__extension__ typedef __int128 gk_int128;
+
+#define GK_MAX_K		1000000
+#define GK_MAX_D		16384
+#define GK_MAX_ROWS		((int64_t) 1 << 40)
+
+/* ---- status ---- */
+
+typedef enum GkStatus
+{
+	GK_OK = 0,
+	GK_STOPPED,					/* the host asked to stop (cancel, timeout) */
+	GK_ERR_MEMORY,				/* allocation failed */
+	GK_ERR_MEMORY_LIMIT,		/* gkmeans.memory_limit, and streaming cannot help */
+	GK_ERR_OPTION,				/* a bad option value */
+	GK_ERR_DATA,				/* input data not usable */
+	GK_ERR_LIMIT,				/* k, d or n over the limit */
+	GK_ERR_HOST,				/* a host callback failed; the host kept the reason */
+	GK_ERR_NO_DEVICE,			/* no usable device of the wanted kind */
+	GK_ERR_DEVICE,				/* the device failed; it is not usable any more */
+	GK_ERR_DEVICE_MEMORY,		/* the device has too little memory */
+	GK_ERR_INTERNAL				/* cannot happen */
+} GkStatus;
+
+typedef struct GkError
+{
+	GkStatus	code;
+	char		message[256];
+	char		detail[256];
+	char		hint[256];
+} GkError;
+
+/* Fill *err and return its code; detail and hint are left empty. */
+GkStatus	gk_fail(GkError *err, GkStatus code, const char *fmt,...)
+#if defined(__GNUC__)
+			__attribute__((format(printf, 3, 4)))
+#endif
+;
+
+/* ---- what the engine needs from its host ---- */
+
+typedef struct GkProgress
+{
+	const char *phase;			/* "load", "prepare", "seed", "iterate", "finish" */
+	int			run;			/* 1..n_init */
+	int			iteration;
+	int			max_iter;
+	int64_t		rows;
+	double		inertia;		/* of the last iteration, original units; < 0: not known */
+	double		shift;			/* summed squared centroid movement, original units */
+} GkProgress;
+
+typedef struct GkHost
+{
+	void	   *ctx;
+	/* Called by the main thread only.  alloc returns NULL on failure. */
+	void	   *(*alloc) (void *ctx, size_t bytes);
+	void		(*free) (void *ctx, void *ptr);
+	/* Main thread, between units of work of at most ~50 ms: true = stop. */
+	bool		(*poll) (void *ctx);
+	/* Any thread, inside a unit of work; reads a flag and nothing else. */
+	bool		(*stop) (void *ctx);
+	/* Spill file, random access by byte offset; false = failed.  May be NULL. */
+	bool		(*spill_write) (void *ctx, int64_t offset, const void *data, size_t bytes);
+	bool		(*spill_read) (void *ctx, int64_t offset, void *data, size_t bytes);
+	/* Optional. */
+	void		(*progress) (void *ctx, const GkProgress *p);
+	int			threads;		/* compute threads; 0: every CPU the process may use */
+} GkHost;
+
+/* Cache-line aligned allocation through the host; NULL on overflow or failure. */
+void	   *gk_alloc(const GkHost *host, size_t count, size_t size);
+void	   *gk_alloc0(const GkHost *host, size_t count, size_t size);
+void		gk_free(const GkHost *host, void *ptr);
+double		gk_now_ms(void);
+
+/*
+ * Run fn(arg, job, thread) for job = 0..jobs-1 on the host's threads (OpenMP),
+ * dynamically scheduled; thread is in [0, gk_threads()).  Helper threads run
+ * with all signals blocked.  Returns false when host->stop asked to stop, in
+ * which case some jobs did not run.  With one job or one thread everything runs
+ * on the calling thread.
+ */
+typedef void (*GkJob) (void *arg, int64_t job, int thread);
+int			gk_threads(const GkHost *host);
+bool		gk_parallel_for(const GkHost *host, int64_t jobs, GkJob fn, void *arg);
+
+/* ---- options ---- */
+
+typedef enum GkDistance {GK_EUCLIDEAN = 0, GK_COSINE = 1} GkDistance;
+
+typedef enum GkInit
+{
+	GK_INIT_PLUSPLUS = 0,		/* greedy k-means++ (Arthur & Vassilvitskii 2007), as scikit-learn */
+	GK_INIT_PARALLEL,			/* k-means|| (Bahmani et al. 2012) */
+	GK_INIT_RANDOM,				/* k rows, without replacement */
+	GK_INIT_CENTROIDS,			/* given centroids, their order is kept */
+	GK_INIT_WARM_START			/* an earlier model's centroids, their order is kept */
+} GkInit;
+
+typedef enum GkStrategy {GK_STRATEGY_AUTO = 0, GK_SINGLE_PASS, GK_MULTI_PASS, GK_CROSS_PROCESSING} GkStrategy;
+typedef enum GkFeatureSum {GK_FSUM_AUTO = 0, GK_PARTITIONED_FEATURES, GK_CLUSTER_MERGE, GK_DELTA} GkFeatureSum;
+typedef enum GkMassSum {GK_MSUM_AUTO = 0, GK_PARTITIONED_PRIVATE, GK_PARTITIONED_LOCAL, GK_PARTITIONED_GLOBAL, GK_GLOBAL_ATOMIC} GkMassSum;
+
+typedef struct GkOptions
+{
+	int			k;				/* 1 .. GK_MAX_K */
+	GkInit		init;
+	const double *centroids;	/* k x d, row-major, original units; for the last two inits */
+	int			n_init;			/* restarts, >= 1; one for given centroids */
+	int			max_iter;		/* >= 1 */
+	double		tol;			/* >= 0, relative to the mean feature variance */
+	GkDistance	distance;
+	bool		standardize;
+	int64_t		seed;
+	GkStrategy	strategy;
+	GkFeatureSum feature_sum;
+	GkMassSum	mass_sum;
+} GkOptions;
+
+/* ---- the model ---- */
+
+/*
+ * How original features become prepared ones (gk_numerics.h, gk_prepare_value):
+ * for GK_EUCLIDEAN centre, scale by scale[j] and round to float32 on the grid
+ * 2^(expo[j] - 40); for GK_COSINE divide by the length first (center is 0).
+ */
+typedef struct GkPrep
+{
+	int			d;
+	GkDistance	distance;
+	bool		standardize;
+	double	   *center;			/* [d] original units */
+	double	   *scale;			/* [d] power of two (divided by the standard deviation) */
+	int32_t    *expo;			/* [d] |prepared value| <= 2^expo[j] for the points of the fit */
+	int32_t		unit_exp;		/* a prepared length l is l * 2^-unit_exp in original
+								 * (standardised, if so asked) units */
+} GkPrep;
+
+typedef struct GkModel
+{
+	GkPrep		prep;
+	int			k;				/* clusters found; may be fewer than asked for */
+	int			k_asked;
+	GkInit		init;
+	int64_t		seed;
+	int64_t		rows_used;
+	int64_t		rows_skipped;	/* set by the host */
+	int			iterations;		/* of the winning run */
+	bool		converged;
+	double		inertia;		/* original units; standardised units with standardize;
+								 * sum of (1 - cosine) for GK_COSINE */
+	double	   *centroids;		/* [k][d] original units */
+	int64_t    *size;			/* [k] points */
+	double	   *cluster_inertia;	/* [k] */
+	double	   *radius;			/* [k] largest distance of a point to its centroid */
+	int			history_len;	/* one entry per iteration of the winning run */
+	double	   *history_inertia;	/* before the iteration's update */
+	double	   *history_shift;	/* summed squared centroid movement */
+	double		load_ms, seed_ms, iterate_ms, total_ms;	/* load and total: set by the host */
+	char		device[96];		/* "cpu (avx512, 2 threads)", "gpu 0 (NVIDIA H200)" */
+	char		strategy[32];
+} GkModel;
+
+void		gk_model_free(const GkHost *host, GkModel *model);
+
+/* Prepared float32 centroids, [k][d], from the model's original-unit ones. */
+void		gk_model_prepare(const GkPrep *prep, const double *centroids, int k, float *out);
+
+/*
+ * Prepare one point (d doubles, finite).  False when the point has no direction
+ * (zero vector under GK_COSINE).
+ */
+bool		gk_prepare_point(const GkPrep *prep, const double *point, float *out);
+
+/* Distance in original units from a canonical squared distance. */
+double		gk_distance_from_d2(const GkPrep *prep, float d2);
+/* What one d2 contributes to the inertia, original units. */
+double		gk_inertia_from_d2(const GkPrep *prep, double d2);
+
+/* Canonical nearest centroid of one prepared point; best CPU kernel. */
+int			gk_nearest(const float *point, int d, const float *centroids, int k, float *d2);
+
+/* ---- the points ---- */
+
+typedef struct GkStore GkStore;
+
+/* Extra 4-byte columns that travel with the rows, opaque to the engine. */
+#define GK_MAX_AUX	4
+
+/*
+ * Create a store of points with d features.  weighted: one weight per row.
+ * naux: host-owned uint32 columns.  chunk_bytes: target size of one
+ * column-major chunk.  memory_limit: bytes of points kept in memory; what is
+ * over it goes to the spill file.
+ */
+GkStatus	gk_store_create(const GkHost *host, int d, bool weighted, int naux,
+							size_t chunk_bytes, size_t memory_limit,
+							GkStore **out, GkError *err);
+void		gk_store_free(GkStore *store);
+
+/*
+ * Loading.  The caller writes up to gk_store_batch_rows() rows into the staging
+ * columns (column j as doubles, all finite; column d is the weight, > 0, when
+ * weighted; aux columns as uint32) and commits them.
+ */
+int			gk_store_batch_rows(const GkStore *store);
+double	   *gk_store_stage(GkStore *store, int column);
+uint32_t   *gk_store_stage_aux(GkStore *store, int aux);
+GkStatus	gk_store_commit(GkStore *store, int rows, GkError *err);
+int64_t		gk_store_rows(const GkStore *store);
+int			gk_store_features(const GkStore *store);
+/* Bytes held in memory / in the spill file now. */
+size_t		gk_store_memory(const GkStore *store);
+size_t		gk_store_spilled(const GkStore *store);
+
+/*
+ * End of loading: compute the exact means, choose the scale and the grid, and
+ * turn every chunk into prepared float32 columns.
+ */
+GkStatus	gk_store_prepare(GkStore *store, GkDistance distance, bool standardize, GkError *err);
+/* The same with the preparation of an existing model (bulk prediction). */
+GkStatus	gk_store_prepare_as(GkStore *store, const GkPrep *prep, GkError *err);
+
+/*
+ * One chunk's labels and canonical squared distances, in row order; aux[i] are
+ * the host's columns.  Called by the main thread, chunks in order; false = stop
+ * with GK_ERR_HOST.
+ */
+typedef struct GkLabelSink
+{
+	void	   *ctx;
+	bool		(*emit) (void *ctx, int rows, const int32_t *label, const float *d2,
+						 const uint32_t *const *aux);
+} GkLabelSink;
+
+/* ---- fit and predict ---- */
+
+typedef struct GkBackend GkBackend;
+
+/*
+ * Cluster a prepared store.  The model is filled on GK_OK and owned by the
+ * caller (gk_model_free).  With a sink, the labels of the final centroids are
+ * emitted too.  An empty store gives k = 0.
+ */
+GkStatus	gk_fit(GkStore *store, const GkBackend *backend, const GkOptions *options,
+				   const GkLabelSink *sink, GkModel *model, GkError *err);
+
+/* Labels of a store prepared with the model's preparation. */
+GkStatus	gk_label(GkStore *store, const GkBackend *backend, const GkModel *model,
+					 const GkLabelSink *sink, GkError *err);
+
+/* ---- devices ---- */
+
+typedef enum GkDeviceKind {GK_DEVICE_AUTO = 0, GK_DEVICE_GPU, GK_DEVICE_CPU} GkDeviceKind;
+
+typedef struct GkDeviceInfo
+{
+	char		backend[16];	/* "cpu", "gpu" */
+	char		name[96];
+	bool		usable;
+	char		reason[256];	/* why not, when not usable */
+	int64_t		memory;			/* bytes, 0: not known */
+	char		detail[256];
+} GkDeviceInfo;
+
+/* SIMD level of the CPU kernels by name: "auto", "avx512", "avx2", "neon", "scalar". */
+bool		gk_cpu_set_simd(const char *name, char *reason, size_t reason_len);
+const char *gk_cpu_simd(void);
+
+/* Where gkmeans_gpu.so is looked for. */
+void		gk_registry_set_directory(const char *dir);
+/* The backend for a device kind and job size; NULL with *err filled when there is none. */
+const GkBackend *gk_registry_choose(GkDeviceKind kind, int64_t n, int d, int k, GkError *err);
+/* All backends' devices; returns how many were written (<= max). */
+int			gk_registry_devices(GkDeviceInfo *out, int max);
+
+#ifdef __cplusplus
+}
+#endif
+#endif							/* GK_CORE_H */

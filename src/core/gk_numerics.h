@@ -1,0 +1,277 @@
+/*
+ * gk_numerics.h - the numerics contract, as code shared by the core, the CPU
+ * backends and the GPU kernels.  Everything here is built from operations that
+ * IEEE 754 defines exactly (+ - * / sqrt fma, conversions), in a fixed order,
+ * so that every device computes the same bits.  Compile with
+ * -ffp-contract=off (gcc, clang) or -fmad=false (nvcc).
+ *
+ * 1. Prepared points are float32 on the grid 2^(expo-40) of their column:
+ *    an integer of at most 41 bits times a power of two.
+ * 2. Canonical distance: t = x_j - c_j; s = fmaf(t, t, s), j in order, float32.
+ *    The label is the argmin, ties to the lowest cluster number.
+ * 3. Sums are sums of those integers: exact, so associative.
+ *    Unweighted Feature Sum: units of 2^(expo_j - 40).
+ *    Weights are scaled by a power of two to at most 1 and are float32 on the
+ *    grid 2^-40 (at least one grid unit); weighted sums are in units of
+ *    2^(expo_j - 80), weighted masses in units of 2^-40.
+ * 4. Squared distances (times the weight, if any) are summed as gk_d2_fixed()
+ *    integers: units of 2^(F - 80), where d2 <= 2^F (GkPoints.d2_expo),
+ *    truncated below that.
+ * 5. Randomness is counter-based: gk_hash(key, row).
+ */
+#ifndef GK_NUMERICS_H
+#define GK_NUMERICS_H
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "core/gk_core.h"
+
+#ifdef __CUDACC__
+#define GK_HD __host__ __device__ static inline
+#else
+#define GK_HD static inline
+#endif
+
+/* Grid: 40 bits below the column's largest magnitude. */
+#define GK_GRID_BITS	40
+/*
+ * Prepared columns are scaled so that the largest one reaches 2^GK_TOP_EXPO and
+ * none is below 2^-GK_TOP_EXPO: squares of both ends stay inside float32 (d up
+ * to 16,384), columns 10^30 apart keep their own precision.
+ */
+#define GK_TOP_EXPO		50
+/* Rows whose integers (|x| <= 2^40) may be added up in an int64. */
+#define GK_INT64_ROWS	((int64_t) 1 << 22)
+/* Rows whose grid values may be added up exactly in a float64 (a package, He et al. 2022). */
+#define GK_PACKAGE		8192
+
+/* 2^e as a double, -1022 <= e <= 1023. */
+GK_HD double
+gk_pow2(int e)
+{
+	uint64_t	bits = (uint64_t) (e + 1023) << 52;
+	double		r;
+
+	memcpy(&r, &bits, sizeof(r));
+	return r;
+}
+
+GK_HD float
+gk_fmaf(float a, float b, float c)
+{
+#ifdef __CUDA_ARCH__
+	return __fmaf_rn(a, b, c);
+#else
+	return __builtin_fmaf(a, b, c);
+#endif
+}
+
+/* Keep prepared values finite: points far outside the fit's range saturate. */
+GK_HD float
+gk_to_float(double v)
+{
+	if (v > FLT_MAX)
+		return FLT_MAX;
+	if (v < -FLT_MAX)
+		return -FLT_MAX;
+	return (float) v;
+}
+
+/*
+ * (x - center) * scale without overflow in the difference: a quarter of each is
+ * exact for every normal double.
+ */
+GK_HD double
+gk_centre_scale(double x, double center, double scale)
+{
+	return (x * 0.25 - center * 0.25) * (scale * 4.0);
+}
+
+/* 1.5 * 2^52 grid units: adding and subtracting it rounds to the grid. */
+GK_HD double
+gk_grid_magic(int expo)
+{
+	return 1.5 * gk_pow2(expo - GK_GRID_BITS + 52);
+}
+
+/* Float32 on the column's grid, from a centred and scaled double. */
+GK_HD float
+gk_to_grid(double v, double magic)
+{
+	float		f = gk_to_float(v);
+	double		t = (double) f;
+
+	/*
+	 * Values of 24 bits at or above 2^(expo-17) are on the grid already; far
+	 * out ones (prediction only) must not meet the magic number.
+	 */
+	if (t > magic * 0x1p-28 || t < magic * -0x1p-28)
+		return f;
+	return (float) ((t + magic) - magic);
+}
+
+/* A prepared value as its integer: inv = 2^(40 - expo). Exact. */
+GK_HD int64_t
+gk_fixed(float x, double inv)
+{
+	return (int64_t) ((double) x * inv);
+}
+
+/* One canonical squared distance; x and c with their own strides. */
+GK_HD float
+gk_d2(const float *x, size_t xs, const float *c, int d)
+{
+	float		s = 0.0f;
+
+	for (int j = 0; j < d; j++)
+	{
+		float		t = x[(size_t) j * xs] - c[j];
+
+		s = gk_fmaf(t, t, s);
+	}
+	return s;
+}
+
+/*
+ * A squared distance (times a weight, product exact) as two integers of at most
+ * 40 bits: hi * 2^40 + lo in units of 2^(F-80).  scale = 2^(40 - F).  Bits
+ * below 2^(F-80) are cut off; values over 2^F saturate.
+ */
+GK_HD void
+gk_d2_split(double v, double scale, int64_t *hi, int64_t *lo)
+{
+	double		q = v * scale;
+
+	if (q > 0x1p40)
+		q = 0x1p40;
+	*hi = (int64_t) q;
+	*lo = (int64_t) ((q - (double) *hi) * 0x1p40);
+}
+
+GK_HD gk_int128
+gk_d2_fixed(double v, double scale)
+{
+	int64_t		hi,
+				lo;
+
+	gk_d2_split(v, scale, &hi, &lo);
+	return (gk_int128) hi * ((gk_int128) 1 << 40) + lo;
+}
+
+/* Correctly rounded int128 to double, the same code on every device. */
+GK_HD double
+gk_i128_to_double(gk_int128 v)
+{
+	bool		neg = v < 0;
+	unsigned __int128 u = neg ? -(unsigned __int128) v : (unsigned __int128) v;
+	uint64_t	hi = (uint64_t) (u >> 64),
+				lo = (uint64_t) u;
+	int			shift = 0;
+	double		r;
+
+	/* Shift down to 64 bits with a sticky bit; uint64 to double rounds once. */
+	while (hi != 0)
+	{
+		uint64_t	lost = lo & 0xff;
+
+		lo = (lo >> 8) | (hi << 56) | (lost != 0);
+		hi >>= 8;
+		shift += 8;
+	}
+	r = (double) lo * gk_pow2(shift);
+	return neg ? -r : r;
+}
+
+/* ---- randomness ---- */
+
+/* splitmix64's finaliser (Steele, Lea, Flood 2014). */
+GK_HD uint64_t
+gk_mix(uint64_t z)
+{
+	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+	return z ^ (z >> 31);
+}
+
+/* The key of one random experiment: seed, restart and round. */
+GK_HD uint64_t
+gk_key(int64_t seed, int run, int64_t round)
+{
+	uint64_t	z = gk_mix((uint64_t) seed + UINT64_C(0x9e3779b97f4a7c15));
+
+	z = gk_mix(z ^ ((uint64_t) run * UINT64_C(0xd1b54a32d192ed03)));
+	return gk_mix(z ^ ((uint64_t) round * UINT64_C(0x8cb92ba72f3d8dd7)));
+}
+
+GK_HD uint64_t
+gk_hash(uint64_t key, int64_t row)
+{
+	return gk_mix(key + (uint64_t) row * UINT64_C(0x9e3779b97f4a7c15));
+}
+
+/* Uniform in the open interval (0, 1), 52 bits. */
+GK_HD double
+gk_uniform(uint64_t h)
+{
+	return ((double) (h >> 12) + 0.5) * 0x1p-52;
+}
+
+/*
+ * -ln(u) for u in (0, 1): fdlibm's log (Sun Microsystems 1993), basic
+ * operations only, so that host and device agree.  Error below 1 ulp.
+ */
+GK_HD double
+gk_neg_log(double u)
+{
+	const double ln2_hi = 6.93147180369123816490e-01,
+				ln2_lo = 1.90821492927058770002e-10;
+	uint64_t	bits;
+	int			k;
+	double		m,
+				f,
+				s,
+				z,
+				w,
+				t1,
+				t2,
+				r,
+				hfsq,
+				dk;
+
+	memcpy(&bits, &u, sizeof(bits));
+	k = (int) (bits >> 52) - 1023;
+	bits = (bits & UINT64_C(0x000fffffffffffff)) | UINT64_C(0x3ff0000000000000);
+	memcpy(&m, &bits, sizeof(m));
+	if (m > 1.41421356237309504880)
+	{
+		m *= 0.5;
+		k++;
+	}
+	f = m - 1.0;
+	s = f / (2.0 + f);
+	z = s * s;
+	w = z * z;
+	t1 = w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01));
+	t2 = z * (6.666666666666735130e-01 + w * (2.857142874366239149e-01 +
+											  w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
+	r = t2 + t1;
+	hfsq = 0.5 * f * f;
+	dk = (double) k;
+	return -(dk * ln2_hi - ((hfsq - (s * (hfsq + r) + dk * ln2_lo)) - f));
+}
+
+/*
+ * Exponential race: the row with the smallest key wins with probability
+ * proportional to its weight; the m smallest are m draws without replacement.
+ * weight > 0.
+ */
+GK_HD double
+gk_race_key(uint64_t h, double weight)
+{
+	return gk_neg_log(gk_uniform(h)) / weight;
+}
+
+#endif							/* GK_NUMERICS_H */

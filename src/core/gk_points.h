@@ -1,0 +1,81 @@
+/*
+ * gk_points.h - prepared points as the backends see them.
+ *
+ * A chunk is one block of memory, column-major: feature j of row i is
+ * data[j * stride + i].  stride is a multiple of GK_ROW_PAD, columns are
+ * GK_ROW_PAD * 4 bytes aligned and the rows past `rows` hold zeros, so that a
+ * kernel may read whole vectors.  With weights, column d is the weight.  The
+ * host's aux columns follow.
+ */
+#ifndef GK_POINTS_H
+#define GK_POINTS_H
+
+#include "core/gk_core.h"
+
+#define GK_ROW_PAD	64
+
+typedef struct GkChunk
+{
+	int64_t		first;			/* ordinal of the first row */
+	int			rows;
+	int			stride;			/* rows rounded up to GK_ROW_PAD */
+	float	   *data;			/* NULL: spilled, use gk_chunk_open */
+	float	   *mind2;			/* squared distance to the nearest seed; NULL unless seeding */
+	/* Private to the store. */
+	int64_t		spill_at;		/* < 0: not in the spill file */
+	int64_t		spill_mind2;
+	uint8_t    *wide;			/* raw stage: column j holds doubles */
+	size_t		bytes;
+} GkChunk;
+
+/* What a backend may read of a prepared store. */
+typedef struct GkPoints
+{
+	int64_t		n;
+	int			d;
+	bool		weighted;
+	int			naux;
+	int			nchunks;
+	GkChunk    *chunks;
+	GkPrep		prep;
+	int			d2_expo;		/* F: no squared distance inside the data's box exceeds 2^F */
+	int			weight_exp;		/* prepared weight = weight * 2^-weight_exp */
+	/* Exact totals over all rows, in the units of a GkStep: the last cluster's
+	 * sums are the total minus the rest. */
+	gk_int128  *total_sum;		/* [d] */
+	gk_int128	total_mass;		/* weighted: units of 2^-40; else n */
+	bool		resident;		/* every chunk is in memory */
+} GkPoints;
+
+const GkPoints *gk_store_points(GkStore *store);
+
+/*
+ * Main thread only.  Make a chunk readable: *view is the chunk itself when it
+ * is in memory, else a copy read back into one of two buffers (alternating, so
+ * the previous view stays valid until the next but one call).  With mind2 the
+ * seeding column comes along and gk_chunk_close(..., true) writes it back.
+ */
+GkStatus	gk_chunk_open(GkStore *store, int index, bool mind2, GkChunk *view, GkError *err);
+GkStatus	gk_chunk_close(GkStore *store, int index, GkChunk *view, bool dirty_mind2, GkError *err);
+
+/* Allocate (all +inf) / release the seeding column of every chunk. */
+GkStatus	gk_store_mind2_begin(GkStore *store, GkError *err);
+void		gk_store_mind2_end(GkStore *store);
+
+/* One prepared row by ordinal. */
+GkStatus	gk_store_row(GkStore *store, int64_t row, float *out, GkError *err);
+
+/* Aux column i of a chunk view. */
+static inline uint32_t *
+gk_chunk_aux(const GkPoints *p, const GkChunk *c, int i)
+{
+	return (uint32_t *) (c->data + (size_t) (p->d + (p->weighted ? 1 : 0) + i) * c->stride);
+}
+
+static inline float *
+gk_chunk_weight(const GkPoints *p, const GkChunk *c)
+{
+	return p->weighted ? c->data + (size_t) p->d * c->stride : NULL;
+}
+
+#endif							/* GK_POINTS_H */
