@@ -1,0 +1,135 @@
+# gkmeans: k-means inside PostgreSQL
+#
+#   make && make install    build and install (the GPU part too when nvcc is found)
+#   make demo               watch it work: needs nothing installed but make
+#   make test               every test suite, on a private throw-away server
+#
+# WITH_CUDA=0|1  without or with the GPU part      NVCC=...       which nvcc
+# OPTFLAGS=...   extra compiler flags              PG_CONFIG=...  which PostgreSQL
+
+EXTENSION = gkmeans
+EXTVERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" gkmeans.control)
+MODULE_big = gkmeans
+DATA = $(wildcard sql/gkmeans--*.sql)
+ENGINE_SRCS := $(sort $(wildcard src/core/*.c src/cpu/*.c))
+OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c)) $(ENGINE_SRCS))
+
+TESTS := $(sort $(basename $(notdir $(wildcard test/sql/*.sql))))
+REGRESS = $(filter setup,$(TESTS)) $(filter-out setup,$(TESTS))
+REGRESS_OPTS = --inputdir=test --load-extension=gkmeans
+
+# Every kernel must give the same bits, and only fmaf() in the source may fuse a
+# multiply and an add: the compiler must not. Never add -ffast-math (it would also
+# change how the whole server process treats denormals) or a -march flag (kernels
+# choose their instructions at run time).
+GK_FLAGS = -ffp-contract=off -fopenmp
+OPTFLAGS ?=
+PG_CPPFLAGS = -I$(CURDIR)/src
+PG_CFLAGS = $(OPTFLAGS) $(GK_FLAGS) -MMD -MP
+SHLIB_LINK = -fopenmp -lm -ldl
+
+# No JIT bitcode: it would compile our arithmetic a second time, by another compiler
+# with other flags. The kernels gain nothing from being inlined into expressions.
+override with_llvm = no
+
+NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+WITH_CUDA ?= $(if $(NVCC),1,0)
+GPU_MAKE := $(if $(filter 1,$(WITH_CUDA)),$(wildcard src/gpu/Makefile.gpu))
+
+EXTRA_CLEAN = $(OBJS:.o=.d) build tmp_check log gkmeans-*.zip
+
+all:
+
+PG_CONFIG ?= pg_config
+# Debian installs pg_config and PGXS without the headers, so look for those
+ifneq ($(wildcard $(shell $(PG_CONFIG) --includedir-server 2>/dev/null)/postgres.h),)
+PGXS := $(shell $(PG_CONFIG) --pgxs)
+include $(PGXS)
+all: cuda-note
+ifneq ($(GPU_MAKE),)
+include $(GPU_MAKE)
+endif
+-include $(OBJS:.o=.d)
+else
+all install installcheck uninstall:
+	@echo 'PostgreSQL server headers were not found (PG_CONFIG = $(PG_CONFIG)).'
+	@echo 'On Debian or Ubuntu, with the version of your server:'
+	@echo '    apt-get install build-essential postgresql-15 postgresql-server-dev-15'
+	@echo 'or let "make demo" or "make test" install them. For a PostgreSQL that is not'
+	@echo 'in PATH: make PG_CONFIG=/path/to/pg_config'
+	@exit 1
+clean:
+	rm -rf gkmeans.so $(OBJS) $(EXTRA_CLEAN)
+endif
+
+cuda-note:
+ifneq ($(GPU_MAKE),)
+	@echo '✓ CUDA: building gkmeans_gpu.so with $(NVCC)'
+else ifeq ($(WITH_CUDA),0)
+	@echo '✗ CUDA: $(if $(NVCC),switched off (WITH_CUDA=0),nvcc was not found), building for the CPU only'
+else
+	@echo '✗ CUDA: src/gpu is missing, building for the CPU only'
+endif
+
+# Engine tests: no server, and no PostgreSQL header in sight, which is what keeps
+# src/core and src/cpu free of PostgreSQL. One program per test/unit/test_*.c, linked
+# with the engine and with any other file in test/unit.
+UNIT_CC ?= $(if $(filter default,$(origin CC)),cc,$(CC))
+SANITIZE ?= -fsanitize=address,undefined -fno-sanitize-recover=all
+UNIT_CFLAGS = -O1 -g $(SANITIZE) $(GK_FLAGS) -Wall -Wextra -Werror -Isrc -Itest/unit -MMD -MP
+UNIT_TESTS := $(sort $(wildcard test/unit/test_*.c))
+UNIT_BINS := $(patsubst test/unit/%.c,build/unit/%,$(UNIT_TESTS))
+UNIT_LIB := $(patsubst %.c,build/unit/%.o,$(notdir $(ENGINE_SRCS) $(filter-out $(UNIT_TESTS),$(wildcard test/unit/*.c))))
+
+define unit-rule
+build/unit/%.o: $(1)/%.c
+	@mkdir -p build/unit
+	$$(UNIT_CC) $$(UNIT_CFLAGS) -c -o $$@ $$<
+endef
+$(foreach dir,src/core src/cpu test/unit,$(eval $(call unit-rule,$(dir))))
+
+$(UNIT_BINS): build/unit/%: build/unit/%.o $(UNIT_LIB)
+	$(UNIT_CC) $(UNIT_CFLAGS) -o $@ $^ -lm -ldl
+
+-include $(wildcard build/unit/*.d)
+
+unit-programs: $(UNIT_BINS)
+
+# make unit UNIT=test_rng runs one of them
+unit: unit-programs
+	@failed=0; for t in $(if $(UNIT),$(UNIT:%=build/unit/%),$(UNIT_BINS)); do \
+		echo "# $${t##*/}"; \
+		$$t || { echo "not ok - $${t##*/} exited with status $$?"; failed=1; }; \
+	done; exit $$failed
+
+# make tap PROVE_TESTS=test/t/002_cancel.pl runs one of them
+PROVE_TESTS ?= $(sort $(wildcard test/t/*.pl))
+PROVE_FLAGS ?=
+tap: all
+	test/with-cluster --tap prove $(PROVE_FLAGS) $(PROVE_TESTS)
+
+test-gpu: all
+	@if [ -x test/gpu/run ]; then test/gpu/run; else echo 'skipped: there is no test/gpu/run'; fi
+
+# These two begin with installing what is missing, so they work on a bare Debian
+# where this very file could not include PGXS when make read it.
+test:
+	@test/bootstrap test
+	@test/run
+
+demo:
+	@test/bootstrap build
+	@echo 'Building ...'
+	@$(MAKE) -s all
+	@test/with-cluster test/demo
+
+ifneq ($(wildcard bench/run),)
+bench: all
+	bench/run
+.PHONY: bench
+endif
+
+dist:
+	git archive --format=zip --prefix=gkmeans-$(EXTVERSION)/ -o gkmeans-$(EXTVERSION).zip HEAD
+
+.PHONY: all install installcheck uninstall clean cuda-note unit unit-programs tap test-gpu test demo dist
