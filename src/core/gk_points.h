@@ -23,7 +23,8 @@ typedef struct GkChunk
 	float	   *mind2;			/* squared distance to the nearest seed; NULL unless seeding */
 	/* Private to the store. */
 	int64_t		spill_at;		/* < 0: not in the spill file */
-	int64_t		spill_mind2;
+	int64_t		spill_mind2;	/* place of mind2 in the spill file, < 0: none yet */
+	bool		mind2_written;	/* since gk_store_mind2_begin */
 	uint8_t    *wide;			/* raw stage: column j holds doubles */
 	size_t		bytes;
 } GkChunk;
@@ -44,10 +45,13 @@ typedef struct GkPoints
 	 * sums are the total minus the rest. */
 	gk_int128  *total_sum;		/* [d] */
 	gk_int128	total_mass;		/* weighted: units of 2^-40; else n */
+	double		sum_sq;			/* sum over rows of w * |x|^2, prepared units */
+	double		mean_var;		/* mean feature variance, prepared units */
 	bool		resident;		/* every chunk is in memory */
 } GkPoints;
 
 const GkPoints *gk_store_points(GkStore *store);
+const GkHost *gk_store_host(const GkStore *store);
 
 /*
  * Main thread only.  Make a chunk readable: *view is the chunk itself when it

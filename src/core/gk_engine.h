@@ -1,0 +1,51 @@
+/*
+ * gk_engine.h - one clustering in progress, shared by gk_lloyd.c (the loop),
+ * gk_seed.c (where it starts), gk_repair.c (empty clusters) and gk_finish.c
+ * (order, statistics, labels).
+ */
+#ifndef GK_ENGINE_H
+#define GK_ENGINE_H
+
+#include "core/gk_backend.h"
+#include "core/gk_numerics.h"
+
+typedef struct GkEngine
+{
+	const GkHost *host;
+	const GkBackend *backend;
+	GkSession  *session;
+	GkStore    *store;
+	const GkPoints *pts;
+	const GkOptions *opt;
+
+	/* The centroids of the run at hand. */
+	int			k;
+	double	   *c;				/* [k][d] original units */
+	float	   *f;				/* [k][d] prepared */
+	GkStep		step;			/* of the last pass */
+	GkFinish	fin;			/* of the last finishing pass */
+	int		   *empty;			/* [k] scratch */
+} GkEngine;
+
+/* Keep the centroid at index i equal to a prepared point. */
+void		gk_engine_set_point(GkEngine *e, int i, const float *point);
+
+/* Fill the engine's centroids for one restart; e->k is lowered when the points
+ * have fewer distinct values. */
+GkStatus	gk_seed(GkEngine *e, int run, GkError *err);
+
+/*
+ * Put each empty cluster (count[i] == 0) at the point farthest from all
+ * centroids, one after the other.  *repaired: how many; the rest stay empty
+ * because every point sits on a centroid.
+ */
+GkStatus	gk_repair(GkEngine *e, const int64_t *count, int *repaired, GkError *err);
+
+/*
+ * After the loop: number the clusters by size (unless the order is given),
+ * drop what cannot be filled, and compute the statistics of exactly the
+ * centroids that are returned.  Fills e->fin and *inertia (exact).
+ */
+GkStatus	gk_finish(GkEngine *e, bool keep_order, gk_int128 *inertia, GkError *err);
+
+#endif							/* GK_ENGINE_H */

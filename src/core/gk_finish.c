@@ -1,0 +1,155 @@
+/*
+ * gk_finish.c - from the loop's centroids to the result: cluster numbers, and
+ * statistics that belong to exactly the centroids that are returned.
+ *
+ * Clusters are numbered by size, largest first, ties by centroid.  Renumbering
+ * can move points that are equally near to two centroids (the lower number
+ * wins), so the pass is repeated until the numbers it was made with are the
+ * ones it asks for; two passes at most in practice.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/gk_engine.h"
+
+#define MAX_ORDER_PASSES	4
+
+typedef struct Ranked
+{
+	int64_t		count;
+	const double *c;
+	int			d;
+	int			index;
+} Ranked;
+
+static int
+by_size(const void *va, const void *vb)
+{
+	const Ranked *a = va;
+	const Ranked *b = vb;
+
+	if (a->count != b->count)
+		return a->count > b->count ? -1 : 1;
+	for (int j = 0; j < a->d; j++)
+		if (a->c[j] != b->c[j])
+			return a->c[j] < b->c[j] ? -1 : 1;
+	return a->index - b->index;
+}
+
+/* Renumber by size; *moved: whether anything changed. */
+static GkStatus
+order(GkEngine *e, const int64_t *count, bool *moved, GkError *err)
+{
+	int			k = e->k;
+	int			d = e->pts->d;
+	Ranked	   *rank = gk_alloc(e->host, k, sizeof(Ranked));
+	double	   *c = gk_alloc(e->host, (size_t) k * d, sizeof(double));
+	float	   *f = gk_alloc(e->host, (size_t) k * d, sizeof(float));
+
+	*moved = false;
+	if (!rank || !c || !f)
+	{
+		gk_free(e->host, rank);
+		gk_free(e->host, c);
+		gk_free(e->host, f);
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	}
+	for (int i = 0; i < k; i++)
+		rank[i] = (Ranked) {count[i], e->c + (size_t) i * d, d, i};
+	qsort(rank, k, sizeof(Ranked), by_size);
+	for (int i = 0; i < k; i++)
+	{
+		size_t		from = (size_t) rank[i].index * d;
+
+		if (rank[i].index != i)
+			*moved = true;
+		memcpy(c + (size_t) i * d, e->c + from, d * sizeof(double));
+		memcpy(f + (size_t) i * d, e->f + from, d * sizeof(float));
+	}
+	memcpy(e->c, c, (size_t) k * d * sizeof(double));
+	memcpy(e->f, f, (size_t) k * d * sizeof(float));
+	gk_free(e->host, rank);
+	gk_free(e->host, c);
+	gk_free(e->host, f);
+	return GK_OK;
+}
+
+/* Leave out clusters without points; their neighbours' results stay true. */
+static void
+drop_empty(GkEngine *e)
+{
+	int			d = e->pts->d;
+	int			to = 0;
+
+	for (int i = 0; i < e->k; i++)
+	{
+		if (e->fin.count[i] == 0)
+			continue;
+		memmove(e->c + (size_t) to * d, e->c + (size_t) i * d, d * sizeof(double));
+		memmove(e->f + (size_t) to * d, e->f + (size_t) i * d, d * sizeof(float));
+		e->fin.count[to] = e->fin.count[i];
+		e->fin.inertia[to] = e->fin.inertia[i];
+		e->fin.max_d2[to] = e->fin.max_d2[i];
+		to++;
+	}
+	e->k = to;
+}
+
+GkStatus
+gk_finish(GkEngine *e, bool keep_order, gk_int128 *inertia, GkError *err)
+{
+	const int64_t *count = e->step.count;
+	int			order_passes = 0;
+	int			repairs = 0;
+
+	for (;;)
+	{
+		bool		moved = false;
+		bool		empty = false;
+		int			repaired = 0;
+		GkStatus	st;
+
+		if (!keep_order && order_passes < MAX_ORDER_PASSES)
+		{
+			if ((st = order(e, count, &moved, err)) != GK_OK)
+				return st;
+			if (count == e->fin.count && !moved)
+				break;
+			order_passes++;
+		}
+		else if (count == e->fin.count)
+			break;
+
+		st = e->backend->finish(e->session, e->f, e->k, &e->fin, NULL, err);
+		if (st != GK_OK)
+			return st;
+		count = e->fin.count;
+		for (int i = 0; i < e->k; i++)
+			empty |= count[i] == 0;
+		if (!empty)
+			continue;
+
+		/*
+		 * The last update emptied a cluster.  Every repair takes the inertia
+		 * down, so this ends; the bound is for rounding at the grid's edge.
+		 */
+		if (repairs++ < e->k + 8)
+		{
+			st = gk_repair(e, count, &repaired, err);
+			if (st != GK_OK)
+				return st;
+		}
+		if (repaired > 0)
+		{
+			count = e->step.count;
+			order_passes = 0;
+			memcpy(e->step.count, e->fin.count, e->k * sizeof(int64_t));
+		}
+		else
+			drop_empty(e);
+	}
+	*inertia = 0;
+	for (int i = 0; i < e->k; i++)
+		*inertia += e->fin.inertia[i];
+	return GK_OK;
+}

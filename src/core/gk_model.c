@@ -1,0 +1,57 @@
+/*
+ * gk_model.c - what a model means: centroids as prepared float32, distances and
+ * inertia in original units.
+ */
+#include <math.h>
+
+#include "core/gk_numerics.h"
+#include "core/gk_update.h"
+
+void
+gk_model_prepare(const GkPrep *prep, const double *centroids, int k, float *out)
+{
+	for (int i = 0; i < k; i++)
+		for (int j = 0; j < prep->d; j++)
+		{
+			size_t		at = (size_t) i * prep->d + j;
+
+			out[at] = gk_centroid_to_float(centroids[at], prep->center[j], prep->scale[j]);
+		}
+}
+
+/*
+ * Under cosine, points and centroids are unit vectors times 2^unit_exp, so a
+ * squared distance is 2 (1 - cosine).
+ */
+double
+gk_inertia_from_d2(const GkPrep *prep, double d2)
+{
+	return ldexp(d2, -2 * prep->unit_exp - (prep->distance == GK_COSINE ? 1 : 0));
+}
+
+double
+gk_distance_from_d2(const GkPrep *prep, float d2)
+{
+	if (prep->distance == GK_COSINE)
+		return gk_inertia_from_d2(prep, d2);
+	return ldexp(sqrt((double) d2), -prep->unit_exp);
+}
+
+void
+gk_model_free(const GkHost *host, GkModel *model)
+{
+	gk_free(host, model->prep.center);
+	gk_free(host, model->prep.scale);
+	gk_free(host, model->prep.expo);
+	gk_free(host, model->centroids);
+	gk_free(host, model->size);
+	gk_free(host, model->cluster_inertia);
+	gk_free(host, model->radius);
+	gk_free(host, model->history_inertia);
+	gk_free(host, model->history_shift);
+	model->prep.center = model->prep.scale = NULL;
+	model->prep.expo = NULL;
+	model->centroids = model->cluster_inertia = model->radius = NULL;
+	model->size = NULL;
+	model->history_inertia = model->history_shift = NULL;
+}

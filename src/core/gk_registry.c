@@ -1,0 +1,149 @@
+/*
+ * gk_registry.c - the backends: the CPU, always there, and gkmeans_gpu.so,
+ * loaded on first use by plain dlopen and never unloaded.  Why it could not be
+ * loaded is remembered for gkmeans_devices() and for device => 'gpu'.
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/gk_backend.h"
+
+#define MAX_DEVICES		16
+
+const GkCore gk_core = {
+	.points = gk_store_points,
+	.chunk_open = gk_chunk_open,
+	.chunk_close = gk_chunk_close,
+	.mind2_begin = gk_store_mind2_begin,
+	.mind2_end = gk_store_mind2_end,
+	.alloc = gk_alloc,
+	.free = gk_free,
+	.parallel_for = gk_parallel_for,
+	.cpu = &gk_cpu_backend,
+};
+
+static char directory[1024];
+static bool gpu_tried;
+static const GkBackend *gpu;
+static char gpu_reason[256];
+
+void
+gk_registry_set_directory(const char *dir)
+{
+	snprintf(directory, sizeof(directory), "%s", dir);
+}
+
+static const GkBackend *
+gpu_backend(void)
+{
+	char		path[1100];
+	void	   *lib;
+	void	   *symbol;
+	GkBackendInit init;
+
+	if (gpu_tried)
+		return gpu;
+	gpu_tried = true;
+	snprintf(path, sizeof(path), "%s/%s", directory, GK_GPU_LIBRARY);
+	if (access(path, R_OK) != 0)
+	{
+		snprintf(gpu_reason, sizeof(gpu_reason), "built without CUDA: %s is not installed", GK_GPU_LIBRARY);
+		return NULL;
+	}
+	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (lib == NULL)
+	{
+		const char *why = dlerror();
+
+		snprintf(gpu_reason, sizeof(gpu_reason), "could not load %s: %s", GK_GPU_LIBRARY, why ? why : "unknown reason");
+		return NULL;
+	}
+	symbol = dlsym(lib, GK_GPU_SYMBOL);
+	memcpy(&init, &symbol, sizeof(init));	/* ISO C has no cast for this */
+	if (init == NULL)
+		snprintf(gpu_reason, sizeof(gpu_reason), "%s has no %s", GK_GPU_LIBRARY, GK_GPU_SYMBOL);
+	else
+	{
+		const GkBackend *b = init();
+
+		if (b->api_version == GK_BACKEND_API && b->struct_size == sizeof(GkBackend))
+			gpu = b;
+		else
+			snprintf(gpu_reason, sizeof(gpu_reason),
+					 "%s is of another version (interface %u, %u bytes; wanted %d, %zu): reinstall it",
+					 GK_GPU_LIBRARY, b->api_version, b->struct_size, GK_BACKEND_API, sizeof(GkBackend));
+	}
+	return gpu;
+}
+
+/* The GPU backend if it has a usable device, else NULL and the reason. */
+static const GkBackend *
+usable_gpu(char *reason, size_t len)
+{
+	const GkBackend *b = gpu_backend();
+	GkDeviceInfo info[MAX_DEVICES];
+	int			n;
+
+	if (b == NULL)
+	{
+		snprintf(reason, len, "%s", gpu_reason);
+		return NULL;
+	}
+	n = b->devices(info, MAX_DEVICES);
+	for (int i = 0; i < n; i++)
+		if (info[i].usable)
+			return b;
+	snprintf(reason, len, "%s", n > 0 ? info[0].reason : "no device");
+	return NULL;
+}
+
+/*
+ * Under auto, a job must be worth the upload and the launches: below these
+ * sizes the CPU is done before a GPU has its data.
+ */
+static bool
+worth_a_gpu(int64_t n, int d, int k)
+{
+	return (double) n * d * k >= 1e8;
+}
+
+const GkBackend *
+gk_registry_choose(GkDeviceKind kind, int64_t n, int d, int k, GkError *err)
+{
+	char		reason[256];
+	const GkBackend *b;
+
+	if (kind == GK_DEVICE_CPU || (kind == GK_DEVICE_AUTO && !worth_a_gpu(n, d, k)))
+		return &gk_cpu_backend;
+	b = usable_gpu(reason, sizeof(reason));
+	if (b != NULL)
+		return b;
+	if (kind == GK_DEVICE_AUTO)
+		return &gk_cpu_backend;
+	gk_fail(err, GK_ERR_NO_DEVICE, "no usable GPU");
+	snprintf(err->detail, sizeof(err->detail), "%s", reason);
+	snprintf(err->hint, sizeof(err->hint),
+			 "SELECT * FROM gkmeans_devices() shows every device; device => 'auto' uses the CPU when there is no GPU.");
+	return NULL;
+}
+
+int
+gk_registry_devices(GkDeviceInfo *out, int max)
+{
+	int			n = gk_cpu_backend.devices(out, max);
+	const GkBackend *b = gpu_backend();
+
+	if (b != NULL)
+		return n + b->devices(out + n, max - n);
+	if (n < max)
+	{
+		memset(&out[n], 0, sizeof(out[n]));
+		snprintf(out[n].backend, sizeof(out[n].backend), "gpu");
+		snprintf(out[n].name, sizeof(out[n].name), "NVIDIA CUDA");
+		snprintf(out[n].reason, sizeof(out[n].reason), "%s", gpu_reason);
+		n++;
+	}
+	return n;
+}

@@ -1,0 +1,314 @@
+/*
+ * gk_seed.c - initial centroids.
+ *
+ * k-means++: Arthur and Vassilvitskii, "k-means++: the advantages of careful
+ * seeding", SODA 2007, in the greedy form of scikit-learn: each round draws
+ * 2 + ln k candidates with probability proportional to w * D and keeps the one
+ * that lowers the sum of w * D most.
+ * k-means||: Bahmani et al., "Scalable k-means++", VLDB 2012: five rounds of
+ * 2k candidates each, then weighted k-means++ among the candidates.
+ *
+ * Draws are exponential races over counter-based hashes (gk_numerics.h): a
+ * reduction in any order, the same on every device.  The candidates of a round
+ * are the leading rows of one race, so they are drawn without replacement.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "core/gk_engine.h"
+#include "core/gk_store.h"
+#include "core/gk_update.h"
+
+#define PARALLEL_ROUNDS			5
+#define PARALLEL_OVERSAMPLING	2
+
+void
+gk_engine_set_point(GkEngine *e, int i, const float *point)
+{
+	const GkPrep *p = &e->pts->prep;
+
+	for (int j = 0; j < p->d; j++)
+	{
+		double		c = p->center[j] + (double) point[j] / p->scale[j];
+
+		e->c[(size_t) i * p->d + j] = c;
+		e->f[(size_t) i * p->d + j] = gk_centroid_to_float(c, p->center[j], p->scale[j]);
+	}
+}
+
+static int
+candidates_per_round(int k)
+{
+	return 2 + (int) log((double) k);
+}
+
+/* Seeds in progress: prepared points, in order of choice. */
+typedef struct Seeds
+{
+	const GkBackend *backend;
+	GkSession  *session;
+	GkStore    *store;
+	const GkHost *host;
+	int			d;
+	int64_t		seed;
+	int			run;
+	int			stream;			/* keeps nested seedings' random numbers apart */
+	float	   *points;			/* [k][d] */
+	int			n;
+} Seeds;
+
+static uint64_t
+round_key(const Seeds *s, int64_t round)
+{
+	return gk_key(s->seed, s->run, round + ((int64_t) s->stream << 40));
+}
+
+/* One race; the picked rows' points go to `out` ([want][d]). */
+static GkStatus
+race(Seeds *s, int64_t round, bool use_d2, int want, GkPick *picks, float *out, int *got, GkError *err)
+{
+	GkStatus	st = s->backend->seed_race(s->session, round_key(s, round), use_d2, want, picks, got, err);
+
+	for (int i = 0; st == GK_OK && i < *got; i++)
+	{
+		st = gk_store_row(s->store, picks[i].row, out + (size_t) i * s->d, err);
+		if (st == GK_OK && i % 1024 == 1023 && s->host->poll && s->host->poll(s->host->ctx))
+			st = GK_STOPPED;
+	}
+	return st;
+}
+
+/* Greedy k-means++ from s->n seeds (whose D is up to date if s->n > 0) up to k. */
+static GkStatus
+plus_plus(Seeds *s, int k, GkError *err)
+{
+	int			want = candidates_per_round(k);
+	GkPick	   *picks = gk_alloc(s->host, want, sizeof(GkPick));
+	float	   *cand = gk_alloc(s->host, (size_t) want * s->d, sizeof(float));
+	gk_int128  *pot = gk_alloc(s->host, want, sizeof(gk_int128));
+	GkStatus	st = GK_OK;
+
+	if (!picks || !cand || !pot)
+		st = gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	while (st == GK_OK && s->n < k)
+	{
+		bool		first = s->n == 0;
+		int			got;
+		int			best = 0;
+		gk_int128	phi;
+
+		st = race(s, s->n, !first, first ? 1 : want, picks, cand, &got, err);
+		if (st != GK_OK || got == 0)
+			break;				/* every point is a seed already */
+		if (got > 1)
+		{
+			st = s->backend->seed_eval(s->session, cand, got, pot, err);
+			if (st != GK_OK)
+				break;
+			for (int i = 1; i < got; i++)
+				if (pot[i] < pot[best])
+					best = i;
+		}
+		memcpy(s->points + (size_t) s->n * s->d, cand + (size_t) best * s->d, s->d * sizeof(float));
+		s->n++;
+		if (s->n < k)
+			st = s->backend->seed_update(s->session, s->points + (size_t) (s->n - 1) * s->d, 1, &phi, err);
+		if (st == GK_OK && s->host->progress)
+		{
+			GkProgress	p = {.phase = "seed",.run = s->run + 1,.iteration = s->n,.max_iter = k,
+			.rows = gk_store_rows(s->store),.inertia = -1};
+
+			s->host->progress(s->host->ctx, &p);
+		}
+	}
+	gk_free(s->host, picks);
+	gk_free(s->host, cand);
+	gk_free(s->host, pot);
+	return st;
+}
+
+/* A small in-memory store of already prepared points with weights. */
+static GkStatus
+candidate_store(Seeds *s, const float *points, int m, const gk_int128 *mass, GkStore **out, GkError *err)
+{
+	GkStore    *sub = NULL;
+	GkStatus	st = gk_store_create(s->host, s->d, true, 0, SIZE_MAX, SIZE_MAX, &sub, err);
+	GkChunk    *c;
+	double		top = 0.0;
+	int			stride = (m + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD;
+
+	if (st != GK_OK)
+		return st;
+	sub->pts.chunks = c = gk_alloc0(s->host, 1, sizeof(GkChunk));
+	if (c != NULL)
+	{
+		sub->pts.nchunks = 1;
+		c->rows = m;
+		c->stride = stride;
+		c->spill_at = c->spill_mind2 = -1;
+		c->data = gk_alloc0(s->host, gk_store_chunk_bytes(sub, stride), 1);
+	}
+	if (c == NULL || c->data == NULL)
+	{
+		gk_store_free(sub);
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	}
+	for (int i = 0; i < m; i++)
+		top = fmax(top, gk_i128_to_double(mass[i]));
+	for (int i = 0; i < m; i++)
+	{
+		double		w = gk_i128_to_double(mass[i]) / top;
+
+		for (int j = 0; j < s->d; j++)
+			c->data[(size_t) j * stride + i] = points[(size_t) i * s->d + j];
+		/* At least one grid unit, as every weight. */
+		c->data[(size_t) s->d * stride + i] = fmaxf(gk_to_grid(w, gk_grid_magic(0)), 0x1p-40f);
+	}
+	sub->pts.n = m;
+	sub->pts.resident = true;
+	sub->pts.d2_expo = gk_store_points(s->store)->d2_expo;
+	sub->pts.prep.distance = gk_store_points(s->store)->prep.distance;
+	memcpy(sub->pts.prep.expo, gk_store_points(s->store)->prep.expo, s->d * sizeof(int32_t));
+	sub->prepared = true;
+	*out = sub;
+	return GK_OK;
+}
+
+/* k of m weighted candidates by k-means++, on the CPU whatever the backend. */
+static GkStatus
+recluster(Seeds *s, const float *points, int m, const gk_int128 *mass, int k, GkError *err)
+{
+	GkStore    *sub = NULL;
+	Seeds		inner = *s;
+	GkProblem	problem = {.host = s->host,.core = &gk_core,.k_max = k,.max_iter = 1};
+	GkStatus	st = candidate_store(s, points, m, mass, &sub, err);
+
+	if (st != GK_OK)
+		return st;
+	problem.store = sub;
+	inner.backend = &gk_cpu_backend;
+	inner.session = NULL;
+	inner.store = sub;
+	inner.stream = s->stream + 1;
+	inner.n = 0;
+	st = inner.backend->open(&problem, &inner.session, err);
+	if (st == GK_OK)
+		st = inner.backend->seed_begin(inner.session, err);
+	if (st == GK_OK)
+		st = plus_plus(&inner, k, err);
+	if (inner.session != NULL)
+		inner.backend->seed_end(inner.session);
+	inner.backend->close(inner.session);
+	gk_store_free(sub);
+	s->n = inner.n;
+	return st;
+}
+
+static GkStatus
+parallel(Seeds *s, int k, GkError *err)
+{
+	int			per_round = PARALLEL_OVERSAMPLING * k;
+	int			room = 1 + PARALLEL_ROUNDS * per_round;
+	GkPick	   *picks = gk_alloc(s->host, per_round, sizeof(GkPick));
+	float	   *cand = gk_alloc(s->host, (size_t) room * s->d, sizeof(float));
+	gk_int128	phi;
+	int			m = 0;
+	int			got;
+	GkStatus	st = GK_OK;
+
+	if (!picks || !cand)
+		st = gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	if (st == GK_OK)
+		st = race(s, 0, false, 1, picks, cand, &m, err);
+	if (st == GK_OK)
+		st = s->backend->seed_update(s->session, cand, m, &phi, err);
+	for (int r = 1; st == GK_OK && r <= PARALLEL_ROUNDS; r++)
+	{
+		st = race(s, r, true, per_round, picks, cand + (size_t) m * s->d, &got, err);
+		if (st != GK_OK || got == 0)
+			break;
+		st = s->backend->seed_update(s->session, cand + (size_t) m * s->d, got, &phi, err);
+		m += got;
+	}
+	if (st == GK_OK && m > k)
+	{
+		/* A candidate's weight is the mass of the points nearest to it. */
+		GkStep		step;
+
+		step.sum = gk_alloc(s->host, (size_t) m * s->d, sizeof(gk_int128));
+		step.mass = gk_alloc(s->host, m, sizeof(gk_int128));
+		step.count = gk_alloc(s->host, m, sizeof(int64_t));
+		st = step.sum && step.mass && step.count
+			? s->backend->step(s->session, cand, m, &step, err)
+			: gk_fail(err, GK_ERR_MEMORY, "out of memory");
+		if (st == GK_OK)
+			st = recluster(s, cand, m, step.mass, k, err);
+		gk_free(s->host, step.sum);
+		gk_free(s->host, step.mass);
+		gk_free(s->host, step.count);
+	}
+	else if (st == GK_OK)
+	{
+		memcpy(s->points, cand, (size_t) m * s->d * sizeof(float));
+		s->n = m;
+	}
+	gk_free(s->host, picks);
+	gk_free(s->host, cand);
+	/* Fewer candidates than k (or copies among them): go on one by one. */
+	if (st == GK_OK && s->n < k)
+		st = plus_plus(s, k, err);
+	return st;
+}
+
+static GkStatus
+random_rows(Seeds *s, int k, GkError *err)
+{
+	GkPick	   *picks = gk_alloc(s->host, k, sizeof(GkPick));
+	GkStatus	st;
+
+	if (picks == NULL)
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	st = race(s, 0, false, k, picks, s->points, &s->n, err);
+	gk_free(s->host, picks);
+	return st;
+}
+
+GkStatus
+gk_seed(GkEngine *e, int run, GkError *err)
+{
+	const GkOptions *opt = e->opt;
+	int			d = e->pts->d;
+	GkStatus	st;
+	Seeds		s = {.backend = e->backend,.session = e->session,.store = e->store,.host = e->host,
+	.d = d,.seed = opt->seed,.run = run};
+
+	e->k = opt->k;
+	if (opt->init == GK_INIT_CENTROIDS || opt->init == GK_INIT_WARM_START)
+	{
+		memcpy(e->c, opt->centroids, (size_t) e->k * d * sizeof(double));
+		gk_model_prepare(&e->pts->prep, e->c, e->k, e->f);
+		return GK_OK;
+	}
+	if (e->k > e->pts->n)
+		e->k = (int) e->pts->n;
+	s.points = gk_alloc(e->host, (size_t) e->k * d, sizeof(float));
+	if (s.points == NULL)
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	if (opt->init == GK_INIT_RANDOM)
+		st = random_rows(&s, e->k, err);
+	else
+	{
+		st = e->backend->seed_begin(e->session, err);
+		if (st == GK_OK)
+			st = opt->init == GK_INIT_PARALLEL ? parallel(&s, e->k, err) : plus_plus(&s, e->k, err);
+		e->backend->seed_end(e->session);
+	}
+	if (st == GK_OK)
+	{
+		e->k = s.n;
+		for (int i = 0; i < s.n; i++)
+			gk_engine_set_point(e, i, s.points + (size_t) i * d);
+	}
+	gk_free(e->host, s.points);
+	return st;
+}

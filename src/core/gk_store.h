@@ -1,0 +1,49 @@
+/*
+ * gk_store.h - inside of the point store, shared by gk_store.c (chunks, spill)
+ * and gk_prepare.c (statistics, conversion).
+ *
+ * Raw stage: a column of a chunk holds floats as long as every value so far is
+ * a float exactly, doubles otherwise ("wide"), so integers and float4 columns
+ * never take more memory than their prepared form.  Prepared stage: all
+ * columns are floats, see gk_points.h.
+ */
+#ifndef GK_STORE_H
+#define GK_STORE_H
+
+#include "core/gk_exact.h"
+#include "core/gk_points.h"
+
+struct GkStore
+{
+	const GkHost *host;
+	GkPoints	pts;
+	bool		prepared;
+	int			columns;		/* features, and the weight */
+	size_t		memory_limit;
+	size_t		memory;			/* bytes of chunks in memory */
+	int64_t		spill_end;		/* bytes used of the spill file */
+
+	/* Loading. */
+	int			chunk_rows;		/* full size of a chunk */
+	int			batch_rows;
+	double	   *stage;			/* [columns][batch_rows] */
+	uint32_t   *stage_aux;		/* [naux][batch_rows] */
+	int			chunks_allocated;
+	bool	   *wide;			/* [columns] what the next chunk starts with */
+	double	   *min;			/* [columns] */
+	double	   *max;
+	GkWide	   *sum;
+
+	/* Reading spilled chunks: two views in turn. */
+	float	   *view_data[2];
+	float	   *view_mind2[2];
+	int			view_next;
+	bool		mind2;			/* the seeding column exists */
+};
+
+/* Bytes of a prepared chunk of that many (padded) rows. */
+size_t		gk_store_chunk_bytes(const GkStore *store, int stride);
+/* Close the chunk being filled. */
+GkStatus	gk_store_seal(GkStore *store, GkError *err);
+
+#endif							/* GK_STORE_H */
