@@ -1,0 +1,168 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/gk_numerics.h"
+#include "gk_testhost.h"
+
+static void *
+host_alloc(void *ctx, size_t bytes)
+{
+	TestHost   *t = ctx;
+	void	   *p;
+
+	if (++t->allocs == t->fail_at)
+		return NULL;
+	p = malloc(bytes);
+	if (p != NULL)
+	{
+		memset(p, 0xA5, bytes < 4096 ? bytes : 4096);	/* nothing may rely on zeros */
+		t->live++;
+	}
+	return p;
+}
+
+static void
+host_free(void *ctx, void *p)
+{
+	TestHost   *t = ctx;
+
+	t->live--;
+	free(p);
+}
+
+static bool
+host_poll(void *ctx)
+{
+	TestHost   *t = ctx;
+
+	if (++t->polls == t->stop_at)
+		t->stopped = 1;
+	return t->stopped;
+}
+
+static bool
+host_stop(void *ctx)
+{
+	return ((TestHost *) ctx)->stopped;
+}
+
+static bool
+host_spill_write(void *ctx, int64_t offset, const void *data, size_t bytes)
+{
+	TestHost   *t = ctx;
+	size_t		end = (size_t) offset + bytes;
+
+	if (++t->spill_calls == t->spill_fail_at)
+		return false;
+	if (end > t->spill_size)
+	{
+		t->spill = realloc(t->spill, end);
+		memset(t->spill + t->spill_size, 0, end - t->spill_size);
+		t->spill_size = end;
+	}
+	memcpy(t->spill + offset, data, bytes);
+	return true;
+}
+
+static bool
+host_spill_read(void *ctx, int64_t offset, void *data, size_t bytes)
+{
+	TestHost   *t = ctx;
+
+	if (++t->spill_calls == t->spill_fail_at || (size_t) offset + bytes > t->spill_size)
+		return false;
+	memcpy(data, t->spill + offset, bytes);
+	return true;
+}
+
+void
+test_host_init(TestHost *t, int threads)
+{
+	memset(t, 0, sizeof(*t));
+	t->host.ctx = t;
+	t->host.alloc = host_alloc;
+	t->host.free = host_free;
+	t->host.poll = host_poll;
+	t->host.stop = host_stop;
+	t->host.spill_write = host_spill_write;
+	t->host.spill_read = host_spill_read;
+	t->host.threads = threads;
+}
+
+void
+test_host_end(TestHost *t)
+{
+	free(t->spill);
+	t->spill = NULL;
+	t->spill_size = 0;
+}
+
+GkStore *
+load_store(TestHost *t, const double *x, const double *w, int64_t n, int d,
+		   const int *order, size_t chunk_bytes, size_t limit, GkError *err)
+{
+	GkStore    *s;
+	int			batch;
+	int			fill = 0;
+
+	if (gk_store_create(&t->host, d, w != NULL, 1, chunk_bytes, limit, &s, err) != GK_OK)
+		return NULL;
+	batch = gk_store_batch_rows(s);
+	for (int64_t i = 0; i < n; i++)
+	{
+		int64_t		row = order ? order[i] : i;
+
+		for (int j = 0; j < d; j++)
+			gk_store_stage(s, j)[fill] = x[row * d + j];
+		if (w != NULL)
+			gk_store_stage(s, d)[fill] = w[row];
+		gk_store_stage_aux(s, 0)[fill] = (uint32_t) row;
+		if (++fill == batch || i == n - 1)
+		{
+			if (gk_store_commit(s, fill, err) != GK_OK)
+			{
+				gk_store_free(s);
+				return NULL;
+			}
+			fill = 0;
+		}
+	}
+	return s;
+}
+
+static bool
+collect(void *ctx, int rows, const int32_t *label, const float *d2, const uint32_t *const *aux)
+{
+	Labels	   *l = ctx;
+
+	for (int i = 0; i < rows; i++)
+	{
+		l->label[aux[0][i]] = label[i];
+		l->d2[aux[0][i]] = d2[i];
+		l->seen++;
+	}
+	return true;
+}
+
+GkLabelSink
+test_sink(Labels *l)
+{
+	GkLabelSink s = {l, collect};
+
+	return s;
+}
+
+double
+test_uniform(uint64_t *state)
+{
+	return gk_uniform(gk_mix(*state += UINT64_C(0x9e3779b97f4a7c15)));
+}
+
+double
+test_normal(uint64_t *state)
+{
+	double		u = test_uniform(state);
+
+	return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * test_uniform(state));
+}

@@ -1,0 +1,49 @@
+/*
+ * gk_testhost.h - a GkHost for tests: malloc that counts what is live and can
+ * fail at the Nth call, a spill file in memory, a stop after the Nth poll.
+ */
+#ifndef GK_TESTHOST_H
+#define GK_TESTHOST_H
+
+#include "core/gk_core.h"
+
+typedef struct TestHost
+{
+	GkHost		host;
+	int64_t		allocs;			/* calls so far */
+	int64_t		fail_at;		/* this call fails; 0: none */
+	int64_t		live;			/* blocks not given back */
+	int64_t		polls;
+	int64_t		stop_at;		/* this poll asks to stop; 0: none */
+	volatile int stopped;
+	char	   *spill;
+	size_t		spill_size;
+	int64_t		spill_calls;
+	int64_t		spill_fail_at;
+} TestHost;
+
+void		test_host_init(TestHost *t, int threads);
+void		test_host_end(TestHost *t);
+
+/*
+ * A store of n rows, row-major values, optional weights; aux column 0 holds the
+ * row's index in x.  order: NULL or a permutation.  Not prepared yet.
+ */
+GkStore    *load_store(TestHost *t, const double *x, const double *w, int64_t n, int d,
+					   const int *order, size_t chunk_bytes, size_t limit, GkError *err);
+
+/* Labels collected by aux column 0. */
+typedef struct Labels
+{
+	int32_t    *label;			/* [n] */
+	float	   *d2;
+	int64_t		seen;
+} Labels;
+
+GkLabelSink test_sink(Labels *l);
+
+/* Deterministic random numbers for test data. */
+double		test_uniform(uint64_t *state);
+double		test_normal(uint64_t *state);
+
+#endif

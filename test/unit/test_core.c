@@ -1,0 +1,370 @@
+/*
+ * The core without a backend: exact sums, conversions, the store, preparation,
+ * randomness.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/gk_exact.h"
+#include "core/gk_numerics.h"
+#include "core/gk_points.h"
+#include "gk_test.h"
+#include "gk_testhost.h"
+
+/* ---- exact sums ---- */
+
+static void
+test_wide(void)
+{
+	uint64_t	rng = 1;
+	static double x[5000];
+	GkWide		a,
+				b,
+				c;
+	int			bad = 0;
+
+	/* Values 600 binary orders apart: order must not matter, cancellation must be exact. */
+	for (int i = 0; i < 5000; i += 2)
+	{
+		x[i] = ldexp(test_normal(&rng), (int) (test_uniform(&rng) * 600) - 300);
+		x[i + 1] = -x[i];
+	}
+	x[4998] = 3.0;
+	x[4999] = 4.5;
+	memset(&a, 0, sizeof(a));
+	memset(&b, 0, sizeof(b));
+	memset(&c, 0, sizeof(c));
+	for (int i = 0; i < 5000; i++)
+		gk_wide_add(&a, x[i]);
+	for (int i = 4999; i >= 0; i--)
+		gk_wide_add(&b, x[i]);
+	for (int i = 0; i < 5000; i += 1000)
+		gk_wide_add_block(&c, x + i, 1000);
+	ok(gk_wide_mean(&a, 1) == 7.5 && gk_wide_mean(&b, 1) == 7.5 && gk_wide_mean(&c, 1) == 7.5,
+	   "values of 600 binary orders cancel exactly, forwards, backwards, blockwise");
+	ok(gk_wide_mean(&a, 3) == 2.5, "mean is the rounded sum divided by n");
+
+	/* Ends of the range. */
+	memset(&a, 0, sizeof(a));
+	gk_wide_add(&a, 1.7e308);
+	gk_wide_add(&a, 1.7e308);
+	ok(gk_wide_mean(&a, 2) == 1.7e308, "a sum beyond the double range has a mean");
+	memset(&a, 0, sizeof(a));
+	gk_wide_add(&a, -5e-324);
+	ok(gk_wide_mean(&a, 1) == -5e-324, "the smallest subnormal survives");
+	memset(&a, 0, sizeof(a));
+	ok(gk_wide_mean(&a, 7) == 0.0, "an empty sum is 0");
+
+	/* Against the compiler's 113-bit sums where those are exact. */
+	for (int round = 0; round < 200; round++)
+	{
+		__float128	sum = 0;
+		int			n = 1 + (int) (test_uniform(&rng) * 1023);
+
+		memset(&a, 0, sizeof(a));
+		for (int i = 0; i < n; i++)
+		{
+			x[i] = ldexp(test_normal(&rng), (int) (test_uniform(&rng) * 40));
+			sum += x[i];
+		}
+		gk_wide_add_block(&a, x, n);
+		bad += gk_wide_mean(&a, 1) != (double) sum;
+	}
+	ok(bad == 0, "block sums equal 113-bit sums, correctly rounded (%d of 200 differ)", bad);
+}
+
+static void
+test_int128(void)
+{
+	uint64_t	rng = 2;
+	int			bad = 0;
+
+	for (int i = 0; i < 100000; i++)
+	{
+		gk_int128	v = (gk_int128) (((unsigned __int128) gk_mix(rng) << 64) | gk_mix(rng + 1));
+		int			shift = (int) (gk_mix(rng + 2) % 127);
+
+
+		rng += 3;
+		v >>= shift;
+		if (i % 5 == 0)			/* near halfway cases */
+			v = (v >> 60) * ((gk_int128) 1 << 60) + ((gk_int128) 1 << 59) + (i % 3) - 1;
+		bad += gk_i128_to_double(v) != (double) v;
+	}
+	ok(bad == 0, "int128 to double rounds as the compiler does (%d of 100000 differ)", bad);
+	ok(gk_i128_to_double(0) == 0.0 && gk_i128_to_double(-1) == -1.0 &&
+	   gk_i128_to_double((gk_int128) 1 << 100) == 0x1p100, "int128 corner values");
+}
+
+static void
+test_d2_fixed(void)
+{
+	uint64_t	rng = 3;
+	int			bad = 0;
+
+	for (int i = 0; i < 100000; i++)
+	{
+		float		v = (float) ldexp(test_uniform(&rng), -(int) (test_uniform(&rng) * 100));
+		__float128	exact = (__float128) v * 0x1p40 * 0x1p40;
+
+		bad += gk_d2_fixed(v, 0x1p40) != (gk_int128) exact;
+	}
+	ok(bad == 0, "squared distances become integers by truncation at 2^-80 (%d differ)", bad);
+}
+
+/* ---- randomness ---- */
+
+static void
+test_random(void)
+{
+	uint64_t	rng = 4;
+	int			bad = 0;
+	int			wins[3] = {0};
+	const double weight[3] = {1.0, 2.0, 5.0};
+
+	for (int i = 0; i < 100000; i++)
+	{
+		double		u = test_uniform(&rng);
+		double		l = gk_neg_log(u);
+
+		if (i < 1000)
+			u = ldexp(0.5 + (double) i, -52), l = gk_neg_log(u);
+		bad += fabs(l + log(u)) > 4e-16 * fabs(log(u)) + 1e-300;
+	}
+	ok(bad == 0, "gk_neg_log agrees with libm within two ulps (%d differ)", bad);
+	for (int i = 0; i < 80000; i++)
+	{
+		uint64_t	key = gk_key(7, 0, i);
+		int			best = 0;
+		double		least = INFINITY;
+
+		for (int r = 0; r < 3; r++)
+		{
+			double		k = gk_race_key(gk_hash(key, r), weight[r]);
+
+			if (k < least)
+				least = k, best = r;
+		}
+		wins[best]++;
+	}
+	/* Expected 10000, 20000, 50000; standard deviations below 140. */
+	ok(abs(wins[0] - 10000) < 600 && abs(wins[1] - 20000) < 600 && abs(wins[2] - 50000) < 600,
+	   "the race is won in proportion to the weights: %d %d %d", wins[0], wins[1], wins[2]);
+	ok(gk_key(1, 0, 0) != gk_key(1, 0, 1) && gk_key(1, 0, 0) != gk_key(1, 1, 0) &&
+	   gk_key(1, 0, 0) != gk_key(2, 0, 0), "seed, run and round all change the key");
+}
+
+/* ---- store and preparation ---- */
+
+static int64_t
+fingerprint(GkStore *s, GkError *err)
+{
+	const GkPoints *p = gk_store_points(s);
+	uint64_t	h = 0;
+	int64_t		row = 0;
+
+	for (int c = 0; c < p->nchunks; c++)
+	{
+		GkChunk		v;
+
+		if (gk_chunk_open(s, c, false, &v, err) != GK_OK)
+			return -1;
+		for (int i = 0; i < v.rows; i++, row++)
+			for (int j = 0; j < p->d + (p->weighted ? 1 : 0) + p->naux; j++)
+			{
+				uint32_t	bits;
+
+				memcpy(&bits, &v.data[(size_t) j * v.stride + i], 4);
+				h = gk_mix(h ^ bits ^ ((uint64_t) row << 32) ^ ((uint64_t) j << 17));
+			}
+		for (int j = 0; j < p->d; j++)
+			for (int i = v.rows; i < v.stride; i++)
+				if (v.data[(size_t) j * v.stride + i] != 0.0f)
+					return -2;
+	}
+	return row == p->n ? (int64_t) (h >> 1) : -3;
+}
+
+static void
+test_store(void)
+{
+	enum {N = 20011, D = 5};
+	uint64_t	rng = 5;
+	double	   *x = malloc(sizeof(double) * N * D);
+	double	   *w = malloc(sizeof(double) * N);
+	TestHost	t;
+	GkError		err;
+	int64_t		want[4] = {0};
+	int			bad = 0;
+
+	for (int i = 0; i < N; i++)
+	{
+		x[i * D + 0] = (double) (i % 977);	/* float32 exactly */
+		x[i * D + 1] = i < 15000 ? i : i + 0.1;	/* becomes wide in the middle */
+		x[i * D + 2] = 1e6 + test_normal(&rng);
+		x[i * D + 3] = 1e-30 * test_normal(&rng);
+		x[i * D + 4] = 1e30 * test_normal(&rng);
+		w[i] = 0.25 + (i % 7);
+	}
+	for (int chunk = 0; chunk < 3; chunk++)
+		for (int limit = 0; limit < 3; limit++)
+			for (int mode = 0; mode < 4; mode++)
+			{
+				static const size_t chunks[] = {1 << 24, 100000, 4096};
+				static const size_t limits[] = {SIZE_MAX, 300000, 20000};
+				int64_t		f;
+				GkStore    *s;
+
+				test_host_init(&t, 1 + chunk);
+				s = load_store(&t, x, mode == 3 ? w : NULL, N, D, NULL, chunks[chunk], limits[limit], &err);
+				f = -10;
+				if (s && gk_store_prepare(s, mode == 1 ? GK_COSINE : GK_EUCLIDEAN, mode == 2, &err) == GK_OK)
+				{
+					if (limit > 0 && (gk_store_spilled(s) == 0 || gk_store_memory(s) > limits[limit] + 100000))
+						bad++;
+					f = fingerprint(s, &err);
+				}
+				if (chunk == 0 && limit == 0)
+					want[mode] = f;
+				else
+					bad += f != want[mode];
+				bad += f < 0;
+				gk_store_free(s);
+				bad += t.live != 0;
+				test_host_end(&t);
+			}
+	ok(bad == 0, "prepared points do not depend on chunk size, memory limit or threads (%d bad)", bad);
+
+	/* Every prepared value is on its grid, and is what gk_prepare_point says. */
+	for (int mode = 0; mode < 3; mode++)
+	{
+		const GkPoints *p;
+		GkStore    *s;
+		int			off_grid = 0,
+					differ = 0,
+					above = 0;
+
+		test_host_init(&t, 2);
+		s = load_store(&t, x, NULL, N, D, NULL, 1 << 20, SIZE_MAX, &err);
+		gk_store_prepare(s, mode == 1 ? GK_COSINE : GK_EUCLIDEAN, mode == 2, &err);
+		p = gk_store_points(s);
+		for (int64_t i = 0; i < N; i++)
+		{
+			float		row[D],
+						point[D];
+
+			gk_store_row(s, i, row, &err);
+			gk_prepare_point(&p->prep, x + i * D, point);
+			differ += memcmp(row, point, sizeof(row)) != 0;
+			for (int j = 0; j < D; j++)
+			{
+				double		g = (double) row[j] * gk_pow2(GK_GRID_BITS - p->prep.expo[j]);
+
+				off_grid += g != floor(g);
+				above += fabs((double) row[j]) > gk_pow2(p->prep.expo[j]);
+			}
+		}
+		ok(off_grid == 0 && above == 0 && differ == 0,
+		   "%s: values on the grid (%d off), bounded (%d above), equal to gk_prepare_point (%d differ)",
+		   mode == 1 ? "cosine" : mode == 2 ? "standardized" : "euclidean", off_grid, above, differ);
+
+		if (mode != 1)
+		{
+			gk_int128	sum[D] = {0};
+			int			wrong = 0;
+
+			for (int64_t i = 0; i < N; i++)
+			{
+				float		row[D];
+
+				gk_store_row(s, i, row, &err);
+				for (int j = 0; j < D; j++)
+					sum[j] += gk_fixed(row[j], gk_pow2(GK_GRID_BITS - p->prep.expo[j]));
+			}
+			for (int j = 0; j < D; j++)
+				wrong += sum[j] != p->total_sum[j];
+			ok(wrong == 0 && p->total_mass == N, "exact totals");
+		}
+		if (mode == 2)
+			ok(fabs(p->mean_var * ldexp(1.0, -2 * p->prep.unit_exp) - 1.0) < 1e-6,
+			   "standardized features have variance 1 (%.9f)", p->mean_var * ldexp(1.0, -2 * p->prep.unit_exp));
+		gk_store_free(s);
+		test_host_end(&t);
+	}
+	free(x);
+	free(w);
+}
+
+static void
+test_extremes(void)
+{
+	TestHost	t;
+	GkError		err;
+	GkStore    *s;
+	const GkPoints *p;
+	float		row[2];
+	double		huge[6] = {1.7e308, 1.0, -1.7e308, 1.0, 1.0e308, 1.0};
+	double		small[4] = {5e-324, 0.0, -5e-324, 0.0};
+	double		same[4] = {3.5, -1.0, 3.5, -1.0};
+
+	test_host_init(&t, 1);
+	s = load_store(&t, huge, NULL, 3, 2, NULL, 1 << 20, SIZE_MAX, &err);
+	ok(gk_store_prepare(s, GK_EUCLIDEAN, false, &err) == GK_OK &&
+	   gk_store_row(s, 1, row, &err) == GK_OK && isfinite(row[0]) && row[0] < 0 && row[1] == 0.0f,
+	   "differences beyond the double range stay finite");
+	gk_store_free(s);
+	s = load_store(&t, small, NULL, 2, 2, NULL, 1 << 20, SIZE_MAX, &err);
+	ok(gk_store_prepare(s, GK_EUCLIDEAN, false, &err) == GK_OK &&
+	   gk_store_row(s, 0, row, &err) == GK_OK && row[0] >= 0 && isfinite(row[0]), "subnormal columns");
+	gk_store_free(s);
+	s = load_store(&t, same, NULL, 2, 2, NULL, 1 << 20, SIZE_MAX, &err);
+	ok(gk_store_prepare(s, GK_EUCLIDEAN, true, &err) == GK_OK &&
+	   gk_store_row(s, 1, row, &err) == GK_OK && row[0] == 0.0f && row[1] == 0.0f, "constant columns become 0");
+	p = gk_store_points(s);
+	ok(p->mean_var == 0.0 && p->sum_sq == 0.0, "and have no variance");
+	gk_store_free(s);
+
+	ok(gk_store_create(&t.host, 0, false, 0, 1, 1, &s, &err) == GK_ERR_LIMIT &&
+	   gk_store_create(&t.host, GK_MAX_D + 1, false, 0, 1, 1, &s, &err) == GK_ERR_LIMIT,
+	   "d of 0 and above the limit are refused: %s", err.message);
+	ok(t.live == 0, "nothing left allocated");
+	test_host_end(&t);
+}
+
+/* Exact mean: the numerics contract's first promise, on He et al.'s trap. */
+static void
+test_offset(void)
+{
+	enum {N = 100000};
+	uint64_t	rng = 6;
+	double	   *x = malloc(sizeof(double) * N);
+	__float128	sum = 0;
+	TestHost	t;
+	GkError		err;
+	GkStore    *s;
+
+	for (int i = 0; i < N; i++)
+		sum += x[i] = 1e6 + 1e-3 * test_normal(&rng);
+	test_host_init(&t, 2);
+	s = load_store(&t, x, NULL, N, 1, NULL, 1 << 16, SIZE_MAX, &err);
+	gk_store_prepare(s, GK_EUCLIDEAN, false, &err);
+	ok(fabs(gk_store_points(s)->prep.center[0] - (double) (sum / N)) <= 2e-10,
+	   "the centre is the exact mean to the last places");
+	gk_store_free(s);
+	test_host_end(&t);
+	free(x);
+}
+
+int
+main(void)
+{
+	test_wide();
+	test_int128();
+	test_d2_fixed();
+	test_random();
+	test_store();
+	test_extremes();
+	test_offset();
+	return done_testing();
+}
