@@ -1,0 +1,35 @@
+/*
+ * gkmeans.c - the module's entry.
+ *
+ * Loading the module allocates nothing, starts no thread and loads no other
+ * library: the postmaster may do it (shared_preload_libraries) and fork.
+ */
+#include "postgres.h"
+
+#include "utils/builtins.h"
+
+#include "gkmeans.h"
+
+#ifdef PG_MODULE_MAGIC_EXT
+PG_MODULE_MAGIC_EXT(.name = "gkmeans", .version = GKMEANS_VERSION);
+#else
+PG_MODULE_MAGIC;
+#endif
+
+void		_PG_init(void);
+
+PG_FUNCTION_INFO_V1(gkmeans_version);
+
+void
+_PG_init(void)
+{
+	gk_guc_init();
+	gk_devices_init();
+}
+
+/* gkmeans_version() returns text */
+Datum
+gkmeans_version(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_TEXT_P(cstring_to_text(GKMEANS_VERSION));
+}

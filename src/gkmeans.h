@@ -1,0 +1,267 @@
+/*
+ * gkmeans.h - what the files of the PostgreSQL glue share.
+ *
+ * The glue (the C files right in src) is the only part that includes
+ * postgres.h.  It turns SQL arguments into the engine's options, rows into
+ * points, and the engine's results and errors back into SQL.  A call runs like
+ * this:
+ *
+ *   gkmeans_options.c   <options>            -> GkFitOptions
+ *   gkmeans_source.c    relation, columns    -> GkSource: what to read, as a query
+ *   gkmeans_reader.c    the query's rows     -> GkStore
+ *   gkmeans_fit.c       the engine           -> GkModel -> SQL rows or kmeans_model
+ *   gkmeans_labels.c, gkmeans_label_column.c    labels -> SQL rows or the table
+ *
+ * The engine sees PostgreSQL only through a GkHost (gkmeans_host.c) and reports
+ * errors only by GkStatus (gkmeans_error.c).
+ */
+#ifndef GKMEANS_H
+#define GKMEANS_H
+
+#if PG_VERSION_NUM < 130000
+#error "gkmeans needs PostgreSQL 13 or newer"
+#endif
+
+#include "fmgr.h"
+#include "utils/array.h"
+#include "utils/guc.h"
+#include "utils/tuplestore.h"
+
+#include "core/gk_core.h"
+#include "gkmeans_compat.h"
+
+/* The version in gkmeans.control, which a test compares with it. */
+#define GKMEANS_VERSION		"1.0.0"
+
+/* Features that are columns: as many as a PostgreSQL table has. */
+#define GKMEANS_MAX_COLUMNS	1600
+
+/* ---- settings (gkmeans_guc.c) ---- */
+
+extern int	gkmeans_chunk_size;		/* kB */
+extern int	gkmeans_device;			/* GkDeviceKind */
+extern int	gkmeans_feature_sum;	/* GkFeatureSum */
+extern int	gkmeans_mass_sum;		/* GkMassSum */
+extern int	gkmeans_memory_limit;	/* kB, -1: maintenance_work_mem */
+extern int	gkmeans_simd;			/* index of gkmeans_simd_words */
+extern int	gkmeans_strategy;		/* GkStrategy */
+extern int	gkmeans_threads;
+
+/* The words of gkmeans.device, also those of the option. */
+extern const struct config_enum_entry gkmeans_device_words[];
+
+extern void gk_guc_init(void);
+extern size_t gk_memory_limit_bytes(void);
+/* Make the CPU kernels follow gkmeans.simd; ERROR when this CPU can not. */
+extern void gk_apply_simd(void);
+
+/* ---- the engine's host (gkmeans_host.c) ---- */
+
+typedef struct GkPgHost GkPgHost;
+
+/* A host with its own memory context, a child of the current one. */
+extern GkPgHost *gk_host_begin(void);
+/* Release everything the engine got from this host. */
+extern void gk_host_end(GkPgHost *host);
+extern const GkHost *gk_host_engine(GkPgHost *host);
+/*
+ * Run fn(arg), which may raise an ERROR, below the engine: an ERROR is kept in
+ * the host and false returned, so that the engine can unwind first.
+ */
+extern bool gk_host_guard(GkPgHost *host, void (*fn) (void *arg), void *arg);
+/* Raise the kept ERROR, if there is one. */
+extern void gk_host_rethrow(GkPgHost *host);
+
+/* ---- errors (gkmeans_error.c) ---- */
+
+extern void gk_throw(GkPgHost *host, const GkError *err) pg_attribute_noreturn();
+
+static inline void
+gk_check(GkPgHost *host, GkStatus status, const GkError *err)
+{
+	if (unlikely(status != GK_OK))
+		gk_throw(host, err);
+}
+
+/* ---- options (gkmeans_options.c) ---- */
+
+struct KmeansModel;
+
+typedef struct GkFitOptions
+{
+	GkOptions	engine;
+	GkDeviceKind device;
+	char	   *weight_column;	/* or NULL */
+	bool		skip_nonfinite;
+	/* Number of features of the given centroids or warm_start; 0: none given. */
+	int			given_d;
+} GkFitOptions;
+
+/* Number of arguments that <options> takes. */
+#define GKMEANS_NOPTIONS	12
+
+/* <options> are arguments first, first + 1, ... of the call. */
+extern void gk_parse_options(FunctionCallInfo fcinfo, int first, int k, GkFitOptions *out);
+extern int	gk_parse_k(FunctionCallInfo fcinfo, int arg);
+extern GkDeviceKind gk_parse_device(FunctionCallInfo fcinfo, int arg);
+extern bool gk_parse_nonfinite(FunctionCallInfo fcinfo, int arg);
+/* A text argument as a C string, NULL for NULL. */
+extern char *gk_parse_text(FunctionCallInfo fcinfo, int arg);
+/* ERROR when a required argument is NULL. */
+extern void gk_require_arg(FunctionCallInfo fcinfo, int arg, const char *name);
+
+/* ---- what to read (gkmeans_source.c) ---- */
+
+/* What the query delivers for a column, as a Datum. */
+typedef enum GkValueType
+{
+	GK_VALUE_INT2, GK_VALUE_INT4, GK_VALUE_INT8, GK_VALUE_FLOAT4, GK_VALUE_FLOAT8
+} GkValueType;
+
+/* Consecutive columns of one type, so that the type is looked at once per run. */
+typedef struct GkRun
+{
+	GkValueType type;
+	int			first;
+	int			end;
+} GkRun;
+
+typedef struct GkSource
+{
+	Oid			relid;
+	char		relkind;
+	char	   *relname;		/* unqualified, for messages */
+	char	   *qualified;		/* quoted and qualified, for queries */
+	int			ncolumns;
+	char	  **columns;
+	bool		array;			/* columns[0] is one array of features */
+	GkRun	   *runs;			/* of the scalar columns; runs[0].type: element type */
+	int			nruns;
+	bool		weighted;
+	char	   *weight_column;
+	GkValueType weight_type;
+	bool		identify;		/* ctid and tableoid are read too */
+	char	   *label_column;	/* or NULL */
+	bool		label_missing;	/* it is still to be added */
+	GkValueType label_type;
+	char	   *query;
+	/* Places of the values in the query's rows; -1: not there. */
+	int			at_weight,
+				at_ctid,
+				at_tableoid,
+				at_label;
+} GkSource;
+
+/* text[] to C strings; ERROR when empty, not one-dimensional or with NULLs. */
+extern char **gk_column_names(ArrayType *array, int *count);
+/* Lock the relation, look at its columns and build the query. */
+extern GkSource *gk_source_open(Oid relid, char **columns, int ncolumns,
+								const char *weight_column, const char *label_column,
+								bool identify);
+
+/* ---- the rows (gkmeans_reader.c) ---- */
+
+typedef struct GkReadCounts
+{
+	int64		null_feature;	/* a NULL feature */
+	int64		nonfinite;		/* NaN or infinity, when skipped */
+	int64		no_direction;	/* zero vectors under the cosine distance, when skipped */
+	int64		no_weight;		/* weight NULL or 0 */
+} GkReadCounts;
+
+/* Where a row is. */
+typedef struct GkRowId
+{
+	Oid			tableoid;
+	ItemPointerData ctid;
+} GkRowId;
+
+/* Old labels that are not a cluster number. */
+#define GK_LABEL_NULL		PG_UINT32_MAX
+#define GK_LABEL_OTHER		(PG_UINT32_MAX - 1)
+
+typedef struct GkReadOptions
+{
+	GkDistance	distance;
+	bool		skip_nonfinite;
+	int			expect_d;		/* 0: any */
+	const char *expect_of;		/* "warm_start", "centroids", "model" */
+	/* Called for each row that is left out, when the source identifies rows. */
+	void		(*left_out) (void *arg, const GkRowId *row, uint32 old_label);
+	void	   *arg;
+} GkReadOptions;
+
+/* Tables that rows came from; the aux columns of a store hold their index. */
+typedef struct GkTables
+{
+	int			count;
+	Oid		   *oids;
+} GkTables;
+
+/* NULL when no row is usable.  The store lives in the host. */
+extern GkStore *gk_read(GkPgHost *host, const GkSource *source, const GkReadOptions *options,
+						GkReadCounts *counts, GkTables *tables);
+/* The rows' aux columns, unpacked. */
+extern void gk_row_id(const GkTables *tables, const uint32_t *const *aux, int row, GkRowId *out);
+#define GK_AUX_BLOCK	0
+#define GK_AUX_TABLE	1		/* offset number and index of the table */
+#define GK_AUX_LABEL	2		/* old label */
+
+/* ---- a fit (gkmeans_fit.c) ---- */
+
+typedef struct GkFit
+{
+	GkPgHost   *host;
+	GkSource   *source;
+	GkFitOptions options;
+	GkReadCounts counts;
+	GkTables	tables;
+	GkStore    *store;			/* NULL: no usable rows */
+	GkModel		model;
+} GkFit;
+
+/*
+ * Read, prepare and fit.  emit is called with every chunk's labels; it may
+ * raise ERRORs.  Raises the NOTICEs of a fit.  False when there are no usable
+ * rows; else fit->model is filled.
+ */
+typedef struct GkLabelEmit
+{
+	void		(*left_out) (void *arg, const GkRowId *row, uint32 old_label);
+	void		(*emit) (void *arg, const GkFit *fit, int rows, const int32_t *label,
+						 const float *d2, const uint32_t *const *aux);
+	void	   *arg;
+} GkLabelEmit;
+
+extern bool gk_fit_run(GkFit *fit, const GkLabelEmit *labels);
+extern void gk_fit_end(GkFit *fit);
+/* The backend that gkmeans.device or the option asks for; ERROR when there is none. */
+extern const GkBackend *gk_choose_backend(GkPgHost *host, GkDeviceKind kind, GkStore *store, int k);
+extern void gk_notice_left_out(const GkReadCounts *counts);
+
+/* ---- label_column (gkmeans_label_column.c) ---- */
+
+typedef struct GkRelabel GkRelabel;
+
+/* Check rights and the column; before anything is read. */
+extern void gk_relabel_check(const GkSource *source, int k);
+extern GkRelabel *gk_relabel_begin(const GkSource *source);
+extern void gk_relabel_hooks(GkRelabel *relabel, GkLabelEmit *out);
+/* Add the column if missing, and write the labels that differ. */
+extern void gk_relabel_write(GkRelabel *relabel);
+
+/* ---- sets of rows (gkmeans_srf.c) ---- */
+
+typedef struct GkResult
+{
+	Tuplestorestate *store;
+	TupleDesc	desc;
+} GkResult;
+
+extern void gk_result_begin(FunctionCallInfo fcinfo, GkResult *result);
+
+/* ---- devices (gkmeans_devices.c) ---- */
+
+extern void gk_devices_init(void);
+
+#endif							/* GKMEANS_H */

@@ -1,0 +1,94 @@
+/*
+ * gkmeans_compat.h - what differs between PostgreSQL 13 and 18, and nothing else.
+ */
+#ifndef GKMEANS_COMPAT_H
+#define GKMEANS_COMPAT_H
+
+#include "common/jsonapi.h"
+#include "executor/executor.h"
+#include "mb/pg_wchar.h"
+#include "storage/buffile.h"
+#include "tcop/tcopprot.h"
+#include "utils/acl.h"
+#include "utils/guc.h"
+
+#if PG_VERSION_NUM < 130000
+#error "gkmeans needs PostgreSQL 13 or newer"
+#endif
+
+#if PG_VERSION_NUM >= 160000
+#include "catalog/pg_class.h"
+#include "catalog/pg_proc.h"
+#include "varatt.h"
+#endif
+
+#if PG_VERSION_NUM < 150000
+#define MarkGUCPrefixReserved(prefix) EmitWarningsOnPlaceholders(prefix)
+#define pg_analyze_and_rewrite_fixedparams(raw, text, types, n, env) \
+	pg_analyze_and_rewrite(raw, text, types, n, env)
+#endif
+
+/* To the last row. */
+static inline void
+gk_executor_run(QueryDesc *desc)
+{
+#if PG_VERSION_NUM >= 180000
+	ExecutorRun(desc, ForwardScanDirection, 0);
+#else
+	ExecutorRun(desc, ForwardScanDirection, 0, true);
+#endif
+}
+
+static inline void
+gk_buffile_write(BufFile *file, const void *data, size_t bytes)
+{
+#if PG_VERSION_NUM >= 160000
+	BufFileWrite(file, data, bytes);
+#else
+	BufFileWrite(file, unconstify(void *, data), bytes);
+#endif
+}
+
+/* Does the user own this relation? */
+static inline bool
+gk_relation_ownercheck(Oid relid, Oid user)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(RelationRelationId, relid, user);
+#else
+	return pg_class_ownercheck(relid, user);
+#endif
+}
+
+/* JSON semantic actions report failure by their result since 16; ours raise errors. */
+#if PG_VERSION_NUM >= 160000
+typedef JsonParseErrorType GkJsonResult;
+#define GK_JSON_RETURN	return JSON_SUCCESS
+#else
+typedef void GkJsonResult;
+#define GK_JSON_RETURN	return
+#endif
+
+/* A lexer that resolves escapes, for text in the database encoding. */
+static inline JsonLexContext *
+gk_json_lexer(char *text, int len)
+{
+#if PG_VERSION_NUM >= 170000
+	return makeJsonLexContextCstringLen(NULL, text, len, GetDatabaseEncoding(), true);
+#else
+	return makeJsonLexContextCstringLen(text, len, GetDatabaseEncoding(), true);
+#endif
+}
+
+/* May the user call this function? */
+static inline AclResult
+gk_function_aclcheck(Oid function, Oid user)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(ProcedureRelationId, function, user, ACL_EXECUTE);
+#else
+	return pg_proc_aclcheck(function, user, ACL_EXECUTE);
+#endif
+}
+
+#endif							/* GKMEANS_COMPAT_H */

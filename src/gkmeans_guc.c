@@ -1,0 +1,157 @@
+/*
+ * gkmeans_guc.c - the settings, in alphabetical order, and the words they take.
+ *
+ * All can be set by any user at any time; they are looked at when a call
+ * begins.  There are no hooks: nothing throws or loads a library because a
+ * setting changes.  Whether this machine can do what a setting asks for is
+ * found out by the call that needs it.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/guc.h"
+
+#include "gkmeans.h"
+
+int			gkmeans_chunk_size = 16 * 1024;
+int			gkmeans_device = GK_DEVICE_AUTO;
+int			gkmeans_feature_sum = GK_FSUM_AUTO;
+int			gkmeans_mass_sum = GK_MSUM_AUTO;
+int			gkmeans_memory_limit = -1;
+int			gkmeans_simd = 0;
+int			gkmeans_strategy = GK_STRATEGY_AUTO;
+int			gkmeans_threads = 0;
+
+const struct config_enum_entry gkmeans_device_words[] = {
+	{"auto", GK_DEVICE_AUTO, false},
+	{"gpu", GK_DEVICE_GPU, false},
+	{"cpu", GK_DEVICE_CPU, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry feature_sum_words[] = {
+	{"auto", GK_FSUM_AUTO, false},
+	{"partitioned_features", GK_PARTITIONED_FEATURES, false},
+	{"cluster_merge", GK_CLUSTER_MERGE, false},
+	{"delta", GK_DELTA, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry mass_sum_words[] = {
+	{"auto", GK_MSUM_AUTO, false},
+	{"partitioned_private", GK_PARTITIONED_PRIVATE, false},
+	{"partitioned_local", GK_PARTITIONED_LOCAL, false},
+	{"partitioned_global", GK_PARTITIONED_GLOBAL, false},
+	{"global_atomic", GK_GLOBAL_ATOMIC, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry simd_words[] = {
+	{"auto", 0, false},
+	{"avx512", 1, false},
+	{"avx2", 2, false},
+	{"neon", 3, false},
+	{"scalar", 4, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry strategy_words[] = {
+	{"auto", GK_STRATEGY_AUTO, false},
+	{"single_pass", GK_SINGLE_PASS, false},
+	{"multi_pass", GK_MULTI_PASS, false},
+	{"cross_processing", GK_CROSS_PROCESSING, false},
+	{NULL, 0, false}
+};
+
+void
+gk_guc_init(void)
+{
+	DefineCustomIntVariable("gkmeans.chunk_size",
+							"Sets the size of one column-major chunk of points.",
+							"The results do not depend on it.",
+							&gkmeans_chunk_size,
+							16 * 1024, 64, 1024 * 1024,
+							PGC_USERSET, GUC_UNIT_KB,
+							NULL, NULL, NULL);
+
+	DefineCustomEnumVariable("gkmeans.device",
+							 "Sets the device that clusters.",
+							 "\"auto\" takes the GPU when one is usable and the job is big enough to gain.",
+							 &gkmeans_device,
+							 GK_DEVICE_AUTO, gkmeans_device_words,
+							 PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomEnumVariable("gkmeans.feature_sum",
+							 "Sets how the features of each cluster's points are summed up.",
+							 "The results do not depend on it.",
+							 &gkmeans_feature_sum,
+							 GK_FSUM_AUTO, feature_sum_words,
+							 PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomEnumVariable("gkmeans.mass_sum",
+							 "Sets how the points of each cluster are counted.",
+							 "The results do not depend on it.",
+							 &gkmeans_mass_sum,
+							 GK_MSUM_AUTO, mass_sum_words,
+							 PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomIntVariable("gkmeans.memory_limit",
+							"Sets the host memory for points.",
+							"Points above it are kept in a temporary file and streamed. "
+							"-1 means to use maintenance_work_mem.",
+							&gkmeans_memory_limit,
+							-1, -1, MAX_KILOBYTES,
+							PGC_USERSET, GUC_UNIT_KB,
+							NULL, NULL, NULL);
+
+	DefineCustomEnumVariable("gkmeans.simd",
+							 "Sets the instructions that the CPU kernels use.",
+							 "\"auto\" takes the widest ones that this CPU has. The results do not depend on it.",
+							 &gkmeans_simd,
+							 0, simd_words,
+							 PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomEnumVariable("gkmeans.strategy",
+							 "Sets how assignment and update are combined.",
+							 "The results do not depend on it.",
+							 &gkmeans_strategy,
+							 GK_STRATEGY_AUTO, strategy_words,
+							 PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomIntVariable("gkmeans.threads",
+							"Sets the number of threads that compute.",
+							"0 means all CPUs that the process may use. The results do not depend on it.",
+							&gkmeans_threads,
+							0, 0, 1024,
+							PGC_USERSET, 0,
+							NULL, NULL, NULL);
+
+	MarkGUCPrefixReserved("gkmeans");
+}
+
+size_t
+gk_memory_limit_bytes(void)
+{
+	int			kb = gkmeans_memory_limit >= 0 ? gkmeans_memory_limit : maintenance_work_mem;
+
+	return (size_t) kb * 1024;
+}
+
+void
+gk_apply_simd(void)
+{
+	const char *word = simd_words[gkmeans_simd].name;
+	char		reason[256];
+
+	if (!gk_cpu_set_simd(word, reason, sizeof(reason)))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("gkmeans.simd = \"%s\" is not usable on this machine", word),
+				 errdetail("%s", reason),
+				 errhint("Set gkmeans.simd to \"auto\".")));
+}

@@ -1,0 +1,182 @@
+/*
+ * gkmeans_host.c - PostgreSQL as the engine's host: memory, cancel, spill file.
+ *
+ * The engine runs threads and must unwind by itself, so no PostgreSQL ERROR may
+ * jump through it.  Whatever can raise one while the engine is on the stack
+ * runs under gk_host_guard(), which keeps the ERROR; the engine is told "stop"
+ * or "failed", unwinds, and the glue raises the ERROR again.  That is safe
+ * without a subtransaction because nothing is done in between but freeing
+ * memory.
+ *
+ * All of it is called by the main thread only, save host_stop().
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/buffile.h"
+#include "utils/memutils.h"
+
+#include "gkmeans.h"
+
+struct GkPgHost
+{
+	GkHost		engine;
+	MemoryContext context;
+	BufFile    *spill;			/* NULL: not needed so far */
+	ErrorData  *error;			/* the kept ERROR */
+};
+
+typedef struct SpillAccess
+{
+	GkPgHost   *host;
+	int64_t		offset;
+	const void *from;			/* to write, or NULL */
+	void	   *into;			/* to read, or NULL */
+	size_t		bytes;
+} SpillAccess;
+
+bool
+gk_host_guard(GkPgHost *host, void (*fn) (void *arg), void *arg)
+{
+	MemoryContext caller = CurrentMemoryContext;
+
+	if (host->error != NULL)
+		return false;
+
+	PG_TRY();
+	{
+		fn(arg);
+	}
+	PG_CATCH();
+	{
+		/* not into ErrorContext, which FlushErrorState empties */
+		MemoryContextSwitchTo(host->context);
+		host->error = CopyErrorData();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+
+	MemoryContextSwitchTo(caller);
+	return host->error == NULL;
+}
+
+void
+gk_host_rethrow(GkPgHost *host)
+{
+	if (host->error != NULL)
+		ReThrowError(host->error);
+}
+
+static void *
+host_alloc(void *ctx, size_t bytes)
+{
+	GkPgHost   *host = ctx;
+
+	/* larger sizes are an ERROR even with NO_OOM */
+	if (!AllocHugeSizeIsValid(bytes))
+		return NULL;
+	return MemoryContextAllocExtended(host->context, bytes,
+									  MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);
+}
+
+static void
+host_free(void *ctx, void *ptr)
+{
+	pfree(ptr);
+}
+
+static void
+check_for_interrupts(void *arg)
+{
+	CHECK_FOR_INTERRUPTS();
+}
+
+static bool
+host_poll(void *ctx)
+{
+	if (likely(!INTERRUPTS_PENDING_CONDITION()))
+		return false;
+	return !gk_host_guard(ctx, check_for_interrupts, NULL);
+}
+
+/* Any thread: flags that signal handlers set, and nothing else. */
+static bool
+host_stop(void *ctx)
+{
+	return QueryCancelPending || ProcDiePending;
+}
+
+static void
+spill_access(void *arg)
+{
+	SpillAccess *a = arg;
+	GkPgHost   *host = a->host;
+
+	if (host->spill == NULL)
+	{
+		/*
+		 * The file belongs to the current resource owner and goes with it when
+		 * an ERROR ends the statement; its buffer belongs to our context.
+		 */
+		MemoryContextSwitchTo(host->context);
+		host->spill = BufFileCreateTemp(false);
+	}
+	if (BufFileSeek(host->spill, 0, (off_t) a->offset, SEEK_SET) != 0)
+		elog(ERROR, "could not seek to byte " INT64_FORMAT " of the spill file", a->offset);
+	if (a->from != NULL)
+		gk_buffile_write(host->spill, a->from, a->bytes);
+	else if (BufFileRead(host->spill, a->into, a->bytes) != a->bytes)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not read %zu bytes at " INT64_FORMAT " of the spill file",
+						a->bytes, a->offset)));
+}
+
+static bool
+host_spill_write(void *ctx, int64_t offset, const void *data, size_t bytes)
+{
+	SpillAccess a = {ctx, offset, data, NULL, bytes};
+
+	return gk_host_guard(ctx, spill_access, &a);
+}
+
+static bool
+host_spill_read(void *ctx, int64_t offset, void *data, size_t bytes)
+{
+	SpillAccess a = {ctx, offset, NULL, data, bytes};
+
+	return gk_host_guard(ctx, spill_access, &a);
+}
+
+GkPgHost *
+gk_host_begin(void)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gkmeans",
+												  ALLOCSET_DEFAULT_SIZES);
+	GkPgHost   *host = MemoryContextAllocZero(context, sizeof(GkPgHost));
+
+	host->context = context;
+	host->engine.ctx = host;
+	host->engine.alloc = host_alloc;
+	host->engine.free = host_free;
+	host->engine.poll = host_poll;
+	host->engine.stop = host_stop;
+	host->engine.spill_write = host_spill_write;
+	host->engine.spill_read = host_spill_read;
+	host->engine.threads = gkmeans_threads;
+	return host;
+}
+
+void
+gk_host_end(GkPgHost *host)
+{
+	if (host->spill != NULL)
+		BufFileClose(host->spill);
+	MemoryContextDelete(host->context);
+}
+
+const GkHost *
+gk_host_engine(GkPgHost *host)
+{
+	return &host->engine;
+}
