@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""The answers of gkmeans beside scikit-learn's, in a running server.
+
+Same data, same initial centroids, Lloyd, tol = 0, same max_iter: labels must be
+equal on every row of iris, penguins and digits, and on all but 1 in 100,000 rows
+of flights, where each difference must be a tie within 1e-6 relative. Inertia
+within 1e-6 relative. Seeding: the best of 10 seeds within 1 % of scikit-learn's
+best of 10. Connects by the PG* environment; needs the extension installed.
+"""
+import csv
+import gzip
+import io
+import os
+import sys
+
+try:
+    import numpy as np
+    import psycopg2
+    from sklearn.cluster import KMeans
+    from sklearn.preprocessing import StandardScaler
+except ImportError as e:
+    print(f"skipped: {e.name} is not installed")
+    sys.exit(0)
+
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
+passed = failed = 0
+
+
+def ok(good, text):
+    global passed, failed
+    print(("ok - " if good else "not ok - ") + text, flush=True)
+    if good:
+        passed += 1
+    else:
+        failed += 1
+
+
+def read(name):
+    """Header and rows of a CSV file, gzipped or not."""
+    path = os.path.join(DATA, name)
+    with (gzip.open(path, "rt") if name.endswith(".gz") else open(path)) as f:
+        rows = list(csv.reader(f))
+    return rows[0], rows[1:]
+
+
+def load(cur, table, name, columns, sql_type):
+    """The named columns as a table (id, columns...), and as a float64 matrix without NULL rows."""
+    head, rows = read(name)
+    index = [head.index(c) for c in columns]
+    cur.execute(f"CREATE TABLE {table} (id int, {', '.join(c + ' ' + sql_type for c in columns)})")
+    text = io.StringIO()
+    kept_id, kept = [], []
+    for i, row in enumerate(rows):
+        values = [row[j] if row[j] != "NA" else "" for j in index]
+        text.write(f"{i}," + ",".join(values) + "\n")
+        if all(values):
+            kept_id.append(i)
+            kept.append([float(v) for v in values])
+    text.seek(0)
+    cur.copy_expert(f"COPY {table} FROM STDIN (FORMAT csv)", text)
+    return np.array(kept_id), np.array(kept)
+
+
+def sql_array(m):
+    return "ARRAY[" + ",".join("[" + ",".join(repr(float(v)) for v in r) + "]" for r in m) + "]::float8[]"
+
+
+def compare(cur, table, columns, ids, x, k, max_iter, standardize, ties_per_100k):
+    name = f"{table}{' standardized' if standardize else ''}, k = {k}"
+    rng = np.random.RandomState(k)
+    z = StandardScaler().fit_transform(x) if standardize else x
+    first = rng.choice(len(x), k, replace=False)
+    sk = KMeans(k, init=z[first], n_init=1, max_iter=max_iter, tol=0, algorithm="lloyd").fit(z)
+
+    opts = f"centroids => {sql_array(x[first])}, max_iter => {max_iter}, tol => 0, standardize => {standardize}"
+    cols = "{" + ",".join(columns) + "}"
+    cur.execute(f"SELECT t.id, l.cluster FROM kmeans_labels('{table}', '{cols}', {k}, {opts}) l "
+                f"JOIN {table} t ON t.ctid = l.ctid AND t.tableoid = l.tableoid WHERE l.cluster IS NOT NULL ORDER BY t.id")
+    got = np.array(cur.fetchall())
+    ok(len(got) == len(x) and (got[:, 0] == ids).all(), f"{name}: the same {len(x)} rows are used")
+    labels = got[:, 1]
+    cur.execute(f"SELECT i.inertia, i.iterations, (SELECT array_agg(c.centroid ORDER BY c.cluster) FROM kmeans_centroids(m) c) "
+                f"FROM (SELECT kmeans_fit('{table}', '{cols}', {k}, {opts}) m) f, kmeans_info(f.m) i")
+    inertia, iterations, centroids = cur.fetchone()
+
+    differ = np.flatnonzero(labels != sk.labels_)
+    # A difference must be a tie: both distances (float64, to scikit-learn's centroids) within 1e-6.
+    worst = 0.0
+    for i in differ:
+        a = np.sqrt(((z[i] - sk.cluster_centers_[labels[i]]) ** 2).sum())
+        b = np.sqrt(((z[i] - sk.cluster_centers_[sk.labels_[i]]) ** 2).sum())
+        worst = max(worst, abs(a - b) / max(a, b))
+    ok(len(differ) <= len(x) * ties_per_100k / 100000 and worst <= 1e-6,
+       f"{name}: {len(differ)} of {len(x)} labels differ from scikit-learn's (worst tie {worst:.1e})")
+    rel = abs(inertia - sk.inertia_) / sk.inertia_
+    ok(rel <= 1e-6, f"{name}: inertia {inertia:.6f}, relative difference {rel:.1e}")
+    c = np.array(centroids)
+    if standardize:
+        c = (c - x.mean(0)) / x.std(0)
+    far = np.abs(c - sk.cluster_centers_).max() / np.abs(z).max()
+    ok(far <= 1e-6, f"{name}: centroids within {far:.1e} of the largest value")
+    if len(differ) == 0:
+        ok(iterations == sk.n_iter_, f"{name}: {iterations} iterations, scikit-learn {sk.n_iter_}")
+
+
+def seeding(cur, table, columns, x, k, init):
+    cols = "{" + ",".join(columns) + "}"
+    ours = []
+    for seed in range(10):
+        cur.execute(f"SELECT (kmeans_info(kmeans_fit('{table}', '{cols}', {k}, init => '{init}', seed => {seed}, "
+                    f"max_iter => 300))).inertia")
+        ours.append(cur.fetchone()[0])
+    theirs = min(KMeans(k, n_init=1, random_state=s).fit(x).inertia_ for s in range(10))
+    ok(min(ours) <= theirs * 1.01,
+       f"{table}, k = {k}, {init}: best of 10 seeds {min(ours):.4f}, scikit-learn {theirs:.4f}, ratio {min(ours) / theirs:.4f}")
+
+
+def main():
+    con = psycopg2.connect("")
+    con.autocommit = True
+    cur = con.cursor()
+    cur.execute("SET client_min_messages = warning; DROP SCHEMA IF EXISTS compare_sklearn CASCADE; "
+                "CREATE SCHEMA compare_sklearn; SET search_path = compare_sklearn, public; "
+                "CREATE EXTENSION IF NOT EXISTS gkmeans SCHEMA public")
+    sets = []
+    for table, name, columns, ks in [
+            ("iris", "iris.csv", None, (2, 3, 5)),
+            ("penguins", "penguins.csv", ["bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g"], (3, 5)),
+            ("digits", "digits.csv.gz", None, (10, 20)),
+            ("flights", "flights.csv.gz", ["dep_delay", "arr_delay", "air_time", "distance"], (4, 8))]:
+        if columns is None:
+            columns = [c for c in read(name)[0] if c not in ("species", "target", "digit", "class", "label")]
+        ids, x = load(cur, table, name, columns, "float8")
+        sets.append((table, columns, ids, x, ks))
+    for table, columns, ids, x, ks in sets:
+        for k in ks:
+            compare(cur, table, columns, ids, x, k, 50, False, 1 if table == "flights" else 0)
+        if table in ("iris", "penguins"):
+            compare(cur, table, columns, ids, x, ks[0], 50, True, 0)
+    for table, columns, ids, x, ks in sets:
+        seeding(cur, table, columns, x, ks[-1], "k-means++")
+    seeding(cur, sets[2][0], sets[2][1], sets[2][3], 20, "k-means||")
+    cur.execute("DROP SCHEMA compare_sklearn CASCADE")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
