@@ -74,13 +74,14 @@ extern void gk_host_rethrow(GkPgHost *host);
 
 /* ---- errors (gkmeans_error.c) ---- */
 
-extern void gk_throw(GkPgHost *host, const GkError *err) pg_attribute_noreturn();
+/* err is filled unless status is GK_STOPPED. */
+extern void gk_throw(GkPgHost *host, GkStatus status, const GkError *err) pg_attribute_noreturn();
 
 static inline void
 gk_check(GkPgHost *host, GkStatus status, const GkError *err)
 {
 	if (unlikely(status != GK_OK))
-		gk_throw(host, err);
+		gk_throw(host, status, err);
 }
 
 /* ---- options (gkmeans_options.c) ---- */
@@ -209,35 +210,48 @@ extern void gk_row_id(const GkTables *tables, const uint32_t *const *aux, int ro
 
 /* ---- a fit (gkmeans_fit.c) ---- */
 
+/* Who wants the labels.  The functions may raise ERRORs. */
+typedef struct GkLabelWant
+{
+	void		(*left_out) (void *arg, const GkRowId *row, uint32 old_label);
+	void		(*labels) (void *arg, const GkTables *tables, const GkPrep *prep, int rows,
+						   const int32_t *label, const float *d2, const uint32_t *const *aux);
+	void	   *arg;
+} GkLabelWant;
+
+/* A label sink for the engine that passes on to a GkLabelWant. */
+typedef struct GkLabelRelay
+{
+	GkLabelSink sink;
+	GkPgHost   *host;
+	const GkLabelWant *want;
+	const GkTables *tables;
+	const GkPrep *prep;
+} GkLabelRelay;
+
+extern void gk_label_relay(GkLabelRelay *relay, GkPgHost *host, const GkLabelWant *want,
+						   const GkTables *tables, const GkPrep *prep);
+
 typedef struct GkFit
 {
 	GkPgHost   *host;
 	GkSource   *source;
 	GkFitOptions options;
+	bool		as_model;		/* the result has to fit a kmeans_model */
 	GkReadCounts counts;
-	GkTables	tables;
-	GkStore    *store;			/* NULL: no usable rows */
-	GkModel		model;
+	GkModel		model;			/* valid when there were usable rows */
 } GkFit;
 
-/*
- * Read, prepare and fit.  emit is called with every chunk's labels; it may
- * raise ERRORs.  Raises the NOTICEs of a fit.  False when there are no usable
- * rows; else fit->model is filled.
- */
-typedef struct GkLabelEmit
-{
-	void		(*left_out) (void *arg, const GkRowId *row, uint32 old_label);
-	void		(*emit) (void *arg, const GkFit *fit, int rows, const int32_t *label,
-						 const float *d2, const uint32_t *const *aux);
-	void	   *arg;
-} GkLabelEmit;
-
-extern bool gk_fit_run(GkFit *fit, const GkLabelEmit *labels);
+/* From the arguments (relation, columns, k, ..., <options>). */
+extern void gk_fit_open(FunctionCallInfo fcinfo, int first_option, const char *label_column,
+						bool identify, GkFit *fit);
+/* Read, prepare, fit, and raise the NOTICEs.  False: no usable rows. */
+extern bool gk_fit_run(GkFit *fit, const GkLabelWant *want);
 extern void gk_fit_end(GkFit *fit);
-/* The backend that gkmeans.device or the option asks for; ERROR when there is none. */
-extern const GkBackend *gk_choose_backend(GkPgHost *host, GkDeviceKind kind, GkStore *store, int k);
+/* The backend that was asked for; ERROR when there is none. */
+extern const GkBackend *gk_choose_backend(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
 extern void gk_notice_left_out(const GkReadCounts *counts);
+extern int64 gk_rows_left_out(const GkReadCounts *counts);
 
 /* ---- label_column (gkmeans_label_column.c) ---- */
 
@@ -246,7 +260,7 @@ typedef struct GkRelabel GkRelabel;
 /* Check rights and the column; before anything is read. */
 extern void gk_relabel_check(const GkSource *source, int k);
 extern GkRelabel *gk_relabel_begin(const GkSource *source);
-extern void gk_relabel_hooks(GkRelabel *relabel, GkLabelEmit *out);
+extern GkLabelWant gk_relabel_want(GkRelabel *relabel);
 /* Add the column if missing, and write the labels that differ. */
 extern void gk_relabel_write(GkRelabel *relabel);
 

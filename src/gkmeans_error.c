@@ -36,14 +36,14 @@ static const ErrorRow error_table[] = {
  * user cancelled, the ERROR behind it was kept by the host.
  */
 void
-gk_throw(GkPgHost *host, const GkError *err)
+gk_throw(GkPgHost *host, GkStatus status, const GkError *err)
 {
 	int			sqlstate = ERRCODE_INTERNAL_ERROR;
 	const char *hint = NULL;
 
 	gk_host_rethrow(host);
 
-	if (err->code == GK_STOPPED)
+	if (status == GK_STOPPED)
 	{
 		/* a helper thread saw the flag before the main thread's next poll */
 		CHECK_FOR_INTERRUPTS();
@@ -54,7 +54,7 @@ gk_throw(GkPgHost *host, const GkError *err)
 
 	for (int i = 0; i < (int) lengthof(error_table); i++)
 	{
-		if (error_table[i].status == err->code)
+		if (error_table[i].status == status)
 		{
 			sqlstate = error_table[i].sqlstate;
 			hint = error_table[i].hint;

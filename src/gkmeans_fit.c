@@ -1,0 +1,291 @@
+/*
+ * gkmeans_fit.c - kmeans() and kmeans_fit(): read, prepare, cluster, report.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "utils/builtins.h"
+
+#include "core/gk_points.h"
+#include "gkmeans.h"
+#include "gkmeans_model.h"
+
+PG_FUNCTION_INFO_V1(kmeans);
+PG_FUNCTION_INFO_V1(kmeans_fit);
+
+/* ---- labels on their way up ---- */
+
+typedef struct Relayed
+{
+	const GkLabelRelay *relay;
+	int			rows;
+	const int32_t *label;
+	const float *d2;
+	const uint32_t *const *aux;
+} Relayed;
+
+static void
+pass_labels(void *arg)
+{
+	const Relayed *r = arg;
+	const GkLabelRelay *relay = r->relay;
+
+	relay->want->labels(relay->want->arg, relay->tables, relay->prep,
+						r->rows, r->label, r->d2, r->aux);
+}
+
+/* Below the engine, so an ERROR has to wait. */
+static bool
+relay_emit(void *ctx, int rows, const int32_t *label, const float *d2, const uint32_t *const *aux)
+{
+	const GkLabelRelay *relay = ctx;
+	Relayed		r = {relay, rows, label, d2, aux};
+
+	return gk_host_guard(relay->host, pass_labels, &r);
+}
+
+void
+gk_label_relay(GkLabelRelay *relay, GkPgHost *host, const GkLabelWant *want,
+			   const GkTables *tables, const GkPrep *prep)
+{
+	relay->sink.ctx = relay;
+	relay->sink.emit = relay_emit;
+	relay->host = host;
+	relay->want = want;
+	relay->tables = tables;
+	relay->prep = prep;
+}
+
+/* ---- notices ---- */
+
+int64
+gk_rows_left_out(const GkReadCounts *c)
+{
+	return c->null_feature + c->nonfinite + c->no_direction + c->no_weight;
+}
+
+static void
+add_reason(StringInfo why, int64 rows, const char *reason)
+{
+	if (rows > 0)
+		appendStringInfo(why, "%s" INT64_FORMAT " %s", why->len > 0 ? ", " : "", rows, reason);
+}
+
+void
+gk_notice_left_out(const GkReadCounts *c)
+{
+	int64		rows = gk_rows_left_out(c);
+	StringInfoData why;
+
+	if (rows == 0)
+		return;
+	initStringInfo(&why);
+	add_reason(&why, c->null_feature, "with a NULL feature");
+	add_reason(&why, c->nonfinite, "with NaN or infinity");
+	add_reason(&why, c->no_direction, "with all features zero");
+	add_reason(&why, c->no_weight, "with weight 0 or NULL");
+	ereport(NOTICE,
+			(rows == 1 ? errmsg("1 row was left out") :
+			 errmsg(INT64_FORMAT " rows were left out", rows),
+			 errdetail("%s.", why.data)));
+}
+
+static void
+notice_result(const GkFit *fit)
+{
+	const GkModel *m = &fit->model;
+
+	if (m->k < m->k_asked)
+		ereport(NOTICE,
+				(errmsg("found %d clusters, fewer than k = %d", m->k, m->k_asked),
+				 errdetail("There are no more distinct points.")));
+	if (!m->converged)
+		ereport(NOTICE,
+				(errmsg("stopped after max_iter = %d iterations, before convergence",
+						fit->options.engine.max_iter),
+				 errhint("Use a larger max_iter or tol.")));
+}
+
+/* ---- the fit ---- */
+
+const GkBackend *
+gk_choose_backend(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
+{
+	GkError		err;
+	const GkBackend *backend = gk_registry_choose(kind, n, d, k, &err);
+
+	if (backend == NULL)
+		gk_throw(host, err.code, &err);
+	return backend;
+}
+
+/* ERROR before the work when the result could not be a value. */
+static void
+check_model_size(const GkFit *fit, int d)
+{
+	if (fit->as_model)
+		kmeans_model_validate_sizes(fit->options.engine.k, d, ERRCODE_PROGRAM_LIMIT_EXCEEDED);
+}
+
+bool
+gk_fit_run(GkFit *fit, const GkLabelWant *want)
+{
+	const GkFitOptions *o = &fit->options;
+	double		start = gk_now_ms();
+	GkReadOptions read = {
+		.distance = o->engine.distance,
+		.skip_nonfinite = o->skip_nonfinite,
+		.expect_d = o->given_d,
+		.expect_of = o->engine.init == GK_INIT_WARM_START ? "warm_start" : "centroids",
+		.left_out = want != NULL ? want->left_out : NULL,
+		.arg = want != NULL ? want->arg : NULL
+	};
+	GkTables	tables = {0};
+	GkStore    *store;
+	const GkBackend *backend;
+	GkLabelRelay relay;
+	GkError		err;
+	double		loaded;
+
+	gk_apply_simd();
+	if (!fit->source->array)
+		check_model_size(fit, fit->source->ncolumns);
+	fit->host = gk_host_begin();
+	/* a missing GPU is known before a long read */
+	if (o->device == GK_DEVICE_GPU)
+		(void) gk_choose_backend(fit->host, o->device, 0, 0, 0);
+
+	store = gk_read(fit->host, fit->source, &read, &fit->counts, &tables);
+	gk_notice_left_out(&fit->counts);
+	if (store == NULL)
+	{
+		ereport(NOTICE,
+				(errmsg("no usable rows in \"%s\"", fit->source->relname)));
+		return false;
+	}
+
+	check_model_size(fit, gk_store_features(store));
+	gk_check(fit->host,
+			 gk_store_prepare(store, o->engine.distance, o->engine.standardize, &err),
+			 &err);
+	loaded = gk_now_ms();
+
+	backend = gk_choose_backend(fit->host, o->device, gk_store_rows(store),
+								gk_store_features(store), o->engine.k);
+	if (want != NULL)
+		gk_label_relay(&relay, fit->host, want, &tables, &gk_store_points(store)->prep);
+	gk_check(fit->host,
+			 gk_fit(store, backend, &o->engine, want != NULL ? &relay.sink : NULL,
+					&fit->model, &err),
+			 &err);
+	gk_store_free(store);
+
+	fit->model.rows_skipped = gk_rows_left_out(&fit->counts);
+	fit->model.load_ms = loaded - start;
+	fit->model.total_ms = gk_now_ms() - start;
+	notice_result(fit);
+	return true;
+}
+
+void
+gk_fit_end(GkFit *fit)
+{
+	gk_host_end(fit->host);
+}
+
+/* ---- SQL ---- */
+
+static char **
+names_arg(FunctionCallInfo fcinfo, int arg, int *count)
+{
+	gk_require_arg(fcinfo, arg, "columns");
+	return gk_column_names(PG_GETARG_ARRAYTYPE_P(arg), count);
+}
+
+void
+gk_fit_open(FunctionCallInfo fcinfo, int first_option, const char *label_column,
+			bool identify, GkFit *fit)
+{
+	char	  **columns;
+	int			ncolumns;
+
+	memset(fit, 0, sizeof(*fit));
+	gk_require_arg(fcinfo, 0, "relation");
+	columns = names_arg(fcinfo, 1, &ncolumns);
+	gk_parse_options(fcinfo, first_option, gk_parse_k(fcinfo, 2), &fit->options);
+	fit->source = gk_source_open(PG_GETARG_OID(0), columns, ncolumns,
+								 fit->options.weight_column, label_column, identify);
+}
+
+static void
+put_clusters(GkResult *result, const GkModel *m)
+{
+	int			d = m->prep.d;
+	Datum	   *centroid = palloc(d * sizeof(Datum));
+
+	for (int c = 0; c < m->k; c++)
+	{
+		Datum		values[5];
+		bool		nulls[5] = {false};
+
+		for (int j = 0; j < d; j++)
+			centroid[j] = Float8GetDatum(m->centroids[(size_t) c * d + j]);
+		values[0] = Int32GetDatum(c);
+		values[1] = Int64GetDatum(m->size[c]);
+		values[2] = PointerGetDatum(construct_array(centroid, d, FLOAT8OID, sizeof(float8),
+													FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+		values[3] = Float8GetDatum(m->cluster_inertia[c]);
+		values[4] = Float8GetDatum(m->radius[c]);
+		tuplestore_putvalues(result->store, result->desc, values, nulls);
+		pfree(DatumGetPointer(values[2]));
+	}
+}
+
+/*
+ * kmeans(relation regclass, columns text[], k int, label_column text, <options>)
+ * returns table (cluster int, size bigint, centroid float8[], inertia float8, radius float8)
+ */
+Datum
+kmeans(PG_FUNCTION_ARGS)
+{
+	char	   *label_column = gk_parse_text(fcinfo, 3);
+	GkRelabel  *relabel = NULL;
+	GkLabelWant want;
+	GkResult	result;
+	GkFit		fit;
+
+	gk_result_begin(fcinfo, &result);
+	gk_fit_open(fcinfo, 4, label_column, false, &fit);
+	if (label_column != NULL)
+	{
+		gk_relabel_check(fit.source, fit.options.engine.k);
+		relabel = gk_relabel_begin(fit.source);
+		want = gk_relabel_want(relabel);
+	}
+	if (gk_fit_run(&fit, relabel != NULL ? &want : NULL))
+		put_clusters(&result, &fit.model);
+	gk_fit_end(&fit);
+	if (relabel != NULL)
+		gk_relabel_write(relabel);
+	return (Datum) 0;
+}
+
+/*
+ * kmeans_fit(relation regclass, columns text[], k int, <options>) returns kmeans_model
+ */
+Datum
+kmeans_fit(PG_FUNCTION_ARGS)
+{
+	KmeansModel *model = NULL;
+	GkFit		fit;
+
+	gk_fit_open(fcinfo, 3, NULL, false, &fit);
+	fit.as_model = true;
+	if (gk_fit_run(&fit, NULL))
+		model = kmeans_model_build(&fit.model, fit.source->columns,
+								   fit.source->array ? KMEANS_ARRAY_COLUMN : fit.source->ncolumns);
+	gk_fit_end(&fit);
+	if (model == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_POINTER(model);
+}

@@ -1,0 +1,139 @@
+/*
+ * gkmeans_labels.c - kmeans_labels(): every row's cluster, as rows.
+ *
+ * Rows that were left out come first, with NULLs, because they are known first.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/builtins.h"
+
+#include "gkmeans.h"
+#include "gkmeans_model.h"
+
+PG_FUNCTION_INFO_V1(kmeans_labels);
+PG_FUNCTION_INFO_V1(kmeans_labels_model);
+
+#define ROWS_PER_INTERRUPT_CHECK	1024
+
+static void
+put_left_out(void *arg, const GkRowId *row, uint32 old_label)
+{
+	GkResult   *result = arg;
+	ItemPointerData ctid = row->ctid;
+	Datum		values[4] = {ObjectIdGetDatum(row->tableoid), PointerGetDatum(&ctid), 0, 0};
+	bool		nulls[4] = {false, false, true, true};
+
+	tuplestore_putvalues(result->store, result->desc, values, nulls);
+}
+
+static void
+put_labels(void *arg, const GkTables *tables, const GkPrep *prep, int rows,
+		   const int32_t *label, const float *d2, const uint32_t *const *aux)
+{
+	GkResult   *result = arg;
+	bool		nulls[4] = {false};
+
+	for (int i = 0; i < rows; i++)
+	{
+		GkRowId		id;
+		Datum		values[4];
+
+		if (i % ROWS_PER_INTERRUPT_CHECK == 0)
+			CHECK_FOR_INTERRUPTS();
+		gk_row_id(tables, aux, i, &id);
+		values[0] = ObjectIdGetDatum(id.tableoid);
+		values[1] = PointerGetDatum(&id.ctid);
+		values[2] = Int32GetDatum(label[i]);
+		values[3] = Float8GetDatum(gk_distance_from_d2(prep, d2[i]));
+		tuplestore_putvalues(result->store, result->desc, values, nulls);
+	}
+}
+
+/*
+ * kmeans_labels(relation regclass, columns text[], k int, <options>)
+ * returns table (tableoid oid, ctid tid, cluster int, distance float8)
+ */
+Datum
+kmeans_labels(PG_FUNCTION_ARGS)
+{
+	GkResult	result;
+	GkLabelWant want = {put_left_out, put_labels, &result};
+	GkFit		fit;
+
+	gk_result_begin(fcinfo, &result);
+	gk_fit_open(fcinfo, 3, NULL, true, &fit);
+	(void) gk_fit_run(&fit, &want);
+	gk_fit_end(&fit);
+	return (Datum) 0;
+}
+
+/* The columns that the model was made from. */
+static char **
+model_columns(const KmeansModel *model)
+{
+	const char *name = kmeans_model_names(model);
+	char	  **columns = palloc(Max(model->ncolumns, 1) * sizeof(char *));
+
+	if (model->ncolumns == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("the model does not know the columns that it was made from"),
+				 errhint("Use kmeans_predict() with a point made of the right columns.")));
+	for (int i = 0; i < model->ncolumns; i++)
+	{
+		columns[i] = pstrdup(name);
+		name += strlen(name) + 1;
+	}
+	return columns;
+}
+
+/*
+ * kmeans_labels(relation regclass, model kmeans_model, nonfinite text, device text)
+ * returns the same: bulk prediction.
+ */
+Datum
+kmeans_labels_model(PG_FUNCTION_ARGS)
+{
+	GkResult	result;
+	GkLabelWant want = {put_left_out, put_labels, &result};
+	GkReadOptions read = {.expect_of = "the model",.left_out = put_left_out,.arg = &result};
+	GkReadCounts counts = {0};
+	GkTables	tables = {0};
+	GkDeviceKind device;
+	KmeansModel *value;
+	GkModel		model;
+	GkSource   *source;
+	GkPgHost   *host;
+	GkStore    *store;
+
+	gk_require_arg(fcinfo, 0, "relation");
+	gk_require_arg(fcinfo, 1, "model");
+	value = PG_GETARG_KMEANS_MODEL(1);
+	kmeans_model_view(value, &model);
+	read.expect_d = model.prep.d;
+	read.distance = model.prep.distance;
+	read.skip_nonfinite = gk_parse_nonfinite(fcinfo, 2);
+	device = gk_parse_device(fcinfo, 3);
+
+	gk_result_begin(fcinfo, &result);
+	source = gk_source_open(PG_GETARG_OID(0), model_columns(value), value->ncolumns,
+							NULL, NULL, true);
+	gk_apply_simd();
+	host = gk_host_begin();
+	store = gk_read(host, source, &read, &counts, &tables);
+	gk_notice_left_out(&counts);
+	if (store != NULL)
+	{
+		const GkBackend *backend;
+		GkLabelRelay relay;
+		GkError		err;
+
+		gk_check(host, gk_store_prepare_as(store, &model.prep, &err), &err);
+		backend = gk_choose_backend(host, device, gk_store_rows(store), model.prep.d, model.k);
+		gk_label_relay(&relay, host, &want, &tables, &model.prep);
+		gk_check(host, gk_label(store, backend, &model, &relay.sink, &err), &err);
+	}
+	gk_host_end(host);
+	return (Datum) 0;
+}
