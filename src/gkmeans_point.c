@@ -1,0 +1,261 @@
+/*
+ * gkmeans_point.c - a point from the arguments of a function call.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "parser/parse_coerce.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/fmgrprotos.h"
+#include "utils/lsyscache.h"
+
+#include "core/gk_core.h"
+#include "gkmeans_compat.h"
+#include "gkmeans_point.h"
+
+static bool
+is_number(Oid type)
+{
+	return type == INT2OID || type == INT4OID || type == INT8OID ||
+		type == FLOAT4OID || type == FLOAT8OID || type == NUMERICOID;
+}
+
+/*
+ * The cast of a vector type.  Looked up by the type alone, so no search_path
+ * can put another function in its place.
+ */
+static FmgrInfo *
+find_cast(Oid type, MemoryContext cxt)
+{
+	Oid			function;
+	FmgrInfo   *cast;
+
+	if (find_coercion_pathway(FLOAT4ARRAYOID, type, COERCION_ASSIGNMENT, &function) != COERCION_PATH_FUNC)
+		return NULL;
+	if (gk_function_aclcheck(function, GetUserId()) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, get_func_name(function));
+	cast = MemoryContextAlloc(cxt, sizeof(FmgrInfo));
+	fmgr_info_cxt(function, cast, cxt);
+	return cast;
+}
+
+void
+kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, MemoryContext cxt)
+{
+	memset(p, 0, sizeof(*p));
+	p->cxt = cxt;
+	p->first = first;
+	p->nargs = PG_NARGS() - first;
+	p->types = MemoryContextAlloc(cxt, p->nargs * sizeof(Oid));
+	for (int i = 0; i < p->nargs; i++)
+	{
+		Oid			type = get_fn_expr_argtype(fcinfo->flinfo, first + i);
+		Oid			base = OidIsValid(type) ? getBaseType(type) : InvalidOid;
+		Oid			element = OidIsValid(base) ? get_element_type(base) : InvalidOid;
+
+		p->types[i] = base;
+		if (is_number(base) || base == UNKNOWNOID)
+			continue;
+		if (p->nargs == 1 && OidIsValid(element))
+		{
+			p->whole = true;
+			p->types[i] = getBaseType(element);
+			if (is_number(p->types[i]))
+				continue;
+		}
+		else if (p->nargs == 1 && OidIsValid(base) && (p->cast = find_cast(base, cxt)) != NULL)
+		{
+			p->whole = true;
+			p->types[i] = FLOAT4OID;
+			continue;
+		}
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("argument %d is of type %s, expected a number%s", first + i + 1,
+						OidIsValid(type) ? format_type_be(type) : "unknown",
+						p->nargs == 1 ? " or an array of numbers" : "")));
+	}
+}
+
+/* Room for d features. */
+static void
+set_features(KmeansPoint *p, int d)
+{
+	if (d > GK_MAX_D)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("point has %d features, the limit is %d", d, GK_MAX_D)));
+	if (p->values == NULL || d > p->capacity)
+	{
+		if (p->values != NULL)
+			pfree(p->values);
+		p->values = NULL;
+		p->capacity = Max(d, 8);
+		p->values = MemoryContextAlloc(p->cxt, p->capacity * sizeof(double));
+	}
+	p->d = d;
+}
+
+/* Out of double precision's range becomes an infinity, which the caller reports. */
+static double
+number(Datum value, Oid type)
+{
+	switch (type)
+	{
+		case INT2OID:
+			return (double) DatumGetInt16(value);
+		case INT4OID:
+			return (double) DatumGetInt32(value);
+		case INT8OID:
+			return (double) DatumGetInt64(value);
+		case FLOAT4OID:
+			return (double) DatumGetFloat4(value);
+		case FLOAT8OID:
+			return DatumGetFloat8(value);
+		case NUMERICOID:
+			return DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, value));
+		default:				/* UNKNOWNOID */
+			return DatumGetFloat8(DirectFunctionCall1(float8in, value));
+	}
+}
+
+/* The elements of arrays without NULLs, and of other types than numeric, lie side by side. */
+static bool
+read_packed(double *to, const ArrayType *array, Oid type, int d)
+{
+	const char *from = ARR_DATA_PTR(array);
+
+	if (ARR_HASNULL(array))
+		return false;
+	switch (type)
+	{
+		case INT2OID:
+			for (int j = 0; j < d; j++)
+				to[j] = ((const int16 *) from)[j];
+			return true;
+		case INT4OID:
+			for (int j = 0; j < d; j++)
+				to[j] = ((const int32 *) from)[j];
+			return true;
+		case INT8OID:
+			for (int j = 0; j < d; j++)
+				to[j] = (double) ((const int64 *) from)[j];
+			return true;
+		case FLOAT4OID:
+			for (int j = 0; j < d; j++)
+				to[j] = ((const float4 *) from)[j];
+			return true;
+		case FLOAT8OID:
+			memcpy(to, from, d * sizeof(double));
+			return true;
+	}
+	return false;
+}
+
+static bool
+read_array(KmeansPoint *p, Datum datum, Oid type)
+{
+	ArrayType  *array = DatumGetArrayTypeP(datum);
+	int			ndim = ARR_NDIM(array);
+	bool		complete = true;
+
+	if (ndim > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("point is an array of %d dimensions, expected 1", ndim)));
+	set_features(p, ndim == 0 ? 0 : ARR_DIMS(array)[0]);
+	if (!read_packed(p->values, array, type, p->d))
+	{
+		int16		len;
+		bool		byval;
+		char		align;
+		Datum	   *elements;
+		bool	   *nulls;
+		int			n;
+
+		get_typlenbyvalalign(ARR_ELEMTYPE(array), &len, &byval, &align);
+		deconstruct_array(array, ARR_ELEMTYPE(array), len, byval, align, &elements, &nulls, &n);
+		for (int j = 0; j < n; j++)
+		{
+			p->values[j] = nulls[j] ? 0.0 : number(elements[j], type);
+			complete &= !nulls[j];
+		}
+		pfree(elements);
+		pfree(nulls);
+	}
+	if ((Pointer) array != DatumGetPointer(datum))
+		pfree(array);
+	return complete;
+}
+
+/* An untyped literal is a whole point when it looks like an array. */
+static bool
+is_array_literal(const char *s)
+{
+	while (isspace((unsigned char) *s))
+		s++;
+	return *s == '{' || *s == '[';
+}
+
+bool
+kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo)
+{
+	bool		complete = true;
+
+	if (p->nargs == 1)
+	{
+		Datum		value = PG_GETARG_DATUM(p->first);
+
+		if (PG_ARGISNULL(p->first))
+		{
+			set_features(p, p->whole ? 0 : 1);
+			return false;
+		}
+		if (p->cast != NULL)
+		{
+			/* To real[], with typmod and explicitness as far as the function wants them. */
+			LOCAL_FCINFO(call, 3);
+
+			InitFunctionCallInfoData(*call, p->cast, p->cast->fn_nargs, InvalidOid, NULL, NULL);
+			call->args[0].value = value;
+			call->args[1].value = Int32GetDatum(-1);
+			call->args[2].value = BoolGetDatum(false);
+			call->args[0].isnull = call->args[1].isnull = call->args[2].isnull = false;
+			value = FunctionCallInvoke(call);
+			if (call->isnull)
+			{
+				set_features(p, 0);
+				return false;
+			}
+			return read_array(p, value, FLOAT4OID);
+		}
+		if (p->whole)
+			return read_array(p, value, p->types[0]);
+		if (p->types[0] == UNKNOWNOID && is_array_literal(DatumGetCString(value)))
+			return read_array(p, OidInputFunctionCall(F_ARRAY_IN, DatumGetCString(value), FLOAT8OID, -1),
+							  FLOAT8OID);
+	}
+	set_features(p, p->nargs);
+	for (int j = 0; j < p->nargs; j++)
+	{
+		bool		isnull = PG_ARGISNULL(p->first + j);
+
+		p->values[j] = isnull ? 0.0 : number(PG_GETARG_DATUM(p->first + j), p->types[j]);
+		complete &= !isnull;
+	}
+	return complete;
+}
+
+int
+kmeans_point_nonfinite(const KmeansPoint *p)
+{
+	for (int j = 0; j < p->d; j++)
+		if (!isfinite(p->values[j]))
+			return j;
+	return -1;
+}

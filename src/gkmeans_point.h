@@ -1,0 +1,41 @@
+/*
+ * gkmeans_point.h - a point from the arguments of a function call.
+ */
+#ifndef GKMEANS_POINT_H
+#define GKMEANS_POINT_H
+
+#include "fmgr.h"
+
+/*
+ * For functions whose last argument is VARIADIC "any": features given one by
+ * one, or the whole point as one array of numbers, as one untyped literal
+ * ('{1,2}'), or as one value of a type that has a cast to real[] (pgvector's
+ * vector and halfvec).  A function with an array type in its signature may use
+ * it too.
+ */
+typedef struct KmeansPoint
+{
+	int			d;				/* features of the point read last */
+	double	   *values;			/* [d]; 0 for a NULL feature */
+	int			capacity;
+	int			first;			/* number of the first argument */
+	int			nargs;			/* how many there are */
+	bool		whole;			/* the one argument is the whole point */
+	Oid		   *types;			/* base types of the arguments; of an array: of its elements */
+	FmgrInfo   *cast;			/* to real[], or NULL */
+	MemoryContext cxt;
+} KmeansPoint;
+
+/* Look at the argument types, once per FmgrInfo; *p lives in cxt. */
+extern void kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, MemoryContext cxt);
+
+/*
+ * Read the point of this call into p->d and p->values.  False when a feature is
+ * NULL.  NaN and infinities pass; kmeans_point_nonfinite() finds them.
+ */
+extern bool kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo);
+
+/* The first feature that is NaN or infinite, -1 when there is none. */
+extern int	kmeans_point_nonfinite(const KmeansPoint *p);
+
+#endif							/* GKMEANS_POINT_H */
