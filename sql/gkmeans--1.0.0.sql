@@ -84,3 +84,100 @@ COMMENT ON FUNCTION kmeans_info(kmeans_model) IS
     'how a model was made: sizes, columns (NULL: not known), rows, iterations, options, device, and where the time went (milliseconds)';
 
 -- == end of model ==
+
+-- == fit ==
+
+-- <options> are the same twelve arguments in the same order in every function
+-- that fits. They are documented once, in docs/reference.md.
+
+CREATE FUNCTION kmeans(
+    relation regclass,
+    columns text[],
+    k int,
+    label_column text DEFAULT NULL,
+    weight_column text DEFAULT NULL,
+    init text DEFAULT 'k-means++',
+    warm_start kmeans_model DEFAULT NULL,
+    centroids float8[] DEFAULT NULL,
+    n_init int DEFAULT 1,
+    max_iter int DEFAULT 100,
+    tol float8 DEFAULT 1e-4,
+    distance text DEFAULT 'euclidean',
+    standardize bool DEFAULT false,
+    seed bigint DEFAULT 0,
+    nonfinite text DEFAULT 'error',
+    device text DEFAULT NULL
+) RETURNS TABLE (cluster int, size bigint, centroid float8[], inertia float8, radius float8)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+
+COMMENT ON FUNCTION kmeans(regclass, text[], int, text, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+    'Clusters the rows of a relation: one row per cluster, largest first. columns are numeric columns or one array or vector column; centroid (one element per feature), inertia (sum of squared distances) and radius (largest distance) are in the columns'' units (under the cosine distance: 1 - cosine). label_column: also write each row''s cluster there (an integer column, added when missing).';
+
+CREATE FUNCTION kmeans_fit(
+    relation regclass,
+    columns text[],
+    k int,
+    weight_column text DEFAULT NULL,
+    init text DEFAULT 'k-means++',
+    warm_start kmeans_model DEFAULT NULL,
+    centroids float8[] DEFAULT NULL,
+    n_init int DEFAULT 1,
+    max_iter int DEFAULT 100,
+    tol float8 DEFAULT 1e-4,
+    distance text DEFAULT 'euclidean',
+    standardize bool DEFAULT false,
+    seed bigint DEFAULT 0,
+    nonfinite text DEFAULT 'error',
+    device text DEFAULT NULL
+) RETURNS kmeans_model
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION kmeans_fit(regclass, text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+    'Clusters the rows of a relation and returns the model, for kmeans_predict(), kmeans_centroids(), kmeans_info() and warm_start; NULL when no row is usable.';
+
+CREATE FUNCTION kmeans_labels(
+    relation regclass,
+    columns text[],
+    k int,
+    weight_column text DEFAULT NULL,
+    init text DEFAULT 'k-means++',
+    warm_start kmeans_model DEFAULT NULL,
+    centroids float8[] DEFAULT NULL,
+    n_init int DEFAULT 1,
+    max_iter int DEFAULT 100,
+    tol float8 DEFAULT 1e-4,
+    distance text DEFAULT 'euclidean',
+    standardize bool DEFAULT false,
+    seed bigint DEFAULT 0,
+    nonfinite text DEFAULT 'error',
+    device text DEFAULT NULL
+) RETURNS TABLE (tableoid oid, ctid tid, cluster int, distance float8)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100000;
+
+COMMENT ON FUNCTION kmeans_labels(regclass, text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+    'Clusters the rows of a table and returns each row''s cluster and its distance to that centroid; NULLs for rows that were left out. Join on (tableoid, ctid) in the same statement.';
+
+CREATE FUNCTION kmeans_labels(
+    relation regclass,
+    model kmeans_model,
+    nonfinite text DEFAULT 'error',
+    device text DEFAULT NULL
+) RETURNS TABLE (tableoid oid, ctid tid, cluster int, distance float8)
+    AS 'MODULE_PATHNAME', 'kmeans_labels_model' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100000;
+
+COMMENT ON FUNCTION kmeans_labels(regclass, kmeans_model, text, text) IS
+    'The nearest cluster of a model, and the distance to its centroid, for every row of a table that has the columns which the model was made from; NULLs for rows that were left out.';
+
+CREATE FUNCTION gkmeans_devices() RETURNS TABLE (backend text, name text, usable bool, reason text, memory bigint, detail text)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10;
+
+COMMENT ON FUNCTION gkmeans_devices() IS
+    'What can compute here: one row per device. reason: why it can not be used, NULL when it can. memory: in bytes.';
+
+CREATE FUNCTION gkmeans_version() RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+COMMENT ON FUNCTION gkmeans_version() IS
+    'The version of the loaded library.';
+
+-- == end of fit ==

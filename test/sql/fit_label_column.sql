@@ -1,0 +1,120 @@
+-- kmeans(..., label_column): labels written into the table.
+\set VERBOSITY default
+
+CREATE TABLE pts (id int PRIMARY KEY, x float8, note text);
+INSERT INTO pts SELECT i, CASE WHEN i % 10 = 0 THEN NULL ELSE (i % 3) * 100 + i % 5 END, 'n' || i FROM generate_series(1, 30) i;
+
+-- the column is added when missing; rows that are left out stay NULL
+SELECT cluster, size FROM kmeans('pts', '{x}', 3, 'cluster');
+SELECT cluster, count(*), min(x), max(x) FROM pts GROUP BY 1 ORDER BY 1;
+SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'pts'::regclass AND attname = 'cluster';
+
+-- the same labels again: no row is written
+CREATE TABLE before AS SELECT ctid AS was, xmin, id FROM pts;
+SELECT cluster, size FROM kmeans('pts', '{x}', 3, label_column => 'cluster');
+SELECT count(*) FROM pts JOIN before USING (id) WHERE pts.ctid <> was OR pts.xmin <> before.xmin;
+-- only rows whose label changes are written
+UPDATE pts SET cluster = 7 WHERE id IN (4, 10, 11);
+UPDATE pts SET cluster = NULL WHERE id = 5;
+DROP TABLE before;
+CREATE TABLE before AS SELECT ctid AS was, id FROM pts;
+SELECT count(*) FROM kmeans('pts', '{x}', 3, label_column => 'cluster');
+SELECT array_agg(id ORDER BY id) FROM pts JOIN before USING (id) WHERE pts.ctid <> was;
+SELECT cluster, count(*), min(x), max(x) FROM pts GROUP BY 1 ORDER BY 1;
+-- cluster numbers that are kept keep the rows too
+SELECT cluster, size, centroid FROM kmeans('pts', '{x}', 3, label_column => 'cluster', centroids => '{{200},{100},{0}}');
+SELECT cluster, count(*), min(x), max(x) FROM pts GROUP BY 1 ORDER BY 1;
+-- no usable rows: labels become NULL
+UPDATE pts SET x = NULL;
+SELECT * FROM kmeans('pts', '{x}', 3, label_column => 'cluster');
+SELECT cluster, count(*) FROM pts GROUP BY 1;
+UPDATE pts SET x = (id % 3) * 100;
+
+-- rolled back with its transaction
+BEGIN;
+SELECT count(*) FROM kmeans('pts', '{x}', 3, label_column => 'other');
+SELECT other, count(*) FROM pts GROUP BY 1 ORDER BY 1;
+ROLLBACK;
+SELECT other FROM pts;
+
+-- types
+ALTER TABLE pts ADD i2 smallint, ADD i8 bigint, ADD f8 float8, ADD t text, ADD gen int GENERATED ALWAYS AS (id + 1) STORED;
+SELECT count(*) FROM kmeans('pts', '{x}', 3, label_column => 'i2');
+SELECT count(*) FROM kmeans('pts', '{x}', 3, label_column => 'i8');
+SELECT count(*) FROM pts WHERE i2 <> i8 OR i2 IS NULL;
+UPDATE pts SET i8 = 9000000000 + id WHERE id <= 2;
+SELECT count(*) FROM kmeans('pts', '{x}', 3, label_column => 'i8');
+SELECT count(*) FROM pts WHERE i2 <> i8;
+SELECT * FROM kmeans('pts', '{x}', 3, label_column => 'f8');
+SELECT * FROM kmeans('pts', '{x}', 3, label_column => 't');
+SELECT * FROM kmeans('pts', '{x}', 40000, label_column => 'i2');
+SELECT * FROM kmeans('pts', '{x}', 3, label_column => 'gen');
+SELECT * FROM kmeans('pts', '{x}', 3, label_column => 'ctid');
+SELECT * FROM kmeans('pts', '{x,cluster}', 3, label_column => 'cluster');
+SELECT * FROM kmeans('pts', '{x}', 3, label_column => 'id', weight_column => 'id');
+CREATE DOMAIN small_label AS int CHECK (VALUE < 2);
+ALTER TABLE pts ADD dom small_label;
+SELECT * FROM kmeans('pts', '{x}', 3, label_column => 'dom');
+SELECT count(*) FROM pts WHERE dom IS NOT NULL;
+SELECT cluster, size FROM kmeans('pts', '{x}', 2, label_column => 'dom');
+
+-- relations without rows of their own to update
+CREATE VIEW v AS SELECT * FROM pts;
+CREATE MATERIALIZED VIEW mv AS SELECT * FROM pts;
+SELECT * FROM kmeans('v', '{x}', 3, label_column => 'cluster');
+SELECT * FROM kmeans('mv', '{x}', 3, label_column => 'cluster');
+-- nor may anything be written here
+BEGIN READ ONLY;
+SELECT * FROM kmeans('pts', '{x}', 3, label_column => 'cluster');
+ROLLBACK;
+
+-- triggers, generated columns, constraints: as in any UPDATE
+CREATE TABLE log (id int, old int, new int);
+CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN INSERT INTO log VALUES (NEW.id, OLD.label, NEW.label); RETURN NEW; END $$;
+CREATE TABLE watched (id int PRIMARY KEY, x int, label int, doubled int GENERATED ALWAYS AS (2 * label) STORED);
+INSERT INTO watched SELECT i, i / 4 * 10 FROM generate_series(0, 11) i;
+CREATE TRIGGER t BEFORE UPDATE ON watched FOR EACH ROW EXECUTE FUNCTION note_change();
+SELECT cluster, size FROM kmeans('watched', '{x}', 3, label_column => 'label');
+SELECT new, count(*), count(old) FROM log GROUP BY 1 ORDER BY 1;
+SELECT label, doubled, count(*) FROM watched GROUP BY 1, 2 ORDER BY 1;
+TRUNCATE log;
+SELECT count(*) FROM kmeans('watched', '{x}', 3, label_column => 'label');
+SELECT count(*) FROM log;
+ALTER TABLE watched ADD CHECK (label < 2) NOT VALID;
+UPDATE watched SET x = 20 - x, label = NULL;
+SELECT * FROM kmeans('watched', '{x}', 3, label_column => 'label');
+SELECT count(label) FROM watched;
+
+-- partitions and children; the same ctid in both
+CREATE TABLE part (id int, x int) PARTITION BY RANGE (id);
+CREATE TABLE part_a PARTITION OF part FOR VALUES FROM (0) TO (10);
+CREATE TABLE part_b PARTITION OF part FOR VALUES FROM (10) TO (20);
+INSERT INTO part SELECT i, i % 2 * 50 FROM generate_series(5, 14) i;
+SELECT * FROM kmeans('part_a', '{x}', 2, label_column => 'cluster');
+SELECT cluster, size FROM kmeans('part', '{x}', 2, label_column => 'cluster');
+SELECT tableoid::regclass, cluster, count(*), count(DISTINCT x) FROM part GROUP BY 1, 2 ORDER BY 1, 2;
+CREATE TABLE parent (x int);
+CREATE TABLE child () INHERITS (parent);
+INSERT INTO parent SELECT i % 2 * 50 FROM generate_series(1, 5) i;
+INSERT INTO child SELECT (i + 1) % 2 * 50 FROM generate_series(1, 5) i;
+SELECT cluster, size, centroid FROM kmeans('parent', '{x}', 2, label_column => 'cluster');
+SELECT tableoid::regclass, cluster, x, count(*) FROM parent GROUP BY 1, 2, 3 ORDER BY 1, 2;
+
+-- names that need quotes
+CREATE TABLE "T 1" ("x""y" int);
+INSERT INTO "T 1" VALUES (1), (9);
+SELECT cluster, size FROM kmeans('"T 1"', ARRAY['x"y'], 2, label_column => 'the "label"');
+TABLE "T 1";
+-- a user's relation of the name that is used inside
+CREATE TABLE gkmeans_new_labels (rel oid, pos tid, label int);
+SELECT count(*) FROM kmeans('pts', '{x}', 2, label_column => 'cluster');
+
+-- the table is in use by the same statement
+SELECT * FROM pts, kmeans('pts', '{x}', 3, label_column => 'brand_new') LIMIT 1;
+
+DROP VIEW v;
+DROP MATERIALIZED VIEW mv;
+DROP TABLE pts, before, log, watched, part, parent, child, "T 1", gkmeans_new_labels;
+DROP FUNCTION note_change;
+DROP DOMAIN small_label;

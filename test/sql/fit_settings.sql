@@ -1,0 +1,93 @@
+-- Settings, and that no result depends on them.
+
+SELECT name, setting, unit, min_val, max_val, enumvals, context FROM pg_settings
+WHERE name LIKE 'gkmeans.%' ORDER BY name COLLATE "C";
+SET gkmeans.chunk_size = '63kB';
+SET gkmeans.device = 'tpu';
+SET gkmeans.feature_sum = 'none';
+SET gkmeans.mass_sum = 'none';
+SET gkmeans.memory_limit = -2;
+SET gkmeans.simd = 'sse9';
+SET gkmeans.strategy = 'none';
+SET gkmeans.threads = -1;
+SET gkmeans.nosuch = 1;
+
+-- 20,000 points, three features, one of them not exact in float32, some weights, some NULLs
+CREATE TABLE pts AS
+SELECT (i * 7919 % 1000) * 0.37::float8 AS a, (i * 104729 % 997)::real AS b, i * 31 % 101 AS c,
+       CASE WHEN i % 500 = 0 THEN NULL ELSE 1 + i % 3 END AS w
+FROM generate_series(1, 20000) i;
+
+CREATE FUNCTION fingerprint(m kmeans_model) RETURNS text LANGUAGE sql AS
+$$ SELECT md5((m::text::jsonb - '{load_ms,seed_ms,iterate_ms,total_ms,device,strategy}'::text[])::text) $$;
+CREATE FUNCTION fits(OUT job text, OUT fingerprint text) RETURNS SETOF record LANGUAGE sql AS $$
+    SELECT 'plus' , fingerprint(kmeans_fit('pts', '{a,b,c}', 7))
+    UNION ALL SELECT 'parallel', fingerprint(kmeans_fit('pts', '{a,b,c}', 7, init => 'k-means||', seed => 3))
+    UNION ALL SELECT 'random', fingerprint(kmeans_fit('pts', '{a,b,c}', 7, init => 'random', n_init => 2))
+    UNION ALL SELECT 'weights', fingerprint(kmeans_fit('pts', '{a,b,c}', 7, weight_column => 'w'))
+    UNION ALL SELECT 'standardize', fingerprint(kmeans_fit('pts', '{a,b,c}', 7, standardize => true))
+    UNION ALL SELECT 'cosine', fingerprint(kmeans_fit('pts', '{a,b,c}', 7, distance => 'cosine'))
+    UNION ALL SELECT 'labels', md5(string_agg(l.ctid || ' ' || cluster || ' ' || distance, ',' ORDER BY l.ctid))
+              FROM kmeans_labels('pts', '{a,b,c}', 7) l
+$$;
+SET client_min_messages = warning;
+CREATE TABLE expected AS SELECT * FROM fits();
+SELECT count(*), count(DISTINCT fingerprint) FROM expected;
+
+SET gkmeans.threads = 1;
+SELECT * FROM fits() EXCEPT SELECT * FROM expected;
+SET gkmeans.threads = 7;
+SELECT * FROM fits() EXCEPT SELECT * FROM expected;
+RESET gkmeans.threads;
+SET gkmeans.chunk_size = '64kB';
+SELECT * FROM fits() EXCEPT SELECT * FROM expected;
+SET gkmeans.chunk_size = '1GB';
+SELECT * FROM fits() EXCEPT SELECT * FROM expected;
+RESET gkmeans.chunk_size;
+SET gkmeans.simd = 'scalar';
+SELECT * FROM fits() EXCEPT SELECT * FROM expected;
+SELECT device LIKE 'cpu (scalar,%' AS scalar FROM kmeans_info((SELECT kmeans_fit('pts', '{a,b,c}', 7)));
+RESET gkmeans.simd;
+-- with hardly any memory points are streamed from a temporary file
+SET gkmeans.memory_limit = '100kB';
+SELECT * FROM fits() EXCEPT SELECT * FROM expected;
+SET gkmeans.memory_limit = 0;
+SELECT * FROM fits() EXCEPT SELECT * FROM expected;
+-- -1: maintenance_work_mem
+SET gkmeans.memory_limit = -1;
+SET maintenance_work_mem = '1MB';
+SELECT * FROM fits() EXCEPT SELECT * FROM expected;
+RESET maintenance_work_mem;
+-- the limit on temporary files ends the call, and leaves nothing behind
+SET gkmeans.memory_limit = '64kB';
+SET temp_file_limit = '64kB';
+SELECT kmeans_fit('pts', '{a,b,c}', 7);
+SELECT count(*) FROM pg_ls_tmpdir();
+RESET temp_file_limit;
+RESET gkmeans.memory_limit;
+SELECT * FROM fits() EXCEPT SELECT * FROM expected;
+SET gkmeans.strategy = 'multi_pass';
+SELECT * FROM fits() EXCEPT SELECT * FROM expected;
+RESET gkmeans.strategy;
+SET gkmeans.feature_sum = 'cluster_merge';
+SET gkmeans.mass_sum = 'partitioned_local';
+SELECT * FROM fits() EXCEPT SELECT * FROM expected;
+RESET gkmeans.feature_sum;
+RESET gkmeans.mass_sum;
+
+-- devices
+SET gkmeans.device = 'cpu';
+SELECT device LIKE 'cpu%' AS cpu FROM kmeans_info((SELECT kmeans_fit('pts', '{a,b,c}', 7)));
+RESET gkmeans.device;
+SELECT backend, usable, reason IS NULL AS no_reason, memory > 0 AS memory FROM gkmeans_devices() WHERE backend = 'cpu';
+SELECT bool_and(usable = (reason IS NULL)) AS reasons, count(DISTINCT backend) AS backends FROM gkmeans_devices();
+
+-- one version everywhere
+SELECT gkmeans_version() = extversion AS same, gkmeans_version() FROM pg_extension WHERE extname = 'gkmeans';
+-- every function has a comment
+SELECT p.oid::regprocedure FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass
+JOIN pg_extension e ON e.oid = d.refobjid AND d.refclassid = 'pg_extension'::regclass AND e.extname = 'gkmeans'
+WHERE obj_description(p.oid, 'pg_proc') IS NULL;
+
+DROP TABLE pts, expected;
+DROP FUNCTION fits, fingerprint;
