@@ -111,7 +111,7 @@ CREATE FUNCTION kmeans(
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 
 COMMENT ON FUNCTION kmeans(regclass, text[], int, text, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
-    'Clusters the rows of a relation: one row per cluster, largest first. columns are numeric columns or one array or vector column; centroid (one element per feature), inertia (sum of squared distances) and radius (largest distance) are in the columns'' units (under the cosine distance: 1 - cosine). label_column: also write each row''s cluster there (an integer column, added when missing).';
+    'clusters the rows of a relation: one row per cluster, largest first. columns are numeric columns or one array or vector column; centroid (one element per feature), inertia (sum of squared distances) and radius (largest distance) are in the columns'' units (under the cosine distance: 1 - cosine). label_column: also write each row''s cluster there (an integer column, added when missing)';
 
 CREATE FUNCTION kmeans_fit(
     relation regclass,
@@ -133,7 +133,7 @@ CREATE FUNCTION kmeans_fit(
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION kmeans_fit(regclass, text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
-    'Clusters the rows of a relation and returns the model, for kmeans_predict(), kmeans_centroids(), kmeans_info() and warm_start; NULL when no row is usable.';
+    'clusters the rows of a relation and returns the model, for kmeans_predict(), kmeans_centroids(), kmeans_info() and warm_start; NULL when no row is usable';
 
 CREATE FUNCTION kmeans_labels(
     relation regclass,
@@ -155,7 +155,7 @@ CREATE FUNCTION kmeans_labels(
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100000;
 
 COMMENT ON FUNCTION kmeans_labels(regclass, text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
-    'Clusters the rows of a table and returns each row''s cluster and its distance to that centroid; NULLs for rows that were left out. Join on (tableoid, ctid) in the same statement.';
+    'clusters the rows of a table and returns each row''s cluster and its distance to that centroid; NULLs for rows that were left out. Join on (tableoid, ctid) in the same statement';
 
 CREATE FUNCTION kmeans_labels(
     relation regclass,
@@ -166,18 +166,18 @@ CREATE FUNCTION kmeans_labels(
     AS 'MODULE_PATHNAME', 'kmeans_labels_model' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100000;
 
 COMMENT ON FUNCTION kmeans_labels(regclass, kmeans_model, text, text) IS
-    'The nearest cluster of a model, and the distance to its centroid, for every row of a table that has the columns which the model was made from; NULLs for rows that were left out.';
+    'the nearest cluster of a model, and the distance to its centroid, for every row of a table that has the columns which the model was made from; NULLs for rows that were left out';
 
 CREATE FUNCTION gkmeans_devices() RETURNS TABLE (backend text, name text, usable bool, reason text, memory bigint, detail text)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10;
 
 COMMENT ON FUNCTION gkmeans_devices() IS
-    'What can compute here: one row per device. reason: why it can not be used, NULL when it can. memory: in bytes.';
+    'what can compute here: one row per device. reason: why it can not be used, NULL when it can. memory: in bytes';
 
 CREATE FUNCTION gkmeans_version() RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
 
 COMMENT ON FUNCTION gkmeans_version() IS
-    'The version of the loaded library.';
+    'the version of the loaded library';
 
 -- == end of fit ==

@@ -263,7 +263,7 @@ classify_weight(GkSource *source, const char *name, ColumnKind *kind)
 static void
 classify_label(GkSource *source, const char *name)
 {
-	Oid			type;
+	Oid			type = InvalidOid;
 	AttrNumber	attnum = find_column(source->relid, name, &type);
 
 	for (int i = 0; i < source->ncolumns; i++)

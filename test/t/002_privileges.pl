@@ -1,0 +1,102 @@
+# Everything runs as the caller: column rights, row-level security, views, UPDATE.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = PostgreSQL::Test::Cluster->new('main');
+$node->init;
+$node->start;
+$node->safe_psql('postgres', q{
+	CREATE EXTENSION gkmeans;
+	CREATE ROLE alice LOGIN;
+	CREATE ROLE bob LOGIN;
+	CREATE ROLE carol LOGIN;
+	-- alice's rows lie near 0 and 10, bob's near 1000 and 2000
+	CREATE TABLE pts (owner text, x float8, secret float8, label int);
+	INSERT INTO pts SELECT 'alice', i % 2 * 10, i, NULL FROM generate_series(1, 10) i;
+	INSERT INTO pts SELECT 'bob', 1000 + i % 2 * 1000, i, NULL FROM generate_series(1, 6) i;
+	ALTER TABLE pts ENABLE ROW LEVEL SECURITY;
+	CREATE POLICY own ON pts USING (owner = current_user);
+	GRANT SELECT ON pts TO alice;
+	GRANT SELECT, UPDATE (label) ON pts TO bob;
+	GRANT SELECT (owner, x) ON pts TO carol;
+	CREATE VIEW everyone AS SELECT x FROM pts;
+	GRANT SELECT ON everyone TO carol;
+	CREATE TABLE others (x float8, label int);
+	INSERT INTO others VALUES (1), (9);
+	GRANT ALL ON others TO alice;
+});
+
+# Run as a role; returns output and error.
+sub as
+{
+	my ($role, $sql) = @_;
+	my ($out, $err);
+	$node->psql('postgres', $sql, extra_params => [ '-U', $role ],
+		stdout => \$out, stderr => \$err, on_error_stop => 0);
+	return ($out, $err);
+}
+
+sub sees
+{
+	my ($role, $sql, $expected, $name) = @_;
+	my ($out, $err) = as($role, $sql);
+	is($err, '', "$name: no error or notice");
+	is($out, $expected, $name);
+}
+
+sub fails
+{
+	my ($role, $sql, $expected, $name) = @_;
+	my ($out, $err) = as($role, $sql);
+	like($err, $expected, $name);
+	is($out, '', "$name: and no result");
+}
+
+# row-level security: each sees clusters of its own rows
+sees('alice', q{SELECT size, centroid FROM kmeans('pts', '{x}', 2)}, "5|{0}\n5|{10}", 'alice: clusters of her rows');
+sees('bob', q{SELECT size, centroid FROM kmeans('pts', '{x}', 2)}, "3|{1000}\n3|{2000}", 'bob: clusters of his rows');
+sees('bob', q{SELECT count(*), count(DISTINCT cluster) FROM kmeans_labels('pts', '{x}', 2)}, '6|2', 'bob: labels of his rows');
+sees('bob', q{SELECT rows_used FROM kmeans_info((SELECT kmeans_fit('pts', '{x}', 2)))}, '6', 'bob: a model of his rows');
+is($node->safe_psql('postgres', q{SELECT sum(size) FROM kmeans('pts', '{x}', 2)}), '16', 'the superuser: all rows');
+sees('carol', q{SELECT sum(size) FROM kmeans('everyone', '{x}', 2)}, '16', 'carol: a view has the rights of its owner');
+
+# column rights
+my ($out, $err) = as('carol', q{SELECT * FROM kmeans('pts', '{x}', 2)});
+like($err, qr/no usable rows/, 'carol: may read the column, has no rows');
+fails('carol', q{SELECT * FROM kmeans('pts', '{x,secret}', 2)}, qr/ERROR:  permission denied for table pts/, 'carol: no right on one column');
+fails('carol', q{SELECT * FROM kmeans('pts', '{x}', 2, weight_column => 'secret')}, qr/ERROR:  permission denied for table pts/, 'carol: no right on the weight column');
+fails('carol', q{SELECT * FROM kmeans('others', '{x}', 2)}, qr/ERROR:  permission denied for table others/, 'carol: no right on the table');
+fails('carol', q{SELECT kmeans_fit('others', '{x}', 2)}, qr/ERROR:  permission denied for table others/, 'carol: nor for a model');
+fails('carol', q{SELECT * FROM kmeans_labels('others', '{x}', 2)}, qr/ERROR:  permission denied for table others/, 'carol: nor for labels');
+
+# label_column
+fails('alice', q{SELECT * FROM kmeans('pts', '{x}', 2, label_column => 'label')}, qr/ERROR:  permission denied for column "label" of relation "pts"/, 'alice: no UPDATE right');
+fails('alice', q{SELECT * FROM kmeans('pts', '{x}', 2, label_column => 'brand_new')}, qr/ERROR:  must be owner of table pts/, 'alice: not the owner, no new column');
+sees('alice', q{SELECT size FROM kmeans('others', '{x}', 2, label_column => 'label')}, "1\n1", 'alice: UPDATE on the table');
+sees('bob', q{SELECT size FROM kmeans('pts', '{x}', 2, label_column => 'label')}, "3\n3", 'bob: UPDATE on the column');
+is($node->safe_psql('postgres', q{SELECT owner, count(label), count(*) FROM pts GROUP BY 1 ORDER BY 1}),
+	"alice|0|10\nbob|6|6", 'bob: wrote his rows only');
+
+# a function that runs as its owner
+$node->safe_psql('postgres', q{
+	CREATE FUNCTION all_sizes() RETURNS numeric LANGUAGE sql SECURITY DEFINER
+	AS $$ SELECT sum(size) FROM kmeans('pts', '{x}', 2) $$;
+});
+sees('bob', 'SELECT all_sizes()', '16', 'SECURITY DEFINER: rows of the definer');
+
+# nobody's operators or functions are called by way of search_path
+sees('alice', q{
+	CREATE TEMP TABLE trap (who text);
+	CREATE FUNCTION pg_temp.tid_eq(tid, tid) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE 'trapped'; END $$;
+	CREATE OPERATOR pg_temp.= (LEFTARG = tid, RIGHTARG = tid, FUNCTION = pg_temp.tid_eq);
+	SET search_path = pg_temp, pg_catalog, public;
+	UPDATE others SET label = NULL;
+	SELECT size FROM kmeans('public.others', '{x}', 2, label_column => 'label');
+}, "1\n1", 'operators are those of pg_catalog');
+
+$node->stop;
+done_testing();
