@@ -1,0 +1,665 @@
+/*
+ * Whole fits: the same bits from every SIMD level, thread count, chunk size,
+ * memory limit and row order, against a plain implementation; failures at every
+ * allocation, poll and spill call leave nothing behind.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/gk_backend.h"
+#include "core/gk_numerics.h"
+#include "core/gk_update.h"
+#include "gk_test.h"
+#include "gk_testhost.h"
+
+typedef struct Problem
+{
+	int			n,
+				d,
+				k;
+	double	   *x,
+			   *w;
+	double	   *init;
+	GkOptions	opt;
+} Problem;
+
+typedef struct Answer
+{
+	GkStatus	status;
+	GkModel		model;
+	Labels		labels;
+	TestHost	host;
+} Answer;
+
+/* Into *a, which must stay where it is: its host is the engine's. */
+static void
+solve(Answer *a, const Problem *p, int threads, const int *order, size_t chunk, size_t limit, GkError *err)
+{
+	GkStore    *s;
+	GkLabelSink sink;
+
+	memset(a, 0, sizeof(*a));
+	test_host_init(&a->host, threads);
+	a->labels.label = malloc(sizeof(int32_t) * (p->n + 1));
+	a->labels.d2 = malloc(sizeof(float) * (p->n + 1));
+	memset(a->labels.label, 0xff, sizeof(int32_t) * (p->n + 1));
+	sink = test_sink(&a->labels);
+	s = load_store(&a->host, p->x, p->w, p->n, p->d, order, chunk, limit, err);
+	a->status = gk_store_prepare(s, p->opt.distance, p->opt.standardize, err);
+	if (a->status == GK_OK)
+		a->status = gk_fit(s, &gk_cpu_backend, &p->opt, &sink, &a->model, err);
+	gk_store_free(s);
+}
+
+static void
+answer_free(Answer *a)
+{
+	gk_model_free(&a->host.host, &a->model);
+	free(a->labels.label);
+	free(a->labels.d2);
+	test_host_end(&a->host);
+}
+
+/* Bit for bit: what the model says, not how it was computed. */
+static bool
+same(const Answer *a, const Answer *b, int n)
+{
+	const GkModel *x = &a->model,
+			   *y = &b->model;
+	size_t		kd = (size_t) x->k * x->prep.d;
+
+	return a->status == b->status && x->k == y->k && x->iterations == y->iterations &&
+		x->converged == y->converged && x->inertia == y->inertia && x->rows_used == y->rows_used &&
+		memcmp(x->centroids, y->centroids, kd * sizeof(double)) == 0 &&
+		memcmp(x->size, y->size, x->k * sizeof(int64_t)) == 0 &&
+		memcmp(x->cluster_inertia, y->cluster_inertia, x->k * sizeof(double)) == 0 &&
+		memcmp(x->radius, y->radius, x->k * sizeof(double)) == 0 &&
+		x->history_len == y->history_len &&
+		memcmp(x->history_inertia, y->history_inertia, x->history_len * sizeof(double)) == 0 &&
+		memcmp(x->history_shift, y->history_shift, x->history_len * sizeof(double)) == 0 &&
+		a->labels.seen == n && b->labels.seen == n &&
+		memcmp(a->labels.label, b->labels.label, n * sizeof(int32_t)) == 0 &&
+		memcmp(a->labels.d2, b->labels.d2, n * sizeof(float)) == 0;
+}
+
+/* ---- random problems ---- */
+
+static int
+pick(uint64_t *rng, int lo, int hi)
+{
+	return lo + (int) (test_uniform(rng) * (hi - lo + 1));
+}
+
+static Problem
+random_problem(uint64_t *rng, int number)
+{
+	Problem		p = {0};
+	int			work;
+	int			centres;
+
+	p.d = number % 4 == 0 ? pick(rng, 1, 200) : pick(rng, 1, 12);
+	p.k = number % 3 == 0 ? pick(rng, 1, 300) : pick(rng, 1, 20);
+	p.n = number % 10 == 0 ? pick(rng, 1, 20) : pick(rng, 1, 20000);
+	/* Sanitizers are slow: bound the work, keep the corners. */
+	work = 6000000 / (p.d * p.k) + 1;
+	if (p.n > work)
+		p.n = work;
+	p.x = malloc(sizeof(double) * p.n * p.d);
+	centres = pick(rng, 1, 8);
+	for (int j = 0; j < p.d; j++)
+	{
+		double		scale = number % 5 == 0 ? pow(10.0, pick(rng, -30, 30)) : 1.0;
+		double		offset = number % 7 == 0 ? 1e6 * scale : 0.0;
+		int			kind = pick(rng, 0, 5);
+
+		for (int i = 0; i < p.n; i++)
+		{
+			double		v = kind == 0 ? 3.0	/* constant */
+				: kind == 1 ? (double) pick(rng, 0, 3)	/* many ties */
+				: (i % centres) * 5.0 + test_normal(rng);
+
+			p.x[(size_t) i * p.d + j] = offset + scale * v;
+		}
+	}
+	/* Duplicates. */
+	for (int i = 1; i < p.n; i++)
+		if (test_uniform(rng) < 0.1)
+			memcpy(p.x + (size_t) i * p.d, p.x + (size_t) (i - 1) * p.d, sizeof(double) * p.d);
+	if (number % 3 == 1)
+	{
+		p.w = malloc(sizeof(double) * p.n);
+		for (int i = 0; i < p.n; i++)
+			p.w[i] = number % 2 ? (double) pick(rng, 1, 9) : pow(10.0, 6 * test_uniform(rng) - 3);
+	}
+	p.opt.k = p.k;
+	p.opt.n_init = 1;
+	p.opt.max_iter = pick(rng, 1, 12);
+	p.opt.tol = number % 2 ? 0.0 : 1e-4;
+	p.opt.seed = number;
+	p.opt.standardize = number % 11 == 3;
+	p.opt.distance = number % 13 == 5 && !p.opt.standardize ? GK_COSINE : GK_EUCLIDEAN;
+	if (p.opt.distance == GK_COSINE)
+		for (int i = 0; i < p.n; i++)
+			p.x[(size_t) i * p.d] += 10.0;	/* no zero vectors */
+	return p;
+}
+
+static void
+given_centroids(Problem *p, uint64_t *rng)
+{
+	p->init = malloc(sizeof(double) * p->k * p->d);
+	for (int i = 0; i < p->k; i++)
+		memcpy(p->init + (size_t) i * p->d, p->x + (size_t) pick(rng, 0, p->n - 1) * p->d, sizeof(double) * p->d);
+	p->opt.init = GK_INIT_CENTROIDS;
+	p->opt.centroids = p->init;
+}
+
+static void
+problem_free(Problem *p)
+{
+	free(p->x);
+	free(p->w);
+	free(p->init);
+}
+
+static void
+test_same_bits(int problems)
+{
+	static const char *const levels[] = {"avx2", "avx512", "neon"};
+	uint64_t	rng = 11;
+	int			solved = 0,
+				differ = 0,
+				orders = 0,
+				leaks = 0,
+				tried[3] = {0};
+	GkError		err;
+	char		reason[256];
+
+	for (int number = 0; number < problems; number++)
+	{
+		Problem		p = random_problem(&rng, number);
+		int		   *perm = malloc(sizeof(int) * p.n);
+		Answer		oracle;
+
+		if (number % 4 == 3)
+			p.opt.init = number % 8 == 3 ? GK_INIT_PARALLEL : GK_INIT_RANDOM;
+		else if (number % 2)
+			given_centroids(&p, &rng);
+		gk_cpu_set_simd("scalar", reason, sizeof(reason));
+		solve(&oracle, &p, 1, NULL, 1 << 24, SIZE_MAX, &err);
+		if (oracle.status != GK_OK)
+		{
+			ok(false, "problem %d: %s", number, err.message);
+			continue;
+		}
+		solved++;
+		for (int l = 0; l < 3; l++)
+		{
+			static const int threads[] = {1, 2, 7};
+
+			if (!gk_cpu_set_simd(levels[l], reason, sizeof(reason)))
+				continue;
+			tried[l]++;
+			for (int t = 0; t < 3; t++)
+			{
+				Answer		a;
+
+				solve(&a, &p, threads[t], NULL, t == 1 ? 30000 : 1 << 24,
+					  t == 2 ? 100000 : SIZE_MAX, &err);
+
+				if (!same(&oracle, &a, p.n))
+				{
+					differ++;
+					printf("# problem %d (n %d d %d k %d): %s with %d threads differs\n",
+						   number, p.n, p.d, p.k, levels[l], threads[t]);
+				}
+				answer_free(&a);
+				leaks += a.host.live != 0;
+			}
+		}
+		gk_cpu_set_simd("auto", reason, sizeof(reason));
+		/* Other row orders, from given centroids. */
+		if (p.opt.init == GK_INIT_CENTROIDS)
+			for (int o = 0; o < 3; o++)
+			{
+				Answer		a;
+
+				for (int i = 0; i < p.n; i++)
+					perm[i] = o == 0 ? p.n - 1 - i : i;
+				for (int i = p.n - 1; o > 0 && i > 0; i--)
+				{
+					int			r = pick(&rng, 0, i),
+								s = perm[i];
+
+					perm[i] = perm[r];
+					perm[r] = s;
+				}
+				solve(&a, &p, 2, perm, 50000, SIZE_MAX, &err);
+				orders += !same(&oracle, &a, p.n);
+				answer_free(&a);
+			}
+		answer_free(&oracle);
+		leaks += oracle.host.live != 0;
+		problem_free(&p);
+		free(perm);
+	}
+	ok(solved == problems, "%d of %d random problems solved", solved, problems);
+	ok(differ == 0 && tried[0] + tried[1] + tried[2] > 0,
+	   "scalar = avx2 (%d) = avx512 (%d) = neon (%d problems), 1, 2 and 7 threads, chunked and spilled: %d differ",
+	   tried[0], tried[1], tried[2], differ);
+	ok(orders == 0, "three row orders from given centroids: %d differ", orders);
+	ok(leaks == 0, "nothing left allocated");
+}
+
+/* ---- a plain implementation ---- */
+
+/*
+ * Lloyd from given centroids by the book, over the same prepared points: naive
+ * loops, 128-bit sums, no chunks.
+ */
+static bool
+naive_agrees(const Problem *p, const Answer *a, GkError *err)
+{
+	TestHost	t;
+	GkStore    *s;
+	const GkPoints *pts;
+	int			n = p->n,
+				d = p->d,
+				k = p->k;
+	float	   *x = malloc(sizeof(float) * n * d);
+	float	   *f = malloc(sizeof(float) * k * d);
+	double	   *c = malloc(sizeof(double) * k * d);
+	int		   *label = malloc(sizeof(int) * n);
+	bool		empty = false;
+	bool		good = true;
+	gk_int128	inertia = 0;
+	int			iterations = 0;
+
+	test_host_init(&t, 1);
+	s = load_store(&t, p->x, NULL, n, d, NULL, 1 << 24, SIZE_MAX, err);
+	gk_store_prepare(s, GK_EUCLIDEAN, p->opt.standardize, err);
+	pts = gk_store_points(s);
+	for (int i = 0; i < n; i++)
+		gk_store_row(s, i, x + (size_t) i * d, err);
+	gk_model_prepare(&pts->prep, p->init, k, f);
+	for (int pass = 0; !empty; pass++)
+	{
+		double		shift = 0;
+		bool		moved = false;
+
+		inertia = 0;
+		for (int i = 0; i < n; i++)
+		{
+			float		best = INFINITY;
+
+			label[i] = 0;
+			for (int j = 0; j < k; j++)
+			{
+				float		d2 = gk_d2(x + (size_t) i * d, 1, f + (size_t) j * d, d);
+
+				if (d2 < best)
+					best = d2, label[i] = j;
+			}
+			inertia += gk_d2_fixed(best, gk_pow2(40 - pts->d2_expo));
+		}
+		if (iterations < 0 || pass == p->opt.max_iter)
+			break;
+		for (int j = 0; j < k; j++)
+		{
+			gk_int128	sum[200] = {0};
+			int			count = 0;
+
+			for (int i = 0; i < n; i++)
+				if (label[i] == j)
+				{
+					count++;
+					for (int m = 0; m < d; m++)
+						sum[m] += gk_fixed(x[(size_t) i * d + m], gk_pow2(GK_GRID_BITS - pts->prep.expo[m]));
+				}
+			empty |= count == 0;
+			if (count == 0)
+				break;
+			for (int m = 0; m < d; m++)
+			{
+				size_t		at = (size_t) j * d + m;
+				float		was = f[at];
+				double		step;
+
+				c[at] = pts->prep.center[m] +
+					gk_i128_to_double(sum[m]) / count * gk_pow2(pts->prep.expo[m] - GK_GRID_BITS) / pts->prep.scale[m];
+				f[at] = gk_to_float(gk_centre_scale(c[at], pts->prep.center[m], pts->prep.scale[m]));
+				step = (double) f[at] - (double) was;
+				moved |= step != 0;
+				shift += step * step;
+			}
+		}
+		iterations = pass + 1;
+		if (!moved || shift <= p->opt.tol * pts->mean_var)
+			iterations = -iterations;	/* converged: one more assignment */
+	}
+	if (!empty)
+	{
+		good = a->model.iterations == abs(iterations) && a->model.k == k &&
+			memcmp(a->model.centroids, c, sizeof(double) * k * d) == 0 &&
+			a->model.inertia == gk_inertia_from_d2(&pts->prep, gk_i128_to_double(inertia) * gk_pow2(pts->d2_expo - 80));
+		for (int i = 0; i < n; i++)
+			good &= a->labels.label[i] == label[i];
+	}
+	gk_store_free(s);
+	test_host_end(&t);
+	free(x);
+	free(f);
+	free(c);
+	free(label);
+	return good;
+}
+
+static void
+test_naive(void)
+{
+	uint64_t	rng = 12;
+	int			compared = 0,
+				wrong = 0;
+	GkError		err;
+
+	for (int number = 0; number < 60; number++)
+	{
+		Problem		p = random_problem(&rng, number);
+
+		free(p.w);
+		p.w = NULL;
+		if (p.k > 6)
+			p.k = p.opt.k = 6;
+		if (p.n < p.k || p.opt.distance == GK_COSINE)
+		{
+			problem_free(&p);
+			continue;
+		}
+		given_centroids(&p, &rng);
+		{
+			Answer		a;
+			bool		lost;
+
+			solve(&a, &p, 2, NULL, 1 << 16, SIZE_MAX, &err);
+			lost = a.model.k < p.k;
+
+			/* Repairs are the loop's own business; compared are runs without. */
+			if (!lost)
+			{
+				compared++;
+				wrong += !naive_agrees(&p, &a, &err);
+			}
+			answer_free(&a);
+		}
+		problem_free(&p);
+	}
+	ok(compared > 20 && wrong == 0, "plain Lloyd gives the same labels, centroids, inertia and iterations (%d of %d differ)",
+	   wrong, compared);
+}
+
+/* ---- behaviour ---- */
+
+static void
+test_behaviour(void)
+{
+	GkError		err;
+	uint64_t	rng = 13;
+	Problem		p = {0};
+	Answer		a,
+				b;
+	double		blobs[900 * 2];
+	double		few[40];
+	const double origin[16] = {0};
+	double		centres[6] = {0, 0, 100, 0, 0, 100};
+	int			bad = 0;
+
+	for (int i = 0; i < 900; i++)
+		for (int j = 0; j < 2; j++)
+			blobs[i * 2 + j] = centres[(i < 500 ? 0 : i < 800 ? 1 : 2) * 2 + j] + test_normal(&rng);
+	p.n = 900;
+	p.d = 2;
+	p.x = blobs;
+	p.opt = (GkOptions) {.k = 3,.n_init = 1,.max_iter = 100,.tol = 1e-4};
+	for (int init = 0; init < 3; init++)
+	{
+		p.opt.init = (GkInit) init;
+		p.opt.n_init = 3;
+		solve(&a, &p, 1, NULL, 1 << 20, SIZE_MAX, &err);
+		ok(a.model.k == 3 && a.model.converged && a.model.size[0] == 500 && a.model.size[1] == 300 &&
+		   a.model.size[2] == 100, "init %d: blobs found, largest cluster first", init);
+		answer_free(&a);
+	}
+
+	/* The numbers of given centroids are kept. */
+	p.init = (double[]) {0, 100, 100, 0, 0, 0};
+	p.opt.init = GK_INIT_WARM_START;
+	p.opt.centroids = p.init;
+	solve(&a, &p, 1, NULL, 1 << 20, SIZE_MAX, &err);
+	ok(a.model.size[0] == 100 && a.model.size[1] == 300 && a.model.size[2] == 500, "warm start keeps the numbers");
+	for (int i = 0; i < 3; i++)
+		for (int j = 0; j < 2; j++)
+			bad += fabs(a.model.centroids[i * 2 + j] - p.init[i * 2 + j]) > 0.5;
+	ok(bad == 0, "centroids come back in original units");
+	answer_free(&a);
+
+	/* Two given centroids far from everything: empty, repaired, never NaN. */
+	p.init = (double[]) {1e7, 1e7, -1e7, 1e7, 0, 0};
+	p.opt.centroids = p.init;
+	solve(&a, &p, 1, NULL, 1 << 20, SIZE_MAX, &err);
+	ok(a.model.k == 3 && a.model.size[0] > 0 && a.model.size[1] > 0 && a.model.size[2] > 0 &&
+	   a.model.inertia < 3000, "empty clusters are re-seeded (inertia %.1f)", a.model.inertia);
+	answer_free(&a);
+
+	/* Fewer distinct points than k. */
+	for (int init = 0; init < 4; init++)
+	{
+		for (int i = 0; i < 20; i++)
+			few[i * 2] = i % 3, few[i * 2 + 1] = 5;
+		p.x = few;
+		p.n = 20;
+		p.opt = (GkOptions) {.k = 8,.init = (GkInit) init,.n_init = 1,.max_iter = 100,.tol = 1e-4};
+		p.opt.centroids = origin;
+		solve(&a, &p, 2, NULL, 1 << 20, SIZE_MAX, &err);
+		ok(a.status == GK_OK && a.model.k == 3 && a.model.inertia == 0 && a.model.converged &&
+		   a.model.size[0] + a.model.size[1] + a.model.size[2] == 20, "init %d: 3 distinct points and k = 8 give 3 clusters", init);
+		answer_free(&a);
+	}
+
+	/* One point; k above n. */
+	p.n = 1;
+	p.opt = (GkOptions) {.k = 5,.n_init = 2,.max_iter = 3,.tol = 0};
+	solve(&a, &p, 1, NULL, 1 << 20, SIZE_MAX, &err);
+	ok(a.model.k == 1 && a.model.size[0] == 1 && a.model.inertia == 0 && a.model.radius[0] == 0, "a single point");
+	answer_free(&a);
+
+	/* No points. */
+	p.n = 0;
+	solve(&a, &p, 1, NULL, 1 << 20, SIZE_MAX, &err);
+	ok(a.status == GK_OK && a.model.k == 0 && a.model.rows_used == 0, "no points, no clusters");
+	answer_free(&a);
+
+	/* An integer weight is that many copies, up to the choice of the centre. */
+	{
+		double		once[] = {0, 0, 1, 0, 10, 0, 11, 1},
+					copies[24],
+					weights[] = {3, 2, 1, 6};
+		int			n = 0;
+
+		for (int i = 0; i < 4; i++)
+			for (int r = 0; r < weights[i]; r++, n++)
+				memcpy(copies + 2 * n, once + 2 * i, 2 * sizeof(double));
+		p.opt = (GkOptions) {.k = 2,.init = GK_INIT_CENTROIDS,.centroids = (double[]) {0, 0, 11, 1},.n_init = 1,.max_iter = 50};
+		p.x = once;
+		p.w = weights;
+		p.n = 4;
+		solve(&a, &p, 1, NULL, 1 << 20, SIZE_MAX, &err);
+		p.x = copies;
+		p.w = NULL;
+		p.n = n;
+		solve(&b, &p, 1, NULL, 1 << 20, SIZE_MAX, &err);
+		bad = 0;
+		for (int i = 0; i < 4; i++)
+			bad += fabs(a.model.centroids[i] - b.model.centroids[i]) > 1e-6;
+		ok(bad == 0 && fabs(a.model.inertia - b.model.inertia) < 1e-5 * b.model.inertia,
+		   "weights are repeated rows (inertia %.6f, %.6f)", a.model.inertia, b.model.inertia);
+		answer_free(&a);
+		answer_free(&b);
+	}
+
+	/* n_init: never worse than its first run; history falls. */
+	p = random_problem(&rng, 1);
+	free(p.w);
+	p.w = NULL;
+	p.opt.init = GK_INIT_RANDOM;
+	p.opt.max_iter = 50;
+	p.opt.k = 6;
+	solve(&a, &p, 2, NULL, 1 << 20, SIZE_MAX, &err);
+	p.opt.n_init = 8;
+	solve(&b, &p, 2, NULL, 1 << 20, SIZE_MAX, &err);
+	ok(b.model.inertia <= a.model.inertia, "n_init keeps the best run");
+	bad = 0;
+	for (int i = 1; i < a.model.history_len; i++)
+		bad += a.model.history_inertia[i] > a.model.history_inertia[i - 1] * (1 + 1e-9);
+	ok(bad == 0 && fabs(a.model.history_inertia[a.model.history_len - 1] / a.model.inertia - 1) < 1e-2,
+	   "the inertia falls over the iterations (%d) to the final one", a.model.history_len);
+	answer_free(&a);
+	answer_free(&b);
+	problem_free(&p);
+
+	/* Options out of range. */
+	p = random_problem(&rng, 1);
+	p.opt.k = 0;
+	solve(&a, &p, 1, NULL, 1 << 20, SIZE_MAX, &err);
+	ok(a.status == GK_ERR_LIMIT, "k = 0: %s", err.message);
+	answer_free(&a);
+	p.opt.k = 2;
+	p.opt.tol = NAN;
+	solve(&a, &p, 1, NULL, 1 << 20, SIZE_MAX, &err);
+	ok(a.status == GK_ERR_OPTION, "tol NaN: %s", err.message);
+	answer_free(&a);
+	problem_free(&p);
+}
+
+/* He et al. 2022: 1e6 + noise loses 3.0 in float32 sums; here the centroids are exact. */
+static void
+test_precision(void)
+{
+	enum {N = 200000};
+	uint64_t	rng = 14;
+	Problem		p = {.n = N,.d = 1};
+	GkError		err;
+	Answer		a;
+	double		worst = 0;
+
+	p.x = malloc(sizeof(double) * N);
+	for (int i = 0; i < N; i++)
+		p.x[i] = 1e6 + (i % 4) * 20 + test_normal(&rng);
+	p.opt = (GkOptions) {.k = 4,.n_init = 1,.max_iter = 100};
+	solve(&a, &p, 2, NULL, 1 << 20, SIZE_MAX, &err);
+	for (int c = 0; c < 4; c++)
+	{
+		__float128	sum = 0;
+		int64_t		count = 0;
+
+		for (int i = 0; i < N; i++)
+			if (a.labels.label[i] == c)
+				sum += p.x[i], count++;
+		worst = fmax(worst, fabs(a.model.centroids[c] - (double) (sum / count)) / 1e6);
+	}
+	ok(a.model.k == 4 && worst < 1e-12, "1e6 + noise: centroids within %.1e of the exact means", worst);
+	answer_free(&a);
+	free(p.x);
+}
+
+/* ---- failures ---- */
+
+typedef enum Failure {FAIL_ALLOC, FAIL_POLL, FAIL_SPILL} Failure;
+
+/* The whole way with the Nth call failing; true when the Nth call was never reached. */
+static bool
+fail_at(const Problem *p, Failure what, int64_t nth, GkStatus want, int *bad)
+{
+	TestHost	t;
+	GkError		err = {0};
+	GkStore    *s;
+	GkModel		m;
+	GkStatus	st;
+	Labels		l = {malloc(sizeof(int32_t) * p->n), malloc(sizeof(float) * p->n), 0};
+	GkLabelSink sink = test_sink(&l);
+	bool		reached;
+
+	test_host_init(&t, 2);
+	if (what == FAIL_ALLOC)
+		t.fail_at = nth;
+	else if (what == FAIL_POLL)
+		t.stop_at = nth;
+	else
+		t.spill_fail_at = nth;
+	s = load_store(&t, p->x, p->w, p->n, p->d, NULL, 10000, what == FAIL_SPILL ? 8000 : 60000, &err);
+	if (s == NULL)
+		st = err.code;
+	else
+	{
+		st = gk_store_prepare(s, p->opt.distance, p->opt.standardize, &err);
+		if (st == GK_OK)
+			st = gk_fit(s, &gk_cpu_backend, &p->opt, &sink, &m, &err);
+		if (st == GK_OK)
+			gk_model_free(&t.host, &m);
+		gk_store_free(s);
+	}
+	reached = what == FAIL_ALLOC ? t.allocs >= nth : what == FAIL_POLL ? t.polls >= nth : t.spill_calls >= nth;
+	if (st != (reached ? want : GK_OK) || t.live != 0)
+	{
+		(*bad)++;
+		printf("# call %lld: status %d, %lld blocks left\n", (long long) nth, st, (long long) t.live);
+	}
+	test_host_end(&t);
+	free(l.label);
+	free(l.d2);
+	return !reached;
+}
+
+static void
+test_failures(void)
+{
+	static const GkStatus want[] = {GK_ERR_MEMORY, GK_STOPPED, GK_ERR_HOST};
+	static const char *const name[] = {"allocation", "poll", "spill call"};
+	uint64_t	rng = 15;
+
+	for (int init = 0; init < 3; init++)
+	{
+		Problem		p = random_problem(&rng, 1 + 3 * init);
+
+		if (p.n > 800)
+			p.n = 800;
+		p.k = p.opt.k = 5;
+		p.opt.init = (GkInit) init;
+		p.opt.max_iter = 3;
+		p.opt.distance = GK_EUCLIDEAN;
+		for (int what = 0; what < 3; what++)
+		{
+			int			bad = 0;
+			int64_t		nth = 1;
+
+			/* Every one of the first hundred, then ever sparser. */
+			for (; nth < 100000; nth += 1 + nth / 100)
+				if (fail_at(&p, (Failure) what, nth, want[what], &bad))
+					break;
+			ok(bad == 0 && nth > 3, "init %d: failing %s, 1st to %lldth, leaves the right error and nothing else (%d bad)",
+			   init, name[what], (long long) nth - 1, bad);
+		}
+		problem_free(&p);
+	}
+}
+
+int
+main(void)
+{
+	test_same_bits(210);
+	test_naive();
+	test_behaviour();
+	test_precision();
+	test_failures();
+	return done_testing();
+}
