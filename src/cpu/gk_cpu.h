@@ -1,0 +1,120 @@
+/*
+ * gk_cpu.h - inside of the CPU backend: the session and the sweep over the points.
+ */
+#ifndef GK_CPU_H
+#define GK_CPU_H
+
+#include "core/gk_backend.h"
+#include "cpu/gk_cpu_kernels.h"
+
+/* An array that grows and is freed with the session; main thread only. */
+typedef struct GkRoom
+{
+	void	   *p;
+	size_t		bytes;
+} GkRoom;
+
+struct GkSession
+{
+	const GkCore *core;
+	GkStore    *store;
+	const GkPoints *pts;
+	const GkCpuKernels *kernels;
+	GkFeatureSum feature_sum;	/* as asked for */
+	GkFeatureSum used;			/* by the last step */
+	GkHost		host;			/* the problem's, with the number of threads settled */
+	bool		seeding;		/* the store has its mind2 columns */
+	int			max_stride;		/* of a chunk */
+	size_t		all_rows;		/* of all chunks, padded */
+	double		d2_scale;		/* for gk_d2_split */
+	GkRoom		inv;			/* double [d]: for gk_fixed */
+	GkRoom		scratch;		/* per thread: a packed block, its labels and distances */
+	GkRoom		sums;			/* per thread: gk_cpu_update.c, or potentials of gk_cpu_seed.c */
+	GkRoom		label;			/* int32 [rows of a group of chunks], when a pass keeps labels */
+	GkRoom		d2;				/* float, likewise */
+	int			previous_k;		/* clusters of the last step, 0: not known */
+	GkRoom		previous;		/* int32 [n]: its labels, for GK_DELTA */
+};
+
+/* At least count * size bytes in r, contents lost when it grows; false: out of memory. */
+bool		gk_cpu_room(GkSession *s, GkRoom *r, size_t count, size_t size);
+GkStatus	gk_cpu_out_of_memory(GkError *err);
+
+/* Some rows of one chunk in one thread's hands: a job. */
+typedef struct GkBlock
+{
+	const GkChunk *chunk;
+	int			row;			/* first row in the chunk, a multiple of GK_ROW_PAD */
+	int			rows;
+	int			tiles;			/* of GK_ROW_PAD rows that hold them */
+	int64_t		at;				/* of the first row in the group's label arrays */
+	int			round;
+	int			thread;
+	/* The thread's scratch, room for the block (sweep.points only). */
+	float	   *packed;
+	int32_t    *label;
+	float	   *d2;
+} GkBlock;
+
+/*
+ * A pass over all points.  The rows of a group of chunks are cut into blocks;
+ * block() runs on any thread for every block, for round 0, then for round 1 and
+ * so on (centroids are cut into rounds when one block against all of them would
+ * take too long to react to a cancel).  chunk() runs on the main thread, chunks in
+ * order, when all rounds of the chunk's group are done.
+ */
+typedef struct GkSweep
+{
+	/* Filled by gk_cpu_plan(). */
+	int			threads;		/* that may call block(): 0 .. threads-1 */
+	int			rows;			/* of a block, a multiple of GK_ROW_PAD */
+	int			per_round;		/* centroids in a round */
+	int			rounds;
+	double		job_work;		/* multiply-adds of one block in one round */
+	bool		points;			/* features are looked at, so blocks have scratch */
+	/* Up to the pass. */
+	bool		mind2;			/* chunks come with the seeding column */
+	bool		dirty;			/* and it is changed */
+	bool		keep_labels;	/* s->label and s->d2 hold a group's labels */
+	void	   *arg;
+	void		(*block) (GkSession *s, void *arg, const GkBlock *b);
+	GkStatus	(*chunk) (GkSession *s, void *arg, const GkChunk *chunk, int64_t at, GkError *err);
+} GkSweep;
+
+/* Sizes for a pass that compares all points with m centroids (0: looks at D only). */
+GkSweep		gk_cpu_plan(const GkSession *s, int m);
+GkStatus	gk_cpu_sweep(GkSession *s, const GkSweep *sweep, GkError *err);
+/* A block's points, packed into the thread's scratch where that pays. */
+GkTiles		gk_cpu_tiles(const GkSession *s, const GkBlock *b);
+
+/*
+ * One round of assigning a block to k centroids; true after the last round.  The
+ * labels are in s->label when the sweep keeps them, else in the thread's scratch.
+ */
+typedef struct GkLabels
+{
+	GkTiles		x;
+	int32_t    *label;
+	float	   *d2;
+} GkLabels;
+
+bool		gk_cpu_assign(const GkSession *s, const GkSweep *sweep, const GkBlock *b,
+						  const float *centroids, int k, GkLabels *out);
+
+/* gk_cpu_update.c */
+GkStatus	gk_cpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err);
+
+/* gk_cpu_finish.c */
+GkStatus	gk_cpu_finish(GkSession *s, const float *centroids, int k,
+						  GkFinish *out, const GkLabelSink *sink, GkError *err);
+
+/* gk_cpu_seed.c */
+GkStatus	gk_cpu_seed_update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err);
+GkStatus	gk_cpu_seed_eval(GkSession *s, const float *centroids, int m, gk_int128 *pot, GkError *err);
+GkStatus	gk_cpu_seed_far(GkSession *s, int64_t *row, GkError *err);
+
+/* gk_cpu_race.c */
+GkStatus	gk_cpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want,
+							 GkPick *out, int *got, GkError *err);
+
+#endif							/* GK_CPU_H */

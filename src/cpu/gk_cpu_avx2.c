@@ -1,0 +1,158 @@
+/*
+ * gk_cpu_avx2.c - kernels for AVX2 with FMA, 8 points to a vector.
+ *
+ * Register tile: 2 vectors of points x 6 centroids = 12 of the 16 registers, 2 for
+ * the points, one for the broadcast, one for the difference.
+ */
+#include "cpu/gk_cpu_kernels.h"
+
+#ifdef GK_CPU_X86
+
+#include <immintrin.h>
+
+#include "core/gk_numerics.h"
+
+#define GK_TARGET	__attribute__((target("avx2,fma")))
+#define GK_LANES	8
+#define GK_VECTORS	2
+
+typedef __m256 vfloat;
+typedef __m256i vlabel;
+typedef __m256 vmask;
+
+#define v_zero()			_mm256_setzero_ps()
+#define v_load(p)			_mm256_loadu_ps(p)
+#define v_store(p, v)		_mm256_storeu_ps(p, v)
+#define v_set1(f)			_mm256_set1_ps(f)
+#define v_sub(a, b)			_mm256_sub_ps(a, b)
+#define v_min(a, b)			_mm256_min_ps(a, b)
+#define v_fma(a, b, c)		_mm256_fmadd_ps(a, b, c)
+#define v_less(a, b)		_mm256_cmp_ps(a, b, _CMP_LT_OQ)
+#define v_pick(m, a, b)		_mm256_blendv_ps(b, a, m)
+#define vl_load(p)			_mm256_loadu_si256((const __m256i *) (p))
+#define vl_store(p, v)		_mm256_storeu_si256((__m256i *) (p), v)
+#define vl_set1(i)			_mm256_set1_epi32(i)
+#define vl_pick(m, a, b)	_mm256_blendv_epi8(b, a, _mm256_castps_si256(m))
+
+#include "cpu/gk_cpu_tile.h"
+
+/* ---- Feature Sum ---- */
+
+/* Columns j..j+3 of 8 rows, turned into 4 features of each row; j + 4 > d reads zeros. */
+GK_INLINE void
+turn(const float *x, size_t stride, int j, int d, __m256 out[4])
+{
+	__m256		a = v_load(x + (size_t) j * stride);
+	__m256		b = j + 1 < d ? v_load(x + (size_t) (j + 1) * stride) : v_zero();
+	__m256		c = j + 2 < d ? v_load(x + (size_t) (j + 2) * stride) : v_zero();
+	__m256		e = j + 3 < d ? v_load(x + (size_t) (j + 3) * stride) : v_zero();
+	__m256		ab_lo = _mm256_unpacklo_ps(a, b);
+	__m256		ab_hi = _mm256_unpackhi_ps(a, b);
+	__m256		ce_lo = _mm256_unpacklo_ps(c, e);
+	__m256		ce_hi = _mm256_unpackhi_ps(c, e);
+
+	/* out[m]: row m in the lower half, row m + 4 in the upper. */
+	out[0] = _mm256_shuffle_ps(ab_lo, ce_lo, 0x44);
+	out[1] = _mm256_shuffle_ps(ab_lo, ce_lo, 0xee);
+	out[2] = _mm256_shuffle_ps(ab_hi, ce_hi, 0x44);
+	out[3] = _mm256_shuffle_ps(ab_hi, ce_hi, 0xee);
+}
+
+GK_INLINE void
+add4(double *to, __m128 x)
+{
+	_mm256_store_pd(to, _mm256_add_pd(_mm256_load_pd(to), _mm256_cvtps_pd(x)));
+}
+
+/*
+ * A scatter by label, one cluster's row of sums at a time: features are turned
+ * from columns to rows in registers, so that four sums are added to at once.
+ */
+GK_TARGET void
+gk_cpu_avx2_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy)
+{
+	for (int i = 0; i < x->count * GK_ROW_PAD; i += 8)
+	{
+		const float *at = x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD;
+		double	   *to[8];
+
+		GK_UNROLL
+		for (int r = 0; r < 8; r++)
+			to[r] = acc + r * copy + (size_t) label[i + r] * width;
+		for (int j = 0; j < x->d; j += 4)
+		{
+			__m256		row[4];
+
+			if (j + 4 <= x->d)
+				turn(at, x->stride, j, j + 4, row);
+			else
+				turn(at, x->stride, j, x->d, row);
+			GK_UNROLL
+			for (int r = 0; r < 4; r++)
+			{
+				add4(to[r] + j, _mm256_castps256_ps128(row[r]));
+				add4(to[r + 4] + j, _mm256_extractf128_ps(row[r], 1));
+			}
+		}
+	}
+}
+
+/* ---- sums of distances ---- */
+
+GK_INLINE int64_t
+total(__m256d v)
+{
+	double		part[4];
+
+	_mm256_storeu_pd(part, v);
+	return (int64_t) ((part[0] + part[1]) + (part[2] + part[3]));
+}
+
+/* Both parts are integers below 2^41: 8,192 of them add up exactly in a double. */
+GK_TARGET static void
+sum_d2(const float *d2, const float *weight, int rows, double scale, int64_t *hi, int64_t *lo)
+{
+	const int	toward_zero = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
+	const __m256d top = _mm256_set1_pd(0x1p40);
+	const __m256d unit = _mm256_set1_pd(scale);
+	__m256d		sum_hi = _mm256_setzero_pd();
+	__m256d		sum_lo = _mm256_setzero_pd();
+	int			whole = rows & ~3;
+
+	for (int i = 0; i < whole; i += 4)
+	{
+		__m256d		v = _mm256_cvtps_pd(_mm_loadu_ps(d2 + i));
+		__m256d		h;
+
+		if (weight != NULL)
+			v = _mm256_mul_pd(_mm256_cvtps_pd(_mm_loadu_ps(weight + i)), v);
+		v = _mm256_min_pd(_mm256_mul_pd(v, unit), top);
+		h = _mm256_round_pd(v, toward_zero);
+		sum_hi = _mm256_add_pd(sum_hi, h);
+		v = _mm256_mul_pd(_mm256_sub_pd(v, h), top);
+		sum_lo = _mm256_add_pd(sum_lo, _mm256_round_pd(v, toward_zero));
+	}
+	*hi += total(sum_hi);
+	*lo += total(sum_lo);
+	gk_cpu_scalar.sum_d2(d2 + whole, weight ? weight + whole : NULL, rows - whole, scale, hi, lo);
+}
+
+/* There is no 64-bit multiply or conversion to gain from in race(). */
+static uint64_t
+race(const float *d2, const float *weight, uint64_t key, int64_t row, double worst)
+{
+	return gk_cpu_scalar.race(d2, weight, key, row, worst);
+}
+
+const GkCpuKernels gk_cpu_avx2 = {
+	.name = "avx2",
+	.job_work = 1 << 23,
+	.pack = pack,
+	.assign = assign,
+	.mindist = mindist,
+	.add = gk_cpu_avx2_add,
+	.sum_d2 = sum_d2,
+	.race = race,
+};
+
+#endif							/* GK_CPU_X86 */

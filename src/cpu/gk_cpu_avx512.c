@@ -1,0 +1,201 @@
+/*
+ * gk_cpu_avx512.c - kernels for AVX-512 (F, DQ, BW, VL), 16 points to a vector.
+ *
+ * Register tile: 4 vectors of points x 6 centroids = 24 of the 32 registers,
+ * 4 for the points, the rest for broadcasts and differences.  Masks make the
+ * argmin three instructions a vector.
+ */
+#include "cpu/gk_cpu_kernels.h"
+
+#ifdef GK_CPU_X86
+
+#include <immintrin.h>
+
+#include "core/gk_numerics.h"
+
+#define GK_TARGET	__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma")))
+#define GK_LANES	16
+#define GK_VECTORS	4
+
+typedef __m512 vfloat;
+typedef __m512i vlabel;
+typedef __mmask16 vmask;
+
+#define v_zero()			_mm512_setzero_ps()
+#define v_load(p)			_mm512_loadu_ps(p)
+#define v_store(p, v)		_mm512_storeu_ps(p, v)
+#define v_set1(f)			_mm512_set1_ps(f)
+#define v_sub(a, b)			_mm512_sub_ps(a, b)
+#define v_min(a, b)			_mm512_min_ps(a, b)
+#define v_fma(a, b, c)		_mm512_fmadd_ps(a, b, c)
+#define v_less(a, b)		_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
+#define v_pick(m, a, b)		_mm512_mask_mov_ps(b, m, a)
+#define vl_load(p)			_mm512_loadu_si512(p)
+#define vl_store(p, v)		_mm512_storeu_si512(p, v)
+#define vl_set1(i)			_mm512_set1_epi32(i)
+#define vl_pick(m, a, b)	_mm512_mask_mov_epi32(b, m, a)
+
+#include "cpu/gk_cpu_tile.h"
+
+/* ---- Feature Sum of few clusters ---- */
+
+#define FEW			8			/* clusters, at most */
+#define FEW_AT_ONCE	4			/* times 2 features times 2 halves = 16 sums in registers */
+
+/* Clusters k0 .. k0+3 and features j, j+1 (the same column twice at the end). */
+GK_TARGET static void
+add_corner(const GkTiles *x, const int32_t *label, int k0, int j, __m512d sum[FEW_AT_ONCE][2])
+{
+	size_t		next = j + 1 < x->d ? x->stride : 0;
+	__m512d		acc[FEW_AT_ONCE][4];
+
+	GK_UNROLL
+	for (int q = 0; q < FEW_AT_ONCE; q++)
+		acc[q][0] = acc[q][1] = acc[q][2] = acc[q][3] = _mm512_setzero_pd();
+	for (int i = 0; i < x->count * GK_ROW_PAD; i += 16)
+	{
+		const float *at = x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD + j * x->stride;
+		__m512i		lab = _mm512_loadu_si512(label + i);
+		__m512d		a = _mm512_cvtps_pd(_mm256_loadu_ps(at));
+		__m512d		b = _mm512_cvtps_pd(_mm256_loadu_ps(at + 8));
+		__m512d		c = _mm512_cvtps_pd(_mm256_loadu_ps(at + next));
+		__m512d		d = _mm512_cvtps_pd(_mm256_loadu_ps(at + next + 8));
+
+		GK_UNROLL
+		for (int q = 0; q < FEW_AT_ONCE; q++)
+		{
+			__mmask16	on = _mm512_cmpeq_epi32_mask(lab, _mm512_set1_epi32(k0 + q));
+
+			acc[q][0] = _mm512_mask_add_pd(acc[q][0], (__mmask8) on, acc[q][0], a);
+			acc[q][1] = _mm512_mask_add_pd(acc[q][1], (__mmask8) (on >> 8), acc[q][1], b);
+			acc[q][2] = _mm512_mask_add_pd(acc[q][2], (__mmask8) on, acc[q][2], c);
+			acc[q][3] = _mm512_mask_add_pd(acc[q][3], (__mmask8) (on >> 8), acc[q][3], d);
+		}
+	}
+	GK_UNROLL
+	for (int q = 0; q < FEW_AT_ONCE; q++)
+	{
+		sum[q][0] = _mm512_add_pd(acc[q][0], acc[q][1]);
+		sum[q][1] = _mm512_add_pd(acc[q][2], acc[q][3]);
+	}
+}
+
+GK_TARGET static void
+count_few(const int32_t *label, int rows, int k, int64_t *count)
+{
+	for (int i = 0; i < rows; i += 16)
+	{
+		__mmask16	in = rows - i >= 16 ? 0xffff : (__mmask16) ((1u << (rows - i)) - 1);
+		__m512i		lab = _mm512_loadu_si512(label + i);
+
+		for (int q = 0; q < k; q++)
+			count[q] += __builtin_popcount(_mm512_mask_cmpeq_epi32_mask(in, lab, _mm512_set1_epi32(q)));
+	}
+}
+
+GK_TARGET static void
+add_few(const GkTiles *x, const int32_t *label, int rows, int k, double *acc, size_t width, int64_t *count)
+{
+	count_few(label, rows, k, count);
+	for (int k0 = 0; k0 < k; k0 += FEW_AT_ONCE)
+		for (int j = 0; j < x->d; j += 2)
+		{
+			__m512d		sum[FEW_AT_ONCE][2];
+
+			add_corner(x, label, k0, j, sum);
+			for (int q = 0; q < FEW_AT_ONCE && k0 + q < k; q++)
+			{
+				acc[(k0 + q) * width + j] += _mm512_reduce_add_pd(sum[q][0]);
+				if (j + 1 < x->d)
+					acc[(k0 + q) * width + j + 1] += _mm512_reduce_add_pd(sum[q][1]);
+			}
+		}
+}
+
+/* ---- sums of distances ---- */
+
+/* Both parts are integers below 2^41: 8,192 of them add up exactly in a double. */
+GK_TARGET static void
+sum_d2(const float *d2, const float *weight, int rows, double scale, int64_t *hi, int64_t *lo)
+{
+	const int	toward_zero = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
+	const __m512d top = _mm512_set1_pd(0x1p40);
+	const __m512d unit = _mm512_set1_pd(scale);
+	__m512d		sum_hi = _mm512_setzero_pd();
+	__m512d		sum_lo = _mm512_setzero_pd();
+
+	for (int i = 0; i < rows; i += 8)
+	{
+		__mmask8	on = rows - i >= 8 ? 0xff : (__mmask8) ((1u << (rows - i)) - 1);
+		__m512d		v = _mm512_cvtps_pd(_mm256_maskz_loadu_ps(on, d2 + i));
+		__m512d		h;
+
+		if (weight != NULL)
+			v = _mm512_mul_pd(_mm512_cvtps_pd(_mm256_maskz_loadu_ps(on, weight + i)), v);
+		v = _mm512_min_pd(_mm512_mul_pd(v, unit), top);
+		h = _mm512_roundscale_pd(v, toward_zero);
+		sum_hi = _mm512_add_pd(sum_hi, h);
+		v = _mm512_mul_pd(_mm512_sub_pd(v, h), top);
+		sum_lo = _mm512_add_pd(sum_lo, _mm512_roundscale_pd(v, toward_zero));
+	}
+	*hi += (int64_t) _mm512_reduce_add_pd(sum_hi);
+	*lo += (int64_t) _mm512_reduce_add_pd(sum_lo);
+}
+
+/* ---- exponential race ---- */
+
+GK_INLINE __m512i
+mix(__m512i z)
+{
+	z = _mm512_xor_si512(z, _mm512_srli_epi64(z, 30));
+	z = _mm512_mullo_epi64(z, _mm512_set1_epi64((int64_t) UINT64_C(0xbf58476d1ce4e5b9)));
+	z = _mm512_xor_si512(z, _mm512_srli_epi64(z, 27));
+	z = _mm512_mullo_epi64(z, _mm512_set1_epi64((int64_t) UINT64_C(0x94d049bb133111eb)));
+	return _mm512_xor_si512(z, _mm512_srli_epi64(z, 31));
+}
+
+/* 1 - gk_uniform(gk_hash()) for eight rows at a time, as the scalar kernel. */
+GK_TARGET static uint64_t
+race(const float *d2, const float *weight, uint64_t key, int64_t row, double worst)
+{
+	const uint64_t step = UINT64_C(0x9e3779b97f4a7c15);
+	const __m512d one = _mm512_set1_pd(1.0);
+	const __m512d half = _mm512_set1_pd(0.5);
+	const __m512d ulp = _mm512_set1_pd(0x1p-52);
+	__m512i		z = _mm512_add_epi64(_mm512_set1_epi64((int64_t) (key + (uint64_t) row * step)),
+									 _mm512_mullo_epi64(_mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0),
+														_mm512_set1_epi64((int64_t) step)));
+	uint64_t	may = 0;
+
+	for (int i = 0; i < GK_ROW_PAD; i += 8)
+	{
+		__m512d		u = _mm512_cvtepu64_pd(_mm512_srli_epi64(mix(z), 12));
+		__m512d		least = _mm512_sub_pd(one, _mm512_mul_pd(_mm512_add_pd(u, half), ulp));
+		__m512d		w = one;
+		__m512d		bound;
+
+		if (weight != NULL)
+			w = _mm512_cvtps_pd(_mm256_loadu_ps(weight + i));
+		if (d2 != NULL)
+			w = _mm512_mul_pd(w, _mm512_cvtps_pd(_mm256_loadu_ps(d2 + i)));
+		bound = _mm512_mul_pd(_mm512_mul_pd(_mm512_set1_pd(worst), w), _mm512_set1_pd(GK_RACE_SLACK));
+		may |= (uint64_t) (uint8_t) ~_mm512_cmp_pd_mask(least, bound, _CMP_GT_OQ) << i;
+		z = _mm512_add_epi64(z, _mm512_set1_epi64((int64_t) (step * 8)));
+	}
+	return may;
+}
+
+const GkCpuKernels gk_cpu_avx512 = {
+	.name = "avx512",
+	.job_work = 1 << 24,
+	.pack = pack,
+	.assign = assign,
+	.mindist = mindist,
+	.add = gk_cpu_avx2_add,
+	.few = FEW,
+	.add_few = add_few,
+	.sum_d2 = sum_d2,
+	.race = race,
+};
+
+#endif							/* GK_CPU_X86 */

@@ -1,0 +1,125 @@
+/*
+ * gk_cpu_finish.c - the last pass: labels, and statistics of each cluster.
+ */
+#include <string.h>
+
+#include "core/gk_numerics.h"
+#include "cpu/gk_cpu.h"
+
+/* Above this much, statistics are gathered by the main thread in one copy; with so
+ * many clusters that is nothing beside the assignment. */
+#define PRIVATE_BYTES	((size_t) 64 << 20)
+
+typedef struct Stat
+{
+	gk_int128	inertia;
+	int64_t		count;
+	float		max_d2;
+} Stat;
+
+typedef struct Pass
+{
+	GkSweep		sweep;
+	const float *c;
+	int			k;
+	Stat	   *stat;			/* [copies][k], NULL: none wanted */
+	bool		shared;			/* one stat, filled by the main thread; else one per thread */
+	const GkLabelSink *sink;
+} Pass;
+
+static void
+gather(const GkSession *s, Stat *stat, const GkChunk *chunk, int row, int rows,
+	   const int32_t *label, const float *d2)
+{
+	const float *w = gk_chunk_weight(s->pts, chunk);
+
+	for (int i = 0; i < rows; i++)
+	{
+		Stat	   *to = &stat[label[i]];
+
+		to->count++;
+		if (d2[i] > to->max_d2)
+			to->max_d2 = d2[i];
+		to->inertia += gk_d2_fixed(w ? (double) w[row + i] * (double) d2[i] : (double) d2[i], s->d2_scale);
+	}
+}
+
+static void
+block(GkSession *s, void *arg, const GkBlock *b)
+{
+	const Pass *p = arg;
+	GkLabels	l;
+
+	if (gk_cpu_assign(s, &p->sweep, b, p->c, p->k, &l) && p->stat != NULL && !p->shared)
+		gather(s, p->stat + (size_t) b->thread * p->k, b->chunk, b->row, b->rows, l.label, l.d2);
+}
+
+static GkStatus
+chunk(GkSession *s, void *arg, const GkChunk *c, int64_t at, GkError *err)
+{
+	const Pass *p = arg;
+	const int32_t *label = (int32_t *) s->label.p + at;
+	const float *d2 = (float *) s->d2.p + at;
+	const uint32_t *aux[GK_MAX_AUX];
+
+	if (p->shared)
+		gather(s, p->stat, c, 0, c->rows, label, d2);
+	if (p->sink == NULL)
+		return GK_OK;
+	for (int i = 0; i < s->pts->naux; i++)
+		aux[i] = gk_chunk_aux(s->pts, c, i);
+	if (!p->sink->emit(p->sink->ctx, c->rows, label, d2, aux))
+		return gk_fail(err, GK_ERR_HOST, "the host did not take the labels");
+	return GK_OK;
+}
+
+static void
+merge(const Pass *p, int copies, GkFinish *out)
+{
+	for (int k = 0; k < p->k; k++)
+	{
+		Stat		sum = {0};
+
+		for (int t = 0; t < copies; t++)
+		{
+			const Stat *from = &p->stat[(size_t) t * p->k + k];
+
+			sum.count += from->count;
+			sum.inertia += from->inertia;
+			if (from->max_d2 > sum.max_d2)
+				sum.max_d2 = from->max_d2;
+		}
+		out->count[k] = sum.count;
+		out->inertia[k] = sum.inertia;
+		out->max_d2[k] = sum.max_d2;
+	}
+}
+
+GkStatus
+gk_cpu_finish(GkSession *s, const float *centroids, int k,
+			  GkFinish *out, const GkLabelSink *sink, GkError *err)
+{
+	Pass		p = {.sweep = gk_cpu_plan(s, k),.c = centroids,.k = k,.sink = sink};
+	size_t		bytes = (size_t) k * sizeof(Stat);
+	int			copies = p.sweep.threads;
+	GkStatus	st;
+
+	p.sweep.arg = &p;
+	p.sweep.block = block;
+	p.sweep.chunk = chunk;
+	if (out != NULL)
+	{
+		p.shared = copies > 1 && bytes * copies > PRIVATE_BYTES;
+		if (p.shared)
+			copies = 1;
+		if (!gk_cpu_room(s, &s->sums, copies, bytes))
+			return gk_cpu_out_of_memory(err);
+		p.stat = s->sums.p;
+		memset(p.stat, 0, copies * bytes);
+	}
+	p.sweep.keep_labels = p.sweep.rounds > 1 || sink != NULL || p.shared;
+	st = gk_cpu_sweep(s, &p.sweep, err);
+	if (st == GK_OK && out != NULL)
+		merge(&p, copies, out);
+	return st;
+}

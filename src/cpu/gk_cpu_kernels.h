@@ -1,0 +1,105 @@
+/*
+ * gk_cpu_kernels.h - the table of CPU kernels, one per instruction set.
+ *
+ * Points come in tiles of GK_ROW_PAD rows, column-major inside a tile: lanes of
+ * a vector are points.  A kernel always works on whole tiles, rows past the end
+ * of a chunk are zeros there.  The scalar kernels (gk_cpu_scalar.c) are plain
+ * loops over gk_numerics.h and define the result; all others give the same bits.
+ */
+#ifndef GK_CPU_KERNELS_H
+#define GK_CPU_KERNELS_H
+
+#include "core/gk_points.h"
+
+/* Feature j of row i of tile t: x[t * tile + j * stride + i], i < GK_ROW_PAD. */
+typedef struct GkTiles
+{
+	const float *x;
+	size_t		tile;
+	size_t		stride;
+	int			count;			/* tiles */
+	int			d;
+} GkTiles;
+
+typedef struct GkCpuKernels
+{
+	const char *name;
+	/* Multiply-adds (sub and fma of one feature) that take about a millisecond
+	 * on a slow machine; how much work goes into one job. */
+	int64_t		job_work;
+
+	/* Copy columns into tiles of [d][GK_ROW_PAD] floats, one after the other. */
+	void		(*pack) (const GkTiles *from, float *to);
+
+	/*
+	 * Continue a running argmin with the centroids k0..k1-1 of c ([k][d]): label
+	 * and d2 are in and out, 0 and +inf to begin with.  Strictly smaller wins, so
+	 * ties stay at the lowest cluster.
+	 */
+	void		(*assign) (const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2);
+	/* The same without labels. */
+	void		(*mindist) (const GkTiles *x, const float *c, int k0, int k1, float *d2);
+
+	/*
+	 * acc[(i % GK_ADD_COPIES) * copy + label[i] * width + j] += feature j of row
+	 * i, in doubles: exact up to GK_PACKAGE rows.  Several copies (copy != 0)
+	 * keep rows of one cluster from waiting for each other.  width is d rounded
+	 * up to a multiple of 4; acc is 32-byte aligned.
+	 */
+	void		(*add) (const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);
+
+	/*
+	 * The same for k <= few clusters (0: there is no such kernel), one copy; also
+	 * counts the first `rows` rows of each cluster.  Sums that stay in registers
+	 * beat a scatter for so few, see gk_cpu_few().
+	 */
+	int			few;
+	void		(*add_few) (const GkTiles *x, const int32_t *label, int rows, int k,
+							double *acc, size_t width, int64_t *count);
+
+	/* Add up gk_d2_split() of (weight *) d2, at most GK_PACKAGE rows; weight may be NULL. */
+	void		(*sum_d2) (const float *d2, const float *weight, int rows, double scale,
+						   int64_t *hi, int64_t *lo);
+
+	/*
+	 * Which of GK_ROW_PAD rows from `row` on may have a race key (gk_race_key of
+	 * weight * d2, either may be NULL for 1) of at most `worst`: bit i for row
+	 * row + i.  May err by setting a bit, never by leaving one out.
+	 */
+	uint64_t	(*race) (const float *d2, const float *weight, uint64_t key, int64_t row, double worst);
+} GkCpuKernels;
+
+#define GK_ADD_COPIES	8
+
+/* Is add_few the faster one?  Measured: 4 clusters, or 8 of points that are small. */
+static inline bool
+gk_cpu_few(const GkCpuKernels *kernels, int k, int d)
+{
+	return k <= kernels->few && (k <= 4 || d <= 4);
+}
+
+/*
+ * -ln u >= 1 - u, which is exact in a double; this much is left for the roundings
+ * of the logarithm, the division and the product (each below 2^-51).
+ */
+#define GK_RACE_SLACK	(1.0 + 0x1p-40)
+
+extern const GkCpuKernels gk_cpu_scalar;
+#if defined(__x86_64__)
+#define GK_CPU_X86	1
+extern const GkCpuKernels gk_cpu_avx2;
+extern const GkCpuKernels gk_cpu_avx512;
+
+/* Shared by both: 256-bit vectors fit the job (gk_cpu_avx2.c). */
+void		gk_cpu_avx2_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);
+#elif defined(__aarch64__)
+#define GK_CPU_NEON	1
+extern const GkCpuKernels gk_cpu_neon;
+#endif
+
+/* The chosen set, see gk_cpu_set_simd(). */
+const GkCpuKernels *gk_cpu_kernels(void);
+/* A set by name if this machine can run it, else NULL with the reason. */
+const GkCpuKernels *gk_cpu_kernels_named(const char *name, char *reason, size_t reason_len);
+
+#endif							/* GK_CPU_KERNELS_H */

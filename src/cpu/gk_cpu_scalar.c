@@ -1,0 +1,106 @@
+/*
+ * gk_cpu_scalar.c - the oracle: every kernel as a plain loop over gk_numerics.h.
+ *
+ * Never clever.  Also what runs where there is no vector unit that we know;
+ * without an fma instruction in the baseline it is slow but gives the same bits.
+ */
+#include "core/gk_numerics.h"
+#include "cpu/gk_cpu_kernels.h"
+
+static const float *
+point(const GkTiles *x, int i)
+{
+	return x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD;
+}
+
+static void
+scalar_pack(const GkTiles *from, float *to)
+{
+	for (int t = 0; t < from->count; t++)
+		for (int j = 0; j < from->d; j++)
+			for (int i = 0; i < GK_ROW_PAD; i++)
+				*to++ = from->x[t * from->tile + j * from->stride + i];
+}
+
+static void
+scalar_assign(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2)
+{
+	for (int i = 0; i < x->count * GK_ROW_PAD; i++)
+		for (int k = k0; k < k1; k++)
+		{
+			float		s = gk_d2(point(x, i), x->stride, c + (size_t) k * x->d, x->d);
+
+			if (s < d2[i])
+			{
+				d2[i] = s;
+				label[i] = k;
+			}
+		}
+}
+
+static void
+scalar_mindist(const GkTiles *x, const float *c, int k0, int k1, float *d2)
+{
+	for (int i = 0; i < x->count * GK_ROW_PAD; i++)
+		for (int k = k0; k < k1; k++)
+		{
+			float		s = gk_d2(point(x, i), x->stride, c + (size_t) k * x->d, x->d);
+
+			if (s < d2[i])
+				d2[i] = s;
+		}
+}
+
+static void
+scalar_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy)
+{
+	for (int i = 0; i < x->count * GK_ROW_PAD; i++)
+	{
+		double	   *to = acc + i % GK_ADD_COPIES * copy + label[i] * width;
+
+		for (int j = 0; j < x->d; j++)
+			to[j] += (double) point(x, i)[j * x->stride];
+	}
+}
+
+static void
+scalar_sum_d2(const float *d2, const float *weight, int rows, double scale, int64_t *hi, int64_t *lo)
+{
+	for (int i = 0; i < rows; i++)
+	{
+		int64_t		h,
+					l;
+
+		gk_d2_split(weight ? (double) weight[i] * (double) d2[i] : (double) d2[i], scale, &h, &l);
+		*hi += h;
+		*lo += l;
+	}
+}
+
+static uint64_t
+scalar_race(const float *d2, const float *weight, uint64_t key, int64_t row, double worst)
+{
+	uint64_t	may = 0;
+
+	for (int i = 0; i < GK_ROW_PAD; i++)
+	{
+		double		w = (weight ? (double) weight[i] : 1.0) * (d2 ? (double) d2[i] : 1.0);
+		double		least = 1.0 - gk_uniform(gk_hash(key, row + i));
+
+		/* Not "<=": a NaN (infinite worst, zero weight) must stay in. */
+		if (!(least > worst * w * GK_RACE_SLACK))
+			may |= UINT64_C(1) << i;
+	}
+	return may;
+}
+
+const GkCpuKernels gk_cpu_scalar = {
+	.name = "scalar",
+	.job_work = 1 << 18,
+	.pack = scalar_pack,
+	.assign = scalar_assign,
+	.mindist = scalar_mindist,
+	.add = scalar_add,
+	.sum_d2 = scalar_sum_d2,
+	.race = scalar_race,
+};

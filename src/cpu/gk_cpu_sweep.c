@@ -1,0 +1,278 @@
+/*
+ * gk_cpu_sweep.c - how a pass walks over the points.
+ *
+ * Resident chunks are taken in groups large enough to keep all threads busy for a
+ * while, spilled ones alone.  A group's blocks are handed out in windows of about
+ * 20 ms, with host->poll in between; a block itself is at most a few
+ * milliseconds, so that every thread reacts quickly to host->stop.
+ */
+#include <math.h>
+
+#include "cpu/gk_cpu.h"
+
+#define WINDOW_MS		20
+#define GROUP_CHUNKS	64
+#define GROUP_ROWS		(1 << 20)	/* when labels are kept */
+/* A block's points: half of a small L2 cache. */
+#define BLOCK_FLOATS	(64 * 1024)
+#define BLOCK_ROWS		2048
+/* Work other than distances, per value. */
+#define OVERHEAD		16
+/* Below this much work, starting threads costs more than it saves. */
+#define SMALL_PASS		2e6
+/*
+ * Up to so many features a tile's columns are read in place.  More of them, a
+ * power of two of bytes apart, would push each other out of the cache and keep
+ * the prefetcher guessing, so they are packed first.
+ */
+#define PACK_ABOVE		8
+
+typedef struct Group
+{
+	GkSession  *s;
+	const GkSweep *sweep;
+	const GkHost *host;
+	size_t		scratch;		/* bytes per thread */
+	int			pieces;
+	int			index[GROUP_CHUNKS];
+	GkChunk		chunk[GROUP_CHUNKS];
+	int64_t		at[GROUP_CHUNKS];	/* first row in the label arrays */
+	int64_t		job[GROUP_CHUNKS];	/* first job */
+	int64_t		rows;			/* padded */
+	int64_t		jobs;
+	/* The window at hand. */
+	int			round;
+	int64_t		first;
+} Group;
+
+static int
+round_up(int64_t v, int unit)
+{
+	return (int) ((v + unit - 1) / unit * unit);
+}
+
+GkSweep
+gk_cpu_plan(const GkSession *s, int m)
+{
+	const GkPoints *p = s->pts;
+	GkSweep		sweep = {.points = m > 0};
+	int			d = sweep.points ? p->d : 1;
+	int64_t		rows = BLOCK_FLOATS / d;
+	int64_t		most = s->kernels->job_work;
+
+	sweep.threads = (double) p->n * d * (m + OVERHEAD) < SMALL_PASS ? 1 : s->host.threads;
+	if (rows > BLOCK_ROWS)
+		rows = BLOCK_ROWS;
+	if (sweep.threads > 1 && rows > p->n / (4 * sweep.threads))
+		rows = p->n / (4 * sweep.threads);
+	sweep.rows = round_up(rows > 0 ? rows : 1, GK_ROW_PAD);
+
+	sweep.rounds = 1;
+	sweep.per_round = m;
+	most /= (int64_t) sweep.rows * d;
+	if (m > most)
+	{
+		sweep.rounds = (int) (most < 1 ? m : (m + most - 1) / most);
+		sweep.per_round = (m + sweep.rounds - 1) / sweep.rounds;
+		if (sweep.per_round > 12)
+			sweep.per_round = round_up(sweep.per_round, 6);
+		sweep.rounds = (m + sweep.per_round - 1) / sweep.per_round;
+	}
+	sweep.job_work = (double) sweep.rows * d * (sweep.per_round + OVERHEAD);
+	return sweep;
+}
+
+static size_t
+scratch_bytes(const GkSession *s, const GkSweep *sweep)
+{
+	size_t		floats = s->pts->d > PACK_ABOVE ? s->pts->d + 2 : 2;
+
+	return sweep->points ? floats * sweep->rows * sizeof(float) : 0;
+}
+
+GkTiles
+gk_cpu_tiles(const GkSession *s, const GkBlock *b)
+{
+	GkTiles		x = {.x = b->chunk->data + b->row,.tile = GK_ROW_PAD,.stride = b->chunk->stride,
+	.count = b->tiles,.d = s->pts->d};
+
+	if (x.d > PACK_ABOVE)
+	{
+		s->kernels->pack(&x, b->packed);
+		x.x = b->packed;
+		x.tile = (size_t) x.d * GK_ROW_PAD;
+		x.stride = GK_ROW_PAD;
+	}
+	return x;
+}
+
+bool
+gk_cpu_assign(const GkSession *s, const GkSweep *sweep, const GkBlock *b,
+			  const float *centroids, int k, GkLabels *out)
+{
+	int			k0 = b->round * sweep->per_round;
+	int			k1 = k - k0 > sweep->per_round ? k0 + sweep->per_round : k;
+
+	out->x = gk_cpu_tiles(s, b);
+	out->label = sweep->keep_labels ? (int32_t *) s->label.p + b->at : b->label;
+	out->d2 = sweep->keep_labels ? (float *) s->d2.p + b->at : b->d2;
+	if (b->round == 0)
+		for (int i = 0; i < b->tiles * GK_ROW_PAD; i++)
+		{
+			out->label[i] = 0;
+			out->d2[i] = INFINITY;
+		}
+	s->kernels->assign(&out->x, centroids, k0, k1, out->label, out->d2);
+	return k1 == k;
+}
+
+/* ---- groups of chunks ---- */
+
+/* What all threads do in about WINDOW_MS. */
+static int64_t
+window_jobs(const Group *g)
+{
+	double		jobs = (double) WINDOW_MS * g->sweep->threads *
+		(double) g->s->kernels->job_work / g->sweep->job_work;
+
+	return jobs < g->sweep->threads ? g->sweep->threads : (int64_t) jobs;
+}
+
+static bool
+fits(const Group *g, const GkChunk *c)
+{
+	if (g->pieces == 0)
+		return true;
+	return c->data != NULL && g->chunk[0].data != NULL &&
+		g->pieces < GROUP_CHUNKS && g->jobs < window_jobs(g) &&
+		(!g->sweep->keep_labels || g->rows + c->stride <= GROUP_ROWS);
+}
+
+/* Open chunks from `next` on. */
+static GkStatus
+open_group(Group *g, int next, GkError *err)
+{
+	const GkPoints *p = g->s->pts;
+
+	g->pieces = 0;
+	g->jobs = g->rows = 0;
+	while (next < p->nchunks && fits(g, &p->chunks[next]))
+	{
+		int			i = g->pieces;
+		bool		spilled = p->chunks[next].data == NULL;
+		GkStatus	st = g->s->core->chunk_open(g->s->store, next, g->sweep->mind2, &g->chunk[i], err);
+
+		if (st != GK_OK)
+			return st;
+		g->index[i] = next++;
+		g->at[i] = g->rows;
+		g->job[i] = g->jobs;
+		g->rows += g->chunk[i].stride;
+		g->jobs += (g->chunk[i].rows + g->sweep->rows - 1) / g->sweep->rows;
+		g->pieces++;
+		if (spilled)
+			break;
+	}
+	return GK_OK;
+}
+
+static GkStatus
+close_group(Group *g, GkStatus st, GkError *err)
+{
+	for (int i = 0; i < g->pieces; i++)
+	{
+		GkError		ignored;
+		GkStatus	closed = g->s->core->chunk_close(g->s->store, g->index[i], &g->chunk[i],
+													 g->sweep->dirty && st == GK_OK,
+													 st == GK_OK ? err : &ignored);
+
+		if (st == GK_OK)
+			st = closed;
+	}
+	return st;
+}
+
+static void
+run_block(void *arg, int64_t job, int thread)
+{
+	const Group *g = arg;
+	char	   *scratch = (char *) g->s->scratch.p + thread * g->scratch;
+	size_t		label = (size_t) g->sweep->rows * sizeof(float);
+	int			i = g->pieces - 1;
+	GkBlock		b;
+
+	job += g->first;
+	while (g->job[i] > job)
+		i--;
+	b.chunk = &g->chunk[i];
+	b.row = (int) (job - g->job[i]) * g->sweep->rows;
+	b.rows = b.chunk->rows - b.row;
+	if (b.rows > g->sweep->rows)
+		b.rows = g->sweep->rows;
+	b.tiles = (b.rows + GK_ROW_PAD - 1) / GK_ROW_PAD;
+	b.at = g->at[i] + b.row;
+	b.round = g->round;
+	b.thread = thread;
+	b.label = (int32_t *) scratch;
+	b.d2 = (float *) (scratch + label);
+	b.packed = (float *) (scratch + 2 * label);
+	g->sweep->block(g->s, g->sweep->arg, &b);
+}
+
+static GkStatus
+run_group(Group *g)
+{
+	const GkHost *host = g->host;
+
+	for (g->round = 0; g->round < g->sweep->rounds; g->round++)
+		for (g->first = 0; g->first < g->jobs;)
+		{
+			int64_t		jobs = window_jobs(g);
+
+			if (jobs > g->jobs - g->first)
+				jobs = g->jobs - g->first;
+			if (!g->s->core->parallel_for(host, jobs, run_block, g))
+				return GK_STOPPED;
+			if (host->poll != NULL && host->poll(host->ctx))
+				return GK_STOPPED;
+			g->first += jobs;
+		}
+	return GK_OK;
+}
+
+GkStatus
+gk_cpu_sweep(GkSession *s, const GkSweep *sweep, GkError *err)
+{
+	GkHost		host = s->host;
+	Group		g = {.s = s,.sweep = sweep};
+	int			next = 0;
+	GkStatus	st = GK_OK;
+
+	host.threads = sweep->threads;
+	g.host = &host;
+	g.scratch = scratch_bytes(s, sweep);
+	if (!gk_cpu_room(s, &s->scratch, sweep->threads, g.scratch))
+		return gk_cpu_out_of_memory(err);
+	if (sweep->keep_labels)
+	{
+		/* No group is larger than this, see fits(). */
+		size_t		rows = s->max_stride > GROUP_ROWS ? s->max_stride : GROUP_ROWS;
+
+		if (rows > s->all_rows)
+			rows = s->all_rows;
+		if (!gk_cpu_room(s, &s->label, rows, sizeof(int32_t)) ||
+			!gk_cpu_room(s, &s->d2, rows, sizeof(float)))
+			return gk_cpu_out_of_memory(err);
+	}
+	while (st == GK_OK && next < s->pts->nchunks)
+	{
+		st = open_group(&g, next, err);
+		next += g.pieces;
+		if (st == GK_OK)
+			st = run_group(&g);
+		for (int i = 0; st == GK_OK && sweep->chunk != NULL && i < g.pieces; i++)
+			st = sweep->chunk(s, sweep->arg, &g.chunk[i], g.at[i], err);
+		st = close_group(&g, st, err);
+	}
+	return st;
+}

@@ -1,0 +1,190 @@
+/*
+ * gk_cpu_tile.h - pack, assign and mindist for one vector instruction set.
+ *
+ * A template: gk_cpu_<set>.c defines the following and then includes this file.
+ *   GK_TARGET       the function attribute that switches the instruction set on
+ *   GK_LANES        floats in a vector
+ *   GK_VECTORS      vectors of points in a register tile
+ *   vfloat, vlabel  vectors of GK_LANES floats, of GK_LANES int32
+ *   v_zero, v_load, v_store, v_set1, v_sub, v_min, v_fma(a, b, c) = a * b + c
+ *   vl_load, vl_store, vl_set1
+ *   vmask, v_less(a, b), v_pick(m, a, b) and vl_pick(m, a, b) = m ? a : b
+ *
+ * A register tile is GK_VECTORS vectors of points against up to 6 centroids: per
+ * feature the points are loaded once, each centroid coordinate is broadcast once,
+ * and 6 * GK_VECTORS independent chains of (sub, fma) hide the latency of both.
+ * A chain itself runs over the features in order: that is the canonical distance
+ * of gk_numerics.h, whatever the vector length.
+ */
+#define GK_WIDEST		6
+#define GK_INLINE		GK_TARGET static inline __attribute__((always_inline))
+
+/* The tile lives in registers only if every loop over it is unrolled. */
+#if defined(__clang__)
+#define GK_UNROLL		_Pragma("clang loop unroll(full)")
+#else
+#define GK_UNROLL		_Pragma("GCC unroll 16")
+#endif
+
+/* nc, here and below, is a constant at every call. */
+GK_INLINE void
+distances(vfloat acc[GK_WIDEST][GK_VECTORS], const int nc,
+		  const float *x, size_t stride, const float *c, size_t d)
+{
+	GK_UNROLL
+	for (int q = 0; q < nc; q++)
+	{
+		GK_UNROLL
+		for (int p = 0; p < GK_VECTORS; p++)
+			acc[q][p] = v_zero();
+	}
+	for (size_t j = 0; j < d; j++)
+	{
+		vfloat		xv[GK_VECTORS];
+
+		GK_UNROLL
+		for (int p = 0; p < GK_VECTORS; p++)
+			xv[p] = v_load(x + j * stride + p * GK_LANES);
+		GK_UNROLL
+		for (int q = 0; q < nc; q++)
+		{
+			vfloat		cv = v_set1(c[q * d + j]);
+
+			GK_UNROLL
+			for (int p = 0; p < GK_VECTORS; p++)
+			{
+				vfloat		t = v_sub(xv[p], cv);
+
+				acc[q][p] = v_fma(t, t, acc[q][p]);
+			}
+		}
+	}
+}
+
+/* One vector's rows of points against centroids k0..k1-1, nc at a time. */
+GK_INLINE void
+assign_run(const int nc, const float *x, size_t stride, const float *c, int k0, int k1, size_t d,
+		   int32_t *label, float *d2)
+{
+	for (int k = k0; k < k1; k += nc)
+	{
+		vfloat		acc[GK_WIDEST][GK_VECTORS];
+
+		distances(acc, nc, x, stride, c + k * d, d);
+		GK_UNROLL
+		for (int p = 0; p < GK_VECTORS; p++)
+		{
+			vfloat		best = v_load(d2 + p * GK_LANES);
+			vlabel		lab = vl_load(label + p * GK_LANES);
+
+			GK_UNROLL
+			for (int q = 0; q < nc; q++)
+			{
+				vmask		less = v_less(acc[q][p], best);
+
+				best = v_pick(less, acc[q][p], best);
+				lab = vl_pick(less, vl_set1(k + q), lab);
+			}
+			v_store(d2 + p * GK_LANES, best);
+			vl_store(label + p * GK_LANES, lab);
+		}
+	}
+}
+
+GK_INLINE void
+mindist_run(const int nc, const float *x, size_t stride, const float *c, int k0, int k1, size_t d,
+			float *d2)
+{
+	for (int k = k0; k < k1; k += nc)
+	{
+		vfloat		acc[GK_WIDEST][GK_VECTORS];
+
+		distances(acc, nc, x, stride, c + k * d, d);
+		GK_UNROLL
+		for (int p = 0; p < GK_VECTORS; p++)
+		{
+			vfloat		best = v_load(d2 + p * GK_LANES);
+
+			GK_UNROLL
+			for (int q = 0; q < nc; q++)
+				best = v_min(acc[q][p], best);
+			v_store(d2 + p * GK_LANES, best);
+		}
+	}
+}
+
+/* A function of its own for each width, so that each has all registers. */
+#define GK_RUNS(nc) \
+	GK_TARGET static __attribute__((noinline)) void \
+	assign_##nc(const float *x, size_t stride, const float *c, int k0, int k1, size_t d, \
+				int32_t *label, float *d2) \
+	{ \
+		assign_run(nc, x, stride, c, k0, k1, d, label, d2); \
+	} \
+	GK_TARGET static __attribute__((noinline)) void \
+	mindist_##nc(const float *x, size_t stride, const float *c, int k0, int k1, size_t d, \
+				 float *d2) \
+	{ \
+		mindist_run(nc, x, stride, c, k0, k1, d, d2); \
+	}
+GK_RUNS(1)
+GK_RUNS(2)
+GK_RUNS(3)
+GK_RUNS(4)
+GK_RUNS(5)
+GK_RUNS(6)
+
+static void (*const assign_rest[GK_WIDEST]) (const float *, size_t, const float *, int, int, size_t, int32_t *, float *) =
+{NULL, assign_1, assign_2, assign_3, assign_4, assign_5};
+
+static void (*const mindist_rest[GK_WIDEST]) (const float *, size_t, const float *, int, int, size_t, float *) =
+{NULL, mindist_1, mindist_2, mindist_3, mindist_4, mindist_5};
+
+static void
+assign(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2)
+{
+	int			rest = (k1 - k0) % GK_WIDEST;
+	int			whole = k1 - rest;
+
+	for (int i = 0; i < x->count * GK_ROW_PAD; i += GK_VECTORS * GK_LANES)
+	{
+		const float *at = x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD;
+
+		if (whole > k0)
+			assign_6(at, x->stride, c, k0, whole, x->d, label + i, d2 + i);
+		if (rest > 0)
+			assign_rest[rest] (at, x->stride, c, whole, k1, x->d, label + i, d2 + i);
+	}
+}
+
+static void
+mindist(const GkTiles *x, const float *c, int k0, int k1, float *d2)
+{
+	int			rest = (k1 - k0) % GK_WIDEST;
+	int			whole = k1 - rest;
+
+	for (int i = 0; i < x->count * GK_ROW_PAD; i += GK_VECTORS * GK_LANES)
+	{
+		const float *at = x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD;
+
+		if (whole > k0)
+			mindist_6(at, x->stride, c, k0, whole, x->d, d2 + i);
+		if (rest > 0)
+			mindist_rest[rest] (at, x->stride, c, whole, k1, x->d, d2 + i);
+	}
+}
+
+GK_TARGET static void
+pack(const GkTiles *from, float *to)
+{
+	for (int j = 0; j < from->d; j++)
+		for (int t = 0; t < from->count; t++)
+		{
+			const float *src = from->x + t * from->tile + j * from->stride;
+			float	   *dst = to + ((size_t) t * from->d + j) * GK_ROW_PAD;
+
+			GK_UNROLL
+			for (int i = 0; i < GK_ROW_PAD; i += GK_LANES)
+				v_store(dst + i, v_load(src + i));
+		}
+}
