@@ -69,10 +69,12 @@ def compare(cur, table, columns, ids, x, k, max_iter, standardize, ties_per_100k
     name = f"{table}{' standardized' if standardize else ''}, k = {k}"
     rng = np.random.RandomState(k)
     z = StandardScaler().fit_transform(x) if standardize else x
-    first = rng.choice(len(x), k, replace=False)
-    sk = KMeans(k, init=z[first], n_init=1, max_iter=max_iter, tol=0, algorithm="lloyd").fit(z)
+    # Means of five rows each, not rows: between integer rows (digits) exact ties are
+    # common, and which way a tie falls is chance in a floating-point expansion.
+    first = rng.choice(len(x), 5 * k, replace=False).reshape(k, 5)
+    sk = KMeans(k, init=z[first].mean(1), n_init=1, max_iter=max_iter, tol=0, algorithm="lloyd").fit(z)
 
-    opts = f"centroids => {sql_array(x[first])}, max_iter => {max_iter}, tol => 0, standardize => {standardize}"
+    opts = f"centroids => {sql_array(x[first].mean(1))}, max_iter => {max_iter}, tol => 0, standardize => {standardize}"
     cols = "{" + ",".join(columns) + "}"
     cur.execute(f"SELECT t.id, l.cluster FROM kmeans_labels('{table}', '{cols}', {k}, {opts}) l "
                 f"JOIN {table} t ON t.ctid = l.ctid AND t.tableoid = l.tableoid WHERE l.cluster IS NOT NULL ORDER BY t.id")
