@@ -33,6 +33,7 @@ typedef struct GkCore
 	void	   *(*alloc) (const GkHost *host, size_t count, size_t size);
 	void		(*free) (const GkHost *host, void *ptr);
 	bool		(*parallel_for) (const GkHost *host, int64_t jobs, GkJob fn, void *arg);
+	int			(*threads) (const GkHost *host);
 	const struct GkBackend *cpu;	/* for work shared with the CPU */
 } GkCore;
 
@@ -56,6 +57,15 @@ typedef struct GkProblem
 	GkStrategy	strategy;
 	GkFeatureSum feature_sum;
 	GkMassSum	mass_sum;
+	/* For the GPU; zeros mean the defaults. */
+	double		gpu_memory_limit;	/* share of the free device memory, 0: 0.8 */
+	const char *gpu_devices;	/* ordinals, "0,2"; NULL or "all": every one */
+	/*
+	 * Test only: fail the n-th CUDA call after open() with "memory:n",
+	 * "error:n" (this clustering only) or "trap:n" (the device is lost to the
+	 * process); "open-memory:n" counts from the start of open().
+	 */
+	const char *gpu_fault;
 } GkProblem;
 
 /* Result of one Lloyd pass; arrays are the caller's, k_max long. */

@@ -21,6 +21,7 @@ const GkCore gk_core = {
 	.alloc = gk_alloc,
 	.free = gk_free,
 	.parallel_for = gk_parallel_for,
+	.threads = gk_threads,
 	.cpu = &gk_cpu_backend,
 };
 

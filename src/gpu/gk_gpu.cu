@@ -1,0 +1,178 @@
+/*
+ * gk_gpu.cu - the CUDA backend's entry: the vtable, opening and closing.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/gk_gpu.h"
+
+/* Test only: a real sticky error, which no later call in this process survives. */
+__global__ void
+trap_kernel(void)
+{
+	asm volatile("trap;");
+}
+
+/* ---- columns ---- */
+
+/* The constants of all columns in one block of device memory. */
+static GkStatus
+upload_columns(GkSession *s, GkError *err)
+{
+	const GkPrep *p = &s->pts->prep;
+	size_t		d = s->d;
+	size_t		total_at = 0;
+	size_t		center_at = total_at + (d + 1) * sizeof(gk_int128);
+	size_t		scale_at = center_at + d * sizeof(double);
+	size_t		inv_at = scale_at + d * sizeof(double);
+	size_t		expo_at = inv_at + d * sizeof(double);
+	size_t		bytes = expo_at + d * sizeof(int32_t);
+	char	   *host = (char *) s->core->alloc(s->host, bytes, 1);
+	char	   *dev;
+	cudaError_t e;
+
+	if (host == NULL)
+		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
+	memcpy(host + total_at, s->pts->total_sum, d * sizeof(gk_int128));
+	memcpy(host + total_at + d * sizeof(gk_int128), &s->pts->total_mass, sizeof(gk_int128));
+	memcpy(host + center_at, p->center, d * sizeof(double));
+	memcpy(host + scale_at, p->scale, d * sizeof(double));
+	for (size_t j = 0; j < d; j++)
+		((double *) (host + inv_at))[j] = gk_pow2(GK_GRID_BITS - p->expo[j]);
+	memcpy(host + expo_at, p->expo, d * sizeof(int32_t));
+	e = cudaMalloc(&s->columns_block, bytes);
+	if (e == cudaSuccess)
+		e = cudaMemcpy(s->columns_block, host, bytes, cudaMemcpyHostToDevice);
+	s->core->free(s->host, host);
+	if (e != cudaSuccess)
+		return gk_gpu_fail(s, e, "columns", __FILE__, __LINE__, err);
+	dev = (char *) s->columns_block;
+	s->columns.total = (gk_int128 *) (dev + total_at);
+	s->columns.center = (double *) (dev + center_at);
+	s->columns.scale = (double *) (dev + scale_at);
+	s->columns.inv = (double *) (dev + inv_at);
+	s->columns.expo = (int32_t *) (dev + expo_at);
+	return GK_OK;
+}
+
+/* ---- the vtable ---- */
+
+/* "memory:n", "error:n", "trap:n"; with "open-" counted from the start of open(). */
+static GkStatus
+arm_fault(GkSession *s, bool opening, GkError *err)
+{
+	const char *f = s->problem.gpu_fault;
+	bool		at_open;
+
+	if (f == NULL || f[0] == '\0')
+		return GK_OK;
+	at_open = strncmp(f, "open-", 5) == 0;
+	if (at_open != opening)
+		return GK_OK;
+	if (at_open)
+		f += 5;
+	if (strchr(f, ':') == NULL)
+		return gk_gpu_error(err, GK_ERR_OPTION, "bad fault \"%.40s\"", f);
+	if (strncmp(f, "trap", 4) == 0)
+	{
+		trap_kernel<<<1, 1, 0, s->gpu->stream>>>();
+		return GK_OK;
+	}
+	s->faults_at = atoll(strchr(f, ':') + 1);
+	s->fault = strncmp(f, "memory", 6) == 0 ? cudaErrorMemoryAllocation : cudaErrorUnknown;
+	return GK_OK;
+}
+
+static GkStatus
+open_session(GkSession *s, GkError *err)
+{
+	GK_DO(gk_gpu_acquire(s->problem.gpu_devices, &s->gpu, err));
+	GK_DO(arm_fault(s, true, err));
+	GK_TRY(cudaMalloc((void **) &s->done, sizeof(int)));
+	GK_TRY(cudaMemsetAsync(s->done, 0, sizeof(int), s->gpu->stream));
+	GK_DO(upload_columns(s, err));
+	GK_DO(gk_gpu_upload(s, err));
+	GK_DO(gk_gpu_room(s, s->problem.k_max, err));
+	gk_gpu_choose(s);
+	return arm_fault(s, false, err);
+}
+
+static void
+backend_close(GkSession *s)
+{
+	if (s == NULL)
+		return;
+	if (s->gpu != NULL)
+	{
+		/* Kernels are bounded: this takes some 50 ms at most. */
+		cudaStreamSynchronize(s->gpu->copy);
+		cudaStreamSynchronize(s->gpu->stream);
+		gk_gpu_free_all(s);
+		cudaGetLastError();
+	}
+	s->core->free(s->host, s);
+}
+
+static GkStatus
+backend_open(const GkProblem *problem, GkSession **out, GkError *err)
+{
+	GkSession  *s = (GkSession *) problem->core->alloc(problem->host, 1, sizeof(GkSession));
+	GkStatus	st;
+
+	*out = NULL;
+	if (s == NULL)
+		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
+	memset(s, 0, sizeof(*s));
+	s->faults_at = -1;
+	s->problem = *problem;
+	s->host = problem->host;
+	s->core = problem->core;
+	s->store = problem->store;
+	s->pts = s->core->points(problem->store);
+	s->n = s->pts->n;
+	s->d = s->pts->d;
+	s->cols = s->d + (s->pts->weighted ? 1 : 0);
+	st = open_session(s, err);
+	if (st != GK_OK)
+	{
+		backend_close(s);
+		return st;
+	}
+	*out = s;
+	return GK_OK;
+}
+
+static void
+backend_describe(GkSession *s, char *device, size_t device_len, char *strategy, size_t strategy_len)
+{
+	static const char *const regimes[] = {"single_pass", "single_pass", "multi_pass", "cross_processing"};
+
+	snprintf(device, device_len, "gpu %d (%s)", s->gpu->ordinal, s->gpu->name);
+	snprintf(strategy, strategy_len, "%s", s->blocked ? "single_pass" : regimes[s->regime]);
+}
+
+extern "C" __attribute__((visibility("default"))) const GkBackend *
+gk_gpu_backend_init(void)
+{
+	static const GkBackend backend = {
+		GK_BACKEND_API,
+		sizeof(GkBackend),
+		"gpu",
+		"CUDA",
+		gk_gpu_probe,
+		backend_open,
+		backend_close,
+		backend_describe,
+		gk_gpu_step,
+		gk_gpu_finish,
+		gk_gpu_seed_begin,
+		gk_gpu_seed_end,
+		gk_gpu_seed_update,
+		gk_gpu_seed_eval,
+		gk_gpu_seed_race,
+		gk_gpu_seed_far,
+	};
+
+	return &backend;
+}

@@ -1,0 +1,287 @@
+/*
+ * gk_gpu.h - inside of the CUDA backend.
+ *
+ * One process-wide GkGpu (the device, its streams, a small ring of pinned
+ * buffers) and one GkSession per clustering.  The points lie column-major in
+ * one allocation: feature j of row i is x[j * ld + i], rows [0, resident);
+ * rows past that are streamed through the ring in every pass.
+ *
+ * Every pass is written over slices (gk_gpu_each): a slice is a range of rows
+ * in device memory, small enough that its kernels end within some 25 ms and
+ * that its partial sums are exact.
+ *
+ * Sums.  Kernels add int64 partial sums with 64-bit atomics into two words per
+ * value, a and b (GkAcc); a fold kernel moves them into int128 totals after
+ * each slice.  A value's exact sum is a + b * 2^shift.  Order of values for k
+ * clusters: sum[k][d], then mass[k] (weighted only), then count[k].
+ */
+#ifndef GK_GPU_H
+#define GK_GPU_H
+
+#include <cuda_runtime.h>
+
+#include "core/gk_backend.h"
+#include "core/gk_numerics.h"
+
+#define GK_GPU_RING			4
+#define GK_GPU_RING_BYTES	((size_t) 8 << 20)
+#define GK_GPU_UNITS		4	/* launches in flight of a chain of iterations */
+#define GK_GPU_SLACK		1024	/* floats readable past the last column */
+
+/* Rows whose integers one int64 word may take up (GK_INT64_ROWS). */
+#define GK_ACC_ROWS			GK_INT64_ROWS
+
+typedef struct GkGpu
+{
+	int			ordinal;
+	bool		ready;
+	bool		dead;			/* a sticky error: no CUDA call works any more */
+	char		reason[200];
+	char		name[96];
+	int			sms;
+	size_t		shared_optin;	/* bytes of shared memory one block may have */
+	size_t		l2;
+	cudaStream_t stream;		/* kernels */
+	cudaStream_t copy;			/* uploads */
+	char	   *ring[GK_GPU_RING];	/* pinned */
+	cudaEvent_t ring_sent[GK_GPU_RING];	/* upload of the slot is done */
+	cudaEvent_t ring_used[GK_GPU_RING];	/* kernels on the slot's copy are done */
+	int			ring_next;
+	cudaEvent_t pace[2];
+	int			pace_next;
+	bool		pace_set[2];
+	cudaEvent_t unit_done[GK_GPU_UNITS];
+	cudaEvent_t time[2];
+} GkGpu;
+
+/* A slice of the points in device memory. */
+typedef struct GkRows
+{
+	const float *x;				/* 16-byte aligned; column j at x + j * ld */
+	const float *w;				/* weights or NULL */
+	int64_t		ld;
+	int64_t		rows;
+	int64_t		first;			/* ordinal of the first row */
+} GkRows;
+
+/* Accumulator words. */
+typedef struct GkAcc
+{
+	unsigned long long *a;
+	unsigned long long *b;
+} GkAcc;
+
+/* What a chain of iterations writes for each of them. */
+typedef struct GkLogHead
+{
+	int			count;			/* entries written */
+	int			stop;			/* converged or an empty cluster: no further entries */
+} GkLogHead;
+
+/* What the update needs to know of the columns, on the device. */
+typedef struct GkColumns
+{
+	const double *center;
+	const double *scale;
+	const double *inv;			/* 2^(40 - expo) */
+	const int32_t *expo;
+	const gk_int128 *total;		/* [d] exact sums over all rows, then the mass */
+} GkColumns;
+
+typedef enum GkRegime
+{
+	GK_REGIME_SMALL,			/* registers; gk_gpu_small.cu */
+	GK_REGIME_FUSED,			/* one pass, sums in shared memory; gk_gpu_fused.cu */
+	GK_REGIME_MULTI,			/* labels, then sums; gk_gpu_update.cu */
+	GK_REGIME_CROSS				/* labels here, sums on the CPU; gk_gpu_cross.cu */
+} GkRegime;
+
+struct GkSession
+{
+	GkGpu	   *gpu;
+	const GkHost *host;
+	const GkCore *core;
+	GkStore    *store;
+	const GkPoints *pts;
+	GkProblem	problem;
+	int			d;
+	int			cols;			/* d, and the weight */
+	int64_t		n;
+
+	/* Points. */
+	float	   *x;
+	int64_t		ld;
+	int64_t		resident;		/* rows kept on the device, whole chunks */
+	int			stream_chunk;	/* first chunk that is streamed */
+	float	   *slot[GK_GPU_RING];	/* device copies of the ring, when streaming */
+
+	/* Columns. */
+	void	   *columns_block;
+	GkColumns	columns;
+
+	/* Sized for k_room centroids; grown by gk_gpu_room(). */
+	int			k_room;
+	float	   *centroids;		/* [k][d] */
+	float	   *packed;			/* as the kernels want them, see gk_gpu_assign.cu */
+	GkAcc		acc;
+	gk_int128  *totals;
+	double	   *shifts;			/* [k] */
+	char	   *log;			/* device: units of unit_bytes */
+	char	   *log_host;		/* the same in pinned memory */
+	size_t		unit_bytes;
+	size_t		entry_bytes;
+	int			entries;		/* per unit */
+	int		   *done;			/* device: the chain has stopped */
+
+	/* Scratch of one slice, grown on demand. */
+	int32_t    *labels;
+	int64_t		labels_room;
+	float	   *d2;
+	int64_t		d2_room;
+	void	   *scratch;
+	size_t		scratch_room;
+	int32_t    *delta_labels;	/* [n], feature_sum = delta */
+	gk_int128  *delta_totals;
+	int			delta_k;		/* 0: no labels yet */
+
+	/* Seeding. */
+	float	   *mind2;			/* [n] */
+
+	/* The chain of iterations that runs ahead of the host, gk_gpu_chain.cu. */
+	int			chain_k;		/* 0: none */
+	int			chain_left;		/* iterations that may still be launched */
+	int			unit_first;		/* oldest unit in flight */
+	int			units;			/* in flight or not yet used up */
+	int			unit_entry;		/* next entry of the oldest */
+	int			unit_count[GK_GPU_UNITS];
+	int			chain_iters;	/* iterations per unit */
+
+	GkRegime	regime;
+	bool		blocked;		/* single pass by slices that stay in the L2 cache */
+	GkFeatureSum fsum;			/* what runs, never auto */
+	GkMassSum	msum;
+	int64_t		faults_at;		/* injected: calls until the fault, < 0: none */
+	cudaError_t	fault;
+};
+
+static inline int
+gk_gpu_threads(const GkSession *s)
+{
+	return s->core->threads(s->host);
+}
+
+/* Number of values of k clusters in the accumulators. */
+static inline int64_t
+gk_gpu_values(const GkSession *s, int k)
+{
+	return (int64_t) k * s->d + (s->pts->weighted ? 2 : 1) * (int64_t) k;
+}
+
+/* ---- gk_gpu_context.cu: the device, errors, waiting ---- */
+
+GkStatus	gk_gpu_fail(GkSession *s, cudaError_t e, const char *call, const char *file, int line, GkError *err);
+cudaError_t gk_gpu_injected(GkSession *s);
+GkStatus	gk_gpu_acquire(const char *devices, GkGpu **out, GkError *err);
+int			gk_gpu_probe(GkDeviceInfo *out, int max);
+/* Wait for an event, polling the host. */
+GkStatus	gk_gpu_wait(GkSession *s, cudaEvent_t event, GkError *err);
+GkStatus	gk_gpu_drain(GkSession *s, GkError *err);
+GkStatus	gk_gpu_error(GkError *err, GkStatus code, const char *fmt,...);
+
+#define GK_TRY(call) \
+	do { \
+		cudaError_t e_ = gk_gpu_injected(s); \
+		if (e_ == cudaSuccess) \
+			e_ = (call); \
+		if (e_ != cudaSuccess) \
+			return gk_gpu_fail(s, e_, #call, __FILE__, __LINE__, err); \
+	} while (0)
+
+/* After a launch: its configuration errors. */
+#define GK_LAUNCHED()	GK_TRY(cudaGetLastError())
+
+#define GK_DO(status) \
+	do { \
+		GkStatus st_ = (status); \
+		if (st_ != GK_OK) \
+			return st_; \
+	} while (0)
+
+/* ---- gk_gpu_mem.cu: points, buffers, slices ---- */
+
+GkStatus	gk_gpu_upload(GkSession *s, GkError *err);
+void		gk_gpu_free_all(GkSession *s);
+GkStatus	gk_gpu_room(GkSession *s, int k, GkError *err);
+GkStatus	gk_gpu_grow(GkSession *s, void **buf, int64_t *room, int64_t want, size_t size, GkError *err);
+GkStatus	gk_gpu_scratch(GkSession *s, size_t bytes, GkError *err);
+
+typedef GkStatus (*GkSliceFn) (GkSession *s, const GkRows *rows, void *arg, GkError *err);
+/* Call fn for every slice of at most max_rows rows, in row order. */
+GkStatus	gk_gpu_each(GkSession *s, int64_t max_rows, GkSliceFn fn, void *arg, GkError *err);
+/* Rows that k centroids may be compared with in one launch of some 25 ms. */
+int64_t		gk_gpu_slice_rows(const GkSession *s, int k);
+
+/* ---- gk_gpu_fold.cu: totals, update, log ---- */
+
+/* totals += a + b * 2^shift, and clear the words. */
+GkStatus	gk_gpu_fold(GkSession *s, int k, GkError *err);
+/* The same for any values: the first `sums` of them with this shift. */
+GkStatus	gk_gpu_fold_values(GkSession *s, int64_t sums, int64_t values, int shift, GkError *err);
+/* Totals of that many values to the host, waiting for them. */
+GkStatus	gk_gpu_totals(GkSession *s, int64_t values, gk_int128 *out, GkError *err);
+/* The last cluster is the total minus the rest. */
+GkStatus	gk_gpu_fold_last(GkSession *s, int k, GkError *err);
+/* Log the totals, make the next centroids, decide whether to stop. */
+GkStatus	gk_gpu_update(GkSession *s, int k, char *unit, GkError *err);
+
+/* ---- gk_gpu_small.cu: regimes A and G ---- */
+
+bool		gk_gpu_small_fits(const GkSession *s, int k);
+/* `iters` iterations over resident points in one launch, logged to unit. */
+GkStatus	gk_gpu_small_run(GkSession *s, int k, int iters, char *unit, GkError *err);
+/* Sums of one slice into s->acc; the last cluster is left out if *last. */
+GkStatus	gk_gpu_small_slice(GkSession *s, const GkRows *rows, int k, bool *last, GkError *err);
+/* Blocks' worth of rows a slice may have, or 0. */
+int64_t		gk_gpu_small_rows(const GkSession *s, int k);
+
+/* ---- gk_gpu_assign.cu: labels ---- */
+
+/* Bring k centroids into the kernels' layout (s->packed). */
+GkStatus	gk_gpu_pack(GkSession *s, const float *centroids, int k, GkError *err);
+/* Nearest centroids; labels and d2 may be NULL, not both. */
+GkStatus	gk_gpu_assign(GkSession *s, const GkRows *rows, int k, int32_t *labels, float *d2, GkError *err);
+
+/* ---- gk_gpu_fused.cu: assign and update in one pass ---- */
+
+bool		gk_gpu_fused_fits(const GkSession *s, int k);
+GkStatus	gk_gpu_fused(GkSession *s, const GkRows *rows, int k, GkError *err);
+
+/* ---- gk_gpu_update.cu, gk_gpu_mass.cu: sums of labelled points ---- */
+
+GkStatus	gk_gpu_feature_sum(GkSession *s, const GkRows *rows, int k, const int32_t *labels, GkError *err);
+GkStatus	gk_gpu_mass_sum(GkSession *s, const GkRows *rows, int k, const int32_t *labels, GkError *err);
+GkStatus	gk_gpu_delta(GkSession *s, const GkRows *rows, int k, const int32_t *labels, GkError *err);
+int64_t		gk_gpu_update_rows(const GkSession *s, int k);
+
+/* ---- gk_gpu_chain.cu, gk_gpu_cross.cu ---- */
+
+GkStatus	gk_gpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err);
+void		gk_gpu_choose(GkSession *s);
+GkStatus	gk_gpu_cross(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err);
+void		gk_gpu_chain_stop(GkSession *s);
+
+/* ---- gk_gpu_finish.cu ---- */
+
+GkStatus	gk_gpu_finish(GkSession *s, const float *centroids, int k, GkFinish *out,
+						  const GkLabelSink *sink, GkError *err);
+
+/* ---- gk_gpu_seed.cu, gk_gpu_race.cu ---- */
+
+GkStatus	gk_gpu_seed_begin(GkSession *s, GkError *err);
+void		gk_gpu_seed_end(GkSession *s);
+GkStatus	gk_gpu_seed_update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err);
+GkStatus	gk_gpu_seed_eval(GkSession *s, const float *centroids, int m, gk_int128 *pot, GkError *err);
+GkStatus	gk_gpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want, GkPick *out, int *got, GkError *err);
+GkStatus	gk_gpu_seed_far(GkSession *s, int64_t *row, GkError *err);
+
+#endif							/* GK_GPU_H */

@@ -1,0 +1,297 @@
+/*
+ * gk_gpu_context.cu - the device of this process: found and opened once, kept
+ * until the process ends.  A CUDA context costs 170-310 ms and some hundred MB;
+ * the points' memory is freed at the end of every clustering.
+ *
+ * Waiting polls: the host may want to stop at any moment, and a process blocked
+ * inside the driver cannot be cancelled.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "gpu/gk_gpu.h"
+
+#define MIN_MAJOR	8			/* compute capability of the oldest architecture built for */
+#define SPIN_US		300			/* wait actively that long, then sleep between looks */
+#define POLL_US		5000
+
+static GkGpu gpus[16];
+static bool gpus_used[16];
+
+GkStatus
+gk_gpu_error(GkError *err, GkStatus code, const char *fmt,...)
+{
+	va_list		args;
+
+	memset(err, 0, sizeof(*err));
+	err->code = code;
+	va_start(args, fmt);
+	vsnprintf(err->message, sizeof(err->message), fmt, args);
+	va_end(args);
+	return code;
+}
+
+/* Test only: the fault that was asked for, when its time has come. */
+cudaError_t
+gk_gpu_injected(GkSession *s)
+{
+	if (s == NULL || s->faults_at < 0 || --s->faults_at >= 0)
+		return cudaSuccess;
+	return s->fault;
+}
+
+GkStatus
+gk_gpu_fail(GkSession *s, cudaError_t e, const char *call, const char *file, int line, GkError *err)
+{
+	const char *base = strrchr(file, '/');
+	GkGpu	   *gpu = s ? s->gpu : NULL;
+	bool		memory = e == cudaErrorMemoryAllocation;
+
+	cudaGetLastError();
+	gk_gpu_error(err, memory ? GK_ERR_DEVICE_MEMORY : GK_ERR_DEVICE,
+				 memory ? "out of memory on GPU %d" : "GPU %d failed", gpu ? gpu->ordinal : 0);
+	snprintf(err->detail, sizeof(err->detail), "%s (%s) at %s:%d in %.120s",
+			 cudaGetErrorName(e), cudaGetErrorString(e), base ? base + 1 : file, line, call);
+
+	/* A sticky error comes back: this process cannot use the device again. */
+	if (gpu != NULL && !memory && cudaDeviceSynchronize() != cudaSuccess)
+	{
+		gpu->dead = true;
+		snprintf(gpu->reason, sizeof(gpu->reason), "failed earlier in this session: %s", cudaGetErrorName(e));
+		cudaGetLastError();
+	}
+	return err->code;
+}
+
+static const char *
+why_no_devices(cudaError_t e, int *count)
+{
+	int			driver = 0;
+
+	*count = 0;
+	cudaGetLastError();
+	if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+		return "no NVIDIA driver (libcuda.so.1 was not found)";
+	if (e == cudaErrorInsufficientDriver)
+		return "the NVIDIA driver is too old for CUDA 13";
+	if (e == cudaErrorNoDevice)
+		return "the NVIDIA driver sees no GPU";
+	return cudaGetErrorString(e);
+}
+
+/* Devices and why they cannot be used; makes no context. */
+int
+gk_gpu_probe(GkDeviceInfo *out, int max)
+{
+	int			count = 0;
+	cudaError_t e = cudaGetDeviceCount(&count);
+
+	if (max < 1)
+		return 0;
+	if (e != cudaSuccess || count == 0)
+	{
+		memset(&out[0], 0, sizeof(out[0]));
+		snprintf(out[0].backend, sizeof(out[0].backend), "gpu");
+		snprintf(out[0].name, sizeof(out[0].name), "NVIDIA CUDA");
+		snprintf(out[0].reason, sizeof(out[0].reason), "%s",
+				 why_no_devices(e == cudaSuccess ? cudaErrorNoDevice : e, &count));
+		return 1;
+	}
+	if (count > max)
+		count = max;
+	for (int i = 0; i < count; i++)
+	{
+		GkDeviceInfo *d = &out[i];
+		cudaDeviceProp prop;
+
+		memset(d, 0, sizeof(*d));
+		snprintf(d->backend, sizeof(d->backend), "gpu");
+		e = cudaGetDeviceProperties(&prop, i);
+		if (e != cudaSuccess)
+		{
+			cudaGetLastError();
+			snprintf(d->name, sizeof(d->name), "GPU %d", i);
+			snprintf(d->reason, sizeof(d->reason), "%s", cudaGetErrorString(e));
+			continue;
+		}
+		snprintf(d->name, sizeof(d->name), "GPU %d: %.80s", i, prop.name);
+		d->memory = (int64_t) prop.totalGlobalMem;
+		snprintf(d->detail, sizeof(d->detail), "compute capability %d.%d, %d multiprocessors, %d MB of L2 cache",
+				 prop.major, prop.minor, prop.multiProcessorCount, prop.l2CacheSize >> 20);
+		if (prop.major < MIN_MAJOR)
+			snprintf(d->reason, sizeof(d->reason), "compute capability %d.%d is below %d.0",
+					 prop.major, prop.minor, MIN_MAJOR);
+		else if (i < 16 && gpus[i].dead)
+			snprintf(d->reason, sizeof(d->reason), "%s", gpus[i].reason);
+		else
+			d->usable = true;
+	}
+	return count;
+}
+
+/* Streams, events and the pinned ring of one device. */
+static cudaError_t
+set_up(GkGpu *g)
+{
+	cudaDeviceProp prop;
+	cudaError_t e;
+
+	if ((e = cudaSetDevice(g->ordinal)) != cudaSuccess ||
+		(e = cudaGetDeviceProperties(&prop, g->ordinal)) != cudaSuccess)
+		return e;
+	snprintf(g->name, sizeof(g->name), "%.90s", prop.name);
+	g->sms = prop.multiProcessorCount;
+	g->shared_optin = prop.sharedMemPerBlockOptin;
+	g->l2 = prop.l2CacheSize;
+	if (g->stream == NULL && (e = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking)) != cudaSuccess)
+		return e;
+	if (g->copy == NULL && (e = cudaStreamCreateWithFlags(&g->copy, cudaStreamNonBlocking)) != cudaSuccess)
+		return e;
+	for (int i = 0; i < GK_GPU_RING; i++)
+	{
+		if (g->ring[i] == NULL &&
+			(e = cudaHostAlloc((void **) &g->ring[i], GK_GPU_RING_BYTES, cudaHostAllocDefault)) != cudaSuccess)
+			return e;
+		if (g->ring_sent[i] == NULL &&
+			(e = cudaEventCreateWithFlags(&g->ring_sent[i], cudaEventDisableTiming)) != cudaSuccess)
+			return e;
+		if (g->ring_used[i] == NULL &&
+			(e = cudaEventCreateWithFlags(&g->ring_used[i], cudaEventDisableTiming)) != cudaSuccess)
+			return e;
+	}
+	for (int i = 0; i < 2; i++)
+	{
+		if (g->pace[i] == NULL && (e = cudaEventCreateWithFlags(&g->pace[i], cudaEventDisableTiming)) != cudaSuccess)
+			return e;
+		if (g->time[i] == NULL && (e = cudaEventCreate(&g->time[i])) != cudaSuccess)
+			return e;
+	}
+	for (int i = 0; i < GK_GPU_UNITS; i++)
+		if (g->unit_done[i] == NULL &&
+			(e = cudaEventCreateWithFlags(&g->unit_done[i], cudaEventDisableTiming)) != cudaSuccess)
+			return e;
+	return cudaSuccess;
+}
+
+/* Is device i in a list like "0,2"?  NULL, "" and "all" mean every device. */
+static bool
+listed(const char *list, int i)
+{
+	char	   *end;
+
+	if (list == NULL || list[0] == '\0' || strcmp(list, "all") == 0)
+		return true;
+	for (const char *p = list; *p; p = *end ? end + 1 : end)
+	{
+		if (strtol(p, &end, 10) == i && end != p)
+			return true;
+		if (end == p)
+			return false;
+	}
+	return false;
+}
+
+/*
+ * The first usable device of the list, opened.  The driver starts threads of
+ * its own: they must not catch the process's signals, so all are blocked while
+ * it does.
+ */
+GkStatus
+gk_gpu_acquire(const char *devices, GkGpu **out, GkError *err)
+{
+	GkDeviceInfo info[16];
+	int			n = gk_gpu_probe(info, 16);
+	int			found = -1;
+	sigset_t	all,
+				before;
+	cudaError_t e = cudaSuccess;
+	GkGpu	   *g;
+
+	for (int i = 0; i < n && found < 0; i++)
+		if (info[i].usable && listed(devices, i))
+			found = i;
+	if (found < 0)
+	{
+		gk_gpu_error(err, GK_ERR_NO_DEVICE, "no usable GPU");
+		snprintf(err->detail, sizeof(err->detail), "%s",
+				 info[0].usable ? "the list of devices names none that is usable" : info[0].reason);
+		return err->code;
+	}
+	g = &gpus[found];
+	g->ordinal = found;
+	gpus_used[found] = true;
+	if (!g->ready)
+	{
+		sigfillset(&all);
+		pthread_sigmask(SIG_SETMASK, &all, &before);
+		e = set_up(g);
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+		g->ready = e == cudaSuccess;
+	}
+	else
+		e = cudaSetDevice(found);
+	if (e != cudaSuccess)
+	{
+		cudaGetLastError();
+		gk_gpu_error(err, e == cudaErrorMemoryAllocation ? GK_ERR_DEVICE_MEMORY : GK_ERR_DEVICE,
+					 "GPU %d could not be opened", found);
+		snprintf(err->detail, sizeof(err->detail), "%s (%s)", cudaGetErrorName(e), cudaGetErrorString(e));
+		return err->code;
+	}
+	*out = g;
+	return GK_OK;
+}
+
+static double
+now_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1e6 + t.tv_nsec * 1e-3;
+}
+
+GkStatus
+gk_gpu_wait(GkSession *s, cudaEvent_t event, GkError *err)
+{
+	double		start = now_us();
+	double		polled = start;
+
+	for (;;)
+	{
+		cudaError_t e = cudaEventQuery(event);
+		double		now;
+
+		if (e == cudaSuccess)
+			return GK_OK;
+		if (e != cudaErrorNotReady)
+			GK_TRY(e);
+		now = now_us();
+		if (now - polled > POLL_US)
+		{
+			polled = now;
+			if (s->host->poll && s->host->poll(s->host->ctx))
+				return GK_STOPPED;
+		}
+		if (now - start > SPIN_US)
+		{
+			struct timespec nap = {0, 20000};
+
+			nanosleep(&nap, NULL);
+		}
+	}
+}
+
+/* Wait for everything launched so far. */
+GkStatus
+gk_gpu_drain(GkSession *s, GkError *err)
+{
+	GK_TRY(cudaEventRecord(s->gpu->pace[0], s->gpu->stream));
+	s->gpu->pace_set[0] = false;
+	return gk_gpu_wait(s, s->gpu->pace[0], err);
+}

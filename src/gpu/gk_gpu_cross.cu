@@ -1,0 +1,208 @@
+/*
+ * gk_gpu_cross.cu - cross processing (Zechner and Granitzer 2009; Lutz et al.
+ * 2018): labels on the GPU, sums on the CPU.  Labels come down slice by slice,
+ * while the device works on the next one the host's threads add up this one.
+ */
+#include <string.h>
+
+#include "gpu/gk_gpu.h"
+
+#define BLOCK_ROWS	32768		/* rows of one host job; sums fit int64 */
+
+/* Sums of one thread, in the order of GkStep. */
+typedef struct CrossSums
+{
+	int64_t    *hi;				/* [k][d] */
+	int64_t    *lo;				/* [k][d], weighted */
+	int64_t    *mass;			/* [k] */
+	int64_t    *count;			/* [k] */
+} CrossSums;
+
+typedef struct Cross
+{
+	int			k;
+	GkStep	   *out;
+	int32_t    *labels[2];		/* pinned */
+	cudaEvent_t done[2];
+	int			turn;
+	int64_t		pending_first;	/* slice whose labels are on the way */
+	int64_t		pending_rows;	/* 0: none */
+	int64_t    *sums;			/* per thread */
+	size_t		per_thread;
+	/* Job at hand. */
+	GkSession  *s;
+	const GkChunk *chunk;
+	const int32_t *job_labels;
+	int64_t		from;			/* row of the chunk */
+	int64_t		rows;
+} Cross;
+
+static CrossSums
+thread_sums(const Cross *c, int thread)
+{
+	size_t		kd = (size_t) c->k * c->s->d;
+	int64_t    *base = c->sums + thread * c->per_thread;
+	CrossSums	t = {base, base + kd, base + 2 * kd, base + 2 * kd + c->k};
+
+	return t;
+}
+
+static void
+sum_block(void *arg, int64_t job, int thread)
+{
+	const Cross *c = (const Cross *) arg;
+	const GkPoints *pts = c->s->pts;
+	const float *w = gk_chunk_weight(pts, c->chunk);
+	CrossSums	t = thread_sums(c, thread);
+	int64_t		r0 = job * BLOCK_ROWS;
+	int64_t		r1 = c->rows - r0 < BLOCK_ROWS ? c->rows : r0 + BLOCK_ROWS;
+	int			d = pts->d;
+
+	for (int64_t r = r0; r < r1; r++)
+	{
+		t.count[c->job_labels[r]]++;
+		t.mass[c->job_labels[r]] += w ? gk_fixed(w[c->from + r], 0x1p40) : 1;
+	}
+	for (int j = 0; j < d; j++)
+	{
+		const float *x = c->chunk->data + (size_t) j * c->chunk->stride + c->from;
+		double		inv = gk_pow2(GK_GRID_BITS - pts->prep.expo[j]);
+
+		if (w == NULL)
+			for (int64_t r = r0; r < r1; r++)
+				t.hi[(size_t) c->job_labels[r] * d + j] += gk_fixed(x[r], inv);
+		else
+			for (int64_t r = r0; r < r1; r++)
+			{
+				/* w * x is exact; split at 2^40 as the kernels do. */
+				double		p = ((double) w[c->from + r] * (double) x[r]) * inv;
+				double		hi = (p + 0x1.8p52) - 0x1.8p52;
+
+				t.hi[(size_t) c->job_labels[r] * d + j] += (int64_t) hi;
+				t.lo[(size_t) c->job_labels[r] * d + j] += (int64_t) ((p - hi) * 0x1p40);
+			}
+	}
+}
+
+/* Threads' sums into the result; they fit int64 for GK_INT64_ROWS rows. */
+static void
+collect(Cross *c)
+{
+	size_t		kd = (size_t) c->k * c->s->d;
+	bool		weighted = c->s->pts->weighted;
+
+	for (int i = 0; i < gk_gpu_threads(c->s); i++)
+	{
+		CrossSums	t = thread_sums(c, i);
+
+		for (size_t v = 0; v < kd; v++)
+			c->out->sum[v] += weighted ? (gk_int128) t.hi[v] * ((gk_int128) 1 << 40) + t.lo[v] : (gk_int128) t.hi[v];
+		for (int v = 0; v < c->k; v++)
+		{
+			c->out->mass[v] += t.mass[v];
+			c->out->count[v] += t.count[v];
+		}
+	}
+	memset(c->sums, 0, gk_gpu_threads(c->s) * c->per_thread * sizeof(int64_t));
+}
+
+/* Add up the slice whose labels have come down. */
+static GkStatus
+sum_pending(GkSession *s, Cross *c, GkError *err)
+{
+	int64_t		first = c->pending_first;
+	int64_t		end = first + c->pending_rows;
+	int			slot = 1 - c->turn;
+
+	if (c->pending_rows == 0)
+		return GK_OK;
+	GK_DO(gk_gpu_wait(s, c->done[slot], err));
+	for (int i = 0; i < s->pts->nchunks; i++)
+	{
+		const GkChunk *ch = &s->pts->chunks[i];
+		int64_t		a = ch->first > first ? ch->first : first;
+		int64_t		b = ch->first + ch->rows < end ? ch->first + ch->rows : end;
+		GkChunk		view;
+		bool		ran;
+
+		if (a >= b)
+			continue;
+		GK_DO(s->core->chunk_open(s->store, i, false, &view, err));
+		c->chunk = &view;
+		c->from = a - ch->first;
+		c->rows = b - a;
+		c->job_labels = c->labels[slot] + (a - first);
+		ran = s->core->parallel_for(s->host, (c->rows + BLOCK_ROWS - 1) / BLOCK_ROWS, sum_block, c);
+		GK_DO(s->core->chunk_close(s->store, i, &view, false, err));
+		if (!ran)
+			return GK_STOPPED;
+	}
+	collect(c);
+	c->pending_rows = 0;
+	return GK_OK;
+}
+
+static GkStatus
+cross_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
+{
+	Cross	   *c = (Cross *) arg;
+
+	GK_DO(gk_gpu_assign(s, rows, c->k, s->labels, NULL, err));
+	GK_TRY(cudaMemcpyAsync(c->labels[c->turn], s->labels, rows->rows * sizeof(int32_t),
+						   cudaMemcpyDeviceToHost, s->gpu->stream));
+	GK_TRY(cudaEventRecord(c->done[c->turn], s->gpu->stream));
+	GK_DO(sum_pending(s, c, err));
+	c->pending_first = rows->first;
+	c->pending_rows = rows->rows;
+	c->turn = 1 - c->turn;
+	return GK_OK;
+}
+
+static GkStatus
+cross_run(GkSession *s, Cross *c, const float *centroids, int64_t rows, GkError *err)
+{
+	GK_DO(gk_gpu_drain(s, err));
+	GK_TRY(cudaMemcpyAsync(s->centroids, centroids, (size_t) c->k * s->d * sizeof(float),
+						   cudaMemcpyHostToDevice, s->gpu->stream));
+	GK_DO(gk_gpu_pack(s, s->centroids, c->k, err));
+	GK_DO(gk_gpu_grow(s, (void **) &s->labels, &s->labels_room, rows, sizeof(int32_t), err));
+	for (int i = 0; i < 2; i++)
+	{
+		GK_TRY(cudaHostAlloc((void **) &c->labels[i], rows * sizeof(int32_t), cudaHostAllocDefault));
+		GK_TRY(cudaEventCreateWithFlags(&c->done[i], cudaEventDisableTiming));
+	}
+	GK_DO(gk_gpu_each(s, rows, cross_slice, c, err));
+	return sum_pending(s, c, err);
+}
+
+GkStatus
+gk_gpu_cross(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err)
+{
+	Cross		c = {};
+	int64_t		rows = gk_gpu_update_rows(s, k);
+	GkStatus	st;
+
+	if (rows > (int64_t) 1 << 20)
+		rows = (int64_t) 1 << 20;
+	c.s = s;
+	c.k = k;
+	c.out = out;
+	c.per_thread = 2 * (size_t) k * s->d + 2 * (size_t) k;
+	c.sums = (int64_t *) s->core->alloc(s->host, gk_gpu_threads(s) * c.per_thread, sizeof(int64_t));
+	if (c.sums == NULL)
+		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
+	memset(c.sums, 0, gk_gpu_threads(s) * c.per_thread * sizeof(int64_t));
+	memset(out->sum, 0, (size_t) k * s->d * sizeof(gk_int128));
+	memset(out->mass, 0, k * sizeof(gk_int128));
+	memset(out->count, 0, k * sizeof(int64_t));
+	st = cross_run(s, &c, centroids, rows, err);
+	for (int i = 0; i < 2; i++)
+	{
+		if (c.labels[i] != NULL)
+			cudaFreeHost(c.labels[i]);
+		if (c.done[i] != NULL)
+			cudaEventDestroy(c.done[i]);
+	}
+	s->core->free(s->host, c.sums);
+	return st;
+}

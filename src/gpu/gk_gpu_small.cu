@@ -1,0 +1,468 @@
+/*
+ * gk_gpu_small.cu - few features, few clusters: one pass at memory speed.
+ *
+ * Regime A.  A thread reads V rows of all D columns with one vector load each,
+ * finds their nearest centroids (canonical distance) and adds the rows to
+ * float64 sums in registers: exact, because rows are integers on a grid and a
+ * thread adds up at most GK_PACKAGE of them.  This is the papers' Cluster Merge
+ * with Partitioned Private masses, with registers as the private tables.  Only
+ * K - 1 clusters are summed; when k = K the last one is the total minus the rest.
+ *
+ * Regime G.  The blocks are all resident (cooperative launch), so the same
+ * kernel does many iterations: it meets at a grid barrier, every block makes
+ * the next centroids for itself (gk_update.h, the host's own code), and the
+ * first one writes the log that step() answers from.  Three sets of
+ * accumulators in turn: one is added to, one is read, one is cleared.
+ */
+#include "core/gk_update.h"
+#include "gpu/gk_gpu_device.cuh"
+
+#define THREADS		256
+#define WARPS		(THREADS / 32)
+#define SETS		3
+
+typedef struct SmallArgs
+{
+	const float *x;
+	int64_t		ld;
+	int64_t		rows;
+	int			k;
+	int			iters;			/* 0: add to acc and leave */
+	float	   *centroids;
+	GkAcc		acc;
+	/* Iterating. */
+	unsigned long long *sets;	/* [SETS][2][K * (D + 1)], zero */
+	unsigned int *arrived;		/* zero */
+	int		   *done;
+	char	   *unit;
+	size_t		entry_bytes;
+	double		tol;
+	GkColumns	columns;
+} SmallArgs;
+
+/* ---- kernels ---- */
+
+template <int D, int K>
+struct Sums
+{
+	double		sum[K - 1][D];
+	int			count[K - 1];
+};
+
+/* Nearest centroid of a row, and the row's values into that cluster's sums. */
+template <int D, int K, int V>
+__device__ __forceinline__ void
+take_rows(const float (&x)[D][V], const float (&c)[K * D], Sums<D, K> &s)
+{
+#pragma unroll
+	for (int r = 0; r < V; r++)
+	{
+		float		best = 0.0f;
+		int			label = 0;
+
+#pragma unroll
+		for (int i = 0; i < K; i++)
+		{
+			float		d2 = 0.0f;
+
+#pragma unroll
+			for (int j = 0; j < D; j++)
+			{
+				float		t = __fsub_rn(x[j][r], c[i * D + j]);
+
+				d2 = __fmaf_rn(t, t, d2);
+			}
+			if (i == 0 || d2 < best)
+			{
+				best = d2;
+				label = i;
+			}
+		}
+#pragma unroll
+		for (int i = 0; i < K - 1; i++)
+			if (label == i)
+			{
+#pragma unroll
+				for (int j = 0; j < D; j++)
+					s.sum[i][j] += (double) x[j][r];
+				s.count[i]++;
+			}
+	}
+}
+
+/* One block's part of a pass: sums of its rows, added to acc. */
+template <int D, int K, int V>
+__device__ __forceinline__ void
+pass(const SmallArgs &p, const float *cs, const GkAcc &acc, int64_t values_stride)
+{
+	__shared__ long long part[WARPS][(K - 1) * (D + 1)];
+	int64_t		groups = p.rows / V;
+	int64_t		stride = (int64_t) gridDim.x * THREADS;
+	int64_t		g = (int64_t) blockIdx.x * THREADS + threadIdx.x;
+	int			lane = threadIdx.x % 32;
+	float		c[K * D];
+	float		x[D][V];
+	Sums<D, K>	s;
+
+#pragma unroll
+	for (int i = 0; i < K * D; i++)
+		c[i] = cs[i];
+#pragma unroll
+	for (int i = 0; i < K - 1; i++)
+	{
+		s.count[i] = 0;
+#pragma unroll
+		for (int j = 0; j < D; j++)
+			s.sum[i][j] = 0.0;
+	}
+	if (g < groups)
+	{
+#pragma unroll
+		for (int j = 0; j < D; j++)
+			gk_load<V>(p.x + j * p.ld + g * V, x[j]);
+	}
+	while (g < groups)
+	{
+		float		next[D][V];
+
+		/* The next rows are on their way while these are worked on. */
+		g += stride;
+		if (g < groups)
+		{
+#pragma unroll
+			for (int j = 0; j < D; j++)
+				gk_load<V>(p.x + j * p.ld + g * V, next[j]);
+		}
+		take_rows<D, K, V>(x, c, s);
+#pragma unroll
+		for (int j = 0; j < D; j++)
+#pragma unroll
+			for (int r = 0; r < V; r++)
+				x[j][r] = next[j][r];
+	}
+	/* The last rows, fewer than V. */
+	g = groups * V + threadIdx.x;
+	if (V > 1 && blockIdx.x == gridDim.x - 1 && g < p.rows)
+	{
+		float		one[D][1];
+
+#pragma unroll
+		for (int j = 0; j < D; j++)
+			one[j][0] = p.x[j * p.ld + g];
+		take_rows<D, K, 1>(one, c, s);
+	}
+#pragma unroll
+	for (int i = 0; i < K - 1; i++)
+	{
+		long long	v;
+
+#pragma unroll
+		for (int j = 0; j < D; j++)
+		{
+			v = gk_warp_sum((long long) (s.sum[i][j] * p.columns.inv[j]));
+			if (lane == 0)
+				part[threadIdx.x / 32][i * D + j] = v;
+		}
+		v = __reduce_add_sync(0xffffffffu, s.count[i]);
+		if (lane == 0)
+			part[threadIdx.x / 32][(K - 1) * D + i] = v;
+	}
+	__syncthreads();
+	for (int v = threadIdx.x; v < (K - 1) * (D + 1); v += THREADS)
+	{
+		int			i = v < (K - 1) * D ? v / D : v - (K - 1) * D;
+		long long	sum = 0;
+
+		if (i >= p.k)
+			continue;
+#pragma unroll
+		for (int w = 0; w < WARPS; w++)
+			sum += part[w][v];
+		gk_acc_add(acc, v < (K - 1) * D ? v : values_stride + i, sum);
+	}
+}
+
+/* All blocks have added their sums when arrived reaches target. */
+__device__ __forceinline__ void
+barrier(unsigned int *arrived, unsigned int target, bool wait)
+{
+	__syncthreads();
+	if (threadIdx.x == 0)
+	{
+		__threadfence();
+		atomicAdd(arrived, 1u);
+		if (wait)
+		{
+			while (*(volatile unsigned int *) arrived < target)
+				;
+			__threadfence();
+		}
+	}
+	__syncthreads();
+}
+
+/* Next centroids from the sums; every block for itself, the first one logs. */
+template <int D, int K>
+__device__ __forceinline__ bool
+update(const SmallArgs &p, int it, const unsigned long long *set, float *cs)
+{
+	__shared__ gk_int128 sum[K * D];
+	__shared__ gk_int128 mass[K];
+	__shared__ double moved[K * D];
+	__shared__ double shift[K];
+	__shared__ int stop;
+	const unsigned long long *b = set + K * (D + 1);
+	int			k = p.k;
+	char	   *entry = p.unit + 64 + it * p.entry_bytes;
+	gk_int128  *log = (gk_int128 *) entry;
+	float	   *used = (float *) (log + k * (D + 1));
+
+	for (int v = threadIdx.x; v < k * (D + 1); v += THREADS)
+	{
+		int			i = v < k * D ? v / D : v - k * D;
+		int			j = v < k * D ? v % D : D;
+		gk_int128	t = 0;
+
+		if (i < K - 1)
+		{
+			int			at = j < D ? i * D + j : K * D + i;
+
+			t = gk_acc_value(__ldcg(set + at), __ldcg(b + at), 32);
+		}
+		else
+		{
+			/* k = K: this one was not summed. */
+			t = p.columns.total[j];
+			for (int o = 0; o < K - 1; o++)
+			{
+				int			at = j < D ? o * D + j : K * D + o;
+
+				t -= gk_acc_value(__ldcg(set + at), __ldcg(b + at), 32);
+			}
+		}
+		if (j < D)
+			sum[v] = t;
+		else
+			mass[i] = t;
+		if (blockIdx.x == 0)
+			log[v] = t;
+	}
+	if (blockIdx.x == 0)
+		for (int v = threadIdx.x; v < k * D; v += THREADS)
+			used[v] = cs[v];
+	if (threadIdx.x == 0)
+		stop = 0;
+	__syncthreads();
+	for (int v = threadIdx.x; v < k * D; v += THREADS)
+	{
+		int			i = v / D;
+		int			j = v % D;
+
+		if (mass[i] == 0)
+			stop = 1;
+		else
+		{
+			double		center = p.columns.center[j];
+			double		scale = p.columns.scale[j];
+			double		m = gk_mean(sum[v], mass[i], p.columns.expo[j], center, scale);
+			float		f = gk_centroid_to_float(m, center, scale);
+			double		t = (double) f - (double) cs[v];
+
+			moved[v] = t * t;
+			cs[v] = f;
+		}
+	}
+	__syncthreads();
+	if (threadIdx.x < k)
+	{
+		double		t = 0.0;
+
+#pragma unroll
+		for (int j = 0; j < D; j++)
+			t += moved[threadIdx.x * D + j];
+		shift[threadIdx.x] = t;
+	}
+	__syncthreads();
+	if (threadIdx.x == 0)
+	{
+		double		t = 0.0;
+
+		for (int i = 0; i < k; i++)
+			t += shift[i];
+		if (t <= p.tol)
+			stop = 1;
+		if (blockIdx.x == 0)
+		{
+			((GkLogHead *) p.unit)->count = it + 1;
+			((GkLogHead *) p.unit)->stop = stop;
+		}
+	}
+	__syncthreads();
+	return stop != 0;
+}
+
+template <int D, int K, int V>
+__global__ void __launch_bounds__(THREADS)
+small_kernel(const __grid_constant__ SmallArgs p)
+{
+	__shared__ float cs[K * D];
+	constexpr int values = K * (D + 1);
+
+	if (p.done != NULL && *p.done)
+		return;
+	for (int v = threadIdx.x; v < K * D; v += THREADS)
+		cs[v] = v < p.k * D ? p.centroids[v] : GK_INF;
+	__syncthreads();
+	if (p.iters == 0)
+	{
+		pass<D, K, V>(p, cs, p.acc, (int64_t) p.k * D);
+		return;
+	}
+	for (int it = 0; it < p.iters; it++)
+	{
+		unsigned long long *set = p.sets + it % SETS * 2 * values;
+		GkAcc		acc = {set, set + values};
+		bool		last = it == p.iters - 1;
+		bool		stop;
+
+		pass<D, K, V>(p, cs, acc, K * D);
+		barrier(p.arrived, (it + 1) * gridDim.x, !last || blockIdx.x == 0);
+		if (last && blockIdx.x != 0)
+			return;
+		stop = update<D, K>(p, it, set, cs);
+		if (blockIdx.x == 0)
+		{
+			unsigned long long *clear = p.sets + (it + 2) % SETS * 2 * values;
+
+			for (int v = threadIdx.x; v < 2 * values; v += THREADS)
+				clear[v] = 0;
+			if (stop && threadIdx.x == 0)
+				*p.done = 1;
+			if (stop || last)
+				for (int v = threadIdx.x; v < p.k * D; v += THREADS)
+					p.centroids[v] = cs[v];
+		}
+		if (stop)
+			return;
+	}
+}
+
+/* ---- launchers ---- */
+
+typedef struct Variant
+{
+	int			k;
+	const void *kernel;
+} Variant;
+
+#define DS(D, K, V)		{K, (const void *) small_kernel<D, K, V>}
+#define MAX_VARIANTS	4
+
+/* By d, ascending K. */
+static const Variant variants[17][MAX_VARIANTS] = {
+	{},
+	{DS(1, 4, 4), DS(1, 8, 4), DS(1, 16, 4), DS(1, 32, 4)},
+	{DS(2, 4, 4), DS(2, 5, 4), DS(2, 8, 4), DS(2, 16, 4)},
+	{DS(3, 4, 4), DS(3, 8, 4), DS(3, 16, 4)},
+	{DS(4, 4, 4), DS(4, 8, 4), DS(4, 12, 4)},
+	{DS(5, 4, 4), DS(5, 8, 4)},
+	{DS(6, 4, 4), DS(6, 8, 4)},
+	{DS(7, 4, 4), DS(7, 7, 4)},
+	{DS(8, 4, 4), DS(8, 6, 4)},
+	{DS(9, 4, 2)}, {DS(10, 4, 2)}, {DS(11, 4, 2)}, {DS(12, 4, 2)},
+	{DS(13, 4, 2)}, {DS(14, 4, 2)}, {DS(15, 3, 2)}, {DS(16, 3, 2)},
+};
+
+static const Variant *
+variant(int d, int k)
+{
+	if (d <= 16)
+		for (int i = 0; i < MAX_VARIANTS && variants[d][i].k > 0; i++)
+			if (variants[d][i].k >= k)
+				return &variants[d][i];
+	return NULL;
+}
+
+bool
+gk_gpu_small_fits(const GkSession *s, int k)
+{
+	return !s->pts->weighted && variant(s->d, k) != NULL;
+}
+
+/* Blocks that can be resident at once, not more than there is work for. */
+static GkStatus
+grid_size(GkSession *s, const Variant *v, int64_t rows, int *blocks, GkError *err)
+{
+	int64_t		wanted = (rows + 4 * THREADS - 1) / (4 * THREADS);
+	int			per_sm;
+
+	GK_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, v->kernel, THREADS, 0));
+	*blocks = per_sm * s->gpu->sms;
+	if (*blocks > wanted)
+		*blocks = wanted < 1 ? 1 : (int) wanted;
+	return GK_OK;
+}
+
+int64_t
+gk_gpu_small_rows(const GkSession *s, int k)
+{
+	const Variant *v = variant(s->d, k);
+	int			per_sm = 1;
+
+	if (v == NULL || cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, v->kernel, THREADS, 0) != cudaSuccess)
+		per_sm = 1;
+	return (int64_t) (GK_PACKAGE - 8) * THREADS * s->gpu->sms * per_sm;
+}
+
+static SmallArgs
+common_args(const GkSession *s, const float *x, int64_t ld, int64_t rows, int k)
+{
+	SmallArgs	a = {};
+
+	a.x = x;
+	a.ld = ld;
+	a.rows = rows;
+	a.k = k;
+	a.centroids = s->centroids;
+	a.columns = s->columns;
+	return a;
+}
+
+GkStatus
+gk_gpu_small_run(GkSession *s, int k, int iters, char *unit, GkError *err)
+{
+	const Variant *v = variant(s->d, k);
+	SmallArgs	a = common_args(s, s->x, s->ld, s->resident, k);
+	size_t		words = (size_t) SETS * 2 * v->k * (s->d + 1);
+	void	   *args[] = {&a};
+	int			blocks;
+
+	GK_DO(gk_gpu_scratch(s, words * 8 + 64, err));
+	a.iters = iters;
+	a.arrived = (unsigned int *) s->scratch;
+	a.sets = (unsigned long long *) ((char *) s->scratch + 64);
+	a.done = s->done;
+	a.unit = unit;
+	a.entry_bytes = s->entry_bytes;
+	a.tol = s->problem.tol;
+	GK_DO(grid_size(s, v, a.rows, &blocks, err));
+	GK_TRY(cudaMemsetAsync(s->scratch, 0, words * 8 + 64, s->gpu->stream));
+	GK_TRY(cudaMemsetAsync(unit, 0, sizeof(GkLogHead), s->gpu->stream));
+	GK_TRY(cudaLaunchCooperativeKernel(v->kernel, dim3(blocks), dim3(THREADS), args, 0, s->gpu->stream));
+	return GK_OK;
+}
+
+GkStatus
+gk_gpu_small_slice(GkSession *s, const GkRows *rows, int k, bool *last, GkError *err)
+{
+	const Variant *v = variant(s->d, k);
+	SmallArgs	a = common_args(s, rows->x, rows->ld, rows->rows, k);
+	void	   *args[] = {&a};
+	int			blocks;
+
+	a.acc = s->acc;
+	*last = v->k == k;
+	GK_DO(grid_size(s, v, a.rows, &blocks, err));
+	GK_TRY(cudaLaunchKernel(v->kernel, dim3(blocks), dim3(THREADS), args, 0, s->gpu->stream));
+	return GK_OK;
+}

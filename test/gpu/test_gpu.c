@@ -1,0 +1,503 @@
+/*
+ * test_gpu.c - the GPU backend against the oracle, bit for bit.
+ *
+ *   test_gpu LIBRARY [small|full|trap]
+ *
+ * small: little work, for compute-sanitizer.  trap: only the test that loses
+ * the device for good.  Prints what failed, then "N passed, N failed", or
+ * "skipped: reason" when there is no usable GPU.
+ */
+#define _GNU_SOURCE
+#include <cuda_runtime_api.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu_harness.h"
+
+static const GkBackend *gpu;
+static int	passed;
+static int	failed;
+
+static void
+check(bool ok, const char *fmt,...)
+{
+	va_list		ap;
+
+	if (ok)
+	{
+		passed++;
+		return;
+	}
+	failed++;
+	printf("FAILED: ");
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	printf("\n");
+	fflush(stdout);
+}
+
+static GkProblem
+problem_for(GkStore *s, int k, int max_iter)
+{
+	GkProblem	p = {.host = &s->host,.core = &harness_core,.store = s,.k_max = k,.max_iter = max_iter,.tol = 0.0};
+
+	return p;
+}
+
+/* ---- Lloyd iterations ---- */
+
+static const char *const strategies[] = {"auto", "single_pass", "multi_pass", "cross_processing"};
+static const char *const fsums[] = {"auto", "partitioned_features", "cluster_merge", "delta"};
+static const char *const msums[] = {"auto", "partitioned_private", "partitioned_local", "partitioned_global", "global_atomic"};
+
+/* One case with its oracle's answers, to be compared with many variants. */
+typedef struct Case
+{
+	Shape		shape;
+	GkStore    *store;
+	int			iters;
+	float	   *start;
+	GkStep	   *steps;			/* [iters] */
+	float	   *end;
+	int32_t    *labels;			/* of the end */
+	float	   *d2;
+	GkFinish	fin;
+} Case;
+
+static Case *
+case_new(Shape sh, int iters)
+{
+	Case	   *c = calloc(1, sizeof(*c));
+	size_t		kd = (size_t) sh.k * sh.d;
+	GkStep		last = harness_step_alloc(sh.k, sh.d);
+
+	c->shape = sh;
+	c->store = harness_store(&sh, 42 + sh.n + sh.d);
+	c->iters = iters;
+	c->start = malloc(kd * sizeof(float));
+	c->end = malloc(kd * sizeof(float));
+	c->labels = malloc(sh.n * sizeof(int32_t));
+	c->d2 = malloc(sh.n * sizeof(float));
+	c->steps = calloc(iters, sizeof(GkStep));
+	harness_centroids(c->store, sh.k, 99, c->start);
+	memcpy(c->end, c->start, kd * sizeof(float));
+	for (int i = 0; i < iters; i++)
+	{
+		c->steps[i] = harness_step_alloc(sh.k, sh.d);
+		oracle_step(c->store, c->end, sh.k, &c->steps[i], c->labels, c->d2);
+		oracle_update(c->store, &c->steps[i], sh.k, c->end);
+	}
+	oracle_step(c->store, c->end, sh.k, &last, c->labels, c->d2);
+	harness_step_free(&last);
+	c->fin.count = calloc(sh.k, sizeof(int64_t));
+	c->fin.inertia = calloc(sh.k, sizeof(gk_int128));
+	c->fin.max_d2 = calloc(sh.k, sizeof(float));
+	oracle_stats(c->store, sh.k, c->labels, c->d2, &c->fin);
+	return c;
+}
+
+static void
+case_free(Case *c)
+{
+	for (int i = 0; i < c->iters; i++)
+		harness_step_free(&c->steps[i]);
+	harness_store_free(c->store);
+	free(c->start);
+	free(c->end);
+	free(c->labels);
+	free(c->d2);
+	free(c->steps);
+	free(c->fin.count);
+	free(c->fin.inertia);
+	free(c->fin.max_d2);
+	free(c);
+}
+
+typedef struct Sink
+{
+	const Case *c;
+	int64_t		at;
+	bool		same;
+} Sink;
+
+static bool
+sink_emit(void *ctx, int rows, const int32_t *label, const float *d2, const uint32_t *const *aux)
+{
+	Sink	   *s = ctx;
+
+	(void) aux;
+	s->same &= memcmp(label, s->c->labels + s->at, rows * sizeof(int32_t)) == 0 &&
+		memcmp(d2, s->c->d2 + s->at, rows * sizeof(float)) == 0;
+	s->at += rows;
+	return true;
+}
+
+static void
+case_run(const Case *c, GkStrategy st, GkFeatureSum fs, GkMassSum ms, double limit)
+{
+	const Shape *sh = &c->shape;
+	GkProblem	p = problem_for(c->store, sh->k, c->iters);
+	size_t		kd = (size_t) sh->k * sh->d;
+	float	   *cur = malloc(kd * sizeof(float));
+	GkStep		step = harness_step_alloc(sh->k, sh->d);
+	GkFinish	fin = {calloc(sh->k, sizeof(int64_t)), calloc(sh->k, sizeof(gk_int128)), calloc(sh->k, sizeof(float))};
+	Sink		state = {c, 0, true};
+	GkLabelSink sink = {&state, sink_emit};
+	GkSession  *s = NULL;
+	GkError		err;
+	char		name[200];
+	GkStatus	status;
+
+	snprintf(name, sizeof(name), "n=%ld d=%d k=%d%s %s/%s/%s%s", (long) sh->n, sh->d, sh->k,
+			 sh->weighted ? " weighted" : "", strategies[st], fsums[fs], msums[ms], limit > 0 ? " streamed" : "");
+	p.strategy = st;
+	p.feature_sum = fs;
+	p.mass_sum = ms;
+	p.gpu_memory_limit = limit;
+	memcpy(cur, c->start, kd * sizeof(float));
+	status = gpu->open(&p, &s, &err);
+	check(status == GK_OK, "%s: open: %s (%s)", name, err.message, err.detail);
+	for (int i = 0; status == GK_OK && i < c->iters; i++)
+	{
+		status = gpu->step(s, cur, sh->k, &step, &err);
+		check(status == GK_OK, "%s: step %d: %s (%s)", name, i, err.message, err.detail);
+		if (status == GK_OK)
+			check(harness_step_equal(&step, &c->steps[i], sh->k, sh->d), "%s: step %d differs", name, i);
+		oracle_update(c->store, &c->steps[i], sh->k, cur);
+	}
+	if (status == GK_OK)
+	{
+		status = gpu->finish(s, cur, sh->k, &fin, &sink, &err);
+		check(status == GK_OK, "%s: finish: %s (%s)", name, err.message, err.detail);
+		check(memcmp(fin.count, c->fin.count, sh->k * sizeof(int64_t)) == 0, "%s: finish: counts differ", name);
+		check(memcmp(fin.inertia, c->fin.inertia, sh->k * sizeof(gk_int128)) == 0, "%s: finish: inertia differs", name);
+		check(memcmp(fin.max_d2, c->fin.max_d2, sh->k * sizeof(float)) == 0, "%s: finish: radius differs", name);
+		check(state.same && state.at == sh->n, "%s: labels differ", name);
+	}
+	gpu->close(s);
+	free(cur);
+	free(fin.count);
+	free(fin.inertia);
+	free(fin.max_d2);
+	harness_step_free(&step);
+}
+
+/* ---- seeding ---- */
+
+static void
+seed_case(Shape sh, double limit)
+{
+	GkStore    *store = harness_store(&sh, 7 + sh.n);
+	GkProblem	p = problem_for(store, sh.k, 1);
+	float	   *c = malloc((size_t) 64 * sh.d * sizeof(float));
+	float	   *mind2 = malloc(sh.n * sizeof(float));
+	int			want = sh.n < 40000 ? (int) sh.n : 40000;
+	GkPick	   *a = malloc(want * sizeof(GkPick));
+	GkPick	   *b = malloc(want * sizeof(GkPick));
+	const int	sizes[] = {1, 3, 12, 1};
+	const int	wants[] = {1, 5, want};
+	GkSession  *s = NULL;
+	GkError		err;
+	GkStatus	st;
+	char		name[100];
+
+	snprintf(name, sizeof(name), "seed n=%ld d=%d%s%s", (long) sh.n, sh.d, sh.weighted ? " weighted" : "",
+			 limit > 0 ? " streamed" : "");
+	p.gpu_memory_limit = limit;
+	for (int64_t i = 0; i < sh.n; i++)
+		mind2[i] = INFINITY;
+	st = gpu->open(&p, &s, &err);
+	check(st == GK_OK, "%s: open: %s (%s)", name, err.message, err.detail);
+	if (st == GK_OK)
+		st = gpu->seed_begin(s, &err);
+	check(st == GK_OK, "%s: begin: %s (%s)", name, err.message, err.detail);
+	for (int r = 0; st == GK_OK && r < 4; r++)
+	{
+		gk_int128	phi = 0;
+		gk_int128	pot[12];
+		int64_t		far = -2;
+		int			m = sizes[r];
+
+		harness_centroids(store, m, 1000 + r, c);
+		st = gpu->seed_update(s, c, m, &phi, &err);
+		check(st == GK_OK, "%s: update: %s (%s)", name, err.message, err.detail);
+		check(phi == oracle_seed_update(store, c, m, mind2), "%s: update %d: phi differs", name, m);
+		harness_centroids(store, m, 2000 + r, c);
+		st = gpu->seed_eval(s, c, m, pot, &err);
+		check(st == GK_OK, "%s: eval: %s (%s)", name, err.message, err.detail);
+		for (int i = 0; i < m; i++)
+			check(pot[i] == oracle_seed_eval(store, c + (size_t) i * sh.d, mind2), "%s: eval %d of %d differs", name, i, m);
+		st = gpu->seed_far(s, &far, &err);
+		check(st == GK_OK && far == oracle_far(store, mind2), "%s: far: %ld, not %ld", name, (long) far,
+			  (long) oracle_far(store, mind2));
+		for (int w = 0; w < 3; w++)
+			for (int use = 0; use < 2; use++)
+			{
+				int			got = -1;
+				int			expect = oracle_race(store, 5 + r, use ? mind2 : NULL, wants[w], b);
+
+				st = gpu->seed_race(s, 5 + r, use, wants[w], a, &got, &err);
+				check(st == GK_OK, "%s: race: %s (%s)", name, err.message, err.detail);
+				check(got == expect && memcmp(a, b, got * sizeof(GkPick)) == 0,
+					  "%s: race for %d (D: %d) differs: %d of %d", name, wants[w], use, got, expect);
+			}
+	}
+	if (s != NULL)
+		gpu->seed_end(s);
+	gpu->close(s);
+	harness_store_free(store);
+	free(c);
+	free(mind2);
+	free(a);
+	free(b);
+}
+
+/* ---- faults ---- */
+
+static size_t
+free_memory(void)
+{
+	size_t		avail = 0,
+				total;
+
+	cudaMemGetInfo(&avail, &total);
+	return avail;
+}
+
+/* Everything that a clustering does, until it fails; the status it ended with. */
+static GkStatus
+whole_run(GkStore *store, int k, const char *fault, double limit, int polls, GkError *err)
+{
+	GkProblem	p = problem_for(store, k, 5);
+	int			d = store->pts.d;
+	float	   *c = malloc((size_t) k * d * sizeof(float));
+	GkStep		step = harness_step_alloc(k, d);
+	GkFinish	fin = {calloc(k, sizeof(int64_t)), calloc(k, sizeof(gk_int128)), calloc(k, sizeof(float))};
+	GkPick		pick[4];
+	GkSession  *s = NULL;
+	gk_int128	phi;
+	int64_t		row;
+	int			got;
+	GkStatus	st;
+
+	p.gpu_fault = fault;
+	p.gpu_memory_limit = limit;
+	store->poll_after = polls;
+	harness_centroids(store, k, 5, c);
+	st = gpu->open(&p, &s, err);
+	if (st == GK_OK)
+		st = gpu->seed_begin(s, err);
+	if (st == GK_OK)
+		st = gpu->seed_update(s, c, 1, &phi, err);
+	if (st == GK_OK)
+		st = gpu->seed_race(s, 1, true, 4, pick, &got, err);
+	if (st == GK_OK)
+		st = gpu->seed_far(s, &row, err);
+	for (int i = 0; st == GK_OK && i < 5; i++)
+	{
+		st = gpu->step(s, c, k, &step, err);
+		if (st == GK_OK)
+			oracle_update(store, &step, k, c);
+	}
+	if (st == GK_OK)
+		st = gpu->finish(s, c, k, &fin, NULL, err);
+	gpu->close(s);
+	store->poll_after = -1;
+	free(c);
+	free(fin.count);
+	free(fin.inertia);
+	free(fin.max_d2);
+	harness_step_free(&step);
+	return st;
+}
+
+static void
+test_faults(void)
+{
+	Shape		shapes[] = {{.n = 200000,.d = 4,.k = 4}, {.n = 100000,.d = 20,.k = 30}, {.n = 50000,.d = 3,.k = 9,.weighted = true}};
+
+	for (int i = 0; i < 3; i++)
+	{
+		GkStore    *store = harness_store(&shapes[i], 3);
+		GkError		err;
+		size_t		before;
+		int			faults = 0;
+
+		check(whole_run(store, shapes[i].k, NULL, 0, -1, &err) == GK_OK, "fault-free run: %s (%s)", err.message, err.detail);
+		before = free_memory();
+		for (int n = 0; n < 120; n++)
+		{
+			const char *kinds[] = {"memory", "error", "open-memory", "open-error"};
+			GkStatus	expect = n % 2 ? GK_ERR_DEVICE : GK_ERR_DEVICE_MEMORY;
+			char		fault[40];
+			GkStatus	st;
+
+			snprintf(fault, sizeof(fault), "%s:%d", kinds[n % 4], n / 4);
+			st = whole_run(store, shapes[i].k, fault, 0, -1, &err);
+			check(st == expect || st == GK_OK, "fault %s gives status %d: %s (%s)", fault, st, err.message, err.detail);
+			check(free_memory() == before, "fault %s leaks %ld bytes", fault, (long) (before - free_memory()));
+			faults += st != GK_OK;
+		}
+		check(faults >= 50, "only %d faults took effect", faults);
+		for (int n = 0; n < 60; n++)
+		{
+			double		t0 = harness_ms();
+			GkStatus	st = whole_run(store, shapes[i].k, NULL, 0, n % 20, &err);
+
+			check(st == GK_STOPPED || st == GK_OK, "cancel %d gives status %d: %s", n, st, err.message);
+			check(harness_ms() - t0 < 2000, "cancel took %.0f ms", harness_ms() - t0);
+			check(free_memory() == before, "cancel %d leaks %ld bytes", n, (long) (before - free_memory()));
+		}
+		check(whole_run(store, shapes[i].k, NULL, 0, -1, &err) == GK_OK, "run after faults: %s (%s)", err.message, err.detail);
+		harness_store_free(store);
+	}
+}
+
+/* The device is lost for this process; everything after says so. */
+static void
+test_trap(void)
+{
+	Shape		sh = {.n = 100000,.d = 4,.k = 4};
+	GkStore    *store = harness_store(&sh, 3);
+	GkDeviceInfo info[16];
+	GkError		err;
+	GkStatus	st = whole_run(store, 4, "trap:0", 0, -1, &err);
+
+	check(st == GK_ERR_DEVICE, "trap gives status %d", st);
+	check(err.detail[0] != '\0', "trap has no detail");
+	st = whole_run(store, 4, NULL, 0, -1, &err);
+	check(st == GK_ERR_NO_DEVICE || st == GK_ERR_DEVICE, "after a trap: status %d", st);
+	gpu->devices(info, 16);
+	check(!info[0].usable && info[0].reason[0] != '\0', "a lost device is still offered");
+	printf("after a trap: %s\n", info[0].reason);
+	harness_store_free(store);
+}
+
+/* ---- the sweep ---- */
+
+static void
+one(Shape sh, int iters)
+{
+	Case	   *c = case_new(sh, iters);
+
+	case_run(c, GK_STRATEGY_AUTO, GK_FSUM_AUTO, GK_MSUM_AUTO, 0);
+	case_free(c);
+}
+
+static void
+all_variants(Shape sh, int iters)
+{
+	Case	   *c = case_new(sh, iters);
+
+	for (int st = 1; st < 4; st++)
+		for (int fs = 0; fs < 4; fs++)
+			for (int ms = 0; ms < 5; ms++)
+				if (st != GK_CROSS_PROCESSING || (fs == 0 && ms == 0))
+					case_run(c, st, fs, ms, 0);
+	case_free(c);
+}
+
+static void
+test_small(void)
+{
+	all_variants((Shape) {.n = 3001,.d = 2,.k = 3}, 2);
+	all_variants((Shape) {.n = 2000,.d = 5,.k = 40,.chunk_rows = 640}, 2);
+	all_variants((Shape) {.n = 1999,.d = 19,.k = 7,.weighted = true}, 2);
+	all_variants((Shape) {.n = 700,.d = 33,.k = 130}, 1);
+	seed_case((Shape) {.n = 5003,.d = 3,.k = 4}, 0);
+	seed_case((Shape) {.n = 1003,.d = 300,.k = 4,.weighted = true,.chunk_rows = 320}, 0);
+}
+
+static void
+test_full(void)
+{
+	const int	ds[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 64, 100, 256};
+	const int	ks[] = {1, 2, 3, 4, 5, 7, 8, 12, 16, 25, 32, 64, 65, 129, 300, 1000, 5000};
+	const int64_t ns[] = {1, 2, 5, 31, 63, 65, 257, 1023, 4099, 50021};
+	double		t0 = harness_ms();
+
+	for (size_t i = 0; i < sizeof(ns) / sizeof(ns[0]); i++)
+		for (size_t j = 0; j < sizeof(ds) / sizeof(ds[0]); j += i < 8 ? 4 : 1)
+			for (size_t l = 0; l < sizeof(ks) / sizeof(ks[0]); l += i < 8 ? 3 : 1)
+				if ((double) ns[i] * ds[j] * ks[l] < 3e9)
+					one((Shape) {.n = ns[i],.d = ds[j],.k = ks[l],.chunk_rows = i % 2 ? 64 * 7 : 0,.distinct = i % 2}, 3);
+	printf("sweep: %.1f s\n", (harness_ms() - t0) / 1e3);
+	t0 = harness_ms();
+	one((Shape) {.n = 5000001,.d = 4,.k = 4}, 12);
+	one((Shape) {.n = 4999999,.d = 4,.k = 64}, 4);
+	one((Shape) {.n = 2049280,.d = 7,.k = 4}, 12);
+	one((Shape) {.n = 100000,.d = 2,.k = 5}, 100);
+	one((Shape) {.n = 3000017,.d = 3,.k = 6,.weighted = true}, 4);
+	one((Shape) {.n = 1000003,.d = 68,.k = 16}, 3);
+	one((Shape) {.n = 300007,.d = 128,.k = 200}, 2);
+	printf("large: %.1f s\n", (harness_ms() - t0) / 1e3);
+	t0 = harness_ms();
+	all_variants((Shape) {.n = 300007,.d = 4,.k = 4}, 3);
+	all_variants((Shape) {.n = 100003,.d = 4,.k = 64,.chunk_rows = 6400}, 3);
+	all_variants((Shape) {.n = 60001,.d = 20,.k = 33}, 3);
+	all_variants((Shape) {.n = 20011,.d = 40,.k = 700}, 2);
+	all_variants((Shape) {.n = 50021,.d = 6,.k = 11,.weighted = true}, 3);
+	all_variants((Shape) {.n = 20011,.d = 100,.k = 300,.weighted = true}, 2);
+	printf("variants: %.1f s\n", (harness_ms() - t0) / 1e3);
+	t0 = harness_ms();
+	seed_case((Shape) {.n = 1,.d = 1,.k = 1}, 0);
+	seed_case((Shape) {.n = 1500007,.d = 4,.k = 4}, 0);
+	seed_case((Shape) {.n = 50021,.d = 300,.k = 4,.weighted = true}, 0);
+	printf("seeding: %.1f s\n", (harness_ms() - t0) / 1e3);
+	t0 = harness_ms();
+	{
+		/* 192 MB of points with some 110 MB allowed, and then hardly any. */
+		Case	   *c = case_new((Shape) {.n = 4000037,.d = 12,.k = 9}, 2);
+		double		all = (double) free_memory();
+
+		for (int st = 0; st < 4; st++)
+			case_run(c, st, GK_FSUM_AUTO, GK_MSUM_AUTO, 170e6 / all);
+		case_run(c, GK_MULTI_PASS, GK_DELTA, GK_MSUM_AUTO, 170e6 / all);
+		case_run(c, GK_STRATEGY_AUTO, GK_FSUM_AUTO, GK_MSUM_AUTO, 1e6 / all);
+		case_free(c);
+		seed_case((Shape) {.n = 1000003,.d = 40,.k = 4,.weighted = true}, 120e6 / all);
+	}
+	printf("streaming: %.1f s\n", (harness_ms() - t0) / 1e3);
+	t0 = harness_ms();
+	test_faults();
+	printf("faults: %.1f s\n", (harness_ms() - t0) / 1e3);
+}
+
+int
+main(int argc, char **argv)
+{
+	const char *mode = argc > 2 ? argv[2] : "full";
+	GkDeviceInfo info[16];
+	char		reason[300];
+	int			n;
+	bool		usable = false;
+
+	gpu = harness_load(argc > 1 ? argv[1] : "./gkmeans_gpu.so", reason, sizeof(reason));
+	if (gpu == NULL)
+	{
+		printf("skipped: %s\n", reason);
+		return 0;
+	}
+	n = gpu->devices(info, 16);
+	for (int i = 0; i < n; i++)
+	{
+		printf("%s: %s%s\n", info[i].name, info[i].usable ? info[i].detail : "not usable: ", info[i].reason);
+		usable |= info[i].usable;
+	}
+	if (!usable)
+	{
+		printf("skipped: no usable GPU: %s\n", info[0].reason);
+		return 0;
+	}
+	if (strcmp(mode, "small") == 0)
+		test_small();
+	else if (strcmp(mode, "trap") == 0)
+		test_trap();
+	else
+		test_full();
+	printf("%d passed, %d failed\n", passed, failed);
+	return failed > 0;
+}
