@@ -15,7 +15,7 @@
 #define GROUP_ROWS		(1 << 20)	/* when labels are kept */
 /* A block's points: half of a small L2 cache. */
 #define BLOCK_FLOATS	(64 * 1024)
-#define BLOCK_ROWS		2048
+#define BLOCK_ROWS		4096
 /* Work other than distances, per value. */
 #define OVERHEAD		16
 /* Below this much work, starting threads costs more than it saves. */

@@ -140,7 +140,22 @@ static void (*const assign_rest[GK_WIDEST]) (const float *, size_t, const float 
 static void (*const mindist_rest[GK_WIDEST]) (const float *, size_t, const float *, int, int, size_t, float *) =
 {NULL, mindist_1, mindist_2, mindist_3, mindist_4, mindist_5};
 
-static void
+/*
+ * Columns read in place are a few streams of short runs, which hardware does not
+ * fetch ahead by itself: twice the speed on points in main memory.
+ */
+#define GK_AHEAD	512
+
+GK_INLINE void
+fetch_ahead(const GkTiles *x, const float *at)
+{
+	if (x->stride > GK_ROW_PAD)
+		for (int j = 0; j < x->d; j++)
+			for (int i = 0; i < GK_VECTORS * GK_LANES; i += 16)
+				__builtin_prefetch(at + j * x->stride + GK_AHEAD + i);
+}
+
+GK_TARGET static void
 assign(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2)
 {
 	int			rest = (k1 - k0) % GK_WIDEST;
@@ -150,6 +165,7 @@ assign(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *
 	{
 		const float *at = x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD;
 
+		fetch_ahead(x, at);
 		if (whole > k0)
 			assign_6(at, x->stride, c, k0, whole, x->d, label + i, d2 + i);
 		if (rest > 0)
@@ -157,7 +173,7 @@ assign(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *
 	}
 }
 
-static void
+GK_TARGET static void
 mindist(const GkTiles *x, const float *c, int k0, int k1, float *d2)
 {
 	int			rest = (k1 - k0) % GK_WIDEST;
@@ -167,6 +183,7 @@ mindist(const GkTiles *x, const float *c, int k0, int k1, float *d2)
 	{
 		const float *at = x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD;
 
+		fetch_ahead(x, at);
 		if (whole > k0)
 			mindist_6(at, x->stride, c, k0, whole, x->d, d2 + i);
 		if (rest > 0)
@@ -183,6 +200,9 @@ pack(const GkTiles *from, float *to)
 			const float *src = from->x + t * from->tile + j * from->stride;
 			float	   *dst = to + ((size_t) t * from->d + j) * GK_ROW_PAD;
 
+			if (j + 2 < from->d)
+				for (int i = 0; i < GK_ROW_PAD; i += 16)
+					__builtin_prefetch(src + 2 * from->stride + i);
 			GK_UNROLL
 			for (int i = 0; i < GK_ROW_PAD; i += GK_LANES)
 				v_store(dst + i, v_load(src + i));

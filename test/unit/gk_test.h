@@ -1,0 +1,59 @@
+/*
+ * gk_test.h - the whole test framework: ok(), skip() and a closing count.
+ *
+ * One line for each check, as in TAP; done_testing() prints 'N passed, N failed'
+ * and returns the exit status.  A program that checks nothing has failed.
+ */
+#ifndef GK_TEST_H
+#define GK_TEST_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+static int	gk_test_passed;
+static int	gk_test_failed;
+static int	gk_test_skipped;
+
+__attribute__((format(printf, 2, 3), unused)) static bool
+ok(bool condition, const char *name,...)
+{
+	va_list		ap;
+
+	printf("%s %d - ", condition ? "ok" : "not ok",
+		   gk_test_passed + gk_test_failed + gk_test_skipped + 1);
+	va_start(ap, name);
+	vprintf(name, ap);
+	va_end(ap);
+	putchar('\n');
+	fflush(stdout);
+	*(condition ? &gk_test_passed : &gk_test_failed) += 1;
+	return condition;
+}
+
+/* What this machine cannot check, and why. */
+__attribute__((format(printf, 1, 2), unused)) static void
+skip(const char *why,...)
+{
+	va_list		ap;
+
+	printf("ok %d # skip ", gk_test_passed + gk_test_failed + gk_test_skipped + 1);
+	va_start(ap, why);
+	vprintf(why, ap);
+	va_end(ap);
+	putchar('\n');
+	gk_test_skipped++;
+}
+
+static int
+done_testing(void)
+{
+	printf("1..%d\n", gk_test_passed + gk_test_failed + gk_test_skipped);
+	printf("%d passed, %d failed", gk_test_passed, gk_test_failed);
+	if (gk_test_skipped > 0)
+		printf(", %d skipped", gk_test_skipped);
+	putchar('\n');
+	return gk_test_failed > 0 || gk_test_passed + gk_test_skipped == 0;
+}
+
+#endif							/* GK_TEST_H */
