@@ -91,6 +91,11 @@ typedef struct GkHost
 	bool		(*spill_read) (void *ctx, int64_t offset, void *data, size_t bytes);
 	/* Optional. */
 	void		(*progress) (void *ctx, const GkProgress *p);
+	/*
+	 * Optional, main thread: a device failed in the middle of a job.  True: do the
+	 * whole job on the CPU, which gives the same answer; false: fail.
+	 */
+	bool		(*device_failed) (void *ctx, const GkError *err);
 	int			threads;		/* compute threads; 0: every CPU the process may use */
 } GkHost;
 

@@ -27,12 +27,28 @@ typedef struct GkEngine
 	int		   *empty;			/* [k] scratch */
 } GkEngine;
 
+/* One restart. */
+typedef struct GkRun
+{
+	int			iterations;
+	bool		converged;
+	int			room;			/* of the history, grown as needed */
+	double	   *history_inertia;	/* prepared units */
+	double	   *history_shift;
+} GkRun;
+
 /* Keep the centroid at index i equal to a prepared point. */
 void		gk_engine_set_point(GkEngine *e, int i, const float *point);
 
 /* Fill the engine's centroids for one restart; e->k is lowered when the points
  * have fewer distinct values. */
 GkStatus	gk_seed(GkEngine *e, int run, GkError *err);
+
+/* Iterate from the engine's centroids to convergence or max_iter; tol is absolute. */
+GkStatus	gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err);
+
+/* An inertia in prepared units (and prepared weights) as the user sees it. */
+double		gk_engine_inertia(const GkEngine *e, double v);
 
 /*
  * Put each empty cluster (count[i] == 0) at the point farthest from all

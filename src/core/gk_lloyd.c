@@ -12,18 +12,8 @@
 #include "core/gk_engine.h"
 #include "core/gk_update.h"
 
-/* One restart. */
-typedef struct Run
-{
-	int			iterations;
-	bool		converged;
-	int			room;			/* of the history, grown as needed */
-	double	   *history_inertia;	/* prepared units */
-	double	   *history_shift;
-} Run;
-
 static GkStatus
-grow_history(GkEngine *e, Run *r, GkError *err)
+grow_history(GkEngine *e, GkRun *r, GkError *err)
 {
 	int			room = r->room ? r->room * 2 : 64;
 	double	   *inertia = gk_alloc(e->host, room, sizeof(double));
@@ -136,15 +126,14 @@ update(GkEngine *e, bool *same)
 	return shift;
 }
 
-/* What a squared prepared length is in original units. */
-static double
-original_sq(const GkEngine *e, double v)
+double
+gk_engine_inertia(const GkEngine *e, double v)
 {
 	return ldexp(gk_inertia_from_d2(&e->pts->prep, v), e->pts->weight_exp);
 }
 
-static GkStatus
-lloyd(GkEngine *e, int run, double tol, Run *r, GkError *err)
+GkStatus
+gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 {
 	const GkOptions *opt = e->opt;
 
@@ -178,7 +167,7 @@ lloyd(GkEngine *e, int run, double tol, Run *r, GkError *err)
 		if (e->host->progress)
 		{
 			GkProgress	p = {.phase = "iterate",.run = run + 1,.iteration = it + 1,.max_iter = opt->max_iter,
-				.rows = e->pts->n,.inertia = original_sq(e, r->history_inertia[it]),
+				.rows = e->pts->n,.inertia = gk_engine_inertia(e, r->history_inertia[it]),
 			.shift = gk_inertia_from_d2(&e->pts->prep, shift)};
 
 			e->host->progress(e->host->ctx, &p);
@@ -187,218 +176,4 @@ lloyd(GkEngine *e, int run, double tol, Run *r, GkError *err)
 			return GK_STOPPED;
 	}
 	return GK_OK;
-}
-
-/* ---- the model ---- */
-
-/* Keep this run: copy everything that the engine will overwrite. */
-static GkStatus
-keep_run(GkEngine *e, const Run *r, GkModel *m, GkError *err)
-{
-	const GkHost *host = e->host;
-	int			d = e->pts->d;
-	int			iters = r->iterations;
-
-	gk_free(host, m->centroids);
-	gk_free(host, m->size);
-	gk_free(host, m->cluster_inertia);
-	gk_free(host, m->radius);
-	gk_free(host, m->history_inertia);
-	gk_free(host, m->history_shift);
-	m->centroids = gk_alloc(host, (size_t) e->k * d, sizeof(double));
-	m->size = gk_alloc(host, e->k, sizeof(int64_t));
-	m->cluster_inertia = gk_alloc(host, e->k, sizeof(double));
-	m->radius = gk_alloc(host, e->k, sizeof(double));
-	m->history_inertia = gk_alloc(host, iters, sizeof(double));
-	m->history_shift = gk_alloc(host, iters, sizeof(double));
-	if (!m->centroids || !m->size || !m->cluster_inertia || !m->radius ||
-		!m->history_inertia || !m->history_shift)
-		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
-
-	m->k = e->k;
-	m->iterations = m->history_len = iters;
-	m->converged = r->converged;
-	memcpy(m->centroids, e->c, (size_t) e->k * d * sizeof(double));
-	memcpy(m->size, e->fin.count, e->k * sizeof(int64_t));
-	for (int i = 0; i < e->k; i++)
-	{
-		m->cluster_inertia[i] = original_sq(e, gk_i128_to_double(e->fin.inertia[i]) *
-											gk_pow2(e->pts->d2_expo - 80));
-		m->radius[i] = gk_distance_from_d2(&e->pts->prep, e->fin.max_d2[i]);
-	}
-	for (int i = 0; i < iters; i++)
-	{
-		m->history_inertia[i] = original_sq(e, r->history_inertia[i]);
-		m->history_shift[i] = gk_inertia_from_d2(&e->pts->prep, r->history_shift[i]);
-	}
-	return GK_OK;
-}
-
-static GkStatus
-copy_prep(const GkHost *host, const GkPrep *from, GkPrep *to, GkError *err)
-{
-	*to = *from;
-	to->center = gk_alloc(host, from->d, sizeof(double));
-	to->scale = gk_alloc(host, from->d, sizeof(double));
-	to->expo = gk_alloc(host, from->d, sizeof(int32_t));
-	if (!to->center || !to->scale || !to->expo)
-		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
-	memcpy(to->center, from->center, from->d * sizeof(double));
-	memcpy(to->scale, from->scale, from->d * sizeof(double));
-	memcpy(to->expo, from->expo, from->d * sizeof(int32_t));
-	return GK_OK;
-}
-
-static void
-engine_free(GkEngine *e)
-{
-	gk_free(e->host, e->c);
-	gk_free(e->host, e->f);
-	gk_free(e->host, e->step.sum);
-	gk_free(e->host, e->step.mass);
-	gk_free(e->host, e->step.count);
-	gk_free(e->host, e->fin.count);
-	gk_free(e->host, e->fin.inertia);
-	gk_free(e->host, e->fin.max_d2);
-	gk_free(e->host, e->empty);
-}
-
-static GkStatus
-engine_alloc(GkEngine *e, GkError *err)
-{
-	size_t		k = e->opt->k;
-	size_t		kd = k * e->pts->d;
-
-	e->c = gk_alloc0(e->host, kd, sizeof(double));
-	e->f = gk_alloc0(e->host, kd, sizeof(float));
-	e->step.sum = gk_alloc(e->host, kd, sizeof(gk_int128));
-	e->step.mass = gk_alloc(e->host, k, sizeof(gk_int128));
-	e->step.count = gk_alloc(e->host, k, sizeof(int64_t));
-	e->fin.count = gk_alloc(e->host, k, sizeof(int64_t));
-	e->fin.inertia = gk_alloc(e->host, k, sizeof(gk_int128));
-	e->fin.max_d2 = gk_alloc(e->host, k, sizeof(float));
-	e->empty = gk_alloc(e->host, k, sizeof(int));
-	if (!e->c || !e->f || !e->step.sum || !e->step.mass || !e->step.count || !e->fin.count ||
-		!e->fin.inertia || !e->fin.max_d2 || !e->empty)
-		return gk_fail(err, GK_ERR_MEMORY, "out of memory for %zu centroids of %d features", k, e->pts->d);
-	return GK_OK;
-}
-
-/* All restarts; the model keeps the one of lowest (exact) inertia, ties to the first. */
-static GkStatus
-run_all(GkEngine *e, GkModel *model, GkError *err)
-{
-	const GkOptions *opt = e->opt;
-	bool		given = opt->init == GK_INIT_CENTROIDS || opt->init == GK_INIT_WARM_START;
-	double		tol = opt->tol * e->pts->mean_var;
-	gk_int128	best = 0;
-	GkStatus	st = GK_OK;
-	Run			r = {0};
-
-	for (int run = 0; st == GK_OK && run < (given ? 1 : opt->n_init); run++)
-	{
-		double		t0 = gk_now_ms();
-		gk_int128	inertia;
-
-		r.iterations = 0;
-		r.converged = false;
-		st = gk_seed(e, run, err);
-		model->seed_ms += gk_now_ms() - t0;
-		t0 = gk_now_ms();
-		if (st == GK_OK)
-			st = lloyd(e, run, tol, &r, err);
-		if (st == GK_OK)
-			st = gk_finish(e, given, &inertia, err);
-		model->iterate_ms += gk_now_ms() - t0;
-		if (st == GK_OK && (run == 0 || inertia < best))
-		{
-			best = inertia;
-			st = keep_run(e, &r, model, err);
-		}
-	}
-	if (st == GK_OK)
-		model->inertia = original_sq(e, gk_i128_to_double(best) * gk_pow2(e->pts->d2_expo - 80));
-	gk_free(e->host, r.history_inertia);
-	gk_free(e->host, r.history_shift);
-	return st;
-}
-
-static GkStatus
-open_session(GkEngine *e, int k, int max_iter, double tol, const GkOptions *opt, GkError *err)
-{
-	GkProblem	problem = {.host = e->host,.core = &gk_core,.store = e->store,.k_max = k,
-	.max_iter = max_iter,.tol = tol};
-
-	if (opt != NULL)
-	{
-		problem.strategy = opt->strategy;
-		problem.feature_sum = opt->feature_sum;
-		problem.mass_sum = opt->mass_sum;
-	}
-	return e->backend->open(&problem, &e->session, err);
-}
-
-GkStatus
-gk_fit(GkStore *store, const GkBackend *backend, const GkOptions *options,
-	   const GkLabelSink *sink, GkModel *model, GkError *err)
-{
-	const GkPoints *pts = gk_store_points(store);
-	GkEngine	e = {.backend = backend,.store = store,.pts = pts,.opt = options};
-	GkStatus	st;
-
-	e.host = gk_store_host(store);
-	memset(model, 0, sizeof(*model));
-	if (options->k < 1 || options->k > GK_MAX_K)
-		return gk_fail(err, GK_ERR_LIMIT, "k = %d is not between 1 and %d", options->k, GK_MAX_K);
-	if (options->max_iter < 1 || options->n_init < 1 || !(options->tol >= 0))
-		return gk_fail(err, GK_ERR_OPTION, "max_iter and n_init must be at least 1, tol at least 0");
-	model->k_asked = options->k;
-	model->init = options->init;
-	model->seed = options->seed;
-	model->rows_used = pts->n;
-	st = copy_prep(e.host, &pts->prep, &model->prep, err);
-	if (st == GK_OK && pts->n > 0)
-	{
-		st = engine_alloc(&e, err);
-		if (st == GK_OK)
-			st = open_session(&e, options->k, options->max_iter, options->tol * pts->mean_var, options, err);
-		if (st == GK_OK)
-			st = run_all(&e, model, err);
-		if (st == GK_OK && sink != NULL)
-		{
-			gk_model_prepare(&pts->prep, model->centroids, model->k, e.f);
-			st = backend->finish(e.session, e.f, model->k, NULL, sink, err);
-		}
-		if (st == GK_OK)
-			backend->describe(e.session, model->device, sizeof(model->device),
-							  model->strategy, sizeof(model->strategy));
-		backend->close(e.session);
-		engine_free(&e);
-	}
-	if (st != GK_OK)
-		gk_model_free(e.host, model);
-	return st;
-}
-
-GkStatus
-gk_label(GkStore *store, const GkBackend *backend, const GkModel *model,
-		 const GkLabelSink *sink, GkError *err)
-{
-	GkEngine	e = {.backend = backend,.store = store,.pts = gk_store_points(store)};
-	float	   *f;
-	GkStatus	st;
-
-	e.host = gk_store_host(store);
-	if (e.pts->n == 0)
-		return GK_OK;
-	f = gk_alloc(e.host, (size_t) model->k * model->prep.d, sizeof(float));
-	if (f == NULL)
-		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
-	gk_model_prepare(&e.pts->prep, model->centroids, model->k, f);
-	st = open_session(&e, model->k, 1, 0.0, NULL, err);
-	if (st == GK_OK)
-		st = backend->finish(e.session, f, model->k, NULL, sink, err);
-	backend->close(e.session);
-	gk_free(e.host, f);
-	return st;
 }

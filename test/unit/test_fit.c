@@ -653,6 +653,107 @@ test_failures(void)
 	}
 }
 
+/* ---- a device that fails in the middle ---- */
+
+static int	fragile_calls;		/* until the failure */
+static int	fragile_asked;		/* how often the host was asked */
+
+typedef struct Cut
+{
+	const GkLabelSink *to;
+	int			emits;			/* left before the failure */
+} Cut;
+
+static bool
+cut_emit(void *ctx, int rows, const int32_t *label, const float *d2, const uint32_t *const *aux)
+{
+	Cut		   *c = ctx;
+
+	return c->emits-- > 0 && c->to->emit(c->to->ctx, rows, label, d2, aux);
+}
+
+static GkStatus
+fragile_step(GkSession *s, const float *c, int k, GkStep *out, GkError *err)
+{
+	if (--fragile_calls == 0)
+		return gk_fail(err, GK_ERR_DEVICE, "the device is gone");
+	return gk_cpu_backend.step(s, c, k, out, err);
+}
+
+static GkStatus
+fragile_finish(GkSession *s, const float *c, int k, GkFinish *out, const GkLabelSink *sink, GkError *err)
+{
+	Cut			cut = {sink, 2};
+	GkLabelSink through = {&cut, cut_emit};
+
+	if (--fragile_calls > 0)
+		return gk_cpu_backend.finish(s, c, k, out, sink, err);
+	if (sink != NULL)
+		gk_cpu_backend.finish(s, c, k, out, &through, err);
+	return gk_fail(err, GK_ERR_DEVICE_MEMORY, "no memory");
+}
+
+static bool
+ask(void *ctx, const GkError *err)
+{
+	(void) err;
+	fragile_asked++;
+	return ((TestHost *) ctx)->spill_fail_at == 0;
+}
+
+static void
+test_fallback(void)
+{
+	uint64_t	rng = 16;
+	Problem		p = random_problem(&rng, 1);
+	GkBackend	fragile = gk_cpu_backend;
+	Answer		want;
+	GkError		err;
+	int			bad = 0,
+				failures = 0;
+
+	fragile.step = fragile_step;
+	fragile.finish = fragile_finish;
+	given_centroids(&p, &rng);
+	p.opt.max_iter = 4;
+	solve(&want, &p, 2, NULL, 20000, SIZE_MAX, &err);
+	for (int call = 1; call < 10; call++)
+	{
+		Answer		a;
+		GkLabelSink sink;
+		GkStore    *s;
+
+		memset(&a, 0, sizeof(a));
+		test_host_init(&a.host, 2);
+		a.host.host.device_failed = ask;
+		a.labels.label = malloc(sizeof(int32_t) * p.n);
+		a.labels.d2 = malloc(sizeof(float) * p.n);
+		sink = test_sink(&a.labels);
+		s = load_store(&a.host, p.x, p.w, p.n, p.d, NULL, 20000, SIZE_MAX, &err);
+		gk_store_prepare(s, p.opt.distance, p.opt.standardize, &err);
+		fragile_calls = call;
+		fragile_asked = 0;
+		a.status = gk_fit(s, &fragile, &p.opt, &sink, &a.model, &err);
+		failures += fragile_asked;
+		bad += !same(&want, &a, p.n);
+		if (call == 1)
+		{
+			/* The host says no. */
+			gk_model_free(&a.host.host, &a.model);
+			a.host.spill_fail_at = 1000000;
+			fragile_calls = 1;
+			bad += gk_fit(s, &fragile, &p.opt, NULL, &a.model, &err) != GK_ERR_DEVICE;
+		}
+		gk_store_free(s);
+		answer_free(&a);
+		bad += a.host.live != 0;
+	}
+	ok(bad == 0 && failures >= 6, "a device that fails in any pass: the CPU finishes with the same answer, "
+	   "each label once (%d failures, %d bad)", failures, bad);
+	answer_free(&want);
+	problem_free(&p);
+}
+
 int
 main(void)
 {
@@ -661,5 +762,6 @@ main(void)
 	test_behaviour();
 	test_precision();
 	test_failures();
+	test_fallback();
 	return done_testing();
 }

@@ -1,0 +1,296 @@
+/*
+ * gk_fit.c - the engine's two entry points: cluster a store, label a store.
+ *
+ * Restarts, the model, and what happens when a device fails in the middle.
+ */
+#include <string.h>
+
+#include "core/gk_engine.h"
+
+/* ---- the model ---- */
+
+/* Keep this run: copy everything that the engine will overwrite. */
+static GkStatus
+keep_run(GkEngine *e, const GkRun *r, GkModel *m, GkError *err)
+{
+	const GkHost *host = e->host;
+	int			d = e->pts->d;
+	int			iters = r->iterations;
+
+	gk_free(host, m->centroids);
+	gk_free(host, m->size);
+	gk_free(host, m->cluster_inertia);
+	gk_free(host, m->radius);
+	gk_free(host, m->history_inertia);
+	gk_free(host, m->history_shift);
+	m->centroids = gk_alloc(host, (size_t) e->k * d, sizeof(double));
+	m->size = gk_alloc(host, e->k, sizeof(int64_t));
+	m->cluster_inertia = gk_alloc(host, e->k, sizeof(double));
+	m->radius = gk_alloc(host, e->k, sizeof(double));
+	m->history_inertia = gk_alloc(host, iters, sizeof(double));
+	m->history_shift = gk_alloc(host, iters, sizeof(double));
+	if (!m->centroids || !m->size || !m->cluster_inertia || !m->radius ||
+		!m->history_inertia || !m->history_shift)
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+
+	m->k = e->k;
+	m->iterations = m->history_len = iters;
+	m->converged = r->converged;
+	memcpy(m->centroids, e->c, (size_t) e->k * d * sizeof(double));
+	memcpy(m->size, e->fin.count, e->k * sizeof(int64_t));
+	for (int i = 0; i < e->k; i++)
+	{
+		m->cluster_inertia[i] = gk_engine_inertia(e, gk_i128_to_double(e->fin.inertia[i]) *
+											gk_pow2(e->pts->d2_expo - 80));
+		m->radius[i] = gk_distance_from_d2(&e->pts->prep, e->fin.max_d2[i]);
+	}
+	for (int i = 0; i < iters; i++)
+	{
+		m->history_inertia[i] = gk_engine_inertia(e, r->history_inertia[i]);
+		m->history_shift[i] = gk_inertia_from_d2(&e->pts->prep, r->history_shift[i]);
+	}
+	return GK_OK;
+}
+
+static GkStatus
+copy_prep(const GkHost *host, const GkPrep *from, GkPrep *to, GkError *err)
+{
+	*to = *from;
+	to->center = gk_alloc(host, from->d, sizeof(double));
+	to->scale = gk_alloc(host, from->d, sizeof(double));
+	to->expo = gk_alloc(host, from->d, sizeof(int32_t));
+	if (!to->center || !to->scale || !to->expo)
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	memcpy(to->center, from->center, from->d * sizeof(double));
+	memcpy(to->scale, from->scale, from->d * sizeof(double));
+	memcpy(to->expo, from->expo, from->d * sizeof(int32_t));
+	return GK_OK;
+}
+
+static void
+engine_free(GkEngine *e)
+{
+	gk_free(e->host, e->c);
+	gk_free(e->host, e->f);
+	gk_free(e->host, e->step.sum);
+	gk_free(e->host, e->step.mass);
+	gk_free(e->host, e->step.count);
+	gk_free(e->host, e->fin.count);
+	gk_free(e->host, e->fin.inertia);
+	gk_free(e->host, e->fin.max_d2);
+	gk_free(e->host, e->empty);
+}
+
+static GkStatus
+engine_alloc(GkEngine *e, GkError *err)
+{
+	size_t		k = e->opt->k;
+	size_t		kd = k * e->pts->d;
+
+	e->c = gk_alloc0(e->host, kd, sizeof(double));
+	e->f = gk_alloc0(e->host, kd, sizeof(float));
+	e->step.sum = gk_alloc(e->host, kd, sizeof(gk_int128));
+	e->step.mass = gk_alloc(e->host, k, sizeof(gk_int128));
+	e->step.count = gk_alloc(e->host, k, sizeof(int64_t));
+	e->fin.count = gk_alloc(e->host, k, sizeof(int64_t));
+	e->fin.inertia = gk_alloc(e->host, k, sizeof(gk_int128));
+	e->fin.max_d2 = gk_alloc(e->host, k, sizeof(float));
+	e->empty = gk_alloc(e->host, k, sizeof(int));
+	if (!e->c || !e->f || !e->step.sum || !e->step.mass || !e->step.count || !e->fin.count ||
+		!e->fin.inertia || !e->fin.max_d2 || !e->empty)
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory for %zu centroids of %d features", k, e->pts->d);
+	return GK_OK;
+}
+
+/* All restarts; the model keeps the one of lowest (exact) inertia, ties to the first. */
+static GkStatus
+run_all(GkEngine *e, GkModel *model, GkError *err)
+{
+	const GkOptions *opt = e->opt;
+	bool		given = opt->init == GK_INIT_CENTROIDS || opt->init == GK_INIT_WARM_START;
+	double		tol = opt->tol * e->pts->mean_var;
+	gk_int128	best = 0;
+	GkStatus	st = GK_OK;
+	GkRun		r = {0};
+
+	for (int run = 0; st == GK_OK && run < (given ? 1 : opt->n_init); run++)
+	{
+		double		t0 = gk_now_ms();
+		gk_int128	inertia;
+
+		r.iterations = 0;
+		r.converged = false;
+		st = gk_seed(e, run, err);
+		model->seed_ms += gk_now_ms() - t0;
+		t0 = gk_now_ms();
+		if (st == GK_OK)
+			st = gk_lloyd(e, run, tol, &r, err);
+		if (st == GK_OK)
+			st = gk_finish(e, given, &inertia, err);
+		model->iterate_ms += gk_now_ms() - t0;
+		if (st == GK_OK && (run == 0 || inertia < best))
+		{
+			best = inertia;
+			st = keep_run(e, &r, model, err);
+		}
+	}
+	if (st == GK_OK)
+		model->inertia = gk_engine_inertia(e, gk_i128_to_double(best) * gk_pow2(e->pts->d2_expo - 80));
+	gk_free(e->host, r.history_inertia);
+	gk_free(e->host, r.history_shift);
+	return st;
+}
+
+static GkStatus
+open_session(GkEngine *e, int k, int max_iter, double tol, const GkOptions *opt, GkError *err)
+{
+	GkProblem	problem = {.host = e->host,.core = &gk_core,.store = e->store,.k_max = k,
+	.max_iter = max_iter,.tol = tol};
+
+	if (opt != NULL)
+	{
+		problem.strategy = opt->strategy;
+		problem.feature_sum = opt->feature_sum;
+		problem.mass_sum = opt->mass_sum;
+	}
+	return e->backend->open(&problem, &e->session, err);
+}
+
+/* ---- on a device, or else on the CPU ---- */
+
+/*
+ * Labels that went up before a device failed are not sent again: the CPU's are
+ * the same, in the same order.
+ */
+typedef struct Resume
+{
+	GkLabelSink sink;
+	const GkLabelSink *to;
+	int			naux;
+	int64_t		sent;
+	int64_t		seen;			/* by the attempt at hand */
+} Resume;
+
+static bool
+resume_emit(void *ctx, int rows, const int32_t *label, const float *d2, const uint32_t *const *aux)
+{
+	Resume	   *r = ctx;
+	const uint32_t *rest[GK_MAX_AUX];
+	int64_t		skip = r->sent - r->seen;
+
+	r->seen += rows;
+	if (skip >= rows)
+		return true;
+	if (skip < 0)
+		skip = 0;
+	for (int a = 0; a < r->naux; a++)
+		rest[a] = aux[a] + skip;
+	r->sent += rows - skip;
+	return r->to->emit(r->to->ctx, rows - (int) skip, label + skip, d2 + skip, rest);
+}
+
+static bool
+go_on_with_cpu(const GkHost *host, const GkBackend *backend, GkStatus st, const GkError *err)
+{
+	return (st == GK_ERR_DEVICE || st == GK_ERR_DEVICE_MEMORY) && backend != &gk_cpu_backend &&
+		host->device_failed != NULL && host->device_failed(host->ctx, err);
+}
+
+static GkStatus
+fit_on(const GkBackend *backend, GkStore *store, const GkOptions *options,
+	   const GkLabelSink *sink, GkModel *model, GkError *err)
+{
+	const GkPoints *pts = gk_store_points(store);
+	GkEngine	e = {.backend = backend,.store = store,.pts = pts,.opt = options};
+	GkStatus	st;
+
+	e.host = gk_store_host(store);
+	memset(model, 0, sizeof(*model));
+	if (options->k < 1 || options->k > GK_MAX_K)
+		return gk_fail(err, GK_ERR_LIMIT, "k = %d is not between 1 and %d", options->k, GK_MAX_K);
+	if (options->max_iter < 1 || options->n_init < 1 || !(options->tol >= 0))
+		return gk_fail(err, GK_ERR_OPTION, "max_iter and n_init must be at least 1, tol at least 0");
+	model->k_asked = options->k;
+	model->init = options->init;
+	model->seed = options->seed;
+	model->rows_used = pts->n;
+	st = copy_prep(e.host, &pts->prep, &model->prep, err);
+	if (st == GK_OK && pts->n > 0)
+	{
+		st = engine_alloc(&e, err);
+		if (st == GK_OK)
+			st = open_session(&e, options->k, options->max_iter, options->tol * pts->mean_var, options, err);
+		if (st == GK_OK)
+			st = run_all(&e, model, err);
+		if (st == GK_OK && sink != NULL)
+		{
+			gk_model_prepare(&pts->prep, model->centroids, model->k, e.f);
+			st = backend->finish(e.session, e.f, model->k, NULL, sink, err);
+		}
+		if (st == GK_OK)
+			backend->describe(e.session, model->device, sizeof(model->device),
+							  model->strategy, sizeof(model->strategy));
+		backend->close(e.session);
+		engine_free(&e);
+	}
+	if (st != GK_OK)
+		gk_model_free(e.host, model);
+	return st;
+}
+
+static GkStatus
+label_on(const GkBackend *backend, GkStore *store, const GkModel *model,
+		 const GkLabelSink *sink, GkError *err)
+{
+	GkEngine	e = {.backend = backend,.store = store,.pts = gk_store_points(store)};
+	float	   *f;
+	GkStatus	st;
+
+	e.host = gk_store_host(store);
+	if (e.pts->n == 0)
+		return GK_OK;
+	f = gk_alloc(e.host, (size_t) model->k * model->prep.d, sizeof(float));
+	if (f == NULL)
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	gk_model_prepare(&e.pts->prep, model->centroids, model->k, f);
+	st = open_session(&e, model->k, 1, 0.0, NULL, err);
+	if (st == GK_OK)
+		st = backend->finish(e.session, f, model->k, NULL, sink, err);
+	backend->close(e.session);
+	gk_free(e.host, f);
+	return st;
+}
+
+static GkLabelSink *
+resume_sink(Resume *r, const GkLabelSink *to, GkStore *store)
+{
+	r->sink = (GkLabelSink) {r, resume_emit};
+	r->to = to;
+	r->naux = gk_store_points(store)->naux;
+	r->seen = 0;
+	return to != NULL ? &r->sink : NULL;
+}
+
+GkStatus
+gk_fit(GkStore *store, const GkBackend *backend, const GkOptions *options,
+	   const GkLabelSink *sink, GkModel *model, GkError *err)
+{
+	Resume		r = {.sent = 0};
+	GkStatus	st = fit_on(backend, store, options, resume_sink(&r, sink, store), model, err);
+
+	if (go_on_with_cpu(gk_store_host(store), backend, st, err))
+		st = fit_on(&gk_cpu_backend, store, options, resume_sink(&r, sink, store), model, err);
+	return st;
+}
+
+GkStatus
+gk_label(GkStore *store, const GkBackend *backend, const GkModel *model,
+		 const GkLabelSink *sink, GkError *err)
+{
+	Resume		r = {.sent = 0};
+	GkStatus	st = label_on(backend, store, model, resume_sink(&r, sink, store), err);
+
+	if (go_on_with_cpu(gk_store_host(store), backend, st, err))
+		st = label_on(&gk_cpu_backend, store, model, resume_sink(&r, sink, store), err);
+	return st;
+}
