@@ -64,6 +64,8 @@ extern GkPgHost *gk_host_begin(void);
 /* Release everything the engine got from this host. */
 extern void gk_host_end(GkPgHost *host);
 extern const GkHost *gk_host_engine(GkPgHost *host);
+/* Whether a job whose device fails goes on, with a WARNING, on the CPU. */
+extern void gk_host_fall_back(GkPgHost *host, bool allowed);
 /*
  * Run fn(arg), which may raise an ERROR, below the engine: an ERROR is kept in
  * the host and false returned, so that the engine can unwind first.

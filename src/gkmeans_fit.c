@@ -116,6 +116,7 @@ gk_choose_backend(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
 
 	if (backend == NULL)
 		gk_throw(host, err.code, &err);
+	gk_host_fall_back(host, kind == GK_DEVICE_AUTO);
 	return backend;
 }
 

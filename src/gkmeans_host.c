@@ -24,6 +24,7 @@ struct GkPgHost
 	MemoryContext context;
 	BufFile    *spill;			/* NULL: not needed so far */
 	ErrorData  *error;			/* the kept ERROR */
+	bool		fall_back;		/* a device may fail: the CPU is as good */
 };
 
 typedef struct SpillAccess
@@ -148,6 +149,32 @@ host_spill_read(void *ctx, int64_t offset, void *data, size_t bytes)
 	return gk_host_guard(ctx, spill_access, &a);
 }
 
+static void
+warn_device(void *arg)
+{
+	const GkError *err = arg;
+
+	ereport(WARNING,
+			(errcode(ERRCODE_SYSTEM_ERROR),
+			 errmsg("the GPU failed, the CPU does the job: %s", err->message),
+			 err->detail[0] != '\0' ? errdetail("%s", err->detail) : 0,
+			 errhint("The result is the same. See gkmeans_devices() for the state of the GPU.")));
+}
+
+static bool
+host_device_failed(void *ctx, const GkError *err)
+{
+	GkPgHost   *host = ctx;
+
+	return host->fall_back && gk_host_guard(host, warn_device, unconstify(GkError *, err));
+}
+
+void
+gk_host_fall_back(GkPgHost *host, bool allowed)
+{
+	host->fall_back = allowed;
+}
+
 GkPgHost *
 gk_host_begin(void)
 {
@@ -163,6 +190,7 @@ gk_host_begin(void)
 	host->engine.stop = host_stop;
 	host->engine.spill_write = host_spill_write;
 	host->engine.spill_read = host_spill_read;
+	host->engine.device_failed = host_device_failed;
 	host->engine.threads = gkmeans_threads;
 	return host;
 }
