@@ -88,15 +88,26 @@ $node->safe_psql('postgres', q{
 });
 sees('bob', 'SELECT all_sizes()', '16', 'SECURITY DEFINER: rows of the definer');
 
-# nobody's operators or functions are called by way of search_path
+# somebody's operators are not called by way of search_path
+$node->safe_psql('postgres', q{
+	CREATE SCHEMA traps;
+	CREATE FUNCTION traps.same(tid, tid) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE 'trapped by tid'; END $$;
+	CREATE FUNCTION traps.same(oid, oid) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE 'trapped by oid'; END $$;
+	CREATE OPERATOR traps.= (LEFTARG = tid, RIGHTARG = tid, FUNCTION = traps.same);
+	CREATE OPERATOR traps.= (LEFTARG = oid, RIGHTARG = oid, FUNCTION = traps.same);
+	CREATE DOMAIN traps.int4 AS text;
+	CREATE DOMAIN traps.float8 AS text;
+	CREATE TABLE numbers AS SELECT x::numeric FROM generate_series(1, 2) x;
+	ALTER TABLE numbers OWNER TO alice;
+	GRANT USAGE ON SCHEMA traps TO alice;
+});
+fails('alice', q{SET search_path = traps, pg_catalog, public; SELECT '(0,1)'::tid = '(0,1)'::tid}, qr/trapped by tid/,
+	'the trap works');
 sees('alice', q{
-	CREATE TEMP TABLE trap (who text);
-	CREATE FUNCTION pg_temp.tid_eq(tid, tid) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE 'trapped'; END $$;
-	CREATE OPERATOR pg_temp.= (LEFTARG = tid, RIGHTARG = tid, FUNCTION = pg_temp.tid_eq);
-	SET search_path = pg_temp, pg_catalog, public;
-	UPDATE others SET label = NULL;
-	SELECT size FROM kmeans('public.others', '{x}', 2, label_column => 'label');
-}, "1\n1", 'operators are those of pg_catalog');
+	SET search_path = traps, pg_catalog, public;
+	SELECT size FROM kmeans('numbers', '{x}', 2, label_column => 'label');
+	SELECT format_type(atttypid, NULL) FROM pg_attribute WHERE attrelid OPERATOR(pg_catalog.=) 'numbers'::regclass AND attname = 'label';
+}, "1\n1\ninteger", 'operators and types are those of pg_catalog');
 
 $node->stop;
 done_testing();
