@@ -217,10 +217,10 @@ gk_gpu_grow(GkSession *s, void **buf, int64_t *room, int64_t want, size_t size, 
 	{
 		void	   *old = *buf;
 
+		/* Waits for the kernels that use it; an error shows at the next call. */
 		*buf = NULL;
 		*room = 0;
-		GK_DO(gk_gpu_drain(s, err));
-		GK_TRY(cudaFree(old));
+		cudaFree(old);
 	}
 	GK_TRY(cudaMalloc(buf, (size_t) want * size));
 	*room = want;

@@ -1,10 +1,12 @@
 /*
  * gk_gpu_small.cu - few features, few clusters: one pass at memory speed.
  *
- * Regime A.  A thread reads V rows of all D columns with one vector load each,
- * finds their nearest centroids (canonical distance) and adds the rows to
- * float64 sums in registers: exact, because rows are integers on a grid and a
- * thread adds up at most GK_PACKAGE of them.  This is the papers' Cluster Merge
+ * Regime A.  A thread takes V rows of all D columns at a time, finds their
+ * nearest centroids (canonical distance) and adds the rows to float64 sums in
+ * registers: exact, because rows are integers on a grid and a thread adds up at
+ * most GK_PACKAGE of them.  The rows come through the thread's own ring in
+ * shared memory by asynchronous copies, several groups ahead: enough bytes in
+ * flight for the whole memory bandwidth without registers to hold them.  This is the papers' Cluster Merge
  * with Partitioned Private masses, with registers as the private tables.  Only
  * K - 1 clusters are summed; when k = K the last one is the total minus the rest.
  *
@@ -90,20 +92,103 @@ take_rows(const float (&x)[D][V], const float (&c)[K * D], Sums<D, K> &s)
 	}
 }
 
+/* ---- the ring ---- */
+
+template <int D, int V>
+struct Ring
+{
+	static constexpr int slot = D * V * THREADS;	/* floats */
+	static constexpr int wanted = 64 * 1024 / (slot * 4);
+	static constexpr int slots = wanted < 3 ? 3 : wanted > 8 ? 8 : wanted;
+	static constexpr int bytes = slots * slot * 4;
+};
+
+template <int V>
+__device__ __forceinline__ void
+copy_async(float *to, const float *from)
+{
+	unsigned int at = (unsigned int) __cvta_generic_to_shared(to);
+
+	if (V == 4)
+		asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(at), "l"(from) : "memory");
+	else
+		asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(at), "l"(from), "n"(V * 4) : "memory");
+}
+
+template <int D, int V>
+__device__ __forceinline__ void
+fetch(const SmallArgs &p, float *ring, int slot, int64_t g, int64_t groups)
+{
+	if (g < groups)
+	{
+#pragma unroll
+		for (int j = 0; j < D; j++)
+			copy_async<V>(ring + slot * Ring<D, V>::slot + (j * THREADS + threadIdx.x) * V, p.x + j * p.ld + g * V);
+	}
+	asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/*
+ * Sum N values over the warp with about N exchanges instead of 5 N: each step
+ * halves both the lanes that share a value and the values a lane keeps.  In the
+ * end a lane's v[0] (and v[1] for N > 32) is the sum of value *first; it holds
+ * *valid of them.
+ */
+template <int N, int O>
+struct Transpose
+{
+	static __device__ __forceinline__ void
+	sum(long long *v, int *first, int *valid)
+	{
+		constexpr int half = (N + 1) / 2;
+		bool		upper = (threadIdx.x & O) != 0;
+
+#pragma unroll
+		for (int i = 0; i < half; i++)
+		{
+			long long	second = i + half < N ? v[i + half < N ? i + half : 0] : 0;
+			long long	keep = upper ? second : v[i];
+			long long	send = upper ? v[i] : second;
+
+			v[i] = keep + __shfl_xor_sync(0xffffffffu, send, O);
+		}
+		*first += upper ? half : 0;
+		*valid = upper ? *valid - half : *valid < half ? *valid : half;
+		Transpose<half, O / 2>::sum(v, first, valid);
+	}
+};
+
+template <int N>
+struct Transpose<N, 0>
+{
+	static __device__ __forceinline__ void
+	sum(long long *, int *, int *)
+	{
+	}
+};
+
 /* One block's part of a pass: sums of its rows, added to acc. */
 template <int D, int K, int V>
 __device__ __forceinline__ void
-pass(const SmallArgs &p, const float *cs, const GkAcc &acc, int64_t values_stride)
+pass(const SmallArgs &p, float *ring, bool kept, const float *cs, const GkAcc &acc, int64_t counts_at)
 {
+	constexpr int S = Ring<D, V>::slots;
+	constexpr int N = (K - 1) * D;
 	__shared__ long long part[WARPS][(K - 1) * (D + 1)];
 	int64_t		groups = p.rows / V;
 	int64_t		stride = (int64_t) gridDim.x * THREADS;
 	int64_t		g = (int64_t) blockIdx.x * THREADS + threadIdx.x;
 	int			lane = threadIdx.x % 32;
+	int			warp = threadIdx.x / 32;
+	int			slot = 0;
+	bool		stays = groups <= S * stride;	/* all rows fit the rings */
 	float		c[K * D];
-	float		x[D][V];
 	Sums<D, K>	s;
 
+	if (!kept)
+#pragma unroll
+		for (int i = 0; i < S - 1; i++)
+			fetch<D, V>(p, ring, i, g + i * stride, groups);
 #pragma unroll
 	for (int i = 0; i < K * D; i++)
 		c[i] = cs[i];
@@ -115,34 +200,37 @@ pass(const SmallArgs &p, const float *cs, const GkAcc &acc, int64_t values_strid
 		for (int j = 0; j < D; j++)
 			s.sum[i][j] = 0.0;
 	}
-	if (g < groups)
+#pragma unroll 1
+	for (; g < groups; g += stride)
 	{
+		float		x[D][V];
+
+		if (!kept)
+		{
+			int			ahead = slot == 0 ? S - 1 : slot - 1;
+
+			asm volatile("cp.async.wait_group %0;" :: "n"(S - 2) : "memory");
+			if (!stays || g < stride)
+				fetch<D, V>(p, ring, ahead, g + (S - 1) * stride, groups);
+			else
+				asm volatile("cp.async.commit_group;" ::: "memory");
+		}
 #pragma unroll
 		for (int j = 0; j < D; j++)
-			gk_load<V>(p.x + j * p.ld + g * V, x[j]);
-	}
-	while (g < groups)
-	{
-		float		next[D][V];
-
-		/* The next rows are on their way while these are worked on. */
-		g += stride;
-		if (g < groups)
 		{
-#pragma unroll
-			for (int j = 0; j < D; j++)
-				gk_load<V>(p.x + j * p.ld + g * V, next[j]);
+			const float *at = ring + slot * Ring<D, V>::slot + (j * THREADS + threadIdx.x) * V;
+
+			if (V == 4)
+				*(float4 *) x[j] = *(const float4 *) at;
+			else
+				*(float2 *) x[j] = *(const float2 *) at;
 		}
 		take_rows<D, K, V>(x, c, s);
-#pragma unroll
-		for (int j = 0; j < D; j++)
-#pragma unroll
-			for (int r = 0; r < V; r++)
-				x[j][r] = next[j][r];
+		slot = slot + 1 == S ? 0 : slot + 1;
 	}
 	/* The last rows, fewer than V. */
 	g = groups * V + threadIdx.x;
-	if (V > 1 && blockIdx.x == gridDim.x - 1 && g < p.rows)
+	if (blockIdx.x == gridDim.x - 1 && g < p.rows)
 	{
 		float		one[D][1];
 
@@ -151,26 +239,33 @@ pass(const SmallArgs &p, const float *cs, const GkAcc &acc, int64_t values_strid
 			one[j][0] = p.x[j * p.ld + g];
 		take_rows<D, K, 1>(one, c, s);
 	}
+	{
+		long long	v[N];
+		int			first = 0;
+		int			valid = N;
+
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			v[i] = (long long) (s.sum[i / D][i % D] * p.columns.inv[i % D]);
+		Transpose<N, 16>::sum(v, &first, &valid);
+		if (valid > 0)
+			part[warp][first] = v[0];
+		if (N > 32 && valid > 1)
+			part[warp][first + 1] = v[1 % N];
+	}
 #pragma unroll
 	for (int i = 0; i < K - 1; i++)
 	{
-		long long	v;
+		int			n = __reduce_add_sync(0xffffffffu, s.count[i]);
 
-#pragma unroll
-		for (int j = 0; j < D; j++)
-		{
-			v = gk_warp_sum((long long) (s.sum[i][j] * p.columns.inv[j]));
-			if (lane == 0)
-				part[threadIdx.x / 32][i * D + j] = v;
-		}
-		v = __reduce_add_sync(0xffffffffu, s.count[i]);
 		if (lane == 0)
-			part[threadIdx.x / 32][(K - 1) * D + i] = v;
+			part[warp][N + i] = n;
 	}
 	__syncthreads();
 	for (int v = threadIdx.x; v < (K - 1) * (D + 1); v += THREADS)
 	{
-		int			i = v < (K - 1) * D ? v / D : v - (K - 1) * D;
+		int			i = v < N ? v / D : v - N;
+		int64_t		at = v < N ? v : counts_at + i;
 		long long	sum = 0;
 
 		if (i >= p.k)
@@ -178,7 +273,10 @@ pass(const SmallArgs &p, const float *cs, const GkAcc &acc, int64_t values_strid
 #pragma unroll
 		for (int w = 0; w < WARPS; w++)
 			sum += part[w][v];
-		gk_acc_add(acc, v < (K - 1) * D ? v : values_stride + i, sum);
+		if (p.rows <= GK_ACC_ROWS)
+			gk_red(acc.a + at, sum);
+		else
+			gk_acc_add(acc, at, sum);
 	}
 }
 
@@ -189,13 +287,14 @@ barrier(unsigned int *arrived, unsigned int target, bool wait)
 	__syncthreads();
 	if (threadIdx.x == 0)
 	{
-		__threadfence();
-		atomicAdd(arrived, 1u);
+		asm volatile("red.release.gpu.global.add.u32 [%0], 1;" :: "l"(arrived) : "memory");
 		if (wait)
 		{
-			while (*(volatile unsigned int *) arrived < target)
-				;
-			__threadfence();
+			unsigned int n;
+
+			do
+				asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(n) : "l"(arrived) : "memory");
+			while (n < target);
 		}
 	}
 	__syncthreads();
@@ -301,12 +400,22 @@ update(const SmallArgs &p, int it, const unsigned long long *set, float *cs)
 	return stop != 0;
 }
 
+/* Blocks per multiprocessor that the registers should allow. */
 template <int D, int K, int V>
-__global__ void __launch_bounds__(THREADS)
+struct Blocks
+{
+	static constexpr int registers = 2 * (K - 1) * D + K - 1 + K * D + D * V + 24;
+	static constexpr int value = registers <= 84 ? 3 : registers <= 128 ? 2 : 1;
+};
+
+template <int D, int K, int V>
+__global__ void __launch_bounds__(THREADS, Blocks<D, K, V>::value)
 small_kernel(const __grid_constant__ SmallArgs p)
 {
+	extern __shared__ __align__(16) float ring[];
 	__shared__ float cs[K * D];
 	constexpr int values = K * (D + 1);
+	bool		stays = p.rows / V <= (int64_t) Ring<D, V>::slots * gridDim.x * THREADS;
 
 	if (p.done != NULL && *p.done)
 		return;
@@ -315,7 +424,7 @@ small_kernel(const __grid_constant__ SmallArgs p)
 	__syncthreads();
 	if (p.iters == 0)
 	{
-		pass<D, K, V>(p, cs, p.acc, (int64_t) p.k * D);
+		pass<D, K, V>(p, ring, false, cs, p.acc, (int64_t) p.k * D);
 		return;
 	}
 	for (int it = 0; it < p.iters; it++)
@@ -325,7 +434,7 @@ small_kernel(const __grid_constant__ SmallArgs p)
 		bool		last = it == p.iters - 1;
 		bool		stop;
 
-		pass<D, K, V>(p, cs, acc, K * D);
+		pass<D, K, V>(p, ring, stays && it > 0, cs, acc, K * D);
 		barrier(p.arrived, (it + 1) * gridDim.x, !last || blockIdx.x == 0);
 		if (last && blockIdx.x != 0)
 			return;
@@ -352,10 +461,11 @@ small_kernel(const __grid_constant__ SmallArgs p)
 typedef struct Variant
 {
 	int			k;
+	int			shared;			/* bytes */
 	const void *kernel;
 } Variant;
 
-#define DS(D, K, V)		{K, (const void *) small_kernel<D, K, V>}
+#define DS(D, K, V)		{K, Ring<D, V>::bytes, (const void *) small_kernel<D, K, V>}
 #define MAX_VARIANTS	4
 
 /* By d, ascending K. */
@@ -396,7 +506,8 @@ grid_size(GkSession *s, const Variant *v, int64_t rows, int *blocks, GkError *er
 	int64_t		wanted = (rows + 4 * THREADS - 1) / (4 * THREADS);
 	int			per_sm;
 
-	GK_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, v->kernel, THREADS, 0));
+	GK_TRY(cudaFuncSetAttribute(v->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, v->shared));
+	GK_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, v->kernel, THREADS, v->shared));
 	*blocks = per_sm * s->gpu->sms;
 	if (*blocks > wanted)
 		*blocks = wanted < 1 ? 1 : (int) wanted;
@@ -406,12 +517,9 @@ grid_size(GkSession *s, const Variant *v, int64_t rows, int *blocks, GkError *er
 int64_t
 gk_gpu_small_rows(const GkSession *s, int k)
 {
-	const Variant *v = variant(s->d, k);
-	int			per_sm = 1;
-
-	if (v == NULL || cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, v->kernel, THREADS, 0) != cudaSuccess)
-		per_sm = 1;
-	return (int64_t) (GK_PACKAGE - 8) * THREADS * s->gpu->sms * per_sm;
+	/* A package per thread, one block per multiprocessor at least. */
+	(void) k;
+	return (int64_t) (GK_PACKAGE - 8) * THREADS * s->gpu->sms;
 }
 
 static SmallArgs
@@ -435,7 +543,7 @@ gk_gpu_small_run(GkSession *s, int k, int iters, char *unit, GkError *err)
 	SmallArgs	a = common_args(s, s->x, s->ld, s->resident, k);
 	size_t		words = (size_t) SETS * 2 * v->k * (s->d + 1);
 	void	   *args[] = {&a};
-	int			blocks;
+	int			blocks = 0;
 
 	GK_DO(gk_gpu_scratch(s, words * 8 + 64, err));
 	a.iters = iters;
@@ -448,7 +556,7 @@ gk_gpu_small_run(GkSession *s, int k, int iters, char *unit, GkError *err)
 	GK_DO(grid_size(s, v, a.rows, &blocks, err));
 	GK_TRY(cudaMemsetAsync(s->scratch, 0, words * 8 + 64, s->gpu->stream));
 	GK_TRY(cudaMemsetAsync(unit, 0, sizeof(GkLogHead), s->gpu->stream));
-	GK_TRY(cudaLaunchCooperativeKernel(v->kernel, dim3(blocks), dim3(THREADS), args, 0, s->gpu->stream));
+	GK_TRY(cudaLaunchCooperativeKernel(v->kernel, dim3(blocks), dim3(THREADS), args, v->shared, s->gpu->stream));
 	return GK_OK;
 }
 
@@ -458,11 +566,11 @@ gk_gpu_small_slice(GkSession *s, const GkRows *rows, int k, bool *last, GkError 
 	const Variant *v = variant(s->d, k);
 	SmallArgs	a = common_args(s, rows->x, rows->ld, rows->rows, k);
 	void	   *args[] = {&a};
-	int			blocks;
+	int			blocks = 0;
 
 	a.acc = s->acc;
 	*last = v->k == k;
 	GK_DO(grid_size(s, v, a.rows, &blocks, err));
-	GK_TRY(cudaLaunchKernel(v->kernel, dim3(blocks), dim3(THREADS), args, 0, s->gpu->stream));
+	GK_TRY(cudaLaunchKernel(v->kernel, dim3(blocks), dim3(THREADS), args, v->shared, s->gpu->stream));
 	return GK_OK;
 }
