@@ -194,7 +194,7 @@ validate_columns(const GkModel *m, char *const *columns, int ncolumns, bool colu
 	if (ncolumns != expected && !(ncolumns == 0 && !columns_array))
 		ereport(ERROR,
 				(errcode(sqlstate),
-				 errmsg("invalid kmeans_model: \"columns\" has %d elements, expected %d",
+				 errmsg("invalid kmeans_model: \"columns\" has length %d, expected %d",
 						ncolumns, expected)));
 	for (int i = 0; i < ncolumns; i++)
 		if (columns[i][0] == '\0' || strlen(columns[i]) >= NAMEDATALEN)

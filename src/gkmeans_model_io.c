@@ -318,9 +318,9 @@ kmeans_model_recv(PG_FUNCTION_ARGS)
 	ncolumns = (int) pq_getmsgint(buf, 4);
 	kmeans_model_validate_sizes(m.k, m.prep.d, ERRCODE_INVALID_BINARY_REPRESENTATION);
 	if (m.history_len < 0)
-		INVALID("\"history\" has %d elements", m.history_len);
+		INVALID("\"history\" has length %d, expected 0 or more", m.history_len);
 	if (ncolumns < 0 || ncolumns > m.prep.d)
-		INVALID("\"columns\" has %d elements, expected up to %d", ncolumns, m.prep.d);
+		INVALID("\"columns\" has length %d, expected up to %d", ncolumns, m.prep.d);
 
 	/* All the arrays have to be there before memory is taken for any of them. */
 	k = m.k;

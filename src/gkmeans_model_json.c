@@ -461,7 +461,7 @@ on_array_end(void *state)
 		if (r->element[0] == 0)
 			r->centroid_len = r->element[1];
 		else if (r->element[1] != r->centroid_len)
-			INVALID("\"%s\" has %lld elements, expected %lld as in the first cluster",
+			INVALID("\"%s\" has length %lld, expected %lld as in the first cluster",
 					place(r, r->key[1]), (long long) r->element[1], (long long) r->centroid_len);
 	}
 	GK_JSON_RETURN;
@@ -471,7 +471,7 @@ static void
 check_length(const char *name, int64 len, const char *other, int64 expected)
 {
 	if (len != expected)
-		INVALID("\"%s\" has %lld elements, expected %lld (%s)",
+		INVALID("\"%s\" has length %lld, expected %lld (%s)",
 				name, (long long) len, (long long) expected, other);
 }
 

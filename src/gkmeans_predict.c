@@ -174,7 +174,9 @@ begin(FunctionCallInfo fcinfo)
 	if (s->point.d != s->prep.d)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg("point has %d features, the model has %d", s->point.d, s->prep.d)));
+				 errmsg_plural("point has %d feature, the model has %d",
+							   "point has %d features, the model has %d",
+							   s->point.d, s->point.d, s->prep.d)));
 	if (!complete)
 		return NULL;
 	bad = kmeans_point_nonfinite(&s->point);
