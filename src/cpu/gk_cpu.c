@@ -97,6 +97,9 @@ close_session(GkSession *s)
 	s->core->free(&host, s->label.p);
 	s->core->free(&host, s->d2.p);
 	s->core->free(&host, s->previous.p);
+	s->core->free(&host, s->base_sum.p);
+	s->core->free(&host, s->base_mass.p);
+	s->core->free(&host, s->base_count.p);
 	s->core->free(&host, s);
 }
 

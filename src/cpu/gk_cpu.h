@@ -32,8 +32,13 @@ struct GkSession
 	GkRoom		sums;			/* per thread: gk_cpu_update.c, or potentials of gk_cpu_seed.c */
 	GkRoom		label;			/* int32 [rows of a group of chunks], when a pass keeps labels */
 	GkRoom		d2;				/* float, likewise */
-	int			previous_k;		/* clusters of the last step, 0: not known */
-	GkRoom		previous;		/* int32 [n]: its labels, for GK_DELTA */
+	/* The last step, for GK_DELTA. */
+	int			previous_k;		/* clusters; 0: nothing is known */
+	int64_t		changed;		/* rows that changed their label in it */
+	GkRoom		previous;		/* int32 [n]: labels */
+	GkRoom		base_sum;		/* its result, as GkStep */
+	GkRoom		base_mass;
+	GkRoom		base_count;
 };
 
 /* At least count * size bytes in r, contents lost when it grows; false: out of memory. */
@@ -81,7 +86,8 @@ typedef struct GkSweep
 	GkStatus	(*chunk) (GkSession *s, void *arg, const GkChunk *chunk, int64_t at, GkError *err);
 } GkSweep;
 
-/* Sizes for a pass that compares all points with m centroids (0: looks at D only). */
+/* Sizes for a pass that compares all points with m centroids, or looks at D alone. */
+#define GK_D_ONLY	(-1)
 GkSweep		gk_cpu_plan(const GkSession *s, int m);
 GkStatus	gk_cpu_sweep(GkSession *s, const GkSweep *sweep, GkError *err);
 /* A block's points, packed into the thread's scratch where that pays. */

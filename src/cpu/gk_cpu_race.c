@@ -143,11 +143,12 @@ GkStatus
 gk_cpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want,
 				 GkPick *out, int *got, GkError *err)
 {
-	Race		r = {.sweep = gk_cpu_plan(s, 0),.key = key,.use_d2 = use_d2,.want = want};
+	Race		r = {.sweep = gk_cpu_plan(s, GK_D_ONLY),.key = key,.use_d2 = use_d2,.want = want};
 	Picks	   *all;
 	GkStatus	st;
 
 	*got = 0;
+	s->previous_k = 0;			/* new centroids are coming */
 	if (want > s->pts->n)
 		r.want = s->pts->n;
 	if (r.want == 0)

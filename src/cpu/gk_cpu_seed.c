@@ -171,7 +171,7 @@ far_block(GkSession *s, void *arg, const GkBlock *b)
 GkStatus
 gk_cpu_seed_far(GkSession *s, int64_t *row, GkError *err)
 {
-	Pass		p = {.sweep = gk_cpu_plan(s, 0)};
+	Pass		p = {.sweep = gk_cpu_plan(s, GK_D_ONLY)};
 	const Far  *best;
 	GkStatus	st;
 

@@ -55,7 +55,7 @@ GkSweep
 gk_cpu_plan(const GkSession *s, int m)
 {
 	const GkPoints *p = s->pts;
-	GkSweep		sweep = {.points = m > 0};
+	GkSweep		sweep = {.points = m != GK_D_ONLY};
 	int			d = sweep.points ? p->d : 1;
 	int64_t		rows = BLOCK_FLOATS / d;
 	int64_t		most = s->kernels->job_work;

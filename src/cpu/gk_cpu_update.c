@@ -24,7 +24,11 @@
 #define PRIVATE_BYTES	((size_t) 256 << 20)
 /* Copies of the double sums within a thread, when they are this small. */
 #define COPIES_BYTES	((size_t) 16 << 10)
-/* Features that one job owns: a cache line of results and a bit. */
+/* Auto goes over to delta when fewer rows than one of so many changed their label ... */
+#define DELTA_SHARE		16
+/* ... and a point is so much larger than the label to be remembered. */
+#define DELTA_FEATURES	16
+/* Features that one job owns: two cache lines of results. */
 #define OWN_FEATURES	8
 #define OWN_ROWS		(64 * 1024)
 
@@ -48,6 +52,10 @@ typedef struct Pass
 	size_t		double_at;		/* double [copies][k][width], unweighted only */
 	size_t		bytes;
 
+	/* delta: labels of the last step by row, NULL: not kept. */
+	int32_t    *previous;
+	bool		delta;			/* this pass adds to the last step's result */
+
 	/* partitioned_features: the rows that jobs work on. */
 	const GkChunk *chunk;
 	const int32_t *label;
@@ -61,6 +69,7 @@ typedef struct Private
 {
 	bool		used;
 	int			pending;		/* rows in the double sums */
+	int64_t		changed;		/* rows with another label than in the last step */
 } Private;
 
 /* ---- private sums ---- */
@@ -109,48 +118,59 @@ flush(const Pass *p, char *own)
 	((Private *) own)->pending = 0;
 }
 
+/* Row i of the block, `times` (1 or -1) over, into cluster k. */
 static void
-add_weighted(const Pass *p, char *own, const GkBlock *b, const GkLabels *l)
+add_row(const Pass *p, char *own, const GkBlock *b, const GkLabels *l, int i, int k, int times)
 {
-	gk_int128  *sum = (gk_int128 *) (own + p->sum_at);
-	gk_int128  *mass = (gk_int128 *) (own + p->mass_at);
-	int64_t    *count = (int64_t *) (own + p->count_at);
-	const float *w = gk_chunk_weight(p->s->pts, b->chunk) + b->row;
+	const float *x = l->x.x + i / GK_ROW_PAD * l->x.tile + i % GK_ROW_PAD;
+	size_t		stride = l->x.stride;
 
-	for (int i = 0; i < b->rows; i++)
+	((int64_t *) (own + p->count_at))[k] += times;
+	if (p->weighted)
 	{
-		const float *x = l->x.x + i / GK_ROW_PAD * l->x.tile + i % GK_ROW_PAD;
-		gk_int128  *to = sum + (size_t) l->label[i] * p->d;
-		int64_t		wi = gk_fixed(w[i], 0x1p40);
+		gk_int128  *to = (gk_int128 *) (own + p->sum_at) + (size_t) k * p->d;
+		int64_t		w = times * gk_fixed(gk_chunk_weight(p->s->pts, b->chunk)[b->row + i], 0x1p40);
 
 		for (int j = 0; j < p->d; j++)
-			to[j] += (gk_int128) wi * gk_fixed(x[j * l->x.stride], p->inv[j]);
-		mass[l->label[i]] += wi;
-		count[l->label[i]]++;
+			to[j] += (gk_int128) w * gk_fixed(x[j * stride], p->inv[j]);
+		((gk_int128 *) (own + p->mass_at))[k] += w;
 	}
+	else
+	{
+		double	   *to = (double *) (own + p->double_at) + k * p->width;
+
+		for (int j = 0; j < p->d; j++)
+			to[j] += times * (double) x[j * stride];
+	}
+}
+
+/* Make room for so many more rows in the double sums. */
+static void
+reserve(const Pass *p, char *own, int rows)
+{
+	Private    *state = (Private *) own;
+
+	if (p->weighted)
+		return;
+	if (state->pending + rows > GK_PACKAGE)
+		flush(p, own);
+	state->pending += rows;
 }
 
 static void
 add(const Pass *p, char *own, const GkBlock *b, const GkLabels *l)
 {
-	Private    *state = (Private *) own;
 	int64_t    *count = (int64_t *) (own + p->count_at);
 	double	   *part = (double *) (own + p->double_at);
 	const GkCpuKernels *kernels = p->s->kernels;
 
-	if (!state->used)
-	{
-		memset(own + p->sum_at, 0, p->bytes - p->sum_at);
-		state->used = true;
-	}
+	reserve(p, own, b->rows);
 	if (p->weighted)
 	{
-		add_weighted(p, own, b, l);
+		for (int i = 0; i < b->rows; i++)
+			add_row(p, own, b, l, i, l->label[i], 1);
 		return;
 	}
-	if (state->pending + b->rows > GK_PACKAGE)
-		flush(p, own);
-	state->pending += b->rows;
 	if (gk_cpu_few(kernels, p->k, p->d))
 	{
 		kernels->add_few(&l->x, l->label, b->rows, p->k, part, p->width, count);
@@ -191,14 +211,45 @@ merge(const Pass *p)
 	}
 }
 
+/* Remember the block's labels; rows that changed theirs move when this is a delta. */
+static void
+note_changes(const Pass *p, char *own, const GkBlock *b, const GkLabels *l)
+{
+	int32_t    *previous = p->previous + b->chunk->first + b->row;
+
+	for (int i = 0; i < b->rows; i++)
+	{
+		if (previous[i] == l->label[i])
+			continue;
+		((Private *) own)->changed++;
+		if (p->delta)
+		{
+			reserve(p, own, 2);
+			add_row(p, own, b, l, i, l->label[i], 1);
+			add_row(p, own, b, l, i, previous[i], -1);
+		}
+		previous[i] = l->label[i];
+	}
+}
+
 static void
 merge_block(GkSession *s, void *arg, const GkBlock *b)
 {
 	const Pass *p = arg;
+	char	   *own = region(p, b->thread);
 	GkLabels	l;
 
-	if (gk_cpu_assign(s, &p->sweep, b, p->c, p->k, &l))
-		add(p, region(p, b->thread), b, &l);
+	if (!gk_cpu_assign(s, &p->sweep, b, p->c, p->k, &l))
+		return;
+	if (!((Private *) own)->used)
+	{
+		memset(own + p->sum_at, 0, p->bytes - p->sum_at);
+		((Private *) own)->used = true;
+	}
+	if (!p->delta)
+		add(p, own, b, &l);
+	if (p->previous != NULL)
+		note_changes(p, own, b, &l);
 }
 
 /* ---- partitioned features ---- */
@@ -272,14 +323,76 @@ own_chunk(GkSession *s, void *arg, const GkChunk *chunk, int64_t at, GkError *er
 static GkFeatureSum
 choose(const Pass *p)
 {
-	if (p->s->feature_sum == GK_PARTITIONED_FEATURES || p->s->feature_sum == GK_CLUSTER_MERGE)
-		return p->s->feature_sum;
+	const GkSession *s = p->s;
+
+	if (s->feature_sum != GK_FSUM_AUTO)
+		return s->feature_sum;
 	if (p->bytes * p->sweep.threads > PRIVATE_BYTES)
 		return GK_PARTITIONED_FEATURES;
 	if (p->sweep.threads > 1 && p->d >= p->sweep.threads &&
-		(int64_t) p->k * p->sweep.threads * 4 > p->s->pts->n)
+		(int64_t) p->k * p->sweep.threads * 4 > s->pts->n)
 		return GK_PARTITIONED_FEATURES;
+	if (p->d >= DELTA_FEATURES && s->pts->resident)
+		return GK_DELTA;
 	return GK_CLUSTER_MERGE;
+}
+
+/* Remember labels and results, and start from those of the last step if they help. */
+static GkStatus
+prepare_delta(Pass *p, GkError *err)
+{
+	GkSession  *s = p->s;
+	size_t		kd = (size_t) p->k * p->d;
+	bool		known = s->previous_k == p->k;
+
+	if (!gk_cpu_room(s, &s->previous, s->pts->n, sizeof(int32_t)) ||
+		!gk_cpu_room(s, &s->base_sum, kd, sizeof(gk_int128)) ||
+		!gk_cpu_room(s, &s->base_mass, p->k, sizeof(gk_int128)) ||
+		!gk_cpu_room(s, &s->base_count, p->k, sizeof(int64_t)))
+		return gk_cpu_out_of_memory(err);
+	p->previous = s->previous.p;
+	p->delta = known && (s->feature_sum == GK_DELTA || s->changed < s->pts->n / DELTA_SHARE);
+	if (!known)
+		memset(p->previous, 0xff, s->pts->n * sizeof(int32_t));
+	if (p->delta)
+	{
+		memcpy(p->out->sum, s->base_sum.p, kd * sizeof(gk_int128));
+		memcpy(p->out->mass, s->base_mass.p, p->k * sizeof(gk_int128));
+		memcpy(p->out->count, s->base_count.p, p->k * sizeof(int64_t));
+	}
+	return GK_OK;
+}
+
+static void
+keep_base(const Pass *p)
+{
+	GkSession  *s = p->s;
+
+	memcpy(s->base_sum.p, p->out->sum, (size_t) p->k * p->d * sizeof(gk_int128));
+	memcpy(s->base_mass.p, p->out->mass, p->k * sizeof(gk_int128));
+	memcpy(s->base_count.p, p->out->count, p->k * sizeof(int64_t));
+	s->previous_k = p->k;
+	s->changed = 0;
+	for (int t = 0; t < p->sweep.threads; t++)
+		s->changed += ((Private *) region(p, t))->changed;
+}
+
+static GkStatus
+step_merge(Pass *p, GkError *err)
+{
+	GkSession  *s = p->s;
+	GkStatus	st;
+
+	p->sweep.block = merge_block;
+	p->sweep.keep_labels = p->sweep.rounds > 1;
+	if (!gk_cpu_room(s, &s->sums, p->sweep.threads, p->bytes))
+		return gk_cpu_out_of_memory(err);
+	for (int t = 0; t < p->sweep.threads; t++)
+		memset(region(p, t), 0, sizeof(Private));
+	st = gk_cpu_sweep(s, &p->sweep, err);
+	if (st == GK_OK)
+		merge(p);
+	return st;
 }
 
 GkStatus
@@ -287,15 +400,19 @@ gk_cpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *e
 {
 	Pass		p = {.s = s,.sweep = gk_cpu_plan(s, k),.c = centroids,.k = k,.d = s->pts->d,
 	.weighted = s->pts->weighted,.inv = s->inv.p,.out = out};
-	GkStatus	st;
+	GkStatus	st = GK_OK;
 
 	lay_out(&p);
 	s->used = choose(&p);
 	p.sweep.arg = &p;
-	p.sweep.keep_labels = p.sweep.rounds > 1;
 	memset(out->sum, 0, (size_t) k * p.d * sizeof(gk_int128));
 	memset(out->mass, 0, k * sizeof(gk_int128));
 	memset(out->count, 0, k * sizeof(int64_t));
+	if (s->used == GK_DELTA)
+		st = prepare_delta(&p, err);
+	s->previous_k = 0;			/* until this step is through */
+	if (st != GK_OK)
+		return st;
 	if (s->used == GK_PARTITIONED_FEATURES)
 	{
 		p.sweep.block = assign_block;
@@ -304,17 +421,12 @@ gk_cpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *e
 		st = gk_cpu_sweep(s, &p.sweep, err);
 	}
 	else
-	{
-		p.sweep.block = merge_block;
-		if (!gk_cpu_room(s, &s->sums, p.sweep.threads, p.bytes))
-			return gk_cpu_out_of_memory(err);
-		for (int t = 0; t < p.sweep.threads; t++)
-			memset(region(&p, t), 0, sizeof(Private));
-		st = gk_cpu_sweep(s, &p.sweep, err);
-		if (st == GK_OK)
-			merge(&p);
-	}
+		st = step_merge(&p, err);
+	if (st != GK_OK)
+		return st;
 	for (int i = 0; !p.weighted && i < k; i++)
 		out->mass[i] = out->count[i];
-	return st;
+	if (s->used == GK_DELTA)
+		keep_base(&p);
+	return GK_OK;
 }

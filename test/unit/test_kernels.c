@@ -1,0 +1,461 @@
+/*
+ * CPU kernels: every instruction set of this machine against the scalar loops, bit
+ * for bit, over sizes, layouts, splits, ties and the ends of the float range.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/gk_numerics.h"
+#include "cpu/gk_cpu_kernels.h"
+#include "gk_test.h"
+#include "gk_testhost.h"
+
+#define CASES		400
+#define MAX_ROWS	4160
+#define MAX_D		200
+#define MAX_K		300
+
+static const char *const all_sets[] = {"avx512", "avx2", "neon"};
+static const GkCpuKernels *sets[3];
+static int	nsets;
+static uint64_t rng = 42;
+
+static int
+pick(int lo, int hi)
+{
+	return lo + (int) (test_uniform(&rng) * (hi - lo + 1));
+}
+
+/* ---- data ---- */
+
+enum {NORMAL, TIES, ZEROS, SUBNORMAL, HUGE_VALUES, TINY, MIXED, KINDS};
+
+static float
+value(int kind)
+{
+	switch (kind)
+	{
+		case TIES:
+			return (float) pick(0, 2);
+		case ZEROS:
+			return pick(0, 9) ? 0.0f : -0.0f;
+		case SUBNORMAL:
+			return (float) pick(-9, 9) * 1e-44f;
+		case HUGE_VALUES:
+			return (float) pick(-1, 1) * FLT_MAX;
+		case TINY:
+			return (float) test_normal(&rng) * 1e-22f;
+		case MIXED:
+			return (float) ldexp(test_normal(&rng), pick(-60, 60));
+		default:
+			return (float) test_normal(&rng);
+	}
+}
+
+/* A chunk: columns of `stride` rows, blocks of them as tiles in place. */
+typedef struct Data
+{
+	int			rows,
+				tiles,
+				d,
+				k,
+				stride,
+				first;			/* row where the tiles begin */
+	float	   *x;
+	float	   *packed;
+	float	   *c;
+	GkTiles		in_place,
+				in_tiles;
+} Data;
+
+static void *
+aligned(size_t bytes)
+{
+	return aligned_alloc(64, (bytes + 64) / 64 * 64);
+}
+
+static Data
+make(int number)
+{
+	int			kind = number % KINDS;
+	Data		a;
+
+	a.rows = pick(0, 3) ? pick(1, 300) : pick(1, 4099);
+	a.d = pick(0, 3) ? pick(1, 20) : pick(1, MAX_D);
+	a.k = pick(0, 3) ? pick(1, 20) : pick(1, MAX_K);
+	if (number < 64)
+		a.d = 1 + number / 8, a.k = 1 + number % 8;
+	while ((double) a.rows * a.d * a.k > 1e6)
+		a.rows = (a.rows + 1) / 2, a.k = (a.k + 1) / 2;
+	a.tiles = (a.rows + GK_ROW_PAD - 1) / GK_ROW_PAD;
+	a.first = pick(0, 2) * GK_ROW_PAD;
+	a.stride = a.first + (a.tiles + pick(1, 2)) * GK_ROW_PAD;
+	a.x = aligned((size_t) a.stride * a.d * sizeof(float));
+	a.c = aligned((size_t) a.k * a.d * sizeof(float));
+	a.packed = aligned((size_t) a.tiles * GK_ROW_PAD * a.d * sizeof(float));
+	for (size_t i = 0; i < (size_t) a.stride * a.d; i++)
+		a.x[i] = value(kind);
+	for (size_t i = 0; i < (size_t) a.k * a.d; i++)
+		a.c[i] = value(kind);
+
+	/* Some centroids are copies of others, some are points, some points copies. */
+	for (int i = 0; i < a.k / 3; i++)
+		memmove(a.c + (size_t) pick(0, a.k - 1) * a.d, a.c + (size_t) (a.k - 1) * a.d,
+			   a.d * sizeof(float));
+	for (int i = 0; i < 1 + a.rows / 4; i++)
+	{
+		int			to = a.first + pick(0, a.rows - 1);
+		int			k = pick(0, a.k - 1);
+
+		for (int j = 0; j < a.d; j++)
+			a.x[(size_t) j * a.stride + to] = a.c[(size_t) k * a.d + j];
+	}
+	a.in_place = (GkTiles) {a.x + a.first, GK_ROW_PAD, a.stride, a.tiles, a.d};
+	a.in_tiles = (GkTiles) {a.packed, (size_t) a.d * GK_ROW_PAD, GK_ROW_PAD, a.tiles, a.d};
+	return a;
+}
+
+static void
+discard(Data *a)
+{
+	free(a->x);
+	free(a->c);
+	free(a->packed);
+}
+
+/* ---- assign, mindist, pack ---- */
+
+static void
+start(int32_t *label, float *d2, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		label[i] = 0;
+		d2[i] = INFINITY;
+	}
+}
+
+static void
+test_assign(void)
+{
+	static int32_t label[MAX_ROWS],
+				want_label[MAX_ROWS];
+	static float d2[MAX_ROWS],
+				want_d2[MAX_ROWS];
+	int			bad[3][3] = {{0}};
+	int			ties = 0;
+	int			naive = 0;
+
+	for (int number = 0; number < CASES; number++)
+	{
+		Data		a = make(number);
+		int			n = a.tiles * GK_ROW_PAD;
+		int			cut = pick(0, a.k);
+
+		gk_cpu_scalar.pack(&a.in_place, a.packed);
+		start(want_label, want_d2, n);
+		gk_cpu_scalar.assign(&a.in_place, a.c, 0, a.k, want_label, want_d2);
+
+		/* The oracle itself, and that the data does contain ties. */
+		for (int i = 0; i < n; i++)
+		{
+			int			at = 0;
+			float		best = INFINITY;
+
+			for (int k = 0; k < a.k; k++)
+			{
+				float		s = 0.0f;
+
+				for (int j = 0; j < a.d; j++)
+				{
+					float		t = a.x[(size_t) j * a.stride + a.first + i] - a.c[(size_t) k * a.d + j];
+
+					s = fmaf(t, t, s);
+				}
+				ties += s == best && k > 0 && s < INFINITY;
+				if (s < best)
+				{
+					best = s;
+					at = k;
+				}
+			}
+			naive += at != want_label[i] || memcmp(&best, &want_d2[i], sizeof(best)) != 0;
+		}
+		for (int q = 0; q < nsets; q++)
+		{
+			float	   *packed = aligned((size_t) n * a.d * sizeof(float));
+
+			sets[q]->pack(&a.in_place, packed);
+			bad[q][0] += memcmp(packed, a.packed, (size_t) n * a.d * sizeof(float)) != 0;
+			free(packed);
+
+			/* In place and in one go, then packed and in two. */
+			start(label, d2, n);
+			sets[q]->assign(&a.in_place, a.c, 0, a.k, label, d2);
+			bad[q][1] += memcmp(label, want_label, n * sizeof(*label)) != 0 || memcmp(d2, want_d2, n * sizeof(*d2)) != 0;
+			start(label, d2, n);
+			sets[q]->assign(&a.in_tiles, a.c, 0, cut, label, d2);
+			sets[q]->assign(&a.in_tiles, a.c, cut, a.k, label, d2);
+			bad[q][1] += memcmp(label, want_label, n * sizeof(*label)) != 0 || memcmp(d2, want_d2, n * sizeof(*d2)) != 0;
+
+			start(label, d2, n);
+			sets[q]->mindist(&a.in_place, a.c, 0, a.k, d2);
+			bad[q][2] += memcmp(d2, want_d2, n * sizeof(*d2)) != 0;
+			start(label, d2, n);
+			sets[q]->mindist(&a.in_tiles, a.c, cut, a.k, d2);
+			sets[q]->mindist(&a.in_tiles, a.c, 0, cut, d2);
+			bad[q][2] += memcmp(d2, want_d2, n * sizeof(*d2)) != 0;
+		}
+		start(label, d2, n);
+		gk_cpu_scalar.mindist(&a.in_tiles, a.c, 0, a.k, d2);
+		naive += memcmp(d2, want_d2, n * sizeof(*d2)) != 0;
+		discard(&a);
+	}
+	ok(naive == 0 && ties > 1000, "scalar: a plain loop with fmaf() agrees (%d differ, %d ties)", naive, ties);
+	for (int q = 0; q < nsets; q++)
+	{
+		ok(bad[q][0] == 0, "%s pack (%d of %d differ)", sets[q]->name, bad[q][0], CASES);
+		ok(bad[q][1] == 0, "%s assign (%d of %d differ)", sets[q]->name, bad[q][1], 2 * CASES);
+		ok(bad[q][2] == 0, "%s mindist (%d of %d differ)", sets[q]->name, bad[q][2], 2 * CASES);
+	}
+}
+
+/* ---- Feature Sum ---- */
+
+/* Grid values: their sums are exact, so the order of a kernel cannot show. */
+static void
+test_add(void)
+{
+	static int32_t label[MAX_ROWS];
+	int			bad[4][3] = {{0}};
+
+	for (int number = 0; number < CASES; number++)
+	{
+		Data		a = make(number);
+		int			n = a.tiles * GK_ROW_PAD;
+		size_t		width = (a.d + 3) / 4 * 4;
+		size_t		one = a.k * width;
+		double	   *sum = aligned(one * GK_ADD_COPIES * sizeof(double));
+		gk_int128  *want = calloc(one, sizeof(gk_int128));
+		int64_t    *count = calloc(a.k, sizeof(int64_t));
+		int64_t    *want_count = calloc(a.k, sizeof(int64_t));
+
+		/* Integers of 41 bits, in units of 2^-40; rows past the end are zeros. */
+		for (int j = 0; j < a.d; j++)
+			for (int i = 0; i < n; i++)
+				a.x[(size_t) j * a.stride + a.first + i] = i >= a.rows ? 0.0f :
+					number % 5 == 0 ? (float) (pick(0, 1) * 2 - 1) : gk_to_grid(test_uniform(&rng) * 2 - 1, gk_grid_magic(0));
+		gk_cpu_scalar.pack(&a.in_place, a.packed);
+		for (int i = 0; i < n; i++)
+		{
+			label[i] = number % 3 ? pick(0, a.k - 1) : i * a.k / n;
+			if (i >= a.rows)
+				continue;
+			want_count[label[i]]++;
+			for (int j = 0; j < a.d; j++)
+				want[label[i] * width + j] += gk_fixed(a.x[(size_t) j * a.stride + a.first + i], 0x1p40);
+		}
+		for (int q = 0; q <= nsets; q++)
+		{
+			const GkCpuKernels *set = q < nsets ? sets[q] : &gk_cpu_scalar;
+
+			for (int how = 0; how < 3; how++)
+			{
+				size_t		copies = how == 1 ? GK_ADD_COPIES : 1;
+
+				memset(sum, 0, one * copies * sizeof(double));
+				if (how < 2)
+					set->add(how ? &a.in_tiles : &a.in_place, label, sum, width, how ? one : 0);
+				else if (a.k <= set->few)
+				{
+					memset(count, 0, a.k * sizeof(int64_t));
+					set->add_few(number % 2 ? &a.in_tiles : &a.in_place, label, a.rows, a.k, sum, width, count);
+					bad[q][how] += memcmp(count, want_count, a.k * sizeof(int64_t)) != 0;
+				}
+				else
+					continue;
+				for (size_t i = 0; i < one; i++)
+				{
+					double		v = 0.0;
+
+					for (size_t copy = 0; copy < copies; copy++)
+						v += sum[copy * one + i];
+					bad[q][how] += (gk_int128) (v * 0x1p40) != want[i];
+				}
+			}
+		}
+		free(sum);
+		free(want);
+		free(count);
+		free(want_count);
+		discard(&a);
+	}
+	for (int q = 0; q <= nsets; q++)
+	{
+		const GkCpuKernels *set = q < nsets ? sets[q] : &gk_cpu_scalar;
+
+		ok(bad[q][0] == 0 && bad[q][1] == 0, "%s add: exact, in place (%d wrong) and with copies (%d wrong)",
+		   set->name, bad[q][0], bad[q][1]);
+		if (set->few > 0)
+			ok(bad[q][2] == 0, "%s add_few: exact sums and counts (%d wrong)", set->name, bad[q][2]);
+	}
+}
+
+/* ---- sums of distances, races ---- */
+
+static void
+test_sum_d2(void)
+{
+	static float d2[GK_PACKAGE],
+				w[GK_PACKAGE];
+	int			bad[4] = {0};
+
+	for (int number = 0; number < CASES; number++)
+	{
+		int			rows = number % 8 == 0 ? GK_PACKAGE : pick(1, 600);
+		double		scale = gk_pow2(pick(-90, 90));
+		bool		weighted = number % 2;
+		gk_int128	want = 0;
+
+		for (int i = 0; i < rows; i++)
+		{
+			/* Up to and beyond the limit, down to what is cut off. */
+			d2[i] = pick(0, 60) == 0 ? INFINITY : pick(0, 9) == 0 ? 0.0f :
+				gk_to_float(ldexp(test_uniform(&rng), pick(-45, 2)) * 0x1p40 / scale);
+			w[i] = gk_to_grid(test_uniform(&rng), gk_grid_magic(0)) + 0x1p-40f;
+			want += gk_d2_fixed(weighted ? (double) w[i] * (double) d2[i] : (double) d2[i], scale);
+		}
+		for (int q = 0; q <= nsets; q++)
+		{
+			int64_t		hi = 0,
+						lo = 0;
+
+			(q < nsets ? sets[q] : &gk_cpu_scalar)->sum_d2(d2, weighted ? w : NULL, rows, scale, &hi, &lo);
+			bad[q] += (gk_int128) hi * ((gk_int128) 1 << 40) + lo != want;
+		}
+	}
+	for (int q = 0; q <= nsets; q++)
+		ok(bad[q] == 0, "%s sum_d2 (%d of %d differ)", q < nsets ? sets[q]->name : "scalar", bad[q], CASES);
+}
+
+static void
+test_race(void)
+{
+	int			missed[4] = {0};
+	int			loose[4] = {0};
+	int			winners = 0;
+
+	for (int number = 0; number < 5000; number++)
+	{
+		float		d2[GK_ROW_PAD],
+					w[GK_ROW_PAD];
+		double		keys[GK_ROW_PAD];
+		double		worst;
+		uint64_t	key = gk_key(number, 0, 0);
+		int64_t		row = (int64_t) pick(0, 1 << 30) * GK_ROW_PAD;
+		bool		use_d2 = pick(0, 3),
+					weighted = pick(0, 1);
+
+		for (int i = 0; i < GK_ROW_PAD; i++)
+		{
+			d2[i] = pick(0, 9) ? (float) ldexp(test_uniform(&rng), pick(-20, 20)) : pick(0, 9) ? 0.0f : INFINITY;
+			w[i] = (float) ldexp(test_uniform(&rng), -pick(0, 38));
+			keys[i] = gk_race_key(gk_hash(key, row + i), (weighted ? (double) w[i] : 1.0) * (use_d2 ? (double) d2[i] : 1.0));
+		}
+		/* The bar is one of the keys themselves, where rounding would show. */
+		worst = pick(0, 20) ? keys[pick(0, GK_ROW_PAD - 1)] : pick(0, 1) ? INFINITY : 0.0;
+		for (int q = 0; q <= nsets; q++)
+		{
+			uint64_t	may = (q < nsets ? sets[q] : &gk_cpu_scalar)->race(use_d2 ? d2 : NULL, weighted ? w : NULL, key, row, worst);
+
+			for (int i = 0; i < GK_ROW_PAD; i++)
+			{
+				bool		in = may >> i & 1;
+
+				winners += keys[i] <= worst;
+				missed[q] += keys[i] <= worst && !in && !(use_d2 && d2[i] == 0.0f);
+				/* 1 - u is at least a third of -ln u for u > 0.06. */
+				loose[q] += in && keys[i] > 3 * worst && gk_uniform(gk_hash(key, row + i)) > 0.06 && worst > 0.0;
+			}
+		}
+	}
+	for (int q = 0; q <= nsets; q++)
+		ok(missed[q] == 0 && loose[q] == 0 && winners > 10000, "%s race: no winner missed (%d), no idle guess (%d)",
+		   q < nsets ? sets[q]->name : "scalar", missed[q], loose[q]);
+}
+
+/* ---- dispatch and the single point ---- */
+
+static void
+test_dispatch(void)
+{
+	char		reason[128] = "";
+	int			bad = 0;
+
+	ok(gk_cpu_set_simd("auto", reason, sizeof(reason)) &&
+	   strcmp(gk_cpu_simd(), nsets ? sets[0]->name : "scalar") == 0, "auto takes the best: %s", gk_cpu_simd());
+	ok(!gk_cpu_set_simd("mmx", reason, sizeof(reason)) && strstr(reason, "mmx") && strstr(reason, "avx2"),
+	   "an unknown name is refused: %s", reason);
+	for (int q = 0; q < 3; q++)
+	{
+		bool		have = false;
+
+		for (int i = 0; i < nsets; i++)
+			have |= strcmp(sets[i]->name, all_sets[q]) == 0;
+		reason[0] = '\0';
+		if (gk_cpu_set_simd(all_sets[q], reason, sizeof(reason)) != have)
+			bad++;
+		else if (have ? strcmp(gk_cpu_simd(), all_sets[q]) != 0 : reason[0] == '\0')
+			bad++;
+	}
+	ok(bad == 0, "each name is taken or refused with a reason (%s)", reason);
+
+	for (int level = 0; level < 2; level++)
+	{
+		bad = 0;
+		gk_cpu_set_simd(level ? "scalar" : "auto", reason, sizeof(reason));
+		for (int number = 0; number < CASES; number++)
+		{
+			Data		a = make(number);
+			float		point[MAX_D];
+			int32_t		label[GK_ROW_PAD];
+			float		d2[GK_ROW_PAD];
+			float		got;
+
+			a.in_place.count = 1;
+			start(label, d2, GK_ROW_PAD);
+			gk_cpu_scalar.assign(&a.in_place, a.c, 0, a.k, label, d2);
+			for (int i = 0; i < GK_ROW_PAD; i += 9)
+			{
+				for (int j = 0; j < a.d; j++)
+					point[j] = a.x[(size_t) j * a.stride + a.first + i];
+				bad += gk_nearest(point, a.d, a.c, a.k, &got) != label[i] || memcmp(&got, &d2[i], sizeof(got)) != 0;
+			}
+			discard(&a);
+		}
+		ok(bad == 0, "gk_nearest (%s): %d differ", level ? "scalar" : "auto", bad);
+	}
+}
+
+int
+main(void)
+{
+	for (int q = 0; q < 3; q++)
+	{
+		char		reason[128];
+
+		sets[nsets] = gk_cpu_kernels_named(all_sets[q], reason, sizeof(reason));
+		if (sets[nsets] != NULL)
+			nsets++;
+		else
+			skip("%s", reason);
+	}
+	test_assign();
+	test_add();
+	test_sum_d2();
+	test_race();
+	test_dispatch();
+	return done_testing();
+}
