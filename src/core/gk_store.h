@@ -1,6 +1,6 @@
 /*
- * gk_store.h - inside of the point store, shared by gk_store.c (chunks, spill)
- * and gk_prepare.c (statistics, conversion).
+ * gk_store.h - inside of the point store, shared by gk_load.c (rows into
+ * chunks), gk_store.c (reading them) and gk_prepare.c (conversion).
  *
  * Raw stage: a column of a chunk holds floats as long as every value so far is
  * a float exactly, doubles otherwise ("wide"), so integers and float4 columns
