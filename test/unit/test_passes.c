@@ -614,7 +614,7 @@ nap(void)
 	nanosleep(&(struct timespec) {0, 1000000}, NULL);
 }
 
-/* Jobs wait for each other, so that helpers do get some; one of them signals the process. */
+/* All four threads get a job, as each waits for a signal, which the last one sends. */
 static void
 signal_job(void *arg, int64_t job, int thread)
 {
@@ -632,10 +632,11 @@ signal_job(void *arg, int64_t job, int thread)
 	else
 	{
 		__atomic_fetch_add(&j->open, blocked != sizeof(asynchronous) / sizeof(asynchronous[0]), __ATOMIC_RELAXED);
-		if (__atomic_fetch_add(&j->helpers, 1, __ATOMIC_RELAXED) == 0)
-			kill(getpid(), SIGUSR1);
+		__atomic_fetch_add(&j->helpers, 1, __ATOMIC_RELAXED);
 	}
-	for (int ms = 0; ms < 5000 && !signalled; ms++)
+	if (__atomic_add_fetch(&j->count, 1, __ATOMIC_RELAXED) == 4)
+		kill(getpid(), SIGUSR1);
+	for (int ms = 0; ms < 20000 && !signalled; ms++)
 		nap();
 }
 
@@ -664,7 +665,7 @@ test_signals(void)
 	pthread_sigmask(SIG_BLOCK, NULL, &after);
 	for (int sig = 1; sig < 32; sig++)
 		differ += sigismember(&before, sig) != sigismember(&after, sig);
-	ok(j.helpers > 0 && j.open == 0, "helper threads have all signals blocked (%d jobs, %d open; a pool of %d that had not)",
+	ok(j.helpers >= 3 && j.open == 0, "helper threads have all signals blocked (%d jobs, %d open; a pool of %d that had not)",
 	   j.helpers, j.open, strangers);
 	ok(j.main_blocked == 0 && differ == 0, "the caller has its own mask, inside and after");
 	ok(signalled && pthread_equal(handled_by, pthread_self()), "a signal is handled by the caller while it computes");
