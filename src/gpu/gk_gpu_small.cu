@@ -48,7 +48,7 @@ template <int D, int K>
 struct Sums
 {
 	double		sum[K - 1][D];
-	int			count[K - 1];
+	double		count[K - 1];
 };
 
 /* Nearest centroid of a row, and the row's values into that cluster's sums. */
@@ -80,25 +80,38 @@ take_rows(const float (&x)[D][V], const float (&c)[K * D], Sums<D, K> &s)
 				label = i;
 			}
 		}
+		/*
+		 * One multiply-add per sum, by 1 or by 0: exact, and no branch nor
+		 * selection of 64-bit values.
+		 */
 #pragma unroll
 		for (int i = 0; i < K - 1; i++)
-			if (label == i)
-			{
+		{
+			double		mine = label == i ? 1.0 : 0.0;
+
+			s.count[i] += mine;
 #pragma unroll
-				for (int j = 0; j < D; j++)
-					s.sum[i][j] += (double) x[j][r];
-				s.count[i]++;
-			}
+			for (int j = 0; j < D; j++)
+				s.sum[i][j] = __fma_rn((double) x[j][r], mine, s.sum[i][j]);
+		}
 	}
 }
 
 /* ---- the ring ---- */
 
-template <int D, int V>
+/* Blocks per multiprocessor that the registers allow, by what spilled. */
+template <int D, int K, int V>
+struct Blocks
+{
+	static constexpr int registers = 2 * (K - 1) * (D + 1) + K * D + D * V + 4 * K + 24;
+	static constexpr int value = registers <= 90 ? 3 : registers <= 120 ? 2 : 1;
+};
+
+template <int D, int K, int V>
 struct Ring
 {
 	static constexpr int slot = D * V * THREADS;	/* floats */
-	static constexpr int wanted = 64 * 1024 / (slot * 4);
+	static constexpr int wanted = 192 * 1024 / Blocks<D, K, V>::value / (slot * 4);
 	static constexpr int slots = wanted < 3 ? 3 : wanted > 8 ? 8 : wanted;
 	static constexpr int bytes = slots * slot * 4;
 };
@@ -115,15 +128,16 @@ copy_async(float *to, const float *from)
 		asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(at), "l"(from), "n"(V * 4) : "memory");
 }
 
+/* One group of rows on its way into a slot; an empty group after the last. */
 template <int D, int V>
 __device__ __forceinline__ void
-fetch(const SmallArgs &p, float *ring, int slot, int64_t g, int64_t groups)
+fetch(float *to, const float *from, int64_t ld, bool there)
 {
-	if (g < groups)
+	if (there)
 	{
 #pragma unroll
 		for (int j = 0; j < D; j++)
-			copy_async<V>(ring + slot * Ring<D, V>::slot + (j * THREADS + threadIdx.x) * V, p.x + j * p.ld + g * V);
+			copy_async<V>(to + j * THREADS * V, from + j * ld);
 	}
 	asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -172,53 +186,60 @@ template <int D, int K, int V>
 __device__ __forceinline__ void
 pass(const SmallArgs &p, float *ring, bool kept, const float *cs, const GkAcc &acc, int64_t counts_at)
 {
-	constexpr int S = Ring<D, V>::slots;
+	constexpr int S = Ring<D, K, V>::slots;
+	constexpr int SLOT = Ring<D, K, V>::slot;
 	constexpr int N = (K - 1) * D;
 	__shared__ long long part[WARPS][(K - 1) * (D + 1)];
 	int64_t		groups = p.rows / V;
 	int64_t		stride = (int64_t) gridDim.x * THREADS;
-	int64_t		g = (int64_t) blockIdx.x * THREADS + threadIdx.x;
+	int64_t		first = (int64_t) blockIdx.x * THREADS + threadIdx.x;
+	int			mine = first < groups ? (int) ((groups - first + stride - 1) / stride) : 0;
 	int			lane = threadIdx.x % 32;
 	int			warp = threadIdx.x / 32;
-	int			slot = 0;
-	bool		stays = groups <= S * stride;	/* all rows fit the rings */
+	float	   *own = ring + threadIdx.x * V;
+	const float *from = p.x + first * V;
+	int			to = 0;			/* slot to fill, in floats */
+	int			slot = 0;		/* slot to work on */
 	float		c[K * D];
 	Sums<D, K>	s;
 
 	if (!kept)
+	{
 #pragma unroll
 		for (int i = 0; i < S - 1; i++)
-			fetch<D, V>(p, ring, i, g + i * stride, groups);
+		{
+			fetch<D, V>(own + i * SLOT, from, p.ld, i < mine);
+			from += stride * V;
+		}
+		to = (S - 1) * SLOT;
+	}
 #pragma unroll
 	for (int i = 0; i < K * D; i++)
 		c[i] = cs[i];
 #pragma unroll
 	for (int i = 0; i < K - 1; i++)
 	{
-		s.count[i] = 0;
+		s.count[i] = 0.0;
 #pragma unroll
 		for (int j = 0; j < D; j++)
 			s.sum[i][j] = 0.0;
 	}
 #pragma unroll 1
-	for (; g < groups; g += stride)
+	for (int left = mine; left > 0; left--)
 	{
 		float		x[D][V];
 
 		if (!kept)
 		{
-			int			ahead = slot == 0 ? S - 1 : slot - 1;
-
 			asm volatile("cp.async.wait_group %0;" :: "n"(S - 2) : "memory");
-			if (!stays || g < stride)
-				fetch<D, V>(p, ring, ahead, g + (S - 1) * stride, groups);
-			else
-				asm volatile("cp.async.commit_group;" ::: "memory");
+			fetch<D, V>(own + to, from, p.ld, left >= S);
+			from += stride * V;
+			to = to == (S - 1) * SLOT ? 0 : to + SLOT;
 		}
 #pragma unroll
 		for (int j = 0; j < D; j++)
 		{
-			const float *at = ring + slot * Ring<D, V>::slot + (j * THREADS + threadIdx.x) * V;
+			const float *at = own + slot + j * THREADS * V;
 
 			if (V == 4)
 				*(float4 *) x[j] = *(const float4 *) at;
@@ -226,37 +247,37 @@ pass(const SmallArgs &p, float *ring, bool kept, const float *cs, const GkAcc &a
 				*(float2 *) x[j] = *(const float2 *) at;
 		}
 		take_rows<D, K, V>(x, c, s);
-		slot = slot + 1 == S ? 0 : slot + 1;
+		slot = slot == (S - 1) * SLOT ? 0 : slot + SLOT;
 	}
 	/* The last rows, fewer than V. */
-	g = groups * V + threadIdx.x;
-	if (blockIdx.x == gridDim.x - 1 && g < p.rows)
+	first = groups * V + threadIdx.x;
+	if (blockIdx.x == gridDim.x - 1 && first < p.rows)
 	{
 		float		one[D][1];
 
 #pragma unroll
 		for (int j = 0; j < D; j++)
-			one[j][0] = p.x[j * p.ld + g];
+			one[j][0] = p.x[j * p.ld + first];
 		take_rows<D, K, 1>(one, c, s);
 	}
 	{
 		long long	v[N];
-		int			first = 0;
+		int			id = 0;
 		int			valid = N;
 
 #pragma unroll
 		for (int i = 0; i < N; i++)
 			v[i] = (long long) (s.sum[i / D][i % D] * p.columns.inv[i % D]);
-		Transpose<N, 16>::sum(v, &first, &valid);
+		Transpose<N, 16>::sum(v, &id, &valid);
 		if (valid > 0)
-			part[warp][first] = v[0];
+			part[warp][id] = v[0];
 		if (N > 32 && valid > 1)
-			part[warp][first + 1] = v[1 % N];
+			part[warp][id + 1] = v[1 % N];
 	}
 #pragma unroll
 	for (int i = 0; i < K - 1; i++)
 	{
-		int			n = __reduce_add_sync(0xffffffffu, s.count[i]);
+		int			n = __reduce_add_sync(0xffffffffu, (int) s.count[i]);
 
 		if (lane == 0)
 			part[warp][N + i] = n;
@@ -400,14 +421,6 @@ update(const SmallArgs &p, int it, const unsigned long long *set, float *cs)
 	return stop != 0;
 }
 
-/* Blocks per multiprocessor that the registers should allow. */
-template <int D, int K, int V>
-struct Blocks
-{
-	static constexpr int registers = 2 * (K - 1) * D + K - 1 + K * D + D * V + 24;
-	static constexpr int value = registers <= 84 ? 3 : registers <= 128 ? 2 : 1;
-};
-
 template <int D, int K, int V>
 __global__ void __launch_bounds__(THREADS, Blocks<D, K, V>::value)
 small_kernel(const __grid_constant__ SmallArgs p)
@@ -415,7 +428,7 @@ small_kernel(const __grid_constant__ SmallArgs p)
 	extern __shared__ __align__(16) float ring[];
 	__shared__ float cs[K * D];
 	constexpr int values = K * (D + 1);
-	bool		stays = p.rows / V <= (int64_t) Ring<D, V>::slots * gridDim.x * THREADS;
+	bool		stays = p.rows / V <= (int64_t) Ring<D, K, V>::slots * gridDim.x * THREADS;
 
 	if (p.done != NULL && *p.done)
 		return;
@@ -465,7 +478,7 @@ typedef struct Variant
 	const void *kernel;
 } Variant;
 
-#define DS(D, K, V)		{K, Ring<D, V>::bytes, (const void *) small_kernel<D, K, V>}
+#define DS(D, K, V)		{K, Ring<D, K, V>::bytes, (const void *) small_kernel<D, K, V>}
 #define MAX_VARIANTS	4
 
 /* By d, ascending K. */
@@ -476,9 +489,9 @@ static const Variant variants[17][MAX_VARIANTS] = {
 	{DS(3, 4, 4), DS(3, 8, 4), DS(3, 16, 4)},
 	{DS(4, 4, 4), DS(4, 8, 4), DS(4, 12, 4)},
 	{DS(5, 4, 4), DS(5, 8, 4)},
-	{DS(6, 4, 4), DS(6, 8, 4)},
-	{DS(7, 4, 4), DS(7, 7, 4)},
-	{DS(8, 4, 4), DS(8, 6, 4)},
+	{DS(6, 4, 2), DS(6, 8, 2)},
+	{DS(7, 4, 2), DS(7, 7, 2)},
+	{DS(8, 4, 2), DS(8, 6, 2)},
 	{DS(9, 4, 2)}, {DS(10, 4, 2)}, {DS(11, 4, 2)}, {DS(12, 4, 2)},
 	{DS(13, 4, 2)}, {DS(14, 4, 2)}, {DS(15, 3, 2)}, {DS(16, 3, 2)},
 };
