@@ -181,3 +181,365 @@ COMMENT ON FUNCTION gkmeans_version() IS
     'the version of the loaded library';
 
 -- == end of fit ==
+
+-- == aggregates ==
+
+-- States of aggregates are values of this type, not of "internal": partial ones
+-- can be stored, sent to another server and combined there.
+
+CREATE TYPE kmeans_state;
+
+CREATE FUNCTION kmeans_state_in(cstring) RETURNS kmeans_state
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION kmeans_state_out(kmeans_state) RETURNS cstring
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION kmeans_state_recv(internal) RETURNS kmeans_state
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION kmeans_state_send(kmeans_state) RETURNS bytea
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE TYPE kmeans_state (
+    INPUT = kmeans_state_in,
+    OUTPUT = kmeans_state_out,
+    RECEIVE = kmeans_state_recv,
+    SEND = kmeans_state_send,
+    INTERNALLENGTH = VARIABLE,
+    ALIGNMENT = double,
+    STORAGE = extended
+);
+
+COMMENT ON TYPE kmeans_state IS
+    'what an aggregate knows of the rows it has seen: exact sums of points, or a part of a k-means step; made by feature_sum_partial, kmeans_step_partial and kmeans_step(relation, ...)';
+COMMENT ON FUNCTION kmeans_state_in(cstring) IS
+    'I/O: a state from its text form; damaged text is an error that says what is wrong';
+COMMENT ON FUNCTION kmeans_state_out(kmeans_state) IS
+    'I/O: a state as hexadecimal digits, lossless; equal sums have equal texts';
+COMMENT ON FUNCTION kmeans_state_recv(internal) IS
+    'I/O: a state from its binary form; damaged bytes are an error that says what is wrong';
+COMMENT ON FUNCTION kmeans_state_send(kmeans_state) IS
+    'I/O: a state in its binary form, in network byte order';
+
+CREATE FUNCTION kmeans_state_combine(a kmeans_state, b kmeans_state) RETURNS kmeans_state
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION kmeans_state_normal(state kmeans_state) RETURNS kmeans_state
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION kmeans_state_combine(kmeans_state, kmeans_state) IS
+    'the state of all rows of two states; a NULL state has none. Error when they are of different kinds, models or numbers of features';
+COMMENT ON FUNCTION kmeans_state_normal(kmeans_state) IS
+    'the same state in its smallest form: equal sums have equal bytes';
+
+CREATE AGGREGATE kmeans_combine(state kmeans_state) (
+    SFUNC = kmeans_state_combine,
+    STYPE = kmeans_state,
+    FINALFUNC = kmeans_state_normal,
+    COMBINEFUNC = kmeans_state_combine,
+    PARALLEL = SAFE
+);
+
+COMMENT ON AGGREGATE kmeans_combine(kmeans_state) IS
+    'the state of all rows of all states, as if they had been aggregated together';
+
+-- feature_sum
+
+CREATE FUNCTION feature_sum_add(state kmeans_state, VARIADIC point "any") RETURNS kmeans_state
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION feature_sum_subtract(state kmeans_state, VARIADIC point "any") RETURNS kmeans_state
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION feature_sum_add_weighted(state kmeans_state, point float8[], weight float8) RETURNS kmeans_state
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION feature_sum_subtract_weighted(state kmeans_state, point float8[], weight float8) RETURNS kmeans_state
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION feature_sum_finish(state kmeans_state) RETURNS float8[]
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION feature_sum_add(kmeans_state, "any") IS
+    'for aggregates: add a point to a sum';
+COMMENT ON FUNCTION feature_sum_subtract(kmeans_state, "any") IS
+    'for aggregates: take a point out of a sum, exactly';
+COMMENT ON FUNCTION feature_sum_add_weighted(kmeans_state, float8[], float8) IS
+    'for aggregates: add weight times a point to a sum';
+COMMENT ON FUNCTION feature_sum_subtract_weighted(kmeans_state, float8[], float8) IS
+    'for aggregates: take weight times a point out of a sum, exactly';
+COMMENT ON FUNCTION feature_sum_finish(kmeans_state) IS
+    'the sums of a state, each the exact sum rounded once; NULL for no points';
+
+-- Sums of features given one by one, and of whatever kmeans_predict() takes as a
+-- point. The array types have aggregates of their own, because with feature_sum(point,
+-- weight) a call with an array would be ambiguous otherwise, and because distributed
+-- executors take no VARIADIC "any" apart. A pgvector value needs a cast to real[].
+
+CREATE FUNCTION feature_sum_add_array(state kmeans_state, point float8[]) RETURNS kmeans_state
+    AS 'MODULE_PATHNAME', 'feature_sum_add' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION feature_sum_subtract_array(state kmeans_state, point float8[]) RETURNS kmeans_state
+    AS 'MODULE_PATHNAME', 'feature_sum_subtract' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+COMMENT ON FUNCTION feature_sum_add_array(kmeans_state, float8[]) IS
+    'for aggregates: add a point to a sum';
+COMMENT ON FUNCTION feature_sum_subtract_array(kmeans_state, float8[]) IS
+    'for aggregates: take a point out of a sum, exactly';
+
+CREATE AGGREGATE feature_sum(VARIADIC point "any") (
+    SFUNC = feature_sum_add,
+    STYPE = kmeans_state,
+    FINALFUNC = feature_sum_finish,
+    COMBINEFUNC = kmeans_state_combine,
+    MSFUNC = feature_sum_add,
+    MINVFUNC = feature_sum_subtract,
+    MSTYPE = kmeans_state,
+    MFINALFUNC = feature_sum_finish,
+    PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE feature_sum(VARIADIC "any") IS
+    'the sum of the points, feature by feature: the exact sum rounded once, whatever the order of the rows; rows with a NULL feature are left out; error for NaN, infinity and points of different length';
+
+CREATE AGGREGATE feature_sum(point float8[]) (
+    SFUNC = feature_sum_add_array,
+    STYPE = kmeans_state,
+    FINALFUNC = feature_sum_finish,
+    COMBINEFUNC = kmeans_state_combine,
+    MSFUNC = feature_sum_add_array,
+    MINVFUNC = feature_sum_subtract_array,
+    MSTYPE = kmeans_state,
+    MFINALFUNC = feature_sum_finish,
+    PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE feature_sum(float8[]) IS
+    'the sum of the points, as feature_sum(VARIADIC "any")';
+
+CREATE AGGREGATE feature_sum(point real[]) (
+    SFUNC = feature_sum_add,
+    STYPE = kmeans_state,
+    FINALFUNC = feature_sum_finish,
+    COMBINEFUNC = kmeans_state_combine,
+    MSFUNC = feature_sum_add,
+    MINVFUNC = feature_sum_subtract,
+    MSTYPE = kmeans_state,
+    MFINALFUNC = feature_sum_finish,
+    PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE feature_sum(real[]) IS
+    'the sum of the points, as feature_sum(VARIADIC "any")';
+
+CREATE AGGREGATE feature_sum(point integer[]) (
+    SFUNC = feature_sum_add,
+    STYPE = kmeans_state,
+    FINALFUNC = feature_sum_finish,
+    COMBINEFUNC = kmeans_state_combine,
+    MSFUNC = feature_sum_add,
+    MINVFUNC = feature_sum_subtract,
+    MSTYPE = kmeans_state,
+    MFINALFUNC = feature_sum_finish,
+    PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE feature_sum(integer[]) IS
+    'the sum of the points, as feature_sum(VARIADIC "any")';
+
+CREATE AGGREGATE feature_sum(point bigint[]) (
+    SFUNC = feature_sum_add,
+    STYPE = kmeans_state,
+    FINALFUNC = feature_sum_finish,
+    COMBINEFUNC = kmeans_state_combine,
+    MSFUNC = feature_sum_add,
+    MINVFUNC = feature_sum_subtract,
+    MSTYPE = kmeans_state,
+    MFINALFUNC = feature_sum_finish,
+    PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE feature_sum(bigint[]) IS
+    'the sum of the points, as feature_sum(VARIADIC "any")';
+
+CREATE AGGREGATE feature_sum(point smallint[]) (
+    SFUNC = feature_sum_add,
+    STYPE = kmeans_state,
+    FINALFUNC = feature_sum_finish,
+    COMBINEFUNC = kmeans_state_combine,
+    MSFUNC = feature_sum_add,
+    MINVFUNC = feature_sum_subtract,
+    MSTYPE = kmeans_state,
+    MFINALFUNC = feature_sum_finish,
+    PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE feature_sum(smallint[]) IS
+    'the sum of the points, as feature_sum(VARIADIC "any")';
+
+CREATE AGGREGATE feature_sum(point numeric[]) (
+    SFUNC = feature_sum_add,
+    STYPE = kmeans_state,
+    FINALFUNC = feature_sum_finish,
+    COMBINEFUNC = kmeans_state_combine,
+    MSFUNC = feature_sum_add,
+    MINVFUNC = feature_sum_subtract,
+    MSTYPE = kmeans_state,
+    MFINALFUNC = feature_sum_finish,
+    PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE feature_sum(numeric[]) IS
+    'the sum of the points, as feature_sum(VARIADIC "any")';
+
+CREATE AGGREGATE feature_sum(point float8[], weight float8) (
+    SFUNC = feature_sum_add_weighted,
+    STYPE = kmeans_state,
+    FINALFUNC = feature_sum_finish,
+    COMBINEFUNC = kmeans_state_combine,
+    MSFUNC = feature_sum_add_weighted,
+    MINVFUNC = feature_sum_subtract_weighted,
+    MSTYPE = kmeans_state,
+    MFINALFUNC = feature_sum_finish,
+    PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE feature_sum(float8[], float8) IS
+    'the sum of weight times point: products are exact as well; rows with weight 0 or NULL are left out; error for a negative, NaN or infinite weight';
+
+CREATE AGGREGATE feature_sum_partial(VARIADIC point "any") (
+    SFUNC = feature_sum_add,
+    STYPE = kmeans_state,
+    FINALFUNC = kmeans_state_normal,
+    COMBINEFUNC = kmeans_state_combine,
+    PARALLEL = SAFE
+);
+CREATE AGGREGATE feature_sum_partial(point float8[], weight float8) (
+    SFUNC = feature_sum_add_weighted,
+    STYPE = kmeans_state,
+    FINALFUNC = kmeans_state_normal,
+    COMBINEFUNC = kmeans_state_combine,
+    PARALLEL = SAFE
+);
+
+COMMENT ON AGGREGATE feature_sum_partial(VARIADIC "any") IS
+    'feature_sum() before its last step: a state for kmeans_combine() and feature_sum_finish()';
+COMMENT ON AGGREGATE feature_sum_partial(float8[], float8) IS
+    'feature_sum() with weights before its last step: a state for kmeans_combine() and feature_sum_finish()';
+
+-- kmeans_step
+
+CREATE FUNCTION kmeans_step_add(state kmeans_state, model kmeans_model, VARIADIC point "any") RETURNS kmeans_state
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION kmeans_step_add_array(state kmeans_state, model kmeans_model, point float8[]) RETURNS kmeans_state
+    AS 'MODULE_PATHNAME', 'kmeans_step_add' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION kmeans_step_add_weighted(state kmeans_state, model kmeans_model, point float8[], weight float8) RETURNS kmeans_state
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION kmeans_finish(state kmeans_state) RETURNS kmeans_model
+    AS 'MODULE_PATHNAME', 'kmeans_step_finish' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION kmeans_step_add(kmeans_state, kmeans_model, "any") IS
+    'for aggregates: add a point to a part of a step';
+COMMENT ON FUNCTION kmeans_step_add_array(kmeans_state, kmeans_model, float8[]) IS
+    'for aggregates: add a point to a part of a step';
+COMMENT ON FUNCTION kmeans_step_add_weighted(kmeans_state, kmeans_model, float8[], float8) IS
+    'for aggregates: add a point with a weight to a part of a step';
+COMMENT ON FUNCTION kmeans_finish(kmeans_state) IS
+    'the model that a step leads to, from the state of all its rows: centroids are the means of the points nearest to the old ones; sizes, inertia and radius are those of the old centroids; converged when no centroid moved; NULL for no points';
+
+CREATE AGGREGATE kmeans_step(model kmeans_model, VARIADIC point "any") (
+    SFUNC = kmeans_step_add,
+    STYPE = kmeans_state,
+    FINALFUNC = kmeans_finish,
+    COMBINEFUNC = kmeans_state_combine,
+    PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE kmeans_step(kmeans_model, VARIADIC "any") IS
+    'one Lloyd iteration: assigns each point to the nearest centroid of the model and returns the model with the means as centroids (iterations + 1, same order and preparation); rows with a NULL feature are left out and counted; a cluster without points keeps its centroid, but the first such cluster moves to the point farthest from all centroids';
+
+CREATE AGGREGATE kmeans_step(model kmeans_model, point float8[]) (
+    SFUNC = kmeans_step_add_array,
+    STYPE = kmeans_state,
+    FINALFUNC = kmeans_finish,
+    COMBINEFUNC = kmeans_state_combine,
+    PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE kmeans_step(kmeans_model, float8[]) IS
+    'one Lloyd iteration, as kmeans_step(kmeans_model, VARIADIC "any")';
+
+CREATE AGGREGATE kmeans_step(model kmeans_model, point real[]) (
+    SFUNC = kmeans_step_add,
+    STYPE = kmeans_state,
+    FINALFUNC = kmeans_finish,
+    COMBINEFUNC = kmeans_state_combine,
+    PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE kmeans_step(kmeans_model, real[]) IS
+    'one Lloyd iteration, as kmeans_step(kmeans_model, VARIADIC "any")';
+
+CREATE AGGREGATE kmeans_step(model kmeans_model, point integer[]) (
+    SFUNC = kmeans_step_add,
+    STYPE = kmeans_state,
+    FINALFUNC = kmeans_finish,
+    COMBINEFUNC = kmeans_state_combine,
+    PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE kmeans_step(kmeans_model, integer[]) IS
+    'one Lloyd iteration, as kmeans_step(kmeans_model, VARIADIC "any")';
+
+CREATE AGGREGATE kmeans_step(model kmeans_model, point bigint[]) (
+    SFUNC = kmeans_step_add,
+    STYPE = kmeans_state,
+    FINALFUNC = kmeans_finish,
+    COMBINEFUNC = kmeans_state_combine,
+    PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE kmeans_step(kmeans_model, bigint[]) IS
+    'one Lloyd iteration, as kmeans_step(kmeans_model, VARIADIC "any")';
+
+CREATE AGGREGATE kmeans_step(model kmeans_model, point smallint[]) (
+    SFUNC = kmeans_step_add,
+    STYPE = kmeans_state,
+    FINALFUNC = kmeans_finish,
+    COMBINEFUNC = kmeans_state_combine,
+    PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE kmeans_step(kmeans_model, smallint[]) IS
+    'one Lloyd iteration, as kmeans_step(kmeans_model, VARIADIC "any")';
+
+CREATE AGGREGATE kmeans_step(model kmeans_model, point numeric[]) (
+    SFUNC = kmeans_step_add,
+    STYPE = kmeans_state,
+    FINALFUNC = kmeans_finish,
+    COMBINEFUNC = kmeans_state_combine,
+    PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE kmeans_step(kmeans_model, numeric[]) IS
+    'one Lloyd iteration, as kmeans_step(kmeans_model, VARIADIC "any")';
+
+CREATE AGGREGATE kmeans_step(model kmeans_model, point float8[], weight float8) (
+    SFUNC = kmeans_step_add_weighted,
+    STYPE = kmeans_state,
+    FINALFUNC = kmeans_finish,
+    COMBINEFUNC = kmeans_state_combine,
+    PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE kmeans_step(kmeans_model, float8[], float8) IS
+    'one Lloyd iteration of points with weights; rows with weight 0 or NULL are left out; error for a negative, NaN or infinite weight';
+
+CREATE AGGREGATE kmeans_step_partial(model kmeans_model, VARIADIC point "any") (
+    SFUNC = kmeans_step_add,
+    STYPE = kmeans_state,
+    FINALFUNC = kmeans_state_normal,
+    COMBINEFUNC = kmeans_state_combine,
+    PARALLEL = SAFE
+);
+CREATE AGGREGATE kmeans_step_partial(model kmeans_model, point float8[], weight float8) (
+    SFUNC = kmeans_step_add_weighted,
+    STYPE = kmeans_state,
+    FINALFUNC = kmeans_state_normal,
+    COMBINEFUNC = kmeans_state_combine,
+    PARALLEL = SAFE
+);
+
+COMMENT ON AGGREGATE kmeans_step_partial(kmeans_model, VARIADIC "any") IS
+    'kmeans_step() before its last step: a state for kmeans_combine() and kmeans_finish()';
+COMMENT ON AGGREGATE kmeans_step_partial(kmeans_model, float8[], float8) IS
+    'kmeans_step() with weights before its last step: a state for kmeans_combine() and kmeans_finish()';
+
+CREATE FUNCTION kmeans_step(
+    relation regclass,
+    columns text[],
+    model kmeans_model,
+    weight_column text DEFAULT NULL
+) RETURNS kmeans_state
+    AS 'MODULE_PATHNAME', 'kmeans_step_relation' LANGUAGE C STABLE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION kmeans_step(regclass, text[], kmeans_model, text) IS
+    'kmeans_step_partial() of all rows of a relation; columns as for kmeans(). NULL for a relation without rows';
+
+-- == end of aggregates ==

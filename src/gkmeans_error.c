@@ -16,7 +16,7 @@ typedef struct ErrorRow
 
 static const ErrorRow error_table[] = {
 	{GK_ERR_MEMORY, ERRCODE_OUT_OF_MEMORY,
-		"Set gkmeans.memory_limit lower, so that points are streamed from a temporary file."},
+		"Lower gkmeans.memory_limit to stream the points from a temporary file, or use a smaller k."},
 	{GK_ERR_MEMORY_LIMIT, ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
 		"Raise gkmeans.memory_limit."},
 	{GK_ERR_OPTION, ERRCODE_INVALID_PARAMETER_VALUE, NULL},

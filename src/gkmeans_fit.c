@@ -85,8 +85,8 @@ gk_notice_left_out(const GkReadCounts *c)
 	add_reason(&why, c->no_direction, "with all features zero");
 	add_reason(&why, c->no_weight, "with weight 0 or NULL");
 	ereport(NOTICE,
-			(rows == 1 ? errmsg("1 row was left out") :
-			 errmsg(INT64_FORMAT " rows were left out", rows),
+			(errmsg_plural(INT64_FORMAT " row was left out", INT64_FORMAT " rows were left out",
+						   (unsigned long) rows, rows),
 			 errdetail("%s.", why.data)));
 }
 
@@ -97,7 +97,9 @@ notice_result(const GkFit *fit)
 
 	if (m->k < m->k_asked)
 		ereport(NOTICE,
-				(errmsg("found %d clusters, fewer than k = %d", m->k, m->k_asked),
+				(errmsg_plural("found %d cluster, fewer than k = %d",
+							   "found %d clusters, fewer than k = %d",
+							   m->k, m->k, m->k_asked),
 				 errdetail("There are no more distinct points.")));
 	if (!m->converged)
 		ereport(NOTICE,
@@ -120,18 +122,25 @@ gk_choose_backend(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
 	return backend;
 }
 
-/* ERROR before the work when the result could not be a value. */
+/* ERROR before the work when the centroids alone are too large for a value. */
 static void
-check_model_size(const GkFit *fit, int d)
+check_model_size(int k, int d)
 {
-	if (fit->as_model)
-		kmeans_model_validate_sizes(fit->options.engine.k, d, ERRCODE_PROGRAM_LIMIT_EXCEEDED);
+	uint64		bytes = (uint64) k * d * sizeof(double);
+
+	if (bytes > MaxAllocSize)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("a model of %d clusters with %d features has " UINT64_FORMAT " MB, the limit is %d MB",
+						k, d, bytes >> 20, (int) (MaxAllocSize >> 20)),
+				 errhint("Use fewer clusters or features, or kmeans(), which returns rows.")));
 }
 
 bool
 gk_fit_run(GkFit *fit, const GkLabelWant *want)
 {
 	const GkFitOptions *o = &fit->options;
+	GkOptions	engine = o->engine;
 	double		start = gk_now_ms();
 	GkReadOptions read = {
 		.distance = o->engine.distance,
@@ -149,8 +158,6 @@ gk_fit_run(GkFit *fit, const GkLabelWant *want)
 	double		loaded;
 
 	gk_apply_simd();
-	if (!fit->source->array)
-		check_model_size(fit, fit->source->ncolumns);
 	fit->host = gk_host_begin();
 	/* a missing GPU is known before a long read */
 	if (o->device == GK_DEVICE_GPU)
@@ -165,22 +172,27 @@ gk_fit_run(GkFit *fit, const GkLabelWant *want)
 		return false;
 	}
 
-	check_model_size(fit, gk_store_features(store));
+	/* no more clusters than rows: no memory for what can not be found */
+	if (engine.centroids == NULL)
+		engine.k = (int) Min((int64) engine.k, gk_store_rows(store));
+	if (fit->as_model)
+		check_model_size(engine.k, gk_store_features(store));
 	gk_check(fit->host,
 			 gk_store_prepare(store, o->engine.distance, o->engine.standardize, &err),
 			 &err);
 	loaded = gk_now_ms();
 
 	backend = gk_choose_backend(fit->host, o->device, gk_store_rows(store),
-								gk_store_features(store), o->engine.k);
+								gk_store_features(store), engine.k);
 	if (want != NULL)
 		gk_label_relay(&relay, fit->host, want, &tables, &gk_store_points(store)->prep);
 	gk_check(fit->host,
-			 gk_fit(store, backend, &o->engine, want != NULL ? &relay.sink : NULL,
+			 gk_fit(store, backend, &engine, want != NULL ? &relay.sink : NULL,
 					&fit->model, &err),
 			 &err);
 	gk_store_free(store);
 
+	fit->model.k_asked = o->engine.k;
 	fit->model.rows_skipped = gk_rows_left_out(&fit->counts);
 	fit->model.load_ms = loaded - start;
 	fit->model.total_ms = gk_now_ms() - start;

@@ -44,17 +44,40 @@ find_cast(Oid type, MemoryContext cxt)
 	return cast;
 }
 
+/*
+ * The type of an argument.  A call that was not made from an expression, as by
+ * a distributed executor, has only the types that the function declares.
+ */
+static Oid
+argument_type(FunctionCallInfo fcinfo, int arg)
+{
+	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, arg);
+	Oid		   *declared;
+	int			n;
+
+	if (OidIsValid(type))
+		return type;
+	(void) get_func_signature(fcinfo->flinfo->fn_oid, &declared, &n);
+	return arg < n && declared[arg] != ANYOID ? declared[arg] : InvalidOid;
+}
+
 void
 kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, MemoryContext cxt)
+{
+	kmeans_point_init_some(p, fcinfo, first, PG_NARGS() - first, cxt);
+}
+
+void
+kmeans_point_init_some(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs, MemoryContext cxt)
 {
 	memset(p, 0, sizeof(*p));
 	p->cxt = cxt;
 	p->first = first;
-	p->nargs = PG_NARGS() - first;
+	p->nargs = nargs;
 	p->types = MemoryContextAlloc(cxt, p->nargs * sizeof(Oid));
 	for (int i = 0; i < p->nargs; i++)
 	{
-		Oid			type = get_fn_expr_argtype(fcinfo->flinfo, first + i);
+		Oid			type = argument_type(fcinfo, first + i);
 		Oid			base = OidIsValid(type) ? getBaseType(type) : InvalidOid;
 		Oid			element = OidIsValid(base) ? get_element_type(base) : InvalidOid;
 

@@ -28,6 +28,9 @@ typedef struct KmeansPoint
 
 /* Look at the argument types, once per FmgrInfo; *p lives in cxt. */
 extern void kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, MemoryContext cxt);
+/* The same for nargs arguments, when others follow. */
+extern void kmeans_point_init_some(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs,
+								   MemoryContext cxt);
 
 /*
  * Read the point of this call into p->d and p->values.  False when a feature is

@@ -1,11 +1,11 @@
 -- kmeans() and kmeans_fit(): what comes back, and how clusters are numbered.
 
 CREATE TABLE pts (id int PRIMARY KEY, x float8, y float8);
--- three groups of 7, 5 and 4 points, far from each other
+-- three groups of 8, 6 and 2 points, far from each other; all means are short binary fractions
 INSERT INTO pts
-SELECT i, (i % 7) * 0.5, (i % 3) * 0.25 FROM generate_series(0, 6) i
-UNION ALL SELECT 10 + i, 40 + i * 0.25, (i % 2) * 0.5 FROM generate_series(0, 4) i
-UNION ALL SELECT 20 + i, i * 0.5, 80 - i * 0.25 FROM generate_series(0, 3) i;
+SELECT i, (i % 4) * 0.5, (i % 2) * 0.25 FROM generate_series(0, 7) i
+UNION ALL SELECT 10 + i, 40 + (i % 3) * 0.25, (i % 2) * 0.5 FROM generate_series(0, 5) i
+UNION ALL SELECT 20 + i, i * 0.5, 80 - i * 0.25 FROM generate_series(0, 1) i;
 
 SELECT * FROM kmeans('pts', '{x,y}', 3);
 
@@ -13,7 +13,7 @@ SELECT * FROM kmeans('pts', '{x,y}', 3);
 SELECT init, cluster, size, centroid
 FROM unnest('{k-means++,k-means||,random}'::text[]) init,
      kmeans('pts', '{x,y}', 3, init => init, n_init => 10)
-ORDER BY 1, 2;
+ORDER BY init COLLATE "C", cluster;
 
 -- centroid, inertia and radius are those of the labels
 WITH c AS (SELECT * FROM kmeans('pts', '{x,y}', 3)),
@@ -52,6 +52,9 @@ SELECT cluster, size FROM kmeans('ties', '{v}', 5, init => 'random');
 CREATE TABLE one_row AS SELECT 3 AS v;
 SELECT * FROM kmeans('one_row', '{v}', 1);
 SELECT * FROM kmeans('one_row', '{v}', 3);
+-- far fewer rows than k, and no memory for the rest
+CREATE TABLE wide AS SELECT array_fill(i::real, ARRAY[16384]) AS a FROM generate_series(1, 2) i;
+SELECT k, d, rows_used FROM kmeans_info((SELECT kmeans_fit('wide', '{a}', 1000000)));
 
 -- no usable rows
 CREATE TABLE empty_table (v int, a float8[]);
@@ -87,4 +90,4 @@ WITH more AS (INSERT INTO ties VALUES (40) RETURNING v)
 SELECT count(*) FROM more, kmeans('ties', '{v}', 3);
 
 DROP FUNCTION groups;
-DROP TABLE pts, ties, one_row, empty_table, models;
+DROP TABLE pts, ties, one_row, wide, empty_table, models;

@@ -1,4 +1,5 @@
 -- Settings, and that no result depends on them.
+LOAD 'gkmeans';
 
 SELECT name, setting, unit, min_val, max_val, enumvals, context FROM pg_settings
 WHERE name LIKE 'gkmeans.%' ORDER BY name COLLATE "C";
@@ -75,6 +76,19 @@ SELECT * FROM fits() EXCEPT SELECT * FROM expected;
 RESET gkmeans.feature_sum;
 RESET gkmeans.mass_sum;
 
+-- what this CPU does not have is an error that says so: no CPU has all of them
+CREATE FUNCTION try_simd(level text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('gkmeans.simd', level, true);
+    PERFORM kmeans_fit('pts', '{a,b,c}', 7);
+    RETURN 'works';
+EXCEPTION WHEN feature_not_supported THEN
+    RETURN CASE WHEN SQLERRM = format('gkmeans.simd = "%s" is not usable on this machine', level) THEN 'not here' ELSE SQLERRM END;
+END $$;
+SELECT DISTINCT try_simd(level) FROM unnest('{auto,scalar}'::text[]) level;
+SELECT DISTINCT try_simd(level) FROM unnest('{avx512,avx2,neon}'::text[]) level
+EXCEPT SELECT 'works';
+
 -- devices
 SET gkmeans.device = 'cpu';
 SELECT device LIKE 'cpu%' AS cpu FROM kmeans_info((SELECT kmeans_fit('pts', '{a,b,c}', 7)));
@@ -90,4 +104,4 @@ JOIN pg_extension e ON e.oid = d.refobjid AND d.refclassid = 'pg_extension'::reg
 WHERE obj_description(p.oid, 'pg_proc') IS NULL;
 
 DROP TABLE pts, expected;
-DROP FUNCTION fits, fingerprint;
+DROP FUNCTION fits, fingerprint, try_simd;

@@ -1,0 +1,112 @@
+/*
+ * gk_partial.h - a part of one Lloyd step: the Feature Sum, the Mass Sum and the
+ * inertia of some rows, assigned to a model's centroids.
+ *
+ * The preparation (GkPrep) is given, so rows come from anywhere and one at a
+ * time, and parts are added up in any order: all sums are exact.  The result is
+ * that of the engine's own loop (gk_lloyd.c) bit for bit when the preparation is.
+ *
+ * What the engine knows about all rows beforehand is not known here: how large
+ * the largest weight is, and that no point lies outside the preparation's box
+ * (|x_j| <= 2^expo_j).  So sums are kept in planes of different units.  A plane
+ * with shift s counts
+ *   sum      2^(expo_j - 40 + s)      (weighted: times 2^-23)
+ *   mass     2^s                      (weighted: times 2^-23; else not used)
+ *   inertia  2^(d2_expo - 80 + s)     (weighted: times 2^17)
+ * where s is a multiple of 16 that depends on the weight and on the value alone.
+ * Plane 0 is enough for points in the box without weights; each further one is
+ * made when a row asks for it.  A weight is rounded to 24 bits, as the engine
+ * does; the engine also cuts weights below 2^-17 of the largest at 2^-40 of it.
+ */
+#ifndef GK_PARTIAL_H
+#define GK_PARTIAL_H
+
+#include "core/gk_core.h"
+
+/* In memory that is aligned to 8 bytes only. */
+typedef gk_int128 gk_int128_packed __attribute__((aligned(8)));
+
+#define GK_PLANE_MIN	(-1088)
+#define GK_PLANE_MAX	1536
+#define GK_PLANE_STEP	16
+
+typedef struct GkPlane
+{
+	int			shift;
+	gk_int128_packed *sum;		/* [k][d] */
+	gk_int128_packed *mass;		/* [k] */
+	gk_int128_packed *inertia;	/* [k] */
+} GkPlane;
+
+/* Pointers into the caller's memory. */
+typedef struct GkPartial
+{
+	const GkPrep *prep;
+	int			k;
+	bool		weighted;
+	const float *f;				/* [k][d] prepared centroids */
+	int64_t    *count;			/* [k] points */
+	float	   *max_d2;			/* [k] */
+	/* The point farthest from its centroid; *far_d2 = 0: none yet.  Ties as in
+	 * GkBackend.seed_far. */
+	float	   *far_d2;
+	float	   *far;			/* [d] prepared */
+	int			nplanes;
+	GkPlane    *planes;			/* ascending shifts */
+} GkPartial;
+
+/* Rows on their way: up to GK_PARTIAL_ROWS(d) of them at once. */
+typedef struct GkTile
+{
+	int			room;			/* rows, a multiple of GK_ROW_PAD */
+	float	   *x;				/* [d][room] prepared */
+	int32_t    *label;			/* [room] */
+	float	   *d2;				/* [room] */
+	double	   *point;			/* one point, and its floats behind it */
+	double	   *acc;			/* package sums */
+	size_t		acc_size;
+	/* Set by gk_partial_assign(). */
+	int			rows;
+	bool		plain;			/* plane 0 takes all of it by package summation */
+} GkTile;
+
+int			gk_partial_rows(int d);
+/* Bytes of the arrays of a tile, and their places in a 64-byte aligned block. */
+size_t		gk_tile_bytes(int d, int k, int room);
+void		gk_tile_bind(GkTile *tile, void *block, int d, int k, int room);
+
+/*
+ * Prepare and assign rows: raw [d][stride], finite, readable up to a multiple of
+ * GK_ROW_PAD rows; weight [rows] or NULL.
+ * *missing: how many planes have to be added first, their shifts go to shifts.
+ */
+#define GK_MAX_SHIFTS	((GK_PLANE_MAX - GK_PLANE_MIN) / GK_PLANE_STEP + 1)
+GkStatus	gk_partial_assign(const GkPartial *p, GkTile *tile, const double *raw, size_t stride, int rows,
+							  const double *weight, int *shifts, int *missing, GkError *err);
+/* Add up what was assigned; all planes are there. */
+void		gk_partial_add(GkPartial *p, const GkTile *tile, const double *weight);
+
+/* Add another part; to has all planes of from. */
+void		gk_partial_merge(GkPartial *to, const GkPartial *from);
+
+/*
+ * The update: new centroids (original units) and statistics of the old ones'
+ * assignment.  size, inertia and radius are arrays of k.  *moved: whether any
+ * centroid did; *shift: summed squared movement, original units.  An empty
+ * cluster keeps its centroid, but the first of them goes to the farthest point.
+ */
+typedef struct GkPartialResult
+{
+	double	   *centroids;		/* [k][d] in: the old ones; out: the new ones */
+	int64_t    *size;
+	double	   *cluster_inertia;
+	double	   *radius;
+	double		inertia;
+	double		shift;
+	bool		moved;
+	double	   *mean;			/* scratch, [d] */
+} GkPartialResult;
+
+void		gk_partial_finish(const GkPartial *p, GkPartialResult *out);
+
+#endif							/* GK_PARTIAL_H */
