@@ -49,59 +49,15 @@ gk_wide_add(GkWide *w, double x)
 		carry(w);
 }
 
-/*
- * Cut every value at 40 bits below the block's largest: the upper parts are
- * multiples of one unit and 1,024 of them add up exactly in a double; then the
- * same with what is left.  Two rounds for full doubles, one for integers.
- */
 void
-gk_wide_add_block(GkWide *w, const double *x, int n)
+gk_wide_merge(GkWide *to, const GkWide *from)
 {
-	double		rest[GK_WIDE_BLOCK];
-
-	memcpy(rest, x, (size_t) n * sizeof(double));
-	for (;;)
-	{
-		double		big = 0.0;
-		double		magic;
-		double		s[8] = {0};
-		int			e;
-		int			i;
-
-		for (i = 0; i < n; i++)
-		{
-			double		a = fabs(rest[i]);
-
-			big = a > big ? a : big;
-		}
-		if (big == 0.0)
-			return;
-		frexp(big, &e);			/* big < 2^e */
-		if (e < -900 || e > 1000)
-		{
-			/* The magic number would leave the exponent range. */
-			for (i = 0; i < n; i++)
-				gk_wide_add(w, rest[i]);
-			return;
-		}
-		magic = 1.5 * gk_pow2(e - 40 + 52);
-		for (i = 0; i + 8 <= n; i += 8)
-			for (int u = 0; u < 8; u++)
-			{
-				double		h = (rest[i + u] + magic) - magic;
-
-				s[u] += h;
-				rest[i + u] -= h;
-			}
-		for (; i < n; i++)
-		{
-			double		h = (rest[i] + magic) - magic;
-
-			s[0] += h;
-			rest[i] -= h;
-		}
-		gk_wide_add(w, ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7])));
-	}
+	for (int i = 0; i < GK_WIDE_LIMBS; i++)
+		to->limb[i] += from->limb[i];
+	/* A carry leaves digits of 32 bits, as one addition does. */
+	to->pending += from->pending + 1;
+	if (to->pending >= (1 << 30))
+		carry(to);
 }
 
 double

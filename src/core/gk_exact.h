@@ -21,9 +21,8 @@ typedef struct GkWide
 } GkWide;
 
 void		gk_wide_add(GkWide *w, double x);
-/* Many at once, several times faster; n <= GK_WIDE_BLOCK. */
-#define GK_WIDE_BLOCK	1024
-void		gk_wide_add_block(GkWide *w, const double *x, int n);
+/* to += from. */
+void		gk_wide_merge(GkWide *to, const GkWide *from);
 /* The sum divided by n: two roundings, no overflow on the way. */
 double		gk_wide_mean(const GkWide *w, int64_t n);
 

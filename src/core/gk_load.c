@@ -5,6 +5,7 @@
  * from the first other value on.  A full chunk goes to the spill file when the
  * store is over its memory limit.
  */
+#include <math.h>
 #include <string.h>
 
 #include "core/gk_store.h"
@@ -38,7 +39,7 @@ open_chunk(GkStore *s)
 	if (s->pts.nchunks == 0)
 		return NULL;
 	c = &s->pts.chunks[s->pts.nchunks - 1];
-	return (c->spill_at < 0 && c->rows < c->stride) ? c : NULL;
+	return c->sealed ? NULL : c;
 }
 
 static GkStatus
@@ -141,17 +142,100 @@ widen(GkStore *s, GkChunk *c, GkError *err)
 	return GK_OK;
 }
 
-/* Full, or the last: cut to its rows, and out to the spill file when over the limit. */
+/* ---- statistics ---- */
+
+/* Rows of one job, and from how many columns on a job takes a whole column. */
+#define SEGMENT_ROWS	(16 * GK_COLUMN_BLOCK)
+#define MANY_COLUMNS	64
+
+typedef struct Observe
+{
+	const GkStore *store;
+	const GkChunk *chunk;
+	int			segments;		/* per column */
+	GkColumnStats *stats;		/* [threads][columns], or [columns] with one segment */
+} Observe;
+
+static void
+stats_clear(GkColumnStats *s, size_t n)
+{
+	memset(s, 0, n * sizeof(GkColumnStats));
+	for (size_t i = 0; i < n; i++)
+	{
+		s[i].min = INFINITY;
+		s[i].max = -INFINITY;
+	}
+}
+
+static void
+observe_segment(void *arg, int64_t job, int thread)
+{
+	const Observe *o = arg;
+	const GkChunk *c = o->chunk;
+	int			column = (int) (job / o->segments);
+	int			first = (int) (job % o->segments) * SEGMENT_ROWS;
+	int			end = o->segments == 1 || first + SEGMENT_ROWS > c->rows ? c->rows : first + SEGMENT_ROWS;
+	GkColumnStats *s = &o->stats[o->segments == 1 ? column : thread * o->store->columns + column];
+	const char *at = (const char *) c->data;
+
+	for (int j = 0; j < column; j++)
+		at += (size_t) c->stride * (c->wide[j] ? 8 : 4);
+	for (int row = first; row < end; row += GK_COLUMN_BLOCK)
+	{
+		int			n = end - row < GK_COLUMN_BLOCK ? end - row : GK_COLUMN_BLOCK;
+		double		x[GK_COLUMN_BLOCK];
+
+		if (c->wide[column])
+			gk_columns()->observe(s, (const double *) at + row, n);
+		else
+		{
+			for (int i = 0; i < n; i++)
+				x[i] = ((const float *) at)[row + i];
+			gk_columns()->observe(s, x, n);
+		}
+	}
+}
+
+/* Minimum, maximum and exact sum of the chunk's columns, added to the store's. */
+static GkStatus
+observe_chunk(GkStore *s, const GkChunk *c, GkError *err)
+{
+	int			slots = s->columns >= MANY_COLUMNS ? 1 : gk_threads(s->host);
+	Observe		o = {.store = s,.chunk = c,.segments = 1};
+
+	if (s->columns < MANY_COLUMNS)
+		o.segments = (c->rows + SEGMENT_ROWS - 1) / SEGMENT_ROWS;
+	o.stats = gk_alloc(s->host, (size_t) slots * s->columns, sizeof(GkColumnStats));
+	if (o.stats == NULL)
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	stats_clear(o.stats, (size_t) slots * s->columns);
+	if (!gk_parallel_for(s->host, (int64_t) s->columns * o.segments, observe_segment, &o))
+	{
+		gk_free(s->host, o.stats);
+		return GK_STOPPED;
+	}
+	for (int i = 0; i < (o.segments == 1 ? 1 : slots); i++)
+		for (int j = 0; j < s->columns; j++)
+		{
+			const GkColumnStats *from = &o.stats[i * s->columns + j];
+			GkColumnStats *to = &s->stats[j];
+
+			to->min = from->min < to->min ? from->min : to->min;
+			to->max = from->max > to->max ? from->max : to->max;
+			gk_wide_merge(&to->sum, &from->sum);
+		}
+	gk_free(s->host, o.stats);
+	return GK_OK;
+}
+
 GkStatus
 gk_store_seal(GkStore *store, GkError *err)
 {
-	GkChunk    *c;
+	GkChunk    *c = open_chunk(store);
 	int			stride;
+	GkStatus	st;
 
-	if (store->pts.nchunks == 0)
-		return GK_OK;
-	c = &store->pts.chunks[store->pts.nchunks - 1];
-	if (c->spill_at >= 0)
+	if (c == NULL)
 		return GK_OK;
 	stride = (int) round_up(c->rows);
 	if (stride < c->stride)
@@ -160,6 +244,9 @@ gk_store_seal(GkStore *store, GkError *err)
 		copy_raw(store, c, (char *) c->data, c->wide, stride);
 		c->stride = stride;
 	}
+	c->sealed = true;
+	if ((st = observe_chunk(store, c, err)) != GK_OK)
+		return st;
 	if (store->memory > store->memory_limit && store->host->spill_write != NULL)
 	{
 		size_t		bytes = raw_bytes(store, c->wide, c->stride);
@@ -175,32 +262,18 @@ gk_store_seal(GkStore *store, GkError *err)
 	return GK_OK;
 }
 
-/* Statistics of the batch; true when a column needs doubles that had none. */
+/* ---- rows in ---- */
+
+/* Remember columns that need doubles from here on; true when there are new ones. */
 static bool
-observe(GkStore *s, int rows)
+find_wide(GkStore *s, int rows)
 {
-	bool		need = false;
+	bool		found = false;
 
 	for (int j = 0; j < s->columns; j++)
-	{
-		const double *x = gk_store_stage(s, j);
-		double		lo = s->min[j];
-		double		hi = s->max[j];
-		int			inexact = 0;
-
-		for (int i = 0; i < rows; i++)
-		{
-			lo = x[i] < lo ? x[i] : lo;
-			hi = x[i] > hi ? x[i] : hi;
-			inexact |= (double) (float) x[i] != x[i];
-		}
-		s->min[j] = lo;
-		s->max[j] = hi;
-		gk_wide_add_block(&s->sum[j], x, rows);
-		if (inexact && !s->wide[j])
-			need = s->wide[j] = true;
-	}
-	return need;
+		if (!s->wide[j] && !gk_columns()->fits_float(gk_store_stage(s, j), rows))
+			found = s->wide[j] = true;
+	return found;
 }
 
 GkStatus
@@ -210,7 +283,7 @@ gk_store_commit(GkStore *store, int rows, GkError *err)
 
 	if (store->pts.n + rows > GK_MAX_ROWS)
 		return gk_fail(err, GK_ERR_LIMIT, "more than %lld rows", (long long) GK_MAX_ROWS);
-	if (rows > 0 && observe(store, rows) && open_chunk(store) != NULL)
+	if (find_wide(store, rows) && open_chunk(store) != NULL)
 	{
 		GkStatus	st = widen(store, open_chunk(store), err);
 

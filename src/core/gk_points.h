@@ -22,6 +22,7 @@ typedef struct GkChunk
 	float	   *data;			/* NULL: spilled, use gk_chunk_open */
 	float	   *mind2;			/* squared distance to the nearest seed; NULL unless seeding */
 	/* Private to the store. */
+	bool		sealed;			/* no more rows */
 	int64_t		spill_at;		/* < 0: not in the spill file */
 	int64_t		spill_mind2;	/* place of mind2 in the spill file, < 0: none yet */
 	bool		mind2_written;	/* since gk_store_mind2_begin */

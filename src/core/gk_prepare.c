@@ -15,14 +15,7 @@
 #include "core/gk_numerics.h"
 #include "core/gk_store.h"
 
-#define BLOCK	1024			/* rows converted at a time */
-
-/* Exact sums of one column: x in grid units, x^2 in grid units squared. */
-typedef struct Moments
-{
-	gk_int128	sum;
-	gk_int128	sq;
-} Moments;
+#define BLOCK	GK_COLUMN_BLOCK	/* rows converted at a time */
 
 typedef struct Convert
 {
@@ -33,7 +26,7 @@ typedef struct Convert
 	char	   *to;				/* prepared chunk; NULL: moments only */
 	int			rows;
 	int			stride;
-	Moments    *moments;		/* [threads][d]; NULL: none wanted */
+	GkMoments    *moments;		/* [threads][d]; NULL: none wanted */
 	gk_int128  *mass;			/* [threads] */
 } Convert;
 
@@ -112,36 +105,18 @@ prepare_weight(double w, double scale)
 	return f >= 0x1p-40f ? f : 0x1p-40f;
 }
 
-/* Moments of one block of one column.  The sums of BLOCK values fit an int64. */
+/* Weighted sums of one block of a prepared column. */
 static void
-add_moments(Moments *m, const float *x, const float *w, int rows, int expo)
+add_weighted(GkMoments *m, const float *x, const float *w, int rows, int expo)
 {
 	double		inv = gk_pow2(GK_GRID_BITS - expo);
 	double		inv_sq = gk_pow2(GK_GRID_BITS - 2 * expo);
-	int64_t		sum = 0,
-				sq_hi = 0,
-				sq_lo = 0;
 
 	for (int i = 0; i < rows; i++)
 	{
-		int64_t		xi = gk_fixed(x[i], inv);
-		double		sq = (double) x[i] * (double) x[i];
-		int64_t		hi,
-					lo;
-
-		if (w != NULL)
-		{
-			m->sum += (gk_int128) xi * gk_fixed(w[i], 0x1p40);
-			sq *= (double) w[i];
-		}
-		else
-			sum += xi;
-		gk_d2_split(sq, inv_sq, &hi, &lo);
-		sq_hi += hi;
-		sq_lo += lo;
+		m->sum += (gk_int128) gk_fixed(x[i], inv) * gk_fixed(w[i], 0x1p40);
+		m->sq += gk_d2_fixed((double) x[i] * (double) x[i] * (double) w[i], inv_sq);
 	}
-	m->sum += sum;
-	m->sq += (gk_int128) sq_hi * ((gk_int128) 1 << 40) + sq_lo;
 }
 
 static void
@@ -217,18 +192,18 @@ convert_block(void *arg, int64_t job, int thread)
 				for (int i = 0; i < rows; i++)
 					f[i] = direction(x[i], pow2[i], length[i], magic);
 			else
-			{
-				double		center = c->prep->center[j];
-				double		scale = c->prep->scale[j];
-
-				for (int i = 0; i < rows; i++)
-					f[i] = gk_to_grid(gk_centre_scale(x[i], center, scale), magic);
-			}
+				gk_columns()->prepare(x, rows, c->prep->center[j], c->prep->scale[j], magic, f);
 			if (c->to != NULL)
 				memcpy((float *) c->to + (size_t) j * c->stride + first, f, rows * sizeof(float));
 			if (c->moments != NULL)
-				add_moments(&c->moments[(size_t) thread * s->pts.d + j], f,
-							weighted ? weight : NULL, rows, c->prep->expo[j]);
+			{
+				GkMoments  *m = &c->moments[(size_t) thread * s->pts.d + j];
+
+				if (weighted)
+					add_weighted(m, f, weight, rows, c->prep->expo[j]);
+				else
+					gk_columns()->moments(m, f, rows, c->prep->expo[j]);
+			}
 		}
 		/* Between the passes of cosine: the same steps as row_lengths(). */
 		if (pass == 0)
@@ -339,7 +314,7 @@ convert_chunk(Convert *c, GkChunk *chunk, bool store_back, GkError *err)
  * the threads (exact, so in any order).
  */
 static GkStatus
-convert_all(GkStore *s, const GkPrep *prep, bool store_back, Moments *moments, gk_int128 *mass, GkError *err)
+convert_all(GkStore *s, const GkPrep *prep, bool store_back, GkMoments *moments, gk_int128 *mass, GkError *err)
 {
 	const GkHost *host = s->host;
 	int			threads = gk_threads(host);
@@ -349,7 +324,7 @@ convert_all(GkStore *s, const GkPrep *prep, bool store_back, Moments *moments, g
 
 	if (moments != NULL)
 	{
-		c.moments = gk_alloc0(host, (size_t) threads * d, sizeof(Moments));
+		c.moments = gk_alloc0(host, (size_t) threads * d, sizeof(GkMoments));
 		c.mass = gk_alloc0(host, threads, sizeof(gk_int128));
 		if (c.moments == NULL || c.mass == NULL)
 			st = gk_fail(err, GK_ERR_MEMORY, "out of memory");
@@ -362,7 +337,7 @@ convert_all(GkStore *s, const GkPrep *prep, bool store_back, Moments *moments, g
 	}
 	if (st == GK_OK && moments != NULL)
 	{
-		memset(moments, 0, d * sizeof(Moments));
+		memset(moments, 0, d * sizeof(GkMoments));
 		*mass = s->pts.weighted ? 0 : (gk_int128) s->pts.n;
 		for (int t = 0; t < threads; t++)
 		{
@@ -381,7 +356,7 @@ convert_all(GkStore *s, const GkPrep *prep, bool store_back, Moments *moments, g
 
 /* Sum of w x^2 and variance of a column, prepared units. */
 static double
-variance(const Moments *m, gk_int128 mass, bool weighted, int expo, double *sum_sq)
+variance(const GkMoments *m, gk_int128 mass, bool weighted, int expo, double *sum_sq)
 {
 	/* Weighted sums carry 40 more bits, as does the mass. */
 	double		w = gk_i128_to_double(mass) * (weighted ? 0x1p-40 : 1.0);
@@ -405,7 +380,7 @@ choose_scale(GkStore *s, const double *sd)
 	for (int j = 0; j < p->d; j++)
 	{
 		double		c = p->center[j];
-		double		quarter = fmax(s->max[j] * 0.25 - c * 0.25, c * 0.25 - s->min[j] * 0.25);
+		double		quarter = fmax(s->stats[j].max * 0.25 - c * 0.25, c * 0.25 - s->stats[j].min * 0.25);
 
 		if (sd != NULL && quarter > 0.0 && sd[j] > 0.0)
 			quarter /= sd[j];
@@ -430,8 +405,8 @@ choose_scale(GkStore *s, const double *sd)
 			if (!(p->scale[j] <= 0x1p1000))
 				p->scale[j] = 0x1p1000;
 		}
-		largest = fmax(gk_centre_scale(s->max[j], p->center[j], p->scale[j]),
-					   -gk_centre_scale(s->min[j], p->center[j], p->scale[j]));
+		largest = fmax(gk_centre_scale(s->stats[j].max, p->center[j], p->scale[j]),
+					   -gk_centre_scale(s->stats[j].min, p->center[j], p->scale[j]));
 		p->expo[j] = largest > 0.0 ? expo_of(largest) : -GK_TOP_EXPO;
 		if (p->expo[j] < -GK_TOP_EXPO)
 			p->expo[j] = -GK_TOP_EXPO;
@@ -451,7 +426,7 @@ bound_d2(GkPoints *pts)
 
 /* What both ways of preparing end with. */
 static GkStatus
-finish_prepare(GkStore *s, Moments *moments, gk_int128 mass)
+finish_prepare(GkStore *s, GkMoments *moments, gk_int128 mass)
 {
 	GkPoints   *pts = &s->pts;
 
@@ -481,7 +456,7 @@ gk_store_prepare(GkStore *store, GkDistance distance, bool standardize, GkError 
 {
 	GkPoints   *pts = &store->pts;
 	GkPrep	   *p = &pts->prep;
-	Moments    *moments;
+	GkMoments    *moments;
 	gk_int128	mass = 0;
 	GkStatus	st;
 
@@ -498,8 +473,8 @@ gk_store_prepare(GkStore *store, GkDistance distance, bool standardize, GkError 
 		return finish_prepare(store, NULL, 0);
 	}
 	if (pts->weighted)
-		pts->weight_exp = expo_of(store->max[p->d]);
-	moments = gk_alloc(store->host, p->d, sizeof(Moments));
+		pts->weight_exp = expo_of(store->stats[p->d].max);
+	moments = gk_alloc(store->host, p->d, sizeof(GkMoments));
 	if (moments == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 
@@ -516,7 +491,7 @@ gk_store_prepare(GkStore *store, GkDistance distance, bool standardize, GkError 
 	else
 	{
 		for (int j = 0; j < p->d; j++)
-			p->center[j] = gk_wide_mean(&store->sum[j], pts->n);
+			p->center[j] = gk_wide_mean(&store->stats[j].sum, pts->n);
 		choose_scale(store, NULL);
 		if (standardize)
 		{
@@ -561,7 +536,7 @@ gk_store_prepare_as(GkStore *store, const GkPrep *prep, GkError *err)
 	memcpy(p->scale, prep->scale, p->d * sizeof(double));
 	memcpy(p->expo, prep->expo, p->d * sizeof(int32_t));
 	if (store->pts.weighted)
-		store->pts.weight_exp = store->pts.n > 0 ? expo_of(store->max[p->d]) : 0;
+		store->pts.weight_exp = store->pts.n > 0 ? expo_of(store->stats[p->d].max) : 0;
 	if ((st = convert_all(store, p, true, NULL, NULL, err)) != GK_OK)
 		return st;
 	return finish_prepare(store, NULL, 0);

@@ -46,23 +46,21 @@ gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 		rows = (size_t) GK_INT64_ROWS;
 	s->chunk_rows = (int) rows;
 	s->batch_rows = STAGE_VALUES / s->columns;
-	if (s->batch_rows > GK_WIDE_BLOCK)
-		s->batch_rows = GK_WIDE_BLOCK;
+	if (s->batch_rows > GK_COLUMN_BLOCK)
+		s->batch_rows = GK_COLUMN_BLOCK;
 	if (s->batch_rows < 16)
 		s->batch_rows = 16;
 
 	s->stage = gk_alloc(host, (size_t) s->columns * s->batch_rows, sizeof(double));
 	s->stage_aux = gk_alloc(host, (size_t) naux * s->batch_rows + 1, sizeof(uint32_t));
 	s->wide = gk_alloc0(host, s->columns, sizeof(bool));
-	s->min = gk_alloc(host, s->columns, sizeof(double));
-	s->max = gk_alloc(host, s->columns, sizeof(double));
-	s->sum = gk_alloc0(host, s->columns, sizeof(GkWide));
+	s->stats = gk_alloc0(host, s->columns, sizeof(GkColumnStats));
 	s->pts.prep.d = d;
 	s->pts.prep.center = gk_alloc0(host, d, sizeof(double));
 	s->pts.prep.scale = gk_alloc0(host, d, sizeof(double));
 	s->pts.prep.expo = gk_alloc0(host, d, sizeof(int32_t));
 	s->pts.total_sum = gk_alloc0(host, d, sizeof(gk_int128));
-	if (!s->stage || !s->stage_aux || !s->wide || !s->min || !s->max || !s->sum ||
+	if (!s->stage || !s->stage_aux || !s->wide || !s->stats ||
 		!s->pts.prep.center || !s->pts.prep.scale || !s->pts.prep.expo || !s->pts.total_sum)
 	{
 		gk_store_free(s);
@@ -70,8 +68,8 @@ gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 	}
 	for (int j = 0; j < s->columns; j++)
 	{
-		s->min[j] = INFINITY;
-		s->max[j] = -INFINITY;
+		s->stats[j].min = INFINITY;
+		s->stats[j].max = -INFINITY;
 	}
 	*out = s;
 	return GK_OK;
@@ -100,9 +98,7 @@ gk_store_free(GkStore *store)
 	gk_free(host, store->stage);
 	gk_free(host, store->stage_aux);
 	gk_free(host, store->wide);
-	gk_free(host, store->min);
-	gk_free(host, store->max);
-	gk_free(host, store->sum);
+	gk_free(host, store->stats);
 	gk_free(host, store->pts.prep.center);
 	gk_free(host, store->pts.prep.scale);
 	gk_free(host, store->pts.prep.expo);

@@ -10,7 +10,7 @@
 #ifndef GK_STORE_H
 #define GK_STORE_H
 
-#include "core/gk_exact.h"
+#include "core/gk_columns.h"
 #include "core/gk_points.h"
 
 struct GkStore
@@ -30,9 +30,7 @@ struct GkStore
 	uint32_t   *stage_aux;		/* [naux][batch_rows] */
 	int			chunks_allocated;
 	bool	   *wide;			/* [columns] what the next chunk starts with */
-	double	   *min;			/* [columns] */
-	double	   *max;
-	GkWide	   *sum;
+	GkColumnStats *stats;		/* [columns] of the sealed chunks */
 
 	/* Reading spilled chunks: two views in turn. */
 	float	   *view_data[2];
@@ -43,7 +41,7 @@ struct GkStore
 
 /* Bytes of a prepared chunk of that many (padded) rows. */
 size_t		gk_store_chunk_bytes(const GkStore *store, int stride);
-/* Close the chunk being filled. */
+/* Close the chunk being filled: its statistics, and out when over the limit. */
 GkStatus	gk_store_seal(GkStore *store, GkError *err);
 
 #endif							/* GK_STORE_H */

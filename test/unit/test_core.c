@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/gk_exact.h"
+#include "core/gk_columns.h"
 #include "core/gk_numerics.h"
 #include "core/gk_points.h"
 #include "gk_test.h"
@@ -20,8 +20,8 @@ test_wide(void)
 	uint64_t	rng = 1;
 	static double x[5000];
 	GkWide		a,
-				b,
-				c;
+				b;
+	GkColumnStats c;
 	int			bad = 0;
 
 	/* Values 600 binary orders apart: order must not matter, cancellation must be exact. */
@@ -40,8 +40,8 @@ test_wide(void)
 	for (int i = 4999; i >= 0; i--)
 		gk_wide_add(&b, x[i]);
 	for (int i = 0; i < 5000; i += 1000)
-		gk_wide_add_block(&c, x + i, 1000);
-	ok(gk_wide_mean(&a, 1) == 7.5 && gk_wide_mean(&b, 1) == 7.5 && gk_wide_mean(&c, 1) == 7.5,
+		gk_columns()->observe(&c, x + i, 1000);
+	ok(gk_wide_mean(&a, 1) == 7.5 && gk_wide_mean(&b, 1) == 7.5 && gk_wide_mean(&c.sum, 1) == 7.5,
 	   "values of 600 binary orders cancel exactly, forwards, backwards, blockwise");
 	ok(gk_wide_mean(&a, 3) == 2.5, "mean is the rounded sum divided by n");
 
@@ -62,14 +62,14 @@ test_wide(void)
 		__float128	sum = 0;
 		int			n = 1 + (int) (test_uniform(&rng) * 1023);
 
-		memset(&a, 0, sizeof(a));
+		memset(&c, 0, sizeof(c));
 		for (int i = 0; i < n; i++)
 		{
 			x[i] = ldexp(test_normal(&rng), (int) (test_uniform(&rng) * 40));
 			sum += x[i];
 		}
-		gk_wide_add_block(&a, x, n);
-		bad += gk_wide_mean(&a, 1) != (double) sum;
+		gk_columns()->observe(&c, x, n);
+		bad += gk_wide_mean(&c.sum, 1) != (double) sum;
 	}
 	ok(bad == 0, "block sums equal 113-bit sums, correctly rounded (%d of 200 differ)", bad);
 }
@@ -213,9 +213,13 @@ test_store(void)
 			{
 				static const size_t chunks[] = {1 << 24, 100000, 4096};
 				static const size_t limits[] = {SIZE_MAX, 300000, 20000};
+				static const char *const levels[] = {"scalar", "avx2", "avx512", "auto"};
 				int64_t		f;
 				GkStore    *s;
+				char		reason[256];
 
+				/* A level that is not there leaves the last one. */
+				(void) gk_cpu_set_simd(levels[(chunk + limit) % 4], reason, sizeof(reason));
 				test_host_init(&t, 1 + chunk);
 				s = load_store(&t, x, mode == 3 ? w : NULL, N, D, NULL, chunks[chunk], limits[limit], &err);
 				f = -10;
@@ -234,7 +238,7 @@ test_store(void)
 				bad += t.live != 0;
 				test_host_end(&t);
 			}
-	ok(bad == 0, "prepared points do not depend on chunk size, memory limit or threads (%d bad)", bad);
+	ok(bad == 0, "prepared points do not depend on chunk size, memory limit, threads or SIMD level (%d bad)", bad);
 
 	/* Every prepared value is on its grid, and is what gk_prepare_point says. */
 	for (int mode = 0; mode < 3; mode++)

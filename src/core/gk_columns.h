@@ -1,0 +1,43 @@
+/*
+ * gk_columns.h - loops over one column: statistics of raw values, and their
+ * conversion to prepared ones.  The same bits on every instruction set, since
+ * every operation is elementwise or exact.
+ */
+#ifndef GK_COLUMNS_H
+#define GK_COLUMNS_H
+
+#include "core/gk_exact.h"
+
+/* Values handled at a time; n below is at most this. */
+#define GK_COLUMN_BLOCK	1024
+
+typedef struct GkColumnStats
+{
+	double		min;
+	double		max;
+	GkWide		sum;
+} GkColumnStats;
+
+/* Exact sums of a prepared column: x in grid units, x^2 in grid units squared. */
+typedef struct GkMoments
+{
+	gk_int128	sum;
+	gk_int128	sq;
+} GkMoments;
+
+typedef struct GkColumnKernels
+{
+	/* Whether all n values are float32 values. */
+	bool		(*fits_float) (const double *x, int n);
+	/* Add n values to the statistics. */
+	void		(*observe) (GkColumnStats *s, const double *x, int n);
+	/* Euclidean preparation (gk_centre_scale, gk_to_grid). */
+	void		(*prepare) (const double *x, int n, double center, double scale, double magic, float *out);
+	/* Add n prepared values of a column with that expo. */
+	void		(*moments) (GkMoments *m, const float *x, int n, int expo);
+} GkColumnKernels;
+
+/* For the instruction set of gk_cpu_simd(). */
+const GkColumnKernels *gk_columns(void);
+
+#endif							/* GK_COLUMNS_H */
