@@ -21,7 +21,6 @@
 #define POLL_US		5000
 
 static GkGpu gpus[16];
-static bool gpus_used[16];
 
 GkStatus
 gk_gpu_error(GkError *err, GkStatus code, const char *fmt,...)
@@ -224,7 +223,6 @@ gk_gpu_acquire(const char *devices, GkGpu **out, GkError *err)
 	}
 	g = &gpus[found];
 	g->ordinal = found;
-	gpus_used[found] = true;
 	if (!g->ready)
 	{
 		sigfillset(&all);
