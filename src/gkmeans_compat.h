@@ -60,6 +60,11 @@ gk_relation_ownercheck(Oid relid, Oid user)
 #endif
 }
 
+/* 18 has pg_noreturn instead, which older versions do not. */
+#ifndef pg_attribute_noreturn
+#define pg_attribute_noreturn()	__attribute__((noreturn))
+#endif
+
 /* JSON semantic actions report failure by their result since 16; ours raise errors. */
 #if PG_VERSION_NUM >= 160000
 typedef JsonParseErrorType GkJsonResult;
