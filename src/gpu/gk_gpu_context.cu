@@ -118,7 +118,7 @@ gk_gpu_probe(GkDeviceInfo *out, int max)
 			snprintf(d->reason, sizeof(d->reason), "%s", cudaGetErrorString(e));
 			continue;
 		}
-		snprintf(d->name, sizeof(d->name), "GPU %d: %.80s", i, prop.name);
+		snprintf(d->name, sizeof(d->name), "GPU %d: %.60s", i, prop.name);
 		d->memory = (int64_t) prop.totalGlobalMem;
 		snprintf(d->detail, sizeof(d->detail), "compute capability %d.%d, %d multiprocessors, %d MB of L2 cache",
 				 prop.major, prop.minor, prop.multiProcessorCount, prop.l2CacheSize >> 20);
