@@ -135,6 +135,13 @@ CREATE FUNCTION kmeans_fit(
 COMMENT ON FUNCTION kmeans_fit(regclass, text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
     'clusters the rows of a relation and returns the model, for kmeans_predict(), kmeans_centroids(), kmeans_info() and warm_start; NULL when no row is usable';
 
+-- lets the planner know how many labels to expect: as many as the relation has rows
+CREATE FUNCTION kmeans_labels_support(internal) RETURNS internal
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION kmeans_labels_support(internal) IS
+    'planner support for kmeans_labels(): the number of rows';
+
 CREATE FUNCTION kmeans_labels(
     relation regclass,
     columns text[],
@@ -152,7 +159,8 @@ CREATE FUNCTION kmeans_labels(
     nonfinite text DEFAULT 'error',
     device text DEFAULT NULL
 ) RETURNS TABLE (tableoid oid, ctid tid, cluster int, distance float8)
-    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100000;
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE
+    SUPPORT kmeans_labels_support;
 
 COMMENT ON FUNCTION kmeans_labels(regclass, text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
     'clusters the rows of a table and returns each row''s cluster and its distance to that centroid; NULLs for rows that were left out. Join on (tableoid, ctid) in the same statement';
@@ -163,7 +171,8 @@ CREATE FUNCTION kmeans_labels(
     nonfinite text DEFAULT 'error',
     device text DEFAULT NULL
 ) RETURNS TABLE (tableoid oid, ctid tid, cluster int, distance float8)
-    AS 'MODULE_PATHNAME', 'kmeans_labels_model' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100000;
+    AS 'MODULE_PATHNAME', 'kmeans_labels_model' LANGUAGE C VOLATILE PARALLEL UNSAFE
+    SUPPORT kmeans_labels_support;
 
 COMMENT ON FUNCTION kmeans_labels(regclass, kmeans_model, text, text) IS
     'the nearest cluster of a model, and the distance to its centroid, for every row of a table that has the columns which the model was made from; NULLs for rows that were left out';

@@ -5,14 +5,20 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "catalog/pg_class.h"
 #include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/supportnodes.h"
 #include "utils/builtins.h"
+#include "utils/syscache.h"
 
 #include "gkmeans.h"
 #include "gkmeans_model.h"
 
 PG_FUNCTION_INFO_V1(kmeans_labels);
 PG_FUNCTION_INFO_V1(kmeans_labels_model);
+PG_FUNCTION_INFO_V1(kmeans_labels_support);
 
 #define ROWS_PER_INTERRUPT_CHECK	1024
 
@@ -136,4 +142,53 @@ kmeans_labels_model(PG_FUNCTION_ARGS)
 	}
 	gk_host_end(host);
 	return (Datum) 0;
+}
+
+/* The planner's estimate of a relation's rows; 0: not known. */
+static double
+estimated_rows(Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	double		rows = 0;
+
+	if (HeapTupleIsValid(tuple))
+	{
+		rows = ((Form_pg_class) GETSTRUCT(tuple))->reltuples;
+		ReleaseSysCache(tuple);
+	}
+	return rows;
+}
+
+/*
+ * kmeans_labels_support(internal) returns internal: a join with the labels is
+ * planned for as many of them as the relation has rows.
+ */
+Datum
+kmeans_labels_support(PG_FUNCTION_ARGS)
+{
+	Node	   *request = (Node *) PG_GETARG_POINTER(0);
+	Node	   *answer = NULL;
+
+	if (IsA(request, SupportRequestRows))
+	{
+		SupportRequestRows *rows = (SupportRequestRows *) request;
+
+		if (rows->node != NULL && IsA(rows->node, FuncExpr))
+		{
+			Node	   *relation = linitial(((FuncExpr *) rows->node)->args);
+
+			if (IsA(relation, Const) && !((Const *) relation)->constisnull)
+			{
+				double		estimate = estimated_rows(DatumGetObjectId(((Const *) relation)->constvalue));
+
+				/* -1 or 0: never analyzed */
+				if (estimate > 0)
+				{
+					rows->rows = estimate;
+					answer = request;
+				}
+			}
+		}
+	}
+	PG_RETURN_POINTER(answer);
 }

@@ -53,6 +53,21 @@ JOIN part p ON p.ctid = l.ctid AND p.tableoid = l.tableoid ORDER BY p.id;
 CREATE MATERIALIZED VIEW mv AS SELECT * FROM part;
 SELECT cluster, count(*) FROM kmeans_labels('mv', '{x}', 2, centroids => '{{50},{0}}') GROUP BY 1 ORDER BY 1;
 
+-- the planner expects a label per row, once the table has been analyzed
+CREATE FUNCTION planned_rows(query text) RETURNS numeric LANGUAGE plpgsql AS $$
+DECLARE
+    plan json;
+BEGIN
+    EXECUTE 'EXPLAIN (FORMAT json) ' || query INTO plan;
+    RETURN plan->0->'Plan'->>'Plan Rows';
+END $$;
+SELECT planned_rows($q$SELECT * FROM kmeans_labels('pts', '{id}', 2)$q$);
+ANALYZE pts;
+SELECT planned_rows($q$SELECT * FROM kmeans_labels('pts', '{id}', 2)$q$),
+       planned_rows($q$SELECT * FROM kmeans_labels('pts', NULL::kmeans_model)$q$),
+       planned_rows($q$SELECT * FROM kmeans_labels(NULL, '{id}', 2)$q$),
+       planned_rows($q$SELECT * FROM pg_class c, kmeans_labels(c.oid, '{id}', 2) WHERE c.oid = 0$q$);
+
 -- no ctid, no columns, other columns
 CREATE VIEW v AS SELECT * FROM pts;
 SELECT * FROM kmeans_labels('v', '{id}', 2);
@@ -64,6 +79,7 @@ SELECT * FROM model, kmeans_labels(NULL, m);
 SELECT * FROM model, kmeans_labels('pts', m, nonfinite => 'drop');
 SELECT * FROM model, kmeans_labels('pts', m, device => 'abacus');
 
+DROP FUNCTION planned_rows;
 DROP VIEW v;
 DROP MATERIALIZED VIEW mv;
 DROP TABLE pts, model, others, arrays, array_model, part;
