@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "core/gk_columns.h"
 #include "core/gk_digits.h"
 #include "core/gk_numerics.h"
 #include "core/gk_partial.h"
@@ -186,41 +187,20 @@ from_bits(uint32_t bits)
 	return f;
 }
 
-/*
- * One column, in blocks of GK_ROW_PAD rows: what is behind the last row is
- * prepared too, and not used.  True when all values are in the box.
- */
-static bool
-prepare_column(const GkPrep *prep, int j, const double *restrict from, float *restrict to, int rows)
+/* The largest magnitude among the rows of whole tiles. */
+static float
+largest_of(const float *x, int tiles)
 {
-	const double magic = gk_grid_magic(prep->expo[j]);
-	const double center = prep->center[j];
-	const double scale = prep->scale[j];
-	float		largest;
 	uint32_t	bits = 0;
 
-	for (int at = 0; at < rows; at += GK_ROW_PAD)
+	for (int t = 0; t < tiles; t++, x += GK_ROW_PAD)
 		for (int i = 0; i < GK_ROW_PAD; i++)
 		{
-			double		t = (double) (float) gk_centre_scale(from[at + i], center, scale);
-			uint32_t	own;
+			uint32_t	own = magnitude_bits(x[i]);
 
-			to[at + i] = (float) ((t + magic) - magic);
-			own = magnitude_bits(to[at + i]);
 			bits = own > bits ? own : bits;
 		}
-	largest = from_bits(bits);
-	if ((double) largest <= gk_pow2(prep->expo[j]))
-		return true;
-
-	/* So far out that the magic number may have taken bits: one by one. */
-	largest = 0.0f;
-	for (int i = 0; i < rows; i++)
-	{
-		to[i] = gk_to_grid(gk_centre_scale(from[i], center, scale), magic);
-		largest = fabsf(to[i]) > largest ? fabsf(to[i]) : largest;
-	}
-	return (double) largest <= gk_pow2(prep->expo[j]);
+	return from_bits(bits);
 }
 
 /* Shifts that the rows of a tile need and that p has no planes for. */
@@ -265,7 +245,6 @@ gk_partial_assign(const GkPartial *p, GkTile *tile, const double *raw, size_t st
 	int			tiles = (rows + GK_ROW_PAD - 1) / GK_ROW_PAD;
 	GkTiles		x = {tile->x, GK_ROW_PAD, tile->room, tiles, prep->d};
 	bool		inside = true;
-	uint32_t	bits = 0;
 	float		largest;
 
 	*missing = 0;
@@ -277,9 +256,11 @@ gk_partial_assign(const GkPartial *p, GkTile *tile, const double *raw, size_t st
 		float	   *to = tile->x + (size_t) j * tile->room;
 
 		if (prep->distance == GK_EUCLIDEAN)
-			inside &= prepare_column(prep, j, raw + (size_t) j * stride, to, rows);
+			gk_columns()->prepare(raw + (size_t) j * stride, rows, prep->center[j], prep->scale[j],
+								  gk_grid_magic(prep->expo[j]), to);
 		/* Kernels work on whole tiles; zeros add nothing. */
 		memset(to + rows, 0, (tiles * GK_ROW_PAD - rows) * sizeof(float));
+		inside &= (double) largest_of(to, tiles) <= gk_pow2(prep->expo[j]);
 	}
 	for (int i = 0; i < tiles * GK_ROW_PAD; i++)
 	{
@@ -289,14 +270,7 @@ gk_partial_assign(const GkPartial *p, GkTile *tile, const double *raw, size_t st
 	gk_cpu_kernels()->assign(&x, p->f, 0, p->k, tile->label, tile->d2);
 	memset(tile->d2 + rows, 0, (tiles * GK_ROW_PAD - rows) * sizeof(float));
 
-	for (int at = 0; at < rows; at += GK_ROW_PAD)
-		for (int i = 0; i < GK_ROW_PAD; i++)
-		{
-			uint32_t	own = magnitude_bits(tile->d2[at + i]);
-
-			bits = own > bits ? own : bits;
-		}
-	largest = from_bits(bits);
+	largest = largest_of(tile->d2, tiles);
 	if (!(largest <= FLT_MAX))
 		return gk_fail(err, GK_ERR_DATA, "point is too far outside of the range of the model's points");
 	tile->plain = inside && weight == NULL && (double) largest <= gk_pow2(d2_expo(prep));

@@ -76,8 +76,7 @@ size_t		gk_tile_bytes(int d, int k, int room);
 void		gk_tile_bind(GkTile *tile, void *block, int d, int k, int room);
 
 /*
- * Prepare and assign rows: raw [d][stride], finite, readable up to a multiple of
- * GK_ROW_PAD rows; weight [rows] or NULL.
+ * Prepare and assign rows: raw [d][stride], finite; weight [rows] or NULL.
  * *missing: how many planes have to be added first, their shifts go to shifts.
  */
 #define GK_MAX_SHIFTS	((GK_PLANE_MAX - GK_PLANE_MIN) / GK_PLANE_STEP + 1)
