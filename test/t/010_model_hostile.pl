@@ -5,6 +5,7 @@
 # server.  The mutations are the same in each run (srand).
 use strict;
 use warnings;
+use Cwd qw(abs_path);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -16,7 +17,7 @@ note "seed $seed";
 my $node = PostgreSQL::Test::Cluster->new('main');
 $node->init(extra => [ '--encoding=UTF8', '--no-locale' ]);
 $node->start;
-my $dir = PostgreSQL::Test::Utils::tempdir;
+my $dir = abs_path(PostgreSQL::Test::Utils::tempdir);
 
 my $text =
 	'{"version": 1, "k": 3, "k_asked": 3, "d": 2, "columns": ["x", "y"], "columns_array": false, '
