@@ -134,14 +134,7 @@ sum_d2(const float *d2, const float *weight, int rows, double scale, int64_t *hi
 	}
 	*hi += total(sum_hi);
 	*lo += total(sum_lo);
-	gk_cpu_scalar.sum_d2(d2 + whole, weight ? weight + whole : NULL, rows - whole, scale, hi, lo);
-}
-
-/* There is no 64-bit multiply or conversion to gain from in race(). */
-static uint64_t
-race(const float *d2, const float *weight, uint64_t key, int64_t row, double worst)
-{
-	return gk_cpu_scalar.race(d2, weight, key, row, worst);
+	gk_cpu_scalar_sum_d2(d2 + whole, weight ? weight + whole : NULL, rows - whole, scale, hi, lo);
 }
 
 const GkCpuKernels gk_cpu_avx2 = {
@@ -152,7 +145,7 @@ const GkCpuKernels gk_cpu_avx2 = {
 	.mindist = mindist,
 	.add = gk_cpu_avx2_add,
 	.sum_d2 = sum_d2,
-	.race = race,
+	.race = gk_cpu_scalar_race,	/* no 64-bit multiply or conversion to gain from */
 };
 
 #endif							/* GK_CPU_X86 */

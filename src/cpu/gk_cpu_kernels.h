@@ -85,6 +85,13 @@ gk_cpu_few(const GkCpuKernels *kernels, int k, int d)
 #define GK_RACE_SLACK	(1.0 + 0x1p-40)
 
 extern const GkCpuKernels gk_cpu_scalar;
+
+/* Where a set has nothing better. */
+void		gk_cpu_scalar_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);
+void		gk_cpu_scalar_sum_d2(const float *d2, const float *weight, int rows, double scale,
+								 int64_t *hi, int64_t *lo);
+uint64_t	gk_cpu_scalar_race(const float *d2, const float *weight, uint64_t key, int64_t row, double worst);
+
 #if defined(__x86_64__)
 #define GK_CPU_X86	1
 extern const GkCpuKernels gk_cpu_avx2;

@@ -51,8 +51,8 @@ scalar_mindist(const GkTiles *x, const float *c, int k0, int k1, float *d2)
 		}
 }
 
-static void
-scalar_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy)
+void
+gk_cpu_scalar_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy)
 {
 	for (int i = 0; i < x->count * GK_ROW_PAD; i++)
 	{
@@ -63,8 +63,8 @@ scalar_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, si
 	}
 }
 
-static void
-scalar_sum_d2(const float *d2, const float *weight, int rows, double scale, int64_t *hi, int64_t *lo)
+void
+gk_cpu_scalar_sum_d2(const float *d2, const float *weight, int rows, double scale, int64_t *hi, int64_t *lo)
 {
 	for (int i = 0; i < rows; i++)
 	{
@@ -77,8 +77,8 @@ scalar_sum_d2(const float *d2, const float *weight, int rows, double scale, int6
 	}
 }
 
-static uint64_t
-scalar_race(const float *d2, const float *weight, uint64_t key, int64_t row, double worst)
+uint64_t
+gk_cpu_scalar_race(const float *d2, const float *weight, uint64_t key, int64_t row, double worst)
 {
 	uint64_t	may = 0;
 
@@ -100,7 +100,7 @@ const GkCpuKernels gk_cpu_scalar = {
 	.pack = scalar_pack,
 	.assign = scalar_assign,
 	.mindist = scalar_mindist,
-	.add = scalar_add,
-	.sum_d2 = scalar_sum_d2,
-	.race = scalar_race,
+	.add = gk_cpu_scalar_add,
+	.sum_d2 = gk_cpu_scalar_sum_d2,
+	.race = gk_cpu_scalar_race,
 };
