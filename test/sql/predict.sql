@@ -108,7 +108,7 @@ SELECT kmeans_predict(m) FROM models WHERE name = 'corners';
 SELECT kmeans_predict('{}', 1, 2);
 \set VERBOSITY default
 
--- far outside the fit's range labels and distances are still numbers
+-- far outside the fit's range nothing fails; a distance that is too large is infinite
 SELECT kmeans_predict(m, x, 0) BETWEEN 0 AND 2 AS label, kmeans_distance(m, x, 0) > 1000 AS distance
 FROM models, unnest(ARRAY[1e4, -1e4, 1e100, -1e308, 1.7e308]) x WHERE name = 'corners';
 
