@@ -25,6 +25,8 @@ typedef struct GkEngine
 	GkStep		step;			/* of the last pass */
 	GkFinish	fin;			/* of the last finishing pass */
 	int		   *empty;			/* [k] scratch */
+	double	   *moved;			/* [k] scratch: squared movement */
+	double	   *explained;		/* [k] scratch: share of the inertia's terms */
 } GkEngine;
 
 /* One restart. */

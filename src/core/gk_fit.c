@@ -79,6 +79,8 @@ engine_free(GkEngine *e)
 	gk_free(e->host, e->fin.inertia);
 	gk_free(e->host, e->fin.max_d2);
 	gk_free(e->host, e->empty);
+	gk_free(e->host, e->moved);
+	gk_free(e->host, e->explained);
 }
 
 static GkStatus
@@ -96,8 +98,10 @@ engine_alloc(GkEngine *e, GkError *err)
 	e->fin.inertia = gk_alloc(e->host, k, sizeof(gk_int128));
 	e->fin.max_d2 = gk_alloc(e->host, k, sizeof(float));
 	e->empty = gk_alloc(e->host, k, sizeof(int));
+	e->moved = gk_alloc(e->host, k, sizeof(double));
+	e->explained = gk_alloc(e->host, k, sizeof(double));
 	if (!e->c || !e->f || !e->step.sum || !e->step.mass || !e->step.count || !e->fin.count ||
-		!e->fin.inertia || !e->fin.max_d2 || !e->empty)
+		!e->fin.inertia || !e->fin.max_d2 || !e->empty || !e->moved || !e->explained)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory for %zu centroids of %d features", k, e->pts->d);
 	return GK_OK;
 }

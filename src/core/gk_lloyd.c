@@ -39,32 +39,28 @@ grow_history(GkEngine *e, GkRun *r, GkError *err)
 }
 
 /*
- * Inertia of the assignment whose sums are in e->step, from those sums:
- * sum |x|^2 - sum over clusters of c (2 S - W c).  No pass over the points;
- * good to about 1e-12 of the total variance, which is what a progress figure
- * and a history need.  The model's inertia is exact (gk_finish).
+ * What cluster i's sums take off the inertia, sum |x|^2 - sum of c (2 S - W c)
+ * over clusters and features.  No pass over the points; good to about 1e-12 of
+ * the total variance, which is what a progress figure and a history need.  The
+ * model's inertia is exact (gk_finish).
  */
 static double
-inertia_from_sums(const GkEngine *e)
+explained(const GkEngine *e, int i)
 {
 	const GkPrep *p = &e->pts->prep;
 	double		more = e->pts->weighted ? 0x1p-40 : 1.0;
-	double		total = e->pts->sum_sq;
+	double		w = gk_i128_to_double(e->step.mass[i]) * more;
+	double		total = 0.0;
 
-	for (int i = 0; i < e->k; i++)
+	for (int j = 0; j < p->d; j++)
 	{
-		double		w = gk_i128_to_double(e->step.mass[i]) * more;
+		double		c = e->f[(size_t) i * p->d + j];
+		double		s = gk_i128_to_double(e->step.sum[(size_t) i * p->d + j]) * more *
+			gk_pow2(p->expo[j] - GK_GRID_BITS);
 
-		for (int j = 0; j < p->d; j++)
-		{
-			double		c = e->f[(size_t) i * p->d + j];
-			double		s = gk_i128_to_double(e->step.sum[(size_t) i * p->d + j]) * more *
-				gk_pow2(p->expo[j] - GK_GRID_BITS);
-
-			total -= c * (2.0 * s - w * c);
-		}
+		total += c * (2.0 * s - w * c);
 	}
-	return total > 0.0 ? total : 0.0;
+	return total;
 }
 
 /* Spherical update: the mean's direction; a zero mean keeps the old centroid. */
@@ -100,30 +96,55 @@ update_direction(GkEngine *e, int i)
 	return shift;
 }
 
-/* New centroids of all non-empty clusters; returns the squared movement. */
-static double
-update(GkEngine *e, bool *same)
-{
-	const GkPrep *p = &e->pts->prep;
-	double		shift = 0.0;
+/* Coordinates that one job updates: some hundred microseconds. */
+#define UPDATE_WORK		8192
 
-	*same = true;
-	for (int i = 0; i < e->k; i++)
+static void
+update_clusters(void *arg, int64_t job, int thread)
+{
+	GkEngine   *e = arg;
+	const GkPrep *p = &e->pts->prep;
+	int			per_job = UPDATE_WORK / p->d + 1;
+	int			end = (int) (job + 1) * per_job < e->k ? (int) (job + 1) * per_job : e->k;
+
+	(void) thread;
+	for (int i = (int) job * per_job; i < end; i++)
 	{
 		size_t		at = (size_t) i * p->d;
-		double		moved;
 
+		e->explained[i] = e->moved[i] = 0.0;
 		if (e->step.count[i] == 0)
 			continue;
-		moved = p->distance == GK_COSINE
+		e->explained[i] = explained(e, i);
+		e->moved[i] = p->distance == GK_COSINE
 			? update_direction(e, i)
 			: gk_update_cluster(e->step.sum + at, e->step.mass[i], p->d, p->expo, p->center, p->scale,
 								e->f + at, e->c + at, e->f + at);
-		if (moved != 0.0)
-			*same = false;
-		shift += moved;
 	}
-	return shift;
+}
+
+/*
+ * New centroids of all non-empty clusters; *shift is the squared movement,
+ * *inertia that of the centroids before.  Both are added up in the clusters'
+ * order, whoever computed the parts.
+ */
+static GkStatus
+update(GkEngine *e, double *shift, double *inertia)
+{
+	int			per_job = UPDATE_WORK / e->pts->d + 1;
+
+	if (!gk_parallel_for(e->host, (e->k + per_job - 1) / per_job, update_clusters, e))
+		return GK_STOPPED;
+	*shift = 0.0;
+	*inertia = e->pts->sum_sq;
+	for (int i = 0; i < e->k; i++)
+	{
+		*shift += e->moved[i];
+		*inertia -= e->explained[i];
+	}
+	if (*inertia < 0.0)
+		*inertia = 0.0;
+	return GK_OK;
 }
 
 double
@@ -140,7 +161,6 @@ gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 	for (int it = 0; it < opt->max_iter && !r->converged; it++)
 	{
 		bool		empty = false;
-		bool		same;
 		int			repaired = 0;
 		double		shift;
 		GkStatus	st = e->backend->step(e->session, e->f, e->k, &e->step, err);
@@ -149,21 +169,21 @@ gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 			st = grow_history(e, r, err);
 		if (st != GK_OK)
 			return st;
-		r->history_inertia[it] = inertia_from_sums(e);
 		for (int i = 0; i < e->k; i++)
 			empty |= e->step.count[i] == 0;
 		if (empty && (st = gk_repair(e, e->step.count, &repaired, err)) != GK_OK)
 			return st;
-		shift = update(e, &same);
+		if ((st = update(e, &shift, &r->history_inertia[it])) != GK_OK)
+			return st;
 		r->history_shift[it] = shift;
 		r->iterations = it + 1;
 
 		/*
-		 * The same centroids give the same labels for ever; else the rule of
-		 * scikit-learn and Spark.  A repaired cluster has not been assigned
-		 * any points yet.
+		 * The rule of scikit-learn and Spark; no shift at all means the same
+		 * centroids and labels for ever.  A repaired cluster has not been
+		 * assigned any points yet.
 		 */
-		r->converged = repaired == 0 && (same || shift <= tol);
+		r->converged = repaired == 0 && shift <= tol;
 		if (e->host->progress)
 		{
 			GkProgress	p = {.phase = "iterate",.run = run + 1,.iteration = it + 1,.max_iter = opt->max_iter,

@@ -173,13 +173,19 @@ gk_i128_to_double(gk_int128 v)
 	double		r;
 
 	/* Shift down to 64 bits with a sticky bit; uint64 to double rounds once. */
-	while (hi != 0)
+	if (hi != 0)
 	{
-		uint64_t	lost = lo & 0xff;
+		uint64_t	lost;
 
-		lo = (lo >> 8) | (hi << 56) | (lost != 0);
-		hi >>= 8;
-		shift += 8;
+#ifdef __CUDA_ARCH__
+		shift = 64 - __clzll((long long) hi);
+#else
+		shift = 64 - __builtin_clzll(hi);
+#endif
+		lost = lo << (64 - shift);
+		lo = shift == 64 ? hi : lo >> shift | hi << (64 - shift);
+		if (lost != 0)
+			lo |= 1;
 	}
 	r = (double) lo * gk_pow2(shift);
 	return neg ? -r : r;

@@ -102,7 +102,7 @@ random_problem(uint64_t *rng, int number)
 	p.k = number % 3 == 0 ? pick(rng, 1, 300) : pick(rng, 1, 20);
 	p.n = number % 10 == 0 ? pick(rng, 1, 20) : pick(rng, 1, 20000);
 	/* Sanitizers are slow: bound the work, keep the corners. */
-	work = 6000000 / (p.d * p.k) + 1;
+	work = 3000000 / (p.d * p.k) + 1;
 	if (p.n > work)
 		p.n = work;
 	p.x = malloc(sizeof(double) * p.n * p.d);
