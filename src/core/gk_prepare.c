@@ -1,7 +1,7 @@
 /*
  * gk_prepare.c - from raw columns to prepared points (numerics contract, 1).
  *
- * Euclidean: subtract the exact mean, scale by a power of two (divided by the
+ * Euclidean: subtract the mean, scale by a power of two (divided by the
  * standard deviation when standardising), round to float32 on the column's
  * grid.  One scale serves all columns, because distances mix them; only columns
  * more than 2^100 below the largest get their own, as they can not matter to
@@ -369,6 +369,30 @@ variance(const GkMoments *m, gk_int128 mass, bool weighted, int expo, double *su
 	return var > 0.0 ? var * unit : 0.0;
 }
 
+/*
+ * The exact mean, rounded to 20 bits below the column's largest distance from
+ * it.  Points lose nothing by a centre that is a millionth off, and whole numbers
+ * (or halves, or hundreds) within 2^23 of each other become float32 exactly: so
+ * their sums, their ties and their centroids are exact, too.
+ */
+#define CENTRE_BITS		20
+
+static double
+choose_centre(const GkColumnStats *stats, int64_t n)
+{
+	double		mean = gk_wide_mean(&stats->sum, n);
+	double		quarter = fmax(stats->max * 0.25 - mean * 0.25, mean * 0.25 - stats->min * 0.25);
+	int			unit;
+	double		t;
+
+	/* A constant is its mean; the quotient could be its neighbour. */
+	if (stats->min == stats->max)
+		return stats->min;
+	unit = expo_of(quarter) + 2 - CENTRE_BITS;
+	t = ldexp(mean, -unit);
+	return fabs(t) < 0x1p52 ? ldexp(rint(t), unit) : mean;
+}
+
 /* Centre and scale from the statistics; sd NULL: plain Euclidean. */
 static void
 choose_scale(GkStore *s, const double *sd)
@@ -491,7 +515,7 @@ gk_store_prepare(GkStore *store, GkDistance distance, bool standardize, GkError 
 	else
 	{
 		for (int j = 0; j < p->d; j++)
-			p->center[j] = gk_wide_mean(&store->stats[j].sum, pts->n);
+			p->center[j] = choose_centre(&store->stats[j], pts->n);
 		choose_scale(store, NULL);
 		if (standardize)
 		{

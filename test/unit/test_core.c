@@ -310,7 +310,7 @@ test_extremes(void)
 	float		row[2];
 	double		huge[6] = {1.7e308, 1.0, -1.7e308, 1.0, 1.0e308, 1.0};
 	double		small[4] = {5e-324, 0.0, -5e-324, 0.0};
-	double		same[4] = {3.5, -1.0, 3.5, -1.0};
+	double		same[6] = {0.1, -1.0, 0.1, -1.0, 0.1, -1.0};
 
 	test_host_init(&t, 1);
 	s = load_store(&t, huge, NULL, 3, 2, NULL, 1 << 20, SIZE_MAX, &err);
@@ -322,11 +322,11 @@ test_extremes(void)
 	ok(gk_store_prepare(s, GK_EUCLIDEAN, false, &err) == GK_OK &&
 	   gk_store_row(s, 0, row, &err) == GK_OK && row[0] >= 0 && isfinite(row[0]), "subnormal columns");
 	gk_store_free(s);
-	s = load_store(&t, same, NULL, 2, 2, NULL, 1 << 20, SIZE_MAX, &err);
+	s = load_store(&t, same, NULL, 3, 2, NULL, 1 << 20, SIZE_MAX, &err);
 	ok(gk_store_prepare(s, GK_EUCLIDEAN, true, &err) == GK_OK &&
 	   gk_store_row(s, 1, row, &err) == GK_OK && row[0] == 0.0f && row[1] == 0.0f, "constant columns become 0");
 	p = gk_store_points(s);
-	ok(p->mean_var == 0.0 && p->sum_sq == 0.0, "and have no variance");
+	ok(p->mean_var == 0.0 && p->sum_sq == 0.0 && p->prep.center[0] == 0.1, "and have no variance, and are their own centre");
 	gk_store_free(s);
 
 	ok(gk_store_create(&t.host, 0, false, 0, 1, 1, &s, &err) == GK_ERR_LIMIT &&
@@ -353,8 +353,28 @@ test_offset(void)
 	test_host_init(&t, 2);
 	s = load_store(&t, x, NULL, N, 1, NULL, 1 << 16, SIZE_MAX, &err);
 	gk_store_prepare(s, GK_EUCLIDEAN, false, &err);
-	ok(fabs(gk_store_points(s)->prep.center[0] - (double) (sum / N)) <= 2e-10,
-	   "the centre is the exact mean to the last places");
+	ok(fabs(gk_store_points(s)->prep.center[0] - (double) (sum / N)) <= 1e-2 * 0x1p-20,
+	   "the centre is the exact mean to a millionth of the spread");
+	gk_store_free(s);
+
+	/* Whole numbers are prepared exactly. */
+	for (int i = 0; i < N; i++)
+		x[i] = 5e6 + (i % 4194301) * 41.0;
+	s = load_store(&t, x, NULL, N, 1, NULL, 1 << 16, SIZE_MAX, &err);
+	gk_store_prepare(s, GK_EUCLIDEAN, false, &err);
+	{
+		const GkPrep *p = &gk_store_points(s)->prep;
+		int			rounded = 0;
+
+		for (int i = 0; i < N; i++)
+		{
+			float		f;
+
+			gk_store_row(s, i, &f, &err);
+			rounded += p->center[0] + (double) f / p->scale[0] != x[i];
+		}
+		ok(rounded == 0, "whole numbers are prepared without rounding (%d of %d rounded)", rounded, N);
+	}
 	gk_store_free(s);
 	test_host_end(&t);
 	free(x);
