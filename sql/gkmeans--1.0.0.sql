@@ -551,4 +551,128 @@ CREATE FUNCTION kmeans_step(
 COMMENT ON FUNCTION kmeans_step(regclass, text[], kmeans_model, text) IS
     'kmeans_step_partial() of all rows of a relation; columns as for kmeans(). NULL for a relation without rows';
 
+-- kmeans_agg: the fields are <options>, in the same order
+
+CREATE TYPE kmeans_options AS (
+    weight_column text,
+    init text,
+    warm_start kmeans_model,
+    centroids float8[],
+    n_init int,
+    max_iter int,
+    tol float8,
+    distance text,
+    standardize bool,
+    seed bigint,
+    nonfinite text,
+    device text
+);
+
+COMMENT ON TYPE kmeans_options IS
+    'options for kmeans_agg(), made by kmeans_options(...)';
+
+CREATE FUNCTION kmeans_options(
+    init text DEFAULT 'k-means++',
+    warm_start kmeans_model DEFAULT NULL,
+    centroids float8[] DEFAULT NULL,
+    n_init int DEFAULT 1,
+    max_iter int DEFAULT 100,
+    tol float8 DEFAULT 1e-4,
+    distance text DEFAULT 'euclidean',
+    standardize bool DEFAULT false,
+    seed bigint DEFAULT 0,
+    nonfinite text DEFAULT 'error',
+    device text DEFAULT NULL
+) RETURNS kmeans_options
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT NULL::text, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11 $$;
+
+COMMENT ON FUNCTION kmeans_options(text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+    'options for kmeans_agg(): those of kmeans_fit() but weight_column';
+
+CREATE FUNCTION kmeans_agg_add(state internal, point float8[], k int) RETURNS internal
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION kmeans_agg_add(state internal, point float8[], k int, options kmeans_options) RETURNS internal
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION kmeans_agg_combine(a internal, b internal) RETURNS internal
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION kmeans_agg_serialize(state internal) RETURNS bytea
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION kmeans_agg_deserialize(bytes bytea, state internal) RETURNS internal
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION kmeans_agg_finish(state internal) RETURNS kmeans_model
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE;
+
+COMMENT ON FUNCTION kmeans_agg_add(internal, float8[], int) IS
+    'for kmeans_agg(): keep a point';
+COMMENT ON FUNCTION kmeans_agg_add(internal, float8[], int, kmeans_options) IS
+    'for kmeans_agg(): keep a point';
+COMMENT ON FUNCTION kmeans_agg_combine(internal, internal) IS
+    'for kmeans_agg(): the points of two workers together';
+COMMENT ON FUNCTION kmeans_agg_serialize(internal) IS
+    'for kmeans_agg(): points as bytes; error over 1 GB';
+COMMENT ON FUNCTION kmeans_agg_deserialize(bytea, internal) IS
+    'for kmeans_agg(): points from bytes';
+COMMENT ON FUNCTION kmeans_agg_finish(internal) IS
+    'for kmeans_agg(): cluster the points';
+
+CREATE AGGREGATE kmeans_agg(point float8[], k int) (
+    SFUNC = kmeans_agg_add,
+    STYPE = internal,
+    SSPACE = 2048,
+    FINALFUNC = kmeans_agg_finish,
+    COMBINEFUNC = kmeans_agg_combine,
+    SERIALFUNC = kmeans_agg_serialize,
+    DESERIALFUNC = kmeans_agg_deserialize,
+    PARALLEL = SAFE
+);
+CREATE AGGREGATE kmeans_agg(point float8[], k int, options kmeans_options) (
+    SFUNC = kmeans_agg_add,
+    STYPE = internal,
+    SSPACE = 2048,
+    FINALFUNC = kmeans_agg_finish,
+    COMBINEFUNC = kmeans_agg_combine,
+    SERIALFUNC = kmeans_agg_serialize,
+    DESERIALFUNC = kmeans_agg_deserialize,
+    PARALLEL = SAFE
+);
+
+COMMENT ON AGGREGATE kmeans_agg(float8[], int) IS
+    'clusters the points of each group: one model per group, for kmeans_centroids(), kmeans_predict() and so on; the order of the rows makes no difference; points with a NULL are left out and counted; NULL for a group without points';
+COMMENT ON AGGREGATE kmeans_agg(float8[], int, kmeans_options) IS
+    'clusters the points of each group with options, as in kmeans_agg(p, 3, kmeans_options(seed => 7)); those of the group''s first row hold';
+
+CREATE FUNCTION kmeans(point float8[], k int) RETURNS int
+    AS 'MODULE_PATHNAME', 'kmeans_window' LANGUAGE C IMMUTABLE WINDOW;
+CREATE FUNCTION kmeans(point float8[], k int, centroids float8[]) RETURNS int
+    AS 'MODULE_PATHNAME', 'kmeans_window' LANGUAGE C IMMUTABLE WINDOW;
+
+COMMENT ON FUNCTION kmeans(float8[], int) IS
+    'clusters the points of each window partition: the number of the row''s cluster, 0 for the largest; NULL for a point with a NULL';
+COMMENT ON FUNCTION kmeans(float8[], int, float8[]) IS
+    'the same from k x d initial centroids, whose order is that of the clusters';
+
+CREATE FUNCTION kmeans_grouped(
+    relation regclass,
+    group_by text[],
+    columns text[],
+    k int,
+    weight_column text DEFAULT NULL,
+    init text DEFAULT 'k-means++',
+    warm_start kmeans_model DEFAULT NULL,
+    centroids float8[] DEFAULT NULL,
+    n_init int DEFAULT 1,
+    max_iter int DEFAULT 100,
+    tol float8 DEFAULT 1e-4,
+    distance text DEFAULT 'euclidean',
+    standardize bool DEFAULT false,
+    seed bigint DEFAULT 0,
+    nonfinite text DEFAULT 'error',
+    device text DEFAULT NULL
+) RETURNS TABLE (grp jsonb, cluster int, size bigint, centroid float8[], inertia float8, radius float8)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1000;
+
+COMMENT ON FUNCTION kmeans_grouped(regclass, text[], text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+    'clusters each group of a relation''s rows by itself: the clusters of every combination of values of the group_by columns (grp: those values as an object); the result for a group is that of kmeans_agg()';
+
 -- == end of aggregates ==

@@ -1,0 +1,29 @@
+/*
+ * gk_group.h - clustering a group of points that came in no particular order.
+ *
+ * The engine's random numbers are counted by the place of a row.  Where that is
+ * an accident (GROUP BY, parallel workers, a window without ORDER BY) the points
+ * are sorted first, so that the result belongs to the set of points alone.
+ */
+#ifndef GK_GROUP_H
+#define GK_GROUP_H
+
+#include "core/gk_core.h"
+
+/*
+ * Point i of a group: d doubles, all finite, not the zero vector under GK_COSINE;
+ * then its weight (> 0), if there are weights.
+ */
+typedef const double *(*GkGroupRow) (const void *arg, int64_t i);
+
+#define GK_MAX_GROUP	((int64_t) INT32_MAX)
+
+/*
+ * Cluster n >= 1 points.  label: NULL, or the cluster of each point, in the order
+ * that they were given in.  The model is filled as by gk_fit().
+ */
+GkStatus	gk_group_fit(const GkHost *host, const GkBackend *backend, const GkOptions *options,
+						 GkGroupRow row, const void *arg, int64_t n, int d, bool weighted,
+						 int32_t *label, GkModel *model, GkError *err);
+
+#endif							/* GK_GROUP_H */

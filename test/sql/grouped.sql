@@ -1,0 +1,84 @@
+-- kmeans_grouped: many small clusterings in one call
+
+\set VERBOSITY terse
+
+CREATE TABLE gr (id int, g int, t text, d date, a float8, b numeric, w int, p real[]);
+INSERT INTO gr SELECT i, i % 50, CASE WHEN i % 11 <> 0 THEN 'name ' || i % 2 END, '2024-01-01'::date + i % 2, (i % 3) * 5 + (hashint4(i) % 1009) / 2000.0,
+    (i % 3) * (i % 3) + (hashint4(i + 100000) % 1009) / 3000.0, 1 + i % 4, NULL FROM generate_series(1, 10000) i;
+UPDATE gr SET p = ARRAY[a, b];
+
+SELECT * FROM kmeans_grouped('gr', '{g}', '{a}', 2) ORDER BY grp, cluster LIMIT 2;
+SELECT count(*), count(DISTINCT grp), sum(size) FROM kmeans_grouped('gr', '{g}', '{a,b}', 3);
+
+-- each group's clusters are those of kmeans_agg()
+CREATE VIEW by_agg AS
+    SELECT g, c.cluster, c.size, c.centroid, c.inertia, c.radius
+    FROM (SELECT g, kmeans_agg(ARRAY[a, b::float8], 3) AS m FROM gr GROUP BY g) o, kmeans_centroids(m) c;
+SELECT count(*), bool_and(x.size = y.size AND x.centroid = y.centroid AND x.inertia = y.inertia AND x.radius = y.radius) AS same
+FROM kmeans_grouped('gr', '{g}', '{a,b}', 3) x FULL JOIN by_agg y ON (x.grp ->> 'g')::int = y.g AND x.cluster = y.cluster;
+-- threads make no difference, nor does memory that holds a few groups only
+SET gkmeans.threads = 1;
+SELECT count(*), bool_and(x.size = y.size AND x.centroid = y.centroid AND x.inertia = y.inertia) AS same
+FROM kmeans_grouped('gr', '{g}', '{a,b}', 3) x FULL JOIN by_agg y ON (x.grp ->> 'g')::int = y.g AND x.cluster = y.cluster;
+SET gkmeans.threads = 7;
+SET gkmeans.memory_limit = '64kB';
+SELECT count(*), bool_and(x.size = y.size AND x.centroid = y.centroid AND x.inertia = y.inertia) AS same
+FROM kmeans_grouped('gr', '{g}', '{a,b}', 3) x FULL JOIN by_agg y ON (x.grp ->> 'g')::int = y.g AND x.cluster = y.cluster;
+RESET gkmeans.threads;
+RESET gkmeans.memory_limit;
+
+-- several columns, NULL is a group
+SELECT grp, sum(size) FROM kmeans_grouped('gr', '{t,d}', '{a,b}', 2) GROUP BY grp ORDER BY grp;
+SET gkmeans.memory_limit = '64kB';
+SELECT grp, sum(size) FROM kmeans_grouped('gr', '{t,d}', '{a,b}', 2) GROUP BY grp ORDER BY grp;
+RESET gkmeans.memory_limit;
+
+-- array column, options, weights, one large group
+SELECT count(*), count(DISTINCT grp) FROM kmeans_grouped('gr', '{g}', '{p}', 3, init => 'random', seed => 7, n_init => 2);
+CREATE VIEW gr_even AS SELECT * FROM gr WHERE d = '2024-01-01';
+SELECT count(*), bool_and(x.centroid = y.centroid AND x.inertia = y.inertia AND x.size = y.size) AS weighted
+FROM kmeans_grouped('gr', '{d}', '{a,b}', 3, weight_column => 'w', centroids => '{{0,0},{5,1},{10,4}}') x
+JOIN kmeans('gr_even', '{a,b}', 3, weight_column => 'w', centroids => '{{0,0},{5,1},{10,4}}') y USING (cluster)
+WHERE x.grp = '{"d": "2024-01-01"}';
+CREATE TABLE gr_large AS SELECT 1 AS one, i % 1000 AS x FROM generate_series(1, 300000) i;
+SELECT grp, cluster, size, centroid FROM kmeans_grouped('gr_large', '{one}', '{x}', 2, centroids => '{{0},{900}}');
+
+-- rows left out
+INSERT INTO gr VALUES (0, 100, NULL, NULL, NULL, 1, 1, NULL), (0, 101, NULL, NULL, 'NaN', 1, 1, NULL), (0, 0, NULL, NULL, 1, 1, 0, NULL);
+SELECT count(DISTINCT grp) FROM kmeans_grouped('gr', '{g}', '{a,b}', 3, weight_column => 'w', nonfinite => 'skip');
+SELECT count(*) FROM kmeans_grouped('gr', '{g}', '{p}', 3);
+SELECT * FROM kmeans_grouped('gr', '{g}', '{p}', 3) WHERE grp = '{"g": 101}';
+CREATE TABLE gr_empty (g int, x int);
+SELECT * FROM kmeans_grouped('gr_empty', '{g}', '{x}', 3);
+
+-- row-level security and privileges are the caller's
+CREATE ROLE gkmeans_grouped_user;
+CREATE TABLE gr_rls AS SELECT i % 2 AS g, i AS x FROM generate_series(1, 100) i;
+ALTER TABLE gr_rls ENABLE ROW LEVEL SECURITY;
+CREATE POLICY only_0 ON gr_rls USING (g = 0);
+SET ROLE gkmeans_grouped_user;
+SELECT * FROM kmeans_grouped('gr_rls', '{g}', '{x}', 1);
+RESET ROLE;
+GRANT SELECT ON gr_rls TO gkmeans_grouped_user;
+SET ROLE gkmeans_grouped_user;
+SELECT grp, size FROM kmeans_grouped('gr_rls', '{g}', '{x}', 1);
+RESET ROLE;
+
+-- bad input
+SELECT * FROM kmeans_grouped('gr', '{nope}', '{a}', 3);
+SELECT * FROM kmeans_grouped('gr', '{g}', '{nope}', 3);
+SELECT * FROM kmeans_grouped('gr', '{g}', '{t}', 3);
+SELECT * FROM kmeans_grouped('gr', '{}', '{a}', 3);
+SELECT * FROM kmeans_grouped('gr', NULL, '{a}', 3);
+SELECT * FROM kmeans_grouped('gr', '{g}', '{a}', 0);
+SELECT * FROM kmeans_grouped('gr', '{g}', '{a,b}', 3);
+SELECT * FROM kmeans_grouped('gr', '{g}', '{a}', 2, centroids => '{{1,2},{3,4}}');
+SELECT * FROM kmeans_grouped('gr', '{g}', '{a}', 2, init => 'best');
+ALTER TABLE gr ADD pt point;
+SELECT * FROM kmeans_grouped('gr', '{pt}', '{b}', 2);
+UPDATE gr SET w = -1 WHERE id = 5;
+SELECT * FROM kmeans_grouped('gr', '{g}', '{b}', 2, weight_column => 'w');
+
+DROP VIEW by_agg, gr_even;
+DROP TABLE gr, gr_large, gr_empty, gr_rls;
+DROP ROLE gkmeans_grouped_user;
