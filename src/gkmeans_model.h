@@ -47,7 +47,7 @@ typedef struct KmeansModel
 	double		iterate_ms;
 	double		total_ms;
 	char		device[96];		/* filled up with NULs, as is strategy */
-	char		strategy[32];
+	char		strategy[64];
 	double		data[FLEXIBLE_ARRAY_MEMBER];
 } KmeansModel;
 

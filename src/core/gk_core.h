@@ -190,7 +190,7 @@ typedef struct GkModel
 	double	   *history_shift;	/* summed squared centroid movement */
 	double		load_ms, seed_ms, iterate_ms, total_ms;	/* load and total: set by the host */
 	char		device[96];		/* "cpu (avx512, 2 threads)", "gpu 0 (NVIDIA H200)" */
-	char		strategy[32];
+	char		strategy[64];
 } GkModel;
 
 void		gk_model_free(const GkHost *host, GkModel *model);

@@ -38,9 +38,9 @@
 /* Grid: 40 bits below the column's largest magnitude. */
 #define GK_GRID_BITS	40
 /*
- * Prepared columns are scaled so that the largest one reaches 2^GK_TOP_EXPO and
- * none is below 2^-GK_TOP_EXPO: squares of both ends stay inside float32 (d up
- * to 16,384), columns 10^30 apart keep their own precision.
+ * Prepared columns are scaled so that the largest one does not exceed
+ * 2^GK_TOP_EXPO and none is below 2^-GK_TOP_EXPO: squares of both ends stay
+ * inside float32 (d up to 16,384), columns 10^30 apart keep their own precision.
  */
 #define GK_TOP_EXPO		50
 /* Rows whose integers (|x| <= 2^40) may be added up in an int64. */

@@ -72,9 +72,9 @@ row_lengths(const double *x, size_t xs, int rows, int d, double *pow2, double *l
 }
 
 static float
-direction(double x, double pow2, double length, double magic)
+direction(double x, double pow2, double length, double scale, double magic)
 {
-	return length > 0.0 ? gk_to_grid(x * pow2 / length * gk_pow2(GK_TOP_EXPO), magic) : 0.0f;
+	return length > 0.0 ? gk_to_grid(x * pow2 / length * scale, magic) : 0.0f;
 }
 
 bool
@@ -87,7 +87,7 @@ gk_prepare_point(const GkPrep *prep, const double *point, float *out)
 
 		row_lengths(point, 1, 1, prep->d, &pow2, &length);
 		for (int j = 0; j < prep->d; j++)
-			out[j] = direction(point[j], pow2, length, gk_grid_magic(prep->expo[j]));
+			out[j] = direction(point[j], pow2, length, prep->scale[j], gk_grid_magic(prep->expo[j]));
 		return length > 0.0;
 	}
 	for (int j = 0; j < prep->d; j++)
@@ -190,7 +190,7 @@ convert_block(void *arg, int64_t job, int thread)
 			}
 			if (cosine)
 				for (int i = 0; i < rows; i++)
-					f[i] = direction(x[i], pow2[i], length[i], magic);
+					f[i] = direction(x[i], pow2[i], length[i], c->prep->scale[j], magic);
 			else
 				gk_columns()->prepare(x, rows, c->prep->center[j], c->prep->scale[j], magic, f);
 			if (c->to != NULL)
@@ -399,6 +399,8 @@ choose_scale(GkStore *s, const double *sd)
 {
 	GkPrep	   *p = &s->pts.prep;
 	int			top = INT32_MIN;
+	int			bottom = INT32_MAX;
+	int			middle;
 
 	/* Exponent of every column's largest distance from its mean. */
 	for (int j = 0; j < p->d; j++)
@@ -409,12 +411,22 @@ choose_scale(GkStore *s, const double *sd)
 		if (sd != NULL && quarter > 0.0 && sd[j] > 0.0)
 			quarter /= sd[j];
 		p->expo[j] = quarter > 0.0 ? expo_of(quarter) + 2 : INT32_MIN;
+		if (p->expo[j] == INT32_MIN)
+			continue;			/* constant */
 		if (p->expo[j] > top)
 			top = p->expo[j];
+		if (p->expo[j] < bottom)
+			bottom = p->expo[j];
 	}
 	if (top == INT32_MIN)
-		top = 0;				/* all columns constant */
-	p->unit_exp = GK_TOP_EXPO - top;
+		top = bottom = 0;		/* all columns constant */
+
+	/*
+	 * As many bits above 1 as below: whoever asks for points far outside these
+	 * (kmeans_predict) should not meet the end of float32.
+	 */
+	middle = top - bottom > 2 * GK_TOP_EXPO ? GK_TOP_EXPO : (top - bottom + 1) / 2;
+	p->unit_exp = middle - top;
 	for (int j = 0; j < p->d; j++)
 	{
 		int			e = p->unit_exp;
@@ -504,12 +516,12 @@ gk_store_prepare(GkStore *store, GkDistance distance, bool standardize, GkError 
 
 	if (distance == GK_COSINE)
 	{
-		p->unit_exp = GK_TOP_EXPO;
+		p->unit_exp = 0;
 		for (int j = 0; j < p->d; j++)
 		{
 			p->center[j] = 0.0;
-			p->scale[j] = gk_pow2(GK_TOP_EXPO);
-			p->expo[j] = GK_TOP_EXPO;
+			p->scale[j] = 1.0;
+			p->expo[j] = 0;
 		}
 	}
 	else

@@ -108,7 +108,7 @@ SELECT path, value, try(changed(path, value::jsonb)) FROM (VALUES
 -- words, names, unknown keys
 SELECT path, left(value, 30) AS value, try(changed(path, to_jsonb(value))) FROM (VALUES
     ('distance', 'manhattan'), ('init', 'k-means'), ('init', repeat('x', 100)), ('device', repeat('x', 95)), ('device', repeat('x', 96)),
-    ('strategy', repeat('x', 31)), ('strategy', repeat('x', 32)), ('columns,1', ''), ('columns,1', repeat('x', 63)),
+    ('strategy', repeat('x', 63)), ('strategy', repeat('x', 64)), ('columns,1', ''), ('columns,1', repeat('x', 63)),
     ('columns,1', repeat('x', 64))) v (p, value), string_to_array(p, ',') path;
 SELECT try(changed('{"columns": ["a", "b"]}')), try(changed('{"columns_array": true}')),
     try(changed('{"columns": [], "columns_array": true}')), try(changed('{"K": 1}')),

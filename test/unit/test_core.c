@@ -329,6 +329,24 @@ test_extremes(void)
 	ok(p->mean_var == 0.0 && p->sum_sq == 0.0 && p->prep.center[0] == 0.1, "and have no variance, and are their own centre");
 	gk_store_free(s);
 
+	/* Prediction: a point ten thousand times farther out than those of the fit. */
+	{
+		double		range[2] = {0, 1000},
+					far_out = 9e6;
+		float		f,
+					c[2],
+					d2;
+
+		s = load_store(&t, range, NULL, 2, 1, NULL, 1 << 20, SIZE_MAX, &err);
+		gk_store_prepare(s, GK_EUCLIDEAN, false, &err);
+		p = gk_store_points(s);
+		gk_model_prepare(&p->prep, range, 2, c);
+		ok(gk_prepare_point(&p->prep, &far_out, &f) && gk_nearest(&f, 1, c, 2, &d2) == 1 &&
+		   fabs(gk_distance_from_d2(&p->prep, d2) / (9e6 - 1000) - 1) < 1e-6,
+		   "a point far outside has its nearest centroid and a distance");
+		gk_store_free(s);
+	}
+
 	ok(gk_store_create(&t.host, 0, false, 0, 1, 1, &s, &err) == GK_ERR_LIMIT &&
 	   gk_store_create(&t.host, GK_MAX_D + 1, false, 0, 1, 1, &s, &err) == GK_ERR_LIMIT,
 	   "d of 0 and above the limit are refused: %s", err.message);
