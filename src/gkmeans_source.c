@@ -15,7 +15,9 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
+#include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
@@ -182,16 +184,33 @@ find_column(Oid relid, const char *name, Oid *basetype)
 	return attnum;
 }
 
+/*
+ * The query checks all rights, but names only the table; whoever may read some
+ * columns is told which one is missing.
+ */
+static void
+require_select(const GkSource *source, const char *name, AttrNumber attnum)
+{
+	Oid			user = GetUserId();
+
+	if (pg_class_aclcheck(source->relid, user, ACL_SELECT) != ACLCHECK_OK &&
+		pg_attribute_aclcheck(source->relid, attnum, user, ACL_SELECT) != ACLCHECK_OK &&
+		pg_attribute_aclcheck_all(source->relid, user, ACL_SELECT, ACLMASK_ANY) == ACLCHECK_OK)
+		aclcheck_error_col(ACLCHECK_NO_PRIV, OBJECT_COLUMN, source->relname, name);
+}
+
 static Oid
 require_column(const GkSource *source, const char *name)
 {
 	Oid			type;
+	AttrNumber	attnum = find_column(source->relid, name, &type);
 
-	if (find_column(source->relid, name, &type) == InvalidAttrNumber)
+	if (attnum == InvalidAttrNumber)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
 				 errmsg("column \"%s\" of relation \"%s\" does not exist", name, source->relname),
 				 errhint("Columns are named exactly as in the table, upper and lower case included.")));
+	require_select(source, name, attnum);
 	return type;
 }
 

@@ -67,8 +67,8 @@ sees('carol', q{SELECT sum(size) FROM kmeans('everyone', '{x}', 2)}, '16', 'caro
 # column rights
 my ($out, $err) = as('carol', q{SELECT * FROM kmeans('pts', '{x}', 2)});
 like($err, qr/no usable rows/, 'carol: may read the column, has no rows');
-fails('carol', q{SELECT * FROM kmeans('pts', '{x,secret}', 2)}, qr/ERROR:  permission denied for table pts/, 'carol: no right on one column');
-fails('carol', q{SELECT * FROM kmeans('pts', '{x}', 2, weight_column => 'secret')}, qr/ERROR:  permission denied for table pts/, 'carol: no right on the weight column');
+fails('carol', q{SELECT * FROM kmeans('pts', '{x,secret}', 2)}, qr/ERROR:  permission denied for column "secret" of relation "pts"/, 'carol: no right on one column');
+fails('carol', q{SELECT * FROM kmeans('pts', '{x}', 2, weight_column => 'secret')}, qr/ERROR:  permission denied for column "secret" of relation "pts"/, 'carol: no right on the weight column');
 fails('carol', q{SELECT * FROM kmeans('others', '{x}', 2)}, qr/ERROR:  permission denied for table others/, 'carol: no right on the table');
 fails('carol', q{SELECT kmeans_fit('others', '{x}', 2)}, qr/ERROR:  permission denied for table others/, 'carol: nor for a model');
 fails('carol', q{SELECT * FROM kmeans_labels('others', '{x}', 2)}, qr/ERROR:  permission denied for table others/, 'carol: nor for labels');
