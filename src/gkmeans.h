@@ -77,7 +77,8 @@ extern void gk_host_rethrow(GkPgHost *host);
 /* ---- errors (gkmeans_error.c) ---- */
 
 /* err is filled unless status is GK_STOPPED. */
-extern void gk_throw(GkPgHost *host, GkStatus status, const GkError *err) pg_attribute_noreturn();
+extern void gk_throw(GkPgHost *host, GkStatus status, const GkError *err)
+			__attribute__((noreturn));
 
 static inline void
 gk_check(GkPgHost *host, GkStatus status, const GkError *err)
@@ -87,8 +88,6 @@ gk_check(GkPgHost *host, GkStatus status, const GkError *err)
 }
 
 /* ---- options (gkmeans_options.c) ---- */
-
-struct KmeansModel;
 
 typedef struct GkFitOptions
 {
@@ -133,6 +132,7 @@ typedef struct GkSource
 {
 	Oid			relid;
 	char		relkind;
+	bool		is_partition;
 	char	   *relname;		/* unqualified, for messages */
 	char	   *qualified;		/* quoted and qualified, for queries */
 	int			ncolumns;

@@ -95,7 +95,7 @@ check_for_interrupts(void *arg)
 static bool
 host_poll(void *ctx)
 {
-	if (likely(!INTERRUPTS_PENDING_CONDITION()))
+	if (likely(!InterruptPending))
 		return false;
 	return !gk_host_guard(ctx, check_for_interrupts, NULL);
 }

@@ -44,7 +44,7 @@ check_missing(const GkSource *source)
 	if (!gk_relation_ownercheck(source->relid, GetUserId()))
 		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(source->relkind),
 					   source->relname);
-	if (get_rel_relispartition(source->relid))
+	if (source->is_partition)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("cannot add column \"%s\" to the partition \"%s\"",

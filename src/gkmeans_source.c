@@ -129,6 +129,7 @@ open_relation(GkSource *source)
 				 errmsg("relation with OID %u does not exist", source->relid)));
 	form = (Form_pg_class) GETSTRUCT(tuple);
 	source->relkind = form->relkind;
+	source->is_partition = form->relispartition;
 	source->relname = pstrdup(NameStr(form->relname));
 	source->qualified = quote_qualified_identifier(get_namespace_name(form->relnamespace),
 												   source->relname);

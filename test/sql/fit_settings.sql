@@ -64,8 +64,15 @@ SET gkmeans.memory_limit = '64kB';
 SET temp_file_limit = '64kB';
 SELECT kmeans_fit('pts', '{a,b,c}', 7);
 SELECT count(*) FROM pg_ls_tmpdir();
-RESET temp_file_limit;
 RESET gkmeans.memory_limit;
+-- also when it is reached by the labels, in the middle of the engine's work
+SET work_mem = '64kB';
+SELECT count(*) FROM kmeans_labels('pts', '{a,b,c}', 7);
+SELECT count(*) FROM kmeans('pts', '{a,b,c}', 7, label_column => 'label');
+SELECT count(*) FROM pg_ls_tmpdir();
+SELECT count(*) FROM pg_attribute WHERE attrelid = 'pts'::regclass AND attname = 'label';
+RESET work_mem;
+RESET temp_file_limit;
 SELECT * FROM fits() EXCEPT SELECT * FROM expected;
 SET gkmeans.strategy = 'multi_pass';
 SELECT * FROM fits() EXCEPT SELECT * FROM expected;

@@ -24,7 +24,7 @@ $node->safe_psql('postgres', q{
 	CREATE VIEW many AS SELECT pts.* FROM generate_series(1, 8), pts;
 	VACUUM ANALYZE pts;
 	-- the other session: waits until the victim works, and cancels it after a while
-	CREATE FUNCTION cancel_victim(delay float8) RETURNS float8 LANGUAGE plpgsql AS $$
+	CREATE FUNCTION cancel_victim(delay float8, terminate bool DEFAULT false) RETURNS float8 LANGUAGE plpgsql AS $$
 	DECLARE victim int;
 	BEGIN
 		FOR i IN 1 .. 20000 LOOP
@@ -35,7 +35,8 @@ $node->safe_psql('postgres', q{
 			PERFORM pg_sleep(0.001);
 		END LOOP;
 		PERFORM pg_sleep(delay);
-		PERFORM pg_cancel_backend(pid) FROM pg_stat_get_activity(victim) WHERE query LIKE '%FROM kmeans%';
+		PERFORM CASE WHEN terminate THEN pg_terminate_backend(pid) ELSE pg_cancel_backend(pid) END
+		FROM pg_stat_get_activity(victim) WHERE query LIKE '%FROM kmeans%';
 		RETURN extract(epoch FROM clock_timestamp());
 	END $$;
 });
@@ -163,6 +164,25 @@ cmp_ok(scalar @times, '>=', 2 * @jobs, 'most trials were cancelled');
 my $slow = grep { $_->[0] > 200 } @times;
 diag(sprintf('cancel: %d trials, slowest %.0f ms late (%s), %d over 200 ms',
 	scalar @times, @{ $times[0] }, $slow));
+
+# pg_terminate_backend(): the session ends, nobody else notices
+{
+	my ($out, $err, $terminated) = ('', '', '');
+	my $terminator = IPC::Run::start(
+		[ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c', "SELECT cancel_victim(0.2, true)" ],
+		'>', \$terminated);
+	$node->psql('postgres', qq{
+		SET application_name = 'victim';
+		SET gkmeans.memory_limit = 1024;
+		SELECT count(*) FROM kmeans($args, 200, init => 'random', tol => 0, max_iter => 100)
+	}, stderr => \$err, on_error_die => 0);
+	$terminator->finish;
+	like($err, qr/FATAL:  terminating connection due to administrator command/, 'terminate: the session ends');
+	$node->poll_query_until('postgres',
+		"SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'victim'");
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM pg_ls_tmpdir()'), '0', 'terminate: no file is left');
+	unlike(slurp_file($node->logfile), qr/was terminated by signal/, 'no server process has crashed');
+}
 
 # and the session works on
 is( $node->safe_psql('postgres', q{
