@@ -25,6 +25,7 @@ _PG_init(void)
 {
 	gk_guc_init();
 	gk_devices_init();
+	gk_gpu_init();
 }
 
 /* gkmeans_version() returns text */

@@ -41,7 +41,11 @@
 extern int	gkmeans_chunk_size;		/* kB */
 extern int	gkmeans_device;			/* GkDeviceKind */
 extern int	gkmeans_feature_sum;	/* GkFeatureSum */
+extern char *gkmeans_gpu_devices;
+extern char *gkmeans_gpu_fault;
+extern double gkmeans_gpu_memory_limit;
 extern int	gkmeans_mass_sum;		/* GkMassSum */
+extern int	gkmeans_max_gpu_sessions;	/* in gkmeans_gpu.c */
 extern int	gkmeans_memory_limit;	/* kB, -1: maintenance_work_mem */
 extern int	gkmeans_simd;			/* index of gkmeans_simd_words */
 extern int	gkmeans_strategy;		/* GkStrategy */
@@ -66,6 +70,8 @@ extern void gk_host_end(GkPgHost *host);
 extern const GkHost *gk_host_engine(GkPgHost *host);
 /* Whether a job whose device fails goes on, with a WARNING, on the CPU. */
 extern void gk_host_fall_back(GkPgHost *host, bool allowed);
+/* What lives as long as the host. */
+extern MemoryContext gk_host_context(GkPgHost *host);
 /*
  * Run fn(arg), which may raise an ERROR, below the engine: an ERROR is kept in
  * the host and false returned, so that the engine can unwind first.
@@ -250,7 +256,12 @@ extern void gk_fit_open(FunctionCallInfo fcinfo, int first_option, const char *l
 /* Read, prepare, fit, and raise the NOTICEs.  False: no usable rows. */
 extern bool gk_fit_run(GkFit *fit, const GkLabelWant *want);
 extern void gk_fit_end(GkFit *fit);
-/* The backend that was asked for; ERROR when there is none. */
+/* ERROR when a GPU is asked for and there is none. */
+extern void gk_check_device(GkPgHost *host, GkDeviceKind kind);
+/*
+ * The backend that was asked for; ERROR when there is none.  It may wait for
+ * other sessions' jobs on the GPU.  Its place there is the host's, to the end.
+ */
 extern const GkBackend *gk_choose_backend(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
 extern void gk_notice_left_out(const GkReadCounts *counts);
 extern int64 gk_rows_left_out(const GkReadCounts *counts);
@@ -279,5 +290,14 @@ extern void gk_result_begin(FunctionCallInfo fcinfo, GkResult *result);
 /* ---- devices (gkmeans_devices.c) ---- */
 
 extern void gk_devices_init(void);
+
+/* ---- sessions on a GPU (gkmeans_gpu.c) ---- */
+
+extern void gk_gpu_init(void);
+/*
+ * Take a place on this GPU until the context goes away.  When all are taken,
+ * wait for one, or return false.
+ */
+extern bool gk_gpu_job_begin(MemoryContext context, int gpu, bool wait);
 
 #endif							/* GKMEANS_H */

@@ -11,6 +11,11 @@
 #include "tcop/tcopprot.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
+#if PG_VERSION_NUM >= 140000
+#include "utils/wait_event.h"
+#else
+#include "pgstat.h"
+#endif
 
 #if PG_VERSION_NUM < 130000
 #error "gkmeans needs PostgreSQL 13 or newer"
@@ -93,6 +98,21 @@ gk_function_aclcheck(Oid function, Oid user)
 	return object_aclcheck(ProcedureRelationId, function, user, ACL_EXECUTE);
 #else
 	return pg_proc_aclcheck(function, user, ACL_EXECUTE);
+#endif
+}
+
+/* What a session shows that waits for its turn on the GPU. */
+static inline uint32
+gk_wait_event_gpu(void)
+{
+#if PG_VERSION_NUM >= 170000
+	static uint32 event = 0;
+
+	if (event == 0)
+		event = WaitEventExtensionNew("GkmeansGpu");
+	return event;
+#else
+	return PG_WAIT_EXTENSION;
 #endif
 }
 

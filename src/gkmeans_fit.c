@@ -110,16 +110,50 @@ notice_result(const GkFit *fit)
 
 /* ---- the fit ---- */
 
-const GkBackend *
-gk_choose_backend(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
+static const GkBackend *
+find_backend(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k, int *gpu)
 {
 	GkError		err;
-	const GkBackend *backend = gk_registry_choose(kind, n, d, k, &err);
+	const GkBackend *backend = gk_registry_choose(kind, gkmeans_gpu_devices, n, d, k, gpu, &err);
 
 	if (backend == NULL)
 		gk_throw(host, err.code, &err);
-	gk_host_fall_back(host, kind == GK_DEVICE_AUTO);
 	return backend;
+}
+
+void
+gk_check_device(GkPgHost *host, GkDeviceKind kind)
+{
+	int			gpu;
+
+	if (kind == GK_DEVICE_GPU)
+		(void) find_backend(host, kind, 0, 0, 0, &gpu);
+}
+
+const GkBackend *
+gk_choose_backend(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
+{
+	int			gpu;
+	const GkBackend *backend = find_backend(host, kind, n, d, k, &gpu);
+
+	gk_host_fall_back(host, kind == GK_DEVICE_AUTO);
+	if (gpu >= 0 && !gk_gpu_job_begin(gk_host_context(host), gpu, kind == GK_DEVICE_GPU))
+	{
+		ereport(DEBUG1,
+				(errmsg("all %d sessions of GPU %d are taken, the CPU does the job",
+						gkmeans_max_gpu_sessions, gpu)));
+		backend = find_backend(host, GK_DEVICE_CPU, n, d, k, &gpu);
+	}
+	return backend;
+}
+
+static void
+debug_gpu(const GkModel *m)
+{
+	if (m->context_ms > 0.0)
+		ereport(DEBUG1,
+				(errmsg("%s: context %.3f ms, upload %.3f ms, seed %.3f ms, iterate %.3f ms",
+						m->device, m->context_ms, m->upload_ms, m->seed_ms, m->iterate_ms)));
 }
 
 /* ERROR before the work when the centroids alone are too large for a value. */
@@ -160,8 +194,7 @@ gk_fit_run(GkFit *fit, const GkLabelWant *want)
 	gk_apply_simd();
 	fit->host = gk_host_begin();
 	/* a missing GPU is known before a long read */
-	if (o->device == GK_DEVICE_GPU)
-		(void) gk_choose_backend(fit->host, o->device, 0, 0, 0);
+	gk_check_device(fit->host, o->device);
 
 	store = gk_read(fit->host, fit->source, &read, &fit->counts, &tables);
 	gk_notice_left_out(&fit->counts);
@@ -196,6 +229,7 @@ gk_fit_run(GkFit *fit, const GkLabelWant *want)
 	fit->model.rows_skipped = gk_rows_left_out(&fit->counts);
 	fit->model.load_ms = loaded - start;
 	fit->model.total_ms = gk_now_ms() - start;
+	debug_gpu(&fit->model);
 	notice_result(fit);
 	return true;
 }

@@ -1,7 +1,7 @@
 /*
  * gkmeans_guc.c - the settings, in alphabetical order, and the words they take.
  *
- * All can be set by any user at any time; they are looked at when a call
+ * All but two can be set by any user at any time; they are looked at when a call
  * begins.  There are no hooks: nothing throws or loads a library because a
  * setting changes.  Whether this machine can do what a setting asks for is
  * found out by the call that needs it.
@@ -16,6 +16,9 @@
 int			gkmeans_chunk_size = 16 * 1024;
 int			gkmeans_device = GK_DEVICE_AUTO;
 int			gkmeans_feature_sum = GK_FSUM_AUTO;
+char	   *gkmeans_gpu_devices = NULL;
+char	   *gkmeans_gpu_fault = NULL;
+double		gkmeans_gpu_memory_limit = 0.8;
 int			gkmeans_mass_sum = GK_MSUM_AUTO;
 int			gkmeans_memory_limit = -1;
 int			gkmeans_simd = 0;
@@ -90,6 +93,30 @@ gk_guc_init(void)
 							 PGC_USERSET, 0,
 							 NULL, NULL, NULL);
 
+	DefineCustomStringVariable("gkmeans.gpu_devices",
+							   "Sets which GPUs may be used.",
+							   "A list of their numbers as in \"0,1\", or \"all\".",
+							   &gkmeans_gpu_devices,
+							   "all",
+							   PGC_USERSET, 0,
+							   NULL, NULL, NULL);
+
+	DefineCustomStringVariable("gkmeans.gpu_fault",
+							   "Makes the GPU fail, to test what happens then.",
+							   "\"memory:100\" fails the call of CUDA number 100.",
+							   &gkmeans_gpu_fault,
+							   "",
+							   PGC_SUSET, GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL,
+							   NULL, NULL, NULL);
+
+	DefineCustomRealVariable("gkmeans.gpu_memory_limit",
+							 "Sets the share of the free GPU memory that one job may take.",
+							 "Points that do not fit are streamed. The results do not depend on it.",
+							 &gkmeans_gpu_memory_limit,
+							 0.8, 0.0001, 1.0,
+							 PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+
 	DefineCustomEnumVariable("gkmeans.mass_sum",
 							 "Sets how the points of each cluster are counted.",
 							 "The results do not depend on it.",
@@ -97,6 +124,16 @@ gk_guc_init(void)
 							 GK_MSUM_AUTO, mass_sum_words,
 							 PGC_USERSET, 0,
 							 NULL, NULL, NULL);
+
+	/* it needs shared memory, which only the start of the server can give */
+	if (process_shared_preload_libraries_in_progress)
+		DefineCustomIntVariable("gkmeans.max_gpu_sessions",
+								"Sets how many sessions may use one GPU at once.",
+								"Further ones wait, or use the CPU if the device is \"auto\".",
+								&gkmeans_max_gpu_sessions,
+								2, 1, 1024,
+								PGC_POSTMASTER, 0,
+								NULL, NULL, NULL);
 
 	DefineCustomIntVariable("gkmeans.memory_limit",
 							"Sets the host memory for points.",

@@ -192,6 +192,9 @@ gk_host_begin(void)
 	host->engine.spill_read = host_spill_read;
 	host->engine.device_failed = host_device_failed;
 	host->engine.threads = gkmeans_threads;
+	host->engine.gpu_memory_limit = gkmeans_gpu_memory_limit;
+	host->engine.gpu_devices = gkmeans_gpu_devices;
+	host->engine.gpu_fault = gkmeans_gpu_fault;
 	return host;
 }
 
@@ -201,6 +204,12 @@ gk_host_end(GkPgHost *host)
 	if (host->spill != NULL)
 		BufFileClose(host->spill);
 	MemoryContextDelete(host->context);
+}
+
+MemoryContext
+gk_host_context(GkPgHost *host)
+{
+	return host->context;
 }
 
 const GkHost *

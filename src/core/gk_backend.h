@@ -12,12 +12,33 @@
 #ifndef GK_BACKEND_H
 #define GK_BACKEND_H
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "core/gk_core.h"
 #include "core/gk_points.h"
 
-#define GK_BACKEND_API	1
+#define GK_BACKEND_API	2
 
 typedef struct GkSession GkSession;
+
+/* Is device i in a list like "0,2"?  NULL, "" and "all" mean every device. */
+static inline bool
+gk_device_listed(const char *list, int i)
+{
+	char	   *end;
+
+	if (list == NULL || list[0] == '\0' || strcmp(list, "all") == 0)
+		return true;
+	for (const char *p = list; *p; p = *end ? end + 1 : end)
+	{
+		if (strtol(p, &end, 10) == i && end != p)
+			return true;
+		if (end == p)
+			return false;
+	}
+	return false;
+}
 
 /*
  * What a backend in its own library may call of the core; it links to nothing.
@@ -44,7 +65,11 @@ typedef struct GkProblem
 	const GkHost *host;
 	const GkCore *core;
 	GkStore    *store;			/* prepared */
-	int			k_max;			/* no pass uses more centroids than this */
+	/*
+	 * Centroids of the model: no finish() uses more.  Seeding may: k-means|| calls
+	 * step() with all its candidates, up to 1 + 10 * k_max.
+	 */
+	int			k_max;
 	/*
 	 * Hints for a backend that runs ahead of the host: step() is going to be
 	 * called with what gk_update() makes of its own result, up to max_iter
@@ -61,9 +86,11 @@ typedef struct GkProblem
 	double		gpu_memory_limit;	/* share of the free device memory, 0: 0.8 */
 	const char *gpu_devices;	/* ordinals, "0,2"; NULL or "all": every one */
 	/*
-	 * Test only: fail the n-th CUDA call after open() with "memory:n",
-	 * "error:n" (this clustering only) or "trap:n" (the device is lost to the
-	 * process); "open-memory:n" counts from the start of open().
+	 * Test only: fail the n-th CUDA call after open() with "memory:n" or
+	 * "error:n" (this clustering only); "open-memory:n" and "open-error:n" count
+	 * from the start of open().  "trap:0" runs a kernel that traps at the end of
+	 * open(), "open-trap:0" at its start: the device is lost to the process, as
+	 * the next call finds out.
 	 */
 	const char *gpu_fault;
 } GkProblem;
@@ -107,6 +134,10 @@ struct GkBackend
 	/* What runs, for kmeans_info: "cpu (avx512, 2 threads)" and the strategy's name. */
 	void		(*describe) (GkSession *session, char *device, size_t device_len,
 							 char *strategy, size_t strategy_len);
+	/* (optional) How long opening the device and uploading the points took. */
+	void		(*times) (GkSession *session, double *context_ms, double *upload_ms);
+	/* (optional) Give back what the process keeps of a device between sessions; none is open. */
+	void		(*release) (int ordinal);
 
 	/* Assign every point to the nearest of k centroids ([k][d], prepared) and sum up. */
 	GkStatus	(*step) (GkSession *session, const float *centroids, int k, GkStep *out, GkError *err);

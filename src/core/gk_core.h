@@ -97,6 +97,10 @@ typedef struct GkHost
 	 */
 	bool		(*device_failed) (void *ctx, const GkError *err);
 	int			threads;		/* compute threads; 0: every CPU the process may use */
+	/* For a GPU; zeros mean the defaults.  See GkProblem, which they are copied to. */
+	double		gpu_memory_limit;
+	const char *gpu_devices;
+	const char *gpu_fault;
 } GkHost;
 
 /* Cache-line aligned allocation through the host; NULL on overflow or failure. */
@@ -189,6 +193,7 @@ typedef struct GkModel
 	double	   *history_inertia;	/* before the iteration's update */
 	double	   *history_shift;	/* summed squared centroid movement */
 	double		load_ms, seed_ms, iterate_ms, total_ms;	/* load and total: set by the host */
+	double		context_ms, upload_ms;	/* of a GPU: until it was open; until it had the points */
 	char		device[96];		/* "cpu (avx512, 2 threads)", "gpu 0 (NVIDIA H200)" */
 	char		strategy[64];
 } GkModel;
@@ -301,8 +306,15 @@ const char *gk_cpu_simd(void);
 
 /* Where gkmeans_gpu.so is looked for. */
 void		gk_registry_set_directory(const char *dir);
-/* The backend for a device kind and job size; NULL with *err filled when there is none. */
-const GkBackend *gk_registry_choose(GkDeviceKind kind, int64_t n, int d, int k, GkError *err);
+/*
+ * The backend for a device kind and job size; NULL with *err filled when there
+ * is none.  gpus: GPUs that may be used, as GkHost.gpu_devices.  *gpu: ordinal of
+ * the GPU, -1 for the CPU.
+ */
+const GkBackend *gk_registry_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k,
+									int *gpu, GkError *err);
+/* Give back what this process keeps of a GPU between jobs. */
+void		gk_registry_release(int gpu);
 /* All backends' devices; returns how many were written (<= max). */
 int			gk_registry_devices(GkDeviceInfo *out, int max);
 

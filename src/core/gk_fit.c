@@ -149,7 +149,8 @@ static GkStatus
 open_session(GkEngine *e, int k, int max_iter, double tol, const GkOptions *opt, GkError *err)
 {
 	GkProblem	problem = {.host = e->host,.core = &gk_core,.store = e->store,.k_max = k,
-	.max_iter = max_iter,.tol = tol};
+	.max_iter = max_iter,.tol = tol,.gpu_memory_limit = e->host->gpu_memory_limit,
+	.gpu_devices = e->host->gpu_devices,.gpu_fault = e->host->gpu_fault};
 
 	if (opt != NULL)
 	{
@@ -234,6 +235,8 @@ fit_on(const GkBackend *backend, GkStore *store, const GkOptions *options,
 		if (st == GK_OK)
 			backend->describe(e.session, model->device, sizeof(model->device),
 							  model->strategy, sizeof(model->strategy));
+		if (st == GK_OK && backend->times != NULL)
+			backend->times(e.session, &model->context_ms, &model->upload_ms);
 		backend->close(e.session);
 		engine_free(&e);
 	}

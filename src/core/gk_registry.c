@@ -79,9 +79,9 @@ gpu_backend(void)
 	return gpu;
 }
 
-/* The GPU backend if it has a usable device, else NULL and the reason. */
+/* The GPU backend and the first usable device of the list, else NULL and the reason. */
 static const GkBackend *
-usable_gpu(char *reason, size_t len)
+usable_gpu(const char *gpus, int *gpu_number, char *reason, size_t len)
 {
 	const GkBackend *b = gpu_backend();
 	GkDeviceInfo info[MAX_DEVICES];
@@ -94,9 +94,15 @@ usable_gpu(char *reason, size_t len)
 	}
 	n = b->devices(info, MAX_DEVICES);
 	for (int i = 0; i < n; i++)
-		if (info[i].usable)
+		if (info[i].usable && gk_device_listed(gpus, i))
+		{
+			*gpu_number = i;
 			return b;
-	snprintf(reason, len, "%s", n > 0 ? info[0].reason : "no device");
+		}
+	if (n > 0 && info[0].reason[0] != '\0')
+		snprintf(reason, len, "%s", info[0].reason);
+	else
+		snprintf(reason, len, "gkmeans.gpu_devices = \"%.100s\" names no usable GPU", gpus ? gpus : "");
 	return NULL;
 }
 
@@ -111,14 +117,16 @@ worth_a_gpu(int64_t n, int d, int k)
 }
 
 const GkBackend *
-gk_registry_choose(GkDeviceKind kind, int64_t n, int d, int k, GkError *err)
+gk_registry_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k,
+				   int *gpu_number, GkError *err)
 {
 	char		reason[256];
 	const GkBackend *b;
 
+	*gpu_number = -1;
 	if (kind == GK_DEVICE_CPU || (kind == GK_DEVICE_AUTO && !worth_a_gpu(n, d, k)))
 		return &gk_cpu_backend;
-	b = usable_gpu(reason, sizeof(reason));
+	b = usable_gpu(gpus, gpu_number, reason, sizeof(reason));
 	if (b != NULL)
 		return b;
 	if (kind == GK_DEVICE_AUTO)
@@ -128,6 +136,13 @@ gk_registry_choose(GkDeviceKind kind, int64_t n, int d, int k, GkError *err)
 	snprintf(err->hint, sizeof(err->hint),
 			 "SELECT * FROM gkmeans_devices() shows every device; device => 'auto' uses the CPU when there is no GPU.");
 	return NULL;
+}
+
+void
+gk_registry_release(int gpu_number)
+{
+	if (gpu != NULL && gpu->release != NULL)
+		gpu->release(gpu_number);
 }
 
 int

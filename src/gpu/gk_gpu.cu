@@ -58,7 +58,7 @@ upload_columns(GkSession *s, GkError *err)
 
 /* ---- the vtable ---- */
 
-/* "memory:n", "error:n", "trap:n"; with "open-" counted from the start of open(). */
+/* See GkProblem.gpu_fault. */
 static GkStatus
 arm_fault(GkSession *s, bool opening, GkError *err)
 {
@@ -87,12 +87,17 @@ arm_fault(GkSession *s, bool opening, GkError *err)
 static GkStatus
 open_session(GkSession *s, GkError *err)
 {
+	double		start = gk_gpu_ms();
+
 	GK_DO(gk_gpu_acquire(s->problem.gpu_devices, &s->gpu, err));
+	s->context_ms = gk_gpu_ms() - start;
 	GK_DO(arm_fault(s, true, err));
 	GK_TRY(cudaMalloc((void **) &s->done, sizeof(int)));
 	GK_TRY(cudaMemsetAsync(s->done, 0, sizeof(int), s->gpu->stream));
+	start = gk_gpu_ms();
 	GK_DO(upload_columns(s, err));
 	GK_DO(gk_gpu_upload(s, err));
+	s->upload_ms = gk_gpu_ms() - start;
 	GK_DO(gk_gpu_room(s, s->problem.k_max, err));
 	gk_gpu_choose(s);
 	return arm_fault(s, false, err);
@@ -110,6 +115,8 @@ backend_close(GkSession *s)
 		cudaStreamSynchronize(s->gpu->stream);
 		gk_gpu_free_all(s);
 		cudaGetLastError();
+		if (s->gpu->dead)
+			gk_gpu_bury(s->gpu);
 	}
 	s->core->free(s->host, s);
 }
@@ -152,6 +159,13 @@ backend_describe(GkSession *s, char *device, size_t device_len, char *strategy, 
 	snprintf(strategy, strategy_len, "%s", s->blocked ? "single_pass" : regimes[s->regime]);
 }
 
+static void
+backend_times(GkSession *s, double *context_ms, double *upload_ms)
+{
+	*context_ms = s->context_ms;
+	*upload_ms = s->upload_ms;
+}
+
 extern "C" __attribute__((visibility("default"))) const GkBackend *
 gk_gpu_backend_init(void)
 {
@@ -164,6 +178,8 @@ gk_gpu_backend_init(void)
 		backend_open,
 		backend_close,
 		backend_describe,
+		backend_times,
+		gk_gpu_release,
 		gk_gpu_step,
 		gk_gpu_finish,
 		gk_gpu_seed_begin,

@@ -34,6 +34,7 @@
 typedef struct GkGpu
 {
 	int			ordinal;
+	bool		opened;			/* a context may exist */
 	bool		ready;
 	bool		dead;			/* a sticky error: no CUDA call works any more */
 	char		reason[200];
@@ -160,6 +161,8 @@ struct GkSession
 	bool		blocked;		/* single pass by slices that stay in the L2 cache */
 	GkFeatureSum fsum;			/* what runs, never auto */
 	GkMassSum	msum;
+	double		context_ms;		/* until the device was open */
+	double		upload_ms;		/* until it had the points */
 	int64_t		faults_at;		/* injected: calls until the fault, < 0: none */
 	cudaError_t	fault;
 };
@@ -183,6 +186,10 @@ GkStatus	gk_gpu_fail(GkSession *s, cudaError_t e, const char *call, const char *
 cudaError_t gk_gpu_injected(GkSession *s);
 GkStatus	gk_gpu_acquire(const char *devices, GkGpu **out, GkError *err);
 int			gk_gpu_probe(GkDeviceInfo *out, int max);
+void		gk_gpu_release(int ordinal);
+/* After a sticky error: what the device still holds for this process. */
+void		gk_gpu_bury(GkGpu *g);
+double		gk_gpu_ms(void);
 /* Wait for an event, polling the host. */
 GkStatus	gk_gpu_wait(GkSession *s, cudaEvent_t event, GkError *err);
 GkStatus	gk_gpu_drain(GkSession *s, GkError *err);

@@ -1,7 +1,7 @@
 /*
  * gk_gpu_context.cu - the device of this process: found and opened once, kept
- * until the process ends.  A CUDA context costs 170-310 ms and some hundred MB;
- * the points' memory is freed at the end of every clustering.
+ * until the process ends or gives it back.  A CUDA context costs 170-310 ms and
+ * some hundred MB; the points' memory is freed at the end of every clustering.
  *
  * Waiting polls: the host may want to stop at any moment, and a process blocked
  * inside the driver cannot be cancelled.
@@ -17,8 +17,8 @@
 #include "gpu/gk_gpu.h"
 
 #define MIN_MAJOR	8			/* compute capability of the oldest architecture built for */
-#define SPIN_US		300			/* wait actively that long, then sleep between looks */
-#define POLL_US		5000
+#define SPIN_MS		0.3			/* wait actively that long, then sleep between looks */
+#define POLL_MS		5.0
 
 static GkGpu gpus[16];
 
@@ -177,24 +177,6 @@ set_up(GkGpu *g)
 	return cudaSuccess;
 }
 
-/* Is device i in a list like "0,2"?  NULL, "" and "all" mean every device. */
-static bool
-listed(const char *list, int i)
-{
-	char	   *end;
-
-	if (list == NULL || list[0] == '\0' || strcmp(list, "all") == 0)
-		return true;
-	for (const char *p = list; *p; p = *end ? end + 1 : end)
-	{
-		if (strtol(p, &end, 10) == i && end != p)
-			return true;
-		if (end == p)
-			return false;
-	}
-	return false;
-}
-
 /*
  * The first usable device of the list, opened.  The driver starts threads of
  * its own: they must not catch the process's signals, so all are blocked while
@@ -212,7 +194,7 @@ gk_gpu_acquire(const char *devices, GkGpu **out, GkError *err)
 	GkGpu	   *g;
 
 	for (int i = 0; i < n && found < 0; i++)
-		if (info[i].usable && listed(devices, i))
+		if (info[i].usable && gk_device_listed(devices, i))
 			found = i;
 	if (found < 0)
 	{
@@ -223,6 +205,7 @@ gk_gpu_acquire(const char *devices, GkGpu **out, GkError *err)
 	}
 	g = &gpus[found];
 	g->ordinal = found;
+	g->opened = true;
 	if (!g->ready)
 	{
 		sigfillset(&all);
@@ -245,19 +228,62 @@ gk_gpu_acquire(const char *devices, GkGpu **out, GkError *err)
 	return GK_OK;
 }
 
-static double
-now_us(void)
+/*
+ * Destroying the context frees the ring, the streams and the events as well.
+ * Its threads end with it; as when they began, they must not catch signals.
+ */
+static void
+destroy_context(int ordinal)
+{
+	sigset_t	all,
+				before;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	if (cudaSetDevice(ordinal) == cudaSuccess || gpus[ordinal].dead)
+		cudaDeviceReset();
+	cudaGetLastError();
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void
+gk_gpu_release(int ordinal)
+{
+	GkGpu	   *g = &gpus[ordinal];
+
+	if (!g->opened)
+		return;
+	destroy_context(ordinal);
+	memset(g, 0, sizeof(*g));
+}
+
+void
+gk_gpu_bury(GkGpu *g)
+{
+	char		reason[sizeof(g->reason)];
+	int			ordinal = g->ordinal;
+
+	destroy_context(ordinal);
+	memcpy(reason, g->reason, sizeof(reason));
+	memset(g, 0, sizeof(*g));
+	g->ordinal = ordinal;
+	g->dead = true;
+	memcpy(g->reason, reason, sizeof(reason));
+}
+
+double
+gk_gpu_ms(void)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1e6 + t.tv_nsec * 1e-3;
+	return t.tv_sec * 1e3 + t.tv_nsec * 1e-6;
 }
 
 GkStatus
 gk_gpu_wait(GkSession *s, cudaEvent_t event, GkError *err)
 {
-	double		start = now_us();
+	double		start = gk_gpu_ms();
 	double		polled = start;
 
 	for (;;)
@@ -269,14 +295,14 @@ gk_gpu_wait(GkSession *s, cudaEvent_t event, GkError *err)
 			return GK_OK;
 		if (e != cudaErrorNotReady)
 			GK_TRY(e);
-		now = now_us();
-		if (now - polled > POLL_US)
+		now = gk_gpu_ms();
+		if (now - polled > POLL_MS)
 		{
 			polled = now;
 			if (s->host->poll && s->host->poll(s->host->ctx))
 				return GK_STOPPED;
 		}
-		if (now - start > SPIN_US)
+		if (now - start > SPIN_MS)
 		{
 			struct timespec nap = {0, 20000};
 

@@ -200,10 +200,10 @@ gk_gpu_upload(GkSession *s, GkError *err)
 		if (s->host->poll && s->host->poll(s->host->ctx))
 			return GK_STOPPED;
 	}
-	/* Kernels wait for the uploads, the host does not. */
+	/* The host waits too: at most the ring is still on its way. */
 	GK_TRY(cudaEventRecord(g->pace[0], g->copy));
 	GK_TRY(cudaStreamWaitEvent(g->stream, g->pace[0], 0));
-	return GK_OK;
+	return gk_gpu_wait(s, g->pace[0], err);
 }
 
 /* ---- buffers ---- */

@@ -1,0 +1,220 @@
+/*
+ * fake_gpu.c - a gkmeans_gpu.so without a GPU, to test what the server does
+ * around one on any machine: one device, which the CPU's kernels play.
+ *
+ * gkmeans.gpu_fault is understood as by the real one, but counts calls of the
+ * backend, not of CUDA; "slow:ms" makes open() take that long.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/gk_backend.h"
+
+struct GkSession
+{
+	GkProblem	problem;
+	GkSession  *cpu;
+	long		left;			/* calls until the fault, < 0: none */
+	GkStatus	fault;
+};
+
+static bool dead;				/* as after a sticky error */
+static int	released;
+
+static GkStatus
+fail(GkError *err, GkStatus code)
+{
+	memset(err, 0, sizeof(*err));
+	err->code = code;
+	snprintf(err->message, sizeof(err->message), "%s",
+			 code == GK_ERR_DEVICE_MEMORY ? "out of memory on GPU 0" : "GPU 0 failed");
+	snprintf(err->detail, sizeof(err->detail), "injected");
+	return code;
+}
+
+static int
+devices(GkDeviceInfo *out, int max)
+{
+	if (max < 1)
+		return 0;
+	memset(out, 0, sizeof(*out));
+	snprintf(out->backend, sizeof(out->backend), "gpu");
+	snprintf(out->name, sizeof(out->name), "GPU 0: fake");
+	snprintf(out->detail, sizeof(out->detail), "released %d times", released);
+	out->usable = !dead;
+	if (dead)
+		snprintf(out->reason, sizeof(out->reason), "failed earlier in this session: injected");
+	return 1;
+}
+
+/* Every call of the backend comes by here. */
+static GkStatus
+call(GkSession *s, GkError *err)
+{
+	if (s->left < 0 || s->left-- > 0)
+		return GK_OK;
+	return fail(err, s->fault);
+}
+
+static GkStatus
+be_slow(const GkHost *host, long ms)
+{
+	struct timespec nap = {0, 5000000};
+
+	for (double end = ms; end > 0; end -= 5)
+	{
+		if (host->poll(host->ctx))
+			return GK_STOPPED;
+		nanosleep(&nap, NULL);
+	}
+	return GK_OK;
+}
+
+static void
+close_session(GkSession *s)
+{
+	if (s == NULL)
+		return;
+	s->problem.core->cpu->close(s->cpu);
+	s->problem.core->free(s->problem.host, s);
+}
+
+static GkStatus
+open_session(const GkProblem *problem, GkSession **out, GkError *err)
+{
+	const char *f = problem->gpu_fault ? problem->gpu_fault : "";
+	const char *n = strchr(f, ':');
+	GkSession  *s = problem->core->alloc(problem->host, 1, sizeof(GkSession));
+	GkStatus	st = GK_OK;
+
+	*out = NULL;
+	if (s == NULL)
+		return fail(err, GK_ERR_MEMORY);
+	memset(s, 0, sizeof(*s));
+	s->problem = *problem;
+	s->left = -1;
+	s->fault = strstr(f, "memory") ? GK_ERR_DEVICE_MEMORY : GK_ERR_DEVICE;
+	if (strncmp(f, "slow", 4) == 0)
+		st = be_slow(problem->host, atol(n + 1));
+	else if (strncmp(f, "open-", 5) == 0)
+		st = fail(err, s->fault);
+	else if (n != NULL)
+		s->left = atol(n + 1);
+	if (strstr(f, "trap"))
+		dead = true;
+	if (st == GK_OK)
+		st = problem->core->cpu->open(problem, &s->cpu, err);
+	if (st != GK_OK)
+		close_session(s);
+	else
+		*out = s;
+	return st;
+}
+
+static void
+describe(GkSession *s, char *device, size_t device_len, char *strategy, size_t strategy_len)
+{
+	s->problem.core->cpu->describe(s->cpu, device, device_len, strategy, strategy_len);
+	snprintf(device, device_len, "gpu 0 (fake)");
+}
+
+static void
+times(GkSession *s, double *context_ms, double *upload_ms)
+{
+	(void) s;
+	*context_ms = *upload_ms = 1.0;
+}
+
+static void
+release(int ordinal)
+{
+	(void) ordinal;
+	released++;
+}
+
+/* An error of the n-th label is one that comes after the first labels have gone up. */
+typedef struct Counted
+{
+	GkLabelSink sink;
+	const GkLabelSink *to;
+	GkSession  *session;
+	GkError    *err;
+	bool		failed;
+} Counted;
+
+static bool
+emit(void *ctx, int rows, const int32_t *label, const float *d2, const uint32_t *const *aux)
+{
+	Counted    *c = ctx;
+
+	c->failed = call(c->session, c->err) != GK_OK;
+	return !c->failed && c->to->emit(c->to->ctx, rows, label, d2, aux);
+}
+
+static GkStatus
+finish(GkSession *s, const float *centroids, int k, GkFinish *out, const GkLabelSink *sink, GkError *err)
+{
+	GkError		fault;
+	Counted		c = {.to = sink,.session = s,.err = &fault};
+	GkStatus	st = call(s, err);
+
+	c.sink.ctx = &c;
+	c.sink.emit = emit;
+	if (st == GK_OK)
+		st = s->problem.core->cpu->finish(s->cpu, centroids, k, out, sink ? &c.sink : NULL, err);
+	if (c.failed)
+		*err = fault;
+	return c.failed ? fault.code : st;
+}
+
+#define PASS(name, params, args) \
+	static GkStatus name params \
+	{ \
+		GkStatus	st = call(s, err); \
+		return st == GK_OK ? s->problem.core->cpu->name args : st; \
+	}
+
+PASS(step, (GkSession *s, const float *c, int k, GkStep *out, GkError *err), (s->cpu, c, k, out, err))
+PASS(seed_begin, (GkSession *s, GkError *err), (s->cpu, err))
+PASS(seed_update, (GkSession *s, const float *c, int m, gk_int128 *phi, GkError *err), (s->cpu, c, m, phi, err))
+PASS(seed_eval, (GkSession *s, const float *c, int m, gk_int128 *pot, GkError *err), (s->cpu, c, m, pot, err))
+PASS(seed_race, (GkSession *s, uint64_t key, bool use_d2, int want, GkPick *out, int *got, GkError *err),
+	 (s->cpu, key, use_d2, want, out, got, err))
+PASS(seed_far, (GkSession *s, int64_t *row, GkError *err), (s->cpu, row, err))
+
+static void
+seed_end(GkSession *s)
+{
+	s->problem.core->cpu->seed_end(s->cpu);
+}
+
+const GkBackend *gk_gpu_backend_init(void);
+
+const GkBackend *
+gk_gpu_backend_init(void)
+{
+	static const GkBackend backend = {
+		.api_version = GK_BACKEND_API,
+		.struct_size = sizeof(GkBackend),
+		.name = "gpu",
+		.description = "fake",
+		.devices = devices,
+		.open = open_session,
+		.close = close_session,
+		.describe = describe,
+		.times = times,
+		.release = release,
+		.step = step,
+		.finish = finish,
+		.seed_begin = seed_begin,
+		.seed_end = seed_end,
+		.seed_update = seed_update,
+		.seed_eval = seed_eval,
+		.seed_race = seed_race,
+		.seed_far = seed_far,
+	};
+
+	return &backend;
+}
