@@ -676,3 +676,47 @@ COMMENT ON FUNCTION kmeans_grouped(regclass, text[], text[], int, text, text, km
     'clusters each group of a relation''s rows by itself: the clusters of every combination of values of the group_by columns (grp: those values as an object); the result for a group is that of kmeans_agg()';
 
 -- == end of aggregates ==
+
+-- == quality ==
+
+CREATE FUNCTION kmeans_evaluate(
+    model kmeans_model,
+    relation regclass,
+    sample int DEFAULT 100000,
+    nonfinite text DEFAULT 'error',
+    OUT k int, OUT rows bigint, OUT inertia float8, OUT silhouette float8,
+    OUT simplified_silhouette float8, OUT davies_bouldin float8,
+    OUT calinski_harabasz float8, OUT sample_rows bigint
+) RETURNS record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION kmeans_evaluate(kmeans_model, regclass, int, text) IS
+    'how good a model''s clusters are on the rows of a relation that has the model''s columns: silhouette (mean over a sample of rows, always the same one; all rows when there are no more than sample), simplified_silhouette (all rows, distances to cluster means), davies_bouldin (low is good), calinski_harabasz (high is good); NULL where not defined. Each row counts once';
+
+CREATE FUNCTION kmeans_scan(
+    relation regclass,
+    columns text[],
+    k_min int,
+    k_max int,
+    step int DEFAULT 1,
+    weight_column text DEFAULT NULL,
+    init text DEFAULT 'k-means++',
+    warm_start kmeans_model DEFAULT NULL,
+    centroids float8[] DEFAULT NULL,
+    n_init int DEFAULT 1,
+    max_iter int DEFAULT 100,
+    tol float8 DEFAULT 1e-4,
+    distance text DEFAULT 'euclidean',
+    standardize bool DEFAULT false,
+    seed bigint DEFAULT 0,
+    nonfinite text DEFAULT 'error',
+    device text DEFAULT NULL,
+    sample int DEFAULT 2000
+) RETURNS TABLE (k int, inertia float8, silhouette float8, simplified_silhouette float8,
+    davies_bouldin float8, calinski_harabasz float8, iterations int, converged bool, suggested text)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20;
+
+COMMENT ON FUNCTION kmeans_scan(regclass, text[], int, int, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, int) IS
+    'clusters the rows of a relation for each k from k_min to k_max, reading them once: one row of measures per k (see kmeans_evaluate); sample: rows in the silhouette. suggested: ''elbow'' where the inertia bends most, ''silhouette'' where that is largest. warm_start and centroids belong to one k and must be NULL';
+
+-- == end of quality ==

@@ -247,12 +247,15 @@ typedef struct GkFit
 	GkFitOptions options;
 	bool		as_model;		/* the result has to fit a kmeans_model */
 	GkReadCounts counts;
+	double		load_ms;
 	GkModel		model;			/* valid when there were usable rows */
 } GkFit;
 
 /* From the arguments (relation, columns, k, ..., <options>). */
 extern void gk_fit_open(FunctionCallInfo fcinfo, int first_option, const char *label_column,
 						bool identify, GkFit *fit);
+/* Begin the host, read and prepare.  NULL, after a NOTICE: no usable rows. */
+extern GkStore *gk_fit_load(GkFit *fit, const GkLabelWant *want, GkTables *tables);
 /* Read, prepare, fit, and raise the NOTICEs.  False: no usable rows. */
 extern bool gk_fit_run(GkFit *fit, const GkLabelWant *want);
 extern void gk_fit_end(GkFit *fit);
@@ -265,6 +268,11 @@ extern void gk_check_device(GkPgHost *host, GkDeviceKind kind);
 extern const GkBackend *gk_choose_backend(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
 extern void gk_notice_left_out(const GkReadCounts *counts);
 extern int64 gk_rows_left_out(const GkReadCounts *counts);
+
+/* ---- models as input (gkmeans_labels.c) ---- */
+
+/* The columns that the model was made from; ERROR when it does not know them. */
+extern char **gk_model_columns(const struct KmeansModel *model);
 
 /* ---- label_column (gkmeans_label_column.c) ---- */
 

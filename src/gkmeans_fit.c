@@ -170,11 +170,10 @@ check_model_size(int k, int d)
 				 errhint("Use fewer clusters or features, or kmeans(), which returns rows.")));
 }
 
-bool
-gk_fit_run(GkFit *fit, const GkLabelWant *want)
+GkStore *
+gk_fit_load(GkFit *fit, const GkLabelWant *want, GkTables *tables)
 {
 	const GkFitOptions *o = &fit->options;
-	GkOptions	engine = o->engine;
 	double		start = gk_now_ms();
 	GkReadOptions read = {
 		.distance = o->engine.distance,
@@ -184,37 +183,50 @@ gk_fit_run(GkFit *fit, const GkLabelWant *want)
 		.left_out = want != NULL ? want->left_out : NULL,
 		.arg = want != NULL ? want->arg : NULL
 	};
-	GkTables	tables = {0};
 	GkStore    *store;
-	const GkBackend *backend;
-	GkLabelRelay relay;
 	GkError		err;
-	double		loaded;
 
 	gk_apply_simd();
 	fit->host = gk_host_begin();
 	/* a missing GPU is known before a long read */
 	gk_check_device(fit->host, o->device);
 
-	store = gk_read(fit->host, fit->source, &read, &fit->counts, &tables);
+	store = gk_read(fit->host, fit->source, &read, &fit->counts, tables);
 	gk_notice_left_out(&fit->counts);
 	if (store == NULL)
 	{
 		ereport(NOTICE,
 				(errmsg("no usable rows in \"%s\"", fit->source->relname)));
-		return false;
+		return NULL;
 	}
+
+	gk_check(fit->host,
+			 gk_store_prepare(store, o->engine.distance, o->engine.standardize, &err),
+			 &err);
+	fit->load_ms = gk_now_ms() - start;
+	return store;
+}
+
+bool
+gk_fit_run(GkFit *fit, const GkLabelWant *want)
+{
+	const GkFitOptions *o = &fit->options;
+	GkOptions	engine = o->engine;
+	double		start = gk_now_ms();
+	GkTables	tables = {0};
+	GkStore    *store = gk_fit_load(fit, want, &tables);
+	const GkBackend *backend;
+	GkLabelRelay relay;
+	GkError		err;
+
+	if (store == NULL)
+		return false;
 
 	/* no more clusters than rows: no memory for what can not be found */
 	if (engine.centroids == NULL)
 		engine.k = (int) Min((int64) engine.k, gk_store_rows(store));
 	if (fit->as_model)
 		check_model_size(engine.k, gk_store_features(store));
-	gk_check(fit->host,
-			 gk_store_prepare(store, o->engine.distance, o->engine.standardize, &err),
-			 &err);
-	loaded = gk_now_ms();
-
 	backend = gk_choose_backend(fit->host, o->device, gk_store_rows(store),
 								gk_store_features(store), engine.k);
 	if (want != NULL)
@@ -227,7 +239,7 @@ gk_fit_run(GkFit *fit, const GkLabelWant *want)
 
 	fit->model.k_asked = o->engine.k;
 	fit->model.rows_skipped = gk_rows_left_out(&fit->counts);
-	fit->model.load_ms = loaded - start;
+	fit->model.load_ms = fit->load_ms;
 	fit->model.total_ms = gk_now_ms() - start;
 	debug_gpu(&fit->model);
 	notice_result(fit);

@@ -75,8 +75,8 @@ kmeans_labels(PG_FUNCTION_ARGS)
 }
 
 /* The columns that the model was made from. */
-static char **
-model_columns(const KmeansModel *model)
+char **
+gk_model_columns(const KmeansModel *model)
 {
 	const char *name = kmeans_model_names(model);
 	char	  **columns = palloc(Max(model->ncolumns, 1) * sizeof(char *));
@@ -123,7 +123,7 @@ kmeans_labels_model(PG_FUNCTION_ARGS)
 	device = gk_parse_device(fcinfo, 3);
 
 	gk_result_begin(fcinfo, &result);
-	source = gk_source_open(PG_GETARG_OID(0), model_columns(value), value->ncolumns,
+	source = gk_source_open(PG_GETARG_OID(0), gk_model_columns(value), value->ncolumns,
 							NULL, NULL, true);
 	gk_apply_simd();
 	host = gk_host_begin();

@@ -1,0 +1,76 @@
+/*
+ * gk_quality.h - how good a clustering is, measured in float64.
+ *
+ * The definitions are scikit-learn's (docs/choosing-k.md).  Means of clusters
+ * are the means of the labelled points, not the model's centroids, which
+ * differ when a fit stops before convergence.  Everything is measured in the
+ * units that the fit minimised: original ones, standardised ones with
+ * standardize, and points of length 1 under the cosine distance.  Each row
+ * counts once, whatever its weight.
+ *
+ * Sums are sums of integers (2^-62 of the largest distance that is possible),
+ * so the result does not depend on threads, chunks or the memory limit.
+ */
+#ifndef GK_QUALITY_H
+#define GK_QUALITY_H
+
+#include "core/gk_core.h"
+
+typedef struct GkMeasures
+{
+	int			k;				/* clusters that have points */
+	int64_t		rows;
+	int64_t		sample;			/* rows in the classical silhouette */
+	double		inertia;		/* to the model's centroids; gk_quality_model only */
+	/* NaN where they are not defined: fewer than two clusters, no two points in one. */
+	double		silhouette;		/* mean over the sample, distances within the sample */
+	double		simplified;		/* mean over all rows, distances to the means */
+	double		davies_bouldin;
+	double		calinski_harabasz;
+} GkMeasures;
+
+/*
+ * Of a store that is loaded but not prepared, from the values as they were
+ * given; each row belongs to the model's nearest centroid, as in gk_label.
+ */
+GkStatus	gk_quality_model(GkStore *store, const GkModel *model, int64_t sample,
+							 GkMeasures *out, GkError *err);
+
+/*
+ * Of a prepared store whose labels are known, in row order: from the prepared
+ * float32 values, for many clusterings of one store.
+ */
+GkStatus	gk_quality_labels(GkStore *store, const int32_t *label, int k, int64_t sample,
+							  GkMeasures *out, GkError *err);
+
+/* ---- inside (gk_quality_simd.c, gk_silhouette.c) ---- */
+
+/* Points that are measured together: small enough for the first-level cache. */
+#define GK_QUALITY_ROWS		64
+
+/* out[i] = squared distance of row i of a block (column-major) to point p. */
+void		gk_quality_d2(const double *z, size_t stride, int d, const double *p, double *out);
+/* The square roots of a block of numbers >= 0. */
+void		gk_quality_roots(double *v);
+/*
+ * One of the clusters, for a block: d2 is the distance to the own one where
+ * label is c, else it may be the nearest other one so far.
+ */
+void		gk_quality_pick(const double *d2, const int64_t *label, int64_t c, double *own, double *other);
+
+/* v in [-1, 1] as an integer. */
+static inline int64_t
+gk_quality_fixed(double v)
+{
+	return (int64_t) (v * 0x1p62);
+}
+
+/*
+ * Classical silhouette (Rousseeuw 1987) of m points, all distances at most 1.
+ * Column-major, stride a multiple of GK_QUALITY_ROWS, padding readable; label
+ * ascending.  NaN unless there are at least two clusters and fewer than m.
+ */
+GkStatus	gk_silhouette(const GkHost *host, const double *z, size_t stride, int64_t m, int d,
+						  const int32_t *label, double *out, GkError *err);
+
+#endif							/* GK_QUALITY_H */

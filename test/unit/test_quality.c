@@ -1,0 +1,407 @@
+/*
+ * Measures of quality: against their definitions written out in long double,
+ * the same bits whatever the threads, chunks and memory, and every failure.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/gk_backend.h"
+#include "core/gk_quality.h"
+#include "gk_test.h"
+#include "gk_testhost.h"
+
+typedef long double real;
+
+static real
+to_mean(const double *p, const real *q, int d)
+{
+	real		s = 0;
+
+	for (int j = 0; j < d; j++)
+		s += (p[j] - q[j]) * (p[j] - q[j]);
+	return sqrtl(s);
+}
+
+static real
+to_point(const double *p, const double *q, int d)
+{
+	real		s = 0;
+
+	for (int j = 0; j < d; j++)
+		s += ((real) p[j] - q[j]) * ((real) p[j] - q[j]);
+	return sqrtl(s);
+}
+
+static real
+between_means(const real *p, const real *q, int d)
+{
+	real		s = 0;
+
+	for (int j = 0; j < d; j++)
+		s += (p[j] - q[j]) * (p[j] - q[j]);
+	return sqrtl(s);
+}
+
+/* The definitions, from row-major points. */
+static void
+by_definition(const double *x, const int32_t *label, int n, int d, int k, GkMeasures *m)
+{
+	real	   *mean = calloc((size_t) k * d + d, sizeof(real));
+	real	   *all = mean + (size_t) k * d;
+	real	   *spread = calloc(k, sizeof(real));
+	real	   *sum = malloc(k * sizeof(real));
+	int		   *size = calloc(k, sizeof(int));
+	real		within = 0,
+				between = 0,
+				simplified = 0,
+				silhouette = 0,
+				db = 0;
+
+	m->k = 0;
+	for (int i = 0; i < n; i++)
+	{
+		size[label[i]]++;
+		for (int j = 0; j < d; j++)
+			mean[label[i] * d + j] += x[i * d + j];
+	}
+	for (int j = 0; j < d; j++)
+		for (int c = 0; c < k; c++)
+			all[j] += mean[c * d + j] / n;
+	for (int c = 0; c < k; c++)
+	{
+		m->k += size[c] > 0;
+		for (int j = 0; j < d && size[c] > 0; j++)
+		{
+			mean[c * d + j] /= size[c];
+			between += size[c] * (mean[c * d + j] - all[j]) * (mean[c * d + j] - all[j]);
+		}
+	}
+	for (int i = 0; i < n; i++)
+	{
+		int			own = label[i];
+		real		a = to_mean(x + i * d, mean + own * d, d);
+		real		b = INFINITY;
+
+		within += a * a;
+		spread[own] += a / size[own];
+		for (int c = 0; c < k; c++)
+			if (c != own && size[c] > 0)
+				b = fminl(b, to_mean(x + i * d, mean + c * d, d));
+		if (size[own] > 1 && a != b)
+			simplified += (b - a) / fmaxl(a, b);
+		memset(sum, 0, k * sizeof(real));
+		for (int h = 0; h < n; h++)
+			sum[label[h]] += to_point(x + i * d, x + h * d, d);
+		a = sum[own] / (size[own] - 1);
+		b = INFINITY;
+		for (int c = 0; c < k; c++)
+			if (c != own && size[c] > 0)
+				b = fminl(b, sum[c] / size[c]);
+		if (size[own] > 1 && a != b)
+			silhouette += (b - a) / fmaxl(a, b);
+	}
+	for (int a = 0; a < k; a++)
+	{
+		real		worst = 0;
+
+		for (int b = 0; b < k && size[a] > 0; b++)
+			if (a != b && size[b] > 0)
+				worst = fmaxl(worst, (spread[a] + spread[b]) / between_means(mean + a * d, mean + b * d, d));
+		db += worst;
+	}
+	m->rows = n;
+	m->silhouette = silhouette / n;
+	m->simplified = simplified / n;
+	m->davies_bouldin = db / m->k;
+	m->calinski_harabasz = between * (n - m->k) / (within * (m->k - 1));
+	free(mean);
+	free(spread);
+	free(sum);
+	free(size);
+}
+
+static double
+worst_difference(const GkMeasures *a, const GkMeasures *b)
+{
+	double		w = fabs(a->silhouette / b->silhouette - 1.0);
+
+	w = fmax(w, fabs(a->simplified / b->simplified - 1.0));
+	w = fmax(w, fabs(a->davies_bouldin / b->davies_bouldin - 1.0));
+	return fmax(w, fabs(a->calinski_harabasz / b->calinski_harabasz - 1.0));
+}
+
+typedef struct Data
+{
+	int			n,
+				d,
+				k;
+	double	   *x,
+			   *w;
+	double		offset;
+	GkDistance	distance;
+	bool		standardize;
+} Data;
+
+static Data
+make_data(uint64_t *rng, int number)
+{
+	Data		p = {.n = 40 + (int) (test_uniform(rng) * 1500),.d = 1 + (int) (test_uniform(rng) * 9)};
+
+	p.k = 2 + (int) (test_uniform(rng) * 7);
+	p.distance = number % 4 == 3 && p.d > 1 ? GK_COSINE : GK_EUCLIDEAN;
+	p.standardize = number % 4 == 1;
+	p.offset = number % 4 == 2 ? 1e5 : 0.0;
+	p.x = malloc(sizeof(double) * p.n * p.d);
+	p.w = malloc(sizeof(double) * p.n);
+	for (int i = 0; i < p.n; i++)
+	{
+		p.w[i] = 1.0 + (i % 3);
+		for (int j = 0; j < p.d; j++)
+			p.x[i * p.d + j] = p.offset + (1 + j) * ((i % 5) * 3.0 * (j % 2 ? 1 : -1) + test_normal(rng));
+	}
+	return p;
+}
+
+/* Points as the fit sees them. */
+static double *
+seen_by_fit(const Data *p, const GkPrep *prep)
+{
+	double	   *y = malloc(sizeof(double) * p->n * p->d);
+
+	for (int i = 0; i < p->n; i++)
+	{
+		real		length = 0;
+
+		for (int j = 0; j < p->d; j++)
+			length += (real) p->x[i * p->d + j] * p->x[i * p->d + j];
+		for (int j = 0; j < p->d; j++)
+			y[i * p->d + j] = p->distance == GK_COSINE ? p->x[i * p->d + j] / sqrtl(length)
+				: p->standardize ? (p->x[i * p->d + j] - prep->center[j]) * ldexp(prep->scale[j], -prep->unit_exp)
+				: p->x[i * p->d + j] - prep->center[j];
+	}
+	return y;
+}
+
+static void
+fit(TestHost *host, const Data *p, const double *w, GkModel *model, Labels *labels)
+{
+	GkOptions	o = {.k = p->k,.n_init = 1,.max_iter = 3,.distance = p->distance,.standardize = p->standardize};
+	GkError		err;
+	GkStore    *s = load_store(host, p->x, w, p->n, p->d, NULL, 1 << 20, 1 << 30, &err);
+	GkLabelSink sink;
+
+	labels->label = malloc(sizeof(int32_t) * p->n);
+	labels->d2 = malloc(sizeof(float) * p->n);
+	labels->seen = 0;
+	sink = test_sink(labels);
+	if (gk_store_prepare(s, p->distance, p->standardize, &err) != GK_OK ||
+		gk_fit(s, &gk_cpu_backend, &o, &sink, model, &err) != GK_OK)
+		abort();
+	gk_store_free(s);
+}
+
+/* Both entry points, on a store of its own. */
+static GkStatus
+evaluate(TestHost *host, const Data *p, const double *w, const GkModel *model, const int32_t *label,
+		 int64_t sample, size_t chunk, size_t limit, GkMeasures *m, GkError *err)
+{
+	GkStore    *s = load_store(host, p->x, w, p->n, p->d, NULL, chunk, limit, err);
+	GkStatus	st;
+
+	if (s == NULL)
+		return err->code;
+	if (label == NULL)
+		st = gk_quality_model(s, model, sample, m, err);
+	else if ((st = gk_store_prepare(s, p->distance, p->standardize, err)) == GK_OK)
+		st = gk_quality_labels(s, label, model->k, sample, m, err);
+	gk_store_free(s);
+	return st;
+}
+
+static void
+test_definitions(void)
+{
+	uint64_t	rng = 7;
+	double		worst_raw = 0,
+				worst_prepared = 0,
+				worst_inertia = 0;
+	int			differ = 0;
+
+	for (int number = 0; number < 24; number++)
+	{
+		Data		p = make_data(&rng, number);
+		const double *w = number % 5 == 4 ? p.w : NULL;
+		TestHost	host,
+					other;
+		GkModel		model;
+		Labels		labels;
+		GkMeasures	want,
+					got,
+					again;
+		GkError		err;
+		double	   *y;
+
+		test_host_init(&host, 1);
+		fit(&host, &p, w, &model, &labels);
+		y = seen_by_fit(&p, &model.prep);
+		by_definition(y, labels.label, p.n, p.d, model.k, &want);
+		if (evaluate(&host, &p, w, &model, NULL, p.n, 4096, 1 << 30, &got, &err) != GK_OK)
+			abort();
+		worst_raw = fmax(worst_raw, worst_difference(&got, &want));
+		if (w == NULL)
+			worst_inertia = fmax(worst_inertia, fabs(got.inertia / model.inertia - 1.0));
+
+		/* other threads, chunks and memory: the same bits */
+		test_host_init(&other, 3);
+		if (evaluate(&other, &p, w, &model, NULL, p.n, 100000, 0, &again, &err) != GK_OK)
+			abort();
+		differ += memcmp(&again, &got, sizeof(got)) != 0;
+		if (evaluate(&other, &p, w, &model, labels.label, p.n, 4096, 0, &again, &err) != GK_OK)
+			abort();
+		worst_prepared = fmax(worst_prepared, worst_difference(&again, &want));
+		if (evaluate(&host, &p, w, &model, labels.label, p.n, 1 << 20, 1 << 30, &got, &err) != GK_OK)
+			abort();
+		differ += memcmp(&again, &got, sizeof(got)) != 0;
+
+		gk_model_free(&host.host, &model);
+		free(labels.label);
+		free(labels.d2);
+		free(y);
+		free(p.x);
+		free(p.w);
+		test_host_end(&host);
+		test_host_end(&other);
+	}
+	ok(worst_raw < 1e-11, "from the values given: within %.1e of the definitions", worst_raw);
+	ok(worst_prepared < 1e-6, "from prepared points: within %.1e", worst_prepared);
+	ok(worst_inertia < 1e-6, "inertia within %.1e of the fit's", worst_inertia);
+	ok(differ == 0, "the same bits from 1 and 3 threads, other chunks, in memory and spilled (%d differ)", differ);
+}
+
+static void
+test_corners(void)
+{
+	double		x[8] = {0, 0, 1, 1, 5, 5, 5, 5};
+	int32_t		one[8] = {0};
+	int32_t		each[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+	int32_t		gap[8] = {0, 0, 0, 0, 2, 2, 2, 2};
+	int32_t		alone[8] = {0, 0, 0, 0, 1, 1, 1, 3};
+	TestHost	host;
+	GkStore    *s;
+	GkMeasures	m;
+	GkError		err;
+
+	test_host_init(&host, 1);
+	s = load_store(&host, x, NULL, 8, 1, NULL, 1 << 16, 1 << 20, &err);
+	(void) gk_store_prepare(s, GK_EUCLIDEAN, false, &err);
+	ok(gk_quality_labels(s, one, 1, 100, &m, &err) == GK_OK && m.k == 1 && isnan(m.silhouette) &&
+	   isnan(m.simplified) && isnan(m.davies_bouldin) && isnan(m.calinski_harabasz),
+	   "one cluster: nothing is defined");
+	ok(gk_quality_labels(s, each, 8, 100, &m, &err) == GK_OK && m.k == 8 && isnan(m.silhouette) &&
+	   isnan(m.simplified), "every point its own cluster: nothing is defined");
+	ok(gk_quality_labels(s, gap, 3, 100, &m, &err) == GK_OK && m.k == 2 && m.sample == 8 &&
+	   m.silhouette > 0.8 && m.davies_bouldin > 0 && isfinite(m.calinski_harabasz),
+	   "a number without points is no cluster");
+	ok(gk_quality_labels(s, alone, 4, 100, &m, &err) == GK_OK && m.k == 3 && isfinite(m.davies_bouldin) &&
+	   isfinite(m.silhouette), "two clusters with the same mean");
+	ok(gk_quality_labels(s, gap, 3, 0, &m, &err) == GK_OK && m.sample == 0 && isnan(m.silhouette) &&
+	   m.simplified > 0.8, "without a sample there is no classical silhouette");
+	gk_store_free(s);
+	ok(host.live == 0, "all memory was given back");
+	test_host_end(&host);
+}
+
+static void
+test_sample(void)
+{
+	Data		p = {.n = 20000,.d = 2,.k = 3,.x = malloc(sizeof(double) * 40000)};
+	uint64_t	rng = 3;
+	TestHost	host;
+	GkModel		model;
+	Labels		labels;
+	GkMeasures	all,
+				some,
+				again;
+	GkError		err;
+
+	for (int i = 0; i < p.n; i++)
+		for (int j = 0; j < 2; j++)
+			p.x[i * 2 + j] = (i % 3) * 4.0 * (j + 1) + test_normal(&rng);
+	test_host_init(&host, 2);
+	fit(&host, &p, NULL, &model, &labels);
+	ok(evaluate(&host, &p, NULL, &model, NULL, 4000, 1 << 16, 1 << 30, &all, &err) == GK_OK &&
+	   evaluate(&host, &p, NULL, &model, NULL, 1000, 1 << 16, 1 << 30, &some, &err) == GK_OK &&
+	   evaluate(&host, &p, NULL, &model, NULL, 1000, 1 << 12, 0, &again, &err) == GK_OK, "samples");
+	ok(some.sample == 1000 && some.silhouette != all.silhouette && fabs(some.silhouette - all.silhouette) < 0.03,
+	   "a sample's silhouette is near (%.4f, %.4f)", some.silhouette, all.silhouette);
+	ok(some.silhouette == again.silhouette, "the sample is always the same");
+	gk_model_free(&host.host, &model);
+	free(labels.label);
+	free(labels.d2);
+	free(p.x);
+	test_host_end(&host);
+}
+
+static void
+test_failures(void)
+{
+	uint64_t	rng = 11;
+	Data		p = make_data(&rng, 0);
+	TestHost	host;
+	GkModel		model;
+	Labels		labels;
+	GkMeasures	m;
+	GkError		err;
+	int			failed = 0,
+				wrong = 0,
+				stopped = 0;
+
+	test_host_init(&host, 1);
+	fit(&host, &p, NULL, &model, &labels);
+	for (int at = 1; at < 200; at++)
+	{
+		TestHost	bad;
+		GkStatus	st;
+
+		test_host_init(&bad, 1);
+		bad.fail_at = at;
+		st = evaluate(&bad, &p, NULL, &model, at % 2 ? labels.label : NULL, p.n, 4096, 1 << 30, &m, &err);
+		failed += st == GK_ERR_MEMORY;
+		wrong += (st != GK_OK && st != GK_ERR_MEMORY) || bad.live != 0;
+		test_host_end(&bad);
+	}
+	ok(failed > 20 && wrong == 0, "%d failed allocations leave nothing behind", failed);
+	for (int at = 1; at < 40; at++)
+	{
+		TestHost	bad;
+		GkStatus	st;
+
+		test_host_init(&bad, 1);
+		bad.stop_at = at;
+		st = evaluate(&bad, &p, NULL, &model, NULL, p.n, 4096, 0, &m, &err);
+		stopped += st == GK_STOPPED;
+		wrong += (st != GK_OK && st != GK_STOPPED) || bad.live != 0;
+		test_host_end(&bad);
+	}
+	ok(stopped > 1 && wrong == 0, "%d stops leave nothing behind", stopped);
+	p.x[0] = 1e300;
+	ok(evaluate(&host, &p, NULL, &model, NULL, p.n, 4096, 1 << 30, &m, &err) == GK_ERR_DATA,
+	   "points beyond measure: %s", err.message);
+	gk_model_free(&host.host, &model);
+	free(labels.label);
+	free(labels.d2);
+	free(p.x);
+	free(p.w);
+	test_host_end(&host);
+}
+
+int
+main(void)
+{
+	test_definitions();
+	test_corners();
+	test_sample();
+	test_failures();
+	return done_testing();
+}
