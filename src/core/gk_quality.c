@@ -127,7 +127,7 @@ read_rows(const Quality *q, int first, int rows, double *out, size_t stride)
 		}
 		length = sqrt(length);
 		for (int j = 0; j < q->d; j++)
-			out[(size_t) j * stride + i] *= gk_pow2(GK_TOP_EXPO - q->expo) / length;
+			out[(size_t) j * stride + i] *= q->scale[j] / length;
 	}
 }
 
@@ -447,7 +447,7 @@ static int
 choose_expo(const Quality *q, const double *centroid)
 {
 	const GkPrep *p = q->prep;
-	int			top = -GK_TOP_EXPO - 200;
+	int			top = -250;			/* all values 0 */
 	int			e;
 
 	for (int j = 0; j < q->d; j++)
@@ -611,4 +611,57 @@ gk_quality_labels(GkStore *store, const int32_t *label, int k, int64_t sample, G
 	Quality		q = {.store = store,.prep = &gk_store_points(store)->prep,.k = k,.label = label};
 
 	return measure(&q, NULL, sample, out, err);
+}
+
+GkStatus
+gk_quality_rows(GkStore *store, const GkModel *model, int64_t sample, double *x, int32_t *label,
+				int64_t *got, GkError *err)
+{
+	Quality		q = {.store = store,.prep = &model->prep,.k = model->k,.raw = true};
+	int			chunks;
+	float	   *f = NULL;
+	float	   *point = NULL;
+	GkStatus	st;
+
+	if ((st = gk_store_seal(store, err)) != GK_OK)
+		return st;
+	q.host = gk_store_host(store);
+	q.n = gk_store_rows(store);
+	q.d = model->prep.d;
+	q.m = sample < q.n ? sample : q.n;
+	q.column = gk_alloc(q.host, q.d, sizeof(void *));
+	f = gk_alloc(q.host, (size_t) q.k * q.d, sizeof(float));
+	point = gk_alloc(q.host, q.d, sizeof(float));
+	if (!q.column || !f || !point)
+		st = no_memory(err);
+	else
+		gk_model_prepare(q.prep, model->centroids, q.k, f);
+	chunks = gk_store_points(store)->nchunks;
+	for (int i = 0; st == GK_OK && i < chunks && q.taken < q.m; i++)
+	{
+		void	   *copy;
+
+		st = open_chunk(&q, i, &copy, err);
+		for (; st == GK_OK && q.taken < q.m; q.taken++)
+		{
+			int64_t		row = sample_row(&q, q.taken);
+			double	   *to = x + (size_t) q.taken * q.d;
+			float		d2;
+
+			if (row >= q.first + q.rows)
+				break;
+			for (int j = 0; j < q.d; j++)
+				to[j] = raw_value(&q, j, (int) (row - q.first));
+			(void) gk_prepare_point(q.prep, to, point);
+			label[q.taken] = gk_nearest(point, q.d, f, q.k, &d2);
+		}
+		gk_free(q.host, copy);
+		if (st == GK_OK && q.host->poll && q.host->poll(q.host->ctx))
+			st = GK_STOPPED;
+	}
+	*got = q.taken;
+	gk_free(q.host, (void *) q.column);
+	gk_free(q.host, f);
+	gk_free(q.host, point);
+	return st;
 }

@@ -43,6 +43,14 @@ GkStatus	gk_quality_model(GkStore *store, const GkModel *model, int64_t sample,
 GkStatus	gk_quality_labels(GkStore *store, const int32_t *label, int k, int64_t sample,
 							  GkMeasures *out, GkError *err);
 
+/*
+ * The sample's rows, of a store that is loaded but not prepared: *got of them,
+ * x [got][d] row-major and their labels, in row order; both have room for
+ * sample rows.
+ */
+GkStatus	gk_quality_rows(GkStore *store, const GkModel *model, int64_t sample,
+							double *x, int32_t *label, int64_t *got, GkError *err);
+
 /* ---- inside (gk_quality_simd.c, gk_silhouette.c) ---- */
 
 /* Points that are measured together: small enough for the first-level cache. */

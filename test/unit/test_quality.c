@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/gk_backend.h"
+#include "core/gk_pca.h"
 #include "core/gk_quality.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
@@ -343,6 +344,62 @@ test_sample(void)
 	test_host_end(&host);
 }
 
+/* Points stretched 9 : 4 : 1 ... along known directions. */
+static void
+test_pca(void)
+{
+	enum {N = 5000, D = 7};
+	double	   *x = malloc(sizeof(double) * N * D);
+	double		scale[D];
+	uint64_t	rng = 5;
+	TestHost	host;
+	GkPca		pca;
+	GkError		err;
+	double		dot[2] = {0},
+				length[2] = {0};
+	double		a[9] = {2, 1, 0, 1, 2, 0, 0, 0, 5};
+	double		value[3];
+	double		v[9];
+
+	gk_jacobi(a, 3, value, v);
+	ok(fabs(value[0] - 5) < 1e-14 && fabs(value[1] - 3) < 1e-14 && fabs(value[2] - 1) < 1e-14 &&
+	   fabs(fabs(v[3]) - sqrt(0.5)) < 1e-14 && fabs(v[3] - v[4]) < 1e-14,
+	   "eigenvalues and vectors of a known matrix");
+	for (int i = 0; i < N; i++)
+	{
+		double		p = 9 * test_normal(&rng),
+					q = 4 * test_normal(&rng);
+
+		/* along (0.6, -0.8, 0 ...) and (0.8, 0.6, 0 ...) */
+		for (int j = 0; j < D; j++)
+		{
+			scale[j] = j + 1;
+			x[i * D + j] = (j == 0 ? 100 + 0.6 * p + 0.8 * q : j == 1 ? -0.8 * p + 0.6 * q
+							: test_normal(&rng)) / scale[j];
+		}
+	}
+	test_host_init(&host, 1);
+	ok(gk_pca(&host.host, x, N, D, scale, &pca, &err) == GK_OK, "principal components");
+	for (int c = 0; c < 2; c++)
+		for (int j = 0; j < D; j++)
+		{
+			dot[c] += pca.axis[c][j] * (c == 0 ? (j == 0 ? -0.6 : j == 1 ? 0.8 : 0)
+										: (j == 0 ? 0.8 : j == 1 ? 0.6 : 0));
+			length[c] += pca.axis[c][j] * pca.axis[c][j];
+		}
+	ok(dot[0] > 0.999 && dot[1] > 0.999 && fabs(length[0] - 1) < 1e-12 && fabs(length[1] - 1) < 1e-12,
+	   "the directions of largest variance are found (%.5f, %.5f)", dot[0], dot[1]);
+	ok(fabs(pca.share[0] - 81.0 / 102) < 0.02 && fabs(pca.share[1] - 16.0 / 102) < 0.02,
+	   "with their share of the variance (%.3f, %.3f)", pca.share[0], pca.share[1]);
+	gk_pca_free(&host.host, &pca);
+	memset(x, 0, sizeof(double) * N * D);
+	ok(gk_pca(&host.host, x, N, D, scale, &pca, &err) == GK_OK && pca.share[0] == 0, "points without variance");
+	gk_pca_free(&host.host, &pca);
+	ok(host.live == 0, "all memory was given back");
+	free(x);
+	test_host_end(&host);
+}
+
 static void
 test_failures(void)
 {
@@ -402,6 +459,7 @@ main(void)
 	test_definitions();
 	test_corners();
 	test_sample();
+	test_pca();
 	test_failures();
 	return done_testing();
 }
