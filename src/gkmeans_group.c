@@ -134,13 +134,17 @@ gk_rows_fit(GkPgHost *host, const GkRows *rows, const GkFitOptions *options,
 			int32_t *label, GkModel *model)
 {
 	const GkBackend *backend;
+	GkHost		engine = *gk_host_engine(host);
 	GkError		err;
 
+	/* Waking threads up takes longer than a small group. */
+	if (rows->n * rows->d < GK_LARGE_GROUP)
+		engine.threads = 1;
 	gk_apply_simd();
 	gk_check_given_features(options, rows->d);
 	backend = gk_choose_backend(host, options->device, rows->n, rows->d, options->engine.k);
 	gk_check(host,
-			 gk_group_fit(gk_host_engine(host), backend, &options->engine, row_at, rows,
+			 gk_group_fit(&engine, backend, &options->engine, row_at, rows,
 						  rows->n, rows->d, false, label, model, &err),
 			 &err);
 }

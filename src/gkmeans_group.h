@@ -15,6 +15,9 @@
 #define GK_ROWS_SEGMENTS	28
 #define GK_ROWS_FIRST		16	/* rows of segment 0 */
 
+/* Values (points times features) from which a group gets all threads. */
+#define GK_LARGE_GROUP		(64 * 1024)
+
 typedef struct GkRows
 {
 	MemoryContext cxt;			/* of the segments */

@@ -36,8 +36,6 @@
 
 PG_FUNCTION_INFO_V1(kmeans_grouped);
 
-/* Values (points times features) from which a group gets all threads. */
-#define LARGE_GROUP		(256 * 1024)
 #define MIN_BUCKETS		1024
 
 typedef struct KeyColumn
@@ -258,7 +256,7 @@ finish_batch(Grouped *g)
 	{
 		OneGroup   *one = g->groups[i];
 
-		if (one->rows.n * g->d < LARGE_GROUP && g->options->device != GK_DEVICE_GPU)
+		if (one->rows.n * g->d < GK_LARGE_GROUP && g->options->device != GK_DEVICE_GPU)
 			w.groups[small++] = one;
 		else
 		{
@@ -285,7 +283,7 @@ finish_batch(Grouped *g)
 	}
 	/* what the large ones took is the host's */
 	for (int i = 0; i < g->ngroups; i++)
-		if (g->groups[i]->rows.n * g->d >= LARGE_GROUP || g->options->device == GK_DEVICE_GPU)
+		if (g->groups[i]->rows.n * g->d >= GK_LARGE_GROUP || g->options->device == GK_DEVICE_GPU)
 			gk_model_free(engine, &g->groups[i]->model);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(g->cxt);
