@@ -20,7 +20,7 @@ SELECT * FROM kmeans('pts', '{x,y}', 0);
 SELECT * FROM kmeans('pts', '{x,y}', -3);
 SELECT * FROM kmeans('pts', '{x,y}', 1000001);
 SELECT count(*) FROM kmeans('pts', '{id}', 1000000);
-SELECT * FROM kmeans('pts', '{x,y}', NULL);
+SELECT * FROM kmeans('pts', '{x,y}', NULL::int);
 SELECT kmeans_fit('pts', '{x,y}', 0);
 SELECT * FROM kmeans_labels('pts', '{x,y}', 0);
 SELECT * FROM kmeans(NULL, '{x,y}', 2);

@@ -20,7 +20,7 @@ SELECT state('SELECT * FROM ' || call), call FROM (VALUES
     ($$kmeans('pts', '{id}', 2)$$),
     ($$kmeans('pts', '{id}', 0)$$),
     ($$kmeans('pts', '{id}', 1000001)$$),
-    ($$kmeans('pts', '{id}', NULL)$$),
+    ($$kmeans('pts', '{id}', NULL::int)$$),
     ($$kmeans('pts', '{nosuch}', 2)$$),
     ($$kmeans('pts', '{t}', 2)$$),
     ($$kmeans('pts', '{}', 2)$$),
