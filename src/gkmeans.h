@@ -271,6 +271,8 @@ extern int64 gk_rows_left_out(const GkReadCounts *counts);
 
 /* ---- models as input (gkmeans_labels.c) ---- */
 
+struct KmeansModel;
+
 /* The columns that the model was made from; ERROR when it does not know them. */
 extern char **gk_model_columns(const struct KmeansModel *model);
 
