@@ -210,6 +210,7 @@ evaluate(TestHost *host, const Data *p, const double *w, const GkModel *model, c
 	GkStore    *s = load_store(host, p->x, w, p->n, p->d, NULL, chunk, limit, err);
 	GkStatus	st;
 
+	memset(m, 0, sizeof(*m));	/* its padding is compared */
 	if (s == NULL)
 		return err->code;
 	if (label == NULL)
