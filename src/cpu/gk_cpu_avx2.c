@@ -108,11 +108,12 @@ total(__m256d v)
 	return (int64_t) ((part[0] + part[1]) + (part[2] + part[3]));
 }
 
+#define TOWARD_ZERO	(_MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)
+
 /* Both parts are integers below 2^41: 8,192 of them add up exactly in a double. */
 GK_TARGET static void
 sum_d2(const float *d2, const float *weight, int rows, double scale, int64_t *hi, int64_t *lo)
 {
-	const int	toward_zero = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
 	const __m256d top = _mm256_set1_pd(0x1p40);
 	const __m256d unit = _mm256_set1_pd(scale);
 	__m256d		sum_hi = _mm256_setzero_pd();
@@ -127,10 +128,10 @@ sum_d2(const float *d2, const float *weight, int rows, double scale, int64_t *hi
 		if (weight != NULL)
 			v = _mm256_mul_pd(_mm256_cvtps_pd(_mm_loadu_ps(weight + i)), v);
 		v = _mm256_min_pd(_mm256_mul_pd(v, unit), top);
-		h = _mm256_round_pd(v, toward_zero);
+		h = _mm256_round_pd(v, TOWARD_ZERO);
 		sum_hi = _mm256_add_pd(sum_hi, h);
 		v = _mm256_mul_pd(_mm256_sub_pd(v, h), top);
-		sum_lo = _mm256_add_pd(sum_lo, _mm256_round_pd(v, toward_zero));
+		sum_lo = _mm256_add_pd(sum_lo, _mm256_round_pd(v, TOWARD_ZERO));
 	}
 	*hi += total(sum_hi);
 	*lo += total(sum_lo);

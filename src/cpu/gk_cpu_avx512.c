@@ -114,11 +114,12 @@ add_few(const GkTiles *x, const int32_t *label, int rows, int k, double *acc, si
 
 /* ---- sums of distances ---- */
 
+#define TOWARD_ZERO	(_MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)
+
 /* Both parts are integers below 2^41: 8,192 of them add up exactly in a double. */
 GK_TARGET static void
 sum_d2(const float *d2, const float *weight, int rows, double scale, int64_t *hi, int64_t *lo)
 {
-	const int	toward_zero = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
 	const __m512d top = _mm512_set1_pd(0x1p40);
 	const __m512d unit = _mm512_set1_pd(scale);
 	__m512d		sum_hi = _mm512_setzero_pd();
@@ -133,10 +134,10 @@ sum_d2(const float *d2, const float *weight, int rows, double scale, int64_t *hi
 		if (weight != NULL)
 			v = _mm512_mul_pd(_mm512_cvtps_pd(_mm256_maskz_loadu_ps(on, weight + i)), v);
 		v = _mm512_min_pd(_mm512_mul_pd(v, unit), top);
-		h = _mm512_roundscale_pd(v, toward_zero);
+		h = _mm512_roundscale_pd(v, TOWARD_ZERO);
 		sum_hi = _mm512_add_pd(sum_hi, h);
 		v = _mm512_mul_pd(_mm512_sub_pd(v, h), top);
-		sum_lo = _mm512_add_pd(sum_lo, _mm512_roundscale_pd(v, toward_zero));
+		sum_lo = _mm512_add_pd(sum_lo, _mm512_roundscale_pd(v, TOWARD_ZERO));
 	}
 	*hi += (int64_t) _mm512_reduce_add_pd(sum_hi);
 	*lo += (int64_t) _mm512_reduce_add_pd(sum_lo);

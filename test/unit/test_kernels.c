@@ -340,6 +340,18 @@ test_sum_d2(void)
 		ok(bad[q] == 0, "%s sum_d2 (%d of %d differ)", q < nsets ? sets[q]->name : "scalar", bad[q], CASES);
 }
 
+/* The key under which a row's hash is h: gk_mix() backwards. */
+static uint64_t
+key_for(uint64_t h, int64_t row)
+{
+	uint64_t	z = h;
+
+	z = (z ^ z >> 31 ^ z >> 62) * UINT64_C(0x319642b2d24d8ec3);
+	z = (z ^ z >> 27 ^ z >> 54) * UINT64_C(0x96de1b173f119089);
+	z = z ^ z >> 30 ^ z >> 60;
+	return z - (uint64_t) row * UINT64_C(0x9e3779b97f4a7c15);
+}
+
 static void
 test_race(void)
 {
@@ -357,6 +369,11 @@ test_race(void)
 		int64_t		row = (int64_t) pick(0, 1 << 30) * GK_ROW_PAD;
 		bool		use_d2 = pick(0, 3),
 					weighted = pick(0, 1);
+		int			close = number % 4 == 0 ? pick(0, GK_ROW_PAD - 1) : -1;
+
+		/* One u next to 1, where -ln u and 1 - u are all but the same. */
+		if (close >= 0)
+			key = key_for(~(uint64_t) pick(0, 1 << 20) << pick(0, 12), row + close);
 
 		for (int i = 0; i < GK_ROW_PAD; i++)
 		{
@@ -365,7 +382,7 @@ test_race(void)
 			keys[i] = gk_race_key(gk_hash(key, row + i), (weighted ? (double) w[i] : 1.0) * (use_d2 ? (double) d2[i] : 1.0));
 		}
 		/* The bar is one of the keys themselves, where rounding would show. */
-		worst = pick(0, 20) ? keys[pick(0, GK_ROW_PAD - 1)] : pick(0, 1) ? INFINITY : 0.0;
+		worst = close >= 0 && pick(0, 4) ? keys[close] : pick(0, 20) ? keys[pick(0, GK_ROW_PAD - 1)] : pick(0, 1) ? INFINITY : 0.0;
 		for (int q = 0; q <= nsets; q++)
 		{
 			uint64_t	may = (q < nsets ? sets[q] : &gk_cpu_scalar)->race(use_d2 ? d2 : NULL, weighted ? w : NULL, key, row, worst);

@@ -214,6 +214,7 @@ typedef struct Seeding
 	GkPick	   *pick[4];		/* one, some, more than have D > 0, without D */
 	int			got[4];
 	int64_t		far;
+	int			ties;			/* wrong rows where all keys are the same */
 } Seeding;
 
 static int
@@ -292,6 +293,7 @@ plain_seeding(const Plain *p, uint64_t key)
 		if (s.got[which] > wanted(p, which))
 			s.got[which] = wanted(p, which);
 	}
+	s.ties = 0;
 	s.far = 0;
 	for (int i = 1; i < p->n; i++)
 		if (plain_farther(p, D, i, s.far))
@@ -311,6 +313,15 @@ backend_seeding(const Plain *p, GkSession *session, uint64_t key, GkStatus *stat
 	GkError		err;
 	GkStatus	st = b->seed_begin(session, &err);
 	float	   *reverse = malloc(sizeof(float) * p->k * p->d);
+
+	/* Before any update all keys are 0 and the rows alone decide. */
+	s.pick[0] = malloc(sizeof(GkPick) * (p->n + 5));
+	if (st == GK_OK)
+		st = b->seed_race(session, key, true, 20, s.pick[0], &s.got[0], &err);
+	s.ties = s.got[0] != (p->n < 20 ? p->n : 20);
+	for (int i = 0; i < s.got[0]; i++)
+		s.ties += s.pick[0][i].key != 0.0 || s.pick[0][i].row != i;
+	free(s.pick[0]);
 
 	for (int k = 0; k < p->k; k++)
 		memcpy(reverse + (size_t) k * p->d, p->c + (size_t) (p->k - 1 - k) * p->d, sizeof(float) * p->d);
@@ -341,7 +352,7 @@ backend_seeding(const Plain *p, GkSession *session, uint64_t key, GkStatus *stat
 static bool
 same_seeding(const Seeding *a, const Seeding *b, int m)
 {
-	bool		same = memcmp(a->phi, b->phi, sizeof(a->phi)) == 0 && a->far == b->far &&
+	bool		same = memcmp(a->phi, b->phi, sizeof(a->phi)) == 0 && a->far == b->far && a->ties == b->ties &&
 	memcmp(a->pot, b->pot, m * sizeof(gk_int128)) == 0;
 
 	for (int i = 0; i < 4; i++)
@@ -474,6 +485,54 @@ test_passes(const char *simd)
 	ok(bad_finish == 0 && bad_labels == 0, "%s finish: statistics (%d differ), labels (%d differ)",
 	   gk_cpu_simd(), bad_finish, bad_labels);
 	ok(bad_seed == 0, "%s seeding: potentials, races, the farthest point (%d differ)", gk_cpu_simd(), bad_seed);
+}
+
+/*
+ * Packages: the running sum passes 2^53 units of the grid and then meets single
+ * units, so doubles that are not turned into integers in time would round.
+ */
+static void
+test_packages(const char *simd)
+{
+	enum {PART = 3 * GK_PACKAGE, N = 3 * PART};
+	TestHost	host;
+	GkError		err;
+	double	   *x = malloc(sizeof(double) * N);
+	GkStore    *store;
+	int			bad = 0;
+	char		reason[128];
+
+	for (int i = 0; i < N; i++)
+		x[i] = i < PART ? 1.0 : i < 2 * PART ? ldexp(2 * (i % 97) - 96, -40) : -1.0;
+	gk_cpu_set_simd(simd, reason, sizeof(reason));
+	test_host_init(&host, 1);
+	store = load_store(&host, x, NULL, N, 1, NULL, 1 << 20, SIZE_MAX, &err);
+	gk_store_prepare(store, GK_EUCLIDEAN, false, &err);
+	for (int k = 1; k <= 601; k += k < 9 ? 4 : 592)
+	{
+		Plain		p = plain(store, k);
+		Arrays		want,
+					got = arrays(k, 1);
+		GkProblem	problem = {.host = &host.host,.core = &gk_core,.store = store,.k_max = k,
+		.feature_sum = GK_CLUSTER_MERGE};
+		GkSession  *session;
+
+		/* All rows into one cluster, the others too far away to have any. */
+		for (int i = 0; i < k; i++)
+			p.c[i] = i == k / 2 ? 0.0f : (float) ldexp(i, 60);
+		assign(&p);
+		want = plain_arrays(&p);
+		bad += gk_cpu_backend.open(&problem, &session, &err) != GK_OK;
+		bad += gk_cpu_backend.step(session, p.c, k, &got.step, &err) != GK_OK || !same_step(&want, &got, k, 1);
+		gk_cpu_backend.close(session);
+		plain_free(&p);
+		arrays_free(&want);
+		arrays_free(&got);
+	}
+	ok(bad == 0, "%s packages: exact beyond 2^53 units (%d bad)", gk_cpu_simd(), bad);
+	gk_store_free(store);
+	test_host_end(&host);
+	free(x);
 }
 
 /* Two sizes that only large jobs reach: several rounds of centroids, shared statistics. */
@@ -681,7 +740,10 @@ main(void)
 	test_parallel();
 	for (int i = 0; i < 4; i++)
 		if (gk_cpu_kernels_named(levels[i], reason, sizeof(reason)) != NULL)
+		{
 			test_passes(levels[i]);
+			test_packages(levels[i]);
+		}
 		else
 			skip("%s", reason);
 	test_large_k();
