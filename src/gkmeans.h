@@ -8,7 +8,7 @@
  *
  *   gkmeans_options.c   <options>            -> GkFitOptions
  *   gkmeans_source.c    relation, columns    -> GkSource: what to read, as a query
- *   gkmeans_reader.c    the query's rows     -> GkStore
+ *   gkmeans_query.c, gkmeans_reader.c    the query's rows -> GkStore
  *   gkmeans_fit.c       the engine           -> GkModel -> SQL rows or kmeans_model
  *   gkmeans_labels.c, gkmeans_label_column.c    labels -> SQL rows or the table
  *
@@ -23,6 +23,7 @@
 #endif
 
 #include "fmgr.h"
+#include "tcop/dest.h"
 #include "utils/array.h"
 #include "utils/guc.h"
 #include "utils/tuplestore.h"
@@ -167,6 +168,11 @@ extern char **gk_column_names(ArrayType *array, int *count);
 extern GkSource *gk_source_open(Oid relid, char **columns, int ncolumns,
 								const char *weight_column, const char *label_column,
 								bool identify);
+
+/* ---- the query (gkmeans_query.c) ---- */
+
+/* All rows of the source's query to the receiver, in the same order each time. */
+extern void gk_query_run(const GkSource *source, DestReceiver *dest);
 
 /* ---- the rows (gkmeans_reader.c) ---- */
 

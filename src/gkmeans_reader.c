@@ -1,29 +1,19 @@
 /*
  * gkmeans_reader.c - rows into points.
  *
- * The source's query is planned and executed as the caller, the way COPY
- * (SELECT ...) does it, with a DestReceiver that writes straight into the
- * store's staging columns.  Rows that cannot be points are left out and
- * counted, or raise an error, here; the engine sees finite numbers only.
- *
- * The place of a row among the points is what the random numbers are counted
- * by, so the same table has to be read in the same order each time: see
- * pin_row_order().
+ * A DestReceiver for the source's query that writes straight into the store's
+ * staging columns.  Rows that cannot be points are left out and counted, or
+ * raise an error, here; the engine sees finite numbers only.
  */
 #include "postgres.h"
 
 #include <math.h>
 
 #include "catalog/pg_class.h"
-#include "executor/executor.h"
 #include "executor/tuptable.h"
-#include "miscadmin.h"
-#include "nodes/parsenodes.h"
 #include "tcop/dest.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/rls.h"
-#include "utils/snapmgr.h"
 
 #include "gkmeans.h"
 
@@ -468,67 +458,7 @@ ignore_receiver(DestReceiver *self)
 {
 }
 
-/* ---- the query ---- */
-
-static void
-pin(const char *setting)
-{
-	(void) set_config_option(setting, "off", PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
-}
-
-/*
- * Settings for the time of the query, undone by AtEOXact_GUC.
- *
- * A synchronized scan starts where another session's scan is, and an index-only
- * scan may begin to look cheaper after VACUUM: both would change the order of
- * the rows between two equal calls.  Policies of row-level security can hold
- * whole queries, which need their indexes, and views' order is their author's
- * matter; so these keep the planner's choices.
- *
- * Just-in-time compilation can take longer than a cancelled statement may, and
- * gains little for a query that computes nothing.
- */
-static void
-pin_row_order(const GkSource *source)
-{
-	bool		table = source->relkind == RELKIND_RELATION ||
-		source->relkind == RELKIND_PARTITIONED_TABLE || source->relkind == RELKIND_MATVIEW;
-
-	pin("synchronize_seqscans");
-	pin("jit");
-	if (table && check_enable_rls(source->relid, InvalidOid, true) != RLS_ENABLED)
-	{
-		pin("enable_indexscan");
-		pin("enable_indexonlyscan");
-		pin("enable_bitmapscan");
-	}
-}
-
-static void
-run_query(GkReader *r)
-{
-	const char *text = r->source->query;
-	int			guc_level = NewGUCNestLevel();
-	RawStmt    *raw;
-	Query	   *query;
-	PlannedStmt *plan;
-	QueryDesc  *desc;
-
-	pin_row_order(r->source);
-	raw = linitial_node(RawStmt, pg_parse_query(text));
-	query = linitial_node(Query, pg_analyze_and_rewrite_fixedparams(raw, text, NULL, 0, NULL));
-	/* no CURSOR_OPT_PARALLEL_OK: a Gather would mix the rows' order */
-	plan = pg_plan_query(query, text, 0, NULL);
-	desc = CreateQueryDesc(plan, text, GetActiveSnapshot(), InvalidSnapshot,
-						   &r->pub, NULL, NULL, 0);
-	ExecutorStart(desc, 0);
-	gk_executor_run(desc);
-	ExecutorFinish(desc);
-	ExecutorEnd(desc);
-	FreeQueryDesc(desc);
-	AtEOXact_GUC(true, guc_level);
-}
+/* ---- all rows ---- */
 
 GkStore *
 gk_read(GkPgHost *host, const GkSource *source, const GkReadOptions *options,
@@ -552,7 +482,7 @@ gk_read(GkPgHost *host, const GkSource *source, const GkReadOptions *options,
 	if (!source->array)
 		check_features(&r, source->ncolumns);
 
-	run_query(&r);
+	gk_query_run(source, &r.pub);
 	if (r.store != NULL && r.fill > 0)
 		commit_batch(&r);
 	/* array rows that were all skipped leave a store without points */
