@@ -300,7 +300,7 @@ key_hash(const Grouped *g, const Datum *values, const bool *nulls)
 	{
 		KeyColumn  *k = &g->keys[i];
 
-		hash = pg_rotate_left32(hash, 1);
+		hash = (hash << 1) | (hash >> 31);
 		if (!nulls[i])
 			hash ^= DatumGetUInt32(FunctionCall1Coll(&k->hash, k->collation, values[i]));
 	}

@@ -1,7 +1,6 @@
 /*
  * gk_group.c - sort a group's points, load them, fit (gk_group.h).
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/gk_group.h"
@@ -57,34 +56,17 @@ less(const Group *g, const Entry *a, const Entry *b)
 	return compare_points(g, a->index, b->index) < 0;
 }
 
+/* By comparisons: insertion for a few, merging for more.  tmp: room for n. */
 static void
-sift(const Group *g, Entry *e, size_t at, size_t n)
+sort_entries(const Group *g, Entry *e, Entry *tmp, size_t n)
 {
-	Entry		v = e[at];
+	size_t		half = n / 2;
+	size_t		i = 0;
+	size_t		j = half;
 
-	for (;;)
+	if (n <= 16)
 	{
-		size_t		child = 2 * at + 1;
-
-		if (child >= n)
-			break;
-		if (child + 1 < n && less(g, &e[child], &e[child + 1]))
-			child++;
-		if (!less(g, &v, &e[child]))
-			break;
-		e[at] = e[child];
-		at = child;
-	}
-	e[at] = v;
-}
-
-/* By comparisons: insertion for a few, heapsort for more; qsort() takes no argument. */
-static void
-sort_entries(const Group *g, Entry *e, size_t n)
-{
-	if (n <= 24)
-	{
-		for (size_t i = 1; i < n; i++)
+		for (i = 1; i < n; i++)
 		{
 			Entry		v = e[i];
 			size_t		at = i;
@@ -95,16 +77,11 @@ sort_entries(const Group *g, Entry *e, size_t n)
 		}
 		return;
 	}
-	for (size_t i = n / 2; i-- > 0;)
-		sift(g, e, i, n);
-	for (size_t i = n; i-- > 1;)
-	{
-		Entry		v = e[i];
-
-		e[i] = e[0];
-		e[0] = v;
-		sift(g, e, 0, i);
-	}
+	sort_entries(g, e, tmp, half);
+	sort_entries(g, e + half, tmp, n - half);
+	memcpy(tmp, e, half * sizeof(Entry));
+	for (size_t at = 0; i < half; at++)
+		e[at] = j < n && less(g, &e[j], &tmp[i]) ? e[j++] : tmp[i++];
 }
 
 /* Least significant digit first; digits that all keys share are passed over. */
@@ -152,7 +129,7 @@ sorted(const GkHost *host, const Group *g, size_t n)
 			e[i].index = (uint32_t) i;
 		}
 		if (n < RADIX_MIN)
-			sort_entries(g, e, n);
+			sort_entries(g, e, e + n, n);
 		else
 		{
 			e = radix_sort(block, block + n, n);
@@ -161,7 +138,7 @@ sorted(const GkHost *host, const Group *g, size_t n)
 				for (end = i + 1; end < n && e[end].key == e[i].key; end++)
 					;
 				if (end - i > 1 && g->width > 1)
-					sort_entries(g, e + i, end - i);
+					sort_entries(g, e + i, (e == block ? block + n : block) + i, end - i);
 			}
 		}
 		for (size_t i = 0; i < n; i++)

@@ -456,31 +456,29 @@ typedef enum Part {PART_SUM, PART_MASS, PART_INERTIA} Part;
 
 #define TOTAL_LIMBS		((GK_PLANE_MAX - GK_PLANE_MIN + 128) / 32 + 2 + GK_DIGITS_HEADROOM)
 
+static gk_int128
+part_of(const GkPlane *plane, Part part, size_t at)
+{
+	return part == PART_SUM ? plane->sum[at] : part == PART_MASS ? plane->mass[at] : plane->inertia[at];
+}
+
 static int
 total(const GkPartial *p, Part part, size_t at, double *mantissa)
 {
 	int64_t		limb[TOTAL_LIMBS];
 	int			low;
-	int			high;
 	int			n;
 
-	if (p->nplanes == 0)
+	if (p->nplanes <= 1)
 	{
-		*mantissa = 0.0;
-		return 0;
+		*mantissa = p->nplanes == 0 ? 0.0 : gk_i128_to_double(part_of(&p->planes[0], part, at));
+		return p->nplanes == 0 ? 0 : p->planes[0].shift;
 	}
 	low = p->planes[0].shift;
-	high = p->planes[p->nplanes - 1].shift;
-	n = (high - low + 128) / 32 + 2 + GK_DIGITS_HEADROOM;
+	n = (p->planes[p->nplanes - 1].shift - low + 128) / 32 + 2 + GK_DIGITS_HEADROOM;
 	memset(limb, 0, n * sizeof(int64_t));
 	for (int i = 0; i < p->nplanes; i++)
-	{
-		const GkPlane *plane = &p->planes[i];
-
-		gk_digits_add_int128(limb, part == PART_SUM ? plane->sum[at] :
-							 part == PART_MASS ? plane->mass[at] : plane->inertia[at],
-							 plane->shift - low);
-	}
+		gk_digits_add_int128(limb, part_of(&p->planes[i], part, at), p->planes[i].shift - low);
 	return low + GK_WIDE_BIAS + gk_digits_round(limb, n, 0, INT32_MIN, mantissa);
 }
 
