@@ -177,6 +177,21 @@ SELECT kmeans_combine(s) FROM (SELECT kmeans_step('st', '{a,b,c}', :'m'::kmeans_
 SELECT kmeans_combine(s) FROM (SELECT kmeans_step('st', '{a,b,c}', :'mw'::kmeans_model) AS s UNION ALL SELECT kmeans_step('st', '{a,b,c}', :'mw'::kmeans_model, 'w')) o;
 SELECT kmeans_combine(s) FROM (SELECT kmeans_step('st', '{a,b,c}', :'m'::kmeans_model) AS s UNION ALL SELECT feature_sum_partial(1, 2)) o;
 
+-- the relation is read with the caller's rights
+CREATE ROLE gkmeans_step_user;
+CREATE TABLE st_rls AS SELECT id, a, b, c FROM st;
+ALTER TABLE st_rls ENABLE ROW LEVEL SECURITY;
+CREATE POLICY half ON st_rls USING (id <= 10000);
+SET ROLE gkmeans_step_user;
+SELECT kmeans_step('st_rls', '{a,b,c}', :'m'::kmeans_model);
+RESET ROLE;
+GRANT SELECT ON st_rls TO gkmeans_step_user;
+SET ROLE gkmeans_step_user;
+SELECT (kmeans_info(kmeans_finish(kmeans_step('st_rls', '{a,b,c}', :'m'::kmeans_model)))).rows_used;
+RESET ROLE;
+DROP TABLE st_rls;
+DROP ROLE gkmeans_step_user;
+
 -- damaged states: another version, cut off, wrong k, d, counts
 SELECT kmeans_step('few', '{x}', :'m2'::kmeans_model) AS t \gset
 SELECT overlay(:'t' PLACING '00000002' FROM 11)::kmeans_state;
