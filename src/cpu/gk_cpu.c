@@ -118,6 +118,7 @@ open_session(const GkProblem *problem, GkSession **out, GkError *err)
 	s->store = problem->store;
 	s->pts = p;
 	s->kernels = gk_cpu_kernels();
+	s->strategy = problem->strategy;
 	s->feature_sum = problem->feature_sum;
 	s->host = *problem->host;
 	s->host.threads = gk_threads(problem->host);

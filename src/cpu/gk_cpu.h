@@ -20,7 +20,8 @@ struct GkSession
 	GkStore    *store;
 	const GkPoints *pts;
 	const GkCpuKernels *kernels;
-	GkFeatureSum feature_sum;	/* as asked for */
+	GkStrategy	strategy;		/* as asked for */
+	GkFeatureSum feature_sum;
 	GkFeatureSum used;			/* by the last step */
 	GkHost		host;			/* the problem's, with the number of threads settled */
 	bool		seeding;		/* the store has its mind2 columns */
@@ -109,6 +110,13 @@ bool		gk_cpu_assign(const GkSession *s, const GkSweep *sweep, const GkBlock *b,
 
 /* gk_cpu_update.c */
 GkStatus	gk_cpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err);
+
+/* gk_cpu_partition.c */
+GkStatus	gk_cpu_step_partitioned(GkSession *s, const GkSweep *sweep, const float *centroids, int k,
+									GkStep *out, GkError *err);
+
+/* Sums in one job where a pass over the results is shared out. */
+#define GK_CPU_JOB_SUMS	(64 * 1024)
 
 /* gk_cpu_finish.c */
 GkStatus	gk_cpu_finish(GkSession *s, const float *centroids, int k,

@@ -8,7 +8,9 @@
 
 /* Above this much, statistics are gathered by the main thread in one copy; with so
  * many clusters that is nothing beside the assignment. */
-#define PRIVATE_BYTES	((size_t) 64 << 20)
+#define PRIVATE_BYTES	((size_t) 16 << 20)
+/* Rows that it gathers between two polls. */
+#define POLL_ROWS		(128 * 1024)
 
 typedef struct Stat
 {
@@ -62,8 +64,14 @@ chunk(GkSession *s, void *arg, const GkChunk *c, int64_t at, GkError *err)
 	const float *d2 = (float *) s->d2.p + at;
 	const uint32_t *aux[GK_MAX_AUX];
 
-	if (p->shared)
-		gather(s, p->stat, c, 0, c->rows, label, d2);
+	for (int row = 0; p->shared && row < c->rows; row += POLL_ROWS)
+	{
+		int			rows = c->rows - row < POLL_ROWS ? c->rows - row : POLL_ROWS;
+
+		gather(s, p->stat, c, row, rows, label + row, d2 + row);
+		if (s->host.poll != NULL && s->host.poll(s->host.ctx))
+			return GK_STOPPED;
+	}
 	if (p->sink == NULL)
 		return GK_OK;
 	for (int i = 0; i < s->pts->naux; i++)

@@ -6,9 +6,7 @@
  *   cluster_merge          every thread adds into sums of its own, right after it
  *                          has assigned a block that is still in cache; the copies
  *                          are merged at the end
- *   partitioned_features   a group of chunks is assigned first, then each thread
- *                          owns some features and adds them straight into the
- *                          result: no copies, for large k * d
+ *   partitioned_features   no copies, for large k * d: gk_cpu_partition.c
  *   delta                  as cluster_merge, but only rows whose label changed
  *                          since the last step move from one cluster to another
  * All sums are exact, so all give the same bits.  Unweighted, a thread first adds
@@ -20,7 +18,8 @@
 #include "core/gk_numerics.h"
 #include "cpu/gk_cpu.h"
 
-/* Above this much for all threads, auto does without private copies. */
+/* Above this much for one thread or for all, auto does without private copies. */
+#define THREAD_BYTES	((size_t) 64 << 20)
 #define PRIVATE_BYTES	((size_t) 256 << 20)
 /* Copies of the double sums within a thread, when they are this small. */
 #define COPIES_BYTES	((size_t) 16 << 10)
@@ -28,9 +27,6 @@
 #define DELTA_SHARE		16
 /* ... and a point is so much larger than the label to be remembered. */
 #define DELTA_FEATURES	16
-/* Features that one job owns: two cache lines of results. */
-#define OWN_FEATURES	8
-#define OWN_ROWS		(64 * 1024)
 
 typedef struct Pass
 {
@@ -42,6 +38,8 @@ typedef struct Pass
 	bool		weighted;
 	const double *inv;
 	GkStep	   *out;
+	GkHost		host;			/* with the sweep's number of threads */
+	int			per_job;		/* clusters, where the merge is shared out */
 
 	/* Private sums: one region per thread, offsets from its start. */
 	size_t		width;			/* of a cluster in the double sums */
@@ -55,13 +53,6 @@ typedef struct Pass
 	/* delta: labels of the last step by row, NULL: not kept. */
 	int32_t    *previous;
 	bool		delta;			/* this pass adds to the last step's result */
-
-	/* partitioned_features: the rows that jobs work on. */
-	const GkChunk *chunk;
-	const int32_t *label;
-	int			row;
-	int			rows;
-	int			own;
 } Pass;
 
 /* At the start of a thread's region. */
@@ -97,25 +88,26 @@ region(const Pass *p, int thread)
 	return (char *) p->s->sums.p + thread * p->bytes;
 }
 
-/* Exact doubles into integers. */
+/* Exact doubles into integers, of clusters k0 .. k1-1. */
 static void
-flush(const Pass *p, char *own)
+flush(const Pass *p, char *own, int k0, int k1)
 {
 	gk_int128  *sum = (gk_int128 *) (own + p->sum_at);
 	double	   *part = (double *) (own + p->double_at);
 	size_t		copy = p->k * p->width;
 
-	for (int k = 0; k < p->k; k++)
+	for (int k = k0; k < k1; k++)
 		for (int j = 0; j < p->d; j++)
 		{
 			double		v = 0.0;
 
 			for (int i = 0; i < p->copies; i++)
+			{
 				v += part[i * copy + k * p->width + j];
+				part[i * copy + k * p->width + j] = 0.0;
+			}
 			sum[(size_t) k * p->d + j] += (int64_t) (v * p->inv[j]);
 		}
-	memset(part, 0, p->copies * copy * sizeof(double));
-	((Private *) own)->pending = 0;
 }
 
 /* Row i of the block, `times` (1 or -1) over, into cluster k. */
@@ -153,7 +145,10 @@ reserve(const Pass *p, char *own, int rows)
 	if (p->weighted)
 		return;
 	if (state->pending + rows > GK_PACKAGE)
-		flush(p, own);
+	{
+		flush(p, own, 0, p->k);
+		state->pending = 0;
+	}
 	state->pending += rows;
 }
 
@@ -185,29 +180,56 @@ add(const Pass *p, char *own, const GkBlock *b, const GkLabels *l)
 			count[l->label[i]]++;
 }
 
+/* The result of some clusters: all private sums, and for a delta the last result. */
 static void
-merge(const Pass *p)
+merge_clusters(void *arg, int64_t job, int thread)
 {
-	size_t		kd = (size_t) p->k * p->d;
+	const Pass *p = arg;
+	const GkSession *s = p->s;
+	int			k0 = (int) job * p->per_job;
+	int			k1 = p->k - k0 > p->per_job ? k0 + p->per_job : p->k;
+	size_t		sums = (size_t) (k1 - k0) * p->d;
+	gk_int128  *sum = p->out->sum + (size_t) k0 * p->d;
+	gk_int128  *base_sum = (gk_int128 *) s->base_sum.p + (size_t) k0 * p->d;
+	gk_int128  *base_mass = s->base_mass.p;
+	int64_t    *base_count = s->base_count.p;
 
+	(void) thread;
+	for (size_t i = 0; i < sums; i++)
+		sum[i] = p->delta ? base_sum[i] : 0;
+	for (int k = k0; k < k1; k++)
+	{
+		p->out->count[k] = p->delta ? base_count[k] : 0;
+		p->out->mass[k] = p->delta ? base_mass[k] : 0;
+	}
 	for (int t = 0; t < p->sweep.threads; t++)
 	{
 		char	   *own = region(p, t);
-		const gk_int128 *sum = (gk_int128 *) (own + p->sum_at);
-		const gk_int128 *mass = (gk_int128 *) (own + p->mass_at);
-		const int64_t *count = (int64_t *) (own + p->count_at);
+		const gk_int128 *own_sum = (gk_int128 *) (own + p->sum_at) + (size_t) k0 * p->d;
+		const gk_int128 *own_mass = (gk_int128 *) (own + p->mass_at);
+		const int64_t *own_count = (int64_t *) (own + p->count_at);
 
 		if (!((Private *) own)->used)
 			continue;
 		if (!p->weighted)
-			flush(p, own);
-		for (size_t i = 0; i < kd; i++)
-			p->out->sum[i] += sum[i];
-		for (int i = 0; i < p->copies; i++)
-			for (int k = 0; k < p->k; k++)
-				p->out->count[k] += count[(size_t) i * p->k + k];
-		for (int k = 0; p->weighted && k < p->k; k++)
-			p->out->mass[k] += mass[k];
+			flush(p, own, k0, k1);
+		for (size_t i = 0; i < sums; i++)
+			sum[i] += own_sum[i];
+		for (int k = k0; k < k1; k++)
+		{
+			for (int i = 0; i < p->copies; i++)
+				p->out->count[k] += own_count[(size_t) i * p->k + k];
+			if (p->weighted)
+				p->out->mass[k] += own_mass[k];
+			else
+				p->out->mass[k] = p->out->count[k];
+		}
+	}
+	if (p->previous != NULL)
+	{
+		memcpy(base_sum, sum, sums * sizeof(gk_int128));
+		memcpy(base_mass + k0, p->out->mass + k0, (k1 - k0) * sizeof(gk_int128));
+		memcpy(base_count + k0, p->out->count + k0, (k1 - k0) * sizeof(int64_t));
 	}
 }
 
@@ -252,68 +274,6 @@ merge_block(GkSession *s, void *arg, const GkBlock *b)
 		note_changes(p, own, b, &l);
 }
 
-/* ---- partitioned features ---- */
-
-static void
-assign_block(GkSession *s, void *arg, const GkBlock *b)
-{
-	const Pass *p = arg;
-	GkLabels	l;
-
-	gk_cpu_assign(s, &p->sweep, b, p->c, p->k, &l);
-}
-
-/* Features job * own .. of all rows at hand. */
-static void
-own_features(void *arg, int64_t job, int thread)
-{
-	const Pass *p = arg;
-	int			j0 = (int) job * p->own;
-	int			n = p->d - j0 < p->own ? p->d - j0 : p->own;
-	const float *x = p->chunk->data + (size_t) j0 * p->chunk->stride;
-	const float *w = gk_chunk_weight(p->s->pts, p->chunk);
-
-	(void) thread;
-	for (int i = p->row; i < p->row + p->rows; i++)
-	{
-		gk_int128  *to = p->out->sum + (size_t) p->label[i] * p->d + j0;
-		int64_t		wi = w ? gk_fixed(w[i], 0x1p40) : 1;
-
-		for (int j = 0; j < n; j++)
-			to[j] += (gk_int128) wi * gk_fixed(x[(size_t) j * p->chunk->stride + i], p->inv[j0 + j]);
-	}
-}
-
-static GkStatus
-own_chunk(GkSession *s, void *arg, const GkChunk *chunk, int64_t at, GkError *err)
-{
-	Pass	   *p = arg;
-	const float *w = gk_chunk_weight(s->pts, chunk);
-	GkHost		host = s->host;
-
-	(void) err;
-	host.threads = p->sweep.threads;
-	p->chunk = chunk;
-	p->label = (int32_t *) s->label.p + at;
-	p->own = p->d / p->sweep.threads;
-	p->own = p->own < 1 ? 1 : p->own > OWN_FEATURES ? OWN_FEATURES : p->own;
-	for (p->row = 0; p->row < chunk->rows; p->row += p->rows)
-	{
-		p->rows = chunk->rows - p->row < OWN_ROWS ? chunk->rows - p->row : OWN_ROWS;
-		if (!s->core->parallel_for(&host, (p->d + p->own - 1) / p->own, own_features, p))
-			return GK_STOPPED;
-		for (int i = p->row; i < p->row + p->rows; i++)
-		{
-			p->out->count[p->label[i]]++;
-			if (w != NULL)
-				p->out->mass[p->label[i]] += gk_fixed(w[i], 0x1p40);
-		}
-		if (host.poll != NULL && host.poll(host.ctx))
-			return GK_STOPPED;
-	}
-	return GK_OK;
-}
-
 /* ---- the pass ---- */
 
 /*
@@ -327,7 +287,9 @@ choose(const Pass *p)
 
 	if (s->feature_sum != GK_FSUM_AUTO)
 		return s->feature_sum;
-	if (p->bytes * p->sweep.threads > PRIVATE_BYTES)
+	if (s->strategy == GK_MULTI_PASS)
+		return GK_PARTITIONED_FEATURES;
+	if (p->bytes > THREAD_BYTES || p->bytes * p->sweep.threads > PRIVATE_BYTES)
 		return GK_PARTITIONED_FEATURES;
 	if (p->sweep.threads > 1 && p->d >= p->sweep.threads &&
 		(int64_t) p->k * p->sweep.threads * 4 > s->pts->n)
@@ -354,27 +316,7 @@ prepare_delta(Pass *p, GkError *err)
 	p->delta = known && (s->feature_sum == GK_DELTA || s->changed < s->pts->n / DELTA_SHARE);
 	if (!known)
 		memset(p->previous, 0xff, s->pts->n * sizeof(int32_t));
-	if (p->delta)
-	{
-		memcpy(p->out->sum, s->base_sum.p, kd * sizeof(gk_int128));
-		memcpy(p->out->mass, s->base_mass.p, p->k * sizeof(gk_int128));
-		memcpy(p->out->count, s->base_count.p, p->k * sizeof(int64_t));
-	}
 	return GK_OK;
-}
-
-static void
-keep_base(const Pass *p)
-{
-	GkSession  *s = p->s;
-
-	memcpy(s->base_sum.p, p->out->sum, (size_t) p->k * p->d * sizeof(gk_int128));
-	memcpy(s->base_mass.p, p->out->mass, p->k * sizeof(gk_int128));
-	memcpy(s->base_count.p, p->out->count, p->k * sizeof(int64_t));
-	s->previous_k = p->k;
-	s->changed = 0;
-	for (int t = 0; t < p->sweep.threads; t++)
-		s->changed += ((Private *) region(p, t))->changed;
 }
 
 static GkStatus
@@ -390,8 +332,15 @@ step_merge(Pass *p, GkError *err)
 	for (int t = 0; t < p->sweep.threads; t++)
 		memset(region(p, t), 0, sizeof(Private));
 	st = gk_cpu_sweep(s, &p->sweep, err);
-	if (st == GK_OK)
-		merge(p);
+	if (st == GK_OK && !s->core->parallel_for(&p->host, (p->k + p->per_job - 1) / p->per_job, merge_clusters, p))
+		st = GK_STOPPED;
+	if (st == GK_OK && p->previous != NULL)
+	{
+		s->previous_k = p->k;
+		s->changed = 0;
+		for (int t = 0; t < p->sweep.threads; t++)
+			s->changed += ((Private *) region(p, t))->changed;
+	}
 	return st;
 }
 
@@ -399,34 +348,20 @@ GkStatus
 gk_cpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err)
 {
 	Pass		p = {.s = s,.sweep = gk_cpu_plan(s, k),.c = centroids,.k = k,.d = s->pts->d,
-	.weighted = s->pts->weighted,.inv = s->inv.p,.out = out};
+	.weighted = s->pts->weighted,.inv = s->inv.p,.out = out,.host = s->host};
 	GkStatus	st = GK_OK;
 
 	lay_out(&p);
-	s->used = choose(&p);
+	p.host.threads = p.sweep.threads;
+	p.per_job = GK_CPU_JOB_SUMS / p.d + 1;
 	p.sweep.arg = &p;
-	memset(out->sum, 0, (size_t) k * p.d * sizeof(gk_int128));
-	memset(out->mass, 0, k * sizeof(gk_int128));
-	memset(out->count, 0, k * sizeof(int64_t));
+	s->used = choose(&p);
 	if (s->used == GK_DELTA)
 		st = prepare_delta(&p, err);
 	s->previous_k = 0;			/* until this step is through */
 	if (st != GK_OK)
 		return st;
 	if (s->used == GK_PARTITIONED_FEATURES)
-	{
-		p.sweep.block = assign_block;
-		p.sweep.chunk = own_chunk;
-		p.sweep.keep_labels = true;
-		st = gk_cpu_sweep(s, &p.sweep, err);
-	}
-	else
-		st = step_merge(&p, err);
-	if (st != GK_OK)
-		return st;
-	for (int i = 0; !p.weighted && i < k; i++)
-		out->mass[i] = out->count[i];
-	if (s->used == GK_DELTA)
-		keep_base(&p);
-	return GK_OK;
+		return gk_cpu_step_partitioned(s, &p.sweep, centroids, k, out, err);
+	return step_merge(&p, err);
 }
