@@ -719,4 +719,48 @@ CREATE FUNCTION kmeans_scan(
 COMMENT ON FUNCTION kmeans_scan(regclass, text[], int, int, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, int) IS
     'clusters the rows of a relation for each k from k_min to k_max, reading them once: one row of measures per k (see kmeans_evaluate); sample: rows in the silhouette. suggested: ''elbow'' where the inertia bends most, ''silhouette'' where that is largest. warm_start and centroids belong to one k and must be NULL';
 
+CREATE FUNCTION kmeans_svg(
+    model kmeans_model,
+    relation regclass,
+    x text DEFAULT NULL,
+    y text DEFAULT NULL,
+    points int DEFAULT 2000,
+    width int DEFAULT 800,
+    height int DEFAULT 560,
+    title text DEFAULT NULL,
+    nonfinite text DEFAULT 'error'
+) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION kmeans_svg(kmeans_model, regclass, text, text, int, int, int, text, text) IS
+    'an SVG picture of a model''s clusters: a sample of the relation''s rows (at most points), coloured by cluster, and the centroids, on two features x and y (column[i] of an array column) in their units, or on the two principal components. width and height in pixels';
+
+CREATE FUNCTION kmeans_scan_svg(
+    relation regclass,
+    columns text[],
+    k_min int,
+    k_max int,
+    step int DEFAULT 1,
+    weight_column text DEFAULT NULL,
+    init text DEFAULT 'k-means++',
+    warm_start kmeans_model DEFAULT NULL,
+    centroids float8[] DEFAULT NULL,
+    n_init int DEFAULT 1,
+    max_iter int DEFAULT 100,
+    tol float8 DEFAULT 1e-4,
+    distance text DEFAULT 'euclidean',
+    standardize bool DEFAULT false,
+    seed bigint DEFAULT 0,
+    nonfinite text DEFAULT 'error',
+    device text DEFAULT NULL,
+    sample int DEFAULT 2000,
+    width int DEFAULT 800,
+    height int DEFAULT 620,
+    title text DEFAULT NULL
+) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION kmeans_scan_svg(regclass, text[], int, int, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, int, int, int, text) IS
+    'an SVG picture of kmeans_scan(), with the same arguments: inertia and silhouette against k, the suggested k marked. width and height in pixels';
+
 -- == end of quality ==

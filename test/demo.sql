@@ -126,6 +126,24 @@ SELECT species, island, bill_length_mm AS bill, flipper_length_mm AS flipper, bo
 FROM (SELECT *, row_number() OVER (PARTITION BY species ORDER BY bill_length_mm) AS nth FROM penguins) p
 WHERE nth IN (20, 40, 60) ORDER BY species, bill_length_mm;
 
+\echo '━━━ 3. Pictures, and how many clusters? ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━'
+\echo
+SELECT k, round(inertia) AS inertia, round(silhouette::numeric, 3) AS silhouette,
+       repeat('█', round(60 * silhouette)::int) AS " ", coalesce(suggested, '') AS suggested
+FROM kmeans_scan('penguins', '{bill_length_mm,bill_depth_mm,flipper_length_mm,body_mass_g}', 2, 8,
+                 standardize => true, n_init => 10);
+\! mkdir -p build
+\pset format unaligned
+\pset tuples_only on
+SELECT kmeans_svg(kmeans_fit('penguins', '{bill_length_mm,bill_depth_mm,flipper_length_mm,body_mass_g}', 3, standardize => true),
+                  'penguins', 'bill_length_mm', 'flipper_length_mm', title => 'Penguins') \g build/penguins.svg
+SELECT kmeans_scan_svg('penguins', '{bill_length_mm,bill_depth_mm,flipper_length_mm,body_mass_g}', 2, 12,
+                       standardize => true, n_init => 10) \g build/penguins_scan.svg
+\pset tuples_only off
+\pset format aligned
+\echo 'To open in a browser: build/penguins.svg (kmeans_svg) and build/penguins_scan.svg (kmeans_scan_svg)'
+\echo
+
 \echo 'What computes here (gkmeans.device = auto takes the GPU for jobs that gain from it):'
 \echo
 SELECT * FROM gkmeans_devices();
