@@ -36,26 +36,31 @@ typedef __m256 vmask;
 
 #include "cpu/gk_cpu_tile.h"
 
-/* ---- Feature Sum ---- */
-
-/* Columns j..j+3 of 8 rows, turned into 4 features of each row; j + 4 > d reads zeros. */
+/* Four values of each of 8 things, the halves apart: things of each of 4 values. */
 GK_INLINE void
-turn(const float *x, size_t stride, int j, int d, __m256 out[4])
+turn(__m256 a, __m256 b, __m256 c, __m256 d, __m256 out[4])
 {
-	__m256		a = v_load(x + (size_t) j * stride);
-	__m256		b = j + 1 < d ? v_load(x + (size_t) (j + 1) * stride) : v_zero();
-	__m256		c = j + 2 < d ? v_load(x + (size_t) (j + 2) * stride) : v_zero();
-	__m256		e = j + 3 < d ? v_load(x + (size_t) (j + 3) * stride) : v_zero();
 	__m256		ab_lo = _mm256_unpacklo_ps(a, b);
 	__m256		ab_hi = _mm256_unpackhi_ps(a, b);
-	__m256		ce_lo = _mm256_unpacklo_ps(c, e);
-	__m256		ce_hi = _mm256_unpackhi_ps(c, e);
+	__m256		cd_lo = _mm256_unpacklo_ps(c, d);
+	__m256		cd_hi = _mm256_unpackhi_ps(c, d);
 
-	/* out[m]: row m in the lower half, row m + 4 in the upper. */
-	out[0] = _mm256_shuffle_ps(ab_lo, ce_lo, 0x44);
-	out[1] = _mm256_shuffle_ps(ab_lo, ce_lo, 0xee);
-	out[2] = _mm256_shuffle_ps(ab_hi, ce_hi, 0x44);
-	out[3] = _mm256_shuffle_ps(ab_hi, ce_hi, 0xee);
+	out[0] = _mm256_shuffle_ps(ab_lo, cd_lo, 0x44);
+	out[1] = _mm256_shuffle_ps(ab_lo, cd_lo, 0xee);
+	out[2] = _mm256_shuffle_ps(ab_hi, cd_hi, 0x44);
+	out[3] = _mm256_shuffle_ps(ab_hi, cd_hi, 0xee);
+}
+
+/* ---- Feature Sum ---- */
+
+/* Features j..j+3 of 8 rows (zeros from d on): rows m and m + 4 in the halves of out[m]. */
+GK_INLINE void
+turn_columns(const float *x, size_t stride, int j, int d, __m256 out[4])
+{
+	turn(v_load(x + (size_t) j * stride),
+		 j + 1 < d ? v_load(x + (size_t) (j + 1) * stride) : v_zero(),
+		 j + 2 < d ? v_load(x + (size_t) (j + 2) * stride) : v_zero(),
+		 j + 3 < d ? v_load(x + (size_t) (j + 3) * stride) : v_zero(), out);
 }
 
 GK_INLINE void
@@ -84,9 +89,9 @@ gk_cpu_avx2_add(const GkTiles *x, const int32_t *label, double *acc, size_t widt
 			__m256		row[4];
 
 			if (j + 4 <= x->d)
-				turn(at, x->stride, j, j + 4, row);
+				turn_columns(at, x->stride, j, j + 4, row);
 			else
-				turn(at, x->stride, j, x->d, row);
+				turn_columns(at, x->stride, j, x->d, row);
 			GK_UNROLL
 			for (int r = 0; r < 4; r++)
 			{
@@ -138,6 +143,106 @@ sum_d2(const float *d2, const float *weight, int rows, double scale, int64_t *hi
 	gk_cpu_scalar_sum_d2(d2 + whole, weight ? weight + whole : NULL, rows - whole, scale, hi, lo);
 }
 
+/* ---- one point ---- */
+
+/* Feature j of centroids 0..3 and 4..7, features in the other direction. */
+GK_INLINE void
+turn_rows(const float *c, size_t d, __m256 out[4])
+{
+	__m256		row[4];
+
+	GK_UNROLL
+	for (int m = 0; m < 4; m++)
+		row[m] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(c + m * d)),
+									  _mm_loadu_ps(c + (m + 4) * d), 1);
+	turn(row[0], row[1], row[2], row[3], out);
+}
+
+/* 8 * groups centroids from k on, a lane each; groups is a constant at every call. */
+GK_INLINE void
+nearest_of(const int groups, const float *x, size_t d, const float *c, int k, __m256 *best, __m256i *label)
+{
+	__m256		acc[2] = {v_zero(), v_zero()};
+	size_t		j = 0;
+
+	c += k * d;
+	for (; j + 4 <= d; j += 4)
+	{
+		GK_UNROLL
+		for (int g = 0; g < groups; g++)
+		{
+			__m256		col[4];
+
+			turn_rows(c + g * 8 * d + j, d, col);
+			GK_UNROLL
+			for (int m = 0; m < 4; m++)
+			{
+				__m256		t = v_sub(v_set1(x[j + m]), col[m]);
+
+				acc[g] = v_fma(t, t, acc[g]);
+			}
+		}
+	}
+	for (; j < d; j++)
+	{
+		GK_UNROLL
+		for (int g = 0; g < groups; g++)
+		{
+			const float *at = c + g * 8 * d + j;
+			__m256		t = v_sub(v_set1(x[j]), _mm256_set_ps(at[7 * d], at[6 * d], at[5 * d], at[4 * d],
+															  at[3 * d], at[2 * d], at[d], at[0]));
+
+			acc[g] = v_fma(t, t, acc[g]);
+		}
+	}
+	GK_UNROLL
+	for (int g = 0; g < groups; g++)
+	{
+		__m256		less = v_less(acc[g], *best);
+		__m256i		lanes = _mm256_add_epi32(vl_set1(k + g * 8), _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0));
+
+		*best = v_pick(less, acc[g], *best);
+		*label = vl_pick(less, lanes, *label);
+	}
+}
+
+/* Lanes are centroids here: they are turned from rows to columns on the way. */
+GK_TARGET int
+gk_cpu_avx2_nearest(const float *point, int d, const float *centroids, int k, float *d2)
+{
+	__m256		best = v_set1(INFINITY);
+	__m256i		label = _mm256_setzero_si256();
+	float		lane_d2[8];
+	int32_t		lane_label[8];
+	int			i = 0;
+	int			winner = 0;
+
+	for (; i + 16 <= k; i += 16)
+		nearest_of(2, point, d, centroids, i, &best, &label);
+	for (; i + 8 <= k; i += 8)
+		nearest_of(1, point, d, centroids, i, &best, &label);
+	v_store(lane_d2, best);
+	vl_store(lane_label, label);
+	*d2 = INFINITY;
+	for (int lane = 0; lane < 8; lane++)
+		if (lane_d2[lane] < *d2 || (lane_d2[lane] == *d2 && lane_label[lane] < winner))
+		{
+			*d2 = lane_d2[lane];
+			winner = lane_label[lane];
+		}
+	for (; i < k; i++)
+	{
+		float		s = gk_d2(point, 1, centroids + (size_t) i * d, d);
+
+		if (s < *d2)
+		{
+			*d2 = s;
+			winner = i;
+		}
+	}
+	return winner;
+}
+
 const GkCpuKernels gk_cpu_avx2 = {
 	.name = "avx2",
 	.job_work = 1 << 23,
@@ -147,6 +252,7 @@ const GkCpuKernels gk_cpu_avx2 = {
 	.add = gk_cpu_avx2_add,
 	.sum_d2 = sum_d2,
 	.race = gk_cpu_scalar_race,	/* no 64-bit multiply or conversion to gain from */
+	.nearest = gk_cpu_avx2_nearest,
 };
 
 #endif							/* GK_CPU_X86 */

@@ -197,6 +197,7 @@ const GkCpuKernels gk_cpu_avx512 = {
 	.add_few = add_few,
 	.sum_d2 = sum_d2,
 	.race = race,
+	.nearest = gk_cpu_avx2_nearest,
 };
 
 #endif							/* GK_CPU_X86 */

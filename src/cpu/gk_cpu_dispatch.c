@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/gk_numerics.h"
 #include "cpu/gk_cpu_kernels.h"
 
 static const GkCpuKernels *const sets[] = {
@@ -93,75 +92,8 @@ gk_cpu_simd(void)
 	return gk_cpu_kernels()->name;
 }
 
-/* ---- one point ---- */
-
-/*
- * Four centroids at a time: their chains of fma do not wait for each other.
- * Inlined below once with and once without fma instructions; without them every
- * fma is a library call, with the same result.
- */
-static inline __attribute__((always_inline)) int
-nearest(const float *x, int d, const float *c, int k, float *d2)
-{
-	float		best = INFINITY;
-	int			label = 0;
-	int			i = 0;
-
-	for (; i + 4 <= k; i += 4)
-	{
-		const float *a = c + (size_t) i * d;
-		const float *b = a + d;
-		const float *e = b + d;
-		const float *f = e + d;
-		float		s[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-
-		for (int j = 0; j < d; j++)
-		{
-			float		ta = x[j] - a[j],
-						tb = x[j] - b[j],
-						te = x[j] - e[j],
-						tf = x[j] - f[j];
-
-			s[0] = gk_fmaf(ta, ta, s[0]);
-			s[1] = gk_fmaf(tb, tb, s[1]);
-			s[2] = gk_fmaf(te, te, s[2]);
-			s[3] = gk_fmaf(tf, tf, s[3]);
-		}
-		for (int q = 0; q < 4; q++)
-			if (s[q] < best)
-			{
-				best = s[q];
-				label = i + q;
-			}
-	}
-	for (; i < k; i++)
-	{
-		float		s = gk_d2(x, 1, c + (size_t) i * d, d);
-
-		if (s < best)
-		{
-			best = s;
-			label = i;
-		}
-	}
-	*d2 = best;
-	return label;
-}
-
-#ifdef GK_CPU_X86
-__attribute__((target("avx2,fma"))) static int
-nearest_fma(const float *x, int d, const float *c, int k, float *d2)
-{
-	return nearest(x, d, c, k, d2);
-}
-#endif
-
 int
 gk_nearest(const float *point, int d, const float *centroids, int k, float *d2)
 {
-#ifdef GK_CPU_X86
-	if (gk_cpu_kernels() != &gk_cpu_scalar)
-		return nearest_fma(point, d, centroids, k, d2);
-#endif
-	return nearest(point, d, centroids, k, d2);
+	return gk_cpu_kernels()->nearest(point, d, centroids, k, d2);
 }

@@ -67,6 +67,9 @@ typedef struct GkCpuKernels
 	 * row + i.  May err by setting a bit, never by leaving one out.
 	 */
 	uint64_t	(*race) (const float *d2, const float *weight, uint64_t key, int64_t row, double worst);
+
+	/* gk_nearest() */
+	int			(*nearest) (const float *point, int d, const float *centroids, int k, float *d2);
 } GkCpuKernels;
 
 #define GK_ADD_COPIES	8
@@ -91,14 +94,16 @@ void		gk_cpu_scalar_add(const GkTiles *x, const int32_t *label, double *acc, siz
 void		gk_cpu_scalar_sum_d2(const float *d2, const float *weight, int rows, double scale,
 								 int64_t *hi, int64_t *lo);
 uint64_t	gk_cpu_scalar_race(const float *d2, const float *weight, uint64_t key, int64_t row, double worst);
+int			gk_cpu_scalar_nearest(const float *point, int d, const float *centroids, int k, float *d2);
 
 #if defined(__x86_64__)
 #define GK_CPU_X86	1
 extern const GkCpuKernels gk_cpu_avx2;
 extern const GkCpuKernels gk_cpu_avx512;
 
-/* Shared by both: 256-bit vectors fit the job (gk_cpu_avx2.c). */
+/* Shared by both: 256-bit vectors fit the job. */
 void		gk_cpu_avx2_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);
+int			gk_cpu_avx2_nearest(const float *point, int d, const float *centroids, int k, float *d2);
 #elif defined(__aarch64__)
 #define GK_CPU_NEON	1
 extern const GkCpuKernels gk_cpu_neon;

@@ -44,6 +44,7 @@ const GkCpuKernels gk_cpu_neon = {
 	.add = gk_cpu_scalar_add,
 	.sum_d2 = gk_cpu_scalar_sum_d2,
 	.race = gk_cpu_scalar_race,
+	.nearest = gk_cpu_scalar_nearest,
 };
 
 #endif							/* GK_CPU_NEON */

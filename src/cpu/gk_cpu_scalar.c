@@ -94,6 +94,25 @@ gk_cpu_scalar_race(const float *d2, const float *weight, uint64_t key, int64_t r
 	return may;
 }
 
+int
+gk_cpu_scalar_nearest(const float *point, int d, const float *centroids, int k, float *d2)
+{
+	int			label = 0;
+
+	*d2 = INFINITY;
+	for (int i = 0; i < k; i++)
+	{
+		float		s = gk_d2(point, 1, centroids + (size_t) i * d, d);
+
+		if (s < *d2)
+		{
+			*d2 = s;
+			label = i;
+		}
+	}
+	return label;
+}
+
 const GkCpuKernels gk_cpu_scalar = {
 	.name = "scalar",
 	.job_work = 1 << 18,
@@ -103,4 +122,5 @@ const GkCpuKernels gk_cpu_scalar = {
 	.add = gk_cpu_scalar_add,
 	.sum_d2 = gk_cpu_scalar_sum_d2,
 	.race = gk_cpu_scalar_race,
+	.nearest = gk_cpu_scalar_nearest,
 };
