@@ -1,6 +1,7 @@
 /*
  * gk_store.h - inside of the point store, shared by gk_load.c (rows into
- * chunks), gk_store.c (reading them) and gk_prepare.c (conversion).
+ * chunks), gk_store.c (reading them), gk_prepare.c (centre, scale and grid) and
+ * gk_convert.c (prepared rows).
  *
  * Raw stage: a column of a chunk holds floats as long as every value so far is
  * a float exactly, doubles otherwise ("wide"), so integers and float4 columns
@@ -10,7 +11,10 @@
 #ifndef GK_STORE_H
 #define GK_STORE_H
 
+#include <math.h>
+
 #include "core/gk_columns.h"
+#include "core/gk_numerics.h"
 #include "core/gk_points.h"
 
 struct GkStore
@@ -43,5 +47,27 @@ struct GkStore
 size_t		gk_store_chunk_bytes(const GkStore *store, int stride);
 /* Close the chunk being filled: its statistics, and out when over the limit. */
 GkStatus	gk_store_seal(GkStore *store, GkError *err);
+
+/*
+ * One pass over all chunks: prepare them (store_back), or only see what would come
+ * out.  moments [d] and mass are the exact totals; NULL: not wanted.
+ */
+GkStatus	gk_store_convert(GkStore *store, const GkPrep *prep, bool store_back,
+							 GkMoments *moments, gk_int128 *mass, GkError *err);
+
+/* Exponent e with v <= 2^e, for v > 0; and 2^e kept well inside the range. */
+static inline int
+gk_expo_of(double v)
+{
+	int			e;
+
+	return frexp(v, &e) == 0.5 ? e - 1 : e;
+}
+
+static inline double
+gk_scale_of(int e)
+{
+	return gk_pow2(e > 1000 ? 1000 : e < -1000 ? -1000 : e);
+}
 
 #endif							/* GK_STORE_H */

@@ -451,6 +451,21 @@ test_behaviour(void)
 	   a.model.inertia < 3000, "empty clusters are re-seeded (inertia %.1f)", a.model.inertia);
 	answer_free(&a);
 
+	/* Cosine: given centroids of any length, and none without a direction. */
+	p.opt.distance = GK_COSINE;
+	p.init = (double[]) {1e-30, 1e-30, 5e20, 0, 0, 3};
+	p.opt.centroids = p.init;
+	for (int i = 0; i < 900 * 2; i++)
+		blobs[i] += i % 2 ? 3 : 2;	/* no zero vectors */
+	solve(&a, &p, 1, NULL, 1 << 20, SIZE_MAX, &err);
+	ok(a.status == GK_OK && a.model.k == 3 && a.model.size[0] > 0 && a.model.size[1] > 200 && a.model.size[2] > 50 &&
+	   fabs(hypot(a.model.centroids[2], a.model.centroids[3]) - 1) < 1e-12, "cosine: the length of given centroids does not matter");
+	answer_free(&a);
+	p.init[2] = 0;
+	solve(&a, &p, 1, NULL, 1 << 20, SIZE_MAX, &err);
+	ok(a.status == GK_ERR_OPTION, "cosine: %s", err.message);
+	answer_free(&a);
+
 	/* Fewer distinct points than k. */
 	for (int init = 0; init < 4; init++)
 	{

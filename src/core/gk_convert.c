@@ -1,0 +1,333 @@
+/*
+ * gk_convert.c - rows to prepared rows (numerics contract, 1), chunk by chunk and
+ * on all threads, with the exact sums of what comes out.
+ *
+ * Euclidean: subtract the centre, scale, round to float32 on the column's grid.
+ * Cosine: divide each point by its length first.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "core/gk_numerics.h"
+#include "core/gk_store.h"
+
+#define BLOCK	GK_COLUMN_BLOCK	/* rows converted at a time */
+
+typedef struct Convert
+{
+	GkStore    *store;
+	const GkPrep *prep;
+	const char *from;			/* raw chunk, NULL wide: all floats */
+	const uint8_t *wide;
+	char	   *to;				/* prepared chunk; NULL: moments only */
+	int			rows;
+	int			stride;
+	GkMoments  *moments;		/* [threads][d]; NULL: none wanted */
+	gk_int128  *mass;			/* [threads] */
+} Convert;
+
+/*
+ * 1 / length of each row as two factors applied in turn: a power of two that
+ * brings the largest feature near 1, and the length after that.  Features are
+ * summed up in order.
+ */
+static void
+row_lengths(const double *x, size_t xs, int rows, int d, double *pow2, double *length)
+{
+	for (int i = 0; i < rows; i++)
+		pow2[i] = length[i] = 0.0;
+	for (int j = 0; j < d; j++)
+		for (int i = 0; i < rows; i++)
+			pow2[i] = fmax(pow2[i], fabs(x[j * xs + i]));
+	for (int i = 0; i < rows; i++)
+		pow2[i] = pow2[i] > 0.0 ? gk_scale_of(-gk_expo_of(pow2[i])) : 1.0;
+	for (int j = 0; j < d; j++)
+		for (int i = 0; i < rows; i++)
+		{
+			double		v = x[j * xs + i] * pow2[i];
+
+			length[i] += v * v;
+		}
+	for (int i = 0; i < rows; i++)
+		length[i] = sqrt(length[i]);
+}
+
+static float
+direction(double x, double pow2, double length, double scale, double magic)
+{
+	return length > 0.0 ? gk_to_grid(x * pow2 / length * scale, magic) : 0.0f;
+}
+
+bool
+gk_prepare_point(const GkPrep *prep, const double *point, float *out)
+{
+	if (prep->distance == GK_COSINE)
+	{
+		double		pow2,
+					length;
+
+		row_lengths(point, 1, 1, prep->d, &pow2, &length);
+		for (int j = 0; j < prep->d; j++)
+			out[j] = direction(point[j], pow2, length, prep->scale[j], gk_grid_magic(prep->expo[j]));
+		return length > 0.0;
+	}
+	for (int j = 0; j < prep->d; j++)
+		out[j] = gk_to_grid(gk_centre_scale(point[j], prep->center[j], prep->scale[j]),
+							gk_grid_magic(prep->expo[j]));
+	return true;
+}
+
+/* Weights: at most 1, on the grid 2^-40, never 0. */
+static float
+prepare_weight(double w, double scale)
+{
+	float		f = gk_to_grid(w * scale, gk_grid_magic(0));
+
+	return f >= 0x1p-40f ? f : 0x1p-40f;
+}
+
+/* Weighted sums of one block of a prepared column. */
+static void
+add_weighted(GkMoments *m, const float *x, const float *w, int rows, int expo)
+{
+	double		inv = gk_pow2(GK_GRID_BITS - expo);
+	double		inv_sq = gk_pow2(GK_GRID_BITS - 2 * expo);
+
+	for (int i = 0; i < rows; i++)
+	{
+		m->sum += (gk_int128) gk_fixed(x[i], inv) * gk_fixed(w[i], 0x1p40);
+		m->sq += gk_d2_fixed((double) x[i] * (double) x[i] * (double) w[i], inv_sq);
+	}
+}
+
+static void
+convert_block(void *arg, int64_t job, int thread)
+{
+	Convert    *c = arg;
+	const GkStore *s = c->store;
+	int			first = (int) job * BLOCK;
+	int			rows = c->rows - first < BLOCK ? c->rows - first : BLOCK;
+	const char *from = c->from;
+	double		x[BLOCK];
+	double		pow2[BLOCK];
+	double		length[BLOCK];
+	float		f[BLOCK];
+	float		weight[BLOCK];
+	bool		cosine = c->prep->distance == GK_COSINE;
+	bool		weighted = s->pts.weighted;
+
+	/*
+	 * Columns in order, except that the weight, the last, comes first: the
+	 * moments need it.  Cosine walks over the columns twice.
+	 */
+	if (weighted)
+	{
+		const char *at = from;
+		double		scale = gk_scale_of(-s->pts.weight_exp);
+
+		for (int j = 0; j < s->pts.d; j++)
+			at += (size_t) c->stride * (c->wide && c->wide[j] ? 8 : 4);
+		for (int i = 0; i < rows; i++)
+			weight[i] = prepare_weight(c->wide && c->wide[s->pts.d]
+									   ? ((const double *) at)[first + i]
+									   : (double) ((const float *) at)[first + i], scale);
+	}
+	if (cosine)
+	{
+		for (int i = 0; i < rows; i++)
+			pow2[i] = length[i] = 0.0;
+	}
+	for (int pass = cosine ? 0 : 2; pass < 3; pass++)
+	{
+		const char *at = from;
+
+		for (int j = 0; j < s->pts.d; j++)
+		{
+			bool		wide = c->wide && c->wide[j];
+			double		magic = gk_grid_magic(c->prep->expo[j]);
+
+			if (wide)
+				memcpy(x, (const double *) at + first, rows * sizeof(double));
+			else
+				for (int i = 0; i < rows; i++)
+					x[i] = ((const float *) at)[first + i];
+			at += (size_t) c->stride * (wide ? 8 : 4);
+
+			if (pass == 0)
+			{
+				for (int i = 0; i < rows; i++)
+					pow2[i] = fmax(pow2[i], fabs(x[i]));
+				continue;
+			}
+			if (pass == 1)
+			{
+				for (int i = 0; i < rows; i++)
+				{
+					double		v = x[i] * pow2[i];
+
+					length[i] += v * v;
+				}
+				continue;
+			}
+			if (cosine)
+				for (int i = 0; i < rows; i++)
+					f[i] = direction(x[i], pow2[i], length[i], c->prep->scale[j], magic);
+			else
+				gk_columns()->prepare(x, rows, c->prep->center[j], c->prep->scale[j], magic, f);
+			if (c->to != NULL)
+				memcpy((float *) c->to + (size_t) j * c->stride + first, f, rows * sizeof(float));
+			if (c->moments != NULL)
+			{
+				GkMoments  *m = &c->moments[(size_t) thread * s->pts.d + j];
+
+				if (weighted)
+					add_weighted(m, f, weight, rows, c->prep->expo[j]);
+				else
+					gk_columns()->moments(m, f, rows, c->prep->expo[j]);
+			}
+		}
+		/* Between the passes of cosine: the same steps as row_lengths(). */
+		if (pass == 0)
+			for (int i = 0; i < rows; i++)
+				pow2[i] = pow2[i] > 0.0 ? gk_scale_of(-gk_expo_of(pow2[i])) : 1.0;
+		if (pass == 1)
+			for (int i = 0; i < rows; i++)
+				length[i] = sqrt(length[i]);
+	}
+	if (weighted)
+	{
+		if (c->to != NULL)
+			memcpy((float *) c->to + (size_t) s->pts.d * c->stride + first, weight, rows * sizeof(float));
+		if (c->mass != NULL)
+			for (int i = 0; i < rows; i++)
+				c->mass[thread] += gk_fixed(weight[i], 0x1p40);
+	}
+}
+
+/* Padding rows are zeros, so that kernels may read whole vectors. */
+static void
+zero_padding(const GkStore *s, float *data, int rows, int stride)
+{
+	for (int j = 0; j < s->columns; j++)
+		memset(data + (size_t) j * stride + rows, 0, (stride - rows) * sizeof(float));
+}
+
+/* Run c over one chunk; with `store_back` the chunk becomes its prepared self. */
+static GkStatus
+convert_chunk(Convert *c, GkChunk *chunk, bool store_back, GkError *err)
+{
+	GkStore    *s = c->store;
+	const GkHost *host = s->host;
+	size_t		bytes = gk_store_chunk_bytes(s, chunk->stride);
+	size_t		raw = bytes;
+	char	   *spilled = NULL;
+	char	   *fresh = NULL;
+	GkStatus	st = GK_OK;
+
+	c->wide = NULL;
+	for (int j = 0; j < s->columns; j++)
+		if (chunk->wide[j])
+		{
+			raw += (size_t) chunk->stride * 4;
+			c->wide = chunk->wide;
+		}
+	c->rows = chunk->rows;
+	c->stride = chunk->stride;
+	c->from = (const char *) chunk->data;
+	if (chunk->data == NULL)
+	{
+		spilled = gk_alloc(host, raw, 1);
+		if (spilled == NULL)
+			return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+		c->from = spilled;
+		if (!host->spill_read(host->ctx, chunk->spill_at, spilled, raw))
+			st = gk_fail(err, GK_ERR_HOST, "could not read the spill file");
+	}
+	c->to = NULL;
+	if (st == GK_OK && store_back)
+	{
+		/* Same layout: in place.  Else into a block of its own. */
+		if (c->wide != NULL)
+		{
+			fresh = gk_alloc(host, bytes, 1);
+			if (fresh == NULL)
+				st = gk_fail(err, GK_ERR_MEMORY, "out of memory");
+		}
+		c->to = fresh ? fresh : (char *) c->from;
+	}
+	if (st == GK_OK &&
+		!gk_parallel_for(host, (chunk->rows + BLOCK - 1) / BLOCK, convert_block, c))
+		st = GK_STOPPED;
+	if (st == GK_OK && store_back)
+	{
+		if (fresh != NULL)
+			memcpy(fresh + (size_t) s->columns * chunk->stride * 4,
+				   c->from + raw - (size_t) s->pts.naux * chunk->stride * 4,
+				   (size_t) s->pts.naux * chunk->stride * 4);
+		zero_padding(s, (float *) c->to, chunk->rows, chunk->stride);
+		if (spilled != NULL)
+		{
+			if (!host->spill_write(host->ctx, chunk->spill_at, c->to, bytes))
+				st = gk_fail(err, GK_ERR_HOST, "could not write the spill file");
+		}
+		else if (fresh != NULL)
+		{
+			gk_free(host, chunk->data);
+			chunk->data = (float *) fresh;
+			fresh = NULL;
+		}
+		if (spilled == NULL)
+		{
+			s->memory -= chunk->bytes;
+			s->memory += bytes;
+		}
+		chunk->bytes = bytes;
+		gk_free(host, chunk->wide);
+		chunk->wide = NULL;
+	}
+	gk_free(host, fresh);
+	gk_free(host, spilled);
+	return st;
+}
+
+GkStatus
+gk_store_convert(GkStore *s, const GkPrep *prep, bool store_back, GkMoments *moments,
+				 gk_int128 *mass, GkError *err)
+{
+	const GkHost *host = s->host;
+	int			threads = gk_threads(host);
+	int			d = s->pts.d;
+	Convert		c = {.store = s,.prep = prep};
+	GkStatus	st = GK_OK;
+
+	if (moments != NULL)
+	{
+		c.moments = gk_alloc0(host, (size_t) threads * d, sizeof(GkMoments));
+		c.mass = gk_alloc0(host, threads, sizeof(gk_int128));
+		if (c.moments == NULL || c.mass == NULL)
+			st = gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	}
+	for (int i = 0; st == GK_OK && i < s->pts.nchunks; i++)
+	{
+		st = convert_chunk(&c, &s->pts.chunks[i], store_back, err);
+		if (st == GK_OK && host->poll && host->poll(host->ctx))
+			st = GK_STOPPED;
+	}
+	if (st == GK_OK && moments != NULL)
+	{
+		memset(moments, 0, d * sizeof(GkMoments));
+		*mass = s->pts.weighted ? 0 : (gk_int128) s->pts.n;
+		for (int t = 0; t < threads; t++)
+		{
+			for (int j = 0; j < d; j++)
+			{
+				moments[j].sum += c.moments[(size_t) t * d + j].sum;
+				moments[j].sq += c.moments[(size_t) t * d + j].sq;
+			}
+			*mass += c.mass[t];
+		}
+	}
+	gk_free(host, c.moments);
+	gk_free(host, c.mass);
+	return st;
+}
