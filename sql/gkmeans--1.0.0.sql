@@ -763,4 +763,23 @@ CREATE FUNCTION kmeans_scan_svg(
 COMMENT ON FUNCTION kmeans_scan_svg(regclass, text[], int, int, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, int, int, int, text) IS
     'an SVG picture of kmeans_scan(), with the same arguments: inertia and silhouette against k, the suggested k marked. width and height in pixels';
 
+CREATE FUNCTION gkmeans_progress_info(OUT pid int, OUT datid oid, OUT relid oid, OUT phase text,
+    OUT run int, OUT iteration int, OUT max_iter int, OUT rows_done bigint,
+    OUT inertia float8, OUT shift float8, OUT device text)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 10;
+
+COMMENT ON FUNCTION gkmeans_progress_info() IS
+    'the rows of the view gkmeans_progress, of all databases';
+
+CREATE VIEW gkmeans_progress AS
+    SELECT pid, relid::regclass AS relation, phase, run, iteration, max_iter, rows_done, inertia, shift, device
+    FROM gkmeans_progress_info()
+    WHERE datid = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database());
+
+GRANT SELECT ON gkmeans_progress TO PUBLIC;
+
+COMMENT ON VIEW gkmeans_progress IS
+    'one row per running job of this database, updated at most ten times a second: needs gkmeans in shared_preload_libraries, or PostgreSQL 17. phase: load, seed (iteration: seeds so far), iterate. Details of other users'' jobs are for pg_read_all_stats';
+
 -- == end of quality ==

@@ -26,6 +26,7 @@ _PG_init(void)
 	gk_guc_init();
 	gk_devices_init();
 	gk_gpu_init();
+	gk_progress_init();
 }
 
 /* gkmeans_version() returns text */

@@ -303,6 +303,15 @@ typedef struct GkResult
 
 extern void gk_result_begin(FunctionCallInfo fcinfo, GkResult *result);
 
+/* ---- progress (gkmeans_progress.c) ---- */
+
+extern void gk_progress_init(void);
+/* A job begins to read a relation; it ends when the context goes away. */
+extern void gk_progress_begin(MemoryContext context, Oid relation);
+extern void gk_progress_device(const char *device);
+/* May be called as often as there is news.  Never raises an ERROR. */
+extern void gk_progress_report(const GkProgress *p);
+
 /* ---- devices (gkmeans_devices.c) ---- */
 
 extern void gk_devices_init(void);

@@ -144,6 +144,7 @@ gk_choose_backend(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
 						gkmeans_max_gpu_sessions, gpu)));
 		backend = find_backend(host, GK_DEVICE_CPU, n, d, k, &gpu);
 	}
+	gk_progress_device(gpu >= 0 ? "gpu" : "cpu");
 	return backend;
 }
 

@@ -166,13 +166,22 @@ host_device_failed(void *ctx, const GkError *err)
 {
 	GkPgHost   *host = ctx;
 
-	return host->fall_back && gk_host_guard(host, warn_device, unconstify(GkError *, err));
+	if (!host->fall_back || !gk_host_guard(host, warn_device, unconstify(GkError *, err)))
+		return false;
+	gk_progress_device("cpu");
+	return true;
 }
 
 void
 gk_host_fall_back(GkPgHost *host, bool allowed)
 {
 	host->fall_back = allowed;
+}
+
+static void
+host_progress(void *ctx, const GkProgress *p)
+{
+	gk_progress_report(p);
 }
 
 GkPgHost *
@@ -191,6 +200,7 @@ gk_host_begin(void)
 	host->engine.spill_write = host_spill_write;
 	host->engine.spill_read = host_spill_read;
 	host->engine.device_failed = host_device_failed;
+	host->engine.progress = host_progress;
 	host->engine.threads = gkmeans_threads;
 	host->engine.gpu_memory_limit = gkmeans_gpu_memory_limit;
 	host->engine.gpu_devices = gkmeans_gpu_devices;

@@ -151,8 +151,10 @@ static void
 commit_batch(GkReader *r)
 {
 	GkError		err;
+	GkProgress	progress = {.phase = "load",.rows = r->rows,.inertia = -1};
 
 	gk_check(r->host, gk_store_commit(r->store, r->fill, &err), &err);
+	gk_progress_report(&progress);
 	take_stage(r);
 }
 
@@ -478,6 +480,7 @@ gk_read(GkPgHost *host, const GkSource *source, const GkReadOptions *options,
 	r.tables = tables;
 	r.context = CurrentMemoryContext;
 
+	gk_progress_begin(gk_host_context(host), source->relid);
 	/* known before the first row: do not let it come as a surprise at the end */
 	if (!source->array)
 		check_features(&r, source->ncolumns);

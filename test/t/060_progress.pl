@@ -1,0 +1,87 @@
+# gkmeans_progress, read by another session while a job runs, and cancelling that job.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+# as in 001_cancel.pl: the aim is 200 ms on a quiet machine
+my $limit = $ENV{GKMEANS_CANCEL_LIMIT_MS} // 1000;
+
+my $node = PostgreSQL::Test::Cluster->new('main');
+$node->init;
+$node->append_conf('postgresql.conf', "fsync = off\nautovacuum = off\nshared_preload_libraries = 'gkmeans'");
+$node->start;
+$node->safe_psql('postgres', q{
+	CREATE EXTENSION gkmeans;
+	CREATE ROLE somebody;
+	CREATE TABLE pts AS
+	SELECT random() AS a, random() AS b, random() AS c, random() AS d FROM generate_series(1, 300000);
+});
+
+sub start_job
+{
+	my ($out, $err) = @_;
+	return IPC::Run::start(
+		[ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c',
+			q{SELECT count(*) FROM kmeans('pts', '{a,b,c,d}', 500, init => 'random', tol => 0, max_iter => 1000000)} ],
+		'>', $out, '2>', $err);
+}
+
+# Rows of the view until enough were seen, or a minute is over.
+my ($out, $err) = ('', '');
+my $job = start_job(\$out, \$err);
+my (%iterations, %inertias, $pid);
+my $end = time + 60;
+while (time < $end && keys %iterations < 6)
+{
+	my $row = $node->safe_psql('postgres', 'SELECT pid, relation, phase, run, iteration, max_iter, rows_done, inertia, shift, device FROM gkmeans_progress');
+	next if $row eq '';
+	my @f = split /\|/, $row, -1;
+	$pid = $f[0];
+	next if $f[2] ne 'iterate';
+	is($f[1], 'pts', 'the relation is named') if !%iterations;
+	is("$f[3] $f[5] $f[6] $f[9]", '1 1000000 300000 cpu', 'run, max_iter, rows and device') if !%iterations;
+	$iterations{ $f[4] } = 1;
+	$inertias{ $f[7] } = 1;
+	usleep(120_000);
+}
+cmp_ok(scalar keys %iterations, '>=', 6, 'the iteration changes: ' . join(' ', sort { $a <=> $b } keys %iterations));
+cmp_ok(scalar keys %inertias, '>=', 6, 'so does the inertia');
+
+# others see that there is a job, and no more
+is($node->safe_psql('postgres', 'SET ROLE somebody; SELECT count(*), count(phase), count(inertia) FROM gkmeans_progress'),
+	'1|0|0', 'details are for the owner');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM gkmeans_progress_info() WHERE datid IS DISTINCT FROM (SELECT oid FROM pg_database WHERE datname = current_database())'),
+	'0', 'the database is right');
+
+# at most ten updates a second: in half a second no more than six values
+my %fast = map { $_ => 1 } split /\n/, $node->safe_psql('postgres', q{
+	CREATE TEMP TABLE seen (i int);
+	DO $$ DECLARE till timestamptz := clock_timestamp() + '0.5 s';
+	BEGIN WHILE clock_timestamp() < till LOOP INSERT INTO seen SELECT iteration FROM gkmeans_progress; END LOOP; END $$;
+	SELECT DISTINCT i FROM seen;});
+cmp_ok(scalar keys %fast, '<=', 7, 'at most ten updates a second');
+
+# cancel it
+my $from = time;
+is($node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)"), 't', 'cancelled');
+$job->finish;
+my $late = (time - $from) * 1000;
+like($err, qr/canceling statement due to user request/, 'the job says so');
+cmp_ok($late, '<', $limit, sprintf('it ends in time (%.0f ms, with the call of psql)', $late));
+is($node->safe_psql('postgres', 'SELECT count(*) FROM gkmeans_progress'), '0', 'and its row is gone');
+
+# a session that is terminated leaves no row, either; and the slot is used again
+($out, $err) = ('', '');
+$job = start_job(\$out, \$err);
+$node->poll_query_until('postgres', 'SELECT count(*) = 1 FROM gkmeans_progress') or die 'no job';
+$node->safe_psql('postgres', 'SELECT pg_terminate_backend(pid) FROM gkmeans_progress');
+$job->finish;
+$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM gkmeans_progress');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM gkmeans_progress'), '0', 'no row after pg_terminate_backend');
+
+$node->stop;
+done_testing();
