@@ -65,6 +65,18 @@ typedef struct GkRows
 	int64_t		first;			/* ordinal of the first row */
 } GkRows;
 
+/*
+ * Labels in device memory: bytes while they suffice, a quarter of the traffic.
+ * The largest value (-1 when wide) means none yet.
+ */
+typedef struct GkLabels
+{
+	void	   *at;
+	bool		narrow;			/* uint8_t, else int32_t */
+} GkLabels;
+
+#define GK_NARROW_K		255
+
 /* Accumulator words. */
 typedef struct GkAcc
 {
@@ -135,13 +147,13 @@ struct GkSession
 	int		   *done;			/* device: the chain has stopped */
 
 	/* Scratch of one slice, grown on demand. */
-	int32_t    *labels;
+	int32_t    *labels;			/* or bytes, see GkLabels */
 	int64_t		labels_room;
 	float	   *d2;
 	int64_t		d2_room;
 	void	   *scratch;
 	size_t		scratch_room;
-	int32_t    *delta_labels;	/* [n], feature_sum = delta */
+	int32_t    *delta_labels;	/* [n], feature_sum = delta; wide or narrow as k asks */
 	gk_int128  *delta_totals;
 	int			delta_k;		/* 0: no labels yet */
 
@@ -255,20 +267,29 @@ int64_t		gk_gpu_small_rows(const GkSession *s, int k);
 
 /* Bring k centroids into the kernels' layout (s->packed). */
 GkStatus	gk_gpu_pack(GkSession *s, const float *centroids, int k, GkError *err);
-/* Nearest centroids; labels and d2 may be NULL, not both. */
-GkStatus	gk_gpu_assign(GkSession *s, const GkRows *rows, int k, int32_t *labels, float *d2, GkError *err);
+/* Nearest centroids; labels.at and d2 may be NULL, not both. */
+GkStatus	gk_gpu_assign(GkSession *s, const GkRows *rows, int k, GkLabels labels, float *d2, GkError *err);
+/* Room for a slice's labels in s->labels, as wide as k asks. */
+GkStatus	gk_gpu_labels(GkSession *s, int64_t rows, int k, GkLabels *out, GkError *err);
 
 /* ---- gk_gpu_fused.cu: assign and update in one pass ---- */
 
 bool		gk_gpu_fused_fits(const GkSession *s, int k);
 GkStatus	gk_gpu_fused(GkSession *s, const GkRows *rows, int k, GkError *err);
 
+/* ---- gk_gpu_screen.cu: the same for up to 4 features and 64 clusters ---- */
+
+bool		gk_gpu_screen_fits(const GkSession *s, int k);
+GkStatus	gk_gpu_screen(GkSession *s, const GkRows *rows, int k, GkError *err);
+
 /* ---- gk_gpu_update.cu, gk_gpu_mass.cu: sums of labelled points ---- */
 
-GkStatus	gk_gpu_feature_sum(GkSession *s, const GkRows *rows, int k, const int32_t *labels, GkError *err);
-GkStatus	gk_gpu_mass_sum(GkSession *s, const GkRows *rows, int k, const int32_t *labels, GkError *err);
-GkStatus	gk_gpu_delta(GkSession *s, const GkRows *rows, int k, const int32_t *labels, GkError *err);
+GkStatus	gk_gpu_feature_sum(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
+GkStatus	gk_gpu_mass_sum(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
+GkStatus	gk_gpu_delta(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
 int64_t		gk_gpu_update_rows(const GkSession *s, int k);
+/* The same for Feature Sum and Mass Sum as they are set: all rows if possible. */
+int64_t		gk_gpu_sum_rows(const GkSession *s, int k);
 
 /* ---- gk_gpu_chain.cu, gk_gpu_cross.cu ---- */
 

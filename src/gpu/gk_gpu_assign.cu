@@ -74,9 +74,9 @@ gk_gpu_pack(GkSession *s, const float *centroids, int k, GkError *err)
 
 /* ---- narrow ---- */
 
-template <int D>
+template <int D, typename L>
 __global__ void __launch_bounds__(THREADS)
-assign_narrow(GkRows p, const float *packed, int from, int to, bool more, int32_t *labels, float *d2out)
+assign_narrow(GkRows p, const float *packed, int from, int to, bool more, L *labels, float *d2out)
 {
 	constexpr int S = (D + 3) / 4 * 4;
 	constexpr int TILE = NARROW_FLOATS / S;
@@ -161,12 +161,13 @@ assign_narrow(GkRows p, const float *packed, int from, int to, bool more, int32_
 		}
 		if (!mine)
 			continue;
+		/* Buffers are padded: four at once, whatever lies past the end. */
+		if (labels != NULL)
+			gk_store_labels(labels + p.first + row, label);
 #pragma unroll
 		for (int r = 0; r < 4; r++)
 			if (row + r < p.rows)
 			{
-				if (labels != NULL)
-					labels[p.first + row + r] = label[r];
 				if (d2out != NULL)
 					d2out[p.first + row + r] = best[r];
 			}
@@ -175,10 +176,10 @@ assign_narrow(GkRows p, const float *packed, int from, int to, bool more, int32_
 
 /* ---- wide ---- */
 
-template <int BM, int BN, int TM, int TN>
+template <int BM, int BN, int TM, int TN, typename L>
 __global__ void __launch_bounds__(THREADS)
 assign_wide(GkRows p, int d, const float *packed, int kpad, int from, int to, bool more,
-			int32_t *labels, float *d2out)
+			L *labels, float *d2out)
 {
 	constexpr int TX = BN / TN;		/* threads side by side over centroids */
 	constexpr int XV = BM * BK / 4 / THREADS;	/* vectors that a thread loads */
@@ -339,11 +340,12 @@ assign_wide(GkRows p, int d, const float *packed, int kpad, int from, int to, bo
 
 #define NARROW_CASE(D) \
 	case D: \
-		assign_narrow<D><<<blocks, THREADS, 0, s->gpu->stream>>>(r, s->packed, from, to, more, labels, d2); \
+		assign_narrow<D, L><<<blocks, THREADS, 0, s->gpu->stream>>>(r, s->packed, from, to, more, labels, d2); \
 		break
 
+template <typename L>
 static void
-launch_narrow(GkSession *s, const GkRows &r, int from, int to, bool more, int32_t *labels, float *d2)
+launch_narrow(GkSession *s, const GkRows &r, int from, int to, bool more, L *labels, float *d2)
 {
 	int64_t		want = (r.rows + 4 * THREADS - 1) / (4 * THREADS);
 	int			blocks = (int) (want < 8 * s->gpu->sms ? want : 8 * s->gpu->sms);
@@ -369,17 +371,43 @@ launch_narrow(GkSession *s, const GkRows &r, int from, int to, bool more, int32_
 	}
 }
 
-template <int BM, int BN, int TM, int TN>
+template <int BM, int BN, int TM, int TN, typename L>
 static void
-launch_wide(GkSession *s, const GkRows &r, int kpad, int from, int to, bool more, int32_t *labels, float *d2)
+launch_wide(GkSession *s, const GkRows &r, int kpad, int from, int to, bool more, L *labels, float *d2)
 {
-	assign_wide<BM, BN, TM, TN><<<(unsigned int) ((r.rows + BM - 1) / BM), THREADS, 0, s->gpu->stream>>>
+	assign_wide<BM, BN, TM, TN, L><<<(unsigned int) ((r.rows + BM - 1) / BM), THREADS, 0, s->gpu->stream>>>
 		(r, s->d, s->packed, kpad, from, to, more, labels, d2);
+}
+
+template <typename L>
+static void
+launch(GkSession *s, const GkRows &r, int k, int kpad, int from, int to, L *labels, float *d2)
+{
+	bool		more = from > 0;
+
+	if (s->d <= NARROW)
+		launch_narrow(s, r, from, to, more, labels, d2);
+	else if (k <= 16)
+		launch_wide<256, 16, 4, 4>(s, r, kpad, from, to, more, labels, d2);
+	else if (k <= 64)
+		launch_wide<256, 64, 8, 8>(s, r, kpad, from, to, more, labels, d2);
+	else
+		launch_wide<128, 128, 8, 8>(s, r, kpad, from, to, more, labels, d2);
+}
+
+GkStatus
+gk_gpu_labels(GkSession *s, int64_t rows, int k, GkLabels *out, GkError *err)
+{
+	out->narrow = k <= GK_NARROW_K;
+	GK_DO(gk_gpu_grow(s, (void **) &s->labels, &s->labels_room, (out->narrow ? rows / 4 : rows) + GK_ROW_PAD,
+					  sizeof(int32_t), err));
+	out->at = s->labels;
+	return GK_OK;
 }
 
 /* labels and d2 are indexed by the row's ordinal within the slice. */
 GkStatus
-gk_gpu_assign(GkSession *s, const GkRows *rows, int k, int32_t *labels, float *d2, GkError *err)
+gk_gpu_assign(GkSession *s, const GkRows *rows, int k, GkLabels labels, float *d2, GkError *err)
 {
 	GkRows		r = *rows;
 	int			kpad = (k + PAD_K - 1) / PAD_K * PAD_K;
@@ -392,11 +420,8 @@ gk_gpu_assign(GkSession *s, const GkRows *rows, int k, int32_t *labels, float *d
 	if (step < k)
 	{
 		/* Several launches hand the best so far on in these. */
-		if (labels == NULL)
-		{
-			GK_DO(gk_gpu_grow(s, (void **) &s->labels, &s->labels_room, r.rows, sizeof(int32_t), err));
-			labels = s->labels;
-		}
+		if (labels.at == NULL)
+			GK_DO(gk_gpu_labels(s, r.rows, k, &labels, err));
 		if (d2 == NULL)
 		{
 			GK_DO(gk_gpu_grow(s, (void **) &s->d2, &s->d2_room, r.rows, sizeof(float), err));
@@ -406,16 +431,11 @@ gk_gpu_assign(GkSession *s, const GkRows *rows, int k, int32_t *labels, float *d
 	for (int from = 0; from < k; from += step)
 	{
 		int			to = k - from < step ? k : from + step;
-		bool		more = from > 0;
 
-		if (s->d <= NARROW)
-			launch_narrow(s, r, from, to, more, labels, d2);
-		else if (k <= 16)
-			launch_wide<256, 16, 4, 4>(s, r, kpad, from, to, more, labels, d2);
-		else if (k <= 64)
-			launch_wide<256, 64, 8, 8>(s, r, kpad, from, to, more, labels, d2);
+		if (labels.narrow)
+			launch(s, r, k, kpad, from, to, (uint8_t *) labels.at, d2);
 		else
-			launch_wide<128, 128, 8, 8>(s, r, kpad, from, to, more, labels, d2);
+			launch(s, r, k, kpad, from, to, (int32_t *) labels.at, d2);
 		GK_LAUNCHED();
 	}
 	return GK_OK;

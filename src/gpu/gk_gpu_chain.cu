@@ -78,16 +78,22 @@ pass_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 		GK_DO(gk_gpu_fused(s, rows, p->k, err));
 	else
 	{
-		GK_DO(gk_gpu_grow(s, (void **) &s->labels, &s->labels_room, rows->rows, sizeof(int32_t), err));
-		GK_DO(gk_gpu_assign(s, rows, p->k, s->labels, NULL, err));
+		GkLabels	labels;
+
+		GK_DO(gk_gpu_labels(s, rows->rows, p->k, &labels, err));
+		GK_DO(gk_gpu_assign(s, rows, p->k, labels, NULL, err));
 		if (s->fsum == GK_DELTA)
-			GK_DO(gk_gpu_delta(s, rows, p->k, s->labels, err));
+			GK_DO(gk_gpu_delta(s, rows, p->k, labels, err));
 		else
-			GK_DO(gk_gpu_feature_sum(s, rows, p->k, s->labels, err));
-		GK_DO(gk_gpu_mass_sum(s, rows, p->k, s->labels, err));
+			GK_DO(gk_gpu_feature_sum(s, rows, p->k, labels, err));
+		GK_DO(gk_gpu_mass_sum(s, rows, p->k, labels, err));
 		if (s->fsum == GK_DELTA)
-			GK_TRY(cudaMemcpyAsync(s->delta_labels + rows->first, s->labels, rows->rows * sizeof(int32_t),
+		{
+			size_t		width = labels.narrow ? 1 : sizeof(int32_t);
+
+			GK_TRY(cudaMemcpyAsync((char *) s->delta_labels + rows->first * width, labels.at, rows->rows * width,
 								   cudaMemcpyDeviceToDevice, s->gpu->stream));
+		}
 	}
 	return gk_gpu_fold(s, p->k, err);
 }
@@ -97,7 +103,7 @@ static GkStatus
 delta_begin(GkSession *s, int k, GkError *err)
 {
 	if (s->delta_labels == NULL)
-		GK_TRY(cudaMalloc((void **) &s->delta_labels, s->n * sizeof(int32_t)));
+		GK_TRY(cudaMalloc((void **) &s->delta_labels, (s->n + GK_ROW_PAD) * sizeof(int32_t)));
 	if (s->delta_k != k)
 	{
 		GK_TRY(cudaMemsetAsync(s->delta_labels, 0xff, s->n * sizeof(int32_t), s->gpu->stream));
@@ -130,7 +136,7 @@ pass(GkSession *s, int k, GkError *err)
 		{
 			int64_t		cached = (int64_t) s->gpu->l2 / 3 / (s->cols * (int64_t) sizeof(float));
 
-			rows = gk_gpu_update_rows(s, k);
+			rows = gk_gpu_sum_rows(s, k);
 			if (s->blocked && rows > cached)
 				rows = cached < s->gpu->sms * 256 ? s->gpu->sms * 256 : cached;
 		}

@@ -1,13 +1,16 @@
 /*
  * gk_gpu_cross.cu - cross processing (Zechner and Granitzer 2009; Lutz et al.
  * 2018): labels on the GPU, sums on the CPU.  Labels come down slice by slice,
- * while the device works on the next one the host's threads add up this one.
+ * as bytes while they suffice; while the device works on the next one the host's
+ * threads add up this one.
  */
 #include <string.h>
 
 #include "gpu/gk_gpu.h"
 
-#define BLOCK_ROWS	32768		/* rows of one host job; sums fit int64 */
+#define WAYS		4			/* sums side by side, so that an addition need not wait for the last */
+#define BLOCK_ROWS	(WAYS * GK_PACKAGE)	/* rows of one host job */
+#define FEW			64			/* clusters whose sums stay in the nearest cache */
 
 /* Sums of one thread, in the order of GkStep. */
 typedef struct CrossSums
@@ -22,7 +25,9 @@ typedef struct Cross
 {
 	int			k;
 	GkStep	   *out;
-	int32_t    *labels[2];		/* pinned */
+	char	   *labels[2];		/* pinned */
+	GkLabels	on_device;
+	size_t		width;			/* of a label */
 	cudaEvent_t done[2];
 	int			turn;
 	int64_t		pending_first;	/* slice whose labels are on the way */
@@ -32,7 +37,7 @@ typedef struct Cross
 	/* Job at hand. */
 	GkSession  *s;
 	const GkChunk *chunk;
-	const int32_t *job_labels;
+	const void *job_labels;
 	int64_t		from;			/* row of the chunk */
 	int64_t		rows;
 } Cross;
@@ -47,41 +52,95 @@ thread_sums(const Cross *c, int thread)
 	return t;
 }
 
+/*
+ * Few clusters: float64 sums of a package each, which are exact, one feature
+ * after the other.
+ */
+template <typename L>
+static void
+sum_few(const Cross *c, const L *labels, int64_t rows, const float *x0, const CrossSums &t)
+{
+	const GkPoints *pts = c->s->pts;
+	int			d = pts->d;
+	int64_t		whole = rows / WAYS * WAYS;
+	uint32_t	count[WAYS][FEW] = {};
+
+	for (int64_t r = 0; r < whole; r += WAYS)
+		for (int w = 0; w < WAYS; w++)
+			count[w][labels[r + w]]++;
+	for (int64_t r = whole; r < rows; r++)
+		count[0][labels[r]]++;
+	for (int i = 0; i < c->k; i++)
+		for (int w = 0; w < WAYS; w++)
+		{
+			t.count[i] += count[w][i];
+			t.mass[i] += count[w][i];
+		}
+	for (int j = 0; j < d; j++)
+	{
+		const float *x = x0 + (size_t) j * c->chunk->stride;
+		double		inv = gk_pow2(GK_GRID_BITS - pts->prep.expo[j]);
+		double		sum[WAYS][FEW] = {};
+
+		for (int64_t r = 0; r < whole; r += WAYS)
+			for (int w = 0; w < WAYS; w++)
+				sum[w][labels[r + w]] += (double) x[r + w];
+		for (int64_t r = whole; r < rows; r++)
+			sum[r - whole][labels[r]] += (double) x[r];
+		for (int i = 0; i < c->k; i++)
+			for (int w = 0; w < WAYS; w++)
+				t.hi[(size_t) i * d + j] += (int64_t) (sum[w][i] * inv);
+	}
+}
+
+template <typename L>
+static void
+sum_rows(const Cross *c, const L *labels, int64_t rows, const float *x0, const float *w, const CrossSums &t)
+{
+	const GkPoints *pts = c->s->pts;
+	int			d = pts->d;
+
+	for (int64_t r = 0; r < rows; r++)
+	{
+		t.count[labels[r]]++;
+		t.mass[labels[r]] += w ? gk_fixed(w[r], 0x1p40) : 1;
+	}
+	for (int j = 0; j < d; j++)
+	{
+		const float *x = x0 + (size_t) j * c->chunk->stride;
+		double		inv = gk_pow2(GK_GRID_BITS - pts->prep.expo[j]);
+
+		if (w == NULL)
+			for (int64_t r = 0; r < rows; r++)
+				t.hi[(size_t) labels[r] * d + j] += gk_fixed(x[r], inv);
+		else
+			for (int64_t r = 0; r < rows; r++)
+			{
+				/* w * x is exact; split at 2^40 as the kernels do. */
+				double		p = ((double) w[r] * (double) x[r]) * inv;
+				double		hi = (p + 0x1.8p52) - 0x1.8p52;
+
+				t.hi[(size_t) labels[r] * d + j] += (int64_t) hi;
+				t.lo[(size_t) labels[r] * d + j] += (int64_t) ((p - hi) * 0x1p40);
+			}
+	}
+}
+
+template <typename L>
 static void
 sum_block(void *arg, int64_t job, int thread)
 {
 	const Cross *c = (const Cross *) arg;
-	const GkPoints *pts = c->s->pts;
-	const float *w = gk_chunk_weight(pts, c->chunk);
-	CrossSums	t = thread_sums(c, thread);
+	const float *w = gk_chunk_weight(c->s->pts, c->chunk);
 	int64_t		r0 = job * BLOCK_ROWS;
-	int64_t		r1 = c->rows - r0 < BLOCK_ROWS ? c->rows : r0 + BLOCK_ROWS;
-	int			d = pts->d;
+	int64_t		rows = c->rows - r0 < BLOCK_ROWS ? c->rows - r0 : BLOCK_ROWS;
+	const L    *labels = (const L *) c->job_labels + r0;
+	const float *x = c->chunk->data + c->from + r0;
 
-	for (int64_t r = r0; r < r1; r++)
-	{
-		t.count[c->job_labels[r]]++;
-		t.mass[c->job_labels[r]] += w ? gk_fixed(w[c->from + r], 0x1p40) : 1;
-	}
-	for (int j = 0; j < d; j++)
-	{
-		const float *x = c->chunk->data + (size_t) j * c->chunk->stride + c->from;
-		double		inv = gk_pow2(GK_GRID_BITS - pts->prep.expo[j]);
-
-		if (w == NULL)
-			for (int64_t r = r0; r < r1; r++)
-				t.hi[(size_t) c->job_labels[r] * d + j] += gk_fixed(x[r], inv);
-		else
-			for (int64_t r = r0; r < r1; r++)
-			{
-				/* w * x is exact; split at 2^40 as the kernels do. */
-				double		p = ((double) w[c->from + r] * (double) x[r]) * inv;
-				double		hi = (p + 0x1.8p52) - 0x1.8p52;
-
-				t.hi[(size_t) c->job_labels[r] * d + j] += (int64_t) hi;
-				t.lo[(size_t) c->job_labels[r] * d + j] += (int64_t) ((p - hi) * 0x1p40);
-			}
-	}
+	if (w == NULL && c->k <= FEW)
+		sum_few(c, labels, rows, x, thread_sums(c, thread));
+	else
+		sum_rows(c, labels, rows, x, w ? w + c->from + r0 : NULL, thread_sums(c, thread));
 }
 
 /* Threads' sums into the result; they fit int64 for GK_INT64_ROWS rows. */
@@ -131,8 +190,9 @@ sum_pending(GkSession *s, Cross *c, GkError *err)
 		c->chunk = &view;
 		c->from = a - ch->first;
 		c->rows = b - a;
-		c->job_labels = c->labels[slot] + (a - first);
-		ran = s->core->parallel_for(s->host, (c->rows + BLOCK_ROWS - 1) / BLOCK_ROWS, sum_block, c);
+		c->job_labels = c->labels[slot] + (a - first) * c->width;
+		ran = s->core->parallel_for(s->host, (c->rows + BLOCK_ROWS - 1) / BLOCK_ROWS,
+									c->on_device.narrow ? sum_block<uint8_t> : sum_block<int32_t>, c);
 		GK_DO(s->core->chunk_close(s->store, i, &view, false, err));
 		if (!ran)
 			return GK_STOPPED;
@@ -147,9 +207,8 @@ cross_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 {
 	Cross	   *c = (Cross *) arg;
 
-	GK_DO(gk_gpu_assign(s, rows, c->k, s->labels, NULL, err));
-	GK_TRY(cudaMemcpyAsync(c->labels[c->turn], s->labels, rows->rows * sizeof(int32_t),
-						   cudaMemcpyDeviceToHost, s->gpu->stream));
+	GK_DO(gk_gpu_assign(s, rows, c->k, c->on_device, NULL, err));
+	GK_TRY(cudaMemcpyAsync(c->labels[c->turn], c->on_device.at, rows->rows * c->width, cudaMemcpyDeviceToHost, s->gpu->stream));
 	GK_TRY(cudaEventRecord(c->done[c->turn], s->gpu->stream));
 	GK_DO(sum_pending(s, c, err));
 	c->pending_first = rows->first;
@@ -165,10 +224,11 @@ cross_run(GkSession *s, Cross *c, const float *centroids, int64_t rows, GkError 
 	GK_TRY(cudaMemcpyAsync(s->centroids, centroids, (size_t) c->k * s->d * sizeof(float),
 						   cudaMemcpyHostToDevice, s->gpu->stream));
 	GK_DO(gk_gpu_pack(s, s->centroids, c->k, err));
-	GK_DO(gk_gpu_grow(s, (void **) &s->labels, &s->labels_room, rows, sizeof(int32_t), err));
+	GK_DO(gk_gpu_labels(s, rows, c->k, &c->on_device, err));
+	c->width = c->on_device.narrow ? 1 : sizeof(int32_t);
 	for (int i = 0; i < 2; i++)
 	{
-		GK_TRY(cudaHostAlloc((void **) &c->labels[i], rows * sizeof(int32_t), cudaHostAllocDefault));
+		GK_TRY(cudaHostAlloc((void **) &c->labels[i], rows * c->width, cudaHostAllocDefault));
 		GK_TRY(cudaEventCreateWithFlags(&c->done[i], cudaEventDisableTiming));
 	}
 	GK_DO(gk_gpu_each(s, rows, cross_slice, c, err));

@@ -33,6 +33,49 @@ gk_load(const float *p, float (&r)[V])
 		r[0] = __ldg(p);
 }
 
+/* Labels of four consecutive rows, the first a multiple of four. */
+__device__ __forceinline__ void
+gk_load_labels(const int32_t *p, int (&l)[4])
+{
+	int4		t = *(const int4 *) p;
+
+	l[0] = t.x;
+	l[1] = t.y;
+	l[2] = t.z;
+	l[3] = t.w;
+}
+
+__device__ __forceinline__ void
+gk_load_labels(const uint8_t *p, int (&l)[4])
+{
+	uchar4		t = *(const uchar4 *) p;
+
+	l[0] = t.x;
+	l[1] = t.y;
+	l[2] = t.z;
+	l[3] = t.w;
+}
+
+__device__ __forceinline__ void
+gk_store_labels(int32_t *p, const int (&l)[4])
+{
+	*(int4 *) p = make_int4(l[0], l[1], l[2], l[3]);
+}
+
+__device__ __forceinline__ void
+gk_store_labels(uint8_t *p, const int (&l)[4])
+{
+	*(uchar4 *) p = make_uchar4(l[0], l[1], l[2], l[3]);
+}
+
+/* The label that no cluster has. */
+template <typename L>
+__device__ __forceinline__ int
+gk_no_label(void)
+{
+	return sizeof(L) == 1 ? 255 : -1;
+}
+
 __device__ __forceinline__ void
 gk_red(unsigned long long *p, long long v)
 {

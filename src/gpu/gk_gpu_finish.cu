@@ -197,9 +197,9 @@ finish_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 {
 	Down	   *d = (Down *) arg;
 
-	GK_DO(gk_gpu_grow(s, (void **) &s->labels, &s->labels_room, rows->rows, sizeof(int32_t), err));
+	GK_DO(gk_gpu_grow(s, (void **) &s->labels, &s->labels_room, rows->rows + GK_ROW_PAD, sizeof(int32_t), err));
 	GK_DO(gk_gpu_grow(s, (void **) &s->d2, &s->d2_room, rows->rows, sizeof(float), err));
-	GK_DO(gk_gpu_assign(s, rows, d->k, s->labels, s->d2, err));
+	GK_DO(gk_gpu_assign(s, rows, d->k, {s->labels, false}, s->d2, err));
 	if (d->stats)
 		GK_DO(launch_stats(s, rows, d->k, err));
 	if (d->sink != NULL)

@@ -15,8 +15,8 @@
 
 typedef struct MassArgs
 {
-	const int32_t *labels;
-	const int32_t *old;			/* delta: labels before, or NULL */
+	const void *labels;
+	const void *old;			/* delta: labels before, or NULL */
 	const float *w;
 	int64_t		rows;
 	int			k;
@@ -43,7 +43,7 @@ add_mass(const MassArgs &a, int i, long long v)
 /* ---- kernels ---- */
 
 /* A thread's entries are `threads` apart: counts, then masses (64 bits each). */
-template <bool W, typename Count>
+template <bool W, typename L>
 __global__ void __launch_bounds__(THREADS)
 private_kernel(MassArgs a)
 {
@@ -53,7 +53,7 @@ private_kernel(MassArgs a)
 	int64_t		threads = a.table != NULL ? all : blockDim.x;
 	int64_t		base = a.table != NULL ? me : threadIdx.x;
 	unsigned long long *table = a.table != NULL ? a.table : shared_table;
-	Count	   *count = (Count *) (table + (W ? a.k * threads : 0)) + base;
+	unsigned int *count = (unsigned int *) (table + (W ? a.k * threads : 0)) + base;
 	unsigned long long *mass = table + base;
 
 	for (int i = 0; i < a.k; i++)
@@ -64,20 +64,34 @@ private_kernel(MassArgs a)
 	}
 	for (int64_t row = me * 4; row < a.rows; row += all * 4)
 	{
+		int			label[4];
+		int			was[4];
+
+		gk_load_labels((const L *) a.labels + row, label);
+		if (a.old != NULL)
+			gk_load_labels((const L *) a.old + row, was);
 #pragma unroll
 		for (int r = 0; r < 4; r++)
-			if (row + r < a.rows)
+			if (row + r < a.rows && (a.old == NULL || label[r] != was[r]))
 			{
-				int			label = __ldg(a.labels + row + r);
+				bool		leaves = a.old != NULL && was[r] != gk_no_label<L>();
 
-				count[label * threads]++;
+				count[label[r] * threads]++;
+				if (leaves)
+					count[was[r] * threads]--;
 				if (W)
-					mass[label * threads] += weight_fixed(__ldg(a.w + row + r));
+				{
+					long long	w = weight_fixed(__ldg(a.w + row + r));
+
+					mass[label[r] * threads] += w;
+					if (leaves)
+						mass[was[r] * threads] -= w;
+				}
 			}
 	}
 	for (int i = 0; i < a.k; i++)
 	{
-		long long	n = gk_warp_sum((long long) count[i * threads]);
+		long long	n = gk_warp_sum((int) count[i * threads]);
 
 		if (threadIdx.x % 32 == 0 && n != 0)
 			gk_red(a.count + i, n);
@@ -91,7 +105,7 @@ private_kernel(MassArgs a)
 }
 
 /* One histogram per block: in shared memory, or its own in a.table. */
-template <bool W>
+template <bool W, typename L>
 __global__ void __launch_bounds__(THREADS)
 block_kernel(MassArgs a)
 {
@@ -106,14 +120,20 @@ block_kernel(MassArgs a)
 			mass[i] = 0;
 	}
 	__syncthreads();
-	for (int64_t row = (int64_t) blockIdx.x * blockDim.x + threadIdx.x; row < a.rows;
-		 row += (int64_t) gridDim.x * blockDim.x)
+	for (int64_t row = ((int64_t) blockIdx.x * blockDim.x + threadIdx.x) * 4; row < a.rows;
+		 row += (int64_t) gridDim.x * blockDim.x * 4)
 	{
-		int			label = __ldg(a.labels + row);
+		int			label[4];
 
-		atomicAdd(count + label, 1u);
-		if (W)
-			atomicAdd(mass + label, (unsigned long long) weight_fixed(__ldg(a.w + row)));
+		gk_load_labels((const L *) a.labels + row, label);
+#pragma unroll
+		for (int r = 0; r < 4; r++)
+			if (row + r < a.rows)
+			{
+				atomicAdd(count + label[r], 1u);
+				if (W)
+					atomicAdd(mass + label[r], (unsigned long long) weight_fixed(__ldg(a.w + row + r)));
+			}
 	}
 	__syncthreads();
 	for (int i = threadIdx.x; i < a.k; i += blockDim.x)
@@ -127,27 +147,28 @@ block_kernel(MassArgs a)
 	}
 }
 
-template <bool W>
+template <bool W, typename L>
 __global__ void __launch_bounds__(THREADS)
 atomic_kernel(MassArgs a)
 {
 	for (int64_t row = (int64_t) blockIdx.x * blockDim.x + threadIdx.x; row < a.rows;
 		 row += (int64_t) gridDim.x * blockDim.x)
 	{
-		int			label = __ldg(a.labels + row);
-		int			was = a.old != NULL ? a.old[row] : -1;
+		int			label = ((const L *) a.labels)[row];
+		int			was = a.old != NULL ? ((const L *) a.old)[row] : gk_no_label<L>();
+		bool		leaves = was != gk_no_label<L>();
 
 		if (label == was)
 			continue;
 		gk_red(a.count + label, 1);
-		if (was >= 0)
+		if (leaves)
 			gk_red(a.count + was, -1);
 		if (W)
 		{
 			long long	w = weight_fixed(__ldg(a.w + row));
 
 			gk_red(a.mass_a + label, w);
-			if (was >= 0)
+			if (leaves)
 				gk_red(a.mass_a + was, -w);
 		}
 	}
@@ -174,17 +195,25 @@ launch(GkSession *s, const void *kernel, const MassArgs &a, int threads, int64_t
 	return GK_OK;
 }
 
+#define PICK(kernel) \
+	(labels.narrow ? \
+	 (w ? (const void *) kernel<true, uint8_t> : (const void *) kernel<false, uint8_t>) : \
+	 (w ? (const void *) kernel<true, int32_t> : (const void *) kernel<false, int32_t>))
+
 GkStatus
-gk_gpu_mass_sum(GkSession *s, const GkRows *rows, int k, const int32_t *labels, GkError *err)
+gk_gpu_mass_sum(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err)
 {
 	bool		w = rows->w != NULL;
 	int64_t		at = (int64_t) k * s->d;
 	size_t		room = s->gpu->shared_optin < SHARED_BYTES ? s->gpu->shared_optin : SHARED_BYTES;
 	GkMassSum	msum = s->msum;
+	const void *private_k = PICK(private_kernel);
+	const void *block_k = PICK(block_kernel);
+	const void *atomic_k = PICK(atomic_kernel);
 	MassArgs	a;
 
-	a.labels = labels;
-	a.old = s->fsum == GK_DELTA ? s->delta_labels + rows->first : NULL;
+	a.labels = labels.at;
+	a.old = s->fsum == GK_DELTA ? (const char *) s->delta_labels + rows->first * (labels.narrow ? 1 : sizeof(int32_t)) : NULL;
 	a.w = rows->w;
 	a.rows = rows->rows;
 	a.k = k;
@@ -193,14 +222,14 @@ gk_gpu_mass_sum(GkSession *s, const GkRows *rows, int k, const int32_t *labels, 
 	a.count = s->acc.a + at + (w ? k : 0);
 	a.table = NULL;
 	if (a.old != NULL)
-		msum = GK_GLOBAL_ATOMIC;
+		msum = (size_t) (w ? 12 : 4) * k * 64 <= room ? GK_PARTITIONED_PRIVATE : GK_GLOBAL_ATOMIC;
 	if (msum == GK_PARTITIONED_PRIVATE)
 	{
 		size_t		entry = w ? 12 : 4;
 
 		for (int threads = THREADS; threads >= 32; threads /= 2)
 			if (entry * k * threads <= room)
-				return launch(s, w ? (const void *) private_kernel<true, unsigned int> : (const void *) private_kernel<false, unsigned int>,
+				return launch(s, private_k,
 							  a, threads, (int64_t) threads * 4, 0, entry * k * threads, err);
 		if ((size_t) k * 16 * 32 <= PRIVATE_BYTES)
 		{
@@ -210,7 +239,7 @@ gk_gpu_mass_sum(GkSession *s, const GkRows *rows, int k, const int32_t *labels, 
 				blocks = s->gpu->sms * 8;
 			GK_DO(gk_gpu_scratch(s, (size_t) blocks * 32 * k * 16, err));
 			a.table = (unsigned long long *) s->scratch;
-			return launch(s, w ? (const void *) private_kernel<true, unsigned int> : (const void *) private_kernel<false, unsigned int>,
+			return launch(s, private_k,
 						  a, 32, 128, blocks, 0, err);
 		}
 		msum = GK_PARTITIONED_GLOBAL;
@@ -220,7 +249,7 @@ gk_gpu_mass_sum(GkSession *s, const GkRows *rows, int k, const int32_t *labels, 
 		size_t		shared = (size_t) k * (w ? 12 : 4);
 
 		if (shared <= room)
-			return launch(s, w ? (const void *) block_kernel<true> : (const void *) block_kernel<false>,
+			return launch(s, block_k,
 						  a, THREADS, THREADS * 4, 0, shared, err);
 		msum = GK_PARTITIONED_GLOBAL;
 	}
@@ -232,9 +261,9 @@ gk_gpu_mass_sum(GkSession *s, const GkRows *rows, int k, const int32_t *labels, 
 			blocks = (int64_t) (PRIVATE_BYTES / ((size_t) k * 16));
 		GK_DO(gk_gpu_scratch(s, (size_t) blocks * k * 16, err));
 		a.table = (unsigned long long *) s->scratch;
-		return launch(s, w ? (const void *) block_kernel<true> : (const void *) block_kernel<false>,
+		return launch(s, block_k,
 					  a, THREADS, THREADS * 4, blocks, 0, err);
 	}
-	return launch(s, w ? (const void *) atomic_kernel<true> : (const void *) atomic_kernel<false>,
+	return launch(s, atomic_k,
 				  a, THREADS, THREADS * 4, 0, 0, err);
 }

@@ -290,7 +290,7 @@ seed_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 	if (pass->keep && pass->m > M)
 	{
 		GK_DO(gk_gpu_grow(s, (void **) &s->d2, &s->d2_room, rows->rows, sizeof(float), err));
-		GK_DO(gk_gpu_assign(s, rows, pass->m, NULL, s->d2, err));
+		GK_DO(gk_gpu_assign(s, rows, pass->m, {NULL, false}, s->d2, err));
 		a.d2 = s->d2;
 		a.acc = s->acc;
 		min_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(a);

@@ -4,11 +4,16 @@
  * Regime A.  A thread takes V rows of all D columns at a time, finds their
  * nearest centroids (canonical distance) and adds the rows to float64 sums in
  * registers: exact, because rows are integers on a grid and a thread adds up at
- * most GK_PACKAGE of them.  The rows come through the thread's own ring in
- * shared memory by asynchronous copies, several groups ahead: enough bytes in
- * flight for the whole memory bandwidth without registers to hold them.  This is the papers' Cluster Merge
- * with Partitioned Private masses, with registers as the private tables.  Only
- * K - 1 clusters are summed; when k = K the last one is the total minus the rest.
+ * most GK_PACKAGE of them.  Rows come straight from global memory in 16-byte
+ * loads; that there are always enough of them on their way is left to the many
+ * warps (registers for more warps gain more than registers for a group ahead).
+ * This is the papers' Cluster Merge with Partitioned Private masses, with
+ * registers as the private tables.  Only K - 1 clusters are summed; when k = K
+ * the last one is the total minus the rest.
+ *
+ * Multiprocessors do not get the same share of the memory bandwidth, so only
+ * most of the rows are dealt out beforehand; the warps that are done first fetch
+ * what is left tile by tile from a counter.
  *
  * Regime G.  The blocks are all resident (cooperative launch), so the same
  * kernel does many iterations: it meets at a grid barrier, every block makes
@@ -19,9 +24,11 @@
 #include "core/gk_update.h"
 #include "gpu/gk_gpu_device.cuh"
 
-#define THREADS		256
-#define WARPS		(THREADS / 32)
+#define MAX_WARPS	32
 #define SETS		3
+#define APART		32			/* words from one sum to the next: all blocks add to them at the
+								 * same time, and one memory slice would do it one by one */
+#define DEALT		15			/* sixteenths of the tiles that are dealt out beforehand */
 
 typedef struct SmallArgs
 {
@@ -30,10 +37,15 @@ typedef struct SmallArgs
 	int64_t		rows;
 	int			k;
 	int			iters;			/* 0: add to acc and leave */
+	int			groups;			/* of V rows, all of them full */
+	int			per_tile;		/* groups of a lane in a tile */
+	int			tiles;
+	int			dealt;			/* tiles per warp before the counter is asked */
+	int			fetched;		/* tiles per warp after that, at most: a package */
 	float	   *centroids;
 	GkAcc		acc;
 	/* Iterating. */
-	unsigned long long *sets;	/* [SETS][2][K * (D + 1)], zero */
+	unsigned long long *sets;	/* [SETS][K * (D + 1) + 1][APART], zero; the last one counts tiles */
 	unsigned int *arrived;		/* zero */
 	int		   *done;
 	char	   *unit;
@@ -44,11 +56,22 @@ typedef struct SmallArgs
 
 /* ---- kernels ---- */
 
+/* A block per multiprocessor, as large as the registers allow. */
+template <int D, int K, int V>
+struct Shape
+{
+	static constexpr int registers = (2 * (K - 1) * D + K - 1 + K * D + D * V + (D <= 4 ? 20 : 44)) / 8 * 8;
+	static constexpr int most = 65536 / (registers < 64 ? 64 : registers > 248 ? 248 : registers);
+	static constexpr int threads = most / 32 * 32;
+	static constexpr int values = K * (D + 1);
+	static constexpr int set = (values + 1) * APART;
+};
+
 template <int D, int K>
 struct Sums
 {
 	double		sum[K - 1][D];
-	double		count[K - 1];
+	unsigned int count[K - 1];
 };
 
 /* Nearest centroid of a row, and the row's values into that cluster's sums. */
@@ -59,26 +82,47 @@ take_rows(const float (&x)[D][V], const float (&c)[K * D], Sums<D, K> &s)
 #pragma unroll
 	for (int r = 0; r < V; r++)
 	{
-		float		best = 0.0f;
-		int			label = 0;
+		float		d2[K];
+		bool		is[K];		/* the nearest one */
 
 #pragma unroll
 		for (int i = 0; i < K; i++)
 		{
-			float		d2 = 0.0f;
-
+			d2[i] = 0.0f;
 #pragma unroll
 			for (int j = 0; j < D; j++)
 			{
 				float		t = __fsub_rn(x[j][r], c[i * D + j]);
 
-				d2 = __fmaf_rn(t, t, d2);
+				d2[i] = __fmaf_rn(t, t, d2[i]);
 			}
-			if (i == 0 || d2 < best)
-			{
-				best = d2;
-				label = i;
-			}
+		}
+		if (K == 4)
+		{
+			/* Two pairs, then the winners: the lower number keeps a tie. */
+			bool		low = d2[1] < d2[0];
+			bool		high = d2[3 % K] < d2[2 % K];
+			bool		upper = fminf(d2[2 % K], d2[3 % K]) < fminf(d2[0], d2[1]);
+
+			is[0] = !upper && !low;
+			is[1] = !upper && low;
+			is[2 % K] = upper && !high;
+		}
+		else
+		{
+			float		best = d2[0];
+			int			label = 0;
+
+#pragma unroll
+			for (int i = 1; i < K; i++)
+				if (d2[i] < best)
+				{
+					best = d2[i];
+					label = i;
+				}
+#pragma unroll
+			for (int i = 0; i < K - 1; i++)
+				is[i] = label == i;
 		}
 		/*
 		 * One multiply-add per sum, by 1 or by 0: exact, and no branch nor
@@ -87,9 +131,9 @@ take_rows(const float (&x)[D][V], const float (&c)[K * D], Sums<D, K> &s)
 #pragma unroll
 		for (int i = 0; i < K - 1; i++)
 		{
-			double		mine = label == i ? 1.0 : 0.0;
+			double		mine = is[i] ? 1.0 : 0.0;
 
-			s.count[i] += mine;
+			s.count[i] += is[i];
 #pragma unroll
 			for (int j = 0; j < D; j++)
 				s.sum[i][j] = __fma_rn((double) x[j][r], mine, s.sum[i][j]);
@@ -97,49 +141,62 @@ take_rows(const float (&x)[D][V], const float (&c)[K * D], Sums<D, K> &s)
 	}
 }
 
-/* ---- the ring ---- */
-
-/* Blocks per multiprocessor that the registers allow, by what spilled. */
-template <int D, int K, int V>
-struct Blocks
-{
-	static constexpr int registers = 2 * (K - 1) * (D + 1) + K * D + D * V + 4 * K + 24;
-	static constexpr int value = registers <= 90 ? 3 : registers <= 120 ? 2 : 1;
-};
-
-template <int D, int K, int V>
-struct Ring
-{
-	static constexpr int slot = D * V * THREADS;	/* floats */
-	static constexpr int wanted = 192 * 1024 / Blocks<D, K, V>::value / (slot * 4);
-	static constexpr int slots = wanted < 3 ? 3 : wanted > 8 ? 8 : wanted;
-	static constexpr int bytes = slots * slot * 4;
-};
-
-template <int V>
-__device__ __forceinline__ void
-copy_async(float *to, const float *from)
-{
-	unsigned int at = (unsigned int) __cvta_generic_to_shared(to);
-
-	if (V == 4)
-		asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(at), "l"(from) : "memory");
-	else
-		asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(at), "l"(from), "n"(V * 4) : "memory");
-}
-
-/* One group of rows on its way into a slot; an empty group after the last. */
+/* V rows of all columns; past the end, rows that are there but not meant. */
 template <int D, int V>
 __device__ __forceinline__ void
-fetch(float *to, const float *from, int64_t ld, bool there)
+load_group(const SmallArgs &p, int group, float (&x)[D][V])
 {
-	if (there)
-	{
+	const float *from = p.x + (int64_t) (group < p.groups ? group : p.groups - 1) * V;
+
 #pragma unroll
-		for (int j = 0; j < D; j++)
-			copy_async<V>(to + j * THREADS * V, from + j * ld);
+	for (int j = 0; j < D; j++)
+		gk_load<V>(from + j * p.ld, x[j]);
+}
+
+/* A warp's way through its tiles; all but `at` is the same in every lane. */
+struct Walk
+{
+	int			at;				/* this lane's group */
+	int			left;			/* groups of the tile after this one */
+	int			tile;
+	int			dealt;			/* tiles left of those dealt out; below 0: fetched */
+	unsigned int ticket;		/* lane 0: the counter's answer for the next tile */
+};
+
+__device__ __forceinline__ void
+enter_tile(const SmallArgs &p, Walk &w, unsigned long long *counter)
+{
+	w.at = w.tile * p.per_tile * 32 + threadIdx.x % 32;
+	w.left = p.per_tile - 1;
+	w.dealt--;
+	if (w.dealt <= 0 && w.dealt > -p.fetched && counter != NULL && threadIdx.x % 32 == 0)
+		w.ticket = atomicAdd((unsigned int *) counter, 1u);
+}
+
+/* False: there is nothing more to do. */
+__device__ __forceinline__ bool
+advance(const SmallArgs &p, Walk &w, unsigned long long *counter)
+{
+	if (w.left > 0)
+	{
+		w.left--;
+		w.at += 32;
+		return true;
 	}
-	asm volatile("cp.async.commit_group;" ::: "memory");
+	{
+		int			warps = gridDim.x * (blockDim.x / 32);
+
+		if (w.dealt > 0)
+			w.tile += warps;
+		else if (counter != NULL && w.dealt > -p.fetched)
+			w.tile = p.dealt * warps + (int) __shfl_sync(0xffffffffu, w.ticket, 0);
+		else
+			return false;
+	}
+	if (w.tile >= p.tiles)
+		return false;
+	enter_tile(p, w, counter);
+	return true;
 }
 
 /*
@@ -181,83 +238,57 @@ struct Transpose<N, 0>
 	}
 };
 
-/* One block's part of a pass: sums of its rows, added to acc. */
+/*
+ * One block's part of a pass: sums of its rows, added to acc.  x holds the first
+ * group; counter hands out the tiles that are not dealt out, NULL when all are.
+ */
 template <int D, int K, int V>
 __device__ __forceinline__ void
-pass(const SmallArgs &p, float *ring, bool kept, const float *cs, const GkAcc &acc, int64_t counts_at)
+pass(const SmallArgs &p, float (&x)[D][V], const float *cs, const GkAcc &acc, int64_t counts_at, int apart,
+	 unsigned long long *counter)
 {
-	constexpr int S = Ring<D, K, V>::slots;
-	constexpr int SLOT = Ring<D, K, V>::slot;
 	constexpr int N = (K - 1) * D;
-	__shared__ long long part[WARPS][(K - 1) * (D + 1)];
-	int64_t		groups = p.rows / V;
-	int64_t		stride = (int64_t) gridDim.x * THREADS;
-	int64_t		first = (int64_t) blockIdx.x * THREADS + threadIdx.x;
-	int			mine = first < groups ? (int) ((groups - first + stride - 1) / stride) : 0;
+	__shared__ long long part[MAX_WARPS][(K - 1) * (D + 1)];
 	int			lane = threadIdx.x % 32;
 	int			warp = threadIdx.x / 32;
-	float	   *own = ring + threadIdx.x * V;
-	const float *from = p.x + first * V;
-	int			to = 0;			/* slot to fill, in floats */
-	int			slot = 0;		/* slot to work on */
+	Walk		w;
 	float		c[K * D];
 	Sums<D, K>	s;
 
-	if (!kept)
-	{
-#pragma unroll
-		for (int i = 0; i < S - 1; i++)
-		{
-			fetch<D, V>(own + i * SLOT, from, p.ld, i < mine);
-			from += stride * V;
-		}
-		to = (S - 1) * SLOT;
-	}
 #pragma unroll
 	for (int i = 0; i < K * D; i++)
 		c[i] = cs[i];
 #pragma unroll
 	for (int i = 0; i < K - 1; i++)
 	{
-		s.count[i] = 0.0;
+		s.count[i] = 0;
 #pragma unroll
 		for (int j = 0; j < D; j++)
 			s.sum[i][j] = 0.0;
 	}
-#pragma unroll 1
-	for (int left = mine; left > 0; left--)
+	w.tile = warp * gridDim.x + blockIdx.x;
+	w.dealt = p.dealt;
+	w.ticket = 0;
+	if (w.tile < p.tiles)
 	{
-		float		x[D][V];
-
-		if (!kept)
+		enter_tile(p, w, counter);
+		for (;;)
 		{
-			asm volatile("cp.async.wait_group %0;" :: "n"(S - 2) : "memory");
-			fetch<D, V>(own + to, from, p.ld, left >= S);
-			from += stride * V;
-			to = to == (S - 1) * SLOT ? 0 : to + SLOT;
+			if (w.at < p.groups)
+				take_rows<D, K, V>(x, c, s);
+			if (!advance(p, w, counter))
+				break;
+			load_group<D, V>(p, w.at, x);
 		}
-#pragma unroll
-		for (int j = 0; j < D; j++)
-		{
-			const float *at = own + slot + j * THREADS * V;
-
-			if (V == 4)
-				*(float4 *) x[j] = *(const float4 *) at;
-			else
-				*(float2 *) x[j] = *(const float2 *) at;
-		}
-		take_rows<D, K, V>(x, c, s);
-		slot = slot == (S - 1) * SLOT ? 0 : slot + SLOT;
 	}
 	/* The last rows, fewer than V. */
-	first = groups * V + threadIdx.x;
-	if (blockIdx.x == gridDim.x - 1 && first < p.rows)
+	if (blockIdx.x == gridDim.x - 1 && (int64_t) p.groups * V + threadIdx.x < p.rows)
 	{
 		float		one[D][1];
 
 #pragma unroll
 		for (int j = 0; j < D; j++)
-			one[j][0] = p.x[j * p.ld + first];
+			one[j][0] = p.x[j * p.ld + (int64_t) p.groups * V + threadIdx.x];
 		take_rows<D, K, 1>(one, c, s);
 	}
 	{
@@ -277,22 +308,22 @@ pass(const SmallArgs &p, float *ring, bool kept, const float *cs, const GkAcc &a
 #pragma unroll
 	for (int i = 0; i < K - 1; i++)
 	{
-		int			n = __reduce_add_sync(0xffffffffu, (int) s.count[i]);
+		unsigned int n = __reduce_add_sync(0xffffffffu, s.count[i]);
 
 		if (lane == 0)
 			part[warp][N + i] = n;
 	}
 	__syncthreads();
-	for (int v = threadIdx.x; v < (K - 1) * (D + 1); v += THREADS)
+	for (int v = threadIdx.x; v < (K - 1) * (D + 1); v += blockDim.x)
 	{
 		int			i = v < N ? v / D : v - N;
-		int64_t		at = v < N ? v : counts_at + i;
+		int64_t		at = (v < N ? v : counts_at + i) * apart;
 		long long	sum = 0;
 
 		if (i >= p.k)
 			continue;
-#pragma unroll
-		for (int w = 0; w < WARPS; w++)
+#pragma unroll 8
+		for (int w = 0; w < (int) blockDim.x / 32; w++)
 			sum += part[w][v];
 		if (p.rows <= GK_ACC_ROWS)
 			gk_red(acc.a + at, sum);
@@ -331,13 +362,13 @@ update(const SmallArgs &p, int it, const unsigned long long *set, float *cs)
 	__shared__ double moved[K * D];
 	__shared__ double shift[K];
 	__shared__ int stop;
-	const unsigned long long *b = set + K * (D + 1);
+	const unsigned long long *b = set + APART / 2;
 	int			k = p.k;
 	char	   *entry = p.unit + 64 + it * p.entry_bytes;
 	gk_int128  *log = (gk_int128 *) entry;
 	float	   *used = (float *) (log + k * (D + 1));
 
-	for (int v = threadIdx.x; v < k * (D + 1); v += THREADS)
+	for (int v = threadIdx.x; v < k * (D + 1); v += blockDim.x)
 	{
 		int			i = v < k * D ? v / D : v - k * D;
 		int			j = v < k * D ? v % D : D;
@@ -345,7 +376,7 @@ update(const SmallArgs &p, int it, const unsigned long long *set, float *cs)
 
 		if (i < K - 1)
 		{
-			int			at = j < D ? i * D + j : K * D + i;
+			int			at = (j < D ? i * D + j : K * D + i) * APART;
 
 			t = gk_acc_value(__ldcg(set + at), __ldcg(b + at), 32);
 		}
@@ -353,9 +384,10 @@ update(const SmallArgs &p, int it, const unsigned long long *set, float *cs)
 		{
 			/* k = K: this one was not summed. */
 			t = p.columns.total[j];
+#pragma unroll
 			for (int o = 0; o < K - 1; o++)
 			{
-				int			at = j < D ? o * D + j : K * D + o;
+				int			at = (j < D ? o * D + j : K * D + o) * APART;
 
 				t -= gk_acc_value(__ldcg(set + at), __ldcg(b + at), 32);
 			}
@@ -368,12 +400,12 @@ update(const SmallArgs &p, int it, const unsigned long long *set, float *cs)
 			log[v] = t;
 	}
 	if (blockIdx.x == 0)
-		for (int v = threadIdx.x; v < k * D; v += THREADS)
+		for (int v = threadIdx.x; v < k * D; v += blockDim.x)
 			used[v] = cs[v];
 	if (threadIdx.x == 0)
 		stop = 0;
 	__syncthreads();
-	for (int v = threadIdx.x; v < k * D; v += THREADS)
+	for (int v = threadIdx.x; v < k * D; v += blockDim.x)
 	{
 		int			i = v / D;
 		int			j = v % D;
@@ -407,8 +439,10 @@ update(const SmallArgs &p, int it, const unsigned long long *set, float *cs)
 	{
 		double		t = 0.0;
 
-		for (int i = 0; i < k; i++)
-			t += shift[i];
+#pragma unroll
+		for (int i = 0; i < K; i++)
+			if (i < k)
+				t += shift[i];
 		if (t <= p.tol)
 			stop = 1;
 		if (blockIdx.x == 0)
@@ -422,46 +456,52 @@ update(const SmallArgs &p, int it, const unsigned long long *set, float *cs)
 }
 
 template <int D, int K, int V>
-__global__ void __launch_bounds__(THREADS, Blocks<D, K, V>::value)
+__global__ void __launch_bounds__(Shape<D, K, V>::threads, 1)
 small_kernel(const __grid_constant__ SmallArgs p)
 {
-	extern __shared__ __align__(16) float ring[];
+	typedef Shape<D, K, V> T;
 	__shared__ float cs[K * D];
-	constexpr int values = K * (D + 1);
-	bool		stays = p.rows / V <= (int64_t) Ring<D, K, V>::slots * gridDim.x * THREADS;
+	int			first = (threadIdx.x / 32 * gridDim.x + blockIdx.x) * p.per_tile * 32 + threadIdx.x % 32;
+	float		x[D][V];
 
 	if (p.done != NULL && *p.done)
 		return;
-	for (int v = threadIdx.x; v < K * D; v += THREADS)
+	if (p.groups > 0)
+		load_group<D, V>(p, first, x);
+	for (int v = threadIdx.x; v < K * D; v += blockDim.x)
 		cs[v] = v < p.k * D ? p.centroids[v] : GK_INF;
 	__syncthreads();
 	if (p.iters == 0)
 	{
-		pass<D, K, V>(p, ring, false, cs, p.acc, (int64_t) p.k * D);
+		pass<D, K, V>(p, x, cs, p.acc, (int64_t) p.k * D, 1, NULL);
 		return;
 	}
 	for (int it = 0; it < p.iters; it++)
 	{
-		unsigned long long *set = p.sets + it % SETS * 2 * values;
-		GkAcc		acc = {set, set + values};
+		unsigned long long *set = p.sets + it % SETS * T::set;
+		GkAcc		acc = {set, set + APART / 2};
+		bool		all = p.dealt * (int64_t) (gridDim.x * (blockDim.x / 32)) >= p.tiles;
 		bool		last = it == p.iters - 1;
 		bool		stop;
 
-		pass<D, K, V>(p, ring, stays && it > 0, cs, acc, K * D);
+		pass<D, K, V>(p, x, cs, acc, K * D, APART, all ? NULL : set + T::values * APART);
+		/* The next pass begins with the same rows: on their way meanwhile. */
+		if (p.groups > 0)
+			load_group<D, V>(p, first, x);
 		barrier(p.arrived, (it + 1) * gridDim.x, !last || blockIdx.x == 0);
 		if (last && blockIdx.x != 0)
 			return;
 		stop = update<D, K>(p, it, set, cs);
 		if (blockIdx.x == 0)
 		{
-			unsigned long long *clear = p.sets + (it + 2) % SETS * 2 * values;
+			unsigned long long *clear = p.sets + (it + 2) % SETS * T::set;
 
-			for (int v = threadIdx.x; v < 2 * values; v += THREADS)
-				clear[v] = 0;
+			for (int v = threadIdx.x; v < T::set / (APART / 2); v += blockDim.x)
+				clear[v * (APART / 2)] = 0;
 			if (stop && threadIdx.x == 0)
 				*p.done = 1;
 			if (stop || last)
-				for (int v = threadIdx.x; v < p.k * D; v += THREADS)
+				for (int v = threadIdx.x; v < p.k * D; v += blockDim.x)
 					p.centroids[v] = cs[v];
 		}
 		if (stop)
@@ -474,11 +514,13 @@ small_kernel(const __grid_constant__ SmallArgs p)
 typedef struct Variant
 {
 	int			k;
-	int			shared;			/* bytes */
+	int			rows;			/* V */
+	int			threads;		/* at most */
+	int			set;			/* words of a set of accumulators */
 	const void *kernel;
 } Variant;
 
-#define DS(D, K, V)		{K, Ring<D, K, V>::bytes, (const void *) small_kernel<D, K, V>}
+#define DS(D, K, V)		{K, V, Shape<D, K, V>::threads, Shape<D, K, V>::set, (const void *) small_kernel<D, K, V>}
 #define MAX_VARIANTS	4
 
 /* By d, ascending K. */
@@ -489,9 +531,9 @@ static const Variant variants[17][MAX_VARIANTS] = {
 	{DS(3, 4, 4), DS(3, 8, 4), DS(3, 16, 4)},
 	{DS(4, 4, 4), DS(4, 8, 4), DS(4, 12, 4)},
 	{DS(5, 4, 4), DS(5, 8, 4)},
-	{DS(6, 4, 2), DS(6, 8, 2)},
-	{DS(7, 4, 2), DS(7, 7, 2)},
-	{DS(8, 4, 2), DS(8, 6, 2)},
+	{DS(6, 4, 4), DS(6, 8, 4)},
+	{DS(7, 4, 4), DS(7, 7, 4)},
+	{DS(8, 4, 4), DS(8, 6, 2)},
 	{DS(9, 4, 2)}, {DS(10, 4, 2)}, {DS(11, 4, 2)}, {DS(12, 4, 2)},
 	{DS(13, 4, 2)}, {DS(14, 4, 2)}, {DS(15, 3, 2)}, {DS(16, 3, 2)},
 };
@@ -512,27 +554,44 @@ gk_gpu_small_fits(const GkSession *s, int k)
 	return !s->pts->weighted && variant(s->d, k) != NULL;
 }
 
-/* Blocks that can be resident at once, not more than there is work for. */
-static GkStatus
-grid_size(GkSession *s, const Variant *v, int64_t rows, int *blocks, GkError *err)
-{
-	int64_t		wanted = (rows + 4 * THREADS - 1) / (4 * THREADS);
-	int			per_sm;
-
-	GK_TRY(cudaFuncSetAttribute(v->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, v->shared));
-	GK_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, v->kernel, THREADS, v->shared));
-	*blocks = per_sm * s->gpu->sms;
-	if (*blocks > wanted)
-		*blocks = wanted < 1 ? 1 : (int) wanted;
-	return GK_OK;
-}
-
 int64_t
 gk_gpu_small_rows(const GkSession *s, int k)
 {
-	/* A package per thread, one block per multiprocessor at least. */
-	(void) k;
-	return (int64_t) (GK_PACKAGE - 8) * THREADS * s->gpu->sms;
+	const Variant *v = variant(s->d, k);
+	int64_t		threads = (int64_t) (v != NULL ? v->threads : 256) * s->gpu->sms;
+
+	/* Three quarters of a package per thread, so that not all can be full. */
+	threads *= (GK_PACKAGE - 64) * 3 / 4;
+	return threads < (int64_t) 1 << 31 ? threads : (int64_t) 1 << 31;
+}
+
+/*
+ * One block per multiprocessor, so that few meet at the barrier, as large as the
+ * work asks for; and how the rows are dealt out.
+ */
+static void
+deal(const GkSession *s, const Variant *v, bool counter, SmallArgs *a, int *blocks, int *threads)
+{
+	int64_t		groups = a->rows / v->rows;
+	int64_t		per_sm = (groups + s->gpu->sms - 1) / s->gpu->sms;
+	int64_t		warps;
+	int64_t		lane_groups;
+
+	*threads = per_sm >= v->threads ? v->threads : per_sm < 64 ? 64 : (int) (per_sm + 31) / 32 * 32;
+	*blocks = (int) ((groups + *threads - 1) / *threads);
+	if (*blocks > s->gpu->sms)
+		*blocks = s->gpu->sms;
+	if (*blocks < 1)
+		*blocks = 1;
+	warps = (int64_t) *blocks * (*threads / 32);
+	lane_groups = (groups + warps * 32 - 1) / (warps * 32);
+	a->groups = (int) groups;
+	a->per_tile = lane_groups >= 128 ? 4 : lane_groups >= 32 ? 2 : 1;
+	a->tiles = (int) ((groups + a->per_tile * 32 - 1) / (a->per_tile * 32));
+	a->dealt = (int) ((a->tiles + warps - 1) / warps);
+	if (counter && lane_groups >= 32)
+		a->dealt = (int) (a->tiles * (int64_t) DEALT / 16 / warps);
+	a->fetched = (GK_PACKAGE - 16) / (v->rows * a->per_tile) - a->dealt;
 }
 
 static SmallArgs
@@ -554,11 +613,12 @@ gk_gpu_small_run(GkSession *s, int k, int iters, char *unit, GkError *err)
 {
 	const Variant *v = variant(s->d, k);
 	SmallArgs	a = common_args(s, s->x, s->ld, s->resident, k);
-	size_t		words = (size_t) SETS * 2 * v->k * (s->d + 1);
+	size_t		bytes = (size_t) SETS * v->set * 8 + 64;
 	void	   *args[] = {&a};
-	int			blocks = 0;
+	int			blocks,
+				threads;
 
-	GK_DO(gk_gpu_scratch(s, words * 8 + 64, err));
+	GK_DO(gk_gpu_scratch(s, bytes, err));
 	a.iters = iters;
 	a.arrived = (unsigned int *) s->scratch;
 	a.sets = (unsigned long long *) ((char *) s->scratch + 64);
@@ -566,10 +626,10 @@ gk_gpu_small_run(GkSession *s, int k, int iters, char *unit, GkError *err)
 	a.unit = unit;
 	a.entry_bytes = s->entry_bytes;
 	a.tol = s->problem.tol;
-	GK_DO(grid_size(s, v, a.rows, &blocks, err));
-	GK_TRY(cudaMemsetAsync(s->scratch, 0, words * 8 + 64, s->gpu->stream));
+	deal(s, v, true, &a, &blocks, &threads);
+	GK_TRY(cudaMemsetAsync(s->scratch, 0, bytes, s->gpu->stream));
 	GK_TRY(cudaMemsetAsync(unit, 0, sizeof(GkLogHead), s->gpu->stream));
-	GK_TRY(cudaLaunchCooperativeKernel(v->kernel, dim3(blocks), dim3(THREADS), args, v->shared, s->gpu->stream));
+	GK_TRY(cudaLaunchCooperativeKernel(v->kernel, dim3(blocks), dim3(threads), args, 0, s->gpu->stream));
 	return GK_OK;
 }
 
@@ -579,11 +639,12 @@ gk_gpu_small_slice(GkSession *s, const GkRows *rows, int k, bool *last, GkError 
 	const Variant *v = variant(s->d, k);
 	SmallArgs	a = common_args(s, rows->x, rows->ld, rows->rows, k);
 	void	   *args[] = {&a};
-	int			blocks = 0;
+	int			blocks,
+				threads;
 
 	a.acc = s->acc;
 	*last = v->k == k;
-	GK_DO(grid_size(s, v, a.rows, &blocks, err));
-	GK_TRY(cudaLaunchKernel(v->kernel, dim3(blocks), dim3(THREADS), args, v->shared, s->gpu->stream));
+	deal(s, v, false, &a, &blocks, &threads);
+	GK_TRY(cudaLaunchKernel(v->kernel, dim3(blocks), dim3(threads), args, 0, s->gpu->stream));
 	return GK_OK;
 }

@@ -11,8 +11,8 @@
  * Cluster Merge: a thread owns points, with a private table [k * d] of all sums;
  * in shared memory while 32 threads' tables fit, then in global memory.
  *
- * Delta: only points whose label changed are added to the new cluster and taken
- * from the old one.  Exact sums do not drift, so this can go on for ever.
+ * Delta: only points whose label changed are read, added to the new cluster and
+ * taken from the old one, in the same tables.  Exact sums do not drift, so this can go on for ever.
  */
 #include "gpu/gk_gpu_device.cuh"
 
@@ -27,15 +27,19 @@ typedef struct SumArgs
 	GkRows		p;
 	int			k;
 	int			d;
-	const int32_t *labels;
+	GkLabels	labels;
+	const void *old;			/* delta: labels before, or NULL */
 	GkAcc		acc;
 	GkColumns	columns;
 } SumArgs;
 
 /* ---- partitioned features, in shared memory ---- */
 
-/* W = 1: sums of x.  W = 2: weighted, high and low parts. */
-template <int W>
+/*
+ * W = 1: sums of x.  W = 2: weighted, high and low parts.  Delta: to the new
+ * cluster and from the old one, of the rows that changed; the rest are not read.
+ */
+template <int W, typename L, bool DELTA>
 __global__ void __launch_bounds__(THREADS)
 partitioned_kernel(SumArgs a)
 {
@@ -61,21 +65,41 @@ partitioned_kernel(SumArgs a)
 
 		for (int64_t row = ((int64_t) blockIdx.x * ways + way) * 128 + lane * 4; row < a.p.rows; row += stride)
 		{
+			const L    *labels = (const L *) a.labels.at + row;
 			float		v[4];
 			float		w[4];
+			int			label[4];
+			int			was[4];
 			int			n = a.p.rows - row < 4 ? (int) (a.p.rows - row) : 4;
 
+			gk_load_labels(labels, label);
+			if (DELTA)
+			{
+				bool		same = true;
+
+				gk_load_labels((const L *) a.old + row, was);
+#pragma unroll
+				for (int r = 0; r < 4; r++)
+					same &= label[r] == was[r] || r >= n;
+				if (same)
+					continue;
+			}
 			gk_load<4>(x + row, v);
 			if (W == 2)
 				gk_load<4>(a.p.w + row, w);
 #pragma unroll
 			for (int r = 0; r < 4; r++)
-				if (r < n)
+				if (r < n && !(DELTA && label[r] == was[r]))
 				{
-					double	   *at = mytable + a.labels[row + r] * threads;
+					double	   *at = mytable + label[r] * threads;
+					double	   *from = DELTA && was[r] != gk_no_label<L>() ? mytable + was[r] * threads : NULL;
 
 					if (W == 1)
+					{
 						*at += (double) v[r];
+						if (from != NULL)
+							*from -= (double) v[r];
+					}
 					else
 					{
 						double		hi,
@@ -84,6 +108,11 @@ partitioned_kernel(SumArgs a)
 						gk_weighted_split(w[r], v[r], inv, hi, lo);
 						*at += hi;
 						at[a.k * threads] += lo;
+						if (from != NULL)
+						{
+							*from -= hi;
+							from[a.k * threads] -= lo;
+						}
 					}
 				}
 		}
@@ -121,8 +150,9 @@ partitioned_kernel(SumArgs a)
 
 /* ---- partitioned features, in global memory ---- */
 
+template <typename L>
 __global__ void __launch_bounds__(THREADS)
-global_kernel(SumArgs a, int sign_from_old, const int32_t *old)
+global_kernel(SumArgs a)
 {
 	__shared__ float xs[TILE_COLS][TILE_ROWS + 1];
 	__shared__ int lab[TILE_ROWS];
@@ -140,8 +170,10 @@ global_kernel(SumArgs a, int sign_from_old, const int32_t *old)
 		__syncthreads();
 		if (threadIdx.x < rows)
 		{
-			lab[threadIdx.x] = a.labels[row0 + threadIdx.x];
-			was[threadIdx.x] = sign_from_old ? old[row0 + threadIdx.x] : -1;
+			int			old = a.old != NULL ? ((const L *) a.old)[row0 + threadIdx.x] : gk_no_label<L>();
+
+			lab[threadIdx.x] = ((const L *) a.labels.at)[row0 + threadIdx.x];
+			was[threadIdx.x] = old == gk_no_label<L>() ? -1 : old;
 			ws[threadIdx.x] = a.p.w != NULL ? a.p.w[row0 + threadIdx.x] : 1.0f;
 		}
 		for (int v = threadIdx.x; v < cols * TILE_ROWS; v += THREADS)
@@ -194,7 +226,7 @@ global_kernel(SumArgs a, int sign_from_old, const int32_t *old)
  * apart.  Integers: a table in global memory may belong to few threads, with
  * more than a package of points each.
  */
-template <int W>
+template <int W, typename L>
 __global__ void __launch_bounds__(THREADS)
 merge_kernel(SumArgs a, long long *merge)
 {
@@ -208,7 +240,7 @@ merge_kernel(SumArgs a, long long *merge)
 		table[e * threads] = 0;
 	for (int64_t row = (int64_t) blockIdx.x * blockDim.x + t; row < a.p.rows; row += (int64_t) gridDim.x * blockDim.x)
 	{
-		long long  *at = table + (int64_t) a.labels[row] * a.d * threads;
+		long long  *at = table + (int64_t) ((const L *) a.labels.at)[row] * a.d * threads;
 
 		for (int j = 0; j < a.d; j++)
 		{
@@ -254,7 +286,7 @@ merge_kernel(SumArgs a, long long *merge)
 /* ---- launchers ---- */
 
 static SumArgs
-sum_args(const GkSession *s, const GkRows *rows, int k, const int32_t *labels)
+sum_args(const GkSession *s, const GkRows *rows, int k, GkLabels labels)
 {
 	SumArgs		a;
 
@@ -262,6 +294,7 @@ sum_args(const GkSession *s, const GkRows *rows, int k, const int32_t *labels)
 	a.k = k;
 	a.d = s->d;
 	a.labels = labels;
+	a.old = NULL;
 	a.acc = s->acc;
 	a.columns = s->columns;
 	return a;
@@ -280,16 +313,27 @@ private_threads(const GkSession *s, double bytes)
 }
 
 static GkStatus
-global_sum(GkSession *s, const SumArgs &a, const int32_t *old, GkError *err)
+global_sum(GkSession *s, const SumArgs &a, GkError *err)
 {
 	int64_t		tiles = (a.p.rows + TILE_ROWS - 1) / TILE_ROWS;
 	int			columns = (a.d + TILE_COLS - 1) / TILE_COLS;
 	int64_t		x = (int64_t) s->gpu->sms * 8 / columns + 1;
 
-	global_kernel<<<dim3((unsigned int) (tiles < x ? tiles : x), columns), THREADS, 0, s->gpu->stream>>>
-		(a, old != NULL, old);
+	dim3		grid((unsigned int) (tiles < x ? tiles : x), columns);
+
+	if (a.labels.narrow)
+		global_kernel<uint8_t><<<grid, THREADS, 0, s->gpu->stream>>>(a);
+	else
+		global_kernel<int32_t><<<grid, THREADS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
 	return GK_OK;
+}
+
+template <int W, typename L>
+static const void *
+partitioned_for(bool delta)
+{
+	return delta ? (const void *) partitioned_kernel<W, L, true> : (const void *) partitioned_kernel<W, L, false>;
 }
 
 static GkStatus
@@ -298,7 +342,10 @@ partitioned(GkSession *s, const SumArgs &a, GkError *err)
 	int			w = a.p.w != NULL ? 2 : 1;
 	int			threads = private_threads(s, 8.0 * w * a.k);
 	int			warps = threads / 32;
-	const void *kernel = w == 2 ? (const void *) partitioned_kernel<2> : (const void *) partitioned_kernel<1>;
+	bool		delta = a.old != NULL;
+	const void *kernel = a.labels.narrow ?
+		(w == 2 ? partitioned_for<2, uint8_t>(delta) : partitioned_for<1, uint8_t>(delta)) :
+		(w == 2 ? partitioned_for<2, int32_t>(delta) : partitioned_for<1, int32_t>(delta));
 	size_t		shared = (size_t) 8 * w * a.k * threads;
 	void	   *args[] = {(void *) &a};
 	int64_t		most;
@@ -308,12 +355,12 @@ partitioned(GkSession *s, const SumArgs &a, GkError *err)
 				x;
 
 	if (threads == 0)
-		return global_sum(s, a, NULL, err);
+		return global_sum(s, a, err);
 	ways = a.d < warps ? warps / a.d : 1;
 	groups = ways > 1 ? 1 : (a.d + warps - 1) / warps;
 	GK_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared));
 	GK_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, threads, shared));
-	/* No thread may add up more than a package; slices are at most 2^22 rows. */
+	/* No thread may add up more than a package. */
 	x = per_sm * s->gpu->sms / groups;
 	most = (a.p.rows + ways * 128 - 1) / (ways * 128);
 	if (x < 1 + a.p.rows / ((int64_t) (GK_PACKAGE - 8) * 32 * ways))
@@ -330,7 +377,9 @@ cluster_merge(GkSession *s, const SumArgs &a, GkError *err)
 	int			w = a.p.w != NULL ? 2 : 1;
 	double		bytes = 8.0 * w * a.k * a.d;
 	int			threads = private_threads(s, bytes);
-	const void *kernel = w == 2 ? (const void *) merge_kernel<2> : (const void *) merge_kernel<1>;
+	const void *kernel = a.labels.narrow ?
+		(w == 2 ? (const void *) merge_kernel<2, uint8_t> : (const void *) merge_kernel<1, uint8_t>) :
+		(w == 2 ? (const void *) merge_kernel<2, int32_t> : (const void *) merge_kernel<1, int32_t>);
 	size_t		shared = 0;
 	long long  *table = NULL;
 	void	   *args[] = {(void *) &a, &table};
@@ -350,7 +399,7 @@ cluster_merge(GkSession *s, const SumArgs &a, GkError *err)
 		threads = 32;
 		blocks = (int64_t) (MERGE_BYTES / (bytes * threads));
 		if (blocks < 1)
-			return global_sum(s, a, NULL, err);	/* not even one warp's tables fit */
+			return global_sum(s, a, err);	/* not even one warp's tables fit */
 		if (blocks > s->gpu->sms * 16)
 			blocks = s->gpu->sms * 16;
 	}
@@ -375,19 +424,35 @@ gk_gpu_update_rows(const GkSession *s, int k)
 	return rows < GK_ACC_ROWS ? rows : GK_ACC_ROWS;
 }
 
+/*
+ * Private tables end in sums of a warp or a block, which are added in two words:
+ * any number of rows.  What adds each row to the accumulators is bounded.
+ */
+int64_t
+gk_gpu_sum_rows(const GkSession *s, int k)
+{
+	int64_t		rows = gk_gpu_slice_rows(s, k);
+	bool		tables = private_threads(s, 8.0 * k * (s->fsum == GK_CLUSTER_MERGE ? s->d : 1)) > 0;
+
+	if (s->pts->weighted || !tables)
+		return gk_gpu_update_rows(s, k);
+	return rows < (int64_t) 1 << 28 ? rows : (int64_t) 1 << 28;
+}
+
 GkStatus
-gk_gpu_feature_sum(GkSession *s, const GkRows *rows, int k, const int32_t *labels, GkError *err)
+gk_gpu_feature_sum(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err)
 {
 	SumArgs		a = sum_args(s, rows, k, labels);
 
 	return s->fsum == GK_CLUSTER_MERGE ? cluster_merge(s, a, err) : partitioned(s, a, err);
 }
 
-/* labels are the new ones; s->delta_labels holds the old ones, -1 for none. */
+/* labels are the new ones; s->delta_labels holds the old ones. */
 GkStatus
-gk_gpu_delta(GkSession *s, const GkRows *rows, int k, const int32_t *labels, GkError *err)
+gk_gpu_delta(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err)
 {
 	SumArgs		a = sum_args(s, rows, k, labels);
 
-	return global_sum(s, a, s->delta_labels + rows->first, err);
+	a.old = (const char *) s->delta_labels + rows->first * (labels.narrow ? 1 : sizeof(int32_t));
+	return partitioned(s, a, err);
 }
