@@ -24,7 +24,7 @@
 /* Copies of the double sums within a thread, when they are this small. */
 #define COPIES_BYTES	((size_t) 16 << 10)
 /* Auto goes over to delta when fewer rows than one of so many changed their label ... */
-#define DELTA_SHARE		16
+#define DELTA_SHARE		4
 /* ... and a point is so much larger than the label to be remembered. */
 #define DELTA_FEATURES	16
 
