@@ -3,8 +3,8 @@
  *
  * A chunk is one block of memory, column-major: feature j of row i is
  * data[j * stride + i].  stride is a multiple of GK_ROW_PAD, columns are
- * GK_ROW_PAD * 4 bytes aligned and the rows past `rows` hold zeros, so that a
- * kernel may read whole vectors.  With weights, column d is the weight.  The
+ * aligned to 64 bytes and the rows past `rows` hold zeros, so that a kernel may
+ * read whole vectors.  With weights, column d is the weight.  The
  * host's aux columns follow.
  */
 #ifndef GK_POINTS_H
