@@ -782,4 +782,28 @@ GRANT SELECT ON gkmeans_progress TO PUBLIC;
 COMMENT ON VIEW gkmeans_progress IS
     'one row per running job of this database, updated at most ten times a second: needs gkmeans in shared_preload_libraries, or PostgreSQL 17. phase: load, seed (iteration: seeds so far), iterate. Details of other users'' jobs are for pg_read_all_stats';
 
+CREATE FUNCTION gkmeans_stat_info(OUT runs bigint, OUT rows bigint, OUT iterations bigint,
+    OUT load_ms float8, OUT seed_ms float8, OUT iterate_ms float8, OUT total_ms float8,
+    OUT gpu_runs bigint, OUT gpu_fallbacks bigint, OUT since timestamptz)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 1;
+
+COMMENT ON FUNCTION gkmeans_stat_info() IS
+    'the row of the view gkmeans_stat';
+
+CREATE VIEW gkmeans_stat AS SELECT * FROM gkmeans_stat_info();
+
+GRANT SELECT ON gkmeans_stat TO PUBLIC;
+
+COMMENT ON VIEW gkmeans_stat IS
+    'sums over the finished runs of all databases since the server started or gkmeans_stat_reset(): one row when gkmeans is in shared_preload_libraries, else none. Times in milliseconds';
+
+CREATE FUNCTION gkmeans_stat_reset() RETURNS void
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+REVOKE ALL ON FUNCTION gkmeans_stat_reset() FROM PUBLIC;
+
+COMMENT ON FUNCTION gkmeans_stat_reset() IS
+    'set the sums of gkmeans_stat to zero; for superusers, and those who are granted EXECUTE';
+
 -- == end of quality ==

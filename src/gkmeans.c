@@ -27,6 +27,7 @@ _PG_init(void)
 	gk_devices_init();
 	gk_gpu_init();
 	gk_progress_init();
+	gk_stat_init();
 }
 
 /* gkmeans_version() returns text */

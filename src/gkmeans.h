@@ -312,6 +312,16 @@ extern void gk_progress_device(const char *device);
 /* May be called as often as there is news.  Never raises an ERROR. */
 extern void gk_progress_report(const GkProgress *p);
 
+/* ---- statistics of runs (gkmeans_stat.c) ---- */
+
+extern int	gkmeans_log_min_duration;	/* ms, -1: off */
+
+extern void gk_stat_init(void);
+/* A run has ended well: into the log, if it took long enough, and the sums. */
+extern void gk_stat_run(const char *relname, const GkModel *m);
+/* A GPU failed, and the CPU goes on. */
+extern void gk_stat_fallback(void);
+
 /* ---- devices (gkmeans_devices.c) ---- */
 
 extern void gk_devices_init(void);

@@ -243,6 +243,7 @@ gk_fit_run(GkFit *fit, const GkLabelWant *want)
 	fit->model.load_ms = fit->load_ms;
 	fit->model.total_ms = gk_now_ms() - start;
 	debug_gpu(&fit->model);
+	gk_stat_run(fit->source->relname, &fit->model);
 	notice_result(fit);
 	return true;
 }

@@ -117,6 +117,14 @@ gk_guc_init(void)
 							 PGC_USERSET, 0,
 							 NULL, NULL, NULL);
 
+	DefineCustomIntVariable("gkmeans.log_min_duration",
+							"Sets the time from which on a run is logged.",
+							"0 logs all runs. -1 turns this off.",
+							&gkmeans_log_min_duration,
+							-1, -1, INT_MAX,
+							PGC_SUSET, GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
 	DefineCustomEnumVariable("gkmeans.mass_sum",
 							 "Sets how the points of each cluster are counted.",
 							 "The results do not depend on it.",

@@ -169,6 +169,7 @@ host_device_failed(void *ctx, const GkError *err)
 	if (!host->fall_back || !gk_host_guard(host, warn_device, unconstify(GkError *, err)))
 		return false;
 	gk_progress_device("cpu");
+	gk_stat_fallback();
 	return true;
 }
 

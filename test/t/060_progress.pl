@@ -83,5 +83,33 @@ $job->finish;
 $node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM gkmeans_progress');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM gkmeans_progress'), '0', 'no row after pg_terminate_backend');
 
+# ---- gkmeans_stat, gkmeans.log_min_duration ----
+
+$node->safe_psql('postgres', q{
+	SET client_min_messages = warning;
+	CREATE TABLE small AS SELECT i AS x FROM generate_series(1, 1000) i;
+	SELECT gkmeans_stat_reset();
+	SELECT kmeans_fit('small', '{x}', 3), count(*) FROM kmeans('small', '{x}', 4);
+	SELECT count(*) FROM kmeans_scan('small', '{x}', 2, 5);
+	SET gkmeans.device = cpu; SET gkmeans.log_min_duration = 0;
+	SELECT count(*) FROM kmeans('small', '{x}', 7);
+	SET gkmeans.log_min_duration = '1h';
+	SELECT count(*) FROM kmeans('small', '{x}', 8);
+});
+is($node->safe_psql('postgres', q{
+		SELECT runs, rows, iterations >= runs, load_ms > 0, seed_ms > 0, iterate_ms > 0,
+		       total_ms >= load_ms + seed_ms + iterate_ms - 0.1, gpu_fallbacks, since > now() - interval '1 hour'
+		FROM gkmeans_stat}),
+	'8|8000|t|t|t|t|t|0|t', 'runs are counted');
+is($node->safe_psql('postgres', 'SELECT gkmeans_stat_reset(); SELECT runs, total_ms FROM gkmeans_stat'), "\n0|0", 'and reset');
+my ($rc, undef, $message) = $node->psql('postgres', 'SET ROLE somebody; SELECT runs FROM gkmeans_stat; SELECT gkmeans_stat_reset()');
+like($message, qr/permission denied for function gkmeans_stat_reset/, 'not by everybody');
+($rc, undef, $message) = $node->psql('postgres', 'SET ROLE somebody; SET gkmeans.log_min_duration = 0');
+like($message, qr/permission denied to set parameter/, 'nor is the log written by everybody');
+my $log = slurp_file($node->logfile);
+like($log, qr/LOG:  gkmeans: "small": k = 7, d = 1, 1000 rows: \d+ ms, \d+ iterations, converged\n.*DETAIL:  load \d+ ms, seed \d+ ms, iterate \d+ ms; inertia [\d.e+]+; cpu \(.*/,
+	'a run over the limit is logged');
+unlike($log, qr/LOG:  gkmeans: "small": k = [348]/, 'one under it, or without one, is not');
+
 $node->stop;
 done_testing();
