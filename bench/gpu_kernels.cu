@@ -2,10 +2,13 @@
  * gpu_kernels.cu - time per iteration of the GPU backend, over ceilings measured
  * in the same run.
  *
- *   gpu_kernels LIBRARY [case ...]
+ *   gpu_kernels LIBRARY [--json FILE] [--commit ID] [case ...]
  *
  * An iteration is what the engine pays for: step() and the host's update,
- * averaged over a run of them after a warm-up; the median of several runs.
+ * averaged over a run of them after a warm-up; the median of several runs.  The
+ * device's own time for the same runs is measured by events on its stream.
+ * Every run moves more data than the L2 cache holds, except "small" and "tiny",
+ * whose data stays there from iteration to iteration in a real job too.
  * Bytes are one read of the points, operations are the canonical distance's
  * (a subtraction and a fused multiply-add per feature: 3).
  */
@@ -14,12 +17,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <vector>
 
 extern "C"
 {
 #include "gpu_harness.h"
 }
+#include "gpu/gk_gpu.h"			/* for the session's stream */
 
 /* ---- ceilings ---- */
 
@@ -108,6 +113,53 @@ ceilings(void)
 	printf("read %.0f GB/s, fp32 %.1f TFLOP/s (FMA = 2), upload %.1f GB/s pinned\n", read_gbs, fma_tflops, upload_gbs);
 }
 
+/* ---- results ---- */
+
+static FILE *json;
+static const char *commit = "unknown";
+static char command[400];
+static char gpu_name[160];
+static char driver[80];
+
+/* The first line of a file of the system, for the record. */
+static void
+find_driver(void)
+{
+	FILE	   *f = fopen("/proc/driver/nvidia/version", "r");
+	char		line[300];
+	char	   *at;
+
+	snprintf(driver, sizeof(driver), "unknown");
+	if (f == NULL)
+		return;
+	if (fgets(line, sizeof(line), f) != NULL)
+		for (at = strtok(line, " \t\n"); at != NULL; at = strtok(NULL, " \t\n"))
+			if (at[0] >= '1' && at[0] <= '9' && strchr(at, '.') != NULL)
+			{
+				snprintf(driver, sizeof(driver), "%s", at);
+				break;
+			}
+	fclose(f);
+}
+
+/* One line of JSON per result; a script makes the tables of the documentation. */
+static void
+record(const char *name, const char *what, const Shape *sh, double ms, double device_ms, double target)
+{
+	time_t		now = time(NULL);
+	char		date[40];
+
+	if (json == NULL)
+		return;
+	strftime(date, sizeof(date), "%Y-%m-%d", gmtime(&now));
+	fprintf(json, "{\"suite\": \"gpu_kernels\", \"case\": \"%s\", \"what\": \"%s\", \"n\": %lld, \"d\": %d, \"k\": %d, "
+			"\"ms\": %.6f, \"device_ms\": %.6f, \"target_ms\": %.6f, \"read_gbs\": %.1f, \"fp32_tflops\": %.2f, "
+			"\"upload_gbs\": %.2f, \"gpu\": \"%s\", \"driver\": \"%s\", \"date\": \"%s\", \"commit\": \"%s\", "
+			"\"command\": \"%s\"}\n", name, what, (long long) sh->n, sh->d, sh->k, ms, device_ms, target, read_gbs,
+			fma_tflops, upload_gbs, gpu_name, driver, date, commit, command);
+	fflush(json);
+}
+
 /* ---- cases ---- */
 
 typedef struct Bench
@@ -136,14 +188,16 @@ static const Bench benches[] = {
 
 static double
 run(const GkBackend *gpu, GkStore *store, const Shape *sh, int iters, const float *start,
-	GkStrategy st, GkFeatureSum fs, GkMassSum ms, double limit, double *open_ms, double *step_ms)
+	GkStrategy st, GkFeatureSum fs, GkMassSum ms, double limit, double *open_ms, double *device_ms)
 {
 	GkProblem	p = {};
 	GkStep		step = harness_step_alloc(sh->k, sh->d);
 	size_t		kd = (size_t) sh->k * sh->d;
 	std::vector<float> c(kd);
 	std::vector<double> times;
-	std::vector<double> steps;
+	std::vector<double> device;
+	cudaEvent_t a,
+				b;
 	GkSession  *s = NULL;
 	GkError		err;
 	GkStatus	status;
@@ -159,30 +213,36 @@ run(const GkBackend *gpu, GkStore *store, const Shape *sh, int iters, const floa
 	p.feature_sum = fs;
 	p.mass_sum = ms;
 	p.gpu_memory_limit = limit;
+	cudaEventCreate(&a);
+	cudaEventCreate(&b);
 	status = gpu->open(&p, &s, &err);
 	if (open_ms)
 		*open_ms = harness_ms() - t0;
 	for (int r = 0; status == GK_OK && r < 4; r++)
 	{
-		double		in_step = 0;
+		float		on_device = 0.0f;
 
 		memcpy(c.data(), start, kd * sizeof(float));
+		cudaDeviceSynchronize();
+		cudaEventRecord(a, s->gpu->stream);
 		t0 = harness_ms();
 		for (int i = 0; status == GK_OK && i < iters; i++)
 		{
-			double		t1 = harness_ms();
-
 			status = gpu->step(s, c.data(), sh->k, &step, &err);
-			in_step += harness_ms() - t1;
 			if (status == GK_OK)
 				oracle_update(store, &step, sh->k, c.data());
 		}
 		if (r > 0)
 		{
 			times.push_back((harness_ms() - t0) / iters);
-			steps.push_back(in_step / iters);
+			cudaEventRecord(b, s->gpu->stream);
+			cudaEventSynchronize(b);
+			cudaEventElapsedTime(&on_device, a, b);
+			device.push_back(on_device / iters);
 		}
 	}
+	cudaEventDestroy(a);
+	cudaEventDestroy(b);
 	gpu->close(s);
 	harness_step_free(&step);
 	if (status != GK_OK)
@@ -191,9 +251,9 @@ run(const GkBackend *gpu, GkStore *store, const Shape *sh, int iters, const floa
 		return -1;
 	}
 	std::sort(times.begin(), times.end());
-	std::sort(steps.begin(), steps.end());
-	if (step_ms)
-		*step_ms = steps[steps.size() / 2];
+	std::sort(device.begin(), device.end());
+	if (device_ms)
+		*device_ms = device[device.size() / 2];
 	return times[times.size() / 2];
 }
 
@@ -220,9 +280,12 @@ strategies(const GkBackend *gpu, GkStore *store, const Shape *sh, const float *s
 
 	for (auto &x : v)
 	{
-		double		ms = run(gpu, store, sh, 5, start, x.st, x.fs, x.ms, 0, NULL, NULL);
+		double		device_ms;
+		bool		slow = x.st == GK_CROSS_PROCESSING || x.ms == GK_GLOBAL_ATOMIC;
+		double		ms = run(gpu, store, sh, slow ? 5 : 20, start, x.st, x.fs, x.ms, 0, NULL, &device_ms);
 
 		printf("  %-36s %9.4f ms\n", x.name, ms);
+		record("strategies", x.name, sh, ms, device_ms, 0.0);
 		fflush(stdout);
 	}
 }
@@ -233,22 +296,36 @@ main(int argc, char **argv)
 	char		reason[300];
 	const GkBackend *gpu = argc > 1 ? harness_load(argv[1], reason, sizeof(reason)) : NULL;
 	GkDeviceInfo info[16];
+	bool		all = true;
 
+	for (int i = 0; i < argc; i++)
+		snprintf(command + strlen(command), sizeof(command) - strlen(command), "%s%s", i ? " " : "", argv[i]);
 	if (gpu == NULL || gpu->devices(info, 16) < 1 || !info[0].usable)
 	{
-		printf("skipped: %s\n", gpu ? info[0].reason : "usage: gpu_kernels LIBRARY [case ...]");
+		printf("skipped: %s\n", gpu ? info[0].reason : "usage: gpu_kernels LIBRARY [--json FILE] [--commit ID] [case ...]");
 		return 0;
 	}
-	printf("%s, %s\n", info[0].name, info[0].detail);
+	for (int i = 2; i < argc; i++)
+	{
+		if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
+			json = fopen(argv[++i], "a");
+		else if (strcmp(argv[i], "--commit") == 0 && i + 1 < argc)
+			commit = argv[++i];
+		else
+			all = false;
+	}
+	snprintf(gpu_name, sizeof(gpu_name), "%s", info[0].name);
+	find_driver();
+	printf("%s, %s, driver %s\n", info[0].name, info[0].detail, driver);
 	ceilings();
-	printf("%-10s %11s %4s %5s %9s %9s %9s %8s %8s %9s %6s\n", "case", "n", "d", "k", "ms", "step ms", "target",
+	printf("%-10s %11s %4s %5s %9s %9s %9s %8s %8s %9s %6s\n", "case", "n", "d", "k", "ms", "device ms", "target",
 		   "of read", "of fp32", "flash ms", "times");
 	for (const Bench &b : benches)
 	{
-		bool		wanted = argc == 2;
+		bool		wanted = all;
 		double		ms,
 					open_ms,
-					step_ms;
+					device_ms;
 
 		for (int i = 2; i < argc; i++)
 			wanted |= strcmp(argv[i], b.name) == 0;
@@ -258,11 +335,12 @@ main(int argc, char **argv)
 		std::vector<float> start((size_t) b.shape.k * b.shape.d);
 
 		harness_centroids(store, b.shape.k, 5, start.data());
-		ms = run(gpu, store, &b.shape, b.iters, start.data(), GK_STRATEGY_AUTO, GK_FSUM_AUTO, GK_MSUM_AUTO, 0, &open_ms, &step_ms);
+		ms = run(gpu, store, &b.shape, b.iters, start.data(), GK_STRATEGY_AUTO, GK_FSUM_AUTO, GK_MSUM_AUTO, 0, &open_ms, &device_ms);
 		printf("%-10s %11ld %4d %5d %9.4f %9.4f %9.4f %7.0f%% %7.0f%% %9.3f %6.1f   (open %.0f ms)\n", b.name,
-			   (long) b.shape.n, b.shape.d, b.shape.k, ms, step_ms, b.target,
+			   (long) b.shape.n, b.shape.d, b.shape.k, ms, device_ms, b.target,
 			   100.0 * b.shape.n * b.shape.d * 4 / ms / 1e6 / read_gbs,
 			   100.0 * b.shape.n * b.shape.d * b.shape.k * 3 / ms / 1e9 / fma_tflops, b.flash, b.flash / ms, open_ms);
+		record(b.name, "gkmeans", &b.shape, ms, device_ms, b.target);
 		fflush(stdout);
 		if (strcmp(b.name, "2gb4") == 0)
 		{
@@ -277,6 +355,7 @@ main(int argc, char **argv)
 					 (bytes / 10 + b.shape.n * 8.0 + 80e6) / avail, NULL, NULL);
 			printf("  streamed, a tenth resident:          %9.4f ms, %.1f GB/s, %.0f%% of the upload ceiling\n", ms,
 				   bytes * 0.9 / ms / 1e6, 100 * bytes * 0.9 / ms / 1e6 / upload_gbs);
+			record("streamed", "a tenth resident", &b.shape, ms, 0.0, 0.0);
 		}
 		harness_store_free(store);
 	}

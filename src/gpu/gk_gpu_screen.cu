@@ -14,7 +14,8 @@
  * Nearly always it is one group.
  *
  * Why no group with the canonical argmin is ever ruled out.  Let u = 2^-24,
- * |x_j| <= 1, C = max |c_ij| <= 2, d <= 4, H = d C^2 / 2; tilde means as computed.
+ * |x_j| <= 1, C = max |c_ij| <= 2, d <= 4, S = max over i of h_i + sum_j |c_ij|;
+ * tilde means as computed.
  *  1. Halves: |x - xh| <= 2^-12, so |x - xh - xl| <= u (half a unit of a float16
  *     of at most 2^-12; subnormals are exact to u / 2); for c at most twice that,
  *     and |xl cl| <= 2^-12 2^-11 = 2 u.  Sum over features of the products'
@@ -25,7 +26,7 @@
  *     accumulator, aligned to the largest and cut off at no less than 24 bits
  *     (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor
  *     cores", 2021): at most 20 cuts and 4 truncated results, each below 2 u M
- *     where no partial sum exceeds M = (H + d C) (1 + 2^-9): <= 48 u M.
+ *     where no partial sum exceeds M = S (1 + 2^-9): <= 48 u M.
  *  So |s~ - s| <= e = 4 d u (1 + C) + u + 48 u M.
  *  4. Canonical distances D~ have a relative error below g = (d + 3) u, and
  *     D <= d (1 + C)^2.  If D~_l <= D~_i then D_l - D_i <= g (D_l + D_i), that is
@@ -73,7 +74,8 @@ struct Shared
 	unsigned int count[WARPS][K];
 	int			table[WARPS][K * entry];
 	double		h[K];
-	unsigned int reach;			/* bits of max |c| */
+	unsigned int reach;			/* bits of C */
+	unsigned int most;			/* bits of S */
 	float		slack;
 };
 
@@ -104,11 +106,13 @@ mma(float (&s)[4], const unsigned int (&a)[4], const unsigned int (&b)[2])
 		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
 }
 
-/* The canonical distances to a group's centroids. */
+/* The nearest of a group's centroids, canonically, and its distance. */
 template <int D>
-__device__ __forceinline__ void
-decide(const float4 *c, int group, const float (&x)[D], float &best, int &label)
+__device__ __forceinline__ int
+decide(const float4 *c, int group, const float (&x)[D], float &best)
 {
+	int			label = 0;
+
 #pragma unroll
 	for (int i = 0; i < 4; i++)
 	{
@@ -123,12 +127,13 @@ decide(const float4 *c, int group, const float (&x)[D], float &best, int &label)
 
 			d2 = __fmaf_rn(t, t, d2);
 		}
-		if (d2 < best)
+		if (i == 0 || d2 < best)
 		{
 			best = d2;
-			label = group * 4 + i;
+			label = i;
 		}
 	}
+	return group * 4 + label;
 }
 
 /* Move a warp's table into its 64-bit sums. */
@@ -170,7 +175,7 @@ prepare(const ScreenArgs &a, Shared<D, NT> &sh)
 	constexpr int K = NT * 8;
 
 	if (threadIdx.x == 0)
-		sh.reach = 0;
+		sh.reach = sh.most = 0;
 	__syncthreads();
 	if (threadIdx.x < K)
 	{
@@ -180,6 +185,8 @@ prepare(const ScreenArgs &a, Shared<D, NT> &sh)
 
 		if (i < a.k)
 		{
+			double		most = 0.0;
+
 #pragma unroll
 			for (int j = 0; j < 4; j++)
 			{
@@ -188,8 +195,10 @@ prepare(const ScreenArgs &a, Shared<D, NT> &sh)
 				c[j] = j < D ? a.centroids[i * D + j] : 0.0f;
 				t = (double) c[j] * a.scale;
 				h += t * t;
+				most += fabs(t);
 				atomicMax(&sh.reach, __float_as_uint(fabsf(c[j] * a.scale)));
 			}
+			atomicMax(&sh.most, __float_as_uint(__double2float_ru(most + h * 0.5)));
 		}
 		sh.c[i / 4 * 5 + i % 4] = make_float4(c[0], c[1], c[2], c[3]);
 		sh.h[i] = i < a.k ? h * 0.5 : FAR;
@@ -199,29 +208,24 @@ prepare(const ScreenArgs &a, Shared<D, NT> &sh)
 	{
 		double		u = 0x1p-24;
 		double		reach = __uint_as_float(sh.reach);
-		double		top = D * reach * reach * 0.5;
-		double		e = 4 * D * u * (1 + reach) + u + 48 * u * (top + D * reach) * (1 + 0x1p-9);
+		double		e = 4 * D * u * (1 + reach) + u + 48 * u * __uint_as_float(sh.most) * (1 + 0x1p-9);
 
 		sh.slack = reach <= 2.0 ? (float) (1.125 * ((D + 3) * u * D * (1 + reach) * (1 + reach) + 2 * e)) : GK_INF;
 	}
 	__syncthreads();
 }
 
-/* The last rows again when row0 is past the end; chunks are padded to 64 rows. */
+/* A lane's own row, and two features of its quad's rows; chunks are padded to 64. */
 template <int D>
 __device__ __forceinline__ void
-load(const ScreenArgs &a, unsigned int row0, int lane, int col0, float (&x)[D], float (&fa)[4], float (&fb)[4])
+load(const ScreenArgs &a, const float *own, const float *quad, bool two, float (&x)[D], float (&fa)[4], float (&fb)[4])
 {
-	unsigned int last = ((unsigned int) a.p.rows - 1) / 32 * 32;
-	const float *from = a.p.x + (row0 < last ? row0 : last);
-
 #pragma unroll
 	for (int j = 0; j < D; j++)
-		x[j] = __ldg(from + j * a.p.ld + lane);
-	from += lane / 4 * 4 + (col0 < D ? col0 : 0) * a.p.ld;
-	gk_load<4>(from, fa);
+		x[j] = __ldg(own + j * a.p.ld);
+	gk_load<4>(quad, fa);
 	if (D > 1)
-		gk_load<4>(from + (col0 + 1 < D ? a.p.ld : 0), fb);
+		gk_load<4>(two ? quad + a.p.ld : quad, fb);
 	else
 		fb[0] = fb[1] = fb[2] = fb[3] = 0.0f;
 }
@@ -248,6 +252,10 @@ screen_kernel(const __grid_constant__ ScreenArgs a)
 	int			held = 0;
 	int		   *table = sh.table[warp];
 	unsigned int row0 = (blockIdx.x * WARPS + warp) * 32;
+	unsigned int stride = gridDim.x * WARPS * 32;
+	const float *at_own = a.p.x + row0 + lane;
+	const float *at_quad = a.p.x + row0 + quad * 4 + (col0 < D ? col0 : 0) * a.p.ld;
+	bool		two = col0 + 1 < D;
 	float		next[D];		/* the lane's own row */
 	float		fa[4];			/* its two features of its quad's rows */
 	float		fb[4];
@@ -288,16 +296,17 @@ screen_kernel(const __grid_constant__ ScreenArgs a)
 		b[t][1] = q < 2 ? hi : q == 2 ? pack_half(hh, hl) : pack_half((float) (h - hh - hl), 0.0f);
 	}
 	__syncwarp();
-	load<D>(a, row0, lane, col0, next, fa, fb);
-	for (; row0 < rows; row0 += gridDim.x * WARPS * 32)
+	if (row0 < rows)
+		load<D>(a, at_own, at_quad, two, next, fa, fb);
+	for (; row0 < rows; row0 += stride)
 	{
 		float		x[D];
 		unsigned int f[2][4];
 		float		least[4][G];
 		unsigned int nibble[4];	/* candidates of the quad's rows among this lane's groups */
 		unsigned int left;
-		float		best = GK_INF;
-		int			label = 0;
+		float		best;
+		int			label;
 
 #pragma unroll
 		for (int m = 0; m < 2; m++)
@@ -311,7 +320,12 @@ screen_kernel(const __grid_constant__ ScreenArgs a)
 #pragma unroll
 		for (int j = 0; j < D; j++)
 			x[j] = next[j];
-		load<D>(a, row0 + gridDim.x * WARPS * 32, lane, col0, next, fa, fb);
+		if (row0 + stride < rows)
+		{
+			at_own += stride;
+			at_quad += stride;
+		}
+		load<D>(a, at_own, at_quad, two, next, fa, fb);
 #pragma unroll
 		for (int m = 0; m < 2; m++)
 		{
@@ -356,14 +370,21 @@ screen_kernel(const __grid_constant__ ScreenArgs a)
 			left += left == 0;	/* what lies past the end may be anything */
 		}
 		/* This lane decides for row q of its quad, and adds it up. */
-		decide<D>(sh.c, __ffs(left) - 1, x, best, label);
-		left &= left - 1;		/* 0 - 1 = all ones: 0 stays 0 */
-		while (__any_sync(0xffffffffu, left != 0))
+		label = decide<D>(sh.c, __ffs(left) - 1, x, best);
+		left &= left - 1;
+		while (left != 0)
 		{
-			if (left != 0)
-				decide<D>(sh.c, __ffs(left) - 1, x, best, label);
+			float		d2;
+			int			other = decide<D>(sh.c, __ffs(left) - 1, x, d2);
+
 			left &= left - 1;
+			if (d2 < best)
+			{
+				best = d2;
+				label = other;
+			}
 		}
+		__syncwarp();
 		if (row0 + lane < rows)
 		{
 			int		   *at = table + label * Sh::entry;

@@ -242,9 +242,9 @@ struct Transpose<N, 0>
  * One block's part of a pass: sums of its rows, added to acc.  x holds the first
  * group; counter hands out the tiles that are not dealt out, NULL when all are.
  */
-template <int D, int K, int V>
+template <int D, int K, int V, int apart>
 __device__ __forceinline__ void
-pass(const SmallArgs &p, float (&x)[D][V], const float *cs, const GkAcc &acc, int64_t counts_at, int apart,
+pass(const SmallArgs &p, float (&x)[D][V], const float *cs, const GkAcc &acc, int64_t counts_at,
 	 unsigned long long *counter)
 {
 	constexpr int N = (K - 1) * D;
@@ -322,7 +322,7 @@ pass(const SmallArgs &p, float (&x)[D][V], const float *cs, const GkAcc &acc, in
 
 		if (i >= p.k)
 			continue;
-#pragma unroll 8
+#pragma unroll 4
 		for (int w = 0; w < (int) blockDim.x / 32; w++)
 			sum += part[w][v];
 		if (p.rows <= GK_ACC_ROWS)
@@ -352,9 +352,27 @@ barrier(unsigned int *arrived, unsigned int target, bool wait)
 	__syncthreads();
 }
 
-/* Next centroids from the sums; every block for itself, the first one logs. */
+/*
+ * gk_mean(), bit for bit: dividing by a power of two, as scales are unless the
+ * columns were standardised, is multiplying by its inverse.
+ */
+__device__ __forceinline__ double
+mean(gk_int128 sum, gk_int128 mass, int expo, double center, double scale)
+{
+	double		m = gk_i128_to_double(sum) / gk_i128_to_double(mass) * gk_pow2(expo - GK_GRID_BITS);
+	long long	bits = __double_as_longlong(scale);
+
+	if (bits << 12 == 0 && bits > 0x0010000000000000LL && bits < 0x7fd0000000000000LL)
+		return center + m * __longlong_as_double(0x7fe0000000000000LL - bits);
+	return center + m / scale;
+}
+
+/*
+ * Next centroids from the sums; every block for itself, the first one logs.  A
+ * call: inlined, its registers would make the loop over the rows spill.
+ */
 template <int D, int K>
-__device__ __forceinline__ bool
+__device__ __noinline__ bool
 update(const SmallArgs &p, int it, const unsigned long long *set, float *cs)
 {
 	__shared__ gk_int128 sum[K * D];
@@ -416,7 +434,7 @@ update(const SmallArgs &p, int it, const unsigned long long *set, float *cs)
 		{
 			double		center = p.columns.center[j];
 			double		scale = p.columns.scale[j];
-			double		m = gk_mean(sum[v], mass[i], p.columns.expo[j], center, scale);
+			double		m = mean(sum[v], mass[i], p.columns.expo[j], center, scale);
 			float		f = gk_centroid_to_float(m, center, scale);
 			double		t = (double) f - (double) cs[v];
 
@@ -473,7 +491,7 @@ small_kernel(const __grid_constant__ SmallArgs p)
 	__syncthreads();
 	if (p.iters == 0)
 	{
-		pass<D, K, V>(p, x, cs, p.acc, (int64_t) p.k * D, 1, NULL);
+		pass<D, K, V, 1>(p, x, cs, p.acc, (int64_t) p.k * D, NULL);
 		return;
 	}
 	for (int it = 0; it < p.iters; it++)
@@ -484,7 +502,7 @@ small_kernel(const __grid_constant__ SmallArgs p)
 		bool		last = it == p.iters - 1;
 		bool		stop;
 
-		pass<D, K, V>(p, x, cs, acc, K * D, APART, all ? NULL : set + T::values * APART);
+		pass<D, K, V, APART>(p, x, cs, acc, K * D, all ? NULL : set + T::values * APART);
 		/* The next pass begins with the same rows: on their way meanwhile. */
 		if (p.groups > 0)
 			load_group<D, V>(p, first, x);

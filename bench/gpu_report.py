@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Make docs/benchmarks-gpu.md from the JSON lines of gpu_kernels and gpu_peers.py.
+
+    bench/gpu_report.py FILE.jsonl... > docs/benchmarks-gpu.md
+"""
+import json
+import sys
+
+
+def main():
+    rows = [json.loads(line) for name in sys.argv[1:] for line in open(name) if line.strip()]
+    own = [r for r in rows if r["suite"] == "gpu_kernels"]
+    peers = {}
+    for r in rows:
+        if r["suite"] == "gpu_peers":
+            peers.setdefault(r["what"], {})[r["case"]] = r["ms"]
+    first = own[0]
+    out = ["# Benchmarks: the GPU", "",
+           "Made by `bench/gpu_report.py` from the output of `bench/gpu_kernels` and `bench/gpu_peers.py`; do not edit.", "",
+           f"{first['gpu']}, driver {first['driver']}, {first['date']}, commit {first['commit']}. "
+           f"Measured ceilings in the same run: read {first['read_gbs']:.0f} GB/s, float32 {first['fp32_tflops']:.1f} TFLOP/s, "
+           f"upload from pinned memory {first['upload_gbs']:.1f} GB/s.", "",
+           "Milliseconds per iteration (assign and update), median of several runs, points resident on the GPU. "
+           "`wall` is the engine's clock, host update included; `device` is by CUDA events. "
+           "`of read` is one read of the points over the time and the ceiling. gkmeans computes exact sums and canonical "
+           "float32 labels: the same bits in every run and on every device. flash-kmeans computes float32 input in TF32.", ""]
+    names = sorted(peers)
+    head = ["n", "d", "k", "wall", "device", "target", "of read"] + names
+    out += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for r in own:
+        if r["what"] != "gkmeans":
+            continue
+        share = 100.0 * r["n"] * r["d"] * 4 / r["ms"] / 1e6 / r["read_gbs"]
+        cells = [f"{r['n']:,}", r["d"], r["k"], f"{r['ms']:.4f}", f"{r['device_ms']:.4f}", f"{r['target_ms']:.3f}", f"{share:.0f} %"]
+        for p in names:
+            ms = peers[p].get(r["case"])
+            cells.append("-" if ms is None else f"{ms:.3f}")
+        out.append("| " + " | ".join(str(c) for c in cells) + " |")
+    strategies = [r for r in own if r["case"] == "strategies"]
+    if strategies:
+        r = strategies[0]
+        out += ["", f"## Strategies (Lutz et al. 2018), n = {r['n']:,}, d = {r['d']}, k = {r['k']}", "",
+                "| strategy | ms | times single_pass |", "|---|---|---|"]
+        for r in strategies:
+            out.append(f"| {r['what']} | {r['ms']:.3f} | {r['ms'] / strategies[0]['ms']:.1f} |")
+    for r in own:
+        if r["case"] == "streamed":
+            gbs = r["n"] * r["d"] * 4 * 0.9 / r["ms"] / 1e6
+            out += ["", f"With a tenth of the points resident and the rest streamed in every iteration: {r['ms']:.1f} ms, "
+                    f"{gbs:.1f} GB/s, {100 * gbs / r['upload_gbs']:.0f} % of the upload ceiling."]
+    commands = sorted({r["command"] for r in rows})
+    out += ["", "## Commands", "", "```", *commands, "```"]
+    print("\n".join(out))
+
+
+if __name__ == "__main__":
+    main()
