@@ -282,6 +282,11 @@ GkStatus	gk_gpu_fused(GkSession *s, const GkRows *rows, int k, GkError *err);
 bool		gk_gpu_screen_fits(const GkSession *s, int k);
 GkStatus	gk_gpu_screen(GkSession *s, const GkRows *rows, int k, GkError *err);
 
+/* ---- gk_gpu_owned.cu: the same with Partitioned Features, as the paper has it ---- */
+
+bool		gk_gpu_owned_fits(const GkSession *s, int k);
+GkStatus	gk_gpu_owned(GkSession *s, const GkRows *rows, int k, GkError *err);
+
 /* ---- gk_gpu_update.cu, gk_gpu_mass.cu: sums of labelled points ---- */
 
 GkStatus	gk_gpu_feature_sum(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);

@@ -247,6 +247,8 @@ gk_gpu_fused(GkSession *s, const GkRows *rows, int k, GkError *err)
 	int64_t		blocks = (rows->rows + 4 * THREADS - 1) / (4 * THREADS);
 	int			per_sm;
 
+	if (s->problem.feature_sum == GK_PARTITIONED_FEATURES && gk_gpu_owned_fits(s, k))
+		return gk_gpu_owned(s, rows, k, err);
 	if (gk_gpu_screen_fits(s, k))
 		return gk_gpu_screen(s, rows, k, err);
 	a.p = *rows;
