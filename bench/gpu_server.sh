@@ -25,13 +25,14 @@ cat >"$json" <<END
 {"what": "machine", "date": "$(date -u +%FT%TZ)", "commit": "$commit", "command": "ROWS=$rows RUNS=$runs bench/gpu_server.sh", "gpu": "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)", "cpu": "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) cores", "postgresql": "$(sql -c 'SHOW server_version')"}
 END
 
-sql <<SQL
+sql >/dev/null <<SQL
 SET client_min_messages = error;
 CREATE EXTENSION IF NOT EXISTS gkmeans;
+SELECT setseed(0.5);
 DROP TABLE IF EXISTS gpu_server;
 CREATE UNLOGGED TABLE gpu_server AS
-SELECT (sin(i * 0.37) + (i % 4) * 3)::float4 AS a, (cos(i * 0.91) - (i % 4) * 2)::float4 AS b,
-       (sin(i * 1.7) + (i % 3))::float4 AS c, ((i * 7919::bigint % 10007) / 5000.0)::float4 AS d
+SELECT (random() * 10 + i % 4)::float4 AS a, (random() * 8 - i % 3)::float4 AS b,
+       (random() * 5)::float4 AS c, (random() * 3 + random() * 3)::float4 AS d
 FROM generate_series(1, $rows) i;
 VACUUM ANALYZE gpu_server;
 SQL
