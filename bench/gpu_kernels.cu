@@ -299,7 +299,10 @@ main(int argc, char **argv)
 	bool		all = true;
 
 	for (int i = 0; i < argc; i++)
-		snprintf(command + strlen(command), sizeof(command) - strlen(command), "%s%s", i ? " " : "", argv[i]);
+		if (strcmp(argv[i], "--json") == 0)
+			i++;				/* where the output goes is nobody's business */
+		else
+			snprintf(command + strlen(command), sizeof(command) - strlen(command), "%s%s", i ? " " : "", argv[i]);
 	if (gpu == NULL || gpu->devices(info, 16) < 1 || !info[0].usable)
 	{
 		printf("skipped: %s\n", gpu ? info[0].reason : "usage: gpu_kernels LIBRARY [--json FILE] [--commit ID] [case ...]");

@@ -13,7 +13,6 @@ import argparse
 import datetime
 import json
 import statistics
-import sys
 
 import torch
 
@@ -118,7 +117,7 @@ def main():
                 row = {"suite": "gpu_peers", "case": name, "what": library, "n": n, "d": d, "k": k, "ms": round(ms, 6),
                        "gpu": torch.cuda.get_device_name(), "driver": args.driver,
                        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
-                       "commit": args.commit, "command": " ".join(sys.argv)}
+                       "commit": args.commit, "command": " ".join(["gpu_peers.py"] + (args.cases or []))}
                 with open(args.json, "a") as f:
                     f.write(json.dumps(row) + "\n")
         del x
