@@ -8,7 +8,7 @@
  *
  *   gkmeans_options.c   <options>            -> GkFitOptions
  *   gkmeans_source.c    relation, columns    -> GkSource: what to read, as a query
- *   gkmeans_query.c, gkmeans_reader.c    the query's rows -> GkStore
+ *   gkmeans_query.c, gkmeans_reader.c, gkmeans_heap.c    the query's rows -> GkStore
  *   gkmeans_fit.c       the engine           -> GkModel -> SQL rows or kmeans_model
  *   gkmeans_labels.c, gkmeans_label_column.c    labels -> SQL rows or the table
  *
@@ -48,9 +48,16 @@ extern double gkmeans_gpu_memory_limit;
 extern int	gkmeans_mass_sum;		/* GkMassSum */
 extern int	gkmeans_max_gpu_sessions;	/* in gkmeans_gpu.c */
 extern int	gkmeans_memory_limit;	/* kB, -1: maintenance_work_mem */
+extern int	gkmeans_reader;			/* GkReaderKind */
 extern int	gkmeans_simd;			/* index of gkmeans_simd_words */
 extern int	gkmeans_strategy;		/* GkStrategy */
 extern int	gkmeans_threads;
+
+/* Which road rows take; see gkmeans_heap.c. */
+typedef enum GkReaderKind
+{
+	GK_READER_AUTO, GK_READER_EXECUTOR, GK_READER_HEAP
+} GkReaderKind;
 
 /* The words of gkmeans.device, also those of the option. */
 extern const struct config_enum_entry gkmeans_device_words[];
@@ -171,8 +178,17 @@ extern GkSource *gk_source_open(Oid relid, char **columns, int ncolumns,
 
 /* ---- the query (gkmeans_query.c) ---- */
 
-/* All rows of the source's query to the receiver, in the same order each time. */
-extern void gk_query_run(const GkSource *source, DestReceiver *dest);
+/*
+ * Give the receiver all rows of a query that ExecutorStart() has seen, in the
+ * executor's order; or do nothing and return false.
+ */
+typedef bool (*GkQueryScan) (struct QueryDesc *desc, DestReceiver *dest);
+
+/*
+ * All rows of the source's query to the receiver, in the same order each time, by
+ * scan where that can.
+ */
+extern void gk_query_run(const GkSource *source, DestReceiver *dest, GkQueryScan scan);
 
 /* ---- the rows (gkmeans_reader.c) ---- */
 

@@ -21,6 +21,7 @@ char	   *gkmeans_gpu_fault = NULL;
 double		gkmeans_gpu_memory_limit = 0.8;
 int			gkmeans_mass_sum = GK_MSUM_AUTO;
 int			gkmeans_memory_limit = -1;
+int			gkmeans_reader = GK_READER_AUTO;
 int			gkmeans_simd = 0;
 int			gkmeans_strategy = GK_STRATEGY_AUTO;
 int			gkmeans_threads = 0;
@@ -46,6 +47,13 @@ static const struct config_enum_entry mass_sum_words[] = {
 	{"partitioned_local", GK_PARTITIONED_LOCAL, false},
 	{"partitioned_global", GK_PARTITIONED_GLOBAL, false},
 	{"global_atomic", GK_GLOBAL_ATOMIC, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry reader_words[] = {
+	{"auto", GK_READER_AUTO, false},
+	{"executor", GK_READER_EXECUTOR, false},
+	{"heap", GK_READER_HEAP, false},
 	{NULL, 0, false}
 };
 
@@ -151,6 +159,14 @@ gk_guc_init(void)
 							-1, -1, MAX_KILOBYTES,
 							PGC_USERSET, GUC_UNIT_KB,
 							NULL, NULL, NULL);
+
+	DefineCustomEnumVariable("gkmeans.reader",
+							 "Sets how rows are read, to test and to measure.",
+							 "\"auto\" reads the pages of plain tables itself. The results do not depend on it.",
+							 &gkmeans_reader,
+							 GK_READER_AUTO, reader_words,
+							 PGC_USERSET, GUC_NOT_IN_SAMPLE,
+							 NULL, NULL, NULL);
 
 	DefineCustomEnumVariable("gkmeans.simd",
 							 "Sets the instructions that the CPU kernels use.",

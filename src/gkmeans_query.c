@@ -52,7 +52,7 @@ pin_row_order(const GkSource *source)
 }
 
 void
-gk_query_run(const GkSource *source, DestReceiver *dest)
+gk_query_run(const GkSource *source, DestReceiver *dest, GkQueryScan scan)
 {
 	const char *text = source->query;
 	int			guc_level = NewGUCNestLevel();
@@ -69,7 +69,9 @@ gk_query_run(const GkSource *source, DestReceiver *dest)
 	desc = CreateQueryDesc(plan, text, GetActiveSnapshot(), InvalidSnapshot,
 						   dest, NULL, NULL, 0);
 	ExecutorStart(desc, 0);
-	gk_executor_run(desc);
+	/* from here on rights are checked and relations open, whoever takes the rows */
+	if (!scan(desc, dest))
+		gk_executor_run(desc);
 	ExecutorFinish(desc);
 	ExecutorEnd(desc);
 	FreeQueryDesc(desc);

@@ -2,7 +2,7 @@
  * gkmeans_reader.c - rows into points.
  *
  * A DestReceiver for the source's query that writes straight into the store's
- * staging columns.  Rows that cannot be points are left out and counted, or
+ * staging columns; gkmeans_heap.c fills them faster where it can.  Rows that cannot be points are left out and counted, or
  * raise an error, here; the engine sees finite numbers only.
  */
 #include "postgres.h"
@@ -15,31 +15,10 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
-#include "gkmeans.h"
+#include "gkmeans_reader.h"
 
 /* The index of a row's table shares an aux value with the offset number. */
 #define MAX_TABLES	65536
-
-typedef struct GkReader
-{
-	DestReceiver pub;			/* must be first */
-	GkPgHost   *host;
-	const GkSource *source;
-	const GkReadOptions *options;
-	GkReadCounts *counts;
-	GkTables   *tables;
-	MemoryContext context;		/* of the caller: lives as long as the store */
-	int64		rows;			/* read so far, for messages */
-	/* From the first usable row on. */
-	GkStore    *store;
-	int			d;
-	int			batch_rows;
-	int			fill;			/* rows staged */
-	double	  **stage;			/* [d], and the weight */
-	uint32_t   *aux[GK_MAX_AUX];
-	double	   *row;			/* [d] the row at hand */
-	double		weight;
-} GkReader;
 
 /* ---- messages ---- */
 
@@ -147,8 +126,8 @@ create_store(GkReader *r, int d)
 	MemoryContextSwitchTo(caller);
 }
 
-static void
-commit_batch(GkReader *r)
+void
+gk_reader_commit(GkReader *r)
 {
 	GkError		err;
 	GkProgress	progress = {.phase = "load",.rows = r->rows,.inertia = -1};
@@ -330,8 +309,8 @@ check_point(GkReader *r, const TupleTableSlot *slot)
 
 /* ---- where rows are ---- */
 
-static int
-table_index(GkReader *r, Oid tableoid)
+int
+gk_reader_table(GkReader *r, Oid tableoid)
 {
 	GkTables   *t = r->tables;
 
@@ -360,16 +339,24 @@ table_index(GkReader *r, Oid tableoid)
 	return t->count++;
 }
 
+uint32
+gk_reader_old_label(const GkReader *r, Datum value, bool isnull)
+{
+	double		label;
+
+	if (isnull)
+		return GK_LABEL_NULL;
+	label = convert_datum(r->source->label_type, value);
+	return label >= 0 && label < GK_MAX_K ? (uint32) label : GK_LABEL_OTHER;
+}
+
 static uint32
 old_label(const GkReader *r, const TupleTableSlot *slot)
 {
-	const GkSource *source = r->source;
-	double		label;
+	int			at = r->source->at_label;
 
-	if (source->at_label < 0 || slot->tts_isnull[source->at_label])
-		return GK_LABEL_NULL;
-	label = convert_datum(source->label_type, slot->tts_values[source->at_label]);
-	return label >= 0 && label < GK_MAX_K ? (uint32) label : GK_LABEL_OTHER;
+	return at < 0 ? GK_LABEL_NULL :
+		gk_reader_old_label(r, slot->tts_values[at], slot->tts_isnull[at]);
 }
 
 void
@@ -395,7 +382,7 @@ keep_row(GkReader *r, const TupleTableSlot *slot)
 	if (source->identify)
 	{
 		ItemPointer ctid = (ItemPointer) DatumGetPointer(slot->tts_values[source->at_ctid]);
-		int			table = table_index(r, DatumGetObjectId(slot->tts_values[source->at_tableoid]));
+		int			table = gk_reader_table(r, DatumGetObjectId(slot->tts_values[source->at_tableoid]));
 
 		r->aux[GK_AUX_BLOCK][at] = ItemPointerGetBlockNumberNoCheck(ctid);
 		r->aux[GK_AUX_TABLE][at] = (uint32) table << 16 | ItemPointerGetOffsetNumberNoCheck(ctid);
@@ -403,7 +390,7 @@ keep_row(GkReader *r, const TupleTableSlot *slot)
 			r->aux[GK_AUX_LABEL][at] = old_label(r, slot);
 	}
 	if (++r->fill == r->batch_rows)
-		commit_batch(r);
+		gk_reader_commit(r);
 }
 
 static void
@@ -417,14 +404,13 @@ leave_out(GkReader *r, const TupleTableSlot *slot)
 	id.tableoid = DatumGetObjectId(slot->tts_values[source->at_tableoid]);
 	id.ctid = *(ItemPointer) DatumGetPointer(slot->tts_values[source->at_ctid]);
 	/* for its checks */
-	(void) table_index(r, id.tableoid);
+	(void) gk_reader_table(r, id.tableoid);
 	r->options->left_out(r->options->arg, &id, old_label(r, slot));
 }
 
-static bool
-receive_row(TupleTableSlot *slot, DestReceiver *self)
+void
+gk_reader_row(GkReader *r, TupleTableSlot *slot)
 {
-	GkReader   *r = (GkReader *) self;
 	bool		keep;
 
 	slot_getallattrs(slot);
@@ -447,6 +433,12 @@ receive_row(TupleTableSlot *slot, DestReceiver *self)
 		keep_row(r, slot);
 	else
 		leave_out(r, slot);
+}
+
+static bool
+receive_row(TupleTableSlot *slot, DestReceiver *self)
+{
+	gk_reader_row((GkReader *) self, slot);
 	return true;
 }
 
@@ -485,9 +477,9 @@ gk_read(GkPgHost *host, const GkSource *source, const GkReadOptions *options,
 	if (!source->array)
 		check_features(&r, source->ncolumns);
 
-	gk_query_run(source, &r.pub);
+	gk_query_run(source, &r.pub, gk_heap_scan);
 	if (r.store != NULL && r.fill > 0)
-		commit_batch(&r);
+		gk_reader_commit(&r);
 	/* array rows that were all skipped leave a store without points */
 	return r.store != NULL && gk_store_rows(r.store) > 0 ? r.store : NULL;
 }

@@ -22,6 +22,9 @@ $node->safe_psql('postgres', q{
 	       (i::bigint * 104729 % 997) / 997.0::float8 AS d, -1 AS label
 	FROM generate_series(1, 500000) i;
 	CREATE VIEW many AS SELECT pts.* FROM generate_series(1, 8), pts;
+	DO $$ BEGIN
+		EXECUTE 'CREATE VIEW pages AS ' || (SELECT string_agg('SELECT * FROM pts', ' UNION ALL ') FROM generate_series(1, 16));
+	END $$;
 	VACUUM ANALYZE pts;
 	-- the other session: waits until the victim works, and cancels it after a while
 	CREATE FUNCTION cancel_victim(delay float8, terminate bool DEFAULT false) RETURNS float8 LANGUAGE plpgsql
@@ -48,6 +51,7 @@ $node->safe_psql('postgres', q{
 my $args = "'pts', '{a,b,c,d}'";
 my @jobs = (
 	[ 'load',     '', "SELECT count(*) FROM kmeans('many', '{a,b,c,d}', 1, max_iter => 1)" ],
+	[ 'pages',    'SET gkmeans.reader = heap;', "SELECT count(*) FROM kmeans('pages', '{a,b,c,d}', 1, max_iter => 1)" ],
 	[ 'seed',     '', "SELECT count(*) FROM kmeans($args, 30, max_iter => 1)" ],
 	[ 'seed ||',  '', "SELECT count(*) FROM kmeans($args, 100, max_iter => 1, init => 'k-means||')" ],
 	[ 'iterate',  '', "SELECT count(*) FROM kmeans($args, 200, init => 'random', tol => 0, max_iter => 30)" ],

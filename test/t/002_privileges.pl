@@ -73,6 +73,38 @@ fails('carol', q{SELECT * FROM kmeans('others', '{x}', 2)}, qr/ERROR:  permissio
 fails('carol', q{SELECT kmeans_fit('others', '{x}', 2)}, qr/ERROR:  permission denied for table others/, 'carol: nor for a model');
 fails('carol', q{SELECT * FROM kmeans_labels('others', '{x}', 2)}, qr/ERROR:  permission denied for table others/, 'carol: nor for labels');
 
+# Pages are read only where each row of them may be: the answers are the same, and
+# who insists on pages is refused.
+sees('alice', q{SET gkmeans.reader = auto; SELECT size, centroid FROM kmeans('pts', '{x}', 2)}, "5|{0}\n5|{10}", 'alice: row-level security, by any reader');
+fails('alice', q{SET gkmeans.reader = heap; SELECT * FROM kmeans('pts', '{x}', 2)}, qr/ERROR:  gkmeans.reader is "heap", but "pts" can only be read by the executor/, 'alice: no pages under row-level security');
+fails('alice', q{SET gkmeans.reader = heap; SELECT * FROM kmeans_labels('pts', '{x}', 2)}, qr/ERROR:  gkmeans.reader is "heap"/, 'alice: nor for labels');
+fails('bob', q{SET gkmeans.reader = heap; SELECT size FROM kmeans('pts', '{x}', 2, label_column => 'label')}, qr/ERROR:  gkmeans.reader is "heap"/, 'bob: nor to write them');
+fails('carol', q{SET gkmeans.reader = heap; SELECT * FROM kmeans('pts', '{x,secret}', 2)}, qr/ERROR:  permission denied for column "secret" of relation "pts"/, 'carol: rights come first');
+fails('carol', q{SET gkmeans.reader = heap; SELECT * FROM kmeans('others', '{x}', 2)}, qr/ERROR:  permission denied for table others/, 'carol: rights come first, on tables');
+fails('carol', q{SET gkmeans.reader = heap; SELECT * FROM kmeans('others', '{x}', 2, weight_column => 'label')}, qr/ERROR:  permission denied for table others/, 'carol: with weights too');
+sees('carol', q{SET gkmeans.reader = heap; SELECT sum(size) FROM kmeans('everyone', '{x}', 2)}, '16', "carol: pages by the rights of the view's owner");
+is($node->safe_psql('postgres', q{SET gkmeans.reader = heap; SELECT sum(size) FROM kmeans('pts', '{x}', 2)}), '16', 'the superuser: pages');
+fails('postgres', q{ALTER TABLE pts FORCE ROW LEVEL SECURITY; SET row_security = off; SET ROLE bob; SET gkmeans.reader = heap; SELECT * FROM kmeans('pts', '{x}', 2)}, qr/ERROR:  query would be affected by row-level security policy for table "pts"/, 'row_security = off: the usual error');
+$node->safe_psql('postgres', q{
+	ALTER TABLE pts NO FORCE ROW LEVEL SECURITY;
+	CREATE VIEW barrier WITH (security_barrier) AS SELECT x FROM pts WHERE owner = 'alice';
+	CREATE TABLE part (owner text, x float8) PARTITION BY LIST (owner);
+	CREATE TABLE part_alice PARTITION OF part FOR VALUES IN ('alice');
+	CREATE TABLE part_bob PARTITION OF part FOR VALUES IN ('bob');
+	INSERT INTO part SELECT owner, x FROM pts;
+	GRANT SELECT ON barrier, part TO carol;
+});
+sees('carol', q{SELECT size FROM kmeans('barrier', '{x}', 2)}, "5\n5", 'carol: a security barrier');
+fails('carol', q{SET gkmeans.reader = heap; SELECT * FROM kmeans('barrier', '{x}', 2)}, qr/ERROR:  gkmeans.reader is "heap"/, 'carol: no pages behind a security barrier');
+sees('carol', q{SET gkmeans.reader = heap; SELECT sum(size) FROM kmeans('part', '{x}', 2)}, '16', 'carol: all partitions, by the right on the whole');
+fails('carol', q{SET gkmeans.reader = heap; SELECT * FROM kmeans('part_bob', '{x}', 2)}, qr/ERROR:  permission denied for table part_bob/, 'carol: but not one of them');
+$node->safe_psql('postgres', q{
+	ALTER TABLE part ENABLE ROW LEVEL SECURITY;
+	CREATE POLICY low ON part USING (x < 500);
+});
+sees('carol', q{SELECT sum(size) FROM kmeans('part', '{x}', 2)}, '10', 'carol: a policy on the whole');
+fails('carol', q{SET gkmeans.reader = heap; SELECT * FROM kmeans('part', '{x}', 2)}, qr/ERROR:  gkmeans.reader is "heap"/, 'carol: no pages of partitions under a policy');
+
 # label_column
 fails('alice', q{SELECT * FROM kmeans('pts', '{x}', 2, label_column => 'label')}, qr/ERROR:  permission denied for column "label" of relation "pts"/, 'alice: no UPDATE right');
 fails('alice', q{SELECT * FROM kmeans('pts', '{x}', 2, label_column => 'brand_new')}, qr/ERROR:  must be owner of table pts/, 'alice: not the owner, no new column');
