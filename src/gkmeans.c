@@ -28,6 +28,7 @@ _PG_init(void)
 	gk_gpu_init();
 	gk_progress_init();
 	gk_stat_init();
+	gk_shmem_init();
 }
 
 /* gkmeans_version() returns text */

@@ -351,4 +351,13 @@ extern void gk_gpu_init(void);
  */
 extern bool gk_gpu_job_begin(MemoryContext context, int gpu, bool wait);
 
+/* ---- shared memory (gkmeans_shmem.c) ---- */
+
+/*
+ * In a module's init: have *address point to size bytes of shared memory, set up
+ * once by init(), when gkmeans is preloaded.  Else *address is left alone.
+ */
+extern void gk_shmem_register(const char *name, Size size, void **address, void (*init) (void *area));
+extern void gk_shmem_init(void);
+
 #endif							/* GKMEANS_H */

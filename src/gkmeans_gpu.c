@@ -22,8 +22,6 @@
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
 #include "storage/ipc.h"
-#include "storage/lwlock.h"
-#include "storage/shmem.h"
 #include "utils/memutils.h"
 
 #include "gkmeans.h"
@@ -49,10 +47,6 @@ static GpuShared *shared;		/* [MAX_GPUS]; NULL: not preloaded */
 static int	my_job = -1;		/* the GPU that this process runs a job on */
 static bool my_context[MAX_GPUS];	/* a context that is counted */
 
-#if PG_VERSION_NUM >= 150000
-static shmem_request_hook_type next_request;
-#endif
-static shmem_startup_hook_type next_startup;
 
 /* ---- counting ---- */
 
@@ -141,51 +135,21 @@ gk_gpu_job_begin(MemoryContext context, int gpu, bool wait)
 
 /* ---- shared memory ---- */
 
-static Size
-shared_size(void)
-{
-	return mul_size(MAX_GPUS, sizeof(GpuShared));
-}
-
 static void
-request(void)
+init_shared(void *area)
 {
-#if PG_VERSION_NUM >= 150000
-	if (next_request != NULL)
-		next_request();
-#endif
-	RequestAddinShmemSpace(shared_size());
-}
+	GpuShared  *s = area;
 
-static void
-startup(void)
-{
-	bool		found;
-
-	if (next_startup != NULL)
-		next_startup();
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	shared = ShmemInitStruct("gkmeans", shared_size(), &found);
-	for (int i = 0; !found && i < MAX_GPUS; i++)
+	for (int i = 0; i < MAX_GPUS; i++)
 	{
-		pg_atomic_init_u32(&shared[i].jobs, 0);
-		pg_atomic_init_u32(&shared[i].contexts, 0);
-		ConditionVariableInit(&shared[i].job_done);
+		pg_atomic_init_u32(&s[i].jobs, 0);
+		pg_atomic_init_u32(&s[i].contexts, 0);
+		ConditionVariableInit(&s[i].job_done);
 	}
-	LWLockRelease(AddinShmemInitLock);
 }
 
 void
 gk_gpu_init(void)
 {
-	if (!process_shared_preload_libraries_in_progress)
-		return;
-#if PG_VERSION_NUM >= 150000
-	next_request = shmem_request_hook;
-	shmem_request_hook = request;
-#else
-	request();
-#endif
-	next_startup = shmem_startup_hook;
-	shmem_startup_hook = startup;
+	gk_shmem_register("gkmeans", MAX_GPUS * sizeof(GpuShared), (void **) &shared, init_shared);
 }

@@ -15,8 +15,6 @@
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/ipc.h"
-#include "storage/lwlock.h"
-#include "storage/shmem.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/ps_status.h"
@@ -67,10 +65,6 @@ static Slot *mine;
 static Report latest;			/* what this process' job last knew */
 static TimestampTz written;
 
-#if PG_VERSION_NUM >= 150000
-static shmem_request_hook_type next_request;
-#endif
-static shmem_startup_hook_type next_startup;
 
 /* ---- shared memory ---- */
 
@@ -87,43 +81,10 @@ init_slots(void *ptr)
 	}
 }
 
-static void
-request(void)
-{
-#if PG_VERSION_NUM >= 150000
-	if (next_request != NULL)
-		next_request();
-#endif
-	RequestAddinShmemSpace(SLOTS * sizeof(Slot));
-}
-
-static void
-startup(void)
-{
-	bool		found;
-
-	if (next_startup != NULL)
-		next_startup();
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	slots = ShmemInitStruct("gkmeans progress", SLOTS * sizeof(Slot), &found);
-	if (!found)
-		init_slots(slots);
-	LWLockRelease(AddinShmemInitLock);
-}
-
 void
 gk_progress_init(void)
 {
-	if (!process_shared_preload_libraries_in_progress)
-		return;
-#if PG_VERSION_NUM >= 150000
-	next_request = shmem_request_hook;
-	shmem_request_hook = request;
-#else
-	request();
-#endif
-	next_startup = shmem_startup_hook;
-	shmem_startup_hook = startup;
+	gk_shmem_register("gkmeans progress", SLOTS * sizeof(Slot), (void **) &slots, init_slots);
 }
 
 static void

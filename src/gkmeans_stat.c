@@ -7,11 +7,7 @@
  */
 #include "postgres.h"
 
-#include "miscadmin.h"
 #include "port/atomics.h"
-#include "storage/ipc.h"
-#include "storage/lwlock.h"
-#include "storage/shmem.h"
 #include "utils/timestamp.h"
 
 #include "gkmeans.h"
@@ -29,50 +25,22 @@ enum
 
 static pg_atomic_uint64 *sums;	/* [STAT_COUNT]; NULL: not preloaded */
 
-#if PG_VERSION_NUM >= 150000
-static shmem_request_hook_type next_request;
-#endif
-static shmem_startup_hook_type next_startup;
 
 /* ---- shared memory ---- */
 
 static void
-request(void)
+init_sums(void *area)
 {
-#if PG_VERSION_NUM >= 150000
-	if (next_request != NULL)
-		next_request();
-#endif
-	RequestAddinShmemSpace(STAT_COUNT * sizeof(pg_atomic_uint64));
-}
+	pg_atomic_uint64 *s = area;
 
-static void
-startup(void)
-{
-	bool		found;
-
-	if (next_startup != NULL)
-		next_startup();
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	sums = ShmemInitStruct("gkmeans stat", STAT_COUNT * sizeof(pg_atomic_uint64), &found);
-	for (int i = 0; !found && i < STAT_COUNT; i++)
-		pg_atomic_init_u64(&sums[i], i == STAT_SINCE ? (uint64) GetCurrentTimestamp() : 0);
-	LWLockRelease(AddinShmemInitLock);
+	for (int i = 0; i < STAT_COUNT; i++)
+		pg_atomic_init_u64(&s[i], i == STAT_SINCE ? (uint64) GetCurrentTimestamp() : 0);
 }
 
 void
 gk_stat_init(void)
 {
-	if (!process_shared_preload_libraries_in_progress)
-		return;
-#if PG_VERSION_NUM >= 150000
-	next_request = shmem_request_hook;
-	shmem_request_hook = request;
-#else
-	request();
-#endif
-	next_startup = shmem_startup_hook;
-	shmem_startup_hook = startup;
+	gk_shmem_register("gkmeans stat", STAT_COUNT * sizeof(pg_atomic_uint64), (void **) &sums, init_sums);
 }
 
 /* ---- writing ---- */
