@@ -96,6 +96,9 @@ close_session(GkSession *s)
 	s->core->free(&host, s->sums.p);
 	s->core->free(&host, s->label.p);
 	s->core->free(&host, s->d2.p);
+	s->core->free(&host, s->seed.points.p);
+	s->core->free(&host, s->seed.pot.p);
+	s->core->free(&host, s->seed.closer.p);
 	s->core->free(&host, s->previous.p);
 	s->core->free(&host, s->base_sum.p);
 	s->core->free(&host, s->base_mass.p);
@@ -163,12 +166,16 @@ seed_begin(GkSession *s, GkError *err)
 
 	/* New centroids are coming: nothing of the last step is near. */
 	s->previous_k = 0;
+	s->seed.known = false;
+	s->seed.pending = NULL;
+	s->seed.candidates = 0;
 	return st;
 }
 
 static void
 seed_end(GkSession *s)
 {
+	s->seed.pending = NULL;
 	s->core->mind2_end(s->store);
 }
 

@@ -14,6 +14,18 @@ typedef struct GkRoom
 	size_t		bytes;
 } GkRoom;
 
+/* Seeding between two passes: see gk_cpu_seed.c. */
+typedef struct GkCpuSeed
+{
+	bool		known;			/* phi is the potential of D */
+	gk_int128	phi;
+	const float *pending;		/* a seed that D does not know yet; NULL: none */
+	int			candidates;		/* of the last evaluation; 0: D has changed since */
+	GkRoom		points;			/* float [candidates][d] */
+	GkRoom		pot;			/* gk_int128 [candidates] */
+	GkRoom		closer;			/* GkCloser [threads][candidates] */
+} GkCpuSeed;
+
 struct GkSession
 {
 	const GkCore *core;
@@ -33,6 +45,7 @@ struct GkSession
 	GkRoom		sums;			/* per thread: gk_cpu_update.c, or potentials of gk_cpu_seed.c */
 	GkRoom		label;			/* int32 [rows of a group of chunks], when a pass keeps labels */
 	GkRoom		d2;				/* float, likewise */
+	GkCpuSeed	seed;
 	/* The last step, for GK_DELTA. */
 	int			previous_k;		/* clusters; 0: nothing is known */
 	int64_t		changed;		/* rows that changed their label in it */

@@ -28,6 +28,7 @@ typedef __m256 vmask;
 #define v_min(a, b)			_mm256_min_ps(a, b)
 #define v_fma(a, b, c)		_mm256_fmadd_ps(a, b, c)
 #define v_less(a, b)		_mm256_cmp_ps(a, b, _CMP_LT_OQ)
+#define v_bits(m)			((unsigned) _mm256_movemask_ps(m))
 #define v_pick(m, a, b)		_mm256_blendv_ps(b, a, m)
 #define vl_load(p)			_mm256_loadu_si256((const __m256i *) (p))
 #define vl_store(p, v)		_mm256_storeu_si256((__m256i *) (p), v)
@@ -35,6 +36,7 @@ typedef __m256 vmask;
 #define vl_pick(m, a, b)	_mm256_blendv_epi8(b, a, _mm256_castps_si256(m))
 
 #include "cpu/gk_cpu_tile.h"
+#include "cpu/gk_cpu_closer.h"
 
 /* Four values of each of 8 things, the halves apart: things of each of 4 values. */
 GK_INLINE void
@@ -249,6 +251,7 @@ const GkCpuKernels gk_cpu_avx2 = {
 	.pack = pack,
 	.assign = assign,
 	.mindist = mindist,
+	.closer = closer,
 	.add = gk_cpu_avx2_add,
 	.sum_d2 = sum_d2,
 	.race = gk_cpu_scalar_race,	/* no 64-bit multiply or conversion to gain from */

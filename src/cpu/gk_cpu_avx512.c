@@ -29,6 +29,8 @@ typedef __mmask16 vmask;
 #define v_min(a, b)			_mm512_min_ps(a, b)
 #define v_fma(a, b, c)		_mm512_fmadd_ps(a, b, c)
 #define v_less(a, b)		_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
+#define v_bits(m)			((unsigned) (m))
+#define v_append(bits, v, to)	_mm512_storeu_ps(to, _mm512_maskz_compress_ps((__mmask16) (bits), v))
 #define v_pick(m, a, b)		_mm512_mask_mov_ps(b, m, a)
 #define vl_load(p)			_mm512_loadu_si512(p)
 #define vl_store(p, v)		_mm512_storeu_si512(p, v)
@@ -36,6 +38,7 @@ typedef __mmask16 vmask;
 #define vl_pick(m, a, b)	_mm512_mask_mov_epi32(b, m, a)
 
 #include "cpu/gk_cpu_tile.h"
+#include "cpu/gk_cpu_closer.h"
 
 /* ---- Feature Sum of few clusters ---- */
 
@@ -155,6 +158,30 @@ mix(__m512i z)
 	return _mm512_xor_si512(z, _mm512_srli_epi64(z, 31));
 }
 
+GK_INLINE double
+most_of(const float *v)
+{
+	__m512		most = _mm512_max_ps(_mm512_max_ps(v_load(v), v_load(v + 16)),
+									 _mm512_max_ps(v_load(v + 32), v_load(v + 48)));
+
+	return (double) _mm512_reduce_max_ps(most);
+}
+
+/*
+ * Nearly every row is ruled out by its hash alone, against the tile's largest weight:
+ * with h the hash's upper 52 bits, 1 - u = 1 - (h + 1/2) 2^-52 <= bound means
+ * h >= (1 - bound) 2^52 - 1/2.  Subtracting 2 makes up for the roundings.
+ */
+GK_INLINE uint64_t
+least_hash(const float *d2, const float *weight, double worst)
+{
+	double		most = (weight != NULL ? most_of(weight) : 1.0) * (d2 != NULL ? most_of(d2) : 1.0);
+	double		bound = worst * most * GK_RACE_SLACK;
+	double		h = (1.0 - bound) * 0x1p52 - 2.0;
+
+	return h > 0.0 ? (uint64_t) h << 12 : 0;
+}
+
 /* 1 - gk_uniform(gk_hash()) for eight rows at a time, as the scalar kernel. */
 GK_TARGET static uint64_t
 race(const float *d2, const float *weight, uint64_t key, int64_t row, double worst)
@@ -166,22 +193,26 @@ race(const float *d2, const float *weight, uint64_t key, int64_t row, double wor
 	__m512i		z = _mm512_add_epi64(_mm512_set1_epi64((int64_t) (key + (uint64_t) row * step)),
 									 _mm512_mullo_epi64(_mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0),
 														_mm512_set1_epi64((int64_t) step)));
+	const __m512i threshold = _mm512_set1_epi64((int64_t) least_hash(d2, weight, worst));
 	uint64_t	may = 0;
 
-	for (int i = 0; i < GK_ROW_PAD; i += 8)
+	for (int i = 0; i < GK_ROW_PAD; i += 8, z = _mm512_add_epi64(z, _mm512_set1_epi64((int64_t) (step * 8))))
 	{
-		__m512d		u = _mm512_cvtepu64_pd(_mm512_srli_epi64(mix(z), 12));
-		__m512d		least = _mm512_sub_pd(one, _mm512_mul_pd(_mm512_add_pd(u, half), ulp));
+		__m512i		h = mix(z);
+		__m512d		u = _mm512_cvtepu64_pd(_mm512_srli_epi64(h, 12));
+		__m512d		least;
 		__m512d		w = one;
 		__m512d		bound;
 
+		if (_mm512_cmpge_epu64_mask(h, threshold) == 0)
+			continue;
+		least = _mm512_sub_pd(one, _mm512_mul_pd(_mm512_add_pd(u, half), ulp));
 		if (weight != NULL)
 			w = _mm512_cvtps_pd(_mm256_loadu_ps(weight + i));
 		if (d2 != NULL)
 			w = _mm512_mul_pd(w, _mm512_cvtps_pd(_mm256_loadu_ps(d2 + i)));
 		bound = _mm512_mul_pd(_mm512_mul_pd(_mm512_set1_pd(worst), w), _mm512_set1_pd(GK_RACE_SLACK));
 		may |= (uint64_t) (uint8_t) ~_mm512_cmp_pd_mask(least, bound, _CMP_GT_OQ) << i;
-		z = _mm512_add_epi64(z, _mm512_set1_epi64((int64_t) (step * 8)));
 	}
 	return may;
 }
@@ -192,6 +223,7 @@ const GkCpuKernels gk_cpu_avx512 = {
 	.pack = pack,
 	.assign = assign,
 	.mindist = mindist,
+	.closer = closer,
 	.add = gk_cpu_avx2_add,
 	.few = FEW,
 	.add_few = add_few,

@@ -21,6 +21,18 @@ typedef struct GkTiles
 	int			d;
 } GkTiles;
 
+/* Rows that a candidate comes closer to, gathered until their distances are summed up. */
+#define GK_CLOSER_ROOM	256
+#define GK_CLOSER_MOST	6		/* candidates at a time */
+
+typedef struct GkCloser
+{
+	int			count;			/* at most GK_CLOSER_ROOM before a tile */
+	float		was[GK_CLOSER_ROOM + 2 * GK_ROW_PAD];
+	float		is[GK_CLOSER_ROOM + 2 * GK_ROW_PAD];
+	float		weight[GK_CLOSER_ROOM + 2 * GK_ROW_PAD];	/* of weighted points */
+} GkCloser;
+
 typedef struct GkCpuKernels
 {
 	const char *name;
@@ -39,6 +51,13 @@ typedef struct GkCpuKernels
 	void		(*assign) (const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2);
 	/* The same without labels. */
 	void		(*mindist) (const GkTiles *x, const float *c, int k0, int k1, float *d2);
+
+	/*
+	 * The first `rows` rows of one tile that are closer to one of nc candidates than
+	 * d2 says, with both distances: out [nc].  d2 and weight (may be NULL) are the tile's.
+	 */
+	void		(*closer) (const GkTiles *x, int tile, const float *c, int nc, const float *d2,
+						   const float *weight, int rows, GkCloser *out);
 
 	/*
 	 * acc[(i % GK_ADD_COPIES) * copy + label[i] * width + j] += feature j of row

@@ -19,6 +19,8 @@ typedef float32x4_t vfloat;
 typedef int32x4_t vlabel;
 typedef uint32x4_t vmask;
 
+static const uint32x4_t lane_bits = {1, 2, 4, 8};
+
 #define v_zero()			vdupq_n_f32(0.0f)
 #define v_load(p)			vld1q_f32(p)
 #define v_store(p, v)		vst1q_f32(p, v)
@@ -27,6 +29,7 @@ typedef uint32x4_t vmask;
 #define v_min(a, b)			vminq_f32(a, b)
 #define v_fma(a, b, c)		vfmaq_f32(c, a, b)
 #define v_less(a, b)		vcltq_f32(a, b)
+#define v_bits(m)			((unsigned) vaddvq_u32(vandq_u32(m, lane_bits)))
 #define v_pick(m, a, b)		vbslq_f32(m, a, b)
 #define vl_load(p)			vld1q_s32(p)
 #define vl_store(p, v)		vst1q_s32(p, v)
@@ -34,6 +37,7 @@ typedef uint32x4_t vmask;
 #define vl_pick(m, a, b)	vbslq_s32(m, a, b)
 
 #include "cpu/gk_cpu_tile.h"
+#include "cpu/gk_cpu_closer.h"
 
 const GkCpuKernels gk_cpu_neon = {
 	.name = "neon",
@@ -41,6 +45,7 @@ const GkCpuKernels gk_cpu_neon = {
 	.pack = pack,
 	.assign = assign,
 	.mindist = mindist,
+	.closer = closer,
 	.add = gk_cpu_scalar_add,
 	.sum_d2 = gk_cpu_scalar_sum_d2,
 	.race = gk_cpu_scalar_race,

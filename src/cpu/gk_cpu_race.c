@@ -33,6 +33,7 @@ typedef struct Race
 	GkSweep		sweep;
 	uint64_t	key;
 	bool		use_d2;
+	const float *seed;			/* D does not know it yet; NULL: none */
 	size_t		want;
 	size_t		room;			/* of a thread's array */
 	size_t		bytes;			/* of a thread's region */
@@ -113,6 +114,12 @@ block(GkSession *s, void *arg, const GkBlock *b)
 	const float *w = gk_chunk_weight(s->pts, b->chunk);
 	Picks	   *own = picks_of(s, r, b->thread);
 
+	if (r->seed != NULL)
+	{
+		GkTiles		x = gk_cpu_tiles(s, b);
+
+		s->kernels->mindist(&x, r->seed, 0, 1, b->chunk->mind2 + b->row);
+	}
 	for (int row = b->row; row < b->row + b->rows; row += GK_ROW_PAD)
 	{
 		const float *d2 = r->use_d2 ? b->chunk->mind2 + row : NULL;
@@ -143,7 +150,9 @@ GkStatus
 gk_cpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want,
 				 GkPick *out, int *got, GkError *err)
 {
-	Race		r = {.sweep = gk_cpu_plan(s, GK_D_ONLY),.key = key,.use_d2 = use_d2,.want = want};
+	const float *seed = use_d2 ? s->seed.pending : NULL;
+	Race		r = {.sweep = gk_cpu_plan(s, seed != NULL ? 1 : GK_D_ONLY),.key = key,.use_d2 = use_d2,
+	.seed = seed,.want = want};
 	Picks	   *all;
 	GkStatus	st;
 
@@ -162,11 +171,14 @@ gk_cpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want,
 	for (int t = 0; t < r.sweep.threads; t++)
 		*picks_of(s, &r, t) = (Picks) {.worst = {.key = INFINITY,.row = INT64_MAX}};
 	r.sweep.mind2 = use_d2;
+	r.sweep.dirty = seed != NULL;
 	r.sweep.arg = &r;
 	r.sweep.block = block;
 	st = gk_cpu_sweep(s, &r.sweep, err);
 	if (st != GK_OK)
 		return st;
+	if (seed != NULL)
+		s->seed.pending = NULL;
 
 	/* All into the first thread's array, which has room for another `want`. */
 	all = picks_of(s, &r, 0);

@@ -51,6 +51,26 @@ scalar_mindist(const GkTiles *x, const float *c, int k0, int k1, float *d2)
 		}
 }
 
+static void
+scalar_closer(const GkTiles *x, int tile, const float *c, int nc, const float *d2, const float *weight,
+			  int rows, GkCloser *out)
+{
+	for (int q = 0; q < nc; q++)
+		for (int i = 0; i < rows; i++)
+		{
+			GkCloser   *to = &out[q];
+			float		s = gk_d2(point(x, tile * GK_ROW_PAD + i), x->stride, c + (size_t) q * x->d, x->d);
+
+			if (!(s < d2[i]))
+				continue;
+			to->was[to->count] = d2[i];
+			to->is[to->count] = s;
+			if (weight != NULL)
+				to->weight[to->count] = weight[i];
+			to->count++;
+		}
+}
+
 void
 gk_cpu_scalar_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy)
 {
@@ -119,6 +139,7 @@ const GkCpuKernels gk_cpu_scalar = {
 	.pack = scalar_pack,
 	.assign = scalar_assign,
 	.mindist = scalar_mindist,
+	.closer = scalar_closer,
 	.add = gk_cpu_scalar_add,
 	.sum_d2 = gk_cpu_scalar_sum_d2,
 	.race = gk_cpu_scalar_race,

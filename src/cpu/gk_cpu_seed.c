@@ -1,5 +1,13 @@
 /*
  * gk_cpu_seed.c - seeding passes over D, the squared distance to the nearest seed.
+ *
+ * A round of greedy k-means++ is a race, an evaluation of its candidates and an
+ * update with the best of them.  Two passes over the points do for the three:
+ *  - A candidate's potential is that of D less what the rows lose that are closer
+ *    to it, soon a small share of all: only their distances are summed up.  The
+ *    sums are exact, so the difference is, too.
+ *  - The update with a candidate that was just evaluated is put off, its potential
+ *    being known: the next pass, as a rule the race, does it on the way.
  */
 #include <math.h>
 #include <string.h>
@@ -13,6 +21,7 @@ typedef struct Pass
 	const float *c;
 	int			m;
 	gk_int128  *pot;			/* [threads][m] */
+	GkCloser   *closer;			/* [threads][m] */
 	char	   *far;			/* [threads] regions of far_bytes */
 	size_t		far_bytes;
 } Pass;
@@ -64,27 +73,83 @@ update_block(GkSession *s, void *arg, const GkBlock *b)
 	int			k1 = p->m - k0 > p->sweep.per_round ? k0 + p->sweep.per_round : p->m;
 
 	s->kernels->mindist(&x, p->c, k0, k1, d2);
-	if (k1 == p->m)
+	if (k1 == p->m && p->pot != NULL)
 		p->pot[b->thread] += potential(s, b, d2);
 }
 
-GkStatus
-gk_cpu_seed_update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err)
+/* phi: NULL when it is known already. */
+static GkStatus
+update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err)
 {
 	Pass		p = {.sweep = gk_cpu_plan(s, m),.c = centroids,.m = m};
-	GkStatus	st = pot_room(s, &p, 1, err);
+	GkStatus	st = phi != NULL ? pot_room(s, &p, 1, err) : GK_OK;
 
 	p.sweep.mind2 = p.sweep.dirty = true;
 	p.sweep.arg = &p;
 	p.sweep.block = update_block;
 	if (st == GK_OK)
 		st = gk_cpu_sweep(s, &p.sweep, err);
-	if (st == GK_OK)
+	if (st == GK_OK && phi != NULL)
 		merge_pot(&p, 1, phi);
 	return st;
 }
 
+/* Make D what it is said to be. */
+static GkStatus
+settle(GkSession *s, GkError *err)
+{
+	const float *c = s->seed.pending;
+
+	s->seed.pending = NULL;
+	return c != NULL ? update(s, c, 1, NULL, err) : GK_OK;
+}
+
+/* One of the candidates of the last seed_eval(): -1 when it is none. */
+static int
+candidate(const GkSession *s, const float *centroid)
+{
+	size_t		bytes = s->pts->d * sizeof(float);
+
+	for (int i = 0; i < s->seed.candidates; i++)
+		if (memcmp((char *) s->seed.points.p + i * bytes, centroid, bytes) == 0)
+			return i;
+	return -1;
+}
+
+GkStatus
+gk_cpu_seed_update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err)
+{
+	int			known = m == 1 ? candidate(s, centroids) : -1;
+	GkStatus	st = settle(s, err);
+
+	s->seed.candidates = 0;
+	if (st == GK_OK && known >= 0)
+	{
+		s->seed.pending = (float *) s->seed.points.p + (size_t) known * s->pts->d;
+		s->seed.phi = ((gk_int128 *) s->seed.pot.p)[known];
+	}
+	else if (st == GK_OK)
+		st = update(s, centroids, m, &s->seed.phi, err);
+	s->seed.known = st == GK_OK;
+	*phi = s->seed.phi;
+	return st;
+}
+
 /* ---- what each of m candidates would make of the potential ---- */
+
+/* Off the candidate's potential: what the gathered rows would lose. */
+static void
+lower(const GkSession *s, GkCloser *c, gk_int128 *pot)
+{
+	const float *w = s->pts->weighted ? c->weight : NULL;
+	int64_t		was[2] = {0, 0};
+	int64_t		is[2] = {0, 0};
+
+	s->kernels->sum_d2(c->was, w, c->count, s->d2_scale, &was[0], &was[1]);
+	s->kernels->sum_d2(c->is, w, c->count, s->d2_scale, &is[0], &is[1]);
+	*pot -= (gk_int128) (was[0] - is[0]) * ((gk_int128) 1 << 40) + (was[1] - is[1]);
+	c->count = 0;
+}
 
 static void
 eval_block(GkSession *s, void *arg, const GkBlock *b)
@@ -92,31 +157,72 @@ eval_block(GkSession *s, void *arg, const GkBlock *b)
 	const Pass *p = arg;
 	GkTiles		x = gk_cpu_tiles(s, b);
 	const float *d2 = b->chunk->mind2 + b->row;
+	const float *w = gk_chunk_weight(s->pts, b->chunk);
+	GkCloser   *closer = p->closer + (size_t) b->thread * p->m;
+	gk_int128  *pot = p->pot + (size_t) b->thread * p->m;
 	int			k0 = b->round * p->sweep.per_round;
 	int			k1 = p->m - k0 > p->sweep.per_round ? k0 + p->sweep.per_round : p->m;
 
-	for (int i = k0; i < k1; i++)
+	for (int t = 0; t < b->tiles; t++)
 	{
-		memcpy(b->d2, d2, (size_t) b->tiles * GK_ROW_PAD * sizeof(float));
-		s->kernels->mindist(&x, p->c, i, i + 1, b->d2);
-		p->pot[(size_t) b->thread * p->m + i] += potential(s, b, b->d2);
+		int			at = t * GK_ROW_PAD;
+		int			rows = b->rows - at < GK_ROW_PAD ? b->rows - at : GK_ROW_PAD;
+
+		for (int k = k0; k < k1; k += GK_CLOSER_MOST)
+			s->kernels->closer(&x, t, p->c + (size_t) k * x.d, k1 - k < GK_CLOSER_MOST ? k1 - k : GK_CLOSER_MOST,
+							   d2 + at, w ? w + b->row + at : NULL, rows, closer + k);
+		for (int k = k0; k < k1; k++)
+			if (closer[k].count > GK_CLOSER_ROOM)
+				lower(s, &closer[k], &pot[k]);
 	}
+}
+
+/* Keep the candidates and their potentials: one of them is the next seed. */
+static GkStatus
+remember(GkSession *s, const float *centroids, int m, const gk_int128 *pot, GkError *err)
+{
+	size_t		bytes = (size_t) m * s->pts->d * sizeof(float);
+
+	if (!gk_cpu_room(s, &s->seed.points, bytes, 1) ||
+		!gk_cpu_room(s, &s->seed.pot, m, sizeof(gk_int128)))
+		return gk_cpu_out_of_memory(err);
+	memcpy(s->seed.points.p, centroids, bytes);
+	memcpy(s->seed.pot.p, pot, m * sizeof(gk_int128));
+	s->seed.candidates = m;
+	return GK_OK;
 }
 
 GkStatus
 gk_cpu_seed_eval(GkSession *s, const float *centroids, int m, gk_int128 *pot, GkError *err)
 {
 	Pass		p = {.sweep = gk_cpu_plan(s, m),.c = centroids,.m = m};
-	GkStatus	st = pot_room(s, &p, m, err);
+	size_t		count = (size_t) m * p.sweep.threads;
+	GkStatus	st = settle(s, err);
 
+	if (st == GK_OK && !s->seed.known)
+		st = update(s, centroids, 0, &s->seed.phi, err);
+	if (st == GK_OK)
+		st = pot_room(s, &p, m, err);
+	if (st != GK_OK)
+		return st;
+	s->seed.known = true;
+	if (!gk_cpu_room(s, &s->seed.closer, count, sizeof(GkCloser)))
+		return gk_cpu_out_of_memory(err);
+	p.closer = s->seed.closer.p;
+	for (size_t i = 0; i < count; i++)
+		p.closer[i].count = 0;
 	p.sweep.mind2 = true;
 	p.sweep.arg = &p;
 	p.sweep.block = eval_block;
-	if (st == GK_OK)
-		st = gk_cpu_sweep(s, &p.sweep, err);
-	if (st == GK_OK)
-		merge_pot(&p, m, pot);
-	return st;
+	st = gk_cpu_sweep(s, &p.sweep, err);
+	if (st != GK_OK)
+		return st;
+	for (size_t i = 0; i < count; i++)
+		lower(s, &p.closer[i], &p.pot[i]);
+	merge_pot(&p, m, pot);
+	for (int i = 0; i < m; i++)
+		pot[i] += s->seed.phi;
+	return remember(s, centroids, m, pot, err);
 }
 
 /* ---- the farthest point ---- */
@@ -173,8 +279,10 @@ gk_cpu_seed_far(GkSession *s, int64_t *row, GkError *err)
 {
 	Pass		p = {.sweep = gk_cpu_plan(s, GK_D_ONLY)};
 	const Far  *best;
-	GkStatus	st;
+	GkStatus	st = settle(s, err);
 
+	if (st != GK_OK)
+		return st;
 	p.far_bytes = (sizeof(Far) + s->pts->d * sizeof(float) + 127) / 64 * 64;
 	if (!gk_cpu_room(s, &s->sums, p.sweep.threads, p.far_bytes))
 		return gk_cpu_out_of_memory(err);

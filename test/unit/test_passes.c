@@ -206,7 +206,10 @@ same_finish(const Arrays *a, const Arrays *b, int k)
 
 /* ---- seeding ---- */
 
-/* What the seeding passes do in turn: update with each third of the centroids. */
+/*
+ * What the seeding passes do in turn: update with two thirds of the centroids, look
+ * at some others, update with one of those.
+ */
 typedef struct Seeding
 {
 	gk_int128	phi[3];
@@ -262,10 +265,11 @@ plain_seeding(const Plain *p, uint64_t key)
 	Seeding		s;
 	float	   *D = malloc(sizeof(float) * p->n);
 	float	   *t = malloc(sizeof(float) * p->n);
+	float	   *next = malloc(sizeof(float) * p->n);
 
 	for (int i = 0; i < p->n; i++)
 		D[i] = INFINITY;
-	for (int part = 0; part < 3; part++)
+	for (int part = 0; part < 2; part++)
 	{
 		for (int k = part * p->k / 3; k < (part + 1) * p->k / 3; k++)
 			for (int i = 0; i < p->n; i++)
@@ -277,7 +281,11 @@ plain_seeding(const Plain *p, uint64_t key)
 		for (int i = 0; i < p->n; i++)
 			t[i] = fminf(D[i], distance(p, i, p->c + (size_t) (p->k - 1 - k) * p->d));
 		s.pot[k] = plain_phi(p, t);
+		if (k == candidates(p) / 2)
+			memcpy(next, t, sizeof(float) * p->n);
 	}
+	memcpy(D, next, sizeof(float) * p->n);
+	s.phi[2] = plain_phi(p, D);
 	for (int which = 0; which < 4; which++)
 	{
 		s.pick[which] = malloc(sizeof(GkPick) * (p->n + 5));
@@ -302,6 +310,7 @@ plain_seeding(const Plain *p, uint64_t key)
 		s.far = -1;
 	free(D);
 	free(t);
+	free(next);
 	return s;
 }
 
@@ -325,7 +334,7 @@ backend_seeding(const Plain *p, GkSession *session, uint64_t key, GkStatus *stat
 
 	for (int k = 0; k < p->k; k++)
 		memcpy(reverse + (size_t) k * p->d, p->c + (size_t) (p->k - 1 - k) * p->d, sizeof(float) * p->d);
-	for (int part = 0; part < 3; part++)
+	for (int part = 0; part < 2; part++)
 	{
 		int			k0 = part * p->k / 3;
 		int			k1 = (part + 1) * p->k / 3;
@@ -335,6 +344,10 @@ backend_seeding(const Plain *p, GkSession *session, uint64_t key, GkStatus *stat
 	}
 	if (st == GK_OK)
 		st = b->seed_eval(session, reverse, candidates(p), s.pot, &err);
+	if (st == GK_OK)
+		st = b->seed_update(session, reverse + (size_t) (candidates(p) / 2) * p->d, 1, &s.phi[2], &err);
+	if (key % 3 == 0)			/* else the first race does it */
+		st = b->seed_far(session, &s.far, &err);
 	for (int which = 0; which < 4; which++)
 	{
 		s.pick[which] = malloc(sizeof(GkPick) * (p->n + 5));
