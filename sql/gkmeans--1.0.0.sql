@@ -113,6 +113,17 @@ CREATE FUNCTION kmeans(
 COMMENT ON FUNCTION kmeans(regclass, text[], int, text, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
     'clusters the rows of a relation: one row per cluster, largest first. columns are numeric columns or one array or vector column; centroid (one element per feature), inertia (sum of squared distances) and radius (largest distance) are in the columns'' units (under the cosine distance: 1 - cosine). label_column: also write each row''s cluster there (an integer column, added when missing)';
 
+-- what the UPDATE of kmeans() with label_column asks for each row
+CREATE FUNCTION gkmeans_has_new_label(tableoid oid, ctid tid) RETURNS bool
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 10;
+CREATE FUNCTION gkmeans_new_label() RETURNS int
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION gkmeans_has_new_label(oid, tid) IS
+    'internal, for kmeans() with label_column: whether this row gets a new label';
+COMMENT ON FUNCTION gkmeans_new_label() IS
+    'internal, for kmeans() with label_column: the label of the row at hand';
+
 CREATE FUNCTION kmeans_fit(
     relation regclass,
     columns text[],

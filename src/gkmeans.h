@@ -10,7 +10,8 @@
  *   gkmeans_source.c    relation, columns    -> GkSource: what to read, as a query
  *   gkmeans_query.c, gkmeans_reader.c, gkmeans_heap.c    the query's rows -> GkStore
  *   gkmeans_fit.c       the engine           -> GkModel -> SQL rows or kmeans_model
- *   gkmeans_labels.c, gkmeans_label_column.c    labels -> SQL rows or the table
+ *   gkmeans_labels.c                            labels -> SQL rows
+ *   gkmeans_label_column.c, gkmeans_changes.c   labels -> the table
  *
  * The engine sees PostgreSQL only through a GkHost (gkmeans_host.c) and reports
  * errors only by GkStatus (gkmeans_error.c).
@@ -189,6 +190,8 @@ typedef bool (*GkQueryScan) (struct QueryDesc *desc, DestReceiver *dest);
  * scan where that can.
  */
 extern void gk_query_run(const GkSource *source, DestReceiver *dest, GkQueryScan scan);
+/* Switch a setting off until the caller's GUC nest level ends. */
+extern void gk_switch_off(const char *setting);
 
 /* ---- the rows (gkmeans_reader.c) ---- */
 
@@ -306,8 +309,8 @@ typedef struct GkRelabel GkRelabel;
 extern void gk_relabel_check(const GkSource *source, int k);
 extern GkRelabel *gk_relabel_begin(const GkSource *source);
 extern GkLabelWant gk_relabel_want(GkRelabel *relabel);
-/* Add the column if missing, and write the labels that differ. */
-extern void gk_relabel_write(GkRelabel *relabel);
+/* Add the column if missing, and write the labels that differ; function: kmeans(). */
+extern void gk_relabel_write(GkRelabel *relabel, Oid function);
 
 /* ---- sets of rows (gkmeans_srf.c) ---- */
 

@@ -327,7 +327,7 @@ kmeans(PG_FUNCTION_ARGS)
 		put_clusters(&result, &fit.model);
 	gk_fit_end(&fit);
 	if (relabel != NULL)
-		gk_relabel_write(relabel);
+		gk_relabel_write(relabel, fcinfo->flinfo->fn_oid);
 	return (Datum) 0;
 }
 

@@ -2,38 +2,52 @@
  * gkmeans_label_column.c - kmeans(..., label_column): labels into the table.
  *
  * The scan that reads the points also reads each row's old label.  Rows whose
- * label differs are collected with their ctid, and one UPDATE joins them:
- * triggers, generated columns, row-level security, rights and concurrent
- * updates are as in an UPDATE that the user writes, and rows that keep their
- * label are not touched.  Nothing is written before all labels are known.
+ * label differs are noted (gkmeans_changes.c), and one UPDATE asks for them row
+ * by row, in the same order:
+ *
+ *	 UPDATE t SET label = gkmeans_new_label() WHERE gkmeans_has_new_label(tableoid, ctid)
+ *
+ * So triggers, generated columns, row-level security, rights and concurrent
+ * updates are as in an UPDATE that the user writes, rows that keep their label
+ * are not touched, and the time is that of the plain UPDATE.  Nothing is written
+ * before all labels are known.
  */
 #include "postgres.h"
 
 #include "access/htup_details.h"
 #include "catalog/pg_attribute.h"
-#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "utils/queryenvironment.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
-#include "gkmeans.h"
+#include "gkmeans_changes.h"
 
-#define CHANGES_NAME				"gkmeans_new_labels"
+PG_FUNCTION_INFO_V1(gkmeans_has_new_label);
+PG_FUNCTION_INFO_V1(gkmeans_new_label);
+
 #define ROWS_PER_INTERRUPT_CHECK	1024
+
+/* The label of a row that was left out: NULL in the table. */
+#define LABEL_LEFT_OUT	(-1)
 
 struct GkRelabel
 {
 	const GkSource *source;
-	Tuplestorestate *changes;	/* rel oid, pos tid, label int */
-	TupleDesc	desc;
-	int64		count;
+	/* Two lists, since all rows that were left out are known before any label. */
+	GkChanges  *left_out;
+	GkChanges  *labelled;
+	/* While writing: */
+	MemoryContext scan;			/* of the UPDATE's own scan */
+	int32		label;			/* of the row that it is at */
 };
+
+/* Whose UPDATE is running; a trigger of it may write labels, too. */
+static GkRelabel *writing = NULL;
 
 /* ---- checks ---- */
 
@@ -98,31 +112,18 @@ gk_relabel_begin(const GkSource *source)
 	GkRelabel  *relabel = palloc0(sizeof(GkRelabel));
 
 	relabel->source = source;
-	relabel->desc = CreateTemplateTupleDesc(3);
-	TupleDescInitEntry(relabel->desc, 1, "rel", OIDOID, -1, 0);
-	TupleDescInitEntry(relabel->desc, 2, "pos", TIDOID, -1, 0);
-	TupleDescInitEntry(relabel->desc, 3, "label", INT4OID, -1, 0);
-	relabel->changes = tuplestore_begin_heap(false, false, work_mem);
+	relabel->left_out = gk_changes_begin();
+	relabel->labelled = gk_changes_begin();
 	return relabel;
-}
-
-static void
-put_change(GkRelabel *relabel, const GkRowId *row, int32 label, bool isnull)
-{
-	ItemPointerData ctid = row->ctid;
-	Datum		values[3] = {ObjectIdGetDatum(row->tableoid), PointerGetDatum(&ctid),
-	Int32GetDatum(label)};
-	bool		nulls[3] = {false, false, isnull};
-
-	tuplestore_putvalues(relabel->changes, relabel->desc, values, nulls);
-	relabel->count++;
 }
 
 static void
 note_left_out(void *arg, const GkRowId *row, uint32 old_label)
 {
+	GkRelabel  *relabel = arg;
+
 	if (old_label != GK_LABEL_NULL)
-		put_change(arg, row, 0, true);
+		gk_changes_add(relabel->left_out, row, LABEL_LEFT_OUT);
 }
 
 static void
@@ -141,7 +142,7 @@ note_labels(void *arg, const GkTables *tables, const GkPrep *prep, int rows,
 		if (old != NULL && old[i] == (uint32) label[i])
 			continue;
 		gk_row_id(tables, aux, i, &id);
-		put_change(relabel, &id, label[i], false);
+		gk_changes_add(relabel->labelled, &id, label[i]);
 	}
 }
 
@@ -167,51 +168,111 @@ add_column(const GkSource *source)
 		elog(ERROR, "could not add column \"%s\"", source->label_column);
 }
 
-static void
-update_rows(GkRelabel *relabel)
+static GkRelabel *
+require_writing(void)
 {
-	EphemeralNamedRelation enr = palloc0(sizeof(EphemeralNamedRelationData));
-	StringInfoData sql;
-	SPIPlanPtr	plan;
+	if (writing == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this function is only for the UPDATE of kmeans() with label_column")));
+	return writing;
+}
 
-	enr->md.name = pstrdup(CHANGES_NAME);
-	enr->md.reliddesc = InvalidOid;
-	enr->md.tupdesc = relabel->desc;
-	enr->md.enrtype = ENR_NAMED_TUPLESTORE;
-	enr->md.enrtuples = (double) relabel->count;
-	enr->reldata = relabel->changes;
-	if (SPI_register_relation(enr) != SPI_OK_REL_REGISTER)
-		elog(ERROR, "could not register " CHANGES_NAME);
+/*
+ * gkmeans_has_new_label(tableoid oid, ctid tid) returns bool
+ *
+ * When someone else has changed a row since the snapshot, and the isolation level
+ * permits to go on, PostgreSQL asks a second time, with the row's new place, in
+ * an executor state made for such questions.  The answer is that of the row it
+ * is at: like any UPDATE, ours writes to the row's newest version.
+ */
+Datum
+gkmeans_has_new_label(PG_FUNCTION_ARGS)
+{
+	GkRelabel  *relabel = require_writing();
+	MemoryContext scan = fcinfo->flinfo->fn_mcxt;
+	GkRowId		row = {PG_GETARG_OID(0), *(ItemPointer) PG_GETARG_POINTER(1)};
+
+	if (relabel->scan == NULL)
+		relabel->scan = scan;
+	PG_RETURN_BOOL(scan != relabel->scan ||
+				   gk_changes_find(relabel->labelled, &row, &relabel->label) ||
+				   gk_changes_find(relabel->left_out, &row, &relabel->label));
+}
+
+/* gkmeans_new_label() returns int: of the row that was asked for last. */
+Datum
+gkmeans_new_label(PG_FUNCTION_ARGS)
+{
+	const GkRelabel *relabel = require_writing();
+
+	if (relabel->label == LABEL_LEFT_OUT)
+		PG_RETURN_NULL();
+	PG_RETURN_INT32(relabel->label);
+}
+
+static const char *
+update_command(const GkSource *source, Oid function)
+{
+	const char *schema = get_namespace_name(get_func_namespace(function));
+	StringInfoData sql;
 
 	initStringInfo(&sql);
-	appendStringInfo(&sql,
-					 "UPDATE %s AS t SET %s = s.label FROM " CHANGES_NAME " AS s "
-					 "WHERE t.ctid OPERATOR(pg_catalog.=) s.pos "
-					 "AND t.tableoid OPERATOR(pg_catalog.=) s.rel",
-					 relabel->source->qualified,
-					 quote_identifier(relabel->source->label_column));
-	plan = SPI_prepare(sql.data, 0, NULL);
-	if (plan == NULL)
-		elog(ERROR, "could not plan \"%s\": %s", sql.data, SPI_result_code_string(SPI_result));
+	appendStringInfo(&sql, "UPDATE %s AS t SET %s = %s() WHERE %s(t.tableoid, t.ctid)",
+					 source->qualified, quote_identifier(source->label_column),
+					 quote_qualified_identifier(schema, "gkmeans_new_label"),
+					 quote_qualified_identifier(schema, "gkmeans_has_new_label"));
+	return sql.data;
+}
 
-	/* the same snapshot as the read: the ctids are those of its rows */
-	if (SPI_execute_snapshot(plan, NULL, NULL, GetActiveSnapshot(), InvalidSnapshot,
-							 false, true, 0) != SPI_OK_UPDATE)
-		elog(ERROR, "could not write labels");
+static void
+update_rows(GkRelabel *relabel, Oid function)
+{
+	const char *sql = update_command(relabel->source, function);
+	GkRelabel  *outer = writing;
+	int			guc_level = NewGUCNestLevel();
+	SPIPlanPtr	plan;
+	int			result;
+
+	/* scan from the first block on; and see gkmeans_query.c */
+	gk_switch_off("synchronize_seqscans");
+	gk_switch_off("jit");
+	plan = SPI_prepare(sql, 0, NULL);
+	if (plan == NULL)
+		elog(ERROR, "could not plan \"%s\": %s", sql, SPI_result_code_string(SPI_result));
+
+	PG_TRY();
+	{
+		writing = relabel;
+		/* the same snapshot as the read: the ctids are those of its rows */
+		result = SPI_execute_snapshot(plan, NULL, NULL, GetActiveSnapshot(), InvalidSnapshot,
+									  false, true, 0);
+	}
+	PG_FINALLY();
+	{
+		writing = outer;
+	}
+	PG_END_TRY();
+	if (result != SPI_OK_UPDATE)
+		elog(ERROR, "could not write labels: %s", SPI_result_code_string(result));
+	AtEOXact_GUC(true, guc_level);
 }
 
 void
-gk_relabel_write(GkRelabel *relabel)
+gk_relabel_write(GkRelabel *relabel, Oid function)
 {
-	if (relabel->count > 0 || relabel->source->label_missing)
+	bool		changes = gk_changes_count(relabel->left_out) + gk_changes_count(relabel->labelled) > 0;
+
+	if (changes || relabel->source->label_missing)
 	{
 		if (SPI_connect() != SPI_OK_CONNECT)
 			elog(ERROR, "SPI_connect failed");
 		if (relabel->source->label_missing)
 			add_column(relabel->source);
-		if (relabel->count > 0)
-			update_rows(relabel);
+		if (changes)
+			update_rows(relabel, function);
 		SPI_finish();
 	}
-	tuplestore_end(relabel->changes);
+	gk_changes_end(relabel->left_out);
+	gk_changes_end(relabel->labelled);
 }

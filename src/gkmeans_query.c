@@ -16,8 +16,8 @@
 
 #include "gkmeans.h"
 
-static void
-pin(const char *setting)
+void
+gk_switch_off(const char *setting)
 {
 	(void) set_config_option(setting, "off", PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
@@ -41,13 +41,13 @@ pin_row_order(const GkSource *source)
 	bool		table = source->relkind == RELKIND_RELATION ||
 		source->relkind == RELKIND_PARTITIONED_TABLE || source->relkind == RELKIND_MATVIEW;
 
-	pin("synchronize_seqscans");
-	pin("jit");
+	gk_switch_off("synchronize_seqscans");
+	gk_switch_off("jit");
 	if (table && check_enable_rls(source->relid, InvalidOid, true) != RLS_ENABLED)
 	{
-		pin("enable_indexscan");
-		pin("enable_indexonlyscan");
-		pin("enable_bitmapscan");
+		gk_switch_off("enable_indexscan");
+		gk_switch_off("enable_indexonlyscan");
+		gk_switch_off("enable_bitmapscan");
 	}
 }
 

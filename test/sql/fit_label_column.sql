@@ -110,15 +110,72 @@ CREATE TABLE "T 1" ("x""y" int);
 INSERT INTO "T 1" VALUES (1), (9);
 SELECT cluster, size FROM kmeans('"T 1"', ARRAY['x"y'], 2, label_column => 'the "label"');
 TABLE "T 1";
--- a user's relation of the name that is used inside
-CREATE TABLE gkmeans_new_labels (rel oid, pos tid, label int);
-SELECT count(*) FROM kmeans('pts', '{x}', 2, label_column => 'cluster');
+-- what the UPDATE asks is for nobody else
+SELECT gkmeans_new_label();
+SELECT gkmeans_has_new_label(tableoid, ctid) FROM pts LIMIT 1;
+
+-- heap-only tuples where there is room on the page, as in any UPDATE of a column without index
+CREATE TABLE hot (id int PRIMARY KEY, x int, label int) WITH (fillfactor = 40, autovacuum_enabled = false);
+INSERT INTO hot SELECT i, i % 2 * 10 FROM generate_series(1, 1000) i;
+BEGIN;
+SELECT count(*) FROM kmeans('hot', '{x}', 2, label_column => 'label');
+SELECT pg_stat_get_xact_tuples_updated('hot'::regclass) AS updated, pg_stat_get_xact_tuples_hot_updated('hot'::regclass) AS hot;
+COMMIT;
+
+-- a trigger of the UPDATE that labels another table, and one for the statement
+CREATE TABLE other (x int, label int);
+INSERT INTO other VALUES (1), (2), (31), (32);
+CREATE TABLE statements (op text, rows bigint);
+CREATE FUNCTION label_other() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN IF NEW.id = 500 THEN PERFORM kmeans('other', '{x}', 2, 'label'); END IF; RETURN NEW; END $$;
+CREATE FUNCTION note_statement() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN INSERT INTO statements SELECT TG_OP, count(*) FROM changed; RETURN NULL; END $$;
+CREATE TRIGGER t BEFORE UPDATE ON hot FOR EACH ROW EXECUTE FUNCTION label_other();
+CREATE TRIGGER s AFTER UPDATE ON hot REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION note_statement();
+SELECT cluster, size FROM kmeans('hot', '{x}', 2, label_column => 'label', centroids => '{{10},{0}}');
+SELECT label, count(*), min(x), max(x) FROM hot GROUP BY 1 ORDER BY 1;
+TABLE other ORDER BY x;
+TABLE statements;
+-- a trigger that writes to a row that the UPDATE comes to: its usual error
+CREATE OR REPLACE FUNCTION label_other() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN IF NEW.id = 1 THEN UPDATE hot SET x = 11 WHERE id = 900; END IF; RETURN NEW; END $$;
+SELECT * FROM kmeans('hot', '{x}', 2, label_column => 'label', centroids => '{{0},{10}}');
+SELECT label, count(*), min(x), max(x) FROM hot GROUP BY 1 ORDER BY 1;
+
+-- row-level security that makes the UPDATE come along in the order of an index
+CREATE TABLE mine (id int, owner name, x int, label int);
+INSERT INTO mine SELECT 1000 - i, CASE WHEN i % 4 = 0 THEN 'someone' ELSE 'label_user' END, CASE WHEN i % 5 > 0 THEN i % 3 * 10 END, CASE WHEN i % 5 = 0 THEN 7 END FROM generate_series(1, 1000) i;
+CREATE INDEX ON mine (id) WHERE owner = 'label_user';
+CREATE ROLE label_user;
+GRANT SELECT, UPDATE ON mine TO label_user;
+ALTER TABLE mine ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON mine USING (owner = 'label_user' AND id >= 0);
+SET ROLE label_user;
+SET enable_seqscan = off;
+SET enable_bitmapscan = off;
+SELECT cluster, size, centroid FROM kmeans('mine', '{x}', 3, label_column => 'label', centroids => '{{0},{10},{20}}');
+RESET enable_seqscan;
+RESET enable_bitmapscan;
+RESET ROLE;
+SELECT owner, label, count(*), min(x), max(x) FROM mine GROUP BY 1, 2 ORDER BY 1, 2;
+
+-- more changes than work_mem holds, rows left out among them, in partitions
+SET work_mem = '64kB';
+CREATE TABLE many (id int, x int, label int) PARTITION BY LIST (id);
+CREATE TABLE many_a (label int, x int, id int);
+ALTER TABLE many ATTACH PARTITION many_a FOR VALUES IN (0);
+CREATE TABLE many_b PARTITION OF many FOR VALUES IN (1);
+INSERT INTO many SELECT i % 2, CASE WHEN i % 7 > 0 THEN i % 3 * 10 END, CASE WHEN i % 7 = 0 THEN 1 END FROM generate_series(1, 40000) i;
+SELECT cluster, size FROM kmeans('many', '{x}', 3, label_column => 'label', centroids => '{{0},{10},{20}}');
+SELECT tableoid::regclass, label, x, count(*) FROM many GROUP BY 1, 2, 3 ORDER BY 1, 2;
+RESET work_mem;
 
 -- the table is in use by the same statement
 SELECT * FROM pts, kmeans('pts', '{x}', 3, label_column => 'brand_new') LIMIT 1;
 
 DROP VIEW v;
 DROP MATERIALIZED VIEW mv;
-DROP TABLE pts, before, log, watched, part, parent, child, "T 1", gkmeans_new_labels;
-DROP FUNCTION note_change;
+DROP TABLE pts, before, log, watched, part, parent, child, "T 1", hot, other, statements, mine, many;
+DROP FUNCTION note_change, label_other, note_statement;
+DROP ROLE label_user;
 DROP DOMAIN small_label;

@@ -15,24 +15,24 @@ $node->safe_psql('postgres', q{
 	INSERT INTO pts SELECT i, i % 2 * 100 + i % 5, 'old', -1 FROM generate_series(1, 1000) i;
 });
 
-# Runs the labelling while another transaction holds an update of row 7 and of row 8.
-sub label_while_updated
+# Runs the labelling while another transaction has done something, and commits when
+# the labelling waits for it.
+sub label_while
 {
-	my ($begin) = @_;
+	my ($begin, $work, $relation) = @_;
 	my ($other_in, $other_out, $other_err) = ('', '', '');
 	my ($out, $err) = ('', '');
 
-	$node->safe_psql('postgres', q{UPDATE pts SET label = -1, note = 'old'});
 	my $other = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres') ],
 		'<', \$other_in, '>', \$other_out, '2>', \$other_err);
-	$other_in .= "BEGIN; UPDATE pts SET note = 'new' WHERE id IN (7, 8); SELECT 'updated';\n";
+	$other_in .= "BEGIN; $work; SELECT 'updated';\n";
 	$other->pump until $other_out =~ /updated/;
 
 	# a pipe would be fed only while this script waits for it
 	my $labeller = IPC::Run::start(
 		[   'psql', '-XAtq', '-d', $node->connstr('postgres'),
 			'-c', q{SET application_name = 'labeller'}, '-c', $begin,
-			'-c', q{SELECT count(*) FROM kmeans('pts', '{x}', 2, label_column => 'label')},
+			'-c', "SELECT count(*) FROM kmeans('$relation', '{x}', 2, label_column => 'label', centroids => '{{0},{100}}')",
 			'-c', 'COMMIT'
 		],
 		'>', \$out, '2>', \$err);
@@ -46,17 +46,67 @@ sub label_while_updated
 	return ($out, $err);
 }
 
-my ($out, $err) = label_while_updated('BEGIN ISOLATION LEVEL READ COMMITTED');
+# rows whose label is not that of their x, by id
+my $wrong = q{SELECT coalesce(string_agg(id || ':' || coalesce(label::text, 'NULL'), ' ' ORDER BY id), '')
+	FROM %s WHERE label IS DISTINCT FROM (x > 50)::int};
+
+# Read committed: the labels go to the newest versions of the rows, beside whatever the
+# other transaction has written there; they are labels of what the snapshot had.
+my $work = q{UPDATE pts SET note = 'new' WHERE id IN (7, 8); UPDATE pts SET x = 100 - x WHERE id = 20;
+	UPDATE pts SET id = 5000 WHERE id = 30; UPDATE pts SET label = 1 WHERE id = 40; DELETE FROM pts WHERE id = 50;
+	INSERT INTO pts VALUES (2000, 100, 'new', -1)};
+my ($out, $err) = label_while('BEGIN ISOLATION LEVEL READ COMMITTED', $work, 'pts');
 is($err, '', 'read committed: no error');
 is($out, "2\n", 'read committed: a result');
-is($node->safe_psql('postgres', q{SELECT count(*) FROM pts WHERE label IN (0, 1) AND id NOT IN (7, 8)}),
-	'998', 'read committed: all other rows have labels');
-is($node->safe_psql('postgres', q{SELECT count(*) FROM pts WHERE note = 'new'}),
-	'2', "read committed: the other transaction's work is kept");
+is($node->safe_psql('postgres', sprintf($wrong, 'pts')), '20:0 2000:-1',
+	'read committed: every row of the snapshot has its label');
+is($node->safe_psql('postgres', q{SELECT count(*), count(*) FILTER (WHERE note = 'new'), count(*) FILTER (WHERE id = 5000) FROM pts}),
+	'1000|3|1', "read committed: the other transaction's work is kept");
 
-($out, $err) = label_while_updated('BEGIN ISOLATION LEVEL REPEATABLE READ');
+# once more, with a row trigger, which asks for the newest version before the UPDATE does
+$node->safe_psql('postgres', q{
+	CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.note := NEW.note || '+'; RETURN NEW; END $$;
+	CREATE TRIGGER touch BEFORE UPDATE ON pts FOR EACH ROW WHEN (current_setting('application_name') = 'labeller') EXECUTE FUNCTION touch();
+	UPDATE pts SET label = -1, note = 'old'});
+($out, $err) = label_while('BEGIN ISOLATION LEVEL READ COMMITTED', q{UPDATE pts SET note = 'new' WHERE id IN (7, 8)}, 'pts');
+is($err, '', 'row trigger: no error');
+is($node->safe_psql('postgres', sprintf($wrong, 'pts')), '', 'row trigger: every row has its label');
+is($node->safe_psql('postgres', q{SELECT note, count(*) FROM pts GROUP BY 1 ORDER BY 1}), "new+|2\nold+|998",
+	'row trigger: it has seen the newest versions');
+$node->safe_psql('postgres', 'DROP TRIGGER touch ON pts');
+
+# partitions
+$node->safe_psql('postgres', q{
+	CREATE TABLE part (id int, x float8, note text, label int) PARTITION BY RANGE (id);
+	CREATE TABLE part_a PARTITION OF part FOR VALUES FROM (0) TO (500);
+	CREATE TABLE part_b (label int, x float8, id int, note text);
+	ALTER TABLE part ATTACH PARTITION part_b FOR VALUES FROM (500) TO (2000);
+	INSERT INTO part SELECT i, i % 2 * 100 + i % 5, 'old', -1 FROM generate_series(1, 1000) i});
+($out, $err) = label_while('BEGIN ISOLATION LEVEL READ COMMITTED', q{UPDATE part SET note = 'new' WHERE id IN (7, 8, 777)}, 'part');
+is($err, '', 'partitions: no error');
+is($node->safe_psql('postgres', sprintf($wrong, 'part')), '', 'partitions: every row has its label');
+$node->safe_psql('postgres', q{UPDATE part SET label = -1});
+($out, $err) = label_while('BEGIN ISOLATION LEVEL READ COMMITTED', q{UPDATE part SET id = 1500 WHERE id = 9}, 'part');
+like($err, qr/ERROR:  tuple to be locked was already moved to another partition|ERROR:  tuple to be updated was already moved to another partition/,
+	'partitions: a row that moves away, the usual error');
+
+# repeatable read
+$node->safe_psql('postgres', q{UPDATE pts SET label = -1, note = 'old'});
+($out, $err) = label_while('BEGIN ISOLATION LEVEL REPEATABLE READ', q{UPDATE pts SET note = 'new' WHERE id IN (7, 8)}, 'pts');
 like($err, qr/ERROR:  could not serialize access due to concurrent update/, 'repeatable read: the usual error');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM pts WHERE label <> -1}), '0', 'repeatable read: no label');
+
+# an error in the UPDATE leaves nothing behind in the session
+$node->safe_psql('postgres', q{ALTER TABLE pts ADD CONSTRAINT c CHECK (label < 1) NOT VALID});
+($out, $err) = ('', '');
+$node->psql('postgres', q{
+	SELECT count(*) FROM kmeans('pts', '{x}', 2, label_column => 'label', centroids => '{{0},{100}}');
+	SELECT gkmeans_new_label();
+	ALTER TABLE pts DROP CONSTRAINT c;
+	SELECT count(*) FROM kmeans('pts', '{x}', 2, label_column => 'label', centroids => '{{0},{100}}');
+}, stdout => \$out, stderr => \$err, on_error_stop => 0);
+like($err, qr/violates check constraint "c".*this function is only for the UPDATE/s, 'after an error nothing is being written');
+is($out, '2', 'and labels can be written again');
 
 $node->stop;
 done_testing();
