@@ -112,6 +112,26 @@ kmeans_model_names(const KmeansModel *v)
 }
 
 /*
+ * Which format versions can be read.  So far there is one.  When there is a second,
+ * the first stays readable: values in tables outlive ALTER EXTENSION UPDATE.
+ */
+void
+kmeans_model_check_version(int version, int sqlstate)
+{
+	if (version > KMEANS_MODEL_VERSION)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("kmeans_model has format version %d, this gkmeans reads version %d",
+						version, KMEANS_MODEL_VERSION),
+				 errhint("Upgrade gkmeans.")));
+	if (version < 1)
+		ereport(ERROR,
+				(errcode(sqlstate),
+				 errmsg("invalid kmeans_model: \"version\" is %d, expected %d",
+						version, KMEANS_MODEL_VERSION)));
+}
+
+/*
  * A value from a table was valid when it was written.  What is checked here is
  * what a damaged page would break: that the arrays are inside the value.
  */
@@ -124,12 +144,7 @@ kmeans_model_from_datum(Datum datum)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("value is not a kmeans_model")));
-	if (v->version != KMEANS_MODEL_VERSION)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("kmeans_model has format version %d, this gkmeans reads version %d",
-						v->version, KMEANS_MODEL_VERSION),
-				 errhint("Upgrade gkmeans.")));
+	kmeans_model_check_version(v->version, ERRCODE_DATA_CORRUPTED);
 	if (v->k < 1 || v->k > GK_MAX_K || v->d < 1 || v->d > GK_MAX_D ||
 		v->history_len < 0 || v->names_len < 0 ||
 		v->distance < 0 || v->distance >= KMEANS_DISTANCES ||

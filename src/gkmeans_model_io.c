@@ -295,7 +295,6 @@ kmeans_model_recv(PG_FUNCTION_ARGS)
 	int64		d;
 	int64		expected;
 	int64		rest;
-	int			version;
 
 	memset(&m, 0, sizeof(m));
 	rest = buf->len - buf->cursor;
@@ -303,15 +302,7 @@ kmeans_model_recv(PG_FUNCTION_ARGS)
 		INVALID("the value has %lld bytes, expected at least %d", (long long) rest, HEADER_BYTES);
 	if (pq_getmsgint(buf, 4) != KMEANS_MODEL_MAGIC)
 		INVALID("the value does not begin as a kmeans_model does");
-	version = (int) pq_getmsgint(buf, 4);
-	if (version > KMEANS_MODEL_VERSION)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("kmeans_model has format version %d, this gkmeans reads version %d",
-						version, KMEANS_MODEL_VERSION),
-				 errhint("Upgrade gkmeans.")));
-	if (version < 1)
-		INVALID("\"version\" is %d, expected %d", version, KMEANS_MODEL_VERSION);
+	kmeans_model_check_version((int) pq_getmsgint(buf, 4), ERRCODE_INVALID_BINARY_REPRESENTATION);
 	m.k = (int) pq_getmsgint(buf, 4);
 	m.prep.d = (int) pq_getmsgint(buf, 4);
 	m.history_len = (int) pq_getmsgint(buf, 4);

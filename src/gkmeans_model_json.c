@@ -183,20 +183,6 @@ check_complete(const Reader *r, Scope scope)
 			INVALID("\"%s\" is missing", place(r, &keys[i]));
 }
 
-/* A newer version may have other keys, so this comes before complaints about them. */
-static void
-check_version(const Reader *r)
-{
-	if (r->version > KMEANS_MODEL_VERSION)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("kmeans_model has format version %d, this gkmeans reads version %d",
-						r->version, KMEANS_MODEL_VERSION),
-				 errhint("Upgrade gkmeans.")));
-	if (r->version < 1)
-		INVALID("\"version\" is %d, expected %d", r->version, KMEANS_MODEL_VERSION);
-}
-
 /* ---- values ---- */
 
 static void *
@@ -311,8 +297,9 @@ on_scalar(void *state, char *token, JsonTokenType tokentype)
 				int32		v = read_integer(r, token, PG_INT32_MIN, PG_INT32_MAX, "integer");
 
 				*(int32 *) (key->shape == ONE ? at : vector_push((Vector *) at, sizeof(int32))) = v;
+				/* a newer version may have other keys: this comes before complaints about them */
 				if (at == (char *) &r->version)
-					check_version(r);
+					kmeans_model_check_version(v, ERRCODE_INVALID_TEXT_REPRESENTATION);
 				break;
 			}
 		case BIGINT:
