@@ -129,7 +129,14 @@ bench: all
 .PHONY: bench
 endif
 
-dist:
-	git archive --format=zip --prefix=gkmeans-$(EXTVERSION)/ -o gkmeans-$(EXTVERSION).zip HEAD
+# The Debian packages, into build/deb; with nvcc the GPU package too. As root, and with
+# debootstrap, they are installed and tried in a fresh Debian.
+test-deb:
+	@test/bootstrap deb
+	@test/package $(if $(filter 1,$(WITH_CUDA)),cuda,deb) chroot
 
-.PHONY: all install installcheck uninstall clean cuda-note unit unit-programs tap test-gpu test demo dist
+DIST ?= gkmeans-$(EXTVERSION).zip
+dist:
+	git archive --format=zip --prefix=gkmeans-$(EXTVERSION)/ -o $(DIST) HEAD
+
+.PHONY: all install installcheck uninstall clean cuda-note unit unit-programs tap test-gpu test test-deb demo dist
