@@ -693,7 +693,7 @@ COMMENT ON FUNCTION kmeans_grouped(regclass, text[], text[], int, text, text, km
 CREATE FUNCTION kmeans_evaluate(
     model kmeans_model,
     relation regclass,
-    sample int DEFAULT 100000,
+    sample int DEFAULT 20000,
     nonfinite text DEFAULT 'error',
     OUT k int, OUT rows bigint, OUT inertia float8, OUT silhouette float8,
     OUT simplified_silhouette float8, OUT davies_bouldin float8,

@@ -70,6 +70,12 @@ collect(void *ctx, int rows, const int32_t *label, const float *d2, const uint32
 	return true;
 }
 
+static void
+again(void *ctx)
+{
+	((Collect *) ctx)->rows = 0;
+}
+
 /* ---- what to suggest ---- */
 
 /*
@@ -117,6 +123,8 @@ static void
 scan_store(GkFit *fit, GkStore *store, int k_min, int k_max, int step, int sample, GkScan *scan)
 {
 	const GkHost *engine = gk_host_engine(fit->host);
+	int64		last = k_min + (int64) (k_max - k_min) / step * step;
+	GkSharedSeeds seeds = {.k_max = (int) Min(last, gk_store_rows(store))};
 	Collect		labels = {0};
 	GkError		err;
 
@@ -127,17 +135,17 @@ scan_store(GkFit *fit, GkStore *store, int k_min, int k_max, int step, int sampl
 				 errmsg("out of memory for the labels of " INT64_FORMAT " rows",
 						(int64) gk_store_rows(store))));
 
+	fit->options.engine.shared = &seeds;
 	for (int64 k = k_min; k <= k_max; k += step)
 	{
 		GkScanRow  *row = &scan->row[scan->n++];
-		GkLabelSink sink = {&labels, collect};
+		GkLabelSink sink = {&labels, collect, again};
 		const GkBackend *backend;
 
 		/* no more clusters than rows: no memory for what can not be found */
 		fit->options.engine.k = (int) Min(k, gk_store_rows(store));
 		backend = gk_choose_backend(fit->host, fit->options.device, gk_store_rows(store),
 									gk_store_features(store), fit->options.engine.k);
-		labels.rows = 0;
 		gk_check(fit->host,
 				 gk_fit(store, backend, &fit->options.engine, &sink, &fit->model, &err),
 				 &err);
@@ -163,6 +171,8 @@ scan_store(GkFit *fit, GkStore *store, int k_min, int k_max, int step, int sampl
 			break;
 		}
 	}
+	fit->options.engine.shared = NULL;
+	gk_shared_seeds_free(engine, &seeds);
 }
 
 void

@@ -137,6 +137,22 @@ typedef enum GkStrategy {GK_STRATEGY_AUTO = 0, GK_SINGLE_PASS, GK_MULTI_PASS, GK
 typedef enum GkFeatureSum {GK_FSUM_AUTO = 0, GK_PARTITIONED_FEATURES, GK_CLUSTER_MERGE, GK_DELTA} GkFeatureSum;
 typedef enum GkMassSum {GK_MSUM_AUTO = 0, GK_PARTITIONED_PRIVATE, GK_PARTITIONED_LOCAL, GK_PARTITIONED_GLOBAL, GK_GLOBAL_ATOMIC} GkMassSum;
 
+/*
+ * Seeds that fits of one store share: where rounds of k-means++ draw the same
+ * number of candidates, the seeds of a smaller k are the first ones of a larger.
+ * Options that differ in k alone point to the same one of these.
+ */
+typedef struct GkSharedSeeds
+{
+	int			k_max;			/* no fit asks for more */
+	/* The engine's, zeros at first. */
+	int			candidates;
+	int			asked;			/* seeds of each run that were asked for */
+	int			runs;
+	int		   *got;			/* [runs] < 0: not seeded yet */
+	float	   *points;			/* [runs][asked][d] */
+} GkSharedSeeds;
+
 typedef struct GkOptions
 {
 	int			k;				/* 1 .. GK_MAX_K */
@@ -148,6 +164,7 @@ typedef struct GkOptions
 	GkDistance	distance;
 	bool		standardize;
 	int64_t		seed;
+	GkSharedSeeds *shared;		/* or NULL */
 	GkStrategy	strategy;
 	GkFeatureSum feature_sum;
 	GkMassSum	mass_sum;
@@ -258,6 +275,8 @@ GkStatus	gk_store_prepare(GkStore *store, GkDistance distance, bool standardize,
 /* The same with the preparation of an existing model (bulk prediction). */
 GkStatus	gk_store_prepare_as(GkStore *store, const GkPrep *prep, GkError *err);
 
+void		gk_shared_seeds_free(const GkHost *host, GkSharedSeeds *shared);
+
 /*
  * One chunk's labels and canonical squared distances, in row order; aux[i] are
  * the host's columns.  Called by the main thread, chunks in order; false = stop
@@ -268,6 +287,11 @@ typedef struct GkLabelSink
 	void	   *ctx;
 	bool		(*emit) (void *ctx, int rows, const int32_t *label, const float *d2,
 						 const uint32_t *const *aux);
+	/*
+	 * Optional: forget all labels, the next ones are again those of the first chunk.
+	 * A sink that can do so gets labels from a pass that is made anyway.
+	 */
+	void		(*again) (void *ctx);
 } GkLabelSink;
 
 /* ---- fit and predict ---- */

@@ -62,8 +62,9 @@ GkStatus	gk_repair(GkEngine *e, const int64_t *count, int *repaired, GkError *er
 /*
  * After the loop: number the clusters by size (unless the order is given),
  * drop what cannot be filled, and compute the statistics of exactly the
- * centroids that are returned.  Fills e->fin and *inertia (exact).
+ * centroids that are returned.  Fills e->fin and *inertia (exact).  A sink, which
+ * may be NULL, must be able to start again.
  */
-GkStatus	gk_finish(GkEngine *e, bool keep_order, gk_int128 *inertia, GkError *err);
+GkStatus	gk_finish(GkEngine *e, bool keep_order, const GkLabelSink *sink, gk_int128 *inertia, GkError *err);
 
 #endif							/* GK_ENGINE_H */

@@ -96,7 +96,7 @@ drop_empty(GkEngine *e)
 }
 
 GkStatus
-gk_finish(GkEngine *e, bool keep_order, gk_int128 *inertia, GkError *err)
+gk_finish(GkEngine *e, bool keep_order, const GkLabelSink *sink, gk_int128 *inertia, GkError *err)
 {
 	const int64_t *count = e->step.count;
 	int			order_passes = 0;
@@ -120,7 +120,9 @@ gk_finish(GkEngine *e, bool keep_order, gk_int128 *inertia, GkError *err)
 		else if (count == e->fin.count)
 			break;
 
-		st = e->backend->finish(e->session, e->f, e->k, &e->fin, NULL, err);
+		if (sink != NULL)
+			sink->again(sink->ctx);
+		st = e->backend->finish(e->session, e->f, e->k, &e->fin, sink, err);
 		if (st != GK_OK)
 			return st;
 		count = e->fin.count;
@@ -146,7 +148,15 @@ gk_finish(GkEngine *e, bool keep_order, gk_int128 *inertia, GkError *err)
 			memcpy(e->step.count, e->fin.count, e->k * sizeof(int64_t));
 		}
 		else
+		{
 			drop_empty(e);
+			if (sink != NULL)
+			{
+				/* once more: the numbers have changed */
+				count = e->step.count;
+				memcpy(e->step.count, e->fin.count, e->k * sizeof(int64_t));
+			}
+		}
 	}
 	*inertia = 0;
 	for (int i = 0; i < e->k; i++)

@@ -106,18 +106,32 @@ engine_alloc(GkEngine *e, GkError *err)
 	return GK_OK;
 }
 
-/* All restarts; the model keeps the one of lowest (exact) inertia, ties to the first. */
+static bool
+given(const GkOptions *opt)
+{
+	return opt->init == GK_INIT_CENTROIDS || opt->init == GK_INIT_WARM_START;
+}
+
+static int
+runs(const GkOptions *opt)
+{
+	return given(opt) ? 1 : opt->n_init;
+}
+
+/*
+ * All restarts; the model keeps the one of lowest (exact) inertia, ties to the
+ * first.  sink, which may be NULL: labels of each run.
+ */
 static GkStatus
-run_all(GkEngine *e, GkModel *model, GkError *err)
+run_all(GkEngine *e, const GkLabelSink *sink, GkModel *model, GkError *err)
 {
 	const GkOptions *opt = e->opt;
-	bool		given = opt->init == GK_INIT_CENTROIDS || opt->init == GK_INIT_WARM_START;
 	double		tol = opt->tol * e->pts->mean_var;
 	gk_int128	best = 0;
 	GkStatus	st = GK_OK;
 	GkRun		r = {0};
 
-	for (int run = 0; st == GK_OK && run < (given ? 1 : opt->n_init); run++)
+	for (int run = 0; st == GK_OK && run < runs(opt); run++)
 	{
 		double		t0 = gk_now_ms();
 		gk_int128	inertia;
@@ -130,7 +144,7 @@ run_all(GkEngine *e, GkModel *model, GkError *err)
 		if (st == GK_OK)
 			st = gk_lloyd(e, run, tol, &r, err);
 		if (st == GK_OK)
-			st = gk_finish(e, given, &inertia, err);
+			st = gk_finish(e, given(opt), sink, &inertia, err);
 		model->iterate_ms += gk_now_ms() - t0;
 		if (st == GK_OK && (run == 0 || inertia < best))
 		{
@@ -207,6 +221,7 @@ fit_on(const GkBackend *backend, GkStore *store, const GkOptions *options,
 {
 	const GkPoints *pts = gk_store_points(store);
 	GkEngine	e = {.backend = backend,.store = store,.pts = pts,.opt = options};
+	const GkLabelSink *each = sink != NULL && sink->again != NULL && runs(options) == 1 ? sink : NULL;
 	GkStatus	st;
 
 	e.host = gk_store_host(store);
@@ -226,9 +241,11 @@ fit_on(const GkBackend *backend, GkStore *store, const GkOptions *options,
 		if (st == GK_OK)
 			st = open_session(&e, options->k, options->max_iter, options->tol * pts->mean_var, options, err);
 		if (st == GK_OK)
-			st = run_all(&e, model, err);
-		if (st == GK_OK && sink != NULL)
+			st = run_all(&e, each, model, err);
+		if (st == GK_OK && sink != NULL && each == NULL)
 		{
+			if (sink->again != NULL)
+				sink->again(sink->ctx);
 			gk_model_prepare(&pts->prep, model->centroids, model->k, e.f);
 			st = backend->finish(e.session, e.f, model->k, NULL, sink, err);
 		}
@@ -261,6 +278,8 @@ label_on(const GkBackend *backend, GkStore *store, const GkModel *model,
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	gk_model_prepare(&e.pts->prep, model->centroids, model->k, f);
 	st = open_session(&e, model->k, 1, 0.0, NULL, err);
+	if (st == GK_OK && sink->again != NULL)
+		sink->again(sink->ctx);
 	if (st == GK_OK)
 		st = backend->finish(e.session, f, model->k, NULL, sink, err);
 	backend->close(e.session);
@@ -268,10 +287,12 @@ label_on(const GkBackend *backend, GkStore *store, const GkModel *model,
 	return st;
 }
 
-static GkLabelSink *
+static const GkLabelSink *
 resume_sink(Resume *r, const GkLabelSink *to, GkStore *store)
 {
-	r->sink = (GkLabelSink) {r, resume_emit};
+	if (to != NULL && to->again != NULL)
+		return to;
+	r->sink = (GkLabelSink) {r, resume_emit, NULL};
 	r->to = to;
 	r->naux = gk_store_points(store)->naux;
 	r->seen = 0;

@@ -194,7 +194,7 @@ gk_group_fit(const GkHost *host, const GkBackend *backend, const GkOptions *opti
 			 int32_t *label, GkModel *model, GkError *err)
 {
 	Group		g = {row, arg, d + (weighted ? 1 : 0)};
-	GkLabelSink sink = {label, put_labels};
+	GkLabelSink sink = {label, put_labels, NULL};
 	GkOptions	own = *options;
 	GkStore    *store = NULL;
 	uint32_t   *order;

@@ -51,34 +51,4 @@ GkStatus	gk_quality_labels(GkStore *store, const int32_t *label, int k, int64_t 
 GkStatus	gk_quality_rows(GkStore *store, const GkModel *model, int64_t sample,
 							double *x, int32_t *label, int64_t *got, GkError *err);
 
-/* ---- inside (gk_quality_simd.c, gk_silhouette.c) ---- */
-
-/* Points that are measured together: small enough for the first-level cache. */
-#define GK_QUALITY_ROWS		64
-
-/* out[i] = squared distance of row i of a block (column-major) to point p. */
-void		gk_quality_d2(const double *z, size_t stride, int d, const double *p, double *out);
-/* The square roots of a block of numbers >= 0. */
-void		gk_quality_roots(double *v);
-/*
- * One of the clusters, for a block: d2 is the distance to the own one where
- * label is c, else it may be the nearest other one so far.
- */
-void		gk_quality_pick(const double *d2, const int64_t *label, int64_t c, double *own, double *other);
-
-/* v in [-1, 1] as an integer. */
-static inline int64_t
-gk_quality_fixed(double v)
-{
-	return (int64_t) (v * 0x1p62);
-}
-
-/*
- * Classical silhouette (Rousseeuw 1987) of m points, all distances at most 1.
- * Column-major, stride a multiple of GK_QUALITY_ROWS, padding readable; label
- * ascending.  NaN unless there are at least two clusters and fewer than m.
- */
-GkStatus	gk_silhouette(const GkHost *host, const double *z, size_t stride, int64_t m, int d,
-						  const int32_t *label, double *out, GkError *err);
-
 #endif							/* GK_QUALITY_H */

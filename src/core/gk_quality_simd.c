@@ -1,5 +1,5 @@
 /*
- * gk_quality_simd.c - the inner loops of the measures of quality, 64 rows at a time.
+ * gk_quality_simd.c - the inner loops of the measures of quality, eight rows in a vector.
  *
  * They give the same bits whatever instructions they are made of.  On x86-64,
  * gcc makes one version for each width of vectors, and the dynamic linker takes
@@ -9,12 +9,17 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/gk_quality.h"
+#include "core/gk_measure.h"
 
 #define ROWS	GK_QUALITY_ROWS
+#define LANES	GK_QUALITY_LANES
+#define QUAD	GK_QUALITY_QUAD
+#define GROUPS	4				/* vectors at work at a time */
 
 #if defined(__GNUC__) && !defined(__clang__)
 #define VECTORS __attribute__((optimize("O3")))
+/* inline functions hand vectors on, no calling convention is concerned */
+#pragma GCC diagnostic ignored "-Wpsabi"
 #else
 #define VECTORS
 #endif
@@ -24,48 +29,122 @@
 #define CLONES
 #endif
 
-typedef double Lanes __attribute__((vector_size(64)));
+typedef double Lanes __attribute__((vector_size(8 * LANES)));
+
+#define LOAD(v, from)	memcpy(&(v), from, sizeof(v))
 
 VECTORS CLONES void
-gk_quality_d2(const double *z, size_t stride, int d, const double *p, double *out)
+gk_quality_own_other(const double *z, int d, const double *mean, int k, const double *label,
+					 double *restrict own, double *restrict other)
 {
-	for (int i = 0; i < ROWS; i += 32)
+	for (int i = 0; i < ROWS; i++)
 	{
-		Lanes		s[4] = {{0}};
+		own[i] = 0.0;
+		other[i] = INFINITY;
+	}
+	for (int i = 0; i < ROWS; i += GROUPS * LANES)
+		for (int c = 0; c < k; c++)
+		{
+			Lanes		s[GROUPS] = {{0}};
+			double		d2[GROUPS * LANES];
+
+			for (int j = 0; j < d; j++)
+				for (int g = 0; g < GROUPS; g++)
+				{
+					Lanes		t;
+
+					LOAD(t, z + (size_t) j * ROWS + i + g * LANES);
+					t -= mean[(size_t) c * d + j];
+					s[g] += t * t;
+				}
+			/* compilers make selects of loops, but not of vectors of unknown width */
+			memcpy(d2, s, sizeof(d2));
+			for (int l = 0; l < GROUPS * LANES; l++)
+			{
+				bool		is_own = label[i + l] == (double) c;
+				double		nearer = d2[l] < other[i + l] ? d2[l] : other[i + l];
+
+				own[i + l] = is_own ? d2[l] : own[i + l];
+				other[i + l] = is_own ? other[i + l] : nearer;
+			}
+		}
+}
+
+VECTORS CLONES double
+gk_quality_scores(double *own, double *other, double *within)
+{
+	double		square[LANES] = {0};
+	double		score[LANES] = {0};
+
+	for (int i = 0; i < ROWS; i += LANES)
+		for (int l = 0; l < LANES; l++)
+			square[l] += own[i + l];
+	for (int i = 0; i < ROWS; i++)
+	{
+		own[i] = sqrt(own[i]);
+		other[i] = sqrt(other[i]);
+	}
+	for (int i = 0; i < ROWS; i += LANES)
+		for (int l = 0; l < LANES; l++)
+		{
+			double		a = own[i + l];
+			double		b = other[i + l];
+			double		larger = a > b ? a : b;
+
+			/* both 0: no cluster is nearer than the other */
+			score[l] += (b - a) / (larger > 0.0 ? larger : 1.0);
+		}
+	*within = gk_quality_add(square);
+	return gk_quality_add(score);
+}
+
+VECTORS CLONES void
+gk_quality_distances(const double *z, size_t stride, int n, int d, const double *point, double *out)
+{
+	static const double weight[2 * LANES] = {1, 1, 1, 1, 1, 1, 1, 1};
+	Lanes		sum[QUAD] = {{0}};
+
+	for (int i = 0; i < n; i += LANES)
+	{
+		Lanes		s[QUAD] = {{0}};
 
 		for (int j = 0; j < d; j++)
 		{
-			const double *column = z + (size_t) j * stride + i;
+			Lanes		x;
 
-			for (int g = 0; g < 4; g++)
+			LOAD(x, z + (size_t) j * stride + i);
+			for (int r = 0; r < QUAD; r++)
 			{
-				Lanes		t;
+				Lanes		t = x - point[(size_t) j * stride + r];
 
-				memcpy(&t, column + g * 8, sizeof(t));
-				t -= p[j];
-				s[g] += t * t;
+				s[r] += t * t;
 			}
 		}
-		memcpy(out + i, s, sizeof(s));
+		for (int r = 0; r < QUAD; r++)
+		{
+			double		v[LANES];
+
+			memcpy(v, &s[r], sizeof(v));
+			for (int l = 0; l < LANES; l++)
+				v[l] = sqrt(v[l]);
+			LOAD(s[r], v);
+		}
+		if (n - i < LANES)
+		{
+			Lanes		w;
+
+			LOAD(w, weight + LANES - (n - i));
+			for (int r = 0; r < QUAD; r++)
+				s[r] *= w;
+		}
+		for (int r = 0; r < QUAD; r++)
+			sum[r] += s[r];
 	}
-}
-
-VECTORS CLONES void
-gk_quality_roots(double *v)
-{
-	for (int i = 0; i < ROWS; i++)
-		v[i] = sqrt(v[i]);
-}
-
-VECTORS CLONES void
-gk_quality_pick(const double *restrict d2, const int64_t *restrict label, int64_t c,
-				double *restrict own, double *restrict other)
-{
-	for (int i = 0; i < ROWS; i++)
+	for (int r = 0; r < QUAD; r++)
 	{
-		double		nearer = d2[i] < other[i] ? d2[i] : other[i];
+		double		lane[LANES];
 
-		own[i] = label[i] == c ? d2[i] : own[i];
-		other[i] = label[i] == c ? other[i] : nearer;
+		memcpy(lane, &sum[r], sizeof(lane));
+		out[r] = gk_quality_add(lane);
 	}
 }

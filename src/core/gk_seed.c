@@ -300,6 +300,82 @@ directions(GkEngine *e, GkError *err)
 	return GK_OK;
 }
 
+/* ---- seeds that several fits share ---- */
+
+/* Nothing larger is kept. */
+#define SHARED_VALUES	((size_t) 16 << 20)
+
+void
+gk_shared_seeds_free(const GkHost *host, GkSharedSeeds *shared)
+{
+	gk_free(host, shared->got);
+	gk_free(host, shared->points);
+	*shared = (GkSharedSeeds) {.k_max = shared->k_max};
+}
+
+/* Up to which k rounds draw as many candidates as for this one. */
+static int
+same_rounds(int k, int k_max)
+{
+	int			candidates = candidates_per_round(k);
+	int			high = k_max + 1;
+
+	while (high - k > 1)
+	{
+		int			mid = k + (high - k) / 2;
+
+		if (candidates_per_round(mid) == candidates)
+			k = mid;
+		else
+			high = mid;
+	}
+	return k;
+}
+
+/* As plus_plus() from no seed on, but the rounds of the larger k are kept for it. */
+static GkStatus
+shared_plus_plus(Seeds *s, int k, int runs, GkSharedSeeds *shared, GkError *err)
+{
+	float	   *points = s->points;
+	GkStatus	st = GK_OK;
+
+	if (shared->got == NULL || shared->candidates != candidates_per_round(k) || shared->asked < k)
+	{
+		int			most = shared->k_max < gk_store_rows(s->store) ? shared->k_max : (int) gk_store_rows(s->store);
+		int			asked = same_rounds(k, most > k ? most : k);
+
+		gk_shared_seeds_free(s->host, shared);
+		if (SHARED_VALUES / asked / runs < (size_t) s->d)
+			return plus_plus(s, k, err);
+		shared->got = gk_alloc(s->host, runs, sizeof(int));
+		shared->points = gk_alloc(s->host, (size_t) runs * asked * s->d, sizeof(float));
+		if (!shared->got || !shared->points)
+		{
+			gk_shared_seeds_free(s->host, shared);
+			return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+		}
+		for (int i = 0; i < runs; i++)
+			shared->got[i] = -1;
+		shared->runs = runs;
+		shared->asked = asked;
+		shared->candidates = candidates_per_round(k);
+	}
+	s->points = shared->points + (size_t) s->run * shared->asked * s->d;
+	if (shared->got[s->run] < 0)
+	{
+		st = plus_plus(s, shared->asked, err);
+		if (st == GK_OK)
+			shared->got[s->run] = s->n;
+	}
+	if (st == GK_OK)
+	{
+		s->n = shared->got[s->run] < k ? shared->got[s->run] : k;
+		memcpy(points, s->points, (size_t) s->n * s->d * sizeof(float));
+	}
+	s->points = points;
+	return st;
+}
+
 GkStatus
 gk_seed(GkEngine *e, int run, GkError *err)
 {
@@ -329,7 +405,9 @@ gk_seed(GkEngine *e, int run, GkError *err)
 	{
 		st = e->backend->seed_begin(e->session, err);
 		if (st == GK_OK)
-			st = opt->init == GK_INIT_PARALLEL ? parallel(&s, e->k, err) : plus_plus(&s, e->k, err);
+			st = opt->init == GK_INIT_PARALLEL ? parallel(&s, e->k, err)
+				: opt->shared != NULL ? shared_plus_plus(&s, e->k, opt->n_init, opt->shared, err)
+				: plus_plus(&s, e->k, err);
 		e->backend->seed_end(e->session);
 	}
 	if (st == GK_OK)

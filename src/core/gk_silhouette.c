@@ -7,17 +7,23 @@
  * mean distance to the points of another cluster, s = (b - a) / max(a, b), and
  * 0 for a point alone in its cluster.
  *
- * Points come sorted by label, so that nearly every block of 64 belongs to one
- * cluster and its distances are one sum.  A job takes a tile of points through
- * all blocks; sums are per point and in block order, whatever the threads.
+ * Points come cluster by cluster, each cluster in vectors of its own, so that the
+ * distances of four points to a stretch of one cluster are four sums.  A job takes
+ * some points through all clusters; sums are per point and in the order of the
+ * points, whatever the threads.
  */
 #include <math.h>
 #include <string.h>
 
-#include "core/gk_quality.h"
+#include "core/gk_measure.h"
 
-#define ROWS	GK_QUALITY_ROWS
-#define TILE	16
+#define LANES	GK_QUALITY_LANES
+#define QUAD	GK_QUALITY_QUAD
+/* Vectors of points in a job, as long as distances are short. */
+#define VECTORS			4
+#define MANY_FEATURES	64
+/* Points of a cluster that a job's points meet while they are in the cache. */
+#define STRETCH			1024
 
 typedef struct Pairs
 {
@@ -25,24 +31,15 @@ typedef struct Pairs
 	size_t		stride;
 	int64_t		m;
 	int			d;
-	const int32_t *cluster;		/* [m] 0..k-1, none empty */
 	int			k;
-	int64_t    *size;			/* [k] */
-	double	   *point;			/* [threads][TILE][d] */
-	double	   *sum;			/* [threads][TILE][k] */
+	const int64_t *size;		/* [k] */
+	int64_t		vectors;
+	int			per_job;		/* vectors */
+	int32_t    *cluster;		/* [vectors] */
+	int64_t    *first;			/* [k] first place, a multiple of LANES */
+	double	   *sum;			/* [threads][VECTORS * LANES][k] */
 	gk_int128  *total;			/* [threads] */
 } Pairs;
-
-static double
-add_up(const double *v)
-{
-	double		lane[8] = {0};
-
-	for (int i = 0; i < ROWS; i += 8)
-		for (int l = 0; l < 8; l++)
-			lane[l] += v[i + l];
-	return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
-}
 
 static double
 score(const Pairs *q, const double *sum, int own)
@@ -54,60 +51,66 @@ score(const Pairs *q, const double *sum, int own)
 		return 0.0;
 	a = sum[own] / (double) (q->size[own] - 1);
 	for (int c = 0; c < q->k; c++)
-		if (c != own && sum[c] / (double) q->size[c] < b)
+		if (c != own && q->size[c] > 0 && sum[c] / (double) q->size[c] < b)
 			b = sum[c] / (double) q->size[c];
 	return a == b ? 0.0 : (b - a) / (a > b ? a : b);
 }
 
 static void
-run_tile(void *arg, int64_t job, int thread)
+run_job(void *arg, int64_t job, int thread)
 {
 	Pairs	   *q = arg;
-	int64_t		first = job * TILE;
-	int			rows = q->m - first < TILE ? (int) (q->m - first) : TILE;
-	double	   *point = q->point + (size_t) thread * TILE * q->d;
-	double	   *sum = q->sum + (size_t) thread * TILE * q->k;
-	double		v[ROWS];
+	int64_t		first = job * q->per_job * LANES;
+	int64_t		end = (job + 1) * q->per_job < q->vectors ? first + q->per_job * LANES : q->vectors * LANES;
+	double	   *sum = q->sum + (size_t) thread * VECTORS * LANES * q->k;
 
-	for (int i = 0; i < rows; i++)
-		for (int j = 0; j < q->d; j++)
-			point[(size_t) i * q->d + j] = q->z[(size_t) j * q->stride + first + i];
-	memset(sum, 0, (size_t) rows * q->k * sizeof(double));
-	for (int64_t b = 0; b < q->m; b += ROWS)
-	{
-		int			n = q->m - b < ROWS ? (int) (q->m - b) : ROWS;
-		bool		one = n == ROWS && q->cluster[b] == q->cluster[b + ROWS - 1];
-
-		for (int i = 0; i < rows; i++)
+	memset(sum, 0, (size_t) (end - first) * q->k * sizeof(double));
+	for (int c = 0; c < q->k; c++)
+		for (int64_t at = 0; at < q->size[c]; at += STRETCH)
 		{
-			double	   *to = sum + (size_t) i * q->k;
+			int			n = q->size[c] - at < STRETCH ? (int) (q->size[c] - at) : STRETCH;
 
-			gk_quality_d2(q->z + b, q->stride, q->d, point + (size_t) i * q->d, v);
-			gk_quality_roots(v);
-			if (one)
-				to[q->cluster[b]] += add_up(v);
-			else
-				for (int l = 0; l < n; l++)
-					to[q->cluster[b + l]] += v[l];
+			for (int64_t i = first; i < end; i += QUAD)
+			{
+				double		v[QUAD];
+
+				gk_quality_distances(q->z + q->first[c] + at, q->stride, n, q->d, q->z + i, v);
+				for (int r = 0; r < QUAD; r++)
+					sum[(size_t) (i - first + r) * q->k + c] += v[r];
+			}
 		}
+	for (int64_t i = first; i < end; i++)
+	{
+		int			own = q->cluster[i / LANES];
+
+		/* not in the rest of a cluster's last vector */
+		if (i < q->first[own] + q->size[own])
+			q->total[thread] += gk_quality_fixed(score(q, sum + (size_t) (i - first) * q->k, own));
 	}
-	for (int i = 0; i < rows; i++)
-		q->total[thread] += gk_quality_fixed(score(q, sum + (size_t) i * q->k, q->cluster[first + i]));
 }
 
 static GkStatus
 run(const GkHost *host, Pairs *q, double *out, GkError *err)
 {
 	int			threads = gk_threads(host);
+	int64_t		at = 0;
 	gk_int128	total = 0;
 
-	q->point = gk_alloc(host, (size_t) threads * TILE * q->d, sizeof(double));
-	q->sum = gk_alloc(host, (size_t) threads * TILE * q->k, sizeof(double));
+	q->per_job = q->d > MANY_FEATURES ? 1 : VECTORS;
+	q->cluster = gk_alloc(host, q->vectors, sizeof(int32_t));
+	q->first = gk_alloc(host, q->k, sizeof(int64_t));
+	q->sum = gk_alloc(host, (size_t) threads * VECTORS * LANES * q->k, sizeof(double));
 	q->total = gk_alloc0(host, threads, sizeof(gk_int128));
-	if (!q->point || !q->sum || !q->total)
+	if (!q->cluster || !q->first || !q->sum || !q->total)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory for the silhouette of %lld points",
 					   (long long) q->m);
-	if (!gk_parallel_for(host, (q->m + TILE - 1) / TILE, run_tile, q))
+	for (int c = 0; c < q->k; c++)
+	{
+		q->first[c] = at * LANES;
+		for (int64_t i = 0; i < q->size[c]; i += LANES)
+			q->cluster[at++] = c;
+	}
+	if (!gk_parallel_for(host, (q->vectors + q->per_job - 1) / q->per_job, run_job, q))
 		return GK_STOPPED;
 	for (int t = 0; t < threads; t++)
 		total += q->total[t];
@@ -116,31 +119,24 @@ run(const GkHost *host, Pairs *q, double *out, GkError *err)
 }
 
 GkStatus
-gk_silhouette(const GkHost *host, const double *z, size_t stride, int64_t m, int d,
-			  const int32_t *label, double *out, GkError *err)
+gk_silhouette(const GkHost *host, const double *z, size_t stride, int d,
+			  const int64_t *size, int k, double *out, GkError *err)
 {
-	Pairs		q = {.z = z,.stride = stride,.m = m,.d = d};
-	int32_t    *cluster = gk_alloc(host, m + 1, sizeof(int32_t));
+	Pairs		q = {.z = z,.stride = stride,.d = d,.k = k,.size = size};
+	int			used = 0;
 	GkStatus	st = GK_OK;
 
 	*out = NAN;
-	q.size = gk_alloc0(host, m + 1, sizeof(int64_t));
-	if (!cluster || !q.size)
-		st = gk_fail(err, GK_ERR_MEMORY, "out of memory for the silhouette of %lld points",
-					 (long long) m);
-	for (int64_t i = 0; st == GK_OK && i < m; i++)
+	for (int c = 0; c < k; c++)
 	{
-		if (i == 0 || label[i] != label[i - 1])
-			q.k++;
-		cluster[i] = q.k - 1;
-		q.size[q.k - 1]++;
+		q.m += size[c];
+		q.vectors += (size[c] + LANES - 1) / LANES;
+		used += size[c] > 0;
 	}
-	q.cluster = cluster;
-	if (st == GK_OK && q.k > 1 && q.k < m)
+	if (used > 1 && used < q.m)
 		st = run(host, &q, out, err);
-	gk_free(host, cluster);
-	gk_free(host, q.size);
-	gk_free(host, q.point);
+	gk_free(host, q.cluster);
+	gk_free(host, q.first);
 	gk_free(host, q.sum);
 	gk_free(host, q.total);
 	return st;

@@ -148,7 +148,7 @@ collect(void *ctx, int rows, const int32_t *label, const float *d2, const uint32
 GkLabelSink
 test_sink(Labels *l)
 {
-	GkLabelSink s = {l, collect};
+	GkLabelSink s = {l, collect, NULL};
 
 	return s;
 }

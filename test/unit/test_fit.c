@@ -699,7 +699,7 @@ static GkStatus
 fragile_finish(GkSession *s, const float *c, int k, GkFinish *out, const GkLabelSink *sink, GkError *err)
 {
 	Cut			cut = {sink, 2};
-	GkLabelSink through = {&cut, cut_emit};
+	GkLabelSink through = {&cut, cut_emit, NULL};
 
 	if (--fragile_calls > 0)
 		return gk_cpu_backend.finish(s, c, k, out, sink, err);
@@ -769,10 +769,86 @@ test_fallback(void)
 	problem_free(&p);
 }
 
+static void
+again(void *ctx)
+{
+	((Labels *) ctx)->seen = 0;
+}
+
+/*
+ * Many k from one store, with shared seeds, and labels from whichever pass is the
+ * last: as each k alone.
+ */
+static void
+test_many_k(void)
+{
+	uint64_t	rng = 77;
+	int			bad = 0,
+				shared = 0,
+				fits = 0;
+
+	for (int i = 0; i < 12; i++)
+	{
+		Problem		p = random_problem(&rng, i);
+		GkSharedSeeds seeds = {.k_max = 24};
+		TestHost	host;
+		Answer		a = {0};
+		GkStore    *s;
+		GkError		err;
+		double		given[24 * 64];
+
+		if (p.d > 64)
+			p.d = 64;
+		if (i % 3 == 1)				/* fewer distinct points than k */
+			for (int j = 0; j < p.n * p.d; j++)
+				p.x[j] = p.x[j % (7 * p.d)];
+		test_host_init(&host, 2);
+		s = load_store(&host, p.x, p.w, p.n, p.d, NULL, 1 << 16, SIZE_MAX, &err);
+		p.opt = (GkOptions) {.init = i % 4 == 3 ? GK_INIT_CENTROIDS : i % 5 == 4 ? GK_INIT_RANDOM : GK_INIT_PLUSPLUS,
+			.n_init = 1 + i % 2,.max_iter = 4,.distance = i % 4 == 3 ? GK_EUCLIDEAN : p.opt.distance};
+		for (int j = 0; j < 24 * p.d; j++)
+			given[j] = p.x[(j + 24 * i) % (p.n * p.d)];
+		p.opt.centroids = given;
+		a.labels.label = malloc(sizeof(int32_t) * (p.n + 1));
+		a.labels.d2 = malloc(sizeof(float) * (p.n + 1));
+		a.status = gk_store_prepare(s, p.opt.distance, false, &err);
+		for (int k = 1; a.status == GK_OK && k <= 24; k += 1 + i % 3)
+		{
+			GkLabelSink sink = test_sink(&a.labels);
+			Answer		alone;
+
+			p.k = p.opt.k = k;
+			p.opt.shared = NULL;
+			solve(&alone, &p, 1, NULL, 1 << 20, SIZE_MAX, &err);
+			sink.again = again;
+			p.opt.shared = &seeds;
+			a.labels.seen = 0;
+			a.status = gk_fit(s, &gk_cpu_backend, &p.opt, &sink, &a.model, &err);
+			bad += !same(&alone, &a, p.n);
+			shared += seeds.got != NULL && seeds.asked > k;
+			fits++;
+			gk_model_free(&host.host, &a.model);
+			answer_free(&alone);
+		}
+		gk_shared_seeds_free(&host.host, &seeds);
+		gk_store_free(s);
+		bad += host.live != 0;
+		test_host_end(&host);
+		free(a.labels.label);
+		free(a.labels.d2);
+		free(p.x);
+		free(p.w);
+		free(p.init);
+	}
+	ok(bad == 0 && shared > 50, "%d fits of many k from one store, %d with more seeds than needed: as each alone (%d differ)",
+	   fits, shared, bad);
+}
+
 int
 main(void)
 {
 	test_same_bits(210);
+	test_many_k();
 	test_naive();
 	test_behaviour();
 	test_precision();
