@@ -10,6 +10,7 @@
  *   gkmeans_source.c    relation, columns    -> GkSource: what to read, as a query
  *   gkmeans_query.c, gkmeans_reader.c, gkmeans_heap.c    the query's rows -> GkStore
  *   gkmeans_fit.c       the engine           -> GkModel -> SQL rows or kmeans_model
+ *   gkmeans_iterate.c   the same, reading again in every pass
  *   gkmeans_labels.c                            labels -> SQL rows
  *   gkmeans_label_column.c, gkmeans_changes.c   labels -> the table
  *
@@ -51,8 +52,11 @@ extern int	gkmeans_max_gpu_sessions;	/* in gkmeans_gpu.c */
 extern int	gkmeans_memory_limit;	/* kB, -1: maintenance_work_mem */
 extern int	gkmeans_reader;			/* GkReaderKind */
 extern int	gkmeans_simd;			/* index of gkmeans_simd_words */
-extern int	gkmeans_strategy;		/* GkStrategy */
+extern int	gkmeans_strategy;		/* GkStrategy, or GKMEANS_SCAN */
 extern int	gkmeans_threads;
+
+/* A strategy of the glue's: rows are not kept, every pass reads them again. */
+#define GKMEANS_SCAN		(GK_CROSS_PROCESSING + 1)
 
 /* Which road rows take; see gkmeans_heap.c. */
 typedef enum GkReaderKind
@@ -108,6 +112,7 @@ typedef struct GkFitOptions
 {
 	GkOptions	engine;
 	GkDeviceKind device;
+	bool		scan;			/* strategy "scan" */
 	char	   *weight_column;	/* or NULL */
 	bool		skip_nonfinite;
 	/* Number of features of the given centroids or warm_start; 0: none given. */
@@ -223,6 +228,10 @@ typedef struct GkReadOptions
 	/* Called for each row that is left out, when the source identifies rows. */
 	void		(*left_out) (void *arg, const GkRowId *row, uint32 old_label);
 	void	   *arg;
+	/* See gk_store_pass_on(); NULL: the rows are kept. */
+	GkTake		take;
+	void	   *take_arg;
+	bool		silent;			/* no progress is reported */
 } GkReadOptions;
 
 /* Tables that rows came from; the aux columns of a store hold their index. */
@@ -265,6 +274,8 @@ typedef struct GkLabelRelay
 extern void gk_label_relay(GkLabelRelay *relay, GkPgHost *host, const GkLabelWant *want,
 						   const GkTables *tables, const GkPrep *prep);
 
+typedef struct GkIterate GkIterate;
+
 typedef struct GkFit
 {
 	GkPgHost   *host;
@@ -272,6 +283,7 @@ typedef struct GkFit
 	GkFitOptions options;
 	bool		as_model;		/* the result has to fit a kmeans_model */
 	GkReadCounts counts;
+	GkIterate  *iterate;		/* rows are read again in every pass; NULL: they are kept */
 	double		load_ms;
 	GkModel		model;			/* valid when there were usable rows */
 } GkFit;

@@ -8,6 +8,7 @@
 
 #include "core/gk_points.h"
 #include "gkmeans.h"
+#include "gkmeans_iterate.h"
 #include "gkmeans_model.h"
 
 PG_FUNCTION_INFO_V1(kmeans);
@@ -171,8 +172,9 @@ check_model_size(int k, int d)
 				 errhint("Use fewer clusters or features, or kmeans(), which returns rows.")));
 }
 
-GkStore *
-gk_fit_load(GkFit *fit, const GkLabelWant *want, GkTables *tables)
+/* again: rows may be read again in every pass instead of kept. */
+static GkStore *
+load(GkFit *fit, const GkLabelWant *want, GkTables *tables, bool again)
 {
 	const GkFitOptions *o = &fit->options;
 	double		start = gk_now_ms();
@@ -192,7 +194,13 @@ gk_fit_load(GkFit *fit, const GkLabelWant *want, GkTables *tables)
 	/* a missing GPU is known before a long read */
 	gk_check_device(fit->host, o->device);
 
-	store = gk_read(fit->host, fit->source, &read, &fit->counts, tables);
+	if (again)
+	{
+		fit->iterate = gk_iterate_begin(fit, &read, tables);
+		store = gk_iterate_open(fit->iterate);
+	}
+	else
+		store = gk_read(fit->host, fit->source, &read, &fit->counts, tables);
 	gk_notice_left_out(&fit->counts);
 	if (store == NULL)
 	{
@@ -208,6 +216,12 @@ gk_fit_load(GkFit *fit, const GkLabelWant *want, GkTables *tables)
 	return store;
 }
 
+GkStore *
+gk_fit_load(GkFit *fit, const GkLabelWant *want, GkTables *tables)
+{
+	return load(fit, want, tables, false);
+}
+
 bool
 gk_fit_run(GkFit *fit, const GkLabelWant *want)
 {
@@ -215,8 +229,8 @@ gk_fit_run(GkFit *fit, const GkLabelWant *want)
 	GkOptions	engine = o->engine;
 	double		start = gk_now_ms();
 	GkTables	tables = {0};
-	GkStore    *store = gk_fit_load(fit, want, &tables);
-	const GkBackend *backend;
+	GkStore    *store = load(fit, want, &tables, o->scan);
+	const GkBackend *backend = NULL;
 	GkLabelRelay relay;
 	GkError		err;
 
@@ -228,8 +242,11 @@ gk_fit_run(GkFit *fit, const GkLabelWant *want)
 		engine.k = (int) Min((int64) engine.k, gk_store_rows(store));
 	if (fit->as_model)
 		check_model_size(engine.k, gk_store_features(store));
-	backend = gk_choose_backend(fit->host, o->device, gk_store_rows(store),
-								gk_store_features(store), engine.k);
+	if (fit->iterate != NULL)
+		gk_iterate_device(fit->iterate, o->device, gk_store_rows(store), gk_store_features(store), engine.k);
+	else
+		backend = gk_choose_backend(fit->host, o->device, gk_store_rows(store),
+									gk_store_features(store), engine.k);
 	if (want != NULL)
 		gk_label_relay(&relay, fit->host, want, &tables, &gk_store_points(store)->prep);
 	gk_check(fit->host,

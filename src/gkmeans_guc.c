@@ -71,6 +71,7 @@ static const struct config_enum_entry strategy_words[] = {
 	{"single_pass", GK_SINGLE_PASS, false},
 	{"multi_pass", GK_MULTI_PASS, false},
 	{"cross_processing", GK_CROSS_PROCESSING, false},
+	{"scan", GKMEANS_SCAN, false},
 	{NULL, 0, false}
 };
 
@@ -177,7 +178,8 @@ gk_guc_init(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomEnumVariable("gkmeans.strategy",
-							 "Sets how assignment and update are combined.",
+							 "Sets how assignment and update are combined, or that rows are not kept.",
+							 "\"scan\" reads the relation again in every pass, with little memory. "
 							 "The results do not depend on it.",
 							 &gkmeans_strategy,
 							 GK_STRATEGY_AUTO, strategy_words,

@@ -251,7 +251,8 @@ gk_parse_options(FunctionCallInfo fcinfo, int first, int k, GkFitOptions *out)
 	o->seed = parse_seed(fcinfo, first + OPT_SEED);
 	out->skip_nonfinite = gk_parse_nonfinite(fcinfo, first + OPT_NONFINITE);
 	out->device = gk_parse_device(fcinfo, first + OPT_DEVICE);
-	o->strategy = gkmeans_strategy;
+	out->scan = gkmeans_strategy == GKMEANS_SCAN;
+	o->strategy = out->scan ? GK_STRATEGY_AUTO : gkmeans_strategy;
 	o->feature_sum = gkmeans_feature_sum;
 	o->mass_sum = gkmeans_mass_sum;
 

@@ -118,6 +118,8 @@ create_store(GkReader *r, int d)
 							 (size_t) gkmeans_chunk_size * 1024, gk_memory_limit_bytes(),
 							 &r->store, &err),
 			 &err);
+	if (r->options->take != NULL)
+		gk_store_pass_on(r->store, r->options->take, r->options->take_arg);
 	r->d = d;
 	r->batch_rows = gk_store_batch_rows(r->store);
 	r->stage = palloc((d + 1) * sizeof(double *));
@@ -133,7 +135,8 @@ gk_reader_commit(GkReader *r)
 	GkProgress	progress = {.phase = "load",.rows = r->rows,.inertia = -1};
 
 	gk_check(r->host, gk_store_commit(r->store, r->fill, &err), &err);
-	gk_progress_report(&progress);
+	if (!r->options->silent)
+		gk_progress_report(&progress);
 	take_stage(r);
 }
 

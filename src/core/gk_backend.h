@@ -18,7 +18,7 @@
 #include "core/gk_core.h"
 #include "core/gk_points.h"
 
-#define GK_BACKEND_API	2
+#define GK_BACKEND_API	3
 
 typedef struct GkSession GkSession;
 
@@ -154,7 +154,10 @@ struct GkBackend
 	 */
 	GkStatus	(*seed_begin) (GkSession *session, GkError *err);
 	void		(*seed_end) (GkSession *session);
-	/* D = min(D, distance to the nearest of m centroids); *phi = sum of w * D (gk_d2_fixed). */
+	/*
+	 * D = min(D, distance to the nearest of m centroids); *phi = sum of w * D
+	 * (gk_d2_fixed), -1 where that would take a pass of its own.
+	 */
 	GkStatus	(*seed_update) (GkSession *session, const float *centroids, int m, gk_int128 *phi, GkError *err);
 	/* pot[i] = sum of w * min(D, distance to centroid i), for each of m candidates; D stays. */
 	GkStatus	(*seed_eval) (GkSession *session, const float *centroids, int m, gk_int128 *pot, GkError *err);
@@ -169,6 +172,16 @@ struct GkBackend
 	 * (features compared in order), then to the lowest row.  *row = -1 when all D are 0.
 	 */
 	GkStatus	(*seed_far) (GkSession *session, int64_t *row, GkError *err);
+	/*
+	 * (optional) A hint before seed_eval(): the next race with use_d2 has this key
+	 * and want, after seed_update() by one of the candidates to be evaluated.
+	 */
+	void		(*seed_ahead) (GkSession *session, uint64_t key, int want);
+	/*
+	 * (optional) The point of a row that the last seed_race() or seed_far() named;
+	 * without it the store is asked.
+	 */
+	GkStatus	(*row) (GkSession *session, int64_t row, float *out, GkError *err);
 };
 
 extern const GkBackend gk_cpu_backend;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/gk_numerics.h"
+#include "core/gk_pass.h"
 #include "core/gk_store.h"
 
 #define BLOCK	GK_COLUMN_BLOCK	/* rows converted at a time */
@@ -21,7 +22,8 @@ typedef struct Convert
 	const uint8_t *wide;
 	char	   *to;				/* prepared chunk; NULL: moments only */
 	int			rows;
-	int			stride;
+	int			stride;			/* of from */
+	int			to_stride;
 	GkMoments  *moments;		/* [threads][d]; NULL: none wanted */
 	gk_int128  *mass;			/* [threads] */
 } Convert;
@@ -175,7 +177,7 @@ convert_block(void *arg, int64_t job, int thread)
 			else
 				gk_columns()->prepare(x, rows, c->prep->center[j], c->prep->scale[j], magic, f);
 			if (c->to != NULL)
-				memcpy((float *) c->to + (size_t) j * c->stride + first, f, rows * sizeof(float));
+				memcpy((float *) c->to + (size_t) j * c->to_stride + first, f, rows * sizeof(float));
 			if (c->moments != NULL)
 			{
 				GkMoments  *m = &c->moments[(size_t) thread * s->pts.d + j];
@@ -197,7 +199,7 @@ convert_block(void *arg, int64_t job, int thread)
 	if (weighted)
 	{
 		if (c->to != NULL)
-			memcpy((float *) c->to + (size_t) s->pts.d * c->stride + first, weight, rows * sizeof(float));
+			memcpy((float *) c->to + (size_t) s->pts.d * c->to_stride + first, weight, rows * sizeof(float));
 		if (c->mass != NULL)
 			for (int i = 0; i < rows; i++)
 				c->mass[thread] += gk_fixed(weight[i], 0x1p40);
@@ -232,7 +234,7 @@ convert_chunk(Convert *c, GkChunk *chunk, bool store_back, GkError *err)
 			c->wide = chunk->wide;
 		}
 	c->rows = chunk->rows;
-	c->stride = chunk->stride;
+	c->stride = c->to_stride = chunk->stride;
 	c->from = (const char *) chunk->data;
 	if (chunk->data == NULL)
 	{
@@ -290,6 +292,18 @@ convert_chunk(Convert *c, GkChunk *chunk, bool store_back, GkError *err)
 	return st;
 }
 
+void
+gk_store_convert_stage(GkStore *s, const GkPrep *prep, int rows, float *to, int to_stride,
+					   GkMoments *moments, gk_int128 *mass)
+{
+	Convert		c = {.store = s,.prep = prep,.from = (const char *) s->stage,.wide = s->all_wide,
+	.to = (char *) to,.rows = rows,.stride = s->batch_rows,.to_stride = to_stride,
+	.moments = moments,.mass = mass};
+
+	for (int job = 0; job * BLOCK < rows; job++)
+		convert_block(&c, job, 0);
+}
+
 GkStatus
 gk_store_convert(GkStore *s, const GkPrep *prep, bool store_back, GkMoments *moments,
 				 gk_int128 *mass, GkError *err)
@@ -300,6 +314,8 @@ gk_store_convert(GkStore *s, const GkPrep *prep, bool store_back, GkMoments *mom
 	Convert		c = {.store = s,.prep = prep};
 	GkStatus	st = GK_OK;
 
+	if (s->again != NULL)
+		return moments != NULL ? gk_rows_moments(s, prep, moments, mass, err) : GK_OK;
 	if (moments != NULL)
 	{
 		c.moments = gk_alloc0(host, (size_t) threads * d, sizeof(GkMoments));

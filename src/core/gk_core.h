@@ -261,6 +261,12 @@ int			gk_store_batch_rows(const GkStore *store);
 double	   *gk_store_stage(GkStore *store, int column);
 uint32_t   *gk_store_stage_aux(GkStore *store, int aux);
 GkStatus	gk_store_commit(GkStore *store, int rows, GkError *err);
+/*
+ * Have committed batches taken by a function instead of kept.  It finds them in the
+ * staging columns; the store only counts them.
+ */
+typedef GkStatus (*GkTake) (void *arg, GkStore *store, int rows, GkError *err);
+void		gk_store_pass_on(GkStore *store, GkTake take, void *arg);
 int64_t		gk_store_rows(const GkStore *store);
 int			gk_store_features(const GkStore *store);
 /* Bytes held in memory / in the spill file now. */
@@ -301,7 +307,8 @@ typedef struct GkBackend GkBackend;
 /*
  * Cluster a prepared store.  The model is filled on GK_OK and owned by the
  * caller (gk_model_free).  With a sink, the labels of the final centroids are
- * emitted too.  An empty store gives k = 0.
+ * emitted too.  An empty store gives k = 0.  A store whose rows are read again in
+ * every pass (gk_pass.h) takes no backend.
  */
 GkStatus	gk_fit(GkStore *store, const GkBackend *backend, const GkOptions *options,
 				   const GkLabelSink *sink, GkModel *model, GkError *err);

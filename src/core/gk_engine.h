@@ -39,6 +39,14 @@ typedef struct GkRun
 	double	   *history_shift;
 } GkRun;
 
+/* The point of a row that the last seed_race() or seed_far() named. */
+static inline GkStatus
+gk_picked_row(const GkBackend *backend, GkSession *session, GkStore *store, int64_t row,
+			  float *out, GkError *err)
+{
+	return backend->row != NULL ? backend->row(session, row, out, err) : gk_store_row(store, row, out, err);
+}
+
 /* Keep the centroid at index i equal to a prepared point. */
 void		gk_engine_set_point(GkEngine *e, int i, const float *point);
 

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "core/gk_engine.h"
+#include "core/gk_pass.h"
+#include "core/gk_store.h"
 
 /* ---- the model ---- */
 
@@ -304,8 +306,12 @@ gk_fit(GkStore *store, const GkBackend *backend, const GkOptions *options,
 	   const GkLabelSink *sink, GkModel *model, GkError *err)
 {
 	Resume		r = {.sent = 0};
-	GkStatus	st = fit_on(backend, store, options, resume_sink(&r, sink, store), model, err);
+	GkStatus	st;
 
+	/* Who reads the rows again also decides who computes. */
+	if (store->again != NULL)
+		return fit_on(&gk_rows_backend, store, options, sink, model, err);
+	st = fit_on(backend, store, options, resume_sink(&r, sink, store), model, err);
 	if (go_on_with_cpu(gk_store_host(store), backend, st, err))
 		st = fit_on(&gk_cpu_backend, store, options, resume_sink(&r, sink, store), model, err);
 	return st;

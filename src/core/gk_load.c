@@ -157,17 +157,6 @@ typedef struct Observe
 } Observe;
 
 static void
-stats_clear(GkColumnStats *s, size_t n)
-{
-	memset(s, 0, n * sizeof(GkColumnStats));
-	for (size_t i = 0; i < n; i++)
-	{
-		s[i].min = INFINITY;
-		s[i].max = -INFINITY;
-	}
-}
-
-static void
 observe_segment(void *arg, int64_t job, int thread)
 {
 	const Observe *o = arg;
@@ -208,7 +197,7 @@ observe_chunk(GkStore *s, const GkChunk *c, GkError *err)
 	o.stats = gk_alloc(s->host, (size_t) slots * s->columns, sizeof(GkColumnStats));
 	if (o.stats == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
-	stats_clear(o.stats, (size_t) slots * s->columns);
+	gk_column_stats_clear(o.stats, (size_t) slots * s->columns);
 	if (!gk_parallel_for(s->host, (int64_t) s->columns * o.segments, observe_segment, &o))
 	{
 		gk_free(s->host, o.stats);
@@ -216,14 +205,7 @@ observe_chunk(GkStore *s, const GkChunk *c, GkError *err)
 	}
 	for (int i = 0; i < (o.segments == 1 ? 1 : slots); i++)
 		for (int j = 0; j < s->columns; j++)
-		{
-			const GkColumnStats *from = &o.stats[i * s->columns + j];
-			GkColumnStats *to = &s->stats[j];
-
-			to->min = from->min < to->min ? from->min : to->min;
-			to->max = from->max > to->max ? from->max : to->max;
-			gk_wide_merge(&to->sum, &from->sum);
-		}
+			gk_column_stats_merge(&s->stats[j], &o.stats[i * s->columns + j]);
 	gk_free(s->host, o.stats);
 	return GK_OK;
 }
@@ -283,6 +265,11 @@ gk_store_commit(GkStore *store, int rows, GkError *err)
 
 	if (store->pts.n + rows > GK_MAX_ROWS)
 		return gk_fail(err, GK_ERR_LIMIT, "more than %lld rows", (long long) GK_MAX_ROWS);
+	if (store->take != NULL)
+	{
+		store->pts.n += rows;
+		return store->take(store->take_arg, store, rows, err);
+	}
 	if (find_wide(store, rows) && open_chunk(store) != NULL)
 	{
 		GkStatus	st = widen(store, open_chunk(store), err);

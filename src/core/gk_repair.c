@@ -36,7 +36,7 @@ gk_repair(GkEngine *e, const int64_t *count, int *repaired, GkError *err)
 		st = e->backend->seed_far(e->session, &row, err);
 		if (st != GK_OK || row < 0)
 			break;				/* every point is on a centroid */
-		st = gk_store_row(e->store, row, point, err);
+		st = gk_picked_row(e->backend, e->session, e->store, row, point, err);
 		if (st != GK_OK)
 			break;
 		gk_engine_set_point(e, e->empty[n], point);

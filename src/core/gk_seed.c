@@ -71,7 +71,7 @@ race(Seeds *s, int64_t round, bool use_d2, int want, GkPick *picks, float *out, 
 
 	for (int i = 0; st == GK_OK && i < *got; i++)
 	{
-		st = gk_store_row(s->store, picks[i].row, out + (size_t) i * s->d, err);
+		st = gk_picked_row(s->backend, s->session, s->store, picks[i].row, out + (size_t) i * s->d, err);
 		if (st == GK_OK && i % 1024 == 1023 && s->host->poll && s->host->poll(s->host->ctx))
 			st = GK_STOPPED;
 	}
@@ -102,6 +102,8 @@ plus_plus(Seeds *s, int k, GkError *err)
 			break;				/* every point is a seed already */
 		if (got > 1)
 		{
+			if (s->backend->seed_ahead != NULL && s->n + 1 < k)
+				s->backend->seed_ahead(s->session, round_key(s, s->n + 1), want);
 			st = s->backend->seed_eval(s->session, cand, got, pot, err);
 			if (st != GK_OK)
 				break;

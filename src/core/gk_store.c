@@ -54,23 +54,21 @@ gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 	s->stage = gk_alloc(host, (size_t) s->columns * s->batch_rows, sizeof(double));
 	s->stage_aux = gk_alloc(host, (size_t) naux * s->batch_rows + 1, sizeof(uint32_t));
 	s->wide = gk_alloc0(host, s->columns, sizeof(bool));
+	s->all_wide = gk_alloc(host, s->columns, sizeof(uint8_t));
 	s->stats = gk_alloc0(host, s->columns, sizeof(GkColumnStats));
 	s->pts.prep.d = d;
 	s->pts.prep.center = gk_alloc0(host, d, sizeof(double));
 	s->pts.prep.scale = gk_alloc0(host, d, sizeof(double));
 	s->pts.prep.expo = gk_alloc0(host, d, sizeof(int32_t));
 	s->pts.total_sum = gk_alloc0(host, d, sizeof(gk_int128));
-	if (!s->stage || !s->stage_aux || !s->wide || !s->stats ||
+	if (!s->stage || !s->stage_aux || !s->wide || !s->all_wide || !s->stats ||
 		!s->pts.prep.center || !s->pts.prep.scale || !s->pts.prep.expo || !s->pts.total_sum)
 	{
 		gk_store_free(s);
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	}
-	for (int j = 0; j < s->columns; j++)
-	{
-		s->stats[j].min = INFINITY;
-		s->stats[j].max = -INFINITY;
-	}
+	memset(s->all_wide, true, s->columns);
+	gk_column_stats_clear(s->stats, s->columns);
 	*out = s;
 	return GK_OK;
 }
@@ -98,6 +96,7 @@ gk_store_free(GkStore *store)
 	gk_free(host, store->stage);
 	gk_free(host, store->stage_aux);
 	gk_free(host, store->wide);
+	gk_free(host, store->all_wide);
 	gk_free(host, store->stats);
 	gk_free(host, store->pts.prep.center);
 	gk_free(host, store->pts.prep.scale);
@@ -122,6 +121,13 @@ uint32_t *
 gk_store_stage_aux(GkStore *store, int aux)
 {
 	return store->stage_aux + (size_t) aux * store->batch_rows;
+}
+
+void
+gk_store_pass_on(GkStore *store, GkTake take, void *arg)
+{
+	store->take = take;
+	store->take_arg = arg;
 }
 
 int64_t

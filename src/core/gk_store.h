@@ -12,6 +12,7 @@
 #define GK_STORE_H
 
 #include <math.h>
+#include <string.h>
 
 #include "core/gk_columns.h"
 #include "core/gk_numerics.h"
@@ -34,7 +35,12 @@ struct GkStore
 	uint32_t   *stage_aux;		/* [naux][batch_rows] */
 	int			chunks_allocated;
 	bool	   *wide;			/* [columns] what the next chunk starts with */
+	uint8_t    *all_wide;		/* [columns] what the staging columns are */
 	GkColumnStats *stats;		/* [columns] of the sealed chunks */
+	GkTake		take;			/* takes the batches; NULL: they are kept */
+	void	   *take_arg;
+	/* The rows are not here: every pass reads them anew (gk_iterate.c). */
+	const struct GkRows *again;
 
 	/* Reading spilled chunks: two views in turn. */
 	float	   *view_data[2];
@@ -54,6 +60,31 @@ GkStatus	gk_store_seal(GkStore *store, GkError *err);
  */
 GkStatus	gk_store_convert(GkStore *store, const GkPrep *prep, bool store_back,
 							 GkMoments *moments, gk_int128 *mass, GkError *err);
+/*
+ * The staged rows: into prepared columns to (NULL: not wanted) and added to moments and
+ * mass (NULL: not wanted).
+ */
+void		gk_store_convert_stage(GkStore *s, const GkPrep *prep, int rows, float *to, int to_stride,
+								   GkMoments *moments, gk_int128 *mass);
+
+static inline void
+gk_column_stats_clear(GkColumnStats *s, size_t n)
+{
+	memset(s, 0, n * sizeof(GkColumnStats));
+	for (size_t i = 0; i < n; i++)
+	{
+		s[i].min = INFINITY;
+		s[i].max = -INFINITY;
+	}
+}
+
+static inline void
+gk_column_stats_merge(GkColumnStats *to, const GkColumnStats *from)
+{
+	to->min = from->min < to->min ? from->min : to->min;
+	to->max = from->max > to->max ? from->max : to->max;
+	gk_wide_merge(&to->sum, &from->sum);
+}
 
 /* Exponent e with v <= 2^e, for v > 0; and 2^e kept well inside the range. */
 static inline int

@@ -98,18 +98,14 @@ test_host_end(TestHost *t)
 	t->spill_size = 0;
 }
 
-GkStore *
-load_store(TestHost *t, const double *x, const double *w, int64_t n, int d,
-		   const int *order, size_t chunk_bytes, size_t limit, GkError *err)
+GkStatus
+fill_store(GkStore *s, const double *x, const double *w, int64_t n, int d, const int *order, GkError *err)
 {
-	GkStore    *s;
-	int			batch;
+	int			batch = gk_store_batch_rows(s);
 	int			fill = 0;
+	GkStatus	st = GK_OK;
 
-	if (gk_store_create(&t->host, d, w != NULL, 1, chunk_bytes, limit, &s, err) != GK_OK)
-		return NULL;
-	batch = gk_store_batch_rows(s);
-	for (int64_t i = 0; i < n; i++)
+	for (int64_t i = 0; st == GK_OK && i < n; i++)
 	{
 		int64_t		row = order ? order[i] : i;
 
@@ -120,15 +116,25 @@ load_store(TestHost *t, const double *x, const double *w, int64_t n, int d,
 		gk_store_stage_aux(s, 0)[fill] = (uint32_t) row;
 		if (++fill == batch || i == n - 1)
 		{
-			if (gk_store_commit(s, fill, err) != GK_OK)
-			{
-				gk_store_free(s);
-				return NULL;
-			}
+			st = gk_store_commit(s, fill, err);
 			fill = 0;
 		}
 	}
-	return s;
+	return st;
+}
+
+GkStore *
+load_store(TestHost *t, const double *x, const double *w, int64_t n, int d,
+		   const int *order, size_t chunk_bytes, size_t limit, GkError *err)
+{
+	GkStore    *s;
+
+	if (gk_store_create(&t->host, d, w != NULL, 1, chunk_bytes, limit, &s, err) != GK_OK)
+		return NULL;
+	if (fill_store(s, x, w, n, d, order, err) == GK_OK)
+		return s;
+	gk_store_free(s);
+	return NULL;
 }
 
 static bool

@@ -32,6 +32,10 @@ void		test_host_end(TestHost *t);
 GkStore    *load_store(TestHost *t, const double *x, const double *w, int64_t n, int d,
 					   const int *order, size_t chunk_bytes, size_t limit, GkError *err);
 
+/* Rows into an empty store of that shape; it is not prepared, and what it has stays. */
+GkStatus	fill_store(GkStore *s, const double *x, const double *w, int64_t n, int d,
+					   const int *order, GkError *err);
+
 /* Labels collected by aux column 0. */
 typedef struct Labels
 {

@@ -9,6 +9,7 @@
 
 #include "core/gk_backend.h"
 #include "core/gk_numerics.h"
+#include "core/gk_pass.h"
 #include "core/gk_update.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
@@ -50,6 +51,108 @@ solve(Answer *a, const Problem *p, int threads, const int *order, size_t chunk, 
 	if (a->status == GK_OK)
 		a->status = gk_fit(s, &gk_cpu_backend, &p->opt, &sink, &a->model, err);
 	gk_store_free(s);
+}
+
+/* ---- rows that are read again in every pass ---- */
+
+typedef struct Again
+{
+	TestHost   *host;
+	const Problem *p;
+	const GkBackend *device;
+	size_t		chunk;
+	int			parts;			/* passes over so many parts of the rows, added up */
+	int			passes;
+	int			change_at;		/* the pass from which on a row is missing; 0: none */
+} Again;
+
+static GkStatus
+ask_part(const Again *a, const GkPass *pass, int first, int end, const GkLabelSink *sink,
+		 GkPassResult *out, GkError *err)
+{
+	const GkHost *host = &a->host->host;
+	const Problem *p = a->p;
+	GkPass		part = *pass;
+	const GkBackend *device = a->device;
+	GkPasser   *passer;
+	GkStore    *s = NULL;
+	int		   *order = malloc(sizeof(int) * (p->n + 1));
+	GkStatus	st;
+
+	for (int i = 0; i < p->n; i++)
+		order[i] = first + i;
+	part.first = first;
+	st = gk_passer_open(host, &part, &device, a->chunk, sink, &passer, err);
+	if (st == GK_OK)
+		st = gk_store_create(host, p->d, p->w != NULL, 1, 1 << 20, SIZE_MAX, &s, err);
+	if (st == GK_OK)
+	{
+		gk_store_pass_on(s, gk_passer_take, passer);
+		st = fill_store(s, p->x, p->w, end - first, p->d, order, err);
+	}
+	if (st == GK_OK)
+		st = gk_passer_end(passer, out, err);
+	gk_store_free(s);
+	gk_passer_free(passer);
+	free(order);
+	return st;
+}
+
+static GkStatus
+ask_again(void *ctx, const GkPass *pass, const GkLabelSink *sink, GkPassResult *out, GkError *err)
+{
+	Again	   *a = ctx;
+	int			n = a->p->n;
+	GkStatus	st;
+
+	a->passes++;
+	if (a->change_at > 0 && a->passes >= a->change_at)
+		n--;
+	st = gk_pass_result_init(&a->host->host, pass, pass->kind == GK_PASS_STATS ? 0 : a->p->d, out, err);
+	for (int i = 0; st == GK_OK && i < a->parts; i++)
+	{
+		GkPassResult part = {0};
+
+		st = ask_part(a, pass, (int) ((int64_t) n * i / a->parts), (int) ((int64_t) n * (i + 1) / a->parts),
+					  sink, &part, err);
+		if (st == GK_OK)
+			st = gk_pass_add(&a->host->host, pass, out, &part, err);
+		gk_pass_result_free(&a->host->host, &part);
+	}
+	return st;
+}
+
+static void
+describe_again(void *ctx, char *device, size_t device_len, char *strategy, size_t strategy_len)
+{
+	(void) ctx;
+	snprintf(device, device_len, "test");
+	snprintf(strategy, strategy_len, "scan");
+}
+
+/* As solve(), without keeping a row; returns the number of passes. */
+static int
+solve_again(Answer *a, const Problem *p, int threads, size_t chunk, int parts, int change_at, GkError *err)
+{
+	Again		again = {.host = &a->host,.p = p,.device = &gk_cpu_backend,.chunk = chunk,.parts = parts,
+	.change_at = change_at};
+	GkRows		rows = {&again, ask_again, describe_again};
+	GkLabelSink sink;
+	GkStore    *s;
+
+	memset(a, 0, sizeof(*a));
+	test_host_init(&a->host, threads);
+	a->labels.label = malloc(sizeof(int32_t) * (p->n + 1));
+	a->labels.d2 = malloc(sizeof(float) * (p->n + 1));
+	memset(a->labels.label, 0xff, sizeof(int32_t) * (p->n + 1));
+	sink = test_sink(&a->labels);
+	a->status = gk_rows_open(&a->host.host, &rows, p->w != NULL, &s, err);
+	if (a->status == GK_OK)
+		a->status = gk_store_prepare(s, p->opt.distance, p->opt.standardize, err);
+	if (a->status == GK_OK)
+		a->status = gk_fit(s, NULL, &p->opt, &sink, &a->model, err);
+	gk_store_free(s);
+	return again.passes;
 }
 
 static void
@@ -171,6 +274,7 @@ test_same_bits(int problems)
 	int			solved = 0,
 				differ = 0,
 				orders = 0,
+				again = 0,
 				leaks = 0,
 				tried[3] = {0};
 	GkError		err;
@@ -219,6 +323,20 @@ test_same_bits(int problems)
 			}
 		}
 		gk_cpu_set_simd("auto", reason, sizeof(reason));
+		for (int t = 0; t < 3; t++)
+		{
+			Answer		a;
+
+			solve_again(&a, &p, t + 1, t == 1 ? 30000 : 1 << 24, t == 2 ? 3 : 1, 0, &err);
+			if (!same(&oracle, &a, p.n))
+			{
+				again++;
+				printf("# problem %d (n %d d %d k %d): %s\n", number, p.n, p.d, p.k,
+					   a.status == GK_OK ? "read again differs" : err.message);
+			}
+			answer_free(&a);
+			leaks += a.host.live != 0;
+		}
 		/* Other row orders, from given centroids. */
 		if (p.opt.init == GK_INIT_CENTROIDS)
 			for (int o = 0; o < 3; o++)
@@ -248,6 +366,7 @@ test_same_bits(int problems)
 	ok(differ == 0 && tried[0] + tried[1] + tried[2] > 0,
 	   "scalar = avx2 (%d) = avx512 (%d) = neon (%d problems), 1, 2 and 7 threads, chunked and spilled: %d differ",
 	   tried[0], tried[1], tried[2], differ);
+	ok(again == 0, "rows read again in every pass, in chunks and in parts: %d differ", again);
 	ok(orders == 0, "three row orders from given centroids: %d differ", orders);
 	ok(leaks == 0, "nothing left allocated");
 }

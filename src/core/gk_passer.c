@@ -1,0 +1,436 @@
+/*
+ * gk_passer.c - answers a pass (gk_pass.h) from rows that come by and are not kept.
+ *
+ * Batches of a loading store are prepared into one chunk; when that is full, the
+ * backend's own pass runs over it, as over a store of one chunk, and its result
+ * is added to the answer.  So every kernel, thread and device is used as for
+ * points that are kept, and the memory is that of one chunk.
+ *
+ * Seeding works on D, a float per point.  There is nowhere to keep it, so it is
+ * computed anew from all seeds so far, by the CPU.
+ */
+#include <string.h>
+
+#include "core/gk_pass.h"
+#include "core/gk_store.h"
+
+struct GkPasser
+{
+	const GkHost *host;
+	const GkPass *pass;
+	const GkBackend **device;
+	size_t		chunk_bytes;
+	const GkLabelSink *sink;
+	GkPassResult answer;
+	GkPassResult part;			/* of one chunk */
+	GkColumnStats *stats;		/* [columns] STATS */
+	GkMoments  *moments;		/* [d] MOMENTS, and totals of a chunk for a device */
+	gk_int128	mass;
+	GkStore    *sub;			/* one prepared chunk */
+	int			fill;			/* its rows */
+	int64_t		row;			/* ordinal of its first row */
+	GkPasserNames names;
+	GkPick	   *picks;			/* [want] */
+	float	   *saved;			/* [stride] D from the seeds alone */
+};
+
+static GkStatus
+out_of_memory(GkError *err)
+{
+	return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+}
+
+static bool
+seeding(const GkPass *pass)
+{
+	return pass->kind == GK_PASS_SEED || pass->kind == GK_PASS_FAR;
+}
+
+/* Labels go up once, and a device might fail in the middle of that. */
+static const GkBackend *
+backend_of(const GkPasser *p)
+{
+	return seeding(p->pass) || p->sink != NULL ? &gk_cpu_backend : *p->device;
+}
+
+/* ---- the chunk ---- */
+
+/* The first batch says how many features and host's columns there are. */
+static GkStatus
+begin_chunk(GkPasser *p, const GkStore *from, GkError *err)
+{
+	const GkPass *pass = p->pass;
+	size_t		rows = p->chunk_bytes / ((size_t) (from->columns + from->pts.naux) * sizeof(float));
+	GkStatus	st;
+	GkPoints   *pts;
+	GkChunk    *c;
+
+	/* At least one batch. */
+	if (rows < (size_t) from->batch_rows)
+		rows = from->batch_rows;
+	if (rows > (size_t) GK_INT64_ROWS)
+		rows = (size_t) GK_INT64_ROWS;
+	rows = (rows + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD;
+	st = gk_store_create(p->host, from->pts.d, from->pts.weighted, from->pts.naux, SIZE_MAX, SIZE_MAX,
+						 &p->sub, err);
+	if (st != GK_OK)
+		return st;
+	pts = &p->sub->pts;
+	pts->chunks = c = gk_alloc0(p->host, 1, sizeof(GkChunk));
+	if (c == NULL)
+		return out_of_memory(err);
+	pts->nchunks = 1;
+	c->stride = (int) rows;
+	c->sealed = true;
+	c->spill_at = c->spill_mind2 = -1;
+	c->data = gk_alloc(p->host, gk_store_chunk_bytes(p->sub, c->stride), 1);
+	p->moments = gk_alloc0(p->host, pts->d, sizeof(GkMoments));
+	p->picks = gk_alloc(p->host, pass->want, sizeof(GkPick));
+	if (c->data == NULL || p->moments == NULL || p->picks == NULL)
+		return out_of_memory(err);
+	pts->prep.distance = pass->prep->distance;
+	pts->prep.standardize = pass->prep->standardize;
+	pts->prep.unit_exp = pass->prep->unit_exp;
+	memcpy(pts->prep.center, pass->prep->center, pts->d * sizeof(double));
+	memcpy(pts->prep.scale, pass->prep->scale, pts->d * sizeof(double));
+	memcpy(pts->prep.expo, pass->prep->expo, pts->d * sizeof(int32_t));
+	pts->d2_expo = pass->d2_expo;
+	pts->weight_exp = pass->weight_exp;
+	p->sub->prepared = true;
+	return gk_pass_result_init(p->host, pass, pts->d, &p->part, err);
+}
+
+/* Does a device compute with the chunk's totals? */
+static bool
+wants_totals(const GkPasser *p)
+{
+	return p->pass->kind == GK_PASS_STEP && backend_of(p) != &gk_cpu_backend;
+}
+
+static void
+close_chunk(GkPasser *p)
+{
+	GkPoints   *pts = &p->sub->pts;
+	GkChunk    *c = &pts->chunks[0];
+	int			padded = (p->fill + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD;
+
+	c->rows = p->fill;
+	c->first = p->row;
+	pts->n = p->fill;
+	/* Kernels read whole tiles. */
+	for (int j = 0; j < p->sub->columns; j++)
+		memset(c->data + (size_t) j * c->stride + p->fill, 0, (padded - p->fill) * sizeof(float));
+
+	/*
+	 * The CPU keeps the labels of the last step of resident points, which is for
+	 * nothing here.
+	 */
+	pts->resident = backend_of(p) != &gk_cpu_backend;
+	if (wants_totals(p))
+	{
+		pts->total_mass = pts->weighted ? p->mass : (gk_int128) p->fill;
+		for (int j = 0; j < pts->d; j++)
+			pts->total_sum[j] = p->moments[j].sum;
+		memset(p->moments, 0, pts->d * sizeof(GkMoments));
+		p->mass = 0;
+	}
+}
+
+/* ---- what the kinds ask a backend ---- */
+
+static GkStatus
+step(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
+{
+	size_t		kd = (size_t) p->pass->k * p->part.d;
+	GkStep		out = {p->part.i128, p->part.i128 + kd, p->part.i64};
+
+	return b->step(s, p->pass->centroids, p->pass->k, &out, err);
+}
+
+static GkStatus
+finish(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
+{
+	GkFinish	out = {p->part.i64, p->part.i128, p->part.flt};
+
+	return b->finish(s, p->pass->centroids, p->pass->k, &out, p->sink, err);
+}
+
+static void
+copy_point(const GkPasser *p, int64_t row, float *to)
+{
+	const GkChunk *c = &p->sub->pts.chunks[0];
+
+	for (int j = 0; j < p->part.d; j++)
+		to[j] = c->data[(size_t) j * c->stride + (size_t) (row - c->first)];
+}
+
+static GkStatus
+run_race(GkPasser *p, const GkBackend *b, GkSession *s, int race, GkError *err)
+{
+	const GkPass *pass = p->pass;
+	size_t		first = (size_t) race * pass->want;
+	int64_t    *row = p->part.i64 + gk_pass_races(pass) + first;
+	int			got = 0;
+	GkStatus	st = b->seed_race(s, pass->key, pass->use_d2, pass->want, p->picks, &got, err);
+
+	p->part.i64[race] = got;
+	for (int i = 0; i < got; i++)
+	{
+		row[i] = p->picks[i].row;
+		p->part.dbl[first + i] = p->picks[i].key;
+		copy_point(p, row[i], p->part.flt + (first + i) * p->part.d);
+	}
+	return st;
+}
+
+/*
+ * Every candidate's race starts from the D of the seeds; what it makes of D is summed
+ * up on the way, so the potentials come with it.
+ */
+static GkStatus
+run_races(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
+{
+	const GkPass *pass = p->pass;
+	GkChunk    *c = &p->sub->pts.chunks[0];
+	size_t		bytes = (c->rows + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD * sizeof(float);
+	GkStatus	st = GK_OK;
+
+	if (pass->k == 0)
+		return run_race(p, b, s, 0, err);
+	if (p->saved == NULL && (p->saved = gk_alloc(p->host, c->stride, sizeof(float))) == NULL)
+		return out_of_memory(err);
+	memcpy(p->saved, c->mind2, bytes);
+	for (int i = 0; st == GK_OK && i < pass->k; i++)
+	{
+		memcpy(c->mind2, p->saved, bytes);
+		st = b->seed_update(s, pass->centroids + (size_t) i * p->part.d, 1, &p->part.i128[i], err);
+		if (st == GK_OK)
+			st = run_race(p, b, s, i, err);
+	}
+	return st;
+}
+
+static GkStatus
+seed(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
+{
+	const GkPass *pass = p->pass;
+	gk_int128	unused;
+	GkStatus	st = b->seed_begin(s, err);
+
+	if (st == GK_OK && pass->nseeds > 0)
+		st = b->seed_update(s, pass->seeds, pass->nseeds, &unused, err);
+	if (st == GK_OK && pass->kind == GK_PASS_FAR)
+	{
+		st = b->seed_far(s, &p->part.i64[0], err);
+		if (st == GK_OK && p->part.i64[0] >= 0)
+		{
+			p->part.flt[0] = p->sub->pts.chunks[0].mind2[p->part.i64[0] - p->row];
+			copy_point(p, p->part.i64[0], p->part.flt + 1);
+		}
+	}
+	else
+	{
+		if (st == GK_OK && pass->want > 0)
+			st = run_races(p, b, s, err);
+		else if (st == GK_OK)
+			st = b->seed_eval(s, pass->centroids, pass->k, p->part.i128, err);
+	}
+	b->seed_end(s);
+	return st;
+}
+
+static GkStatus
+ask(GkPasser *p, const GkBackend *b, GkError *err)
+{
+	const GkPass *pass = p->pass;
+	GkProblem	problem = {.host = p->host,.core = &gk_core,.store = p->sub,.k_max = pass->k > 0 ? pass->k : 1,
+	.max_iter = 1,.gpu_memory_limit = p->host->gpu_memory_limit,.gpu_devices = p->host->gpu_devices,
+	.gpu_fault = p->host->gpu_fault};
+	GkSession  *s = NULL;
+	GkStatus	st = b->open(&problem, &s, err);
+
+	if (st == GK_OK)
+		st = pass->kind == GK_PASS_STEP ? step(p, b, s, err)
+			: pass->kind == GK_PASS_FINISH ? finish(p, b, s, err)
+			: seed(p, b, s, err);
+	if (st == GK_OK && !seeding(pass))
+		b->describe(s, p->names.device, sizeof(p->names.device), p->names.strategy, sizeof(p->names.strategy));
+	b->close(s);
+	return st;
+}
+
+/* ---- rows in ---- */
+
+static GkStatus
+run_chunk(GkPasser *p, GkError *err)
+{
+	const GkBackend *b = backend_of(p);
+	GkStatus	st;
+
+	if (p->fill == 0)
+		return GK_OK;
+	close_chunk(p);
+	st = ask(p, b, err);
+	if ((st == GK_ERR_DEVICE || st == GK_ERR_DEVICE_MEMORY) && b != &gk_cpu_backend &&
+		p->host->device_failed != NULL && p->host->device_failed(p->host->ctx, err))
+	{
+		*p->device = &gk_cpu_backend;
+		st = ask(p, &gk_cpu_backend, err);
+	}
+	p->part.rows = p->fill;
+	if (st == GK_OK)
+		st = gk_pass_add(p->host, p->pass, &p->answer, &p->part, err);
+	p->row += p->fill;
+	p->fill = 0;
+	return st;
+}
+
+static GkStatus
+observe(GkPasser *p, GkStore *from, int rows, GkError *err)
+{
+	if (p->stats == NULL)
+	{
+		p->stats = gk_alloc(p->host, from->columns, sizeof(GkColumnStats));
+		if (p->stats == NULL)
+			return out_of_memory(err);
+		gk_column_stats_clear(p->stats, from->columns);
+	}
+	for (int j = 0; j < from->columns; j++)
+		gk_columns()->observe(&p->stats[j], gk_store_stage(from, j), rows);
+	p->answer.rows += rows;
+	p->answer.d = from->pts.d;
+	return GK_OK;
+}
+
+GkStatus
+gk_passer_take(void *arg, GkStore *store, int rows, GkError *err)
+{
+	GkPasser   *p = arg;
+	const GkPass *pass = p->pass;
+	GkChunk    *c;
+	GkStatus	st;
+
+	if (pass->kind == GK_PASS_STATS)
+		return observe(p, store, rows, err);
+	if (store->pts.d != pass->prep->d)
+		return gk_fail(err, GK_ERR_DATA, "points have %d features now, they had %d", store->pts.d, pass->prep->d);
+	store->pts.weight_exp = pass->weight_exp;
+	if (pass->kind == GK_PASS_MOMENTS)
+	{
+		if (p->moments == NULL && (p->moments = gk_alloc0(p->host, store->pts.d, sizeof(GkMoments))) == NULL)
+			return out_of_memory(err);
+		gk_store_convert_stage(store, pass->prep, rows, NULL, 0, p->moments, &p->mass);
+		p->answer.rows += rows;
+		return GK_OK;
+	}
+	if (p->sub == NULL && (st = begin_chunk(p, store, err)) != GK_OK)
+		return st;
+	c = &p->sub->pts.chunks[0];
+	if (p->fill + rows > c->stride && (st = run_chunk(p, err)) != GK_OK)
+		return st;
+	gk_store_convert_stage(store, pass->prep, rows, c->data + p->fill, c->stride,
+						   wants_totals(p) ? p->moments : NULL, wants_totals(p) ? &p->mass : NULL);
+	for (int a = 0; a < store->pts.naux; a++)
+		memcpy(gk_chunk_aux(&p->sub->pts, c, a) + p->fill, gk_store_stage_aux(store, a), rows * sizeof(uint32_t));
+	p->fill += rows;
+	return GK_OK;
+}
+
+/* ---- beginning and end ---- */
+
+GkStatus
+gk_passer_open(const GkHost *host, const GkPass *pass, const GkBackend **device,
+			   size_t chunk_bytes, const GkLabelSink *sink, GkPasser **out, GkError *err)
+{
+	GkPasser   *p = gk_alloc0(host, 1, sizeof(GkPasser));
+	GkStatus	st;
+
+	*out = NULL;
+	if (p == NULL)
+		return out_of_memory(err);
+	p->host = host;
+	p->pass = pass;
+	p->device = device;
+	p->chunk_bytes = chunk_bytes;
+	p->sink = sink;
+	p->row = pass->first;
+	st = gk_pass_result_init(host, pass, pass->kind == GK_PASS_STATS ? 0 : pass->prep->d, &p->answer, err);
+	if (st == GK_OK)
+		*out = p;
+	else
+		gk_passer_free(p);
+	return st;
+}
+
+/* Statistics were kept as structs. */
+static GkStatus
+answer_stats(GkPasser *p, GkError *err)
+{
+	int64_t		rows = p->answer.rows;
+	int			d = p->answer.d;
+	GkStatus	st;
+
+	if (rows == 0)
+		return GK_OK;
+	gk_pass_result_free(p->host, &p->answer);
+	if ((st = gk_pass_result_init(p->host, p->pass, d, &p->answer, err)) != GK_OK)
+		return st;
+	p->answer.rows = rows;
+	for (size_t c = 0; c < p->answer.ndbl / 2; c++)
+	{
+		p->answer.dbl[2 * c] = p->stats[c].min;
+		p->answer.dbl[2 * c + 1] = p->stats[c].max;
+		((GkWide *) p->answer.i64)[c] = p->stats[c].sum;
+	}
+	return GK_OK;
+}
+
+GkStatus
+gk_passer_end(GkPasser *p, GkPassResult *out, GkError *err)
+{
+	GkStatus	st = GK_OK;
+	int			d = p->answer.d;
+
+	if (p->pass->kind == GK_PASS_STATS)
+		st = answer_stats(p, err);
+	else if (p->pass->kind == GK_PASS_MOMENTS)
+	{
+		for (int j = 0; p->moments != NULL && j < d; j++)
+		{
+			p->answer.i128[j] = p->moments[j].sum;
+			p->answer.i128[d + j] = p->moments[j].sq;
+		}
+		p->answer.i128[2 * d] = p->pass->weighted ? p->mass : (gk_int128) p->answer.rows;
+	}
+	else
+		st = run_chunk(p, err);
+	if (st != GK_OK)
+		return st;
+	*out = p->answer;
+	memset(&p->answer, 0, sizeof(p->answer));
+	return GK_OK;
+}
+
+void
+gk_passer_names(const GkPasser *p, GkPasserNames *out)
+{
+	*out = p->names;
+}
+
+void
+gk_passer_free(GkPasser *p)
+{
+	const GkHost *host;
+
+	if (p == NULL)
+		return;
+	host = p->host;
+	gk_pass_result_free(host, &p->answer);
+	gk_pass_result_free(host, &p->part);
+	gk_free(host, p->stats);
+	gk_free(host, p->moments);
+	gk_free(host, p->picks);
+	gk_free(host, p->saved);
+	gk_store_free(p->sub);
+	gk_free(host, p);
+}
