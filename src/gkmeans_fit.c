@@ -51,6 +51,7 @@ gk_label_relay(GkLabelRelay *relay, GkPgHost *host, const GkLabelWant *want,
 {
 	relay->sink.ctx = relay;
 	relay->sink.emit = relay_emit;
+	relay->sink.again = NULL;
 	relay->host = host;
 	relay->want = want;
 	relay->tables = tables;
