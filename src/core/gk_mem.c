@@ -4,11 +4,30 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "core/gk_core.h"
 
 #define ALIGNMENT	64
+#define HUGE_PAGE	((uintptr_t) 2 << 20)
+
+/*
+ * Columns are read as several streams, and one that has to stop at every 4 kB page
+ * gets half of the memory's bandwidth.  No effect where the system gives huge pages
+ * always or never.
+ */
+static void
+ask_huge_pages(char *base, size_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+	uintptr_t	from = ((uintptr_t) base + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+	uintptr_t	to = ((uintptr_t) base + bytes) & ~(HUGE_PAGE - 1);
+
+	if (bytes >= 2 * HUGE_PAGE && from < to)
+		(void) madvise((void *) from, to - from, MADV_HUGEPAGE);
+#endif
+}
 
 /*
  * Cache-line aligned, whatever the host's allocator aligns to.  The pointer to
@@ -27,6 +46,7 @@ gk_alloc(const GkHost *host, size_t count, size_t size)
 	base = host->alloc(host->ctx, bytes);
 	if (base == NULL)
 		return NULL;
+	ask_huge_pages(base, bytes);
 	at = ((uintptr_t) base + sizeof(void *) + ALIGNMENT - 1) & ~(uintptr_t) (ALIGNMENT - 1);
 	((void **) at)[-1] = base;
 	return (void *) at;

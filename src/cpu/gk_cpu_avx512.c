@@ -40,81 +40,6 @@ typedef __mmask16 vmask;
 #include "cpu/gk_cpu_tile.h"
 #include "cpu/gk_cpu_closer.h"
 
-/* ---- Feature Sum of few clusters ---- */
-
-#define FEW			8			/* clusters, at most */
-#define FEW_AT_ONCE	4			/* times 2 features times 2 halves = 16 sums in registers */
-
-/* Clusters k0 .. k0+3 and features j, j+1 (the same column twice at the end). */
-GK_TARGET static void
-add_corner(const GkTiles *x, const int32_t *label, int k0, int j, __m512d sum[FEW_AT_ONCE][2])
-{
-	size_t		next = j + 1 < x->d ? x->stride : 0;
-	__m512d		acc[FEW_AT_ONCE][4];
-
-	GK_UNROLL
-	for (int q = 0; q < FEW_AT_ONCE; q++)
-		acc[q][0] = acc[q][1] = acc[q][2] = acc[q][3] = _mm512_setzero_pd();
-	for (int i = 0; i < x->count * GK_ROW_PAD; i += 16)
-	{
-		const float *at = x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD + j * x->stride;
-		__m512i		lab = _mm512_loadu_si512(label + i);
-		__m512d		a = _mm512_cvtps_pd(_mm256_loadu_ps(at));
-		__m512d		b = _mm512_cvtps_pd(_mm256_loadu_ps(at + 8));
-		__m512d		c = _mm512_cvtps_pd(_mm256_loadu_ps(at + next));
-		__m512d		d = _mm512_cvtps_pd(_mm256_loadu_ps(at + next + 8));
-
-		GK_UNROLL
-		for (int q = 0; q < FEW_AT_ONCE; q++)
-		{
-			__mmask16	on = _mm512_cmpeq_epi32_mask(lab, _mm512_set1_epi32(k0 + q));
-
-			acc[q][0] = _mm512_mask_add_pd(acc[q][0], (__mmask8) on, acc[q][0], a);
-			acc[q][1] = _mm512_mask_add_pd(acc[q][1], (__mmask8) (on >> 8), acc[q][1], b);
-			acc[q][2] = _mm512_mask_add_pd(acc[q][2], (__mmask8) on, acc[q][2], c);
-			acc[q][3] = _mm512_mask_add_pd(acc[q][3], (__mmask8) (on >> 8), acc[q][3], d);
-		}
-	}
-	GK_UNROLL
-	for (int q = 0; q < FEW_AT_ONCE; q++)
-	{
-		sum[q][0] = _mm512_add_pd(acc[q][0], acc[q][1]);
-		sum[q][1] = _mm512_add_pd(acc[q][2], acc[q][3]);
-	}
-}
-
-GK_TARGET static void
-count_few(const int32_t *label, int rows, int k, int64_t *count)
-{
-	for (int i = 0; i < rows; i += 16)
-	{
-		__mmask16	in = rows - i >= 16 ? 0xffff : (__mmask16) ((1u << (rows - i)) - 1);
-		__m512i		lab = _mm512_loadu_si512(label + i);
-
-		for (int q = 0; q < k; q++)
-			count[q] += __builtin_popcount(_mm512_mask_cmpeq_epi32_mask(in, lab, _mm512_set1_epi32(q)));
-	}
-}
-
-GK_TARGET static void
-add_few(const GkTiles *x, const int32_t *label, int rows, int k, double *acc, size_t width, int64_t *count)
-{
-	count_few(label, rows, k, count);
-	for (int k0 = 0; k0 < k; k0 += FEW_AT_ONCE)
-		for (int j = 0; j < x->d; j += 2)
-		{
-			__m512d		sum[FEW_AT_ONCE][2];
-
-			add_corner(x, label, k0, j, sum);
-			for (int q = 0; q < FEW_AT_ONCE && k0 + q < k; q++)
-			{
-				acc[(k0 + q) * width + j] += _mm512_reduce_add_pd(sum[q][0]);
-				if (j + 1 < x->d)
-					acc[(k0 + q) * width + j + 1] += _mm512_reduce_add_pd(sum[q][1]);
-			}
-		}
-}
-
 /* ---- sums of distances ---- */
 
 #define TOWARD_ZERO	(_MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)
@@ -225,8 +150,8 @@ const GkCpuKernels gk_cpu_avx512 = {
 	.mindist = mindist,
 	.closer = closer,
 	.add = gk_cpu_avx2_add,
-	.few = FEW,
-	.add_few = add_few,
+	.add_few = gk_cpu_avx512_add_few,
+	.step_few = gk_cpu_avx512_step_few,
 	.sum_d2 = sum_d2,
 	.race = race,
 	.nearest = gk_cpu_avx2_nearest,

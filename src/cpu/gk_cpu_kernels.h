@@ -45,8 +45,8 @@ typedef struct GkCpuKernels
 
 	/*
 	 * Continue a running argmin with the centroids k0..k1-1 of c ([k][d]): label
-	 * and d2 are in and out, 0 and +inf to begin with.  Strictly smaller wins, so
-	 * ties stay at the lowest cluster.
+	 * and d2 are in and out; k0 = 0 begins with 0 and +inf.  Strictly smaller wins,
+	 * so ties stay at the lowest cluster.
 	 */
 	void		(*assign) (const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2);
 	/* The same without labels. */
@@ -68,13 +68,15 @@ typedef struct GkCpuKernels
 	void		(*add) (const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);
 
 	/*
-	 * The same for k <= few clusters (0: there is no such kernel), one copy; also
-	 * counts the first `rows` rows of each cluster.  Sums that stay in registers
-	 * beat a scatter for so few, see gk_cpu_few().
+	 * The same for at most GK_CPU_FEW clusters, counting too: sum[label[i] * d + j] +=
+	 * feature j of row i in units of 2^(expo[j] - 40), count[label[i]]++, but for the
+	 * last cluster.  NULL: nothing here beats add().
 	 */
-	int			few;
-	void		(*add_few) (const GkTiles *x, const int32_t *label, int rows, int k,
-							double *acc, size_t width, int64_t *count);
+	void		(*add_few) (const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
+							gk_int128 *sum, int64_t *count);
+	/* assign() and add_few() in one, without labels.  NULL likewise. */
+	void		(*step_few) (const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+							 gk_int128 *sum, int64_t *count);
 
 	/* Add up gk_d2_split() of (weight *) d2, at most GK_PACKAGE rows; weight may be NULL. */
 	void		(*sum_d2) (const float *d2, const float *weight, int rows, double scale,
@@ -93,12 +95,7 @@ typedef struct GkCpuKernels
 
 #define GK_ADD_COPIES	8
 
-/* Is add_few the faster one?  Measured: 4 clusters, or 8 of points that are small. */
-static inline bool
-gk_cpu_few(const GkCpuKernels *kernels, int k, int d)
-{
-	return k <= kernels->few && (k <= 4 || d <= 4);
-}
+#define GK_CPU_FEW		8
 
 /*
  * -ln u >= 1 - u, which is exact in a double; this much is left for the roundings
@@ -123,6 +120,12 @@ extern const GkCpuKernels gk_cpu_avx512;
 /* Shared by both: 256-bit vectors fit the job. */
 void		gk_cpu_avx2_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);
 int			gk_cpu_avx2_nearest(const float *point, int d, const float *centroids, int k, float *d2);
+
+/* gk_cpu_few.c */
+void		gk_cpu_avx512_add_few(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
+								  gk_int128 *sum, int64_t *count);
+void		gk_cpu_avx512_step_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+								   gk_int128 *sum, int64_t *count);
 #elif defined(__aarch64__)
 #define GK_CPU_NEON	1
 extern const GkCpuKernels gk_cpu_neon;

@@ -26,6 +26,12 @@ static void
 scalar_assign(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2)
 {
 	for (int i = 0; i < x->count * GK_ROW_PAD; i++)
+	{
+		if (k0 == 0)
+		{
+			d2[i] = INFINITY;
+			label[i] = 0;
+		}
 		for (int k = k0; k < k1; k++)
 		{
 			float		s = gk_d2(point(x, i), x->stride, c + (size_t) k * x->d, x->d);
@@ -36,6 +42,7 @@ scalar_assign(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, 
 				label[i] = k;
 			}
 		}
+	}
 }
 
 static void

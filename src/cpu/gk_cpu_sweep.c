@@ -116,12 +116,6 @@ gk_cpu_assign(const GkSession *s, const GkSweep *sweep, const GkBlock *b,
 	out->x = gk_cpu_tiles(s, b);
 	out->label = sweep->keep_labels ? (int32_t *) s->label.p + b->at : b->label;
 	out->d2 = sweep->keep_labels ? (float *) s->d2.p + b->at : b->d2;
-	if (b->round == 0)
-		for (int i = 0; i < b->tiles * GK_ROW_PAD; i++)
-		{
-			out->label[i] = 0;
-			out->d2[i] = INFINITY;
-		}
 	s->kernels->assign(&out->x, centroids, k0, k1, out->label, out->d2);
 	return k1 == k;
 }

@@ -166,6 +166,12 @@ assign(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *
 		const float *at = x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD;
 
 		fetch_ahead(x, at);
+		if (k0 == 0)
+			for (int p = 0; p < GK_VECTORS * GK_LANES; p += GK_LANES)
+			{
+				vl_store(label + i + p, vl_set1(0));
+				v_store(d2 + i + p, v_set1(INFINITY));
+			}
 		if (whole > k0)
 			assign_6(at, x->stride, c, k0, whole, x->d, label + i, d2 + i);
 		if (rest > 0)

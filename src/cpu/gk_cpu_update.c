@@ -36,6 +36,7 @@ typedef struct Pass
 	int			k;
 	int			d;
 	bool		weighted;
+	bool		few;			/* the last cluster's sums are the total minus the rest */
 	const double *inv;
 	GkStep	   *out;
 	GkHost		host;			/* with the sweep's number of threads */
@@ -159,16 +160,17 @@ add(const Pass *p, char *own, const GkBlock *b, const GkLabels *l)
 	double	   *part = (double *) (own + p->double_at);
 	const GkCpuKernels *kernels = p->s->kernels;
 
+	if (p->few)
+	{
+		kernels->add_few(&l->x, l->label, b->rows, p->k, p->s->pts->prep.expo,
+						 (gk_int128 *) (own + p->sum_at), count);
+		return;
+	}
 	reserve(p, own, b->rows);
 	if (p->weighted)
 	{
 		for (int i = 0; i < b->rows; i++)
 			add_row(p, own, b, l, i, l->label[i], 1);
-		return;
-	}
-	if (gk_cpu_few(kernels, p->k, p->d))
-	{
-		kernels->add_few(&l->x, l->label, b->rows, p->k, part, p->width, count);
 		return;
 	}
 	kernels->add(&l->x, l->label, part, p->width, p->copies > 1 ? p->k * p->width : 0);
@@ -233,6 +235,31 @@ merge_clusters(void *arg, int64_t job, int thread)
 	}
 }
 
+/* What few clusters leave out. */
+static void
+complete(const Pass *p)
+{
+	const GkPoints *pts = p->s->pts;
+	int			last = p->k - 1;
+	gk_int128  *sum = p->out->sum + (size_t) last * p->d;
+
+	memcpy(sum, pts->total_sum, p->d * sizeof(gk_int128));
+	p->out->count[last] = pts->n;
+	for (int k = 0; k < last; k++)
+	{
+		p->out->count[last] -= p->out->count[k];
+		for (int j = 0; j < p->d; j++)
+			sum[j] -= p->out->sum[(size_t) k * p->d + j];
+	}
+	p->out->mass[last] = p->out->count[last];
+	if (p->previous != NULL)
+	{
+		memcpy((gk_int128 *) p->s->base_sum.p + (size_t) last * p->d, sum, p->d * sizeof(gk_int128));
+		((gk_int128 *) p->s->base_mass.p)[last] = p->out->mass[last];
+		((int64_t *) p->s->base_count.p)[last] = p->out->count[last];
+	}
+}
+
 /* Remember the block's labels; rows that changed theirs move when this is a delta. */
 static void
 note_changes(const Pass *p, char *own, const GkBlock *b, const GkLabels *l)
@@ -261,13 +288,20 @@ merge_block(GkSession *s, void *arg, const GkBlock *b)
 	char	   *own = region(p, b->thread);
 	GkLabels	l;
 
-	if (!gk_cpu_assign(s, &p->sweep, b, p->c, p->k, &l))
-		return;
 	if (!((Private *) own)->used)
 	{
 		memset(own + p->sum_at, 0, p->bytes - p->sum_at);
 		((Private *) own)->used = true;
 	}
+	if (p->few && p->previous == NULL)
+	{
+		l.x = gk_cpu_tiles(s, b);
+		s->kernels->step_few(&l.x, p->c, p->k, b->rows, s->pts->prep.expo,
+							 (gk_int128 *) (own + p->sum_at), (int64_t *) (own + p->count_at));
+		return;
+	}
+	if (!gk_cpu_assign(s, &p->sweep, b, p->c, p->k, &l))
+		return;
 	if (!p->delta)
 		add(p, own, b, &l);
 	if (p->previous != NULL)
@@ -334,6 +368,8 @@ step_merge(Pass *p, GkError *err)
 	st = gk_cpu_sweep(s, &p->sweep, err);
 	if (st == GK_OK && !s->core->parallel_for(&p->host, (p->k + p->per_job - 1) / p->per_job, merge_clusters, p))
 		st = GK_STOPPED;
+	if (st == GK_OK && p->few && !p->delta)
+		complete(p);
 	if (st == GK_OK && p->previous != NULL)
 	{
 		s->previous_k = p->k;
@@ -354,6 +390,7 @@ gk_cpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *e
 	lay_out(&p);
 	p.host.threads = p.sweep.threads;
 	p.per_job = GK_CPU_JOB_SUMS / p.d + 1;
+	p.few = !p.weighted && k <= GK_CPU_FEW && s->kernels->add_few != NULL;
 	p.sweep.arg = &p;
 	s->used = choose(&p);
 	if (s->used == GK_DELTA)
