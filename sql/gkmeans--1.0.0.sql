@@ -601,9 +601,9 @@ CREATE FUNCTION kmeans_options(
 COMMENT ON FUNCTION kmeans_options(text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
     'options for kmeans_agg(): those of kmeans_fit() but weight_column';
 
-CREATE FUNCTION kmeans_agg_add(state internal, point float8[], k int) RETURNS internal
+CREATE FUNCTION kmeans_agg_add(state internal, point "any", k int) RETURNS internal
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
-CREATE FUNCTION kmeans_agg_add(state internal, point float8[], k int, options kmeans_options) RETURNS internal
+CREATE FUNCTION kmeans_agg_add(state internal, point "any", k int, options kmeans_options) RETURNS internal
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
 CREATE FUNCTION kmeans_agg_combine(a internal, b internal) RETURNS internal
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
@@ -614,9 +614,9 @@ CREATE FUNCTION kmeans_agg_deserialize(bytes bytea, state internal) RETURNS inte
 CREATE FUNCTION kmeans_agg_finish(state internal) RETURNS kmeans_model
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE;
 
-COMMENT ON FUNCTION kmeans_agg_add(internal, float8[], int) IS
+COMMENT ON FUNCTION kmeans_agg_add(internal, "any", int) IS
     'for kmeans_agg(): keep a point';
-COMMENT ON FUNCTION kmeans_agg_add(internal, float8[], int, kmeans_options) IS
+COMMENT ON FUNCTION kmeans_agg_add(internal, "any", int, kmeans_options) IS
     'for kmeans_agg(): keep a point';
 COMMENT ON FUNCTION kmeans_agg_combine(internal, internal) IS
     'for kmeans_agg(): the points of two workers together';
@@ -627,7 +627,7 @@ COMMENT ON FUNCTION kmeans_agg_deserialize(bytea, internal) IS
 COMMENT ON FUNCTION kmeans_agg_finish(internal) IS
     'for kmeans_agg(): cluster the points';
 
-CREATE AGGREGATE kmeans_agg(point float8[], k int) (
+CREATE AGGREGATE kmeans_agg(point "any", k int) (
     SFUNC = kmeans_agg_add,
     STYPE = internal,
     SSPACE = 2048,
@@ -637,7 +637,7 @@ CREATE AGGREGATE kmeans_agg(point float8[], k int) (
     DESERIALFUNC = kmeans_agg_deserialize,
     PARALLEL = SAFE
 );
-CREATE AGGREGATE kmeans_agg(point float8[], k int, options kmeans_options) (
+CREATE AGGREGATE kmeans_agg(point "any", k int, options kmeans_options) (
     SFUNC = kmeans_agg_add,
     STYPE = internal,
     SSPACE = 2048,
@@ -648,19 +648,19 @@ CREATE AGGREGATE kmeans_agg(point float8[], k int, options kmeans_options) (
     PARALLEL = SAFE
 );
 
-COMMENT ON AGGREGATE kmeans_agg(float8[], int) IS
+COMMENT ON AGGREGATE kmeans_agg("any", int) IS
     'clusters the points of each group: one model per group, for kmeans_centroids(), kmeans_predict() and so on; the order of the rows makes no difference; points with a NULL are left out and counted; NULL for a group without points';
-COMMENT ON AGGREGATE kmeans_agg(float8[], int, kmeans_options) IS
+COMMENT ON AGGREGATE kmeans_agg("any", int, kmeans_options) IS
     'clusters the points of each group with options, as in kmeans_agg(p, 3, kmeans_options(seed => 7)); those of the group''s first row hold';
 
-CREATE FUNCTION kmeans(point float8[], k int) RETURNS int
+CREATE FUNCTION kmeans(point "any", k int) RETURNS int
     AS 'MODULE_PATHNAME', 'kmeans_window' LANGUAGE C IMMUTABLE WINDOW;
-CREATE FUNCTION kmeans(point float8[], k int, centroids float8[]) RETURNS int
+CREATE FUNCTION kmeans(point "any", k int, centroids float8[]) RETURNS int
     AS 'MODULE_PATHNAME', 'kmeans_window' LANGUAGE C IMMUTABLE WINDOW;
 
-COMMENT ON FUNCTION kmeans(float8[], int) IS
+COMMENT ON FUNCTION kmeans("any", int) IS
     'clusters the points of each window partition: the number of the row''s cluster, 0 for the largest; NULL for a point with a NULL';
-COMMENT ON FUNCTION kmeans(float8[], int, float8[]) IS
+COMMENT ON FUNCTION kmeans("any", int, float8[]) IS
     'the same from k x d initial centroids, whose order is that of the clusters';
 
 CREATE FUNCTION kmeans_grouped(

@@ -68,34 +68,33 @@ make_state(MemoryContext cxt, int k, HeapTupleHeader value)
 	return s;
 }
 
-/* kmeans_agg_add(state internal, point float8[], k int[, options kmeans_options]) returns internal */
+/* kmeans_agg_add(state internal, point "any", k int[, options kmeans_options]) returns internal */
 Datum
 kmeans_agg_add(PG_FUNCTION_ARGS)
 {
 	MemoryContext cxt = aggregate_context(fcinfo, "kmeans_agg_add");
 	Collected   *s = PG_ARGISNULL(0) ? NULL : (Collected *) PG_GETARG_POINTER(0);
-	ArrayType  *array;
+	KmeansPoint *p = fcinfo->flinfo->fn_extra;
 	const double *x;
 	int			k = gk_parse_k(fcinfo, 2);
-	int			d;
 
+	if (p == NULL)
+	{
+		p = MemoryContextAlloc(fcinfo->flinfo->fn_mcxt, sizeof(KmeansPoint));
+		kmeans_point_init_some(p, fcinfo, 1, 1, fcinfo->flinfo->fn_mcxt);
+		fcinfo->flinfo->fn_extra = p;
+	}
 	if (s == NULL)
 		s = make_state(cxt, k, PG_NARGS() < 4 || PG_ARGISNULL(3) ? NULL : PG_GETARG_HEAPTUPLEHEADER(3));
 	else if (k != s->k)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("k must be the same in all rows of a group, not %d and %d", s->k, k)));
-	if (PG_ARGISNULL(1))
-	{
-		s->skipped++;
-		PG_RETURN_POINTER(s);
-	}
-	x = gk_array_point(PG_GETARG_DATUM(1), &d, &array);
-	if (x != NULL && gk_usable_point(x, d, &s->options))
-		memcpy(gk_rows_add(&s->rows, d), x, d * sizeof(double));
+	x = gk_point_values(p, PG_GETARG_DATUM(1), PG_ARGISNULL(1));
+	if (x != NULL && gk_usable_point(x, p->d, &s->options))
+		memcpy(gk_rows_add(&s->rows, p->d), x, p->d * sizeof(double));
 	else
 		s->skipped++;
-	PG_FREE_IF_COPY(array, 1);
 	PG_RETURN_POINTER(s);
 }
 

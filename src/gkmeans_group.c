@@ -88,6 +88,18 @@ gk_array_point(Datum datum, int *d, ArrayType **array)
 	return array_contains_nulls(*array) ? NULL : (const double *) ARR_DATA_PTR(*array);
 }
 
+const double *
+gk_point_values(KmeansPoint *p, Datum value, bool isnull)
+{
+	bool		complete = kmeans_point_read_one(p, value, isnull);
+
+	if (!isnull && p->d == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_EXCEPTION),
+				 errmsg("point has no features")));
+	return complete ? p->values : NULL;
+}
+
 bool
 gk_usable_point(const double *x, int d, const GkFitOptions *options)
 {

@@ -7,6 +7,7 @@
 
 #include "core/gk_group.h"
 #include "gkmeans.h"
+#include "gkmeans_point.h"
 
 /*
  * Rows of d doubles in segments, each twice as large as the one before: rows stay
@@ -43,7 +44,13 @@ extern double *gk_rows_add(GkRows *rows, int d);
 extern void gk_rows_free(GkRows *rows);
 
 /*
- * The points of a float8[] argument; NULL when it has a NULL.  *array: to be
+ * A point given by one argument: an array of numbers, or what else kmeans_point_init()
+ * knows.  NULL: it is NULL or has a NULL.
+ */
+extern const double *gk_point_values(KmeansPoint *p, Datum value, bool isnull);
+
+/*
+ * The points of a float8[] value; NULL when it has a NULL.  *array: to be
  * freed when it is not the datum itself.
  */
 extern const double *gk_array_point(Datum datum, int *d, ArrayType **array);

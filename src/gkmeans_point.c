@@ -226,43 +226,48 @@ is_array_literal(const char *s)
 }
 
 bool
+kmeans_point_read_one(KmeansPoint *p, Datum value, bool isnull)
+{
+	if (isnull)
+	{
+		set_features(p, p->whole ? 0 : 1);
+		return false;
+	}
+	if (p->cast != NULL)
+	{
+		/* To real[], with typmod and explicitness as far as the function wants them. */
+		LOCAL_FCINFO(call, 3);
+
+		InitFunctionCallInfoData(*call, p->cast, p->cast->fn_nargs, InvalidOid, NULL, NULL);
+		call->args[0].value = value;
+		call->args[1].value = Int32GetDatum(-1);
+		call->args[2].value = BoolGetDatum(false);
+		call->args[0].isnull = call->args[1].isnull = call->args[2].isnull = false;
+		value = FunctionCallInvoke(call);
+		if (call->isnull)
+		{
+			set_features(p, 0);
+			return false;
+		}
+		return read_array(p, value, FLOAT4OID);
+	}
+	if (p->whole)
+		return read_array(p, value, p->types[0]);
+	if (p->types[0] == UNKNOWNOID && is_array_literal(DatumGetCString(value)))
+		return read_array(p, OidInputFunctionCall(F_ARRAY_IN, DatumGetCString(value), FLOAT8OID, -1),
+						  FLOAT8OID);
+	set_features(p, 1);
+	p->values[0] = number(value, p->types[0]);
+	return true;
+}
+
+bool
 kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo)
 {
 	bool		complete = true;
 
 	if (p->nargs == 1)
-	{
-		Datum		value = PG_GETARG_DATUM(p->first);
-
-		if (PG_ARGISNULL(p->first))
-		{
-			set_features(p, p->whole ? 0 : 1);
-			return false;
-		}
-		if (p->cast != NULL)
-		{
-			/* To real[], with typmod and explicitness as far as the function wants them. */
-			LOCAL_FCINFO(call, 3);
-
-			InitFunctionCallInfoData(*call, p->cast, p->cast->fn_nargs, InvalidOid, NULL, NULL);
-			call->args[0].value = value;
-			call->args[1].value = Int32GetDatum(-1);
-			call->args[2].value = BoolGetDatum(false);
-			call->args[0].isnull = call->args[1].isnull = call->args[2].isnull = false;
-			value = FunctionCallInvoke(call);
-			if (call->isnull)
-			{
-				set_features(p, 0);
-				return false;
-			}
-			return read_array(p, value, FLOAT4OID);
-		}
-		if (p->whole)
-			return read_array(p, value, p->types[0]);
-		if (p->types[0] == UNKNOWNOID && is_array_literal(DatumGetCString(value)))
-			return read_array(p, OidInputFunctionCall(F_ARRAY_IN, DatumGetCString(value), FLOAT8OID, -1),
-							  FLOAT8OID);
-	}
+		return kmeans_point_read_one(p, PG_GETARG_DATUM(p->first), PG_ARGISNULL(p->first));
 	set_features(p, p->nargs);
 	for (int j = 0; j < p->nargs; j++)
 	{

@@ -37,6 +37,8 @@ extern void kmeans_point_init_some(KmeansPoint *p, FunctionCallInfo fcinfo, int 
  * NULL.  NaN and infinities pass; kmeans_point_nonfinite() finds them.
  */
 extern bool kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo);
+/* The same for a point of one argument, whose value was fetched in another way. */
+extern bool kmeans_point_read_one(KmeansPoint *p, Datum value, bool isnull);
 
 /* The first feature that is NaN or infinite, -1 when there is none. */
 extern int	kmeans_point_nonfinite(const KmeansPoint *p);

@@ -45,7 +45,8 @@ partition_options(WindowObject winobj, bool with_centroids, GkFitOptions *out)
 
 /* Rows with a usable point go to `rows`; label: 0 for them, NO_LABEL for others. */
 static void
-read_partition(WindowObject winobj, int64 n, const GkFitOptions *options, GkRows *rows, int32 *label)
+read_partition(WindowObject winobj, KmeansPoint *p, int64 n, const GkFitOptions *options,
+			   GkRows *rows, int32 *label)
 {
 	MemoryContext row_cxt = AllocSetContextCreate(CurrentMemoryContext, "gkmeans row",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -56,9 +57,7 @@ read_partition(WindowObject winobj, int64 n, const GkFitOptions *options, GkRows
 		bool		isnull;
 		bool		isout;
 		Datum		datum;
-		ArrayType  *array;
 		const double *x;
-		int			d;
 
 		/* the argument is evaluated in the current context */
 		if (i % 64 == 0)
@@ -68,9 +67,10 @@ read_partition(WindowObject winobj, int64 n, const GkFitOptions *options, GkRows
 		}
 		label[i] = NO_LABEL;
 		datum = WinGetFuncArgInPartition(winobj, 0, (int) i, WINDOW_SEEK_HEAD, false, &isnull, &isout);
-		if (isnull || (x = gk_array_point(datum, &d, &array)) == NULL || !gk_usable_point(x, d, options))
+		x = gk_point_values(p, datum, isnull);
+		if (x == NULL || !gk_usable_point(x, p->d, options))
 			continue;
-		memcpy(gk_rows_add(rows, d), x, d * sizeof(double));
+		memcpy(gk_rows_add(rows, p->d), x, p->d * sizeof(double));
 		label[i] = 0;
 	}
 	MemoryContextSwitchTo(caller);
@@ -79,7 +79,7 @@ read_partition(WindowObject winobj, int64 n, const GkFitOptions *options, GkRows
 
 /* label is in the partition's memory; everything else goes when this returns. */
 static void
-cluster_partition(WindowObject winobj, bool with_centroids, int64 n, int32 *label)
+cluster_partition(WindowObject winobj, KmeansPoint *p, bool with_centroids, int64 n, int32 *label)
 {
 	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "gkmeans partition",
 											  ALLOCSET_DEFAULT_SIZES);
@@ -93,7 +93,7 @@ cluster_partition(WindowObject winobj, bool with_centroids, int64 n, int32 *labe
 
 	gk_rows_init(&rows, cxt);
 	partition_options(winobj, with_centroids, &options);
-	read_partition(winobj, n, &options, &rows, label);
+	read_partition(winobj, p, n, &options, &rows, label);
 	if (rows.n > 0)
 	{
 		found = MemoryContextAllocHuge(cxt, rows.n * sizeof(int32_t));
@@ -108,7 +108,22 @@ cluster_partition(WindowObject winobj, bool with_centroids, int64 n, int32 *labe
 	MemoryContextDelete(cxt);
 }
 
-/* kmeans(point float8[], k int[, centroids float8[]]) OVER (...) returns int */
+/* Once per query. */
+static KmeansPoint *
+point_reader(FunctionCallInfo fcinfo)
+{
+	KmeansPoint *p = fcinfo->flinfo->fn_extra;
+
+	if (p == NULL)
+	{
+		p = MemoryContextAlloc(fcinfo->flinfo->fn_mcxt, sizeof(KmeansPoint));
+		kmeans_point_init_some(p, fcinfo, 0, 1, fcinfo->flinfo->fn_mcxt);
+		fcinfo->flinfo->fn_extra = p;
+	}
+	return p;
+}
+
+/* kmeans(point "any", k int[, centroids float8[]]) OVER (...) returns int */
 Datum
 kmeans_window(PG_FUNCTION_ARGS)
 {
@@ -127,7 +142,7 @@ kmeans_window(PG_FUNCTION_ARGS)
 					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 					 errmsg("a partition of %lld rows is over the limit of %lld",
 							(long long) n, (long long) GK_MAX_GROUP)));
-		cluster_partition(winobj, PG_NARGS() > 2, n, labels);
+		cluster_partition(winobj, point_reader(fcinfo), PG_NARGS() > 2, n, labels);
 		p->label = labels;
 	}
 	label = p->label[WinGetCurrentPosition(winobj)];

@@ -188,13 +188,20 @@ put_labels(void *ctx, int rows, const int32_t *label, const float *d2, const uin
 	return true;
 }
 
+/* Labels that come again overwrite those of before. */
+static void
+no_matter(void *ctx)
+{
+	(void) ctx;
+}
+
 GkStatus
 gk_group_fit(const GkHost *host, const GkBackend *backend, const GkOptions *options,
 			 GkGroupRow row, const void *arg, int64_t n, int d, bool weighted,
 			 int32_t *label, GkModel *model, GkError *err)
 {
 	Group		g = {row, arg, d + (weighted ? 1 : 0)};
-	GkLabelSink sink = {label, put_labels, NULL};
+	GkLabelSink sink = {label, put_labels, no_matter};
 	GkOptions	own = *options;
 	GkStore    *store = NULL;
 	uint32_t   *order;

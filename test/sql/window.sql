@@ -52,3 +52,10 @@ SELECT kmeans(ARRAY[a], 2, '{{1}}') OVER () FROM wi;
 SELECT kmeans(ARRAY[a], 2) FROM wi;
 
 DROP TABLE wi;
+
+-- points of other types are read as they are; a number alone is a point
+SELECT id, kmeans(ARRAY[id, id]::int[], 2) OVER () AS i, kmeans(ARRAY[id, id]::real[], 2) OVER () AS r,
+    kmeans(ARRAY[id, id]::numeric[], 2) OVER () AS n, kmeans(id, 2) OVER () AS one, kmeans(id::smallint, 2) OVER () AS s,
+    kmeans('{1,2}', 2) OVER () AS same FROM unnest('{1,2,9}'::int[]) id;
+SELECT kmeans(ARRAY['1'], 2) OVER ();
+SELECT kmeans('a'::text, 2) OVER ();

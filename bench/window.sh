@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# The window form beside what any window costs, and beside PostGIS, on a private server:
+# test/with-cluster bench/window.sh
+# ROWS=... (default 10,000,000) in 1,000 partitions, POINTS=... (default 1,000,000) for
+# PostGIS, which is left out where it is not installed. Run it on an otherwise idle machine.
+#
+# One process without parallel workers; THREADS=... (default 1) are the engine's. Each
+# round runs every query once, so that a busy moment hits all of them; medians of
+# ROUNDS=... (default 3), after one round more. The floor is row_number(), for which the
+# server sorts numbers; sum() of one feature is what any function costs for which it
+# sorts rows and goes back to the start of a partition.
+set -euo pipefail
+
+rows=${ROWS:-10000000} points=${POINTS:-1000000} rounds=${ROUNDS:-3} threads=${THREADS:-1}
+here=$(cd "$(dirname "$0")/.." && pwd)
+
+sql() { psql -X -q -A -t -v ON_ERROR_STOP=1 "$@"; }
+median() { sort -n | awk '{ x[NR] = $1 } END { print (x[int((NR + 1) / 2)] + x[int(NR / 2) + 1]) / 2 }'; }
+
+sql <<-SQL
+	SET client_min_messages = warning;
+	CREATE EXTENSION gkmeans;
+	SELECT setseed(0.5);
+	CREATE TABLE points AS SELECT i % 1000 AS p, (i / 1000 % 3 * 5 + random())::real AS a, random()::real AS b
+		FROM generate_series(0, $rows - 1) i;
+	VACUUM ANALYZE points;
+SQL
+postgis=
+if sql -c "SELECT 1 FROM pg_available_extensions WHERE name = 'postgis'" | grep -q 1; then
+	postgis=$(sql -c "CREATE EXTENSION postgis; SELECT extversion FROM pg_extension WHERE extname = 'postgis'" 2>/dev/null)
+	sql <<-SQL >/dev/null
+		SELECT setseed(0.5);
+		CREATE TABLE plane AS SELECT x, y, ST_MakePoint(x, y) AS geom FROM
+			(SELECT i % 5 * 3 + random() + random() AS x, i % 5 % 2 * 4 + random() + random() AS y
+			FROM generate_series(1, $points) i) o;
+		VACUUM ANALYZE plane;
+	SQL
+fi
+
+settings="SET gkmeans.threads = $threads; SET client_min_messages = error; SET work_mem = '1GB'; SET maintenance_work_mem = '1GB'
+	; SET max_parallel_workers_per_gather = 0; SET gkmeans.device = cpu"
+declare -A query=(
+	[floor]='SELECT count(r) FROM (SELECT row_number() OVER (PARTITION BY p) AS r FROM points) o'
+	[sum]='SELECT count(r) FROM (SELECT sum(a) OVER (PARTITION BY p) AS r FROM points) o'
+	[window]='SELECT count(r) FROM (SELECT kmeans(ARRAY[a, b], 3) OVER (PARTITION BY p) AS r FROM points) o'
+	[gis]='SELECT count(r) FROM (SELECT ST_ClusterKMeans(geom, 5) OVER () AS r FROM plane) o'
+	[giswindow]='SELECT count(r) FROM (SELECT kmeans(ARRAY[x, y], 5) OVER () AS r FROM plane) o'
+	[giskmeans]="SELECT count(*) FROM kmeans('plane', '{x,y}', 5)"
+)
+declare -A t=()
+names=(floor sum window ${postgis:+gis giswindow giskmeans})
+for ((round = 0; round <= rounds; round++)); do
+	for name in "${names[@]}"; do
+		ms=$(sql -c "$settings" -c '\timing on' -c "${query[$name]}" | sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p')
+		[ "$round" -eq 0 ] || t[$name]+="$ms"$'\n'
+	done
+done
+for name in "${names[@]}"; do t[$name]=$(printf %s "${t[$name]}" | median); done
+
+line() { printf '%-62s %10.1f ms\n' "$1" "${t[$2]}"; }
+ratio() { awk -v n="$1" -v a="${t[$2]}" -v b="${t[$3]}" 'BEGIN { printf "%-62s %10.2f\n", n, a / b }'; }
+# sum of squared distances to the means of the labelled points
+inertia() {
+	sql -c "$settings" -c "WITH l AS MATERIALIZED (SELECT $1 OVER () AS l, x, y FROM plane),
+			m AS (SELECT l, avg(x) AS mx, avg(y) AS my FROM l GROUP BY l)
+		SELECT sum((x - mx) ^ 2 + (y - my) ^ 2) FROM l JOIN m USING (l)"
+}
+echo "command: ROWS=$rows POINTS=$points ROUNDS=$rounds THREADS=$threads test/with-cluster bench/window.sh"
+echo "commit:  $(git -C "$here" describe --always --dirty 2>/dev/null || echo unknown), $(date -u +%F)"
+echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg), PostgreSQL $(sql -c 'SHOW server_version')"
+echo "$rows rows in 1,000 partitions, 2-D, k = 3"
+line 'row_number(): the floor' floor
+line 'sum() of one feature' sum
+line 'kmeans() of two real columns' window
+ratio 'kmeans / row_number (target: at most 2.5)' window floor
+ratio 'kmeans / sum' window sum
+if [ -z "$postgis" ]; then
+	echo 'PostGIS: left out, it is not installed (Debian: apt-get install postgresql-15-postgis-3)'
+	exit
+fi
+echo "PostGIS $postgis: $points points, 2-D, k = 5, one partition"
+line 'ST_ClusterKMeans' gis
+line 'kmeans() as a window function' giswindow
+line 'kmeans() on the table' giskmeans
+ratio 'ST_ClusterKMeans / window form (target: at least 3)' gis giswindow
+ratio 'ST_ClusterKMeans / kmeans() (target: at least 15)' gis giskmeans
+gis=$(inertia 'ST_ClusterKMeans(geom, 5)') window=$(inertia 'kmeans(ARRAY[x, y], 5)')
+table=$(sql -c "$settings" -c "SELECT sum(inertia) FROM kmeans('plane', '{x,y}', 5)")
+printf '%-62s %s, %s, %s\n' 'inertia: ST_ClusterKMeans, window form, kmeans()' "$gis" "$window" "$table"
