@@ -22,6 +22,7 @@
 #include <sys/mman.h>
 
 #include "core/gk_backend.h"
+#include "core/gk_batch.h"
 #include "core/gk_update.h"
 #include "roofline.h"
 
@@ -86,24 +87,21 @@ load(int64_t n, int d, const float *rows)
 {
 	GkStore    *store;
 	GkError		err;
-	int			batch;
+	GkBatch    *batch;
 
 	if (gk_store_create(&host, d, false, 0, (size_t) 16 << 20, SIZE_MAX / 2, &store, &err) != GK_OK)
 		die(err.message);
-	batch = gk_store_batch_rows(store);
-	for (int64_t first = 0; first < n; first += batch)
+	batch = gk_store_batch(store);
+	for (int64_t first = 0; first < n; first += batch->capacity)
 	{
-		int			some = n - first < batch ? (int) (n - first) : batch;
+		int			some = n - first < batch->capacity ? (int) (n - first) : batch->capacity;
 
 #pragma omp parallel for num_threads(gk_threads(&host)) if ((int64_t) some * d > 100000)
 		for (int j = 0; j < d; j++)
-		{
-			double	   *to = gk_store_stage(store, j);
-
 			for (int i = 0; i < some; i++)
-				to[i] = rows ? rows[(first + i) * d + j] : blob(first + i, j, d);
-		}
-		if (gk_store_commit(store, some, &err) != GK_OK)
+				gk_batch_set(batch, j, i, rows ? rows[(first + i) * d + j] : blob(first + i, j, d));
+		batch->rows = some;
+		if (gk_store_commit(store, &err) != GK_OK)
 			die(err.message);
 	}
 	return store;

@@ -9,54 +9,20 @@
  * Row-level security, views that compute, foreign tables and the like make
  * other plans, so no rule about them is written a second time here.
  *
- * PostgreSQL's own function finds the visible rows of a page, as for any
- * sequential scan.  A row that has all features, without NULLs and with
- * fixed-width columns only up to the last feature, has them at constant places:
- * a page of such rows is gathered column by column.  Any other row is taken
- * apart by PostgreSQL and handed over like a row of the executor's.
+ * gkmeans_pages.c takes the rows; the few that it does not take, and those before
+ * the first usable one, are handed over like rows of the executor's.
  */
 #include "postgres.h"
-
-#include <float.h>
-#include <math.h>
 
 #include "access/htup_details.h"
 #include "access/sysattr.h"
 #include "access/tableam.h"
 #include "nodes/execnodes.h"
-#include "pgstat.h"
-#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
 #include "gkmeans_compat_heap.h"
-#include "gkmeans_reader.h"
-
-/* A scan of one table. */
-typedef struct HeapRead
-{
-	GkReader   *r;
-	Relation	rel;
-	HeapScanDesc scan;
-	/* The query's values as attributes of this table. */
-	int			ntargets;
-	AttrNumber *attnums;		/* [ntargets] */
-	AttrNumber	last;			/* the last one of them */
-	/* Where the features, and the weight, are in rows without a surprise. */
-	bool		constant;
-	AttrNumber	last_point;		/* the last attribute that they need */
-	int		   *at;				/* [d], and the weight */
-	GkValueType *type;			/* likewise */
-	/* The rows at hand, all of one page. */
-	BlockNumber block;
-	const char *data[MaxHeapTuplesPerPage];
-	OffsetNumber offset[MaxHeapTuplesPerPage];
-	int			n;
-	/* For rows one by one. */
-	HeapTupleData tuple;
-	TupleTableSlot *from;		/* as in the table */
-	TupleTableSlot *to;			/* as in the query */
-} HeapRead;
+#include "gkmeans_heap.h"
 
 /* ---- the plan ---- */
 
@@ -108,344 +74,301 @@ plain_scans(QueryDesc *desc, PlanState ***scans)
 	return append->as_nplans;
 }
 
-/* ---- constant places ---- */
-
-static int16
-value_size(GkValueType type)
-{
-	switch (type)
-	{
-		case GK_VALUE_INT2:
-			return sizeof(int16);
-		case GK_VALUE_INT4:
-			return sizeof(int32);
-		case GK_VALUE_FLOAT4:
-			return sizeof(float4);
-		default:
-			return sizeof(int64);
-	}
-}
-
-/* The place of an attribute in a row without NULLs before it; -1: depends on the row. */
-static int
-constant_place(TupleDesc desc, AttrNumber attnum)
-{
-	int			at = 0;
-
-	for (int i = 0;; i++)
-	{
-		Form_pg_attribute attr = TupleDescAttr(desc, i);
-
-		if (attr->attlen <= 0)
-			return -1;
-		at = att_align_nominal(at, attr->attalign);
-		if (i == attnum - 1)
-			return at;
-		at += attr->attlen;
-	}
-}
-
-static void
-find_places(HeapRead *h)
-{
-	const GkSource *source = h->r->source;
-	TupleDesc	desc = RelationGetDescr(h->rel);
-	int			values = source->ncolumns + (source->weighted ? 1 : 0);
-
-	h->constant = !source->array;
-	if (source->array)
-		return;
-	h->at = palloc(values * sizeof(int));
-	h->type = palloc(values * sizeof(GkValueType));
-	for (int i = 0; i < source->nruns; i++)
-		for (int j = source->runs[i].first; j < source->runs[i].end; j++)
-			h->type[j] = source->runs[i].type;
-	if (source->weighted)
-		h->type[source->ncolumns] = source->weight_type;
-	for (int j = 0; j < values; j++)
-	{
-		AttrNumber	attnum = h->attnums[j < source->ncolumns ? j : source->at_weight];
-
-		h->at[j] = attnum > 0 ? constant_place(desc, attnum) : -1;
-		if (h->at[j] < 0 || TupleDescAttr(desc, attnum - 1)->attlen != value_size(h->type[j]))
-		{
-			h->constant = false;
-			return;
-		}
-		h->last_point = Max(h->last_point, attnum);
-	}
-}
-
-/* Does this row have its features at the constant places? */
-static inline bool
-at_constant_places(const HeapRead *h, const HeapTupleHeaderData *row)
-{
-	/* columns added later have their values elsewhere */
-	if (HeapTupleHeaderGetNatts(row) < h->last_point)
-		return false;
-	if (row->t_infomask & HEAP_HASNULL)
-		for (int i = 0; i < h->last_point; i++)
-			if (att_isnull(i, row->t_bits))
-				return false;
-	return true;
-}
-
-/* ---- rows by the page ---- */
-
-/*
- * These return whether all values were finite.  Values are aligned, as the rows
- * on a page are and constant_place() keeps it.
- */
-#define GATHER_INTEGERS(type) \
-	for (int i = 0; i < n; i++) \
-		out[i] = (double) *(const type *) (data[i] + at); \
-	return true
-
-#define GATHER_FLOATS(type) \
-	for (int i = 0; i < n; i++) \
-	{ \
-		out[i] = (double) *(const type *) (data[i] + at); \
-		finite &= fabs(out[i]) <= DBL_MAX; \
-	} \
-	return finite
-
-static bool
-gather(GkValueType type, const char *const *data, int n, int at, double *out)
-{
-	int			finite = 1;
-
-	switch (type)
-	{
-		case GK_VALUE_INT2:
-			GATHER_INTEGERS(int16);
-		case GK_VALUE_INT4:
-			GATHER_INTEGERS(int32);
-		case GK_VALUE_INT8:
-			GATHER_INTEGERS(int64);
-		case GK_VALUE_FLOAT4:
-			GATHER_FLOATS(float4);
-		case GK_VALUE_FLOAT8:
-			GATHER_FLOATS(float8);
-	}
-	pg_unreachable();
-}
-
-static bool
-all_positive(const double *x, int n)
-{
-	int			positive = 1;
-
-	for (int i = 0; i < n; i++)
-		positive &= x[i] > 0;
-	return positive;
-}
-
-/* Is one of the n staged points zero in all features? */
-static bool
-some_zero(const GkReader *r, int n)
-{
-	for (int i = 0; i < n; i++)
-	{
-		int			j = 0;
-
-		while (j < r->d && r->stage[j][r->fill + i] == 0)
-			j++;
-		if (j == r->d)
-			return true;
-	}
-	return false;
-}
-
-static void
-set_tuple(HeapRead *h, int i)
-{
-	Page		page = BufferGetPage(h->scan->rs_cbuf);
-	ItemId		item = PageGetItemId(page, h->offset[i]);
-
-	h->tuple.t_data = (HeapTupleHeader) PageGetItem(page, item);
-	h->tuple.t_len = ItemIdGetLength(item);
-	h->tuple.t_tableOid = RelationGetRelid(h->rel);
-	ItemPointerSet(&h->tuple.t_self, h->block, h->offset[i]);
-}
-
-/* Where rows first .. first + n - 1 are, and their old labels. */
-static void
-gather_ids(HeapRead *h, int first, int n)
-{
-	GkReader   *r = h->r;
-	uint32		table = (uint32) gk_reader_table(r, RelationGetRelid(h->rel)) << 16;
-
-	for (int i = 0; i < n; i++)
-	{
-		r->aux[GK_AUX_BLOCK][r->fill + i] = h->block;
-		r->aux[GK_AUX_TABLE][r->fill + i] = table | h->offset[first + i];
-	}
-	if (r->source->at_label < 0)
-		return;
-	for (int i = 0; i < n; i++)
-	{
-		bool		isnull;
-		Datum		value;
-
-		set_tuple(h, first + i);
-		value = heap_getattr(&h->tuple, h->attnums[r->source->at_label], RelationGetDescr(h->rel), &isnull);
-		r->aux[GK_AUX_LABEL][r->fill + i] = gk_reader_old_label(r, value, isnull);
-	}
-}
-
-/* False: look at these rows one by one; nothing has happened. */
-static bool
-stage_rows(HeapRead *h, int first, int n)
-{
-	GkReader   *r = h->r;
-	bool		finite = true;
-
-	if (r->store == NULL)
-		return false;
-	for (int j = 0; j < r->d; j++)
-		finite &= gather(h->type[j], h->data + first, n, h->at[j], r->stage[j] + r->fill);
-	if (r->source->weighted)
-		finite = finite && gather(h->type[r->d], h->data + first, n, h->at[r->d], r->stage[r->d] + r->fill) &&
-			all_positive(r->stage[r->d] + r->fill, n);
-	if (!finite || (r->options->distance == GK_COSINE && some_zero(r, n)))
-		return false;
-
-	if (r->source->identify)
-		gather_ids(h, first, n);
-	r->rows += n;
-	r->fill += n;
-	if (r->fill == r->batch_rows)
-		gk_reader_commit(r);
-	return true;
-}
-
 /* ---- rows one by one ---- */
 
-static void
-take_row(HeapRead *h, int i)
+/* A table whose rows are handed over like the executor's. */
+typedef struct RowWise
 {
-	set_tuple(h, i);
-	ExecStoreBufferHeapTuple(&h->tuple, h->from, h->scan->rs_cbuf);
-	slot_getsomeattrs(h->from, h->last);
-	ExecClearTuple(h->to);
-	for (int t = 0; t < h->ntargets; t++)
-	{
-		AttrNumber	attnum = h->attnums[t];
+	int			index;			/* among the tables; -1: none is open */
+	HeapScanDesc scan;
+	TupleTableSlot *from;		/* as in the table */
+	TupleTableSlot *to;			/* as in the query */
+} RowWise;
 
-		h->to->tts_isnull[t] = attnum > 0 && h->from->tts_isnull[attnum - 1];
-		if (attnum > 0)
-			h->to->tts_values[t] = h->from->tts_values[attnum - 1];
-		else if (attnum == TableOidAttributeNumber)
-			h->to->tts_values[t] = ObjectIdGetDatum(h->tuple.t_tableOid);
-		else
-			h->to->tts_values[t] = PointerGetDatum(&h->tuple.t_self);
-	}
-	ExecStoreVirtualTuple(h->to);
-	gk_reader_row(h->r, h->to);
+struct GkHeapRead
+{
+	GkReader   *r;
+	QueryDesc  *desc;
+	PlanState **scans;			/* [ntables] */
+	RowWise		rowwise;
+	GkHeapTables tables;
+};
+
+static void
+close_rowwise(RowWise *w)
+{
+	if (w->index < 0)
+		return;
+	table_endscan(&w->scan->rs_base);
+	ExecDropSingleTupleTableSlot(w->from);
+	ExecDropSingleTupleTableSlot(w->to);
+	w->index = -1;
 }
 
-/* The rows that were noted: by the page if they are at constant places. */
-static void
-take_rows(HeapRead *h, bool constant)
+static RowWise *
+open_rowwise(GkHeapRead *h, int index)
 {
-	GkReader   *r = h->r;
+	RowWise    *w = &h->rowwise;
+	Relation	rel = h->tables.rels[index];
 
-	for (int done = 0, n; done < h->n; done += n)
-	{
-		n = constant && r->store != NULL ? Min(h->n - done, r->batch_rows - r->fill) : 1;
-		if (constant && stage_rows(h, done, n))
-			continue;
-		for (int i = 0; i < n; i++)
-			take_row(h, done + i);
-	}
-	h->n = 0;
+	if (w->index == index)
+		return w;
+	close_rowwise(w);
+	w->scan = (HeapScanDesc) table_beginscan_strat(rel, h->desc->snapshot, 0, NULL, true, false);
+	w->from = table_slot_create(rel, NULL);
+	w->to = MakeSingleTupleTableSlot(h->desc->tupDesc, &TTSOpsVirtual);
+	w->index = index;
+	return w;
 }
 
 static void
-take_page(HeapRead *h)
+take_row(GkHeapRead *h, HeapTuple tuple)
 {
-	Page		page = BufferGetPage(h->scan->rs_cbuf);
-	int			rows = (int) h->scan->rs_ntuples;
-	bool		constant = true;
-
-	for (int i = 0; i < rows; i++)
-	{
-		OffsetNumber offset = h->scan->rs_vistuples[i];
-		HeapTupleHeader row = (HeapTupleHeader) PageGetItem(page, PageGetItemId(page, offset));
-		bool		is = h->constant && at_constant_places(h, row);
-
-		/* the rows' order is to stay */
-		if (is != constant)
-		{
-			take_rows(h, constant);
-			constant = is;
-		}
-		h->data[h->n] = (const char *) row + row->t_hoff;
-		h->offset[h->n++] = offset;
-	}
-	take_rows(h, constant);
-	/* that no page but the one at hand is pinned */
-	ExecClearTuple(h->from);
-	/* the counter of rows that scans of this relation returned */
-	pgstat_count_index_tuples(h->rel, rows);
-}
-
-/* ---- tables ---- */
-
-static void
-read_table(GkReader *r, QueryDesc *desc, const PlanState *ps)
-{
-	HeapRead   *h = palloc0(sizeof(HeapRead));
-	TableScanDesc scan;
+	RowWise    *w = &h->rowwise;
+	int			t = 0;
 	ListCell   *cell;
 
-	h->r = r;
-	h->rel = ((SeqScanState *) ps)->ss.ss_currentRelation;
-	h->attnums = palloc(list_length(ps->plan->targetlist) * sizeof(AttrNumber));
-	foreach(cell, ps->plan->targetlist)
+	ExecStoreBufferHeapTuple(tuple, w->from, w->scan->rs_cbuf);
+	ExecClearTuple(w->to);
+	foreach(cell, h->scans[w->index]->plan->targetlist)
 	{
 		AttrNumber	attnum = ((Var *) lfirst_node(TargetEntry, cell)->expr)->varattno;
 
-		h->attnums[h->ntargets++] = attnum;
-		h->last = Max(h->last, attnum);
+		w->to->tts_isnull[t] = false;
+		if (attnum > 0)
+			w->to->tts_values[t] = slot_getattr(w->from, attnum, &w->to->tts_isnull[t]);
+		else if (attnum == TableOidAttributeNumber)
+			w->to->tts_values[t] = ObjectIdGetDatum(tuple->t_tableOid);
+		else
+			w->to->tts_values[t] = PointerGetDatum(&tuple->t_self);
+		t++;
 	}
-	find_places(h);
-	h->from = table_slot_create(h->rel, NULL);
-	h->to = MakeSingleTupleTableSlot(desc->tupDesc, &TTSOpsVirtual);
+	ExecStoreVirtualTuple(w->to);
+	gk_reader_row(h->r, w->to);
+}
 
-	/* from block 0 on, whatever others read */
-	scan = table_beginscan_strat(h->rel, desc->snapshot, 0, NULL, true, false);
-	h->scan = (HeapScanDesc) scan;
-	for (h->block = 0; gk_heap_next_page(h->scan, h->block); h->block++)
-		take_page(h);
-	table_endscan(scan);
+/* The visible rows of a page, from one on. */
+void
+gk_heap_rows(GkHeapRead *h, int table, BlockNumber block, OffsetNumber from)
+{
+	RowWise    *w = open_rowwise(h, table);
+	HeapTupleData tuple;
+	Page		page;
 
-	ExecDropSingleTupleTableSlot(h->to);
-	ExecDropSingleTupleTableSlot(h->from);
-	pfree(h);
+	gk_heap_page(w->scan, block);
+	page = BufferGetPage(w->scan->rs_cbuf);
+	tuple.t_tableOid = h->tables.table[table].relid;
+	for (int i = 0; i < (int) w->scan->rs_ntuples; i++)
+	{
+		OffsetNumber offset = w->scan->rs_vistuples[i];
+		ItemId		item = PageGetItemId(page, offset);
+
+		if (offset < from)
+			continue;
+		tuple.t_data = (HeapTupleHeader) PageGetItem(page, item);
+		tuple.t_len = ItemIdGetLength(item);
+		ItemPointerSet(&tuple.t_self, block, offset);
+		take_row(h, &tuple);
+	}
+	/* that no page but the one at hand is pinned */
+	ExecClearTuple(w->from);
+}
+
+/* ---- what to read ---- */
+
+static GkPagesWhat *
+describe(const GkReader *r)
+{
+	const GkSource *source = r->source;
+	int			features = source->array ? 1 : source->ncolumns;
+	int			nvalues = features + (source->weighted ? 1 : 0);
+	GkPagesWhat *what = palloc0(gk_pages_what_size(nvalues));
+
+	what->array = source->array;
+	what->weighted = source->weighted;
+	what->identify = source->identify;
+	what->labelled = source->at_label >= 0;
+	what->left_out = source->identify && r->options->left_out != NULL;
+	what->cosine = r->options->distance == GK_COSINE;
+	what->skip_nonfinite = r->options->skip_nonfinite;
+	what->label_type = source->label_type;
+	what->nvalues = nvalues;
+	for (int i = 0; i < source->nruns; i++)
+		for (int j = source->runs[i].first; j < source->runs[i].end; j++)
+			what->type[j] = source->runs[i].type;
+	if (source->weighted)
+		what->type[features] = source->weight_type;
+	return what;
+}
+
+static void
+describe_table(const GkReader *r, const PlanState *ps, int features, Relation rel, GkPagesTable *table)
+{
+	const GkSource *source = r->source;
+	int			count = list_length(ps->plan->targetlist);
+	AttrNumber *attnums = palloc(count * sizeof(AttrNumber));
+	int			n = 0;
+	ListCell   *cell;
+
+	foreach(cell, ps->plan->targetlist)
+		attnums[n++] = ((Var *) lfirst_node(TargetEntry, cell)->expr)->varattno;
+	table->relid = RelationGetRelid(rel);
+	table->nblocks = RelationGetNumberOfBlocks(rel);
+	/* features, the weight and the label: as in the query, but without its ids */
+	table->attnums = palloc((features + 2) * sizeof(AttrNumber));
+	memcpy(table->attnums, attnums, features * sizeof(AttrNumber));
+	n = features;
+	if (source->weighted)
+		table->attnums[n++] = attnums[source->at_weight];
+	if (source->at_label >= 0)
+		table->attnums[n] = attnums[source->at_label];
+	pfree(attnums);
+}
+
+/* A system column as a feature is the executor's. */
+static bool
+plain_attributes(const GkPagesTable *table, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (table->attnums[i] <= 0)
+			return false;
+	return true;
+}
+
+/* ---- all rows ---- */
+
+void
+gk_heap_left_out(GkReader *r, const GkTaken *t)
+{
+	r->rows += t->seen;
+	r->counts->null_feature += t->counts.null_feature;
+	r->counts->no_weight += t->counts.no_weight;
+	r->counts->nonfinite += t->counts.nonfinite;
+	r->counts->no_direction += t->counts.no_direction;
+	for (int i = 0; i < t->nleft; i++)
+	{
+		GkRowId		id;
+
+		id.tableoid = r->tables->oids[t->left[i].table];
+		ItemPointerSet(&id.ctid, t->left[i].block, t->left[i].offset);
+		r->options->left_out(r->options->arg, &id, t->left[i].old_label);
+	}
+}
+
+/* Rows by the page, in this process and into the store's batch. */
+typedef struct Direct
+{
+	GkReader   *r;
+	GkTaken		taken;
+	GkTaken    *into;
+} Direct;
+
+static void
+hand_over(void *arg)
+{
+	Direct	   *direct = arg;
+	GkTaken    *t = &direct->taken;
+
+	gk_heap_left_out(direct->r, t);
+	t->seen = 0;
+	t->nleft = 0;
+	memset(&t->counts, 0, sizeof(t->counts));
+	if (t->batch->rows > 0)
+		gk_reader_commit(direct->r);
+}
+
+static void
+read_direct(GkHeapRead *h, int table, BlockNumber block)
+{
+	GkReader   *r = h->r;
+	Direct		direct = {.r = r,.taken = {.batch = r->batch}};
+
+	direct.into = &direct.taken;
+	direct.taken.left = palloc(r->batch->capacity * sizeof(GkLeftOut));
+	for (; table < h->tables.count; table++, block = 0)
+	{
+		GkPagesTable *t = &h->tables.table[table];
+		GkPages    *p = gk_pages_open(h->tables.rels[table], h->desc->snapshot, h->tables.what, t,
+									  &direct.into, hand_over, &direct);
+
+		for (; block < t->nblocks; block++)
+		{
+			OffsetNumber odd = gk_pages_take(p, block);
+
+			if (odd != 0)
+			{
+				hand_over(&direct);
+				gk_heap_rows(h, table, block, odd);
+			}
+		}
+		gk_pages_close(p);
+	}
+	hand_over(&direct);
+}
+
+static void
+read_tables(GkHeapRead *h)
+{
+	GkReader   *r = h->r;
+	int			table = 0;
+	BlockNumber block = 0;
+
+	/* the first usable row makes the store, and says how many features there are */
+	while (r->store == NULL && table < h->tables.count)
+	{
+		if (block < h->tables.table[table].nblocks)
+			gk_heap_rows(h, table, block++, FirstOffsetNumber);
+		else
+		{
+			table++;
+			block = 0;
+		}
+	}
+	if (r->store == NULL)
+		return;
+	h->tables.what->d = r->d;
+	read_direct(h, table, block);
 }
 
 bool
 gk_heap_scan(QueryDesc *desc, DestReceiver *dest)
 {
-	GkReader   *r = (GkReader *) dest;
-	PlanState **scans;
+	GkHeapRead	h = {.r = (GkReader *) dest,.desc = desc,.rowwise = {.index = -1}};
+	GkReader   *r = h.r;
 	int			n;
+	int			features = r->source->array ? 1 : r->source->ncolumns;
+	bool		plain;
 	MemoryContext caller;
 
 	if (gkmeans_reader == GK_READER_EXECUTOR)
 		return false;
-	n = plain_scans(desc, &scans);
-	if (n == 0 && gkmeans_reader == GK_READER_HEAP)
+	caller = MemoryContextSwitchTo(desc->estate->es_query_cxt);
+	n = plain_scans(desc, &h.scans);
+	plain = n > 0;
+	h.tables.count = n;
+	h.tables.table = palloc0(n * sizeof(GkPagesTable));
+	h.tables.rels = palloc(n * sizeof(Relation));
+	for (int i = 0; plain && i < n; i++)
+	{
+		h.tables.rels[i] = ((SeqScanState *) h.scans[i])->ss.ss_currentRelation;
+		describe_table(r, h.scans[i], features, h.tables.rels[i], &h.tables.table[i]);
+		plain = plain_attributes(&h.tables.table[i], features + (r->source->weighted ? 1 : 0));
+	}
+	if (!plain && gkmeans_reader == GK_READER_HEAP)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("gkmeans.reader is \"heap\", but \"%s\" can only be read by the executor",
 						r->source->relname),
 				 errhint("Set gkmeans.reader to \"auto\".")));
-
-	caller = MemoryContextSwitchTo(desc->estate->es_query_cxt);
-	for (int i = 0; i < n; i++)
-		read_table(r, desc, scans[i]);
+	if (plain)
+	{
+		if (r->source->identify)
+			for (int i = 0; i < n; i++)
+				h.tables.table[i].index = gk_reader_table(r, h.tables.table[i].relid);
+		h.tables.what = describe(r);
+		read_tables(&h);
+		close_rowwise(&h.rowwise);
+	}
 	MemoryContextSwitchTo(caller);
-	return n > 0;
+	return plain;
 }

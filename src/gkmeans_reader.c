@@ -2,8 +2,9 @@
  * gkmeans_reader.c - rows into points.
  *
  * A DestReceiver for the source's query that writes straight into the store's
- * staging columns; gkmeans_heap.c fills them faster where it can.  Rows that cannot be points are left out and counted, or
- * raise an error, here; the engine sees finite numbers only.
+ * batch; gkmeans_heap.c fills batches faster where it can.  Rows that cannot be
+ * points are left out and counted, or raise an error, here; the engine sees
+ * finite numbers only.
  */
 #include "postgres.h"
 
@@ -15,6 +16,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
+#include "gkmeans_pages.h"
 #include "gkmeans_reader.h"
 
 /* The index of a row's table shares an aux value with the offset number. */
@@ -91,18 +93,6 @@ check_features(const GkReader *r, int d)
 
 /* ---- the store ---- */
 
-static void
-take_stage(GkReader *r)
-{
-	int			columns = r->d + (r->source->weighted ? 1 : 0);
-
-	r->fill = 0;
-	for (int j = 0; j < columns; j++)
-		r->stage[j] = gk_store_stage(r->store, j);
-	for (int a = 0; a < GK_MAX_AUX; a++)
-		r->aux[a] = gk_store_stage_aux(r->store, a);
-}
-
 /* The first usable row says how many features there are. */
 static void
 create_store(GkReader *r, int d)
@@ -121,23 +111,27 @@ create_store(GkReader *r, int d)
 	if (r->options->take != NULL)
 		gk_store_pass_on(r->store, r->options->take, r->options->take_arg);
 	r->d = d;
-	r->batch_rows = gk_store_batch_rows(r->store);
-	r->stage = palloc((d + 1) * sizeof(double *));
+	r->batch = gk_store_batch(r->store);
 	r->row = palloc(d * sizeof(double));
-	take_stage(r);
 	MemoryContextSwitchTo(caller);
+}
+
+void
+gk_reader_progress(const GkReader *r)
+{
+	GkProgress	progress = {.phase = "load",.rows = r->rows,.inertia = -1};
+
+	if (!r->options->silent)
+		gk_progress_report(&progress);
 }
 
 void
 gk_reader_commit(GkReader *r)
 {
 	GkError		err;
-	GkProgress	progress = {.phase = "load",.rows = r->rows,.inertia = -1};
 
-	gk_check(r->host, gk_store_commit(r->store, r->fill, &err), &err);
-	if (!r->options->silent)
-		gk_progress_report(&progress);
-	take_stage(r);
+	gk_check(r->host, gk_store_commit(r->store, &err), &err);
+	gk_reader_progress(r);
 }
 
 /* ---- values ---- */
@@ -342,24 +336,13 @@ gk_reader_table(GkReader *r, Oid tableoid)
 	return t->count++;
 }
 
-uint32
-gk_reader_old_label(const GkReader *r, Datum value, bool isnull)
-{
-	double		label;
-
-	if (isnull)
-		return GK_LABEL_NULL;
-	label = convert_datum(r->source->label_type, value);
-	return label >= 0 && label < GK_MAX_K ? (uint32) label : GK_LABEL_OTHER;
-}
-
 static uint32
 old_label(const GkReader *r, const TupleTableSlot *slot)
 {
 	int			at = r->source->at_label;
 
 	return at < 0 ? GK_LABEL_NULL :
-		gk_reader_old_label(r, slot->tts_values[at], slot->tts_isnull[at]);
+		gk_old_label(r->source->label_type, slot->tts_values[at], slot->tts_isnull[at]);
 }
 
 void
@@ -376,23 +359,23 @@ static void
 keep_row(GkReader *r, const TupleTableSlot *slot)
 {
 	const GkSource *source = r->source;
-	int			at = r->fill;
+	GkBatch    *b = r->batch;
 
 	for (int j = 0; j < r->d; j++)
-		r->stage[j][at] = r->row[j];
+		gk_batch_put(b, j, r->row[j]);
 	if (source->weighted)
-		r->stage[r->d][at] = r->weight;
+		gk_batch_put(b, r->d, r->weight);
 	if (source->identify)
 	{
 		ItemPointer ctid = (ItemPointer) DatumGetPointer(slot->tts_values[source->at_ctid]);
 		int			table = gk_reader_table(r, DatumGetObjectId(slot->tts_values[source->at_tableoid]));
 
-		r->aux[GK_AUX_BLOCK][at] = ItemPointerGetBlockNumberNoCheck(ctid);
-		r->aux[GK_AUX_TABLE][at] = (uint32) table << 16 | ItemPointerGetOffsetNumberNoCheck(ctid);
+		gk_batch_aux(b, GK_AUX_BLOCK)[b->rows] = ItemPointerGetBlockNumberNoCheck(ctid);
+		gk_batch_aux(b, GK_AUX_TABLE)[b->rows] = (uint32) table << 16 | ItemPointerGetOffsetNumberNoCheck(ctid);
 		if (source->at_label >= 0)
-			r->aux[GK_AUX_LABEL][at] = old_label(r, slot);
+			gk_batch_aux(b, GK_AUX_LABEL)[b->rows] = old_label(r, slot);
 	}
-	if (++r->fill == r->batch_rows)
+	if (++b->rows == b->capacity)
 		gk_reader_commit(r);
 }
 
@@ -481,7 +464,7 @@ gk_read(GkPgHost *host, const GkSource *source, const GkReadOptions *options,
 		check_features(&r, source->ncolumns);
 
 	gk_query_run(source, &r.pub, gk_heap_scan);
-	if (r.store != NULL && r.fill > 0)
+	if (r.store != NULL && r.batch->rows > 0)
 		gk_reader_commit(&r);
 	/* array rows that were all skipped leave a store without points */
 	return r.store != NULL && gk_store_rows(r.store) > 0 ? r.store : NULL;

@@ -2,9 +2,8 @@
  * gkmeans_reader.h - what the two roads from rows to points share.
  *
  * The executor road hands over row by row.  The heap road (gkmeans_heap.c) fills
- * the staging columns itself with rows that leave no question open, and hands
- * over all others the same way: whatever is checked, counted or reported is in
- * gkmeans_reader.c only.
+ * batches itself with rows that leave no question open, and hands over all others
+ * the same way: whatever is reported is in gkmeans_reader.c only.
  */
 #ifndef GKMEANS_READER_H
 #define GKMEANS_READER_H
@@ -12,6 +11,7 @@
 #include "executor/execdesc.h"
 #include "executor/tuptable.h"
 
+#include "core/gk_batch.h"
 #include "gkmeans.h"
 
 typedef struct GkReader
@@ -27,22 +27,19 @@ typedef struct GkReader
 	/* From the first usable row on. */
 	GkStore    *store;
 	int			d;
-	int			batch_rows;
-	int			fill;			/* rows staged */
-	double	  **stage;			/* [d], and the weight */
-	uint32_t   *aux[GK_MAX_AUX];
+	GkBatch    *batch;			/* the store's */
 	double	   *row;			/* [d] the row at hand */
 	double		weight;
 } GkReader;
 
 /* Take a row in the form of the source's query. */
 extern void gk_reader_row(GkReader *r, TupleTableSlot *slot);
-/* Hand the staged rows over, of which there are some. */
+/* Hand the rows of the store's batch over, of which there are some. */
 extern void gk_reader_commit(GkReader *r);
+/* Report what was read so far. */
+extern void gk_reader_progress(const GkReader *r);
 /* The index of a table that rows come from. */
 extern int	gk_reader_table(GkReader *r, Oid tableoid);
-/* What a value of the label column means. */
-extern uint32 gk_reader_old_label(const GkReader *r, Datum value, bool isnull);
 
 /* A GkQueryScan (gkmeans_query.c) for a GkReader. */
 extern bool gk_heap_scan(QueryDesc *desc, DestReceiver *dest);

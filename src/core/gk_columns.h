@@ -25,14 +25,19 @@ typedef struct GkMoments
 	gk_int128	sq;
 } GkMoments;
 
+/* Statistics of no values; those of other values added. */
+void		gk_stats_clear(GkColumnStats *s, int n);
+void		gk_stats_merge(GkColumnStats *to, const GkColumnStats *from, int n);
+
 typedef struct GkColumnKernels
 {
-	/* Whether all n values are float32 values. */
-	bool		(*fits_float) (const double *x, int n);
 	/* Add n values to the statistics. */
 	void		(*observe) (GkColumnStats *s, const double *x, int n);
+	void		(*observe_floats) (GkColumnStats *s, const float *x, int n);
 	/* Euclidean preparation (gk_centre_scale, gk_to_grid). */
 	void		(*prepare) (const double *x, int n, double center, double scale, double magic, float *out);
+	/* The same from floats; may be done in place. */
+	void		(*prepare_floats) (const float *x, int n, double center, double scale, double magic, float *out);
 	/* Add n prepared values of a column with that expo. */
 	void		(*moments) (GkMoments *m, const float *x, int n, int expo);
 } GkColumnKernels;

@@ -18,6 +18,7 @@ typedef struct Convert
 {
 	GkStore    *store;
 	const GkPrep *prep;
+	const GkBatch *batch;		/* from a batch; or */
 	const char *from;			/* raw chunk, NULL wide: all floats */
 	const uint8_t *wide;
 	char	   *to;				/* prepared chunk; NULL: moments only */
@@ -102,6 +103,28 @@ add_weighted(GkMoments *m, const float *x, const float *w, int rows, int expo)
 	}
 }
 
+/*
+ * A column's rows from one on, and whether they are doubles.  Of a chunk it is the
+ * one at *at, which goes on to the next.
+ */
+static const void *
+next_column(const Convert *c, int j, int first, const char **at, bool *wide)
+{
+	const char *column = *at;
+
+	if (c->batch != NULL)
+	{
+		*wide = c->batch->wide[j];
+		column = gk_batch_column(c->batch, j);
+	}
+	else
+	{
+		*wide = c->wide && c->wide[j];
+		*at += (size_t) c->stride * (*wide ? 8 : 4);
+	}
+	return column + (size_t) first * (*wide ? 8 : 4);
+}
+
 static void
 convert_block(void *arg, int64_t job, int thread)
 {
@@ -109,11 +132,10 @@ convert_block(void *arg, int64_t job, int thread)
 	const GkStore *s = c->store;
 	int			first = (int) job * BLOCK;
 	int			rows = c->rows - first < BLOCK ? c->rows - first : BLOCK;
-	const char *from = c->from;
 	double		x[BLOCK];
 	double		pow2[BLOCK];
 	double		length[BLOCK];
-	float		f[BLOCK];
+	float		f[BLOCK];		/* where nothing is kept */
 	float		weight[BLOCK];
 	bool		cosine = c->prep->distance == GK_COSINE;
 	bool		weighted = s->pts.weighted;
@@ -124,15 +146,15 @@ convert_block(void *arg, int64_t job, int thread)
 	 */
 	if (weighted)
 	{
-		const char *at = from;
+		const char *at = c->from;
 		double		scale = gk_scale_of(-s->pts.weight_exp);
+		const void *in = NULL;
+		bool		wide = false;
 
-		for (int j = 0; j < s->pts.d; j++)
-			at += (size_t) c->stride * (c->wide && c->wide[j] ? 8 : 4);
+		for (int j = 0; j <= s->pts.d; j++)
+			in = next_column(c, j, first, &at, &wide);
 		for (int i = 0; i < rows; i++)
-			weight[i] = prepare_weight(c->wide && c->wide[s->pts.d]
-									   ? ((const double *) at)[first + i]
-									   : (double) ((const float *) at)[first + i], scale);
+			weight[i] = prepare_weight(wide ? ((const double *) in)[i] : (double) ((const float *) in)[i], scale);
 	}
 	if (cosine)
 	{
@@ -141,19 +163,20 @@ convert_block(void *arg, int64_t job, int thread)
 	}
 	for (int pass = cosine ? 0 : 2; pass < 3; pass++)
 	{
-		const char *at = from;
+		const char *at = c->from;
 
 		for (int j = 0; j < s->pts.d; j++)
 		{
-			bool		wide = c->wide && c->wide[j];
+			bool		wide;
+			const void *in = next_column(c, j, first, &at, &wide);
 			double		magic = gk_grid_magic(c->prep->expo[j]);
+			float	   *out = c->to ? (float *) c->to + (size_t) j * c->to_stride + first : f;
 
-			if (wide)
-				memcpy(x, (const double *) at + first, rows * sizeof(double));
-			else
+			if (cosine && wide)
+				memcpy(x, in, rows * sizeof(double));
+			else if (cosine)
 				for (int i = 0; i < rows; i++)
-					x[i] = ((const float *) at)[first + i];
-			at += (size_t) c->stride * (wide ? 8 : 4);
+					x[i] = ((const float *) in)[i];
 
 			if (pass == 0)
 			{
@@ -173,19 +196,19 @@ convert_block(void *arg, int64_t job, int thread)
 			}
 			if (cosine)
 				for (int i = 0; i < rows; i++)
-					f[i] = direction(x[i], pow2[i], length[i], c->prep->scale[j], magic);
+					out[i] = direction(x[i], pow2[i], length[i], c->prep->scale[j], magic);
+			else if (wide)
+				gk_columns()->prepare(in, rows, c->prep->center[j], c->prep->scale[j], magic, out);
 			else
-				gk_columns()->prepare(x, rows, c->prep->center[j], c->prep->scale[j], magic, f);
-			if (c->to != NULL)
-				memcpy((float *) c->to + (size_t) j * c->to_stride + first, f, rows * sizeof(float));
+				gk_columns()->prepare_floats(in, rows, c->prep->center[j], c->prep->scale[j], magic, out);
 			if (c->moments != NULL)
 			{
 				GkMoments  *m = &c->moments[(size_t) thread * s->pts.d + j];
 
 				if (weighted)
-					add_weighted(m, f, weight, rows, c->prep->expo[j]);
+					add_weighted(m, out, weight, rows, c->prep->expo[j]);
 				else
-					gk_columns()->moments(m, f, rows, c->prep->expo[j]);
+					gk_columns()->moments(m, out, rows, c->prep->expo[j]);
 			}
 		}
 		/* Between the passes of cosine: the same steps as row_lengths(). */
@@ -293,14 +316,13 @@ convert_chunk(Convert *c, GkChunk *chunk, bool store_back, GkError *err)
 }
 
 void
-gk_store_convert_stage(GkStore *s, const GkPrep *prep, int rows, float *to, int to_stride,
+gk_store_convert_batch(GkStore *s, const GkPrep *prep, const GkBatch *batch, float *to, int to_stride,
 					   GkMoments *moments, gk_int128 *mass)
 {
-	Convert		c = {.store = s,.prep = prep,.from = (const char *) s->stage,.wide = s->all_wide,
-	.to = (char *) to,.rows = rows,.stride = s->batch_rows,.to_stride = to_stride,
-	.moments = moments,.mass = mass};
+	Convert		c = {.store = s,.prep = prep,.batch = batch,.to = (char *) to,.rows = batch->rows,
+	.to_stride = to_stride,.moments = moments,.mass = mass};
 
-	for (int job = 0; job * BLOCK < rows; job++)
+	for (int job = 0; job * BLOCK < batch->rows; job++)
 		convert_block(&c, job, 0);
 }
 

@@ -253,19 +253,19 @@ GkStatus	gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 void		gk_store_free(GkStore *store);
 
 /*
- * Loading.  The caller writes up to gk_store_batch_rows() rows into the staging
- * columns (column j as doubles, all finite; column d is the weight, > 0, when
- * weighted; aux columns as uint32) and commits them.
+ * Loading (gk_batch.h).  The caller puts rows into the store's own batch, column
+ * by column (all values finite; column d is the weight, > 0, when weighted; aux
+ * columns as uint32), and commits them, which empties the batch.
  */
-int			gk_store_batch_rows(const GkStore *store);
-double	   *gk_store_stage(GkStore *store, int column);
-uint32_t   *gk_store_stage_aux(GkStore *store, int aux);
-GkStatus	gk_store_commit(GkStore *store, int rows, GkError *err);
-/*
- * Have committed batches taken by a function instead of kept.  It finds them in the
- * staging columns; the store only counts them.
- */
-typedef GkStatus (*GkTake) (void *arg, GkStore *store, int rows, GkError *err);
+struct GkBatch;
+struct GkColumnStats;
+struct GkBatch *gk_store_batch(GkStore *store);
+GkStatus	gk_store_commit(GkStore *store, GkError *err);
+/* Rows of another batch, whose statistics are added or come later. */
+GkStatus	gk_store_add(GkStore *store, const struct GkBatch *batch, bool observe, GkError *err);
+void		gk_store_observed(GkStore *store, const struct GkColumnStats *stats);
+/* Have batches taken by a function instead of kept; the store only counts the rows. */
+typedef GkStatus (*GkTake) (void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);
 void		gk_store_pass_on(GkStore *store, GkTake take, void *arg);
 int64_t		gk_store_rows(const GkStore *store);
 int			gk_store_features(const GkStore *store);

@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "core/gk_batch.h"
 #include "core/gk_group.h"
 
 #define CHUNK_BYTES		((size_t) 16 << 20)
@@ -156,23 +157,19 @@ sorted(const GkHost *host, const Group *g, size_t n)
 static GkStatus
 load(GkStore *store, const Group *g, const uint32_t *order, int64_t n, bool labelled, GkError *err)
 {
-	int			batch = gk_store_batch_rows(store);
+	GkBatch    *b = gk_store_batch(store);
 	GkStatus	st = GK_OK;
 
-	for (int64_t at = 0; st == GK_OK && at < n; at += batch)
+	for (int64_t at = 0; st == GK_OK && at < n; at++)
 	{
-		int			rows = n - at < batch ? (int) (n - at) : batch;
+		const double *x = g->row(g->arg, order[at]);
 
-		for (int i = 0; i < rows; i++)
-		{
-			const double *x = g->row(g->arg, order[at + i]);
-
-			for (int j = 0; j < g->width; j++)
-				gk_store_stage(store, j)[i] = x[j] + 0.0;
-		}
+		for (int j = 0; j < g->width; j++)
+			gk_batch_put(b, j, x[j] + 0.0);
 		if (labelled)
-			memcpy(gk_store_stage_aux(store, 0), order + at, rows * sizeof(uint32_t));
-		st = gk_store_commit(store, rows, err);
+			gk_batch_aux(b, 0)[b->rows] = order[at];
+		if (++b->rows == b->capacity || at == n - 1)
+			st = gk_store_commit(store, err);
 	}
 	return st;
 }

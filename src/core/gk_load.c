@@ -1,5 +1,5 @@
 /*
- * gk_load.c - rows into the store: staging columns become chunks.
+ * gk_load.c - rows into the store: batches become chunks.
  *
  * A column of a chunk is float32 as long as every value is one exactly, float64
  * from the first other value on.  A full chunk goes to the spill file when the
@@ -142,80 +142,11 @@ widen(GkStore *s, GkChunk *c, GkError *err)
 	return GK_OK;
 }
 
-/* ---- statistics ---- */
-
-/* Rows of one job, and from how many columns on a job takes a whole column. */
-#define SEGMENT_ROWS	(16 * GK_COLUMN_BLOCK)
-#define MANY_COLUMNS	64
-
-typedef struct Observe
-{
-	const GkStore *store;
-	const GkChunk *chunk;
-	int			segments;		/* per column */
-	GkColumnStats *stats;		/* [threads][columns], or [columns] with one segment */
-} Observe;
-
-static void
-observe_segment(void *arg, int64_t job, int thread)
-{
-	const Observe *o = arg;
-	const GkChunk *c = o->chunk;
-	int			column = (int) (job / o->segments);
-	int			first = (int) (job % o->segments) * SEGMENT_ROWS;
-	int			end = o->segments == 1 || first + SEGMENT_ROWS > c->rows ? c->rows : first + SEGMENT_ROWS;
-	GkColumnStats *s = &o->stats[o->segments == 1 ? column : thread * o->store->columns + column];
-	const char *at = (const char *) c->data;
-
-	for (int j = 0; j < column; j++)
-		at += (size_t) c->stride * (c->wide[j] ? 8 : 4);
-	for (int row = first; row < end; row += GK_COLUMN_BLOCK)
-	{
-		int			n = end - row < GK_COLUMN_BLOCK ? end - row : GK_COLUMN_BLOCK;
-		double		x[GK_COLUMN_BLOCK];
-
-		if (c->wide[column])
-			gk_columns()->observe(s, (const double *) at + row, n);
-		else
-		{
-			for (int i = 0; i < n; i++)
-				x[i] = ((const float *) at)[row + i];
-			gk_columns()->observe(s, x, n);
-		}
-	}
-}
-
-/* Minimum, maximum and exact sum of the chunk's columns, added to the store's. */
-static GkStatus
-observe_chunk(GkStore *s, const GkChunk *c, GkError *err)
-{
-	int			slots = s->columns >= MANY_COLUMNS ? 1 : gk_threads(s->host);
-	Observe		o = {.store = s,.chunk = c,.segments = 1};
-
-	if (s->columns < MANY_COLUMNS)
-		o.segments = (c->rows + SEGMENT_ROWS - 1) / SEGMENT_ROWS;
-	o.stats = gk_alloc(s->host, (size_t) slots * s->columns, sizeof(GkColumnStats));
-	if (o.stats == NULL)
-		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
-	gk_column_stats_clear(o.stats, (size_t) slots * s->columns);
-	if (!gk_parallel_for(s->host, (int64_t) s->columns * o.segments, observe_segment, &o))
-	{
-		gk_free(s->host, o.stats);
-		return GK_STOPPED;
-	}
-	for (int i = 0; i < (o.segments == 1 ? 1 : slots); i++)
-		for (int j = 0; j < s->columns; j++)
-			gk_column_stats_merge(&s->stats[j], &o.stats[i * s->columns + j]);
-	gk_free(s->host, o.stats);
-	return GK_OK;
-}
-
 GkStatus
 gk_store_seal(GkStore *store, GkError *err)
 {
 	GkChunk    *c = open_chunk(store);
 	int			stride;
-	GkStatus	st;
 
 	if (c == NULL)
 		return GK_OK;
@@ -227,8 +158,6 @@ gk_store_seal(GkStore *store, GkError *err)
 		c->stride = stride;
 	}
 	c->sealed = true;
-	if ((st = observe_chunk(store, c, err)) != GK_OK)
-		return st;
 	if (store->memory > store->memory_limit && store->host->spill_write != NULL)
 	{
 		size_t		bytes = raw_bytes(store, c->wide, c->stride);
@@ -248,36 +177,53 @@ gk_store_seal(GkStore *store, GkError *err)
 
 /* Remember columns that need doubles from here on; true when there are new ones. */
 static bool
-find_wide(GkStore *s, int rows)
+find_wide(GkStore *s, const GkBatch *b)
 {
 	bool		found = false;
 
 	for (int j = 0; j < s->columns; j++)
-		if (!s->wide[j] && !gk_columns()->fits_float(gk_store_stage(s, j), rows))
+		if (b->wide[j] && !s->wide[j])
 			found = s->wide[j] = true;
 	return found;
 }
 
+/* Append n values of a batch's column, from the first-th on, to a chunk's column at `to`. */
+static void
+append(const GkBatch *b, int column, int first, int n, char *to, int row, bool wide)
+{
+	const char *from = gk_batch_column(b, column);
+
+	if (!wide)
+		memcpy((float *) to + row, (const float *) from + first, n * sizeof(float));
+	else if (b->wide[column])
+		memcpy((double *) to + row, (const double *) from + first, n * sizeof(double));
+	else
+		for (int i = 0; i < n; i++)
+			((double *) to)[row + i] = ((const float *) from)[first + i];
+}
+
 GkStatus
-gk_store_commit(GkStore *store, int rows, GkError *err)
+gk_store_add(GkStore *store, const GkBatch *b, bool observe, GkError *err)
 {
 	int			done = 0;
 
-	if (store->pts.n + rows > GK_MAX_ROWS)
+	if (store->pts.n + b->rows > GK_MAX_ROWS)
 		return gk_fail(err, GK_ERR_LIMIT, "more than %lld rows", (long long) GK_MAX_ROWS);
 	if (store->take != NULL)
 	{
-		store->pts.n += rows;
-		return store->take(store->take_arg, store, rows, err);
+		store->pts.n += b->rows;
+		return store->take(store->take_arg, store, b, err);
 	}
-	if (find_wide(store, rows) && open_chunk(store) != NULL)
+	if (observe)
+		gk_batch_observe(b, store->stats);
+	if (find_wide(store, b) && open_chunk(store) != NULL)
 	{
 		GkStatus	st = widen(store, open_chunk(store), err);
 
 		if (st != GK_OK)
 			return st;
 	}
-	while (done < rows)
+	while (done < b->rows)
 	{
 		GkChunk    *c = open_chunk(store);
 		int			take;
@@ -286,28 +232,18 @@ gk_store_commit(GkStore *store, int rows, GkError *err)
 
 		if (c == NULL && (st = new_chunk(store, &c, err)) != GK_OK)
 			return st;
-		take = rows - done;
+		take = b->rows - done;
 		if (take > c->stride - c->rows)
 			take = c->stride - c->rows;
 		at = (char *) c->data;
 		for (int j = 0; j < store->columns; j++)
 		{
-			const double *x = gk_store_stage(store, j) + done;
-
-			if (c->wide[j])
-				memcpy((double *) at + c->rows, x, take * sizeof(double));
-			else
-			{
-				float	   *f = (float *) at + c->rows;
-
-				for (int i = 0; i < take; i++)
-					f[i] = (float) x[i];
-			}
+			append(b, j, done, take, at, c->rows, c->wide[j]);
 			at += (size_t) c->stride * (c->wide[j] ? 8 : 4);
 		}
 		for (int a = 0; a < store->pts.naux; a++)
 		{
-			memcpy((uint32_t *) at + c->rows, gk_store_stage_aux(store, a) + done, take * sizeof(uint32_t));
+			memcpy((uint32_t *) at + c->rows, gk_batch_aux(b, a) + done, take * sizeof(uint32_t));
 			at += (size_t) c->stride * 4;
 		}
 		c->rows += take;
@@ -317,4 +253,19 @@ gk_store_commit(GkStore *store, int rows, GkError *err)
 			return st;
 	}
 	return GK_OK;
+}
+
+GkStatus
+gk_store_commit(GkStore *store, GkError *err)
+{
+	GkStatus	st = gk_store_add(store, &store->batch, true, err);
+
+	store->batch.rows = 0;
+	return st;
+}
+
+void
+gk_store_observed(GkStore *store, const GkColumnStats *stats)
+{
+	gk_stats_merge(store->stats, stats, store->columns);
 }

@@ -131,7 +131,7 @@ typedef struct GkPasser GkPasser;
 GkStatus	gk_passer_open(const GkHost *host, const GkPass *pass, const GkBackend **device,
 						   size_t chunk_bytes, const GkLabelSink *sink, GkPasser **out, GkError *err);
 /* A GkTake. */
-GkStatus	gk_passer_take(void *arg, GkStore *store, int rows, GkError *err);
+GkStatus	gk_passer_take(void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);
 /* After the last batch.  The answer becomes the caller's. */
 GkStatus	gk_passer_end(GkPasser *p, GkPassResult *out, GkError *err);
 /* Who compared points with centroids, as GkBackend.describe; empty: nobody. */

@@ -57,7 +57,7 @@ backend_of(const GkPasser *p)
 
 /* The first batch says how many features and host's columns there are. */
 static GkStatus
-begin_chunk(GkPasser *p, const GkStore *from, GkError *err)
+begin_chunk(GkPasser *p, const GkStore *from, const GkBatch *b, GkError *err)
 {
 	const GkPass *pass = p->pass;
 	size_t		rows = p->chunk_bytes / ((size_t) (from->columns + from->pts.naux) * sizeof(float));
@@ -66,8 +66,8 @@ begin_chunk(GkPasser *p, const GkStore *from, GkError *err)
 	GkChunk    *c;
 
 	/* At least one batch. */
-	if (rows < (size_t) from->batch_rows)
-		rows = from->batch_rows;
+	if (rows < (size_t) b->capacity)
+		rows = b->capacity;
 	if (rows > (size_t) GK_INT64_ROWS)
 		rows = (size_t) GK_INT64_ROWS;
 	rows = (rows + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD;
@@ -286,24 +286,23 @@ run_chunk(GkPasser *p, GkError *err)
 }
 
 static GkStatus
-observe(GkPasser *p, GkStore *from, int rows, GkError *err)
+observe(GkPasser *p, const GkStore *from, const GkBatch *b, GkError *err)
 {
 	if (p->stats == NULL)
 	{
 		p->stats = gk_alloc(p->host, from->columns, sizeof(GkColumnStats));
 		if (p->stats == NULL)
 			return out_of_memory(err);
-		gk_column_stats_clear(p->stats, from->columns);
+		gk_stats_clear(p->stats, from->columns);
 	}
-	for (int j = 0; j < from->columns; j++)
-		gk_columns()->observe(&p->stats[j], gk_store_stage(from, j), rows);
-	p->answer.rows += rows;
+	gk_batch_observe(b, p->stats);
+	p->answer.rows += b->rows;
 	p->answer.d = from->pts.d;
 	return GK_OK;
 }
 
 GkStatus
-gk_passer_take(void *arg, GkStore *store, int rows, GkError *err)
+gk_passer_take(void *arg, GkStore *store, const GkBatch *b, GkError *err)
 {
 	GkPasser   *p = arg;
 	const GkPass *pass = p->pass;
@@ -311,7 +310,7 @@ gk_passer_take(void *arg, GkStore *store, int rows, GkError *err)
 	GkStatus	st;
 
 	if (pass->kind == GK_PASS_STATS)
-		return observe(p, store, rows, err);
+		return observe(p, store, b, err);
 	if (store->pts.d != pass->prep->d)
 		return gk_fail(err, GK_ERR_DATA, "points have %d features now, they had %d", store->pts.d, pass->prep->d);
 	store->pts.weight_exp = pass->weight_exp;
@@ -319,20 +318,20 @@ gk_passer_take(void *arg, GkStore *store, int rows, GkError *err)
 	{
 		if (p->moments == NULL && (p->moments = gk_alloc0(p->host, store->pts.d, sizeof(GkMoments))) == NULL)
 			return out_of_memory(err);
-		gk_store_convert_stage(store, pass->prep, rows, NULL, 0, p->moments, &p->mass);
-		p->answer.rows += rows;
+		gk_store_convert_batch(store, pass->prep, b, NULL, 0, p->moments, &p->mass);
+		p->answer.rows += b->rows;
 		return GK_OK;
 	}
-	if (p->sub == NULL && (st = begin_chunk(p, store, err)) != GK_OK)
+	if (p->sub == NULL && (st = begin_chunk(p, store, b, err)) != GK_OK)
 		return st;
 	c = &p->sub->pts.chunks[0];
-	if (p->fill + rows > c->stride && (st = run_chunk(p, err)) != GK_OK)
+	if (p->fill + b->rows > c->stride && (st = run_chunk(p, err)) != GK_OK)
 		return st;
-	gk_store_convert_stage(store, pass->prep, rows, c->data + p->fill, c->stride,
+	gk_store_convert_batch(store, pass->prep, b, c->data + p->fill, c->stride,
 						   wants_totals(p) ? p->moments : NULL, wants_totals(p) ? &p->mass : NULL);
 	for (int a = 0; a < store->pts.naux; a++)
-		memcpy(gk_chunk_aux(&p->sub->pts, c, a) + p->fill, gk_store_stage_aux(store, a), rows * sizeof(uint32_t));
-	p->fill += rows;
+		memcpy(gk_chunk_aux(&p->sub->pts, c, a) + p->fill, gk_batch_aux(b, a), b->rows * sizeof(uint32_t));
+	p->fill += b->rows;
 	return GK_OK;
 }
 

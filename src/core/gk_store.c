@@ -7,8 +7,8 @@
 #include "core/gk_numerics.h"
 #include "core/gk_store.h"
 
-/* Doubles staged at a time: 1 MB. */
-#define STAGE_VALUES		(128 * 1024)
+/* Rows staged at a time: what stays in the cache. */
+#define BATCH_BYTES		(128 * 1024)
 
 GkStatus
 gk_store_create(const GkHost *host, int d, bool weighted, int naux,
@@ -18,6 +18,7 @@ gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 	GkStore    *s;
 	size_t		row_bytes = (size_t) (d + (weighted ? 1 : 0) + naux) * sizeof(float);
 	size_t		rows;
+	int			batch_rows;
 
 	*out = NULL;
 	if (d < 1 || d > GK_MAX_D)
@@ -45,30 +46,23 @@ gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 	if (rows > (size_t) GK_INT64_ROWS)
 		rows = (size_t) GK_INT64_ROWS;
 	s->chunk_rows = (int) rows;
-	s->batch_rows = STAGE_VALUES / s->columns;
-	if (s->batch_rows > GK_COLUMN_BLOCK)
-		s->batch_rows = GK_COLUMN_BLOCK;
-	if (s->batch_rows < 16)
-		s->batch_rows = 16;
-
-	s->stage = gk_alloc(host, (size_t) s->columns * s->batch_rows, sizeof(double));
-	s->stage_aux = gk_alloc(host, (size_t) naux * s->batch_rows + 1, sizeof(uint32_t));
+	batch_rows = gk_batch_capacity(s->columns, BATCH_BYTES);
+	s->batch_memory = gk_alloc(host, gk_batch_bytes(s->columns, naux, batch_rows), 1);
 	s->wide = gk_alloc0(host, s->columns, sizeof(bool));
-	s->all_wide = gk_alloc(host, s->columns, sizeof(uint8_t));
 	s->stats = gk_alloc0(host, s->columns, sizeof(GkColumnStats));
 	s->pts.prep.d = d;
 	s->pts.prep.center = gk_alloc0(host, d, sizeof(double));
 	s->pts.prep.scale = gk_alloc0(host, d, sizeof(double));
 	s->pts.prep.expo = gk_alloc0(host, d, sizeof(int32_t));
 	s->pts.total_sum = gk_alloc0(host, d, sizeof(gk_int128));
-	if (!s->stage || !s->stage_aux || !s->wide || !s->all_wide || !s->stats ||
+	if (!s->batch_memory || !s->wide || !s->stats ||
 		!s->pts.prep.center || !s->pts.prep.scale || !s->pts.prep.expo || !s->pts.total_sum)
 	{
 		gk_store_free(s);
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	}
-	memset(s->all_wide, true, s->columns);
-	gk_column_stats_clear(s->stats, s->columns);
+	gk_batch_init(&s->batch, s->batch_memory, s->columns, naux, batch_rows);
+	gk_stats_clear(s->stats, s->columns);
 	*out = s;
 	return GK_OK;
 }
@@ -93,10 +87,8 @@ gk_store_free(GkStore *store)
 		gk_free(host, store->view_data[i]);
 		gk_free(host, store->view_mind2[i]);
 	}
-	gk_free(host, store->stage);
-	gk_free(host, store->stage_aux);
+	gk_free(host, store->batch_memory);
 	gk_free(host, store->wide);
-	gk_free(host, store->all_wide);
 	gk_free(host, store->stats);
 	gk_free(host, store->pts.prep.center);
 	gk_free(host, store->pts.prep.scale);
@@ -105,22 +97,10 @@ gk_store_free(GkStore *store)
 	gk_free(host, store);
 }
 
-int
-gk_store_batch_rows(const GkStore *store)
+GkBatch *
+gk_store_batch(GkStore *store)
 {
-	return store->batch_rows;
-}
-
-double *
-gk_store_stage(GkStore *store, int column)
-{
-	return store->stage + (size_t) column * store->batch_rows;
-}
-
-uint32_t *
-gk_store_stage_aux(GkStore *store, int aux)
-{
-	return store->stage_aux + (size_t) aux * store->batch_rows;
+	return &store->batch;
 }
 
 void

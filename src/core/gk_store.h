@@ -14,6 +14,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/gk_batch.h"
 #include "core/gk_columns.h"
 #include "core/gk_numerics.h"
 #include "core/gk_points.h"
@@ -30,13 +31,11 @@ struct GkStore
 
 	/* Loading. */
 	int			chunk_rows;		/* full size of a chunk */
-	int			batch_rows;
-	double	   *stage;			/* [columns][batch_rows] */
-	uint32_t   *stage_aux;		/* [naux][batch_rows] */
+	GkBatch		batch;			/* rows that come one by one */
+	void	   *batch_memory;
 	int			chunks_allocated;
 	bool	   *wide;			/* [columns] what the next chunk starts with */
-	uint8_t    *all_wide;		/* [columns] what the staging columns are */
-	GkColumnStats *stats;		/* [columns] of the sealed chunks */
+	GkColumnStats *stats;		/* [columns] of all rows in chunks */
 	GkTake		take;			/* takes the batches; NULL: they are kept */
 	void	   *take_arg;
 	/* The rows are not here: every pass reads them anew (gk_iterate.c). */
@@ -51,7 +50,7 @@ struct GkStore
 
 /* Bytes of a prepared chunk of that many (padded) rows. */
 size_t		gk_store_chunk_bytes(const GkStore *store, int stride);
-/* Close the chunk being filled: its statistics, and out when over the limit. */
+/* Close the chunk being filled; out with it when over the limit. */
 GkStatus	gk_store_seal(GkStore *store, GkError *err);
 
 /*
@@ -61,30 +60,11 @@ GkStatus	gk_store_seal(GkStore *store, GkError *err);
 GkStatus	gk_store_convert(GkStore *store, const GkPrep *prep, bool store_back,
 							 GkMoments *moments, gk_int128 *mass, GkError *err);
 /*
- * The staged rows: into prepared columns to (NULL: not wanted) and added to moments and
- * mass (NULL: not wanted).
+ * A batch: into prepared columns to (NULL: not wanted) and added to moments and mass
+ * (NULL: not wanted).
  */
-void		gk_store_convert_stage(GkStore *s, const GkPrep *prep, int rows, float *to, int to_stride,
+void		gk_store_convert_batch(GkStore *s, const GkPrep *prep, const GkBatch *batch, float *to, int to_stride,
 								   GkMoments *moments, gk_int128 *mass);
-
-static inline void
-gk_column_stats_clear(GkColumnStats *s, size_t n)
-{
-	memset(s, 0, n * sizeof(GkColumnStats));
-	for (size_t i = 0; i < n; i++)
-	{
-		s[i].min = INFINITY;
-		s[i].max = -INFINITY;
-	}
-}
-
-static inline void
-gk_column_stats_merge(GkColumnStats *to, const GkColumnStats *from)
-{
-	to->min = from->min < to->min ? from->min : to->min;
-	to->max = from->max > to->max ? from->max : to->max;
-	gk_wide_merge(&to->sum, &from->sum);
-}
 
 /* Exponent e with v <= 2^e, for v > 0; and 2^e kept well inside the range. */
 static inline int

@@ -14,35 +14,19 @@
 typedef double vdouble __attribute__((vector_size(LANES * sizeof(double))));
 typedef int64_t vmask __attribute__((vector_size(LANES * sizeof(int64_t))));
 typedef float vfloat __attribute__((vector_size(LANES * sizeof(float))));
+/* twice as many floats */
+typedef float vfloats __attribute__((vector_size(2 * LANES * sizeof(float))));
+typedef uint32_t vbits __attribute__((vector_size(2 * LANES * sizeof(float))));
 
 #define INLINE	static inline __attribute__((always_inline))
 
 /* m ? a : b, lane by lane; a macro because vectors are no portable arguments. */
 #define PICK(m, a, b)	((vdouble) (((m) & (vmask) (a)) | (~(m) & (vmask) (b))))
+#define PICK_BITS(m, a, b)		((vbits) (((vbits) (m) & (vbits) (a)) | (~(vbits) (m) & (vbits) (b))))
+#define PICK_FLOATS(m, a, b)	((vfloats) PICK_BITS(m, a, b))
 #define LOAD(v, p)		memcpy(&(v), (p), sizeof(v))
 #define STORE(p, v)		memcpy((p), &(v), sizeof(v))
 #define SPREAD(x)		((vdouble) {x, x, x, x, x, x, x, x})
-
-INLINE bool
-fits_float(const double *x, int n)
-{
-	vmask		inexact = {0};
-	bool		fits = true;
-	int			i = 0;
-
-	for (; i + LANES <= n; i += LANES)
-	{
-		vdouble		v;
-
-		LOAD(v, x + i);
-		inexact |= (vmask) (__builtin_convertvector(__builtin_convertvector(v, vfloat), vdouble) != v);
-	}
-	for (; i < n; i++)
-		fits &= (double) (float) x[i] == x[i];
-	for (int u = 0; u < LANES; u++)
-		fits &= inexact[u] == 0;
-	return fits;
-}
 
 /*
  * The sum: cut every value at 40 bits below the block's largest: the upper parts
@@ -127,8 +111,85 @@ observe(GkColumnStats *s, const double *x, int n)
 	}
 }
 
+/*
+ * Floats in a block are rarely further apart than 2^20: then all of them are
+ * multiples of one unit and small enough that 1,024 add up exactly in a double.
+ */
 INLINE void
-prepare(const double *x, int n, double center, double scale, double magic, float *out)
+observe_floats(GkColumnStats *s, const float *x, int n)
+{
+	vfloats		lo;
+	vfloats		hi;
+	vbits		least = ~(vbits) {0};	/* bits of the smallest absolute value but 0, less 1 */
+	vdouble		sum = {0};
+	double		total = 0.0;
+	double		wide[GK_COLUMN_BLOCK];
+	float		min;
+	float		max;
+	uint32_t	near = UINT32_MAX;
+	int			i = 0;
+
+	if (n == 0)
+		return;
+	min = max = x[0];
+	lo = hi = (vfloats) {0} + min;
+	for (; i + 2 * LANES <= n; i += 2 * LANES)
+	{
+		vfloats		v;
+		vfloat		half[2];
+		vbits		b;
+
+		LOAD(v, x + i);
+		memcpy(half, &v, sizeof(v));
+		lo = PICK_FLOATS(v < lo, v, lo);
+		hi = PICK_FLOATS(v > hi, v, hi);
+		b = ((vbits) v & 0x7fffffff) - 1;
+		least = PICK_BITS(b < least, b, least);
+		sum += __builtin_convertvector(half[0], vdouble);
+		sum += __builtin_convertvector(half[1], vdouble);
+	}
+	for (int u = 0; u < 2 * LANES; u++)
+	{
+		min = lo[u] < min ? lo[u] : min;
+		max = hi[u] > max ? hi[u] : max;
+		near = least[u] < near ? least[u] : near;
+	}
+	for (int u = 0; u < LANES; u++)
+		total += sum[u];
+	for (; i < n; i++)
+	{
+		uint32_t	b;
+
+		memcpy(&b, x + i, sizeof(b));
+		b = (b & 0x7fffffff) - 1;
+		near = b < near ? b : near;
+		min = x[i] < min ? x[i] : min;
+		max = x[i] > max ? x[i] : max;
+		total += x[i];
+	}
+	if (near != UINT32_MAX)
+	{
+		float		most = -min > max ? -min : max;
+		uint32_t	far;
+
+		memcpy(&far, &most, sizeof(far));
+		/* exponents; a subnormal value's unit is that of the smallest normal one */
+		if ((int) (far >> 23) - (int) ((near + 1) >> 23) > 19)
+		{
+			for (i = 0; i < n; i++)
+				wide[i] = x[i];
+			observe(s, wide, n);
+			return;
+		}
+		gk_wide_add(&s->sum, total);
+	}
+	s->min = min < s->min ? min : s->min;
+	s->max = max > s->max ? max : s->max;
+}
+
+/* x or floats, the other one is NULL. */
+INLINE void
+prepare(const double *x, const float *floats, int n, double center, double scale, double magic, float *out)
 {
 	const vdouble quarter = SPREAD(center * 0.25);
 	const vdouble times = SPREAD(scale * 4.0);
@@ -143,7 +204,13 @@ prepare(const double *x, int n, double center, double scale, double magic, float
 		vdouble		t;
 		vfloat		f;
 
-		LOAD(v, x + i);
+		if (x != NULL)
+			LOAD(v, x + i);
+		else
+		{
+			LOAD(f, floats + i);
+			v = __builtin_convertvector(f, vdouble);
+		}
 		v = (v * 0.25 - quarter) * times;
 		v = PICK(v > top, top, v);
 		v = PICK(v < -top, -top, v);
@@ -154,7 +221,7 @@ prepare(const double *x, int n, double center, double scale, double magic, float
 		STORE(out + i, f);
 	}
 	for (; i < n; i++)
-		out[i] = gk_to_grid(gk_centre_scale(x[i], center, scale), magic);
+		out[i] = gk_to_grid(gk_centre_scale(x != NULL ? x[i] : floats[i], center, scale), magic);
 }
 
 /*
@@ -203,13 +270,16 @@ moments(GkMoments *m, const float *x, int n, int expo)
 }
 
 #define VARIANT(name, target) \
-	target static bool name##_fits_float(const double *x, int n) { return fits_float(x, n); } \
 	target static void name##_observe(GkColumnStats *s, const double *x, int n) { observe(s, x, n); } \
+	target static void name##_observe_floats(GkColumnStats *s, const float *x, int n) { observe_floats(s, x, n); } \
 	target static void name##_prepare(const double *x, int n, double center, double scale, double magic, float *out) \
-	{ prepare(x, n, center, scale, magic, out); } \
+	{ prepare(x, NULL, n, center, scale, magic, out); } \
+	target static void name##_prepare_floats(const float *x, int n, double center, double scale, double magic, float *out) \
+	{ prepare(NULL, x, n, center, scale, magic, out); } \
 	target static void name##_moments(GkMoments *m, const float *x, int n, int expo) { moments(m, x, n, expo); } \
 	static const GkColumnKernels name##_columns = { \
-		name##_fits_float, name##_observe, name##_prepare, name##_moments \
+		name##_observe, name##_observe_floats, name##_prepare, \
+		name##_prepare_floats, name##_moments \
 	};
 
 VARIANT(base,)
@@ -217,6 +287,28 @@ VARIANT(base,)
 VARIANT(avx2, __attribute__((target("avx2,fma"))))
 VARIANT(avx512, __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl"))))
 #endif
+
+void
+gk_stats_clear(GkColumnStats *s, int n)
+{
+	memset(s, 0, n * sizeof(GkColumnStats));
+	for (int j = 0; j < n; j++)
+	{
+		s[j].min = INFINITY;
+		s[j].max = -INFINITY;
+	}
+}
+
+void
+gk_stats_merge(GkColumnStats *to, const GkColumnStats *from, int n)
+{
+	for (int j = 0; j < n; j++)
+	{
+		to[j].min = from[j].min < to[j].min ? from[j].min : to[j].min;
+		to[j].max = from[j].max > to[j].max ? from[j].max : to[j].max;
+		gk_wide_merge(&to[j].sum, &from[j].sum);
+	}
+}
 
 const GkColumnKernels *
 gk_columns(void)

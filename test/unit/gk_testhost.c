@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/gk_batch.h"
 #include "core/gk_numerics.h"
 #include "gk_testhost.h"
 
@@ -101,8 +102,7 @@ test_host_end(TestHost *t)
 GkStatus
 fill_store(GkStore *s, const double *x, const double *w, int64_t n, int d, const int *order, GkError *err)
 {
-	int			batch = gk_store_batch_rows(s);
-	int			fill = 0;
+	GkBatch    *b = gk_store_batch(s);
 	GkStatus	st = GK_OK;
 
 	for (int64_t i = 0; st == GK_OK && i < n; i++)
@@ -110,15 +110,12 @@ fill_store(GkStore *s, const double *x, const double *w, int64_t n, int d, const
 		int64_t		row = order ? order[i] : i;
 
 		for (int j = 0; j < d; j++)
-			gk_store_stage(s, j)[fill] = x[row * d + j];
+			gk_batch_put(b, j, x[row * d + j]);
 		if (w != NULL)
-			gk_store_stage(s, d)[fill] = w[row];
-		gk_store_stage_aux(s, 0)[fill] = (uint32_t) row;
-		if (++fill == batch || i == n - 1)
-		{
-			st = gk_store_commit(s, fill, err);
-			fill = 0;
-		}
+			gk_batch_put(b, d, w[row]);
+		gk_batch_aux(b, 0)[b->rows] = (uint32_t) row;
+		if (++b->rows == b->capacity || i == n - 1)
+			st = gk_store_commit(s, err);
 	}
 	return st;
 }

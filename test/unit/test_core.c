@@ -21,6 +21,7 @@ test_wide(void)
 	static double x[5000];
 	GkWide		a,
 				b;
+	GkColumnStats b2;
 	GkColumnStats c;
 	int			bad = 0;
 
@@ -72,6 +73,29 @@ test_wide(void)
 		bad += gk_wide_mean(&c.sum, 1) != (double) sum;
 	}
 	ok(bad == 0, "block sums equal 113-bit sums, correctly rounded (%d of 200 differ)", bad);
+
+	/* Floats: near each other, far apart, subnormal, zeros, and any number of them. */
+	bad = 0;
+	for (int round = 0; round < 400; round++)
+	{
+		int			n = round % 5 == 0 ? 1024 : (int) (test_uniform(&rng) * 100);
+		int			orders = round % 3 == 0 ? 1 : round % 3 == 1 ? 25 : 250;
+		float		f[1024];
+
+		for (int i = 0; i < n; i++)
+		{
+			f[i] = (float) ldexp(test_normal(&rng), (int) ((test_uniform(&rng) - 0.6) * orders));
+			if (test_uniform(&rng) < 0.1)
+				f[i] = 0.0f;
+			x[i] = f[i];
+		}
+		gk_stats_clear(&b2, 1);
+		gk_stats_clear(&c, 1);
+		gk_columns()->observe(&c, x, n);
+		gk_columns()->observe_floats(&b2, f, n);
+		bad += gk_wide_mean(&c.sum, 1) != gk_wide_mean(&b2.sum, 1) || c.min != b2.min || c.max != b2.max;
+	}
+	ok(bad == 0, "statistics of floats are those of the same doubles (%d of 400 differ)", bad);
 }
 
 static void

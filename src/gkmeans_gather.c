@@ -1,0 +1,362 @@
+/*
+ * gkmeans_gather.c - values at known places in rows become columns of a batch.
+ *
+ * In two steps that both suit vector instructions: four columns of four rows are
+ * turned around in registers; then the columns are converted and checked.
+ */
+#include "postgres.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "gkmeans_gather.h"
+
+/* Columns turned at a time. */
+#define COLUMNS		4
+
+typedef uint32 v4 __attribute__((vector_size(16)));
+typedef uint64 v2 __attribute__((vector_size(16)));
+
+#ifdef __clang__
+#define SHUFFLE4(a, b, ...)	__builtin_shufflevector(a, b, __VA_ARGS__)
+#define SHUFFLE2(a, b, ...)	__builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE4(a, b, ...)	__builtin_shuffle(a, b, (v4) {__VA_ARGS__})
+#define SHUFFLE2(a, b, ...)	__builtin_shuffle(a, b, (v2) {__VA_ARGS__})
+#endif
+
+/* Elements of short arrays are not aligned. */
+#define LOAD(v, from)	memcpy(&(v), (from), sizeof(v))
+#define STORE(to, v)	memcpy((to), &(v), sizeof(v))
+
+/* ---- one value ---- */
+
+int
+gk_value_size(GkValueType type)
+{
+	switch (type)
+	{
+		case GK_VALUE_INT2:
+			return sizeof(int16);
+		case GK_VALUE_INT4:
+			return sizeof(int32);
+		case GK_VALUE_FLOAT4:
+			return sizeof(float4);
+		default:
+			return sizeof(int64);
+	}
+}
+
+double
+gk_value_at(GkValueType type, const char *from)
+{
+	int16		i2;
+	int32		i4;
+	int64		i8;
+	float4		f4;
+	float8		f8;
+
+	switch (type)
+	{
+		case GK_VALUE_INT2:
+			LOAD(i2, from);
+			return i2;
+		case GK_VALUE_INT4:
+			LOAD(i4, from);
+			return i4;
+		case GK_VALUE_INT8:
+			LOAD(i8, from);
+			return (double) i8;
+		case GK_VALUE_FLOAT4:
+			LOAD(f4, from);
+			return f4;
+		case GK_VALUE_FLOAT8:
+			LOAD(f8, from);
+			return f8;
+	}
+	pg_unreachable();
+}
+
+double
+gk_value_of(GkValueType type, Datum value)
+{
+	switch (type)
+	{
+		case GK_VALUE_INT2:
+			return DatumGetInt16(value);
+		case GK_VALUE_INT4:
+			return DatumGetInt32(value);
+		case GK_VALUE_INT8:
+			return (double) DatumGetInt64(value);
+		case GK_VALUE_FLOAT4:
+			return DatumGetFloat4(value);
+		case GK_VALUE_FLOAT8:
+			return DatumGetFloat8(value);
+	}
+	pg_unreachable();
+}
+
+/* ---- rows to columns ---- */
+
+/* True: all are finite. */
+static bool
+finite_floats(const float *x, int n)
+{
+	uint32		bad = 0;
+
+#pragma omp simd reduction(|:bad)
+	for (int i = 0; i < n; i++)
+		bad |= !(fabsf(x[i]) <= FLT_MAX);
+	return bad == 0;
+}
+
+static bool
+finite_doubles(const double *x, int n)
+{
+	uint64		bad = 0;
+
+#pragma omp simd reduction(|:bad)
+	for (int i = 0; i < n; i++)
+		bad |= !(fabs(x[i]) <= DBL_MAX);
+	return bad == 0;
+}
+
+static void
+turn_2(const char *const *data, int n, int at, uint16 *out)
+{
+	for (int i = 0; i < n; i++)
+		LOAD(out[i], data[i] + at);
+}
+
+/*
+ * 4 columns; with `floats`, false means that one of them is not finite.  That is
+ * seen in passing, since rows come in small numbers, a page at a time.
+ */
+static inline __attribute__((always_inline)) bool
+turn_4x4(const char *const *data, int n, int at, uint32 *const *out, bool floats)
+{
+	const v4	exponent = (v4) {0} + 0x7f800000;
+	v4			bad = {0};
+	uint32		rest = 0;
+	int			i = 0;
+
+	for (; i + 4 <= n; i += 4)
+	{
+		v4			a,
+					b,
+					c,
+					d,
+					ab,
+					cd;
+
+		LOAD(a, data[i] + at);
+		LOAD(b, data[i + 1] + at);
+		LOAD(c, data[i + 2] + at);
+		LOAD(d, data[i + 3] + at);
+		if (floats)
+			bad |= (v4) (((a & exponent) == exponent) | ((b & exponent) == exponent) |
+						 ((c & exponent) == exponent) | ((d & exponent) == exponent));
+		ab = SHUFFLE4(a, b, 0, 4, 1, 5);
+		cd = SHUFFLE4(c, d, 0, 4, 1, 5);
+		a = SHUFFLE4(a, b, 2, 6, 3, 7);
+		c = SHUFFLE4(c, d, 2, 6, 3, 7);
+		b = SHUFFLE4(ab, cd, 0, 1, 4, 5);
+		STORE(out[0] + i, b);
+		b = SHUFFLE4(ab, cd, 2, 3, 6, 7);
+		STORE(out[1] + i, b);
+		b = SHUFFLE4(a, c, 0, 1, 4, 5);
+		STORE(out[2] + i, b);
+		b = SHUFFLE4(a, c, 2, 3, 6, 7);
+		STORE(out[3] + i, b);
+	}
+	for (; i < n; i++)
+	{
+		v4			a;
+
+		LOAD(a, data[i] + at);
+		if (floats)
+			bad |= (v4) ((a & exponent) == exponent);
+		for (int j = 0; j < COLUMNS; j++)
+			out[j][i] = a[j];
+	}
+	for (int j = 0; j < 4; j++)
+		rest |= bad[j];
+	return rest == 0;
+}
+
+static bool
+turn_4(const char *const *data, int n, int at, int columns, uint32 *const *out, bool floats)
+{
+	bool		good = true;
+
+	if (columns == COLUMNS)
+		return floats ? turn_4x4(data, n, at, out, true) : turn_4x4(data, n, at, out, false);
+	for (int j = 0; j < columns; j++)
+	{
+		for (int i = 0; i < n; i++)
+			LOAD(out[j][i], data[i] + at + j * 4);
+		if (floats)
+			good &= finite_floats((const float *) out[j], n);
+	}
+	return good;
+}
+
+static void
+turn_8(const char *const *data, int n, int at, int columns, uint64 *const *out)
+{
+	int			j = 0;
+
+	for (; j + 2 <= columns; j += 2)
+	{
+		int			i = 0;
+
+		for (; i + 2 <= n; i += 2)
+		{
+			v2			a,
+						b,
+						c;
+
+			LOAD(a, data[i] + at + j * 8);
+			LOAD(b, data[i + 1] + at + j * 8);
+			c = SHUFFLE2(a, b, 0, 2);
+			STORE(out[j] + i, c);
+			c = SHUFFLE2(a, b, 1, 3);
+			STORE(out[j + 1] + i, c);
+		}
+		for (; i < n; i++)
+		{
+			LOAD(out[j][i], data[i] + at + j * 8);
+			LOAD(out[j + 1][i], data[i] + at + j * 8 + 8);
+		}
+	}
+	for (; j < columns; j++)
+		for (int i = 0; i < n; i++)
+			LOAD(out[j][i], data[i] + at + j * 8);
+}
+
+/* ---- columns to those of a batch ---- */
+
+/* True: every value is a finite float exactly. */
+#define TO_FLOATS(type) \
+	do { \
+		const type *in = raw; \
+		_Pragma("omp simd reduction(|:bad)") \
+		for (int i = 0; i < n; i++) \
+		{ \
+			out[i] = (float) in[i]; \
+			bad |= !((double) out[i] == (double) in[i] && fabsf(out[i]) <= FLT_MAX); \
+		} \
+	} while (0)
+
+static bool
+to_floats(GkValueType type, const void *raw, int n, float *out)
+{
+	uint32		bad = 0;
+
+	switch (type)
+	{
+		case GK_VALUE_INT2:
+			TO_FLOATS(int16);
+			break;
+		case GK_VALUE_INT4:
+			TO_FLOATS(int32);
+			break;
+		case GK_VALUE_INT8:
+			TO_FLOATS(int64);
+			break;
+		case GK_VALUE_FLOAT8:
+			TO_FLOATS(float8);
+			break;
+		case GK_VALUE_FLOAT4:
+			return false;		/* was turned in its place */
+	}
+	return bad == 0;
+}
+
+#define TO_DOUBLES(type) \
+	do { \
+		const type *in = raw; \
+		_Pragma("omp simd") \
+		for (int i = 0; i < n; i++) \
+			out[i] = (double) in[i]; \
+	} while (0)
+
+/* True: every value is finite. */
+static bool
+to_doubles(GkValueType type, const void *raw, int n, double *out)
+{
+	switch (type)
+	{
+		case GK_VALUE_INT2:
+			TO_DOUBLES(int16);
+			return true;
+		case GK_VALUE_INT4:
+			TO_DOUBLES(int32);
+			return true;
+		case GK_VALUE_INT8:
+			TO_DOUBLES(int64);
+			return true;
+		case GK_VALUE_FLOAT4:
+			TO_DOUBLES(float4);
+			break;
+		case GK_VALUE_FLOAT8:
+			memcpy(out, raw, n * sizeof(double));
+			break;
+	}
+	return finite_doubles(out, n);
+}
+
+static bool
+convert(GkBatch *b, int column, GkValueType type, const void *raw, int n)
+{
+	if (!b->wide[column])
+	{
+		if (to_floats(type, raw, n, (float *) gk_batch_column(b, column) + b->rows))
+			return true;
+		/* perhaps they are doubles only */
+		gk_batch_widen(b, column, b->rows);
+	}
+	return to_doubles(type, raw, n, (double *) gk_batch_column(b, column) + b->rows);
+}
+
+/* Columns that need no conversion are turned in their place. */
+static bool
+as_stored(const GkBatch *b, int column, GkValueType type)
+{
+	return b->wide[column] ? type == GK_VALUE_FLOAT8 : type == GK_VALUE_FLOAT4;
+}
+
+bool
+gk_gather(GkBatch *b, int column, int columns, GkValueType type,
+		  const char *const *data, int n, int at)
+{
+	int			size = gk_value_size(type);
+	int			step = size == 2 ? 1 : COLUMNS;
+	uint64		raw[COLUMNS][GK_GATHER_ROWS];
+	bool		good = true;
+
+	for (int first = 0; first < columns; first += step)
+	{
+		int			some = Min(step, columns - first);
+		void	   *out[COLUMNS] = {NULL};
+
+		for (int j = 0; j < some; j++)
+			out[j] = as_stored(b, column + first + j, type)
+				? (char *) gk_batch_column(b, column + first + j) + (size_t) b->rows * size
+				: (char *) raw[j];
+		if (size == 2)
+			turn_2(data, n, at + first * size, out[0]);
+		else if (size == 4)
+			good &= turn_4(data, n, at + first * size, some, (uint32 *const *) out, type == GK_VALUE_FLOAT4);
+		else
+			turn_8(data, n, at + first * size, some, (uint64 *const *) out);
+		for (int j = 0; j < some; j++)
+		{
+			if (out[j] == (void *) raw[j])
+				good &= convert(b, column + first + j, type, raw[j], n);
+			else if (type == GK_VALUE_FLOAT8)
+				good &= finite_doubles(out[j], n);
+		}
+	}
+	return good;
+}

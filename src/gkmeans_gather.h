@@ -1,0 +1,26 @@
+/*
+ * gkmeans_gather.h - values at known places in rows become columns of a batch.
+ */
+#ifndef GKMEANS_GATHER_H
+#define GKMEANS_GATHER_H
+
+#include "access/htup_details.h"
+
+#include "core/gk_batch.h"
+#include "gkmeans.h"
+
+/* As many rows as a page has. */
+#define GK_GATHER_ROWS	MaxHeapTuplesPerPage
+
+extern int	gk_value_size(GkValueType type);
+extern double gk_value_at(GkValueType type, const char *from);
+extern double gk_value_of(GkValueType type, Datum value);
+
+/*
+ * n rows' values of some columns, which have one type and are side by side from
+ * data[i] + at on, behind the rows of the batch.  False: a value is not finite.
+ */
+extern bool gk_gather(GkBatch *b, int column, int columns, GkValueType type,
+					  const char *const *data, int n, int at);
+
+#endif							/* GKMEANS_GATHER_H */

@@ -1,0 +1,26 @@
+/*
+ * gkmeans_heap.h - what the files of the heap road share.
+ */
+#ifndef GKMEANS_HEAP_H
+#define GKMEANS_HEAP_H
+
+#include "gkmeans_pages.h"
+#include "gkmeans_reader.h"
+
+/* The tables to read, one after the other. */
+typedef struct GkHeapTables
+{
+	GkPagesWhat *what;
+	int			count;
+	GkPagesTable *table;		/* [count] */
+	Relation   *rels;			/* [count] */
+} GkHeapTables;
+
+typedef struct GkHeapRead GkHeapRead;
+
+/* Count rows that were taken, and report those that were left out. */
+extern void gk_heap_left_out(GkReader *r, const GkTaken *t);
+/* Hand over the visible rows of a page like the executor's, from one on. */
+extern void gk_heap_rows(GkHeapRead *h, int table, BlockNumber block, OffsetNumber from);
+
+#endif							/* GKMEANS_HEAP_H */
