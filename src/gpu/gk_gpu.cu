@@ -100,6 +100,9 @@ open_session(GkSession *s, GkError *err)
 	s->upload_ms = gk_gpu_ms() - start;
 	GK_DO(gk_gpu_room(s, s->problem.k_max, err));
 	gk_gpu_choose(s);
+	start = gk_gpu_ms();
+	GK_DO(gk_gpu_chain_rehearse(s, s->problem.k_max, err));
+	s->context_ms += gk_gpu_ms() - start;
 	return arm_fault(s, false, err);
 }
 

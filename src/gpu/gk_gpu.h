@@ -302,6 +302,8 @@ GkStatus	gk_gpu_step(GkSession *s, const float *centroids, int k, GkStep *out, G
 void		gk_gpu_choose(GkSession *s);
 GkStatus	gk_gpu_cross(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err);
 void		gk_gpu_chain_stop(GkSession *s);
+/* Load what a chain of this k launches, without an iteration. */
+GkStatus	gk_gpu_chain_rehearse(GkSession *s, int k, GkError *err);
 
 /* ---- gk_gpu_finish.cu ---- */
 

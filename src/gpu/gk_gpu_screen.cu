@@ -14,13 +14,14 @@
  * Nearly always it is one group.
  *
  * Why no group with the canonical argmin is ever ruled out.  Let u = 2^-24,
- * |x_j| <= 1, C = max |c_ij| <= 2, d <= 4, S = max over i of h_i + sum_j |c_ij|;
+ * |x_j| <= 1, C = max |c_ij| <= 2, d <= 4, S = max over i of h_i + sum_j |c_ij|, where
+ * h_i has SHIFT added (which makes every s positive, and changes no difference);
  * tilde means as computed.
  *  1. Halves: |x - xh| <= 2^-12, so |x - xh - xl| <= u (half a unit of a float16
  *     of at most 2^-12; subnormals are exact to u / 2); for c at most twice that,
  *     and |xl cl| <= 2^-12 2^-11 = 2 u.  Sum over features of the products'
  *     errors: at most d (C u + 2 u (1 + u) + 2 u) <= 4 d u (1 + C).
- *  2. h <= 8 in three float16 is exact to u / 2, and its float64 sum far below:
+ *  2. h <= 11 in three float16 is exact to u / 2, and its float64 sum far below:
  *     <= u.
  *  3. The tensor core adds exact products in blocks of at least four and the
  *     accumulator, aligned to the largest and cut off at no less than 24 bits
@@ -50,6 +51,7 @@
 #define FLUSH		2047		/* rows: sums of hi, at most 2^20 each, fit 32 bits */
 #define LIMB		20
 #define FAR			60000.0		/* s of a centroid that is not there */
+#define SHIFT		2.0625		/* above |x|^2 / 2: s is positive, its bits compare as an integer */
 #define ONES		0x3c003c00u	/* two halves of 1 */
 
 typedef struct ScreenArgs
@@ -68,8 +70,8 @@ struct Shared
 {
 	static constexpr int K = NT * 8;
 	static constexpr int entry = 2 * D + 1;
-	/* Groups of four, 80 bytes apart: different groups in different banks. */
-	float4		c[K / 4 * 5];
+	/* Two coordinates of a group's i-th centroid: groups in banks of their own. */
+	float2		c[4][2][K / 4];
 	long long	sum[WARPS][K * D];
 	unsigned int count[WARPS][K];
 	int			table[WARPS][K * entry];
@@ -99,25 +101,26 @@ split(float a, float b, unsigned int &hi, unsigned int &lo)
 }
 
 __device__ __forceinline__ void
-mma(float (&s)[4], const unsigned int (&a)[4], const unsigned int (&b)[2])
+mma(int (&s)[4], const unsigned int (&a)[4], const unsigned int (&b)[2])
 {
 	asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
-		: "=f"(s[0]), "=f"(s[1]), "=f"(s[2]), "=f"(s[3])
+		: "=r"(s[0]), "=r"(s[1]), "=r"(s[2]), "=r"(s[3])
 		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
 }
 
 /* The nearest of a group's centroids, canonically, and its distance. */
-template <int D>
+template <int D, int G>
 __device__ __forceinline__ int
-decide(const float4 *c, int group, const float (&x)[D], float &best)
+decide(const float2 (&c)[4][2][G], int group, const float (&x)[D], float &best)
 {
 	int			label = 0;
 
 #pragma unroll
 	for (int i = 0; i < 4; i++)
 	{
-		float4		v = c[group * 5 + i];
-		float		q[4] = {v.x, v.y, v.z, v.w};
+		float2		low = c[i][0][group];
+		float2		high = D > 2 ? c[i][1][group] : low;
+		float		q[4] = {low.x, low.y, high.x, high.y};
 		float		d2 = 0.0f;
 
 #pragma unroll
@@ -198,10 +201,11 @@ prepare(const ScreenArgs &a, Shared<D, NT> &sh)
 				most += fabs(t);
 				atomicMax(&sh.reach, __float_as_uint(fabsf(c[j] * a.scale)));
 			}
-			atomicMax(&sh.most, __float_as_uint(__double2float_ru(most + h * 0.5)));
+			atomicMax(&sh.most, __float_as_uint(__double2float_ru(most + h * 0.5 + SHIFT)));
 		}
-		sh.c[i / 4 * 5 + i % 4] = make_float4(c[0], c[1], c[2], c[3]);
-		sh.h[i] = i < a.k ? h * 0.5 : FAR;
+		sh.c[i % 4][0][i / 4] = make_float2(c[0], c[1]);
+		sh.c[i % 4][1][i / 4] = make_float2(c[2], c[3]);
+		sh.h[i] = i < a.k ? h * 0.5 + SHIFT : FAR;
 	}
 	__syncthreads();
 	if (threadIdx.x == 0)
@@ -249,6 +253,7 @@ screen_kernel(const __grid_constant__ ScreenArgs a)
 	unsigned int b[NT][2];
 	float		inv[D];
 	float		slack;
+	bool		near;			/* otherwise s would overflow, and does not matter */
 	int			held = 0;
 	int		   *table = sh.table[warp];
 	unsigned int row0 = (blockIdx.x * WARPS + warp) * 32;
@@ -270,6 +275,7 @@ screen_kernel(const __grid_constant__ ScreenArgs a)
 	for (int e = lane; e < Sh::K; e += 32)
 		sh.count[warp][e] = 0;
 	slack = sh.slack;
+	near = slack < GK_INF;
 #pragma unroll
 	for (int j = 0; j < D; j++)
 		inv[j] = (float) a.inv[j];
@@ -284,14 +290,14 @@ screen_kernel(const __grid_constant__ ScreenArgs a)
 	for (int t = 0; t < NT; t++)
 	{
 		int			i = quad / 2 * 2 * NT + 2 * t + quad % 2;
-		const float *c = (const float *) &sh.c[i / 4 * 5 + i % 4];
-		double		h = sh.h[i];
+		float2		c = sh.c[i % 4][q % 2][i / 4];
+		double		h = near ? sh.h[i] : 0.0;
 		float		hh = __half2float(__float2half_rn((float) h));
 		float		hl = __half2float(__float2half_rn((float) (h - hh)));
 		unsigned int hi,
 					lo;
 
-		split(i < a.k ? -c[col0] * a.scale : 0.0f, i < a.k ? -c[col0 + 1] * a.scale : 0.0f, hi, lo);
+		split(near && i < a.k ? -c.x * a.scale : 0.0f, near && i < a.k ? -c.y * a.scale : 0.0f, hi, lo);
 		b[t][0] = q < 2 ? hi : lo;
 		b[t][1] = q < 2 ? hi : q == 2 ? pack_half(hh, hl) : pack_half((float) (h - hh - hl), 0.0f);
 	}
@@ -302,7 +308,7 @@ screen_kernel(const __grid_constant__ ScreenArgs a)
 	{
 		float		x[D];
 		unsigned int f[2][4];
-		float		least[4][G];
+		int			least[4][G];	/* bits of s */
 		unsigned int nibble[4];	/* candidates of the quad's rows among this lane's groups */
 		unsigned int left;
 		float		best;
@@ -332,31 +338,33 @@ screen_kernel(const __grid_constant__ ScreenArgs a)
 #pragma unroll
 			for (int g = 0; g < G; g++)
 			{
-				float		s[4];
-				float		t[4];
+				int			s[4];
+				int			t[4];
 
 				mma(s, f[m], b[2 * g]);
 				mma(t, f[m], b[2 * g + 1]);
-				least[2 * m][g] = fminf(fminf(s[0], s[1]), fminf(t[0], t[1]));
-				least[2 * m + 1][g] = fminf(fminf(s[2], s[3]), fminf(t[2], t[3]));
+				least[2 * m][g] = min(__vimin3_s32(s[0], s[1], t[0]), t[1]);
+				least[2 * m + 1][g] = min(__vimin3_s32(s[2], s[3], t[2]), t[3]);
 			}
 		}
 #pragma unroll
 		for (int r = 0; r < 4; r++)
 		{
-			float		limit = least[r][0];
+			int			smallest = least[r][0];
+			float		limit;
 
 #pragma unroll
-			for (int g = 1; g < G; g++)
-				limit = fminf(limit, least[r][g]);
-			limit = fminf(limit, __shfl_xor_sync(0xffffffffu, limit, 1));
-			limit = fminf(limit, __shfl_xor_sync(0xffffffffu, limit, 2));
-			limit = __fadd_rn(limit, slack);
+			for (int g = 1; g + 1 < G; g += 2)
+				smallest = __vimin3_s32(smallest, least[r][g], least[r][g + 1]);
+			smallest = min(smallest, least[r][G - 1]);
+			smallest = min(smallest, __shfl_xor_sync(0xffffffffu, smallest, 1));
+			smallest = min(smallest, __shfl_xor_sync(0xffffffffu, smallest, 2));
+			limit = __fadd_rn(__int_as_float(smallest), slack);
 			/* The sign of the difference, shifted in. */
 			nibble[r] = 0;
 #pragma unroll
 			for (int g = G - 1; g >= 0; g--)
-				nibble[r] = __funnelshift_l(__float_as_uint(__fsub_rn(least[r][g], limit)), nibble[r], 1);
+				nibble[r] = __funnelshift_l(__float_as_uint(__fsub_rn(__int_as_float(least[r][g]), limit)), nibble[r], 1);
 		}
 		{
 			unsigned int low = (nibble[0] + nibble[1] * 65536u) * place;
@@ -370,12 +378,12 @@ screen_kernel(const __grid_constant__ ScreenArgs a)
 			left += left == 0;	/* what lies past the end may be anything */
 		}
 		/* This lane decides for row q of its quad, and adds it up. */
-		label = decide<D>(sh.c, __ffs(left) - 1, x, best);
+		label = decide<D, Sh::K / 4>(sh.c, __ffs(left) - 1, x, best);
 		left &= left - 1;
 		while (left != 0)
 		{
 			float		d2;
-			int			other = decide<D>(sh.c, __ffs(left) - 1, x, d2);
+			int			other = decide<D, Sh::K / 4>(sh.c, __ffs(left) - 1, x, d2);
 
 			left &= left - 1;
 			if (d2 < best)

@@ -16,10 +16,13 @@
  * what is left tile by tile from a counter.
  *
  * Regime G.  The blocks are all resident (cooperative launch), so the same
- * kernel does many iterations: it meets at a grid barrier, every block makes
- * the next centroids for itself (gk_update.h, the host's own code), and the
- * first one writes the log that step() answers from.  Three sets of
- * accumulators in turn: one is added to, one is read, one is cleared.
+ * kernel does many iterations: every block waits for the sums of all, makes the
+ * next centroids for itself (gk_update.h, the host's own code), and the first one
+ * writes the log that step() answers from.  There is no barrier: a word of a sum
+ * counts, in its upper bits, the blocks that have added to it, so that the one
+ * trip that brings a sum tells that it is complete.  Words are never cleared but
+ * compared with what they were; three sets of them in turn, because a set is
+ * added to again only when every block has seen the next one complete.
  */
 #include "core/gk_update.h"
 #include "gpu/gk_gpu_device.cuh"
@@ -28,6 +31,11 @@
 #define SETS		3
 #define APART		32			/* words from one sum to the next: all blocks add to them at the
 								 * same time, and one memory slice would do it one by one */
+#define COUNT_SHIFT	48			/* a word's count of blocks; below it, at most MAX_ADDS of less than 2^33 */
+#define COUNT_ONE	(1ull << COUNT_SHIFT)
+#define MAX_ADDS	32768
+#define BIAS		(1ll << 32)	/* makes upper halves positive: rows of a block < 2^24 */
+#define INLINE		10			/* values */
 #define DEALT		15			/* sixteenths of the tiles that are dealt out beforehand */
 
 typedef struct SmallArgs
@@ -45,8 +53,7 @@ typedef struct SmallArgs
 	float	   *centroids;
 	GkAcc		acc;
 	/* Iterating. */
-	unsigned long long *sets;	/* [SETS][K * (D + 1) + 1][APART], zero; the last one counts tiles */
-	unsigned int *arrived;		/* zero */
+	unsigned long long *sets;	/* [SETS][K * (D + 1) + 1][APART], zero; the last one hands out tiles */
 	int		   *done;
 	char	   *unit;
 	size_t		entry_bytes;
@@ -199,6 +206,13 @@ advance(const SmallArgs &p, Walk &w, unsigned long long *counter)
 	return true;
 }
 
+/* Whether some tiles are not dealt out but fetched. */
+__device__ __forceinline__ bool
+shared_tiles(const SmallArgs &p)
+{
+	return p.dealt * (int64_t) (gridDim.x * (blockDim.x / 32)) < p.tiles;
+}
+
 /*
  * Sum N values over the warp with about N exchanges instead of 5 N: each step
  * halves both the lanes that share a value and the values a lane keeps.  In the
@@ -239,8 +253,8 @@ struct Transpose<N, 0>
 };
 
 /*
- * One block's part of a pass: sums of its rows, added to acc.  x holds the first
- * group; counter hands out the tiles that are not dealt out, NULL when all are.
+ * One block's part of a pass: sums of its rows, added to acc; counted there when
+ * the words are apart.  x holds the first group; counter hands out the tiles that are not dealt out, NULL when all are.
  */
 template <int D, int K, int V, int apart>
 __device__ __forceinline__ void
@@ -325,31 +339,30 @@ pass(const SmallArgs &p, float (&x)[D][V], const float *cs, const GkAcc &acc, in
 #pragma unroll 4
 		for (int w = 0; w < (int) blockDim.x / 32; w++)
 			sum += part[w][v];
-		if (p.rows <= GK_ACC_ROWS)
+		if (apart > 1)
+		{
+			gk_red(acc.a + at, COUNT_ONE + (sum & 0xffffffffLL));
+			gk_red(acc.b + at, COUNT_ONE + (sum >> 32) + BIAS);
+		}
+		else if (p.rows <= GK_ACC_ROWS)
 			gk_red(acc.a + at, sum);
 		else
 			gk_acc_add(acc, at, sum);
 	}
 }
 
-/* All blocks have added their sums when arrived reaches target. */
-__device__ __forceinline__ void
-barrier(unsigned int *arrived, unsigned int target, bool wait)
+/* What all blocks have added to a word since `was`, which becomes what it is now. */
+__device__ __forceinline__ long long
+await(const unsigned long long *word, unsigned long long *was)
 {
-	__syncthreads();
-	if (threadIdx.x == 0)
-	{
-		asm volatile("red.release.gpu.global.add.u32 [%0], 1;" :: "l"(arrived) : "memory");
-		if (wait)
-		{
-			unsigned int n;
+	unsigned long long before = *was;
+	unsigned long long now;
 
-			do
-				asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(n) : "l"(arrived) : "memory");
-			while (n < target);
-		}
-	}
-	__syncthreads();
+	do
+		asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(now) : "l"(word) : "memory");
+	while ((now >> COUNT_SHIFT) - (before >> COUNT_SHIFT) < gridDim.x);
+	*was = now;
+	return (long long) ((now - before) & (COUNT_ONE - 1));
 }
 
 /*
@@ -367,48 +380,62 @@ mean(gk_int128 sum, gk_int128 mass, int expo, double center, double scale)
 	return center + m / scale;
 }
 
-/*
- * Next centroids from the sums; every block for itself, the first one logs.  A
- * call: inlined, its registers would make the loop over the rows spill.
- */
+/* What a block remembers from one iteration to the next. */
 template <int D, int K>
-__device__ __noinline__ bool
-update(const SmallArgs &p, int it, const unsigned long long *set, float *cs)
+struct Block
 {
+	float		cs[K * D];		/* centroids */
+	unsigned long long was[SETS][(K - 1) * (D + 1)][2];	/* words of sums, before they are added to */
+};
+
+/* Next centroids from the sums; every block for itself, the first one logs. */
+template <int D, int K>
+__device__ __forceinline__ bool
+update(const SmallArgs &p, int it, Block<D, K> &block)
+{
+	const unsigned long long *set = p.sets + it % SETS * ((K * (D + 1) + 1) * APART);
+	unsigned long long (*was)[2] = block.was[it % SETS];
+	float	   *cs = block.cs;
+	__shared__ gk_int128 part[(K - 1) * (D + 1)];	/* as in the set */
 	__shared__ gk_int128 sum[K * D];
 	__shared__ gk_int128 mass[K];
 	__shared__ double moved[K * D];
 	__shared__ double shift[K];
 	__shared__ int stop;
-	const unsigned long long *b = set + APART / 2;
 	int			k = p.k;
 	char	   *entry = p.unit + 64 + it * p.entry_bytes;
 	gk_int128  *log = (gk_int128 *) entry;
 	float	   *used = (float *) (log + k * (D + 1));
 
+	for (int v = threadIdx.x; v < (K - 1) * (D + 1); v += blockDim.x)
+	{
+		int			i = v < (K - 1) * D ? v / D : v - (K - 1) * D;
+
+		if (i < k)
+		{
+			const unsigned long long *word = set + (v < (K - 1) * D ? v : K * D + i) * APART;
+			long long	low = await(word, &was[v][0]);
+			long long	high = await(word + APART / 2, &was[v][1]) - BIAS * gridDim.x;
+
+			part[v] = (gk_int128) low + (gk_int128) high * ((gk_int128) 1 << 32);
+		}
+	}
+	__syncthreads();
 	for (int v = threadIdx.x; v < k * (D + 1); v += blockDim.x)
 	{
 		int			i = v < k * D ? v / D : v - k * D;
 		int			j = v < k * D ? v % D : D;
-		gk_int128	t = 0;
+		gk_int128	t;
 
 		if (i < K - 1)
-		{
-			int			at = (j < D ? i * D + j : K * D + i) * APART;
-
-			t = gk_acc_value(__ldcg(set + at), __ldcg(b + at), 32);
-		}
+			t = part[j < D ? v : (K - 1) * D + i];
 		else
 		{
 			/* k = K: this one was not summed. */
 			t = p.columns.total[j];
 #pragma unroll
 			for (int o = 0; o < K - 1; o++)
-			{
-				int			at = (j < D ? o * D + j : K * D + o) * APART;
-
-				t -= gk_acc_value(__ldcg(set + at), __ldcg(b + at), 32);
-			}
+				t -= part[j < D ? o * D + j : (K - 1) * D + o];
 		}
 		if (j < D)
 			sum[v] = t;
@@ -473,12 +500,21 @@ update(const SmallArgs &p, int it, const unsigned long long *set, float *cs)
 	return stop != 0;
 }
 
+/* Where registers are short, a call: inlined, it would make the loop over the rows spill. */
+template <int D, int K>
+__device__ __noinline__ bool
+call_update(const SmallArgs &p, int it, Block<D, K> &block)
+{
+	return update<D, K>(p, it, block);
+}
+
 template <int D, int K, int V>
 __global__ void __launch_bounds__(Shape<D, K, V>::threads, 1)
 small_kernel(const __grid_constant__ SmallArgs p)
 {
 	typedef Shape<D, K, V> T;
-	__shared__ float cs[K * D];
+	__shared__ Block<D, K> block;
+	float	   *cs = block.cs;
 	int			first = (threadIdx.x / 32 * gridDim.x + blockIdx.x) * p.per_tile * 32 + threadIdx.x % 32;
 	float		x[D][V];
 
@@ -494,28 +530,29 @@ small_kernel(const __grid_constant__ SmallArgs p)
 		pass<D, K, V, 1>(p, x, cs, p.acc, (int64_t) p.k * D, NULL);
 		return;
 	}
+	for (int v = threadIdx.x; v < SETS * (K - 1) * (D + 1) * 2; v += blockDim.x)
+		(&block.was[0][0][0])[v] = 0;
 	for (int it = 0; it < p.iters; it++)
 	{
 		unsigned long long *set = p.sets + it % SETS * T::set;
 		GkAcc		acc = {set, set + APART / 2};
-		bool		all = p.dealt * (int64_t) (gridDim.x * (blockDim.x / 32)) >= p.tiles;
 		bool		last = it == p.iters - 1;
 		bool		stop;
 
-		pass<D, K, V, APART>(p, x, cs, acc, K * D, all ? NULL : set + T::values * APART);
+		pass<D, K, V, APART>(p, x, cs, acc, K * D, shared_tiles(p) ? set + T::values * APART : NULL);
+		if (last && blockIdx.x != 0)
+			return;
+		/* Where registers are short, keeps the update out of the loop over the rows. */
+		if (K * D > INLINE)
+			__syncthreads();
 		/* The next pass begins with the same rows: on their way meanwhile. */
 		if (p.groups > 0)
 			load_group<D, V>(p, first, x);
-		barrier(p.arrived, (it + 1) * gridDim.x, !last || blockIdx.x == 0);
-		if (last && blockIdx.x != 0)
-			return;
-		stop = update<D, K>(p, it, set, cs);
+		stop = K * D <= INLINE ? update<D, K>(p, it, block) : call_update<D, K>(p, it, block);
 		if (blockIdx.x == 0)
 		{
-			unsigned long long *clear = p.sets + (it + 2) % SETS * T::set;
-
-			for (int v = threadIdx.x; v < T::set / (APART / 2); v += blockDim.x)
-				clear[v * (APART / 2)] = 0;
+			if (threadIdx.x == 0)
+				p.sets[(it + 2) % SETS * T::set + T::values * APART] = 0;
 			if (stop && threadIdx.x == 0)
 				*p.done = 1;
 			if (stop || last)
@@ -524,6 +561,9 @@ small_kernel(const __grid_constant__ SmallArgs p)
 		}
 		if (stop)
 			return;
+		/* The cleared counter is seen by all before they have this block's next sums. */
+		if (shared_tiles(p))
+			__threadfence();
 	}
 }
 
@@ -631,15 +671,14 @@ gk_gpu_small_run(GkSession *s, int k, int iters, char *unit, GkError *err)
 {
 	const Variant *v = variant(s->d, k);
 	SmallArgs	a = common_args(s, s->x, s->ld, s->resident, k);
-	size_t		bytes = (size_t) SETS * v->set * 8 + 64;
+	size_t		bytes = (size_t) SETS * v->set * 8;
 	void	   *args[] = {&a};
 	int			blocks,
 				threads;
 
 	GK_DO(gk_gpu_scratch(s, bytes, err));
 	a.iters = iters;
-	a.arrived = (unsigned int *) s->scratch;
-	a.sets = (unsigned long long *) ((char *) s->scratch + 64);
+	a.sets = (unsigned long long *) s->scratch;
 	a.done = s->done;
 	a.unit = unit;
 	a.entry_bytes = s->entry_bytes;

@@ -25,6 +25,7 @@ typedef struct Shape
 	int			chunk_rows;		/* 0: 16 MB chunks */
 	int			centres;		/* 0: 10 */
 	bool		distinct;		/* false: some points are equal */
+	float		far;			/* not 0: all coordinates of centroid k / 2 at the start */
 } Shape;
 
 extern const GkCore harness_core;

@@ -83,6 +83,8 @@ case_new(Shape sh, int iters)
 	c->d2 = malloc(sh.n * sizeof(float));
 	c->steps = calloc(iters, sizeof(GkStep));
 	harness_centroids(c->store, sh.k, 99, c->start);
+	for (int j = 0; sh.far != 0.0f && j < sh.d; j++)
+		c->start[(size_t) sh.k / 2 * sh.d + j] = sh.far;
 	memcpy(c->end, c->start, kd * sizeof(float));
 	for (int i = 0; i < iters; i++)
 	{
@@ -426,6 +428,10 @@ test_full(void)
 					one((Shape) {.n = ns[i],.d = ds[j],.k = ks[l],.chunk_rows = i % 2 ? 64 * 7 : 0,.distinct = i % 2}, 3);
 	printf("sweep: %.1f s\n", (harness_ms() - t0) / 1e3);
 	t0 = harness_ms();
+	/* A centroid far out, which the screen must not trust. */
+	for (float far = 1e-3f; far < 1e18f; far *= 1e3f)
+		for (int d = 1; d <= 4; d++)
+			one((Shape) {.n = 20011,.d = d,.k = 12 * d,.far = far}, 1);
 	one((Shape) {.n = 5000001,.d = 4,.k = 4}, 12);
 	one((Shape) {.n = 4999999,.d = 4,.k = 64}, 4);
 	one((Shape) {.n = 2049280,.d = 7,.k = 4}, 12);
