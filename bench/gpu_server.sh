@@ -48,16 +48,14 @@ echo "{\"what\": \"scan\", \"rows\": $rows, \"count_ms\": $count1, \"sum_ms\": $
 # fits DEVICE: all in one session, so only the first makes a context
 fits() {
 	{
-		echo "SET maintenance_work_mem = '8GB'; SET client_min_messages = debug1;"
+		echo "SET maintenance_work_mem = '8GB'; SET client_min_messages = error;"
 		for _ in $(seq 0 "$runs"); do
 			echo "SELECT '{\"what\": \"fit\", \"rows\": $rows, \"d\": 4, \"k\": 4, \"device\": ' || to_json(device) || ', \"strategy\": ' || to_json(strategy)
 				|| format(', \"iterations\": %s, \"load_ms\": %s, \"seed_ms\": %s, \"iterate_ms\": %s, \"total_ms\": %s', iterations, load_ms, seed_ms, iterate_ms, total_ms)
+				|| coalesce(', \"context_ms\": ' || context_ms || ', \"upload_ms\": ' || upload_ms, '') || '}'
 				FROM (SELECT (kmeans_info(m)).* FROM (SELECT kmeans_fit('gpu_server', '{a,b,c,d}', 4, init => 'random', max_iter => 20, tol => 0, device => '$1') AS m OFFSET 0) x) y;"
 		done
-	} | sql 2>&1 | awk '
-		/context [0-9.]* ms, upload/ { context = $0; sub(/.*context /, "", context); sub(/ ms.*/, "", context)
-			upload = $0; sub(/.*upload /, "", upload); sub(/ ms.*/, "", upload) }
-		/^\{/ { print $0 (context == "" ? "" : ", \"context_ms\": " context ", \"upload_ms\": " upload) "}"; context = "" }' | tee -a "$json"
+	} | sql | tee -a "$json"
 }
 fits gpu
 fits cpu

@@ -75,13 +75,13 @@ CREATE FUNCTION kmeans_info(model kmeans_model,
     OUT iterations integer, OUT converged boolean, OUT inertia double precision,
     OUT seed bigint, OUT init text, OUT distance text, OUT standardize boolean,
     OUT device text, OUT strategy text,
-    OUT load_ms double precision, OUT seed_ms double precision,
-    OUT iterate_ms double precision, OUT total_ms double precision)
+    OUT load_ms double precision, OUT context_ms double precision, OUT upload_ms double precision,
+    OUT seed_ms double precision, OUT iterate_ms double precision, OUT total_ms double precision)
     RETURNS record
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
 COMMENT ON FUNCTION kmeans_info(kmeans_model) IS
-    'how a model was made: sizes, columns (NULL: not known), rows, iterations, options, device, and where the time went (milliseconds)';
+    'how a model was made: sizes, columns (NULL: not known), rows, iterations, options, device, and where the time went (milliseconds; context_ms: until a GPU was open and its kernels loaded, upload_ms: until it had the points, NULL without one)';
 
 -- == end of model ==
 
@@ -794,7 +794,8 @@ COMMENT ON VIEW gkmeans_progress IS
     'one row per running job of this database, updated at most ten times a second: needs gkmeans in shared_preload_libraries, or PostgreSQL 17. phase: load, seed (iteration: seeds so far), iterate. Details of other users'' jobs are for pg_read_all_stats';
 
 CREATE FUNCTION gkmeans_stat_info(OUT runs bigint, OUT rows bigint, OUT iterations bigint,
-    OUT load_ms float8, OUT seed_ms float8, OUT iterate_ms float8, OUT total_ms float8,
+    OUT load_ms float8, OUT context_ms float8, OUT upload_ms float8, OUT seed_ms float8,
+    OUT iterate_ms float8, OUT total_ms float8,
     OUT gpu_runs bigint, OUT gpu_fallbacks bigint, OUT since timestamptz)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 1;

@@ -150,15 +150,6 @@ gk_choose_backend(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
 	return backend;
 }
 
-static void
-debug_gpu(const GkModel *m)
-{
-	if (m->context_ms > 0.0)
-		ereport(DEBUG1,
-				(errmsg("%s: context %.3f ms, upload %.3f ms, seed %.3f ms, iterate %.3f ms",
-						m->device, m->context_ms, m->upload_ms, m->seed_ms, m->iterate_ms)));
-}
-
 /* ERROR before the work when the centroids alone are too large for a value. */
 static void
 check_model_size(int k, int d)
@@ -260,7 +251,6 @@ gk_fit_run(GkFit *fit, const GkLabelWant *want)
 	fit->model.rows_skipped = gk_rows_left_out(&fit->counts);
 	fit->model.load_ms = fit->load_ms;
 	fit->model.total_ms = gk_now_ms() - start;
-	debug_gpu(&fit->model);
 	gk_stat_run(fit->source->relname, &fit->model);
 	notice_result(fit);
 	return true;

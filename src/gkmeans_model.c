@@ -93,6 +93,8 @@ kmeans_model_view(const KmeansModel *v, GkModel *m)
 	m->inertia = v->inertia;
 	m->history_len = v->history_len;
 	m->load_ms = v->load_ms;
+	m->context_ms = v->context_ms;
+	m->upload_ms = v->upload_ms;
 	m->seed_ms = v->seed_ms;
 	m->iterate_ms = v->iterate_ms;
 	m->total_ms = v->total_ms;
@@ -234,6 +236,8 @@ kmeans_model_validate(const GkModel *m, char *const *columns, int ncolumns, bool
 	check_integer("iterations", m->iterations, 0, PG_INT32_MAX, sqlstate);
 	check_number("inertia", m->inertia, 0.0, sqlstate);
 	check_number("load_ms", m->load_ms, 0.0, sqlstate);
+	check_number("context_ms", m->context_ms, 0.0, sqlstate);
+	check_number("upload_ms", m->upload_ms, 0.0, sqlstate);
 	check_number("seed_ms", m->seed_ms, 0.0, sqlstate);
 	check_number("iterate_ms", m->iterate_ms, 0.0, sqlstate);
 	check_number("total_ms", m->total_ms, 0.0, sqlstate);
@@ -321,6 +325,9 @@ kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns, bool
 	v->rows_skipped = m->rows_skipped;
 	v->inertia = m->inertia;
 	v->load_ms = m->load_ms;
+	/* not -0: the text leaves out zeros, so it could not keep the sign */
+	v->context_ms = m->context_ms + 0.0;
+	v->upload_ms = m->upload_ms + 0.0;
 	v->seed_ms = m->seed_ms;
 	v->iterate_ms = m->iterate_ms;
 	v->total_ms = m->total_ms;

@@ -43,6 +43,8 @@ typedef struct KmeansModel
 	int64		rows_skipped;
 	double		inertia;
 	double		load_ms;
+	double		context_ms;		/* both 0: no GPU was used */
+	double		upload_ms;
 	double		seed_ms;
 	double		iterate_ms;
 	double		total_ms;
@@ -63,6 +65,9 @@ extern KmeansModel *kmeans_model_build(const GkModel *m, char *const *columns, i
 
 /* The engine model of a value; its pointers point into the value. */
 extern void kmeans_model_view(const KmeansModel *v, GkModel *m);
+
+/* A GPU was used, so the times it needed are worth showing. */
+#define KMEANS_MODEL_GPU_TIMES(m)	((m)->context_ms > 0.0 || (m)->upload_ms > 0.0)
 
 /* Detoasted and checked to be what its header says. */
 extern KmeansModel *kmeans_model_from_datum(Datum datum);

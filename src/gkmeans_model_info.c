@@ -79,8 +79,8 @@ kmeans_info(PG_FUNCTION_ARGS)
 {
 	const KmeansModel *v = PG_GETARG_KMEANS_MODEL(0);
 	TupleDesc	desc;
-	Datum		values[18];
-	bool		nulls[18] = {false};
+	Datum		values[20];
+	bool		nulls[20] = {false};
 	GkModel		m;
 	int			i = 0;
 
@@ -103,6 +103,9 @@ kmeans_info(PG_FUNCTION_ARGS)
 	values[i++] = CStringGetTextDatum(m.device);
 	values[i++] = CStringGetTextDatum(m.strategy);
 	values[i++] = Float8GetDatum(m.load_ms);
+	nulls[i] = nulls[i + 1] = !KMEANS_MODEL_GPU_TIMES(&m);
+	values[i++] = Float8GetDatum(m.context_ms);
+	values[i++] = Float8GetDatum(m.upload_ms);
 	values[i++] = Float8GetDatum(m.seed_ms);
 	values[i++] = Float8GetDatum(m.iterate_ms);
 	values[i++] = Float8GetDatum(m.total_ms);

@@ -10,7 +10,7 @@
  *   int32   k_asked, iterations, init, distance, unit_exp
  *   byte    standardize, converged, columns_array (0 or 1)
  *   int64   seed, rows_used, rows_skipped
- *   float8  inertia, load_ms, seed_ms, iterate_ms, total_ms
+ *   float8  inertia, load_ms, context_ms, upload_ms, seed_ms, iterate_ms, total_ms
  *   float8  center[d], scale[d]; int32 expo[d]
  *   float8  centroids[k][d]; int64 size[k]; float8 inertia[k], radius[k]
  *   float8  history inertia[history_len], history shift[history_len]
@@ -141,6 +141,11 @@ kmeans_model_out(PG_FUNCTION_ARGS)
 	put_key_string(&out, "device", m.device);
 	put_key_string(&out, "strategy", m.strategy);
 	put_key_number(&out, "load_ms", m.load_ms);
+	if (KMEANS_MODEL_GPU_TIMES(&m))
+	{
+		put_key_number(&out, "context_ms", m.context_ms);
+		put_key_number(&out, "upload_ms", m.upload_ms);
+	}
 	put_key_number(&out, "seed_ms", m.seed_ms);
 	put_key_number(&out, "iterate_ms", m.iterate_ms);
 	put_key_number(&out, "total_ms", m.total_ms);
@@ -200,6 +205,8 @@ kmeans_model_send(PG_FUNCTION_ARGS)
 	pq_sendint64(&buf, m.rows_skipped);
 	pq_sendfloat8(&buf, m.inertia);
 	pq_sendfloat8(&buf, m.load_ms);
+	pq_sendfloat8(&buf, m.context_ms);
+	pq_sendfloat8(&buf, m.upload_ms);
 	pq_sendfloat8(&buf, m.seed_ms);
 	pq_sendfloat8(&buf, m.iterate_ms);
 	pq_sendfloat8(&buf, m.total_ms);
@@ -232,7 +239,7 @@ kmeans_model_send(PG_FUNCTION_ARGS)
 			 errmsg("invalid kmeans_model: " __VA_ARGS__)))
 
 /* Bytes of the scalars in front of the arrays. */
-#define HEADER_BYTES	(11 * 4 + 3 + 8 * 8)
+#define HEADER_BYTES	(11 * 4 + 3 + 10 * 8)
 
 static bool
 recv_bool(StringInfo buf, const char *name)
@@ -338,6 +345,8 @@ kmeans_model_recv(PG_FUNCTION_ARGS)
 	m.rows_skipped = pq_getmsgint64(buf);
 	m.inertia = pq_getmsgfloat8(buf);
 	m.load_ms = pq_getmsgfloat8(buf);
+	m.context_ms = pq_getmsgfloat8(buf);
+	m.upload_ms = pq_getmsgfloat8(buf);
 	m.seed_ms = pq_getmsgfloat8(buf);
 	m.iterate_ms = pq_getmsgfloat8(buf);
 	m.total_ms = pq_getmsgfloat8(buf);

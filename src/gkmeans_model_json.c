@@ -76,6 +76,7 @@ typedef struct Key
 	Type		type;
 	Shape		shape;
 	size_t		offset;			/* in Reader; of an object: which scope it is */
+	bool		optional;		/* 0 when missing */
 } Key;
 
 static const Key keys[] = {
@@ -100,6 +101,8 @@ static const Key keys[] = {
 	{ROOT, "device", STRING, ONE, offsetof(Reader, m.device)},
 	{ROOT, "strategy", STRING, ONE, offsetof(Reader, m.strategy)},
 	{ROOT, "load_ms", NUMBER, ONE, offsetof(Reader, m.load_ms)},
+	{ROOT, "context_ms", NUMBER, ONE, offsetof(Reader, m.context_ms), true},
+	{ROOT, "upload_ms", NUMBER, ONE, offsetof(Reader, m.upload_ms), true},
 	{ROOT, "seed_ms", NUMBER, ONE, offsetof(Reader, m.seed_ms)},
 	{ROOT, "iterate_ms", NUMBER, ONE, offsetof(Reader, m.iterate_ms)},
 	{ROOT, "total_ms", NUMBER, ONE, offsetof(Reader, m.total_ms)},
@@ -179,7 +182,7 @@ static void
 check_complete(const Reader *r, Scope scope)
 {
 	for (int i = 0; i < lengthof(keys); i++)
-		if (keys[i].scope == scope && !(r->seen & (UINT64_C(1) << i)))
+		if (keys[i].scope == scope && !keys[i].optional && !(r->seen & (UINT64_C(1) << i)))
 			INVALID("\"%s\" is missing", place(r, &keys[i]));
 }
 

@@ -151,7 +151,8 @@ scan_store(GkFit *fit, GkStore *store, int k_min, int k_max, int step, int sampl
 				 &err);
 		fit->model.k_asked = (int) k;
 		fit->model.load_ms = scan->n == 1 ? fit->load_ms : 0.0;
-		fit->model.total_ms = fit->model.load_ms + fit->model.seed_ms + fit->model.iterate_ms;
+		fit->model.total_ms = fit->model.load_ms + fit->model.context_ms + fit->model.upload_ms +
+			fit->model.seed_ms + fit->model.iterate_ms;
 		gk_stat_run(fit->source->relname, &fit->model);
 		row->k = (int) k;
 		row->inertia = fit->model.inertia;

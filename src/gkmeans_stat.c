@@ -19,8 +19,8 @@ int			gkmeans_log_min_duration = -1;
 
 enum
 {
-	STAT_RUNS, STAT_ROWS, STAT_ITERATIONS, STAT_LOAD, STAT_SEED, STAT_ITERATE, STAT_TOTAL,
-	STAT_GPU_RUNS, STAT_FALLBACKS, STAT_SINCE, STAT_COUNT
+	STAT_RUNS, STAT_ROWS, STAT_ITERATIONS, STAT_LOAD, STAT_CONTEXT, STAT_UPLOAD, STAT_SEED,
+	STAT_ITERATE, STAT_TOTAL, STAT_GPU_RUNS, STAT_FALLBACKS, STAT_SINCE, STAT_COUNT
 };
 
 static pg_atomic_uint64 *sums;	/* [STAT_COUNT]; NULL: not preloaded */
@@ -62,6 +62,8 @@ gk_stat_run(const char *relname, const GkModel *m)
 		add(STAT_ROWS, m->rows_used);
 		add(STAT_ITERATIONS, m->iterations);
 		add(STAT_LOAD, m->load_ms * 1000);
+		add(STAT_CONTEXT, m->context_ms * 1000);
+		add(STAT_UPLOAD, m->upload_ms * 1000);
 		add(STAT_SEED, m->seed_ms * 1000);
 		add(STAT_ITERATE, m->iterate_ms * 1000);
 		add(STAT_TOTAL, m->total_ms * 1000);
@@ -72,8 +74,10 @@ gk_stat_run(const char *relname, const GkModel *m)
 				(errmsg("gkmeans: \"%s\": k = %d, d = %d, " INT64_FORMAT " rows: %.0f ms, %d iterations, %s",
 						relname, m->k_asked, m->prep.d, (int64) m->rows_used, m->total_ms, m->iterations,
 						m->converged ? "converged" : "not converged"),
-				 errdetail("load %.0f ms, seed %.0f ms, iterate %.0f ms; inertia %g; %s, %s.",
-						   m->load_ms, m->seed_ms, m->iterate_ms, m->inertia, m->device, m->strategy),
+				 errdetail("load %.0f ms, %sseed %.0f ms, iterate %.0f ms; inertia %g; %s, %s.",
+						   m->load_ms,
+						   gpu ? psprintf("context %.0f ms, upload %.0f ms, ", m->context_ms, m->upload_ms) : "",
+						   m->seed_ms, m->iterate_ms, m->inertia, m->device, m->strategy),
 				 errhidestmt(true)));
 }
 

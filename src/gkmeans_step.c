@@ -582,6 +582,7 @@ kmeans_step_finish(PG_FUNCTION_ARGS)
 	m.history_shift = append(m.history_shift, m.history_len, r.shift);
 	m.history_len++;
 	strlcpy(m.device, "cpu", sizeof(m.device));
+	m.context_ms = m.upload_ms = 0.0;
 	strlcpy(m.strategy, "aggregate", sizeof(m.strategy));
 
 	columns = palloc(Max(view.model->ncolumns, 1) * sizeof(char *));

@@ -210,7 +210,8 @@ typedef struct GkModel
 	double	   *history_inertia;	/* before the iteration's update */
 	double	   *history_shift;	/* summed squared centroid movement */
 	double		load_ms, seed_ms, iterate_ms, total_ms;	/* load and total: set by the host */
-	double		context_ms, upload_ms;	/* of a GPU: until it was open; until it had the points */
+	double		context_ms, upload_ms;	/* until a GPU was open and its kernels loaded; until it had
+								 * the points; 0 without one */
 	char		device[96];		/* "cpu (avx512, 2 threads)", "gpu 0 (NVIDIA H200)" */
 	char		strategy[64];
 } GkModel;

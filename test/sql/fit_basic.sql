@@ -32,7 +32,7 @@ SELECT (kmeans_centroids(m)).* FROM kmeans_fit('pts', '{x,y}', 3) m
 EXCEPT SELECT * FROM kmeans('pts', '{x,y}', 3);
 SELECT k, d, columns, rows_used, rows_skipped, converged, round(inertia::numeric, 6) AS inertia,
        seed, init, distance, standardize, device LIKE 'cpu%' AS cpu,
-       load_ms >= 0 AND seed_ms >= 0 AND iterate_ms >= 0 AS times,
+       context_ms, upload_ms, load_ms >= 0 AND seed_ms >= 0 AND iterate_ms >= 0 AS times,
        total_ms >= load_ms + seed_ms + iterate_ms AS total
 FROM kmeans_info((SELECT kmeans_fit('pts', '{x,y}', 3, seed => 7)));
 

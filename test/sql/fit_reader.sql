@@ -13,7 +13,7 @@ BEGIN
     PERFORM set_config('gkmeans.reader', reader, true);
     model := kmeans_fit(rel, cols, 4, weight_column => weight, distance => dist, nonfinite => bad, device => 'cpu');
     SELECT format('%s used, %s skipped|%s', i.rows_used, i.rows_skipped,
-                  to_jsonb(i) - '{load_ms,seed_ms,iterate_ms,total_ms}'::text[])
+                  to_jsonb(i) - '{load_ms,context_ms,upload_ms,seed_ms,iterate_ms,total_ms}'::text[])
     INTO result FROM kmeans_info(model) i;
     result := result || (SELECT string_agg(c::text, ' ' ORDER BY c.cluster) FROM kmeans_centroids(model) c);
     IF (SELECT relkind IN ('r', 'm', 'p') FROM pg_class WHERE oid = rel) THEN

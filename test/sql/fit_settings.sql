@@ -20,7 +20,7 @@ SELECT (i * 7919 % 1000) * 0.37::float8 AS a, (i * 104729 % 997)::real AS b, i *
 FROM generate_series(1, 20000) i;
 
 CREATE FUNCTION fingerprint(m kmeans_model) RETURNS text LANGUAGE sql AS
-$$ SELECT md5((m::text::jsonb - '{load_ms,seed_ms,iterate_ms,total_ms,device,strategy}'::text[])::text) $$;
+$$ SELECT md5((m::text::jsonb - '{load_ms,context_ms,upload_ms,seed_ms,iterate_ms,total_ms,device,strategy}'::text[])::text) $$;
 CREATE FUNCTION fits(OUT job text, OUT fingerprint text) RETURNS SETOF record LANGUAGE sql AS $$
     SELECT 'plus' , fingerprint(kmeans_fit('pts', '{a,b,c}', 7))
     UNION ALL SELECT 'parallel', fingerprint(kmeans_fit('pts', '{a,b,c}', 7, init => 'k-means||', seed => 3))

@@ -56,6 +56,15 @@ SELECT distance, init, standardize FROM kmeans_info(
 SELECT init FROM unnest('{k-means++,k-means||,random,centroids,warm_start}'::text[]) w,
     kmeans_info(changed(jsonb_build_object('init', w))::kmeans_model);
 
+-- the times of a GPU are only in models that one has made; a zero is as good as none
+SELECT context_ms, upload_ms FROM kmeans_info((SELECT m FROM model));
+SELECT context_ms, upload_ms, substring(m::text, '("load_ms.*), "seed_ms') AS text, m::text::kmeans_model::text = m::text AS again,
+    kmeans_model_send(m::text::kmeans_model) = kmeans_model_send(m) AS same_bytes
+FROM (VALUES ('{"context_ms": 107.5, "upload_ms": 0.1}'::jsonb), ('{"context_ms": 0.007}'), ('{"upload_ms": 8}'),
+    ('{"context_ms": 0, "upload_ms": 0}')) v (patch), LATERAL (SELECT changed(patch)::kmeans_model AS m OFFSET 0) o, kmeans_info(m);
+SELECT context_ms, m::text LIKE '%context%' AS in_text
+FROM (SELECT replace(t, '"load_ms"', '"context_ms": -0.0, "load_ms"')::kmeans_model AS m FROM model_text OFFSET 0) o, kmeans_info(m);
+
 -- what goes wrong with a text
 CREATE FUNCTION try(t text, out result text) LANGUAGE plpgsql AS $$
 DECLARE
@@ -96,7 +105,8 @@ SELECT path, value, try(changed(path, value::jsonb)) FROM (VALUES
     ('k_asked', '1'), ('k_asked', '1000001'), ('d', '0'), ('d', '16385'), ('d', '2'), ('d', '4'),
     ('seed', '9223372036854775808'), ('seed', '1e3'), ('rows_used', '-1'), ('rows_used', '1099511627777'),
     ('rows_skipped', '-1'), ('iterations', '-1'), ('inertia', '-0.1'), ('inertia', '1e400'), ('inertia', '-1e400'),
-    ('inertia', '1e-400'), ('load_ms', '-1'), ('seed_ms', '-1'), ('iterate_ms', '-1'), ('total_ms', '-1'),
+    ('inertia', '1e-400'), ('load_ms', '-1'), ('context_ms', '-1'), ('upload_ms', '-1e-9'), ('upload_ms', '1e400'),
+    ('seed_ms', '-1'), ('iterate_ms', '-1'), ('total_ms', '-1'),
     ('clusters,1,size', '-1'), ('clusters,1,size', '1099511627777'), ('clusters,1,size', '1.5'),
     ('clusters,1,inertia', '-1'), ('clusters,1,radius', '-1'), ('clusters,1,centroid,2', '1e400'),
     ('clusters,0,centroid', '[1, 2]'), ('clusters,0,centroid', '[]'), ('clusters', '[]'),
@@ -105,6 +115,10 @@ SELECT path, value, try(changed(path, value::jsonb)) FROM (VALUES
     ('preparation,unit_exp', '2201'), ('preparation,unit_exp', '-2201'),
     ('history,inertia,0', '-1'), ('history,shift,0', '-1'), ('history,shift', '[1, 2, 3]'), ('history,inertia', '[]')
     ) v (p, value), string_to_array(p, ',') path;
+-- keys that need not be there
+SELECT try(replace(t, '"load_ms"', '"context_ms": NaN, "load_ms"')), try(changed('{"context_ms": "NaN"}')),
+    try(changed('{"upload_ms": "8"}')), try(changed('{"upload_ms": null}')), try(changed('{"context_ms": [1]}')),
+    try(replace(t, '"load_ms"', '"upload_ms": 1, "upload_ms": 1, "load_ms"')) FROM model_text \gx
 -- words, names, unknown keys
 SELECT path, left(value, 30) AS value, try(changed(path, to_jsonb(value))) FROM (VALUES
     ('distance', 'manhattan'), ('init', 'k-means'), ('init', repeat('x', 100)), ('device', repeat('x', 95)), ('device', repeat('x', 96)),

@@ -108,7 +108,7 @@ is(attempt_bytes($good), 'ok', 'its bytes are a model');
 my %at = (
 	magic => 0, version => 4, k => 8, d => 12, history => 16, columns => 20, k_asked => 24,
 	iterations => 28, init => 32, distance => 36, unit_exp => 40, standardize => 44, rows_used => 55,
-	inertia => 71, center => 111, scale => 127, expo => 143, centroids => 151, size => 199, device => 303);
+	inertia => 71, context => 87, upload => 95, center => 127, scale => 143, expo => 159, centroids => 167, size => 215, device => 319);
 
 sub changed
 {
@@ -125,8 +125,8 @@ my $device = 'cpu (scalar, 1 thread)';
 my $strings = $at{device};
 
 for my $case (
-	[ 'empty', '', qr/^22P03 invalid kmeans_model: the value has 0 bytes, expected at least 111$/ ],
-	[ 'header cut', substr($good, 0, 110), qr/^22P03 .*: the value has 110 bytes, expected at least 111$/ ],
+	[ 'empty', '', qr/^22P03 invalid kmeans_model: the value has 0 bytes, expected at least 127$/ ],
+	[ 'header cut', substr($good, 0, 126), qr/^22P03 .*: the value has 126 bytes, expected at least 127$/ ],
 	[ 'magic', changed(magic => 'x'), qr/^22P03 .*: the value does not begin as a kmeans_model does$/ ],
 	[ 'version 0', changed(version => int32(0)), qr/^22P03 .*: "version" is 0, expected 1$/ ],
 	[ 'version 2', changed(version => int32(2)), qr/^0A000 kmeans_model has format version 2, this gkmeans reads version 1$/ ],
@@ -152,13 +152,17 @@ for my $case (
 	[ 'columns_array', changed(standardize => "\1\1\1"), qr/^22P03 .*: "columns" has length 2, expected 1$/ ],
 	[ 'rows_used', changed(rows_used => pack('q>', -1)), qr/^22P03 .*: "rows_used" is -1, expected/ ],
 	[ 'inertia NaN', changed(inertia => $nan), qr/^22P03 .*: "inertia" is -?NaN, expected a finite number >= 0$/i ],
+	[ 'context_ms NaN', changed(context => $nan), qr/^22P03 .*: "context_ms" is -?NaN, expected a finite number >= 0$/i ],
+	[ 'context_ms negative', changed(context => float8(-1)), qr/^22P03 .*: "context_ms" is -1, expected a finite number >= 0$/ ],
+	[ 'upload_ms infinite', changed(upload => float8(9**9**9)), qr/^22P03 .*: "upload_ms" is inf\w*, expected a finite number >= 0$/i ],
+	[ 'upload_ms negative zero', changed(upload => float8(-0.0)), qr/^ok$/ ],
 	[ 'center NaN', changed(center => $nan), qr/^22P03 .*: "preparation.center\[0\]" is -?NaN, expected a finite number$/i ],
 	[ 'scale infinite', changed(scale => float8(9**9**9)), qr/^22P03 .*: "preparation.scale\[0\]" is inf\w*, expected/i ],
 	[ 'scale 0', changed(scale => float8(0)), qr/^22P03 .*: "preparation.scale\[0\]" is 0, expected/ ],
 	[ 'expo', changed(expo => int32(201)), qr/^22P03 .*: "preparation.expo\[0\]" is 201, expected -200 to 200$/ ],
 	[ 'centroid infinite', changed(centroids => float8(-9**9**9)), qr/^22P03 .*: "clusters\[0\].centroid\[0\]" is -inf\w*, expected/i ],
 	[ 'size', changed(size => pack('q>', 1 << 41)), qr/^22P03 .*: "clusters\[0\].size" is 2199023255552, expected/ ],
-	[ 'arrays cut', substr($good, 0, 300), qr/^22P03 .*: 189 bytes follow the header, expected at least 208 for k = 3, d = 2$/ ],
+	[ 'arrays cut', substr($good, 0, 316), qr/^22P03 .*: 189 bytes follow the header, expected at least 208 for k = 3, d = 2$/ ],
 	[ 'last string cut', substr($good, 0, length($good) - 1), qr/^22P03 .*: "columns" has 1 bytes, but 0 are left$/ ],
 	[ 'string length missing', substr($good, 0, length($good) - 4), qr/^22P03 .*: the value ends before "columns"$/ ],
 	[ 'string length negative', changed(device => int32(-1)), qr/^22P03 .*: "device" has -1 bytes, but \d+ are left$/ ],
@@ -190,7 +194,7 @@ sub random_value
 	return random_bytes(int rand 700) if $i % 2;
 	my ($k, $d, $history, $columns) = map { 1 + int rand 4 } 1 .. 4;
 	return substr($good, 0, 8) . join('', map { int32($_) } $k, $d, $history - 1, $columns - 1)
-	  . (rand() < 0.5 ? substr($good, 24, 87) : random_bytes(87))
+	  . (rand() < 0.5 ? substr($good, 24, 103) : random_bytes(103))
 	  . random_bytes(20 * $d + 8 * $k * $d + 24 * $k + 16 * ($history - 1) + int rand 60);
 }
 

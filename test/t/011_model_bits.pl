@@ -29,7 +29,7 @@ sub model
 	my $positive = sub { my $b = any_number(); substr($b, 0, 1) &= "\x7f"; return $b };
 	my $string = sub { pack('N/a', $_[0]) };
 	return pack('NN l>4 l>5 C3 q>3', 0x6b6d6331, 1, $k, $d, $history, $d, $k, $history, 0, 0, -31, 1, 1, 0, -1, 5, 0)
-	  . some(5, $positive)
+	  . some(7, $positive)
 	  . some($d, \&any_number)
 	  . some($d, sub { number(2**(rand(1900) - 950)) })
 	  . some($d, sub { pack('l>', int(rand 400) - 200) })
