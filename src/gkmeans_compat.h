@@ -7,7 +7,7 @@
 #include "common/jsonapi.h"
 #include "executor/executor.h"
 #include "mb/pg_wchar.h"
-#include "storage/buffile.h"
+#include "storage/fd.h"
 #include "tcop/tcopprot.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
@@ -44,13 +44,13 @@ gk_executor_run(QueryDesc *desc)
 #endif
 }
 
-static inline void
-gk_buffile_write(BufFile *file, const void *data, size_t bytes)
+static inline int
+gk_file_write(File file, const char *data, int bytes, off_t at)
 {
 #if PG_VERSION_NUM >= 160000
-	BufFileWrite(file, data, bytes);
+	return (int) FileWrite(file, data, bytes, at, WAIT_EVENT_BUFFILE_WRITE);
 #else
-	BufFileWrite(file, unconstify(void *, data), bytes);
+	return FileWrite(file, unconstify(char *, data), bytes, at, WAIT_EVENT_BUFFILE_WRITE);
 #endif
 }
 

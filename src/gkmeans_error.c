@@ -19,6 +19,7 @@ static const ErrorRow error_table[] = {
 		"Lower gkmeans.memory_limit to stream the points from a temporary file, or use a smaller k."},
 	{GK_ERR_MEMORY_LIMIT, ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
 		"Raise gkmeans.memory_limit."},
+	{GK_ERR_SPILL, ERRCODE_IO_ERROR, NULL},
 	{GK_ERR_OPTION, ERRCODE_INVALID_PARAMETER_VALUE, NULL},
 	{GK_ERR_DATA, ERRCODE_DATA_EXCEPTION, NULL},
 	{GK_ERR_LIMIT, ERRCODE_PROGRAM_LIMIT_EXCEEDED, NULL},

@@ -16,29 +16,31 @@
 #include <sys/mman.h>
 #endif
 
+#include "commands/tablespace.h"
 #include "miscadmin.h"
-#include "storage/buffile.h"
 #include "utils/memutils.h"
 
 #include "gkmeans.h"
+
+/* What one FileWrite() is given. */
+#define MAX_SPILL_WRITE		(64 * 1024 * 1024)
 
 struct GkPgHost
 {
 	GkHost		engine;
 	MemoryContext context;
-	BufFile    *spill;			/* NULL: not needed so far */
+	File		spill;			/* -1: not needed so far */
 	ErrorData  *error;			/* the kept ERROR */
 	bool		fall_back;		/* a device may fail: the CPU is as good */
 };
 
-typedef struct SpillAccess
+typedef struct SpillWrite
 {
 	GkPgHost   *host;
 	int64_t		offset;
-	const void *from;			/* to write, or NULL */
-	void	   *into;			/* to read, or NULL */
+	const char *data;
 	size_t		bytes;
-} SpillAccess;
+} SpillWrite;
 
 bool
 gk_host_guard(GkPgHost *host, void (*fn) (void *arg), void *arg)
@@ -134,46 +136,55 @@ host_stop(void *ctx)
 	return QueryCancelPending || ProcDiePending;
 }
 
+/*
+ * The file belongs to the current resource owner and goes with it when an ERROR
+ * ends the statement.  PostgreSQL keeps to temp_tablespaces and temp_file_limit.
+ */
 static void
-spill_access(void *arg)
+spill_write(void *arg)
 {
-	SpillAccess *a = arg;
-	GkPgHost   *host = a->host;
+	SpillWrite *w = arg;
+	GkPgHost   *host = w->host;
 
-	if (host->spill == NULL)
+	if (host->spill < 0)
 	{
-		/*
-		 * The file belongs to the current resource owner and goes with it when
-		 * an ERROR ends the statement; its buffer belongs to our context.
-		 */
-		MemoryContextSwitchTo(host->context);
-		host->spill = BufFileCreateTemp(false);
+		PrepareTempTablespaces();
+		host->spill = OpenTemporaryFile(false);
 	}
-	if (BufFileSeek(host->spill, 0, (off_t) a->offset, SEEK_SET) != 0)
-		elog(ERROR, "could not seek to byte " INT64_FORMAT " of the spill file", a->offset);
-	if (a->from != NULL)
-		gk_buffile_write(host->spill, a->from, a->bytes);
-	else if (BufFileRead(host->spill, a->into, a->bytes) != a->bytes)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not read %zu bytes at " INT64_FORMAT " of the spill file",
-						a->bytes, a->offset)));
+	while (w->bytes > 0)
+	{
+		int			want = (int) Min(w->bytes, MAX_SPILL_WRITE);
+		int			written = gk_file_write(host->spill, w->data, want, (off_t) w->offset);
+
+		if (written <= 0)
+		{
+			if (written == 0)
+				errno = ENOSPC;
+			ereport(ERROR,
+					(errcode_for_file_access(),
+					 errmsg("could not write to the temporary file \"%s\": %m", FilePathName(host->spill))));
+		}
+		w->data += written;
+		w->bytes -= written;
+		w->offset += written;
+	}
 }
 
 static bool
 host_spill_write(void *ctx, int64_t offset, const void *data, size_t bytes)
 {
-	SpillAccess a = {ctx, offset, data, NULL, bytes};
+	SpillWrite	w = {ctx, offset, data, bytes};
 
-	return gk_host_guard(ctx, spill_access, &a);
+	return gk_host_guard(ctx, spill_write, &w);
 }
 
-static bool
-host_spill_read(void *ctx, int64_t offset, void *data, size_t bytes)
+/* Until PostgreSQL opens another file, and may close this one for it. */
+static int
+host_spill_fd(void *ctx)
 {
-	SpillAccess a = {ctx, offset, NULL, data, bytes};
+	const GkPgHost *host = ctx;
 
-	return gk_host_guard(ctx, spill_access, &a);
+	return host->spill < 0 ? -1 : FileGetRawDesc(host->spill);
 }
 
 static void
@@ -220,13 +231,14 @@ gk_host_begin(void)
 	GkPgHost   *host = MemoryContextAllocZero(context, sizeof(GkPgHost));
 
 	host->context = context;
+	host->spill = -1;
 	host->engine.ctx = host;
 	host->engine.alloc = host_alloc;
 	host->engine.free = host_free;
 	host->engine.poll = host_poll;
 	host->engine.stop = host_stop;
 	host->engine.spill_write = host_spill_write;
-	host->engine.spill_read = host_spill_read;
+	host->engine.spill_fd = host_spill_fd;
 	host->engine.device_failed = host_device_failed;
 	host->engine.progress = host_progress;
 	host->engine.threads = gkmeans_threads;
@@ -239,8 +251,8 @@ gk_host_begin(void)
 void
 gk_host_end(GkPgHost *host)
 {
-	if (host->spill != NULL)
-		BufFileClose(host->spill);
+	if (host->spill >= 0)
+		FileClose(host->spill);
 	MemoryContextDelete(host->context);
 }
 

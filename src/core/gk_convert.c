@@ -265,8 +265,7 @@ convert_chunk(Convert *c, GkChunk *chunk, bool store_back, GkError *err)
 		if (spilled == NULL)
 			return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 		c->from = spilled;
-		if (!host->spill_read(host->ctx, chunk->spill_at, spilled, raw))
-			st = gk_fail(err, GK_ERR_HOST, "could not read the spill file");
+		st = gk_spill_read(host, chunk->spill_at, spilled, raw, err);
 	}
 	c->to = NULL;
 	if (st == GK_OK && store_back)

@@ -42,6 +42,7 @@ typedef enum GkStatus
 	GK_ERR_DATA,				/* input data not usable */
 	GK_ERR_LIMIT,				/* k, d or n over the limit */
 	GK_ERR_HOST,				/* a host callback failed; the host kept the reason */
+	GK_ERR_SPILL,				/* the spill file could not be read */
 	GK_ERR_NO_DEVICE,			/* no usable device of the wanted kind */
 	GK_ERR_DEVICE,				/* the device failed; it is not usable any more */
 	GK_ERR_DEVICE_MEMORY,		/* the device has too little memory */
@@ -86,9 +87,13 @@ typedef struct GkHost
 	bool		(*poll) (void *ctx);
 	/* Any thread, inside a unit of work; reads a flag and nothing else. */
 	bool		(*stop) (void *ctx);
-	/* Spill file, random access by byte offset; false = failed.  May be NULL. */
+	/* Spill file, by byte offset; main thread, false = failed.  May be NULL. */
 	bool		(*spill_write) (void *ctx, int64_t offset, const void *data, size_t bytes);
-	bool		(*spill_read) (void *ctx, int64_t offset, void *data, size_t bytes);
+	/*
+	 * The spill file, for any thread to read from with pread() until the main thread calls
+	 * the host again; < 0 = failed.
+	 */
+	int			(*spill_fd) (void *ctx);
 	/* Optional. */
 	void		(*progress) (void *ctx, const GkProgress *p);
 	/*

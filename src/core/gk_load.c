@@ -158,7 +158,9 @@ gk_store_seal(GkStore *store, GkError *err)
 		c->stride = stride;
 	}
 	c->sealed = true;
-	if (store->memory > store->memory_limit && store->host->spill_write != NULL)
+	/* seeding takes one more column */
+	if (store->memory + store->memory / (store->columns + store->pts.naux) > store->memory_limit &&
+		store->host->spill_write != NULL)
 	{
 		size_t		bytes = raw_bytes(store, c->wide, c->stride);
 

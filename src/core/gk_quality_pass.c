@@ -201,6 +201,7 @@ gk_quality_open_chunk(GkQuality *q, int index, void **copy, GkError *err)
 	const GkHost *host = q->host;
 	const char *at;
 	size_t		bytes = gk_store_chunk_bytes(q->store, c->stride);
+	GkStatus	st;
 
 	*copy = NULL;
 	q->wide = q->raw ? c->wide : NULL;
@@ -216,14 +217,14 @@ gk_quality_open_chunk(GkQuality *q, int index, void **copy, GkError *err)
 		at = *copy = gk_alloc(host, bytes, 1);
 		if (at == NULL)
 			return gk_quality_no_memory(err);
-		if (!host->spill_read(host->ctx, c->spill_at, *copy, bytes))
-			return gk_fail(err, GK_ERR_HOST, "could not read the spill file");
+		if ((st = gk_spill_read(host, c->spill_at, *copy, bytes, err)) != GK_OK)
+			return st;
 	}
 	else
 	{
 		GkChunk		view;
-		GkStatus	st = gk_chunk_open(q->store, index, false, &view, err);
 
+		st = gk_chunk_open(q->store, index, false, &view, err);
 		if (st != GK_OK)
 			return st;
 		at = (const char *) view.data;

@@ -9,6 +9,14 @@
 
 /* Rows staged at a time: what stays in the cache. */
 #define BATCH_BYTES		(128 * 1024)
+/* Chunks are not made smaller than this for the memory limit's sake. */
+#define SMALL_CHUNK			((size_t) 4 << 20)
+/*
+ * Chunks at work besides those that stay: being filled, with doubles, or being
+ * prepared, or two views.
+ */
+#define WORKING_CHUNKS		3
+#define NOT_COUNTED			((size_t) 24 << 20)
 
 GkStatus
 gk_store_create(const GkHost *host, int d, bool weighted, int naux,
@@ -19,6 +27,7 @@ gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 	size_t		row_bytes = (size_t) (d + (weighted ? 1 : 0) + naux) * sizeof(float);
 	size_t		rows;
 	int			batch_rows;
+	size_t		working;
 
 	*out = NULL;
 	if (d < 1 || d > GK_MAX_D)
@@ -36,16 +45,22 @@ gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 	s->columns = d + (weighted ? 1 : 0);
 	s->memory_limit = memory_limit;
 
-	/* A quarter of the limit per chunk, so that two views and a chunk being
-	 * filled stay within it. */
-	if (chunk_bytes > memory_limit / 4)
-		chunk_bytes = memory_limit / 4;
+	/*
+	 * A quarter of the limit per chunk, so that two views and a chunk being
+	 * filled stay within it; but passes over tiny chunks would take longer.
+	 */
+	if (chunk_bytes > SMALL_CHUNK && chunk_bytes > memory_limit / 4)
+		chunk_bytes = memory_limit / 4 > SMALL_CHUNK ? memory_limit / 4 : SMALL_CHUNK;
 	rows = chunk_bytes / row_bytes / GK_ROW_PAD * GK_ROW_PAD;
 	if (rows < GK_ROW_PAD)
 		rows = GK_ROW_PAD;
 	if (rows > (size_t) GK_INT64_ROWS)
 		rows = (size_t) GK_INT64_ROWS;
 	s->chunk_rows = (int) rows;
+	/* Chunks at work, above what is not worth counting, take the place of chunks that stay. */
+	working = WORKING_CHUNKS * rows * row_bytes;
+	if (working > NOT_COUNTED)
+		s->memory_limit -= working - NOT_COUNTED > memory_limit ? memory_limit : working - NOT_COUNTED;
 	batch_rows = gk_batch_capacity(s->columns, BATCH_BYTES);
 	s->batch_memory = gk_alloc(host, gk_batch_bytes(s->columns, naux, batch_rows), 1);
 	s->wide = gk_alloc0(host, s->columns, sizeof(bool));
@@ -174,11 +189,24 @@ view_buffers(GkStore *s, bool mind2, GkError *err)
 	return GK_OK;
 }
 
+/* Passes go through the chunks in order, again and again. */
+static GkStatus
+read_ahead(const GkStore *s, int index, GkError *err)
+{
+	for (int i = 1; i < s->pts.nchunks; i++)
+	{
+		const GkChunk *c = &s->pts.chunks[(index + i) % s->pts.nchunks];
+
+		if (c->data == NULL)
+			return gk_spill_soon(s->host, c->spill_at, gk_store_chunk_bytes(s, c->stride), err);
+	}
+	return GK_OK;
+}
+
 GkStatus
 gk_chunk_open(GkStore *store, int index, bool mind2, GkChunk *view, GkError *err)
 {
 	const GkChunk *c = &store->pts.chunks[index];
-	const GkHost *host = store->host;
 	GkStatus	st;
 	int			b;
 
@@ -190,18 +218,21 @@ gk_chunk_open(GkStore *store, int index, bool mind2, GkChunk *view, GkError *err
 	b = store->view_next;
 	store->view_next = 1 - b;
 	view->data = store->view_data[b];
-	if (!host->spill_read(host->ctx, c->spill_at, view->data, gk_store_chunk_bytes(store, c->stride)))
-		return gk_fail(err, GK_ERR_HOST, "could not read the spill file");
+	st = gk_spill_read(store->host, c->spill_at, view->data, gk_store_chunk_bytes(store, c->stride), err);
+	if (st == GK_OK)
+		st = read_ahead(store, index, err);
+	if (st != GK_OK)
+		return st;
 	if (mind2)
 	{
 		view->mind2 = store->view_mind2[b];
 		if (!c->mind2_written)
 			for (int i = 0; i < c->stride; i++)
 				view->mind2[i] = INFINITY;
-		else if (!host->spill_read(host->ctx, c->spill_mind2, view->mind2, c->stride * sizeof(float)))
-			return gk_fail(err, GK_ERR_HOST, "could not read the spill file");
+		else
+			st = gk_spill_read(store->host, c->spill_mind2, view->mind2, c->stride * sizeof(float), err);
 	}
-	return GK_OK;
+	return st;
 }
 
 GkStatus
@@ -267,6 +298,7 @@ gk_store_row(GkStore *store, int64_t row, float *out, GkError *err)
 				hi = store->pts.nchunks - 1;
 	const GkChunk *c;
 	size_t		at;
+	GkStatus	st;
 
 	while (lo < hi)
 	{
@@ -285,9 +317,9 @@ gk_store_row(GkStore *store, int64_t row, float *out, GkError *err)
 
 		if (c->data != NULL)
 			out[j] = c->data[index];
-		else if (!store->host->spill_read(store->host->ctx, c->spill_at + (int64_t) (index * sizeof(float)),
-										  &out[j], sizeof(float)))
-			return gk_fail(err, GK_ERR_HOST, "could not read the spill file");
+		else if ((st = gk_spill_read(store->host, c->spill_at + (int64_t) (index * sizeof(float)),
+									 &out[j], sizeof(float), err)) != GK_OK)
+			return st;
 	}
 	return GK_OK;
 }

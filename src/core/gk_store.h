@@ -50,6 +50,9 @@ struct GkStore
 
 /* Bytes of a prepared chunk of that many (padded) rows. */
 size_t		gk_store_chunk_bytes(const GkStore *store, int stride);
+/* Read from the spill file (gk_spill.c); and say that this will be read soon. */
+GkStatus	gk_spill_read(const GkHost *host, int64_t at, void *to, size_t bytes, GkError *err);
+GkStatus	gk_spill_soon(const GkHost *host, int64_t at, size_t bytes, GkError *err);
 /* Close the chunk being filled; out with it when over the limit. */
 GkStatus	gk_store_seal(GkStore *store, GkError *err);
 

@@ -1,6 +1,9 @@
+#define _GNU_SOURCE				/* memfd_create */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "core/gk_batch.h"
 #include "core/gk_numerics.h"
@@ -52,29 +55,20 @@ static bool
 host_spill_write(void *ctx, int64_t offset, const void *data, size_t bytes)
 {
 	TestHost   *t = ctx;
-	size_t		end = (size_t) offset + bytes;
 
 	if (++t->spill_calls == t->spill_fail_at)
 		return false;
-	if (end > t->spill_size)
-	{
-		t->spill = realloc(t->spill, end);
-		memset(t->spill + t->spill_size, 0, end - t->spill_size);
-		t->spill_size = end;
-	}
-	memcpy(t->spill + offset, data, bytes);
-	return true;
+	if (t->spill < 0)
+		t->spill = memfd_create("spill", 0);
+	return pwrite(t->spill, data, bytes, offset) == (ssize_t) bytes;
 }
 
-static bool
-host_spill_read(void *ctx, int64_t offset, void *data, size_t bytes)
+static int
+host_spill_fd(void *ctx)
 {
 	TestHost   *t = ctx;
 
-	if (++t->spill_calls == t->spill_fail_at || (size_t) offset + bytes > t->spill_size)
-		return false;
-	memcpy(data, t->spill + offset, bytes);
-	return true;
+	return ++t->spill_calls == t->spill_fail_at ? -1 : t->spill;
 }
 
 void
@@ -87,16 +81,17 @@ test_host_init(TestHost *t, int threads)
 	t->host.poll = host_poll;
 	t->host.stop = host_stop;
 	t->host.spill_write = host_spill_write;
-	t->host.spill_read = host_spill_read;
+	t->host.spill_fd = host_spill_fd;
+	t->spill = -1;
 	t->host.threads = threads;
 }
 
 void
 test_host_end(TestHost *t)
 {
-	free(t->spill);
-	t->spill = NULL;
-	t->spill_size = 0;
+	if (t->spill >= 0)
+		close(t->spill);
+	t->spill = -1;
 }
 
 GkStatus

@@ -1,6 +1,6 @@
 /*
  * gk_testhost.h - a GkHost for tests: malloc that counts what is live and can
- * fail at the Nth call, a spill file in memory, a stop after the Nth poll.
+ * fail at the Nth call, a spill file, a stop after the Nth poll.
  */
 #ifndef GK_TESTHOST_H
 #define GK_TESTHOST_H
@@ -16,8 +16,7 @@ typedef struct TestHost
 	int64_t		polls;
 	int64_t		stop_at;		/* this poll asks to stop; 0: none */
 	volatile int stopped;
-	char	   *spill;
-	size_t		spill_size;
+	int			spill;			/* -1: none so far */
 	int64_t		spill_calls;
 	int64_t		spill_fail_at;
 } TestHost;
