@@ -562,6 +562,19 @@ CREATE FUNCTION kmeans_step(
 COMMENT ON FUNCTION kmeans_step(regclass, text[], kmeans_model, text) IS
     'kmeans_step_partial() of all rows of a relation; columns as for kmeans(). NULL for a relation without rows';
 
+CREATE FUNCTION kmeans_pass(
+    relation regclass,
+    columns text[],
+    pass bytea,
+    weight_column text DEFAULT NULL,
+    first_row bigint DEFAULT 0,
+    device text DEFAULT NULL
+) RETURNS bytea
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION kmeans_pass(regclass, text[], bytea, text, bigint, text) IS
+    'what kmeans() on a distributed table asks of every shard: one pass over the rows, and its exact sums; the bytes are between servers of the same version';
+
 -- kmeans_agg: the fields are <options>, in the same order
 
 CREATE TYPE kmeans_options AS (

@@ -11,6 +11,7 @@
  *   gkmeans_query.c, gkmeans_reader.c, gkmeans_heap.c    the query's rows -> GkStore
  *   gkmeans_fit.c       the engine           -> GkModel -> SQL rows or kmeans_model
  *   gkmeans_iterate.c   the same, reading again in every pass
+ *   gkmeans_shards.c, gkmeans_pass.c    passes over rows on other servers
  *   gkmeans_labels.c                            labels -> SQL rows
  *   gkmeans_label_column.c, gkmeans_changes.c   labels -> the table
  *
@@ -283,6 +284,8 @@ typedef struct GkFit
 	GkFitOptions options;
 	bool		as_model;		/* the result has to fit a kmeans_model */
 	GkReadCounts counts;
+	bool		sharded;		/* the rows are on other servers */
+	char	   *schema;			/* of gkmeans, if sharded */
 	GkIterate  *iterate;		/* rows are read again in every pass; NULL: they are kept */
 	double		load_ms;
 	GkModel		model;			/* valid when there were usable rows */

@@ -5,11 +5,13 @@
 
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 
 #include "core/gk_points.h"
 #include "gkmeans.h"
 #include "gkmeans_iterate.h"
 #include "gkmeans_model.h"
+#include "gkmeans_shards.h"
 
 PG_FUNCTION_INFO_V1(kmeans);
 PG_FUNCTION_INFO_V1(kmeans_fit);
@@ -184,7 +186,8 @@ load(GkFit *fit, const GkLabelWant *want, GkTables *tables, bool again)
 	gk_apply_simd();
 	fit->host = gk_host_begin();
 	/* a missing GPU is known before a long read */
-	gk_check_device(fit->host, o->device);
+	if (!fit->sharded)
+		gk_check_device(fit->host, o->device);
 
 	if (again)
 	{
@@ -221,7 +224,7 @@ gk_fit_run(GkFit *fit, const GkLabelWant *want)
 	GkOptions	engine = o->engine;
 	double		start = gk_now_ms();
 	GkTables	tables = {0};
-	GkStore    *store = load(fit, want, &tables, o->scan);
+	GkStore    *store = load(fit, want, &tables, o->scan || fit->sharded);
 	const GkBackend *backend = NULL;
 	GkLabelRelay relay;
 	GkError		err;
@@ -284,6 +287,16 @@ gk_fit_open(FunctionCallInfo fcinfo, int first_option, const char *label_column,
 	gk_parse_options(fcinfo, first_option, gk_parse_k(fcinfo, 2), &fit->options);
 	fit->source = gk_source_open(PG_GETARG_OID(0), columns, ncolumns,
 								 fit->options.weight_column, label_column, identify);
+	fit->sharded = gk_shards_distributed(fit->source->relid);
+	if (!fit->sharded)
+		return;
+	fit->schema = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
+	if (fit->source->identify)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("\"%s\" is distributed over several servers, its rows can not be labelled by ctid",
+						fit->source->relname),
+				 errhint("Use kmeans_fit(), and kmeans_predict() in an UPDATE.")));
 }
 
 static void

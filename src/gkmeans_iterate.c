@@ -12,6 +12,7 @@
 #include "core/gk_points.h"
 #include "gkmeans.h"
 #include "gkmeans_iterate.h"
+#include "gkmeans_shards.h"
 
 struct GkIterate
 {
@@ -116,9 +117,14 @@ gk_iterate_begin(GkFit *fit, const GkReadOptions *read, GkTables *tables)
 	GkIterate  *it = MemoryContextAllocZero(gk_host_context(fit->host), sizeof(GkIterate));
 	const GkSource *source = fit->source;
 
-	it->rows.ctx = it;
-	it->rows.pass = ask;
-	it->rows.describe = describe;
+	if (fit->sharded)
+		gk_shards_rows(fit, read, &it->rows);
+	else
+	{
+		it->rows.ctx = it;
+		it->rows.pass = ask;
+		it->rows.describe = describe;
+	}
 	it->host = fit->host;
 	it->source = source;
 	if (source->identify)
@@ -130,7 +136,7 @@ gk_iterate_begin(GkFit *fit, const GkReadOptions *read, GkTables *tables)
 	it->read = *read;
 	it->counts = &fit->counts;
 	it->tables = tables;
-	it->device = gk_choose_backend(fit->host, GK_DEVICE_CPU, 0, 1, 1);
+	it->device = &gk_cpu_backend;
 	return it;
 }
 
@@ -150,5 +156,8 @@ gk_iterate_device(GkIterate *it, GkDeviceKind kind, int64 n, int d, int k)
 	/* what a device is given at once */
 	int64		rows = gk_iterate_chunk_bytes() / ((Size) d * sizeof(float));
 
+	/* every server chooses for itself */
+	if (it->rows.ctx != it)
+		return;
 	it->device = gk_choose_backend(it->host, kind, Min(n, rows), d, k);
 }

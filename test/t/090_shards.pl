@@ -1,0 +1,242 @@
+# A coordinator and four workers. First by hand: parts of a step are made on the
+# workers, sent as text and in binary form, and combined on the coordinator. Then a
+# distributed table, whose passes kmeans() sends to the shards by itself.
+#
+# Citus is not needed: the coordinator has a MOCK of what gkmeans uses of it, two
+# catalogs and run_command_on_shards(), which here goes to the workers by dblink.
+# docs/group-by.md says what was tested with the real one.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $head = PostgreSQL::Test::Cluster->new('coordinator');
+$head->init;
+$head->append_conf('postgresql.conf', "allow_system_table_mods = on\nfsync = off");
+$head->start;
+plan skip_all => 'dblink is not installed'
+  if $head->safe_psql('postgres', "SELECT count(*) FROM pg_available_extensions WHERE name = 'dblink'") == 0;
+
+my @workers;
+foreach my $i (1 .. 4)
+{
+	my $node = PostgreSQL::Test::Cluster->new("worker$i");
+	$node->init;
+	$node->append_conf('postgresql.conf', 'fsync = off');
+	$node->start;
+	push @workers, $node;
+}
+$_->safe_psql('postgres', 'CREATE EXTENSION gkmeans') foreach ($head, @workers);
+
+# ---- rows: a copy on the coordinator, in the order of the shards ----
+
+my $rows = q{
+	SELECT i AS id, 10 * (i % 5) + (hashint4(i) % 10007) / 5000.0 AS a,
+		((i % 5) * (i % 5) + (hashint4(i + 100000) % 10007) / 3000.0)::real AS b, hashint4(i + 200000) % 1000 AS "c'%",
+		CASE WHEN i % 11 = 0 THEN 0 ELSE 1 + i % 7 * 0.3 END AS w,
+		CASE WHEN i % 500 <> 7 THEN ARRAY[i % 13, (i % 7) * 0.1, i % 3]::float8[] END AS p
+	FROM generate_series(%d, %d) i};
+my @shards = ([ 102008, 0, 1, 6000 ], [ 102009, 1, 6001, 6000 ], [ 102010, 2, 6001, 13000 ], [ 102011, 3, 13001, 19000 ],
+	[ 102012, 0, 19001, 20000 ]);
+
+sub rows { return sprintf($rows, @_) }
+
+$head->safe_psql('postgres', 'CREATE TABLE here AS ' . rows(1, 20000) . '; CREATE TABLE dist AS ' . rows(1, 0)
+	  . q{; CREATE TABLE "so 'so" AS } . rows(1, 0));
+foreach my $s (@shards)
+{
+	my ($id, $worker, $first, $last) = @$s;
+	$workers[$worker]->safe_psql('postgres', "CREATE TABLE dist_$id AS " . rows($first, $last)
+		  . qq{; CREATE TABLE "so 'so_$id" AS SELECT * FROM dist_$id});
+}
+
+# ---- by hand ----
+
+my $start = q{'{{0,0,0},{5,5,100},{20,10,-100},{30,5,500},{40,20,-500},{0,10,900}}'};
+my $columns = q{ARRAY['a', 'b', 'c''%']};
+# the same but for how long it took, and by what means
+$head->safe_psql('postgres', q{
+	CREATE FUNCTION text_of(m kmeans_model) RETURNS text LANGUAGE sql AS $$
+		SELECT (m::text::jsonb - '{load_ms,seed_ms,iterate_ms,total_ms,device,strategy,columns}'::text[])::text $$;
+	CREATE FUNCTION centroids(m kmeans_model) RETURNS text LANGUAGE sql AS $$
+		SELECT array_agg(centroid ORDER BY cluster)::text FROM kmeans_centroids(m) $$;
+	CREATE TABLE states (s kmeans_state);
+});
+
+sub run_by_hand
+{
+	my ($form) = @_;
+	my $file = PostgreSQL::Test::Utils::tempdir() . '/state.bin';
+	my $m = $head->safe_psql('postgres',
+		"SET client_min_messages = error; SELECT kmeans_fit('here', $columns, 6, centroids => $start, max_iter => 1, tol => 0)");
+	my $bytes = 0;
+	foreach my $iteration (2 .. 4)
+	{
+		$m =~ s/'/''/g;
+		$head->safe_psql('postgres', 'TRUNCATE states');
+		foreach my $s (@shards)
+		{
+			my ($id, $worker) = @$s;
+			my $state = "kmeans_step('dist_$id', $columns, '$m'::kmeans_model)";
+			if ($form eq 'text')
+			{
+				my $text = $workers[$worker]->safe_psql('postgres', "SELECT $state");
+				$bytes += length($text);
+				$head->safe_psql('postgres', 'INSERT INTO states VALUES (' . ($text eq '' ? 'NULL' : "'$text'") . ')');
+			}
+			else
+			{
+				$workers[$worker]->safe_psql('postgres', "COPY (SELECT $state) TO '$file' (FORMAT binary)");
+				$bytes += -s $file;
+				$head->safe_psql('postgres', "COPY states FROM '$file' (FORMAT binary)");
+			}
+		}
+		$m = $head->safe_psql('postgres', 'SELECT kmeans_finish(kmeans_combine(s)) FROM states');
+	}
+	cmp_ok($bytes, '<', 60000, "$form: only states travelled ($bytes bytes)");
+	$m =~ s/'/''/g;
+	return $m;
+}
+
+my $fit = $head->safe_psql('postgres',
+	"SET client_min_messages = error; SELECT centroids(kmeans_fit('here', $columns, 6, centroids => $start, max_iter => 4, tol => 0))");
+foreach my $form ('text', 'binary')
+{
+	my $m = run_by_hand($form);
+	is($head->safe_psql('postgres', "SELECT centroids('$m')"), $fit, "states of four servers, $form: the same bits as kmeans_fit()");
+}
+
+# ---- the mock ----
+
+$head->safe_psql('postgres', q{
+	CREATE EXTENSION dblink;
+	CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass, partmethod "char");
+	CREATE TABLE pg_catalog.pg_dist_shard (logicalrelid regclass, shardid bigint);
+	CREATE TABLE placement (shardid bigint, connstr text);
+	CREATE TABLE sent (bytes int, received int);
+	-- answers come in any order
+	CREATE FUNCTION pg_catalog.run_command_on_shards(table_name regclass, command text, parallel bool DEFAULT true,
+		OUT shardid bigint, OUT success bool, OUT result text) RETURNS SETOF record LANGUAGE plpgsql AS $$
+	DECLARE
+		shard record; name text;
+	BEGIN
+		FOR shard IN SELECT s.shardid AS id, p.connstr FROM pg_dist_shard s JOIN public.placement p USING (shardid)
+			WHERE s.logicalrelid = table_name ORDER BY md5(s.shardid::text || command)
+		LOOP
+			shardid := shard.id;
+			SELECT format('%I.%I', nspname, relname || '_' || shard.id) INTO name
+			FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid = table_name;
+			BEGIN
+				SELECT r INTO result FROM public.dblink(shard.connstr, format(command, name)) AS t (r text);
+				success := true;
+				INSERT INTO public.sent VALUES (length(command), length(result));
+			EXCEPTION WHEN OTHERS THEN
+				success := false;
+				result := sqlerrm;
+			END;
+			RETURN NEXT;
+		END LOOP;
+	END $$;
+	INSERT INTO pg_dist_partition SELECT t, 'h' FROM unnest(ARRAY['dist', '"so ''so"']::regclass[]) t;
+});
+foreach my $s (@shards)
+{
+	my ($id, $worker) = @$s;
+	my $connstr = $workers[$worker]->connstr('postgres');
+	$connstr =~ s/'/''/g;
+	$head->safe_psql('postgres', "INSERT INTO pg_dist_shard VALUES ('dist', $id), ('\"so ''so\"', $id);
+		INSERT INTO placement VALUES ($id, '$connstr')");
+}
+
+# ---- the distributed table ----
+
+foreach my $options ('', ', seed => 3, n_init => 2', q{, init => 'k-means||'}, q{, init => 'random'},
+	q{, weight_column => 'w'}, ', standardize => true', q{, distance => 'cosine', nonfinite => 'skip'},
+	", centroids => $start", q{, centroids => '{{0,0,0},{1e6,1e6,1e6},{2e6,2e6,2e6},{0,1,0},{0,0,1},{2,2,2}}'})
+{
+	is($head->safe_psql('postgres', "SET client_min_messages = error;
+		SELECT text_of(kmeans_fit('dist', $columns, 6 $options)) = text_of(kmeans_fit('here', $columns, 6 $options))"),
+		't', "distributed: the same bits as a local copy$options");
+}
+is($head->safe_psql('postgres', q{
+	SET client_min_messages = error;
+	SELECT text_of(kmeans_fit('"so ''so"', '{p}', 4)) = text_of(kmeans_fit('here', '{p}', 4))}),
+	't', 'an array column, a table with a difficult name');
+is($head->safe_psql('postgres', "SET client_min_messages = error;
+	SELECT array_agg(k::text ORDER BY cluster)::text FROM kmeans('dist', $columns, 6) k"),
+	$head->safe_psql('postgres', "SET client_min_messages = error;
+	SELECT array_agg(k::text ORDER BY cluster)::text FROM kmeans('here', $columns, 6) k"), 'kmeans()');
+like($head->safe_psql('postgres', "SET client_min_messages = error;
+	SELECT strategy FROM kmeans_info(kmeans_fit('dist', $columns, 6))"), qr/^5 shards, /, 'kmeans_info() tells the shards');
+cmp_ok($head->safe_psql('postgres', 'SELECT max(greatest(bytes, received)) FROM sent'), '<', 20000, 'no rows were sent');
+
+my ($out, $err);
+$head->psql('postgres', q{SELECT count(*) FROM kmeans('dist', '{p}', 3)}, stdout => \$out, stderr => \$err);
+is($out, 3, 'rows with NULL');
+like($err, qr/NOTICE:  40 rows were left out/, 'are counted over all shards');
+
+# ---- errors ----
+
+sub fails
+{
+	my ($sql, $pattern, $name) = @_;
+	$head->psql('postgres', $sql, stdout => \$out, stderr => \$err);
+	like($err, $pattern, $name);
+}
+
+fails(q{SELECT * FROM kmeans_labels('dist', '{a}', 2)},
+	qr/ERROR:  "dist" is distributed over several servers, its rows can not be labelled by ctid/, 'no labels by ctid');
+fails(q{SELECT * FROM kmeans('dist', '{a}', 2, label_column => 'id')},
+	qr/ERROR:  "dist" is distributed over several servers/, 'no label_column');
+fails(q{SELECT * FROM kmeans('dist', '{p}', 2, centroids => '{{1,2},{3,4}}')},
+	qr/ERROR:  shard \d+ of "dist" gave no answer\nDETAIL: .*2 in the coordinator, 3 in "dist_/, 'a worker has the error');
+fails(q{SELECT * FROM kmeans('dist', '{nosuch}', 2)}, qr/ERROR:  column "nosuch"/, 'the coordinator has the error');
+$workers[2]->safe_psql('postgres', 'ALTER TABLE dist_102010 RENAME TO gone');
+fails(q{SELECT * FROM kmeans('dist', '{a}', 2)}, qr/ERROR:  shard 102010 of "dist" gave no answer\nDETAIL: .*does not exist/, 'a shard is gone');
+$workers[2]->safe_psql('postgres', 'ALTER TABLE gone RENAME TO dist_102010');
+$workers[3]->safe_psql('postgres', 'DROP EXTENSION gkmeans');
+fails(q{SELECT * FROM kmeans('dist', '{a}', 2)}, qr/kmeans_pass.*does not exist/, 'a server without gkmeans');
+$workers[3]->safe_psql('postgres', 'CREATE EXTENSION gkmeans');
+$head->safe_psql('postgres', 'DELETE FROM placement WHERE shardid = 102011');
+fails(q{SELECT * FROM kmeans('dist', '{a}', 2)}, qr/ERROR:  4 of 5 shards of "dist" answered/, 'a shard without a server');
+$head->safe_psql('postgres', 'INSERT INTO placement SELECT 102011, connstr FROM placement WHERE shardid = 102008');
+$workers[0]->safe_psql('postgres', q{
+	CREATE SEQUENCE n;
+	CREATE VIEW dist_102011 AS SELECT (id * nextval('n')) % 997 AS a, b, w, p FROM dist_102008});
+fails(q{SELECT * FROM kmeans('dist', '{a}', 2)}, qr/ERROR:  the rows changed between two passes over them/, 'rows that change');
+
+# damaged questions and answers
+my $pass = $workers[0]->safe_psql('postgres', q{SELECT '\x6b6d7031'::bytea || decode(
+	'00000001' || '00000001' || '00000000' || '00000000' || '00000000' || '00000000', 'hex')});
+my $whole = $workers[0]->safe_psql('postgres', "SELECT kmeans_pass('dist_102008', '{a}', '$pass')");
+like($whole, qr/^\\x6b6d6131/, 'a pass by hand');
+foreach my $case ([ "set_byte('$pass'::bytea, 0, 1)", qr/does not begin as one does/ ],
+	[ "set_byte('$pass'::bytea, 7, 2)", qr/format version 2, this gkmeans reads version 1/ ],
+	[ "set_byte('$pass'::bytea, 11, 9)", qr/"kind" is 9, expected 1 to 6/ ],
+	[ "set_byte('$pass'::bytea, 15, 3)", qr/"d" is 3/ ],
+	[ "substr('$pass'::bytea, 1, 27)", qr/cut off, 1 bytes are missing/ ],
+	[ "'$pass'::bytea || '\\x00'", qr/1 bytes too many/ ])
+{
+	my ($bytes, $pattern) = @$case;
+	$workers[0]->psql('postgres', "SELECT kmeans_pass('dist_102008', '{a}', $bytes)", stdout => \$out, stderr => \$err);
+	like($err, $pattern, "pass: $pattern");
+}
+$workers[0]->safe_psql('postgres', q{ALTER TABLE dist_102008 RENAME TO whole});
+foreach my $case ([ 'set_byte(r, 0, 1)', qr/does not begin as one does/ ],
+	[ 'set_byte(r, 7, 2)', qr/format version 2, this gkmeans reads version 1/ ],
+	[ 'set_byte(r, 11, 3)', qr/answers another question/ ],
+	[ 'substr(r, 1, 99)', qr/cut off, \d+ bytes are missing/ ],
+	[ q{r || '\x00'}, qr/1 bytes too many/ ])
+{
+	my ($change, $pattern) = @$case;
+	$head->safe_psql('postgres', qq{
+		CREATE OR REPLACE FUNCTION pg_catalog.run_command_on_shards(table_name regclass, command text, parallel bool DEFAULT true,
+			OUT shardid bigint, OUT success bool, OUT result text) RETURNS SETOF record LANGUAGE sql AS \$\$
+			SELECT s.shardid, true, ($change)::text FROM pg_dist_shard s, CAST('$whole' AS bytea) r WHERE s.logicalrelid = table_name \$\$});
+	fails(q{SELECT * FROM kmeans('dist', '{a}', 2)}, $pattern, "answer: $pattern");
+}
+
+$_->stop foreach ($head, @workers);
+done_testing();
