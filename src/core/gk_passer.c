@@ -24,7 +24,7 @@ struct GkPasser
 	GkPassResult answer;
 	GkPassResult part;			/* of one chunk */
 	GkColumnStats *stats;		/* [columns] STATS */
-	GkMoments  *moments;		/* [d] MOMENTS, and totals of a chunk for a device */
+	GkMoments  *moments;		/* [d] MOMENTS, and totals of the chunk */
 	gk_int128	mass;
 	GkStore    *sub;			/* one prepared chunk */
 	int			fill;			/* its rows */
@@ -100,11 +100,11 @@ begin_chunk(GkPasser *p, const GkStore *from, const GkBatch *b, GkError *err)
 	return gk_pass_result_init(p->host, pass, pts->d, &p->part, err);
 }
 
-/* Does a device compute with the chunk's totals? */
+/* Backends may leave one cluster to be the chunk's total less the others. */
 static bool
 wants_totals(const GkPasser *p)
 {
-	return p->pass->kind == GK_PASS_STEP && backend_of(p) != &gk_cpu_backend;
+	return p->pass->kind == GK_PASS_STEP;
 }
 
 static void
