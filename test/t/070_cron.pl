@@ -23,18 +23,19 @@ cron.use_background_workers = on
 });
 $node->start;
 
-# the page's own SQL
+# the page's own SQL, all of it in order, with 500 new customers and 10 that changed
+$node->safe_psql('postgres', 'CREATE EXTENSION pg_cron');
 my $page = slurp_file("$ENV{TESTDIR}/docs/scheduling.md");
 my @blocks = $page =~ /^```sql\n(.*?)^```/msg;
-is(scalar @blocks, 3, 'the page has three blocks');
+is(scalar @blocks, 9, 'the page has nine blocks');
 $node->safe_psql('postgres', "SET client_min_messages = warning; $_") for @blocks;
-my ($call) = $page =~ /'30 3 \* \* \*', '(SELECT refit_customers\(\))'/;
-ok($call, 'and a job');
+is($node->safe_psql('postgres', 'SELECT jobname, schedule FROM cron.job ORDER BY jobid'),
+	"refit customers|30 3 * * *\nforget models|0 4 1 * *\nforget runs|10 4 * * *", 'and three jobs');
+is($node->safe_psql('postgres', 'SELECT relabelled, added, total FROM relabelled ORDER BY made'),
+	"0|3000|3000\n10|500|3500", 'by hand: what was labelled and relabelled');
 
-$node->safe_psql('postgres', q{
-	CREATE EXTENSION pg_cron;
-	INSERT INTO customers SELECT i, (i % 3) * 20 + sin(i), (i % 3) * 100 + cos(i) * 5 FROM generate_series(1, 3000) i;
-});
+# the same job, but every minute
+my ($call) = $page =~ /'30 3 \* \* \*', '(SELECT refit_customers\(\))'/;
 $node->safe_psql('postgres', "SELECT cron.schedule('refit customers', '* * * * *', '$call')");
 
 sub wait_for_runs
@@ -44,29 +45,43 @@ sub wait_for_runs
 		"SELECT count(*) >= $n FROM cron.job_run_details WHERE status IN ('succeeded', 'failed')");
 }
 
+# where each row lies and which transaction wrote it: another text when a row was written
+my $rows = q{SELECT md5(string_agg(ctid::text || xmin::text || segment, ',' ORDER BY id)) FROM customers};
+my $places = $node->safe_psql('postgres', $rows);
 ok(wait_for_runs(1), 'first run');
-my $labels = $node->safe_psql('postgres', 'SELECT id % 3, min(segment), max(segment), count(*) FROM customers GROUP BY 1 ORDER BY 1');
-my $places = $node->safe_psql('postgres', "SELECT md5(string_agg(ctid::text || xmin::text, ',' ORDER BY id)) FROM customers");
+is($node->safe_psql('postgres', $rows), $places, 'no row is written, as no label changes');
 ok(wait_for_runs(2), 'second run');
-is($node->safe_psql('postgres', "SELECT md5(string_agg(ctid::text || xmin::text, ',' ORDER BY id)) FROM customers"),
-	$places, 'labels of unchanged rows are not rewritten');
-# new rows, most of them in one cluster: it becomes the largest, and keeps its number
+is($node->safe_psql('postgres', $rows), $places, 'nor again');
+# new rows, all of them in one cluster: it becomes the largest by far, and keeps its
+# number; and five rows that move to another cluster
+my $labels = $node->safe_psql('postgres', 'SELECT id % 3, min(segment), max(segment), count(*) FROM customers WHERE id <= 3000 AND id % 300 <> 1 GROUP BY 1 ORDER BY 1');
 $node->safe_psql('postgres', q{
-	INSERT INTO customers SELECT i, 40 + sin(i), 200 + cos(i) * 5 FROM generate_series(3001, 6000) i;
-	CREATE TABLE old_rows AS SELECT id, xmin::text AS x, segment FROM customers WHERE id <= 3000;
+	INSERT INTO customers SELECT i, 40 + sin(i), 200 + cos(i) * 5 FROM generate_series(3501, 6500) i;
+	UPDATE customers SET visits = visits + 20, spent = spent + 100 WHERE id IN (3, 6, 9, 12, 15);
+	CREATE TABLE old_rows AS SELECT id, xmin::text AS x, segment FROM customers WHERE segment IS NOT NULL;
 });
 ok(wait_for_runs(3), 'third run');
-is($node->safe_psql('postgres', 'SELECT id % 3, min(segment), max(segment), count(*) FROM customers WHERE id <= 3000 GROUP BY 1 ORDER BY 1'),
-	$labels, 'cluster numbers persist');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM customers c JOIN old_rows o USING (id) WHERE c.xmin::text <> o.x'), '0',
-	'old rows are not rewritten');
-is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT segment) FROM customers WHERE id > 3000 AND segment IS NOT NULL'), '3000|1',
+is($node->safe_psql('postgres', 'SELECT id % 3, min(segment), max(segment), count(*) FROM customers WHERE id <= 3000 AND id % 300 <> 1 AND id NOT IN (3, 6, 9, 12, 15) GROUP BY 1 ORDER BY 1'),
+	$labels =~ s/^(0\|\d\|\d\|)(\d+)/$1 . ($2 - 5)/er, 'cluster numbers persist');
+is($node->safe_psql('postgres', 'SELECT string_agg(id::text, chr(44) ORDER BY id) FROM customers c JOIN old_rows o USING (id) WHERE c.xmin::text <> o.x'),
+	'3,6,9,12,15', 'of the old rows only those with another label are written');
+is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT segment) FROM customers WHERE id > 3500 AND segment IS NOT NULL'), '3000|1',
 	'new rows got their labels');
-is($node->safe_psql('postgres', "SELECT count(*) FROM cron.job_run_details WHERE status = 'failed'"), '0', 'no run failed');
-is($node->safe_psql('postgres', 'SELECT count(*) >= 3, count(*) FILTER (WHERE NOT i.converged) FROM model_history, kmeans_info(model) i'),
-	't|0', 'three models, all converged');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM not_converged'), '0', 'the page says so too');
-is($node->safe_psql('postgres', 'SELECT max(grew), max(moved) < 5 FROM drift'), '3000|t', 'drift: 3,000 new rows, centroids hardly moved');
+is($node->safe_psql('postgres', q{
+	SELECT count(*) FROM customers WHERE segment IS DISTINCT FROM
+		kmeans_predict((SELECT model FROM model_history ORDER BY made DESC LIMIT 1), visits, spent)}), '0',
+	'labels are those of the latest model');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM cron.job_run_details WHERE status = 'failed'}), '0', 'no run failed');
+is($node->safe_psql('postgres', 'SELECT count(*) >= 5, count(*) FILTER (WHERE NOT i.converged) FROM model_history, kmeans_info(model) i'),
+	't|0', 'two models by hand and three of the job, all converged');
+is($node->safe_psql('postgres', 'SELECT relabelled, added, total FROM relabelled WHERE added > 0 ORDER BY made DESC LIMIT 1'), '5|3000|6500',
+	'the share of relabelled rows');
+is($node->safe_psql('postgres', 'SELECT max(grew), max(moved) < 5 FROM drift'), '3005|t', 'drift: 3,005 rows more, centroids hardly moved');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM not_converged'), '0', 'no alert');
+$node->safe_psql('postgres', q{
+	SET client_min_messages = error;
+	INSERT INTO model_history (model) VALUES (kmeans_fit('customers', '{visits,spent}', 9, init => 'random', max_iter => 1))});
+is($node->safe_psql('postgres', 'SELECT count(*) FROM not_converged'), '1', 'a fit that did not converge raises one');
 
 $node->stop;
 done_testing();
