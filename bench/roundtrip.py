@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""Clustering in the database beside the way out of it and back.
+
+    test/with-cluster python3 bench/roundtrip.py [--rounds N] [--threads N] [--scale F] [--write]
+
+The way out: binary COPY of id and features to the client, which makes a numpy array of
+the bytes; KMeans of scikit-learn ("lloyd", float32, its BLAS), and binary COPY of (id, label)
+into a new table. In the database: kmeans() for centroids only; with kmeans_labels() for
+a new table of (ctid, cluster, distance), and with kmeans_fit() and kmeans_predict() for one
+of (id, label). Both begin at the same centroids and run the same 20 iterations (tol 0) on
+as many threads. Times are the client's, by the wall clock; each round runs all of them
+once, the first round is not counted, medians. The labels of both ways are compared.
+
+--write puts bench/results/roundtrip.json and docs/benchmarks-roundtrip.md. It needs numpy,
+psycopg and scikit-learn.
+"""
+import argparse
+import datetime
+import json
+import os
+import statistics
+import subprocess
+import time
+
+import numpy as np
+import psycopg
+import sklearn
+import threadpoolctl
+from sklearn.cluster import KMeans
+
+K, ITERATIONS = 8, 20
+SIZES = ((1_000_000, 2), (1_000_000, 8), (200_000, 68))
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+
+
+def machine():
+    with open("/proc/cpuinfo", encoding="ascii") as f:
+        model = [line.split(":")[1].strip() for line in f if line.startswith("model name")][0]
+    return f"{model}, {os.cpu_count()} CPUs"
+
+
+def commit():
+    command = ["git", "-C", ROOT, "describe", "--always", "--dirty"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
+def make_table(db, rows, d):
+    """Uniform in the unit cube: nothing converges within the iterations, on either way."""
+    rng = np.random.default_rng(d)
+    x = rng.random((rows, d), np.float32)
+    columns = [f"c{j}" for j in range(d)]
+    db.execute("DROP TABLE IF EXISTS points")
+    db.execute(f"CREATE TABLE points (id int4, {', '.join(c + ' float4' for c in columns)})")
+    record = np.dtype([("n", ">i2"), ("idlen", ">i4"), ("id", ">i4"), ("v", [("len", ">i4"), ("x", ">f4")], d)])
+    out = np.zeros(rows, record)
+    out["n"], out["idlen"], out["id"] = d + 1, 4, np.arange(rows)
+    out["v"]["len"], out["v"]["x"] = 4, x
+    copy_in(db, "points", out)
+    db.execute("VACUUM ANALYZE points")
+    return columns, x[rng.choice(rows, K, replace=False)].astype(np.float64)
+
+
+def copy_in(db, table, records):
+    with db.cursor().copy(f"COPY {table} FROM STDIN (FORMAT binary)") as copy:
+        copy.write(COPY_HEADER)
+        data = memoryview(records.tobytes())
+        for at in range(0, len(data), 1 << 20):
+            copy.write(data[at:at + (1 << 20)])
+        copy.write(b"\xff\xff")
+
+
+class Steps:
+    """Wall-clock milliseconds of the steps of one way."""
+
+    def __init__(self):
+        self.ms, self.last = {}, time.perf_counter()
+
+    def done(self, name):
+        now = time.perf_counter()
+        self.ms[name], self.last = (now - self.last) * 1e3, now
+
+
+def way_out(db, columns, start, _threads):
+    db.execute("DROP TABLE IF EXISTS labels_out")
+    steps, d = Steps(), len(columns)
+    with db.cursor().copy(f"COPY (SELECT id, {', '.join(columns)} FROM points) TO STDOUT (FORMAT binary)") as copy:
+        raw = b"".join(bytes(block) for block in copy)
+    steps.done("COPY out")
+    record = np.dtype([("n", ">i2"), ("idlen", ">i4"), ("id", ">i4"), ("v", [("len", ">i4"), ("x", ">f4")], d)])
+    rows = np.frombuffer(raw, record, offset=len(COPY_HEADER), count=(len(raw) - len(COPY_HEADER) - 2) // record.itemsize)
+    ids, x = rows["id"].astype(np.int32), np.ascontiguousarray(rows["v"]["x"], dtype=np.float32)
+    steps.done("numpy array")
+    fit = KMeans(K, init=start.astype(np.float32), n_init=1, max_iter=ITERATIONS, tol=0, algorithm="lloyd").fit(x)
+    steps.done("scikit-learn")
+    centroids_ms = sum(steps.ms.values())
+    out = np.zeros(len(ids), np.dtype([("n", ">i2"), ("l1", ">i4"), ("id", ">i4"), ("l2", ">i4"), ("label", ">i4")]))
+    out["n"], out["l1"], out["l2"], out["id"], out["label"] = 2, 4, 4, ids, fit.labels_
+    db.execute("CREATE TABLE labels_out (id int4, label int4)")
+    copy_in(db, "labels_out", out)
+    steps.done("COPY back")
+    return {"steps": steps.ms, "centroids": centroids_ms, "total": sum(steps.ms.values()), "iterations": fit.n_iter_}
+
+
+def call(function, columns, start):
+    given = "{" + ",".join("{" + ",".join(repr(float(v)) for v in row) + "}" for row in start) + "}"
+    return (f"{function}('points', '{{{','.join(columns)}}}', {K}, centroids => '{given}', "
+            f"max_iter => {ITERATIONS}, tol => 0)")
+
+
+def timed(db, name, *statements):
+    steps = Steps()
+    for statement in statements:
+        result = db.execute(statement)
+        if result.description:
+            result.fetchall()
+    steps.done(name)
+    return {"steps": steps.ms, "total": sum(steps.ms.values())}
+
+
+def centroids(db, columns, start, _threads):
+    return timed(db, "kmeans()", f"SELECT * FROM {call('kmeans', columns, start)}")
+
+
+def labels_by_ctid(db, columns, start, _threads):
+    db.execute("DROP TABLE IF EXISTS labels_ctid")
+    return timed(db, "CREATE TABLE AS kmeans_labels()", "CREATE TABLE labels_ctid AS SELECT ctid AS place, cluster, distance "
+                 f"FROM {call('kmeans_labels', columns, start)}")
+
+
+def labels_by_id(db, columns, start, _threads):
+    db.execute("DROP TABLE IF EXISTS labels_id")
+    return timed(db, "CREATE TABLE AS kmeans_predict()", "CREATE TABLE labels_id AS SELECT id, "
+                 f"kmeans_predict((SELECT {call('kmeans_fit', columns, start)}), {', '.join(columns)}) AS label FROM points")
+
+
+WAYS = {"way out": way_out, "centroids": centroids, "labels by ctid": labels_by_ctid, "labels by id": labels_by_id}
+
+
+def check(db, rows):
+    """Rows with other labels than scikit-learn's; and whether both ways in the database agree."""
+    same = db.execute("""SELECT count(*) FILTER (WHERE i.label = o.label), count(*) FILTER (WHERE i.label = c.cluster)
+        FROM points p JOIN labels_id i USING (id) JOIN labels_out o USING (id) JOIN labels_ctid c ON c.place = p.ctid""").fetchone()
+    assert same[1] == rows, "kmeans_labels() and kmeans_predict() differ"
+    return rows - same[0]
+
+
+def check_iterations(db, columns, start, sklearn_iterations):
+    own = db.execute(f"SELECT (kmeans_info({call('kmeans_fit', columns, start)})).iterations").fetchone()[0]
+    assert {own, *sklearn_iterations} == {ITERATIONS}, "not the same work: it converged"
+
+
+def bench(db, rows, d, rounds, threads):
+    columns, start = make_table(db, rows, d)
+    runs = {name: [] for name in WAYS}
+    for i in range(rounds + 1):
+        for name, way in WAYS.items():
+            db.execute("CHECKPOINT")
+            run = way(db, columns, start, threads)
+            if i > 0:
+                runs[name].append(run)
+    result = {"rows": rows, "features": d, "other_labels": check(db, rows)}
+    check_iterations(db, columns, start, {run["iterations"] for run in runs["way out"]})
+    for name, own in runs.items():
+        result[name] = {"steps": {s: statistics.median(r["steps"][s] for r in own) for s in own[0]["steps"]},
+                        "total": statistics.median(r["total"] for r in own)}
+        if "centroids" in own[0]:
+            result[name]["centroids"] = statistics.median(r["centroids"] for r in own)
+    result["centroids_times"] = result["way out"]["centroids"] / result["centroids"]["total"]
+    result["labels_ctid_times"] = result["way out"]["total"] / result["labels by ctid"]["total"]
+    result["labels_id_times"] = result["way out"]["total"] / result["labels by id"]["total"]
+    return result
+
+
+def table(report):
+    lines = [f"# In the database, or out and back\n\n<!-- written by bench/roundtrip.py --write -->\n\n"
+             f"The way out is a binary COPY to numpy, scikit-learn and a binary COPY of the labels back; bench/roundtrip.py says "
+             f"what each step is. k = {K}, {ITERATIONS} iterations from the same centroids, milliseconds, medians of {report['rounds']} rounds.\n",
+             f"- command: `{report['command']}`", f"- commit: {report['commit']}, {report['date']}",
+             f"- machine: {report['machine']}, load at the start and the end {report['load'][0]:.2f}, {report['load'][1]:.2f}",
+             f"- PostgreSQL {report['postgresql']}, scikit-learn {report['sklearn']}, {report['blas']}, {report['threads']} threads each\n"]
+    head = [f"{r['rows']:,} × {r['features']}" for r in report["results"]]
+    lines += ["| step | " + " | ".join(head) + " |", "|---" * (len(head) + 1) + "|"]
+
+    def row(name, value, form="{:.0f}"):
+        lines.append(f"| {name} | " + " | ".join(form.format(value(r)) for r in report["results"]) + " |")
+
+    for step in report["results"][0]["way out"]["steps"]:
+        row(f"out: {step}", lambda r, s=step: r["way out"]["steps"][s])
+    row("**out: centroids**", lambda r: r["way out"]["centroids"])
+    row("**out: centroids and a new table of labels**", lambda r: r["way out"]["total"])
+    row("`kmeans()`: centroids", lambda r: r["centroids"]["total"])
+    row("`kmeans_labels()`: a new table (ctid, cluster, distance)", lambda r: r["labels by ctid"]["total"])
+    row("`kmeans_fit()`, `kmeans_predict()`: a new table (id, label)", lambda r: r["labels by id"]["total"])
+    row("**centroids: times as fast**", lambda r: r["centroids_times"], "**{:.1f}**")
+    row("**labels by ctid: times as fast**", lambda r: r["labels_ctid_times"], "**{:.1f}**")
+    row("**labels by id: times as fast**", lambda r: r["labels_id_times"], "**{:.1f}**")
+    row("rows with another label than scikit-learn's", lambda r: r["other_labels"], "{:,}")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the rows, for a quick look")
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    with psycopg.connect(autocommit=True) as db, threadpoolctl.threadpool_limits(args.threads):
+        db.execute("SET client_min_messages = error; CREATE EXTENSION IF NOT EXISTS gkmeans")
+        db.execute(f"SET gkmeans.threads = {args.threads}; SET maintenance_work_mem = '1GB'; SET gkmeans.device = cpu")
+        blas = {f"{p['internal_api']} {p['version']}" for p in threadpoolctl.threadpool_info() if p["user_api"] == "blas"}
+        report = {"command": "test/with-cluster python3 bench/roundtrip.py --rounds %d --threads %d%s" % (
+                      args.rounds, args.threads, f" --scale {args.scale}" if args.scale != 1 else ""),
+                  "commit": commit(), "date": str(datetime.date.today()), "machine": machine(), "rounds": args.rounds,
+                  "threads": args.threads, "postgresql": db.execute("SHOW server_version").fetchone()[0],
+                  "sklearn": sklearn.__version__, "blas": ", ".join(sorted(blas)), "load": [os.getloadavg()[0]]}
+        report["results"] = [bench(db, int(rows * args.scale), d, args.rounds, args.threads) for rows, d in SIZES]
+        report["load"].append(os.getloadavg()[0])
+    text = table(report)
+    print(text)
+    if args.write:
+        with open(os.path.join(ROOT, "bench/results/roundtrip.json"), "w", encoding="utf-8") as f:
+            json.dump(report, f, indent=1)
+            f.write("\n")
+        with open(os.path.join(ROOT, "docs/benchmarks-roundtrip.md"), "w", encoding="utf-8") as f:
+            f.write(text)
+
+
+if __name__ == "__main__":
+    main()
