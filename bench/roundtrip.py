@@ -6,7 +6,7 @@
 The way out: binary COPY of id and features to the client, which makes a numpy array of
 the bytes; KMeans of scikit-learn ("lloyd", float32, its BLAS), and binary COPY of (id, label)
 into a new table. In the database: kmeans() for centroids only; with kmeans_labels() for
-a new table of (ctid, cluster, distance), and with kmeans_fit() and kmeans_predict() for one
+a new table of (ctid, label), and with kmeans_fit() and kmeans_predict() for one
 of (id, label). Both begin at the same centroids and run the same 20 iterations (tol 0) on
 as many threads. Times are the client's, by the wall clock; each round runs all of them
 once, the first round is not counted, medians. The labels of both ways are compared.
@@ -124,7 +124,7 @@ def centroids(db, columns, start, _threads):
 
 def labels_by_ctid(db, columns, start, _threads):
     db.execute("DROP TABLE IF EXISTS labels_ctid")
-    return timed(db, "CREATE TABLE AS kmeans_labels()", "CREATE TABLE labels_ctid AS SELECT ctid AS place, cluster, distance "
+    return timed(db, "CREATE TABLE AS kmeans_labels()", "CREATE TABLE labels_ctid AS SELECT ctid AS place, cluster "
                  f"FROM {call('kmeans_labels', columns, start)}")
 
 
@@ -190,7 +190,7 @@ def table(report):
     row("**out: centroids**", lambda r: r["way out"]["centroids"])
     row("**out: centroids and a new table of labels**", lambda r: r["way out"]["total"])
     row("`kmeans()`: centroids", lambda r: r["centroids"]["total"])
-    row("`kmeans_labels()`: a new table (ctid, cluster, distance)", lambda r: r["labels by ctid"]["total"])
+    row("`kmeans_labels()`: a new table (ctid, label)", lambda r: r["labels by ctid"]["total"])
     row("`kmeans_fit()`, `kmeans_predict()`: a new table (id, label)", lambda r: r["labels by id"]["total"])
     row("**centroids: times as fast**", lambda r: r["centroids_times"], "**{:.1f}**")
     row("**labels by ctid: times as fast**", lambda r: r["labels_ctid_times"], "**{:.1f}**")

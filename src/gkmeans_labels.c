@@ -6,7 +6,9 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/tupmacs.h"
 #include "catalog/pg_class.h"
+#include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/supportnodes.h"
@@ -33,27 +35,62 @@ put_left_out(void *arg, const GkRowId *row, uint32 old_label)
 	tuplestore_putvalues(result->store, result->desc, values, nulls);
 }
 
+/*
+ * All rows with a label have the same form, so one tuple is made, and changed in
+ * place from row to row; the tuplestore copies it.
+ */
+typedef struct LabelTuple
+{
+	TupleTableSlot *slot;
+	MinimalTuple tuple;
+	char	   *value[4];		/* places of the values in it */
+} LabelTuple;
+
+static void
+make_label_tuple(TupleDesc desc, LabelTuple *t)
+{
+	ItemPointerData anywhere = {0};
+	Datum		values[4] = {0, PointerGetDatum(&anywhere), 0, Float8GetDatum(0)};
+	bool		nulls[4] = {false};
+	int			at = 0;
+
+	t->tuple = heap_form_minimal_tuple(desc, values, nulls);
+	t->slot = MakeSingleTupleTableSlot(desc, &TTSOpsMinimalTuple);
+	ExecStoreMinimalTuple(t->tuple, t->slot, false);
+	for (int i = 0; i < 4; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		at = att_align_nominal(at, att->attalign);
+		t->value[i] = (char *) t->tuple + t->tuple->t_hoff - MINIMAL_TUPLE_OFFSET + at;
+		at += att->attlen;
+	}
+}
+
 static void
 put_labels(void *arg, const GkTables *tables, const GkPrep *prep, int rows,
 		   const int32_t *label, const float *d2, const uint32_t *const *aux)
 {
 	GkResult   *result = arg;
-	bool		nulls[4] = {false};
+	LabelTuple	t;
 
+	make_label_tuple(result->desc, &t);
 	for (int i = 0; i < rows; i++)
 	{
 		GkRowId		id;
-		Datum		values[4];
+		double		distance = gk_distance_from_d2(prep, d2[i]);
 
 		if (i % ROWS_PER_INTERRUPT_CHECK == 0)
 			CHECK_FOR_INTERRUPTS();
 		gk_row_id(tables, aux, i, &id);
-		values[0] = ObjectIdGetDatum(id.tableoid);
-		values[1] = PointerGetDatum(&id.ctid);
-		values[2] = Int32GetDatum(label[i]);
-		values[3] = Float8GetDatum(gk_distance_from_d2(prep, d2[i]));
-		tuplestore_putvalues(result->store, result->desc, values, nulls);
+		memcpy(t.value[0], &id.tableoid, sizeof(Oid));
+		memcpy(t.value[1], &id.ctid, sizeof(ItemPointerData));
+		memcpy(t.value[2], &label[i], sizeof(int32));
+		memcpy(t.value[3], &distance, sizeof(double));
+		tuplestore_puttupleslot(result->store, t.slot);
 	}
+	ExecDropSingleTupleTableSlot(t.slot);
+	heap_free_minimal_tuple(t.tuple);
 }
 
 /*
