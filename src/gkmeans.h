@@ -52,6 +52,7 @@ extern int	gkmeans_mass_sum;		/* GkMassSum */
 extern int	gkmeans_max_gpu_sessions;	/* in gkmeans_gpu.c */
 extern int	gkmeans_memory_limit;	/* kB, -1: maintenance_work_mem */
 extern int	gkmeans_reader;			/* GkReaderKind */
+extern int	gkmeans_skip_points;	/* GkSkip */
 extern int	gkmeans_simd;			/* index of gkmeans_simd_words */
 extern int	gkmeans_strategy;		/* GkStrategy, or GKMEANS_SCAN */
 extern int	gkmeans_threads;

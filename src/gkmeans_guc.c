@@ -23,6 +23,7 @@ int			gkmeans_mass_sum = GK_MSUM_AUTO;
 int			gkmeans_memory_limit = -1;
 int			gkmeans_reader = GK_READER_AUTO;
 int			gkmeans_simd = 0;
+int			gkmeans_skip_points = GK_SKIP_AUTO;
 int			gkmeans_strategy = GK_STRATEGY_AUTO;
 int			gkmeans_threads = 0;
 
@@ -63,6 +64,13 @@ static const struct config_enum_entry simd_words[] = {
 	{"avx2", 2, false},
 	{"neon", 3, false},
 	{"scalar", 4, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry skip_words[] = {
+	{"auto", GK_SKIP_AUTO, false},
+	{"on", GK_SKIP_ON, false},
+	{"off", GK_SKIP_OFF, false},
 	{NULL, 0, false}
 };
 
@@ -174,6 +182,14 @@ gk_guc_init(void)
 							 "\"auto\" takes the widest ones that this CPU has. The results do not depend on it.",
 							 &gkmeans_simd,
 							 0, simd_words,
+							 PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomEnumVariable("gkmeans.skip_points",
+							 "Sets whether the CPU skips points whose label cannot have changed.",
+							 "\"auto\" does where it costs less. The results do not depend on it.",
+							 &gkmeans_skip_points,
+							 GK_SKIP_AUTO, skip_words,
 							 PGC_USERSET, 0,
 							 NULL, NULL, NULL);
 

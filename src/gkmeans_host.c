@@ -242,6 +242,7 @@ gk_host_begin(void)
 	host->engine.device_failed = host_device_failed;
 	host->engine.progress = host_progress;
 	host->engine.threads = gkmeans_threads;
+	host->engine.skip = gkmeans_skip_points;
 	host->engine.gpu_memory_limit = gkmeans_gpu_memory_limit;
 	host->engine.gpu_devices = gkmeans_gpu_devices;
 	host->engine.gpu_fault = gkmeans_gpu_fault;

@@ -77,6 +77,8 @@ typedef struct GkProgress
 	double		shift;			/* summed squared centroid movement, original units */
 } GkProgress;
 
+typedef enum GkSkip {GK_SKIP_AUTO = 0, GK_SKIP_ON, GK_SKIP_OFF} GkSkip;
+
 typedef struct GkHost
 {
 	void	   *ctx;
@@ -102,6 +104,7 @@ typedef struct GkHost
 	 */
 	bool		(*device_failed) (void *ctx, const GkError *err);
 	int			threads;		/* compute threads; 0: every CPU the process may use */
+	GkSkip		skip;			/* of the CPU: skip what bounds prove not to change */
 	/* For a GPU; zeros mean the defaults.  See GkProblem, which they are copied to. */
 	double		gpu_memory_limit;
 	const char *gpu_devices;

@@ -49,6 +49,7 @@ typedef struct GkPoints
 	double		sum_sq;			/* sum over rows of w * |x|^2, prepared units */
 	double		mean_var;		/* mean feature variance, prepared units */
 	bool		resident;		/* every chunk is in memory */
+	size_t		spare;			/* bytes of the memory limit that the points leave */
 } GkPoints;
 
 const GkPoints *gk_store_points(GkStore *store);

@@ -128,6 +128,7 @@ finish_prepare(GkStore *s, GkMoments *moments, gk_int128 mass)
 	for (int i = 0; i < pts->nchunks; i++)
 		if (pts->chunks[i].data == NULL)
 			pts->resident = false;
+	pts->spare = s->memory < s->memory_limit ? s->memory_limit - s->memory : 0;
 	bound_d2(pts);
 	if (moments != NULL)
 	{

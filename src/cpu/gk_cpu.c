@@ -99,6 +99,7 @@ close_session(GkSession *s)
 	s->core->free(&host, s->seed.points.p);
 	s->core->free(&host, s->seed.pot.p);
 	s->core->free(&host, s->seed.closer.p);
+	gk_cpu_bounds_free(s, &host);
 	s->core->free(&host, s->previous.p);
 	s->core->free(&host, s->base_sum.p);
 	s->core->free(&host, s->base_mass.p);
@@ -166,6 +167,7 @@ seed_begin(GkSession *s, GkError *err)
 
 	/* New centroids are coming: nothing of the last step is near. */
 	s->previous_k = 0;
+	gk_cpu_bounds_forget(s);
 	s->seed.known = false;
 	s->seed.pending = NULL;
 	s->seed.candidates = 0;

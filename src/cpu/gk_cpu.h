@@ -26,6 +26,56 @@ typedef struct GkCpuSeed
 	GkRoom		closer;			/* GkCloser [threads][candidates] */
 } GkCpuSeed;
 
+typedef struct GkMove
+{
+	double		move;
+	int			index;
+} GkMove;
+
+/* At least the upper bound, and the margin, of every point of a cluster. */
+typedef struct GkReach
+{
+	float		upper;
+	float		gap;
+} GkReach;
+
+/* What is known of the points that need not be looked at: see gk_cpu_bounds.c. */
+typedef struct GkCpuBounds
+{
+	bool		valid;			/* made for the centroids c, with the labels of the last step */
+	bool		fresh;			/* this pass makes them */
+	bool		rebase;			/* this pass starts an epoch */
+	int			k;
+	int			dense;			/* rows of a tile from which on it is searched as it is */
+	int			rows;			/* of a block */
+	GkMargin	margin;
+	double		travel;			/* most that any margin has lost in this epoch */
+	float		travel_up;		/* rounded up */
+	float		travel_before;	/* at the end of the last epoch */
+	GkRoom		slack;			/* float [all_rows] */
+	GkRoom		floor;			/* float [all_rows]: lower bounds; none for few clusters */
+	GkRoom		tile;			/* float [all_rows / GK_ROW_PAD] */
+	GkRoom		c;				/* float [k][d]: of the last step */
+	GkRoom		move;			/* GkMove [k]: the last ones, largest first */
+	GkRoom		pushed;			/* double [k]: what the last moves took off upper bounds */
+	GkRoom		near;			/* double [k]: and the largest ones nearby, off lower bounds */
+	GkRoom		own;			/* double [k]: sums of the former */
+	GkRoom		largest;		/* double [k]: sums of the latter */
+	GkRoom		limit;			/* float [k]: own + largest, rounded up */
+	GkRoom		largest_up;		/* float [k]: rounded up */
+	GkRoom		limit_before,
+				largest_before; /* at the end of the last epoch */
+	GkRoom		reach;			/* GkReach [k] */
+	GkRoom		scratch;		/* per thread */
+	size_t		scratch_bytes;
+	/* Whether it pays. */
+	double		share;			/* of the rows, searched by the last pass */
+	int			strikes;		/* passes that cost no less than without, in a row */
+	bool		tighten;		/* before rows are searched */
+	int			untried;		/* passes without that */
+	int64_t		calm;			/* changed rows from which on to try again; 0: not tried yet */
+} GkCpuBounds;
+
 struct GkSession
 {
 	const GkCore *core;
@@ -46,10 +96,11 @@ struct GkSession
 	GkRoom		label;			/* int32 [rows of a group of chunks], when a pass keeps labels */
 	GkRoom		d2;				/* float, likewise */
 	GkCpuSeed	seed;
+	GkCpuBounds bounds;
 	/* The last step, for GK_DELTA. */
 	int			previous_k;		/* clusters; 0: nothing is known */
 	int64_t		changed;		/* rows that changed their label in it */
-	GkRoom		previous;		/* int32 [n]: labels */
+	GkRoom		previous;		/* int32 [all_rows]: labels */
 	GkRoom		base_sum;		/* its result, as GkStep */
 	GkRoom		base_mass;
 	GkRoom		base_count;
@@ -67,6 +118,7 @@ typedef struct GkBlock
 	int			rows;
 	int			tiles;			/* of GK_ROW_PAD rows that hold them */
 	int64_t		at;				/* of the first row in the group's label arrays */
+	int64_t		slot;			/* of the first row among the padded rows of all chunks */
 	int			round;
 	int			thread;
 	/* The thread's scratch, room for the block (sweep.points only). */
@@ -123,6 +175,22 @@ bool		gk_cpu_assign(const GkSession *s, const GkSweep *sweep, const GkBlock *b,
 
 /* gk_cpu_update.c */
 GkStatus	gk_cpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err);
+
+/*
+ * gk_cpu_bounds.c.  A step asks whether bounds may be kept, begins with them where
+ * that helps (the labels and sums of the last step being there), has them take the
+ * place of the assignment, and says when it is through.
+ */
+bool		gk_cpu_bounds_possible(const GkSession *s, int k);
+bool		gk_cpu_bounds_begin(GkSession *s, GkSweep *sweep, const float *centroids, int k);
+/*
+ * Bring the block's labels (s->previous) up to date.  Returns how many changed:
+ * b->label has the rows, b->d2 as int32 what their labels were.
+ */
+int			gk_cpu_bounds_block(GkSession *s, const GkBlock *b, const float *centroids, int k);
+void		gk_cpu_bounds_end(GkSession *s, const GkSweep *sweep, bool used);
+void		gk_cpu_bounds_forget(GkSession *s);
+void		gk_cpu_bounds_free(GkSession *s, const GkHost *host);
 
 /* gk_cpu_partition.c */
 GkStatus	gk_cpu_step_partitioned(GkSession *s, const GkSweep *sweep, const float *centroids, int k,

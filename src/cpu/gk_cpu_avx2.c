@@ -37,6 +37,7 @@ typedef __m256 vmask;
 
 #include "cpu/gk_cpu_tile.h"
 #include "cpu/gk_cpu_closer.h"
+#include "cpu/gk_cpu_second.h"
 
 /* Four values of each of 8 things, the halves apart: things of each of 4 values. */
 GK_INLINE void
@@ -101,6 +102,56 @@ gk_cpu_avx2_add(const GkTiles *x, const int32_t *label, double *acc, size_t widt
 				add4(to[r + 4] + j, _mm256_extractf128_ps(row[r], 1));
 			}
 		}
+	}
+}
+
+/* ---- bounds ---- */
+
+GK_TARGET static uint64_t
+tight(const float *slack, const int32_t *label, const float *limit, float *least)
+{
+	const __m256 none = _mm256_set1_ps(INFINITY);
+	__m256		low = none;
+	float		lane[8];
+	uint64_t	bits = 0;
+
+	for (int i = 0; i < GK_ROW_PAD; i += 8)
+	{
+		__m256		s = v_load(slack + i);
+		__m256		l = _mm256_i32gather_ps(limit, vl_load(label + i), 4);
+		__m256		loose = _mm256_cmp_ps(s, l, _CMP_GT_OQ);
+
+		low = _mm256_min_ps(v_pick(loose, v_sub(s, l), none), low);
+		bits |= (uint64_t) (uint8_t) ~_mm256_movemask_ps(loose) << i;
+	}
+	v_store(lane, low);
+	*least = lane[0];
+	for (int i = 1; i < 8; i++)
+		*least = lane[i] < *least ? lane[i] : *least;
+	return bits;
+}
+
+GK_TARGET static void
+margin(const GkMargin *m, const int32_t *label, const float *d2, const float *second,
+	   float *upper, float *lower, float *slack)
+{
+	const __m256 apart = v_set1(m->apart);
+
+	for (int i = 0; i < GK_ROW_PAD; i += 8)
+	{
+		__m256		limit = _mm256_i32gather_ps(m->limit, vl_load(label + i), 4);
+		__m256		up = _mm256_mul_ps(_mm256_sqrt_ps(v_load(d2 + i)), v_set1(m->widen));
+		__m256		low = _mm256_mul_ps(_mm256_sqrt_ps(v_min(v_load(second + i), v_set1(FLT_MAX))), v_set1(m->narrow));
+		__m256		gap;
+
+		up = _mm256_add_ps(up, apart);
+		low = v_sub(low, apart);
+		gap = v_sub(low, up);
+		v_store(upper + i, up);
+		v_store(lower + i, low);
+		v_store(slack + i, v_sub(_mm256_add_ps(gap, limit),
+								 _mm256_mul_ps(v_set1(0x1p-20f),
+											   _mm256_add_ps(_mm256_andnot_ps(v_set1(-0.0f), gap), limit))));
 	}
 }
 
@@ -248,10 +299,15 @@ gk_cpu_avx2_nearest(const float *point, int d, const float *centroids, int k, fl
 const GkCpuKernels gk_cpu_avx2 = {
 	.name = "avx2",
 	.job_work = 1 << 23,
+	.lanes = GK_LANES,
 	.pack = pack,
 	.assign = assign,
 	.mindist = mindist,
 	.closer = closer,
+	.second = second,
+	.own = own,
+	.tight = tight,
+	.margin = margin,
 	.add = gk_cpu_avx2_add,
 	.sum_d2 = sum_d2,
 	.race = gk_cpu_scalar_race,	/* no 64-bit multiply or conversion to gain from */

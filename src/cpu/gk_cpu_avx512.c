@@ -39,6 +39,52 @@ typedef __mmask16 vmask;
 
 #include "cpu/gk_cpu_tile.h"
 #include "cpu/gk_cpu_closer.h"
+#include "cpu/gk_cpu_second.h"
+
+/* ---- bounds ---- */
+
+GK_TARGET static uint64_t
+tight(const float *slack, const int32_t *label, const float *limit, float *least)
+{
+	const __m512 none = _mm512_set1_ps(INFINITY);
+	__m512		low = none;
+	uint64_t	bits = 0;
+
+	for (int i = 0; i < GK_ROW_PAD; i += 16)
+	{
+		__m512		s = v_load(slack + i);
+		__m512		l = _mm512_i32gather_ps(vl_load(label + i), limit, 4);
+		__mmask16	loose = _mm512_cmp_ps_mask(s, l, _CMP_GT_OQ);
+
+		low = _mm512_min_ps(_mm512_mask_sub_ps(none, loose, s, l), low);
+		bits |= (uint64_t) (uint16_t) ~loose << i;
+	}
+	*least = _mm512_reduce_min_ps(low);
+	return bits;
+}
+
+GK_TARGET static void
+margin(const GkMargin *m, const int32_t *label, const float *d2, const float *second,
+	   float *upper, float *lower, float *slack)
+{
+	const __m512 apart = v_set1(m->apart);
+
+	for (int i = 0; i < GK_ROW_PAD; i += 16)
+	{
+		__m512		limit = _mm512_i32gather_ps(vl_load(label + i), m->limit, 4);
+		__m512		up = _mm512_mul_ps(_mm512_sqrt_ps(v_load(d2 + i)), v_set1(m->widen));
+		__m512		low = _mm512_mul_ps(_mm512_sqrt_ps(v_min(v_load(second + i), v_set1(FLT_MAX))), v_set1(m->narrow));
+		__m512		gap;
+
+		up = _mm512_add_ps(up, apart);
+		low = v_sub(low, apart);
+		gap = v_sub(low, up);
+		v_store(upper + i, up);
+		v_store(lower + i, low);
+		v_store(slack + i, v_sub(_mm512_add_ps(gap, limit),
+								 _mm512_mul_ps(v_set1(0x1p-20f), _mm512_add_ps(_mm512_abs_ps(gap), limit))));
+	}
+}
 
 /* ---- sums of distances ---- */
 
@@ -145,10 +191,15 @@ race(const float *d2, const float *weight, uint64_t key, int64_t row, double wor
 const GkCpuKernels gk_cpu_avx512 = {
 	.name = "avx512",
 	.job_work = 1 << 24,
+	.lanes = GK_LANES,
 	.pack = pack,
 	.assign = assign,
 	.mindist = mindist,
 	.closer = closer,
+	.second = second,
+	.own = own,
+	.tight = tight,
+	.margin = margin,
 	.add = gk_cpu_avx2_add,
 	.add_few = gk_cpu_avx512_add_few,
 	.step_few = gk_cpu_avx512_step_few,

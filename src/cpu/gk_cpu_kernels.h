@@ -33,12 +33,22 @@ typedef struct GkCloser
 	float		weight[GK_CLOSER_ROOM + 2 * GK_ROW_PAD];	/* of weighted points */
 } GkCloser;
 
+/* How distances become bounds: see gk_cpu_bounds.c. */
+typedef struct GkMargin
+{
+	float		widen,
+				narrow;			/* factors of a distance, a little above and below 1 */
+	float		apart;			/* and what is added or taken off */
+	const float *limit;			/* [k] */
+} GkMargin;
+
 typedef struct GkCpuKernels
 {
 	const char *name;
 	/* Multiply-adds (sub and fma of one feature) that take about a millisecond
 	 * on a slow machine; how much work goes into one job. */
 	int64_t		job_work;
+	int			lanes;			/* floats in a vector */
 
 	/* Copy columns into tiles of [d][GK_ROW_PAD] floats, one after the other. */
 	void		(*pack) (const GkTiles *from, float *to);
@@ -58,6 +68,24 @@ typedef struct GkCpuKernels
 	 */
 	void		(*closer) (const GkTiles *x, int tile, const float *c, int nc, const float *d2,
 						   const float *weight, int rows, GkCloser *out);
+
+	/* The argmin, its distance and the smallest distance to any other centroid. */
+	void		(*second) (const GkTiles *x, const float *c, int k, int32_t *label, float *d2, float *second);
+	/* d2[i]: distance of row[i] of the columns x to centroid label[i]. */
+	void		(*own) (const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
+						const float *c, int d, float *d2);
+	/*
+	 * Of GK_ROW_PAD rows those without slack > limit[label]: bit i for row i; *least is
+	 * the smallest slack - limit of the others.
+	 */
+	uint64_t	(*tight) (const float *slack, const int32_t *label, const float *limit, float *least);
+
+	/*
+	 * Bounds of GK_ROW_PAD rows from what second() found: upper and lower, and slack =
+	 * lower - upper + limit[label] less a little.
+	 */
+	void		(*margin) (const GkMargin *m, const int32_t *label, const float *d2, const float *second,
+						   float *upper, float *lower, float *slack);
 
 	/*
 	 * acc[(i % GK_ADD_COPIES) * copy + label[i] * width + j] += feature j of row
@@ -93,6 +121,13 @@ typedef struct GkCpuKernels
 	int			(*nearest) (const float *point, int d, const float *centroids, int k, float *d2);
 } GkCpuKernels;
 
+/* v + base for base >= 0, less what all roundings nearby can come to. */
+static inline float
+gk_taken_off(float v, float base)
+{
+	return (v + base) - 0x1p-20f * (__builtin_fabsf(v) + base);
+}
+
 #define GK_ADD_COPIES	8
 
 #define GK_CPU_FEW		8
@@ -110,6 +145,9 @@ void		gk_cpu_scalar_add(const GkTiles *x, const int32_t *label, double *acc, siz
 void		gk_cpu_scalar_sum_d2(const float *d2, const float *weight, int rows, double scale,
 								 int64_t *hi, int64_t *lo);
 uint64_t	gk_cpu_scalar_race(const float *d2, const float *weight, uint64_t key, int64_t row, double worst);
+void		gk_cpu_scalar_margin(const GkMargin *m, const int32_t *label, const float *d2, const float *second,
+								 float *upper, float *lower, float *slack);
+uint64_t	gk_cpu_scalar_tight(const float *slack, const int32_t *label, const float *limit, float *least);
 int			gk_cpu_scalar_nearest(const float *point, int d, const float *centroids, int k, float *d2);
 
 #if defined(__x86_64__)

@@ -38,14 +38,20 @@ static const uint32x4_t lane_bits = {1, 2, 4, 8};
 
 #include "cpu/gk_cpu_tile.h"
 #include "cpu/gk_cpu_closer.h"
+#include "cpu/gk_cpu_second.h"
 
 const GkCpuKernels gk_cpu_neon = {
 	.name = "neon",
 	.job_work = 1 << 22,
+	.lanes = GK_LANES,
 	.pack = pack,
 	.assign = assign,
 	.mindist = mindist,
 	.closer = closer,
+	.second = second,
+	.own = own,
+	.tight = gk_cpu_scalar_tight,
+	.margin = gk_cpu_scalar_margin,
 	.add = gk_cpu_scalar_add,
 	.sum_d2 = gk_cpu_scalar_sum_d2,
 	.race = gk_cpu_scalar_race,

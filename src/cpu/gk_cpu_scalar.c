@@ -78,6 +78,71 @@ scalar_closer(const GkTiles *x, int tile, const float *c, int nc, const float *d
 		}
 }
 
+static void
+scalar_second(const GkTiles *x, const float *c, int k, int32_t *label, float *d2, float *second)
+{
+	for (int i = 0; i < x->count * GK_ROW_PAD; i++)
+	{
+		label[i] = 0;
+		d2[i] = second[i] = INFINITY;
+		for (int q = 0; q < k; q++)
+		{
+			float		s = gk_d2(point(x, i), x->stride, c + (size_t) q * x->d, x->d);
+
+			if (s < d2[i])
+			{
+				second[i] = d2[i];
+				d2[i] = s;
+				label[i] = q;
+			}
+			else if (s < second[i])
+				second[i] = s;
+		}
+	}
+}
+
+static void
+scalar_own(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
+		   const float *c, int d, float *d2)
+{
+	for (int i = 0; i < n; i++)
+		d2[i] = gk_d2(x + row[i], stride, c + (size_t) label[i] * d, d);
+}
+
+void
+gk_cpu_scalar_margin(const GkMargin *m, const int32_t *label, const float *d2, const float *second,
+					 float *upper, float *lower, float *slack)
+{
+	for (int i = 0; i < GK_ROW_PAD; i++)
+	{
+		float		limit = m->limit[label[i]];
+		float		gap;
+
+		upper[i] = sqrtf(d2[i]) * m->widen + m->apart;
+		lower[i] = sqrtf(second[i] < FLT_MAX ? second[i] : FLT_MAX) * m->narrow - m->apart;
+		gap = lower[i] - upper[i];
+		slack[i] = gk_taken_off(gap, limit);
+	}
+}
+
+uint64_t
+gk_cpu_scalar_tight(const float *slack, const int32_t *label, const float *limit, float *least)
+{
+	uint64_t	bits = 0;
+
+	*least = INFINITY;
+	for (int i = 0; i < GK_ROW_PAD; i++)
+	{
+		float		l = limit[label[i]];
+
+		if (!(slack[i] > l))
+			bits |= UINT64_C(1) << i;
+		else if (slack[i] - l < *least)
+			*least = slack[i] - l;
+	}
+	return bits;
+}
+
 void
 gk_cpu_scalar_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy)
 {
@@ -143,10 +208,15 @@ gk_cpu_scalar_nearest(const float *point, int d, const float *centroids, int k, 
 const GkCpuKernels gk_cpu_scalar = {
 	.name = "scalar",
 	.job_work = 1 << 18,
+	.lanes = 1,
 	.pack = scalar_pack,
 	.assign = scalar_assign,
 	.mindist = scalar_mindist,
 	.closer = scalar_closer,
+	.second = scalar_second,
+	.own = scalar_own,
+	.tight = gk_cpu_scalar_tight,
+	.margin = gk_cpu_scalar_margin,
 	.add = gk_cpu_scalar_add,
 	.sum_d2 = gk_cpu_scalar_sum_d2,
 	.race = gk_cpu_scalar_race,

@@ -39,6 +39,7 @@ typedef struct Group
 	int64_t		at[GROUP_CHUNKS];	/* first row in the label arrays */
 	int64_t		job[GROUP_CHUNKS];	/* first job */
 	int64_t		rows;			/* padded */
+	int64_t		slot;			/* of the first row among all chunks' */
 	int64_t		jobs;
 	/* The window at hand. */
 	int			round;
@@ -205,6 +206,7 @@ run_block(void *arg, int64_t job, int thread)
 		b.rows = g->sweep->rows;
 	b.tiles = (b.rows + GK_ROW_PAD - 1) / GK_ROW_PAD;
 	b.at = g->at[i] + b.row;
+	b.slot = g->slot + b.at;
 	b.round = g->round;
 	b.thread = thread;
 	b.label = (int32_t *) scratch;
@@ -267,6 +269,7 @@ gk_cpu_sweep(GkSession *s, const GkSweep *sweep, GkError *err)
 		for (int i = 0; st == GK_OK && sweep->chunk != NULL && i < g.pieces; i++)
 			st = sweep->chunk(s, sweep->arg, &g.chunk[i], g.at[i], err);
 		st = close_group(&g, st, err);
+		g.slot += g.rows;
 	}
 	return st;
 }

@@ -54,6 +54,7 @@ typedef struct Pass
 	/* delta: labels of the last step by row, NULL: not kept. */
 	int32_t    *previous;
 	bool		delta;			/* this pass adds to the last step's result */
+	bool		bounded;		/* and looks only at rows that may change their label */
 } Pass;
 
 /* At the start of a thread's region. */
@@ -260,25 +261,62 @@ complete(const Pass *p)
 	}
 }
 
+/* Row i of the block moves. */
+static void
+move_row(const Pass *p, char *own, const GkBlock *b, const GkLabels *l, int i, int from, int to)
+{
+	reserve(p, own, 2);
+	add_row(p, own, b, l, i, to, 1);
+	add_row(p, own, b, l, i, from, -1);
+}
+
 /* Remember the block's labels; rows that changed theirs move when this is a delta. */
 static void
 note_changes(const Pass *p, char *own, const GkBlock *b, const GkLabels *l)
 {
-	int32_t    *previous = p->previous + b->chunk->first + b->row;
+	int32_t    *previous = p->previous + b->slot;
 
 	for (int i = 0; i < b->rows; i++)
 	{
+		/* most tiles have none */
+		if (i % GK_ROW_PAD == 0 && b->rows - i >= GK_ROW_PAD &&
+			memcmp(previous + i, l->label + i, GK_ROW_PAD * sizeof(int32_t)) == 0)
+		{
+			i += GK_ROW_PAD - 1;
+			continue;
+		}
 		if (previous[i] == l->label[i])
 			continue;
 		((Private *) own)->changed++;
 		if (p->delta)
-		{
-			reserve(p, own, 2);
-			add_row(p, own, b, l, i, l->label[i], 1);
-			add_row(p, own, b, l, i, previous[i], -1);
-		}
+			move_row(p, own, b, l, i, previous[i], l->label[i]);
 		previous[i] = l->label[i];
 	}
+	for (int i = b->rows; i < b->tiles * GK_ROW_PAD; i++)
+		previous[i] = 0;		/* a valid one, for whole vectors */
+}
+
+/* The thread's sums are there, cleared. */
+static void
+claim(const Pass *p, char *own)
+{
+	if (((Private *) own)->used)
+		return;
+	memset(own + p->sum_at, 0, p->bytes - p->sum_at);
+	((Private *) own)->used = true;
+}
+
+static void
+bounded_block(GkSession *s, const Pass *p, char *own, const GkBlock *b)
+{
+	GkLabels	l = {.x = {.x = b->chunk->data + b->row,.tile = GK_ROW_PAD,.stride = b->chunk->stride}};
+	int			changed = gk_cpu_bounds_block(s, b, p->c, p->k);
+
+	((Private *) own)->changed += changed;
+	if (changed > 0)
+		claim(p, own);
+	for (int i = 0; i < changed; i++)
+		move_row(p, own, b, &l, b->label[i], ((int32_t *) b->d2)[i], p->previous[b->slot + b->label[i]]);
 }
 
 static void
@@ -288,11 +326,12 @@ merge_block(GkSession *s, void *arg, const GkBlock *b)
 	char	   *own = region(p, b->thread);
 	GkLabels	l;
 
-	if (!((Private *) own)->used)
+	if (p->bounded)
 	{
-		memset(own + p->sum_at, 0, p->bytes - p->sum_at);
-		((Private *) own)->used = true;
+		bounded_block(s, p, own, b);
+		return;
 	}
+	claim(p, own);
 	if (p->few && p->previous == NULL)
 	{
 		l.x = gk_cpu_tiles(s, b);
@@ -330,6 +369,9 @@ choose(const Pass *p)
 		return GK_PARTITIONED_FEATURES;
 	if (p->d >= DELTA_FEATURES && s->pts->resident)
 		return GK_DELTA;
+	/* Bounds need labels; few clusters of small points are faster without any. */
+	if (gk_cpu_bounds_possible(s, p->k) && (!p->few || s->host.skip == GK_SKIP_ON))
+		return GK_DELTA;
 	return GK_CLUSTER_MERGE;
 }
 
@@ -341,7 +383,7 @@ prepare_delta(Pass *p, GkError *err)
 	size_t		kd = (size_t) p->k * p->d;
 	bool		known = s->previous_k == p->k;
 
-	if (!gk_cpu_room(s, &s->previous, s->pts->n, sizeof(int32_t)) ||
+	if (!gk_cpu_room(s, &s->previous, s->all_rows, sizeof(int32_t)) ||
 		!gk_cpu_room(s, &s->base_sum, kd, sizeof(gk_int128)) ||
 		!gk_cpu_room(s, &s->base_mass, p->k, sizeof(gk_int128)) ||
 		!gk_cpu_room(s, &s->base_count, p->k, sizeof(int64_t)))
@@ -349,7 +391,10 @@ prepare_delta(Pass *p, GkError *err)
 	p->previous = s->previous.p;
 	p->delta = known && (s->feature_sum == GK_DELTA || s->changed < s->pts->n / DELTA_SHARE);
 	if (!known)
-		memset(p->previous, 0xff, s->pts->n * sizeof(int32_t));
+		memset(p->previous, 0xff, s->all_rows * sizeof(int32_t));
+	p->bounded = known && gk_cpu_bounds_begin(s, &p->sweep, p->c, p->k);
+	if (p->bounded)
+		p->delta = true;
 	return GK_OK;
 }
 
@@ -376,6 +421,7 @@ step_merge(Pass *p, GkError *err)
 		s->changed = 0;
 		for (int t = 0; t < p->sweep.threads; t++)
 			s->changed += ((Private *) region(p, t))->changed;
+		gk_cpu_bounds_end(s, &p->sweep, p->bounded);
 	}
 	return st;
 }
