@@ -13,7 +13,7 @@ extern size_t gk_iterate_chunk_bytes(void);
 
 /*
  * One pass over a relation in this server.  ERRORs are raised.  tables lives until
- * the return; names are empty unless the pass compared points with centroids.
+ * the return; names are empty unless the pass was a step.
  */
 extern void gk_iterate_answer(GkPgHost *host, const GkSource *source, const GkReadOptions *options,
 							  const GkPass *pass, const GkBackend **device, const GkLabelSink *sink,

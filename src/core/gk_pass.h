@@ -134,7 +134,7 @@ GkStatus	gk_passer_open(const GkHost *host, const GkPass *pass, const GkBackend 
 GkStatus	gk_passer_take(void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);
 /* After the last batch.  The answer becomes the caller's. */
 GkStatus	gk_passer_end(GkPasser *p, GkPassResult *out, GkError *err);
-/* Who compared points with centroids, as GkBackend.describe; empty: nobody. */
+/* Who made a step, as GkBackend.describe; empty: nobody. */
 typedef struct GkPasserNames
 {
 	char		device[96];

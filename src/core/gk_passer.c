@@ -253,7 +253,7 @@ ask(GkPasser *p, const GkBackend *b, GkError *err)
 		st = pass->kind == GK_PASS_STEP ? step(p, b, s, err)
 			: pass->kind == GK_PASS_FINISH ? finish(p, b, s, err)
 			: seed(p, b, s, err);
-	if (st == GK_OK && !seeding(pass))
+	if (st == GK_OK && pass->kind == GK_PASS_STEP)
 		b->describe(s, p->names.device, sizeof(p->names.device), p->names.strategy, sizeof(p->names.strategy));
 	b->close(s);
 	return st;

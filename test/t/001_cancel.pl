@@ -57,6 +57,8 @@ my @jobs = (
 	[ 'iterate',  '', "SELECT count(*) FROM kmeans($args, 200, init => 'random', tol => 0, max_iter => 30)" ],
 	[ 'spilled',  'SET gkmeans.memory_limit = 1024;',
 		"SELECT count(*) FROM kmeans($args, 100, init => 'random', tol => 0, max_iter => 10)" ],
+	[ 'scan',     'SET gkmeans.strategy = scan;',
+		"SELECT count(*) FROM kmeans($args, 100, init => 'random', tol => 0, max_iter => 10)" ],
 	[ 'labels',   '', "SELECT count(*) FROM kmeans_labels($args, 2, init => 'random', max_iter => 1)" ],
 	[ 'write',    '', "SELECT count(*) FROM kmeans($args, 2, 'label', init => 'random', max_iter => 1)" ],
 	[ 'add',      '', "SELECT count(*) FROM kmeans($args, 2, 'brand_new', init => 'random', max_iter => 1)" ],

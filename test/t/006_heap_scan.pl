@@ -60,6 +60,17 @@ foreach my $i (1 .. 25)
 	});
 	is($out, '60000|{500,500}', "scan $i: one snapshot");
 }
+
+# strategy "scan": all passes see the same rows, which it checks itself, too
+foreach my $i (1 .. 5)
+{
+	my $out = $node->safe_psql('postgres', q{
+		SET client_min_messages = error;
+		SET gkmeans.strategy = scan;
+		SELECT sum(size), abs(sum(size * centroid[1]) - 30000000) < 0.1 FROM kmeans('pts', '{x,y}', 3, max_iter => 5);
+	});
+	is($out, '60000|t', "scan $i: one snapshot for all passes");
+}
 isnt($node->safe_psql('postgres', 'SELECT sum(id) FROM pts'), $first, 'there was something to see');
 
 # a snapshot that stays: both roads, rows and labels
