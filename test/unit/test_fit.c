@@ -132,7 +132,8 @@ describe_again(void *ctx, char *device, size_t device_len, char *strategy, size_
 
 /* As solve(), without keeping a row; returns the number of passes. */
 static int
-solve_again(Answer *a, const Problem *p, int threads, size_t chunk, int parts, int change_at, GkError *err)
+solve_again(Answer *a, const Problem *p, int threads, size_t chunk, int parts, int change_at,
+			int64_t fail_at, GkError *err)
 {
 	Again		again = {.host = &a->host,.p = p,.device = &gk_cpu_backend,.chunk = chunk,.parts = parts,
 	.change_at = change_at};
@@ -146,6 +147,7 @@ solve_again(Answer *a, const Problem *p, int threads, size_t chunk, int parts, i
 	a->labels.d2 = malloc(sizeof(float) * (p->n + 1));
 	memset(a->labels.label, 0xff, sizeof(int32_t) * (p->n + 1));
 	sink = test_sink(&a->labels);
+	a->host.fail_at = fail_at;
 	a->status = gk_rows_open(&a->host.host, &rows, p->w != NULL, &s, err);
 	if (a->status == GK_OK)
 		a->status = gk_store_prepare(s, p->opt.distance, p->opt.standardize, err);
@@ -327,7 +329,7 @@ test_same_bits(int problems)
 		{
 			Answer		a;
 
-			solve_again(&a, &p, t + 1, t == 1 ? 30000 : 1 << 24, t == 2 ? 3 : 1, 0, &err);
+			solve_again(&a, &p, t + 1, t == 1 ? 30000 : 1 << 24, t == 2 ? 3 : 1, 0, 0, &err);
 			if (!same(&oracle, &a, p.n))
 			{
 				again++;
@@ -787,6 +789,55 @@ test_failures(void)
 	}
 }
 
+/* ---- rows that are read again ---- */
+
+static void
+test_again(void)
+{
+	uint64_t	rng = 16;
+	Problem		p = random_problem(&rng, 1);
+	int			passes;
+	int			bad = 0;
+	int64_t		nth;
+	GkError		err;
+	Answer		a;
+
+	if (p.n > 800)
+		p.n = 800;
+	p.k = p.opt.k = 5;
+	p.opt.init = GK_INIT_PLUSPLUS;
+	p.opt.max_iter = 3;
+	p.opt.tol = 0.0;
+	passes = solve_again(&a, &p, 2, 1 << 24, 1, 0, 0, &err);
+	/* preparing, seeding, iterations, finishing and its order, labels */
+	ok(a.status == GK_OK && passes <= 2 + (p.k + 1) + a.model.iterations + 2 + 1,
+	   "k = %d: a pass for each round of seeding, %d in all", p.k, passes);
+	answer_free(&a);
+	for (int at = 2; at <= passes; at++)
+	{
+		solve_again(&a, &p, 1, 1 << 24, 1, at, 0, &err);
+		bad += a.status != GK_ERR_DATA;
+		answer_free(&a);
+		bad += a.host.live != 0;
+	}
+	ok(bad == 0, "a row less from the 2nd to the %dth pass on is noticed", passes);
+	for (nth = 1, bad = 0; nth < 100000; nth += 1 + nth / 50)
+	{
+		bool		done;
+
+		solve_again(&a, &p, 1, 1 << 24, 2, 0, nth, &err);
+		done = a.status == GK_OK;
+		bad += !done && a.status != GK_ERR_MEMORY;
+		answer_free(&a);
+		bad += a.host.live != 0;
+		if (done)
+			break;
+	}
+	ok(bad == 0 && nth > 100, "failing allocation, 1st to %lldth, leaves the right error and nothing else (%d bad)",
+	   (long long) nth - 1, bad);
+	problem_free(&p);
+}
+
 /* ---- a device that fails in the middle ---- */
 
 static int	fragile_calls;		/* until the failure */
@@ -972,6 +1023,7 @@ main(void)
 	test_behaviour();
 	test_precision();
 	test_failures();
+	test_again();
 	test_fallback();
 	return done_testing();
 }
