@@ -157,6 +157,47 @@ record(const char *suite, const char *name, const char *what, const Shape *sh, d
 /* ---- a run ---- */
 
 /*
+ * Points far from one another: of 20 at random, the one farthest from those that
+ * there are.  With as many points taken blindly, a cluster may lose all its own,
+ * and a run of iterations ends there.  Beyond 512 clusters blindly all the same.
+ */
+static void
+spread_centroids(const GkStore *store, int k, float *out)
+{
+	const int	tries = 20;
+	int			d = store->pts.d;
+	std::vector<float> c((size_t) k * tries * d);
+
+	harness_centroids(store, k > 512 ? k : k * tries, 5, c.data());
+	for (int i = 0; i < k; i++)
+	{
+		const float *best = &c[(size_t) i * (k > 512 ? 1 : tries) * d];
+		double		most = -1.0;
+
+		for (int t = 0; k <= 512 && t < tries; t++)
+		{
+			const float *x = &c[((size_t) i * tries + t) * d];
+			double		least = 1e300;
+
+			for (int o = 0; o < i; o++)
+			{
+				double		d2 = 0.0;
+
+				for (int j = 0; j < d; j++)
+					d2 += ((double) x[j] - out[(size_t) o * d + j]) * ((double) x[j] - out[(size_t) o * d + j]);
+				least = std::min(least, d2);
+			}
+			if (least > most)
+			{
+				most = least;
+				best = x;
+			}
+		}
+		memcpy(out + (size_t) i * d, best, d * sizeof(float));
+	}
+}
+
+/*
  * Milliseconds of an iteration: step() and the host's update, averaged over a run
  * of them after a warm-up; the median of three runs.  device_ms, the same by
  * events on the device's stream, and open_ms may be NULL.  -1 and a line on

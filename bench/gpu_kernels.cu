@@ -97,7 +97,7 @@ main(int argc, char **argv)
 		GkStore    *store = harness_store(&b.shape, 1);
 		std::vector<float> first((size_t) b.shape.k * b.shape.d);
 
-		harness_centroids(store, b.shape.k, 5, first.data());
+		spread_centroids(store, b.shape.k, first.data());
 		ms = run(gpu, store, &b.shape, b.iters, first.data(), GK_STRATEGY_AUTO, GK_FSUM_AUTO, GK_MSUM_AUTO, 0, &open_ms, &device_ms);
 		printf("%-10s %11ld %4d %5d %9.4f %9.4f %9.4f %7.0f%% %7.0f%% %9.3f %6.1f   (open %.0f ms)\n", b.name,
 			   (long) b.shape.n, b.shape.d, b.shape.k, ms, device_ms, b.target,

@@ -68,7 +68,7 @@ timed(const GkBackend *gpu, const Set *set, int k, const char *name, const char 
 	sh.k = k > sh.n ? (int) sh.n : k;
 	std::vector<float> first((size_t) sh.k * sh.d);
 
-	harness_centroids(set->store, sh.k, 5, first.data());
+	spread_centroids(set->store, sh.k, first.data());
 	if (iters == 0)
 		iters = iterations(&sh);
 	if (st == GK_CROSS_PROCESSING || ms == GK_GLOBAL_ATOMIC)
