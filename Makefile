@@ -22,11 +22,11 @@ REGRESS_OPTS = --inputdir=test --load-extension=gkmeans
 # multiply and an add: the compiler must not. Never add -ffast-math (it would also
 # change how the whole server process treats denormals) or a -march flag (kernels
 # choose their instructions at run time). -fno-math-errno changes errno, not results.
-GK_FLAGS = -ffp-contract=off -fno-math-errno -fopenmp
+GK_FLAGS = -ffp-contract=off -fno-math-errno -pthread
 OPTFLAGS ?=
 PG_CPPFLAGS = -I$(CURDIR)/src
 PG_CFLAGS = $(OPTFLAGS) $(GK_FLAGS) -MMD -MP
-SHLIB_LINK = -fopenmp -lm -ldl
+SHLIB_LINK = -pthread -lm -ldl
 
 # No JIT bitcode: it would compile our arithmetic a second time, by another compiler
 # with other flags. The kernels gain nothing from being inlined into expressions.

@@ -118,11 +118,11 @@ void		gk_free(const GkHost *host, void *ptr);
 double		gk_now_ms(void);
 
 /*
- * Run fn(arg, job, thread) for job = 0..jobs-1 on the host's threads (OpenMP),
+ * Run fn(arg, job, thread) for job = 0..jobs-1 on the host's threads,
  * dynamically scheduled; thread is in [0, gk_threads()).  Helper threads run
  * with all signals blocked.  Returns false when host->stop asked to stop, in
- * which case some jobs did not run.  With one job or one thread everything runs
- * on the calling thread.
+ * which case some jobs did not run.  With one job or one thread, and inside
+ * another loop, everything runs on the calling thread.
  */
 typedef void (*GkJob) (void *arg, int64_t job, int thread);
 int			gk_threads(const GkHost *host);
