@@ -2,7 +2,7 @@
 # The window form beside what any window costs, and beside PostGIS, on a private server:
 # test/with-cluster bench/window.sh
 # ROWS=... (default 10,000,000) in 1,000 partitions, POINTS=... (default 1,000,000) for
-# PostGIS, which is left out where it is not installed. Run it on an otherwise idle machine.
+# PostGIS (uniform in a square), which is left out where it is not installed. Run it on an otherwise idle machine.
 #
 # One process without parallel workers; THREADS=... (default 1) are the engine's. Each
 # round runs every query once, so that a busy moment hits all of them; medians of
@@ -30,9 +30,8 @@ if sql -c "SELECT 1 FROM pg_available_extensions WHERE name = 'postgis'" | grep 
 	postgis=$(sql -c "CREATE EXTENSION postgis; SELECT extversion FROM pg_extension WHERE extname = 'postgis'" 2>/dev/null)
 	sql <<-SQL >/dev/null
 		SELECT setseed(0.5);
-		CREATE TABLE plane AS SELECT x, y, ST_MakePoint(x, y) AS geom FROM
-			(SELECT i % 5 * 3 + random() + random() AS x, i % 5 % 2 * 4 + random() + random() AS y
-			FROM generate_series(1, $points) i) o;
+		CREATE TABLE plane AS SELECT x, y, ST_MakePoint(x, y) AS geom
+			FROM (SELECT random() * 10 AS x, random() * 10 AS y FROM generate_series(1, $points)) o;
 		VACUUM ANALYZE plane;
 	SQL
 fi
@@ -43,12 +42,13 @@ declare -A query=(
 	[floor]='SELECT count(r) FROM (SELECT row_number() OVER (PARTITION BY p) AS r FROM points) o'
 	[sum]='SELECT count(r) FROM (SELECT sum(a) OVER (PARTITION BY p) AS r FROM points) o'
 	[window]='SELECT count(r) FROM (SELECT kmeans(ARRAY[a, b], 3) OVER (PARTITION BY p) AS r FROM points) o'
+	[gisfloor]='SELECT count(r) FROM (SELECT sum(x) OVER () AS r FROM plane) o'
 	[gis]='SELECT count(r) FROM (SELECT ST_ClusterKMeans(geom, 5) OVER () AS r FROM plane) o'
 	[giswindow]='SELECT count(r) FROM (SELECT kmeans(ARRAY[x, y], 5) OVER () AS r FROM plane) o'
 	[giskmeans]="SELECT count(*) FROM kmeans('plane', '{x,y}', 5)"
 )
 declare -A t=()
-names=(floor sum window ${postgis:+gis giswindow giskmeans})
+names=(floor sum window ${postgis:+gisfloor gis giswindow giskmeans})
 for ((round = 0; round <= rounds; round++)); do
 	for name in "${names[@]}"; do
 		ms=$(sql -c "$settings" -c '\timing on' -c "${query[$name]}" | sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p')
@@ -80,6 +80,7 @@ if [ -z "$postgis" ]; then
 fi
 echo "PostGIS $postgis: $points points, 2-D, k = 5, one partition"
 line 'ST_ClusterKMeans' gis
+line 'sum() as a window function, for comparison' gisfloor
 line 'kmeans() as a window function' giswindow
 line 'kmeans() on the table' giskmeans
 ratio 'ST_ClusterKMeans / window form (target: at least 3)' gis giswindow

@@ -11,6 +11,8 @@
 #define RADIX_MIN		512
 #define RADIX_BITS		11
 #define RADIX_SIZE		(1 << RADIX_BITS)
+/* How far points in sorted order are fetched ahead. */
+#define AHEAD			16
 
 /* The first feature, as an integer of the same order, and which point it is. */
 typedef struct Entry
@@ -164,6 +166,9 @@ load(GkStore *store, const Group *g, const uint32_t *order, int64_t n, bool labe
 	{
 		const double *x = g->row(g->arg, order[at]);
 
+		/* points of large groups are far apart in memory */
+		if (at + AHEAD < n)
+			__builtin_prefetch(g->row(g->arg, order[at + AHEAD]));
 		for (int j = 0; j < g->width; j++)
 			gk_batch_put(b, j, x[j] + 0.0);
 		if (labelled)
