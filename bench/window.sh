@@ -2,7 +2,7 @@
 # The window form beside what any window costs, and beside PostGIS, on a private server:
 # test/with-cluster bench/window.sh
 # ROWS=... (default 10,000,000) in 1,000 partitions, POINTS=... (default 1,000,000) for
-# PostGIS (uniform in a square), which is left out where it is not installed. Run it on an otherwise idle machine.
+# PostGIS (five overlapping normal clusters), which is left out where it is not installed. Run it on an otherwise idle machine.
 #
 # One process without parallel workers; THREADS=... (default 1) are the engine's. Each
 # round runs every query once, so that a busy moment hits all of them; medians of
@@ -30,8 +30,9 @@ if sql -c "SELECT 1 FROM pg_available_extensions WHERE name = 'postgis'" | grep 
 	postgis=$(sql -c "CREATE EXTENSION postgis; SELECT extversion FROM pg_extension WHERE extname = 'postgis'" 2>/dev/null)
 	sql <<-SQL >/dev/null
 		SELECT setseed(0.5);
-		CREATE TABLE plane AS SELECT x, y, ST_MakePoint(x, y) AS geom
-			FROM (SELECT random() * 10 AS x, random() * 10 AS y FROM generate_series(1, $points)) o;
+		CREATE TABLE plane AS SELECT x, y, ST_MakePoint(x, y) AS geom FROM
+			(SELECT 3 * cos(i % 5 * 0.4 * pi()) + r * cos(w) AS x, 3 * sin(i % 5 * 0.4 * pi()) + r * sin(w) AS y FROM
+			(SELECT i, sqrt(-2 * ln(1 - random())) AS r, 2 * pi() * random() AS w FROM generate_series(1, $points) i) n) o;
 		VACUUM ANALYZE plane;
 	SQL
 fi

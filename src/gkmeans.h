@@ -202,6 +202,9 @@ extern void gk_switch_off(const char *setting);
 
 /* ---- the rows (gkmeans_reader.c) ---- */
 
+/* The columns of one run, as doubles. */
+extern void gk_convert_datums(const GkRun *run, const Datum *values, double *row);
+
 typedef struct GkReadCounts
 {
 	int64		null_feature;	/* a NULL feature */

@@ -140,8 +140,8 @@ gk_reader_commit(GkReader *r)
 	for (int j = run->first; j < run->end; j++) \
 		row[j] = (double) from(values[j])
 
-static void
-convert_datums(const GkRun *run, const Datum *values, double *row)
+void
+gk_convert_datums(const GkRun *run, const Datum *values, double *row)
 {
 	switch (run->type)
 	{
@@ -196,7 +196,7 @@ convert_datum(GkValueType type, Datum value)
 	GkRun		run = {type, 0, 1};
 	double		v;
 
-	convert_datums(&run, &value, &v);
+	gk_convert_datums(&run, &value, &v);
 	return v;
 }
 
@@ -211,7 +211,7 @@ read_columns(GkReader *r, const TupleTableSlot *slot)
 	if (r->store == NULL)
 		create_store(r, source->ncolumns);
 	for (int i = 0; i < source->nruns; i++)
-		convert_datums(&source->runs[i], slot->tts_values, r->row);
+		gk_convert_datums(&source->runs[i], slot->tts_values, r->row);
 	return true;
 }
 

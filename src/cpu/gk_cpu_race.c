@@ -5,7 +5,7 @@
  * every row that it cannot win: the race kernel finds the few that may, against
  * the worst key kept so far.  Each thread collects such rows in an array of its
  * own and, when that is full, cuts it back to the `want` smallest (Hoare's
- * quickselect).  The `want` smallest of all arrays are the result: defined by
+ * quickselect); a few are kept in order instead, so that the worst is known soon.  The `want` smallest of all arrays are the result: defined by
  * (key, row) alone, so it depends on neither threads nor blocks.
  */
 #include <math.h>
@@ -17,6 +17,8 @@
 
 /* More picks than wanted that a thread collects before it cuts. */
 #define MIN_SLACK		256
+/* So many are kept in order. */
+#define FEW				16
 /* Arrays of all threads; where so many rows are wanted, fewer threads run. */
 #define ARRAY_BYTES		((size_t) 256 << 20)
 
@@ -107,6 +109,19 @@ cut(Picks *own, size_t want)
 	own->worst = own->pick[want - 1];
 }
 
+/* One of few picks, to its place among the `want` smallest so far. */
+static void
+insert(Picks *own, size_t want, GkPick pick)
+{
+	size_t		at = own->count < want ? own->count++ : want - 1;
+
+	for (; at > 0 && before(&pick, &own->pick[at - 1]); at--)
+		own->pick[at] = own->pick[at - 1];
+	own->pick[at] = pick;
+	if (own->count == want)
+		own->worst = own->pick[want - 1];
+}
+
 static void
 block(GkSession *s, void *arg, const GkBlock *b)
 {
@@ -133,12 +148,21 @@ block(GkSession *s, void *arg, const GkBlock *b)
 			int			i = __builtin_ctzll(may);
 			double		weight = (w ? (double) w[row + i] : 1.0) * (d2 ? (double) d2[i] : 1.0);
 			GkPick		pick = {.row = b->chunk->first + row + i};
+			uint64_t	h = gk_hash(r->key, pick.row);
 
 			if (!(weight > 0.0))
 				continue;
-			pick.key = gk_race_key(gk_hash(r->key, pick.row), weight);
+			/* the kernel's question again: the worst may be another one by now */
+			if (1.0 - gk_uniform(h) > own->worst.key * weight * GK_RACE_SLACK)
+				continue;
+			pick.key = gk_race_key(h, weight);
 			if (!before(&pick, &own->worst))
 				continue;
+			if (r->want <= FEW)
+			{
+				insert(own, r->want, pick);
+				continue;
+			}
 			own->pick[own->count++] = pick;
 			if (own->count == r->room)
 				cut(own, r->want);

@@ -1,0 +1,146 @@
+/*
+ * gkmeans_groups.c - groups by their key columns: a hash table with the types' own
+ * functions, as for GROUP BY.
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "executor/executor.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/memutils.h"
+#include "utils/typcache.h"
+
+#include "gkmeans_groups.h"
+
+#define MIN_BUCKETS		1024
+
+void
+gk_groups_types(GkGroups *g, int nkeys, TupleDesc desc)
+{
+	g->nkeys = nkeys;
+	g->keys = palloc0(nkeys * sizeof(GkKeyColumn));
+	for (int i = 0; i < nkeys; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		TypeCacheEntry *type = lookup_type_cache(att->atttypid, TYPECACHE_HASH_PROC_FINFO | TYPECACHE_EQ_OPR_FINFO);
+
+		if (!OidIsValid(type->hash_proc_finfo.fn_oid) || !OidIsValid(type->eq_opr_finfo.fn_oid))
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_FUNCTION),
+					 errmsg("column \"%s\" is of type %s, which has no hash function",
+							NameStr(att->attname), format_type_be(att->atttypid))));
+		fmgr_info_copy(&g->keys[i].hash, &type->hash_proc_finfo, CurrentMemoryContext);
+		fmgr_info_copy(&g->keys[i].equal, &type->eq_opr_finfo, CurrentMemoryContext);
+		g->keys[i].collation = att->attcollation;
+		g->keys[i].len = att->attlen;
+		g->keys[i].byval = att->attbyval;
+	}
+}
+
+void
+gk_groups_begin(GkGroups *g, MemoryContext parent)
+{
+	g->cxt = AllocSetContextCreate(parent, "gkmeans groups", ALLOCSET_DEFAULT_SIZES);
+	g->n = g->room = 0;
+	g->groups = NULL;
+	g->nbuckets = MIN_BUCKETS;
+	g->buckets = MemoryContextAllocZero(g->cxt, g->nbuckets * sizeof(uint32));
+}
+
+static uint32
+key_hash(const GkGroups *g, const Datum *values, const bool *nulls)
+{
+	uint32		hash = 0;
+
+	for (int i = 0; i < g->nkeys; i++)
+	{
+		GkKeyColumn  *k = &g->keys[i];
+
+		hash = (hash << 1) | (hash >> 31);
+		if (!nulls[i])
+			hash ^= DatumGetUInt32(FunctionCall1Coll(&k->hash, k->collation, values[i]));
+	}
+	return murmurhash32(hash);
+}
+
+bool
+gk_groups_same(const GkGroups *g, const GkOneGroup *one, const Datum *values, const bool *nulls)
+{
+	for (int i = 0; i < g->nkeys; i++)
+	{
+		GkKeyColumn  *k = &g->keys[i];
+
+		if (nulls[i] != one->key_null[i])
+			return false;
+		if (!nulls[i] && !DatumGetBool(FunctionCall2Coll(&k->equal, k->collation, one->key[i], values[i])))
+			return false;
+	}
+	return true;
+}
+
+static void
+grow_buckets(GkGroups *g)
+{
+	uint32		most = g->nbuckets * 2;
+	uint32	   *buckets = MemoryContextAllocExtended(g->cxt, (Size) most * sizeof(uint32),
+													 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+
+	for (int i = 0; i < g->n; i++)
+	{
+		uint32		at = g->groups[i]->hash & (most - 1);
+
+		while (buckets[at] != 0)
+			at = (at + 1) & (most - 1);
+		buckets[at] = i + 1;
+	}
+	pfree(g->buckets);
+	g->buckets = buckets;
+	g->nbuckets = most;
+}
+
+GkOneGroup *
+gk_groups_add(GkGroups *g, uint32 hash, const Datum *values, const bool *nulls)
+{
+	MemoryContext caller = MemoryContextSwitchTo(g->cxt);
+	GkOneGroup   *one = palloc0(sizeof(GkOneGroup));
+
+	one->hash = hash;
+	one->key = palloc(g->nkeys * sizeof(Datum));
+	one->key_null = palloc(g->nkeys * sizeof(bool));
+	for (int i = 0; i < g->nkeys; i++)
+	{
+		one->key_null[i] = nulls[i];
+		one->key[i] = nulls[i] ? (Datum) 0 : datumCopy(values[i], g->keys[i].byval, g->keys[i].len);
+	}
+	gk_rows_init(&one->rows, g->cxt);
+	if (g->n == g->room)
+	{
+		g->room = Max(64, g->room * 2);
+		g->groups = g->groups == NULL ? palloc(g->room * sizeof(GkOneGroup *)) :
+			repalloc_huge(g->groups, (Size) g->room * sizeof(GkOneGroup *));
+	}
+	g->groups[g->n++] = one;
+	MemoryContextSwitchTo(caller);
+	return one;
+}
+
+GkOneGroup *
+gk_groups_find(GkGroups *g, const Datum *values, const bool *nulls)
+{
+	uint32		hash = key_hash(g, values, nulls);
+	uint32		at;
+
+	for (at = hash & (g->nbuckets - 1); g->buckets[at] != 0; at = (at + 1) & (g->nbuckets - 1))
+	{
+		GkOneGroup *one = g->groups[g->buckets[at] - 1];
+
+		if (one->hash == hash && gk_groups_same(g, one, values, nulls))
+			return one;
+	}
+	g->buckets[at] = g->n + 1;
+	(void) gk_groups_add(g, hash, values, nulls);
+	if ((uint32) g->n > g->nbuckets / 2)
+		grow_buckets(g);
+	return g->groups[g->n - 1];
+}

@@ -1,0 +1,58 @@
+/*
+ * gkmeans_groups.h - the groups of kmeans_grouped(): their keys and their points.
+ */
+#ifndef GKMEANS_GROUPS_H
+#define GKMEANS_GROUPS_H
+
+#include "gkmeans_group.h"
+
+typedef struct GkKeyColumn
+{
+	FmgrInfo	hash;
+	FmgrInfo	equal;
+	Oid			collation;
+	int16		len;
+	bool		byval;
+} GkKeyColumn;
+
+typedef struct GkOneGroup
+{
+	uint32		hash;
+	Datum	   *key;
+	bool	   *key_null;
+	GkRows		rows;			/* the weight is a further feature here */
+	GkStatus	status;
+	GkError    *err;			/* when the status is not GK_OK */
+	/* The result, of GkModel. */
+	int			k;
+	double	   *centroids;		/* [k][d] */
+	int64_t    *size;			/* [k] */
+	double	   *inertia;		/* [k] */
+	double	   *radius;			/* [k] */
+} GkOneGroup;
+
+/* A batch of groups, in the order in which they appeared. */
+typedef struct GkGroups
+{
+	int			nkeys;
+	GkKeyColumn *keys;
+	MemoryContext cxt;			/* of the batch */
+	int			n;
+	int			room;
+	GkOneGroup **groups;
+	uint32	   *buckets;		/* group number + 1; 0: empty */
+	uint32		nbuckets;		/* a power of two */
+} GkGroups;
+
+/* The functions for the key columns' types, in the current memory context. */
+extern void gk_groups_types(GkGroups *g, int nkeys, TupleDesc desc);
+/* A new batch, without groups, in a context below parent. */
+extern void gk_groups_begin(GkGroups *g, MemoryContext parent);
+/* A group's key columns. */
+extern bool gk_groups_same(const GkGroups *g, const GkOneGroup *one, const Datum *values, const bool *nulls);
+/* The group with these key columns, a new one when there is none. */
+extern GkOneGroup *gk_groups_find(GkGroups *g, const Datum *values, const bool *nulls);
+/* A new group, not to be found by its key. */
+extern GkOneGroup *gk_groups_add(GkGroups *g, uint32 hash, const Datum *values, const bool *nulls);
+
+#endif							/* GKMEANS_GROUPS_H */
