@@ -55,6 +55,8 @@ solve(Answer *a, const Problem *p, int threads, const int *order, size_t chunk, 
 
 /* ---- rows that are read again in every pass ---- */
 
+static const GkBackend *again_device = &gk_cpu_backend;
+
 typedef struct Again
 {
 	TestHost   *host;
@@ -135,7 +137,7 @@ static int
 solve_again(Answer *a, const Problem *p, int threads, size_t chunk, int parts, int change_at,
 			int64_t fail_at, GkError *err)
 {
-	Again		again = {.host = &a->host,.p = p,.device = &gk_cpu_backend,.chunk = chunk,.parts = parts,
+	Again		again = {.host = &a->host,.p = p,.device = again_device,.chunk = chunk,.parts = parts,
 	.change_at = change_at};
 	GkRows		rows = {&again, ask_again, describe_again};
 	GkLabelSink sink;
@@ -838,6 +840,50 @@ test_again(void)
 	problem_free(&p);
 }
 
+/* The same on a GPU: GK_GPU_DIRECTORY=. make unit UNIT=test_fit SANITIZE= */
+static void
+test_again_gpu(int problems)
+{
+	uint64_t	rng = 17;
+	int			differ = 0;
+	int			gpu;
+	const char *directory = getenv("GK_GPU_DIRECTORY");
+	GkError		err;
+
+	if (directory != NULL)
+	{
+		gk_registry_set_directory(directory);
+		again_device = gk_registry_choose(GK_DEVICE_GPU, NULL, 0, 0, 0, &gpu, &err);
+	}
+	if (directory == NULL || again_device == NULL)
+	{
+		skip("rows read again by a GPU: %s", directory == NULL ? "GK_GPU_DIRECTORY is not set" : err.detail);
+		again_device = &gk_cpu_backend;
+		return;
+	}
+	for (int number = 0; number < problems; number++)
+	{
+		Problem		p = random_problem(&rng, number);
+		Answer		oracle;
+		Answer		a;
+
+		p.opt.init = number % 3 == 0 ? GK_INIT_PARALLEL : number % 3 == 1 ? GK_INIT_RANDOM : GK_INIT_PLUSPLUS;
+		solve(&oracle, &p, 2, NULL, 1 << 24, SIZE_MAX, &err);
+		solve_again(&a, &p, 2, number % 2 ? 100000 : 1 << 24, 1, 0, 0, &err);
+		if (!same(&oracle, &a, p.n))
+		{
+			differ++;
+			printf("# problem %d (n %d d %d k %d): %s\n", number, p.n, p.d, p.k,
+				   a.status == GK_OK ? "differs" : err.message);
+		}
+		answer_free(&oracle);
+		answer_free(&a);
+		problem_free(&p);
+	}
+	again_device = &gk_cpu_backend;
+	ok(differ == 0, "rows read again by a GPU, in chunks: %d of %d differ", differ, problems);
+}
+
 /* ---- a device that fails in the middle ---- */
 
 static int	fragile_calls;		/* until the failure */
@@ -1024,6 +1070,7 @@ main(void)
 	test_precision();
 	test_failures();
 	test_again();
+	test_again_gpu(100);
 	test_fallback();
 	return done_testing();
 }
