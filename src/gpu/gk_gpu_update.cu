@@ -4,7 +4,7 @@
  * Partitioned Features: a warp owns a feature, a thread has one sum per cluster
  * in a table of its own column, [k][threads], in shared memory: no atomics and
  * no bank conflicts.  Values are float64 and exact: a thread adds up at most
- * GK_PACKAGE points (the slices see to that).  When the table does not fit
+ * GK_PACKAGE points (the slices see to that).  When a block's tables do not fit
  * shared memory, the sums go to global memory by 64-bit integer reductions,
  * through a transposed tile so that a warp's addresses are neighbours.
  *
@@ -19,6 +19,7 @@
 #define THREADS			256
 #define SHARED_BYTES	(200 * 1024)
 #define MERGE_BYTES		((size_t) 512 << 20)	/* of private tables in global memory */
+#define FEWEST			THREADS		/* threads with tables; with fewer, global memory is faster */
 #define TILE_ROWS		64
 #define TILE_COLS		32
 
@@ -300,13 +301,13 @@ sum_args(const GkSession *s, const GkRows *rows, int k, GkLabels labels)
 	return a;
 }
 
-/* Threads of a block whose private tables of `bytes` each fit shared memory, or 0. */
+/* Threads of a block, at least `least`, whose private tables of `bytes` each fit shared memory, or 0. */
 static int
-private_threads(const GkSession *s, double bytes)
+private_threads(const GkSession *s, double bytes, int least)
 {
 	size_t		room = s->gpu->shared_optin < SHARED_BYTES ? s->gpu->shared_optin : SHARED_BYTES;
 
-	for (int threads = THREADS; threads >= 32; threads /= 2)
+	for (int threads = THREADS; threads >= least; threads /= 2)
 		if (bytes * threads <= (double) room)
 			return threads;
 	return 0;
@@ -340,7 +341,7 @@ static GkStatus
 partitioned(GkSession *s, const SumArgs &a, GkError *err)
 {
 	int			w = a.p.w != NULL ? 2 : 1;
-	int			threads = private_threads(s, 8.0 * w * a.k);
+	int			threads = private_threads(s, 8.0 * w * a.k, FEWEST);
 	int			warps = threads / 32;
 	bool		delta = a.old != NULL;
 	const void *kernel = a.labels.narrow ?
@@ -376,7 +377,7 @@ cluster_merge(GkSession *s, const SumArgs &a, GkError *err)
 {
 	int			w = a.p.w != NULL ? 2 : 1;
 	double		bytes = 8.0 * w * a.k * a.d;
-	int			threads = private_threads(s, bytes);
+	int			threads = private_threads(s, bytes, 32);
 	const void *kernel = a.labels.narrow ?
 		(w == 2 ? (const void *) merge_kernel<2, uint8_t> : (const void *) merge_kernel<1, uint8_t>) :
 		(w == 2 ? (const void *) merge_kernel<2, int32_t> : (const void *) merge_kernel<1, int32_t>);
@@ -432,7 +433,8 @@ int64_t
 gk_gpu_sum_rows(const GkSession *s, int k)
 {
 	int64_t		rows = gk_gpu_slice_rows(s, k);
-	bool		tables = private_threads(s, 8.0 * k * (s->fsum == GK_CLUSTER_MERGE ? s->d : 1)) > 0;
+	bool		merge = s->fsum == GK_CLUSTER_MERGE;
+	bool		tables = private_threads(s, 8.0 * k * (merge ? s->d : 1), merge ? 32 : FEWEST) > 0;
 
 	if (s->pts->weighted || !tables)
 		return gk_gpu_update_rows(s, k);
