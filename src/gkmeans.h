@@ -56,6 +56,7 @@ extern int	gkmeans_skip_points;	/* GkSkip */
 extern int	gkmeans_simd;			/* index of gkmeans_simd_words */
 extern int	gkmeans_strategy;		/* GkStrategy, or GKMEANS_SCAN */
 extern int	gkmeans_threads;
+extern int	gkmeans_workers;		/* -1: max_parallel_maintenance_workers */
 
 /* A strategy of the glue's: rows are not kept, every pass reads them again. */
 #define GKMEANS_SCAN		(GK_CROSS_PROCESSING + 1)

@@ -26,6 +26,7 @@ int			gkmeans_simd = 0;
 int			gkmeans_skip_points = GK_SKIP_AUTO;
 int			gkmeans_strategy = GK_STRATEGY_AUTO;
 int			gkmeans_threads = 0;
+int			gkmeans_workers = -1;
 
 const struct config_enum_entry gkmeans_device_words[] = {
 	{"auto", GK_DEVICE_AUTO, false},
@@ -207,6 +208,15 @@ gk_guc_init(void)
 							"0 means all CPUs that the process may use. The results do not depend on it.",
 							&gkmeans_threads,
 							0, 0, 1024,
+							PGC_USERSET, 0,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("gkmeans.workers",
+							"Sets the number of parallel workers that read a table.",
+							"-1 means up to max_parallel_maintenance_workers, by the size of the table. "
+							"The results do not depend on it.",
+							&gkmeans_workers,
+							-1, -1, 1024,
 							PGC_USERSET, 0,
 							NULL, NULL, NULL);
 

@@ -327,7 +327,8 @@ read_tables(GkHeapRead *h)
 	if (r->store == NULL)
 		return;
 	h->tables.what->d = r->d;
-	read_direct(h, table, block);
+	if (!gk_workers_read(h, r, &h->tables, h->desc->snapshot, table, block))
+		read_direct(h, table, block);
 }
 
 bool

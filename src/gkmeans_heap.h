@@ -23,4 +23,11 @@ extern void gk_heap_left_out(GkReader *r, const GkTaken *t);
 /* Hand over the visible rows of a page like the executor's, from one on. */
 extern void gk_heap_rows(GkHeapRead *h, int table, BlockNumber block, OffsetNumber from);
 
+/*
+ * Take the rows of the tables, from one's block on, with parallel workers
+ * (gkmeans_workers.c).  False: there are none to be had; nothing has happened.
+ */
+extern bool gk_workers_read(GkHeapRead *h, GkReader *r, const GkHeapTables *tables,
+							Snapshot snapshot, int table, BlockNumber block);
+
 #endif							/* GKMEANS_HEAP_H */

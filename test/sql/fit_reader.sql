@@ -6,11 +6,12 @@ SET client_min_messages = error;
 SET extra_float_digits = 1;
 
 -- Everything that comes out of one road: the model but for its times, and all labels.
-CREATE FUNCTION road(reader text, rel regclass, cols text[], weight text, dist text, bad text) RETURNS text
+-- Pages are read without workers and with some.
+CREATE FUNCTION road(reader text, workers int, rel regclass, cols text[], weight text, dist text, bad text) RETURNS text
 LANGUAGE plpgsql SET client_min_messages = error AS $$
 DECLARE model kmeans_model; result text; detail text;
 BEGIN
-    PERFORM set_config('gkmeans.reader', reader, true);
+    PERFORM set_config('gkmeans.reader', reader, true), set_config('gkmeans.workers', workers::text, true);
     model := kmeans_fit(rel, cols, 4, weight_column => weight, distance => dist, nonfinite => bad, device => 'cpu');
     SELECT format('%s used, %s skipped|%s', i.rows_used, i.rows_skipped,
                   to_jsonb(i) - '{load_ms,context_ms,upload_ms,seed_ms,iterate_ms,total_ms}'::text[])
@@ -31,11 +32,13 @@ END $$;
 
 CREATE FUNCTION roads(rel regclass, cols text[], weight text DEFAULT NULL, dist text DEFAULT 'euclidean', bad text DEFAULT 'skip')
 RETURNS text LANGUAGE sql AS $$
-    SELECT CASE WHEN by_executor IS NOT DISTINCT FROM by_heap THEN 'same: ' || split_part(by_heap, '|', 1)
-           WHEN by_heap LIKE '%can only be read by the executor' THEN 'executor only: ' || split_part(by_executor, '|', 1)
-           ELSE concat('DIFFERENT: ', left(by_executor, 150), ' / ', left(by_heap, 150)) END
-    FROM road('executor', rel, cols, weight, dist, bad) by_executor,
-         road('heap', rel, cols, weight, dist, bad) by_heap
+    SELECT CASE WHEN by_heap LIKE '%can only be read by the executor' THEN 'executor only: ' || split_part(by_executor, '|', 1)
+           WHEN by_executor IS DISTINCT FROM by_heap THEN concat('DIFFERENT: ', left(by_executor, 150), ' / ', left(by_heap, 150))
+           WHEN by_executor IS DISTINCT FROM by_workers THEN concat('WORKERS: ', left(by_executor, 150), ' / ', left(by_workers, 150))
+           ELSE 'same: ' || split_part(by_heap, '|', 1) END
+    FROM road('executor', 0, rel, cols, weight, dist, bad) by_executor,
+         road('heap', 0, rel, cols, weight, dist, bad) by_heap,
+         road('heap', 3, rel, cols, weight, dist, bad) by_workers
 $$;
 
 -- types and places; more rows than are staged at a time
@@ -126,6 +129,9 @@ SELECT i, ARRAY[i % 5, i % 3, NULLIF(i % 7, 0)],
 FROM generate_series(1, 60) i;
 INSERT INTO arrays (id) VALUES (0);
 SELECT roads('arrays', '{v}'), roads('arrays', '{big}'), roads('arrays', '{packed}');
+ALTER TABLE arrays ADD COLUMN w int;
+UPDATE arrays SET w = id % 4;
+SELECT roads('arrays', '{v}', weight => 'w'), roads('arrays', '{big}', weight => 'w', dist => 'cosine');
 UPDATE arrays SET v = '{1,2}' WHERE id = 40;
 SELECT roads('arrays', '{v}');
 SELECT pg_relation_size(reltoastrelid) > 0 AS toasted FROM pg_class WHERE oid = 'arrays'::regclass;
@@ -157,6 +163,18 @@ WITH new AS (INSERT INTO busy VALUES (0, 1e9, 0) RETURNING id) SELECT roads('bus
 SELECT roads('busy', '{x,y}');
 VACUUM busy;
 SELECT roads('busy', '{x,y}');
+
+-- more than one table of more than one page each, and pages that are all visible or not
+CREATE TABLE wide (id int, f float4[], a int8, b float4, c float4, d float4, e int2, g float8, h float8, i int4);
+INSERT INTO wide SELECT x, ARRAY[x % 3, x % 7, x], x % 10, x % 3, x % 5, x / 7.0, x % 8, x % 2, x / 3.0, x FROM generate_series(1, 20000) x;
+VACUUM wide;
+UPDATE wide SET d = d + 1 WHERE id BETWEEN 9000 AND 9010;
+DELETE FROM wide WHERE id BETWEEN 15000 AND 15500;
+SELECT roads('wide', '{a,b,c,d,e,g,h,i}'), roads('wide', '{f}'), roads('wide', '{b,c,d}');
+CREATE VIEW many AS SELECT b, c FROM wide UNION ALL SELECT d, b FROM wide UNION ALL SELECT b, c FROM wide;
+SELECT roads('many', '{b,c}');
+UPDATE wide SET g = 'NaN' WHERE id IN (3, 12345, 19999);
+SELECT roads('wide', '{a,g}'), roads('wide', '{a,g}', bad => 'error');
 
 -- labels: what one road has written, the other one finds to be right
 SET gkmeans.reader = heap;
@@ -200,6 +218,17 @@ SELECT roads('alone', '{x,y}');
 CREATE TABLE alone_1 PARTITION OF alone FOR VALUES IN (1, 2, 3);
 INSERT INTO alone SELECT id % 3 + 1, id, x, y FROM busy;
 SELECT roads('alone', '{x,y}');
+
+-- the rows that passes read again come the same way
+SET gkmeans.strategy = scan;
+SELECT roads('wide', '{a,b,c,d}'), roads('part', '{x,y}');
+SET gkmeans.workers = 2;
+SELECT sum(size) FROM kmeans('busy', '{x,y}', 4, 'label', centroids => '{{0,0},{5,5},{9,9},{50,0}}');
+RESET gkmeans.strategy;
+UPDATE busy SET label = 77;
+SELECT sum(size) FROM kmeans('busy', '{x,y}', 4, 'label', centroids => '{{0,0},{5,5},{9,9},{50,0}}');
+SELECT count(*) FROM kmeans_labels('busy', '{x,y}', 4, centroids => '{{0,0},{5,5},{9,9},{50,0}}') l JOIN busy b ON b.ctid = l.ctid AND b.label = l.cluster;
+RESET gkmeans.workers;
 
 -- a serializable transaction leaves the marks that any sequential scan does
 BEGIN ISOLATION LEVEL SERIALIZABLE;

@@ -52,6 +52,7 @@ my $args = "'pts', '{a,b,c,d}'";
 my @jobs = (
 	[ 'load',     '', "SELECT count(*) FROM kmeans('many', '{a,b,c,d}', 1, max_iter => 1)" ],
 	[ 'pages',    'SET gkmeans.reader = heap;', "SELECT count(*) FROM kmeans('pages', '{a,b,c,d}', 1, max_iter => 1)" ],
+	[ 'workers',  'SET gkmeans.reader = heap; SET gkmeans.workers = 2;', "SELECT count(*) FROM kmeans('pages', '{a,b,c,d}', 1, max_iter => 1)" ],
 	[ 'seed',     '', "SELECT count(*) FROM kmeans($args, 30, max_iter => 1)" ],
 	[ 'seed ||',  '', "SELECT count(*) FROM kmeans($args, 100, max_iter => 1, init => 'k-means||')" ],
 	[ 'iterate',  '', "SELECT count(*) FROM kmeans($args, 200, init => 'random', tol => 0, max_iter => 30)" ],

@@ -53,12 +53,14 @@ $node->poll_query_until('postgres', q{SELECT max(id) > 100000 FROM pts}) or die 
 my $first = $node->safe_psql('postgres', 'SELECT sum(id) FROM pts');
 foreach my $i (1 .. 25)
 {
-	my $out = $node->safe_psql('postgres', q{
+	my $workers = $i % 3;
+	my $out = $node->safe_psql('postgres', qq{
 		SET client_min_messages = error;
 		SET gkmeans.reader = heap;
+		SET gkmeans.workers = $workers;
 		SELECT size, centroid FROM kmeans('pts', '{x,y}', 1);
 	});
-	is($out, '60000|{500,500}', "scan $i: one snapshot");
+	is($out, '60000|{500,500}', "scan $i, $workers workers: one snapshot");
 }
 
 # strategy "scan": all passes see the same rows, which it checks itself, too
@@ -81,6 +83,7 @@ my $out = $node->safe_psql('postgres', q{
 	CREATE TEMP TABLE a AS SELECT tableoid AS rel, ctid AS tid, cluster, distance FROM kmeans_labels('pts', '{x,y}', 5);
 	SELECT pg_sleep(1);
 	SET LOCAL gkmeans.reader = heap;
+	SET LOCAL gkmeans.workers = 2;
 	CREATE TEMP TABLE b AS SELECT tableoid AS rel, ctid AS tid, cluster, distance FROM kmeans_labels('pts', '{x,y}', 5);
 	SELECT count(*), (SELECT count(*) FROM b), (SELECT count(*) FROM a JOIN b USING (rel, tid, cluster, distance)) FROM a;
 	COMMIT;

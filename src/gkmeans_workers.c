@@ -1,0 +1,588 @@
+/*
+ * gkmeans_workers.c - the heap road with parallel workers.
+ *
+ * All blocks of all tables make a row of extents, which the workers and this
+ * process take in turn.  Each of them writes the rows of its extents, in order,
+ * into its ring of batches in shared memory; this process hands the batches on
+ * in the order of the extents.  So the rows come as one process would read them,
+ * whoever read them, and a chunk is as full as ever.
+ *
+ * It cannot get stuck: extents are given out in order, so the one that comes next
+ * is always at the front of its ring, or is being read by somebody whose ring has
+ * room.  Rings are small: memory is bounded, and what is handed on is in the cache.
+ *
+ * A row that is odd is handed over by this process, as without workers.
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "optimizer/paths.h"
+#include "storage/condition_variable.h"
+#include "utils/snapmgr.h"
+
+#include "gkmeans_heap.h"
+
+#define KEY_SHARED		UINT64CONST(0x676b000000000001)
+#define KEY_WHAT		UINT64CONST(0x676b000000000002)
+#define KEY_TABLES		UINT64CONST(0x676b000000000003)
+#define KEY_ATTNUMS		UINT64CONST(0x676b000000000004)
+#define KEY_RINGS		UINT64CONST(0x676b000000000005)
+#define KEY_SLOTS		UINT64CONST(0x676b000000000006)
+#define KEY_STATS		UINT64CONST(0x676b000000000007)
+
+#define RING_BYTES		(1024 * 1024)
+#define EXTENT_BLOCKS	64
+
+typedef struct SharedTable
+{
+	Oid			relid;
+	BlockNumber first;
+	BlockNumber nblocks;
+	uint32		index;
+	uint64		first_extent;
+} SharedTable;
+
+typedef struct Shared
+{
+	int			ntables;
+	int			nattnums;		/* of each table */
+	BlockNumber extent_blocks;
+	uint64		extents;
+	int			slots;			/* of each ring */
+	Size		slot_bytes;
+	int			columns;
+	int			naux;
+	int			capacity;
+	bool		observe;		/* statistics are wanted */
+	pg_atomic_uint64 next;		/* extent to take */
+	ConditionVariable ready;	/* a slot was filled */
+} Shared;
+
+/* One process fills slots, one empties them. */
+typedef struct Ring
+{
+	pg_atomic_uint64 filled;
+	pg_atomic_uint64 emptied;
+	ConditionVariable room;
+	char		pad[PG_CACHE_LINE_SIZE];
+} Ring;
+
+/* Rows of an extent; a batch and left-out rows follow. */
+typedef struct Slot
+{
+	uint64		extent;
+	bool		last;			/* of the extent */
+	int			table;
+	BlockNumber block;			/* of the odd row */
+	OffsetNumber odd;			/* 0: none.  It and what follows on its page are not here */
+	int			rows;
+	int			nleft;
+	int64		seen;
+	GkReadCounts counts;
+} Slot;
+
+/* A process that reads. */
+typedef struct Producer
+{
+	Shared	   *shared;
+	const GkPagesWhat *what;
+	const SharedTable *tables;
+	AttrNumber *attnums;
+	Snapshot	snapshot;
+	Ring	   *ring;
+	char	   *slots;
+	GkColumnStats *stats;		/* NULL: whoever empties the slots counts */
+	void		(*wait) (struct Producer *p);	/* for room */
+	/* What is being read. */
+	uint64		extent;
+	int			table;			/* -1: none */
+	Relation	rel;
+	GkPagesTable source;
+	GkPages    *pages;
+	GkTaken		taken;
+	GkTaken    *into;
+	GkBatch		batch;
+} Producer;
+
+/* The process that empties the slots, and reads like others meanwhile. */
+typedef struct Leader
+{
+	Producer	own;			/* must be first; its ring is the last one */
+	GkHeapRead *h;
+	GkReader   *r;
+	Ring	   *rings;
+	int			nrings;
+	char	   *slots;			/* of all rings */
+	uint64		next;			/* extent to hand on */
+} Leader;
+
+PGDLLEXPORT void gk_reader_worker(dsm_segment *seg, shm_toc *toc);
+
+/* ---- slots ---- */
+
+static Size
+batch_offset(void)
+{
+	return CACHELINEALIGN(sizeof(Slot));
+}
+
+static Size
+left_offset(const Shared *s)
+{
+	return MAXALIGN(batch_offset() + gk_batch_bytes(s->columns, s->naux, s->capacity));
+}
+
+static Slot *
+slot_at(const Shared *s, char *slots, uint64 number)
+{
+	return (Slot *) (slots + (number % s->slots) * s->slot_bytes);
+}
+
+/* What is in a slot. */
+static void
+view_slot(const Shared *s, Slot *slot, GkTaken *taken, GkBatch *batch)
+{
+	gk_batch_attach(batch, (char *) slot + batch_offset(), s->columns, s->naux, s->capacity);
+	memset(taken, 0, sizeof(*taken));
+	taken->batch = batch;
+	taken->left = (GkLeftOut *) ((char *) slot + left_offset(s));
+}
+
+static bool
+ring_full(const Producer *p)
+{
+	return pg_atomic_read_u64(&p->ring->filled) - pg_atomic_read_u64(&p->ring->emptied) ==
+		(uint64) p->shared->slots;
+}
+
+/* ---- reading ---- */
+
+static void
+begin_slot(Producer *p)
+{
+	if (ring_full(p))
+		p->wait(p);
+	/* what is in the slot was read before it was said to be empty */
+	pg_memory_barrier();
+	view_slot(p->shared, slot_at(p->shared, p->slots, pg_atomic_read_u64(&p->ring->filled)),
+			  &p->taken, &p->batch);
+}
+
+static void
+fill_slot(Producer *p, bool last, BlockNumber block, OffsetNumber odd)
+{
+	uint64		number = pg_atomic_read_u64(&p->ring->filled);
+	Slot	   *slot = slot_at(p->shared, p->slots, number);
+
+	if (p->stats != NULL)
+		gk_batch_observe(&p->batch, p->stats);
+	slot->extent = p->extent;
+	slot->last = last;
+	slot->table = p->table;
+	slot->block = block;
+	slot->odd = odd;
+	slot->rows = p->batch.rows;
+	slot->nleft = p->taken.nleft;
+	slot->seen = p->taken.seen;
+	slot->counts = p->taken.counts;
+	pg_write_barrier();
+	pg_atomic_write_u64(&p->ring->filled, number + 1);
+	ConditionVariableSignal(&p->shared->ready);
+}
+
+static void
+next_slot(void *arg)
+{
+	fill_slot(arg, false, 0, 0);
+	begin_slot(arg);
+}
+
+static void
+close_table(Producer *p)
+{
+	if (p->table < 0)
+		return;
+	gk_pages_close(p->pages);
+	table_close(p->rel, NoLock);
+	p->table = -1;
+}
+
+static void
+open_table(Producer *p, int table)
+{
+	const SharedTable *t = &p->tables[table];
+
+	if (p->table == table)
+		return;
+	close_table(p);
+	/* the caller's process has the lock and has checked all rights */
+	p->rel = table_open(t->relid, AccessShareLock);
+	p->source.relid = t->relid;
+	p->source.nblocks = t->nblocks;
+	p->source.index = t->index;
+	p->source.attnums = p->attnums + (size_t) table * p->shared->nattnums;
+	p->pages = gk_pages_open(p->rel, p->snapshot, p->what, &p->source, &p->into, next_slot, p);
+	p->table = table;
+}
+
+static int
+table_of(const Producer *p, uint64 extent)
+{
+	int			lo = 0;
+	int			hi = p->shared->ntables - 1;
+
+	while (lo < hi)
+	{
+		int			mid = (lo + hi + 1) / 2;
+
+		if (p->tables[mid].first_extent <= extent)
+			lo = mid;
+		else
+			hi = mid - 1;
+	}
+	return lo;
+}
+
+/* False: there are no more extents. */
+static bool
+read_extent(Producer *p)
+{
+	const Shared *s = p->shared;
+	uint64		extent = pg_atomic_fetch_add_u64(&p->shared->next, 1);
+	const SharedTable *t;
+	uint64		first;
+	BlockNumber end;
+
+	if (extent >= s->extents)
+		return false;
+	p->extent = extent;
+	open_table(p, table_of(p, extent));
+	t = &p->tables[p->table];
+	first = t->first + (extent - t->first_extent) * s->extent_blocks;
+	end = (BlockNumber) Min(first + s->extent_blocks, t->nblocks);
+	gk_pages_prefetch(p->rel, (BlockNumber) first, end);
+	begin_slot(p);
+	for (BlockNumber block = (BlockNumber) first; block < end; block++)
+	{
+		OffsetNumber odd = gk_pages_take(p->pages, block);
+
+		if (odd != 0)
+		{
+			fill_slot(p, false, block, odd);
+			begin_slot(p);
+		}
+	}
+	fill_slot(p, true, 0, 0);
+	return true;
+}
+
+static void
+producer_init(Producer *p, shm_toc *toc, Snapshot snapshot, int ring, void (*wait) (Producer *p))
+{
+	p->shared = shm_toc_lookup(toc, KEY_SHARED, false);
+	p->what = shm_toc_lookup(toc, KEY_WHAT, false);
+	p->tables = shm_toc_lookup(toc, KEY_TABLES, false);
+	p->attnums = shm_toc_lookup(toc, KEY_ATTNUMS, false);
+	p->ring = (Ring *) shm_toc_lookup(toc, KEY_RINGS, false) + ring;
+	p->slots = (char *) shm_toc_lookup(toc, KEY_SLOTS, false) + ring * p->shared->slots * p->shared->slot_bytes;
+	p->snapshot = snapshot;
+	p->wait = wait;
+	p->into = &p->taken;
+	p->table = -1;
+}
+
+/* ---- a worker ---- */
+
+static void
+wait_for_room(Producer *p)
+{
+	ConditionVariablePrepareToSleep(&p->ring->room);
+	while (ring_full(p))
+		ConditionVariableSleep(&p->ring->room, PG_WAIT_EXTENSION);
+	ConditionVariableCancelSleep();
+}
+
+void
+gk_reader_worker(dsm_segment *seg, shm_toc *toc)
+{
+	Producer	p = {0};
+
+	gk_apply_simd();
+	producer_init(&p, toc, GetActiveSnapshot(), ParallelWorkerNumber, wait_for_room);
+	if (p.shared->observe)
+		p.stats = (GkColumnStats *) shm_toc_lookup(toc, KEY_STATS, false) + ParallelWorkerNumber * p.shared->columns;
+	while (read_extent(&p))
+		;
+	close_table(&p);
+}
+
+/* ---- handing on ---- */
+
+/* The slot that comes next, if it is filled. */
+static Ring *
+front(const Leader *l, Slot **slot, int *number)
+{
+	const Shared *s = l->own.shared;
+
+	for (int i = 0; i < l->nrings; i++)
+	{
+		Ring	   *ring = &l->rings[i];
+		uint64		emptied = pg_atomic_read_u64(&ring->emptied);
+
+		if (pg_atomic_read_u64(&ring->filled) == emptied)
+			continue;
+		pg_read_barrier();
+		*slot = slot_at(s, l->slots + i * s->slots * s->slot_bytes, emptied);
+		*number = i;
+		if ((*slot)->extent == l->next)
+			return ring;
+	}
+	return NULL;
+}
+
+static void
+hand_on(Leader *l, Slot *slot, bool observe)
+{
+	GkReader   *r = l->r;
+	GkTaken		taken;
+	GkBatch		batch;
+	GkError		err;
+
+	view_slot(l->own.shared, slot, &taken, &batch);
+	batch.rows = slot->rows;
+	taken.seen = slot->seen;
+	taken.counts = slot->counts;
+	taken.nleft = slot->nleft;
+	gk_heap_left_out(r, &taken);
+	if (batch.rows > 0)
+	{
+		gk_check(r->host, gk_store_add(r->store, &batch, observe, &err), &err);
+		gk_reader_progress(r);
+	}
+	if (slot->odd != 0)
+	{
+		gk_heap_rows(l->h, slot->table, slot->block, slot->odd);
+		if (r->batch->rows > 0)
+			gk_reader_commit(r);
+	}
+}
+
+/* True: something was there to hand on. */
+static bool
+empty_slots(Leader *l)
+{
+	bool		any = false;
+	Slot	   *slot;
+	Ring	   *ring;
+	int			number;
+
+	while ((ring = front(l, &slot, &number)) != NULL)
+	{
+		hand_on(l, slot, number == l->nrings - 1);
+		if (slot->last)
+			l->next++;
+		pg_memory_barrier();
+		pg_atomic_write_u64(&ring->emptied, pg_atomic_read_u64(&ring->emptied) + 1);
+		ConditionVariableSignal(&ring->room);
+		any = true;
+	}
+	return any;
+}
+
+/* Until there is something to hand on, or a worker has failed. */
+static void
+wait_for_slot(const Leader *l)
+{
+	Slot	   *slot;
+	int			number;
+
+	ConditionVariablePrepareToSleep(&l->own.shared->ready);
+	while (front(l, &slot, &number) == NULL)
+		ConditionVariableSleep(&l->own.shared->ready, PG_WAIT_EXTENSION);
+	ConditionVariableCancelSleep();
+}
+
+static void
+make_room(Producer *p)
+{
+	Leader	   *l = (Leader *) p;
+
+	while (ring_full(p))
+		if (!empty_slots(l))
+			wait_for_slot(l);
+}
+
+/* ---- how many ---- */
+
+static int
+workers_wanted(const GkHeapTables *tables, uint64 blocks)
+{
+	uint64		threshold = (uint64) Max(min_parallel_table_scan_size, 1) * 4;
+	int			n = 0;
+
+	if (gkmeans_workers == 0 || IsInParallelMode() || IsolationIsSerializable())
+		return 0;
+	/* other processes do not see what is in this one's buffers */
+	for (int i = 0; i < tables->count; i++)
+		if (RelationUsesLocalBuffers(tables->rels[i]))
+			return 0;
+	if (gkmeans_workers > 0)
+		return (int) Min((uint64) gkmeans_workers, blocks);
+	for (; n < max_parallel_maintenance_workers && blocks >= threshold; threshold *= 3)
+		n++;
+	return n;
+}
+
+/* ---- shared memory ---- */
+
+static void *
+put(ParallelContext *pcxt, uint64 key, Size size)
+{
+	void	   *p = shm_toc_allocate(pcxt->toc, size);
+
+	memset(p, 0, size);
+	shm_toc_insert(pcxt->toc, key, p);
+	return p;
+}
+
+/* The tables from one's block on, as extents; returns how many these are. */
+static uint64
+share_tables(const GkHeapTables *tables, int table, BlockNumber block, BlockNumber extent_blocks,
+			 int nattnums, SharedTable *to, AttrNumber *attnums)
+{
+	uint64		extents = 0;
+
+	for (int i = 0; i < tables->count; i++)
+	{
+		const GkPagesTable *t = &tables->table[i];
+		BlockNumber first = i < table ? t->nblocks : i == table ? block : 0;
+
+		to[i] = (SharedTable) {t->relid, first, t->nblocks, t->index, extents};
+		memcpy(attnums + (size_t) i * nattnums, t->attnums, nattnums * sizeof(AttrNumber));
+		if (t->nblocks > first)
+			extents += (t->nblocks - first + (uint64) extent_blocks - 1) / extent_blocks;
+	}
+	return extents;
+}
+
+static ParallelContext *
+share(const GkReader *r, const GkHeapTables *tables, int table, BlockNumber block, int workers, uint64 blocks)
+{
+	ParallelContext *pcxt = CreateParallelContext("$libdir/gkmeans", "gk_reader_worker", workers);
+	const GkBatch *b = r->batch;
+	Shared		s = {.ntables = tables->count,.columns = b->columns,.naux = b->naux,.capacity = b->capacity};
+	Size		what = gk_pages_what_size(tables->what->nvalues);
+	Size		attnums;
+	Size		slots;
+	Shared	   *shared;
+	Ring	   *rings;
+	char	   *memory;
+
+	s.nattnums = tables->what->nvalues + (tables->what->labelled ? 1 : 0);
+	s.slot_bytes = CACHELINEALIGN(left_offset(&s) + (tables->what->left_out ? s.capacity * sizeof(GkLeftOut) : 0));
+	s.slots = (int) Max(4, Min(32, RING_BYTES / s.slot_bytes));
+	s.extent_blocks = (BlockNumber) Max(1, Min(EXTENT_BLOCKS, blocks / (16 * (workers + 1))));
+	s.observe = r->options->take == NULL;
+	attnums = mul_size(mul_size(tables->count, s.nattnums), sizeof(AttrNumber));
+	slots = mul_size(mul_size(workers + 1, s.slots), s.slot_bytes);
+
+	shm_toc_estimate_chunk(&pcxt->estimator, sizeof(Shared));
+	shm_toc_estimate_chunk(&pcxt->estimator, what);
+	shm_toc_estimate_chunk(&pcxt->estimator, mul_size(tables->count, sizeof(SharedTable)));
+	shm_toc_estimate_chunk(&pcxt->estimator, attnums);
+	shm_toc_estimate_chunk(&pcxt->estimator, (workers + 1) * sizeof(Ring));
+	shm_toc_estimate_chunk(&pcxt->estimator, slots);
+	shm_toc_estimate_chunk(&pcxt->estimator, mul_size(workers * s.columns, sizeof(GkColumnStats)));
+	shm_toc_estimate_keys(&pcxt->estimator, 7);
+	InitializeParallelDSM(pcxt);
+
+	shared = put(pcxt, KEY_SHARED, sizeof(Shared));
+	*shared = s;
+	pg_atomic_init_u64(&shared->next, 0);
+	ConditionVariableInit(&shared->ready);
+	memcpy(put(pcxt, KEY_WHAT, what), tables->what, what);
+	{
+		SharedTable *to = put(pcxt, KEY_TABLES, tables->count * sizeof(SharedTable));
+
+		shared->extents = share_tables(tables, table, block, s.extent_blocks, s.nattnums, to,
+									   put(pcxt, KEY_ATTNUMS, attnums));
+	}
+	rings = put(pcxt, KEY_RINGS, (workers + 1) * sizeof(Ring));
+	for (int i = 0; i <= workers; i++)
+	{
+		pg_atomic_init_u64(&rings[i].filled, 0);
+		pg_atomic_init_u64(&rings[i].emptied, 0);
+		ConditionVariableInit(&rings[i].room);
+	}
+	memory = shm_toc_allocate(pcxt->toc, slots);
+	shm_toc_insert(pcxt->toc, KEY_SLOTS, memory);
+	for (int i = 0; i < (workers + 1) * s.slots; i++)
+	{
+		GkBatch		batch;
+
+		gk_batch_init(&batch, memory + i * s.slot_bytes + batch_offset(), s.columns, s.naux, s.capacity);
+	}
+	gk_stats_clear(put(pcxt, KEY_STATS, workers * s.columns * sizeof(GkColumnStats)), workers * s.columns);
+	return pcxt;
+}
+
+/* ---- all rows ---- */
+
+static void
+read_together(Leader *l)
+{
+	uint64		extents = l->own.shared->extents;
+	bool		more = true;
+
+	while (l->next < extents)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (empty_slots(l))
+			continue;
+		if (more)
+			more = read_extent(&l->own);
+		else
+			wait_for_slot(l);
+	}
+	close_table(&l->own);
+}
+
+bool
+gk_workers_read(GkHeapRead *h, GkReader *r, const GkHeapTables *tables, Snapshot snapshot,
+				int table, BlockNumber block)
+{
+	uint64		blocks = 0;
+	int			workers;
+	ParallelContext *pcxt;
+	Leader		l = {.h = h,.r = r};
+	GkColumnStats *stats;
+
+	for (int i = table; i < tables->count; i++)
+		blocks += tables->table[i].nblocks - (i == table ? block : 0);
+	workers = workers_wanted(tables, blocks);
+	if (workers == 0)
+		return false;
+
+	if (r->batch->rows > 0)
+		gk_reader_commit(r);
+	EnterParallelMode();
+	pcxt = share(r, tables, table, block, workers, blocks);
+	LaunchParallelWorkers(pcxt);
+	ereport(DEBUG1,
+			(errmsg("\"%s\" is read by %d of %d workers", r->source->relname, pcxt->nworkers_launched, workers)));
+	l.nrings = pcxt->nworkers + 1;
+	producer_init(&l.own, pcxt->toc, snapshot, pcxt->nworkers, make_room);
+	l.rings = shm_toc_lookup(pcxt->toc, KEY_RINGS, false);
+	l.slots = shm_toc_lookup(pcxt->toc, KEY_SLOTS, false);
+	read_together(&l);
+	WaitForParallelWorkersToFinish(pcxt);
+	stats = shm_toc_lookup(pcxt->toc, KEY_STATS, false);
+	for (int i = 0; l.own.shared->observe && i < pcxt->nworkers; i++)
+		gk_store_observed(r->store, stats + i * r->batch->columns);
+	DestroyParallelContext(pcxt);
+	ExitParallelMode();
+	return true;
+}
