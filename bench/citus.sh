@@ -53,6 +53,8 @@ for i in 0 1 2; do
 		shared_buffers = 1GB
 		citus.enable_statistics_collection = off
 	CONF
+	# several shards of a worker are read at once, by a process each
+	[ "$i" -eq 0 ] || "${as[@]}" tee -a "$tmp/data$i/postgresql.conf" >/dev/null <<<'gkmeans.threads = 1'
 	"${as[@]}" "$root$bindir/pg_ctl" -D "$tmp/data$i" -l "$tmp/data$i/log" -w start >/dev/null
 	psql -qX -h 127.0.0.1 -p "$(port $i)" -U postgres -c 'CREATE EXTENSION citus' -c 'CREATE EXTENSION gkmeans'
 done
@@ -80,6 +82,11 @@ sql -f - <<-'SQL'
 		SELECT (m::text::jsonb - '{load_ms,seed_ms,iterate_ms,total_ms,device,strategy}'::text[])::text $$;
 	SELECT 'rows equal: ' || (SELECT count(*) FROM dist) || ' ' || (SELECT count(*) FROM here);
 SQL
+# the aggregate is pushed down, too
+sql -c "CREATE TABLE m AS SELECT kmeans_fit('here', '{a,b,c,d}', 4, max_iter => 1) AS m"
+sql -c "SELECT 'kmeans_step() over the distributed table gives the model of the local one: ' ||
+	((SELECT kmeans_step((SELECT m FROM m), ARRAY[a,b,c,d]::float8[])::text FROM dist) = (SELECT kmeans_step((SELECT m FROM m), ARRAY[a,b,c,d]::float8[])::text FROM here))" || true
+sql -c "EXPLAIN (COSTS off) SELECT feature_sum(ARRAY[a,b,c,d]::float8[]) FROM dist" | sed 's/^/  /' | head -12
 given="centroids => '{{0,0,0,0},{2,2,2,0},{4,1,5,1},{1,1,6,0}}', tol => 0, max_iter => 10"
 for options in "seed => 1, max_iter => 5" "$given" "init => 'k-means||', max_iter => 3"; do
 	before=$(bytes)
