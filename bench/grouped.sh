@@ -2,7 +2,7 @@
 # Times of the grouped-aggregate path, on a private server: test/with-cluster bench/grouped.sh
 # ROWS=... rows of the table (default 10,000,000). Run it on an otherwise idle machine.
 #
-# Each query runs three times in one session, without parallel workers where the
+# Windows have a benchmark of their own, window.sh. Each query runs three times in one session, without parallel workers where the
 # line does not say so; the best time counts.
 set -euo pipefail
 
@@ -49,7 +49,3 @@ sql -c "CREATE TABLE one AS SELECT a, b, c, d FROM points WHERE g = 7"
 ms '1,000 calls of kmeans() on 100 points' 'SET client_min_messages = error' "SELECT count(x) FROM generate_series(1, 1000) i, LATERAL (SELECT count(*) AS x FROM kmeans('one', '{a,b,c,d}', 3, seed => i)) y"
 awk -v one="${best[1,000 calls of kmeans() on 100 points]}" -v agg="${best[kmeans_agg, groups of 100]}" -v n="$groups" \
 	'BEGIN { printf "%-58s %10.2f\n", "one kmeans() per group / kmeans_agg (target: at least 20)", one / 1000 * n / agg }'
-
-ms 'window floor: row_number()' '' 'SELECT count(r) FROM (SELECT row_number() OVER (PARTITION BY p) AS r FROM points) o'
-ms 'window kmeans, 1,000 partitions, 2-D, k=3' '' 'SELECT count(r) FROM (SELECT kmeans(ARRAY[a, b], 3) OVER (PARTITION BY p) AS r FROM points) o'
-ratio 'window / floor (target: at most 2.5)' 'window kmeans, 1,000 partitions, 2-D, k=3' 'window floor: row_number()'
