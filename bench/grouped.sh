@@ -2,8 +2,8 @@
 # Times of the grouped-aggregate path, on a private server: test/with-cluster bench/grouped.sh
 # ROWS=... rows of the table (default 10,000,000). Run it on an otherwise idle machine.
 #
-# Windows have a benchmark of their own, window.sh. Each query runs three times in one session, without parallel workers where the
-# line does not say so; the best time counts.
+# Each query runs three times in one session, without parallel workers where the
+# line does not say so; the best time counts. Windows are in window.sh.
 set -euo pipefail
 
 rows=${ROWS:-10000000}
