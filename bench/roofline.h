@@ -7,11 +7,13 @@
 
 #include <stddef.h>
 
-/* GB/s of `threads` threads that read an array of so many bytes, once each piece. */
-double		roofline_read(size_t bytes, int threads);
+#include "core/gk_core.h"
+
+/* GB/s of the host's threads that read an array of so many bytes. */
+double		roofline_read(const GkHost *host, size_t bytes);
 /* The widest instruction set of this machine ("avx512", "avx2", "scalar") ... */
 const char *roofline_widest(void);
-/* ... and GFLOP/s (a multiply-add is two) of `threads` threads with one of them; 0: not here. */
-double		roofline_fma(const char *set, int threads);
+/* ... and GFLOP/s (a multiply-add is two) of those threads with one of them; 0: not here. */
+double		roofline_fma(const GkHost *host, const char *set);
 
 #endif							/* ROOFLINE_H */

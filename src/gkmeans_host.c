@@ -13,7 +13,6 @@
 #include "postgres.h"
 
 #ifndef WIN32
-#include <sys/mman.h>
 #endif
 
 #include "commands/tablespace.h"
@@ -74,39 +73,16 @@ gk_host_rethrow(GkPgHost *host)
 		ReThrowError(host->error);
 }
 
-/*
- * Chunks are filled once from end to end.  With pages of 4 kB, finding memory for
- * them takes as long as what is done with it.
- */
-#define LARGE_PAGE	(2 * 1024 * 1024)
-
-static void
-use_large_pages(void *ptr, size_t bytes)
-{
-#ifdef MADV_HUGEPAGE
-	uintptr_t	first = TYPEALIGN(LARGE_PAGE, (uintptr_t) ptr);
-	uintptr_t	end = TYPEALIGN_DOWN(LARGE_PAGE, (uintptr_t) ptr + bytes);
-
-	/* only a hint */
-	if (end > first)
-		(void) madvise((void *) first, end - first, MADV_HUGEPAGE);
-#endif
-}
-
 static void *
 host_alloc(void *ctx, size_t bytes)
 {
 	GkPgHost   *host = ctx;
-	void	   *ptr;
 
 	/* larger sizes are an ERROR even with NO_OOM */
 	if (!AllocHugeSizeIsValid(bytes))
 		return NULL;
-	ptr = MemoryContextAllocExtended(host->context, bytes,
-									 MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);
-	if (ptr != NULL && bytes >= LARGE_PAGE)
-		use_large_pages(ptr, bytes);
-	return ptr;
+	return MemoryContextAllocExtended(host->context, bytes,
+									  MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);
 }
 
 static void
