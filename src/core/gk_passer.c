@@ -115,7 +115,8 @@ close_chunk(GkPasser *p)
 	int			padded = (p->fill + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD;
 
 	c->rows = p->fill;
-	c->first = p->row;
+	/* Races count rows; to a step the chunk is all there is. */
+	c->first = seeding(p->pass) ? p->row : 0;
 	pts->n = p->fill;
 	/* Kernels read whole tiles. */
 	for (int j = 0; j < p->sub->columns; j++)

@@ -874,7 +874,7 @@ test_again_gpu(int problems)
 		{
 			differ++;
 			printf("# problem %d (n %d d %d k %d): %s\n", number, p.n, p.d, p.k,
-				   a.status == GK_OK ? "differs" : err.message);
+				   a.status == GK_OK ? "differs" : err.detail);
 		}
 		answer_free(&oracle);
 		answer_free(&a);
