@@ -3,7 +3,7 @@
  * can do at most.  One line of JSON per case on stdout.
  *
  *   engine roofline [-t THREADS]
- *   engine step N D K [-t THREADS] [-i ITERATIONS] [-r ROUNDS] [-s SIMD]
+ *   engine step N D K [-t THREADS] [-i ITERATIONS] [-r ROUNDS] [-s SIMD] [-f FEATURE_SUM]
  *       the passes of one Lloyd run, without skipping, on points made here:
  *       Lutz et al.'s, 10 centres uniform in [-100, 100]^d, standard deviation 10;
  *       bytes read and multiply-adds over the rooflines of the same moment
@@ -11,9 +11,10 @@
  *       those passes alone, nothing measured (bench/instructions counts them)
  *   engine small N D K -i ITERATIONS [-t THREADS]
  *       one whole fit of a problem that fits the cache
- *   engine fit FILE N D K CENTROIDS [-t THREADS] [-i ITERATIONS] [-s SIMD]
+ *   engine fit FILE N D K CENTROIDS [-t THREADS] [-i ITERATIONS] [-s SIMD] [-o FILE]
  *       fit float32 rows of a file from given centroids: preparing, iterating until
- *       nothing moves (or so many times) and the labels
+ *       nothing moves (or so many times) and the labels; -o writes the final
+ *       centroids, float64
  *   engine accuracy N D K [-t THREADS] [-i ITERATIONS]
  *       error of the centroids against sums in long double (He et al. 2022, Table 3)
  */
@@ -33,6 +34,8 @@
 static int	threads;
 static int	iterations = 10;
 static int	rounds = 3;
+static GkFeatureSum feature_sum = GK_FSUM_AUTO;
+static const char *output;
 
 static void
 die(const char *what)
@@ -174,7 +177,7 @@ run_open(GkStore *store, int k, const double *centroids)
 	Run			r = {.store = store,.pts = gk_store_points(store),.k = k};
 	size_t		kd = (size_t) k * r.pts->d;
 	GkProblem	problem = {.host = &plain,.core = &gk_core,.store = store,.k_max = k,.max_iter = iterations,
-	.strategy = GK_SINGLE_PASS};
+	.strategy = GK_SINGLE_PASS,.feature_sum = feature_sum};
 	GkError		err;
 
 	r.c = malloc(kd * sizeof(double));
@@ -285,12 +288,22 @@ passes(int64_t n, int d, int k)
 /* ---- whole fits ---- */
 
 static void
+write_doubles(const char *name, const double *x, size_t count)
+{
+	FILE	   *f = fopen(name, "wb");
+
+	if (f == NULL || fwrite(x, sizeof(double), count, f) != count || fclose(f) != 0)
+		die(name);
+}
+
+static void
 fit(const char *what, int64_t n, int d, int k, const float *rows, double *centroids)
 {
 	GkOptions	opt = {.k = k,.init = GK_INIT_CENTROIDS,.centroids = centroids,.n_init = 1,
 	.max_iter = iterations,.tol = 0.0};
 	double		prepare_ms = INFINITY,
-				fit_ms = INFINITY;
+				fit_ms = INFINITY,
+				iterate_ms = INFINITY;
 	GkModel		model;
 	GkError		err;
 
@@ -308,12 +321,16 @@ fit(const char *what, int64_t n, int d, int k, const float *rows, double *centro
 		if (gk_fit(store, &gk_cpu_backend, &opt, NULL, &model, &err) != GK_OK)
 			die(err.message);
 		fit_ms = fmin(fit_ms, gk_now_ms() - t0);
+		iterate_ms = fmin(iterate_ms, model.iterate_ms);
 		gk_store_free(store);
 	}
 	printf("{\"what\": \"%s\", \"n\": %lld, \"d\": %d, \"k\": %d, \"device\": \"%s\", \"strategy\": \"%s\", "
-		   "\"iterations\": %d, \"converged\": %s, \"inertia\": %.17g, \"prepare_ms\": %.4f, \"fit_ms\": %.4f}\n",
+		   "\"iterations\": %d, \"converged\": %s, \"inertia\": %.17g, \"prepare_ms\": %.4f, \"fit_ms\": %.4f, "
+		   "\"iterate_ms\": %.4f}\n",
 		   what, (long long) n, d, k, model.device, model.strategy, model.iterations,
-		   model.converged ? "true" : "false", model.inertia, prepare_ms, fit_ms);
+		   model.converged ? "true" : "false", model.inertia, prepare_ms, fit_ms, iterate_ms);
+	if (output != NULL)
+		write_doubles(output, model.centroids, (size_t) model.k * d);
 	gk_model_free(&host, &model);
 	free(centroids);
 }
@@ -440,6 +457,18 @@ roofline(void)
 
 /* ---- the command ---- */
 
+static GkFeatureSum
+feature_sum_named(const char *name)
+{
+	static const char *const names[] = {"auto", "partitioned_features", "cluster_merge", "delta"};
+
+	for (int i = 0; i < 4; i++)
+		if (strcmp(name, names[i]) == 0)
+			return (GkFeatureSum) i;
+	die("-f: auto, partitioned_features, cluster_merge or delta");
+	return GK_FSUM_AUTO;
+}
+
 static void
 usage(void)
 {
@@ -465,7 +494,7 @@ main(int argc, char **argv)
 			word[words++] = argv[i];
 			continue;
 		}
-		if (i + 1 == argc || argv[i][1] == '\0' || strchr("tirs", argv[i][1]) == NULL)
+		if (i + 1 == argc || argv[i][1] == '\0' || strchr("tirsfo", argv[i][1]) == NULL)
 			usage();
 		switch (argv[i++][1])
 		{
@@ -477,6 +506,12 @@ main(int argc, char **argv)
 				break;
 			case 'r':
 				rounds = atoi(argv[i]);
+				break;
+			case 'f':
+				feature_sum = feature_sum_named(argv[i]);
+				break;
+			case 'o':
+				output = argv[i];
 				break;
 			default:
 				if (!gk_cpu_set_simd(argv[i], reason, sizeof(reason)))
