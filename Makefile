@@ -124,11 +124,15 @@ demo:
 	@$(MAKE) -s all
 	@test/with-cluster test/demo
 
-ifneq ($(wildcard bench/run),)
+# Benchmarks: the engine, a private server, a GPU; then the pages made from what they found
 bench: all
-	bench/run
-.PHONY: bench
-endif
+	bench/run cpu
+bench-sql: all
+	bench/run sql
+bench-gpu:
+	bench/run gpu
+bench-report:
+	bench/run report
 
 # The Debian packages, into build/deb; with nvcc the GPU package too. As root, and with
 # debootstrap, they are installed and tried in a fresh Debian.
@@ -140,4 +144,5 @@ DIST ?= gkmeans-$(EXTVERSION).zip
 dist:
 	git archive --format=zip --prefix=gkmeans-$(EXTVERSION)/ -o $(DIST) HEAD
 
-.PHONY: all install installcheck uninstall clean cuda-note unit unit-programs tap test-gpu test test-deb demo dist
+.PHONY: all install installcheck uninstall clean cuda-note unit unit-programs tap test-gpu test test-deb demo dist \
+	bench bench-sql bench-gpu bench-report
