@@ -188,7 +188,8 @@ def table(report):
              f"The way out is a binary COPY to numpy, scikit-learn and a binary COPY of the labels back; bench/roundtrip.py says "
              f"what each step is. k = {K}, {ITERATIONS} iterations from the same centroids, milliseconds, medians of {report['rounds']} rounds.\n",
              f"- command: `{report['command']}`", f"- commit: {report['commit']}, {report['date']}",
-             f"- machine: {report['machine']}, load at the start and the end {report['load'][0]:.2f}, {report['load'][1]:.2f}",
+             f"- machine: {report['machine']}, load at the start and the end {report['load'][0]:.2f}, {report['load'][1]:.2f}"
+             + (", other work ran on it at the same time" if min(report["load"]) > 2 * report["threads"] else ""),
              f"- PostgreSQL {report['postgresql']}, scikit-learn {report['sklearn']}, {report['blas']}, {report['threads']} threads each\n"]
     head = [f"{r['rows']:,} × {r['features']}" for r in report["results"]]
     lines += ["| step | " + " | ".join(head) + " |", "|---" * (len(head) + 1) + "|"]
