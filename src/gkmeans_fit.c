@@ -288,15 +288,8 @@ gk_fit_open(FunctionCallInfo fcinfo, int first_option, const char *label_column,
 	fit->source = gk_source_open(PG_GETARG_OID(0), columns, ncolumns,
 								 fit->options.weight_column, label_column, identify);
 	fit->sharded = gk_shards_distributed(fit->source->relid);
-	if (!fit->sharded)
-		return;
-	fit->schema = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
-	if (fit->source->identify)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("\"%s\" is distributed over several servers, its rows can not be labelled by ctid",
-						fit->source->relname),
-				 errhint("Use kmeans_fit(), and kmeans_predict() in an UPDATE.")));
+	if (fit->sharded)
+		fit->schema = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
 }
 
 static void

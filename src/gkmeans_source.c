@@ -23,6 +23,7 @@
 #include "utils/syscache.h"
 
 #include "gkmeans.h"
+#include "gkmeans_shards.h"
 
 /* How a column is read. */
 typedef struct ColumnKind
@@ -162,6 +163,12 @@ require_row_ids(const GkSource *source)
 				 errmsg("\"%s\" is %s, whose rows can not be labelled by ctid",
 						source->relname, relkind_name(source->relkind)),
 				 errhint("Use kmeans_fit() and kmeans_predict(), or a table.")));
+	if (gk_shards_distributed(source->relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("\"%s\" is distributed over several servers, its rows can not be labelled by ctid",
+						source->relname),
+				 errhint("Use kmeans_fit(), and kmeans_predict() in an UPDATE.")));
 	if (source->label_column != NULL && source->relkind == RELKIND_MATVIEW)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),

@@ -188,6 +188,8 @@ sub fails
 
 fails(q{SELECT * FROM kmeans_labels('dist', '{a}', 2)},
 	qr/ERROR:  "dist" is distributed over several servers, its rows can not be labelled by ctid/, 'no labels by ctid');
+fails(q{SELECT * FROM kmeans_labels('dist', kmeans_fit('dist', '{a}', 2))},
+	qr/ERROR:  "dist" is distributed over several servers, its rows can not be labelled by ctid/, 'nor with a model');
 fails(q{SELECT * FROM kmeans('dist', '{a}', 2, label_column => 'id')},
 	qr/ERROR:  "dist" is distributed over several servers/, 'no label_column');
 fails(q{SELECT * FROM kmeans('dist', '{p}', 2, centroids => '{{1,2},{3,4}}')},
