@@ -21,13 +21,12 @@ REGRESS_OPTS = --inputdir=test --load-extension=gkmeans
 # Every kernel must give the same bits, and only fmaf() in the source may fuse a
 # multiply and an add: the compiler must not. Never add -ffast-math (it would also
 # change how the whole server process treats denormals) or a -march flag (kernels
-# choose their instructions at run time). -fno-math-errno changes errno, not results,
-# and -fopenmp-simd only makes vectors of the loops that say so.
-GK_FLAGS = -ffp-contract=off -fno-math-errno -fopenmp-simd -pthread
+# choose their instructions at run time). -fno-math-errno changes errno, not results.
+GK_FLAGS = -ffp-contract=off -fno-math-errno -fopenmp
 OPTFLAGS ?=
 PG_CPPFLAGS = -I$(CURDIR)/src
 PG_CFLAGS = $(OPTFLAGS) $(GK_FLAGS) -MMD -MP
-SHLIB_LINK = -pthread -lm -ldl
+SHLIB_LINK = -fopenmp -lm -ldl
 
 # No JIT bitcode: it would compile our arithmetic a second time, by another compiler
 # with other flags. The kernels gain nothing from being inlined into expressions.

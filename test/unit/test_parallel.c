@@ -1,13 +1,11 @@
 /*
  * The parallel loop: every job once, whatever the number of threads; stopping, loops
- * in loops, child processes, signals.
+ * in loops, signals.
  */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "gk_test.h"
 #include "gk_testhost.h"
@@ -80,8 +78,6 @@ main(void)
 {
 	static const int counts[] = {0, 1, 2, 3, 7, 64, JOBS};
 	int			bad = 0;
-	int			status;
-	pid_t		child;
 	TestHost	t;
 	Work		w;
 
@@ -111,12 +107,6 @@ main(void)
 	   "a stop ends the loop: %d jobs of %d ran", w.count, JOBS);
 	test_host_init(&t, 4);
 	ok(run(&t, JOBS, &w) && wrong(&w, JOBS) == 0, "and the next runs");
-
-	child = fork();
-	if (child == 0)
-		_exit(run(&t, JOBS, &w) && wrong(&w, JOBS) == 0 ? 0 : 1);
-	ok(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0,
-	   "a child process has helpers of its own");
 
 	t.host.threads = 0;
 	ok(gk_threads(&t.host) >= 1, "by default %d threads", gk_threads(&t.host));
