@@ -1,69 +1,84 @@
 #!/usr/bin/env bash
 # Times of the load phase beside count(*), on a private server: test/with-cluster bench/load.sh
-# ROWS=... rows of each table (default 4,000,000). Run it on an otherwise idle machine.
+# or on any server by its superuser, with the PG* variables set. Run it on an idle machine.
 #
-# load is load_ms of kmeans_info(): reading the rows into the store. Everything runs
-# in one process without parallel workers (the engine's threads are what
-# gkmeans.threads says: THREADS=..., default 0, all CPUs), on a table that is cached.
-# Each round runs every query once, so that a busy moment hits all of them; the
-# median of the rounds counts. The first round is not counted.
+# ROWS=... rows of each table (default 4,000,000), ROUNDS=... (5), WORKERS="0 2": how many
+# parallel workers count(*), the sums and the load have; RESULT=... a file for one JSON
+# object per line; TABLES="real4 real68": only these.
+#
+# load is load_ms of kmeans_info(): reading the rows into the store and preparing them,
+# with gkmeans.threads = workers + 1, so that both sides have the same number of CPUs.
+# fit is the time of a whole kmeans() with k = 4 and 20 iterations, random seeds.
+# Tables are cached and vacuumed. Each round runs every query once in a new session after
+# one that is not counted, so that a busy moment hits all of them; the medians count.
 set -euo pipefail
 
-rows=${ROWS:-4000000} rounds=${ROUNDS:-5} threads=${THREADS:-0}
+rows=${ROWS:-4000000} rounds=${ROUNDS:-5} workers=${WORKERS:-0 2} result=${RESULT:-/dev/null}
 here=$(cd "$(dirname "$0")/.." && pwd)
+commit=${GKMEANS_COMMIT:-$(git -C "$here" describe --always --dirty 2>/dev/null || echo unknown)}
+names=$(seq -s, 1 68 | sed 's/[0-9]*/f&/g')
+random=$(seq -s, 1 68 | sed 's/[0-9]*/random()::real AS f&/g')
 
 sql() { psql -X -q -A -t -v ON_ERROR_STOP=1 "$@"; }
 
-sql <<-SQL
-	SET client_min_messages = warning;
-	CREATE EXTENSION gkmeans;
-	CREATE TABLE real4 AS SELECT i AS id, random()::real AS a, random()::real AS b, random()::real AS c,
-		random()::real AS d FROM generate_series(1, $rows) i;
-	CREATE TABLE double4 AS SELECT id, random() AS a, random() AS b, random() AS c, random() AS d FROM real4;
-	CREATE TABLE int4s AS SELECT id, (id * 7919::bigint % 1000)::int AS a, id % 77 AS b, id % 91 AS c, id % 1013 AS d FROM real4;
-	CREATE TABLE nulls4 AS SELECT id, CASE WHEN random() < 0.9 THEN a END AS a, b, c, d FROM real4;
-	CREATE TABLE text4 AS SELECT id, 'note ' || id % 1000 AS note, a, b, c, d FROM real4;
-	CREATE TABLE array4 AS SELECT id, ARRAY[a, b, c, d] AS v FROM real4;
-	VACUUM ANALYZE;
-SQL
+all="real4 double4 int4s nulls4 text4 array4 array8 real68"
+declare -A columns=([array4]=v [array8]=v [real68]=$names) create=(
+	[real4]="SELECT i AS id, random()::real AS a, random()::real AS b, random()::real AS c, random()::real AS d FROM generate_series(1, $rows) i"
+	[double4]="SELECT i AS id, random() AS a, random() AS b, random() AS c, random() AS d FROM generate_series(1, $rows) i"
+	[int4s]="SELECT i AS id, (i * 7919::bigint % 1000)::int AS a, i % 77 AS b, i % 91 AS c, i % 1013 AS d FROM generate_series(1, $rows) i"
+	[nulls4]="SELECT i AS id, CASE WHEN random() < 0.9 THEN random()::real END AS a, random()::real AS b, random()::real AS c, random()::real AS d FROM generate_series(1, $rows) i"
+	[text4]="SELECT i AS id, 'note ' || i % 1000 AS note, random()::real AS a, random()::real AS b, random()::real AS c, random()::real AS d FROM generate_series(1, $rows) i"
+	[array4]="SELECT i AS id, ARRAY[random(), random(), random(), random()]::real[] AS v FROM generate_series(1, $rows) i"
+	[array8]="SELECT i AS id, ARRAY[random(), random(), random(), random()] AS v FROM generate_series(1, $rows) i"
+	[real68]="SELECT $random FROM generate_series(1, $((rows / 8))) i"
+) what=([real4]='int, 4 real' [double4]='int, 4 double precision' [int4s]='int, 4 integer' [nulls4]='int, 4 real, 10 % NULLs'
+	[text4]='int, text, 4 real' [array4]='int, real[4]' [array8]='int, double precision[4]' [real68]='68 real, 1/8 of the rows')
 
-# the milliseconds of: count TABLE, sum TABLE COLUMNS, load TABLE COLUMNS ROAD
+# the milliseconds of a job: measure JOB TABLE WORKERS
 measure() {
-	local settings="SET max_parallel_workers_per_gather = 0; SET maintenance_work_mem = '8GB'; SET client_min_messages = error; SET gkmeans.threads = $threads"
+	local list=${columns[$2]:-a,b,c,d} timed=
+	local settings="SET client_min_messages = error; SET max_parallel_workers_per_gather = $3; SET gkmeans.workers = $3;
+		SET gkmeans.threads = $(($3 + 1)); SET maintenance_work_mem = '16GB'; SET gkmeans.device = cpu"
 	case $1 in
-	count) sql -c "$settings" -c '\timing on' -c "SELECT count(*) FROM $2" | sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p' ;;
-	sum) sql -c "$settings" -c '\timing on' -c "SELECT sum(a), sum(b), sum(c), sum(d) FROM $2" | sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p' ;;
-	load) sql -c "$settings; SET gkmeans.reader = '$4'" -c "SELECT load_ms FROM kmeans_info((SELECT kmeans_fit('$2', '{$3}', 1, init => 'random', max_iter => 1, device => 'cpu')))" ;;
+	count) timed="SELECT count(*) FROM $2" ;;
+	sum) [ "$list" = a,b,c,d ] || { echo 0; return; }; timed="SELECT sum(a), sum(b), sum(c), sum(d) FROM $2" ;;
+	fit) timed="SELECT count(*) FROM kmeans('$2', '{$list}', 4, init => 'random', max_iter => 20, tol => 0)" ;;
+	*)
+		[ "$1 $3" = 'executor 0' ] || [ "$1" = auto ] || { echo 0; return; }
+		sql -c "$settings; SET gkmeans.reader = $1" -c "SELECT load_ms FROM kmeans_info((SELECT kmeans_fit('$2', '{$list}', 1, init => 'random', max_iter => 1)))"
+		return
+		;;
 	esac
+	sql -c "$settings" -c '\timing on' -c "$timed" | sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p'
 }
 median() { sort -n | awk '{ x[NR] = $1 } END { print (x[int((NR + 1) / 2)] + x[int(NR / 2) + 1]) / 2 }'; }
 
-echo "command: ROWS=$rows ROUNDS=$rounds THREADS=$threads test/with-cluster bench/load.sh"
-echo "commit:  $(git -C "$here" describe --always --dirty 2>/dev/null || echo unknown), $(date -u +%F)"
-echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg), PostgreSQL $(sql -c 'SHOW server_version')"
+sql -c 'CREATE EXTENSION IF NOT EXISTS gkmeans'
+machine="$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg), PostgreSQL $(sql -c 'SHOW server_version')"
+echo "command: ROWS=$rows ROUNDS=$rounds WORKERS=\"$workers\" bench/load.sh"
+echo "commit:  $commit, $(date -u +%F)"
+echo "machine: $machine"
 echo "medians of $rounds in ms, $rows rows"
-printf '%-28s %9s %9s %9s %9s %14s %11s\n' table 'count(*)' 'four sums' executor pages pages/count 'pages GB/s'
-while read -r table columns what; do
-	declare -A times=()
-	for ((round = 0; round <= rounds; round++)); do
-		for job in count sum executor auto; do
-			case $job in
-			count) t=$(measure count "$table") ;;
-			sum) [ "$columns" = v ] && t=0 || t=$(measure sum "$table") ;;
-			*) t=$(measure load "$table" "$columns" "$job") ;;
-			esac
-			[ "$round" -eq 0 ] || times[$job]+="$t"$'\n'
-		done
-	done
+echo "{\"what\": \"machine\", \"date\": \"$(date -u +%FT%TZ)\", \"commit\": \"$commit\", \"machine\": \"$machine\", \"rounds\": $rounds}" >"$result"
+printf '%-26s %7s %9s %9s %9s %9s %9s %10s %9s %8s\n' table workers 'count(*)' 'four sums' executor pages 'kmeans()' pages/count fit/sums GB/s
+for table in ${TABLES:-$all}; do
+	sql -c "SET client_min_messages = error" -c "DROP TABLE IF EXISTS $table" -c "CREATE UNLOGGED TABLE $table AS ${create[$table]}"
+	sql -c "VACUUM ANALYZE $table"
 	bytes=$(sql -c "SELECT pg_relation_size('$table')")
-	for job in count sum executor auto; do times[$job]=$(printf %s "${times[$job]}" | median); done
-	awk -v what="$what" -v c="${times[count]}" -v s="${times[sum]}" -v e="${times[executor]}" -v h="${times[auto]}" -v b="$bytes" \
-		'BEGIN { printf "%-28s %9.1f %9s %9.1f %9.1f %14.2f %11.2f\n", what, c, (s > 0 ? sprintf("%.1f", s) : "-"), e, h, h / c, b / h / 1e6 }'
-done <<-TABLES
-	real4 a,b,c,d int, 4 real
-	double4 a,b,c,d int, 4 double precision
-	int4s a,b,c,d int, 4 integer
-	nulls4 a,b,c,d int, 4 real, 10 % NULLs
-	text4 a,b,c,d int, text, 4 real
-	array4 v int, real[4]
-TABLES
+	for n in $workers; do
+		sql -c "ALTER TABLE $table SET (parallel_workers = $n)"
+		declare -A times=()
+		for ((round = 0; round <= rounds; round++)); do
+			for job in count sum executor auto fit; do
+				t=$(measure $job "$table" "$n")
+				[ "$round" -eq 0 ] || times[$job]+="$t"$'\n'
+			done
+		done
+		for job in count sum executor auto fit; do times[$job]=$(printf %s "${times[$job]}" | median); done
+		echo "{\"what\": \"load\", \"table\": \"$table\", \"workers\": $n, \"bytes\": $bytes, \"count_ms\": ${times[count]}, \"sum_ms\": ${times[sum]}, \"executor_ms\": ${times[executor]}, \"pages_ms\": ${times[auto]}, \"fit_ms\": ${times[fit]}}" >>"$result"
+		awk -v what="${what[$table]}" -v n="$n" -v c="${times[count]}" -v s="${times[sum]}" -v e="${times[executor]}" -v h="${times[auto]}" -v f="${times[fit]}" -v b="$bytes" '
+			function some(x) { return x > 0 ? sprintf("%.1f", x) : "-" }
+			BEGIN { printf "%-26s %7d %9.1f %9s %9s %9.1f %9.1f %10.2f %9s %8.2f\n", what, n, c, some(s), some(e), h, f, h / c, (s > 0 ? sprintf("%.2f", f / s) : "-"), b / h / 1e6 }'
+	done
+	[ -n "${KEEP:-}" ] || sql -c "DROP TABLE $table"
+done
