@@ -1,0 +1,150 @@
+"""docs/planning.md: what growth.json's measurements say of a billion rows.  report.py runs it."""
+import math
+
+from about import read
+from engine import number, table
+from svg import plot
+
+BILLION = 1_000_000_000
+PHASES = ("load_ms", "seed_ms", "iterate_ms", "memory_mb")
+NAMES = {"load_ms": "load", "seed_ms": "seed (k-means++)", "iterate_ms": "20 iterations", "memory_mb": "memory"}
+SHAPES = ((4, 4), (4, 64), (68, 64), (128, 4000))      # d, k: shapes that the GPU's programs measured
+NODES = (4, 16)
+
+
+def conditions(about):
+    load = about["load"]
+    return (f"{about['machine']}, {about['cpus']} CPUs, {about['memory_gb']:.0f} GB, {about['date']}, commit {about['commit']}, {about['compiler']}"
+            + (f", PostgreSQL {about['settings']['postgresql']}" if "postgresql" in about["settings"] else "")
+            + f"; repetitions: {about['repetitions']}; load average {load[0]:.1f} at the start and {load[-1]:.1f} at the end"
+            + (" (**other jobs were running: the CPU's times are too long and noisy**)" if max(load) > 1.5 * about["cpus"] else "") + ".")
+
+
+def exponent(points):
+    """Slope of log y over log x by least squares, and the spread of the points around it as a factor."""
+    x, y = [math.log(p[0]) for p in points], [math.log(p[1]) for p in points]
+    mx, my = sum(x) / len(x), sum(y) / len(y)
+    slope = sum((a - mx) * (b - my) for a, b in zip(x, y)) / sum((a - mx) ** 2 for a in x)
+    spread = max(abs(b - my - slope * (a - mx)) for a, b in zip(x, y))
+    return slope, math.exp(spread)
+
+
+def hours(ms):
+    s = ms / 1000
+    return f"{s / 3600:.1f} h" if s >= 5400 else f"{s / 60:.1f} min" if s >= 90 else f"{s:.1f} s" if s >= 1 else f"{ms:.0f} ms"
+
+
+def fits(rows):
+    """{series: {phase: (slope, spread)}} over n, d and k; memory does not depend on k enough to be a law."""
+    out = {}
+    for series in ("n", "d", "k"):
+        own = [r for r in rows if r["series"] == series]
+        # the few largest say how it grows; small ones are overheads
+        own = [r for r in own if r[series] >= 8] if series != "n" else own
+        out[series] = {p: exponent([(r[series], r[p]) for r in own]) for p in PHASES if all(r[p] > 0 for r in own)}
+    return out
+
+
+def predicted(rows, laws, phase, n, d, k):
+    """From the largest table that was measured, each factor to its exponent."""
+    ref = max((r for r in rows if r["series"] == "n"), key=lambda r: r["n"])
+    if phase == "memory_mb":
+        # the points, and what that table took beyond them for each row
+        return n * (4 * d + max(ref[phase] * 2 ** 20 / ref["n"] - 4 * ref["d"], 0)) / 2 ** 20
+    value = ref[phase]
+    for name, factor in (("n", n / ref["n"]), ("d", d / ref["d"]), ("k", k / ref["k"])):
+        if name == "k" and phase == "load_ms":
+            continue
+        value *= factor ** laws[name][phase][0]
+    return value
+
+
+def measured(cpu, d, k):
+    """The largest table of this d and k whose iterations papers.py has timed."""
+    own = [r for r in cpu if (r["d"], r["k"]) == (d, k) and "ms" in r and r["what"] in ("auto", "cluster_merge", "gkmeans")]
+    largest = max((r["n"] for r in own), default=None)
+    return min((r for r in own if r["n"] == largest), key=lambda r: r["ms"], default=None)
+
+
+def page(gpu, cpu):
+    about, rows = read("growth.json")
+    head = ["# Planning for a billion rows", "",
+            "Made by `bench/report.py` from bench/results/growth.json and bench/results-gpu; do not edit. Everything under **Measured** was run on the machine named; "
+            "everything under **Computed** is arithmetic with those figures, and nobody has run it.", ""]
+    if not rows:
+        return "\n".join(head + ["Missing: bench/growth.py hasn't run.", ""]), {}
+    laws, plots = fits(rows), {}
+    out = head + ["## Measured", "", conditions(about) + f" `{about['command']}`. `kmeans_fit()` of float4 columns in a cached table, k-means++ and "
+                  f"{about['settings']['iterations']} iterations; uniform points, which take the most work. Milliseconds, and MB allocated by the server process.", ""]
+    for series, title, others in (("n", "Rows", "d = 4, k = 8"), ("d", "Features", "n = 100,000, k = 16"), ("k", "Clusters", "n = 200,000, d = 8")):
+        own = [r for r in rows if r["series"] == series]
+        plots[f"growth-{series}.svg"] = plot(f"{title} ({others})", series, "ms", {NAMES[p]: [(r[series], r[p]) for r in own] for p in PHASES[:3]})
+        out += [f"### {title}: {others}", "", f"![Time over {series}](images/growth-{series}.svg)", "", *table(
+            [series] + [NAMES[p] for p in PHASES], [[f"{r[series]:,}"] + [number(r[p]) for p in PHASES] for r in own]), "",
+            "Fitted exponents" + (" (from 8 on)" if series != "n" else "") + ", and the farthest point from the line: " + ", ".join(
+                f"{NAMES[p]} {series}^{slope:.2f} (within a factor of {spread:.2f})" for p, (slope, spread) in laws[series].items()) + ".", ""]
+    last = [r for r in rows if r["series"] == "n"][-1]
+
+    def lines(series, key):
+        return [[f"{r[key]:.3g}" if isinstance(r[key], float) else r[key]] + [number(r[p]) for p in PHASES] for r in rows if r["series"] == series]
+
+    out += [f"### Threads, workers, memory: {last['n']:,} rows, d = 4", "", *table(["threads (k = 32)"] + [NAMES[p] for p in PHASES], lines("threads", "threads")), ""]
+    if any(r["series"] == "workers" for r in rows):
+        out += [*table(["`gkmeans.workers` (k = 8)"] + [NAMES[p] for p in PHASES], lines("workers", "workers")), ""]
+    scan = next(r for r in rows if r["series"] == "scan")
+    out += [*table(["`gkmeans.memory_limit`, share of the points (k = 8)"] + [NAMES[p] for p in PHASES], [["all"] + [number(last[p]) for p in PHASES]]
+                   + lines("memory", "share") + [["none kept (`strategy` scan)"] + [number(scan[p]) for p in PHASES]]), "",
+            "The temporary file was in the page cache: a disk that reads slower than memory adds the size of the points over its bandwidth to each pass.", ""]
+    if gpu.all("gpu_papers", "sizes"):
+        streamed = gpu.papers("sizes", "single_pass streamed", k=4)
+        big = max(streamed, key=lambda r: r["n"])
+        out += [f"### Points beyond a GPU's memory", "", f"{big['gpu']}: {big['n']:,} rows, d = 4, k = 4, streamed in every iteration: {number(big['ms'])} ms, "
+                f"{16e-6 * big['n'] / big['ms']:.1f} GB/s of the bus's {big['upload_gbs']:.1f}; resident {number(gpu.ms('sizes', 'single_pass resident', n=big['n'], k=4))} ms.", ""]
+
+    out += ["## Computed", "", f"{BILLION:,} rows, {about['settings']['iterations']} iterations.", "",
+            f"### One node like this one ({about['cpus']} CPUs)", "",
+            f"The largest table measured ({last['n']:,} rows, d = 4, k = 8), times each factor to its fitted exponent: {BILLION / last['n']:.0f} times the rows. "
+            "Assumes that the table is read at the speed of the page cache, and the points stay in memory or in a cached file.", ""]
+    lines, together = [], {}
+    for d, k in SHAPES:
+        t = {p: predicted(rows, laws, p, BILLION, d, k) for p in PHASES}
+        same = measured(cpu, d, k)
+        each = same["ms"] * 20 * BILLION / same["n"] if same else 0
+        together[d, k] = t["load_ms"] + t["seed_ms"] + max(t["iterate_ms"], each)
+        lines.append([d, k, f"{BILLION * d * 4 / 1e9:.0f} GB", f"{t['memory_mb'] * 2 ** 20 / 1e9:.0f} GB", hours(t["load_ms"]), hours(t["seed_ms"]), hours(t["iterate_ms"]),
+                      f"{hours(each)} ({same['n']:,})" if same else "-", hours(together[d, k])])
+    out += [*table(["d", "k", "points", "memory, all kept", "load", "seed", "20 iterations", "the same from bench/papers.py (its n)", "together"], lines), "",
+            "\"The same\" is the time of an iteration of that d and k, measured on fewer rows and without skipping any point, in proportion to the rows; "
+            "the longer of the two is counted. Points beyond memory go through a temporary file. Farther from the measured sizes the exponents say less: k = 4000 lies outside their range. k-means++ takes about k passes; "
+            "`init => 'k-means||'` takes a few, and `kmeans_fit()` of a sample with `warm_start` after it fewer still.", ""]
+
+    lines = []
+    for d, k in SHAPES:
+        own = [r for r in gpu.rows.values() if (r["d"], r["k"]) == (d, k) and r["ms"] > 0 and
+               (r["what"] == "gkmeans" or r["case"] in ("vectors", "real"))]
+        if own:
+            r = max(own, key=lambda r: r["n"])
+            upload, each = BILLION * d * 4 / r["upload_gbs"] / 1e6, r["ms"] * BILLION / r["n"]
+            load = predicted(rows, laws, "load_ms", BILLION, d, k)
+            lines.append([d, k, f"{r['n']:,}", number(r["ms"]), f"{BILLION * d * 4 / 1e9:.0f} GB", hours(load), hours(upload), hours(20 * each),
+                          hours(20 * max(each, upload)), hours(load + upload + 20 * each)])
+    gpus = sorted({r["gpu"] for r in gpu.rows.values() if "upload_gbs" in r})
+    out += ["### One GPU", ""] + ([f"{', '.join(gpus)}: the measured milliseconds of an iteration, in proportion to the rows (2nkd operations and one read per iteration); "
+            "upload at the measured bandwidth of pinned memory. Points that don't fit the GPU are streamed in every iteration, which then takes the longer of the two. "
+            "The load is that of the node above: reading rows out of the table is the same with a GPU, and is most of the time.", "",
+            *table(["d", "k", "measured n", "its ms", "points", "load", "upload", "20 iterations, resident", "20 iterations, streamed", "together, resident"], lines), ""]
+            if lines else ["Missing: no results of a GPU.", ""])
+
+    lines = []
+    for d, k in SHAPES:
+        t = together[d, k]
+        state = k * (d + 1) * 32 / 1e6
+        lines.append([d, k, hours(t)] + [hours(t / nodes) for nodes in NODES] + [f"{state:.2g} MB"])
+    out += ["### A cluster of nodes (Citus)", "", "Rows are spread evenly; each node makes its part of every pass and answers with sums: k (d + 1) numbers of at most 32 bytes. "
+            "Nodes read their part of the table again in each pass, so a node's pass costs at least the scan of its shards (\"none kept\" above). "
+            "Divided by the number of nodes: the best case, without the time of the network and of the slowest node. "
+            "[More than one machine](group-by.md#more-than-one-machine) says how to do it.", "",
+            *table(["d", "k", "one node"] + [f"{nodes} nodes" for nodes in NODES] + ["answer per node and pass"], lines), "",
+            "## What isn't known", "", "- More CPUs than this machine has: threads were measured up to "
+            f"{about['cpus']}.", "- Several GPUs in one job: not built.", "- A table that isn't in the page cache: add its size over the disk's bandwidth to the load.", ""]
+    return "\n".join(out), plots

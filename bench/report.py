@@ -1,0 +1,397 @@
+#!/usr/bin/env python3
+"""Make docs/benchmarks.md, docs/planning.md and their plots from the result files.
+
+    bench/report.py [--smoke]        --smoke writes nothing
+
+Reads bench/papers.json (the papers' figures), bench/notes.json (why a row is missing or
+slower), bench/results/*.json and bench/results-gpu/*.jsonl.  Nothing is measured here.
+"""
+import glob
+import json
+import os
+import statistics
+import sys
+
+import planning
+from about import read
+from engine import HERE, ROOT, number, table
+from svg import plot
+
+PAPERS, NOTES = (json.load(open(os.path.join(HERE, name), encoding="utf-8")) for name in ("papers.json", "notes.json"))
+IMAGES = os.path.join(ROOT, "docs", "images")
+SECONDS = {"s": 1000.0, "ms": 1.0}
+files = {}
+
+
+def why(*keys):
+    """The first note there is for one of the keys."""
+    for key in keys:
+        for kind in NOTES.values():
+            if key in kind:
+                return kind[key]
+    return ""
+
+
+def image(name, alt, *args):
+    files[os.path.join(IMAGES, name)] = plot(*args)
+    return [f"![{alt}](images/{name})", ""]
+
+
+def amount(v, unit):
+    """A time in a unit that shows it."""
+    return f"{number(v)} {unit}" if unit != "s" or v >= 0.1 else f"{number(v * 1e3)} ms" if v >= 1e-4 else f"{number(v * 1e6)} µs"
+
+
+def ratio(paper, own):
+    if own is None or paper is None:
+        return "-"
+    return f"{number(paper / own)}" if paper >= own else f"**{number(paper / own)}, slower**"
+
+
+class Gpu:
+    """Rows of the newest run of each case."""
+
+    def __init__(self):
+        self.rows = {}
+        for name in sorted(glob.glob(os.path.join(HERE, "results-gpu", "*.jsonl"))):
+            for line in open(name, encoding="utf-8"):
+                r = json.loads(line)
+                key = r["suite"], r["case"], r["what"], r["n"], r["d"], r["k"]
+                if key not in self.rows or r["date"] >= self.rows[key]["date"]:
+                    self.rows[key] = r
+
+    def all(self, suite, case=None, what=None, **where):
+        return [r for r in self.rows.values() if r["suite"] == suite and case in (None, r["case"]) and what in (None, r["what"])
+                and all(r[key] == value for key, value in where.items())]
+
+    def papers(self, case, what=None, **where):
+        return self.all("gpu_papers", case, what, **where)
+
+    def ms(self, case, what=None, **where):
+        """The one row's time; the fastest, where strategies are not told apart."""
+        found = [r["ms"] for r in self.papers(case, what, **where) if r["ms"] > 0]
+        return min(found) if found else None
+
+    def shape(self, n, d, k):
+        """An iteration as gkmeans chooses it."""
+        found = [r for r in self.rows.values() if (r["n"], r["d"], r["k"]) == (n, d, k) and r["ms"] > 0 and
+                 (r["suite"], r["what"]) == ("gpu_kernels", "gkmeans") or
+                 (r["n"], r["d"], r["k"]) == (n, d, k) and r["case"] in ("vectors", "real", "blog")]
+        return max(found, key=lambda r: r["date"]) if found else None
+
+
+def floor_ms(r):
+    """One read of the points, or the multiply-adds, at the rates of the same run."""
+    return max(4e-6 * r["n"] * r["d"] / r["read_gbs"], 2e-9 * r["n"] * r["d"] * r["k"] / r["fp32_tflops"])
+
+
+def share(r):
+    return f"{100 * floor_ms(r) / r['ms']:.0f} %" if r else "-"
+
+
+# ---- claims: what the papers say in words, id -> our value
+
+def quotients(over, under, keep):
+    pairs = {(r["n"], r["d"], r["k"]): r["ms"] for r in under}
+    return {(r["n"], r["d"], r["k"]): r["ms"] / pairs[r["n"], r["d"], r["k"]] for r in over
+            if (r["n"], r["d"], r["k"]) in pairs and keep(r)}
+
+
+def claims(gpu, cpu):
+    def cpu_rows(experiment, what=None, **where):
+        return [r for r in cpu if r["paper"] == "000" and r["table"] == experiment and what in (None, r["what"])
+                and all(r[key] == value for key, value in where.items())]
+
+    def case(name, over, under, keep=lambda r: True):
+        return list(quotients(gpu.papers(name, over), gpu.papers(name, under), keep).values())
+
+    def add(key, values, choose):
+        if values:
+            out[key] = choose(values)
+
+    out = {}
+    merge, features = "multi_pass cluster_merge", "multi_pass partitioned_features"
+    add("000-1", case("feature_sum", merge, features), max)
+    add("000-1-cpu", list(quotients(cpu_rows("1", "cluster_merge"), cpu_rows("1", "partitioned_features"), lambda r: True).values()),
+        statistics.median)
+    few = lambda r: r["k"] <= 64    # noqa: E731
+    add("000-2", case("mass_sum", "partitioned_local", "partitioned_private", few), max)
+    add("000-2-global", case("mass_sum", "partitioned_global", "partitioned_local", few), statistics.median)
+    four = lambda r: r["k"] == 4    # noqa: E731
+    add("000-3-multi-cross", case("clusters", "cross_processing", "multi_pass", four), max)
+    add("000-3-single-multi", case("clusters", "multi_pass", "single_pass", four), max)
+    add("000-3-single-cross", case("clusters", "cross_processing", "single_pass", four), max)
+    add("000-3-cpu", list(quotients(cpu_rows("4", "partitioned_features"), cpu_rows("4", "cluster_merge"), four).values()), max)
+    add("000-4", case("clusters", "multi_pass", "single_pass", lambda r: r["k"] <= 16), max)
+    add("000-4-k128", case("clusters", "cross_processing", "single_pass", lambda r: r["k"] == 128), max)
+    add("000-5", case("features", "multi_pass", "single_pass", lambda r: r["d"] < 32), statistics.median)
+    moved = [(16e-6 * r["n"] / r["ms"], r) for r in gpu.papers("transfers", "transfer")]
+    if moved:
+        best, r = max(moved, key=lambda m: m[0])
+        out["000-6-transfer"], out["000-6-share"] = best, 100 * best / r["upload_gbs"]
+        out["000-6-pipeline"] = max(16e-6 * r["n"] / r["ms"] for r in gpu.papers("transfers", "memcpy, transfer, execute"))
+    for k in (4, 64):
+        streamed = gpu.papers("sizes", "single_pass streamed", k=k)
+        add(f"000-7-{k}", [100 * 16e-6 * r["n"] / r["ms"] / r["upload_gbs"] for r in streamed], max)
+        pairs = {r["n"]: r["ms"] for r in cpu_rows("7", k=k)}
+        add(f"000-7-cpu-{k}", [pairs[r["n"]] / r["ms"] for r in streamed if r["n"] in pairs], max)
+    core = [r for r in cpu if r["paper"] == "001"]
+    faster = quotients(core, gpu.papers("hybrid", "cross_processing"), lambda r: True)
+    add("001-speedup", list(faster.values()), max)
+    add("001-small", [v for (n, _, _), v in faster.items() if n == 500], max)
+    add("001-gflops", [operations(r) / r["ms"] / 1e6 for r in gpu.papers("hybrid", "cross_processing", n=500000, d=200, k=128)], max)
+    return out
+
+
+def operations(r):
+    """Zechner and Granitzer's count of an iteration."""
+    return r["n"] * r["k"] * (3 * r["d"] + 2) + r["d"] * (r["n"] + r["k"])
+
+
+# ---- the papers' tables
+
+def best_of(figures, names):
+    """The paper's best time of the columns named; a list in the list is added up."""
+    if not names:
+        return None
+    times = []
+    for name in [names] if isinstance(names, str) else names:
+        parts = [figures.get(part) for part in (name if isinstance(name, list) else [name])]
+        if None not in parts:
+            times.append(sum(parts))
+    return min(times) if times else None
+
+
+def cpu_ms(t, row, cpu):
+    """Ours, at most threads, of the same paper's size."""
+    found = [r for r in cpu if r["paper"] == t["paper"] and (r["n"], r["d"], r["k"]) == (row["n"], row["d"], row["k"]) and
+             r["table"] != "fit" and "ms" in r and r["what"] == "auto"]
+    return min(r["ms"] for r in found) if found else None
+
+
+def paper_table(t, cpu, gpu, summary):
+    whole = 300 if t["paper"] == "002" else 1
+    unit = SECONDS[t["unit"]]
+    columns = list(dict.fromkeys(name for row in t["rows"] for name in row["figures"]))
+    lines = []
+    for row in t["rows"]:
+        own, g = cpu_ms(t, row, cpu), gpu.shape(row["n"], row["d"], row["k"])
+        own = own * whole / unit if own else None
+        own_gpu = g["ms"] * whole / unit if g else None
+        # table 5 adds the phases up
+        cpu_names = [t["cpu"]] if t["table"] == "Table 5" and t["paper"] == "003" else t["cpu"]
+        paper_cpu, paper_gpu = best_of(row["figures"], cpu_names), best_of(row["figures"], t["gpu"])
+        lines.append([f"{row['n']:,}", row["d"], row["k"]] + [amount(row["figures"][c], t["unit"]) if c in row["figures"] else "-" for c in columns]
+                     + [amount(own, t["unit"]) if own else "-", amount(own_gpu, t["unit"]) if own_gpu else "-", ratio(paper_cpu, own), ratio(paper_gpu, own_gpu), share(g)])
+        name = f"{t['paper']}, {t['table']}: {row['n']:,} x {row['d']}, k = {row['k']}"
+        for device, paper, ours, g_row in (("CPU", paper_cpu, own, None), ("GPU", paper_gpu, own_gpu, g)):
+            if paper is None:
+                continue
+            note = ""
+            if ours is None:
+                note = why("gpu") if device == "GPU" and not gpu.rows else "not measured: too long for this machine" if device == "CPU" \
+                    else "not in the GPU's programs"
+            elif ours > paper:
+                note = why("cpu")
+            summary.append([name, device, amount(paper, t["unit"]), amount(ours, t["unit"]) if ours else "missing",
+                            ratio(paper, ours), share(g_row), note])
+    head = ["n", "d", "k"] + columns + ["gkmeans CPU", "gkmeans GPU", "CPU ratio", "GPU ratio", "GPU share of the limit"]
+    return [f"### {t['table'][0].upper() + t['table'][1:]}: {t['title']}", "", *table(head, lines), ""]
+
+
+def accuracy(cpu):
+    own = [r for r in cpu if r["table"] == "Table 3"]
+    lines = [[r["table"], r["who"], r["precision"], r["packages"], f"{r['error']:.6f}", r["iterations"], number(r["ms"])]
+             for r in PAPERS["accuracy"]["rows"]]
+    for r in own:
+        lines.append(["**here**", f"gkmeans, {r['threads']} thread{'s' * (r['threads'] > 1)}" if r["what"] == "gkmeans" else r["what"],
+                      r.get("precision", "points single, sums exact"), r.get("packages", "-"), f"{r['error']:.6f}", r.get("iterations", "-"),
+                      number(r["ms"]) if "ms" in r else "-"])
+    return ["### Tables 3 and 4: numerical error", "",
+            f"50,000,000 points, d = 4, k = 4, uniform in four balls (here: {own[0]['n']:,} of them). The error is the mean distance of a "
+            "centroid's coordinate from its ball's centre; what remains with exact sums is that the means of random points "
+            "aren't the centres. gkmeans has no packages: its sums are exact. The rows of sums \"here\" are of one update of the final clusters." if own else
+            "Missing here: bench/papers.py hasn't run.", "",
+            *table(["table", "who", "precision", "packages", "error", "iterations", "ms per iteration"], lines), ""]
+
+
+# ---- sections
+
+def lutz(gpu, cpu):
+    out = []
+    for case, x, title, of in (("clusters", "k", "d = 4, 2 GB of points", "Lutz et al., experiment 4"),
+                               ("features", "d", "k = 4, 2 GB of points", "Lutz et al., experiment 5")):
+        series = {}
+        for r in gpu.papers(case):
+            series.setdefault(r["what"], []).append((r[x], r["ms"]))
+        if series:
+            out += image(f"bench-{case}.svg", f"Milliseconds per iteration over {x}", f"GPU: {title} ({of})", x, "ms per iteration", series)
+    series = {}
+    for r in gpu.papers("feature_sum"):
+        series.setdefault(f"{r['what'].split()[1]}, k={r['k']}", []).append((r["d"], r["ms"]))
+    if series:
+        out += image("bench-feature-sum.svg", "Feature Sum strategies over d", "GPU: Feature Sum (experiment 1)", "d", "ms per iteration", series)
+    series = {}
+    for r in gpu.papers("mass_sum"):
+        series.setdefault(r["what"], []).append((r["k"], r["ms"]))
+    if series:
+        out += image("bench-mass-sum.svg", "Mass Sum strategies over k", "GPU: Mass Sum (experiment 2)", "k", "ms per iteration", series)
+    series = {}
+    for r in gpu.papers("transfers"):
+        series.setdefault(r["what"], []).append((r["n"] * 16 / 2 ** 20, 16e-6 * r["n"] / r["ms"]))
+    if series:
+        out += image("bench-transfers.svg", "Bandwidth over the size of a chunk", "Transfers (experiment 6)", "MB of a chunk", "GB/s", series)
+    series = {}
+    for r in gpu.papers("sizes"):
+        if r["k"] == 4:
+            series.setdefault("GPU " + r["what"], []).append((r["n"] * 16 / 2 ** 20, 16e-6 * r["n"] / r["ms"]))
+    for r in cpu:
+        if r["paper"] == "000" and r["table"] == "7" and r["k"] == 4:
+            series.setdefault("CPU", []).append((r["n"] * 16 / 2 ** 20, 16e-6 * r["n"] / r["ms"]))
+    if series:
+        out += image("bench-sizes.svg", "Bandwidth over the size of the points", "d = 4, k = 4 (experiment 7)", "MB of points", "GB/s", series)
+    return out
+
+
+def zechner(gpu, cpu):
+    out, ks = [], (2, 4, 8, 16, 32, 64, 128)
+    core = {(r["n"], r["d"], r["k"]): r["ms"] for r in cpu if r["paper"] == "001"}
+    for what, title in (("cross_processing", "Hybrid (cross_processing) over one CPU core, times as fast"),
+                        ("auto", "gkmeans's own choice on the GPU over one CPU core, times as fast")):
+        own = {(r["n"], r["d"], r["k"]): r for r in gpu.papers("hybrid", what)}
+        if not own or not core:
+            return ["Missing: " + why("gpu"), ""]
+        rows = sorted({key[:2] for key in own})
+        out += [f"### {title}", "", *table(["n", "d"] + [f"k = {k}" for k in ks], [[f"{n:,}", d] + [
+            (lambda v: f"{number(v)}" if v >= 1 else f"**{number(v)}**")(core[n, d, k] / own[n, d, k]["ms"]) if (n, d, k) in own and (n, d, k) in core
+            else "-" for k in ks] for n, d in rows]), ""]
+        if what == "cross_processing":
+            out += image("bench-hybrid.svg", "Speed-up over one CPU core", "Hybrid over one core, n = 500,000", "k", "times as fast",
+                         {f"d = {d}": [(k, core[500000, d, k] / own[500000, d, k]["ms"]) for k in ks] for d in (2, 20, 200)})
+        else:
+            out += ["### GFLOP/s of gkmeans's own choice, by the paper's count nk(3d+2) + d(n+k)", "", *table(
+                ["n", "d"] + [f"k = {k}" for k in ks], [[f"{n:,}", d] + [number(operations(own[n, d, k]) / own[n, d, k]["ms"] / 1e6)
+                                                                      if (n, d, k) in own else "-" for k in ks] for n, d in rows]), ""]
+    return out
+
+
+def peers(gpu):
+    found = gpu.all("gpu_peers")
+    if not found:
+        return ["Missing: " + why("gpu"), ""]
+    lines = []
+    for r in sorted(found, key=lambda r: (r["what"], r["d"], r["k"])):
+        own = [o for o in gpu.all("gpu_kernels", what="gkmeans") if o["case"] == r["case"]]
+        if own:
+            slower = own[0]["ms"] > r["ms"]
+            lines.append([r["what"], f"{r['n']:,}", r["d"], r["k"], number(r["ms"]), number(own[0]["ms"]), ratio(r["ms"], own[0]["ms"]), share(own[0]),
+                          why(r["what"].split("-")[0].split()[0]) if slower else ""])
+    return table(["peer", "n", "d", "k", "its ms", "gkmeans ms", "ratio", "share of the limit", ""], lines) + [""]
+
+
+def engine_peers():
+    try:
+        with open(os.path.join(HERE, "results", "engine.json"), encoding="utf-8") as f:
+            grid = [r for r in json.load(f)["rows"] if r["what"] == "grid"]
+    except FileNotFoundError:
+        return ["Missing: bench/engine.py hasn't run to the end here.", ""]
+    lines = []
+    for r in grid:
+        rest = {name: ms for name, ms in r["ms"].items() if name != "gkmeans"}
+        if rest:
+            best = min(rest, key=rest.get)
+            lines.append([r["d"], r["k"], f"{r['n']:,}", number(r["ms"]["gkmeans"]), best, number(rest[best]), ratio(rest[best], r["ms"]["gkmeans"])])
+    return ["Whole fits in milliseconds beside the fastest of scikit-learn (lloyd, elkan), faiss-cpu and scikit-learn-intelex; all of them are in "
+            "[benchmarks-cpu.md](benchmarks-cpu.md).", "", *table(["d", "k", "n", "gkmeans", "fastest peer", "its ms", "ratio"], lines), ""]
+
+
+def rivals():
+    about, rows = read("rivals.json")
+    if not rows:
+        return ["Missing: bench/rivals.py hasn't run.", ""]
+    out = ["From points in a table to a new table of (id, label), everything counted. " + planning.conditions(about), ""]
+    for task in sorted({(r["rows"], r["features"], r["k"]) for r in rows}, reverse=True):
+        own = [r for r in rows if (r["rows"], r["features"], r["k"]) == task]
+        first = own[0]
+        least = min(r["inertia"] for r in own if "inertia" in r)
+        lines = []
+        for r in own:
+            if "skipped" in r:
+                lines.append([r["rival"], "missing", "", "", "", "", "", r["skipped"]])
+            else:
+                lines.append([r["rival"], number(r["seconds"]), "1" if r is first else ratio(r["seconds"], first["seconds"]), number(r["server_mb"]),
+                              number(r["client_mb"]) if r["client_mb"] > 1 else "0", f"{r['statements']}" + (f" + {r['code']}" if r["code"] else ""),
+                              f"{r['inertia']:.6g}" + ("" if r["inertia"] <= least * (1 + 1e-6) else f" (+{100 * (r['inertia'] / least - 1):.2g} %)"), r["note"]])
+        out += [f"{task[0]:,} rows, {task[1]} features, k = {task[2]}:", "", *table(
+            ["", "seconds", "times gkmeans's", "MB of the server process", "MB of the client", "statements", "inertia", ""], lines), ""]
+    return out + [why("sql"), ""]
+
+
+def other_pages():
+    for path in sorted(glob.glob(os.path.join(ROOT, "docs", "benchmarks-*.md"))):
+        with open(path, encoding="utf-8") as f:
+            yield os.path.basename(path), f.readline().strip("# \n")
+
+
+def main():
+    smoke = "--smoke" in sys.argv
+    gpu = Gpu()
+    about, cpu = read("papers-cpu.json")
+    summary, tables = [], {}
+    own = claims(gpu, cpu)
+    for c in PAPERS["claims"]:
+        v = own.get(c["id"])
+        note = "" if v is not None and (c["paper"] is None or v >= c["paper"] * 0.95) else why(c["id"], *([] if gpu.rows else ["gpu"]))
+        value = "missing" if v is None else f"{number(v)} {c['unit']}"
+        times = "-" if v is None or c["paper"] is None else f"{number(v / c['paper'])}" if v >= c["paper"] else f"**{number(v / c['paper'])}**"
+        summary.append([f"{c['where']}: {c['what']}", "", "not in the text" if c["paper"] is None else f"{number(c['paper'])} {c['unit']}", value, times, "-", note])
+    for t in PAPERS["tables"]:
+        tables.setdefault(t["paper"], []).extend(paper_table(t, cpu, gpu, summary))
+    machines = sorted({(r["gpu"], r["driver"], r["date"], r["commit"]) for r in gpu.rows.values() if "read_gbs" in r})
+
+    out = ["# Benchmarks", "",
+           "Made by `bench/report.py` (`make bench-report`) from the files in bench/results and bench/results-gpu; do not edit. "
+           "What the papers reported, what other programs do, and what gkmeans does. Its labels are those of the nearest centroid in float32 "
+           "and its sums are exact, on every device the same bits.", "",
+           "- CPU: " + planning.conditions(about) if about else "- CPU: missing, bench/papers.py hasn't run",
+           *[f"- GPU: {g}, driver {d}, {date}, commit {c}" for g, d, date, c in machines],
+           "- Papers' machines: " + "; ".join(f"{p}: {m}" for p, m in PAPERS["machines"].items()), "",
+           "A ratio is the paper's time over ours: above 1 we are faster, **bold** where we are not. Machines differ by up to fifteen years, so a "
+           "ratio says what a reader of the paper gets today, not who wrote the better program. The GPU's limit is one read of the points at the "
+           "measured bandwidth, or 2nkd float32 operations at the measured rate, whichever takes longer. The CPU's rows and the GPU's come from different machines.", "",
+           "More pages: " + ", ".join(f"[{title}]({name})" for name, title in other_pages()) + ", [planning for a billion rows](planning.md).", "",
+           "## Summary", "",
+           "Each figure and each row of the papers. For what a paper says in words our value of the same quotient stands, and the ratio is ours over theirs.", "",
+           *table(["experiment", "device", "paper", "gkmeans", "ratio", "share of the limit", ""], summary), ""]
+    names = PAPERS["papers"]
+    out += [f"## {names['000']}", "", "Ten normal clouds, d features, 2 GB of points (on the CPU "
+            f"{about['settings']['lutz_mb'] if about else '?'} MB); the paper's curves are pictures, so only what its text says can be compared.", "", *lutz(gpu, cpu)]
+    out += [f"## {names['001']}", "", *zechner(gpu, cpu)]
+    for paper in ("002", "003", "004"):
+        out += [f"## {names[paper]}", ""] + (accuracy(cpu) if paper == "004" else [])
+        if paper == "003":
+            out += ["Their vectors are SIFT features; ours are normal clouds of the same n and d. Times of gkmeans are of whole iterations: labels and "
+                    "means are not told apart. One GPU; the columns of several GPUs have no counterpart, as gkmeans uses one GPU for a job.", ""]
+        if paper == "004":
+            out += ["The two real sets can't be had from here: the points are normal clouds of the same n and d, so the numbers of iterations until "
+                    "convergence aren't compared. gkmeans's times are float32 points with exact sums.", ""]
+        if paper == "002":
+            out += ["Seconds of 300 iterations, all of them computed; fits of gkmeans end when nothing moves: " + "; ".join(
+                f"n = {r['n']:,}, {r['threads']} thread{'s' * (r['threads'] > 1)}: {r['iterations']} iterations, {r['ms'] / 1000:.6f} s"
+                for r in cpu if r["table"] == "fit") + ".", ""]
+        out += tables.get(paper, [])
+    out += ["## Other programs on a GPU", "", *peers(gpu), "## Other programs on the CPU", "", *engine_peers(),
+            "## In the database", "", *rivals(), "## Commands", "", "```text", "make bench bench-sql bench-gpu bench-report", "```", ""]
+    files[os.path.join(ROOT, "docs", "benchmarks.md")] = "\n".join(out)
+    page, plots = planning.page(gpu, cpu)
+    files.update({os.path.join(IMAGES, name): text for name, text in plots.items()})
+    files[os.path.join(ROOT, "docs", "planning.md")] = page
+    if not smoke:
+        for name, text in files.items():
+            with open(name, "w", encoding="utf-8") as f:
+                f.write(text)
+    print(f"report: {len(summary)} rows of the papers, {sum(1 for row in summary if row[3] == 'missing')} of them missing, {len(files)} files")
+
+
+if __name__ == "__main__":
+    main()
