@@ -8,7 +8,7 @@ number of iterations, same threads, float32.
     bench/engine.py --report          only the page, from the JSON that is there
 
 --only PATTERN runs the cases whose name matches ("step", "grid .* 68 ") and keeps the
-results of the others.  Peers that are not installed are left out.
+results of the others (--most, --rounds: a shorter run).  Peers that are not installed are left out.
 """
 import argparse
 import datetime
@@ -41,8 +41,8 @@ ROUNDS = 3
 ENOUGH = 1.5                            # seconds: after so many a fit is not repeated
 
 
-def grid_rows(d, k):
-    return max(20000, min(500000, 2 ** 30 // (d * k) // 1000 * 1000))
+def grid_rows(d, k, most=500000):
+    return max(20000, min(most, 2 ** 30 // (d * k) // 1000 * 1000))
 
 
 def wanted(d):
@@ -150,7 +150,7 @@ def fastest_peer(row):
     return min(rest, key=rest.get) if rest else None
 
 
-def run_cases(found, only, smoke, threads, keep):
+def run_cases(found, only, smoke, threads, most, rounds, keep):
     shrink = 200 if smoke else 1
     cases = []
     for n, d, k, target in PASSES:
@@ -167,9 +167,9 @@ def run_cases(found, only, smoke, threads, keep):
             for k in GRID_K:
                 if smoke and (d not in (2, 68) or k not in (4, 64)):
                     continue
-                rows = 20000 if smoke else grid_rows(d, k)
-                cases.append((f"grid {rows} {d} {k}", lambda rows=rows, d=d, k=k: whole_fit(
-                    rows, d, k, found, threads, directory, 1 if smoke else ROUNDS)))
+                rows = 20000 if smoke else grid_rows(d, k, most)
+                cases.append((f"grid {d} {k}", lambda rows=rows, d=d, k=k: whole_fit(
+                    rows, d, k, found, threads, directory, 1 if smoke else rounds)))
         for name, case in cases:
             if only and not re.search(only, name):
                 continue
@@ -266,7 +266,7 @@ def report(data):
     names = sorted({name for r in grid for name in r["ms"]} - {"gkmeans"})
     out += ["", "## Whole fits", "",
             f"From the same first centroids (k of the points), tolerance 0, until nothing moves or {MAX_ITER} iterations; peers are given "
-            "gkmeans's number of iterations. Milliseconds, best of three (or of what fits into "
+            "gkmeans's number of iterations. Milliseconds, best of up to three (of what fits into "
             f"{ENOUGH} s). gkmeans: preparing the points, iterating and the final statistics; peers: `fit()` "
             "or `train()` of an array in memory. gkmeans computes exact sums, the same bits on every machine.", ""]
     lines = []
@@ -280,6 +280,9 @@ def report(data):
                       *[number(r["ms"][name]) if name in r["ms"] else "-" for name in names],
                       f"{gain:.1f}" + ("" if gain >= wanted(r["d"]) else " missed"), f"{wanted(r['d']):.1f}"])
     out += table(["d", "k", "n", "iterations", "gkmeans", *names, "times the fastest", "wanted"], lines)
+    absent = len(GRID_D) * len(GRID_K) - len(grid)
+    if absent:
+        missed.append(f"{absent} of the {len(GRID_D) * len(GRID_K)} fits of the grid were not run")
     worse = [r for r in grid for name, v in r["peer_inertia"].items() if abs(v / r["inertia"] - 1) > 1e-3]
     if worse:
         out += ["", f"In {len(worse)} comparisons a peer's inertia differs by more than a thousandth "
@@ -296,6 +299,8 @@ def main():
     parser.add_argument("--only")
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))))
+    parser.add_argument("--most", type=int, default=500000, help="rows of a whole fit, at most")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="times that a whole fit is measured")
     args = parser.parse_args()
     if not args.report:
         found, versions = peers()
@@ -307,7 +312,8 @@ def main():
             "machine": machine(), "cpus": len(os.sched_getaffinity(0)), "threads": args.threads,
             "date": datetime.date.today().isoformat(), "commit": first_line("git", "rev-parse", "--short", "HEAD"),
             "compiler": first_line(os.environ.get("CC", "cc"), "--version"), "versions": versions,
-            "roofline": engine("roofline", threads=args.threads), "command": "make -C bench cpu"}
+            "roofline": engine("roofline", threads=args.threads),
+            "command": "make -C bench cpu" if len(sys.argv) == 1 else " ".join(["bench/engine.py", *map(repr, sys.argv[1:])])}
 
         def keep(row):
             old = [i for i, r in enumerate(data["rows"]) if r["name"] == row["name"]]
@@ -320,7 +326,7 @@ def main():
                     json.dump(data, f, indent=1)
                     f.write("\n")
 
-        run_cases(found, args.only, args.smoke, args.threads, keep)
+        run_cases(found, args.only, args.smoke, args.threads, args.most, args.rounds, keep)
         if args.smoke:
             return
     with open(RESULTS) as f:

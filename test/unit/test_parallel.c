@@ -103,7 +103,8 @@ main(void)
 	w.threads = 4;
 	w.main = pthread_self();
 	w.stop_after = &t;
-	ok(!gk_parallel_for(&t.host, JOBS, one, &w) && w.count >= 10 && w.count <= 10 + 4,
+	bad = gk_parallel_for(&t.host, JOBS, one, &w);
+	ok(!bad && w.count >= 10 && w.count <= 10 + 4,
 	   "a stop ends the loop: %d jobs of %d ran", w.count, JOBS);
 	test_host_init(&t, 4);
 	ok(run(&t, JOBS, &w) && wrong(&w, JOBS) == 0, "and the next runs");
