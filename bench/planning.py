@@ -1,7 +1,8 @@
 """docs/planning.md: what growth.json's measurements say of a billion rows.  report.py runs it."""
 import math
+import os
 
-from about import read
+from about import RESULTS, read
 from engine import number, table
 from svg import plot
 
@@ -66,6 +67,17 @@ def measured(cpu, d, k):
     return min((r for r in own if r["n"] == largest), key=lambda r: r["ms"], default=None)
 
 
+def citus():
+    """What bench/citus.sh printed, but for plans."""
+    try:
+        with open(os.path.join(RESULTS, "citus.txt"), encoding="utf-8") as f:
+            lines = [line.rstrip() for line in f if line.startswith(("command", "commit", "machine", "citus", "options", "  "))
+                     and "->" not in line and not line.startswith("    ") and "Aggregate" not in line]
+    except FileNotFoundError:
+        return []
+    return ["### Distributed tables", "", "Two workers and a coordinator on one machine, so nothing says how it grows with machines:", "", "```text", *lines, "```", ""]
+
+
 def page(gpu, cpu):
     about, rows = read("growth.json")
     head = ["# Planning for a billion rows", "",
@@ -101,6 +113,7 @@ def page(gpu, cpu):
         out += [f"### Points beyond a GPU's memory", "", f"{big['gpu']}: {big['n']:,} rows, d = 4, k = 4, streamed in every iteration: {number(big['ms'])} ms, "
                 f"{16e-6 * big['n'] / big['ms']:.1f} GB/s of the bus's {big['upload_gbs']:.1f}; resident {number(gpu.ms('sizes', 'single_pass resident', n=big['n'], k=4))} ms.", ""]
 
+    out += citus()
     out += ["## Computed", "", f"{BILLION:,} rows, {about['settings']['iterations']} iterations.", "",
             f"### One node like this one ({about['cpus']} CPUs)", "",
             f"The largest table measured ({last['n']:,} rows, d = 4, k = 8), times each factor to its fitted exponent: {BILLION / last['n']:.0f} times the rows. "

@@ -162,10 +162,10 @@ def best_of(figures, names):
     return min(times) if times else None
 
 
-def cpu_ms(t, row, cpu):
-    """Ours, at most threads, of the same paper's size."""
+def cpu_ms(t, row, cpu, threads=None):
+    """Ours of the same paper's size, with the number of threads that is fastest or given."""
     found = [r for r in cpu if r["paper"] == t["paper"] and (r["n"], r["d"], r["k"]) == (row["n"], row["d"], row["k"]) and
-             r["table"] != "fit" and "ms" in r and r["what"] == "auto"]
+             r["table"] != "fit" and "ms" in r and r["what"] == "auto" and threads in (None, r["threads"])]
     return min(r["ms"] for r in found) if found else None
 
 
@@ -183,19 +183,23 @@ def paper_table(t, cpu, gpu, summary):
         paper_cpu, paper_gpu = best_of(row["figures"], cpu_names), best_of(row["figures"], t["gpu"])
         lines.append([f"{row['n']:,}", row["d"], row["k"]] + [amount(row["figures"][c], t["unit"]) if c in row["figures"] else "-" for c in columns]
                      + [amount(own, t["unit"]) if own else "-", amount(own_gpu, t["unit"]) if own_gpu else "-", ratio(paper_cpu, own), ratio(paper_gpu, own_gpu), share(g)])
+        one = cpu_ms(t, row, cpu, 1) if "one" in t else None
+        paper_one = best_of(row["figures"], t.get("one"))
+        if "one" in t:
+            lines[-1].insert(3 + len(columns), amount(one, t["unit"]) if one else "-")
         name = f"{t['paper']}, {t['table']}: {row['n']:,} x {row['d']}, k = {row['k']}"
-        for device, paper, ours, g_row in (("CPU", paper_cpu, own, None), ("GPU", paper_gpu, own_gpu, g)):
+        for device, paper, ours, g_row in (("CPU, 1 thread", paper_one, one, None), ("CPU", paper_cpu, own, None), ("GPU", paper_gpu, own_gpu, g)):
             if paper is None:
                 continue
             note = ""
             if ours is None:
-                note = why("gpu") if device == "GPU" and not gpu.rows else "not measured: too long for this machine" if device == "CPU" \
+                note = why("gpu") if device == "GPU" and not gpu.rows else "not measured: too long for this machine" if device != "GPU" \
                     else "not in the GPU's programs"
             elif ours > paper:
-                note = why("cpu")
+                note = why("one" if device == "CPU, 1 thread" else "cpu")
             summary.append([name, device, amount(paper, t["unit"]), amount(ours, t["unit"]) if ours else "missing",
                             ratio(paper, ours), share(g_row), note])
-    head = ["n", "d", "k"] + columns + ["gkmeans CPU", "gkmeans GPU", "CPU ratio", "GPU ratio", "GPU share of the limit"]
+    head = ["n", "d", "k"] + columns + ["gkmeans CPU, 1 thread"] * ("one" in t) + ["gkmeans CPU", "gkmeans GPU", "CPU ratio", "GPU ratio", "GPU share of the limit"]
     return [f"### {t['table'][0].upper() + t['table'][1:]}: {t['title']}", "", *table(head, lines), ""]
 
 
@@ -240,6 +244,7 @@ def lutz(gpu, cpu):
     for r in gpu.papers("transfers"):
         series.setdefault(r["what"], []).append((r["n"] * 16 / 2 ** 20, 16e-6 * r["n"] / r["ms"]))
     if series:
+        series["the bus"] = bus(gpu, series)
         out += image("bench-transfers.svg", "Bandwidth over the size of a chunk", "Transfers (experiment 6)", "MB of a chunk", "GB/s", series)
     series = {}
     for r in gpu.papers("sizes"):
@@ -248,9 +253,17 @@ def lutz(gpu, cpu):
     for r in cpu:
         if r["paper"] == "000" and r["table"] == "7" and r["k"] == 4:
             series.setdefault("CPU", []).append((r["n"] * 16 / 2 ** 20, 16e-6 * r["n"] / r["ms"]))
+    if gpu.papers("sizes"):
+        series["the bus"] = bus(gpu, series)
     if series:
         out += image("bench-sizes.svg", "Bandwidth over the size of the points", "d = 4, k = 4 (experiment 7)", "MB of points", "GB/s", series)
     return out
+
+
+def bus(gpu, series):
+    x = [p[0] for points in series.values() for p in points]
+    rate = gpu.papers("transfers")[0]["upload_gbs"] if gpu.papers("transfers") else gpu.papers("sizes")[0]["upload_gbs"]
+    return [(min(x), rate), (max(x), rate)]
 
 
 def zechner(gpu, cpu):

@@ -2,12 +2,12 @@
 import math
 
 COLOURS = ("#1b6ca8", "#d1495b", "#3c8d40", "#8a5aa8", "#c77f00", "#4d4d4d")
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 360, 64, 190, 34, 46
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 700, 360, 64, 230, 34, 46
 
 
 def short(v):
     for unit, size in (("G", 1e9), ("M", 1e6), ("K", 1e3)):
-        if v >= size:
+        if v >= size and (v >= 1e4 or v == size):
             return f"{v / size:.4g}{unit}"
     return f"{v:.4g}"
 
@@ -46,7 +46,11 @@ def plot(title, xlabel, ylabel, series):
     for y in yticks:
         out += [f'<line x1="{LEFT}" y1="{py(y):.1f}" x2="{LEFT + w}" y2="{py(y):.1f}" stroke="#ddd"/>',
                 f'<text x="{LEFT - 6}" y="{py(y) + 4:.1f}" text-anchor="end">{short(y)}</text>']
-    for x in xs[::max(1, math.ceil(len(xs) / 11))]:
+    labelled = -math.inf
+    for x in xs:
+        if px(x) < labelled + 36:
+            continue
+        labelled = px(x)
         out += [f'<line x1="{px(x):.1f}" y1="{TOP}" x2="{px(x):.1f}" y2="{TOP + h}" stroke="#eee"/>',
                 f'<text x="{px(x):.1f}" y="{TOP + h + 16}" text-anchor="middle">{short(x)}</text>']
     out += [f'<rect x="{LEFT}" y="{TOP}" width="{w}" height="{h}" fill="none" stroke="#888"/>',
