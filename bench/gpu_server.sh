@@ -2,13 +2,14 @@
 # The GPU in a real server: one large table on the GPU and on the CPU beside
 # count(*) and sum(), and from which job size on the GPU gains.
 #
-# usage: [ROWS=20000000] bench/gpu_server.sh OUTPUT_DIRECTORY
+# usage: [ROWS=20000000] [SIZES='1000 10000 ...'] bench/gpu_server.sh OUTPUT_DIRECTORY
 # with the PG* variables of a server that has gkmeans (of this tree) and its
 # superuser. Writes gpu_server.json, one object per line, and gpu_server.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:?usage: bench/gpu_server.sh OUTPUT_DIRECTORY}
 rows=${ROWS:-20000000} runs=${RUNS:-3}
+sizes=${SIZES-1000 10000 30000 100000 300000 1000000 3000000}
 mkdir -p "$out"
 json=$out/gpu_server.json md=$out/gpu_server.md
 commit=${GKMEANS_COMMIT:-$(git rev-parse HEAD)}
@@ -65,7 +66,7 @@ fits cpu
 # seed + iterate (+ upload) on either device, the context being there; load is the same
 sql -c 'DROP TABLE IF EXISTS gpu_threshold' \
 	-c 'CREATE TABLE gpu_threshold (n int, d int, k int, device text, run int, ms float8, iterations int)' 2>/dev/null
-for n in 1000 10000 30000 100000 300000 1000000 3000000; do
+for n in $sizes; do
 	sql -c 'SET client_min_messages = error' -c "DROP TABLE IF EXISTS gpu_n" -c "CREATE UNLOGGED TABLE gpu_n AS SELECT * FROM gpu_server LIMIT $n" -c "VACUUM ANALYZE gpu_n"
 	{
 		echo "SET client_min_messages = error; SET maintenance_work_mem = '1GB';"
@@ -115,4 +116,4 @@ for r in rows:
         print(f"| {r['n']:,} | {r['d']} | {r['k']} | {r['ndk']:.1e} | {r['cpu_ms']:.2f} | {r['gpu_ms']:.2f} | {r['cpu_ms'] / r['gpu_ms']:.2f} |")
 PY
 cat "$md"
-sql -c 'DROP TABLE gpu_server, gpu_threshold, gpu_n'
+sql -c 'DROP TABLE IF EXISTS gpu_server, gpu_threshold, gpu_n'

@@ -147,7 +147,7 @@ case_run(const Case *c, GkStrategy st, GkFeatureSum fs, GkMassSum ms, double lim
 	GkStep		step = harness_step_alloc(sh->k, sh->d);
 	GkFinish	fin = {calloc(sh->k, sizeof(int64_t)), calloc(sh->k, sizeof(gk_int128)), calloc(sh->k, sizeof(float))};
 	Sink		state = {c, 0, true};
-	GkLabelSink sink = {&state, sink_emit};
+	GkLabelSink sink = {&state, sink_emit, NULL};
 	GkSession  *s = NULL;
 	GkError		err;
 	char		name[200];
