@@ -12,10 +12,16 @@ def about(command, repetitions, **settings):
     return {"command": command, "machine": machine(), "cpus": len(os.sched_getaffinity(0)),
             "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M"),
-            "commit": first_line("git", "describe", "--always", "--dirty"),
+            "commit": commit(),
             "compiler": first_line(os.environ.get("CC", "cc"), "--version"),
             "driver": driver(), "repetitions": repetitions, "settings": settings,
             "load": [round(os.getloadavg()[0], 2)]}
+
+
+def commit():
+    """With -dirty where something other than results and pages has changed."""
+    changed = first_line("git", "status", "--porcelain", "-uno", "--", ".", ":!bench/results", ":!bench/results-gpu", ":!docs")
+    return first_line("git", "rev-parse", "--short", "HEAD") + ("" if changed == "?" else "-dirty")
 
 
 def driver():

@@ -194,13 +194,32 @@ def paper_table(t, cpu, gpu, summary):
             note = ""
             if ours is None:
                 note = why("gpu") if device == "GPU" and not gpu.rows else "not measured: too long for this machine" if device != "GPU" \
-                    else "not in the GPU's programs"
+                    else "not in the newest run of the GPU's programs"
             elif ours > paper:
                 note = why("one" if device == "CPU, 1 thread" else "cpu")
             summary.append([name, device, amount(paper, t["unit"]), amount(ours, t["unit"]) if ours else "missing",
                             ratio(paper, ours), share(g_row), note])
     head = ["n", "d", "k"] + columns + ["gkmeans CPU, 1 thread"] * ("one" in t) + ["gkmeans CPU", "gkmeans GPU", "CPU ratio", "GPU ratio", "GPU share of the limit"]
     return [f"### {t['table'][0].upper() + t['table'][1:]}: {t['title']}", "", *table(head, lines), ""]
+
+
+def accuracy_summary(cpu, gpu):
+    """He et al.'s tables 3 and 4 in three rows: the error that summing adds, and times at full accuracy."""
+    theirs = PAPERS["accuracy"]["rows"]
+    own = [r for r in cpu if r["table"] == "Table 3" and r["what"] == "gkmeans"]
+    exact = [r["error"] for r in cpu if r["table"] == "Table 3" and r.get("precision") == "double"]
+    add = abs(next(r["error"] for r in theirs if r["packages"] == 100) - next(r["error"] for r in theirs if r["precision"] == "double"))
+    name = "004, {}: 50,000,000 x 4, k = 4"
+    out = [[name.format("Table 3") + ": error beyond that of sums in double", "CPU", f"{add:.1e}", f"{abs(own[0]['error'] - exact[0]):.1e}" if own and exact else "missing",
+            "-", "-", "sums are exact" if own else "bench/papers.py hasn't run"]]
+    shape = gpu.shape(50000000, 4, 4)
+    for table_name, device, ours, g in (("Table 3", "CPU, 1 thread", [r["ms"] for r in own if r["threads"] == 1], None), ("Table 3", "CPU", [r["ms"] for r in own], None),
+                                        ("Table 4", "GPU", [shape["ms"]] if shape else [], shape)):
+        paper = min(r["ms"] for r in theirs if r["table"] == table_name and r["error"] < 0.001 and (device != "CPU, 1 thread" or r["who"] == "1 thread"))
+        mine = min(ours, default=None)
+        out.append([name.format(table_name) + ", single precision at that accuracy", device, f"{number(paper)} ms", f"{number(mine)} ms" if mine else "missing",
+                    ratio(paper, mine), share(g), why("gpu") if mine is None else why("cpu") if mine > paper else ""])
+    return out
 
 
 def accuracy(cpu):
@@ -361,6 +380,7 @@ def main():
         summary.append([f"{c['where']}: {c['what']}", "", "not in the text" if c["paper"] is None else f"{number(c['paper'])} {c['unit']}", value, times, "-", note])
     for t in PAPERS["tables"]:
         tables.setdefault(t["paper"], []).extend(paper_table(t, cpu, gpu, summary))
+    summary += accuracy_summary(cpu, gpu)
     machines = sorted({(r["gpu"], r["driver"], r["date"], r["commit"]) for r in gpu.rows.values() if "read_gbs" in r})
 
     out = ["# Benchmarks", "",
@@ -375,7 +395,8 @@ def main():
            "measured bandwidth, or 2nkd float32 operations at the measured rate, whichever takes longer. The CPU's rows and the GPU's come from different machines.", "",
            "More pages: " + ", ".join(f"[{title}]({name})" for name, title in other_pages()) + ", [planning for a billion rows](planning.md).", "",
            "## Summary", "",
-           "Each figure and each row of the papers. For what a paper says in words our value of the same quotient stands, and the ratio is ours over theirs.", "",
+           "Each figure and each row of the papers. For what a paper says in words our value of the same quotient stands, and the ratio is ours over theirs. "
+           "Curves whose values are in no text (000: figures 6 to 14, 001: 5 to 13, 003: 6 to 9, 004: 2 to 9) can be compared only where a sentence names a figure.", "",
            *table(["experiment", "device", "paper", "gkmeans", "ratio", "share of the limit", ""], summary), ""]
     names = PAPERS["papers"]
     out += [f"## {names['000']}", "", "Ten normal clouds, d features, 2 GB of points (on the CPU "
