@@ -18,7 +18,7 @@ import tempfile
 
 import numpy as np
 
-from about import about, read, write
+from about import about, write
 from engine import engine
 
 SMOKE = {"divide": 1000, "cap": 1000}
@@ -167,11 +167,7 @@ def main():
     run = Run(args.smoke, args.full)
     for name in args.groups or GROUPS:
         GROUPS[name](run)
-    if not args.smoke:
-        # some groups again: the others' rows stay
-        if args.groups:
-            papers = {row["paper"] + row["table"] for row in run.rows}
-            run.rows += [row for row in read("papers-cpu.json")[1] if row["paper"] + row["table"] not in papers]
+    if not args.smoke and not args.groups:
         write("papers-cpu.json", head, run.rows)
     print(f"papers: {len(run.rows)} rows")
 
