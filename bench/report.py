@@ -193,7 +193,7 @@ def paper_table(t, cpu, gpu, summary):
                 continue
             note = ""
             if ours is None:
-                note = why("gpu") if device == "GPU" and not gpu.rows else "not measured: too long for this machine" if device != "GPU" \
+                note = why("gpu") if device == "GPU" and not gpu.rows else "not in the newest run of bench/papers.py" if device != "GPU" \
                     else "not in the newest run of the GPU's programs"
             elif ours > paper:
                 note = why("one" if device == "CPU, 1 thread" else "cpu")
