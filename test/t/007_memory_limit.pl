@@ -127,7 +127,7 @@ SKIP:
 $node->psql('postgres', qq{
 	SET gkmeans.memory_limit = '1200kB';
 	SET statement_timeout = '700ms';
-	SELECT count(*) FROM kmeans('pts', '$features', 50, max_iter => 10000, tol => 0);
+	SELECT count(*) FROM kmeans('pts', '$features', 50, max_iter => 10000, n_init => 100, tol => 0);
 }, stderr => \$err);
 like($err, qr/ERROR:  canceling statement due to statement timeout/, 'cancelled');
 is(join(' ', temporary_files()), '', 'cancelled: no file is left');
