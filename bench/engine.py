@@ -8,12 +8,14 @@ number of iterations, same threads, float32.
     bench/engine.py --report          only the page, from the JSON that is there
 
 --only PATTERN runs the cases whose name matches ("step", "grid .* 68 ") and keeps the
-results of the others (--most, --rounds: a shorter run).  Peers that are not installed are left out.
+results of the others (--most, --rounds: a shorter run).  Peers that are not installed are left
+out, slow ones are stopped: only the fastest one counts.
 """
 import argparse
 import datetime
 import json
 import math
+import multiprocessing
 import os
 import re
 import subprocess
@@ -39,9 +41,11 @@ GRID_K = [4, 16, 64, 256, 1024]
 MAX_ITER = 300
 ROUNDS = 3
 ENOUGH = 1.5                            # seconds: after so many a fit is not repeated
+PATIENCE = 1.5                          # times the fastest peer's time: a slower one is stopped
+LONGEST = 60.0                          # seconds: the first peer, too
 
 
-def grid_rows(d, k, most=500000):
+def grid_rows(d, k, most):
     return max(20000, min(most, 2 ** 30 // (d * k) // 1000 * 1000))
 
 
@@ -121,6 +125,45 @@ def blobs(n, d, seed=1):
     return (centres[rng.integers(0, 10, n)] + rng.normal(0, 10, (n, d))).astype(np.float32)
 
 
+def repeat(fit, args, rounds, out):
+    """Send what fit() returns, as often as it is to be measured, to the pipe `out`."""
+    x, _, _, threads = args
+    fit(x[:1000], x[:4].copy(), 2, threads)     # libraries load much at their first call
+    out.send(None)
+    spent = 0.0
+    for _ in range(rounds):
+        result = fit(*args)
+        out.send(result)
+        spent += result[0]
+        if spent > ENOUGH:
+            break
+    out.close()
+
+
+def measure(fit, args, rounds, limit):
+    """
+    The fastest (seconds, inertia, iterations) of a peer; None when it takes more than
+    `limit` seconds.  A process of its own can be stopped; it is forked from this one,
+    which has the libraries and the points, but has never started a thread of theirs.
+    """
+    fork = multiprocessing.get_context("fork")
+    receive, send = fork.Pipe(duplex=False)
+    process = fork.Process(target=repeat, args=(fit, args, rounds, send))
+    best = None
+    process.start()
+    send.close()
+    try:
+        receive.recv()
+        while receive.poll(limit):
+            result = receive.recv()
+            best = min(best or result, result)
+    except EOFError:
+        pass
+    process.kill()
+    process.join()
+    return best
+
+
 def whole_fit(n, d, k, found, threads, directory, rounds):
     import numpy as np
     x = blobs(n, d)
@@ -131,17 +174,20 @@ def whole_fit(n, d, k, found, threads, directory, rounds):
     own = engine("fit", files[0], n, d, k, files[1], "-i", MAX_ITER, "-r", rounds, threads=threads)
     row = {"what": "grid", "n": n, "d": d, "k": k, "iterations": own["iterations"],
            "converged": own["converged"], "inertia": own["inertia"], "strategy": own["strategy"],
-           "ms": {"gkmeans": own["prepare_ms"] + own["fit_ms"]}, "peer_inertia": {}, "peer_iterations": {}}
-    for name, fit in found.items():
-        best, spent = math.inf, 0.0
-        for _ in range(rounds):
-            seconds, inertia, did = fit(x, c, own["iterations"], threads)
-            best, spent = min(best, seconds), spent + seconds
-            if spent > ENOUGH:
-                break
-        row["ms"][name] = best * 1000
-        row["peer_inertia"][name] = inertia
-        row["peer_iterations"][name] = did
+           "ms": {"gkmeans": own["prepare_ms"] + own["fit_ms"]}, "peer_inertia": {}, "peer_iterations": {}, "over_ms": {}}
+    limit = LONGEST
+    for name in list(found):
+        best = measure(found[name], (x, c, own["iterations"], threads), rounds, limit)
+        if best is None:
+            row["over_ms"][name] = limit * 1000
+            continue
+        row["ms"][name] = best[0] * 1000
+        row["peer_inertia"][name] = best[1]
+        row["peer_iterations"][name] = best[2]
+        limit = min(limit, PATIENCE * best[0])
+    # In the next row they take their turns in this order, so that the slow ones are stopped early.
+    for name in sorted(found, key=lambda name: row["ms"].get(name, math.inf)):
+        found[name] = found.pop(name)
     return row
 
 
@@ -210,6 +256,13 @@ def load_of(rows):
                if busy else ""))
 
 
+def peer_time(row, name):
+    if name in row["ms"]:
+        return number(row["ms"][name])
+    over = row.get("over_ms", {}).get(name)
+    return f"over {number(over)}" if over else "-"
+
+
 def table(head, rows):
     return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)] + \
         ["| " + " | ".join(str(c) for c in row) + " |" for row in rows]
@@ -263,11 +316,11 @@ def report(data):
                     f"{r['error_float_sums']:.2g})."]
 
     grid = [r for r in rows if r["what"] == "grid"]
-    names = sorted({name for r in grid for name in r["ms"]} - {"gkmeans"})
+    names = sorted({name for r in grid for name in [*r["ms"], *r.get("over_ms", ())]} - {"gkmeans"})
     out += ["", "## Whole fits", "",
             f"From the same first centroids (k of the points), tolerance 0, until nothing moves or {MAX_ITER} iterations; peers are given "
             "gkmeans's number of iterations. Milliseconds, best of up to three (of what fits into "
-            f"{ENOUGH} s). gkmeans: preparing the points, iterating and the final statistics; peers: `fit()` "
+            f"{ENOUGH} s); a peer is stopped (over) when it takes {PATIENCE} times as long as another. gkmeans: preparing the points, iterating and the final statistics; peers: `fit()` "
             "or `train()` of an array in memory. gkmeans computes exact sums, the same bits on every machine.", ""]
     lines = []
     for r in grid:
@@ -277,7 +330,7 @@ def report(data):
             missed.append(f"fit n = {r['n']:,}, d = {r['d']}, k = {r['k']}: {gain:.2f} times the fastest peer ({best}), "
                           f"wanted {wanted(r['d'])}")
         lines.append([r["d"], r["k"], f"{r['n']:,}", r["iterations"], f"**{number(r['ms']['gkmeans'])}**",
-                      *[number(r["ms"][name]) if name in r["ms"] else "-" for name in names],
+                      *[peer_time(r, name) for name in names],
                       f"{gain:.1f}" + ("" if gain >= wanted(r["d"]) else " missed"), f"{wanted(r['d']):.1f}"])
     out += table(["d", "k", "n", "iterations", "gkmeans", *names, "times the fastest", "wanted"], lines)
     absent = len(GRID_D) * len(GRID_K) - len(grid)
@@ -299,7 +352,7 @@ def main():
     parser.add_argument("--only")
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))))
-    parser.add_argument("--most", type=int, default=500000, help="rows of a whole fit, at most")
+    parser.add_argument("--most", type=int, default=200000, help="rows of a whole fit, at most")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="times that a whole fit is measured")
     args = parser.parse_args()
     if not args.report:
