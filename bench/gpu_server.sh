@@ -1,29 +1,33 @@
 #!/usr/bin/env bash
-# The GPU in a real server: one large table on the GPU and on the CPU beside
-# count(*) and sum(), and from which job size on the GPU gains.
+# The GPU in a real server: one large table on the GPU and on the CPU beside count(*) and
+# sum(), with as many workers each, and from which job size on the GPU gains.
 #
-# usage: [ROWS=20000000] [SIZES='1000 10000 ...'] bench/gpu_server.sh OUTPUT_DIRECTORY
+# usage: [ROWS=20000000] [WORKERS='0 2 8'] [SIZES='1000 10000 ...'] bench/gpu_server.sh OUTPUT_DIRECTORY
 # with the PG* variables of a server that has gkmeans (of this tree) and its
 # superuser. Writes gpu_server.json, one object per line, and gpu_server.md.
+#
+# For each number in WORKERS, count(*), the sums and kmeans() have that many parallel
+# workers, and kmeans() that many threads and one. A round is one new session: first
+# kmeans() on the GPU, which is cold, since it makes the session's CUDA context; then
+# count(*), the sums, kmeans() on the GPU, which is warm now, and kmeans() on the CPU, by
+# psql's \timing; then a fit on each device for kmeans_info(). RUNS=... rounds (3) after one
+# that is not counted; medians. DEVICE=cpu takes the CPU instead of a GPU: it only shows
+# that this script works.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:?usage: bench/gpu_server.sh OUTPUT_DIRECTORY}
-rows=${ROWS:-20000000} runs=${RUNS:-3}
+rows=${ROWS:-20000000} runs=${RUNS:-3} workers=${WORKERS:-0 2 8} device=${DEVICE:-gpu}
 sizes=${SIZES-1000 10000 30000 100000 300000 1000000 3000000}
 mkdir -p "$out"
 json=$out/gpu_server.json md=$out/gpu_server.md
 commit=${GKMEANS_COMMIT:-$(git rev-parse HEAD)}
+command="ROWS=$rows RUNS=$runs WORKERS='$workers' SIZES='$sizes' DEVICE=$device bench/gpu_server.sh"
+gpu='no GPU'
+[ "$device" = cpu ] || gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)
 sql() { psql -XqAt -v ON_ERROR_STOP=1 "$@"; }
-elapsed() { # elapsed SETTINGS STATEMENT: median milliseconds of $runs runs after one more
-	{
-		echo "$1"
-		echo '\timing on'
-		for _ in $(seq 0 "$runs"); do echo "$2;"; done
-	} | sql | sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p' | tail -n "$runs" | sort -n | sed -n "$(((runs + 1) / 2))p"
-}
 
 cat >"$json" <<END
-{"what": "machine", "date": "$(date -u +%FT%TZ)", "commit": "$commit", "command": "ROWS=$rows RUNS=$runs bench/gpu_server.sh", "gpu": "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)", "cpu": "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) cores", "postgresql": "$(sql -c 'SHOW server_version')"}
+{"what": "machine", "date": "$(date -u +%FT%TZ)", "commit": "$commit", "rows": $rows, "device": "$device", "command": "$command", "gpu": "$gpu", "cpu": "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) cores", "postgresql": "$(sql -c 'SHOW server_version')", "jit": "$(sql -c 'SHOW jit')", "shared_buffers": "$(sql -c 'SHOW shared_buffers')"}
 END
 
 sql >/dev/null <<SQL
@@ -40,26 +44,47 @@ SQL
 
 # ---- the large table ----
 
-count1=$(elapsed 'SET max_parallel_workers_per_gather = 0;' 'SELECT count(*) FROM gpu_server')
-sum1=$(elapsed 'SET max_parallel_workers_per_gather = 0;' 'SELECT sum(a), sum(b), sum(c), sum(d) FROM gpu_server')
-countp=$(elapsed '' 'SELECT count(*) FROM gpu_server')
-sump=$(elapsed '' 'SELECT sum(a), sum(b), sum(c), sum(d) FROM gpu_server')
-echo "{\"what\": \"scan\", \"rows\": $rows, \"count_ms\": $count1, \"sum_ms\": $sum1, \"count_parallel_ms\": $countp, \"sum_parallel_ms\": $sump}" >>"$json"
-
-# fits DEVICE: all in one session, so only the first makes a context
-fits() {
-	{
-		echo "SET maintenance_work_mem = '8GB'; SET client_min_messages = error;"
-		for _ in $(seq 0 "$runs"); do
-			echo "SELECT '{\"what\": \"fit\", \"rows\": $rows, \"d\": 4, \"k\": 4, \"device\": ' || to_json(device) || ', \"strategy\": ' || to_json(strategy)
-				|| format(', \"iterations\": %s, \"load_ms\": %s, \"seed_ms\": %s, \"iterate_ms\": %s, \"total_ms\": %s', iterations, load_ms, seed_ms, iterate_ms, total_ms)
-				|| coalesce(', \"context_ms\": ' || context_ms || ', \"upload_ms\": ' || upload_ms, '') || '}'
-				FROM (SELECT (kmeans_info(m)).* FROM (SELECT kmeans_fit('gpu_server', '{a,b,c,d}', 4, init => 'random', max_iter => 20, tol => 0, device => '$1') AS m OFFSET 0) x) y;"
-		done
-	} | sql | tee -a "$json"
+call="'gpu_server', '{a,b,c,d}', 4, init => 'random', max_iter => 20, tol => 0"
+whole() { echo "SELECT count(*) FROM kmeans($call, device => '$1');"; }
+# fit DEVICE WORKERS: one JSON line, where the time of a fit went
+fit() {
+	cat <<-SQL
+		SELECT '{"what": "fit", "workers": $2, "asked": "$1", "device": ' || to_json(device) || ', "strategy": ' || to_json(strategy)
+			|| format(', "iterations": %s, "load_ms": %s, "seed_ms": %s, "iterate_ms": %s, "total_ms": %s', iterations, load_ms, seed_ms, iterate_ms, total_ms)
+			|| coalesce(', "context_ms": ' || context_ms || ', "upload_ms": ' || upload_ms, '') || '}'
+		FROM kmeans_info((SELECT kmeans_fit($call, device => '$1')));
+	SQL
 }
-fits gpu
-fits cpu
+# one_round WORKERS: the milliseconds of the timed statements, then the fits' JSON
+one_round() {
+	sql <<-SQL
+		SET client_min_messages = error;
+		SET maintenance_work_mem = '8GB';
+		SET max_parallel_workers_per_gather = $1;
+		SET gkmeans.workers = $1;
+		SET gkmeans.threads = $(($1 + 1));
+		\timing on
+		$(whole "$device")
+		SELECT count(*) FROM gpu_server;
+		SELECT sum(a), sum(b), sum(c), sum(d) FROM gpu_server;
+		$(whole "$device")
+		$(whole cpu)
+		\timing off
+		$(fit "$device" "$1")
+		$(fit cpu "$1")
+	SQL
+}
+for n in $workers; do
+	sql -c "ALTER TABLE gpu_server SET (parallel_workers = $n)"
+	for round in $(seq 0 "$runs"); do
+		lines=$(one_round "$n")
+		[ "$round" -gt 0 ] || continue
+		# shellcheck disable=SC2046,SC2183 # one argument for each time
+		printf '{"what": "round", "workers": %s, "cold_ms": %s, "count_ms": %s, "sum_ms": %s, "warm_ms": %s, "cpu_ms": %s}\n' \
+			"$n" $(sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p' <<<"$lines") >>"$json"
+		grep '^{' <<<"$lines" >>"$json"
+	done
+done
 
 # ---- from which size on ----
 
@@ -70,16 +95,18 @@ for n in $sizes; do
 	sql -c 'SET client_min_messages = error' -c "DROP TABLE IF EXISTS gpu_n" -c "CREATE UNLOGGED TABLE gpu_n AS SELECT * FROM gpu_server LIMIT $n" -c "VACUUM ANALYZE gpu_n"
 	{
 		echo "SET client_min_messages = error; SET maintenance_work_mem = '1GB';"
-		echo "SELECT FROM kmeans('gpu_n', '{a}', 1, device => 'gpu', max_iter => 1);"
+		echo "SELECT FROM kmeans('gpu_n', '{a}', 1, device => '$device', max_iter => 1);"
 		for d in 1 4; do
 			for k in 2 8 32 128 512; do
 				[ $((n * k)) -le 200000000 ] && [ $((k * 4)) -le "$n" ] || continue
 				for run in $(seq "$runs"); do
-					for device in cpu gpu; do
+					for side in cpu gpu; do
 						cols=a,b,c,d
 						[ $d = 4 ] || cols=a
-						echo "INSERT INTO gpu_threshold SELECT $n, $d, $k, '$device', $run, (i).total_ms - (i).load_ms, (i).iterations FROM
-							(SELECT kmeans_info(kmeans_fit('gpu_n', '{$cols}', $k, max_iter => 20, device => '$device')) AS i OFFSET 0) x;"
+						where=$device
+						[ $side = gpu ] || where=cpu
+						echo "INSERT INTO gpu_threshold SELECT $n, $d, $k, '$side', $run, (i).total_ms - (i).load_ms, (i).iterations FROM
+							(SELECT kmeans_info(kmeans_fit('gpu_n', '{$cols}', $k, max_iter => 20, device => '$where')) AS i OFFSET 0) x;"
 					done
 				done
 			done
@@ -93,27 +120,47 @@ sql -c "SELECT json_build_object('what', 'threshold', 'n', n, 'd', d, 'k', k, 'n
 
 python3 - "$json" >"$md" <<'PY'
 import json
+import statistics
 import sys
 
 rows = [json.loads(line) for line in open(sys.argv[1])]
 m = rows[0]
 print("# The GPU in the server\n")
-print(f"{m['date']}, commit {m['commit']}, `{m['command']}`  \n{m['gpu']}; {m['cpu']}; PostgreSQL {m['postgresql']}\n")
-scan = next(r for r in rows if r["what"] == "scan")
-print(f"## {scan['rows']:,} rows of 4 float4 columns, k = 4, 20 iterations\n")
-print("| statement | ms | with parallel workers |\n|---|---|---|")
-print(f"| count(*) | {scan['count_ms']:.0f} | {scan['count_parallel_ms']:.0f} |")
-print(f"| sum(a), sum(b), sum(c), sum(d) | {scan['sum_ms']:.0f} | {scan['sum_parallel_ms']:.0f} |\n")
-print("| device | load ms | context ms | upload ms | seed ms | iterate ms | iterations | total ms |\n|---|---|---|---|---|---|---|---|")
+print(f"{m['date']}, commit {m['commit']}, `{m['command']}`  \n{m['gpu']}; {m['cpu']}; PostgreSQL {m['postgresql']}, jit {m['jit']}, shared_buffers {m['shared_buffers']}\n")
+def median(what, key, **same):
+    return statistics.median(r[key] for r in rows if r["what"] == what and all(r[k] == v for k, v in same.items()))
+
+
+workers = sorted({r["workers"] for r in rows if r["what"] == "round"})
+side = {"gpu": "GPU", "cpu": "CPU in place of a GPU"}[m["device"]]
+jobs = (("count_ms", "count(*)"), ("sum_ms", "sum(a), sum(b), sum(c), sum(d)"), ("warm_ms", f"kmeans() on the {side}, later call of a session"),
+        ("cold_ms", f"kmeans() on the {side}, first call of a session"), ("cpu_ms", "kmeans() on the CPU"))
+print(f"## {m['rows']:,} rows of 4 float4 columns, k = 4, 20 iterations\n")
+print("Whole statements, milliseconds by psql's clock, medians. kmeans() has as many workers as the scans beside it, and as many threads as that and one.\n")
+print("| statement | " + " | ".join(f"{n} workers" for n in workers) + " |\n|---" + "|---" * len(workers) + "|")
+for key, name in jobs:
+    print(f"| {name} | " + " | ".join(f"{median('round', key, workers=n):.0f}" for n in workers) + " |")
+for key, name in jobs[2:]:
+    for beside, text in jobs[:2]:
+        print(f"| **{name} / {text.split(',')[0]}{', ...' if ',' in text else ''}** | " + " | ".join(
+            f"**{median('round', key, workers=n) / median('round', beside, workers=n):.2f}**" for n in workers) + " |")
+print("\nWhere the time of a later call goes, by kmeans_info():\n")
+print("| workers | device | load ms | context ms | upload ms | seed ms | iterate ms | iterations | total ms |\n|---|---|---|---|---|---|---|---|---|")
+seen = []
 for r in rows:
-    if r["what"] == "fit":
-        c, u = (f"{r[x]:.2f}" if x in r else "" for x in ("context_ms", "upload_ms"))
-        print(f"| {r['device']}, {r['strategy']} | {r['load_ms']:.0f} | {c} | {u} | {r['seed_ms']:.2f} | {r['iterate_ms']:.2f} | {r['iterations']} | {r['total_ms']:.0f} |")
-print("\n## From which size on\n\nEverything but the load, the context being there; k-means++, at most 20 iterations; medians.\n")
-print("| n | d | k | n d k | CPU ms | GPU ms | CPU / GPU |\n|---|---|---|---|---|---|---|")
+    if r["what"] != "fit" or (r["workers"], r["device"]) in seen:
+        continue
+    same = {"workers": r["workers"], "device": r["device"]}
+    seen.append(tuple(same.values()))
+    c, u = (f"{median('fit', x, **same):.2f}" if x in r else "" for x in ("context_ms", "upload_ms"))
+    load, seed, iterate, total = (median("fit", x + "_ms", **same) for x in ("load", "seed", "iterate", "total"))
+    print(f"| {r['workers']} | {r['device']}, {r['strategy']} | {load:.0f} | {c} | {u} | {seed:.2f} | {iterate:.2f} | {r['iterations']} | {total:.0f} |")
+if any(r["what"] == "threshold" for r in rows):
+    print("\n## From which size on\n\nEverything but the load, the context being there; k-means++, at most 20 iterations; medians.\n")
+    print("| n | d | k | n d k | CPU ms | GPU ms | CPU / GPU |\n|---|---|---|---|---|---|---|")
 for r in rows:
     if r["what"] == "threshold":
         print(f"| {r['n']:,} | {r['d']} | {r['k']} | {r['ndk']:.1e} | {r['cpu_ms']:.2f} | {r['gpu_ms']:.2f} | {r['cpu_ms'] / r['gpu_ms']:.2f} |")
 PY
 cat "$md"
-sql -c 'DROP TABLE IF EXISTS gpu_server, gpu_threshold, gpu_n'
+sql -c 'DROP TABLE IF EXISTS gpu_server, gpu_threshold, gpu_n' 2>/dev/null
