@@ -57,11 +57,16 @@ gk_rows_add(GkRows *rows, int d)
 }
 
 void
-gk_rows_free(GkRows *rows)
+gk_rows_view(GkRows *rows, double *values, int64 n, int d)
 {
-	for (int i = 0; i < rows->segments; i++)
-		pfree(rows->segment[i]);
-	gk_rows_init(rows, rows->cxt);
+	gk_rows_init(rows, NULL);
+	rows->d = d;
+	rows->n = rows->room = n;
+	for (int64 first = 0; first < n; rows->segments++)
+	{
+		rows->segment[rows->segments] = values + first * d;
+		first += (int64) GK_ROWS_FIRST << rows->segments;
+	}
 }
 
 static const double *

@@ -41,7 +41,8 @@ gk_rows_at(const GkRows *rows, int64 i)
 extern void gk_rows_init(GkRows *rows, MemoryContext cxt);
 /* Place for one more point; all have the same d. */
 extern double *gk_rows_add(GkRows *rows, int d);
-extern void gk_rows_free(GkRows *rows);
+/* Rows that are in memory already, one after the other; to be read only. */
+extern void gk_rows_view(GkRows *rows, double *values, int64 n, int d);
 
 /*
  * A point given by one argument: an array of numbers, or what else kmeans_point_init()

@@ -5,6 +5,7 @@
  * The rows are read in any order into one GkRows per group, found by a hash
  * table (gkmeans_groups.c); then the groups are clustered by all threads, one group
  * on one thread (gkmeans_thread_host.c), large groups one after the other by all.
+ * Where groups are one column of whole numbers, gkmeans_grouped_key.c is faster.
  * When the points are over gkmeans.memory_limit, the query is run again with an
  * ORDER BY, so that groups come one after the other and are clustered as soon as
  * the limit is reached.
@@ -26,38 +27,15 @@
 #include "utils/snapmgr.h"
 
 #include "core/gk_backend.h"
-#include "gkmeans.h"
-#include "gkmeans_groups.h"
-#include "gkmeans_thread_host.h"
+#include "gkmeans_grouped.h"
 
 PG_FUNCTION_INFO_V1(kmeans_grouped);
-
-typedef struct Grouped
-{
-	DestReceiver pub;			/* must be first */
-	GkPgHost   *host;
-	const GkSource *source;
-	const GkFitOptions *options;
-	GkResult   *result;
-	GkReadCounts counts;
-	int			nkeys;
-	TupleDesc	key_desc;
-	FmgrInfo	to_jsonb;
-	bool		ordered;		/* groups come one after the other */
-	Size		limit;
-	Size		bytes;			/* of the batch's points */
-	bool		over;			/* they were too many for the hash table */
-	int			d;				/* features; 0: not known yet */
-	double	   *point;			/* [d], and the weight */
-	MemoryContext parent;		/* outlives the query */
-	GkGroups	groups;			/* the batch */
-} Grouped;
 
 /* ---- clustering ---- */
 
 typedef struct Work
 {
-	const Grouped *g;
+	const GkGrouped *g;
 	GkThreadHosts *hosts;
 	GkOneGroup **groups;		/* the small ones */
 } Work;
@@ -69,7 +47,7 @@ row_at(const void *arg, int64_t i)
 }
 
 static GkStatus
-fit(const Grouped *g, const GkOneGroup *one, const GkHost *host, const GkBackend *backend,
+fit(const GkGrouped *g, const GkOneGroup *one, const GkHost *host, const GkBackend *backend,
 	GkModel *model, GkError *err)
 {
 	return gk_group_fit(host, backend, &g->options->engine, row_at, &one->rows, one->rows.n, g->d,
@@ -78,7 +56,7 @@ fit(const Grouped *g, const GkOneGroup *one, const GkHost *host, const GkBackend
 
 /* The clusters of a model into kept: room for k * (d + 3) numbers. */
 static void
-keep_result(const Grouped *g, GkOneGroup *one, const GkModel *m, double *kept)
+keep_result(const GkGrouped *g, GkOneGroup *one, const GkModel *m, double *kept)
 {
 	Size		kd = (Size) m->k * g->d;
 
@@ -94,42 +72,54 @@ keep_result(const Grouped *g, GkOneGroup *one, const GkModel *m, double *kept)
 }
 
 static Size
-result_bytes(const Grouped *g, const GkModel *m)
+result_bytes(const GkGrouped *g, const GkModel *m)
 {
 	return (Size) m->k * (g->d + 3) * sizeof(double);
 }
 
-/* One group on one thread; no PostgreSQL here. */
-static void
-fit_job(void *arg, int64_t job, int thread)
+bool
+gk_grouped_small(const GkGrouped *g, int64 rows)
 {
-	const Work *w = arg;
-	GkOneGroup *one = w->groups[job];
+	return rows * g->d < GK_LARGE_GROUP && g->options->device != GK_DEVICE_GPU;
+}
+
+void
+gk_grouped_fit(const GkGrouped *g, GkThreadHosts *hosts, int thread, GkOneGroup *one)
+{
+	GkThreadMark mark = gk_thread_mark(hosts, thread);
 	GkModel		model;
 	GkError		err;
 	double	   *kept;
 
-	one->status = fit(w->g, one, gk_thread_host(w->hosts, thread), &gk_cpu_backend, &model, &err);
+	one->status = fit(g, one, gk_thread_host(hosts, thread), &gk_cpu_backend, &model, &err);
 	if (one->status == GK_OK)
 	{
-		kept = gk_thread_keep(w->hosts, thread, result_bytes(w->g, &model));
+		kept = gk_thread_keep(hosts, thread, result_bytes(g, &model));
 		if (kept != NULL)
-			keep_result(w->g, one, &model, kept);
+			keep_result(g, one, &model, kept);
 		else
 			one->status = gk_fail(&err, GK_ERR_MEMORY, "out of memory");
 	}
 	if (one->status != GK_OK)
 	{
-		one->err = gk_thread_keep(w->hosts, thread, sizeof(GkError));
+		one->err = gk_thread_keep(hosts, thread, sizeof(GkError));
 		if (one->err != NULL)
 			*one->err = err;
 	}
-	gk_thread_reset(w->hosts, thread);
+	gk_thread_reset(hosts, thread, mark);
+}
+
+static void
+fit_job(void *arg, int64_t job, int thread)
+{
+	const Work *w = arg;
+
+	gk_grouped_fit(w->g, w->hosts, thread, w->groups[job]);
 }
 
 /* A large one, or one for the GPU: the main thread, with all threads' help. */
 static void
-fit_large(Grouped *g, GkOneGroup *one)
+fit_large(GkGrouped *g, GkOneGroup *one)
 {
 	const GkHost *engine = gk_host_engine(g->host);
 	GkModel		model;
@@ -145,7 +135,7 @@ fit_large(Grouped *g, GkOneGroup *one)
 }
 
 static void
-emit_group(Grouped *g, const GkOneGroup *one)
+emit_group(GkGrouped *g, const GkOneGroup *one)
 {
 	HeapTuple	key = heap_form_tuple(g->key_desc, one->key, one->key_null);
 	Datum		grp = FunctionCall1(&g->to_jsonb, heap_copy_tuple_as_datum(key, g->key_desc));
@@ -170,15 +160,14 @@ emit_group(Grouped *g, const GkOneGroup *one)
 }
 
 static void
-begin_batch(Grouped *g)
+begin_batch(GkGrouped *g)
 {
 	gk_groups_begin(&g->groups, g->parent);
 	g->bytes = 0;
 }
 
-/* Cluster the groups read so far and put their rows out. */
-static void
-finish_batch(Grouped *g)
+void
+gk_grouped_finish(GkGrouped *g)
 {
 	GkGroups   *all = &g->groups;
 	MemoryContext caller = MemoryContextSwitchTo(all->cxt);
@@ -193,7 +182,9 @@ finish_batch(Grouped *g)
 	{
 		GkOneGroup *one = all->groups[i];
 
-		if (one->rows.n * g->d < GK_LARGE_GROUP && g->options->device != GK_DEVICE_GPU)
+		if (one->k > 0 || one->status != GK_OK)
+			continue;
+		if (gk_grouped_small(g, one->rows.n))
 			w.groups[small++] = one;
 		else
 			fit_large(g, one);
@@ -224,7 +215,7 @@ finish_batch(Grouped *g)
 }
 
 static GkOneGroup *
-find_group(Grouped *g, const Datum *values, const bool *nulls)
+find_group(GkGrouped *g, const Datum *values, const bool *nulls)
 {
 	GkGroups   *all = &g->groups;
 	GkOneGroup *last = g->ordered && all->n > 0 ? all->groups[all->n - 1] : NULL;
@@ -235,7 +226,7 @@ find_group(Grouped *g, const Datum *values, const bool *nulls)
 		return last;
 	if (g->bytes > g->limit)
 	{
-		finish_batch(g);
+		gk_grouped_finish(g);
 		begin_batch(g);
 	}
 	return gk_groups_add(all, 0, values, nulls);
@@ -244,7 +235,7 @@ find_group(Grouped *g, const Datum *values, const bool *nulls)
 /* ---- rows ---- */
 
 static void
-set_features(Grouped *g, int d)
+set_features(GkGrouped *g, int d)
 {
 	if (g->d == 0)
 	{
@@ -265,7 +256,7 @@ set_features(Grouped *g, int d)
 
 /* The row's features into g->point; false: a NULL. */
 static bool
-read_features(Grouped *g, const Datum *values, const bool *nulls)
+read_features(GkGrouped *g, const Datum *values, const bool *nulls)
 {
 	if (g->source->array)
 	{
@@ -295,7 +286,7 @@ read_features(Grouped *g, const Datum *values, const bool *nulls)
 }
 
 static bool
-read_weight(Grouped *g, Datum value, bool isnull)
+read_weight(GkGrouped *g, Datum value, bool isnull)
 {
 	double		w = isnull ? 0.0 : DatumGetFloat8(value);
 
@@ -312,7 +303,7 @@ read_weight(Grouped *g, Datum value, bool isnull)
 static bool
 receive_row(TupleTableSlot *slot, DestReceiver *self)
 {
-	Grouped    *g = (Grouped *) self;
+	GkGrouped    *g = (GkGrouped *) self;
 	const Datum *values;
 	const bool *nulls;
 	int			width;
@@ -351,7 +342,7 @@ receive_row(TupleTableSlot *slot, DestReceiver *self)
 static void
 startup(DestReceiver *self, int operation, TupleDesc desc)
 {
-	Grouped    *g = (Grouped *) self;
+	GkGrouped    *g = (GkGrouped *) self;
 	MemoryContext caller = MemoryContextSwitchTo(g->parent);
 
 	gk_groups_types(&g->groups, g->nkeys, desc);
@@ -370,7 +361,7 @@ no_more(DestReceiver *self)
 /* ---- the query ---- */
 
 static char *
-grouped_query(const Grouped *g, char **group_by)
+grouped_query(const GkGrouped *g, char **group_by)
 {
 	const GkSource *s = g->source;
 	const char *cast;
@@ -399,7 +390,7 @@ grouped_query(const Grouped *g, char **group_by)
 }
 
 static void
-run_query(Grouped *g, const char *text)
+run_query(GkGrouped *g, const char *text)
 {
 	RawStmt    *raw = linitial_node(RawStmt, pg_parse_query(text));
 	Query	   *query = linitial_node(Query, pg_analyze_and_rewrite_fixedparams(raw, text, NULL, 0, NULL));
@@ -417,7 +408,7 @@ run_query(Grouped *g, const char *text)
 	if (g->over)
 		MemoryContextDelete(g->groups.cxt);
 	else
-		finish_batch(g);
+		gk_grouped_finish(g);
 }
 
 /*
@@ -427,7 +418,7 @@ run_query(Grouped *g, const char *text)
 Datum
 kmeans_grouped(PG_FUNCTION_ARGS)
 {
-	Grouped		g = {0};
+	GkGrouped		g = {0};
 	GkFitOptions options;
 	GkResult	result;
 	char	  **columns;
@@ -467,7 +458,8 @@ kmeans_grouped(PG_FUNCTION_ARGS)
 	fmgr_info_set_expr((Node *) makeFuncExpr(F_TO_JSONB, JSONBOID, list_make1(record),
 											 InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL), &g.to_jsonb);
 
-	run_query(&g, grouped_query(&g, group_by));
+	if (g.nkeys != 1 || !gk_grouped_by_key(&g, group_by[0]))
+		run_query(&g, grouped_query(&g, group_by));
 	if (g.over)
 	{
 		g.ordered = true;

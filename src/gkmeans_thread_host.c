@@ -68,11 +68,11 @@ take(Arena *a, size_t bytes)
 	return a->last;
 }
 
-/* All blocks but the oldest (`all`: that too). */
+/* The blocks that are newer than one; NULL: all. */
 static void
-drop(Arena *a, bool all)
+drop(Arena *a, const Block *block)
 {
-	while (a->blocks != NULL && (all || a->blocks->next != NULL))
+	while (a->blocks != block)
 	{
 		Block	   *next = a->blocks->next;
 
@@ -109,8 +109,8 @@ release(void *arg)
 
 	for (int t = 0; t < hosts->n; t++)
 	{
-		drop(&hosts->hosts[t].work, true);
-		drop(&hosts->hosts[t].kept, true);
+		drop(&hosts->hosts[t].work, NULL);
+		drop(&hosts->hosts[t].kept, NULL);
 	}
 }
 
@@ -149,8 +149,22 @@ gk_thread_keep(GkThreadHosts *hosts, int thread, size_t bytes)
 	return take(&hosts->hosts[thread].kept, bytes);
 }
 
-void
-gk_thread_reset(GkThreadHosts *hosts, int thread)
+GkThreadMark
+gk_thread_mark(GkThreadHosts *hosts, int thread)
 {
-	drop(&hosts->hosts[thread].work, false);
+	Arena	   *a = &hosts->hosts[thread].work;
+
+	/* a first block, which stays */
+	if (a->blocks == NULL)
+		(void) take(a, 0);
+	return (GkThreadMark) {a->blocks, a->used};
+}
+
+void
+gk_thread_reset(GkThreadHosts *hosts, int thread, GkThreadMark mark)
+{
+	Arena	   *a = &hosts->hosts[thread].work;
+
+	drop(a, mark.block);
+	a->used = mark.used;
 }

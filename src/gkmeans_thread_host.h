@@ -15,7 +15,14 @@ extern GkThreadHosts *gk_thread_hosts(const GkHost *engine);
 extern const GkHost *gk_thread_host(GkThreadHosts *hosts, int thread);
 /* What lives as long as the hosts; NULL: out of memory. */
 extern void *gk_thread_keep(GkThreadHosts *hosts, int thread, size_t bytes);
-/* All that the thread's host has given out is free. */
-extern void gk_thread_reset(GkThreadHosts *hosts, int thread);
+/* What the thread's host has given out so far; all that came later is free again. */
+typedef struct GkThreadMark
+{
+	const void *block;
+	size_t		used;
+} GkThreadMark;
+
+extern GkThreadMark gk_thread_mark(GkThreadHosts *hosts, int thread);
+extern void gk_thread_reset(GkThreadHosts *hosts, int thread, GkThreadMark mark);
 
 #endif							/* GKMEANS_THREAD_HOST_H */

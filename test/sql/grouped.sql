@@ -51,6 +51,42 @@ SELECT * FROM kmeans_grouped('gr', '{g}', '{p}', 3) WHERE grp = '{"g": 101}';
 CREATE TABLE gr_empty (g int, x int);
 SELECT * FROM kmeans_grouped('gr_empty', '{g}', '{x}', 3);
 
+-- one column of whole numbers has a road of its own: the same groups and clusters, whatever
+-- comes in between (NULL is a group, keys beyond 2^53, views, NULL and other features)
+CREATE TABLE gr_key (s smallint NOT NULL, i int, l bigint, m bigint, t text, x real, y float8, z numeric, w real);
+INSERT INTO gr_key SELECT i % 7 - 3, NULLIF(i % 40, 5) - 20, 9007199254740995 - i % 10, 1000000000000 * (i % 9), i % 7 - 3,
+    (i % 3) * 5 + (hashint4(i) % 1009) / 2000.0, (hashint4(i + 1) % 1009) / 3000.0, NULLIF((i % 5) * 0.1, 0.3), 1 + i % 3 FROM generate_series(1, 20000) i;
+CREATE VIEW gr_key_view AS SELECT s, x, y, z FROM gr_key WHERE y > 0;
+CREATE DOMAIN gr_number AS int CHECK (VALUE > 0);
+ALTER TABLE gr_key ADD dom gr_number DEFAULT 3;
+CREATE FUNCTION same(relation regclass, key text, columns text[], VARIADIC options text[] DEFAULT '{}') RETURNS TABLE (clusters bigint, groups bigint, rows numeric, same bool)
+LANGUAGE plpgsql AS $$
+BEGIN
+    /* two columns are the other road's */
+    RETURN QUERY EXECUTE format('WITH one AS (SELECT * FROM kmeans_grouped(%1$L, ARRAY[%2$L], %3$L, 3 %4$s)),
+        two AS (SELECT * FROM kmeans_grouped(%1$L, ARRAY[%2$L, %2$L], %3$L, 3 %4$s))
+        SELECT count(*), count(DISTINCT one.grp), sum(one.size), bool_and(one.size = two.size AND one.centroid = two.centroid
+            AND one.inertia = two.inertia AND one.radius = two.radius)
+        FROM one FULL JOIN two ON one.grp = two.grp AND one.cluster = two.cluster', relation, key, columns,
+        (SELECT string_agg(', ' || o, '') FROM unnest(options) o));
+END $$;
+SELECT * FROM same('gr_key', 's', '{x,y}');
+SELECT * FROM same('gr_key', 'i', '{x,y}');
+SELECT * FROM same('gr_key', 'l', '{x}');
+SELECT * FROM same('gr_key', 'm', '{x,y}');
+SELECT * FROM same('gr_key', 's', '{x,z}');
+SELECT * FROM same('gr_key', 's', '{y,s,i}', 'init => ''random''', 'n_init => 3', 'seed => 5');
+SELECT * FROM same('gr_key', 's', '{x,y}', 'weight_column => ''w''', 'standardize => true');
+SELECT * FROM same('gr_key', 's', '{x,y}', 'distance => ''cosine''');
+SELECT * FROM same('gr_key_view', 's', '{x,y,z}');
+SELECT * FROM same('gr_key', 't', '{x,y}');
+SELECT grp, sum(size) FROM kmeans_grouped('gr_key', '{dom}', '{x,y}', 2) GROUP BY grp;
+SELECT DISTINCT grp FROM kmeans_grouped('gr_key', '{l}', '{x}', 1) WHERE grp = '{"l": 9007199254740993}';
+SELECT count(*) FROM kmeans_grouped('gr_key', '{s}', '{x}', 3, centroids => '{{1,2},{3,4},{5,6}}');
+INSERT INTO gr_key (s, x) VALUES (1, 'infinity');
+SELECT count(*) FROM kmeans_grouped('gr_key', '{s}', '{x}', 3);
+SELECT * FROM same('gr_key', 's', '{x}', 'nonfinite => ''skip''');
+
 -- row-level security and privileges are the caller's
 CREATE ROLE gkmeans_grouped_user;
 CREATE TABLE gr_rls AS SELECT i % 2 AS g, i AS x FROM generate_series(1, 100) i;
@@ -80,5 +116,8 @@ UPDATE gr SET w = -1 WHERE id = 5;
 SELECT * FROM kmeans_grouped('gr', '{g}', '{b}', 2, weight_column => 'w');
 
 DROP VIEW by_agg, gr_even;
-DROP TABLE gr, gr_large, gr_empty, gr_rls;
+DROP FUNCTION same;
+DROP VIEW gr_key_view;
+DROP TABLE gr, gr_large, gr_empty, gr_rls, gr_key;
+DROP DOMAIN gr_number;
 DROP ROLE gkmeans_grouped_user;

@@ -1,0 +1,383 @@
+/*
+ * gk_keyed.c - rows by key into parts, a part's rows into groups (gk_keyed.h).
+ *
+ * A row is its key and its values: floats as long as all that came are floats
+ * exactly, doubles from then on.
+ */
+#include <string.h>
+
+#include "core/gk_keyed.h"
+
+#define PART_BITS		10
+#define BLOCK_BYTES		2048
+/* Blocks are cut from slabs of as many. */
+#define SLAB_BLOCKS		512
+#define SLAB_HEAD		64
+/* Slots of a part's hash table at first; a power of two. */
+#define MIN_SLOTS		256
+
+_Static_assert(GK_KEYED_PARTS == 1 << PART_BITS, "a part's number has PART_BITS bits");
+
+typedef struct Block
+{
+	struct Block *next;
+	char	   *end;			/* of its rows; set when the part goes on to the next */
+	bool		wide;
+} Block;
+
+typedef struct Part
+{
+	Block	   *first;
+	Block	   *last;
+	char	   *at;				/* of the last one: where the next row goes */
+	char	   *end;
+} Part;
+
+struct GkKeyed
+{
+	const GkHost *host;
+	int			width;
+	bool		wide;
+	size_t		block_bytes;
+	void	   *slabs;			/* each begins with a pointer to the one before it */
+	int			left;			/* blocks of the newest slab */
+	size_t		bytes;
+	Part		part[GK_KEYED_PARTS];
+};
+
+/* Fibonacci hashing: the upper bits are the good ones. */
+static inline uint64_t
+hash(int64_t key)
+{
+	return (uint64_t) key * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static inline size_t
+row_bytes(const GkKeyed *k, bool wide)
+{
+	return sizeof(int64_t) + (wide ? k->width * sizeof(double) : ((size_t) k->width + 1) / 2 * sizeof(double));
+}
+
+GkStatus
+gk_keyed_create(const GkHost *host, int width, GkKeyed **out, GkError *err)
+{
+	GkKeyed    *k = gk_alloc0(host, 1, sizeof(GkKeyed));
+
+	*out = k;
+	if (k == NULL)
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	k->host = host;
+	k->width = width;
+	k->block_bytes = sizeof(Block) + row_bytes(k, true);
+	if (k->block_bytes < BLOCK_BYTES)
+		k->block_bytes = BLOCK_BYTES;
+	return GK_OK;
+}
+
+void
+gk_keyed_free(GkKeyed *k)
+{
+	if (k == NULL)
+		return;
+	while (k->slabs != NULL)
+	{
+		void	   *slab = k->slabs;
+
+		k->slabs = *(void **) slab;
+		gk_free(k->host, slab);
+	}
+	gk_free(k->host, k);
+}
+
+size_t
+gk_keyed_bytes(const GkKeyed *k)
+{
+	return k->bytes;
+}
+
+/* ---- rows in ---- */
+
+static bool
+begin_block(GkKeyed *k, Part *p)
+{
+	Block	   *b;
+
+	if (k->left == 0)
+	{
+		void	   *slab = gk_alloc(k->host, 1, SLAB_HEAD + SLAB_BLOCKS * k->block_bytes);
+
+		if (slab == NULL)
+			return false;
+		*(void **) slab = k->slabs;
+		k->slabs = slab;
+		k->left = SLAB_BLOCKS;
+	}
+	b = (Block *) ((char *) k->slabs + SLAB_HEAD + (SLAB_BLOCKS - k->left) * k->block_bytes);
+	k->left--;
+	*b = (Block) {.wide = k->wide};
+	if (p->last == NULL)
+		p->first = b;
+	else
+	{
+		p->last->end = p->at;
+		p->last->next = b;
+	}
+	p->last = b;
+	p->at = (char *) (b + 1);
+	p->end = p->at + (k->block_bytes - sizeof(Block)) / row_bytes(k, k->wide) * row_bytes(k, k->wide);
+	return true;
+}
+
+/* Doubles from here on, in new blocks. */
+static void
+widen(GkKeyed *k)
+{
+	for (int i = 0; i < GK_KEYED_PARTS; i++)
+		k->part[i].end = k->part[i].at;
+	k->wide = true;
+}
+
+static bool
+some_wide(const GkBatch *b)
+{
+	for (int j = 1; j < b->columns; j++)
+		if (b->wide[j])
+			return true;
+	return false;
+}
+
+static double
+batch_value(const GkBatch *b, int column, int row)
+{
+	const void *x = gk_batch_column(b, column);
+
+	return b->wide[column] ? ((const double *) x)[row] : ((const float *) x)[row];
+}
+
+/* False: one is not known exactly. */
+static bool
+read_keys(const GkBatch *b, int64_t *key)
+{
+	for (int i = 0; i < b->rows; i++)
+	{
+		double		v = batch_value(b, 0, i);
+
+		if (!(v < GK_KEYED_LIMIT && v > -GK_KEYED_LIMIT))
+			return false;
+		key[i] = (int64_t) v;
+	}
+	return true;
+}
+
+GkStatus
+gk_keyed_add(GkKeyed *k, const GkBatch *b, GkError *err)
+{
+	int64_t		key[GK_BATCH_ROWS];
+	size_t		bytes;
+
+	if (!read_keys(b, key))
+		return gk_fail(err, GK_ERR_LIMIT, "a key is too large");
+	if (!k->wide && some_wide(b))
+		widen(k);
+	bytes = row_bytes(k, k->wide);
+	for (int i = 0; i < b->rows; i++)
+	{
+		Part	   *p = &k->part[hash(key[i]) >> (64 - PART_BITS)];
+		char	   *to;
+
+		if (p->at == p->end && !begin_block(k, p))
+			return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+		to = p->at;
+		p->at += bytes;
+		memcpy(to, &key[i], sizeof(int64_t));
+		to += sizeof(int64_t);
+		if (k->wide)
+			for (int j = 0; j < k->width; j++)
+				((double *) to)[j] = batch_value(b, j + 1, i);
+		else
+			for (int j = 0; j < k->width; j++)
+				((float *) to)[j] = ((const float *) gk_batch_column(b, j + 1))[i];
+	}
+	k->bytes += b->rows * bytes;
+	return GK_OK;
+}
+
+/* ---- groups ---- */
+
+/* Group numbers by key: 1 + the number, 0 for an empty slot. */
+typedef struct Table
+{
+	const GkHost *host;
+	GkKeyedGroups *groups;
+	int			room;			/* groups */
+	int			bits;			/* of the number of slots */
+	uint32_t   *slot;
+} Table;
+
+static inline size_t
+slot_of(const Table *t, int64_t key)
+{
+	/* not the bits that the part has */
+	return (hash(key) << PART_BITS) >> (64 - t->bits);
+}
+
+static bool
+grow(Table *t)
+{
+	GkKeyedGroups *g = t->groups;
+	int			bits = t->bits + 1;
+	size_t		slots = (size_t) 1 << bits;
+	int			room = (int) (slots / 2);
+	uint32_t   *slot = gk_alloc0(t->host, slots, sizeof(uint32_t));
+	int64_t    *key = gk_alloc(t->host, room, sizeof(int64_t));
+	int64_t    *start = gk_alloc0(t->host, room + 1, sizeof(int64_t));
+
+	if (slot == NULL || key == NULL || start == NULL)
+	{
+		gk_free(t->host, slot);
+		gk_free(t->host, key);
+		gk_free(t->host, start);
+		return false;
+	}
+	if (g->n > 0)
+	{
+		memcpy(key, g->key, g->n * sizeof(int64_t));
+		memcpy(start, g->start, g->n * sizeof(int64_t));
+	}
+	gk_free(t->host, g->start);
+	gk_free(t->host, g->key);
+	gk_free(t->host, t->slot);
+	g->key = key;
+	g->start = start;
+	t->slot = slot;
+	t->bits = bits;
+	t->room = room;
+	for (int i = 0; i < g->n; i++)
+	{
+		size_t		at = slot_of(t, key[i]);
+
+		while (slot[at] != 0)
+			at = (at + 1) & (slots - 1);
+		slot[at] = i + 1;
+	}
+	return true;
+}
+
+/* The number of a key's group; < 0: out of memory. */
+static inline int
+find(Table *t, int64_t key)
+{
+	GkKeyedGroups *g = t->groups;
+	size_t		mask = ((size_t) 1 << t->bits) - 1;
+	size_t		at = slot_of(t, key);
+
+	for (; t->slot[at] != 0; at = (at + 1) & mask)
+		if (g->key[t->slot[at] - 1] == key)
+			return (int) t->slot[at] - 1;
+	if (g->n == t->room)
+		return grow(t) ? find(t, key) : -1;
+	g->key[g->n] = key;
+	t->slot[at] = ++g->n;
+	return g->n - 1;
+}
+
+/* Rows of a block. */
+static inline const char *
+end_of(const Part *p, const Block *b)
+{
+	return b == p->last ? p->at : b->end;
+}
+
+/* The group of each row, and in start[] how many rows each group has. */
+static GkStatus
+count_rows(const GkKeyed *k, const Part *p, Table *t, uint32_t *of)
+{
+	int64_t		i = 0;
+
+	for (const Block *b = p->first; b != NULL; b = b->next)
+		for (const char *at = (const char *) (b + 1); at < end_of(p, b); at += row_bytes(k, b->wide))
+		{
+			int64_t		key;
+			int			group;
+
+			memcpy(&key, at, sizeof(key));
+			group = find(t, key);
+			if (group < 0)
+				return GK_ERR_MEMORY;
+			of[i++] = (uint32_t) group;
+			t->groups->start[group]++;
+		}
+	return GK_OK;
+}
+
+/* Each row to the end of its group, start[] being those. */
+static void
+lay_out(const GkKeyed *k, const Part *p, const uint32_t *of, int64_t *end, double *rows)
+{
+	int64_t		i = 0;
+
+	for (const Block *b = p->first; b != NULL; b = b->next)
+		for (const char *at = (const char *) (b + 1); at < end_of(p, b); at += row_bytes(k, b->wide))
+		{
+			double	   *to = rows + end[of[i++]]++ * k->width;
+			const char *from = at + sizeof(int64_t);
+
+			if (b->wide)
+				memcpy(to, from, k->width * sizeof(double));
+			else
+				for (int j = 0; j < k->width; j++)
+					to[j] = ((const float *) from)[j];
+		}
+}
+
+void
+gk_keyed_groups_free(const GkHost *host, GkKeyedGroups *g)
+{
+	gk_free(host, g->rows);
+	gk_free(host, g->start);
+	gk_free(host, g->key);
+	memset(g, 0, sizeof(*g));
+}
+
+GkStatus
+gk_keyed_groups(const GkKeyed *k, int part, const GkHost *host, GkKeyedGroups *out, GkError *err)
+{
+	const Part *p = &k->part[part];
+	Table		t = {.host = host,.groups = out,.bits = __builtin_ctz(MIN_SLOTS) - 1};
+	size_t		n = 0;
+	int64_t		sum = 0;
+	uint32_t   *of;
+	GkStatus	st = GK_ERR_MEMORY;
+
+	memset(out, 0, sizeof(*out));
+	for (const Block *b = p->first; b != NULL; b = b->next)
+		n += (size_t) (end_of(p, b) - (const char *) (b + 1)) / row_bytes(k, b->wide);
+	if (n == 0)
+		return GK_OK;
+	out->rows = gk_alloc(host, n, k->width * sizeof(double));
+	of = gk_alloc(host, n, sizeof(uint32_t));
+	if (out->rows != NULL && of != NULL && grow(&t))
+		st = count_rows(k, p, &t, of);
+	for (int i = 0; st == GK_OK && i < out->n; i++)
+	{
+		int64_t		rows = out->start[i];
+
+		out->start[i] = sum;
+		sum += rows;
+	}
+	if (st == GK_OK)
+	{
+		lay_out(k, p, of, out->start, out->rows);
+		/* each group has ended where the next one starts */
+		memmove(out->start + 1, out->start, out->n * sizeof(int64_t));
+		out->start[0] = 0;
+	}
+	gk_free(host, t.slot);
+	gk_free(host, of);
+	if (st != GK_OK)
+	{
+		gk_keyed_groups_free(host, out);
+		return gk_fail(err, st, "out of memory");
+	}
+	return GK_OK;
+}

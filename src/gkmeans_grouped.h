@@ -1,0 +1,48 @@
+/*
+ * gkmeans_grouped.h - the inside of kmeans_grouped(): gkmeans_grouped.c takes rows
+ * of any query, gkmeans_grouped_key.c faster those whose group is one whole number.
+ */
+#ifndef GKMEANS_GROUPED_H
+#define GKMEANS_GROUPED_H
+
+#include "tcop/dest.h"
+
+#include "gkmeans.h"
+#include "gkmeans_groups.h"
+#include "gkmeans_thread_host.h"
+
+typedef struct GkGrouped
+{
+	DestReceiver pub;			/* must be first */
+	GkPgHost   *host;
+	const GkSource *source;
+	const GkFitOptions *options;
+	GkResult   *result;
+	GkReadCounts counts;
+	int			nkeys;
+	TupleDesc	key_desc;
+	FmgrInfo	to_jsonb;
+	bool		ordered;		/* groups come one after the other */
+	Size		limit;
+	Size		bytes;			/* of the batch's points */
+	bool		over;			/* they were too many for the hash table */
+	int			d;				/* features; 0: not known yet */
+	double	   *point;			/* [d], and the weight */
+	MemoryContext parent;		/* outlives the query */
+	GkGroups	groups;			/* the batch */
+} GkGrouped;
+
+/* Is it a group for one thread? */
+extern bool gk_grouped_small(const GkGrouped *g, int64 rows);
+/* Cluster it on the CPU; any thread, no PostgreSQL. */
+extern void gk_grouped_fit(const GkGrouped *g, GkThreadHosts *hosts, int thread, GkOneGroup *one);
+/* Cluster the batch's groups that are not clustered yet, put all rows out, and end the batch. */
+extern void gk_grouped_finish(GkGrouped *g);
+
+/*
+ * All of kmeans_grouped() for one key column.  False: it is for the other road,
+ * nothing was done; g->ordered is set when it was too much for memory.
+ */
+extern bool gk_grouped_by_key(GkGrouped *g, char *key);
+
+#endif							/* GKMEANS_GROUPED_H */
