@@ -6,6 +6,8 @@
 #define GKMEANS_COMPAT_HEAP_H
 
 #include "access/heapam.h"
+#include "miscadmin.h"
+#include "pgstat.h"
 #include "storage/bufmgr.h"
 
 /*
@@ -34,6 +36,25 @@ gk_test_old_snapshot(Snapshot snapshot, Relation rel, Page page)
 #if PG_VERSION_NUM < 170000
 	TestForOldSnapshot(snapshot, rel, page);
 #endif
+}
+
+/* Pin a page if it is in that shared buffer.  There need not be one of that number. */
+static inline bool
+gk_recent_buffer(Relation rel, BlockNumber block, Buffer buffer)
+{
+	bool		there = false;
+
+#if PG_VERSION_NUM >= 160000
+	there = buffer > 0 && buffer <= NBuffers && ReadRecentBuffer(rel->rd_locator, MAIN_FORKNUM, block, buffer);
+#elif PG_VERSION_NUM >= 140000
+	there = buffer > 0 && buffer <= NBuffers && ReadRecentBuffer(rel->rd_node, MAIN_FORKNUM, block, buffer);
+#endif
+	if (there)
+	{
+		pgstat_count_buffer_read(rel);
+		pgstat_count_buffer_hit(rel);
+	}
+	return there;
 }
 
 #endif							/* GKMEANS_COMPAT_HEAP_H */

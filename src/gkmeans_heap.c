@@ -293,7 +293,7 @@ read_direct(GkHeapRead *h, int table, BlockNumber block)
 
 		for (; block < t->nblocks; block++)
 		{
-			OffsetNumber odd = gk_pages_take(p, block);
+			OffsetNumber odd = gk_pages_take(p, block, block + 1 < t->nblocks ? block + 1 : InvalidBlockNumber);
 
 			if (odd != 0)
 			{

@@ -57,9 +57,13 @@ struct GkPages
 	int		   *place;			/* [nfixed] theirs */
 	int			fixed_end;		/* where the next one would be */
 
-	/* The page at hand. */
+	/* The page at hand, and the one that comes next. */
 	Buffer		buffer;
 	BlockNumber block;
+	Buffer		ahead;
+	BlockNumber ahead_block;
+	Buffer		latest;			/* read, of the two */
+	bool		in_turn;		/* it was just behind the one before */
 	int			nrows;
 	OffsetNumber offset[MaxHeapTuplesPerPage];
 	HeapTupleHeader row[MaxHeapTuplesPerPage];
@@ -213,17 +217,18 @@ gk_pages_open(Relation rel, Snapshot snapshot, const GkPagesWhat *what, const Gk
 }
 
 static void
-let_go(GkPages *p)
+let_go(Buffer *buffer)
 {
-	if (BufferIsValid(p->buffer))
-		ReleaseBuffer(p->buffer);
-	p->buffer = InvalidBuffer;
+	if (BufferIsValid(*buffer))
+		ReleaseBuffer(*buffer);
+	*buffer = InvalidBuffer;
 }
 
 void
 gk_pages_close(GkPages *p)
 {
-	let_go(p);
+	let_go(&p->buffer);
+	let_go(&p->ahead);
 	table_endscan(&p->scan->rs_base);
 	if (p->copies != NULL)
 		MemoryContextDelete(p->copies);
@@ -239,54 +244,98 @@ gk_pages_close(GkPages *p)
 
 /* ---- visible rows ---- */
 
-/* Many at a time: rows lie backwards, and each one would be waited for. */
+/*
+ * Pin a page.  What was read into the cache in turn lies there in turn, and to
+ * guess the place is cheaper than to look it up.
+ */
+static Buffer
+pin(GkPages *p, BlockNumber block)
+{
+	Buffer		guess = p->latest + 1;
+	bool		guessed = p->in_turn && p->scan->rs_strategy == NULL && gk_recent_buffer(p->rel, block, guess);
+	Buffer		buffer = guessed ? guess :
+		ReadBufferExtended(p->rel, MAIN_FORKNUM, block, RBM_NORMAL, p->scan->rs_strategy);
+
+	p->in_turn = buffer == guess;
+	p->latest = buffer;
+	return buffer;
+}
+
+/*
+ * Many at a time: rows lie backwards, and each one would be waited for.  Of memory
+ * that this process has not seen before nothing is prefetched, so look at it first.
+ */
 static inline void
 prefetch(Page page)
 {
+	(void) *(volatile const char *) page;
+	(void) *((volatile const char *) page + BLCKSZ - 1);
 	for (int at = 0; at < BLCKSZ; at += 64)
 		__builtin_prefetch((const char *) page + at);
+}
+
+/* Go to the page, and have the next one on its way into the CPU's cache meanwhile. */
+static void
+turn_page(GkPages *p, BlockNumber next)
+{
+	let_go(&p->buffer);
+	if (BufferIsValid(p->ahead) && p->ahead_block == p->block)
+		p->buffer = p->ahead;
+	else
+	{
+		let_go(&p->ahead);
+		p->buffer = pin(p, p->block);
+		prefetch(BufferGetPage(p->buffer));
+	}
+	p->ahead = InvalidBuffer;
+	if (next == InvalidBlockNumber)
+		return;
+	p->ahead = pin(p, next);
+	p->ahead_block = next;
+	prefetch(BufferGetPage(p->ahead));
 }
 
 /* False: the page is not all visible. */
 static bool
 find_all(GkPages *p)
 {
-	Page		page;
+	Page		page = BufferGetPage(p->buffer);
 	bool		all;
 
-	p->buffer = ReadBufferExtended(p->rel, MAIN_FORKNUM, p->block, RBM_NORMAL, p->scan->rs_strategy);
-	page = BufferGetPage(p->buffer);
 	LockBuffer(p->buffer, BUFFER_LOCK_SHARE);
 	all = PageIsAllVisible(page);
 	if (all)
 	{
 		OffsetNumber last = PageGetMaxOffsetNumber(page);
+		int			n = 0;
 
-		prefetch(page);
 		gk_test_old_snapshot(p->scan->rs_base.rs_snapshot, p->rel, page);
 		for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
 		{
 			ItemId		item = PageGetItemId(page, offset);
 
-			if (!ItemIdIsNormal(item))
-				continue;
-			p->offset[p->nrows] = offset;
-			p->row[p->nrows++] = (HeapTupleHeader) PageGetItem(page, item);
+			p->offset[n] = offset;
+			p->row[n] = (HeapTupleHeader) ((char *) page + ItemIdGetOffset(item));
+			n += ItemIdIsNormal(item);
 		}
+		p->nrows = n;
 	}
 	LockBuffer(p->buffer, BUFFER_LOCK_UNLOCK);
 	return all;
 }
 
 static void
-find_visible(GkPages *p)
+find_visible(GkPages *p, BlockNumber next)
 {
 	CHECK_FOR_INTERRUPTS();
 	p->nrows = 0;
-	let_go(p);
-	if (p->plain_snapshot && find_all(p))
-		return;
-	let_go(p);
+	if (p->plain_snapshot)
+	{
+		turn_page(p, next);
+		if (find_all(p))
+			return;
+		let_go(&p->buffer);
+	}
 	gk_heap_page(p->scan, p->block);
 	p->nrows = (int) p->scan->rs_ntuples;
 	for (int i = 0; i < p->nrows; i++)
@@ -662,17 +711,31 @@ note(GkPages *p, int i, const char *data)
 	p->at_row[p->n++] = i;
 }
 
-OffsetNumber
-gk_pages_take(GkPages *p, BlockNumber block)
+/* The first rows of the page that have everything at constant places: nearly always all. */
+static int
+note_plain(GkPages *p)
 {
-	int			odd = -1;
+	int			n = p->constant ? p->nrows : 0;
 	int			i = 0;
 
+	for (; i < n && at_constant_places(p, p->row[i]); i++)
+	{
+		p->data[i] = (const char *) p->row[i] + p->row[i]->t_hoff;
+		p->at_row[i] = i;
+	}
+	p->n = i;
+	return i;
+}
+
+OffsetNumber
+gk_pages_take(GkPages *p, BlockNumber block, BlockNumber next)
+{
+	int			odd = -1;
+	int			i;
+
 	p->block = block;
-	find_visible(p);
-	/* nearly always that is all */
-	for (; p->constant && i < p->nrows && at_constant_places(p, p->row[i]); i++)
-		note(p, i, (const char *) p->row[i] + p->row[i]->t_hoff);
+	find_visible(p, next);
+	i = note_plain(p);
 	for (; odd < 0 && i < p->nrows; i++)
 	{
 		HeapTupleHeader row = p->row[i];

@@ -68,8 +68,11 @@ extern Size gk_pages_what_size(int nvalues);
 extern GkPages *gk_pages_open(Relation rel, Snapshot snapshot, const GkPagesWhat *what,
 							  const GkPagesTable *table, GkTaken **into,
 							  void (*next) (void *arg), void *arg);
-/* 0, or the first row of the page that was not taken; none after it was. */
-extern OffsetNumber gk_pages_take(GkPages *p, BlockNumber block);
+/*
+ * Take a page's rows.  0, or the first one that was not taken; none after it was.
+ * `next` is the block that will be taken after it, or InvalidBlockNumber.
+ */
+extern OffsetNumber gk_pages_take(GkPages *p, BlockNumber block, BlockNumber next);
 extern void gk_pages_close(GkPages *p);
 /* Have the system read these pages ahead, if the first one is not at hand. */
 extern void gk_pages_prefetch(Relation rel, BlockNumber first, BlockNumber end);

@@ -267,7 +267,7 @@ read_extent(Producer *p)
 	begin_slot(p);
 	for (BlockNumber block = (BlockNumber) first; block < end; block++)
 	{
-		OffsetNumber odd = gk_pages_take(p->pages, block);
+		OffsetNumber odd = gk_pages_take(p->pages, block, block + 1 < end ? block + 1 : InvalidBlockNumber);
 
 		if (odd != 0)
 		{
