@@ -73,6 +73,29 @@ strategies(const GkBackend *gpu, GkStore *store, const Shape *sh, const float *f
 	}
 }
 
+/*
+ * With few features an iteration may leave distances out, after the points have been
+ * sorted once: with that from the start, and never, both with what is done once.
+ */
+static void
+skipping(const GkBackend *gpu, GkStore *store, const Bench *b, const float *first)
+{
+	if (b->shape.d > 4 || b->shape.n < 1 << 20)
+		return;
+	for (GkSkip skip : {GK_SKIP_ON, GK_SKIP_OFF})
+	{
+		const char *what = skip == GK_SKIP_ON ? "distances left out from the start" : "all distances";
+		double		device_ms;
+		double		ms;
+
+		store->host.skip = skip;
+		ms = run(gpu, store, &b->shape, b->iters, first, GK_STRATEGY_AUTO, GK_FSUM_AUTO, GK_MSUM_AUTO, 0, NULL, &device_ms);
+		printf("  %-36s %9.4f ms, the first %d iterations %.1f ms\n", what, ms, b->iters, warm_up_ms);
+		record(SUITE, b->name, what, &b->shape, ms, device_ms, "warm_up_ms", warm_up_ms);
+	}
+	store->host.skip = GK_SKIP_AUTO;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -104,6 +127,7 @@ main(int argc, char **argv)
 			   100.0 * b.shape.n * b.shape.d * 4 / ms / 1e6 / read_gbs,
 			   100.0 * b.shape.n * b.shape.d * b.shape.k * 3 / ms / 1e9 / fma_tflops, b.flash, b.flash / ms, open_ms);
 		record(SUITE, b.name, "gkmeans", &b.shape, ms, device_ms, "target_ms", b.target);
+		skipping(gpu, store, &b, first.data());
 		fflush(stdout);
 		if (strcmp(b.name, "2gb4") == 0)
 		{
@@ -115,10 +139,10 @@ main(int argc, char **argv)
 			cudaMemGetInfo(&avail, &total);
 			/* A tenth of the points resident, beside labels and the like. */
 			ms = run(gpu, store, &b.shape, 3, first.data(), GK_STRATEGY_AUTO, GK_FSUM_AUTO, GK_MSUM_AUTO,
-					 (bytes / 10 + b.shape.n * 8.0 + 80e6) / avail, NULL, NULL);
-			printf("  streamed, a tenth resident:          %9.4f ms, %.1f GB/s, %.0f%% of the upload ceiling\n", ms,
-				   bytes * 0.9 / ms / 1e6, 100 * bytes * 0.9 / ms / 1e6 / upload_gbs);
-			record(SUITE, "streamed", "a tenth resident", &b.shape, ms, 0.0, "target_ms", 0.0);
+					 (bytes / 10 + b.shape.n * 8.0 + 80e6) / avail, &open_ms, NULL);
+			printf("  streamed, a tenth resident:          %9.4f ms, %.1f GB/s, %.0f%% of the upload ceiling (open %.0f ms)\n",
+				   ms, bytes * 0.9 / ms / 1e6, 100 * bytes * 0.9 / ms / 1e6 / upload_gbs, open_ms);
+			record(SUITE, "streamed", "a tenth resident", &b.shape, ms, 0.0, "open_ms", open_ms);
 		}
 		harness_store_free(store);
 	}

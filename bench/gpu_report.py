@@ -36,6 +36,17 @@ def main():
             ms = peers[p].get(r["case"])
             cells.append("-" if ms is None else f"{ms:.3f}")
         out.append("| " + " | ".join(str(c) for c in cells) + " |")
+    ways = {w: {r["case"]: r for r in own if r["what"] == w} for w in ("distances left out from the start", "all distances")}
+    on, off = ways.values()
+    if on:
+        out += ["", "## Distances left out", "",
+                "With up to four features the points are sorted into boxes once it pays; then an iteration computes only the distances that a box leaves open "
+                "(`src/gpu/gk_gpu_boxes.cu`). The table above has what `auto` comes to after its first iterations; here from the start on, and never, "
+                "with all that a session's first iterations cost.", "",
+                "| n | d | k | sorted: ms | first iterations with the sorting | never: ms | the same iterations |", "|---|---|---|---|---|---|---|"]
+        for case, r in on.items():
+            o = off[case]
+            out.append(f"| {r['n']:,} | {r['d']} | {r['k']} | {r['ms']:.4f} | {r['warm_up_ms']:.1f} ms | {o['ms']:.4f} | {o['warm_up_ms']:.1f} ms |")
     strategies = [r for r in own if r["case"] == "strategies"]
     if strategies:
         r = strategies[0]
@@ -47,7 +58,7 @@ def main():
         if r["case"] == "streamed":
             gbs = r["n"] * r["d"] * 4 * 0.9 / r["ms"] / 1e6
             out += ["", f"With a tenth of the points resident and the rest streamed in every iteration: {r['ms']:.1f} ms, "
-                    f"{gbs:.1f} GB/s, {100 * gbs / r['upload_gbs']:.0f} % of the upload ceiling."]
+                    f"{gbs:.1f} GB/s, {100 * gbs / r['upload_gbs']:.0f} % of the upload ceiling. Opening the session, with pinning the points in main memory, took {r['open_ms']:.0f} ms."]
     commands = sorted({r["command"] for r in rows})
     out += ["", "## Commands", "", "```", *commands, "```"]
     print("\n".join(out))

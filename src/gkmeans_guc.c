@@ -187,7 +187,7 @@ gk_guc_init(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomEnumVariable("gkmeans.skip_points",
-							 "Sets whether the CPU skips points whose label cannot have changed.",
+							 "Sets whether points whose label is known from bounds are skipped.",
 							 "\"auto\" does where it costs less. The results do not depend on it.",
 							 &gkmeans_skip_points,
 							 GK_SKIP_AUTO, skip_words,

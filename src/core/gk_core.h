@@ -104,7 +104,7 @@ typedef struct GkHost
 	 */
 	bool		(*device_failed) (void *ctx, const GkError *err);
 	int			threads;		/* compute threads; 0: every CPU the process may use */
-	GkSkip		skip;			/* of the CPU: skip what bounds prove not to change */
+	GkSkip		skip;			/* skip what bounds prove: gk_cpu_bounds.c, gk_gpu_boxes.cu */
 	/* For a GPU; zeros mean the defaults.  See GkProblem, which they are copied to. */
 	double		gpu_memory_limit;
 	const char *gpu_devices;

@@ -89,6 +89,7 @@ typedef struct GkLogHead
 {
 	int			count;			/* entries written */
 	int			stop;			/* converged or an empty cluster: no further entries */
+	unsigned long long work;	/* distances of points, where gk_gpu_boxes.cu left some out */
 } GkLogHead;
 
 /* What the update needs to know of the columns, on the device. */
@@ -109,6 +110,8 @@ typedef enum GkRegime
 	GK_REGIME_CROSS				/* labels here, sums on the CPU; gk_gpu_cross.cu */
 } GkRegime;
 
+typedef struct GkBoxes GkBoxes;
+
 struct GkSession
 {
 	GkGpu	   *gpu;
@@ -127,6 +130,9 @@ struct GkSession
 	int64_t		resident;		/* rows kept on the device, whole chunks */
 	int			stream_chunk;	/* first chunk that is streamed */
 	float	   *slot[GK_GPU_RING];	/* device copies of the ring, when streaming */
+	bool	   *pinned;			/* [chunks]: streamed from where they lie; NULL: none */
+	size_t		spare;			/* bytes of gpu_memory_limit that are left */
+	GkBoxes    *boxes;			/* gk_gpu_boxes.cu; NULL: none yet */
 
 	/* Columns. */
 	void	   *columns_block;
@@ -281,6 +287,17 @@ GkStatus	gk_gpu_fused(GkSession *s, const GkRows *rows, int k, GkError *err);
 
 bool		gk_gpu_screen_fits(const GkSession *s, int k);
 GkStatus	gk_gpu_screen(GkSession *s, const GkRows *rows, int k, GkError *err);
+
+/* ---- gk_gpu_boxes.cu: iterations that leave distances out, for up to 4 features ---- */
+
+/* Whether the next iteration is to run there; sorts the points when it is time. */
+GkStatus	gk_gpu_boxes_ready(GkSession *s, int k, bool *ready, GkError *err);
+/* Totals of one pass with the centroids in s->centroids, into s->totals. */
+GkStatus	gk_gpu_boxes_pass(GkSession *s, int k, GkError *err);
+/* How many distances that took, into the log; and, once it is here, whether to go on so. */
+GkStatus	gk_gpu_boxes_log(GkSession *s, GkLogHead *head, GkError *err);
+void		gk_gpu_boxes_judge(GkSession *s, int k, uint64_t work);
+void		gk_gpu_boxes_free(GkSession *s);
 
 /* ---- gk_gpu_owned.cu: the same with Partitioned Features, as the paper has it ---- */
 

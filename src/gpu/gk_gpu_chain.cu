@@ -173,16 +173,26 @@ iteration_ms(const GkSession *s, int k)
 	return 0.004 + (bytes > flops ? bytes : flops);
 }
 
-/* Launch one more unit of the chain. */
+/* Launch one more unit of the chain; a rehearsal's centroids are none. */
 static GkStatus
-chain_launch(GkSession *s, GkError *err)
+chain_launch(GkSession *s, bool rehearsal, GkError *err)
 {
 	int			slot = (s->unit_first + s->units) % GK_GPU_UNITS;
 	char	   *unit = unit_at(s, s->log, slot);
 	int			k = s->chain_k;
 	int			iters = s->chain_iters < s->chain_left ? s->chain_iters : s->chain_left;
+	bool		boxes = false;
 
-	if (regime_of(s, k) == GK_REGIME_SMALL && s->n <= gk_gpu_small_rows(s, k) && s->resident == s->n)
+	if (!rehearsal)
+		GK_DO(gk_gpu_boxes_ready(s, k, &boxes, err));
+	if (boxes)
+	{
+		iters = 1;
+		GK_DO(gk_gpu_boxes_pass(s, k, err));
+		GK_DO(gk_gpu_update(s, k, unit, err));
+		GK_DO(gk_gpu_boxes_log(s, (GkLogHead *) unit, err));
+	}
+	else if (regime_of(s, k) == GK_REGIME_SMALL && s->n <= gk_gpu_small_rows(s, k) && s->resident == s->n)
 		GK_DO(gk_gpu_small_run(s, k, iters, unit, err));
 	else
 	{
@@ -224,7 +234,7 @@ chain_start(GkSession *s, const float *centroids, int k, GkError *err)
 		s->chain_iters = s->entries;
 	if (s->chain_iters < 1)
 		s->chain_iters = 1;
-	return chain_launch(s, err);
+	return chain_launch(s, false, err);
 }
 
 /*
@@ -243,7 +253,7 @@ gk_gpu_chain_rehearse(GkSession *s, int k, GkError *err)
 	s->chain_k = k;
 	s->chain_iters = s->chain_left = 1;
 	s->unit_first = 0;
-	GK_DO(chain_launch(s, err));
+	GK_DO(chain_launch(s, true, err));
 	GK_DO(gk_gpu_drain(s, err));
 	gk_gpu_chain_stop(s);
 	return GK_OK;
@@ -263,6 +273,7 @@ chain_next(GkSession *s, const float *centroids, int k, const gk_int128 **entry,
 		const gk_int128 *log;
 
 		GK_DO(gk_gpu_wait(s, s->gpu->unit_done[s->unit_first], err));
+		gk_gpu_boxes_judge(s, k, head->work);
 		if (s->unit_entry >= head->count)
 		{
 			if (head->stop || head->count < s->unit_count[s->unit_first])
@@ -271,7 +282,7 @@ chain_next(GkSession *s, const float *centroids, int k, const gk_int128 **entry,
 			s->units--;
 			s->unit_entry = 0;
 			if (s->units == 0 && s->chain_left > 0)
-				GK_DO(chain_launch(s, err));
+				GK_DO(chain_launch(s, false, err));
 			continue;
 		}
 		log = (const gk_int128 *) (unit + 64 + s->unit_entry * s->entry_bytes);
@@ -315,7 +326,7 @@ gk_gpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *e
 	}
 	/* Keep two units under way while the host looks at this one. */
 	while (s->units < 3 && s->chain_left > 0)
-		GK_DO(chain_launch(s, err));
+		GK_DO(chain_launch(s, false, err));
 	unpack(s, entry, k, out);
 	return GK_OK;
 }

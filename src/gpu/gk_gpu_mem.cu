@@ -3,9 +3,11 @@
  *
  * Every chunk is copied once through the pinned ring (all host threads copy,
  * while the previous piece is on the bus) into one column-major allocation.
- * What does not fit gpu_memory_limit is streamed through the same ring in
- * every pass: with four slots, two pieces are in flight while one is computed
- * on and one is filled.
+ * What does not fit gpu_memory_limit is streamed in every pass, piece by piece into
+ * four slots: two are in flight while one is computed on and one is filled.  Chunks
+ * that lie in main memory are pinned, which takes as long as some passes but needs no
+ * CPU afterwards, and the device fetches the pieces itself; others (in the spill file,
+ * or where nothing may be pinned) go through the ring.
  */
 #include <string.h>
 
@@ -54,6 +56,15 @@ copy_block(void *arg, int64_t job, int thread)
 		   rows * sizeof(float));
 }
 
+/* The next slot of the ring, when what was in it is on the device. */
+static GkStatus
+next_slot(GkSession *s, int *slot, GkError *err)
+{
+	*slot = s->gpu->ring_next;
+	s->gpu->ring_next = (*slot + 1) % GK_GPU_RING;
+	return gk_gpu_wait(s, s->gpu->ring_sent[*slot], err);
+}
+
 /* Copy rows of a chunk into the next ring slot; *slot is its number. */
 static GkStatus
 fill_slot(GkSession *s, const GkChunk *chunk, int64_t from, int64_t rows, int *slot, GkError *err)
@@ -61,9 +72,7 @@ fill_slot(GkSession *s, const GkChunk *chunk, int64_t from, int64_t rows, int *s
 	GkGpu	   *g = s->gpu;
 	CopyJob		c;
 
-	*slot = g->ring_next;
-	g->ring_next = (g->ring_next + 1) % GK_GPU_RING;
-	GK_DO(gk_gpu_wait(s, g->ring_sent[*slot], err));
+	GK_DO(next_slot(s, slot, err));
 	c.chunk = chunk;
 	c.from = from;
 	c.rows = rows;
@@ -127,10 +136,53 @@ plan(GkSession *s, size_t bytes)
 	s->resident = s->n;
 	s->stream_chunk = s->pts->nchunks;
 	if (rest + row * (s->n + 2 * GK_ROW_PAD) <= bytes)
+	{
+		s->spare = bytes - rest - row * (s->n + 2 * GK_ROW_PAD);
 		return;
+	}
 	rest += GK_GPU_RING * GK_GPU_RING_BYTES;
 	while (s->stream_chunk > 0 && rest + row * (s->resident + 2 * GK_ROW_PAD) > bytes)
 		s->resident = s->pts->chunks[--s->stream_chunk].first;
+}
+
+/*
+ * Chunks to be streamed, pinned where they lie.  Refused for one (the limit on locked
+ * memory, a page that another one has), the rest goes through the ring.
+ */
+static GkStatus
+pin_chunks(GkSession *s, GkError *err)
+{
+	if (s->resident == s->n || !s->pts->resident)
+		return GK_OK;
+	s->pinned = (bool *) s->core->alloc(s->host, s->pts->nchunks, sizeof(bool));
+	if (s->pinned == NULL)
+		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
+	memset(s->pinned, 0, s->pts->nchunks * sizeof(bool));
+	for (int c = s->stream_chunk; c < s->pts->nchunks; c++)
+	{
+		const GkChunk *chunk = &s->pts->chunks[c];
+		size_t		bytes = (size_t) chunk->stride * s->cols * sizeof(float);
+
+		if (cudaHostRegister(chunk->data, bytes, cudaHostRegisterDefault) != cudaSuccess)
+		{
+			cudaGetLastError();
+			break;
+		}
+		s->pinned[c] = true;
+		if (s->host->poll && s->host->poll(s->host->ctx))
+			return GK_STOPPED;
+	}
+	return GK_OK;
+}
+
+static void
+unpin_chunks(GkSession *s)
+{
+	for (int c = 0; s->pinned != NULL && c < s->pts->nchunks; c++)
+		if (s->pinned[c])
+			cudaHostUnregister(s->pts->chunks[c].data);
+	s->core->free(s->host, s->pinned);
+	s->pinned = NULL;
 }
 
 static GkStatus
@@ -161,7 +213,7 @@ GkStatus
 gk_gpu_upload(GkSession *s, GkError *err)
 {
 	GkGpu	   *g = s->gpu;
-	size_t		bytes;
+	size_t		bytes = 0;
 
 	if (piece_rows(s) < GK_ROW_PAD)
 		return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "points of %d features are too wide for the GPU", s->d);
@@ -200,6 +252,7 @@ gk_gpu_upload(GkSession *s, GkError *err)
 		if (s->host->poll && s->host->poll(s->host->ctx))
 			return GK_STOPPED;
 	}
+	GK_DO(pin_chunks(s, err));
 	/* The host waits too: at most the ring is still on its way. */
 	GK_TRY(cudaEventRecord(g->pace[0], g->copy));
 	GK_TRY(cudaStreamWaitEvent(g->stream, g->pace[0], 0));
@@ -288,8 +341,10 @@ gk_gpu_room(GkSession *s, int k, GkError *err)
 void
 gk_gpu_free_all(GkSession *s)
 {
+	unpin_chunks(s);
 	free_points(s);
 	free_room(s);
+	gk_gpu_boxes_free(s);
 	cudaFree(s->columns_block);
 	cudaFree(s->done);
 	cudaFree(s->labels);
@@ -353,10 +408,11 @@ each_resident(GkSession *s, int64_t max_rows, GkSliceFn fn, void *arg, GkError *
 }
 
 static GkStatus
-stream_chunk(GkSession *s, const GkChunk *chunk, int64_t max_rows, GkSliceFn fn, void *arg, GkError *err)
+stream_chunk(GkSession *s, int index, const GkChunk *chunk, int64_t max_rows, GkSliceFn fn, void *arg, GkError *err)
 {
 	GkGpu	   *g = s->gpu;
 	int64_t		step = piece_rows(s);
+	bool		pinned = s->pinned != NULL && s->pinned[index];
 
 	if (step > max_rows)
 		step = max_rows;
@@ -367,10 +423,17 @@ stream_chunk(GkSession *s, const GkChunk *chunk, int64_t max_rows, GkSliceFn fn,
 		GkRows		rows;
 		int			slot;
 
-		GK_DO(fill_slot(s, chunk, r, n, &slot, err));
+		if (pinned)
+			GK_DO(next_slot(s, &slot, err));
+		else
+			GK_DO(fill_slot(s, chunk, r, n, &slot, err));
 		GK_TRY(cudaStreamWaitEvent(g->copy, g->ring_used[slot], 0));
-		GK_TRY(cudaMemcpyAsync(s->slot[slot], g->ring[slot], (size_t) pitch * s->cols * sizeof(float),
-							   cudaMemcpyHostToDevice, g->copy));
+		if (pinned)
+			GK_TRY(cudaMemcpy2DAsync(s->slot[slot], pitch * sizeof(float), chunk->data + r, chunk->stride * sizeof(float),
+									 n * sizeof(float), s->cols, cudaMemcpyHostToDevice, g->copy));
+		else
+			GK_TRY(cudaMemcpyAsync(s->slot[slot], g->ring[slot], (size_t) pitch * s->cols * sizeof(float),
+								   cudaMemcpyHostToDevice, g->copy));
 		GK_TRY(cudaEventRecord(g->ring_sent[slot], g->copy));
 		GK_TRY(cudaStreamWaitEvent(g->stream, g->ring_sent[slot], 0));
 		rows.x = s->slot[slot];
@@ -396,7 +459,7 @@ gk_gpu_each(GkSession *s, int64_t max_rows, GkSliceFn fn, void *arg, GkError *er
 		GkStatus	st;
 
 		GK_DO(s->core->chunk_open(s->store, c, false, &view, err));
-		st = stream_chunk(s, &view, max_rows, fn, arg, err);
+		st = stream_chunk(s, c, &view, max_rows, fn, arg, err);
 		GK_DO(s->core->chunk_close(s->store, c, &view, false, err));
 		GK_DO(st);
 		if (s->host->poll && s->host->poll(s->host->ctx))

@@ -51,6 +51,7 @@ problem_for(GkStore *s, int k, int max_iter)
 
 static const char *const strategies[] = {"auto", "single_pass", "multi_pass", "cross_processing"};
 static const char *const fsums[] = {"auto", "partitioned_features", "cluster_merge", "delta"};
+static const char *const skips[] = {"", " skipping", " not skipping"};
 static const char *const msums[] = {"auto", "partitioned_private", "partitioned_local", "partitioned_global", "global_atomic"};
 
 /* One case with its oracle's answers, to be compared with many variants. */
@@ -153,8 +154,9 @@ case_run(const Case *c, GkStrategy st, GkFeatureSum fs, GkMassSum ms, double lim
 	char		name[200];
 	GkStatus	status;
 
-	snprintf(name, sizeof(name), "n=%ld d=%d k=%d%s %s/%s/%s%s", (long) sh->n, sh->d, sh->k,
-			 sh->weighted ? " weighted" : "", strategies[st], fsums[fs], msums[ms], limit > 0 ? " streamed" : "");
+	snprintf(name, sizeof(name), "n=%ld d=%d k=%d%s %s/%s/%s%s%s", (long) sh->n, sh->d, sh->k,
+			 sh->weighted ? " weighted" : "", strategies[st], fsums[fs], msums[ms], limit > 0 ? " streamed" : "",
+			 skips[c->store->host.skip]);
 	p.strategy = st;
 	p.feature_sum = fs;
 	p.mass_sum = ms;
@@ -386,6 +388,10 @@ one(Shape sh, int iters)
 	Case	   *c = case_new(sh, iters);
 
 	case_run(c, GK_STRATEGY_AUTO, GK_FSUM_AUTO, GK_MSUM_AUTO, 0);
+	/* Boxes from the first iteration on; without being asked they take more rows. */
+	c->store->host.skip = GK_SKIP_ON;
+	if (sh.d <= 4 && !sh.weighted)
+		case_run(c, GK_STRATEGY_AUTO, GK_FSUM_AUTO, GK_MSUM_AUTO, 0);
 	case_free(c);
 }
 
@@ -409,6 +415,8 @@ test_small(void)
 	all_variants((Shape) {.n = 2000,.d = 5,.k = 40,.chunk_rows = 640}, 2);
 	all_variants((Shape) {.n = 1999,.d = 19,.k = 7,.weighted = true}, 2);
 	all_variants((Shape) {.n = 700,.d = 33,.k = 130}, 1);
+	for (int d = 1; d <= 4; d++)
+		one((Shape) {.n = 2603,.d = d,.k = 37}, 2);
 	seed_case((Shape) {.n = 5003,.d = 3,.k = 4}, 0);
 	seed_case((Shape) {.n = 1003,.d = 300,.k = 4,.weighted = true,.chunk_rows = 320}, 0);
 }
@@ -433,7 +441,11 @@ test_full(void)
 		for (int d = 1; d <= 4; d++)
 			one((Shape) {.n = 20011,.d = d,.k = 12 * d,.far = far}, 1);
 	one((Shape) {.n = 5000001,.d = 4,.k = 4}, 12);
-	one((Shape) {.n = 4999999,.d = 4,.k = 64}, 4);
+	one((Shape) {.n = 4999999,.d = 4,.k = 64}, 12);
+	one((Shape) {.n = 20000003,.d = 2,.k = 100}, 10);
+	one((Shape) {.n = 1100007,.d = 3,.k = 2048}, 3);
+	/* A point far out spoils no box but its own; without distinct points most boxes have no width. */
+	one((Shape) {.n = 1200007,.d = 4,.k = 300,.centres = 100000}, 6);
 	one((Shape) {.n = 2049280,.d = 7,.k = 4}, 12);
 	one((Shape) {.n = 100000,.d = 2,.k = 5}, 100);
 	one((Shape) {.n = 3000017,.d = 3,.k = 6,.weighted = true}, 4);
