@@ -14,6 +14,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 
+#include "core/gk_columns.h"
 #include "core/gk_core.h"
 #include "gkmeans_compat.h"
 #include "gkmeans_point.h"
@@ -75,6 +76,7 @@ kmeans_point_init_some(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int n
 	p->first = first;
 	p->nargs = nargs;
 	p->types = MemoryContextAlloc(cxt, p->nargs * sizeof(Oid));
+	p->floats = true;
 	for (int i = 0; i < p->nargs; i++)
 	{
 		Oid			type = argument_type(fcinfo, first + i);
@@ -82,6 +84,7 @@ kmeans_point_init_some(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int n
 		Oid			element = OidIsValid(base) ? get_element_type(base) : InvalidOid;
 
 		p->types[i] = base;
+		p->floats &= base == FLOAT4OID;
 		if (is_number(base) || base == UNKNOWNOID)
 			continue;
 		if (p->nargs == 1 && OidIsValid(element))
@@ -269,6 +272,17 @@ kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo)
 	if (p->nargs == 1)
 		return kmeans_point_read_one(p, PG_GETARG_DATUM(p->first), PG_ARGISNULL(p->first));
 	set_features(p, p->nargs);
+	if (p->floats)
+	{
+		const NullableDatum *arg = &fcinfo->args[p->first];
+
+		for (int j = 0; j < p->nargs; j++)
+		{
+			p->values[j] = arg[j].isnull ? 0.0 : DatumGetFloat4(arg[j].value);
+			complete &= !arg[j].isnull;
+		}
+		return complete;
+	}
 	for (int j = 0; j < p->nargs; j++)
 	{
 		bool		isnull = PG_ARGISNULL(p->first + j);
@@ -282,8 +296,11 @@ kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo)
 int
 kmeans_point_nonfinite(const KmeansPoint *p)
 {
-	for (int j = 0; j < p->d; j++)
-		if (!isfinite(p->values[j]))
-			return j;
-	return -1;
+	int			j = 0;
+
+	if (gk_columns()->all_finite(p->values, p->d))
+		return -1;
+	while (isfinite(p->values[j]))
+		j++;
+	return j;
 }

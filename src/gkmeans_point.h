@@ -21,6 +21,7 @@ typedef struct KmeansPoint
 	int			first;			/* number of the first argument */
 	int			nargs;			/* how many there are */
 	bool		whole;			/* the one argument is the whole point */
+	bool		floats;			/* all arguments are real */
 	Oid		   *types;			/* base types of the arguments; of an array: of its elements */
 	FmgrInfo   *cast;			/* to real[], or NULL */
 	MemoryContext cxt;

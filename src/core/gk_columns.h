@@ -1,6 +1,6 @@
 /*
  * gk_columns.h - loops over one column: statistics of raw values, and their
- * conversion to prepared ones.  The same bits on every instruction set, since
+ * conversion to prepared ones; and the conversion of one row.  The same bits on every instruction set, since
  * every operation is elementwise or exact.
  */
 #ifndef GK_COLUMNS_H
@@ -40,6 +40,11 @@ typedef struct GkColumnKernels
 	void		(*prepare_floats) (const float *x, int n, double center, double scale, double magic, float *out);
 	/* Add n prepared values of a column with that expo. */
 	void		(*moments) (GkMoments *m, const float *x, int n, int expo);
+	/* prepare() of one value each of d columns. */
+	void		(*prepare_row) (const double *x, int d, const double *center, const double *scale,
+								const int32_t *expo, float *out);
+	/* Are all of n values finite? */
+	bool		(*all_finite) (const double *x, int n);
 } GkColumnKernels;
 
 /* For the instruction set of gk_cpu_simd(). */

@@ -74,9 +74,7 @@ gk_prepare_point(const GkPrep *prep, const double *point, float *out)
 			out[j] = direction(point[j], pow2, length, prep->scale[j], gk_grid_magic(prep->expo[j]));
 		return length > 0.0;
 	}
-	for (int j = 0; j < prep->d; j++)
-		out[j] = gk_to_grid(gk_centre_scale(point[j], prep->center[j], prep->scale[j]),
-							gk_grid_magic(prep->expo[j]));
+	gk_columns()->prepare_row(point, prep->d, prep->center, prep->scale, prep->expo, out);
 	return true;
 }
 

@@ -106,9 +106,10 @@ gk_to_grid(double v, double magic)
 
 	/*
 	 * Values of 24 bits at or above 2^(expo-17) are on the grid already; far
-	 * out ones (prediction only) must not meet the magic number.
+	 * out ones (prediction only) must not meet the magic number.  One comparison,
+	 * because the sign of a point's features can not be foreseen.
 	 */
-	if (t > magic * 0x1p-28 || t < magic * -0x1p-28)
+	if (fabs(t) > magic * 0x1p-28)
 		return f;
 	return (float) ((t + magic) - magic);
 }

@@ -259,30 +259,41 @@ nearest_of(const int groups, const float *x, size_t d, const float *c, int k, __
 	}
 }
 
+/*
+ * The smallest of eight distances, and the lowest label of those that have it.  Without
+ * branches: which lane wins can not be foreseen.
+ */
+GK_INLINE int
+best_of(__m256 best, __m256i label, float *d2)
+{
+	__m256		m = v_min(best, _mm256_permute2f128_ps(best, best, 1));
+	__m256i		l;
+	__m128i		low;
+
+	m = v_min(m, _mm256_shuffle_ps(m, m, 0x4e));
+	m = v_min(m, _mm256_shuffle_ps(m, m, 0xb1));
+	*d2 = _mm256_cvtss_f32(m);
+	l = vl_pick(_mm256_cmp_ps(best, m, _CMP_EQ_OQ), label, vl_set1(INT32_MAX));
+	low = _mm_min_epi32(_mm256_castsi256_si128(l), _mm256_extracti128_si256(l, 1));
+	low = _mm_min_epi32(low, _mm_shuffle_epi32(low, 0x4e));
+	low = _mm_min_epi32(low, _mm_shuffle_epi32(low, 0xb1));
+	return _mm_cvtsi128_si32(low);
+}
+
 /* Lanes are centroids here: they are turned from rows to columns on the way. */
 GK_TARGET int
 gk_cpu_avx2_nearest(const float *point, int d, const float *centroids, int k, float *d2)
 {
 	__m256		best = v_set1(INFINITY);
 	__m256i		label = _mm256_setzero_si256();
-	float		lane_d2[8];
-	int32_t		lane_label[8];
 	int			i = 0;
-	int			winner = 0;
+	int			winner;
 
 	for (; i + 16 <= k; i += 16)
 		nearest_of(2, point, d, centroids, i, &best, &label);
 	for (; i + 8 <= k; i += 8)
 		nearest_of(1, point, d, centroids, i, &best, &label);
-	v_store(lane_d2, best);
-	vl_store(lane_label, label);
-	*d2 = INFINITY;
-	for (int lane = 0; lane < 8; lane++)
-		if (lane_d2[lane] < *d2 || (lane_d2[lane] == *d2 && lane_label[lane] < winner))
-		{
-			*d2 = lane_d2[lane];
-			winner = lane_label[lane];
-		}
+	winner = best_of(best, label, d2);
 	for (; i < k; i++)
 	{
 		float		s = gk_d2(point, 1, centroids + (size_t) i * d, d);

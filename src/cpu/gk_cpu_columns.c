@@ -14,6 +14,7 @@
 typedef double vdouble __attribute__((vector_size(LANES * sizeof(double))));
 typedef int64_t vmask __attribute__((vector_size(LANES * sizeof(int64_t))));
 typedef float vfloat __attribute__((vector_size(LANES * sizeof(float))));
+typedef int32_t vint __attribute__((vector_size(LANES * sizeof(int32_t))));
 /* twice as many floats */
 typedef float vfloats __attribute__((vector_size(2 * LANES * sizeof(float))));
 typedef uint32_t vbits __attribute__((vector_size(2 * LANES * sizeof(float))));
@@ -187,21 +188,36 @@ observe_floats(GkColumnStats *s, const float *x, int n)
 	s->max = max > s->max ? max : s->max;
 }
 
+/* gk_to_grid(gk_centre_scale()) of raw values; quarter = center / 4, times = scale * 4. */
+INLINE void
+prepare_some(const vdouble *raw, const vdouble *quarter, const vdouble *times, const vdouble *magic, float *out)
+{
+	const vdouble top = SPREAD((double) FLT_MAX);
+	vdouble		v = (*raw * 0.25 - *quarter) * *times;
+	vdouble		t;
+	vfloat		f;
+
+	v = PICK(v > top, top, v);
+	v = PICK(v < -top, -top, v);
+	t = __builtin_convertvector(__builtin_convertvector(v, vfloat), vdouble);
+	v = (vdouble) ((vmask) t & INT64_MAX);	/* absolute value */
+	t = PICK(v > *magic * 0x1p-28, t, (t + *magic) - *magic);
+	f = __builtin_convertvector(t, vfloat);
+	STORE(out, f);
+}
+
 /* x or floats, the other one is NULL. */
 INLINE void
 prepare(const double *x, const float *floats, int n, double center, double scale, double magic, float *out)
 {
 	const vdouble quarter = SPREAD(center * 0.25);
 	const vdouble times = SPREAD(scale * 4.0);
-	const vdouble top = SPREAD((double) FLT_MAX);
 	const vdouble grid = SPREAD(magic);
-	const vdouble far = SPREAD(magic * 0x1p-28);
 	int			i = 0;
 
 	for (; i + LANES <= n; i += LANES)
 	{
 		vdouble		v;
-		vdouble		t;
 		vfloat		f;
 
 		if (x != NULL)
@@ -211,17 +227,59 @@ prepare(const double *x, const float *floats, int n, double center, double scale
 			LOAD(f, floats + i);
 			v = __builtin_convertvector(f, vdouble);
 		}
-		v = (v * 0.25 - quarter) * times;
-		v = PICK(v > top, top, v);
-		v = PICK(v < -top, -top, v);
-		t = __builtin_convertvector(__builtin_convertvector(v, vfloat), vdouble);
-		v = (vdouble) ((vmask) t & INT64_MAX);	/* absolute value */
-		t = PICK(v > far, t, (t + grid) - grid);
-		f = __builtin_convertvector(t, vfloat);
-		STORE(out + i, f);
+		prepare_some(&v, &quarter, &times, &grid, out + i);
 	}
 	for (; i < n; i++)
 		out[i] = gk_to_grid(gk_centre_scale(x != NULL ? x[i] : floats[i], center, scale), magic);
+}
+
+INLINE void
+prepare_row(const double *x, int d, const double *center, const double *scale, const int32_t *expo, float *out)
+{
+	int			j = 0;
+
+	for (; j + LANES <= d; j += LANES)
+	{
+		vdouble		v;
+		vdouble		c;
+		vdouble		s;
+		vdouble		magic;
+		vint		e;
+
+		LOAD(v, x + j);
+		LOAD(c, center + j);
+		LOAD(s, scale + j);
+		LOAD(e, expo + j);
+		c *= 0.25;
+		s *= 4.0;
+		/* gk_grid_magic() */
+		magic = (vdouble) ((__builtin_convertvector(e, vmask) + (1023 - GK_GRID_BITS + 52)) << 52) * 1.5;
+		prepare_some(&v, &c, &s, &magic, out + j);
+	}
+	for (; j < d; j++)
+		out[j] = gk_to_grid(gk_centre_scale(x[j], center[j], scale[j]), gk_grid_magic(expo[j]));
+}
+
+/* A finite value times 0 is 0, any other is not a number. */
+INLINE bool
+all_finite(const double *x, int n)
+{
+	vdouble		some = {0};
+	double		sum = 0.0;
+	int			i = 0;
+
+	for (; i + LANES <= n; i += LANES)
+	{
+		vdouble		v;
+
+		LOAD(v, x + i);
+		some += v * 0.0;
+	}
+	for (int u = 0; i > 0 && u < LANES; u++)
+		sum += some[u];
+	for (; i < n; i++)
+		sum += x[i] * 0.0;
+	return sum == 0.0;
 }
 
 /*
@@ -277,9 +335,13 @@ moments(GkMoments *m, const float *x, int n, int expo)
 	target static void name##_prepare_floats(const float *x, int n, double center, double scale, double magic, float *out) \
 	{ prepare(NULL, x, n, center, scale, magic, out); } \
 	target static void name##_moments(GkMoments *m, const float *x, int n, int expo) { moments(m, x, n, expo); } \
+	target static void name##_prepare_row(const double *x, int d, const double *center, const double *scale, \
+										  const int32_t *expo, float *out) \
+	{ prepare_row(x, d, center, scale, expo, out); } \
+	target static bool name##_all_finite(const double *x, int n) { return all_finite(x, n); } \
 	static const GkColumnKernels name##_columns = { \
 		name##_observe, name##_observe_floats, name##_prepare, \
-		name##_prepare_floats, name##_moments \
+		name##_prepare_floats, name##_moments, name##_prepare_row, name##_all_finite \
 	};
 
 VARIANT(base,)

@@ -179,6 +179,62 @@ test_random(void)
 	   gk_key(1, 0, 0) != gk_key(2, 0, 0), "seed, run and round all change the key");
 }
 
+/* ---- one row ---- */
+
+/* The same as feature by feature, inside the range of the points of the fit and far outside. */
+static void
+test_rows(void)
+{
+	enum {D = 70};
+	static const char *const levels[] = {"scalar", "avx2", "avx512", "neon", "auto"};
+	uint64_t	rng = 5;
+	double		x[D],
+				center[D],
+				scale[D];
+	int32_t		expo[D];
+	GkPrep		prep = {.center = center,.scale = scale,.expo = expo};
+	int			differ = 0;
+	int			wrong = 0;
+
+	for (int level = 0; level < 5; level++)
+	{
+		char		reason[256];
+
+		if (!gk_cpu_set_simd(levels[level], reason, sizeof(reason)))
+			continue;
+		for (int round = 0; round < 2000; round++)
+		{
+			float		out[D];
+			float		want;
+			int			bad;
+
+			prep.d = 1 + round % D;
+			for (int j = 0; j < prep.d; j++)
+			{
+				expo[j] = (int) (test_uniform(&rng) * (2 * GK_TOP_EXPO + 1)) - GK_TOP_EXPO;
+				scale[j] = gk_pow2((int) (test_uniform(&rng) * 600) - 300);
+				center[j] = test_normal(&rng) / scale[j];
+				x[j] = center[j] + ldexp(test_normal(&rng), expo[j] - (int) (test_uniform(&rng) * 40)) / scale[j];
+				if (test_uniform(&rng) < 0.1)
+					x[j] = test_normal(&rng) * 1e300;
+				if (test_uniform(&rng) < 0.1)
+					x[j] = test_uniform(&rng) < 0.5 ? center[j] : -0.0;
+			}
+			gk_prepare_point(&prep, x, out);
+			for (int j = 0; j < prep.d; j++)
+			{
+				want = gk_to_grid(gk_centre_scale(x[j], center[j], scale[j]), gk_grid_magic(expo[j]));
+				differ += memcmp(&want, &out[j], sizeof(want)) != 0;
+			}
+			wrong += !gk_columns()->all_finite(x, prep.d);
+			bad = (int) (test_uniform(&rng) * prep.d);
+			x[bad] = round % 3 == 0 ? NAN : round % 3 == 1 ? INFINITY : -INFINITY;
+			wrong += gk_columns()->all_finite(x, prep.d);
+		}
+	}
+	ok(differ == 0 && wrong == 0, "a row is prepared as its features are (%d differ), finite or not (%d wrong)", differ, wrong);
+}
+
 /* ---- store and preparation ---- */
 
 static int64_t
@@ -429,6 +485,7 @@ main(void)
 	test_int128();
 	test_d2_fixed();
 	test_random();
+	test_rows();
 	test_store();
 	test_extremes();
 	test_offset();
