@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What writing labels costs beside a plain UPDATE: test/with-cluster bench/labels.sh
-# ROWS=... rows of the table (default 4,000,000). Run it on an otherwise idle machine.
+# ROWS=... rows of the table (default 10,000,000). Run it on an otherwise idle machine.
 #
 # Every round makes two new, equal tables and writes all rows of both: one by
 # UPDATE t SET label = 1, one by kmeans(..., label_column) from given centroids, 20
@@ -8,7 +8,7 @@
 # write, and kmeans() without labels. No autovacuum meanwhile. Medians of the rounds.
 set -euo pipefail
 
-rows=${ROWS:-4000000} rounds=${ROUNDS:-5}
+rows=${ROWS:-10000000} rounds=${ROUNDS:-3}
 here=$(cd "$(dirname "$0")/.." && pwd)
 
 sql() { psql -X -q -A -t -v ON_ERROR_STOP=1 "$@"; }
