@@ -15,12 +15,6 @@
 #define FIRST_CHUNK_ROWS	4096
 
 static size_t
-round_up(size_t v)
-{
-	return (v + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD;
-}
-
-static size_t
 raw_bytes(const GkStore *s, const uint8_t *wide, int stride)
 {
 	size_t		values = s->pts.naux;
@@ -54,8 +48,7 @@ new_chunk(GkStore *s, GkChunk **out, GkError *err)
 
 		rows = last > s->chunk_rows / 2 ? s->chunk_rows : last * 2;
 	}
-	if (rows > s->chunk_rows)
-		rows = s->chunk_rows;
+	rows = gk_stride(rows > s->chunk_rows ? s->chunk_rows : rows);
 	if (s->pts.nchunks == s->chunks_allocated)
 	{
 		int			n = s->chunks_allocated ? s->chunks_allocated * 2 : 16;
@@ -150,7 +143,7 @@ gk_store_seal(GkStore *store, GkError *err)
 
 	if (c == NULL)
 		return GK_OK;
-	stride = (int) round_up(c->rows);
+	stride = gk_stride(c->rows);
 	if (stride < c->stride)
 	{
 		/* Columns only move down, so in place and in order is safe. */

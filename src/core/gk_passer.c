@@ -70,7 +70,6 @@ begin_chunk(GkPasser *p, const GkStore *from, const GkBatch *b, GkError *err)
 		rows = b->capacity;
 	if (rows > (size_t) GK_INT64_ROWS)
 		rows = (size_t) GK_INT64_ROWS;
-	rows = (rows + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD;
 	st = gk_store_create(p->host, from->pts.d, from->pts.weighted, from->pts.naux, SIZE_MAX, SIZE_MAX,
 						 &p->sub, err);
 	if (st != GK_OK)
@@ -80,7 +79,7 @@ begin_chunk(GkPasser *p, const GkStore *from, const GkBatch *b, GkError *err)
 	if (c == NULL)
 		return out_of_memory(err);
 	pts->nchunks = 1;
-	c->stride = (int) rows;
+	c->stride = gk_stride((int64_t) rows);
 	c->sealed = true;
 	c->spill_at = c->spill_mind2 = -1;
 	c->data = gk_alloc(p->host, gk_store_chunk_bytes(p->sub, c->stride), 1);

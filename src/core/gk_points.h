@@ -14,6 +14,16 @@
 
 #define GK_ROW_PAD	64
 
+/*
+ * Room for so many rows: an odd number of tiles, so that a tile's columns, read in
+ * place, are not a power of two apart and do not push each other out of the cache.
+ */
+static inline int
+gk_stride(int64_t rows)
+{
+	return (int) ((rows + GK_ROW_PAD - 1) / GK_ROW_PAD | 1) * GK_ROW_PAD;
+}
+
 typedef struct GkChunk
 {
 	int64_t		first;			/* ordinal of the first row */

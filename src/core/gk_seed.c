@@ -137,7 +137,7 @@ candidate_store(Seeds *s, const float *points, int m, const gk_int128 *mass, GkS
 	GkStatus	st = gk_store_create(s->host, s->d, true, 0, SIZE_MAX, SIZE_MAX, &sub, err);
 	GkChunk    *c;
 	double		top = 0.0;
-	int			stride = (m + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD;
+	int			stride = gk_stride(m);
 
 	if (st != GK_OK)
 		return st;

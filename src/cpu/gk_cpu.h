@@ -91,7 +91,7 @@ struct GkSession
 	size_t		all_rows;		/* of all chunks, padded */
 	double		d2_scale;		/* for gk_d2_split */
 	GkRoom		inv;			/* double [d]: for gk_fixed */
-	GkRoom		scratch;		/* per thread: a packed block, its labels and distances */
+	GkRoom		scratch;		/* per thread: a block's labels and distances */
 	GkRoom		sums;			/* per thread: gk_cpu_update.c, or potentials of gk_cpu_seed.c */
 	GkRoom		label;			/* int32 [rows of a group of chunks], when a pass keeps labels */
 	GkRoom		d2;				/* float, likewise */
@@ -122,7 +122,6 @@ typedef struct GkBlock
 	int			round;
 	int			thread;
 	/* The thread's scratch, room for the block (sweep.points only). */
-	float	   *packed;
 	int32_t    *label;
 	float	   *d2;
 } GkBlock;
@@ -156,7 +155,7 @@ typedef struct GkSweep
 #define GK_D_ONLY	(-1)
 GkSweep		gk_cpu_plan(const GkSession *s, int m);
 GkStatus	gk_cpu_sweep(GkSession *s, const GkSweep *sweep, GkError *err);
-/* A block's points, packed into the thread's scratch where that pays. */
+/* A block's points. */
 GkTiles		gk_cpu_tiles(const GkSession *s, const GkBlock *b);
 
 /*

@@ -311,7 +311,6 @@ const GkCpuKernels gk_cpu_avx2 = {
 	.name = "avx2",
 	.job_work = 1 << 23,
 	.lanes = GK_LANES,
-	.pack = pack,
 	.assign = assign,
 	.mindist = mindist,
 	.closer = closer,

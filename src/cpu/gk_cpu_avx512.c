@@ -192,7 +192,6 @@ const GkCpuKernels gk_cpu_avx512 = {
 	.name = "avx512",
 	.job_work = 1 << 24,
 	.lanes = GK_LANES,
-	.pack = pack,
 	.assign = assign,
 	.mindist = mindist,
 	.closer = closer,

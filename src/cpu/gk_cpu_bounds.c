@@ -95,7 +95,7 @@ typedef struct Scratch
 	float		upper[GK_ROW_PAD];
 	float		lower[GK_ROW_PAD];
 	float		slack[GK_ROW_PAD];
-	float		packed[];		/* [d][GK_ROW_PAD], then int32 list[rows], GkReach[k] */
+	float		gathered[];		/* [d][GK_ROW_PAD], then int32 list[rows], GkReach[k] */
 } Scratch;
 
 static inline float
@@ -113,7 +113,7 @@ scratch_of(const GkCpuBounds *b, int thread)
 static int32_t *
 list_of(const GkSession *s, Scratch *own)
 {
-	return (int32_t *) (own->packed + (size_t) s->pts->d * GK_ROW_PAD);
+	return (int32_t *) (own->gathered + (size_t) s->pts->d * GK_ROW_PAD);
 }
 
 static GkReach *
@@ -208,12 +208,6 @@ search_tile(Work *w, int t, int rows)
 	GkTiles		x = {.x = b->chunk->data + b->row + t * GK_ROW_PAD,.tile = GK_ROW_PAD,
 	.stride = b->chunk->stride,.count = 1,.d = w->s->pts->d};
 
-	if (x.d > 8)
-	{
-		w->s->kernels->pack(&x, own->packed);
-		x.x = own->packed;
-		x.stride = GK_ROW_PAD;
-	}
 	w->s->kernels->second(&x, w->c, w->k, own->label, own->d2, own->second);
 	decide(w, NULL, t * GK_ROW_PAD, rows);
 }
@@ -264,7 +258,7 @@ search_list(Work *w)
 	const GkBlock *b = w->b;
 	Scratch    *own = w->own;
 	int			d = w->s->pts->d;
-	GkTiles		x = {.x = own->packed,.tile = 0,.stride = GK_ROW_PAD,.count = 1,.d = d};
+	GkTiles		x = {.x = own->gathered,.tile = 0,.stride = GK_ROW_PAD,.count = 1,.d = d};
 
 	for (int from = 0; from < w->count; from += GK_ROW_PAD)
 	{
@@ -274,7 +268,7 @@ search_list(Work *w)
 		for (int j = 0; j < d; j++)
 		{
 			const float *col = b->chunk->data + b->row + (size_t) j * b->chunk->stride;
-			float	   *to = own->packed + (size_t) j * GK_ROW_PAD;
+			float	   *to = own->gathered + (size_t) j * GK_ROW_PAD;
 
 			for (int i = 0; i < n; i++)
 				to[i] = col[row[i]];

@@ -21,13 +21,14 @@ append_lanes(unsigned bits, vfloat v, float *to)
 
 GK_INLINE void
 closer_run(const int nc, const float *x, size_t stride, const float *c, size_t d,
-		   const float *d2, const float *weight, int rows, GkCloser *out)
+		   const GkAhead *all, const float *d2, const float *weight, int rows, GkCloser *out)
 {
 	for (int i = 0; i < rows; i += GK_VECTORS * GK_LANES)
 	{
 		vfloat		acc[GK_WIDEST][GK_VECTORS];
+		GkAhead		ahead = *all;
 
-		distances(acc, nc, x + i, stride, c, d);
+		distances(acc, nc, x + i, stride, c, d, &ahead);
 		GK_UNROLL
 		for (int q = 0; q < nc; q++)
 		{
@@ -61,9 +62,9 @@ closer_run(const int nc, const float *x, size_t stride, const float *c, size_t d
 #define GK_CLOSER(nc) \
 	GK_TARGET static __attribute__((noinline)) void \
 	closer_##nc(const float *x, size_t stride, const float *c, size_t d, \
-				const float *d2, const float *weight, int rows, GkCloser *out) \
+				const GkAhead *all, const float *d2, const float *weight, int rows, GkCloser *out) \
 	{ \
-		closer_run(nc, x, stride, c, d, d2, weight, rows, out); \
+		closer_run(nc, x, stride, c, d, all, d2, weight, rows, out); \
 	}
 GK_CLOSER(1)
 GK_CLOSER(2)
@@ -77,10 +78,9 @@ closer(const GkTiles *x, int tile, const float *c, int nc, const float *d2, cons
 	   int rows, GkCloser *out)
 {
 	static void (*const run[GK_CLOSER_MOST + 1]) (const float *, size_t, const float *, size_t,
-												  const float *, const float *, int, GkCloser *) =
+												  const GkAhead *, const float *, const float *, int, GkCloser *) =
 	{NULL, closer_1, closer_2, closer_3, closer_4, closer_5, closer_6};
-	const float *at = x->x + tile * x->tile;
+	const GkAhead all = rows_ahead(x, nc);
 
-	fetch_ahead(x, at);
-	run[nc] (at, x->stride, c, x->d, d2, weight, rows, out);
+	run[nc] (x->x + tile * x->tile, x->stride, c, x->d, &all, d2, weight, rows, out);
 }

@@ -50,9 +50,6 @@ typedef struct GkCpuKernels
 	int64_t		job_work;
 	int			lanes;			/* floats in a vector */
 
-	/* Copy columns into tiles of [d][GK_ROW_PAD] floats, one after the other. */
-	void		(*pack) (const GkTiles *from, float *to);
-
 	/*
 	 * Continue a running argmin with the centroids k0..k1-1 of c ([k][d]): label
 	 * and d2 are in and out; k0 = 0 begins with 0 and +inf.  Strictly smaller wins,

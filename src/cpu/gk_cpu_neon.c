@@ -44,7 +44,6 @@ const GkCpuKernels gk_cpu_neon = {
 	.name = "neon",
 	.job_work = 1 << 22,
 	.lanes = GK_LANES,
-	.pack = pack,
 	.assign = assign,
 	.mindist = mindist,
 	.closer = closer,

@@ -14,15 +14,6 @@ point(const GkTiles *x, int i)
 }
 
 static void
-scalar_pack(const GkTiles *from, float *to)
-{
-	for (int t = 0; t < from->count; t++)
-		for (int j = 0; j < from->d; j++)
-			for (int i = 0; i < GK_ROW_PAD; i++)
-				*to++ = from->x[t * from->tile + j * from->stride + i];
-}
-
-static void
 scalar_assign(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2)
 {
 	for (int i = 0; i < x->count * GK_ROW_PAD; i++)
@@ -209,7 +200,6 @@ const GkCpuKernels gk_cpu_scalar = {
 	.name = "scalar",
 	.job_work = 1 << 18,
 	.lanes = 1,
-	.pack = scalar_pack,
 	.assign = scalar_assign,
 	.mindist = scalar_mindist,
 	.closer = scalar_closer,

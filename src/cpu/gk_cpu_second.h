@@ -6,13 +6,13 @@
  */
 GK_INLINE void
 second_run(const int nc, const float *x, size_t stride, const float *c, int k0, int k1, size_t d,
-		   int32_t *label, float *d2, float *second)
+		   GkAhead *ahead, int32_t *label, float *d2, float *second)
 {
 	for (int k = k0; k < k1; k += nc)
 	{
 		vfloat		acc[GK_WIDEST][GK_VECTORS];
 
-		distances(acc, nc, x, stride, c + k * d, d);
+		distances(acc, nc, x, stride, c + k * d, d, ahead);
 		GK_UNROLL
 		for (int p = 0; p < GK_VECTORS; p++)
 		{
@@ -40,9 +40,9 @@ second_run(const int nc, const float *x, size_t stride, const float *c, int k0, 
 #define GK_SECOND(nc) \
 	GK_TARGET static __attribute__((noinline)) void \
 	second_##nc(const float *x, size_t stride, const float *c, int k0, int k1, size_t d, \
-				int32_t *label, float *d2, float *second) \
+				GkAhead *ahead, int32_t *label, float *d2, float *second) \
 	{ \
-		second_run(nc, x, stride, c, k0, k1, d, label, d2, second); \
+		second_run(nc, x, stride, c, k0, k1, d, ahead, label, d2, second); \
 	}
 GK_SECOND(1)
 GK_SECOND(2)
@@ -55,9 +55,10 @@ GK_TARGET static void
 second(const GkTiles *x, const float *c, int k, int32_t *label, float *d2, float *next)
 {
 	static void (*const run[GK_WIDEST]) (const float *, size_t, const float *, int, int, size_t,
-										 int32_t *, float *, float *) =
+										 GkAhead *, int32_t *, float *, float *) =
 	{NULL, second_1, second_2, second_3, second_4, second_5};
 	int			rest = k % GK_WIDEST;
+	const GkAhead all = rows_ahead(x, k);
 
 	for (int i = 0; i < x->count * GK_ROW_PAD; i++)
 	{
@@ -67,12 +68,12 @@ second(const GkTiles *x, const float *c, int k, int32_t *label, float *d2, float
 	for (int i = 0; i < x->count * GK_ROW_PAD; i += GK_VECTORS * GK_LANES)
 	{
 		const float *at = x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD;
+		GkAhead		ahead = all;
 
-		fetch_ahead(x, at);
 		if (k > rest)
-			second_6(at, x->stride, c, 0, k - rest, x->d, label + i, d2 + i, next + i);
+			second_6(at, x->stride, c, 0, k - rest, x->d, &ahead, label + i, d2 + i, next + i);
 		if (rest > 0)
-			run[rest] (at, x->stride, c, k - rest, k, x->d, label + i, d2 + i, next + i);
+			run[rest] (at, x->stride, c, k - rest, k, x->d, &ahead, label + i, d2 + i, next + i);
 	}
 }
 

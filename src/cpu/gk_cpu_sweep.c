@@ -13,19 +13,13 @@
 #define WINDOW_MS		20
 #define GROUP_CHUNKS	64
 #define GROUP_ROWS		(1 << 20)	/* when labels are kept */
-/* A block's points: half of a small L2 cache. */
-#define BLOCK_FLOATS	(64 * 1024)
+/* Most rows of a block, and points that every block may have. */
 #define BLOCK_ROWS		4096
+#define BLOCK_FLOATS	(64 * 1024)
 /* Work other than distances, per value. */
 #define OVERHEAD		16
 /* Below this much work, starting threads costs more than it saves. */
 #define SMALL_PASS		2e6
-/*
- * Up to so many features a tile's columns are read in place.  More of them, a
- * power of two of bytes apart, would push each other out of the cache and keep
- * the prefetcher guessing, so they are packed first.
- */
-#define PACK_ABOVE		8
 
 typedef struct Group
 {
@@ -58,10 +52,12 @@ gk_cpu_plan(const GkSession *s, int m)
 	const GkPoints *p = s->pts;
 	GkSweep		sweep = {.points = m != GK_D_ONLY};
 	int			d = sweep.points ? p->d : 1;
-	int64_t		rows = BLOCK_FLOATS / d;
 	int64_t		most = s->kernels->job_work;
+	int64_t		rows = most / ((int64_t) d * (m > 0 ? m : 1));
 
 	sweep.threads = (double) p->n * d * (m + OVERHEAD) < SMALL_PASS ? 1 : s->host.threads;
+	if (rows < BLOCK_FLOATS / d)
+		rows = BLOCK_FLOATS / d;
 	if (rows > BLOCK_ROWS)
 		rows = BLOCK_ROWS;
 	if (sweep.threads > 1 && rows > p->n / (4 * sweep.threads))
@@ -83,28 +79,10 @@ gk_cpu_plan(const GkSession *s, int m)
 	return sweep;
 }
 
-static size_t
-scratch_bytes(const GkSession *s, const GkSweep *sweep)
-{
-	size_t		floats = s->pts->d > PACK_ABOVE ? s->pts->d + 2 : 2;
-
-	return sweep->points ? floats * sweep->rows * sizeof(float) : 0;
-}
-
 GkTiles
 gk_cpu_tiles(const GkSession *s, const GkBlock *b)
 {
-	GkTiles		x = {.x = b->chunk->data + b->row,.tile = GK_ROW_PAD,.stride = b->chunk->stride,
-	.count = b->tiles,.d = s->pts->d};
-
-	if (x.d > PACK_ABOVE)
-	{
-		s->kernels->pack(&x, b->packed);
-		x.x = b->packed;
-		x.tile = (size_t) x.d * GK_ROW_PAD;
-		x.stride = GK_ROW_PAD;
-	}
-	return x;
+	return (GkTiles) {b->chunk->data + b->row, GK_ROW_PAD, b->chunk->stride, b->tiles, s->pts->d};
 }
 
 bool
@@ -211,7 +189,6 @@ run_block(void *arg, int64_t job, int thread)
 	b.thread = thread;
 	b.label = (int32_t *) scratch;
 	b.d2 = (float *) (scratch + label);
-	b.packed = (float *) (scratch + 2 * label);
 	g->sweep->block(g->s, g->sweep->arg, &b);
 }
 
@@ -246,7 +223,7 @@ gk_cpu_sweep(GkSession *s, const GkSweep *sweep, GkError *err)
 
 	host.threads = sweep->threads;
 	g.host = &host;
-	g.scratch = scratch_bytes(s, sweep);
+	g.scratch = sweep->points ? sweep->rows * (sizeof(int32_t) + sizeof(float)) : 0;
 	if (!gk_cpu_room(s, &s->scratch, sweep->threads, g.scratch))
 		return gk_cpu_out_of_memory(err);
 	if (sweep->keep_labels)

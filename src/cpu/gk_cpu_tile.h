@@ -1,5 +1,5 @@
 /*
- * gk_cpu_tile.h - pack, assign and mindist for one vector instruction set.
+ * gk_cpu_tile.h - assign and mindist for one vector instruction set.
  *
  * A template: gk_cpu_<set>.c defines the following and then includes this file.
  *   GK_TARGET       the function attribute that switches the instruction set on
@@ -26,10 +26,25 @@
 #define GK_UNROLL		_Pragma("GCC unroll 16")
 #endif
 
-/* nc, here and below, is a constant at every call. */
+/* Cache lines of a feature in a register tile. */
+#define GK_LINES	((GK_VECTORS * GK_LANES + 15) / 16)
+#define GK_HALF		((GK_LINES + 1) / 2)
+
+/*
+ * Points to ask for while others are worked on, see rows_ahead(): some lines of every
+ * feature along with each group of centroids.
+ */
+typedef struct GkAhead
+{
+	int			rows;
+	int			each;			/* GK_LINES, GK_HALF or 0 */
+	int			from;			/* lines asked for */
+} GkAhead;
+
+/* nc, here and below, is a constant at every call, and so is the number of lines. */
 GK_INLINE void
-distances(vfloat acc[GK_WIDEST][GK_VECTORS], const int nc,
-		  const float *x, size_t stride, const float *c, size_t d)
+chains(vfloat acc[GK_WIDEST][GK_VECTORS], const int nc, const int lines,
+	   const float *x, size_t stride, const float *c, size_t d, const float *ask)
 {
 	GK_UNROLL
 	for (int q = 0; q < nc; q++)
@@ -46,6 +61,9 @@ distances(vfloat acc[GK_WIDEST][GK_VECTORS], const int nc,
 		for (int p = 0; p < GK_VECTORS; p++)
 			xv[p] = v_load(x + j * stride + p * GK_LANES);
 		GK_UNROLL
+		for (int i = 0; i < lines; i++)
+			__builtin_prefetch(ask + j * stride + i * 16);
+		GK_UNROLL
 		for (int q = 0; q < nc; q++)
 		{
 			vfloat		cv = v_set1(c[q * d + j]);
@@ -61,16 +79,31 @@ distances(vfloat acc[GK_WIDEST][GK_VECTORS], const int nc,
 	}
 }
 
+GK_INLINE void
+distances(vfloat acc[GK_WIDEST][GK_VECTORS], const int nc,
+		  const float *x, size_t stride, const float *c, size_t d, GkAhead *ahead)
+{
+	const float *ask = x + ahead->rows + ahead->from * 16;
+
+	if (ahead->each == 0 || ahead->from >= GK_LINES)
+		chains(acc, nc, 0, x, stride, c, d, ask);
+	else if (ahead->each == GK_LINES)
+		chains(acc, nc, GK_LINES, x, stride, c, d, ask);
+	else
+		chains(acc, nc, GK_HALF, x, stride, c, d, ask);
+	ahead->from += ahead->each;
+}
+
 /* One vector's rows of points against centroids k0..k1-1, nc at a time. */
 GK_INLINE void
 assign_run(const int nc, const float *x, size_t stride, const float *c, int k0, int k1, size_t d,
-		   int32_t *label, float *d2)
+		   GkAhead *ahead, int32_t *label, float *d2)
 {
 	for (int k = k0; k < k1; k += nc)
 	{
 		vfloat		acc[GK_WIDEST][GK_VECTORS];
 
-		distances(acc, nc, x, stride, c + k * d, d);
+		distances(acc, nc, x, stride, c + k * d, d, ahead);
 		GK_UNROLL
 		for (int p = 0; p < GK_VECTORS; p++)
 		{
@@ -93,13 +126,13 @@ assign_run(const int nc, const float *x, size_t stride, const float *c, int k0, 
 
 GK_INLINE void
 mindist_run(const int nc, const float *x, size_t stride, const float *c, int k0, int k1, size_t d,
-			float *d2)
+			GkAhead *ahead, float *d2)
 {
 	for (int k = k0; k < k1; k += nc)
 	{
 		vfloat		acc[GK_WIDEST][GK_VECTORS];
 
-		distances(acc, nc, x, stride, c + k * d, d);
+		distances(acc, nc, x, stride, c + k * d, d, ahead);
 		GK_UNROLL
 		for (int p = 0; p < GK_VECTORS; p++)
 		{
@@ -117,15 +150,15 @@ mindist_run(const int nc, const float *x, size_t stride, const float *c, int k0,
 #define GK_RUNS(nc) \
 	GK_TARGET static __attribute__((noinline)) void \
 	assign_##nc(const float *x, size_t stride, const float *c, int k0, int k1, size_t d, \
-				int32_t *label, float *d2) \
+				GkAhead *ahead, int32_t *label, float *d2) \
 	{ \
-		assign_run(nc, x, stride, c, k0, k1, d, label, d2); \
+		assign_run(nc, x, stride, c, k0, k1, d, ahead, label, d2); \
 	} \
 	GK_TARGET static __attribute__((noinline)) void \
 	mindist_##nc(const float *x, size_t stride, const float *c, int k0, int k1, size_t d, \
-				 float *d2) \
+				 GkAhead *ahead, float *d2) \
 	{ \
-		mindist_run(nc, x, stride, c, k0, k1, d, d2); \
+		mindist_run(nc, x, stride, c, k0, k1, d, ahead, d2); \
 	}
 GK_RUNS(1)
 GK_RUNS(2)
@@ -134,25 +167,33 @@ GK_RUNS(4)
 GK_RUNS(5)
 GK_RUNS(6)
 
-static void (*const assign_rest[GK_WIDEST]) (const float *, size_t, const float *, int, int, size_t, int32_t *, float *) =
+static void (*const assign_rest[GK_WIDEST]) (const float *, size_t, const float *, int, int, size_t, GkAhead *, int32_t *, float *) =
 {NULL, assign_1, assign_2, assign_3, assign_4, assign_5};
 
-static void (*const mindist_rest[GK_WIDEST]) (const float *, size_t, const float *, int, int, size_t, float *) =
+static void (*const mindist_rest[GK_WIDEST]) (const float *, size_t, const float *, int, int, size_t, GkAhead *, float *) =
 {NULL, mindist_1, mindist_2, mindist_3, mindist_4, mindist_5};
 
 /*
- * Columns read in place are a few streams of short runs, which hardware does not
- * fetch ahead by itself: twice the speed on points in main memory.
+ * Columns read in place are many streams of short runs, which hardware does not fetch
+ * ahead by itself: twice the speed on points in main memory.  A processor has some
+ * dozens of misses under way, so the lines of a tile are asked for little by little,
+ * while the tile AHEAD_FLOATS before it is compared with one group of centroids
+ * after the other.
  */
-#define GK_AHEAD	512
+#define AHEAD_FLOATS	(16 * 1024)
+#define AHEAD_ROWS		512
 
-GK_INLINE void
-fetch_ahead(const GkTiles *x, const float *at)
+GK_INLINE GkAhead
+rows_ahead(const GkTiles *x, int k)
 {
-	if (x->stride > GK_ROW_PAD)
-		for (int j = 0; j < x->d; j++)
-			for (int i = 0; i < GK_VECTORS * GK_LANES; i += 16)
-				__builtin_prefetch(at + j * x->stride + GK_AHEAD + i);
+	int			rows = AHEAD_FLOATS / x->d / GK_ROW_PAD * GK_ROW_PAD;
+	GkAhead		ahead = {0};
+
+	if (x->stride == GK_ROW_PAD)
+		return ahead;			/* packed */
+	ahead.rows = rows < GK_ROW_PAD ? GK_ROW_PAD : rows > AHEAD_ROWS ? AHEAD_ROWS : rows;
+	ahead.each = k > GK_WIDEST ? GK_HALF : GK_LINES;
+	return ahead;
 }
 
 GK_TARGET static void
@@ -160,12 +201,13 @@ assign(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *
 {
 	int			rest = (k1 - k0) % GK_WIDEST;
 	int			whole = k1 - rest;
+	const GkAhead all = rows_ahead(x, k1 - k0);
 
 	for (int i = 0; i < x->count * GK_ROW_PAD; i += GK_VECTORS * GK_LANES)
 	{
 		const float *at = x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD;
+		GkAhead		ahead = all;
 
-		fetch_ahead(x, at);
 		if (k0 == 0)
 			for (int p = 0; p < GK_VECTORS * GK_LANES; p += GK_LANES)
 			{
@@ -173,9 +215,9 @@ assign(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *
 				v_store(d2 + i + p, v_set1(INFINITY));
 			}
 		if (whole > k0)
-			assign_6(at, x->stride, c, k0, whole, x->d, label + i, d2 + i);
+			assign_6(at, x->stride, c, k0, whole, x->d, &ahead, label + i, d2 + i);
 		if (rest > 0)
-			assign_rest[rest] (at, x->stride, c, whole, k1, x->d, label + i, d2 + i);
+			assign_rest[rest] (at, x->stride, c, whole, k1, x->d, &ahead, label + i, d2 + i);
 	}
 }
 
@@ -184,33 +226,16 @@ mindist(const GkTiles *x, const float *c, int k0, int k1, float *d2)
 {
 	int			rest = (k1 - k0) % GK_WIDEST;
 	int			whole = k1 - rest;
+	const GkAhead all = rows_ahead(x, k1 - k0);
 
 	for (int i = 0; i < x->count * GK_ROW_PAD; i += GK_VECTORS * GK_LANES)
 	{
 		const float *at = x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD;
+		GkAhead		ahead = all;
 
-		fetch_ahead(x, at);
 		if (whole > k0)
-			mindist_6(at, x->stride, c, k0, whole, x->d, d2 + i);
+			mindist_6(at, x->stride, c, k0, whole, x->d, &ahead, d2 + i);
 		if (rest > 0)
-			mindist_rest[rest] (at, x->stride, c, whole, k1, x->d, d2 + i);
+			mindist_rest[rest] (at, x->stride, c, whole, k1, x->d, &ahead, d2 + i);
 	}
-}
-
-GK_TARGET static void
-pack(const GkTiles *from, float *to)
-{
-	for (int j = 0; j < from->d; j++)
-		for (int t = 0; t < from->count; t++)
-		{
-			const float *src = from->x + t * from->tile + j * from->stride;
-			float	   *dst = to + ((size_t) t * from->d + j) * GK_ROW_PAD;
-
-			if (j + 2 < from->d)
-				for (int i = 0; i < GK_ROW_PAD; i += 16)
-					__builtin_prefetch(src + 2 * from->stride + i);
-			GK_UNROLL
-			for (int i = 0; i < GK_ROW_PAD; i += GK_LANES)
-				v_store(dst + i, v_load(src + i));
-		}
 }
