@@ -200,20 +200,21 @@ sum_d2(const float *d2, const float *weight, int rows, double scale, int64_t *hi
 
 /* Feature j of centroids 0..3 and 4..7, features in the other direction. */
 GK_INLINE void
-turn_rows(const float *c, size_t d, __m256 out[4])
+turn_rows(const float *c, const size_t *row, __m256 out[4])
 {
-	__m256		row[4];
+	__m256		v[4];
 
 	GK_UNROLL
 	for (int m = 0; m < 4; m++)
-		row[m] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(c + m * d)),
-									  _mm_loadu_ps(c + (m + 4) * d), 1);
-	turn(row[0], row[1], row[2], row[3], out);
+		v[m] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(c + row[m])),
+									_mm_loadu_ps(c + row[m + 4]), 1);
+	turn(v[0], v[1], v[2], v[3], out);
 }
 
 /* 8 * groups centroids from k on, a lane each; groups is a constant at every call. */
 GK_INLINE void
-nearest_of(const int groups, const float *x, size_t d, const float *c, int k, __m256 *best, __m256i *label)
+nearest_of(const int groups, const float *x, size_t d, const float *c, const size_t *row, int k,
+		   __m256 *best, __m256i *label)
 {
 	__m256		acc[2] = {v_zero(), v_zero()};
 	size_t		j = 0;
@@ -226,7 +227,7 @@ nearest_of(const int groups, const float *x, size_t d, const float *c, int k, __
 		{
 			__m256		col[4];
 
-			turn_rows(c + g * 8 * d + j, d, col);
+			turn_rows(c + g * 8 * d + j, row, col);
 			GK_UNROLL
 			for (int m = 0; m < 4; m++)
 			{
@@ -242,8 +243,8 @@ nearest_of(const int groups, const float *x, size_t d, const float *c, int k, __
 		for (int g = 0; g < groups; g++)
 		{
 			const float *at = c + g * 8 * d + j;
-			__m256		t = v_sub(v_set1(x[j]), _mm256_set_ps(at[7 * d], at[6 * d], at[5 * d], at[4 * d],
-															  at[3 * d], at[2 * d], at[d], at[0]));
+			__m256		t = v_sub(v_set1(x[j]), _mm256_set_ps(at[row[7]], at[row[6]], at[row[5]], at[row[4]],
+															  at[row[3]], at[row[2]], at[row[1]], at[row[0]]));
 
 			acc[g] = v_fma(t, t, acc[g]);
 		}
@@ -280,31 +281,40 @@ best_of(__m256 best, __m256i label, float *d2)
 	return _mm_cvtsi128_si32(low);
 }
 
-/* Lanes are centroids here: they are turned from rows to columns on the way. */
+/* Where the first eight of k centroids are, the last one again for those there are not. */
+GK_INLINE void
+place_rows(int k, size_t d, size_t *row)
+{
+	GK_UNROLL
+	for (int m = 0; m < 8; m++)
+		row[m] = (size_t) (m < k ? m : k - 1) * d;
+}
+
+/*
+ * Lanes are centroids here: they are turned from rows to columns on the way.  Centroids
+ * that do not fill a vector are taken with some before them once more, and of fewer than
+ * eight the last one: neither changes the minimum, or the lowest label of it.
+ */
 GK_TARGET int
 gk_cpu_avx2_nearest(const float *point, int d, const float *centroids, int k, float *d2)
 {
 	__m256		best = v_set1(INFINITY);
 	__m256i		label = _mm256_setzero_si256();
+	size_t		row[8];
 	int			i = 0;
-	int			winner;
 
-	for (; i + 16 <= k; i += 16)
-		nearest_of(2, point, d, centroids, i, &best, &label);
-	for (; i + 8 <= k; i += 8)
-		nearest_of(1, point, d, centroids, i, &best, &label);
-	winner = best_of(best, label, d2);
-	for (; i < k; i++)
+	if (k < 8)
 	{
-		float		s = gk_d2(point, 1, centroids + (size_t) i * d, d);
-
-		if (s < *d2)
-		{
-			*d2 = s;
-			winner = i;
-		}
+		place_rows(k, d, row);
+		nearest_of(1, point, d, centroids, row, 0, &best, &label);
+		return best_of(best, label, d2);
 	}
-	return winner;
+	place_rows(8, d, row);
+	for (; i + 16 <= k; i += 16)
+		nearest_of(2, point, d, centroids, row, i, &best, &label);
+	for (; i < k; i += 8)
+		nearest_of(1, point, d, centroids, row, i + 8 <= k ? i : k - 8, &best, &label);
+	return best_of(best, label, d2);
 }
 
 const GkCpuKernels gk_cpu_avx2 = {
