@@ -5,14 +5,15 @@
 
 #include "core/gk_batch.h"
 #include "core/gk_group.h"
+#include "core/gk_points.h"
 
 #define CHUNK_BYTES		((size_t) 16 << 20)
-/* Fewer entries are sorted by comparisons. */
-#define RADIX_MIN		512
-#define RADIX_BITS		11
-#define RADIX_SIZE		(1 << RADIX_BITS)
-/* How far points in sorted order are fetched ahead. */
-#define AHEAD			16
+/* Digits of the radix sort, for few entries and for many. */
+#define FEW_BITS		8
+#define MANY_BITS		11
+#define MANY			1024
+/* Keys are cut to so many digits; what is equal then is sorted by comparisons. */
+#define DIGITS(n)		((n) < 65536 ? 3 : 4)
 
 /* The first feature, as an integer of the same order, and which point it is. */
 typedef struct Entry
@@ -54,12 +55,10 @@ compare_points(const Group *g, uint32_t a, uint32_t b)
 static bool
 less(const Group *g, const Entry *a, const Entry *b)
 {
-	if (a->key != b->key)
-		return a->key < b->key;
 	return compare_points(g, a->index, b->index) < 0;
 }
 
-/* By comparisons: insertion for a few, merging for more.  tmp: room for n. */
+/* By comparing points: insertion for a few, merging for more.  tmp: room for n. */
 static void
 sort_entries(const Group *g, Entry *e, Entry *tmp, size_t n)
 {
@@ -87,21 +86,23 @@ sort_entries(const Group *g, Entry *e, Entry *tmp, size_t n)
 		e[at] = j < n && less(g, &e[j], &tmp[i]) ? e[j++] : tmp[i++];
 }
 
-/* Least significant digit first; digits that all keys share are passed over. */
+/* Least significant digit first, of keys below 2^used. */
 static Entry *
-radix_sort(Entry *from, Entry *to, size_t n)
+radix_sort(Entry *from, Entry *to, size_t n, int used)
 {
-	for (int shift = 0; shift < 64; shift += RADIX_BITS)
+	int			bits = n < MANY ? FEW_BITS : MANY_BITS;
+	uint32_t	size = UINT32_C(1) << bits;
+
+	for (int shift = 0; shift < used; shift += bits)
 	{
-		uint32_t	at[RADIX_SIZE] = {0};
+		uint32_t	at[1 << MANY_BITS];
 		uint32_t	sum = 0;
 		Entry	   *other = to;
 
+		memset(at, 0, size * sizeof(uint32_t));
 		for (size_t i = 0; i < n; i++)
-			at[(from[i].key >> shift) & (RADIX_SIZE - 1)]++;
-		if (at[(from[0].key >> shift) & (RADIX_SIZE - 1)] == n)
-			continue;
-		for (int b = 0; b < RADIX_SIZE; b++)
+			at[(from[i].key >> shift) & (size - 1)]++;
+		for (uint32_t b = 0; b < size; b++)
 		{
 			uint32_t	count = at[b];
 
@@ -109,11 +110,43 @@ radix_sort(Entry *from, Entry *to, size_t n)
 			sum += count;
 		}
 		for (size_t i = 0; i < n; i++)
-			to[at[(from[i].key >> shift) & (RADIX_SIZE - 1)]++] = from[i];
+			to[at[(from[i].key >> shift) & (size - 1)]++] = from[i];
 		to = from;
 		from = other;
 	}
 	return from;
+}
+
+/*
+ * Cut the keys to their upper bits, as many as a few digits hold and no more than
+ * differ; returns how many.
+ */
+static int
+cut_keys(Entry *e, size_t n)
+{
+	uint64_t	least = UINT64_MAX;
+	uint64_t	most = 0;
+	uint64_t	any = 0;
+	int			top;
+	int			low;
+	int			room = DIGITS(n) * (n < MANY ? FEW_BITS : MANY_BITS);
+
+	for (size_t i = 0; i < n; i++)
+	{
+		least = e[i].key < least ? e[i].key : least;
+		most = e[i].key > most ? e[i].key : most;
+		any |= e[i].key ^ e[0].key;
+	}
+	if (any == 0)
+		return 0;
+	/* below the lowest bit that differs nothing does, so there is no borrow from there */
+	low = __builtin_ctzll(any);
+	top = 64 - __builtin_clzll(most - least);
+	if (top - low > room)
+		low = top - room;
+	for (size_t i = 0; i < n; i++)
+		e[i].key = (e[i].key - least) >> low;
+	return top - low;
 }
 
 /* The places of the points in sorted order; NULL: out of memory. */
@@ -121,28 +154,24 @@ static uint32_t *
 sorted(const GkHost *host, const Group *g, size_t n)
 {
 	Entry	   *block = gk_alloc(host, 2 * n, sizeof(Entry));
-	Entry	   *e = block;
 	uint32_t   *order = gk_alloc(host, n, sizeof(uint32_t));
 
 	if (block != NULL && order != NULL)
 	{
+		Entry	   *e = block;
+
 		for (size_t i = 0; i < n; i++)
 		{
 			e[i].key = ordered_bits(g->row(g->arg, (int64_t) i)[0]);
 			e[i].index = (uint32_t) i;
 		}
-		if (n < RADIX_MIN)
-			sort_entries(g, e, e + n, n);
-		else
+		e = radix_sort(block, block + n, n, cut_keys(block, n));
+		for (size_t i = 0, end; i < n; i = end)
 		{
-			e = radix_sort(block, block + n, n);
-			for (size_t i = 0, end; i < n; i = end)
-			{
-				for (end = i + 1; end < n && e[end].key == e[i].key; end++)
-					;
-				if (end - i > 1 && g->width > 1)
-					sort_entries(g, e + i, (e == block ? block + n : block) + i, end - i);
-			}
+			for (end = i + 1; end < n && e[end].key == e[i].key; end++)
+				;
+			if (end - i > 1)
+				sort_entries(g, e + i, (e == block ? block + n : block) + i, end - i);
 		}
 		for (size_t i = 0; i < n; i++)
 			order[i] = e[i].index;
@@ -156,25 +185,54 @@ sorted(const GkHost *host, const Group *g, size_t n)
 	return order;
 }
 
+/* Some points, as many as fit, into the batch; a column's values are floats as a rule. */
+static void
+fill(GkBatch *b, const Group *g, const uint32_t *order, int64_t n)
+{
+	const double *x[GK_BATCH_ROWS];
+	int			rows = n < b->capacity ? (int) n : b->capacity;
+
+	for (int i = 0; i < rows; i++)
+	{
+		x[i] = g->row(g->arg, order[i]);
+		/* points of large groups are far apart in memory */
+		__builtin_prefetch(x[i]);
+	}
+	for (int j = 0; j < g->width; j++)
+	{
+		float	   *to = gk_batch_column(b, j);
+		bool		exact = !b->wide[j];
+
+		for (int i = 0; exact && i < rows; i++)
+		{
+			double		v = x[i][j] + 0.0;
+
+			to[i] = (float) v;
+			exact = (double) to[i] == v;
+		}
+		for (int i = 0; !exact && i < rows; i++)
+			gk_batch_set(b, j, i, x[i][j] + 0.0);
+	}
+	b->rows = rows;
+}
+
 static GkStatus
 load(GkStore *store, const Group *g, const uint32_t *order, int64_t n, bool labelled, GkError *err)
 {
 	GkBatch    *b = gk_store_batch(store);
 	GkStatus	st = GK_OK;
 
-	for (int64_t at = 0; st == GK_OK && at < n; at++)
+	while (st == GK_OK && n > 0)
 	{
-		const double *x = g->row(g->arg, order[at]);
+		int			rows;
 
-		/* points of large groups are far apart in memory */
-		if (at + AHEAD < n)
-			__builtin_prefetch(g->row(g->arg, order[at + AHEAD]));
-		for (int j = 0; j < g->width; j++)
-			gk_batch_put(b, j, x[j] + 0.0);
+		fill(b, g, order, n);
+		rows = b->rows;
 		if (labelled)
-			gk_batch_aux(b, 0)[b->rows] = order[at];
-		if (++b->rows == b->capacity || at == n - 1)
-			st = gk_store_commit(store, err);
+			memcpy(gk_batch_aux(b, 0), order, rows * sizeof(uint32_t));
+		order += rows;
+		n -= rows;
+		st = gk_store_commit(store, err);
 	}
 	return st;
 }
@@ -197,6 +255,16 @@ no_matter(void *ctx)
 	(void) ctx;
 }
 
+/* As much as the points need. */
+static size_t
+chunk_bytes(const Group *g, int64_t n, bool labelled)
+{
+	int64_t		padded = (n + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD;
+	double		bytes = (double) padded * (g->width + labelled) * sizeof(float);
+
+	return bytes < CHUNK_BYTES ? (size_t) bytes : CHUNK_BYTES;
+}
+
 GkStatus
 gk_group_fit(const GkHost *host, const GkBackend *backend, const GkOptions *options,
 			 GkGroupRow row, const void *arg, int64_t n, int d, bool weighted,
@@ -215,7 +283,7 @@ gk_group_fit(const GkHost *host, const GkBackend *backend, const GkOptions *opti
 	if (n > GK_MAX_GROUP)
 		return gk_fail(err, GK_ERR_LIMIT, "a group of %lld points is over the limit of %lld",
 					   (long long) n, (long long) GK_MAX_GROUP);
-	st = gk_store_create(host, d, weighted, label != NULL ? 1 : 0, CHUNK_BYTES, SIZE_MAX, &store, err);
+	st = gk_store_create(host, d, weighted, label != NULL ? 1 : 0, chunk_bytes(&g, n, label != NULL), SIZE_MAX, &store, err);
 	if (st != GK_OK)
 		return st;
 	order = sorted(host, &g, (size_t) n);

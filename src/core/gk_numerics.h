@@ -173,6 +173,10 @@ gk_i128_to_double(gk_int128 v)
 	int			shift = 0;
 	double		r;
 
+	/* nearly always; one rounding as well */
+	if (v == (int64_t) v)
+		return (double) (int64_t) v;
+
 	/* Shift down to 64 bits with a sticky bit; uint64 to double rounds once. */
 	if (hi != 0)
 	{

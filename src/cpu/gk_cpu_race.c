@@ -122,6 +122,36 @@ insert(Picks *own, size_t want, GkPick pick)
 		own->worst = own->pick[want - 1];
 }
 
+/* Rows row + i of a tile, bit i of `may` for each. */
+static void
+run(const Race *r, Picks *own, const GkBlock *b, const float *w, const float *d2, int row, uint64_t may)
+{
+	for (; may != 0; may &= may - 1)
+	{
+		int			i = __builtin_ctzll(may);
+		double		weight = (w ? (double) w[row + i] : 1.0) * (d2 ? (double) d2[i] : 1.0);
+		GkPick		pick = {.row = b->chunk->first + row + i};
+		uint64_t	h = gk_hash(r->key, pick.row);
+
+		if (!(weight > 0.0))
+			continue;
+		/* the kernel's question again: the worst may be another one by now */
+		if (1.0 - gk_uniform(h) > own->worst.key * weight * GK_RACE_SLACK)
+			continue;
+		pick.key = gk_race_key(h, weight);
+		if (!before(&pick, &own->worst))
+			continue;
+		if (r->want <= FEW)
+		{
+			insert(own, r->want, pick);
+			continue;
+		}
+		own->pick[own->count++] = pick;
+		if (own->count == r->room)
+			cut(own, r->want);
+	}
+}
+
 static void
 block(GkSession *s, void *arg, const GkBlock *b)
 {
@@ -138,35 +168,20 @@ block(GkSession *s, void *arg, const GkBlock *b)
 	for (int row = b->row; row < b->row + b->rows; row += GK_ROW_PAD)
 	{
 		const float *d2 = r->use_d2 ? b->chunk->mind2 + row : NULL;
-		uint64_t	may = s->kernels->race(d2, w ? w + row : NULL, r->key, b->chunk->first + row, own->worst.key);
 		int			rows = b->row + b->rows - row;
+		uint64_t	left = rows < GK_ROW_PAD ? (UINT64_C(1) << rows) - 1 : UINT64_MAX;
 
-		if (rows < GK_ROW_PAD)
-			may &= (UINT64_C(1) << rows) - 1;
-		for (; may != 0; may &= may - 1)
+		/* a few rows first, so that most are ruled out by what they have */
+		if (own->count < r->want && r->want <= FEW / 4)
 		{
-			int			i = __builtin_ctzll(may);
-			double		weight = (w ? (double) w[row + i] : 1.0) * (d2 ? (double) d2[i] : 1.0);
-			GkPick		pick = {.row = b->chunk->first + row + i};
-			uint64_t	h = gk_hash(r->key, pick.row);
+			uint64_t	first = left & ((UINT64_C(1) << 4 * r->want) - 1);
 
-			if (!(weight > 0.0))
-				continue;
-			/* the kernel's question again: the worst may be another one by now */
-			if (1.0 - gk_uniform(h) > own->worst.key * weight * GK_RACE_SLACK)
-				continue;
-			pick.key = gk_race_key(h, weight);
-			if (!before(&pick, &own->worst))
-				continue;
-			if (r->want <= FEW)
-			{
-				insert(own, r->want, pick);
-				continue;
-			}
-			own->pick[own->count++] = pick;
-			if (own->count == r->room)
-				cut(own, r->want);
+			run(r, own, b, w, d2, row, first);
+			left &= ~first;
 		}
+		if (left != 0)
+			left &= s->kernels->race(d2, w ? w + row : NULL, r->key, b->chunk->first + row, own->worst.key);
+		run(r, own, b, w, d2, row, left);
 	}
 }
 
@@ -216,7 +231,9 @@ gk_cpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want,
 		all->count += own->count;
 		cut(all, r.want);
 	}
-	qsort(all->pick, all->count, sizeof(GkPick), compare);
+	/* few of one thread are in order */
+	if (r.want > FEW || r.sweep.threads > 1)
+		qsort(all->pick, all->count, sizeof(GkPick), compare);
 	memcpy(out, all->pick, all->count * sizeof(GkPick));
 	*got = (int) all->count;
 	return GK_OK;

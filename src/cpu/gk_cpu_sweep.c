@@ -213,30 +213,41 @@ run_group(Group *g)
 	return GK_OK;
 }
 
-GkStatus
-gk_cpu_sweep(GkSession *s, const GkSweep *sweep, GkError *err)
+/* All points are one block. */
+static bool
+one_block(const GkSession *s, const GkSweep *sweep)
+{
+	return s->pts->nchunks == 1 && s->pts->chunks[0].data != NULL &&
+		s->pts->chunks[0].rows <= sweep->rows && sweep->rounds == 1;
+}
+
+/* What the sweep comes to then: thousands of small clusterings feel the difference. */
+static GkStatus
+sweep_block(GkSession *s, const GkSweep *sweep, GkError *err)
+{
+	const GkChunk *c = &s->pts->chunks[0];
+	char	   *scratch = s->scratch.p;
+	size_t		label = (size_t) sweep->rows * sizeof(float);
+	GkBlock		b = {.chunk = c,.rows = c->rows,.tiles = (c->rows + GK_ROW_PAD - 1) / GK_ROW_PAD,
+	.label = (int32_t *) scratch,.d2 = (float *) (scratch + label)};
+
+	if (s->host.stop != NULL && s->host.stop(s->host.ctx))
+		return GK_STOPPED;
+	sweep->block(s, sweep->arg, &b);
+	if (s->host.poll != NULL && s->host.poll(s->host.ctx))
+		return GK_STOPPED;
+	return sweep->chunk != NULL ? sweep->chunk(s, sweep->arg, c, 0, err) : GK_OK;
+}
+
+static GkStatus
+sweep_groups(GkSession *s, const GkSweep *sweep, size_t scratch, GkError *err)
 {
 	GkHost		host = s->host;
-	Group		g = {.s = s,.sweep = sweep};
+	Group		g = {.s = s,.sweep = sweep,.host = &host,.scratch = scratch};
 	int			next = 0;
 	GkStatus	st = GK_OK;
 
 	host.threads = sweep->threads;
-	g.host = &host;
-	g.scratch = sweep->points ? sweep->rows * (sizeof(int32_t) + sizeof(float)) : 0;
-	if (!gk_cpu_room(s, &s->scratch, sweep->threads, g.scratch))
-		return gk_cpu_out_of_memory(err);
-	if (sweep->keep_labels)
-	{
-		/* No group is larger than this, see fits(). */
-		size_t		rows = s->max_stride > GROUP_ROWS ? s->max_stride : GROUP_ROWS;
-
-		if (rows > s->all_rows)
-			rows = s->all_rows;
-		if (!gk_cpu_room(s, &s->label, rows, sizeof(int32_t)) ||
-			!gk_cpu_room(s, &s->d2, rows, sizeof(float)))
-			return gk_cpu_out_of_memory(err);
-	}
 	while (st == GK_OK && next < s->pts->nchunks)
 	{
 		st = open_group(&g, next, err);
@@ -249,4 +260,25 @@ gk_cpu_sweep(GkSession *s, const GkSweep *sweep, GkError *err)
 		g.slot += g.rows;
 	}
 	return st;
+}
+
+GkStatus
+gk_cpu_sweep(GkSession *s, const GkSweep *sweep, GkError *err)
+{
+	size_t		scratch = sweep->points ? sweep->rows * (sizeof(int32_t) + sizeof(float)) : 0;
+
+	if (!gk_cpu_room(s, &s->scratch, sweep->threads, scratch))
+		return gk_cpu_out_of_memory(err);
+	if (sweep->keep_labels)
+	{
+		/* No group is larger than this, see fits(). */
+		size_t		rows = s->max_stride > GROUP_ROWS ? s->max_stride : GROUP_ROWS;
+
+		if (rows > s->all_rows)
+			rows = s->all_rows;
+		if (!gk_cpu_room(s, &s->label, rows, sizeof(int32_t)) ||
+			!gk_cpu_room(s, &s->d2, rows, sizeof(float)))
+			return gk_cpu_out_of_memory(err);
+	}
+	return one_block(s, sweep) ? sweep_block(s, sweep, err) : sweep_groups(s, sweep, scratch, err);
 }

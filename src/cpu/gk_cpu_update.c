@@ -214,7 +214,8 @@ merge_clusters(void *arg, int64_t job, int thread)
 
 		if (!((Private *) own)->used)
 			continue;
-		if (!p->weighted)
+		/* the kernels for few clusters add to the integers themselves */
+		if (!p->weighted && ((Private *) own)->pending > 0)
 			flush(p, own, k0, k1);
 		for (size_t i = 0; i < sums; i++)
 			sum[i] += own_sum[i];
