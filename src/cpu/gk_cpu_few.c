@@ -1,18 +1,13 @@
 /*
  * gk_cpu_few.c - assignment and Feature Sum of few clusters, AVX-512: sums stay in
  * registers, for small points in one pass with the distances, labels are never
- * written.  Here reading memory is the floor.
+ * written.  Here reading memory is the floor, as long as the processor does not
+ * wait for itself as well.
  *
- * Lanes are points, and a mask for each cluster says which are its own.  A sum of
- * doubles would take two conversions and two additions for 16 points; here a value
- * is cut into two integers of 32 bits instead.  It is x * 2^(expo - 40), |x| <=
- * 2^40, and adding 1.5 * 2^23 units leaves a float whose bits are those of that
- * constant plus the value in whole units:
- *   hi = x rounded to units of 2^(expo - 19):	|hi| <= 2^19
- *   lo = the rest in units of 2^(expo - 40):	|lo| <= 2^20
- * Both differences are exact.  GROUP rows add up to less than 2^31, so sums of the
- * raw bits, modulo 2^32 and less the constant's as often as there are rows, are
- * the sums.  The last cluster needs none: it is the total minus the rest.
+ * Lanes are points, and a mask for each cluster says which are its own.  A sum is a
+ * vector of doubles: one register, exact up to GK_PACKAGE rows, though it takes but
+ * half a vector of points at a time.  The last cluster needs none: it is the total
+ * minus the rest.
  *
  * Rows past the end are zeros and add nothing but to a count, which is put right;
  * they are equal, so they are all in one cluster.
@@ -33,130 +28,165 @@
 #endif
 
 #define MOST_K		GK_CPU_FEW
-#define GROUP		1024
-#define LO_BITS		21			/* hi is in units of 2^21 lo */
-/* Sums at once: twice as many registers hold their halves, of 32. */
-#define AT_ONCE		12
+#define MOST_D		8
+/* Sums at once: as many of the 32 registers. */
+#define MOST_SUMS	24
 /* Features at once of k clusters. */
-#define FEATURES(k)	(AT_ONCE / ((k) - 1))
+#define FEATURES(k)	(MOST_SUMS / ((k) - 1) < MOST_D ? MOST_SUMS / ((k) - 1) : MOST_D)
+/* Rows of a group, where there is more than one pass: they stay in the cache. */
+#define GROUP		1024
 /* Rows ahead in a column that are asked for, see gk_cpu_tile.h. */
 #define AHEAD		512
 
-/* The two constants of a feature. */
-typedef struct Cut
-{
-	__m512		hi;
-	__m512		lo;
-} Cut;
-
-GK_INLINE Cut
-cut_of(int expo)
-{
-	Cut			cut;
-
-	cut.hi = _mm512_set1_ps((float) (1.5 * gk_pow2(expo - GK_GRID_BITS + LO_BITS + 23)));
-	cut.lo = _mm512_set1_ps((float) (1.5 * gk_pow2(expo - GK_GRID_BITS + 23)));
-	return cut;
-}
-
-typedef struct Sums
-{
-	__m512i		hi[AT_ONCE];
-	__m512i		lo[AT_ONCE];
-} Sums;
+#define SHAPES(F) \
+	F(2, 1) F(2, 2) F(2, 3) F(2, 4) F(2, 5) F(2, 6) F(2, 7) F(2, 8) \
+	F(3, 1) F(3, 2) F(3, 3) F(3, 4) F(3, 5) F(3, 6) F(3, 7) F(3, 8) \
+	F(4, 1) F(4, 2) F(4, 3) F(4, 4) F(4, 5) F(4, 6) F(4, 7) F(4, 8) \
+	F(5, 1) F(5, 2) F(5, 3) F(5, 4) F(5, 5) F(5, 6) F(6, 1) F(6, 2) F(6, 3) F(6, 4) \
+	F(7, 1) F(7, 2) F(7, 3) F(7, 4) F(8, 1) F(8, 2) F(8, 3)
 
 /* Clusters and features, here and below, are constants at every call. */
-GK_INLINE void
-add_values(const int sums, const int f, const int j, const __mmask16 *in, __m512 v, const Cut *cut, Sums *s)
-{
-	__m512		up = _mm512_add_ps(v, cut->hi);
-	__m512		rest = _mm512_add_ps(_mm512_sub_ps(v, _mm512_sub_ps(up, cut->hi)), cut->lo);
 
+/* Of blocks of w clusters each the better of two: the first one on a tie. */
+GK_INLINE void
+better(const int k, const int w, __m512i *best, __mmask16 *in)
+{
 	GK_UNROLL
-	for (int q = 0; q < sums; q++)
+	for (int q = 0; q < k - w; q += 2 * w)
 	{
-		/* _mm512_mask_add_epi32(), which gcc 12 would copy back and forth */
-		__asm__("vpaddd %2, %0, %0%{%1%}" : "+v" (s->hi[q * f + j]) : "Yk" (in[q]), "v" (up));
-		__asm__("vpaddd %2, %0, %0%{%1%}" : "+v" (s->lo[q * f + j]) : "Yk" (in[q]), "v" (rest));
+		__mmask16	first = _mm512_cmple_epi32_mask(best[q], best[q + w]);
+
+		best[q] = _mm512_min_epi32(best[q], best[q + w]);
+		GK_UNROLL
+		for (int i = q; i < k; i++)
+			in[i] &= i < q + w ? first : i < q + 2 * w ? ~first : 0xffff;
 	}
 }
 
+/*
+ * For each cluster but the last which of 16 points are nearer to it than to any
+ * other, ties to the lowest number.  Distances are not negative, so their bits are
+ * in order as integers, which any unit compares.
+ */
 GK_INLINE void
-clear(const int sums, Sums *s)
+nearest(const int k, const __m512 *dist, __mmask16 *in)
+{
+	__m512i		best[MOST_K];
+
+	GK_UNROLL
+	for (int q = 0; q < k; q++)
+	{
+		best[q] = _mm512_castps_si512(dist[q]);
+		in[q] = 0xffff;
+	}
+	better(k, 1, best, in);
+	better(k, 2, best, in);
+	better(k, 4, best, in);
+}
+
+/* What feature j of v vectors adds to their distances from all clusters. */
+GK_INLINE void
+add_distances(const int k, const int v, const float *x, const float *c, int d, int j, __m512 dist[][MOST_K])
+{
+	__m512		xv[4];
+
+	GK_UNROLL
+	for (int p = 0; p < v; p++)
+	{
+		xv[p] = _mm512_loadu_ps(x + p * 16);
+		_mm_prefetch((const char *) (x + p * 16 + AHEAD), _MM_HINT_T0);
+	}
+	GK_UNROLL
+	for (int q = 0; q < k; q++)
+	{
+		__m512		cv = _mm512_set1_ps(c[q * d + j]);
+
+		GK_UNROLL
+		for (int p = 0; p < v; p++)
+		{
+			__m512		t = _mm512_sub_ps(xv[p], cv);
+
+			/* fma(t, t, 0) is t * t */
+			dist[p][q] = j == 0 ? _mm512_mul_ps(t, t) : _mm512_fmadd_ps(t, t, dist[p][q]);
+		}
+	}
+}
+
+/* Of 16 points: a mask for each cluster but the last, as its lower and upper half. */
+typedef __mmask8 Halves[MOST_K][2];
+
+/*
+ * One feature of 8 points, the half h, to the sums of their clusters, which are f apart.
+ * Additions and multiplications have units of their own: keep both busy.
+ */
+GK_INLINE void
+add_values(const int k, const int f, const float *x, const int h, const Halves in, __m512d *sum)
+{
+	const __m512d one = _mm512_set1_pd(1.0);
+	__m512d		v = _mm512_cvtps_pd(_mm256_loadu_ps(x + h * 8));
+
+	GK_UNROLL
+	for (int q = 0; q < k - 1; q++)
+		sum[q * f] = q % 3 == 2 ? _mm512_mask_add_pd(sum[q * f], in[q][h], sum[q * f], v) :
+			_mm512_mask3_fmadd_pd(v, one, sum[q * f], in[q][h]);
+}
+
+/* Lanes together, as integers; clusters are d apart. */
+GK_INLINE void
+add_lanes(const int k, const int f, const __m512d *from, const int32_t *expo, gk_int128 *sum, int d)
 {
 	GK_UNROLL
-	for (int i = 0; i < sums; i++)
-		s->hi[i] = s->lo[i] = _mm512_setzero_si512();
+	for (int q = 0; q < k - 1; q++)
+	{
+		GK_UNROLL
+		for (int j = 0; j < f; j++)
+			sum[q * d + j] += (int64_t) (_mm512_reduce_add_pd(from[q * f + j]) * gk_pow2(GK_GRID_BITS - expo[j]));
+	}
 }
 
-/* Modulo 2^32; _mm512_reduce_add_epi32() may overflow as signed integers do. */
-GK_INLINE uint32_t
-lanes(__m512i v)
+static inline const float *
+vector(const GkTiles *x, size_t v)
 {
-	__m256i		half = _mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1));
-	__m128i		part = _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-
-	part = _mm_add_epi32(part, _mm_shuffle_epi32(part, 0x4e));
-	part = _mm_add_epi32(part, _mm_shuffle_epi32(part, 0xb1));
-	return (uint32_t) _mm_cvtsi128_si32(part);
+	return x->x + v / (GK_ROW_PAD / 16) * x->tile + v % (GK_ROW_PAD / 16) * 16;
 }
 
-/* Lanes together, less the constants of so many rows, as an integer. */
-GK_INLINE int64_t
-value(__m512i hi, __m512i lo, int rows, const Cut *cut)
+/* Some tiles, of so many rows at most. */
+static GkTiles
+group(const GkTiles *x, int tile, int rows)
 {
-	uint32_t	h = lanes(hi);
-	uint32_t	l = lanes(lo);
+	GkTiles		some = *x;
 
-	h -= (uint32_t) rows * (uint32_t) _mm_cvtsi128_si32(_mm512_castsi512_si128(_mm512_castps_si512(cut->hi)));
-	l -= (uint32_t) rows * (uint32_t) _mm_cvtsi128_si32(_mm512_castsi512_si128(_mm512_castps_si512(cut->lo)));
-	return (int64_t) (int32_t) h * (1 << LO_BITS) + (int32_t) l;
+	some.x += tile * x->tile;
+	some.count = x->count - tile < rows / GK_ROW_PAD ? x->count - tile : rows / GK_ROW_PAD;
+	return some;
 }
-
-#define SHAPES(F) \
-	F(2, 1) F(2, 2) F(2, 3) F(2, 4) F(2, 5) F(2, 6) F(2, 7) F(2, 8) F(2, 9) F(2, 10) F(2, 11) F(2, 12) \
-	F(3, 1) F(3, 2) F(3, 3) F(3, 4) F(3, 5) F(3, 6) F(4, 1) F(4, 2) F(4, 3) F(4, 4) \
-	F(5, 1) F(5, 2) F(5, 3) F(6, 1) F(6, 2) F(7, 1) F(7, 2) F(8, 1)
 
 /* ---- sums of a group of rows whose clusters are known ---- */
 
-/* Of 16 rows each, of all clusters but the last. */
 typedef struct Masks
 {
-	__mmask16	in[GROUP / 16][MOST_K - 1];
-	int			rows[MOST_K - 1];
+	Halves		in[GROUP / 16];
+	int			rows[MOST_K];
 } Masks;
 
 /* Features j .. j+f-1. */
 GK_INLINE void
 add_features(const int k, const int f, const GkTiles *x, const Masks *masks, int j, const int32_t *expo, gk_int128 *sum)
 {
-	Cut			cut[AT_ONCE];
-	Sums		s;
+	__m512d		s[MOST_SUMS];
 
 	GK_UNROLL
-	for (int i = 0; i < f; i++)
-		cut[i] = cut_of(expo[j + i]);
-	clear((k - 1) * f, &s);
+	for (int i = 0; i < (k - 1) * f; i++)
+		s[i] = _mm512_setzero_pd();
 	for (size_t v = 0; v < (size_t) x->count * (GK_ROW_PAD / 16); v++)
 	{
-		const float *at = x->x + v / (GK_ROW_PAD / 16) * x->tile + v % (GK_ROW_PAD / 16) * 16 + j * x->stride;
+		const float *at = vector(x, v) + j * x->stride;
 
 		GK_UNROLL
-		for (int i = 0; i < f; i++)
-		{
-			/* The constants stay in memory: registers are for the sums. */
-			__asm__ volatile("" : : "r" (cut) : "memory");
-			add_values(k - 1, f, i, masks->in[v], _mm512_loadu_ps(at + i * x->stride), &cut[i], &s);
-		}
+		for (int i = 0; i < 2 * f; i++)
+			add_values(k, f, at + i % f * x->stride, i / f, masks->in[v], s + i % f);
 	}
-	GK_UNROLL
-	for (int q = 0; q < k - 1; q++)
-	{
-		GK_UNROLL
-		for (int i = 0; i < f; i++)
-			sum[q * x->d + j + i] += value(s.hi[q * f + i], s.lo[q * f + i], masks->rows[q], &cut[i]);
-	}
+	add_lanes(k, f, s, expo + j, sum + j, x->d);
 }
 
 #define ADD(k, f) \
@@ -168,32 +198,22 @@ add_features(const int k, const int f, const GkTiles *x, const Masks *masks, int
 SHAPES(ADD)
 
 #define ADD_ENTRY(k, f) [k][f] = add_##k##_##f,
-static void (*const adds[MOST_K + 1][AT_ONCE + 1]) (const GkTiles *, const Masks *, int, const int32_t *, gk_int128 *) =
+static void (*const adds[MOST_K + 1][MOST_D + 1]) (const GkTiles *, const Masks *, int, const int32_t *, gk_int128 *) =
 {SHAPES(ADD_ENTRY)};
 
 static void
 add_masks(const GkTiles *x, int k, const Masks *masks, const int32_t *expo, gk_int128 *sum, int64_t *count)
 {
-	int			f;
+	int			times = (x->d + FEATURES(k) - 1) / FEATURES(k);
 
 	for (int q = 0; q < k - 1; q++)
 		count[q] += masks->rows[q];
-	for (int j = 0; j < x->d; j += f)
+	for (int i = 0; i < times; i++)
 	{
-		f = x->d - j < FEATURES(k) ? x->d - j : FEATURES(k);
-		adds[k][f] (x, masks, j, expo, sum);
+		int			j = x->d * i / times;
+
+		adds[k][x->d * (i + 1) / times - j] (x, masks, j, expo, sum);
 	}
-}
-
-/* Some tiles, a group at most. */
-static GkTiles
-group(const GkTiles *x, int tile)
-{
-	GkTiles		some = *x;
-
-	some.x += tile * x->tile;
-	some.count = x->count - tile < GROUP / GK_ROW_PAD ? x->count - tile : GROUP / GK_ROW_PAD;
-	return some;
 }
 
 /* ---- from labels ---- */
@@ -206,8 +226,10 @@ masks_of_labels(const int32_t *label, int rows, int k, Masks *masks)
 	for (int v = 0; v < rows / 16; v++)
 		for (int q = 0; q < k - 1; q++)
 		{
-			masks->in[v][q] = _mm512_cmpeq_epi32_mask(_mm512_loadu_si512(label + v * 16), _mm512_set1_epi32(q));
-			masks->rows[q] += __builtin_popcount(masks->in[v][q]);
+			__mmask16	in = _mm512_cmpeq_epi32_mask(_mm512_loadu_si512(label + v * 16), _mm512_set1_epi32(q));
+
+			memcpy(masks->in[v][q], &in, sizeof(in));
+			masks->rows[q] += __builtin_popcount(in);
 		}
 }
 
@@ -222,7 +244,7 @@ gk_cpu_avx512_add_few(const GkTiles *x, const int32_t *label, int rows, int k, c
 		return;
 	for (int t = 0; t < x->count; t += GROUP / GK_ROW_PAD)
 	{
-		GkTiles		some = group(x, t);
+		GkTiles		some = group(x, t, GROUP);
 
 		masks_of_labels(label + t * GK_ROW_PAD, some.count * GK_ROW_PAD, k, &masks);
 		add_masks(&some, k, &masks, expo, sum, count);
@@ -233,75 +255,33 @@ gk_cpu_avx512_add_few(const GkTiles *x, const int32_t *label, int rows, int k, c
 
 /* ---- together with the assignment ---- */
 
-/* Ties go to the lowest number: who is taken is not left for the next. */
-GK_INLINE void
-nearest_masks(const int k, const __m512 *dist, __mmask16 *in, int *rows)
-{
-	__m512		best = dist[0];
-	__mmask16	left = 0xffff;
-
-	GK_UNROLL
-	for (int q = 1; q < k; q++)
-		best = _mm512_min_ps(dist[q], best);
-	GK_UNROLL
-	for (int q = 0; q < k - 1; q++)
-	{
-		in[q] = _mm512_mask_cmp_ps_mask(left, dist[q], best, _CMP_LE_OQ);
-		left = _kandn_mask16(in[q], left);
-		rows[q] += __builtin_popcount(in[q]);
-	}
-}
-
-/* v vectors of points against all centroids. */
-GK_INLINE void
-distances(const int k, const int v, const float *at, size_t stride, const float *c, int d, __m512 dist[][MOST_K])
-{
-	GK_UNROLL
-	for (int p = 0; p < v; p++)
-	{
-		GK_UNROLL
-		for (int q = 0; q < k; q++)
-			dist[p][q] = _mm512_setzero_ps();
-	}
-	for (int j = 0; j < d; j++)
-	{
-		__m512		xv[4];
-
-		GK_UNROLL
-		for (int p = 0; p < v; p++)
-		{
-			xv[p] = _mm512_loadu_ps(at + j * stride + p * 16);
-			_mm_prefetch((const char *) (at + j * stride + p * 16 + AHEAD), _MM_HINT_T0);
-		}
-		GK_UNROLL
-		for (int q = 0; q < k; q++)
-		{
-			__m512		cv = _mm512_set1_ps(c[q * d + j]);
-
-			GK_UNROLL
-			for (int p = 0; p < v; p++)
-			{
-				__m512		t = _mm512_sub_ps(xv[p], cv);
-
-				dist[p][q] = _mm512_fmadd_ps(t, t, dist[p][q]);
-			}
-		}
-	}
-}
-
+/* v vectors at a time. */
 GK_INLINE void
 masks_of_points(const int k, const int v, const GkTiles *x, const float *c, Masks *masks)
 {
 	int			rows[MOST_K] = {0};
 
-	for (size_t i = 0; i < (size_t) x->count * GK_ROW_PAD; i += v * 16)
+	for (size_t i = 0; i < (size_t) x->count * (GK_ROW_PAD / 16); i += v)
 	{
+		const float *at = vector(x, i);
 		__m512		dist[4][MOST_K];
 
-		distances(k, v, x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD, x->stride, c, x->d, dist);
+		add_distances(k, v, at, c, x->d, 0, dist);
+		for (int j = 1; j < x->d; j++)
+			add_distances(k, v, at + j * x->stride, c, x->d, j, dist);
 		GK_UNROLL
 		for (int p = 0; p < v; p++)
-			nearest_masks(k, dist[p], masks->in[i / 16 + p], rows);
+		{
+			__mmask16	in[MOST_K];
+
+			nearest(k, dist[p], in);
+			GK_UNROLL
+			for (int q = 0; q < k - 1; q++)
+			{
+				memcpy(masks->in[i + p][q], &in[q], sizeof(in[q]));
+				rows[q] += __builtin_popcount(in[q]);
+			}
+		}
 	}
 	for (int q = 0; q < k - 1; q++)
 		masks->rows[q] = rows[q];
@@ -321,62 +301,59 @@ NEAREST(6, 2)
 NEAREST(7, 2)
 NEAREST(8, 2)
 
-static void (*const nearest[MOST_K + 1]) (const GkTiles *, const float *, Masks *) =
+static void (*const masks_of[MOST_K + 1]) (const GkTiles *, const float *, Masks *) =
 {NULL, NULL, nearest_2, nearest_3, nearest_4, nearest_5, nearest_6, nearest_7, nearest_8};
 
-/* All in registers when the sums are few enough. */
+/*
+ * All in registers when features and clusters are few enough.  While a vector's
+ * values are added, the next one's distances are computed: neither waits for the
+ * masks, and instructions enough are at hand until more points arrive.
+ */
 GK_INLINE void
 fused(const int k, const int d, const GkTiles *x, const float *c, const int32_t *expo, gk_int128 *sum, int64_t *count)
 {
-	__m512		centroid[2 * AT_ONCE];
-	Cut			cut[AT_ONCE];
+	const size_t vectors = (size_t) x->count * (GK_ROW_PAD / 16);
+	const float *at = x->x;
+	__mmask16	in[MOST_K];
+	__m512		dist[MOST_K];
+	__m512d		s[MOST_SUMS];
 	int			rows[MOST_K] = {0};
-	Sums		s;
 
-	for (int i = 0; i < k * d; i++)
-		centroid[i] = _mm512_set1_ps(c[i]);
+	GK_UNROLL
+	for (int i = 0; i < (k - 1) * d; i++)
+		s[i] = _mm512_setzero_pd();
+	GK_UNROLL
 	for (int j = 0; j < d; j++)
-		cut[j] = cut_of(expo[j]);
-	clear((k - 1) * d, &s);
-	for (size_t i = 0; i < (size_t) x->count * GK_ROW_PAD; i += 16)
+		add_distances(k, 1, at + j * x->stride, c, d, j, &dist);
+	nearest(k, dist, in);
+	for (size_t v = 1; v <= vectors; v++)
 	{
-		const float *at = x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD;
-		__m512		dist[MOST_K];
-		__mmask16	in[MOST_K];
+		const float *next = v < vectors ? vector(x, v) : at;
+		Halves		half;
 
-		__asm__ volatile("" : : "r" (centroid), "r" (cut) : "memory");
+		/* The centroids stay in memory: registers are for the sums. */
+		__asm__ volatile("" : : "r" (c) : "memory");
 		GK_UNROLL
-		for (int j = 0; j < d; j++)
+		for (int q = 0; q < k - 1; q++)
 		{
-			__m512		v = _mm512_loadu_ps(at + j * x->stride);
-
-			_mm_prefetch((const char *) (at + j * x->stride + AHEAD), _MM_HINT_T0);
-			GK_UNROLL
-			for (int q = 0; q < k; q++)
-			{
-				__m512		t = _mm512_sub_ps(v, centroid[q * d + j]);
-
-				/* fma(t, t, 0) is t * t */
-				dist[q] = j == 0 ? _mm512_mul_ps(t, t) : _mm512_fmadd_ps(t, t, dist[q]);
-			}
+			rows[q] += __builtin_popcount(in[q]);
+			half[q][0] = (__mmask8) in[q];
+			half[q][1] = (__mmask8) _kshiftri_mask16(in[q], 8);
 		}
-		nearest_masks(k, dist, in, rows);
 		GK_UNROLL
-		for (int j = 0; j < d; j++)
+		for (int i = 0; i < 2 * d; i++)
 		{
-			/* Load the feature once more, rather than spill sums. */
-			__asm__ volatile("" : : : "memory");
-			add_values(k - 1, d, j, in, _mm512_loadu_ps(at + j * x->stride), &cut[j], &s);
+			if (i % 2 == 0)
+				add_distances(k, 1, next + i / 2 * x->stride, c, d, i / 2, &dist);
+			add_values(k, d, at + i % d * x->stride, i / d, half, s + i % d);
 		}
+		nearest(k, dist, in);
+		at = next;
 	}
 	GK_UNROLL
 	for (int q = 0; q < k - 1; q++)
-	{
 		count[q] += rows[q];
-		GK_UNROLL
-		for (int j = 0; j < d; j++)
-			sum[q * d + j] += value(s.hi[q * d + j], s.lo[q * d + j], rows[q], &cut[j]);
-	}
+	add_lanes(k, d, s, expo, sum, d);
 }
 
 #define FUSED(k, d) \
@@ -388,28 +365,30 @@ fused(const int k, const int d, const GkTiles *x, const float *c, const int32_t 
 SHAPES(FUSED)
 
 #define FUSED_ENTRY(k, d) [k][d] = fused_##k##_##d,
-static void (*const shapes[MOST_K + 1][AT_ONCE + 1]) (const GkTiles *, const float *, const int32_t *, gk_int128 *, int64_t *) =
+static void (*const shapes[MOST_K + 1][MOST_D + 1]) (const GkTiles *, const float *, const int32_t *, gk_int128 *, int64_t *) =
 {SHAPES(FUSED_ENTRY)};
 
 void
 gk_cpu_avx512_step_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
 					   gk_int128 *sum, int64_t *count)
 {
+	bool		one_pass = k > 1 && x->d <= FEATURES(k);
+	int			most = one_pass ? GK_PACKAGE : GROUP;
 	int			pad = 0;
 	float		best = INFINITY;
 	Masks		masks;
 
 	if (k == 1)
 		return;
-	for (int t = 0; t < x->count; t += GROUP / GK_ROW_PAD)
+	for (int t = 0; t < x->count; t += most / GK_ROW_PAD)
 	{
-		GkTiles		some = group(x, t);
+		GkTiles		some = group(x, t, most);
 
-		if (x->d <= FEATURES(k))
+		if (one_pass)
 			shapes[k][x->d] (&some, c, expo, sum, count);
 		else
 		{
-			nearest[k] (&some, c, &masks);
+			masks_of[k] (&some, c, &masks);
 			add_masks(&some, k, &masks, expo, sum, count);
 		}
 	}
