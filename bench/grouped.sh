@@ -37,8 +37,11 @@ ms 'four sums' '' 'SELECT sum(a), sum(b), sum(c), sum(d) FROM points'
 ms 'kmeans_step, columns' '' 'SELECT length(kmeans_step((SELECT m FROM model), a, b, c, d)::text) FROM points'
 ms 'kmeans_step, array per row' '' 'SELECT length(kmeans_step((SELECT m FROM model), ARRAY[a, b, c, d])::text) FROM points'
 ms 'kmeans_step, columns, 2 workers' 'SET max_parallel_workers_per_gather = 2' 'SELECT length(kmeans_step((SELECT m FROM model), a, b, c, d)::text) FROM points'
+ms 'kmeans_step of the relation, 1 thread' 'SET gkmeans.workers = 0; SET gkmeans.threads = 1' "SELECT length(kmeans_step('points', '{a,b,c,d}', m)::text) FROM model"
+ms 'kmeans_step of the relation' '' "SELECT length(kmeans_step('points', '{a,b,c,d}', m)::text) FROM model"
 ms 'feature_sum, columns' '' 'SELECT feature_sum(a, b, c, d) FROM points'
 ratio 'step of columns / four sums (target: at most 1.5)' 'kmeans_step, columns' 'four sums'
+ratio 'step of the relation, 1 thread / four sums' 'kmeans_step of the relation, 1 thread' 'four sums'
 ratio 'step of arrays / four sums (target: at most 3)' 'kmeans_step, array per row' 'four sums'
 
 ms 'kmeans_agg, groups of 100' '' 'SELECT count((kmeans_info(m)).k) FROM (SELECT kmeans_agg(ARRAY[a, b, c, d], 3) AS m FROM points GROUP BY g) o'

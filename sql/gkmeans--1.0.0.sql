@@ -555,12 +555,14 @@ CREATE FUNCTION kmeans_step(
     relation regclass,
     columns text[],
     model kmeans_model,
-    weight_column text DEFAULT NULL
+    weight_column text DEFAULT NULL,
+    nonfinite text DEFAULT 'error',
+    device text DEFAULT NULL
 ) RETURNS kmeans_state
     AS 'MODULE_PATHNAME', 'kmeans_step_relation' LANGUAGE C STABLE PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION kmeans_step(regclass, text[], kmeans_model, text) IS
-    'kmeans_step_partial() of all rows of a relation; columns as for kmeans(). NULL for a relation without rows';
+COMMENT ON FUNCTION kmeans_step(regclass, text[], kmeans_model, text, text, text) IS
+    'kmeans_step_partial() of all rows of a relation, read like that of kmeans(): columns, weight_column, nonfinite and device are as there. NULL for a relation without rows';
 
 CREATE FUNCTION kmeans_pass(
     relation regclass,

@@ -43,6 +43,15 @@ gk_iterate_chunk_bytes(void)
 	return Min((size_t) gkmeans_chunk_size * 1024, gk_memory_limit_bytes() / 4);
 }
 
+const GkBackend *
+gk_iterate_choose(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
+{
+	/* what a device is given at once */
+	int64		rows = gk_iterate_chunk_bytes() / ((Size) d * sizeof(float));
+
+	return gk_choose_backend(host, kind, Min(n, rows), d, k);
+}
+
 void
 gk_iterate_answer(GkPgHost *host, const GkSource *source, const GkReadOptions *options,
 				  const GkPass *pass, const GkBackend **device, const GkLabelSink *sink,
@@ -153,11 +162,7 @@ gk_iterate_open(GkIterate *it)
 void
 gk_iterate_device(GkIterate *it, GkDeviceKind kind, int64 n, int d, int k)
 {
-	/* what a device is given at once */
-	int64		rows = gk_iterate_chunk_bytes() / ((Size) d * sizeof(float));
-
 	/* every server chooses for itself */
-	if (it->rows.ctx != it)
-		return;
-	it->device = gk_choose_backend(it->host, kind, Min(n, rows), d, k);
+	if (it->rows.ctx == it)
+		it->device = gk_iterate_choose(it->host, kind, n, d, k);
 }

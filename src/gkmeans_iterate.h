@@ -11,6 +11,9 @@
 /* Host memory for the rows that are computed with at once. */
 extern size_t gk_iterate_chunk_bytes(void);
 
+/* Who computes with them, of n rows in all. */
+extern const GkBackend *gk_iterate_choose(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
+
 /*
  * One pass over a relation in this server.  ERRORs are raised.  tables lives until
  * the return; names are empty unless the pass was a step.

@@ -358,13 +358,9 @@ gk_pass_answer(const GkHost *engine, const GkPass *pass, bytea *bytes,
 static const GkBackend *
 choose_device(GkPgHost *host, GkDeviceKind kind, const GkPass *pass)
 {
-	int64		rows;
-
 	if (pass->kind != GK_PASS_STEP && pass->kind != GK_PASS_FINISH)
 		return &gk_cpu_backend;
-	/* what a device is given at once */
-	rows = gk_iterate_chunk_bytes() / ((Size) pass->prep->d * sizeof(float));
-	return gk_choose_backend(host, kind, rows, pass->prep->d, pass->k);
+	return gk_iterate_choose(host, kind, PG_INT64_MAX, pass->prep->d, pass->k);
 }
 
 /*

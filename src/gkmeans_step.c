@@ -232,7 +232,7 @@ flush(KmeansStep *step)
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("%s", err.message),
-				 errhint("Fit a model to points that include this one, or leave it out.")));
+				 errhint("%s", err.hint)));
 	if (missing > 0)
 	{
 		step = copy_step(step, true, missing, shifts);

@@ -2,92 +2,105 @@
  * gkmeans_step_relation.c - kmeans_step(relation, columns, model): the part of a
  * step that a whole relation has, as a state.
  *
- * The relation is read by the aggregate, in a query of the caller's: privileges,
- * row-level security, partitions, foreign tables and parallel workers are
- * PostgreSQL's business, and memory is that of one state.  A coordinator calls
- * it on every shard and combines what comes back.
+ * The relation is read like that of a fit, so privileges, row-level security,
+ * partitions and foreign tables are PostgreSQL's business.  Its rows are not kept:
+ * memory is that of a chunk and of the sums (core/gk_parts.h).  A coordinator calls it
+ * on every shard and combines what comes back.
  */
 #include "postgres.h"
 
-#include "executor/spi.h"
-#include "lib/stringinfo.h"
-#include "utils/builtins.h"
-#include "utils/lsyscache.h"
-
+#include "core/gk_parts.h"
 #include "gkmeans.h"
+#include "gkmeans_iterate.h"
 #include "gkmeans_state.h"
 
 PG_FUNCTION_INFO_V1(kmeans_step_relation);
 
-/*
- * Exact sums need no row order, so the query may run in parallel.  The aggregate
- * is named with the schema this function is in.
- */
-static char *
-step_query(Oid function, const GkSource *source)
+typedef struct StepRead
 {
-	StringInfoData q;
+	GkPgHost   *host;
+	GkSource   *source;
+	GkReadOptions read;
+	GkReadCounts counts;
+	const KmeansModel *model;
+	GkPartsWhat what;
+} StepRead;
 
-	initStringInfo(&q);
-	appendStringInfo(&q, "SELECT %s($1, ",
-					 quote_qualified_identifier(get_namespace_name(get_func_namespace(function)),
-												"kmeans_step_partial"));
-	if (source->weighted && !source->array)
-		appendStringInfoString(&q, "ARRAY[");
-	for (int i = 0; i < source->ncolumns; i++)
-		appendStringInfo(&q, "%s%s%s", i > 0 ? ", " : "", quote_identifier(source->columns[i]),
-						 source->weighted && !source->array ? "::pg_catalog.float8" : "");
-	if (source->weighted && source->array)
-		appendStringInfoString(&q, "::pg_catalog.float8[]");
-	else if (source->weighted)
-		appendStringInfoChar(&q, ']');
-	if (source->weighted)
-		appendStringInfo(&q, ", %s::pg_catalog.float8", quote_identifier(source->weight_column));
-	appendStringInfo(&q, ") FROM %s", source->qualified);
-	return q.data;
+/* All rows, as parts. */
+static GkParts *
+read_parts(StepRead *s)
+{
+	const GkHost *engine = gk_host_engine(s->host);
+	GkTables	tables = {0};
+	GkParts    *parts;
+	GkError		err;
+
+	gk_check(s->host, gk_parts_open(engine, &s->what, &parts, &err), &err);
+	s->read.take = gk_parts_take;
+	s->read.take_arg = parts;
+	gk_store_free(gk_read(s->host, s->source, &s->read, &s->counts, &tables));
+	gk_check(s->host, gk_parts_end(parts, &err), &err);
+	return parts;
+}
+
+/* In the caller's memory. */
+static KmeansStep *
+make_state(const StepRead *s, const GkParts *parts)
+{
+	int			shifts[GK_MAX_SHIFTS];
+	int			nplanes = gk_parts_shifts(parts, shifts);
+	KmeansStep *step = kmeans_step_make(s->model, s->source->weighted, false, nplanes, shifts);
+	KmeansStepView view;
+
+	kmeans_step_view(step, &view);
+	gk_parts_merge(&view.partial, parts);
+	for (int i = 0; i < step->k; i++)
+		step->head.rows += view.partial.count[i];
+	step->skipped = gk_rows_left_out(&s->counts);
+	return step;
 }
 
 /*
- * kmeans_step(relation regclass, columns text[], model kmeans_model, weight_column text)
+ * kmeans_step(relation regclass, columns text[], model kmeans_model, weight_column text,
+ *             nonfinite text, device text)
  * returns kmeans_state
  */
 Datum
 kmeans_step_relation(PG_FUNCTION_ARGS)
 {
-	Oid			function = fcinfo->flinfo->fn_oid;
+	StepRead	s = {.read = {.expect_of = "the model"}};
+	GkDeviceKind kind;
+	const GkBackend *device;
 	char	  **columns;
 	int			ncolumns;
-	GkSource   *source;
-	Oid		   *argtypes;
-	int			nargs;
-	KmeansModel *model;
-	Datum		value;
-	Datum		state = (Datum) 0;
-	bool		isnull;
+	GkModel		model;
+	KmeansStep *step;
+	float	   *f;
 
 	gk_require_arg(fcinfo, 0, "relation");
 	gk_require_arg(fcinfo, 1, "columns");
 	gk_require_arg(fcinfo, 2, "model");
 	columns = gk_column_names(PG_GETARG_ARRAYTYPE_P(1), &ncolumns);
-	model = PG_GETARG_KMEANS_MODEL(2);
-	source = gk_source_open(PG_GETARG_OID(0), columns, ncolumns, gk_parse_text(fcinfo, 3), NULL, false);
-	if (!source->array && ncolumns != model->d)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("there are %d columns, but the model has %d features", ncolumns, model->d)));
+	s.model = PG_GETARG_KMEANS_MODEL(2);
+	kmeans_model_view(s.model, &model);
+	s.read.expect_d = model.prep.d;
+	s.read.distance = model.prep.distance;
+	s.read.skip_nonfinite = gk_parse_nonfinite(fcinfo, 4);
+	kind = gk_parse_device(fcinfo, 5);
+	s.source = gk_source_open(PG_GETARG_OID(0), columns, ncolumns, gk_parse_text(fcinfo, 3), NULL, false);
+	/* a state that is too large is known before a long read */
+	pfree(kmeans_step_make(s.model, s.source->weighted, false, 0, NULL));
 
-	(void) get_func_signature(function, &argtypes, &nargs);
-	value = PointerGetDatum(model);
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "could not connect to SPI");
-	if (SPI_execute_with_args(step_query(function, source), 1, &argtypes[2], &value, NULL, true, 0) != SPI_OK_SELECT ||
-		SPI_processed != 1)
-		elog(ERROR, "the step's query returned %llu rows", (unsigned long long) SPI_processed);
-	value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
-	if (!isnull)
-		state = SPI_datumTransfer(value, false, -1);
-	SPI_finish();
-	if (isnull)
+	gk_apply_simd();
+	s.host = gk_host_begin();
+	device = gk_iterate_choose(s.host, kind, PG_INT64_MAX, model.prep.d, model.k);
+	f = gk_alloc(gk_host_engine(s.host), (Size) model.k * model.prep.d, sizeof(float));
+	gk_model_prepare(&model.prep, model.centroids, model.k, f);
+	s.what = (GkPartsWhat) {.prep = &model.prep,.k = model.k,.f = f,.device = &device,
+		.chunk_bytes = gk_iterate_chunk_bytes()};
+	step = make_state(&s, read_parts(&s));
+	gk_host_end(s.host);
+	if (step->head.rows == 0 && step->skipped == 0)
 		PG_RETURN_NULL();
-	PG_RETURN_DATUM(state);
+	PG_RETURN_POINTER(step);
 }

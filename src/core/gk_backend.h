@@ -186,6 +186,9 @@ struct GkBackend
 
 extern const GkBackend gk_cpu_backend;
 
+/* A pass failed: may the CPU do it again?  The host is asked (GkHost.device_failed). */
+bool		gk_go_on_with_cpu(const GkHost *host, const GkBackend *backend, GkStatus st, const GkError *err);
+
 /* gkmeans_gpu.so exports exactly this. */
 typedef const GkBackend *(*GkBackendInit) (void);
 #define GK_GPU_LIBRARY	"gkmeans_gpu.so"

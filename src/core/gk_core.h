@@ -46,7 +46,8 @@ typedef enum GkStatus
 	GK_ERR_NO_DEVICE,			/* no usable device of the wanted kind */
 	GK_ERR_DEVICE,				/* the device failed; it is not usable any more */
 	GK_ERR_DEVICE_MEMORY,		/* the device has too little memory */
-	GK_ERR_INTERNAL				/* cannot happen */
+	GK_ERR_INTERNAL,			/* cannot happen */
+	GK_ERR_RANGE				/* a point is where numbers end */
 } GkStatus;
 
 typedef struct GkError

@@ -210,13 +210,6 @@ resume_emit(void *ctx, int rows, const int32_t *label, const float *d2, const ui
 	return r->to->emit(r->to->ctx, rows - (int) skip, label + skip, d2 + skip, rest);
 }
 
-static bool
-go_on_with_cpu(const GkHost *host, const GkBackend *backend, GkStatus st, const GkError *err)
-{
-	return (st == GK_ERR_DEVICE || st == GK_ERR_DEVICE_MEMORY) && backend != &gk_cpu_backend &&
-		host->device_failed != NULL && host->device_failed(host->ctx, err);
-}
-
 static GkStatus
 fit_on(const GkBackend *backend, GkStore *store, const GkOptions *options,
 	   const GkLabelSink *sink, GkModel *model, GkError *err)
@@ -312,7 +305,7 @@ gk_fit(GkStore *store, const GkBackend *backend, const GkOptions *options,
 	if (store->again != NULL)
 		return fit_on(&gk_rows_backend, store, options, sink, model, err);
 	st = fit_on(backend, store, options, resume_sink(&r, sink, store), model, err);
-	if (go_on_with_cpu(gk_store_host(store), backend, st, err))
+	if (gk_go_on_with_cpu(gk_store_host(store), backend, st, err))
 		st = fit_on(&gk_cpu_backend, store, options, resume_sink(&r, sink, store), model, err);
 	return st;
 }
@@ -324,7 +317,7 @@ gk_label(GkStore *store, const GkBackend *backend, const GkModel *model,
 	Resume		r = {.sent = 0};
 	GkStatus	st = label_on(backend, store, model, resume_sink(&r, sink, store), err);
 
-	if (go_on_with_cpu(gk_store_host(store), backend, st, err))
+	if (gk_go_on_with_cpu(gk_store_host(store), backend, st, err))
 		st = label_on(&gk_cpu_backend, store, model, resume_sink(&r, sink, store), err);
 	return st;
 }

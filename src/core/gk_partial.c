@@ -1,12 +1,14 @@
 /*
  * gk_partial.c - part of a Lloyd step, see gk_partial.h.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "core/gk_columns.h"
 #include "core/gk_digits.h"
 #include "core/gk_numerics.h"
 #include "core/gk_partial.h"
+#include "core/gk_points.h"
 #include "core/gk_update.h"
 #include "cpu/gk_cpu_kernels.h"
 
@@ -32,8 +34,8 @@ copies_of(int d, int k)
 }
 
 /* Package sums have to be emptied tile by tile: not for many more sums than values. */
-static size_t
-acc_size_of(int d, int k, int room)
+size_t
+gk_tile_acc(int d, int k, int room)
 {
 	size_t		size = k * width_of(d) * copies_of(d, k);
 
@@ -60,7 +62,7 @@ size_t
 gk_tile_bytes(int d, int k, int room)
 {
 	return (size_t) room * d * sizeof(float) + (size_t) room * (sizeof(int32_t) + sizeof(float)) +
-		point_bytes(d) + acc_size_of(d, k, room) * sizeof(double);
+		point_bytes(d) + gk_tile_acc(d, k, room) * sizeof(double);
 }
 
 void
@@ -73,20 +75,7 @@ gk_tile_bind(GkTile *tile, void *block, int d, int k, int room)
 	tile->d2 = (float *) (tile->label + room);
 	tile->point = (double *) (tile->d2 + room);
 	tile->acc = (double *) ((char *) tile->point + point_bytes(d));
-	tile->acc_size = acc_size_of(d, k, room);
-}
-
-/* F of the preparation, as in gk_prepare.c: no distance in the box exceeds 2^F. */
-static int
-d2_expo(const GkPrep *prep)
-{
-	double		sum = 0.0;
-	int			e;
-
-	for (int j = 0; j < prep->d; j++)
-		sum += gk_pow2(2 * prep->expo[j] + 2);
-	frexp(sum, &e);
-	return e;
+	tile->acc_size = gk_tile_acc(d, k, room);
 }
 
 /* Sums wrap instead of being undefined: parts read from outside may hold anything. */
@@ -208,7 +197,8 @@ static void
 collect_shifts(const GkPartial *p, const GkTile *tile, const double *weight, int *shifts, int *missing)
 {
 	const GkPrep *prep = p->prep;
-	double		d2_scale = gk_pow2(-d2_expo(prep));
+	double		d2_scale = gk_pow2(-gk_bound_d2(prep));
+	int			last = INT32_MIN;
 
 	for (int i = 0; i < tile->rows; i++)
 	{
@@ -216,10 +206,14 @@ collect_shifts(const GkPartial *p, const GkTile *tile, const double *weight, int
 
 		if (weight != NULL)
 			(void) take_weight(weight[i], &base);
-		want_plane(p, base, shifts, missing);
+		if (base != last)
+			want_plane(p, base, shifts, missing);
+		last = base;
+		if (tile->inside)
+			continue;
 		want_plane(p, base + excess((double) tile->d2[i] * d2_scale, 0), shifts, missing);
 	}
-	for (int j = 0; j < prep->d; j++)
+	for (int j = 0; !tile->inside && j < prep->d; j++)
 	{
 		double		inv = gk_pow2(GK_GRID_BITS - prep->expo[j]);
 
@@ -238,16 +232,38 @@ collect_shifts(const GkPartial *p, const GkTile *tile, const double *weight, int
 }
 
 GkStatus
+gk_partial_look(const GkPartial *p, GkTile *tile, const double *weight, int *shifts, int *missing, GkError *err)
+{
+	const GkPrep *prep = p->prep;
+	int			tiles = (tile->rows + GK_ROW_PAD - 1) / GK_ROW_PAD;
+	float		largest = largest_of(tile->d2, tiles);
+	bool		inside = (double) largest <= gk_pow2(gk_bound_d2(prep));
+
+	*missing = 0;
+	if (!(largest <= FLT_MAX))
+	{
+		gk_fail(err, GK_ERR_RANGE, "point is too far outside of the range of the model's points");
+		snprintf(err->hint, sizeof(err->hint), "Fit a model to points that include this one, or leave it out.");
+		return GK_ERR_RANGE;
+	}
+	for (int j = 0; inside && j < prep->d; j++)
+		inside = (double) largest_of(tile->x + (size_t) j * tile->room, tiles) <= gk_pow2(prep->expo[j]);
+	tile->inside = inside;
+	if (!inside || weight != NULL)
+		collect_shifts(p, tile, weight, shifts, missing);
+	else if (find_plane(p, 0) == NULL)
+		shifts[(*missing)++] = 0;
+	return GK_OK;
+}
+
+GkStatus
 gk_partial_assign(const GkPartial *p, GkTile *tile, const double *raw, size_t stride, int rows,
 				  const double *weight, int *shifts, int *missing, GkError *err)
 {
 	const GkPrep *prep = p->prep;
 	int			tiles = (rows + GK_ROW_PAD - 1) / GK_ROW_PAD;
 	GkTiles		x = {tile->x, GK_ROW_PAD, tile->room, tiles, prep->d};
-	bool		inside = true;
-	float		largest;
 
-	*missing = 0;
 	tile->rows = rows;
 	if (prep->distance == GK_COSINE)
 		prepare_directions(prep, tile, raw, stride, rows);
@@ -260,7 +276,6 @@ gk_partial_assign(const GkPartial *p, GkTile *tile, const double *raw, size_t st
 								  gk_grid_magic(prep->expo[j]), to);
 		/* Kernels work on whole tiles; zeros add nothing. */
 		memset(to + rows, 0, (tiles * GK_ROW_PAD - rows) * sizeof(float));
-		inside &= (double) largest_of(to, tiles) <= gk_pow2(prep->expo[j]);
 	}
 	for (int i = 0; i < tiles * GK_ROW_PAD; i++)
 	{
@@ -269,16 +284,7 @@ gk_partial_assign(const GkPartial *p, GkTile *tile, const double *raw, size_t st
 	}
 	gk_cpu_kernels()->assign(&x, p->f, 0, p->k, tile->label, tile->d2);
 	memset(tile->d2 + rows, 0, (tiles * GK_ROW_PAD - rows) * sizeof(float));
-
-	largest = largest_of(tile->d2, tiles);
-	if (!(largest <= FLT_MAX))
-		return gk_fail(err, GK_ERR_DATA, "point is too far outside of the range of the model's points");
-	tile->plain = inside && weight == NULL && (double) largest <= gk_pow2(d2_expo(prep));
-	if (!tile->plain)
-		collect_shifts(p, tile, weight, shifts, missing);
-	else if (find_plane(p, 0) == NULL)
-		shifts[(*missing)++] = 0;
-	return GK_OK;
+	return gk_partial_look(p, tile, weight, shifts, missing, err);
 }
 
 /* ---- adding up ---- */
@@ -347,12 +353,37 @@ add_points(GkPlane *plane, const GkPartial *p, const GkTile *tile)
 	}
 }
 
+/* With weights. */
+static void
+add_weighted(const GkPartial *p, const GkTile *tile, const double *weight)
+{
+	int			d = p->prep->d;
+	double		d2_scale = gk_pow2(GK_GRID_BITS - gk_bound_d2(p->prep));
+	GkPlane    *own = NULL;
+
+	for (int i = 0; i < tile->rows; i++)
+	{
+		int			label = tile->label[i];
+		int			base;
+		int64_t		units = take_weight(weight[i], &base);
+
+		if (own == NULL || own->shift != base)
+			own = find_plane(p, base);
+		add_to(&own->mass[label], units);
+		for (int j = 0; j < d; j++)
+			add_to(&own->sum[(size_t) label * d + j],
+				   (gk_int128) gk_fixed(tile->x[(size_t) j * tile->room + i],
+										gk_pow2(GK_GRID_BITS - p->prep->expo[j])) * units);
+		add_to(&own->inertia[label], gk_d2_fixed((double) tile->d2[i] * ((double) units * 0x1p-40), d2_scale));
+	}
+}
+
 /* Any weight, any distance. */
 static void
 add_anything(const GkPartial *p, const GkTile *tile, const double *weight)
 {
 	int			d = p->prep->d;
-	int			expo = d2_expo(p->prep);
+	int			expo = gk_bound_d2(p->prep);
 	double		d2_unit = gk_pow2(-expo);
 	double		d2_scale = gk_pow2(GK_GRID_BITS - expo);
 
@@ -396,8 +427,8 @@ add_anything(const GkPartial *p, const GkTile *tile, const double *weight)
 void
 gk_partial_add(GkPartial *p, const GkTile *tile, const double *weight)
 {
-	double		d2_scale = gk_pow2(GK_GRID_BITS - d2_expo(p->prep));
-	GkPlane    *plane = tile->plain ? find_plane(p, 0) : NULL;
+	double		d2_scale = gk_pow2(GK_GRID_BITS - gk_bound_d2(p->prep));
+	GkPlane    *plane = tile->inside && weight == NULL ? find_plane(p, 0) : NULL;
 
 	for (int i = 0; i < tile->rows; i++)
 	{
@@ -412,8 +443,10 @@ gk_partial_add(GkPartial *p, const GkTile *tile, const double *weight)
 		if (plane != NULL)
 			add_to(&plane->inertia[label], gk_d2_fixed(d2, d2_scale));
 	}
-	if (plane == NULL)
+	if (!tile->inside)
 		add_anything(p, tile, weight);
+	else if (plane == NULL)
+		add_weighted(p, tile, weight);
 	else if (tile->acc_size > 0)
 		add_package(plane, p, tile);
 	else
@@ -541,7 +574,7 @@ gk_partial_finish(const GkPartial *p, GkPartialResult *out)
 {
 	const GkPrep *prep = p->prep;
 	bool		repaired = false;
-	int			unit = d2_expo(prep) - 80 + (p->weighted ? 17 : 0);
+	int			unit = gk_bound_d2(prep) - 80 + (p->weighted ? 17 : 0);
 	double		shift = 0.0;
 
 	out->inertia = 0.0;

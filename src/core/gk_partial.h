@@ -67,13 +67,15 @@ typedef struct GkTile
 	size_t		acc_size;
 	/* Set by gk_partial_assign(). */
 	int			rows;
-	bool		plain;			/* plane 0 takes all of it by package summation */
+	bool		inside;			/* all points and distances are those of the preparation's box */
 } GkTile;
 
 int			gk_partial_rows(int d);
 /* Bytes of the arrays of a tile, and their places in a 64-byte aligned block. */
 size_t		gk_tile_bytes(int d, int k, int room);
 void		gk_tile_bind(GkTile *tile, void *block, int d, int k, int room);
+/* Doubles in acc. */
+size_t		gk_tile_acc(int d, int k, int room);
 
 /*
  * Prepare and assign rows: raw [d][stride], finite; weight [rows] or NULL.
@@ -82,6 +84,12 @@ void		gk_tile_bind(GkTile *tile, void *block, int d, int k, int room);
 #define GK_MAX_SHIFTS	((GK_PLANE_MAX - GK_PLANE_MIN) / GK_PLANE_STEP + 1)
 GkStatus	gk_partial_assign(const GkPartial *p, GkTile *tile, const double *raw, size_t stride, int rows,
 							  const double *weight, int *shifts, int *missing, GkError *err);
+/*
+ * The second half of it, for rows that are prepared and assigned: tile->x, label, d2
+ * and rows are set, x and d2 are 0 from there to the end of the rows' last GK_ROW_PAD.
+ */
+GkStatus	gk_partial_look(const GkPartial *p, GkTile *tile, const double *weight, int *shifts, int *missing,
+							GkError *err);
 /* Add up what was assigned; all planes are there. */
 void		gk_partial_add(GkPartial *p, const GkTile *tile, const double *weight);
 

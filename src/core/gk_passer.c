@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "core/gk_one_chunk.h"
 #include "core/gk_pass.h"
 #include "core/gk_store.h"
 
@@ -26,8 +27,7 @@ struct GkPasser
 	GkColumnStats *stats;		/* [columns] STATS */
 	GkMoments  *moments;		/* [d] MOMENTS, and totals of the chunk */
 	gk_int128	mass;
-	GkStore    *sub;			/* one prepared chunk */
-	int			fill;			/* its rows */
+	GkOneChunk	chunk;
 	int64_t		row;			/* ordinal of its first row */
 	GkPasserNames names;
 	GkPick	   *picks;			/* [want] */
@@ -60,42 +60,19 @@ static GkStatus
 begin_chunk(GkPasser *p, const GkStore *from, const GkBatch *b, GkError *err)
 {
 	const GkPass *pass = p->pass;
-	size_t		rows = p->chunk_bytes / ((size_t) (from->columns + from->pts.naux) * sizeof(float));
-	GkStatus	st;
+	GkStatus	st = gk_one_chunk_make(&p->chunk, p->host, pass->prep, from->pts.weighted, from->pts.naux,
+									   gk_one_chunk_rows(from, p->chunk_bytes, b->capacity), err);
 	GkPoints   *pts;
-	GkChunk    *c;
 
-	/* At least one batch. */
-	if (rows < (size_t) b->capacity)
-		rows = b->capacity;
-	if (rows > (size_t) GK_INT64_ROWS)
-		rows = (size_t) GK_INT64_ROWS;
-	st = gk_store_create(p->host, from->pts.d, from->pts.weighted, from->pts.naux, SIZE_MAX, SIZE_MAX,
-						 &p->sub, err);
 	if (st != GK_OK)
 		return st;
-	pts = &p->sub->pts;
-	pts->chunks = c = gk_alloc0(p->host, 1, sizeof(GkChunk));
-	if (c == NULL)
-		return out_of_memory(err);
-	pts->nchunks = 1;
-	c->stride = gk_stride((int64_t) rows);
-	c->sealed = true;
-	c->spill_at = c->spill_mind2 = -1;
-	c->data = gk_alloc(p->host, gk_store_chunk_bytes(p->sub, c->stride), 1);
-	p->moments = gk_alloc0(p->host, pts->d, sizeof(GkMoments));
-	p->picks = gk_alloc(p->host, pass->want, sizeof(GkPick));
-	if (c->data == NULL || p->moments == NULL || p->picks == NULL)
-		return out_of_memory(err);
-	pts->prep.distance = pass->prep->distance;
-	pts->prep.standardize = pass->prep->standardize;
-	pts->prep.unit_exp = pass->prep->unit_exp;
-	memcpy(pts->prep.center, pass->prep->center, pts->d * sizeof(double));
-	memcpy(pts->prep.scale, pass->prep->scale, pts->d * sizeof(double));
-	memcpy(pts->prep.expo, pass->prep->expo, pts->d * sizeof(int32_t));
+	pts = &p->chunk.store->pts;
 	pts->d2_expo = pass->d2_expo;
 	pts->weight_exp = pass->weight_exp;
-	p->sub->prepared = true;
+	p->moments = gk_alloc0(p->host, pts->d, sizeof(GkMoments));
+	p->picks = gk_alloc(p->host, pass->want, sizeof(GkPick));
+	if (p->moments == NULL || p->picks == NULL)
+		return out_of_memory(err);
 	return gk_pass_result_init(p->host, pass, pts->d, &p->part, err);
 }
 
@@ -109,17 +86,10 @@ wants_totals(const GkPasser *p)
 static void
 close_chunk(GkPasser *p)
 {
-	GkPoints   *pts = &p->sub->pts;
-	GkChunk    *c = &pts->chunks[0];
-	int			padded = (p->fill + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD;
+	GkPoints   *pts = &p->chunk.store->pts;
 
-	c->rows = p->fill;
 	/* Races count rows; to a step the chunk is all there is. */
-	c->first = seeding(p->pass) ? p->row : 0;
-	pts->n = p->fill;
-	/* Kernels read whole tiles. */
-	for (int j = 0; j < p->sub->columns; j++)
-		memset(c->data + (size_t) j * c->stride + p->fill, 0, (padded - p->fill) * sizeof(float));
+	gk_one_chunk_close(&p->chunk, seeding(p->pass) ? p->row : 0);
 
 	/*
 	 * The CPU keeps the labels of the last step of resident points, which is for
@@ -128,7 +98,7 @@ close_chunk(GkPasser *p)
 	pts->resident = backend_of(p) != &gk_cpu_backend;
 	if (wants_totals(p))
 	{
-		pts->total_mass = pts->weighted ? p->mass : (gk_int128) p->fill;
+		pts->total_mass = pts->weighted ? p->mass : (gk_int128) p->chunk.fill;
 		for (int j = 0; j < pts->d; j++)
 			pts->total_sum[j] = p->moments[j].sum;
 		memset(p->moments, 0, pts->d * sizeof(GkMoments));
@@ -158,7 +128,7 @@ finish(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
 static void
 copy_point(const GkPasser *p, int64_t row, float *to)
 {
-	const GkChunk *c = &p->sub->pts.chunks[0];
+	const GkChunk *c = p->chunk.chunk;
 
 	for (int j = 0; j < p->part.d; j++)
 		to[j] = c->data[(size_t) j * c->stride + (size_t) (row - c->first)];
@@ -191,7 +161,7 @@ static GkStatus
 run_races(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
 {
 	const GkPass *pass = p->pass;
-	GkChunk    *c = &p->sub->pts.chunks[0];
+	GkChunk    *c = p->chunk.chunk;
 	size_t		bytes = (c->rows + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD * sizeof(float);
 	GkStatus	st = GK_OK;
 
@@ -224,7 +194,7 @@ seed(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
 		st = b->seed_far(s, &p->part.i64[0], err);
 		if (st == GK_OK && p->part.i64[0] >= 0)
 		{
-			p->part.flt[0] = p->sub->pts.chunks[0].mind2[p->part.i64[0] - p->row];
+			p->part.flt[0] = p->chunk.chunk->mind2[p->part.i64[0] - p->row];
 			copy_point(p, p->part.i64[0], p->part.flt + 1);
 		}
 	}
@@ -243,11 +213,8 @@ static GkStatus
 ask(GkPasser *p, const GkBackend *b, GkError *err)
 {
 	const GkPass *pass = p->pass;
-	GkProblem	problem = {.host = p->host,.core = &gk_core,.store = p->sub,.k_max = pass->k > 0 ? pass->k : 1,
-	.max_iter = 1,.gpu_memory_limit = p->host->gpu_memory_limit,.gpu_devices = p->host->gpu_devices,
-	.gpu_fault = p->host->gpu_fault};
 	GkSession  *s = NULL;
-	GkStatus	st = b->open(&problem, &s, err);
+	GkStatus	st = gk_one_chunk_open(&p->chunk, b, pass->k > 0 ? pass->k : 1, &s, err);
 
 	if (st == GK_OK)
 		st = pass->kind == GK_PASS_STEP ? step(p, b, s, err)
@@ -267,21 +234,20 @@ run_chunk(GkPasser *p, GkError *err)
 	const GkBackend *b = backend_of(p);
 	GkStatus	st;
 
-	if (p->fill == 0)
+	if (p->chunk.fill == 0)
 		return GK_OK;
 	close_chunk(p);
 	st = ask(p, b, err);
-	if ((st == GK_ERR_DEVICE || st == GK_ERR_DEVICE_MEMORY) && b != &gk_cpu_backend &&
-		p->host->device_failed != NULL && p->host->device_failed(p->host->ctx, err))
+	if (gk_go_on_with_cpu(p->host, b, st, err))
 	{
 		*p->device = &gk_cpu_backend;
 		st = ask(p, &gk_cpu_backend, err);
 	}
-	p->part.rows = p->fill;
+	p->part.rows = p->chunk.fill;
 	if (st == GK_OK)
 		st = gk_pass_add(p->host, p->pass, &p->answer, &p->part, err);
-	p->row += p->fill;
-	p->fill = 0;
+	p->row += p->chunk.fill;
+	p->chunk.fill = 0;
 	return st;
 }
 
@@ -322,16 +288,16 @@ gk_passer_take(void *arg, GkStore *store, const GkBatch *b, GkError *err)
 		p->answer.rows += b->rows;
 		return GK_OK;
 	}
-	if (p->sub == NULL && (st = begin_chunk(p, store, b, err)) != GK_OK)
+	if (p->chunk.store == NULL && (st = begin_chunk(p, store, b, err)) != GK_OK)
 		return st;
-	c = &p->sub->pts.chunks[0];
-	if (p->fill + b->rows > c->stride && (st = run_chunk(p, err)) != GK_OK)
+	c = p->chunk.chunk;
+	if (p->chunk.fill + b->rows > c->stride && (st = run_chunk(p, err)) != GK_OK)
 		return st;
-	gk_store_convert_batch(store, pass->prep, b, c->data + p->fill, c->stride,
+	gk_store_convert_batch(store, pass->prep, b, c->data + p->chunk.fill, c->stride,
 						   wants_totals(p) ? p->moments : NULL, wants_totals(p) ? &p->mass : NULL);
 	for (int a = 0; a < store->pts.naux; a++)
-		memcpy(gk_chunk_aux(&p->sub->pts, c, a) + p->fill, gk_batch_aux(b, a), b->rows * sizeof(uint32_t));
-	p->fill += b->rows;
+		memcpy(gk_chunk_aux(&p->chunk.store->pts, c, a) + p->chunk.fill, gk_batch_aux(b, a), b->rows * sizeof(uint32_t));
+	p->chunk.fill += b->rows;
 	return GK_OK;
 }
 
@@ -430,6 +396,6 @@ gk_passer_free(GkPasser *p)
 	gk_free(host, p->moments);
 	gk_free(host, p->picks);
 	gk_free(host, p->saved);
-	gk_store_free(p->sub);
+	gk_one_chunk_free(&p->chunk);
 	gk_free(host, p);
 }

@@ -62,6 +62,9 @@ typedef struct GkPoints
 	size_t		spare;			/* bytes of the memory limit that the points leave */
 } GkPoints;
 
+/* F of a preparation: GkPoints.d2_expo. */
+int			gk_bound_d2(const GkPrep *prep);
+
 const GkPoints *gk_store_points(GkStore *store);
 const GkHost *gk_store_host(const GkStore *store);
 

@@ -107,15 +107,30 @@ choose_scale(GkStore *s, const double *sd)
 	}
 }
 
-/* F: (2 * 2^expo)^2 summed over the features, rounded up to a power of two. */
-static void
-bound_d2(GkPoints *pts)
+/* (2 * 2^expo)^2 summed over the features, rounded up to a power of two. */
+int
+gk_bound_d2(const GkPrep *prep)
 {
 	double		sum = 0.0;
+	int			e;
 
-	for (int j = 0; j < pts->d; j++)
-		sum += gk_pow2(2 * pts->prep.expo[j] + 2);
-	frexp(sum, &pts->d2_expo);
+	for (int j = 0; j < prep->d; j++)
+		sum += gk_pow2(2 * prep->expo[j] + 2);
+	frexp(sum, &e);
+	return e;
+}
+
+void
+gk_store_take_prep(GkStore *store, const GkPrep *prep)
+{
+	GkPrep	   *p = &store->pts.prep;
+
+	p->distance = prep->distance;
+	p->standardize = prep->standardize;
+	p->unit_exp = prep->unit_exp;
+	memcpy(p->center, prep->center, p->d * sizeof(double));
+	memcpy(p->scale, prep->scale, p->d * sizeof(double));
+	memcpy(p->expo, prep->expo, p->d * sizeof(int32_t));
 }
 
 /* What both ways of preparing end with. */
@@ -129,7 +144,7 @@ finish_prepare(GkStore *s, GkMoments *moments, gk_int128 mass)
 		if (pts->chunks[i].data == NULL)
 			pts->resident = false;
 	pts->spare = s->memory < s->memory_limit ? s->memory_limit - s->memory : 0;
-	bound_d2(pts);
+	pts->d2_expo = gk_bound_d2(&pts->prep);
 	if (moments != NULL)
 	{
 		pts->total_mass = mass;
@@ -224,12 +239,7 @@ gk_store_prepare_as(GkStore *store, const GkPrep *prep, GkError *err)
 		return gk_fail(err, GK_ERR_DATA, "points have %d features, the model %d", p->d, prep->d);
 	if ((st = gk_store_seal(store, err)) != GK_OK)
 		return st;
-	p->distance = prep->distance;
-	p->standardize = prep->standardize;
-	p->unit_exp = prep->unit_exp;
-	memcpy(p->center, prep->center, p->d * sizeof(double));
-	memcpy(p->scale, prep->scale, p->d * sizeof(double));
-	memcpy(p->expo, prep->expo, p->d * sizeof(int32_t));
+	gk_store_take_prep(store, prep);
 	if (store->pts.weighted)
 		store->pts.weight_exp = store->pts.n > 0 ? gk_expo_of(store->stats[p->d].max) : 0;
 	if ((st = gk_store_convert(store, p, true, NULL, NULL, err)) != GK_OK)

@@ -142,6 +142,13 @@ gk_registry_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k,
 	return NULL;
 }
 
+bool
+gk_go_on_with_cpu(const GkHost *host, const GkBackend *backend, GkStatus st, const GkError *err)
+{
+	return (st == GK_ERR_DEVICE || st == GK_ERR_DEVICE_MEMORY) && backend != &gk_cpu_backend &&
+		host->device_failed != NULL && host->device_failed(host->ctx, err);
+}
+
 void
 gk_registry_release(int gpu_number)
 {

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "core/gk_engine.h"
+#include "core/gk_one_chunk.h"
 #include "core/gk_store.h"
 #include "core/gk_update.h"
 
@@ -129,50 +130,32 @@ plus_plus(Seeds *s, int k, GkError *err)
 	return st;
 }
 
-/* A small in-memory store of already prepared points with weights. */
+/* Prepared points with weights as a store of their own. */
 static GkStatus
-candidate_store(Seeds *s, const float *points, int m, const gk_int128 *mass, GkStore **out, GkError *err)
+candidate_store(Seeds *s, const float *points, int m, const gk_int128 *mass, GkOneChunk *out, GkError *err)
 {
-	GkStore    *sub = NULL;
-	GkStatus	st = gk_store_create(s->host, s->d, true, 0, SIZE_MAX, SIZE_MAX, &sub, err);
-	GkChunk    *c;
+	const GkPoints *pts = gk_store_points(s->store);
+	GkStatus	st = gk_one_chunk_make(out, s->host, &pts->prep, true, 0, m, err);
 	double		top = 0.0;
-	int			stride = gk_stride(m);
 
 	if (st != GK_OK)
 		return st;
-	sub->pts.chunks = c = gk_alloc0(s->host, 1, sizeof(GkChunk));
-	if (c != NULL)
-	{
-		sub->pts.nchunks = 1;
-		c->rows = m;
-		c->stride = stride;
-		c->spill_at = c->spill_mind2 = -1;
-		c->data = gk_alloc0(s->host, gk_store_chunk_bytes(sub, stride), 1);
-	}
-	if (c == NULL || c->data == NULL)
-	{
-		gk_store_free(sub);
-		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
-	}
 	for (int i = 0; i < m; i++)
 		top = fmax(top, gk_i128_to_double(mass[i]));
 	for (int i = 0; i < m; i++)
 	{
+		float	   *to = out->chunk->data + i;
 		double		w = gk_i128_to_double(mass[i]) / top;
 
 		for (int j = 0; j < s->d; j++)
-			c->data[(size_t) j * stride + i] = points[(size_t) i * s->d + j];
+			to[(size_t) j * out->chunk->stride] = points[(size_t) i * s->d + j];
 		/* At least one grid unit, as every weight. */
-		c->data[(size_t) s->d * stride + i] = fmaxf(gk_to_grid(w, gk_grid_magic(0)), 0x1p-40f);
+		to[(size_t) s->d * out->chunk->stride] = fmaxf(gk_to_grid(w, gk_grid_magic(0)), 0x1p-40f);
 	}
-	sub->pts.n = m;
-	sub->pts.resident = true;
-	sub->pts.d2_expo = gk_store_points(s->store)->d2_expo;
-	sub->pts.prep.distance = gk_store_points(s->store)->prep.distance;
-	memcpy(sub->pts.prep.expo, gk_store_points(s->store)->prep.expo, s->d * sizeof(int32_t));
-	sub->prepared = true;
-	*out = sub;
+	out->fill = m;
+	out->store->pts.resident = true;
+	out->store->pts.d2_expo = pts->d2_expo;
+	gk_one_chunk_close(out, 0);
 	return GK_OK;
 }
 
@@ -180,20 +163,17 @@ candidate_store(Seeds *s, const float *points, int m, const gk_int128 *mass, GkS
 static GkStatus
 recluster(Seeds *s, const float *points, int m, const gk_int128 *mass, int k, GkError *err)
 {
-	GkStore    *sub = NULL;
+	GkOneChunk	sub = {NULL};
 	Seeds		inner = *s;
-	GkProblem	problem = {.host = s->host,.core = &gk_core,.k_max = k,.max_iter = 1};
 	GkStatus	st = candidate_store(s, points, m, mass, &sub, err);
 
-	if (st != GK_OK)
-		return st;
-	problem.store = sub;
 	inner.backend = &gk_cpu_backend;
 	inner.session = NULL;
-	inner.store = sub;
+	inner.store = sub.store;
 	inner.stream = s->stream + 1;
 	inner.n = 0;
-	st = inner.backend->open(&problem, &inner.session, err);
+	if (st == GK_OK)
+		st = gk_one_chunk_open(&sub, inner.backend, k, &inner.session, err);
 	if (st == GK_OK)
 		st = inner.backend->seed_begin(inner.session, err);
 	if (st == GK_OK)
@@ -201,7 +181,7 @@ recluster(Seeds *s, const float *points, int m, const gk_int128 *mass, int k, Gk
 	if (inner.session != NULL)
 		inner.backend->seed_end(inner.session);
 	inner.backend->close(inner.session);
-	gk_store_free(sub);
+	gk_one_chunk_free(&sub);
 	s->n = inner.n;
 	return st;
 }

@@ -56,6 +56,9 @@ GkStatus	gk_spill_soon(const GkHost *host, int64_t at, size_t bytes, GkError *er
 /* Close the chunk being filled; out with it when over the limit. */
 GkStatus	gk_store_seal(GkStore *store, GkError *err);
 
+/* Prepare rows as somebody else's of as many features. */
+void		gk_store_take_prep(GkStore *store, const GkPrep *prep);
+
 /*
  * One pass over all chunks: prepare them (store_back), or only see what would come
  * out.  moments [d] and mass are the exact totals; NULL: not wanted.

@@ -133,6 +133,77 @@ SELECT cents(kmeans_step(:'mc', a, b, c)) =
     cents(kmeans_fit('st', '{a,b,c}', 3, centroids => '{{1,0,0},{0,1,0},{0,0,1}}', max_iter => 2, tol => 0, distance => 'cosine', nonfinite => 'skip')) AS cosine
 FROM st WHERE a <> 0 OR b <> 0 OR c <> 0;
 
+-- the state of a relation, read as a fit's, is that of the aggregate: any type of column,
+-- odd rows, little memory, threads, workers, SIMD, either road, partitions
+CREATE TABLE odd (id int, a float8, b real, c int, n numeric, p float8[], q real[], w real);
+INSERT INTO odd SELECT id, a, b, c, a::numeric, ARRAY[a, b, c], ARRAY[a, b, c]::real[], (w * 0.37)::real FROM st;
+UPDATE odd SET b = NULL, p = NULL, q[2] = NULL, w = NULL WHERE id % 1000 = 7;
+UPDATE odd SET w = 0 WHERE id % 1000 = 8;
+-- outside of the box that the model was prepared for
+UPDATE odd SET a = a * 1000, p[1] = a * 1000, q[1] = a * 1000 WHERE id % 300 = 9;
+DELETE FROM odd WHERE id % 17 = 3;
+CREATE TABLE odd_parts (LIKE odd) PARTITION BY RANGE (id);
+CREATE TABLE odd_p1 PARTITION OF odd_parts FOR VALUES FROM (0) TO (7000);
+CREATE TABLE odd_p2 PARTITION OF odd_parts FOR VALUES FROM (7000) TO (50000);
+INSERT INTO odd_parts SELECT * FROM odd ORDER BY md5(id::text);
+CREATE VIEW odd_view AS SELECT a, b, c FROM odd WHERE id < 3000;
+CREATE FUNCTION states() RETURNS TABLE (what text, state text) LANGUAGE sql AS $$
+    SELECT what, s::text FROM (
+        SELECT 'columns', kmeans_step('odd', '{a,b,c}', m) FROM models UNION ALL
+        SELECT 'numeric', kmeans_step('odd', '{n,b,c}', m) FROM models UNION ALL
+        SELECT 'array', kmeans_step('odd', '{p}', m) FROM models UNION ALL
+        SELECT 'real array', kmeans_step('odd', '{q}', m) FROM models UNION ALL
+        SELECT 'weights', kmeans_step('odd', '{a,b,c}', m, 'w') FROM models UNION ALL
+        SELECT 'partitions', kmeans_step('odd_parts', '{a,b,c}', m) FROM models UNION ALL
+        SELECT 'view', kmeans_step('odd_view', '{a,b,c}', m) FROM models) o (what, s)
+$$;
+CREATE TEMP TABLE wanted AS SELECT what, s::text AS state FROM (
+    SELECT 'columns', kmeans_step_partial(m, a, b, c) FROM odd, models UNION ALL
+    SELECT 'numeric', kmeans_step_partial(m, n, b, c) FROM odd, models UNION ALL
+    SELECT 'array', kmeans_step_partial(m, p) FROM odd, models UNION ALL
+    SELECT 'real array', kmeans_step_partial(m, q) FROM odd, models UNION ALL
+    SELECT 'weights', kmeans_step_partial(m, ARRAY[a, b, c], w) FROM odd, models UNION ALL
+    SELECT 'partitions', kmeans_step_partial(m, a, b, c) FROM odd_parts, models UNION ALL
+    SELECT 'view', kmeans_step_partial(m, a, b, c) FROM odd_view, models) o (what, s);
+SELECT what, a.state = b.state AS same FROM states() a JOIN wanted b USING (what) ORDER BY 1;
+SELECT i.rows_used, i.rows_skipped FROM wanted, kmeans_info(kmeans_finish(state::kmeans_state)) i WHERE what = 'weights';
+SET gkmeans.memory_limit = '64kB';
+SET gkmeans.threads = 3;
+SET gkmeans.simd = scalar;
+SELECT count(*), bool_and(a.state = b.state) AS little_memory FROM states() a JOIN wanted b USING (what);
+RESET gkmeans.memory_limit;
+RESET gkmeans.threads;
+RESET gkmeans.simd;
+SET gkmeans.reader = executor;
+SELECT count(*), bool_and(a.state = b.state) AS executor FROM states() a JOIN wanted b USING (what);
+RESET gkmeans.reader;
+SET min_parallel_table_scan_size = 0;
+SET gkmeans.workers = 2;
+SELECT count(*), bool_and(a.state = b.state) AS workers FROM states() a JOIN wanted b USING (what);
+RESET gkmeans.workers;
+RESET min_parallel_table_scan_size;
+SELECT kmeans_step('odd', '{a,b,c}', :'mc'::kmeans_model, nonfinite => 'skip')::text = kmeans_step_partial(:'mc', a, b, c)::text AS cosine,
+    kmeans_step('odd', '{a,b,c}', :'ms'::kmeans_model)::text = kmeans_step_partial(:'ms', a, b, c)::text AS standardized FROM odd;
+UPDATE odd SET a = 'NaN' WHERE id = 77;
+SELECT kmeans_step('odd', '{a,b,c}', m) FROM models;
+SELECT kmeans_step('odd', '{a,b,c}', m, nonfinite => 'skip')::text =
+    (SELECT kmeans_step_partial(:'m', nullif(a, 'NaN'), b, c)::text FROM odd) AS skipped FROM models;
+SELECT kmeans_step('odd', '{a,b,c}', m, nonfinite => 'perhaps') FROM models;
+SELECT kmeans_step('odd', '{a,b,c}', m, device => 'perhaps') FROM models;
+UPDATE odd SET a = 1e30 WHERE id = 77;
+SELECT kmeans_step('odd', '{a,b,c}', m) FROM models;
+SELECT kmeans_step('odd', '{a,b,c}', m, 'id') FROM models;
+UPDATE odd SET a = 1, w = -1 WHERE id = 77;
+SELECT kmeans_step('odd', '{a,b,c}', m, 'w') FROM models;
+UPDATE odd SET b = NULL;
+SELECT s IS NULL AS null, kmeans_finish(s) IS NULL AS finished, i.rows_skipped
+FROM models, kmeans_step('odd', '{a,b,c}', m) s, kmeans_info(kmeans_finish(kmeans_state_combine(s, kmeans_step('odd_p1', '{a,b,c}', m)))) i;
+DELETE FROM odd;
+SELECT kmeans_step('odd', '{a,b,c}', m) IS NULL AS no_rows FROM models;
+DROP VIEW odd_view;
+DROP TABLE odd, odd_parts, wanted;
+DROP FUNCTION states;
+
 -- a group's step, NULLs, rows left out
 SELECT g, i.rows_used, i.rows_skipped, i.iterations FROM (
     SELECT id % 3 AS g, kmeans_step(:'m', CASE WHEN id % 10 = 0 THEN NULL ELSE a END, b, c) AS s FROM st GROUP BY 1) o,

@@ -1,7 +1,8 @@
 /*
- * Parts of a Lloyd step (gk_partial.h) against the engine's own loop, and sums
- * in a few digits (gk_digits.h) against the wide ones: any order of the rows, any
- * split into parts, weights, points far outside of the preparation's box.
+ * Parts of a Lloyd step (gk_partial.h) against the engine's own loop, also made by
+ * several threads (gk_parts.h), and sums in a few digits (gk_digits.h) against the wide
+ * ones: any order of the rows, any split into parts, weights, points far outside of the
+ * preparation's box.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "core/gk_digits.h"
 #include "core/gk_numerics.h"
 #include "core/gk_partial.h"
+#include "core/gk_parts.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
 
@@ -167,6 +169,63 @@ part_finish(const Part *part, const double *centroids)
 	return r;
 }
 
+/* ---- on threads ---- */
+
+static bool
+same_part(const Part *a, const Part *b)
+{
+	size_t		k = a->p.k;
+	size_t		d = a->p.prep->d;
+	bool		same = a->p.nplanes == b->p.nplanes && a->far_d2 == b->far_d2 &&
+		memcmp(a->p.count, b->p.count, k * sizeof(int64_t)) == 0 &&
+		memcmp(a->p.max_d2, b->p.max_d2, k * sizeof(float)) == 0 &&
+		memcmp(a->p.far, b->p.far, d * sizeof(float)) == 0;
+
+	for (int i = 0; same && i < a->p.nplanes; i++)
+		same = a->planes[i].shift == b->planes[i].shift &&
+			memcmp(a->planes[i].sum, b->planes[i].sum, (k * d + 2 * k) * sizeof(gk_int128)) == 0;
+	return same;
+}
+
+/* The rows through a store's batches give the same part. */
+static bool
+same_on_threads(const Part *want, const double *x, const double *w, int n, int threads, size_t chunk_bytes)
+{
+	const GkBackend *device = &gk_cpu_backend;
+	const GkPrep *prep = want->p.prep;
+	GkPartsWhat what = {.prep = prep,.k = want->p.k,.f = want->p.f,.device = &device,.chunk_bytes = chunk_bytes};
+	int			shifts[GK_MAX_SHIFTS];
+	double	   *c = calloc((size_t) want->p.k * prep->d, sizeof(double));
+	Part	   *got = part_new(prep, c, want->p.k, w != NULL);
+	TestHost	host;
+	GkError		err;
+	GkStore    *store = NULL;
+	GkParts    *parts;
+	bool		good;
+
+	test_host_init(&host, threads);
+	good = gk_parts_open(&host.host, &what, &parts, &err) == GK_OK &&
+		gk_store_create(&host.host, prep->d, w != NULL, 1, 1 << 20, SIZE_MAX, &store, &err) == GK_OK;
+	if (good)
+	{
+		gk_store_pass_on(store, gk_parts_take, parts);
+		good = fill_store(store, x, w, n, prep->d, NULL, &err) == GK_OK && gk_parts_end(parts, &err) == GK_OK;
+	}
+	if (good)
+	{
+		add_planes(got, shifts, gk_parts_shifts(parts, shifts));
+		gk_parts_merge(&got->p, parts);
+		good = same_part(got, want);
+	}
+	gk_parts_free(parts);
+	gk_store_free(store);
+	good &= host.live == 0;
+	test_host_end(&host);
+	part_free(got);
+	free(c);
+	return good;
+}
+
 /* ---- against the engine ---- */
 
 typedef struct Data
@@ -281,6 +340,7 @@ same_as_engine(uint64_t *rng, int number)
 		good &= fabs(a.inertia - model.history_inertia[0]) <=
 			1e-6 * a.inertia + (p.distance == GK_COSINE ? 1e-9 * p.n : 0.0);
 	}
+	good &= same_on_threads(parts[0], p.x, p.w, p.n, 1 + number % 4, (size_t) 1 << (12 + number % 9));
 	for (int i = 0; i < 4; i++)
 		part_free(parts[i]);
 	free(a.centroids);
@@ -306,13 +366,16 @@ test_outside(void)
 	GkPrep		prep = {.d = 2,.center = center,.scale = scale,.expo = expo,.unit_exp = 50};
 	double		c[2] = {0.5, 3.0};
 	Part	   *part = part_new(&prep, c, 1, false);
+	Part	   *weighted = part_new(&prep, c, 1, true);
 	GkWide	   *exact = calloc(2, sizeof(GkWide));
 	GkPartialResult r;
-	double		x[2];
+	double		all[2000];
+	double		weight[1000];
 	bool		good = true;
 
 	for (int i = 0; i < 1000; i++)
 	{
+		double	   *x = all + 2 * i;
 		float		f[2];
 
 		x[0] = 0.5 + test_normal(&rng) * pow(2.0, pick(&rng, -3, 12));
@@ -327,12 +390,27 @@ test_outside(void)
 	for (int j = 0; j < 2; j++)
 		good &= r.centroids[j] == center[j] + gk_wide_mean(&exact[j], 1000) / scale[j];
 	ok(good && part->p.nplanes > 2, "points far outside of the box add up exactly (%d planes)", part->p.nplanes);
+	for (int threads = 1; threads <= 3; threads++)
+		good &= same_on_threads(part, all, NULL, 1000, threads, 1 << 10);
+	ok(good, "and on threads");
 
-	x[0] = 1e30;
-	part_row(part, x, 1.0);
-	ok(part_flush(part) == GK_ERR_DATA, "a point whose distance has no float32 is an error");
+	for (int i = 0; i < 1000; i++)
+	{
+		weight[i] = pow(2.0, pick(&rng, -200, 200)) * test_uniform(&rng);
+		part_row(weighted, all + 2 * i, weight[i]);
+	}
+	part_flush(weighted);
+	for (int threads = 1; threads <= 3; threads++)
+		good &= same_on_threads(weighted, all, weight, 1000, threads, 1 << 10);
+	ok(good && weighted->p.nplanes > 20, "and with weights far apart (%d planes)", weighted->p.nplanes);
+
+	all[1000] = 1e30;
+	ok(!same_on_threads(part, all, NULL, 1000, 2, 1 << 10), "a point whose distance has no float32 is an error on threads");
+	part_row(part, all + 1000, 1.0);
+	ok(part_flush(part) == GK_ERR_RANGE, "and in a part");
 	free(r.centroids);
 	free(exact);
+	part_free(weighted);
 	part_free(part);
 }
 
