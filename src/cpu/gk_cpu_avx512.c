@@ -201,6 +201,7 @@ const GkCpuKernels gk_cpu_avx512 = {
 	.margin = margin,
 	.add = gk_cpu_avx2_add,
 	.add_few = gk_cpu_avx512_add_few,
+	.tally_few = gk_cpu_avx512_tally_few,
 	.step_few = gk_cpu_avx512_step_few,
 	.sum_d2 = sum_d2,
 	.race = race,

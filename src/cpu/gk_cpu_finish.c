@@ -30,11 +30,35 @@ typedef struct Pass
 } Pass;
 
 static void
-gather(const GkSession *s, Stat *stat, const GkChunk *chunk, int row, int rows,
+gather_few(const GkSession *s, Stat *stat, int k, const float *w, int rows, const int32_t *label, const float *d2)
+{
+	GkTally		t[GK_CPU_FEW];
+
+	for (int i = 0; i < rows; i += GK_PACKAGE)
+	{
+		s->kernels->tally_few(d2 + i, w ? w + i : NULL, label + i, rows - i < GK_PACKAGE ? rows - i : GK_PACKAGE,
+							  k, s->d2_scale, t);
+		for (int q = 0; q < k; q++)
+		{
+			stat[q].count += t[q].count;
+			stat[q].inertia += (gk_int128) t[q].hi * ((gk_int128) 1 << 40) + t[q].lo;
+			if (t[q].max_d2 > stat[q].max_d2)
+				stat[q].max_d2 = t[q].max_d2;
+		}
+	}
+}
+
+static void
+gather(const GkSession *s, Stat *stat, int k, const GkChunk *chunk, int row, int rows,
 	   const int32_t *label, const float *d2)
 {
 	const float *w = gk_chunk_weight(s->pts, chunk);
 
+	if (k <= GK_CPU_FEW && s->kernels->tally_few != NULL)
+	{
+		gather_few(s, stat, k, w ? w + row : NULL, rows, label, d2);
+		return;
+	}
 	for (int i = 0; i < rows; i++)
 	{
 		Stat	   *to = &stat[label[i]];
@@ -53,7 +77,7 @@ block(GkSession *s, void *arg, const GkBlock *b)
 	GkLabels	l;
 
 	if (gk_cpu_assign(s, &p->sweep, b, p->c, p->k, &l) && p->stat != NULL && !p->shared)
-		gather(s, p->stat + (size_t) b->thread * p->k, b->chunk, b->row, b->rows, l.label, l.d2);
+		gather(s, p->stat + (size_t) b->thread * p->k, p->k, b->chunk, b->row, b->rows, l.label, l.d2);
 }
 
 static GkStatus
@@ -68,7 +92,7 @@ chunk(GkSession *s, void *arg, const GkChunk *c, int64_t at, GkError *err)
 	{
 		int			rows = c->rows - row < POLL_ROWS ? c->rows - row : POLL_ROWS;
 
-		gather(s, p->stat, c, row, rows, label + row, d2 + row);
+		gather(s, p->stat, p->k, c, row, rows, label + row, d2 + row);
 		if (s->host.poll != NULL && s->host.poll(s->host.ctx))
 			return GK_STOPPED;
 	}

@@ -33,6 +33,15 @@ typedef struct GkCloser
 	float		weight[GK_CLOSER_ROOM + 2 * GK_ROW_PAD];	/* of weighted points */
 } GkCloser;
 
+/* What the last pass wants to know of a cluster's rows: gk_d2_split() summed up. */
+typedef struct GkTally
+{
+	int64_t		count;
+	int64_t		hi;
+	int64_t		lo;
+	float		max_d2;
+} GkTally;
+
 /* How distances become bounds: see gk_cpu_bounds.c. */
 typedef struct GkMargin
 {
@@ -103,6 +112,13 @@ typedef struct GkCpuKernels
 	void		(*step_few) (const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
 							 gk_int128 *sum, int64_t *count);
 
+	/*
+	 * Of at most GK_CPU_FEW clusters and GK_PACKAGE rows what is known when all are
+	 * assigned: out [k]; weight may be NULL.  NULL: nothing here beats a loop.
+	 */
+	void		(*tally_few) (const float *d2, const float *weight, const int32_t *label, int rows, int k,
+							  double scale, GkTally *out);
+
 	/* Add up gk_d2_split() of (weight *) d2, at most GK_PACKAGE rows; weight may be NULL. */
 	void		(*sum_d2) (const float *d2, const float *weight, int rows, double scale,
 						   int64_t *hi, int64_t *lo);
@@ -161,6 +177,10 @@ void		gk_cpu_avx512_add_few(const GkTiles *x, const int32_t *label, int rows, in
 								  gk_int128 *sum, int64_t *count);
 void		gk_cpu_avx512_step_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
 								   gk_int128 *sum, int64_t *count);
+
+/* gk_cpu_tally.c */
+void		gk_cpu_avx512_tally_few(const float *d2, const float *weight, const int32_t *label, int rows, int k,
+									double scale, GkTally *out);
 #elif defined(__aarch64__)
 #define GK_CPU_NEON	1
 extern const GkCpuKernels gk_cpu_neon;

@@ -387,6 +387,64 @@ test_few(void)
 
 /* ---- sums of distances, races ---- */
 
+/* What tally_few() has to give, row by row. */
+static bool
+right_tally(const GkTally *t, const float *d2, const float *w, const int32_t *label, int rows, int cluster, double scale)
+{
+	GkTally		want = {0};
+
+	for (int i = 0; i < rows; i++)
+	{
+		int64_t		hi,
+					lo;
+
+		if (label[i] != cluster)
+			continue;
+		gk_d2_split(w ? (double) w[i] * (double) d2[i] : (double) d2[i], scale, &hi, &lo);
+		want.count++;
+		want.hi += hi;
+		want.lo += lo;
+		want.max_d2 = fmaxf(want.max_d2, d2[i]);
+	}
+	return t->count == want.count && t->hi == want.hi && t->lo == want.lo && t->max_d2 == want.max_d2;
+}
+
+static void
+test_tally_few(void)
+{
+	static float d2[GK_PACKAGE];
+	static float w[GK_PACKAGE];
+	static int32_t label[GK_PACKAGE];
+	uint64_t	rng = 77;
+
+	for (int q = 0; q < nsets; q++)
+	{
+		int			bad = 0;
+
+		if (sets[q]->tally_few == NULL)
+			continue;
+		for (int n = 0; n < 400; n++)
+		{
+			int			k = 1 + n % GK_CPU_FEW;
+			int			rows = n < 40 ? n : n == 40 ? GK_PACKAGE : (int) (test_uniform(&rng) * 500);
+			double		scale = ldexp(1.0, 40 - n % 7);
+			GkTally		t[GK_CPU_FEW];
+
+			for (int i = 0; i < rows; i++)
+			{
+				/* some over the largest that is expected */
+				d2[i] = (float) (ldexp(test_uniform(&rng), n % 7) * (i % 50 == 49 ? 2.0 : 1.0));
+				w[i] = (float) test_uniform(&rng);
+				label[i] = (int) (test_uniform(&rng) * k);
+			}
+			sets[q]->tally_few(d2, n % 2 ? w : NULL, label, rows, k, scale, t);
+			for (int c = 0; c < k; c++)
+				bad += !right_tally(&t[c], d2, n % 2 ? w : NULL, label, rows, c, scale);
+		}
+		ok(bad == 0, "%s tally_few (%d clusters differ)", sets[q]->name, bad);
+	}
+}
+
 static void
 test_sum_d2(void)
 {
@@ -555,6 +613,7 @@ main(void)
 	test_add();
 	test_few();
 	test_sum_d2();
+	test_tally_few();
 	test_race();
 	test_dispatch();
 	return done_testing();
