@@ -13,6 +13,8 @@
 #include "core/gk_store.h"
 
 #define BLOCK	GK_COLUMN_BLOCK	/* rows converted at a time */
+/* Rows of one column that a thread goes through: memory likes long runs. */
+#define RUN		(16 * BLOCK)
 
 typedef struct Convert
 {
@@ -227,6 +229,53 @@ convert_block(void *arg, int64_t job, int thread)
 	}
 }
 
+/*
+ * Where neither lengths nor weights join the columns, a job is a run of one.  Runs of
+ * the same column follow each other.
+ */
+static void
+convert_run(void *arg, int64_t job, int thread)
+{
+	Convert    *c = arg;
+	const GkPrep *prep = c->prep;
+	int			runs = (c->rows + RUN - 1) / RUN;
+	int			j = (int) (job / runs);
+	int			first = (int) (job % runs) * RUN;
+	int			end = c->rows - first < RUN ? c->rows : first + RUN;
+	double		magic = gk_grid_magic(prep->expo[j]);
+	const char *at = c->from;
+	const char *in = NULL;
+	bool		wide = false;
+	float		f[BLOCK];
+
+	for (int i = 0; i <= j; i++)
+		in = next_column(c, i, first, &at, &wide);
+	for (int rows; first < end; first += rows)
+	{
+		float	   *out = c->to ? (float *) c->to + (size_t) j * c->to_stride + first : f;
+
+		rows = end - first < BLOCK ? end - first : BLOCK;
+		if (wide)
+			gk_columns()->prepare((const double *) in, rows, prep->center[j], prep->scale[j], magic, out);
+		else
+			gk_columns()->prepare_floats((const float *) in, rows, prep->center[j], prep->scale[j], magic, out);
+		if (c->moments != NULL)
+			gk_columns()->moments(&c->moments[(size_t) thread * prep->d + j], out, rows, prep->expo[j]);
+		in += (size_t) rows * (wide ? 8 : 4);
+	}
+}
+
+/* All rows of c; false: stopped. */
+static bool
+convert_rows(Convert *c)
+{
+	const GkStore *s = c->store;
+
+	if (c->prep->distance == GK_COSINE || s->pts.weighted)
+		return gk_parallel_for(s->host, (c->rows + BLOCK - 1) / BLOCK, convert_block, c);
+	return gk_parallel_for(s->host, (int64_t) ((c->rows + RUN - 1) / RUN) * s->pts.d, convert_run, c);
+}
+
 /* Padding rows are zeros, so that kernels may read whole vectors. */
 static void
 zero_padding(const GkStore *s, float *data, int rows, int stride)
@@ -277,8 +326,7 @@ convert_chunk(Convert *c, GkChunk *chunk, bool store_back, GkError *err)
 		}
 		c->to = fresh ? fresh : (char *) c->from;
 	}
-	if (st == GK_OK &&
-		!gk_parallel_for(host, (chunk->rows + BLOCK - 1) / BLOCK, convert_block, c))
+	if (st == GK_OK && !convert_rows(c))
 		st = GK_STOPPED;
 	if (st == GK_OK && store_back)
 	{
