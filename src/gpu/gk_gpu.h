@@ -273,10 +273,17 @@ int64_t		gk_gpu_small_rows(const GkSession *s, int k);
 
 /* Bring k centroids into the kernels' layout (s->packed). */
 GkStatus	gk_gpu_pack(GkSession *s, const float *centroids, int k, GkError *err);
+/* Columns of s->packed for k centroids of many features. */
+int			gk_gpu_wide_pad(int k);
 /* Nearest centroids; labels.at and d2 may be NULL, not both. */
 GkStatus	gk_gpu_assign(GkSession *s, const GkRows *rows, int k, GkLabels labels, float *d2, GkError *err);
 /* Room for a slice's labels in s->labels, as wide as k asks. */
 GkStatus	gk_gpu_labels(GkSession *s, int64_t rows, int k, GkLabels *out, GkError *err);
+
+/* ---- gk_gpu_tensor.cu: the same, labels only, for some 17 to 128 features ---- */
+
+bool		gk_gpu_tensor_fits(const GkSession *s, int k);
+GkStatus	gk_gpu_tensor(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
 
 /* ---- gk_gpu_fused.cu: assign and update in one pass ---- */
 

@@ -31,6 +31,12 @@ narrow_stride(int d)
 
 /* ---- packing ---- */
 
+int
+gk_gpu_wide_pad(int k)
+{
+	return (k + PAD_K - 1) / PAD_K * PAD_K;
+}
+
 __global__ void
 pack_narrow(const float *c, int k, int d, int stride, float *out)
 {
@@ -63,7 +69,7 @@ gk_gpu_pack(GkSession *s, const float *centroids, int k, GkError *err)
 	}
 	else
 	{
-		int			kpad = (k + PAD_K - 1) / PAD_K * PAD_K;
+		int			kpad = gk_gpu_wide_pad(k);
 
 		pack_wide<<<dim3((kpad + 255) / 256, s->d < 1024 ? s->d : 1024), 256, 0, s->gpu->stream>>>
 			(centroids, k, s->d, kpad, s->packed);
@@ -410,12 +416,14 @@ GkStatus
 gk_gpu_assign(GkSession *s, const GkRows *rows, int k, GkLabels labels, float *d2, GkError *err)
 {
 	GkRows		r = *rows;
-	int			kpad = (k + PAD_K - 1) / PAD_K * PAD_K;
+	int			kpad = gk_gpu_wide_pad(k);
 	double		cost = (double) r.rows * s->d * 6.0;
 	double		room = 0.03 * s->gpu->sms * 128 * 1.2e9;
 	int			step = (int) (room / cost > k ? k : room / cost);
 
 	r.first = 0;
+	if (d2 == NULL && gk_gpu_tensor_fits(s, k))
+		return gk_gpu_tensor(s, &r, k, labels, err);
 	step = step < PAD_K ? PAD_K : step / PAD_K * PAD_K;
 	if (step < k)
 	{

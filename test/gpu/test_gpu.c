@@ -438,8 +438,13 @@ test_full(void)
 	t0 = harness_ms();
 	/* A centroid far out, which the screen must not trust. */
 	for (float far = 1e-3f; far < 1e18f; far *= 1e3f)
+	{
 		for (int d = 1; d <= 4; d++)
 			one((Shape) {.n = 20011,.d = d,.k = 12 * d,.far = far}, 1);
+		one((Shape) {.n = 5003,.d = 40,.k = 70,.far = far}, 1);
+	}
+	/* Many centroids among the same points: close cases. */
+	one((Shape) {.n = 40009,.d = 24,.k = 2000,.centres = 1}, 2);
 	one((Shape) {.n = 5000001,.d = 4,.k = 4}, 12);
 	one((Shape) {.n = 4999999,.d = 4,.k = 64}, 12);
 	one((Shape) {.n = 20000003,.d = 2,.k = 100}, 10);
