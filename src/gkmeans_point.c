@@ -183,10 +183,37 @@ read_packed(double *to, const ArrayType *array, Oid type, int d)
 	return false;
 }
 
+/* Room for any value with a short header, aligned. */
+typedef union ShortArray
+{
+	ArrayType	array;
+	char		bytes[VARATT_SHORT_MAX + VARHDRSZ];
+	double		align;
+} ShortArray;
+
+/*
+ * As DatumGetArrayTypeP(), but an array that is stored with a short header, as small
+ * ones are, goes to the caller's room and not to one that is allocated for it.
+ */
+static ArrayType *
+aligned_array(Datum datum, ShortArray *room)
+{
+	struct varlena *v = (struct varlena *) DatumGetPointer(datum);
+	Size		len;
+
+	if (!VARATT_IS_SHORT(v))
+		return DatumGetArrayTypeP(datum);
+	len = VARSIZE_SHORT(v) - VARHDRSZ_SHORT;
+	SET_VARSIZE(&room->array, len + VARHDRSZ);
+	memcpy(VARDATA(&room->array), VARDATA_SHORT(v), len);
+	return &room->array;
+}
+
 static bool
 read_array(KmeansPoint *p, Datum datum, Oid type)
 {
-	ArrayType  *array = DatumGetArrayTypeP(datum);
+	ShortArray	room;
+	ArrayType  *array = aligned_array(datum, &room);
 	int			ndim = ARR_NDIM(array);
 	bool		complete = true;
 
@@ -214,7 +241,7 @@ read_array(KmeansPoint *p, Datum datum, Oid type)
 		pfree(elements);
 		pfree(nulls);
 	}
-	if ((Pointer) array != DatumGetPointer(datum))
+	if ((Pointer) array != DatumGetPointer(datum) && array != &room.array)
 		pfree(array);
 	return complete;
 }
