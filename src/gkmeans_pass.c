@@ -9,13 +9,15 @@
 
 #include <math.h>
 
-#include "libpq/pqformat.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
 #include "core/gk_numerics.h"
 #include "gkmeans_iterate.h"
 #include "gkmeans_pass.h"
+
+#define GK_WIRE_INVALID "invalid pass of k-means: "
+#include "gkmeans_wire.h"
 
 PG_FUNCTION_INFO_V1(kmeans_pass);
 
@@ -28,32 +30,7 @@ PG_FUNCTION_INFO_V1(kmeans_pass);
 /* GkWide: additions since the last carry. */
 #define MAX_PENDING		((int64) 1 << 30)
 
-#define INVALID(...) \
-	ereport(ERROR, \
-			(errcode(ERRCODE_INVALID_BINARY_REPRESENTATION), \
-			 errmsg("invalid pass of k-means: " __VA_ARGS__)))
-
 /* ---- numbers ---- */
-
-static int
-get_int(StringInfo buf, const char *name, int low, int high)
-{
-	int			v = (int) pq_getmsgint(buf, 4);
-
-	if (v < low || v > high)
-		INVALID("\"%s\" is %d, expected %d to %d", name, v, low, high);
-	return v;
-}
-
-static int64
-get_count(StringInfo buf, const char *name)
-{
-	int64		v = pq_getmsgint64(buf);
-
-	if (v < 0 || v > GK_MAX_ROWS)
-		INVALID("\"%s\" is %lld, expected 0 to %lld", name, (long long) v, (long long) GK_MAX_ROWS);
-	return v;
-}
 
 static double
 get_double(StringInfo buf, const char *name)
@@ -63,15 +40,6 @@ get_double(StringInfo buf, const char *name)
 	if (!isfinite(v))
 		INVALID("\"%s\" is %g", name, v);
 	return v;
-}
-
-static void
-require_bytes(StringInfo buf, uint64 expected)
-{
-	uint64		rest = buf->len - buf->cursor;
-
-	if (rest < expected)
-		INVALID("it is cut off, %llu bytes are missing", (unsigned long long) (expected - rest));
 }
 
 static void
@@ -119,13 +87,6 @@ get_head(StringInfo buf, bytea *bytes, uint32 magic)
 				 errmsg("pass of k-means has format version %u, this gkmeans reads version %d",
 						version, PASS_VERSION),
 				 errhint("Use the same version of gkmeans on all servers.")));
-}
-
-static void
-require_end(StringInfo buf)
-{
-	if (buf->cursor != buf->len)
-		INVALID("it has %d bytes too many", buf->len - buf->cursor);
 }
 
 /* ---- the question ---- */
@@ -272,10 +233,7 @@ put_answer(const GkPass *pass, const GkPassResult *r, const GkReadCounts *counts
 	put_string(&buf, names->device);
 	put_string(&buf, names->strategy);
 	for (Size i = 0; i < r->ni128; i++)
-	{
-		pq_sendint64(&buf, (uint64) ((unsigned __int128) r->i128[i] >> 64));
-		pq_sendint64(&buf, (uint64) r->i128[i]);
-	}
+		put_int128(&buf, r->i128[i]);
 	for (Size i = 0; i < r->ni64; i++)
 		pq_sendint64(&buf, r->i64[i]);
 	for (Size i = 0; i < r->ndbl; i++)
@@ -338,11 +296,7 @@ gk_pass_answer(const GkHost *engine, const GkPass *pass, bytea *bytes,
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("%s", err.message)));
 	out->rows = rows;
 	for (Size i = 0; i < out->ni128; i++)
-	{
-		uint64		high = (uint64) pq_getmsgint64(&buf);
-
-		out->i128[i] = (gk_int128) ((unsigned __int128) high << 64 | (uint64) pq_getmsgint64(&buf));
-	}
+		out->i128[i] = get_int128(&buf);
 	for (Size i = 0; i < out->ni64; i++)
 		out->i64[i] = pq_getmsgint64(&buf);
 	for (Size i = 0; i < out->ndbl; i++)

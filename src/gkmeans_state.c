@@ -12,8 +12,6 @@
 #include <math.h>
 
 #include "catalog/pg_type.h"
-#include "lib/stringinfo.h"
-#include "libpq/pqformat.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
@@ -21,6 +19,9 @@
 #include "core/gk_digits.h"
 #include "gkmeans_compat.h"
 #include "gkmeans_state.h"
+
+#define GK_WIRE_INVALID "invalid kmeans_state: "
+#include "gkmeans_wire.h"
 
 PG_FUNCTION_INFO_V1(kmeans_state_in);
 PG_FUNCTION_INFO_V1(kmeans_state_out);
@@ -33,11 +34,6 @@ PG_FUNCTION_INFO_V1(kmeans_state_normal);
 #define HEADER_BYTES	24
 /* A sum has no more limbs than this, carries included. */
 #define MAX_LIMBS		(GK_WIDE_LIMBS + 8)
-
-#define INVALID(...) \
-	ereport(ERROR, \
-			(errcode(ERRCODE_INVALID_BINARY_REPRESENTATION), \
-			 errmsg("invalid kmeans_state: " __VA_ARGS__)))
 
 extern Datum kmeans_model_recv(PG_FUNCTION_ARGS);
 extern Datum kmeans_model_send(PG_FUNCTION_ARGS);
@@ -186,10 +182,7 @@ static void
 put_int128s(StringInfo buf, const gk_int128_packed *v, Size n)
 {
 	for (Size i = 0; i < n; i++)
-	{
-		pq_sendint64(buf, (uint64) ((unsigned __int128) v[i] >> 64));
-		pq_sendint64(buf, (uint64) v[i]);
-	}
+		put_int128(buf, v[i]);
 }
 
 static void
@@ -280,27 +273,6 @@ kmeans_state_out(PG_FUNCTION_ARGS)
 
 /* ---- input ---- */
 
-/* A whole number of the header. */
-static int
-get_int(StringInfo buf, const char *name, int low, int high)
-{
-	int			v = (int) pq_getmsgint(buf, 4);
-
-	if (v < low || v > high)
-		INVALID("\"%s\" is %d, expected %d to %d", name, v, low, high);
-	return v;
-}
-
-static int64
-get_count(StringInfo buf, const char *name)
-{
-	int64		v = pq_getmsgint64(buf);
-
-	if (v < 0 || v > GK_MAX_ROWS)
-		INVALID("\"%s\" is %lld, expected 0 to %lld", name, (long long) v, (long long) GK_MAX_ROWS);
-	return v;
-}
-
 static float
 get_float(StringInfo buf, const char *name, bool negative)
 {
@@ -315,21 +287,7 @@ static void
 get_int128s(StringInfo buf, gk_int128_packed *v, Size n)
 {
 	for (Size i = 0; i < n; i++)
-	{
-		uint64		high = (uint64) pq_getmsgint64(buf);
-
-		v[i] = (gk_int128) ((unsigned __int128) high << 64 | (uint64) pq_getmsgint64(buf));
-	}
-}
-
-/* Before memory is asked for. */
-static void
-require_bytes(StringInfo buf, uint64 expected)
-{
-	uint64		rest = buf->len - buf->cursor;
-
-	if (rest < expected)
-		INVALID("it is cut off, %llu bytes are missing", (unsigned long long) (expected - rest));
+		v[i] = get_int128(buf);
 }
 
 static KmeansState *
@@ -457,8 +415,7 @@ get_state(StringInfo buf)
 	d = get_int(buf, "d", kind == KMEANS_STATE_SUM ? 0 : 1, GK_MAX_D);
 	rows = get_count(buf, "rows");
 	s = kind == KMEANS_STATE_SUM ? get_sum(buf, d, rows) : get_step(buf, d, rows);
-	if (buf->cursor != buf->len)
-		INVALID("it has %d bytes too many", buf->len - buf->cursor);
+	require_end(buf);
 	return s;
 }
 

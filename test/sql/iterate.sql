@@ -55,6 +55,16 @@ RESET gkmeans.threads;
 SET gkmeans.reader = executor;
 SELECT it_same('it', '{a,b,c}', 6) AS executor;
 RESET gkmeans.reader;
+-- parallel workers read, anew in every pass
+SET min_parallel_table_scan_size = 0;
+SET gkmeans.workers = 3;
+SELECT it_same('it', '{a,b,c}', 6) AS workers,
+    it_same('it', '{p}', 5, ', weight_column => ''w'', init => ''k-means||''') AS array_column;
+SET gkmeans.memory_limit = '256kB';
+SELECT it_same('it', '{a,b,c}', 6) AS workers_in_little_memory;
+RESET gkmeans.memory_limit;
+RESET gkmeans.workers;
+RESET min_parallel_table_scan_size;
 
 -- views, partitions
 CREATE VIEW it_view AS SELECT a + 1 AS a1, c::numeric AS c1 FROM it WHERE g <> 'g2';
