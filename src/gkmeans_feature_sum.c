@@ -173,14 +173,6 @@ kmeans_sum_normal(const KmeansSum *from)
 
 /* ---- rows ---- */
 
-static void
-throw_value(int j, double v)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-			 errmsg("feature %d of the point is %s", j + 1, isnan(v) ? "NaN" : "infinite or out of range")));
-}
-
 /* Add or subtract x; the sum may have to move. */
 static KmeansSum *
 add_value(KmeansSum *sum, int j, double x, int sign)
@@ -204,7 +196,7 @@ add_point(KmeansSum *sum, const double *x, int d, int sign)
 	for (int j = 0; j < d; j++)
 	{
 		if (unlikely(!isfinite(x[j])))
-			throw_value(j, x[j]);
+			kmeans_point_throw(j, x[j]);
 		sum = add_value(sum, j, x[j], sign);
 	}
 	sum->head.rows += sign;
@@ -220,7 +212,7 @@ add_weighted_point(KmeansSum *sum, const double *x, int d, double weight, int si
 		double		hi = weight * x[j];
 
 		if (unlikely(!isfinite(x[j])))
-			throw_value(j, x[j]);
+			kmeans_point_throw(j, x[j]);
 		if (unlikely(!isfinite(hi)))
 			ereport(ERROR,
 					(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
@@ -282,7 +274,9 @@ transition(FunctionCallInfo fcinfo, const char *name, int nargs, bool weighted, 
 	if (d != sum->head.d)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg("point has %d features, but those before it have %d", d, sum->head.d)));
+				 errmsg_plural("point has %d feature, but those before it have %d",
+							   "point has %d features, but those before it have %d",
+							   d, d, sum->head.d)));
 	sum = weighted ? add_weighted_point(sum, x, d, weight, sign) : add_point(sum, x, d, sign);
 	PG_RETURN_POINTER(sum);
 }

@@ -38,7 +38,9 @@ gk_rows_add(GkRows *rows, int d)
 	if (d != rows->d)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg("point has %d features, but those before it have %d", d, rows->d)));
+				 errmsg_plural("point has %d feature, but those before it have %d",
+							   "point has %d features, but those before it have %d",
+							   d, d, rows->d)));
 	if (rows->n == rows->room)
 	{
 		int64		more = (int64) GK_ROWS_FIRST << rows->segments;

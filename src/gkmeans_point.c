@@ -102,7 +102,9 @@ kmeans_point_init_some(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int n
 		}
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("argument %d is of type %s, expected a number%s", first + i + 1,
+				 errmsg("argument %d is of type %s, expected a number%s",
+		/* an aggregate's state is not one that the user gave */
+						first + i + (AggCheckCallContext(fcinfo, NULL) ? 0 : 1),
 						OidIsValid(type) ? format_type_be(type) : "unknown",
 						p->nargs == 1 ? " or an array of numbers" : "")));
 	}
@@ -330,4 +332,13 @@ kmeans_point_nonfinite(const KmeansPoint *p)
 	while (isfinite(p->values[j]))
 		j++;
 	return j;
+}
+
+void
+kmeans_point_throw(int feature, double v)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+			 errmsg("feature %d of the point is %s", feature + 1, isnan(v) ? "NaN" : "infinite or out of range"),
+			 errhint("Leave such rows out by WHERE, or by FILTER (WHERE ...) after the aggregate.")));
 }

@@ -43,5 +43,7 @@ extern bool kmeans_point_read_one(KmeansPoint *p, Datum value, bool isnull);
 
 /* The first feature that is NaN or infinite, -1 when there is none. */
 extern int	kmeans_point_nonfinite(const KmeansPoint *p);
+/* ERROR: it is v.  For aggregates over rows. */
+extern void kmeans_point_throw(int feature, double v) __attribute__((noreturn));
 
 #endif							/* GKMEANS_POINT_H */

@@ -389,14 +389,6 @@ step_for_model(KmeansStep *step, Datum datum, StepCall *call, bool weighted)
 /* ---- SQL ---- */
 
 static void
-throw_value(int j, double v)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-			 errmsg("feature %d of the point is %s", j + 1, isnan(v) ? "NaN" : "infinite or out of range")));
-}
-
-static void
 check_features(const KmeansStep *step, int d)
 {
 	if (unlikely(d != step->head.d))
@@ -432,7 +424,7 @@ read_numbers(FunctionCallInfo fcinfo, const KmeansPoint *p, double *to, Size str
 	if (unlikely(!finite))
 		for (int j = 0; j < p->nargs; j++)
 			if (!isfinite(to[j * stride]))
-				throw_value(j, to[j * stride]);
+				kmeans_point_throw(j, to[j * stride]);
 	return true;
 }
 
@@ -446,7 +438,7 @@ read_point(FunctionCallInfo fcinfo, KmeansStep *step, KmeansPoint *p, double *to
 	for (int j = 0; j < p->d; j++)
 	{
 		if (unlikely(!isfinite(p->values[j])))
-			throw_value(j, p->values[j]);
+			kmeans_point_throw(j, p->values[j]);
 		to[(Size) j * step->room] = p->values[j];
 	}
 	return true;

@@ -232,6 +232,8 @@ SELECT cluster, size, centroid FROM (SELECT kmeans_step(:'m2', x * 4096) AS s FR
 -- bad input
 SELECT kmeans_step(:'m', 1, 2);
 SELECT kmeans_step(:'m', ARRAY[1, 2, 3, 4]);
+SELECT kmeans_step(:'m', 1, 2, 'a'::text);
+SELECT kmeans_step(:'m', ARRAY['1', '2']);
 SELECT kmeans_step(:'m', 1, 2, 'NaN'::float8);
 SELECT kmeans_step(:'m', ARRAY[1, '-infinity', 2]::float8[]);
 SELECT kmeans_step(:'m', ARRAY[1, 2, 3], -1);
