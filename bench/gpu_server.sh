@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The GPU in a real server: one large table on the GPU and on the CPU beside count(*) and
-# sum(), with as many workers each, and from which job size on the GPU gains.
+# sum(), with as many workers each, from which job size on the GPU gains, and many small
+# groups.
 #
-# usage: [ROWS=20000000] [WORKERS='0 2 8'] [SIZES='1000 10000 ...'] bench/gpu_server.sh OUTPUT_DIRECTORY
+# usage: [ROWS=20000000] [WORKERS='0 2 8'] [SIZES='1000 10000 ...'] [GROUP_ROWS=10000000] bench/gpu_server.sh OUTPUT_DIRECTORY
 # with the PG* variables of a server that has gkmeans (of this tree) and its
 # superuser. Writes gpu_server.json, one object per line, and gpu_server.md.
 #
@@ -17,11 +18,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:?usage: bench/gpu_server.sh OUTPUT_DIRECTORY}
 rows=${ROWS:-20000000} runs=${RUNS:-3} workers=${WORKERS:-0 2 8} device=${DEVICE:-gpu}
-sizes=${SIZES-1000 10000 30000 100000 300000 1000000 3000000}
+sizes=${SIZES-1000 10000 30000 100000 300000 1000000 3000000} group_rows=${GROUP_ROWS:-10000000}
 mkdir -p "$out"
 json=$out/gpu_server.json md=$out/gpu_server.md
 commit=${GKMEANS_COMMIT:-$(git rev-parse HEAD)}
-command="ROWS=$rows RUNS=$runs WORKERS='$workers' SIZES='$sizes' DEVICE=$device bench/gpu_server.sh"
+command="ROWS=$rows RUNS=$runs WORKERS='$workers' SIZES='$sizes' GROUP_ROWS=$group_rows DEVICE=$device bench/gpu_server.sh"
 gpu='no GPU'
 [ "$device" = cpu ] || gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)
 sql() { psql -XqAt -v ON_ERROR_STOP=1 "$@"; }
@@ -118,6 +119,29 @@ sql -c "SELECT json_build_object('what', 'threshold', 'n', n, 'd', d, 'k', k, 'n
 	      percentile_cont(0.5) WITHIN GROUP (ORDER BY ms) FILTER (WHERE device = 'gpu') AS gpu
 	      FROM gpu_threshold GROUP BY 1, 2, 3) x ORDER BY n::bigint * d * k" >>"$json"
 
+# ---- many small groups ----
+
+# groups of 100 points: kmeans_grouped() as a whole, with 2 workers, later calls of a session
+sql -c 'SET client_min_messages = error' -c 'DROP TABLE IF EXISTS gpu_groups' \
+	-c "CREATE UNLOGGED TABLE gpu_groups AS SELECT i % ($group_rows / 100) AS g, (i / ($group_rows / 100) % 3 * 5 + random())::real AS a,
+		random()::real AS b, (i / ($group_rows / 100) % 3 * 2 + random())::real AS c, (1000 * random())::real AS d
+		FROM generate_series(1, $group_rows) i" -c 'VACUUM ANALYZE gpu_groups'
+for n_init in 1 10; do
+	for side in cpu gpu; do
+		where=$device
+		[ $side = gpu ] || where=cpu
+		query="SELECT count(*) FROM kmeans_grouped('gpu_groups', '{g}', '{a,b,c,d}', 3, n_init => $n_init, device => '$where');"
+		{
+			echo "SET client_min_messages = error; SET maintenance_work_mem = '4GB'; SET max_parallel_workers_per_gather = 2;"
+			echo "$query"
+			echo '\timing on'
+			for _ in $(seq "$runs"); do echo "$query"; done
+		} | sql | sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p' | while read -r ms; do
+			printf '{"what": "groups", "rows": %s, "n_init": %s, "side": "%s", "ms": %s}\n' "$group_rows" "$n_init" "$side" "$ms"
+		done >>"$json"
+	done
+done
+
 python3 - "$json" >"$md" <<'PY'
 import json
 import statistics
@@ -161,6 +185,12 @@ if any(r["what"] == "threshold" for r in rows):
 for r in rows:
     if r["what"] == "threshold":
         print(f"| {r['n']:,} | {r['d']} | {r['k']} | {r['ndk']:.1e} | {r['cpu_ms']:.2f} | {r['gpu_ms']:.2f} | {r['cpu_ms'] / r['gpu_ms']:.2f} |")
+if any(r["what"] == "groups" for r in rows):
+    n = next(r["rows"] for r in rows if r["what"] == "groups")
+    print(f"\n## {n // 100:,} groups of 100 points of 4 float4 columns, k = 3\n\nkmeans_grouped() as a whole with 2 workers, later calls of a session, milliseconds, medians.\n")
+    print("| restarts | CPU | " + side + " |\n|---|---|---|")
+    for n_init in (1, 10):
+        print(f"| {n_init} | " + " | ".join(f"{median('groups', 'ms', n_init=n_init, side=x):.0f}" for x in ("cpu", "gpu")) + " |")
 PY
 cat "$md"
-sql -c 'DROP TABLE IF EXISTS gpu_server, gpu_threshold, gpu_n' 2>/dev/null
+sql -c 'DROP TABLE IF EXISTS gpu_server, gpu_threshold, gpu_n, gpu_groups' 2>/dev/null

@@ -5,7 +5,8 @@
  * The rows are read in any order into one GkRows per group, found by a hash
  * table (gkmeans_groups.c); then the groups are clustered by all threads, one group
  * on one thread (gkmeans_thread_host.c), large groups one after the other by all.
- * Where groups are one column of whole numbers, gkmeans_grouped_key.c is faster.
+ * Where groups are one column of whole numbers, gkmeans_grouped_key.c is faster; with
+ * a GPU, gkmeans_grouped_gpu.c has it take the small groups.
  * When the points are over gkmeans.memory_limit, the query is run again with an
  * ORDER BY, so that groups come one after the other and are clustered as soon as
  * the limit is reached.
@@ -78,9 +79,19 @@ result_bytes(const GkGrouped *g, const GkModel *m)
 }
 
 bool
+gk_grouped_keep(const GkGrouped *g, GkThreadHosts *hosts, int thread, GkOneGroup *one, const GkModel *m)
+{
+	double	   *kept = gk_thread_keep(hosts, thread, result_bytes(g, m));
+
+	if (kept != NULL)
+		keep_result(g, one, m, kept);
+	return kept != NULL;
+}
+
+bool
 gk_grouped_small(const GkGrouped *g, int64 rows)
 {
-	return rows * g->d < GK_LARGE_GROUP && g->options->device != GK_DEVICE_GPU;
+	return rows * g->d < GK_LARGE_GROUP;
 }
 
 void
@@ -89,17 +100,10 @@ gk_grouped_fit(const GkGrouped *g, GkThreadHosts *hosts, int thread, GkOneGroup 
 	GkThreadMark mark = gk_thread_mark(hosts, thread);
 	GkModel		model;
 	GkError		err;
-	double	   *kept;
 
 	one->status = fit(g, one, gk_thread_host(hosts, thread), &gk_cpu_backend, &model, &err);
-	if (one->status == GK_OK)
-	{
-		kept = gk_thread_keep(hosts, thread, result_bytes(g, &model));
-		if (kept != NULL)
-			keep_result(g, one, &model, kept);
-		else
-			one->status = gk_fail(&err, GK_ERR_MEMORY, "out of memory");
-	}
+	if (one->status == GK_OK && !gk_grouped_keep(g, hosts, thread, one, &model))
+		one->status = gk_fail(&err, GK_ERR_MEMORY, "out of memory");
 	if (one->status != GK_OK)
 	{
 		one->err = gk_thread_keep(hosts, thread, sizeof(GkError));
@@ -117,7 +121,7 @@ fit_job(void *arg, int64_t job, int thread)
 	gk_grouped_fit(w->g, w->hosts, thread, w->groups[job]);
 }
 
-/* A large one, or one for the GPU: the main thread, with all threads' help. */
+/* A large one: the main thread, with all threads' help or a GPU. */
 static void
 fit_large(GkGrouped *g, GkOneGroup *one)
 {
@@ -177,6 +181,9 @@ gk_grouped_finish(GkGrouped *g)
 	int64		small = 0;
 
 	w.hosts = gk_thread_hosts(engine);
+	gk_grouped_choose(g, g->bytes / sizeof(double) / Max(g->d, 1));
+	if (g->gpu != NULL)
+		gk_grouped_pack(g, w.hosts);
 	w.groups = palloc_extended(Max(all->n, 1) * sizeof(GkOneGroup *), MCXT_ALLOC_HUGE);
 	for (int i = 0; i < all->n; i++)
 	{

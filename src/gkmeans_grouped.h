@@ -7,6 +7,7 @@
 
 #include "tcop/dest.h"
 
+#include "core/gk_backend.h"
 #include "gkmeans.h"
 #include "gkmeans_groups.h"
 #include "gkmeans_thread_host.h"
@@ -30,14 +31,27 @@ typedef struct GkGrouped
 	double	   *point;			/* [d], and the weight */
 	MemoryContext parent;		/* outlives the query */
 	GkGroups	groups;			/* the batch */
+	const GkBackend *gpu;		/* takes small groups; NULL: the CPU does, */
+	bool		chosen;			/* and that is settled */
 } GkGrouped;
 
-/* Is it a group for one thread? */
+/* Is it a group for one thread of the CPU? */
 extern bool gk_grouped_small(const GkGrouped *g, int64 rows);
+/* Keep what a model says of the group's clusters; any thread.  False: out of memory. */
+extern bool gk_grouped_keep(const GkGrouped *g, GkThreadHosts *hosts, int thread, GkOneGroup *one, const GkModel *m);
 /* Cluster it on the CPU; any thread, no PostgreSQL. */
 extern void gk_grouped_fit(const GkGrouped *g, GkThreadHosts *hosts, int thread, GkOneGroup *one);
 /* Cluster the batch's groups that are not clustered yet, put all rows out, and end the batch. */
 extern void gk_grouped_finish(GkGrouped *g);
+
+/* ---- gkmeans_grouped_gpu.c ---- */
+
+/* Whether a GPU takes the small groups; rows: of all groups together. */
+extern void gk_grouped_choose(GkGrouped *g, int64 rows);
+/* Cluster those of the batch's groups on the GPU that it takes. */
+extern void gk_grouped_pack(GkGrouped *g, GkThreadHosts *hosts);
+
+/* ---- gkmeans_grouped_key.c ---- */
 
 /*
  * All of kmeans_grouped() for one key column.  False: it is for the other road,

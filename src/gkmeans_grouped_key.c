@@ -37,6 +37,7 @@ typedef struct ByKey
 	Oid			type;			/* of the key */
 	bool		may_be_null;
 	GkKeyed    *rows;
+	int64		n;				/* of them */
 	bool		give_up;		/* the other road has to be taken */
 	GkThreadHosts *hosts;
 	PartGroups *parts;			/* [GK_KEYED_PARTS] */
@@ -70,6 +71,7 @@ take(void *arg, GkStore *store, const GkBatch *batch, GkError *err)
 	if (b->give_up)
 		return GK_OK;
 	st = gk_keyed_add(b->rows, batch, err);
+	b->n += batch->rows;
 	if (st == GK_OK && gk_keyed_bytes(b->rows) > b->g->limit)
 		b->give_up = b->g->ordered = true;
 	else if (st == GK_ERR_LIMIT)
@@ -137,14 +139,14 @@ make_group(const ByKey *b, int thread, const GkKeyedGroups *from, int i, GkOneGr
 		return false;
 	one->key[0] = key_datum(b->type, from->key[i]);
 	one->key_null[0] = false;
-	if (gk_grouped_small(g, n))
+	if (g->gpu == NULL && gk_grouped_small(g, n))
 	{
 		gk_rows_view(&one->rows, rows, n, width);
 		gk_grouped_fit(g, b->hosts, thread, one);
 		gk_rows_init(&one->rows, NULL);
 		return true;
 	}
-	/* the main thread's, later */
+	/* later: all threads together, or a GPU */
 	kept = gk_thread_keep(b->hosts, thread, n * width * sizeof(double));
 	if (kept == NULL)
 		return false;
@@ -226,6 +228,7 @@ gk_grouped_by_key(GkGrouped *g, char *key)
 	g->key_desc = BlessTupleDesc(g->key_desc);
 	g->nkeys = 1;
 	gk_groups_begin(&g->groups, g->parent);
+	gk_grouped_choose(g, b.n);
 	cluster_parts(&b);
 	gk_grouped_finish(g);
 	return true;

@@ -16,9 +16,10 @@
 #include <string.h>
 
 #include "core/gk_core.h"
+#include "core/gk_packed.h"
 #include "core/gk_points.h"
 
-#define GK_BACKEND_API	3
+#define GK_BACKEND_API	4
 
 typedef struct GkSession GkSession;
 
@@ -182,6 +183,8 @@ struct GkBackend
 	 * without it the store is asked.
 	 */
 	GkStatus	(*row) (GkSession *session, int64_t row, float *out, GkError *err);
+	/* (optional) Many small groups at once. */
+	const GkPackedBackend *packed;
 };
 
 extern const GkBackend gk_cpu_backend;

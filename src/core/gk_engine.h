@@ -54,6 +54,9 @@ void		gk_engine_set_point(GkEngine *e, int i, const float *point);
  * have fewer distinct values. */
 GkStatus	gk_seed(GkEngine *e, int run, GkError *err);
 
+/* Candidates that a round of k-means++ draws. */
+int			gk_seed_candidates(int k);
+
 /* Iterate from the engine's centroids to convergence or max_iter; tol is absolute. */
 GkStatus	gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err);
 

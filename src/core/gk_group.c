@@ -265,33 +265,48 @@ chunk_bytes(const Group *g, int64_t n, bool labelled)
 	return bytes < CHUNK_BYTES ? (size_t) bytes : CHUNK_BYTES;
 }
 
+/* No more clusters than points: no memory for what cannot be found. */
+int
+gk_group_clusters(const GkOptions *options, int64_t n)
+{
+	return options->centroids == NULL && options->k > n ? (int) n : options->k;
+}
+
+GkStatus
+gk_group_prepare(const GkHost *host, const GkOptions *options, GkGroupRow row, const void *arg,
+				 int64_t n, int d, bool weighted, bool labelled, GkStore **store, GkError *err)
+{
+	Group		g = {row, arg, d + (weighted ? 1 : 0)};
+	uint32_t   *order;
+	GkStatus	st;
+
+	*store = NULL;
+	if (n > GK_MAX_GROUP)
+		return gk_fail(err, GK_ERR_LIMIT, "a group of %lld points is over the limit of %lld",
+					   (long long) n, (long long) GK_MAX_GROUP);
+	st = gk_store_create(host, d, weighted, labelled ? 1 : 0, chunk_bytes(&g, n, labelled), SIZE_MAX, store, err);
+	if (st != GK_OK)
+		return st;
+	order = sorted(host, &g, (size_t) n);
+	st = order != NULL ? load(*store, &g, order, n, labelled, err)
+		: gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	gk_free(host, order);
+	if (st == GK_OK)
+		st = gk_store_prepare(*store, options->distance, options->standardize, err);
+	return st;
+}
+
 GkStatus
 gk_group_fit(const GkHost *host, const GkBackend *backend, const GkOptions *options,
 			 GkGroupRow row, const void *arg, int64_t n, int d, bool weighted,
 			 int32_t *label, GkModel *model, GkError *err)
 {
-	Group		g = {row, arg, d + (weighted ? 1 : 0)};
 	GkLabelSink sink = {label, put_labels, no_matter};
 	GkOptions	own = *options;
-	GkStore    *store = NULL;
-	uint32_t   *order;
-	GkStatus	st;
+	GkStore    *store;
+	GkStatus	st = gk_group_prepare(host, options, row, arg, n, d, weighted, label != NULL, &store, err);
 
-	/* No more clusters than points: no memory for what cannot be found. */
-	if (own.centroids == NULL && own.k > n)
-		own.k = (int) n;
-	if (n > GK_MAX_GROUP)
-		return gk_fail(err, GK_ERR_LIMIT, "a group of %lld points is over the limit of %lld",
-					   (long long) n, (long long) GK_MAX_GROUP);
-	st = gk_store_create(host, d, weighted, label != NULL ? 1 : 0, chunk_bytes(&g, n, label != NULL), SIZE_MAX, &store, err);
-	if (st != GK_OK)
-		return st;
-	order = sorted(host, &g, (size_t) n);
-	st = order != NULL ? load(store, &g, order, n, label != NULL, err)
-		: gk_fail(err, GK_ERR_MEMORY, "out of memory");
-	gk_free(host, order);
-	if (st == GK_OK)
-		st = gk_store_prepare(store, options->distance, options->standardize, err);
+	own.k = gk_group_clusters(options, n);
 	if (st == GK_OK)
 		st = gk_fit(store, backend, &own, label != NULL ? &sink : NULL, model, err);
 	if (st == GK_OK)

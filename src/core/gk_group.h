@@ -26,4 +26,12 @@ GkStatus	gk_group_fit(const GkHost *host, const GkBackend *backend, const GkOpti
 						 GkGroupRow row, const void *arg, int64_t n, int d, bool weighted,
 						 int32_t *label, GkModel *model, GkError *err);
 
+/*
+ * The parts of it: the points in order, in a prepared store (which is to be freed in
+ * any case), and how many clusters are looked for.
+ */
+GkStatus	gk_group_prepare(const GkHost *host, const GkOptions *options, GkGroupRow row, const void *arg,
+							 int64_t n, int d, bool weighted, bool labelled, GkStore **store, GkError *err);
+int			gk_group_clusters(const GkOptions *options, int64_t n);
+
 #endif							/* GK_GROUP_H */

@@ -37,8 +37,8 @@ gk_engine_set_point(GkEngine *e, int i, const float *point)
 	}
 }
 
-static int
-candidates_per_round(int k)
+int
+gk_seed_candidates(int k)
 {
 	return 2 + (int) log((double) k);
 }
@@ -83,7 +83,7 @@ race(Seeds *s, int64_t round, bool use_d2, int want, GkPick *picks, float *out, 
 static GkStatus
 plus_plus(Seeds *s, int k, GkError *err)
 {
-	int			want = candidates_per_round(k);
+	int			want = gk_seed_candidates(k);
 	GkPick	   *picks = gk_alloc(s->host, want, sizeof(GkPick));
 	float	   *cand = gk_alloc(s->host, (size_t) want * s->d, sizeof(float));
 	gk_int128  *pot = gk_alloc(s->host, want, sizeof(gk_int128));
@@ -299,14 +299,14 @@ gk_shared_seeds_free(const GkHost *host, GkSharedSeeds *shared)
 static int
 same_rounds(int k, int k_max)
 {
-	int			candidates = candidates_per_round(k);
+	int			candidates = gk_seed_candidates(k);
 	int			high = k_max + 1;
 
 	while (high - k > 1)
 	{
 		int			mid = k + (high - k) / 2;
 
-		if (candidates_per_round(mid) == candidates)
+		if (gk_seed_candidates(mid) == candidates)
 			k = mid;
 		else
 			high = mid;
@@ -321,7 +321,7 @@ shared_plus_plus(Seeds *s, int k, int runs, GkSharedSeeds *shared, GkError *err)
 	float	   *points = s->points;
 	GkStatus	st = GK_OK;
 
-	if (shared->got == NULL || shared->candidates != candidates_per_round(k) || shared->asked < k)
+	if (shared->got == NULL || shared->candidates != gk_seed_candidates(k) || shared->asked < k)
 	{
 		int			most = shared->k_max < gk_store_rows(s->store) ? shared->k_max : (int) gk_store_rows(s->store);
 		int			asked = same_rounds(k, most > k ? most : k);
@@ -340,7 +340,7 @@ shared_plus_plus(Seeds *s, int k, int runs, GkSharedSeeds *shared, GkError *err)
 			shared->got[i] = -1;
 		shared->runs = runs;
 		shared->asked = asked;
-		shared->candidates = candidates_per_round(k);
+		shared->candidates = gk_seed_candidates(k);
 	}
 	s->points = shared->points + (size_t) s->run * shared->asked * s->d;
 	if (shared->got[s->run] < 0)

@@ -59,8 +59,8 @@ upload_columns(GkSession *s, GkError *err)
 /* ---- the vtable ---- */
 
 /* See GkProblem.gpu_fault. */
-static GkStatus
-arm_fault(GkSession *s, bool opening, GkError *err)
+GkStatus
+gk_gpu_arm_fault(GkSession *s, bool opening, GkError *err)
 {
 	const char *f = s->problem.gpu_fault;
 	bool		at_open;
@@ -91,7 +91,7 @@ open_session(GkSession *s, GkError *err)
 
 	GK_DO(gk_gpu_acquire(s->problem.gpu_devices, &s->gpu, err));
 	s->context_ms = gk_gpu_ms() - start;
-	GK_DO(arm_fault(s, true, err));
+	GK_DO(gk_gpu_arm_fault(s, true, err));
 	GK_TRY(cudaMalloc((void **) &s->done, sizeof(int)));
 	GK_TRY(cudaMemsetAsync(s->done, 0, sizeof(int), s->gpu->stream));
 	start = gk_gpu_ms();
@@ -103,7 +103,7 @@ open_session(GkSession *s, GkError *err)
 	start = gk_gpu_ms();
 	GK_DO(gk_gpu_chain_rehearse(s, s->problem.k_max, err));
 	s->context_ms += gk_gpu_ms() - start;
-	return arm_fault(s, false, err);
+	return gk_gpu_arm_fault(s, false, err);
 }
 
 static void
@@ -191,6 +191,9 @@ gk_gpu_backend_init(void)
 		gk_gpu_seed_eval,
 		gk_gpu_seed_race,
 		gk_gpu_seed_far,
+		NULL,
+		NULL,
+		&gk_gpu_packed,
 	};
 
 	return &backend;

@@ -198,6 +198,15 @@ gk_gpu_values(const GkSession *s, int k)
 	return (int64_t) k * s->d + (s->pts->weighted ? 2 : 1) * (int64_t) k;
 }
 
+/* ---- gk_gpu.cu ---- */
+
+/* Begin to fail as GkProblem.gpu_fault says. */
+GkStatus	gk_gpu_arm_fault(GkSession *s, bool opening, GkError *err);
+
+/* ---- gk_gpu_groups.cu: many small groups at once ---- */
+
+extern const GkPackedBackend gk_gpu_packed;
+
 /* ---- gk_gpu_context.cu: the device, errors, waiting ---- */
 
 GkStatus	gk_gpu_fail(GkSession *s, cudaError_t e, const char *call, const char *file, int line, GkError *err);

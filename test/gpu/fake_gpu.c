@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "core/gk_backend.h"
+#include "fake_packed.h"
 
 struct GkSession
 {
@@ -191,6 +192,37 @@ seed_end(GkSession *s)
 	s->problem.core->cpu->seed_end(s->cpu);
 }
 
+/* ---- many small groups ---- */
+
+static long packed_left;		/* slots until the fault, < 0: none */
+static GkStatus packed_fault;
+
+static GkStatus
+packed_open(const GkHost *host, const GkCore *core, const GkPackedTask *task, GkPacks **out, GkError *err)
+{
+	const char *f = task->gpu_fault ? task->gpu_fault : "";
+	const char *n = strchr(f, ':');
+
+	*out = NULL;
+	packed_fault = strstr(f, "memory") ? GK_ERR_DEVICE_MEMORY : GK_ERR_DEVICE;
+	packed_left = n != NULL && strncmp(f, "slow", 4) != 0 ? atol(n + 1) : -1;
+	if (strncmp(f, "open-", 5) == 0)
+		return fail(err, packed_fault);
+	return fake_open(host, core, task, out, err);
+}
+
+static GkStatus
+packed_start(GkPacks *packs, int slot, const GkPackedGroup *groups, int n, size_t read, size_t end, GkError *err)
+{
+	if (packed_left == 0)
+		return fail(err, packed_fault);
+	if (packed_left > 0)
+		packed_left--;
+	return fake_start(packs, slot, groups, n, read, end, err);
+}
+
+static const GkPackedBackend packed = {packed_open, fake_share, packed_start, fake_wait, fake_close};
+
 const GkBackend *gk_gpu_backend_init(void);
 
 const GkBackend *
@@ -215,6 +247,7 @@ gk_gpu_backend_init(void)
 		.seed_eval = seed_eval,
 		.seed_race = seed_race,
 		.seed_far = seed_far,
+		.packed = &packed,
 	};
 
 	return &backend;

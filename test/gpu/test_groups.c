@@ -1,0 +1,163 @@
+/*
+ * test_groups.c - packed groups on a real GPU: the same models as one by one on the
+ * CPU, bit for bit; faults, cancels, no memory lost.
+ *
+ *   test_groups DIRECTORY [small|full|time]     of gkmeans_gpu.so
+ *
+ * small: little work, for compute-sanitizer.  time: how long groups take.  Prints
+ * what failed, then "N passed, N failed", or "skipped: reason" without a usable GPU.
+ */
+#define _GNU_SOURCE
+#include <cuda_runtime_api.h>
+
+#include "packed_cases.h"
+
+static int	passed;
+static int	failed;
+static int	polls;				/* until stop; < 0: never */
+
+static void
+check(bool good, const char *what, const PackedReport *r)
+{
+	if (good)
+		passed++;
+	else
+	{
+		failed++;
+		printf("FAILED: %s: status %d (%s %s), %d results, %d differ, the first is %d\n", what, r->status,
+			   r->err.message, r->err.detail, r->results, r->different, r->first);
+	}
+	fflush(stdout);
+}
+
+static bool
+poll(void *ctx)
+{
+	(void) ctx;
+	return polls >= 0 && polls-- <= 0;
+}
+
+static size_t
+free_memory(void)
+{
+	size_t		avail = 0,
+				total;
+
+	cudaMemGetInfo(&avail, &total);
+	return avail;
+}
+
+static void
+test_faults(GkHost *host, const GkBackend *gpu)
+{
+	PackedCase	c = {"faults", 20000, 100, 4, {.k = 3,.n_init = 1,.max_iter = 20,.tol = 1e-4}};
+	PackedReport r = packed_run(&c, host, gpu);
+	size_t		before = free_memory();
+	int			faults = 0;
+
+	check(r.status == GK_OK && r.results == c.groups, "without a fault", &r);
+	c.groups = 12000;
+	for (int n = 0; n < 80; n++)
+	{
+		const char *kinds[] = {"memory", "error", "open-memory", "open-error"};
+		char		fault[40];
+
+		snprintf(fault, sizeof(fault), "%s:%d", kinds[n % 4], n / 4);
+		host->gpu_fault = fault;
+		r = packed_run(&c, host, gpu);
+		check(r.status == GK_OK || r.status == (n % 2 ? GK_ERR_DEVICE : GK_ERR_DEVICE_MEMORY), fault, &r);
+		check(r.different == 0 && free_memory() == before, fault, &r);
+		faults += r.status != GK_OK;
+	}
+	host->gpu_fault = NULL;
+	check(faults >= 30, "enough faults took effect", &r);
+	for (int n = 0; n < 6; n++)
+	{
+		polls = n;
+		r = packed_run(&c, host, gpu);
+		check((r.status == GK_STOPPED || r.status == GK_OK) && free_memory() == before, "cancelled", &r);
+	}
+	polls = -1;
+	r = packed_run(&c, host, gpu);
+	check(r.status == GK_OK && r.results == c.groups && r.different == 0, "after the faults", &r);
+}
+
+/* Each size twice: the second time the context is there and all memory was touched. */
+static void
+times(const GkHost *host, const GkBackend *gpu)
+{
+	PackedCase	cases[] = {
+		{"", 100000, 100, 4, {.k = 3,.n_init = 1,.max_iter = 100,.tol = 1e-4}},
+		{"", 1000, 100, 4, {.k = 3,.n_init = 1,.max_iter = 100,.tol = 1e-4}},
+		{"", 5000, 100, 4, {.k = 3,.n_init = 1,.max_iter = 100,.tol = 1e-4}},
+		{"", 20000, 100, 4, {.k = 3,.n_init = 1,.max_iter = 100,.tol = 1e-4}},
+		{"", 200, 1000, 4, {.k = 8,.n_init = 1,.max_iter = 100,.tol = 1e-4}},
+		{"", 1000, 1000, 4, {.k = 8,.n_init = 1,.max_iter = 100,.tol = 1e-4}},
+		{"", 10000, 1000, 4, {.k = 8,.n_init = 1,.max_iter = 100,.tol = 1e-4}},
+		{"", 2000, 1000, 8, {.k = 30,.n_init = 1,.max_iter = 100,.tol = 1e-4}},
+		{"", 2000, 1000, 2, {.k = 5,.n_init = 10,.max_iter = 100,.tol = 1e-4}},
+		{"", 20000, 20, 2, {.k = 3,.n_init = 10,.max_iter = 100,.tol = 1e-4}},
+	};
+
+	printf("%d threads; microseconds per group, sorting and preparing included; groups all of that size\n", gk_threads(host));
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+	{
+		const PackedCase *c = &cases[i];
+		PackedReport r;
+
+		packed_all_full = true;
+		(void) packed_run(c, host, gpu);
+		r = packed_run(c, host, gpu);
+		printf("%d groups of %d x %d, k = %d, n_init = %d: CPU %.2f, GPU %.2f (%.1f and %.1f ms), preparing alone %.2f, %d on the GPU, %d differ\n",
+			   c->groups, c->n, c->d, c->opt.k, c->opt.n_init, r.cpu_ms * 1e3 / c->groups, r.device_ms * 1e3 / c->groups,
+			   r.cpu_ms, r.device_ms, r.prepare_ms * 1e3 / c->groups, r.results, r.different);
+		fflush(stdout);
+	}
+}
+
+int
+main(int argc, char **argv)
+{
+	const char *mode = argc > 2 ? argv[2] : "full";
+	PackedCase	small[] = PACKED_CASES(1);
+	PackedCase	full[] = PACKED_CASES(20);
+	const PackedCase *cases = strcmp(mode, "full") == 0 ? full : small;
+	GkHost		host = {.alloc = packed_alloc,.free = packed_free,.poll = poll};
+	GkDeviceInfo info[16];
+	const GkBackend *gpu;
+	GkError		err;
+	int			n;
+	int			ordinal;
+
+	gk_registry_set_directory(argc > 1 ? argv[1] : ".");
+	polls = -1;
+	gpu = gk_registry_choose(GK_DEVICE_GPU, NULL, 0, 0, 0, &ordinal, &err);
+	n = gk_registry_devices(info, 16);
+	for (int i = 0; i < n; i++)
+		printf("%s: %s%s\n", info[i].name, info[i].detail, info[i].reason);
+	if (gpu == NULL)
+	{
+		printf("skipped: %s: %s\n", err.message, err.detail);
+		return 0;
+	}
+	if (strcmp(mode, "time") == 0)
+	{
+		times(&host, gpu);
+		return 0;
+	}
+	for (size_t i = 0; i < sizeof(small) / sizeof(small[0]); i++)
+	{
+		PackedCase	c = cases[i];
+		PackedReport r;
+
+		if (cases == small)
+			c.groups /= 10;
+		r = packed_run(&c, &host, gpu);
+		check(r.status == GK_OK && r.different == 0 && r.results >= c.groups * 9 / 10, c.name, &r);
+		printf("%s: %d groups, %d on the GPU, CPU %.0f ms, GPU %.0f ms\n", c.name, c.groups, r.results, r.cpu_ms, r.device_ms);
+	}
+	if (cases == full)
+		test_faults(&host, gpu);
+	printf("%d passed, %d failed\n", passed, failed);
+	return failed > 0;
+}
