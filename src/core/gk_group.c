@@ -9,18 +9,11 @@
 
 #define CHUNK_BYTES		((size_t) 16 << 20)
 /* Digits of the radix sort, for few entries and for many. */
-#define FEW_BITS		8
+#define FEW_BITS		7
 #define MANY_BITS		11
 #define MANY			1024
 /* Keys are cut to so many digits; what is equal then is sorted by comparisons. */
 #define DIGITS(n)		((n) < 65536 ? 3 : 4)
-
-/* The first feature, as an integer of the same order, and which point it is. */
-typedef struct Entry
-{
-	uint64_t	key;
-	uint32_t	index;
-} Entry;
 
 typedef struct Group
 {
@@ -52,15 +45,9 @@ compare_points(const Group *g, uint32_t a, uint32_t b)
 	return 0;
 }
 
-static bool
-less(const Group *g, const Entry *a, const Entry *b)
-{
-	return compare_points(g, a->index, b->index) < 0;
-}
-
-/* By comparing points: insertion for a few, merging for more.  tmp: room for n. */
+/* Points by number: insertion for a few, merging for more.  tmp: room for n / 2. */
 static void
-sort_entries(const Group *g, Entry *e, Entry *tmp, size_t n)
+sort_points(const Group *g, uint32_t *p, uint32_t *tmp, size_t n)
 {
 	size_t		half = n / 2;
 	size_t		i = 0;
@@ -70,38 +57,38 @@ sort_entries(const Group *g, Entry *e, Entry *tmp, size_t n)
 	{
 		for (i = 1; i < n; i++)
 		{
-			Entry		v = e[i];
+			uint32_t	v = p[i];
 			size_t		at = i;
 
-			for (; at > 0 && less(g, &v, &e[at - 1]); at--)
-				e[at] = e[at - 1];
-			e[at] = v;
+			for (; at > 0 && compare_points(g, v, p[at - 1]) < 0; at--)
+				p[at] = p[at - 1];
+			p[at] = v;
 		}
 		return;
 	}
-	sort_entries(g, e, tmp, half);
-	sort_entries(g, e + half, tmp, n - half);
-	memcpy(tmp, e, half * sizeof(Entry));
+	sort_points(g, p, tmp, half);
+	sort_points(g, p + half, tmp, n - half);
+	memcpy(tmp, p, half * sizeof(uint32_t));
 	for (size_t at = 0; i < half; at++)
-		e[at] = j < n && less(g, &e[j], &tmp[i]) ? e[j++] : tmp[i++];
+		p[at] = j < n && compare_points(g, p[j], tmp[i]) < 0 ? p[j++] : tmp[i++];
 }
 
-/* Least significant digit first, of keys below 2^used. */
-static Entry *
-radix_sort(Entry *from, Entry *to, size_t n, int used)
+/* Least significant digit first, from bit `from` up to bit `to`; e and tmp take turns. */
+static uint64_t *
+radix_sort(uint64_t *e, uint64_t *tmp, size_t n, int from, int to)
 {
 	int			bits = n < MANY ? FEW_BITS : MANY_BITS;
 	uint32_t	size = UINT32_C(1) << bits;
 
-	for (int shift = 0; shift < used; shift += bits)
+	for (; from < to; from += bits)
 	{
 		uint32_t	at[1 << MANY_BITS];
 		uint32_t	sum = 0;
-		Entry	   *other = to;
+		uint64_t   *sorted = tmp;
 
 		memset(at, 0, size * sizeof(uint32_t));
 		for (size_t i = 0; i < n; i++)
-			at[(from[i].key >> shift) & (size - 1)]++;
+			at[(e[i] >> from) & (size - 1)]++;
 		for (uint32_t b = 0; b < size; b++)
 		{
 			uint32_t	count = at[b];
@@ -110,71 +97,73 @@ radix_sort(Entry *from, Entry *to, size_t n, int used)
 			sum += count;
 		}
 		for (size_t i = 0; i < n; i++)
-			to[at[(from[i].key >> shift) & (size - 1)]++] = from[i];
-		to = from;
-		from = other;
+			sorted[at[(e[i] >> from) & (size - 1)]++] = e[i];
+		tmp = e;
+		e = sorted;
 	}
-	return from;
+	return e;
 }
 
 /*
- * Cut the keys to their upper bits, as many as a few digits hold and no more than
- * differ; returns how many.
+ * Keys become entries: above the point's number, which takes so many bits, as many of
+ * the key's upper bits as a few digits hold, and no more than differ.  Returns where
+ * the key ends.
  */
 static int
-cut_keys(Entry *e, size_t n)
+make_entries(uint64_t *e, size_t n, int number)
 {
 	uint64_t	least = UINT64_MAX;
 	uint64_t	most = 0;
 	uint64_t	any = 0;
-	int			top;
-	int			low;
 	int			room = DIGITS(n) * (n < MANY ? FEW_BITS : MANY_BITS);
+	int			low = 0;
+	int			top = 0;
 
 	for (size_t i = 0; i < n; i++)
 	{
-		least = e[i].key < least ? e[i].key : least;
-		most = e[i].key > most ? e[i].key : most;
-		any |= e[i].key ^ e[0].key;
+		least = e[i] < least ? e[i] : least;
+		most = e[i] > most ? e[i] : most;
+		any |= e[i] ^ e[0];
 	}
-	if (any == 0)
-		return 0;
-	/* below the lowest bit that differs nothing does, so there is no borrow from there */
-	low = __builtin_ctzll(any);
-	top = 64 - __builtin_clzll(most - least);
-	if (top - low > room)
-		low = top - room;
+	if (room > 64 - number)
+		room = 64 - number;
+	if (any != 0)
+	{
+		/* below the lowest bit that differs nothing does, so nothing is borrowed from there */
+		low = __builtin_ctzll(any);
+		top = 64 - __builtin_clzll(most - least);
+		if (top - low > room)
+			low = top - room;
+	}
 	for (size_t i = 0; i < n; i++)
-		e[i].key = (e[i].key - least) >> low;
-	return top - low;
+		e[i] = (e[i] - least) >> low << number | i;
+	return number + top - low;
 }
 
 /* The places of the points in sorted order; NULL: out of memory. */
 static uint32_t *
 sorted(const GkHost *host, const Group *g, size_t n)
 {
-	Entry	   *block = gk_alloc(host, 2 * n, sizeof(Entry));
+	uint64_t   *block = gk_alloc(host, 2 * n, sizeof(uint64_t));
 	uint32_t   *order = gk_alloc(host, n, sizeof(uint32_t));
+	int			number = n > 1 ? 64 - __builtin_clzll(n - 1) : 0;
 
 	if (block != NULL && order != NULL)
 	{
-		Entry	   *e = block;
+		uint64_t   *e;
 
 		for (size_t i = 0; i < n; i++)
-		{
-			e[i].key = ordered_bits(g->row(g->arg, (int64_t) i)[0]);
-			e[i].index = (uint32_t) i;
-		}
-		e = radix_sort(block, block + n, n, cut_keys(block, n));
+			block[i] = ordered_bits(g->row(g->arg, (int64_t) i)[0]);
+		e = radix_sort(block, block + n, n, number, make_entries(block, n, number));
+		for (size_t i = 0; i < n; i++)
+			order[i] = (uint32_t) (e[i] & ((UINT64_C(1) << number) - 1));
 		for (size_t i = 0, end; i < n; i = end)
 		{
-			for (end = i + 1; end < n && e[end].key == e[i].key; end++)
+			for (end = i + 1; end < n && e[end] >> number == e[i] >> number; end++)
 				;
 			if (end - i > 1)
-				sort_entries(g, e + i, (e == block ? block + n : block) + i, end - i);
+				sort_points(g, order + i, (uint32_t *) (e == block ? block + n : block), end - i);
 		}
-		for (size_t i = 0; i < n; i++)
-			order[i] = e[i].index;
 	}
 	else
 	{

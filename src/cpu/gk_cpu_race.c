@@ -19,6 +19,8 @@
 #define MIN_SLACK		256
 /* So many are kept in order. */
 #define FEW				16
+/* Up to so many rows the first ones are a large part of all work. */
+#define LIKELY_ROWS		4096
 /* Arrays of all threads; where so many rows are wanted, fewer threads run. */
 #define ARRAY_BYTES		((size_t) 256 << 20)
 
@@ -168,21 +170,32 @@ block(GkSession *s, void *arg, const GkBlock *b)
 	for (int row = b->row; row < b->row + b->rows; row += GK_ROW_PAD)
 	{
 		const float *d2 = r->use_d2 ? b->chunk->mind2 + row : NULL;
+		uint64_t	may = s->kernels->race(d2, w ? w + row : NULL, r->key, b->chunk->first + row, own->worst.key);
 		int			rows = b->row + b->rows - row;
-		uint64_t	left = rows < GK_ROW_PAD ? (UINT64_C(1) << rows) - 1 : UINT64_MAX;
 
-		/* a few rows first, so that most are ruled out by what they have */
-		if (own->count < r->want && r->want <= FEW / 4)
-		{
-			uint64_t	first = left & ((UINT64_C(1) << 4 * r->want) - 1);
-
-			run(r, own, b, w, d2, row, first);
-			left &= ~first;
-		}
-		if (left != 0)
-			left &= s->kernels->race(d2, w ? w + row : NULL, r->key, b->chunk->first + row, own->worst.key);
-		run(r, own, b, w, d2, row, left);
+		if (rows < GK_ROW_PAD)
+			may &= (UINT64_C(1) << rows) - 1;
+		run(r, own, b, w, d2, row, may);
 	}
+}
+
+/*
+ * A key that some more rows than wanted are expected to be below, from the weight of
+ * all: it rules most out from the start.  INFINITY where nothing is known.
+ */
+static double
+likely_worst(const GkSession *s, bool use_d2, size_t want)
+{
+	double		weight = 0.0;
+
+	/* a second pass over few rows is nothing, should it be too low */
+	if (want > FEW || s->pts->n > LIKELY_ROWS)
+		return INFINITY;
+	if (!use_d2)
+		weight = s->pts->weighted ? gk_i128_to_double(s->pts->total_mass) * 0x1p-40 : (double) s->pts->n;
+	else if (s->seed.known)
+		weight = gk_i128_to_double(s->seed.phi) * gk_pow2(s->pts->d2_expo - 80);
+	return weight > 0.0 ? ((double) want + 3.0 + 2.5 * sqrt((double) want)) / weight : INFINITY;
 }
 
 GkStatus
@@ -207,17 +220,27 @@ gk_cpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want,
 		r.sweep.threads--;
 	if (!gk_cpu_room(s, &s->sums, r.sweep.threads, r.bytes))
 		return gk_cpu_out_of_memory(err);
-	for (int t = 0; t < r.sweep.threads; t++)
-		*picks_of(s, &r, t) = (Picks) {.worst = {.key = INFINITY,.row = INT64_MAX}};
 	r.sweep.mind2 = use_d2;
 	r.sweep.dirty = seed != NULL;
 	r.sweep.arg = &r;
 	r.sweep.block = block;
-	st = gk_cpu_sweep(s, &r.sweep, err);
-	if (st != GK_OK)
-		return st;
-	if (seed != NULL)
-		s->seed.pending = NULL;
+	for (double worst = likely_worst(s, use_d2, r.want);; worst = INFINITY)
+	{
+		size_t		found = 0;
+
+		for (int t = 0; t < r.sweep.threads; t++)
+			*picks_of(s, &r, t) = (Picks) {.worst = {.key = worst,.row = INT64_MAX}};
+		st = gk_cpu_sweep(s, &r.sweep, err);
+		if (st != GK_OK)
+			return st;
+		if (seed != NULL)
+			s->seed.pending = NULL;
+		for (int t = 0; t < r.sweep.threads; t++)
+			found += picks_of(s, &r, t)->count;
+		if (found >= r.want || worst == INFINITY)
+			break;
+		/* that was too low */
+	}
 
 	/* All into the first thread's array, which has room for another `want`. */
 	all = picks_of(s, &r, 0);
