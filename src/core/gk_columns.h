@@ -40,12 +40,24 @@ typedef struct GkColumnKernels
 	void		(*prepare_floats) (const float *x, int n, double center, double scale, double magic, float *out);
 	/* Add n prepared values of a column with that expo. */
 	void		(*moments) (GkMoments *m, const float *x, int n, int expo);
+	/* Both in one for points of the fit where gk_float_column() says so. */
+	void		(*prepare_fit) (const float *x, int n, float center, float scale, int expo,
+								float *out, GkMoments *m);
 	/* prepare() of one value each of d columns. */
 	void		(*prepare_row) (const double *x, int d, const double *center, const double *scale,
 								const int32_t *expo, float *out);
 	/* Are all of n values finite? */
 	bool		(*all_finite) (const double *x, int n);
 } GkColumnKernels;
+
+/*
+ * Whether floats of the fit, |x - center| * scale <= 2^GK_TOP_EXPO, may be prepared in
+ * float32.  The bits are those of float64: its difference of two floats, rounded to
+ * float32, is the float32 difference, since it has more than twice as many bits and two
+ * (S. Figueroa, "When is double rounding innocuous?", 1995), and a power of two changes
+ * no digit.  A product below the normal range is far below half a grid unit: 0 both ways.
+ */
+bool		gk_float_column(double center, double scale);
 
 /* For the instruction set of gk_cpu_simd(). */
 const GkColumnKernels *gk_columns(void);

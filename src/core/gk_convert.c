@@ -245,22 +245,28 @@ convert_run(void *arg, int64_t job, int thread)
 	double		magic = gk_grid_magic(prep->expo[j]);
 	const char *at = c->from;
 	const char *in = NULL;
+	GkMoments  *moments = c->moments ? &c->moments[(size_t) thread * prep->d + j] : NULL;
 	bool		wide = false;
+	bool		in_float;		/* these are the fit's own rows, so the moments are wanted */
 	float		f[BLOCK];
 
 	for (int i = 0; i <= j; i++)
 		in = next_column(c, i, first, &at, &wide);
+	in_float = !wide && moments != NULL && gk_float_column(prep->center[j], prep->scale[j]);
 	for (int rows; first < end; first += rows)
 	{
 		float	   *out = c->to ? (float *) c->to + (size_t) j * c->to_stride + first : f;
 
 		rows = end - first < BLOCK ? end - first : BLOCK;
-		if (wide)
+		if (in_float)
+			gk_columns()->prepare_fit((const float *) in, rows, (float) prep->center[j], (float) prep->scale[j],
+									  prep->expo[j], out, moments);
+		else if (wide)
 			gk_columns()->prepare((const double *) in, rows, prep->center[j], prep->scale[j], magic, out);
 		else
 			gk_columns()->prepare_floats((const float *) in, rows, prep->center[j], prep->scale[j], magic, out);
-		if (c->moments != NULL)
-			gk_columns()->moments(&c->moments[(size_t) thread * prep->d + j], out, rows, prep->expo[j]);
+		if (moments != NULL && !in_float)
+			gk_columns()->moments(moments, out, rows, prep->expo[j]);
 		in += (size_t) rows * (wide ? 8 : 4);
 	}
 }

@@ -289,49 +289,130 @@ all_finite(const double *x, int n)
  * Values are at most 2^40 grid units, so 1,024 of them add up exactly in a double;
  * squares are whole numbers of grid units squared, cut in two halves that do.
  */
-INLINE void
-moments(GkMoments *m, const float *x, int n, int expo)
+typedef struct Sums
 {
-	const vdouble magic = SPREAD(1.5 * gk_pow2(2 * expo - GK_GRID_BITS + 52));
-	vdouble		sum = {0};
-	vdouble		hi = {0};
-	vdouble		lo = {0};
+	vdouble		sum;
+	vdouble		hi;
+	vdouble		lo;
+} Sums;
+
+INLINE void
+add_some(Sums *s, const vfloat *f, const vdouble *magic)
+{
+	vdouble		v = WIDEN(*f);
+	vdouble		up;
+
+	s->sum += v;
+	v *= v;
+	up = (v + *magic) - *magic;
+	s->hi += up;
+	s->lo += v - up;
+}
+
+/* What cuts squares, as gk_grid_magic() values. */
+INLINE double
+square_magic(int expo)
+{
+	return 1.5 * gk_pow2(2 * expo - GK_GRID_BITS + 52);
+}
+
+INLINE void
+add_sums(GkMoments *m, const Sums *sums, int expo)
+{
 	double		s = 0.0,
 				h = 0.0,
 				l = 0.0;
-	float		rest[LANES] = {0};
-	const float *at = x;
-	int			i = 0;
 
-	for (; i < n; i += LANES)
-	{
-		vfloat		f;
-		vdouble		v;
-		vdouble		up;
-
-		if (i + LANES > n)
-		{
-			memcpy(rest, x + i, (n - i) * sizeof(float));
-			at = rest - i;
-		}
-		LOAD(f, at + i);
-		v = WIDEN(f);
-		sum += v;
-		v *= v;
-		up = (v + magic) - magic;
-		hi += up;
-		lo += v - up;
-	}
 	for (int u = 0; u < LANES; u++)
 	{
-		s += sum[u];
-		h += hi[u];
-		l += lo[u];
+		s += sums->sum[u];
+		h += sums->hi[u];
+		l += sums->lo[u];
 	}
 	m->sum += (int64_t) (s * gk_pow2(GK_GRID_BITS - expo));
 	/* 2^80 units of squares in two steps of 2^40, each inside the exponent range */
 	m->sq += (gk_int128) (int64_t) (h * gk_pow2(GK_GRID_BITS - 2 * expo)) * ((gk_int128) 1 << 40) +
 		(int64_t) (l * gk_pow2(GK_GRID_BITS - 2 * expo) * 0x1p40);
+}
+
+INLINE void
+moments(GkMoments *m, const float *x, int n, int expo)
+{
+	const vdouble magic = SPREAD(square_magic(expo));
+	Sums		s = {{0}, {0}, {0}};
+	float		rest[LANES] = {0};
+	vfloat		f;
+	int			i = 0;
+
+	for (; i + LANES <= n; i += LANES)
+	{
+		LOAD(f, x + i);
+		add_some(&s, &f, &magic);
+	}
+	if (i < n)
+	{
+		memcpy(rest, x + i, (n - i) * sizeof(float));
+		LOAD(f, rest);
+		add_some(&s, &f, &magic);
+	}
+	add_sums(m, &s, expo);
+}
+
+typedef struct Fit
+{
+	vfloats		center;
+	vfloats		scale;
+	vfloats		least;			/* 2^(expo - 17) */
+	vdouble		magic;
+} Fit;
+
+/*
+ * A vector of values.  gk_to_grid() in float32: below 2^(expo - 17) a value is rounded
+ * by a number of that size and its own sign, whose unit is the grid's; from there on it
+ * is on the grid.
+ */
+INLINE void
+fit_some(const float *x, const Fit *f, float *out, Sums *s)
+{
+	vfloats		v;
+	vfloats		size;
+	vfloats		grid;
+	vfloat		half;
+
+	LOAD(v, x);
+	v = (v - f->center) * f->scale;
+	size = (vfloats) ((vbits) v & 0x7fffffff);
+	grid = (vfloats) (((vbits) v & 0x80000000) | (vbits) f->least);
+	v = PICK_FLOATS(size < f->least, (v + grid) - grid, v);
+	STORE(out, v);
+	LOAD(half, out);
+	add_some(s, &half, &f->magic);
+	LOAD(half, out + LANES);
+	add_some(s, &half, &f->magic);
+}
+
+INLINE void
+prepare_fit(const float *x, int n, float center, float scale, int expo, float *out, GkMoments *m)
+{
+	const float least = (float) gk_pow2(expo - GK_GRID_BITS + 23);
+	const Fit	f = {(vfloats) {0} + center, (vfloats) {0} + scale, (vfloats) {0} + least,
+		SPREAD(square_magic(expo))
+	};
+	Sums		s = {{0}, {0}, {0}};
+	int			i = 0;
+
+	for (; i + 2 * LANES <= n; i += 2 * LANES)
+		fit_some(x + i, &f, out + i, &s);
+	if (i < n)
+	{
+		float		rest[2 * LANES];
+
+		for (int u = 0; u < 2 * LANES; u++)
+			rest[u] = i + u < n ? x[i + u] : center;	/* which becomes 0 */
+		fit_some(rest, &f, rest, &s);
+		memcpy(out + i, rest, (n - i) * sizeof(float));
+	}
+	add_sums(m, &s, expo);
 }
 
 #define VARIANT(name, target) \
@@ -342,13 +423,16 @@ moments(GkMoments *m, const float *x, int n, int expo)
 	target static void name##_prepare_floats(const float *x, int n, double center, double scale, double magic, float *out) \
 	{ prepare(NULL, x, n, center, scale, magic, out); } \
 	target static void name##_moments(GkMoments *m, const float *x, int n, int expo) { moments(m, x, n, expo); } \
+	target static void name##_prepare_fit(const float *x, int n, float center, float scale, int expo, \
+										  float *out, GkMoments *m) \
+	{ prepare_fit(x, n, center, scale, expo, out, m); } \
 	target static void name##_prepare_row(const double *x, int d, const double *center, const double *scale, \
 										  const int32_t *expo, float *out) \
 	{ prepare_row(x, d, center, scale, expo, out); } \
 	target static bool name##_all_finite(const double *x, int n) { return all_finite(x, n); } \
 	static const GkColumnKernels name##_columns = { \
 		name##_observe, name##_observe_floats, name##_prepare, \
-		name##_prepare_floats, name##_moments, name##_prepare_row, name##_all_finite \
+		name##_prepare_floats, name##_moments, name##_prepare_fit, name##_prepare_row, name##_all_finite \
 	};
 
 VARIANT(base,)
@@ -377,6 +461,15 @@ gk_stats_merge(GkColumnStats *to, const GkColumnStats *from, int n)
 		to[j].max = from[j].max > to[j].max ? from[j].max : to[j].max;
 		gk_wide_merge(&to[j].sum, &from[j].sum);
 	}
+}
+
+bool
+gk_float_column(double center, double scale)
+{
+	int			e;
+
+	return frexp(scale, &e) == 0.5 && e >= -60 && e <= 100 &&
+		(double) (float) center == center && fabs(center) <= 0x1p120;
 }
 
 const GkColumnKernels *

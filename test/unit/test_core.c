@@ -235,6 +235,71 @@ test_rows(void)
 	ok(differ == 0 && wrong == 0, "a row is prepared as its features are (%d differ), finite or not (%d wrong)", differ, wrong);
 }
 
+/* ---- floats of the fit ---- */
+
+/* In float32 as in float64, rounding and sums, wherever gk_float_column() says so. */
+static void
+test_fit_floats(void)
+{
+	static const char *const levels[] = {"scalar", "avx2", "avx512", "neon", "auto"};
+	uint64_t	rng = 6;
+	static float x[GK_COLUMN_BLOCK],
+				out[GK_COLUMN_BLOCK],
+				want[GK_COLUMN_BLOCK];
+	int			differ = 0;
+	int			sums = 0;
+
+	for (int level = 0; level < 5; level++)
+	{
+		char		reason[256];
+
+		if (!gk_cpu_set_simd(levels[level], reason, sizeof(reason)))
+			continue;
+		for (int round = 0; round < 3000; round++)
+		{
+			int			n = round % 7 == 0 ? GK_COLUMN_BLOCK : 1 + (int) (test_uniform(&rng) * 100);
+			int			expo = (int) (test_uniform(&rng) * (2 * GK_TOP_EXPO + 1)) - GK_TOP_EXPO;
+			double		scale = gk_pow2((int) (test_uniform(&rng) * 160) - 60);
+			double		center = (float) ldexp(test_normal(&rng), expo + (int) (test_uniform(&rng) * 12) - 6) / scale;
+			GkMoments	got = {0};
+			GkMoments	expected = {0};
+
+			if (round % 11 == 0)
+				center = 0.0;
+			if (!gk_float_column(center, scale))
+				continue;
+			for (int i = 0; i < n; i++)
+			{
+				/* Anywhere between the range's end and far below the grid, at halves of its unit, ... */
+				double		v = ldexp(test_uniform(&rng) * 2 - 1, expo - (int) (test_uniform(&rng) * 60));
+				double		unit = gk_pow2(expo - GK_GRID_BITS);
+
+				if (i % 5 == 0)
+					v = (rint(v / unit) + 0.5) * unit;
+				if (i % 7 == 0)
+					v = (i % 2 ? -1 : 1) * (gk_pow2(expo - 17) + (int) (test_uniform(&rng) * 5 - 2) * unit / 2);
+				x[i] = (float) (center + v / scale);
+				if (i % 13 == 0)
+					x[i] = i % 2 ? (float) center : -0.0f;	/* ... nothing, ... */
+				if (i % 17 == 0)
+					x[i] = (float) ldexp(test_normal(&rng), -140);	/* ... subnormal */
+				if (!(fabs(gk_centre_scale(x[i], center, scale)) <= gk_pow2(expo)))
+					x[i] = (float) center;
+				want[i] = gk_to_grid(gk_centre_scale(x[i], center, scale), gk_grid_magic(expo));
+			}
+			gk_columns()->moments(&expected, want, n, expo);
+			gk_columns()->prepare_fit(x, n, (float) center, (float) scale, expo, out, &got);
+			differ += memcmp(out, want, n * sizeof(float)) != 0;
+			sums += got.sum != expected.sum || got.sq != expected.sq;
+			gk_columns()->prepare_fit(x, n, (float) center, (float) scale, expo, x, &got);
+			differ += memcmp(x, want, n * sizeof(float)) != 0;
+		}
+	}
+	ok(differ == 0 && sums == 0, "floats of a fit are prepared in float32 as in float64 (%d differ, %d sums)", differ, sums);
+	ok(gk_float_column(0.5, 0x1p-10) && !gk_float_column(0.1, 1.0) && !gk_float_column(0.0, 0.3) &&
+	   !gk_float_column(0.0, 0x1p120) && !gk_float_column(0x1p121, 1.0), "other centres and scales are not");
+}
+
 /* ---- store and preparation ---- */
 
 static int64_t
@@ -486,6 +551,7 @@ main(void)
 	test_d2_fixed();
 	test_random();
 	test_rows();
+	test_fit_floats();
 	test_store();
 	test_extremes();
 	test_offset();
