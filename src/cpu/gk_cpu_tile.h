@@ -180,7 +180,7 @@ static void (*const mindist_rest[GK_WIDEST]) (const float *, size_t, const float
  * while the tile AHEAD_FLOATS before it is compared with one group of centroids
  * after the other.
  */
-#define AHEAD_FLOATS	(16 * 1024)
+#define AHEAD_FLOATS	(4 * 1024)
 #define AHEAD_ROWS		512
 
 GK_INLINE GkAhead

@@ -277,21 +277,20 @@ note_changes(const Pass *p, char *own, const GkBlock *b, const GkLabels *l)
 {
 	int32_t    *previous = p->previous + b->slot;
 
-	for (int i = 0; i < b->rows; i++)
+	for (int i = 0; i < b->rows; i += GK_ROW_PAD)
 	{
-		/* most tiles have none */
-		if (i % GK_ROW_PAD == 0 && b->rows - i >= GK_ROW_PAD &&
-			memcmp(previous + i, l->label + i, GK_ROW_PAD * sizeof(int32_t)) == 0)
-		{
-			i += GK_ROW_PAD - 1;
-			continue;
-		}
-		if (previous[i] == l->label[i])
-			continue;
-		((Private *) own)->changed++;
-		if (p->delta)
-			move_row(p, own, b, l, i, previous[i], l->label[i]);
-		previous[i] = l->label[i];
+		int			end = b->rows - i < GK_ROW_PAD ? b->rows : i + GK_ROW_PAD;
+		int			changed = 0;
+
+		if (memcmp(previous + i, l->label + i, (end - i) * sizeof(int32_t)) == 0)
+			continue;			/* most tiles */
+		for (int r = i; r < end; r++)
+			changed += previous[r] != l->label[r];
+		((Private *) own)->changed += changed;
+		for (int r = i; p->delta && r < end; r++)
+			if (previous[r] != l->label[r])
+				move_row(p, own, b, l, r, previous[r], l->label[r]);
+		memcpy(previous + i, l->label + i, (end - i) * sizeof(int32_t));
 	}
 	for (int i = b->rows; i < b->tiles * GK_ROW_PAD; i++)
 		previous[i] = 0;		/* a valid one, for whole vectors */
