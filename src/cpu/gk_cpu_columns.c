@@ -385,6 +385,8 @@ fit_some(const float *x, const Fit *f, float *out, Sums *s)
 	grid = (vfloats) (((vbits) v & 0x80000000) | (vbits) f->least);
 	v = PICK_FLOATS(size < f->least, (v + grid) - grid, v);
 	STORE(out, v);
+	/* Loaded again they are widened at once, but out of the register lane by lane. */
+	__asm__("" : "+m" (*(float (*)[2 * LANES]) out));
 	LOAD(half, out);
 	add_some(s, &half, &f->magic);
 	LOAD(half, out + LANES);
