@@ -28,51 +28,17 @@
  *  two units are added for the roundings of slack itself.  With a centroid outside the
  *  points' box nothing is certain: then every point goes to the list.
  */
-#include "gpu/gk_gpu_device.cuh"
+#include "gpu/gk_gpu_tensor.cuh"
 
-#define THREADS		256
-#define WARPS		(THREADS / 32)
-#define STEP		32			/* features */
 #define TILES		2			/* of 16 points, a warp's */
 #define NT			8			/* tiles of eight centroids in shared memory at a time */
 #define CHUNK		(NT * 8)
 #define LEAST_D		17
 #define LEAST_K		32
-#define MOST_STEPS	4
 #define UNIT		0x1p-22f
 #define FAR			(1 << 30)	/* s of a centroid that is not there; of others: below 2^29.6 */
 #define ROWS		(WARPS * TILES * 16)	/* of a block */
 #define PITCH		(ROWS + 4)	/* of its columns in shared memory */
-#define AT_ONCE		16			/* points of the list that a block compares */
-#define AT_MOST_D	(MOST_STEPS * STEP)
-
-/* What is known of all centroids: bits of floats, and integers. */
-typedef struct Extent
-{
-	unsigned int reach;			/* largest coordinate, scaled */
-	unsigned int norm2;			/* C^2 */
-	unsigned int rest2;			/* Dc^2 */
-	int			middle2;		/* C2^2 */
-	int			low2;			/* C3^2 */
-	int			listed;			/* points of the list */
-	int			pad[2];
-} Extent;
-
-typedef struct TensorArgs
-{
-	GkRows		p;
-	int			d;
-	int			k;
-	int			kpad;			/* of packed */
-	int			chunks;
-	const float *packed;		/* [d][kpad] */
-	float		scale;			/* coordinates into [-1, 1] */
-	uint4	   *frag;			/* [tiles][steps][lanes]: high and middle bytes of B */
-	uint2	   *frag_low;		/* the low ones */
-	int		   *h;				/* [tiles * 8] */
-	Extent	   *extent;
-	int		   *list;
-} TensorArgs;
 
 /* ---- bytes ---- */
 
@@ -458,110 +424,12 @@ tensor_kernel(const __grid_constant__ TensorArgs a, L *labels)
 	}
 }
 
-/* ---- the points of the list ---- */
-
-/* A block compares some points with all centroids, a thread with every 256th. */
-template <typename L>
-__global__ void __launch_bounds__(THREADS)
-listed_kernel(const __grid_constant__ TensorArgs a, L *labels)
-{
-	__shared__ __align__(16) float x[AT_MOST_D][AT_ONCE];
-	__shared__ float best_of[WARPS][AT_ONCE];
-	__shared__ int label_of[WARPS][AT_ONCE];
-	int			listed = a.extent->listed;
-	int			lane = threadIdx.x % 32;
-	int			warp = threadIdx.x / 32;
-
-	for (int first = blockIdx.x * AT_ONCE; first < listed; first += gridDim.x * AT_ONCE)
-	{
-		float		best[AT_ONCE];
-		int			label[AT_ONCE];
-
-		for (int v = threadIdx.x; v < a.d * AT_ONCE; v += THREADS)
-		{
-			int			at = first + v % AT_ONCE;
-
-			x[v / AT_ONCE][v % AT_ONCE] = a.p.x[v / AT_ONCE * a.p.ld + a.list[at < listed ? at : first]];
-		}
-		__syncthreads();
-#pragma unroll
-		for (int r = 0; r < AT_ONCE; r++)
-		{
-			best[r] = GK_INF;
-			label[r] = 0;
-		}
-		for (int i = threadIdx.x; i < a.k; i += THREADS)
-		{
-			float		d2[AT_ONCE];
-
-#pragma unroll
-			for (int r = 0; r < AT_ONCE; r++)
-				d2[r] = 0.0f;
-#pragma unroll 4
-			for (int j = 0; j < a.d; j++)
-			{
-				float		c = __ldg(a.packed + (int64_t) j * a.kpad + i);
-
-#pragma unroll
-				for (int r = 0; r < AT_ONCE; r++)
-				{
-					float		t = __fsub_rn(x[j][r], c);
-
-					d2[r] = __fmaf_rn(t, t, d2[r]);
-				}
-			}
-#pragma unroll
-			for (int r = 0; r < AT_ONCE; r++)
-				if (d2[r] < best[r])
-				{
-					best[r] = d2[r];
-					label[r] = i;
-				}
-		}
-#pragma unroll
-		for (int r = 0; r < AT_ONCE; r++)
-		{
-			for (int o = 16; o > 0; o >>= 1)
-			{
-				float		other = __shfl_xor_sync(0xffffffffu, best[r], o);
-				int			other_label = __shfl_xor_sync(0xffffffffu, label[r], o);
-
-				if (gk_better(other, other_label, best[r], label[r]))
-				{
-					best[r] = other;
-					label[r] = other_label;
-				}
-			}
-			if (lane == 0)
-			{
-				best_of[warp][r] = best[r];
-				label_of[warp][r] = label[r];
-			}
-		}
-		__syncthreads();
-		if (threadIdx.x < AT_ONCE && first + (int) threadIdx.x < listed)
-		{
-			float		b = best_of[0][threadIdx.x];
-			int			l = label_of[0][threadIdx.x];
-
-			for (int w = 1; w < WARPS; w++)
-				if (gk_better(best_of[w][threadIdx.x], label_of[w][threadIdx.x], b, l))
-				{
-					b = best_of[w][threadIdx.x];
-					l = label_of[w][threadIdx.x];
-				}
-			labels[a.list[first + threadIdx.x]] = (L) l;
-		}
-		__syncthreads();
-	}
-}
-
 /* ---- launchers ---- */
 
 bool
 gk_gpu_tensor_fits(const GkSession *s, int k)
 {
-	return s->d >= LEAST_D && s->d <= AT_MOST_D && k >= LEAST_K;
+	return s->d >= LEAST_D && s->d <= MOST_D && k >= LEAST_K;
 }
 
 template <int S, typename L>
@@ -580,9 +448,7 @@ launch(GkSession *s, TensorArgs *a, L *labels, GkError *err)
 		blocks = (int64_t) per_sm * s->gpu->sms;
 	tensor_kernel<S, L><<<(unsigned int) blocks, THREADS, sizeof(Shared<S>), s->gpu->stream>>>(*a, labels);
 	GK_LAUNCHED();
-	listed_kernel<L><<<s->gpu->sms * 4, THREADS, 0, s->gpu->stream>>>(*a, labels);
-	GK_LAUNCHED();
-	return GK_OK;
+	return gk_gpu_listed(s, *a, labels, err);
 }
 
 template <typename L>
