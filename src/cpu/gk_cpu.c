@@ -100,6 +100,7 @@ close_session(GkSession *s)
 	s->core->free(&host, s->seed.pot.p);
 	s->core->free(&host, s->seed.closer.p);
 	gk_cpu_bounds_free(s, &host);
+	gk_cpu_bundles_free(s, &host);
 	s->core->free(&host, s->previous.p);
 	s->core->free(&host, s->base_sum.p);
 	s->core->free(&host, s->base_mass.p);

@@ -71,10 +71,31 @@ typedef struct GkCpuBounds
 	/* Whether it pays. */
 	double		share;			/* of the rows, searched by the last pass */
 	int			strikes;		/* passes that cost no less than without, in a row */
+	bool		bundled;		/* only bundles of centroids that are near are searched */
+	bool		scattered;		/* that was of no use */
+	int			passes;			/* since the bounds were made */
 	bool		tighten;		/* before rows are searched */
 	int			untried;		/* passes without that */
 	int64_t		calm;			/* changed rows from which on to try again; 0: not tried yet */
 } GkCpuBounds;
+
+/* Which centroids are near each other: see gk_cpu_bundle.c. */
+#define GK_BUNDLE		12
+#define GK_BUNDLES_MOST	1024
+
+typedef struct GkCpuBundles
+{
+	int			count;
+	GkRoom		c;				/* float [k][d]: the last step's centroids, bundle by bundle */
+	GkRoom		cluster;		/* int32 [k]: which they are */
+	GkRoom		place;			/* int32 [k]: where a cluster is */
+	GkRoom		apart;			/* float [count][count]: at most the distance of two bundles' centroids */
+	GkRoom		worn;			/* double [count]: what those of a bundle have lost since they were computed */
+	GkRoom		moved;			/* double [count]: the largest last move in a bundle */
+	GkRoom		key;			/* to arrange them */
+	GkRoom		scratch;		/* per thread: a tile of centroids */
+	size_t		scratch_bytes;
+} GkCpuBundles;
 
 struct GkSession
 {
@@ -97,6 +118,7 @@ struct GkSession
 	GkRoom		d2;				/* float, likewise */
 	GkCpuSeed	seed;
 	GkCpuBounds bounds;
+	GkCpuBundles bundles;
 	/* The last step, for GK_DELTA. */
 	int			previous_k;		/* clusters; 0: nothing is known */
 	int64_t		changed;		/* rows that changed their label in it */
@@ -176,9 +198,9 @@ bool		gk_cpu_assign(const GkSession *s, const GkSweep *sweep, const GkBlock *b,
 GkStatus	gk_cpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err);
 
 /*
- * gk_cpu_bounds.c.  A step asks whether bounds may be kept, begins with them where
- * that helps (the labels and sums of the last step being there), has them take the
- * place of the assignment, and says when it is through.
+ * gk_cpu_bounds.c, gk_cpu_search.c.  A step asks whether bounds may be kept, begins
+ * with them where that helps (the labels and sums of the last step being there), has
+ * them take the place of the assignment, and says when it is through.
  */
 bool		gk_cpu_bounds_possible(const GkSession *s, int k);
 bool		gk_cpu_bounds_begin(GkSession *s, GkSweep *sweep, const float *centroids, int k);
@@ -190,6 +212,11 @@ int			gk_cpu_bounds_block(GkSession *s, const GkBlock *b, const float *centroids
 void		gk_cpu_bounds_end(GkSession *s, const GkSweep *sweep, bool used);
 void		gk_cpu_bounds_forget(GkSession *s);
 void		gk_cpu_bounds_free(GkSession *s, const GkHost *host);
+
+/* gk_cpu_bundle.c: for the bounds; anew: of other centroids, or arranged anew. */
+bool		gk_cpu_bundles_possible(const GkSession *s, int k);
+bool		gk_cpu_bundles_follow(GkSession *s, const GkHost *host, const float *centroids, int k, bool anew);
+void		gk_cpu_bundles_free(GkSession *s, const GkHost *host);
 
 /* gk_cpu_partition.c */
 GkStatus	gk_cpu_step_partitioned(GkSession *s, const GkSweep *sweep, const float *centroids, int k,

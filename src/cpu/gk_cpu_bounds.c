@@ -15,9 +15,9 @@
  *    Hamerly, "Geometric methods to accelerate k-means", SDM 2016).
  *  - With more clusters than a few, a point also keeps the lower bound, and one that
  *    fails the test first has the distance to its own centroid computed anew.
- * What is left is gathered in dense tiles for a kernel that finds the nearest and
- * the second nearest centroid, or, where most of a tile is left, the tile is taken
- * as it is.  Memory: 12 bytes for each point, 8 with few clusters.
+ * What is left goes to a kernel that finds the nearest and the second nearest centroid
+ * (gk_cpu_search.c), where it pays only among centroids nearby (gk_cpu_bundle.c).
+ * Memory: 12 bytes for each point, 8 with few clusters.
  *
  * Why the labels are those of the canonical argmin, bit for bit.  Let u = 2^-24,
  * g = (d + 8) u, r_j the true distance of x to c_j and D~_j the canonical squared
@@ -56,13 +56,13 @@
 #include <string.h>
 
 #include "core/gk_numerics.h"
-#include "cpu/gk_cpu.h"
+#include "cpu/gk_cpu_bounds.h"
 
 #define TINY		0x1p-60
 /* Up to so many clusters a full search costs no more than the own distance. */
 #define FEW			16
 /* Points are gathered from so many rows. */
-#define BLOCK_FLOATS	(512 * 1024)
+#define BLOCK_FLOATS	(256 * 1024)
 #define BLOCK_ROWS		4096
 /* The longest a block may take when nothing can be skipped, in job_work units. */
 #define LONGEST			16
@@ -76,274 +76,19 @@
 #define STRIKES			2
 /* ... and waits until so many times fewer rows change. */
 #define CALMER			2
+/* Bundles are of no use when more than this part of them has to be looked into. */
+#define SCATTERED		0.75
 /* Passes until tightening that did not pay is tried again. */
 #define RETRY			8
 
 /* Centroids looked at, those that moved most first, for one that matters. */
 #define VISITS		64
 
-/* A thread's scratch. */
-typedef struct Scratch
-{
-	/* What it did. */
-	int64_t		tiles;			/* looked into */
-	int64_t		tightened;		/* rows */
-	int64_t		searched;		/* rows */
-	int32_t		label[GK_ROW_PAD];
-	float		d2[GK_ROW_PAD];
-	float		second[GK_ROW_PAD];
-	float		upper[GK_ROW_PAD];
-	float		lower[GK_ROW_PAD];
-	float		slack[GK_ROW_PAD];
-	float		gathered[];		/* [d][GK_ROW_PAD], then int32 list[rows], GkReach[k] */
-} Scratch;
-
 static inline float
 rounded_up(double v)
 {
 	return (float) (v * (1.0 + 0x1p-22) + 0x1p-100);
 }
-
-static Scratch *
-scratch_of(const GkCpuBounds *b, int thread)
-{
-	return (Scratch *) ((char *) b->scratch.p + thread * b->scratch_bytes);
-}
-
-static int32_t *
-list_of(const GkSession *s, Scratch *own)
-{
-	return (int32_t *) (own->gathered + (size_t) s->pts->d * GK_ROW_PAD);
-}
-
-static GkReach *
-reach_of(const GkSession *s, Scratch *own)
-{
-	return (GkReach *) (list_of(s, own) + s->bounds.rows);
-}
-
-/* ---- a block ---- */
-
-typedef struct Work
-{
-	GkSession  *s;
-	GkCpuBounds *bounds;
-	const GkBlock *b;
-	Scratch    *own;
-	int32_t    *list;			/* rows of the block to be decided */
-	int			count;
-	GkReach    *reach;			/* [k] of this thread's points */
-	const float *c;
-	int			k;
-	int32_t    *label;			/* of the block's rows */
-	int			changed;
-} Work;
-
-/* A tile with one more row of that margin. */
-static inline void
-lower_tile(GkCpuBounds *b, int64_t tile, float margin)
-{
-	float	   *left = (float *) b->tile.p + tile;
-	float		slack = gk_taken_off(margin, b->travel_up);
-
-	if (!(slack >= *left))
-		*left = slack;
-}
-
-/* Keep the bounds of row `row`, the i-th of the scratch's; its margin, -INFINITY: none. */
-static inline float
-keep(Work *w, int row, int i)
-{
-	const Scratch *own = w->own;
-	GkCpuBounds *bounds = w->bounds;
-	int64_t		at = w->b->slot + row;
-	int			label = own->label[i];
-	GkReach    *reach = &w->reach[label];
-	float		limit = ((float *) bounds->limit.p)[label];
-	float		gap = own->lower[i] - own->upper[i];
-
-	((float *) bounds->slack.p)[at] = own->slack[i];
-	if (!(own->upper[i] <= reach->upper))
-		reach->upper = own->upper[i];
-	if (!(gap <= reach->gap))
-		reach->gap = gap;
-	return own->slack[i] > limit ? own->slack[i] - limit : -INFINITY;
-}
-
-/* The scratch's n rows have been searched: row i is row[i] of the block, or first + i. */
-static void
-decide(Work *w, const int32_t *row, int first, int n)
-{
-	GkCpuBounds *bounds = w->bounds;
-	Scratch    *own = w->own;
-	float	   *floor = bounds->floor.p != NULL ? (float *) bounds->floor.p + w->b->slot : NULL;
-	const float *largest = bounds->largest_up.p;
-
-	own->searched += n;
-	w->s->kernels->margin(&bounds->margin, own->label, own->d2, own->second,
-						  own->upper, own->lower, own->slack);
-	for (int i = 0; i < n; i++)
-	{
-		int			r = row != NULL ? row[i] : first + i;
-		int32_t		label = own->label[i];
-
-		if (w->label[r] != label)
-		{
-			w->b->label[w->changed] = r;
-			((int32_t *) w->b->d2)[w->changed++] = w->label[r];
-			w->label[r] = label;
-		}
-		if (floor != NULL)
-			floor[r] = gk_taken_off(own->lower[i], largest[label]);
-		lower_tile(bounds, (w->b->slot + r) / GK_ROW_PAD, keep(w, r, i));
-	}
-}
-
-/* Tile t of the block as it stands. */
-static void
-search_tile(Work *w, int t, int rows)
-{
-	const GkBlock *b = w->b;
-	Scratch    *own = w->own;
-	GkTiles		x = {.x = b->chunk->data + b->row + t * GK_ROW_PAD,.tile = GK_ROW_PAD,
-	.stride = b->chunk->stride,.count = 1,.d = w->s->pts->d};
-
-	w->s->kernels->second(&x, w->c, w->k, own->label, own->d2, own->second);
-	decide(w, NULL, t * GK_ROW_PAD, rows);
-}
-
-/* Of the listed rows, those stay that their own centroid's true distance does not settle. */
-static void
-tighten(Work *w)
-{
-	const GkBlock *b = w->b;
-	GkCpuBounds *bounds = w->bounds;
-	Scratch    *own = w->own;
-	const float *largest = bounds->largest_up.p;
-	int			left = 0;
-
-	own->tightened += w->count;
-	for (int from = 0; from < w->count; from += GK_ROW_PAD)
-	{
-		int			n = w->count - from < GK_ROW_PAD ? w->count - from : GK_ROW_PAD;
-		const int32_t *row = w->list + from;
-
-		for (int i = 0; i < n; i++)
-			own->label[i] = w->label[row[i]];
-		w->s->kernels->own(b->chunk->data + b->row, b->chunk->stride, row, own->label, n,
-						   w->c, w->s->pts->d, own->d2);
-		for (int i = 0; i < n; i++)
-		{
-			int			label = own->label[i];
-			float		lower = gk_taken_off(((float *) bounds->floor.p)[b->slot + row[i]] - largest[label], 0.0f);
-			float		margin;
-
-			own->upper[i] = sqrtf(own->d2[i]) * bounds->margin.widen + bounds->margin.apart;
-			own->lower[i] = lower;
-			own->slack[i] = gk_taken_off(lower - own->upper[i], bounds->margin.limit[label]);
-			margin = keep(w, row[i], i);
-			if (margin > 0.0f)
-				lower_tile(bounds, (b->slot + row[i]) / GK_ROW_PAD, margin);
-			else
-				w->list[left++] = row[i];
-		}
-	}
-	w->count = left;
-}
-
-/* The listed rows, gathered in tiles. */
-static void
-search_list(Work *w)
-{
-	const GkBlock *b = w->b;
-	Scratch    *own = w->own;
-	int			d = w->s->pts->d;
-	GkTiles		x = {.x = own->gathered,.tile = 0,.stride = GK_ROW_PAD,.count = 1,.d = d};
-
-	for (int from = 0; from < w->count; from += GK_ROW_PAD)
-	{
-		int			n = w->count - from < GK_ROW_PAD ? w->count - from : GK_ROW_PAD;
-		const int32_t *row = w->list + from;
-
-		for (int j = 0; j < d; j++)
-		{
-			const float *col = b->chunk->data + b->row + (size_t) j * b->chunk->stride;
-			float	   *to = own->gathered + (size_t) j * GK_ROW_PAD;
-
-			for (int i = 0; i < n; i++)
-				to[i] = col[row[i]];
-			for (int i = n; i < GK_ROW_PAD; i++)
-				to[i] = to[0];
-		}
-		w->s->kernels->second(&x, w->c, w->k, own->label, own->d2, own->second);
-		decide(w, row, 0, n);
-	}
-}
-
-/* A new epoch: count the moves from here on. */
-static void
-rebase(const GkCpuBounds *bounds, const GkBlock *b, const int32_t *label)
-{
-	float	   *slack = (float *) bounds->slack.p + b->slot;
-	float	   *floor = bounds->floor.p != NULL ? (float *) bounds->floor.p + b->slot : NULL;
-	float	   *tile = (float *) bounds->tile.p + b->slot / GK_ROW_PAD;
-	const float *before = bounds->limit_before.p;
-	const float *largest = bounds->largest_before.p;
-
-	for (int i = 0; i < b->rows; i++)
-		slack[i] = gk_taken_off(slack[i] - before[label[i]], 0.0f);
-	for (int i = 0; floor != NULL && i < b->rows; i++)
-		floor[i] = gk_taken_off(floor[i] - largest[label[i]], 0.0f);
-	for (int t = 0; t < b->tiles; t++)
-		tile[t] = gk_taken_off(tile[t] - bounds->travel_before, 0.0f);
-}
-
-int
-gk_cpu_bounds_block(GkSession *s, const GkBlock *b, const float *centroids, int k)
-{
-	GkCpuBounds *bounds = &s->bounds;
-	Work		w = {.s = s,.bounds = bounds,.b = b,.c = centroids,.k = k};
-	float	   *tile = (float *) bounds->tile.p + b->slot / GK_ROW_PAD;
-
-	w.own = scratch_of(bounds, b->thread);
-	w.list = list_of(s, w.own);
-	w.reach = reach_of(s, w.own);
-	w.label = (int32_t *) s->previous.p + b->slot;
-	if (bounds->rebase)
-		rebase(bounds, b, w.label);
-	for (int t = 0; t < b->tiles; t++)
-	{
-		int			first = t * GK_ROW_PAD;
-		int			rows = b->rows - first < GK_ROW_PAD ? b->rows - first : GK_ROW_PAD;
-		uint64_t	open = rows < GK_ROW_PAD ? (UINT64_C(1) << rows) - 1 : ~UINT64_C(0);
-		float		least = INFINITY;
-
-		if (!bounds->fresh)
-		{
-			if (tile[t] > bounds->travel_up)
-				continue;
-			open &= s->kernels->tight((float *) bounds->slack.p + b->slot + first, w.label + first,
-									  bounds->limit.p, &least);
-		}
-		tile[t] = INFINITY;
-		w.own->tiles++;
-		if (__builtin_popcountll(open) > bounds->dense)
-		{
-			search_tile(&w, t, rows);
-			continue;
-		}
-		if (least < INFINITY)
-			lower_tile(bounds, b->slot / GK_ROW_PAD + t, least);
-		for (; open != 0; open &= open - 1)
-			w.list[w.count++] = first + __builtin_ctzll(open);
-	}
-	if (w.count > 0 && bounds->tighten)
-		tighten(&w);
-	search_list(&w);
-	return w.changed;
-}
-
-/* ---- a pass ---- */
 
 static double
 distance(const float *a, const float *b, int d)
@@ -508,9 +253,7 @@ rooms(GkSession *s, const GkSweep *sweep, int k)
 	size_t		rows = s->all_rows;
 
 	b->rows = sweep->rows;
-	b->scratch_bytes = sizeof(Scratch) + k * sizeof(GkReach) +
-		((size_t) s->pts->d * GK_ROW_PAD + sweep->rows) * sizeof(float);
-	b->scratch_bytes = (b->scratch_bytes + 127) / 64 * 64;
+	b->scratch_bytes = gk_bounds_scratch_bytes(s, sweep->rows, k);
 	return gk_cpu_room(s, &b->slack, rows, sizeof(float)) &&
 		gk_cpu_room(s, &b->tile, rows / GK_ROW_PAD, sizeof(float)) &&
 		(k <= FEW || gk_cpu_room(s, &b->floor, rows, sizeof(float))) &&
@@ -558,7 +301,9 @@ gk_cpu_bounds_begin(GkSession *s, GkSweep *sweep, const float *centroids, int k)
 	if (!gk_cpu_bounds_possible(s, k))
 		return false;
 	b->fresh = !b->valid || b->k != k;
-	if (s->host.skip == GK_SKIP_AUTO && b->fresh &&
+	if (b->fresh)
+		b->bundled = !b->scattered && gk_cpu_bundles_possible(s, k);
+	if (s->host.skip == GK_SKIP_AUTO && b->fresh && !(b->bundled && b->calm == 0) &&
 		s->changed > (b->calm > 0 ? b->calm : s->pts->n / CALM))
 		return false;
 	host.threads = sweep->threads;
@@ -578,19 +323,26 @@ gk_cpu_bounds_begin(GkSession *s, GkSweep *sweep, const float *centroids, int k)
 	.apart = (float) (4 * TINY),.limit = b->limit.p};
 	if (b->fresh)
 		b->tighten = b->floor.p != NULL;
-	b->dense = b->fresh ? -1 : GK_ROW_PAD * k / (k + FEW);
+	b->dense = b->bundled ? GK_ROW_PAD : b->fresh ? -1 : GK_ROW_PAD * k / (k + FEW);
+	b->passes = b->fresh ? 1 : b->passes + 1;
 	for (int t = 0; t < sweep->threads; t++)
 	{
-		Scratch    *own = scratch_of(b, t);
+		GkBoundsScratch *own = gk_bounds_scratch(b, t);
 
-		own->tiles = own->tightened = own->searched = 0;
+		own->tiles = own->tightened = own->searched = own->looked = own->all = 0;
 		for (int i = 0; i < k; i++)
-			reach_of(s, own)[i] = (GkReach) {0.0f, 0.0f};
+			gk_bounds_reach(s, own)[i] = (GkReach) {0.0f, 0.0f};
 	}
 	if (b->fresh)
 		start(b, k);
 	else if (!follow(s, &host, centroids, k))
 		return false;
+	/* Arranged anew in steps 1, 2, 4, 8, ... */
+	if (b->bundled && !gk_cpu_bundles_follow(s, &host, centroids, k, (b->passes & (b->passes - 1)) == 0))
+	{
+		*sweep = plain;
+		return false;
+	}
 	memcpy(b->c.p, centroids, (size_t) k * s->pts->d * sizeof(float));
 	b->valid = false;			/* until the pass is through */
 	return true;
@@ -601,22 +353,35 @@ gk_cpu_bounds_begin(GkSession *s, GkSweep *sweep, const float *centroids, int k)
  * what else the machine does.  This decides about speed alone.
  */
 static void
-judge(GkSession *s, double tiles, double tightened, double searched)
+judge(GkSession *s, double tiles, double tightened, double searched, double looked, double all)
 {
 	GkCpuBounds *b = &s->bounds;
 	double		n = (double) s->pts->n;
 	double		d = s->pts->d;
 	double		plain = b->k * (2.0 * d + 4.0) / s->kernels->lanes;
-	double		search = b->k * (2.0 * d + 6.0) / s->kernels->lanes + 2.0 * d + 30.0;
-	double		own = 3.0 * d + 40.0;
-	double		cost = tiles * 150.0 + tightened * own + searched * search;
+	double		one = (2.0 * d + 6.0) / s->kernels->lanes;
+	double		search = searched * (b->k * one + 2.0 * d + 30.0);
+	double		near = looked * GK_ROW_PAD * GK_BUNDLE * one + searched * (2.0 * d + 60.0);
+	double		own = tightened * (3.0 * d + 40.0);
+	double		cost = tiles * 150.0 + own + (b->bundled ? near : search);
 
 	b->share = searched / n;
+	if (b->bundled)
+	{
+		b->share *= near / (search + 1.0);
+		b->scattered = looked > SCATTERED * all;
+		b->bundled = !b->scattered;
+		if (b->fresh && b->calm == 0 && cost > n * plain && s->host.skip == GK_SKIP_AUTO)
+		{
+			b->calm = s->pts->n / CALM;	/* that was too early */
+			b->valid = false;
+		}
+	}
 	if (b->fresh)
 		return;
 	/* Every so often it is tried again. */
 	b->tighten = b->floor.p != NULL &&
-		(b->tighten ? (tightened - searched) * search >= tightened * own : ++b->untried >= RETRY);
+		(b->tighten ? tightened * search >= searched * (search + own) : ++b->untried >= RETRY);
 	if (b->tighten)
 		b->untried = 0;
 	if (cost < n * plain)
@@ -635,18 +400,22 @@ gk_cpu_bounds_end(GkSession *s, const GkSweep *sweep, bool used)
 	GkCpuBounds *b = &s->bounds;
 	double		tiles = 0.0,
 				tightened = 0.0,
-				searched = 0.0;
+				searched = 0.0,
+				looked = 0.0,
+				all = 0.0;
 
 	b->valid = used;
 	for (int t = 0; used && t < sweep->threads; t++)
 	{
-		Scratch    *own = scratch_of(b, t);
-		const GkReach *from = reach_of(s, own);
+		GkBoundsScratch *own = gk_bounds_scratch(b, t);
+		const GkReach *from = gk_bounds_reach(s, own);
 		GkReach    *to = b->reach.p;
 
 		tiles += (double) own->tiles;
 		tightened += (double) own->tightened;
 		searched += (double) own->searched;
+		looked += (double) own->looked;
+		all += (double) own->all;
 		for (int i = 0; i < b->k; i++)
 		{
 			if (!(from[i].upper <= to[i].upper))
@@ -656,7 +425,7 @@ gk_cpu_bounds_end(GkSession *s, const GkSweep *sweep, bool used)
 		}
 	}
 	if (used)
-		judge(s, tiles, tightened, searched);
+		judge(s, tiles, tightened, searched, looked, all);
 }
 
 /* New centroids are coming. */
@@ -666,6 +435,7 @@ gk_cpu_bounds_forget(GkSession *s)
 	s->bounds.valid = false;
 	s->bounds.strikes = 0;
 	s->bounds.calm = 0;
+	s->bounds.scattered = false;
 }
 
 void

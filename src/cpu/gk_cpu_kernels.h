@@ -75,8 +75,11 @@ typedef struct GkCpuKernels
 	void		(*closer) (const GkTiles *x, int tile, const float *c, int nc, const float *d2,
 						   const float *weight, int rows, GkCloser *out);
 
-	/* The argmin, its distance and the smallest distance to any other centroid. */
-	void		(*second) (const GkTiles *x, const float *c, int k, int32_t *label, float *d2, float *second);
+	/*
+	 * The argmin, its distance and the smallest distance to any other centroid of k0..k1-1
+	 * and of those before: all are in and out.
+	 */
+	void		(*second) (const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2, float *second);
 	/* d2[i]: distance of row[i] of the columns x to centroid label[i]. */
 	void		(*own) (const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
 						const float *c, int d, float *d2);

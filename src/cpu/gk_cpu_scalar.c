@@ -70,13 +70,11 @@ scalar_closer(const GkTiles *x, int tile, const float *c, int nc, const float *d
 }
 
 static void
-scalar_second(const GkTiles *x, const float *c, int k, int32_t *label, float *d2, float *second)
+scalar_second(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2, float *second)
 {
 	for (int i = 0; i < x->count * GK_ROW_PAD; i++)
 	{
-		label[i] = 0;
-		d2[i] = second[i] = INFINITY;
-		for (int q = 0; q < k; q++)
+		for (int q = k0; q < k1; q++)
 		{
 			float		s = gk_d2(point(x, i), x->stride, c + (size_t) q * x->d, x->d);
 

@@ -1,5 +1,5 @@
 /*
- * gk_cpu_second.h - the kernels of gk_cpu_bounds.c: the nearest centroid and the
+ * gk_cpu_second.h - the kernels of gk_cpu_search.c: the nearest centroid and the
  * distance to the second nearest.
  *
  * A template as gk_cpu_tile.h, included after it.
@@ -52,28 +52,24 @@ GK_SECOND(5)
 GK_SECOND(6)
 
 GK_TARGET static void
-second(const GkTiles *x, const float *c, int k, int32_t *label, float *d2, float *next)
+second(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2, float *next)
 {
 	static void (*const run[GK_WIDEST]) (const float *, size_t, const float *, int, int, size_t,
 										 GkAhead *, int32_t *, float *, float *) =
 	{NULL, second_1, second_2, second_3, second_4, second_5};
-	int			rest = k % GK_WIDEST;
-	const GkAhead all = rows_ahead(x, k);
+	int			rest = (k1 - k0) % GK_WIDEST;
+	int			whole = k1 - rest;
+	const GkAhead all = rows_ahead(x, k1 - k0);
 
-	for (int i = 0; i < x->count * GK_ROW_PAD; i++)
-	{
-		label[i] = 0;
-		d2[i] = next[i] = INFINITY;
-	}
 	for (int i = 0; i < x->count * GK_ROW_PAD; i += GK_VECTORS * GK_LANES)
 	{
 		const float *at = x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD;
 		GkAhead		ahead = all;
 
-		if (k > rest)
-			second_6(at, x->stride, c, 0, k - rest, x->d, &ahead, label + i, d2 + i, next + i);
+		if (whole > k0)
+			second_6(at, x->stride, c, k0, whole, x->d, &ahead, label + i, d2 + i, next + i);
 		if (rest > 0)
-			run[rest] (at, x->stride, c, k - rest, k, x->d, &ahead, label + i, d2 + i, next + i);
+			run[rest] (at, x->stride, c, whole, k1, x->d, &ahead, label + i, d2 + i, next + i);
 	}
 }
 

@@ -208,6 +208,7 @@ test_walk(const char *simd, int d, int k)
 	char		reason[128];
 	int			bad = 0;
 	double		least = 1.0;
+	bool		bundled = false;
 
 	gk_cpu_set_simd(simd, reason, sizeof(reason));
 	test_host_init(&host, 3);
@@ -221,7 +222,7 @@ test_walk(const char *simd, int d, int k)
 	problem.store = store;
 	gk_cpu_backend.open(&problem, &session, &err);
 	for (int i = 0; i < k * d; i++)
-		c[i] = points[(size_t) pick(0, N - 1) * d + i % d];
+		c[i] = points[(size_t) (i / d * 37 % N) * d + i % d];
 	for (int s = 0; s < STEPS; s++)
 	{
 		float		size = s % 20 == 19 ? 0.3f : s % 7 == 6 ? 0.0f : (float) pow(10.0, -1 - s / 8.0);
@@ -251,8 +252,10 @@ test_walk(const char *simd, int d, int k)
 		bad += memcmp(count, step.count, sizeof(int64_t) * k) != 0;
 		if (s > 1 && session->bounds.share < least)
 			least = session->bounds.share;
+		bundled |= s > 1 && session->bounds.bundled;
 	}
 	ok(bad == 0, "%s: %d steps of %d wandering centroids, d %d (%d wrong)", simd, STEPS, k, d, bad);
+	ok(bundled || k < 100, "%s: of %d centroids those nearby", simd, k);
 	ok(least < 0.05, "%s: the calmest step looked at %.1f %% of the points", simd, 100 * least);
 	gk_cpu_backend.close(session);
 	gk_store_free(store);
@@ -296,6 +299,7 @@ main(void)
 			test_walk(levels[i], 2, 5);
 			test_walk(levels[i], 7, 40);
 			test_walk(levels[i], 33, 20);
+			test_walk(levels[i], 3, 200);
 		}
 		else
 			skip("%s", reason);
