@@ -31,6 +31,7 @@ typedef struct Part
 	Block	   *last;
 	char	   *at;				/* of the last one: where the next row goes */
 	char	   *end;
+	size_t		rows;
 } Part;
 
 struct GkKeyed
@@ -189,6 +190,7 @@ gk_keyed_add(GkKeyed *k, const GkBatch *b, GkError *err)
 			return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 		to = p->at;
 		p->at += bytes;
+		p->rows++;
 		memcpy(to, &key[i], sizeof(int64_t));
 		to += sizeof(int64_t);
 		if (k->wide)
@@ -288,6 +290,14 @@ end_of(const Part *p, const Block *b)
 	return b == p->last ? p->at : b->end;
 }
 
+/* Blocks of a part are anywhere: the next one is on its way while one is read. */
+static inline void
+fetch_ahead(const GkKeyed *k, const Block *b)
+{
+	for (size_t at = 0; b != NULL && at < k->block_bytes; at += 64)
+		__builtin_prefetch((const char *) b + at);
+}
+
 /* The group of each row, and in start[] how many rows each group has. */
 static GkStatus
 count_rows(const GkKeyed *k, const Part *p, Table *t, uint32_t *of)
@@ -295,7 +305,12 @@ count_rows(const GkKeyed *k, const Part *p, Table *t, uint32_t *of)
 	int64_t		i = 0;
 
 	for (const Block *b = p->first; b != NULL; b = b->next)
-		for (const char *at = (const char *) (b + 1); at < end_of(p, b); at += row_bytes(k, b->wide))
+	{
+		const char *end = end_of(p, b);
+		size_t		bytes = row_bytes(k, b->wide);
+
+		fetch_ahead(k, b->next);
+		for (const char *at = (const char *) (b + 1); at < end; at += bytes)
 		{
 			int64_t		key;
 			int			group;
@@ -307,6 +322,7 @@ count_rows(const GkKeyed *k, const Part *p, Table *t, uint32_t *of)
 			of[i++] = (uint32_t) group;
 			t->groups->start[group]++;
 		}
+	}
 	return GK_OK;
 }
 
@@ -314,20 +330,25 @@ count_rows(const GkKeyed *k, const Part *p, Table *t, uint32_t *of)
 static void
 lay_out(const GkKeyed *k, const Part *p, const uint32_t *of, int64_t *end, double *rows)
 {
+	int			width = k->width;
 	int64_t		i = 0;
 
 	for (const Block *b = p->first; b != NULL; b = b->next)
-		for (const char *at = (const char *) (b + 1); at < end_of(p, b); at += row_bytes(k, b->wide))
+	{
+		const char *last = end_of(p, b);
+		size_t		bytes = row_bytes(k, b->wide);
+		bool		wide = b->wide;
+
+		fetch_ahead(k, b->next);
+		for (const char *at = (const char *) (b + 1); at < last; at += bytes)
 		{
-			double	   *to = rows + end[of[i++]]++ * k->width;
+			double	   *to = rows + end[of[i++]]++ * width;
 			const char *from = at + sizeof(int64_t);
 
-			if (b->wide)
-				memcpy(to, from, k->width * sizeof(double));
-			else
-				for (int j = 0; j < k->width; j++)
-					to[j] = ((const float *) from)[j];
+			for (int j = 0; j < width; j++)
+				to[j] = wide ? ((const double *) from)[j] : ((const float *) from)[j];
 		}
+	}
 }
 
 void
@@ -344,18 +365,16 @@ gk_keyed_groups(const GkKeyed *k, int part, const GkHost *host, GkKeyedGroups *o
 {
 	const Part *p = &k->part[part];
 	Table		t = {.host = host,.groups = out,.bits = __builtin_ctz(MIN_SLOTS) - 1};
-	size_t		n = 0;
 	int64_t		sum = 0;
 	uint32_t   *of;
 	GkStatus	st = GK_ERR_MEMORY;
 
 	memset(out, 0, sizeof(*out));
-	for (const Block *b = p->first; b != NULL; b = b->next)
-		n += (size_t) (end_of(p, b) - (const char *) (b + 1)) / row_bytes(k, b->wide);
-	if (n == 0)
+	if (p->rows == 0)
 		return GK_OK;
-	out->rows = gk_alloc(host, n, k->width * sizeof(double));
-	of = gk_alloc(host, n, sizeof(uint32_t));
+	fetch_ahead(k, p->first);
+	out->rows = gk_alloc(host, p->rows, k->width * sizeof(double));
+	of = gk_alloc(host, p->rows, sizeof(uint32_t));
 	if (out->rows != NULL && of != NULL && grow(&t))
 		st = count_rows(k, p, &t, of);
 	for (int i = 0; st == GK_OK && i < out->n; i++)
