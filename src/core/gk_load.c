@@ -13,6 +13,8 @@
 /* The first chunk is small and each further one twice as large, up to chunk_rows:
  * a table of 150 rows does not pay for 16 MB. */
 #define FIRST_CHUNK_ROWS	4096
+/* A chunk that it pays to ask for early. */
+#define AHEAD_BYTES		((size_t) 4 << 20)
 
 static size_t
 raw_bytes(const GkStore *s, const uint8_t *wide, int stride)
@@ -36,11 +38,11 @@ open_chunk(GkStore *s)
 	return c->sealed ? NULL : c;
 }
 
-static GkStatus
-new_chunk(GkStore *s, GkChunk **out, GkError *err)
+/* Rows of the chunk that comes next. */
+static int
+next_rows(const GkStore *s)
 {
-	GkChunk    *c;
-	int			rows = s->pts.nchunks == 0 ? FIRST_CHUNK_ROWS : 0;
+	int			rows = FIRST_CHUNK_ROWS;
 
 	if (s->pts.nchunks > 0)
 	{
@@ -48,7 +50,52 @@ new_chunk(GkStore *s, GkChunk **out, GkError *err)
 
 		rows = last > s->chunk_rows / 2 ? s->chunk_rows : last * 2;
 	}
-	rows = gk_stride(rows > s->chunk_rows ? s->chunk_rows : rows);
+	return gk_stride(rows > s->chunk_rows ? s->chunk_rows : rows);
+}
+
+static void
+drop_ahead(GkStore *s)
+{
+	gk_free(s->host, s->ahead);
+	s->ahead = NULL;
+}
+
+/* Memory of a chunk: what was asked for when the one before was new, if it fits. */
+static void *
+chunk_memory(GkStore *s, size_t bytes)
+{
+	void	   *data = s->ahead;
+
+	if (data != NULL && s->ahead_bytes == bytes)
+	{
+		s->ahead = NULL;
+		return data;
+	}
+	drop_ahead(s);
+	return gk_alloc(s->host, bytes, 1);
+}
+
+/* Have the next chunk's memory found by another thread, if one may be used. */
+static void
+look_ahead(GkStore *s, const GkChunk *latest)
+{
+	size_t		bytes = raw_bytes(s, latest->wide, next_rows(s));
+
+	/* no chunk goes to the spill file for this */
+	if (gk_threads(s->host) == 1 || bytes < AHEAD_BYTES || s->memory + 3 * bytes > s->memory_limit)
+		return;
+	s->ahead = gk_alloc(s->host, bytes, 1);
+	s->ahead_bytes = bytes;
+	if (s->ahead != NULL)
+		gk_alloc_soon(s->ahead, bytes);
+}
+
+static GkStatus
+new_chunk(GkStore *s, GkChunk **out, GkError *err)
+{
+	GkChunk    *c;
+	int			rows = next_rows(s);
+
 	if (s->pts.nchunks == s->chunks_allocated)
 	{
 		int			n = s->chunks_allocated ? s->chunks_allocated * 2 : 16;
@@ -73,7 +120,7 @@ new_chunk(GkStore *s, GkChunk **out, GkError *err)
 	for (int j = 0; j < s->columns; j++)
 		c->wide[j] = s->wide[j];
 	c->bytes = raw_bytes(s, c->wide, c->stride);
-	c->data = gk_alloc(s->host, c->bytes, 1);
+	c->data = chunk_memory(s, c->bytes);
 	if (c->data == NULL)
 	{
 		gk_free(s->host, c->wide);
@@ -81,6 +128,7 @@ new_chunk(GkStore *s, GkChunk **out, GkError *err)
 	}
 	s->memory += c->bytes;
 	s->pts.nchunks++;
+	look_ahead(s, c);
 	*out = c;
 	return GK_OK;
 }
@@ -166,6 +214,13 @@ gk_store_seal(GkStore *store, GkError *err)
 		c->data = NULL;
 	}
 	return GK_OK;
+}
+
+GkStatus
+gk_store_loaded(GkStore *store, GkError *err)
+{
+	drop_ahead(store);
+	return gk_store_seal(store, err);
 }
 
 /* ---- rows in ---- */

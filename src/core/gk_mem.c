@@ -1,8 +1,11 @@
 /*
  * gk_mem.c - allocation through the host, errors, the clock.
  */
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -67,6 +70,64 @@ gk_free(const GkHost *host, void *ptr)
 {
 	if (ptr != NULL)
 		host->free(host->ctx, ((void **) ptr)[-1]);
+}
+
+/* ---- memory that will be needed soon ---- */
+
+#ifdef MADV_POPULATE_WRITE
+
+typedef struct Soon
+{
+	char	   *from;
+	size_t		bytes;
+} Soon;
+
+/* Contents stay what they are, and of what is gone again by then the system says so. */
+static void *
+populate(void *arg)
+{
+	Soon		s = *(Soon *) arg;
+
+	free(arg);
+	for (size_t n; s.bytes > 0; s.from += n, s.bytes -= n)
+	{
+		n = s.bytes < HUGE_PAGE ? s.bytes : HUGE_PAGE;
+		if (madvise(s.from, n, MADV_POPULATE_WRITE) != 0)
+			break;
+	}
+	return NULL;
+}
+
+#endif
+
+void
+gk_alloc_soon(void *ptr, size_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+	uintptr_t	from = ((uintptr_t) ptr + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+	uintptr_t	to = ((uintptr_t) ptr + bytes) & ~(HUGE_PAGE - 1);
+	Soon	   *s = from < to ? malloc(sizeof(Soon)) : NULL;
+	pthread_attr_t attr;
+	pthread_t	thread;
+	sigset_t	all;
+	sigset_t	own;
+
+	if (s == NULL)
+		return;
+	*s = (Soon) {(char *) from, to - from};
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	/* the host's signals are its main thread's */
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &own);
+	if (pthread_create(&thread, &attr, populate, s) != 0)
+		free(s);
+	pthread_sigmask(SIG_SETMASK, &own, NULL);
+	pthread_attr_destroy(&attr);
+#else
+	(void) ptr;
+	(void) bytes;
+#endif
 }
 
 GkStatus

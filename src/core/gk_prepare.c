@@ -172,7 +172,7 @@ gk_store_prepare(GkStore *store, GkDistance distance, bool standardize, GkError 
 
 	if (standardize && distance == GK_COSINE)
 		return gk_fail(err, GK_ERR_OPTION, "standardize cannot be combined with the cosine distance");
-	if ((st = gk_store_seal(store, err)) != GK_OK)
+	if ((st = gk_store_loaded(store, err)) != GK_OK)
 		return st;
 	p->distance = distance;
 	p->standardize = standardize;
@@ -237,7 +237,7 @@ gk_store_prepare_as(GkStore *store, const GkPrep *prep, GkError *err)
 
 	if (prep->d != p->d)
 		return gk_fail(err, GK_ERR_DATA, "points have %d features, the model %d", p->d, prep->d);
-	if ((st = gk_store_seal(store, err)) != GK_OK)
+	if ((st = gk_store_loaded(store, err)) != GK_OK)
 		return st;
 	gk_store_take_prep(store, prep);
 	if (store->pts.weighted)

@@ -301,7 +301,7 @@ gk_quality_model(GkStore *store, const GkModel *model, int64_t sample, GkMeasure
 	if (model->prep.d != gk_store_features(store))
 		return gk_fail(err, GK_ERR_DATA, "points have %d features, the model %d",
 					   gk_store_features(store), model->prep.d);
-	if ((st = gk_store_seal(store, err)) != GK_OK)
+	if ((st = gk_store_loaded(store, err)) != GK_OK)
 		return st;
 	return measure(&q, model, sample, out, err);
 }

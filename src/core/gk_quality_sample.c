@@ -61,7 +61,7 @@ gk_quality_rows(GkStore *store, const GkModel *model, int64_t sample, double *x,
 	float	   *point = NULL;
 	GkStatus	st;
 
-	if ((st = gk_store_seal(store, err)) != GK_OK)
+	if ((st = gk_store_loaded(store, err)) != GK_OK)
 		return st;
 	q.host = gk_store_host(store);
 	q.n = gk_store_rows(store);

@@ -8,7 +8,7 @@
 #include "core/gk_store.h"
 
 /* Rows staged at a time: what stays in the cache. */
-#define BATCH_BYTES		(128 * 1024)
+#define BATCH_BYTES		(256 * 1024)
 /* Chunks are not made smaller than this for the memory limit's sake. */
 #define SMALL_CHUNK			((size_t) 4 << 20)
 /*
@@ -102,6 +102,7 @@ gk_store_free(GkStore *store)
 		gk_free(host, store->view_data[i]);
 		gk_free(host, store->view_mind2[i]);
 	}
+	gk_free(host, store->ahead);
 	gk_free(host, store->batch_memory);
 	gk_free(host, store->wide);
 	gk_free(host, store->stats);

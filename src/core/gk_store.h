@@ -34,6 +34,8 @@ struct GkStore
 	GkBatch		batch;			/* rows that come one by one */
 	void	   *batch_memory;
 	int			chunks_allocated;
+	char	   *ahead;			/* memory for the next chunk, or NULL */
+	size_t		ahead_bytes;
 	bool	   *wide;			/* [columns] what the next chunk starts with */
 	GkColumnStats *stats;		/* [columns] of all rows in chunks */
 	GkTake		take;			/* takes the batches; NULL: they are kept */
@@ -55,6 +57,8 @@ GkStatus	gk_spill_read(const GkHost *host, int64_t at, void *to, size_t bytes, G
 GkStatus	gk_spill_soon(const GkHost *host, int64_t at, size_t bytes, GkError *err);
 /* Close the chunk being filled; out with it when over the limit. */
 GkStatus	gk_store_seal(GkStore *store, GkError *err);
+/* The same after the last row. */
+GkStatus	gk_store_loaded(GkStore *store, GkError *err);
 
 /* Prepare rows as somebody else's of as many features. */
 void		gk_store_take_prep(GkStore *store, const GkPrep *prep);
