@@ -445,6 +445,43 @@ test_store(void)
 	free(w);
 }
 
+/* Memory of chunks that is asked for early: it fits, or a column has become wide. */
+static void
+test_ahead(void)
+{
+	enum {N = 2200000};
+	double	   *x = malloc(sizeof(double) * N);
+	int64_t		want[2] = {0};
+	int64_t		live = 0;
+	int			bad = 0;
+
+	for (int wide = 0; wide < 2; wide++)
+	{
+		for (int i = 0; i < N; i++)
+			x[i] = wide && i > N / 3 ? i + 0.1 : i;
+		for (int threads = 1; threads <= 3; threads++)
+		{
+			TestHost	t;
+			GkError		err;
+			GkStore    *s;
+			int64_t		print;
+
+			test_host_init(&t, threads);
+			s = load_store(&t, x, NULL, N, 1, NULL, 8 << 20, 1 << 30, &err);
+			bad += s == NULL || gk_store_prepare(s, GK_EUCLIDEAN, false, &err) != GK_OK;
+			print = s == NULL ? -1 : fingerprint(s, &err);
+			if (threads == 1)
+				want[wide] = print;
+			bad += print < 0 || print != want[wide];
+			gk_store_free(s);
+			live += t.live;
+			test_host_end(&t);
+		}
+	}
+	ok(bad == 0 && live == 0, "large chunks are the same with threads that find their memory (%d differ)", bad);
+	free(x);
+}
+
 static void
 test_extremes(void)
 {
@@ -553,6 +590,7 @@ main(void)
 	test_rows();
 	test_fit_floats();
 	test_store();
+	test_ahead();
 	test_extremes();
 	test_offset();
 	return done_testing();
