@@ -23,6 +23,8 @@
 #define PRIVATE_BYTES	((size_t) 256 << 20)
 /* Copies of the double sums within a thread, when they are this small. */
 #define COPIES_BYTES	((size_t) 16 << 10)
+/* Values that a small second-level cache holds beside others'. */
+#define PIECE_FLOATS	(64 * 1024)
 /* Auto goes over to delta when fewer rows than one of so many changed their label ... */
 #define DELTA_SHARE		4
 /* ... and a point is so much larger than the label to be remembered. */
@@ -41,6 +43,7 @@ typedef struct Pass
 	GkStep	   *out;
 	GkHost		host;			/* with the sweep's number of threads */
 	int			per_job;		/* clusters, where the merge is shared out */
+	int			piece;			/* rows that are in the cache when they are added up */
 
 	/* Private sums: one region per thread, offsets from its start. */
 	size_t		width;			/* of a cluster in the double sums */
@@ -339,12 +342,24 @@ merge_block(GkSession *s, void *arg, const GkBlock *b)
 							 (gk_int128 *) (own + p->sum_at), (int64_t *) (own + p->count_at));
 		return;
 	}
-	if (!gk_cpu_assign(s, &p->sweep, b, p->c, p->k, &l))
-		return;
-	if (!p->delta)
-		add(p, own, b, &l);
-	if (p->previous != NULL)
-		note_changes(p, own, b, &l);
+	for (int row = 0; row < b->rows; row += p->piece)
+	{
+		GkBlock		part = *b;
+
+		part.row += row;
+		part.rows = b->rows - row < p->piece ? b->rows - row : p->piece;
+		part.tiles = (part.rows + GK_ROW_PAD - 1) / GK_ROW_PAD;
+		part.at += row;
+		part.slot += row;
+		part.label += row;
+		part.d2 += row;
+		if (!gk_cpu_assign(s, &p->sweep, &part, p->c, p->k, &l))
+			continue;
+		if (!p->delta)
+			add(p, own, &part, &l);
+		if (p->previous != NULL)
+			note_changes(p, own, &part, &l);
+	}
 }
 
 /* ---- the pass ---- */
@@ -436,6 +451,8 @@ gk_cpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *e
 	lay_out(&p);
 	p.host.threads = p.sweep.threads;
 	p.per_job = GK_CPU_JOB_SUMS / p.d + 1;
+	p.piece = (PIECE_FLOATS / p.d + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD;
+	p.piece = p.piece > GK_ROW_PAD ? p.piece : GK_ROW_PAD;
 	p.few = !p.weighted && k <= GK_CPU_FEW && s->kernels->add_few != NULL;
 	p.sweep.arg = &p;
 	s->used = choose(&p);
