@@ -274,9 +274,9 @@ prefetch(Page page)
 		__builtin_prefetch((const char *) page + at);
 }
 
-/* Go to the page, and have the next one on its way into the CPU's cache meanwhile. */
+/* Go to the page. */
 static void
-turn_page(GkPages *p, BlockNumber next)
+turn_page(GkPages *p)
 {
 	let_go(&p->buffer);
 	if (BufferIsValid(p->ahead) && p->ahead_block == p->block)
@@ -288,6 +288,15 @@ turn_page(GkPages *p, BlockNumber next)
 		prefetch(BufferGetPage(p->buffer));
 	}
 	p->ahead = InvalidBuffer;
+}
+
+/*
+ * Have the next page on its way into the CPU's cache.  Not before a lock is taken, which
+ * would wait for what was looked at.
+ */
+static void
+look_ahead(GkPages *p, BlockNumber next)
+{
 	if (next == InvalidBlockNumber)
 		return;
 	p->ahead = pin(p, next);
@@ -331,8 +340,12 @@ find_visible(GkPages *p, BlockNumber next)
 	p->nrows = 0;
 	if (p->plain_snapshot)
 	{
-		turn_page(p, next);
-		if (find_all(p))
+		bool		all;
+
+		turn_page(p);
+		all = find_all(p);
+		look_ahead(p, next);
+		if (all)
 			return;
 		let_go(&p->buffer);
 	}
