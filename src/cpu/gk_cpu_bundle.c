@@ -24,8 +24,9 @@
 #include "core/gk_numerics.h"
 #include "cpu/gk_cpu.h"
 
-/* With fewer clusters there is little to leave out ... */
-#define LEAST_K		32
+/* With fewer clusters, or vectors of them, looking at all takes no longer than choosing ... */
+#define LEAST_K			32
+#define LEAST_VECTORS	6
 /* ... and with fewer rows for each, computing the distances costs too much. */
 #define LEAST_ROWS	16
 /* Coordinates that arranging takes a few milliseconds for. */
@@ -114,7 +115,7 @@ arrange(Key *v, int n, const float *c, int d, double *line)
 bool
 gk_cpu_bundles_possible(const GkSession *s, int k)
 {
-	return k >= LEAST_K && k <= GK_BUNDLES_MOST * GK_BUNDLE &&
+	return k >= LEAST_K && k >= LEAST_VECTORS * s->kernels->lanes && k <= GK_BUNDLES_MOST * GK_BUNDLE &&
 		(s->host.skip == GK_SKIP_ON || (int64_t) k * LEAST_ROWS <= s->pts->n) &&
 		(int64_t) k * s->pts->d <= MOST_FLOATS;
 }
