@@ -24,6 +24,7 @@ struct GkIterate
 	GkReadCounts *counts;
 	GkTables   *tables;
 	bool		begun;			/* a pass has seen all rows */
+	GkKeptD		kept;			/* of the seeding */
 	const GkBackend *device;
 	char		device_name[96];
 	char		strategy[64];
@@ -55,7 +56,7 @@ gk_iterate_choose(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
 void
 gk_iterate_answer(GkPgHost *host, const GkSource *source, const GkReadOptions *options,
 				  const GkPass *pass, const GkBackend **device, const GkLabelSink *sink,
-				  GkReadCounts *counts, GkTables *tables, GkPassResult *out, GkPasserNames *names)
+				  GkKeptD *kept, GkReadCounts *counts, GkTables *tables, GkPassResult *out, GkPasserNames *names)
 {
 	MemoryContext context = AllocSetContextCreate(gk_host_context(host), "gkmeans pass", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
@@ -63,7 +64,8 @@ gk_iterate_answer(GkPgHost *host, const GkSource *source, const GkReadOptions *o
 	GkPasser   *passer;
 	GkError		err;
 
-	gk_check(host, gk_passer_open(gk_host_engine(host), pass, device, gk_iterate_chunk_bytes(), sink, &passer, &err), &err);
+	gk_check(host, gk_passer_open(gk_host_engine(host), pass, device, gk_iterate_chunk_bytes(), sink, kept,
+								   &passer, &err), &err);
 	read.take = gk_passer_take;
 	read.take_arg = passer;
 	memset(tables, 0, sizeof(*tables));
@@ -90,7 +92,7 @@ answer(void *arg)
 		read.left_out = NULL;
 	read.silent = !first;
 	gk_iterate_answer(it->host, it->labelled != NULL && (first || a->sink != NULL) ? it->labelled : it->source,
-					  &read, a->pass, &it->device, a->sink, first ? it->counts : &unused, it->tables,
+					  &read, a->pass, &it->device, a->sink, &it->kept, first ? it->counts : &unused, it->tables,
 					  a->out, &names);
 	it->begun = true;
 	if (names.device[0] != '\0')

@@ -16,11 +16,11 @@ extern const GkBackend *gk_iterate_choose(GkPgHost *host, GkDeviceKind kind, int
 
 /*
  * One pass over a relation in this server.  ERRORs are raised.  tables lives until
- * the return; names are empty unless the pass was a step.
+ * the return; names are empty unless the pass was a step; kept may be NULL.
  */
 extern void gk_iterate_answer(GkPgHost *host, const GkSource *source, const GkReadOptions *options,
 							  const GkPass *pass, const GkBackend **device, const GkLabelSink *sink,
-							  GkReadCounts *counts, GkTables *tables, GkPassResult *out,
+							  GkKeptD *kept, GkReadCounts *counts, GkTables *tables, GkPassResult *out,
 							  GkPasserNames *names);
 
 /* ---- for gkmeans_fit.c ---- */

@@ -368,7 +368,7 @@ kmeans_pass(PG_FUNCTION_ARGS)
 	gk_apply_simd();
 	host = gk_host_begin();
 	device = choose_device(host, gk_parse_device(fcinfo, 5), &pass);
-	gk_iterate_answer(host, source, &read, &pass, &device, NULL, &counts, &tables, &r, &names);
+	gk_iterate_answer(host, source, &read, &pass, &device, NULL, NULL, &counts, &tables, &r, &names);
 	out = put_answer(&pass, &r, &counts, &names);
 	gk_host_end(host);
 	PG_RETURN_BYTEA_P(out);

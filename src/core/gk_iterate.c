@@ -25,6 +25,7 @@ struct GkSession
 	float	   *seeds;			/* [nseeds][d] */
 	int			nseeds;
 	int			room;
+	int64_t		seeding;		/* number of the seeding */
 	/* What seed_ahead() said. */
 	bool		ahead;
 	uint64_t	key;
@@ -234,6 +235,7 @@ static GkStatus
 seed_begin(GkSession *s, GkError *err)
 {
 	(void) err;
+	s->seeding++;
 	s->nseeds = 0;
 	s->ahead = false;
 	forget_race(s);
@@ -306,6 +308,7 @@ ask_race(GkSession *s, const float *candidates, int m, uint64_t key, bool use_d2
 	forget_race(s);
 	pass.nseeds = s->nseeds;
 	pass.seeds = s->seeds;
+	pass.seeding = s->seeding;
 	pass.key = key;
 	pass.use_d2 = use_d2;
 	pass.want = want;

@@ -54,6 +54,8 @@ typedef struct GkPass
 	uint64_t	key;
 	bool		use_d2;
 	int			want;
+	/* SEED: which seeding it is, from 1 on.  Within one, seeds are only added at the end. */
+	int64_t		seeding;
 } GkPass;
 
 typedef struct GkPassResult
@@ -125,11 +127,23 @@ extern const GkBackend gk_rows_backend;
 typedef struct GkPasser GkPasser;
 
 /*
+ * What the passes of a seeding leave to the next ones, in the host's temporary file: the
+ * rows' D.  Zeros at first; the file has to be for nothing else.
+ */
+typedef struct GkKeptD
+{
+	int64_t		seeding;		/* 0: none */
+	int			nseeds;			/* D is the distance to the nearest of these */
+	int64_t		rows;
+} GkKeptD;
+
+/*
  * *device: who computes; becomes the CPU when it fails and the host agrees.
- * chunk_bytes: rows that are computed with at once.
+ * chunk_bytes: rows that are computed with at once.  kept: may be NULL.
  */
 GkStatus	gk_passer_open(const GkHost *host, const GkPass *pass, const GkBackend **device,
-						   size_t chunk_bytes, const GkLabelSink *sink, GkPasser **out, GkError *err);
+						   size_t chunk_bytes, const GkLabelSink *sink, GkKeptD *kept, GkPasser **out,
+						   GkError *err);
 /* A GkTake. */
 GkStatus	gk_passer_take(void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);
 /* After the last batch.  The answer becomes the caller's. */

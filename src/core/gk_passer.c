@@ -6,14 +6,18 @@
  * is added to the answer.  So every kernel, thread and device is used as for
  * points that are kept, and the memory is that of one chunk.
  *
- * Seeding works on D, a float per point.  There is nowhere to keep it, so it is
- * computed anew from all seeds so far, by the CPU.
+ * Seeding works on D, a float per point.  The CPU computes it anew from all seeds so far;
+ * where that is much, and the rows are in this server, D is kept in a temporary file and
+ * only new seeds are looked at, or the time would grow with the square of k.
  */
 #include <string.h>
 
 #include "core/gk_one_chunk.h"
 #include "core/gk_pass.h"
 #include "core/gk_store.h"
+
+/* Numbers in all seeds from which on D is kept: reading and writing it has its price, too. */
+#define KEEP_FROM		256
 
 struct GkPasser
 {
@@ -32,6 +36,7 @@ struct GkPasser
 	GkPasserNames names;
 	GkPick	   *picks;			/* [want] */
 	float	   *saved;			/* [stride] D from the seeds alone */
+	GkKeptD    *kept;			/* NULL: not in this pass */
 };
 
 static GkStatus
@@ -180,15 +185,36 @@ run_races(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
 	return st;
 }
 
+/* The chunk's D, of all seeds. */
+static GkStatus
+make_d(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
+{
+	const GkPass *pass = p->pass;
+	float	   *d2 = p->chunk.chunk->mind2;
+	int64_t		row = p->row - pass->first;
+	int64_t		at = row * (int64_t) sizeof(float);
+	size_t		bytes = p->chunk.fill * sizeof(float);
+	bool		kept = p->kept != NULL && p->kept->seeding == pass->seeding && row + p->chunk.fill <= p->kept->rows;
+	int			done = kept ? p->kept->nseeds : 0;
+	gk_int128	unused;
+	GkStatus	st = done > 0 ? gk_spill_read(p->host, at, d2, bytes, err) : GK_OK;
+
+	if (st != GK_OK || done == pass->nseeds)
+		return st;
+	st = b->seed_update(s, pass->seeds + (size_t) done * p->part.d, pass->nseeds - done, &unused, err);
+	if (st == GK_OK && p->kept != NULL && !p->host->spill_write(p->host->ctx, at, d2, bytes))
+		st = gk_fail(err, GK_ERR_HOST, "could not write the temporary file");
+	return st;
+}
+
 static GkStatus
 seed(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
 {
 	const GkPass *pass = p->pass;
-	gk_int128	unused;
 	GkStatus	st = b->seed_begin(s, err);
 
-	if (st == GK_OK && pass->nseeds > 0)
-		st = b->seed_update(s, pass->seeds, pass->nseeds, &unused, err);
+	if (st == GK_OK)
+		st = make_d(p, b, s, err);
 	if (st == GK_OK && pass->kind == GK_PASS_FAR)
 	{
 		st = b->seed_far(s, &p->part.i64[0], err);
@@ -305,7 +331,7 @@ gk_passer_take(void *arg, GkStore *store, const GkBatch *b, GkError *err)
 
 GkStatus
 gk_passer_open(const GkHost *host, const GkPass *pass, const GkBackend **device,
-			   size_t chunk_bytes, const GkLabelSink *sink, GkPasser **out, GkError *err)
+			   size_t chunk_bytes, const GkLabelSink *sink, GkKeptD *kept, GkPasser **out, GkError *err)
 {
 	GkPasser   *p = gk_alloc0(host, 1, sizeof(GkPasser));
 	GkStatus	st;
@@ -319,6 +345,9 @@ gk_passer_open(const GkHost *host, const GkPass *pass, const GkBackend **device,
 	p->chunk_bytes = chunk_bytes;
 	p->sink = sink;
 	p->row = pass->first;
+	if (pass->kind == GK_PASS_SEED && host->spill_write != NULL &&
+		(int64_t) pass->nseeds * pass->prep->d >= KEEP_FROM)
+		p->kept = kept;
 	st = gk_pass_result_init(host, pass, pass->kind == GK_PASS_STATS ? 0 : pass->prep->d, &p->answer, err);
 	if (st == GK_OK)
 		*out = p;
@@ -371,6 +400,8 @@ gk_passer_end(GkPasser *p, GkPassResult *out, GkError *err)
 		st = run_chunk(p, err);
 	if (st != GK_OK)
 		return st;
+	if (p->kept != NULL)
+		*p->kept = (GkKeptD) {p->pass->seeding, p->pass->nseeds, p->answer.rows};
 	*out = p->answer;
 	memset(&p->answer, 0, sizeof(p->answer));
 	return GK_OK;

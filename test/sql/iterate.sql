@@ -55,9 +55,20 @@ RESET gkmeans.threads;
 SET gkmeans.reader = executor;
 SELECT it_same('it', '{a,b,c}', 6) AS executor;
 RESET gkmeans.reader;
+-- many seeds: the distances to them are kept in a temporary file
+SELECT o.options, it_same('it', '{a,b,c}', 120, o.options) FROM (VALUES (1, ', max_iter => 2'),
+    (2, ', max_iter => 2, n_init => 2, weight_column => ''w'''),
+    (3, ', max_iter => 2, init => ''k-means||''')) o (n, options) ORDER BY n;
+SET temp_file_limit = '64kB';
+SET gkmeans.strategy = scan;
+SELECT kmeans_fit('it', '{a,b,c}', 120, nonfinite => 'skip');
+SELECT count(*) FROM kmeans('it', '{a,b,c}', 80, nonfinite => 'skip', max_iter => 2);
+RESET gkmeans.strategy;
+RESET temp_file_limit;
 -- parallel workers read, anew in every pass
 SET min_parallel_table_scan_size = 0;
 SET gkmeans.workers = 3;
+SELECT it_same('it', '{a,b,c}', 100, ', max_iter => 2') AS many_seeds;
 SELECT it_same('it', '{a,b,c}', 6) AS workers,
     it_same('it', '{p}', 5, ', weight_column => ''w'', init => ''k-means||''') AS array_column;
 SET gkmeans.memory_limit = '256kB';
@@ -113,6 +124,10 @@ SELECT setval('it_seq', 1);
 CREATE VIEW it_shrinking AS SELECT i AS x FROM generate_series(1, 1000 - nextval('it_seq')) i;
 SELECT count(*) FROM kmeans('it_shrinking', '{x}', 3);
 \set VERBOSITY terse
+-- more rows than have a distance in the file
+SELECT setval('it_seq', 1);
+CREATE VIEW it_growing AS SELECT i AS x FROM generate_series(1, 1000 + (nextval('it_seq') > 290)::int) i;
+SELECT count(*) FROM kmeans('it_growing', '{x}', 320);
 SET gkmeans.strategy = auto;
 SELECT count(*) FROM kmeans('it_shrinking', '{x}', 3, centroids => '{{0},{500},{900}}');
 DROP FUNCTION it_same, it_text;

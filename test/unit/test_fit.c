@@ -65,11 +65,12 @@ typedef struct Again
 	size_t		chunk;
 	int			parts;			/* passes over so many parts of the rows, added up */
 	int			passes;
+	GkKeptD		kept;			/* of one part */
 	int			change_at;		/* the pass from which on a row is missing; 0: none */
 } Again;
 
 static GkStatus
-ask_part(const Again *a, const GkPass *pass, int first, int end, const GkLabelSink *sink,
+ask_part(Again *a, const GkPass *pass, int first, int end, const GkLabelSink *sink,
 		 GkPassResult *out, GkError *err)
 {
 	const GkHost *host = &a->host->host;
@@ -84,7 +85,7 @@ ask_part(const Again *a, const GkPass *pass, int first, int end, const GkLabelSi
 	for (int i = 0; i < p->n; i++)
 		order[i] = first + i;
 	part.first = first;
-	st = gk_passer_open(host, &part, &device, a->chunk, sink, &passer, err);
+	st = gk_passer_open(host, &part, &device, a->chunk, sink, a->parts == 1 ? &a->kept : NULL, &passer, err);
 	if (st == GK_OK)
 		st = gk_store_create(host, p->d, p->w != NULL, 1, 1 << 20, SIZE_MAX, &s, err);
 	if (st == GK_OK)
