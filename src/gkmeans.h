@@ -179,7 +179,7 @@ typedef struct GkSource
 } GkSource;
 
 /* text[] to C strings; ERROR when empty, not one-dimensional or with NULLs. */
-extern char **gk_column_names(ArrayType *array, int *count);
+extern char **gk_column_names(ArrayType *array, const char *name, int *count);
 /* Lock the relation, look at its columns and build the query. */
 extern GkSource *gk_source_open(Oid relid, char **columns, int ncolumns,
 								const char *weight_column, const char *label_column,

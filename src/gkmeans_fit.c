@@ -271,7 +271,7 @@ static char **
 names_arg(FunctionCallInfo fcinfo, int arg, int *count)
 {
 	gk_require_arg(fcinfo, arg, "columns");
-	return gk_column_names(PG_GETARG_ARRAYTYPE_P(arg), count);
+	return gk_column_names(PG_GETARG_ARRAYTYPE_P(arg), "columns", count);
 }
 
 void

@@ -121,7 +121,7 @@ gk_usable_point(const double *x, int d, const GkFitOptions *options)
 			ereport(ERROR,
 					(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 					 errmsg("feature %d of the point is %s", j + 1, isnan(x[j]) ? "NaN" : "infinite"),
-					 errhint("Use nonfinite => 'skip' to leave such points out.")));
+					 errhint("Use nonfinite => 'skip' to leave such points out; the window function, which has no options, leaves out a point that is NULL.")));
 		}
 		zero &= x[j] == 0.0;
 	}

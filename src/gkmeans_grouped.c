@@ -437,8 +437,8 @@ kmeans_grouped(PG_FUNCTION_ARGS)
 	gk_require_arg(fcinfo, 0, "relation");
 	gk_require_arg(fcinfo, 1, "group_by");
 	gk_require_arg(fcinfo, 2, "columns");
-	group_by = gk_column_names(PG_GETARG_ARRAYTYPE_P(1), &g.nkeys);
-	columns = gk_column_names(PG_GETARG_ARRAYTYPE_P(2), &ncolumns);
+	group_by = gk_column_names(PG_GETARG_ARRAYTYPE_P(1), "group_by", &g.nkeys);
+	columns = gk_column_names(PG_GETARG_ARRAYTYPE_P(2), "columns", &ncolumns);
 	gk_parse_options(fcinfo, 4, gk_parse_k(fcinfo, 3), &options);
 	g.source = gk_source_open(PG_GETARG_OID(0), columns, ncolumns, options.weight_column, NULL, false);
 	for (int i = 0; i < g.nkeys; i++)

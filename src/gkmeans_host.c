@@ -12,9 +12,6 @@
  */
 #include "postgres.h"
 
-#ifndef WIN32
-#endif
-
 #include "commands/tablespace.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"

@@ -342,7 +342,7 @@ kmeans_pass(PG_FUNCTION_ARGS)
 	gk_require_arg(fcinfo, 1, "columns");
 	gk_require_arg(fcinfo, 2, "pass");
 	gk_require_arg(fcinfo, 4, "first_row");
-	columns = gk_column_names(PG_GETARG_ARRAYTYPE_P(1), &ncolumns);
+	columns = gk_column_names(PG_GETARG_ARRAYTYPE_P(1), "columns", &ncolumns);
 	get_pass(PG_GETARG_BYTEA_PP(2), &pass, &reading);
 	source = gk_source_open(PG_GETARG_OID(0), columns, ncolumns, gk_parse_text(fcinfo, 3), NULL, false);
 	pass.weighted = source->weighted;

@@ -54,7 +54,7 @@ static const TypeRow type_table[] = {
 };
 
 char **
-gk_column_names(ArrayType *array, int *count)
+gk_column_names(ArrayType *array, const char *name, int *count)
 {
 	Datum	   *elems;
 	bool	   *nulls;
@@ -64,16 +64,16 @@ gk_column_names(ArrayType *array, int *count)
 	if (ARR_NDIM(array) > 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("columns must have 1 dimension, not %d", ARR_NDIM(array))));
+				 errmsg("%s must have 1 dimension, not %d", name, ARR_NDIM(array))));
 	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &elems, &nulls, &n);
 	if (n == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("columns must name at least one column")));
+				 errmsg("%s must name at least one column", name)));
 	if (n > GKMEANS_MAX_COLUMNS)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("columns must name at most %d columns, not %d", GKMEANS_MAX_COLUMNS, n),
+				 errmsg("%s must name at most %d columns, not %d", name, GKMEANS_MAX_COLUMNS, n),
 				 errhint("Put the features into one array column, which may have up to %d elements.",
 						 GK_MAX_D)));
 	names = palloc(n * sizeof(char *));
@@ -82,7 +82,7 @@ gk_column_names(ArrayType *array, int *count)
 		if (nulls[i])
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("columns must not contain NULLs")));
+					 errmsg("%s must not contain NULLs", name)));
 		names[i] = TextDatumGetCString(elems[i]);
 	}
 	*count = n;

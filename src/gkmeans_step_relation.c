@@ -80,7 +80,7 @@ kmeans_step_relation(PG_FUNCTION_ARGS)
 	gk_require_arg(fcinfo, 0, "relation");
 	gk_require_arg(fcinfo, 1, "columns");
 	gk_require_arg(fcinfo, 2, "model");
-	columns = gk_column_names(PG_GETARG_ARRAYTYPE_P(1), &ncolumns);
+	columns = gk_column_names(PG_GETARG_ARRAYTYPE_P(1), "columns", &ncolumns);
 	s.model = PG_GETARG_KMEANS_MODEL(2);
 	kmeans_model_view(s.model, &model);
 	s.read.expect_d = model.prep.d;
