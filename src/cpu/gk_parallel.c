@@ -31,6 +31,7 @@ typedef struct Loop
 	int64_t		jobs;
 	GkJob		fn;
 	void	   *arg;
+	int			threads;
 	int64_t		next;			/* shared counter: the next job to take */
 	bool		stopped;
 } Loop;
@@ -111,22 +112,37 @@ run_inline(Loop *loop)
 
 #ifdef _OPENMP
 
+/*
+ * Jobs in a row that a thread takes, fewer towards the end: neighbours are mostly
+ * rows one after the other, and what a kernel asks memory for beyond its own rows is
+ * lost when they are another core's.
+ */
+#define RUN		8
+
 static void
 work(Loop *loop, int thread)
 {
-	for (;;)
-	{
-		int64_t		job = __atomic_fetch_add(&loop->next, 1, __ATOMIC_RELAXED);
+	int64_t		job;
 
-		if (job >= loop->jobs || __atomic_load_n(&loop->stopped, __ATOMIC_RELAXED))
-			return;
-		if (should_stop(loop->host))
+	do
+	{
+		int64_t		run = (loop->jobs - __atomic_load_n(&loop->next, __ATOMIC_RELAXED)) / (4 * loop->threads);
+		int64_t		end;
+
+		run = run < 1 ? 1 : run > RUN ? RUN : run;
+		job = __atomic_fetch_add(&loop->next, run, __ATOMIC_RELAXED);
+		for (end = job + run; job < end && job < loop->jobs; job++)
 		{
-			__atomic_store_n(&loop->stopped, true, __ATOMIC_RELAXED);
-			return;
+			if (__atomic_load_n(&loop->stopped, __ATOMIC_RELAXED))
+				return;
+			if (should_stop(loop->host))
+			{
+				__atomic_store_n(&loop->stopped, true, __ATOMIC_RELAXED);
+				return;
+			}
+			loop->fn(loop->arg, job, thread);
 		}
-		loop->fn(loop->arg, job, thread);
-	}
+	} while (job < loop->jobs);
 }
 
 /* All but those that report an error of the running thread itself. */
@@ -153,6 +169,7 @@ run_threads(Loop *loop, int threads)
 
 	if (start < alone_until)
 		return run_inline(loop);
+	loop->threads = threads;
 	helper_mask(&helper);
 	pthread_sigmask(SIG_BLOCK, &helper, &own);
 #pragma omp parallel num_threads(threads)
