@@ -12,8 +12,7 @@
  * Rows past the end are zeros and add nothing but to a count, which is put right;
  * they are equal, so they are all in one cluster.
  */
-#include "core/gk_numerics.h"
-#include "cpu/gk_cpu_kernels.h"
+#include "cpu/gk_cpu_few.h"
 
 #ifdef GK_CPU_X86
 
@@ -29,14 +28,8 @@
 
 #define MOST_K		GK_CPU_FEW
 #define MOST_D		8
-/* Sums at once: as many of the 32 registers. */
-#define MOST_SUMS	24
 /* Features at once of k clusters. */
-#define FEATURES(k)	(MOST_SUMS / ((k) - 1) < MOST_D ? MOST_SUMS / ((k) - 1) : MOST_D)
-/* Rows of a group, where there is more than one pass: they stay in the cache. */
-#define GROUP		1024
-/* Rows ahead in a column that are asked for, see gk_cpu_tile.h. */
-#define AHEAD		512
+#define FEATURES(k)	(GK_CPU_AVX512_SUMS / ((k) - 1) < MOST_D ? GK_CPU_AVX512_SUMS / ((k) - 1) : MOST_D)
 
 #define SHAPES(F) \
 	F(2, 1) F(2, 2) F(2, 3) F(2, 4) F(2, 5) F(2, 6) F(2, 7) F(2, 8) \
@@ -94,7 +87,7 @@ add_distances(const int k, const int v, const float *x, const float *c, int d, i
 	for (int p = 0; p < v; p++)
 	{
 		xv[p] = _mm512_loadu_ps(x + p * 16);
-		_mm_prefetch((const char *) (x + p * 16 + AHEAD), _MM_HINT_T0);
+		gk_few_fetch(x + p * 16);
 	}
 	GK_UNROLL
 	for (int q = 0; q < k; q++)
@@ -150,22 +143,11 @@ vector(const GkTiles *x, size_t v)
 	return x->x + v / (GK_ROW_PAD / 16) * x->tile + v % (GK_ROW_PAD / 16) * 16;
 }
 
-/* Some tiles, of so many rows at most. */
-static GkTiles
-group(const GkTiles *x, int tile, int rows)
-{
-	GkTiles		some = *x;
-
-	some.x += tile * x->tile;
-	some.count = x->count - tile < rows / GK_ROW_PAD ? x->count - tile : rows / GK_ROW_PAD;
-	return some;
-}
-
 /* ---- sums of a group of rows whose clusters are known ---- */
 
 typedef struct Masks
 {
-	Halves		in[GROUP / 16];
+	Halves		in[GK_FEW_GROUP / 16];
 	int			rows[MOST_K];
 } Masks;
 
@@ -173,7 +155,7 @@ typedef struct Masks
 GK_INLINE void
 add_features(const int k, const int f, const GkTiles *x, const Masks *masks, int j, const int32_t *expo, gk_int128 *sum)
 {
-	__m512d		s[MOST_SUMS];
+	__m512d		s[GK_CPU_AVX512_SUMS];
 
 	GK_UNROLL
 	for (int i = 0; i < (k - 1) * f; i++)
@@ -237,20 +219,18 @@ void
 gk_cpu_avx512_add_few(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
 					  gk_int128 *sum, int64_t *count)
 {
-	int			pad = label[x->count * GK_ROW_PAD - 1];
 	Masks		masks;
 
 	if (k == 1)
 		return;
-	for (int t = 0; t < x->count; t += GROUP / GK_ROW_PAD)
+	for (int t = 0; t < x->count; t += GK_FEW_GROUP / GK_ROW_PAD)
 	{
-		GkTiles		some = group(x, t, GROUP);
+		GkTiles		some = gk_few_group(x, t, GK_FEW_GROUP);
 
 		masks_of_labels(label + t * GK_ROW_PAD, some.count * GK_ROW_PAD, k, &masks);
 		add_masks(&some, k, &masks, expo, sum, count);
 	}
-	if (pad < k - 1)
-		count[pad] -= x->count * GK_ROW_PAD - rows;
+	gk_few_uncount(x, rows, k, label[x->count * GK_ROW_PAD - 1], count);
 }
 
 /* ---- together with the assignment ---- */
@@ -316,7 +296,7 @@ fused(const int k, const int d, const GkTiles *x, const float *c, const int32_t 
 	const float *at = x->x;
 	__mmask16	in[MOST_K];
 	__m512		dist[MOST_K];
-	__m512d		s[MOST_SUMS];
+	__m512d		s[GK_CPU_AVX512_SUMS];
 	int			rows[MOST_K] = {0};
 
 	GK_UNROLL
@@ -373,16 +353,14 @@ gk_cpu_avx512_step_few(const GkTiles *x, const float *c, int k, int rows, const 
 					   gk_int128 *sum, int64_t *count)
 {
 	bool		one_pass = k > 1 && x->d <= FEATURES(k);
-	int			most = one_pass ? GK_PACKAGE : GROUP;
-	int			pad = 0;
-	float		best = INFINITY;
+	int			most = one_pass ? GK_PACKAGE : GK_FEW_GROUP;
 	Masks		masks;
 
 	if (k == 1)
 		return;
 	for (int t = 0; t < x->count; t += most / GK_ROW_PAD)
 	{
-		GkTiles		some = group(x, t, most);
+		GkTiles		some = gk_few_group(x, t, most);
 
 		if (one_pass)
 			shapes[k][x->d] (&some, c, expo, sum, count);
@@ -392,21 +370,7 @@ gk_cpu_avx512_step_few(const GkTiles *x, const float *c, int k, int rows, const 
 			add_masks(&some, k, &masks, expo, sum, count);
 		}
 	}
-	/* The rows past the end are in the origin. */
-	for (int q = 0; q < k; q++)
-	{
-		float		d2 = 0.0f;
-
-		for (int j = 0; j < x->d; j++)
-			d2 = gk_fmaf(c[q * x->d + j], c[q * x->d + j], d2);
-		if (d2 < best)
-		{
-			best = d2;
-			pad = q;
-		}
-	}
-	if (pad < k - 1)
-		count[pad] -= x->count * GK_ROW_PAD - rows;
+	gk_few_uncount(x, rows, k, gk_few_origin(c, k, x->d), count);
 }
 
 #endif							/* GK_CPU_X86 */

@@ -114,6 +114,8 @@ typedef struct GkCpuKernels
 	/* assign() and add_few() in one, without labels.  NULL likewise. */
 	void		(*step_few) (const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
 							 gk_int128 *sum, int64_t *count);
+	/* Sums, d for each cluster but one, that it keeps in registers at once. */
+	int			few_sums;
 
 	/*
 	 * Of at most GK_CPU_FEW clusters and GK_PACKAGE rows what is known when all are
@@ -175,11 +177,19 @@ extern const GkCpuKernels gk_cpu_avx512;
 void		gk_cpu_avx2_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);
 int			gk_cpu_avx2_nearest(const float *point, int d, const float *centroids, int k, float *d2);
 
-/* gk_cpu_few.c */
+/* gk_cpu_few.c; sums take so many of 32 registers */
+#define GK_CPU_AVX512_SUMS	24
 void		gk_cpu_avx512_add_few(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
 								  gk_int128 *sum, int64_t *count);
 void		gk_cpu_avx512_step_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
 								   gk_int128 *sum, int64_t *count);
+
+/* gk_cpu_few_avx2.c; of 16 registers */
+#define GK_CPU_AVX2_SUMS	13
+void		gk_cpu_avx2_add_few(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
+								gk_int128 *sum, int64_t *count);
+void		gk_cpu_avx2_step_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+								 gk_int128 *sum, int64_t *count);
 
 /* gk_cpu_tally.c */
 void		gk_cpu_avx512_tally_few(const float *d2, const float *weight, const int32_t *label, int rows, int k,

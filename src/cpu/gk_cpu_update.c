@@ -385,7 +385,8 @@ choose(const Pass *p)
 	if (p->d >= DELTA_FEATURES && s->pts->resident)
 		return GK_DELTA;
 	/* Bounds need labels; few clusters of small points are faster without any. */
-	if (gk_cpu_bounds_possible(s, p->k) && (!p->few || s->host.skip == GK_SKIP_ON))
+	if (gk_cpu_bounds_possible(s, p->k) &&
+		(!p->few || (p->k - 1) * p->d > s->kernels->few_sums || s->host.skip == GK_SKIP_ON))
 		return GK_DELTA;
 	return GK_CLUSTER_MERGE;
 }

@@ -1,0 +1,67 @@
+/*
+ * gk_cpu_few.h - what the kernels for few clusters of all instruction sets share.
+ */
+#ifndef GK_CPU_FEW_H
+#define GK_CPU_FEW_H
+
+#include "core/gk_numerics.h"
+#include "cpu/gk_cpu_kernels.h"
+
+/* Rows of a group, where there is more than one pass: they stay in the cache. */
+#define GK_FEW_GROUP	1024
+/*
+ * Rows ahead in a column that are asked for (see gk_cpu_tile.h), in two steps: as
+ * many requests as main memory needs at a time are more than the first cache takes.
+ */
+#define GK_FEW_FAR		512
+#define GK_FEW_NEAR		192
+
+static inline void
+gk_few_fetch(const float *x)
+{
+	__builtin_prefetch(x + GK_FEW_FAR, 0, 2);
+	__builtin_prefetch(x + GK_FEW_NEAR, 0, 3);
+}
+
+/* The tiles from one on, of so many rows at most. */
+static inline GkTiles
+gk_few_group(const GkTiles *x, int tile, int rows)
+{
+	GkTiles		some = *x;
+
+	some.x += tile * x->tile;
+	some.count = x->count - tile < rows / GK_ROW_PAD ? x->count - tile : rows / GK_ROW_PAD;
+	return some;
+}
+
+/* Rows past the end of the last tile were counted in a cluster. */
+static inline void
+gk_few_uncount(const GkTiles *x, int rows, int k, int cluster, int64_t *count)
+{
+	if (cluster < k - 1)
+		count[cluster] -= x->count * GK_ROW_PAD - rows;
+}
+
+/* Theirs, when they are assigned as the others: they are in the origin. */
+static inline int
+gk_few_origin(const float *c, int k, int d)
+{
+	float		best = INFINITY;
+	int			cluster = 0;
+
+	for (int q = 0; q < k; q++)
+	{
+		float		d2 = 0.0f;
+
+		for (int j = 0; j < d; j++)
+			d2 = gk_fmaf(c[q * d + j], c[q * d + j], d2);
+		if (d2 < best)
+		{
+			best = d2;
+			cluster = q;
+		}
+	}
+	return cluster;
+}
+
+#endif							/* GK_CPU_FEW_H */
