@@ -17,15 +17,16 @@ def main():
     first = own[0]
     out = ["# Benchmarks: the GPU", "",
            "Made by `bench/gpu_report.py` from the output of `bench/gpu_kernels` and `bench/gpu_peers.py`; do not edit.", "",
-           f"{first['gpu']}, driver {first['driver']}, {first['date']}, commit {first['commit']}. "
-           f"Measured ceilings in the same run: read {first['read_gbs']:.0f} GB/s, float32 {first['fp32_tflops']:.1f} TFLOP/s, "
+           f"{first['gpu']}, driver {first['driver']}, {first['date']}; the commit of each row stands in it. "
+           f"Measured ceilings in the first row's run: read {first['read_gbs']:.0f} GB/s, float32 {first['fp32_tflops']:.1f} TFLOP/s, "
            f"upload from pinned memory {first['upload_gbs']:.1f} GB/s.", "",
            "Milliseconds per iteration (assign and update), median of several runs, points resident on the GPU. "
            "`wall` is the engine's clock, host update included; `device` is by CUDA events. "
            "`of read` is one read of the points over the time and the ceiling. gkmeans computes exact sums and canonical "
-           "float32 labels: the same bits in every run and on every device. flash-kmeans computes float32 input in TF32.", ""]
+           "float32 labels: the same bits in every run and on every device. flash-kmeans computes float32 input in TF32."
+           + (" Rows with a * were copied from what the program printed." if any(r.get("printed") for r in own) else ""), ""]
     names = sorted(peers)
-    head = ["n", "d", "k", "wall", "device", "target", "of read"] + names
+    head = ["n", "d", "k", "wall", "device", "target", "of read"] + names + ["commit"]
     out += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for r in own:
         if r["what"] != "gkmeans":
@@ -35,6 +36,7 @@ def main():
         for p in names:
             ms = peers[p].get(r["case"])
             cells.append("-" if ms is None else f"{ms:.3f}")
+        cells.append(r["commit"] + (" *" if r.get("printed") else ""))
         out.append("| " + " | ".join(str(c) for c in cells) + " |")
     ways = {w: {r["case"]: r for r in own if r["what"] == w} for w in ("distances left out from the start", "all distances")}
     on, off = ways.values()
