@@ -44,7 +44,7 @@ if sql -c "SELECT 1 FROM pg_available_extensions WHERE name = 'postgis'" | grep 
 fi
 
 settings="SET gkmeans.threads = $threads; SET client_min_messages = error; SET work_mem = '1GB'; SET maintenance_work_mem = '1GB'
-	; SET max_parallel_workers_per_gather = 0; SET gkmeans.device = cpu"
+	; SET max_parallel_workers_per_gather = 0; SET gkmeans.workers = 0; SET gkmeans.device = cpu"
 declare -A query=(
 	[floor]='SELECT count(r) FROM (SELECT row_number() OVER (PARTITION BY p) AS r FROM points) o'
 	[sum]='SELECT count(r) FROM (SELECT sum(a) OVER (PARTITION BY p) AS r FROM points) o'
