@@ -75,14 +75,17 @@ chunk_memory(GkStore *s, size_t bytes)
 	return gk_alloc(s->host, bytes, 1);
 }
 
-/* Have the next chunk's memory found by another thread, if one may be used. */
+/*
+ * Have the next chunk's memory found by another thread, if one may be used.  The rows may
+ * end before it is: then it is a quarter of the rest at most that was asked for in vain.
+ */
 static void
 look_ahead(GkStore *s, const GkChunk *latest)
 {
 	size_t		bytes = raw_bytes(s, latest->wide, next_rows(s));
 
 	/* no chunk goes to the spill file for this */
-	if (gk_threads(s->host) == 1 || bytes < AHEAD_BYTES || s->memory + 3 * bytes > s->memory_limit)
+	if (gk_threads(s->host) == 1 || bytes < AHEAD_BYTES || s->memory < 4 * bytes || s->memory + 3 * bytes > s->memory_limit)
 		return;
 	s->ahead = gk_alloc(s->host, bytes, 1);
 	s->ahead_bytes = bytes;

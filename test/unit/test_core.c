@@ -449,7 +449,7 @@ test_store(void)
 static void
 test_ahead(void)
 {
-	enum {N = 2200000};
+	enum {N = 6000000};
 	double	   *x = malloc(sizeof(double) * N);
 	int64_t		want[2] = {0};
 	int64_t		live = 0;
@@ -467,7 +467,7 @@ test_ahead(void)
 			int64_t		print;
 
 			test_host_init(&t, threads);
-			s = load_store(&t, x, NULL, N, 1, NULL, 8 << 20, 1 << 30, &err);
+			s = load_store(&t, x, NULL, N, 1, NULL, 5 << 20, 1 << 30, &err);
 			bad += s == NULL || gk_store_prepare(s, GK_EUCLIDEAN, false, &err) != GK_OK;
 			print = s == NULL ? -1 : fingerprint(s, &err);
 			if (threads == 1)
