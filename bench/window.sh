@@ -5,8 +5,9 @@
 # PostGIS (five overlapping normal clusters), which is left out where it is not installed. Run it on an otherwise idle machine.
 #
 # One process without parallel workers; THREADS=... (default 1) are the engine's. Each
-# round runs every query once, so that a busy moment hits all of them; medians of
-# ROUNDS=... (default 3), after one round more. The floor is row_number(), for which the
+# round runs every query in a session of its own, twice, so that a busy moment hits all of
+# them; medians of ROUNDS=... (default 3), after one round more. The second run counts; the
+# first one, "new session", also loads libraries and maps the buffers. The floor is row_number(), for which the
 # server sorts numbers; sum() of one feature is what any function costs for which it
 # sorts rows and goes back to the start of a partition.
 #
@@ -56,15 +57,18 @@ declare -A query=(
 	[giskmeans]="SELECT count(*) FROM kmeans('plane', '{x,y}', 5)"
 	[gisexact]="SELECT count(*) FROM kmeans('plane', '{x,y}', 5, tol => 0)"
 )
-declare -A t=()
+declare -A t=() new=()
 names=(floor sum window ${postgis:+gisfloor gis giswindow gisbuilt giskmeans gisexact})
 for ((round = 0; round <= rounds; round++)); do
 	for name in "${names[@]}"; do
-		ms=$(sql -c "$settings" -c '\timing on' -c "${query[$name]}" | sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p')
-		[ "$round" -eq 0 ] || t[$name]+="$ms"$'\n'
+		ms=$(sql -c "$settings" -c '\timing on' -c "${query[$name]}" -c "${query[$name]}" | sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p')
+		[ "$round" -eq 0 ] || { new[$name]+="${ms%%$'\n'*}"$'\n' t[$name]+="${ms##*$'\n'}"$'\n'; }
 	done
 done
-for name in "${names[@]}"; do t[$name]=$(printf %s "${t[$name]}" | median); done
+for name in "${names[@]}"; do
+	t[$name]=$(printf %s "${t[$name]}" | median)
+	t[$name new]=$(printf %s "${new[$name]}" | median)
+done
 
 line() { printf '%-62s %10.1f ms\n' "$1" "${t[$2]}"; }
 ratio() { awk -v n="$1" -v a="${t[$2]}" -v b="${t[$3]}" 'BEGIN { printf "%-62s %10.2f\n", n, a / b }'; }
@@ -100,6 +104,11 @@ awk -v n='the same, without what both pay for a window' -v a="${t[gis]}" -v b="$
 	'BEGIN { printf "%-62s %10.2f\n", n, (a - f) / (b - f) }'
 ratio 'ST_ClusterKMeans / kmeans() (target: at least 15)' gis giskmeans
 ratio 'ST_ClusterKMeans / kmeans(), tol => 0' gis gisexact
+line 'new session: ST_ClusterKMeans' 'gis new'
+line 'new session: kmeans() as a window function, stored float8[]' 'giswindow new'
+line 'new session: kmeans() on the table' 'giskmeans new'
+ratio 'new session: ST_ClusterKMeans / window form' 'gis new' 'giswindow new'
+ratio 'new session: ST_ClusterKMeans / kmeans()' 'gis new' 'giskmeans new'
 printf 'inertia, in order: ST_ClusterKMeans, window form, kmeans(), kmeans() with tol => 0\n'
 inertia 'ST_ClusterKMeans(geom, 5)'
 inertia 'kmeans(ARRAY[x, y], 5)'
