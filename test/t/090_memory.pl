@@ -32,7 +32,7 @@ sub bytes_of
 	my ($sql, $settings) = @_;
 	my $peak = q{SELECT (regexp_match(pg_read_file('/proc/self/status'), 'VmHWM:\s+(\d+)'))[1]};
 	my @out = split /\n/, $node->safe_psql('postgres', "SET client_min_messages = error; SET gkmeans.device = cpu; SET gkmeans.threads = 2; "
-		  . "SET gkmeans.memory_limit = '1GB'; " . ($settings // '') . "; SELECT count(*) FROM kmeans('small', '{x}', 3); $peak; SELECT count(*) FROM ($sql) s; $peak");
+		  . "SET gkmeans.memory_limit = '1GB'; SET gkmeans.skip_points = off; " . ($settings // '') . "; SELECT count(*) FROM kmeans('small', '{x}', 3); $peak; SELECT count(*) FROM ($sql) s; $peak");
 	return ($out[-1] - $out[1]) * 1024;
 }
 
@@ -52,6 +52,7 @@ is_about('with seeding', 4 * $n * (4 + 1), $kmeans->('reals', ''));
 is_about('with weights', 4 * $n * (4 + 1 + 1), $kmeans->('reals', ", weight_column => 'w'"));
 is_about('double precision', 8 * $n * 4, $kmeans->('doubles', ''));
 is_about('labels', 4 * $n * (4 + 1 + 2), "SELECT * FROM kmeans_labels('reals', '{a,b,c,d}', 8, max_iter => 3)");
+is_about('skipping, 8 clusters', 4 * $n * 4 + 8 * $n, $kmeans->('reals', ", init => 'random'"), 'SET gkmeans.skip_points = on');
 is_about('a limit', 8e6 + 4 * $n, $kmeans->('reals', ''), "SET gkmeans.memory_limit = '8MB'; SET gkmeans.chunk_size = '1MB'");
 my ($k, $d) = (1500, 256);
 is_about('many clusters', 50 * $k * $d + 4 * 4000 * $d, "SELECT * FROM kmeans('wide', '{v}', $k, max_iter => 2, init => 'random')");
