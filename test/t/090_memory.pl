@@ -53,6 +53,9 @@ is_about('with weights', 4 * $n * (4 + 1 + 1), $kmeans->('reals', ", weight_colu
 is_about('double precision', 8 * $n * 4, $kmeans->('doubles', ''));
 is_about('labels', 4 * $n * (4 + 1 + 2), "SELECT * FROM kmeans_labels('reals', '{a,b,c,d}', 8, max_iter => 3)");
 is_about('skipping, 8 clusters', 4 * $n * 4 + 8 * $n, $kmeans->('reals', ", init => 'random'"), 'SET gkmeans.skip_points = on');
+# as everybody has it: seeding's bytes have been given back when bounds are made
+is_about('labels, skipping by itself', 4 * $n * (4 + 2) + 8 * $n, "SELECT * FROM kmeans_labels('reals', '{a,b,c,d}', 8, max_iter => 3)",
+	'SET gkmeans.skip_points = auto');
 is_about('a limit', 8e6 + 4 * $n, $kmeans->('reals', ''), "SET gkmeans.memory_limit = '8MB'; SET gkmeans.chunk_size = '1MB'");
 my ($k, $d) = (1500, 256);
 is_about('many clusters', 50 * $k * $d + 4 * 4000 * $d, "SELECT * FROM kmeans('wide', '{v}', $k, max_iter => 2, init => 'random')");
