@@ -3,8 +3,9 @@
 # machine, against a local copy of the rows with strategy "scan".
 # usage: bench/citus.sh CITUS [ROWS [SHARDS]]     CITUS: a built source tree of Citus
 #
-# Citus 13.2.2 builds against PostgreSQL 15 with ./configure --without-libcurl; with 15.20
-# its own have_createdb_privilege() in src/include/pg_version_compat.h has to be removed.
+# Citus 13.2.2 builds against PostgreSQL 15 with ./configure --without-libcurl, and on Debian
+# libzstd-dev, liblz4-dev and libkrb5-dev; with 15.20 its own have_createdb_privilege() in
+# src/include/pg_version_compat.h has to be removed.
 set -euo pipefail
 [ $# -ge 1 ] || { sed -n '2,4s/^# //p' "$0" >&2; exit 2; }
 citus=$(cd "$1" && pwd) rows=${2:-8000000} shards=${3:-8}
@@ -76,14 +77,24 @@ for id in $(sql -c "SELECT shardid FROM pg_dist_shard WHERE logicalrelid = 'dist
 done
 for i in 0 1 2; do psql -qX -h 127.0.0.1 -p "$(port $i)" -U postgres -c 'VACUUM ANALYZE' -c CHECKPOINT >/dev/null; done
 
+echo "command: bench/citus.sh CITUS $rows $shards"
+echo "commit:  $(git -C "$tree" describe --always --dirty 2>/dev/null || echo unknown), $(date -u +%F)"
+echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg), PostgreSQL $(sql -c 'SHOW server_version')"
 echo "citus $(sql -c "SELECT extversion FROM pg_extension WHERE extname = 'citus'"), $rows rows of 4 real, $shards shards on 2 workers, $(nproc) CPUs"
 sql -f - <<-'SQL'
 	CREATE FUNCTION text_of(m kmeans_model) RETURNS text LANGUAGE sql AS $$
 		SELECT (m::text::jsonb - '{load_ms,seed_ms,iterate_ms,total_ms,device,strategy}'::text[])::text $$;
 	SELECT 'rows equal: ' || (SELECT count(*) FROM dist) || ' ' || (SELECT count(*) FROM here);
 SQL
-# the aggregate is pushed down, too
+# a step of the relation, and rows that come here by a query, in the order of the shards
 sql -c "CREATE TABLE m AS SELECT kmeans_fit('here', '{a,b,c,d}', 4, max_iter => 1) AS m"
+before=$(bytes)
+sql -c "CREATE TABLE s AS SELECT kmeans_step('dist', '{a,b,c,d}', m) AS s FROM m"
+after=$(bytes)
+sql -c "SELECT 'kmeans_step(relation) of the distributed table gives the state of the local one: ' ||
+	(s::text = kmeans_step('here', '{a,b,c,d}', m)::text) || ', bytes over the loopback device: $((after - before))' FROM s, m"
+sql -c "SELECT 'kmeans_evaluate() measures the same: ' || (kmeans_evaluate(m, 'dist')::text = kmeans_evaluate(m, 'here')::text) FROM m"
+# the aggregate is pushed down, too
 sql -c "SELECT 'kmeans_step() over the distributed table gives the model of the local one: ' ||
 	((SELECT kmeans_step((SELECT m FROM m), ARRAY[a,b,c,d]::float8[])::text FROM dist) = (SELECT kmeans_step((SELECT m FROM m), ARRAY[a,b,c,d]::float8[])::text FROM here))" || true
 sql -c "EXPLAIN (COSTS off) SELECT feature_sum(ARRAY[a,b,c,d]::float8[]) FROM dist" | sed 's/^/  /' | head -12

@@ -106,7 +106,9 @@ kmeans_point_init_some(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int n
 		/* an aggregate's state is not one that the user gave */
 						first + i + (AggCheckCallContext(fcinfo, NULL) ? 0 : 1),
 						OidIsValid(type) ? format_type_be(type) : "unknown",
-						p->nargs == 1 ? " or an array of numbers" : "")));
+						p->nargs == 1 ? " or an array of numbers" : ""),
+		/* on the shards of Citus, aggregates are not told */
+				 OidIsValid(type) ? 0 : errhint("Cast the point to float8[].")));
 	}
 }
 

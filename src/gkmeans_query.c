@@ -15,6 +15,7 @@
 #include "utils/snapmgr.h"
 
 #include "gkmeans.h"
+#include "gkmeans_shards.h"
 
 void
 gk_switch_off(const char *setting)
@@ -51,10 +52,17 @@ pin_row_order(const GkSource *source)
 	}
 }
 
+/* Rows of a distributed table arrive in any order. */
+static const char *
+in_order(const GkSource *source)
+{
+	return gk_shards_distributed(source->relid) ? psprintf("%s%s", source->query, gk_shards_order()) : source->query;
+}
+
 void
 gk_query_run(const GkSource *source, DestReceiver *dest, GkQueryScan scan)
 {
-	const char *text = source->query;
+	const char *text = in_order(source);
 	int			guc_level = NewGUCNestLevel();
 	RawStmt    *raw;
 	Query	   *query;

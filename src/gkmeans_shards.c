@@ -3,9 +3,9 @@
  * and a small answer comes back from each.
  *
  * Citus is known by its catalogs only.  A pass is a call of kmeans_pass() on each
- * shard, sent by run_command_on_shards(): every server reads its shards with its
- * own reader, threads and GPU.  Answers are exact, so it does not matter in which
- * order they are added up.
+ * shard, and a part of a step one of kmeans_step(), sent by run_command_on_shards():
+ * every server reads its shards with its own reader, threads and GPU.  Answers are
+ * exact, so it does not matter in which order they are added up.
  *
  * Rows are counted in the order of the shards' numbers, and within a shard as in
  * any table: that is what random numbers hang on.
@@ -27,6 +27,9 @@
 #include "gkmeans_pass.h"
 #include "gkmeans_shards.h"
 
+extern Datum kmeans_model_out(PG_FUNCTION_ARGS);
+extern Datum kmeans_state_in(PG_FUNCTION_ARGS);
+
 typedef struct Shards
 {
 	GkFit	   *fit;
@@ -42,6 +45,8 @@ typedef struct Ask
 	Shards	   *shards;
 	const GkPass *pass;
 	GkPassResult *out;
+	GkReadCounts counts;
+	int64	   *rows;			/* [n] of each shard */
 } Ask;
 
 /* ---- catalogs ---- */
@@ -57,39 +62,53 @@ select_by_relation(const char *query, Oid relid)
 	return SPI_processed;
 }
 
-bool
-gk_shards_distributed(Oid relid)
+static bool
+among_partitions(const char *query, Oid relid)
 {
-	bool		distributed;
+	bool		found;
 
 	if (!OidIsValid(get_relname_relid("pg_dist_partition", PG_CATALOG_NAMESPACE)))
 		return false;
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "could not connect to SPI");
-	/* 'n': reference tables and local ones, which are here */
-	distributed = select_by_relation("SELECT FROM pg_catalog.pg_dist_partition "
-									 "WHERE logicalrelid = $1 AND partmethod <> 'n'", relid) > 0;
+	found = select_by_relation(query, relid) > 0;
 	SPI_finish();
-	return distributed;
+	return found;
 }
 
-static void
-find_shards(Shards *s)
+bool
+gk_shards_known(Oid relid)
 {
-	MemoryContext context = gk_host_context(s->fit->host);
+	return among_partitions("SELECT FROM pg_catalog.pg_dist_partition WHERE logicalrelid = $1", relid);
+}
+
+bool
+gk_shards_distributed(Oid relid)
+{
+	/* 'n': one shard, copied to every server ('t'), here (without a colocation), or on another server */
+	return among_partitions("SELECT FROM pg_catalog.pg_dist_partition WHERE logicalrelid = $1 "
+							"AND (partmethod <> 'n' OR repmodel <> 't' AND colocationid <> 0)", relid);
+}
+
+/* How many, and their numbers, ascending. */
+static int
+find_shards(Oid relid, MemoryContext context, int64 **id)
+{
+	int			n;
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "could not connect to SPI");
-	s->n = (int) select_by_relation("SELECT shardid FROM pg_catalog.pg_dist_shard "
-									"WHERE logicalrelid = $1 ORDER BY shardid", s->fit->source->relid);
-	s->id = MemoryContextAlloc(context, Max(s->n, 1) * sizeof(int64));
-	for (int i = 0; i < s->n; i++)
+	n = (int) select_by_relation("SELECT shardid FROM pg_catalog.pg_dist_shard "
+								 "WHERE logicalrelid = $1 ORDER BY shardid", relid);
+	*id = MemoryContextAlloc(context, Max(n, 1) * sizeof(int64));
+	for (int i = 0; i < n; i++)
 	{
 		bool		isnull;
 
-		s->id[i] = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
+		(*id)[i] = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
 	}
 	SPI_finish();
+	return n;
 }
 
 /* ---- the command ---- */
@@ -115,14 +134,36 @@ append_list(StringInfo out, const int64 *v, int n)
 	appendStringInfoString(out, "}'::pg_catalog.int8[]");
 }
 
-/*
- * The shard's number ends its name.  Dollar quotes, because a name may have single
- * ones.
- */
+/* Dollar quotes, because a name may have single ones. */
 #define SHARD	"$gkmeans$%1$s$gkmeans$"
+/* A shard's number ends its name. */
+#define NUMBER_OF(name)	"pg_catalog.substring(" name ", '_([0-9]+)\"?$')::pg_catalog.int8"
+
+static void
+append_literal(StringInfo out, const char *s)
+{
+	if (s != NULL)
+		append_escaped(out, quote_literal_cstr(s));
+	else
+		appendStringInfoString(out, "NULL");
+}
+
+/* A call up to its columns. */
+static void
+begin_call(StringInfo c, const char *schema, const char *function, const GkSource *source)
+{
+	append_escaped(c, quote_qualified_identifier(schema, function));
+	appendStringInfoString(c, "(" SHARD "::pg_catalog.regclass, ARRAY[");
+	for (int i = 0; i < source->ncolumns; i++)
+	{
+		appendStringInfoString(c, i > 0 ? ", " : "");
+		append_literal(c, source->columns[i]);
+	}
+	appendStringInfoString(c, "]::pg_catalog.text[], ");
+}
 
 static char *
-command(const Shards *s, const GkPass *pass)
+pass_command(const Shards *s, const GkPass *pass)
 {
 	const GkSource *source = s->fit->source;
 	GkPassReading reading = {s->read.distance, s->read.skip_nonfinite, s->read.expect_d};
@@ -131,29 +172,20 @@ command(const Shards *s, const GkPass *pass)
 
 	initStringInfo(&c);
 	appendStringInfoString(&c, "SELECT ");
-	append_escaped(&c, quote_qualified_identifier(s->fit->schema, "kmeans_pass"));
-	appendStringInfoString(&c, "(" SHARD "::pg_catalog.regclass, ARRAY[");
-	for (int i = 0; i < source->ncolumns; i++)
-	{
-		appendStringInfoString(&c, i > 0 ? ", " : "");
-		append_escaped(&c, quote_literal_cstr(source->columns[i]));
-	}
-	appendStringInfoString(&c, "]::pg_catalog.text[], '\\x");
+	begin_call(&c, s->fit->schema, "kmeans_pass", source);
+	appendStringInfoString(&c, "'\\x");
 	enlargeStringInfo(&c, VARSIZE_ANY_EXHDR(bytes) * 2);
 	c.len += (int) hex_encode(VARDATA_ANY(bytes), VARSIZE_ANY_EXHDR(bytes), c.data + c.len);
 	c.data[c.len] = '\0';
 	appendStringInfoString(&c, "'::pg_catalog.bytea, ");
-	if (source->weighted)
-		append_escaped(&c, quote_literal_cstr(source->weight_column));
-	else
-		appendStringInfoString(&c, "NULL");
+	append_literal(&c, source->weight_column);
 	if (s->first != NULL)
 	{
 		appendStringInfoString(&c, ", (");
 		append_list(&c, s->first, s->n);
 		appendStringInfoString(&c, ")[pg_catalog.array_position(");
 		append_list(&c, s->id, s->n);
-		appendStringInfoString(&c, ", pg_catalog.substring(" SHARD ", '_([0-9]+)\"?$')::pg_catalog.int8)]");
+		appendStringInfoString(&c, ", " NUMBER_OF(SHARD) ")]");
 	}
 	else
 		appendStringInfoString(&c, ", 0");
@@ -161,7 +193,75 @@ command(const Shards *s, const GkPass *pass)
 	return c.data;
 }
 
+static char *
+step_command(const GkSource *source, const char *schema, const KmeansModel *model, bool skip_nonfinite,
+			 GkDeviceKind device)
+{
+	StringInfoData c;
+
+	initStringInfo(&c);
+	appendStringInfoString(&c, "SELECT coalesce(");
+	begin_call(&c, schema, "kmeans_step", source);
+	append_literal(&c, DatumGetCString(DirectFunctionCall1(kmeans_model_out, PointerGetDatum(model))));
+	appendStringInfoString(&c, "::");
+	append_escaped(&c, quote_qualified_identifier(schema, "kmeans_model"));
+	appendStringInfoString(&c, ", ");
+	append_literal(&c, source->weight_column);
+	appendStringInfo(&c, ", '%s', '%s')::pg_catalog.text, '')", skip_nonfinite ? "skip" : "error",
+					 gkmeans_device_words[device].name);
+	return c.data;
+}
+
+const char *
+gk_shards_order(void)
+{
+	return " ORDER BY " NUMBER_OF("tableoid::pg_catalog.regclass::pg_catalog.text") ", ctid";
+}
+
 /* ---- the answers ---- */
+
+/* Have all shards run a command; take() gets their answers, in any order. */
+static void
+run(const GkSource *source, int shards, const char *command,
+	void (*take) (void *arg, int64 id, const char *result), void *arg)
+{
+	Oid			types[2] = {REGCLASSOID, TEXTOID};
+	Datum		values[2];
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "could not connect to SPI");
+	values[0] = ObjectIdGetDatum(source->relid);
+	values[1] = CStringGetTextDatum(command);
+	if (SPI_execute_with_args("SELECT shardid::pg_catalog.int8, success, result "
+							  "FROM pg_catalog.run_command_on_shards($1, $2)",
+							  2, types, values, NULL, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not send a command to the shards");
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		HeapTuple	row = SPI_tuptable->vals[i];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+		char	   *success = SPI_getvalue(row, desc, 2);
+		char	   *result = SPI_getvalue(row, desc, 3);
+		bool		isnull;
+		int64		id = DatumGetInt64(SPI_getbinval(row, desc, 1, &isnull));
+
+		if (success == NULL || success[0] != 't' || result == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_EXTERNAL_ROUTINE_EXCEPTION),
+					 errmsg("shard " INT64_FORMAT " of \"%s\" gave no answer", id, source->relname),
+					 errdetail("%s", result != NULL && result[0] != '\0' ? result : "There was no reason given."),
+					 errhint("It is the shard's server that says so. All servers need the extension gkmeans of the same version.")));
+		take(arg, id, result);
+	}
+	if (SPI_processed != (uint64) shards)
+		ereport(ERROR,
+				(errcode(ERRCODE_EXTERNAL_ROUTINE_EXCEPTION),
+				 errmsg("%llu of %d shards of \"%s\" answered",
+						(unsigned long long) SPI_processed, shards, source->relname)));
+	SPI_finish();
+}
+
+/* ---- a pass ---- */
 
 static int
 find_shard(const Shards *s, int64 id)
@@ -175,22 +275,6 @@ find_shard(const Shards *s, int64 id)
 			 errhint("The shards have changed meanwhile; call the function again.")));
 }
 
-static bytea *
-result_bytes(const Shards *s, HeapTuple row, TupleDesc desc)
-{
-	char	   *id = SPI_getvalue(row, desc, 1);
-	char	   *success = SPI_getvalue(row, desc, 2);
-	char	   *result = SPI_getvalue(row, desc, 3);
-
-	if (success == NULL || success[0] != 't' || result == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_EXTERNAL_ROUTINE_EXCEPTION),
-				 errmsg("shard %s of \"%s\" gave no answer", id != NULL ? id : "", s->fit->source->relname),
-				 errdetail("%s", result != NULL && result[0] != '\0' ? result : "There was no reason given."),
-				 errhint("All servers need the extension gkmeans of the same version.")));
-	return DatumGetByteaPP(DirectFunctionCall1(byteain, CStringGetDatum(result)));
-}
-
 static void
 add_counts(GkReadCounts *to, const GkReadCounts *from)
 {
@@ -200,52 +284,39 @@ add_counts(GkReadCounts *to, const GkReadCounts *from)
 	to->no_weight += from->no_weight;
 }
 
-/* Answers of all shards are in SPI_tuptable. */
 static void
-add_answers(Ask *a)
+add_answer(void *arg, int64 id, const char *result)
 {
-	Shards	   *s = a->shards;
-	GkPgHost   *host = s->fit->host;
+	Ask		   *a = arg;
+	GkPgHost   *host = a->shards->fit->host;
 	const GkHost *engine = gk_host_engine(host);
-	GkReadCounts counts = {0};
-	int64	   *rows = palloc0(Max(s->n, 1) * sizeof(int64));
+	bytea	   *bytes = DatumGetByteaPP(DirectFunctionCall1(byteain, CStringGetDatum(result)));
+	int			at = find_shard(a->shards, id);
+	GkReadCounts counts;
+	GkPasserNames names;
+	GkPassResult part;
 	GkError		err;
 
-	gk_check(host, gk_pass_result_init(engine, a->pass, a->pass->prep != NULL ? a->pass->prep->d : 0, a->out, &err), &err);
-	for (uint64 i = 0; i < SPI_processed; i++)
-	{
-		HeapTuple	row = SPI_tuptable->vals[i];
-		bytea	   *bytes = result_bytes(s, row, SPI_tuptable->tupdesc);
-		bool		isnull;
-		int			at = find_shard(s, DatumGetInt64(SPI_getbinval(row, SPI_tuptable->tupdesc, 1, &isnull)));
-		GkReadCounts part_counts;
-		GkPasserNames names;
-		GkPassResult part;
+	gk_pass_answer(engine, a->pass, bytes, &part, &counts, &names);
+	a->rows[at] = part.rows;
+	gk_check(host, gk_pass_add(engine, a->pass, a->out, &part, &err), &err);
+	gk_pass_result_free(engine, &part);
+	add_counts(&a->counts, &counts);
+	if (names.device[0] != '\0')
+		a->shards->names = names;
+}
 
-		gk_pass_answer(engine, a->pass, bytes, &part, &part_counts, &names);
-		rows[at] = part.rows;
-		gk_check(host, gk_pass_add(engine, a->pass, a->out, &part, &err), &err);
-		gk_pass_result_free(engine, &part);
-		add_counts(&counts, &part_counts);
-		if (names.device[0] != '\0')
-			s->names = names;
-	}
-	if (SPI_processed != (uint64) s->n)
-		ereport(ERROR,
-				(errcode(ERRCODE_EXTERNAL_ROUTINE_EXCEPTION),
-				 errmsg("%llu of %d shards of \"%s\" answered",
-						(unsigned long long) SPI_processed, s->n, s->fit->source->relname)));
-	if (s->first == NULL)
-	{
-		int64		next = 0;
+/* Now it is known how many rows each shard has. */
+static void
+number_rows(Shards *s, const int64 *rows)
+{
+	int64		next = 0;
 
-		s->fit->counts = counts;
-		s->first = MemoryContextAlloc(gk_host_context(host), Max(s->n, 1) * sizeof(int64));
-		for (int i = 0; i < s->n; i++)
-		{
-			s->first[i] = next;
-			next += rows[i];
-		}
+	s->first = MemoryContextAlloc(gk_host_context(s->fit->host), Max(s->n, 1) * sizeof(int64));
+	for (int i = 0; i < s->n; i++)
+	{
+		s->first[i] = next;
+		next += rows[i];
 	}
 }
 
@@ -253,19 +324,19 @@ static void
 answer(void *arg)
 {
 	Ask		   *a = arg;
-	Oid			types[2] = {REGCLASSOID, TEXTOID};
-	Datum		values[2];
+	Shards	   *s = a->shards;
+	GkPgHost   *host = s->fit->host;
+	GkError		err;
 
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "could not connect to SPI");
-	values[0] = ObjectIdGetDatum(a->shards->fit->source->relid);
-	values[1] = CStringGetTextDatum(command(a->shards, a->pass));
-	if (SPI_execute_with_args("SELECT shardid::pg_catalog.int8, success, result "
-							  "FROM pg_catalog.run_command_on_shards($1, $2)",
-							  2, types, values, NULL, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not send a command to the shards");
-	add_answers(a);
-	SPI_finish();
+	a->rows = palloc0(Max(s->n, 1) * sizeof(int64));
+	gk_check(host, gk_pass_result_init(gk_host_engine(host), a->pass, a->pass->prep != NULL ? a->pass->prep->d : 0,
+									   a->out, &err), &err);
+	run(s->fit->source, s->n, pass_command(s, a->pass), add_answer, a);
+	if (s->first == NULL)
+	{
+		s->fit->counts = a->counts;
+		number_rows(s, a->rows);
+	}
 }
 
 /* ---- as the engine sees it ---- */
@@ -274,7 +345,7 @@ static GkStatus
 ask(void *ctx, const GkPass *pass, const GkLabelSink *sink, GkPassResult *out, GkError *err)
 {
 	Shards	   *s = ctx;
-	Ask			a = {s, pass, out};
+	Ask			a = {.shards = s,.pass = pass,.out = out};
 
 	if (sink != NULL)
 		return gk_fail(err, GK_ERR_INTERNAL, "no labels of shards");
@@ -299,8 +370,49 @@ gk_shards_rows(GkFit *fit, const GkReadOptions *read, GkRows *rows)
 
 	s->fit = fit;
 	s->read = *read;
-	find_shards(s);
+	s->n = find_shards(fit->source->relid, gk_host_context(fit->host), &s->id);
 	rows->ctx = s;
 	rows->pass = ask;
 	rows->describe = describe;
+}
+
+/* ---- a part of a step ---- */
+
+typedef struct Steps
+{
+	KmeansStep *sum;			/* NULL: no rows so far */
+	MemoryContext context;		/* of it */
+} Steps;
+
+static void
+add_state(void *arg, int64 id, const char *result)
+{
+	Steps	   *s = arg;
+	MemoryContext spi = MemoryContextSwitchTo(s->context);
+
+	if (result[0] != '\0')
+	{
+		KmeansStep *step = kmeans_step_from_datum(DirectFunctionCall1(kmeans_state_in, CStringGetDatum(result)));
+
+		if (s->sum == NULL)
+			s->sum = step;
+		else
+		{
+			s->sum = kmeans_step_merge(s->sum, step);
+			pfree(step);
+		}
+	}
+	MemoryContextSwitchTo(spi);
+}
+
+KmeansStep *
+gk_shards_step(const GkSource *source, const char *schema, const KmeansModel *model, bool skip_nonfinite,
+			   GkDeviceKind device)
+{
+	Steps		s = {NULL, CurrentMemoryContext};
+	int64	   *id;
+	int			n = find_shards(source->relid, s.context, &id);
+
+	run(source, n, step_command(source, schema, model, skip_nonfinite, device), add_state, &s);
+	return s.sum;
 }

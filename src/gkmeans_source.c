@@ -163,10 +163,11 @@ require_row_ids(const GkSource *source)
 				 errmsg("\"%s\" is %s, whose rows can not be labelled by ctid",
 						source->relname, relkind_name(source->relkind)),
 				 errhint("Use kmeans_fit() and kmeans_predict(), or a table.")));
-	if (gk_shards_distributed(source->relid))
+	/* which shard, which copy of it?  And Citus lets no UPDATE call gkmeans_new_label() */
+	if (gk_shards_known(source->relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("\"%s\" is distributed over several servers, its rows can not be labelled by ctid",
+				 errmsg("\"%s\" is a table of Citus, whose rows can not be labelled by ctid",
 						source->relname),
 				 errhint("Use kmeans_fit(), and kmeans_predict() in an UPDATE.")));
 	if (source->label_column != NULL && source->relkind == RELKIND_MATVIEW)

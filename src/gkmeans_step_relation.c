@@ -4,14 +4,17 @@
  *
  * The relation is read like that of a fit, so privileges, row-level security,
  * partitions and foreign tables are PostgreSQL's business.  Its rows are not kept:
- * memory is that of a chunk and of the sums (core/gk_parts.h).  A coordinator calls it
- * on every shard and combines what comes back.
+ * memory is that of a chunk and of the sums (core/gk_parts.h).  Of a distributed table
+ * every shard makes its part (gkmeans_shards.c).
  */
 #include "postgres.h"
+
+#include "utils/lsyscache.h"
 
 #include "core/gk_parts.h"
 #include "gkmeans.h"
 #include "gkmeans_iterate.h"
+#include "gkmeans_shards.h"
 #include "gkmeans_state.h"
 
 PG_FUNCTION_INFO_V1(kmeans_step_relation);
@@ -60,6 +63,26 @@ make_state(const StepRead *s, const GkParts *parts)
 	return step;
 }
 
+/* The rows are read by this server.  NULL: there are none. */
+static KmeansStep *
+step_here(StepRead *s, const GkModel *model, GkDeviceKind kind)
+{
+	const GkBackend *device;
+	KmeansStep *step;
+	float	   *f;
+
+	gk_apply_simd();
+	s->host = gk_host_begin();
+	device = gk_iterate_choose(s->host, kind, PG_INT64_MAX, model->prep.d, model->k);
+	f = gk_alloc(gk_host_engine(s->host), (Size) model->k * model->prep.d, sizeof(float));
+	gk_model_prepare(&model->prep, model->centroids, model->k, f);
+	s->what = (GkPartsWhat) {.prep = &model->prep,.k = model->k,.f = f,.device = &device,
+		.chunk_bytes = gk_iterate_chunk_bytes()};
+	step = make_state(s, read_parts(s));
+	gk_host_end(s->host);
+	return step->head.rows > 0 || step->skipped > 0 ? step : NULL;
+}
+
 /*
  * kmeans_step(relation regclass, columns text[], model kmeans_model, weight_column text,
  *             nonfinite text, device text)
@@ -70,12 +93,10 @@ kmeans_step_relation(PG_FUNCTION_ARGS)
 {
 	StepRead	s = {.read = {.expect_of = "the model"}};
 	GkDeviceKind kind;
-	const GkBackend *device;
 	char	  **columns;
 	int			ncolumns;
 	GkModel		model;
 	KmeansStep *step;
-	float	   *f;
 
 	gk_require_arg(fcinfo, 0, "relation");
 	gk_require_arg(fcinfo, 1, "columns");
@@ -91,16 +112,12 @@ kmeans_step_relation(PG_FUNCTION_ARGS)
 	/* a state that is too large is known before a long read */
 	pfree(kmeans_step_make(s.model, s.source->weighted, false, 0, NULL));
 
-	gk_apply_simd();
-	s.host = gk_host_begin();
-	device = gk_iterate_choose(s.host, kind, PG_INT64_MAX, model.prep.d, model.k);
-	f = gk_alloc(gk_host_engine(s.host), (Size) model.k * model.prep.d, sizeof(float));
-	gk_model_prepare(&model.prep, model.centroids, model.k, f);
-	s.what = (GkPartsWhat) {.prep = &model.prep,.k = model.k,.f = f,.device = &device,
-		.chunk_bytes = gk_iterate_chunk_bytes()};
-	step = make_state(&s, read_parts(&s));
-	gk_host_end(s.host);
-	if (step->head.rows == 0 && step->skipped == 0)
+	if (gk_shards_distributed(s.source->relid))
+		step = gk_shards_step(s.source, get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid)), s.model,
+							  s.read.skip_nonfinite, kind);
+	else
+		step = step_here(&s, &model, kind);
+	if (step == NULL)
 		PG_RETURN_NULL();
 	PG_RETURN_POINTER(step);
 }

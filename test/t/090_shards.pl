@@ -112,7 +112,7 @@ foreach my $form ('text', 'binary')
 
 $head->safe_psql('postgres', q{
 	CREATE EXTENSION dblink;
-	CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass, partmethod "char");
+	CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass, partmethod "char", repmodel "char", colocationid int);
 	CREATE TABLE pg_catalog.pg_dist_shard (logicalrelid regclass, shardid bigint);
 	CREATE TABLE placement (shardid bigint, connstr text);
 	CREATE TABLE sent (bytes int, received int);
@@ -139,7 +139,7 @@ $head->safe_psql('postgres', q{
 			RETURN NEXT;
 		END LOOP;
 	END $$;
-	INSERT INTO pg_dist_partition SELECT t, 'h' FROM unnest(ARRAY['dist', '"so ''so"']::regclass[]) t;
+	INSERT INTO pg_dist_partition SELECT t, 'h', 's', 1 FROM unnest(ARRAY['dist', '"so ''so"']::regclass[]) t;
 });
 foreach my $s (@shards)
 {
@@ -149,6 +149,25 @@ foreach my $s (@shards)
 	$head->safe_psql('postgres', "INSERT INTO pg_dist_shard VALUES ('dist', $id), ('\"so ''so\"', $id);
 		INSERT INTO placement VALUES ($id, '$connstr')");
 }
+
+# 'n' and the same model of replication as 'dist': one shard on any server; the same
+# without a colocation, and 't': tables that are read here
+$head->safe_psql('postgres', q{
+	CREATE TABLE single (LIKE here); CREATE TABLE none (LIKE here); CREATE TABLE reference (LIKE here); CREATE TABLE alone (LIKE here);
+	INSERT INTO reference SELECT * FROM here; INSERT INTO alone SELECT * FROM here;
+	INSERT INTO pg_dist_partition VALUES ('single', 'n', 's', 2), ('none', 'h', 's', 3), ('reference', 'n', 't', 4), ('alone', 'n', 's', 0);
+	-- its rows are here, but in another order than that of the shards' numbers
+	CREATE TABLE moved (LIKE here) PARTITION BY RANGE (id);
+	CREATE TABLE moved_3 PARTITION OF moved FOR VALUES FROM (0) TO (5000);
+	CREATE TABLE moved_1 PARTITION OF moved FOR VALUES FROM (5000) TO (10000);
+	CREATE TABLE moved_2 PARTITION OF moved FOR VALUES FROM (10000) TO (20001);
+	INSERT INTO moved SELECT (id + 4999) % 20001, a, b, "c'%", w, p FROM here;
+	INSERT INTO pg_dist_partition VALUES ('moved', 'h', 's', 5);
+	INSERT INTO pg_dist_shard VALUES ('single', 102020), ('none', 102021), ('none', 102022);
+	INSERT INTO placement SELECT 102019 + i, connstr FROM placement, generate_series(1, 3) i WHERE shardid = 102008});
+$workers[0]->safe_psql('postgres', q{
+	CREATE TABLE single_102020 AS SELECT * FROM dist_102008;
+	CREATE TABLE none_102021 (LIKE dist_102008); CREATE TABLE none_102022 (LIKE dist_102008)});
 
 # ---- the distributed table ----
 
@@ -172,6 +191,36 @@ like($head->safe_psql('postgres', "SET client_min_messages = error;
 	SELECT strategy FROM kmeans_info(kmeans_fit('dist', $columns, 6))"), qr/^5 shards, /, 'kmeans_info() tells the shards');
 cmp_ok($head->safe_psql('postgres', 'SELECT max(greatest(bytes, received)) FROM sent'), '<', 20000, 'no rows were sent');
 
+# ---- a part of a step ----
+
+$head->safe_psql('postgres', "SET client_min_messages = error; TRUNCATE sent;
+	CREATE TABLE m AS SELECT kmeans_fit('here', $columns, 6, centroids => $start, max_iter => 1) AS m,
+		kmeans_fit('here', '{p}', 3, max_iter => 1) AS p");
+foreach my $case ([ $columns, 'm' ], [ $columns, q{m, 'w'} ], [ q{'{p}'}, 'p' ], [ q{'{p}'}, q{p, 'w', 'skip', 'cpu'} ])
+{
+	my ($names, $rest) = @$case;
+	is($head->safe_psql('postgres', "SELECT kmeans_step('dist', $names, $rest)::text = kmeans_step('here', $names, $rest)::text FROM m"),
+		't', "kmeans_step() of a distributed table: the state of a local copy ($rest)");
+}
+is($head->safe_psql('postgres', q{SELECT count(*) || ' ' || (max(greatest(bytes, received)) < 20000) FROM sent}), '20 true',
+	'each shard made its part');
+is($head->safe_psql('postgres', "SELECT kmeans_step('none', '{a}', kmeans_fit('here', '{a}', 2)) IS NULL"), 't', 'no rows in any shard: NULL');
+
+# ---- a table with one shard ----
+
+is($head->safe_psql('postgres', q{
+	SET client_min_messages = error;
+	SELECT text_of(kmeans_fit('single', '{p}', 4)) = text_of(kmeans_fit('here', '{p}', 4))}), 'f', 'one shard: its rows only');
+is($head->safe_psql('postgres', q{SELECT i.strategy || ' ' || i.rows_used FROM kmeans_info(kmeans_fit('single', '{a}', 2)) i}),
+	'1 shard, single_pass/cluster_merge 6000', 'on another server');
+
+# ---- rows that a query brings here ----
+
+is($head->safe_psql('postgres', q{
+	SELECT (SELECT array_agg(s::text ORDER BY k) FROM kmeans_scan('moved', '{a,b}', 2, 9) s) =
+		(SELECT array_agg(s::text ORDER BY k) FROM kmeans_scan('here', '{a,b}', 2, 9) s)}),
+	't', 'kmeans_scan() takes them in the order of the shards');
+
 my ($out, $err);
 $head->psql('postgres', q{SELECT count(*) FROM kmeans('dist', '{p}', 3)}, stdout => \$out, stderr => \$err);
 is($out, 3, 'rows with NULL');
@@ -186,14 +235,17 @@ sub fails
 	like($err, $pattern, $name);
 }
 
-fails(q{SELECT * FROM kmeans_labels('dist', '{a}', 2)},
-	qr/ERROR:  "dist" is distributed over several servers, its rows can not be labelled by ctid/, 'no labels by ctid');
-fails(q{SELECT * FROM kmeans_labels('dist', kmeans_fit('dist', '{a}', 2))},
-	qr/ERROR:  "dist" is distributed over several servers, its rows can not be labelled by ctid/, 'nor with a model');
-fails(q{SELECT * FROM kmeans('dist', '{a}', 2, label_column => 'id')},
-	qr/ERROR:  "dist" is distributed over several servers/, 'no label_column');
+foreach my $table ('dist', 'single', 'reference', 'alone')
+{
+	my $error = qr/ERROR:  "$table" is a table of Citus, whose rows can not be labelled by ctid\nHINT: .*kmeans_predict/;
+	fails("SELECT * FROM kmeans_labels('$table', '{a}', 2)", $error, "no labels by ctid: $table");
+	fails("SELECT * FROM kmeans_labels('$table', kmeans_fit('here', '{a}', 2))", $error, "nor with a model: $table");
+	fails("SELECT * FROM kmeans('$table', '{a}', 2, label_column => 'id')", $error, "no label_column: $table");
+}
 fails(q{SELECT * FROM kmeans('dist', '{p}', 2, centroids => '{{1,2},{3,4}}')},
 	qr/ERROR:  shard \d+ of "dist" gave no answer\nDETAIL: .*2 in the coordinator, 3 in "dist_/, 'a worker has the error');
+fails(q{SELECT kmeans_step('dist', '{a,b}', m) FROM m},
+	qr/ERROR:  shard \d+ of "dist" gave no answer\nDETAIL: .*3 in the model, 2 in "dist_/, 'a worker has the error of a step');
 fails(q{SELECT * FROM kmeans('dist', '{nosuch}', 2)}, qr/ERROR:  column "nosuch"/, 'the coordinator has the error');
 $workers[2]->safe_psql('postgres', 'ALTER TABLE dist_102010 RENAME TO gone');
 fails(q{SELECT * FROM kmeans('dist', '{a}', 2)}, qr/ERROR:  shard 102010 of "dist" gave no answer\nDETAIL: .*does not exist/, 'a shard is gone');
