@@ -238,7 +238,18 @@ typedef struct GkReadOptions
 	GkTake		take;
 	void	   *take_arg;
 	bool		silent;			/* no progress is reported */
+	/*
+	 * Where to keep parallel workers that have read everything but are still ending,
+	 * which takes longer the more they have read: gk_read_end() waits for them.  Until
+	 * then this is parallel mode.  NULL: gk_read() waits.
+	 */
+	struct GkReadEnd *end;
 } GkReadOptions;
+
+typedef struct GkReadEnd
+{
+	struct ParallelContext *workers;	/* NULL: none */
+} GkReadEnd;
 
 /* Tables that rows came from; the aux columns of a store hold their index. */
 typedef struct GkTables
@@ -250,6 +261,7 @@ typedef struct GkTables
 /* NULL when no row is usable.  The store lives in the host. */
 extern GkStore *gk_read(GkPgHost *host, const GkSource *source, const GkReadOptions *options,
 						GkReadCounts *counts, GkTables *tables);
+extern void gk_read_end(GkReadEnd *end);
 /* The rows' aux columns, unpacked. */
 extern void gk_row_id(const GkTables *tables, const uint32_t *const *aux, int row, GkRowId *out);
 #define GK_AUX_BLOCK	0

@@ -172,6 +172,7 @@ load(GkFit *fit, const GkLabelWant *want, GkTables *tables, bool again)
 {
 	const GkFitOptions *o = &fit->options;
 	double		start = gk_now_ms();
+	GkReadEnd	end = {NULL};
 	GkReadOptions read = {
 		.distance = o->engine.distance,
 		.skip_nonfinite = o->skip_nonfinite,
@@ -195,18 +196,24 @@ load(GkFit *fit, const GkLabelWant *want, GkTables *tables, bool again)
 		store = gk_iterate_open(fit->iterate);
 	}
 	else
+	{
+		/* the rows are prepared while the workers end */
+		read.end = &end;
 		store = gk_read(fit->host, fit->source, &read, &fit->counts, tables);
+	}
 	gk_notice_left_out(&fit->counts);
 	if (store == NULL)
 	{
 		ereport(NOTICE,
 				(errmsg("no usable rows in \"%s\"", fit->source->relname)));
+		gk_read_end(&end);
 		return NULL;
 	}
 
 	gk_check(fit->host,
 			 gk_store_prepare(store, o->engine.distance, o->engine.standardize, &err),
 			 &err);
+	gk_read_end(&end);
 	fit->load_ms = gk_now_ms() - start;
 	return store;
 }

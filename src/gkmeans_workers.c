@@ -4,7 +4,7 @@
  * All blocks of all tables make a row of extents, which the workers and this
  * process take in turn.  Each of them writes the rows of its extents, in order,
  * into its ring of batches in shared memory; this process hands the batches on
- * in the order of the extents.  So the rows come as one process would read them,
+ * in the order of the extents, by its threads where those have CPUs to themselves.  So the rows come as one process would read them,
  * whoever read them, and a chunk is as full as ever.
  *
  * It cannot get stuck: extents are given out in order, so the one that comes next
@@ -33,7 +33,7 @@
 #define KEY_SLOTS		UINT64CONST(0x676b000000000006)
 #define KEY_STATS		UINT64CONST(0x676b000000000007)
 
-#define RING_BYTES		(1024 * 1024)
+#define RING_BYTES		(2 * 1024 * 1024)
 #define EXTENT_BLOCKS	64
 
 typedef struct SharedTable
@@ -94,7 +94,7 @@ typedef struct Producer
 	Snapshot	snapshot;
 	Ring	   *ring;
 	char	   *slots;
-	GkColumnStats *stats;		/* NULL: whoever empties the slots counts */
+	GkColumnStats *stats;		/* NULL: none are wanted */
 	void		(*wait) (struct Producer *p);	/* for room */
 	/* What is being read. */
 	uint64		extent;
@@ -107,6 +107,9 @@ typedef struct Producer
 	GkBatch		batch;
 } Producer;
 
+/* Slots handed on at once, at most. */
+#define TOGETHER		128
+
 /* The process that empties the slots, and reads like others meanwhile. */
 typedef struct Leader
 {
@@ -117,6 +120,8 @@ typedef struct Leader
 	int			nrings;
 	char	   *slots;			/* of all rings */
 	uint64		next;			/* extent to hand on */
+	uint64	   *emptied;		/* [nrings] slots that are handed on, or being so */
+	int			threads;		/* that help to hand on */
 } Leader;
 
 PGDLLEXPORT void gk_reader_worker(dsm_segment *seg, shm_toc *toc);
@@ -288,6 +293,8 @@ producer_init(Producer *p, shm_toc *toc, Snapshot snapshot, int ring, void (*wai
 	p->attnums = shm_toc_lookup(toc, KEY_ATTNUMS, false);
 	p->ring = (Ring *) shm_toc_lookup(toc, KEY_RINGS, false) + ring;
 	p->slots = (char *) shm_toc_lookup(toc, KEY_SLOTS, false) + ring * p->shared->slots * p->shared->slot_bytes;
+	if (p->shared->observe)
+		p->stats = (GkColumnStats *) shm_toc_lookup(toc, KEY_STATS, false) + ring * p->shared->columns;
 	p->snapshot = snapshot;
 	p->wait = wait;
 	p->into = &p->taken;
@@ -312,8 +319,6 @@ gk_reader_worker(dsm_segment *seg, shm_toc *toc)
 
 	gk_apply_simd();
 	producer_init(&p, toc, GetActiveSnapshot(), ParallelWorkerNumber, wait_for_room);
-	if (p.shared->observe)
-		p.stats = (GkColumnStats *) shm_toc_lookup(toc, KEY_STATS, false) + ParallelWorkerNumber * p.shared->columns;
 	while (read_extent(&p))
 		;
 	close_table(&p);
@@ -321,86 +326,107 @@ gk_reader_worker(dsm_segment *seg, shm_toc *toc)
 
 /* ---- handing on ---- */
 
-/* The slot that comes next, if it is filled. */
-static Ring *
-front(const Leader *l, Slot **slot, int *number)
+/* The ring whose slot comes next, if it is filled. */
+static Slot *
+front(const Leader *l, int *ring)
 {
 	const Shared *s = l->own.shared;
 
 	for (int i = 0; i < l->nrings; i++)
 	{
-		Ring	   *ring = &l->rings[i];
-		uint64		emptied = pg_atomic_read_u64(&ring->emptied);
+		Slot	   *slot;
 
-		if (pg_atomic_read_u64(&ring->filled) == emptied)
+		if (pg_atomic_read_u64(&l->rings[i].filled) == l->emptied[i])
 			continue;
 		pg_read_barrier();
-		*slot = slot_at(s, l->slots + i * s->slots * s->slot_bytes, emptied);
-		*number = i;
-		if ((*slot)->extent == l->next)
-			return ring;
+		slot = slot_at(s, l->slots + i * s->slots * s->slot_bytes, l->emptied[i]);
+		*ring = i;
+		if (slot->extent == l->next)
+			return slot;
 	}
 	return NULL;
 }
 
+/* Their producers may fill the slots again that are handed on. */
 static void
-hand_on(Leader *l, Slot *slot, bool observe)
+let_fill(Leader *l)
 {
+	pg_memory_barrier();
+	for (int i = 0; i < l->nrings; i++)
+		if (pg_atomic_read_u64(&l->rings[i].emptied) != l->emptied[i])
+		{
+			pg_atomic_write_u64(&l->rings[i].emptied, l->emptied[i]);
+			ConditionVariableSignal(&l->rings[i].room);
+		}
+}
+
+/*
+ * The slots that come next and are filled go on, some at once, so that threads can share
+ * the work; an odd row is the last of them.  True: something was there to hand on.
+ */
+static bool
+empty_some(Leader *l)
+{
+	const Shared *s = l->own.shared;
 	GkReader   *r = l->r;
-	GkTaken		taken;
-	GkBatch		batch;
+	GkBatch		batches[TOGETHER];
+	int			n = 0;
+	int			most = Min(TOGETHER, Max(1, l->nrings * s->slots / 2));
+	Slot	   *slot = NULL;
+	Slot	   *odd = NULL;
+	int			ring;
 	GkError		err;
 
-	view_slot(l->own.shared, slot, &taken, &batch);
-	batch.rows = slot->rows;
-	taken.seen = slot->seen;
-	taken.counts = slot->counts;
-	taken.nleft = slot->nleft;
-	gk_heap_left_out(r, &taken);
-	if (batch.rows > 0)
+	while (n < most && odd == NULL && (slot = front(l, &ring)) != NULL)
 	{
-		gk_check(r->host, gk_store_add(r->store, &batch, observe, &err), &err);
-		gk_reader_progress(r);
+		GkTaken		taken;
+
+		view_slot(s, slot, &taken, &batches[n]);
+		batches[n++].rows = slot->rows;
+		taken.seen = slot->seen;
+		taken.counts = slot->counts;
+		taken.nleft = slot->nleft;
+		gk_heap_left_out(r, &taken);
+		if (slot->odd != 0)
+			odd = slot;
+		if (slot->last)
+			l->next++;
+		l->emptied[ring]++;
 	}
-	if (slot->odd != 0)
+	if (n == 0)
+		return false;
+	gk_check(r->host, gk_store_add(r->store, batches, n, l->threads, &err), &err);
+	gk_reader_progress(r);
+	if (odd != NULL)
 	{
-		gk_heap_rows(l->h, slot->table, slot->block, slot->odd);
+		gk_heap_rows(l->h, odd->table, odd->block, odd->odd);
 		if (r->batch->rows > 0)
 			gk_reader_commit(r);
 	}
+	let_fill(l);
+	return true;
 }
 
-/* True: something was there to hand on. */
+/* Enough that it goes on by threads together: until then this process had better read. */
 static bool
-empty_slots(Leader *l)
+much_filled(const Leader *l)
 {
-	bool		any = false;
-	Slot	   *slot;
-	Ring	   *ring;
-	int			number;
+	const Shared *s = l->own.shared;
+	uint64		filled = 0;
 
-	while ((ring = front(l, &slot, &number)) != NULL)
-	{
-		hand_on(l, slot, number == l->nrings - 1);
-		if (slot->last)
-			l->next++;
-		pg_memory_barrier();
-		pg_atomic_write_u64(&ring->emptied, pg_atomic_read_u64(&ring->emptied) + 1);
-		ConditionVariableSignal(&ring->room);
-		any = true;
-	}
-	return any;
+	for (int i = 0; i < l->nrings; i++)
+		filled += pg_atomic_read_u64(&l->rings[i].filled) - l->emptied[i];
+	return filled >= Min(TOGETHER / 2, l->nrings * s->slots / 4);
 }
 
 /* Until there is something to hand on, or a worker has failed. */
 static void
 wait_for_slot(const Leader *l)
 {
-	Slot	   *slot;
-	int			number;
+	int			ring;
 
 	ConditionVariablePrepareToSleep(&l->own.shared->ready);
-	while (front(l, &slot, &number) == NULL)
+	while (front(l, &ring) == NULL)
 		ConditionVariableSleep(&l->own.shared->ready, PG_WAIT_EXTENSION);
 	ConditionVariableCancelSleep();
 }
@@ -411,7 +437,7 @@ make_room(Producer *p)
 	Leader	   *l = (Leader *) p;
 
 	while (ring_full(p))
-		if (!empty_slots(l))
+		if (!empty_some(l))
 			wait_for_slot(l);
 }
 
@@ -483,7 +509,7 @@ share(const GkReader *r, const GkHeapTables *tables, int table, BlockNumber bloc
 
 	s.nattnums = tables->what->nvalues + (tables->what->labelled ? 1 : 0);
 	s.slot_bytes = CACHELINEALIGN(left_offset(&s) + (tables->what->left_out ? s.capacity * sizeof(GkLeftOut) : 0));
-	s.slots = (int) Max(4, Min(32, RING_BYTES / s.slot_bytes));
+	s.slots = (int) Max(4, Min(64, RING_BYTES / s.slot_bytes));
 	s.extent_blocks = (BlockNumber) Max(1, Min(EXTENT_BLOCKS, blocks / (16 * (workers + 1))));
 	s.observe = r->options->take == NULL;
 	attnums = mul_size(mul_size(tables->count, s.nattnums), sizeof(AttrNumber));
@@ -495,7 +521,7 @@ share(const GkReader *r, const GkHeapTables *tables, int table, BlockNumber bloc
 	shm_toc_estimate_chunk(&pcxt->estimator, attnums);
 	shm_toc_estimate_chunk(&pcxt->estimator, (workers + 1) * sizeof(Ring));
 	shm_toc_estimate_chunk(&pcxt->estimator, slots);
-	shm_toc_estimate_chunk(&pcxt->estimator, mul_size(workers * s.columns, sizeof(GkColumnStats)));
+	shm_toc_estimate_chunk(&pcxt->estimator, mul_size((workers + 1) * s.columns, sizeof(GkColumnStats)));
 	shm_toc_estimate_keys(&pcxt->estimator, 7);
 	InitializeParallelDSM(pcxt);
 
@@ -525,8 +551,18 @@ share(const GkReader *r, const GkHeapTables *tables, int table, BlockNumber bloc
 
 		gk_batch_init(&batch, memory + i * s.slot_bytes + batch_offset(), s.columns, s.naux, s.capacity);
 	}
-	gk_stats_clear(put(pcxt, KEY_STATS, workers * s.columns * sizeof(GkColumnStats)), workers * s.columns);
+	gk_stats_clear(put(pcxt, KEY_STATS, (workers + 1) * s.columns * sizeof(GkColumnStats)), (workers + 1) * s.columns);
 	return pcxt;
+}
+
+/* Threads of this process that have a CPU which no worker needs. */
+static int
+spare_threads(const GkReader *r, int workers)
+{
+	const GkHost *engine = gk_host_engine(r->host);
+	GkHost		every = {.threads = 0};
+
+	return Max(1, Min(gk_threads(engine), gk_threads(&every) - workers));
 }
 
 /* ---- all rows ---- */
@@ -540,7 +576,7 @@ read_together(Leader *l)
 	while (l->next < extents)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (empty_slots(l))
+		if ((!more || much_filled(l)) && empty_some(l))
 			continue;
 		if (more)
 			more = read_extent(&l->own);
@@ -559,6 +595,7 @@ gk_workers_read(GkHeapRead *h, GkReader *r, const GkHeapTables *tables, Snapshot
 	ParallelContext *pcxt;
 	Leader		l = {.h = h,.r = r};
 	GkColumnStats *stats;
+	GkReadEnd	end;
 
 	for (int i = table; i < tables->count; i++)
 		blocks += tables->table[i].nblocks - (i == table ? block : 0);
@@ -577,12 +614,27 @@ gk_workers_read(GkHeapRead *h, GkReader *r, const GkHeapTables *tables, Snapshot
 	producer_init(&l.own, pcxt->toc, snapshot, pcxt->nworkers, make_room);
 	l.rings = shm_toc_lookup(pcxt->toc, KEY_RINGS, false);
 	l.slots = shm_toc_lookup(pcxt->toc, KEY_SLOTS, false);
+	l.threads = spare_threads(r, pcxt->nworkers_launched);
+	l.emptied = palloc0(l.nrings * sizeof(uint64));
 	read_together(&l);
 	WaitForParallelWorkersToFinish(pcxt);
 	stats = shm_toc_lookup(pcxt->toc, KEY_STATS, false);
-	for (int i = 0; l.own.shared->observe && i < pcxt->nworkers; i++)
+	for (int i = 0; l.own.shared->observe && i < l.nrings; i++)
 		gk_store_observed(r->store, stats + i * r->batch->columns);
-	DestroyParallelContext(pcxt);
-	ExitParallelMode();
+	end.workers = pcxt;
+	if (r->options->end != NULL)
+		*r->options->end = end;
+	else
+		gk_read_end(&end);
 	return true;
+}
+
+void
+gk_read_end(GkReadEnd *end)
+{
+	if (end->workers == NULL)
+		return;
+	DestroyParallelContext(end->workers);
+	ExitParallelMode();
+	end->workers = NULL;
 }

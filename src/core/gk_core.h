@@ -120,7 +120,7 @@ void		gk_free(const GkHost *host, void *ptr);
  * A hint that a large block from gk_alloc will be filled soon: a thread of its own has
  * the system find its memory meanwhile, which takes half as long as filling it.
  */
-void		gk_alloc_soon(void *ptr, size_t bytes);
+void		gk_alloc_soon(const GkHost *host, void *ptr, size_t bytes);
 double		gk_now_ms(void);
 
 /*
@@ -276,8 +276,8 @@ struct GkBatch;
 struct GkColumnStats;
 struct GkBatch *gk_store_batch(GkStore *store);
 GkStatus	gk_store_commit(GkStore *store, GkError *err);
-/* Rows of another batch, whose statistics are added or come later. */
-GkStatus	gk_store_add(GkStore *store, const struct GkBatch *batch, bool observe, GkError *err);
+/* Rows of n other batches, one after the other, by so many threads; their statistics come apart. */
+GkStatus	gk_store_add(GkStore *store, const struct GkBatch *batches, int n, int threads, GkError *err);
 void		gk_store_observed(GkStore *store, const struct GkColumnStats *stats);
 /* Have batches taken by a function instead of kept; the store only counts the rows. */
 typedef GkStatus (*GkTake) (void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);

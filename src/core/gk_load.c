@@ -90,7 +90,7 @@ look_ahead(GkStore *s, const GkChunk *latest)
 	s->ahead = gk_alloc(s->host, bytes, 1);
 	s->ahead_bytes = bytes;
 	if (s->ahead != NULL)
-		gk_alloc_soon(s->ahead, bytes);
+		gk_alloc_soon(s->host, s->ahead, bytes);
 }
 
 static GkStatus
@@ -240,79 +240,150 @@ find_wide(GkStore *s, const GkBatch *b)
 	return found;
 }
 
-/* Append n values of a batch's column, from the first-th on, to a chunk's column at `to`. */
-static void
-append(const GkBatch *b, int column, int first, int n, char *to, int row, bool wide)
+/* Rows of a batch on their way to rows of a chunk. */
+typedef struct Move
 {
-	const char *from = gk_batch_column(b, column);
+	const GkBatch *batch;
+	int			from;
+	int			rows;
+	const GkChunk *chunk;
+	int			to;
+} Move;
+
+/* Moves made together, and how many bytes of them are worth waking threads. */
+#define MOVES			128
+#define THREADS_BYTES	((size_t) 384 << 10)
+
+typedef struct Moves
+{
+	const GkStore *store;
+	int			threads;		/* that may help */
+	int			n;
+	size_t		rows;
+	Move		move[MOVES];
+} Moves;
+
+/* Rows of a batch's column to those of a chunk's column at `to`. */
+static void
+move_column(const Move *m, int column, char *to, bool wide)
+{
+	const char *from = gk_batch_column(m->batch, column);
 
 	if (!wide)
-		memcpy((float *) to + row, (const float *) from + first, n * sizeof(float));
-	else if (b->wide[column])
-		memcpy((double *) to + row, (const double *) from + first, n * sizeof(double));
+		memcpy((float *) to + m->to, (const float *) from + m->from, m->rows * sizeof(float));
+	else if (m->batch->wide[column])
+		memcpy((double *) to + m->to, (const double *) from + m->from, m->rows * sizeof(double));
 	else
-		for (int i = 0; i < n; i++)
-			((double *) to)[row + i] = ((const float *) from)[first + i];
+		for (int i = 0; i < m->rows; i++)
+			((double *) to)[m->to + i] = ((const float *) from)[m->from + i];
 }
 
-GkStatus
-gk_store_add(GkStore *store, const GkBatch *b, bool observe, GkError *err)
+static void
+move_job(void *arg, int64_t job, int thread)
 {
+	const Moves *moves = arg;
+	const GkStore *s = moves->store;
+	const Move *m = &moves->move[job];
+	const GkChunk *c = m->chunk;
+	char	   *to = (char *) c->data;
+
+	(void) thread;
+	for (int j = 0; j < s->columns; j++)
+	{
+		move_column(m, j, to, c->wide[j]);
+		to += (size_t) c->stride * (c->wide[j] ? 8 : 4);
+	}
+	for (int a = 0; a < s->pts.naux; a++)
+	{
+		memcpy((uint32_t *) to + m->to, gk_batch_aux(m->batch, a) + m->from, m->rows * sizeof(uint32_t));
+		to += (size_t) c->stride * 4;
+	}
+}
+
+static GkStatus
+make_moves(Moves *moves)
+{
+	const GkStore *s = moves->store;
+	GkHost		host = *s->host;
+	int			n = moves->n;
+	size_t		bytes = moves->rows * (s->columns + s->pts.naux) * sizeof(float);
+
+	moves->n = 0;
+	moves->rows = 0;
+	host.threads = moves->threads;
+	if (bytes >= THREADS_BYTES)
+		return gk_parallel_for(&host, n, move_job, moves) ? GK_OK : GK_STOPPED;
+	for (int i = 0; i < n; i++)
+		move_job(moves, i, 0);
+	return GK_OK;
+}
+
+/* Give a batch's rows their places. */
+static GkStatus
+place(GkStore *store, const GkBatch *b, Moves *moves, GkError *err)
+{
+	GkStatus	st = GK_OK;
 	int			done = 0;
 
-	if (store->pts.n + b->rows > GK_MAX_ROWS)
-		return gk_fail(err, GK_ERR_LIMIT, "more than %lld rows", (long long) GK_MAX_ROWS);
-	if (store->take != NULL)
-	{
-		store->pts.n += b->rows;
-		return store->take(store->take_arg, store, b, err);
-	}
-	if (observe)
-		gk_batch_observe(b, store->stats);
 	if (find_wide(store, b) && open_chunk(store) != NULL)
 	{
-		GkStatus	st = widen(store, open_chunk(store), err);
-
-		if (st != GK_OK)
-			return st;
+		st = make_moves(moves);
+		if (st == GK_OK)
+			st = widen(store, open_chunk(store), err);
 	}
-	while (done < b->rows)
+	while (st == GK_OK && done < b->rows)
 	{
 		GkChunk    *c = open_chunk(store);
-		int			take;
-		char	   *at;
-		GkStatus	st;
+		int			take = b->rows - done;
 
 		if (c == NULL && (st = new_chunk(store, &c, err)) != GK_OK)
 			return st;
-		take = b->rows - done;
 		if (take > c->stride - c->rows)
 			take = c->stride - c->rows;
-		at = (char *) c->data;
-		for (int j = 0; j < store->columns; j++)
-		{
-			append(b, j, done, take, at, c->rows, c->wide[j]);
-			at += (size_t) c->stride * (c->wide[j] ? 8 : 4);
-		}
-		for (int a = 0; a < store->pts.naux; a++)
-		{
-			memcpy((uint32_t *) at + c->rows, gk_batch_aux(b, a) + done, take * sizeof(uint32_t));
-			at += (size_t) c->stride * 4;
-		}
+		moves->move[moves->n++] = (Move) {b, done, take, c, c->rows};
+		moves->rows += take;
 		c->rows += take;
 		done += take;
 		store->pts.n += take;
-		if (c->rows == c->stride && (st = gk_store_seal(store, err)) != GK_OK)
-			return st;
+		if (c->rows == c->stride || moves->n == MOVES)
+			st = make_moves(moves);
+		if (st == GK_OK && c->rows == c->stride)
+			st = gk_store_seal(store, err);
 	}
-	return GK_OK;
+	return st;
+}
+
+GkStatus
+gk_store_add(GkStore *store, const GkBatch *batches, int n, int threads, GkError *err)
+{
+	Moves		moves = {.store = store,.threads = threads};
+	GkStatus	st = GK_OK;
+
+	for (int i = 0; st == GK_OK && i < n; i++)
+	{
+		const GkBatch *b = &batches[i];
+
+		if (store->pts.n + b->rows > GK_MAX_ROWS)
+			return gk_fail(err, GK_ERR_LIMIT, "more than %lld rows", (long long) GK_MAX_ROWS);
+		if (store->take == NULL)
+			st = place(store, b, &moves, err);
+		else
+		{
+			store->pts.n += b->rows;
+			st = store->take(store->take_arg, store, b, err);
+		}
+	}
+	return st == GK_OK ? make_moves(&moves) : st;
 }
 
 GkStatus
 gk_store_commit(GkStore *store, GkError *err)
 {
-	GkStatus	st = gk_store_add(store, &store->batch, true, err);
+	GkStatus	st;
 
+	if (store->take == NULL)
+		gk_batch_observe(&store->batch, store->stats);
+	st = gk_store_add(store, &store->batch, 1, 1, err);
 	store->batch.rows = 0;
 	return st;
 }

@@ -76,6 +76,9 @@ gk_free(const GkHost *host, void *ptr)
 
 #ifdef MADV_POPULATE_WRITE
 
+/* One takes as long to find memory as four to fill it. */
+#define SOON_THREADS	4
+
 typedef struct Soon
 {
 	char	   *from;
@@ -98,15 +101,11 @@ populate(void *arg)
 	return NULL;
 }
 
-#endif
-
-void
-gk_alloc_soon(void *ptr, size_t bytes)
+/* A thread that populates some of it; the host's signals are its main thread's. */
+static void
+populate_soon(uintptr_t from, size_t bytes)
 {
-#ifdef MADV_POPULATE_WRITE
-	uintptr_t	from = ((uintptr_t) ptr + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
-	uintptr_t	to = ((uintptr_t) ptr + bytes) & ~(HUGE_PAGE - 1);
-	Soon	   *s = from < to ? malloc(sizeof(Soon)) : NULL;
+	Soon	   *s = malloc(sizeof(Soon));
 	pthread_attr_t attr;
 	pthread_t	thread;
 	sigset_t	all;
@@ -114,17 +113,36 @@ gk_alloc_soon(void *ptr, size_t bytes)
 
 	if (s == NULL)
 		return;
-	*s = (Soon) {(char *) from, to - from};
+	*s = (Soon) {(char *) from, bytes};
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	/* the host's signals are its main thread's */
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &own);
 	if (pthread_create(&thread, &attr, populate, s) != 0)
 		free(s);
 	pthread_sigmask(SIG_SETMASK, &own, NULL);
 	pthread_attr_destroy(&attr);
+}
+
+#endif
+
+void
+gk_alloc_soon(const GkHost *host, void *ptr, size_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+	uintptr_t	from = ((uintptr_t) ptr + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+	uintptr_t	to = ((uintptr_t) ptr + bytes) & ~(HUGE_PAGE - 1);
+	int			threads = gk_threads(host) - 1;
+	size_t		piece;
+
+	if (from >= to)
+		return;
+	threads = threads > SOON_THREADS ? SOON_THREADS : threads < 1 ? 1 : threads;
+	piece = ((to - from) / HUGE_PAGE + threads - 1) / threads * HUGE_PAGE;
+	for (; from < to; from += piece)
+		populate_soon(from, to - from < piece ? to - from : piece);
 #else
+	(void) host;
 	(void) ptr;
 	(void) bytes;
 #endif

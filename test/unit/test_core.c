@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/gk_batch.h"
 #include "core/gk_columns.h"
 #include "core/gk_numerics.h"
 #include "core/gk_points.h"
@@ -482,6 +483,81 @@ test_ahead(void)
 	free(x);
 }
 
+/*
+ * Batches that come many at a time and are moved by threads: the points are those of rows
+ * one by one, whole numbers in batches of any size until one column becomes wide.
+ */
+static void
+test_together(void)
+{
+	enum {N = 400000, D = 3, ROWS = 900, MOST = 400};
+	double	   *x = malloc(sizeof(double) * N * D);
+	uint64_t	rng = 11;
+	GkBatch    *batches = calloc(MOST, sizeof(GkBatch));
+	void	  **memory = calloc(MOST, sizeof(void *));
+	int			bad = 0;
+	int64_t		live = 0;
+
+	for (int i = 0; i < N * D; i++)
+		x[i] = floor(test_uniform(&rng) * 1e6) + (i % D == 1 && i > N * D / 2 ? 0.1 : 0.0);
+	for (int b = 0; b < MOST; b++)
+	{
+		memory[b] = malloc(gk_batch_bytes(D, 1, ROWS));
+		gk_batch_init(&batches[b], memory[b], D, 1, ROWS);
+	}
+	for (int limit = 0; limit < 2; limit++)
+		for (int threads = 1; threads <= 4; threads++)
+		{
+			TestHost	t;
+			GkError		err;
+			size_t		bytes = limit ? (size_t) 1 << 20 : (size_t) 1 << 30;
+			GkStore    *want;
+			GkStore    *got = NULL;
+			GkColumnStats stats[D];
+			int			row = 0;
+
+			test_host_init(&t, threads);
+			want = load_store(&t, x, NULL, N, D, NULL, 3 << 19, bytes, &err);
+			bad += gk_store_create(&t.host, D, false, 1, 3 << 19, bytes, &got, &err) != GK_OK;
+			gk_stats_clear(stats, D);
+			while (row < N)
+			{
+				int			n = 0;
+				int			most = 1 + (int) (test_uniform(&rng) * MOST);
+
+				for (; n < most && row < N; n++)
+				{
+					GkBatch    *b = &batches[n];
+					int			rows = (int) (test_uniform(&rng) * (ROWS + 1));
+
+					gk_batch_init(b, memory[n], D, 1, ROWS);
+					for (; b->rows < rows && row < N; b->rows++, row++)
+					{
+						for (int j = 0; j < D; j++)
+							gk_batch_put(b, j, x[(size_t) row * D + j]);
+						gk_batch_aux(b, 0)[b->rows] = (uint32_t) row;
+					}
+					gk_batch_observe(b, stats);
+				}
+				bad += gk_store_add(got, batches, n, threads, &err) != GK_OK;
+			}
+			gk_store_observed(got, stats);
+			bad += gk_store_prepare(want, GK_EUCLIDEAN, false, &err) != GK_OK ||
+				gk_store_prepare(got, GK_EUCLIDEAN, false, &err) != GK_OK ||
+				fingerprint(got, &err) != fingerprint(want, &err);
+			gk_store_free(want);
+			gk_store_free(got);
+			live += t.live;
+			test_host_end(&t);
+		}
+	ok(bad == 0 && live == 0, "batches moved together by 1 to 4 threads are the rows one by one (%d differ)", bad);
+	for (int b = 0; b < MOST; b++)
+		free(memory[b]);
+	free(memory);
+	free(batches);
+	free(x);
+}
+
 static void
 test_extremes(void)
 {
@@ -591,6 +667,7 @@ main(void)
 	test_fit_floats();
 	test_store();
 	test_ahead();
+	test_together();
 	test_extremes();
 	test_offset();
 	return done_testing();
