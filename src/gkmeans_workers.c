@@ -4,8 +4,9 @@
  * All blocks of all tables make a row of extents, which the workers and this
  * process take in turn.  Each of them writes the rows of its extents, in order,
  * into its ring of batches in shared memory; this process hands the batches on
- * in the order of the extents, by its threads where those have CPUs to themselves.  So the rows come as one process would read them,
- * whoever read them, and a chunk is as full as ever.
+ * in the order of the extents, by its threads where those have CPUs to themselves.
+ * So the rows come as one process would read them, whoever read them, and a chunk
+ * is as full as ever.
  *
  * It cannot get stuck: extents are given out in order, so the one that comes next
  * is always at the front of its ring, or is being read by somebody whose ring has
