@@ -198,6 +198,19 @@ gk_gpu_values(const GkSession *s, int k)
 	return (int64_t) k * s->d + (s->pts->weighted ? 2 : 1) * (int64_t) k;
 }
 
+/* No coordinate of a point is larger than 2^it. */
+static inline int
+gk_gpu_top_expo(const GkSession *s)
+{
+	const GkPrep *prep = &s->pts->prep;
+	int			top = prep->expo[0];
+
+	for (int j = 1; j < s->d; j++)
+		if (prep->expo[j] > top)
+			top = prep->expo[j];
+	return top;
+}
+
 /* ---- gk_gpu.cu ---- */
 
 /* Begin to fail as GkProblem.gpu_fault says. */

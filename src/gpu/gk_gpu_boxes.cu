@@ -56,23 +56,6 @@ typedef struct BoxArgs
 	const int  *done;
 } BoxArgs;
 
-template <int D>
-__device__ __forceinline__ float
-distance(const float (&x)[D], const float4 &c)
-{
-	float		q[4] = {c.x, c.y, c.z, c.w};
-	float		d2 = 0.0f;
-
-#pragma unroll
-	for (int j = 0; j < D; j++)
-	{
-		float		t = __fsub_rn(x[j], q[j]);
-
-		d2 = __fmaf_rn(t, t, d2);
-	}
-	return d2;
-}
-
 /* Of the m centroids of a list (NULL: all), those that a point in the box may be nearest to. */
 template <int D>
 __device__ __forceinline__ int
@@ -94,7 +77,7 @@ filter(const float4 *c, const unsigned short *in, int m, const float4 &low, cons
 	for (int i = lane; i < m; i += 32)
 	{
 		int			id = in != NULL ? in[i] : i;
-		unsigned int d2 = __float_as_uint(distance<D>(middle, c[id]));
+		unsigned int d2 = __float_as_uint(gk_d2<D>(middle, c[id]));
 
 		if (d2 < best)
 		{
@@ -128,7 +111,7 @@ filter(const float4 *c, const unsigned short *in, int m, const float4 &low, cons
 #pragma unroll
 			for (int j = 0; j < D; j++)
 				v[j] = q[j] > s[j] ? most[j] : least[j];
-			keep = !(__fsub_rn(distance<D>(v, z), distance<D>(v, star)) > slack);
+			keep = !(__fsub_rn(gk_d2<D>(v, z), gk_d2<D>(v, star)) > slack);
 		}
 		who = __ballot_sync(ALL, keep);
 		if (keep)
@@ -194,7 +177,7 @@ divide(const BoxArgs &a, const float4 *c, const unsigned short *list, int m, int
 #pragma unroll
 		for (int p = 0; p < P; p++)
 		{
-			float		d2 = distance<D>(x[p], z);
+			float		d2 = gk_d2<D>(x[p], z);
 
 			if (d2 < best[p])
 			{
@@ -380,6 +363,7 @@ boxes_kernel(const __grid_constant__ BoxArgs a)
 			gk_red(a.acc.a + (int64_t) a.k * D + i / (D + 1), v);
 	}
 }
+
 /* ---- launchers ---- */
 
 static const void *const kernels[5] = {
@@ -437,12 +421,8 @@ boxes_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 	BoxArgs		a;
 	void	   *args[] = {&a};
 	int64_t		blocks;
-	int			expo = s->pts->prep.expo[0];
 	int			per_sm;
 
-	for (int j = 1; j < s->d; j++)
-		if (s->pts->prep.expo[j] > expo)
-			expo = s->pts->prep.expo[j];
 	a.x = s->boxes->x;
 	a.corner = s->boxes->corner;
 	a.sum = s->boxes->sum;
@@ -451,7 +431,7 @@ boxes_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 	a.first = rows->first / TILE;
 	a.tiles = tiles_of(rows->rows);
 	a.k = k;
-	a.reach = gk_pow2(expo);
+	a.reach = gk_pow2(gk_gpu_top_expo(s));
 	a.centroids = s->centroids;
 	a.acc = s->acc;
 	a.inv = s->columns.inv;
@@ -494,6 +474,6 @@ gk_gpu_boxes_log(GkSession *s, GkLogHead *head, GkError *err)
 void
 gk_gpu_boxes_judge(GkSession *s, int k, uint64_t work)
 {
-	if (s->boxes != NULL && s->host->skip != GK_SKIP_ON && (double) work > (double) s->n * k / 4)
-		s->boxes->off = true;
+	if (s->boxes != NULL && !s->boxes->off && s->host->skip != GK_SKIP_ON && (double) work > (double) s->n * k / 4)
+		gk_gpu_boxes_off(s->boxes);
 }

@@ -34,6 +34,9 @@ tiles_of(int64_t rows)
 /* Sort the points along a curve about k centroids.  Without the memory: off, and no error. */
 GkStatus	gk_gpu_boxes_sort(GkSession *s, int k, GkBoxes *b, GkError *err);
 
+/* No iteration will use them any more: free their memory. */
+void		gk_gpu_boxes_off(GkBoxes *b);
+
 /* A row of the sorted copy; it is read once in an iteration. */
 template <int D>
 __device__ __forceinline__ void
@@ -62,6 +65,7 @@ fetch(const float *x, int64_t row, float (&out)[D])
 			out[j] = __ldcs(x + row * D + j);
 	}
 }
+
 /* A value as two integers, x = (hi * 2^20 + lo) * 2^(expo - 40), |hi| <= 2^20 > lo >= 0. */
 __device__ __forceinline__ void
 limbs(float x, float inv, float &hi, float &lo)
@@ -71,4 +75,5 @@ limbs(float x, float inv, float &hi, float &lo)
 	hi = __fsub_rn(__fmaf_rd(v, 0x1p-20f, 0x1.8p23f), 0x1.8p23f);
 	lo = __fmaf_rn(hi, -0x1p20f, v);
 }
+
 #endif							/* GK_GPU_BOXES_CUH */

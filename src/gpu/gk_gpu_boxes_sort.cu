@@ -26,6 +26,7 @@ put(float *x, int64_t row, const float (&v)[D])
 			x[row * D + j] = v[j];
 	}
 }
+
 /* The centroids' own range and half as much again: points far out share the last cells. */
 __global__ void
 range_kernel(const float *c, int k, int d, int bits, float *range)
@@ -112,6 +113,7 @@ key_kernel(GkRows p, const float *range, float *x, unsigned int *key, unsigned i
 		row[i] = (unsigned int) i;
 	}
 }
+
 /* A warp per tile: bring its rows together, find their box and sum. */
 template <int D>
 __global__ void __launch_bounds__(THREADS)
@@ -177,8 +179,10 @@ gather_kernel(int64_t rows, int64_t first, const float *rows_x, const unsigned i
 		corner[2 * tile + 1] = make_float4(most[0], most[1], most[2], most[3]);
 	}
 }
+
 /* ---- launchers ---- */
 
+/* Waits for the kernels. */
 static void
 free_boxes(GkBoxes *b)
 {
@@ -200,6 +204,14 @@ gk_gpu_boxes_free(GkSession *s)
 		free_boxes(s->boxes);
 	s->core->free(s->host, s->boxes);
 	s->boxes = NULL;
+}
+
+void
+gk_gpu_boxes_off(GkBoxes *b)
+{
+	free_boxes(b);
+	b->sorted = false;
+	b->off = true;
 }
 
 static GkStatus
@@ -290,8 +302,7 @@ gk_gpu_boxes_sort(GkSession *s, int k, GkBoxes *b, GkError *err)
 	s->scratch_room = 0;
 	if (st == GK_ERR_DEVICE_MEMORY)
 	{
-		free_boxes(b);
-		b->off = true;
+		gk_gpu_boxes_off(b);
 		return GK_OK;
 	}
 	b->sorted = st == GK_OK;

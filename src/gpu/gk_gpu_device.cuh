@@ -130,6 +130,24 @@ gk_warp_sum(long long v)
 	return v;
 }
 
+/* The canonical distance of a point of up to four features and a centroid. */
+template <int D>
+__device__ __forceinline__ float
+gk_d2(const float (&x)[D], const float4 &c)
+{
+	float		q[4] = {c.x, c.y, c.z, c.w};
+	float		d2 = 0.0f;
+
+#pragma unroll
+	for (int j = 0; j < D; j++)
+	{
+		float		t = __fsub_rn(x[j], q[j]);
+
+		d2 = __fmaf_rn(t, t, d2);
+	}
+	return d2;
+}
+
 __device__ __forceinline__ bool
 gk_better(float d2, int label, float best, int best_label)
 {

@@ -120,16 +120,8 @@ decide(const float2 (&c)[4][2][G], int group, const float (&x)[D], float &best)
 	{
 		float2		low = c[i][0][group];
 		float2		high = D > 2 ? c[i][1][group] : low;
-		float		q[4] = {low.x, low.y, high.x, high.y};
-		float		d2 = 0.0f;
+		float		d2 = gk_d2<D>(x, make_float4(low.x, low.y, high.x, high.y));
 
-#pragma unroll
-		for (int j = 0; j < D; j++)
-		{
-			float		t = __fsub_rn(x[j], q[j]);
-
-			d2 = __fmaf_rn(t, t, d2);
-		}
 		if (i == 0 || d2 < best)
 		{
 			best = d2;
@@ -482,17 +474,13 @@ gk_gpu_screen(GkSession *s, const GkRows *rows, int k, GkError *err)
 {
 	const Variant *v = variant(s->d, k);
 	int64_t		blocks = (rows->rows + THREADS - 1) / THREADS;
-	int			expo = s->pts->prep.expo[0];
 	ScreenArgs	a;
 	void	   *args[] = {&a};
 	int			per_sm;
 
-	for (int j = 1; j < s->d; j++)
-		if (s->pts->prep.expo[j] > expo)
-			expo = s->pts->prep.expo[j];
 	a.p = *rows;
 	a.k = k;
-	a.scale = (float) gk_pow2(-expo);
+	a.scale = (float) gk_pow2(-gk_gpu_top_expo(s));
 	a.centroids = s->centroids;
 	a.acc = s->acc;
 	a.inv = s->columns.inv;

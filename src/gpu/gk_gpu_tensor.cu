@@ -473,7 +473,6 @@ GkStatus
 gk_gpu_tensor(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err)
 {
 	int			steps = (s->d + STEP - 1) / STEP;
-	int			expo = s->pts->prep.expo[0];
 	/* All of them may have to be compared by the second kernel: some 30 ms then. */
 	double		most = 0.03 * s->gpu->sms * 128 * 1.2e9 / ((double) s->d * 6.0 * k);
 	int64_t		at_once = most < 16384 ? 16384 : most > 1 << 30 ? 1 << 30 : (int64_t) most / 1024 * 1024;
@@ -481,9 +480,6 @@ gk_gpu_tensor(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError 
 	size_t		frags;
 	char	   *at;
 
-	for (int j = 1; j < s->d; j++)
-		if (s->pts->prep.expo[j] > expo)
-			expo = s->pts->prep.expo[j];
 	if (at_once > rows->rows)
 		at_once = rows->rows;
 	a.d = s->d;
@@ -491,7 +487,7 @@ gk_gpu_tensor(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError 
 	a.kpad = gk_gpu_wide_pad(k);
 	a.chunks = (k + CHUNK - 1) / CHUNK;
 	a.packed = s->packed;
-	a.scale = (float) gk_pow2(-expo);
+	a.scale = (float) gk_pow2(-gk_gpu_top_expo(s));
 	frags = (size_t) a.chunks * NT * steps * 32;
 	GK_DO(gk_gpu_scratch(s, sizeof(Extent) + frags * 24 + a.chunks * CHUNK * sizeof(int) + at_once * sizeof(int), err));
 	at = (char *) s->scratch;

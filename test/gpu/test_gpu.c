@@ -8,13 +8,13 @@
  * "skipped: reason" when there is no usable GPU.
  */
 #define _GNU_SOURCE
-#include <cuda_runtime_api.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gpu_harness.h"
+#include "gpu_memory.h"
 
 static const GkBackend *gpu;
 static int	passed;
@@ -260,16 +260,6 @@ seed_case(Shape sh, double limit)
 }
 
 /* ---- faults ---- */
-
-static size_t
-free_memory(void)
-{
-	size_t		avail = 0,
-				total;
-
-	cudaMemGetInfo(&avail, &total);
-	return avail;
-}
 
 /* Everything that a clustering does, until it fails; the status it ended with. */
 static GkStatus

@@ -8,8 +8,7 @@
  * what failed, then "N passed, N failed", or "skipped: reason" without a usable GPU.
  */
 #define _GNU_SOURCE
-#include <cuda_runtime_api.h>
-
+#include "gpu_memory.h"
 #include "packed_cases.h"
 
 static int	passed;
@@ -35,16 +34,6 @@ poll(void *ctx)
 {
 	(void) ctx;
 	return polls >= 0 && polls-- <= 0;
-}
-
-static size_t
-free_memory(void)
-{
-	size_t		avail = 0,
-				total;
-
-	cudaMemGetInfo(&avail, &total);
-	return avail;
 }
 
 static void
