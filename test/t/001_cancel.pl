@@ -1,7 +1,7 @@
 # A cancelled or timed-out call returns soon, whatever it is doing, and leaves nothing.
 #
-# The aim is 200 ms on a quiet machine. Tests run on busy ones, too: a trial fails
-# after GKMEANS_CANCEL_LIMIT_MS (default 1000), and the slowest ones are reported.
+# 200 ms are promised. Tests run on busy machines, too: one trial in ten may take longer,
+# but none more than GKMEANS_CANCEL_LIMIT_MS (default 1000).
 use strict;
 use warnings;
 
@@ -9,6 +9,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
+my $promise = 200;
 my $limit = $ENV{GKMEANS_CANCEL_LIMIT_MS} // 1000;
 
 my $node = PostgreSQL::Test::Cluster->new('main');
@@ -19,13 +20,15 @@ $node->safe_psql('postgres', q{
 	CREATE EXTENSION gkmeans;
 	CREATE TABLE pts AS
 	SELECT i AS id, sin(i) AS a, cos(i * 0.7)::real AS b, (i::bigint * 7919 % 1000) / 1000.0::float8 AS c,
-	       (i::bigint * 104729 % 997) / 997.0::float8 AS d, -1 AS label
+	       (i::bigint * 104729 % 997) / 997.0::float8 AS d, -1 AS label,
+	       i % 10 AS tenth, i % 2 AS half
 	FROM generate_series(1, 500000) i;
 	CREATE VIEW many AS SELECT pts.* FROM generate_series(1, 8), pts;
 	DO $$ BEGIN
 		EXECUTE 'CREATE VIEW pages AS ' || (SELECT string_agg('SELECT * FROM pts', ' UNION ALL ') FROM generate_series(1, 16));
 	END $$;
 	VACUUM ANALYZE pts;
+	CREATE TABLE model AS SELECT kmeans_fit('pts', '{a,b,c,d}', 100, init => 'random', max_iter => 1) AS m;
 	-- the other session: waits until the victim works, and cancels it after a while
 	CREATE FUNCTION cancel_victim(delay float8, terminate bool DEFAULT false) RETURNS float8 LANGUAGE plpgsql
 	-- a victim that is gone by now is no matter
@@ -62,6 +65,13 @@ my @jobs = (
 		"SELECT count(*) FROM kmeans($args, 100, init => 'random', tol => 0, max_iter => 10)" ],
 	[ 'labels',   '', "SELECT count(*) FROM kmeans_labels($args, 2, init => 'random', max_iter => 1)" ],
 	[ 'write',    '', "SELECT count(*) FROM kmeans($args, 2, 'label', init => 'random', max_iter => 1)" ],
+	[ 'k-scan',   '', "SELECT count(*) FROM kmeans_scan($args, 2, 20, max_iter => 5)" ],
+	[ 'evaluate', '', "SELECT count(*) FROM kmeans_evaluate((SELECT m FROM model), 'pts', 30000)" ],
+	[ 'step',     '', "SELECT count(*) FROM kmeans_step('many', '{a,b,c,d}', (SELECT m FROM model))" ],
+	[ 'grouped',  '', "SELECT count(*) FROM kmeans_grouped('pts', '{tenth}', '{a,b,c,d}', 60, tol => 0, max_iter => 30)" ],
+	[ 'jsonb',    '', "SELECT count(*) FROM kmeans_grouped('pts', '{tenth,half}', '{a,b,c,d}', 60, tol => 0, max_iter => 30)" ],
+	[ 'agg',      '', "WITH kmeans_groups AS MATERIALIZED (SELECT kmeans_agg(ARRAY[a,b,c,d]::float8[], 60, kmeans_options(tol => 0, max_iter => 30)) FROM pts GROUP BY tenth) SELECT count(*) FROM kmeans_groups" ],
+	[ 'window',   '', "WITH kmeans_labels AS MATERIALIZED (SELECT kmeans(ARRAY[a,b,c,d]::float8[], 20) OVER (PARTITION BY half) FROM pts) SELECT count(*) FROM kmeans_labels" ],
 	[ 'add',      '', "SELECT count(*) FROM kmeans($args, 2, 'brand_new', init => 'random', max_iter => 1)" ],
 );
 
@@ -171,9 +181,8 @@ foreach my $job (@jobs)
 
 cmp_ok(scalar @times, '>=', 2 * @jobs, 'most trials were cancelled');
 @times = sort { $b->[0] <=> $a->[0] } @times;
-my $slow = grep { $_->[0] > 200 } @times;
-diag(sprintf('cancel: %d trials, slowest %.0f ms late (%s), %d over 200 ms',
-	scalar @times, @{ $times[0] }, $slow));
+diag(sprintf('cancel: %d trials, slowest %.0f ms late (%s)', scalar @times, @{ $times[0] }));
+cmp_ok(scalar(grep { $_->[0] > $promise } @times), '<=', @times / 10, "most of them within $promise ms");
 
 # pg_terminate_backend(): the session ends, nobody else notices
 {

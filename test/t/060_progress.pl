@@ -7,7 +7,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time usleep);
 
-# as in 001_cancel.pl: the aim is 200 ms on a quiet machine
+# as for one trial of 001_cancel.pl
 my $limit = $ENV{GKMEANS_CANCEL_LIMIT_MS} // 1000;
 
 my $node = PostgreSQL::Test::Cluster->new('main');
