@@ -238,6 +238,9 @@ typedef struct GkReadOptions
 	GkTake		take;
 	void	   *take_arg;
 	bool		silent;			/* no progress is reported */
+	/* Called with the store before there are rows in it; may be NULL. */
+	void		(*created) (void *arg, GkStore *store);
+	void	   *created_arg;
 	/*
 	 * Where to keep parallel workers that have read everything but are still ending,
 	 * which takes longer the more they have read: gk_read_end() waits for them.  Until
@@ -304,6 +307,8 @@ typedef struct GkFit
 	bool		sharded;		/* the rows are on other servers */
 	char	   *schema;			/* of gkmeans, if sharded */
 	GkIterate  *iterate;		/* rows are read again in every pass; NULL: they are kept */
+	bool		stage;			/* rows may go to a GPU while they are read */
+	struct GkStaged *staged;	/* they have; NULL: no */
 	double		load_ms;
 	GkModel		model;			/* valid when there were usable rows */
 } GkFit;
@@ -323,6 +328,26 @@ extern void gk_check_device(GkPgHost *host, GkDeviceKind kind);
  * other sessions' jobs on the GPU.  Its place there is the host's, to the end.
  */
 extern const GkBackend *gk_choose_backend(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
+
+/* ---- rows that go to the GPU while they are read (gkmeans_stage.c) ---- */
+
+typedef struct GkStaged
+{
+	MemoryContextCallback callback;
+	GkStore    *store;			/* in the host's memory; NULL: it is freed */
+	const GkBackend *backend;
+} GkStaged;
+
+/* For GkReadOptions.created, with a GkFit: have the store's rows go up, if that is worth it. */
+extern void gk_stage_begin(void *arg, GkStore *store);
+/*
+ * Loading or fitting them has failed with st: an ERROR, or the store is freed and the rows
+ * are to be loaded once more, without this.
+ */
+extern void gk_stage_failed(GkFit *fit, bool loading, GkStatus st, GkError *err);
+/* Free the store. */
+extern void gk_stage_end(GkFit *fit);
+
 extern void gk_notice_left_out(const GkReadCounts *counts);
 extern int64 gk_rows_left_out(const GkReadCounts *counts);
 

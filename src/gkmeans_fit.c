@@ -182,10 +182,12 @@ load(GkFit *fit, const GkLabelWant *want, GkTables *tables, bool again)
 		.arg = want != NULL ? want->arg : NULL
 	};
 	GkStore    *store;
+	GkStatus	st;
 	GkError		err;
 
 	gk_apply_simd();
-	fit->host = gk_host_begin();
+	if (fit->host == NULL)
+		fit->host = gk_host_begin();
 	/* a missing GPU is known before a long read */
 	if (!fit->sharded)
 		gk_check_device(fit->host, o->device);
@@ -199,21 +201,31 @@ load(GkFit *fit, const GkLabelWant *want, GkTables *tables, bool again)
 	{
 		/* the rows are prepared while the workers end */
 		read.end = &end;
+		if (fit->stage)
+		{
+			read.created = gk_stage_begin;
+			read.created_arg = fit;
+		}
 		store = gk_read(fit->host, fit->source, &read, &fit->counts, tables);
 	}
-	gk_notice_left_out(&fit->counts);
 	if (store == NULL)
 	{
+		gk_notice_left_out(&fit->counts);
 		ereport(NOTICE,
 				(errmsg("no usable rows in \"%s\"", fit->source->relname)));
 		gk_read_end(&end);
 		return NULL;
 	}
 
-	gk_check(fit->host,
-			 gk_store_prepare(store, o->engine.distance, o->engine.standardize, &err),
-			 &err);
+	st = gk_store_prepare(store, o->engine.distance, o->engine.standardize, &err);
 	gk_read_end(&end);
+	if (st != GK_OK && fit->staged != NULL)
+	{
+		gk_stage_failed(fit, true, st, &err);
+		return load(fit, want, tables, again);
+	}
+	gk_check(fit->host, st, &err);
+	gk_notice_left_out(&fit->counts);
 	fit->load_ms = gk_now_ms() - start;
 	return store;
 }
@@ -224,20 +236,19 @@ gk_fit_load(GkFit *fit, const GkLabelWant *want, GkTables *tables)
 	return load(fit, want, tables, false);
 }
 
-bool
-gk_fit_run(GkFit *fit, const GkLabelWant *want)
+/* Read, prepare, fit; st and err, which the caller checks, are the fit's.  NULL: no rows. */
+static GkStore *
+load_and_fit(GkFit *fit, const GkLabelWant *want, GkStatus *st, GkError *err)
 {
 	const GkFitOptions *o = &fit->options;
 	GkOptions	engine = o->engine;
-	double		start = gk_now_ms();
 	GkTables	tables = {0};
 	GkStore    *store = load(fit, want, &tables, o->scan || fit->sharded);
 	const GkBackend *backend = NULL;
 	GkLabelRelay relay;
-	GkError		err;
 
 	if (store == NULL)
-		return false;
+		return NULL;
 
 	/* no more clusters than rows: no memory for what can not be found */
 	if (engine.centroids == NULL)
@@ -246,16 +257,40 @@ gk_fit_run(GkFit *fit, const GkLabelWant *want)
 		check_model_size(engine.k, gk_store_features(store));
 	if (fit->iterate != NULL)
 		gk_iterate_device(fit->iterate, o->device, gk_store_rows(store), gk_store_features(store), engine.k);
+	else if (fit->staged != NULL)
+		backend = fit->staged->backend;
 	else
 		backend = gk_choose_backend(fit->host, o->device, gk_store_rows(store),
 									gk_store_features(store), engine.k);
 	if (want != NULL)
 		gk_label_relay(&relay, fit->host, want, &tables, &gk_store_points(store)->prep);
-	gk_check(fit->host,
-			 gk_fit(store, backend, &engine, want != NULL ? &relay.sink : NULL,
-					&fit->model, &err),
-			 &err);
-	gk_store_free(store);
+	*st = gk_fit(store, backend, &engine, want != NULL ? &relay.sink : NULL, &fit->model, err);
+	return store;
+}
+
+bool
+gk_fit_run(GkFit *fit, const GkLabelWant *want)
+{
+	const GkFitOptions *o = &fit->options;
+	double		start = gk_now_ms();
+	GkStore    *store;
+	GkStatus	st;
+	GkError		err;
+
+	fit->stage = want == NULL;
+	store = load_and_fit(fit, want, &st, &err);
+	if (store != NULL && st != GK_OK && fit->staged != NULL)
+	{
+		gk_stage_failed(fit, false, st, &err);
+		store = load_and_fit(fit, want, &st, &err);
+	}
+	if (store == NULL)
+		return false;
+	gk_check(fit->host, st, &err);
+	if (fit->staged != NULL)
+		gk_stage_end(fit);
+	else
+		gk_store_free(store);
 
 	fit->model.k_asked = o->engine.k;
 	fit->model.rows_skipped = gk_rows_left_out(&fit->counts);

@@ -110,6 +110,8 @@ create_store(GkReader *r, int d)
 			 &err);
 	if (r->options->take != NULL)
 		gk_store_pass_on(r->store, r->options->take, r->options->take_arg);
+	if (r->options->created != NULL)
+		r->options->created(r->options->created_arg, r->store);
 	r->d = d;
 	r->batch = gk_store_batch(r->store);
 	r->row = palloc(d * sizeof(double));

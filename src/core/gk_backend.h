@@ -15,11 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/gk_columns.h"
 #include "core/gk_core.h"
 #include "core/gk_packed.h"
 #include "core/gk_points.h"
 
-#define GK_BACKEND_API	4
+#define GK_BACKEND_API	5
 
 typedef struct GkSession GkSession;
 
@@ -50,6 +51,7 @@ typedef struct GkCore
 	const GkPoints *(*points) (GkStore *store);
 	GkStatus	(*chunk_open) (GkStore *store, int index, bool mind2, GkChunk *view, GkError *err);
 	GkStatus	(*chunk_close) (GkStore *store, int index, GkChunk *view, bool dirty_mind2, GkError *err);
+	GkStatus	(*row) (GkStore *store, int64_t row, float *out, GkError *err);
 	GkStatus	(*mind2_begin) (GkStore *store, GkError *err);
 	void		(*mind2_end) (GkStore *store);
 	void	   *(*alloc) (const GkHost *host, size_t count, size_t size);
@@ -94,7 +96,28 @@ typedef struct GkProblem
 	 * the next call finds out.
 	 */
 	const char *gpu_fault;
+	/* Points that are on the device already: what GkStageBackend.open() began; NULL: none. */
+	GkSession  *staged;
 } GkProblem;
+
+/*
+ * Points that go up while they are read, and stay nowhere else (gk_stage.c): features that
+ * are floats, without weights.
+ */
+typedef struct GkStageBackend
+{
+	/*
+	 * Begin a session that has no points yet; about `rows` are expected, 0: not known.  It
+	 * ends by GkBackend.close(), or goes on as GkBackend.open()'s.
+	 */
+	GkStatus	(*open) (const GkProblem *problem, int64_t rows, GkSession **out, GkError *err);
+	/* Memory for the next rows: feature j of row i is to[j * *rows + i]. */
+	GkStatus	(*room) (GkSession *session, float **to, int *rows, GkError *err);
+	/* The first `rows` of them go up. */
+	GkStatus	(*send) (GkSession *session, int rows, GkError *err);
+	/* All rows become prepared ones (not cosine); moments [d] are their exact sums. */
+	GkStatus	(*prepare) (GkSession *session, const GkPrep *prep, GkMoments *moments, GkError *err);
+} GkStageBackend;
 
 /* Result of one Lloyd pass; arrays are the caller's, k_max long. */
 typedef struct GkStep
@@ -128,7 +151,7 @@ struct GkBackend
 
 	/* Devices, usable or not with the reason; keeps no resources. Returns how many (<= max). */
 	int			(*devices) (GkDeviceInfo *out, int max);
-	/* Bind to a prepared store: allocate, upload. */
+	/* Bind to a prepared store: allocate, upload.  A staged session is used up, whatever happens. */
 	GkStatus	(*open) (const GkProblem *problem, GkSession **out, GkError *err);
 	/* Idempotent, never fails, NULL allowed. */
 	void		(*close) (GkSession *session);
@@ -185,6 +208,8 @@ struct GkBackend
 	GkStatus	(*row) (GkSession *session, int64_t row, float *out, GkError *err);
 	/* (optional) Many small groups at once. */
 	const GkPackedBackend *packed;
+	/* (optional) */
+	const GkStageBackend *stage;
 };
 
 extern const GkBackend gk_cpu_backend;

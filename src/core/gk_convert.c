@@ -387,6 +387,11 @@ gk_store_convert(GkStore *s, const GkPrep *prep, bool store_back, GkMoments *mom
 	Convert		c = {.store = s,.prep = prep};
 	GkStatus	st = GK_OK;
 
+	if (s->away != NULL)
+	{
+		*mass = (gk_int128) s->pts.n;
+		return gk_stage_prepare(s, prep, moments, err);
+	}
 	if (s->again != NULL)
 		return moments != NULL ? gk_rows_moments(s, prep, moments, mass, err) : GK_OK;
 	if (moments != NULL)

@@ -279,6 +279,17 @@ GkStatus	gk_store_commit(GkStore *store, GkError *err);
 /* Rows of n other batches, one after the other, by so many threads; their statistics come apart. */
 GkStatus	gk_store_add(GkStore *store, const struct GkBatch *batches, int n, int threads, GkError *err);
 void		gk_store_observed(GkStore *store, const struct GkColumnStats *stats);
+/*
+ * Have an empty store's rows go to a device as they come, expecting about `rows` of them (0:
+ * not known).  They have to be floats, without weights and aux columns, for a Euclidean fit
+ * that is not standardized and wants no labels.  A device that fails meanwhile is told by
+ * gk_store_prepare(): then, and when gk_fit() fails, the rows are nowhere (gk_stage.c).
+ */
+struct GkBackend;
+GkStatus	gk_store_stage(GkStore *store, const struct GkBackend *backend, int64_t rows, GkError *err);
+bool		gk_store_staged(const GkStore *store);
+/* Give back what such a store has of the device, if no fit has taken it over. */
+void		gk_store_unstage(GkStore *store);
 /* Have batches taken by a function instead of kept; the store only counts the rows. */
 typedef GkStatus (*GkTake) (void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);
 void		gk_store_pass_on(GkStore *store, GkTake take, void *arg);

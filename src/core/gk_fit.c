@@ -166,7 +166,7 @@ open_session(GkEngine *e, int k, int max_iter, double tol, const GkOptions *opt,
 {
 	GkProblem	problem = {.host = e->host,.core = &gk_core,.store = e->store,.k_max = k,
 	.max_iter = max_iter,.tol = tol,.gpu_memory_limit = e->host->gpu_memory_limit,
-	.gpu_devices = e->host->gpu_devices,.gpu_fault = e->host->gpu_fault};
+	.gpu_devices = e->host->gpu_devices,.gpu_fault = e->host->gpu_fault,.staged = gk_stage_take(e->store)};
 
 	if (opt != NULL)
 	{
@@ -305,7 +305,7 @@ gk_fit(GkStore *store, const GkBackend *backend, const GkOptions *options,
 	if (store->again != NULL)
 		return fit_on(&gk_rows_backend, store, options, sink, model, err);
 	st = fit_on(backend, store, options, resume_sink(&r, sink, store), model, err);
-	if (gk_go_on_with_cpu(gk_store_host(store), backend, st, err))
+	if (store->away == NULL && gk_go_on_with_cpu(gk_store_host(store), backend, st, err))
 		st = fit_on(&gk_cpu_backend, store, options, resume_sink(&r, sink, store), model, err);
 	return st;
 }

@@ -122,6 +122,19 @@ new_chunk(GkStore *s, GkChunk **out, GkError *err)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	for (int j = 0; j < s->columns; j++)
 		c->wide[j] = s->wide[j];
+	if (s->away != NULL)
+	{
+		GkStatus	st = gk_stage_chunk(s, c, err);
+
+		if (st != GK_OK)
+		{
+			gk_free(s->host, c->wide);
+			return st;
+		}
+		s->pts.nchunks++;
+		*out = c;
+		return GK_OK;
+	}
 	c->bytes = raw_bytes(s, c->wide, c->stride);
 	c->data = chunk_memory(s, c->bytes);
 	if (c->data == NULL)
@@ -161,10 +174,13 @@ copy_raw(const GkStore *s, const GkChunk *c, char *to, const uint8_t *wide, int 
 static GkStatus
 widen(GkStore *s, GkChunk *c, GkError *err)
 {
-	uint8_t    *wide = gk_alloc(s->host, s->columns, sizeof(uint8_t));
+	uint8_t    *wide;
 	char	   *data;
 	size_t		bytes;
 
+	if (s->away != NULL)
+		return gk_fail(err, GK_ERR_INTERNAL, "rows that go to a device must be floats");
+	wide = gk_alloc(s->host, s->columns, sizeof(uint8_t));
 	if (wide == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	for (int j = 0; j < s->columns; j++)
@@ -194,6 +210,12 @@ gk_store_seal(GkStore *store, GkError *err)
 
 	if (c == NULL)
 		return GK_OK;
+	if (store->away != NULL)
+	{
+		gk_free(store->host, c->wide);
+		store->pts.nchunks--;
+		return gk_stage_send(store, c, err);
+	}
 	stride = gk_stride(c->rows);
 	if (stride < c->stride)
 	{

@@ -16,6 +16,7 @@ const GkCore gk_core = {
 	.points = gk_store_points,
 	.chunk_open = gk_chunk_open,
 	.chunk_close = gk_chunk_close,
+	.row = gk_store_row,
 	.mind2_begin = gk_store_mind2_begin,
 	.mind2_end = gk_store_mind2_end,
 	.alloc = gk_alloc,

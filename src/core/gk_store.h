@@ -42,6 +42,11 @@ struct GkStore
 	void	   *take_arg;
 	/* The rows are not here: every pass reads them anew (gk_iterate.c). */
 	const struct GkRows *again;
+	/* The rows are not here: they have gone to a device (gk_stage.c). */
+	const struct GkBackend *away;
+	struct GkSession *staged;	/* NULL: a fit has taken it over, or it is lost */
+	GkError		lost;			/* why */
+	float	   *lost_rows;		/* where rows go from then on */
 
 	/* Reading spilled chunks: two views in turn. */
 	float	   *view_data[2];
@@ -59,6 +64,13 @@ GkStatus	gk_spill_soon(const GkHost *host, int64_t at, size_t bytes, GkError *er
 GkStatus	gk_store_seal(GkStore *store, GkError *err);
 /* The same after the last row. */
 GkStatus	gk_store_loaded(GkStore *store, GkError *err);
+
+/* Of a store whose rows go away: a chunk for the next ones, and it is full (gk_stage.c). */
+GkStatus	gk_stage_chunk(GkStore *store, GkChunk *c, GkError *err);
+GkStatus	gk_stage_send(GkStore *store, GkChunk *c, GkError *err);
+GkStatus	gk_stage_prepare(GkStore *store, const GkPrep *prep, GkMoments *moments, GkError *err);
+/* The session of the rows for a fit, once. */
+struct GkSession *gk_stage_take(GkStore *store);
 
 /* Prepare rows as somebody else's of as many features. */
 void		gk_store_take_prep(GkStore *store, const GkPrep *prep);

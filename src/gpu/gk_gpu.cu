@@ -84,20 +84,48 @@ gk_gpu_arm_fault(GkSession *s, bool opening, GkError *err)
 	return GK_OK;
 }
 
-static GkStatus
-open_session(GkSession *s, GkError *err)
+GkSession *
+gk_gpu_session(const GkProblem *problem)
+{
+	GkSession  *s = (GkSession *) problem->core->alloc(problem->host, 1, sizeof(GkSession));
+
+	if (s == NULL)
+		return NULL;
+	memset(s, 0, sizeof(*s));
+	s->faults_at = -1;
+	s->problem = *problem;
+	s->host = problem->host;
+	s->core = problem->core;
+	s->store = problem->store;
+	s->pts = s->core->points(problem->store);
+	s->d = s->pts->d;
+	s->cols = s->d + (s->pts->weighted ? 1 : 0);
+	return s;
+}
+
+GkStatus
+gk_gpu_bind(GkSession *s, GkError *err)
 {
 	double		start = gk_gpu_ms();
 
 	GK_DO(gk_gpu_acquire(s->problem.gpu_devices, &s->gpu, err));
 	s->context_ms = gk_gpu_ms() - start;
-	GK_DO(gk_gpu_arm_fault(s, true, err));
+	return gk_gpu_arm_fault(s, true, err);
+}
+
+static GkStatus
+open_session(GkSession *s, GkError *err)
+{
+	double		start;
+
+	if (s->gpu == NULL)
+		GK_DO(gk_gpu_bind(s, err));
 	GK_TRY(cudaMalloc((void **) &s->done, sizeof(int)));
 	GK_TRY(cudaMemsetAsync(s->done, 0, sizeof(int), s->gpu->stream));
 	start = gk_gpu_ms();
 	GK_DO(upload_columns(s, err));
-	GK_DO(gk_gpu_upload(s, err));
-	s->upload_ms = gk_gpu_ms() - start;
+	GK_DO(s->staged ? gk_gpu_staged(s, err) : gk_gpu_upload(s, err));
+	s->upload_ms += gk_gpu_ms() - start;
 	GK_DO(gk_gpu_room(s, s->problem.k_max, err));
 	gk_gpu_choose(s);
 	start = gk_gpu_ms();
@@ -106,8 +134,8 @@ open_session(GkSession *s, GkError *err)
 	return gk_gpu_arm_fault(s, false, err);
 }
 
-static void
-backend_close(GkSession *s)
+void
+gk_gpu_close(GkSession *s)
 {
 	if (s == NULL)
 		return;
@@ -127,26 +155,18 @@ backend_close(GkSession *s)
 static GkStatus
 backend_open(const GkProblem *problem, GkSession **out, GkError *err)
 {
-	GkSession  *s = (GkSession *) problem->core->alloc(problem->host, 1, sizeof(GkSession));
+	GkSession  *s = problem->staged != NULL ? problem->staged : gk_gpu_session(problem);
 	GkStatus	st;
 
 	*out = NULL;
 	if (s == NULL)
 		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
-	memset(s, 0, sizeof(*s));
-	s->faults_at = -1;
 	s->problem = *problem;
-	s->host = problem->host;
-	s->core = problem->core;
-	s->store = problem->store;
-	s->pts = s->core->points(problem->store);
 	s->n = s->pts->n;
-	s->d = s->pts->d;
-	s->cols = s->d + (s->pts->weighted ? 1 : 0);
 	st = open_session(s, err);
 	if (st != GK_OK)
 	{
-		backend_close(s);
+		gk_gpu_close(s);
 		return st;
 	}
 	*out = s;
@@ -179,7 +199,7 @@ gk_gpu_backend_init(void)
 		"CUDA",
 		gk_gpu_probe,
 		backend_open,
-		backend_close,
+		gk_gpu_close,
 		backend_describe,
 		backend_times,
 		gk_gpu_release,
@@ -192,8 +212,9 @@ gk_gpu_backend_init(void)
 		gk_gpu_seed_race,
 		gk_gpu_seed_far,
 		NULL,
-		NULL,
+		gk_gpu_row,
 		&gk_gpu_packed,
+		&gk_gpu_stage,
 	};
 
 	return &backend;

@@ -132,6 +132,12 @@ struct GkSession
 	float	   *slot[GK_GPU_RING];	/* device copies of the ring, when streaming */
 	bool	   *pinned;			/* [chunks]: streamed from where they lie; NULL: none */
 	size_t		spare;			/* bytes of gpu_memory_limit that are left */
+	bool		staged;			/* they have come by gk_gpu_stage.cu and are not in the store */
+	int			stage_slot;		/* of the ring, being filled */
+	int			npicked;		/* of the last race, when staged */
+	int			picked_next;	/* where to look first */
+	GkPick	   *picked;			/* [npicked] */
+	float	   *picked_points;	/* [npicked][d] */
 	GkBoxes    *boxes;			/* gk_gpu_boxes.cu; NULL: none yet */
 
 	/* Columns. */
@@ -213,12 +219,26 @@ gk_gpu_top_expo(const GkSession *s)
 
 /* ---- gk_gpu.cu ---- */
 
+/* A session without a device, NULL: out of memory; the device for it; its end. */
+GkSession  *gk_gpu_session(const GkProblem *problem);
+GkStatus	gk_gpu_bind(GkSession *s, GkError *err);
+void		gk_gpu_close(GkSession *s);
+
 /* Begin to fail as GkProblem.gpu_fault says. */
 GkStatus	gk_gpu_arm_fault(GkSession *s, bool opening, GkError *err);
 
 /* ---- gk_gpu_groups.cu: many small groups at once ---- */
 
 extern const GkPackedBackend gk_gpu_packed;
+
+/* ---- gk_gpu_stage.cu: points that go up while they are read ---- */
+
+extern const GkStageBackend gk_gpu_stage;
+/* All of them are there and prepared: make the rest of the session fit. */
+GkStatus	gk_gpu_staged(GkSession *s, GkError *err);
+/* Fetch the points of picked rows, which gk_gpu_row() is going to be asked for. */
+GkStatus	gk_gpu_picked(GkSession *s, const GkPick *picks, int n, GkError *err);
+GkStatus	gk_gpu_row(GkSession *s, int64_t row, float *out, GkError *err);
 
 /* ---- gk_gpu_context.cu: the device, errors, waiting ---- */
 
@@ -257,6 +277,12 @@ GkStatus	gk_gpu_error(GkError *err, GkStatus code, const char *fmt,...);
 /* ---- gk_gpu_mem.cu: points, buffers, slices ---- */
 
 GkStatus	gk_gpu_upload(GkSession *s, GkError *err);
+/* Bytes that this clustering may take on the device besides what it has; those beside the points. */
+GkStatus	gk_gpu_budget(GkSession *s, size_t *bytes, GkError *err);
+size_t		gk_gpu_rest(const GkSession *s, int64_t n);
+/* The next slot of the ring, when what was in it is on the device; rows that it takes. */
+GkStatus	gk_gpu_next_slot(GkSession *s, int *slot, GkError *err);
+int64_t		gk_gpu_piece_rows(const GkSession *s);
 void		gk_gpu_free_all(GkSession *s);
 GkStatus	gk_gpu_room(GkSession *s, int k, GkError *err);
 GkStatus	gk_gpu_grow(GkSession *s, void **buf, int64_t *room, int64_t want, size_t size, GkError *err);

@@ -22,9 +22,8 @@ round_up(int64_t v, int64_t to)
 	return (v + to - 1) / to * to;
 }
 
-/* Rows of all columns that one ring slot takes. */
-static int64_t
-piece_rows(const GkSession *s)
+int64_t
+gk_gpu_piece_rows(const GkSession *s)
 {
 	int64_t		rows = (int64_t) (GK_GPU_RING_BYTES / sizeof(float) - GK_GPU_SLACK) / s->cols;
 
@@ -56,9 +55,8 @@ copy_block(void *arg, int64_t job, int thread)
 		   rows * sizeof(float));
 }
 
-/* The next slot of the ring, when what was in it is on the device. */
-static GkStatus
-next_slot(GkSession *s, int *slot, GkError *err)
+GkStatus
+gk_gpu_next_slot(GkSession *s, int *slot, GkError *err)
 {
 	*slot = s->gpu->ring_next;
 	s->gpu->ring_next = (*slot + 1) % GK_GPU_RING;
@@ -72,7 +70,7 @@ fill_slot(GkSession *s, const GkChunk *chunk, int64_t from, int64_t rows, int *s
 	GkGpu	   *g = s->gpu;
 	CopyJob		c;
 
-	GK_DO(next_slot(s, slot, err));
+	GK_DO(gk_gpu_next_slot(s, slot, err));
 	c.chunk = chunk;
 	c.from = from;
 	c.rows = rows;
@@ -92,7 +90,7 @@ static GkStatus
 upload_chunk(GkSession *s, const GkChunk *chunk, GkError *err)
 {
 	GkGpu	   *g = s->gpu;
-	int64_t		step = piece_rows(s);
+	int64_t		step = gk_gpu_piece_rows(s);
 
 	for (int64_t r = 0; r < chunk->rows; r += step)
 	{
@@ -110,9 +108,8 @@ upload_chunk(GkSession *s, const GkChunk *chunk, GkError *err)
 
 /* ---- placing the points ---- */
 
-/* Bytes that this clustering may take on the device. */
-static GkStatus
-budget(GkSession *s, size_t *bytes, GkError *err)
+GkStatus
+gk_gpu_budget(GkSession *s, size_t *bytes, GkError *err)
 {
 	size_t		avail,
 				total;
@@ -125,12 +122,19 @@ budget(GkSession *s, size_t *bytes, GkError *err)
 	return GK_OK;
 }
 
+size_t
+gk_gpu_rest(const GkSession *s, int64_t n)
+{
+	size_t		values = (size_t) (s->problem.k_max + 1) * (s->d + 2);
+
+	return ((size_t) 32 << 20) + values * 96 + (size_t) n * 8;
+}
+
 /* How many whole chunks to keep: as many as fit beside the rest. */
 static void
 plan(GkSession *s, size_t bytes)
 {
-	size_t		values = (size_t) (s->problem.k_max + 1) * (s->d + 2);
-	size_t		rest = ((size_t) 32 << 20) + values * 96 + (size_t) s->n * 8;
+	size_t		rest = gk_gpu_rest(s, s->n);
 	size_t		row = (size_t) s->cols * sizeof(float);
 
 	s->resident = s->n;
@@ -215,9 +219,9 @@ gk_gpu_upload(GkSession *s, GkError *err)
 	GkGpu	   *g = s->gpu;
 	size_t		bytes = 0;
 
-	if (piece_rows(s) < GK_ROW_PAD)
+	if (gk_gpu_piece_rows(s) < GK_ROW_PAD)
 		return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "points of %d features are too wide for the GPU", s->d);
-	GK_DO(budget(s, &bytes, err));
+	GK_DO(gk_gpu_budget(s, &bytes, err));
 	plan(s, bytes);
 	for (;;)
 	{
@@ -353,6 +357,8 @@ gk_gpu_free_all(GkSession *s)
 	cudaFree(s->delta_labels);
 	cudaFree(s->delta_totals);
 	cudaFree(s->mind2);
+	s->core->free(s->host, s->picked);
+	s->core->free(s->host, s->picked_points);
 }
 
 /* ---- the walk ---- */
@@ -411,7 +417,7 @@ static GkStatus
 stream_chunk(GkSession *s, int index, const GkChunk *chunk, int64_t max_rows, GkSliceFn fn, void *arg, GkError *err)
 {
 	GkGpu	   *g = s->gpu;
-	int64_t		step = piece_rows(s);
+	int64_t		step = gk_gpu_piece_rows(s);
 	bool		pinned = s->pinned != NULL && s->pinned[index];
 
 	if (step > max_rows)
@@ -424,7 +430,7 @@ stream_chunk(GkSession *s, int index, const GkChunk *chunk, int64_t max_rows, Gk
 		int			slot;
 
 		if (pinned)
-			GK_DO(next_slot(s, &slot, err));
+			GK_DO(gk_gpu_next_slot(s, &slot, err));
 		else
 			GK_DO(fill_slot(s, chunk, r, n, &slot, err));
 		GK_TRY(cudaStreamWaitEvent(g->copy, g->ring_used[slot], 0));

@@ -287,5 +287,5 @@ gk_gpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want, GkPick *out,
 	r.use_d2 = use_d2;
 	st = race(s, &r, want, hist, out, got, err);
 	s->core->free(s->host, hist);
-	return st;
+	return st == GK_OK && s->staged ? gk_gpu_picked(s, out, *got, err) : st;
 }

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "core/gk_backend.h"
+#include "core/gk_numerics.h"
 #include "fake_packed.h"
 
 struct GkSession
@@ -19,7 +20,14 @@ struct GkSession
 	GkSession  *cpu;
 	long		left;			/* calls until the fault, < 0: none */
 	GkStatus	fault;
+	/* Points that came while they were read. */
+	float	   *room;			/* [d][ROOM] */
+	float	   *x;				/* [d][most] raw */
+	int64_t		rows;
+	int64_t		most;
 };
+
+#define ROOM	5000
 
 static bool dead;				/* as after a sticky error */
 static int	released;
@@ -79,11 +87,14 @@ close_session(GkSession *s)
 	if (s == NULL)
 		return;
 	s->problem.core->cpu->close(s->cpu);
+	free(s->room);
+	free(s->x);
 	s->problem.core->free(s->problem.host, s);
 }
 
+/* As the real one does: faults, and the time it takes. */
 static GkStatus
-open_session(const GkProblem *problem, GkSession **out, GkError *err)
+bind(const GkProblem *problem, GkSession **out, GkError *err)
 {
 	const char *f = problem->gpu_fault ? problem->gpu_fault : "";
 	const char *n = strchr(f, ':');
@@ -105,6 +116,20 @@ open_session(const GkProblem *problem, GkSession **out, GkError *err)
 		s->left = atol(n + 1);
 	if (strstr(f, "trap"))
 		dead = true;
+	if (st != GK_OK)
+		close_session(s);
+	else
+		*out = s;
+	return st;
+}
+
+static GkStatus
+open_session(const GkProblem *problem, GkSession **out, GkError *err)
+{
+	GkSession  *s = problem->staged;
+	GkStatus	st = s != NULL ? GK_OK : bind(problem, &s, err);
+
+	*out = NULL;
 	if (st == GK_OK)
 		st = problem->core->cpu->open(problem, &s->cpu, err);
 	if (st != GK_OK)
@@ -113,6 +138,86 @@ open_session(const GkProblem *problem, GkSession **out, GkError *err)
 		*out = s;
 	return st;
 }
+
+/* ---- points that come while they are read ---- */
+
+static GkStatus
+stage_open(const GkProblem *problem, int64_t rows, GkSession **out, GkError *err)
+{
+	(void) rows;
+	return bind(problem, out, err);
+}
+
+static GkStatus
+stage_room(GkSession *s, float **to, int *rows, GkError *err)
+{
+	GkStatus	st = call(s, err);
+
+	if (s->room == NULL)
+		s->room = malloc((size_t) s->problem.core->points(s->problem.store)->d * ROOM * sizeof(float));
+	*to = s->room;
+	*rows = ROOM;
+	return st;
+}
+
+static GkStatus
+stage_send(GkSession *s, int rows, GkError *err)
+{
+	int			d = s->problem.core->points(s->problem.store)->d;
+	GkStatus	st = call(s, err);
+
+	if (st == GK_OK && s->rows + rows > s->most)
+	{
+		int64_t		most = 2 * s->most + ROOM;
+		float	   *x = malloc((size_t) d * most * sizeof(float));
+
+		for (int j = 0; j < d && s->rows > 0; j++)
+			memcpy(x + j * most, s->x + j * s->most, s->rows * sizeof(float));
+		free(s->x);
+		s->x = x;
+		s->most = most;
+	}
+	for (int j = 0; st == GK_OK && j < d; j++)
+		memcpy(s->x + j * s->most + s->rows, s->room + (size_t) j * ROOM, rows * sizeof(float));
+	s->rows += rows;
+	return st;
+}
+
+/* A real device keeps the points to itself; this one, which the CPU plays, needs them in the store. */
+static GkStatus
+stage_prepare(GkSession *s, const GkPrep *prep, GkMoments *moments, GkError *err)
+{
+	const GkCore *core = s->problem.core;
+	GkPoints   *pts = (GkPoints *) (uintptr_t) core->points(s->problem.store);
+	GkChunk    *c = core->alloc(s->problem.host, 1, sizeof(GkChunk));
+	GkStatus	st = call(s, err);
+
+	if (st != GK_OK)
+		return st;
+	memset(c, 0, sizeof(*c));
+	c->rows = (int) s->rows;
+	c->stride = gk_stride(s->rows);
+	c->data = core->alloc(s->problem.host, (size_t) pts->d * c->stride, sizeof(float));
+	c->sealed = true;
+	c->spill_at = c->spill_mind2 = -1;
+	memset(c->data, 0, (size_t) pts->d * c->stride * sizeof(float));
+	memset(moments, 0, pts->d * sizeof(GkMoments));
+	for (int j = 0; j < pts->d; j++)
+		for (int64_t i = 0; i < s->rows; i++)
+		{
+			float		f = gk_to_grid(gk_centre_scale(s->x[j * s->most + i], prep->center[j], prep->scale[j]),
+									   gk_grid_magic(prep->expo[j]));
+
+			c->data[(size_t) j * c->stride + i] = f;
+			moments[j].sum += gk_fixed(f, gk_pow2(GK_GRID_BITS - prep->expo[j]));
+			moments[j].sq += gk_d2_fixed((double) f * (double) f, gk_pow2(GK_GRID_BITS - 2 * prep->expo[j]));
+		}
+	pts->chunks = c;
+	pts->nchunks = 1;
+	return GK_OK;
+}
+
+static const GkStageBackend stage = {stage_open, stage_room, stage_send, stage_prepare};
 
 static void
 describe(GkSession *s, char *device, size_t device_len, char *strategy, size_t strategy_len)
@@ -248,6 +353,7 @@ gk_gpu_backend_init(void)
 		.seed_race = seed_race,
 		.seed_far = seed_far,
 		.packed = &packed,
+		.stage = &stage,
 	};
 
 	return &backend;
