@@ -12,6 +12,7 @@
 #include "utils/memutils.h"
 #include "utils/typcache.h"
 
+#include "core/gk_mem.h"
 #include "gkmeans.h"
 #include "gkmeans_group.h"
 
@@ -44,6 +45,7 @@ gk_rows_add(GkRows *rows, int d)
 	if (rows->n == rows->room)
 	{
 		int64		more = (int64) GK_ROWS_FIRST << rows->segments;
+		Size		bytes = (Size) more * d * sizeof(double);
 
 		if (rows->segments == GK_ROWS_SEGMENTS || rows->n >= GK_MAX_GROUP)
 			ereport(ERROR,
@@ -51,7 +53,8 @@ gk_rows_add(GkRows *rows, int d)
 					 errmsg("a group has more than %lld points", (long long) GK_MAX_GROUP),
 					 errhint("Use kmeans() or kmeans_fit() on a table.")));
 		rows->segment[rows->segments] =
-			MemoryContextAllocHuge(rows->cxt, (Size) more * d * sizeof(double));
+			MemoryContextAllocHuge(rows->cxt, bytes);
+		gk_huge_pages(rows->segment[rows->segments], bytes);
 		rows->segments++;
 		rows->room += more;
 	}

@@ -13,6 +13,7 @@
 #include "utils/memutils.h"
 #include "windowapi.h"
 
+#include "core/gk_mem.h"
 #include "gkmeans.h"
 #include "gkmeans_group.h"
 
@@ -97,6 +98,7 @@ cluster_partition(WindowObject winobj, KmeansPoint *p, bool with_centroids, int6
 	if (rows.n > 0)
 	{
 		found = MemoryContextAllocHuge(cxt, rows.n * sizeof(int32_t));
+		gk_huge_pages(found, rows.n * sizeof(int32_t));
 		host = gk_host_begin();
 		gk_rows_fit(host, &rows, &options, found, &model);
 		gk_host_end(host);
@@ -137,6 +139,7 @@ kmeans_window(PG_FUNCTION_ARGS)
 		/* next to *p, so that it goes with the partition; WinGetPartitionLocalMemory ends at 1 GB */
 		int32	   *labels = MemoryContextAllocHuge(GetMemoryChunkContext(p), n * sizeof(int32));
 
+		gk_huge_pages(labels, n * sizeof(int32));
 		if (n > GK_MAX_GROUP)
 			ereport(ERROR,
 					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),

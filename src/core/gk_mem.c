@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "core/gk_core.h"
+#include "core/gk_mem.h"
 
 #define ALIGNMENT	64
 #define HUGE_PAGE	((uintptr_t) 2 << 20)
@@ -20,8 +21,8 @@
  * gets half of the memory's bandwidth; finding such pages takes as long as filling
  * them.  Only a hint: no effect where the system gives huge pages always or never.
  */
-static void
-ask_huge_pages(char *base, size_t bytes)
+void
+gk_huge_pages(void *base, size_t bytes)
 {
 #ifdef MADV_HUGEPAGE
 	uintptr_t	from = ((uintptr_t) base + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
@@ -49,7 +50,7 @@ gk_alloc(const GkHost *host, size_t count, size_t size)
 	base = host->alloc(host->ctx, bytes);
 	if (base == NULL)
 		return NULL;
-	ask_huge_pages(base, bytes);
+	gk_huge_pages(base, bytes);
 	at = ((uintptr_t) base + sizeof(void *) + ALIGNMENT - 1) & ~(uintptr_t) (ALIGNMENT - 1);
 	((void **) at)[-1] = base;
 	return (void *) at;
