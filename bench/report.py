@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Make docs/benchmarks.md, docs/planning.md and their plots from the result files.
+"""Make docs/benchmarks.md, docs/benchmarks-groups.md, docs/planning.md and plots from the result files.
 
     bench/report.py [--smoke]        --smoke writes nothing
 
 Reads bench/papers.json (the papers' figures), bench/notes.json (why a row is missing or
-slower), bench/results/*.json and bench/results-gpu/*.jsonl.  Nothing is measured here.
+slower), bench/results and bench/results-gpu/*.jsonl.  Nothing is measured here.
 """
 import glob
 import json
@@ -375,7 +375,7 @@ def groups():
         "a temporary table or a view for each group; or one view whose `WHERE` is a setting, which a loop sets before each call. That view with an index is the "
         "best such loop, and it is well below the aim of 20 times the time of `kmeans_agg()`; so is a table for each group that is there already, where only the "
         "calls are left. Relations made for each group are near the aim or beyond it, and every form is beyond it by far without an index on the group. "
-        "What the aggregate does not need in any case is the index, the loop, and a relation.", "",
+        "The aggregate needs no index, no loop and no relation.", "",
         *printed("grouped.txt"),
         "## Windows", "", *printed("window.txt")])
 
