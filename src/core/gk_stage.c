@@ -110,7 +110,8 @@ gk_store_unstage(GkStore *store)
 		return;
 	/* an open chunk's memory is the session's */
 	for (int i = 0; i < store->pts.nchunks; i++)
-		store->pts.chunks[i].data = NULL;
+		if (!store->pts.chunks[i].sealed)
+			store->pts.chunks[i].data = NULL;
 	if (store->staged != NULL)
 		store->away->close(store->staged);
 	store->staged = NULL;

@@ -212,6 +212,7 @@ stage_prepare(GkSession *s, const GkPrep *prep, GkMoments *moments, GkError *err
 			moments[j].sum += gk_fixed(f, gk_pow2(GK_GRID_BITS - prep->expo[j]));
 			moments[j].sq += gk_d2_fixed((double) f * (double) f, gk_pow2(GK_GRID_BITS - 2 * prep->expo[j]));
 		}
+	core->free(s->problem.host, pts->chunks);
 	pts->chunks = c;
 	pts->nchunks = 1;
 	return GK_OK;
