@@ -105,12 +105,12 @@ radix_sort(uint64_t *e, uint64_t *tmp, size_t n, int from, int to)
 }
 
 /*
- * Keys become entries: above the point's number, which takes so many bits, as many of
- * the key's upper bits as a few digits hold, and no more than differ.  Returns where
- * the key ends.
+ * An entry has the point's number, which takes so many bits, and above it as many of the
+ * key's upper bits as a few digits hold, and no more than differ; the key is the first
+ * feature.  Returns where it ends.
  */
 static int
-make_entries(uint64_t *e, size_t n, int number)
+make_entries(const Group *g, uint64_t *e, size_t n, int number)
 {
 	uint64_t	least = UINT64_MAX;
 	uint64_t	most = 0;
@@ -121,9 +121,12 @@ make_entries(uint64_t *e, size_t n, int number)
 
 	for (size_t i = 0; i < n; i++)
 	{
-		least = e[i] < least ? e[i] : least;
-		most = e[i] > most ? e[i] : most;
-		any |= e[i] ^ e[0];
+		uint64_t	key = ordered_bits(g->row(g->arg, (int64_t) i)[0]);
+
+		e[i] = key;
+		least = key < least ? key : least;
+		most = key > most ? key : most;
+		any |= key ^ e[0];
 	}
 	if (room > 64 - number)
 		room = 64 - number;
@@ -150,17 +153,12 @@ sorted(const GkHost *host, const Group *g, size_t n)
 
 	if (block != NULL && order != NULL)
 	{
-		uint64_t   *e;
+		uint64_t   *e = radix_sort(block, block + n, n, number, make_entries(g, block, n, number));
 
-		for (size_t i = 0; i < n; i++)
-			block[i] = ordered_bits(g->row(g->arg, (int64_t) i)[0]);
-		e = radix_sort(block, block + n, n, number, make_entries(block, n, number));
-		for (size_t i = 0; i < n; i++)
-			order[i] = (uint32_t) (e[i] & ((UINT64_C(1) << number) - 1));
 		for (size_t i = 0, end; i < n; i = end)
 		{
-			for (end = i + 1; end < n && e[end] >> number == e[i] >> number; end++)
-				;
+			for (end = i; end < n && e[end] >> number == e[i] >> number; end++)
+				order[end] = (uint32_t) (e[end] & ((UINT64_C(1) << number) - 1));
 			if (end - i > 1)
 				sort_points(g, order + i, (uint32_t *) (e == block ? block + n : block), end - i);
 		}
