@@ -4,7 +4,7 @@
 #
 # ROWS=... rows of each table (default 4,000,000), ROUNDS=... (5), WORKERS="0 2": how many
 # parallel workers count(*), the sums and the load have; RESULT=... a file for one JSON
-# object per line; TABLES="real4 real68": only these.
+# object per line; TABLES="real4 real68": only these; DEVICE=gpu: rows go to the GPU (cpu).
 #
 # load is load_ms of kmeans_info(): reading the rows into the store and preparing them,
 # with gkmeans.threads = workers + 1, so that both sides have the same number of CPUs.
@@ -13,7 +13,7 @@
 # one that is not counted, so that a busy moment hits all of them; the medians count.
 set -euo pipefail
 
-rows=${ROWS:-4000000} rounds=${ROUNDS:-5} workers=${WORKERS:-0 2} result=${RESULT:-/dev/null}
+device=${DEVICE:-cpu} rows=${ROWS:-4000000} rounds=${ROUNDS:-5} workers=${WORKERS:-0 2} result=${RESULT:-/dev/null}
 here=$(cd "$(dirname "$0")/.." && pwd)
 commit=${GKMEANS_COMMIT:-$(git -C "$here" describe --always --dirty 2>/dev/null || echo unknown)}
 names=$(seq -s, 1 68 | sed 's/[0-9]*/f&/g')
@@ -38,7 +38,7 @@ declare -A columns=([array4]=v [array8]=v [real68]=$names) create=(
 measure() {
 	local list=${columns[$2]:-a,b,c,d} timed=
 	local settings="SET client_min_messages = error; SET max_parallel_workers_per_gather = $3; SET gkmeans.workers = $3;
-		SET gkmeans.threads = $(($3 + 1)); SET maintenance_work_mem = '16GB'; SET gkmeans.device = cpu"
+		SET gkmeans.threads = $(($3 + 1)); SET maintenance_work_mem = '16GB'; SET gkmeans.device = $device"
 	case $1 in
 	count) timed="SELECT count(*) FROM $2" ;;
 	sum) [ "$list" = a,b,c,d ] || { echo 0; return; }; timed="SELECT sum(a), sum(b), sum(c), sum(d) FROM $2" ;;
@@ -55,7 +55,7 @@ median() { sort -n | awk '{ x[NR] = $1 } END { print (x[int((NR + 1) / 2)] + x[i
 
 sql -c 'CREATE EXTENSION IF NOT EXISTS gkmeans'
 machine="$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg), PostgreSQL $(sql -c 'SHOW server_version')"
-echo "command: ROWS=$rows ROUNDS=$rounds WORKERS=\"$workers\" bench/load.sh"
+echo "command: DEVICE=$device ROWS=$rows ROUNDS=$rounds WORKERS=\"$workers\" bench/load.sh"
 echo "commit:  $commit, $(date -u +%F)"
 echo "machine: $machine"
 echo "medians of $rounds in ms, $rows rows"
@@ -75,7 +75,7 @@ for table in ${TABLES:-$all}; do
 			done
 		done
 		for job in count sum executor auto fit; do times[$job]=$(printf %s "${times[$job]}" | median); done
-		echo "{\"what\": \"load\", \"table\": \"$table\", \"workers\": $n, \"bytes\": $bytes, \"count_ms\": ${times[count]}, \"sum_ms\": ${times[sum]}, \"executor_ms\": ${times[executor]}, \"pages_ms\": ${times[auto]}, \"fit_ms\": ${times[fit]}}" >>"$result"
+		echo "{\"what\": \"load\", \"table\": \"$table\", \"device\": \"$device\", \"workers\": $n, \"bytes\": $bytes, \"count_ms\": ${times[count]}, \"sum_ms\": ${times[sum]}, \"executor_ms\": ${times[executor]}, \"pages_ms\": ${times[auto]}, \"fit_ms\": ${times[fit]}}" >>"$result"
 		awk -v what="${what[$table]}" -v n="$n" -v c="${times[count]}" -v s="${times[sum]}" -v e="${times[executor]}" -v h="${times[auto]}" -v f="${times[fit]}" -v b="$bytes" '
 			function some(x) { return x > 0 ? sprintf("%.1f", x) : "-" }
 			BEGIN { printf "%-26s %7d %9.1f %9s %9s %9.1f %9.1f %10.2f %9s %8.2f\n", what, n, c, some(s), some(e), h, f, h / c, (s > 0 ? sprintf("%.2f", f / s) : "-"), b / h / 1e6 }'

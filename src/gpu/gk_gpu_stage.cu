@@ -16,8 +16,8 @@
 #define THREADS			256
 /* A block's sums of values of at most 2^40 stay within 63 bits. */
 #define BLOCK_ROWS		((int64_t) 1 << 20)
-/* Expected when nobody knows. */
-#define SOME_ROWS		((int64_t) 1 << 22)
+/* Bytes of the points that are expected when nobody knows. */
+#define SOME_BYTES		((int64_t) 64 << 20)
 
 /* How a column is prepared. */
 typedef struct Column
@@ -137,7 +137,8 @@ static GkStatus
 begin(GkSession *s, int64_t rows, GkError *err)
 {
 	size_t		limit;
-	int64_t		expected = rows > 0 ? rows + rows / 64 + gk_gpu_piece_rows(s) : SOME_ROWS;
+	int64_t		some = SOME_BYTES / (s->cols * (int64_t) sizeof(float));
+	int64_t		expected = (rows > 0 ? rows + rows / 64 : some) + gk_gpu_piece_rows(s);
 
 	GK_DO(gk_gpu_bind(s, err));
 	if (gk_gpu_piece_rows(s) < GK_ROW_PAD)
