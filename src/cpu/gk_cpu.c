@@ -102,6 +102,7 @@ close_session(GkSession *s)
 	gk_cpu_bounds_free(s, &host);
 	gk_cpu_bundles_free(s, &host);
 	s->core->free(&host, s->previous.p);
+	s->core->free(&host, s->kept.p);
 	s->core->free(&host, s->base_sum.p);
 	s->core->free(&host, s->base_mass.p);
 	s->core->free(&host, s->base_count.p);

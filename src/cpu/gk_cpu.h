@@ -123,6 +123,7 @@ struct GkSession
 	int			previous_k;		/* clusters; 0: nothing is known */
 	int64_t		changed;		/* rows that changed their label in it */
 	GkRoom		previous;		/* int32 [all_rows]: labels */
+	GkRoom		kept;			/* or uint16 [all_rows / 16][k - 1]: masks of few clusters */
 	GkRoom		base_sum;		/* its result, as GkStep */
 	GkRoom		base_mass;
 	GkRoom		base_count;

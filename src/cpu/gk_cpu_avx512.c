@@ -203,6 +203,7 @@ const GkCpuKernels gk_cpu_avx512 = {
 	.add_few = gk_cpu_avx512_add_few,
 	.tally_few = gk_cpu_avx512_tally_few,
 	.step_few = gk_cpu_avx512_step_few,
+	.move_few = gk_cpu_avx512_move_few,
 	.few_sums = GK_CPU_AVX512_SUMS,
 	.sum_d2 = sum_d2,
 	.race = race,

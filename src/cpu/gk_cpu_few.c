@@ -2,15 +2,16 @@
  * gk_cpu_few.c - assignment and Feature Sum of few clusters, AVX-512: sums stay in
  * registers, for small points in one pass with the distances, labels are never
  * written.  Here reading memory is the floor, as long as the processor does not
- * wait for itself as well.
+ * wait for itself as well: adding points up takes it as long as their distances, so
+ * later steps only move the points whose cluster is another one than before.
  *
  * Lanes are points, and a mask for each cluster says which are its own.  A sum is a
  * vector of doubles: one register, exact up to GK_PACKAGE rows, though it takes but
  * half a vector of points at a time.  The last cluster needs none: it is the total
  * minus the rest.
  *
- * Rows past the end are zeros and add nothing but to a count, which is put right;
- * they are equal, so they are all in one cluster.
+ * Rows past the end are zeros: they add nothing to a sum, and masks that are counted
+ * or kept do not have them.
  */
 #include "cpu/gk_cpu_few.h"
 
@@ -105,8 +106,12 @@ add_distances(const int k, const int v, const float *x, const float *c, int d, i
 	}
 }
 
-/* Of 16 points: a mask for each cluster but the last, as its lower and upper half. */
+/*
+ * Of 16 points: a mask for each cluster but the last, as its lower and upper half.  In
+ * memory they are uint16_t [vectors][k - 1].
+ */
 typedef __mmask8 Halves[MOST_K][2];
+#define MASKS(rows)	((rows) / 16 * (MOST_K - 1))
 
 /*
  * One feature of 8 points, the half h, to the sums of their clusters, which are f apart.
@@ -124,7 +129,14 @@ add_values(const int k, const int f, const float *x, const int h, const Halves i
 			_mm512_mask3_fmadd_pd(v, one, sum[q * f], in[q][h]);
 }
 
-/* Lanes together, as integers; clusters are d apart. */
+/* Lanes together, as an integer. */
+GK_INLINE int64_t
+lanes(__m512d s, int32_t expo)
+{
+	return (int64_t) (_mm512_reduce_add_pd(s) * gk_pow2(GK_GRID_BITS - expo));
+}
+
+/* Clusters are d apart. */
 GK_INLINE void
 add_lanes(const int k, const int f, const __m512d *from, const int32_t *expo, gk_int128 *sum, int d)
 {
@@ -133,7 +145,7 @@ add_lanes(const int k, const int f, const __m512d *from, const int32_t *expo, gk
 	{
 		GK_UNROLL
 		for (int j = 0; j < f; j++)
-			sum[q * d + j] += (int64_t) (_mm512_reduce_add_pd(from[q * f + j]) * gk_pow2(GK_GRID_BITS - expo[j]));
+			sum[q * d + j] += lanes(from[q * f + j], expo[j]);
 	}
 }
 
@@ -145,15 +157,9 @@ vector(const GkTiles *x, size_t v)
 
 /* ---- sums of a group of rows whose clusters are known ---- */
 
-typedef struct Masks
-{
-	Halves		in[GK_FEW_GROUP / 16];
-	int			rows[MOST_K];
-} Masks;
-
 /* Features j .. j+f-1. */
 GK_INLINE void
-add_features(const int k, const int f, const GkTiles *x, const Masks *masks, int j, const int32_t *expo, gk_int128 *sum)
+add_features(const int k, const int f, const GkTiles *x, const uint16_t *mask, int j, const int32_t *expo, gk_int128 *sum)
 {
 	__m512d		s[GK_CPU_AVX512_SUMS];
 
@@ -163,84 +169,99 @@ add_features(const int k, const int f, const GkTiles *x, const Masks *masks, int
 	for (size_t v = 0; v < (size_t) x->count * (GK_ROW_PAD / 16); v++)
 	{
 		const float *at = vector(x, v) + j * x->stride;
+		const __mmask8 (*in)[2] = (const __mmask8 (*)[2]) (mask + v * (k - 1));
 
 		GK_UNROLL
 		for (int i = 0; i < 2 * f; i++)
-			add_values(k, f, at + i % f * x->stride, i / f, masks->in[v], s + i % f);
+			add_values(k, f, at + i % f * x->stride, i / f, in, s + i % f);
 	}
 	add_lanes(k, f, s, expo + j, sum + j, x->d);
 }
 
 #define ADD(k, f) \
 	GK_TARGET static void \
-	add_##k##_##f(const GkTiles *x, const Masks *masks, int j, const int32_t *expo, gk_int128 *sum) \
+	add_##k##_##f(const GkTiles *x, const uint16_t *mask, int j, const int32_t *expo, gk_int128 *sum) \
 	{ \
-		add_features(k, f, x, masks, j, expo, sum); \
+		add_features(k, f, x, mask, j, expo, sum); \
 	}
 SHAPES(ADD)
 
 #define ADD_ENTRY(k, f) [k][f] = add_##k##_##f,
-static void (*const adds[MOST_K + 1][MOST_D + 1]) (const GkTiles *, const Masks *, int, const int32_t *, gk_int128 *) =
+static void (*const adds[MOST_K + 1][MOST_D + 1]) (const GkTiles *, const uint16_t *, int, const int32_t *, gk_int128 *) =
 {SHAPES(ADD_ENTRY)};
 
 static void
-add_masks(const GkTiles *x, int k, const Masks *masks, const int32_t *expo, gk_int128 *sum, int64_t *count)
+add_masks(const GkTiles *x, int k, const uint16_t *mask, const int32_t *expo, gk_int128 *sum)
 {
 	int			times = (x->d + FEATURES(k) - 1) / FEATURES(k);
 
-	for (int q = 0; q < k - 1; q++)
-		count[q] += masks->rows[q];
 	for (int i = 0; i < times; i++)
 	{
 		int			j = x->d * i / times;
 
-		adds[k][x->d * (i + 1) / times - j] (x, masks, j, expo, sum);
+		adds[k][x->d * (i + 1) / times - j] (x, mask, j, expo, sum);
 	}
+}
+
+GK_TARGET static void
+count_masks(const uint16_t *mask, int vectors, int k, int64_t *count)
+{
+	for (int q = 0; q < k - 1; q++)
+		for (int v = 0; v < vectors; v++)
+			count[q] += __builtin_popcount(mask[v * (k - 1) + q]);
+}
+
+/* Rows past the end, of which there are less than a tile, are taken out of masks and counts. */
+static void
+leave_padding(uint16_t *mask, int rows, int vectors, int k, int64_t *count)
+{
+	for (int r = rows; r < vectors * 16; r++)
+		for (int q = 0; q < k - 1; q++)
+		{
+			uint16_t   *m = mask + r / 16 * (k - 1) + q;
+
+			if (count != NULL)
+				count[q] -= *m >> r % 16 & 1;
+			*m &= (uint16_t) ~(1 << r % 16);
+		}
 }
 
 /* ---- from labels ---- */
 
 GK_TARGET static void
-masks_of_labels(const int32_t *label, int rows, int k, Masks *masks)
+masks_of_labels(const int32_t *label, int vectors, int k, uint16_t *mask)
 {
-	for (int q = 0; q < k - 1; q++)
-		masks->rows[q] = 0;
-	for (int v = 0; v < rows / 16; v++)
+	for (int v = 0; v < vectors; v++)
 		for (int q = 0; q < k - 1; q++)
-		{
-			__mmask16	in = _mm512_cmpeq_epi32_mask(_mm512_loadu_si512(label + v * 16), _mm512_set1_epi32(q));
-
-			memcpy(masks->in[v][q], &in, sizeof(in));
-			masks->rows[q] += __builtin_popcount(in);
-		}
+			mask[v * (k - 1) + q] = _mm512_cmpeq_epi32_mask(_mm512_loadu_si512(label + v * 16), _mm512_set1_epi32(q));
 }
 
 void
 gk_cpu_avx512_add_few(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
 					  gk_int128 *sum, int64_t *count)
 {
-	Masks		masks;
+	uint16_t	mask[MASKS(GK_FEW_GROUP)];
 
 	if (k == 1)
 		return;
 	for (int t = 0; t < x->count; t += GK_FEW_GROUP / GK_ROW_PAD)
 	{
 		GkTiles		some = gk_few_group(x, t, GK_FEW_GROUP);
+		int			vectors = some.count * (GK_ROW_PAD / 16);
 
-		masks_of_labels(label + t * GK_ROW_PAD, some.count * GK_ROW_PAD, k, &masks);
-		add_masks(&some, k, &masks, expo, sum, count);
+		masks_of_labels(label + t * GK_ROW_PAD, vectors, k, mask);
+		count_masks(mask, vectors, k, count);
+		leave_padding(mask, rows - t * GK_ROW_PAD, vectors, k, count);
+		add_masks(&some, k, mask, expo, sum);
 	}
-	gk_few_uncount(x, rows, k, label[x->count * GK_ROW_PAD - 1], count);
 }
 
 /* ---- together with the assignment ---- */
 
 /* v vectors at a time. */
 GK_INLINE void
-masks_of_points(const int k, const int v, const GkTiles *x, const float *c, Masks *masks)
+masks_of_points(const int k, const int v, const GkTiles *x, const float *c, uint16_t *mask)
 {
-	int			rows[MOST_K] = {0};
-
 	for (size_t i = 0; i < (size_t) x->count * (GK_ROW_PAD / 16); i += v)
 	{
 		const float *at = vector(x, i);
@@ -257,21 +278,16 @@ masks_of_points(const int k, const int v, const GkTiles *x, const float *c, Mask
 			nearest(k, dist[p], in);
 			GK_UNROLL
 			for (int q = 0; q < k - 1; q++)
-			{
-				memcpy(masks->in[i + p][q], &in[q], sizeof(in[q]));
-				rows[q] += __builtin_popcount(in[q]);
-			}
+				mask[(i + p) * (k - 1) + q] = in[q];
 		}
 	}
-	for (int q = 0; q < k - 1; q++)
-		masks->rows[q] = rows[q];
 }
 
 #define NEAREST(k, v) \
 	GK_TARGET static void \
-	nearest_##k(const GkTiles *x, const float *c, Masks *masks) \
+	nearest_##k(const GkTiles *x, const float *c, uint16_t *mask) \
 	{ \
-		masks_of_points(k, v, x, c, masks); \
+		masks_of_points(k, v, x, c, mask); \
 	}
 NEAREST(2, 4)
 NEAREST(3, 4)
@@ -281,7 +297,7 @@ NEAREST(6, 2)
 NEAREST(7, 2)
 NEAREST(8, 2)
 
-static void (*const masks_of[MOST_K + 1]) (const GkTiles *, const float *, Masks *) =
+static void (*const masks_of[MOST_K + 1]) (const GkTiles *, const float *, uint16_t *) =
 {NULL, NULL, nearest_2, nearest_3, nearest_4, nearest_5, nearest_6, nearest_7, nearest_8};
 
 /*
@@ -290,7 +306,8 @@ static void (*const masks_of[MOST_K + 1]) (const GkTiles *, const float *, Masks
  * masks, and instructions enough are at hand until more points arrive.
  */
 GK_INLINE void
-fused(const int k, const int d, const GkTiles *x, const float *c, const int32_t *expo, gk_int128 *sum, int64_t *count)
+fused(const int k, const int d, const GkTiles *x, const float *c, const int32_t *expo, uint16_t *mask,
+	  gk_int128 *sum, int64_t *count)
 {
 	const size_t vectors = (size_t) x->count * (GK_ROW_PAD / 16);
 	const float *at = x->x;
@@ -316,6 +333,7 @@ fused(const int k, const int d, const GkTiles *x, const float *c, const int32_t 
 		GK_UNROLL
 		for (int q = 0; q < k - 1; q++)
 		{
+			mask[(v - 1) * (k - 1) + q] = in[q];
 			rows[q] += __builtin_popcount(in[q]);
 			half[q][0] = (__mmask8) in[q];
 			half[q][1] = (__mmask8) _kshiftri_mask16(in[q], 8);
@@ -338,39 +356,133 @@ fused(const int k, const int d, const GkTiles *x, const float *c, const int32_t 
 
 #define FUSED(k, d) \
 	GK_TARGET static void \
-	fused_##k##_##d(const GkTiles *x, const float *c, const int32_t *expo, gk_int128 *sum, int64_t *count) \
+	fused_##k##_##d(const GkTiles *x, const float *c, const int32_t *expo, uint16_t *mask, gk_int128 *sum, int64_t *count) \
 	{ \
-		fused(k, d, x, c, expo, sum, count); \
+		fused(k, d, x, c, expo, mask, sum, count); \
 	}
 SHAPES(FUSED)
 
 #define FUSED_ENTRY(k, d) [k][d] = fused_##k##_##d,
-static void (*const shapes[MOST_K + 1][MOST_D + 1]) (const GkTiles *, const float *, const int32_t *, gk_int128 *, int64_t *) =
+static void (*const shapes[MOST_K + 1][MOST_D + 1]) (const GkTiles *, const float *, const int32_t *, uint16_t *, gk_int128 *, int64_t *) =
 {SHAPES(FUSED_ENTRY)};
 
-void
+/* Which of the next 32 words, or of those that are left, differ. */
+GK_INLINE __mmask32
+differing(const uint16_t *a, const uint16_t *b, int left)
+{
+	__mmask32	there = left < 32 ? ((__mmask32) 1 << left) - 1 : ~(__mmask32) 0;
+
+	return _mm512_mask_cmpneq_epi16_mask(there, _mm512_maskz_loadu_epi16(there, a), _mm512_maskz_loadu_epi16(there, b));
+}
+
+/* Have `kept` be what `mask` is.  Returns how many of so many words differed. */
+GK_TARGET static int
+keep(const uint16_t *mask, int words, uint16_t *kept)
+{
+	int			changed = 0;
+
+	for (int i = 0; i < words; i += 32)
+		changed += __builtin_popcount(differing(mask + i, kept + i, words - i));
+	memcpy(kept, mask, words * sizeof(uint16_t));
+	return changed;
+}
+
+int
 gk_cpu_avx512_step_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
-					   gk_int128 *sum, int64_t *count)
+					   uint16_t *kept, gk_int128 *sum, int64_t *count)
 {
 	bool		one_pass = k > 1 && x->d <= FEATURES(k);
 	int			most = one_pass ? GK_PACKAGE : GK_FEW_GROUP;
-	Masks		masks;
+	uint16_t	mask[MASKS(GK_PACKAGE)];
+	int			changed = 0;
 
 	if (k == 1)
-		return;
+		return 0;
 	for (int t = 0; t < x->count; t += most / GK_ROW_PAD)
 	{
 		GkTiles		some = gk_few_group(x, t, most);
+		int			vectors = some.count * (GK_ROW_PAD / 16);
 
 		if (one_pass)
-			shapes[k][x->d] (&some, c, expo, sum, count);
+			shapes[k][x->d] (&some, c, expo, mask, sum, count);
 		else
 		{
-			masks_of[k] (&some, c, &masks);
-			add_masks(&some, k, &masks, expo, sum, count);
+			masks_of[k] (&some, c, mask);
+			count_masks(mask, vectors, k, count);
+			add_masks(&some, k, mask, expo, sum);
 		}
+		leave_padding(mask, rows - t * GK_ROW_PAD, vectors, k, count);
+		if (kept != NULL)
+			changed += keep(mask, vectors * (k - 1), kept + t * (GK_ROW_PAD / 16) * (k - 1));
 	}
-	gk_few_uncount(x, rows, k, gk_few_origin(c, k, x->d), count);
+	return changed;
+}
+
+/* ---- what has changed since the last step ---- */
+
+/* Points of vector v come to a cluster, others go: s [d] are its sums. */
+GK_TARGET static void
+move(const GkTiles *x, size_t v, uint16_t come, uint16_t go, __m512d *s)
+{
+	const float *at = vector(x, v);
+
+	for (int j = 0; j < x->d; j++)
+		for (int h = 0; h < 16; h += 8)
+		{
+			__m512d		value = _mm512_cvtps_pd(_mm256_loadu_ps(at + j * x->stride + h));
+
+			s[j] = _mm512_mask_add_pd(s[j], (__mmask8) (come >> h), s[j], value);
+			s[j] = _mm512_mask_sub_pd(s[j], (__mmask8) (go >> h), s[j], value);
+		}
+}
+
+/* As keep(), with what it makes of the sums and counts. */
+GK_TARGET static int
+move_changed(const GkTiles *x, int k, const uint16_t *mask, uint16_t *kept, __m512d *s, int64_t *count)
+{
+	int			words = x->count * (GK_ROW_PAD / 16) * (k - 1);
+	int			changed = 0;
+
+	for (int i = 0; i < words; i += 32)
+		for (__mmask32 other = differing(mask + i, kept + i, words - i); other != 0; other &= other - 1)
+		{
+			int			w = i + __builtin_ctz(other);
+			int			q = w % (k - 1);
+
+			move(x, w / (k - 1), mask[w] & ~kept[w], kept[w] & ~mask[w], s + q * x->d);
+			count[q] += __builtin_popcount(mask[w]) - __builtin_popcount(kept[w]);
+			kept[w] = mask[w];
+			changed++;
+		}
+	return changed;
+}
+
+GK_TARGET int
+gk_cpu_avx512_move_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+					   uint16_t *kept, gk_int128 *sum, int64_t *count)
+{
+	int			changed = 0;
+
+	for (int p = 0; p < x->count && k > 1; p += GK_PACKAGE / GK_ROW_PAD)
+	{
+		GkTiles		package = gk_few_group(x, p, GK_PACKAGE);
+		__m512d		s[GK_CPU_AVX512_SUMS];
+		int			before = changed;
+
+		memset(s, 0, sizeof(s));
+		for (int t = 0; t < package.count; t += GK_FEW_GROUP / GK_ROW_PAD)
+		{
+			GkTiles		some = gk_few_group(&package, t, GK_FEW_GROUP);
+			uint16_t	mask[MASKS(GK_FEW_GROUP)];
+
+			masks_of[k] (&some, c, mask);
+			leave_padding(mask, rows - (p + t) * GK_ROW_PAD, some.count * (GK_ROW_PAD / 16), k, NULL);
+			changed += move_changed(&some, k, mask, kept + (p + t) * (GK_ROW_PAD / 16) * (k - 1), s, count);
+		}
+		for (int i = 0; i < (k - 1) * x->d && changed > before; i++)
+			sum[i] += lanes(s[i], expo[i % x->d]);
+	}
+	return changed;
 }
 
 #endif							/* GK_CPU_X86 */

@@ -34,34 +34,4 @@ gk_few_group(const GkTiles *x, int tile, int rows)
 	return some;
 }
 
-/* Rows past the end of the last tile were counted in a cluster. */
-static inline void
-gk_few_uncount(const GkTiles *x, int rows, int k, int cluster, int64_t *count)
-{
-	if (cluster < k - 1)
-		count[cluster] -= x->count * GK_ROW_PAD - rows;
-}
-
-/* Theirs, when they are assigned as the others: they are in the origin. */
-static inline int
-gk_few_origin(const float *c, int k, int d)
-{
-	float		best = INFINITY;
-	int			cluster = 0;
-
-	for (int q = 0; q < k; q++)
-	{
-		float		d2 = 0.0f;
-
-		for (int j = 0; j < d; j++)
-			d2 = gk_fmaf(c[q * d + j], c[q * d + j], d2);
-		if (d2 < best)
-		{
-			best = d2;
-			cluster = q;
-		}
-	}
-	return cluster;
-}
-
 #endif							/* GK_CPU_FEW_H */

@@ -33,6 +33,38 @@
 
 /* Clusters and features, here and below, are constants at every call. */
 
+/* ---- rows past the end ---- */
+
+/* Rows past the end of the last tile were counted in a cluster. */
+static void
+uncount(const GkTiles *x, int rows, int k, int cluster, int64_t *count)
+{
+	if (cluster < k - 1)
+		count[cluster] -= x->count * GK_ROW_PAD - rows;
+}
+
+/* Theirs, when they are assigned as the others: they are in the origin. */
+static int
+nearest_origin(const float *c, int k, int d)
+{
+	float		best = INFINITY;
+	int			cluster = 0;
+
+	for (int q = 0; q < k; q++)
+	{
+		float		d2 = 0.0f;
+
+		for (int j = 0; j < d; j++)
+			d2 = gk_fmaf(c[q * d + j], c[q * d + j], d2);
+		if (d2 < best)
+		{
+			best = d2;
+			cluster = q;
+		}
+	}
+	return cluster;
+}
+
 /* ---- sums of a group of rows whose labels are known ---- */
 
 /* Features j .. j+f-1, four rows at a time. */
@@ -144,7 +176,7 @@ gk_cpu_avx2_add_few(const GkTiles *x, const int32_t *label, int rows, int k, con
 
 		add_group(&some, label + t * GK_ROW_PAD, k, expo, sum, count);
 	}
-	gk_few_uncount(x, rows, k, label[x->count * GK_ROW_PAD - 1], count);
+	uncount(x, rows, k, label[x->count * GK_ROW_PAD - 1], count);
 }
 
 /* ---- together with the assignment ---- */
@@ -223,14 +255,15 @@ ASSIGN(8, 1)
 static void (*const assigns[MOST_K + 1]) (const GkTiles *, const float *, int32_t *) =
 {NULL, NULL, assign_2, assign_3, assign_4, assign_5, assign_6, assign_7, assign_8};
 
-void
+int
 gk_cpu_avx2_step_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
-					 gk_int128 *sum, int64_t *count)
+					 uint16_t *kept, gk_int128 *sum, int64_t *count)
 {
 	int32_t		label[GK_FEW_GROUP];
 
+	(void) kept;
 	if (k == 1)
-		return;
+		return 0;
 	for (int t = 0; t < x->count; t += GK_FEW_GROUP / GK_ROW_PAD)
 	{
 		GkTiles		some = gk_few_group(x, t, GK_FEW_GROUP);
@@ -238,7 +271,8 @@ gk_cpu_avx2_step_few(const GkTiles *x, const float *c, int k, int rows, const in
 		assigns[k] (&some, c, label);
 		add_group(&some, label, k, expo, sum, count);
 	}
-	gk_few_uncount(x, rows, k, gk_few_origin(c, k, x->d), count);
+	uncount(x, rows, k, nearest_origin(c, k, x->d), count);
+	return 0;
 }
 
 #endif							/* GK_CPU_X86 */

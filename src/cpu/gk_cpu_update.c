@@ -8,7 +8,8 @@
  *                          are merged at the end
  *   partitioned_features   no copies, for large k * d: gk_cpu_partition.c
  *   delta                  as cluster_merge, but only rows whose label changed
- *                          since the last step move from one cluster to another
+ *                          since the last step move from one cluster to another;
+ *                          of few clusters masks are kept instead of labels
  * All sums are exact, so all give the same bits.  Unweighted, a thread first adds
  * up to GK_PACKAGE rows in doubles, exactly (He et al., "Package summation", 2022),
  * and then turns them into integers.
@@ -54,8 +55,10 @@ typedef struct Pass
 	size_t		double_at;		/* double [copies][k][width], unweighted only */
 	size_t		bytes;
 
-	/* delta: labels of the last step by row, NULL: not kept. */
+	/* delta: labels of the last step by row, or masks as of step_few(); NULL: not kept. */
 	int32_t    *previous;
+	uint16_t   *kept;
+	bool		keeps;			/* one of the two */
 	bool		delta;			/* this pass adds to the last step's result */
 	bool		bounded;		/* and looks only at rows that may change their label */
 } Pass;
@@ -232,7 +235,7 @@ merge_clusters(void *arg, int64_t job, int thread)
 				p->out->mass[k] = p->out->count[k];
 		}
 	}
-	if (p->previous != NULL)
+	if (p->keeps)
 	{
 		memcpy(base_sum, sum, sums * sizeof(gk_int128));
 		memcpy(base_mass + k0, p->out->mass + k0, (k1 - k0) * sizeof(gk_int128));
@@ -257,7 +260,7 @@ complete(const Pass *p)
 			sum[j] -= p->out->sum[(size_t) k * p->d + j];
 	}
 	p->out->mass[last] = p->out->count[last];
-	if (p->previous != NULL)
+	if (p->keeps)
 	{
 		memcpy((gk_int128 *) p->s->base_sum.p + (size_t) last * p->d, sum, p->d * sizeof(gk_int128));
 		((gk_int128 *) p->s->base_mass.p)[last] = p->out->mass[last];
@@ -322,6 +325,18 @@ bounded_block(GkSession *s, const Pass *p, char *own, const GkBlock *b)
 		move_row(p, own, b, &l, b->label[i], ((int32_t *) b->d2)[i], p->previous[b->slot + b->label[i]]);
 }
 
+/* Without labels. */
+static void
+few_block(GkSession *s, const Pass *p, char *own, const GkBlock *b)
+{
+	GkTiles		x = gk_cpu_tiles(s, b);
+	uint16_t   *kept = p->kept != NULL ? p->kept + b->slot / 16 * (p->k - 1) : NULL;
+
+	((Private *) own)->changed +=
+		(p->delta ? s->kernels->move_few : s->kernels->step_few)
+		(&x, p->c, p->k, b->rows, s->pts->prep.expo, kept, (gk_int128 *) (own + p->sum_at), (int64_t *) (own + p->count_at));
+}
+
 static void
 merge_block(GkSession *s, void *arg, const GkBlock *b)
 {
@@ -337,9 +352,7 @@ merge_block(GkSession *s, void *arg, const GkBlock *b)
 	claim(p, own);
 	if (p->few && p->previous == NULL)
 	{
-		l.x = gk_cpu_tiles(s, b);
-		s->kernels->step_few(&l.x, p->c, p->k, b->rows, s->pts->prep.expo,
-							 (gk_int128 *) (own + p->sum_at), (int64_t *) (own + p->count_at));
+		few_block(s, p, own, b);
 		return;
 	}
 	for (int row = 0; row < b->rows; row += p->piece)
@@ -364,6 +377,30 @@ merge_block(GkSession *s, void *arg, const GkBlock *b)
 
 /* ---- the pass ---- */
 
+/* All are in registers at once. */
+static bool
+few_sums(const Pass *p)
+{
+	return p->few && (p->k - 1) * p->d <= p->s->kernels->few_sums;
+}
+
+static size_t
+masks(const Pass *p)
+{
+	return p->s->all_rows / 16 * (p->k - 1);
+}
+
+/* Of a single block, a moment's work, masks are not worth their memory. */
+static bool
+masks_possible(const Pass *p)
+{
+	const GkSession *s = p->s;
+
+	return s->feature_sum == GK_FSUM_AUTO && s->host.skip != GK_SKIP_ON && few_sums(p) && p->k > 1 &&
+		s->kernels->move_few != NULL && s->pts->n > p->sweep.rows &&
+		s->pts->resident && masks(p) * sizeof(uint16_t) <= s->pts->spare;
+}
+
 /*
  * Private copies must fit, and clearing and merging them must be small beside
  * adding the rows up.
@@ -385,27 +422,36 @@ choose(const Pass *p)
 	if (p->d >= DELTA_FEATURES && s->pts->resident)
 		return GK_DELTA;
 	/* Bounds need labels; few clusters of small points are faster without any. */
-	if (gk_cpu_bounds_possible(s, p->k) &&
-		(!p->few || (p->k - 1) * p->d > s->kernels->few_sums || s->host.skip == GK_SKIP_ON))
+	if (gk_cpu_bounds_possible(s, p->k) && (!few_sums(p) || s->host.skip == GK_SKIP_ON))
 		return GK_DELTA;
-	return GK_CLUSTER_MERGE;
+	return masks_possible(p) ? GK_DELTA : GK_CLUSTER_MERGE;
 }
 
-/* Remember labels and results, and start from those of the last step if they help. */
+/* Remember labels, or masks, and results, and start from those of the last step if they help. */
 static GkStatus
 prepare_delta(Pass *p, GkError *err)
 {
 	GkSession  *s = p->s;
 	size_t		kd = (size_t) p->k * p->d;
 	bool		known = s->previous_k == p->k;
+	bool		few = masks_possible(p);
 
-	if (!gk_cpu_room(s, &s->previous, s->all_rows, sizeof(int32_t)) ||
+	if (!(few ? gk_cpu_room(s, &s->kept, masks(p), sizeof(uint16_t)) :
+		  gk_cpu_room(s, &s->previous, s->all_rows, sizeof(int32_t))) ||
 		!gk_cpu_room(s, &s->base_sum, kd, sizeof(gk_int128)) ||
 		!gk_cpu_room(s, &s->base_mass, p->k, sizeof(gk_int128)) ||
 		!gk_cpu_room(s, &s->base_count, p->k, sizeof(int64_t)))
 		return gk_cpu_out_of_memory(err);
-	p->previous = s->previous.p;
+	p->keeps = true;
 	p->delta = known && (s->feature_sum == GK_DELTA || s->changed < s->pts->n / DELTA_SHARE);
+	if (few)
+	{
+		p->kept = s->kept.p;
+		if (!known)
+			memset(p->kept, 0xff, masks(p) * sizeof(uint16_t));
+		return GK_OK;
+	}
+	p->previous = s->previous.p;
 	if (!known)
 		memset(p->previous, 0xff, s->all_rows * sizeof(int32_t));
 	p->bounded = known && gk_cpu_bounds_begin(s, &p->sweep, p->c, p->k);
@@ -429,15 +475,18 @@ step_merge(Pass *p, GkError *err)
 	st = gk_cpu_sweep(s, &p->sweep, err);
 	if (st == GK_OK && !s->core->parallel_for(&p->host, (p->k + p->per_job - 1) / p->per_job, merge_clusters, p))
 		st = GK_STOPPED;
-	if (st == GK_OK && p->few && !p->delta)
+	if (st == GK_OK && p->few && (!p->delta || p->kept != NULL))
 		complete(p);
-	if (st == GK_OK && p->previous != NULL)
+	if (st == GK_OK && p->keeps)
 	{
 		s->previous_k = p->k;
 		s->changed = 0;
 		for (int t = 0; t < p->sweep.threads; t++)
 			s->changed += ((Private *) region(p, t))->changed;
-		gk_cpu_bounds_end(s, &p->sweep, p->bounded);
+		if (p->kept != NULL)
+			s->changed = s->changed * 16 / (p->k - 1);	/* rows of vectors, on average */
+		else
+			gk_cpu_bounds_end(s, &p->sweep, p->bounded);
 	}
 	return st;
 }

@@ -298,13 +298,60 @@ test_add(void)
  */
 #define FEW_ROWS	(2 * GK_PACKAGE + 2 * GK_ROW_PAD)
 
+/*
+ * From other centroids, the same in another order, to these ones: sums and counts, 0
+ * before and after, are together what step_few() makes of these alone, kept says whose
+ * the rows are, and nothing is left to move.
+ */
+static bool
+moves_few(const GkCpuKernels *set, const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+		  const int32_t *label, gk_int128 *sum, int64_t *count)
+{
+	size_t		words = (size_t) x->count * GK_ROW_PAD / 16 * (k - 1);
+	size_t		sums = (size_t) k * x->d * sizeof(gk_int128);
+	uint16_t   *kept = calloc(words + 1, sizeof(uint16_t));
+	uint16_t   *want = calloc(words + 1, sizeof(uint16_t));
+	float	   *other = aligned((size_t) k * x->d * sizeof(float));
+	gk_int128  *minus = calloc(1, sums);
+	int64_t		minus_count[GK_CPU_FEW] = {0};
+	int			turn = pick(0, k - 1);
+	int			differ = 0;
+	bool		good;
+
+	for (int q = 0; q < k; q++)
+		memcpy(other + q * x->d, c + (q + turn) % k * x->d, x->d * sizeof(float));
+	for (int i = 0; i < rows; i++)
+		if (label[i] < k - 1)
+			want[i / 16 * (k - 1) + label[i]] |= (uint16_t) (1 << i % 16);
+	set->step_few(x, other, k, rows, expo, kept, sum, count);
+	for (size_t i = 0; i < words; i++)
+		differ += kept[i] != want[i];
+	good = set->move_few(x, c, k, rows, expo, kept, sum, count) == differ;
+	good = good && memcmp(kept, want, words * sizeof(uint16_t)) == 0;
+	good = good && set->move_few(x, c, k, rows, expo, kept, sum, count) == 0;
+	good = good && set->step_few(x, c, k, rows, expo, kept, minus, minus_count) == 0;
+	for (int i = 0; i < (k - 1) * x->d; i++)
+		sum[i] -= minus[i];
+	for (int q = 0; q < k - 1; q++)
+		count[q] -= minus_count[q];
+	for (int i = 0; i < (k - 1) * x->d; i++)
+		good = good && sum[i] == 0;
+	for (int q = 0; q < k - 1; q++)
+		good = good && count[q] == 0;
+	free(kept);
+	free(want);
+	free(other);
+	free(minus);
+	return good;
+}
+
 static void
 test_few(void)
 {
 	static int32_t label[FEW_ROWS],
 				near[FEW_ROWS];
 	static float d2[FEW_ROWS];
-	int			bad[4][2] = {{0}};
+	int			bad[4][3] = {{0}};
 
 	for (int number = 0; number < 5 * CASES; number++)
 	{
@@ -363,7 +410,11 @@ test_few(void)
 				if (how == 0 && sets[q]->add_few != NULL)
 					sets[q]->add_few(&in_place, label, rows, k, expo, sum, count);
 				else if (how == 1 && sets[q]->step_few != NULL)
-					sets[q]->step_few(&in_place, c, k, rows, expo, sum, count);
+				{
+					if (sets[q]->move_few != NULL && (k - 1) * d <= sets[q]->few_sums)
+						bad[q][2] += !moves_few(sets[q], &in_place, c, k, rows, expo, near, sum, count);
+					sets[q]->step_few(&in_place, c, k, rows, expo, NULL, sum, count);
+				}
 				else
 					continue;
 				bad[q][how] += memcmp(sum, want, (size_t) (k - 1) * d * sizeof(gk_int128)) != 0 ||
@@ -379,10 +430,14 @@ test_few(void)
 		free(want_count);
 	}
 	for (int q = 0; q < nsets; q++)
+	{
 		if (sets[q]->add_few != NULL)
 			ok(bad[q][0] == 0 && bad[q][1] == 0,
 			   "%s few clusters: sums and counts by labels (%d wrong), in one pass (%d wrong)",
 			   sets[q]->name, bad[q][0], bad[q][1]);
+		if (sets[q]->move_few != NULL)
+			ok(bad[q][2] == 0, "%s few clusters: what has moved since other centroids (%d wrong)", sets[q]->name, bad[q][2]);
+	}
 }
 
 /* ---- sums of distances, races ---- */
