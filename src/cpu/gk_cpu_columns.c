@@ -10,6 +10,11 @@
 #include "cpu/gk_cpu_kernels.h"
 
 #define LANES	8
+/*
+ * Columns are asked for so many bytes ahead: by itself the CPU looks no further than the
+ * end of a 4 kB page, and half of the time of preparing was waiting there.
+ */
+#define AHEAD	4096
 
 typedef double vdouble __attribute__((vector_size(LANES * sizeof(double))));
 typedef int64_t vmask __attribute__((vector_size(LANES * sizeof(int64_t))));
@@ -27,6 +32,7 @@ typedef uint32_t vbits __attribute__((vector_size(2 * LANES * sizeof(float))));
 #define PICK_FLOATS(m, a, b)	((vfloats) PICK_BITS(m, a, b))
 #define LOAD(v, p)		memcpy(&(v), (p), sizeof(v))
 #define STORE(p, v)		memcpy((p), &(v), sizeof(v))
+#define ASK(p)			__builtin_prefetch((const char *) (p) + AHEAD)
 #define SPREAD(x)		((vdouble) {x, x, x, x, x, x, x, x})
 /* Floats as doubles: one instruction, where __builtin_convertvector() makes five of it. */
 #define WIDEN(f)		((vdouble) {(f)[0], (f)[1], (f)[2], (f)[3], (f)[4], (f)[5], (f)[6], (f)[7]})
@@ -224,9 +230,13 @@ prepare(const double *x, const float *floats, int n, double center, double scale
 		vfloat		f;
 
 		if (x != NULL)
+		{
+			ASK(x + i);
 			LOAD(v, x + i);
+		}
 		else
 		{
+			ASK(floats + i);
 			LOAD(f, floats + i);
 			v = WIDEN(f);
 		}
@@ -404,7 +414,10 @@ prepare_fit(const float *x, int n, float center, float scale, int expo, float *o
 	int			i = 0;
 
 	for (; i + 2 * LANES <= n; i += 2 * LANES)
+	{
+		ASK(x + i);
 		fit_some(x + i, &f, out + i, &s);
+	}
 	if (i < n)
 	{
 		float		rest[2 * LANES];
