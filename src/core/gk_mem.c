@@ -15,6 +15,18 @@
 
 #define ALIGNMENT	64
 #define HUGE_PAGE	((uintptr_t) 2 << 20)
+/* What may be left over of the last huge page of so many bytes. */
+#define SPARE(bytes)	((bytes) / 64)
+
+/* Bytes of the huge pages of a block: the last one is whole if next to nothing of it is left over. */
+static size_t
+huge_bytes(size_t bytes)
+{
+	size_t		rest = bytes % HUGE_PAGE;
+	bool		nearly = rest > 0 && HUGE_PAGE - rest <= SPARE(bytes);
+
+	return bytes - rest + (nearly ? HUGE_PAGE : 0);
+}
 
 /*
  * Columns are read as several streams, and one that has to stop at every 4 kB page
@@ -34,25 +46,30 @@ gk_huge_pages(void *base, size_t bytes)
 }
 
 /*
- * Cache-line aligned, whatever the host's allocator aligns to.  The pointer to
- * give back lies just below the block.
+ * Aligned to cache lines, or to huge pages if it takes some, whatever the host's allocator
+ * aligns to.  The pointer to give back lies just below the block.
  */
 void *
 gk_alloc(const GkHost *host, size_t count, size_t size)
 {
 	size_t		bytes;
+	size_t		alignment;
+	size_t		whole;
 	char	   *base;
 	uintptr_t	at;
 
-	if (__builtin_mul_overflow(count, size, &bytes) ||
-		__builtin_add_overflow(bytes, (size_t) (ALIGNMENT + sizeof(void *)), &bytes))
+	if (__builtin_mul_overflow(count, size, &bytes))
 		return NULL;
-	base = host->alloc(host->ctx, bytes);
+	alignment = bytes < HUGE_PAGE ? ALIGNMENT : HUGE_PAGE;
+	if (__builtin_add_overflow(bytes, SPARE(bytes) + alignment + sizeof(void *), &whole))
+		return NULL;
+	base = host->alloc(host->ctx, whole);
 	if (base == NULL)
 		return NULL;
-	gk_huge_pages(base, bytes);
-	at = ((uintptr_t) base + sizeof(void *) + ALIGNMENT - 1) & ~(uintptr_t) (ALIGNMENT - 1);
+	at = ((uintptr_t) base + sizeof(void *) + alignment - 1) & ~(uintptr_t) (alignment - 1);
 	((void **) at)[-1] = base;
+	if (alignment == HUGE_PAGE)
+		gk_huge_pages((void *) at, huge_bytes(bytes));
 	return (void *) at;
 }
 
@@ -131,12 +148,12 @@ void
 gk_alloc_soon(const GkHost *host, void *ptr, size_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
-	uintptr_t	from = ((uintptr_t) ptr + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
-	uintptr_t	to = ((uintptr_t) ptr + bytes) & ~(HUGE_PAGE - 1);
+	uintptr_t	from = (uintptr_t) ptr;
+	uintptr_t	to = from + huge_bytes(bytes);
 	int			threads = gk_threads(host) - 1;
 	size_t		piece;
 
-	if (from >= to)
+	if (bytes < HUGE_PAGE)
 		return;
 	threads = threads > SOON_THREADS ? SOON_THREADS : threads < 1 ? 1 : threads;
 	piece = ((to - from) / HUGE_PAGE + threads - 1) / threads * HUGE_PAGE;
