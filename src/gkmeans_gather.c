@@ -14,8 +14,12 @@
 /* Columns turned at a time. */
 #define COLUMNS		4
 
+#define LINE		64
+
 typedef uint32 v4 __attribute__((vector_size(16)));
 typedef uint64 v2 __attribute__((vector_size(16)));
+typedef float f4 __attribute__((vector_size(16)));
+typedef double f2 __attribute__((vector_size(16)));
 
 #ifdef __clang__
 #define SHUFFLE4(a, b, ...)	__builtin_shufflevector(a, b, __VA_ARGS__)
@@ -129,18 +133,30 @@ turn_2(const char *const *data, int n, int at, uint16 *out)
 }
 
 /*
+ * Rows are turned in blocks of as many as there are columns.  The last block ends with the
+ * last row, though some of its rows are done by then.
+ */
+static inline int
+next_block(int i, int n, int rows)
+{
+	return i + rows == n ? n : Min(i + rows, n - rows);
+}
+
+/* With a block some lines of memory are asked for. */
+#define ASK() \
+	for (int line = 0; line < lines; line++, ahead += LINE) \
+		__builtin_prefetch(ahead)
+
+/*
  * 4 columns; with `floats`, false means that one of them is not finite.  That is
- * seen in passing, since rows come in small numbers, a page at a time.
+ * seen in passing, since rows come in small numbers, a page at a time: x - x is not 0.
  */
 static inline __attribute__((always_inline)) bool
-turn_4x4(const char *const *data, int n, int at, uint32 *const *out, bool floats)
+turn_4x4(const char *const *data, int n, int at, uint32 *const *out, bool floats, const char *ahead, int lines)
 {
-	const v4	exponent = (v4) {0} + 0x7f800000;
-	v4			bad = {0};
-	uint32		rest = 0;
-	int			i = 0;
+	f4			bad = {0};
 
-	for (; i + 4 <= n; i += 4)
+	for (int i = n < 4 ? n : 0; i < n; i = next_block(i, n, 4))
 	{
 		v4			a,
 					b,
@@ -153,9 +169,9 @@ turn_4x4(const char *const *data, int n, int at, uint32 *const *out, bool floats
 		LOAD(b, data[i + 1] + at);
 		LOAD(c, data[i + 2] + at);
 		LOAD(d, data[i + 3] + at);
+		ASK();
 		if (floats)
-			bad |= (v4) (((a & exponent) == exponent) | ((b & exponent) == exponent) |
-						 ((c & exponent) == exponent) | ((d & exponent) == exponent));
+			bad += (((f4) a - (f4) a) + ((f4) b - (f4) b)) + (((f4) c - (f4) c) + ((f4) d - (f4) d));
 		ab = SHUFFLE4(a, b, 0, 4, 1, 5);
 		cd = SHUFFLE4(c, d, 0, 4, 1, 5);
 		a = SHUFFLE4(a, b, 2, 6, 3, 7);
@@ -169,28 +185,27 @@ turn_4x4(const char *const *data, int n, int at, uint32 *const *out, bool floats
 		b = SHUFFLE4(a, c, 2, 3, 6, 7);
 		STORE(out[3] + i, b);
 	}
-	for (; i < n; i++)
+	for (int i = 0; n < 4 && i < n; i++)
 	{
 		v4			a;
 
 		LOAD(a, data[i] + at);
 		if (floats)
-			bad |= (v4) ((a & exponent) == exponent);
-		for (int j = 0; j < COLUMNS; j++)
+			bad += (f4) a - (f4) a;
+		for (int j = 0; j < 4; j++)
 			out[j][i] = a[j];
 	}
-	for (int j = 0; j < 4; j++)
-		rest |= bad[j];
-	return rest == 0;
+	return bad[0] + bad[1] + bad[2] + bad[3] == 0;
 }
 
 static bool
-turn_4(const char *const *data, int n, int at, int columns, uint32 *const *out, bool floats)
+turn_4(const char *const *data, int n, int at, int columns, uint32 *const *out, bool floats,
+	   const char *ahead, int lines)
 {
 	bool		good = true;
 
-	if (columns == COLUMNS)
-		return floats ? turn_4x4(data, n, at, out, true) : turn_4x4(data, n, at, out, false);
+	if (columns == 4)
+		return floats ? turn_4x4(data, n, at, out, true, ahead, lines) : turn_4x4(data, n, at, out, false, ahead, lines);
 	for (int j = 0; j < columns; j++)
 	{
 		for (int i = 0; i < n; i++)
@@ -201,37 +216,38 @@ turn_4(const char *const *data, int n, int at, int columns, uint32 *const *out, 
 	return good;
 }
 
-static void
-turn_8(const char *const *data, int n, int at, int columns, uint64 *const *out)
+/* 2 columns, or 1; with `floats` as above. */
+static bool
+turn_8(const char *const *data, int n, int at, int columns, uint64 *const *out, bool floats,
+	   const char *ahead, int lines)
 {
-	int			j = 0;
+	f2			bad = {0};
 
-	for (; j + 2 <= columns; j += 2)
+	for (int i = columns < 2 || n < 2 ? n : 0; i < n; i = next_block(i, n, 2))
 	{
-		int			i = 0;
+		v2			a,
+					b,
+					c;
 
-		for (; i + 2 <= n; i += 2)
-		{
-			v2			a,
-						b,
-						c;
-
-			LOAD(a, data[i] + at + j * 8);
-			LOAD(b, data[i + 1] + at + j * 8);
-			c = SHUFFLE2(a, b, 0, 2);
-			STORE(out[j] + i, c);
-			c = SHUFFLE2(a, b, 1, 3);
-			STORE(out[j + 1] + i, c);
-		}
-		for (; i < n; i++)
-		{
-			LOAD(out[j][i], data[i] + at + j * 8);
-			LOAD(out[j + 1][i], data[i] + at + j * 8 + 8);
-		}
+		LOAD(a, data[i] + at);
+		LOAD(b, data[i + 1] + at);
+		ASK();
+		bad += ((f2) a - (f2) a) + ((f2) b - (f2) b);
+		c = SHUFFLE2(a, b, 0, 2);
+		STORE(out[0] + i, c);
+		c = SHUFFLE2(a, b, 1, 3);
+		STORE(out[1] + i, c);
 	}
-	for (; j < columns; j++)
-		for (int i = 0; i < n; i++)
+	for (int i = 0; (columns < 2 || n < 2) && i < n; i++)
+		for (int j = 0; j < columns; j++)
+		{
+			double		x;
+
 			LOAD(out[j][i], data[i] + at + j * 8);
+			LOAD(x, data[i] + at + j * 8);
+			bad[0] += x - x;
+		}
+	return !floats || bad[0] + bad[1] == 0;
 }
 
 /* ---- columns to those of a batch ---- */
@@ -328,35 +344,45 @@ as_stored(const GkBatch *b, int column, GkValueType type)
 
 bool
 gk_gather(GkBatch *b, int column, int columns, GkValueType type,
-		  const char *const *data, int n, int at)
+		  const char *const *data, int n, int at, GkAhead *ahead)
 {
 	int			size = gk_value_size(type);
-	int			step = size == 2 ? 1 : COLUMNS;
+	int			step = size == 2 ? 1 : size == 4 ? 4 : 2;
+	int			blocks = (n + step - 1) / step;
+	int			lines = 0;
 	uint64		raw[COLUMNS][GK_GATHER_ROWS];
 	bool		good = true;
 
+	if (step > 1 && columns >= step)
+		lines = (int) (ahead->end - ahead->next) / LINE / (blocks * (columns / step));
 	for (int first = 0; first < columns; first += step)
 	{
 		int			some = Min(step, columns - first);
 		void	   *out[COLUMNS] = {NULL};
+		const char *place = ahead->next;
 
 		for (int j = 0; j < some; j++)
 			out[j] = as_stored(b, column + first + j, type)
 				? (char *) gk_batch_column(b, column + first + j) + (size_t) b->rows * size
 				: (char *) raw[j];
+		if (some == step)
+			ahead->next += blocks * lines * LINE;
 		if (size == 2)
 			turn_2(data, n, at + first * size, out[0]);
 		else if (size == 4)
-			good &= turn_4(data, n, at + first * size, some, (uint32 *const *) out, type == GK_VALUE_FLOAT4);
+			good &= turn_4(data, n, at + first * size, some, (uint32 *const *) out, type == GK_VALUE_FLOAT4, place, lines);
 		else
-			turn_8(data, n, at + first * size, some, (uint64 *const *) out);
+			good &= turn_8(data, n, at + first * size, some, (uint64 *const *) out, type == GK_VALUE_FLOAT8, place, lines);
 		for (int j = 0; j < some; j++)
-		{
 			if (out[j] == (void *) raw[j])
 				good &= convert(b, column + first + j, type, raw[j], n);
-			else if (type == GK_VALUE_FLOAT8)
-				good &= finite_doubles(out[j], n);
-		}
 	}
 	return good;
+}
+
+void
+gk_ask(GkAhead *ahead)
+{
+	for (; ahead->next < ahead->end; ahead->next += LINE)
+		__builtin_prefetch(ahead->next);
 }

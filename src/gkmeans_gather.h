@@ -17,10 +17,22 @@ extern double gk_value_at(GkValueType type, const char *from);
 extern double gk_value_of(GkValueType type, Datum value);
 
 /*
+ * Memory to have on its way into the CPU's cache.  A CPU waits for a dozen lines at a
+ * time: asked for all at once they come no sooner, and nothing is done meanwhile.
+ */
+typedef struct GkAhead
+{
+	const char *next;
+	const char *end;
+} GkAhead;
+
+/*
  * n rows' values of some columns, which have one type and are side by side from
  * data[i] + at on, behind the rows of the batch.  False: a value is not finite.
  */
 extern bool gk_gather(GkBatch *b, int column, int columns, GkValueType type,
-					  const char *const *data, int n, int at);
+					  const char *const *data, int n, int at, GkAhead *ahead);
+/* Ask for what is left. */
+extern void gk_ask(GkAhead *ahead);
 
 #endif							/* GKMEANS_GATHER_H */

@@ -62,6 +62,7 @@ struct GkPages
 	BlockNumber block;
 	Buffer		ahead;
 	BlockNumber ahead_block;
+	GkAhead		wanted;			/* what of it was not asked for yet */
 	Buffer		latest;			/* read, of the two */
 	bool		in_turn;		/* it was just behind the one before */
 	int			nrows;
@@ -262,16 +263,15 @@ pin(GkPages *p, BlockNumber block)
 }
 
 /*
- * Many at a time: rows lie backwards, and each one would be waited for.  Of memory
- * that this process has not seen before nothing is prefetched, so look at it first.
+ * All of a page: rows lie backwards, and each one would be waited for.  Of memory that
+ * this process has not seen before nothing is prefetched, so look at it first.
  */
-static inline void
-prefetch(Page page)
+static inline GkAhead
+all_of(Page page)
 {
 	(void) *(volatile const char *) page;
 	(void) *((volatile const char *) page + BLCKSZ - 1);
-	for (int at = 0; at < BLCKSZ; at += 64)
-		__builtin_prefetch((const char *) page + at);
+	return (GkAhead) {(const char *) page, (const char *) page + BLCKSZ};
 }
 
 /* Go to the page. */
@@ -283,16 +283,19 @@ turn_page(GkPages *p)
 		p->buffer = p->ahead;
 	else
 	{
+		GkAhead		all;
+
 		let_go(&p->ahead);
 		p->buffer = pin(p, p->block);
-		prefetch(BufferGetPage(p->buffer));
+		all = all_of(BufferGetPage(p->buffer));
+		gk_ask(&all);
 	}
 	p->ahead = InvalidBuffer;
 }
 
 /*
- * Have the next page on its way into the CPU's cache.  Not before a lock is taken, which
- * would wait for what was looked at.
+ * Have the next page on its way into the CPU's cache while this one is gathered.  Not
+ * before a lock is taken, which would wait for what was looked at.
  */
 static void
 look_ahead(GkPages *p, BlockNumber next)
@@ -301,7 +304,7 @@ look_ahead(GkPages *p, BlockNumber next)
 		return;
 	p->ahead = pin(p, next);
 	p->ahead_block = next;
-	prefetch(BufferGetPage(p->ahead));
+	p->wanted = all_of(BufferGetPage(p->ahead));
 }
 
 /* False: the page is not all visible. */
@@ -504,7 +507,7 @@ take_together(GkPages *p, int first, int n)
 
 	for (int i = 0; good && i < p->nruns; i++)
 		good = gk_gather(b, p->runs[i].first, p->runs[i].count, p->runs[i].type,
-						 p->data + first, n, p->at[p->runs[i].first]);
+						 p->data + first, n, p->at[p->runs[i].first], &p->wanted);
 	if (what->weighted)
 		for (int i = 0; good && i < n; i++)
 			good = batch_value(b, what->d, b->rows + i) > 0;
@@ -780,6 +783,7 @@ gk_pages_take(GkPages *p, BlockNumber block, BlockNumber next)
 	}
 	if (odd < 0)
 		odd = take_noted(p, -1);
+	gk_ask(&p->wanted);
 	/* the counter of rows that scans of this relation returned */
 	pgstat_count_index_tuples(p->rel, p->nrows);
 	return odd < 0 ? 0 : p->offset[odd];

@@ -101,6 +101,20 @@ SELECT roads('odd', '{x,y}', weight => 'w');
 UPDATE odd SET w = 'Infinity' WHERE id = 900;
 SELECT roads('odd', '{x,y}', weight => 'w');
 
+-- columns side by side are turned in blocks of rows: any number of rows on the last page, and a
+-- value that is not finite anywhere on it or on the page before
+CREATE TABLE side (a real, b real, c real, d real, e real, f float8, g float8, h float8, pad text);
+CREATE FUNCTION one_bad(rows int, bad int, col int) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    TRUNCATE side;
+    INSERT INTO side SELECT v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], repeat('x', 900)
+    FROM (SELECT array_agg(CASE WHEN i = bad AND j = col THEN 'Infinity' ELSE sin(i * j) END ORDER BY j) v
+          FROM generate_series(1, rows) i, generate_series(1, 8) j GROUP BY i ORDER BY i) r;
+    RETURN roads('side', '{a,b,c,d,e,f,g,h}');
+END $$;
+SELECT rows, bad, one_bad(rows, bad, 1 + bad * 3 % 8)
+FROM generate_series(17, 24) rows, LATERAL (VALUES (rows - 8), (rows)) v (bad);
+
 -- columns added and dropped
 CREATE TABLE changed (gone int, x float4, y float8);
 INSERT INTO changed SELECT i, i % 10, i % 9 FROM generate_series(1, 500) i;
