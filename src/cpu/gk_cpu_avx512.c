@@ -119,14 +119,14 @@ sum_d2(const float *d2, const float *weight, int rows, double scale, int64_t *hi
 
 /* ---- exponential race ---- */
 
+/* gk_mix() but for its last step, which leaves the upper 31 bits as they are. */
 GK_INLINE __m512i
 mix(__m512i z)
 {
 	z = _mm512_xor_si512(z, _mm512_srli_epi64(z, 30));
 	z = _mm512_mullo_epi64(z, _mm512_set1_epi64((int64_t) UINT64_C(0xbf58476d1ce4e5b9)));
 	z = _mm512_xor_si512(z, _mm512_srli_epi64(z, 27));
-	z = _mm512_mullo_epi64(z, _mm512_set1_epi64((int64_t) UINT64_C(0x94d049bb133111eb)));
-	return _mm512_xor_si512(z, _mm512_srli_epi64(z, 31));
+	return _mm512_mullo_epi64(z, _mm512_set1_epi64((int64_t) UINT64_C(0x94d049bb133111eb)));
 }
 
 GK_INLINE double
@@ -139,7 +139,7 @@ most_of(const float *v)
 }
 
 /*
- * Nearly every row is ruled out by its hash alone, against the tile's largest weight:
+ * Nearly every row is ruled out by its hash's upper bits alone, against the tile's largest weight:
  * with h the hash's upper 52 bits, 1 - u = 1 - (h + 1/2) 2^-52 <= bound means
  * h >= (1 - bound) 2^52 - 1/2.  Subtracting 2 makes up for the roundings.
  */
@@ -150,7 +150,7 @@ least_hash(const float *d2, const float *weight, double worst)
 	double		bound = worst * most * GK_RACE_SLACK;
 	double		h = (1.0 - bound) * 0x1p52 - 2.0;
 
-	return h > 0.0 ? (uint64_t) h << 12 : 0;
+	return h > 0.0 ? (uint64_t) h >> 21 << 33 : 0;
 }
 
 /* 1 - gk_uniform(gk_hash()) for eight rows at a time, as the scalar kernel. */
@@ -170,13 +170,15 @@ race(const float *d2, const float *weight, uint64_t key, int64_t row, double wor
 	for (int i = 0; i < GK_ROW_PAD; i += 8, z = _mm512_add_epi64(z, _mm512_set1_epi64((int64_t) (step * 8))))
 	{
 		__m512i		h = mix(z);
-		__m512d		u = _mm512_cvtepu64_pd(_mm512_srli_epi64(h, 12));
+		__m512d		u;
 		__m512d		least;
 		__m512d		w = one;
 		__m512d		bound;
 
 		if (_mm512_cmpge_epu64_mask(h, threshold) == 0)
 			continue;
+		h = _mm512_xor_si512(h, _mm512_srli_epi64(h, 31));
+		u = _mm512_cvtepu64_pd(_mm512_srli_epi64(h, 12));
 		least = _mm512_sub_pd(one, _mm512_mul_pd(_mm512_add_pd(u, half), ulp));
 		if (weight != NULL)
 			w = _mm512_cvtps_pd(_mm256_loadu_ps(weight + i));
