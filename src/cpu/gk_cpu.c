@@ -99,6 +99,8 @@ close_session(GkSession *s)
 	s->core->free(&host, s->seed.points.p);
 	s->core->free(&host, s->seed.pot.p);
 	s->core->free(&host, s->seed.closer.p);
+	s->core->free(&host, s->seed.marks.p);
+	gk_cpu_near_free(s, &host);
 	gk_cpu_bounds_free(s, &host);
 	gk_cpu_bundles_free(s, &host);
 	s->core->free(&host, s->previous.p);
@@ -134,6 +136,7 @@ open_session(const GkProblem *problem, GkSession **out, GkError *err)
 			s->max_stride = p->chunks[i].stride;
 		s->all_rows += p->chunks[i].stride;
 	}
+	s->seed.most = problem->k_max;
 	s->d2_scale = gk_pow2(GK_GRID_BITS - p->d2_expo);
 	if (!gk_cpu_room(s, &s->inv, p->d, sizeof(double)))
 	{
@@ -171,6 +174,7 @@ seed_begin(GkSession *s, GkError *err)
 	s->previous_k = 0;
 	gk_cpu_bounds_forget(s);
 	s->seed.known = false;
+	s->seed.seeds = s->seed.consider = 0;
 	s->seed.pending = NULL;
 	s->seed.candidates = 0;
 	return st;
@@ -180,6 +184,7 @@ static void
 seed_end(GkSession *s)
 {
 	s->seed.pending = NULL;
+	gk_cpu_near_free(s, &s->host);
 	s->core->mind2_end(s->store);
 }
 

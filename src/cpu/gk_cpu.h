@@ -14,17 +14,39 @@ typedef struct GkRoom
 	size_t		bytes;
 } GkRoom;
 
+/* Bits for candidates; some share one when there are more. */
+#define GK_MARKS		16
+
 /* Seeding between two passes: see gk_cpu_seed.c. */
 typedef struct GkCpuSeed
 {
+	int			most;			/* seeds wanted, as far as is known */
+	int			seeds;			/* that there are */
+	int			consider;		/* with so many, whether to make a copy (gk_cpu_near.c) */
 	bool		known;			/* phi is the potential of D */
 	gk_int128	phi;
 	const float *pending;		/* a seed that D does not know yet; NULL: none */
+	int			pending_mark;	/* its bit in marks */
 	int			candidates;		/* of the last evaluation; 0: D has changed since */
 	GkRoom		points;			/* float [candidates][d] */
 	GkRoom		pot;			/* gk_int128 [candidates] */
 	GkRoom		closer;			/* GkCloser [threads][candidates] */
+	GkRoom		marks;			/* uint16 [all_rows / GK_ROW_PAD]: the candidates a tile has closer rows to */
 } GkCpuSeed;
+
+/* The points once more, neighbours in one tile: see gk_cpu_near.c. */
+typedef struct GkCpuNear
+{
+	bool		made;			/* and D is that of the chunks */
+	int			tiles;
+	size_t		stride;			/* of a box's features */
+	GkRoom		x;				/* float [tiles][d][GK_ROW_PAD] */
+	GkRoom		d2;				/* float [tiles][GK_ROW_PAD]: D; 0 past the last row */
+	GkRoom		weight;			/* likewise, of weighted points */
+	GkRoom		home;			/* float * [tiles][GK_ROW_PAD]: where the chunks have D */
+	GkRoom		box;			/* float [2][d][stride]: least, largest value of each tile */
+	GkRoom		most;			/* float [stride]: largest D of each tile */
+} GkCpuNear;
 
 typedef struct GkMove
 {
@@ -117,6 +139,7 @@ struct GkSession
 	GkRoom		label;			/* int32 [rows of a group of chunks], when a pass keeps labels */
 	GkRoom		d2;				/* float, likewise */
 	GkCpuSeed	seed;
+	GkCpuNear	near;
 	GkCpuBounds bounds;
 	GkCpuBundles bundles;
 	/* The last step, for GK_DELTA. */
@@ -234,6 +257,14 @@ GkStatus	gk_cpu_finish(GkSession *s, const float *centroids, int k,
 GkStatus	gk_cpu_seed_update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err);
 GkStatus	gk_cpu_seed_eval(GkSession *s, const float *centroids, int m, gk_int128 *pot, GkError *err);
 GkStatus	gk_cpu_seed_far(GkSession *s, int64_t *row, GkError *err);
+
+/* Tell the block's D of the pending seed. */
+void		gk_cpu_seed_settle(GkSession *s, const GkBlock *b, const float *seed);
+/* Tell all of it. */
+GkStatus	gk_cpu_seed_settled(GkSession *s, GkError *err);
+
+/* gk_cpu_near.c: its copy is of no use any more. */
+void		gk_cpu_near_free(GkSession *s, const GkHost *host);
 
 /* gk_cpu_race.c */
 GkStatus	gk_cpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want,

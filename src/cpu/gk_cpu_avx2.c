@@ -324,6 +324,7 @@ const GkCpuKernels gk_cpu_avx2 = {
 	.assign = assign,
 	.mindist = mindist,
 	.closer = closer,
+	.reach = reach,
 	.second = second,
 	.own = own,
 	.tight = tight,

@@ -197,6 +197,7 @@ const GkCpuKernels gk_cpu_avx512 = {
 	.assign = assign,
 	.mindist = mindist,
 	.closer = closer,
+	.reach = reach,
 	.second = second,
 	.own = own,
 	.tight = tight,

@@ -71,9 +71,16 @@ typedef struct GkCpuKernels
 	/*
 	 * The first `rows` rows of one tile that are closer to one of nc candidates than
 	 * d2 says, with both distances: out [nc].  d2 and weight (may be NULL) are the tile's.
+	 * Returns which candidates have such rows: bit q for candidate q.
 	 */
-	void		(*closer) (const GkTiles *x, int tile, const float *c, int nc, const float *d2,
+	unsigned	(*closer) (const GkTiles *x, int tile, const float *c, int nc, const float *d2,
 						   const float *weight, int rows, GkCloser *out);
+
+	/*
+	 * Of GK_ROW_PAD boxes from low[j * stride] to high[j * stride] those with a point that
+	 * is closer to c than most says: bit i for box i.
+	 */
+	uint64_t	(*reach) (const float *low, const float *high, size_t stride, const float *c, int d, const float *most);
 
 	/*
 	 * The argmin, its distance and the smallest distance to any other centroid of k0..k1-1

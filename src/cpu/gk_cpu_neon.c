@@ -47,6 +47,7 @@ const GkCpuKernels gk_cpu_neon = {
 	.assign = assign,
 	.mindist = mindist,
 	.closer = closer,
+	.reach = reach,
 	.second = second,
 	.own = own,
 	.tight = gk_cpu_scalar_tight,

@@ -162,11 +162,7 @@ block(GkSession *s, void *arg, const GkBlock *b)
 	Picks	   *own = picks_of(s, r, b->thread);
 
 	if (r->seed != NULL)
-	{
-		GkTiles		x = gk_cpu_tiles(s, b);
-
-		s->kernels->mindist(&x, r->seed, 0, 1, b->chunk->mind2 + b->row);
-	}
+		gk_cpu_seed_settle(s, b, r->seed);
 	for (int row = b->row; row < b->row + b->rows; row += GK_ROW_PAD)
 	{
 		const float *d2 = r->use_d2 ? b->chunk->mind2 + row : NULL;
@@ -202,13 +198,17 @@ GkStatus
 gk_cpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want,
 				 GkPick *out, int *got, GkError *err)
 {
-	const float *seed = use_d2 ? s->seed.pending : NULL;
-	Race		r = {.sweep = gk_cpu_plan(s, seed != NULL ? 1 : GK_D_ONLY),.key = key,.use_d2 = use_d2,
-	.seed = seed,.want = want};
+	const float *seed;
+	Race		r;
 	Picks	   *all;
 	GkStatus	st;
 
 	*got = 0;
+	if (use_d2 && s->near.made && (st = gk_cpu_seed_settled(s, err)) != GK_OK)
+		return st;
+	seed = use_d2 ? s->seed.pending : NULL;
+	r = (Race) {.sweep = gk_cpu_plan(s, seed != NULL ? 1 : GK_D_ONLY),.key = key,.use_d2 = use_d2,
+	.seed = seed,.want = want};
 	s->previous_k = 0;			/* new centroids are coming */
 	if (want > s->pts->n)
 		r.want = s->pts->n;

@@ -49,10 +49,12 @@ scalar_mindist(const GkTiles *x, const float *c, int k0, int k1, float *d2)
 		}
 }
 
-static void
+static unsigned
 scalar_closer(const GkTiles *x, int tile, const float *c, int nc, const float *d2, const float *weight,
 			  int rows, GkCloser *out)
 {
+	unsigned	found = 0;
+
 	for (int q = 0; q < nc; q++)
 		for (int i = 0; i < rows; i++)
 		{
@@ -66,7 +68,33 @@ scalar_closer(const GkTiles *x, int tile, const float *c, int nc, const float *d
 			if (weight != NULL)
 				to->weight[to->count] = weight[i];
 			to->count++;
+			found |= 1u << q;
 		}
+	return found;
+}
+
+static uint64_t
+scalar_reach(const float *low, const float *high, size_t stride, const float *c, int d, const float *most)
+{
+	uint64_t	bits = 0;
+
+	for (int i = 0; i < GK_ROW_PAD; i++)
+	{
+		float		s = 0.0f;
+
+		for (int j = 0; j < d; j++)
+		{
+			float		below = c[j] - low[j * stride + i];
+			float		above = high[j * stride + i] - c[j];
+			float		t = below < above ? below : above;
+
+			t = t < 0.0f ? t : 0.0f;
+			s = gk_fmaf(t, t, s);
+		}
+		if (s < most[i])
+			bits |= UINT64_C(1) << i;
+	}
+	return bits;
 }
 
 static void
@@ -201,6 +229,7 @@ const GkCpuKernels gk_cpu_scalar = {
 	.assign = scalar_assign,
 	.mindist = scalar_mindist,
 	.closer = scalar_closer,
+	.reach = scalar_reach,
 	.second = scalar_second,
 	.own = scalar_own,
 	.tight = gk_cpu_scalar_tight,

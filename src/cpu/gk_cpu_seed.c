@@ -7,13 +7,14 @@
  *    to it, soon a small share of all: only their distances are summed up.  The
  *    sums are exact, so the difference is, too.
  *  - The update with a candidate that was just evaluated is put off, its potential
- *    being known: the next pass, as a rule the race, does it on the way.
+ *    being known: the next pass, as a rule the race, does it on the way, and only in
+ *    tiles with rows that are closer to it.  The evaluation has marked them.
  */
 #include <math.h>
 #include <string.h>
 
 #include "core/gk_numerics.h"
-#include "cpu/gk_cpu.h"
+#include "cpu/gk_cpu_near.h"
 
 typedef struct Pass
 {
@@ -61,6 +62,12 @@ potential(const GkSession *s, const GkBlock *b, const float *d2)
 	return (gk_int128) hi * ((gk_int128) 1 << 40) + lo;
 }
 
+static GkTiles
+near_tiles(const GkSession *s)
+{
+	return (GkTiles) {s->near.x.p, (size_t) s->pts->d * GK_ROW_PAD, GK_ROW_PAD, s->near.tiles, s->pts->d};
+}
+
 /* ---- D = min(D, distance to the nearest of m) ---- */
 
 static void
@@ -73,35 +80,97 @@ update_block(GkSession *s, void *arg, const GkBlock *b)
 	int			k1 = p->m - k0 > p->sweep.per_round ? k0 + p->sweep.per_round : p->m;
 
 	s->kernels->mindist(&x, p->c, k0, k1, d2);
-	if (k1 == p->m && p->pot != NULL)
+	if (k1 == p->m)
 		p->pot[b->thread] += potential(s, b, d2);
 }
 
-/* phi: NULL when it is known already. */
 static GkStatus
 update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err)
 {
 	Pass		p = {.sweep = gk_cpu_plan(s, m),.c = centroids,.m = m};
-	GkStatus	st = phi != NULL ? pot_room(s, &p, 1, err) : GK_OK;
+	GkStatus	st = pot_room(s, &p, 1, err);
 
+	gk_cpu_near_free(s, &s->host);	/* it does not follow */
 	p.sweep.mind2 = p.sweep.dirty = true;
 	p.sweep.arg = &p;
 	p.sweep.block = update_block;
 	if (st == GK_OK)
 		st = gk_cpu_sweep(s, &p.sweep, err);
-	if (st == GK_OK && phi != NULL)
+	if (st == GK_OK)
 		merge_pot(&p, 1, phi);
 	return st;
 }
 
-/* Make D what it is said to be. */
-static GkStatus
-settle(GkSession *s, GkError *err)
-{
-	const float *c = s->seed.pending;
+/* The bit of candidate q. */
+#define MARK(q)			((q) % GK_MARKS)
 
+void
+gk_cpu_seed_settle(GkSession *s, const GkBlock *b, const float *seed)
+{
+	const uint16_t *mark = (uint16_t *) s->seed.marks.p + b->slot / GK_ROW_PAD;
+	GkTiles		x = gk_cpu_tiles(s, b);
+	float	   *d2 = b->chunk->mind2 + b->row;
+
+	for (int t = 0, end; t < b->tiles; t = end + 1)
+	{
+		for (end = t; end < b->tiles && mark[end] >> s->seed.pending_mark & 1;)
+			end++;
+		if (end == t)
+			continue;
+		x.x = b->chunk->data + b->row + t * x.tile;
+		x.count = end - t;
+		s->kernels->mindist(&x, seed, 0, 1, d2 + t * GK_ROW_PAD);
+	}
+}
+
+static void
+settle_block(GkSession *s, void *arg, const GkBlock *b)
+{
+	const Pass *p = arg;
+
+	gk_cpu_seed_settle(s, b, p->c);
+}
+
+/* The same with the copy, and what changes there is brought home. */
+static void
+settle_near(GkSession *s, void *arg, const GkBlock *b)
+{
+	const Pass *p = arg;
+	const uint16_t *mark = s->seed.marks.p;
+	GkShare		share = gk_cpu_near_share(b);
+	GkTiles		x = near_tiles(s);
+
+	x.count = 1;
+	for (int t = share.first; t < share.end; t++)
+	{
+		float	   *d2 = (float *) s->near.d2.p + (size_t) t * GK_ROW_PAD;
+		float	  **home = (float **) s->near.home.p + (size_t) t * GK_ROW_PAD;
+		float		was[GK_ROW_PAD];
+
+		if (!(mark[t] >> s->seed.pending_mark & 1))
+			continue;
+		memcpy(was, d2, sizeof(was));
+		x.x = (float *) s->near.x.p + t * x.tile;
+		s->kernels->mindist(&x, p->c, 0, 1, d2);
+		for (int i = 0; i < GK_ROW_PAD; i++)
+			if (d2[i] < was[i])
+				*home[i] = d2[i];
+		gk_cpu_near_most(&s->near, t);
+	}
+}
+
+GkStatus
+gk_cpu_seed_settled(GkSession *s, GkError *err)
+{
+	Pass		p = {.sweep = s->near.made ? gk_cpu_near_plan(s, 1) : gk_cpu_plan(s, 1),.c = s->seed.pending};
+
+	if (p.c == NULL)
+		return GK_OK;
 	s->seed.pending = NULL;
-	return c != NULL ? update(s, c, 1, NULL, err) : GK_OK;
+	p.sweep.mind2 = p.sweep.dirty = true;
+	p.sweep.arg = &p;
+	p.sweep.block = s->near.made ? settle_near : settle_block;
+	return gk_cpu_sweep(s, &p.sweep, err);
 }
 
 /* One of the candidates of the last seed_eval(): -1 when it is none. */
@@ -120,12 +189,14 @@ GkStatus
 gk_cpu_seed_update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err)
 {
 	int			known = m == 1 ? candidate(s, centroids) : -1;
-	GkStatus	st = settle(s, err);
+	GkStatus	st = gk_cpu_seed_settled(s, err);
 
 	s->seed.candidates = 0;
+	s->seed.seeds += m;
 	if (st == GK_OK && known >= 0)
 	{
 		s->seed.pending = (float *) s->seed.points.p + (size_t) known * s->pts->d;
+		s->seed.pending_mark = MARK(known);
 		s->seed.phi = ((gk_int128 *) s->seed.pot.p)[known];
 	}
 	else if (st == GK_OK)
@@ -151,6 +222,27 @@ lower(const GkSession *s, GkCloser *c, gk_int128 *pot)
 	c->count = 0;
 }
 
+/* Candidates k0 .. k1 - 1 and one tile: those that come closer to a row leave their mark. */
+static void
+eval_tile(GkSession *s, const Pass *p, int thread, const GkTiles *x, int tile, const float *d2,
+		  const float *weight, int rows, int k0, int k1, uint16_t *mark)
+{
+	GkCloser   *closer = p->closer + (size_t) thread * p->m;
+	gk_int128  *pot = p->pot + (size_t) thread * p->m;
+
+	for (int k = k0; k < k1; k += GK_CLOSER_MOST)
+	{
+		unsigned	found = s->kernels->closer(x, tile, p->c + (size_t) k * x->d,
+											   k1 - k < GK_CLOSER_MOST ? k1 - k : GK_CLOSER_MOST,
+											   d2, weight, rows, closer + k) << MARK(k);
+
+		*mark |= (uint16_t) (found | found >> GK_MARKS);
+	}
+	for (int k = k0; k < k1; k++)
+		if (closer[k].count > GK_CLOSER_ROOM)
+			lower(s, &closer[k], &pot[k]);
+}
+
 static void
 eval_block(GkSession *s, void *arg, const GkBlock *b)
 {
@@ -158,8 +250,7 @@ eval_block(GkSession *s, void *arg, const GkBlock *b)
 	GkTiles		x = gk_cpu_tiles(s, b);
 	const float *d2 = b->chunk->mind2 + b->row;
 	const float *w = gk_chunk_weight(s->pts, b->chunk);
-	GkCloser   *closer = p->closer + (size_t) b->thread * p->m;
-	gk_int128  *pot = p->pot + (size_t) b->thread * p->m;
+	uint16_t   *mark = (uint16_t *) s->seed.marks.p + b->slot / GK_ROW_PAD;
 	int			k0 = b->round * p->sweep.per_round;
 	int			k1 = p->m - k0 > p->sweep.per_round ? k0 + p->sweep.per_round : p->m;
 
@@ -168,12 +259,64 @@ eval_block(GkSession *s, void *arg, const GkBlock *b)
 		int			at = t * GK_ROW_PAD;
 		int			rows = b->rows - at < GK_ROW_PAD ? b->rows - at : GK_ROW_PAD;
 
-		for (int k = k0; k < k1; k += GK_CLOSER_MOST)
-			s->kernels->closer(&x, t, p->c + (size_t) k * x.d, k1 - k < GK_CLOSER_MOST ? k1 - k : GK_CLOSER_MOST,
-							   d2 + at, w ? w + b->row + at : NULL, rows, closer + k);
-		for (int k = k0; k < k1; k++)
-			if (closer[k].count > GK_CLOSER_ROOM)
-				lower(s, &closer[k], &pot[k]);
+		if (k0 == 0)
+			mark[t] = 0;
+		eval_tile(s, p, b->thread, &x, t, d2 + at, w ? w + b->row + at : NULL, rows, k0, k1, &mark[t]);
+	}
+}
+
+/* Tile t of the copy and the candidates that have it in open. */
+static void
+eval_open(GkSession *s, const Pass *p, int thread, int t, uint32_t open)
+{
+	GkTiles		x = near_tiles(s);
+	size_t		at = (size_t) t * GK_ROW_PAD;
+	const float *w = s->pts->weighted ? (float *) s->near.weight.p + at : NULL;
+	uint16_t   *mark = (uint16_t *) s->seed.marks.p + t;
+
+	for (int k1; open != 0; open &= ~((UINT32_C(1) << k1) - 1))
+	{
+		int			k0 = __builtin_ctz(open);
+
+		k1 = k0 + __builtin_ctz(~(open >> k0));
+		/* D of rows past the last one is 0: nothing is closer */
+		eval_tile(s, p, thread, &x, t, (float *) s->near.d2.p + at, w, GK_ROW_PAD, k0, k1, mark);
+	}
+}
+
+static void
+eval_near(GkSession *s, void *arg, const GkBlock *b)
+{
+	const Pass *p = arg;
+	const GkCpuNear *near = &s->near;
+	GkShare		share = gk_cpu_near_share(b);
+	int			d = s->pts->d;
+
+	for (int from = share.first; from < share.end; from += GK_ROW_PAD)
+	{
+		int			tiles = share.end - from < GK_ROW_PAD ? share.end - from : GK_ROW_PAD;
+		const float *low = (float *) near->box.p + from;
+		uint64_t	open[GK_MARKS];
+		uint64_t	any = 0;
+
+		for (int k = 0; k < p->m; k++)
+		{
+			open[k] = s->kernels->reach(low, low + d * near->stride, near->stride, p->c + (size_t) k * d, d,
+										(float *) near->most.p + from);
+			any |= open[k];
+		}
+		memset((uint16_t *) s->seed.marks.p + from, 0, tiles * sizeof(uint16_t));
+		if (tiles < GK_ROW_PAD)
+			any &= (UINT64_C(1) << tiles) - 1;
+		for (; any != 0; any &= any - 1)
+		{
+			int			t = __builtin_ctzll(any);
+			uint32_t	those = 0;
+
+			for (int k = 0; k < p->m; k++)
+				those |= (uint32_t) (open[k] >> t & 1) << k;
+			eval_open(s, p, b->thread, from + t, those);
+		}
 	}
 }
 
@@ -195,25 +338,30 @@ remember(GkSession *s, const float *centroids, int m, const gk_int128 *pot, GkEr
 GkStatus
 gk_cpu_seed_eval(GkSession *s, const float *centroids, int m, gk_int128 *pot, GkError *err)
 {
-	Pass		p = {.sweep = gk_cpu_plan(s, m),.c = centroids,.m = m};
-	size_t		count = (size_t) m * p.sweep.threads;
-	GkStatus	st = settle(s, err);
+	Pass		p = {.c = centroids,.m = m};
+	size_t		count;
+	GkStatus	st = gk_cpu_seed_settled(s, err);
 
 	if (st == GK_OK && !s->seed.known)
 		st = update(s, centroids, 0, &s->seed.phi, err);
+	if (st == GK_OK)
+		st = gk_cpu_near_consider(s, centroids, m, err);
+	p.sweep = s->near.made ? gk_cpu_near_plan(s, m) : gk_cpu_plan(s, m);
+	count = (size_t) m * p.sweep.threads;
 	if (st == GK_OK)
 		st = pot_room(s, &p, m, err);
 	if (st != GK_OK)
 		return st;
 	s->seed.known = true;
-	if (!gk_cpu_room(s, &s->seed.closer, count, sizeof(GkCloser)))
+	if (!gk_cpu_room(s, &s->seed.closer, count, sizeof(GkCloser)) ||
+		!gk_cpu_room(s, &s->seed.marks, s->all_rows / GK_ROW_PAD, sizeof(uint16_t)))
 		return gk_cpu_out_of_memory(err);
 	p.closer = s->seed.closer.p;
 	for (size_t i = 0; i < count; i++)
 		p.closer[i].count = 0;
 	p.sweep.mind2 = true;
 	p.sweep.arg = &p;
-	p.sweep.block = eval_block;
+	p.sweep.block = s->near.made ? eval_near : eval_block;
 	st = gk_cpu_sweep(s, &p.sweep, err);
 	if (st != GK_OK)
 		return st;
@@ -279,7 +427,7 @@ gk_cpu_seed_far(GkSession *s, int64_t *row, GkError *err)
 {
 	Pass		p = {.sweep = gk_cpu_plan(s, GK_D_ONLY)};
 	const Far  *best;
-	GkStatus	st = settle(s, err);
+	GkStatus	st = gk_cpu_seed_settled(s, err);
 
 	if (st != GK_OK)
 		return st;

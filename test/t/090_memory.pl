@@ -53,6 +53,7 @@ is_about('with weights', 4 * $n * (4 + 1 + 1), $kmeans->('reals', ", weight_colu
 is_about('double precision', 8 * $n * 4, $kmeans->('doubles', ''));
 is_about('labels', 4 * $n * (4 + 1 + 2), "SELECT * FROM kmeans_labels('reals', '{a,b,c,d}', 8, max_iter => 3)");
 is_about('skipping, 8 clusters', 4 * $n * 4 + 8 * $n, $kmeans->('reals', ", init => 'random'"), 'SET gkmeans.skip_points = on');
+is_about("seeding's copy", 4 * $n * (4 + 1) + (4 * 4 + 20) * $n, $kmeans->('reals', ''), 'SET gkmeans.skip_points = on');
 # as everybody has it: seeding's bytes have been given back when bounds are made
 is_about('labels, skipping by itself', 4 * $n * (4 + 2) + 8 * $n, "SELECT * FROM kmeans_labels('reals', '{a,b,c,d}', 8, max_iter => 3)",
 	'SET gkmeans.skip_points = auto');

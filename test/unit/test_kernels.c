@@ -598,6 +598,121 @@ test_race(void)
 		   q < nsets ? sets[q]->name : "scalar", missed[q], loose[q]);
 }
 
+/* ---- candidates for seeds ---- */
+
+static bool
+same_closer(const GkCloser *a, const GkCloser *b, bool weighted)
+{
+	return a->count == b->count && memcmp(a->was, b->was, a->count * sizeof(float)) == 0 &&
+		memcmp(a->is, b->is, a->count * sizeof(float)) == 0 &&
+		(!weighted || memcmp(a->weight, b->weight, a->count * sizeof(float)) == 0);
+}
+
+/* Rows that are closer, and which candidates have some. */
+static void
+test_closer(void)
+{
+	static GkCloser want[GK_CLOSER_MOST],
+				got[GK_CLOSER_MOST];
+	int			bad[3] = {0};
+	int			some = 0;
+
+	for (int number = 0; number < CASES; number++)
+	{
+		Data		a = make(number);
+		int			nc = a.k < GK_CLOSER_MOST ? a.k : GK_CLOSER_MOST;
+		int			rows = pick(1, GK_ROW_PAD);
+		const float *w = number % 2 ? a.x : NULL;
+		float		d2[GK_ROW_PAD];
+		unsigned	found;
+
+		for (int i = 0; i < GK_ROW_PAD; i++)
+			d2[i] = pick(0, 2) ? gk_d2(a.in_place.x + i, a.stride, a.c + (size_t) pick(0, a.k - 1) * a.d, a.d) : pick(0, 1) ? INFINITY : 0.0f;
+		for (int k = 0; k < GK_CLOSER_MOST; k++)
+			want[k].count = 0;
+		found = gk_cpu_scalar.closer(&a.in_place, 0, a.c, nc, d2, w, rows, want);
+		for (int k = 0; k < nc; k++)
+		{
+			some += want[k].count > 0;
+			if ((found >> k & 1) != (want[k].count > 0))
+				bad[0]++;
+		}
+		for (int q = 0; q < nsets; q++)
+		{
+			for (int k = 0; k < nc; k++)
+				got[k].count = 0;
+			bad[q] += sets[q]->closer(&a.in_place, 0, a.c, nc, d2, w, rows, got) != found;
+			for (int k = 0; k < nc; k++)
+				bad[q] += !same_closer(&want[k], &got[k], w != NULL);
+		}
+		discard(&a);
+	}
+	for (int q = 0; q < nsets; q++)
+		ok(bad[q] == 0 && some > 300, "%s closer (%d differ, %d candidates with rows)", sets[q]->name, bad[q], some);
+}
+
+/*
+ * Boxes around every eight points of eight tiles.  The largest D is now and then the very
+ * distance of a point, now and then a little more: a box may be left out only when none
+ * of its points is closer.
+ */
+static void
+test_reach(void)
+{
+	enum {IN_BOX = 8};
+	int			bad[4] = {0};
+	int			missed = 0;
+	int			out = 0;
+
+	for (int number = 0; number < CASES; number++)
+	{
+		int			kind = number % KINDS;
+		int			d = pick(1, 20);
+		float	   *x = malloc(sizeof(float) * GK_ROW_PAD * IN_BOX * d);
+		float	   *low = malloc(sizeof(float) * GK_ROW_PAD * d);
+		float	   *high = malloc(sizeof(float) * GK_ROW_PAD * d);
+		float		c[20];
+		float		most[GK_ROW_PAD];
+		uint64_t	want;
+
+		for (int j = 0; j < d; j++)
+			c[j] = value(kind);
+		for (int i = 0; i < GK_ROW_PAD; i++)
+		{
+			for (int j = 0; j < d; j++)
+			{
+				low[j * GK_ROW_PAD + i] = INFINITY;
+				high[j * GK_ROW_PAD + i] = -INFINITY;
+				for (int r = 0; r < IN_BOX; r++)
+				{
+					float		v = pick(0, 3) || r == 0 ? value(kind) : x[(i * IN_BOX) * d + j];
+
+					x[(i * IN_BOX + r) * d + j] = v;
+					low[j * GK_ROW_PAD + i] = fminf(low[j * GK_ROW_PAD + i], v);
+					high[j * GK_ROW_PAD + i] = fmaxf(high[j * GK_ROW_PAD + i], v);
+				}
+			}
+			most[i] = gk_d2(x + (i * IN_BOX + pick(0, IN_BOX - 1)) * d, 1, c, d);
+			most[i] = pick(0, 1) ? most[i] : pick(0, 2) ? nextafterf(most[i], INFINITY) : pick(0, 1) ? 0.0f : INFINITY;
+		}
+		want = gk_cpu_scalar.reach(low, high, GK_ROW_PAD, c, d, most);
+		for (int i = 0; i < GK_ROW_PAD; i++)
+		{
+			out += !(want >> i & 1);
+			for (int r = 0; r < IN_BOX; r++)
+				missed += !(want >> i & 1) && gk_d2(x + (i * IN_BOX + r) * d, 1, c, d) < most[i];
+		}
+		for (int q = 0; q < nsets; q++)
+			bad[q] += sets[q]->reach(low, high, GK_ROW_PAD, c, d, most) != want;
+		free(x);
+		free(low);
+		free(high);
+	}
+	ok(missed == 0 && out > 1000, "scalar reach: no point that is closer left out (%d, %d boxes out)", missed, out);
+	for (int q = 0; q < nsets; q++)
+		ok(bad[q] == 0, "%s reach (%d of %d differ)", sets[q]->name, bad[q], CASES);
+}
+
 /* ---- dispatch and the single point ---- */
 
 static void
@@ -670,6 +785,8 @@ main(void)
 	test_sum_d2();
 	test_tally_few();
 	test_race();
+	test_closer();
+	test_reach();
 	test_dispatch();
 	return done_testing();
 }

@@ -454,6 +454,7 @@ test_passes(const char *simd)
 			float	   *moved = malloc(sizeof(float) * k * p.d);
 
 			h.threads = threads[(number + way) % 3];
+			h.skip = way % 2 ? GK_SKIP_ON : GK_SKIP_AUTO;
 			problem.host = &h;
 			labels.label = malloc(sizeof(int32_t) * p.n);
 			labels.d2 = malloc(sizeof(float) * p.n);

@@ -1,0 +1,217 @@
+/*
+ * Seeding with a copy of the points in which neighbours are together (gk_cpu_near.c): the
+ * seeds that there are without it, bit for bit, over sizes, duplicates, outliers,
+ * weights, chunks, threads and instruction sets; and it is made where it helps.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/gk_numerics.h"
+#include "cpu/gk_cpu.h"
+#include "gk_test.h"
+#include "gk_testhost.h"
+
+static uint64_t rng = 11;
+
+static int
+pick(int lo, int hi)
+{
+	return lo + (int) (test_uniform(&rng) * (hi - lo + 1));
+}
+
+typedef struct Data
+{
+	int			n,
+				d,
+				k;
+	double	   *x;
+	double	   *w;				/* NULL: no weights */
+} Data;
+
+static Data
+random_data(int number)
+{
+	static const int ks[] = {2, 3, 9, 33, 70};
+	int			kind = number % 7;
+	Data		p = {.d = number % 3 == 0 ? pick(1, 4) : number % 3 == 1 ? pick(5, 20) : pick(21, 140),.k = ks[number % 5]};
+	int			most = 500000 / (p.d * p.k) + 1;
+
+	p.n = pick(1, 5000);
+	p.n = p.n > most ? most : p.n;
+	p.x = malloc(sizeof(double) * p.n * p.d);
+	for (int i = 0; i < p.n; i++)
+		for (int j = 0; j < p.d; j++)
+			p.x[(size_t) i * p.d + j] =
+				kind == 0 ? (double) pick(0, 3)	/* a lattice: ties everywhere */
+				: kind == 1 ? (i % 9) * 5.0		/* nine different points */
+				: kind == 2 ? test_uniform(&rng)	/* no clusters */
+				: kind == 3 ? i + test_uniform(&rng)	/* in order */
+				: (i % 6) * 6.0 + test_normal(&rng);
+	/* Far outliers, at both ends of what float32 can square. */
+	if (kind == 4)
+		for (int i = 0; i < p.n; i += 97)
+			p.x[(size_t) i * p.d] *= i % 2 ? 1e9 : 1e-18;
+	if (number % 4 == 2)
+	{
+		p.w = malloc(sizeof(double) * p.n);
+		for (int i = 0; i < p.n; i++)
+			p.w[i] = pow(10.0, 6 * test_uniform(&rng) - 3);
+	}
+	return p;
+}
+
+static void
+data_free(Data *p)
+{
+	free(p->x);
+	free(p->w);
+}
+
+/* Seeds, as one iteration leaves them. */
+typedef struct Answer
+{
+	TestHost	host;
+	GkStatus	status;
+	GkModel		model;
+} Answer;
+
+static void
+solve(Answer *a, const Data *p, GkInit init, GkSkip skip, int threads, size_t chunk, size_t limit)
+{
+	GkOptions	opt = {.k = p->k,.init = init,.seed = p->n,.n_init = 1,.max_iter = 1};
+	GkStore    *s;
+	GkError		err;
+
+	memset(a, 0, sizeof(*a));
+	test_host_init(&a->host, threads);
+	a->host.host.skip = skip;
+	s = load_store(&a->host, p->x, p->w, p->n, p->d, NULL, chunk, limit, &err);
+	a->status = gk_store_prepare(s, GK_EUCLIDEAN, false, &err);
+	if (a->status == GK_OK)
+		a->status = gk_fit(s, &gk_cpu_backend, &opt, NULL, &a->model, &err);
+	gk_store_free(s);
+}
+
+static void
+answer_free(Answer *a)
+{
+	gk_model_free(&a->host.host, &a->model);
+	test_host_end(&a->host);
+}
+
+static bool
+same(const Answer *a, const Answer *b)
+{
+	const GkModel *x = &a->model,
+			   *y = &b->model;
+
+	return a->status == GK_OK && b->status == GK_OK && x->k == y->k && x->inertia == y->inertia &&
+		memcmp(x->centroids, y->centroids, sizeof(double) * x->k * x->prep.d) == 0 &&
+		memcmp(x->history_inertia, y->history_inertia, sizeof(double) * x->history_len) == 0;
+}
+
+static void
+test_fits(const char *simd, int problems)
+{
+	static const int threads[] = {1, 2, 7, 16};
+	static const size_t chunks[] = {1 << 24, 30000, 7000};
+	char		reason[128];
+	int			bad = 0;
+	int			leaks = 0;
+
+	for (int number = 0; number < problems; number++)
+	{
+		Data		p = random_data(number);
+		GkInit		init = number % 6 == 5 ? GK_INIT_PARALLEL : GK_INIT_PLUSPLUS;
+		Answer		want;
+
+		gk_cpu_set_simd("scalar", reason, sizeof(reason));
+		solve(&want, &p, init, GK_SKIP_OFF, 1, 1 << 24, SIZE_MAX);
+		gk_cpu_set_simd(simd, reason, sizeof(reason));
+		for (int way = 0; way < 4; way++)
+		{
+			Answer		got;
+
+			/* forced, as it comes, with points in a file and without room, where there is no copy */
+			solve(&got, &p, init, way == 1 ? GK_SKIP_AUTO : GK_SKIP_ON, threads[(number + way) % (p.k < 10 ? 4 : 2)],
+				  chunks[(number + way) % 3], way == 2 ? 100000 : way == 3 ? (size_t) p.n * p.d * 4 + 4096 : SIZE_MAX);
+			if (!same(&want, &got))
+			{
+				bad++;
+				printf("# %s problem %d way %d (n %d d %d k %d) differs\n", simd, number, way, p.n, p.d, p.k);
+			}
+			answer_free(&got);
+			leaks += got.host.live != 0;
+		}
+		answer_free(&want);
+		data_free(&p);
+	}
+	ok(bad == 0 && leaks == 0, "%s: seeds of %d problems with and without a copy (%d differ, %d leak)",
+	   simd, problems, bad, leaks);
+}
+
+/* ---- whether the copy is made ---- */
+
+static bool
+made(GkSkip skip, int n, int d, int k, bool blobs, size_t limit)
+{
+	enum {CANDIDATES = 5, SEEDS = 8};
+	TestHost	host;
+	GkError		err;
+	double	   *x = malloc(sizeof(double) * n * d);
+	float		c[(SEEDS + CANDIDATES) * 32];
+	gk_int128	pot[CANDIDATES];
+	GkProblem	problem = {.core = &gk_core,.k_max = k};
+	GkSession  *session;
+	GkStore    *store;
+	bool		yes = false;
+
+	test_host_init(&host, 2);
+	host.host.skip = skip;
+	for (int i = 0; i < n * d; i++)
+		x[i] = blobs ? (i / d % 11) * 30.0 * (i % d % 2 ? -1 : 1) + test_normal(&rng) : test_uniform(&rng);
+	store = load_store(&host, x, NULL, n, d, NULL, 1 << 24, limit, &err);
+	gk_store_prepare(store, GK_EUCLIDEAN, false, &err);
+	problem.host = &host.host;
+	problem.store = store;
+	gk_cpu_backend.open(&problem, &session, &err);
+	gk_cpu_backend.seed_begin(session, &err);
+	for (int i = 0; i < SEEDS + CANDIDATES; i++)
+		gk_store_row(store, n / (SEEDS + CANDIDATES) * i, c + i * d, &err);
+	for (int i = 0; i < SEEDS; i++)
+		gk_cpu_backend.seed_update(session, c + i * d, 1, pot, &err);
+	if (gk_cpu_backend.seed_eval(session, c + SEEDS * d, CANDIDATES, pot, &err) == GK_OK)
+		yes = session->near.made;
+	gk_cpu_backend.seed_end(session);
+	yes = yes && !session->near.made;
+	gk_cpu_backend.close(session);
+	gk_store_free(store);
+	free(x);
+	if (host.live != 0)
+		printf("# %d blocks left\n", (int) host.live);
+	test_host_end(&host);
+	return yes;
+}
+
+int
+main(void)
+{
+	static const char *const levels[] = {"avx512", "avx2", "neon", "scalar"};
+	char		reason[128];
+
+	for (int i = 0; i < 4; i++)
+		if (gk_cpu_kernels_named(levels[i], reason, sizeof(reason)) != NULL)
+			test_fits(levels[i], i == 3 ? 14 : 35);
+		else
+			skip("%s", reason);
+	gk_cpu_set_simd("auto", reason, sizeof(reason));
+	ok(made(GK_SKIP_AUTO, 20000, 4, 500, true, SIZE_MAX), "many seeds among clusters: a copy");
+	ok(!made(GK_SKIP_AUTO, 20000, 4, 16, true, SIZE_MAX), "few seeds: none");
+	ok(!made(GK_SKIP_AUTO, 5000, 4, 500, true, SIZE_MAX), "few points: none");
+	ok(!made(GK_SKIP_AUTO, 20000, 32, 500, false, SIZE_MAX), "no neighbours in 32 features: none");
+	ok(!made(GK_SKIP_AUTO, 20000, 4, 500, true, 20000 * 4 * 5), "no memory to spare: none");
+	ok(!made(GK_SKIP_OFF, 20000, 4, 500, true, SIZE_MAX), "switched off: none");
+	ok(made(GK_SKIP_ON, 5000, 32, 16, false, SIZE_MAX), "switched on: a copy");
+	return done_testing();
+}
