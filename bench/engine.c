@@ -15,6 +15,10 @@
  *       fit float32 rows of a file from given centroids: preparing, iterating until
  *       nothing moves (or so many times) and the labels; -o writes the final
  *       centroids, float64
+ *   engine seed FILE N D K [-t THREADS] [-r ROUNDS] [-s SIMD] [-o FILE]
+ *       k-means++ of float32 rows of a file, with and without a copy of the points
+ *       (gkmeans.skip_points), and iterations from there without skipping; -o writes the
+ *       centroids after the first one, float64
  *   engine accuracy N D K [-t THREADS] [-i ITERATIONS]
  *       error of the centroids against sums in long double (He et al. 2022, Table 3)
  */
@@ -363,6 +367,54 @@ fit_file(const char *name, int64_t n, int d, int k, const char *centroid_file)
 	free(c);
 }
 
+/* ---- seeding ---- */
+
+static void
+seed_file(const char *name, int64_t n, int d, int k)
+{
+	float	   *rows = read_floats(name, (size_t) n * d);
+	GkStore    *store = load(n, d, rows);
+	GkOptions	opt = {.k = k,.init = GK_INIT_PLUSPLUS,.n_init = 1,.max_iter = 1};
+	double	   *ms = malloc(iterations * rounds * sizeof(double));
+	double		seed_ms = INFINITY,
+				plain_ms = INFINITY;
+	int			count = 0;
+	GkModel		model;
+	GkError		err;
+
+	if (gk_store_prepare(store, GK_EUCLIDEAN, false, &err) != GK_OK)
+		die(err.message);
+	for (int round = 0; round < rounds; round++)
+	{
+		Run			r;
+
+		if (round > 0)
+			gk_model_free(&host, &model);
+		host.skip = GK_SKIP_OFF;
+		if (gk_fit(store, &gk_cpu_backend, &opt, NULL, &model, &err) != GK_OK)
+			die(err.message);
+		plain_ms = fmin(plain_ms, model.seed_ms);
+		gk_model_free(&host, &model);
+		host.skip = GK_SKIP_AUTO;
+		if (gk_fit(store, &gk_cpu_backend, &opt, NULL, &model, &err) != GK_OK)
+			die(err.message);
+		seed_ms = fmin(seed_ms, model.seed_ms);
+		r = run_open(store, model.k, model.centroids);
+		for (int i = 0; i < iterations; i++)
+			ms[count++] = run_step(&r);
+		run_close(&r);
+	}
+	printf("{\"what\": \"seed\", \"n\": %lld, \"d\": %d, \"k\": %d, \"device\": \"%s\", \"inertia\": %.17g, "
+		   "\"seed_ms\": %.4f, \"plain_ms\": %.4f, \"ms\": %.4f}\n",
+		   (long long) n, d, k, model.device, model.inertia, seed_ms, plain_ms, median(ms, count));
+	if (output != NULL)
+		write_doubles(output, model.centroids, (size_t) model.k * d);
+	gk_model_free(&host, &model);
+	gk_store_free(store);
+	free(ms);
+	free(rows);
+}
+
 /* ---- accuracy ---- */
 
 /*
@@ -530,6 +582,11 @@ main(int argc, char **argv)
 	if (words == 6 && strcmp(word[0], "fit") == 0)
 	{
 		fit_file(word[1], atoll(word[2]), atoi(word[3]), atoi(word[4]), word[5]);
+		return 0;
+	}
+	if (words == 5 && strcmp(word[0], "seed") == 0)
+	{
+		seed_file(word[1], atoll(word[2]), atoi(word[3]), atoi(word[4]));
 		return 0;
 	}
 	if (words != 4)

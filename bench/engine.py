@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Benchmark of the CPU engine: rooflines, passes, whole fits beside scikit-learn (lloyd
-and elkan), faiss-cpu and scikit-learn-intelex.  Same points, same first centroids, same
+and elkan), faiss-cpu and scikit-learn-intelex; k-means++ beside scikit-learn's.  Same points, same first centroids, same
 number of iterations, same threads, float32.
 
     make -C bench smoke               small problems, a few seconds, writes nothing
@@ -38,6 +38,8 @@ SMALL = (100000, 2, 5, 300, 10.0)       # n, d, k, iterations, ms
 HE = (50000000, 4, 4, 52.4, 7.4e-4)     # ... their ms on 20 cores and their error
 GRID_D = [2, 4, 8, 16, 32, 68, 128, 256]
 GRID_K = [4, 16, 64, 256, 1024]
+SEEDS = [(1000000, 2), (1000000, 4), (1000000, 8), (400000, 16), (200000, 68)]    # n, d
+SEED_K = [16, 64, 256]
 MAX_ITER = 300
 ROUNDS = 3
 ENOUGH = 1.5                            # seconds: after so many a fit is not repeated
@@ -74,6 +76,16 @@ def sklearn_fit(cls, algorithm):
             km.fit(x)
             return time.perf_counter() - t0, float(km.inertia_), int(km.n_iter_)
     return run
+
+
+def sklearn_seed(x, c, _, threads):
+    """len(c) seeds, with as many candidates a round as gkmeans."""
+    from sklearn.cluster import kmeans_plusplus
+    from threadpoolctl import threadpool_limits
+    with threadpool_limits(threads):
+        t0 = time.perf_counter()
+        kmeans_plusplus(x, len(c), random_state=1, n_local_trials=2 + int(math.log(len(c))))
+        return time.perf_counter() - t0, 0.0, 1
 
 
 def faiss_fit(faiss):
@@ -194,6 +206,17 @@ def whole_fit(n, d, k, found, threads, directory, rounds):
     return row
 
 
+def seeding(n, d, k, found, threads, directory, rounds):
+    x = blobs(n, d)
+    name = os.path.join(directory, "points")
+    x.tofile(name)
+    row = dict(engine("seed", name, n, d, k, "-r", rounds, threads=threads), peer_ms=None)
+    best = measure(sklearn_seed, (x, x[:k].copy(), 1, threads), rounds, LONGEST) if "lloyd" in found else None
+    if best:
+        row["peer_ms"] = best[0] * 1000
+    return row
+
+
 def fastest_peer(row):
     rest = {name: ms for name, ms in row["ms"].items() if name != "gkmeans"}
     return min(rest, key=rest.get) if rest else None
@@ -219,6 +242,12 @@ def run_cases(found, only, smoke, threads, most, rounds, keep):
                 rows = 20000 if smoke else grid_rows(d, k, most)
                 cases.append((f"grid {d} {k}", lambda rows=rows, d=d, k=k: whole_fit(
                     rows, d, k, found, threads, directory, 1 if smoke else rounds)))
+        for n, d in SEEDS:
+            for k in SEED_K:
+                if smoke and k != 16:
+                    continue
+                cases.append((f"seed {d} {k}", lambda n=n, d=d, k=k: seeding(
+                    n // shrink, d, k, found, threads, directory, 1 if smoke else rounds)))
         for name, case in cases:
             if only and not re.search(only, name):
                 continue
@@ -321,6 +350,18 @@ def report(data):
                     f"double: {r['error_sums']:.2g} from summing, {r['error']:.2g} with the rounding of the points to "
                     f"float32 before it (theirs with packages: {r['peer_error']:.2g}; plain float32 sums here: "
                     f"{r['error_float_sums']:.2g})."]
+
+    lines = [[r["d"], r["k"], f"{r['n']:,}", number(r["ms"]), number(r["plain_ms"]), f"**{number(r['seed_ms'])}**",
+              number(r["plain_ms"] / r["ms"]), number(r["seed_ms"] / r["ms"]),
+              number(r["peer_ms"]) if r["peer_ms"] else "-", number(r["peer_ms"] / r["seed_ms"]) if r["peer_ms"] else "-"]
+             for r in rows if r["what"] == "seed"]
+    if lines:
+        out += ["", "## Seeding", "",
+                "k-means++ with 2 + ln k candidates a round, in milliseconds and in iterations (from the seeds, no point skipped); "
+                "without the copy of the points in which neighbours are together, as with `gkmeans.skip_points = off`, and as it is "
+                "chosen. scikit-learn: `kmeans_plusplus()` with as many candidates.", ""]
+        out += table(["d", "k", "n", "iteration ms", "without ms", "gkmeans ms", "without, iterations", "iterations",
+                      "scikit-learn ms", "times as fast"], lines)
 
     grid = [r for r in rows if r["what"] == "grid"]
     names = sorted({name for r in grid for name in [*r["ms"], *r.get("over_ms", ())]} - {"gkmeans"})
