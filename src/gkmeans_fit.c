@@ -226,7 +226,7 @@ load(GkFit *fit, const GkLabelWant *want, GkTables *tables, bool again)
 	}
 	gk_check(fit->host, st, &err);
 	gk_notice_left_out(&fit->counts);
-	fit->load_ms = gk_now_ms() - start;
+	fit->load_ms = gk_now_ms() - start - gk_store_stage_ms(store);
 	return store;
 }
 

@@ -288,6 +288,8 @@ void		gk_store_observed(GkStore *store, const struct GkColumnStats *stats);
 struct GkBackend;
 GkStatus	gk_store_stage(GkStore *store, const struct GkBackend *backend, int64_t rows, GkError *err);
 bool		gk_store_staged(const GkStore *store);
+/* Of the loading, the milliseconds that a GkModel has as context_ms and upload_ms. */
+double		gk_store_stage_ms(const GkStore *store);
 /* Give back what such a store has of the device, if no fit has taken it over. */
 void		gk_store_unstage(GkStore *store);
 /* Have batches taken by a function instead of kept; the store only counts the rows. */

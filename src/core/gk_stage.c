@@ -36,6 +36,7 @@ gk_store_stage(GkStore *store, const GkBackend *backend, int64_t rows, GkError *
 	GkProblem	problem = {.host = host,.core = &gk_core,.store = store,
 		.gpu_memory_limit = host->gpu_memory_limit,.gpu_devices = host->gpu_devices,
 	.gpu_fault = host->gpu_fault};
+	double		start = gk_now_ms();
 	GkStatus	st;
 
 	if (store->pts.n > 0 || store->pts.weighted || store->pts.naux > 0 || backend->stage == NULL)
@@ -43,7 +44,14 @@ gk_store_stage(GkStore *store, const GkBackend *backend, int64_t rows, GkError *
 	st = backend->stage->open(&problem, rows, &store->staged, err);
 	if (st == GK_OK)
 		store->away = backend;
+	store->stage_ms = gk_now_ms() - start;
 	return st;
+}
+
+double
+gk_store_stage_ms(const GkStore *store)
+{
+	return store->stage_ms;
 }
 
 bool
@@ -82,10 +90,12 @@ gk_stage_send(GkStore *store, GkChunk *c, GkError *err)
 GkStatus
 gk_stage_prepare(GkStore *store, const GkPrep *prep, GkMoments *moments, GkError *err)
 {
+	double		start = gk_now_ms();
 	GkStatus	st = GK_OK;
 
 	if (store->staged != NULL)
 		st = keep_failure(store, store->away->stage->prepare(store->staged, prep, moments, err), err);
+	store->stage_ms += gk_now_ms() - start;
 	if (st == GK_OK && store->staged == NULL)
 	{
 		*err = store->lost;

@@ -47,6 +47,7 @@ struct GkStore
 	struct GkSession *staged;	/* NULL: a fit has taken it over, or it is lost */
 	GkError		lost;			/* why */
 	float	   *lost_rows;		/* where rows go from then on */
+	double		stage_ms;		/* opening the device and preparing the points there */
 
 	/* Reading spilled chunks: two views in turn. */
 	float	   *view_data[2];
