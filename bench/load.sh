@@ -45,15 +45,16 @@ measure() {
 	fit) timed="SELECT count(*) FROM kmeans('$2', '{$list}', 4, init => 'random', max_iter => 20, tol => 0)" ;;
 	*)
 		[ "$1 $3" = 'executor 0' ] || [ "$1" = auto ] || { echo 0; return; }
-		sql -c "$settings; SET gkmeans.reader = $1" -c "SELECT load_ms FROM kmeans_info((SELECT kmeans_fit('$2', '{$list}', 1, init => 'random', max_iter => 1)))"
+		# a GPU's context is made by a session's first call
+		sql -c "$settings; SET gkmeans.reader = $1" -c "SELECT FROM kmeans('warm', '{x}', 1, max_iter => 1)" -c "SELECT load_ms FROM kmeans_info((SELECT kmeans_fit('$2', '{$list}', 1, init => 'random', max_iter => 1)))"
 		return
 		;;
 	esac
-	sql -c "$settings" -c '\timing on' -c "$timed" | sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p'
+	sql -c "$settings" -c "SELECT FROM kmeans('warm', '{x}', 1, max_iter => 1)" -c '\timing on' -c "$timed" | sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p'
 }
 median() { sort -n | awk '{ x[NR] = $1 } END { print (x[int((NR + 1) / 2)] + x[int(NR / 2) + 1]) / 2 }'; }
 
-sql -c 'CREATE EXTENSION IF NOT EXISTS gkmeans'
+sql -c 'SET client_min_messages = error' -c 'CREATE EXTENSION IF NOT EXISTS gkmeans' -c 'CREATE TABLE warm AS SELECT 1::real AS x'
 machine="$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg), PostgreSQL $(sql -c 'SHOW server_version')"
 echo "command: DEVICE=$device ROWS=$rows ROUNDS=$rounds WORKERS=\"$workers\" bench/load.sh"
 echo "commit:  $commit, $(date -u +%F)"
@@ -82,3 +83,4 @@ for table in ${TABLES:-$all}; do
 	done
 	[ -n "${KEEP:-}" ] || sql -c "DROP TABLE $table"
 done
+sql -c 'DROP TABLE warm'
