@@ -48,6 +48,16 @@ typedef struct GkCpuNear
 	GkRoom		most;			/* float [stride]: largest D of each tile */
 } GkCpuNear;
 
+/* Labels by scalar products: see gk_cpu_screen.c. */
+typedef struct GkCpuScreen
+{
+	bool		useless;		/* too many rows were undecided */
+	int64_t		open;			/* rows that were in this pass */
+	GkScreen	k;
+	GkRoom		half;			/* float [k] */
+	GkRoom		turned;			/* float [d][gk_screen_width(k)] */
+} GkCpuScreen;
+
 typedef struct GkMove
 {
 	double		move;
@@ -142,6 +152,7 @@ struct GkSession
 	GkCpuNear	near;
 	GkCpuBounds bounds;
 	GkCpuBundles bundles;
+	GkCpuScreen screen;
 	/* The last step, for GK_DELTA. */
 	int			previous_k;		/* clusters; 0: nothing is known */
 	int64_t		changed;		/* rows that changed their label in it */
@@ -217,6 +228,14 @@ typedef struct GkLabels
 
 bool		gk_cpu_assign(const GkSession *s, const GkSweep *sweep, const GkBlock *b,
 						  const float *centroids, int k, GkLabels *out);
+
+/*
+ * gk_cpu_screen.c: whether a pass's labels come that way; the sweep is changed for it then.
+ * Labels of some tiles with so many rows; and the end of the pass.
+ */
+bool		gk_cpu_screen_begin(GkSession *s, GkSweep *sweep, const float *c, int k);
+void		gk_cpu_screen_labels(GkSession *s, const GkTiles *x, int rows, int32_t *label);
+void		gk_cpu_screen_end(GkSession *s);
 
 /* gk_cpu_update.c */
 GkStatus	gk_cpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err);

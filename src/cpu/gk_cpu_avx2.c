@@ -27,6 +27,9 @@ typedef __m256 vmask;
 #define v_sub(a, b)			_mm256_sub_ps(a, b)
 #define v_min(a, b)			_mm256_min_ps(a, b)
 #define v_fma(a, b, c)		_mm256_fmadd_ps(a, b, c)
+#define v_add(a, b)			_mm256_add_ps(a, b)
+#define v_max(a, b)			_mm256_max_ps(a, b)
+#define v_fnma(a, b, c)		_mm256_fnmadd_ps(a, b, c)
 #define v_less(a, b)		_mm256_cmp_ps(a, b, _CMP_LT_OQ)
 #define v_bits(m)			((unsigned) _mm256_movemask_ps(m))
 #define v_pick(m, a, b)		_mm256_blendv_ps(b, a, m)
@@ -38,6 +41,7 @@ typedef __m256 vmask;
 #include "cpu/gk_cpu_tile.h"
 #include "cpu/gk_cpu_closer.h"
 #include "cpu/gk_cpu_second.h"
+#include "cpu/gk_cpu_screen.h"
 
 /* Four values of each of 8 things, the halves apart: things of each of 4 values. */
 GK_INLINE void
@@ -322,6 +326,8 @@ const GkCpuKernels gk_cpu_avx2 = {
 	.job_work = 1 << 23,
 	.lanes = GK_LANES,
 	.assign = assign,
+	.screen = screen,
+	.settle = settle,
 	.mindist = mindist,
 	.closer = closer,
 	.reach = reach,

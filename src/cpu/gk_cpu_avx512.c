@@ -28,6 +28,9 @@ typedef __mmask16 vmask;
 #define v_sub(a, b)			_mm512_sub_ps(a, b)
 #define v_min(a, b)			_mm512_min_ps(a, b)
 #define v_fma(a, b, c)		_mm512_fmadd_ps(a, b, c)
+#define v_add(a, b)			_mm512_add_ps(a, b)
+#define v_max(a, b)			_mm512_max_ps(a, b)
+#define v_fnma(a, b, c)		_mm512_fnmadd_ps(a, b, c)
 #define v_less(a, b)		_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
 #define v_bits(m)			((unsigned) (m))
 #define v_append(bits, v, to)	_mm512_storeu_ps(to, _mm512_maskz_compress_ps((__mmask16) (bits), v))
@@ -40,6 +43,7 @@ typedef __mmask16 vmask;
 #include "cpu/gk_cpu_tile.h"
 #include "cpu/gk_cpu_closer.h"
 #include "cpu/gk_cpu_second.h"
+#include "cpu/gk_cpu_screen.h"
 
 /* ---- bounds ---- */
 
@@ -195,6 +199,8 @@ const GkCpuKernels gk_cpu_avx512 = {
 	.job_work = 1 << 24,
 	.lanes = GK_LANES,
 	.assign = assign,
+	.screen = screen,
+	.settle = settle,
 	.mindist = mindist,
 	.closer = closer,
 	.reach = reach,

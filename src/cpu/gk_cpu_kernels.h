@@ -51,6 +51,27 @@ typedef struct GkMargin
 	const float *limit;			/* [k] */
 } GkMargin;
 
+/* What scalar products are compared by: see gk_cpu_screen.c. */
+typedef struct GkScreen
+{
+	const float *c;				/* [k][d] */
+	const float *half;			/* [k] half of their squares */
+	const float *turned;		/* [d][gk_screen_width(k)], infinite from k on */
+	int			k;
+	int			chain;			/* products that are added up in a row */
+	/* By so much a row is undecided: slack * |x|^2 + apart + relative * its squared distance. */
+	float		slack,
+				apart,
+				relative;
+} GkScreen;
+
+/* Centroids in whole groups of vectors of any kernel. */
+static inline size_t
+gk_screen_width(int k)
+{
+	return ((size_t) k + 63) / 64 * 64;
+}
+
 typedef struct GkCpuKernels
 {
 	const char *name;
@@ -65,7 +86,14 @@ typedef struct GkCpuKernels
 	 * so ties stay at the lowest cluster.
 	 */
 	void		(*assign) (const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2);
-	/* The same without labels. */
+	/*
+	 * Labels of all tiles; those of rows in open ([tiles], bit i for row i) are not certain.
+	 * NULL: nothing here beats assign().
+	 */
+	void		(*screen) (const GkTiles *x, const GkScreen *s, int32_t *label, uint64_t *open);
+	/* The label of one point [d], as assign() would have it.  Goes with screen(). */
+	int32_t		(*settle) (const float *x, const GkScreen *s, int d);
+	/* assign() without labels. */
 	void		(*mindist) (const GkTiles *x, const float *c, int k0, int k1, float *d2);
 
 	/*

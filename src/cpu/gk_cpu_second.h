@@ -4,6 +4,33 @@
  *
  * A template as gk_cpu_tile.h, included after it.
  */
+/* A register tile's least values, what they are of, and the second least, with nc more. */
+GK_INLINE void
+keep_two(const int nc, vfloat acc[GK_WIDEST][GK_VECTORS], int k, int32_t *label, float *least, float *second)
+{
+	GK_UNROLL
+	for (int p = 0; p < GK_VECTORS; p++)
+	{
+		vfloat		best = v_load(least + p * GK_LANES);
+		vfloat		next = v_load(second + p * GK_LANES);
+		vlabel		lab = vl_load(label + p * GK_LANES);
+
+		GK_UNROLL
+		for (int q = 0; q < nc; q++)
+		{
+			vmask		less = v_less(acc[q][p], best);
+
+			/* the larger of the two may be the second */
+			next = v_min(v_pick(less, best, acc[q][p]), next);
+			best = v_pick(less, acc[q][p], best);
+			lab = vl_pick(less, vl_set1(k + q), lab);
+		}
+		v_store(least + p * GK_LANES, best);
+		v_store(second + p * GK_LANES, next);
+		vl_store(label + p * GK_LANES, lab);
+	}
+}
+
 GK_INLINE void
 second_run(const int nc, const float *x, size_t stride, const float *c, int k0, int k1, size_t d,
 		   GkAhead *ahead, int32_t *label, float *d2, float *second)
@@ -13,27 +40,7 @@ second_run(const int nc, const float *x, size_t stride, const float *c, int k0, 
 		vfloat		acc[GK_WIDEST][GK_VECTORS];
 
 		distances(acc, nc, x, stride, c + k * d, d, ahead);
-		GK_UNROLL
-		for (int p = 0; p < GK_VECTORS; p++)
-		{
-			vfloat		best = v_load(d2 + p * GK_LANES);
-			vfloat		next = v_load(second + p * GK_LANES);
-			vlabel		lab = vl_load(label + p * GK_LANES);
-
-			GK_UNROLL
-			for (int q = 0; q < nc; q++)
-			{
-				vmask		less = v_less(acc[q][p], best);
-
-				/* the larger of the two may be the second */
-				next = v_min(v_pick(less, best, acc[q][p]), next);
-				best = v_pick(less, acc[q][p], best);
-				lab = vl_pick(less, vl_set1(k + q), lab);
-			}
-			v_store(d2 + p * GK_LANES, best);
-			v_store(second + p * GK_LANES, next);
-			vl_store(label + p * GK_LANES, lab);
-		}
+		keep_two(nc, acc, k, label, d2, second);
 	}
 }
 

@@ -61,6 +61,7 @@ typedef struct Pass
 	bool		keeps;			/* one of the two */
 	bool		delta;			/* this pass adds to the last step's result */
 	bool		bounded;		/* and looks only at rows that may change their label */
+	bool		screened;		/* labels are found by scalar products */
 } Pass;
 
 /* At the start of a thread's region. */
@@ -366,7 +367,12 @@ merge_block(GkSession *s, void *arg, const GkBlock *b)
 		part.slot += row;
 		part.label += row;
 		part.d2 += row;
-		if (!gk_cpu_assign(s, &p->sweep, &part, p->c, p->k, &l))
+		if (p->screened)
+		{
+			l = (GkLabels) {.x = gk_cpu_tiles(s, &part),.label = part.label};
+			gk_cpu_screen_labels(s, &l.x, part.rows, l.label);
+		}
+		else if (!gk_cpu_assign(s, &p->sweep, &part, p->c, p->k, &l))
 			continue;
 		if (!p->delta)
 			add(p, own, &part, &l);
@@ -466,6 +472,14 @@ step_merge(Pass *p, GkError *err)
 	GkSession  *s = p->s;
 	GkStatus	st;
 
+	/* few_block() takes all clusters at once, however many features they have */
+	if (p->few && p->previous == NULL)
+	{
+		p->sweep.rounds = 1;
+		p->sweep.per_round = p->k;
+	}
+	else
+		p->screened = !p->bounded && gk_cpu_screen_begin(s, &p->sweep, p->c, p->k);
 	p->sweep.block = merge_block;
 	p->sweep.keep_labels = p->sweep.rounds > 1;
 	if (!gk_cpu_room(s, &s->sums, p->sweep.threads, p->bytes))
@@ -475,6 +489,8 @@ step_merge(Pass *p, GkError *err)
 	st = gk_cpu_sweep(s, &p->sweep, err);
 	if (st == GK_OK && !s->core->parallel_for(&p->host, (p->k + p->per_job - 1) / p->per_job, merge_clusters, p))
 		st = GK_STOPPED;
+	if (p->screened)
+		gk_cpu_screen_end(s);
 	if (st == GK_OK && p->few && (!p->delta || p->kept != NULL))
 		complete(p);
 	if (st == GK_OK && p->keeps)

@@ -502,6 +502,70 @@ test_passes(const char *simd)
 }
 
 /*
+ * Labels by scalar products where these cannot tell, or hardly: points that are far from the
+ * origin and near each other, whole numbers with many ties, centroids twice, one far away.
+ */
+static void
+test_screen(const char *simd)
+{
+	static const int features[] = {16, 17, 48, 49, 97, 150, 1024, 1030};
+	char		reason[128];
+	int			cases = 0;
+	int			bad = 0;
+
+	gk_cpu_set_simd(simd, reason, sizeof(reason));
+	for (int kind = 0; kind < 4; kind++)
+		for (int f = 0; f < 8; f++)
+		{
+			int			d = features[f];
+			int			n = d > 200 ? 200 : 1000;
+			int			k = pick(4, d > 200 ? 20 : 140);
+			double	   *x = malloc(sizeof(double) * n * d);
+			TestHost	host;
+			GkStore    *store;
+			GkError		err;
+			Plain		p;
+			Arrays		want;
+
+			for (int i = 0; i < n * d; i++)
+				x[i] = kind == 0 ? (i / d % 2 ? 1000 : -1000) + test_normal(&rng) * 1e-3 :
+					kind == 1 ? floor(2 * test_uniform(&rng)) : test_normal(&rng);
+			test_host_init(&host, pick(1, 3));
+			store = load_store(&host, x, NULL, n, d, NULL, 1 << 20, SIZE_MAX, &err);
+			gk_store_prepare(store, GK_EUCLIDEAN, false, &err);
+			p = plain(store, k);
+			memcpy(p.c + (size_t) (k - 1) * d, p.c, d * sizeof(float));
+			for (int j = 0; kind == 3 && j < d; j++)
+				p.c[d + j] *= 1e6f;
+			assign(&p);
+			want = plain_arrays(&p);
+			for (int sums = 0; sums < 2; sums++)
+			{
+				GkProblem	problem = {.host = &host.host,.core = &gk_core,.store = store,.k_max = k,
+				.feature_sum = sums ? GK_CLUSTER_MERGE : GK_FSUM_AUTO};
+				GkSession  *session;
+				Arrays		got = arrays(k, d);
+
+				bad += gk_cpu_backend.open(&problem, &session, &err) != GK_OK;
+				/* after a pass of which nothing was certain it is not tried again */
+				for (int pass = 0; pass < 2; pass++)
+					bad += gk_cpu_backend.step(session, p.c, k, &got.step, &err) != GK_OK ||
+						!same_step(&want, &got, k, d);
+				gk_cpu_backend.close(session);
+				arrays_free(&got);
+				cases++;
+			}
+			arrays_free(&want);
+			plain_free(&p);
+			gk_store_free(store);
+			bad += host.live != 0;
+			test_host_end(&host);
+			free(x);
+		}
+	ok(bad == 0, "%s: labels that scalar products hardly tell (%d of %d differ)", gk_cpu_simd(), bad, cases);
+}
+
+/*
  * Packages: the running sum passes 2^53 units of the grid and then meets single
  * units, so doubles that are not turned into integers in time would round.
  */
@@ -756,6 +820,7 @@ main(void)
 		if (gk_cpu_kernels_named(levels[i], reason, sizeof(reason)) != NULL)
 		{
 			test_passes(levels[i]);
+			test_screen(levels[i]);
 			test_packages(levels[i]);
 		}
 		else
