@@ -76,7 +76,9 @@ endif
 # with the engine and with any other file in test/unit.
 UNIT_CC ?= $(if $(filter default,$(origin CC)),cc,$(CC))
 SANITIZE ?= -fsanitize=address,undefined -fno-sanitize-recover=all
-UNIT_CFLAGS = -O1 -g $(SANITIZE) $(GK_FLAGS) -Wall -Wextra -Werror -Isrc -Itest/unit -MMD -MP
+# The oracle's fmaf() is the same with the instruction, and ten times as fast
+UNIT_FMA := $(if $(filter x86_64,$(shell uname -m)),$(if $(shell grep -m1 ' fma ' /proc/cpuinfo),-mfma))
+UNIT_CFLAGS = -O1 -g $(UNIT_FMA) $(SANITIZE) $(GK_FLAGS) -Wall -Wextra -Werror -Isrc -Itest/unit -MMD -MP
 UNIT_TESTS := $(sort $(wildcard test/unit/test_*.c))
 UNIT_BINS := $(patsubst test/unit/%.c,build/unit/%,$(UNIT_TESTS))
 UNIT_LIB := $(patsubst %.c,build/unit/%.o,$(notdir $(ENGINE_SRCS) $(filter-out $(UNIT_TESTS),$(wildcard test/unit/*.c))))
@@ -97,7 +99,7 @@ unit-programs: $(UNIT_BINS)
 
 # make unit UNIT=test_rng runs one of them
 unit: unit-programs
-	@failed=0; for t in $(if $(UNIT),$(UNIT:%=build/unit/%),$(UNIT_BINS)); do \
+	@export OMP_WAIT_POLICY=passive; failed=0; for t in $(if $(UNIT),$(UNIT:%=build/unit/%),$(UNIT_BINS)); do \
 		echo "# $${t##*/}"; \
 		$$t || { echo "not ok - $${t##*/} exited with status $$?"; failed=1; }; \
 	done; exit $$failed
