@@ -34,7 +34,9 @@
 #define KEY_SLOTS		UINT64CONST(0x676b000000000006)
 #define KEY_STATS		UINT64CONST(0x676b000000000007)
 
-#define RING_BYTES		(2 * 1024 * 1024)
+#define RING_BYTES		(1024 * 1024)
+/* With so many workers the caller is often busy with others' batches. */
+#define MANY_WORKERS	4
 #define EXTENT_BLOCKS	64
 
 typedef struct SharedTable
@@ -510,7 +512,7 @@ share(const GkReader *r, const GkHeapTables *tables, int table, BlockNumber bloc
 
 	s.nattnums = tables->what->nvalues + (tables->what->labelled ? 1 : 0);
 	s.slot_bytes = CACHELINEALIGN(left_offset(&s) + (tables->what->left_out ? s.capacity * sizeof(GkLeftOut) : 0));
-	s.slots = (int) Max(4, Min(64, RING_BYTES / s.slot_bytes));
+	s.slots = (int) Max(4, Min(64, (workers >= MANY_WORKERS ? 2 : 1) * RING_BYTES / s.slot_bytes));
 	s.extent_blocks = (BlockNumber) Max(1, Min(EXTENT_BLOCKS, blocks / (16 * (workers + 1))));
 	s.observe = r->options->take == NULL;
 	attnums = mul_size(mul_size(tables->count, s.nattnums), sizeof(AttrNumber));

@@ -37,8 +37,8 @@
 /* Tiles screened at a time. */
 #define TILES			64
 
-bool
-gk_cpu_screen_begin(GkSession *s, GkSweep *sweep, const float *c, int k)
+GkStatus
+gk_cpu_screen_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool *screened, GkError *err)
 {
 	GkCpuScreen *screen = &s->screen;
 	int			d = s->pts->d;
@@ -51,11 +51,12 @@ gk_cpu_screen_begin(GkSession *s, GkSweep *sweep, const float *c, int k)
 	float	   *half;
 	float	   *turned;
 
+	*screened = false;
 	if (s->kernels->screen == NULL || screen->useless || d < LEAST_D || d > MOST_D || k < LEAST_K || rows < GK_ROW_PAD)
-		return false;
+		return GK_OK;
 	if (!gk_cpu_room(s, &screen->half, k, sizeof(float)) ||
 		!gk_cpu_room(s, &screen->turned, width * d, sizeof(float)))
-		return false;			/* it is only faster */
+		return gk_cpu_out_of_memory(err);
 	half = screen->half.p;
 	for (int q = 0; q < k; q++)
 	{
@@ -83,7 +84,8 @@ gk_cpu_screen_begin(GkSession *s, GkSweep *sweep, const float *c, int k)
 	sweep->rows = rows;
 	sweep->rounds = 1;
 	sweep->per_round = k;
-	return true;
+	*screened = true;
+	return GK_OK;
 }
 
 void

@@ -470,7 +470,7 @@ static GkStatus
 step_merge(Pass *p, GkError *err)
 {
 	GkSession  *s = p->s;
-	GkStatus	st;
+	GkStatus	st = GK_OK;
 
 	/* few_block() takes all clusters at once, however many features they have */
 	if (p->few && p->previous == NULL)
@@ -478,8 +478,10 @@ step_merge(Pass *p, GkError *err)
 		p->sweep.rounds = 1;
 		p->sweep.per_round = p->k;
 	}
-	else
-		p->screened = !p->bounded && gk_cpu_screen_begin(s, &p->sweep, p->c, p->k);
+	else if (!p->bounded)
+		st = gk_cpu_screen_begin(s, &p->sweep, p->c, p->k, &p->screened, err);
+	if (st != GK_OK)
+		return st;
 	p->sweep.block = merge_block;
 	p->sweep.keep_labels = p->sweep.rounds > 1;
 	if (!gk_cpu_room(s, &s->sums, p->sweep.threads, p->bytes))
