@@ -184,6 +184,8 @@ extern char **gk_column_names(ArrayType *array, const char *name, int *count);
 extern GkSource *gk_source_open(Oid relid, char **columns, int ncolumns,
 								const char *weight_column, const char *label_column,
 								bool identify);
+/* How many rows the planner expects; < 0: nobody knows. */
+extern double gk_source_rows(const GkSource *source);
 
 /* ---- the query (gkmeans_query.c) ---- */
 

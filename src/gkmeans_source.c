@@ -10,16 +10,19 @@
 
 #include "access/attnum.h"
 #include "access/htup_details.h"
+#include "access/table.h"
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_cast.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "optimizer/plancat.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/syscache.h"
 
 #include "gkmeans.h"
@@ -392,4 +395,21 @@ gk_source_open(Oid relid, char **columns, int ncolumns, const char *weight_colum
 	appendStringInfo(&query, " FROM %s", source->qualified);
 	source->query = query.data;
 	return source;
+}
+
+double
+gk_source_rows(const GkSource *source)
+{
+	Relation	rel = table_open(source->relid, NoLock);
+	double		rows = rel->rd_rel->reltuples;
+
+	if (rel->rd_rel->relkind == RELKIND_RELATION || rel->rd_rel->relkind == RELKIND_MATVIEW)
+	{
+		BlockNumber pages;
+		double		allvisible;
+
+		estimate_rel_size(rel, NULL, &pages, &rows, &allvisible);
+	}
+	table_close(rel, NoLock);
+	return rows;
 }

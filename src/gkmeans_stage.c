@@ -7,32 +7,10 @@
  */
 #include "postgres.h"
 
-#include "access/table.h"
-#include "catalog/pg_class.h"
-#include "optimizer/plancat.h"
 #include "utils/memutils.h"
-#include "utils/rel.h"
 
 #include "core/gk_backend.h"
 #include "gkmeans.h"
-
-/* How many rows there may be; < 0: nobody knows. */
-static double
-expected_rows(const GkSource *source)
-{
-	Relation	rel = table_open(source->relid, NoLock);
-	double		rows = rel->rd_rel->reltuples;
-
-	if (rel->rd_rel->relkind == RELKIND_RELATION || rel->rd_rel->relkind == RELKIND_MATVIEW)
-	{
-		BlockNumber pages;
-		double		allvisible;
-
-		estimate_rel_size(rel, NULL, &pages, &rows, &allvisible);
-	}
-	table_close(rel, NoLock);
-	return rows;
-}
 
 /* What a device can prepare by itself. */
 static bool
@@ -61,13 +39,16 @@ gk_stage_begin(void *arg, GkStore *store)
 	GkFit	   *fit = arg;
 	const GkFitOptions *o = &fit->options;
 	MemoryContext context = gk_host_context(fit->host);
-	double		rows = expected_rows(fit->source);
+	double		rows;
 	GkStaged   *staged;
 	const GkBackend *backend;
 	GkStatus	st;
 	GkError		err;
 
-	if (o->device == GK_DEVICE_CPU || !suitable(fit) || (o->device == GK_DEVICE_AUTO && rows < 0))
+	if (o->device == GK_DEVICE_CPU || !suitable(fit))
+		return;
+	rows = gk_source_rows(fit->source);
+	if (o->device == GK_DEVICE_AUTO && rows < 0)
 		return;
 	backend = gk_choose_backend(fit->host, o->device, (int64) Max(rows, 0), gk_store_features(store), o->engine.k);
 	if (backend->stage == NULL)

@@ -117,8 +117,9 @@ void	   *gk_alloc(const GkHost *host, size_t count, size_t size);
 void	   *gk_alloc0(const GkHost *host, size_t count, size_t size);
 void		gk_free(const GkHost *host, void *ptr);
 /*
- * A hint that a large block from gk_alloc will be filled soon: a thread of its own has
- * the system find its memory meanwhile, which takes half as long as filling it.
+ * A hint that a large block from gk_alloc will be filled soon: threads of its own, as many
+ * as the host has, up to four, have the system find its memory meanwhile, which takes half
+ * as long as filling it.
  */
 void		gk_alloc_soon(const GkHost *host, void *ptr, size_t bytes);
 double		gk_now_ms(void);
@@ -266,6 +267,8 @@ GkStatus	gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 							size_t chunk_bytes, size_t memory_limit,
 							GkStore **out, GkError *err);
 void		gk_store_free(GkStore *store);
+/* About how many rows will come: memory that they will not need is not asked for early.  < 0: nobody knows. */
+void		gk_store_expect(GkStore *store, double rows);
 
 /*
  * Loading (gk_batch.h).  The caller puts rows into the store's own batch, column

@@ -76,14 +76,17 @@ chunk_memory(GkStore *s, size_t bytes)
 }
 
 /*
- * Have the next chunk's memory found by another thread, if one may be used.  The rows may
- * end before it is: then it is a quarter of the rest at most that was asked for in vain.
+ * Have the next chunk's memory found by another thread, if one may be used and rows are
+ * expected for it.  They may end before: then it is a quarter of the rest at most that was
+ * asked for in vain.
  */
 static void
 look_ahead(GkStore *s, const GkChunk *latest)
 {
 	size_t		bytes = raw_bytes(s, latest->wide, next_rows(s));
 
+	if (s->expected >= 0 && s->expected <= (double) s->pts.n + latest->stride)
+		return;
 	/* no chunk goes to the spill file for this */
 	if (gk_threads(s->host) == 1 || bytes < AHEAD_BYTES || s->memory < 4 * bytes || s->memory + 3 * bytes > s->memory_limit)
 		return;

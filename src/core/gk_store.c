@@ -78,8 +78,15 @@ gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 	}
 	gk_batch_init(&s->batch, s->batch_memory, s->columns, naux, batch_rows);
 	gk_stats_clear(s->stats, s->columns);
+	s->expected = -1;
 	*out = s;
 	return GK_OK;
+}
+
+void
+gk_store_expect(GkStore *store, double rows)
+{
+	store->expected = rows;
 }
 
 void

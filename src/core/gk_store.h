@@ -36,6 +36,7 @@ struct GkStore
 	int			chunks_allocated;
 	char	   *ahead;			/* memory for the next chunk, or NULL */
 	size_t		ahead_bytes;
+	double		expected;		/* rows; < 0: nobody knows */
 	bool	   *wide;			/* [columns] what the next chunk starts with */
 	GkColumnStats *stats;		/* [columns] of all rows in chunks */
 	GkTake		take;			/* takes the batches; NULL: they are kept */

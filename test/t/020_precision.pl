@@ -38,8 +38,7 @@ is($sizes, 't', 'kmeans_predict gives every row the label of the fit');
 cmp_ok($error, '<', 1e-12, "centroids are within $error relative of the exact means");
 
 # Peak memory of the process: VmHWM grows by the points, 4 bytes a value, and little else
-# (shared_buffers is small, so that touching it does not count for much). Of 8 clusters the
-# bounds would take half as much again: 090_memory looks at those.
+# (shared_buffers is small, so that touching it does not count for much).
 SKIP:
 {
 	skip 'no /proc here', 2 unless -r '/proc/self/status';
@@ -55,7 +54,7 @@ SKIP:
 			SET client_min_messages = warning;
 			SELECT count(*) FROM wide_$type;
 			$hwm;
-			SELECT count(*) FROM kmeans('wide_$type', '{a,b,c,d}', 4, max_iter => 5);
+			SELECT count(*) FROM kmeans('wide_$type', '{a,b,c,d}', 8, max_iter => 5);
 			$hwm;
 		});
 		my (undef, $before, undef, $after) = split /\n/, $out;

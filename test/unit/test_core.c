@@ -480,6 +480,31 @@ test_ahead(void)
 		}
 	}
 	ok(bad == 0 && live == 0, "large chunks are the same with threads that find their memory (%d differ)", bad);
+
+	/* blocks taken from the host: nobody knows how many rows come, more, as many, fewer */
+	{
+		static const double expected[4] = {-1, 2.0 * N, N, N / 2};
+		int64_t		blocks[4];
+
+		for (int i = 0; i < 4; i++)
+		{
+			TestHost	t;
+			GkError		err;
+			GkStore    *s;
+
+			test_host_init(&t, 2);
+			bad += gk_store_create(&t.host, 1, false, 1, 5 << 20, 1 << 30, &s, &err) != GK_OK;
+			gk_store_expect(s, expected[i]);
+			bad += fill_store(s, x, NULL, N, 1, NULL, &err) != GK_OK;
+			blocks[i] = t.allocs;
+			gk_store_free(s);
+			live += t.live;
+			test_host_end(&t);
+		}
+		ok(bad == 0 && live == 0 && blocks[1] == blocks[0] && blocks[2] == blocks[0] - 1 && blocks[3] == blocks[0] - 1,
+		   "no memory is asked for early that the expected rows do not need (%ld, %ld, %ld, %ld blocks)",
+		   (long) blocks[0], (long) blocks[1], (long) blocks[2], (long) blocks[3]);
+	}
 	free(x);
 }
 
