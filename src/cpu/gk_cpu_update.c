@@ -55,10 +55,9 @@ typedef struct Pass
 	size_t		double_at;		/* double [copies][k][width], unweighted only */
 	size_t		bytes;
 
-	/* delta: labels of the last step by row, or masks as of step_few(); NULL: not kept. */
+	/* delta, one of: labels of the last step by row, masks as of step_few(); NULL: not kept. */
 	int32_t    *previous;
 	uint16_t   *kept;
-	bool		keeps;			/* one of the two */
 	bool		delta;			/* this pass adds to the last step's result */
 	bool		bounded;		/* and looks only at rows that may change their label */
 	bool		screened;		/* labels are found by scalar products */
@@ -236,7 +235,7 @@ merge_clusters(void *arg, int64_t job, int thread)
 				p->out->mass[k] = p->out->count[k];
 		}
 	}
-	if (p->keeps)
+	if (s->used == GK_DELTA)
 	{
 		memcpy(base_sum, sum, sums * sizeof(gk_int128));
 		memcpy(base_mass + k0, p->out->mass + k0, (k1 - k0) * sizeof(gk_int128));
@@ -261,7 +260,7 @@ complete(const Pass *p)
 			sum[j] -= p->out->sum[(size_t) k * p->d + j];
 	}
 	p->out->mass[last] = p->out->count[last];
-	if (p->keeps)
+	if (p->s->used == GK_DELTA)
 	{
 		memcpy((gk_int128 *) p->s->base_sum.p + (size_t) last * p->d, sum, p->d * sizeof(gk_int128));
 		((gk_int128 *) p->s->base_mass.p)[last] = p->out->mass[last];
@@ -448,7 +447,6 @@ prepare_delta(Pass *p, GkError *err)
 		!gk_cpu_room(s, &s->base_mass, p->k, sizeof(gk_int128)) ||
 		!gk_cpu_room(s, &s->base_count, p->k, sizeof(int64_t)))
 		return gk_cpu_out_of_memory(err);
-	p->keeps = true;
 	p->delta = known && (s->feature_sum == GK_DELTA || s->changed < s->pts->n / DELTA_SHARE);
 	if (few)
 	{
@@ -495,7 +493,7 @@ step_merge(Pass *p, GkError *err)
 		gk_cpu_screen_end(s);
 	if (st == GK_OK && p->few && (!p->delta || p->kept != NULL))
 		complete(p);
-	if (st == GK_OK && p->keeps)
+	if (st == GK_OK && s->used == GK_DELTA)
 	{
 		s->previous_k = p->k;
 		s->changed = 0;
