@@ -558,14 +558,14 @@ share(const GkReader *r, const GkHeapTables *tables, int table, BlockNumber bloc
 	return pcxt;
 }
 
-/* Threads of this process that have a CPU which no worker needs. */
+/* Threads of this process that have a CPU which neither a worker needs nor finding memory. */
 static int
 spare_threads(const GkReader *r, int workers)
 {
 	const GkHost *engine = gk_host_engine(r->host);
 	GkHost		every = {.threads = 0};
 
-	return Max(1, Min(gk_threads(engine), gk_threads(&every) - workers));
+	return Max(1, Min(gk_threads(engine), gk_threads(&every) - workers - GK_SOON_THREADS));
 }
 
 /* ---- all rows ---- */

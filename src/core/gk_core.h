@@ -117,10 +117,11 @@ void	   *gk_alloc(const GkHost *host, size_t count, size_t size);
 void	   *gk_alloc0(const GkHost *host, size_t count, size_t size);
 void		gk_free(const GkHost *host, void *ptr);
 /*
- * A hint that a large block from gk_alloc will be filled soon: threads of its own, as many
- * as the host has, up to four, have the system find its memory meanwhile, which takes half
- * as long as filling it.
+ * A hint that a large block from gk_alloc will be filled soon: one or two threads of its own
+ * have the system find its memory meanwhile.  Two do that as fast as eight processes fill
+ * it; more take CPUs from those.
  */
+#define GK_SOON_THREADS	2
 void		gk_alloc_soon(const GkHost *host, void *ptr, size_t bytes);
 double		gk_now_ms(void);
 

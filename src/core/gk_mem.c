@@ -94,9 +94,6 @@ gk_free(const GkHost *host, void *ptr)
 
 #ifdef MADV_POPULATE_WRITE
 
-/* One takes as long to find memory as four to fill it. */
-#define SOON_THREADS	4
-
 typedef struct Soon
 {
 	char	   *from;
@@ -155,7 +152,7 @@ gk_alloc_soon(const GkHost *host, void *ptr, size_t bytes)
 
 	if (bytes < HUGE_PAGE)
 		return;
-	threads = threads > SOON_THREADS ? SOON_THREADS : threads < 1 ? 1 : threads;
+	threads = threads > GK_SOON_THREADS ? GK_SOON_THREADS : threads < 1 ? 1 : threads;
 	piece = ((to - from) / HUGE_PAGE + threads - 1) / threads * HUGE_PAGE;
 	for (; from < to; from += piece)
 		populate_soon(from, to - from < piece ? to - from : piece);
