@@ -19,8 +19,14 @@ suitable(const GkFit *fit)
 	const GkSource *source = fit->source;
 	const GkFitOptions *o = &fit->options;
 
-	return !source->weighted && !source->identify && source->nruns == 1 && source->runs[0].type == GK_VALUE_FLOAT4 &&
-		o->engine.distance == GK_EUCLIDEAN && !o->engine.standardize && o->engine.strategy != GK_CROSS_PROCESSING;
+	return !source->weighted && !source->identify && o->engine.distance == GK_EUCLIDEAN && !o->engine.standardize && o->engine.strategy != GK_CROSS_PROCESSING;
+}
+
+/* Values that a float does not hold go up as doubles, and so do all others of the row. */
+static bool
+wide(const GkSource *source)
+{
+	return source->nruns > 1 || source->runs[0].type != GK_VALUE_FLOAT4;
 }
 
 /* The host's memory goes, perhaps by an ERROR: so does what the store has of the device. */
@@ -57,12 +63,14 @@ gk_stage_begin(void *arg, GkStore *store)
 	staged->callback.func = released;
 	staged->callback.arg = staged;
 	MemoryContextRegisterResetCallback(context, &staged->callback);
-	st = gk_store_stage(store, backend, (int64) Max(rows, 0), &err);
+	st = gk_store_stage(store, backend, (int64) Max(rows, 0), wide(fit->source), &err);
 	if (st == GK_STOPPED)
 		gk_throw(fit->host, st, &err);
 	/* a device that fails now will say so again when all rows are there */
 	if (st != GK_OK)
 		return;
+	ereport(DEBUG1,
+			(errmsg("rows of \"%s\" go to the GPU while they are read", fit->source->relname)));
 	staged->store = store;
 	staged->backend = backend;
 	fit->staged = staged;

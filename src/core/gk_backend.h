@@ -20,7 +20,7 @@
 #include "core/gk_packed.h"
 #include "core/gk_points.h"
 
-#define GK_BACKEND_API	5
+#define GK_BACKEND_API	6
 
 typedef struct GkSession GkSession;
 
@@ -101,18 +101,18 @@ typedef struct GkProblem
 } GkProblem;
 
 /*
- * Points that go up while they are read, and stay nowhere else (gk_stage.c): features that
- * are floats, without weights.
+ * Points that go up while they are read, and stay nowhere else (gk_stage.c), without weights.
  */
 typedef struct GkStageBackend
 {
 	/*
-	 * Begin a session that has no points yet; about `rows` are expected, 0: not known.  It
-	 * ends by GkBackend.close(), or goes on as GkBackend.open()'s.
+	 * Begin a session that has no points yet; about `rows` are expected, 0: not known.
+	 * wide: values come as doubles, else as floats.  It ends by GkBackend.close(), or goes
+	 * on as GkBackend.open()'s.
 	 */
-	GkStatus	(*open) (const GkProblem *problem, int64_t rows, GkSession **out, GkError *err);
+	GkStatus	(*open) (const GkProblem *problem, int64_t rows, bool wide, GkSession **out, GkError *err);
 	/* Memory for the next rows: feature j of row i is to[j * *rows + i]. */
-	GkStatus	(*room) (GkSession *session, float **to, int *rows, GkError *err);
+	GkStatus	(*room) (GkSession *session, void **to, int *rows, GkError *err);
 	/* The first `rows` of them go up. */
 	GkStatus	(*send) (GkSession *session, int rows, GkError *err);
 	/* All rows become prepared ones (not cosine); moments [d] are their exact sums. */

@@ -182,7 +182,7 @@ widen(GkStore *s, GkChunk *c, GkError *err)
 	size_t		bytes;
 
 	if (s->away != NULL)
-		return gk_fail(err, GK_ERR_INTERNAL, "rows that go to a device must be floats");
+		return gk_fail(err, GK_ERR_INTERNAL, "rows that go to a device as floats must be floats");
 	wide = gk_alloc(s->host, s->columns, sizeof(uint8_t));
 	if (wide == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");

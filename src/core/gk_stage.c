@@ -30,7 +30,7 @@ keep_failure(GkStore *s, GkStatus st, const GkError *err)
 }
 
 GkStatus
-gk_store_stage(GkStore *store, const GkBackend *backend, int64_t rows, GkError *err)
+gk_store_stage(GkStore *store, const GkBackend *backend, int64_t rows, bool wide, GkError *err)
 {
 	const GkHost *host = store->host;
 	GkProblem	problem = {.host = host,.core = &gk_core,.store = store,
@@ -41,9 +41,12 @@ gk_store_stage(GkStore *store, const GkBackend *backend, int64_t rows, GkError *
 
 	if (store->pts.n > 0 || store->pts.weighted || store->pts.naux > 0 || backend->stage == NULL)
 		return gk_fail(err, GK_ERR_INTERNAL, "these rows cannot go to a device as they come");
-	st = backend->stage->open(&problem, rows, &store->staged, err);
+	st = backend->stage->open(&problem, rows, wide, &store->staged, err);
 	if (st == GK_OK)
+	{
 		store->away = backend;
+		memset(store->wide, wide, store->columns * sizeof(bool));
+	}
 	store->stage_ms = gk_now_ms() - start;
 	return st;
 }
@@ -65,13 +68,15 @@ gk_stage_chunk(GkStore *store, GkChunk *c, GkError *err)
 {
 	if (store->staged != NULL)
 	{
-		GkStatus	st = store->away->stage->room(store->staged, &c->data, &c->stride, err);
+		void	   *to = NULL;
+		GkStatus	st = store->away->stage->room(store->staged, &to, &c->stride, err);
 
+		c->data = to;
 		if ((st = keep_failure(store, st, err)) != GK_OK || store->staged != NULL)
 			return st;
 	}
 	if (store->lost_rows == NULL)
-		store->lost_rows = gk_alloc(store->host, (size_t) store->columns * LOST_ROWS, sizeof(float));
+		store->lost_rows = gk_alloc(store->host, (size_t) store->columns * LOST_ROWS, sizeof(double));
 	if (store->lost_rows == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	c->data = store->lost_rows;

@@ -133,6 +133,8 @@ struct GkSession
 	bool	   *pinned;			/* [chunks]: streamed from where they lie; NULL: none */
 	size_t		spare;			/* bytes of gpu_memory_limit that are left */
 	bool		staged;			/* they have come by gk_gpu_stage.cu and are not in the store */
+	bool		raw_wide;		/* as doubles */
+	char	   *raw;			/* as they come, until all are prepared */
 	int			stage_slot;		/* of the ring, being filled */
 	int			npicked;		/* of the last race, when staged */
 	int			picked_next;	/* where to look first */

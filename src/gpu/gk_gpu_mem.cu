@@ -206,6 +206,8 @@ free_points(GkSession *s)
 {
 	cudaFree(s->x);
 	s->x = NULL;
+	cudaFree(s->raw);
+	s->raw = NULL;
 	for (int i = 0; i < GK_GPU_RING; i++)
 	{
 		cudaFree(s->slot[i]);

@@ -5,7 +5,8 @@
  * table turns out to be larger than expected: a copy on the device takes less than a
  * thousandth of the time that reading took.  When all rows are there one kernel does what
  * gk_convert.c does on the CPU, to the bit: gk_centre_scale() and gk_to_grid() of every
- * value, and exact sums of what comes out.
+ * value, and exact sums of what comes out; of floats in place, of doubles into an
+ * allocation half as large.
  *
  * Everything happens on the copying stream, so in order.
  */
@@ -59,8 +60,11 @@ add_block(long long v, long long *shared, unsigned long long *words)
 	__syncthreads();
 }
 
+/* raw may be x. */
+template<typename Value>
 __global__ void
-prepare_kernel(float *x, int64_t ld, int64_t rows, const Column *columns, unsigned long long *words)
+prepare_kernel(const Value *raw, int64_t raw_ld, float *x, int64_t ld, int64_t rows, const Column *columns,
+			   unsigned long long *words)
 {
 	__shared__ long long shared[THREADS / 32];
 	Column		c = columns[blockIdx.y];
@@ -70,10 +74,11 @@ prepare_kernel(float *x, int64_t ld, int64_t rows, const Column *columns, unsign
 	long long	hi = 0;
 	long long	lo = 0;
 
+	raw += (int64_t) blockIdx.y * raw_ld;
 	x += (int64_t) blockIdx.y * ld;
 	for (int64_t i = first + threadIdx.x; i < end; i += THREADS)
 	{
-		float		f = gk_to_grid(gk_centre_scale(x[i], c.center, c.scale), c.magic);
+		float		f = gk_to_grid(gk_centre_scale(raw[i], c.center, c.scale), c.magic);
 		int64_t		h;
 		int64_t		l;
 
@@ -104,31 +109,52 @@ round_up(int64_t v, int64_t to)
 	return (v + to - 1) / to * to;
 }
 
+static size_t
+raw_size(const GkSession *s)
+{
+	return s->raw_wide ? sizeof(double) : sizeof(float);
+}
+
+/* Rows of the ring's pieces. */
+static int64_t
+piece_rows(const GkSession *s)
+{
+	return gk_gpu_piece_rows(s) / (s->raw_wide ? 2 : 1) / GK_ROW_PAD * GK_ROW_PAD;
+}
+
+/* Bytes of so many rows at most: doubles are there beside what becomes of them. */
+static size_t
+most_bytes(const GkSession *s, int64_t rows)
+{
+	return (size_t) s->cols * rows * (s->raw_wide ? sizeof(double) + sizeof(float) : sizeof(float)) +
+		GK_GPU_SLACK * sizeof(float) + gk_gpu_rest(s, rows);
+}
+
 /* Room for so many rows, those that are there included. */
 static GkStatus
 reserve(GkSession *s, int64_t rows, GkError *err)
 {
 	int64_t		ld = round_up(rows, GK_ROW_PAD);
-	size_t		bytes = ((size_t) s->cols * ld + GK_GPU_SLACK) * sizeof(float);
+	size_t		size = raw_size(s);
 	size_t		limit;
-	float	   *x;
+	char	   *raw;
 
 	GK_DO(gk_gpu_budget(s, &limit, err));
-	if (bytes + gk_gpu_rest(s, rows) > limit)
+	if (most_bytes(s, ld) > limit)
 		return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "the points do not fit GPU %d", s->gpu->ordinal);
-	GK_TRY(cudaMalloc((void **) &x, bytes));
-	if (s->x != NULL)
+	GK_TRY(cudaMalloc((void **) &raw, s->cols * ld * size + GK_GPU_SLACK * sizeof(float)));
+	if (s->raw != NULL)
 	{
-		cudaError_t e = cudaMemcpy2DAsync(x, ld * sizeof(float), s->x, s->ld * sizeof(float),
-										  s->resident * sizeof(float), s->cols, cudaMemcpyDeviceToDevice, s->gpu->copy);
+		cudaError_t e = cudaMemcpy2DAsync(raw, ld * size, s->raw, s->ld * size, s->resident * size, s->cols,
+										  cudaMemcpyDeviceToDevice, s->gpu->copy);
 
 		/* which waits for the copy */
-		cudaFree(s->x);
-		s->x = x;
+		cudaFree(s->raw);
+		s->raw = raw;
 		s->ld = ld;
 		GK_TRY(e);
 	}
-	s->x = x;
+	s->raw = raw;
 	s->ld = ld;
 	return GK_OK;
 }
@@ -137,15 +163,15 @@ static GkStatus
 begin(GkSession *s, int64_t rows, GkError *err)
 {
 	size_t		limit;
-	int64_t		some = SOME_BYTES / (s->cols * (int64_t) sizeof(float));
-	int64_t		expected = (rows > 0 ? rows + rows / 64 : some) + gk_gpu_piece_rows(s);
+	int64_t		some = SOME_BYTES / (s->cols * (int64_t) raw_size(s));
+	int64_t		expected = (rows > 0 ? rows + rows / 64 : some) + piece_rows(s);
 
 	GK_DO(gk_gpu_bind(s, err));
-	if (gk_gpu_piece_rows(s) < GK_ROW_PAD)
+	if (piece_rows(s) < GK_ROW_PAD)
 		return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "points of %d features are too wide for the GPU", s->d);
 	GK_DO(gk_gpu_budget(s, &limit, err));
 	/* an estimate that does not fit may be wrong, too, but then streaming does no harm */
-	if (expected * s->cols * sizeof(float) + gk_gpu_rest(s, expected) > limit / 2)
+	if (most_bytes(s, expected) > limit / 2)
 		return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "the points may not fit GPU %d", s->gpu->ordinal);
 	return reserve(s, expected, err);
 }
@@ -153,7 +179,7 @@ begin(GkSession *s, int64_t rows, GkError *err)
 /* ---- GkStageBackend ---- */
 
 static GkStatus
-stage_open(const GkProblem *problem, int64_t rows, GkSession **out, GkError *err)
+stage_open(const GkProblem *problem, int64_t rows, bool wide, GkSession **out, GkError *err)
 {
 	GkSession  *s = gk_gpu_session(problem);
 	GkStatus	st;
@@ -162,6 +188,7 @@ stage_open(const GkProblem *problem, int64_t rows, GkSession **out, GkError *err
 	if (s == NULL)
 		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
 	s->staged = true;
+	s->raw_wide = wide;
 	st = begin(s, rows, err);
 	if (st != GK_OK)
 		gk_gpu_close(s);
@@ -171,11 +198,11 @@ stage_open(const GkProblem *problem, int64_t rows, GkSession **out, GkError *err
 }
 
 static GkStatus
-stage_room(GkSession *s, float **to, int *rows, GkError *err)
+stage_room(GkSession *s, void **to, int *rows, GkError *err)
 {
 	GK_DO(gk_gpu_next_slot(s, &s->stage_slot, err));
-	*to = (float *) s->gpu->ring[s->stage_slot];
-	*rows = (int) gk_gpu_piece_rows(s);
+	*to = s->gpu->ring[s->stage_slot];
+	*rows = (int) piece_rows(s);
 	return GK_OK;
 }
 
@@ -183,12 +210,12 @@ static GkStatus
 stage_send(GkSession *s, int rows, GkError *err)
 {
 	GkGpu	   *g = s->gpu;
+	size_t		size = raw_size(s);
 
 	if (s->resident + rows > s->ld)
 		GK_DO(reserve(s, 2 * s->ld > s->resident + rows ? 2 * s->ld : s->resident + rows, err));
-	GK_TRY(cudaMemcpy2DAsync(s->x + s->resident, s->ld * sizeof(float),
-							 g->ring[s->stage_slot], gk_gpu_piece_rows(s) * sizeof(float),
-							 rows * sizeof(float), s->cols, cudaMemcpyHostToDevice, g->copy));
+	GK_TRY(cudaMemcpy2DAsync(s->raw + s->resident * size, s->ld * size, g->ring[s->stage_slot], piece_rows(s) * size,
+							 rows * size, s->cols, cudaMemcpyHostToDevice, g->copy));
 	GK_TRY(cudaEventRecord(g->ring_sent[s->stage_slot], g->copy));
 	s->resident += rows;
 	return GK_OK;
@@ -199,6 +226,7 @@ prepare_all(GkSession *s, const Column *columns, unsigned long long *words, GkEr
 {
 	size_t		at = round_up(s->d * sizeof(Column), 64);
 	size_t		bytes = s->d * WORDS * sizeof(*words);
+	int64_t		raw_ld = s->ld;
 	char	   *scratch;
 	dim3		grid((unsigned int) ((s->resident + BLOCK_ROWS - 1) / BLOCK_ROWS), s->d);
 
@@ -206,11 +234,25 @@ prepare_all(GkSession *s, const Column *columns, unsigned long long *words, GkEr
 	scratch = (char *) s->scratch;
 	GK_TRY(cudaMemcpyAsync(scratch, columns, s->d * sizeof(Column), cudaMemcpyHostToDevice, s->gpu->copy));
 	GK_TRY(cudaMemsetAsync(scratch + at, 0, bytes, s->gpu->copy));
-	prepare_kernel<<<grid, THREADS, 0, s->gpu->copy>>>(s->x, s->ld, s->resident, (const Column *) scratch,
-													   (unsigned long long *) (scratch + at));
+	if (s->raw_wide)
+	{
+		s->ld = round_up(s->resident, GK_ROW_PAD);
+		GK_TRY(cudaMalloc((void **) &s->x, ((size_t) s->cols * s->ld + GK_GPU_SLACK) * sizeof(float)));
+		prepare_kernel<<<grid, THREADS, 0, s->gpu->copy>>>((const double *) s->raw, raw_ld, s->x, s->ld, s->resident,
+														   (const Column *) scratch, (unsigned long long *) (scratch + at));
+	}
+	else
+	{
+		s->x = (float *) s->raw;
+		s->raw = NULL;
+		prepare_kernel<<<grid, THREADS, 0, s->gpu->copy>>>(s->x, raw_ld, s->x, s->ld, s->resident,
+														   (const Column *) scratch, (unsigned long long *) (scratch + at));
+	}
 	GK_LAUNCHED();
 	GK_TRY(cudaEventRecord(s->gpu->pace[0], s->gpu->copy));
 	GK_DO(gk_gpu_wait(s, s->gpu->pace[0], err));
+	cudaFree(s->raw);
+	s->raw = NULL;
 	GK_TRY(cudaMemcpy(words, scratch + at, bytes, cudaMemcpyDeviceToHost));
 	return GK_OK;
 }

@@ -21,8 +21,9 @@ struct GkSession
 	long		left;			/* calls until the fault, < 0: none */
 	GkStatus	fault;
 	/* Points that came while they were read. */
-	float	   *room;			/* [d][ROOM] */
-	float	   *x;				/* [d][most] raw */
+	bool		wide;
+	void	   *room;			/* [d][ROOM] floats or doubles */
+	double	   *x;				/* [d][most] raw */
 	int64_t		rows;
 	int64_t		most;
 };
@@ -142,19 +143,23 @@ open_session(const GkProblem *problem, GkSession **out, GkError *err)
 /* ---- points that come while they are read ---- */
 
 static GkStatus
-stage_open(const GkProblem *problem, int64_t rows, GkSession **out, GkError *err)
+stage_open(const GkProblem *problem, int64_t rows, bool wide, GkSession **out, GkError *err)
 {
+	GkStatus	st = bind(problem, out, err);
+
 	(void) rows;
-	return bind(problem, out, err);
+	if (st == GK_OK)
+		(*out)->wide = wide;
+	return st;
 }
 
 static GkStatus
-stage_room(GkSession *s, float **to, int *rows, GkError *err)
+stage_room(GkSession *s, void **to, int *rows, GkError *err)
 {
 	GkStatus	st = call(s, err);
 
 	if (s->room == NULL)
-		s->room = malloc((size_t) s->problem.core->points(s->problem.store)->d * ROOM * sizeof(float));
+		s->room = malloc((size_t) s->problem.core->points(s->problem.store)->d * ROOM * sizeof(double));
 	*to = s->room;
 	*rows = ROOM;
 	return st;
@@ -169,16 +174,18 @@ stage_send(GkSession *s, int rows, GkError *err)
 	if (st == GK_OK && s->rows + rows > s->most)
 	{
 		int64_t		most = 2 * s->most + ROOM;
-		float	   *x = malloc((size_t) d * most * sizeof(float));
+		double	   *x = malloc((size_t) d * most * sizeof(double));
 
 		for (int j = 0; j < d && s->rows > 0; j++)
-			memcpy(x + j * most, s->x + j * s->most, s->rows * sizeof(float));
+			memcpy(x + j * most, s->x + j * s->most, s->rows * sizeof(double));
 		free(s->x);
 		s->x = x;
 		s->most = most;
 	}
 	for (int j = 0; st == GK_OK && j < d; j++)
-		memcpy(s->x + j * s->most + s->rows, s->room + (size_t) j * ROOM, rows * sizeof(float));
+		for (int i = 0; i < rows; i++)
+			s->x[j * s->most + s->rows + i] = s->wide ? ((const double *) s->room)[(size_t) j * ROOM + i] :
+				((const float *) s->room)[(size_t) j * ROOM + i];
 	s->rows += rows;
 	return st;
 }

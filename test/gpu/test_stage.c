@@ -39,10 +39,11 @@ typedef enum Kind {NEAR, FAR, WHOLE, TINY, CONSTANT, KINDS} Kind;
 
 static const char *const kind_names[] = {"near", "30 orders apart", "whole numbers", "subnormal", "a constant column"};
 
-static float *
-make_points(Kind kind, int64_t n, int d)
+/* Floats; or, wide, doubles of which few are. */
+static double *
+make_points(Kind kind, bool wide, int64_t n, int d)
 {
-	float	   *x = malloc((size_t) n * d * sizeof(float));
+	double	   *x = malloc((size_t) n * d * sizeof(double));
 	uint64_t	rng = 7 + kind;
 
 	for (int64_t i = 0; i < n; i++)
@@ -51,26 +52,27 @@ make_points(Kind kind, int64_t n, int d)
 			double		v = test_uniform(&rng) - 0.3 + (double) (i % 3);
 
 			if (kind == FAR)
-				v = ldexp(v, (int) (test_uniform(&rng) * 60) - 50) * (j % 2 ? 1e15 : 1e-15);
+				v = ldexp(v, (int) (test_uniform(&rng) * 60) - 50) * (j % 2 ? 1e15 : 1e-15) * (wide && j % 3 == 0 ? 1e250 : 1);
 			else if (kind == WHOLE)
-				v = floor(v * 1e6);
+				v = floor(v * (wide ? 1e12 : 1e6));
 			else if (kind == TINY)
 				v *= j % 2 ? 1e-41 : 1e-3;
 			else if (kind == CONSTANT && j % 2 == 0)
 				v = 0.1f;
-			x[i * d + j] = (float) v;
+			x[i * d + j] = wide ? v : (float) v;
 		}
 	return x;
 }
 
 /* Rows by batches of any size, many at a time, by so many threads. */
 static GkStatus
-fill(GkStore *s, const float *x, int64_t n, int d, int threads, GkError *err)
+fill(GkStore *s, const double *x, int64_t n, int d, int threads, GkError *err)
 {
 	enum {MOST = 64};
 	int			capacity = gk_batch_capacity(d, 256 * 1024);
 	GkBatch		batches[MOST];
-	char	   *memory = malloc(MOST * gk_batch_bytes(d, 0, capacity));
+	size_t		bytes = (gk_batch_bytes(d, 0, capacity) + 63) / 64 * 64;
+	char	   *memory = malloc(MOST * bytes);
 	GkColumnStats *stats = malloc(d * sizeof(GkColumnStats));
 	uint64_t	rng = 3;
 	GkStatus	st = GK_OK;
@@ -85,7 +87,7 @@ fill(GkStore *s, const float *x, int64_t n, int d, int threads, GkError *err)
 			GkBatch    *b = &batches[count];
 			int			rows = 1 + (int) (test_uniform(&rng) * (capacity - 1));
 
-			gk_batch_init(b, memory + count * gk_batch_bytes(d, 0, capacity), d, 0, capacity);
+			gk_batch_init(b, memory + count * bytes, d, 0, capacity);
 			for (; b->rows < rows && row < n; b->rows++, row++)
 				for (int j = 0; j < d; j++)
 					gk_batch_put(b, j, x[row * d + j]);
@@ -100,12 +102,12 @@ fill(GkStore *s, const float *x, int64_t n, int d, int threads, GkError *err)
 }
 
 static GkStatus
-make_store(TestHost *t, const GkBackend *stage, int64_t expect, const float *x, int64_t n, int d, GkStore **out, GkError *err)
+make_store(TestHost *t, const GkBackend *stage, bool wide, int64_t expect, const double *x, int64_t n, int d, GkStore **out, GkError *err)
 {
 	GkStatus	st = gk_store_create(&t->host, d, false, 0, 16 << 20, SIZE_MAX, out, err);
 
 	if (st == GK_OK && stage != NULL)
-		st = gk_store_stage(*out, stage, expect, err);
+		st = gk_store_stage(*out, stage, expect, wide, err);
 	if (st == GK_OK)
 		st = fill(*out, x, n, d, t->host.threads, err);
 	return st == GK_OK ? gk_store_prepare(*out, GK_EUCLIDEAN, false, err) : st;
@@ -147,9 +149,9 @@ different_points(const GkBackend *gpu, GkSession *session, GkStore *got, GkStore
 }
 
 static void
-test_points(const GkBackend *gpu, Kind kind, int64_t n, int d, int64_t expect)
+test_points(const GkBackend *gpu, Kind kind, bool wide, int64_t n, int d, int64_t expect)
 {
-	float	   *x = make_points(kind, n, d);
+	double	   *x = make_points(kind, wide, n, d);
 	GkOptions	options = {.k = n < 7 ? (int) n : 7,.n_init = 2,.max_iter = 5,.tol = 1e-4,.seed = 5};
 	GkModel		models[2];
 	TestHost	t;
@@ -159,7 +161,7 @@ test_points(const GkBackend *gpu, Kind kind, int64_t n, int d, int64_t expect)
 	bool		made;
 
 	test_host_init(&t, 4);
-	made = make_store(&t, NULL, 0, x, n, d, &want, &err) == GK_OK && make_store(&t, gpu, expect, x, n, d, &got, &err) == GK_OK;
+	made = make_store(&t, NULL, wide, 0, x, n, d, &want, &err) == GK_OK && make_store(&t, gpu, wide, expect, x, n, d, &got, &err) == GK_OK;
 	check(made && same_totals(gk_store_points(want), gk_store_points(got)), kind_names[kind], n, d);
 	if (!made)
 	{
@@ -175,7 +177,7 @@ test_points(const GkBackend *gpu, Kind kind, int64_t n, int d, int64_t expect)
 		gpu->close(session);
 	}
 	gk_store_free(got);
-	check(make_store(&t, gpu, expect, x, n, d, &got, &err) == GK_OK && gk_fit(want, &gk_cpu_backend, &options, NULL, &models[0], &err) == GK_OK &&
+	check(make_store(&t, gpu, wide, expect, x, n, d, &got, &err) == GK_OK && gk_fit(want, &gk_cpu_backend, &options, NULL, &models[0], &err) == GK_OK &&
 		  gk_fit(got, gpu, &options, NULL, &models[1], &err) == GK_OK && same_model(&models[0], &models[1]), "model", n, d);
 	gk_model_free(&t.host, &models[0]);
 	gk_model_free(&t.host, &models[1]);
@@ -188,10 +190,10 @@ test_points(const GkBackend *gpu, Kind kind, int64_t n, int d, int64_t expect)
 
 /* At each call of CUDA in turn; and asked to stop.  The kernels are loaded. */
 static void
-test_faults(const GkBackend *gpu)
+test_faults(const GkBackend *gpu, bool wide)
 {
 	enum {N = 300000, D = 20};
-	float	   *x = make_points(NEAR, N, D);
+	double	   *x = make_points(NEAR, wide, N, D);
 	size_t		before = free_memory();
 	int			failures = 0;
 
@@ -206,7 +208,7 @@ test_faults(const GkBackend *gpu)
 		snprintf(fault, sizeof(fault), "%s:%d", n % 2 ? "open-error" : "open-memory", n / 2);
 		test_host_init(&t, 2);
 		t.host.gpu_fault = fault;
-		st = make_store(&t, gpu, 1, x, N, D, &s, &err);
+		st = make_store(&t, gpu, wide, 1, x, N, D, &s, &err);
 		check(st == GK_OK || st == (n % 2 ? GK_ERR_DEVICE : GK_ERR_DEVICE_MEMORY), fault, N, D);
 		failures += st != GK_OK;
 		gk_store_free(s);
@@ -222,7 +224,7 @@ test_faults(const GkBackend *gpu)
 
 		test_host_init(&t, 2);
 		t.stop_at = n;
-		st = make_store(&t, gpu, N, x, N, D, &s, &err);
+		st = make_store(&t, gpu, wide, N, x, N, D, &s, &err);
 		gk_store_free(s);
 		check((st == GK_OK || st == GK_STOPPED) && t.live == 0 && free_memory() == before, "cancelled", N, D);
 	}
@@ -244,19 +246,22 @@ main(int argc, char **argv)
 		printf("skipped: %s: %s\n", err.message, err.detail);
 		return 0;
 	}
-	for (int kind = 0; kind < KINDS; kind++)
+	for (int wide = 0; wide < 2; wide++)
 	{
-		test_points(gpu, kind, 1, 3, 0);
-		test_points(gpu, kind, 4097, 5, 4097);
+		for (int kind = 0; kind < KINDS; kind++)
+		{
+			test_points(gpu, kind, wide, 1, 3, 0);
+			test_points(gpu, kind, wide, 4097, 5, 4097);
+			if (full)
+				test_points(gpu, kind, wide, 2500001, 4, 1000);
+		}
 		if (full)
-			test_points(gpu, kind, 2500001, 4, 1000);
-	}
-	if (full)
-	{
-		test_points(gpu, NEAR, 5000000, 1, 5000000);
-		test_points(gpu, NEAR, 100003, 300, 1);
-		test_points(gpu, NEAR, 3000, 16384, 0);
-		test_faults(gpu);
+		{
+			test_points(gpu, NEAR, wide, 5000000, 1, 5000000);
+			test_points(gpu, NEAR, wide, 100003, 300, 1);
+			test_points(gpu, NEAR, wide, 3000, 16384, 0);
+			test_faults(gpu, wide);
+		}
 	}
 	printf("%d passed, %d failed\n", passed, failed);
 	return failed > 0;
