@@ -31,6 +31,7 @@
 
 #include "core/gk_backend.h"
 #include "core/gk_batch.h"
+#include "core/gk_numa.h"
 #include "core/gk_update.h"
 #include "roofline.h"
 
@@ -263,9 +264,9 @@ step(int64_t n, int d, int k)
 			gk_cpu_backend.describe(r.session, device, sizeof(device), strategy, sizeof(strategy));
 		run_close(&r);
 	}
-	printf("{\"what\": \"step\", \"n\": %lld, \"d\": %d, \"k\": %d, \"device\": \"%s\", \"strategy\": \"%s\", "
+	printf("{\"what\": \"step\", \"n\": %lld, \"d\": %d, \"k\": %d, \"device\": \"%s\", \"strategy\": \"%s\", \"nodes\": %d, "
 		   "\"read_gbs\": %.2f, \"fma_gflops\": %.1f, \"memory_ms\": %.4f, \"compute_ms\": %.4f, ",
-		   (long long) n, d, k, device, strategy, read, fma, bytes / read * 1e-6, flop / fma * 1e-6);
+		   (long long) n, d, k, device, strategy, gk_numa_nodes(), read, fma, bytes / read * 1e-6, flop / fma * 1e-6);
 	printf("\"first_ms\": %.4f, \"ms\": %.4f, ", first, median(ms, count));
 	/* The best of both: what others take away from either is no matter of the engine's. */
 	printf("\"best_ms\": %.4f, \"share\": %.4f}\n", ms[0], fmax(bytes / read, flop / fma) * 1e-6 / ms[0]);
@@ -540,8 +541,8 @@ roofline(void)
 	size_t		bytes = (size_t) 512 << 20;
 
 	one.threads = 1;
-	printf("{\"what\": \"roofline\", \"widest\": \"%s\", \"threads\": %d, \"read_gbs_1\": %.2f, \"read_gbs\": %.2f",
-		   roofline_widest(), gk_threads(&host), roofline_read(&one, bytes), roofline_read(&host, bytes));
+	printf("{\"what\": \"roofline\", \"widest\": \"%s\", \"threads\": %d, \"nodes\": %d, \"read_gbs_1\": %.2f, \"read_gbs\": %.2f",
+		   roofline_widest(), gk_threads(&host), gk_numa_nodes(), roofline_read(&one, bytes), roofline_read(&host, bytes));
 	for (int i = 0; i < 3; i++)
 		printf(", \"%s_1\": %.1f, \"%s\": %.1f", sets[i], roofline_fma(&one, sets[i]), sets[i], roofline_fma(&host, sets[i]));
 	printf("}\n");

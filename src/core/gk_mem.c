@@ -12,11 +12,14 @@
 
 #include "core/gk_core.h"
 #include "core/gk_mem.h"
+#include "core/gk_numa.h"
 
 #define ALIGNMENT	64
 #define HUGE_PAGE	((uintptr_t) 2 << 20)
 /* What may be left over of the last huge page of so many bytes. */
 #define SPARE(bytes)	((bytes) / 64)
+/* Fewer threads do not need the bandwidth of several nodes, and memory nearby is faster. */
+#define SPREAD_THREADS	8
 
 /* Bytes of the huge pages of a block: the last one is whole if next to nothing of it is left over. */
 static size_t
@@ -69,7 +72,11 @@ gk_alloc(const GkHost *host, size_t count, size_t size)
 	at = ((uintptr_t) base + sizeof(void *) + alignment - 1) & ~(uintptr_t) (alignment - 1);
 	((void **) at)[-1] = base;
 	if (alignment == HUGE_PAGE)
+	{
 		gk_huge_pages((void *) at, huge_bytes(bytes));
+		if (gk_threads(host) >= SPREAD_THREADS)
+			gk_numa_spread((void *) at, huge_bytes(bytes));
+	}
 	return (void *) at;
 }
 
