@@ -164,3 +164,50 @@ test_normal(uint64_t *state)
 
 	return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * test_uniform(state));
 }
+
+int
+test_pick(uint64_t *state, int lo, int hi)
+{
+	return lo + (int) (test_uniform(state) * (hi - lo + 1));
+}
+
+static double
+value(uint64_t *state, TestKind kind, int row)
+{
+	switch (kind)
+	{
+		case TEST_LATTICE:
+			return test_pick(state, 0, 3);
+		case TEST_DUPLICATES:
+			return row % 9 * 5.0;
+		case TEST_UNIFORM:
+			return test_uniform(state);
+		case TEST_IN_ORDER:
+			return row + test_uniform(state);
+		default:
+			return row % 6 * (kind == TEST_FAR_APART ? 1e12 : 6.0) + test_normal(state);
+	}
+}
+
+double *
+random_points(uint64_t *state, TestKind kind, int n, int d)
+{
+	double	   *x = malloc(sizeof(double) * n * d);
+
+	for (int i = 0; i < n; i++)
+		for (int j = 0; j < d; j++)
+			x[(size_t) i * d + j] = value(state, kind, i);
+	for (int i = 0; kind == TEST_OUTLIERS && i < n; i += 97)
+		x[(size_t) i * d] *= i % 2 ? 1e9 : 1e-18;
+	return x;
+}
+
+double *
+random_weights(uint64_t *state, int n)
+{
+	double	   *w = malloc(sizeof(double) * n);
+
+	for (int i = 0; i < n; i++)
+		w[i] = pow(10.0, 6 * test_uniform(state) - 3);
+	return w;
+}

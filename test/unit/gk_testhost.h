@@ -1,6 +1,6 @@
 /*
  * gk_testhost.h - a GkHost for tests: malloc that counts what is live and can
- * fail at the Nth call, a spill file, a stop after the Nth poll.
+ * fail at the Nth call, a spill file, a stop after the Nth poll; stores and data.
  */
 #ifndef GK_TESTHOST_H
 #define GK_TESTHOST_H
@@ -48,5 +48,21 @@ GkLabelSink test_sink(Labels *l);
 /* Deterministic random numbers for test data. */
 double		test_uniform(uint64_t *state);
 double		test_normal(uint64_t *state);
+int			test_pick(uint64_t *state, int lo, int hi);	/* one of lo .. hi */
+
+typedef enum TestKind
+{
+	TEST_LATTICE,				/* ties everywhere */
+	TEST_DUPLICATES,			/* nine different points */
+	TEST_UNIFORM,				/* no clusters */
+	TEST_IN_ORDER,
+	TEST_BLOBS,
+	TEST_OUTLIERS,				/* blobs and points far away, at both ends of what float32 can square */
+	TEST_FAR_APART				/* blobs */
+} TestKind;
+
+/* Points [n][d], and weights that span six powers of ten, by malloc. */
+double	   *random_points(uint64_t *state, TestKind kind, int n, int d);
+double	   *random_weights(uint64_t *state, int n);
 
 #endif

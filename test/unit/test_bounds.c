@@ -14,12 +14,6 @@
 
 static uint64_t rng = 5;
 
-static int
-pick(int lo, int hi)
-{
-	return lo + (int) (test_uniform(&rng) * (hi - lo + 1));
-}
-
 typedef struct Data
 {
 	int			n,
@@ -34,41 +28,30 @@ static Data
 random_data(int number)
 {
 	static const int ks[] = {2, 3, 5, 16, 17, 40, 130, 300};
-	Data		p = {.d = number % 3 == 0 ? pick(1, 4) : number % 3 == 1 ? pick(5, 20) : pick(21, 90),.k = ks[number % 8]};
-	int			most = 3000000 / (p.d * p.k) + 1;
-	int			kind = number % 7;
-	double		spread = kind == 5 ? 1e12 : 6.0;
+	static const TestKind kinds[] = {
+		TEST_LATTICE, TEST_DUPLICATES, TEST_UNIFORM, TEST_BLOBS,
+		TEST_OUTLIERS, TEST_FAR_APART, TEST_BLOBS
+	};
+	Data		p = {.k = ks[number % 8]};
+	int			most;
 
-	p.n = pick(1, 6000);
+	p.d = number % 3 == 0 ? test_pick(&rng, 1, 4) : number % 3 == 1 ? test_pick(&rng, 5, 20) : test_pick(&rng, 21, 90);
+	most = 3000000 / (p.d * p.k) + 1;
+	p.n = test_pick(&rng, 1, 6000);
 	p.n = p.n > most ? most : p.n;
 	p.n = p.n < p.k ? p.k : p.n;
-	p.x = malloc(sizeof(double) * p.n * p.d);
+	p.x = random_points(&rng, kinds[number % 7], p.n, p.d);
 	p.init = malloc(sizeof(double) * p.k * p.d);
-	for (int i = 0; i < p.n; i++)
-		for (int j = 0; j < p.d; j++)
-			p.x[(size_t) i * p.d + j] =
-				kind == 0 ? (double) pick(0, 3)	/* a lattice: ties everywhere */
-				: kind == 1 ? (i % 9) * 5.0		/* nine different points */
-				: kind == 2 ? test_uniform(&rng)	/* no clusters */
-				: (i % 6) * spread + test_normal(&rng);
-	/* Far outliers, at both ends of what float32 can square. */
-	if (kind == 4)
-		for (int i = 0; i < p.n; i += 97)
-			p.x[(size_t) i * p.d] *= i % 2 ? 1e9 : 1e-18;
 	for (int i = 0; i < p.k; i++)
-		memcpy(p.init + (size_t) i * p.d, p.x + (size_t) pick(0, p.n - 1) * p.d, sizeof(double) * p.d);
+		memcpy(p.init + (size_t) i * p.d, p.x + (size_t) test_pick(&rng, 0, p.n - 1) * p.d, sizeof(double) * p.d);
 	/* Clusters that start empty: far away, or copies. */
-	if (kind == 6)
+	if (number % 7 == 6)
 	{
 		p.init[0] = 1e15;
 		memcpy(p.init + (size_t) (p.k - 1) * p.d, p.init + (size_t) (p.k / 2) * p.d, sizeof(double) * p.d);
 	}
 	if (number % 4 == 2)
-	{
-		p.w = malloc(sizeof(double) * p.n);
-		for (int i = 0; i < p.n; i++)
-			p.w[i] = pow(10.0, 6 * test_uniform(&rng) - 3);
-	}
+		p.w = random_weights(&rng, p.n);
 	return p;
 }
 
@@ -228,7 +211,7 @@ test_walk(const char *simd, int d, int k)
 		float		size = s % 20 == 19 ? 0.3f : s % 7 == 6 ? 0.0f : (float) pow(10.0, -1 - s / 8.0);
 
 		for (int i = 0; i < k * d; i++)
-			c[i] += size * (float) test_normal(&rng) * (pick(0, 3) == 0);
+			c[i] += size * (float) test_normal(&rng) * (test_pick(&rng, 0, 3) == 0);
 		if (gk_cpu_backend.step(session, c, k, &step, &err) != GK_OK)
 			bad++;
 		memset(count, 0, sizeof(int64_t) * k);

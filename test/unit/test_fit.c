@@ -193,12 +193,6 @@ same(const Answer *a, const Answer *b, int n)
 
 /* ---- random problems ---- */
 
-static int
-pick(uint64_t *rng, int lo, int hi)
-{
-	return lo + (int) (test_uniform(rng) * (hi - lo + 1));
-}
-
 static Problem
 random_problem(uint64_t *rng, int number)
 {
@@ -206,25 +200,25 @@ random_problem(uint64_t *rng, int number)
 	int			work;
 	int			centres;
 
-	p.d = number % 4 == 0 ? pick(rng, 1, 200) : pick(rng, 1, 12);
-	p.k = number % 3 == 0 ? pick(rng, 1, 300) : pick(rng, 1, 20);
-	p.n = number % 10 == 0 ? pick(rng, 1, 20) : pick(rng, 1, 20000);
+	p.d = number % 4 == 0 ? test_pick(rng, 1, 200) : test_pick(rng, 1, 12);
+	p.k = number % 3 == 0 ? test_pick(rng, 1, 300) : test_pick(rng, 1, 20);
+	p.n = number % 10 == 0 ? test_pick(rng, 1, 20) : test_pick(rng, 1, 20000);
 	/* Sanitizers are slow: bound the work, keep the corners. */
 	work = 3000000 / (p.d * p.k) + 1;
 	if (p.n > work)
 		p.n = work;
 	p.x = malloc(sizeof(double) * p.n * p.d);
-	centres = pick(rng, 1, 8);
+	centres = test_pick(rng, 1, 8);
 	for (int j = 0; j < p.d; j++)
 	{
-		double		scale = number % 5 == 0 ? pow(10.0, pick(rng, -30, 30)) : 1.0;
+		double		scale = number % 5 == 0 ? pow(10.0, test_pick(rng, -30, 30)) : 1.0;
 		double		offset = number % 7 == 0 ? 1e6 * scale : 0.0;
-		int			kind = pick(rng, 0, 5);
+		int			kind = test_pick(rng, 0, 5);
 
 		for (int i = 0; i < p.n; i++)
 		{
 			double		v = kind == 0 ? 3.0	/* constant */
-				: kind == 1 ? (double) pick(rng, 0, 3)	/* many ties */
+				: kind == 1 ? (double) test_pick(rng, 0, 3)	/* many ties */
 				: (i % centres) * 5.0 + test_normal(rng);
 
 			p.x[(size_t) i * p.d + j] = offset + scale * v;
@@ -238,11 +232,11 @@ random_problem(uint64_t *rng, int number)
 	{
 		p.w = malloc(sizeof(double) * p.n);
 		for (int i = 0; i < p.n; i++)
-			p.w[i] = number % 2 ? (double) pick(rng, 1, 9) : pow(10.0, 6 * test_uniform(rng) - 3);
+			p.w[i] = number % 2 ? (double) test_pick(rng, 1, 9) : pow(10.0, 6 * test_uniform(rng) - 3);
 	}
 	p.opt.k = p.k;
 	p.opt.n_init = 1;
-	p.opt.max_iter = pick(rng, 1, 12);
+	p.opt.max_iter = test_pick(rng, 1, 12);
 	p.opt.tol = number % 2 ? 0.0 : 1e-4;
 	p.opt.seed = number;
 	p.opt.standardize = number % 11 == 3;
@@ -258,7 +252,7 @@ given_centroids(Problem *p, uint64_t *rng)
 {
 	p->init = malloc(sizeof(double) * p->k * p->d);
 	for (int i = 0; i < p->k; i++)
-		memcpy(p->init + (size_t) i * p->d, p->x + (size_t) pick(rng, 0, p->n - 1) * p->d, sizeof(double) * p->d);
+		memcpy(p->init + (size_t) i * p->d, p->x + (size_t) test_pick(rng, 0, p->n - 1) * p->d, sizeof(double) * p->d);
 	p->opt.init = GK_INIT_CENTROIDS;
 	p->opt.centroids = p->init;
 }
@@ -352,7 +346,7 @@ test_same_bits(int problems)
 					perm[i] = o == 0 ? p.n - 1 - i : i;
 				for (int i = p.n - 1; o > 0 && i > 0; i--)
 				{
-					int			r = pick(&rng, 0, i),
+					int			r = test_pick(&rng, 0, i),
 								s = perm[i];
 
 					perm[i] = perm[r];

@@ -26,18 +26,12 @@ row(const void *arg, int64_t i)
 	return p->x + (size_t) p->order[i] * p->width;
 }
 
-static int
-pick(uint64_t *rng, int lo, int hi)
-{
-	return lo + (int) (test_uniform(rng) * (hi - lo + 1));
-}
-
 /* Many ties in the first feature, copies of points, both zeros. */
 static bool
 any_order(uint64_t *rng, int number)
 {
-	int			n = pick(rng, 1, number % 2 ? 400 : 4000);
-	int			d = pick(rng, 1, 5);
+	int			n = test_pick(rng, 1, number % 2 ? 400 : 4000);
+	int			d = test_pick(rng, 1, 5);
 	bool		weighted = number % 3 == 0;
 	int			width = d + (weighted ? 1 : 0);
 	double	   *x = malloc(sizeof(double) * n * width);
@@ -46,7 +40,7 @@ any_order(uint64_t *rng, int number)
 	GkModel		model[2];
 	TestHost	host;
 	GkError		err;
-	GkOptions	opt = {.k = pick(rng, 1, 6),.n_init = 1,.max_iter = 20,.tol = 0,.seed = number};
+	GkOptions	opt = {.k = test_pick(rng, 1, 6),.n_init = 1,.max_iter = 20,.tol = 0,.seed = number};
 	bool		good = true;
 
 	test_host_init(&host, 1);
@@ -55,9 +49,9 @@ any_order(uint64_t *rng, int number)
 		order[i] = i;
 		for (int j = 0; j < d; j++)
 			x[i * width + j] = number % 4 == 1 ? test_normal(rng) :
-				number % 4 == 2 ? pick(rng, -2, 2) * (j == 0 ? 1.0 : 0.37) : pick(rng, -1, 1) * 0.0 + pick(rng, 0, 40);
+				number % 4 == 2 ? test_pick(rng, -2, 2) * (j == 0 ? 1.0 : 0.37) : test_pick(rng, -1, 1) * 0.0 + test_pick(rng, 0, 40);
 		if (weighted)
-			x[i * width + d] = pick(rng, 1, 9);
+			x[i * width + d] = test_pick(rng, 1, 9);
 	}
 	for (int t = 0; t < 2; t++)
 	{
@@ -78,7 +72,7 @@ any_order(uint64_t *rng, int number)
 		}
 		for (int i = n - 1; i > 0; i--)
 		{
-			int			j = pick(rng, 0, i);
+			int			j = test_pick(rng, 0, i);
 			int			was = order[i];
 
 			order[i] = order[j];

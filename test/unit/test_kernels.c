@@ -25,7 +25,7 @@ static uint64_t rng = 42;
 static int
 pick(int lo, int hi)
 {
-	return lo + (int) (test_uniform(&rng) * (hi - lo + 1));
+	return test_pick(&rng, lo, hi);
 }
 
 /* ---- data ---- */

@@ -16,12 +16,6 @@
 #include "gk_test.h"
 #include "gk_testhost.h"
 
-static int
-pick(uint64_t *rng, int lo, int hi)
-{
-	return lo + (int) (test_uniform(rng) * (hi - lo + 1));
-}
-
 /* ---- a part that owns its memory ---- */
 
 typedef struct Part
@@ -246,9 +240,9 @@ random_data(uint64_t *rng, int number)
 	Data		p = {0};
 	bool		weighted = number % 3 == 1;
 
-	p.d = number % 5 == 0 ? pick(rng, 20, 300) : pick(rng, 1, 9);
-	p.k = number % 4 == 0 ? pick(rng, 20, 200) : pick(rng, 1, 9);
-	p.n = pick(rng, p.k, 3000);
+	p.d = number % 5 == 0 ? test_pick(rng, 20, 300) : test_pick(rng, 1, 9);
+	p.k = number % 4 == 0 ? test_pick(rng, 20, 200) : test_pick(rng, 1, 9);
+	p.n = test_pick(rng, p.k, 3000);
 	p.distance = number % 6 == 2 ? GK_COSINE : GK_EUCLIDEAN;
 	p.standardize = number % 6 == 3;
 	p.x = malloc(sizeof(double) * p.n * p.d);
@@ -256,14 +250,14 @@ random_data(uint64_t *rng, int number)
 	p.c = malloc(sizeof(double) * p.k * p.d);
 	for (int j = 0; j < p.d; j++)
 	{
-		double		scale = number % 7 == 0 ? pow(10.0, pick(rng, -20, 20)) : 1.0;
+		double		scale = number % 7 == 0 ? pow(10.0, test_pick(rng, -20, 20)) : 1.0;
 		double		offset = number % 8 == 0 ? 1e5 * scale : 0.0;
 
 		for (int i = 0; i < p.n; i++)
 			p.x[i * p.d + j] = offset + scale * (test_normal(rng) + 4.0 * (i % 5 == j % 5));
 	}
 	for (int i = 0; weighted && i < p.n; i++)
-		p.w[i] = number % 2 ? (double) pick(rng, 1, 1000) : pow(2.0, 12.0 * test_uniform(rng));
+		p.w[i] = number % 2 ? (double) test_pick(rng, 1, 1000) : pow(2.0, 12.0 * test_uniform(rng));
 	/* Rows as centroids; the engine makes the last one empty now and then. */
 	for (int c = 0; c < p.k; c++)
 		memcpy(p.c + c * p.d, p.x + (c * 7 % p.n) * p.d, sizeof(double) * p.d);
@@ -314,7 +308,7 @@ same_as_engine(uint64_t *rng, int number)
 	for (int i = 0; i < p.n; i++)
 	{
 		good &= part_row(parts[0], p.x + (size_t) i * p.d, p.w ? p.w[i] : 1.0) == GK_OK;
-		good &= part_row(parts[pick(rng, 1, 3)], p.x + (size_t) i * p.d, p.w ? p.w[i] : 1.0) == GK_OK;
+		good &= part_row(parts[test_pick(rng, 1, 3)], p.x + (size_t) i * p.d, p.w ? p.w[i] : 1.0) == GK_OK;
 	}
 	for (int i = 0; i < 4; i++)
 		good &= part_flush(parts[i]) == GK_OK;
@@ -378,8 +372,8 @@ test_outside(void)
 		double	   *x = all + 2 * i;
 		float		f[2];
 
-		x[0] = 0.5 + test_normal(&rng) * pow(2.0, pick(&rng, -3, 12));
-		x[1] = 3.0 + test_normal(&rng) * pow(2.0, pick(&rng, -60, 12));
+		x[0] = 0.5 + test_normal(&rng) * pow(2.0, test_pick(&rng, -3, 12));
+		x[1] = 3.0 + test_normal(&rng) * pow(2.0, test_pick(&rng, -60, 12));
 		good &= part_row(part, x, 1.0) == GK_OK;
 		gk_prepare_point(&prep, x, f);
 		gk_wide_add(&exact[0], f[0]);
@@ -396,7 +390,7 @@ test_outside(void)
 
 	for (int i = 0; i < 1000; i++)
 	{
-		weight[i] = pow(2.0, pick(&rng, -200, 200)) * test_uniform(&rng);
+		weight[i] = pow(2.0, test_pick(&rng, -200, 200)) * test_uniform(&rng);
 		part_row(weighted, all + 2 * i, weight[i]);
 	}
 	part_flush(weighted);
@@ -451,9 +445,9 @@ test_digits(void)
 
 	for (int t = 0; t < 2000; t++)
 	{
-		int			n = pick(&rng, 1, 50);
-		int			lo_e = pick(&rng, -1070, 950);
-		int			hi_e = lo_e + pick(&rng, 0, 70);
+		int			n = test_pick(&rng, 1, 50);
+		int			lo_e = test_pick(&rng, -1070, 950);
+		int			hi_e = lo_e + test_pick(&rng, 0, 70);
 		int64_t		limb[GK_WIDE_LIMBS + GK_DIGITS_HEADROOM] = {0};
 		GkWide		wide = {{0}, 0};
 		double		got,
@@ -461,7 +455,7 @@ test_digits(void)
 
 		for (int i = 0; i < n; i++)
 		{
-			double		x = ldexp(test_normal(&rng), pick(&rng, lo_e, hi_e));
+			double		x = ldexp(test_normal(&rng), test_pick(&rng, lo_e, hi_e));
 			int			first,
 						last;
 

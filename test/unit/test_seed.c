@@ -3,7 +3,6 @@
  * seeds that there are without it, bit for bit, over sizes, duplicates, outliers,
  * weights, chunks, threads and instruction sets; and it is made where it helps.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,12 +12,6 @@
 #include "gk_testhost.h"
 
 static uint64_t rng = 11;
-
-static int
-pick(int lo, int hi)
-{
-	return lo + (int) (test_uniform(&rng) * (hi - lo + 1));
-}
 
 typedef struct Data
 {
@@ -33,31 +26,20 @@ static Data
 random_data(int number)
 {
 	static const int ks[] = {2, 3, 9, 33, 70};
-	int			kind = number % 7;
-	Data		p = {.d = number % 3 == 0 ? pick(1, 4) : number % 3 == 1 ? pick(5, 20) : pick(21, 140),.k = ks[number % 5]};
-	int			most = 500000 / (p.d * p.k) + 1;
+	static const TestKind kinds[] = {
+		TEST_LATTICE, TEST_DUPLICATES, TEST_UNIFORM, TEST_IN_ORDER,
+		TEST_OUTLIERS, TEST_BLOBS, TEST_BLOBS
+	};
+	Data		p = {.k = ks[number % 5]};
+	int			most;
 
-	p.n = pick(1, 5000);
+	p.d = number % 3 == 0 ? test_pick(&rng, 1, 4) : number % 3 == 1 ? test_pick(&rng, 5, 20) : test_pick(&rng, 21, 140);
+	most = 500000 / (p.d * p.k) + 1;
+	p.n = test_pick(&rng, 1, 5000);
 	p.n = p.n > most ? most : p.n;
-	p.x = malloc(sizeof(double) * p.n * p.d);
-	for (int i = 0; i < p.n; i++)
-		for (int j = 0; j < p.d; j++)
-			p.x[(size_t) i * p.d + j] =
-				kind == 0 ? (double) pick(0, 3)	/* a lattice: ties everywhere */
-				: kind == 1 ? (i % 9) * 5.0		/* nine different points */
-				: kind == 2 ? test_uniform(&rng)	/* no clusters */
-				: kind == 3 ? i + test_uniform(&rng)	/* in order */
-				: (i % 6) * 6.0 + test_normal(&rng);
-	/* Far outliers, at both ends of what float32 can square. */
-	if (kind == 4)
-		for (int i = 0; i < p.n; i += 97)
-			p.x[(size_t) i * p.d] *= i % 2 ? 1e9 : 1e-18;
+	p.x = random_points(&rng, kinds[number % 7], p.n, p.d);
 	if (number % 4 == 2)
-	{
-		p.w = malloc(sizeof(double) * p.n);
-		for (int i = 0; i < p.n; i++)
-			p.w[i] = pow(10.0, 6 * test_uniform(&rng) - 3);
-	}
+		p.w = random_weights(&rng, p.n);
 	return p;
 }
 
