@@ -10,8 +10,12 @@
 
 #define PART_BITS		10
 #define BLOCK_BYTES		2048
-/* Blocks are cut from slabs of as many. */
-#define SLAB_BLOCKS		512
+/*
+ * Blocks are cut from slabs, each twice as large as the one before it up to some huge
+ * pages: blocks of many parts are written at a time, and 4 kB pages are too many for that.
+ */
+#define FIRST_SLAB		((size_t) 1 << 20)
+#define LAST_SLAB		((size_t) 16 << 20)
 #define SLAB_HEAD		64
 /* Slots of a part's hash table at first; a power of two. */
 #define MIN_SLOTS		256
@@ -41,7 +45,8 @@ struct GkKeyed
 	bool		wide;
 	size_t		block_bytes;
 	void	   *slabs;			/* each begins with a pointer to the one before it */
-	int			left;			/* blocks of the newest slab */
+	size_t		slab_bytes;		/* of the newest */
+	size_t		slab_used;
 	size_t		bytes;
 	Part		part[GK_KEYED_PARTS];
 };
@@ -103,18 +108,20 @@ begin_block(GkKeyed *k, Part *p)
 {
 	Block	   *b;
 
-	if (k->left == 0)
+	if (k->slab_bytes - k->slab_used < k->block_bytes)
 	{
-		void	   *slab = gk_alloc(k->host, 1, SLAB_HEAD + SLAB_BLOCKS * k->block_bytes);
+		size_t		bytes = k->slab_bytes == 0 ? FIRST_SLAB : k->slab_bytes < LAST_SLAB ? k->slab_bytes * 2 : LAST_SLAB;
+		void	   *slab = gk_alloc(k->host, bytes, 1);
 
 		if (slab == NULL)
 			return false;
 		*(void **) slab = k->slabs;
 		k->slabs = slab;
-		k->left = SLAB_BLOCKS;
+		k->slab_bytes = bytes;
+		k->slab_used = SLAB_HEAD;
 	}
-	b = (Block *) ((char *) k->slabs + SLAB_HEAD + (SLAB_BLOCKS - k->left) * k->block_bytes);
-	k->left--;
+	b = (Block *) ((char *) k->slabs + k->slab_used);
+	k->slab_used += k->block_bytes;
 	*b = (Block) {.wide = k->wide};
 	if (p->last == NULL)
 		p->first = b;
