@@ -380,6 +380,8 @@ typedef struct GkResult
 } GkResult;
 
 extern void gk_result_begin(FunctionCallInfo fcinfo, GkResult *result);
+/* A float8[] of n >= 1 values. */
+extern Datum gk_float8_array(const double *v, int n);
 
 /* ---- progress (gkmeans_progress.c) ---- */
 

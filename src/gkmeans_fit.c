@@ -3,7 +3,6 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_type.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 
@@ -338,19 +337,15 @@ static void
 put_clusters(GkResult *result, const GkModel *m)
 {
 	int			d = m->prep.d;
-	Datum	   *centroid = palloc(d * sizeof(Datum));
 
 	for (int c = 0; c < m->k; c++)
 	{
 		Datum		values[5];
 		bool		nulls[5] = {false};
 
-		for (int j = 0; j < d; j++)
-			centroid[j] = Float8GetDatum(m->centroids[(size_t) c * d + j]);
 		values[0] = Int32GetDatum(c);
 		values[1] = Int64GetDatum(m->size[c]);
-		values[2] = PointerGetDatum(construct_array(centroid, d, FLOAT8OID, sizeof(float8),
-													FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+		values[2] = gk_float8_array(m->centroids + (size_t) c * d, d);
 		values[3] = Float8GetDatum(m->cluster_inertia[c]);
 		values[4] = Float8GetDatum(m->radius[c]);
 		tuplestore_putvalues(result->store, result->desc, values, nulls);

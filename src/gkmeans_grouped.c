@@ -51,7 +51,7 @@ static GkStatus
 fit(const GkGrouped *g, const GkOneGroup *one, const GkHost *host, const GkBackend *backend,
 	GkModel *model, GkError *err)
 {
-	return gk_group_fit(host, backend, &g->options->engine, row_at, &one->rows, one->rows.n, g->d,
+	return gk_group_fit(host, backend, &g->options->engine, row_at, one->rows, one->rows->n, g->d,
 						g->source->weighted, NULL, model, err);
 }
 
@@ -131,7 +131,7 @@ fit_large(GkGrouped *g, GkOneGroup *one)
 
 	CHECK_FOR_INTERRUPTS();
 	gk_check(g->host,
-			 fit(g, one, engine, gk_choose_backend(g->host, g->options->device, one->rows.n, g->d,
+			 fit(g, one, engine, gk_choose_backend(g->host, g->options->device, one->rows->n, g->d,
 												   g->options->engine.k), &model, &err),
 			 &err);
 	keep_result(g, one, &model, MemoryContextAllocHuge(g->groups.cxt, result_bytes(g, &model)));
@@ -142,21 +142,17 @@ static void
 emit_group(GkGrouped *g, const GkOneGroup *one)
 {
 	HeapTuple	key = heap_form_tuple(g->key_desc, one->key, one->key_null);
-	Datum		grp = FunctionCall1(&g->to_jsonb, heap_copy_tuple_as_datum(key, g->key_desc));
-	Datum	   *centroid = palloc(g->d * sizeof(Datum));
+	Datum		grp = FunctionCall1(&g->to_jsonb, HeapTupleGetDatum(key));
 
 	for (int c = 0; c < one->k; c++)
 	{
 		Datum		values[6];
 		bool		nulls[6] = {false};
 
-		for (int j = 0; j < g->d; j++)
-			centroid[j] = Float8GetDatum(one->centroids[(Size) c * g->d + j]);
 		values[0] = grp;
 		values[1] = Int32GetDatum(c);
 		values[2] = Int64GetDatum(one->size[c]);
-		values[3] = PointerGetDatum(construct_array(centroid, g->d, FLOAT8OID, sizeof(float8),
-													FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+		values[3] = gk_float8_array(one->centroids + (Size) c * g->d, g->d);
 		values[4] = Float8GetDatum(one->inertia[c]);
 		values[5] = Float8GetDatum(one->radius[c]);
 		tuplestore_putvalues(g->result->store, g->result->desc, values, nulls);
@@ -191,7 +187,7 @@ gk_grouped_finish(GkGrouped *g)
 
 		if (one->k > 0 || one->status != GK_OK)
 			continue;
-		if (gk_grouped_small(g, one->rows.n))
+		if (gk_grouped_small(g, one->rows->n))
 			w.groups[small++] = one;
 		else
 			fit_large(g, one);
@@ -339,7 +335,7 @@ receive_row(TupleTableSlot *slot, DestReceiver *self)
 		return true;
 	}
 	width = g->d + (g->source->weighted ? 1 : 0);
-	memcpy(gk_rows_add(&find_group(g, values, nulls)->rows, width), g->point, width * sizeof(double));
+	memcpy(gk_rows_add(find_group(g, values, nulls)->rows, width), g->point, width * sizeof(double));
 	g->bytes += width * sizeof(double);
 	g->over = !g->ordered && g->bytes > g->limit;
 	return !g->over;

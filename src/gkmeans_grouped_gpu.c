@@ -45,13 +45,13 @@ group_at(void *ctx, int64_t group)
 static int64_t
 rows(void *ctx, int64_t group)
 {
-	return group_at(ctx, group)->rows.n;
+	return group_at(ctx, group)->rows->n;
 }
 
 static const void *
 row_arg(void *ctx, int64_t group)
 {
-	return &group_at(ctx, group)->rows;
+	return group_at(ctx, group)->rows;
 }
 
 static const double *

@@ -22,6 +22,13 @@
 #include "core/gk_keyed.h"
 #include "gkmeans_grouped.h"
 
+/* As a tuple is formed of it. */
+typedef struct Key
+{
+	Datum		value;
+	bool		null;
+} Key;
+
 /* A part's groups, made by one thread. */
 typedef struct PartGroups
 {
@@ -132,26 +139,29 @@ make_group(const ByKey *b, int thread, const GkKeyedGroups *from, int i, GkOneGr
 	int64		n = from->start[i + 1] - from->start[i];
 	double	   *rows = from->rows + from->start[i] * width;
 	double	   *kept;
+	Key		   *key = gk_thread_keep(b->hosts, thread, sizeof(Key));
+	GkRows		view;
 
-	one->key = gk_thread_keep(b->hosts, thread, sizeof(Datum));
-	one->key_null = gk_thread_keep(b->hosts, thread, sizeof(bool));
-	if (one->key == NULL || one->key_null == NULL)
+	if (key == NULL)
 		return false;
-	one->key[0] = key_datum(b->type, from->key[i]);
-	one->key_null[0] = false;
+	*key = (Key) {key_datum(b->type, from->key[i]), false};
+	one->key = &key->value;
+	one->key_null = &key->null;
 	if (g->gpu == NULL && gk_grouped_small(g, n))
 	{
-		gk_rows_view(&one->rows, rows, n, width);
+		gk_rows_view(&view, rows, n, width);
+		one->rows = &view;
 		gk_grouped_fit(g, b->hosts, thread, one);
-		gk_rows_init(&one->rows, NULL);
+		one->rows = NULL;
 		return true;
 	}
 	/* later: all threads together, or a GPU */
 	kept = gk_thread_keep(b->hosts, thread, n * width * sizeof(double));
-	if (kept == NULL)
+	one->rows = gk_thread_keep(b->hosts, thread, sizeof(GkRows));
+	if (kept == NULL || one->rows == NULL)
 		return false;
 	memcpy(kept, rows, n * width * sizeof(double));
-	gk_rows_view(&one->rows, kept, n, width);
+	gk_rows_view(one->rows, kept, n, width);
 	return true;
 }
 

@@ -113,7 +113,8 @@ gk_groups_add(GkGroups *g, uint32 hash, const Datum *values, const bool *nulls)
 		one->key_null[i] = nulls[i];
 		one->key[i] = nulls[i] ? (Datum) 0 : datumCopy(values[i], g->keys[i].byval, g->keys[i].len);
 	}
-	gk_rows_init(&one->rows, g->cxt);
+	one->rows = palloc(sizeof(GkRows));
+	gk_rows_init(one->rows, g->cxt);
 	if (g->n == g->room)
 	{
 		g->room = Max(64, g->room * 2);

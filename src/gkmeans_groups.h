@@ -20,7 +20,7 @@ typedef struct GkOneGroup
 	uint32		hash;
 	Datum	   *key;
 	bool	   *key_null;
-	GkRows		rows;			/* the weight is a further feature here */
+	GkRows	   *rows;			/* the weight is a further feature here; NULL: clustered already */
 	GkStatus	status;
 	GkError    *err;			/* when the status is not GK_OK */
 	/* The result, of GkModel. */

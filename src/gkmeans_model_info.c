@@ -16,21 +16,6 @@
 PG_FUNCTION_INFO_V1(kmeans_centroids);
 PG_FUNCTION_INFO_V1(kmeans_info);
 
-static Datum
-float8_array(const double *v, int n)
-{
-	Size		bytes = ARR_OVERHEAD_NONULLS(1) + n * sizeof(double);
-	ArrayType  *array = palloc0(bytes);
-
-	SET_VARSIZE(array, bytes);
-	array->ndim = 1;
-	array->elemtype = FLOAT8OID;
-	ARR_DIMS(array)[0] = n;
-	ARR_LBOUND(array)[0] = 1;
-	memcpy(ARR_DATA_PTR(array), v, n * sizeof(double));
-	return PointerGetDatum(array);
-}
-
 /* kmeans_centroids(model) returns table (cluster, size, centroid, inertia, radius) */
 Datum
 kmeans_centroids(PG_FUNCTION_ARGS)
@@ -49,7 +34,7 @@ kmeans_centroids(PG_FUNCTION_ARGS)
 		CHECK_FOR_INTERRUPTS();
 		values[0] = Int32GetDatum(i);
 		values[1] = Int64GetDatum(m.size[i]);
-		values[2] = float8_array(m.centroids + (int64) i * m.prep.d, m.prep.d);
+		values[2] = gk_float8_array(m.centroids + (int64) i * m.prep.d, m.prep.d);
 		values[3] = Float8GetDatum(m.cluster_inertia[i]);
 		values[4] = Float8GetDatum(m.radius[i]);
 		tuplestore_putvalues(result.store, result.desc, values, nulls);

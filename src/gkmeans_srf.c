@@ -1,10 +1,12 @@
 /*
- * gkmeans_srf.c - beginning of a function that returns a set of rows.
+ * gkmeans_srf.c - beginning of a function that returns a set of rows, and arrays in them.
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 
 #include "gkmeans.h"
 
@@ -30,4 +32,19 @@ gk_result_begin(FunctionCallInfo fcinfo, GkResult *result)
 	rsinfo->setResult = result->store;
 	rsinfo->setDesc = result->desc;
 	MemoryContextSwitchTo(caller);
+}
+
+Datum
+gk_float8_array(const double *v, int n)
+{
+	Size		bytes = ARR_OVERHEAD_NONULLS(1) + n * sizeof(double);
+	ArrayType  *array = palloc0(bytes);
+
+	SET_VARSIZE(array, bytes);
+	array->ndim = 1;
+	array->elemtype = FLOAT8OID;
+	ARR_DIMS(array)[0] = n;
+	ARR_LBOUND(array)[0] = 1;
+	memcpy(ARR_DATA_PTR(array), v, n * sizeof(double));
+	return PointerGetDatum(array);
 }
