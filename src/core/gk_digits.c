@@ -78,13 +78,15 @@ gk_digits_add_int128(int64_t *limb, gk_int128 v, int bit)
 void
 gk_digits_carry(int64_t *limb, int n)
 {
+	int64_t		v = 0;
+
 	for (int i = 0; i < n - 1; i++)
 	{
-		int64_t		c = limb[i] >> 32;	/* floor */
-
-		limb[i] -= c * ((int64_t) 1 << 32);
-		limb[i + 1] += c;
+		v += limb[i];
+		limb[i] = (uint32_t) v;
+		v >>= 32;				/* floor */
 	}
+	limb[n - 1] += v;
 }
 
 int

@@ -29,7 +29,7 @@ ordered_bits(double v)
 
 	v += 0.0;					/* -0 is 0 */
 	memcpy(&bits, &v, sizeof(bits));
-	return bits >> 63 ? ~bits : bits | UINT64_C(1) << 63;
+	return bits ^ (-(bits >> 63) | UINT64_C(1) << 63);
 }
 
 /* Features in order; equal points may change places. */
@@ -154,13 +154,20 @@ sorted(const GkHost *host, const Group *g, size_t n)
 	if (block != NULL && order != NULL)
 	{
 		uint64_t   *e = radix_sort(block, block + n, n, number, make_entries(g, block, n, number));
+		uint32_t   *tmp = (uint32_t *) (e == block ? block + n : block);
+		bool		ties = false;
 
-		for (size_t i = 0, end; i < n; i = end)
+		for (size_t i = 0; i < n; i++)
 		{
-			for (end = i; end < n && e[end] >> number == e[i] >> number; end++)
-				order[end] = (uint32_t) (e[end] & ((UINT64_C(1) << number) - 1));
+			order[i] = (uint32_t) (e[i] & ((UINT64_C(1) << number) - 1));
+			ties |= i > 0 && (e[i] ^ e[i - 1]) >> number == 0;
+		}
+		for (size_t i = 0, end; ties && i < n; i = end)
+		{
+			for (end = i + 1; end < n && (e[end] ^ e[i]) >> number == 0;)
+				end++;
 			if (end - i > 1)
-				sort_points(g, order + i, (uint32_t *) (e == block ? block + n : block), end - i);
+				sort_points(g, order + i, tmp, end - i);
 		}
 	}
 	else
@@ -188,16 +195,16 @@ fill(GkBatch *b, const Group *g, const uint32_t *order, int64_t n)
 	for (int j = 0; j < g->width; j++)
 	{
 		float	   *to = gk_batch_column(b, j);
-		bool		exact = !b->wide[j];
+		int			inexact = b->wide[j];
 
-		for (int i = 0; exact && i < rows; i++)
+		for (int i = 0; !b->wide[j] && i < rows; i++)
 		{
 			double		v = x[i][j] + 0.0;
 
 			to[i] = (float) v;
-			exact = (double) to[i] == v;
+			inexact |= (double) to[i] != v;
 		}
-		for (int i = 0; !exact && i < rows; i++)
+		for (int i = 0; inexact && i < rows; i++)
 			gk_batch_set(b, j, i, x[i][j] + 0.0);
 	}
 	b->rows = rows;

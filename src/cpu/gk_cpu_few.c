@@ -212,17 +212,18 @@ count_masks(const uint16_t *mask, int vectors, int k, int64_t *count)
 }
 
 /* Rows past the end, of which there are less than a tile, are taken out of masks and counts. */
-static void
+GK_TARGET static void
 leave_padding(uint16_t *mask, int rows, int vectors, int k, int64_t *count)
 {
-	for (int r = rows; r < vectors * 16; r++)
+	for (int v = rows / 16; v < vectors; v++)
 		for (int q = 0; q < k - 1; q++)
 		{
-			uint16_t   *m = mask + r / 16 * (k - 1) + q;
+			uint16_t   *m = mask + v * (k - 1) + q;
+			uint16_t	past = *m & (uint16_t) (rows > v * 16 ? 0xffff << (rows - v * 16) : 0xffff);
 
 			if (count != NULL)
-				count[q] -= *m >> r % 16 & 1;
-			*m &= (uint16_t) ~(1 << r % 16);
+				count[q] -= __builtin_popcount(past);
+			*m ^= past;
 		}
 }
 

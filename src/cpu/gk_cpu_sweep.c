@@ -53,9 +53,20 @@ gk_cpu_plan(const GkSession *s, int m)
 	GkSweep		sweep = {.points = m != GK_D_ONLY};
 	int			d = sweep.points ? p->d : 1;
 	int64_t		most = s->kernels->job_work;
-	int64_t		rows = most / ((int64_t) d * (m > 0 ? m : 1));
+	int64_t		rows = (p->n + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD;
+	int64_t		row_work = (int64_t) d * (m > 0 ? m : 1);
 
 	sweep.threads = (double) p->n * d * (m + OVERHEAD) < SMALL_PASS ? 1 : s->host.threads;
+	sweep.rounds = 1;
+	sweep.per_round = m;
+	if (sweep.threads == 1 && rows > 0 && rows <= BLOCK_ROWS && rows * row_work <= most)
+	{
+		/* one block: thousands of small clusterings feel divisions */
+		sweep.rows = (int) rows;
+		sweep.job_work = (double) rows * d * (m + OVERHEAD);
+		return sweep;
+	}
+	rows = most / row_work;
 	if (rows < BLOCK_FLOATS / d)
 		rows = BLOCK_FLOATS / d;
 	if (rows > BLOCK_ROWS)
@@ -63,9 +74,6 @@ gk_cpu_plan(const GkSession *s, int m)
 	if (sweep.threads > 1 && rows > p->n / (4 * sweep.threads))
 		rows = p->n / (4 * sweep.threads);
 	sweep.rows = round_up(rows > 0 ? rows : 1, GK_ROW_PAD);
-
-	sweep.rounds = 1;
-	sweep.per_round = m;
 	most /= (int64_t) sweep.rows * d;
 	if (m > most)
 	{

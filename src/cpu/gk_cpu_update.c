@@ -79,7 +79,8 @@ lay_out(Pass *p)
 	size_t		kd = (size_t) p->k * p->d;
 
 	p->width = (size_t) (p->d + 3) / 4 * 4;
-	p->copies = !p->weighted && p->k * p->width * sizeof(double) * GK_ADD_COPIES <= COPIES_BYTES ? GK_ADD_COPIES : 1;
+	p->copies = !p->weighted && !p->few &&
+		p->k * p->width * sizeof(double) * GK_ADD_COPIES <= COPIES_BYTES ? GK_ADD_COPIES : 1;
 	p->sum_at = 64;
 	p->mass_at = p->sum_at + kd * sizeof(gk_int128);
 	p->count_at = p->mass_at + (p->weighted ? p->k * sizeof(gk_int128) : 0);
@@ -514,12 +515,12 @@ gk_cpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *e
 	.weighted = s->pts->weighted,.inv = s->inv.p,.out = out,.host = s->host};
 	GkStatus	st = GK_OK;
 
+	p.few = !p.weighted && k <= GK_CPU_FEW && s->kernels->add_few != NULL;
 	lay_out(&p);
 	p.host.threads = p.sweep.threads;
 	p.per_job = GK_CPU_JOB_SUMS / p.d + 1;
 	p.piece = (PIECE_FLOATS / p.d + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD;
 	p.piece = p.piece > GK_ROW_PAD ? p.piece : GK_ROW_PAD;
-	p.few = !p.weighted && k <= GK_CPU_FEW && s->kernels->add_few != NULL;
 	p.sweep.arg = &p;
 	s->used = choose(&p);
 	if (s->used == GK_DELTA)
