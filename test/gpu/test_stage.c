@@ -259,7 +259,7 @@ main(int argc, char **argv)
 		{
 			test_points(gpu, NEAR, wide, 5000000, 1, 5000000);
 			test_points(gpu, NEAR, wide, 100003, 300, 1);
-			test_points(gpu, NEAR, wide, 3000, 16384, 0);
+			test_points(gpu, NEAR, wide, 3000, wide ? 8000 : 16384, 0);
 			test_faults(gpu, wide);
 		}
 	}
