@@ -7,6 +7,9 @@
  */
 #include <math.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "core/gk_store.h"
 
@@ -288,16 +291,38 @@ typedef struct Moves
 	Move		move[MOVES];
 } Moves;
 
+#define LINE		64
+
+/*
+ * Lines of memory that are stored past the cache are not read first, which took as long as
+ * storing them; when the chunk is full, its first rows have left the cache anyway.
+ */
+static void
+copy(char *to, const char *from, size_t bytes)
+{
+#ifdef __SSE2__
+	size_t		head = -(uintptr_t) to % LINE;
+
+	if (bytes >= head + LINE)
+	{
+		memcpy(to, from, head);
+		for (to += head, from += head, bytes -= head; bytes >= LINE; to += LINE, from += LINE, bytes -= LINE)
+			for (int i = 0; i < LINE; i += sizeof(__m128i))
+				_mm_stream_si128((__m128i *) (to + i), _mm_loadu_si128((const __m128i *) (from + i)));
+	}
+#endif
+	memcpy(to, from, bytes);
+}
+
 /* Rows of a batch's column to those of a chunk's column at `to`. */
 static void
 move_column(const Move *m, int column, char *to, bool wide)
 {
 	const char *from = gk_batch_column(m->batch, column);
+	size_t		size = wide ? sizeof(double) : sizeof(float);
 
-	if (!wide)
-		memcpy((float *) to + m->to, (const float *) from + m->from, m->rows * sizeof(float));
-	else if (m->batch->wide[column])
-		memcpy((double *) to + m->to, (const double *) from + m->from, m->rows * sizeof(double));
+	if (m->batch->wide[column] == wide)
+		copy(to + m->to * size, from + m->from * size, m->rows * size);
 	else
 		for (int i = 0; i < m->rows; i++)
 			((double *) to)[m->to + i] = ((const float *) from)[m->from + i];
@@ -320,9 +345,12 @@ move_job(void *arg, int64_t job, int thread)
 	}
 	for (int a = 0; a < s->pts.naux; a++)
 	{
-		memcpy((uint32_t *) to + m->to, gk_batch_aux(m->batch, a) + m->from, m->rows * sizeof(uint32_t));
+		copy(to + m->to * sizeof(uint32_t), (const char *) (gk_batch_aux(m->batch, a) + m->from), m->rows * sizeof(uint32_t));
 		to += (size_t) c->stride * 4;
 	}
+#ifdef __SSE2__
+	_mm_sfence();				/* before other threads are told */
+#endif
 }
 
 static GkStatus
