@@ -9,6 +9,7 @@
 #ifndef GK_CPU_KERNELS_H
 #define GK_CPU_KERNELS_H
 
+#include "core/gk_columns.h"
 #include "core/gk_points.h"
 
 /* Feature j of row i of tile t: x[t * tile + j * stride + i], i < GK_ROW_PAD. */
@@ -203,6 +204,7 @@ gk_taken_off(float v, float base)
 #define GK_RACE_SLACK	(1.0 + 0x1p-40)
 
 extern const GkCpuKernels gk_cpu_scalar;
+extern const GkColumnKernels gk_columns_base;
 
 /* Where a set has nothing better. */
 void		gk_cpu_scalar_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);
@@ -218,6 +220,8 @@ int			gk_cpu_scalar_nearest(const float *point, int d, const float *centroids, i
 #define GK_CPU_X86	1
 extern const GkCpuKernels gk_cpu_avx2;
 extern const GkCpuKernels gk_cpu_avx512;
+extern const GkColumnKernels gk_columns_avx2;
+extern const GkColumnKernels gk_columns_avx512;
 
 /* Shared by both: 256-bit vectors fit the job. */
 void		gk_cpu_avx2_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);

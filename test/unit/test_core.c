@@ -22,9 +22,7 @@ test_wide(void)
 	static double x[5000];
 	GkWide		a,
 				b;
-	GkColumnStats b2;
 	GkColumnStats c;
-	int			bad = 0;
 
 	/* Values 600 binary orders apart: order must not matter, cancellation must be exact. */
 	for (int i = 0; i < 5000; i += 2)
@@ -57,46 +55,69 @@ test_wide(void)
 	ok(gk_wide_mean(&a, 1) == -5e-324, "the smallest subnormal survives");
 	memset(&a, 0, sizeof(a));
 	ok(gk_wide_mean(&a, 7) == 0.0, "an empty sum is 0");
+}
 
-	/* Against the compiler's 113-bit sums where those are exact. */
-	for (int round = 0; round < 200; round++)
+/* Statistics of columns, every set's. */
+static void
+test_observe(void)
+{
+	static const char *const levels[] = {"scalar", "avx2", "avx512", "neon", "auto"};
+	uint64_t	rng = 3;
+	double		x[1024];
+	float		f[1024];
+	GkColumnStats doubles;
+	GkColumnStats floats;
+	int			bad_sums = 0;
+	int			bad = 0;
+
+	for (int level = 0; level < 5; level++)
 	{
-		__float128	sum = 0;
-		int			n = 1 + (int) (test_uniform(&rng) * 1023);
+		char		reason[256];
 
-		memset(&c, 0, sizeof(c));
-		for (int i = 0; i < n; i++)
+		if (!gk_cpu_set_simd(levels[level], reason, sizeof(reason)))
+			continue;
+		/* Against the compiler's 113-bit sums where those are exact. */
+		for (int round = 0; round < 200; round++)
 		{
-			x[i] = ldexp(test_normal(&rng), (int) (test_uniform(&rng) * 40));
-			sum += x[i];
+			__float128	sum = 0;
+			int			n = 1 + (int) (test_uniform(&rng) * 1023);
+
+			gk_stats_clear(&doubles, 1);
+			for (int i = 0; i < n; i++)
+			{
+				x[i] = ldexp(test_normal(&rng), (int) (test_uniform(&rng) * 40));
+				sum += x[i];
+			}
+			gk_columns()->observe(&doubles, x, n);
+			bad_sums += gk_wide_mean(&doubles.sum, 1) != (double) sum;
 		}
-		gk_columns()->observe(&c, x, n);
-		bad += gk_wide_mean(&c.sum, 1) != (double) sum;
-	}
-	ok(bad == 0, "block sums equal 113-bit sums, correctly rounded (%d of 200 differ)", bad);
-
-	/* Floats: near each other, far apart, subnormal, zeros, and any number of them. */
-	bad = 0;
-	for (int round = 0; round < 400; round++)
-	{
-		int			n = round % 5 == 0 ? 1024 : (int) (test_uniform(&rng) * 100);
-		int			orders = round % 3 == 0 ? 1 : round % 3 == 1 ? 25 : 250;
-		float		f[1024];
-
-		for (int i = 0; i < n; i++)
+		/* Floats: near each other, far apart, subnormal, zeros, and any number of them. */
+		for (int round = 0; round < 400; round++)
 		{
-			f[i] = (float) ldexp(test_normal(&rng), (int) ((test_uniform(&rng) - 0.6) * orders));
-			if (test_uniform(&rng) < 0.1)
-				f[i] = 0.0f;
-			x[i] = f[i];
+			int			n = round % 5 == 0 ? 1024 : (int) (test_uniform(&rng) * 100);
+			int			orders = round % 3 == 0 ? 1 : round % 3 == 1 ? 25 : 250;
+			double		min = INFINITY;
+			double		max = -INFINITY;
+
+			for (int i = 0; i < n; i++)
+			{
+				f[i] = (float) ldexp(test_normal(&rng), (int) ((test_uniform(&rng) - 0.6) * orders));
+				if (test_uniform(&rng) < 0.1)
+					f[i] = 0.0f;
+				x[i] = f[i];
+				min = fmin(min, x[i]);
+				max = fmax(max, x[i]);
+			}
+			gk_stats_clear(&doubles, 1);
+			gk_stats_clear(&floats, 1);
+			gk_columns()->observe(&doubles, x, n);
+			gk_columns()->observe_floats(&floats, f, n);
+			bad += gk_wide_mean(&doubles.sum, 1) != gk_wide_mean(&floats.sum, 1) ||
+				doubles.min != min || doubles.max != max || floats.min != min || floats.max != max;
 		}
-		gk_stats_clear(&b2, 1);
-		gk_stats_clear(&c, 1);
-		gk_columns()->observe(&c, x, n);
-		gk_columns()->observe_floats(&b2, f, n);
-		bad += gk_wide_mean(&c.sum, 1) != gk_wide_mean(&b2.sum, 1) || c.min != b2.min || c.max != b2.max;
 	}
-	ok(bad == 0, "statistics of floats are those of the same doubles (%d of 400 differ)", bad);
+	ok(bad_sums == 0, "block sums equal 113-bit sums, correctly rounded (%d differ)", bad_sums);
+	ok(bad == 0, "statistics of floats are those of the same doubles (%d differ)", bad);
 }
 
 static void
@@ -264,6 +285,7 @@ test_fit_floats(void)
 			double		center = (float) ldexp(test_normal(&rng), expo + (int) (test_uniform(&rng) * 12) - 6) / scale;
 			GkMoments	got = {0};
 			GkMoments	expected = {0};
+			gk_int128	units;
 
 			if (round % 11 == 0)
 				center = 0.0;
@@ -287,8 +309,13 @@ test_fit_floats(void)
 				if (!(fabs(gk_centre_scale(x[i], center, scale)) <= gk_pow2(expo)))
 					x[i] = (float) center;
 				want[i] = gk_to_grid(gk_centre_scale(x[i], center, scale), gk_grid_magic(expo));
+				units = gk_fixed(want[i], gk_pow2(GK_GRID_BITS - expo));
+				expected.sum += units;
+				expected.sq += units * units;
 			}
-			gk_columns()->moments(&expected, want, n, expo);
+			gk_columns()->moments(&got, want, n, expo);
+			sums += got.sum != expected.sum || got.sq != expected.sq;
+			got = (GkMoments) {0};
 			gk_columns()->prepare_fit(x, n, (float) center, (float) scale, expo, out, &got);
 			differ += memcmp(out, want, n * sizeof(float)) != 0;
 			sums += got.sum != expected.sum || got.sq != expected.sq;
@@ -685,6 +712,7 @@ int
 main(void)
 {
 	test_wide();
+	test_observe();
 	test_int128();
 	test_d2_fixed();
 	test_random();
