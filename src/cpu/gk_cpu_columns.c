@@ -12,6 +12,8 @@
 #define v_min(a, b)			PICK_FLOATS((a) < (b), a, b)
 #define v_max(a, b)			PICK_FLOATS((a) > (b), a, b)
 #define vb_min(a, b)		PICK_BITS((a) < (b), a, b)
+#define vd_min(a, b)		PICK((a) < (b), a, b)
+#define vd_max(a, b)		PICK((a) > (b), a, b)
 
 #include "cpu/gk_cpu_columns.h"
 

@@ -9,6 +9,7 @@
  *   v_fma(a, b, c)    a * b + c of doubles and v_fms(a, b, c) = a * b - c, of exact products
  *   v_min(a, b)       a < b ? a : b of floats (vfloats), v_max(a, b) = a > b ? a : b
  *   vb_min(a, b)      a < b ? a : b of their bits (vbits)
+ *   vd_min(a, b), vd_max(a, b)  the same of doubles
  * The rest is the compiler's generic vectors, no longer than the set's own: longer ones
  * are taken apart lane by lane.
  */
@@ -52,51 +53,47 @@ GK_TARGET static void
 observe(GkColumnStats *s, const double *x, int n)
 {
 	double		rest[GK_COLUMN_BLOCK + GK_LANES];
-	vdouble		lo = SPREAD(s->min);
-	vdouble		hi = SPREAD(s->max);
+	vdouble		lo;
+	vdouble		hi;
 	int			padded = (n + GK_LANES - 1) / GK_LANES * GK_LANES;
+	double		min;
+	double		max;
+	double		most;			/* largest absolute value of rest */
 
 	if (n == 0)
 		return;
 	memcpy(rest, x, n * sizeof(double));
 	for (int i = n; i < padded; i++)
 		rest[i] = x[0];			/* changes neither minimum nor maximum */
+	min = max = x[0];
+	lo = hi = SPREAD(x[0]);
 	for (int i = 0; i < padded; i += GK_LANES)
 	{
 		vdouble		v;
 
 		LOAD(v, rest + i);
-		lo = PICK(v < lo, v, lo);
-		hi = PICK(v > hi, v, hi);
+		lo = vd_min(v, lo);
+		hi = vd_max(v, hi);
 	}
 	for (int u = 0; u < GK_LANES; u++)
 	{
-		s->min = lo[u] < s->min ? lo[u] : s->min;
-		s->max = hi[u] > s->max ? hi[u] : s->max;
+		min = lo[u] < min ? lo[u] : min;
+		max = hi[u] > max ? hi[u] : max;
 	}
+	s->min = min < s->min ? min : s->min;
+	s->max = max > s->max ? max : s->max;
+	most = -min > max ? -min : max;
 	for (int i = n; i < padded; i++)
 		rest[i] = 0.0;
 
-	for (;;)
+	while (most != 0.0)
 	{
 		vdouble		big = {0};
 		vdouble		sum = {0};
-		double		most = 0.0;
+		vdouble		magic;
 		double		total = 0.0;
 		int			e;
 
-		for (int i = 0; i < padded; i += GK_LANES)
-		{
-			vdouble		v;
-
-			LOAD(v, rest + i);
-			v = (vdouble) ((vmask) v & INT64_MAX);	/* absolute value */
-			big = PICK(v > big, v, big);
-		}
-		for (int u = 0; u < GK_LANES; u++)
-			most = big[u] > most ? big[u] : most;
-		if (most == 0.0)
-			return;
 		frexp(most, &e);		/* most < 2^e */
 		if (e < -900 || e > 1000)
 		{
@@ -105,23 +102,26 @@ observe(GkColumnStats *s, const double *x, int n)
 				gk_wide_add(&s->sum, rest[i]);
 			return;
 		}
+		magic = SPREAD(1.5 * gk_pow2(e - 40 + 52));
+		for (int i = 0; i < padded; i += GK_LANES)
 		{
-			const vdouble magic = SPREAD(1.5 * gk_pow2(e - 40 + 52));
+			vdouble		v;
+			vdouble		h;
 
-			for (int i = 0; i < padded; i += GK_LANES)
-			{
-				vdouble		v;
-				vdouble		h;
-
-				LOAD(v, rest + i);
-				h = (v + magic) - magic;
-				sum += h;
-				v -= h;
-				STORE(rest + i, v);
-			}
+			LOAD(v, rest + i);
+			h = (v + magic) - magic;
+			sum += h;
+			v -= h;
+			STORE(rest + i, v);
+			v = (vdouble) ((vmask) v & INT64_MAX);	/* absolute value */
+			big = vd_max(v, big);
 		}
+		most = 0.0;
 		for (int u = 0; u < GK_LANES; u++)
+		{
+			most = big[u] > most ? big[u] : most;
 			total += sum[u];
+		}
 		gk_wide_add(&s->sum, total);
 	}
 }

@@ -17,6 +17,8 @@
 #define v_min(a, b)			((vfloats) _mm256_min_ps(a, b))
 #define v_max(a, b)			((vfloats) _mm256_max_ps(a, b))
 #define vb_min(a, b)		((vbits) _mm256_min_epu32((__m256i) (a), (__m256i) (b)))
+#define vd_min(a, b)		((vdouble) _mm256_min_pd(a, b))
+#define vd_max(a, b)		((vdouble) _mm256_max_pd(a, b))
 
 #include "cpu/gk_cpu_columns.h"
 

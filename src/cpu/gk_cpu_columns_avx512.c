@@ -17,6 +17,8 @@
 #define v_min(a, b)			((vfloats) _mm512_min_ps(a, b))
 #define v_max(a, b)			((vfloats) _mm512_max_ps(a, b))
 #define vb_min(a, b)		((vbits) _mm512_min_epu32((__m512i) (a), (__m512i) (b)))
+#define vd_min(a, b)		((vdouble) _mm512_min_pd(a, b))
+#define vd_max(a, b)		((vdouble) _mm512_max_pd(a, b))
 
 #include "cpu/gk_cpu_columns.h"
 
