@@ -9,8 +9,8 @@
  *
  * A parallel region ends when all its threads have, even one that the system has
  * not woken yet.  Where other sessions keep the CPUs busy, that wait can be longer
- * than the loop: then the loops of the next moments run on the calling thread,
- * eight times as long as was waited for nothing.
+ * than the loop: then the loops of the next moments ask for half as many threads, at
+ * last for none, eight times as long as was waited for nothing; then for twice as many.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -36,9 +36,10 @@ typedef struct Loop
 	bool		stopped;
 } Loop;
 
-/* When threads may be asked for help again; of the one thread that enters regions. */
-static double alone_until;
-#define ALONE		8
+/* Threads that a region has at most, until when; of the one thread that enters regions. */
+static int	fewer = MAX_THREADS;
+static double fewer_until;
+#define FEWER_WAITS	8
 
 static bool
 should_stop(const GkHost *host)
@@ -167,7 +168,11 @@ run_threads(Loop *loop, int threads)
 	sigset_t	helper;
 	sigset_t	own;
 
-	if (start < alone_until)
+	if (fewer < MAX_THREADS && start >= fewer_until)
+		fewer *= 2;
+	if (threads > fewer)
+		threads = fewer;
+	if (threads == 1)
 		return run_inline(loop);
 	loop->threads = threads;
 	helper_mask(&helper);
@@ -188,7 +193,10 @@ run_threads(Loop *loop, int threads)
 	pthread_sigmask(SIG_SETMASK, &own, NULL);
 	end = gk_now_ms();
 	if (end - done > done - start)
-		alone_until = end + ALONE * (end - done);
+	{
+		fewer = threads / 2;
+		fewer_until = end + FEWER_WAITS * (end - done);
+	}
 	return !loop->stopped;
 }
 

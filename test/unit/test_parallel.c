@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "gk_test.h"
 #include "gk_testhost.h"
@@ -73,6 +74,35 @@ wrong(const Work *w, int jobs)
 	return n;
 }
 
+/* Jobs of all threads but the calling one take so many milliseconds; how many there were. */
+typedef struct Late
+{
+	int			ms;
+	int			threads;
+} Late;
+
+static void
+late(void *arg, int64_t job, int thread)
+{
+	Late	   *l = arg;
+	int			seen = __atomic_load_n(&l->threads, __ATOMIC_RELAXED);
+	struct timespec nap = {0, l->ms * 1000000L};
+
+	(void) job;
+	while (thread + 1 > seen && !__atomic_compare_exchange_n(&l->threads, &seen, thread + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+	nanosleep(thread > 0 ? &nap : &(struct timespec) {0, 1000000}, NULL);
+}
+
+static int
+threads_of(const TestHost *t, int ms)
+{
+	Late		l = {.ms = ms};
+
+	(void) gk_parallel_for(&t->host, 8, late, &l);
+	return l.threads;
+}
+
 int
 main(void)
 {
@@ -108,6 +138,27 @@ main(void)
 	   "a stop ends the loop: %d jobs of %d ran", w.count, JOBS);
 	test_host_init(&t, 4);
 	ok(run(&t, JOBS, &w) && wrong(&w, JOBS) == 0, "and the next runs");
+
+	/* late threads are fewer in the next regions, and then more again */
+	{
+		int			most[5];
+		bool		grows = false;
+
+		t.host.threads = 8;
+		for (int i = 0; i < 40 && threads_of(&t, 0) < 8; i++)
+			nanosleep(&(struct timespec) {0, 100000000}, NULL);
+		for (int i = 0; i < 4; i++)
+			most[i] = threads_of(&t, 40);
+		most[4] = threads_of(&t, 0);
+		for (int i = 0; i < 100 && !grows; i++)
+		{
+			nanosleep(&(struct timespec) {0, 20000000}, NULL);
+			grows = threads_of(&t, 0) > 1;
+		}
+		ok(most[0] > 4 && most[1] <= 4 && most[2] <= 2 && most[3] == 1 && most[4] == 1 && grows,
+		   "threads that are waited for are halved for a while (%d, %d, %d, %d, %d)",
+		   most[0], most[1], most[2], most[3], most[4]);
+	}
 
 	t.host.threads = 0;
 	ok(gk_threads(&t.host) >= 1, "by default %d threads", gk_threads(&t.host));
