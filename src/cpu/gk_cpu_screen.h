@@ -44,7 +44,7 @@ products(vfloat acc[GK_WIDEST][GK_VECTORS], const int nc, const int lines, const
 				xv[p] = v_load(x + j * stride + p * GK_LANES);
 			GK_UNROLL
 			for (int i = 0; i < lines; i++)
-				__builtin_prefetch(ask + j * stride + i * 16);
+				__builtin_prefetch(ask + j * stride + i * 16, 0, 2);
 			GK_UNROLL
 			for (int q = 0; q < nc; q++)
 			{

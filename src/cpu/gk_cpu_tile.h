@@ -62,7 +62,7 @@ chains(vfloat acc[GK_WIDEST][GK_VECTORS], const int nc, const int lines,
 			xv[p] = v_load(x + j * stride + p * GK_LANES);
 		GK_UNROLL
 		for (int i = 0; i < lines; i++)
-			__builtin_prefetch(ask + j * stride + i * 16);
+			__builtin_prefetch(ask + j * stride + i * 16, 0, 2);
 		GK_UNROLL
 		for (int q = 0; q < nc; q++)
 		{
@@ -178,9 +178,10 @@ static void (*const mindist_rest[GK_WIDEST]) (const float *, size_t, const float
  * ahead by itself: twice the speed on points in main memory.  A processor has some
  * dozens of misses under way, so the lines of a tile are asked for little by little,
  * while the tile AHEAD_FLOATS before it is compared with one group of centroids
- * after the other.
+ * after the other.  They wait in the second-level cache: in the first, with a tile of
+ * 32 features and more, they would take the place of the one that is compared.
  */
-#define AHEAD_FLOATS	(4 * 1024)
+#define AHEAD_FLOATS	(16 * 1024)
 #define AHEAD_ROWS		512
 
 GK_INLINE GkAhead
