@@ -230,9 +230,10 @@ bool		gk_cpu_assign(const GkSession *s, const GkSweep *sweep, const GkBlock *b,
 						  const float *centroids, int k, GkLabels *out);
 
 /*
- * gk_cpu_screen.c: whether a pass's labels come that way; the sweep is changed for it then.
- * Labels of some tiles with so many rows; and the end of the pass.
+ * gk_cpu_screen.c: whether labels of k clusters may come that way; whether a pass's do, the
+ * sweep is changed for it then.  Labels of some tiles with so many rows; and the end of the pass.
  */
+bool		gk_cpu_screen_possible(const GkSession *s, int k);
 GkStatus	gk_cpu_screen_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool *screened, GkError *err);
 void		gk_cpu_screen_labels(GkSession *s, const GkTiles *x, int rows, int32_t *label);
 void		gk_cpu_screen_end(GkSession *s);

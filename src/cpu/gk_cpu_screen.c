@@ -37,6 +37,13 @@
 /* Tiles screened at a time. */
 #define TILES			64
 
+bool
+gk_cpu_screen_possible(const GkSession *s, int k)
+{
+	return s->kernels->screen != NULL && !s->screen.useless &&
+		s->pts->d >= LEAST_D && s->pts->d <= MOST_D && k >= LEAST_K;
+}
+
 GkStatus
 gk_cpu_screen_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool *screened, GkError *err)
 {
@@ -52,7 +59,7 @@ gk_cpu_screen_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool *s
 	float	   *turned;
 
 	*screened = false;
-	if (s->kernels->screen == NULL || screen->useless || d < LEAST_D || d > MOST_D || k < LEAST_K || rows < GK_ROW_PAD)
+	if (!gk_cpu_screen_possible(s, k) || rows < GK_ROW_PAD)
 		return GK_OK;
 	if (!gk_cpu_room(s, &screen->half, k, sizeof(float)) ||
 		!gk_cpu_room(s, &screen->turned, width * d, sizeof(float)))
