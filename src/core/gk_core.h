@@ -286,8 +286,9 @@ void		gk_store_observed(GkStore *store, const struct GkColumnStats *stats);
 /*
  * Have an empty store's rows go to a device as they come, expecting about `rows` of them (0:
  * not known); wide: as doubles, else all have to be floats.  They have no weights and aux
- * columns, the fit is Euclidean, not standardized and wants no labels.  A device that fails meanwhile is told by
- * gk_store_prepare(): then, and when gk_fit() fails, the rows are nowhere (gk_stage.c).
+ * columns, the fit is Euclidean, not standardized and wants no labels.  A device that fails
+ * meanwhile is told by gk_store_prepare(): then, and when gk_fit() fails, the rows are
+ * nowhere (gk_stage.c).
  */
 struct GkBackend;
 GkStatus	gk_store_stage(GkStore *store, const struct GkBackend *backend, int64_t rows, bool wide, GkError *err);
