@@ -108,9 +108,10 @@ create_store(GkReader *r, int d)
 							 (size_t) gkmeans_chunk_size * 1024, gk_memory_limit_bytes(),
 							 &r->store, &err),
 			 &err);
-	gk_store_expect(r->store, gk_source_rows(source));
 	if (r->options->take != NULL)
 		gk_store_pass_on(r->store, r->options->take, r->options->take_arg);
+	else
+		gk_store_expect(r->store, gk_source_rows(source));
 	if (r->options->created != NULL)
 		r->options->created(r->options->created_arg, r->store);
 	r->d = d;

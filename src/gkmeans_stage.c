@@ -45,16 +45,13 @@ gk_stage_begin(void *arg, GkStore *store)
 	GkFit	   *fit = arg;
 	const GkFitOptions *o = &fit->options;
 	MemoryContext context = gk_host_context(fit->host);
-	double		rows;
+	double		rows = gk_store_expected(store);
 	GkStaged   *staged;
 	const GkBackend *backend;
 	GkStatus	st;
 	GkError		err;
 
-	if (o->device == GK_DEVICE_CPU || !suitable(fit))
-		return;
-	rows = gk_source_rows(fit->source);
-	if (o->device == GK_DEVICE_AUTO && rows < 0)
+	if (o->device == GK_DEVICE_CPU || !suitable(fit) || (o->device == GK_DEVICE_AUTO && rows < 0))
 		return;
 	backend = gk_choose_backend(fit->host, o->device, (int64) Max(rows, 0), gk_store_features(store), o->engine.k);
 	if (backend->stage == NULL)
@@ -63,7 +60,7 @@ gk_stage_begin(void *arg, GkStore *store)
 	staged->callback.func = released;
 	staged->callback.arg = staged;
 	MemoryContextRegisterResetCallback(context, &staged->callback);
-	st = gk_store_stage(store, backend, (int64) Max(rows, 0), wide(fit->source), &err);
+	st = gk_store_stage(store, backend, wide(fit->source), &err);
 	if (st == GK_STOPPED)
 		gk_throw(fit->host, st, &err);
 	/* a device that fails now will say so again when all rows are there */

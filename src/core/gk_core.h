@@ -268,8 +268,9 @@ GkStatus	gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 							size_t chunk_bytes, size_t memory_limit,
 							GkStore **out, GkError *err);
 void		gk_store_free(GkStore *store);
-/* About how many rows will come: memory that they will not need is not asked for early.  < 0: nobody knows. */
+/* About how many rows will come, < 0 (as at first): nobody knows. */
 void		gk_store_expect(GkStore *store, double rows);
+double		gk_store_expected(const GkStore *store);
 
 /*
  * Loading (gk_batch.h).  The caller puts rows into the store's own batch, column
@@ -284,14 +285,13 @@ GkStatus	gk_store_commit(GkStore *store, GkError *err);
 GkStatus	gk_store_add(GkStore *store, const struct GkBatch *batches, int n, int threads, GkError *err);
 void		gk_store_observed(GkStore *store, const struct GkColumnStats *stats);
 /*
- * Have an empty store's rows go to a device as they come, expecting about `rows` of them (0:
- * not known); wide: as doubles, else all have to be floats.  They have no weights and aux
- * columns, the fit is Euclidean, not standardized and wants no labels.  A device that fails
+ * Have an empty store's rows go to a device as they come; wide: as doubles, else all have to
+ * be floats.  They have no weights and aux columns, the fit is Euclidean, not standardized and wants no labels.  A device that fails
  * meanwhile is told by gk_store_prepare(): then, and when gk_fit() fails, the rows are
  * nowhere (gk_stage.c).
  */
 struct GkBackend;
-GkStatus	gk_store_stage(GkStore *store, const struct GkBackend *backend, int64_t rows, bool wide, GkError *err);
+GkStatus	gk_store_stage(GkStore *store, const struct GkBackend *backend, bool wide, GkError *err);
 bool		gk_store_staged(const GkStore *store);
 /* Of the loading, the milliseconds that a GkModel has as context_ms and upload_ms. */
 double		gk_store_stage_ms(const GkStore *store);

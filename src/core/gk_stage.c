@@ -30,7 +30,7 @@ keep_failure(GkStore *s, GkStatus st, const GkError *err)
 }
 
 GkStatus
-gk_store_stage(GkStore *store, const GkBackend *backend, int64_t rows, bool wide, GkError *err)
+gk_store_stage(GkStore *store, const GkBackend *backend, bool wide, GkError *err)
 {
 	const GkHost *host = store->host;
 	GkProblem	problem = {.host = host,.core = &gk_core,.store = store,
@@ -41,7 +41,7 @@ gk_store_stage(GkStore *store, const GkBackend *backend, int64_t rows, bool wide
 
 	if (store->pts.n > 0 || store->pts.weighted || store->pts.naux > 0 || backend->stage == NULL)
 		return gk_fail(err, GK_ERR_INTERNAL, "these rows cannot go to a device as they come");
-	st = backend->stage->open(&problem, rows, wide, &store->staged, err);
+	st = backend->stage->open(&problem, store->expected > 0 ? (int64_t) store->expected : 0, wide, &store->staged, err);
 	if (st == GK_OK)
 	{
 		store->away = backend;

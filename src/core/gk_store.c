@@ -89,6 +89,12 @@ gk_store_expect(GkStore *store, double rows)
 	store->expected = rows;
 }
 
+double
+gk_store_expected(const GkStore *store)
+{
+	return store->expected;
+}
+
 void
 gk_store_free(GkStore *store)
 {

@@ -107,7 +107,10 @@ make_store(TestHost *t, const GkBackend *stage, bool wide, int64_t expect, const
 	GkStatus	st = gk_store_create(&t->host, d, false, 0, 16 << 20, SIZE_MAX, out, err);
 
 	if (st == GK_OK && stage != NULL)
-		st = gk_store_stage(*out, stage, expect, wide, err);
+	{
+		gk_store_expect(*out, expect);
+		st = gk_store_stage(*out, stage, wide, err);
+	}
 	if (st == GK_OK)
 		st = fill(*out, x, n, d, t->host.threads, err);
 	return st == GK_OK ? gk_store_prepare(*out, GK_EUCLIDEAN, false, err) : st;
