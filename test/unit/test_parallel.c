@@ -91,7 +91,7 @@ late(void *arg, int64_t job, int thread)
 	(void) job;
 	while (thread + 1 > seen && !__atomic_compare_exchange_n(&l->threads, &seen, thread + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		;
-	nanosleep(thread > 0 ? &nap : &(struct timespec) {0, 1000000}, NULL);
+	nanosleep(thread > 0 ? &nap : &(struct timespec) {0, 5000000}, NULL);
 }
 
 static int
@@ -148,7 +148,7 @@ main(void)
 		for (int i = 0; i < 40 && threads_of(&t, 0) < 8; i++)
 			nanosleep(&(struct timespec) {0, 100000000}, NULL);
 		for (int i = 0; i < 4; i++)
-			most[i] = threads_of(&t, 40);
+			most[i] = threads_of(&t, 200);
 		most[4] = threads_of(&t, 0);
 		for (int i = 0; i < 100 && !grows; i++)
 		{
