@@ -146,6 +146,30 @@ CREATE FUNCTION kmeans_fit(
 COMMENT ON FUNCTION kmeans_fit(regclass, text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
     'clusters the rows of a relation and returns the model, for kmeans_predict(), kmeans_centroids(), kmeans_info() and warm_start; NULL when no row is usable';
 
+CREATE FUNCTION kmeans_label_table(
+    relation regclass,
+    columns text[],
+    k int,
+    label_table text,
+    id_columns text[],
+    weight_column text DEFAULT NULL,
+    init text DEFAULT 'k-means++',
+    warm_start kmeans_model DEFAULT NULL,
+    centroids float8[] DEFAULT NULL,
+    n_init int DEFAULT 1,
+    max_iter int DEFAULT 100,
+    tol float8 DEFAULT 1e-4,
+    distance text DEFAULT 'euclidean',
+    standardize bool DEFAULT false,
+    seed bigint DEFAULT 0,
+    nonfinite text DEFAULT 'error',
+    device text DEFAULT NULL
+) RETURNS TABLE (cluster int, size bigint, centroid float8[], inertia float8, radius float8)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+
+COMMENT ON FUNCTION kmeans_label_table(regclass, text[], int, text, text[], text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+    'clusters the rows of a table, as kmeans() does, and creates the table label_table with the id_columns of each row and its cluster (NULL for rows that were left out), faster than CREATE TABLE AS can';
+
 -- lets the planner know how many labels to expect: as many as the relation has rows
 CREATE FUNCTION kmeans_labels_support(internal) RETURNS internal
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;

@@ -14,6 +14,7 @@
  *   gkmeans_shards.c, gkmeans_pass.c    passes over rows on other servers
  *   gkmeans_labels.c                            labels -> SQL rows
  *   gkmeans_label_column.c, gkmeans_changes.c   labels -> the table
+ *   gkmeans_label_table.c, gkmeans_changes.c    labels -> a new table
  *
  * The engine sees PostgreSQL only through a GkHost (gkmeans_host.c) and reports
  * errors only by GkStatus (gkmeans_error.c).
@@ -184,6 +185,8 @@ extern char **gk_column_names(ArrayType *array, const char *name, int *count);
 extern GkSource *gk_source_open(Oid relid, char **columns, int ncolumns,
 								const char *weight_column, const char *label_column,
 								bool identify);
+/* ERROR when one of these columns does not exist or may not be read. */
+extern void gk_source_require(const GkSource *source, char **columns, int ncolumns);
 /* How many rows the planner expects; < 0: nobody knows. */
 extern double gk_source_rows(const GkSource *source);
 
@@ -275,7 +278,7 @@ extern void gk_row_id(const GkTables *tables, const uint32_t *const *aux, int ro
 
 /* ---- a fit (gkmeans_fit.c) ---- */
 
-/* Who wants the labels.  The functions may raise ERRORs. */
+/* Who wants the labels.  The functions may raise ERRORs; left_out may be NULL. */
 typedef struct GkLabelWant
 {
 	void		(*left_out) (void *arg, const GkRowId *row, uint32 old_label);
@@ -380,6 +383,8 @@ typedef struct GkResult
 } GkResult;
 
 extern void gk_result_begin(FunctionCallInfo fcinfo, GkResult *result);
+/* One row per cluster, the result of kmeans() (gkmeans_fit.c). */
+extern void gk_result_clusters(GkResult *result, const GkModel *m);
 /* A float8[] of n >= 1 values. */
 extern Datum gk_float8_array(const double *v, int n);
 

@@ -333,8 +333,8 @@ gk_fit_open(FunctionCallInfo fcinfo, int first_option, const char *label_column,
 		fit->schema = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
 }
 
-static void
-put_clusters(GkResult *result, const GkModel *m)
+void
+gk_result_clusters(GkResult *result, const GkModel *m)
 {
 	int			d = m->prep.d;
 
@@ -375,7 +375,7 @@ kmeans(PG_FUNCTION_ARGS)
 		want = gk_relabel_want(relabel);
 	}
 	if (gk_fit_run(&fit, relabel != NULL ? &want : NULL))
-		put_clusters(&result, &fit.model);
+		gk_result_clusters(&result, &fit.model);
 	gk_fit_end(&fit);
 	if (relabel != NULL)
 		gk_relabel_write(relabel, fcinfo->flinfo->fn_oid);

@@ -226,6 +226,13 @@ require_column(const GkSource *source, const char *name)
 	return type;
 }
 
+void
+gk_source_require(const GkSource *source, char **columns, int ncolumns)
+{
+	for (int i = 0; i < ncolumns; i++)
+		(void) require_column(source, columns[i]);
+}
+
 /* True when values of the type can be read as features. */
 static bool
 classify(Oid type, ColumnKind *kind)

@@ -65,6 +65,7 @@ my @jobs = (
 		"SELECT count(*) FROM kmeans($args, 100, init => 'random', tol => 0, max_iter => 10)" ],
 	[ 'labels',   '', "SELECT count(*) FROM kmeans_labels($args, 2, init => 'random', max_iter => 1)" ],
 	[ 'write',    '', "SELECT count(*) FROM kmeans($args, 2, 'label', init => 'random', max_iter => 1)" ],
+	[ 'table',    '', "SELECT count(*) FROM kmeans_label_table($args, 2, 'brand_new_table', '{a}', init => 'random', max_iter => 1)" ],
 	[ 'k-scan',   '', "SELECT count(*) FROM kmeans_scan($args, 2, 20, max_iter => 5)" ],
 	[ 'evaluate', '', "SELECT count(*) FROM kmeans_evaluate((SELECT m FROM model), 'pts', 30000)" ],
 	[ 'step',     '', "SELECT count(*) FROM kmeans_step('many', '{a,b,c,d}', (SELECT m FROM model))" ],
@@ -80,7 +81,8 @@ my $leftovers = q{
 	SELECT 'left', (SELECT count(*) FROM pg_ls_tmpdir()),
 	       (SELECT count(*) FROM pg_backend_memory_contexts WHERE name = 'gkmeans'),
 	       (SELECT count(*) FROM pts WHERE label <> -1),
-	       (SELECT count(*) FROM pg_attribute WHERE attrelid = 'pts'::regclass AND attname = 'brand_new');
+	       (SELECT count(*) FROM pg_attribute WHERE attrelid = 'pts'::regclass AND attname = 'brand_new')
+	       + (SELECT count(*) FROM pg_class WHERE relname = 'brand_new_table');
 };
 $leftovers =~ s/\(SELECT count\(\*\) FROM pg_backend_memory_contexts.*?\)/0/
   if $node->pg_version < 14;
@@ -92,6 +94,7 @@ my $undo = q{
 		SELECT 'done';
 		UPDATE pts SET label = -1 WHERE label <> -1;
 		ALTER TABLE pts DROP COLUMN IF EXISTS brand_new;
+		DROP TABLE IF EXISTS brand_new_table;
 	\endif
 };
 

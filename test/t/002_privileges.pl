@@ -113,6 +113,23 @@ sees('bob', q{SELECT size FROM kmeans('pts', '{x}', 2, label_column => 'label')}
 is($node->safe_psql('postgres', q{SELECT owner, count(label), count(*) FROM pts GROUP BY 1 ORDER BY 1}),
 	"alice|0|10\nbob|6|6", 'bob: wrote his rows only');
 
+# kmeans_label_table
+$node->safe_psql('postgres', q{
+	CREATE SCHEMA results;
+	GRANT USAGE, CREATE ON SCHEMA results TO alice, carol;
+	REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+	CREATE TABLE keyed (id int, x float8, secret int);
+	INSERT INTO keyed VALUES (1, 1, 1), (2, 9, 2);
+	GRANT SELECT (id, x, ctid, tableoid) ON keyed TO carol;
+});
+sees('alice', q{SELECT size FROM kmeans_label_table('pts', '{x}', 2, 'results.alices', '{owner,secret}')}, "5\n5", 'alice: a new table');
+sees('alice', q{SELECT count(*), count(cluster), min(owner), max(owner) FROM results.alices}, '10|10|alice|alice', 'alice: of her rows');
+is($node->safe_psql('postgres', q{SELECT relowner::regrole FROM pg_class WHERE relname = 'alices'}), 'alice', 'alice: it is hers');
+fails('alice', q{SELECT * FROM kmeans_label_table('pts', '{x}', 2, 'public.alices', '{owner}')}, qr/ERROR:  permission denied for schema public/, 'alice: no right to create a table');
+sees('carol', q{SELECT size FROM kmeans_label_table('keyed', '{x}', 2, 'results.carols', '{id}')}, "1\n1", 'carol: rights on columns');
+fails('carol', q{SELECT * FROM kmeans_label_table('keyed', '{x}', 2, 'results.secrets', '{id,secret}')}, qr/ERROR:  permission denied for column "secret" of relation "keyed"/, 'carol: none on an id column');
+fails('carol', q{SELECT * FROM kmeans_label_table('others', '{x}', 2, 'results.others', '{x}')}, qr/ERROR:  permission denied for table others/, 'carol: none on the table');
+
 # a function that runs as its owner
 $node->safe_psql('postgres', q{
 	CREATE FUNCTION all_sizes() RETURNS numeric LANGUAGE sql SECURITY DEFINER

@@ -67,6 +67,11 @@ foreach my $column ('label', 'fresh')
 	like($err, qr/ERROR:  25006: cannot execute kmeans\(\) with label_column in a read-only transaction/,
 		"label_column => '$column': the usual error of a standby");
 }
+my ($ret, $out, $err) = $standby->psql('postgres', qq{
+	\\set VERBOSITY verbose
+	SELECT * FROM kmeans_label_table('pts', '{x,y}', 3, 'labels', '{x}')});
+like($err, qr/ERROR:  25006: cannot execute kmeans_label_table\(\) in a read-only transaction/,
+	'kmeans_label_table(): the usual error of a standby');
 is($standby->safe_psql('postgres', "SELECT pg_is_in_recovery()"), 't', 'it is a standby');
 
 # ---- in a parallel worker ----
@@ -94,7 +99,7 @@ my $leading = $primary->safe_psql('postgres', qq{
 	SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
 	SELECT count(DISTINCT c) FROM (SELECT centroids('pts') AS c FROM part WHERE y > 5) s});
 is($leading, '1', 'in a leader and its workers: the same');
-my ($ret, $out, $err) = $primary->psql('postgres', "SET $force = on; SELECT write_labels()");
+($ret, $out, $err) = $primary->psql('postgres', "SET $force = on; SELECT write_labels()");
 like($err, qr/ERROR:  cannot execute .* during a parallel operation/, 'label_column in a worker: the usual error');
 is($primary->safe_psql('postgres', 'SELECT count(*) FROM pts WHERE label = 2'), '0', 'label_column in a worker: no label');
 

@@ -240,6 +240,7 @@ foreach my $table ('dist', 'single', 'reference', 'alone')
 	my $error = qr/ERROR:  "$table" is a table of Citus, whose rows can not be labelled by ctid\nHINT: .*kmeans_predict/;
 	fails("SELECT * FROM kmeans_labels('$table', '{a}', 2)", $error, "no labels by ctid: $table");
 	fails("SELECT * FROM kmeans_labels('$table', kmeans_fit('here', '{a}', 2))", $error, "nor with a model: $table");
+	fails("SELECT * FROM kmeans_label_table('$table', '{a}', 2, 'labels', '{id}')", $error, "no kmeans_label_table(): $table");
 	fails("SELECT * FROM kmeans('$table', '{a}', 2, label_column => 'id')", $error, "no label_column: $table");
 }
 fails(q{SELECT * FROM kmeans('dist', '{p}', 2, centroids => '{{1,2},{3,4}}')},
