@@ -205,7 +205,8 @@ aligned_array(Datum datum, ShortArray *room)
 	struct varlena *v = (struct varlena *) DatumGetPointer(datum);
 	Size		len;
 
-	if (!VARATT_IS_SHORT(v))
+	/* what lies elsewhere, in TOAST or as an expanded object, counts as short, too */
+	if (!VARATT_IS_SHORT(v) || VARATT_IS_EXTERNAL(v))
 		return DatumGetArrayTypeP(datum);
 	len = VARSIZE_SHORT(v) - VARHDRSZ_SHORT;
 	SET_VARSIZE(&room->array, len + VARHDRSZ);

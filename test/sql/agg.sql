@@ -62,6 +62,15 @@ SELECT kmeans_agg(p, 5) IS NULL AS no_points FROM (VALUES (NULL::float8[])) v (p
 SELECT kmeans_agg(ARRAY[a], 5) IS NULL AS no_rows FROM ag WHERE false;
 SELECT i.rows_used, i.rows_skipped FROM (SELECT kmeans_agg(ARRAY[x], 1, kmeans_options(nonfinite => 'skip')) AS m
     FROM (VALUES (1::float8), ('NaN'), ('infinity'), (3)) v (x)) o, kmeans_info(m) i;
+-- stored out of line, compressed, or not flat yet
+CREATE TABLE wide (p float8[], c float8[]);
+ALTER TABLE wide ALTER p SET STORAGE EXTERNAL;
+INSERT INTO wide SELECT array_agg(sin(i * g) ORDER BY i), array_agg(g::float8) FROM generate_series(1, 2000) i, generate_series(1, 4) g GROUP BY g;
+SELECT pg_relation_size(reltoastrelid) > 0 AS toasted FROM pg_class WHERE oid = 'wide'::regclass;
+SELECT kmeans_predict(m, p) = 0 AS near, kmeans_distance(m, p) = 0 AS at FROM (SELECT kmeans_agg(p, 1) AS m FROM wide WHERE p[1] = sin(2)) o, wide ORDER BY 2;
+SELECT c.size, c.centroid[2000] FROM (SELECT kmeans_agg(w.c, 4) AS m FROM wide w) o, kmeans_centroids(m) c ORDER BY 2;
+SELECT c.centroid FROM (SELECT kmeans_agg(ARRAY[x] || 1::float8, 3) AS m FROM unnest('{1,2,3}'::float8[]) x) o, kmeans_centroids(m) c ORDER BY 1;
+DROP TABLE wide;
 
 -- bad input
 SELECT kmeans_agg(ARRAY[a, b], 0) FROM ag;
