@@ -692,10 +692,16 @@ COMMENT ON AGGREGATE kmeans_agg("any", int) IS
 COMMENT ON AGGREGATE kmeans_agg("any", int, kmeans_options) IS
     'clusters the points of each group with options, as in kmeans_agg(p, 3, kmeans_options(seed => 7)); those of the group''s first row hold';
 
+CREATE FUNCTION kmeans_window_support(internal) RETURNS internal
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION kmeans_window_support(internal) IS
+    'planner support for kmeans() as a window function';
+
 CREATE FUNCTION kmeans(point "any", k int) RETURNS int
-    AS 'MODULE_PATHNAME', 'kmeans_window' LANGUAGE C IMMUTABLE WINDOW;
+    AS 'MODULE_PATHNAME', 'kmeans_window' LANGUAGE C IMMUTABLE PARALLEL RESTRICTED WINDOW SUPPORT kmeans_window_support;
 CREATE FUNCTION kmeans(point "any", k int, centroids float8[]) RETURNS int
-    AS 'MODULE_PATHNAME', 'kmeans_window' LANGUAGE C IMMUTABLE WINDOW;
+    AS 'MODULE_PATHNAME', 'kmeans_window' LANGUAGE C IMMUTABLE PARALLEL RESTRICTED WINDOW SUPPORT kmeans_window_support;
 
 COMMENT ON FUNCTION kmeans("any", int) IS
     'clusters the points of each window partition: the number of the row''s cluster, 0 for the largest; NULL for a point with a NULL';

@@ -29,6 +29,7 @@ _PG_init(void)
 	gk_progress_init();
 	gk_stat_init();
 	gk_shmem_init();
+	gk_window_plan_init();
 }
 
 /* gkmeans_version() returns text */

@@ -46,6 +46,7 @@
 extern int	gkmeans_chunk_size;		/* kB */
 extern int	gkmeans_device;			/* GkDeviceKind */
 extern int	gkmeans_feature_sum;	/* GkFeatureSum */
+extern bool gkmeans_enable_window_scan;
 extern char *gkmeans_gpu_devices;
 extern char *gkmeans_gpu_fault;
 extern double gkmeans_gpu_memory_limit;
@@ -406,6 +407,10 @@ extern void gk_stat_init(void);
 extern void gk_stat_run(const char *relname, const GkModel *m);
 /* A GPU failed, and the CPU goes on. */
 extern void gk_stat_fallback(void);
+
+/* ---- kmeans() OVER as a plan node (gkmeans_window_plan.c) ---- */
+
+extern void gk_window_plan_init(void);
 
 /* ---- devices (gkmeans_devices.c) ---- */
 

@@ -54,6 +54,12 @@ gk_file_write(File file, const char *data, int bytes, off_t at)
 #endif
 }
 
+#if PG_VERSION_NUM >= 140000
+#define gk_estimate_num_groups(root, exprs, rows) estimate_num_groups(root, exprs, rows, NULL, NULL)
+#else
+#define gk_estimate_num_groups(root, exprs, rows) estimate_num_groups(root, exprs, rows, NULL)
+#endif
+
 /* Does the user own this relation? */
 static inline bool
 gk_relation_ownercheck(Oid relid, Oid user)

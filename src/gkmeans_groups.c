@@ -104,8 +104,10 @@ gk_groups_add(GkGroups *g, uint32 hash, const Datum *values, const bool *nulls)
 {
 	MemoryContext caller = MemoryContextSwitchTo(g->cxt);
 	GkOneGroup   *one = palloc0(sizeof(GkOneGroup));
+	int			sets = Max(g->sets, 1);
 
 	one->hash = hash;
+	one->number = g->n;
 	one->key = palloc(g->nkeys * sizeof(Datum));
 	one->key_null = palloc(g->nkeys * sizeof(bool));
 	for (int i = 0; i < g->nkeys; i++)
@@ -113,8 +115,9 @@ gk_groups_add(GkGroups *g, uint32 hash, const Datum *values, const bool *nulls)
 		one->key_null[i] = nulls[i];
 		one->key[i] = nulls[i] ? (Datum) 0 : datumCopy(values[i], g->keys[i].byval, g->keys[i].len);
 	}
-	one->rows = palloc(sizeof(GkRows));
-	gk_rows_init(one->rows, g->cxt);
+	one->rows = palloc(sets * sizeof(GkRows));
+	for (int i = 0; i < sets; i++)
+		gk_rows_init(&one->rows[i], g->cxt);
 	if (g->n == g->room)
 	{
 		g->room = Max(64, g->room * 2);

@@ -1,5 +1,6 @@
 /*
- * gkmeans_groups.h - the groups of kmeans_grouped(): their keys and their points.
+ * gkmeans_groups.h - the groups of kmeans_grouped() and of windows: their keys and their
+ * points.
  */
 #ifndef GKMEANS_GROUPS_H
 #define GKMEANS_GROUPS_H
@@ -18,9 +19,10 @@ typedef struct GkKeyColumn
 typedef struct GkOneGroup
 {
 	uint32		hash;
+	int			number;			/* in the batch */
 	Datum	   *key;
 	bool	   *key_null;
-	GkRows	   *rows;			/* the weight is a further feature here; NULL: clustered already */
+	GkRows	   *rows;			/* [sets]; the weight is a further feature here; NULL: clustered already */
 	GkStatus	status;
 	GkError    *err;			/* when the status is not GK_OK */
 	/* The result, of GkModel. */
@@ -36,6 +38,7 @@ typedef struct GkGroups
 {
 	int			nkeys;
 	GkKeyColumn *keys;
+	int			sets;			/* of points of each group; 0: one */
 	MemoryContext cxt;			/* of the batch */
 	int			n;
 	int			room;

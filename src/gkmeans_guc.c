@@ -15,6 +15,7 @@
 
 int			gkmeans_chunk_size = 16 * 1024;
 int			gkmeans_device = GK_DEVICE_AUTO;
+bool		gkmeans_enable_window_scan = true;
 int			gkmeans_feature_sum = GK_FSUM_AUTO;
 char	   *gkmeans_gpu_devices = NULL;
 char	   *gkmeans_gpu_fault = NULL;
@@ -101,6 +102,14 @@ gk_guc_init(void)
 							 &gkmeans_device,
 							 GK_DEVICE_AUTO, gkmeans_device_words,
 							 PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("gkmeans.enable_window_scan",
+							 "Lets the planner take a node of its own for kmeans() OVER.",
+							 "Off: PostgreSQL's WindowAgg calls it. The results do not depend on it.",
+							 &gkmeans_enable_window_scan,
+							 true,
+							 PGC_USERSET, GUC_EXPLAIN,
 							 NULL, NULL, NULL);
 
 	DefineCustomEnumVariable("gkmeans.feature_sum",

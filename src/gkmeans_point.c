@@ -325,6 +325,24 @@ kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo)
 	return complete;
 }
 
+bool
+gk_point_features(Oid type, int d, const Datum *values, const bool *nulls, double *x)
+{
+	for (int j = 0; j < d; j++)
+		if (nulls[j])
+			return false;
+	if (type == FLOAT8OID)
+		for (int j = 0; j < d; j++)
+			x[j] = DatumGetFloat8(values[j]);
+	else if (type == FLOAT4OID)
+		for (int j = 0; j < d; j++)
+			x[j] = DatumGetFloat4(values[j]);
+	else
+		for (int j = 0; j < d; j++)
+			x[j] = number(values[j], type);
+	return true;
+}
+
 int
 kmeans_point_nonfinite(const KmeansPoint *p)
 {

@@ -2,6 +2,9 @@
  * gkmeans_window.c - kmeans(point, k[, centroids]) OVER (PARTITION BY ...):
  * labels as a window function.
  *
+ * This is how the server's WindowAgg node calls it; see gkmeans_window_plan.c for the
+ * node that takes its place where it can.
+ *
  * The first row of a partition reads all of its points and clusters them; the
  * labels stay in the partition's memory for the other rows.  The points are
  * sorted first (gk_group.h), so an ORDER BY makes no difference.
@@ -16,6 +19,7 @@
 #include "core/gk_mem.h"
 #include "gkmeans.h"
 #include "gkmeans_group.h"
+#include "gkmeans_window.h"
 
 PG_FUNCTION_INFO_V1(kmeans_window);
 

@@ -1,0 +1,83 @@
+/*
+ * gkmeans_window.h - kmeans(point, k[, centroids]) OVER (PARTITION BY ...) without the
+ * server's WindowAgg node, which needs sorted rows and keeps and reads them several
+ * times: the plan node KmeansWindow.
+ *
+ *   gkmeans_window.c          the window function itself, for WindowAgg
+ *   gkmeans_window_plan.c     when the node can take WindowAgg's place, and its plan
+ *   gkmeans_window_scan.c     the node
+ *   gkmeans_window_points.c   the points of its partitions, and their labels
+ */
+#ifndef GKMEANS_WINDOW_H
+#define GKMEANS_WINDOW_H
+
+#include "postgres.h"
+
+#include "executor/executor.h"
+#include "nodes/extensible.h"
+
+#include "gkmeans.h"
+#include "gkmeans_groups.h"
+
+extern Datum kmeans_window(PG_FUNCTION_ARGS);
+
+/* ---- the plan (gkmeans_window_plan.c) ---- */
+
+/*
+ * The node's rows are those of its child with one label for each call of kmeans():
+ * custom_scan_tlist is the child's target list, and then the calls.  custom_exprs are
+ * first the partition's keys, then for each call its point, or the point's features one
+ * by one, and its other arguments.  custom_private has the numbers.
+ */
+typedef struct GkWindowCallPlan
+{
+	int			features;		/* 0: the point is one expression */
+	bool		centroids;		/* there is a third argument */
+} GkWindowCallPlan;
+
+extern void gk_window_plan_read(List *custom_private, int *nkeys, int *ncalls, GkWindowCallPlan **calls);
+/* The number type of a point's features if it is ARRAY[...] of numbers, else InvalidOid. */
+extern Oid	gk_window_features(const WindowFunc *call);
+
+extern const CustomScanMethods gk_window_scan_methods;
+
+/* ---- points and labels (gkmeans_window_points.c) ---- */
+
+#define GK_NO_LABEL		(-1)
+
+/* One call of kmeans(). */
+typedef struct GkWindowCall
+{
+	GkFitOptions options;
+	/* the point's features are values at, at + 1, ... of an input row, or it is value at */
+	int			at;
+	int			features;		/* 0: one value */
+	Oid			type;			/* of the features */
+	KmeansPoint reader;			/* of the one value */
+	double	   *point;			/* [features] */
+	/* Of each row: its partition's number, then its label; GK_NO_LABEL: not a point. */
+	int32	   *label;
+	int64		n;				/* points */
+} GkWindowCall;
+
+typedef struct GkWindowPoints
+{
+	MemoryContext cxt;			/* of the labels; emptied by gk_window_begin() */
+	MemoryContext points_cxt;	/* gone when the labels are there */
+	int			ncalls;
+	GkWindowCall *calls;
+	GkGroups	groups;
+	int64		n;				/* rows */
+	int64		room;
+	int64		partitions;
+	Size		bytes;			/* of the points */
+} GkWindowPoints;
+
+/* No rows so far; the calls' options and places are set. */
+extern void gk_window_begin(GkWindowPoints *w, double rows);
+/* A row: the partition's keys, and what the calls want.  In a context for the row. */
+extern void gk_window_add(GkWindowPoints *w, const Datum *values, const bool *nulls);
+/* All rows are there: the labels. */
+extern void gk_window_fit(GkWindowPoints *w);
+
+#endif							/* GKMEANS_WINDOW_H */

@@ -1,0 +1,258 @@
+/*
+ * gkmeans_window_points.c - the points of the node KmeansWindow's partitions, and their
+ * labels.
+ *
+ * Each row leaves the number of its partition for each call, and its point in the
+ * partition.  Partitions are clustered by all threads, one on one thread, large ones
+ * one after the other by all.  Points of a partition are in the order of their rows,
+ * so the labels come back to the rows by counting.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "core/gk_backend.h"
+#include "core/gk_mem.h"
+#include "gkmeans_thread_host.h"
+#include "gkmeans_window.h"
+
+#define MIN_ROOM	1024
+/* Rows for which there is room at first, whatever the planner expects. */
+#define MAX_EXPECTED	(16 * 1024 * 1024)
+
+/* A partition that one thread clusters. */
+typedef struct Job
+{
+	const GkRows *rows;
+	int32_t    *label;
+	GkStatus	status;
+	GkError    *err;			/* when the status is not GK_OK; NULL: out of memory */
+} Job;
+
+typedef struct Work
+{
+	const GkFitOptions *options;
+	GkThreadHosts *hosts;
+	Job		   *jobs;
+	int64		n;
+} Work;
+
+/* ---- rows ---- */
+
+void
+gk_window_begin(GkWindowPoints *w, double rows)
+{
+	MemoryContextReset(w->cxt);
+	w->n = w->partitions = 0;
+	w->bytes = 0;
+	w->room = (int64) Min(Max(rows, MIN_ROOM), MAX_EXPECTED);
+	w->points_cxt = AllocSetContextCreate(w->cxt, "gkmeans points", ALLOCSET_DEFAULT_SIZES);
+	w->groups.sets = w->ncalls;
+	gk_groups_begin(&w->groups, w->points_cxt);
+	if (w->groups.nkeys == 0)
+		(void) gk_groups_add(&w->groups, 0, NULL, NULL);
+	for (int c = 0; c < w->ncalls; c++)
+	{
+		GkWindowCall *call = &w->calls[c];
+
+		call->n = 0;
+		call->label = MemoryContextAllocHuge(w->cxt, w->room * sizeof(int32));
+	}
+}
+
+static void
+more_room(GkWindowPoints *w)
+{
+	w->room *= 2;
+	for (int c = 0; c < w->ncalls; c++)
+		w->calls[c].label = repalloc_huge(w->calls[c].label, w->room * sizeof(int32));
+}
+
+/* The point into its partition's rows; false: it has a NULL. */
+static inline bool
+add_point(GkWindowPoints *w, GkWindowCall *call, GkRows *rows, const Datum *values, const bool *nulls)
+{
+	const double *x;
+	int			d;
+
+	if (call->features > 0)
+	{
+		if (!gk_point_features(call->type, call->features, values + call->at, nulls + call->at, call->point))
+			return false;
+		x = call->point;
+		d = call->features;
+	}
+	else
+	{
+		x = gk_point_values(&call->reader, values[call->at], nulls[call->at]);
+		if (x == NULL)
+			return false;
+		d = call->reader.d;
+	}
+	if (!gk_usable_point(x, d, &call->options))
+		return false;
+	memcpy(gk_rows_add(rows, d), x, d * sizeof(double));
+	w->bytes += d * sizeof(double);
+	return true;
+}
+
+void
+gk_window_add(GkWindowPoints *w, const Datum *values, const bool *nulls)
+{
+	int			number = 0;
+
+	if (w->n == w->room)
+		more_room(w);
+	if (w->groups.nkeys > 0)
+		number = gk_groups_find(&w->groups, values, nulls)->number;
+	for (int c = 0; c < w->ncalls; c++)
+	{
+		GkWindowCall *call = &w->calls[c];
+		bool		usable = add_point(w, call, &w->groups.groups[number]->rows[c], values, nulls);
+
+		call->label[w->n] = usable ? number : GK_NO_LABEL;
+		call->n += usable;
+	}
+	w->n++;
+}
+
+/* ---- labels ---- */
+
+static const double *
+row_at(const void *arg, int64_t i)
+{
+	return gk_rows_at(arg, i);
+}
+
+static void
+fit_job(void *arg, int64_t number, int thread)
+{
+	const Work *w = arg;
+	Job		   *job = &w->jobs[number];
+	const GkHost *host = gk_thread_host(w->hosts, thread);
+	GkThreadMark mark = gk_thread_mark(w->hosts, thread);
+	GkModel		model;
+	GkError		err;
+
+	job->status = gk_group_fit(host, &gk_cpu_backend, &w->options->engine, row_at, job->rows,
+							   job->rows->n, job->rows->d, false, job->label, &model, &err);
+	if (job->status != GK_OK)
+	{
+		job->err = gk_thread_keep(w->hosts, thread, sizeof(GkError));
+		if (job->err != NULL)
+			*job->err = err;
+	}
+	gk_thread_reset(w->hosts, thread, mark);
+}
+
+static void
+fit_large(const GkRows *rows, const GkFitOptions *options, int32_t *label)
+{
+	GkPgHost   *host = gk_host_begin();
+	GkModel		model;
+
+	gk_rows_fit(host, rows, options, label, &model);
+	gk_host_end(host);
+}
+
+static void
+fit_small(Work *w)
+{
+	GkPgHost   *host = gk_host_begin();
+	const GkHost *engine = gk_host_engine(host);
+
+	w->hosts = gk_thread_hosts(engine);
+	if (!gk_parallel_for(engine, w->n, fit_job, w))
+		gk_throw(host, GK_STOPPED, NULL);
+	for (int64 i = 0; i < w->n; i++)
+	{
+		const Job  *job = &w->jobs[i];
+
+		if (job->status != GK_OK && job->err == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_OUT_OF_MEMORY),
+					 errmsg("out of memory")));
+		gk_check(host, job->status, job->err);
+	}
+	gk_host_end(host);
+}
+
+/* The labels of a call's points, the partitions one after the other. */
+static void
+fit_partitions(const GkWindowPoints *w, int c, int32_t *label)
+{
+	const GkFitOptions *options = &w->calls[c].options;
+	Work		work = {.options = options};
+
+	work.jobs = palloc_extended(w->groups.n * sizeof(Job), MCXT_ALLOC_HUGE);
+	gk_apply_simd();
+	for (int i = 0; i < w->groups.n; i++)
+	{
+		const GkRows *rows = &w->groups.groups[i]->rows[c];
+
+		if (rows->n == 0)
+			continue;
+		gk_check_given_features(options, rows->d);
+		/* who asks for the GPU gets it, as in WindowAgg */
+		if (rows->n * rows->d < GK_LARGE_GROUP && options->device != GK_DEVICE_GPU)
+			work.jobs[work.n++] = (Job) {.rows = rows,.label = label};
+		else
+			fit_large(rows, options, label);
+		label += rows->n;
+	}
+	if (work.n > 0)
+		fit_small(&work);
+	pfree(work.jobs);
+}
+
+/* Each row's partition number becomes its label. */
+static void
+label_rows(const GkWindowPoints *w, int c, const int32_t *found)
+{
+	GkWindowCall *call = &w->calls[c];
+	const int32_t **next = palloc_extended(w->groups.n * sizeof(int32_t *), MCXT_ALLOC_HUGE);
+
+	for (int i = 0; i < w->groups.n; i++)
+	{
+		next[i] = found;
+		found += w->groups.groups[i]->rows[c].n;
+	}
+	for (int64 i = 0; i < w->n; i++)
+		if (call->label[i] != GK_NO_LABEL)
+			call->label[i] = *next[call->label[i]]++;
+	pfree(next);
+}
+
+static void
+fit_call(const GkWindowPoints *w, int c)
+{
+	GkWindowCall *call = &w->calls[c];
+	int32_t    *found;
+
+	if (call->n == 0)
+		return;
+	/* one partition's labels are the rows' as they are */
+	if (w->groups.n == 1 && call->n == w->n)
+	{
+		fit_partitions(w, c, call->label);
+		return;
+	}
+	found = palloc_extended(call->n * sizeof(int32_t), MCXT_ALLOC_HUGE);
+	fit_partitions(w, c, found);
+	label_rows(w, c, found);
+	pfree(found);
+}
+
+void
+gk_window_fit(GkWindowPoints *w)
+{
+	MemoryContext caller = MemoryContextSwitchTo(w->points_cxt);
+
+	for (int c = 0; c < w->ncalls; c++)
+		fit_call(w, c);
+	MemoryContextSwitchTo(caller);
+	w->partitions = w->n > 0 ? w->groups.n : 0;
+	MemoryContextDelete(w->points_cxt);
+	w->points_cxt = NULL;
+}
