@@ -105,6 +105,7 @@ close_session(GkSession *s)
 	gk_cpu_bundles_free(s, &host);
 	s->core->free(&host, s->screen.half.p);
 	s->core->free(&host, s->screen.turned.p);
+	s->core->free(&host, s->screen.square.p);
 	s->core->free(&host, s->previous.p);
 	s->core->free(&host, s->kept.p);
 	s->core->free(&host, s->base_sum.p);

@@ -56,6 +56,7 @@ typedef struct GkCpuScreen
 	GkScreen	k;
 	GkRoom		half;			/* float [k] */
 	GkRoom		turned;			/* float [d][gk_screen_width(k)] */
+	GkRoom		square;			/* float [all_rows / GK_ROW_PAD]: the largest |x|^2 of each tile; below 0: not known yet */
 } GkCpuScreen;
 
 typedef struct GkMove
@@ -231,11 +232,12 @@ bool		gk_cpu_assign(const GkSession *s, const GkSweep *sweep, const GkBlock *b,
 
 /*
  * gk_cpu_screen.c: whether labels of k clusters may come that way; whether a pass's do, the
- * sweep is changed for it then.  Labels of some tiles with so many rows; and the end of the pass.
+ * sweep is changed for it then.  Labels of some tiles with so many rows, the first one's slot
+ * among all chunks' given; and the end of the pass.
  */
 bool		gk_cpu_screen_possible(const GkSession *s, int k);
 GkStatus	gk_cpu_screen_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool *screened, GkError *err);
-void		gk_cpu_screen_labels(GkSession *s, const GkTiles *x, int rows, int32_t *label);
+void		gk_cpu_screen_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int32_t *label);
 void		gk_cpu_screen_end(GkSession *s);
 
 /* gk_cpu_update.c */

@@ -60,7 +60,10 @@ typedef struct GkScreen
 	const float *turned;		/* [d][gk_screen_width(k)], infinite from k on */
 	int			k;
 	int			chain;			/* products that are added up in a row */
-	/* By so much a row is undecided: slack * |x|^2 + apart + relative * its squared distance. */
+	/*
+	 * By so much a row is undecided: slack * |x|^2 + apart + relative * its squared distance, with
+	 * the largest |x|^2 of its tile.
+	 */
 	float		slack,
 				apart,
 				relative;
@@ -89,9 +92,10 @@ typedef struct GkCpuKernels
 	void		(*assign) (const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2);
 	/*
 	 * Labels of all tiles; those of rows in open ([tiles], bit i for row i) are not certain.
+	 * square [tiles] has each tile's largest |x|^2, or is below 0 and made to have it.
 	 * NULL: nothing here beats assign().
 	 */
-	void		(*screen) (const GkTiles *x, const GkScreen *s, int32_t *label, uint64_t *open);
+	void		(*screen) (const GkTiles *x, const GkScreen *s, float *square, int32_t *label, uint64_t *open);
 	/* The label of one point [d], as assign() would have it.  Goes with screen(). */
 	int32_t		(*settle) (const float *x, const GkScreen *s, int d);
 	/* assign() without labels. */

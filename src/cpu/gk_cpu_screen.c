@@ -16,8 +16,10 @@
  *     if the difference exceeds (d + 2) u D_b.
  * A difference above the sum decides, with 2 % for what rounding does to the bound itself
  * and to |x|^2 and D_b in it (they are off by d u |x|^2: up to 1,024 features that is
- * nothing beside L), and 2^-120 for what underflow does.  Other rows, mostly some in a
- * thousand, are compared in the canonical way, lanes being centroids; ties are among them.
+ * nothing beside L), and 2^-120 for what underflow does.  |x|^2 may be any larger number:
+ * it is the largest of 64 rows, which is kept from pass to pass, as each row's own takes as
+ * long as one more centroid.  Other rows, mostly some in a thousand, are compared in the
+ * canonical way, lanes being centroids; ties are among them.
  *
  * Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1.
  */
@@ -44,6 +46,23 @@ gk_cpu_screen_possible(const GkSession *s, int k)
 		s->pts->d >= LEAST_D && s->pts->d <= MOST_D && k >= LEAST_K;
 }
 
+/* Where the largest squares are kept; points that are not all in memory leave no room for them. */
+static bool
+keep_squares(GkSession *s)
+{
+	size_t		tiles = s->all_rows / GK_ROW_PAD;
+	float	   *square;
+
+	if (s->screen.square.p != NULL || !s->pts->resident)
+		return true;
+	if (!gk_cpu_room(s, &s->screen.square, tiles, sizeof(float)))
+		return false;
+	square = s->screen.square.p;
+	for (size_t t = 0; t < tiles; t++)
+		square[t] = -1.0f;
+	return true;
+}
+
 GkStatus
 gk_cpu_screen_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool *screened, GkError *err)
 {
@@ -62,7 +81,7 @@ gk_cpu_screen_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool *s
 	if (!gk_cpu_screen_possible(s, k) || rows < GK_ROW_PAD)
 		return GK_OK;
 	if (!gk_cpu_room(s, &screen->half, k, sizeof(float)) ||
-		!gk_cpu_room(s, &screen->turned, width * d, sizeof(float)))
+		!gk_cpu_room(s, &screen->turned, width * d, sizeof(float)) || !keep_squares(s))
 		return gk_cpu_out_of_memory(err);
 	half = screen->half.p;
 	for (int q = 0; q < k; q++)
@@ -96,18 +115,23 @@ gk_cpu_screen_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool *s
 }
 
 void
-gk_cpu_screen_labels(GkSession *s, const GkTiles *x, int rows, int32_t *label)
+gk_cpu_screen_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int32_t *label)
 {
+	float	   *kept = s->screen.square.p;
 	int64_t		all = 0;
 
 	for (int first = 0; first < x->count; first += TILES)
 	{
 		GkTiles		some = *x;
 		uint64_t	open[TILES];
+		float		square[TILES];
 
+		for (int t = 0; t < TILES; t++)
+			square[t] = -1.0f;
 		some.x += first * x->tile;
 		some.count = x->count - first < TILES ? x->count - first : TILES;
-		s->kernels->screen(&some, &s->screen.k, label + first * GK_ROW_PAD, open);
+		s->kernels->screen(&some, &s->screen.k, kept != NULL ? kept + slot / GK_ROW_PAD + first : square,
+						   label + first * GK_ROW_PAD, open);
 		for (int t = 0; t < some.count; t++)
 			for (; open[t] != 0; open[t] &= open[t] - 1, all++)
 			{

@@ -103,43 +103,65 @@ GK_SCREEN(4)
 GK_SCREEN(5)
 GK_SCREEN(6)
 
-/* Rows of a register tile whose second is not farther than the least by what may be wrong. */
-GK_INLINE uint64_t
-undecided(const float *x, size_t stride, const GkScreen *s, size_t d, const float *least, const float *second)
+/* The largest square of a tile's points. */
+GK_TARGET static __attribute__((noinline)) float
+largest_square(const float *x, size_t stride, size_t d)
 {
-	vfloat		square[GK_VECTORS];
-	uint64_t	open = 0;
+	float		lane[GK_LANES];
+	float		most = 0.0f;
+	vfloat		all = v_zero();
 
-	GK_UNROLL
-	for (int p = 0; p < GK_VECTORS; p++)
-		square[p] = v_zero();
-	for (size_t j = 0; j < d; j++)
+	for (int i = 0; i < GK_ROW_PAD; i += GK_VECTORS * GK_LANES)
 	{
+		vfloat		square[GK_VECTORS];
+
 		GK_UNROLL
 		for (int p = 0; p < GK_VECTORS; p++)
+			square[p] = v_zero();
+		for (size_t j = 0; j < d; j++)
 		{
-			vfloat		v = v_load(x + j * stride + p * GK_LANES);
+			GK_UNROLL
+			for (int p = 0; p < GK_VECTORS; p++)
+			{
+				vfloat		v = v_load(x + j * stride + i + p * GK_LANES);
 
-			square[p] = v_fma(v, v, square[p]);
+				square[p] = v_fma(v, v, square[p]);
+			}
 		}
+		GK_UNROLL
+		for (int p = 0; p < GK_VECTORS; p++)
+			all = v_max(square[p], all);
 	}
+	v_store(lane, all);
+	for (int i = 0; i < GK_LANES; i++)
+		most = lane[i] > most ? lane[i] : most;
+	return most;
+}
+
+/* Rows of a register tile whose second is not farther than the least by what may be wrong. */
+GK_INLINE uint64_t
+undecided(const GkScreen *s, float most, const float *least, const float *second)
+{
+	vfloat		square = v_set1(most);
+	vfloat		wrong = v_fma(square, v_set1(s->slack), v_set1(s->apart));
+	uint64_t	open = 0;
+
 	GK_UNROLL
 	for (int p = 0; p < GK_VECTORS; p++)
 	{
 		vfloat		best = v_load(least + p * GK_LANES);
 		vfloat		gap = v_sub(v_load(second + p * GK_LANES), best);
-		vfloat		d2 = v_max(v_fma(best, v_set1(2.0f), square[p]), v_zero());
-		vfloat		wrong = v_fma(square[p], v_set1(s->slack), v_set1(s->apart));
+		vfloat		d2 = v_max(v_fma(best, v_set1(2.0f), square), v_zero());
 
-		wrong = v_fma(d2, v_set1(s->relative), wrong);
+		vfloat		all_wrong = v_fma(d2, v_set1(s->relative), wrong);
 
-		open |= (uint64_t) (v_bits(v_less(wrong, gap)) ^ ((1u << GK_LANES) - 1)) << (p * GK_LANES);
+		open |= (uint64_t) (v_bits(v_less(all_wrong, gap)) ^ ((1u << GK_LANES) - 1)) << (p * GK_LANES);
 	}
 	return open;
 }
 
 GK_TARGET static void
-screen(const GkTiles *x, const GkScreen *s, int32_t *label, uint64_t *open)
+screen(const GkTiles *x, const GkScreen *s, float *square, int32_t *label, uint64_t *open)
 {
 	static void (*const run[GK_WIDEST]) (const float *, size_t, const GkScreen *, int, int, size_t,
 										 GkAhead *, int32_t *, float *, float *) =
@@ -166,7 +188,9 @@ screen(const GkTiles *x, const GkScreen *s, int32_t *label, uint64_t *open)
 			screen_6(at, x->stride, s, 0, whole, x->d, &ahead, label + i, least, second);
 		if (rest > 0)
 			run[rest] (at, x->stride, s, whole, s->k, x->d, &ahead, label + i, least, second);
-		open[i / GK_ROW_PAD] |= undecided(at, x->stride, s, x->d, least, second) << i % GK_ROW_PAD;
+		if (square[i / GK_ROW_PAD] < 0.0f)
+			square[i / GK_ROW_PAD] = largest_square(at, x->stride, x->d);
+		open[i / GK_ROW_PAD] |= undecided(s, square[i / GK_ROW_PAD], least, second) << i % GK_ROW_PAD;
 	}
 }
 

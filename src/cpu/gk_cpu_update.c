@@ -370,7 +370,7 @@ merge_block(GkSession *s, void *arg, const GkBlock *b)
 		if (p->screened)
 		{
 			l = (GkLabels) {.x = gk_cpu_tiles(s, &part),.label = part.label};
-			gk_cpu_screen_labels(s, &l.x, part.rows, l.label);
+			gk_cpu_screen_labels(s, &l.x, part.slot, part.rows, l.label);
 		}
 		else if (!gk_cpu_assign(s, &p->sweep, &part, p->c, p->k, &l))
 			continue;
