@@ -117,7 +117,7 @@ gk_groups_add(GkGroups *g, uint32 hash, const Datum *values, const bool *nulls)
 	}
 	one->rows = palloc(sets * sizeof(GkRows));
 	for (int i = 0; i < sets; i++)
-		gk_rows_init(&one->rows[i], g->cxt);
+		gk_rows_init(&one->rows[i], g->rows_cxt != NULL ? g->rows_cxt : g->cxt);
 	if (g->n == g->room)
 	{
 		g->room = Max(64, g->room * 2);

@@ -39,6 +39,7 @@ typedef struct GkGroups
 	int			nkeys;
 	GkKeyColumn *keys;
 	int			sets;			/* of points of each group; 0: one */
+	MemoryContext rows_cxt;		/* of the points; NULL: cxt */
 	MemoryContext cxt;			/* of the batch */
 	int			n;
 	int			room;

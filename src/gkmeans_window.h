@@ -7,6 +7,7 @@
  *   gkmeans_window_plan.c     when the node can take WindowAgg's place, and its plan
  *   gkmeans_window_scan.c     the node
  *   gkmeans_window_points.c   the points of its partitions, and their labels
+ *   gkmeans_window_spill.c    points that are over gkmeans.memory_limit
  */
 #ifndef GKMEANS_WINDOW_H
 #define GKMEANS_WINDOW_H
@@ -60,6 +61,8 @@ typedef struct GkWindowCall
 	int64		n;				/* points */
 } GkWindowCall;
 
+typedef struct GkWindowSpill GkWindowSpill;
+
 typedef struct GkWindowPoints
 {
 	MemoryContext cxt;			/* of the labels; emptied by gk_window_begin() */
@@ -69,8 +72,12 @@ typedef struct GkWindowPoints
 	GkGroups	groups;
 	int64		n;				/* rows */
 	int64		room;
+	Size		limit;			/* of the points' memory, if there is more than one partition */
+	GkWindowSpill *spill;		/* NULL: all points are in memory */
+	/* For EXPLAIN. */
 	int64		partitions;
-	Size		bytes;			/* of the points */
+	Size		peak;			/* bytes of the points in memory */
+	Size		spilled;		/* bytes in temporary files */
 } GkWindowPoints;
 
 /* No rows so far; the calls' options and places are set. */
@@ -79,5 +86,17 @@ extern void gk_window_begin(GkWindowPoints *w, double rows);
 extern void gk_window_add(GkWindowPoints *w, const Datum *values, const bool *nulls);
 /* All rows are there: the labels. */
 extern void gk_window_fit(GkWindowPoints *w);
+
+/* ---- points in temporary files (gkmeans_window_spill.c) ---- */
+
+/* All points in memory go to a file. */
+extern void gk_window_spill(GkWindowPoints *w);
+/* Before partitions are loaded, call after call and for each in their order. */
+extern void gk_window_spill_rewind(GkWindowPoints *w);
+/* The points of partitions first, first + 1, ...; returns the first that is not loaded. */
+extern int	gk_window_spill_load(GkWindowPoints *w, int call, int first);
+/* How many points a partition has in the files. */
+extern int64 gk_window_spill_count(const GkWindowPoints *w, int call, int partition);
+extern void gk_window_spill_end(GkWindowPoints *w);
 
 #endif							/* GKMEANS_WINDOW_H */

@@ -6,9 +6,9 @@
  * over one window, and k and the centroids do not depend on the row.  What the node
  * can not do is left to WindowAgg.
  *
- * WindowAgg has one partition in memory at a time and the node all of them.  So the
- * node is offered only if all points are expected to fit gkmeans.memory_limit, or if
- * there is but one partition.
+ * WindowAgg has one partition in memory at a time.  The node has all of them, with
+ * points over gkmeans.memory_limit in temporary files; so it is offered only if the
+ * rest is expected to fit that limit, or if there is but one partition.
  */
 #include "postgres.h"
 
@@ -152,22 +152,27 @@ point_bytes(PlannerInfo *root, const WindowFunc *call)
 	return value_width(root, point) * sizeof(double) / (len > 0 ? len : (int) sizeof(float4));
 }
 
+/* Bytes of all points, and the room that their segments have left: a quarter in the mean. */
 static double
-memory_needed(PlannerInfo *root, const Window *w, double rows)
+points_bytes(PlannerInfo *root, const Window *w, double rows)
 {
-	double		groups = gk_estimate_num_groups(root, w->keys, rows);
-	double		bytes = groups * (sizeof(GkOneGroup) + 2 * sizeof(void *) + list_length(w->keys) * 32);
+	double		bytes = 0;
 	ListCell   *lc;
 
 	foreach(lc, w->calls)
-	{
-		double		point = point_bytes(root, lfirst(lc));
-
-		/* the segments of a group's rows are half empty in the mean */
-		bytes += 1.5 * rows * point + rows * 2 * sizeof(int32);
-		bytes += groups * (sizeof(GkRows) + GK_ROWS_FIRST * point);
-	}
+		bytes += 4.0 / 3.0 * rows * point_bytes(root, lfirst(lc));
 	return bytes;
+}
+
+/* What stays in memory however many points there are: a label of each row, and the partitions. */
+static bool
+fits_memory(PlannerInfo *root, const Window *w, double rows)
+{
+	double		groups = gk_estimate_num_groups(root, w->keys, rows);
+	double		one = sizeof(GkOneGroup) + 2 * sizeof(void *) + list_length(w->keys) * 32;
+	int			calls = list_length(w->calls);
+
+	return rows * calls * 2 * sizeof(int32) + groups * (one + calls * sizeof(GkRows)) <= gk_memory_limit_bytes();
 }
 
 /* ---- paths ---- */
@@ -188,12 +193,16 @@ static void
 cost_path(PlannerInfo *root, const Window *w, Path *path, const Path *child)
 {
 	const PathTarget *target = path->pathtarget;
+	double		points = w->keys != NIL ? points_bytes(root, w, child->rows) : 0;
 	QualCost	args;
 
 	cost_qual_eval(&args, list_concat_copy(w->keys, w->calls), root);
 	path->rows = child->rows;
 	path->startup_cost = child->total_cost + args.startup + target->cost.startup +
 		child->rows * (args.per_tuple + cpu_operator_cost * (list_length(w->keys) + list_length(w->calls)));
+	/* written and read once, one after the other */
+	if (points > gk_memory_limit_bytes())
+		path->startup_cost += 2 * seq_page_cost * points / BLCKSZ;
 	path->total_cost = path->startup_cost + child->rows * (0.5 * cpu_tuple_cost + target->cost.per_tuple);
 #if PG_VERSION_NUM >= 180000
 	path->disabled_nodes = child->disabled_nodes;
@@ -248,7 +257,7 @@ add_paths(PlannerInfo *root, RelOptInfo *input, RelOptInfo *output)
 		return;
 	if (w.keys == NIL)
 		correct_startup_cost(output);
-	else if (memory_needed(root, &w, input->cheapest_total_path->rows) > gk_memory_limit_bytes())
+	else if (!fits_memory(root, &w, input->cheapest_total_path->rows))
 		return;
 	foreach(lc, input->pathlist)
 	{

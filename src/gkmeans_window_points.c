@@ -18,6 +18,10 @@
 #include "gkmeans_window.h"
 
 #define MIN_ROOM	1024
+/* Points below it are not worth a file. */
+#define MIN_LIMIT	((Size) 1024 * 1024)
+/* Rows after which the memory of the points is looked at. */
+#define CHECK_ROWS	256
 /* Rows for which there is room at first, whatever the planner expects. */
 #define MAX_EXPECTED	(16 * 1024 * 1024)
 
@@ -45,10 +49,13 @@ gk_window_begin(GkWindowPoints *w, double rows)
 {
 	MemoryContextReset(w->cxt);
 	w->n = w->partitions = 0;
-	w->bytes = 0;
+	w->peak = w->spilled = 0;
+	w->limit = Max(gk_memory_limit_bytes(), MIN_LIMIT);
+	w->spill = NULL;
 	w->room = (int64) Min(Max(rows, MIN_ROOM), MAX_EXPECTED);
 	w->points_cxt = AllocSetContextCreate(w->cxt, "gkmeans points", ALLOCSET_DEFAULT_SIZES);
 	w->groups.sets = w->ncalls;
+	w->groups.rows_cxt = AllocSetContextCreate(w->points_cxt, "gkmeans rows", ALLOCSET_DEFAULT_SIZES);
 	gk_groups_begin(&w->groups, w->points_cxt);
 	if (w->groups.nkeys == 0)
 		(void) gk_groups_add(&w->groups, 0, NULL, NULL);
@@ -69,9 +76,15 @@ more_room(GkWindowPoints *w)
 		w->calls[c].label = repalloc_huge(w->calls[c].label, w->room * sizeof(int32));
 }
 
+static Size
+points_bytes(const GkWindowPoints *w)
+{
+	return MemoryContextMemAllocated(w->groups.rows_cxt, false);
+}
+
 /* The point into its partition's rows; false: it has a NULL. */
 static inline bool
-add_point(GkWindowPoints *w, GkWindowCall *call, GkRows *rows, const Datum *values, const bool *nulls)
+add_point(GkWindowCall *call, GkRows *rows, const Datum *values, const bool *nulls)
 {
 	const double *x;
 	int			d;
@@ -93,7 +106,6 @@ add_point(GkWindowPoints *w, GkWindowCall *call, GkRows *rows, const Datum *valu
 	if (!gk_usable_point(x, d, &call->options))
 		return false;
 	memcpy(gk_rows_add(rows, d), x, d * sizeof(double));
-	w->bytes += d * sizeof(double);
 	return true;
 }
 
@@ -109,12 +121,16 @@ gk_window_add(GkWindowPoints *w, const Datum *values, const bool *nulls)
 	for (int c = 0; c < w->ncalls; c++)
 	{
 		GkWindowCall *call = &w->calls[c];
-		bool		usable = add_point(w, call, &w->groups.groups[number]->rows[c], values, nulls);
+		bool		usable = add_point(call, &w->groups.groups[number]->rows[c], values, nulls);
 
 		call->label[w->n] = usable ? number : GK_NO_LABEL;
 		call->n += usable;
 	}
-	w->n++;
+	if (++w->n % CHECK_ROWS == 0 && w->groups.nkeys > 0 && points_bytes(w) > w->limit)
+	{
+		w->peak = Max(w->peak, points_bytes(w));
+		gk_window_spill(w);
+	}
 }
 
 /* ---- labels ---- */
@@ -178,16 +194,18 @@ fit_small(Work *w)
 	gk_host_end(host);
 }
 
-/* The labels of a call's points, the partitions one after the other. */
-static void
-fit_partitions(const GkWindowPoints *w, int c, int32_t *label)
+/*
+ * The labels of a call's points of partitions first to end - 1, one after the other.
+ * Returns the place behind them.
+ */
+static int32_t *
+fit_partitions(const GkWindowPoints *w, int c, int first, int end, int32_t *label)
 {
 	const GkFitOptions *options = &w->calls[c].options;
 	Work		work = {.options = options};
 
-	work.jobs = palloc_extended(w->groups.n * sizeof(Job), MCXT_ALLOC_HUGE);
-	gk_apply_simd();
-	for (int i = 0; i < w->groups.n; i++)
+	work.jobs = palloc_extended((end - first) * sizeof(Job), MCXT_ALLOC_HUGE);
+	for (int i = first; i < end; i++)
 	{
 		const GkRows *rows = &w->groups.groups[i]->rows[c];
 
@@ -204,6 +222,19 @@ fit_partitions(const GkWindowPoints *w, int c, int32_t *label)
 	if (work.n > 0)
 		fit_small(&work);
 	pfree(work.jobs);
+	return label;
+}
+
+/* All partitions', as many at a time as are in memory. */
+static void
+fit_call(GkWindowPoints *w, int c, int32_t *label)
+{
+	for (int first = 0, end; first < w->groups.n; first = end)
+	{
+		end = w->spill == NULL ? w->groups.n : gk_window_spill_load(w, c, first);
+		w->peak = Max(w->peak, points_bytes(w));
+		label = fit_partitions(w, c, first, end, label);
+	}
 }
 
 /* Each row's partition number becomes its label. */
@@ -216,7 +247,7 @@ label_rows(const GkWindowPoints *w, int c, const int32_t *found)
 	for (int i = 0; i < w->groups.n; i++)
 	{
 		next[i] = found;
-		found += w->groups.groups[i]->rows[c].n;
+		found += w->spill == NULL ? w->groups.groups[i]->rows[c].n : gk_window_spill_count(w, c, i);
 	}
 	for (int64 i = 0; i < w->n; i++)
 		if (call->label[i] != GK_NO_LABEL)
@@ -225,21 +256,19 @@ label_rows(const GkWindowPoints *w, int c, const int32_t *found)
 }
 
 static void
-fit_call(const GkWindowPoints *w, int c)
+make_labels(GkWindowPoints *w, int c)
 {
 	GkWindowCall *call = &w->calls[c];
 	int32_t    *found;
 
-	if (call->n == 0)
-		return;
 	/* one partition's labels are the rows' as they are */
 	if (w->groups.n == 1 && call->n == w->n)
 	{
-		fit_partitions(w, c, call->label);
+		fit_call(w, c, call->label);
 		return;
 	}
 	found = palloc_extended(call->n * sizeof(int32_t), MCXT_ALLOC_HUGE);
-	fit_partitions(w, c, found);
+	fit_call(w, c, found);
 	label_rows(w, c, found);
 	pfree(found);
 }
@@ -249,10 +278,17 @@ gk_window_fit(GkWindowPoints *w)
 {
 	MemoryContext caller = MemoryContextSwitchTo(w->points_cxt);
 
+	gk_apply_simd();
+	if (w->spill != NULL)
+	{
+		gk_window_spill(w);
+		gk_window_spill_rewind(w);
+	}
 	for (int c = 0; c < w->ncalls; c++)
-		fit_call(w, c);
+		make_labels(w, c);
+	gk_window_spill_end(w);
 	MemoryContextSwitchTo(caller);
-	w->partitions = w->n > 0 ? w->groups.n : 0;
+	w->partitions = w->groups.n;
 	MemoryContextDelete(w->points_cxt);
 	w->points_cxt = NULL;
 }

@@ -303,6 +303,8 @@ read_rows(WindowScan *w)
 	}
 	if (w->points.n > 0)
 		gk_window_fit(&w->points);
+	else
+		w->points.partitions = 0;
 	ResetExprContext(econtext);
 	w->done = true;
 }
@@ -433,6 +435,8 @@ explain(CustomScanState *node, List *ancestors, ExplainState *es)
 	if (es->analyze && w->done)
 	{
 		ExplainPropertyInteger("Partitions", NULL, w->points.partitions, es);
-		ExplainPropertyInteger("Points Memory", "kB", (w->points.bytes + 1023) / 1024, es);
+		ExplainPropertyInteger("Points Memory", "kB", (w->points.peak + 1023) / 1024, es);
+		if (w->points.spilled > 0)
+			ExplainPropertyInteger("Points Disk", "kB", (w->points.spilled + 1023) / 1024, es);
 	}
 }

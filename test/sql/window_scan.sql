@@ -118,14 +118,14 @@ SELECT roads.*, q FROM unnest(ARRAY[
     'SELECT id, kmeans(ARRAY[(SELECT a FROM ws x WHERE x.id = ws.id)], 3) OVER (PARTITION BY t) FROM ws'
 ]) WITH ORDINALITY u (q, at), roads(q) ORDER BY at;
 SELECT by_node('SELECT kmeans(p, (SELECT 3 WHERE random() >= 0)) OVER () FROM ws');
-SET gkmeans.memory_limit = 50;
-SELECT by_node('SELECT kmeans(ARRAY[a, b], 3) OVER (PARTITION BY g) FROM ws');
--- one partition takes what it takes in WindowAgg, too
-SELECT by_node('SELECT kmeans(ARRAY[a, b], 3) OVER () FROM ws');
-SET gkmeans.memory_limit = 200;
-SELECT by_node('SELECT kmeans(ARRAY[a, b], 3) OVER (PARTITION BY g) FROM ws');
-SELECT by_node('SELECT kmeans(ARRAY[a, b], 3) OVER (PARTITION BY id) FROM ws');
-SELECT by_node('SELECT kmeans(p, 3) OVER (PARTITION BY g) FROM ws');
+-- labels and partitions have to fit, points need not; one partition takes what it takes in WindowAgg, too
+SET gkmeans.memory_limit = 18;
+SELECT by_node('SELECT kmeans(p, 3) OVER (PARTITION BY g) FROM ws') AS labels,
+    by_node('SELECT kmeans(p, 3) OVER () FROM ws') AS one_partition;
+SET gkmeans.memory_limit = 22;
+SELECT by_node('SELECT kmeans(p, 3) OVER (PARTITION BY g) FROM ws') AS labels,
+    by_node('SELECT kmeans(p, 3) OVER w + kmeans(r, 3) OVER w FROM ws WINDOW w AS (PARTITION BY g)') AS two_labels,
+    by_node('SELECT kmeans(p, 3) OVER (PARTITION BY id) FROM ws') AS partitions;
 SET gkmeans.memory_limit = -1;
 
 -- rescans: the inner side of a join, with and without parameters
@@ -138,12 +138,21 @@ SELECT roads.* FROM roads('SELECT *, repeat(t, 100), kmeans(p, 3) OVER (PARTITIO
 SELECT roads.* FROM roads('SELECT h, label, count(*) FROM generate_series(1, 3) h LEFT JOIN labelled l ON l.id % h = 0 GROUP BY 1, 2');
 RESET work_mem;
 -- threads, and partitions that are large enough for all of them
-CREATE TABLE wl AS SELECT i % 3 AS g, sin(i) + i % 4 AS x, cos(i * 7) AS y FROM generate_series(1, 100000) i;
+CREATE TABLE wl AS SELECT i, i % 3 AS g, i / 1000 AS h, hashint4(i) % 700 AS r, sin(i) + i % 4 AS x, cos(i * 7) AS y FROM generate_series(1, 100000) i;
 ANALYZE wl;
 SET gkmeans.threads = 3;
 SELECT roads.* FROM roads('SELECT g, x, kmeans(ARRAY[x, y], 4) OVER (PARTITION BY g) FROM wl');
 SELECT roads.* FROM roads('SELECT g, x, kmeans(ARRAY[x, y], 4) OVER (PARTITION BY g, x > 1) FROM wl');
 RESET gkmeans.threads;
+-- points over the limit, of one call and of several, in partitions of which most, some or none are in a run
+SET gkmeans.memory_limit = '2MB';
+SELECT roads.*, q FROM unnest(ARRAY[
+    'SELECT g, x, kmeans(ARRAY[x, y], 4) OVER (PARTITION BY g) FROM wl',
+    'SELECT x, kmeans(ARRAY[x, y], 4) OVER w, kmeans(ARRAY[y, x, x * y], 2) OVER w FROM wl WINDOW w AS (PARTITION BY h)',
+    'SELECT x, kmeans(CASE WHEN x > 1 THEN ARRAY[x, y, 3, 4, 5, 6] END, 4) OVER (PARTITION BY r) FROM wl'
+]) WITH ORDINALITY u (q, at), roads(q) ORDER BY at;
+SELECT kmeans(CASE WHEN i < 99999 THEN ARRAY[x, y, 3, 4, 5, 6] ELSE ARRAY[x] END, 4) OVER (PARTITION BY g) FROM wl;
+RESET gkmeans.memory_limit;
 -- rows of a parallel scan, in any order
 SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
 SELECT roads.* FROM roads('SELECT g, x, kmeans(ARRAY[x, y], 4) OVER (PARTITION BY g) FROM wl');
