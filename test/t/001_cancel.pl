@@ -73,6 +73,9 @@ my @jobs = (
 	[ 'jsonb',    '', "SELECT count(*) FROM kmeans_grouped('pts', '{tenth,half}', '{a,b,c,d}', 60, tol => 0, max_iter => 30)" ],
 	[ 'agg',      '', "WITH kmeans_groups AS MATERIALIZED (SELECT kmeans_agg(ARRAY[a,b,c,d]::float8[], 60, kmeans_options(tol => 0, max_iter => 30)) FROM pts GROUP BY tenth) SELECT count(*) FROM kmeans_groups" ],
 	[ 'window',   '', "WITH kmeans_labels AS MATERIALIZED (SELECT kmeans(ARRAY[a,b,c,d]::float8[], 20) OVER (PARTITION BY half) FROM pts) SELECT count(*) FROM kmeans_labels" ],
+	[ 'window read', '', "WITH kmeans_labels AS MATERIALIZED (SELECT id, kmeans(ARRAY[a,b,c,d]::float8[], 1) OVER (PARTITION BY half) FROM many) SELECT count(*) FROM kmeans_labels" ],
+	[ 'window parts', '', "WITH kmeans_labels AS MATERIALIZED (SELECT kmeans(ARRAY[a,b,c,d]::float8[], 30) OVER (PARTITION BY id / 100) FROM pts) SELECT count(*) FROM kmeans_labels" ],
+	[ 'window files', "SET work_mem = '64kB'; SET gkmeans.memory_limit = '6MB';", "WITH kmeans_labels AS MATERIALIZED (SELECT id, kmeans(ARRAY[a,b,c,d]::float8[], 9) OVER (PARTITION BY tenth) FROM pts) SELECT count(*) FROM kmeans_labels" ],
 	[ 'add',      '', "SELECT count(*) FROM kmeans($args, 2, 'brand_new', init => 'random', max_iter => 1)" ],
 );
 
