@@ -7,7 +7,8 @@
 # object per line; TABLES="real4 real68": only these; DEVICE=gpu: rows go to the GPU (cpu).
 #
 # load is load_ms of kmeans_info(): reading the rows into the store and preparing them,
-# with gkmeans.threads = workers + 1, so that both sides have the same number of CPUs.
+# with gkmeans.threads = workers + 1, so that both sides have the same number of CPUs, or
+# THREADS=... (0: as many as there are CPUs).
 # fit is the time of a whole kmeans() with k = 4 and 20 iterations, random seeds.
 # Tables are cached and vacuumed. Each round runs every query once in a new session after
 # one that is not counted, so that a busy moment hits all of them; the medians count.
@@ -38,7 +39,7 @@ declare -A columns=([array4]=v [array8]=v [real68]=$names) create=(
 measure() {
 	local list=${columns[$2]:-a,b,c,d} timed=
 	local settings="SET client_min_messages = error; SET max_parallel_workers_per_gather = $3; SET gkmeans.workers = $3;
-		SET gkmeans.threads = $(($3 + 1)); SET maintenance_work_mem = '16GB'; SET gkmeans.device = $device"
+		SET gkmeans.threads = ${THREADS:-$(($3 + 1))}; SET maintenance_work_mem = '16GB'; SET gkmeans.device = $device"
 	case $1 in
 	count) timed="SELECT count(*) FROM $2" ;;
 	sum) [ "$list" = a,b,c,d ] || { echo 0; return; }; timed="SELECT sum(a), sum(b), sum(c), sum(d) FROM $2" ;;

@@ -57,4 +57,18 @@ gk_recent_buffer(Relation rel, BlockNumber block, Buffer buffer)
 	return there;
 }
 
+/* A ring of at least so many buffers for a scan that had a small one. */
+static inline void
+gk_larger_ring(BufferAccessStrategy *strategy, int pages)
+{
+	FreeAccessStrategy(*strategy);
+#if PG_VERSION_NUM >= 160000
+	*strategy = GetAccessStrategyWithSize(BAS_BULKREAD, pages * (BLCKSZ / 1024));
+#else
+	/* the one that is larger: 16 MB, or an eighth of the cache */
+	(void) pages;
+	*strategy = GetAccessStrategy(BAS_BULKWRITE);
+#endif
+}
+
 #endif							/* GKMEANS_COMPAT_HEAP_H */

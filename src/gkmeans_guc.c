@@ -213,7 +213,7 @@ gk_guc_init(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomIntVariable("gkmeans.threads",
-							"Sets the number of threads that compute.",
+							"Sets the number of threads that compute and read tables.",
 							"0 means all CPUs that the process may use. The results do not depend on it.",
 							&gkmeans_threads,
 							0, 0, 1024,
@@ -222,7 +222,7 @@ gk_guc_init(void)
 
 	DefineCustomIntVariable("gkmeans.workers",
 							"Sets the number of parallel workers that read a table.",
-							"-1 means up to max_parallel_maintenance_workers, by the size of the table. "
+							"-1 means none where threads read, else up to max_parallel_maintenance_workers, by the size of the table. "
 							"The results do not depend on it.",
 							&gkmeans_workers,
 							-1, -1, 1024,

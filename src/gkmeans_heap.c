@@ -92,6 +92,9 @@ struct GkHeapRead
 	PlanState **scans;			/* [ntables] */
 	RowWise		rowwise;
 	GkHeapTables tables;
+	/* Rows by the page, in this process and into the store's batch. */
+	GkTaken		taken;
+	GkTaken    *into;
 };
 
 static void
@@ -255,55 +258,59 @@ gk_heap_left_out(GkReader *r, const GkTaken *t)
 	}
 }
 
-/* Rows by the page, in this process and into the store's batch. */
-typedef struct Direct
-{
-	GkReader   *r;
-	GkTaken		taken;
-	GkTaken    *into;
-} Direct;
-
 static void
 hand_over(void *arg)
 {
-	Direct	   *direct = arg;
-	GkTaken    *t = &direct->taken;
+	GkHeapRead *h = arg;
+	GkTaken    *t = &h->taken;
 
-	gk_heap_left_out(direct->r, t);
+	gk_heap_left_out(h->r, t);
 	t->seen = 0;
 	t->nleft = 0;
 	memset(&t->counts, 0, sizeof(t->counts));
 	if (t->batch->rows > 0)
-		gk_reader_commit(direct->r);
+		gk_reader_commit(h->r);
 }
 
+void
+gk_heap_pages(GkHeapRead *h, GkPages *p, int table, BlockNumber block, OffsetNumber from, BlockNumber end)
+{
+	for (; block < end; block++, from = FirstOffsetNumber)
+	{
+		OffsetNumber odd = gk_pages_take(p, block, from, block + 1 < end ? block + 1 : InvalidBlockNumber);
+
+		if (odd != 0)
+		{
+			hand_over(h);
+			gk_heap_rows(h, table, block, odd);
+		}
+	}
+	hand_over(h);
+}
+
+/* Without workers. */
 static void
 read_direct(GkHeapRead *h, int table, BlockNumber block)
 {
 	GkReader   *r = h->r;
-	Direct		direct = {.r = r,.taken = {.batch = r->batch}};
+	GkTogether *together = gk_together_begin(h, r, h->tables.what);
 
-	direct.into = &direct.taken;
-	direct.taken.left = palloc(r->batch->capacity * sizeof(GkLeftOut));
+	h->taken.batch = r->batch;
+	h->taken.left = palloc(r->batch->capacity * sizeof(GkLeftOut));
+	h->into = &h->taken;
+	hand_over(h);
 	for (; table < h->tables.count; table++, block = 0)
 	{
 		GkPagesTable *t = &h->tables.table[table];
 		GkPages    *p = gk_pages_open(h->tables.rels[table], h->desc->snapshot, h->tables.what, t,
-									  &direct.into, hand_over, &direct);
+									  &h->into, hand_over, h);
 
-		for (; block < t->nblocks; block++)
-		{
-			OffsetNumber odd = gk_pages_take(p, block, block + 1 < t->nblocks ? block + 1 : InvalidBlockNumber);
-
-			if (odd != 0)
-			{
-				hand_over(&direct);
-				gk_heap_rows(h, table, block, odd);
-			}
-		}
+		if (together == NULL || !gk_together_read(together, h->tables.rels[table], p, table, t, block))
+			gk_heap_pages(h, p, table, block, FirstOffsetNumber, t->nblocks);
 		gk_pages_close(p);
 	}
-	hand_over(&direct);
+	if (together != NULL)
+		gk_together_end(together);
 }
 
 static void

@@ -275,7 +275,7 @@ read_extent(Producer *p)
 	begin_slot(p);
 	for (BlockNumber block = (BlockNumber) first; block < end; block++)
 	{
-		OffsetNumber odd = gk_pages_take(p->pages, block, block + 1 < end ? block + 1 : InvalidBlockNumber);
+		OffsetNumber odd = gk_pages_take(p->pages, block, FirstOffsetNumber, block + 1 < end ? block + 1 : InvalidBlockNumber);
 
 		if (odd != 0)
 		{
@@ -447,7 +447,7 @@ make_room(Producer *p)
 /* ---- how many ---- */
 
 static int
-workers_wanted(const GkHeapTables *tables, uint64 blocks)
+workers_wanted(const GkReader *r, const GkHeapTables *tables, uint64 blocks)
 {
 	uint64		threshold = (uint64) Max(min_parallel_table_scan_size, 1) * 4;
 	int			n = 0;
@@ -460,6 +460,8 @@ workers_wanted(const GkHeapTables *tables, uint64 blocks)
 			return 0;
 	if (gkmeans_workers > 0)
 		return (int) Min((uint64) gkmeans_workers, blocks);
+	if (gk_together_suits(r, tables))
+		return 0;
 	for (; n < max_parallel_maintenance_workers && blocks >= threshold; threshold *= 3)
 		n++;
 	return n;
@@ -602,7 +604,7 @@ gk_workers_read(GkHeapRead *h, GkReader *r, const GkHeapTables *tables, Snapshot
 
 	for (int i = table; i < tables->count; i++)
 		blocks += tables->table[i].nblocks - (i == table ? block : 0);
-	workers = workers_wanted(tables, blocks);
+	workers = workers_wanted(r, tables, blocks);
 	if (workers == 0)
 		return false;
 

@@ -11,6 +11,7 @@
 #include <emmintrin.h>
 #endif
 
+#include "core/gk_load.h"
 #include "core/gk_store.h"
 
 /* The first chunk is small and each further one twice as large, up to chunk_rows:
@@ -268,16 +269,6 @@ find_wide(GkStore *s, const GkBatch *b)
 	return found;
 }
 
-/* Rows of a batch on their way to rows of a chunk. */
-typedef struct Move
-{
-	const GkBatch *batch;
-	int			from;
-	int			rows;
-	const GkChunk *chunk;
-	int			to;
-} Move;
-
 /* Moves made together, and how many bytes of them are worth waking threads. */
 #define MOVES			128
 #define THREADS_BYTES	((size_t) 384 << 10)
@@ -288,7 +279,7 @@ typedef struct Moves
 	int			threads;		/* that may help */
 	int			n;
 	size_t		rows;
-	Move		move[MOVES];
+	GkMove		move[MOVES];
 } Moves;
 
 #define LINE		64
@@ -316,7 +307,7 @@ copy(char *to, const char *from, size_t bytes)
 
 /* Rows of a batch's column to those of a chunk's column at `to`. */
 static void
-move_column(const Move *m, int column, char *to, bool wide)
+move_column(const GkMove *m, int column, char *to, bool wide)
 {
 	const char *from = gk_batch_column(m->batch, column);
 	size_t		size = wide ? sizeof(double) : sizeof(float);
@@ -328,16 +319,12 @@ move_column(const Move *m, int column, char *to, bool wide)
 			((double *) to)[m->to + i] = ((const float *) from)[m->from + i];
 }
 
-static void
-move_job(void *arg, int64_t job, int thread)
+void
+gk_store_move(const GkStore *s, const GkMove *m)
 {
-	const Moves *moves = arg;
-	const GkStore *s = moves->store;
-	const Move *m = &moves->move[job];
 	const GkChunk *c = m->chunk;
 	char	   *to = (char *) c->data;
 
-	(void) thread;
 	for (int j = 0; j < s->columns; j++)
 	{
 		move_column(m, j, to, c->wide[j]);
@@ -353,9 +340,19 @@ move_job(void *arg, int64_t job, int thread)
 #endif
 }
 
-static GkStatus
-make_moves(Moves *moves)
+static void
+move_job(void *arg, int64_t job, int thread)
 {
+	const Moves *moves = arg;
+
+	(void) thread;
+	gk_store_move(moves->store, &moves->move[job]);
+}
+
+static GkStatus
+make_moves(void *arg)
+{
+	Moves	   *moves = arg;
 	const GkStore *s = moves->store;
 	GkHost		host = *s->host;
 	int			n = moves->n;
@@ -371,16 +368,26 @@ make_moves(Moves *moves)
 	return GK_OK;
 }
 
+static GkStatus
+collect_move(void *arg, const GkMove *move)
+{
+	Moves	   *moves = arg;
+
+	moves->move[moves->n++] = *move;
+	moves->rows += move->rows;
+	return moves->n == MOVES ? make_moves(moves) : GK_OK;
+}
+
 /* Give a batch's rows their places. */
 static GkStatus
-place(GkStore *store, const GkBatch *b, Moves *moves, GkError *err)
+place(GkStore *store, const GkBatch *b, const GkMover *mover, GkError *err)
 {
 	GkStatus	st = GK_OK;
 	int			done = 0;
 
 	if (find_wide(store, b) && open_chunk(store) != NULL)
 	{
-		st = make_moves(moves);
+		st = mover->finish(mover->arg);
 		if (st == GK_OK)
 			st = widen(store, open_chunk(store), err);
 	}
@@ -393,39 +400,40 @@ place(GkStore *store, const GkBatch *b, Moves *moves, GkError *err)
 			return st;
 		if (take > c->stride - c->rows)
 			take = c->stride - c->rows;
-		moves->move[moves->n++] = (Move) {b, done, take, c, c->rows};
-		moves->rows += take;
+		st = mover->move(mover->arg, &(GkMove) {b, done, take, c, c->rows});
 		c->rows += take;
 		done += take;
 		store->pts.n += take;
-		if (c->rows == c->stride || moves->n == MOVES)
-			st = make_moves(moves);
 		if (st == GK_OK && c->rows == c->stride)
-			st = gk_store_seal(store, err);
+		{
+			st = mover->finish(mover->arg);
+			if (st == GK_OK)
+				st = gk_store_seal(store, err);
+		}
 	}
 	return st;
+}
+
+GkStatus
+gk_store_add_by(GkStore *store, const GkBatch *b, const GkMover *mover, GkError *err)
+{
+	if (store->pts.n + b->rows > GK_MAX_ROWS)
+		return gk_fail(err, GK_ERR_LIMIT, "more than %lld rows", (long long) GK_MAX_ROWS);
+	if (store->take == NULL)
+		return place(store, b, mover, err);
+	store->pts.n += b->rows;
+	return store->take(store->take_arg, store, b, err);
 }
 
 GkStatus
 gk_store_add(GkStore *store, const GkBatch *batches, int n, int threads, GkError *err)
 {
 	Moves		moves = {.store = store,.threads = threads};
+	GkMover		mover = {collect_move, make_moves, &moves};
 	GkStatus	st = GK_OK;
 
 	for (int i = 0; st == GK_OK && i < n; i++)
-	{
-		const GkBatch *b = &batches[i];
-
-		if (store->pts.n + b->rows > GK_MAX_ROWS)
-			return gk_fail(err, GK_ERR_LIMIT, "more than %lld rows", (long long) GK_MAX_ROWS);
-		if (store->take == NULL)
-			st = place(store, b, &moves, err);
-		else
-		{
-			store->pts.n += b->rows;
-			st = store->take(store->take_arg, store, b, err);
-		}
-	}
+		st = gk_store_add_by(store, &batches[i], &mover, err);
 	return st == GK_OK ? make_moves(&moves) : st;
 }
 

@@ -58,6 +58,7 @@ foreach my $i (1 .. 25)
 		SET client_min_messages = error;
 		SET gkmeans.reader = heap;
 		SET gkmeans.workers = $workers;
+		SET gkmeans.threads = 4;
 		SELECT size, centroid FROM kmeans('pts', '{x,y}', 1);
 	});
 	is($out, '60000|{500,500}', "scan $i, $workers workers: one snapshot");

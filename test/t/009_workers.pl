@@ -32,6 +32,18 @@ $node->safe_psql('postgres', q{
 	CREATE UNLOGGED TABLE parts_3 PARTITION OF parts DEFAULT;
 	INSERT INTO parts SELECT i % 4, sin(i), i FROM generate_series(1, 50000) i;
 	CREATE MATERIALIZED VIEW mat AS SELECT a, b FROM pts;
+	-- many pages, for threads: NULLs, arrays of all kinds, columns added later, item pointers that are free
+	CREATE TABLE wide (pad text, v float8[], a float4, b int2) WITH (toast_tuple_target = 128);
+	ALTER TABLE wide ALTER pad SET STORAGE PLAIN;
+	INSERT INTO wide SELECT repeat('x', 900), CASE WHEN i % 9 > 0 THEN
+			CASE WHEN i % 2 = 0 OR i < 2000 THEN ARRAY(SELECT sin(i * j) FROM generate_series(1, 40) j)
+				ELSE array_fill((i % 7)::float8, ARRAY[40]) END END,
+		CASE WHEN i % 11 > 0 THEN cos(i) END, i % 100 FROM generate_series(1, 6000) i;
+	DELETE FROM wide WHERE b % 10 = 3;
+	VACUUM wide;
+	INSERT INTO wide SELECT 'x', NULL, i, i FROM generate_series(1, 300) i;
+	ALTER TABLE wide ADD e float8 DEFAULT 0.25;
+	INSERT INTO wide SELECT repeat('x', 900), ARRAY(SELECT cos(i * j) FROM generate_series(1, 40) j), i, i, i FROM generate_series(1, 500) i;
 
 	-- a model and all labels of one way to read
 	CREATE FUNCTION read(reader text, workers int, rel regclass, cols text[]) RETURNS text LANGUAGE plpgsql AS $$
@@ -39,7 +51,7 @@ $node->safe_psql('postgres', q{
 	BEGIN
 		PERFORM set_config('gkmeans.reader', reader, false), set_config('gkmeans.workers', workers::text, false);
 		model := kmeans_fit(rel, cols, 5, max_iter => 5, device => 'cpu');
-		SELECT md5((to_jsonb(i) - '{load_ms,seed_ms,iterate_ms,total_ms}'::text[])::text
+		SELECT md5((to_jsonb(i) - '{load_ms,seed_ms,iterate_ms,total_ms,device}'::text[])::text
 			|| (SELECT string_agg(c::text, ' ' ORDER BY cluster) FROM kmeans_centroids(model) c)
 			|| (SELECT string_agg(l::text, ' ') FROM kmeans_labels(rel, model) l))
 		INTO result FROM kmeans_info(model) i;
@@ -57,6 +69,17 @@ foreach my $what ([ 'pts', '{a,b,c}' ], [ 'pts', '{d,a}' ], [ 'arrays', '{v}' ],
 	is($got, join("\n", ($want) x 9), "$table $columns: the same with 0 to 8 workers as by the executor");
 }
 
+# Threads read without workers, and by default.
+foreach my $what ([ 'pts', '{a,b,c}' ], [ 'pts', '{d,a}' ], [ 'parts', '{x,y}' ], [ 'wide', '{a,b}' ], [ 'wide', '{v}' ], [ 'wide', '{e,b}' ])
+{
+	my ($table, $columns) = @$what;
+	my $want = $node->safe_psql('postgres',
+		"SET client_min_messages = error; SET gkmeans.threads = 1; SELECT read('executor', 0, '$table', '$columns')");
+	my $got = $node->safe_psql('postgres', join(' ', 'SET client_min_messages = error;',
+		map { "SET gkmeans.threads = $_; SELECT read('heap', 0, '$table', '$columns'), read('heap', -1, '$table', '$columns');" } 1, 2, 3, 8));
+	is($got, join("\n", ("$want|$want") x 4), "$table $columns: the same by 1 to 8 threads");
+}
+
 # Who reads is said at DEBUG1.
 sub said
 {
@@ -64,7 +87,7 @@ sub said
 	my ($out, $err) = ('', '');
 	$node->psql('postgres', "SET client_min_messages = debug1; $settings
 		SELECT sum(size) FROM kmeans('$table', '{x,y}', 1, max_iter => 1)", stdout => \$out, stderr => \$err);
-	return $err =~ /"\w+" is read by (\d+ of \d+) workers/ ? $1 : $err =~ /ERROR: +(.*)/ ? $1 : 'none';
+	return $err =~ /"\w+" is read by (\d+ threads)/ ? $1 : $err =~ /"\w+" is read by (\d+ of \d+) workers/ ? $1 : $err =~ /ERROR: +(.*)/ ? $1 : 'none';
 }
 
 $node->safe_psql('postgres', q{
@@ -120,6 +143,44 @@ ok($killed, 'a worker was there to kill');
 like($err, qr/terminating .*due to administrator command/, 'the statement fails');
 is($out, "300000\n", 'the next one does not');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'}), '0', 'no worker stays');
+
+# Threads: who reads, a row that is an error, a session that ends while they read.
+is(said('SET gkmeans.workers = 0; SET gkmeans.threads = 2;', 'long'), '2 threads', 'threads read');
+is(said('SET gkmeans.threads = 2;', 'long'), '2 threads', 'by default, too');
+is(said('SET gkmeans.workers = 0; SET gkmeans.threads = 1;', 'long'), 'none', 'none if there is one only');
+is(said('SET gkmeans.workers = 0; SET gkmeans.threads = 2;', 'xy'), 'none', 'none for some pages');
+is(said('SET gkmeans.workers = 0; SET gkmeans.threads = 2; CREATE TEMP TABLE t AS SELECT * FROM long;', 't'), 'none', 'none for a temporary table');
+$node->safe_psql('postgres', q{
+	CREATE TABLE bad AS SELECT sin(i) AS x, CASE i WHEN 150000 THEN 'NaN' WHEN 290000 THEN 'Infinity' ELSE cos(i) END::float8 AS y
+	FROM generate_series(1, 300000) i;
+});
+my %error;
+foreach my $threads (1, 2, 8)
+{
+	my ($ret, $out, $err) = $node->psql('postgres', "SET gkmeans.workers = 0; SET gkmeans.threads = $threads;
+		SELECT sum(size) FROM kmeans('bad', '{x,y}', 2);");
+	$error{$err} = 1;
+}
+is(scalar keys %error, 1, 'one error, whoever reads');
+like((keys %error)[0], qr/column "y" has NaN\nDETAIL: +It is row 150000/, 'of the first such row');
+is($node->safe_psql('postgres', q{SET client_min_messages = error; SET gkmeans.workers = 0; SET gkmeans.threads = 2;
+	SELECT sum(size) FROM kmeans('bad', '{x,y}', 2, nonfinite => 'skip')}), '299998', 'or it is left out');
+
+($out, $err) = ('', '');
+$session = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres') . ' application_name=reads',
+	'-c', 'SET client_min_messages = error', '-c', 'SET gkmeans.workers = 0', '-c', 'SET gkmeans.threads = 2',
+	'-c', "SELECT sum(size) FROM kmeans('longer', '{x,y}', 1, max_iter => 1)" ], '<', \undef, '>', \$out, '2>', \$err);
+ok($node->poll_query_until('postgres', q{
+	SELECT count(pg_terminate_backend(pid)) > 0 FROM pg_stat_activity WHERE application_name = 'reads' AND query LIKE '%longer%'}),
+	'a session that reads is ended');
+$session->finish;
+like($err, qr/terminating connection due to administrator command/, 'it says so');
+($out, $err) = ('', '');
+$node->psql('postgres', q{SET statement_timeout = '60ms'; SET gkmeans.workers = 0; SET gkmeans.threads = 2;
+	SELECT sum(size) FROM kmeans('longer', '{x,y}', 1, max_iter => 1)}, stdout => \$out, stderr => \$err);
+like($err, qr/canceling statement due to statement timeout/, 'a statement that reads is cancelled');
+is($node->safe_psql('postgres', q{SET client_min_messages = error; SELECT sum(size) FROM kmeans('long', '{x,y}', 1)}), '300000', 'and the next one reads');
+unlike(slurp_file($node->logfile), qr/terminated by signal|PANIC|was not properly shut down/, 'no process crashed');
 
 $node->stop;
 done_testing();
