@@ -11,7 +11,8 @@
 # workers, and kmeans() that many threads and one. A round is one new session: first
 # kmeans() on the GPU, which is cold, since it makes the session's CUDA context; then
 # count(*), the sums, kmeans() on the GPU, which is warm now, and kmeans() on the CPU, by
-# psql's \timing; then a fit on each device for kmeans_info(). RUNS=... rounds (3) after one
+# psql's \timing; then both kmeans() as they are by default, which is one process with a
+# thread for each CPU; then a fit of all these for kmeans_info(). RUNS=... rounds (3) after one
 # that is not counted; medians. DEVICE=cpu takes the CPU instead of a GPU: it only shows
 # that this script works.
 set -euo pipefail
@@ -47,10 +48,10 @@ SQL
 
 call="'gpu_server', '{a,b,c,d}', 4, init => 'random', max_iter => 20, tol => 0"
 whole() { echo "SELECT count(*) FROM kmeans($call, device => '$1');"; }
-# fit DEVICE WORKERS: one JSON line, where the time of a fit went
+# fit DEVICE WORKERS [NAME]: one JSON line, where the time of a fit went
 fit() {
 	cat <<-SQL
-		SELECT '{"what": "fit", "workers": $2, "asked": "$1", "device": ' || to_json(device) || ', "strategy": ' || to_json(strategy)
+		SELECT '{"what": "fit", "workers": "${3:-$2}", "asked": "$1", "device": ' || to_json(device) || ', "strategy": ' || to_json(strategy)
 			|| format(', "iterations": %s, "load_ms": %s, "seed_ms": %s, "iterate_ms": %s, "total_ms": %s', iterations, load_ms, seed_ms, iterate_ms, total_ms)
 			|| coalesce(', "context_ms": ' || context_ms || ', "upload_ms": ' || upload_ms, '') || '}'
 		FROM kmeans_info((SELECT kmeans_fit($call, device => '$1')));
@@ -73,6 +74,14 @@ one_round() {
 		\timing off
 		$(fit "$device" "$1")
 		$(fit cpu "$1")
+		RESET gkmeans.workers;
+		RESET gkmeans.threads;
+		\timing on
+		$(whole "$device")
+		$(whole cpu)
+		\timing off
+		$(fit "$device" "$1" default)
+		$(fit cpu "$1" default)
 	SQL
 }
 for n in $workers; do
@@ -81,7 +90,7 @@ for n in $workers; do
 		lines=$(one_round "$n")
 		[ "$round" -gt 0 ] || continue
 		# shellcheck disable=SC2046,SC2183 # one argument for each time
-		printf '{"what": "round", "workers": %s, "cold_ms": %s, "count_ms": %s, "sum_ms": %s, "warm_ms": %s, "cpu_ms": %s}\n' \
+		printf '{"what": "round", "workers": %s, "cold_ms": %s, "count_ms": %s, "sum_ms": %s, "warm_ms": %s, "cpu_ms": %s, "default_ms": %s, "default_cpu_ms": %s}\n' \
 			"$n" $(sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p' <<<"$lines") >>"$json"
 		grep '^{' <<<"$lines" >>"$json"
 	done
@@ -158,9 +167,10 @@ def median(what, key, **same):
 workers = sorted({r["workers"] for r in rows if r["what"] == "round"})
 side = {"gpu": "GPU", "cpu": "CPU in place of a GPU"}[m["device"]]
 jobs = (("count_ms", "count(*)"), ("sum_ms", "sum(a), sum(b), sum(c), sum(d)"), ("warm_ms", f"kmeans() on the {side}, later call of a session"),
-        ("cold_ms", f"kmeans() on the {side}, first call of a session"), ("cpu_ms", "kmeans() on the CPU"))
+        ("cold_ms", f"kmeans() on the {side}, first call of a session"), ("cpu_ms", "kmeans() on the CPU"), ("default_ms", f"kmeans() on the {side} by default, later call"),
+        ("default_cpu_ms", "kmeans() on the CPU by default"))
 print(f"## {m['rows']:,} rows of 4 float4 columns, k = 4, 20 iterations\n")
-print("Whole statements, milliseconds by psql's clock, medians. kmeans() has as many workers as the scans beside it, and as many threads as that and one.\n")
+print("Whole statements, milliseconds by psql's clock, medians. kmeans() has as many workers as the scans beside it, and as many threads as that and one; by default it is one process without workers, and a thread for each CPU.\n")
 print("| statement | " + " | ".join(f"{n} workers" for n in workers) + " |\n|---" + "|---" * len(workers) + "|")
 for key, name in jobs:
     print(f"| {name} | " + " | ".join(f"{median('round', key, workers=n):.0f}" for n in workers) + " |")

@@ -7,8 +7,9 @@
 # object per line; TABLES="real4 real68": only these; DEVICE=gpu: rows go to the GPU (cpu).
 #
 # load is load_ms of kmeans_info(): reading the rows into the store and preparing them,
-# with gkmeans.threads = workers + 1, so that both sides have the same number of CPUs, or
-# THREADS=... (0: as many as there are CPUs).
+# with gkmeans.threads = workers + 1, so that both sides have the same number of CPUs.
+# default is the same by default: without workers, but with a thread for each CPU, where the
+# table is in the cache.
 # fit is the time of a whole kmeans() with k = 4 and 20 iterations, random seeds.
 # Tables are cached and vacuumed. Each round runs every query once in a new session after
 # one that is not counted, so that a busy moment hits all of them; the medians count.
@@ -39,15 +40,16 @@ declare -A columns=([array4]=v [array8]=v [real68]=$names) create=(
 measure() {
 	local list=${columns[$2]:-a,b,c,d} timed=
 	local settings="SET client_min_messages = error; SET max_parallel_workers_per_gather = $3; SET gkmeans.workers = $3;
-		SET gkmeans.threads = ${THREADS:-$(($3 + 1))}; SET maintenance_work_mem = '16GB'; SET gkmeans.device = $device"
+		SET gkmeans.threads = $(($3 + 1)); SET maintenance_work_mem = '16GB'; SET gkmeans.device = $device"
 	case $1 in
 	count) timed="SELECT count(*) FROM $2" ;;
 	sum) [ "$list" = a,b,c,d ] || { echo 0; return; }; timed="SELECT sum(a), sum(b), sum(c), sum(d) FROM $2" ;;
 	fit) timed="SELECT count(*) FROM kmeans('$2', '{$list}', 4, init => 'random', max_iter => 20, tol => 0)" ;;
 	*)
-		[ "$1 $3" = 'executor 0' ] || [ "$1" = auto ] || { echo 0; return; }
+		[ "$1" = default ] && settings+='; RESET gkmeans.workers; RESET gkmeans.threads'
+		[ "$1 $3" = 'executor 0' ] || [ "$1" != executor ] || { echo 0; return; }
 		# a GPU's context is made by a session's first call
-		sql -c "$settings; SET gkmeans.reader = $1" -c "SELECT FROM kmeans('warm', '{x}', 1, max_iter => 1)" -c "SELECT load_ms FROM kmeans_info((SELECT kmeans_fit('$2', '{$list}', 1, init => 'random', max_iter => 1)))"
+		sql -c "$settings; SET gkmeans.reader = ${1/default/auto}" -c "SELECT FROM kmeans('warm', '{x}', 1, max_iter => 1)" -c "SELECT load_ms FROM kmeans_info((SELECT kmeans_fit('$2', '{$list}', 1, init => 'random', max_iter => 1)))"
 		return
 		;;
 	esac
@@ -62,7 +64,7 @@ echo "commit:  $commit, $(date -u +%F)"
 echo "machine: $machine"
 echo "medians of $rounds in ms, $rows rows"
 echo "{\"what\": \"machine\", \"date\": \"$(date -u +%FT%TZ)\", \"commit\": \"$commit\", \"machine\": \"$machine\", \"rounds\": $rounds}" >"$result"
-printf '%-26s %7s %9s %9s %9s %9s %9s %10s %9s %8s\n' table workers 'count(*)' 'four sums' executor pages 'kmeans()' pages/count fit/sums GB/s
+printf '%-26s %7s %9s %9s %9s %9s %9s %9s %11s %13s %9s %8s\n' table workers 'count(*)' 'four sums' executor pages default 'kmeans()' pages/count default/count fit/sums GB/s
 for table in ${TABLES:-$all}; do
 	sql -c "SET client_min_messages = error" -c "DROP TABLE IF EXISTS $table" -c "CREATE UNLOGGED TABLE $table AS ${create[$table]}"
 	sql -c "VACUUM ANALYZE $table"
@@ -71,16 +73,16 @@ for table in ${TABLES:-$all}; do
 		sql -c "ALTER TABLE $table SET (parallel_workers = $n)"
 		declare -A times=()
 		for ((round = 0; round <= rounds; round++)); do
-			for job in count sum executor auto fit; do
+			for job in count sum executor auto default fit; do
 				t=$(measure $job "$table" "$n")
 				[ "$round" -eq 0 ] || times[$job]+="$t"$'\n'
 			done
 		done
-		for job in count sum executor auto fit; do times[$job]=$(printf %s "${times[$job]}" | median); done
+		for job in count sum executor auto default fit; do times[$job]=$(printf %s "${times[$job]}" | median); done
 		echo "{\"what\": \"load\", \"table\": \"$table\", \"device\": \"$device\", \"workers\": $n, \"bytes\": $bytes, \"count_ms\": ${times[count]}, \"sum_ms\": ${times[sum]}, \"executor_ms\": ${times[executor]}, \"pages_ms\": ${times[auto]}, \"fit_ms\": ${times[fit]}}" >>"$result"
-		awk -v what="${what[$table]}" -v n="$n" -v c="${times[count]}" -v s="${times[sum]}" -v e="${times[executor]}" -v h="${times[auto]}" -v f="${times[fit]}" -v b="$bytes" '
+		awk -v what="${what[$table]}" -v n="$n" -v c="${times[count]}" -v s="${times[sum]}" -v e="${times[executor]}" -v h="${times[auto]}" -v a="${times[default]}" -v f="${times[fit]}" -v b="$bytes" '
 			function some(x) { return x > 0 ? sprintf("%.1f", x) : "-" }
-			BEGIN { printf "%-26s %7d %9.1f %9s %9s %9.1f %9.1f %10.2f %9s %8.2f\n", what, n, c, some(s), some(e), h, f, h / c, (s > 0 ? sprintf("%.2f", f / s) : "-"), b / h / 1e6 }'
+			BEGIN { printf "%-26s %7d %9.1f %9s %9s %9.1f %9.1f %9.1f %11.2f %13.2f %9s %8.2f\n", what, n, c, some(s), some(e), h, a, f, h / c, a / c, (s > 0 ? sprintf("%.2f", f / s) : "-"), b / h / 1e6 }'
 	done
 	[ -n "${KEEP:-}" ] || sql -c "DROP TABLE $table"
 done
