@@ -62,6 +62,17 @@ extern const double *gk_array_point(Datum datum, int *d, ArrayType **array);
  */
 extern bool gk_usable_point(const double *x, int d, const GkFitOptions *options);
 
+/* The same; nearly all points are seen to be usable at once. */
+static inline bool
+gk_usable_row(const double *x, int d, const GkFitOptions *options)
+{
+	double		none = 0.0;		/* times 0, what is not finite is NaN */
+
+	for (int j = 0; j < d; j++)
+		none += x[j] * 0.0;
+	return (likely(none == 0.0) && options->engine.distance != GK_COSINE) || gk_usable_point(x, d, options);
+}
+
 /* Cluster the rows (n >= 1); label as for gk_group_fit().  Ends with the host. */
 extern void gk_rows_fit(GkPgHost *host, const GkRows *rows, const GkFitOptions *options,
 						int32_t *label, GkModel *model);

@@ -7,13 +7,23 @@
 #include "common/hashfn.h"
 #include "executor/executor.h"
 #include "utils/builtins.h"
+#include "utils/date.h"
 #include "utils/datum.h"
+#include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 #include "utils/typcache.h"
 
 #include "gkmeans_groups.h"
 
 #define MIN_BUCKETS		1024
+
+/* Types whose values are equal when they are the same whole number. */
+static bool
+is_whole(PGFunction equal)
+{
+	return equal == int4eq || equal == int8eq || equal == int2eq || equal == booleq ||
+		equal == date_eq || equal == timestamp_eq;
+}
 
 void
 gk_groups_types(GkGroups *g, int nkeys, TupleDesc desc)
@@ -35,6 +45,7 @@ gk_groups_types(GkGroups *g, int nkeys, TupleDesc desc)
 		g->keys[i].collation = att->attcollation;
 		g->keys[i].len = att->attlen;
 		g->keys[i].byval = att->attbyval;
+		g->keys[i].whole = is_whole(type->eq_opr_finfo.fn_addr);
 	}
 }
 
@@ -48,6 +59,23 @@ gk_groups_begin(GkGroups *g, MemoryContext parent)
 	g->buckets = MemoryContextAllocZero(g->cxt, g->nbuckets * sizeof(uint32));
 }
 
+/* The value of a key of whole numbers, as wide as any. */
+static inline int64
+whole_value(const GkKeyColumn *k, Datum value)
+{
+	switch (k->len)
+	{
+		case 1:
+			return DatumGetBool(value);
+		case 2:
+			return DatumGetInt16(value);
+		case 4:
+			return DatumGetInt32(value);
+		default:
+			return DatumGetInt64(value);
+	}
+}
+
 static uint32
 key_hash(const GkGroups *g, const Datum *values, const bool *nulls)
 {
@@ -58,7 +86,9 @@ key_hash(const GkGroups *g, const Datum *values, const bool *nulls)
 		GkKeyColumn  *k = &g->keys[i];
 
 		hash = (hash << 1) | (hash >> 31);
-		if (!nulls[i])
+		if (!nulls[i] && k->whole)
+			hash ^= (uint32) ((uint64) whole_value(k, values[i]) * UINT64CONST(0x9e3779b97f4a7c15) >> 32);
+		else if (!nulls[i])
 			hash ^= DatumGetUInt32(FunctionCall1Coll(&k->hash, k->collation, values[i]));
 	}
 	return murmurhash32(hash);
@@ -73,7 +103,12 @@ gk_groups_same(const GkGroups *g, const GkOneGroup *one, const Datum *values, co
 
 		if (nulls[i] != one->key_null[i])
 			return false;
-		if (!nulls[i] && !DatumGetBool(FunctionCall2Coll(&k->equal, k->collation, one->key[i], values[i])))
+		if (!nulls[i] && k->whole)
+		{
+			if (whole_value(k, values[i]) != whole_value(k, one->key[i]))
+				return false;
+		}
+		else if (!nulls[i] && !DatumGetBool(FunctionCall2Coll(&k->equal, k->collation, one->key[i], values[i])))
 			return false;
 	}
 	return true;

@@ -14,6 +14,7 @@ typedef struct GkKeyColumn
 	Oid			collation;
 	int16		len;
 	bool		byval;
+	bool		whole;			/* a whole number, in whatever type */
 } GkKeyColumn;
 
 typedef struct GkOneGroup

@@ -214,6 +214,38 @@ aligned_array(Datum datum, ShortArray *room)
 	return &room->array;
 }
 
+/* What follows the length of an array of one dimension. */
+typedef struct ArrayHead
+{
+	int32		ndim;
+	int32		dataoffset;		/* 0: no NULLs */
+	Oid			element;
+	int32		d;
+	int32		bound;
+} ArrayHead;
+
+/*
+ * Small stored float8[] of one dimension without NULLs, the most common points, are read
+ * where they are, which is not aligned.  False: it is another array.
+ */
+static inline bool
+read_short_float8(KmeansPoint *p, Datum datum)
+{
+	struct varlena *v = (struct varlena *) DatumGetPointer(datum);
+	ArrayHead	head;
+
+	StaticAssertStmt(sizeof(head) == ARR_OVERHEAD_NONULLS(1) - VARHDRSZ, "values follow");
+	if (!VARATT_IS_SHORT(v) || VARATT_IS_EXTERNAL(v) ||
+		VARSIZE_SHORT(v) < VARHDRSZ_SHORT + sizeof(head))
+		return false;
+	memcpy(&head, VARDATA_SHORT(v), sizeof(head));
+	if (head.ndim != 1 || head.dataoffset != 0)
+		return false;
+	set_features(p, head.d);
+	memcpy(p->values, VARDATA_SHORT(v) + sizeof(head), head.d * sizeof(double));
+	return true;
+}
+
 static bool
 read_array(KmeansPoint *p, Datum datum, Oid type)
 {
@@ -287,7 +319,7 @@ kmeans_point_read_one(KmeansPoint *p, Datum value, bool isnull)
 		return read_array(p, value, FLOAT4OID);
 	}
 	if (p->whole)
-		return read_array(p, value, p->types[0]);
+		return (p->types[0] == FLOAT8OID && read_short_float8(p, value)) || read_array(p, value, p->types[0]);
 	if (p->types[0] == UNKNOWNOID && is_array_literal(DatumGetCString(value)))
 		return read_array(p, OidInputFunctionCall(F_ARRAY_IN, DatumGetCString(value), FLOAT8OID, -1),
 						  FLOAT8OID);
@@ -325,12 +357,9 @@ kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo)
 	return complete;
 }
 
-bool
-gk_point_features(Oid type, int d, const Datum *values, const bool *nulls, double *x)
+void
+gk_point_features(Oid type, int d, const Datum *values, double *x)
 {
-	for (int j = 0; j < d; j++)
-		if (nulls[j])
-			return false;
 	if (type == FLOAT8OID)
 		for (int j = 0; j < d; j++)
 			x[j] = DatumGetFloat8(values[j]);
@@ -340,7 +369,6 @@ gk_point_features(Oid type, int d, const Datum *values, const bool *nulls, doubl
 	else
 		for (int j = 0; j < d; j++)
 			x[j] = number(values[j], type);
-	return true;
 }
 
 int

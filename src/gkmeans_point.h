@@ -41,10 +41,8 @@ extern bool kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo);
 /* The same for a point of one argument, whose value was fetched in another way. */
 extern bool kmeans_point_read_one(KmeansPoint *p, Datum value, bool isnull);
 
-/*
- * Features of one number type, given one by one, into x.  False when one is NULL.
- */
-extern bool gk_point_features(Oid type, int d, const Datum *values, const bool *nulls, double *x);
+/* Features of one number type, given one by one, into x. */
+extern void gk_point_features(Oid type, int d, const Datum *values, double *x);
 
 /* The first feature that is NaN or infinite, -1 when there is none. */
 extern int	kmeans_point_nonfinite(const KmeansPoint *p);

@@ -55,7 +55,6 @@ typedef struct GkWindowCall
 	int			features;		/* 0: one value */
 	Oid			type;			/* of the features */
 	KmeansPoint reader;			/* of the one value */
-	double	   *point;			/* [features] */
 	/* Of each row: its partition's number, then its label; GK_NO_LABEL: not a point. */
 	int32	   *label;
 	int64		n;				/* points */

@@ -209,6 +209,34 @@ cost_path(PlannerInfo *root, const Window *w, Path *path, const Path *child)
 #endif
 }
 
+/*
+ * The rows' columns: those of WindowAgg.  But where nothing is sorted or made distinct above,
+ * nobody reads columns that are there for the partition alone, and NULL does for them: then
+ * they need not be kept.
+ */
+static PathTarget *
+window_target(PlannerInfo *root)
+{
+	PathTarget *target = root->upper_targets[UPPERREL_WINDOW];
+	const Query *query = root->parse;
+	ListCell   *expr;
+	ListCell   *entry;
+
+	if (query->commandType != CMD_SELECT || query->sortClause != NIL || query->distinctClause != NIL ||
+		query->hasTargetSRFs || list_length(target->exprs) != list_length(root->processed_tlist))
+		return target;
+	target = copy_pathtarget(target);
+	forboth(expr, target->exprs, entry, root->processed_tlist)
+	{
+		const TargetEntry *tle = lfirst_node(TargetEntry, entry);
+		Node	   *e = lfirst(expr);
+
+		if (tle->resjunk && equal(tle->expr, e))
+			lfirst(expr) = makeNullConst(exprType(e), exprTypmod(e), exprCollation(e));
+	}
+	return target;
+}
+
 /* Rows go out in the order in which they come in. */
 static void
 add_path_over(PlannerInfo *root, RelOptInfo *rel, const Window *w, Path *child)
@@ -217,7 +245,7 @@ add_path_over(PlannerInfo *root, RelOptInfo *rel, const Window *w, Path *child)
 
 	path->path.pathtype = T_CustomScan;
 	path->path.parent = rel;
-	path->path.pathtarget = root->upper_targets[UPPERREL_WINDOW];
+	path->path.pathtarget = window_target(root);
 	path->path.pathkeys = child->pathkeys;
 	cost_path(root, w, &path->path, child);
 #if PG_VERSION_NUM >= 150000

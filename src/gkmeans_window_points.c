@@ -82,19 +82,21 @@ points_bytes(const GkWindowPoints *w)
 	return MemoryContextMemAllocated(w->groups.rows_cxt, false);
 }
 
-/* The point into its partition's rows; false: it has a NULL. */
+/* The point into its partition's rows; false: it has a NULL, or is to be left out. */
 static inline bool
 add_point(GkWindowCall *call, GkRows *rows, const Datum *values, const bool *nulls)
 {
+	double	   *to;
 	const double *x;
-	int			d;
+	int			d = call->features;
 
-	if (call->features > 0)
+	if (d > 0)
 	{
-		if (!gk_point_features(call->type, call->features, values + call->at, nulls + call->at, call->point))
-			return false;
-		x = call->point;
-		d = call->features;
+		for (int j = 0; j < d; j++)
+			if (nulls[call->at + j])
+				return false;
+		to = gk_rows_add(rows, d);
+		gk_point_features(call->type, d, values + call->at, to);
 	}
 	else
 	{
@@ -102,10 +104,14 @@ add_point(GkWindowCall *call, GkRows *rows, const Datum *values, const bool *nul
 		if (x == NULL)
 			return false;
 		d = call->reader.d;
+		to = gk_rows_add(rows, d);
+		memcpy(to, x, d * sizeof(double));
 	}
-	if (!gk_usable_point(x, d, &call->options))
+	if (unlikely(!gk_usable_row(to, d, &call->options)))
+	{
+		rows->n--;
 		return false;
-	memcpy(gk_rows_add(rows, d), x, d * sizeof(double));
+	}
 	return true;
 }
 

@@ -125,17 +125,12 @@ init_input(WindowScan *w, List *exprs)
 static void
 init_point(WindowScan *w, GkWindowCall *call, WindowFunc *function, int at, int features)
 {
-	MemoryContext cxt = w->css.ss.ps.state->es_query_cxt;
-
 	call->at = at;
 	call->features = features;
 	if (features > 0)
-	{
 		call->type = gk_window_features(function);
-		call->point = palloc(features * sizeof(double));
-		return;
-	}
-	call->reader.cxt = cxt;
+	else
+		call->reader.cxt = w->css.ss.ps.state->es_query_cxt;
 }
 
 static void
