@@ -63,6 +63,12 @@ find_calls(Node *node, List **calls)
 	return expression_tree_walker(node, find_calls, calls);
 }
 
+static bool
+depends_on_row(Node *arguments)
+{
+	return contain_var_clause(arguments) || contain_agg_clause(arguments);
+}
+
 /* Is it our function, and can the node evaluate the arguments? */
 static bool
 is_possible_call(WindowFunc *call)
@@ -76,7 +82,7 @@ is_possible_call(WindowFunc *call)
 	return function.fn_addr == kmeans_window &&
 		!contain_volatile_functions((Node *) call) &&
 		!contain_subplans((Node *) call) &&
-		!contain_var_clause((Node *) list_copy_tail(call->args, 1));
+		!depends_on_row((Node *) list_copy_tail(call->args, 1));
 }
 
 /* A frame's offsets are checked when it is executed; the node has no frames. */
@@ -166,13 +172,12 @@ points_bytes(PlannerInfo *root, const Window *w, double rows)
 
 /* What stays in memory however many points there are: a label of each row, and the partitions. */
 static bool
-fits_memory(PlannerInfo *root, const Window *w, double rows)
+fits_memory(const Window *w, double rows, double partitions)
 {
-	double		groups = gk_estimate_num_groups(root, w->keys, rows);
 	double		one = sizeof(GkOneGroup) + 2 * sizeof(void *) + list_length(w->keys) * 32;
 	int			calls = list_length(w->calls);
 
-	return rows * calls * 2 * sizeof(int32) + groups * (one + calls * sizeof(GkRows)) <= gk_memory_limit_bytes();
+	return rows * calls * 2 * sizeof(int32) + partitions * (one + calls * sizeof(GkRows)) <= gk_memory_limit_bytes();
 }
 
 /* ---- paths ---- */
@@ -258,20 +263,21 @@ add_path_over(PlannerInfo *root, RelOptInfo *rel, const Window *w, Path *child)
 }
 
 /*
- * Without PARTITION BY the first label takes all rows, but the server believes that
- * WindowAgg gives rows at once, and would choose it where only some are wanted.
+ * The first label takes a whole partition, but the server believes that WindowAgg gives rows
+ * at once, and would choose it where only some are wanted.
  */
 static void
-correct_startup_cost(RelOptInfo *rel)
+correct_startup_cost(RelOptInfo *rel, double partitions)
 {
 	ListCell   *lc;
 
 	foreach(lc, rel->pathlist)
 	{
 		Path	   *path = lfirst(lc);
+		Cost		run = path->total_cost - path->startup_cost - path->rows * cpu_tuple_cost;
 
 		if (IsA(path, WindowAggPath))
-			path->startup_cost = Max(path->startup_cost, path->total_cost - path->rows * cpu_tuple_cost);
+			path->startup_cost += Max(run, 0) / Max(partitions, 1);
 	}
 }
 
@@ -279,14 +285,17 @@ static void
 add_paths(PlannerInfo *root, RelOptInfo *input, RelOptInfo *output)
 {
 	Window		w;
+	double		rows;
+	double		partitions;
 	ListCell   *lc;
 
 	if (input->pathlist == NIL || !look_at_window(root, &w))
 		return;
-	if (w.keys == NIL)
-		correct_startup_cost(output);
-	else if (!fits_memory(root, &w, input->cheapest_total_path->rows))
+	rows = input->cheapest_total_path->rows;
+	partitions = w.keys == NIL ? 1 : gk_estimate_num_groups(root, w.keys, rows);
+	if (w.keys != NIL && !fits_memory(&w, rows, partitions))
 		return;
+	correct_startup_cost(output, partitions);
 	foreach(lc, input->pathlist)
 	{
 		Path	   *child = lfirst(lc);

@@ -97,15 +97,41 @@ check_function(Oid function)
 	InvokeFunctionExecuteHook(function);
 }
 
-/* The expressions are those of the node's rows, which begin with the child's. */
+/* What ps believes its expressions are evaluated over. */
+typedef struct Over
+{
+	TupleDesc	desc;
+	const TupleTableSlotOps *ops;
+	bool		fixed;
+} Over;
+
+/*
+ * The node's expressions refer to its rows, which begin with the child's columns.  Those
+ * that are made ready between these two are evaluated over the child's rows.
+ */
+static Over
+begin_over_child(PlanState *ps)
+{
+	Over		own = {ps->scandesc, ps->scanops, ps->scanopsfixed};
+
+	ps->scandesc = ExecGetResultType(outerPlanState(ps));
+	ps->scanops = ExecGetResultSlotOps(outerPlanState(ps), &ps->scanopsfixed);
+	return own;
+}
+
+static void
+end_over_child(PlanState *ps, Over own)
+{
+	ps->scandesc = own.desc;
+	ps->scanops = own.ops;
+	ps->scanopsfixed = own.fixed;
+}
+
+/* The keys and points of a child's row. */
 static void
 init_input(WindowScan *w, List *exprs)
 {
 	PlanState  *ps = &w->css.ss.ps;
-	PlanState  *child = outerPlanState(ps);
-	const TupleTableSlotOps *ops = ps->scanops;
-	bool		fixed = ps->scanopsfixed;
-	TupleDesc	desc = ps->scandesc;
 	List	   *list = NIL;
 	ListCell   *lc;
 	TupleTableSlot *slot;
@@ -113,12 +139,7 @@ init_input(WindowScan *w, List *exprs)
 	foreach(lc, exprs)
 		list = lappend(list, makeTargetEntry(lfirst(lc), list_length(list) + 1, NULL, false));
 	slot = ExecInitExtraTupleSlot(ps->state, ExecTypeFromTL(list), &TTSOpsVirtual);
-	ps->scandesc = ExecGetResultType(child);
-	ps->scanops = ExecGetResultSlotOps(child, &ps->scanopsfixed);
 	w->input = ExecBuildProjectionInfo(list, ps->ps_ExprContext, slot, ps, ps->scandesc);
-	ps->scandesc = desc;
-	ps->scanops = ops;
-	ps->scanopsfixed = fixed;
 }
 
 /* The point's place in an input row, and how to read it. */
@@ -137,6 +158,7 @@ static void
 init_calls(WindowScan *w, CustomScan *scan)
 {
 	PlanState  *ps = &w->css.ss.ps;
+	Over		own = begin_over_child(ps);
 	GkWindowCallPlan *plans;
 	int			nkeys;
 	int			at;
@@ -163,6 +185,7 @@ init_calls(WindowScan *w, CustomScan *scan)
 			state->centroids = ExecInitExpr(list_nth(scan->custom_exprs, at++), ps);
 	}
 	init_input(w, input);
+	end_over_child(ps, own);
 	gk_groups_types(&w->points.groups, nkeys, w->input->pi_state.resultslot->tts_tupleDescriptor);
 }
 
@@ -215,7 +238,7 @@ begin(CustomScanState *node, EState *estate, int eflags)
 
 /* ---- rows in ---- */
 
-/* k and centroids, which are the same for all rows; not before there is a row. */
+/* k and centroids, which are the same for all rows: those of the first one. */
 static void
 begin_call(WindowScan *w, int c)
 {

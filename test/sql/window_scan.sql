@@ -112,6 +112,12 @@ SELECT roads.*, q FROM unnest(ARRAY[
     'SELECT h, (SELECT sum(l * id) FROM (SELECT id, kmeans(p, 3) OVER () AS l FROM ws WHERE g = h) o) FROM generate_series(1, 6) h',
     'SELECT id FROM ws WHERE id IN (SELECT id FROM labelled WHERE label = 1)',
     'SELECT id FROM ws s WHERE EXISTS (SELECT FROM labelled WHERE label = 1 AND id = s.id)',
+    'SELECT ctid, tableoid, kmeans(ARRAY[a, b], 3) OVER (PARTITION BY g) FROM ws',
+    'SELECT ws, kmeans(ARRAY[a, b], 3) OVER (PARTITION BY ws.g) FROM ws',
+    'SELECT id, (SELECT x.t FROM ws x WHERE x.id = ws.id + 1), kmeans(ARRAY[a, b], 3) OVER (PARTITION BY g) FROM ws WHERE id < 300',
+    'SELECT id, (SELECT count(*) FROM ws x WHERE x.id < l), l FROM (SELECT id, kmeans(ARRAY[a, b], 3) OVER (PARTITION BY g) AS l FROM ws) o',
+    'SELECT id, kmeans(p, 3) OVER (PARTITION BY x) FROM (SELECT *, coalesce(t, g::text) AS x FROM ws) o LEFT JOIN (SELECT 1 AS one, id AS other FROM ws) r ON r.other = id * 2',
+    'SELECT s.id, kmeans(ARRAY[o.c, s.a], 3) OVER (PARTITION BY o.c) FROM ws s LEFT JOIN (SELECT id, 7 AS c FROM ws WHERE id % 2 = 0) o USING (id)',
     'SELECT id, kmeans(ARRAY[a, b], 2) OVER () FROM ws WHERE false',
     'SELECT id, kmeans(ARRAY[a, b], 0) OVER () FROM ws WHERE id < 0',
     'SELECT kmeans(ARRAY[1, 2], 1) OVER ()'
@@ -127,7 +133,9 @@ SELECT roads.*, q FROM unnest(ARRAY[
     'SELECT id, kmeans(p, 3) OVER (PARTITION BY t), kmeans(p, 3) OVER () FROM ws',
     'SELECT id, kmeans(p, 3) OVER (PARTITION BY t ORDER BY id ROWS 1 PRECEDING) FROM ws',
     'SELECT id, kmeans(ARRAY[random() * 0], 3) OVER (PARTITION BY t) FROM ws',
-    'SELECT id, kmeans(ARRAY[(SELECT a FROM ws x WHERE x.id = ws.id)], 3) OVER (PARTITION BY t) FROM ws'
+    'SELECT id, kmeans(ARRAY[(SELECT a FROM ws x WHERE x.id = ws.id)], 3) OVER (PARTITION BY t) FROM ws',
+    'SELECT g, kmeans(ARRAY[avg(id)], count(*)::int) OVER () FROM ws GROUP BY g',
+    'SELECT g, kmeans(ARRAY[avg(id)], grouping(g) + 1) OVER () FROM ws GROUP BY CUBE (g, t)'
 ]) WITH ORDINALITY u (q, at), roads(q) ORDER BY at;
 SELECT by_node('SELECT kmeans(p, (SELECT 3 WHERE random() >= 0)) OVER () FROM ws');
 -- labels and partitions have to fit, points need not; one partition takes what it takes in WindowAgg, too
@@ -184,12 +192,23 @@ SET plan_cache_mode = force_custom_plan;
 EXECUTE labels(2, '{{9,9},{0,0}}');
 RESET plan_cache_mode;
 DEALLOCATE labels;
+-- a parameter that is k, a key and a column
+PREPARE labels(int, float8[]) AS SELECT id, $1, kmeans(p, $1, $2) OVER (PARTITION BY $1, $2), $2 FROM ws LIMIT 2;
+SET plan_cache_mode = force_generic_plan;
+EXPLAIN (COSTS OFF) EXECUTE labels(2, '{{9,9},{0,0}}');
+EXECUTE labels(2, '{{9,9},{0,0}}');
+EXECUTE labels(2, NULL);
+RESET plan_cache_mode;
+DEALLOCATE labels;
 
 -- cursors
 BEGIN;
 DECLARE plain CURSOR FOR SELECT id, kmeans(p, 3) OVER () FROM ws WHERE id <= 5;
 FETCH 2 FROM plain;
 FETCH 2 FROM plain;
+SAVEPOINT here;
+UPDATE ws SET id = id WHERE CURRENT OF plain;
+ROLLBACK TO here;
 CLOSE plain;
 DECLARE scroll SCROLL CURSOR FOR SELECT id, kmeans(p, 3) OVER () FROM ws WHERE id <= 5;
 FETCH 3 FROM scroll;
