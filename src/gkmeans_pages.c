@@ -34,7 +34,7 @@ struct GkPages
 	BlockNumber ahead_block;
 	GkAhead		wanted;			/* what of it was not asked for yet */
 	Buffer		latest;			/* read, of the two */
-	bool		in_turn;		/* it was just behind the one before */
+	int			step;			/* 1, -1: it was next to the one before; 0: it was not */
 	GkPageRows	rows;
 };
 
@@ -75,18 +75,18 @@ gk_pages_close(GkPages *p)
 /* ---- visible rows ---- */
 
 /*
- * Pin a page.  What was read into the cache in turn lies there in turn, and to
- * guess the place is cheaper than to look it up.
+ * Pin a page.  What was read into the cache in turn lies there in turn, or backwards if
+ * what was there before had been dropped; to guess the place is cheaper than to look it up.
  */
 static Buffer
 pin(GkPages *p, BlockNumber block)
 {
-	Buffer		guess = p->latest + 1;
-	bool		guessed = p->in_turn && p->scan->rs_strategy == NULL && gk_recent_buffer(p->rel, block, guess);
+	Buffer		guess = p->latest + p->step;
+	bool		guessed = p->step != 0 && p->scan->rs_strategy == NULL && gk_recent_buffer(p->rel, block, guess);
 	Buffer		buffer = guessed ? guess :
 		ReadBufferExtended(p->rel, MAIN_FORKNUM, block, RBM_NORMAL, p->scan->rs_strategy);
 
-	p->in_turn = buffer == guess;
+	p->step = abs(buffer - p->latest) == 1 ? buffer - p->latest : 0;
 	p->latest = buffer;
 	return buffer;
 }
@@ -236,6 +236,12 @@ gk_pages_room(GkPages *p, int wanted)
 	return wanted;
 }
 
+static bool
+is_buffer(Buffer buffer)
+{
+	return buffer > 0 && buffer <= NBuffers;
+}
+
 /*
  * A row may be added while nobody has the lock, behind those that are there: not to an
  * item pointer among them, if none is free, since none gets free while the page is pinned.
@@ -264,12 +270,14 @@ gk_pages_hold(GkPages *p, BlockNumber block, GkHeldPage *held)
 {
 	held->block = block;
 	held->all = false;
+	held->step = 0;
 	if (p->plain_snapshot)
 	{
 		held->buffer = pin(p, block);
 		/* its first line is waited for, and this process sees nothing else of it */
-		if (p->in_turn && held->buffer + SOON <= NBuffers)
-			__builtin_prefetch(BufferGetPage(held->buffer + SOON));
+		held->step = p->step;
+		if (is_buffer(held->buffer + p->step * SOON))
+			__builtin_prefetch(BufferGetPage(held->buffer + p->step * SOON));
 		if (hold_all(p, held))
 			return;
 		ReleaseBuffer(held->buffer);
@@ -303,6 +311,8 @@ gk_held_rows(const GkHeldPage *held, GkPageRows *rows)
 void
 gk_see_ahead(const GkHeldPage *held, int distance)
 {
-	if (held->buffer + distance <= NBuffers)
-		(void) *(volatile const char *) BufferGetPage(held->buffer + distance);
+	Buffer		buffer = held->buffer + held->step * distance;
+
+	if (is_buffer(buffer))
+		(void) *(volatile const char *) BufferGetPage(buffer);
 }

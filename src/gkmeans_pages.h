@@ -36,6 +36,7 @@ typedef struct GkHeldPage
 {
 	Buffer		buffer;
 	BlockNumber block;
+	int			step;			/* 1, -1: from the buffer of the page before it; 0: somewhere */
 	bool		all;			/* the visible rows are those of the first n item pointers */
 	int			n;				/* or the first n of these */
 	OffsetNumber visible[MaxHeapTuplesPerPage];
@@ -52,7 +53,7 @@ extern void gk_pages_release(GkPages *p, GkHeldPage *held, int rows);
 /* Its visible rows.  Any thread may ask. */
 extern void gk_held_rows(const GkHeldPage *page, GkPageRows *rows);
 /*
- * Look at the buffer so far behind, where a page may be that will be held soon: memory that
+ * Look at the buffer so many pages on, where a page may be that will be held soon: memory that
  * this process sees for the first time is waited for here and not there.  Any thread.
  */
 extern void gk_see_ahead(const GkHeldPage *held, int distance);
