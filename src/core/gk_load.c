@@ -209,6 +209,13 @@ widen(GkStore *s, GkChunk *c, GkError *err)
 	return GK_OK;
 }
 
+/* Whether a full chunk goes to the spill file: seeding takes one more column. */
+static bool
+over_limit(const GkStore *s)
+{
+	return s->memory + s->memory / (s->columns + s->pts.naux) > s->memory_limit && s->host->spill_write != NULL;
+}
+
 GkStatus
 gk_store_seal(GkStore *store, GkError *err)
 {
@@ -231,9 +238,7 @@ gk_store_seal(GkStore *store, GkError *err)
 		c->stride = stride;
 	}
 	c->sealed = true;
-	/* seeding takes one more column */
-	if (store->memory + store->memory / (store->columns + store->pts.naux) > store->memory_limit &&
-		store->host->spill_write != NULL)
+	if (over_limit(store))
 	{
 		size_t		bytes = raw_bytes(store, c->wide, c->stride);
 
@@ -322,18 +327,17 @@ move_column(const GkMove *m, int column, char *to, bool wide)
 void
 gk_store_move(const GkStore *s, const GkMove *m)
 {
-	const GkChunk *c = m->chunk;
-	char	   *to = (char *) c->data;
+	char	   *to = m->data;
 
 	for (int j = 0; j < s->columns; j++)
 	{
-		move_column(m, j, to, c->wide[j]);
-		to += (size_t) c->stride * (c->wide[j] ? 8 : 4);
+		move_column(m, j, to, m->wide[j]);
+		to += (size_t) m->stride * (m->wide[j] ? 8 : 4);
 	}
 	for (int a = 0; a < s->pts.naux; a++)
 	{
 		copy(to + m->to * sizeof(uint32_t), (const char *) (gk_batch_aux(m->batch, a) + m->from), m->rows * sizeof(uint32_t));
-		to += (size_t) c->stride * 4;
+		to += (size_t) m->stride * 4;
 	}
 #ifdef __SSE2__
 	_mm_sfence();				/* before other threads are told */
@@ -400,13 +404,14 @@ place(GkStore *store, const GkBatch *b, const GkMover *mover, GkError *err)
 			return st;
 		if (take > c->stride - c->rows)
 			take = c->stride - c->rows;
-		st = mover->move(mover->arg, &(GkMove) {b, done, take, c, c->rows});
+		st = mover->move(mover->arg, &(GkMove) {b, done, take, (char *) c->data, c->stride, c->wide, c->rows});
 		c->rows += take;
 		done += take;
 		store->pts.n += take;
 		if (st == GK_OK && c->rows == c->stride)
 		{
-			st = mover->finish(mover->arg);
+			if (store->away != NULL || over_limit(store))
+				st = mover->finish(mover->arg);
 			if (st == GK_OK)
 				st = gk_store_seal(store, err);
 		}

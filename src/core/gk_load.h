@@ -16,7 +16,10 @@ typedef struct GkMove
 	const GkBatch *batch;
 	int			from;
 	int			rows;
-	const GkChunk *chunk;
+	/* The chunk, as it is until the move is made. */
+	char	   *data;
+	int			stride;
+	const uint8_t *wide;
 	int			to;
 } GkMove;
 
