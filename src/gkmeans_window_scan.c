@@ -23,6 +23,7 @@
 #include "utils/ruleutils.h"
 #if PG_VERSION_NUM >= 180000
 #include "commands/explain_format.h"
+#include "commands/explain_state.h"
 #endif
 
 #include "gkmeans_window.h"
@@ -169,7 +170,7 @@ init_calls(WindowScan *w, CustomScan *scan)
 	w->states = palloc0(w->points.ncalls * sizeof(CallState));
 	w->columns = list_length(scan->custom_scan_tlist) - w->points.ncalls;
 	at = nkeys;
-	input = list_copy_head(scan->custom_exprs, nkeys);
+	input = list_truncate(list_copy(scan->custom_exprs), nkeys);
 	for (int c = 0; c < w->points.ncalls; c++)
 	{
 		CallState  *state = &w->states[c];
