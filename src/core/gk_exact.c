@@ -1,8 +1,11 @@
 /*
  * gk_exact.c - exact sums of doubles (see gk_exact.h).
  */
+#include <string.h>
+
 #include "core/gk_digits.h"
 #include "core/gk_numerics.h"
+#include "core/gk_scale.h"
 
 static void
 carry(GkWide *w)
@@ -33,33 +36,42 @@ gk_wide_merge(GkWide *to, const GkWide *from)
 double
 gk_wide_mean(const GkWide *w, int64_t n)
 {
-	GkWide		a = *w;
-	bool		neg = false;
+	int64_t		limb[GK_WIDE_LIMBS];	/* from `low` on: the others are 0 */
+	int			low = 0;
+	int			end = GK_WIDE_LIMBS;
 	int			top;
+	bool		neg;
 	unsigned __int128 m = 0;
 	double		mean;
 
-	carry(&a);
-	if (a.limb[GK_WIDE_LIMBS - 1] < 0)
+	while (low < GK_WIDE_LIMBS - 1 && w->limb[low] == 0)
+		low++;
+	while (end > low + 1 && w->limb[end - 1] == 0)
+		end--;
+	/* what is carried out of a limb of 64 bits takes two of 32 */
+	end = end + 2 < GK_WIDE_LIMBS ? end + 2 : GK_WIDE_LIMBS;
+	top = end - low - 1;
+	memcpy(limb, w->limb + low, (top + 1) * sizeof(int64_t));
+	gk_digits_carry(limb, top + 1);
+	neg = limb[top] < 0;
+	if (neg)
 	{
-		neg = true;
-		for (int i = 0; i < GK_WIDE_LIMBS; i++)
-			a.limb[i] = -a.limb[i];
-		carry(&a);
+		for (int i = 0; i <= top; i++)
+			limb[i] = -limb[i];
+		gk_digits_carry(limb, top + 1);
 	}
-	for (top = GK_WIDE_LIMBS - 1; top > 2 && a.limb[top] == 0; top--)
-		;
+	while (top > 0 && limb[top] == 0)
+		top--;
 
 	/* The upper 96 bits, the rest as a sticky bit. */
 	for (int i = top; i >= top - 2; i--)
-		m = (m << 32) | (uint64_t) a.limb[i];
+		m = (m << 32) | (i >= 0 ? (uint64_t) limb[i] : 0);
 	for (int i = 0; i < top - 2; i++)
-		if (a.limb[i] != 0)
+		if (limb[i] != 0)
 		{
 			m |= 1;
 			break;
 		}
-	mean = ldexp(gk_i128_to_double((gk_int128) m) / (double) n,
-				 32 * (top - 2) - GK_WIDE_BIAS);
+	mean = gk_ldexp(gk_i128_to_double((gk_int128) m) / (double) n, 32 * (low + top - 2) - GK_WIDE_BIAS);
 	return neg ? -mean : mean;
 }

@@ -17,6 +17,7 @@
 #define FIRST_SLAB		((size_t) 1 << 20)
 #define LAST_SLAB		((size_t) 16 << 20)
 #define SLAB_HEAD		64
+#define LINE			64
 /* Slots of a part's hash table at first; a power of two. */
 #define MIN_SLOTS		256
 
@@ -177,17 +178,35 @@ read_keys(const GkBatch *b, int64_t *key)
 	return true;
 }
 
+/* A row's values besides the key. */
+static inline void
+put_values(const GkBatch *b, int row, int width, bool wide, char *to)
+{
+	const float *x = gk_batch_column(b, 1);
+	size_t		stride = b->stride / sizeof(float);
+
+	if (wide)
+		for (int j = 0; j < width; j++)
+			((double *) to)[j] = batch_value(b, j + 1, row);
+	else
+		for (int j = 0; j < width; j++)
+			((float *) to)[j] = x[j * stride + row];
+}
+
 GkStatus
 gk_keyed_add(GkKeyed *k, const GkBatch *b, GkError *err)
 {
 	int64_t		key[GK_BATCH_ROWS];
+	int			width = k->width;
+	bool		wide;
 	size_t		bytes;
 
 	if (!read_keys(b, key))
 		return gk_fail(err, GK_ERR_LIMIT, "a key is too large");
 	if (!k->wide && some_wide(b))
 		widen(k);
-	bytes = row_bytes(k, k->wide);
+	wide = k->wide;
+	bytes = row_bytes(k, wide);
 	for (int i = 0; i < b->rows; i++)
 	{
 		Part	   *p = &k->part[hash(key[i]) >> (64 - PART_BITS)];
@@ -198,14 +217,10 @@ gk_keyed_add(GkKeyed *k, const GkBatch *b, GkError *err)
 		to = p->at;
 		p->at += bytes;
 		p->rows++;
+		/* where its next rows go, after those of many other parts */
+		__builtin_prefetch(p->at + LINE, 1);
 		memcpy(to, &key[i], sizeof(int64_t));
-		to += sizeof(int64_t);
-		if (k->wide)
-			for (int j = 0; j < k->width; j++)
-				((double *) to)[j] = batch_value(b, j + 1, i);
-		else
-			for (int j = 0; j < k->width; j++)
-				((float *) to)[j] = ((const float *) gk_batch_column(b, j + 1))[i];
+		put_values(b, i, width, wide, to + sizeof(int64_t));
 	}
 	k->bytes += b->rows * bytes;
 	return GK_OK;
@@ -301,7 +316,7 @@ end_of(const Part *p, const Block *b)
 static inline void
 fetch_ahead(const GkKeyed *k, const Block *b)
 {
-	for (size_t at = 0; b != NULL && at < k->block_bytes; at += 64)
+	for (size_t at = 0; b != NULL && at < k->block_bytes; at += LINE)
 		__builtin_prefetch((const char *) b + at);
 }
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/gk_engine.h"
+#include "core/gk_scale.h"
 #include "core/gk_update.h"
 
 static GkStatus
@@ -150,7 +151,7 @@ update(GkEngine *e, double *shift, double *inertia)
 double
 gk_engine_inertia(const GkEngine *e, double v)
 {
-	return ldexp(gk_inertia_from_d2(&e->pts->prep, v), e->pts->weight_exp);
+	return gk_ldexp(gk_inertia_from_d2(&e->pts->prep, v), e->pts->weight_exp);
 }
 
 GkStatus

@@ -289,17 +289,20 @@ typedef struct Moves
 
 #define LINE		64
 
+/* A chunk of fewer bytes is still in the cache when it is full and looked at again. */
+#define CACHED_BYTES	((size_t) 512 << 10)
+
 /*
  * Lines of memory that are stored past the cache are not read first, which took as long as
- * storing them; when the chunk is full, its first rows have left the cache anyway.
+ * storing them; when a large chunk is full, its first rows have left the cache anyway.
  */
 static void
-copy(char *to, const char *from, size_t bytes)
+copy(char *to, const char *from, size_t bytes, bool cached)
 {
 #ifdef __SSE2__
 	size_t		head = -(uintptr_t) to % LINE;
 
-	if (bytes >= head + LINE)
+	if (!cached && bytes >= head + LINE)
 	{
 		memcpy(to, from, head);
 		for (to += head, from += head, bytes -= head; bytes >= LINE; to += LINE, from += LINE, bytes -= LINE)
@@ -312,13 +315,13 @@ copy(char *to, const char *from, size_t bytes)
 
 /* Rows of a batch's column to those of a chunk's column at `to`. */
 static void
-move_column(const GkMove *m, int column, char *to, bool wide)
+move_column(const GkMove *m, int column, char *to, bool wide, bool cached)
 {
 	const char *from = gk_batch_column(m->batch, column);
 	size_t		size = wide ? sizeof(double) : sizeof(float);
 
 	if (m->batch->wide[column] == wide)
-		copy(to + m->to * size, from + m->from * size, m->rows * size);
+		copy(to + m->to * size, from + m->from * size, m->rows * size, cached);
 	else
 		for (int i = 0; i < m->rows; i++)
 			((double *) to)[m->to + i] = ((const float *) from)[m->from + i];
@@ -328,15 +331,17 @@ void
 gk_store_move(const GkStore *s, const GkMove *m)
 {
 	char	   *to = m->data;
+	bool		cached = (size_t) m->stride * (s->columns + s->pts.naux) * sizeof(float) < CACHED_BYTES;
 
 	for (int j = 0; j < s->columns; j++)
 	{
-		move_column(m, j, to, m->wide[j]);
+		move_column(m, j, to, m->wide[j], cached);
 		to += (size_t) m->stride * (m->wide[j] ? 8 : 4);
 	}
 	for (int a = 0; a < s->pts.naux; a++)
 	{
-		copy(to + m->to * sizeof(uint32_t), (const char *) (gk_batch_aux(m->batch, a) + m->from), m->rows * sizeof(uint32_t));
+		copy(to + m->to * sizeof(uint32_t), (const char *) (gk_batch_aux(m->batch, a) + m->from),
+			 m->rows * sizeof(uint32_t), cached);
 		to += (size_t) m->stride * 4;
 	}
 #ifdef __SSE2__

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "core/gk_numerics.h"
+#include "core/gk_scale.h"
 #include "core/gk_update.h"
 
 void
@@ -26,7 +27,7 @@ gk_model_prepare(const GkPrep *prep, const double *centroids, int k, float *out)
 double
 gk_inertia_from_d2(const GkPrep *prep, double d2)
 {
-	return ldexp(d2, -2 * prep->unit_exp - (prep->distance == GK_COSINE ? 1 : 0));
+	return gk_ldexp(d2, -2 * prep->unit_exp - (prep->distance == GK_COSINE ? 1 : 0));
 }
 
 double
@@ -34,7 +35,7 @@ gk_distance_from_d2(const GkPrep *prep, float d2)
 {
 	if (prep->distance == GK_COSINE)
 		return gk_inertia_from_d2(prep, d2);
-	return ldexp(sqrt((double) d2), -prep->unit_exp);
+	return gk_ldexp(sqrt((double) d2), -prep->unit_exp);
 }
 
 void

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/gk_numerics.h"
+#include "core/gk_scale.h"
 #include "core/gk_store.h"
 
 /* Sum of w x^2 and variance of a column, prepared units. */
@@ -47,8 +48,8 @@ choose_centre(const GkColumnStats *stats, int64_t n)
 	if (stats->min == stats->max)
 		return stats->min;
 	unit = gk_expo_of(quarter) + 2 - CENTRE_BITS;
-	t = ldexp(mean, -unit);
-	return fabs(t) < 0x1p52 ? ldexp(rint(t), unit) : mean;
+	t = gk_ldexp(mean, -unit);
+	return fabs(t) < 0x1p52 ? gk_ldexp(rint(t), unit) : mean;
 }
 
 /* Centre and scale from the statistics; sd NULL: plain Euclidean. */

@@ -269,9 +269,35 @@ gk_chunk_close(GkStore *store, int index, GkChunk *view, bool dirty_mind2, GkErr
 	return GK_OK;
 }
 
+/* Rows whose seeding column one job fills. */
+#define FILL_ROWS	(1 << 16)
+
+static int64_t
+fill_jobs(const GkChunk *c)
+{
+	return c->mind2 != NULL ? ((int64_t) c->stride + FILL_ROWS - 1) / FILL_ROWS : 0;
+}
+
+static void
+fill_mind2(void *arg, int64_t job, int thread)
+{
+	const GkChunk *c = ((GkStore *) arg)->pts.chunks;
+	int64_t		end;
+
+	(void) thread;
+	for (; job >= fill_jobs(c); c++)
+		job -= fill_jobs(c);
+	end = (job + 1) * FILL_ROWS < c->stride ? (job + 1) * FILL_ROWS : c->stride;
+	for (int64_t r = job * FILL_ROWS; r < end; r++)
+		c->mind2[r] = INFINITY;
+}
+
+/* Filled by all threads: whoever is first at a page of memory waits for the system to find it. */
 GkStatus
 gk_store_mind2_begin(GkStore *store, GkError *err)
 {
+	int64_t		jobs = 0;
+
 	gk_store_mind2_end(store);
 	store->mind2 = true;
 	for (int i = 0; i < store->pts.nchunks; i++)
@@ -286,10 +312,9 @@ gk_store_mind2_begin(GkStore *store, GkError *err)
 			gk_store_mind2_end(store);
 			return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 		}
-		for (int r = 0; r < c->stride; r++)
-			c->mind2[r] = INFINITY;
+		jobs += fill_jobs(c);
 	}
-	return GK_OK;
+	return gk_parallel_for(store->host, jobs, fill_mind2, store) ? GK_OK : GK_STOPPED;
 }
 
 void

@@ -10,6 +10,7 @@
 #include "core/gk_columns.h"
 #include "core/gk_numerics.h"
 #include "core/gk_points.h"
+#include "core/gk_scale.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
 
@@ -55,6 +56,57 @@ test_wide(void)
 	ok(gk_wide_mean(&a, 1) == -5e-324, "the smallest subnormal survives");
 	memset(&a, 0, sizeof(a));
 	ok(gk_wide_mean(&a, 7) == 0.0, "an empty sum is 0");
+}
+
+/* Whole numbers times a power of two, whose sum is known; most digits of a sum are 0. */
+static void
+test_wide_mean(void)
+{
+	uint64_t	rng = 5;
+	int			bad = 0;
+
+	for (int i = 0; i < 20000; i++)
+	{
+		int			n = 1 + (int) (test_uniform(&rng) * 40);
+		int			bits = 1 + (int) (test_uniform(&rng) * 52);
+		int			e = (int) (test_uniform(&rng) * 1950) - 1010;
+		double		sign = (int) (test_uniform(&rng) * 3) - 1;
+		gk_int128	sum = 0;
+		GkWide		a;
+		double		mean;
+
+		memset(&a, 0, sizeof(a));
+		for (int j = 0; j < n; j++)
+		{
+			double		v = floor(ldexp(test_uniform(&rng), bits));
+
+			/* all of one sign, or either */
+			v *= sign != 0 ? sign : test_uniform(&rng) < 0.5 ? -1 : 1;
+			sum += (gk_int128) v;
+			gk_wide_add(&a, ldexp(v, e));
+		}
+		mean = ldexp(gk_i128_to_double(sum) / n, e);
+		bad += gk_wide_mean(&a, n) != mean;
+	}
+	ok(bad == 0, "means of whole numbers, large and small (%d wrong)", bad);
+}
+
+static void
+test_ldexp(void)
+{
+	uint64_t	rng = 6;
+	int			bad = 0;
+
+	for (int i = 0; i < 200000; i++)
+	{
+		double		v = ldexp(test_normal(&rng), (int) (test_uniform(&rng) * 2200) - 1100);
+		int			e = (int) (test_uniform(&rng) * 4800) - 2400;
+
+		bad += gk_ldexp(v, e) != ldexp(v, e);
+		bad += gk_ldexp(1.5, e) != ldexp(1.5, e);
+	}
+	ok(bad == 0 && isinf(gk_ldexp(INFINITY, -5)) && isnan(gk_ldexp(NAN, 5)),
+	   "gk_ldexp() is ldexp(), subnormal and infinite results too");
 }
 
 /* Statistics of columns, every set's. */
@@ -712,6 +764,8 @@ int
 main(void)
 {
 	test_wide();
+	test_wide_mean();
+	test_ldexp();
 	test_observe();
 	test_int128();
 	test_d2_fixed();
