@@ -7,6 +7,7 @@
  *   gkmeans_window_plan.c     when the node can take WindowAgg's place, and its plan
  *   gkmeans_window_scan.c     the node
  *   gkmeans_window_points.c   the points of its partitions, and their labels
+ *   gkmeans_window_rows.c     the columns that the rows above it want
  *   gkmeans_window_spill.c    points that are over gkmeans.memory_limit
  */
 #ifndef GKMEANS_WINDOW_H
@@ -85,6 +86,20 @@ extern void gk_window_begin(GkWindowPoints *w, double rows);
 extern void gk_window_add(GkWindowPoints *w, const Datum *values, const bool *nulls);
 /* All rows are there: the labels. */
 extern void gk_window_fit(GkWindowPoints *w);
+
+/* ---- rows that are given out again (gkmeans_window_rows.c) ---- */
+
+typedef struct GkWindowRows GkWindowRows;
+
+/* Of such columns, in the current memory context. */
+extern GkWindowRows *gk_window_rows_begin(TupleDesc desc);
+/* Columns from[0], from[1], ... of a row. */
+extern void gk_window_rows_put(GkWindowRows *rows, const Datum *values, const bool *nulls, const AttrNumber *from);
+/* To the first row; also before the first one is read. */
+extern void gk_window_rows_rewind(GkWindowRows *rows);
+/* The next row, as columns to[0], to[1], ... */
+extern void gk_window_rows_get(GkWindowRows *rows, Datum *values, bool *nulls, const AttrNumber *to);
+extern void gk_window_rows_end(GkWindowRows *rows);
 
 /* ---- points in temporary files (gkmeans_window_spill.c) ---- */
 

@@ -4,7 +4,7 @@
  *
  * The first row that is asked for reads all rows of the child.  Points go to the
  * memory of their partitions (gkmeans_window_points.c), and the columns that the
- * rows above need, if any, to a tuplestore.  When all labels are there, rows go out in
+ * rows above need are kept, if there are any (gkmeans_window_rows.c).  When all labels are there, rows go out in
  * the order in which they came.
  */
 #include "postgres.h"
@@ -46,12 +46,10 @@ typedef struct WindowScan
 	int64		at;				/* next row to go out */
 	int			columns;		/* of the child */
 	/* The columns that are kept, NULL: none are. */
-	Tuplestorestate *store;
+	GkWindowRows *rows;
 	int			nkept;
 	AttrNumber *kept;			/* in the child's rows, from 0 */
-	Datum	   *values;			/* [nkept] */
-	bool	   *nulls;
-	TupleTableSlot *row;		/* from the store */
+	TupleDesc	kept_desc;
 	bool	   *wanted;			/* [points.ncalls]: is the label of use above? */
 } WindowScan;
 
@@ -196,7 +194,6 @@ init_kept(WindowScan *w, CustomScan *scan)
 {
 	TupleDesc	from = ExecGetResultType(outerPlanState(w));
 	Bitmapset  *used = NULL;
-	TupleDesc	desc;
 	int			at = -1;
 
 	pull_varattnos((Node *) scan->scan.plan.targetlist, INDEX_VAR, &used);
@@ -214,12 +211,9 @@ init_kept(WindowScan *w, CustomScan *scan)
 	}
 	if (w->nkept == 0)
 		return;
-	w->values = palloc(w->nkept * sizeof(Datum));
-	w->nulls = palloc(w->nkept * sizeof(bool));
-	desc = CreateTemplateTupleDesc(w->nkept);
+	w->kept_desc = CreateTemplateTupleDesc(w->nkept);
 	for (int i = 0; i < w->nkept; i++)
-		TupleDescCopyEntry(desc, i + 1, from, w->kept[i] + 1);
-	w->row = ExecInitExtraTupleSlot(w->css.ss.ps.state, desc, &TTSOpsMinimalTuple);
+		TupleDescCopyEntry(w->kept_desc, i + 1, from, w->kept[i] + 1);
 }
 
 static void
@@ -276,22 +270,10 @@ begin_rows(WindowScan *w)
 	gk_window_begin(&w->points, w->css.ss.ps.plan->plan_rows);
 	caller = MemoryContextSwitchTo(w->points.cxt);
 	if (w->nkept > 0)
-		w->store = tuplestore_begin_heap(false, false, work_mem);
+		w->rows = gk_window_rows_begin(w->kept_desc);
 	for (int c = 0; c < w->points.ncalls; c++)
 		begin_call(w, c);
 	MemoryContextSwitchTo(caller);
-}
-
-static void
-keep_row(WindowScan *w, TupleTableSlot *slot)
-{
-	slot_getsomeattrs(slot, w->kept[w->nkept - 1] + 1);
-	for (int i = 0; i < w->nkept; i++)
-	{
-		w->values[i] = slot->tts_values[w->kept[i]];
-		w->nulls[i] = slot->tts_isnull[w->kept[i]];
-	}
-	tuplestore_putvalues(w->store, w->row->tts_tupleDescriptor, w->values, w->nulls);
 }
 
 static void
@@ -317,9 +299,13 @@ read_rows(WindowScan *w)
 		in = ExecProject(w->input);
 		gk_window_add(&w->points, in->tts_values, in->tts_isnull);
 		MemoryContextSwitchTo(caller);
-		if (w->store != NULL)
-			keep_row(w, slot);
+		if (w->rows == NULL)
+			continue;
+		slot_getsomeattrs(slot, w->kept[w->nkept - 1] + 1);
+		gk_window_rows_put(w->rows, slot->tts_values, slot->tts_isnull, w->kept);
 	}
+	if (w->rows != NULL)
+		gk_window_rows_rewind(w->rows);
 	if (w->points.n > 0)
 		gk_window_fit(&w->points);
 	else
@@ -338,17 +324,8 @@ make_row(WindowScan *w)
 	int64		at = w->at++;
 
 	ExecClearTuple(slot);
-	if (w->store != NULL)
-	{
-		if (!tuplestore_gettupleslot(w->store, true, false, w->row))
-			elog(ERROR, "rows of the window are missing");
-		slot_getallattrs(w->row);
-		for (int i = 0; i < w->nkept; i++)
-		{
-			slot->tts_values[w->kept[i]] = w->row->tts_values[i];
-			slot->tts_isnull[w->kept[i]] = w->row->tts_isnull[i];
-		}
-	}
+	if (w->rows != NULL)
+		gk_window_rows_get(w->rows, slot->tts_values, slot->tts_isnull, w->kept);
 	for (int c = 0; c < w->points.ncalls; c++)
 	{
 		int32		label = w->points.calls[c].label[at];
@@ -387,12 +364,10 @@ next_row(CustomScanState *node)
 static void
 forget_rows(WindowScan *w)
 {
-	if (w->row != NULL)
-		ExecClearTuple(w->row);
 	ExecClearTuple(w->css.ss.ss_ScanTupleSlot);
-	if (w->store != NULL)
-		tuplestore_end(w->store);
-	w->store = NULL;
+	if (w->rows != NULL)
+		gk_window_rows_end(w->rows);
+	w->rows = NULL;
 	w->points.n = 0;
 	w->at = 0;
 	w->done = false;
@@ -417,8 +392,8 @@ rescan(CustomScanState *node)
 	if (w->done && node->ss.ps.chgParam == NULL && child->chgParam == NULL)
 	{
 		w->at = 0;
-		if (w->store != NULL)
-			tuplestore_rescan(w->store);
+		if (w->rows != NULL)
+			gk_window_rows_rewind(w->rows);
 		return;
 	}
 	forget_rows(w);

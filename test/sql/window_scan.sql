@@ -173,6 +173,29 @@ SELECT roads.*, q FROM unnest(ARRAY[
 ]) WITH ORDINALITY u (q, at), roads(q) ORDER BY at;
 SELECT kmeans(CASE WHEN i < 99999 THEN ARRAY[x, y, 3, 4, 5, 6] ELSE ARRAY[x] END, 4) OVER (PARTITION BY g) FROM wl;
 RESET gkmeans.memory_limit;
+-- columns of numbers, texts and both, with NULLs, in a file and in memory, read once and again
+DO $$ BEGIN
+    EXECUTE 'CREATE TABLE wn AS SELECT i, x, y, nullif(i % 3, 1)::smallint AS s, nullif(x > 1, true) AS b, nullif(i::text, ''7'') AS t, '
+        || (SELECT string_agg(format('nullif(i %% %s, 1) AS c%s', n + 2, n), ', ') FROM generate_series(1, 65) n) || ' FROM wl WHERE i <= 9000';
+END $$;
+CREATE FUNCTION columns(n int) RETURNS text LANGUAGE sql AS $$ SELECT string_agg('c' || n, ', ') FROM generate_series(1, $1) n $$;
+SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off;
+CREATE VIEW keeping AS SELECT what, roads.* FROM unnest(ARRAY['one', 'numbers', 'texts', 'rescan', '64', '65'], ARRAY[
+    'SELECT i, kmeans(ARRAY[x, y], 4) OVER () FROM wn',
+    'SELECT b, i, x, y, s, kmeans(ARRAY[x, y], 4) OVER (PARTITION BY s) FROM wn',
+    'SELECT i, t, s, kmeans(ARRAY[x, y], 4) OVER (PARTITION BY s) FROM wn',
+    'SELECT n, l, count(*), count(s), sum(i) FROM generate_series(1, 3) n LEFT JOIN (SELECT i, s, kmeans(ARRAY[x, y], 4) OVER () AS l FROM wn) o ON i % n = 0 GROUP BY n, l',
+    'SELECT ' || columns(64) || ', kmeans(ARRAY[x, y], 4) OVER () FROM wn',
+    'SELECT ' || columns(65) || ', kmeans(ARRAY[x, y], 4) OVER () FROM wn'
+]) u (what, q), roads(q);
+SET work_mem = '64kB';
+SELECT * FROM keeping;
+SET work_mem = '16MB';
+SELECT * FROM keeping;
+RESET enable_hashjoin; RESET enable_mergejoin; RESET enable_material; RESET work_mem;
+DROP VIEW keeping;
+DROP FUNCTION columns;
+DROP TABLE wn;
 -- rows of a parallel scan, in any order
 SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
 SELECT roads.* FROM roads('SELECT g, x, kmeans(ARRAY[x, y], 4) OVER (PARTITION BY g) FROM wl');
