@@ -567,7 +567,7 @@ spare_threads(const GkReader *r, int workers)
 	const GkHost *engine = gk_host_engine(r->host);
 	GkHost		every = {.threads = 0};
 
-	return Max(1, Min(gk_threads(engine), gk_threads(&every) - workers - GK_SOON_THREADS));
+	return Max(1, Min(gk_threads(engine), gk_threads(&every) - workers - gk_soon_threads(engine)));
 }
 
 /* ---- all rows ---- */

@@ -117,12 +117,12 @@ void	   *gk_alloc(const GkHost *host, size_t count, size_t size);
 void	   *gk_alloc0(const GkHost *host, size_t count, size_t size);
 void		gk_free(const GkHost *host, void *ptr);
 /*
- * A hint that a large block from gk_alloc will be filled soon: one or two threads of its own
- * have the system find its memory meanwhile.  Two do that as fast as eight processes fill
- * it; more take CPUs from those.
+ * A hint that a large block from gk_alloc will be filled soon: some threads of its own have
+ * the system find its memory meanwhile, a quarter of the host's or two.  They do that as
+ * fast as the others fill it; more would take CPUs from those.
  */
-#define GK_SOON_THREADS	2
 void		gk_alloc_soon(const GkHost *host, void *ptr, size_t bytes);
+int			gk_soon_threads(const GkHost *host);
 double		gk_now_ms(void);
 
 /*

@@ -148,18 +148,25 @@ populate_soon(uintptr_t from, size_t bytes)
 
 #endif
 
+int
+gk_soon_threads(const GkHost *host)
+{
+	int			all = gk_threads(host);
+
+	return all <= 2 ? 1 : all < 8 ? 2 : all / 4;
+}
+
 void
 gk_alloc_soon(const GkHost *host, void *ptr, size_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
 	uintptr_t	from = (uintptr_t) ptr;
 	uintptr_t	to = from + huge_bytes(bytes);
-	int			threads = gk_threads(host) - 1;
+	int			threads = gk_soon_threads(host);
 	size_t		piece;
 
 	if (bytes < HUGE_PAGE)
 		return;
-	threads = threads > GK_SOON_THREADS ? GK_SOON_THREADS : threads < 1 ? 1 : threads;
 	piece = ((to - from) / HUGE_PAGE + threads - 1) / threads * HUGE_PAGE;
 	for (; from < to; from += piece)
 		populate_soon(from, to - from < piece ? to - from : piece);
