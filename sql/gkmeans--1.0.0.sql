@@ -168,7 +168,7 @@ CREATE FUNCTION kmeans_label_table(
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 
 COMMENT ON FUNCTION kmeans_label_table(regclass, text[], int, text, text[], text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
-    'clusters the rows of a table, as kmeans() does, and creates the table label_table with the id_columns of each row and its cluster (NULL for rows that were left out), faster than CREATE TABLE AS can';
+    'clusters the rows of a table, as kmeans() does, and creates the table label_table with the id_columns of each row and its cluster (NULL for rows that were left out); many rows are written at once';
 
 -- lets the planner know how many labels to expect: as many as the relation has rows
 CREATE FUNCTION kmeans_labels_support(internal) RETURNS internal

@@ -9,8 +9,7 @@
  * a user writes.  It is filled by a second scan of the relation, with the first
  * one's snapshot, that reads the id columns and reads the labels along
  * (gkmeans_changes.c).  Rows go in some hundred at once, with one lock and one
- * WAL record a page; CREATE TABLE AS writes them one by one and takes more
- * than twice as long.
+ * WAL record a page; CREATE TABLE AS takes both for each row.
  */
 #include "postgres.h"
 
