@@ -51,9 +51,8 @@ plain_scan(const PlanState *ps)
 	return true;
 }
 
-/* The scans that the plan consists of, in order; 0: it is something else. */
-static int
-plain_scans(QueryDesc *desc, PlanState ***scans)
+int
+gk_heap_scans(QueryDesc *desc, PlanState ***scans)
 {
 	AppendState *append;
 
@@ -351,7 +350,7 @@ gk_heap_scan(QueryDesc *desc, DestReceiver *dest)
 	if (gkmeans_reader == GK_READER_EXECUTOR)
 		return false;
 	caller = MemoryContextSwitchTo(desc->estate->es_query_cxt);
-	n = plain_scans(desc, &h.scans);
+	n = gk_heap_scans(desc, &h.scans);
 	plain = n > 0;
 	h.tables.count = n;
 	h.tables.table = palloc0(n * sizeof(GkPagesTable));

@@ -21,6 +21,7 @@
 #include "executor/tuptable.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "nodes/execnodes.h"
 #include "nodes/makefuncs.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -29,6 +30,7 @@
 #include "utils/varlena.h"
 
 #include "gkmeans_changes.h"
+#include "gkmeans_reader.h"
 
 PG_FUNCTION_INFO_V1(kmeans_label_table);
 
@@ -159,31 +161,38 @@ row_bytes(const TupleTableSlot *row)
 	return bytes;
 }
 
-/* A row is id columns, ctid, tableoid. */
+/* Id columns, of which there are values, and the label of the row that is there. */
+static void
+put_row(LabelTable *t, const GkRowId *row)
+{
+	TupleTableSlot *to = t->slots[t->rows++];
+	int32		label;
+
+	to->tts_isnull[t->nids] = !gk_changes_find(t->labels, row, &label);
+	if (!to->tts_isnull[t->nids])
+		to->tts_values[t->nids] = Int32GetDatum(label);
+	ExecStoreVirtualTuple(to);
+	t->bytes += row_bytes(to);
+	/* the scan goes on before it is written */
+	ExecMaterializeSlot(to);
+	if (t->rows == MAX_ROWS || t->bytes >= MAX_BYTES)
+		write_rows(t);
+}
+
+/* A row of the executor's: id columns, ctid, tableoid. */
 static bool
 take_row(TupleTableSlot *row, DestReceiver *self)
 {
 	LabelTable *t = (LabelTable *) self;
-	TupleTableSlot *to = t->slots[t->rows++];
+	TupleTableSlot *to = ExecClearTuple(t->slots[t->rows]);
 	GkRowId		id;
-	int32		label;
 
 	slot_getallattrs(row);
-	id.ctid = *(ItemPointer) DatumGetPointer(row->tts_values[t->nids]);
-	id.tableoid = DatumGetObjectId(row->tts_values[t->nids + 1]);
-
-	ExecClearTuple(to);
 	memcpy(to->tts_values, row->tts_values, t->nids * sizeof(Datum));
 	memcpy(to->tts_isnull, row->tts_isnull, t->nids * sizeof(bool));
-	to->tts_isnull[t->nids] = !gk_changes_find(t->labels, &id, &label);
-	if (!to->tts_isnull[t->nids])
-		to->tts_values[t->nids] = Int32GetDatum(label);
-	ExecStoreVirtualTuple(to);
-	/* the scan goes on before it is written */
-	ExecMaterializeSlot(to);
-	t->bytes += row_bytes(row);
-	if (t->rows == MAX_ROWS || t->bytes >= MAX_BYTES)
-		write_rows(t);
+	id.ctid = *(ItemPointer) DatumGetPointer(row->tts_values[t->nids]);
+	id.tableoid = DatumGetObjectId(row->tts_values[t->nids + 1]);
+	put_row(t, &id);
 	return true;
 }
 
@@ -202,11 +211,58 @@ end_rows(DestReceiver *self)
 	table_close(t->rel, NoLock);
 }
 
-/* The executor scans: no faster road knows all types. */
-static bool
-no_scan(QueryDesc *desc, DestReceiver *dest)
+/* All rows of a table, from its first block on, without the executor's work per row. */
+static void
+scan_table(LabelTable *t, const PlanState *ps, Snapshot snapshot)
 {
-	return false;
+	Relation	rel = ((const SeqScanState *) ps)->ss.ss_currentRelation;
+	TableScanDesc scan = table_beginscan_strat(rel, snapshot, 0, NULL, true, false);
+	TupleTableSlot *from = table_slot_create(rel, NULL);
+	AttrNumber *attnum = palloc(t->nids * sizeof(AttrNumber));
+	AttrNumber	last = 0;
+	GkRowId		id = {RelationGetRelid(rel)};
+
+	for (int i = 0; i < t->nids; i++)
+	{
+		attnum[i] = ((Var *) list_nth_node(TargetEntry, ps->plan->targetlist, i)->expr)->varattno;
+		last = Max(last, attnum[i]);
+	}
+	while (table_scan_getnextslot(scan, ForwardScanDirection, from))
+	{
+		TupleTableSlot *to = ExecClearTuple(t->slots[t->rows]);
+
+		CHECK_FOR_INTERRUPTS();
+		slot_getsomeattrs(from, last);
+		for (int i = 0; i < t->nids; i++)
+		{
+			to->tts_values[i] = from->tts_values[attnum[i] - 1];
+			to->tts_isnull[i] = from->tts_isnull[attnum[i] - 1];
+		}
+		id.ctid = from->tts_tid;
+		put_row(t, &id);
+	}
+	ExecDropSingleTupleTableSlot(from);
+	table_endscan(scan);
+	pfree(attnum);
+}
+
+/* A GkQueryScan for tables like those that gkmeans_heap.c reads. */
+static bool
+scan_tables(QueryDesc *desc, DestReceiver *dest)
+{
+	MemoryContext caller;
+	PlanState **scans;
+	int			n = gkmeans_reader == GK_READER_EXECUTOR ? 0 : gk_heap_scans(desc, &scans);
+
+	if (n == 0)
+		return false;
+	caller = MemoryContextSwitchTo(desc->estate->es_query_cxt);
+	dest->rStartup(dest, desc->operation, desc->tupDesc);
+	for (int i = 0; i < n; i++)
+		scan_table((LabelTable *) dest, scans[i], desc->snapshot);
+	dest->rShutdown(dest);
+	MemoryContextSwitchTo(caller);
+	return true;
 }
 
 static void
@@ -225,7 +281,7 @@ fill_table(LabelTable *t)
 	t->pub.rStartup = begin_rows;
 	t->pub.rShutdown = end_rows;
 	t->pub.mydest = DestNone;
-	gk_query_run(&ids, &t->pub, no_scan);
+	gk_query_run(&ids, &t->pub, scan_tables);
 }
 
 /* ---- labels ---- */

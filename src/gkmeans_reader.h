@@ -41,6 +41,11 @@ extern void gk_reader_progress(const GkReader *r);
 /* The index of a table that rows come from. */
 extern int	gk_reader_table(GkReader *r, Oid tableoid);
 
+/*
+ * The SeqScanStates that a plan consists of, in order, when it is nothing but sequential
+ * scans of heap tables without conditions and expressions; 0: it is something else.
+ */
+extern int	gk_heap_scans(QueryDesc *desc, PlanState ***scans);
 /* A GkQueryScan (gkmeans_query.c) for a GkReader. */
 extern bool gk_heap_scan(QueryDesc *desc, DestReceiver *dest);
 

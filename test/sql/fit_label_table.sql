@@ -64,6 +64,13 @@ FROM wide w FULL JOIN wide_labels l USING (a);
 SELECT attname, format_type(atttypid, atttypmod), collname FROM pg_attribute LEFT JOIN pg_collation c ON c.oid = attcollation
 WHERE attrelid = 'wide_labels'::regclass AND attnum > 0 ORDER BY attnum;
 
+-- the same by the executor
+SET gkmeans.reader = executor;
+SELECT size FROM kmeans_label_table('wide', '{x}', 4, 'wide_executor', '{e,d,c,b,a,added}', centroids => '{{0},{1},{2},{3}}');
+RESET gkmeans.reader;
+SELECT count(*) FROM wide_labels w1 JOIN wide_executor w2 ON w1.ctid = w2.ctid AND w1::text = w2::text;
+DROP TABLE wide_executor;
+
 -- partitions and children; a materialized view
 CREATE TABLE part (id int, x int) PARTITION BY RANGE (id);
 CREATE TABLE part_b (x int, id int);
