@@ -158,7 +158,7 @@ struct GkSession
 	int			previous_k;		/* clusters; 0: nothing is known */
 	int64_t		changed;		/* rows that changed their label in it */
 	GkRoom		previous;		/* int32 [all_rows]: labels */
-	GkRoom		kept;			/* or uint16 [all_rows / 16][k - 1]: masks of few clusters */
+	GkRoom		kept;			/* or, of few clusters, uint64 [all_rows / GK_ROW_PAD][gk_few_bits(k)] as of step_few() */
 	GkRoom		base_sum;		/* its result, as GkStep */
 	GkRoom		base_mass;
 	GkRoom		base_count;

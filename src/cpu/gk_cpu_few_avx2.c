@@ -255,9 +255,9 @@ ASSIGN(8, 1)
 static void (*const assigns[MOST_K + 1]) (const GkTiles *, const float *, int32_t *) =
 {NULL, NULL, assign_2, assign_3, assign_4, assign_5, assign_6, assign_7, assign_8};
 
-int
+int64_t
 gk_cpu_avx2_step_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
-					 uint16_t *kept, gk_int128 *sum, int64_t *count)
+					 uint64_t *kept, gk_int128 *sum, int64_t *count)
 {
 	int32_t		label[GK_FEW_GROUP];
 

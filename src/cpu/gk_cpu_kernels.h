@@ -154,17 +154,17 @@ typedef struct GkCpuKernels
 	/*
 	 * assign() and add_few() in one, without labels.  NULL likewise.  Where there is
 	 * move_few(), kept (NULL: nobody wants it) is made to say which rows are whose,
-	 * uint16_t [tiles * GK_ROW_PAD / 16][k - 1]: bit i of word [v][q] for row 16 v + i
-	 * in cluster q.  Returns how many words were another one.
+	 * [tiles][gk_few_bits(k)]: bit i of word [t][b] is bit b of the label of the tile's row i,
+	 * 0 past the end.  Returns how many rows had another label.
 	 */
-	int			(*step_few) (const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
-							 uint16_t *kept, gk_int128 *sum, int64_t *count);
+	int64_t		(*step_few) (const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+							 uint64_t *kept, gk_int128 *sum, int64_t *count);
 	/*
 	 * The same for what differs from kept: a row goes from its cluster's sum and count
 	 * and comes to another's.  At most few_sums sums; NULL: nothing beats step_few().
 	 */
-	int			(*move_few) (const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
-							 uint16_t *kept, gk_int128 *sum, int64_t *count);
+	int64_t		(*move_few) (const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+							 uint64_t *kept, gk_int128 *sum, int64_t *count);
 	/* Sums, d for each cluster but one, that it keeps in registers at once. */
 	int			few_sums;
 
@@ -201,6 +201,13 @@ gk_taken_off(float v, float base)
 
 #define GK_CPU_FEW		8
 
+/* Bits of a label of so many clusters, 2 at least. */
+static inline int
+gk_few_bits(int k)
+{
+	return k > 4 ? 3 : k > 2 ? 2 : 1;
+}
+
 /*
  * -ln u >= 1 - u, which is exact in a double; this much is left for the roundings
  * of the logarithm, the division and the product (each below 2^-51).
@@ -235,17 +242,17 @@ int			gk_cpu_avx2_nearest(const float *point, int d, const float *centroids, int
 #define GK_CPU_AVX512_SUMS	24
 void		gk_cpu_avx512_add_few(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
 								  gk_int128 *sum, int64_t *count);
-int			gk_cpu_avx512_step_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
-								   uint16_t *kept, gk_int128 *sum, int64_t *count);
-int			gk_cpu_avx512_move_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
-								   uint16_t *kept, gk_int128 *sum, int64_t *count);
+int64_t		gk_cpu_avx512_step_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+								   uint64_t *kept, gk_int128 *sum, int64_t *count);
+int64_t		gk_cpu_avx512_move_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+								   uint64_t *kept, gk_int128 *sum, int64_t *count);
 
 /* gk_cpu_few_avx2.c; of 16 registers */
 #define GK_CPU_AVX2_SUMS	13
 void		gk_cpu_avx2_add_few(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
 								gk_int128 *sum, int64_t *count);
-int			gk_cpu_avx2_step_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
-								 uint16_t *kept, gk_int128 *sum, int64_t *count);
+int64_t		gk_cpu_avx2_step_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+								 uint64_t *kept, gk_int128 *sum, int64_t *count);
 
 /* gk_cpu_tally.c */
 void		gk_cpu_avx512_tally_few(const float *d2, const float *weight, const int32_t *label, int rows, int k,

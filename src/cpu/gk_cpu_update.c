@@ -9,7 +9,7 @@
  *   partitioned_features   no copies, for large k * d: gk_cpu_partition.c
  *   delta                  as cluster_merge, but only rows whose label changed
  *                          since the last step move from one cluster to another;
- *                          of few clusters masks are kept instead of labels
+ *                          of few clusters a label's bits are kept instead of it
  * All sums are exact, so all give the same bits.  Unweighted, a thread first adds
  * up to GK_PACKAGE rows in doubles, exactly (He et al., "Package summation", 2022),
  * and then turns them into integers.
@@ -28,6 +28,8 @@
 #define PIECE_FLOATS	(64 * 1024)
 /* Auto goes over to delta when fewer rows than one of so many changed their label ... */
 #define DELTA_SHARE		4
+/* ... of few clusters, where adding up all rows takes but twice as long as assigning them ... */
+#define FEW_DELTA_SHARE	32
 /* ... and a point is so much larger than the label to be remembered. */
 #define DELTA_FEATURES	16
 
@@ -55,10 +57,11 @@ typedef struct Pass
 	size_t		double_at;		/* double [copies][k][width], unweighted only */
 	size_t		bytes;
 
-	/* delta, one of: labels of the last step by row, masks as of step_few(); NULL: not kept. */
+	/* delta, one of: labels of the last step by row, or as of step_few(); NULL: not kept. */
 	int32_t    *previous;
-	uint16_t   *kept;
+	uint64_t   *kept;
 	bool		delta;			/* this pass adds to the last step's result */
+	bool		known;			/* there are labels and results of a last step */
 	bool		bounded;		/* and looks only at rows that may change their label */
 	bool		screened;		/* labels are found by scalar products */
 } Pass;
@@ -331,7 +334,7 @@ static void
 few_block(GkSession *s, const Pass *p, char *own, const GkBlock *b)
 {
 	GkTiles		x = gk_cpu_tiles(s, b);
-	uint16_t   *kept = p->kept != NULL ? p->kept + b->slot / 16 * (p->k - 1) : NULL;
+	uint64_t   *kept = p->kept != NULL ? p->kept + b->slot / GK_ROW_PAD * gk_few_bits(p->k) : NULL;
 
 	((Private *) own)->changed +=
 		(p->delta ? s->kernels->move_few : s->kernels->step_few)
@@ -391,20 +394,20 @@ few_sums(const Pass *p)
 }
 
 static size_t
-masks(const Pass *p)
+kept_words(const Pass *p)
 {
-	return p->s->all_rows / 16 * (p->k - 1);
+	return p->s->all_rows / GK_ROW_PAD * gk_few_bits(p->k);
 }
 
-/* Of a single block, a moment's work, masks are not worth their memory. */
+/* Of a single block, a moment's work, bits are not worth their memory. */
 static bool
-masks_possible(const Pass *p)
+bits_possible(const Pass *p)
 {
 	const GkSession *s = p->s;
 
 	return s->feature_sum == GK_FSUM_AUTO && s->host.skip != GK_SKIP_ON && few_sums(p) && p->k > 1 &&
 		s->kernels->move_few != NULL && s->pts->n > p->sweep.rows &&
-		s->pts->resident && masks(p) * sizeof(uint16_t) <= s->pts->spare;
+		s->pts->resident && kept_words(p) * sizeof(uint64_t) <= s->pts->spare;
 }
 
 /*
@@ -430,36 +433,34 @@ choose(const Pass *p)
 	/* Bounds need labels; few clusters of small points are faster without any. */
 	if (gk_cpu_bounds_possible(s, p->k) && (!few_sums(p) || s->host.skip == GK_SKIP_ON))
 		return GK_DELTA;
-	return masks_possible(p) ? GK_DELTA : GK_CLUSTER_MERGE;
+	return bits_possible(p) ? GK_DELTA : GK_CLUSTER_MERGE;
 }
 
-/* Remember labels, or masks, and results, and start from those of the last step if they help. */
+/* Remember labels, or their bits, and results, and start from those of the last step if they help. */
 static GkStatus
 prepare_delta(Pass *p, GkError *err)
 {
 	GkSession  *s = p->s;
 	size_t		kd = (size_t) p->k * p->d;
-	bool		known = s->previous_k == p->k;
-	bool		few = masks_possible(p);
+	bool		few = bits_possible(p);
 
-	if (!(few ? gk_cpu_room(s, &s->kept, masks(p), sizeof(uint16_t)) :
+	if (!(few ? gk_cpu_room(s, &s->kept, kept_words(p), sizeof(uint64_t)) :
 		  gk_cpu_room(s, &s->previous, s->all_rows, sizeof(int32_t))) ||
 		!gk_cpu_room(s, &s->base_sum, kd, sizeof(gk_int128)) ||
 		!gk_cpu_room(s, &s->base_mass, p->k, sizeof(gk_int128)) ||
 		!gk_cpu_room(s, &s->base_count, p->k, sizeof(int64_t)))
 		return gk_cpu_out_of_memory(err);
-	p->delta = known && (s->feature_sum == GK_DELTA || s->changed < s->pts->n / DELTA_SHARE);
+	p->known = s->previous_k == p->k;
+	p->delta = p->known && (s->feature_sum == GK_DELTA || s->changed < s->pts->n / (few ? FEW_DELTA_SHARE : DELTA_SHARE));
 	if (few)
 	{
 		p->kept = s->kept.p;
-		if (!known)
-			memset(p->kept, 0xff, masks(p) * sizeof(uint16_t));
 		return GK_OK;
 	}
 	p->previous = s->previous.p;
-	if (!known)
+	if (!p->known)
 		memset(p->previous, 0xff, s->all_rows * sizeof(int32_t));
-	p->bounded = known && gk_cpu_bounds_begin(s, &p->sweep, p->c, p->k);
+	p->bounded = p->known && gk_cpu_bounds_begin(s, &p->sweep, p->c, p->k);
 	if (p->bounded)
 		p->delta = true;
 	return GK_OK;
@@ -500,10 +501,10 @@ step_merge(Pass *p, GkError *err)
 		s->changed = 0;
 		for (int t = 0; t < p->sweep.threads; t++)
 			s->changed += ((Private *) region(p, t))->changed;
-		if (p->kept != NULL)
-			s->changed = s->changed * 16 / (p->k - 1);	/* rows of vectors, on average */
-		else
+		if (p->kept == NULL)
 			gk_cpu_bounds_end(s, &p->sweep, p->bounded);
+		else if (!p->known)
+			s->changed = s->pts->n;
 	}
 	return st;
 }

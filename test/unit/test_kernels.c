@@ -307,10 +307,11 @@ static bool
 moves_few(const GkCpuKernels *set, const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
 		  const int32_t *label, gk_int128 *sum, int64_t *count)
 {
-	size_t		words = (size_t) x->count * GK_ROW_PAD / 16 * (k - 1);
+	int			bits = gk_few_bits(k);
+	size_t		words = (size_t) x->count * bits;
 	size_t		sums = (size_t) k * x->d * sizeof(gk_int128);
-	uint16_t   *kept = calloc(words + 1, sizeof(uint16_t));
-	uint16_t   *want = calloc(words + 1, sizeof(uint16_t));
+	uint64_t   *kept = calloc(words + 1, sizeof(uint64_t));
+	uint64_t   *want = calloc(words + 1, sizeof(uint64_t));
 	float	   *other = aligned((size_t) k * x->d * sizeof(float));
 	gk_int128  *minus = calloc(1, sums);
 	int64_t		minus_count[GK_CPU_FEW] = {0};
@@ -321,13 +322,19 @@ moves_few(const GkCpuKernels *set, const GkTiles *x, const float *c, int k, int 
 	for (int q = 0; q < k; q++)
 		memcpy(other + q * x->d, c + (q + turn) % k * x->d, x->d * sizeof(float));
 	for (int i = 0; i < rows; i++)
-		if (label[i] < k - 1)
-			want[i / 16 * (k - 1) + label[i]] |= (uint16_t) (1 << i % 16);
+		for (int b = 0; b < bits; b++)
+			want[i / GK_ROW_PAD * bits + b] |= (uint64_t) (label[i] >> b & 1) << i % GK_ROW_PAD;
 	set->step_few(x, other, k, rows, expo, kept, sum, count);
-	for (size_t i = 0; i < words; i++)
-		differ += kept[i] != want[i];
+	for (int i = 0; i < rows && k > 1; i++)
+	{
+		bool		other_label = false;
+
+		for (int b = 0; b < bits; b++)
+			other_label |= (kept[i / GK_ROW_PAD * bits + b] ^ want[i / GK_ROW_PAD * bits + b]) >> i % GK_ROW_PAD & 1;
+		differ += other_label;
+	}
 	good = set->move_few(x, c, k, rows, expo, kept, sum, count) == differ;
-	good = good && memcmp(kept, want, words * sizeof(uint16_t)) == 0;
+	good = good && (k == 1 || memcmp(kept, want, words * sizeof(uint64_t)) == 0);
 	good = good && set->move_few(x, c, k, rows, expo, kept, sum, count) == 0;
 	good = good && set->step_few(x, c, k, rows, expo, kept, minus, minus_count) == 0;
 	for (int i = 0; i < (k - 1) * x->d; i++)
