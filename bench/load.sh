@@ -79,7 +79,7 @@ for table in ${TABLES:-$all}; do
 			done
 		done
 		for job in count sum executor auto default fit; do times[$job]=$(printf %s "${times[$job]}" | median); done
-		echo "{\"what\": \"load\", \"table\": \"$table\", \"device\": \"$device\", \"workers\": $n, \"bytes\": $bytes, \"count_ms\": ${times[count]}, \"sum_ms\": ${times[sum]}, \"executor_ms\": ${times[executor]}, \"pages_ms\": ${times[auto]}, \"fit_ms\": ${times[fit]}}" >>"$result"
+		echo "{\"what\": \"load\", \"table\": \"$table\", \"device\": \"$device\", \"workers\": $n, \"bytes\": $bytes, \"count_ms\": ${times[count]}, \"sum_ms\": ${times[sum]}, \"executor_ms\": ${times[executor]}, \"pages_ms\": ${times[auto]}, \"default_ms\": ${times[default]}, \"fit_ms\": ${times[fit]}}" >>"$result"
 		awk -v what="${what[$table]}" -v n="$n" -v c="${times[count]}" -v s="${times[sum]}" -v e="${times[executor]}" -v h="${times[auto]}" -v a="${times[default]}" -v f="${times[fit]}" -v b="$bytes" '
 			function some(x) { return x > 0 ? sprintf("%.1f", x) : "-" }
 			BEGIN { printf "%-26s %7d %9.1f %9s %9s %9.1f %9.1f %9.1f %11.2f %13.2f %9s %8.2f\n", what, n, c, some(s), some(e), h, a, f, h / c, a / c, (s > 0 ? sprintf("%.2f", f / s) : "-"), b / h / 1e6 }'
