@@ -17,6 +17,7 @@
 #include "postgres.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include "miscadmin.h"
 
@@ -36,8 +37,13 @@
 #define JOB_PAGES		32
 /* A batch is moved to one chunk, or to two. */
 #define JOB_MOVES		4
-/* How often a thread looks for work before it lets others have the CPU. */
+/*
+ * How often a thread looks for work before it lets others have the CPU, and before it
+ * sleeps between looks: then this process waits for a disk.
+ */
 #define LOOKS			64
+#define LOOKS_AWAKE		2048
+#define SLEEP_US		50
 #define LINE			64
 
 typedef enum JobState
@@ -212,7 +218,9 @@ help_take(GkTogether *g, Thread *t)
 static void
 idle(int *looks)
 {
-	if (++*looks % LOOKS == 0)
+	if (++*looks > LOOKS_AWAKE)
+		usleep(SLEEP_US);
+	else if (*looks % LOOKS == 0)
 		sched_yield();
 #if defined(__x86_64__)
 	for (int i = 0; i < LOOKS / 4; i++)
