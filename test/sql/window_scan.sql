@@ -137,7 +137,7 @@ SELECT roads.*, q FROM unnest(ARRAY[
     'SELECT g, kmeans(ARRAY[avg(id)], count(*)::int) OVER () FROM ws GROUP BY g',
     'SELECT g, kmeans(ARRAY[avg(id)], grouping(g) + 1) OVER () FROM ws GROUP BY CUBE (g, t)'
 ]) WITH ORDINALITY u (q, at), roads(q) ORDER BY at;
-SELECT by_node('SELECT kmeans(p, (SELECT 3 WHERE random() >= 0)) OVER () FROM ws');
+SELECT roads.* FROM roads('SELECT id, kmeans(p, (SELECT count(*)::int FROM ws WHERE id < 4)) OVER (PARTITION BY g) FROM ws');
 -- labels and partitions have to fit, points need not; one partition takes what it takes in WindowAgg, too
 SET gkmeans.memory_limit = 18;
 SELECT by_node('SELECT kmeans(p, 3) OVER (PARTITION BY g) FROM ws') AS labels,
@@ -196,6 +196,10 @@ RESET enable_hashjoin; RESET enable_mergejoin; RESET enable_material; RESET work
 DROP VIEW keeping;
 DROP FUNCTION columns;
 DROP TABLE wn;
+-- compiled expressions, where the server can
+SET jit = on; SET jit_above_cost = 0;
+SELECT roads.* FROM roads('SELECT i, x, kmeans(ARRAY[x * 2, y], 4) OVER (PARTITION BY g % 2) + 1 FROM wl');
+RESET jit; RESET jit_above_cost;
 -- rows of a parallel scan, in any order
 SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
 SELECT roads.* FROM roads('SELECT g, x, kmeans(ARRAY[x, y], 4) OVER (PARTITION BY g) FROM wl');
