@@ -199,9 +199,14 @@ cost_path(PlannerInfo *root, const Window *w, Path *path, const Path *child)
 {
 	const PathTarget *target = path->pathtarget;
 	double		points = w->keys != NIL ? points_bytes(root, w, child->rows) : 0;
+	List	   *evaluated = NIL;
 	QualCost	args;
+	ListCell   *lc;
 
-	cost_qual_eval(&args, list_concat_copy(w->keys, w->calls), root);
+	/* a WindowFunc costs nothing by itself, as it stands for its result */
+	foreach(lc, w->calls)
+		evaluated = list_concat(evaluated, lfirst_node(WindowFunc, lc)->args);
+	cost_qual_eval(&args, evaluated, root);
 	path->rows = child->rows;
 	path->startup_cost = child->total_cost + args.startup + target->cost.startup +
 		child->rows * (args.per_tuple + cpu_operator_cost * (list_length(w->keys) + list_length(w->calls)));
