@@ -42,6 +42,7 @@ bool
 gk_host_guard(GkPgHost *host, void (*fn) (void *arg), void *arg)
 {
 	MemoryContext caller = CurrentMemoryContext;
+	uint32		held = InterruptHoldoffCount;
 
 	if (host->error != NULL)
 		return false;
@@ -56,6 +57,8 @@ gk_host_guard(GkPgHost *host, void (*fn) (void *arg), void *arg)
 		MemoryContextSwitchTo(host->context);
 		host->error = CopyErrorData();
 		FlushErrorState();
+		/* an ERROR lets interrupts in, but who called may have to hold them still, and count */
+		InterruptHoldoffCount = held;
 	}
 	PG_END_TRY();
 
