@@ -45,12 +45,11 @@ typedef struct WindowScan
 	bool		done;			/* all is read, the labels are there */
 	int64		at;				/* next row to go out */
 	int			columns;		/* of the child */
-	/* The columns that are kept, NULL: none are. */
+	/* The columns that are kept; NULL: none are. */
 	GkWindowRows *rows;
 	int			nkept;
 	AttrNumber *kept;			/* in the child's rows, from 0 */
 	TupleDesc	kept_desc;
-	bool	   *wanted;			/* [points.ncalls]: is the label of use above? */
 } WindowScan;
 
 static Node *create_state(CustomScan *scan);
@@ -199,14 +198,11 @@ init_kept(WindowScan *w, CustomScan *scan)
 	pull_varattnos((Node *) scan->scan.plan.targetlist, INDEX_VAR, &used);
 	pull_varattnos((Node *) scan->scan.plan.qual, INDEX_VAR, &used);
 	w->kept = palloc(Max(w->columns, 1) * sizeof(AttrNumber));
-	w->wanted = palloc0(w->points.ncalls * sizeof(bool));
 	while ((at = bms_next_member(used, at)) >= 0)
 	{
 		int			column = at + FirstLowInvalidHeapAttributeNumber - 1;
 
-		if (column >= w->columns)
-			w->wanted[column - w->columns] = true;
-		else
+		if (column < w->columns)
 			w->kept[w->nkept++] = column;
 	}
 	if (w->nkept == 0)
