@@ -7,8 +7,9 @@
  *       the passes of one Lloyd run, without skipping, on points made here:
  *       Lutz et al.'s, 10 centres uniform in [-100, 100]^d, standard deviation 10;
  *       bytes read and multiply-adds over the rooflines of the same moment
- *   engine count N D K [-s SIMD]
- *       instructions of the second of those passes, one thread (bench/instructions)
+ *   engine count N D K [-s SIMD] [-b BEFORE]
+ *       instructions of one of those passes, after so many others (1), one thread
+ *       (bench/instructions)
  *   engine small N D K -i ITERATIONS [-t THREADS]
  *       one whole fit of a problem that fits the cache
  *   engine fit FILE N D K CENTROIDS [-t THREADS] [-i ITERATIONS] [-s SIMD] [-o FILE]
@@ -37,6 +38,7 @@
 
 #define CENTRES		10
 
+static int	before = 1;
 static int	threads;
 static int	iterations = 10;
 static int	rounds = 3;
@@ -308,7 +310,8 @@ count(int64_t n, int d, int k)
 	if (gk_store_prepare(store, GK_EUCLIDEAN, false, &err) != GK_OK)
 		die(err.message);
 	r = run_open(store, k, centroids);
-	run_step(&r);
+	for (int i = 0; i < before; i++)
+		run_step(&r);
 	signal(SIGTRAP, stepped);
 	TRAPS("orq $0x100, (%%rsp)");
 	run_step(&r);
@@ -590,7 +593,7 @@ main(int argc, char **argv)
 			word[words++] = argv[i];
 			continue;
 		}
-		if (i + 1 == argc || argv[i][1] == '\0' || strchr("tirsfo", argv[i][1]) == NULL)
+		if (i + 1 == argc || argv[i][1] == '\0' || strchr("tirsfob", argv[i][1]) == NULL)
 			usage();
 		switch (argv[i++][1])
 		{
@@ -602,6 +605,9 @@ main(int argc, char **argv)
 				break;
 			case 'r':
 				rounds = atoi(argv[i]);
+				break;
+			case 'b':
+				before = atoi(argv[i]);
 				break;
 			case 'f':
 				feature_sum = feature_sum_named(argv[i]);
