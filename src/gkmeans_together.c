@@ -445,11 +445,14 @@ make_threads(GkTogether *g)
 		}
 }
 
-/* Where a row's label is, is PostgreSQL's to find. */
+/*
+ * Where a row's label is, is PostgreSQL's to find.  And a loop inside of another has one
+ * thread: a pass over the rows would be this process's alone.
+ */
 static bool
 have_threads(const GkReader *r, const GkPagesWhat *what)
 {
-	return gk_threads(gk_host_engine(r->host)) > 1 && !what->labelled;
+	return gk_threads(gk_host_engine(r->host)) > 1 && !what->labelled && !r->options->take_threads;
 }
 
 bool

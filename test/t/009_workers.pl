@@ -148,6 +148,7 @@ is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE ba
 is(said('SET gkmeans.workers = 0; SET gkmeans.threads = 2;', 'long'), '2 threads', 'threads read');
 is(said('SET gkmeans.threads = 2;', 'long'), '2 threads', 'by default, too');
 is(said('SET gkmeans.workers = 0; SET gkmeans.threads = 1;', 'long'), 'none', 'none if there is one only');
+is(said("SET gkmeans.workers = 0; SET gkmeans.threads = 2; SET gkmeans.strategy = 'scan';", 'long'), 'none', 'none if they compute with the rows meanwhile');
 is(said('SET gkmeans.workers = 0; SET gkmeans.threads = 2;', 'xy'), 'none', 'none for some pages');
 is(said('SET gkmeans.workers = 0; SET gkmeans.threads = 2; CREATE TEMP TABLE t AS SELECT * FROM long;', 't'), 'none', 'none for a temporary table');
 $node->safe_psql('postgres', q{
