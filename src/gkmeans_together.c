@@ -342,7 +342,8 @@ lead(GkTogether *g, Thread *t)
 {
 	int			looks = 0;
 
-	while (!finished(g) && g->st == GK_OK && !InterruptPending)
+	/* one that cannot be served afterwards, since the caller holds it off, too, is not ours */
+	while (!finished(g) && g->st == GK_OK && !(InterruptPending && InterruptHoldoffCount == 1))
 	{
 		if (g->placed < g->held && __atomic_load_n(&job_at(g, g->placed)->state, __ATOMIC_ACQUIRE) == TAKEN)
 			place_job(g);
