@@ -29,12 +29,14 @@
 #define LEAST_PAGES		256
 /* Jobs for each thread, and the most pages of one: its rows are to stay in the cache. */
 #define THREAD_JOBS		4
+#define JOB_PAGES		32
 /*
  * More threads wait for this process, which is slower itself when all CPUs are busy: two
  * may share a core.
  */
 #define MOST_THREADS	12
-#define JOB_PAGES		32
+/* With fewer CPUs workers would have none of their own. */
+#define MANY_CPUS		4
 /* A batch is moved to one chunk, or to two. */
 #define JOB_MOVES		4
 /*
@@ -459,12 +461,14 @@ have_threads(const GkReader *r, const GkPagesWhat *what)
 bool
 gk_together_suits(const GkReader *r, const GkHeapTables *tables)
 {
+	GkHost		every = {.threads = 0};
+	bool		many = gk_threads(&every) >= MANY_CPUS;
 	bool		some = false;
 
 	for (int i = 0; i < tables->count; i++)
 	{
-		/* pages that are not in the cache are better read by several processes */
-		if (tables->table[i].nblocks > (BlockNumber) NBuffers / 4)
+		/* pages that are not in the cache are better read by several processes with a CPU each */
+		if (many && tables->table[i].nblocks > (BlockNumber) NBuffers / 4)
 			return false;
 		some |= tables->table[i].nblocks >= LEAST_PAGES;
 	}
