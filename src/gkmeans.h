@@ -243,7 +243,6 @@ typedef struct GkReadOptions
 	/* See gk_store_pass_on(); NULL: the rows are kept. */
 	GkTake		take;
 	void	   *take_arg;
-	bool		take_threads;	/* it computes with all threads, so none of them may read meanwhile */
 	bool		silent;			/* no progress is reported */
 	/* Called with the store before there are rows in it; may be NULL. */
 	void		(*created) (void *arg, GkStore *store);

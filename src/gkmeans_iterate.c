@@ -68,7 +68,6 @@ gk_iterate_answer(GkPgHost *host, const GkSource *source, const GkReadOptions *o
 								   &passer, &err), &err);
 	read.take = gk_passer_take;
 	read.take_arg = passer;
-	read.take_threads = true;
 	memset(tables, 0, sizeof(*tables));
 	gk_store_free(gk_read(host, source, &read, counts, tables));
 	gk_check(host, gk_passer_end(passer, out, &err), &err);

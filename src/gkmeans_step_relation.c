@@ -41,7 +41,6 @@ read_parts(StepRead *s)
 	gk_check(s->host, gk_parts_open(engine, &s->what, &parts, &err), &err);
 	s->read.take = gk_parts_take;
 	s->read.take_arg = parts;
-	s->read.take_threads = true;
 	gk_store_free(gk_read(s->host, s->source, &s->read, &s->counts, &tables));
 	gk_check(s->host, gk_parts_end(parts, &err), &err);
 	return parts;

@@ -76,7 +76,7 @@ typedef struct Thread
 	GkTaker    *taker;
 	GkTaken    *into;
 	GkPageRows	rows;
-	GkColumnStats *stats;		/* NULL: none are wanted */
+	GkColumnStats *stats;		/* [columns] of the rows that it has taken */
 } Thread;
 
 struct GkTogether
@@ -164,8 +164,7 @@ take_job(const GkTogether *g, Job *job, Thread *t)
 			job->offset = t->rows.offset[odd];
 		}
 	}
-	if (t->stats != NULL)
-		gk_batch_observe(&job->batch, t->stats);
+	gk_batch_observe(&job->batch, t->stats);
 }
 
 static void
@@ -441,21 +440,20 @@ make_threads(GkTogether *g)
 
 	g->thread = palloc0(g->threads * sizeof(Thread));
 	for (int i = 0; i < g->threads; i++)
-		if (g->r->options->take == NULL)
-		{
-			g->thread[i].stats = palloc(columns * sizeof(GkColumnStats));
-			gk_stats_clear(g->thread[i].stats, columns);
-		}
+	{
+		g->thread[i].stats = palloc(columns * sizeof(GkColumnStats));
+		gk_stats_clear(g->thread[i].stats, columns);
+	}
 }
 
 /*
- * Where a row's label is, is PostgreSQL's to find.  And a loop inside of another has one
- * thread: a pass over the rows would be this process's alone.
+ * Where a row's label is, is PostgreSQL's to find.  And what takes batches is this process,
+ * which would have no time left for pages; a pass in there would have one thread, too.
  */
 static bool
 have_threads(const GkReader *r, const GkPagesWhat *what)
 {
-	return gk_threads(gk_host_engine(r->host)) > 1 && !what->labelled && !r->options->take_threads;
+	return gk_threads(gk_host_engine(r->host)) > 1 && !what->labelled && r->options->take == NULL;
 }
 
 bool
@@ -527,6 +525,5 @@ void
 gk_together_end(GkTogether *g)
 {
 	for (int i = 0; i < g->threads; i++)
-		if (g->thread[i].stats != NULL)
-			gk_store_observed(g->r->store, g->thread[i].stats);
+		gk_store_observed(g->r->store, g->thread[i].stats);
 }
