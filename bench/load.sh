@@ -8,8 +8,8 @@
 #
 # load is load_ms of kmeans_info(): reading the rows into the store and preparing them,
 # with gkmeans.threads = workers + 1, so that both sides have the same number of CPUs.
-# default is the same by default: without workers, but with a thread for each CPU, where the
-# table is in the cache.
+# default is the same with default settings: without workers, but with a thread for each
+# CPU, where the table is in the cache or the CPUs are fewer than 4.
 # fit is the time of a whole kmeans() with k = 4 and 20 iterations, random seeds.
 # Tables are cached and vacuumed. Each round runs every query once in a new session after
 # one that is not counted, so that a busy moment hits all of them; the medians count.

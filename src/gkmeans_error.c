@@ -35,7 +35,8 @@ static const ErrorRow error_table[] = {
 
 /*
  * Raise what an engine function returned.  When a host callback failed or the
- * user cancelled, the ERROR behind it was kept by the host.
+ * user cancelled, the ERROR behind it was kept by the host.  An error for which a
+ * thread had no memory is NULL.
  */
 void
 gk_throw(GkPgHost *host, GkStatus status, const GkError *err)
@@ -53,6 +54,10 @@ gk_throw(GkPgHost *host, GkStatus status, const GkError *err)
 				(errcode(ERRCODE_QUERY_CANCELED),
 				 errmsg("canceling statement due to user request")));
 	}
+	if (err == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory")));
 
 	for (int i = 0; i < (int) lengthof(error_table); i++)
 	{

@@ -74,8 +74,8 @@ gk_rows_view(GkRows *rows, double *values, int64 n, int d)
 	}
 }
 
-static const double *
-row_at(const void *arg, int64_t i)
+const double *
+gk_rows_point(const void *arg, int64_t i)
 {
 	return gk_rows_at(arg, i);
 }
@@ -166,7 +166,7 @@ gk_rows_fit(GkPgHost *host, const GkRows *rows, const GkFitOptions *options,
 	gk_check_given_features(options, rows->d);
 	backend = gk_choose_backend(host, options->device, rows->n, rows->d, options->engine.k);
 	gk_check(host,
-			 gk_group_fit(&engine, backend, &options->engine, row_at, rows,
+			 gk_group_fit(&engine, backend, &options->engine, gk_rows_point, rows,
 						  rows->n, rows->d, false, label, model, &err),
 			 &err);
 }

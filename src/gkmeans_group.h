@@ -38,6 +38,9 @@ gk_rows_at(const GkRows *rows, int64 i)
 	return rows->segment[s] + (at - ((uint64) GK_ROWS_FIRST << s)) * rows->d;
 }
 
+/* The same of rows that are the engine's argument. */
+extern const double *gk_rows_point(const void *rows, int64_t i);
+
 extern void gk_rows_init(GkRows *rows, MemoryContext cxt);
 /* Place for one more point; all have the same d. */
 extern double *gk_rows_add(GkRows *rows, int d);

@@ -41,17 +41,11 @@ typedef struct Work
 	GkOneGroup **groups;		/* the small ones */
 } Work;
 
-static const double *
-row_at(const void *arg, int64_t i)
-{
-	return gk_rows_at(arg, i);
-}
-
 static GkStatus
 fit(const GkGrouped *g, const GkOneGroup *one, const GkHost *host, const GkBackend *backend,
 	GkModel *model, GkError *err)
 {
-	return gk_group_fit(host, backend, &g->options->engine, row_at, one->rows, one->rows->n, g->d,
+	return gk_group_fit(host, backend, &g->options->engine, gk_rows_point, one->rows, one->rows->n, g->d,
 						g->source->weighted, NULL, model, err);
 }
 
@@ -105,11 +99,7 @@ gk_grouped_fit(const GkGrouped *g, GkThreadHosts *hosts, int thread, GkOneGroup 
 	if (one->status == GK_OK && !gk_grouped_keep(g, hosts, thread, one, &model))
 		one->status = gk_fail(&err, GK_ERR_MEMORY, "out of memory");
 	if (one->status != GK_OK)
-	{
-		one->err = gk_thread_keep(hosts, thread, sizeof(GkError));
-		if (one->err != NULL)
-			*one->err = err;
-	}
+		one->err = gk_thread_keep_error(hosts, thread, &err);
 	gk_thread_reset(hosts, thread, mark);
 }
 
@@ -201,10 +191,6 @@ gk_grouped_finish(GkGrouped *g)
 	{
 		const GkOneGroup *one = all->groups[i];
 
-		if (one->status != GK_OK && one->err == NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_OUT_OF_MEMORY),
-					 errmsg("out of memory")));
 		gk_check(g->host, one->status, one->err);
 		emit_group(g, one);
 		if (i % 64 == 63)

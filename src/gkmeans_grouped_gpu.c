@@ -54,12 +54,6 @@ row_arg(void *ctx, int64_t group)
 	return group_at(ctx, group)->rows;
 }
 
-static const double *
-row_at(const void *arg, int64_t i)
-{
-	return gk_rows_at(arg, i);
-}
-
 static const GkHost *
 thread_host(void *ctx, int thread)
 {
@@ -91,7 +85,7 @@ gk_grouped_pack(GkGrouped *g, GkThreadHosts *hosts)
 	const GkHost *engine = gk_host_engine(g->host);
 	Packing		p = {.g = g,.hosts = hosts,.mark = palloc(gk_threads(engine) * sizeof(GkThreadMark))};
 	GkPackedWork work = {.options = &g->options->engine,.d = g->d,.groups = g->groups.n,.ctx = &p,.rows = rows,
-		.row = row_at,.arg = row_arg,.host = thread_host,.done = done,.result = result};
+		.row = gk_rows_point,.arg = row_arg,.host = thread_host,.done = done,.result = result};
 	GkError		err;
 	GkStatus	st = gk_packed_fit(engine, g->gpu, &work, &err);
 

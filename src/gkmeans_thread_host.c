@@ -149,6 +149,16 @@ gk_thread_keep(GkThreadHosts *hosts, int thread, size_t bytes)
 	return take(&hosts->hosts[thread].kept, bytes);
 }
 
+GkError *
+gk_thread_keep_error(GkThreadHosts *hosts, int thread, const GkError *err)
+{
+	GkError    *kept = gk_thread_keep(hosts, thread, sizeof(GkError));
+
+	if (kept != NULL)
+		*kept = *err;
+	return kept;
+}
+
 GkThreadMark
 gk_thread_mark(GkThreadHosts *hosts, int thread)
 {

@@ -15,6 +15,8 @@ extern GkThreadHosts *gk_thread_hosts(const GkHost *engine);
 extern const GkHost *gk_thread_host(GkThreadHosts *hosts, int thread);
 /* What lives as long as the hosts; NULL: out of memory. */
 extern void *gk_thread_keep(GkThreadHosts *hosts, int thread, size_t bytes);
+/* An error to be raised later; NULL: there is no memory for it. */
+extern GkError *gk_thread_keep_error(GkThreadHosts *hosts, int thread, const GkError *err);
 /* What the thread's host has given out so far; all that came later is free again. */
 typedef struct GkThreadMark
 {

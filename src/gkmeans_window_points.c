@@ -141,12 +141,6 @@ gk_window_add(GkWindowPoints *w, const Datum *values, const bool *nulls)
 
 /* ---- labels ---- */
 
-static const double *
-row_at(const void *arg, int64_t i)
-{
-	return gk_rows_at(arg, i);
-}
-
 static void
 fit_job(void *arg, int64_t number, int thread)
 {
@@ -157,14 +151,10 @@ fit_job(void *arg, int64_t number, int thread)
 	GkModel		model;
 	GkError		err;
 
-	job->status = gk_group_fit(host, &gk_cpu_backend, &w->options->engine, row_at, job->rows,
+	job->status = gk_group_fit(host, &gk_cpu_backend, &w->options->engine, gk_rows_point, job->rows,
 							   job->rows->n, job->rows->d, false, job->label, &model, &err);
 	if (job->status != GK_OK)
-	{
-		job->err = gk_thread_keep(w->hosts, thread, sizeof(GkError));
-		if (job->err != NULL)
-			*job->err = err;
-	}
+		job->err = gk_thread_keep_error(w->hosts, thread, &err);
 	gk_thread_reset(w->hosts, thread, mark);
 }
 
@@ -188,15 +178,7 @@ fit_small(Work *w)
 	if (!gk_parallel_for(engine, w->n, fit_job, w))
 		gk_throw(host, GK_STOPPED, NULL);
 	for (int64 i = 0; i < w->n; i++)
-	{
-		const Job  *job = &w->jobs[i];
-
-		if (job->status != GK_OK && job->err == NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_OUT_OF_MEMORY),
-					 errmsg("out of memory")));
-		gk_check(host, job->status, job->err);
-	}
+		gk_check(host, w->jobs[i].status, w->jobs[i].err);
 	gk_host_end(host);
 }
 

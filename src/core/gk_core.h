@@ -118,8 +118,8 @@ void	   *gk_alloc0(const GkHost *host, size_t count, size_t size);
 void		gk_free(const GkHost *host, void *ptr);
 /*
  * A hint that a large block from gk_alloc will be filled soon: some threads of its own have
- * the system find its memory meanwhile, a quarter of the host's or two.  They do that as
- * fast as the others fill it; more would take CPUs from those.
+ * the system find its memory meanwhile, about a quarter of the host's.  They do that as fast
+ * as the others fill it; more would take CPUs from those.
  */
 void		gk_alloc_soon(const GkHost *host, void *ptr, size_t bytes);
 int			gk_soon_threads(const GkHost *host);
@@ -286,9 +286,9 @@ GkStatus	gk_store_add(GkStore *store, const struct GkBatch *batches, int n, int 
 void		gk_store_observed(GkStore *store, const struct GkColumnStats *stats);
 /*
  * Have an empty store's rows go to a device as they come; wide: as doubles, else all have to
- * be floats.  They have no weights and aux columns, the fit is Euclidean, not standardized and wants no labels.  A device that fails
- * meanwhile is told by gk_store_prepare(): then, and when gk_fit() fails, the rows are
- * nowhere (gk_stage.c).
+ * be floats.  They have no weights and aux columns, the fit is Euclidean, not standardized
+ * and wants no labels.  A device that fails meanwhile is told by gk_store_prepare(): then,
+ * and when gk_fit() fails, the rows are nowhere (gk_stage.c).
  */
 struct GkBackend;
 GkStatus	gk_store_stage(GkStore *store, const struct GkBackend *backend, bool wide, GkError *err);

@@ -148,6 +148,7 @@ populate_soon(uintptr_t from, size_t bytes)
 
 #endif
 
+/* One of two, two of up to seven, then a quarter. */
 int
 gk_soon_threads(const GkHost *host)
 {
