@@ -4,6 +4,7 @@
 #ifndef GKMEANS_COMPAT_H
 #define GKMEANS_COMPAT_H
 
+#include "access/htup_details.h"
 #include "common/jsonapi.h"
 #include "executor/executor.h"
 #include "mb/pg_wchar.h"
@@ -59,6 +60,16 @@ gk_file_write(File file, const char *data, int bytes, off_t at)
 #else
 #define gk_estimate_num_groups(root, exprs, rows) estimate_num_groups(root, exprs, rows, NULL)
 #endif
+
+static inline MinimalTuple
+gk_form_minimal_tuple(TupleDesc desc, Datum *values, bool *nulls)
+{
+#if PG_VERSION_NUM >= 180000
+	return heap_form_minimal_tuple(desc, values, nulls, 0);
+#else
+	return heap_form_minimal_tuple(desc, values, nulls);
+#endif
+}
 
 /* Does the user own this relation? */
 static inline bool

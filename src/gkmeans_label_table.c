@@ -16,6 +16,7 @@
 #include "access/heapam.h"
 #include "access/tableam.h"
 #include "access/tupmacs.h"
+#include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"

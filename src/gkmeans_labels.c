@@ -54,7 +54,7 @@ make_label_tuple(TupleDesc desc, LabelTuple *t)
 	bool		nulls[4] = {false};
 	int			at = 0;
 
-	t->tuple = heap_form_minimal_tuple(desc, values, nulls);
+	t->tuple = gk_form_minimal_tuple(desc, values, nulls);
 	t->slot = MakeSingleTupleTableSlot(desc, &TTSOpsMinimalTuple);
 	ExecStoreMinimalTuple(t->tuple, t->slot, false);
 	for (int i = 0; i < 4; i++)
