@@ -39,7 +39,7 @@ typedef struct GkWindowCallPlan
 
 extern void gk_window_plan_read(List *custom_private, int *nkeys, int *ncalls, GkWindowCallPlan **calls);
 /* The number type of a point's features if it is ARRAY[...] of numbers, else InvalidOid. */
-extern Oid	gk_window_features(const WindowFunc *call);
+extern Oid	gk_window_features(const List *args);
 
 extern const CustomScanMethods gk_window_scan_methods;
 

@@ -151,7 +151,7 @@ point_bytes(PlannerInfo *root, const WindowFunc *call)
 	Oid			element;
 	int16		len;
 
-	if (OidIsValid(gk_window_features(call)))
+	if (OidIsValid(gk_window_features(call->args)))
 		return list_length(castNode(ArrayExpr, point)->elements) * sizeof(double);
 	element = get_base_element_type(exprType(point));
 	len = OidIsValid(element) ? get_typlen(element) : -1;
@@ -330,9 +330,9 @@ gk_window_plan_init(void)
 /* ---- the plan ---- */
 
 Oid
-gk_window_features(const WindowFunc *call)
+gk_window_features(const List *args)
 {
-	const ArrayExpr *array = linitial(call->args);
+	const ArrayExpr *array = linitial(args);
 
 	if (!IsA(array, ArrayExpr) || array->multidims || array->elements == NIL ||
 		list_length(array->elements) > MaxTupleAttributeNumber / 2)
@@ -355,7 +355,7 @@ static void
 plan_call(CustomScan *scan, WindowFunc *call)
 {
 	List	   *point = list_make1(linitial(call->args));
-	bool		features = OidIsValid(gk_window_features(call));
+	bool		features = OidIsValid(gk_window_features(call->args));
 
 	if (features)
 		point = castNode(ArrayExpr, linitial(call->args))->elements;

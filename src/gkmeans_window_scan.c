@@ -31,7 +31,7 @@
 /* What a call evaluates once. */
 typedef struct CallState
 {
-	WindowFunc *function;
+	FuncExpr   *function;
 	ExprState  *k;
 	ExprState  *centroids;		/* or NULL */
 } CallState;
@@ -95,6 +95,29 @@ check_function(Oid function)
 	InvokeFunctionExecuteHook(function);
 }
 
+/*
+ * A call as a plain function.  The planner needs the WindowFunc, to find it in the nodes
+ * above; but EXPLAIN would look for its window's name in a WindowAgg, and since 18 it is
+ * an error when there is none.  So the plan gets the function instead, when the first
+ * execution begins, as no hook is called between the planner's last step and EXPLAIN.
+ */
+static FuncExpr *
+as_function(TargetEntry *column)
+{
+	MemoryContext caller;
+	WindowFunc *call;
+
+	if (IsA(column->expr, FuncExpr))
+		return (FuncExpr *) column->expr;
+	call = castNode(WindowFunc, column->expr);
+	/* it lives as long as the plan, which may be executed again */
+	caller = MemoryContextSwitchTo(GetMemoryChunkContext(column));
+	column->expr = (Expr *) makeFuncExpr(call->winfnoid, call->wintype, call->args,
+										 call->wincollid, call->inputcollid, COERCE_EXPLICIT_CALL);
+	MemoryContextSwitchTo(caller);
+	return (FuncExpr *) column->expr;
+}
+
 /* What ps believes its expressions are evaluated over. */
 typedef struct Over
 {
@@ -142,12 +165,12 @@ init_input(WindowScan *w, List *exprs)
 
 /* The point's place in an input row, and how to read it. */
 static void
-init_point(WindowScan *w, GkWindowCall *call, WindowFunc *function, int at, int features)
+init_point(WindowScan *w, GkWindowCall *call, FuncExpr *function, int at, int features)
 {
 	call->at = at;
 	call->features = features;
 	if (features > 0)
-		call->type = gk_window_features(function);
+		call->type = gk_window_features(function->args);
 	else
 		call->reader.cxt = w->css.ss.ps.state->es_query_cxt;
 }
@@ -173,8 +196,8 @@ init_calls(WindowScan *w, CustomScan *scan)
 		CallState  *state = &w->states[c];
 		int			width = Max(plans[c].features, 1);
 
-		state->function = castNode(WindowFunc, list_nth_node(TargetEntry, scan->custom_scan_tlist, w->columns + c)->expr);
-		check_function(state->function->winfnoid);
+		state->function = as_function(list_nth_node(TargetEntry, scan->custom_scan_tlist, w->columns + c));
+		check_function(state->function->funcid);
 		init_point(w, &w->points.calls[c], state->function, list_length(input), plans[c].features);
 		for (int i = 0; i < width; i++)
 			input = lappend(input, list_nth(scan->custom_exprs, at++));
@@ -251,7 +274,7 @@ begin_call(WindowScan *w, int c)
 		FmgrInfo   *function = MemoryContextAllocZero(cxt, sizeof(FmgrInfo));
 		LOCAL_FCINFO(fcinfo, FUNC_MAX_ARGS);
 
-		fmgr_info_cxt(state->function->winfnoid, function, cxt);
+		fmgr_info_cxt(state->function->funcid, function, cxt);
 		fmgr_info_set_expr((Node *) state->function, function);
 		InitFunctionCallInfoData(*fcinfo, function, list_length(state->function->args), InvalidOid, NULL, NULL);
 		kmeans_point_init_some(&call->reader, fcinfo, 0, 1, cxt);
@@ -413,12 +436,7 @@ explain(CustomScanState *node, List *ancestors, ExplainState *es)
 	for (int i = 0; i < w->points.groups.nkeys; i++)
 		keys = lappend(keys, deparse_expression(list_nth(scan->custom_exprs, i), context, prefix, false));
 	for (int c = 0; c < w->points.ncalls; c++)
-	{
-		const WindowFunc *f = w->states[c].function;
-		FuncExpr   *call = makeFuncExpr(f->winfnoid, f->wintype, f->args, f->wincollid, f->inputcollid, COERCE_EXPLICIT_CALL);
-
-		calls = lappend(calls, deparse_expression((Node *) call, context, prefix, false));
-	}
+		calls = lappend(calls, deparse_expression((Node *) w->states[c].function, context, prefix, false));
 	if (keys != NIL)
 		ExplainPropertyList("Partition Key", keys, es);
 	ExplainPropertyList("Window Function", calls, es);

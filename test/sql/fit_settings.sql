@@ -3,16 +3,24 @@ LOAD 'gkmeans';
 
 SELECT name, setting, unit, min_val, max_val, enumvals, context FROM pg_settings
 WHERE name LIKE 'gkmeans.%' ORDER BY name COLLATE "C";
-SET gkmeans.chunk_size = '63kB';
 SET gkmeans.device = 'tpu';
 SET gkmeans.feature_sum = 'none';
 SET gkmeans.mass_sum = 'none';
-SET gkmeans.memory_limit = -2;
 SET gkmeans.simd = 'sse9';
 SET gkmeans.skip_points = 'sometimes';
 SET gkmeans.strategy = 'none';
 SET gkmeans.threads = -1;
-SET gkmeans.nosuch = 1;
+-- PostgreSQL's words for these are not the same in all versions
+\set VERBOSITY sqlstate
+SET gkmeans.chunk_size = '63kB';
+SET gkmeans.memory_limit = -2;
+-- an unknown one is refused since PostgreSQL 15
+DO $$ BEGIN
+    SET gkmeans.nosuch = 1;
+    IF current_setting('server_version_num')::int >= 150000 THEN RAISE 'there is a setting gkmeans.nosuch'; END IF;
+EXCEPTION WHEN invalid_name THEN
+END $$;
+\set VERBOSITY default
 
 -- 20,000 points, three features, one of them not exact in float32, some weights, some NULLs
 CREATE TABLE pts AS
@@ -63,6 +71,7 @@ RESET maintenance_work_mem;
 -- the limit on temporary files ends the call, and leaves nothing behind
 SET gkmeans.memory_limit = '64kB';
 SET temp_file_limit = '64kB';
+\set VERBOSITY sqlstate
 SELECT kmeans_fit('pts', '{a,b,c}', 7);
 SELECT count(*) FROM pg_ls_tmpdir();
 RESET gkmeans.memory_limit;
@@ -70,6 +79,7 @@ RESET gkmeans.memory_limit;
 SET work_mem = '64kB';
 SELECT count(*) FROM kmeans_labels('pts', '{a,b,c}', 7);
 SELECT count(*) FROM kmeans('pts', '{a,b,c}', 7, label_column => 'label');
+\set VERBOSITY default
 SELECT count(*) FROM pg_ls_tmpdir();
 SELECT count(*) FROM pg_attribute WHERE attrelid = 'pts'::regclass AND attname = 'label';
 RESET work_mem;

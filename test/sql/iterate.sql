@@ -61,7 +61,9 @@ SELECT o.options, it_same('it', '{a,b,c}', 120, o.options) FROM (VALUES (1, ', m
     (3, ', max_iter => 2, init => ''k-means||''')) o (n, options) ORDER BY n;
 SET temp_file_limit = '64kB';
 SET gkmeans.strategy = scan;
+\set VERBOSITY sqlstate
 SELECT kmeans_fit('it', '{a,b,c}', 120, nonfinite => 'skip');
+\set VERBOSITY terse
 SELECT count(*) FROM kmeans('it', '{a,b,c}', 80, nonfinite => 'skip', max_iter => 2);
 RESET gkmeans.strategy;
 RESET temp_file_limit;

@@ -18,6 +18,8 @@ EXPLAIN (COSTS OFF) SELECT id, kmeans(ARRAY[a, b], 3) OVER (PARTITION BY g) FROM
 EXPLAIN (COSTS OFF) SELECT kmeans(p, 3) OVER () FROM ws;
 EXPLAIN (COSTS OFF) SELECT id, kmeans(p, 3) OVER w + kmeans(r, 2, '{{0,0},{1,1}}') OVER w AS sum
 FROM ws WINDOW w AS (PARTITION BY g % 2, t) ORDER BY id;
+-- a node above shows the label
+EXPLAIN (COSTS OFF) SELECT id, kmeans(p, 3) OVER (PARTITION BY g) FROM ws ORDER BY 2;
 CREATE FUNCTION by_node(query text) RETURNS bool LANGUAGE plpgsql AS $$
 DECLARE
     line text;
@@ -222,7 +224,7 @@ DEALLOCATE labels;
 -- a parameter that is k, a key and a column
 PREPARE labels(int, float8[]) AS SELECT id, $1, kmeans(p, $1, $2) OVER (PARTITION BY $1, $2), $2 FROM ws LIMIT 2;
 SET plan_cache_mode = force_generic_plan;
-EXPLAIN (COSTS OFF) EXECUTE labels(2, '{{9,9},{0,0}}');
+SELECT by_node($$EXECUTE labels(2, '{{9,9},{0,0}}')$$);
 EXECUTE labels(2, '{{9,9},{0,0}}');
 EXECUTE labels(2, NULL);
 RESET plan_cache_mode;
