@@ -96,7 +96,7 @@ $node->psql('postgres', qq{
 	SET client_min_messages = error;
 	SELECT count(*) FROM kmeans('pts', '$features', 2, max_iter => 1);
 }, stdout => \$out, stderr => \$err, on_error_stop => 0);
-like($err, qr/ERROR:  53400: temporary file size exceeds temp_file_limit \(8192kB\)/, 'temp_file_limit: the usual error');
+like($err, qr/ERROR:  53400: temporary file size exceeds "?temp_file_limit"? \(8192kB\)/, 'temp_file_limit: the usual error');
 is($out, "2\n2", 'temp_file_limit: the session goes on');
 is(join(' ', temporary_files()), '', 'temp_file_limit: no file is left');
 is($node->safe_psql('postgres', 'SELECT count(label) FROM pts'), '0', 'temp_file_limit: no label is written');
