@@ -19,6 +19,8 @@
 #define MIN_SLACK		256
 /* So many are kept in order. */
 #define FEW				16
+/* Keys computed at a time. */
+#define SOME			8
 /* Up to so many rows the first ones are a large part of all work. */
 #define LIKELY_ROWS		4096
 /* Arrays of all threads; where so many rows are wanted, fewer threads run. */
@@ -124,33 +126,49 @@ insert(Picks *own, size_t want, GkPick pick)
 		own->worst = own->pick[want - 1];
 }
 
-/* Rows row + i of a tile, bit i of `may` for each. */
+static void
+keep(const Race *r, Picks *own, GkPick pick)
+{
+	if (!before(&pick, &own->worst))
+		return;
+	if (r->want <= FEW)
+	{
+		insert(own, r->want, pick);
+		return;
+	}
+	own->pick[own->count++] = pick;
+	if (own->count == r->room)
+		cut(own, r->want);
+}
+
+/*
+ * Rows row + i of a tile, bit i of `may` for each.  Some keys are computed before any is
+ * looked at: a logarithm takes long, but several at a time do not wait for each other.
+ */
 static void
 run(const Race *r, Picks *own, const GkBlock *b, const float *w, const float *d2, int row, uint64_t may)
 {
-	for (; may != 0; may &= may - 1)
+	while (may != 0)
 	{
-		int			i = __builtin_ctzll(may);
-		double		weight = (w ? (double) w[row + i] : 1.0) * (d2 ? (double) d2[i] : 1.0);
-		GkPick		pick = {.row = b->chunk->first + row + i};
-		uint64_t	h = gk_hash(r->key, pick.row);
+		GkPick		some[SOME];
+		int			n = 0;
 
-		if (!(weight > 0.0))
-			continue;
-		/* the kernel's question again: the worst may be another one by now */
-		if (1.0 - gk_uniform(h) > own->worst.key * weight * GK_RACE_SLACK)
-			continue;
-		pick.key = gk_race_key(h, weight);
-		if (!before(&pick, &own->worst))
-			continue;
-		if (r->want <= FEW)
+		for (; may != 0 && n < SOME; may &= may - 1)
 		{
-			insert(own, r->want, pick);
-			continue;
+			int			i = __builtin_ctzll(may);
+			double		weight = (w ? (double) w[row + i] : 1.0) * (d2 ? (double) d2[i] : 1.0);
+			int64_t		at = b->chunk->first + row + i;
+			uint64_t	h = gk_hash(r->key, at);
+
+			if (!(weight > 0.0))
+				continue;
+			/* the kernel's question again: the worst may be another one by now */
+			if (1.0 - gk_uniform(h) > own->worst.key * weight * GK_RACE_SLACK)
+				continue;
+			some[n++] = (GkPick) {gk_race_key(h, weight), at};
 		}
-		own->pick[own->count++] = pick;
-		if (own->count == r->room)
-			cut(own, r->want);
+		for (int i = 0; i < n; i++)
+			keep(r, own, some[i]);
 	}
 }
 
@@ -191,7 +209,7 @@ likely_worst(const GkSession *s, bool use_d2, size_t want)
 		weight = s->pts->weighted ? gk_i128_to_double(s->pts->total_mass) * 0x1p-40 : (double) s->pts->n;
 	else if (s->seed.known)
 		weight = gk_i128_to_double(s->seed.phi) * gk_pow2(s->pts->d2_expo - 80);
-	return weight > 0.0 ? ((double) want + 3.0 + 2.5 * sqrt((double) want)) / weight : INFINITY;
+	return weight > 0.0 ? ((double) want + 2.0 + 1.8 * sqrt((double) want)) / weight : INFINITY;
 }
 
 GkStatus
