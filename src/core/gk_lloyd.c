@@ -40,13 +40,20 @@ grow_history(GkEngine *e, GkRun *r, GkError *err)
 }
 
 /*
- * What cluster i's sums take off the inertia, sum |x|^2 - sum of c (2 S - W c)
- * over clusters and features.  No pass over the points; good to about 1e-12 of
- * the total variance, which is what a progress figure and a history need.  The
- * model's inertia is exact (gk_finish).
+ * What a cluster's sums S and mass W of a feature take off the inertia, which is
+ * sum |x|^2 - sum of c (2 S - W c) over clusters and features.  No pass over the
+ * points; good to about 1e-12 of the total variance, which is what a progress figure
+ * and a history need.  The model's inertia is exact (gk_finish).
  */
+static inline double
+explained(double c, double sum, double mass)
+{
+	return c * (2.0 * sum - mass * c);
+}
+
+/* All features of cluster i. */
 static double
-explained(const GkEngine *e, int i)
+explained_by(const GkEngine *e, int i)
 {
 	const GkPrep *p = &e->pts->prep;
 	double		more = e->pts->weighted ? 0x1p-40 : 1.0;
@@ -55,13 +62,45 @@ explained(const GkEngine *e, int i)
 
 	for (int j = 0; j < p->d; j++)
 	{
-		double		c = e->f[(size_t) i * p->d + j];
-		double		s = gk_i128_to_double(e->step.sum[(size_t) i * p->d + j]) * more *
-			gk_pow2(p->expo[j] - GK_GRID_BITS);
+		size_t		at = (size_t) i * p->d + j;
 
-		total += c * (2.0 * s - w * c);
+		total += explained(e->f[at], gk_i128_to_double(e->step.sum[at]) * more *
+						   gk_pow2(p->expo[j] - GK_GRID_BITS), w);
 	}
 	return total;
+}
+
+/*
+ * explained_by() and gk_update_cluster() in one: the sums of thousands of small
+ * clusterings become doubles once.
+ */
+static double
+update_mean(GkEngine *e, int i, double *total)
+{
+	const GkPrep *p = &e->pts->prep;
+	const gk_int128 *sum = e->step.sum + (size_t) i * p->d;
+	double	   *c = e->c + (size_t) i * p->d;
+	float	   *f = e->f + (size_t) i * p->d;
+	double		more = e->pts->weighted ? 0x1p-40 : 1.0;
+	double		mass = gk_i128_to_double(e->step.mass[i]);
+	double		off = 0.0;
+	double		shift = 0.0;
+
+	for (int j = 0; j < p->d; j++)
+	{
+		double		was = f[j];
+		double		s = gk_i128_to_double(sum[j]);
+		double		unit = gk_pow2(p->expo[j] - GK_GRID_BITS);
+		double		t;
+
+		off += explained(was, s * more * unit, mass * more);
+		c[j] = p->center[j] + (s / mass * unit) / p->scale[j];
+		f[j] = gk_centroid_to_float(c[j], p->center[j], p->scale[j]);
+		t = (double) f[j] - was;
+		shift += t * t;
+	}
+	*total = off;
+	return shift;
 }
 
 /* Spherical update: the mean's direction; a zero mean keeps the old centroid. */
@@ -111,16 +150,16 @@ update_clusters(void *arg, int64_t job, int thread)
 	(void) thread;
 	for (int i = (int) job * per_job; i < end; i++)
 	{
-		size_t		at = (size_t) i * p->d;
-
 		e->explained[i] = e->moved[i] = 0.0;
 		if (e->step.count[i] == 0)
 			continue;
-		e->explained[i] = explained(e, i);
-		e->moved[i] = p->distance == GK_COSINE
-			? update_direction(e, i)
-			: gk_update_cluster(e->step.sum + at, e->step.mass[i], p->d, p->expo, p->center, p->scale,
-								e->f + at, e->c + at, e->f + at);
+		if (p->distance == GK_COSINE)
+		{
+			e->explained[i] = explained_by(e, i);
+			e->moved[i] = update_direction(e, i);
+		}
+		else
+			e->moved[i] = update_mean(e, i, &e->explained[i]);
 	}
 }
 

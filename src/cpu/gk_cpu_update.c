@@ -466,6 +466,35 @@ prepare_delta(Pass *p, GkError *err)
 	return GK_OK;
 }
 
+static void
+direct_block(GkSession *s, void *arg, const GkBlock *b)
+{
+	const Pass *p = arg;
+	GkTiles		x = gk_cpu_tiles(s, b);
+
+	s->kernels->step_few(&x, p->c, p->k, b->rows, s->pts->prep.expo, NULL, p->out->sum, p->out->count);
+}
+
+/*
+ * Few clusters and one thread: it adds up in the result itself.  Thousands of small
+ * clusterings feel that nothing is merged.
+ */
+static GkStatus
+step_direct(Pass *p, GkError *err)
+{
+	size_t		sums = (size_t) (p->k - 1) * p->d;
+	GkStatus	st;
+
+	memset(p->out->sum, 0, sums * sizeof(gk_int128));
+	memset(p->out->count, 0, p->k * sizeof(int64_t));
+	p->sweep.block = direct_block;
+	st = gk_cpu_sweep(p->s, &p->sweep, err);
+	for (int k = 0; k < p->k; k++)
+		p->out->mass[k] = p->out->count[k];
+	complete(p);
+	return st;
+}
+
 static GkStatus
 step_merge(Pass *p, GkError *err)
 {
@@ -482,6 +511,8 @@ step_merge(Pass *p, GkError *err)
 		st = gk_cpu_screen_begin(s, &p->sweep, p->c, p->k, &p->screened, err);
 	if (st != GK_OK)
 		return st;
+	if (p->few && p->previous == NULL && p->kept == NULL && p->sweep.threads == 1)
+		return step_direct(p, err);
 	p->sweep.block = merge_block;
 	p->sweep.keep_labels = p->sweep.rounds > 1;
 	if (!gk_cpu_room(s, &s->sums, p->sweep.threads, p->bytes))
