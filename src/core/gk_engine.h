@@ -17,6 +17,7 @@ typedef struct GkEngine
 	GkStore    *store;
 	const GkPoints *pts;
 	const GkOptions *opt;
+	void	   *memory;			/* of the following, if it is one block */
 
 	/* The centroids of the run at hand. */
 	int			k;

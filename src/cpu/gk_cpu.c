@@ -153,6 +153,20 @@ open_session(const GkProblem *problem, GkSession **out, GkError *err)
 	return GK_OK;
 }
 
+/* As much of a text as there is room for; returns where it ends. */
+static char *
+put(char *to, size_t *room, const char *text)
+{
+	size_t		n = strlen(text);
+
+	if (n >= *room)
+		n = *room - 1;
+	memcpy(to, text, n);
+	to[n] = '\0';
+	*room -= n;
+	return to + n;
+}
+
 static void
 describe(GkSession *s, char *device, size_t device_len, char *strategy, size_t strategy_len)
 {
@@ -163,9 +177,12 @@ describe(GkSession *s, char *device, size_t device_len, char *strategy, size_t s
 		[GK_DELTA] = "single_pass/delta",
 	};
 
-	snprintf(device, device_len, "cpu (%s, %d thread%s)", s->kernels->name,
-			 s->host.threads, s->host.threads == 1 ? "" : "s");
-	snprintf(strategy, strategy_len, "%s", names[s->used]);
+	/* thousands of small clusterings feel snprintf() */
+	if (s->host.threads == 1)
+		put(put(put(device, &device_len, "cpu ("), &device_len, s->kernels->name), &device_len, ", 1 thread)");
+	else
+		snprintf(device, device_len, "cpu (%s, %d threads)", s->kernels->name, s->host.threads);
+	put(strategy, &strategy_len, names[s->used]);
 }
 
 static GkStatus

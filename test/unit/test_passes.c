@@ -674,6 +674,42 @@ test_large_k(void)
 	free(x);
 }
 
+/* What a fit by one thread says of itself, in as much room as there is. */
+static void
+test_describe(void)
+{
+	TestHost	host;
+	GkError		err;
+	const double x[] = {1, 2, 3};
+	GkStore    *store;
+	GkSession  *session;
+	char		reason[128];
+	char		want[96];
+	char		device[96];
+	char		strategy[32];
+	char		small[13];
+	char		none[1] = {'x'};
+
+	test_host_init(&host, 1);
+	store = load_store(&host, x, NULL, 3, 1, NULL, 1 << 20, SIZE_MAX, &err);
+	gk_store_prepare(store, GK_EUCLIDEAN, false, &err);
+	gk_cpu_set_simd("auto", reason, sizeof(reason));
+	{
+		GkProblem	problem = {.host = &host.host,.core = &gk_core,.store = store,.k_max = 1};
+
+		gk_cpu_backend.open(&problem, &session, &err);
+	}
+	gk_cpu_backend.describe(session, device, sizeof(device), strategy, sizeof(strategy));
+	gk_cpu_backend.describe(session, small, sizeof(small), none, sizeof(none));
+	snprintf(want, sizeof(want), "cpu (%s, 1 thread)", gk_cpu_simd());
+	ok(strcmp(device, want) == 0 && strcmp(strategy, "single_pass") == 0, "described as \"%s\", \"%s\"", device, strategy);
+	ok(strncmp(small, want, sizeof(small) - 1) == 0 && strlen(small) == sizeof(small) - 1 && none[0] == '\0',
+	   "and cut where there is less room: \"%s\"", small);
+	gk_cpu_backend.close(session);
+	gk_store_free(store);
+	test_host_end(&host);
+}
+
 /* ---- the parallel loop ---- */
 
 typedef struct Jobs
@@ -835,5 +871,6 @@ main(void)
 		else
 			skip("%s", reason);
 	test_large_k();
+	test_describe();
 	return done_testing();
 }
