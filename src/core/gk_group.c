@@ -13,7 +13,9 @@
 #define MANY_BITS		11
 #define MANY			1024
 /* Keys are cut to so many digits; what is equal then is sorted by comparisons. */
-#define DIGITS(n)		((n) < 65536 ? 3 : 4)
+#define DIGITS(n)		((n) < 65536 ? FEW_DIGITS : MOST_DIGITS)
+#define FEW_DIGITS		3
+#define MOST_DIGITS		4
 
 typedef struct Group
 {
@@ -23,12 +25,19 @@ typedef struct Group
 } Group;
 
 static uint64_t
-ordered_bits(double v)
+bits_of(double v)
 {
 	uint64_t	bits;
 
-	v += 0.0;					/* -0 is 0 */
 	memcpy(&bits, &v, sizeof(bits));
+	return bits;
+}
+
+static uint64_t
+ordered_bits(double v)
+{
+	uint64_t	bits = bits_of(v + 0.0);	/* -0 is 0 */
+
 	return bits ^ (-(bits >> 63) | UINT64_C(1) << 63);
 }
 
@@ -73,35 +82,53 @@ sort_points(const Group *g, uint32_t *p, uint32_t *tmp, size_t n)
 		p[at] = j < n && compare_points(g, p[j], tmp[i]) < 0 ? p[j++] : tmp[i++];
 }
 
-/* Least significant digit first, from bit `from` up to bit `to`; e and tmp take turns. */
-static uint64_t *
-radix_sort(uint64_t *e, uint64_t *tmp, size_t n, int from, int to)
+/*
+ * Least significant digit first, from bit `from` up to bit `to`; e and tmp take turns.
+ * All digits are counted at once; how many there may be, and their bits, are constants at
+ * every call.
+ */
+static inline __attribute__((always_inline)) uint64_t *
+sort_digits(uint64_t *e, uint64_t *tmp, size_t n, int from, int to, const int digits, const int bits)
 {
-	int			bits = n < MANY ? FEW_BITS : MANY_BITS;
-	uint32_t	size = UINT32_C(1) << bits;
+	const uint32_t size = UINT32_C(1) << bits;
+	uint32_t	at[MOST_DIGITS << MANY_BITS];
+	uint32_t	sum[MOST_DIGITS] = {0};
 
-	for (; from < to; from += bits)
+	memset(at, 0, digits * size * sizeof(uint32_t));
+	for (size_t i = 0; i < n; i++)
 	{
-		uint32_t	at[1 << MANY_BITS];
-		uint32_t	sum = 0;
+		uint64_t	key = e[i] >> from;
+
+#pragma GCC unroll 4
+		for (int t = 0; t < digits; t++)
+			at[t * size + (key >> t * bits & (size - 1))]++;
+	}
+	for (uint32_t b = 0; b < size; b++)
+#pragma GCC unroll 4
+		for (int t = 0; t < digits; t++)
+		{
+			uint32_t	count = at[t * size + b];
+
+			at[t * size + b] = sum[t];
+			sum[t] += count;
+		}
+	for (uint32_t *next = at; from < to; from += bits, next += size)
+	{
 		uint64_t   *sorted = tmp;
 
-		memset(at, 0, size * sizeof(uint32_t));
 		for (size_t i = 0; i < n; i++)
-			at[(e[i] >> from) & (size - 1)]++;
-		for (uint32_t b = 0; b < size; b++)
-		{
-			uint32_t	count = at[b];
-
-			at[b] = sum;
-			sum += count;
-		}
-		for (size_t i = 0; i < n; i++)
-			sorted[at[(e[i] >> from) & (size - 1)]++] = e[i];
+			sorted[next[e[i] >> from & (size - 1)]++] = e[i];
 		tmp = e;
 		e = sorted;
 	}
 	return e;
+}
+
+static uint64_t *
+radix_sort(uint64_t *e, uint64_t *tmp, size_t n, int from, int to)
+{
+	return n < MANY ? sort_digits(e, tmp, n, from, to, FEW_DIGITS, FEW_BITS)
+		: sort_digits(e, tmp, n, from, to, MOST_DIGITS, MANY_BITS);
 }
 
 /*
@@ -195,16 +222,17 @@ fill(GkBatch *b, const Group *g, const uint32_t *order, int64_t n)
 	for (int j = 0; j < g->width; j++)
 	{
 		float	   *to = gk_batch_column(b, j);
-		int			inexact = b->wide[j];
+		bool		wide = b->wide[j];
+		uint64_t	inexact = wide;
 
-		for (int i = 0; !b->wide[j] && i < rows; i++)
+		for (int i = 0; !wide && i < rows; i++)
 		{
 			double		v = x[i][j] + 0.0;
 
 			to[i] = (float) v;
-			inexact |= (double) to[i] != v;
+			inexact |= bits_of(to[i]) ^ bits_of(v);
 		}
-		for (int i = 0; inexact && i < rows; i++)
+		for (int i = 0; inexact != 0 && i < rows; i++)
 			gk_batch_set(b, j, i, x[i][j] + 0.0);
 	}
 	b->rows = rows;
