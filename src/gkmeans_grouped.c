@@ -15,14 +15,11 @@
 
 #include <math.h>
 
-#include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "nodes/makefuncs.h"
 #include "tcop/dest.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -129,31 +126,12 @@ fit_large(GkGrouped *g, GkOneGroup *one)
 }
 
 static void
-emit_group(GkGrouped *g, const GkOneGroup *one)
-{
-	HeapTuple	key = heap_form_tuple(g->key_desc, one->key, one->key_null);
-	Datum		grp = FunctionCall1(&g->to_jsonb, HeapTupleGetDatum(key));
-
-	for (int c = 0; c < one->k; c++)
-	{
-		Datum		values[6];
-		bool		nulls[6] = {false};
-
-		values[0] = grp;
-		values[1] = Int32GetDatum(c);
-		values[2] = Int64GetDatum(one->size[c]);
-		values[3] = gk_float8_array(one->centroids + (Size) c * g->d, g->d);
-		values[4] = Float8GetDatum(one->inertia[c]);
-		values[5] = Float8GetDatum(one->radius[c]);
-		tuplestore_putvalues(g->result->store, g->result->desc, values, nulls);
-	}
-}
-
-static void
 begin_batch(GkGrouped *g)
 {
 	gk_groups_begin(&g->groups, g->parent);
 	g->bytes = 0;
+	g->put = 0;
+	g->row_cxt = NULL;
 }
 
 void
@@ -161,7 +139,6 @@ gk_grouped_finish(GkGrouped *g)
 {
 	GkGroups   *all = &g->groups;
 	MemoryContext caller = MemoryContextSwitchTo(all->cxt);
-	MemoryContext row_cxt;
 	const GkHost *engine = gk_host_engine(g->host);
 	Work		w = {.g = g};
 	int64		small = 0;
@@ -185,19 +162,12 @@ gk_grouped_finish(GkGrouped *g)
 	if (!gk_parallel_for(engine, small, fit_job, &w))
 		gk_throw(g->host, GK_STOPPED, NULL);
 
-	row_cxt = AllocSetContextCreate(all->cxt, "gkmeans group row", ALLOCSET_DEFAULT_SIZES);
-	MemoryContextSwitchTo(row_cxt);
-	for (int i = 0; i < all->n; i++)
+	for (int i = (int) g->put; i < all->n; i++)
 	{
-		const GkOneGroup *one = all->groups[i];
-
-		gk_check(g->host, one->status, one->err);
-		emit_group(g, one);
+		gk_check(g->host, all->groups[i]->status, all->groups[i]->err);
+		gk_grouped_put(g, all->groups[i]);
 		if (i % 64 == 63)
-		{
 			CHECK_FOR_INTERRUPTS();
-			MemoryContextReset(row_cxt);
-		}
 	}
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(all->cxt);
@@ -413,7 +383,6 @@ kmeans_grouped(PG_FUNCTION_ARGS)
 	char	  **columns;
 	char	  **group_by;
 	int			ncolumns;
-	Const	   *record;
 
 	gk_result_begin(fcinfo, &result);
 	gk_require_arg(fcinfo, 0, "relation");
@@ -441,11 +410,7 @@ kmeans_grouped(PG_FUNCTION_ARGS)
 	g.limit = gk_memory_limit_bytes();
 	g.parent = CurrentMemoryContext;
 	g.host = gk_host_begin();
-	/* to_jsonb() looks at its argument's type */
-	record = makeNullConst(RECORDOID, -1, InvalidOid);
-	fmgr_info(F_TO_JSONB, &g.to_jsonb);
-	fmgr_info_set_expr((Node *) makeFuncExpr(F_TO_JSONB, JSONBOID, list_make1(record),
-											 InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL), &g.to_jsonb);
+	gk_grouped_put_begin(&g);
 
 	if (g.nkeys != 1 || !gk_grouped_by_key(&g, group_by[0]))
 		run_query(&g, grouped_query(&g, group_by));

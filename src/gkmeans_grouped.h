@@ -31,6 +31,8 @@ typedef struct GkGrouped
 	double	   *point;			/* [d], and the weight */
 	MemoryContext parent;		/* outlives the query */
 	GkGroups	groups;			/* the batch */
+	int64		put;			/* groups of it whose rows are out */
+	MemoryContext row_cxt;		/* of a few groups' rows, in the batch's; NULL: not made */
 	const GkBackend *gpu;		/* takes small groups; NULL: the CPU does, */
 	bool		chosen;			/* and that is settled */
 } GkGrouped;
@@ -41,8 +43,14 @@ extern bool gk_grouped_small(const GkGrouped *g, int64 rows);
 extern bool gk_grouped_keep(const GkGrouped *g, GkThreadHosts *hosts, int thread, GkOneGroup *one, const GkModel *m);
 /* Cluster it on the CPU; any thread, no PostgreSQL. */
 extern void gk_grouped_fit(const GkGrouped *g, GkThreadHosts *hosts, int thread, GkOneGroup *one);
-/* Cluster the batch's groups that are not clustered yet, put all rows out, and end the batch. */
+/* Cluster the batch's groups that are not clustered yet, put the other rows out, and end the batch. */
 extern void gk_grouped_finish(GkGrouped *g);
+
+/* ---- gkmeans_grouped_rows.c ---- */
+
+extern void gk_grouped_put_begin(GkGrouped *g);
+/* Put out the rows of the batch's next group, which is clustered. */
+extern void gk_grouped_put(GkGrouped *g, const GkOneGroup *one);
 
 /* ---- gkmeans_grouped_gpu.c ---- */
 

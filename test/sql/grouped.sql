@@ -86,6 +86,25 @@ SELECT count(*) FROM kmeans_grouped('gr_key', '{s}', '{x}', 3, centroids => '{{1
 INSERT INTO gr_key (s, x) VALUES (1, 'infinity');
 SELECT count(*) FROM kmeans_grouped('gr_key', '{s}', '{x}', 3);
 SELECT * FROM same('gr_key', 's', '{x}', 'nonfinite => ''skip''');
+-- rows are put out while threads cluster, but for what waits for a large group: the same ones
+-- in the same order, however many threads; and what goes wrong then leaves nothing behind
+CREATE TABLE gr_mixed AS SELECT CASE WHEN i % 2 = 0 THEN 7 ELSE i % 3000 END AS g, i % 1013 AS x, i % 17 AS y FROM generate_series(1, 80000) i;
+SELECT * FROM same('gr_mixed', 'g', '{x,y}');
+CREATE TABLE gr_rows AS SELECT 1 AS threads, *, 0::bigint AS n FROM kmeans_grouped('gr_mixed', '{g}', '{x,y}', 3) LIMIT 0;
+SET gkmeans.threads = 1;
+INSERT INTO gr_rows SELECT 1, * FROM kmeans_grouped('gr_mixed', '{g}', '{x,y}', 3) WITH ORDINALITY;
+SET gkmeans.threads = 5;
+INSERT INTO gr_rows SELECT 5, * FROM kmeans_grouped('gr_mixed', '{g}', '{x,y}', 3) WITH ORDINALITY;
+SELECT count(*), count(DISTINCT a.grp), bool_and((a.grp, a.cluster, a.size, a.centroid, a.inertia, a.radius) IS NOT DISTINCT FROM
+    (b.grp, b.cluster, b.size, b.centroid, b.inertia, b.radius)) AS same
+FROM (SELECT * FROM gr_rows WHERE threads = 1) a FULL JOIN (SELECT * FROM gr_rows WHERE threads = 5) b USING (n);
+SET work_mem = '64kB';
+SET temp_file_limit = '64kB';
+SELECT count(*) FROM kmeans_grouped('gr_mixed', '{g}', '{x,y}', 3);
+RESET temp_file_limit;
+SELECT count(*) FROM kmeans_grouped('gr_mixed', '{g}', '{x,y}', 3);
+RESET work_mem;
+RESET gkmeans.threads;
 
 -- row-level security and privileges are the caller's
 CREATE ROLE gkmeans_grouped_user;
@@ -118,6 +137,6 @@ SELECT * FROM kmeans_grouped('gr', '{g}', '{b}', 2, weight_column => 'w');
 DROP VIEW by_agg, gr_even;
 DROP FUNCTION same;
 DROP VIEW gr_key_view;
-DROP TABLE gr, gr_large, gr_empty, gr_rls, gr_key;
+DROP TABLE gr, gr_large, gr_empty, gr_rls, gr_key, gr_mixed, gr_rows;
 DROP DOMAIN gr_number;
 DROP ROLE gkmeans_grouped_user;
