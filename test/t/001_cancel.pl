@@ -88,7 +88,7 @@ my $leftovers = q{
 	       + (SELECT count(*) FROM pg_class WHERE relname = 'brand_new_table');
 };
 $leftovers =~ s/\(SELECT count\(\*\) FROM pg_backend_memory_contexts.*?\)/0/
-  if $node->pg_version < 14;
+  if $node->safe_psql('postgres', 'SHOW server_version_num') < 140000;
 
 # A statement that was done before it could be cancelled has to be undone.
 my $undo = q{

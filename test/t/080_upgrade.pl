@@ -13,7 +13,14 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-chomp(my $share = `pg_config --sharedir`);
+my $node = PostgreSQL::Test::Cluster->new('old');
+$node->init(extra => [ '--encoding=UTF8', '--no-locale' ]);
+$node->append_conf('postgresql.conf', 'fsync = off');
+$node->start;
+
+# the server's own places: those that pg_config names need not be this installation's
+my ($bin, $share) = split /\n/, $node->safe_psql('postgres', q{
+	SELECT setting FROM pg_config WHERE name IN ('BINDIR', 'SHAREDIR') ORDER BY name});
 my $dir = "$share/extension";
 my $tree = $ENV{TESTDIR};
 my ($version) = slurp_file("$tree/gkmeans.control") =~ /^default_version *= *'(.*)'/m;
@@ -40,10 +47,6 @@ $script =~ s/^CREATE TYPE kmeans_model( \(.*?\))?;\n//msg;
 $script =~ s/^CREATE FUNCTION/CREATE OR REPLACE FUNCTION/mg;
 write_file("$dir/gkmeans--0.9.0--$version.sql", $script);
 
-my $node = PostgreSQL::Test::Cluster->new('old');
-$node->init(extra => [ '--encoding=UTF8', '--no-locale' ]);
-$node->append_conf('postgresql.conf', 'fsync = off');
-$node->start;
 $node->safe_psql('postgres', 'CREATE DATABASE shop');
 $node->safe_psql('postgres', 'CREATE DATABASE fresh');
 
@@ -173,9 +176,9 @@ my $target = PostgreSQL::Test::Cluster->new('new');
 $target->init(extra => [ '--encoding=UTF8', '--no-locale' ]);
 $target->append_conf('postgresql.conf', 'fsync = off');
 $node->stop;
-chomp(my $bin = `pg_config --bindir`);
 chdir $target->basedir or die $!;
-command_ok([ 'pg_upgrade', '--no-sync', '-b', $bin, '-B', $bin, '-d', $node->data_dir, '-D', $target->data_dir,
+my @no_sync = `pg_upgrade --help` =~ /--no-sync/ ? '--no-sync' : ();    # since 15
+command_ok([ 'pg_upgrade', @no_sync, '-b', $bin, '-B', $bin, '-d', $node->data_dir, '-D', $target->data_dir,
 		'-p', $node->port, '-P', $target->port, '-s', $node->host ], 'pg_upgrade');
 $target->start;
 is($target->safe_psql('shop', q{SELECT extversion FROM pg_extension WHERE extname = 'gkmeans'}), $version, 'pg_upgrade: the version');
