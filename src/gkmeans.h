@@ -52,6 +52,7 @@ extern char *gkmeans_gpu_fault;
 extern double gkmeans_gpu_memory_limit;
 extern int	gkmeans_mass_sum;		/* GkMassSum */
 extern int	gkmeans_max_gpu_sessions;	/* in gkmeans_gpu.c */
+extern int	gkmeans_keep_memory;	/* kB, -1: gkmeans_memory_limit */
 extern int	gkmeans_memory_limit;	/* kB, -1: maintenance_work_mem */
 extern int	gkmeans_reader;			/* GkReaderKind */
 extern int	gkmeans_skip_points;	/* GkSkip */
@@ -73,6 +74,7 @@ typedef enum GkReaderKind
 extern const struct config_enum_entry gkmeans_device_words[];
 
 extern void gk_guc_init(void);
+extern size_t gk_keep_memory_bytes(void);
 extern size_t gk_memory_limit_bytes(void);
 /* Make the CPU kernels follow gkmeans.simd; ERROR when this CPU can not. */
 extern void gk_apply_simd(void);

@@ -2,8 +2,8 @@
  * gkmeans_guc.c - the settings, in alphabetical order, and the words they take.
  *
  * All but two can be set by any user at any time; they are looked at when a call
- * begins.  There are no hooks: nothing throws or loads a library because a
- * setting changes.  Whether this machine can do what a setting asks for is
+ * begins.  Nothing throws or loads a library because a setting changes, and one
+ * hook gives kept memory back.  Whether this machine can do what a setting asks for is
  * found out by the call that needs it.
  */
 #include "postgres.h"
@@ -11,6 +11,7 @@
 #include "miscadmin.h"
 #include "utils/guc.h"
 
+#include "core/gk_keep.h"
 #include "gkmeans.h"
 
 int			gkmeans_chunk_size = 16 * 1024;
@@ -20,6 +21,7 @@ int			gkmeans_feature_sum = GK_FSUM_AUTO;
 char	   *gkmeans_gpu_devices = NULL;
 char	   *gkmeans_gpu_fault = NULL;
 double		gkmeans_gpu_memory_limit = 0.8;
+int			gkmeans_keep_memory = -1;
 int			gkmeans_mass_sum = GK_MSUM_AUTO;
 int			gkmeans_memory_limit = -1;
 int			gkmeans_reader = GK_READER_AUTO;
@@ -84,6 +86,14 @@ static const struct config_enum_entry strategy_words[] = {
 	{"scan", GKMEANS_SCAN, false},
 	{NULL, 0, false}
 };
+
+/* Less is at once less; what may be kept then is settled when a call begins. */
+static void
+assign_keep_memory(int kb, void *extra)
+{
+	if (kb >= 0)
+		gk_keep_limit((size_t) kb * 1024);
+}
 
 void
 gk_guc_init(void)
@@ -160,6 +170,15 @@ gk_guc_init(void)
 							 PGC_USERSET, 0,
 							 NULL, NULL, NULL);
 
+	DefineCustomIntVariable("gkmeans.keep_memory",
+							"Sets the host memory that a session keeps for its next call.",
+							"It is the system's as soon as it is short of memory. "
+							"-1 means as much as gkmeans.memory_limit, which it never is more than; 0 means none.",
+							&gkmeans_keep_memory,
+							-1, -1, MAX_KILOBYTES,
+							PGC_USERSET, GUC_UNIT_KB,
+							NULL, assign_keep_memory, NULL);
+
 	/* it needs shared memory, which only the start of the server can give */
 	if (process_shared_preload_libraries_in_progress)
 		DefineCustomIntVariable("gkmeans.max_gpu_sessions",
@@ -230,6 +249,14 @@ gk_guc_init(void)
 							NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("gkmeans");
+}
+
+size_t
+gk_keep_memory_bytes(void)
+{
+	size_t		limit = gk_memory_limit_bytes();
+
+	return gkmeans_keep_memory < 0 ? limit : Min((size_t) gkmeans_keep_memory * 1024, limit);
 }
 
 size_t

@@ -16,6 +16,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
+#include "core/gk_keep.h"
 #include "gkmeans.h"
 
 /* What one FileWrite() is given. */
@@ -27,6 +28,7 @@ struct GkPgHost
 	MemoryContext context;
 	File		spill;			/* -1: not needed so far */
 	ErrorData  *error;			/* the kept ERROR */
+	MemoryContextCallback release;
 	bool		fall_back;		/* a device may fail: the CPU is as good */
 };
 
@@ -199,6 +201,13 @@ host_progress(void *ctx, const GkProgress *p)
 	gk_progress_report(p);
 }
 
+/* When the context goes, after an ERROR too. */
+static void
+release(void *arg)
+{
+	gk_keep_give_all(arg);
+}
+
 GkPgHost *
 gk_host_begin(void)
 {
@@ -211,6 +220,11 @@ gk_host_begin(void)
 	host->engine.ctx = host;
 	host->engine.alloc = host_alloc;
 	host->engine.free = host_free;
+	host->engine.keep = true;
+	host->release.func = release;
+	host->release.arg = host;
+	MemoryContextRegisterResetCallback(context, &host->release);
+	gk_keep_limit(gk_keep_memory_bytes());
 	host->engine.poll = host_poll;
 	host->engine.stop = host_stop;
 	host->engine.spill_write = host_spill_write;

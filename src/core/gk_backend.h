@@ -20,7 +20,7 @@
 #include "core/gk_packed.h"
 #include "core/gk_points.h"
 
-#define GK_BACKEND_API	6
+#define GK_BACKEND_API	7
 
 typedef struct GkSession GkSession;
 

@@ -86,6 +86,11 @@ typedef struct GkHost
 	/* Called by the main thread only.  alloc returns NULL on failure. */
 	void	   *(*alloc) (void *ctx, size_t bytes);
 	void		(*free) (void *ctx, void *ptr);
+	/*
+	 * Large blocks are the process's own, from gk_keep.c.  The host gives them back when
+	 * its own memory goes: gk_keep_give_all(ctx).
+	 */
+	bool		keep;
 	/* Main thread, between units of work of at most ~50 ms: true = stop. */
 	bool		(*poll) (void *ctx);
 	/* Any thread, inside a unit of work; reads a flag and nothing else. */

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "core/gk_core.h"
+#include "core/gk_keep.h"
 #include "core/gk_mem.h"
 #include "core/gk_numa.h"
 
@@ -48,6 +49,26 @@ gk_huge_pages(void *base, size_t bytes)
 #endif
 }
 
+static void
+prepare_huge(const GkHost *host, void *block, size_t bytes)
+{
+	gk_huge_pages(block, huge_bytes(bytes));
+	if (gk_threads(host) >= SPREAD_THREADS)
+		gk_numa_spread(block, huge_bytes(bytes));
+}
+
+/* Memory that the process has from an earlier job is as the system gave it then. */
+static void *
+alloc_kept(const GkHost *host, size_t bytes)
+{
+	bool		warm;
+	void	   *block = gk_keep_take(host->ctx, bytes, &warm);
+
+	if (block != NULL && !warm)
+		prepare_huge(host, block, bytes);
+	return block;
+}
+
 /*
  * Aligned to cache lines, or to huge pages if it takes some, whatever the host's allocator
  * aligns to.  The pointer to give back lies just below the block.
@@ -63,6 +84,8 @@ gk_alloc(const GkHost *host, size_t count, size_t size)
 
 	if (__builtin_mul_overflow(count, size, &bytes))
 		return NULL;
+	if (host->keep && bytes >= HUGE_PAGE)
+		return alloc_kept(host, bytes);
 	alignment = bytes < HUGE_PAGE ? ALIGNMENT : HUGE_PAGE;
 	if (__builtin_add_overflow(bytes, SPARE(bytes) + alignment + sizeof(void *), &whole))
 		return NULL;
@@ -72,11 +95,7 @@ gk_alloc(const GkHost *host, size_t count, size_t size)
 	at = ((uintptr_t) base + sizeof(void *) + alignment - 1) & ~(uintptr_t) (alignment - 1);
 	((void **) at)[-1] = base;
 	if (alignment == HUGE_PAGE)
-	{
-		gk_huge_pages((void *) at, huge_bytes(bytes));
-		if (gk_threads(host) >= SPREAD_THREADS)
-			gk_numa_spread((void *) at, huge_bytes(bytes));
-	}
+		prepare_huge(host, (void *) at, bytes);
 	return (void *) at;
 }
 
@@ -93,7 +112,9 @@ gk_alloc0(const GkHost *host, size_t count, size_t size)
 void
 gk_free(const GkHost *host, void *ptr)
 {
-	if (ptr != NULL)
+	if (ptr == NULL)
+		return;
+	if (!host->keep || (uintptr_t) ptr % HUGE_PAGE != 0 || !gk_keep_give(ptr))
 		host->free(host->ctx, ((void **) ptr)[-1]);
 }
 
@@ -166,7 +187,7 @@ gk_alloc_soon(const GkHost *host, void *ptr, size_t bytes)
 	int			threads = gk_soon_threads(host);
 	size_t		piece;
 
-	if (bytes < HUGE_PAGE)
+	if (bytes < HUGE_PAGE || (host->keep && gk_keep_warm(ptr)))
 		return;
 	piece = ((to - from) / HUGE_PAGE + threads - 1) / threads * HUGE_PAGE;
 	for (; from < to; from += piece)

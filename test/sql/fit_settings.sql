@@ -68,6 +68,14 @@ SET gkmeans.memory_limit = -1;
 SET maintenance_work_mem = '1MB';
 SELECT * FROM fits() EXCEPT SELECT * FROM expected;
 RESET maintenance_work_mem;
+-- memory that the last call left, and new memory
+SET gkmeans.keep_memory = -2;
+SET gkmeans.keep_memory = '-1MB';
+SET gkmeans.keep_memory = 0;
+SELECT * FROM fits() EXCEPT SELECT * FROM expected;
+RESET gkmeans.keep_memory;
+SELECT * FROM fits() EXCEPT SELECT * FROM expected;
+SELECT * FROM fits() EXCEPT SELECT * FROM expected;
 -- the limit on temporary files ends the call, and leaves nothing behind
 SET gkmeans.memory_limit = '64kB';
 SET temp_file_limit = '64kB';

@@ -61,5 +61,49 @@ is_about('a limit', 8e6 + 4 * $n, $kmeans->('reals', ''), "SET gkmeans.memory_li
 my ($k, $d) = (1500, 256);
 is_about('many clusters', 50 * $k * $d + 4 * 4000 * $d, "SELECT * FROM kmeans('wide', '{v}', $k, max_iter => 2, init => 'random')");
 
+# ---- what a session keeps between its calls ----
+
+# kB of the process that can be had back, and of its address space, after each statement
+sub sizes_after
+{
+	my @sql = @_;
+	my $sizes = q{SELECT 'sizes ' || (regexp_match(pg_read_file('/proc/self/smaps_rollup'), 'LazyFree:\s+(\d+)'))[1]
+		|| ' ' || (regexp_match(pg_read_file('/proc/self/status'), 'VmSize:\s+(\d+)'))[1]};
+	my ($status, $stdout) = $node->psql('postgres',
+		"SET client_min_messages = fatal; SET gkmeans.device = cpu; SET gkmeans.memory_limit = '1GB'; " . join(' ', map { "$_; $sizes;" } @sql),
+		on_error_stop => 0);
+	return [ map { [ split / / ] } $stdout =~ /^sizes (.*)/mg ];
+}
+
+my $points = 4 * $n * 4 / 1024;
+my $call = $kmeans->('reals', ", init => 'random'");
+SKIP:
+{
+	my $s = sizes_after($call, $call, "SET gkmeans.keep_memory = '8MB'", 'SET gkmeans.keep_memory = 0', $call);
+
+	skip 'this system does not say what can be had back', 5 if @$s != 5;
+	ok($s->[0][0] > 0.9 * $points, "after a call its points' memory ($points kB) is kept, and can be had back: $s->[0][0] kB");
+	ok($s->[1][1] < $s->[0][1] + 2048, "the next one takes it: $s->[0][1] kB of addresses, then $s->[1][1]");
+	ok($s->[2][0] <= 8192 && $s->[2][1] < $s->[1][1] - $points / 3, "less is kept at once: $s->[2][0] kB");
+	ok($s->[3][0] == 0, "0: nothing, $s->[3][0] kB");
+	ok($s->[4][0] == 0 && $s->[4][1] < $s->[3][1] + 4096, "nor after a further call: $s->[4][0] kB");
+
+	# errors in the middle of reading, computing and writing labels
+	my @fail = ("SELECT kmeans_fit('odd', '{a,b}', 2)", "SELECT kmeans_fit('reals', '{a,b,c,d}', 2, init => 'centroids', centroids => '{{1,2,3,4},{1,2,3,NaN}}')",
+		"SET statement_timeout = 60; $call; RESET statement_timeout");
+	$node->safe_psql('postgres', "CREATE UNLOGGED TABLE odd AS SELECT a, CASE WHEN i = $n THEN 'NaN' ELSE b END AS b FROM (SELECT a, b, row_number() OVER () AS i FROM reals) x");
+	$s = sizes_after(@fail, $call, (@fail) x 5, $call);
+	ok($s->[-1][1] < $s->[3][1] + 4096, "failed calls leave nothing behind: $s->[3][1] kB of addresses, after 15 of them $s->[-1][1]");
+}
+
+# a lower limit holds for what is kept, too
+SKIP:
+{
+	my $s = sizes_after($call, "SET gkmeans.memory_limit = '2MB'", $call);
+
+	skip 'this system does not say what can be had back', 1 if @$s != 3;
+	ok($s->[2][0] <= 2048, "with a limit of 2 MB no more is kept: $s->[2][0] kB");
+}
+
 $node->stop;
 done_testing();

@@ -1,0 +1,198 @@
+/*
+ * Memory that a process keeps (gk_keep.h): blocks do not overlap, go back to whoever gave
+ * them, and no more than the limit stays mapped.
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "core/gk_core.h"
+#include "core/gk_keep.h"
+#include "gk_test.h"
+#include "gk_testhost.h"
+
+#define MB		((size_t) 1 << 20)
+#define BLOCKS	64
+#define KEEP	(192 * MB)
+
+static const int me;
+static const int other;
+
+static bool
+sizes_are(size_t used, size_t kept)
+{
+	size_t		u;
+	size_t		k;
+
+	gk_keep_sizes(&u, &k);
+	return u == used && k == kept;
+}
+
+static bool
+mapped(void *p)
+{
+	unsigned char in;
+
+	return mincore(p, 4096, &in) == 0 || errno != ENOMEM;
+}
+
+static char *
+take(const void *owner, size_t bytes, bool warm_wanted)
+{
+	bool		warm = !warm_wanted;
+	char	   *p = gk_keep_take(owner, bytes, &warm);
+
+	if (p == NULL || warm != warm_wanted || (uintptr_t) p % (2 * MB) != 0)
+		return NULL;
+	memset(p, 7, bytes);
+	return p;
+}
+
+static void
+test_reuse(void)
+{
+	char	   *a;
+	char	   *b;
+	char	   *c;
+
+	gk_keep_limit(8 * MB);
+	a = take(&me, 7 * MB, false);
+	ok(a != NULL && sizes_are(8 * MB, 0) && !gk_keep_warm(a), "a new block, of whole huge pages");
+	ok(gk_keep_give(a) && sizes_are(0, 8 * MB), "given back, it is kept");
+	ok(!gk_keep_give(a), "a block is given back once");
+	b = take(&me, 2 * MB, true);
+	c = take(&me, 5 * MB, true);
+	ok(b == a && c == a + 2 * MB && sizes_are(8 * MB, 0), "two blocks are cut from it");
+	ok(gk_keep_warm(b) && gk_keep_warm(c), "they were used before");
+	ok(gk_keep_give(b) && gk_keep_give(c) && take(&me, 8 * MB, true) == a, "and are one again");
+	b = take(&me, 2 * MB, false);
+	ok(b != NULL && sizes_are(10 * MB, 0), "what is in use may be more than the limit");
+	ok(gk_keep_give(b) && sizes_are(8 * MB, 0) && !mapped(b), "but nothing is kept above it");
+	ok(gk_keep_give(a) && sizes_are(0, 8 * MB), "up to it, it is");
+	b = take(&me, 10 * MB, false);
+	ok(b != NULL && sizes_are(10 * MB, 0), "what is kept makes room for a larger block");
+	ok(gk_keep_give(b) && sizes_are(0, 0), "which is too large to be kept");
+}
+
+static void
+test_owners(void)
+{
+	char	   *a;
+	char	   *b;
+	char	   *c;
+	char		local[64];
+
+	gk_keep_limit(64 * MB);
+	a = take(&me, 2 * MB, false);
+	b = take(&other, 4 * MB, false);
+	c = take(&me, 6 * MB, false);
+	ok(!gk_keep_give(local) && !gk_keep_give(a + 64) && !gk_keep_give(NULL), "what is no block is nobody's");
+	gk_keep_give_all(&me);
+	ok(sizes_are(4 * MB, 8 * MB) && !gk_keep_give(a) && !gk_keep_give(c), "all blocks of an owner, and no other's");
+	gk_keep_limit(4 * MB);
+	ok(sizes_are(4 * MB, 0) && !mapped(a) && !mapped(c), "a lower limit gives memory back at once");
+	ok(b[4 * MB - 1] == 7 && gk_keep_give(b) && sizes_are(0, 4 * MB), "not what is in use");
+	gk_keep_limit(0);
+	ok(sizes_are(0, 0) && !mapped(b), "limit 0: nothing is kept");
+	{
+		bool		warm;
+
+		ok(gk_keep_take(&me, SIZE_MAX, &warm) == NULL && gk_keep_take(&me, SIZE_MAX / 4, &warm) == NULL &&
+		   sizes_are(0, 0), "sizes that no system has");
+	}
+}
+
+/* Every block is filled with its number, which nobody else may write to. */
+static void
+test_many(void)
+{
+	char	   *block[BLOCKS] = {NULL};
+	size_t		bytes[BLOCKS];
+	uint64_t	state = 1;
+	size_t		used = 0;
+	size_t		u;
+	size_t		k;
+	int			wrong = 0;
+	int			over = 0;
+	int			warm_ones = 0;
+
+	gk_keep_limit(KEEP);
+	for (int i = 0; i < 4000; i++)
+	{
+		int			n;
+
+		state = state * 6364136223846793005u + 1442695040888963407u;
+		n = (int) (state >> 33) % BLOCKS;
+		if (block[n] != NULL)
+		{
+			for (size_t at = 0; at < bytes[n]; at += 4096)
+				wrong += block[n][at] != (char) n;
+			wrong += !gk_keep_give(block[n]);
+			used -= bytes[n];
+			block[n] = NULL;
+		}
+		else
+		{
+			bool		warm;
+
+			bytes[n] = (1 + (state >> 40) % 4) * 2 * MB;
+			block[n] = gk_keep_take(n % 2 ? &me : &other, bytes[n], &warm);
+			warm_ones += warm;
+			for (size_t at = 0; at < bytes[n]; at += 4096)
+				block[n][at] = (char) n;
+			used += bytes[n];
+		}
+		gk_keep_sizes(&u, &k);
+		wrong += u != used;
+		over += k > 0 && u + k > KEEP;
+	}
+	ok(wrong == 0, "4,000 takes and gives: no block is another's (%d are)", wrong);
+	ok(over == 0 && warm_ones > 1000, "nothing is kept over the limit, and %d blocks were used before", warm_ones);
+	gk_keep_give_all(&me);
+	gk_keep_give_all(&other);
+	gk_keep_sizes(&u, &k);
+	ok(u == 0 && k > 0 && k <= KEEP, "all are given back");
+	gk_keep_limit(0);
+	ok(sizes_are(0, 0), "and gone");
+}
+
+/* gk_alloc() of a host that keeps. */
+static void
+test_host(void)
+{
+	TestHost	t;
+	char	   *large;
+	char	   *small;
+	size_t		used;
+	size_t		kept;
+
+	test_host_init(&t, 2);
+	t.host.keep = true;
+	gk_keep_limit(64 * MB);
+	large = gk_alloc(&t.host, 3, MB);
+	small = gk_alloc(&t.host, 1, MB);
+	gk_keep_sizes(&used, &kept);
+	ok(large != NULL && small != NULL && used == 4 * MB && t.live == 1, "large blocks are kept ones, small ones the host's");
+	gk_alloc_soon(&t.host, large, 3 * MB);
+	memset(large, 1, 3 * MB);
+	gk_free(&t.host, large);
+	gk_free(&t.host, small);
+	ok(t.live == 0 && sizes_are(0, 4 * MB), "each goes back to where it came from");
+	large = gk_alloc0(&t.host, 3, MB);
+	ok(large != NULL && gk_keep_warm(large) && large[0] == 0 && large[3 * MB - 1] == 0, "zeroed when zeros are asked for");
+	gk_keep_give_all(t.host.ctx);
+	ok(sizes_are(0, 4 * MB), "a host that goes leaves nothing in use");
+	gk_keep_limit(0);
+}
+
+int
+main(void)
+{
+	test_reuse();
+	test_owners();
+	test_many();
+	test_host();
+	return done_testing();
+}
