@@ -8,7 +8,11 @@
 #include "access/heapam.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/buf_internals.h"
 #include "storage/bufmgr.h"
+
+/* PostgreSQL can pin a page in a buffer where it may be. */
+#define GK_RECENT_BUFFERS	(PG_VERSION_NUM >= 140000)
 
 /*
  * Go to a page of a sequential scan in page mode, and find its visible rows:
@@ -35,6 +39,17 @@ gk_test_old_snapshot(Snapshot snapshot, Relation rel, Page page)
 {
 #if PG_VERSION_NUM < 170000
 	TestForOldSnapshot(snapshot, rel, page);
+#endif
+}
+
+/* A page of the relation itself, not of its maps. */
+static inline bool
+gk_tag_is_of(const BufferTag *tag, Relation rel)
+{
+#if PG_VERSION_NUM >= 160000
+	return BufTagGetForkNum(tag) == MAIN_FORKNUM && BufTagMatchesRelFileLocator(tag, &rel->rd_locator);
+#else
+	return tag->forkNum == MAIN_FORKNUM && RelFileNodeEquals(tag->rnode, rel->rd_node);
 #endif
 }
 

@@ -304,6 +304,7 @@ read_direct(GkHeapRead *h, int table, BlockNumber block)
 		GkPages    *p = gk_pages_open(h->tables.rels[table], h->desc->snapshot, h->tables.what, t,
 									  &h->into, hand_over, h);
 
+		gk_pages_find(p, t->nblocks, gk_host_engine(r->host));
 		if (together == NULL || !gk_together_read(together, h->tables.rels[table], p, table, t, block))
 			gk_heap_pages(h, p, table, block, FirstOffsetNumber, t->nblocks);
 		gk_pages_close(p);

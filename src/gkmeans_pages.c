@@ -33,7 +33,10 @@ struct GkPages
 	Buffer		ahead;
 	BlockNumber ahead_block;
 	GkAhead		wanted;			/* what of it was not asked for yet */
-	Buffer		latest;			/* read, of the two */
+	Buffer	   *where;			/* [nwhere] the buffer that may hold a page; 0: none known */
+	BlockNumber nwhere;
+	/* Without them. */
+	Buffer		latest;			/* the buffer of the page read last */
 	int			step;			/* 1, -1: it was next to the one before; 0: it was not */
 	GkPageRows	rows;
 };
@@ -67,6 +70,8 @@ gk_pages_close(GkPages *p)
 {
 	let_go(&p->buffer);
 	let_go(&p->ahead);
+	if (p->where != NULL)
+		pfree(p->where);
 	table_endscan(&p->scan->rs_base);
 	gk_taker_close(p->taker);
 	pfree(p);
@@ -74,18 +79,42 @@ gk_pages_close(GkPages *p)
 
 /* ---- visible rows ---- */
 
+void
+gk_pages_find(GkPages *p, BlockNumber nblocks, const GkHost *host)
+{
+	/* those of a large table go through a few buffers */
+	if (p->scan->rs_strategy == NULL)
+		p->where = gk_cached_pages(p->rel, nblocks, host);
+	p->nwhere = p->where != NULL ? nblocks : 0;
+}
+
+/* Where a page may be, or 0. */
+static Buffer
+place_of(const GkPages *p, BlockNumber block)
+{
+	return block < p->nwhere ? p->where[block] : InvalidBuffer;
+}
+
 /*
- * Pin a page.  What was read into the cache in turn lies there in turn, or backwards if
- * what was there before had been dropped; to guess the place is cheaper than to look it up.
+ * Where the next page may be, or some number.  What was read into the cache in turn lies
+ * there in turn, or backwards if what was there before had been dropped.
  */
+static Buffer
+guess(const GkPages *p, BlockNumber block)
+{
+	if (p->where != NULL)
+		return place_of(p, block);
+	return p->step != 0 && p->scan->rs_strategy == NULL ? p->latest + p->step : InvalidBuffer;
+}
+
+/* To have a guess looked at is cheaper than to have the page looked up. */
 static Buffer
 pin(GkPages *p, BlockNumber block)
 {
-	Buffer		guess = p->latest + p->step;
-	bool		guessed = p->step != 0 && p->scan->rs_strategy == NULL && gk_recent_buffer(p->rel, block, guess);
-	Buffer		buffer = guessed ? guess :
-		ReadBufferExtended(p->rel, MAIN_FORKNUM, block, RBM_NORMAL, p->scan->rs_strategy);
+	Buffer		buffer = guess(p, block);
 
+	if (!gk_recent_buffer(p->rel, block, buffer))
+		buffer = ReadBufferExtended(p->rel, MAIN_FORKNUM, block, RBM_NORMAL, p->scan->rs_strategy);
 	p->step = abs(buffer - p->latest) == 1 ? buffer - p->latest : 0;
 	p->latest = buffer;
 	return buffer;
@@ -236,12 +265,6 @@ gk_pages_room(GkPages *p, int wanted)
 	return wanted;
 }
 
-static bool
-is_buffer(Buffer buffer)
-{
-	return buffer > 0 && buffer <= NBuffers;
-}
-
 /*
  * A row may be added while nobody has the lock, behind those that are there: not to an
  * item pointer among them, if none is free, since none gets free while the page is pinned.
@@ -270,14 +293,17 @@ gk_pages_hold(GkPages *p, BlockNumber block, GkHeldPage *held)
 {
 	held->block = block;
 	held->all = false;
-	held->step = 0;
 	if (p->plain_snapshot)
 	{
+		Buffer		soon = place_of(p, block + SOON);
+
 		held->buffer = pin(p, block);
 		/* its first line is waited for, and this process sees nothing else of it */
-		held->step = p->step;
-		if (is_buffer(held->buffer + p->step * SOON))
-			__builtin_prefetch(BufferGetPage(held->buffer + p->step * SOON));
+		if (BufferIsValid(soon))
+		{
+			__builtin_prefetch(GetBufferDescriptor(soon - 1), 1);
+			__builtin_prefetch(BufferGetPage(soon));
+		}
 		if (hold_all(p, held))
 			return;
 		ReleaseBuffer(held->buffer);
@@ -309,10 +335,10 @@ gk_held_rows(const GkHeldPage *held, GkPageRows *rows)
 }
 
 void
-gk_see_ahead(const GkHeldPage *held, int distance)
+gk_see_ahead(const GkPages *p, BlockNumber block)
 {
-	Buffer		buffer = held->buffer + held->step * distance;
+	Buffer		buffer = place_of(p, block);
 
-	if (is_buffer(buffer))
+	if (BufferIsValid(buffer))
 		(void) *(volatile const char *) BufferGetPage(buffer);
 }

@@ -156,7 +156,7 @@ take_job(const GkTogether *g, Job *job, Thread *t)
 		if (i + 1 < job->npages)
 			ahead = gk_all_of(BufferGetPage(job->page[i + 1].buffer));
 		odd = gk_taker_take(t->taker, &t->rows, 0, &ahead);
-		gk_see_ahead(&job->page[i], distance);
+		gk_see_ahead(g->pages, job->page[i].block + distance);
 		job->rows[i] = odd < 0 ? t->rows.n : odd;
 		if (odd >= 0)
 		{
@@ -268,6 +268,15 @@ finish_moves(void *arg)
 	return GK_OK;
 }
 
+static void
+exchange(GkHeldPage *a, GkHeldPage *b)
+{
+	GkHeldPage	was = *a;
+
+	*a = *b;
+	*b = was;
+}
+
 /* Pin pages whose rows fit the job's batch, or one page. */
 static void
 hold_job(GkTogether *g)
@@ -286,14 +295,14 @@ hold_job(GkTogether *g)
 		GkHeldPage *page = &job->page[job->npages];
 
 		if (g->ahead.block == g->block)
-			*page = g->ahead;
+			exchange(page, &g->ahead);
 		else
 			gk_pages_hold(g->pages, g->block, page);
 		g->ahead.block = InvalidBlockNumber;
 		rows += page->n;
 		if (rows > job->batch.capacity && job->npages > 0)
 		{
-			g->ahead = *page;
+			exchange(page, &g->ahead);
 			break;
 		}
 		job->rows[job->npages++] = 0;
@@ -427,6 +436,8 @@ make_jobs(GkTogether *g)
 		gk_batch_init(&job->batch, memory + i * bytes, like->columns, like->naux, like->capacity);
 		job->taken.batch = &job->batch;
 		job->page = palloc(JOB_PAGES * sizeof(GkHeldPage));
+		for (int j = 0; j < JOB_PAGES; j++)
+			job->page[j].visible = palloc(MaxHeapTuplesPerPage * sizeof(OffsetNumber));
 		job->rows = palloc(JOB_PAGES * sizeof(int));
 		if (g->what->left_out)
 			job->taken.left = palloc(like->capacity * sizeof(GkLeftOut));
@@ -493,6 +504,7 @@ gk_together_begin(GkHeapRead *h, GkReader *r, const GkPagesWhat *what)
 	g->engine.threads = g->threads;
 	g->njobs = g->threads * THREAD_JOBS;
 	g->mover = (GkMover) {note_move, finish_moves, g};
+	g->ahead.visible = palloc(MaxHeapTuplesPerPage * sizeof(OffsetNumber));
 	make_threads(g);
 	make_jobs(g);
 	return g;
