@@ -53,6 +53,17 @@ gk_tag_is_of(const BufferTag *tag, Relation rel)
 #endif
 }
 
+/* The buffer that has a page, or had it just now; or 0. */
+static inline Buffer
+gk_look_up(Relation rel, BlockNumber block)
+{
+#ifdef USE_PREFETCH
+	return PrefetchBuffer(rel, MAIN_FORKNUM, block).recent_buffer;
+#else
+	return InvalidBuffer;
+#endif
+}
+
 /* Pin a page if it is in that shared buffer.  There need not be one of that number. */
 static inline bool
 gk_recent_buffer(Relation rel, BlockNumber block, Buffer buffer)

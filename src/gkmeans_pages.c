@@ -88,31 +88,30 @@ gk_pages_find(GkPages *p, BlockNumber nblocks, const GkHost *host)
 	p->nwhere = p->where != NULL ? nblocks : 0;
 }
 
-/* Where a page may be, or 0. */
-static Buffer
-place_of(const GkPages *p, BlockNumber block)
-{
-	return block < p->nwhere ? p->where[block] : InvalidBuffer;
-}
-
 /*
- * Where the next page may be, or some number.  What was read into the cache in turn lies
- * there in turn, or backwards if what was there before had been dropped.
+ * Where the page may be that is so many blocks after the one in a buffer, or 0.  Without a
+ * list: what was read into the cache in turn lies there in turn, or backwards if what was
+ * there before had been dropped; step says which way, if so.
  */
 static Buffer
-guess(const GkPages *p, BlockNumber block)
+guess(const GkPages *p, BlockNumber block, Buffer buffer, int step, int distance)
 {
+	block += distance;
 	if (p->where != NULL)
-		return place_of(p, block);
-	return p->step != 0 && p->scan->rs_strategy == NULL ? p->latest + p->step : InvalidBuffer;
+		return block < p->nwhere ? p->where[block] : InvalidBuffer;
+	buffer += step * distance;
+	return step != 0 && buffer > 0 && buffer <= NBuffers ? buffer : InvalidBuffer;
 }
 
 /* To have a guess looked at is cheaper than to have the page looked up. */
 static Buffer
 pin(GkPages *p, BlockNumber block)
 {
-	Buffer		buffer = guess(p, block);
+	Buffer		buffer = InvalidBuffer;
 
+	/* a ring of buffers is not to be left */
+	if (p->scan->rs_strategy == NULL)
+		buffer = guess(p, block - 1, p->latest, p->step, 1);
 	if (!gk_recent_buffer(p->rel, block, buffer))
 		buffer = ReadBufferExtended(p->rel, MAIN_FORKNUM, block, RBM_NORMAL, p->scan->rs_strategy);
 	p->step = abs(buffer - p->latest) == 1 ? buffer - p->latest : 0;
@@ -226,11 +225,9 @@ find_visible(GkPages *p, BlockNumber next)
 void
 gk_pages_prefetch(Relation rel, BlockNumber first, BlockNumber end)
 {
-#ifdef USE_PREFETCH
 	for (BlockNumber block = first; block < end; block++)
-		if (BufferIsValid(PrefetchBuffer(rel, MAIN_FORKNUM, block).recent_buffer) && block == first)
+		if (BufferIsValid(gk_look_up(rel, block)) && block == first)
 			return;
-#endif
 }
 
 OffsetNumber
@@ -293,12 +290,15 @@ gk_pages_hold(GkPages *p, BlockNumber block, GkHeldPage *held)
 {
 	held->block = block;
 	held->all = false;
+	held->step = 0;
 	if (p->plain_snapshot)
 	{
-		Buffer		soon = place_of(p, block + SOON);
+		Buffer		soon;
 
 		held->buffer = pin(p, block);
+		held->step = p->step;
 		/* its first line is waited for, and this process sees nothing else of it */
+		soon = guess(p, block, held->buffer, held->step, SOON);
 		if (BufferIsValid(soon))
 		{
 			__builtin_prefetch(GetBufferDescriptor(soon - 1), 1);
@@ -335,9 +335,9 @@ gk_held_rows(const GkHeldPage *held, GkPageRows *rows)
 }
 
 void
-gk_see_ahead(const GkPages *p, BlockNumber block)
+gk_see_ahead(const GkPages *p, const GkHeldPage *held, int distance)
 {
-	Buffer		buffer = place_of(p, block);
+	Buffer		buffer = guess(p, held->block, held->buffer, held->step, distance);
 
 	if (BufferIsValid(buffer))
 		(void) *(volatile const char *) BufferGetPage(buffer);

@@ -28,7 +28,7 @@ extern GkPages *gk_pages_open(Relation rel, Snapshot snapshot, const GkPagesWhat
  */
 extern OffsetNumber gk_pages_take(GkPages *p, BlockNumber block, OffsetNumber from, BlockNumber next);
 extern void gk_pages_close(GkPages *p);
-/* The pages are many of those in the cache: find out where, with the host's threads. */
+/* Before the first page: find out where they are, with the host's threads, if that pays. */
 extern void gk_pages_find(GkPages *p, BlockNumber nblocks, const GkHost *host);
 /* Have the system read these pages ahead, if the first one is not at hand. */
 extern void gk_pages_prefetch(Relation rel, BlockNumber first, BlockNumber end);
@@ -38,6 +38,7 @@ typedef struct GkHeldPage
 {
 	Buffer		buffer;
 	BlockNumber block;
+	int			step;			/* 1, -1: from the buffer of the page before it; 0: somewhere */
 	bool		all;			/* the visible rows are those of the first n item pointers */
 	int			n;				/* or the first n of these */
 	OffsetNumber *visible;		/* [MaxHeapTuplesPerPage], the caller's */
@@ -54,10 +55,10 @@ extern void gk_pages_release(GkPages *p, GkHeldPage *held, int rows);
 /* Its visible rows.  Any thread may ask. */
 extern void gk_held_rows(const GkHeldPage *page, GkPageRows *rows);
 /*
- * Look at a page that will be held soon, where it may be: memory that this process sees for
- * the first time is waited for here and not there.  Any thread.
+ * Look at the page so many blocks on, where it may be: memory that this process sees for the
+ * first time is waited for here and not when the page is held.  Any thread.
  */
-extern void gk_see_ahead(const GkPages *p, BlockNumber block);
+extern void gk_see_ahead(const GkPages *p, const GkHeldPage *held, int distance);
 
 /*
  * The shared buffer that holds each page of a relation, or 0: a hint, see gkmeans_cached.c.

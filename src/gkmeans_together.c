@@ -156,7 +156,7 @@ take_job(const GkTogether *g, Job *job, Thread *t)
 		if (i + 1 < job->npages)
 			ahead = gk_all_of(BufferGetPage(job->page[i + 1].buffer));
 		odd = gk_taker_take(t->taker, &t->rows, 0, &ahead);
-		gk_see_ahead(g->pages, job->page[i].block + distance);
+		gk_see_ahead(g->pages, &job->page[i], distance);
 		job->rows[i] = odd < 0 ? t->rows.n : odd;
 		if (odd >= 0)
 		{

@@ -190,6 +190,34 @@ like($err, qr/temporary file size exceeds "?temp_file_limit"?/, 'a temporary fil
 like($err, qr/canceling statement due to statement timeout/, 'the next statement is cancelled');
 is($out, '', 'before it ends');
 
+# Pages that came into the cache in any order: where they are is found out at once, and some are not there.
+my $find = q{SET client_min_messages = debug1; SET gkmeans.reader = 'auto'; SET gkmeans.workers = 0;
+	SELECT FROM kmeans('long', '{x,y}', 1, max_iter => 1)};
+my $found = qr/the pages of "long" are not side by side in the cache/;
+my $executor = $node->safe_psql('postgres', q{SET client_min_messages = error; SELECT read('executor', 0, 'long', '{x,y}')});
+foreach my $part (0, 10)
+{
+	$node->restart;
+	$node->safe_psql('postgres', qq{
+		SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
+		CREATE TEMP TABLE places AS SELECT ('(' || b || ',1)')::tid AS place
+			FROM generate_series(0, pg_relation_size('long') / 8192 - 1) b WHERE $part = 0 OR b % $part <> 3 ORDER BY hashint8(b);
+		SELECT count(x) FROM places JOIN long ON long.ctid = place;});
+	($out, $err) = ('', '');
+	$node->psql('postgres', $find, stdout => \$out, stderr => \$err);
+	like($err, $found, 'scattered pages are found by their tags');
+	foreach my $threads (1, 2, 8)
+	{
+		is($node->safe_psql('postgres', "SET client_min_messages = error; SET gkmeans.threads = $threads; SELECT read('auto', 0, 'long', '{x,y}')"),
+			$executor, "the same as the executor's, $threads threads, with @{[ $part ? 'a tenth of the pages missing' : 'all pages in the cache' ]}");
+	}
+}
+$node->restart;
+$node->safe_psql('postgres', 'SELECT count(x) FROM long');
+($out, $err) = ('', '');
+$node->psql('postgres', $find, stdout => \$out, stderr => \$err);
+unlike($err, $found, 'pages that were read in turn are guessed');
+
 unlike(slurp_file($node->logfile), qr/terminated by signal|PANIC|was not properly shut down/, 'no process crashed');
 
 $node->stop;
