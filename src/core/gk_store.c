@@ -64,7 +64,7 @@ gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 	batch_rows = gk_batch_capacity(s->columns, BATCH_BYTES);
 	s->batch_memory = gk_alloc(host, gk_batch_bytes(s->columns, naux, batch_rows), 1);
 	s->wide = gk_alloc0(host, s->columns, sizeof(bool));
-	s->stats = gk_alloc0(host, s->columns, sizeof(GkColumnStats));
+	s->stats = gk_alloc(host, s->columns, sizeof(GkColumnStats));
 	s->pts.prep.d = d;
 	s->pts.prep.center = gk_alloc0(host, d, sizeof(double));
 	s->pts.prep.scale = gk_alloc0(host, d, sizeof(double));

@@ -269,8 +269,8 @@ pays(const GkSession *s, const Make *m, double share, int candidates)
 	return s->host.skip == GK_SKIP_ON || left * (round * (1.0 - share) - 1.0) > price;
 }
 
-GkStatus
-gk_cpu_near_consider(GkSession *s, const float *centroids, int candidates, GkError *err)
+static GkStatus
+consider(GkSession *s, const float *centroids, int candidates, GkError *err)
 {
 	Make		m = {.sweep = gk_cpu_near_plan(s, 1),.tree = gk_tree_plan(s)};
 	size_t		counts = (size_t) m.sweep.threads << m.tree.levels;
@@ -279,9 +279,7 @@ gk_cpu_near_consider(GkSession *s, const float *centroids, int candidates, GkErr
 	GkStatus	st = GK_OK;
 	double		share;
 
-	if (candidates > GK_MARKS)
-		gk_cpu_near_free(s, &s->host);
-	if (!possible(s, candidates) || !pays(s, &m, 0.0, candidates) || !gk_tree_make(s, &m.tree))
+	if (!pays(s, &m, 0.0, candidates) || !gk_tree_make(s, &m.tree))
 		return GK_OK;
 	share = gk_tree_open(&m.tree, centroids, candidates);
 	s->seed.consider = s->seed.seeds * (share > HOPELESS ? 4 : 2);
@@ -300,6 +298,14 @@ gk_cpu_near_consider(GkSession *s, const float *centroids, int candidates, GkErr
 	if (!s->near.made)
 		gk_cpu_near_free(s, &s->host);
 	return st;
+}
+
+GkStatus
+gk_cpu_near_consider(GkSession *s, const float *centroids, int candidates, GkError *err)
+{
+	if (candidates > GK_MARKS)
+		gk_cpu_near_free(s, &s->host);
+	return possible(s, candidates) ? consider(s, centroids, candidates, err) : GK_OK;
 }
 
 void
