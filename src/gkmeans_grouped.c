@@ -39,10 +39,10 @@ typedef struct Work
 } Work;
 
 static GkStatus
-fit(const GkGrouped *g, const GkOneGroup *one, const GkHost *host, const GkBackend *backend,
+fit(const GkGrouped *g, GkGroupRow row, const void *arg, int64 n, const GkHost *host, const GkBackend *backend,
 	GkModel *model, GkError *err)
 {
-	return gk_group_fit(host, backend, &g->options->engine, gk_rows_point, one->rows, one->rows->n, g->d,
+	return gk_group_fit(host, backend, &g->options->engine, row, arg, n, g->d,
 						g->source->weighted, NULL, model, err);
 }
 
@@ -86,13 +86,14 @@ gk_grouped_small(const GkGrouped *g, int64 rows)
 }
 
 void
-gk_grouped_fit(const GkGrouped *g, GkThreadHosts *hosts, int thread, GkOneGroup *one)
+gk_grouped_fit(const GkGrouped *g, GkThreadHosts *hosts, int thread, GkGroupRow row, const void *arg, int64 n,
+			   GkOneGroup *one)
 {
 	GkThreadMark mark = gk_thread_mark(hosts, thread);
 	GkModel		model;
 	GkError		err;
 
-	one->status = fit(g, one, gk_thread_host(hosts, thread), &gk_cpu_backend, &model, &err);
+	one->status = fit(g, row, arg, n, gk_thread_host(hosts, thread), &gk_cpu_backend, &model, &err);
 	if (one->status == GK_OK && !gk_grouped_keep(g, hosts, thread, one, &model))
 		one->status = gk_fail(&err, GK_ERR_MEMORY, "out of memory");
 	if (one->status != GK_OK)
@@ -104,8 +105,9 @@ static void
 fit_job(void *arg, int64_t job, int thread)
 {
 	const Work *w = arg;
+	GkOneGroup *one = w->groups[job];
 
-	gk_grouped_fit(w->g, w->hosts, thread, w->groups[job]);
+	gk_grouped_fit(w->g, w->hosts, thread, gk_rows_point, one->rows, one->rows->n, one);
 }
 
 /* A large one: the main thread, with all threads' help or a GPU. */
@@ -118,8 +120,9 @@ fit_large(GkGrouped *g, GkOneGroup *one)
 
 	CHECK_FOR_INTERRUPTS();
 	gk_check(g->host,
-			 fit(g, one, engine, gk_choose_backend(g->host, g->options->device, one->rows->n, g->d,
-												   g->options->engine.k), &model, &err),
+			 fit(g, gk_rows_point, one->rows, one->rows->n, engine,
+				 gk_choose_backend(g->host, g->options->device, one->rows->n, g->d, g->options->engine.k),
+				 &model, &err),
 			 &err);
 	keep_result(g, one, &model, MemoryContextAllocHuge(g->groups.cxt, result_bytes(g, &model)));
 	gk_model_free(engine, &model);

@@ -41,8 +41,9 @@ typedef struct GkGrouped
 extern bool gk_grouped_small(const GkGrouped *g, int64 rows);
 /* Keep what a model says of the group's clusters; any thread.  False: out of memory. */
 extern bool gk_grouped_keep(const GkGrouped *g, GkThreadHosts *hosts, int thread, GkOneGroup *one, const GkModel *m);
-/* Cluster it on the CPU; any thread, no PostgreSQL. */
-extern void gk_grouped_fit(const GkGrouped *g, GkThreadHosts *hosts, int thread, GkOneGroup *one);
+/* Cluster n points (see gk_group_fit()) on the CPU; any thread, no PostgreSQL. */
+extern void gk_grouped_fit(const GkGrouped *g, GkThreadHosts *hosts, int thread, GkGroupRow row, const void *arg,
+						   int64 n, GkOneGroup *one);
 /* Cluster the batch's groups that are not clustered yet, put the other rows out, and end the batch. */
 extern void gk_grouped_finish(GkGrouped *g);
 

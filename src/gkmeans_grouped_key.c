@@ -142,38 +142,63 @@ key_datum(Oid type, int64 key)
 	}
 }
 
+/* Points one after the other. */
+typedef struct Points
+{
+	const double *x;
+	int			width;
+} Points;
+
+static const double *
+point(const void *arg, int64_t i)
+{
+	const Points *p = arg;
+
+	return p->x + i * p->width;
+}
+
+/* A group for later: all threads together, or a GPU.  False: out of memory. */
+static bool
+keep_rows(const ByKey *b, int thread, const GkKeyedGroups *from, int64 first, int64 n, int width, GkOneGroup *one)
+{
+	Size		values = n * width;
+	double	   *kept = gk_thread_keep(b->hosts, thread, values * sizeof(double));
+
+	one->rows = gk_thread_keep(b->hosts, thread, sizeof(GkRows));
+	if (kept == NULL || one->rows == NULL)
+		return false;
+	for (Size i = 0; i < values; i++)
+		kept[i] = from->floats ? ((const float *) from->rows)[first * width + i]
+			: ((const double *) from->rows)[first * width + i];
+	gk_rows_view(one->rows, kept, n, width);
+	return true;
+}
+
 /* One group of a part.  False: out of memory. */
 static bool
 make_group(const ByKey *b, int thread, const GkKeyedGroups *from, int i, GkOneGroup *one)
 {
 	const GkGrouped *g = b->g;
 	int			width = g->d + (g->source->weighted ? 1 : 0);
-	int64		n = from->start[i + 1] - from->start[i];
-	double	   *rows = from->rows + from->start[i] * width;
-	double	   *kept;
+	int64		first = from->start[i];
+	int64		n = from->start[i + 1] - first;
 	Key		   *key = gk_thread_keep(b->hosts, thread, sizeof(Key));
-	GkRows		view;
 
 	if (key == NULL)
 		return false;
 	*key = (Key) {key_datum(b->type, from->key[i]), false};
 	one->key = &key->value;
 	one->key_null = &key->null;
-	if (g->gpu == NULL && gk_grouped_small(g, n))
+	if (g->gpu != NULL || !gk_grouped_small(g, n))
+		return keep_rows(b, thread, from, first, n, width, one);
+	if (from->floats)
+		gk_grouped_fit(g, b->hosts, thread, NULL, (const float *) from->rows + first * width, n, one);
+	else
 	{
-		gk_rows_view(&view, rows, n, width);
-		one->rows = &view;
-		gk_grouped_fit(g, b->hosts, thread, one);
-		one->rows = NULL;
-		return true;
+		Points		p = {(const double *) from->rows + first * width, width};
+
+		gk_grouped_fit(g, b->hosts, thread, point, &p, n, one);
 	}
-	/* later: all threads together, or a GPU */
-	kept = gk_thread_keep(b->hosts, thread, n * width * sizeof(double));
-	one->rows = gk_thread_keep(b->hosts, thread, sizeof(GkRows));
-	if (kept == NULL || one->rows == NULL)
-		return false;
-	memcpy(kept, rows, n * width * sizeof(double));
-	gk_rows_view(one->rows, kept, n, width);
 	return true;
 }
 

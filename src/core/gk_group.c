@@ -22,6 +22,7 @@ typedef struct Group
 	GkGroupRow	row;
 	const void *arg;
 	int			width;			/* features, and the weight */
+	const float *floats;		/* the points, one after the other; NULL: row() has them */
 } Group;
 
 static uint64_t
@@ -41,13 +42,31 @@ ordered_bits(double v)
 	return bits ^ (-(bits >> 63) | UINT64_C(1) << 63);
 }
 
+static double
+first_feature(const Group *g, int64_t i)
+{
+	return g->floats != NULL ? g->floats[i * g->width] : g->row(g->arg, i)[0];
+}
+
 /* Features in order; equal points may change places. */
 static int
 compare_points(const Group *g, uint32_t a, uint32_t b)
 {
-	const double *x = g->row(g->arg, a);
-	const double *y = g->row(g->arg, b);
+	const double *x;
+	const double *y;
 
+	if (g->floats != NULL)
+	{
+		const float *f = g->floats + (size_t) a * g->width;
+		const float *h = g->floats + (size_t) b * g->width;
+
+		for (int j = 0; j < g->width; j++)
+			if (f[j] != h[j])
+				return f[j] < h[j] ? -1 : 1;
+		return 0;
+	}
+	x = g->row(g->arg, a);
+	y = g->row(g->arg, b);
 	for (int j = 0; j < g->width; j++)
 		if (x[j] != y[j])
 			return x[j] < y[j] ? -1 : 1;
@@ -148,7 +167,7 @@ make_entries(const Group *g, uint64_t *e, size_t n, int number)
 
 	for (size_t i = 0; i < n; i++)
 	{
-		uint64_t	key = ordered_bits(g->row(g->arg, (int64_t) i)[0]);
+		uint64_t	key = ordered_bits(first_feature(g, (int64_t) i));
 
 		e[i] = key;
 		least = key < least ? key : least;
@@ -206,12 +225,27 @@ sorted(const GkHost *host, const Group *g, size_t n)
 	return order;
 }
 
-/* Some points, as many as fit, into the batch; a column's values are floats as a rule. */
+/* Points that are floats into the batch, so many rows of it. */
 static void
-fill(GkBatch *b, const Group *g, const uint32_t *order, int64_t n)
+fill_floats(GkBatch *b, const Group *g, const uint32_t *order, int rows)
+{
+	size_t		stride = b->stride / sizeof(float);
+
+	for (int i = 0; i < rows; i++)
+	{
+		const float *x = g->floats + (size_t) order[i] * g->width;
+		float	   *to = (float *) gk_batch_column(b, 0) + i;
+
+		for (int j = 0; j < g->width; j++, to += stride)
+			*to = x[j] + 0.0f;
+	}
+}
+
+/* The same of doubles; a column's values are floats as a rule. */
+static void
+fill_doubles(GkBatch *b, const Group *g, const uint32_t *order, int rows)
 {
 	const double *x[GK_BATCH_ROWS];
-	int			rows = n < b->capacity ? (int) n : b->capacity;
 
 	for (int i = 0; i < rows; i++)
 	{
@@ -235,7 +269,6 @@ fill(GkBatch *b, const Group *g, const uint32_t *order, int64_t n)
 		for (int i = 0; inexact != 0 && i < rows; i++)
 			gk_batch_set(b, j, i, x[i][j] + 0.0);
 	}
-	b->rows = rows;
 }
 
 static GkStatus
@@ -246,10 +279,12 @@ load(GkStore *store, const Group *g, const uint32_t *order, int64_t n, bool labe
 
 	while (st == GK_OK && n > 0)
 	{
-		int			rows;
-
-		fill(b, g, order, n);
-		rows = b->rows;
+		int			rows = n < b->capacity ? (int) n : b->capacity;
+		if (g->floats != NULL)
+			fill_floats(b, g, order, rows);
+		else
+			fill_doubles(b, g, order, rows);
+		b->rows = rows;
 		if (labelled)
 			memcpy(gk_batch_aux(b, 0), order, rows * sizeof(uint32_t));
 		order += rows;
@@ -298,7 +333,7 @@ GkStatus
 gk_group_prepare(const GkHost *host, const GkOptions *options, GkGroupRow row, const void *arg,
 				 int64_t n, int d, bool weighted, bool labelled, GkStore **store, GkError *err)
 {
-	Group		g = {row, arg, d + (weighted ? 1 : 0)};
+	Group		g = {row, arg, d + (weighted ? 1 : 0), row == NULL ? arg : NULL};
 	uint32_t   *order;
 	GkStatus	st;
 

@@ -348,9 +348,9 @@ count_rows(const GkKeyed *k, const Part *p, Table *t, uint32_t *of)
 	return GK_OK;
 }
 
-/* Each row to the end of its group, start[] being those. */
+/* Each row to the end of its group, start[] being those; floats if all are. */
 static void
-lay_out(const GkKeyed *k, const Part *p, const uint32_t *of, int64_t *end, double *rows)
+lay_out(const GkKeyed *k, const Part *p, const uint32_t *of, int64_t *end, void *rows)
 {
 	int			width = k->width;
 	int64_t		i = 0;
@@ -364,11 +364,15 @@ lay_out(const GkKeyed *k, const Part *p, const uint32_t *of, int64_t *end, doubl
 		fetch_ahead(k, b->next);
 		for (const char *at = (const char *) (b + 1); at < last; at += bytes)
 		{
-			double	   *to = rows + end[of[i++]]++ * width;
+			size_t		to = end[of[i++]]++ * width;
 			const char *from = at + sizeof(int64_t);
 
-			for (int j = 0; j < width; j++)
-				to[j] = wide ? ((const double *) from)[j] : ((const float *) from)[j];
+			if (k->wide)
+				for (int j = 0; j < width; j++)
+					((double *) rows)[to + j] = wide ? ((const double *) from)[j] : ((const float *) from)[j];
+			else
+				for (int j = 0; j < width; j++)
+					((float *) rows)[to + j] = ((const float *) from)[j];
 		}
 	}
 }
@@ -395,7 +399,8 @@ gk_keyed_groups(const GkKeyed *k, int part, const GkHost *host, GkKeyedGroups *o
 	if (p->rows == 0)
 		return GK_OK;
 	fetch_ahead(k, p->first);
-	out->rows = gk_alloc(host, p->rows, k->width * sizeof(double));
+	out->floats = !k->wide;
+	out->rows = gk_alloc(host, p->rows, k->width * (k->wide ? sizeof(double) : sizeof(float)));
 	of = gk_alloc(host, p->rows, sizeof(uint32_t));
 	if (out->rows != NULL && of != NULL && grow(&t))
 		st = count_rows(k, p, &t, of);

@@ -32,7 +32,8 @@ typedef struct GkKeyedGroups
 	int			n;
 	int64_t    *key;			/* [n] */
 	int64_t    *start;			/* [n + 1] of a group's rows */
-	double	   *rows;			/* [start[n]][width] */
+	bool		floats;			/* that is what rows are; else doubles */
+	void	   *rows;			/* [start[n]][width] */
 } GkKeyedGroups;
 
 /* Any thread, with a host of its own, where the result lies. */

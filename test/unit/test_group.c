@@ -93,6 +93,56 @@ any_order(uint64_t *rng, int number)
 	return good;
 }
 
+/* Floats one after the other are clustered as the same points that row() has. */
+static bool
+floats_as_doubles(uint64_t *rng, int number)
+{
+	int			n = test_pick(rng, 1, number % 2 ? 400 : 4000);
+	int			d = test_pick(rng, 1, 5);
+	bool		weighted = number % 3 == 0;
+	int			width = d + (weighted ? 1 : 0);
+	float	   *f = malloc(sizeof(float) * n * width);
+	double	   *x = malloc(sizeof(double) * n * width);
+	int		   *order = malloc(sizeof(int) * n);
+	int32_t    *label[2] = {malloc(sizeof(int32_t) * n), malloc(sizeof(int32_t) * n)};
+	Points		p = {x, order, width};
+	GkModel		model[2];
+	TestHost	host;
+	GkError		err;
+	GkOptions	opt = {.k = test_pick(rng, 1, 6),.n_init = 1,.max_iter = 20,.tol = 0,.seed = number};
+	bool		good;
+
+	test_host_init(&host, 1);
+	for (int i = 0; i < n; i++)
+		order[i] = i;
+	/* of four kinds: any, ties in the first feature, both zeros, tiny and huge */
+	for (int i = 0; i < n * width; i++)
+	{
+		f[i] = weighted && i % width == d ? (float) test_pick(rng, 1, 9) :
+			number % 4 == 0 ? (float) test_normal(rng) :
+			number % 4 == 1 ? (float) (i % width == 0 ? test_pick(rng, -2, 2) : test_normal(rng)) :
+			number % 4 == 2 ? (float) test_pick(rng, -1, 1) * 0.0f : (float) test_normal(rng) * (i % 7 == 0 ? 1e-38f : 1e30f);
+		x[i] = f[i];
+	}
+	good = gk_group_fit(&host.host, &gk_cpu_backend, &opt, row, &p, n, d, weighted, label[0], &model[0], &err) == GK_OK &&
+		gk_group_fit(&host.host, &gk_cpu_backend, &opt, NULL, f, n, d, weighted, label[1], &model[1], &err) == GK_OK;
+	good = good && model[0].k == model[1].k && model[0].inertia == model[1].inertia &&
+		model[0].iterations == model[1].iterations &&
+		memcmp(model[0].centroids, model[1].centroids, sizeof(double) * model[0].k * d) == 0 &&
+		memcmp(model[0].radius, model[1].radius, sizeof(double) * model[0].k) == 0 &&
+		memcmp(label[0], label[1], sizeof(int32_t) * n) == 0;
+	gk_model_free(&host.host, &model[0]);
+	gk_model_free(&host.host, &model[1]);
+	good &= host.live == 0;
+	test_host_end(&host);
+	free(f);
+	free(x);
+	free(order);
+	free(label[0]);
+	free(label[1]);
+	return good;
+}
+
 int
 main(void)
 {
@@ -106,6 +156,10 @@ main(void)
 			bad++;
 		}
 	ok(bad == 0, "60 groups: any order gives the same model, labels belong to their points (%d bad)", bad);
+	bad = 0;
+	for (int i = 0; i < 48; i++)
+		bad += !floats_as_doubles(&rng, i);
+	ok(bad == 0, "48 groups of floats: as of doubles (%d bad)", bad);
 
 	{
 		TestHost	host;

@@ -62,11 +62,11 @@ fill(GkKeyed *k, int64_t n, int kind, GkError *err)
 
 /* How many rows are where they should be; all groups of all parts. */
 static int64_t
-right_rows(const TestHost *host, const GkKeyed *k, int kind, int64_t *groups)
+right_rows(const TestHost *host, const GkKeyed *k, int kind, int64_t *groups, int *floats)
 {
 	int64_t		right = 0;
 
-	*groups = 0;
+	*groups = *floats = 0;
 	for (int part = 0; part < GK_KEYED_PARTS; part++)
 	{
 		GkKeyedGroups g;
@@ -75,14 +75,19 @@ right_rows(const TestHost *host, const GkKeyed *k, int kind, int64_t *groups)
 		if (gk_keyed_groups(k, part, &host->host, &g, &err) != GK_OK)
 			return -1;
 		*groups += g.n;
+		*floats += g.n > 0 && g.floats;
 		for (int i = 0; i < g.n; i++)
 		{
 			double		last = -1.0;
 
 			for (int64_t r = g.start[i]; r < g.start[i + 1]; r++)
 			{
-				const double *x = g.rows + r * D;
-				bool		good = x[0] > last && key_of((int64_t) x[0], kind) == g.key[i];
+				double		x[D];
+				bool		good;
+
+				for (int j = 0; j < D; j++)
+					x[j] = g.floats ? ((float *) g.rows)[r * D + j] : ((double *) g.rows)[r * D + j];
+				good = x[0] > last && key_of((int64_t) x[0], kind) == g.key[i];
 
 				for (int j = 1; j < D; j++)
 					good &= x[j] == value_of((int64_t) x[0], j);
@@ -103,6 +108,7 @@ main(void)
 	GkKeyed    *k;
 	GkError		err;
 	int64_t		groups;
+	int			floats;
 
 	for (int kind = 0; kind < 5; kind++)
 	{
@@ -110,16 +116,20 @@ main(void)
 
 		test_host_init(&host, 1);
 		good = gk_keyed_create(&host.host, D, &k, &err) == GK_OK && fill(k, 20000, kind, &err) == GK_OK &&
-			right_rows(&host, k, kind, &groups) == 20000 && groups == expect[kind] &&
+			right_rows(&host, k, kind, &groups, &floats) == 20000 && groups == expect[kind] && floats == 0 &&
 			gk_keyed_bytes(k) >= 20000 * (D + 1) * sizeof(float);
 		ok(good, "keys of kind %d: %lld groups, all rows in theirs", kind, (long long) groups);
+		gk_keyed_free(k);
+		good = gk_keyed_create(&host.host, D, &k, &err) == GK_OK && fill(k, 3000, kind, &err) == GK_OK &&
+			right_rows(&host, k, kind, &groups, &floats) == 3000 && floats > 0;
+		ok(good, "rows that are floats stay floats (%d parts)", floats);
 		gk_keyed_free(k);
 		ok(host.live == 0, "nothing is left behind");
 		test_host_end(&host);
 	}
 
 	test_host_init(&host, 1);
-	ok(gk_keyed_create(&host.host, D, &k, &err) == GK_OK && right_rows(&host, k, 0, &groups) == 0 && groups == 0,
+	ok(gk_keyed_create(&host.host, D, &k, &err) == GK_OK && right_rows(&host, k, 0, &groups, &floats) == 0 && groups == 0,
 	   "no rows, no groups");
 	{
 		static double memory[8 * 16];
