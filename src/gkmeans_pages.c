@@ -27,16 +27,16 @@ struct GkPages
 	HeapScanDesc scan;
 	bool		plain_snapshot; /* all-visible pages need no second look */
 	GkTaker    *taker;
+	Buffer	   *where;			/* [nwhere] the buffer that may hold a page; 0: none known */
+	BlockNumber nwhere;
+	char		apart[64];		/* threads read what is above, too */
 
 	/* The page at hand, and the one that comes next. */
 	Buffer		buffer;
 	Buffer		ahead;
 	BlockNumber ahead_block;
 	GkAhead		wanted;			/* what of it was not asked for yet */
-	Buffer	   *where;			/* [nwhere] the buffer that may hold a page; 0: none known */
-	BlockNumber nwhere;
-	/* Without them. */
-	Buffer		latest;			/* the buffer of the page read last */
+	Buffer		latest;			/* the buffer of the page pinned last */
 	int			step;			/* 1, -1: it was next to the one before; 0: it was not */
 	GkPageRows	rows;
 };

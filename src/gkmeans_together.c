@@ -62,6 +62,7 @@ typedef struct Job
 	char		apart[LINE];
 	int			npages;
 	GkHeldPage *page;			/* [job_pages] */
+	OffsetNumber *visible;		/* [job_pages][MaxHeapTuplesPerPage] of theirs */
 	int		   *rows;			/* [job_pages] of each, read by threads */
 	GkBatch		batch;
 	GkTaken		taken;
@@ -89,18 +90,7 @@ struct GkTogether
 	Thread	   *thread;			/* [threads] */
 	GkMover		mover;
 
-	/* The table, and the next of its blocks. */
-	GkPages    *pages;
-	int			table;
-	BlockNumber block;
-	BlockNumber end;
-	GkHeldPage	ahead;			/* held already; no block: none is */
-	int			job_pages;
-
-	/* Why this process stopped. */
-	bool		failed;			/* by an ERROR, which is kept */
-	GkStatus	st;
-	GkError		err;
+	GkPages    *pages;			/* of the table at hand */
 
 	/*
 	 * Jobs by number: n is job[n % njobs].  What one thread writes and others look at
@@ -118,6 +108,20 @@ struct GkTogether
 	uint64_t	move;			/* next to be moved */
 	char		apart4[LINE];
 	uint64_t	moved;			/* so many are moved */
+	char		apart5[LINE];
+
+	/* What only this process looks at: the table, and the next of its blocks. */
+	int			table;
+	BlockNumber block;
+	BlockNumber end;
+	int			job_pages;
+	GkHeldPage	hold[JOB_PAGES];	/* those of a job, until threads may see them */
+	GkHeldPage	ahead;			/* held already; no block: none is */
+
+	/* Why it stopped. */
+	bool		failed;			/* by an ERROR, which is kept */
+	GkStatus	st;
+	GkError		err;
 };
 
 static Job *
@@ -269,50 +273,59 @@ finish_moves(void *arg)
 }
 
 static void
-exchange(GkHeldPage *a, GkHeldPage *b)
+copy_held(GkHeldPage *to, const GkHeldPage *from)
 {
-	GkHeldPage	was = *a;
+	OffsetNumber *visible = to->visible;
 
-	*a = *b;
-	*b = was;
+	*to = *from;
+	to->visible = visible;
+	if (!to->all)
+		memcpy(visible, from->visible, to->n * sizeof(OffsetNumber));
 }
 
-/* Pin pages whose rows fit the job's batch, or one page. */
+/*
+ * Pin pages whose rows fit the job's batch, or one page.  They are put into the job at the
+ * end: its lines are in the caches of the threads that took the pages before, and each lock
+ * of a page would wait until one of them has come.
+ */
 static void
 hold_job(GkTogether *g)
 {
 	Job		   *job = job_at(g, g->held);
+	int			capacity = g->r->batch->capacity;
+	int			npages = 0;
 	int			rows = 0;
 
+	while (npages < g->job_pages && g->block < g->end)
+	{
+		GkHeldPage *page = &g->hold[npages];
+
+		page->visible = job->visible + npages * MaxHeapTuplesPerPage;
+		if (g->ahead.block == g->block)
+			copy_held(page, &g->ahead);
+		else
+			gk_pages_hold(g->pages, g->block, page);
+		g->ahead.block = InvalidBlockNumber;
+		if (npages > 0 && rows + page->n > capacity)
+		{
+			copy_held(&g->ahead, page);
+			break;
+		}
+		rows += page->n;
+		npages++;
+		g->block++;
+	}
 	job->state = BUSY;
-	job->odd = -1;
 	job->batch.rows = 0;
 	job->taken.seen = 0;
 	job->taken.nleft = 0;
 	memset(&job->taken.counts, 0, sizeof(job->taken.counts));
-	for (job->npages = 0; job->npages < g->job_pages && g->block < g->end; g->block++)
-	{
-		GkHeldPage *page = &job->page[job->npages];
-
-		if (g->ahead.block == g->block)
-			exchange(page, &g->ahead);
-		else
-			gk_pages_hold(g->pages, g->block, page);
-		g->ahead.block = InvalidBlockNumber;
-		rows += page->n;
-		if (rows > job->batch.capacity && job->npages > 0)
-		{
-			exchange(page, &g->ahead);
-			break;
-		}
-		job->rows[job->npages++] = 0;
-	}
+	job->npages = npages;
+	memcpy(job->page, g->hold, npages * sizeof(GkHeldPage));
+	memset(job->rows, 0, npages * sizeof(int));
 	/* no batch is large enough: this process takes the page by itself */
-	if (rows > job->batch.capacity && job->npages == 1)
-	{
-		job->odd = 0;
-		job->offset = FirstOffsetNumber;
-	}
+	job->odd = rows > capacity ? 0 : -1;
+	job->offset = FirstOffsetNumber;
 	__atomic_store_n(&g->held, g->held + 1, __ATOMIC_RELEASE);
 }
 
@@ -436,8 +449,7 @@ make_jobs(GkTogether *g)
 		gk_batch_init(&job->batch, memory + i * bytes, like->columns, like->naux, like->capacity);
 		job->taken.batch = &job->batch;
 		job->page = palloc(JOB_PAGES * sizeof(GkHeldPage));
-		for (int j = 0; j < JOB_PAGES; j++)
-			job->page[j].visible = palloc(MaxHeapTuplesPerPage * sizeof(OffsetNumber));
+		job->visible = palloc(JOB_PAGES * MaxHeapTuplesPerPage * sizeof(OffsetNumber));
 		job->rows = palloc(JOB_PAGES * sizeof(int));
 		if (g->what->left_out)
 			job->taken.left = palloc(like->capacity * sizeof(GkLeftOut));
