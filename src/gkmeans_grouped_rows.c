@@ -8,8 +8,11 @@
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "nodes/makefuncs.h"
+#include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/jsonb.h"
 #include "utils/memutils.h"
+#include "utils/numeric.h"
 #include "utils/tuplestore.h"
 
 #include "gkmeans_grouped.h"
@@ -28,11 +31,47 @@ gk_grouped_put_begin(GkGrouped *g)
 											 InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL), &g->to_jsonb);
 }
 
+/* {"name": number}, as to_jsonb() has it, which looks types up for each group. */
+static Datum
+whole_number(const char *name, int64 number)
+{
+	JsonbParseState *state = NULL;
+	JsonbValue	v;
+
+	(void) pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	v.type = jbvString;
+	v.val.string.val = unconstify(char *, name);
+	v.val.string.len = strlen(name);
+	(void) pushJsonbValue(&state, WJB_KEY, &v);
+	v.type = jbvNumeric;
+	v.val.numeric = DatumGetNumeric(DirectFunctionCall1(int8_numeric, Int64GetDatum(number)));
+	(void) pushJsonbValue(&state, WJB_VALUE, &v);
+	return JsonbPGetDatum(JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL)));
+}
+
+static Datum
+group_key(GkGrouped *g, const GkOneGroup *one)
+{
+	Form_pg_attribute first = TupleDescAttr(g->key_desc, 0);
+
+	if (g->nkeys == 1 && !one->key_null[0])
+		switch (first->atttypid)
+		{
+			case INT2OID:
+				return whole_number(NameStr(first->attname), DatumGetInt16(one->key[0]));
+			case INT4OID:
+				return whole_number(NameStr(first->attname), DatumGetInt32(one->key[0]));
+			case INT8OID:
+				return whole_number(NameStr(first->attname), DatumGetInt64(one->key[0]));
+		}
+	return FunctionCall1(&g->to_jsonb,
+						 HeapTupleGetDatum(heap_form_tuple(g->key_desc, one->key, one->key_null)));
+}
+
 static void
 put_rows(GkGrouped *g, const GkOneGroup *one)
 {
-	HeapTuple	key = heap_form_tuple(g->key_desc, one->key, one->key_null);
-	Datum		grp = FunctionCall1(&g->to_jsonb, HeapTupleGetDatum(key));
+	Datum		grp = group_key(g, one);
 
 	for (int c = 0; c < one->k; c++)
 	{

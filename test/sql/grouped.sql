@@ -82,6 +82,9 @@ SELECT * FROM same('gr_key_view', 's', '{x,y,z}');
 SELECT * FROM same('gr_key', 't', '{x,y}');
 SELECT grp, sum(size) FROM kmeans_grouped('gr_key', '{dom}', '{x,y}', 2) GROUP BY grp;
 SELECT DISTINCT grp FROM kmeans_grouped('gr_key', '{l}', '{x}', 1) WHERE grp = '{"l": 9007199254740993}';
+-- its key is the same jsonb
+SELECT count(*), bool_and(grp::text = to_jsonb(k)::text) FROM kmeans_grouped('gr_key', '{s}', '{x}', 1) JOIN (SELECT DISTINCT s FROM gr_key) k ON grp = to_jsonb(k);
+SELECT count(*), bool_and(grp::text = to_jsonb(k)::text) FROM kmeans_grouped('gr_key', '{m}', '{x}', 1) JOIN (SELECT DISTINCT m FROM gr_key) k ON grp = to_jsonb(k);
 SELECT count(*) FROM kmeans_grouped('gr_key', '{s}', '{x}', 3, centroids => '{{1,2},{3,4},{5,6}}');
 INSERT INTO gr_key (s, x) VALUES (1, 'infinity');
 SELECT count(*) FROM kmeans_grouped('gr_key', '{s}', '{x}', 3);
