@@ -127,19 +127,20 @@ run_all(GkEngine *e, const GkLabelSink *sink, GkModel *model, GkError *err)
 
 	for (int run = 0; st == GK_OK && run < runs(opt); run++)
 	{
-		double		t0 = gk_now_ms();
+		double		start = gk_now_ms();
+		double		seeded;
 		gk_int128	inertia;
 
 		r.iterations = 0;
 		r.converged = false;
 		st = gk_seed(e, run, err);
-		model->seed_ms += gk_now_ms() - t0;
-		t0 = gk_now_ms();
+		seeded = gk_now_ms();
+		model->seed_ms += seeded - start;
 		if (st == GK_OK)
 			st = gk_lloyd(e, run, tol, &r, err);
 		if (st == GK_OK)
 			st = gk_finish(e, given(opt), sink, &inertia, err);
-		model->iterate_ms += gk_now_ms() - t0;
+		model->iterate_ms += gk_now_ms() - seeded;
 		if (st == GK_OK && (run == 0 || inertia < best))
 		{
 			best = inertia;
