@@ -34,10 +34,15 @@ typedef struct Part
 {
 	Block	   *first;
 	Block	   *last;
-	char	   *at;				/* of the last one: where the next row goes */
-	char	   *end;
-	size_t		rows;
+	size_t		rows;			/* of those before the last one */
 } Part;
+
+/* Where a part's next row goes, and where its last block ends: those of all parts fit the first cache. */
+typedef struct Place
+{
+	char	   *at;
+	char	   *end;
+} Place;
 
 struct GkKeyed
 {
@@ -49,6 +54,7 @@ struct GkKeyed
 	size_t		slab_bytes;		/* of the newest */
 	size_t		slab_used;
 	size_t		bytes;
+	Place		place[GK_KEYED_PARTS];
 	Part		part[GK_KEYED_PARTS];
 };
 
@@ -104,9 +110,20 @@ gk_keyed_bytes(const GkKeyed *k)
 
 /* ---- rows in ---- */
 
-static bool
-begin_block(GkKeyed *k, Part *p)
+/* Rows of a part's last block. */
+static size_t
+last_rows(const GkKeyed *k, int part)
 {
+	const Block *b = k->part[part].last;
+
+	return b == NULL ? 0 : (k->place[part].at - (char *) (b + 1)) / row_bytes(k, b->wide);
+}
+
+static bool
+begin_block(GkKeyed *k, int part)
+{
+	Part	   *p = &k->part[part];
+	Place	   *place = &k->place[part];
 	Block	   *b;
 
 	if (k->slab_bytes - k->slab_used < k->block_bytes)
@@ -128,12 +145,13 @@ begin_block(GkKeyed *k, Part *p)
 		p->first = b;
 	else
 	{
-		p->last->end = p->at;
+		p->rows += last_rows(k, part);
+		p->last->end = place->at;
 		p->last->next = b;
 	}
 	p->last = b;
-	p->at = (char *) (b + 1);
-	p->end = p->at + (k->block_bytes - sizeof(Block)) / row_bytes(k, k->wide) * row_bytes(k, k->wide);
+	place->at = (char *) (b + 1);
+	place->end = place->at + (k->block_bytes - sizeof(Block)) / row_bytes(k, k->wide) * row_bytes(k, k->wide);
 	return true;
 }
 
@@ -142,7 +160,7 @@ static void
 widen(GkKeyed *k)
 {
 	for (int i = 0; i < GK_KEYED_PARTS; i++)
-		k->part[i].end = k->part[i].at;
+		k->place[i].end = k->place[i].at;
 	k->wide = true;
 }
 
@@ -209,16 +227,16 @@ gk_keyed_add(GkKeyed *k, const GkBatch *b, GkError *err)
 	bytes = row_bytes(k, wide);
 	for (int i = 0; i < b->rows; i++)
 	{
-		Part	   *p = &k->part[hash(key[i]) >> (64 - PART_BITS)];
+		int			part = (int) (hash(key[i]) >> (64 - PART_BITS));
+		Place	   *place = &k->place[part];
 		char	   *to;
 
-		if (p->at == p->end && !begin_block(k, p))
+		if (place->at == place->end && !begin_block(k, part))
 			return gk_fail(err, GK_ERR_MEMORY, "out of memory");
-		to = p->at;
-		p->at += bytes;
-		p->rows++;
+		to = place->at;
+		place->at += bytes;
 		/* where its next rows go, after those of many other parts */
-		__builtin_prefetch(p->at + LINE, 1);
+		__builtin_prefetch(place->at + LINE, 1);
 		memcpy(to, &key[i], sizeof(int64_t));
 		put_values(b, i, width, wide, to + sizeof(int64_t));
 	}
@@ -307,9 +325,9 @@ find(Table *t, int64_t key)
 
 /* Rows of a block. */
 static inline const char *
-end_of(const Part *p, const Block *b)
+end_of(const GkKeyed *k, int part, const Block *b)
 {
-	return b == p->last ? p->at : b->end;
+	return b == k->part[part].last ? k->place[part].at : b->end;
 }
 
 /* Blocks of a part are anywhere: the next one is on its way while one is read. */
@@ -322,13 +340,13 @@ fetch_ahead(const GkKeyed *k, const Block *b)
 
 /* The group of each row, and in start[] how many rows each group has. */
 static GkStatus
-count_rows(const GkKeyed *k, const Part *p, Table *t, uint32_t *of)
+count_rows(const GkKeyed *k, int part, Table *t, uint32_t *of)
 {
 	int64_t		i = 0;
 
-	for (const Block *b = p->first; b != NULL; b = b->next)
+	for (const Block *b = k->part[part].first; b != NULL; b = b->next)
 	{
-		const char *end = end_of(p, b);
+		const char *end = end_of(k, part, b);
 		size_t		bytes = row_bytes(k, b->wide);
 
 		fetch_ahead(k, b->next);
@@ -350,14 +368,14 @@ count_rows(const GkKeyed *k, const Part *p, Table *t, uint32_t *of)
 
 /* Each row to the end of its group, start[] being those; floats if all are. */
 static void
-lay_out(const GkKeyed *k, const Part *p, const uint32_t *of, int64_t *end, void *rows)
+lay_out(const GkKeyed *k, int part, const uint32_t *of, int64_t *end, void *rows)
 {
 	int			width = k->width;
 	int64_t		i = 0;
 
-	for (const Block *b = p->first; b != NULL; b = b->next)
+	for (const Block *b = k->part[part].first; b != NULL; b = b->next)
 	{
-		const char *last = end_of(p, b);
+		const char *last = end_of(k, part, b);
 		size_t		bytes = row_bytes(k, b->wide);
 		bool		wide = b->wide;
 
@@ -389,21 +407,21 @@ gk_keyed_groups_free(const GkHost *host, GkKeyedGroups *g)
 GkStatus
 gk_keyed_groups(const GkKeyed *k, int part, const GkHost *host, GkKeyedGroups *out, GkError *err)
 {
-	const Part *p = &k->part[part];
+	size_t		n = k->part[part].rows + last_rows(k, part);
 	Table		t = {.host = host,.groups = out,.bits = __builtin_ctz(MIN_SLOTS) - 1};
 	int64_t		sum = 0;
 	uint32_t   *of;
 	GkStatus	st = GK_ERR_MEMORY;
 
 	memset(out, 0, sizeof(*out));
-	if (p->rows == 0)
+	if (n == 0)
 		return GK_OK;
-	fetch_ahead(k, p->first);
+	fetch_ahead(k, k->part[part].first);
 	out->floats = !k->wide;
-	out->rows = gk_alloc(host, p->rows, k->width * (k->wide ? sizeof(double) : sizeof(float)));
-	of = gk_alloc(host, p->rows, sizeof(uint32_t));
+	out->rows = gk_alloc(host, n, k->width * (k->wide ? sizeof(double) : sizeof(float)));
+	of = gk_alloc(host, n, sizeof(uint32_t));
 	if (out->rows != NULL && of != NULL && grow(&t))
-		st = count_rows(k, p, &t, of);
+		st = count_rows(k, part, &t, of);
 	for (int i = 0; st == GK_OK && i < out->n; i++)
 	{
 		int64_t		rows = out->start[i];
@@ -413,7 +431,7 @@ gk_keyed_groups(const GkKeyed *k, int part, const GkHost *host, GkKeyedGroups *o
 	}
 	if (st == GK_OK)
 	{
-		lay_out(k, p, of, out->start, out->rows);
+		lay_out(k, part, of, out->start, out->rows);
 		/* each group has ended where the next one starts */
 		memmove(out->start + 1, out->start, out->n * sizeof(int64_t));
 		out->start[0] = 0;
