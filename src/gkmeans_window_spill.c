@@ -83,8 +83,8 @@ make_room(GkWindowPoints *w)
 	s->partitions = w->groups.n;
 }
 
-/* A call's points of one partition. */
-static void
+/* A call's points of one partition; returns the bytes. */
+static int64
 put_rows(BufFile *file, int call, int partition, const GkRows *rows)
 {
 	Header		header = {call, partition, rows->d, rows->n};
@@ -95,6 +95,7 @@ put_rows(BufFile *file, int call, int partition, const GkRows *rows)
 		CHECK_FOR_INTERRUPTS();
 		put(file, gk_rows_at(rows, i), rows->d * sizeof(double));
 	}
+	return sizeof(header) + rows->n * rows->d * (int64) sizeof(double);
 }
 
 void
@@ -112,13 +113,13 @@ gk_window_spill(GkWindowPoints *w)
 			GkRows	   *rows = &w->groups.groups[i]->rows[c];
 
 			if (rows->n > 0)
-				put_rows(file, c, i, rows);
+				w->spilled += put_rows(file, c, i, rows);
 			w->spill->count[c][i] += rows->n;
 			gk_rows_init(rows, w->groups.rows_cxt);
 		}
 	put(file, &last, sizeof(last));
 	w->spill->runs[w->spill->nruns++].file = file;
-	w->spilled += BufFileSize(file);
+	w->spilled += sizeof(last);
 	MemoryContextReset(w->groups.rows_cxt);
 	MemoryContextSwitchTo(caller);
 }
