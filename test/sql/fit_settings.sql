@@ -69,8 +69,10 @@ SET maintenance_work_mem = '1MB';
 SELECT * FROM fits() EXCEPT SELECT * FROM expected;
 RESET maintenance_work_mem;
 -- memory that the last call left, and new memory
+\set VERBOSITY sqlstate
 SET gkmeans.keep_memory = -2;
 SET gkmeans.keep_memory = '-1MB';
+\set VERBOSITY default
 SET gkmeans.keep_memory = 0;
 SELECT * FROM fits() EXCEPT SELECT * FROM expected;
 RESET gkmeans.keep_memory;
