@@ -146,6 +146,12 @@ gk_keep_take(const void *owner, size_t bytes, bool *warm)
 
 		shrink(bytes);
 		from = map(bytes);
+		if (from == NULL && pool.kept > 0)
+		{
+			/* where addresses or committed memory are limited, what is kept takes its share */
+			shrink(SIZE_MAX / 2);
+			from = map(bytes);
+		}
 		if (from == NULL)
 			return NULL;
 		best = find(from);

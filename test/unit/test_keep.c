@@ -4,9 +4,12 @@
  */
 #include <errno.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "core/gk_core.h"
 #include "core/gk_keep.h"
@@ -158,6 +161,60 @@ test_many(void)
 	ok(sizes_are(0, 0), "and gone");
 }
 
+/* Bytes of this process's address space; 0: not known. */
+static size_t
+address_space(void)
+{
+	FILE	   *f = fopen("/proc/self/statm", "r");
+	unsigned long pages = 0;
+
+	if (f == NULL)
+		return 0;
+	if (fscanf(f, "%lu", &pages) != 1)
+		pages = 0;
+	fclose(f);
+	return (size_t) pages * (size_t) sysconf(_SC_PAGESIZE);
+}
+
+/* The system has no more addresses: kept blocks that are too small go before a larger one fails. */
+static void
+test_no_more(void)
+{
+	struct rlimit before;
+	struct rlimit tight;
+	size_t		now;
+	bool		warm;
+	char	   *used;
+	char	   *small;
+	char	   *large;
+	bool		too_large;
+
+	gk_keep_limit((size_t) 1 << 40);
+	used = take(&me, 2 * MB, false);
+	small = take(&me, 64 * MB, false);
+	ok(used != NULL && gk_keep_give(small) && sizes_are(2 * MB, 64 * MB), "64 MB are kept");
+	now = address_space();
+	if (now == 0 || getrlimit(RLIMIT_AS, &before) != 0)
+	{
+		skip("the size of the address space is not known");
+		return;
+	}
+	tight = before;
+	tight.rlim_cur = now + 16 * MB;
+	if (setrlimit(RLIMIT_AS, &tight) != 0)
+	{
+		skip("address space can not be limited");
+		return;
+	}
+	large = gk_keep_take(&me, 72 * MB, &warm);
+	too_large = gk_keep_take(&me, 512 * MB, &warm) == NULL;
+	(void) setrlimit(RLIMIT_AS, &before);
+	ok(large != NULL && sizes_are(74 * MB, 0), "72 MB are found when they have gone, where no more than 16 are left");
+	ok(too_large && used[2 * MB - 1] == 7, "what is in use stays, and too much is too much");
+	gk_keep_give_all(&me);
+	gk_keep_limit(0);
+}
+
 /* gk_alloc() of a host that keeps. */
 static void
 test_host(void)
@@ -193,6 +250,7 @@ main(void)
 	test_reuse();
 	test_owners();
 	test_many();
+	test_no_more();
 	test_host();
 	return done_testing();
 }
