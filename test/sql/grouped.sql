@@ -103,7 +103,9 @@ SELECT count(*), count(DISTINCT a.grp), bool_and((a.grp, a.cluster, a.size, a.ce
 FROM (SELECT * FROM gr_rows WHERE threads = 1) a FULL JOIN (SELECT * FROM gr_rows WHERE threads = 5) b USING (n);
 SET work_mem = '64kB';
 SET temp_file_limit = '64kB';
+\set VERBOSITY sqlstate
 SELECT count(*) FROM kmeans_grouped('gr_mixed', '{g}', '{x,y}', 3);
+\set VERBOSITY terse
 RESET temp_file_limit;
 SELECT count(*) FROM kmeans_grouped('gr_mixed', '{g}', '{x,y}', 3);
 RESET work_mem;

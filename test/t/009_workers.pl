@@ -205,7 +205,12 @@ foreach my $part (0, 10)
 		SELECT count(x) FROM places JOIN long ON long.ctid = place;});
 	($out, $err) = ('', '');
 	$node->psql('postgres', $find, stdout => \$out, stderr => \$err);
-	like($err, $found, 'scattered pages are found by their tags');
+  SKIP:
+	{
+		skip 'PostgreSQL 13 cannot pin a page by its place in the cache', 1
+		  if $node->safe_psql('postgres', 'SHOW server_version_num') < 140000;
+		like($err, $found, 'scattered pages are found by their tags');
+	}
 	foreach my $threads (1, 2, 8)
 	{
 		is($node->safe_psql('postgres', "SET client_min_messages = error; SET gkmeans.threads = $threads; SELECT read('auto', 0, 'long', '{x,y}')"),
