@@ -62,11 +62,12 @@ median() { sort -n | awk '{ x[NR] = $1 } END { print (x[int((NR + 1) / 2)] + x[i
 
 sql -c 'SET client_min_messages = error' -c 'CREATE EXTENSION IF NOT EXISTS gkmeans' -c 'CREATE TABLE warm AS SELECT 1::real AS x'
 machine="$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg), PostgreSQL $(sql -c 'SHOW server_version')"
-echo "command: DEVICE=$device ROWS=$rows ROUNDS=$rounds WORKERS=\"$workers\" bench/load.sh"
+command="DEVICE=$device ROWS=$rows ROUNDS=$rounds WORKERS='$workers'${TABLES:+ TABLES='$TABLES'} bench/load.sh"
+echo "command: $command"
 echo "commit:  $commit, $(date -u +%F)"
 echo "machine: $machine"
 echo "medians of $rounds in ms, $rows rows"
-echo "{\"what\": \"machine\", \"date\": \"$(date -u +%FT%TZ)\", \"commit\": \"$commit\", \"machine\": \"$machine\", \"rounds\": $rounds}" >"$result"
+echo "{\"what\": \"machine\", \"date\": \"$(date -u +%FT%TZ)\", \"commit\": \"$commit\", \"machine\": \"$machine\", \"rounds\": $rounds, \"shared_buffers\": \"$(sql -c 'SHOW shared_buffers')\", \"command\": \"$command\"}" >"$result"
 printf '%-26s %7s %9s %9s %9s %9s %9s %9s %9s %11s %13s %11s %9s %8s\n' table workers 'count(*)' 'four sums' executor pages default again 'kmeans()' pages/count default/count again/count fit/sums GB/s
 for table in ${TABLES:-$all}; do
 	sql -c "SET client_min_messages = error" -c "DROP TABLE IF EXISTS $table" -c "CREATE UNLOGGED TABLE $table AS ${create[$table]}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make docs/benchmarks.md, docs/benchmarks-groups.md, docs/planning.md and plots from the result files.
+"""Make docs/benchmarks.md, docs/benchmarks-groups.md, -load.md, docs/planning.md and plots from the result files.
 
     bench/report.py [--smoke]        --smoke writes nothing
 
@@ -12,6 +12,7 @@ import os
 import statistics
 import sys
 
+import loading
 import planning
 from about import read
 from engine import HERE, ROOT, number, table
@@ -382,8 +383,8 @@ def groups():
         "## Windows", "",
         "`kmeans()` has a plan node of its own: it sorts nothing and keeps only the columns that are wanted, so it takes less time than `row_number()`, for which the server sorts. "
         "The same by the server's WindowAgg is beside it, with which an Intel machine with 2 CPUs had reached 2.31 times `row_number()` and was 2.71 times as fast as PostGIS "
-        "([bench/results/window-intel.txt](../bench/results/window-intel.txt)). `kmeans()` on the table has one thread here, as PostGIS has; with two it was 26 times as fast, "
-        "in a new session 17 times ([bench/results/window-2threads.txt](../bench/results/window-2threads.txt)).", "",
+        "([bench/results/window-intel.txt](../bench/results/window-intel.txt)). `kmeans()` on the table has one thread here, as PostGIS has; with two it was 35 times as fast, "
+        "in a new session 23 times ([bench/results/window-2threads.txt](../bench/results/window-2threads.txt)).", "",
         *printed("window.txt")])
 
 
@@ -449,6 +450,7 @@ def main():
     files.update({os.path.join(IMAGES, name): text for name, text in plots.items()})
     files[os.path.join(ROOT, "docs", "planning.md")] = page
     files[os.path.join(ROOT, "docs", "benchmarks-groups.md")] = groups()
+    files[os.path.join(ROOT, "docs", "benchmarks-load.md")] = loading.page()
     if not smoke:
         for name, text in files.items():
             with open(name, "w", encoding="utf-8") as f:
