@@ -280,6 +280,7 @@ load(GkStore *store, const Group *g, const uint32_t *order, int64_t n, bool labe
 	while (st == GK_OK && n > 0)
 	{
 		int			rows = n < b->capacity ? (int) n : b->capacity;
+
 		if (g->floats != NULL)
 			fill_floats(b, g, order, rows);
 		else

@@ -19,8 +19,9 @@ typedef const double *(*GkGroupRow) (const void *arg, int64_t i);
 #define GK_MAX_GROUP	((int64_t) INT32_MAX)
 
 /*
- * Cluster n >= 1 points.  row NULL: arg has them one after the other, as floats.  label: NULL, or the cluster of each point, in the order
- * that they were given in.  The model is filled as by gk_fit().
+ * Cluster n >= 1 points.  row NULL: arg has them one after the other, as floats.
+ * label: NULL, or the cluster of each point, in the order that they were given in.
+ * The model is filled as by gk_fit().
  */
 GkStatus	gk_group_fit(const GkHost *host, const GkBackend *backend, const GkOptions *options,
 						 GkGroupRow row, const void *arg, int64_t n, int d, bool weighted,

@@ -71,8 +71,8 @@ explained_by(const GkEngine *e, int i)
 }
 
 /*
- * explained_by() and gk_update_cluster() in one: the sums of thousands of small
- * clusterings become doubles once.
+ * explained_by() and gk_update_cluster() in one: the compiler makes doubles of the sums
+ * once, which thousands of small clusterings feel.
  */
 static double
 update_mean(GkEngine *e, int i, double *total)
@@ -82,19 +82,17 @@ update_mean(GkEngine *e, int i, double *total)
 	double	   *c = e->c + (size_t) i * p->d;
 	float	   *f = e->f + (size_t) i * p->d;
 	double		more = e->pts->weighted ? 0x1p-40 : 1.0;
-	double		mass = gk_i128_to_double(e->step.mass[i]);
+	double		mass = gk_i128_to_double(e->step.mass[i]) * more;
 	double		off = 0.0;
 	double		shift = 0.0;
 
 	for (int j = 0; j < p->d; j++)
 	{
 		double		was = f[j];
-		double		s = gk_i128_to_double(sum[j]);
-		double		unit = gk_pow2(p->expo[j] - GK_GRID_BITS);
 		double		t;
 
-		off += explained(was, s * more * unit, mass * more);
-		c[j] = p->center[j] + (s / mass * unit) / p->scale[j];
+		off += explained(was, gk_i128_to_double(sum[j]) * more * gk_pow2(p->expo[j] - GK_GRID_BITS), mass);
+		c[j] = gk_mean(sum[j], e->step.mass[i], p->expo[j], p->center[j], p->scale[j]);
 		f[j] = gk_centroid_to_float(c[j], p->center[j], p->scale[j]);
 		t = (double) f[j] - was;
 		shift += t * t;
