@@ -76,7 +76,7 @@ chunk_memory(GkStore *s, size_t bytes)
 		return data;
 	}
 	drop_ahead(s);
-	return gk_alloc(s->host, bytes, 1);
+	return gk_alloc_kept(s->host, bytes);
 }
 
 /*
@@ -94,7 +94,7 @@ look_ahead(GkStore *s, const GkChunk *latest)
 	/* no chunk goes to the spill file for this */
 	if (gk_threads(s->host) == 1 || bytes < AHEAD_BYTES || s->memory < 4 * bytes || s->memory + 3 * bytes > s->memory_limit)
 		return;
-	s->ahead = gk_alloc(s->host, bytes, 1);
+	s->ahead = gk_alloc_kept(s->host, bytes);
 	s->ahead_bytes = bytes;
 	if (s->ahead != NULL)
 		gk_alloc_soon(s->host, s->ahead, bytes);

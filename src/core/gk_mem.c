@@ -84,8 +84,6 @@ gk_alloc(const GkHost *host, size_t count, size_t size)
 
 	if (__builtin_mul_overflow(count, size, &bytes))
 		return NULL;
-	if (host->keep && bytes >= HUGE_PAGE)
-		return alloc_kept(host, bytes);
 	alignment = bytes < HUGE_PAGE ? ALIGNMENT : HUGE_PAGE;
 	if (__builtin_add_overflow(bytes, SPARE(bytes) + alignment + sizeof(void *), &whole))
 		return NULL;
@@ -97,6 +95,13 @@ gk_alloc(const GkHost *host, size_t count, size_t size)
 	if (alignment == HUGE_PAGE)
 		prepare_huge(host, (void *) at, bytes);
 	return (void *) at;
+}
+
+/* Only what a call has until its end: memory freed before would count as the call's. */
+void *
+gk_alloc_kept(const GkHost *host, size_t bytes)
+{
+	return host->keep && bytes >= HUGE_PAGE ? alloc_kept(host, bytes) : gk_alloc(host, bytes, 1);
 }
 
 void *
