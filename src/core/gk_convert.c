@@ -326,7 +326,7 @@ convert_chunk(Convert *c, GkChunk *chunk, bool store_back, GkError *err)
 		/* Same layout: in place.  Else into a block of its own. */
 		if (c->wide != NULL)
 		{
-			fresh = gk_alloc(host, bytes, 1);
+			fresh = gk_alloc_kept(host, bytes);
 			if (fresh == NULL)
 				st = gk_fail(err, GK_ERR_MEMORY, "out of memory");
 		}

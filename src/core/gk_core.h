@@ -119,7 +119,10 @@ typedef struct GkHost
 
 /* Cache-line aligned allocation through the host; NULL on overflow or failure. */
 void	   *gk_alloc(const GkHost *host, size_t count, size_t size);
-/* The same for the points: a large block stays with the process for its next job. */
+/*
+ * The same for the points: a large block stays with the process for its next job.  Others
+ * come from such memory while it is free, but do not add to it.
+ */
 void	   *gk_alloc_kept(const GkHost *host, size_t bytes);
 void	   *gk_alloc0(const GkHost *host, size_t count, size_t size);
 void		gk_free(const GkHost *host, void *ptr);

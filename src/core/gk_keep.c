@@ -109,15 +109,26 @@ shrink(size_t more)
 	}
 }
 
-/* New memory, aligned to huge pages. */
+static char *
+map_bytes(size_t bytes)
+{
+	char	   *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return base == MAP_FAILED ? NULL : base;
+}
+
+/* New memory, aligned to huge pages: next to the last one, if the system has it there. */
 static char *
 map(size_t bytes)
 {
-	size_t		whole = bytes + HUGE_PAGE;
-	char	   *base = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char	   *base = map_bytes(bytes);
 	size_t		before;
 
-	if (base == MAP_FAILED)
+	if (base == NULL || (uintptr_t) base % HUGE_PAGE == 0)
+		return base;
+	(void) munmap(base, bytes);
+	base = map_bytes(bytes + HUGE_PAGE);
+	if (base == NULL)
 		return NULL;
 	before = -(uintptr_t) base & (HUGE_PAGE - 1);
 	if (before > 0)
@@ -126,39 +137,27 @@ map(size_t bytes)
 	return base + before;
 }
 
+static size_t
+whole_pages(size_t bytes)
+{
+	return (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+}
+
 void *
-gk_keep_take(const void *owner, size_t bytes, bool *warm)
+gk_keep_reuse(const void *owner, size_t bytes)
 {
 	int			best = -1;
 	Range	   *r;
 
-	if (bytes > SIZE_MAX / 2 || !make_room())
+	if (pool.kept == 0 || bytes > pool.kept || !make_room())
 		return NULL;
-	bytes = (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+	bytes = whole_pages(bytes);
 	for (int i = 0; i < pool.n; i++)
 		if (pool.range[i].owner == NULL && pool.range[i].bytes >= bytes &&
 			(best < 0 || pool.range[i].bytes < pool.range[best].bytes))
 			best = i;
-	*warm = best >= 0;
 	if (best < 0)
-	{
-		char	   *from;
-
-		shrink(bytes);
-		from = map(bytes);
-		if (from == NULL && pool.kept > 0)
-		{
-			/* where addresses or committed memory are limited, what is kept takes its share */
-			shrink(SIZE_MAX / 2);
-			from = map(bytes);
-		}
-		if (from == NULL)
-			return NULL;
-		best = find(from);
-		insert(best, (Range) {from, bytes, owner, false});
-		pool.used += bytes;
-		return from;
-	}
+		return NULL;
 	r = &pool.range[best];
 	if (r->bytes > bytes)
 		insert(best + 1, (Range) {r->from + bytes, r->bytes - bytes, NULL, true});
@@ -167,6 +166,32 @@ gk_keep_take(const void *owner, size_t bytes, bool *warm)
 	pool.used += bytes;
 	pool.kept -= bytes;
 	return r->from;
+}
+
+void *
+gk_keep_take(const void *owner, size_t bytes, bool *warm)
+{
+	char	   *from = gk_keep_reuse(owner, bytes);
+
+	*warm = from != NULL;
+	if (from != NULL)
+		return from;
+	if (bytes > SIZE_MAX / 2 || !make_room())
+		return NULL;
+	bytes = whole_pages(bytes);
+	shrink(bytes);
+	from = map(bytes);
+	if (from == NULL && pool.kept > 0)
+	{
+		/* where addresses or committed memory are limited, what is kept takes its share */
+		shrink(SIZE_MAX / 2);
+		from = map(bytes);
+	}
+	if (from == NULL)
+		return NULL;
+	insert(find(from), (Range) {from, bytes, owner, false});
+	pool.used += bytes;
+	return from;
 }
 
 /* Is range i free, and does range i + 1, free as well, begin where it ends? */

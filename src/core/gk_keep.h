@@ -11,6 +11,8 @@
 
 /* A block of huge pages for an owner; NULL: the system has none.  *warm: it was used before. */
 void	   *gk_keep_take(const void *owner, size_t bytes, bool *warm);
+/* The same of memory that was used before, and NULL if none of that is large enough. */
+void	   *gk_keep_reuse(const void *owner, size_t bytes);
 /* False: it is no block of the pool. */
 bool		gk_keep_give(void *block);
 /* All that the owner still has. */

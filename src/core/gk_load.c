@@ -193,7 +193,7 @@ widen(GkStore *s, GkChunk *c, GkError *err)
 	for (int j = 0; j < s->columns; j++)
 		wide[j] = s->wide[j];
 	bytes = raw_bytes(s, wide, c->stride);
-	data = gk_alloc(s->host, bytes, 1);
+	data = gk_alloc_kept(s->host, bytes);
 	if (data == NULL)
 	{
 		gk_free(s->host, wide);

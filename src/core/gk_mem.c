@@ -84,6 +84,13 @@ gk_alloc(const GkHost *host, size_t count, size_t size)
 
 	if (__builtin_mul_overflow(count, size, &bytes))
 		return NULL;
+	if (host->keep && bytes >= HUGE_PAGE)
+	{
+		void	   *kept = gk_keep_reuse(host->ctx, bytes);
+
+		if (kept != NULL)
+			return kept;
+	}
 	alignment = bytes < HUGE_PAGE ? ALIGNMENT : HUGE_PAGE;
 	if (__builtin_add_overflow(bytes, SPARE(bytes) + alignment + sizeof(void *), &whole))
 		return NULL;
@@ -97,7 +104,6 @@ gk_alloc(const GkHost *host, size_t count, size_t size)
 	return (void *) at;
 }
 
-/* Only what a call has until its end: memory freed before would count as the call's. */
 void *
 gk_alloc_kept(const GkHost *host, size_t bytes)
 {

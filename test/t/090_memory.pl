@@ -79,11 +79,14 @@ my $points = 4 * $n * 4 / 1024;
 my $call = $kmeans->('reals', ", init => 'random'");
 SKIP:
 {
-	my $s = sizes_after($call, $call, "SET gkmeans.keep_memory = '8MB'", 'SET gkmeans.keep_memory = 0', $call);
+	# (what is not kept is the C library's, which changes its ways after a first large block)
+	my $s = sizes_after($call, $call, $call, "SET gkmeans.keep_memory = '8MB'", 'SET gkmeans.keep_memory = 0', $call);
 
-	skip 'this system does not say what can be had back', 5 if @$s != 5;
+	skip 'this system does not say what can be had back', 6 if @$s != 6;
 	ok($s->[0][0] > 0.9 * $points, "after a call its points' memory ($points kB) is kept, and can be had back: $s->[0][0] kB");
-	ok($s->[1][1] < $s->[0][1] + 2048, "the next one takes it: $s->[0][1] kB of addresses, then $s->[1][1]");
+	ok($s->[1][1] < $s->[0][1] + 0.7 * $points && $s->[2][1] < $s->[1][1] + 2048,
+		"the next ones take it: $s->[0][1] kB of addresses, then $s->[1][1] and $s->[2][1]");
+	shift @$s;
 	ok($s->[2][0] <= 8192 && $s->[2][1] < $s->[1][1] - $points / 3, "less is kept at once: $s->[2][0] kB");
 	ok($s->[3][0] == 0, "0: nothing, $s->[3][0] kB");
 	ok($s->[4][0] == 0 && $s->[4][1] < $s->[3][1] + 4096, "nor after a further call: $s->[4][0] kB");
@@ -94,6 +97,17 @@ SKIP:
 	$node->safe_psql('postgres', "CREATE UNLOGGED TABLE odd AS SELECT a, CASE WHEN i = $n THEN 'NaN' ELSE b END AS b FROM (SELECT a, b, row_number() OVER () AS i FROM reals) x");
 	$s = sizes_after(@fail, $call, (@fail) x 5, $call);
 	ok($s->[-1][1] < $s->[3][1] + 4096, "failed calls leave nothing behind: $s->[3][1] kB of addresses, after 15 of them $s->[-1][1]");
+}
+
+# doubles take twice the memory while they are read, and the next call needs as much again
+SKIP:
+{
+	my $doubles = $kmeans->('doubles', '');
+	my $s = sizes_after($doubles, $doubles, $doubles);
+
+	skip 'this system does not say what can be had back', 1 if @$s != 3;
+	ok($s->[2][0] > 1.8 * $points && $s->[2][0] < 2.5 * $points && $s->[2][1] < $s->[1][1] + 2048,
+		"doubles: $s->[2][0] kB are kept; $s->[1][1] kB of addresses, then $s->[2][1]");
 }
 
 # a lower limit holds for what is kept, too

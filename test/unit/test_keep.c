@@ -96,7 +96,11 @@ test_owners(void)
 	ok(sizes_are(4 * MB, 8 * MB) && !gk_keep_give(a) && !gk_keep_give(c), "all blocks of an owner, and no other's");
 	gk_keep_limit(4 * MB);
 	ok(sizes_are(4 * MB, 0) && !mapped(a) && !mapped(c), "a lower limit gives memory back at once");
+	ok(gk_keep_reuse(&me, 2 * MB) == NULL && sizes_are(4 * MB, 0), "nothing new for who wants what was used before");
 	ok(b[4 * MB - 1] == 7 && gk_keep_give(b) && sizes_are(0, 4 * MB), "not what is in use");
+	ok(gk_keep_reuse(&me, 5 * MB) == NULL && gk_keep_reuse(&me, SIZE_MAX) == NULL && sizes_are(0, 4 * MB), "nor of another size");
+	c = gk_keep_reuse(&me, 1 * MB);
+	ok(c == b && sizes_are(2 * MB, 2 * MB) && gk_keep_warm(c) && gk_keep_give(c), "but if it fits");
 	gk_keep_limit(0);
 	ok(sizes_are(0, 0) && !mapped(b), "limit 0: nothing is kept");
 	{
@@ -238,7 +242,12 @@ test_host(void)
 	gk_free(&t.host, small);
 	ok(t.live == 0 && sizes_are(0, 4 * MB), "each goes back to where it came from");
 	large = gk_alloc_kept(&t.host, 3 * MB);
-	ok(large != NULL && gk_keep_warm(large), "and is taken again");
+	small = gk_alloc(&t.host, 3, MB);
+	ok(large != NULL && gk_keep_warm(large) && small != NULL && t.live == 1, "the points' is taken again; what else is large is the host's");
+	gk_free(&t.host, large);
+	large = gk_alloc(&t.host, 3, MB);
+	ok(large != NULL && gk_keep_warm(large) && t.live == 1, "unless kept memory is free");
+	gk_free(&t.host, small);
 	gk_keep_give_all(t.host.ctx);
 	ok(sizes_are(0, 4 * MB), "a host that goes leaves nothing in use");
 	gk_keep_limit(0);
