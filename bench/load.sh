@@ -11,6 +11,8 @@
 # default is the same with default settings: without workers, but with a thread for each
 # CPU, where the table is in the cache or the CPUs are fewer than 4. again is the session's
 # next load of the table, which has the memory of the one before (gkmeans.keep_memory).
+# floor is what no such reader can beat: bench/load_floor.c, with as many threads as load,
+# in a new process (compare default), and with its memory at hand (compare again).
 # fit is the time of a whole kmeans() with k = 4 and 20 iterations, random seeds.
 # Tables are cached and vacuumed. Each round runs every query once in a new session after
 # one that is not counted, so that a busy moment hits all of them; the medians count.
@@ -37,12 +39,17 @@ declare -A columns=([array4]=v [array8]=v [real68]=$names) create=(
 ) what=([real4]='int, 4 real' [double4]='int, 4 double precision' [int4s]='int, 4 integer' [nulls4]='int, 4 real, 10 % NULLs'
 	[text4]='int, text, 4 real' [array4]='int, real[4]' [array8]='int, double precision[4]' [real68]='68 real, 1/8 of the rows')
 
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+"${CC:-cc}" -O3 -fopenmp -o "$tmp/floor" "$here/bench/load_floor.c"
+
 # the milliseconds of a job: measure JOB TABLE WORKERS
 measure() {
 	local list=${columns[$2]:-a,b,c,d} timed=
 	local settings="SET client_min_messages = error; SET max_parallel_workers_per_gather = $3; SET gkmeans.workers = $3;
 		SET gkmeans.threads = $(($3 + 1)); SET maintenance_work_mem = '16GB'; SET gkmeans.device = $device"
 	case $1 in
+	floor) "$tmp/floor" "$bytes" $((points * 4)) $(($3 + 1)); return ;;
 	count) timed="SELECT count(*) FROM $2" ;;
 	sum) [ "$list" = a,b,c,d ] || { echo 0; return; }; timed="SELECT sum(a), sum(b), sum(c), sum(d) FROM $2" ;;
 	fit) timed="SELECT count(*) FROM kmeans('$2', '{$list}', 4, init => 'random', max_iter => 20, tol => 0)" ;;
@@ -68,27 +75,30 @@ echo "commit:  $commit, $(date -u +%F)"
 echo "machine: $machine"
 echo "medians of $rounds in ms, $rows rows"
 echo "{\"what\": \"machine\", \"date\": \"$(date -u +%FT%TZ)\", \"commit\": \"$commit\", \"machine\": \"$machine\", \"rounds\": $rounds, \"shared_buffers\": \"$(sql -c 'SHOW shared_buffers')\", \"command\": \"$command\"}" >"$result"
-printf '%-26s %7s %9s %9s %9s %9s %9s %9s %9s %11s %13s %11s %9s %8s\n' table workers 'count(*)' 'four sums' executor pages default again 'kmeans()' pages/count default/count again/count fit/sums GB/s
+printf '%-26s %7s %9s %9s %9s %9s %9s %9s %9s %11s %9s %11s %13s %11s %9s %8s\n' table workers 'count(*)' 'four sums' executor pages default again floor 'floor again' 'kmeans()' pages/count default/count again/count fit/sums GB/s
 for table in ${TABLES:-$all}; do
 	sql -c "SET client_min_messages = error" -c "DROP TABLE IF EXISTS $table" -c "CREATE UNLOGGED TABLE $table AS ${create[$table]}"
 	sql -c "VACUUM ANALYZE $table"
 	bytes=$(sql -c "SELECT pg_relation_size('$table')")
+	features=$([ "$table" = real68 ] && echo 68 || echo 4)
+	points=$(sql -c "SELECT count(*) * $features FROM $table")
 	for n in $workers; do
 		sql -c "ALTER TABLE $table SET (parallel_workers = $n)"
 		declare -A times=()
 		for ((round = 0; round <= rounds; round++)); do
-			for job in count sum executor auto default fit; do
+			for job in count sum executor auto default floor fit; do
 				t=$(measure $job "$table" "$n")
 				[ "$round" -gt 0 ] || continue
 				[ $job != default ] || times[again]+="${t#*$'\n'}"$'\n'
+				[ $job != floor ] || times[floor_again]+="${t#*$'\n'}"$'\n'
 				times[$job]+="${t%%$'\n'*}"$'\n'
 			done
 		done
-		for job in count sum executor auto default again fit; do times[$job]=$(printf %s "${times[$job]}" | median); done
-		echo "{\"what\": \"load\", \"table\": \"$table\", \"device\": \"$device\", \"workers\": $n, \"bytes\": $bytes, \"count_ms\": ${times[count]}, \"sum_ms\": ${times[sum]}, \"executor_ms\": ${times[executor]}, \"pages_ms\": ${times[auto]}, \"default_ms\": ${times[default]}, \"again_ms\": ${times[again]}, \"fit_ms\": ${times[fit]}}" >>"$result"
-		awk -v what="${what[$table]}" -v n="$n" -v c="${times[count]}" -v s="${times[sum]}" -v e="${times[executor]}" -v h="${times[auto]}" -v a="${times[default]}" -v g="${times[again]}" -v f="${times[fit]}" -v b="$bytes" '
+		for job in count sum executor auto default again floor floor_again fit; do times[$job]=$(printf %s "${times[$job]}" | median); done
+		echo "{\"what\": \"load\", \"table\": \"$table\", \"device\": \"$device\", \"workers\": $n, \"bytes\": $bytes, \"count_ms\": ${times[count]}, \"sum_ms\": ${times[sum]}, \"executor_ms\": ${times[executor]}, \"pages_ms\": ${times[auto]}, \"default_ms\": ${times[default]}, \"again_ms\": ${times[again]}, \"floor_ms\": ${times[floor]}, \"floor_again_ms\": ${times[floor_again]}, \"fit_ms\": ${times[fit]}}" >>"$result"
+		awk -v what="${what[$table]}" -v n="$n" -v c="${times[count]}" -v s="${times[sum]}" -v e="${times[executor]}" -v h="${times[auto]}" -v a="${times[default]}" -v g="${times[again]}" -v f="${times[fit]}" -v l="${times[floor]}" -v m="${times[floor_again]}" -v b="$bytes" '
 			function some(x) { return x > 0 ? sprintf("%.1f", x) : "-" }
-			BEGIN { printf "%-26s %7d %9.1f %9s %9s %9.1f %9.1f %9.1f %9.1f %11.2f %13.2f %11.2f %9s %8.2f\n", what, n, c, some(s), some(e), h, a, g, f, h / c, a / c, g / c, (s > 0 ? sprintf("%.2f", f / s) : "-"), b / h / 1e6 }'
+			BEGIN { printf "%-26s %7d %9.1f %9s %9s %9.1f %9.1f %9.1f %9.1f %11.1f %9.1f %11.2f %13.2f %11.2f %9s %8.2f\n", what, n, c, some(s), some(e), h, a, g, l, m, f, h / c, a / c, g / c, (s > 0 ? sprintf("%.2f", f / s) : "-"), b / h / 1e6 }'
 	done
 	[ -n "${KEEP:-}" ] || sql -c "DROP TABLE $table"
 done
