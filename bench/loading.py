@@ -7,7 +7,8 @@ from engine import HERE, number, table
 TABLES = {"real4": "int, 4 real", "double4": "int, 4 double precision", "int4s": "int, 4 integer", "nulls4": "int, 4 real, 10 % NULLs",
           "text4": "int, text, 4 real", "array4": "int, real[4]", "array8": "int, double precision[4]", "real68": "68 real"}
 # times of load.sh, and which of them are divided by which
-TIMES = {"count": "`count(*)`", "sum": "four sums", "executor": "executor", "pages": "pages", "default": "default", "again": "again", "fit": "`kmeans()`"}
+TIMES = {"count": "`count(*)`", "sum": "four sums", "executor": "executor", "pages": "pages", "default": "default", "again": "again", "floor": "floor",
+         "floor_again": "floor again", "fit": "`kmeans()`"}
 RATIOS = [("pages", "count"), ("default", "count"), ("again", "count"), ("fit", "sum")]
 
 
@@ -45,7 +46,8 @@ class Loads:
 
 
 def page():
-    two, cpu, gpu, all_tables = (Loads(name) for name in ("load-2cpu.json", "load-16cpu.json", "load-16cpu-gpu.json", "load.json"))
+    two, small, cpu, gpu, all_tables = (
+        Loads(name) for name in ("load-2cpu.json", "load-2cpu-small.json", "load-16cpu.json", "load-16cpu-gpu.json", "load.json"))
     return "\n".join([
         "# Reading tables: times", "", "<!-- written by bench/report.py -->", "",
         "How long it takes to read a table into the engine, beside what PostgreSQL needs to count its rows and to sum four columns. From `bench/load.sh`. "
@@ -54,14 +56,23 @@ def page():
         "`executor` the same when PostgreSQL's executor reads, `kmeans()` the whole call with k = 4 and 20 iterations;",
         "- `default` is the load phase with default settings: one process, and a thread for each CPU, whatever `count(*)` has beside it;",
         "- `again` is the session's next load of that table, which has the memory of the one before ([`gkmeans.keep_memory`](reference.md#settings)). "
-        "A session's first load waits for the system to find and zero its memory.", "",
+        "A session's first load waits for the system to find and zero its memory;",
+        "- `floor` is a program that only copies as many bytes from shared memory, and multiplies and adds in place, as centring by the exact mean has to, with as many "
+        "threads as `pages` (`bench/load_floor.c`): in a new process, and `floor again` with its memory at hand. No page, no row, no columns.", "",
         "The aims: half of `count(*)` for plain columns, 1.3 times for 68, which `count(*)` does not look at, twice for NULLs and arrays, and less than 1.5 times the four sums "
         "for the whole call on two CPUs.", "",
         *two.section(
             "Two CPUs",
-            f"With 0 / 2 workers beside it, loading by default takes {two.ratios('real4', 'default')} of `count(*)` for 4 columns, {two.ratios('real4', 'again')} again; "
-            f"for 68 columns {two.ratios('real68', 'default')}, again {two.ratios('real68', 'again')}; with NULLs {two.ratios('nulls4', 'default')}, arrays "
-            f"{two.ratios('array8', 'default')}. The whole call takes {two.ratios('real4', 'fit', 'sum')} of the four sums. Two workers are three processes, more than there are CPUs."),
+            f"Tables are in `shared_buffers`. With 0 / 2 workers beside it, loading by default takes {two.ratios('real4', 'default')} of `count(*)` for 4 columns, "
+            f"{two.ratios('real4', 'again')} again, {two.ratios('real4', 'pages')} with as many processes; for 68 columns {two.ratios('real68', 'default')}, "
+            f"again {two.ratios('real68', 'again')}, with as many processes {two.ratios('real68', 'pages')}; with NULLs {two.ratios('nulls4', 'default')}, arrays "
+            f"{two.ratios('array8', 'default')}. The whole call takes {two.ratios('real4', 'fit', 'sum')} of the four sums. Two workers are three processes, more than there are CPUs. "
+            "This machine gives memory that is free for seconds back to its host, which then has to find it: new memory costs 10 ms or 200."),
+        *small.section(
+            "Two CPUs, tables in the system's cache only",
+            "`shared_buffers` are PostgreSQL's default, less than a table: each page is copied from the system's cache by the one process that may do so, for `count(*)`, too. "
+            f"By default 4 columns take {small.ratios('real4', 'default')}, again {small.ratios('real4', 'again')}; 68 columns {small.ratios('real68', 'default')}, "
+            f"again {small.ratios('real68', 'again')}."),
         *cpu.section(
             "Sixteen CPUs",
             f"The host of an H200. With 0 / 2 / 8 workers beside it, loading by default takes {cpu.ratios('real4', 'default')} of `count(*)` for 4 columns, "
