@@ -9,7 +9,9 @@
  * without having to write them anywhere, and finds others when they are used again.
  *
  * Ranges in the order of their addresses are all that is mapped, in use or free.  A block
- * is cut from the smallest free range that it fits into.  Free neighbours are made one.
+ * is cut from the end of the last free range that it fits into: the system, too, maps one
+ * block below the other, so that a job like the one before finds all blocks where they
+ * were.  Free neighbours are made one.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -146,26 +148,30 @@ whole_pages(size_t bytes)
 void *
 gk_keep_reuse(const void *owner, size_t bytes)
 {
-	int			best = -1;
+	int			i = pool.n - 1;
 	Range	   *r;
+	char	   *from;
 
 	if (pool.kept == 0 || bytes > pool.kept || !make_room())
 		return NULL;
 	bytes = whole_pages(bytes);
-	for (int i = 0; i < pool.n; i++)
-		if (pool.range[i].owner == NULL && pool.range[i].bytes >= bytes &&
-			(best < 0 || pool.range[i].bytes < pool.range[best].bytes))
-			best = i;
-	if (best < 0)
+	while (i >= 0 && (pool.range[i].owner != NULL || pool.range[i].bytes < bytes))
+		i--;
+	if (i < 0)
 		return NULL;
-	r = &pool.range[best];
-	if (r->bytes > bytes)
-		insert(best + 1, (Range) {r->from + bytes, r->bytes - bytes, NULL, true});
-	r = &pool.range[best];
-	*r = (Range) {r->from, bytes, owner, true};
+	r = &pool.range[i];
+	from = r->from + r->bytes - bytes;
+	if (r->bytes == bytes)
+		drop(i);
+	else
+	{
+		r->bytes -= bytes;
+		i++;
+	}
+	insert(i, (Range) {from, bytes, owner, true});
 	pool.used += bytes;
 	pool.kept -= bytes;
-	return r->from;
+	return from;
 }
 
 void *

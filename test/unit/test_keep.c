@@ -67,7 +67,7 @@ test_reuse(void)
 	ok(!gk_keep_give(a), "a block is given back once");
 	b = take(&me, 2 * MB, true);
 	c = take(&me, 5 * MB, true);
-	ok(b == a && c == a + 2 * MB && sizes_are(8 * MB, 0), "two blocks are cut from it");
+	ok(b == a + 6 * MB && c == a && sizes_are(8 * MB, 0), "two blocks are cut from it");
 	ok(gk_keep_warm(b) && gk_keep_warm(c), "they were used before");
 	ok(gk_keep_give(b) && gk_keep_give(c) && take(&me, 8 * MB, true) == a, "and are one again");
 	b = take(&me, 2 * MB, false);
@@ -77,6 +77,38 @@ test_reuse(void)
 	b = take(&me, 10 * MB, false);
 	ok(b != NULL && sizes_are(10 * MB, 0), "what is kept makes room for a larger block");
 	ok(gk_keep_give(b) && sizes_are(0, 0), "which is too large to be kept");
+}
+
+/* Chunks of a job like the one before, each twice as large up to some size. */
+static void
+test_again(void)
+{
+	const size_t mb[] = {4, 6, 10, 16, 16, 16, 16, 16};
+	const int	n = sizeof(mb) / sizeof(mb[0]);
+	char	   *apart = NULL;
+	size_t		used;
+	size_t		kept;
+	int			cold = 0;
+
+	gk_keep_limit(1024 * MB);
+	for (int job = 0; job < 3; job++)
+	{
+		for (int i = 0; i < n; i++)
+		{
+			bool		warm;
+			char	   *block = gk_keep_take(&me, mb[i] * MB, &warm);
+
+			cold += block == NULL || (!warm && job > 0);
+			/* something else lies between the chunks */
+			if (job == 0 && i == 4)
+				apart = take(&other, 2 * MB, false);
+		}
+		gk_keep_sizes(&used, &kept);
+		gk_keep_give_all(&me);
+	}
+	ok(apart != NULL && cold == 0 && used == 102 * MB && kept == 0, "a job like the one before needs no new memory");
+	gk_keep_give_all(&other);
+	gk_keep_limit(0);
 }
 
 static void
@@ -100,7 +132,7 @@ test_owners(void)
 	ok(b[4 * MB - 1] == 7 && gk_keep_give(b) && sizes_are(0, 4 * MB), "not what is in use");
 	ok(gk_keep_reuse(&me, 5 * MB) == NULL && gk_keep_reuse(&me, SIZE_MAX) == NULL && sizes_are(0, 4 * MB), "nor of another size");
 	c = gk_keep_reuse(&me, 1 * MB);
-	ok(c == b && sizes_are(2 * MB, 2 * MB) && gk_keep_warm(c) && gk_keep_give(c), "but if it fits");
+	ok(c == b + 2 * MB && sizes_are(2 * MB, 2 * MB) && gk_keep_warm(c) && gk_keep_give(c), "but if it fits");
 	gk_keep_limit(0);
 	ok(sizes_are(0, 0) && !mapped(b), "limit 0: nothing is kept");
 	{
@@ -257,6 +289,7 @@ int
 main(void)
 {
 	test_reuse();
+	test_again();
 	test_owners();
 	test_many();
 	test_no_more();
