@@ -9,10 +9,11 @@
 # load is load_ms of kmeans_info(): reading the rows into the store and preparing them,
 # with gkmeans.threads = workers + 1, so that both sides have the same number of CPUs.
 # default is the same with default settings: without workers, but with a thread for each
-# CPU, where the table is in the cache or the CPUs are fewer than 4. again is the session's
-# next load of the table, which has the memory of the one before (gkmeans.keep_memory).
+# CPU, where the table is in the cache or the CPUs are fewer than 4. Of both, again is the
+# session's next load of the table, which has the memory of the one before
+# (gkmeans.keep_memory).
 # floor is what no such reader can beat: bench/load_floor.c, with as many threads as load,
-# in a new process (compare default), and with its memory at hand (compare again).
+# in a new process, and again with its memory at hand.
 # fit is the time of a whole kmeans() with k = 4 and 20 iterations, random seeds.
 # Tables are cached and vacuumed. Each round runs every query once in a new session after
 # one that is not counted, so that a busy moment hits all of them; the medians count.
@@ -59,7 +60,7 @@ measure() {
 		# a GPU's context is made by a session's first call
 		timed="SELECT load_ms FROM kmeans_info((SELECT kmeans_fit('$2', '{$list}', 1, init => 'random', max_iter => 1)))"
 		sql -c "$settings; SET gkmeans.reader = ${1/default/auto}" -c "SELECT FROM kmeans('warm', '{x}', 1, max_iter => 1)" \
-			-c "$timed" -c "$([ "$1" != default ] || echo "$timed")"
+			-c "$timed" -c "$([ "$1" = executor ] || echo "$timed")"
 		return
 		;;
 	esac
@@ -75,7 +76,7 @@ echo "commit:  $commit, $(date -u +%F)"
 echo "machine: $machine"
 echo "medians of $rounds in ms, $rows rows"
 echo "{\"what\": \"machine\", \"date\": \"$(date -u +%FT%TZ)\", \"commit\": \"$commit\", \"machine\": \"$machine\", \"rounds\": $rounds, \"shared_buffers\": \"$(sql -c 'SHOW shared_buffers')\", \"command\": \"$command\"}" >"$result"
-printf '%-26s %7s %9s %9s %9s %9s %9s %9s %9s %11s %9s %11s %13s %11s %9s %8s\n' table workers 'count(*)' 'four sums' executor pages default again floor 'floor again' 'kmeans()' pages/count default/count again/count fit/sums GB/s
+printf '%-26s %7s %9s %9s %9s %9s %9s %9s %9s %9s %11s %9s %11s %13s %11s %9s %8s\n' table workers 'count(*)' 'four sums' executor pages again default again floor 'floor again' 'kmeans()' pages/count default/count again/count fit/sums GB/s
 for table in ${TABLES:-$all}; do
 	sql -c "SET client_min_messages = error" -c "DROP TABLE IF EXISTS $table" -c "CREATE UNLOGGED TABLE $table AS ${create[$table]}"
 	sql -c "VACUUM ANALYZE $table"
@@ -89,16 +90,15 @@ for table in ${TABLES:-$all}; do
 			for job in count sum executor auto default floor fit; do
 				t=$(measure $job "$table" "$n")
 				[ "$round" -gt 0 ] || continue
-				[ $job != default ] || times[again]+="${t#*$'\n'}"$'\n'
-				[ $job != floor ] || times[floor_again]+="${t#*$'\n'}"$'\n'
+				case $job in auto | default | floor) times[${job}_again]+="${t#*$'\n'}"$'\n' ;; esac
 				times[$job]+="${t%%$'\n'*}"$'\n'
 			done
 		done
-		for job in count sum executor auto default again floor floor_again fit; do times[$job]=$(printf %s "${times[$job]}" | median); done
-		echo "{\"what\": \"load\", \"table\": \"$table\", \"device\": \"$device\", \"workers\": $n, \"bytes\": $bytes, \"count_ms\": ${times[count]}, \"sum_ms\": ${times[sum]}, \"executor_ms\": ${times[executor]}, \"pages_ms\": ${times[auto]}, \"default_ms\": ${times[default]}, \"again_ms\": ${times[again]}, \"floor_ms\": ${times[floor]}, \"floor_again_ms\": ${times[floor_again]}, \"fit_ms\": ${times[fit]}}" >>"$result"
-		awk -v what="${what[$table]}" -v n="$n" -v c="${times[count]}" -v s="${times[sum]}" -v e="${times[executor]}" -v h="${times[auto]}" -v a="${times[default]}" -v g="${times[again]}" -v f="${times[fit]}" -v l="${times[floor]}" -v m="${times[floor_again]}" -v b="$bytes" '
+		for job in count sum executor auto auto_again default default_again floor floor_again fit; do times[$job]=$(printf %s "${times[$job]}" | median); done
+		echo "{\"what\": \"load\", \"table\": \"$table\", \"device\": \"$device\", \"workers\": $n, \"bytes\": $bytes, \"count_ms\": ${times[count]}, \"sum_ms\": ${times[sum]}, \"executor_ms\": ${times[executor]}, \"pages_ms\": ${times[auto]}, \"pages_again_ms\": ${times[auto_again]}, \"default_ms\": ${times[default]}, \"again_ms\": ${times[default_again]}, \"floor_ms\": ${times[floor]}, \"floor_again_ms\": ${times[floor_again]}, \"fit_ms\": ${times[fit]}}" >>"$result"
+		awk -v what="${what[$table]}" -v n="$n" -v c="${times[count]}" -v s="${times[sum]}" -v e="${times[executor]}" -v h="${times[auto]}" -v a="${times[default]}" -v p="${times[auto_again]}" -v g="${times[default_again]}" -v f="${times[fit]}" -v l="${times[floor]}" -v m="${times[floor_again]}" -v b="$bytes" '
 			function some(x) { return x > 0 ? sprintf("%.1f", x) : "-" }
-			BEGIN { printf "%-26s %7d %9.1f %9s %9s %9.1f %9.1f %9.1f %9.1f %11.1f %9.1f %11.2f %13.2f %11.2f %9s %8.2f\n", what, n, c, some(s), some(e), h, a, g, l, m, f, h / c, a / c, g / c, (s > 0 ? sprintf("%.2f", f / s) : "-"), b / h / 1e6 }'
+			BEGIN { printf "%-26s %7d %9.1f %9s %9s %9.1f %9.1f %9.1f %9.1f %9.1f %11.1f %9.1f %11.2f %13.2f %11.2f %9s %8.2f\n", what, n, c, some(s), some(e), h, p, a, g, l, m, f, h / c, a / c, g / c, (s > 0 ? sprintf("%.2f", f / s) : "-"), b / h / 1e6 }'
 	done
 	[ -n "${KEEP:-}" ] || sql -c "DROP TABLE $table"
 done

@@ -7,9 +7,9 @@ from engine import HERE, number, table
 TABLES = {"real4": "int, 4 real", "double4": "int, 4 double precision", "int4s": "int, 4 integer", "nulls4": "int, 4 real, 10 % NULLs",
           "text4": "int, text, 4 real", "array4": "int, real[4]", "array8": "int, double precision[4]", "real68": "68 real"}
 # times of load.sh, and which of them are divided by which
-TIMES = {"count": "`count(*)`", "sum": "four sums", "executor": "executor", "pages": "pages", "default": "default", "again": "again", "floor": "floor",
-         "floor_again": "floor again", "fit": "`kmeans()`"}
-RATIOS = [("pages", "count"), ("default", "count"), ("again", "count"), ("fit", "sum")]
+TIMES = {"count": "`count(*)`", "sum": "four sums", "executor": "executor", "pages": "pages", "pages_again": "pages again",
+         "default": "default", "again": "default again", "floor": "floor", "floor_again": "floor again", "fit": "`kmeans()`"}
+RATIOS = [("pages", "count"), ("pages_again", "count"), ("default", "count"), ("again", "count"), ("fit", "sum")]
 
 
 class Loads:
@@ -55,7 +55,7 @@ def page():
         "- `pages` is the load phase (read, centre, scale, exact statistics) with `workers` parallel workers and as many threads as they and the calling process, "
         "`executor` the same when PostgreSQL's executor reads, `kmeans()` the whole call with k = 4 and 20 iterations;",
         "- `default` is the load phase with default settings: one process, and a thread for each CPU, whatever `count(*)` has beside it;",
-        "- `again` is the session's next load of that table, which has the memory of the one before ([`gkmeans.keep_memory`](reference.md#settings)). "
+        "- `again` is, of both, the session's next load of that table, which has the memory of the one before ([`gkmeans.keep_memory`](reference.md#settings)). "
         "A session's first load waits for the system to find and zero its memory;",
         "- `floor` is a program that only copies as many bytes from shared memory, and multiplies and adds in place, as centring by the exact mean has to, with as many "
         "threads as `pages` (`bench/load_floor.c`): in a new process, and `floor again` with its memory at hand. No page, no row, no columns.", "",
@@ -64,8 +64,8 @@ def page():
         *two.section(
             "Two CPUs",
             f"Tables are in `shared_buffers`. With 0 / 2 workers beside it, loading by default takes {two.ratios('real4', 'default')} of `count(*)` for 4 columns, "
-            f"{two.ratios('real4', 'again')} again, {two.ratios('real4', 'pages')} with as many processes; for 68 columns {two.ratios('real68', 'default')}, "
-            f"again {two.ratios('real68', 'again')}, with as many processes {two.ratios('real68', 'pages')}; with NULLs {two.ratios('nulls4', 'default')}, arrays "
+            f"{two.ratios('real4', 'again')} again, {two.ratios('real4', 'pages')} with as many processes, {two.ratios('real4', 'pages_again')} again; for 68 columns {two.ratios('real68', 'default')}, "
+            f"again {two.ratios('real68', 'again')}, with as many processes {two.ratios('real68', 'pages')}, again {two.ratios('real68', 'pages_again')}; with NULLs {two.ratios('nulls4', 'default')}, arrays "
             f"{two.ratios('array8', 'default')}. The whole call takes {two.ratios('real4', 'fit', 'sum')} of the four sums. Two workers are three processes, more than there are CPUs. "
             "This machine gives memory that is free for seconds back to its host, which then has to find it: new memory costs 10 ms or 200."),
         *small.section(
