@@ -129,7 +129,7 @@ begin_block(GkKeyed *k, int part)
 	if (k->slab_bytes - k->slab_used < k->block_bytes)
 	{
 		size_t		bytes = k->slab_bytes == 0 ? FIRST_SLAB : k->slab_bytes < LAST_SLAB ? k->slab_bytes * 2 : LAST_SLAB;
-		void	   *slab = gk_alloc(k->host, bytes, 1);
+		void	   *slab = gk_alloc_kept(k->host, bytes);
 
 		if (slab == NULL)
 			return false;
