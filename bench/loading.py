@@ -63,7 +63,7 @@ def page():
         "for the whole call on two CPUs.", "",
         *two.section(
             "Two CPUs",
-            f"Tables are in `shared_buffers`. With 0 / 2 workers beside it, loading by default takes {two.ratios('real4', 'default')} of `count(*)` for 4 columns, "
+            f"Tables are in `shared_buffers` (`CONF='shared_buffers = 2GB' test/with-cluster`). With 0 / 2 workers beside it, loading by default takes {two.ratios('real4', 'default')} of `count(*)` for 4 columns, "
             f"{two.ratios('real4', 'again')} again, {two.ratios('real4', 'pages')} with as many processes, {two.ratios('real4', 'pages_again')} again; for 68 columns {two.ratios('real68', 'default')}, "
             f"again {two.ratios('real68', 'again')}, with as many processes {two.ratios('real68', 'pages')}, again {two.ratios('real68', 'pages_again')}; with NULLs {two.ratios('nulls4', 'default')}, arrays "
             f"{two.ratios('array8', 'default')}. The whole call takes {two.ratios('real4', 'fit', 'sum')} of the four sums. Two workers are three processes, more than there are CPUs. "

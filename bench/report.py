@@ -375,7 +375,7 @@ def groups():
         "One `kmeans()` per group is what `kmeans_agg()` is compared with. `kmeans()` takes a relation, and a group is none until somebody makes it one: "
         "a temporary table or a view for each group; or one view whose `WHERE` is a setting, which a loop sets before each call. That view with an index is the "
         "best such loop, and it is well below the aim of 20 times the time of `kmeans_agg()`; so is a table for each group that is there already, where only the "
-        "calls are left. Relations made for each group take about half of the aim or more, and every form is beyond it by far without an index on the group. "
+        "calls are left. Relations made for each group take a third of the aim to all of it, and every form is beyond it by far without an index on the group. "
         "The aggregate needs no index, no loop and no relation. On 16 CPUs `kmeans_grouped()` was 14.8 times as fast as `kmeans_agg()` "
         "([bench/results/grouped-16cpu.txt](../bench/results/grouped-16cpu.txt)), on an Intel machine with 2 CPUs and an older commit 6.6 times "
         "([bench/results/grouped-intel.txt](../bench/results/grouped-intel.txt)).", "",

@@ -57,18 +57,6 @@ prepare_huge(const GkHost *host, void *block, size_t bytes)
 		gk_numa_spread(block, huge_bytes(bytes));
 }
 
-/* Memory that the process has from an earlier job is as the system gave it then. */
-static void *
-alloc_kept(const GkHost *host, size_t bytes)
-{
-	bool		warm;
-	void	   *block = gk_keep_take(host->ctx, bytes, &warm);
-
-	if (block != NULL && !warm)
-		prepare_huge(host, block, bytes);
-	return block;
-}
-
 /*
  * Aligned to cache lines, or to huge pages if it takes some, whatever the host's allocator
  * aligns to.  The pointer to give back lies just below the block.
@@ -107,7 +95,16 @@ gk_alloc(const GkHost *host, size_t count, size_t size)
 void *
 gk_alloc_kept(const GkHost *host, size_t bytes)
 {
-	return host->keep && bytes >= HUGE_PAGE ? alloc_kept(host, bytes) : gk_alloc(host, bytes, 1);
+	bool		warm;
+	void	   *block;
+
+	if (!host->keep || bytes < HUGE_PAGE)
+		return gk_alloc(host, bytes, 1);
+	block = gk_keep_take(host->ctx, bytes, &warm);
+	/* memory from an earlier job is as the system gave it then */
+	if (block != NULL && !warm)
+		prepare_huge(host, block, bytes);
+	return block;
 }
 
 void *

@@ -277,8 +277,9 @@ test_host(void)
 	small = gk_alloc(&t.host, 3, MB);
 	ok(large != NULL && gk_keep_warm(large) && small != NULL && t.live == 1, "the points' is taken again; what else is large is the host's");
 	gk_free(&t.host, large);
-	large = gk_alloc(&t.host, 3, MB);
+	large = gk_alloc0(&t.host, 3, MB);
 	ok(large != NULL && gk_keep_warm(large) && t.live == 1, "unless kept memory is free");
+	ok(large != NULL && large[0] == 0 && large[3 * MB - 1] == 0, "zeroed when zeros are asked for");
 	gk_free(&t.host, small);
 	gk_keep_give_all(t.host.ctx);
 	ok(sizes_are(0, 4 * MB), "a host that goes leaves nothing in use");
