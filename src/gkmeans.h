@@ -9,6 +9,7 @@
  *   gkmeans_options.c   <options>            -> GkFitOptions
  *   gkmeans_source.c    relation, columns    -> GkSource: what to read, as a query
  *   gkmeans_query.c, gkmeans_reader.c, gkmeans_heap.c    the query's rows -> GkStore
+ *   gkmeans_rules.c     which rows are points, and what errors say about others
  *   gkmeans_fit.c       the engine           -> GkModel -> SQL rows or kmeans_model
  *   gkmeans_iterate.c   the same, reading again in every pass
  *   gkmeans_shards.c, gkmeans_pass.c    passes over rows on other servers
@@ -34,6 +35,7 @@
 
 #include "core/gk_core.h"
 #include "gkmeans_compat.h"
+#include "gkmeans_value.h"
 
 /* The version in gkmeans.control, which a test compares with it. */
 #define GKMEANS_VERSION		"1.0.0"
@@ -141,12 +143,6 @@ extern void gk_require_arg(FunctionCallInfo fcinfo, int arg, const char *name);
 
 /* ---- what to read (gkmeans_source.c) ---- */
 
-/* What the query delivers for a column, as a Datum. */
-typedef enum GkValueType
-{
-	GK_VALUE_INT2, GK_VALUE_INT4, GK_VALUE_INT8, GK_VALUE_FLOAT4, GK_VALUE_FLOAT8
-} GkValueType;
-
 /* Consecutive columns of one type, so that the type is looked at once per run. */
 typedef struct GkRun
 {
@@ -170,6 +166,7 @@ typedef struct GkSource
 	bool		weighted;
 	char	   *weight_column;
 	GkValueType weight_type;
+	char	   *targets;		/* what the query selects: features, and the weight */
 	bool		identify;		/* ctid and tableoid are read too */
 	char	   *label_column;	/* or NULL */
 	bool		label_missing;	/* it is still to be added */
@@ -210,9 +207,6 @@ extern void gk_query_run(const GkSource *source, DestReceiver *dest, GkQueryScan
 extern void gk_switch_off(const char *setting);
 
 /* ---- the rows (gkmeans_reader.c) ---- */
-
-/* The columns of one run, as doubles. */
-extern void gk_convert_datums(const GkRun *run, const Datum *values, double *row);
 
 typedef struct GkReadCounts
 {
@@ -355,9 +349,6 @@ extern void gk_stage_begin(void *arg, GkStore *store);
 extern void gk_stage_failed(GkFit *fit, bool loading, GkStatus st, GkError *err);
 /* Free the store. */
 extern void gk_stage_end(GkFit *fit);
-
-extern void gk_notice_left_out(const GkReadCounts *counts);
-extern int64 gk_rows_left_out(const GkReadCounts *counts);
 
 /* ---- models as input (gkmeans_labels.c) ---- */
 

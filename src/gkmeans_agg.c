@@ -75,13 +75,12 @@ kmeans_agg_add(PG_FUNCTION_ARGS)
 	MemoryContext cxt = aggregate_context(fcinfo, "kmeans_agg_add");
 	Collected   *s = PG_ARGISNULL(0) ? NULL : (Collected *) PG_GETARG_POINTER(0);
 	KmeansPoint *p = fcinfo->flinfo->fn_extra;
-	const double *x;
 	int			k = gk_parse_k(fcinfo, 2);
 
 	if (p == NULL)
 	{
 		p = MemoryContextAlloc(fcinfo->flinfo->fn_mcxt, sizeof(KmeansPoint));
-		kmeans_point_init_some(p, fcinfo, 1, 1, fcinfo->flinfo->fn_mcxt);
+		kmeans_point_init(p, fcinfo, 1, 1, GK_POINT_TO_FIT, fcinfo->flinfo->fn_mcxt);
 		fcinfo->flinfo->fn_extra = p;
 	}
 	if (s == NULL)
@@ -90,9 +89,9 @@ kmeans_agg_add(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("k must be the same in all rows of a group, not %d and %d", s->k, k)));
-	x = gk_point_values(p, PG_GETARG_DATUM(1), PG_ARGISNULL(1));
-	if (x != NULL && gk_usable_point(x, p->d, &s->options))
-		memcpy(gk_rows_add(&s->rows, p->d), x, p->d * sizeof(double));
+	if (kmeans_point_read_one(p, PG_GETARG_DATUM(1), PG_ARGISNULL(1)) &&
+		gk_usable_point(p->values, p->d, &s->options))
+		memcpy(gk_rows_add(&s->rows, p->d), p->values, p->d * sizeof(double));
 	else
 		s->skipped++;
 	PG_RETURN_POINTER(s);

@@ -11,6 +11,7 @@
 #include "gkmeans.h"
 #include "gkmeans_model.h"
 #include "gkmeans_quality.h"
+#include "gkmeans_rules.h"
 
 PG_FUNCTION_INFO_V1(kmeans_evaluate);
 

@@ -194,11 +194,7 @@ static KmeansSum *
 add_point(KmeansSum *sum, const double *x, int d, int sign)
 {
 	for (int j = 0; j < d; j++)
-	{
-		if (unlikely(!isfinite(x[j])))
-			kmeans_point_throw(j, x[j]);
 		sum = add_value(sum, j, x[j], sign);
-	}
 	sum->head.rows += sign;
 	return count_pending(sum, 1);
 }
@@ -211,8 +207,6 @@ add_weighted_point(KmeansSum *sum, const double *x, int d, double weight, int si
 	{
 		double		hi = weight * x[j];
 
-		if (unlikely(!isfinite(x[j])))
-			kmeans_point_throw(j, x[j]);
 		if (unlikely(!isfinite(hi)))
 			ereport(ERROR,
 					(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
@@ -224,60 +218,61 @@ add_weighted_point(KmeansSum *sum, const double *x, int d, double weight, int si
 	return count_pending(sum, 2);
 }
 
-/* The call's point, NULL when there is a NULL in it. */
-static const double *
-read_point(FunctionCallInfo fcinfo, int nargs, int *d)
+static KmeansPoint *
+call_point(FunctionCallInfo fcinfo, int nargs)
 {
 	KmeansPoint *p = fcinfo->flinfo->fn_extra;
 
 	if (p == NULL)
 	{
 		p = MemoryContextAlloc(fcinfo->flinfo->fn_mcxt, sizeof(KmeansPoint));
-		kmeans_point_init_some(p, fcinfo, 1, nargs, fcinfo->flinfo->fn_mcxt);
+		kmeans_point_init(p, fcinfo, 1, nargs, GK_POINT_TO_SUM, fcinfo->flinfo->fn_mcxt);
 		fcinfo->flinfo->fn_extra = p;
 	}
+	return p;
+}
+
+/* The call's point and weight. */
+static GkVerdict
+read_row(FunctionCallInfo fcinfo, KmeansPoint *p, bool weighted, double *weight)
+{
+	static const GkRowRules rules;
+	GkVerdict	verdict;
+
+	if (weighted)
+	{
+		if (PG_ARGISNULL(2))
+			return GK_ROW_NO_WEIGHT;
+		*weight = PG_GETARG_FLOAT8(2);
+		verdict = gk_judge_weight(*weight);
+		if (!gk_keeps(verdict, &rules, &p->origin, weight, 1, 0))
+			return verdict;
+	}
 	if (!kmeans_point_read(p, fcinfo))
-		return NULL;
-	if (p->d == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg("point has no features")));
-	*d = p->d;
-	return p->values;
+		return GK_ROW_NULL_FEATURE;
+	verdict = gk_judge_point(p->values, 1, p->d, &rules);
+	(void) gk_keeps(verdict, &rules, &p->origin, p->values, 1, p->d);
+	return verdict;
 }
 
 static Datum
 transition(FunctionCallInfo fcinfo, const char *name, int nargs, bool weighted, int sign)
 {
 	KmeansSum  *sum = (KmeansSum *) kmeans_state_arg(fcinfo, KMEANS_STATE_SUM, name);
-	const double *x = NULL;
+	KmeansPoint *p = call_point(fcinfo, nargs);
 	double		weight = 1.0;
-	int			d = 0;
+	GkVerdict	verdict = read_row(fcinfo, p, weighted, &weight);
 
-	if (!weighted || !PG_ARGISNULL(2))
-		x = read_point(fcinfo, nargs, &d);
-	if (x != NULL && weighted)
-	{
-		weight = PG_GETARG_FLOAT8(2);
-		if (!(weight >= 0.0) || isinf(weight))
-			ereport(ERROR,
-					(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-					 errmsg("weight must be finite and at least 0, not %g", weight)));
-	}
 	/* Without points it has no features, but moving aggregates take no NULL. */
 	if (sum == NULL)
 		sum = kmeans_sum_make(0, 0, 0);
-	if (x == NULL || weight == 0.0)
+	if (verdict != GK_ROW_KEPT)
 		PG_RETURN_POINTER(sum);
 	if (sum->head.d == 0)
-		sum = kmeans_sum_make(d, 0, 0);
-	if (d != sum->head.d)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg_plural("point has %d feature, but those before it have %d",
-							   "point has %d features, but those before it have %d",
-							   d, d, sum->head.d)));
-	sum = weighted ? add_weighted_point(sum, x, d, weight, sign) : add_point(sum, x, d, sign);
+		sum = kmeans_sum_make(p->d, 0, 0);
+	gk_check_features(p->d, sum->head.d, &p->origin);
+	sum = weighted ? add_weighted_point(sum, p->values, p->d, weight, sign) :
+		add_point(sum, p->values, p->d, sign);
 	PG_RETURN_POINTER(sum);
 }
 

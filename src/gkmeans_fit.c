@@ -10,6 +10,7 @@
 #include "gkmeans.h"
 #include "gkmeans_iterate.h"
 #include "gkmeans_model.h"
+#include "gkmeans_rules.h"
 #include "gkmeans_shards.h"
 
 PG_FUNCTION_INFO_V1(kmeans);
@@ -60,38 +61,6 @@ gk_label_relay(GkLabelRelay *relay, GkPgHost *host, const GkLabelWant *want,
 }
 
 /* ---- notices ---- */
-
-int64
-gk_rows_left_out(const GkReadCounts *c)
-{
-	return c->null_feature + c->nonfinite + c->no_direction + c->no_weight;
-}
-
-static void
-add_reason(StringInfo why, int64 rows, const char *reason)
-{
-	if (rows > 0)
-		appendStringInfo(why, "%s" INT64_FORMAT " %s", why->len > 0 ? ", " : "", rows, reason);
-}
-
-void
-gk_notice_left_out(const GkReadCounts *c)
-{
-	int64		rows = gk_rows_left_out(c);
-	StringInfoData why;
-
-	if (rows == 0)
-		return;
-	initStringInfo(&why);
-	add_reason(&why, c->null_feature, "with a NULL feature");
-	add_reason(&why, c->nonfinite, "with NaN or infinity");
-	add_reason(&why, c->no_direction, "with all features zero");
-	add_reason(&why, c->no_weight, "with weight 0 or NULL");
-	ereport(NOTICE,
-			(errmsg_plural(INT64_FORMAT " row was left out", INT64_FORMAT " rows were left out",
-						   (unsigned long) rows, rows),
-			 errdetail("%s.", why.data)));
-}
 
 static void
 notice_result(const GkFit *fit)

@@ -33,73 +33,6 @@ typedef double f2 __attribute__((vector_size(16)));
 #define LOAD(v, from)	memcpy(&(v), (from), sizeof(v))
 #define STORE(to, v)	memcpy((to), &(v), sizeof(v))
 
-/* ---- one value ---- */
-
-int
-gk_value_size(GkValueType type)
-{
-	switch (type)
-	{
-		case GK_VALUE_INT2:
-			return sizeof(int16);
-		case GK_VALUE_INT4:
-			return sizeof(int32);
-		case GK_VALUE_FLOAT4:
-			return sizeof(float4);
-		default:
-			return sizeof(int64);
-	}
-}
-
-double
-gk_value_at(GkValueType type, const char *from)
-{
-	int16		i2;
-	int32		i4;
-	int64		i8;
-	float4		f4;
-	float8		f8;
-
-	switch (type)
-	{
-		case GK_VALUE_INT2:
-			LOAD(i2, from);
-			return i2;
-		case GK_VALUE_INT4:
-			LOAD(i4, from);
-			return i4;
-		case GK_VALUE_INT8:
-			LOAD(i8, from);
-			return (double) i8;
-		case GK_VALUE_FLOAT4:
-			LOAD(f4, from);
-			return f4;
-		case GK_VALUE_FLOAT8:
-			LOAD(f8, from);
-			return f8;
-	}
-	pg_unreachable();
-}
-
-double
-gk_value_of(GkValueType type, Datum value)
-{
-	switch (type)
-	{
-		case GK_VALUE_INT2:
-			return DatumGetInt16(value);
-		case GK_VALUE_INT4:
-			return DatumGetInt32(value);
-		case GK_VALUE_INT8:
-			return (double) DatumGetInt64(value);
-		case GK_VALUE_FLOAT4:
-			return DatumGetFloat4(value);
-		case GK_VALUE_FLOAT8:
-			return DatumGetFloat8(value);
-	}
-	pg_unreachable();
-}
-
 /* ---- rows to columns ---- */
 
 /* True: all are finite. */
@@ -289,36 +222,11 @@ to_floats(GkValueType type, const void *raw, int n, float *out)
 	return bad == 0;
 }
 
-#define TO_DOUBLES(type) \
-	do { \
-		const type *in = raw; \
-		_Pragma("omp simd") \
-		for (int i = 0; i < n; i++) \
-			out[i] = (double) in[i]; \
-	} while (0)
-
 /* True: every value is finite. */
 static bool
 to_doubles(GkValueType type, const void *raw, int n, double *out)
 {
-	switch (type)
-	{
-		case GK_VALUE_INT2:
-			TO_DOUBLES(int16);
-			return true;
-		case GK_VALUE_INT4:
-			TO_DOUBLES(int32);
-			return true;
-		case GK_VALUE_INT8:
-			TO_DOUBLES(int64);
-			return true;
-		case GK_VALUE_FLOAT4:
-			TO_DOUBLES(float4);
-			break;
-		case GK_VALUE_FLOAT8:
-			memcpy(out, raw, n * sizeof(double));
-			break;
-	}
+	gk_values_in(type, raw, n, out);
 	return finite_doubles(out, n);
 }
 

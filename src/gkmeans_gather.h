@@ -12,10 +12,6 @@
 /* As many rows as a page has. */
 #define GK_GATHER_ROWS	MaxHeapTuplesPerPage
 
-extern int	gk_value_size(GkValueType type);
-extern double gk_value_at(GkValueType type, const char *from);
-extern double gk_value_of(GkValueType type, Datum value);
-
 /*
  * Memory to have on its way into the CPU's cache.  A CPU waits for a dozen lines at a
  * time: asked for all at once they come no sooner, and nothing is done meanwhile.

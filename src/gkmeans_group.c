@@ -3,8 +3,6 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
@@ -13,7 +11,6 @@
 #include "utils/typcache.h"
 
 #include "core/gk_mem.h"
-#include "gkmeans.h"
 #include "gkmeans_group.h"
 
 /* ---- rows ---- */
@@ -28,20 +25,11 @@ gk_rows_init(GkRows *rows, MemoryContext cxt)
 double *
 gk_rows_add(GkRows *rows, int d)
 {
+	static const GkPointOrigin origin = {.use = GK_POINT_TO_FIT};
+
 	if (rows->d == 0)
-	{
-		if (d < 1 || d > GK_MAX_D)
-			ereport(ERROR,
-					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("point has %d features, expected 1 to %d", d, GK_MAX_D)));
 		rows->d = d;
-	}
-	if (d != rows->d)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg_plural("point has %d feature, but those before it have %d",
-							   "point has %d features, but those before it have %d",
-							   d, d, rows->d)));
+	gk_check_features(d, rows->d, &origin);
 	if (rows->n == rows->room)
 	{
 		int64		more = (int64) GK_ROWS_FIRST << rows->segments;
@@ -80,65 +68,7 @@ gk_rows_point(const void *arg, int64_t i)
 	return gk_rows_at(arg, i);
 }
 
-/* ---- points ---- */
-
-const double *
-gk_array_point(Datum datum, int *d, ArrayType **array)
-{
-	*array = DatumGetArrayTypeP(datum);
-	if (ARR_NDIM(*array) > 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("point is an array of %d dimensions, expected 1", ARR_NDIM(*array))));
-	*d = ARR_NDIM(*array) == 0 ? 0 : ARR_DIMS(*array)[0];
-	if (*d == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg("point has no features")));
-	return array_contains_nulls(*array) ? NULL : (const double *) ARR_DATA_PTR(*array);
-}
-
-const double *
-gk_point_values(KmeansPoint *p, Datum value, bool isnull)
-{
-	bool		complete = kmeans_point_read_one(p, value, isnull);
-
-	if (!isnull && p->d == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg("point has no features")));
-	return complete ? p->values : NULL;
-}
-
-bool
-gk_usable_point(const double *x, int d, const GkFitOptions *options)
-{
-	bool		zero = true;
-
-	for (int j = 0; j < d; j++)
-	{
-		if (unlikely(!isfinite(x[j])))
-		{
-			if (options->skip_nonfinite)
-				return false;
-			ereport(ERROR,
-					(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-					 errmsg("feature %d of the point is %s", j + 1, isnan(x[j]) ? "NaN" : "infinite"),
-					 errhint("Use nonfinite => 'skip' to leave such points out; the window function, which has no options, leaves out a point that is NULL.")));
-		}
-		zero &= x[j] == 0.0;
-	}
-	if (unlikely(zero) && options->engine.distance == GK_COSINE)
-	{
-		if (options->skip_nonfinite)
-			return false;
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg("a point with all features zero has no direction"),
-				 errhint("Use nonfinite => 'skip' to leave such points out, or distance => 'euclidean'.")));
-	}
-	return true;
-}
+/* ---- a fit ---- */
 
 void
 gk_check_given_features(const GkFitOptions *options, int d)

@@ -8,6 +8,7 @@
 #include "core/gk_group.h"
 #include "gkmeans.h"
 #include "gkmeans_point.h"
+#include "gkmeans_rules.h"
 
 /*
  * Rows of d doubles in segments, each twice as large as the one before: rows stay
@@ -48,32 +49,16 @@ extern double *gk_rows_add(GkRows *rows, int d);
 extern void gk_rows_view(GkRows *rows, double *values, int64 n, int d);
 
 /*
- * A point given by one argument: an array of numbers, or what else kmeans_point_init()
- * knows.  NULL: it is NULL or has a NULL.
- */
-extern const double *gk_point_values(KmeansPoint *p, Datum value, bool isnull);
-
-/*
- * The points of a float8[] value; NULL when it has a NULL.  *array: to be
- * freed when it is not the datum itself.
- */
-extern const double *gk_array_point(Datum datum, int *d, ArrayType **array);
-
-/*
  * False when the point is to be left out (nonfinite => 'skip'); ERROR when it
  * cannot be clustered.
  */
-extern bool gk_usable_point(const double *x, int d, const GkFitOptions *options);
-
-/* The same; nearly all points are seen to be usable at once. */
 static inline bool
-gk_usable_row(const double *x, int d, const GkFitOptions *options)
+gk_usable_point(const double *x, int d, const GkFitOptions *options)
 {
-	double		none = 0.0;		/* times 0, what is not finite is NaN */
+	static const GkPointOrigin origin = {.use = GK_POINT_TO_FIT};
+	GkRowRules	rules = gk_fit_rules(options);
 
-	for (int j = 0; j < d; j++)
-		none += x[j] * 0.0;
-	return (likely(none == 0.0) && options->engine.distance != GK_COSINE) || gk_usable_point(x, d, options);
+	return gk_keeps(gk_judge_point(x, 1, d, &rules), &rules, &origin, x, 1, d);
 }
 
 /* Cluster the rows (n >= 1); label as for gk_group_fit().  Ends with the host. */

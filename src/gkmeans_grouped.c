@@ -13,8 +13,6 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
 #include "executor/executor.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -196,105 +194,32 @@ find_group(GkGrouped *g, const Datum *values, const bool *nulls)
 
 /* ---- rows ---- */
 
+/* The number of features is known. */
 static void
-set_features(GkGrouped *g, int d)
+begin_rows(void *arg, int d)
 {
-	if (g->d == 0)
-	{
-		if (d > GK_MAX_D)
-			ereport(ERROR,
-					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("points must have at most %d features, not %d", GK_MAX_D, d)));
-		gk_check_given_features(g->options, d);
-		g->point = MemoryContextAlloc(g->parent, (d + 1) * sizeof(double));
-		g->d = d;
-	}
-	if (d != g->d)
-		ereport(ERROR,
-				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("array in column \"%s\" has %d elements, but those before it have %d",
-						g->source->columns[0], d, g->d)));
-}
+	GkGrouped  *g = arg;
 
-/* The row's features into g->point; false: a NULL. */
-static bool
-read_features(GkGrouped *g, const Datum *values, const bool *nulls)
-{
-	if (g->source->array)
-	{
-		ArrayType  *array;
-		const double *x;
-		int			d;
-
-		if (nulls[0])
-			return false;
-		x = gk_array_point(values[0], &d, &array);
-		if (x != NULL)
-		{
-			set_features(g, d);
-			memcpy(g->point, x, d * sizeof(double));
-		}
-		if ((Pointer) array != DatumGetPointer(values[0]))
-			pfree(array);
-		return x != NULL;
-	}
-	set_features(g, g->source->ncolumns);
-	for (int j = 0; j < g->d; j++)
-		if (nulls[j])
-			return false;
-	for (int i = 0; i < g->source->nruns; i++)
-		gk_convert_datums(&g->source->runs[i], values, g->point);
-	return true;
-}
-
-static bool
-read_weight(GkGrouped *g, Datum value, bool isnull)
-{
-	double		w = isnull ? 0.0 : DatumGetFloat8(value);
-
-	if (!(w >= 0.0) || isinf(w))
-		ereport(ERROR,
-				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("weight must be finite and at least 0, but column \"%s\" has %g",
-						g->source->weight_column, w)));
-	g->point[g->d] = w;
-	return w > 0.0;
+	gk_check_given_features(g->options, d);
+	g->d = d;
 }
 
 /* key columns, features, weight */
 static bool
 receive_row(TupleTableSlot *slot, DestReceiver *self)
 {
-	GkGrouped    *g = (GkGrouped *) self;
-	const Datum *values;
-	const bool *nulls;
+	GkGrouped  *g = (GkGrouped *) self;
+	GkVerdict	verdict = gk_read_row(&g->rows, slot);
 	int			width;
 
-	slot_getallattrs(slot);
-	values = slot->tts_values;
-	nulls = slot->tts_isnull;
-	if (!read_features(g, values + g->nkeys, nulls + g->nkeys))
+	if (verdict != GK_ROW_KEPT)
 	{
-		g->counts.null_feature++;
-		return true;
-	}
-	if (g->source->weighted)
-	{
-		int			at = g->nkeys + (g->source->array ? 1 : g->d);
-
-		if (!read_weight(g, values[at], nulls[at]))
-		{
-			g->counts.no_weight++;
-			return true;
-		}
-	}
-	if (!gk_usable_point(g->point, g->d, g->options))
-	{
-		g->counts.nonfinite++;
+		gk_count_left_out(&g->counts, verdict);
 		return true;
 	}
 	width = g->d + (g->source->weighted ? 1 : 0);
-	memcpy(gk_rows_add(find_group(g, values, nulls)->rows, width), g->point, width * sizeof(double));
+	memcpy(gk_rows_add(find_group(g, slot->tts_values, slot->tts_isnull)->rows, width), g->rows.point,
+		   width * sizeof(double));
 	g->bytes += width * sizeof(double);
 	g->over = !g->ordered && g->bytes > g->limit;
 	return !g->over;
@@ -325,27 +250,13 @@ no_more(DestReceiver *self)
 static char *
 grouped_query(const GkGrouped *g, char **group_by)
 {
-	const GkSource *s = g->source;
-	const char *cast;
 	StringInfoData q;
 
 	initStringInfo(&q);
 	appendStringInfoString(&q, "SELECT ");
 	for (int i = 0; i < g->nkeys; i++)
 		appendStringInfo(&q, "%s, ", quote_identifier(group_by[i]));
-	for (int r = 0; r < s->nruns; r++)
-	{
-		/* real[] on the way: vector types have a cast to no other array */
-		if (s->array)
-			cast = s->runs[r].type == GK_VALUE_FLOAT4 ? "::pg_catalog.float4[]::pg_catalog.float8[]" : "::pg_catalog.float8[]";
-		else
-			cast = s->runs[r].type == GK_VALUE_FLOAT8 ? "::pg_catalog.float8" : "";
-		for (int i = s->runs[r].first; i < s->runs[r].end; i++)
-			appendStringInfo(&q, "%s%s%s", i > 0 ? ", " : "", quote_identifier(s->columns[i]), cast);
-	}
-	if (s->weighted)
-		appendStringInfo(&q, ", %s::pg_catalog.float8", quote_identifier(s->weight_column));
-	appendStringInfo(&q, " FROM %s", s->qualified);
+	appendStringInfo(&q, "%s FROM %s", g->source->targets, g->source->qualified);
 	for (int i = 0; g->ordered && i < g->nkeys; i++)
 		appendStringInfo(&q, "%s%s", i > 0 ? ", " : " ORDER BY ", quote_identifier(group_by[i]));
 	return q.data;
@@ -361,6 +272,9 @@ run_query(GkGrouped *g, const char *text)
 									   &g->pub, NULL, NULL, 0);
 
 	memset(&g->counts, 0, sizeof(g->counts));
+	g->d = 0;
+	g->rows = (GkRowReader) {.origin.source = g->source,.rules = gk_fit_rules(g->options),.first = g->nkeys,
+		.sorted = g->ordered,.begin = begin_rows,.arg = g,.context = g->parent};
 	begin_batch(g);
 	ExecutorStart(desc, 0);
 	gk_executor_run(desc);

@@ -10,6 +10,7 @@
 #include "core/gk_backend.h"
 #include "gkmeans.h"
 #include "gkmeans_groups.h"
+#include "gkmeans_rules.h"
 #include "gkmeans_thread_host.h"
 
 typedef struct GkGrouped
@@ -28,7 +29,7 @@ typedef struct GkGrouped
 	Size		bytes;			/* of the batch's points */
 	bool		over;			/* they were too many for the hash table */
 	int			d;				/* features; 0: not known yet */
-	double	   *point;			/* [d], and the weight */
+	GkRowReader rows;
 	MemoryContext parent;		/* outlives the query */
 	GkGroups	groups;			/* the batch */
 	int64		put;			/* groups of it whose rows are out */

@@ -312,7 +312,6 @@ gk_grouped_by_key(GkGrouped *g, char *key)
 	if (b.give_up)
 	{
 		gk_keyed_free(b.rows);
-		g->d = 0;
 		return false;
 	}
 	g->key_desc = CreateTemplateTupleDesc(1);

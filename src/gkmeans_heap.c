@@ -191,8 +191,7 @@ describe(const GkReader *r)
 	what->identify = source->identify;
 	what->labelled = source->at_label >= 0;
 	what->left_out = source->identify && r->options->left_out != NULL;
-	what->cosine = r->options->distance == GK_COSINE;
-	what->skip_nonfinite = r->options->skip_nonfinite;
+	what->rules = r->rows.rules;
 	what->label_type = source->label_type;
 	what->nvalues = nvalues;
 	for (int i = 0; i < source->nruns; i++)
@@ -242,11 +241,8 @@ plain_attributes(const GkPagesTable *table, int n)
 void
 gk_heap_left_out(GkReader *r, const GkTaken *t)
 {
-	r->rows += t->seen;
-	r->counts->null_feature += t->counts.null_feature;
-	r->counts->no_weight += t->counts.no_weight;
-	r->counts->nonfinite += t->counts.nonfinite;
-	r->counts->no_direction += t->counts.no_direction;
+	r->rows.origin.number += t->seen;
+	gk_counts_add(r->counts, &t->counts);
 	for (int i = 0; i < t->nleft; i++)
 	{
 		GkRowId		id;
@@ -333,7 +329,7 @@ read_tables(GkHeapRead *h)
 	}
 	if (r->store == NULL)
 		return;
-	h->tables.what->d = r->d;
+	h->tables.what->d = r->rows.d;
 	if (!gk_workers_read(h, r, &h->tables, h->desc->snapshot, table, block))
 		read_direct(h, table, block);
 }

@@ -17,6 +17,7 @@
 
 #include "gkmeans.h"
 #include "gkmeans_model.h"
+#include "gkmeans_rules.h"
 
 PG_FUNCTION_INFO_V1(kmeans_labels);
 PG_FUNCTION_INFO_V1(kmeans_labels_model);

@@ -3,8 +3,6 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "parser/parse_coerce.h"
@@ -14,7 +12,6 @@
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 
-#include "core/gk_columns.h"
 #include "core/gk_core.h"
 #include "gkmeans_compat.h"
 #include "gkmeans_point.h"
@@ -63,16 +60,11 @@ argument_type(FunctionCallInfo fcinfo, int arg)
 }
 
 void
-kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, MemoryContext cxt)
-{
-	kmeans_point_init_some(p, fcinfo, first, PG_NARGS() - first, cxt);
-}
-
-void
-kmeans_point_init_some(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs, MemoryContext cxt)
+kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs, GkPointUse use, MemoryContext cxt)
 {
 	memset(p, 0, sizeof(*p));
 	p->cxt = cxt;
+	p->origin.use = use;
 	p->first = first;
 	p->nargs = nargs;
 	p->types = MemoryContextAlloc(cxt, p->nargs * sizeof(Oid));
@@ -116,10 +108,7 @@ kmeans_point_init_some(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int n
 static void
 set_features(KmeansPoint *p, int d)
 {
-	if (d > GK_MAX_D)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("point has %d features, the limit is %d", d, GK_MAX_D)));
+	gk_check_most_features(d);
 	if (p->values == NULL || d > p->capacity)
 	{
 		if (p->values != NULL)
@@ -131,60 +120,56 @@ set_features(KmeansPoint *p, int d)
 	p->d = d;
 }
 
-/* Out of double precision's range becomes an infinity, which the caller reports. */
-static double
-number(Datum value, Oid type)
+/* False: its values have no fixed size. */
+static bool
+value_type(Oid type, GkValueType *out)
 {
 	switch (type)
 	{
 		case INT2OID:
-			return (double) DatumGetInt16(value);
+			*out = GK_VALUE_INT2;
+			return true;
 		case INT4OID:
-			return (double) DatumGetInt32(value);
+			*out = GK_VALUE_INT4;
+			return true;
 		case INT8OID:
-			return (double) DatumGetInt64(value);
+			*out = GK_VALUE_INT8;
+			return true;
 		case FLOAT4OID:
-			return (double) DatumGetFloat4(value);
+			*out = GK_VALUE_FLOAT4;
+			return true;
 		case FLOAT8OID:
-			return DatumGetFloat8(value);
-		case NUMERICOID:
-			return DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, value));
-		default:				/* UNKNOWNOID */
-			return DatumGetFloat8(DirectFunctionCall1(float8in, value));
+			*out = GK_VALUE_FLOAT8;
+			return true;
+		default:
+			return false;
 	}
+}
+
+/* Out of double precision's range becomes an infinity, which the caller reports. */
+static double
+number(Datum value, Oid type)
+{
+	GkValueType fixed;
+
+	if (value_type(type, &fixed))
+		return gk_value_of(fixed, value);
+	if (type == NUMERICOID)
+		return DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, value));
+	/* UNKNOWNOID */
+	return DatumGetFloat8(DirectFunctionCall1(float8in, value));
 }
 
 /* The elements of arrays without NULLs, and of other types than numeric, lie side by side. */
 static bool
 read_packed(double *to, const ArrayType *array, Oid type, int d)
 {
-	const char *from = ARR_DATA_PTR(array);
+	GkValueType fixed;
 
-	if (ARR_HASNULL(array))
+	if (ARR_HASNULL(array) || !value_type(type, &fixed))
 		return false;
-	switch (type)
-	{
-		case INT2OID:
-			for (int j = 0; j < d; j++)
-				to[j] = ((const int16 *) from)[j];
-			return true;
-		case INT4OID:
-			for (int j = 0; j < d; j++)
-				to[j] = ((const int32 *) from)[j];
-			return true;
-		case INT8OID:
-			for (int j = 0; j < d; j++)
-				to[j] = (double) ((const int64 *) from)[j];
-			return true;
-		case FLOAT4OID:
-			for (int j = 0; j < d; j++)
-				to[j] = ((const float4 *) from)[j];
-			return true;
-		case FLOAT8OID:
-			memcpy(to, from, d * sizeof(double));
-			return true;
-	}
-	return false;
+	gk_values_in(fixed, ARR_DATA_PTR(array), d, to);
+	return true;
 }
 
 /* Room for any value with a short header, aligned. */
@@ -214,16 +199,6 @@ aligned_array(Datum datum, ShortArray *room)
 	return &room->array;
 }
 
-/* What follows the length of an array of one dimension. */
-typedef struct ArrayHead
-{
-	int32		ndim;
-	int32		dataoffset;		/* 0: no NULLs */
-	Oid			element;
-	int32		d;
-	int32		bound;
-} ArrayHead;
-
 /*
  * Small stored float8[] of one dimension without NULLs, the most common points, are read
  * where they are, which is not aligned.  False: it is another array.
@@ -232,7 +207,7 @@ static inline bool
 read_short_float8(KmeansPoint *p, Datum datum)
 {
 	struct varlena *v = (struct varlena *) DatumGetPointer(datum);
-	ArrayHead	head;
+	GkArrayHead	head;
 
 	StaticAssertStmt(sizeof(head) == ARR_OVERHEAD_NONULLS(1) - VARHDRSZ, "values follow");
 	if (!VARATT_IS_SHORT(v) || VARATT_IS_EXTERNAL(v) ||
@@ -251,14 +226,9 @@ read_array(KmeansPoint *p, Datum datum, Oid type)
 {
 	ShortArray	room;
 	ArrayType  *array = aligned_array(datum, &room);
-	int			ndim = ARR_NDIM(array);
 	bool		complete = true;
 
-	if (ndim > 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("point is an array of %d dimensions, expected 1", ndim)));
-	set_features(p, ndim == 0 ? 0 : ARR_DIMS(array)[0]);
+	set_features(p, gk_array_features(array, &p->origin));
 	if (!read_packed(p->values, array, type, p->d))
 	{
 		int16		len;
@@ -360,34 +330,11 @@ kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo)
 void
 gk_point_features(Oid type, int d, const Datum *values, double *x)
 {
-	if (type == FLOAT8OID)
-		for (int j = 0; j < d; j++)
-			x[j] = DatumGetFloat8(values[j]);
-	else if (type == FLOAT4OID)
-		for (int j = 0; j < d; j++)
-			x[j] = DatumGetFloat4(values[j]);
+	GkValueType fixed;
+
+	if (value_type(type, &fixed))
+		gk_values_of(fixed, values, d, x);
 	else
 		for (int j = 0; j < d; j++)
 			x[j] = number(values[j], type);
-}
-
-int
-kmeans_point_nonfinite(const KmeansPoint *p)
-{
-	int			j = 0;
-
-	if (gk_columns()->all_finite(p->values, p->d))
-		return -1;
-	while (isfinite(p->values[j]))
-		j++;
-	return j;
-}
-
-void
-kmeans_point_throw(int feature, double v)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-			 errmsg("feature %d of the point is %s", feature + 1, isnan(v) ? "NaN" : "infinite or out of range"),
-			 errhint("Leave such rows out by WHERE, or by FILTER (WHERE ...) after the aggregate.")));
 }

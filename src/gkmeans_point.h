@@ -6,6 +6,8 @@
 
 #include "fmgr.h"
 
+#include "gkmeans_rules.h"
+
 /*
  * For functions whose last argument is VARIADIC "any": features given one by
  * one, or the whole point as one array of numbers, as one untyped literal
@@ -24,18 +26,17 @@ typedef struct KmeansPoint
 	bool		floats;			/* all arguments are real */
 	Oid		   *types;			/* base types of the arguments; of an array: of its elements */
 	FmgrInfo   *cast;			/* to real[], or NULL */
+	GkPointOrigin origin;		/* for errors */
 	MemoryContext cxt;
 } KmeansPoint;
 
-/* Look at the argument types, once per FmgrInfo; *p lives in cxt. */
-extern void kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, MemoryContext cxt);
-/* The same for nargs arguments, when others follow. */
-extern void kmeans_point_init_some(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs,
-								   MemoryContext cxt);
+/* Look at the types of nargs arguments, once per FmgrInfo; *p lives in cxt. */
+extern void kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs, GkPointUse use,
+							  MemoryContext cxt);
 
 /*
  * Read the point of this call into p->d and p->values.  False when a feature is
- * NULL.  NaN and infinities pass; kmeans_point_nonfinite() finds them.
+ * NULL.  NaN and infinities pass; gk_judge_point() finds them.
  */
 extern bool kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo);
 /* The same for a point of one argument, whose value was fetched in another way. */
@@ -43,10 +44,5 @@ extern bool kmeans_point_read_one(KmeansPoint *p, Datum value, bool isnull);
 
 /* Features of one number type, given one by one, into x. */
 extern void gk_point_features(Oid type, int d, const Datum *values, double *x);
-
-/* The first feature that is NaN or infinite, -1 when there is none. */
-extern int	kmeans_point_nonfinite(const KmeansPoint *p);
-/* ERROR: it is v.  For aggregates over rows. */
-extern void kmeans_point_throw(int feature, double v) __attribute__((noreturn));
 
 #endif							/* GKMEANS_POINT_H */

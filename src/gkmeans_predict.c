@@ -17,8 +17,6 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
 #include "access/detoast.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
@@ -156,13 +154,13 @@ begin(FunctionCallInfo fcinfo)
 	FmgrInfo   *flinfo = fcinfo->flinfo;
 	Predictor  *s = flinfo->fn_extra;
 	bool		complete;
-	int			bad;
+	GkRowRules	rules = {0};
 
 	if (s == NULL)
 	{
 		s = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(Predictor));
 		s->constant = is_constant(flinfo);
-		kmeans_point_init(&s->point, fcinfo, 1, flinfo->fn_mcxt);
+		kmeans_point_init(&s->point, fcinfo, 1, PG_NARGS() - 1, GK_POINT_TO_LABEL, flinfo->fn_mcxt);
 		flinfo->fn_extra = s;
 	}
 	if (!same_model(s, PG_GETARG_DATUM(0)))
@@ -171,33 +169,14 @@ begin(FunctionCallInfo fcinfo)
 	complete = kmeans_point_read(&s->point, fcinfo);
 	if (!complete && s->point.d == 0)
 		return NULL;			/* a NULL instead of a point */
-	if (s->point.d != s->prep.d)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg_plural("point has %d feature, the model has %d",
-							   "point has %d features, the model has %d",
-							   s->point.d, s->point.d, s->prep.d)));
+	s->point.origin.names = s->names;
+	rules.cosine = s->prep.distance == GK_COSINE;
+	gk_check_features(s->point.d, s->prep.d, &s->point.origin);
 	if (!complete)
 		return NULL;
-	bad = kmeans_point_nonfinite(&s->point);
-	if (bad >= 0)
-	{
-		const char *value = isnan(s->point.values[bad]) ? "NaN" : "infinite or out of range";
-		const char *name = s->names;
-
-		for (int j = 0; name != NULL && j < bad; j++)
-			name += strlen(name) + 1;
-		ereport(ERROR,
-				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 name != NULL ?
-				 errmsg("feature %d (\"%s\") of the point is %s", bad + 1, name, value) :
-				 errmsg("feature %d of the point is %s", bad + 1, value)));
-	}
-	if (!gk_prepare_point(&s->prep, s->point.values, s->prepared))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg("a point with all features zero has no direction"),
-				 errdetail("The model was made with the cosine distance.")));
+	(void) gk_keeps(gk_judge_point(s->point.values, 1, s->point.d, &rules), &rules, &s->point.origin,
+					s->point.values, 1, s->point.d);
+	(void) gk_prepare_point(&s->prep, s->point.values, s->prepared);
 	return s;
 }
 

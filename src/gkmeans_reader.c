@@ -2,13 +2,10 @@
  * gkmeans_reader.c - rows into points.
  *
  * A DestReceiver for the source's query that writes straight into the store's
- * batch; gkmeans_heap.c fills batches faster where it can.  Rows that cannot be
- * points are left out and counted, or raise an error, here; the engine sees
- * finite numbers only.
+ * batch; gkmeans_heap.c fills batches faster where it can.  gkmeans_rules.c says
+ * which rows are points; the engine sees finite numbers only.
  */
 #include "postgres.h"
-
-#include <math.h>
 
 #include "catalog/pg_class.h"
 #include "executor/tuptable.h"
@@ -22,87 +19,31 @@
 /* The index of a row's table shares an aux value with the offset number. */
 #define MAX_TABLES	65536
 
-/* ---- messages ---- */
-
-/* For ereport: which row it is. */
-static int
-row_detail(const GkReader *r, const TupleTableSlot *slot)
-{
-	const GkSource *source = r->source;
-
-	if (source->at_ctid >= 0)
-	{
-		ItemPointer ctid = (ItemPointer) DatumGetPointer(slot->tts_values[source->at_ctid]);
-
-		return errdetail("It is row " INT64_FORMAT " of \"%s\", at (%u,%u) in \"%s\".",
-						 r->rows, source->relname, ItemPointerGetBlockNumberNoCheck(ctid),
-						 ItemPointerGetOffsetNumberNoCheck(ctid),
-						 get_rel_name(DatumGetObjectId(slot->tts_values[source->at_tableoid])));
-	}
-	return errdetail("It is row " INT64_FORMAT " of \"%s\".", r->rows, source->relname);
-}
-
-static const char *
-nonfinite_name(double v)
-{
-	return isnan(v) ? "NaN" : v > 0 ? "infinity" : "-infinity";
-}
-
+/* What the caller's centroids or model expect. */
 static void
-throw_nonfinite(GkReader *r, const TupleTableSlot *slot)
-{
-	const GkSource *source = r->source;
-	int			j = 0;
-
-	while (isfinite(r->row[j]))
-		j++;
-	ereport(ERROR,
-			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-			 source->array ?
-			 errmsg("column \"%s\" has %s in element %d",
-					source->columns[0], nonfinite_name(r->row[j]), j + 1) :
-			 errmsg("column \"%s\" has %s",
-					source->columns[j], nonfinite_name(r->row[j])),
-			 row_detail(r, slot),
-			 errhint("Use nonfinite => 'skip' to leave such rows out.")));
-}
-
-static void
-throw_no_direction(GkReader *r, const TupleTableSlot *slot)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_EXCEPTION),
-			 errmsg("a point with all features zero has no direction"),
-			 row_detail(r, slot),
-			 errhint("Use nonfinite => 'skip' to leave such rows out, or distance => 'euclidean'.")));
-}
-
-static void
-check_features(const GkReader *r, int d)
+check_expected(const GkReader *r, int d)
 {
 	if (r->options->expect_d != 0 && d != r->options->expect_d)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("different numbers of features: %d in %s, %d in \"%s\"",
 						r->options->expect_d, r->options->expect_of, d, r->source->relname)));
-	if (d > GK_MAX_D)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("points must have at most %d features, not %d", GK_MAX_D, d)));
+	gk_check_most_features(d);
 }
 
 /* ---- the store ---- */
 
 /* The first usable row says how many features there are. */
 static void
-create_store(GkReader *r, int d)
+create_store(void *arg, int d)
 {
+	GkReader   *r = arg;
 	const GkSource *source = r->source;
 	MemoryContext caller = MemoryContextSwitchTo(r->context);
 	int			naux = source->at_label >= 0 ? 3 : source->identify ? 2 : 0;
 	GkError		err;
 
-	check_features(r, d);
+	check_expected(r, d);
 	gk_check(r->host,
 			 gk_store_create(gk_host_engine(r->host), d, source->weighted, naux,
 							 (size_t) gkmeans_chunk_size * 1024, gk_memory_limit_bytes(),
@@ -114,16 +55,14 @@ create_store(GkReader *r, int d)
 		gk_store_expect(r->store, gk_source_rows(source));
 	if (r->options->created != NULL)
 		r->options->created(r->options->created_arg, r->store);
-	r->d = d;
 	r->batch = gk_store_batch(r->store);
-	r->row = palloc(d * sizeof(double));
 	MemoryContextSwitchTo(caller);
 }
 
 void
 gk_reader_progress(const GkReader *r)
 {
-	GkProgress	progress = {.phase = "load",.rows = r->rows,.inertia = -1};
+	GkProgress	progress = {.phase = "load",.rows = r->rows.origin.number,.inertia = -1};
 
 	if (!r->options->silent)
 		gk_progress_report(&progress);
@@ -136,176 +75,6 @@ gk_reader_commit(GkReader *r)
 
 	gk_check(r->host, gk_store_commit(r->store, &err), &err);
 	gk_reader_progress(r);
-}
-
-/* ---- values ---- */
-
-#define CONVERT_DATUMS(from) \
-	for (int j = run->first; j < run->end; j++) \
-		row[j] = (double) from(values[j])
-
-void
-gk_convert_datums(const GkRun *run, const Datum *values, double *row)
-{
-	switch (run->type)
-	{
-		case GK_VALUE_INT2:
-			CONVERT_DATUMS(DatumGetInt16);
-			break;
-		case GK_VALUE_INT4:
-			CONVERT_DATUMS(DatumGetInt32);
-			break;
-		case GK_VALUE_INT8:
-			CONVERT_DATUMS(DatumGetInt64);
-			break;
-		case GK_VALUE_FLOAT4:
-			CONVERT_DATUMS(DatumGetFloat4);
-			break;
-		case GK_VALUE_FLOAT8:
-			CONVERT_DATUMS(DatumGetFloat8);
-			break;
-	}
-}
-
-#define CONVERT_ELEMENTS(type) \
-	for (int j = 0; j < d; j++) \
-		row[j] = (double) ((const type *) elements)[j]
-
-static void
-convert_elements(GkValueType type, const void *elements, int d, double *row)
-{
-	switch (type)
-	{
-		case GK_VALUE_INT2:
-			CONVERT_ELEMENTS(int16);
-			break;
-		case GK_VALUE_INT4:
-			CONVERT_ELEMENTS(int32);
-			break;
-		case GK_VALUE_INT8:
-			CONVERT_ELEMENTS(int64);
-			break;
-		case GK_VALUE_FLOAT4:
-			CONVERT_ELEMENTS(float4);
-			break;
-		case GK_VALUE_FLOAT8:
-			memcpy(row, elements, d * sizeof(double));
-			break;
-	}
-}
-
-static double
-convert_datum(GkValueType type, Datum value)
-{
-	GkRun		run = {type, 0, 1};
-	double		v;
-
-	gk_convert_datums(&run, &value, &v);
-	return v;
-}
-
-/* False: NULL features. */
-static bool
-read_columns(GkReader *r, const TupleTableSlot *slot)
-{
-	const GkSource *source = r->source;
-
-	if (memchr(slot->tts_isnull, true, source->ncolumns) != NULL)
-		return false;
-	if (r->store == NULL)
-		create_store(r, source->ncolumns);
-	for (int i = 0; i < source->nruns; i++)
-		gk_convert_datums(&source->runs[i], slot->tts_values, r->row);
-	return true;
-}
-
-/* False: NULL, or NULL elements. */
-static bool
-read_array(GkReader *r, const TupleTableSlot *slot)
-{
-	const GkSource *source = r->source;
-	ArrayType  *array;
-	int			d;
-	bool		usable;
-
-	if (slot->tts_isnull[0])
-		return false;
-	array = DatumGetArrayTypeP(slot->tts_values[0]);
-	if (ARR_NDIM(array) > 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("arrays in column \"%s\" must have 1 dimension, not %d",
-						source->columns[0], ARR_NDIM(array)),
-				 row_detail(r, slot)));
-	d = ARR_NDIM(array) == 0 ? 0 : ARR_DIMS(array)[0];
-	if (d == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("array in column \"%s\" is empty", source->columns[0]),
-				 row_detail(r, slot)));
-	if (r->store != NULL && d != r->d)
-		ereport(ERROR,
-				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("array in column \"%s\" has %d elements, but those before it have %d",
-						source->columns[0], d, r->d),
-				 row_detail(r, slot)));
-	usable = !array_contains_nulls(array);
-	if (usable)
-	{
-		if (r->store == NULL)
-			create_store(r, d);
-		convert_elements(source->runs[0].type, ARR_DATA_PTR(array), d, r->row);
-	}
-	if ((Pointer) array != DatumGetPointer(slot->tts_values[0]))
-		pfree(array);
-	return usable;
-}
-
-/* False: no weight. */
-static bool
-read_weight(GkReader *r, const TupleTableSlot *slot)
-{
-	const GkSource *source = r->source;
-
-	if (slot->tts_isnull[source->at_weight])
-		return false;
-	r->weight = convert_datum(source->weight_type, slot->tts_values[source->at_weight]);
-	if (!(r->weight >= 0) || isinf(r->weight))
-		ereport(ERROR,
-				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("weight must be finite and at least 0, but column \"%s\" has %g",
-						source->weight_column, r->weight),
-				 row_detail(r, slot)));
-	return r->weight > 0;
-}
-
-/* False: a value, or all together, can not be a point.  Needs r->row. */
-static bool
-check_point(GkReader *r, const TupleTableSlot *slot)
-{
-	bool		finite = true;
-	bool		zero = true;
-
-	for (int j = 0; j < r->d; j++)
-	{
-		finite &= isfinite(r->row[j]) != 0;
-		zero &= r->row[j] == 0;
-	}
-	if (unlikely(!finite))
-	{
-		if (!r->options->skip_nonfinite)
-			throw_nonfinite(r, slot);
-		r->counts->nonfinite++;
-		return false;
-	}
-	if (unlikely(zero && r->options->distance == GK_COSINE))
-	{
-		if (!r->options->skip_nonfinite)
-			throw_no_direction(r, slot);
-		r->counts->no_direction++;
-		return false;
-	}
-	return true;
 }
 
 /* ---- where rows are ---- */
@@ -365,10 +134,8 @@ keep_row(GkReader *r, const TupleTableSlot *slot)
 	const GkSource *source = r->source;
 	GkBatch    *b = r->batch;
 
-	for (int j = 0; j < r->d; j++)
-		gk_batch_put(b, j, r->row[j]);
-	if (source->weighted)
-		gk_batch_put(b, r->d, r->weight);
+	for (int j = 0; j < b->columns; j++)
+		gk_batch_put(b, j, r->rows.point[j]);
 	if (source->identify)
 	{
 		ItemPointer ctid = (ItemPointer) DatumGetPointer(slot->tts_values[source->at_ctid]);
@@ -401,28 +168,15 @@ leave_out(GkReader *r, const TupleTableSlot *slot)
 void
 gk_reader_row(GkReader *r, TupleTableSlot *slot)
 {
-	bool		keep;
+	GkVerdict	verdict = gk_read_row(&r->rows, slot);
 
-	slot_getallattrs(slot);
-	r->rows++;
-	/* a row without weight is ignored, whatever its features are */
-	if (r->source->weighted && !read_weight(r, slot))
+	if (verdict == GK_ROW_KEPT)
 	{
-		r->counts->no_weight++;
-		keep = false;
-	}
-	else if (!(r->source->array ? read_array(r, slot) : read_columns(r, slot)))
-	{
-		r->counts->null_feature++;
-		keep = false;
-	}
-	else
-		keep = check_point(r, slot);
-
-	if (keep)
 		keep_row(r, slot);
-	else
-		leave_out(r, slot);
+		return;
+	}
+	gk_count_left_out(r->counts, verdict);
+	leave_out(r, slot);
 }
 
 static bool
@@ -461,11 +215,16 @@ gk_read(GkPgHost *host, const GkSource *source, const GkReadOptions *options,
 	r.counts = counts;
 	r.tables = tables;
 	r.context = CurrentMemoryContext;
+	r.rows.origin.source = source;
+	r.rows.rules = (GkRowRules) {options->distance == GK_COSINE, options->skip_nonfinite};
+	r.rows.begin = create_store;
+	r.rows.arg = &r;
+	r.rows.context = CurrentMemoryContext;
 
 	gk_progress_begin(gk_host_context(host), source->relid);
 	/* known before the first row: do not let it come as a surprise at the end */
 	if (!source->array)
-		check_features(&r, source->ncolumns);
+		check_expected(&r, source->ncolumns);
 
 	gk_query_run(source, &r.pub, gk_heap_scan);
 	if (r.store != NULL && r.batch->rows > 0)

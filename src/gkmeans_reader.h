@@ -3,7 +3,7 @@
  *
  * The executor road hands over row by row.  The heap road (gkmeans_heap.c) fills
  * batches itself with rows that leave no question open, and hands over all others
- * the same way: whatever is reported is in gkmeans_reader.c only.
+ * the same way.  Both ask gkmeans_rules.h what a row may hold.
  */
 #ifndef GKMEANS_READER_H
 #define GKMEANS_READER_H
@@ -13,6 +13,7 @@
 
 #include "core/gk_batch.h"
 #include "gkmeans.h"
+#include "gkmeans_rules.h"
 
 typedef struct GkReader
 {
@@ -23,13 +24,10 @@ typedef struct GkReader
 	GkReadCounts *counts;
 	GkTables   *tables;
 	MemoryContext context;		/* of the caller: lives as long as the store */
-	int64		rows;			/* read so far, for messages */
+	GkRowReader rows;
 	/* From the first usable row on. */
 	GkStore    *store;
-	int			d;
 	GkBatch    *batch;			/* the store's */
-	double	   *row;			/* [d] the row at hand */
-	double		weight;
 } GkReader;
 
 /* Take a row in the form of the source's query. */

@@ -25,6 +25,7 @@
 #include "utils/memutils.h"
 
 #include "gkmeans_pass.h"
+#include "gkmeans_rules.h"
 #include "gkmeans_shards.h"
 
 extern Datum kmeans_model_out(PG_FUNCTION_ARGS);
@@ -276,15 +277,6 @@ find_shard(const Shards *s, int64 id)
 }
 
 static void
-add_counts(GkReadCounts *to, const GkReadCounts *from)
-{
-	to->null_feature += from->null_feature;
-	to->nonfinite += from->nonfinite;
-	to->no_direction += from->no_direction;
-	to->no_weight += from->no_weight;
-}
-
-static void
 add_answer(void *arg, int64 id, const char *result)
 {
 	Ask		   *a = arg;
@@ -301,7 +293,7 @@ add_answer(void *arg, int64 id, const char *result)
 	a->rows[at] = part.rows;
 	gk_check(host, gk_pass_add(engine, a->pass, a->out, &part, &err), &err);
 	gk_pass_result_free(engine, &part);
-	add_counts(&a->counts, &counts);
+	gk_counts_add(&a->counts, &counts);
 	if (names.device[0] != '\0')
 		a->shards->names = names;
 }

@@ -387,6 +387,7 @@ gk_source_open(Oid relid, char **columns, int ncolumns, const char *weight_colum
 		classify_weight(source, weight_column, &kind);
 		source->at_weight = add_target(&query, weight_column, kind.cast, &count);
 	}
+	source->targets = pstrdup(query.data + strlen("SELECT "));
 	if (label_column != NULL)
 	{
 		classify_label(source, label_column);

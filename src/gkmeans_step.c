@@ -321,7 +321,7 @@ step_call(FunctionCallInfo fcinfo, int nargs)
 	{
 		call = MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt, sizeof(StepCall));
 		call->cxt = fcinfo->flinfo->fn_mcxt;
-		kmeans_point_init_some(&call->point, fcinfo, 2, nargs, call->cxt);
+		kmeans_point_init(&call->point, fcinfo, 2, nargs, GK_POINT_TO_STEP, call->cxt);
 		call->numbers = !call->point.whole;
 		for (int j = 0; j < nargs; j++)
 			call->numbers &= call->point.types[j] == FLOAT4OID ||
@@ -388,23 +388,11 @@ step_for_model(KmeansStep *step, Datum datum, StepCall *call, bool weighted)
 
 /* ---- SQL ---- */
 
-static void
-check_features(const KmeansStep *step, int d)
-{
-	if (unlikely(d != step->head.d))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg_plural("point has %d feature, the model has %d",
-							   "point has %d features, the model has %d",
-							   d, d, step->head.d)));
-}
-
 /* Features given one by one, the usual types: straight into the buffer.  False: a NULL. */
 static bool
 read_numbers(FunctionCallInfo fcinfo, const KmeansPoint *p, double *to, Size stride)
 {
 	const NullableDatum *arg = &fcinfo->args[p->first];
-	bool		finite = true;
 
 	for (int j = 0; j < p->nargs; j++)
 	{
@@ -418,65 +406,57 @@ read_numbers(FunctionCallInfo fcinfo, const KmeansPoint *p, double *to, Size str
 			v = DatumGetFloat8(arg[j].value);
 		else
 			v = DatumGetInt32(arg[j].value);
-		finite &= isfinite(v) != 0;
 		to[j * stride] = v;
 	}
-	if (unlikely(!finite))
-		for (int j = 0; j < p->nargs; j++)
-			if (!isfinite(to[j * stride]))
-				kmeans_point_throw(j, to[j * stride]);
 	return true;
 }
 
 /* Any point.  False: a NULL. */
 static bool
-read_point(FunctionCallInfo fcinfo, KmeansStep *step, KmeansPoint *p, double *to)
+read_point(FunctionCallInfo fcinfo, const KmeansStep *step, KmeansPoint *p, double *to)
 {
 	if (!kmeans_point_read(p, fcinfo))
 		return false;
-	check_features(step, p->d);
+	gk_check_features(p->d, step->head.d, &p->origin);
 	for (int j = 0; j < p->d; j++)
-	{
-		if (unlikely(!isfinite(p->values[j])))
-			kmeans_point_throw(j, p->values[j]);
 		to[(Size) j * step->room] = p->values[j];
-	}
 	return true;
 }
 
-static void
-check_direction(const KmeansStep *step, const double *point)
+/* A row into its place in the buffer. */
+static GkVerdict
+read_row(FunctionCallInfo fcinfo, const KmeansStep *step, StepCall *call, bool weighted, double *to)
 {
-	for (int j = 0; j < step->head.d; j++)
-		if (point[(Size) j * step->room] != 0.0)
-			return;
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_EXCEPTION),
-			 errmsg("a point with all features zero has no direction"),
-			 errdetail("The model was made with the cosine distance.")));
-}
+	const GkRowRules rules = {.cosine = ((const KmeansModel *) step->data)->distance == GK_COSINE};
 
-/* False: 0 or NULL. */
-static bool
-read_weight(FunctionCallInfo fcinfo, double *to)
-{
-	if (PG_ARGISNULL(3))
-		return false;
-	*to = PG_GETARG_FLOAT8(3);
-	if (!(*to >= 0.0) || isinf(*to))
-		ereport(ERROR,
-				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("weight must be finite and at least 0, not %g", *to)));
-	return *to > 0.0;
+	if (weighted)
+	{
+		double	   *weight = to + (Size) step->head.d * step->room;
+		GkVerdict	verdict;
+
+		if (PG_ARGISNULL(3))
+			return GK_ROW_NO_WEIGHT;
+		*weight = PG_GETARG_FLOAT8(3);
+		verdict = gk_judge_weight(*weight);
+		if (verdict != GK_ROW_KEPT)
+			return verdict;
+	}
+	if (call->numbers)
+		gk_check_features(call->point.nargs, step->head.d, &call->point.origin);
+	if (!(call->numbers ? read_numbers(fcinfo, &call->point, to, step->room) :
+		  read_point(fcinfo, step, &call->point, to)))
+		return GK_ROW_NULL_FEATURE;
+	return gk_judge_point(to, step->room, step->head.d, &rules);
 }
 
 static Datum
 transition(FunctionCallInfo fcinfo, const char *name, int nargs, bool weighted)
 {
 	KmeansStep *step = (KmeansStep *) kmeans_state_arg(fcinfo, KMEANS_STATE_STEP, name);
+	static const GkRowRules rules;	/* none that leaves out what is not finite */
 	StepCall   *call;
 	double	   *to;
-	bool		complete;
+	GkVerdict	verdict;
 
 	if (PG_ARGISNULL(1))
 	{
@@ -491,19 +471,9 @@ transition(FunctionCallInfo fcinfo, const char *name, int nargs, bool weighted)
 
 	/* The row's place; it counts only when `fill` does. */
 	to = (double *) ((char *) step + step->raw_at) + step->fill;
-	if (call->numbers)
+	verdict = read_row(fcinfo, step, call, weighted, to);
+	if (gk_keeps(verdict, &rules, &call->point.origin, to, step->room, step->head.d))
 	{
-		check_features(step, nargs);
-		complete = read_numbers(fcinfo, &call->point, to, step->room);
-	}
-	else
-		complete = read_point(fcinfo, step, &call->point, to);
-	if (complete && weighted)
-		complete = read_weight(fcinfo, to + (Size) step->head.d * step->room);
-	if (complete)
-	{
-		if (((const KmeansModel *) step->data)->distance == GK_COSINE)
-			check_direction(step, to);
 		if (++step->fill == step->room)
 			step = flush(step);
 	}

@@ -14,6 +14,7 @@
 #include "core/gk_parts.h"
 #include "gkmeans.h"
 #include "gkmeans_iterate.h"
+#include "gkmeans_rules.h"
 #include "gkmeans_shards.h"
 #include "gkmeans_state.h"
 

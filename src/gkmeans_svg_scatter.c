@@ -17,6 +17,7 @@
 #include "gkmeans.h"
 #include "gkmeans_model.h"
 #include "gkmeans_quality.h"
+#include "gkmeans_rules.h"
 #include "gkmeans_svg.h"
 
 PG_FUNCTION_INFO_V1(kmeans_svg);

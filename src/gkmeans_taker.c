@@ -7,9 +7,6 @@
  */
 #include "postgres.h"
 
-#include <float.h>
-#include <math.h>
-
 #include "access/detoast.h"
 #include "access/htup_details.h"
 #include "access/tupdesc_details.h"
@@ -57,27 +54,26 @@ struct GkTaker
 	int			n;
 	const char *data[MaxHeapTuplesPerPage];
 	int			at_row[MaxHeapTuplesPerPage];
-	/* Rows to leave out, once it is known that none before them is odd. */
+	/* Rows to leave out, once it is known that none before them is deferred. */
 	int			nout;
 	int			out[MaxHeapTuplesPerPage];
 	uint8		why[MaxHeapTuplesPerPage];
 	MemoryContext copies;		/* of arrays */
 	Size		copied;
 
-	/* A row taken apart. */
+	/* A row taken apart: its attributes, its features and weight. */
 	Datum	   *values;			/* [last] */
 	bool	   *nulls;
-	double	   *point;			/* [d] */
-	double		weight;
+	double	   *apart;			/* [d + 1] */
+	double	   *noted;			/* [d + 1] the same of one of the rows noted */
 };
 
-/* What becomes of a row. */
-typedef enum Verdict
+/* What becomes of a row, beside the verdicts of gkmeans_rules.h. */
+enum
 {
-	KEEP, NULL_FEATURE, NO_WEIGHT, NONFINITE, NO_DIRECTION,
-	NOTED,						/* to be kept if its values are right */
-	ODD							/* not ours to judge */
-} Verdict;
+	NOTED = GK_ROW_VERDICTS,	/* to be judged with the others that have all at constant places */
+	DEFERRED					/* for the process that runs the query: an error, or PostgreSQL is needed */
+};
 
 /* ---- values ---- */
 
@@ -192,7 +188,8 @@ gk_taker_open(TupleDesc desc, const GkPagesWhat *what, const GkPagesTable *table
 	find_places(t);
 	t->values = palloc(t->last * sizeof(Datum));
 	t->nulls = palloc(t->last * sizeof(bool));
-	t->point = palloc(what->d * sizeof(double));
+	t->apart = palloc((what->d + 1) * sizeof(double));
+	t->noted = palloc((what->d + 1) * sizeof(double));
 	if (what->array && !helper)
 		t->copies = AllocSetContextCreate(CurrentMemoryContext, "gkmeans arrays", ALLOCSET_DEFAULT_SIZES);
 	return t;
@@ -209,7 +206,8 @@ gk_taker_close(GkTaker *t)
 		pfree(t->runs);
 	pfree(t->values);
 	pfree(t->nulls);
-	pfree(t->point);
+	pfree(t->apart);
+	pfree(t->noted);
 	pfree(t);
 }
 
@@ -249,19 +247,12 @@ put_id(const GkTaker *t, GkBatch *b, int i, int to)
 }
 
 static void
-leave_out(GkTaker *t, int i, Verdict why)
+leave_out(GkTaker *t, int i, GkVerdict why)
 {
 	GkTaken    *taken = with_room(t);
 
 	taken->seen++;
-	if (why == NULL_FEATURE)
-		taken->counts.null_feature++;
-	else if (why == NO_WEIGHT)
-		taken->counts.no_weight++;
-	else if (why == NONFINITE)
-		taken->counts.nonfinite++;
-	else
-		taken->counts.no_direction++;
+	gk_count_left_out(&taken->counts, why);
 	if (t->what->left_out)
 	{
 		GkLeftOut  *left = &taken->left[taken->nleft++];
@@ -273,47 +264,27 @@ leave_out(GkTaker *t, int i, Verdict why)
 	}
 }
 
-/* The values in point and weight are the row's. */
-static Verdict
-judge(const GkTaker *t)
-{
-	bool		finite = true;
-	bool		zero = true;
-
-	if (t->what->weighted && !(t->weight > 0 && t->weight <= DBL_MAX))
-		return t->weight == 0 ? NO_WEIGHT : ODD;
-	for (int j = 0; j < t->what->d; j++)
-	{
-		finite &= fabs(t->point[j]) <= DBL_MAX;
-		zero &= t->point[j] == 0;
-	}
-	if (!finite)
-		return t->what->skip_nonfinite ? NONFINITE : ODD;
-	if (zero && t->what->cosine)
-		return t->what->skip_nonfinite ? NO_DIRECTION : ODD;
-	return KEEP;
-}
-
-/* False: the row is odd. */
+/* Row i with its features and weight.  False: it is deferred. */
 static bool
-take_point(GkTaker *t, int i)
+take_point(GkTaker *t, int i, const double *point)
 {
-	Verdict		verdict = judge(t);
+	const GkPagesWhat *what = t->what;
+	GkVerdict	verdict = what->weighted ? gk_judge_weight(point[what->d]) : GK_ROW_KEPT;
 	GkBatch    *b;
 
-	if (verdict == ODD)
-		return false;
-	if (verdict != KEEP)
+	if (verdict == GK_ROW_KEPT)
+		verdict = gk_judge_point(point, 1, what->d, &what->rules);
+	if (verdict != GK_ROW_KEPT)
 	{
+		if (!gk_leaves_out(verdict, &what->rules))
+			return false;
 		leave_out(t, i, verdict);
 		return true;
 	}
 	b = with_room(t)->batch;
-	for (int j = 0; j < t->what->d; j++)
-		gk_batch_put(b, j, t->point[j]);
-	if (t->what->weighted)
-		gk_batch_put(b, t->what->d, t->weight);
-	if (t->what->identify)
+	for (int j = 0; j < b->columns; j++)
+		gk_batch_put(b, j, point[j]);
+	if (what->identify)
 		put_id(t, b, i, b->rows);
 	b->rows++;
 	(*t->into)->seen++;
@@ -351,7 +322,7 @@ take_together(GkTaker *t, int first, int n)
 	if (what->weighted)
 		for (int i = 0; good && i < n; i++)
 			good = batch_value(b, what->d, b->rows + i) > 0;
-	if (!good || (what->cosine && some_zero(b, what->d, n)))
+	if (!good || (what->rules.cosine && some_zero(b, what->d, n)))
 		return false;
 	if (what->identify)
 		for (int i = 0; i < n; i++)
@@ -370,11 +341,22 @@ leave_out_to(GkTaker *t, int next, int row)
 	return next;
 }
 
-/* All noted rows.  An odd one is returned, with those before it taken; or `odd`. */
-static int
-take_noted(GkTaker *t, int odd)
+/* A row that has all at constant places: its features and weight. */
+static void
+read_noted(GkTaker *t, const char *data)
 {
 	const GkPagesWhat *what = t->what;
+
+	for (int j = 0; j < what->d; j++)
+		t->noted[j] = gk_value_at(what->type[what->array ? 0 : j], data + t->at[j]);
+	if (what->weighted)
+		t->noted[what->d] = gk_value_at(what->type[what->d], data + t->at[what->d]);
+}
+
+/* All noted rows.  A deferred one is returned, with those before it taken; or `deferred`. */
+static int
+take_noted(GkTaker *t, int deferred)
+{
 	bool		stop = false;
 	int			out = 0;
 
@@ -387,25 +369,22 @@ take_noted(GkTaker *t, int odd)
 			continue;
 		for (int i = done; !stop && i < done + n; i++)
 		{
-			for (int j = 0; j < what->d; j++)
-				t->point[j] = gk_value_at(what->type[what->array ? 0 : j], t->data[i] + t->at[j]);
-			if (what->weighted)
-				t->weight = gk_value_at(what->type[what->d], t->data[i] + t->at[what->d]);
+			read_noted(t, t->data[i]);
 			out = leave_out_to(t, out, t->at_row[i]);
-			stop = !take_point(t, t->at_row[i]);
+			stop = !take_point(t, t->at_row[i], t->noted);
 			if (stop)
-				odd = t->at_row[i];
+				deferred = t->at_row[i];
 		}
 	}
 	t->n = 0;
-	leave_out_to(t, out, odd < 0 ? MaxHeapTuplesPerPage : odd);
+	leave_out_to(t, out, deferred < 0 ? MaxHeapTuplesPerPage : deferred);
 	t->nout = 0;
 	if (t->copied > 0)
 	{
 		MemoryContextReset(t->copies);
 		t->copied = 0;
 	}
-	return odd;
+	return deferred;
 }
 
 /* ---- rows that need a look ---- */
@@ -449,14 +428,12 @@ take_apart(GkTaker *t, HeapTupleHeader row)
 }
 
 /* The numbers in an array: NOTED, and where they are. */
-static Verdict
+static int
 look_into_array(GkTaker *t, Datum value, const char **elements)
 {
 	struct varlena *array = (struct varlena *) DatumGetPointer(value);
 	const char *body;			/* an ArrayType without its first word */
-	int			ndim;
-	int			d;
-	int32		dataoffset;
+	GkArrayHead head;
 
 	/* a pointer to a value elsewhere has the bit of a short one, too */
 	if (VARATT_IS_EXTERNAL(array) || (VARATT_IS_EXTENDED(array) && !VARATT_IS_SHORT(array)))
@@ -464,75 +441,77 @@ look_into_array(GkTaker *t, Datum value, const char **elements)
 		MemoryContext caller;
 
 		if (t->helper)
-			return ODD;
+			return DEFERRED;
 		caller = MemoryContextSwitchTo(t->copies);
 		array = detoast_attr(array);
 		t->copied += VARSIZE(array);
 		MemoryContextSwitchTo(caller);
 	}
 	body = VARDATA_ANY(array);
+	/* an empty array ends before the head does */
+	if (VARSIZE_ANY_EXHDR(array) < sizeof(head))
+		return DEFERRED;
 	/* not aligned if it is short */
-	memcpy(&ndim, body + offsetof(ArrayType, ndim) - VARHDRSZ, sizeof(ndim));
-	memcpy(&d, body + sizeof(ArrayType) - VARHDRSZ, sizeof(d));
-	memcpy(&dataoffset, body + offsetof(ArrayType, dataoffset) - VARHDRSZ, sizeof(dataoffset));
-	if (ndim != 1 || d != t->what->d)
-		return ODD;
-	if (dataoffset == 0)
-		dataoffset = ARR_OVERHEAD_NONULLS(1);
+	memcpy(&head, body, sizeof(head));
+	if (head.ndim != 1 || head.d != t->what->d)
+		return DEFERRED;
+	if (head.dataoffset == 0)
+		head.dataoffset = ARR_OVERHEAD_NONULLS(1);
 	else
 	{
 		const bits8 *bits = (const bits8 *) body + sizeof(ArrayType) + 2 * sizeof(int) - VARHDRSZ;
 
 		for (int j = 0; j < t->what->d; j++)
 			if (att_isnull(j, bits))
-				return NULL_FEATURE;
+				return GK_ROW_NULL_FEATURE;
 	}
-	*elements = body + dataoffset - VARHDRSZ;
+	*elements = body + head.dataoffset - VARHDRSZ;
 	return NOTED;
 }
 
-/* A row that was taken apart: its values into point and weight. */
-static Verdict
+/* A row that was taken apart: its features and weight into t->apart. */
+static int
 look_at_values(GkTaker *t, const char **elements)
 {
 	const GkPagesWhat *what = t->what;
 	const AttrNumber *attnums = t->table->attnums;
 
-	/* as gk_reader_row() has it: a row without weight is ignored, whatever it has */
 	if (what->weighted)
 	{
 		int			at = attnums[what->nvalues - 1] - 1;
+		GkVerdict	verdict;
 
 		if (t->nulls[at])
-			return NO_WEIGHT;
-		t->weight = gk_value_of(what->type[what->nvalues - 1], t->values[at]);
-		if (!(t->weight > 0 && t->weight <= DBL_MAX))
-			return t->weight == 0 ? NO_WEIGHT : ODD;
+			return GK_ROW_NO_WEIGHT;
+		t->apart[what->d] = gk_value_of(what->type[what->nvalues - 1], t->values[at]);
+		verdict = gk_judge_weight(t->apart[what->d]);
+		if (verdict != GK_ROW_KEPT)
+			return gk_leaves_out(verdict, &what->rules) ? (int) verdict : DEFERRED;
 	}
 	if (what->array)
 	{
-		Verdict		verdict;
+		int			verdict;
 
 		if (t->nulls[attnums[0] - 1])
-			return NULL_FEATURE;
+			return GK_ROW_NULL_FEATURE;
 		verdict = look_into_array(t, t->values[attnums[0] - 1], elements);
 		if (verdict == NOTED && what->weighted)
 		{
 			for (int j = 0; j < what->d; j++)
-				t->point[j] = gk_value_at(what->type[0], *elements + t->at[j]);
-			verdict = KEEP;
+				t->apart[j] = gk_value_at(what->type[0], *elements + t->at[j]);
+			verdict = GK_ROW_KEPT;
 		}
 		return verdict;
 	}
 	for (int j = 0; j < what->d; j++)
 		if (t->nulls[attnums[j] - 1])
-			return NULL_FEATURE;
+			return GK_ROW_NULL_FEATURE;
 	for (int j = 0; j < what->d; j++)
-		t->point[j] = gk_value_of(what->type[j], t->values[attnums[j] - 1]);
-	return KEEP;
+		t->apart[j] = gk_value_of(what->type[j], t->values[attnums[j] - 1]);
+	return GK_ROW_KEPT;
 }
 
-static Verdict
+static int
 look_at(GkTaker *t, HeapTupleHeader row, const char **data)
 {
 	const GkPagesWhat *what = t->what;
@@ -544,7 +523,7 @@ look_at(GkTaker *t, HeapTupleHeader row, const char **data)
 		if (!what->weighted)
 			for (int j = 0; j < what->d; j++)
 				if (att_isnull(t->table->attnums[j] - 1, row->t_bits))
-					return NULL_FEATURE;
+					return GK_ROW_NULL_FEATURE;
 		for (int i = 0; i < t->last; i++)
 			null |= att_isnull(i, row->t_bits);
 		if (!null)
@@ -555,7 +534,7 @@ look_at(GkTaker *t, HeapTupleHeader row, const char **data)
 	}
 	/* what a column added later has in this row is PostgreSQL's to find */
 	if (t->helper && HeapTupleHeaderGetNatts(row) < t->last)
-		return ODD;
+		return DEFERRED;
 	take_apart(t, row);
 	return look_at_values(t, data);
 }
@@ -596,17 +575,17 @@ note_plain(GkTaker *t, int first)
 int
 gk_taker_take(GkTaker *t, const GkPageRows *rows, int first, GkAhead *ahead)
 {
-	int			odd = -1;
+	int			deferred = -1;
 	int			i;
 
 	t->rows = rows;
 	t->ahead = ahead;
 	i = note_plain(t, first);
-	for (; odd < 0 && i < rows->n; i++)
+	for (; deferred < 0 && i < rows->n; i++)
 	{
 		HeapTupleHeader row = rows->row[i];
 		const char *data = NULL;
-		Verdict		verdict;
+		int			verdict;
 
 		if (t->constant && at_constant_places(row, t->last))
 		{
@@ -620,19 +599,19 @@ gk_taker_take(GkTaker *t, const GkPageRows *rows, int first, GkAhead *ahead)
 			if (t->copied < MAX_COPIES)
 				continue;
 		}
-		else if (verdict != KEEP && verdict != ODD)
+		else if (verdict != GK_ROW_KEPT && verdict != DEFERRED)
 		{
 			t->out[t->nout] = i;
 			t->why[t->nout++] = verdict;
 			continue;
 		}
 		/* the rows' order is to stay */
-		odd = take_noted(t, verdict == ODD ? i : -1);
-		if (odd < 0 && verdict == KEEP && !take_point(t, i))
-			odd = i;
+		deferred = take_noted(t, verdict == DEFERRED ? i : -1);
+		if (deferred < 0 && verdict == GK_ROW_KEPT && !take_point(t, i, t->apart))
+			deferred = i;
 	}
-	if (odd < 0)
-		odd = take_noted(t, -1);
+	if (deferred < 0)
+		deferred = take_noted(t, -1);
 	gk_ask(ahead);
-	return odd;
+	return deferred;
 }

@@ -1,9 +1,9 @@
 /*
  * gkmeans_taker.h - the rows of a page into a batch.
  *
- * A taker knows neither the query nor the store: rows go into a GkTaken.  A row that
- * has to be reported, or that something is odd about, is not taken: whoever called
- * looks at it as at a row of the executor's.
+ * A taker knows neither the query nor the store: rows go into a GkTaken.  A row that is
+ * an error, or for which PostgreSQL's functions are needed, is deferred: the caller reads
+ * it again as a row of the executor's.
  */
 #ifndef GKMEANS_TAKER_H
 #define GKMEANS_TAKER_H
@@ -14,6 +14,7 @@
 #include "core/gk_batch.h"
 #include "gkmeans.h"
 #include "gkmeans_gather.h"
+#include "gkmeans_rules.h"
 
 /* What to read, the same for all tables of a query.  Flat, to be sent to workers. */
 typedef struct GkPagesWhat
@@ -24,8 +25,7 @@ typedef struct GkPagesWhat
 	bool		identify;		/* fill the aux columns */
 	bool		labelled;		/* the old label, too */
 	bool		left_out;		/* note the rows that are left out */
-	bool		cosine;
-	bool		skip_nonfinite;
+	GkRowRules	rules;
 	GkValueType label_type;
 	int			nvalues;		/* columns of features (1: the array), and the weight */
 	GkValueType type[FLEXIBLE_ARRAY_MEMBER];	/* of them; of the array's elements */
@@ -74,11 +74,11 @@ extern Size gk_pages_what_size(int nvalues);
 /*
  * When *into is full, next(arg) has to make room, or let it be another one.  A helper
  * calls nothing of PostgreSQL, so that it may be another thread's: rows for which it
- * would have to are odd.
+ * would have to are deferred.
  */
 extern GkTaker *gk_taker_open(TupleDesc desc, const GkPagesWhat *what, const GkPagesTable *table, bool helper,
 							  GkTaken **into, void (*next) (void *arg), void *arg);
-/* Take the rows from the first-th on.  -1, or the first one that was not taken; none after it was. */
+/* Take the rows from the first-th on.  -1, or the first one that is deferred; none after it was taken. */
 extern int	gk_taker_take(GkTaker *t, const GkPageRows *rows, int first, GkAhead *ahead);
 extern void gk_taker_close(GkTaker *t);
 

@@ -62,7 +62,6 @@ read_partition(WindowObject winobj, KmeansPoint *p, int64 n, const GkFitOptions 
 		bool		isnull;
 		bool		isout;
 		Datum		datum;
-		const double *x;
 
 		/* the argument is evaluated in the current context */
 		if (i % 64 == 0)
@@ -72,10 +71,9 @@ read_partition(WindowObject winobj, KmeansPoint *p, int64 n, const GkFitOptions 
 		}
 		label[i] = NO_LABEL;
 		datum = WinGetFuncArgInPartition(winobj, 0, (int) i, WINDOW_SEEK_HEAD, false, &isnull, &isout);
-		x = gk_point_values(p, datum, isnull);
-		if (x == NULL || !gk_usable_point(x, p->d, options))
+		if (!kmeans_point_read_one(p, datum, isnull) || !gk_usable_point(p->values, p->d, options))
 			continue;
-		memcpy(gk_rows_add(rows, p->d), x, p->d * sizeof(double));
+		memcpy(gk_rows_add(rows, p->d), p->values, p->d * sizeof(double));
 		label[i] = 0;
 	}
 	MemoryContextSwitchTo(caller);
@@ -123,7 +121,7 @@ point_reader(FunctionCallInfo fcinfo)
 	if (p == NULL)
 	{
 		p = MemoryContextAlloc(fcinfo->flinfo->fn_mcxt, sizeof(KmeansPoint));
-		kmeans_point_init_some(p, fcinfo, 0, 1, fcinfo->flinfo->fn_mcxt);
+		kmeans_point_init(p, fcinfo, 0, 1, GK_POINT_TO_FIT, fcinfo->flinfo->fn_mcxt);
 		fcinfo->flinfo->fn_extra = p;
 	}
 	return p;

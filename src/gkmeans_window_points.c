@@ -87,7 +87,6 @@ static inline bool
 add_point(GkWindowCall *call, GkRows *rows, const Datum *values, const bool *nulls)
 {
 	double	   *to;
-	const double *x;
 	int			d = call->features;
 
 	if (d > 0)
@@ -100,14 +99,13 @@ add_point(GkWindowCall *call, GkRows *rows, const Datum *values, const bool *nul
 	}
 	else
 	{
-		x = gk_point_values(&call->reader, values[call->at], nulls[call->at]);
-		if (x == NULL)
+		if (!kmeans_point_read_one(&call->reader, values[call->at], nulls[call->at]))
 			return false;
 		d = call->reader.d;
 		to = gk_rows_add(rows, d);
-		memcpy(to, x, d * sizeof(double));
+		memcpy(to, call->reader.values, d * sizeof(double));
 	}
-	if (unlikely(!gk_usable_row(to, d, &call->options)))
+	if (unlikely(!gk_usable_point(to, d, &call->options)))
 	{
 		rows->n--;
 		return false;

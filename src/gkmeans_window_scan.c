@@ -277,7 +277,7 @@ begin_call(WindowScan *w, int c)
 		fmgr_info_cxt(state->function->funcid, function, cxt);
 		fmgr_info_set_expr((Node *) state->function, function);
 		InitFunctionCallInfoData(*fcinfo, function, list_length(state->function->args), InvalidOid, NULL, NULL);
-		kmeans_point_init_some(&call->reader, fcinfo, 0, 1, cxt);
+		kmeans_point_init(&call->reader, fcinfo, 0, 1, GK_POINT_TO_FIT, cxt);
 	}
 }
 
