@@ -116,13 +116,13 @@ COMMENT ON FUNCTION kmeans(regclass, text[], int, text, text, text, kmeans_model
 -- what the UPDATE of kmeans() with label_column asks for each row
 CREATE FUNCTION gkmeans_has_new_label(tableoid oid, ctid tid) RETURNS bool
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 10;
-CREATE FUNCTION gkmeans_new_label() RETURNS int
-    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+CREATE FUNCTION gkmeans_new_label(tableoid oid, ctid tid) RETURNS int
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 10;
 
 COMMENT ON FUNCTION gkmeans_has_new_label(oid, tid) IS
     'internal, for kmeans() with label_column: whether this row gets a new label';
-COMMENT ON FUNCTION gkmeans_new_label() IS
-    'internal, for kmeans() with label_column: the label of the row at hand';
+COMMENT ON FUNCTION gkmeans_new_label(oid, tid) IS
+    'internal, for kmeans() with label_column: the new label of this row';
 
 CREATE FUNCTION kmeans_fit(
     relation regclass,

@@ -5,9 +5,10 @@
  * label differs are noted (gkmeans_changes.c), and one UPDATE asks for them row
  * by row, in the same order:
  *
- *	 UPDATE t SET label = gkmeans_new_label() WHERE gkmeans_has_new_label(tableoid, ctid)
+ *	 UPDATE t SET label = gkmeans_new_label(tableoid, ctid)
+ *	 WHERE gkmeans_has_new_label(tableoid, ctid)
  *
- * So triggers, generated columns, row-level security, rights and concurrent
+ * So triggers, rules, generated columns, row-level security, rights and concurrent
  * updates are as in an UPDATE that the user writes, rows that keep their label
  * are not touched, and the time is that of the plain UPDATE.  Nothing is written
  * before all labels are known.
@@ -15,13 +16,20 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
 #include "catalog/pg_attribute.h"
+#include "commands/trigger.h"
 #include "executor/spi.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "rewrite/prs2lock.h"
+#include "rewrite/rewriteDefine.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
@@ -41,9 +49,10 @@ struct GkRelabel
 	/* Two lists, since all rows that were left out are known before any label. */
 	GkChanges  *left_out;
 	GkChanges  *labelled;
-	/* While writing: */
-	MemoryContext scan;			/* of the UPDATE's own scan */
-	int32		label;			/* of the row that it is at */
+	/* While writing, the row that was asked for last: */
+	GkRowId		row;
+	bool		found;			/* it is to get a label */
+	int32		label;			/* of the last one that was found */
 };
 
 /* Whose UPDATE is running; a trigger of it may write labels, too. */
@@ -94,10 +103,42 @@ check_existing(const GkSource *source, int k)
 						source->label_column, k)));
 }
 
+/* In this session, as PostgreSQL's rewriter has it. */
+static bool
+rule_fires(const RewriteRule *rule)
+{
+	char		other = SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA ?
+		RULE_FIRES_ON_ORIGIN : RULE_FIRES_ON_REPLICA;
+
+	return rule->enabled != RULE_DISABLED && rule->enabled != other;
+}
+
+/* INSTEAD takes the UPDATE away from all rows, or from those that meet a condition. */
+static void
+check_rules(const GkSource *source)
+{
+	Relation	rel = table_open(source->relid, NoLock);
+	int			n = rel->rd_rules != NULL ? rel->rd_rules->numLocks : 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		const RewriteRule *rule = rel->rd_rules->rules[i];
+
+		if (rule->event == CMD_UPDATE && rule->isInstead && rule_fires(rule))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot write labels to \"%s\"", source->relname),
+					 errdetail("Labels are written by an UPDATE, and the table has a rule ON UPDATE DO INSTEAD."),
+					 errhint("Use kmeans_labels() or kmeans_label_table(), or disable the rule.")));
+	}
+	table_close(rel, NoLock);
+}
+
 void
 gk_relabel_check(const GkSource *source, int k)
 {
 	PreventCommandIfReadOnly("kmeans() with label_column");
+	check_rules(source);
 	if (source->label_missing)
 		check_missing(source);
 	else
@@ -178,35 +219,69 @@ require_writing(void)
 	return writing;
 }
 
+/* Did somebody else make this version of a row since the snapshot? */
+static bool
+is_later_version(const GkRowId *row)
+{
+	ItemPointerData ctid = row->ctid;
+	Relation	rel;
+	TupleTableSlot *slot;
+	bool		seen;
+
+	/* then that is an error */
+	if (IsolationUsesXactSnapshot())
+		return false;
+	rel = table_open(row->tableoid, NoLock);
+	slot = table_slot_create(rel, NULL);
+	seen = table_tuple_fetch_row_version(rel, &ctid, GetActiveSnapshot(), slot);
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(rel, NoLock);
+	return !seen;
+}
+
 /*
- * gkmeans_has_new_label(tableoid oid, ctid tid) returns bool
+ * The row of a call: is it to get a label, and which one (relabel->label)?
  *
- * When someone else has changed a row since the snapshot, and the isolation level
- * permits to go on, PostgreSQL asks a second time, with the row's new place, in
- * an executor state made for such questions.  The answer is that of the row it
- * is at: like any UPDATE, ours writes to the row's newest version.
+ * A row is known by its place.  The actions of rules ask, too, in executor states and
+ * orders of their own, before the UPDATE.
+ *
+ * When someone else has changed a row since the snapshot, and the isolation level permits
+ * to go on, PostgreSQL asks a second time, with the place of the row's newest version
+ * (EvalPlanQual).  No other question is about a version that the snapshot does not see.  It
+ * comes while the UPDATE is at that row, so the label is that of the row found last.
  */
+static bool
+find_label(GkRelabel *relabel, FunctionCallInfo fcinfo)
+{
+	GkRowId		row = {PG_GETARG_OID(0), *(ItemPointer) PG_GETARG_POINTER(1)};
+
+	/* EvalPlanQual on behalf of a trigger does not say which table: the same one */
+	if (!OidIsValid(row.tableoid))
+		row.tableoid = relabel->row.tableoid;
+	if (row.tableoid == relabel->row.tableoid && ItemPointerEquals(&row.ctid, &relabel->row.ctid))
+		return relabel->found;
+	relabel->found = gk_changes_find(relabel->labelled, &row, &relabel->label) ||
+		gk_changes_find(relabel->left_out, &row, &relabel->label) ||
+		(relabel->found && row.tableoid == relabel->row.tableoid && is_later_version(&row));
+	relabel->row = row;
+	return relabel->found;
+}
+
+/* gkmeans_has_new_label(tableoid oid, ctid tid) returns bool */
 Datum
 gkmeans_has_new_label(PG_FUNCTION_ARGS)
 {
-	GkRelabel  *relabel = require_writing();
-	MemoryContext scan = fcinfo->flinfo->fn_mcxt;
-	GkRowId		row = {PG_GETARG_OID(0), *(ItemPointer) PG_GETARG_POINTER(1)};
-
-	if (relabel->scan == NULL)
-		relabel->scan = scan;
-	PG_RETURN_BOOL(scan != relabel->scan ||
-				   gk_changes_find(relabel->labelled, &row, &relabel->label) ||
-				   gk_changes_find(relabel->left_out, &row, &relabel->label));
+	PG_RETURN_BOOL(find_label(require_writing(), fcinfo));
 }
 
-/* gkmeans_new_label() returns int: of the row that was asked for last. */
+/* gkmeans_new_label(tableoid oid, ctid tid) returns int */
 Datum
 gkmeans_new_label(PG_FUNCTION_ARGS)
 {
-	const GkRelabel *relabel = require_writing();
+	GkRelabel  *relabel = require_writing();
 
-	if (relabel->label == LABEL_LEFT_OUT)
+	/* an action's condition may ask for the label of a row that gets none */
+	if (!find_label(relabel, fcinfo) || relabel->label == LABEL_LEFT_OUT)
 		PG_RETURN_NULL();
 	PG_RETURN_INT32(relabel->label);
 }
@@ -218,7 +293,7 @@ update_command(const GkSource *source, Oid function)
 	StringInfoData sql;
 
 	initStringInfo(&sql);
-	appendStringInfo(&sql, "UPDATE %s AS t SET %s = %s() WHERE %s(t.tableoid, t.ctid)",
+	appendStringInfo(&sql, "UPDATE %s AS t SET %s = %s(t.tableoid, t.ctid) WHERE %s(t.tableoid, t.ctid)",
 					 source->qualified, quote_identifier(source->label_column),
 					 quote_qualified_identifier(schema, "gkmeans_new_label"),
 					 quote_qualified_identifier(schema, "gkmeans_has_new_label"));

@@ -111,7 +111,7 @@ INSERT INTO "T 1" VALUES (1), (9);
 SELECT cluster, size FROM kmeans('"T 1"', ARRAY['x"y'], 2, label_column => 'the "label"');
 TABLE "T 1";
 -- what the UPDATE asks is for nobody else
-SELECT gkmeans_new_label();
+SELECT gkmeans_new_label(tableoid, ctid) FROM pts LIMIT 1;
 SELECT gkmeans_has_new_label(tableoid, ctid) FROM pts LIMIT 1;
 
 -- heap-only tuples where there is room on the page, as in any UPDATE of a column without index

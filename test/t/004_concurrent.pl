@@ -101,7 +101,7 @@ $node->safe_psql('postgres', q{ALTER TABLE pts ADD CONSTRAINT c CHECK (label < 1
 ($out, $err) = ('', '');
 $node->psql('postgres', q{
 	SELECT count(*) FROM kmeans('pts', '{x}', 2, label_column => 'label', centroids => '{{0},{100}}');
-	SELECT gkmeans_new_label();
+	SELECT gkmeans_new_label(0, '(0,1)');
 	ALTER TABLE pts DROP CONSTRAINT c;
 	SELECT count(*) FROM kmeans('pts', '{x}', 2, label_column => 'label', centroids => '{{0},{100}}');
 }, stdout => \$out, stderr => \$err, on_error_stop => 0);

@@ -1,0 +1,132 @@
+-- kmeans(..., label_column) on tables with ON UPDATE rules: the rules' actions run in
+-- executor states of their own, before the UPDATE, and ask for the same labels.
+
+-- row i has label i % 3 in the end, and NULL if it is left out
+CREATE FUNCTION label(i int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT CASE WHEN i % 10 <> 0 THEN i % 3 END';
+CREATE FUNCTION write_labels(relation regclass) RETURNS TABLE (cluster int, size bigint) LANGUAGE sql AS $$
+	SELECT cluster, size FROM kmeans(relation, '{x}', 3, 'cluster', centroids => '{{0},{100},{200}}') $$;
+CREATE TABLE pts (id int PRIMARY KEY, x float8, cluster int);
+INSERT INTO pts SELECT i, CASE WHEN label(i) IS NOT NULL THEN label(i) * 100 + i * 0.001 END, 7 FROM generate_series(1, 3000) i;
+CREATE TABLE log (id int, new int, old int);
+
+-- an action that asks for labels, and many others between it and the UPDATE
+CREATE RULE l AS ON UPDATE TO pts DO ALSO INSERT INTO log VALUES (new.id, new.cluster, old.cluster);
+DO $$ BEGIN
+	FOR i IN 1 .. 20 LOOP
+		EXECUTE format('CREATE RULE z%s AS ON UPDATE TO pts DO ALSO NOTIFY channel%1$s', i);
+	END LOOP;
+END $$;
+SELECT * FROM write_labels('pts');
+SELECT count(*), count(*) FILTER (WHERE cluster IS DISTINCT FROM label(id)) AS wrong FROM pts;
+SELECT count(*), count(DISTINCT id), count(*) FILTER (WHERE new IS DISTINCT FROM label(id)) AS wrong,
+       count(*) FILTER (WHERE old IS DISTINCT FROM 7) AS wrong_old FROM log;
+
+-- only rows whose label changes are updated, and logged
+TRUNCATE log;
+SELECT count(*) FROM write_labels('pts');
+SELECT count(*) FROM log;
+UPDATE pts SET cluster = 5 WHERE id % 7 = 0;
+TRUNCATE log;
+SELECT count(*) FROM write_labels('pts');
+SELECT count(*), count(*) FILTER (WHERE cluster IS DISTINCT FROM label(id)) AS wrong FROM pts;
+SELECT count(*), count(*) FILTER (WHERE id % 7 <> 0) AS others, count(*) FILTER (WHERE new IS DISTINCT FROM label(id)) AS wrong FROM log;
+DO $$ BEGIN FOR i IN 1 .. 20 LOOP EXECUTE format('DROP RULE z%s ON pts', i); END LOOP; END $$;
+DROP RULE l ON pts;
+
+-- joined with another table, in that one's order
+CREATE TABLE other AS SELECT i AS id, label(i) AS cluster, NULL::int AS got FROM generate_series(3000, 1, -1) i;
+CREATE RULE l AS ON UPDATE TO pts DO ALSO INSERT INTO log SELECT new.id, new.cluster, o.cluster FROM other o WHERE o.id = new.id;
+UPDATE pts SET cluster = 7;
+TRUNCATE log;
+SET enable_hashjoin = off;
+SET enable_mergejoin = off;
+CREATE INDEX ON pts (id DESC);
+SELECT count(*) FROM write_labels('pts');
+RESET enable_hashjoin;
+RESET enable_mergejoin;
+SELECT count(*), count(*) FILTER (WHERE cluster IS DISTINCT FROM label(id)) AS wrong FROM pts;
+SELECT count(*), count(*) FILTER (WHERE new IS DISTINCT FROM label(id)) AS wrong FROM log;
+UPDATE pts SET cluster = 7;
+TRUNCATE log;
+SELECT count(*) FROM write_labels('pts');
+SELECT count(*), count(*) FILTER (WHERE cluster IS DISTINCT FROM label(id)) AS wrong FROM pts;
+SELECT count(*), count(*) FILTER (WHERE new IS DISTINCT FROM label(id)) AS wrong FROM log;
+DROP RULE l ON pts;
+
+-- with a condition on the label; actions that update and delete
+CREATE RULE l AS ON UPDATE TO pts WHERE new.cluster = 1 DO ALSO INSERT INTO log VALUES (new.id, new.cluster, old.cluster);
+CREATE RULE u AS ON UPDATE TO pts DO ALSO UPDATE other SET got = new.cluster WHERE id = old.id;
+CREATE RULE z AS ON UPDATE TO pts WHERE new.cluster = 2 DO ALSO DELETE FROM other WHERE id = old.id;
+UPDATE pts SET cluster = 7;
+UPDATE other SET got = 9;
+TRUNCATE log;
+INSERT INTO other SELECT i, label(i), 9 FROM generate_series(1, 3000) i ON CONFLICT DO NOTHING;
+DELETE FROM other o USING other p WHERE o.id = p.id AND o.ctid > p.ctid;
+SELECT count(*) FROM write_labels('pts');
+SELECT count(*), count(*) FILTER (WHERE cluster IS DISTINCT FROM label(id)) AS wrong FROM pts;
+SELECT new, count(*), count(*) FILTER (WHERE new IS DISTINCT FROM label(id)) AS wrong FROM log GROUP BY 1;
+SELECT got, count(*), count(*) FILTER (WHERE got IS DISTINCT FROM label(id)) AS wrong FROM other GROUP BY 1 ORDER BY 1;
+DROP TABLE pts;
+
+-- a rule with INSTEAD takes the UPDATE away, from some rows or from all: nothing is written
+CREATE TABLE pts (id int PRIMARY KEY, x float8, cluster int);
+INSERT INTO pts SELECT i, label(i) * 100, 7 FROM generate_series(1, 30) i;
+CREATE RULE r AS ON UPDATE TO pts DO INSTEAD NOTHING;
+\set VERBOSITY sqlstate
+SELECT count(*) FROM kmeans('pts', '{x}', 3, 'cluster');
+\set VERBOSITY default
+-- not even the column is added
+SELECT count(*) FROM kmeans('pts', '{x}', 3, 'brand_new');
+SELECT count(*) FROM pg_attribute WHERE attrelid = 'pts'::regclass AND attname = 'brand_new';
+-- what does not write works
+SELECT count(*) FROM kmeans_labels('pts', '{x}', 3);
+SELECT count(*) FROM kmeans_label_table('pts', '{x}', 3, 'labels', '{id}');
+-- a condition that no row meets
+CREATE OR REPLACE RULE r AS ON UPDATE TO pts WHERE new.cluster > 100 DO INSTEAD NOTHING;
+SELECT count(*) FROM kmeans('pts', '{x}', 3, 'cluster');
+CREATE OR REPLACE RULE r AS ON UPDATE TO pts WHERE new.cluster = 1 DO INSTEAD INSERT INTO log VALUES (new.id, new.cluster, old.cluster);
+SELECT count(*) FROM kmeans('pts', '{x}', 3, 'cluster');
+SELECT DISTINCT cluster FROM pts;
+-- rules that do not fire: disabled, of a replica, of another command
+ALTER TABLE pts DISABLE RULE r;
+SELECT count(*) FROM kmeans('pts', '{x}', 3, 'cluster', centroids => '{{0},{100},{200}}');
+SELECT count(*) FILTER (WHERE cluster IS DISTINCT FROM label(id)) AS wrong FROM pts;
+UPDATE pts SET cluster = 7;
+ALTER TABLE pts ENABLE REPLICA RULE r;
+SELECT count(*) FROM kmeans('pts', '{x}', 3, 'cluster', centroids => '{{0},{100},{200}}');
+SELECT count(*) FILTER (WHERE cluster IS DISTINCT FROM label(id)) AS wrong FROM pts;
+SET session_replication_role = replica;
+SELECT count(*) FROM kmeans('pts', '{x}', 3, 'cluster');
+ALTER TABLE pts ENABLE RULE r;
+SELECT count(*) FROM kmeans('pts', '{x}', 3, 'cluster');
+RESET session_replication_role;
+ALTER TABLE pts ENABLE ALWAYS RULE r;
+SELECT count(*) FROM kmeans('pts', '{x}', 3, 'cluster');
+DROP RULE r ON pts;
+CREATE RULE r AS ON INSERT TO pts DO INSTEAD NOTHING;
+UPDATE pts SET cluster = 7;
+SELECT count(*) FROM kmeans('pts', '{x}', 3, 'cluster', centroids => '{{0},{100},{200}}');
+SELECT count(*) FILTER (WHERE cluster IS DISTINCT FROM label(id)) AS wrong FROM pts;
+DROP TABLE pts;
+
+-- partitions: an UPDATE of the whole table has the whole table's rules, no partition's
+CREATE TABLE pts (id int, x float8, cluster int) PARTITION BY RANGE (id);
+CREATE TABLE pts_a PARTITION OF pts FOR VALUES FROM (0) TO (1000);
+CREATE TABLE pts_b (cluster int, x float8, id int);
+ALTER TABLE pts ATTACH PARTITION pts_b FOR VALUES FROM (1000) TO (4000);
+INSERT INTO pts SELECT i, label(i) * 100, 7 FROM generate_series(1, 3000) i;
+CREATE RULE l AS ON UPDATE TO pts DO ALSO INSERT INTO log VALUES (new.id, new.cluster, old.cluster);
+CREATE RULE i AS ON UPDATE TO pts_a DO INSTEAD NOTHING;
+TRUNCATE log;
+SELECT * FROM write_labels('pts');
+SELECT count(*), count(*) FILTER (WHERE cluster IS DISTINCT FROM label(id)) AS wrong FROM pts;
+SELECT count(*), count(*) FILTER (WHERE new IS DISTINCT FROM label(id)) AS wrong FROM log;
+SELECT count(*) FROM write_labels('pts_a');
+CREATE RULE l AS ON UPDATE TO pts_b DO ALSO INSERT INTO log VALUES (new.id, new.cluster, old.cluster);
+UPDATE pts SET cluster = 7;
+TRUNCATE log;
+SELECT count(*) FROM write_labels('pts_b');
+SELECT tableoid::regclass, count(*), count(*) FILTER (WHERE cluster IS DISTINCT FROM label(id)) AS wrong FROM pts GROUP BY 1 ORDER BY 1;
+SELECT count(*), count(*) FILTER (WHERE new IS DISTINCT FROM label(id)) AS wrong FROM log;
+DROP TABLE pts, log, other, labels;
+DROP FUNCTION label, write_labels;
