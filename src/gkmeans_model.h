@@ -9,6 +9,7 @@
 #define GKMEANS_MODEL_H
 
 #include "fmgr.h"
+#include "lib/stringinfo.h"
 
 #include "core/gk_core.h"
 
@@ -78,6 +79,10 @@ extern void kmeans_model_check_version(int version, int sqlstate);
 
 /* The column names one after the other: v->ncolumns strings with their NULs. */
 extern const char *kmeans_model_names(const KmeansModel *v);
+
+/* The binary form, its names in this encoding. */
+extern void kmeans_model_put(StringInfo buf, const KmeansModel *v, int encoding);
+extern KmeansModel *kmeans_model_get(StringInfo buf, int encoding);
 
 /* The words for init and distance, as options and in a model's text. */
 extern const char *const kmeans_init_words[];

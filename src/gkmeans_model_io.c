@@ -15,12 +15,13 @@
  *   float8  centroids[k][d]; int64 size[k]; float8 inertia[k], radius[k]
  *   float8  history inertia[history_len], history shift[history_len]
  *   string  device, strategy, columns[ncolumns]: int32 length, then the bytes in
- *           the client's encoding
+ *           the client's encoding, in a text form of a kmeans_state in UTF-8
  */
 #include "postgres.h"
 
 #include "common/shortest_dec.h"
 #include "libpq/pqformat.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/json.h"
@@ -167,67 +168,73 @@ send_numbers(StringInfo buf, const double *v, int64 n)
 }
 
 static void
-send_string(StringInfo buf, const char *s)
+send_string(StringInfo buf, const char *s, int encoding)
 {
-	char	   *converted = pg_server_to_client(s, strlen(s));
+	char	   *converted = pg_server_to_any(s, strlen(s), encoding);
 	int			len = strlen(converted);
 
 	pq_sendint32(buf, len);
 	pq_sendbytes(buf, converted, len);
 }
 
+void
+kmeans_model_put(StringInfo buf, const KmeansModel *v, int encoding)
+{
+	const char *name = kmeans_model_names(v);
+	GkModel		m;
+
+	kmeans_model_view(v, &m);
+	pq_sendint32(buf, KMEANS_MODEL_MAGIC);
+	pq_sendint32(buf, KMEANS_MODEL_VERSION);
+	pq_sendint32(buf, m.k);
+	pq_sendint32(buf, m.prep.d);
+	pq_sendint32(buf, m.history_len);
+	pq_sendint32(buf, v->ncolumns);
+	pq_sendint32(buf, m.k_asked);
+	pq_sendint32(buf, m.iterations);
+	pq_sendint32(buf, m.init);
+	pq_sendint32(buf, m.prep.distance);
+	pq_sendint32(buf, m.prep.unit_exp);
+	pq_sendbyte(buf, m.prep.standardize);
+	pq_sendbyte(buf, m.converged);
+	pq_sendbyte(buf, v->columns_array);
+	pq_sendint64(buf, m.seed);
+	pq_sendint64(buf, m.rows_used);
+	pq_sendint64(buf, m.rows_skipped);
+	pq_sendfloat8(buf, m.inertia);
+	pq_sendfloat8(buf, m.load_ms);
+	pq_sendfloat8(buf, m.context_ms);
+	pq_sendfloat8(buf, m.upload_ms);
+	pq_sendfloat8(buf, m.seed_ms);
+	pq_sendfloat8(buf, m.iterate_ms);
+	pq_sendfloat8(buf, m.total_ms);
+	send_numbers(buf, m.prep.center, m.prep.d);
+	send_numbers(buf, m.prep.scale, m.prep.d);
+	for (int j = 0; j < m.prep.d; j++)
+		pq_sendint32(buf, m.prep.expo[j]);
+	send_numbers(buf, m.centroids, (int64) m.k * m.prep.d);
+	for (int i = 0; i < m.k; i++)
+		pq_sendint64(buf, m.size[i]);
+	send_numbers(buf, m.cluster_inertia, m.k);
+	send_numbers(buf, m.radius, m.k);
+	send_numbers(buf, m.history_inertia, m.history_len);
+	send_numbers(buf, m.history_shift, m.history_len);
+	send_string(buf, m.device, encoding);
+	send_string(buf, m.strategy, encoding);
+	for (int i = 0; i < v->ncolumns; i++)
+	{
+		send_string(buf, name, encoding);
+		name += strlen(name) + 1;
+	}
+}
+
 Datum
 kmeans_model_send(PG_FUNCTION_ARGS)
 {
-	const KmeansModel *v = PG_GETARG_KMEANS_MODEL(0);
-	const char *name = kmeans_model_names(v);
-	GkModel		m;
 	StringInfoData buf;
 
-	kmeans_model_view(v, &m);
 	pq_begintypsend(&buf);
-	pq_sendint32(&buf, KMEANS_MODEL_MAGIC);
-	pq_sendint32(&buf, KMEANS_MODEL_VERSION);
-	pq_sendint32(&buf, m.k);
-	pq_sendint32(&buf, m.prep.d);
-	pq_sendint32(&buf, m.history_len);
-	pq_sendint32(&buf, v->ncolumns);
-	pq_sendint32(&buf, m.k_asked);
-	pq_sendint32(&buf, m.iterations);
-	pq_sendint32(&buf, m.init);
-	pq_sendint32(&buf, m.prep.distance);
-	pq_sendint32(&buf, m.prep.unit_exp);
-	pq_sendbyte(&buf, m.prep.standardize);
-	pq_sendbyte(&buf, m.converged);
-	pq_sendbyte(&buf, v->columns_array);
-	pq_sendint64(&buf, m.seed);
-	pq_sendint64(&buf, m.rows_used);
-	pq_sendint64(&buf, m.rows_skipped);
-	pq_sendfloat8(&buf, m.inertia);
-	pq_sendfloat8(&buf, m.load_ms);
-	pq_sendfloat8(&buf, m.context_ms);
-	pq_sendfloat8(&buf, m.upload_ms);
-	pq_sendfloat8(&buf, m.seed_ms);
-	pq_sendfloat8(&buf, m.iterate_ms);
-	pq_sendfloat8(&buf, m.total_ms);
-	send_numbers(&buf, m.prep.center, m.prep.d);
-	send_numbers(&buf, m.prep.scale, m.prep.d);
-	for (int j = 0; j < m.prep.d; j++)
-		pq_sendint32(&buf, m.prep.expo[j]);
-	send_numbers(&buf, m.centroids, (int64) m.k * m.prep.d);
-	for (int i = 0; i < m.k; i++)
-		pq_sendint64(&buf, m.size[i]);
-	send_numbers(&buf, m.cluster_inertia, m.k);
-	send_numbers(&buf, m.radius, m.k);
-	send_numbers(&buf, m.history_inertia, m.history_len);
-	send_numbers(&buf, m.history_shift, m.history_len);
-	send_string(&buf, m.device);
-	send_string(&buf, m.strategy);
-	for (int i = 0; i < v->ncolumns; i++)
-	{
-		send_string(&buf, name);
-		name += strlen(name) + 1;
-	}
+	kmeans_model_put(&buf, PG_GETARG_KMEANS_MODEL(0), pg_get_client_encoding());
 	PG_RETURN_BYTEA_P(pq_endtypsend(&buf));
 }
 
@@ -267,11 +274,12 @@ recv_numbers(StringInfo buf, int64 n)
 
 /* A string in the database encoding; the conversion checks its bytes. */
 static char *
-recv_string(StringInfo buf, const char *name, int max)
+recv_string(StringInfo buf, const char *name, int max, int encoding)
 {
 	int			rest = buf->len - buf->cursor;
 	int			len;
 	int			converted;
+	const char *bytes;
 	char	   *s;
 
 	if (rest < 4)
@@ -279,18 +287,21 @@ recv_string(StringInfo buf, const char *name, int max)
 	len = (int) pq_getmsgint(buf, 4);
 	if (len < 0 || len > rest - 4)
 		INVALID("\"%s\" has %d bytes, but %d are left", name, len, rest - 4);
-	s = pq_getmsgtext(buf, len, &converted);
-	if (strlen(s) != converted)
+	bytes = pq_getmsgbytes(buf, len);
+	s = pg_any_to_server(bytes, len, encoding);
+	if (s == bytes)
+		s = pnstrdup(bytes, len);
+	converted = (int) strlen(s);
+	if (memchr(bytes, '\0', len) != NULL)
 		INVALID("\"%s\" contains a zero byte", name);
 	if (converted > max)
 		INVALID("\"%s\" has %d bytes, expected up to %d", name, converted, max);
 	return s;
 }
 
-Datum
-kmeans_model_recv(PG_FUNCTION_ARGS)
+KmeansModel *
+kmeans_model_get(StringInfo buf, int encoding)
 {
-	StringInfo	buf = (StringInfo) PG_GETARG_POINTER(0);
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext cxt;
 	KmeansModel *result;
@@ -363,11 +374,11 @@ kmeans_model_recv(PG_FUNCTION_ARGS)
 	m.radius = recv_numbers(buf, k);
 	m.history_inertia = recv_numbers(buf, m.history_len);
 	m.history_shift = recv_numbers(buf, m.history_len);
-	strlcpy(m.device, recv_string(buf, "device", sizeof(m.device) - 1), sizeof(m.device));
-	strlcpy(m.strategy, recv_string(buf, "strategy", sizeof(m.strategy) - 1), sizeof(m.strategy));
+	strlcpy(m.device, recv_string(buf, "device", sizeof(m.device) - 1, encoding), sizeof(m.device));
+	strlcpy(m.strategy, recv_string(buf, "strategy", sizeof(m.strategy) - 1, encoding), sizeof(m.strategy));
 	columns = palloc(ncolumns * sizeof(char *) + 1);
 	for (int i = 0; i < ncolumns; i++)
-		columns[i] = recv_string(buf, "columns", NAMEDATALEN - 1);
+		columns[i] = recv_string(buf, "columns", NAMEDATALEN - 1, encoding);
 	if (buf->cursor != buf->len)
 		INVALID("%d bytes follow the end of the value", buf->len - buf->cursor);
 	kmeans_model_validate(&m, columns, ncolumns, columns_array, ERRCODE_INVALID_BINARY_REPRESENTATION);
@@ -375,5 +386,11 @@ kmeans_model_recv(PG_FUNCTION_ARGS)
 	MemoryContextSwitchTo(caller);
 	result = kmeans_model_assemble(&m, columns, ncolumns, columns_array);
 	MemoryContextDelete(cxt);
-	PG_RETURN_POINTER(result);
+	return result;
+}
+
+Datum
+kmeans_model_recv(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_POINTER(kmeans_model_get((StringInfo) PG_GETARG_POINTER(0), pg_get_client_encoding()));
 }

@@ -1,23 +1,25 @@
 /*
  * gkmeans_state.c - the type kmeans_state: input, output, combination.
  *
- * The binary form holds every number of the state in network order; the text
- * form is the same bytes in hexadecimal digits.  Both are lossless, and equal
- * sums have equal forms, in whatever order the rows came.  Bytes from outside
- * are hostile: every length is computed anew and compared before memory is
- * asked for.
+ * The binary form holds every number of the state in network order, and names in
+ * the client's encoding.  The text form is the same in hexadecimal digits, with names
+ * in UTF-8.  Both are lossless, and equal sums have equal forms, in whatever order the
+ * rows came.  Bytes from outside are hostile: every length is computed anew and compared
+ * before memory is asked for.
  */
 #include "postgres.h"
 
 #include <math.h>
 
 #include "catalog/pg_type.h"
+#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 
 #include "core/gk_digits.h"
 #include "gkmeans_compat.h"
+#include "gkmeans_model.h"
 #include "gkmeans_state.h"
 
 #define GK_WIRE_INVALID "invalid kmeans_state: "
@@ -34,9 +36,6 @@ PG_FUNCTION_INFO_V1(kmeans_state_normal);
 #define HEADER_BYTES	24
 /* A sum has no more limbs than this, carries included. */
 #define MAX_LIMBS		(GK_WIDE_LIMBS + 8)
-
-extern Datum kmeans_model_recv(PG_FUNCTION_ARGS);
-extern Datum kmeans_model_send(PG_FUNCTION_ARGS);
 
 /* ---- access ---- */
 
@@ -117,7 +116,8 @@ kmeans_state_arg(FunctionCallInfo fcinfo, KmeansStateKind kind, const char *func
 				 errmsg("%s is for aggregates only", function)));
 	if (PG_ARGISNULL(0))
 		return NULL;
-	s = (KmeansState *) PG_GETARG_POINTER(0);
+	/* an aggregate of a user's may take it from a table: compressed, or of the other kind */
+	s = kmeans_state_from_datum(PG_GETARG_DATUM(0));
 	require_kind(s, kind);
 	return s;
 }
@@ -176,6 +176,19 @@ kmeans_state_normal(PG_FUNCTION_ARGS)
 	PG_RETURN_POINTER(normal(kmeans_state_from_datum(PG_GETARG_DATUM(0))));
 }
 
+/*
+ * The encoding of names in the text form: it must not depend on the client, and hexadecimal
+ * digits are not converted on the way to a database with another encoding.
+ */
+static int
+text_encoding(void)
+{
+	int			own = GetDatabaseEncoding();
+
+	/* these have no conversion to UTF-8 */
+	return own == PG_SQL_ASCII || own == PG_MULE_INTERNAL ? own : PG_UTF8;
+}
+
 /* ---- output ---- */
 
 static void
@@ -186,20 +199,21 @@ put_int128s(StringInfo buf, const gk_int128_packed *v, Size n)
 }
 
 static void
-put_step(StringInfo buf, const KmeansStep *step)
+put_step(StringInfo buf, const KmeansStep *step, int encoding)
 {
 	KmeansStepView v;
-	bytea	   *model;
+	StringInfoData model;
 	Size		k = step->k;
 
 	kmeans_step_view(step, &v);
-	model = DatumGetByteaPP(DirectFunctionCall1(kmeans_model_send, PointerGetDatum(v.model)));
+	initStringInfo(&model);
+	kmeans_model_put(&model, v.model, encoding);
 	pq_sendint32(buf, step->k);
 	pq_sendint32(buf, step->weighted);
 	pq_sendint32(buf, step->nplanes);
-	pq_sendint32(buf, VARSIZE_ANY_EXHDR(model));
+	pq_sendint32(buf, model.len);
 	pq_sendint64(buf, step->skipped);
-	pq_sendbytes(buf, VARDATA_ANY(model), VARSIZE_ANY_EXHDR(model));
+	pq_sendbytes(buf, model.data, model.len);
 	pq_sendfloat4(buf, step->far_d2);
 	for (int j = 0; j < step->head.d; j++)
 		pq_sendfloat4(buf, v.partial.far[j]);
@@ -217,7 +231,7 @@ put_step(StringInfo buf, const KmeansStep *step)
 }
 
 static void
-put_state(StringInfo buf, const KmeansState *from)
+put_state(StringInfo buf, const KmeansState *from, int encoding)
 {
 	const KmeansState *s = normal(from);
 
@@ -236,7 +250,7 @@ put_state(StringInfo buf, const KmeansState *from)
 			pq_sendint64(buf, sum->limb[i]);
 	}
 	else
-		put_step(buf, (const KmeansStep *) s);
+		put_step(buf, (const KmeansStep *) s, encoding);
 }
 
 Datum
@@ -245,7 +259,7 @@ kmeans_state_send(PG_FUNCTION_ARGS)
 	StringInfoData buf;
 
 	pq_begintypsend(&buf);
-	put_state(&buf, kmeans_state_from_datum(PG_GETARG_DATUM(0)));
+	put_state(&buf, kmeans_state_from_datum(PG_GETARG_DATUM(0)), pg_get_client_encoding());
 	PG_RETURN_BYTEA_P(pq_endtypsend(&buf));
 }
 
@@ -257,7 +271,7 @@ kmeans_state_out(PG_FUNCTION_ARGS)
 	uint64		len;
 
 	initStringInfo(&buf);
-	put_state(&buf, kmeans_state_from_datum(PG_GETARG_DATUM(0)));
+	put_state(&buf, kmeans_state_from_datum(PG_GETARG_DATUM(0)), text_encoding());
 	if ((Size) buf.len * 2 + 3 > MaxAllocSize)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -317,19 +331,18 @@ get_sum(StringInfo buf, int d, int64 rows)
 }
 
 static KmeansModel *
-get_model(StringInfo buf, int bytes)
+get_model(StringInfo buf, int bytes, int encoding)
 {
 	StringInfoData part;
 
 	require_bytes(buf, bytes);
 	initStringInfo(&part);
 	appendBinaryStringInfo(&part, pq_getmsgbytes(buf, bytes), bytes);
-	return (KmeansModel *) DatumGetPointer(DirectFunctionCall3(kmeans_model_recv, PointerGetDatum(&part),
-															   ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+	return kmeans_model_get(&part, encoding);
 }
 
 static KmeansState *
-get_step(StringInfo buf, int d, int64 rows)
+get_step(StringInfo buf, int d, int64 rows, int encoding)
 {
 	int			shifts[GK_MAX_SHIFTS];
 	int			k;
@@ -349,7 +362,7 @@ get_step(StringInfo buf, int d, int64 rows)
 	nplanes = get_int(buf, "planes", 0, GK_MAX_SHIFTS);
 	model_bytes = get_int(buf, "model", 1, MaxAllocSize / 2);
 	skipped = get_count(buf, "skipped");
-	model = get_model(buf, model_bytes);
+	model = get_model(buf, model_bytes, encoding);
 	if (model->k != k || model->d != d)
 		INVALID("it has %d clusters with %d features, but its model has %d with %d",
 				k, d, model->k, model->d);
@@ -392,7 +405,7 @@ get_step(StringInfo buf, int d, int64 rows)
 }
 
 static KmeansState *
-get_state(StringInfo buf)
+get_state(StringInfo buf, int encoding)
 {
 	KmeansState *s;
 	int			version;
@@ -414,7 +427,7 @@ get_state(StringInfo buf)
 	kind = get_int(buf, "kind", KMEANS_STATE_SUM, KMEANS_STATE_STEP);
 	d = get_int(buf, "d", kind == KMEANS_STATE_SUM ? 0 : 1, GK_MAX_D);
 	rows = get_count(buf, "rows");
-	s = kind == KMEANS_STATE_SUM ? get_sum(buf, d, rows) : get_step(buf, d, rows);
+	s = kind == KMEANS_STATE_SUM ? get_sum(buf, d, rows) : get_step(buf, d, rows, encoding);
 	require_end(buf);
 	return s;
 }
@@ -422,7 +435,7 @@ get_state(StringInfo buf)
 Datum
 kmeans_state_recv(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_POINTER(get_state((StringInfo) PG_GETARG_POINTER(0)));
+	PG_RETURN_POINTER(get_state((StringInfo) PG_GETARG_POINTER(0), pg_get_client_encoding()));
 }
 
 Datum
@@ -440,5 +453,5 @@ kmeans_state_in(PG_FUNCTION_ARGS)
 	initStringInfo(&buf);
 	enlargeStringInfo(&buf, (int) (len / 2));
 	buf.len = (int) hex_decode(text + 2, len - 2, buf.data);
-	PG_RETURN_POINTER(get_state(&buf));
+	PG_RETURN_POINTER(get_state(&buf, text_encoding()));
 }
