@@ -466,8 +466,11 @@ transition(FunctionCallInfo fcinfo, const char *name, int nargs, bool weighted)
 	}
 	call = step_call(fcinfo, nargs);
 	step = step_for_model(step, PG_GETARG_DATUM(1), call, weighted);
+	/* an aggregate of a user's may take it from a table */
 	if (step->room == 0 || step->weighted != weighted)
-		elog(ERROR, "state does not take rows of this kind");
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("kmeans_state is a finished part of a step and takes no more rows")));
 
 	/* The row's place; it counts only when `fill` does. */
 	to = (double *) ((char *) step + step->raw_at) + step->fill;

@@ -132,9 +132,15 @@ Datum
 kmeans_window(PG_FUNCTION_ARGS)
 {
 	WindowObject winobj = PG_WINDOW_OBJECT();
-	Partition  *p = WinGetPartitionLocalMemory(winobj, sizeof(Partition));
+	Partition  *p;
 	int32		label;
 
+	/* an operator of a user's calls it without a window */
+	if (!WindowObjectIsValid(winobj))
+		ereport(ERROR,
+				(errcode(ERRCODE_WINDOWING_ERROR),
+				 errmsg("window function kmeans requires an OVER clause")));
+	p = WinGetPartitionLocalMemory(winobj, sizeof(Partition));
 	if (p->label == NULL)
 	{
 		int64		n = WinGetPartitionRowCount(winobj);
