@@ -46,6 +46,12 @@ ifneq ($(wildcard $(shell $(PG_CONFIG) --includedir-server 2>/dev/null)/postgres
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 all: cuda-note
+# Objects that were compiled for another server, or with other flags, are compiled again
+COMPILED_FOR = $(strip $(includedir_server) $(VERSION) $(CC) $(CFLAGS))
+$(OBJS): build/compiled-for
+build/compiled-for: $(if $(subst =$(COMPILED_FOR),,=$(strip $(file <build/compiled-for))),FORCE)
+	$(shell mkdir -p $(@D))$(file >$@,$(COMPILED_FOR))
+.PHONY: FORCE
 ifneq ($(GPU_MAKE),)
 include $(GPU_MAKE)
 endif
