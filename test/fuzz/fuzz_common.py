@@ -1,17 +1,21 @@
 """What the campaigns of test/fuzz share: cases and their seeds, sessions that remember their SQL, failures.
 
     campaign = Campaign("problems")
-    for rng in campaign.cases():            # until the time is over; rng belongs to seed and case
+
+    def one_case(rng):                      # a random.Random that belongs to seed and case
         session = campaign.session()        # psycopg, autocommit; remembers what it has run
         outcome = session.run("SELECT ...") # an Outcome: rows, or an error, and the notices
         campaign.check(outcome.ok, "what should be", session)
-    campaign.finish()                       # counts, exit status
+
+    campaign.run(one_case)                  # until the time is over; prints the counts, exits
 """
 import argparse
 import os
 import random
+import re
 import sys
 import time
+import traceback
 
 try:
     import psycopg
@@ -120,6 +124,11 @@ class Session:
             text = ["08006", self.db.pgconn.error_message.decode(errors="replace").strip(), None]
         return Outcome(None, *text, notices=self.notices)
 
+    def __str__(self):
+        """What psql could run."""
+        return f"-- session {self.name}\n" + \
+            "".join(s + ("\n" if s.endswith("\n\\.") else ";\n") for s in self.script)
+
     @property
     def lost(self):
         return self.db.pgconn.status != psycopg.pq.ConnStatus.OK
@@ -155,6 +164,14 @@ class Campaign:
         while self.left() > 0 and self.failed < self.args.failures:
             yield self.rng()
             self.case += 1
+
+    def run(self, one_case):
+        for rng in self.cases():
+            try:
+                one_case(rng)
+            except Exception:  # pylint: disable=broad-except
+                self.fail(traceback.format_exc())
+        self.finish()
 
     def rng(self):
         return random.Random(f"{self.name} {self.seed} {self.case}")
@@ -199,8 +216,7 @@ class Campaign:
         self.failed += 1
         print(f"not ok - {self.name}: {text}\n"
               f"    again: test/fuzz/run --seed {self.seed} --case {self.case} {self.name}", flush=True)
-        script = "".join(f"-- session {r.name}\n" + ";\n".join(s.rstrip(";") for s in r.script) + ";\n"
-                         if isinstance(r, Session) else r + "\n" for r in reproducers)
+        script = "".join(f"{r}\n" for r in reproducers)
         if not script:
             return
         folder = os.path.join(TREE, "build", "fuzz")
@@ -208,11 +224,10 @@ class Campaign:
         path = os.path.join(folder, f"{self.name}-{self.seed}-{self.case}-{self.failed}.sql")
         with open(path, "w") as f:
             f.write(script)
-        lines = script.splitlines()
-        print(f"    SQL: {os.path.relpath(path, TREE)}, {len(lines)} lines")
-        if len(lines) > 60:
-            lines = lines[:20] + ["..."] + lines[-40:]
-        print("\n".join("    | " + line[:300] for line in lines), flush=True)
+        print(f"    SQL: {os.path.relpath(path, TREE)}; without long data:")
+        short = re.sub(r"(FROM stdin;\n)(.*\n)((?:.*\n){3,}?)(\\\.)",
+                       lambda m: f"{m[1]}{m[2]}... {m[3].count(chr(10))} more\n{m[4]}", script)
+        print("\n".join("    | " + line[:1000] for line in short.splitlines()), flush=True)
 
     def finish(self):
         total = self.passed + self.failed

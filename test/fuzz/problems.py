@@ -1,12 +1,533 @@
-"""Random SQL problems against numpy. (So far: that the frame stands.)"""
-from fuzz_common import Campaign
+"""Random SQL problems: every function of gkmeans on random tables, with random options and settings.
+
+What the executor, one thread and plain C answer is checked by numpy. What any other settings,
+functions and ways of asking answer must then be equal, as text.
+"""
+import json
+import math
+import random
+
+import numpy as np
+
+from fuzz_common import Campaign, ident, literal
+from problem_oracle import Oracle, close, exact_sum
+from problem_tables import Table
+
+SETTINGS = {
+    "gkmeans.reader": ["auto", "auto", "executor"],
+    "gkmeans.threads": ["1", "2", "3", "7"],
+    "gkmeans.workers": ["0", "1", "2", "3"],
+    "gkmeans.simd": ["scalar"],  # and what this machine has
+    "gkmeans.skip_points": ["on", "off"],
+    "gkmeans.feature_sum": ["partitioned_features", "cluster_merge", "delta"],
+    "gkmeans.mass_sum": ["partitioned_private", "partitioned_local", "partitioned_global", "global_atomic"],
+    "gkmeans.strategy": ["single_pass", "multi_pass", "cross_processing", "scan"],
+    "gkmeans.chunk_size": ["64kB", "1MB"],
+    "gkmeans.memory_limit": ["0", "64kB", "1MB"],
+    "gkmeans.keep_memory": ["0", "1MB"],
+    "gkmeans.enable_window_scan": ["off"],
+    "work_mem": ["64kB"],
+    "enable_hashagg": ["off"],
+    "force_parallel_mode": ["on", "regress"],
+}
+PLAIN = {"gkmeans.reader": "executor", "gkmeans.threads": "1", "gkmeans.workers": "0", "gkmeans.simd": "scalar",
+         "gkmeans.skip_points": "off", "gkmeans.enable_window_scan": "off"}
+PARALLEL = ("SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; "
+            "SET max_parallel_workers_per_gather = 2")
+# What a model says of how and how fast it was made
+VOLATILE = ("device", "strategy", "load_ms", "context_ms", "upload_ms", "seed_ms", "iterate_ms", "total_ms")
 
 campaign = Campaign("problems")
-session = campaign.session()
-session.run("CREATE EXTENSION gkmeans")
-for rng in campaign.cases():
-    n = rng.randrange(100)
-    session.script.clear()
-    outcome = session.run(f"SELECT {n}")
-    campaign.check(outcome.ok and outcome.value == str(n), f"{outcome}", session)
-campaign.finish()
+problems = []
+
+
+def problem(often=1):
+    return lambda f: problems.extend([f] * often) or f
+
+
+def model_text(text):
+    """What of a model must not depend on settings."""
+    if text is None:
+        return None
+    model = json.loads(text, parse_float=str, parse_int=str)
+    return json.dumps({k: v for k, v in model.items() if k not in VOLATILE}, sort_keys=True)
+
+
+def floats(text):
+    return np.array([float(v) for v in text.strip("{}").split(",")])
+
+
+class Attack:
+    """One table, one set of options: what is known of the right answer."""
+
+    def __init__(self, rng, session, table, rows):
+        self.rng, self.s, self.t, self.rows = rng, session, table, rows
+        self.labels = self.model = None
+        self.choose_options()
+        o = self.options
+        self.weighted, self.skip = "weight_column" in o, o.get("nonfinite") == "skip"
+        self.cosine, self.standardize = o.get("distance") == "cosine", o.get("standardize", False)
+        self.kept, self.left_out, self.error = rows.judge(table, self.weighted, self.cosine, self.skip)
+        if self.cosine and self.standardize:
+            self.error = ("22023", "standardize can not be used with distance 'cosine'")
+        self.x = rows.x[self.kept]
+        self.w = rows.w[self.kept] if self.weighted else np.ones(len(self.x))
+
+    # ---- the call ----
+
+    def choose_options(self):
+        rng, t = self.rng, self.t
+        o = self.options = {}
+        self.k = rng.choice([1, 2, 2, 3, 3, 4, 5, 8, rng.randint(9, 40)])
+        if t.weight and rng.random() < 0.6:
+            o["weight_column"] = t.weight
+        if rng.random() < 0.3:
+            o["init"] = rng.choice(["k-means++", "k-means||", "random", "K-Means++"])
+        elif rng.random() < 0.3 and len(self.rows.x):
+            finite = self.rows.x[np.isfinite(self.rows.x).all(axis=1)]
+            if len(finite):
+                o["centroids"] = [[float(v) + rng.choice([0, 0, 0.5]) for v in finite[rng.randrange(len(finite))]]
+                                  for _ in range(self.k)]
+        for name, values in (("n_init", [2, 3]), ("max_iter", [1, 2, 5]), ("tol", [0.0, 0.0, 0.0, 0.01, 1.0]),
+                             ("distance", ["cosine", "Cosine", "euclidean"]), ("standardize", [True]),
+                             ("seed", [1, -5, 2**63 - 1]), ("nonfinite", ["skip", "skip", "error"]), ("device", ["cpu", "auto"])):
+            if rng.random() < (0.6 if name in ("tol", "nonfinite") else 0.2):
+                o[name] = rng.choice(values)
+        if "distance" in o and o["distance"] == "Cosine":
+            o["distance"] = rng.choice(["cosine", "cosine"])
+        if "distance" in o and o.get("standardize") and rng.random() < 0.9:
+            del o["standardize"]
+        if o.get("distance") == "cosine" and any(not any(c) for c in o.get("centroids", [])):
+            del o["centroids"]
+        self.ordered = "centroids" in o
+
+    def arguments(self, drop=(), **more):
+        o = {k: v for k, v in {**self.options, **more}.items() if k not in drop}
+        cast = {"centroids": "::float8[]"}
+        return "".join(f", {k} => {literal(v)}{cast.get(k, '')}" for k, v in o.items())
+
+    def call(self, function, between="", what="*", relation=None, **more):
+        t = self.t
+        return f"SELECT {what} FROM {function}({relation or t.regclass}, {t.names}, {self.k}{between}{self.arguments(**more)})"
+
+    def settings(self, chosen=None):
+        """Random ones, or those given."""
+        rng = self.rng
+        if chosen is None:
+            chosen = {} if rng.random() < 0.25 else \
+                {k: rng.choice(v) for k, v in SETTINGS.items() if rng.random() < 0.35}
+        self.s.run("RESET ALL; SET search_path = attacked, public; " + PARALLEL +
+                   "".join(f"; SET {k} = '{v}'" for k, v in chosen.items()))
+
+    def check(self, good, text):
+        return campaign.check(good, text, self.s)
+
+    def same(self, got, expected, what):
+        """The same rows, or the same error."""
+        return campaign.sane(got, self.s) and \
+            self.check(got == expected, lambda: f"{what}: got {got}\n  expected {expected}")
+
+    # ---- the answer that all others are compared with ----
+
+    def begin(self):
+        """The clusters by the plainest way, checked by numpy. False: there is nothing to go on with."""
+        self.settings(dict(PLAIN))
+        self.clusters = self.s.run(self.call("kmeans"))
+        if not campaign.sane(self.clusters, self.s) or not self.expected_error(self.clusters):
+            return False
+        if self.error:
+            self.labels = self.fit = self.clusters
+            return True
+        if not self.clusters_are_right():
+            return False
+        self.fit = self.s.run(self.call("kmeans_fit", what="kmeans_fit"))
+        self.labels = self.s.run(self.call("kmeans_labels")) if self.t.has_ctid else None
+        return campaign.sane(self.fit, self.s) and self.fit_is_right() and \
+            (self.labels is None or campaign.sane(self.labels, self.s) and self.labels_are_right())
+
+    def expected_error(self, outcome):
+        if self.error is None:
+            return self.check(outcome.ok, f"expected no error, got {outcome}")
+        return self.check(outcome.state == self.error[0] and outcome.message.startswith(self.error[1]),
+                          f"expected the error {self.error}, got {outcome}")
+
+    def clusters_are_right(self):
+        rows, n = self.clusters.rows, len(self.x)
+        if n == 0 or not rows:
+            return self.check(n == 0 and not rows, f"{len(rows)} clusters of {n} rows")
+        self.size = np.array([int(r[1]) for r in rows])
+        self.centroids = np.array([floats(r[2]) for r in rows])
+        self.oracle = Oracle(self.x, self.w, self.cosine, self.standardize)
+        self.distance, self.bound = self.oracle.distances(self.centroids)
+        self.inertia = [float(r[3]) for r in rows]
+        self.radius = [float(r[4]) for r in rows]
+        if not self.check([int(r[0]) for r in rows] == list(range(len(rows))) and len(rows) <= self.k and
+                          self.size.sum() == n and self.size.min() > 0 and np.isfinite(self.centroids).all(),
+                          f"clusters of {n} rows: {self.clusters}"):
+            return False
+        if not self.ordered:
+            keys = [(-s, *c) for s, c in zip(self.size, self.centroids.tolist())]
+            if not self.check(keys == sorted(keys), f"order of clusters: {self.clusters}"):
+                return False
+        nearest = self.distance.min(axis=1)
+        if len(rows) < self.k and not self.check((nearest <= self.bound.max(axis=1) * 2).all(),
+                                                 f"{len(rows)} clusters, but a point is away from all of them"):
+            return False
+        value, slack, exponent = self.oracle.inertia(nearest, self.bound.max(axis=1))
+        total = sum(self.inertia)
+        return self.check(close(total, value, slack, exponent),
+                          f"inertia {total}, numpy has {value} +- {slack} times 2^{exponent}")
+
+    def labels_are_right(self):
+        left = [r for r in self.labels.rows if r[2] is None]
+        place = {p: i for i, p in enumerate(self.rows.place)}
+        order = [place.get(f"{r[0]} {r[1]}") for r in self.labels.rows]
+        kept = np.flatnonzero(self.kept)
+        if not self.check(sorted(order[:len(left)]) == np.flatnonzero(~self.kept).tolist() and
+                          order[len(left):] == kept.tolist(), "rows of kmeans_labels, and which are left out"):
+            return False
+        if not len(kept):
+            return True
+        self.label = np.array([int(r[2]) for r in self.labels.rows[len(left):]])
+        away = np.array([float(r[3]) for r in self.labels.rows[len(left):]])
+        if not self.check((np.bincount(self.label, minlength=len(self.size)) == self.size).all(),
+                          "sizes and labels differ"):
+            return False
+        wrong = self.oracle.wrong_label(self.label, self.distance, self.bound)
+        if not self.check(wrong is None, lambda: f"row {self.rows.place[kept[wrong]]} has label {self.label[wrong]}: "
+                          f"distances {self.distance[wrong]}, bounds {self.bound[wrong]}"):
+            return False
+        at = np.arange(len(kept)), self.label
+        value, slack = self.oracle.original(self.distance[at], self.bound[at])
+        off = np.flatnonzero(~(np.abs(away - value) <= slack) & np.isfinite(value))
+        if not self.check(not len(off), lambda: f"distance of row {self.rows.place[kept[off[0]]]} is {away[off[0]]}, "
+                          f"numpy has {value[off[0]]} +- {slack[off[0]]}"):
+            return False
+        for i, r in enumerate(self.radius):
+            of = self.label == i
+            if not self.check(r == away[of].max(), f"radius of cluster {i} is {r}, the largest distance {away[of].max()}"):
+                return False
+        if self.fit.ok and self.model["converged"] == "t" and self.options.get("tol") == 0.0:
+            wrong = self.oracle.mean_is_off(self.label, self.centroids)
+            return self.check(wrong is None, f"centroid {wrong} is not the mean of its points")
+        return True
+
+    def fit_is_right(self):
+        infinite = len(self.x) and math.isinf(sum(self.inertia))
+        if infinite or not self.fit.ok:
+            self.model = None
+            return self.check(bool(infinite) and self.fit.state == "22003", f"kmeans_fit: {self.fit}")
+        if not len(self.x):
+            self.model = None
+            return self.check(self.fit.value is None, "a model of no rows")
+        text = literal(self.fit.value)
+        info = self.s.run(f"SELECT rows_used, rows_skipped, converged, k FROM kmeans_info({text})", remember=False)
+        self.model = {"text": text + "::kmeans_model", "converged": info.rows[0][2]}
+        rows = self.s.run(f"SELECT * FROM kmeans_centroids({text})", remember=False)
+        detail = next((d for m, d in self.fit.notices if "left out" in m), None)
+        reasons = ", ".join(f"{n} {why}" for why, n in self.left_out.items() if n)
+        return self.check(rows == self.clusters, "kmeans_centroids of the fit and kmeans differ") and \
+            self.check(info.rows[0][:2] == (str(len(self.x)), str(self.rows.n - len(self.x))), f"kmeans_info: {info}") and \
+            self.check(not detail and not reasons or detail == reasons + ".", f"left out: {detail}, expected {reasons}")
+
+    def usable_rows(self, usable, weighted):
+        """These rows, as t, and the arguments of an aggregate over them."""
+        ids = literal([int(self.rows.id[i]) for i in np.flatnonzero(usable)])
+        return f"(SELECT * FROM {self.t.relation} WHERE id = ANY ({ids})) t", \
+            self.t.point() + "::float8[]" + (f", {ident(self.t.weight)}::float8" if weighted else "")
+
+    def by_id(self, outcome=None):
+        """id -> label, of kmeans_labels()."""
+        place = dict(zip(self.rows.place, self.rows.id))
+        return {place[f"{r[0]} {r[1]}"]: r[2] for r in (outcome or self.labels).rows}
+
+
+# ---- the same answer by other ways ----
+
+@problem(4)
+def clusters(a):
+    a.same(a.s.run(a.call("kmeans")), a.clusters, "kmeans under other settings")
+
+
+@problem(3)
+def fit(a):
+    got = a.s.run(a.call("kmeans_fit", what="kmeans_fit"))
+    if not campaign.sane(got, a.s):
+        return
+    if got.ok and a.fit.ok:
+        a.check(model_text(got.value) == model_text(a.fit.value), "kmeans_fit under other settings")
+    else:
+        a.same(got, a.fit, "kmeans_fit under other settings")
+
+
+@problem(4)
+def labels(a):
+    if a.labels and a.t.has_ctid:
+        a.same(a.s.run(a.call("kmeans_labels")), a.labels, "kmeans_labels under other settings")
+
+
+@problem(3)
+def label_column(a):
+    t = a.t
+    if not t.writable or not a.labels:
+        return
+    column = t.label or "new_label"
+    a.s.run("BEGIN")
+    got = a.s.run(a.call("kmeans", label_column=column))
+    if a.same(got, a.clusters, "kmeans with label_column") and got.ok:
+        written = a.s.run(f"SELECT id, {ident(column)} FROM {t.relation}")
+        a.check(dict(written.rows or ()) == a.by_id(), "label_column and kmeans_labels differ")
+    a.s.run("ROLLBACK")
+
+
+@problem()
+def label_table(a):
+    if not a.labels or not a.t.has_ctid:
+        return
+    a.s.run("BEGIN")
+    got = a.s.run(a.call("kmeans_label_table", between=", 'labelled', '{id}'"))
+    if a.same(got, a.clusters, "kmeans_label_table") and got.ok:
+        expected = a.by_id()
+        written = a.s.run("SELECT * FROM labelled")
+        a.check(written.rows == [(i, expected[i]) for i in a.rows.id], "kmeans_label_table and kmeans_labels differ")
+    a.s.run("ROLLBACK")
+
+
+@problem(2)
+def predict(a):
+    if not a.model or not a.t.has_ctid:
+        return
+    point = a.t.point() if a.t.array or a.rng.random() < 0.5 else ", ".join(f"t.{ident(c)}" for c in a.t.features)
+    got = a.s.run(f"WITH m AS MATERIALIZED (SELECT {a.model['text']} AS m), l AS MATERIALIZED ({a.call('kmeans_labels')})\n"
+                  f"SELECT count(*) FROM {a.t.relation} t JOIN l ON l.tableoid = t.tableoid AND l.ctid = t.ctid, m\n"
+                  "WHERE l.cluster IS NOT NULL AND (l.cluster, l.distance) IS DISTINCT FROM "
+                  f"(kmeans_predict(m, {point}), kmeans_distance(m, {point}))")
+    if campaign.sane(got, a.s):
+        a.check(got.ok and got.value == "0", f"rows whose kmeans_predict or kmeans_distance is not kmeans_labels': {got}")
+
+
+@problem()
+def labels_of_model(a):
+    if not a.model or not a.labels or a.weighted:
+        return
+    nonfinite = ", nonfinite => 'skip'" if a.skip else ""
+    got = a.s.run(f"SELECT * FROM kmeans_labels({a.t.regclass}, {a.model['text']}{nonfinite})")
+    a.same(got, a.labels, "kmeans_labels of the model")
+
+
+@problem()
+def transform(a):
+    if not a.model:
+        return
+    for i in a.rng.sample(range(len(a.x)), min(3, len(a.x))):
+        point = literal(a.x[i].tolist()) + "::float8[]"
+        got = a.s.run(f"SELECT kmeans_transform(m, {point}), kmeans_predict(m, {point}), kmeans_distance(m, {point}) "
+                      f"FROM (SELECT {a.model['text']} AS m) m")
+        if not campaign.sane(got, a.s) or not a.check(got.ok, f"kmeans_transform: {got}"):
+            return
+        away, (label, distance) = floats(got.value[:]), got.rows[0][1:]
+        value, slack = a.oracle.original(a.distance[i], a.bound[i])
+        a.check((np.abs(away - value) <= slack).all() and away[int(label)] == float(distance) == away.min(),
+                f"kmeans_transform {away}, label {label}, distance {distance}; numpy has {value} +- {slack}")
+
+
+@problem()
+def warm_start(a):
+    """From the fit's own centroids, given either way."""
+    if not a.model:
+        return
+    k = len(a.size)
+    drop = ("init", "centroids", "n_init", "seed")
+    start = f"SELECT * FROM kmeans({a.t.regclass}, {a.t.names}, {k}{a.arguments(drop=drop)}, "
+    model = a.s.run(start + f"warm_start => {a.model['text']})")
+    given = a.s.run(start + f"centroids => {literal(a.centroids.tolist())}::float8[])")
+    if campaign.sane(model, a.s):
+        a.same(given, model, "centroids and warm_start")
+
+
+@problem()
+def copies(a):
+    """The same rows as a plain table; with given centroids in any order, too."""
+    if not a.ordered and a.t.kind == "view":
+        return
+    by = " ORDER BY md5(id::text)" if a.ordered and not a.error else ""
+    a.s.run("BEGIN")
+    a.s.run(f"CREATE TABLE copy AS SELECT * FROM {a.t.relation}{by}")
+    a.same(a.s.run(a.call("kmeans", relation="'copy'::regclass")), a.clusters, "a copy of the table")
+    a.s.run("ROLLBACK")
+
+
+# ---- sums and steps ----
+
+@problem(2)
+def feature_sum(a):
+    finite = np.isfinite(a.rows.x).all(axis=1)
+    weighted = a.weighted and a.t.d < 20
+    usable = finite & ~a.rows.null & ((a.rows.w > 0) & np.isfinite(a.rows.w) if weighted else True)
+    kept = a.rows.x[usable].tolist()
+    if len(kept) * a.t.d > 3000:
+        return
+    rows, point = a.usable_rows(usable, weighted)
+    got = a.s.run(f"SELECT feature_sum({point}), feature_sum_finish((SELECT kmeans_combine(part) FROM "
+                  f"(SELECT feature_sum_partial({point}) AS part FROM {rows} GROUP BY id % 3) p)) FROM {rows}")
+    if not campaign.sane(got, a.s):
+        return
+    w = a.rows.w[usable].tolist() if weighted else None
+    expected = [exact_sum(c, w) for c in zip(*kept)] if kept else []
+    if None in expected or not got.ok:
+        a.check(None in expected and got.state == "22003", f"feature_sum: {got}, expected {expected}")
+        return
+    for text in got.rows[0]:
+        a.check((floats(text).tolist() if text else []) == expected, f"feature_sum: {text}, expected {expected}")
+
+
+@problem(2)
+def step(a):
+    """The step from the model of i iterations leads to that of i + 1, and so do its parts."""
+    if not a.model:
+        return
+    i = a.rng.randint(1, 3)
+    before, after = (a.s.run(a.call("kmeans_fit", what="kmeans_fit", tol=0.0, n_init=1, max_iter=m)) for m in (i, i + 1))
+    if not (before.ok and after.ok):
+        a.check(before.state == after.state == "22003", f"kmeans_fit: {before}, {after}")
+        return
+    model = literal(before.value) + "::kmeans_model"
+    weight = f", weight_column => {literal(a.t.weight)}" if a.weighted else ""
+    nonfinite = ", nonfinite => 'skip'" if a.skip else ""
+    centroids = "SELECT c.cluster, c.centroid FROM kmeans_centroids"
+    relation = a.s.run(f"{centroids}(kmeans_finish(kmeans_step({a.t.regclass}, {a.t.names}, {model}{weight}{nonfinite}))) c")
+    if not campaign.sane(relation, a.s):
+        return
+    first, second = json.loads(before.value, parse_float=str), json.loads(after.value, parse_float=str)
+    # but for clusters that lost their points: the fit's end looks after them, too
+    if a.ordered and not a.weighted and second["history"]["inertia"][i:] == [first["inertia"]]:
+        a.same(relation, a.s.run(f"{centroids}({literal(after.value)}) c"), f"a step of the model after {i}")
+    rows, point = a.usable_rows(a.kept, a.weighted)
+    a.same(a.s.run(f"{centroids}((SELECT kmeans_finish(kmeans_combine(part)) FROM (SELECT kmeans_step_partial("
+                   f"{model}, {point}) AS part FROM {rows} GROUP BY id % 3) p)) c"), relation, "parts of a step")
+    a.same(a.s.run(f"{centroids}((SELECT kmeans_step({model}, {point}) FROM {rows})) c"), relation, "kmeans_step")
+
+
+# ---- groups ----
+
+def agg_options(a):
+    text = a.arguments(drop=("weight_column",))
+    return f", kmeans_options({text[2:]})" if text else ""
+
+
+@problem(2)
+def grouped(a):
+    """Groups are those of kmeans_agg, and rows of other settings are the same in any order."""
+    if a.error:
+        return
+    g = a.t.group
+    columns = literal([g]) + "::text[]"
+    call = f"SELECT * FROM kmeans_grouped({a.t.regclass}, {columns}, {a.t.names}, {a.k}{a.arguments()})"
+    got = a.s.run(call)
+    if not campaign.sane(got, a.s):
+        return
+    if a.weighted:
+        a.settings(dict(PLAIN))
+        expected = a.s.run(call)
+    else:
+        expected = a.s.run(f"SELECT jsonb_build_object({literal(g)}, grp) AS grp, c.* FROM (SELECT {ident(g)} AS grp, "
+                           f"kmeans_agg({a.t.point()}, {a.k}{agg_options(a)}) AS m FROM {a.t.relation} t GROUP BY 1) m, "
+                           "kmeans_centroids(m) c")
+    if expected.state == "22003" and got.ok and any(r[4] == "Infinity" for r in got.rows):
+        return  # which a model can not have
+    if campaign.sane(expected, a.s):
+        for outcome in (got, expected):
+            outcome.rows = outcome.ok and sorted(outcome.rows) or None
+        a.same(got, expected, "kmeans_grouped")
+
+
+@problem(2)
+def window(a):
+    """Labels per partition are those that kmeans_agg's models predict."""
+    if a.error or a.weighted or a.skip and (~a.kept & ~a.rows.null).any() or not a.t.has_ctid or \
+            (~np.isfinite(a.rows.x)).any() or np.abs(a.x).max(initial=0) > 1e150:
+        return
+    g, point = ident(a.t.group), a.t.point()
+    given = a.options.get("centroids") if not a.cosine else None
+    third = f", {literal(given)}::float8[]" if given else ""
+    options = f", kmeans_options(centroids => {literal(given)}::float8[])" if given else ""
+    got = a.s.run(f"SELECT id, kmeans({point}, {a.k}{third}) OVER (PARTITION BY {g}) AS cluster FROM {a.t.relation} t")
+    if not campaign.sane(got, a.s):
+        return
+    expected = a.s.run(f"SELECT id, kmeans_predict(m, {point}) FROM {a.t.relation} t JOIN (SELECT {g} AS grp, "
+                       f"kmeans_agg({point}, {a.k}{options}) AS m FROM {a.t.relation} t GROUP BY 1) m "
+                       f"ON m.grp IS NOT DISTINCT FROM t.{g}")
+    if campaign.sane(expected, a.s):
+        a.check(got.ok and expected.ok and sorted(got.rows) == sorted(expected.rows),
+                f"kmeans() OVER: {got}\n  expected {expected}")
+
+
+# ---- choosing k ----
+
+@problem()
+def scan(a):
+    if not a.model or a.ordered:
+        return
+    k = min(a.k, 8)
+    got = a.s.run(f"SELECT k, inertia, iterations, converged FROM kmeans_scan({a.t.regclass}, {a.t.names}, "
+                  f"{max(1, k - 2)}, {k}{a.arguments()}, sample => 50)")
+    if not campaign.sane(got, a.s) or not a.check(got.ok, f"kmeans_scan: {got}"):
+        return
+    for row in got.rows:
+        one = a.s.run(f"SELECT inertia, iterations, converged FROM kmeans_info(kmeans_fit({a.t.regclass}, {a.t.names}, "
+                      f"{row[0]}{a.arguments()}))")
+        a.check(one.ok and one.rows == [row[1:]], f"kmeans_scan says {row}, kmeans_fit {one}")
+
+
+@problem()
+def evaluate(a):
+    if not a.model or a.weighted:
+        return
+    nonfinite = ", nonfinite => 'skip'" if a.skip else ""
+    got = a.s.run(f"SELECT rows, inertia FROM kmeans_evaluate({a.model['text']}, {a.t.regclass}, sample => 20{nonfinite})")
+    if not campaign.sane(got, a.s) or not a.check(got.ok and got.value == str(len(a.x)), f"kmeans_evaluate: {got}"):
+        return
+    value, slack, exponent = a.oracle.inertia(a.distance.min(axis=1), a.bound.max(axis=1))
+    a.check(close(float(got.rows[0][1]), value, slack, exponent),
+            f"kmeans_evaluate has inertia {got.rows[0][1]}, numpy {value} +- {slack} times 2^{exponent}")
+
+
+def one_case(rng):
+    """A table in a session of its own, and some sets of options."""
+    session = campaign.session()
+    session.run("CREATE SCHEMA attacked; SET search_path = attacked, public")
+    try:
+        table = Table(rng, session)
+        rows = table.read()
+        made = list(session.script)
+        for _ in range(3):
+            session.script[:] = made
+            attack = Attack(rng, session, table, rows)
+            if not attack.begin():
+                continue
+            base = list(session.script)
+            for do in [rng.choice(problems) for _ in range(12)]:
+                session.script[:] = base
+                attack.settings()
+                before = campaign.failed
+                do(attack)
+                if session.lost or campaign.failed > before:
+                    return
+    finally:
+        session.close()
+        with_new = campaign.session()
+        with_new.run("DROP SCHEMA attacked CASCADE")
+        with_new.close()
+
+
+def main():
+    session = campaign.session()
+    session.run("CREATE EXTENSION IF NOT EXISTS gkmeans; CREATE TABLE one AS SELECT 1 AS x")
+    simd = [s for s in ("scalar", "avx2", "avx512", "neon")
+            if session.run(f"SET gkmeans.simd = {s}; SELECT * FROM kmeans('one', '{{x}}', 1)").ok]
+    session.close()
+    SETTINGS["gkmeans.simd"] = simd
+    campaign.run(one_case)
+
+
+main()
