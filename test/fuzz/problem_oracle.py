@@ -34,14 +34,14 @@ class Oracle:
         self.dw = np.where(w == 1, 0, EPS * self.w + GRID) if (w == w[0]).all() else EPS * self.w + GRID
         if cosine:
             self.centre, self.scale = np.zeros(self.d), np.ones(self.d)
-            self.exponent = 0
+            self.exponent = np.zeros(self.d, int)
             self.p = self._directions(x)
         else:
             # so that no difference of two numbers overflows
             self.part = 0.25 if np.abs(x).max() > 1e300 else 1.0
             self.centre = (x * self.part).mean(axis=0)
-            spread = np.abs(x * self.part - self.centre).max()
-            self.exponent = math.frexp(spread)[1] if spread > 0 else 0
+            spread = np.abs(x * self.part - self.centre).max(axis=0)
+            self.exponent = np.frexp(spread if standardize else spread.max() + 0 * spread)[1]
             self.scale = np.ones(self.d)
             self.p = self._centred(x)
             if standardize:
@@ -49,7 +49,7 @@ class Oracle:
                 sd = np.sqrt(np.average((self.p - mean) ** 2, axis=0, weights=self.w))
                 self.scale = np.where(sd > 0, sd, 1.0)
                 self.p = self.p / self.scale
-        self.unit = 0 if cosine or standardize else self.exponent + (2 if self.part == 0.25 else 0)
+        self.unit = 0 if cosine or standardize else int(self.exponent[0]) + (2 if self.part == 0.25 else 0)
         self.reach = np.abs(self.p).max(axis=0)
         self.error = self._error(self.p, x)
 
