@@ -1,0 +1,170 @@
+"""Cancels, terminations and timeouts at random moments of every function, in several sessions at once.
+
+What is promised: the session, or its end, within 200 ms, on a machine that is not busy
+(the 99th percentile is printed); nothing left behind; right answers afterwards.
+"""
+import statistics
+import threading
+import time
+
+from faults import JOBS, LEFT, SETUP, Server, answers, make_models, make_table, shape, some_settings
+from fuzz_common import Campaign
+
+LIMIT = 5.0  # seconds until a session returns, on any machine
+SESSIONS = 4
+
+campaign = Campaign("cancels")
+lock = threading.Lock()
+times = {"cancel": [], "terminate": [], "timeout": []}
+finished = 0  # statements that were faster than the signal
+
+
+class Victim(threading.Thread):
+    """One session and the one that disturbs it, on a table of their own."""
+
+    def __init__(self, number, right, seconds):
+        super().__init__(daemon=True)
+        self.table = f"pts{number}"
+        self.right, self.seconds = right, seconds
+        self.other = campaign.session(f"other {number}")
+        for statement in (make_table(self.table), f"VACUUM ANALYZE {self.table}"):
+            self.other.run(statement, False)
+        self.begin()
+        self.shape = None
+
+    def begin(self):
+        self.session = campaign.session(self.table)
+        self.session.run("SET client_min_messages = error")
+        self.base = None
+
+    def signal(self, what, delay):
+        """After a while; when, as the clock says just before."""
+        time.sleep(delay)
+        self.when = time.monotonic()
+        self.other.run(f"SELECT pg_{what}_backend({self.session.pid})", False)
+
+    def attack(self, job, settings, what, delay):
+        """One statement; what it answered, and how late after the signal it returned."""
+        statement = f"{settings}BEGIN; {job.on(self.table)}"
+        if what == "timeout":
+            statement = f"{settings}SET statement_timeout = {max(1, int(delay * 1000))}; BEGIN; {job.on(self.table)}"
+            start = time.monotonic()
+            outcome = self.session.run(statement)
+            return outcome, time.monotonic() - start - delay
+        signal = threading.Thread(target=self.signal, args=(what, delay))
+        signal.start()
+        outcome = self.session.run(statement)
+        end = time.monotonic()
+        signal.join()
+        return outcome, end - self.when
+
+    def one(self, rng):
+        global finished
+        job = rng.choice(JOBS)
+        settings = some_settings(rng)
+        what = rng.choice(("cancel",) * 6 + ("timeout", "terminate"))
+        delay = rng.uniform(0, 1) * self.seconds[job.name]
+        label = f"{job.name}, {settings}{what} after {delay * 1000:.0f} ms"
+        outcome, late = self.attack(job, settings, what, delay)
+        with lock:
+            if outcome.ok:
+                finished += 1
+                campaign.check(outcome.value == self.right[job.name], f"{label}: another answer", self.session)
+            else:
+                wanted = ("08006", "57P01") if what == "terminate" else ("57014",)
+                campaign.check(outcome.state in wanted, f"{label}: {outcome}", self.session)
+                campaign.check(late < LIMIT, f"{label}: returned after {late:.2f} s", self.session)
+                times[what].append((late, label))
+        if what == "terminate":
+            self.ended(label)
+        else:
+            self.healthy(label, rng, job)
+
+    def ended(self, label):
+        """The session has gone, with its files and workers."""
+        pid, end = self.session.pid, time.monotonic() + LIMIT
+        left = f"""SELECT (SELECT count(*) FROM pg_stat_activity WHERE {pid} IN (pid, leader_pid))
+            + (SELECT count(*) FROM pg_ls_tmpdir() WHERE name LIKE 'pgsql_tmp{pid}.%')
+            + (SELECT count(*) FROM gkmeans_progress WHERE pid = {pid})"""
+        while (outcome := self.other.run(left, False)).value != "0" and time.monotonic() < end:
+            time.sleep(0.01)
+        with lock:
+            campaign.check(outcome.value == "0", f"{label}: {outcome.value} processes, files and rows are left", self.session)
+        self.session.close()
+        self.begin()
+
+    def healthy(self, label, rng, job):
+        """Nothing is left, and the session works on."""
+        self.session.run("ROLLBACK; RESET ALL; SET client_min_messages = error", False)
+        left = self.session.run(LEFT, False)
+        workers = self.other.run(f"SELECT count(*) FROM pg_stat_activity WHERE leader_pid = {self.session.pid}", False)
+        if rng.random() < 0.1:  # the same again; else a short one
+            again = self.session.run(f"BEGIN; {job.on(self.table)}")
+            good = again.ok and again.value == self.right[job.name]
+            self.session.run("ROLLBACK", False)
+        else:
+            again = self.session.run("SELECT count(DISTINCT label), min(label), sum(size) FROM "
+                                     f"kmeans('few', '{{a,b,c,d}}', 3) k, {self.table} WHERE id <= 100")
+            good = again.ok and again.rows == [("1", "-1", str(100 * 300))]
+        with lock:
+            campaign.check(left.ok and left.value == "0|0|0", f"{label}: left over: {left}", self.session)
+            campaign.check(workers.value == "0", f"{label}: {workers.value} workers live on", self.session)
+            campaign.check(good, f"{label}: not well afterwards: {again}", self.session)
+        self.flat(label)
+        self.session.script.clear()
+
+    def flat(self, label):
+        """Threads: at most those of the largest team (6), and some that find memory. Files: tables' ones."""
+        threads, files = shape(self.session.pid)
+        with lock:
+            campaign.check(threads <= 10, f"{label}: {threads} threads", self.session)
+            campaign.check(files <= 100, f"{label}: {files} open files", self.session)
+
+    def run(self):
+        while True:
+            with lock:
+                if campaign.left() <= 0 or campaign.failed >= campaign.args.failures:
+                    return
+                rng = campaign.rng()
+                campaign.case += 1
+                vacuum = campaign.case % 97 == 0
+            self.one(rng)
+            if vacuum:
+                self.other.run(f"VACUUM {self.table}", False)
+
+
+def main():
+    first = campaign.session("first")
+    server = Server(first)
+    first.close()
+    server.restart()
+    first = campaign.session("first")
+    for statement in (SETUP, make_table("pts"), make_models("pts"), make_table("few", 300), "VACUUM ANALYZE"):
+        campaign.sane(first.run(statement, False))
+    right, seconds = answers(first, "pts")
+    segments = server.temporary()
+    victims = [Victim(i, right, seconds) for i in range(SESSIONS)]
+    for v in victims:
+        v.start()
+    for v in victims:
+        v.join()
+    for v in victims:
+        v.session.close()
+        v.other.close()
+    time.sleep(0.5)
+    campaign.check(server.temporary() == segments, f"files are left: {server.temporary()}")
+    workers = [title for _, title in server.children() if "parallel worker" in title]
+    campaign.check(not workers, f"workers live on: {workers}")
+    campaign.check(not server.crashes(), f"crashes: {server.crashes()[:5]}")
+    campaign.check(first.run("SELECT count(*) FROM gkmeans_progress", False).value == "0", "gkmeans_progress has rows")
+    for what, late in times.items():
+        if len(late) > 1:
+            late.sort()
+            ms = [1000 * t for t, _ in late]
+            print(f"{what}: {len(ms)}, late by {statistics.median(ms):.0f} ms (median), "
+                  f"{ms[len(ms) * 99 // 100]:.0f} ms (99th percentile), {ms[-1]:.0f} ms at most: {late[-1][1]}")
+    print(f"{finished} statements were done before")
+    campaign.finish()
+
+
+main()
