@@ -1,8 +1,7 @@
 """What the campaigns about faults share: a server to stop and start, statements of every kind, what may be left over.
 
 The server is that of test/with-cluster, started again with other settings or in another
-environment. It keeps its shared memory in files (dynamic_shared_memory_type = mmap), where
-a segment that nobody gave back can be seen.
+environment.
 """
 import os
 import pwd
@@ -16,7 +15,7 @@ from fuzz_common import Session
 
 ROWS = 30000  # of points: 256 pages and more are read by threads
 # the server's, by default; nothing but the sessions of a campaign is to start processes
-OPTIONS = ("-c autovacuum=off -c dynamic_shared_memory_type=mmap -c log_min_messages=warning "
+OPTIONS = ("-c autovacuum=off -c log_min_messages=warning "
            "-c client_min_messages=error -c restart_after_crash=on -c max_worker_processes=16 -c max_parallel_workers=16")
 
 
@@ -68,12 +67,22 @@ class Server:
         return found
 
     def temporary(self):
-        """Files that only a statement at work may have: of temporary files and shared memory."""
-        found = []
-        for top in (os.path.join(self.data, "base", "pgsql_tmp"), os.path.join(self.data, "pg_dynshmem")):
-            for folder, _, files in os.walk(top):
-                # the first segment is the server's own; the others are of PostgreSQL 15's statistics, if at all
-                found += [os.path.join(folder, f) for f in files]
+        """Temporary files, and segments of shared memory that no process has mapped: none between statements."""
+        found = [os.path.join(folder, f) for folder, _, files in os.walk(os.path.join(self.data, "base", "pgsql_tmp"))
+                 for f in files]
+        segments = {f"/dev/shm/{f}" for f in os.listdir("/dev/shm") if f.startswith("PostgreSQL.")}
+        for pid in filter(str.isdigit, os.listdir("/proc")) if segments else ():
+            try:
+                with open(f"/proc/{pid}/maps") as f:
+                    segments -= {line.split()[-1] for line in f if "/dev/shm/PostgreSQL." in line}
+            except OSError:
+                pass
+        for segment in segments:  # the maps of another user's processes are not ours to read
+            try:
+                if os.stat(segment).st_uid == self.owner.pw_uid:
+                    found.append(segment)
+            except OSError:
+                pass
         return found
 
     def crashes(self):
@@ -105,8 +114,10 @@ class Job(namedtuple("Job", "name sql")):
 
 SETUP = """
 CREATE EXTENSION gkmeans;
+-- md5() does not say that it has no memory
+CREATE FUNCTION hash(text) RETURNS bigint LANGUAGE sql AS $$ SELECT hashtextextended($1, 0) $$;
 CREATE FUNCTION answer(kmeans_model) RETURNS text LANGUAGE sql AS $$
-    SELECT md5(($1::text::jsonb - '{device,strategy,load_ms,seed_ms,iterate_ms,context_ms,upload_ms,total_ms}'::text[])::text) $$;
+    SELECT (($1::text::jsonb - '{device,strategy,load_ms,seed_ms,iterate_ms,context_ms,upload_ms,total_ms}'::text[])::text) $$;
 """
 
 
@@ -123,10 +134,10 @@ def make_models(table):
 
 def rows(name, call):
     """What a call returns, in any order."""
-    return Job(name, f"SELECT md5(string_agg(x::text, ' ' ORDER BY x::text)) FROM {call} x")
+    return Job(name, f"SELECT hash(string_agg(x::text, ' ' ORDER BY x::text)) FROM {call} x")
 
 
-LABELS = "SELECT md5(string_agg(LABEL::text, ' ' ORDER BY id)) FROM "
+LABELS = "SELECT hash(string_agg(LABEL::text, ' ' ORDER BY id)) FROM "
 JOBS = [
     rows("kmeans", "kmeans(ARGS, 12, init => 'random', max_iter => 8)"),
     rows("seed", "kmeans(ARGS, 10, max_iter => 2)"),
@@ -151,12 +162,12 @@ JOBS = [
     rows("window read", "(SELECT id, kmeans(ARRAY[a,b,c,d]::float8[], 1) OVER () FROM TABLE)"),
     rows("k-scan", "kmeans_scan(ARGS, 2, 6, max_iter => 3, sample => 500)"),
     rows("evaluate", "kmeans_evaluate((SELECT m FROM models), 'TABLE', 1000)"),
-    Job("step", "SELECT md5(kmeans_step(ARGS, (SELECT m FROM models))::text)"),
+    Job("step", "SELECT hash(kmeans_step(ARGS, (SELECT m FROM models))::text)"),
     Job("step of rows", "SELECT answer(kmeans_step(m, a, b, c, d)) FROM TABLE, models"),
-    Job("feature_sum", "SELECT md5(feature_sum(a, b, c, d)::text) FROM TABLE"),
-    Job("predict", "SELECT md5(string_agg(kmeans_predict(m, a, b, c, d)::text, '' ORDER BY id)) FROM TABLE, models"),
-    Job("svg", "SELECT md5(kmeans_svg((SELECT m FROM models), 'TABLE', points => 500))"),
-    Job("scan svg", "SELECT md5(kmeans_scan_svg(ARGS, 2, 5, max_iter => 3, sample => 500))"),
+    Job("feature_sum", "SELECT hash(feature_sum(a, b, c, d)::text) FROM TABLE"),
+    Job("predict", "SELECT hash(string_agg(kmeans_predict(m, a, b, c, d)::text, '' ORDER BY id)) FROM TABLE, models"),
+    Job("svg", "SELECT hash(kmeans_svg((SELECT m FROM models), 'TABLE', points => 500))"),
+    Job("scan svg", "SELECT hash(kmeans_scan_svg(ARGS, 2, 5, max_iter => 3, sample => 500))"),
 ]
 
 SETTINGS = {

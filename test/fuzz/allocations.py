@@ -1,0 +1,174 @@
+"""The n-th call for memory, for a thread, to write or read a temporary file fails: n = 1, 2, ... until none does.
+
+For each function and some settings. fail_nth.c, loaded into the server, lets the call
+fail. Each n has to give an error of SQL that says so, or the right answer, and a session
+that works on as before: nothing is left, nothing has leaked.
+"""
+import mmap
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import time
+
+from faults import JOBS, LEFT, SETUP, Server, answers, make_models, make_table, status
+from fuzz_common import TREE, Campaign
+
+MEMORY, THREAD, WRITE, READ, OURS = 1, 2, 4, 8, 16
+FIELDS = ("pid", "kinds", "fail_at", "last", "calls", "failed", "generation")
+ROWS = 4000
+SPILL = "SET gkmeans.memory_limit = '300kB'; SET gkmeans.chunk_size = '64kB'; SET work_mem = '64kB'; "
+WORKERS = "SET gkmeans.workers = 2; "
+
+# What fails, whether each n has a session of its own, whether it is the workers that fail, settings
+WAYS = [
+    ("memory", MEMORY, False, False, ""),
+    ("memory, scan", MEMORY, False, False, "SET gkmeans.strategy = scan; "),
+    ("memory, spilled", MEMORY, False, False, SPILL),
+    ("memory, executor, 1 thread", MEMORY, False, False, "SET gkmeans.reader = executor; SET gkmeans.threads = 1; "),
+    ("memory, workers", MEMORY, False, False, WORKERS),
+    ("memory of the workers", OURS, False, True, WORKERS),
+    ("memory of a new session", OURS, True, False, "SET gkmeans.threads = 3; "),
+    ("threads", THREAD, True, False, "SET gkmeans.threads = 4; "),
+    ("threads, kept memory", THREAD, False, False, "SET gkmeans.keep_memory = 0; "),
+    ("writing", WRITE, False, False, SPILL),
+    ("reading", READ, False, False, SPILL),
+]
+GOOD = {MEMORY: ("53200",), OURS: ("53200",), THREAD: ("53200", "53000"), WRITE: ("53100", "58030"), READ: ("58030",)}
+# a worker that does not even begin to work is told of in another way
+NO_WORKER = ("53200", "55000", "53000")
+
+campaign = Campaign("allocations")
+
+
+class Fault:
+    """The memory that fail_nth.c maps as well."""
+
+    def __init__(self, path):
+        with open(path, "wb") as f:
+            f.write(bytes(4096))
+        os.chmod(path, 0o666)
+        self.file = open(path, "r+b")
+        self.map = mmap.mmap(self.file.fileno(), 4096)
+
+    def __getitem__(self, field):
+        return struct.unpack_from("q", self.map, 8 * FIELDS.index(field))[0]
+
+    def __setitem__(self, field, value):
+        struct.pack_into("q", self.map, 8 * FIELDS.index(field), value)
+
+    def arm(self, pid, kinds, n):
+        self["kinds"], self["fail_at"], self["last"], self["calls"], self["failed"] = kinds, n, n, 0, 0
+        if pid == -1:
+            self["generation"] += 1
+        self["pid"] = pid
+
+    def disarm(self):
+        """Whether a call has failed."""
+        self["pid"] = 0
+        return self["failed"] > 0
+
+
+def new_session():
+    session = campaign.session("it")
+    session.run("SET client_min_messages = error; LOAD 'gkmeans'")
+    return session
+
+
+def one(session, fault, n, job, way, right):
+    """The n-th call fails; False: there is no n-th call."""
+    name, kinds, _, workers, settings = way
+    label = f"{job.name}, {name}: call {n} fails"
+    session.run(settings, False)
+    fault.arm(-1 if workers else session.pid, kinds, n)
+    start = time.monotonic()
+    outcome = session.run(f"BEGIN; {job.on('pts')}")
+    failed = fault.disarm()
+    campaign.check(time.monotonic() - start < 5, f"{label}: {time.monotonic() - start:.1f} s, {outcome}", session)
+    if not failed:
+        session.run("ROLLBACK", False)
+        return False
+    if outcome.ok:
+        campaign.check(outcome.value == right, f"{label}: another answer", session)
+    else:
+        campaign.check(outcome.state in (NO_WORKER if workers else GOOD[kinds]), f"{label}: {outcome}", session)
+    if session.lost:
+        return True
+    session.run("ROLLBACK", False)
+    left = session.run(LEFT, False)
+    campaign.check(left.ok and left.value == "0|0|0", f"{label}: left over: {left}", session)
+    again = session.run(f"BEGIN; {job.on('pts')}")
+    campaign.check(again.ok and again.value == right, f"{label}: not well afterwards: {again}", session)
+    session.run("ROLLBACK; RESET ALL; SET client_min_messages = error", False)
+    if n % 10 == 0:
+        session.run("VACUUM pts", False)  # of the rows that were written and taken back
+    return True
+
+
+def sweep(fault, job, way, right):
+    """All n; how many there were."""
+    new, n = way[2], 1
+    session = new_session()
+    if not new:
+        for _ in range(2):
+            session.run(f"{way[4]}BEGIN; {job.on('pts')}", False)
+            session.run("ROLLBACK; RESET ALL; SET client_min_messages = error", False)
+        size = status(session.pid, "VmData")
+    while campaign.failed < campaign.args.failures and one(session, fault, n, job, way, right):
+        session.script.clear()
+        n += 1
+        if new or session.lost:
+            session.close()
+            session = new_session()
+    if not new and n > 1 and not session.lost:
+        grown = status(session.pid, "VmData") - size
+        campaign.check(grown < 2048 + n, f"{job.name}, {way[0]}: {n} failures took {grown} kB of addresses", session)
+    session.close()
+    return n - 1
+
+
+def prepare():
+    """The server with fail_nth.c, and the control."""
+    first = campaign.session("first")
+    server = Server(first)
+    first.close()
+    folder = os.path.dirname(server.data)
+    library = os.path.join(folder, "fail_nth.so")
+    subprocess.run([os.environ.get("CC", "cc"), "-O2", "-Wall", "-fPIC", "-shared", "-o", library,
+                    os.path.join(TREE, "test", "fuzz", "fail_nth.c"), "-ldl"], check=True)
+    os.chmod(library, 0o755)
+    fault = Fault(os.path.join(folder, "fail_nth"))
+    # one arena: what threads allocate is no matter of chance
+    server.restart(env={"LD_PRELOAD": library, "GK_FAIL_NTH": fault.file.name, "MALLOC_ARENA_MAX": "1"})
+    first = campaign.session("first")
+    for statement in (SETUP, make_table("pts", ROWS), make_models("pts"), "VACUUM ANALYZE"):
+        campaign.sane(first.run(statement, False))
+    return server, fault, answers(first, "pts")[0]
+
+
+def main():
+    if not shutil.which(os.environ.get("CC", "cc")) or not sys.platform.startswith("linux"):
+        print("skipped: there is no C compiler, or no LD_PRELOAD")
+        return
+    server, fault, right = prepare()
+    files = server.temporary()
+    todo = [(job, way) for job in JOBS for way in WAYS]
+    total = 0
+    for rng in campaign.cases():
+        # all of them, in an order of the seed's; then once more
+        order = list(range(len(todo)))
+        type(rng)(campaign.seed).shuffle(order)
+        job, way = todo[order[campaign.case % len(todo)]]
+        n = sweep(fault, job, way, right[job.name])
+        total += n
+        left = [f for f in server.temporary() if f not in files]
+        campaign.check(not left, f"{job.name}, {way[0]}: files are left: {left}")
+        files += left
+        print(f"{job.name}, {way[0]}: {n}", file=sys.stderr)
+    campaign.check(not server.crashes(), f"crashes: {server.crashes()[:5]}")
+    print(f"{total} calls have failed in {campaign.case} of {len(todo)} ways")
+    campaign.finish()
+
+
+main()
