@@ -15,7 +15,7 @@ from fuzz_common import Session
 
 ROWS = 30000  # of points: 256 pages and more are read by threads
 # the server's, by default; nothing but the sessions of a campaign is to start processes
-OPTIONS = ("-c autovacuum=off -c log_min_messages=warning "
+OPTIONS = ("-c autovacuum=off -c log_min_messages=error "
            "-c client_min_messages=error -c restart_after_crash=on -c max_worker_processes=16 -c max_parallel_workers=16")
 
 
@@ -52,17 +52,19 @@ class Server:
         with open(os.path.join(self.data, "postmaster.pid")) as f:
             return int(f.readline())
 
+    def child_pids(self):
+        pid = self.postmaster()
+        with open(f"/proc/{pid}/task/{pid}/children") as f:
+            return [int(child) for child in f.read().split()]
+
     def children(self):
         """Of the postmaster: (pid, title)."""
-        parent, found = self.postmaster(), []
-        for pid in filter(str.isdigit, os.listdir("/proc")):
+        found = []
+        for pid in self.child_pids():
             try:
-                with open(f"/proc/{pid}/stat") as f:
-                    if int(f.read().rsplit(")", 1)[1].split()[1]) != parent:
-                        continue
                 with open(f"/proc/{pid}/cmdline") as f:
-                    found.append((int(pid), f.read().replace("\0", " ").strip()))
-            except (OSError, IndexError):
+                    found.append((pid, f.read().replace("\0", " ").strip()))
+            except OSError:
                 pass
         return found
 
