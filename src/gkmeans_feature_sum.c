@@ -250,7 +250,7 @@ read_row(FunctionCallInfo fcinfo, KmeansPoint *p, bool weighted, double *weight)
 	}
 	if (!kmeans_point_read(p, fcinfo))
 		return GK_ROW_NULL_FEATURE;
-	verdict = gk_judge_point(p->values, 1, p->d, &rules);
+	verdict = gk_judge_point(p->values, p->d, &rules);
 	(void) gk_keeps(verdict, &rules, &p->origin, p->values, 1, p->d);
 	return verdict;
 }

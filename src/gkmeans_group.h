@@ -58,7 +58,7 @@ gk_usable_point(const double *x, int d, const GkFitOptions *options)
 	static const GkPointOrigin origin = {.use = GK_POINT_TO_FIT};
 	GkRowRules	rules = gk_fit_rules(options);
 
-	return gk_keeps(gk_judge_point(x, 1, d, &rules), &rules, &origin, x, 1, d);
+	return gk_keeps(gk_judge_point(x, d, &rules), &rules, &origin, x, 1, d);
 }
 
 /* Cluster the rows (n >= 1); label as for gk_group_fit().  Ends with the host. */

@@ -174,7 +174,7 @@ begin(FunctionCallInfo fcinfo)
 	gk_check_features(s->point.d, s->prep.d, &s->point.origin);
 	if (!complete)
 		return NULL;
-	(void) gk_keeps(gk_judge_point(s->point.values, 1, s->point.d, &rules), &rules, &s->point.origin,
+	(void) gk_keeps(gk_judge_point(s->point.values, s->point.d, &rules), &rules, &s->point.origin,
 					s->point.values, 1, s->point.d);
 	(void) gk_prepare_point(&s->prep, s->point.values, s->prepared);
 	return s;

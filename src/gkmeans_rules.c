@@ -292,7 +292,7 @@ read_point(GkRowReader *r, const Datum *values, const bool *nulls)
 	if (verdict != GK_ROW_KEPT)
 		return verdict;
 	r->point[r->d] = weight;
-	verdict = gk_judge_point(r->point, 1, r->d, &r->rules);
+	verdict = gk_judge_point(r->point, r->d, &r->rules);
 	(void) gk_keeps(verdict, &r->rules, &r->origin, r->point, 1, r->d);
 	return verdict;
 }

@@ -60,21 +60,36 @@ gk_judge_weight(double weight)
 	return weight == 0 ? GK_ROW_NO_WEIGHT : GK_ROW_BAD_WEIGHT;
 }
 
-/* d features, `stride` values apart. */
-static inline GkVerdict
-gk_judge_point(const double *x, Size stride, int d, const GkRowRules *rules)
+/* What was seen of a point's features. */
+typedef struct GkSeen
 {
-	bool		finite = true;
-	bool		zero = true;
+	bool		nonfinite;
+	bool		nonzero;
+} GkSeen;
+
+static inline void
+gk_see_feature(GkSeen *seen, double v)
+{
+	seen->nonfinite |= !(fabs(v) <= DBL_MAX);
+	seen->nonzero |= v != 0;
+}
+
+static inline GkVerdict
+gk_judge_seen(const GkSeen *seen, const GkRowRules *rules)
+{
+	if (unlikely(seen->nonfinite))
+		return GK_ROW_NONFINITE;
+	return unlikely(!seen->nonzero) && rules->cosine ? GK_ROW_NO_DIRECTION : GK_ROW_KEPT;
+}
+
+static inline GkVerdict
+gk_judge_point(const double *x, int d, const GkRowRules *rules)
+{
+	GkSeen		seen = {0};
 
 	for (int j = 0; j < d; j++)
-	{
-		finite &= fabs(x[j * stride]) <= DBL_MAX;
-		zero &= x[j * stride] == 0;
-	}
-	if (unlikely(!finite))
-		return GK_ROW_NONFINITE;
-	return unlikely(zero) && rules->cosine ? GK_ROW_NO_DIRECTION : GK_ROW_KEPT;
+		gk_see_feature(&seen, x[j]);
+	return gk_judge_seen(&seen, rules);
 }
 
 /* Is a row of this verdict left out without an error? */

@@ -388,39 +388,41 @@ step_for_model(KmeansStep *step, Datum datum, StepCall *call, bool weighted)
 
 /* ---- SQL ---- */
 
-/* Features given one by one, the usual types: straight into the buffer.  False: a NULL. */
-static bool
-read_numbers(FunctionCallInfo fcinfo, const KmeansPoint *p, double *to, Size stride)
+/* Features given one by one, the usual types: straight into the buffer. */
+static GkVerdict
+read_numbers(FunctionCallInfo fcinfo, const KmeansPoint *p, const GkRowRules *rules, double *to, Size stride)
 {
 	const NullableDatum *arg = &fcinfo->args[p->first];
+	GkSeen		seen = {0};
 
 	for (int j = 0; j < p->nargs; j++)
 	{
 		double		v;
 
 		if (arg[j].isnull)
-			return false;
+			return GK_ROW_NULL_FEATURE;
 		if (p->types[j] == FLOAT4OID)
 			v = DatumGetFloat4(arg[j].value);
 		else if (p->types[j] == FLOAT8OID)
 			v = DatumGetFloat8(arg[j].value);
 		else
 			v = DatumGetInt32(arg[j].value);
+		gk_see_feature(&seen, v);
 		to[j * stride] = v;
 	}
-	return true;
+	return gk_judge_seen(&seen, rules);
 }
 
-/* Any point.  False: a NULL. */
-static bool
-read_point(FunctionCallInfo fcinfo, const KmeansStep *step, KmeansPoint *p, double *to)
+/* Any point. */
+static GkVerdict
+read_point(FunctionCallInfo fcinfo, KmeansPoint *p, const GkRowRules *rules, int d, double *to, Size stride)
 {
 	if (!kmeans_point_read(p, fcinfo))
-		return false;
-	gk_check_features(p->d, step->head.d, &p->origin);
-	for (int j = 0; j < p->d; j++)
-		to[(Size) j * step->room] = p->values[j];
-	return true;
+		return GK_ROW_NULL_FEATURE;
+	gk_check_features(p->d, d, &p->origin);
+	for (int j = 0; j < d; j++)
+		to[j * stride] = p->values[j];
+	return gk_judge_point(p->values, d, rules);
 }
 
 /* A row into its place in the buffer. */
@@ -441,12 +443,10 @@ read_row(FunctionCallInfo fcinfo, const KmeansStep *step, StepCall *call, bool w
 		if (verdict != GK_ROW_KEPT)
 			return verdict;
 	}
-	if (call->numbers)
-		gk_check_features(call->point.nargs, step->head.d, &call->point.origin);
-	if (!(call->numbers ? read_numbers(fcinfo, &call->point, to, step->room) :
-		  read_point(fcinfo, step, &call->point, to)))
-		return GK_ROW_NULL_FEATURE;
-	return gk_judge_point(to, step->room, step->head.d, &rules);
+	if (!call->numbers)
+		return read_point(fcinfo, &call->point, &rules, step->head.d, to, step->room);
+	gk_check_features(call->point.nargs, step->head.d, &call->point.origin);
+	return read_numbers(fcinfo, &call->point, &rules, to, step->room);
 }
 
 static Datum

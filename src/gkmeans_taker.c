@@ -273,7 +273,7 @@ take_point(GkTaker *t, int i, const double *point)
 	GkBatch    *b;
 
 	if (verdict == GK_ROW_KEPT)
-		verdict = gk_judge_point(point, 1, what->d, &what->rules);
+		verdict = gk_judge_point(point, what->d, &what->rules);
 	if (verdict != GK_ROW_KEPT)
 	{
 		if (!gk_leaves_out(verdict, &what->rules))
@@ -345,12 +345,9 @@ leave_out_to(GkTaker *t, int next, int row)
 static void
 read_noted(GkTaker *t, const char *data)
 {
-	const GkPagesWhat *what = t->what;
-
-	for (int j = 0; j < what->d; j++)
-		t->noted[j] = gk_value_at(what->type[what->array ? 0 : j], data + t->at[j]);
-	if (what->weighted)
-		t->noted[what->d] = gk_value_at(what->type[what->d], data + t->at[what->d]);
+	for (int i = 0; i < t->nruns; i++)
+		gk_values_in(t->runs[i].type, data + t->at[t->runs[i].first], t->runs[i].count,
+					 t->noted + t->runs[i].first);
 }
 
 /* All noted rows.  A deferred one is returned, with those before it taken; or `deferred`. */
@@ -497,8 +494,7 @@ look_at_values(GkTaker *t, const char **elements)
 		verdict = look_into_array(t, t->values[attnums[0] - 1], elements);
 		if (verdict == NOTED && what->weighted)
 		{
-			for (int j = 0; j < what->d; j++)
-				t->apart[j] = gk_value_at(what->type[0], *elements + t->at[j]);
+			gk_values_in(what->type[0], *elements, what->d, t->apart);
 			verdict = GK_ROW_KEPT;
 		}
 		return verdict;

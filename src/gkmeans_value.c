@@ -21,9 +21,9 @@ gk_value_size(GkValueType type)
 	}
 }
 
-#define CONVERT(from) \
+#define FROM_DATUMS(get) \
 	for (int j = 0; j < n; j++) \
-		out[j] = (double) (from)
+		out[j] = (double) get(values[j])
 
 void
 gk_values_of(GkValueType type, const Datum *values, int n, double *out)
@@ -31,22 +31,32 @@ gk_values_of(GkValueType type, const Datum *values, int n, double *out)
 	switch (type)
 	{
 		case GK_VALUE_INT2:
-			CONVERT(DatumGetInt16(values[j]));
+			FROM_DATUMS(DatumGetInt16);
 			break;
 		case GK_VALUE_INT4:
-			CONVERT(DatumGetInt32(values[j]));
+			FROM_DATUMS(DatumGetInt32);
 			break;
 		case GK_VALUE_INT8:
-			CONVERT(DatumGetInt64(values[j]));
+			FROM_DATUMS(DatumGetInt64);
 			break;
 		case GK_VALUE_FLOAT4:
-			CONVERT(DatumGetFloat4(values[j]));
+			FROM_DATUMS(DatumGetFloat4);
 			break;
 		case GK_VALUE_FLOAT8:
-			CONVERT(DatumGetFloat8(values[j]));
+			FROM_DATUMS(DatumGetFloat8);
 			break;
 	}
 }
+
+/* Copied one by one, since elements of arrays with a short header are not aligned. */
+#define FROM_STORED(type) \
+	for (int j = 0; j < n; j++) \
+	{ \
+		type		v; \
+		\
+		memcpy(&v, (const char *) from + j * sizeof(type), sizeof(type)); \
+		out[j] = (double) v; \
+	}
 
 void
 gk_values_in(GkValueType type, const void *from, int n, double *out)
@@ -54,30 +64,19 @@ gk_values_in(GkValueType type, const void *from, int n, double *out)
 	switch (type)
 	{
 		case GK_VALUE_INT2:
-			CONVERT(((const int16 *) from)[j]);
+			FROM_STORED(int16);
 			break;
 		case GK_VALUE_INT4:
-			CONVERT(((const int32 *) from)[j]);
+			FROM_STORED(int32);
 			break;
 		case GK_VALUE_INT8:
-			CONVERT(((const int64 *) from)[j]);
+			FROM_STORED(int64);
 			break;
 		case GK_VALUE_FLOAT4:
-			CONVERT(((const float4 *) from)[j]);
+			FROM_STORED(float4);
 			break;
 		case GK_VALUE_FLOAT8:
-			memcpy(out, from, n * sizeof(double));
+			FROM_STORED(float8);
 			break;
 	}
-}
-
-double
-gk_value_at(GkValueType type, const char *from)
-{
-	uint64		aligned;
-	double		v;
-
-	memcpy(&aligned, from, gk_value_size(type));
-	gk_values_in(type, &aligned, 1, &v);
-	return v;
 }

@@ -26,10 +26,8 @@ typedef struct GkArrayHead
 extern int	gk_value_size(GkValueType type);
 /* n values of a query's row. */
 extern void gk_values_of(GkValueType type, const Datum *values, int n, double *out);
-/* n stored values, side by side; aligned. */
+/* n stored values, side by side; they need not be aligned. */
 extern void gk_values_in(GkValueType type, const void *from, int n, double *out);
-/* One value, stored anywhere. */
-extern double gk_value_at(GkValueType type, const char *from);
 
 static inline double
 gk_value_of(GkValueType type, Datum value)
@@ -37,6 +35,15 @@ gk_value_of(GkValueType type, Datum value)
 	double		v;
 
 	gk_values_of(type, &value, 1, &v);
+	return v;
+}
+
+static inline double
+gk_value_in(GkValueType type, const void *from)
+{
+	double		v;
+
+	gk_values_in(type, from, 1, &v);
 	return v;
 }
 
