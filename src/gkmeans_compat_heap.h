@@ -6,6 +6,7 @@
 #define GKMEANS_COMPAT_HEAP_H
 
 #include "access/heapam.h"
+#include "access/tableam.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/buf_internals.h"
@@ -15,12 +16,36 @@
 #define GK_RECENT_BUFFERS	(PG_VERSION_NUM >= 140000)
 
 /*
- * Go to a page of a sequential scan in page mode, and find its visible rows:
- * rs_cbuf, rs_vistuples, rs_ntuples.
+ * A part of a scan, which goes to the pages that it is told to, and not through all of the
+ * cache if the table is large.  Neither counted nor locked as a sequential scan: what a
+ * scan as a whole does is gkmeans_heap.c's.
  */
+static inline HeapScanDesc
+gk_heap_open(Relation rel, Snapshot snapshot)
+{
+	return (HeapScanDesc) rel->rd_tableam->scan_begin(rel, snapshot, 0, NULL, NULL,
+													  SO_ALLOW_STRAT | SO_ALLOW_PAGEMODE);
+}
+
+static inline void
+gk_heap_close(HeapScanDesc scan)
+{
+	table_endscan(&scan->rs_base);
+}
+
+/* Rows that scans of this relation returned, for the statistics: the counter of all scans. */
+static inline void
+gk_count_rows(Relation rel, int rows)
+{
+	pgstat_count_index_tuples(rel, rows);
+}
+
+/* Go to a page, and find its visible rows: rs_cbuf, rs_vistuples, rs_ntuples. */
 static inline void
 gk_heap_page(HeapScanDesc scan, BlockNumber block)
 {
+	/* heapgetpage() has this check, PostgreSQL 17 leaves it to the caller */
+	CHECK_FOR_INTERRUPTS();
 #if PG_VERSION_NUM >= 170000
 	if (BufferIsValid(scan->rs_cbuf))
 		ReleaseBuffer(scan->rs_cbuf);

@@ -18,6 +18,8 @@
 #include "access/sysattr.h"
 #include "access/tableam.h"
 #include "nodes/execnodes.h"
+#include "pgstat.h"
+#include "storage/predicate.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
@@ -101,7 +103,7 @@ close_rowwise(RowWise *w)
 {
 	if (w->index < 0)
 		return;
-	table_endscan(&w->scan->rs_base);
+	gk_heap_close(w->scan);
 	ExecDropSingleTupleTableSlot(w->from);
 	ExecDropSingleTupleTableSlot(w->to);
 	w->index = -1;
@@ -116,7 +118,7 @@ open_rowwise(GkHeapRead *h, int index)
 	if (w->index == index)
 		return w;
 	close_rowwise(w);
-	w->scan = (HeapScanDesc) table_beginscan_strat(rel, h->desc->snapshot, 0, NULL, true, false);
+	w->scan = gk_heap_open(rel, h->desc->snapshot);
 	w->from = table_slot_create(rel, NULL);
 	w->to = MakeSingleTupleTableSlot(h->desc->tupDesc, &TTSOpsVirtual);
 	w->index = index;
@@ -156,6 +158,7 @@ gk_heap_rows(GkHeapRead *h, int table, BlockNumber block, OffsetNumber from)
 	RowWise    *w = open_rowwise(h, table);
 	HeapTupleData tuple;
 	Page		page;
+	int			count = 0;
 
 	gk_heap_page(w->scan, block);
 	page = BufferGetPage(w->scan->rs_cbuf);
@@ -171,7 +174,9 @@ gk_heap_rows(GkHeapRead *h, int table, BlockNumber block, OffsetNumber from)
 		tuple.t_len = ItemIdGetLength(item);
 		ItemPointerSet(&tuple.t_self, block, offset);
 		take_row(h, &tuple);
+		count++;
 	}
+	gk_count_rows(h->tables.rels[table], count);
 	/* that no page but the one at hand is pinned */
 	ExecClearTuple(w->from);
 }
@@ -214,7 +219,6 @@ describe_table(const GkReader *r, const PlanState *ps, int features, Relation re
 	foreach(cell, ps->plan->targetlist)
 		attnums[n++] = ((Var *) lfirst_node(TargetEntry, cell)->expr)->varattno;
 	table->relid = RelationGetRelid(rel);
-	table->nblocks = RelationGetNumberOfBlocks(rel);
 	/* features, the weight and the label: as in the query, but without its ids */
 	table->attnums = palloc((features + 2) * sizeof(AttrNumber));
 	memcpy(table->attnums, attnums, features * sizeof(AttrNumber));
@@ -234,6 +238,21 @@ plain_attributes(const GkPagesTable *table, int n)
 		if (table->attnums[i] <= 0)
 			return false;
 	return true;
+}
+
+/*
+ * What any sequential scan begins with, of a table without rows, too.  In a serializable
+ * transaction the lock comes before the look at how many blocks there are: rows that others
+ * add afterwards conflict with it.
+ */
+static void
+begin_table(const GkHeapRead *h, int index)
+{
+	Relation	rel = h->tables.rels[index];
+
+	PredicateLockRelation(rel, h->desc->snapshot);
+	pgstat_count_heap_scan(rel);
+	h->tables.table[index].nblocks = RelationGetNumberOfBlocks(rel);
 }
 
 /* ---- all rows ---- */
@@ -366,9 +385,12 @@ gk_heap_scan(QueryDesc *desc, DestReceiver *dest)
 				 errhint("Set gkmeans.reader to \"auto\".")));
 	if (plain)
 	{
-		if (r->source->identify)
-			for (int i = 0; i < n; i++)
+		for (int i = 0; i < n; i++)
+		{
+			begin_table(&h, i);
+			if (r->source->identify)
 				h.tables.table[i].index = gk_reader_table(r, h.tables.table[i].relid);
+		}
 		h.tables.what = describe(r);
 		read_tables(&h);
 		close_rowwise(&h.rowwise);

@@ -9,7 +9,6 @@
 #include "access/htup_details.h"
 #include "access/tableam.h"
 #include "access/xact.h"
-#include "pgstat.h"
 #include "storage/proc.h"
 #include "utils/snapmgr.h"
 
@@ -50,8 +49,7 @@ gk_pages_open(Relation rel, Snapshot snapshot, const GkPagesWhat *what, const Gk
 	GkPages    *p = palloc0(sizeof(GkPages));
 
 	p->rel = rel;
-	/* from block 0 on, whatever others read, and not through all of the cache */
-	p->scan = (HeapScanDesc) table_beginscan_strat(rel, snapshot, 0, NULL, true, false);
+	p->scan = gk_heap_open(rel, snapshot);
 	p->plain_snapshot = !snapshot->takenDuringRecovery && !IsolationIsSerializable();
 	p->taker = gk_taker_open(RelationGetDescr(rel), what, table, false, into, next, arg);
 	return p;
@@ -72,7 +70,7 @@ gk_pages_close(GkPages *p)
 	let_go(&p->ahead);
 	if (p->where != NULL)
 		pfree(p->where);
-	table_endscan(&p->scan->rs_base);
+	gk_heap_close(p->scan);
 	gk_taker_close(p->taker);
 	pfree(p);
 }
@@ -241,8 +239,7 @@ gk_pages_take(GkPages *p, BlockNumber block, OffsetNumber from, BlockNumber next
 	while (first < p->rows.n && p->rows.offset[first] < from)
 		first++;
 	odd = gk_taker_take(p->taker, &p->rows, first, &p->wanted);
-	/* the counter of rows that scans of this relation returned */
-	pgstat_count_index_tuples(p->rel, p->rows.n - first);
+	gk_count_rows(p->rel, (odd < 0 ? p->rows.n : odd) - first);
 	return odd < 0 ? 0 : p->rows.offset[odd];
 }
 
@@ -319,7 +316,7 @@ void
 gk_pages_release(GkPages *p, GkHeldPage *held, int rows)
 {
 	ReleaseBuffer(held->buffer);
-	pgstat_count_index_tuples(p->rel, rows);
+	gk_count_rows(p->rel, rows);
 }
 
 void
