@@ -156,13 +156,30 @@ host_spill_write(void *ctx, int64_t offset, const void *data, size_t bytes)
 	return gk_host_guard(ctx, spill_write, &w);
 }
 
+/*
+ * PostgreSQL closes a file of many for another one, and opens it again for the functions
+ * that use it, of which FileSize() does the least.
+ */
+static void
+spill_open(void *arg)
+{
+	GkPgHost   *host = arg;
+
+	if (FileSize(host->spill) < 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not open the temporary file \"%s\": %m", FilePathName(host->spill))));
+}
+
 /* Until PostgreSQL opens another file, and may close this one for it. */
 static int
 host_spill_fd(void *ctx)
 {
-	const GkPgHost *host = ctx;
+	GkPgHost   *host = ctx;
 
-	return host->spill < 0 ? -1 : FileGetRawDesc(host->spill);
+	if (host->spill < 0 || !gk_host_guard(host, spill_open, host))
+		return -1;
+	return FileGetRawDesc(host->spill);
 }
 
 static void
