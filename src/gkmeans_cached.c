@@ -41,7 +41,8 @@ search(void *arg, int64_t job, int thread)
 
 	for (int i = from; i < to; i++)
 	{
-		BufferTag	tag = GetBufferDescriptor(i)->tag;
+		/* read once: it may change at any time, and its block number is an index here */
+		BufferTag	tag = *(const volatile BufferTag *) &GetBufferDescriptor(i)->tag;
 
 		if (tag.blockNum < s->nblocks && gk_tag_is_of(&tag, s->rel))
 			s->where[tag.blockNum] = i + 1;
