@@ -351,8 +351,9 @@ gk_window_features(const List *args)
 	}
 }
 
-static void
-plan_call(CustomScan *scan, WindowFunc *call)
+/* What it needs of a call goes to the expressions, and to the numbers. */
+static List *
+plan_call(CustomScan *scan, WindowFunc *call, List *numbers)
 {
 	List	   *point = list_make1(linitial(call->args));
 	bool		features = OidIsValid(gk_window_features(call->args));
@@ -361,20 +362,22 @@ plan_call(CustomScan *scan, WindowFunc *call)
 		point = castNode(ArrayExpr, linitial(call->args))->elements;
 	scan->custom_exprs = list_concat(scan->custom_exprs, point);
 	scan->custom_exprs = list_concat(scan->custom_exprs, list_copy_tail(call->args, 1));
-	scan->custom_private = lappend_int(scan->custom_private, features ? list_length(point) : 0);
-	scan->custom_private = lappend_int(scan->custom_private, list_length(call->args) > 2);
+	numbers = lappend_int(numbers, features ? list_length(point) : 0);
+	return lappend_int(numbers, list_length(call->args) > 2);
 }
 
 void
 gk_window_plan_read(List *custom_private, int *nkeys, int *ncalls, GkWindowCallPlan **calls)
 {
-	*nkeys = linitial_int(custom_private);
-	*ncalls = (list_length(custom_private) - 1) / 2;
+	List	   *numbers = (List *) linitial(custom_private);
+
+	*nkeys = linitial_int(numbers);
+	*ncalls = (list_length(numbers) - 1) / 2;
 	*calls = palloc(*ncalls * sizeof(GkWindowCallPlan));
 	for (int i = 0; i < *ncalls; i++)
 	{
-		(*calls)[i].features = list_nth_int(custom_private, 2 * i + 1);
-		(*calls)[i].centroids = list_nth_int(custom_private, 2 * i + 2) != 0;
+		(*calls)[i].features = list_nth_int(numbers, 2 * i + 1);
+		(*calls)[i].centroids = list_nth_int(numbers, 2 * i + 2) != 0;
 	}
 }
 
@@ -385,6 +388,7 @@ plan_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, Lis
 	Plan	   *child = linitial(plans);
 	List	   *calls = linitial(path->custom_private);
 	List	   *keys = lsecond(path->custom_private);
+	List	   *numbers = list_make1_int(list_length(keys));
 	ListCell   *lc;
 
 	scan->flags = path->flags;
@@ -392,7 +396,6 @@ plan_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, Lis
 	scan->scan.plan.targetlist = tlist;
 	scan->scan.plan.lefttree = child;
 	scan->custom_exprs = list_copy(keys);
-	scan->custom_private = list_make1_int(list_length(keys));
 	foreach(lc, child->targetlist)
 	{
 		TargetEntry *entry = flatCopyTargetEntry(lfirst(lc));
@@ -405,7 +408,9 @@ plan_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, Lis
 	{
 		scan->custom_scan_tlist = lappend(scan->custom_scan_tlist,
 										  makeTargetEntry(lfirst(lc), list_length(scan->custom_scan_tlist) + 1, NULL, false));
-		plan_call(scan, lfirst(lc));
+		numbers = plan_call(scan, lfirst(lc), numbers);
 	}
+	/* a list of nodes: other extensions look for one of theirs in any CustomScan */
+	scan->custom_private = list_make1(numbers);
 	return &scan->scan.plan;
 }
