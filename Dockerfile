@@ -9,7 +9,4 @@ COPY . /gkmeans
 RUN make -C /gkmeans clean && make -C /gkmeans -j"$(nproc)" install DESTDIR=/out
 
 FROM postgres:${PG_MAJOR}-bookworm
-RUN apt-get update \
-    && apt-get install -y --no-install-recommends libgomp1 \
-    && rm -rf /var/lib/apt/lists/*
 COPY --from=build /out /

@@ -22,11 +22,11 @@ REGRESS_OPTS = --inputdir=test --load-extension=gkmeans
 # multiply and an add: the compiler must not. Never add -ffast-math (it would also
 # change how the whole server process treats denormals) or a -march flag (kernels
 # choose their instructions at run time). -fno-math-errno changes errno, not results.
-GK_FLAGS = -ffp-contract=off -fno-math-errno -fopenmp
+GK_FLAGS = -ffp-contract=off -fno-math-errno -fopenmp-simd -pthread
 OPTFLAGS ?=
 PG_CPPFLAGS = -I$(CURDIR)/src
 PG_CFLAGS = $(OPTFLAGS) $(GK_FLAGS) -MMD -MP
-SHLIB_LINK = -fopenmp -lm -ldl
+SHLIB_LINK = -pthread -lm -ldl
 
 # No JIT bitcode: it would compile our arithmetic a second time, by another compiler
 # with other flags. The kernels gain nothing from being inlined into expressions.
@@ -105,7 +105,7 @@ unit-programs: $(UNIT_BINS)
 
 # make unit UNIT=test_rng runs one of them
 unit: unit-programs
-	@export OMP_WAIT_POLICY=passive; failed=0; for t in $(if $(UNIT),$(UNIT:%=build/unit/%),$(UNIT_BINS)); do \
+	@failed=0; for t in $(if $(UNIT),$(UNIT:%=build/unit/%),$(UNIT_BINS)); do \
 		echo "# $${t##*/}"; \
 		$$t || { echo "not ok - $${t##*/} exited with status $$?"; failed=1; }; \
 	done; exit $$failed

@@ -459,12 +459,15 @@ workers_wanted(const GkReader *r, const GkHeapTables *tables, uint64 blocks)
 		if (RelationUsesLocalBuffers(tables->rels[i]))
 			return 0;
 	if (gkmeans_workers > 0)
-		return (int) Min((uint64) gkmeans_workers, blocks);
-	if (gk_together_suits(r, tables))
+		n = gkmeans_workers;
+	else if (gk_together_suits(r, tables))
 		return 0;
-	for (; n < max_parallel_maintenance_workers && blocks >= threshold; threshold *= 3)
-		n++;
-	return n;
+	else
+		for (; n < max_parallel_maintenance_workers && blocks >= threshold; threshold *= 3)
+			n++;
+	/* shared memory is taken for each, so no more than the server can start */
+	n = Min(n, Min(max_parallel_workers, max_worker_processes));
+	return (int) Min((uint64) n, blocks);
 }
 
 /* ---- shared memory ---- */

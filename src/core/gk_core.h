@@ -136,7 +136,7 @@ int			gk_soon_threads(const GkHost *host);
 double		gk_now_ms(void);
 
 /*
- * Run fn(arg, job, thread) for job = 0..jobs-1 on the host's threads (OpenMP),
+ * Run fn(arg, job, thread) for job = 0..jobs-1 on the host's threads (gk_pool.h),
  * dynamically scheduled; thread is in [0, gk_threads()).  Helper threads run
  * with all signals blocked.  Returns false when host->stop asked to stop, in
  * which case some jobs did not run.  With one job or one thread, and inside

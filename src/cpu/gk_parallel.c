@@ -1,29 +1,27 @@
 /*
- * gk_parallel.c - the engine's threads: one parallel loop over OpenMP.
+ * gk_parallel.c - the engine's threads: one parallel loop over the pool's (gk_pool.h).
  *
- * The only file that knows OpenMP.  The host may be a server process whose signal
- * handlers belong to its main thread, so helper threads are born with the usual
- * signals blocked: the caller blocks them before it enters the parallel region
- * (libgomp creates its threads there, and they inherit the mask) and takes its
- * own mask back inside, so that a cancel request still reaches it during a pass.
- *
- * A parallel region ends when all its threads have, even one that the system has
- * not woken yet.  Where other sessions keep the CPUs busy, that wait can be longer
- * than the loop: then the loops of the next moments ask for half as many threads, at
- * last for none, eight times as long as was waited for nothing; then for twice as many.
+ * A loop ends when all jobs have, and a thread that has taken one may have to wait for a
+ * CPU.  Where other sessions keep the CPUs busy, that wait can be longer than the loop:
+ * then the loops of the next moments ask for half as many threads, at last for none, eight
+ * times as long as was waited for nothing; then for twice as many.
  */
-#include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-
-#ifdef _OPENMP
-#include <omp.h>
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
 #endif
+#include <sched.h>
+#include <stdio.h>
+#include <unistd.h>
 
 #include "core/gk_core.h"
+#include "cpu/gk_pool.h"
 
-/* libgomp ends the process when it cannot create a thread; stay far from that. */
-#define MAX_THREADS		1024
+/*
+ * However many a user asks for: a session must not take threads from the others.  A few
+ * CPUs may have more, so that what many threads do can be tried there.
+ */
+#define THREADS_A_CPU	2
+#define LEAST_LIMIT		32
 
 typedef struct Loop
 {
@@ -34,10 +32,11 @@ typedef struct Loop
 	int			threads;
 	int64_t		next;			/* shared counter: the next job to take */
 	bool		stopped;
+	double		done;			/* when the calling thread had nothing left to do */
 } Loop;
 
-/* Threads that a region has at most, until when; of the one thread that enters regions. */
-static int	fewer = MAX_THREADS;
+/* Threads that a loop has at most, until when. */
+static int	fewer = GK_POOL_THREADS;
 static double fewer_until;
 #define FEWER_WAITS	8
 
@@ -46,8 +45,6 @@ should_stop(const GkHost *host)
 {
 	return host->stop != NULL && host->stop(host->ctx);
 }
-
-#ifdef _OPENMP
 
 /* CPUs' worth of time that the control group may use; 0: no limit, or none known. */
 static int
@@ -66,6 +63,20 @@ cpu_quota(void)
 	return period > 0 ? (int) ((quota + period - 1) / period) : 0;
 }
 
+/* The CPUs of the process's mask. */
+static int
+scheduled_cpus(void)
+{
+#ifdef __linux__
+	/* Linux's own cpu_set_t has 1,024 CPUs */
+	cpu_set_t	cpus[8];
+
+	if (sched_getaffinity(0, sizeof(cpus), cpus) == 0)
+		return CPU_COUNT_S(sizeof(cpus), cpus);
+#endif
+	return (int) sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 /* What this process may use, by its CPU mask and its container's quota; looked up once. */
 static int
 usable_cpus(void)
@@ -76,27 +87,24 @@ usable_cpus(void)
 	{
 		int			quota = cpu_quota();
 
-		known = omp_get_num_procs();
+		known = scheduled_cpus();
 		if (quota > 0 && quota < known)
 			known = quota;
 	}
 	return known;
 }
 
-#endif
-
 int
 gk_threads(const GkHost *host)
 {
-	int			n = host->threads;
+	int			n = host->threads > 0 ? host->threads : usable_cpus();
+	int			most = THREADS_A_CPU * usable_cpus();
 
-#ifdef _OPENMP
-	if (n <= 0)
-		n = usable_cpus();
-#else
-	n = 1;
-#endif
-	return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
+	if (most < LEAST_LIMIT)
+		most = LEAST_LIMIT;
+	if (most > GK_POOL_THREADS)
+		most = GK_POOL_THREADS;
+	return n < 1 ? 1 : n > most ? most : n;
 }
 
 static bool
@@ -111,8 +119,6 @@ run_inline(Loop *loop)
 	return true;
 }
 
-#ifdef _OPENMP
-
 /*
  * Jobs in a row that a thread takes, fewer towards the end: neighbours are mostly
  * rows one after the other, and what a kernel asks memory for beyond its own rows is
@@ -121,7 +127,7 @@ run_inline(Loop *loop)
 #define RUN		8
 
 static void
-work(Loop *loop, int thread)
+take_jobs(Loop *loop, int thread)
 {
 	int64_t		job;
 
@@ -146,73 +152,45 @@ work(Loop *loop, int thread)
 	} while (job < loop->jobs);
 }
 
-/* All but those that report an error of the running thread itself. */
 static void
-helper_mask(sigset_t *mask)
+work(void *arg, int thread)
 {
-	sigfillset(mask);
-	sigdelset(mask, SIGABRT);
-	sigdelset(mask, SIGBUS);
-	sigdelset(mask, SIGFPE);
-	sigdelset(mask, SIGILL);
-	sigdelset(mask, SIGSEGV);
-	sigdelset(mask, SIGTRAP);
+	Loop	   *loop = arg;
+
+	take_jobs(loop, thread);
+	if (thread == 0)
+		loop->done = gk_now_ms();
 }
 
 static bool
 run_threads(Loop *loop, int threads)
 {
 	double		start = gk_now_ms();
-	double		done = start;
 	double		end;
-	sigset_t	helper;
-	sigset_t	own;
 
-	if (fewer < MAX_THREADS && start >= fewer_until)
+	if (fewer < GK_POOL_THREADS && start >= fewer_until)
 		fewer *= 2;
 	if (threads > fewer)
 		threads = fewer;
-	if (threads == 1)
-		return run_inline(loop);
 	loop->threads = threads;
-	helper_mask(&helper);
-	pthread_sigmask(SIG_BLOCK, &helper, &own);
-#pragma omp parallel num_threads(threads)
-	{
-		int			thread = omp_get_thread_num();
-
-		/* Again in the helpers: another library may have made the pool. */
-		if (thread == 0)
-			pthread_sigmask(SIG_SETMASK, &own, NULL);
-		else
-			pthread_sigmask(SIG_BLOCK, &helper, NULL);
-		work(loop, thread);
-		if (thread == 0)
-			done = gk_now_ms();
-	}
-	pthread_sigmask(SIG_SETMASK, &own, NULL);
+	if (threads == 1 || !gk_pool_run(threads, work, loop))
+		return run_inline(loop);
 	end = gk_now_ms();
-	if (end - done > done - start)
+	if (end - loop->done > loop->done - start)
 	{
 		fewer = threads / 2;
-		fewer_until = end + FEWER_WAITS * (end - done);
+		fewer_until = end + FEWER_WAITS * (end - loop->done);
 	}
 	return !loop->stopped;
 }
-
-#endif
 
 bool
 gk_parallel_for(const GkHost *host, int64_t jobs, GkJob fn, void *arg)
 {
 	Loop		loop = {.host = host,.jobs = jobs,.fn = fn,.arg = arg};
-#ifdef _OPENMP
 	int			threads = gk_threads(host);
 
 	if (threads > jobs)
 		threads = (int) jobs;
-	if (threads > 1 && !omp_in_parallel())
-		return run_threads(&loop, threads);
-#endif
-	return run_inline(&loop);
+	return threads > 1 && !gk_pool_busy() ? run_threads(&loop, threads) : run_inline(&loop);
 }
