@@ -635,7 +635,7 @@ CREATE FUNCTION kmeans_options(
     device text DEFAULT NULL
 ) RETURNS kmeans_options
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ SELECT NULL::text, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11 $$;
+    AS $$ SELECT NULL::pg_catalog.text, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11 $$;
 
 COMMENT ON FUNCTION kmeans_options(text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
     'options for kmeans_agg(): those of kmeans_fit() but weight_column';
@@ -829,9 +829,9 @@ COMMENT ON FUNCTION gkmeans_progress_info() IS
     'the rows of the view gkmeans_progress, of all databases';
 
 CREATE VIEW gkmeans_progress AS
-    SELECT pid, relid::regclass AS relation, phase, run, iteration, max_iter, rows_done, inertia, shift, device
+    SELECT pid, relid::pg_catalog.regclass AS relation, phase, run, iteration, max_iter, rows_done, inertia, shift, device
     FROM gkmeans_progress_info()
-    WHERE datid = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database());
+    WHERE datid OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database());
 
 GRANT SELECT ON gkmeans_progress TO PUBLIC;
 

@@ -21,6 +21,7 @@
 #include "executor/spi.h"
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
@@ -52,10 +53,12 @@ typedef struct Ask
 
 /* ---- catalogs ---- */
 
+#define OF_RELATION	"WHERE logicalrelid::pg_catalog.oid OPERATOR(pg_catalog.=) $1"
+
 static uint64
 select_by_relation(const char *query, Oid relid)
 {
-	Oid			type = REGCLASSOID;
+	Oid			type = OIDOID;
 	Datum		value = ObjectIdGetDatum(relid);
 
 	if (SPI_execute_with_args(query, 1, &type, &value, NULL, true, 0) != SPI_OK_SELECT)
@@ -80,15 +83,16 @@ among_partitions(const char *query, Oid relid)
 bool
 gk_shards_known(Oid relid)
 {
-	return among_partitions("SELECT FROM pg_catalog.pg_dist_partition WHERE logicalrelid = $1", relid);
+	return among_partitions("SELECT FROM pg_catalog.pg_dist_partition " OF_RELATION, relid);
 }
 
 bool
 gk_shards_distributed(Oid relid)
 {
 	/* 'n': one shard, copied to every server ('t'), here (without a colocation), or on another server */
-	return among_partitions("SELECT FROM pg_catalog.pg_dist_partition WHERE logicalrelid = $1 "
-							"AND (partmethod <> 'n' OR repmodel <> 't' AND colocationid <> 0)", relid);
+	return among_partitions("SELECT FROM pg_catalog.pg_dist_partition " OF_RELATION
+							" AND (partmethod OPERATOR(pg_catalog.<>) 'n' OR repmodel OPERATOR(pg_catalog.<>) 't' "
+							"AND colocationid OPERATOR(pg_catalog.<>) 0)", relid);
 }
 
 /* How many, and their numbers, ascending. */
@@ -99,8 +103,7 @@ find_shards(Oid relid, MemoryContext context, int64 **id)
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "could not connect to SPI");
-	n = (int) select_by_relation("SELECT shardid FROM pg_catalog.pg_dist_shard "
-								 "WHERE logicalrelid = $1 ORDER BY shardid", relid);
+	n = (int) select_by_relation("SELECT shardid FROM pg_catalog.pg_dist_shard " OF_RELATION " ORDER BY shardid", relid);
 	*id = MemoryContextAlloc(context, Max(n, 1) * sizeof(int64));
 	for (int i = 0; i < n; i++)
 	{
@@ -135,18 +138,33 @@ append_list(StringInfo out, const int64 *v, int n)
 	appendStringInfoString(out, "}'::pg_catalog.int8[]");
 }
 
-/* Dollar quotes, because a name may have single ones. */
-#define SHARD	"$gkmeans$%1$s$gkmeans$"
+/* The shard's name, quoted as a literal by format(). */
+#define SHARD	"%1$L::pg_catalog.text"
 /* A shard's number ends its name. */
 #define NUMBER_OF(name)	"pg_catalog.substring(" name ", '_([0-9]+)\"?$')::pg_catalog.int8"
 
+/* Arguments have exactly the types of our functions, so that no other function of that schema fits better. */
 static void
-append_literal(StringInfo out, const char *s)
+append_text(StringInfo out, const char *s)
 {
 	if (s != NULL)
 		append_escaped(out, quote_literal_cstr(s));
 	else
 		appendStringInfoString(out, "NULL");
+	appendStringInfoString(out, "::pg_catalog.text");
+}
+
+/*
+ * Citus leaves the schema public out.  The search_path over there must not find
+ * another relation of this name.
+ */
+static void
+append_shard(StringInfo out, Oid relid)
+{
+	if (strcmp(get_namespace_name(get_rel_namespace(relid)), "public") == 0)
+		appendStringInfoString(out, "pg_catalog.regexp_replace(" SHARD ", '^(public[.])?', 'public.')::pg_catalog.regclass");
+	else
+		appendStringInfoString(out, SHARD "::pg_catalog.regclass");
 }
 
 /* A call up to its columns. */
@@ -154,11 +172,13 @@ static void
 begin_call(StringInfo c, const char *schema, const char *function, const GkSource *source)
 {
 	append_escaped(c, quote_qualified_identifier(schema, function));
-	appendStringInfoString(c, "(" SHARD "::pg_catalog.regclass, ARRAY[");
+	appendStringInfoChar(c, '(');
+	append_shard(c, source->relid);
+	appendStringInfoString(c, ", ARRAY[");
 	for (int i = 0; i < source->ncolumns; i++)
 	{
 		appendStringInfoString(c, i > 0 ? ", " : "");
-		append_literal(c, source->columns[i]);
+		append_text(c, source->columns[i]);
 	}
 	appendStringInfoString(c, "]::pg_catalog.text[], ");
 }
@@ -174,12 +194,12 @@ pass_command(const Shards *s, const GkPass *pass)
 	initStringInfo(&c);
 	appendStringInfoString(&c, "SELECT ");
 	begin_call(&c, s->fit->schema, "kmeans_pass", source);
-	appendStringInfoString(&c, "'\\x");
+	appendStringInfoString(&c, "pg_catalog.decode('");
 	enlargeStringInfo(&c, VARSIZE_ANY_EXHDR(bytes) * 2);
 	c.len += (int) hex_encode(VARDATA_ANY(bytes), VARSIZE_ANY_EXHDR(bytes), c.data + c.len);
 	c.data[c.len] = '\0';
-	appendStringInfoString(&c, "'::pg_catalog.bytea, ");
-	append_literal(&c, source->weight_column);
+	appendStringInfoString(&c, "', 'hex'), ");
+	append_text(&c, source->weight_column);
 	if (s->first != NULL)
 	{
 		appendStringInfoString(&c, ", (");
@@ -189,8 +209,10 @@ pass_command(const Shards *s, const GkPass *pass)
 		appendStringInfoString(&c, ", " NUMBER_OF(SHARD) ")]");
 	}
 	else
-		appendStringInfoString(&c, ", 0");
-	appendStringInfo(&c, ", '%s')", gkmeans_device_words[s->fit->options.device].name);
+		appendStringInfoString(&c, ", 0::pg_catalog.int8");
+	appendStringInfoString(&c, ", ");
+	append_text(&c, gkmeans_device_words[s->fit->options.device].name);
+	appendStringInfoChar(&c, ')');
 	return c.data;
 }
 
@@ -203,13 +225,16 @@ step_command(const GkSource *source, const char *schema, const KmeansModel *mode
 	initStringInfo(&c);
 	appendStringInfoString(&c, "SELECT coalesce(");
 	begin_call(&c, schema, "kmeans_step", source);
-	append_literal(&c, DatumGetCString(DirectFunctionCall1(kmeans_model_out, PointerGetDatum(model))));
+	append_escaped(&c, quote_literal_cstr(DatumGetCString(DirectFunctionCall1(kmeans_model_out, PointerGetDatum(model)))));
 	appendStringInfoString(&c, "::");
 	append_escaped(&c, quote_qualified_identifier(schema, "kmeans_model"));
 	appendStringInfoString(&c, ", ");
-	append_literal(&c, source->weight_column);
-	appendStringInfo(&c, ", '%s', '%s')::pg_catalog.text, '')", skip_nonfinite ? "skip" : "error",
-					 gkmeans_device_words[device].name);
+	append_text(&c, source->weight_column);
+	appendStringInfoString(&c, ", ");
+	append_text(&c, skip_nonfinite ? "skip" : "error");
+	appendStringInfoString(&c, ", ");
+	append_text(&c, gkmeans_device_words[device].name);
+	appendStringInfoString(&c, ")::pg_catalog.text, '')");
 	return c.data;
 }
 
@@ -221,14 +246,20 @@ gk_shards_order(void)
 
 /* ---- the answers ---- */
 
-/* Have all shards run a command; take() gets their answers, in any order. */
+/*
+ * Have all shards run a command; take() gets their answers, in any order.
+ * run_command_on_shards() looks up its own operators and functions by search_path.
+ */
 static void
 run(const GkSource *source, int shards, const char *command,
 	void (*take) (void *arg, int64 id, const char *result), void *arg)
 {
 	Oid			types[2] = {REGCLASSOID, TEXTOID};
 	Datum		values[2];
+	int			guc_level = NewGUCNestLevel();
 
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "could not connect to SPI");
 	values[0] = ObjectIdGetDatum(source->relid);
@@ -260,6 +291,7 @@ run(const GkSource *source, int shards, const char *command,
 				 errmsg("%llu of %d shards of \"%s\" answered",
 						(unsigned long long) SPI_processed, shards, source->relname)));
 	SPI_finish();
+	AtEOXact_GUC(true, guc_level);
 }
 
 /* ---- a pass ---- */
