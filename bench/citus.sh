@@ -78,7 +78,7 @@ done
 for i in 0 1 2; do psql -qX -h 127.0.0.1 -p "$(port $i)" -U postgres -c 'VACUUM ANALYZE' -c CHECKPOINT >/dev/null; done
 
 echo "command: bench/citus.sh CITUS $rows $shards"
-echo "commit:  $(git -C "$tree" describe --always --dirty 2>/dev/null || echo unknown), $(date -u +%F)"
+echo "commit:  $("$tree/bench/commit"), $(date -u +%F)"
 echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg), PostgreSQL $(sql -c 'SHOW server_version')"
 echo "citus $(sql -c "SELECT extversion FROM pg_extension WHERE extname = 'citus'"), $rows rows of 4 real, $shards shards on 2 workers, $(nproc) CPUs"
 sql -f - <<-'SQL'

@@ -22,7 +22,7 @@ rows=${ROWS:-20000000} runs=${RUNS:-3} workers=${WORKERS:-0 2 8} device=${DEVICE
 sizes=${SIZES-1000 10000 30000 100000 300000 1000000 3000000} group_rows=${GROUP_ROWS:-10000000}
 mkdir -p "$out"
 json=$out/gpu_server.json md=$out/gpu_server.md
-commit=${GKMEANS_COMMIT:-$(git rev-parse HEAD)}
+commit=$(bench/commit)
 command="ROWS=$rows RUNS=$runs WORKERS='$workers' SIZES='$sizes' GROUP_ROWS=$group_rows DEVICE=$device bench/gpu_server.sh"
 gpu='no GPU'
 [ "$device" = cpu ] || gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)

@@ -39,7 +39,7 @@ ms() {
 ratio() { awk -v n="$1" -v a="${best[$2]}" -v b="${best[$3]}" 'BEGIN { printf "%-58s %10.2f\n", n, a / b }'; }
 
 echo "command: ROWS=$rows test/with-cluster bench/grouped.sh"
-echo "commit:  $(git -C "$here" describe --always --dirty 2>/dev/null || echo unknown), $(date -u +%F)"
+echo "commit:  $("$here/bench/commit"), $(date -u +%F)"
 echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg), PostgreSQL $(sql -A -t -c 'SHOW server_version')"
 # psql -c prints results too; counts keep them short
 ms 'four sums' '' 'SELECT sum(a), sum(b), sum(c), sum(d) FROM points'

@@ -51,7 +51,7 @@ for ((round = 0; round < rounds; round++)); do
 done
 
 echo "command: ROWS=$rows ROUNDS=$rounds test/with-cluster bench/labels.sh"
-echo "commit:  $(git -C "$here" describe --always --dirty 2>/dev/null || echo unknown), $(date -u +%F)"
+echo "commit:  $("$here/bench/commit"), $(date -u +%F)"
 echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg), PostgreSQL $(sql -c 'SHOW server_version')"
 echo "medians of $rounds in ms, $rows rows, all of them written once"
 for name in update labels again kmeans; do times[$name]=$(printf %s "${times[$name]}" | median); done

@@ -21,7 +21,7 @@ set -euo pipefail
 
 device=${DEVICE:-cpu} rows=${ROWS:-4000000} rounds=${ROUNDS:-5} workers=${WORKERS:-0 2} result=${RESULT:-/dev/null}
 here=$(cd "$(dirname "$0")/.." && pwd)
-commit=${GKMEANS_COMMIT:-$(git -C "$here" describe --always --dirty 2>/dev/null || echo unknown)}
+commit=$("$here/bench/commit")
 names=$(seq -s, 1 68 | sed 's/[0-9]*/f&/g')
 random=$(seq -s, 1 68 | sed 's/[0-9]*/random()::real AS f&/g')
 

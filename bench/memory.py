@@ -24,8 +24,9 @@ import psycopg
 K = 8
 
 
-def shell(*command):
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+def commit():
+    command = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "commit")]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def machine():
@@ -80,9 +81,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
 
-    commit = shell("git", "-C", os.path.dirname(os.path.abspath(__file__)), "describe", "--always", "--dirty")
     print(f"command: test/with-cluster python3 bench/memory.py --values {args.values} --rounds {args.rounds}")
-    print(f"commit:  {commit}, {datetime.date.today()}")
+    print(f"commit:  {commit()}, {datetime.date.today()}")
     print(f"machine: {machine()}")
     print(f"{'table, seeding':28} {'points MB':>9} {'limit MB':>8} {'cached ms':>9} {'limited ms':>10} {'ratio':>6}"
           f" {'before MB':>9} {'cached MB':>9} {'limited MB':>10}")

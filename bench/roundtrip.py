@@ -45,8 +45,7 @@ def machine():
 
 
 def commit():
-    command = ["git", "-C", ROOT, "describe", "--always", "--dirty"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    return subprocess.run([os.path.join(ROOT, "bench", "commit")], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def make_table(db, rows, d):

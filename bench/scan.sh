@@ -49,7 +49,7 @@ for rows in 0 20000 100000; do
 done
 
 echo "command: THREADS=$threads ROUNDS=$rounds test/with-cluster bench/scan.sh"
-echo "commit:  $(git -C "$here" describe --always --dirty 2>/dev/null || echo unknown), $(date -u +%F)"
+echo "commit:  $("$here/bench/commit"), $(date -u +%F)"
 echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg), PostgreSQL $(sql -c 'SHOW server_version')"
 echo "medians of $rounds in ms; 327,346 rows, 4 features, k = 2 to 20, $iterations iterations"
 awk -v load="${t[load]}" -v seed="${t[seed]}" -v it="${t[iterate]}" -v scan="${t[scan]}" -v plain="${t[plain]}" \

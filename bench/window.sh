@@ -86,7 +86,7 @@ inertia() {
 		SELECT sum((x - mx) ^ 2 + (y - my) ^ 2) FROM l JOIN m USING (l)"
 }
 echo "command: ROWS=$rows POINTS=$points ROUNDS=$rounds THREADS=$threads test/with-cluster bench/window.sh"
-echo "commit:  $(git -C "$here" describe --always --dirty 2>/dev/null || echo unknown), $(date -u +%F)"
+echo "commit:  $("$here/bench/commit"), $(date -u +%F)"
 echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg), PostgreSQL $(sql -c 'SHOW server_version')"
 echo "$rows rows in 1,000 partitions, 2-D, k = 3"
 line 'row_number(): the floor' floor
