@@ -25,6 +25,9 @@
 #define MAX_SCALE		0x1p1000
 #define MAX_EXPO		200
 #define MAX_UNIT_EXP	2200
+/* Those of a double > 0. */
+#define MIN_WEIGHT_EXP	(-1074)
+#define MAX_WEIGHT_EXP	1024
 
 /* Bytes of a number, and of a cluster's keys, in the text form. */
 #define TEXT_NUMBER		27
@@ -37,11 +40,11 @@ const char *const kmeans_distance_words[KMEANS_DISTANCES] = {"euclidean", "cosin
 
 /* Size of a value.  With lengths in their limits nothing here overflows. */
 static uint64
-model_size(uint64 k, uint64 d, uint64 history_len, uint64 names_len)
+model_size(uint64 k, uint64 d, uint64 history_len, bool weighted, uint64 names_len)
 {
 	uint64		numbers = 2 * d + k * d + 3 * k + 2 * history_len;
 
-	return offsetof(KmeansModel, data) + numbers * sizeof(double) + d * sizeof(int32) + names_len;
+	return offsetof(KmeansModel, data) + numbers * sizeof(double) + (d + (weighted ? 1 : 0)) * sizeof(int32) + names_len;
 }
 
 /* Where the arrays lie; ncolumns names follow at *names. */
@@ -69,7 +72,8 @@ model_arrays(const KmeansModel *v, GkModel *m, char **names)
 	m->history_shift = at;
 	at += v->history_len;
 	m->prep.expo = (int32_t *) at;
-	*names = (char *) (m->prep.expo + d);
+	m->weights.known = v->weighted != 0;
+	*names = (char *) (m->prep.expo + d + (m->weights.known ? 1 : 0));
 }
 
 void
@@ -101,6 +105,8 @@ kmeans_model_view(const KmeansModel *v, GkModel *m)
 	memcpy(m->device, v->device, sizeof(m->device));
 	memcpy(m->strategy, v->strategy, sizeof(m->strategy));
 	model_arrays(v, m, &names);
+	if (m->weights.known)
+		m->weights.expo = m->prep.expo[v->d];
 }
 
 const char *
@@ -151,7 +157,7 @@ kmeans_model_from_datum(Datum datum)
 		v->history_len < 0 || v->names_len < 0 ||
 		v->distance < 0 || v->distance >= KMEANS_DISTANCES ||
 		v->init < 0 || v->init >= KMEANS_INITS ||
-		VARSIZE(v) != model_size(v->k, v->d, v->history_len, v->names_len))
+		v->weighted > 1 || VARSIZE(v) != model_size(v->k, v->d, v->history_len, v->weighted, v->names_len))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("kmeans_model of %d clusters with %d features has a wrong size, %u bytes",
@@ -270,6 +276,7 @@ kmeans_model_validate(const GkModel *m, char *const *columns, int ncolumns, bool
 			check_integer(psprintf("preparation.expo[%d]", j), p->expo[j], -MAX_EXPO, MAX_EXPO, sqlstate);
 	}
 	check_integer("preparation.unit_exp", p->unit_exp, -MAX_UNIT_EXP, MAX_UNIT_EXP, sqlstate);
+	check_integer("preparation.weight_exp", m->weights.expo, MIN_WEIGHT_EXP, MAX_WEIGHT_EXP, sqlstate);
 	check_numbers("history.inertia[%lld]", m->history_inertia, m->history_len, 0.0, sqlstate);
 	check_numbers("history.shift[%lld]", m->history_shift, m->history_len, 0.0, sqlstate);
 }
@@ -291,7 +298,7 @@ kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns, bool
 
 	for (int i = 0; i < ncolumns; i++)
 		names_len += strlen(columns[i]) + 1;
-	size = model_size(k, d, m->history_len, names_len);
+	size = model_size(k, d, m->history_len, m->weights.known, names_len);
 	/* A value must also fit into 1 GB as text, or the table could not be dumped. */
 	text = (k * d + 3 * k + 3 * d + 2 * (uint64) m->history_len) * TEXT_NUMBER +
 		k * TEXT_CLUSTER + 7 * names_len + 4096;
@@ -320,6 +327,7 @@ kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns, bool
 	v->standardize = m->prep.standardize;
 	v->converged = m->converged;
 	v->columns_array = columns_array;
+	v->weighted = m->weights.known;
 	v->seed = m->seed;
 	v->rows_used = m->rows_used;
 	v->rows_skipped = m->rows_skipped;
@@ -339,6 +347,8 @@ kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns, bool
 	memcpy(to.prep.center, m->prep.center, d * sizeof(double));
 	memcpy(to.prep.scale, m->prep.scale, d * sizeof(double));
 	memcpy(to.prep.expo, m->prep.expo, d * sizeof(int32));
+	if (m->weights.known)
+		to.prep.expo[d] = m->weights.expo;
 	memcpy(to.centroids, m->centroids, k * d * sizeof(double));
 	memcpy(to.size, m->size, k * sizeof(int64));
 	memcpy(to.cluster_inertia, m->cluster_inertia, k * sizeof(double));

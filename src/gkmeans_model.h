@@ -38,7 +38,7 @@ typedef struct KmeansModel
 	uint8		standardize;
 	uint8		converged;
 	uint8		columns_array;	/* the point is one array or vector column */
-	uint8		unused;			/* 0 */
+	uint8		weighted;		/* the grid of the weights follows expo */
 	int64		seed;
 	int64		rows_used;
 	int64		rows_skipped;

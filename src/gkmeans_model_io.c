@@ -16,6 +16,7 @@
  *   float8  history inertia[history_len], history shift[history_len]
  *   string  device, strategy, columns[ncolumns]: int32 length, then the bytes in
  *           the client's encoding, in a text form of a kmeans_state in UTF-8
+ *   int32   weight_exp, where the fit had weights
  */
 #include "postgres.h"
 
@@ -131,7 +132,10 @@ kmeans_model_out(PG_FUNCTION_ARGS)
 	put_key(&out, "expo");
 	for (int j = 0; j < m.prep.d; j++)
 		appendStringInfo(&out, "%s%d", j > 0 ? ", " : "[", m.prep.expo[j]);
-	appendStringInfo(&out, "], \"unit_exp\": %d}", m.prep.unit_exp);
+	appendStringInfo(&out, "], \"unit_exp\": %d", m.prep.unit_exp);
+	if (m.weights.known)
+		appendStringInfo(&out, ", \"weight_exp\": %d", m.weights.expo);
+	appendStringInfoChar(&out, '}');
 
 	appendStringInfoString(&out, ", \"history\": {\"inertia\": ");
 	put_numbers(&out, m.history_inertia, m.history_len);
@@ -226,6 +230,8 @@ kmeans_model_put(StringInfo buf, const KmeansModel *v, int encoding)
 		send_string(buf, name, encoding);
 		name += strlen(name) + 1;
 	}
+	if (m.weights.known)
+		pq_sendint32(buf, m.weights.expo);
 }
 
 Datum
@@ -379,6 +385,9 @@ kmeans_model_get(StringInfo buf, int encoding)
 	columns = palloc(ncolumns * sizeof(char *) + 1);
 	for (int i = 0; i < ncolumns; i++)
 		columns[i] = recv_string(buf, "columns", NAMEDATALEN - 1, encoding);
+	m.weights.known = buf->len - buf->cursor == sizeof(int32);
+	if (m.weights.known)
+		m.weights.expo = (int) pq_getmsgint(buf, 4);
 	if (buf->cursor != buf->len)
 		INVALID("%d bytes follow the end of the value", buf->len - buf->cursor);
 	kmeans_model_validate(&m, columns, ncolumns, columns_array, ERRCODE_INVALID_BINARY_REPRESENTATION);

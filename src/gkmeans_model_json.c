@@ -76,8 +76,11 @@ typedef struct Key
 	Type		type;
 	Shape		shape;
 	size_t		offset;			/* in Reader; of an object: which scope it is */
-	bool		optional;		/* 0 when missing */
+	bool		optional;		/* keeps its initial value when missing */
 } Key;
+
+/* Of weight_exp: it was not given. */
+#define NO_WEIGHTS	PG_INT32_MIN
 
 static const Key keys[] = {
 	{ROOT, "version", INTEGER, ONE, offsetof(Reader, version)},
@@ -110,6 +113,7 @@ static const Key keys[] = {
 	{PREPARATION, "scale", NUMBER, ARRAY, offsetof(Reader, scale)},
 	{PREPARATION, "expo", INTEGER, ARRAY, offsetof(Reader, expo)},
 	{PREPARATION, "unit_exp", INTEGER, ONE, offsetof(Reader, m.prep.unit_exp)},
+	{PREPARATION, "weight_exp", INTEGER, ONE, offsetof(Reader, m.weights.expo), true},
 	{HISTORY, "inertia", NUMBER, ARRAY, offsetof(Reader, history_inertia)},
 	{HISTORY, "shift", NUMBER, ARRAY, offsetof(Reader, history_shift)},
 	{CLUSTER, "size", BIGINT, PER_CLUSTER, offsetof(Reader, size)},
@@ -477,6 +481,7 @@ kmeans_model_in(PG_FUNCTION_ARGS)
 
 	MemoryContextSwitchTo(cxt);
 	r = palloc0(sizeof(Reader));
+	r->m.weights.expo = NO_WEIGHTS;
 	memset(&actions, 0, sizeof(actions));
 	actions.semstate = r;
 	actions.object_start = on_object_start;
@@ -498,6 +503,9 @@ kmeans_model_in(PG_FUNCTION_ARGS)
 	check_length("preparation.expo", r->expo.len, "d", r->m.prep.d);
 	check_length("history.shift", r->history_shift.len, "as history.inertia", r->history_inertia.len);
 
+	r->m.weights.known = r->m.weights.expo != NO_WEIGHTS;
+	if (!r->m.weights.known)
+		r->m.weights.expo = 0;
 	r->m.prep.center = (double *) r->center.data;
 	r->m.prep.scale = (double *) r->scale.data;
 	r->m.prep.expo = (int32_t *) r->expo.data;

@@ -85,6 +85,7 @@ kmeans_step_view(const KmeansStep *step, KmeansStepView *view)
 	p->prep = &view->m.prep;
 	p->k = step->k;
 	p->weighted = step->weighted;
+	p->weights = view->m.weights;
 	p->f = view->f;
 	p->count = (int64_t *) (base + l.count);
 	p->max_d2 = (float *) (base + l.max_d2);

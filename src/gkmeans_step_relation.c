@@ -77,7 +77,7 @@ step_here(StepRead *s, const GkModel *model, GkDeviceKind kind)
 	device = gk_iterate_choose(s->host, kind, PG_INT64_MAX, model->prep.d, model->k);
 	f = gk_alloc(gk_host_engine(s->host), (Size) model->k * model->prep.d, sizeof(float));
 	gk_model_prepare(&model->prep, model->centroids, model->k, f);
-	s->what = (GkPartsWhat) {.prep = &model->prep,.k = model->k,.f = f,.device = &device,
+	s->what = (GkPartsWhat) {.prep = &model->prep,.k = model->k,.weights = model->weights,.f = f,.device = &device,
 		.chunk_bytes = gk_iterate_chunk_bytes()};
 	step = make_state(s, read_parts(s));
 	gk_host_end(s->host);

@@ -11,6 +11,7 @@
 #include "core/gk_numerics.h"
 #include "core/gk_pass.h"
 #include "core/gk_store.h"
+#include "core/gk_weight.h"
 
 #define BLOCK	GK_COLUMN_BLOCK	/* rows converted at a time */
 /* Rows of one column that a thread goes through: memory likes long runs. */
@@ -80,15 +81,6 @@ gk_prepare_point(const GkPrep *prep, const double *point, float *out)
 	return true;
 }
 
-/* Weights: at most 1, on the grid 2^-40, never 0. */
-static float
-prepare_weight(double w, double scale)
-{
-	float		f = gk_to_grid(w * scale, gk_grid_magic(0));
-
-	return f >= 0x1p-40f ? f : 0x1p-40f;
-}
-
 /* Weighted sums of one block of a prepared column. */
 static void
 add_weighted(GkMoments *m, const float *x, const float *w, int rows, int expo)
@@ -147,14 +139,14 @@ convert_block(void *arg, int64_t job, int thread)
 	if (weighted)
 	{
 		const char *at = c->from;
-		double		scale = gk_scale_of(-s->pts.weight_exp);
 		const void *in = NULL;
 		bool		wide = false;
 
 		for (int j = 0; j <= s->pts.d; j++)
 			in = next_column(c, j, first, &at, &wide);
 		for (int i = 0; i < rows; i++)
-			weight[i] = prepare_weight(wide ? ((const double *) in)[i] : (double) ((const float *) in)[i], scale);
+			weight[i] = gk_prepare_weight(wide ? ((const double *) in)[i] : (double) ((const float *) in)[i],
+										  s->pts.weight_exp);
 	}
 	if (cosine)
 	{

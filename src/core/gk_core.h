@@ -215,9 +215,17 @@ typedef struct GkPrep
 								 * (standardised, if so asked) units */
 } GkPrep;
 
+/* The grid of the weights (gk_weight.h): none is above 2^expo. */
+typedef struct GkWeightGrid
+{
+	bool		known;			/* false: the rows had no weights */
+	int32_t		expo;
+} GkWeightGrid;
+
 typedef struct GkModel
 {
 	GkPrep		prep;
+	GkWeightGrid weights;
 	int			k;				/* clusters found; may be fewer than asked for */
 	int			k_asked;
 	GkInit		init;

@@ -222,6 +222,7 @@ fit_on(const GkBackend *backend, GkStore *store, const GkOptions *options,
 	model->init = options->init;
 	model->seed = options->seed;
 	model->rows_used = pts->n;
+	model->weights = (GkWeightGrid) {pts->weighted, pts->weight_exp};
 	st = copy_prep(e.host, &pts->prep, &model->prep, err);
 	if (st == GK_OK && pts->n > 0)
 	{

@@ -12,7 +12,7 @@
  * 3. Sums are sums of those integers: exact, so associative.
  *    Unweighted Feature Sum: units of 2^(expo_j - 40).
  *    Weights are scaled by a power of two to at most 1 and are float32 on the
- *    grid 2^-40 (at least one grid unit); weighted sums are in units of
+ *    grid 2^-40 (gk_weight.h; lighter ones are refused); weighted sums are in units of
  *    2^(expo_j - 80), weighted masses in units of 2^-40.
  * 4. Squared distances (times the weight, if any) are summed as gk_d2_fixed()
  *    integers: units of 2^(F - 80), where d2 <= 2^F (GkPoints.d2_expo),

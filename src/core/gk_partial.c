@@ -10,6 +10,7 @@
 #include "core/gk_partial.h"
 #include "core/gk_points.h"
 #include "core/gk_update.h"
+#include "core/gk_weight.h"
 #include "cpu/gk_cpu_kernels.h"
 
 /* Bytes of raw doubles that a tile should have about. */
@@ -87,14 +88,30 @@ add_to(gk_int128_packed *to, gk_int128 v)
 
 /* ---- which plane ---- */
 
-/* w = units * 2^(shift - 23), units < 2^40. */
+/* Powers of two by which the units of weights are larger than 2^(shift - 23). */
+static int
+weight_base(const GkPartial *p)
+{
+	return p->weights.known ? p->weights.expo - 17 : 0;
+}
+
+/* w = units * 2^(shift - 23 + weight_base()), units <= 2^40. */
 static int64_t
-take_weight(double w, int *shift)
+take_weight(const GkPartial *p, double w, int *shift)
 {
 	int			e;
-	double		m = frexp(w, &e) * 0x1p24;
-	int64_t		units = (int64_t) m;
-	double		rest = m - (double) units;
+	double		m;
+	int64_t		units;
+	double		rest;
+
+	if (p->weights.known && gk_weight_on_grid(w, p->weights.expo))
+	{
+		*shift = 0;
+		return gk_fixed(gk_prepare_weight(w, p->weights.expo), 0x1p40);
+	}
+	m = frexp(w, &e) * 0x1p24;
+	units = (int64_t) m;
+	rest = m - (double) units;
 
 	/* To nearest, ties to even, as a conversion to float32. */
 	if (rest > 0.5 || (rest == 0.5 && (units & 1)))
@@ -104,8 +121,8 @@ take_weight(double w, int *shift)
 		units >>= 1;
 		e++;
 	}
-	e--;
-	*shift = (e + GK_PLANE_STEP * 128) / GK_PLANE_STEP * GK_PLANE_STEP - GK_PLANE_STEP * 128;
+	e -= 1 + weight_base(p);
+	*shift = (e - GK_PLANE_MIN) / GK_PLANE_STEP * GK_PLANE_STEP + GK_PLANE_MIN;
 	return units << (e - *shift);
 }
 
@@ -205,7 +222,7 @@ collect_shifts(const GkPartial *p, const GkTile *tile, const double *weight, int
 		int			base = 0;
 
 		if (weight != NULL)
-			(void) take_weight(weight[i], &base);
+			(void) take_weight(p, weight[i], &base);
 		if (base != last)
 			want_plane(p, base, shifts, missing);
 		last = base;
@@ -225,7 +242,7 @@ collect_shifts(const GkPartial *p, const GkTile *tile, const double *weight, int
 			if (fabs(x) < 0x1p46)
 				continue;
 			if (weight != NULL)
-				(void) take_weight(weight[i], &base);
+				(void) take_weight(p, weight[i], &base);
 			want_plane(p, base + excess(x, PLAIN_BITS), shifts, missing);
 		}
 	}
@@ -365,7 +382,7 @@ add_weighted(const GkPartial *p, const GkTile *tile, const double *weight)
 	{
 		int			label = tile->label[i];
 		int			base;
-		int64_t		units = take_weight(weight[i], &base);
+		int64_t		units = take_weight(p, weight[i], &base);
 
 		if (own == NULL || own->shift != base)
 			own = find_plane(p, base);
@@ -398,7 +415,7 @@ add_anything(const GkPartial *p, const GkTile *tile, const double *weight)
 
 		if (weight != NULL)
 		{
-			units = take_weight(weight[i], &base);
+			units = take_weight(p, weight[i], &base);
 			part = (double) units * 0x1p-40;
 		}
 		own = find_plane(p, base);
@@ -484,7 +501,7 @@ gk_partial_merge(GkPartial *to, const GkPartial *from)
 
 /* ---- the update ---- */
 
-/* A sum over the planes as mantissa * 2^(result), correctly rounded. */
+/* The sum of n numbers over the planes as mantissa * 2^(result), correctly rounded. */
 typedef enum Part {PART_SUM, PART_MASS, PART_INERTIA} Part;
 
 #define TOTAL_LIMBS		((GK_PLANE_MAX - GK_PLANE_MIN + 128) / 32 + 2 + GK_DIGITS_HEADROOM)
@@ -496,23 +513,38 @@ part_of(const GkPlane *plane, Part part, size_t at)
 }
 
 static int
-total(const GkPartial *p, Part part, size_t at, double *mantissa)
+total(const GkPartial *p, Part part, size_t at, size_t n, double *mantissa)
 {
 	int64_t		limb[TOTAL_LIMBS];
-	int			low;
-	int			n;
+	int			low = p->nplanes > 0 ? p->planes[0].shift : 0;
+	int			limbs;
 
 	if (p->nplanes <= 1)
 	{
-		*mantissa = p->nplanes == 0 ? 0.0 : gk_i128_to_double(part_of(&p->planes[0], part, at));
-		return p->nplanes == 0 ? 0 : p->planes[0].shift;
+		gk_int128_packed sum = 0;
+
+		for (size_t i = 0; p->nplanes == 1 && i < n; i++)
+			add_to(&sum, part_of(&p->planes[0], part, at + i));
+		*mantissa = gk_i128_to_double(sum);
+		return low;
 	}
-	low = p->planes[0].shift;
-	n = (p->planes[p->nplanes - 1].shift - low + 128) / 32 + 2 + GK_DIGITS_HEADROOM;
-	memset(limb, 0, n * sizeof(int64_t));
-	for (int i = 0; i < p->nplanes; i++)
-		gk_digits_add_int128(limb, part_of(&p->planes[i], part, at), p->planes[i].shift - low);
-	return low + GK_WIDE_BIAS + gk_digits_round(limb, n, 0, INT32_MIN, mantissa);
+	limbs = (p->planes[p->nplanes - 1].shift - low + 128) / 32 + 2 + GK_DIGITS_HEADROOM;
+	memset(limb, 0, limbs * sizeof(int64_t));
+	for (int plane = 0; plane < p->nplanes; plane++)
+		for (size_t i = 0; i < n; i++)
+			gk_digits_add_int128(limb, part_of(&p->planes[plane], part, at + i), p->planes[plane].shift - low);
+	return low + GK_WIDE_BIAS + gk_digits_round(limb, limbs, 0, INT32_MIN, mantissa);
+}
+
+/* Exact inertia of n clusters, rounded once, in original units as gk_engine_inertia() has it. */
+static double
+inertia_of(const GkPartial *p, size_t first, size_t n)
+{
+	double		v;
+	int			e = total(p, PART_INERTIA, first, n, &v);
+
+	v = gk_inertia_from_d2(p->prep, ldexp(v, e + gk_bound_d2(p->prep) - 80));
+	return p->weighted ? gk_ldexp(v, weight_base(p) + 17) : v;
 }
 
 /* Means of one cluster in original units, as gk_mean() computes them. */
@@ -524,11 +556,11 @@ means(const GkPartial *p, int c, double *out)
 	int			mass_exp = 0;
 
 	if (p->weighted)
-		mass_exp = total(p, PART_MASS, c, &mass);
+		mass_exp = total(p, PART_MASS, c, 1, &mass);
 	for (int j = 0; j < prep->d; j++)
 	{
 		double		sum;
-		int			sum_exp = total(p, PART_SUM, (size_t) c * prep->d + j, &sum);
+		int			sum_exp = total(p, PART_SUM, (size_t) c * prep->d + j, 1, &sum);
 		double		m = ldexp(sum / mass, sum_exp - mass_exp);
 
 		out[j] = prep->center[j] + (m * gk_pow2(prep->expo[j] - GK_GRID_BITS)) / prep->scale[j];
@@ -574,19 +606,15 @@ gk_partial_finish(const GkPartial *p, GkPartialResult *out)
 {
 	const GkPrep *prep = p->prep;
 	bool		repaired = false;
-	int			unit = gk_bound_d2(prep) - 80 + (p->weighted ? 17 : 0);
 	double		shift = 0.0;
 
-	out->inertia = 0.0;
+	out->inertia = inertia_of(p, 0, p->k);
 	for (int c = 0; c < p->k; c++)
 	{
 		double	   *centroid = out->centroids + (size_t) c * prep->d;
-		double		inertia;
-		int			e = total(p, PART_INERTIA, c, &inertia);
 
 		out->size[c] = p->count[c];
-		out->cluster_inertia[c] = gk_inertia_from_d2(prep, ldexp(inertia, e + unit));
-		out->inertia += out->cluster_inertia[c];
+		out->cluster_inertia[c] = inertia_of(p, c, 1);
 		out->radius[c] = gk_distance_from_d2(prep, p->max_d2[c]);
 		if (p->count[c] != 0)
 			shift += update(p, c, out->mean, centroid);

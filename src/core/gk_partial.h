@@ -15,8 +15,11 @@
  *   inertia  2^(d2_expo - 80 + s)     (weighted: times 2^17)
  * where s is a multiple of 16 that depends on the weight and on the value alone.
  * Plane 0 is enough for points in the box without weights; each further one is
- * made when a row asks for it.  A weight is rounded to 24 bits, as the engine
- * does; the engine also cuts weights below 2^-17 of the largest at 2^-40 of it.
+ * made when a row asks for it.
+ *
+ * With the grid of the fit's weights (GkWeightGrid), units are larger by 2^(expo - 17):
+ * plane 0 then counts in the units of a GkStep, and takes the weights that are on
+ * that grid as the engine does (gk_weight.h).  Others are rounded to 24 bits.
  */
 #ifndef GK_PARTIAL_H
 #define GK_PARTIAL_H
@@ -26,8 +29,8 @@
 /* In memory that is aligned to 8 bytes only. */
 typedef gk_int128 gk_int128_packed __attribute__((aligned(8)));
 
-#define GK_PLANE_MIN	(-1088)
-#define GK_PLANE_MAX	1536
+#define GK_PLANE_MIN	(-2112)
+#define GK_PLANE_MAX	2640
 #define GK_PLANE_STEP	16
 
 typedef struct GkPlane
@@ -44,6 +47,7 @@ typedef struct GkPartial
 	const GkPrep *prep;
 	int			k;
 	bool		weighted;
+	GkWeightGrid weights;
 	const float *f;				/* [k][d] prepared centroids */
 	int64_t    *count;			/* [k] points */
 	float	   *max_d2;			/* [k] */

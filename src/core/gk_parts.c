@@ -79,7 +79,8 @@ add_plane(const GkParts *p, Part *part, int shift)
 static bool
 make_part(const GkParts *p, Part *part)
 {
-	part->p = (GkPartial) {.prep = p->what.prep,.k = p->what.k,.weighted = p->weighted,.f = p->what.f,
+	part->p = (GkPartial) {.prep = p->what.prep,.k = p->what.k,.weighted = p->weighted,
+		.weights = p->what.weights,.f = p->what.f,
 		.far_d2 = &part->far_d2,.planes = part->planes};
 	part->p.count = gk_alloc0(p->host, p->what.k, sizeof(int64_t));
 	part->p.max_d2 = gk_alloc0(p->host, p->what.k, sizeof(float));

@@ -18,6 +18,7 @@ typedef struct GkPartsWhat
 {
 	const GkPrep *prep;
 	int			k;
+	GkWeightGrid weights;
 	const float *f;				/* [k][d] prepared centroids */
 	const GkBackend **device;	/* who assigns; becomes the CPU when it fails and the host agrees */
 	size_t		chunk_bytes;

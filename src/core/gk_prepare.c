@@ -7,11 +7,13 @@
  */
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/gk_numerics.h"
 #include "core/gk_scale.h"
 #include "core/gk_store.h"
+#include "core/gk_weight.h"
 
 /* Sum of w x^2 and variance of a column, prepared units. */
 static double
@@ -108,6 +110,24 @@ choose_scale(GkStore *s, const double *sd)
 	}
 }
 
+/* The grid of the weights; all of them must have a place on it. */
+static GkStatus
+choose_weight_grid(GkStore *s, GkError *err)
+{
+	const GkColumnStats *w = &s->stats[s->pts.d];
+
+	if (!s->pts.weighted || s->pts.n == 0)
+		return GK_OK;
+	s->pts.weight_exp = gk_expo_of(w->max);
+	if (gk_weight_on_grid(w->min, s->pts.weight_exp))
+		return GK_OK;
+	gk_fail(err, GK_ERR_RANGE, "weight %g is too light beside the heaviest, %g", w->min, w->max);
+	snprintf(err->detail, sizeof(err->detail), "The lightest that can be counted beside that one is %g.",
+			 gk_ldexp(0x1p-40, s->pts.weight_exp));
+	snprintf(err->hint, sizeof(err->hint), "Give lighter rows weight 0, which leaves them out, or raise their weight.");
+	return GK_ERR_RANGE;
+}
+
 /* (2 * 2^expo)^2 summed over the features, rounded up to a power of two. */
 int
 gk_bound_d2(const GkPrep *prep)
@@ -183,8 +203,8 @@ gk_store_prepare(GkStore *store, GkDistance distance, bool standardize, GkError 
 			p->scale[j] = 1.0;
 		return finish_prepare(store, NULL, 0);
 	}
-	if (pts->weighted)
-		pts->weight_exp = gk_expo_of(store->stats[p->d].max);
+	if ((st = choose_weight_grid(store, err)) != GK_OK)
+		return st;
 	moments = gk_alloc(store->host, p->d, sizeof(GkMoments));
 	if (moments == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
@@ -241,8 +261,8 @@ gk_store_prepare_as(GkStore *store, const GkPrep *prep, GkError *err)
 	if ((st = gk_store_loaded(store, err)) != GK_OK)
 		return st;
 	gk_store_take_prep(store, prep);
-	if (store->pts.weighted)
-		store->pts.weight_exp = store->pts.n > 0 ? gk_expo_of(store->stats[p->d].max) : 0;
+	if ((st = choose_weight_grid(store, err)) != GK_OK)
+		return st;
 	if ((st = gk_store_convert(store, p, true, NULL, NULL, err)) != GK_OK)
 		return st;
 	return finish_prepare(store, NULL, 0);

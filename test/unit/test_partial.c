@@ -187,7 +187,7 @@ same_on_threads(const Part *want, const double *x, const double *w, int n, int t
 {
 	const GkBackend *device = &gk_cpu_backend;
 	const GkPrep *prep = want->p.prep;
-	GkPartsWhat what = {.prep = prep,.k = want->p.k,.f = want->p.f,.device = &device,.chunk_bytes = chunk_bytes};
+	GkPartsWhat what = {.prep = prep,.k = want->p.k,.weights = want->p.weights,.f = want->p.f,.device = &device,.chunk_bytes = chunk_bytes};
 	int			shifts[GK_MAX_SHIFTS];
 	double	   *c = calloc((size_t) want->p.k * prep->d, sizeof(double));
 	Part	   *got = part_new(prep, c, want->p.k, w != NULL);
@@ -257,7 +257,7 @@ random_data(uint64_t *rng, int number)
 			p.x[i * p.d + j] = offset + scale * (test_normal(rng) + 4.0 * (i % 5 == j % 5));
 	}
 	for (int i = 0; weighted && i < p.n; i++)
-		p.w[i] = number % 2 ? (double) test_pick(rng, 1, 1000) : pow(2.0, 12.0 * test_uniform(rng));
+		p.w[i] = number % 2 ? (double) test_pick(rng, 1, 1000) : pow(2.0, 39.0 * test_uniform(rng));
 	/* Rows as centroids; the engine makes the last one empty now and then. */
 	for (int c = 0; c < p.k; c++)
 		memcpy(p.c + c * p.d, p.x + (c * 7 % p.n) * p.d, sizeof(double) * p.d);
@@ -303,7 +303,10 @@ same_as_engine(uint64_t *rng, int number)
 		gk_fit(store, &gk_cpu_backend, &opt, NULL, &model, &err) == GK_OK;
 
 	for (int i = 0; i < 4; i++)
+	{
 		parts[i] = part_new(&model.prep, p.c, p.k, p.w != NULL);
+		parts[i]->p.weights = model.weights;
+	}
 	/* In order into one part; and at random into the other three. */
 	for (int i = 0; i < p.n; i++)
 	{
