@@ -163,7 +163,10 @@ gk_grouped_finish(GkGrouped *g)
 	if (!gk_parallel_for(engine, small, fit_job, &w))
 		gk_throw(g->host, GK_STOPPED, NULL);
 
-	for (int i = (int) g->put; i < all->n; i++)
+	/* the rows' order depends on nothing but the keys, however they were read */
+	if (!g->ordered)
+		gk_groups_sort(all);
+	for (int i = 0; i < all->n; i++)
 	{
 		gk_check(g->host, all->groups[i]->status, all->groups[i]->err);
 		gk_grouped_put(g, all->groups[i]);

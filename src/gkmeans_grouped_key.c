@@ -4,8 +4,7 @@
  * The key is read like one more feature, so the rows come in batches and by the
  * page where they can (gkmeans_heap.c), from several processes if the table is
  * large.  They are laid into parts by their key (gk_keyed.h); then threads take
- * the parts, make groups of their rows and cluster them, while this process puts
- * out the rows of those that are done.
+ * the parts, make groups of their rows and cluster them.
  *
  * What does not fit in here is read again by the other road: NULL as a key, which
  * is a group of its own, keys beyond 2^53, and points over gkmeans.memory_limit.
@@ -31,17 +30,9 @@ typedef struct Key
 	bool		null;
 } Key;
 
-typedef enum PartState
-{
-	WAITING,					/* for a thread, or has one */
-	CLUSTERED,					/* all its groups are */
-	LEFT						/* not all of them: there is more to do, or something failed */
-} PartState;
-
 /* A part's groups, made by one thread. */
 typedef struct PartGroups
 {
-	int			state;			/* PartState */
 	int			n;
 	GkOneGroup *groups;
 	GkStatus	status;
@@ -58,8 +49,6 @@ typedef struct ByKey
 	bool		give_up;		/* the other road has to be taken */
 	GkThreadHosts *hosts;
 	PartGroups *parts;			/* [GK_KEYED_PARTS] */
-	int			put;			/* rows of so many are out */
-	bool		failed;			/* by an ERROR, which is kept */
 } ByKey;
 
 /* ---- rows into parts ---- */
@@ -202,14 +191,15 @@ make_group(const ByKey *b, int thread, const GkKeyedGroups *from, int i, GkOneGr
 	return true;
 }
 
-static PartState
-make_part(const ByKey *b, int job, int thread)
+static void
+part_job(void *arg, int64_t job, int thread)
 {
+	ByKey	   *b = arg;
 	PartGroups *part = &b->parts[job];
-	PartState	state = CLUSTERED;
+	GkThreadMark mark = gk_thread_mark(b->hosts, thread);
 	GkKeyedGroups groups;
 
-	part->status = gk_keyed_groups(b->rows, job, gk_thread_host(b->hosts, thread), &groups, &part->err);
+	part->status = gk_keyed_groups(b->rows, (int) job, gk_thread_host(b->hosts, thread), &groups, &part->err);
 	if (part->status == GK_OK && groups.n > 0)
 	{
 		part->groups = gk_thread_keep(b->hosts, thread, groups.n * sizeof(GkOneGroup));
@@ -218,57 +208,16 @@ make_part(const ByKey *b, int job, int thread)
 	}
 	for (int i = 0; part->status == GK_OK && i < groups.n; i++)
 	{
-		GkOneGroup *one = &part->groups[i];
-
-		memset(one, 0, sizeof(GkOneGroup));
-		if (make_group(b, thread, &groups, i, one))
+		memset(&part->groups[i], 0, sizeof(GkOneGroup));
+		if (make_group(b, thread, &groups, i, &part->groups[i]))
 			part->n++;
 		else
 			part->status = gk_fail(&part->err, GK_ERR_MEMORY, "out of memory");
-		if (one->k == 0)
-			state = LEFT;
 	}
-	return part->status == GK_OK ? state : LEFT;
-}
-
-/* Rows of the parts that come next, as far as they are clustered. */
-static void
-put_parts(void *arg)
-{
-	ByKey	   *b = arg;
-
-	for (; b->put < GK_KEYED_PARTS; b->put++)
-	{
-		PartGroups *part = &b->parts[b->put];
-
-		if (__atomic_load_n(&part->state, __ATOMIC_ACQUIRE) != CLUSTERED)
-			return;
-		for (int i = 0; i < part->n; i++)
-			gk_grouped_put(b->g, &part->groups[i]);
-	}
-}
-
-/*
- * This process puts rows out in between: afterwards the other threads would have nothing
- * to do.
- */
-static void
-part_job(void *arg, int64_t job, int thread)
-{
-	ByKey	   *b = arg;
-	GkThreadMark mark = gk_thread_mark(b->hosts, thread);
-	PartState	state;
-
-	if (__atomic_load_n(&b->failed, __ATOMIC_RELAXED))
-		return;
-	state = make_part(b, (int) job, thread);
 	gk_thread_reset(b->hosts, thread, mark);
-	__atomic_store_n(&b->parts[job].state, state, __ATOMIC_RELEASE);
-	if (thread == 0 && !gk_host_guard(b->g->host, put_parts, b))
-		__atomic_store_n(&b->failed, true, __ATOMIC_RELAXED);
 }
 
-/* The groups into the batch, as far as they are clustered already with their rows out. */
+/* The groups into the batch, the small ones with their clusters. */
 static void
 cluster_parts(ByKey *b)
 {
@@ -276,15 +225,10 @@ cluster_parts(ByKey *b)
 	MemoryContext caller = MemoryContextSwitchTo(all->cxt);
 	const GkHost *engine = gk_host_engine(b->g->host);
 	int64		n = 0;
-	bool		done;
 
 	b->hosts = gk_thread_hosts(engine);
 	b->parts = palloc0(GK_KEYED_PARTS * sizeof(PartGroups));
-	/* nothing may end this process while there are threads */
-	HOLD_INTERRUPTS();
-	done = gk_parallel_for(engine, GK_KEYED_PARTS, part_job, b);
-	RESUME_INTERRUPTS();
-	if (!done || b->failed)
+	if (!gk_parallel_for(engine, GK_KEYED_PARTS, part_job, b))
 		gk_throw(b->g->host, GK_STOPPED, NULL);
 	gk_keyed_free(b->rows);
 	for (int i = 0; i < GK_KEYED_PARTS; i++)
@@ -317,7 +261,7 @@ gk_grouped_by_key(GkGrouped *g, char *key)
 	g->key_desc = CreateTemplateTupleDesc(1);
 	TupleDescInitEntry(g->key_desc, 1, key, b.type, -1, 0);
 	g->key_desc = BlessTupleDesc(g->key_desc);
-	g->nkeys = 1;
+	gk_groups_types(&g->groups, 1, g->key_desc);
 	gk_groups_begin(&g->groups, g->parent);
 	gk_grouped_choose(g, b.n);
 	cluster_parts(&b);

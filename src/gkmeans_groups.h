@@ -11,6 +11,7 @@ typedef struct GkKeyColumn
 {
 	FmgrInfo	hash;
 	FmgrInfo	equal;
+	FmgrInfo	order;			/* its fn_oid is invalid: the type has none */
 	Oid			collation;
 	int16		len;
 	bool		byval;
@@ -34,7 +35,7 @@ typedef struct GkOneGroup
 	double	   *radius;			/* [k] */
 } GkOneGroup;
 
-/* A batch of groups, in the order in which they appeared. */
+/* A batch of groups, in the order in which they appeared until gk_groups_sort(). */
 typedef struct GkGroups
 {
 	int			nkeys;
@@ -57,6 +58,8 @@ extern void gk_groups_begin(GkGroups *g, MemoryContext parent);
 extern bool gk_groups_same(const GkGroups *g, const GkOneGroup *one, const Datum *values, const bool *nulls);
 /* The group with these key columns, a new one when there is none. */
 extern GkOneGroup *gk_groups_find(GkGroups *g, const Datum *values, const bool *nulls);
+/* Put the groups in the order of ORDER BY their key columns; none is found or added after that. */
+extern void gk_groups_sort(GkGroups *g);
 /* A new group, not to be found by its key. */
 extern GkOneGroup *gk_groups_add(GkGroups *g, uint32 hash, const Datum *values, const bool *nulls);
 
