@@ -11,6 +11,7 @@
 #include "utils/fmgroids.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
 
 #include "core/gk_core.h"
 #include "gkmeans_compat.h"
@@ -23,23 +24,61 @@ is_number(Oid type)
 		type == FLOAT4OID || type == FLOAT8OID || type == NUMERICOID;
 }
 
+bool
+gk_casts_to_reals(Oid type)
+{
+	return SearchSysCacheExists2(CASTSOURCETARGET, ObjectIdGetDatum(type), ObjectIdGetDatum(FLOAT4ARRAYOID));
+}
+
 /*
- * The cast of a vector type.  Looked up by the type alone, so no search_path
- * can put another function in its place.
+ * The cast of a vector type, as value::real[] finds it: by the type alone, so no search_path
+ * can put another function in its place.  False: the type has none.
  */
-static FmgrInfo *
-find_cast(Oid type, MemoryContext cxt)
+static bool
+find_cast(KmeansPoint *p, Oid type)
 {
 	Oid			function;
-	FmgrInfo   *cast;
+	bool		varlena;
 
-	if (find_coercion_pathway(FLOAT4ARRAYOID, type, COERCION_ASSIGNMENT, &function) != COERCION_PATH_FUNC)
-		return NULL;
-	if (gk_function_aclcheck(function, GetUserId()) != ACLCHECK_OK)
-		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, get_func_name(function));
-	cast = MemoryContextAlloc(cxt, sizeof(FmgrInfo));
-	fmgr_info_cxt(function, cast, cxt);
-	return cast;
+	if (!gk_casts_to_reals(type))
+		return false;
+	switch (find_coercion_pathway(FLOAT4ARRAYOID, type, COERCION_EXPLICIT, &function))
+	{
+		case COERCION_PATH_FUNC:
+			p->cast_kind = GK_CAST_FUNCTION;
+			if (gk_function_aclcheck(function, GetUserId()) != ACLCHECK_OK)
+				aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, get_func_name(function));
+			break;
+		case COERCION_PATH_COERCEVIAIO:
+			p->cast_kind = GK_CAST_TEXT;
+			getTypeOutputInfo(type, &function, &varlena);
+			break;
+		default:				/* WITHOUT FUNCTION: it is an array already */
+			return true;
+	}
+	fmgr_info_cxt(function, &p->cast, p->cxt);
+	return true;
+}
+
+/* value::real[].  False: that is NULL. */
+static bool
+cast_to_reals(KmeansPoint *p, Datum *value)
+{
+	LOCAL_FCINFO(call, 3);
+
+	if (p->cast_kind == GK_CAST_TEXT)
+	{
+		*value = OidInputFunctionCall(F_ARRAY_IN, OutputFunctionCall(&p->cast, *value), FLOAT4OID, -1);
+		return true;
+	}
+	/* with typmod and explicitness as far as the function wants them */
+	InitFunctionCallInfoData(*call, &p->cast, p->cast.fn_nargs, InvalidOid, NULL, NULL);
+	call->args[0].value = *value;
+	call->args[1].value = Int32GetDatum(-1);
+	call->args[2].value = BoolGetDatum(true);
+	call->args[0].isnull = call->args[1].isnull = call->args[2].isnull = false;
+	*value = FunctionCallInvoke(call);
+	return !call->isnull;
 }
 
 /*
@@ -86,7 +125,7 @@ kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs,
 			if (is_number(p->types[i]))
 				continue;
 		}
-		else if (p->nargs == 1 && OidIsValid(base) && (p->cast = find_cast(base, cxt)) != NULL)
+		else if (p->nargs == 1 && OidIsValid(base) && find_cast(p, base))
 		{
 			p->whole = true;
 			p->types[i] = FLOAT4OID;
@@ -270,23 +309,10 @@ kmeans_point_read_one(KmeansPoint *p, Datum value, bool isnull)
 		set_features(p, p->whole ? 0 : 1);
 		return false;
 	}
-	if (p->cast != NULL)
+	if (p->cast_kind != GK_CAST_NONE && !cast_to_reals(p, &value))
 	{
-		/* To real[], with typmod and explicitness as far as the function wants them. */
-		LOCAL_FCINFO(call, 3);
-
-		InitFunctionCallInfoData(*call, p->cast, p->cast->fn_nargs, InvalidOid, NULL, NULL);
-		call->args[0].value = value;
-		call->args[1].value = Int32GetDatum(-1);
-		call->args[2].value = BoolGetDatum(false);
-		call->args[0].isnull = call->args[1].isnull = call->args[2].isnull = false;
-		value = FunctionCallInvoke(call);
-		if (call->isnull)
-		{
-			set_features(p, 0);
-			return false;
-		}
-		return read_array(p, value, FLOAT4OID);
+		set_features(p, 0);
+		return false;
 	}
 	if (p->whole)
 		return (p->types[0] == FLOAT8OID && read_short_float8(p, value)) || read_array(p, value, p->types[0]);

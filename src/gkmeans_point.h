@@ -8,6 +8,14 @@
 
 #include "gkmeans_rules.h"
 
+/* How values of a type become real[]. */
+typedef enum GkPointCast
+{
+	GK_CAST_NONE,				/* they need no change */
+	GK_CAST_FUNCTION,
+	GK_CAST_TEXT				/* by the type's output function and array_in() */
+} GkPointCast;
+
 /*
  * For functions whose last argument is VARIADIC "any": features given one by
  * one, or the whole point as one array of numbers, as one untyped literal
@@ -25,10 +33,14 @@ typedef struct KmeansPoint
 	bool		whole;			/* the one argument is the whole point */
 	bool		floats;			/* all arguments are real */
 	Oid		   *types;			/* base types of the arguments; of an array: of its elements */
-	FmgrInfo   *cast;			/* to real[], or NULL */
+	GkPointCast cast_kind;		/* of the one argument, to real[] */
+	FmgrInfo	cast;
 	GkPointOrigin origin;		/* for errors */
 	MemoryContext cxt;
 } KmeansPoint;
+
+/* Is there a cast to real[] for the type, implicit or not?  Then its values are points. */
+extern bool gk_casts_to_reals(Oid type);
 
 /* Look at the types of nargs arguments, once per FmgrInfo; *p lives in cxt. */
 extern void kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs, GkPointUse use,

@@ -12,7 +12,6 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/pg_attribute.h"
-#include "catalog/pg_cast.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
@@ -26,6 +25,7 @@
 #include "utils/syscache.h"
 
 #include "gkmeans.h"
+#include "gkmeans_point.h"
 #include "gkmeans_shards.h"
 
 /* How a column is read. */
@@ -253,8 +253,7 @@ classify(Oid type, ColumnKind *kind)
 	 * Any other type with a cast to real[], such as pgvector's vector and
 	 * halfvec, which must not be known by name.
 	 */
-	if (SearchSysCacheExists2(CASTSOURCETARGET, ObjectIdGetDatum(type),
-							  ObjectIdGetDatum(FLOAT4ARRAYOID)))
+	if (gk_casts_to_reals(type))
 	{
 		kind->array = true;
 		kind->type = GK_VALUE_FLOAT4;
