@@ -119,6 +119,12 @@ tap: all
 test-gpu: all
 	@if [ -x test/gpu/run ]; then test/gpu/run; else echo 'skipped: there is no test/gpu/run'; fi
 
+# Random attacks: SECONDS of each campaign. A failure names its seed.
+SECONDS ?= 3600
+SEED ?= $(shell date +%Y%m%d)
+fuzz: all
+	test/fuzz/run --seconds $(SECONDS) --seed $(SEED)
+
 # These two begin with installing what is missing, so they work on a bare Debian
 # where this very file could not include PGXS when make read it.
 test:
@@ -151,5 +157,5 @@ DIST ?= gkmeans-$(EXTVERSION).zip
 dist:
 	git archive --format=zip --prefix=gkmeans-$(EXTVERSION)/ -o $(DIST) HEAD
 
-.PHONY: all install installcheck uninstall clean cuda-note unit unit-programs tap test-gpu test test-deb demo dist \
+.PHONY: all install installcheck uninstall clean cuda-note unit unit-programs tap fuzz test-gpu test test-deb demo dist \
 	bench bench-sql bench-gpu bench-report
