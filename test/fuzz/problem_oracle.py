@@ -31,7 +31,7 @@ class Oracle:
         self.n, self.d = x.shape
         self.wexp = math.frexp(w.max())[1]
         self.w = np.ldexp(w, -self.wexp)
-        self.dw = np.where(w == 1, 0, EPS * self.w + GRID) if (w == w[0]).all() else EPS * self.w + GRID
+        self.dw = 0 * w if (w == 1).all() else EPS * self.w + GRID
         if cosine:
             self.centre, self.scale = np.zeros(self.d), np.ones(self.d)
             self.exponent = np.zeros(self.d, int)
@@ -39,7 +39,8 @@ class Oracle:
         else:
             # so that no difference of two numbers overflows
             self.part = 0.25 if np.abs(x).max() > 1e300 else 1.0
-            self.centre = (x * self.part).mean(axis=0)
+            self.constant = (x == x[0]).all(axis=0)
+            self.centre = np.where(self.constant, x[0] * self.part, (x * self.part).mean(axis=0))
             spread = np.abs(x * self.part - self.centre).max(axis=0)
             self.exponent = np.frexp(spread if standardize else spread.max() + 0 * spread)[1]
             self.scale = np.ones(self.d)
@@ -66,7 +67,8 @@ class Oracle:
         error = EPS * (np.abs(p) + 2.0 ** -20 * self.reach) + GRID * self.reach
         if self.cosine:
             return error + 2.0 ** -50 * np.abs(p)
-        return error + np.ldexp(np.abs(x) * self.part + 2.0 ** 50 * DENORMAL, -self.exponent - 50) / self.scale
+        whole = np.where(self.constant, 0, np.abs(x) * self.part)
+        return error + np.ldexp(whole + 2.0 ** 50 * DENORMAL, -self.exponent - 50) / self.scale
 
     def distances(self, centroids):
         """(distances (n, k), their errors), Euclidean and in this oracle's units."""

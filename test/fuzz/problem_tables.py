@@ -30,10 +30,9 @@ def places(rng, n):
     return {i for i in range(n) if rng.random() < share}
 
 
-def numbers(rng, n, blob, ordinary):
+def numbers(rng, n, blob):
     """n numbers of one kind; blob says to which of some heaps a row belongs."""
-    kind = rng.choice(["blobs"] * 4 + ["few"] * 3 + ["wide", "shifted", "huge", "tiny"] +
-                      ["constant", "denormal"] * (not ordinary))
+    kind = rng.choice(["blobs"] * 4 + ["few"] * 3 + ["wide", "shifted", "huge", "tiny", "constant", "denormal"])
     if kind == "few":
         top = rng.choice([1, 2, 5, 100])
         return [float(rng.randint(-top, top)) for _ in range(n)]
@@ -105,8 +104,7 @@ class Table:
         self.d = rng.choice([1, 2, 2, 3, 4, 5]) if not self.array else rng.choice([1, 2, 2, 3, 5, 8, 17, 40, 300])
         if self.d * n > 60000:
             self.d = 3
-        # distances are not right yet where all features lie within 2^-1000, or beyond 2^1000
-        features = [numbers(rng, n, blob, j == 0) for j in range(min(self.d, 5))]
+        features = [numbers(rng, n, blob) for j in range(min(self.d, 5))]
         features = [features[j % len(features)] for j in range(self.d)]
         zero, strange, null, skewed = (places(rng, n) for _ in range(4))
         rows = [list(row) for row in zip(*features)] if n else []
@@ -218,6 +216,12 @@ class Table:
             run(f"ALTER TABLE {self.base} ADD COLUMN {c}" + ("" if default is None else f" DEFAULT {literal(default)}"))
         if self.late:
             self._copy(self.columns, cut, self.n)
+        if self.n > 100 and self.d < 9 and rng.random() < 0.06:
+            # so many that threads read them
+            names = ", ".join(ident(c.name) for c in self.columns)
+            copies = ", ".join(f"id + i * {self.n}" if c.name == "id" else ident(c.name) for c in self.columns)
+            run(f"INSERT INTO {self.base} ({names}) SELECT {copies} FROM {self.base}, "
+                f"generate_series(1, {20000 // self.n}) i")
 
     def _copy(self, columns, first, last):
         def line(i):

@@ -74,6 +74,10 @@ class Attack:
             self.error = ("22023", "standardize can not be used with distance 'cosine'")
         self.x = rows.x[self.kept]
         self.w = rows.w[self.kept] if self.weighted else np.ones(len(self.x))
+        # What lies within 2^-1000 is scaled by 2^1000 at most, and so has other distances than it should
+        reach = np.ptp(self.x / 2, axis=0) if len(self.x) else np.zeros(1)
+        small = (reach > 0) & (reach < 1e-300)
+        self.beyond = small.any() if self.standardize else 0 < reach.max() < 1e-300
 
     # ---- the call ----
 
@@ -360,7 +364,84 @@ def copies(a):
     a.s.run("ROLLBACK")
 
 
+@problem()
+def uncommitted(a):
+    """Rows that this transaction has changed and not yet committed."""
+    if not a.t.writable:
+        return
+    some = f"id % {a.rng.choice([2, 5, 20])} = {a.rng.randrange(2)}"
+    call = a.call(a.rng.choice(["kmeans", "kmeans_labels"]))
+    a.s.run("BEGIN")
+    a.s.run(f"UPDATE {a.t.base} SET id = id WHERE {some}; SAVEPOINT s; DELETE FROM {a.t.base} WHERE NOT {some}" +
+            a.rng.choice(["", "; ROLLBACK TO s"]) + "; SAVEPOINT s")
+    got = a.s.run(call)
+    a.s.run("ROLLBACK TO s; SET gkmeans.reader = executor")
+    a.same(got, a.s.run(call), "kmeans of uncommitted changes and the executor's")
+    a.s.run("ROLLBACK")
+
+
+REFUSED = [  # what to write instead of what, and the answer
+    (dict(k=0), "22023", "k must be at least 1, not 0"),
+    (dict(k=1000001), "54000", "k must be at most 1000000, not 1000001"),
+    (dict(n_init=0), "22023", "n_init must be at least 1, not 0"),
+    (dict(max_iter=-3), "22023", "max_iter must be at least 1, not -3"),
+    (dict(tol=-1.0), "22023", "tol must be finite and at least 0, not -1"),
+    (dict(tol=math.inf), "22023", "tol must be finite and at least 0, not"),
+    (dict(init="best"), "22023", 'invalid value for init: "best"'),
+    (dict(distance="manhattan"), "22023", 'invalid value for distance: "manhattan"'),
+    (dict(nonfinite="ignore"), "22023", 'invalid value for nonfinite: "ignore"'),
+    (dict(weight_column="nowhere"), "42703", 'column "nowhere" of relation'),
+    (dict(nonfinite=None), "22004", "nonfinite must not be NULL"),
+]
+
+
+@problem()
+def refused(a):
+    change, state, message = a.rng.choice(REFUSED)
+    a.k, k = change.get("k", a.k), a.k
+    call = a.call(a.rng.choice(["kmeans", "kmeans_fit", "kmeans_labels"] if a.t.has_ctid else ["kmeans", "kmeans_fit"]),
+                  **{name: v for name, v in change.items() if name != "k"})
+    a.k = k
+    got = a.s.run(call)
+    a.check(got.state == state and got.message.startswith(message), f"expected {state} {message}, got {got}")
+
+
 # ---- sums and steps ----
+
+@problem()
+def ties(a):
+    """Whole numbers, where every distance is exact: the lowest number wins, and a weight is as many rows."""
+    rng = a.rng
+    d = rng.randint(1, 3)
+    columns = [f"x{j}" for j in range(d)]
+    heads = sorted({tuple(rng.randint(-3, 3) for _ in columns) for _ in range(rng.randint(1, 9))}, key=lambda _: rng.random())
+    n = rng.choice([1, 20, 300, 1500])
+    points = np.array([[rng.randint(-4, 4) for _ in columns] + [rng.randint(1, 3)] for _ in range(n)], float)
+    typ, names = rng.choice(["int4", "float8", "float4", "int8"]), literal(columns) + "::text[]"
+    a.s.run("BEGIN")
+    for name, rows in (("heads", heads), ("points", points)):
+        listed = [f"{c} {typ}" for c in columns] + ["w int"] * (name == "points")
+        a.s.run(f"CREATE {rng.choice(['TEMP ', ''])}TABLE {name} ({', '.join(listed)})")
+        a.s.copy(name, ["\t".join(str(int(v)) for v in row) for row in rows])
+    a.s.run(f"CREATE TEMP TABLE model AS SELECT kmeans_fit('heads', {names}, {len(heads)}, "
+            f"centroids => {literal([list(map(float, h)) for h in heads])}::float8[]) AS m")
+    nearest = ((points[:, None, :d] - np.array(heads, float)) ** 2).sum(axis=2).argmin(axis=1)
+    point, expected = ", ".join(columns), [(str(i), str(i)) for i in nearest]
+    got = a.s.run(f"SELECT l.cluster, kmeans_predict(m, {point}) FROM model, kmeans_labels('points', m) l "
+                  "JOIN points p ON p.ctid = l.ctid ORDER BY p.ctid")
+    a.check(got.rows == expected, f"labels of points at equal distance: {got}, expected {expected[:20]}")
+    whole = a.s.run(f"SELECT kmeans_finish(kmeans_step('points', {names}, m, weight_column => 'w')) FROM model")
+    several = a.s.run(f"SELECT kmeans_step(m, {point}) FROM model, points, generate_series(1, w)")
+    if campaign.sane(whole, a.s) and campaign.sane(several, a.s):
+        centroids = [[c["centroid"] for c in json.loads(o.value, parse_float=str, parse_int=str)["clusters"]]
+                     for o in (whole, several)]
+        a.check(centroids[0] == centroids[1], f"a step with weights {centroids[0]}, of as many rows {centroids[1]}")
+        full = [i for i in range(len(heads)) if (nearest == i).any()]
+        mean = [np.average(points[nearest == i, :d], axis=0, weights=points[nearest == i, d]) for i in full]
+        a.check(np.allclose(np.array(centroids[0], float)[full], mean, rtol=1e-12, atol=1e-12),
+                f"means {centroids[0]}, numpy {mean}")
+    a.s.run("ROLLBACK")
+
 
 @problem(2)
 def feature_sum(a):
@@ -403,7 +484,8 @@ def step(a):
         return
     first, second = json.loads(before.value, parse_float=str), json.loads(after.value, parse_float=str)
     # but for clusters that lost their points: the fit's end looks after them, too
-    if a.ordered and not a.weighted and second["history"]["inertia"][i:] == [first["inertia"]]:
+    if a.ordered and not a.weighted and first["inertia"] not in (0, "0") and \
+            second["history"]["inertia"][i:] == [first["inertia"]]:
         a.same(relation, a.s.run(f"{centroids}({literal(after.value)}) c"), f"a step of the model after {i}")
     rows, point = a.usable_rows(a.kept, a.weighted)
     a.same(a.s.run(f"{centroids}((SELECT kmeans_finish(kmeans_combine(part)) FROM (SELECT kmeans_step_partial("
@@ -506,7 +588,7 @@ def one_case(rng):
         for _ in range(2):
             session.script[:] = made
             attack = Attack(rng, session, table, rows)
-            if not attack.begin():
+            if attack.beyond or not attack.begin():
                 continue
             base = list(session.script)
             for do in rng.sample(problems, 10):
