@@ -123,7 +123,7 @@ kmeans_sum_merge(KmeansSum *to, const KmeansSum *from)
 					from->limb[(Size) j * from->nlimbs + i];
 		count_pending(to, from->pending + 1);
 	}
-	to->head.rows += from->head.rows;
+	kmeans_state_count(&to->head.rows, from->head.rows);
 	return to;
 }
 

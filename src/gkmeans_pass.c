@@ -12,6 +12,7 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
+#include "core/gk_digits.h"
 #include "core/gk_numerics.h"
 #include "gkmeans_iterate.h"
 #include "gkmeans_pass.h"
@@ -27,8 +28,6 @@ PG_FUNCTION_INFO_V1(kmeans_pass);
 
 /* Candidates of k-means|| are the most centroids there are. */
 #define MAX_POINTS		(11 * GK_MAX_K)
-/* GkWide: additions since the last carry. */
-#define MAX_PENDING		((int64) 1 << 30)
 
 /* ---- numbers ---- */
 
@@ -203,6 +202,7 @@ put_string(StringInfo buf, const char *s)
 	pq_sendbytes(buf, s, strlen(s));
 }
 
+/* A name, which may become a model's: letters that every encoding has. */
 static void
 get_string(StringInfo buf, char *out, int room)
 {
@@ -213,6 +213,9 @@ get_string(StringInfo buf, char *out, int room)
 	require_bytes(buf, len);
 	memcpy(out, pq_getmsgbytes(buf, len), len);
 	out[len] = '\0';
+	for (int i = 0; i < len; i++)
+		if (out[i] < ' ' || out[i] > '~')
+			INVALID("a name has byte 0x%02x", (unsigned char) out[i]);
 }
 
 static bytea *
@@ -243,6 +246,20 @@ put_answer(const GkPass *pass, const GkPassResult *r, const GkReadCounts *counts
 	return pq_endtypsend(&buf);
 }
 
+/* Limbs are no larger than their additions can have made them, or the next ones overflow. */
+static void
+check_wide(const GkWide *w)
+{
+	int64		most;
+
+	if (w->pending < 0 || w->pending >= GK_DIGITS_PENDING)
+		INVALID("\"pending\" is %lld", (long long) w->pending);
+	most = (w->pending + 1) * (int64) PG_UINT32_MAX;
+	for (int i = 0; i < GK_WIDE_LIMBS; i++)
+		if (w->limb[i] < -most || w->limb[i] > most)
+			INVALID("a digit is %lld after %lld additions", (long long) w->limb[i], (long long) w->pending);
+}
+
 /* What other code relies on: numbers of picks, rows, additions without a carry. */
 static void
 check_answer(const GkPass *pass, const GkPassResult *r)
@@ -254,10 +271,7 @@ check_answer(const GkPass *pass, const GkPassResult *r)
 	if (pass->kind == GK_PASS_STATS)
 		for (Size c = 0; c < r->ndbl / 2; c++)
 		{
-			const GkWide *w = (const GkWide *) r->i64 + c;
-
-			if (w->pending < 0 || w->pending > MAX_PENDING)
-				INVALID("\"pending\" is %lld", (long long) w->pending);
+			check_wide((const GkWide *) r->i64 + c);
 			if (!(r->dbl[2 * c] <= r->dbl[2 * c + 1]) || isinf(r->dbl[2 * c]) || isinf(r->dbl[2 * c + 1]))
 				INVALID("minimum and maximum are %g and %g", r->dbl[2 * c], r->dbl[2 * c + 1]);
 		}

@@ -124,6 +124,16 @@ kmeans_state_arg(FunctionCallInfo fcinfo, KmeansStateKind kind, const char *func
 
 /* ---- combination ---- */
 
+void
+kmeans_state_count(int64 *rows, int64 more)
+{
+	if (more > GK_MAX_ROWS - *rows)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("kmeans_state cannot have more than %lld rows", (long long) GK_MAX_ROWS)));
+	*rows += more;
+}
+
 static KmeansState *
 merge(KmeansState *to, KmeansState *from)
 {
@@ -448,7 +458,7 @@ kmeans_state_in(PG_FUNCTION_ARGS)
 	if (len < 2 || text[0] != '\\' || text[1] != 'x')
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
-				 errmsg("invalid input syntax for type kmeans_state: \"%.20s\"", text),
+				 errmsg("invalid input syntax for type kmeans_state: \"%.*s\"", pg_mbcliplen(text, len, 20), text),
 				 errdetail("The text of a kmeans_state begins with \"\\x\".")));
 	initStringInfo(&buf);
 	enlargeStringInfo(&buf, (int) (len / 2));

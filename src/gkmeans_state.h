@@ -83,6 +83,8 @@ typedef struct KmeansStepView
 extern KmeansState *kmeans_state_from_datum(Datum datum);
 extern KmeansSum *kmeans_sum_from_datum(Datum datum);
 extern KmeansStep *kmeans_step_from_datum(Datum datum);
+/* Count more rows; ERROR when the sum could not be read back. */
+extern void kmeans_state_count(int64 *rows, int64 more);
 /* The first argument of a transition function, to be changed in place; NULL for NULL. */
 extern KmeansState *kmeans_state_arg(FunctionCallInfo fcinfo, KmeansStateKind kind, const char *function);
 

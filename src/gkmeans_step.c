@@ -294,8 +294,8 @@ kmeans_step_merge(KmeansStep *to, const KmeansStep *from)
 		kmeans_step_view(to, &a);
 	}
 	gk_partial_merge(&a.partial, &b.partial);
-	to->head.rows += from->head.rows;
-	to->skipped += from->skipped;
+	kmeans_state_count(&to->head.rows, from->head.rows);
+	kmeans_state_count(&to->skipped, from->skipped);
 	return to;
 }
 

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Write test/fuzz/corpus: what the attack on the readers of bytes begins with.
+
+    test/with-cluster python3 test/fuzz/make_corpus.py
+
+Models and states in their forms, options, questions and answers of kmeans_pass(): small ones, of
+every kind. Only to be run when a format changes; the files stay as they are otherwise.
+"""
+import os
+import struct
+
+from fuzz_common import Campaign, TREE
+
+DIR = os.path.join(TREE, "test", "fuzz", "corpus")
+STATS, MOMENTS, STEP, FINISH, SEED, FAR = range(1, 7)
+
+db = Campaign("corpus").session()
+
+
+def value(query):
+    outcome = db.run(query)
+    assert outcome.ok, f"{query}: {outcome}"
+    return outcome.rows[0][0]
+
+
+def binary(query):
+    return bytes.fromhex(value(query)[2:])
+
+
+def write(name, data):
+    with open(os.path.join(DIR, name), "wb") as f:
+        f.write(data.encode() if isinstance(data, str) else data)
+
+
+def question(kind, d=0, distance=0, centroids=(), seeds=(), use_d2=0, want=0, expo=3):
+    q = b"kmp1" + struct.pack(">6i", 1, kind, d, distance, 0, 0)
+    if kind == STATS:
+        return q
+    q += struct.pack(">4i", 0, 10, 8, 0)
+    for _ in range(d):
+        q += struct.pack(">ddi", 0.5 if distance == 0 else 0.0, 1.0, expo)
+    for points in (centroids, seeds):
+        q += struct.pack(">i", len(points)) + b"".join(struct.pack(f">{d}f", *p) for p in points)
+    return q + struct.pack(">qii", 42, use_d2, want)
+
+
+os.makedirs(DIR, exist_ok=True)
+db.run("CREATE EXTENSION gkmeans")
+db.run("SET gkmeans.threads = 1; SET gkmeans.simd = scalar")
+db.run("CREATE TABLE t (x float8, y float8, \"größe\" real, a float8[], w float8)")
+db.run("INSERT INTO t SELECT i % 3 * 10 + i % 7 * 0.25, i % 5 - 2, i, ARRAY[i % 4, i % 3 - 1, 1], i % 4 * 0.5 "
+       "FROM generate_series(1, 24) i")
+MODELS = {
+    "one": "kmeans_fit('t', '{x}', 1)",
+    "plain": "kmeans_fit('t', '{x,y}', 3)",
+    "names": "kmeans_fit('t', '{x,größe}', 2, standardize => true)",
+    "array": "kmeans_fit('t', '{a}', 2, weight_column => 'w')",
+    "cosine": "kmeans_fit('t', '{a}', 3, distance => 'cosine')",
+    "given": "kmeans_fit('t', '{x,y}', 2, centroids => '{{0,0},{20,1}}')",
+    "agg": "(SELECT kmeans_agg(a, 2) FROM t)",
+}
+for name, fit in MODELS.items():
+    write(f"model-{name}.json", value(f"SELECT {fit}::text"))
+    write(f"model-{name}.bin", binary(f"SELECT kmeans_model_send({fit})"))
+write("model-jsonb.json", value(f"SELECT {MODELS['plain']}::text::jsonb::text"))
+STATES = {
+    "sum": "(SELECT feature_sum_partial(ARRAY[x, y]) FROM t)",
+    "wide": "(SELECT feature_sum_partial(ARRAY[x * 1e300, -y * 1e-300]) FROM t)",
+    "step": "(SELECT kmeans_step_partial(m, ARRAY[x, y]) FROM t, (SELECT {plain} AS m) s)",
+    "far": "(SELECT kmeans_step_partial(m, ARRAY[x * 1e9, y]) FROM t, (SELECT {plain} AS m) s)",
+    "weighted": "(SELECT kmeans_step_partial(m, a, w * 1e10 ^ x) FROM t, (SELECT {array} AS m) s WHERE w > 0)",
+    "cosine": "(SELECT kmeans_step_partial(m, a) FROM t, (SELECT {cosine} AS m) s)",
+    "rest": "(SELECT kmeans_step_partial(m, ARRAY[x]) FROM t, (SELECT {one} AS m) s)",
+}
+for name, query in STATES.items():
+    query = query.format(**MODELS)
+    write(f"state-{name}.bin", binary(f"SELECT kmeans_state_send({query})"))
+    if name in ("sum", "rest"):
+        write(f"state-{name}.txt", value(f"SELECT {query}::text"))
+model = value(f"SELECT {MODELS['given']}::text")
+write("options-defaults", "3\n\nk-means++\n\n\n1\n100\n1e-4\neuclidean\nf\n0\nerror\n")
+write("options-all", "2\nw\nrandom\n\n1,2;3,4\n5\n7\n0\ncosine\nf\n-1\nskip\ncpu\n")
+write("options-warm", f"2\n\nk-means||\n{model}\n\n1\n1\n0.5\neuclidean\nt\n9\nerror\nauto\n")
+C = [(0.0, 0.0, 0.0), (1.5, -2.0, 0.25)]
+QUESTIONS = {
+    "stats": question(STATS),
+    "moments": question(MOMENTS, 3),
+    "step": question(STEP, 3, centroids=C),
+    "cosine": question(STEP, 3, distance=1, centroids=C, expo=0),
+    "finish": question(FINISH, 3, centroids=C),
+    "race": question(SEED, 3, seeds=C[:1], use_d2=1, want=3),
+    "first": question(SEED, 3, want=1),
+    "candidates": question(SEED, 3, centroids=C, seeds=C[:1], use_d2=1, want=2),
+    "potential": question(SEED, 3, centroids=C, seeds=C),
+    "far": question(FAR, 3, seeds=C),
+}
+for name, q in QUESTIONS.items():
+    write(f"pass-{name}", q)
+    a = binary(f"SELECT kmeans_pass('t', '{{a}}', '\\x{q.hex()}')")
+    write(f"answer-{name}", struct.pack(">i", len(q)) + q + a)

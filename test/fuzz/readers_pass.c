@@ -1,0 +1,275 @@
+/*
+ * readers_pass.c - bytes into kmeans_pass(), and answers into its coordinator.
+ *
+ * The relation is a few rows made up here, read by the engine as it reads any other.
+ */
+#include "postgres.h"
+
+#include "lib/stringinfo.h"
+#include "port/pg_bswap.h"
+#include "utils/array.h"
+#include "utils/memutils.h"
+
+#include "core/gk_batch.h"
+#include "core/gk_numerics.h"
+#include "gkmeans_iterate.h"
+#include "gkmeans_pass.h"
+#include "readers.h"
+
+extern Datum kmeans_pass(PG_FUNCTION_ARGS);
+
+#define ROWS		40
+#define MAX_FEATURES 64
+/* A pass may ask for more, by its right; here that only takes time. */
+#define MEMORY		((Size) 8 << 20)
+#define CHUNK_BYTES	4096
+
+/* ---- the host ---- */
+
+static void *
+host_alloc(void *ctx, size_t bytes)
+{
+	return bytes + stub_bytes > MEMORY ? NULL : MemoryContextAllocHuge(CurrentMemoryContext, bytes);
+}
+
+static void
+host_free(void *ctx, void *p)
+{
+	pfree(p);
+}
+
+static bool
+host_go_on(void *ctx)
+{
+	return false;
+}
+
+static const GkHost engine = {
+	.alloc = host_alloc,
+	.free = host_free,
+	.poll = host_go_on,
+	.stop = host_go_on,
+	.threads = 1
+};
+
+GkPgHost *
+gk_host_begin(void)
+{
+	return NULL;
+}
+
+void
+gk_host_end(GkPgHost *host)
+{
+}
+
+void
+gk_host_rethrow(GkPgHost *host)
+{
+}
+
+/* ---- the relation ---- */
+
+static bool weighted;
+
+char	  **
+gk_column_names(ArrayType *array, const char *name, int *count)
+{
+	*count = 1;
+	return palloc0(sizeof(char *));
+}
+
+GkSource *
+gk_source_open(Oid relid, char **columns, int ncolumns, const char *weight_column, const char *label_column,
+			   bool identify)
+{
+	GkSource   *source = palloc0(sizeof(GkSource));
+
+	source->array = true;
+	source->weighted = weighted;
+	return source;
+}
+
+const GkBackend *
+gk_iterate_choose(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
+{
+	return &gk_cpu_backend;
+}
+
+static double
+value(int row, int j)
+{
+	return row % 5 == 0 ? 0.0 : row == 7 ? 1e150 : row == 8 ? -1e-150 : (row * 7 + j * 3) % 11 - 5.25;
+}
+
+static GkStatus
+take_rows(GkPasser *passer, int d, GkError *err)
+{
+	GkStore    *store;
+	GkBatch    *b;
+	GkStatus	st = gk_store_create(&engine, d, weighted, 0, CHUNK_BYTES, MEMORY, &store, err);
+
+	if (st != GK_OK)
+		return st;
+	gk_store_pass_on(store, gk_passer_take, passer);
+	b = gk_store_batch(store);
+	for (int i = 0; st == GK_OK && i < ROWS; i++)
+	{
+		for (int j = 0; j < d; j++)
+			gk_batch_put(b, j, value(i, j) + (j == 0));
+		if (weighted)
+			gk_batch_put(b, d, i % 4 + 0.5);
+		if (++b->rows == b->capacity || i == ROWS - 1)
+			st = gk_store_commit(store, err);
+	}
+	gk_store_free(store);
+	return st;
+}
+
+/* ---- what kmeans_pass() asks of the relation ---- */
+
+typedef enum Mode {ANSWER, KEEP_QUESTION, GIVE_ANSWER} Mode;
+
+static Mode mode;
+static GkPass question;			/* KEEP_QUESTION */
+static GkPassResult given;		/* GIVE_ANSWER */
+static GkReadCounts given_counts;
+static GkPasserNames given_names;
+
+static void
+check(GkStatus st, const GkError *err)
+{
+	if (st != GK_OK)
+		gk_throw(NULL, st, err);
+}
+
+void
+gk_iterate_answer(GkPgHost *host, const GkSource *source, const GkReadOptions *options, const GkPass *pass,
+				  const GkBackend **device, const GkLabelSink *sink, GkKeptD *kept, GkReadCounts *counts,
+				  GkTables *tables, GkPassResult *out, GkPasserNames *names)
+{
+	GkPasser   *passer;
+	GkError		err;
+
+	if (mode == KEEP_QUESTION)
+	{
+		question = *pass;
+		mode = ANSWER;
+		ereport(ERROR, (errcode(ERRCODE_SUCCESSFUL_COMPLETION), errmsg("kept")));
+	}
+	if (mode == GIVE_ANSWER)
+	{
+		*out = given;
+		*counts = given_counts;
+		*names = given_names;
+		return;
+	}
+	check(gk_passer_open(&engine, pass, device, CHUNK_BYTES, NULL, NULL, &passer, &err), &err);
+	check(take_rows(passer, pass->prep != NULL ? pass->prep->d : 3, &err), &err);
+	check(gk_passer_end(passer, out, &err), &err);
+	gk_passer_names(passer, names);
+	gk_passer_free(passer);
+}
+
+/* ---- reading ---- */
+
+static bytea *
+to_bytea(const char *data, int size)
+{
+	bytea	   *b = palloc(VARHDRSZ + size);
+
+	SET_VARSIZE(b, VARHDRSZ + size);
+	memcpy(VARDATA(b), data, size);
+	return b;
+}
+
+/* kmeans_pass(relation, columns, pass, weight_column, first_row, device) */
+static Call
+pass_call(const char *data, int size)
+{
+	static struct varlena *array = NULL;
+	Call		call = {kmeans_pass, 6};
+
+	if (array == NULL)
+	{
+		array = MemoryContextAllocZero(TopMemoryContext, VARHDRSZ);
+		SET_VARSIZE(array, VARHDRSZ);
+	}
+	call.args[1].value = PointerGetDatum(array);
+	call.args[2].value = PointerGetDatum(to_bytea(data, size));
+	call.args[3].isnull = true;
+	call.args[4].value = Int64GetDatum(5);
+	call.args[5].isnull = true;
+	return call;
+}
+
+/*
+ * The answers of instruction sets are not compared: a question whose preparation does not
+ * suit the rows has none that is right.
+ */
+bool
+read_pass(const char *data, int size)
+{
+	bool		good = false;
+
+	if (size < 8 || size > MAX_FEATURES * 1024)
+		return false;
+	mode = ANSWER;
+	weighted = data[size - 1] & 1;
+	for (int level = 0; level < reader_simd_levels() && (good || level == 0); level++)
+	{
+		Call		call = pass_call(data, size);
+
+		reader_set_simd(level);
+		good = reader_call(&call);
+		if (level > 0 && !good && stub_error.sqlstate != ERRCODE_OUT_OF_MEMORY)
+			reader_broken("a pass fails on some instruction sets: %s", stub_error.message);
+	}
+	return good;
+}
+
+/* As a coordinator does that gets the same answer from two shards. */
+static Datum
+take_answer(PG_FUNCTION_ARGS)
+{
+	GkPassResult all;
+	GkError		err;
+
+	gk_pass_answer(&engine, &question, DatumGetByteaP(PG_GETARG_DATUM(0)), &given, &given_counts, &given_names);
+	check(gk_pass_result_init(&engine, &question, question.prep != NULL ? question.prep->d : 0, &all, &err), &err);
+	check(gk_pass_add(&engine, &question, &all, &given, &err), &err);
+	check(gk_pass_add(&engine, &question, &all, &given, &err), &err);
+	return (Datum) 0;
+}
+
+/* Four bytes, the length of the question; the question; the answer. */
+bool
+read_answer(const char *data, int size)
+{
+	uint32		n;
+	Call		ask;
+	Call		take = {take_answer, 1};
+
+	if (size < 4)
+		return false;
+	memcpy(&n, data, sizeof(n));
+	n = pg_ntoh32(n);
+	if (n > (uint32) size - 4)
+		return false;
+	weighted = data[size - 1] & 1;
+	ask = pass_call(data + 4, n);
+	mode = KEEP_QUESTION;
+	if (stub_try(reader_run, &ask) || stub_error.sqlstate != ERRCODE_SUCCESSFUL_COMPLETION)
+		return false;
+	take.args[0].value = PointerGetDatum(to_bytea(data + 4 + n, size - 4 - n));
+	if (!reader_call(&take))
+		return false;
+	if (!stub_is_utf8(given_names.device, strlen(given_names.device)) ||
+		!stub_is_utf8(given_names.strategy, strlen(given_names.strategy)))
+		reader_broken("names are not in UTF-8");
+	mode = GIVE_ANSWER;
+	if (!reader_call(&ask))
+		reader_broken("an answer cannot be sent: %s", stub_error.message);
+	reader_same("an answer and its bytes", take.args[0].value, ask.result);
+	return true;
+}
