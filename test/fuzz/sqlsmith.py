@@ -1,0 +1,111 @@
+"""SQLsmith's random queries, by a role without privileges, over tables with columns of all our argument types.
+
+A case is a run of 10,000 queries. The server must not crash, and no internal error (XX000) may come from
+our code: the server's log has its file with every error. Skipped where SQLsmith is not installed.
+"""
+import os
+import re
+import shutil
+import subprocess
+
+from fuzz_common import Campaign
+
+QUERIES = 10000
+TIMEOUT = "500ms"
+
+SETUP = f"""
+CREATE EXTENSION gkmeans;
+CREATE ROLE smith LOGIN;
+ALTER ROLE smith SET statement_timeout = '{TIMEOUT}';
+ALTER ROLE smith SET client_min_messages = error;
+ALTER ROLE smith SET gkmeans.threads = 2;
+CREATE TABLE points (id int, x float8, y float8, z real, a float8[], b real[], w float8, label int);
+INSERT INTO points SELECT i, i % 7 - 1.5, i % 5 * 2, i, ARRAY[i % 4, i % 3 - 1, 0.5], ARRAY[i, -i], i % 3, i % 2
+FROM generate_series(1, 60) i;
+CREATE TABLE arguments (relation regclass, columns text[], one_column text[], k int, centroids float8[], document jsonb,
+    word text, flag bool, seed bigint, tol float8, pass bytea, options kmeans_options);
+INSERT INTO arguments VALUES
+    ('points', '{{x,y}}', '{{a}}', 2, '{{{{0,0}},{{1,1}}}}', '{{"k": 2}}', 'random', true, 7, 0.5, '\\x6b6d7031000000010000000100000000000000000000000000000000',
+     kmeans_options(init => 'random')),
+    ('points', '{{a}}', '{{x}}', 3, NULL, NULL, 'cosine', false, -1, 0, '\\x', kmeans_options(distance => 'cosine')),
+    (NULL, '{{}}', NULL, 0, '{{1,2}}', '[]', '', NULL, 0, 'NaN', NULL, NULL);
+CREATE TABLE models AS SELECT 1 AS id, kmeans_fit('points', '{{x,y}}', 3) AS model, NULL::kmeans_state AS state
+UNION ALL SELECT 2, kmeans_fit('points', '{{a}}', 2, distance => 'cosine'), (SELECT feature_sum_partial(a) FROM points)
+UNION ALL SELECT 3, NULL, (SELECT kmeans_step_partial((SELECT kmeans_fit('points', '{{x}}', 2)), x) FROM points);
+CREATE VIEW labelled AS SELECT id, x, y, kmeans(ARRAY[x, y], 3) OVER (PARTITION BY label) AS cluster FROM points;
+-- SQLsmith knows no arguments of type "any", and no defaults: the same calls with types that it has
+CREATE FUNCTION predict(m kmeans_model, p float8[]) RETURNS int LANGUAGE sql AS 'SELECT kmeans_predict(m, p)';
+CREATE FUNCTION distance(m kmeans_model, p float8[]) RETURNS float8 LANGUAGE sql AS 'SELECT kmeans_distance(m, p)';
+CREATE FUNCTION transform(m kmeans_model, p float8[]) RETURNS float8[] LANGUAGE sql AS 'SELECT kmeans_transform(m, p)';
+CREATE FUNCTION predict_numbers(m kmeans_model, x float8, y real) RETURNS int LANGUAGE sql AS 'SELECT kmeans_predict(m, x, y)';
+CREATE FUNCTION fit(r regclass, c text[], k int) RETURNS kmeans_model LANGUAGE sql AS 'SELECT kmeans_fit(r, c, k)';
+CREATE FUNCTION step(r regclass, c text[], m kmeans_model) RETURNS kmeans_state LANGUAGE sql AS 'SELECT kmeans_step_partial(m, x, y) FROM points';
+CREATE FUNCTION evaluate(m kmeans_model, r regclass) RETURNS float8 LANGUAGE sql AS 'SELECT silhouette FROM kmeans_evaluate(m, r)';
+CREATE FUNCTION svg(m kmeans_model, r regclass) RETURNS text LANGUAGE sql AS 'SELECT kmeans_svg(m, r)';
+CREATE FUNCTION from_json(d jsonb) RETURNS kmeans_model LANGUAGE sql AS 'SELECT d::text::kmeans_model';
+CREATE FUNCTION from_text(t text) RETURNS kmeans_state LANGUAGE sql AS 'SELECT t::kmeans_state';
+CREATE FUNCTION as_text(s kmeans_state) RETURNS text LANGUAGE sql AS 'SELECT s::text';
+CREATE FUNCTION as_json(m kmeans_model) RETURNS jsonb LANGUAGE sql AS 'SELECT m::text::jsonb';
+CREATE FUNCTION pass(r regclass, c text[], p bytea) RETURNS bytea LANGUAGE sql AS 'SELECT kmeans_pass(r, c, p)';
+CREATE FUNCTION agg(k int, o kmeans_options) RETURNS kmeans_model LANGUAGE sql AS 'SELECT kmeans_agg(a, k, o) FROM points';
+CREATE FUNCTION largest(r regclass, c text[], k int) RETURNS bigint LANGUAGE sql AS 'SELECT max(size) FROM kmeans(r, c, k)';
+GRANT SELECT ON ALL TABLES IN SCHEMA public TO smith;
+"""
+
+campaign = Campaign("sqlsmith")
+program = shutil.which("sqlsmith")
+if program is None:
+    print("skipped: sqlsmith is not installed")
+    print("0 passed, 0 failed, 1 skipped")
+    raise SystemExit(0)
+session = campaign.session()
+for name, value in (("log_line_prefix", "%e "), ("log_error_verbosity", "verbose")):
+    session.run(f"ALTER SYSTEM SET {name} = '{value}'")
+session.run("SELECT pg_reload_conf()")
+assert (made := session.run(SETUP)).ok, made
+
+
+def log_size():
+    return int(session.run("SELECT size FROM pg_stat_file('server.log')", remember=False).value)
+
+
+def log_since(start):
+    return session.run(f"SELECT pg_read_file('server.log', {start}, 1000000000)", remember=False).value
+
+
+def internal_errors(log):
+    """(message, place, statement) of each XX000."""
+    blocks = re.split(r"(?m)^(?=\w{5} (?:ERROR|FATAL|PANIC|LOG|WARNING):)", log)
+    for block in blocks:
+        if re.match(r"XX\d{3} (ERROR|FATAL|PANIC)", block):
+            place = re.search(r"LOCATION: +(.*)", block)
+            statement = re.search(r"(?s)STATEMENT: +(.*?)(?=^\w{5} |\Z)", block, re.M)
+            yield block.split("\n")[0], place.group(1) if place else "", statement.group(1) if statement else block
+
+
+others = 0
+for rng in campaign.cases():
+    start, smith_seed = log_size(), rng.randrange(2 ** 24)
+    command = [program, f"--target=host={os.environ['PGHOST']} port={os.environ['PGPORT']} dbname={os.environ['PGDATABASE']} user=smith",
+               "--exclude-catalog", f"--max-queries={QUERIES}", f"--seed={smith_seed}", "--verbose"]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=max(5, campaign.left()), errors="replace")
+        output = run.stderr
+    except subprocess.TimeoutExpired as e:  # the time is over; what ran counts
+        output = (e.stderr or b"").decode(errors="replace")
+    if session.lost or not session.run("SELECT 1", remember=False).ok:
+        session = campaign.session()
+    log = log_since(start)
+    queries = max([int(n) for n in re.findall(r"queries: (\d+)", output)] or [0])
+    campaign.count(queries)
+    failures = re.findall(r"(?m)^.*(?:terminated by signal|TRAP:).*$", log)
+    campaign.check(not failures, f"SQLsmith seed {smith_seed}: {failures}", "\n".join(log.splitlines()[-200:]))
+    for message, place, statement in internal_errors(log):
+        if "gkmeans" in place or "gk_" in place:
+            campaign.fail(f"SQLsmith seed {smith_seed}: {message} at {place}", statement)
+        else:
+            others += 1
+    if queries == 0 and not failures:
+        campaign.fail(f"SQLsmith ran no query: {output[-500:]}")
+print(f"sqlsmith: {others} internal errors of PostgreSQL's own code")
+campaign.finish()
