@@ -140,7 +140,7 @@ def prepare():
     os.chmod(library, 0o755)
     fault = Fault(os.path.join(folder, "fail_nth"))
     # one arena: what threads allocate is no matter of chance
-    server.restart(env={"LD_PRELOAD": library, "GK_FAIL_NTH": fault.file.name, "MALLOC_ARENA_MAX": "1"})
+    server.restart("-c dynamic_shared_memory_type=posix", env={"LD_PRELOAD": library, "GK_FAIL_NTH": fault.file.name, "MALLOC_ARENA_MAX": "1"})
     first = campaign.session("first")
     for statement in (SETUP, make_table("pts", ROWS), make_models("pts"), "VACUUM ANALYZE"):
         campaign.sane(first.run(statement, False))
@@ -152,7 +152,7 @@ def main():
         print("skipped: there is no C compiler, or no LD_PRELOAD")
         return
     server, fault, right = prepare()
-    files = server.temporary()
+    segments = server.segments()
     todo = [(job, way) for job in JOBS for way in WAYS]
     total = 0
     for rng in campaign.cases():
@@ -162,9 +162,9 @@ def main():
         job, way = todo[order[campaign.case % len(todo)]]
         n = sweep(fault, job, way, right[job.name])
         total += n
-        left = [f for f in server.temporary() if f not in files]
+        left = server.temporary() + list(server.segments() - segments)
         campaign.check(not left, f"{job.name}, {way[0]}: files are left: {left}")
-        files += left
+        segments = server.segments()
         print(f"{job.name}, {way[0]}: {n}", file=sys.stderr)
     campaign.check(not server.crashes(), f"crashes: {server.crashes()[:5]}")
     print(f"{total} calls have failed in {campaign.case} of {len(todo)} ways")

@@ -14,8 +14,10 @@ from collections import namedtuple
 from fuzz_common import Session
 
 ROWS = 30000  # of points: 256 pages and more are read by threads
-# the server's, by default; nothing but the sessions of a campaign is to start processes
-OPTIONS = ("-c autovacuum=off -c log_min_messages=error "
+# The server's, by default: nothing but the sessions of a campaign starts processes, and what is left
+# of shared memory can be seen (but not where calls fail: PostgreSQL leaves the file of a segment behind
+# when it has no memory for the zeros to write to it).
+OPTIONS = ("-c autovacuum=off -c dynamic_shared_memory_type=mmap -c log_min_messages=error "
            "-c client_min_messages=error -c restart_after_crash=on -c max_worker_processes=16 -c max_parallel_workers=16")
 
 
@@ -69,23 +71,21 @@ class Server:
         return found
 
     def temporary(self):
-        """Temporary files, and segments of shared memory that no process has mapped: none between statements."""
-        found = [os.path.join(folder, f) for folder, _, files in os.walk(os.path.join(self.data, "base", "pgsql_tmp"))
-                 for f in files]
-        segments = {f"/dev/shm/{f}" for f in os.listdir("/dev/shm") if f.startswith("PostgreSQL.")}
-        for pid in filter(str.isdigit, os.listdir("/proc")) if segments else ():
+        """Temporary files: none between statements."""
+        return [os.path.join(folder, f) for folder, _, files in os.walk(os.path.join(self.data, "base", "pgsql_tmp"))
+                for f in files]
+
+    def segments(self):
+        """Segments of shared memory; those in /dev/shm, which have no server's name, if no process has mapped them."""
+        found = {f"pg_dynshmem/{f}" for f in os.listdir(os.path.join(self.data, "pg_dynshmem"))}
+        shared = {f"/dev/shm/{f}" for f in os.listdir("/dev/shm") if f.startswith("PostgreSQL.")}
+        for pid in filter(str.isdigit, os.listdir("/proc")) if shared else ():
             try:
                 with open(f"/proc/{pid}/maps") as f:
-                    segments -= {line.split()[-1] for line in f if "/dev/shm/PostgreSQL." in line}
-            except OSError:
+                    shared -= {line.split()[-1] for line in f if "/dev/shm/PostgreSQL." in line}
+            except OSError:  # it has ended, or is another user's
                 pass
-        for segment in segments:  # the maps of another user's processes are not ours to read
-            try:
-                if os.stat(segment).st_uid == self.owner.pw_uid:
-                    found.append(segment)
-            except OSError:
-                pass
-        return found
+        return found | {f for f in shared if os.path.exists(f) and os.stat(f).st_uid == self.owner.pw_uid}
 
     def crashes(self):
         """Lines of the log that no fault of the system excuses."""
