@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from faults import JOBS, LEFT, SETUP, Server, answers, make_models, make_table, status
+from faults import JOBS, LEFT, SETUP, Server, answers, make_models, make_table, make_wide, rows, status
 from fuzz_common import TREE, Campaign
 
 MEMORY, THREAD, WRITE, READ, OURS = 1, 2, 4, 8, 16
@@ -31,9 +31,22 @@ WAYS = [
     ("memory of the workers", OURS, False, True, WORKERS),
     ("memory of a new session", OURS, True, False, "SET gkmeans.threads = 3; "),
     ("threads", THREAD, True, False, "SET gkmeans.threads = 4; "),
-    ("threads, kept memory", THREAD, False, False, "SET gkmeans.keep_memory = 0; "),
     ("writing", WRITE, False, False, SPILL),
     ("reading", READ, False, False, SPILL),
+]
+# Points in blocks of huge pages, which the process keeps, and threads that find such memory
+WIDE_ARGS = "'TABLE', '{v}', 5, init => 'random', max_iter => 2"
+WIDE_JOBS = [
+    rows("kmeans, wide", f"kmeans({WIDE_ARGS})"),
+    rows("labels, wide", f"(SELECT ctid, cluster, distance FROM kmeans_labels({WIDE_ARGS}))"),
+    rows("grouped, wide", "kmeans_grouped('TABLE', '{tenth}', '{v}', 5, max_iter => 2)"),
+]
+WIDE_WAYS = [
+    ("memory", MEMORY, False, False, ""),
+    ("memory, nothing kept", MEMORY, False, False, "SET gkmeans.keep_memory = 0; "),
+    ("memory of a new session", OURS, True, False, ""),
+    ("threads", THREAD, True, False, "SET gkmeans.threads = 4; "),
+    ("threads, nothing kept", THREAD, False, False, "SET gkmeans.keep_memory = 0; SET gkmeans.threads = 4; "),
 ]
 GOOD = {MEMORY: ("53200",), OURS: ("53200",), THREAD: ("53200", "53000"), WRITE: ("53100", "58030"), READ: ("58030",)}
 # a worker that does not even begin to work is told of in another way
@@ -76,14 +89,14 @@ def new_session():
     return session
 
 
-def one(session, fault, n, job, way, right):
+def one(session, fault, n, job, table, way, right):
     """The n-th call fails; False: there is no n-th call."""
     name, kinds, _, workers, settings = way
     label = f"{job.name}, {name}: call {n} fails"
     session.run(settings, False)
     fault.arm(-1 if workers else session.pid, kinds, n)
     start = time.monotonic()
-    outcome = session.run(f"BEGIN; {job.on('pts')}")
+    outcome = session.run(f"BEGIN; {job.on(table)}")
     failed = fault.disarm()
     campaign.check(time.monotonic() - start < 5, f"{label}: {time.monotonic() - start:.1f} s, {outcome}", session)
     if not failed:
@@ -98,24 +111,24 @@ def one(session, fault, n, job, way, right):
     session.run("ROLLBACK", False)
     left = session.run(LEFT, False)
     campaign.check(left.ok and left.value == "0|0|0", f"{label}: left over: {left}", session)
-    again = session.run(f"BEGIN; {job.on('pts')}")
+    again = session.run(f"BEGIN; {job.on(table)}")
     campaign.check(again.ok and again.value == right, f"{label}: not well afterwards: {again}", session)
     session.run("ROLLBACK; RESET ALL; SET client_min_messages = error", False)
     if n % 10 == 0:
-        session.run("VACUUM pts", False)  # of the rows that were written and taken back
+        session.run(f"VACUUM {table}", False)  # of the rows that were written and taken back
     return True
 
 
-def sweep(fault, job, way, right):
+def sweep(fault, job, table, way, right):
     """All n; how many there were."""
     new, n = way[2], 1
     session = new_session()
     if not new:
         for _ in range(2):
-            session.run(f"{way[4]}BEGIN; {job.on('pts')}", False)
+            session.run(f"{way[4]}BEGIN; {job.on(table)}", False)
             session.run("ROLLBACK; RESET ALL; SET client_min_messages = error", False)
         size = status(session.pid, "VmData")
-    while campaign.failed < campaign.args.failures and one(session, fault, n, job, way, right):
+    while campaign.failed < campaign.args.failures and one(session, fault, n, job, table, way, right):
         session.script.clear()
         n += 1
         if new or session.lost:
@@ -142,9 +155,11 @@ def prepare():
     # one arena: what threads allocate is no matter of chance
     server.restart("-c dynamic_shared_memory_type=posix", env={"LD_PRELOAD": library, "GK_FAIL_NTH": fault.file.name, "MALLOC_ARENA_MAX": "1"})
     first = campaign.session("first")
-    for statement in (SETUP, make_table("pts", ROWS), make_models("pts"), "VACUUM ANALYZE"):
+    for statement in (SETUP, make_table("pts", ROWS), make_models("pts"), make_wide("wide", 16000, 64), "VACUUM ANALYZE"):
         campaign.sane(first.run(statement, False))
-    return server, fault, answers(first, "pts")[0]
+    right = answers(first, "pts")[0]
+    right.update(answers(first, "wide", WIDE_JOBS)[0])
+    return server, fault, right
 
 
 def main():
@@ -153,14 +168,16 @@ def main():
         return
     server, fault, right = prepare()
     segments = server.segments()
-    todo = [(job, way) for job in JOBS for way in WAYS]
+    todo = [(job, "pts", way) for job in JOBS for way in WAYS]
+    todo += [(job, "wide", way) for job in WIDE_JOBS for way in WIDE_WAYS]
     total = 0
+    campaign.start = time.monotonic()  # all that was no attack
     for rng in campaign.cases():
         # all of them, in an order of the seed's; then once more
         order = list(range(len(todo)))
         type(rng)(campaign.seed).shuffle(order)
-        job, way = todo[order[campaign.case % len(todo)]]
-        n = sweep(fault, job, way, right[job.name])
+        job, table, way = todo[order[campaign.case % len(todo)]]
+        n = sweep(fault, job, table, way, right[job.name])
         total += n
         left = server.temporary() + list(server.segments() - segments)
         campaign.check(not left, f"{job.name}, {way[0]}: files are left: {left}")

@@ -18,7 +18,7 @@ ROWS = 30000  # of points: 256 pages and more are read by threads
 # of shared memory can be seen (but not where calls fail: PostgreSQL leaves the file of a segment behind
 # when it has no memory for the zeros to write to it).
 OPTIONS = ("-c autovacuum=off -c dynamic_shared_memory_type=mmap -c log_min_messages=error "
-           "-c client_min_messages=error -c restart_after_crash=on -c max_worker_processes=16 -c max_parallel_workers=16")
+           "-c client_min_messages=error -c restart_after_crash=on -c jit=off -c max_worker_processes=16 -c max_parallel_workers=16")
 
 
 class Server:
@@ -128,6 +128,18 @@ def make_table(name, rows=ROWS):
         SELECT i AS id, sin(i) AS a, cos(i * 0.7)::real AS b, (i::bigint * 7919 % 1000) / 1000.0::float8 AS c,
                (i::bigint * 104729 % 997) / 997.0::float8 AS d, 1 + i % 3 AS w, -1 AS label, i % 10 AS tenth, i % 200 AS part
         FROM generate_series(1, {rows}) i"""
+
+
+def make_wide(name, rows, features):
+    """Points in an array, some megabytes of them."""
+    return f"""CREATE TABLE {name} AS SELECT i AS id, i % 8 AS tenth, -1 AS label,
+        array_agg((sin(i) + cos(i * j) + i % (j + 2))::float4 ORDER BY j) AS v
+        FROM generate_series(1, {rows}) i, generate_series(1, {features}) j GROUP BY i ORDER BY i"""
+
+
+def make_pages(table):
+    """Many pages of it, which workers can read."""
+    return "CREATE VIEW pages AS " + " UNION ALL ".join([f"SELECT * FROM {table}"] * 16)
 
 
 def make_models(table):

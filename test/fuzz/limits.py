@@ -6,6 +6,7 @@ of; afterwards, without the limit, the session works on and nothing is left.
 import os
 import resource
 import subprocess
+import time
 
 from faults import JOBS, LEFT, SETUP, Server, answers, make_models, make_table, rows, some_settings, status
 from fuzz_common import Campaign
@@ -195,6 +196,39 @@ def connections(right):
     session.close()
 
 
+def attack(first, server, limits):
+    limits.mount(first)
+    first.run("VACUUM ANALYZE", False)
+    right = answers(first, "pts")[0]
+    right.update(answers(first, "parts", PARTS_JOBS)[0])
+    shards = first.run("SELECT FROM pg_available_extensions WHERE name = 'dblink'", False).rows
+    if shards:
+        campaign.sane(first.run(SHARDS, False))
+        fit = rows("shards", "kmeans(ARGS, 7, max_iter => 3)")
+        right["shards"] = answers(first, "pts", [fit])[0]["shards"]
+    else:
+        limits.skipped["connections"] = "dblink is not installed"
+    first.close()
+    done, at = {}, None
+    campaign.start = time.monotonic()  # all that was no attack
+    for rng in campaign.cases():
+        wanted = campaign.case // 25 % len(SERVERS)
+        if wanted != at:
+            at = wanted
+            server.restart(SERVERS[at])
+            if at == 3 and shards:
+                connections(right["shards"])
+        job = rng.choice(JOBS + PARTS_JOBS * 4)
+        table = "parts" if job in PARTS_JOBS else "pts"
+        kinds = ("nothing",) if at == 1 else ("nothing", "memory", "files") if at == 2 else limits.KINDS
+        ok = limits.one(rng, job, table, right[job.name], kinds)
+        done[ok] = done.get(ok, 0) + 1
+    left = server.temporary()
+    campaign.check(not left, f"files are left: {left}")
+    campaign.check(not server.crashes(), f"crashes: {server.crashes()[:5]}")
+    print(f"{done.get(True, 0)} right answers, {done.get(False, 0)} errors")
+
+
 def main():
     first = campaign.session("first")
     server = Server(first)
@@ -204,40 +238,12 @@ def main():
     for statement in (SETUP, make_table("pts", ROWS), make_models("pts"), PARTITIONS):
         campaign.sane(first.run(statement, False))
     limits = Limits(server)
-    limits.mount(first)
-    first.run("VACUUM ANALYZE", False)
-    right = answers(first, "pts")[0]
-    right.update(answers(first, "parts", PARTS_JOBS)[0])
-    fit = rows("shards", "kmeans(ARGS, 7, max_iter => 3)")
-    shards = first.run("SELECT FROM pg_available_extensions WHERE name = 'dblink'", False).rows
-    if shards:
-        campaign.sane(first.run(SHARDS, False))
-        right["shards"] = answers(first, "pts", [fit])[0]["shards"]
-    else:
-        limits.skipped["connections"] = "dblink is not installed"
-    first.close()
-    done, at = {}, None
     try:
-        for rng in campaign.cases():
-            wanted = campaign.case // 25 % len(SERVERS)
-            if wanted != at:
-                at = wanted
-                server.restart(SERVERS[at])
-                if at == 3 and shards:
-                    connections(right["shards"])
-            job = rng.choice(JOBS + PARTS_JOBS * 4)
-            table = "parts" if job in PARTS_JOBS else "pts"
-            kinds = ("nothing",) if at == 1 else ("nothing", "memory", "files") if at == 2 else limits.KINDS
-            ok = limits.one(rng, job, table, right[job.name], kinds)
-            done[ok] = done.get(ok, 0) + 1
-        left = server.temporary()
-        campaign.check(not left, f"files are left: {left}")
-        campaign.check(not server.crashes(), f"crashes: {server.crashes()[:5]}")
+        attack(first, server, limits)
     finally:
         limits.unmount()
     for kind, why in limits.skipped.items():
         print(f"skipped: {kind}: {why}")
-    print(f"{done.get(True, 0)} right answers, {done.get(False, 0)} errors")
     campaign.finish()
 
 
