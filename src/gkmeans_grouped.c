@@ -261,7 +261,7 @@ grouped_query(const GkGrouped *g, char **group_by)
 		appendStringInfo(&q, "%s, ", quote_identifier(group_by[i]));
 	appendStringInfo(&q, "%s FROM %s", g->source->targets, g->source->qualified);
 	for (int i = 0; g->ordered && i < g->nkeys; i++)
-		appendStringInfo(&q, "%s%s", i > 0 ? ", " : " ORDER BY ", quote_identifier(group_by[i]));
+		appendStringInfo(&q, "%s%d", i > 0 ? ", " : " ORDER BY ", i + 1);
 	return q.data;
 }
 
