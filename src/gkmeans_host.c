@@ -71,7 +71,7 @@ gk_host_guard(GkPgHost *host, void (*fn) (void *arg), void *arg)
 void
 gk_host_rethrow(GkPgHost *host)
 {
-	if (host->error != NULL)
+	if (host != NULL && host->error != NULL)
 		ReThrowError(host->error);
 }
 

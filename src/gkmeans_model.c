@@ -377,7 +377,6 @@ kmeans_model_build(const GkModel *m, char *const *columns, int ncolumns)
 
 	if (columns_array)
 		ncolumns = 1;
-	/* Features near the end of double precision overflow when squared. */
 	kmeans_model_validate(m, columns, ncolumns, columns_array, ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE);
 	return kmeans_model_assemble(m, columns, ncolumns, columns_array);
 }

@@ -519,6 +519,7 @@ kmeans_step_finish(PG_FUNCTION_ARGS)
 	KmeansStepView view;
 	GkModel		m;
 	GkPartialResult r;
+	GkError		err;
 	const char *name;
 	char	  **columns;
 	Size		kd = (Size) step->k * step->head.d;
@@ -558,6 +559,7 @@ kmeans_step_finish(PG_FUNCTION_ARGS)
 		columns[i] = unconstify(char *, name);
 		name += strlen(name) + 1;
 	}
+	gk_check(NULL, gk_model_check_range(&m, &err), &err);
 	kmeans_model_validate(&m, columns, view.model->ncolumns, view.model->columns_array,
 						  ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE);
 	PG_RETURN_POINTER(kmeans_model_assemble(&m, columns, view.model->ncolumns,

@@ -6,6 +6,7 @@
  */
 #include "postgres.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "gkmeans.h"
@@ -65,35 +66,44 @@ gk_svg_end(StringInfo out)
 	appendStringInfoString(out, "</svg>\n");
 }
 
+/* Where v is between lo and hi, as a share; they may be farther apart than a double can say. */
+static double
+share(double v, double lo, double hi)
+{
+	double		s = fmax(fabs(lo), fabs(hi)) > DBL_MAX / 4 ? 0.25 : 1.0;
+
+	return (v * s - lo * s) / (hi * s - lo * s);
+}
+
 double
 gk_svg_x(const GkSvgPlot *p, double x)
 {
-	return p->left + (x - p->x0) / (p->x1 - p->x0) * p->width;
+	return p->left + share(x, p->x0, p->x1) * p->width;
 }
 
 double
 gk_svg_y(const GkSvgPlot *p, double y)
 {
-	return p->top + p->height - (y - p->y0) / (p->y1 - p->y0) * p->height;
+	return p->top + p->height - share(y, p->y0, p->y1) * p->height;
 }
 
 void
 gk_svg_range(double *lo, double *hi)
 {
-	double		margin = (*hi - *lo) * 0.03;
+	double		margin = *hi * 0.03 - *lo * 0.03;
 
 	/* a single value, or so near that doubles can hardly tell */
 	if (!(margin > fabs(*lo) * 1e-12))
 		margin = *lo != 0 ? fabs(*lo) * 0.1 : 1.0;
-	*lo -= margin;
-	*hi += margin;
+	*lo = fmax(*lo - margin, -DBL_MAX);
+	*hi = fmin(*hi + margin, DBL_MAX);
 }
 
 /* 1, 2 or 5 times a power of ten, so that there are about that many ticks. */
 static double
-tick_step(double range, int about, bool whole)
+tick_step(double lo, double hi, int about, bool whole)
 {
-	double		raw = range / about;
+	double		raw = hi / about - lo / about;
 	double		power = pow(10.0, floor(log10(raw)));
 	double		step = raw / power;
 
@@ -123,7 +133,7 @@ tick_text(double v, double step)
 void
 gk_svg_axes(StringInfo out, const GkSvgPlot *p, const char *x_name, const char *y_name, bool whole_x)
 {
-	double		step = tick_step(p->x1 - p->x0, (int) Max(p->width / 90, 2), whole_x);
+	double		step = tick_step(p->x0, p->x1, (int) Max(p->width / 90, 2), whole_x);
 	double		bottom = p->top + p->height;
 
 	appendStringInfoString(out, "<g class=\"axes\" font-size=\"11\" fill=\"#555555\" stroke=\"none\">\n");
@@ -135,7 +145,7 @@ gk_svg_axes(StringInfo out, const GkSvgPlot *p, const char *x_name, const char *
 		appendStringInfo(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
 						 x, bottom + 16, tick_text(t, step));
 	}
-	step = tick_step(p->y1 - p->y0, (int) Max(p->height / 60, 2), false);
+	step = tick_step(p->y0, p->y1, (int) Max(p->height / 60, 2), false);
 	for (double t = ceil(p->y0 / step) * step; t <= p->y1; t += step)
 	{
 		double		y = gk_svg_y(p, t);

@@ -44,7 +44,7 @@ find_range(const GkScan *scan, Measure of, double *lo, double *hi)
 	{
 		double		v = of(&scan->row[i]);
 
-		if (!isnan(v))
+		if (isfinite(v))
 		{
 			*lo = fmin(*lo, v);
 			*hi = fmax(*hi, v);
@@ -64,7 +64,7 @@ draw_line(StringInfo out, const GkScan *scan, const GkSvgPlot *plot, Measure of,
 	{
 		double		v = of(&scan->row[i]);
 
-		if (isnan(v))
+		if (!isfinite(v))
 			continue;
 		appendStringInfo(out, "%c%.1f %.1f", pen ? 'L' : 'M', gk_svg_x(plot, scan->row[i].k), gk_svg_y(plot, v));
 		pen = true;
@@ -73,7 +73,7 @@ draw_line(StringInfo out, const GkScan *scan, const GkSvgPlot *plot, Measure of,
 					 pen ? "" : "M0 0", gk_svg_colour(colour), dashed ? " stroke-dasharray=\"5 4\"" : "",
 					 gk_svg_colour(colour));
 	for (int i = 0; i < scan->n; i++)
-		if (!isnan(of(&scan->row[i])))
+		if (isfinite(of(&scan->row[i])))
 			gk_svg_mark(out, colour, gk_svg_x(plot, scan->row[i].k), gk_svg_y(plot, of(&scan->row[i])), 3.5);
 	appendStringInfoString(out, "</g></g>\n");
 }
@@ -85,7 +85,7 @@ draw_suggestion(StringInfo out, const GkScan *scan, const GkSvgPlot *plot, Measu
 	double		x;
 	bool		right;
 
-	if (at < 0 || isnan(of(&scan->row[at])))
+	if (at < 0 || !isfinite(of(&scan->row[at])))
 		return;
 	x = gk_svg_x(plot, scan->row[at].k);
 	right = x < plot->left + plot->width * 0.8;

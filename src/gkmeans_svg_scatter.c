@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "miscadmin.h"
@@ -32,7 +33,8 @@ typedef struct Scatter
 	char	  **columns;
 	int			axis[2];		/* features, -1: a principal component */
 	GkPca		pca;
-	double	   *scale;			/* [d] for the components */
+	double	   *scale;			/* [d] for the components, which are in this unit */
+	double		unit;
 	int64		n;
 	double	   *x;				/* [n][d] */
 	int32_t    *label;			/* [n] */
@@ -97,7 +99,7 @@ project(const Scatter *s, const double *p, int label, int a)
 		return p[s->axis[a]];
 	for (int j = 0; j < prep->d; j++)
 		sum += (p[j] * s->scale[j] - s->pca.mean[j]) * s->pca.axis[a][j];
-	return sum;
+	return fmax(fmin(sum * s->unit, DBL_MAX), -DBL_MAX);
 }
 
 static char *
@@ -113,6 +115,16 @@ axis_name(const Scatter *s, int a)
 
 /* ---- reading ---- */
 
+static double
+largest(const double *v, int64 n)
+{
+	double		top = 0.0;
+
+	for (int64 i = 0; i < n; i++)
+		top = fmax(top, fabs(v[i]));
+	return top;
+}
+
 /* Points of length 1, as they were compared. */
 static void
 to_directions(Scatter *s)
@@ -121,13 +133,24 @@ to_directions(Scatter *s)
 
 	for (int64 i = 0; i < s->n; i++)
 	{
+		double		top = largest(s->x + i * d, d);
 		double		length = 0.0;
 
 		for (int j = 0; j < d; j++)
-			length = hypot(length, s->x[i * d + j]);
-		for (int j = 0; j < d && length > 0; j++)
-			s->x[i * d + j] /= length;
+			length = hypot(length, s->x[i * d + j] / top);
+		for (int j = 0; j < d && top > 0; j++)
+			s->x[i * d + j] = s->x[i * d + j] / top / length;
 	}
+}
+
+/* Products of columns' values must neither overflow nor vanish in the components. */
+static void
+choose_unit(Scatter *s)
+{
+	const GkPrep *prep = &s->model.prep;
+	double		top = prep->standardize ? 0.0 : largest(s->x, s->n * prep->d);
+
+	s->unit = top > 1e100 || (top > 0.0 && top < 1e-100) ? ldexp(1.0, Max(ilogb(top), -1000)) : 1.0;
 }
 
 /* False: no usable rows. */
@@ -162,9 +185,10 @@ read_points(Scatter *s, GkPgHost *host, Oid relid, int points, bool skip_nonfini
 		to_directions(s);
 	if (s->axis[0] < 0)
 	{
+		choose_unit(s);
 		s->scale = palloc(prep->d * sizeof(double));
 		for (int j = 0; j < prep->d; j++)
-			s->scale[j] = prep->standardize ? ldexp(prep->scale[j], -prep->unit_exp) : 1.0;
+			s->scale[j] = prep->standardize ? ldexp(prep->scale[j], -prep->unit_exp) : 1.0 / s->unit;
 		gk_check(host, gk_pca(gk_host_engine(host), s->x, s->n, prep->d, s->scale, &s->pca, &err), &err);
 	}
 	return true;

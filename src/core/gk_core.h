@@ -250,6 +250,12 @@ typedef struct GkModel
 	char		strategy[64];
 } GkModel;
 
+/*
+ * An error if the model's inertia is beyond double precision: it is the same for all that
+ * cluster and measure.
+ */
+GkStatus	gk_model_check_range(const GkModel *model, GkError *err);
+GkStatus	gk_fail_range(GkError *err);
 void		gk_model_free(const GkHost *host, GkModel *model);
 
 /* Prepared float32 centroids, [k][d], from the model's original-unit ones. */

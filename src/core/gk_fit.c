@@ -239,6 +239,8 @@ fit_on(const GkBackend *backend, GkStore *store, const GkOptions *options,
 			st = backend->finish(e.session, e.f, model->k, NULL, sink, err);
 		}
 		if (st == GK_OK)
+			st = gk_model_check_range(model, err);
+		if (st == GK_OK)
 			backend->describe(e.session, model->device, sizeof(model->device),
 							  model->strategy, sizeof(model->strategy));
 		if (st == GK_OK && backend->times != NULL)

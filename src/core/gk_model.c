@@ -3,6 +3,7 @@
  * inertia in original units.
  */
 #include <math.h>
+#include <stdio.h>
 
 #include "core/gk_numerics.h"
 #include "core/gk_scale.h"
@@ -36,6 +37,27 @@ gk_distance_from_d2(const GkPrep *prep, float d2)
 	if (prep->distance == GK_COSINE)
 		return gk_inertia_from_d2(prep, d2);
 	return gk_ldexp(sqrt((double) d2), -prep->unit_exp);
+}
+
+GkStatus
+gk_fail_range(GkError *err)
+{
+	GkStatus	st = gk_fail(err, GK_ERR_RANGE, "sum of squared distances is out of the range of double precision");
+
+	snprintf(err->hint, sizeof(err->hint), "Divide the columns by a constant.");
+	return st;
+}
+
+/* Features beyond about 1e154 overflow when they are squared. */
+GkStatus
+gk_model_check_range(const GkModel *m, GkError *err)
+{
+	if (!isfinite(m->inertia))
+		return gk_fail_range(err);
+	for (int i = 0; i < m->history_len; i++)
+		if (!isfinite(m->history_inertia[i]) || !isfinite(m->history_shift[i]))
+			return gk_fail_range(err);
+	return GK_OK;
 }
 
 void

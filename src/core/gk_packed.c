@@ -4,6 +4,7 @@
  * All threads sort and prepare the groups of one slot, straight into it, while the
  * device works on the slots before.
  */
+#include <math.h>
 #include <string.h>
 
 #include "core/gk_engine.h"
@@ -148,7 +149,9 @@ deliver_one(void *arg, int64_t job, int thread)
 			m.radius[i] = gk_distance_from_d2(&m.prep, out.max_d2[i]);
 		}
 		m.inertia = gk_engine_inertia(&e, gk_i128_to_double(inertia) * unit);
-		if (!w->result(w->ctx, s->group[job], &m, thread))
+		if (!isfinite(m.inertia))
+			__atomic_store_n(&p->failed, GK_ERR_RANGE, __ATOMIC_RELAXED);
+		else if (!w->result(w->ctx, s->group[job], &m, thread))
 			__atomic_store_n(&p->failed, GK_ERR_MEMORY, __ATOMIC_RELAXED);
 	}
 	else
@@ -165,6 +168,8 @@ run_jobs(Pack *p, int jobs, GkJob fn, GkError *err)
 {
 	if (!gk_parallel_for(p->host, jobs, fn, p))
 		return GK_STOPPED;
+	if (p->failed == GK_ERR_RANGE)
+		return gk_fail_range(err);
 	if (p->failed != GK_OK)
 		return gk_fail(err, p->failed, "out of memory");
 	return p->host->poll && p->host->poll(p->host->ctx) ? GK_STOPPED : GK_OK;

@@ -284,7 +284,9 @@ measure(GkQuality *q, const GkModel *model, int64_t sample, GkMeasures *out, GkE
 	if (st == GK_OK)
 	{
 		measures(q, out);
-		if (q->used > 1)
+		if (!isfinite(out->inertia))
+			st = gk_fail_range(err);
+		else if (q->used > 1)
 			st = gk_silhouette(q->host, q->sample, q->lanes, q->d, q->sample_size, q->k,
 							   &out->silhouette, err);
 	}

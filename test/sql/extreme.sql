@@ -1,0 +1,84 @@
+-- Features near the ends of double precision: one rule for an inertia that has no number, and
+-- pictures without NaN or infinity
+
+\set VERBOSITY terse
+
+CREATE TABLE ex_huge AS SELECT i AS id, i % 2 AS g, i % 7 * 1e155 + i * 1e150 AS x, i % 3 * 1e155::float8 AS y FROM generate_series(1, 50) i;
+CREATE TABLE ex_small AS SELECT i AS id, (i % 7)::float8 AS x, (i % 3)::float8 AS y FROM generate_series(1, 50) i;
+CREATE TABLE ex_model AS SELECT kmeans_fit('ex_small', '{x,y}', 3) AS m;
+
+-- the same error from all
+SELECT cluster, inertia FROM kmeans('ex_huge', '{x,y}', 3);
+SELECT kmeans_fit('ex_huge', '{x,y}', 3) IS NULL;
+SELECT count(*) FROM kmeans_labels('ex_huge', '{x,y}', 3);
+SELECT kmeans_agg(ARRAY[x, y], 3) IS NULL FROM ex_huge;
+SELECT cluster, inertia FROM kmeans_grouped('ex_huge', '{g}', '{x,y}', 3);
+SELECT k, inertia FROM kmeans_scan('ex_huge', '{x,y}', 1, 5);
+SELECT kmeans_scan_svg('ex_huge', '{x,y}', 1, 5) IS NULL;
+SELECT count(*) FROM (SELECT kmeans(ARRAY[x, y], 3) OVER () AS c FROM ex_huge) o WHERE c = 0;
+SET gkmeans.enable_window_scan = off;
+SELECT count(*) FROM (SELECT kmeans(ARRAY[x, y], 3) OVER () AS c FROM ex_huge) o WHERE c = 0;
+RESET gkmeans.enable_window_scan;
+SET gkmeans.strategy = scan;
+SELECT cluster, inertia FROM kmeans('ex_huge', '{x,y}', 3);
+RESET gkmeans.strategy;
+-- a model of which a part is far, and rows that are far from a model
+CREATE TABLE ex_far AS SELECT x * 1e155 AS x, y FROM ex_small;
+SELECT inertia FROM kmeans_evaluate((SELECT m FROM ex_model), 'ex_far');
+SELECT kmeans_finish(kmeans_step('ex_far', '{x,y}', m)) IS NULL FROM ex_model;
+-- a model whose inertia is 0, and rows between its centroids
+CREATE TABLE ex_two AS SELECT x FROM (VALUES (0::float8), (1e160)) AS t(x);
+CREATE TABLE ex_between AS SELECT 0.3e160::float8 AS x;
+SELECT inertia FROM kmeans_evaluate((SELECT kmeans_fit('ex_two', '{x}', 2)), 'ex_between');
+SELECT kmeans_finish(kmeans_step('ex_between', '{x}', kmeans_fit('ex_two', '{x}', 2))) IS NULL;
+SELECT kmeans_finish(kmeans_step_partial(m, x)) IS NULL FROM ex_between, (SELECT kmeans_fit('ex_two', '{x}', 2) AS m OFFSET 0) o;
+SELECT kmeans_step(m, x) IS NULL FROM ex_between, (SELECT kmeans_fit('ex_two', '{x}', 2) AS m OFFSET 0) o;
+-- with standardize the inertia is that of the standardized columns
+SELECT cluster, size, inertia < 'infinity' AS finite FROM kmeans('ex_huge', '{x,y}', 3, standardize => true);
+SELECT (kmeans_info(kmeans_fit('ex_huge', '{x,y}', 50))).inertia;
+
+-- pictures
+CREATE FUNCTION ex_numbers(svg text) RETURNS text LANGUAGE sql AS $$
+    SELECT CASE WHEN svg ~ 'NaN|Infinity' THEN 'not numbers' ELSE 'numbers' END
+$$;
+CREATE TABLE ex_ends (x float8, y float8, z float8);
+CREATE FUNCTION ex_pictures(columns text[]) RETURNS TABLE (rows text, model text, scan text) LANGUAGE plpgsql AS $$
+DECLARE
+    row_set text;
+BEGIN
+    FOREACH row_set IN ARRAY ARRAY[
+        '(1.7e308, -1.7e308, 1.7e308), (-1.7e308, 1.7e308, -1.7e308)',
+        '(1e154, -1e154, 0), (-1e153, 1e153, 1), (0, 0, 0), (1, 2, 3)',
+        '(5e-324, 0, 0), (1e-323, 5e-324, 0), (0, 0, 5e-324), (0, 1e-323, 1.5e-323)',
+        '(1e-300, 3e-300, 0), (2e-300, 0, 1e-300), (0, 0, 0)',
+        '(1e300, 1e300, 1), (1e300, 1e300, 2), (1e300, 1e300, 3)',
+        '(1e300, 1e-300, 1), (1e300, 2e-300, 2), (1e300, 0, 3)',
+        '(1, 1, 1), (1, 1, 1)',
+        '(0, 0, 0), (0, 0, 0)']
+    LOOP
+        TRUNCATE ex_ends;
+        EXECUTE 'INSERT INTO ex_ends VALUES ' || row_set;
+        rows := row_set;
+        BEGIN
+            model := ex_numbers(kmeans_svg(kmeans_fit('ex_ends', columns, 2), 'ex_ends'));
+        EXCEPTION WHEN numeric_value_out_of_range THEN model := SQLSTATE;
+        END;
+        BEGIN
+            scan := ex_numbers(kmeans_scan_svg('ex_ends', columns, 1, 3));
+        EXCEPTION WHEN numeric_value_out_of_range THEN scan := SQLSTATE;
+        END;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+SET client_min_messages = warning;
+SELECT * FROM ex_pictures('{x}');
+SELECT * FROM ex_pictures('{x,y}');
+SELECT * FROM ex_pictures('{x,y,z}');
+SELECT ex_numbers(kmeans_svg(m, 'ex_huge')), ex_numbers(kmeans_svg(m, 'ex_far')) FROM ex_model;
+TRUNCATE ex_ends;
+INSERT INTO ex_ends VALUES (1.7e308, -1.7e308, 1.7e308), (-1.7e308, 1.7e308, -1.7e308), (1, 2, 3);
+SELECT ex_numbers(kmeans_svg(kmeans_fit('ex_ends', '{x,y,z}', 2, distance => 'cosine'), 'ex_ends'));
+RESET client_min_messages;
+
+DROP FUNCTION ex_pictures, ex_numbers;
+DROP TABLE ex_two, ex_between, ex_huge, ex_small, ex_model, ex_far, ex_ends;
