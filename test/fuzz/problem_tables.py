@@ -9,7 +9,7 @@ FIXED = ["int2", "int4", "int8", "float4", "float8", "whole", "real_number"]  # 
 NUMBERS = FIXED + ["numeric"]
 DOMAINS = {"whole": "int4", "real_number": "float8"}
 LARGEST = {"int2": 32767, "int4": 2**31 - 1, "int8": 2**63 - 1, "whole": 2**31 - 1}
-NAMES = ["x", "y", "z", "Upper", "select", 'quo"te', "it's", "with space", "größe", "$1", "a" * 63, "{brace}", "comma,"]
+NAMES = ["x", "y", "z", "Upper", "select", 'quo"te', "it's", "with space", "größe", "$1", "a" * 63, "{brace}", "comma,", "a<b&c"]
 
 
 def places(rng, n):

@@ -5,6 +5,8 @@ functions and ways of asking answer must then be equal, as text.
 """
 import json
 import math
+import re
+from xml.etree import ElementTree
 
 import numpy as np
 
@@ -62,10 +64,25 @@ def label_column(a):
         return
     column = t.label or "new_label"
     a.s.run("BEGIN")
+    # what an UPDATE sets off: triggers, and rules, which may be refused
+    if a.rng.random() < 0.1:
+        a.s.run(f"CREATE TRIGGER again BEFORE UPDATE ON {t.base} FOR EACH ROW "
+                "EXECUTE FUNCTION suppress_redundant_updates_trigger()")
+    logged = t.label and a.rng.random() < 0.2
+    if logged:
+        a.s.run(f"CREATE TABLE ids AS SELECT id FROM {t.relation}; CREATE TABLE log (id int, label int); "
+                f"CREATE RULE write AS ON UPDATE TO {t.base} DO ALSO INSERT INTO log " +
+                a.rng.choice([f"VALUES (new.id, new.{ident(column)})",
+                              f"SELECT i.id, new.{ident(column)} FROM ids i WHERE i.id = new.id"]))
     got = a.s.run(a.call("kmeans", label_column=column))
-    if a.same(got, a.clusters, "kmeans with label_column") and got.ok:
+    if logged and a.clusters.ok and got.state in ("0A000", "42809"):
+        campaign.count()
+    elif a.same(got, a.clusters, "kmeans with label_column") and got.ok:
+        expected = a.by_id()
         written = a.s.run(f"SELECT id, {ident(column)} FROM {t.relation}")
-        a.check(dict(written.rows or ()) == a.by_id(), "label_column and kmeans_labels differ")
+        a.check(dict(written.rows or ()) == expected, "label_column and kmeans_labels differ")
+        if logged:
+            a.check(set(a.s.run("SELECT * FROM log").rows) <= set(expected.items()), "labels that a rule has got")
     a.s.run("ROLLBACK")
 
 
@@ -357,6 +374,25 @@ def evaluate(a):
     value, slack, exponent = a.oracle.inertia(a.distance.min(axis=1), a.bound.max(axis=1))
     a.check(close(float(got.rows[0][1]), value, slack, exponent),
             f"kmeans_evaluate has inertia {got.rows[0][1]}, numpy {value} +- {slack} times 2^{exponent}")
+
+
+@problem()
+def svg(a):
+    """Pictures are XML without numbers that are none."""
+    if a.error or not len(a.x):
+        return
+    nonfinite = ", nonfinite => 'skip'" if a.skip else ""
+    if a.model and not a.weighted and a.rng.random() < 0.5:
+        call = f"kmeans_svg({a.model['text']}, {a.t.regclass}, points => 50{nonfinite})"
+    elif a.ordered:
+        return
+    else:
+        call = f"kmeans_scan_svg({a.t.regclass}, {a.t.names}, 1, {min(a.k, 5)}{a.arguments()}, sample => 50)"
+    got = a.s.run("SELECT " + call)
+    if campaign.sane(got, a.s) and a.check(got.ok, f"a picture: {got}"):
+        ElementTree.fromstring(got.value)
+        a.check(not re.search(r"[ \"]-?(nan|inf)", got.value, re.I), lambda: "numbers of a picture: " +
+                re.search(r".{0,60}[ \"]-?(nan|inf).{0,20}", got.value, re.I)[0])
 
 
 def one_case(rng):
