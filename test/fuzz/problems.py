@@ -317,8 +317,8 @@ def grouped(a):
         expected = a.s.run(f"SELECT jsonb_build_object({literal(g)}, grp) AS grp, c.* FROM (SELECT {ident(g)} AS grp, "
                            f"kmeans_agg({a.t.point()}, {a.k}{agg_options(a)}) AS m FROM {a.t.relation} t GROUP BY 1) m, "
                            "kmeans_centroids(m) c")
-    if expected.state == "22003" and got.ok and any(r[4] == "Infinity" for r in got.rows):
-        return  # which a model can not have
+    if got.ok and expected.state == "22003" and " is Infinity" in expected.message:
+        return  # kmeans_agg makes a model, which can not have that
     if campaign.sane(expected, a.s):
         for outcome in (got, expected):
             outcome.rows = sorted(outcome.rows, key=str) if outcome.ok else None
