@@ -112,23 +112,22 @@ unit: unit-programs
 
 # The readers of bytes from outside, attacked without a server: see test/fuzz/readers.py. They
 # are glue code, so this takes PostgreSQL's headers and libpgcommon.
-FUZZ_SRCS := $(wildcard test/fuzz/*.c) \
-	$(patsubst %,src/gkmeans_%.c,error feature_sum model model_io model_json options pass state step)
+FUZZ_SRCS := $(filter-out %/fail_nth.c,$(wildcard test/fuzz/*.c)) \
+	$(patsubst %,src/gkmeans_%.c,error feature_sum model model_io model_json options pass rules state step value)
 FUZZ_HEADERS := $(wildcard src/*.h src/core/*.h src/cpu/*.h test/fuzz/*.h)
 FUZZ_CFLAGS = -O1 -g -ffp-contract=off -fno-math-errno -fwrapv -fno-strict-aliasing -Wall -Isrc -Itest/fuzz \
 	-isystem $(shell $(PG_CONFIG) --includedir-server)
-FUZZ_LIBS = $(patsubst %,$(shell $(PG_CONFIG) --pkglibdir)/lib%.a,pgcommon pgport) -lgomp -lm -ldl
+FUZZ_LIBS = $(patsubst %,$(shell $(PG_CONFIG) --pkglibdir)/lib%.a,pgcommon pgport) -pthread -lm -ldl
 
 build/fuzz/readers: $(FUZZ_SRCS) $(FUZZ_HEADERS) $(UNIT_LIB)
 	@mkdir -p build/fuzz
 	$(UNIT_CC) $(FUZZ_CFLAGS) $(SANITIZE) -o $@ $(FUZZ_SRCS) $(UNIT_LIB) $(FUZZ_LIBS)
 
-# gcc's omp.h and libgomp will do: nothing here runs on more than one thread. A question whose
-# preparation does not suit the rows has coordinates that no int64 holds: any will do.
-build/fuzz/readers-libfuzzer: $(FUZZ_SRCS) $(FUZZ_HEADERS) $(ENGINE_SRCS)
+# A question whose preparation does not suit the rows has coordinates that no int64 holds: any
+# will do.
+build/fuzz/readers-libfuzzer: Makefile $(FUZZ_SRCS) $(FUZZ_HEADERS) $(ENGINE_SRCS)
 	@mkdir -p build/fuzz
 	clang $(FUZZ_CFLAGS) -fsanitize=fuzzer,address,undefined -fno-sanitize=float-cast-overflow -fno-sanitize-recover=all \
-		-idirafter $(dir $(shell gcc -print-file-name=include/omp.h)) -L$(dir $(shell gcc -print-file-name=libgomp.so)) \
 		-o $@ $(filter-out %/readers_main.c,$(FUZZ_SRCS)) $(ENGINE_SRCS) $(FUZZ_LIBS)
 
 # make tap PROVE_TESTS=test/t/002_cancel.pl runs one of them

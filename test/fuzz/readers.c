@@ -11,9 +11,7 @@
 #include <math.h>
 #include <stdarg.h>
 
-#include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 
 #include "core/gk_numerics.h"
@@ -91,8 +89,8 @@ reader_call(Call *call)
 	reader_broken("SQLSTATE %s: %s", unpack_sql_state(stub_error.sqlstate), stub_error.message);
 }
 
-static bool
-try_one(PGFunction f, Datum arg, Datum *result)
+bool
+reader_try(PGFunction f, Datum arg, Datum *result)
 {
 	Call		call = {f, 1, {{arg, false}}};
 	bool		good = reader_call(&call);
@@ -106,7 +104,7 @@ reader_must(PGFunction f, Datum arg)
 {
 	Datum		result;
 
-	if (!try_one(f, arg, &result))
+	if (!reader_try(f, arg, &result))
 		reader_broken("refused afterwards: %s", stub_error.message);
 	return result;
 }
@@ -255,7 +253,7 @@ step(const KmeansModel *model, bool weighted)
 			bool		accepted;
 
 			reader_set_simd(level);
-			accepted = try_one(kmeans_state_normal, PointerGetDatum(s), &normal);
+			accepted = reader_try(kmeans_state_normal, PointerGetDatum(s), &normal);
 			if (level > 0 && accepted != good)
 				reader_broken("a step fails on some instruction sets: %s", stub_error.message);
 			good = accepted;
@@ -287,8 +285,8 @@ finish(Datum state)
 	Datum		result;
 
 	if (((const KmeansState *) DatumGetPointer(state))->kind == KMEANS_STATE_SUM)
-		(void) try_one(feature_sum_finish, state, &result);
-	else if (try_one(kmeans_step_finish, state, &result) && result != (Datum) 0)
+		(void) reader_try(feature_sum_finish, state, &result);
+	else if (reader_try(kmeans_step_finish, state, &result) && result != (Datum) 0)
 		check_forms(result);
 }
 
@@ -309,121 +307,6 @@ check_state(Datum state, bool combine)
 		check_state(twice.result, false);
 }
 
-/* ---- options ---- */
-
-/* An argument in the form that SQL would make of this text; NULL for an empty one. */
-static NullableDatum
-option(Oid type, char *text)
-{
-	NullableDatum arg = {(Datum) 0, text == NULL || text[0] == '\0'};
-	Size		len = arg.isnull ? 0 : strlen(text);
-	struct varlena *value;
-
-	if (arg.isnull)
-		return arg;
-	switch (type)
-	{
-		case INT4OID:
-			arg.value = Int32GetDatum((int32) strtoll(text, NULL, 10));
-			break;
-		case INT8OID:
-			arg.value = Int64GetDatum(strtoll(text, NULL, 10));
-			break;
-		case FLOAT8OID:
-			arg.value = Float8GetDatum(strtod(text, NULL));
-			break;
-		case BOOLOID:
-			arg.value = BoolGetDatum(text[0] == 't');
-			break;
-		default:
-			value = palloc(VARHDRSZ + len);
-			SET_VARSIZE(value, VARHDRSZ + len);
-			memcpy(VARDATA(value), text, len);
-			arg.value = PointerGetDatum(value);
-	}
-	return arg;
-}
-
-/* "1,2;3,4" as a 2 x 2 array. */
-static NullableDatum
-matrix(char *text)
-{
-	NullableDatum arg = {(Datum) 0, text == NULL || text[0] == '\0'};
-	int			numbers = 1;
-	int			rows = 1;
-	ArrayType  *a;
-
-	if (arg.isnull)
-		return arg;
-	for (char *at = text; *at != '\0'; at++)
-	{
-		numbers += *at == ',' || *at == ';';
-		rows += *at == ';';
-	}
-	a = palloc0(ARR_OVERHEAD_NONULLS(2) + numbers * sizeof(double));
-	SET_VARSIZE(a, ARR_OVERHEAD_NONULLS(2) + numbers * sizeof(double));
-	a->ndim = numbers % rows == 0 ? 2 : 1;
-	a->elemtype = FLOAT8OID;
-	ARR_DIMS(a)[0] = a->ndim == 2 ? rows : numbers;
-	if (a->ndim == 2)
-		ARR_DIMS(a)[1] = numbers / rows;
-	for (int i = 0; i < numbers; i++)
-	{
-		((double *) ARR_DATA_PTR(a))[i] = strtod(text, &text);
-		text += strcspn(text, ",;");
-		text += *text != '\0';
-	}
-	arg.value = PointerGetDatum(a);
-	return arg;
-}
-
-static GkFitOptions parsed;
-
-/* The arguments k, <options> of a fit. */
-static Datum
-parse_options(PG_FUNCTION_ARGS)
-{
-	gk_parse_options(fcinfo, 1, gk_parse_k(fcinfo, 0), &parsed);
-	return (Datum) 0;
-}
-
-/* Lines: k, weight_column, init, warm_start (a model's text), centroids, n_init, ... device. */
-static bool
-read_options(char *text)
-{
-	static const Oid types[1 + GKMEANS_NOPTIONS] = {
-		INT4OID, TEXTOID, TEXTOID, TEXTOID, FLOAT8ARRAYOID, INT4OID, INT4OID, FLOAT8OID, TEXTOID, BOOLOID,
-		INT8OID, TEXTOID, TEXTOID
-	};
-	Call		call = {parse_options, lengthof(types)};
-	const GkOptions *o = &parsed.engine;
-
-	for (int i = 0; i < (int) lengthof(types); i++)
-	{
-		char	   *line = strsep(&text, "\n");
-
-		if (i == 3 && line != NULL && line[0] != '\0')
-		{
-			if (!try_one(kmeans_model_in, CStringGetDatum(line), &call.args[i].value))
-				return false;
-		}
-		else
-			call.args[i] = types[i] == FLOAT8ARRAYOID ? matrix(line) : option(types[i], line);
-		if (i == 3)
-			call.args[i].isnull = call.args[i].value == (Datum) 0;
-	}
-	if (!reader_call(&call))
-		return false;
-	if (o->k < 1 || o->k > GK_MAX_K || o->n_init < 1 || o->max_iter < 1 || !(o->tol >= 0.0 && o->tol <= DBL_MAX) ||
-		(o->centroids != NULL) != (parsed.given_d > 0))
-		reader_broken("bad options: k %d, n_init %d, max_iter %d, tol %g, centroids of %d features",
-					  o->k, o->n_init, o->max_iter, o->tol, parsed.given_d);
-	for (int i = 0; o->centroids != NULL && i < o->k * parsed.given_d; i++)
-		if (!isfinite(o->centroids[i]))
-			reader_broken("centroids have %g", o->centroids[i]);
-	return true;
-}
-
 /* ---- all of them ---- */
 
 static bool
@@ -434,7 +317,7 @@ read_with(PGFunction f, Datum arg, int size, void (*check) (Datum value))
 	bool		good;
 
 	stub_most_bytes = stub_bytes;
-	good = try_one(f, arg, &value);
+	good = reader_try(f, arg, &value);
 	if (stub_most_bytes - before > (Size) size * MEMORY_FACTOR + MEMORY_LEAST)
 		reader_broken("%zu bytes of memory for %d bytes", stub_most_bytes - before, size);
 	if (good)
@@ -483,12 +366,6 @@ read_state_binary(const char *data, int size)
 	return read_binary(kmeans_state_recv, data, size, check_state_and_twice);
 }
 
-static bool
-read_options_text(const char *data, int size)
-{
-	return read_options(pnstrdup(data, size));
-}
-
 typedef struct Reader
 {
 	bool		text;			/* it gets C strings in the database encoding */
@@ -500,7 +377,7 @@ static const Reader readers[] = {
 	{false, read_model_binary},
 	{true, read_state_text},
 	{false, read_state_binary},
-	{true, read_options_text},
+	{true, read_options},
 	{false, read_pass},
 	{false, read_answer},
 };

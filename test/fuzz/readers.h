@@ -1,8 +1,8 @@
 /*
  * readers.h - the attack on gkmeans' readers of bytes, without a server.
  *
- * readers.c and readers_pass.c say what is read and what has to be true of it;
- * server_stub.c is as much of a PostgreSQL server as the readers need; readers_main.c
+ * readers.c, readers_options.c and readers_pass.c say what is read and what has to be true of it;
+ * server_stub.c and server_memory.c are as much of a PostgreSQL server as the readers need; readers_main.c
  * makes inputs where libFuzzer is not there to do it.
  */
 #ifndef READERS_H
@@ -12,7 +12,7 @@
 
 #include "fmgr.h"
 
-/* ---- server_stub.c ---- */
+/* ---- server_memory.c, server_stub.c ---- */
 
 /* The last ERROR. */
 typedef struct StubError
@@ -66,6 +66,8 @@ typedef struct Call
 extern void reader_run(void *arg);
 /* False: it raised an ERROR that a user may see.  Any other ends the process. */
 extern bool reader_call(Call *call);
+/* The same for one argument; a NULL result is 0. */
+extern bool reader_try(PGFunction f, Datum arg, Datum *result);
 /* The same for a function that must not fail. */
 extern Datum reader_must(PGFunction f, Datum arg);
 extern void reader_broken(const char *format, ...) pg_attribute_printf(1, 2) pg_attribute_noreturn();
@@ -75,6 +77,10 @@ extern void reader_same(const char *what, Datum a, Datum b);
 /* The instruction sets of this machine: all have to give the same bits. */
 extern int	reader_simd_levels(void);
 extern void reader_set_simd(int level);
+
+/* ---- readers_options.c ---- */
+
+extern bool read_options(const char *data, int size);
 
 /* ---- readers_pass.c ---- */
 

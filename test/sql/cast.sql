@@ -2,6 +2,8 @@
 
 \set VERBOSITY terse
 SET client_min_messages = warning;
+CREATE SCHEMA casts;
+SET search_path = casts, public;
 CREATE TYPE implicit AS (a real, b real);
 CREATE TYPE assigned AS (a real, b real);
 CREATE TYPE explicit AS (a real, b real);
@@ -58,3 +60,4 @@ SELECT col, (p.kmeans, p.predict, p.distance, p.agg, p.over, p.grouped) = (r.kme
     CASE WHEN p.step = r.step THEN 'same' ELSE p.step END AS step
 FROM points_of('reals') r, unnest('{implicit,assigned,explicit,told,labels,explicit_domain}'::text[]) col, points_of(col) p;
 SELECT p.* FROM unnest('{nothing,text}'::text[]) col, points_of(col) p;
+DROP SCHEMA casts CASCADE;

@@ -26,13 +26,13 @@ UPDATE edge SET w = 0.999 WHERE x = 1;
 SELECT * FROM kmeans('edge', '{x}', 3, weight_column => 'w', centroids => '{{0},{10},{1.5}}');
 
 -- whole numbers beyond any other weight, and next to the ends of double precision
-CREATE TABLE ends AS SELECT i % 4 AS x, w FROM generate_series(1, 8) i, unnest('{1,1e300,1.7e308,1e-300,5e-324}'::float8[]) w;
+CREATE TABLE ends AS SELECT i % 4 AS x, w FROM generate_series(1, 8) i, unnest('{1,1e300,1e307,1e-300,5e-324}'::float8[]) w;
 CREATE FUNCTION with_weight(weight float8) RETURNS TABLE (cluster int, size bigint, centroid float8[], inertia float8) LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE format('CREATE OR REPLACE VIEW one_weight AS SELECT x, w FROM ends WHERE w = %L', weight);
     RETURN QUERY SELECT f.cluster, f.size, f.centroid, f.inertia FROM kmeans('one_weight', '{x}', 2, weight_column => 'w', centroids => '{{0},{3}}') f;
 END $$;
-SELECT w, f.* FROM unnest('{1,1e300,1.7e308,1e-300,5e-324}'::float8[]) w, with_weight(w) f;
+SELECT w, f.* FROM unnest('{1,1e300,1e307,1e-300,5e-324}'::float8[]) w, with_weight(w) f;
 
 -- kmeans_step gives the bits of the fit's iteration, whatever the weights
 CREATE TABLE decay AS SELECT i, (hashint4(i) % 1000)::float8 / 7 AS x, (hashint4(-i) % 1000)::float8 / 3 AS y,
