@@ -116,8 +116,7 @@ class Attack:
         """The clusters by the plainest way, checked by numpy. False: there is nothing to go on with."""
         self.settings(dict(PLAIN))
         self.clusters = self.s.run(self.call("kmeans"))
-        # that of an early iteration may be out of range when the last one's is not
-        if self.error is None and self.clusters.state == "22003" and self.reach > 1e145:
+        if self.error is None and self.out_of_range(self.clusters):
             self.error = ("22003", "sum of squared distances is out of the range of double precision")
         if not campaign.sane(self.clusters, self.s) or not self.expected_error(self.clusters):
             return False
@@ -130,6 +129,10 @@ class Attack:
         self.labels = self.s.run(self.call("kmeans_labels")) if self.t.has_ctid else None
         return campaign.sane(self.fit, self.s) and self.fit_is_right() and \
             (self.labels is None or campaign.sane(self.labels, self.s) and self.labels_are_right())
+
+    def out_of_range(self, outcome):
+        """Sums of squares of other clusters, or of an earlier iteration, may be, though these are not."""
+        return outcome.state == "22003" and self.reach > 1e145
 
     def expected_error(self, outcome):
         if self.error is None:

@@ -389,7 +389,7 @@ def svg(a):
     else:
         call = f"kmeans_scan_svg({a.t.regclass}, {a.t.names}, 1, {min(a.k, 5)}{a.arguments()}, sample => 50)"
     got = a.s.run("SELECT " + call)
-    if campaign.sane(got, a.s) and a.check(got.ok, f"a picture: {got}"):
+    if campaign.sane(got, a.s) and not a.out_of_range(got) and a.check(got.ok, f"a picture: {got}"):
         ElementTree.fromstring(got.value)
         a.check(not re.search(r"[ \"]-?(nan|inf)", got.value, re.I), lambda: "numbers of a picture: " +
                 re.search(r".{0,60}[ \"]-?(nan|inf).{0,20}", got.value, re.I)[0])
