@@ -355,7 +355,7 @@ def scan(a):
     k = min(a.k, 8)
     got = a.s.run(f"SELECT k, inertia, iterations, converged FROM kmeans_scan({a.t.regclass}, {a.t.names}, "
                   f"{max(1, k - 2)}, {k}{a.arguments()}, sample => 50)")
-    if not campaign.sane(got, a.s) or not a.check(got.ok, f"kmeans_scan: {got}"):
+    if not campaign.sane(got, a.s) or a.out_of_range(got) or not a.check(got.ok, f"kmeans_scan: {got}"):
         return
     for row in got.rows:
         one = a.s.run(f"SELECT inertia, iterations, converged FROM kmeans_info(kmeans_fit({a.t.regclass}, {a.t.names}, "
@@ -369,7 +369,8 @@ def evaluate(a):
         return
     nonfinite = ", nonfinite => 'skip'" if a.skip else ""
     got = a.s.run(f"SELECT rows, inertia FROM kmeans_evaluate({a.model['text']}, {a.t.regclass}, sample => 20{nonfinite})")
-    if not campaign.sane(got, a.s) or not a.check(got.ok and got.value == str(len(a.x)), f"kmeans_evaluate: {got}"):
+    if not campaign.sane(got, a.s) or a.out_of_range(got) or \
+            not a.check(got.ok and got.value == str(len(a.x)), f"kmeans_evaluate: {got}"):
         return
     value, slack, exponent = a.oracle.inertia(a.distance.min(axis=1), a.bound.max(axis=1))
     a.check(close(float(got.rows[0][1]), value, slack, exponent),
