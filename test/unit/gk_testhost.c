@@ -41,14 +41,14 @@ host_poll(void *ctx)
 	TestHost   *t = ctx;
 
 	if (++t->polls == t->stop_at)
-		t->stopped = 1;
+		__atomic_store_n(&t->stopped, 1, __ATOMIC_RELAXED);
 	return t->stopped;
 }
 
 static bool
 host_stop(void *ctx)
 {
-	return ((TestHost *) ctx)->stopped;
+	return __atomic_load_n(&((TestHost *) ctx)->stopped, __ATOMIC_RELAXED);
 }
 
 static bool

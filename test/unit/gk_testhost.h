@@ -15,7 +15,7 @@ typedef struct TestHost
 	int64_t		live;			/* blocks not given back */
 	int64_t		polls;
 	int64_t		stop_at;		/* this poll asks to stop; 0: none */
-	volatile int stopped;
+	int			stopped;		/* any thread may read it */
 	int			spill;			/* -1: none so far */
 	int64_t		spill_calls;
 	int64_t		spill_fail_at;

@@ -3,11 +3,16 @@
  * in loops, signals.
  */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "core/gk_numerics.h"
+#include "cpu/gk_pool.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
 
@@ -45,12 +50,12 @@ one(void *arg, int64_t job, int thread)
 	if (thread < 0 || thread >= w->threads || own != (thread == 0) ||
 		sigismember(&mask, SIGINT) != !own || sigismember(&mask, SIGSEGV) ||
 		__atomic_fetch_add(&w->busy[thread], 1, __ATOMIC_ACQ_REL) != 0)
-		w->bad++;
+		__atomic_fetch_add(&w->bad, 1, __ATOMIC_RELAXED);
 	w->done[job]++;
 	if (job % 100 == 0)
 		gk_parallel_for(w->host, 3, inner, w);
 	if (w->stop_after != NULL && __atomic_add_fetch(&w->count, 1, __ATOMIC_RELAXED) == 10)
-		w->stop_after->stopped = 1;
+		__atomic_store_n(&w->stop_after->stopped, 1, __ATOMIC_RELAXED);
 	__atomic_fetch_sub(&w->busy[thread], 1, __ATOMIC_ACQ_REL);
 }
 
@@ -72,6 +77,166 @@ wrong(const Work *w, int jobs)
 	for (int i = 0; i < JOBS; i++)
 		n += w->done[i] != (i < jobs);
 	return n;
+}
+
+/*
+ * Tiny loops whose argument is on the caller's stack and is spoilt as soon as they return:
+ * a helper that still reads it, takes a job of another loop or writes late is found.
+ */
+#define TINY_JOBS	40
+#define SPOILT		0xDB
+
+typedef struct Tiny
+{
+	const GkHost *host;
+	TestHost   *stop;			/* set by the job of this number, if any */
+	int64_t		stop_at;
+	uint64_t	round;
+	uint64_t	told[TINY_JOBS];	/* by each job: the round it saw */
+	uint64_t	ran;
+	uint64_t	inner;
+	int			jobs;
+	int			next;
+} Tiny;
+
+static int	spoilt;
+static int	by_helpers;
+
+static void
+tiny_inner(void *arg, int64_t job, int thread)
+{
+	(void) job;
+	(void) thread;
+	__atomic_fetch_add((uint64_t *) arg, 1, __ATOMIC_RELAXED);
+}
+
+static void
+tiny(void *arg, int64_t job, int thread)
+{
+	Tiny	   *t = arg;
+
+	if (t->host == NULL || job >= TINY_JOBS)
+	{
+		__atomic_fetch_add(&spoilt, 1, __ATOMIC_RELAXED);
+		return;
+	}
+	t->told[job] += t->round;
+	__atomic_fetch_add(&t->ran, 1, __ATOMIC_RELAXED);
+	if (thread > 0)
+		__atomic_fetch_add(&by_helpers, 1, __ATOMIC_RELAXED);
+	/* lets helpers come, and makes them late */
+	if (t->round % 4 == 2 && job % 8 == 3)
+		sched_yield();
+	if (job % 16 == 5)
+		gk_parallel_for(t->host, 2, tiny_inner, &t->inner);
+	if (t->stop != NULL && job == t->stop_at)
+		__atomic_store_n(&t->stop->stopped, 1, __ATOMIC_RELAXED);
+}
+
+/* What a loop does, without the rule that late threads are fewer in the next ones. */
+static void
+tiny_pool(void *arg, int thread)
+{
+	Tiny	   *t = arg;
+	int			job;
+
+	while ((job = __atomic_fetch_add(&t->next, 1, __ATOMIC_RELAXED)) < t->jobs)
+		tiny(t, job, thread);
+}
+
+/* Not inlined, so that the next loop's argument lies in the same place of the stack. */
+__attribute__((noinline)) static int
+tiny_loop(TestHost *h, uint64_t round)
+{
+	volatile unsigned char *byte;
+	Tiny		t = {.host = &h->host,.round = round + 1};
+	int			jobs = 2 + (int) (gk_mix(round) % (TINY_JOBS - 1));
+	int			bad = 0;
+	bool		whole;
+
+	if (round % 64 == 9)
+	{
+		t.stop = h;
+		t.stop_at = jobs / 2;
+	}
+	t.jobs = jobs;
+	if (round % 4 == 1)
+		whole = gk_parallel_for(&h->host, jobs, tiny, &t);
+	else
+	{
+		whole = true;
+		if (!gk_pool_run(h->host.threads, tiny_pool, &t))
+			tiny_pool(&t, 0);
+	}
+	for (int i = 0; i < TINY_JOBS; i++)
+		bad += t.told[i] != (i < jobs && (whole || t.told[i] != 0) ? round + 1 : 0);
+	if (whole)
+		bad += t.ran != (uint64_t) jobs || t.inner != 2 * (uint64_t) ((jobs + 10) / 16);
+	else
+		bad += t.stop == NULL;
+	h->stopped = 0;
+	byte = (volatile unsigned char *) &t;
+	for (size_t i = 0; i < sizeof(t); i++)
+		byte[i] = SPOILT;
+	t.host = NULL;
+	for (size_t i = 0; i < sizeof(t.told); i++)
+		bad += ((volatile unsigned char *) t.told)[i] != SPOILT;
+	return bad;
+}
+
+static int
+tiny_loops(int loops)
+{
+	static const int counts[] = {2, 3, 5, 8, 16, 32};
+	TestHost	h;
+	int			bad = 0;
+
+	for (int c = 0; c < 6; c++)
+	{
+		test_host_init(&h, counts[c]);
+		for (int i = 0; i < loops; i++)
+		{
+			bad += tiny_loop(&h, (uint64_t) i);
+			/* helpers fall asleep, or are about to */
+			if (i % 512 == 0)
+				nanosleep(&(struct timespec) {0, i % 1024 == 0 ? 200000 : 1000000}, NULL);
+		}
+	}
+	return bad + __atomic_load_n(&spoilt, __ATOMIC_RELAXED);
+}
+
+/* Two processes beside this one that take all the CPU they get. */
+static void
+contend(pid_t other[2], bool start)
+{
+	for (int i = 0; i < 2; i++)
+		if (!start)
+		{
+			kill(other[i], SIGKILL);
+			waitpid(other[i], NULL, 0);
+		}
+		else if ((other[i] = fork()) == 0)
+		{
+			alarm(300);
+			for (volatile int n = 0;; n++)
+				;
+		}
+}
+
+/* A child has none of the helpers that its parent made, and its loops end all the same. */
+static int
+forked(void)
+{
+	pid_t		child = fork();
+	int			status = -1;
+
+	if (child == 0)
+	{
+		alarm(300);
+		_exit(tiny_loops(100) != 0);
+	}
+	waitpid(child, &status, 0);
+	return status;
 }
 
 /* Jobs of all threads but the calling one take so many milliseconds; how many there were. */
@@ -125,6 +290,20 @@ main(void)
 	for (int again = 0; again < 20000; again++)
 		bad += !run(&t, 5, &w) + wrong(&w, 5);
 	ok(bad == 0, "20,000 loops of 5 jobs (%d wrong)", bad);
+
+	{
+		pid_t		other[2];
+
+		bad = tiny_loops(10000);
+		ok(bad == 0 && by_helpers > 0,
+		   "60,000 tiny loops of 2 to 32 threads, loops inside, stops; arguments spoilt after each (%d wrong)", bad);
+		printf("# %d jobs by helpers\n", by_helpers);
+		contend(other, true);
+		bad = tiny_loops(1000);
+		contend(other, false);
+		ok(bad == 0, "6,000 of them while others want the CPUs (%d wrong)", bad);
+		ok(forked() == 0, "and in a child, which has no helpers");
+	}
 
 	test_host_init(&t, 4);
 	t.stopped = 0;
