@@ -70,9 +70,15 @@ gk_cpu_kernels_named(const char *name, char *reason, size_t reason_len)
 const GkCpuKernels *
 gk_cpu_kernels(void)
 {
-	if (chosen == NULL)
-		chosen = gk_cpu_kernels_named("auto", NULL, 0);
-	return chosen;
+	/* several threads may come here first; each finds the same */
+	const GkCpuKernels *k = __atomic_load_n(&chosen, __ATOMIC_RELAXED);
+
+	if (k == NULL)
+	{
+		k = gk_cpu_kernels_named("auto", NULL, 0);
+		__atomic_store_n(&chosen, k, __ATOMIC_RELAXED);
+	}
+	return k;
 }
 
 bool
@@ -82,7 +88,7 @@ gk_cpu_set_simd(const char *name, char *reason, size_t reason_len)
 
 	if (set == NULL)
 		return false;
-	chosen = set;
+	__atomic_store_n(&chosen, set, __ATOMIC_RELAXED);
 	return true;
 }
 

@@ -779,7 +779,7 @@ test_parallel(void)
 	   "threads: as told, or one for each CPU");
 }
 
-static volatile sig_atomic_t signalled;
+static int	signalled;			/* by the handler, for all threads */
 static pthread_t handled_by;
 
 static void
@@ -787,7 +787,7 @@ handler(int sig)
 {
 	(void) sig;
 	handled_by = pthread_self();
-	signalled = 1;
+	__atomic_store_n(&signalled, 1, __ATOMIC_RELEASE);
 }
 
 static void
@@ -818,7 +818,7 @@ signal_job(void *arg, int64_t job, int thread)
 	}
 	if (__atomic_add_fetch(&j->count, 1, __ATOMIC_RELAXED) == 4)
 		kill(getpid(), SIGUSR1);
-	for (int ms = 0; ms < 20000 && !signalled; ms++)
+	for (int ms = 0; ms < 20000 && !__atomic_load_n(&signalled, __ATOMIC_ACQUIRE); ms++)
 		nap();
 }
 
