@@ -52,7 +52,7 @@ make_points(Kind kind, bool wide, int64_t n, int d)
 			double		v = test_uniform(&rng) - 0.3 + (double) (i % 3);
 
 			if (kind == FAR)
-				v = ldexp(v, (int) (test_uniform(&rng) * 60) - 50) * (j % 2 ? 1e15 : 1e-15) * (wide && j % 3 == 0 ? 1e250 : 1);
+				v = ldexp(v, (int) (test_uniform(&rng) * 60) - 50) * (j % 2 ? 1e15 : 1e-15) * (wide && j % 3 == 0 ? 1e100 : 1);
 			else if (kind == WHOLE)
 				v = floor(v * (wide ? 1e12 : 1e6));
 			else if (kind == TINY)
