@@ -181,8 +181,9 @@ gk_cpu_scalar_sum_d2(const float *d2, const float *weight, int rows, double scal
 					l;
 
 		gk_d2_split(weight ? (double) weight[i] * (double) d2[i] : (double) d2[i], scale, &h, &l);
-		*hi += h;
-		*lo += l;
+		/* rows far outside of a shard's box may wrap, here as in the vector kernels */
+		*hi = (int64_t) ((uint64_t) *hi + (uint64_t) h);
+		*lo = (int64_t) ((uint64_t) *lo + (uint64_t) l);
 	}
 }
 
