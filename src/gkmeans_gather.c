@@ -227,7 +227,8 @@ static bool
 to_doubles(GkValueType type, const void *raw, int n, double *out)
 {
 	gk_values_in(type, raw, n, out);
-	return finite_doubles(out, n);
+	/* whole numbers are */
+	return (type != GK_VALUE_FLOAT4 && type != GK_VALUE_FLOAT8) || finite_doubles(out, n);
 }
 
 static bool

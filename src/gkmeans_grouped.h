@@ -45,7 +45,7 @@ extern bool gk_grouped_keep(const GkGrouped *g, GkThreadHosts *hosts, int thread
 /* Cluster n points (see gk_group_fit()) on the CPU; any thread, no PostgreSQL. */
 extern void gk_grouped_fit(const GkGrouped *g, GkThreadHosts *hosts, int thread, GkGroupRow row, const void *arg,
 						   int64 n, GkOneGroup *one);
-/* Cluster the batch's groups that are not clustered yet, put the other rows out, and end the batch. */
+/* Cluster the batch's groups that are not clustered yet, put their rows out, and end the batch. */
 extern void gk_grouped_finish(GkGrouped *g);
 
 /* ---- gkmeans_grouped_rows.c ---- */

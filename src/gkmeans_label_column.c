@@ -219,7 +219,7 @@ require_writing(void)
 	return writing;
 }
 
-/* Did somebody else make this version of a row since the snapshot? */
+/* Did another transaction make this version of a row since the snapshot? */
 static bool
 is_later_version(const GkRowId *row)
 {

@@ -50,6 +50,7 @@ gk_values_of(GkValueType type, const Datum *values, int n, double *out)
 
 /* Copied one by one, since elements of arrays with a short header are not aligned. */
 #define FROM_STORED(type) \
+	_Pragma("omp simd") \
 	for (int j = 0; j < n; j++) \
 	{ \
 		type		v; \
@@ -76,7 +77,7 @@ gk_values_in(GkValueType type, const void *from, int n, double *out)
 			FROM_STORED(float4);
 			break;
 		case GK_VALUE_FLOAT8:
-			FROM_STORED(float8);
+			memcpy(out, from, n * sizeof(float8));
 			break;
 	}
 }

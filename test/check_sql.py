@@ -3,7 +3,7 @@
 
 usage: test/check_sql.py [FILE...]       default: src/*.c and sql/*.sql; ends with 'N passed, N failed'
 
-A caller's search_path may begin with somebody else's schema, and an operator there may fit
+A caller's search_path may begin with another role's schema, and an operator there may fit
 better than that of pg_catalog. So in queries
   - operators are OPERATOR(pg_catalog.x), functions, types and relations schema.name;
   - what looks up an operator without naming it (IN, LIKE, BETWEEN, IS DISTINCT FROM, NULLIF,

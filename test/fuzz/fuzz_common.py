@@ -143,7 +143,7 @@ class Campaign:
         parser.add_argument("--seconds", type=float, default=60)
         parser.add_argument("--seed", type=int, default=1)
         parser.add_argument("--case", type=int, help="only this one")
-        parser.add_argument("--failures", type=int, default=5, help="stop after so many")
+        parser.add_argument("--failures", type=int, default=5, help="stop after N failures")
         self.args = parser.parse_args()
         self.name, self.seed = name, self.args.seed
         self.passed = self.failed = 0

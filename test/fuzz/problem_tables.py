@@ -217,7 +217,7 @@ class Table:
         if self.late:
             self._copy(self.columns, cut, self.n)
         if self.n > 100 and self.d < 9 and rng.random() < 0.06:
-            # so many that threads read them
+            # enough that threads read them
             names = ", ".join(ident(c.name) for c in self.columns)
             copies = ", ".join(f"id + i * {self.n}" if c.name == "id" else ident(c.name) for c in self.columns)
             run(f"INSERT INTO {self.base} ({names}) SELECT {copies} FROM {self.base}, "

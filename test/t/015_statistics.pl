@@ -1,5 +1,5 @@
 # Reading a table counts in pg_stat_user_tables as the executor's scans do: one scan, all
-# rows, whoever reads the pages.
+# rows, whichever process reads the pages.
 use strict;
 use warnings;
 

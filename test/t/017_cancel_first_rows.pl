@@ -1,5 +1,5 @@
 # A table may begin with many rows that cannot be points. A call that reads them can be
-# cancelled, as it can be later on, whoever reads.
+# cancelled, as it can be later on, with threads and workers, too.
 use strict;
 use warnings;
 

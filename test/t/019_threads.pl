@@ -64,7 +64,7 @@ my ($status, $lines, $err) = in_limits(16,
 	"SET gkmeans.threads = 3;\nSELECT count(*) FROM kmeans('pts', '{a,b}', 5);\nSET gkmeans.threads = 16;", 'prlimit --nproc=1:1 --pid :pid');
 is_deeply([ $status, @$lines ], [ 0, 5, @expected, 'alive' ], 'a few threads, more are refused: the same answers') or diag($err);
 
-# Address space: what the process has, and so many MB more.  Right answers, or out of memory.
+# Address space: what the process has, and N MB more.  Right answers, or out of memory.
 for my $more (0, 4, 16, 40, 100, 300)
 {
 	my ($status, $lines, $err) = in_limits(16, '',
