@@ -20,9 +20,9 @@
 
 /*
  * What the engine's arithmetic allows (gk_prepare.c never leaves these): scales
- * that can be multiplied by 4, grids whose magic numbers exist.
+ * that have an inverse, grids whose magic numbers exist.
  */
-#define MAX_SCALE		0x1p1000
+#define MAX_SCALE		gk_pow2(GK_SCALE_EXPO)
 #define MAX_EXPO		200
 #define MAX_UNIT_EXP	2200
 /* Those of a double > 0. */

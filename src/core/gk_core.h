@@ -256,6 +256,8 @@ typedef struct GkModel
  */
 GkStatus	gk_model_check_range(const GkModel *model, GkError *err);
 GkStatus	gk_fail_range(GkError *err);
+/* A point whose squared distances are beyond float32: all that compare points with a model refuse it. */
+GkStatus	gk_fail_far(GkError *err);
 void		gk_model_free(const GkHost *host, GkModel *model);
 
 /* Prepared float32 centroids, [k][d], from the model's original-unit ones. */

@@ -26,6 +26,7 @@ typedef struct GkQualityPart
 	gk_int128	within;			/* squared distances to the own mean */
 	gk_int128	inertia;		/* squared distances to the own centroid */
 	gk_int128	simplified;
+	bool		far;			/* a distance is beyond float32 */
 	double	   *add;			/* [copies][k][width] prepared values of one job */
 	double	   *z;				/* [d][GK_QUALITY_ROWS] */
 	double	   *x;				/* [d] */
@@ -42,7 +43,6 @@ typedef struct GkQuality
 	int			k;
 	bool		raw;
 	int			expo;			/* z = prepared value * 2^-expo */
-	double	   *scale;			/* [d] raw: from original units to z */
 	double	   *unit;			/* [d] of the sums, as z */
 	size_t		width;			/* of a cluster in GkQualityPart.add */
 	int			copies;

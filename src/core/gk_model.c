@@ -48,6 +48,15 @@ gk_fail_range(GkError *err)
 	return st;
 }
 
+GkStatus
+gk_fail_far(GkError *err)
+{
+	GkStatus	st = gk_fail(err, GK_ERR_RANGE, "point is too far outside of the range of the model's points");
+
+	snprintf(err->hint, sizeof(err->hint), "Fit a model to points that include this one, or leave it out.");
+	return st;
+}
+
 /* Features beyond about 1e154 overflow when they are squared. */
 GkStatus
 gk_model_check_range(const GkModel *m, GkError *err)

@@ -81,13 +81,30 @@ gk_to_float(double v)
 }
 
 /*
- * (x - center) * scale without overflow in the difference: a quarter of each is
- * exact for every normal double.
+ * Scales lie within 2^-GK_SCALE_EXPO and 2^GK_SCALE_EXPO: both, and their inverses, are
+ * normal doubles.
  */
+#define GK_SCALE_EXPO	1022
+
+/*
+ * The part of x and center that gk_centre_scale() subtracts.  Below a scale of 1 the
+ * difference may overflow where the product does not, so it is a quarter, which is exact
+ * for every normal double.  From 1 on denormal numbers matter, and what overflows is
+ * beyond float32 in any case.
+ */
+GK_HD double
+gk_part(double scale)
+{
+	return scale < 1.0 ? 0.25 : 1.0;
+}
+
+/* (x - center) * scale, without overflow in the difference. */
 GK_HD double
 gk_centre_scale(double x, double center, double scale)
 {
-	return (x * 0.25 - center * 0.25) * (scale * 4.0);
+	double		part = gk_part(scale);
+
+	return (x * part - center * part) * (scale < 1.0 ? scale * 4.0 : scale);
 }
 
 /* 1.5 * 2^52 grid units: adding and subtracting it rounds to the grid. */

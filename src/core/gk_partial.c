@@ -258,11 +258,7 @@ gk_partial_look(const GkPartial *p, GkTile *tile, const double *weight, int *shi
 
 	*missing = 0;
 	if (!(largest <= FLT_MAX))
-	{
-		gk_fail(err, GK_ERR_RANGE, "point is too far outside of the range of the model's points");
-		snprintf(err->hint, sizeof(err->hint), "Fit a model to points that include this one, or leave it out.");
-		return GK_ERR_RANGE;
-	}
+		return gk_fail_far(err);
 	for (int j = 0; inside && j < prep->d; j++)
 		inside = (double) largest_of(tile->x + (size_t) j * tile->room, tiles) <= gk_pow2(prep->expo[j]);
 	tile->inside = inside;

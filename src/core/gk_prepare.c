@@ -30,6 +30,17 @@ variance(const GkMoments *m, gk_int128 mass, bool weighted, int expo, double *su
 	return var > 0.0 ? var * unit : 0.0;
 }
 
+/* Exponent of a column's largest distance from its centre; INT32_MIN: it is a constant. */
+static int
+reach_expo(const GkColumnStats *stats, double center)
+{
+	double		reach = fmax(stats->max - center, center - stats->min);
+
+	if (isinf(reach))
+		return gk_expo_of(fmax(stats->max * 0.25 - center * 0.25, center * 0.25 - stats->min * 0.25)) + 2;
+	return reach > 0.0 ? gk_expo_of(reach) : INT32_MIN;
+}
+
 /*
  * The exact mean, rounded to 20 bits below the column's largest distance from
  * it.  Points lose nothing by a centre that is a millionth off, and whole numbers
@@ -42,38 +53,56 @@ static double
 choose_centre(const GkColumnStats *stats, int64_t n)
 {
 	double		mean = gk_wide_mean(&stats->sum, n);
-	double		quarter = fmax(stats->max * 0.25 - mean * 0.25, mean * 0.25 - stats->min * 0.25);
 	int			unit;
 	double		t;
 
 	/* A constant is its mean; the quotient could be its neighbour. */
 	if (stats->min == stats->max)
 		return stats->min;
-	unit = gk_expo_of(quarter) + 2 - CENTRE_BITS;
+	unit = reach_expo(stats, mean) - CENTRE_BITS;
 	t = gk_ldexp(mean, -unit);
 	return fabs(t) < 0x1p52 ? gk_ldexp(rint(t), unit) : mean;
 }
 
-/* Centre and scale from the statistics; sd NULL: plain Euclidean. */
+/* The largest magnitude of a column as it is prepared now. */
+static double
+largest_prepared(const GkStore *s, int j)
+{
+	const GkPrep *p = &s->pts.prep;
+
+	return fmax(gk_centre_scale(s->stats[j].max, p->center[j], p->scale[j]),
+				-gk_centre_scale(s->stats[j].min, p->center[j], p->scale[j]));
+}
+
+/*
+ * Scales from the statistics.  sd NULL: plain Euclidean; else the deviations of the columns
+ * as they are prepared now.
+ */
 static void
 choose_scale(GkStore *s, const double *sd)
 {
 	GkPrep	   *p = &s->pts.prep;
 	int			top = INT32_MIN;
 	int			bottom = INT32_MAX;
-	int			middle;
+	int			most = GK_SCALE_EXPO;
+	int			least = -GK_SCALE_EXPO;
+	int			e;
 
 	/* Exponent of every column's largest distance from its mean. */
 	for (int j = 0; j < p->d; j++)
 	{
-		double		c = p->center[j];
-		double		quarter = fmax(s->stats[j].max * 0.25 - c * 0.25, c * 0.25 - s->stats[j].min * 0.25);
-
-		if (sd != NULL && quarter > 0.0 && sd[j] > 0.0)
-			quarter /= sd[j];
-		p->expo[j] = quarter > 0.0 ? gk_expo_of(quarter) + 2 : INT32_MIN;
+		p->expo[j] = reach_expo(&s->stats[j], p->center[j]);
 		if (p->expo[j] == INT32_MIN)
 			continue;			/* constant */
+		if (sd != NULL && sd[j] > 0.0)
+		{
+			int			own = gk_expo_of(sd[j]) - gk_expo_of(p->scale[j]);
+
+			/* 2^e / deviation is to be a scale, too */
+			most = own + GK_SCALE_EXPO - 1 < most ? own + GK_SCALE_EXPO - 1 : most;
+			least = own - GK_SCALE_EXPO > least ? own - GK_SCALE_EXPO : least;
+			p->expo[j] = gk_expo_of(largest_prepared(s, j) / sd[j]);
+		}
 		if (p->expo[j] > top)
 			top = p->expo[j];
 		if (p->expo[j] < bottom)
@@ -84,27 +113,23 @@ choose_scale(GkStore *s, const double *sd)
 
 	/*
 	 * As many bits above 1 as below: whoever asks for points far outside these
-	 * (kmeans_predict) should not meet the end of float32.
+	 * (kmeans_predict) should not meet the end of float32.  Near the ends of double
+	 * precision, as near to that as there are scales.
 	 */
-	middle = top - bottom > 2 * GK_TOP_EXPO ? GK_TOP_EXPO : (top - bottom + 1) / 2;
-	p->unit_exp = middle - top;
+	e = (top - bottom > 2 * GK_TOP_EXPO ? GK_TOP_EXPO : (top - bottom + 1) / 2) - top;
+	e = e > most ? most : e;
+	e = e < least ? least : e;
+	p->unit_exp = e;
 	for (int j = 0; j < p->d; j++)
 	{
-		int			e = p->unit_exp;
-		double		largest;
+		bool		apart = p->expo[j] != INT32_MIN && top - p->expo[j] > 2 * GK_TOP_EXPO;
+		double		scale = gk_scale_of(apart ? -GK_TOP_EXPO - p->expo[j] : e);
 
-		if (p->expo[j] != INT32_MIN && p->expo[j] + e < -GK_TOP_EXPO)
-			e = -GK_TOP_EXPO - p->expo[j];
-		p->scale[j] = gk_scale_of(e);
+		/* Deviations 2^2045 apart have no e: the smallest ones do not become 1. */
 		if (sd != NULL && sd[j] > 0.0)
-		{
-			p->scale[j] = p->scale[j] / sd[j];
-			if (!(p->scale[j] <= 0x1p1000))
-				p->scale[j] = 0x1p1000;
-		}
-		largest = fmax(gk_centre_scale(s->stats[j].max, p->center[j], p->scale[j]),
-					   -gk_centre_scale(s->stats[j].min, p->center[j], p->scale[j]));
-		p->expo[j] = largest > 0.0 ? gk_expo_of(largest) : -GK_TOP_EXPO;
+			scale = fmin(scale / sd[j] * p->scale[j], gk_pow2(GK_SCALE_EXPO));
+		p->scale[j] = scale;
+		p->expo[j] = largest_prepared(s, j) > 0.0 ? gk_expo_of(largest_prepared(s, j)) : -GK_TOP_EXPO;
 		if (p->expo[j] < -GK_TOP_EXPO)
 			p->expo[j] = -GK_TOP_EXPO;
 	}
@@ -236,7 +261,7 @@ gk_store_prepare(GkStore *store, GkDistance distance, bool standardize, GkError 
 
 				/* Constant columns keep scale and value 0. */
 				for (int j = 0; j < p->d; j++)
-					sd[j] = sqrt(variance(&moments[j], mass, pts->weighted, p->expo[j], &unused)) / p->scale[j];
+					sd[j] = sqrt(variance(&moments[j], mass, pts->weighted, p->expo[j], &unused));
 				choose_scale(store, sd);
 			}
 			gk_free(store->host, sd);

@@ -36,6 +36,7 @@ merge_sums(GkQuality *q)
 		for (int c = 0; c < q->k; c++)
 			s->count[c] += q->part[t].count[c];
 		s->inertia += q->part[t].inertia;
+		s->far |= q->part[t].far;
 	}
 	for (int c = 0; c < q->k; c++)
 	{
@@ -178,7 +179,6 @@ set_up(GkQuality *q, const GkModel *model, GkError *err)
 	q->threads = gk_threads(host);
 	q->width = ((size_t) q->d + 3) / 4 * 4;
 	q->copies = q->k * q->width * sizeof(double) * GK_ADD_COPIES <= COPIES_BYTES ? GK_ADD_COPIES : 1;
-	q->scale = gk_alloc(host, q->d, sizeof(double));
 	q->unit = gk_alloc(host, q->d, sizeof(double));
 	q->column = gk_alloc(host, q->d, sizeof(void *));
 	q->mean = gk_alloc(host, kd, sizeof(double));
@@ -186,7 +186,7 @@ set_up(GkQuality *q, const GkModel *model, GkError *err)
 	q->sum.spread = gk_alloc0(host, q->k, sizeof(gk_int128));
 	q->sum.count = gk_alloc0(host, q->k, sizeof(int64_t));
 	q->part = gk_alloc0(host, q->threads, sizeof(GkQualityPart));
-	good = q->scale && q->unit && q->column && q->mean && q->sum.sum && q->sum.spread && q->sum.count &&
+	good = q->unit && q->column && q->mean && q->sum.sum && q->sum.spread && q->sum.count &&
 		q->part;
 	for (int t = 0; good && t < q->threads; t++)
 	{
@@ -204,10 +204,7 @@ set_up(GkQuality *q, const GkModel *model, GkError *err)
 	if (!good)
 		return gk_quality_no_memory(err);
 	for (int j = 0; j < q->d; j++)
-	{
-		q->scale[j] = ldexp(q->prep->scale[j], -q->expo);
 		q->unit[j] = q->raw ? 0x1p-62 : gk_pow2(q->prep->expo[j] - GK_GRID_BITS - q->expo);
-	}
 	if (model != NULL)
 	{
 		float	   *f = gk_alloc(host, kd, sizeof(float));
@@ -222,7 +219,8 @@ set_up(GkQuality *q, const GkModel *model, GkError *err)
 		for (int c = 0; c < q->k; c++)
 			for (int j = 0; j < q->d; j++)
 				q->centroid[(size_t) c * q->d + j] =
-					gk_centre_scale(model->centroids[(size_t) c * q->d + j], q->prep->center[j], q->scale[j]);
+					gk_centre_scale(model->centroids[(size_t) c * q->d + j], q->prep->center[j], q->prep->scale[j]) *
+					gk_pow2(-q->expo);
 	}
 	return GK_OK;
 }
@@ -243,7 +241,6 @@ tear_down(GkQuality *q)
 		gk_free(host, q->part[t].f);
 	}
 	gk_free(host, q->part);
-	gk_free(host, q->scale);
 	gk_free(host, q->unit);
 	gk_free(host, (void *) q->column);
 	gk_free(host, q->mean);
@@ -269,14 +266,16 @@ measure(GkQuality *q, const GkModel *model, int64_t sample, GkMeasures *out, GkE
 	q->m = sample < q->n ? sample : q->n;
 	q->expo = choose_expo(q, model ? model->centroids : NULL);
 	if (q->expo > MAX_EXPO)
-		return gk_fail(err, GK_ERR_DATA, "points are too far from the model to measure");
+		return gk_fail_far(err);
 	st = set_up(q, model, err);
 	if (st == GK_OK)
 		st = gk_quality_sum(q, err);
 	if (st == GK_OK)
 	{
 		merge_sums(q);
-		if (q->used > 1)
+		if (q->sum.far)
+			st = gk_fail_far(err);
+		if (st == GK_OK && q->used > 1)
 			st = gk_quality_place_sample(q, err);
 		if (st == GK_OK && q->used > 1)
 			st = gk_quality_measure(q, err);

@@ -10,6 +10,7 @@
  * Values of one block are added up as doubles in a fixed order, everything above as
  * integers: blocks begin at the same rows in chunks of any size.
  */
+#include <float.h>
 #include <string.h>
 
 #include "core/gk_measure.h"
@@ -37,7 +38,7 @@ gk_quality_read(const GkQuality *q, int first, int rows, double *out, size_t str
 				z[i] = gk_quality_raw(q, j, first + i);
 		else
 			for (int i = 0; i < rows; i++)
-				z[i] = gk_centre_scale(gk_quality_raw(q, j, first + i), q->prep->center[j], q->scale[j]);
+				z[i] = gk_centre_scale(gk_quality_raw(q, j, first + i), q->prep->center[j], q->prep->scale[j]) * down;
 	}
 	if (!q->raw || !cosine)
 		return;
@@ -60,7 +61,7 @@ gk_quality_read(const GkQuality *q, int first, int rows, double *out, size_t str
 		}
 		length = sqrt(length);
 		for (int j = 0; j < q->d; j++)
-			out[(size_t) j * stride + i] *= q->scale[j] / length;
+			out[(size_t) j * stride + i] *= q->prep->scale[j] * down / length;
 	}
 }
 
@@ -73,13 +74,14 @@ label_block(GkQuality *q, GkQualityPart *t, int first, int rows)
 	{
 		const double *c;
 		double		d2 = 0.0;
-		float		unused;
+		float		near;
 		int			l;
 
 		for (int j = 0; j < q->d; j++)
 			t->x[j] = gk_quality_raw(q, j, first + i);
 		(void) gk_prepare_point(q->prep, t->x, t->f);
-		l = gk_nearest(t->f, q->d, q->centroid_f, q->k, &unused);
+		l = gk_nearest(t->f, q->d, q->centroid_f, q->k, &near);
+		t->far |= !(near <= FLT_MAX);
 		q->own_label[q->first + first + i] = l;
 		c = q->centroid + (size_t) l * q->d;
 		for (int j = 0; j < q->d; j++)

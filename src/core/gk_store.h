@@ -90,7 +90,7 @@ GkStatus	gk_store_convert(GkStore *store, const GkPrep *prep, bool store_back,
 void		gk_store_convert_batch(GkStore *s, const GkPrep *prep, const GkBatch *batch, float *to, int to_stride,
 								   GkMoments *moments, gk_int128 *mass);
 
-/* Exponent e with v <= 2^e, for v > 0; and 2^e kept well inside the range. */
+/* Exponent e with v <= 2^e, for v > 0; and 2^e as far as it is a scale. */
 static inline int
 gk_expo_of(double v)
 {
@@ -102,7 +102,7 @@ gk_expo_of(double v)
 static inline double
 gk_scale_of(int e)
 {
-	return gk_pow2(e > 1000 ? 1000 : e < -1000 ? -1000 : e);
+	return gk_pow2(e > GK_SCALE_EXPO ? GK_SCALE_EXPO : e < -GK_SCALE_EXPO ? -GK_SCALE_EXPO : e);
 }
 
 #endif							/* GK_STORE_H */

@@ -201,12 +201,13 @@ observe_floats(GkColumnStats *s, const float *x, int n)
 	s->max = max > s->max ? max : s->max;
 }
 
-/* gk_to_grid(gk_centre_scale()) of raw values; quarter = center / 4, times = scale * 4. */
+/* gk_to_grid(gk_centre_scale()) of raw values; from = center * part, times = scale / part. */
 GK_INLINE void
-prepare_some(const vdouble *raw, const vdouble *quarter, const vdouble *times, const vdouble *magic, float *out)
+prepare_some(const vdouble *raw, const vdouble *part, const vdouble *from, const vdouble *times,
+			 const vdouble *magic, float *out)
 {
 	const vdouble top = SPREAD((double) FLT_MAX);
-	vdouble		v = (*raw * 0.25 - *quarter) * *times;
+	vdouble		v = (*raw * *part - *from) * *times;
 	vdouble		t;
 	vfloat		f;
 
@@ -224,8 +225,9 @@ prepare_some(const vdouble *raw, const vdouble *quarter, const vdouble *times, c
 GK_INLINE void
 prepare_either(const double *x, const float *floats, int n, double center, double scale, double magic, float *out)
 {
-	const vdouble quarter = SPREAD(center * 0.25);
-	const vdouble times = SPREAD(scale * 4.0);
+	const vdouble part = SPREAD(gk_part(scale));
+	const vdouble from = SPREAD(center * gk_part(scale));
+	const vdouble times = SPREAD(scale / gk_part(scale));
 	const vdouble grid = SPREAD(magic);
 	int			i = 0;
 
@@ -245,7 +247,7 @@ prepare_either(const double *x, const float *floats, int n, double center, doubl
 			LOAD(f, floats + i);
 			v = v_widen(f);
 		}
-		prepare_some(&v, &quarter, &times, &grid, out + i);
+		prepare_some(&v, &part, &from, &times, &grid, out + i);
 	}
 	for (; i < n; i++)
 		out[i] = gk_to_grid(gk_centre_scale(x != NULL ? x[i] : floats[i], center, scale), magic);
@@ -273,6 +275,7 @@ prepare_row(const double *x, int d, const double *center, const double *scale, c
 		vdouble		v;
 		vdouble		c;
 		vdouble		s;
+		vdouble		part;
 		vdouble		magic;
 		vint		e;
 
@@ -280,11 +283,13 @@ prepare_row(const double *x, int d, const double *center, const double *scale, c
 		LOAD(c, center + j);
 		LOAD(s, scale + j);
 		LOAD(e, expo + j);
-		c *= 0.25;
-		s *= 4.0;
+		/* gk_part() */
+		part = PICK(s < 1.0, SPREAD(0.25), SPREAD(1.0));
+		c *= part;
+		s = PICK(s < 1.0, s * 4.0, s);
 		/* gk_grid_magic() */
 		magic = (vdouble) ((__builtin_convertvector(e, vmask) + (1023 - GK_GRID_BITS + 52)) << 52) * 1.5;
-		prepare_some(&v, &c, &s, &magic, out + j);
+		prepare_some(&v, &part, &c, &s, &magic, out + j);
 	}
 	for (; j < d; j++)
 		out[j] = gk_to_grid(gk_centre_scale(x[j], center[j], scale[j]), gk_grid_magic(expo[j]));

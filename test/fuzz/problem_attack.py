@@ -51,11 +51,7 @@ class Attack:
             self.error = ("22023", "standardize can not be used with distance 'cosine'")
         self.x = rows.x[self.kept]
         self.w = rows.w[self.kept] if self.weighted else np.ones(len(self.x))
-        # What lies within 2^-1000 is scaled by 2^1000 at most, and so has other distances than it should
-        reach = np.ptp(self.x / 2, axis=0) if len(self.x) else np.zeros(1)
-        self.reach = reach.max()
-        small = (reach > 0) & (reach < 1e-300)
-        self.beyond = small.any() if self.standardize else 0 < self.reach < 1e-300
+        self.reach = np.ptp(self.x / 2, axis=0).max() if len(self.x) else 0
 
     # ---- the call ----
 

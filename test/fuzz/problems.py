@@ -407,7 +407,7 @@ def one_case(rng):
         for _ in range(2):
             session.script[:] = made
             attack = Attack(rng, session, table, rows)
-            if attack.beyond or not attack.begin():
+            if not attack.begin():
                 continue
             base = list(session.script)
             for do in rng.sample(problems, 10):

@@ -111,7 +111,7 @@ SELECT path, value, try(changed(path, value::jsonb)) FROM (VALUES
     ('clusters,1,inertia', '-1'), ('clusters,1,radius', '-1'), ('clusters,1,centroid,2', '1e400'),
     ('clusters,0,centroid', '[1, 2]'), ('clusters,0,centroid', '[]'), ('clusters', '[]'),
     ('preparation,center,1', '1e999'), ('preparation,scale,1', '0'), ('preparation,scale,1', '-1'),
-    ('preparation,scale,1', '1e305'), ('preparation,expo,1', '201'), ('preparation,expo,1', '-201'),
+    ('preparation,scale,1', '1e308'), ('preparation,expo,1', '201'), ('preparation,expo,1', '-201'),
     ('preparation,unit_exp', '2201'), ('preparation,unit_exp', '-2201'),
     ('history,inertia,0', '-1'), ('history,shift,0', '-1'), ('history,shift', '[1, 2, 3]'), ('history,inertia', '[]')
     ) v (p, value), string_to_array(p, ',') path;

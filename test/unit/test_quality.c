@@ -444,7 +444,7 @@ test_failures(void)
 	}
 	ok(stopped > 1 && wrong == 0, "%d stops leave nothing behind", stopped);
 	p.x[0] = 1e300;
-	ok(evaluate(&host, &p, NULL, &model, NULL, p.n, 4096, 1 << 30, &m, &err) == GK_ERR_DATA,
+	ok(evaluate(&host, &p, NULL, &model, NULL, p.n, 4096, 1 << 30, &m, &err) == GK_ERR_RANGE,
 	   "points beyond measure: %s", err.message);
 	gk_model_free(&host.host, &model);
 	free(labels.label);
