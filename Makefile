@@ -11,8 +11,9 @@ EXTENSION = gkmeans
 EXTVERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" gkmeans.control)
 MODULE_big = gkmeans
 DATA = $(wildcard sql/gkmeans--*.sql)
-ENGINE_SRCS := $(sort $(wildcard src/core/*.c src/cpu/*.c))
-OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c)) $(ENGINE_SRCS))
+ENGINE_DIRS := src/core $(patsubst %/,%,$(wildcard src/core/*/)) src/cpu $(patsubst %/,%,$(wildcard src/cpu/*/))
+ENGINE_SRCS := $(sort $(wildcard $(ENGINE_DIRS:%=%/*.c)))
+OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c) $(ENGINE_SRCS)))
 
 TESTS := $(sort $(basename $(notdir $(wildcard test/sql/*.sql))))
 REGRESS = $(filter setup,$(TESTS)) $(filter-out setup,$(TESTS))
@@ -94,7 +95,7 @@ build/unit/%.o: $(1)/%.c
 	@mkdir -p build/unit
 	$$(UNIT_CC) $$(UNIT_CFLAGS) -c -o $$@ $$<
 endef
-$(foreach dir,src/core src/cpu test/unit,$(eval $(call unit-rule,$(dir))))
+$(foreach dir,$(ENGINE_DIRS) test/unit,$(eval $(call unit-rule,$(dir))))
 
 $(UNIT_BINS): build/unit/%: build/unit/%.o $(UNIT_LIB)
 	$(UNIT_CC) $(UNIT_CFLAGS) -o $@ $^ -lm -ldl
@@ -113,8 +114,9 @@ unit: unit-programs
 # The readers of bytes from outside, attacked without a server: see test/fuzz/readers.py. They
 # are glue code, so this takes PostgreSQL's headers and libpgcommon.
 FUZZ_SRCS := $(filter-out %/fail_nth.c,$(wildcard test/fuzz/*.c)) \
-	$(patsubst %,src/gkmeans_%.c,error feature_sum model model_io model_json options pass rules state step value)
-FUZZ_HEADERS := $(wildcard src/*.h src/core/*.h src/cpu/*.h test/fuzz/*.h)
+	$(patsubst %,src/%.c,functions/fn_feature_sum functions/fn_options functions/fn_step pg/pg_error relation/rel_rules \
+	relation/rel_value rescan/rescan_wire types/model types/model_io types/model_json types/state)
+FUZZ_HEADERS := $(wildcard src/*.h src/*/*.h src/*/*/*.h test/fuzz/*.h)
 FUZZ_CFLAGS = -O1 -g -ffp-contract=off -fno-math-errno -fwrapv -fno-strict-aliasing -Wall -Isrc -Itest/fuzz \
 	-isystem $(shell $(PG_CONFIG) --includedir-server)
 FUZZ_LIBS = $(patsubst %,$(shell $(PG_CONFIG) --pkglibdir)/lib%.a,pgcommon pgport) -pthread -lm -ldl

@@ -31,8 +31,8 @@
 #include <sys/mman.h>
 
 #include "core/gk_backend.h"
-#include "core/gk_batch.h"
-#include "core/gk_numa.h"
+#include "core/store/gk_batch.h"
+#include "core/base/gk_numa.h"
 #include "core/gk_update.h"
 #include "roofline.h"
 

@@ -43,7 +43,7 @@ def main():
     if on:
         out += ["", "## Distances left out", "",
                 "With up to four features the points are sorted into boxes once it pays; then an iteration computes only the distances that a box leaves open "
-                "(`src/gpu/gk_gpu_boxes.cu`). The table above has what `auto` comes to after its first iterations; here from the start on, and never, "
+                "(`src/gpu/gk_gpu_filter.cu`). The table above has what `auto` comes to after its first iterations; here from the start on, and never, "
                 "with all that a session's first iterations cost.", "",
                 "| n | d | k | sorted: ms | first iterations with the sorting | never: ms | the same iterations |", "|---|---|---|---|---|---|---|"]
         for case, r in on.items():

@@ -6,19 +6,19 @@
  * points, and the engine's results and errors back into SQL.  A call runs like
  * this:
  *
- *   gkmeans_options.c   <options>            -> GkFitOptions
- *   gkmeans_source.c    relation, columns    -> GkSource: what to read, as a query
- *   gkmeans_query.c, gkmeans_reader.c, gkmeans_heap.c    the query's rows -> GkStore
- *   gkmeans_rules.c     which rows are points, and what errors say about others
- *   gkmeans_fit.c       the engine           -> GkModel -> SQL rows or kmeans_model
- *   gkmeans_iterate.c   the same, reading again in every pass
- *   gkmeans_shards.c, gkmeans_pass.c    passes over rows on other servers
- *   gkmeans_labels.c                            labels -> SQL rows
- *   gkmeans_label_column.c, gkmeans_changes.c   labels -> the table
- *   gkmeans_label_table.c, gkmeans_changes.c    labels -> a new table
+ *   fn_options.c   <options>            -> GkFitOptions
+ *   rel_source.c    relation, columns    -> GkSource: what to read, as a query
+ *   rel_read.c, rel_executor.c, rel_heap.c    the query's rows -> GkStore
+ *   rel_rules.c     which rows are points, and what errors say about others
+ *   fn_fit.c       the engine           -> GkModel -> SQL rows or kmeans_model
+ *   rescan_relation.c   the same, reading again in every pass
+ *   rescan_citus.c, rescan_wire.c    passes over rows on other servers
+ *   fn_labels.c                            labels -> SQL rows
+ *   fn_label_column.c, fn_label_changes.c   labels -> the table
+ *   fn_label_table.c, fn_label_changes.c    labels -> a new table
  *
- * The engine sees PostgreSQL only through a GkHost (gkmeans_host.c) and reports
- * errors only by GkStatus (gkmeans_error.c).
+ * The engine sees PostgreSQL only through a GkHost (pg_host.c) and reports
+ * errors only by GkStatus (pg_error.c).
  */
 #ifndef GKMEANS_H
 #define GKMEANS_H
@@ -34,8 +34,8 @@
 #include "utils/tuplestore.h"
 
 #include "core/gk_core.h"
-#include "gkmeans_compat.h"
-#include "gkmeans_value.h"
+#include "pg/pg_compat.h"
+#include "relation/rel_value.h"
 
 /* The version in gkmeans.control, which a test compares with it. */
 #define GKMEANS_VERSION		"1.0.0"
@@ -53,7 +53,7 @@ extern char *gkmeans_gpu_devices;
 extern char *gkmeans_gpu_fault;
 extern double gkmeans_gpu_memory_limit;
 extern int	gkmeans_mass_sum;		/* GkMassSum */
-extern int	gkmeans_max_gpu_sessions;	/* in gkmeans_gpu.c */
+extern int	gkmeans_max_gpu_sessions;	/* in pg_device.c */
 extern int	gkmeans_keep_memory;	/* kB, -1: gkmeans_memory_limit */
 extern int	gkmeans_memory_limit;	/* kB, -1: maintenance_work_mem */
 extern int	gkmeans_reader;			/* GkReaderKind */
@@ -66,7 +66,7 @@ extern int	gkmeans_workers;		/* -1: max_parallel_maintenance_workers */
 /* A strategy of the glue's: rows are not kept, every pass reads them again. */
 #define GKMEANS_SCAN		(GK_CROSS_PROCESSING + 1)
 
-/* Which road rows take; see gkmeans_heap.c. */
+/* Which road rows take; see rel_heap.c. */
 typedef enum GkReaderKind
 {
 	GK_READER_AUTO, GK_READER_EXECUTOR, GK_READER_HEAP
@@ -81,7 +81,7 @@ extern size_t gk_memory_limit_bytes(void);
 /* Make the CPU kernels follow gkmeans.simd; ERROR when this CPU can not. */
 extern void gk_apply_simd(void);
 
-/* ---- the engine's host (gkmeans_host.c) ---- */
+/* ---- the engine's host (pg_host.c) ---- */
 
 typedef struct GkPgHost GkPgHost;
 
@@ -102,7 +102,7 @@ extern bool gk_host_guard(GkPgHost *host, void (*fn) (void *arg), void *arg);
 /* Raise the kept ERROR, if there is one. */
 extern void gk_host_rethrow(GkPgHost *host);
 
-/* ---- errors (gkmeans_error.c) ---- */
+/* ---- errors (pg_error.c) ---- */
 
 /* err is filled unless status is GK_STOPPED. */
 extern void gk_throw(GkPgHost *host, GkStatus status, const GkError *err)
@@ -115,7 +115,7 @@ gk_check(GkPgHost *host, GkStatus status, const GkError *err)
 		gk_throw(host, status, err);
 }
 
-/* ---- options (gkmeans_options.c) ---- */
+/* ---- options (fn_options.c) ---- */
 
 typedef struct GkFitOptions
 {
@@ -141,7 +141,7 @@ extern char *gk_parse_text(FunctionCallInfo fcinfo, int arg);
 /* ERROR when a required argument is NULL. */
 extern void gk_require_arg(FunctionCallInfo fcinfo, int arg, const char *name);
 
-/* ---- what to read (gkmeans_source.c) ---- */
+/* ---- what to read (rel_source.c) ---- */
 
 /* Consecutive columns of one type, so that the type is looked at once per run. */
 typedef struct GkRun
@@ -190,7 +190,7 @@ extern void gk_source_require(const GkSource *source, char **columns, int ncolum
 /* How many rows the planner expects; < 0: nobody knows. */
 extern double gk_source_rows(const GkSource *source);
 
-/* ---- the query (gkmeans_query.c) ---- */
+/* ---- the query (rel_read.c) ---- */
 
 /*
  * Give the receiver all rows of a query that ExecutorStart() has seen, in the
@@ -206,7 +206,7 @@ extern void gk_query_run(const GkSource *source, DestReceiver *dest, GkQueryScan
 /* Switch a setting off until the caller's GUC nest level ends. */
 extern void gk_switch_off(const char *setting);
 
-/* ---- the rows (gkmeans_reader.c) ---- */
+/* ---- the rows (rel_executor.c) ---- */
 
 typedef struct GkReadCounts
 {
@@ -273,7 +273,7 @@ extern void gk_row_id(const GkTables *tables, const uint32_t *const *aux, int ro
 #define GK_AUX_TABLE	1		/* offset number and index of the table */
 #define GK_AUX_LABEL	2		/* old label */
 
-/* ---- a fit (gkmeans_fit.c) ---- */
+/* ---- a fit (fn_fit.c) ---- */
 
 /* Who wants the labels.  The functions may raise ERRORs; left_out may be NULL. */
 typedef struct GkLabelWant
@@ -331,7 +331,7 @@ extern void gk_check_device(GkPgHost *host, GkDeviceKind kind);
  */
 extern const GkBackend *gk_choose_backend(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
 
-/* ---- rows that go to the GPU while they are read (gkmeans_stage.c) ---- */
+/* ---- rows that go to the GPU while they are read (fn_fit_ingest.c) ---- */
 
 typedef struct GkStaged
 {
@@ -350,14 +350,14 @@ extern void gk_stage_failed(GkFit *fit, bool loading, GkStatus st, GkError *err)
 /* Free the store. */
 extern void gk_stage_end(GkFit *fit);
 
-/* ---- models as input (gkmeans_labels.c) ---- */
+/* ---- models as input (fn_labels.c) ---- */
 
 struct KmeansModel;
 
 /* The columns that the model was made from; ERROR when it does not know them. */
 extern char **gk_model_columns(const struct KmeansModel *model);
 
-/* ---- label_column (gkmeans_label_column.c) ---- */
+/* ---- label_column (fn_label_column.c) ---- */
 
 typedef struct GkRelabel GkRelabel;
 
@@ -368,7 +368,7 @@ extern GkLabelWant gk_relabel_want(GkRelabel *relabel);
 /* Add the column if missing, and write the labels that differ; function: kmeans(). */
 extern void gk_relabel_write(GkRelabel *relabel, Oid function);
 
-/* ---- sets of rows (gkmeans_srf.c) ---- */
+/* ---- sets of rows (pg_result.c) ---- */
 
 typedef struct GkResult
 {
@@ -377,12 +377,12 @@ typedef struct GkResult
 } GkResult;
 
 extern void gk_result_begin(FunctionCallInfo fcinfo, GkResult *result);
-/* One row per cluster, the result of kmeans() (gkmeans_fit.c). */
+/* One row per cluster, the result of kmeans() (fn_fit.c). */
 extern void gk_result_clusters(GkResult *result, const GkModel *m);
 /* A float8[] of n >= 1 values. */
 extern Datum gk_float8_array(const double *v, int n);
 
-/* ---- progress (gkmeans_progress.c) ---- */
+/* ---- progress (pg_progress.c) ---- */
 
 extern void gk_progress_init(void);
 /* A job begins to read a relation; it ends when the context goes away. */
@@ -391,7 +391,7 @@ extern void gk_progress_device(const char *device);
 /* May be called as often as there is news.  Never raises an ERROR. */
 extern void gk_progress_report(const GkProgress *p);
 
-/* ---- statistics of runs (gkmeans_stat.c) ---- */
+/* ---- statistics of runs (pg_stat.c) ---- */
 
 extern int	gkmeans_log_min_duration;	/* ms, -1: off */
 
@@ -401,15 +401,15 @@ extern void gk_stat_run(const char *relname, const GkModel *m);
 /* A GPU failed, and the CPU goes on. */
 extern void gk_stat_fallback(void);
 
-/* ---- kmeans() OVER as a plan node (gkmeans_window_plan.c) ---- */
+/* ---- kmeans() OVER as a plan node (window_plan.c) ---- */
 
 extern void gk_window_plan_init(void);
 
-/* ---- devices (gkmeans_devices.c) ---- */
+/* ---- devices (fn_devices.c) ---- */
 
 extern void gk_devices_init(void);
 
-/* ---- sessions on a GPU (gkmeans_gpu.c) ---- */
+/* ---- sessions on a GPU (pg_device.c) ---- */
 
 extern void gk_gpu_init(void);
 /*
@@ -418,7 +418,7 @@ extern void gk_gpu_init(void);
  */
 extern bool gk_gpu_job_begin(MemoryContext context, int gpu, bool wait);
 
-/* ---- shared memory (gkmeans_shmem.c) ---- */
+/* ---- shared memory (pg_shmem.c) ---- */
 
 /*
  * In a module's init: have *address point to size bytes of shared memory, set up

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every name in the SQL that the extension sends or installs is qualified.
 
-usage: test/check_sql.py [FILE...]       default: src/*.c and sql/*.sql; ends with 'N passed, N failed'
+usage: test/check_sql.py [FILE...]       default: src/ and sql/*.sql; ends with 'N passed, N failed'
 
 A caller's search_path may begin with another role's schema, and an operator there may fit
 better than that of pg_catalog. So in queries
@@ -161,7 +161,7 @@ def main():
         for case in cases:
             ok(bool(wrong(queries(case))) == expected, f"finds {'what is wrong' if expected else 'nothing wrong'} with {case}")
     found = 0
-    for name in sys.argv[1:] or sorted(glob.glob("src/*.[ch]") + glob.glob("sql/*.sql")):
+    for name in sys.argv[1:] or sorted(glob.glob("src/**/*.[ch]", recursive=True) + glob.glob("sql/*.sql")):
         with open(name, encoding="utf-8") as f:
             source = f.read()
         queries = list(script_queries(source) if name.endswith(".sql") else c_queries(source))

@@ -15,10 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/gk_columns.h"
+#include "core/store/gk_columns.h"
 #include "core/gk_core.h"
-#include "core/gk_packed.h"
-#include "core/gk_points.h"
+#include "core/groups/gk_group_batch.h"
+#include "core/store/gk_points.h"
 
 #define GK_BACKEND_API	7
 
@@ -101,7 +101,7 @@ typedef struct GkProblem
 } GkProblem;
 
 /*
- * Points that go up while they are read, and stay nowhere else (gk_stage.c), without weights.
+ * Points that go up while they are read, and stay nowhere else (gk_ingest.c), without weights.
  */
 typedef struct GkStageBackend
 {

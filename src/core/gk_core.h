@@ -87,7 +87,7 @@ typedef struct GkHost
 	void	   *(*alloc) (void *ctx, size_t bytes);
 	void		(*free) (void *ctx, void *ptr);
 	/*
-	 * Large blocks are the process's own, from gk_keep.c.  The host gives them back when
+	 * Large blocks are the process's own, from gk_mem_pool.c.  The host gives them back when
 	 * its own memory goes: gk_keep_give_all(ctx).
 	 */
 	bool		keep;
@@ -110,7 +110,7 @@ typedef struct GkHost
 	 */
 	bool		(*device_failed) (void *ctx, const GkError *err);
 	int			threads;		/* compute threads; 0: every CPU the process may use */
-	GkSkip		skip;			/* skip what bounds prove: gk_cpu_bounds.c, gk_gpu_boxes.cu */
+	GkSkip		skip;			/* skip what bounds prove: gk_cpu_hamerly.c, gk_gpu_filter.cu */
 	/* For a GPU; zeros mean the defaults.  See GkProblem, which they are copied to. */
 	double		gpu_memory_limit;
 	const char *gpu_devices;
@@ -136,7 +136,7 @@ int			gk_soon_threads(const GkHost *host);
 double		gk_now_ms(void);
 
 /*
- * Run fn(arg, job, thread) for job = 0..jobs-1 on the host's threads (gk_pool.h),
+ * Run fn(arg, job, thread) for job = 0..jobs-1 on the host's threads (gk_thread_pool.h),
  * dynamically scheduled; thread is in [0, gk_threads()).  Helper threads run
  * with all signals blocked.  Returns false when host->stop asked to stop, in
  * which case some jobs did not run.  With one job or one thread, and inside
@@ -314,7 +314,7 @@ void		gk_store_observed(GkStore *store, const struct GkColumnStats *stats);
  * Have an empty store's rows go to a device as they come; wide: as doubles, else all have to
  * be floats.  They have no weights and aux columns, the fit is Euclidean, not standardized
  * and wants no labels.  A device that fails meanwhile is told by gk_store_prepare(): then,
- * and when gk_fit() fails, the rows are nowhere (gk_stage.c).
+ * and when gk_fit() fails, the rows are nowhere (gk_ingest.c).
  */
 struct GkBackend;
 GkStatus	gk_store_stage(GkStore *store, const struct GkBackend *backend, bool wide, GkError *err);

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "core/gk_engine.h"
-#include "core/gk_pass.h"
-#include "core/gk_store.h"
+#include "core/rescan/gk_pass.h"
+#include "core/store/gk_store.h"
 
 /* ---- the model ---- */
 

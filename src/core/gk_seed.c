@@ -16,8 +16,8 @@
 #include <string.h>
 
 #include "core/gk_engine.h"
-#include "core/gk_one_chunk.h"
-#include "core/gk_store.h"
+#include "core/store/gk_chunk_store.h"
+#include "core/store/gk_store.h"
 #include "core/gk_update.h"
 
 #define PARALLEL_ROUNDS			5

@@ -1,8 +1,8 @@
 /*
  * gk_cpu.c - the CPU backend: always usable, and the fallback of every other.
  *
- * The passes are in gk_cpu_update.c (step), gk_cpu_finish.c, gk_cpu_seed.c and
- * gk_cpu_race.c; all walk over the points by gk_cpu_sweep.c and compute with the
+ * The passes are in gk_cpu_step.c (step), gk_cpu_finish.c, gk_cpu_seed.c and
+ * gk_cpu_sample.c; all walk over the points by gk_cpu_sweep.c and compute with the
  * kernels of gk_cpu_kernels.h.  All memory is allocated on the main thread, kept
  * in the session from pass to pass and freed by close().
  */

@@ -5,7 +5,7 @@
 #define GK_CPU_H
 
 #include "core/gk_backend.h"
-#include "cpu/gk_cpu_kernels.h"
+#include "cpu/simd/gk_cpu_kernels.h"
 
 /* An array that grows and is freed with the session; main thread only. */
 typedef struct GkRoom
@@ -22,7 +22,7 @@ typedef struct GkCpuSeed
 {
 	int			most;			/* seeds wanted, as far as is known */
 	int			seeds;			/* that there are */
-	int			consider;		/* with so many, whether to make a copy (gk_cpu_near.c) */
+	int			consider;		/* with so many, whether to make a copy (gk_cpu_seed_index.c) */
 	bool		known;			/* phi is the potential of D */
 	gk_int128	phi;
 	const float *pending;		/* a seed that D does not know yet; NULL: none */
@@ -34,7 +34,7 @@ typedef struct GkCpuSeed
 	GkRoom		marks;			/* uint16 [all_rows / GK_ROW_PAD]: the candidates a tile has closer rows to */
 } GkCpuSeed;
 
-/* The points once more, neighbours in one tile: see gk_cpu_near.c. */
+/* The points once more, neighbours in one tile: see gk_cpu_seed_index.c. */
 typedef struct GkCpuNear
 {
 	bool		made;			/* and D is that of the chunks */
@@ -48,7 +48,7 @@ typedef struct GkCpuNear
 	GkRoom		most;			/* float [stride]: largest D of each tile */
 } GkCpuNear;
 
-/* Labels by scalar products: see gk_cpu_screen.c. */
+/* Labels by scalar products: see gk_cpu_dot.c. */
 typedef struct GkCpuScreen
 {
 	bool		useless;		/* too many rows were undecided */
@@ -72,7 +72,7 @@ typedef struct GkReach
 	float		gap;
 } GkReach;
 
-/* What is known of the points that need not be looked at: see gk_cpu_bounds.c. */
+/* What is known of the points that need not be looked at: see gk_cpu_hamerly.c. */
 typedef struct GkCpuBounds
 {
 	bool		valid;			/* made for the centroids c, with the labels of the last step */
@@ -112,7 +112,7 @@ typedef struct GkCpuBounds
 	int64_t		calm;			/* changed rows from which on to try again; 0: not tried yet */
 } GkCpuBounds;
 
-/* Which centroids are near each other: see gk_cpu_bundle.c. */
+/* Which centroids are near each other: see gk_cpu_exponion.c. */
 #define GK_BUNDLE		12
 #define GK_BUNDLES_MOST	1024
 
@@ -146,7 +146,7 @@ struct GkSession
 	double		d2_scale;		/* for gk_d2_split */
 	GkRoom		inv;			/* double [d]: for gk_fixed */
 	GkRoom		scratch;		/* per thread: a block's labels and distances */
-	GkRoom		sums;			/* per thread: gk_cpu_update.c, or potentials of gk_cpu_seed.c */
+	GkRoom		sums;			/* per thread: gk_cpu_step.c, or potentials of gk_cpu_seed.c */
 	GkRoom		label;			/* int32 [rows of a group of chunks], when a pass keeps labels */
 	GkRoom		d2;				/* float, likewise */
 	GkCpuSeed	seed;
@@ -231,7 +231,7 @@ bool		gk_cpu_assign(const GkSession *s, const GkSweep *sweep, const GkBlock *b,
 						  const float *centroids, int k, GkLabels *out);
 
 /*
- * gk_cpu_screen.c: whether labels of k clusters may come that way; whether a pass's do, the
+ * gk_cpu_dot.c: whether labels of k clusters may come that way; whether a pass's do, the
  * sweep is changed for it then.  Labels of some tiles with so many rows, the first one's slot
  * among all chunks' given; and the end of the pass.
  */
@@ -240,11 +240,11 @@ GkStatus	gk_cpu_screen_begin(GkSession *s, GkSweep *sweep, const float *c, int k
 void		gk_cpu_screen_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int32_t *label);
 void		gk_cpu_screen_end(GkSession *s);
 
-/* gk_cpu_update.c */
+/* gk_cpu_step.c */
 GkStatus	gk_cpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err);
 
 /*
- * gk_cpu_bounds.c, gk_cpu_search.c.  A step asks whether bounds may be kept, begins
+ * gk_cpu_hamerly.c, gk_cpu_hamerly_search.c.  A step asks whether bounds may be kept, begins
  * with them where that helps (the labels and sums of the last step being there), has
  * them take the place of the assignment, and says when it is through.
  */
@@ -259,12 +259,12 @@ void		gk_cpu_bounds_end(GkSession *s, const GkSweep *sweep, bool used);
 void		gk_cpu_bounds_forget(GkSession *s);
 void		gk_cpu_bounds_free(GkSession *s, const GkHost *host);
 
-/* gk_cpu_bundle.c: for the bounds; anew: of other centroids, or arranged anew. */
+/* gk_cpu_exponion.c: for the bounds; anew: of other centroids, or arranged anew. */
 bool		gk_cpu_bundles_possible(const GkSession *s, int k);
 bool		gk_cpu_bundles_follow(GkSession *s, const GkHost *host, const float *centroids, int k, bool anew);
 void		gk_cpu_bundles_free(GkSession *s, const GkHost *host);
 
-/* gk_cpu_partition.c */
+/* gk_cpu_step_partitioned.c */
 GkStatus	gk_cpu_step_partitioned(GkSession *s, const GkSweep *sweep, const float *centroids, int k,
 									GkStep *out, GkError *err);
 
@@ -285,10 +285,10 @@ void		gk_cpu_seed_settle(GkSession *s, const GkBlock *b, const float *seed);
 /* Tell all of it. */
 GkStatus	gk_cpu_seed_settled(GkSession *s, GkError *err);
 
-/* gk_cpu_near.c: its copy is of no use any more. */
+/* gk_cpu_seed_index.c: its copy is of no use any more. */
 void		gk_cpu_near_free(GkSession *s, const GkHost *host);
 
-/* gk_cpu_race.c */
+/* gk_cpu_sample.c */
 GkStatus	gk_cpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want,
 							 GkPick *out, int *got, GkError *err);
 

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "core/gk_numerics.h"
-#include "cpu/gk_cpu_near.h"
+#include "cpu/prune/gk_cpu_seed_index.h"
 
 typedef struct Pass
 {

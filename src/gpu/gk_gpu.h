@@ -89,7 +89,7 @@ typedef struct GkLogHead
 {
 	int			count;			/* entries written */
 	int			stop;			/* converged or an empty cluster: no further entries */
-	unsigned long long work;	/* distances of points, where gk_gpu_boxes.cu left some out */
+	unsigned long long work;	/* distances of points, where gk_gpu_filter.cu left some out */
 } GkLogHead;
 
 /* What the update needs to know of the columns, on the device. */
@@ -104,10 +104,10 @@ typedef struct GkColumns
 
 typedef enum GkRegime
 {
-	GK_REGIME_SMALL,			/* registers; gk_gpu_small.cu */
-	GK_REGIME_FUSED,			/* one pass, sums in shared memory; gk_gpu_fused.cu */
-	GK_REGIME_MULTI,			/* labels, then sums; gk_gpu_update.cu */
-	GK_REGIME_CROSS				/* labels here, sums on the CPU; gk_gpu_cross.cu */
+	GK_REGIME_SMALL,			/* registers; gk_gpu_fuse_registers.cu */
+	GK_REGIME_FUSED,			/* one pass, sums in shared memory; gk_gpu_fuse_shared.cu */
+	GK_REGIME_MULTI,			/* labels, then sums; gk_gpu_feature_sum.cu */
+	GK_REGIME_CROSS				/* labels here, sums on the CPU; gk_gpu_paper_hybrid.cu */
 } GkRegime;
 
 typedef struct GkBoxes GkBoxes;
@@ -132,7 +132,7 @@ struct GkSession
 	float	   *slot[GK_GPU_RING];	/* device copies of the ring, when streaming */
 	bool	   *pinned;			/* [chunks]: streamed from where they lie; NULL: none */
 	size_t		spare;			/* bytes of gpu_memory_limit that are left */
-	bool		staged;			/* they have come by gk_gpu_stage.cu and are not in the store */
+	bool		staged;			/* they have come by gk_gpu_ingest.cu and are not in the store */
 	bool		raw_wide;		/* as doubles */
 	char	   *raw;			/* as they come, until all are prepared */
 	int			stage_slot;		/* of the ring, being filled */
@@ -140,7 +140,7 @@ struct GkSession
 	int			picked_next;	/* where to look first */
 	GkPick	   *picked;			/* [npicked] */
 	float	   *picked_points;	/* [npicked][d] */
-	GkBoxes    *boxes;			/* gk_gpu_boxes.cu; NULL: none yet */
+	GkBoxes    *boxes;			/* gk_gpu_filter.cu; NULL: none yet */
 
 	/* Columns. */
 	void	   *columns_block;
@@ -174,7 +174,7 @@ struct GkSession
 	/* Seeding. */
 	float	   *mind2;			/* [n] */
 
-	/* The chain of iterations that runs ahead of the host, gk_gpu_chain.cu. */
+	/* The chain of iterations that runs ahead of the host, gk_gpu_step.cu. */
 	int			chain_k;		/* 0: none */
 	int			chain_left;		/* iterations that may still be launched */
 	int			unit_first;		/* oldest unit in flight */
@@ -233,7 +233,7 @@ GkStatus	gk_gpu_arm_fault(GkSession *s, bool opening, GkError *err);
 
 extern const GkPackedBackend gk_gpu_packed;
 
-/* ---- gk_gpu_stage.cu: points that go up while they are read ---- */
+/* ---- gk_gpu_ingest.cu: points that go up while they are read ---- */
 
 extern const GkStageBackend gk_gpu_stage;
 /* All of them are there and prepared: make the rest of the session fit. */
@@ -276,7 +276,7 @@ GkStatus	gk_gpu_error(GkError *err, GkStatus code, const char *fmt,...);
 			return st_; \
 	} while (0)
 
-/* ---- gk_gpu_mem.cu: points, buffers, slices ---- */
+/* ---- gk_gpu_points.cu: points, buffers, slices ---- */
 
 GkStatus	gk_gpu_upload(GkSession *s, GkError *err);
 /* Bytes that this clustering may take on the device besides what it has; those beside the points. */
@@ -296,7 +296,7 @@ GkStatus	gk_gpu_each(GkSession *s, int64_t max_rows, GkSliceFn fn, void *arg, Gk
 /* Rows that k centroids may be compared with in one launch of some 25 ms. */
 int64_t		gk_gpu_slice_rows(const GkSession *s, int k);
 
-/* ---- gk_gpu_fold.cu: totals, update, log ---- */
+/* ---- gk_gpu_reduce.cu: totals, update, log ---- */
 
 /* totals += a + b * 2^shift, and clear the words. */
 GkStatus	gk_gpu_fold(GkSession *s, int k, GkError *err);
@@ -309,7 +309,7 @@ GkStatus	gk_gpu_fold_last(GkSession *s, int k, GkError *err);
 /* Log the totals, make the next centroids, decide whether to stop. */
 GkStatus	gk_gpu_update(GkSession *s, int k, char *unit, GkError *err);
 
-/* ---- gk_gpu_small.cu: regimes A and G ---- */
+/* ---- gk_gpu_fuse_registers.cu: regimes A and G ---- */
 
 bool		gk_gpu_small_fits(const GkSession *s, int k);
 /* `iters` iterations over resident points in one launch, logged to unit. */
@@ -330,22 +330,22 @@ GkStatus	gk_gpu_assign(GkSession *s, const GkRows *rows, int k, GkLabels labels,
 /* Room for a slice's labels in s->labels, as wide as k asks. */
 GkStatus	gk_gpu_labels(GkSession *s, int64_t rows, int k, GkLabels *out, GkError *err);
 
-/* ---- gk_gpu_tensor.cu: the same, labels only, for some 17 to 128 features ---- */
+/* ---- gk_gpu_assign_mma.cu: the same, labels only, for some 17 to 128 features ---- */
 
 bool		gk_gpu_tensor_fits(const GkSession *s, int k);
 GkStatus	gk_gpu_tensor(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
 
-/* ---- gk_gpu_fused.cu: assign and update in one pass ---- */
+/* ---- gk_gpu_fuse_shared.cu: assign and update in one pass ---- */
 
 bool		gk_gpu_fused_fits(const GkSession *s, int k);
 GkStatus	gk_gpu_fused(GkSession *s, const GkRows *rows, int k, GkError *err);
 
-/* ---- gk_gpu_screen.cu: the same for up to 4 features and 64 clusters ---- */
+/* ---- gk_gpu_fuse_mma.cu: the same for up to 4 features and 64 clusters ---- */
 
 bool		gk_gpu_screen_fits(const GkSession *s, int k);
 GkStatus	gk_gpu_screen(GkSession *s, const GkRows *rows, int k, GkError *err);
 
-/* ---- gk_gpu_boxes.cu: iterations that leave distances out, for up to 4 features ---- */
+/* ---- gk_gpu_filter.cu: iterations that leave distances out, for up to 4 features ---- */
 
 /* Whether the next iteration is to run there; sorts the points when it is time. */
 GkStatus	gk_gpu_boxes_ready(GkSession *s, int k, bool *ready, GkError *err);
@@ -356,12 +356,12 @@ GkStatus	gk_gpu_boxes_log(GkSession *s, GkLogHead *head, GkError *err);
 void		gk_gpu_boxes_judge(GkSession *s, int k, uint64_t work);
 void		gk_gpu_boxes_free(GkSession *s);
 
-/* ---- gk_gpu_owned.cu: the same with Partitioned Features, as the paper has it ---- */
+/* ---- gk_gpu_paper_fused.cu: the same with Partitioned Features, as the paper has it ---- */
 
 bool		gk_gpu_owned_fits(const GkSession *s, int k);
 GkStatus	gk_gpu_owned(GkSession *s, const GkRows *rows, int k, GkError *err);
 
-/* ---- gk_gpu_update.cu, gk_gpu_mass.cu: sums of labelled points ---- */
+/* ---- gk_gpu_feature_sum.cu, gk_gpu_mass_sum.cu: sums of labelled points ---- */
 
 GkStatus	gk_gpu_feature_sum(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
 GkStatus	gk_gpu_mass_sum(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
@@ -370,7 +370,7 @@ int64_t		gk_gpu_update_rows(const GkSession *s, int k);
 /* The same for Feature Sum and Mass Sum as they are set: all rows if possible. */
 int64_t		gk_gpu_sum_rows(const GkSession *s, int k);
 
-/* ---- gk_gpu_chain.cu, gk_gpu_cross.cu ---- */
+/* ---- gk_gpu_step.cu, gk_gpu_paper_hybrid.cu ---- */
 
 GkStatus	gk_gpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err);
 void		gk_gpu_choose(GkSession *s);
@@ -384,7 +384,7 @@ GkStatus	gk_gpu_chain_rehearse(GkSession *s, int k, GkError *err);
 GkStatus	gk_gpu_finish(GkSession *s, const float *centroids, int k, GkFinish *out,
 						  const GkLabelSink *sink, GkError *err);
 
-/* ---- gk_gpu_seed.cu, gk_gpu_race.cu ---- */
+/* ---- gk_gpu_seed.cu, gk_gpu_sample.cu ---- */
 
 GkStatus	gk_gpu_seed_begin(GkSession *s, GkError *err);
 void		gk_gpu_seed_end(GkSession *s);

@@ -1,6 +1,6 @@
 /*
  * gk_gpu_groups.cu - thousands of small groups in one launch, a block for each
- * (gk_gpu_solve.h).
+ * (gk_gpu_block_lloyd.h).
  *
  * The slots that groups are packed into are the pinned ring, each with a copy on the
  * device: up, a launch for each size of blocks, results down; the host fills other
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "gpu/gk_gpu.h"
-#include "gpu/gk_gpu_solve.h"
+#include "gpu/gk_gpu_block_lloyd.h"
 
 #define HEADS		((size_t) GK_PACKED_GROUPS * sizeof(GkPackedGroup))	/* at the start of a slot */
 #define SIZES		7

@@ -16,8 +16,8 @@
 
 #include "core/gk_numerics.h"
 #include "gkmeans.h"
-#include "gkmeans_model.h"
-#include "gkmeans_state.h"
+#include "types/model.h"
+#include "types/state.h"
 #include "readers.h"
 
 extern Datum kmeans_model_in(PG_FUNCTION_ARGS);

@@ -10,10 +10,10 @@
 #include "utils/array.h"
 #include "utils/memutils.h"
 
-#include "core/gk_batch.h"
+#include "core/store/gk_batch.h"
 #include "core/gk_numerics.h"
-#include "gkmeans_iterate.h"
-#include "gkmeans_pass.h"
+#include "rescan/rescan_relation.h"
+#include "rescan/rescan_wire.h"
 #include "readers.h"
 
 extern Datum kmeans_pass(PG_FUNCTION_ARGS);

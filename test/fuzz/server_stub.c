@@ -19,10 +19,10 @@
 #include "utils/jsonfuncs.h"
 #include "utils/memutils.h"
 
-#include "core/gk_batch.h"
+#include "core/store/gk_batch.h"
 #include "core/gk_numerics.h"
-#include "gkmeans_iterate.h"
-#include "gkmeans_point.h"
+#include "rescan/rescan_relation.h"
+#include "functions/fn_point.h"
 #include "readers.h"
 
 /* ---- function calls ---- */

@@ -1,6 +1,6 @@
 /*
  * fake_packed.h - a device for packed groups without a device: the GPU's own code
- * (gk_gpu_solve.h), compiled for the CPU, with a team of threads for each group.
+ * (gk_gpu_block_lloyd.h), compiled for the CPU, with a team of threads for each group.
  *
  * Whoever includes it may define FAKE_TEAM, the threads of a team (a power of two).
  */
@@ -33,7 +33,7 @@ fake_meet(void)
 #endif
 
 #include "core/gk_backend.h"
-#include "gpu/gk_gpu_solve.h"
+#include "gpu/gk_gpu_block_lloyd.h"
 
 #define FAKE_SLOTS			3
 #define FAKE_SLOT_BYTES		((size_t) 256 << 10)

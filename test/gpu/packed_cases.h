@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "core/gk_backend.h"
-#include "core/gk_group.h"
+#include "core/groups/gk_group_fit.h"
 
 /* How groups differ from each other. */
 typedef struct PackedCase

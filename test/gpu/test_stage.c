@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "core/gk_engine.h"
-#include "core/gk_store.h"
+#include "core/store/gk_store.h"
 #include "gk_testhost.h"
 #include "gpu_memory.h"
 

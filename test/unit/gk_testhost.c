@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/gk_batch.h"
+#include "core/store/gk_batch.h"
 #include "core/gk_numerics.h"
 #include "gk_testhost.h"
 

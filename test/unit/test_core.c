@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/gk_batch.h"
-#include "core/gk_columns.h"
+#include "core/store/gk_batch.h"
+#include "core/store/gk_columns.h"
 #include "core/gk_numerics.h"
-#include "core/gk_points.h"
+#include "core/store/gk_points.h"
 #include "core/gk_scale.h"
 #include "gk_test.h"
 #include "gk_testhost.h"

@@ -9,7 +9,7 @@
 
 #include "core/gk_backend.h"
 #include "core/gk_numerics.h"
-#include "core/gk_pass.h"
+#include "core/rescan/gk_pass.h"
 #include "core/gk_update.h"
 #include "gk_test.h"
 #include "gk_testhost.h"

@@ -1,5 +1,5 @@
 /*
- * Groups (gk_group.h): the same model and labels from any order of the points,
+ * Groups (gk_group_fit.h): the same model and labels from any order of the points,
  * whatever ties there are; labels come back in the order given.
  */
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/gk_backend.h"
-#include "core/gk_group.h"
+#include "core/groups/gk_group_fit.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
 

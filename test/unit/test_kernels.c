@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/gk_numerics.h"
-#include "cpu/gk_cpu_kernels.h"
+#include "cpu/simd/gk_cpu_kernels.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
 

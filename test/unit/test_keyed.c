@@ -1,12 +1,12 @@
 /*
- * Rows by key (gk_keyed.h): every row is in the group of its key, in the order of
+ * Rows by key (gk_key_partition.h): every row is in the group of its key, in the order of
  * the rows, whatever the keys and the width of the values.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/gk_keyed.h"
+#include "core/groups/gk_key_partition.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
 

@@ -1,5 +1,5 @@
 /*
- * Packed groups (gk_packed.h), on a device that the CPU plays with the GPU's own code
+ * Packed groups (gk_group_batch.h), on a device that the CPU plays with the GPU's own code
  * and a team of threads: the same models as one by one; a device that fails or
  * is stopped.
  */

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "core/gk_numerics.h"
-#include "cpu/gk_pool.h"
+#include "core/base/gk_thread_pool.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
 

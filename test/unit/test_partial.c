@@ -1,6 +1,6 @@
 /*
  * Parts of a Lloyd step (gk_partial.h) against the engine's own loop, also made by
- * several threads (gk_parts.h), and sums in a few digits (gk_digits.h) against the wide
+ * several threads (gk_partial_threads.h), and sums in a few digits (gk_digits.h) against the wide
  * ones: any order of the rows, any split into parts, weights, points far outside of the
  * preparation's box.
  */
@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "core/gk_backend.h"
-#include "core/gk_digits.h"
+#include "core/base/gk_digits.h"
 #include "core/gk_numerics.h"
-#include "core/gk_partial.h"
-#include "core/gk_parts.h"
+#include "core/partial/gk_partial.h"
+#include "core/partial/gk_partial_threads.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
 

@@ -13,7 +13,7 @@
 
 #include "core/gk_backend.h"
 #include "core/gk_numerics.h"
-#include "cpu/gk_cpu_kernels.h"
+#include "cpu/simd/gk_cpu_kernels.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
 

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "core/gk_backend.h"
-#include "core/gk_pca.h"
-#include "core/gk_quality.h"
+#include "core/quality/gk_pca.h"
+#include "core/quality/gk_quality.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
 

@@ -1,5 +1,5 @@
 /*
- * Seeding with a copy of the points in which neighbours are together (gk_cpu_near.c): the
+ * Seeding with a copy of the points in which neighbours are together (gk_cpu_seed_index.c): the
  * seeds that there are without it, bit for bit, over sizes, duplicates, outliers,
  * weights, chunks, threads and instruction sets; and it is made where it helps.
  */

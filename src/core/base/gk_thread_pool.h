@@ -1,0 +1,24 @@
+/*
+ * gk_thread_pool.h - helper threads of the process, which stay for its next loop.
+ */
+#ifndef GK_POOL_H
+#define GK_POOL_H
+
+#include <stdbool.h>
+
+#define GK_POOL_THREADS		1024
+
+/* A part of the work: all that is left when it begins, together with the other threads. */
+typedef void (*GkPoolWork) (void *arg, int thread);
+
+/*
+ * Call work(arg, 0) here and work(arg, 1..threads-1) on helpers, as far as the system lets
+ * them be and they come before the work is done; return when all calls have.  False: there
+ * is no helper, or the pool is busy: nothing was called.
+ */
+bool		gk_pool_run(int threads, GkPoolWork work, void *arg);
+
+/* Inside of a call, on any thread. */
+bool		gk_pool_busy(void);
+
+#endif							/* GK_POOL_H */

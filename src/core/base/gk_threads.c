@@ -1,0 +1,196 @@
+/*
+ * gk_threads.c - the engine's threads: one parallel loop over the pool's (gk_thread_pool.h).
+ *
+ * A loop ends when all jobs have, and a thread that has taken one may have to wait for a
+ * CPU.  Where other sessions keep the CPUs busy, that wait can be longer than the loop:
+ * then the loops of the next moments ask for half as many threads, at last for none, eight
+ * times as long as was waited for nothing; then for twice as many.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <sched.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "core/gk_core.h"
+#include "core/base/gk_thread_pool.h"
+
+/*
+ * However many a user asks for: a session must not take threads from the others.  A few
+ * CPUs may have more, so that what many threads do can be tried there.
+ */
+#define THREADS_A_CPU	2
+#define LEAST_LIMIT		32
+
+typedef struct Loop
+{
+	const GkHost *host;
+	int64_t		jobs;
+	GkJob		fn;
+	void	   *arg;
+	int			threads;
+	int64_t		next;			/* shared counter: the next job to take */
+	bool		stopped;
+	double		done;			/* when the calling thread had nothing left to do */
+} Loop;
+
+/* Threads that a loop has at most, until when. */
+static int	fewer = GK_POOL_THREADS;
+static double fewer_until;
+#define FEWER_WAITS	8
+
+static bool
+should_stop(const GkHost *host)
+{
+	return host->stop != NULL && host->stop(host->ctx);
+}
+
+/* CPUs' worth of time that the control group may use; 0: no limit, or none known. */
+static int
+cpu_quota(void)
+{
+	FILE	   *f = fopen("/sys/fs/cgroup/cpu.max", "r");
+	long		quota = 0;
+	long		period = 0;
+
+	if (f == NULL)
+		return 0;
+	/* "max 100000" has no number to begin with */
+	if (fscanf(f, "%ld %ld", &quota, &period) != 2 || quota <= 0 || period <= 0)
+		quota = period = 0;
+	fclose(f);
+	return period > 0 ? (int) ((quota + period - 1) / period) : 0;
+}
+
+/* The CPUs of the process's mask. */
+static int
+scheduled_cpus(void)
+{
+#ifdef __linux__
+	/* Linux's own cpu_set_t has 1,024 CPUs */
+	cpu_set_t	cpus[8];
+
+	if (sched_getaffinity(0, sizeof(cpus), cpus) == 0)
+		return CPU_COUNT_S(sizeof(cpus), cpus);
+#endif
+	return (int) sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+/* What this process may use, by its CPU mask and its container's quota; looked up once. */
+static int
+usable_cpus(void)
+{
+	static int	known;
+
+	if (known == 0)
+	{
+		int			quota = cpu_quota();
+
+		known = scheduled_cpus();
+		if (quota > 0 && quota < known)
+			known = quota;
+	}
+	return known;
+}
+
+int
+gk_threads(const GkHost *host)
+{
+	int			n = host->threads > 0 ? host->threads : usable_cpus();
+	int			most = THREADS_A_CPU * usable_cpus();
+
+	if (most < LEAST_LIMIT)
+		most = LEAST_LIMIT;
+	if (most > GK_POOL_THREADS)
+		most = GK_POOL_THREADS;
+	return n < 1 ? 1 : n > most ? most : n;
+}
+
+static bool
+run_inline(Loop *loop)
+{
+	for (int64_t job = 0; job < loop->jobs; job++)
+	{
+		if (should_stop(loop->host))
+			return false;
+		loop->fn(loop->arg, job, 0);
+	}
+	return true;
+}
+
+/*
+ * Jobs in a row that a thread takes, fewer towards the end: neighbours are mostly
+ * rows one after the other, and what a kernel asks memory for beyond its own rows is
+ * lost when they are another core's.
+ */
+#define RUN		8
+
+static void
+take_jobs(Loop *loop, int thread)
+{
+	int64_t		job;
+
+	do
+	{
+		int64_t		run = (loop->jobs - __atomic_load_n(&loop->next, __ATOMIC_RELAXED)) / (4 * loop->threads);
+		int64_t		end;
+
+		run = run < 1 ? 1 : run > RUN ? RUN : run;
+		job = __atomic_fetch_add(&loop->next, run, __ATOMIC_RELAXED);
+		for (end = job + run; job < end && job < loop->jobs; job++)
+		{
+			if (__atomic_load_n(&loop->stopped, __ATOMIC_RELAXED))
+				return;
+			if (should_stop(loop->host))
+			{
+				__atomic_store_n(&loop->stopped, true, __ATOMIC_RELAXED);
+				return;
+			}
+			loop->fn(loop->arg, job, thread);
+		}
+	} while (job < loop->jobs);
+}
+
+static void
+work(void *arg, int thread)
+{
+	Loop	   *loop = arg;
+
+	take_jobs(loop, thread);
+	if (thread == 0)
+		loop->done = gk_now_ms();
+}
+
+static bool
+run_threads(Loop *loop, int threads)
+{
+	double		start = gk_now_ms();
+	double		end;
+
+	if (fewer < GK_POOL_THREADS && start >= fewer_until)
+		fewer *= 2;
+	if (threads > fewer)
+		threads = fewer;
+	loop->threads = threads;
+	if (threads == 1 || !gk_pool_run(threads, work, loop))
+		return run_inline(loop);
+	end = gk_now_ms();
+	if (end - loop->done > loop->done - start)
+	{
+		fewer = threads / 2;
+		fewer_until = end + FEWER_WAITS * (end - loop->done);
+	}
+	return !loop->stopped;
+}
+
+bool
+gk_parallel_for(const GkHost *host, int64_t jobs, GkJob fn, void *arg)
+{
+	Loop		loop = {.host = host,.jobs = jobs,.fn = fn,.arg = arg};
+	int			threads = gk_threads(host);
+
+	if (threads > jobs)
+		threads = (int) jobs;
+	return threads > 1 && !gk_pool_busy() ? run_threads(&loop, threads) : run_inline(&loop);
+}

@@ -1,0 +1,170 @@
+/*
+ * gk_group_batch.h - many small groups for a device: how their points are packed, and
+ * what a backend does with them.
+ *
+ * The points of each group are prepared (gk_numerics.h) and laid one group after
+ * the other into a slot of memory that the device reads by itself; the device
+ * seeds, iterates and finishes each of them on its own and puts the results into
+ * the same slot.  A backend has several slots, so that some are filled while it
+ * works on others.
+ *
+ * What a device takes: the Euclidean distance, no weights, k-means++, random rows
+ * or given centroids.
+ */
+#ifndef GK_PACKED_H
+#define GK_PACKED_H
+
+#include "core/gk_numerics.h"
+
+struct GkCore;
+
+/* Groups of a slot, at most. */
+#define GK_PACKED_GROUPS	16384
+/* Points of a group, at most: their values may be added up exactly in a float64. */
+#define GK_PACKED_ROWS		8192
+/* Every part of a slot begins at such a multiple. */
+#define GK_PACKED_ALIGN		16
+
+/* What all groups of a call have in common. */
+typedef struct GkPackedTask
+{
+	int			d;
+	int			k;				/* of the largest group, and of `given` */
+	bool		random;			/* k rows without replacement; else k-means++ */
+	const double *given;		/* [k][d] centroids to begin with, in original units; or NULL */
+	int			n_init;
+	int			max_iter;
+	int64_t		seed;
+	const char *gpu_devices;	/* as in GkProblem */
+	const char *gpu_fault;
+} GkPackedTask;
+
+/*
+ * A group.  At `in`: double center[d], double scale[d], float x[d][n],
+ * int32 expo[d].  At `out`: GkPackedResult, then double centroid[k][d], int64 size[k],
+ * int64 hi[k], lo[k], float max_d2[k].
+ */
+typedef struct GkPackedGroup
+{
+	int32_t		n;
+	int32_t		k;				/* clusters to look for */
+	int32_t		candidates;		/* of a round of k-means++ */
+	int32_t		d2_expo;		/* of GkPoints */
+	double		tol;			/* squared prepared length */
+	uint32_t	in;				/* byte of the slot */
+	uint32_t	out;
+} GkPackedGroup;
+
+typedef struct GkPackedResult
+{
+	int32_t		k;				/* clusters found */
+	int32_t		iterations;
+	int32_t		converged;
+	int32_t		unused;
+} GkPackedResult;
+
+static inline size_t
+gk_packed_align(size_t bytes)
+{
+	return (bytes + GK_PACKED_ALIGN - 1) / GK_PACKED_ALIGN * GK_PACKED_ALIGN;
+}
+
+static inline size_t
+gk_packed_in_bytes(int64_t n, int d)
+{
+	return gk_packed_align((size_t) d * (2 * sizeof(double) + sizeof(int32_t) + n * sizeof(float)));
+}
+
+static inline size_t
+gk_packed_out_bytes(int k, int d)
+{
+	return gk_packed_align(sizeof(GkPackedResult) + (size_t) k * (d * sizeof(double) + 3 * sizeof(int64_t) + sizeof(float)));
+}
+
+/* The results of k clusters (the k that was asked for), by their places. */
+typedef struct GkPackedOut
+{
+	GkPackedResult *head;
+	double	   *centroid;
+	int64_t    *size;
+	int64_t    *hi;				/* inertia: hi * 2^40 + lo in units of 2^(d2_expo - 80) */
+	int64_t    *lo;
+	float	   *max_d2;
+} GkPackedOut;
+
+GK_HD GkPackedOut
+gk_packed_out(char *at, int k, int d)
+{
+	GkPackedOut o;
+
+	o.head = (GkPackedResult *) at;
+	o.centroid = (double *) (o.head + 1);
+	o.size = (int64_t *) (o.centroid + (size_t) k * d);
+	o.hi = o.size + k;
+	o.lo = o.hi + k;
+	o.max_d2 = (float *) (o.lo + k);
+	return o;
+}
+
+/* ---- the groups ---- */
+
+/*
+ * Groups to be clustered, each as by gk_group_fit() without labels.  Everything but
+ * rows() is called by any thread.
+ */
+typedef struct GkPackedWork
+{
+	const GkOptions *options;
+	int			d;
+	int64_t		groups;
+	void	   *ctx;
+	int64_t		(*rows) (void *ctx, int64_t group);	/* n >= 1 */
+	const double *(*row) (const void *rows, int64_t i);	/* GkGroupRow */
+	const void *(*arg) (void *ctx, int64_t group);	/* its argument */
+	/* A thread's host; what it gave out is not needed when done() is called. */
+	const GkHost *(*host) (void *ctx, int thread);
+	void		(*done) (void *ctx, int thread);
+	/* Takes over what a model says of clusters; false: out of memory. */
+	bool		(*result) (void *ctx, int64_t group, const GkModel *model, int thread);
+} GkPackedWork;
+
+/* Does any device take groups with such options? */
+bool		gk_packed_possible(const GkOptions *options, bool weighted);
+/*
+ * Cluster the groups that the device takes; the others get no result.  What has one
+ * keeps it when the device fails.
+ */
+GkStatus	gk_packed_fit(const GkHost *host, const GkBackend *backend, const GkPackedWork *work, GkError *err);
+
+/* ---- the backend's side ---- */
+
+/* A call's slots; what the backend itself needs of it follows. */
+typedef struct GkPacks
+{
+	int			slots;
+	size_t		slot_bytes;
+	char	  **slot;			/* [slots] */
+} GkPacks;
+
+typedef struct GkPackedBackend
+{
+	GkStatus	(*open) (const GkHost *host, const struct GkCore *core, const GkPackedTask *task,
+						 GkPacks **out, GkError *err);
+	/*
+	 * The time of such a group at most, as a share of what a slot may take (all of its
+	 * groups together, 1); over 1 when the device does not take it.
+	 */
+	double		(*share) (const GkPacks *packs, int64_t n, int k);
+	/*
+	 * Begin with a slot that was filled: n groups, what they read in bytes [0, read),
+	 * what they write in [read, end).
+	 */
+	GkStatus	(*start) (GkPacks *packs, int slot, const GkPackedGroup *groups, int n,
+						  size_t read, size_t end, GkError *err);
+	/* Until the slot's results are there. */
+	GkStatus	(*wait) (GkPacks *packs, int slot, GkError *err);
+	/* Never fails, NULL allowed; what is under way is given up. */
+	void		(*close) (GkPacks *packs);
+} GkPackedBackend;
+
+#endif							/* GK_PACKED_H */

@@ -1,0 +1,316 @@
+/*
+ * gk_quality.c - silhouette, Davies-Bouldin, Calinski-Harabasz, inertia.
+ *
+ * Two passes over the points (gk_quality_pass.c): labels and sums give the
+ * clusters' means, then distances to the means give the measures.  The rows of the
+ * classical silhouette are picked up on the way.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "core/quality/gk_quality_internal.h"
+#include "cpu/simd/gk_cpu_kernels.h"
+
+/* Squares of prepared values this large are still numbers. */
+#define MAX_EXPO	400
+/* Several copies of the sums help while they are this small. */
+#define COPIES_BYTES	((size_t) 16 << 10)
+
+GkStatus
+gk_quality_no_memory(GkError *err)
+{
+	return gk_fail(err, GK_ERR_MEMORY, "out of memory for the measures of quality");
+}
+
+/* ---- from sums to measures ---- */
+
+static void
+merge_sums(GkQuality *q)
+{
+	GkQualityPart *s = &q->sum;
+
+	for (int t = 0; t < q->threads; t++)
+	{
+		for (size_t i = 0; i < (size_t) q->k * q->d; i++)
+			s->sum[i] += q->part[t].sum[i];
+		for (int c = 0; c < q->k; c++)
+			s->count[c] += q->part[t].count[c];
+		s->inertia += q->part[t].inertia;
+		s->far |= q->part[t].far;
+	}
+	for (int c = 0; c < q->k; c++)
+	{
+		q->used += s->count[c] > 0;
+		q->lone |= s->count[c] == 1;
+		for (int j = 0; j < q->d; j++)
+			q->mean[(size_t) c * q->d + j] = s->count[c] == 0 ? INFINITY :
+				gk_i128_to_double(s->sum[(size_t) c * q->d + j]) / (double) s->count[c] * q->unit[j];
+	}
+}
+
+/* Mean over clusters of the worst (spread_i + spread_j) / distance of their means. */
+static double
+davies_bouldin(const GkQuality *q, int used)
+{
+	double		total = 0.0;
+
+	for (int a = 0; a < q->k; a++)
+	{
+		double		worst = 0.0;
+
+		if (q->sum.count[a] == 0)
+			continue;
+		for (int b = 0; b < q->k; b++)
+		{
+			double		d2 = 0.0;
+			double		spread;
+
+			if (b == a || q->sum.count[b] == 0)
+				continue;
+			for (int j = 0; j < q->d; j++)
+			{
+				double		v = q->mean[(size_t) a * q->d + j] - q->mean[(size_t) b * q->d + j];
+
+				d2 += v * v;
+			}
+			spread = gk_i128_to_double(q->sum.spread[a]) / (double) q->sum.count[a] +
+				gk_i128_to_double(q->sum.spread[b]) / (double) q->sum.count[b];
+			if (d2 > 0.0 && spread / sqrt(d2) > worst)
+				worst = spread / sqrt(d2);
+		}
+		total += worst * 0x1p-62;
+	}
+	return total / used;
+}
+
+/* Between the clusters over within them, each by its degrees of freedom. */
+static double
+calinski_harabasz(const GkQuality *q, int used)
+{
+	double		within = gk_i128_to_double(q->sum.within) * 0x1p-62;
+	double		between = 0.0;
+
+	for (int j = 0; j < q->d; j++)
+	{
+		gk_int128	total = 0;
+		double		mean;
+
+		for (int c = 0; c < q->k; c++)
+			total += q->sum.sum[(size_t) c * q->d + j];
+		mean = gk_i128_to_double(total) / (double) q->n * q->unit[j];
+		for (int c = 0; c < q->k; c++)
+		{
+			double		v = q->sum.count[c] > 0 ? q->mean[(size_t) c * q->d + j] - mean : 0.0;
+
+			between += (double) q->sum.count[c] * v * v;
+		}
+	}
+	/* as scikit-learn: no spread at all */
+	if (within == 0.0)
+		return 1.0;
+	return between * (double) (q->n - used) / (within * (double) (used - 1));
+}
+
+static void
+measures(GkQuality *q, GkMeasures *out)
+{
+	for (int t = 0; t < q->threads; t++)
+	{
+		for (int c = 0; c < q->k; c++)
+			q->sum.spread[c] += q->part[t].spread[c];
+		q->sum.within += q->part[t].within;
+		q->sum.simplified += q->part[t].simplified;
+	}
+	out->k = q->used;
+	out->rows = q->n;
+	out->sample = q->m;
+	out->inertia = gk_inertia_from_d2(q->prep, ldexp(gk_i128_to_double(q->sum.inertia), 2 * q->expo - 62));
+	out->silhouette = out->simplified = out->davies_bouldin = out->calinski_harabasz = NAN;
+	if (out->k > 1 && out->k < q->n)
+	{
+		out->simplified = gk_i128_to_double(q->sum.simplified) / (double) q->n * 0x1p-62;
+		out->davies_bouldin = davies_bouldin(q, out->k);
+		out->calinski_harabasz = calinski_harabasz(q, out->k);
+	}
+}
+
+/* ---- setting up ---- */
+
+/* The exponent for which neither points nor centroids are more than 1 apart. */
+static int
+choose_expo(const GkQuality *q, const double *centroid)
+{
+	const GkPrep *p = q->prep;
+	int			top = -250;			/* all values 0 */
+	int			e;
+
+	for (int j = 0; j < q->d; j++)
+	{
+		double		bound = gk_pow2(p->expo[j]);
+
+		if (q->raw && p->distance != GK_COSINE)
+		{
+			bound = fmax(fabs(gk_centre_scale(q->store->stats[j].min, p->center[j], p->scale[j])),
+						 fabs(gk_centre_scale(q->store->stats[j].max, p->center[j], p->scale[j])));
+			for (int c = 0; c < q->k; c++)
+				bound = fmax(bound, fabs(gk_centre_scale(centroid[(size_t) c * q->d + j],
+														 p->center[j], p->scale[j])));
+		}
+		if (bound == 0.0)
+			continue;
+		if (!(bound < 0x1p400))
+			return MAX_EXPO + 1;
+		(void) frexp(bound, &e);
+		if (e > top)
+			top = e;
+	}
+	/* two of them may be 2 * sqrt(d) * bound apart */
+	(void) frexp((double) q->d, &e);
+	return top + 1 + (e + 1) / 2;
+}
+
+static GkStatus
+set_up(GkQuality *q, const GkModel *model, GkError *err)
+{
+	const GkHost *host = q->host;
+	size_t		kd = (size_t) q->k * q->d;
+	bool		good;
+
+	q->threads = gk_threads(host);
+	q->width = ((size_t) q->d + 3) / 4 * 4;
+	q->copies = q->k * q->width * sizeof(double) * GK_ADD_COPIES <= COPIES_BYTES ? GK_ADD_COPIES : 1;
+	q->unit = gk_alloc(host, q->d, sizeof(double));
+	q->column = gk_alloc(host, q->d, sizeof(void *));
+	q->mean = gk_alloc(host, kd, sizeof(double));
+	q->sum.sum = gk_alloc0(host, kd, sizeof(gk_int128));
+	q->sum.spread = gk_alloc0(host, q->k, sizeof(gk_int128));
+	q->sum.count = gk_alloc0(host, q->k, sizeof(int64_t));
+	q->part = gk_alloc0(host, q->threads, sizeof(GkQualityPart));
+	good = q->unit && q->column && q->mean && q->sum.sum && q->sum.spread && q->sum.count &&
+		q->part;
+	for (int t = 0; good && t < q->threads; t++)
+	{
+		GkQualityPart *p = &q->part[t];
+
+		p->sum = gk_alloc0(host, kd, sizeof(gk_int128));
+		p->spread = gk_alloc0(host, q->k, sizeof(gk_int128));
+		p->count = gk_alloc0(host, q->k, sizeof(int64_t));
+		p->z = gk_alloc0(host, (size_t) q->d * GK_QUALITY_ROWS, sizeof(double));
+		p->add = gk_alloc(host, q->raw ? 1 : q->copies * q->k * q->width, sizeof(double));
+		p->x = gk_alloc(host, q->d, sizeof(double));
+		p->f = gk_alloc(host, q->d, sizeof(float));
+		good = p->sum && p->spread && p->count && p->add && p->z && p->x && p->f;
+	}
+	if (!good)
+		return gk_quality_no_memory(err);
+	for (int j = 0; j < q->d; j++)
+		q->unit[j] = q->raw ? 0x1p-62 : gk_pow2(q->prep->expo[j] - GK_GRID_BITS - q->expo);
+	if (model != NULL)
+	{
+		float	   *f = gk_alloc(host, kd, sizeof(float));
+
+		q->centroid_f = f;
+		q->centroid = gk_alloc(host, kd, sizeof(double));
+		q->own_label = gk_alloc(host, q->n, sizeof(int32_t));
+		if (!f || !q->centroid || !q->own_label)
+			return gk_quality_no_memory(err);
+		q->label = q->own_label;
+		gk_model_prepare(q->prep, model->centroids, q->k, f);
+		for (int c = 0; c < q->k; c++)
+			for (int j = 0; j < q->d; j++)
+				q->centroid[(size_t) c * q->d + j] =
+					gk_centre_scale(model->centroids[(size_t) c * q->d + j], q->prep->center[j], q->prep->scale[j]) *
+					gk_pow2(-q->expo);
+	}
+	return GK_OK;
+}
+
+static void
+tear_down(GkQuality *q)
+{
+	const GkHost *host = q->host;
+
+	for (int t = 0; q->part && t < q->threads; t++)
+	{
+		gk_free(host, q->part[t].sum);
+		gk_free(host, q->part[t].spread);
+		gk_free(host, q->part[t].count);
+		gk_free(host, q->part[t].add);
+		gk_free(host, q->part[t].z);
+		gk_free(host, q->part[t].x);
+		gk_free(host, q->part[t].f);
+	}
+	gk_free(host, q->part);
+	gk_free(host, q->unit);
+	gk_free(host, (void *) q->column);
+	gk_free(host, q->mean);
+	gk_free(host, q->sum.sum);
+	gk_free(host, q->sum.spread);
+	gk_free(host, q->sum.count);
+	gk_free(host, q->place);
+	gk_free(host, q->sample_size);
+	gk_free(host, q->sample);
+	gk_free(host, (void *) q->centroid_f);
+	gk_free(host, q->centroid);
+	gk_free(host, q->own_label);
+}
+
+static GkStatus
+measure(GkQuality *q, const GkModel *model, int64_t sample, GkMeasures *out, GkError *err)
+{
+	GkStatus	st;
+
+	q->host = gk_store_host(q->store);
+	q->n = gk_store_rows(q->store);
+	q->d = q->prep->d;
+	q->m = sample < q->n ? sample : q->n;
+	q->expo = choose_expo(q, model ? model->centroids : NULL);
+	if (q->expo > MAX_EXPO)
+		return gk_fail_far(err);
+	st = set_up(q, model, err);
+	if (st == GK_OK)
+		st = gk_quality_sum(q, err);
+	if (st == GK_OK)
+	{
+		merge_sums(q);
+		if (q->sum.far)
+			st = gk_fail_far(err);
+		if (st == GK_OK && q->used > 1)
+			st = gk_quality_place_sample(q, err);
+		if (st == GK_OK && q->used > 1)
+			st = gk_quality_measure(q, err);
+	}
+	if (st == GK_OK)
+	{
+		measures(q, out);
+		if (!isfinite(out->inertia))
+			st = gk_fail_range(err);
+		else if (q->used > 1)
+			st = gk_silhouette(q->host, q->sample, q->lanes, q->d, q->sample_size, q->k,
+							   &out->silhouette, err);
+	}
+	tear_down(q);
+	return st;
+}
+
+GkStatus
+gk_quality_model(GkStore *store, const GkModel *model, int64_t sample, GkMeasures *out, GkError *err)
+{
+	GkQuality	q = {.store = store,.prep = &model->prep,.k = model->k,.raw = true};
+	GkStatus	st;
+
+	if (model->prep.d != gk_store_features(store))
+		return gk_fail(err, GK_ERR_DATA, "points have %d features, the model %d",
+					   gk_store_features(store), model->prep.d);
+	if ((st = gk_store_loaded(store, err)) != GK_OK)
+		return st;
+	return measure(&q, model, sample, out, err);
+}
+
+GkStatus
+gk_quality_labels(GkStore *store, const int32_t *label, int k, int64_t sample, GkMeasures *out, GkError *err)
+{
+	GkQuality	q = {.store = store,.prep = &gk_store_points(store)->prep,.k = k,.label = label};
+
+	return measure(&q, NULL, sample, out, err);
+}

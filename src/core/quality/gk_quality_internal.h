@@ -1,0 +1,149 @@
+/*
+ * gk_quality_internal.h - inside of the measures of quality: what gk_quality.c (from sums to
+ * measures), gk_quality_pass.c (passes over the points), gk_quality_sample.c (the
+ * classical silhouette's rows), gk_silhouette.c and gk_quality_simd.c share.
+ */
+#ifndef GK_MEASURE_H
+#define GK_MEASURE_H
+
+#include <math.h>
+
+#include "core/quality/gk_quality.h"
+#include "core/store/gk_store.h"
+
+/* Rows that are measured together: small enough for the first-level cache. */
+#define GK_QUALITY_ROWS		64
+/* Doubles in a vector, and points that meet one vector together. */
+#define GK_QUALITY_LANES	8
+#define GK_QUALITY_QUAD		4
+
+/* What one thread adds up. */
+typedef struct GkQualityPart
+{
+	gk_int128  *sum;			/* [k][d] units of GkQuality.unit */
+	gk_int128  *spread;			/* [k] distances to the own mean */
+	int64_t    *count;			/* [k] */
+	gk_int128	within;			/* squared distances to the own mean */
+	gk_int128	inertia;		/* squared distances to the own centroid */
+	gk_int128	simplified;
+	bool		far;			/* a distance is beyond float32 */
+	double	   *add;			/* [copies][k][width] prepared values of one job */
+	double	   *z;				/* [d][GK_QUALITY_ROWS] */
+	double	   *x;				/* [d] */
+	float	   *f;				/* [d] */
+} GkQualityPart;
+
+typedef struct GkQuality
+{
+	const GkHost *host;
+	GkStore    *store;
+	const GkPrep *prep;
+	int64_t		n;
+	int			d;
+	int			k;
+	bool		raw;
+	int			expo;			/* z = prepared value * 2^-expo */
+	double	   *unit;			/* [d] of the sums, as z */
+	size_t		width;			/* of a cluster in GkQualityPart.add */
+	int			copies;
+	/* For labels. */
+	const float *centroid_f;	/* [k][d] prepared */
+	double	   *centroid;		/* [k][d] as z */
+	int32_t    *own_label;		/* [n], written by the first pass */
+	const int32_t *label;		/* [n] */
+	/* Results of the first pass. */
+	GkQualityPart sum;
+	double	   *mean;			/* [k][d], infinite for a cluster without points */
+	int			used;			/* clusters that have points */
+	bool		lone;			/* some have just one */
+	int			threads;
+	GkQualityPart *part;
+	/* The chunk at hand. */
+	const void **column;		/* [d] */
+	const uint8_t *wide;		/* NULL: floats only */
+	int			stride;
+	int64_t		first;
+	int			rows;
+	int			per_job;		/* rows */
+	/* The sample, cluster by cluster, each from a multiple of GK_QUALITY_LANES on. */
+	int64_t		m;
+	int64_t		taken;
+	size_t		lanes;			/* with what is left over in the clusters' last vectors */
+	double	   *sample;			/* [d][lanes] */
+	int64_t    *place;			/* [k] the next one's */
+	int64_t    *sample_size;	/* [k] */
+} GkQuality;
+
+/* v in [-1, 1] as an integer. */
+static inline int64_t
+gk_quality_fixed(double v)
+{
+	return (int64_t) (v * 0x1p62);
+}
+
+/* The sum of a vector. */
+static inline double
+gk_quality_add(const double *v)
+{
+	return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+}
+
+GkStatus	gk_quality_no_memory(GkError *err);
+
+/* ---- gk_quality_pass.c ---- */
+
+/* Value of a column of the chunk at hand, of a raw store. */
+static inline double
+gk_quality_raw(const GkQuality *q, int j, int row)
+{
+	return q->wide && q->wide[j] ? ((const double *) q->column[j])[row]
+		: (double) ((const float *) q->column[j])[row];
+}
+
+/* Rows of the chunk at hand as z; out[j * stride + i]. */
+void		gk_quality_read(const GkQuality *q, int first, int rows, double *out, size_t stride);
+/* Point at a chunk's columns, reading it back when it was spilled; *copy is to be freed. */
+GkStatus	gk_quality_open_chunk(GkQuality *q, int index, void **copy, GkError *err);
+/* Labels (of a raw store), sums and counts, for each thread. */
+GkStatus	gk_quality_sum(GkQuality *q, GkError *err);
+/* Distances to the means; picks the sample up. */
+GkStatus	gk_quality_measure(GkQuality *q, GkError *err);
+
+/* ---- gk_quality_sample.c ---- */
+
+/* Room and places, as soon as labels are known. */
+GkStatus	gk_quality_place_sample(GkQuality *q, GkError *err);
+/* The chunk's rows. */
+void		gk_quality_take_sample(GkQuality *q);
+
+/* ---- gk_silhouette.c ---- */
+
+/*
+ * Classical silhouette (Rousseeuw 1987) of points with distances of at most 1.
+ * Column-major; cluster by cluster, size[c] points each, from the next multiple of
+ * GK_QUALITY_LANES on, what is between readable.  NaN unless there are at least two
+ * clusters and fewer than points.
+ */
+GkStatus	gk_silhouette(const GkHost *host, const double *z, size_t stride, int d,
+						  const int64_t *size, int k, double *out, GkError *err);
+
+/* ---- gk_quality_simd.c ---- */
+
+/*
+ * A block [d][GK_QUALITY_ROWS], its labels as doubles, and the means: each row's squared distance to the
+ * mean of its label, and the smallest one to another mean.
+ */
+void		gk_quality_own_other(const double *z, int d, const double *mean, int k, const double *label,
+								 double *own, double *other);
+/*
+ * In place, roots of what that gave; the sum of (other - own) / the larger one, and
+ * in *within that of own before the root.
+ */
+double		gk_quality_scores(double *own, double *other, double *within);
+/*
+ * Sums of the distances of n points (z: whole vectors are readable) to each of
+ * GK_QUALITY_QUAD points, all column-major with one stride.
+ */
+void		gk_quality_distances(const double *z, size_t stride, int n, int d, const double *point, double *out);
+
+#endif							/* GK_MEASURE_H */

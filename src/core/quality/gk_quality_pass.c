@@ -1,0 +1,277 @@
+/*
+ * gk_quality_pass.c - the two passes over the points that measures of quality need.
+ *
+ * The first gives the clusters' means, the second distances to them.  A block of
+ * rows is brought to float64 in prepared units divided by 2^expo, chosen so that
+ * no distance exceeds 1.  From a raw store that loses nothing but the rounding of
+ * one subtraction; from a prepared one the points are the float32 ones that were
+ * clustered.
+ *
+ * Values of one block are added up as doubles in a fixed order, everything above as
+ * integers: blocks begin at the same rows in chunks of any size.
+ */
+#include <float.h>
+#include <string.h>
+
+#include "core/quality/gk_quality_internal.h"
+#include "cpu/simd/gk_cpu_kernels.h"
+
+#define ROWS	GK_QUALITY_ROWS
+
+/* ---- rows ---- */
+
+void
+gk_quality_read(const GkQuality *q, int first, int rows, double *out, size_t stride)
+{
+	bool		cosine = q->prep->distance == GK_COSINE;
+	double		down = gk_pow2(-q->expo);
+
+	for (int j = 0; j < q->d; j++)
+	{
+		double	   *z = out + (size_t) j * stride;
+
+		if (!q->raw)
+			for (int i = 0; i < rows; i++)
+				z[i] = (double) ((const float *) q->column[j])[first + i] * down;
+		else if (cosine)
+			for (int i = 0; i < rows; i++)
+				z[i] = gk_quality_raw(q, j, first + i);
+		else
+			for (int i = 0; i < rows; i++)
+				z[i] = gk_centre_scale(gk_quality_raw(q, j, first + i), q->prep->center[j], q->prep->scale[j]) * down;
+	}
+	if (!q->raw || !cosine)
+		return;
+	/* to length 1: first near 1 by a power of two, so that no square overflows */
+	for (int i = 0; i < rows; i++)
+	{
+		double		top = 0.0;
+		double		length = 0.0;
+		int			e;
+
+		for (int j = 0; j < q->d; j++)
+			top = fmax(top, fabs(out[(size_t) j * stride + i]));
+		(void) frexp(top, &e);
+		for (int j = 0; j < q->d; j++)
+		{
+			double	   *z = &out[(size_t) j * stride + i];
+
+			*z = ldexp(*z, -e);
+			length += *z * *z;
+		}
+		length = sqrt(length);
+		for (int j = 0; j < q->d; j++)
+			out[(size_t) j * stride + i] *= q->prep->scale[j] * down / length;
+	}
+}
+
+/* ---- first pass: labels, means ---- */
+
+static void
+label_block(GkQuality *q, GkQualityPart *t, int first, int rows)
+{
+	for (int i = 0; i < rows; i++)
+	{
+		const double *c;
+		double		d2 = 0.0;
+		float		near;
+		int			l;
+
+		for (int j = 0; j < q->d; j++)
+			t->x[j] = gk_quality_raw(q, j, first + i);
+		(void) gk_prepare_point(q->prep, t->x, t->f);
+		l = gk_nearest(t->f, q->d, q->centroid_f, q->k, &near);
+		t->far |= !(near <= FLT_MAX);
+		q->own_label[q->first + first + i] = l;
+		c = q->centroid + (size_t) l * q->d;
+		for (int j = 0; j < q->d; j++)
+		{
+			double		v = t->z[(size_t) j * ROWS + i] - c[j];
+
+			d2 += v * v;
+		}
+		t->inertia += gk_quality_fixed(d2);
+	}
+}
+
+/* Values as they are given: integers one by one. */
+static void
+sum_raw(GkQuality *q, GkQualityPart *t, int first, int rows)
+{
+	const int32_t *label = q->label + q->first + first;
+
+	gk_quality_read(q, first, rows, t->z, ROWS);
+	label_block(q, t, first, rows);
+	for (int j = 0; j < q->d; j++)
+		for (int i = 0; i < rows; i++)
+			t->sum[(size_t) label[i] * q->d + j] += gk_quality_fixed(t->z[(size_t) j * ROWS + i]);
+}
+
+/* Prepared values: exact as doubles, up to GK_PACKAGE rows, by the engine's kernel. */
+static void
+sum_prepared(GkQuality *q, GkQualityPart *t, int first, int rows)
+{
+	const GkCpuKernels *kernels = gk_cpu_kernels();
+	const int32_t *label = q->label + q->first + first;
+	size_t		copy = q->k * q->width;
+	GkTiles		x = {(const float *) q->column[0] + first, ROWS, q->stride, rows / ROWS, q->d};
+
+	memset(t->add, 0, q->copies * copy * sizeof(double));
+	kernels->add(&x, label, t->add, q->width, q->copies > 1 ? copy : 0);
+	if (rows % ROWS != 0)
+	{
+		int32_t		rest[ROWS] = {0};	/* rows past the end are zeros */
+
+		memcpy(rest, label + rows - rows % ROWS, rows % ROWS * sizeof(int32_t));
+		x.x += rows - rows % ROWS;
+		x.count = 1;
+		kernels->add(&x, rest, t->add, q->width, q->copies > 1 ? copy : 0);
+	}
+	for (int c = 0; c < q->k; c++)
+		for (int j = 0; j < q->d; j++)
+		{
+			double		v = 0.0;
+
+			for (int i = 0; i < q->copies; i++)
+				v += t->add[i * copy + c * q->width + j];
+			t->sum[(size_t) c * q->d + j] += (int64_t) (v * gk_pow2(GK_GRID_BITS - q->prep->expo[j]));
+		}
+}
+
+static void
+sum_job(void *arg, int64_t job, int thread)
+{
+	GkQuality  *q = arg;
+	GkQualityPart *t = &q->part[thread];
+	int			first = (int) job * q->per_job;
+	int			end = q->rows - first < q->per_job ? q->rows : first + q->per_job;
+	const int32_t *label = q->label + q->first;
+
+	if (!q->raw)
+		sum_prepared(q, t, first, end - first);
+	else
+		for (int row = first; row < end; row += ROWS)
+			sum_raw(q, t, row, end - row < ROWS ? end - row : ROWS);
+	for (int i = first; i < end; i++)
+		t->count[label[i]]++;
+}
+
+/* ---- second pass: distances to the means ---- */
+
+static void
+measure_block(GkQuality *q, GkQualityPart *t, int first, int rows)
+{
+	const int32_t *label = q->label + q->first + first;
+	double		l[ROWS];
+	double		own[ROWS];
+	double		other[ROWS];
+	double		within;
+
+	for (int i = 0; i < ROWS; i++)
+		l[i] = i < rows ? label[i] : -1.0;
+	gk_quality_read(q, first, rows, t->z, ROWS);
+	gk_quality_own_other(t->z, q->d, q->mean, q->k, l, own, other);
+	/* these score nothing */
+	for (int i = rows; i < ROWS; i++)
+		other[i] = own[i];
+	for (int i = 0; q->lone && i < rows; i++)
+		if (q->sum.count[label[i]] == 1)
+			other[i] = own[i];
+	t->simplified += (gk_int128) (gk_quality_scores(own, other, &within) * 0x1p62);
+	t->within += (gk_int128) (within * 0x1p62);
+	for (int i = 0; i < rows; i++)
+		t->spread[label[i]] += gk_quality_fixed(own[i]);
+}
+
+static void
+measure_job(void *arg, int64_t job, int thread)
+{
+	GkQuality  *q = arg;
+	int			first = (int) job * q->per_job;
+	int			end = q->rows - first < q->per_job ? q->rows : first + q->per_job;
+
+	for (int row = first; row < end; row += ROWS)
+		measure_block(q, &q->part[thread], row, end - row < ROWS ? end - row : ROWS);
+}
+
+/* ---- passes ---- */
+
+GkStatus
+gk_quality_open_chunk(GkQuality *q, int index, void **copy, GkError *err)
+{
+	GkChunk    *c = &gk_store_points(q->store)->chunks[index];
+	const GkHost *host = q->host;
+	const char *at;
+	size_t		bytes = gk_store_chunk_bytes(q->store, c->stride);
+	GkStatus	st;
+
+	*copy = NULL;
+	q->wide = q->raw ? c->wide : NULL;
+	q->first = c->first;
+	q->rows = c->rows;
+	q->stride = c->stride;
+	if (c->data != NULL)
+		at = (const char *) c->data;
+	else if (q->raw)
+	{
+		for (int j = 0; j < q->store->columns; j++)
+			bytes += c->wide[j] ? (size_t) c->stride * 4 : 0;
+		at = *copy = gk_alloc(host, bytes, 1);
+		if (at == NULL)
+			return gk_quality_no_memory(err);
+		if ((st = gk_spill_read(host, c->spill_at, *copy, bytes, err)) != GK_OK)
+			return st;
+	}
+	else
+	{
+		GkChunk		view;
+
+		st = gk_chunk_open(q->store, index, false, &view, err);
+		if (st != GK_OK)
+			return st;
+		at = (const char *) view.data;
+	}
+	for (int j = 0; j < q->d; j++)
+	{
+		q->column[j] = at;
+		at += (size_t) c->stride * (q->wide && q->wide[j] ? 8 : 4);
+	}
+	return GK_OK;
+}
+
+/* Call job for the rows of each chunk, some tens of milliseconds at most at a time. */
+static GkStatus
+walk(GkQuality *q, GkJob job, bool sample, GkError *err)
+{
+	int			chunks = gk_store_points(q->store)->nchunks;
+	int64_t		blocks = ((int64_t) 1 << 20) / q->k / q->d;
+	GkStatus	st = GK_OK;
+
+	q->per_job = ROWS * (blocks < 1 ? 1 : blocks > GK_PACKAGE / ROWS ? GK_PACKAGE / ROWS : (int) blocks);
+	for (int i = 0; st == GK_OK && i < chunks; i++)
+	{
+		void	   *copy;
+
+		st = gk_quality_open_chunk(q, i, &copy, err);
+		if (st == GK_OK && !gk_parallel_for(q->host, (q->rows + q->per_job - 1) / q->per_job, job, q))
+			st = GK_STOPPED;
+		if (st == GK_OK && sample)
+			gk_quality_take_sample(q);
+		gk_free(q->host, copy);
+		if (st == GK_OK && q->host->poll && q->host->poll(q->host->ctx))
+			st = GK_STOPPED;
+	}
+	return st;
+}
+
+GkStatus
+gk_quality_sum(GkQuality *q, GkError *err)
+{
+	return walk(q, sum_job, false, err);
+}
+
+GkStatus
+gk_quality_measure(GkQuality *q, GkError *err)
+{
+	return walk(q, measure_job, true, err);
+}

@@ -1,0 +1,161 @@
+/*
+ * gk_pass.h - one pass over rows that are not kept: what is asked of all rows, and
+ * the answer.
+ *
+ * With strategy "scan" every pass reads the rows anew.  A pass is a value of
+ * O(k d) numbers and so is its result, and results of parts of the rows add up to
+ * the result of all of them, exactly: so the rows may be in this process, or in
+ * shards on other servers that a pass is sent to.
+ *
+ * An answer is four arrays whose lengths follow from the question:
+ *   kind      i128                     i64                        dbl            flt
+ *   STATS                              GkWide [columns]           min, max [columns]
+ *   MOMENTS   sum, sq [d] and mass
+ *   STEP      sum [k][d], mass [k]     count [k]
+ *   FINISH    inertia [k]              count [k]                                 max_d2 [k]
+ *   SEED      potential [k]            [races] (got, row [want])  key [races][want]  point [races][want][d]
+ *   FAR                                row                                       d2, point [d]
+ * races: one for each candidate, or one without candidates.
+ */
+#ifndef GK_PASS_H
+#define GK_PASS_H
+
+#include "core/gk_backend.h"
+#include "core/store/gk_columns.h"
+
+typedef enum GkPassKind
+{
+	GK_PASS_STATS = 1,			/* minimum, maximum and exact sum of the raw columns */
+	GK_PASS_MOMENTS,			/* exact sums of x and x^2 of prepared columns, and the mass */
+	GK_PASS_STEP,				/* as GkBackend.step */
+	GK_PASS_FINISH,				/* as GkBackend.finish */
+	GK_PASS_SEED,				/* potentials of candidates, and a race for each */
+	GK_PASS_FAR					/* as GkBackend.seed_far */
+} GkPassKind;
+
+typedef struct GkPass
+{
+	GkPassKind	kind;
+	bool		weighted;
+	int64_t		first;			/* ordinal of the first row */
+	/* Not for STATS, which knows neither the features nor the preparation. */
+	const GkPrep *prep;
+	int			d2_expo;
+	int			weight_exp;
+	int			k;
+	const float *centroids;		/* [k][d] STEP, FINISH; SEED: the candidates */
+	/* SEED, FAR: D is the distance to the nearest of these. */
+	int			nseeds;
+	const float *seeds;			/* [nseeds][d] */
+	/*
+	 * SEED: the race.  With candidates, race i runs as if candidate i were a seed,
+	 * too; want = 0: potentials only.
+	 */
+	uint64_t	key;
+	bool		use_d2;
+	int			want;
+	/* SEED: which seeding it is, from 1 on.  Within one, seeds are only added at the end. */
+	int64_t		seeding;
+} GkPass;
+
+typedef struct GkPassResult
+{
+	int			d;				/* 0: STATS of no rows */
+	int64_t		rows;
+	size_t		ni128,
+				ni64,
+				ndbl,
+				nflt;
+	gk_int128  *i128;
+	int64_t    *i64;
+	double	   *dbl;
+	float	   *flt;
+} GkPassResult;
+
+static inline int
+gk_pass_races(const GkPass *pass)
+{
+	return pass->k > 0 ? pass->k : 1;
+}
+
+static inline const float *
+gk_pass_point(const GkPass *pass, const GkPassResult *r, int race, int pick)
+{
+	return r->flt + ((size_t) race * pass->want + pick) * r->d;
+}
+
+/* Lengths of the arrays for points of d features. */
+void		gk_pass_lengths(const GkPass *pass, int d, GkPassResult *r);
+/* An answer of no rows; d = 0 in a STATS pass: without arrays, until gk_pass_add() or so. */
+GkStatus	gk_pass_result_init(const GkHost *host, const GkPass *pass, int d, GkPassResult *r, GkError *err);
+void		gk_pass_result_free(const GkHost *host, GkPassResult *r);
+/* Add the answer of other rows; their order of rows only matters to `first`. */
+GkStatus	gk_pass_add(const GkHost *host, const GkPass *pass, GkPassResult *to,
+						const GkPassResult *from, GkError *err);
+
+/* ---- rows that can be read again ---- */
+
+typedef struct GkRows
+{
+	void	   *ctx;
+	/*
+	 * Ask all rows; the same rows in the same order each time.  *out is empty and
+	 * becomes the caller's (gk_pass_result_free).  A sink takes the labels of a
+	 * FINISH pass.
+	 */
+	GkStatus	(*pass) (void *ctx, const GkPass *pass, const GkLabelSink *sink,
+						 GkPassResult *out, GkError *err);
+	/* What runs, for kmeans_info. */
+	void		(*describe) (void *ctx, char *device, size_t device_len,
+							 char *strategy, size_t strategy_len);
+} GkRows;
+
+/*
+ * A store without rows, which reads them again for each pass.  Preparing and
+ * fitting it work as for any other, nothing else does.  *out = NULL: there are
+ * no rows.
+ */
+GkStatus	gk_rows_open(const GkHost *host, const GkRows *rows, bool weighted, GkStore **out, GkError *err);
+/* gk_store_convert() for such a store. */
+GkStatus	gk_rows_moments(GkStore *store, const GkPrep *prep, GkMoments *moments, gk_int128 *mass,
+							GkError *err);
+/* Clusters such a store. */
+extern const GkBackend gk_rows_backend;
+
+/* ---- answering: batches of a loading store in, an answer out (gk_pass.c) ---- */
+
+typedef struct GkPasser GkPasser;
+
+/*
+ * What the passes of a seeding leave to the next ones, in the host's temporary file: the
+ * rows' D.  Zeros at first; the file has to be for nothing else.
+ */
+typedef struct GkKeptD
+{
+	int64_t		seeding;		/* 0: none */
+	int			nseeds;			/* D is the distance to the nearest of these */
+	int64_t		rows;
+} GkKeptD;
+
+/*
+ * *device: who computes; becomes the CPU when it fails and the host agrees.
+ * chunk_bytes: rows that are computed with at once.  kept: may be NULL.
+ */
+GkStatus	gk_passer_open(const GkHost *host, const GkPass *pass, const GkBackend **device,
+						   size_t chunk_bytes, const GkLabelSink *sink, GkKeptD *kept, GkPasser **out,
+						   GkError *err);
+/* A GkTake. */
+GkStatus	gk_passer_take(void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);
+/* After the last batch.  The answer becomes the caller's. */
+GkStatus	gk_passer_end(GkPasser *p, GkPassResult *out, GkError *err);
+/* Who made a step, as GkBackend.describe; empty: nobody. */
+typedef struct GkPasserNames
+{
+	char		device[96];
+	char		strategy[64];
+} GkPasserNames;
+
+void		gk_passer_names(const GkPasser *p, GkPasserNames *out);
+void		gk_passer_free(GkPasser *p);
+
+#endif							/* GK_PASS_H */

@@ -1,0 +1,432 @@
+/*
+ * gk_pass_answer.c - answers a pass (gk_pass.h) from rows that come by and are not kept.
+ *
+ * Batches of a loading store are prepared into one chunk; when that is full, the
+ * backend's own pass runs over it, as over a store of one chunk, and its result
+ * is added to the answer.  So every kernel, thread and device is used as for
+ * points that are kept, and the memory is that of one chunk.
+ *
+ * Seeding works on D, a float per point.  The CPU computes it anew from all seeds so far;
+ * where that is much, and the rows are in this server, D is kept in a temporary file and
+ * only new seeds are looked at, or the time would grow with the square of k.
+ */
+#include <string.h>
+
+#include "core/store/gk_chunk_store.h"
+#include "core/rescan/gk_pass.h"
+#include "core/store/gk_store.h"
+
+/* Numbers in all seeds from which on D is kept: reading and writing it has its price, too. */
+#define KEEP_FROM		256
+
+struct GkPasser
+{
+	const GkHost *host;
+	const GkPass *pass;
+	const GkBackend **device;
+	size_t		chunk_bytes;
+	const GkLabelSink *sink;
+	GkPassResult answer;
+	GkPassResult part;			/* of one chunk */
+	GkColumnStats *stats;		/* [columns] STATS */
+	GkMoments  *moments;		/* [d] MOMENTS, and totals of the chunk */
+	gk_int128	mass;
+	GkOneChunk	chunk;
+	int64_t		row;			/* ordinal of its first row */
+	GkPasserNames names;
+	GkPick	   *picks;			/* [want] */
+	float	   *saved;			/* [stride] D from the seeds alone */
+	GkKeptD    *kept;			/* NULL: not in this pass */
+};
+
+static GkStatus
+out_of_memory(GkError *err)
+{
+	return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+}
+
+static bool
+seeding(const GkPass *pass)
+{
+	return pass->kind == GK_PASS_SEED || pass->kind == GK_PASS_FAR;
+}
+
+/* Labels go up once, and a device might fail in the middle of that. */
+static const GkBackend *
+backend_of(const GkPasser *p)
+{
+	return seeding(p->pass) || p->sink != NULL ? &gk_cpu_backend : *p->device;
+}
+
+/* ---- the chunk ---- */
+
+/* The first batch says how many features and host's columns there are. */
+static GkStatus
+begin_chunk(GkPasser *p, const GkStore *from, const GkBatch *b, GkError *err)
+{
+	const GkPass *pass = p->pass;
+	GkStatus	st = gk_one_chunk_make(&p->chunk, p->host, pass->prep, from->pts.weighted, from->pts.naux,
+									   gk_one_chunk_rows(from, p->chunk_bytes, b->capacity), err);
+	GkPoints   *pts;
+
+	if (st != GK_OK)
+		return st;
+	pts = &p->chunk.store->pts;
+	pts->d2_expo = pass->d2_expo;
+	pts->weight_exp = pass->weight_exp;
+	p->moments = gk_alloc0(p->host, pts->d, sizeof(GkMoments));
+	p->picks = gk_alloc(p->host, pass->want, sizeof(GkPick));
+	if (p->moments == NULL || p->picks == NULL)
+		return out_of_memory(err);
+	return gk_pass_result_init(p->host, pass, pts->d, &p->part, err);
+}
+
+/* Backends may leave one cluster to be the chunk's total less the others. */
+static bool
+wants_totals(const GkPasser *p)
+{
+	return p->pass->kind == GK_PASS_STEP;
+}
+
+static void
+close_chunk(GkPasser *p)
+{
+	GkPoints   *pts = &p->chunk.store->pts;
+
+	/* Races count rows; to a step the chunk is all there is. */
+	gk_one_chunk_close(&p->chunk, seeding(p->pass) ? p->row : 0);
+
+	/*
+	 * The CPU keeps the labels of the last step of resident points, which is for
+	 * nothing here.
+	 */
+	pts->resident = backend_of(p) != &gk_cpu_backend;
+	if (wants_totals(p))
+	{
+		pts->total_mass = pts->weighted ? p->mass : (gk_int128) p->chunk.fill;
+		for (int j = 0; j < pts->d; j++)
+			pts->total_sum[j] = p->moments[j].sum;
+		memset(p->moments, 0, pts->d * sizeof(GkMoments));
+		p->mass = 0;
+	}
+}
+
+/* ---- what the kinds ask a backend ---- */
+
+static GkStatus
+step(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
+{
+	size_t		kd = (size_t) p->pass->k * p->part.d;
+	GkStep		out = {p->part.i128, p->part.i128 + kd, p->part.i64};
+
+	return b->step(s, p->pass->centroids, p->pass->k, &out, err);
+}
+
+static GkStatus
+finish(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
+{
+	GkFinish	out = {p->part.i64, p->part.i128, p->part.flt};
+
+	return b->finish(s, p->pass->centroids, p->pass->k, &out, p->sink, err);
+}
+
+static void
+copy_point(const GkPasser *p, int64_t row, float *to)
+{
+	const GkChunk *c = p->chunk.chunk;
+
+	for (int j = 0; j < p->part.d; j++)
+		to[j] = c->data[(size_t) j * c->stride + (size_t) (row - c->first)];
+}
+
+static GkStatus
+run_race(GkPasser *p, const GkBackend *b, GkSession *s, int race, GkError *err)
+{
+	const GkPass *pass = p->pass;
+	size_t		first = (size_t) race * pass->want;
+	int64_t    *row = p->part.i64 + gk_pass_races(pass) + first;
+	int			got = 0;
+	GkStatus	st = b->seed_race(s, pass->key, pass->use_d2, pass->want, p->picks, &got, err);
+
+	p->part.i64[race] = got;
+	for (int i = 0; i < got; i++)
+	{
+		row[i] = p->picks[i].row;
+		p->part.dbl[first + i] = p->picks[i].key;
+		copy_point(p, row[i], p->part.flt + (first + i) * p->part.d);
+	}
+	return st;
+}
+
+/*
+ * Every candidate's race starts from the D of the seeds; what it makes of D is summed
+ * up on the way, so the potentials come with it.
+ */
+static GkStatus
+run_races(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
+{
+	const GkPass *pass = p->pass;
+	GkChunk    *c = p->chunk.chunk;
+	size_t		bytes = (c->rows + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD * sizeof(float);
+	GkStatus	st = GK_OK;
+
+	if (pass->k == 0)
+		return run_race(p, b, s, 0, err);
+	if (p->saved == NULL && (p->saved = gk_alloc(p->host, c->stride, sizeof(float))) == NULL)
+		return out_of_memory(err);
+	memcpy(p->saved, c->mind2, bytes);
+	for (int i = 0; st == GK_OK && i < pass->k; i++)
+	{
+		memcpy(c->mind2, p->saved, bytes);
+		st = b->seed_update(s, pass->centroids + (size_t) i * p->part.d, 1, &p->part.i128[i], err);
+		if (st == GK_OK)
+			st = run_race(p, b, s, i, err);
+	}
+	return st;
+}
+
+/* The chunk's D, of all seeds. */
+static GkStatus
+make_d(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
+{
+	const GkPass *pass = p->pass;
+	float	   *d2 = p->chunk.chunk->mind2;
+	int64_t		row = p->row - pass->first;
+	int64_t		at = row * (int64_t) sizeof(float);
+	size_t		bytes = p->chunk.fill * sizeof(float);
+	bool		kept = p->kept != NULL && p->kept->seeding == pass->seeding && row + p->chunk.fill <= p->kept->rows;
+	int			done = kept ? p->kept->nseeds : 0;
+	gk_int128	unused;
+	GkStatus	st = done > 0 ? gk_spill_read(p->host, at, d2, bytes, err) : GK_OK;
+
+	if (st != GK_OK || done == pass->nseeds)
+		return st;
+	st = b->seed_update(s, pass->seeds + (size_t) done * p->part.d, pass->nseeds - done, &unused, err);
+	if (st == GK_OK && p->kept != NULL && !p->host->spill_write(p->host->ctx, at, d2, bytes))
+		st = gk_fail(err, GK_ERR_HOST, "could not write the temporary file");
+	return st;
+}
+
+static GkStatus
+seed(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
+{
+	const GkPass *pass = p->pass;
+	GkStatus	st = b->seed_begin(s, err);
+
+	if (st == GK_OK)
+		st = make_d(p, b, s, err);
+	if (st == GK_OK && pass->kind == GK_PASS_FAR)
+	{
+		st = b->seed_far(s, &p->part.i64[0], err);
+		if (st == GK_OK && p->part.i64[0] >= 0)
+		{
+			p->part.flt[0] = p->chunk.chunk->mind2[p->part.i64[0] - p->row];
+			copy_point(p, p->part.i64[0], p->part.flt + 1);
+		}
+	}
+	else
+	{
+		if (st == GK_OK && pass->want > 0)
+			st = run_races(p, b, s, err);
+		else if (st == GK_OK)
+			st = b->seed_eval(s, pass->centroids, pass->k, p->part.i128, err);
+	}
+	b->seed_end(s);
+	return st;
+}
+
+static GkStatus
+ask(GkPasser *p, const GkBackend *b, GkError *err)
+{
+	const GkPass *pass = p->pass;
+	GkSession  *s = NULL;
+	GkStatus	st = gk_one_chunk_open(&p->chunk, b, pass->k > 0 ? pass->k : 1, &s, err);
+
+	if (st == GK_OK)
+		st = pass->kind == GK_PASS_STEP ? step(p, b, s, err)
+			: pass->kind == GK_PASS_FINISH ? finish(p, b, s, err)
+			: seed(p, b, s, err);
+	if (st == GK_OK && pass->kind == GK_PASS_STEP)
+		b->describe(s, p->names.device, sizeof(p->names.device), p->names.strategy, sizeof(p->names.strategy));
+	b->close(s);
+	return st;
+}
+
+/* ---- rows in ---- */
+
+static GkStatus
+run_chunk(GkPasser *p, GkError *err)
+{
+	const GkBackend *b = backend_of(p);
+	GkStatus	st;
+
+	if (p->chunk.fill == 0)
+		return GK_OK;
+	close_chunk(p);
+	st = ask(p, b, err);
+	if (gk_go_on_with_cpu(p->host, b, st, err))
+	{
+		*p->device = &gk_cpu_backend;
+		st = ask(p, &gk_cpu_backend, err);
+	}
+	p->part.rows = p->chunk.fill;
+	if (st == GK_OK)
+		st = gk_pass_add(p->host, p->pass, &p->answer, &p->part, err);
+	p->row += p->chunk.fill;
+	p->chunk.fill = 0;
+	return st;
+}
+
+static GkStatus
+observe(GkPasser *p, const GkStore *from, const GkBatch *b, GkError *err)
+{
+	if (p->stats == NULL)
+	{
+		p->stats = gk_alloc(p->host, from->columns, sizeof(GkColumnStats));
+		if (p->stats == NULL)
+			return out_of_memory(err);
+		gk_stats_clear(p->stats, from->columns);
+	}
+	gk_batch_observe(b, p->stats);
+	p->answer.rows += b->rows;
+	p->answer.d = from->pts.d;
+	return GK_OK;
+}
+
+GkStatus
+gk_passer_take(void *arg, GkStore *store, const GkBatch *b, GkError *err)
+{
+	GkPasser   *p = arg;
+	const GkPass *pass = p->pass;
+	GkChunk    *c;
+	GkStatus	st;
+
+	if (pass->kind == GK_PASS_STATS)
+		return observe(p, store, b, err);
+	if (store->pts.d != pass->prep->d)
+		return gk_fail(err, GK_ERR_DATA, "points have %d features now, they had %d", store->pts.d, pass->prep->d);
+	store->pts.weight_exp = pass->weight_exp;
+	if (pass->kind == GK_PASS_MOMENTS)
+	{
+		if (p->moments == NULL && (p->moments = gk_alloc0(p->host, store->pts.d, sizeof(GkMoments))) == NULL)
+			return out_of_memory(err);
+		gk_store_convert_batch(store, pass->prep, b, NULL, 0, p->moments, &p->mass);
+		p->answer.rows += b->rows;
+		return GK_OK;
+	}
+	if (p->chunk.store == NULL && (st = begin_chunk(p, store, b, err)) != GK_OK)
+		return st;
+	c = p->chunk.chunk;
+	if (p->chunk.fill + b->rows > c->stride && (st = run_chunk(p, err)) != GK_OK)
+		return st;
+	gk_store_convert_batch(store, pass->prep, b, c->data + p->chunk.fill, c->stride,
+						   wants_totals(p) ? p->moments : NULL, wants_totals(p) ? &p->mass : NULL);
+	for (int a = 0; a < store->pts.naux; a++)
+		memcpy(gk_chunk_aux(&p->chunk.store->pts, c, a) + p->chunk.fill, gk_batch_aux(b, a), b->rows * sizeof(uint32_t));
+	p->chunk.fill += b->rows;
+	return GK_OK;
+}
+
+/* ---- beginning and end ---- */
+
+GkStatus
+gk_passer_open(const GkHost *host, const GkPass *pass, const GkBackend **device,
+			   size_t chunk_bytes, const GkLabelSink *sink, GkKeptD *kept, GkPasser **out, GkError *err)
+{
+	GkPasser   *p = gk_alloc0(host, 1, sizeof(GkPasser));
+	GkStatus	st;
+
+	*out = NULL;
+	if (p == NULL)
+		return out_of_memory(err);
+	p->host = host;
+	p->pass = pass;
+	p->device = device;
+	p->chunk_bytes = chunk_bytes;
+	p->sink = sink;
+	p->row = pass->first;
+	if (pass->kind == GK_PASS_SEED && host->spill_write != NULL &&
+		(int64_t) pass->nseeds * pass->prep->d >= KEEP_FROM)
+		p->kept = kept;
+	st = gk_pass_result_init(host, pass, pass->kind == GK_PASS_STATS ? 0 : pass->prep->d, &p->answer, err);
+	if (st == GK_OK)
+		*out = p;
+	else
+		gk_passer_free(p);
+	return st;
+}
+
+/* Statistics were kept as structs. */
+static GkStatus
+answer_stats(GkPasser *p, GkError *err)
+{
+	int64_t		rows = p->answer.rows;
+	int			d = p->answer.d;
+	GkStatus	st;
+
+	if (rows == 0)
+		return GK_OK;
+	gk_pass_result_free(p->host, &p->answer);
+	if ((st = gk_pass_result_init(p->host, p->pass, d, &p->answer, err)) != GK_OK)
+		return st;
+	p->answer.rows = rows;
+	for (size_t c = 0; c < p->answer.ndbl / 2; c++)
+	{
+		p->answer.dbl[2 * c] = p->stats[c].min;
+		p->answer.dbl[2 * c + 1] = p->stats[c].max;
+		((GkWide *) p->answer.i64)[c] = p->stats[c].sum;
+	}
+	return GK_OK;
+}
+
+GkStatus
+gk_passer_end(GkPasser *p, GkPassResult *out, GkError *err)
+{
+	GkStatus	st = GK_OK;
+	int			d = p->answer.d;
+
+	if (p->pass->kind == GK_PASS_STATS)
+		st = answer_stats(p, err);
+	else if (p->pass->kind == GK_PASS_MOMENTS)
+	{
+		for (int j = 0; p->moments != NULL && j < d; j++)
+		{
+			p->answer.i128[j] = p->moments[j].sum;
+			p->answer.i128[d + j] = p->moments[j].sq;
+		}
+		p->answer.i128[2 * d] = p->pass->weighted ? p->mass : (gk_int128) p->answer.rows;
+	}
+	else
+		st = run_chunk(p, err);
+	if (st != GK_OK)
+		return st;
+	if (p->kept != NULL)
+		*p->kept = (GkKeptD) {p->pass->seeding, p->pass->nseeds, p->answer.rows};
+	*out = p->answer;
+	memset(&p->answer, 0, sizeof(p->answer));
+	return GK_OK;
+}
+
+void
+gk_passer_names(const GkPasser *p, GkPasserNames *out)
+{
+	*out = p->names;
+}
+
+void
+gk_passer_free(GkPasser *p)
+{
+	const GkHost *host;
+
+	if (p == NULL)
+		return;
+	host = p->host;
+	gk_pass_result_free(host, &p->answer);
+	gk_pass_result_free(host, &p->part);
+	gk_free(host, p->stats);
+	gk_free(host, p->moments);
+	gk_free(host, p->picks);
+	gk_free(host, p->saved);
+	gk_one_chunk_free(&p->chunk);
+	gk_free(host, p);
+}

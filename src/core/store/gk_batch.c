@@ -1,0 +1,77 @@
+/*
+ * gk_batch.c - some rows on their way into a store (gk_batch.h).
+ */
+#include <string.h>
+
+#include "core/store/gk_batch.h"
+
+int
+gk_batch_capacity(int columns, size_t bytes)
+{
+	size_t		rows = bytes / sizeof(double) / columns;
+
+	return rows > GK_BATCH_ROWS ? GK_BATCH_ROWS : rows < 16 ? 16 : (int) rows;
+}
+
+/* An odd number of cache lines: rows are written across, and must not meet in few sets. */
+static size_t
+column_stride(int capacity)
+{
+	return ((capacity * sizeof(double) + 63) / 64 | 1) * 64;
+}
+
+/* The flags come last, so that everything is aligned. */
+size_t
+gk_batch_bytes(int columns, int naux, int capacity)
+{
+	return columns * column_stride(capacity) +
+		(size_t) naux * capacity * sizeof(uint32_t) + columns * sizeof(bool);
+}
+
+void
+gk_batch_attach(GkBatch *b, void *memory, int columns, int naux, int capacity)
+{
+	b->columns = columns;
+	b->naux = naux;
+	b->capacity = capacity;
+	b->rows = 0;
+	b->values = memory;
+	b->stride = column_stride(capacity);
+	b->aux = (uint32_t *) (b->values + columns * b->stride);
+	b->wide = (bool *) (b->aux + (size_t) naux * capacity);
+}
+
+void
+gk_batch_init(GkBatch *b, void *memory, int columns, int naux, int capacity)
+{
+	gk_batch_attach(b, memory, columns, naux, capacity);
+	memset(b->wide, 0, columns * sizeof(bool));
+}
+
+void
+gk_batch_widen(GkBatch *b, int column, int rows)
+{
+	double	   *x = gk_batch_column(b, column);
+
+	/* in place, so from the end */
+	for (int i = rows - 1; i >= 0; i--)
+	{
+		float		f;
+
+		memcpy(&f, (const char *) x + i * sizeof(float), sizeof(f));
+		x[i] = f;
+	}
+	b->wide[column] = true;
+}
+
+void
+gk_batch_observe(const GkBatch *b, GkColumnStats *stats)
+{
+	for (int j = 0; j < b->columns; j++)
+	{
+		if (b->wide[j])
+			gk_columns()->observe(&stats[j], gk_batch_column(b, j), b->rows);
+		else
+			gk_columns()->observe_floats(&stats[j], gk_batch_column(b, j), b->rows);
+	}
+}

@@ -1,0 +1,466 @@
+/*
+ * gk_load.c - rows into the store: batches become chunks.
+ *
+ * A column of a chunk is float32 as long as every value is one exactly, float64
+ * from the first other value on.  A full chunk goes to the spill file when the
+ * store is over its memory limit.
+ */
+#include <math.h>
+#include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#include "core/store/gk_load.h"
+#include "core/store/gk_store.h"
+
+/* The first chunk is small and each further one twice as large, up to chunk_rows:
+ * a table of 150 rows does not pay for 16 MB. */
+#define FIRST_CHUNK_ROWS	4096
+/* A chunk that it pays to ask for early. */
+#define AHEAD_BYTES		((size_t) 4 << 20)
+
+static size_t
+raw_bytes(const GkStore *s, const uint8_t *wide, int stride)
+{
+	size_t		values = s->pts.naux;
+
+	for (int j = 0; j < s->columns; j++)
+		values += wide[j] ? 2 : 1;
+	return values * stride * sizeof(float);
+}
+
+/* The chunk being filled, or NULL. */
+static GkChunk *
+open_chunk(GkStore *s)
+{
+	GkChunk    *c;
+
+	if (s->pts.nchunks == 0)
+		return NULL;
+	c = &s->pts.chunks[s->pts.nchunks - 1];
+	return c->sealed ? NULL : c;
+}
+
+/* Rows of the chunk that comes next. */
+static int
+next_rows(const GkStore *s)
+{
+	int			rows = FIRST_CHUNK_ROWS;
+
+	if (s->pts.nchunks > 0)
+	{
+		int			last = s->pts.chunks[s->pts.nchunks - 1].stride;
+
+		rows = last > s->chunk_rows / 2 ? s->chunk_rows : last * 2;
+	}
+	return gk_stride(rows > s->chunk_rows ? s->chunk_rows : rows);
+}
+
+static void
+drop_ahead(GkStore *s)
+{
+	gk_free(s->host, s->ahead);
+	s->ahead = NULL;
+}
+
+/* Memory of a chunk: what was asked for when the one before was new, if it fits. */
+static void *
+chunk_memory(GkStore *s, size_t bytes)
+{
+	void	   *data = s->ahead;
+
+	if (data != NULL && s->ahead_bytes == bytes)
+	{
+		s->ahead = NULL;
+		return data;
+	}
+	drop_ahead(s);
+	return gk_alloc_kept(s->host, bytes);
+}
+
+/*
+ * Have the next chunk's memory found by another thread, if one may be used and rows are
+ * expected for it.  They may end before: then it is a quarter of the rest at most that was
+ * asked for in vain.
+ */
+static void
+look_ahead(GkStore *s, const GkChunk *latest)
+{
+	size_t		bytes = raw_bytes(s, latest->wide, next_rows(s));
+
+	if (s->expected >= 0 && s->expected <= (double) s->pts.n + latest->stride)
+		return;
+	/* no chunk goes to the spill file for this */
+	if (gk_threads(s->host) == 1 || bytes < AHEAD_BYTES || s->memory < 4 * bytes || s->memory + 3 * bytes > s->memory_limit)
+		return;
+	s->ahead = gk_alloc_kept(s->host, bytes);
+	s->ahead_bytes = bytes;
+	if (s->ahead != NULL)
+		gk_alloc_soon(s->host, s->ahead, bytes);
+}
+
+static GkStatus
+new_chunk(GkStore *s, GkChunk **out, GkError *err)
+{
+	GkChunk    *c;
+	int			rows = next_rows(s);
+
+	if (s->pts.nchunks == s->chunks_allocated)
+	{
+		int			n = s->chunks_allocated ? s->chunks_allocated * 2 : 16;
+		GkChunk    *grown = gk_alloc(s->host, n, sizeof(GkChunk));
+
+		if (grown == NULL)
+			return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+		if (s->pts.nchunks > 0)
+			memcpy(grown, s->pts.chunks, s->pts.nchunks * sizeof(GkChunk));
+		gk_free(s->host, s->pts.chunks);
+		s->pts.chunks = grown;
+		s->chunks_allocated = n;
+	}
+	c = &s->pts.chunks[s->pts.nchunks];
+	memset(c, 0, sizeof(GkChunk));
+	c->first = s->pts.n;
+	c->stride = rows;
+	c->spill_at = c->spill_mind2 = -1;
+	c->wide = gk_alloc(s->host, s->columns, sizeof(uint8_t));
+	if (c->wide == NULL)
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	for (int j = 0; j < s->columns; j++)
+		c->wide[j] = s->wide[j];
+	if (s->away != NULL)
+	{
+		GkStatus	st = gk_stage_chunk(s, c, err);
+
+		if (st != GK_OK)
+		{
+			gk_free(s->host, c->wide);
+			return st;
+		}
+		s->pts.nchunks++;
+		*out = c;
+		return GK_OK;
+	}
+	c->bytes = raw_bytes(s, c->wide, c->stride);
+	c->data = chunk_memory(s, c->bytes);
+	if (c->data == NULL)
+	{
+		gk_free(s->host, c->wide);
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory allocating a chunk of %zu bytes", c->bytes);
+	}
+	s->memory += c->bytes;
+	s->pts.nchunks++;
+	look_ahead(s, c);
+	*out = c;
+	return GK_OK;
+}
+
+/* Copy a chunk's used rows into a block of another stride and other widths. */
+static void
+copy_raw(const GkStore *s, const GkChunk *c, char *to, const uint8_t *wide, int stride)
+{
+	const char *from = (const char *) c->data;
+
+	for (int j = 0; j < s->columns + s->pts.naux; j++)
+	{
+		bool		was = j < s->columns && c->wide[j];
+		bool		is = j < s->columns && wide[j];
+
+		if (was == is)
+			memmove(to, from, (size_t) c->rows * (is ? 8 : 4));
+		else
+			for (int i = 0; i < c->rows; i++)
+				((double *) to)[i] = ((const float *) from)[i];
+		from += (size_t) c->stride * (was ? 8 : 4);
+		to += (size_t) stride * (is ? 8 : 4);
+	}
+}
+
+/* Some columns of the batch do not fit float32: give them doubles from here on. */
+static GkStatus
+widen(GkStore *s, GkChunk *c, GkError *err)
+{
+	uint8_t    *wide;
+	char	   *data;
+	size_t		bytes;
+
+	if (s->away != NULL)
+		return gk_fail(err, GK_ERR_INTERNAL, "rows that go to a device as floats must be floats");
+	wide = gk_alloc(s->host, s->columns, sizeof(uint8_t));
+	if (wide == NULL)
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	for (int j = 0; j < s->columns; j++)
+		wide[j] = s->wide[j];
+	bytes = raw_bytes(s, wide, c->stride);
+	data = gk_alloc_kept(s->host, bytes);
+	if (data == NULL)
+	{
+		gk_free(s->host, wide);
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory allocating a chunk of %zu bytes", bytes);
+	}
+	copy_raw(s, c, data, wide, c->stride);
+	gk_free(s->host, c->data);
+	gk_free(s->host, c->wide);
+	s->memory += bytes - c->bytes;
+	c->data = (float *) data;
+	c->wide = wide;
+	c->bytes = bytes;
+	return GK_OK;
+}
+
+/* Whether a full chunk goes to the spill file: seeding takes one more column. */
+static bool
+over_limit(const GkStore *s)
+{
+	return s->memory + s->memory / (s->columns + s->pts.naux) > s->memory_limit && s->host->spill_write != NULL;
+}
+
+GkStatus
+gk_store_seal(GkStore *store, GkError *err)
+{
+	GkChunk    *c = open_chunk(store);
+	int			stride;
+
+	if (c == NULL)
+		return GK_OK;
+	if (store->away != NULL)
+	{
+		gk_free(store->host, c->wide);
+		store->pts.nchunks--;
+		return gk_stage_send(store, c, err);
+	}
+	stride = gk_stride(c->rows);
+	if (stride < c->stride)
+	{
+		/* Columns only move down, so in place and in order is safe. */
+		copy_raw(store, c, (char *) c->data, c->wide, stride);
+		c->stride = stride;
+	}
+	c->sealed = true;
+	if (over_limit(store))
+	{
+		size_t		bytes = raw_bytes(store, c->wide, c->stride);
+
+		if (!store->host->spill_write(store->host->ctx, store->spill_end, c->data, bytes))
+			return gk_fail(err, GK_ERR_HOST, "could not write the spill file");
+		c->spill_at = store->spill_end;
+		store->spill_end += (int64_t) bytes;
+		store->memory -= c->bytes;
+		gk_free(store->host, c->data);
+		c->data = NULL;
+	}
+	return GK_OK;
+}
+
+GkStatus
+gk_store_loaded(GkStore *store, GkError *err)
+{
+	drop_ahead(store);
+	return gk_store_seal(store, err);
+}
+
+/* ---- rows in ---- */
+
+/* Remember columns that need doubles from here on; true when there are new ones. */
+static bool
+find_wide(GkStore *s, const GkBatch *b)
+{
+	bool		found = false;
+
+	for (int j = 0; j < s->columns; j++)
+		if (b->wide[j] && !s->wide[j])
+			found = s->wide[j] = true;
+	return found;
+}
+
+/* Moves made together, and how many bytes of them are worth waking threads. */
+#define MOVES			128
+#define THREADS_BYTES	((size_t) 384 << 10)
+
+typedef struct Moves
+{
+	const GkStore *store;
+	int			threads;		/* that may help */
+	int			n;
+	size_t		rows;
+	GkMove		move[MOVES];
+} Moves;
+
+#define LINE		64
+
+/* A chunk of fewer bytes is still in the cache when it is full and looked at again. */
+#define CACHED_BYTES	((size_t) 512 << 10)
+
+/*
+ * Lines of memory that are stored past the cache are not read first, which took as long as
+ * storing them; when a large chunk is full, its first rows have left the cache anyway.
+ */
+static void
+copy(char *to, const char *from, size_t bytes, bool cached)
+{
+#ifdef __SSE2__
+	size_t		head = -(uintptr_t) to % LINE;
+
+	if (!cached && bytes >= head + LINE)
+	{
+		memcpy(to, from, head);
+		for (to += head, from += head, bytes -= head; bytes >= LINE; to += LINE, from += LINE, bytes -= LINE)
+			for (int i = 0; i < LINE; i += sizeof(__m128i))
+				_mm_stream_si128((__m128i *) (to + i), _mm_loadu_si128((const __m128i *) (from + i)));
+	}
+#endif
+	memcpy(to, from, bytes);
+}
+
+/* Rows of a batch's column to those of a chunk's column at `to`. */
+static void
+move_column(const GkMove *m, int column, char *to, bool wide, bool cached)
+{
+	const char *from = gk_batch_column(m->batch, column);
+	size_t		size = wide ? sizeof(double) : sizeof(float);
+
+	if (m->batch->wide[column] == wide)
+		copy(to + m->to * size, from + m->from * size, m->rows * size, cached);
+	else
+		for (int i = 0; i < m->rows; i++)
+			((double *) to)[m->to + i] = ((const float *) from)[m->from + i];
+}
+
+void
+gk_store_move(const GkStore *s, const GkMove *m)
+{
+	char	   *to = m->data;
+	bool		cached = (size_t) m->stride * (s->columns + s->pts.naux) * sizeof(float) < CACHED_BYTES;
+
+	for (int j = 0; j < s->columns; j++)
+	{
+		move_column(m, j, to, m->wide[j], cached);
+		to += (size_t) m->stride * (m->wide[j] ? 8 : 4);
+	}
+	for (int a = 0; a < s->pts.naux; a++)
+	{
+		copy(to + m->to * sizeof(uint32_t), (const char *) (gk_batch_aux(m->batch, a) + m->from),
+			 m->rows * sizeof(uint32_t), cached);
+		to += (size_t) m->stride * 4;
+	}
+#ifdef __SSE2__
+	_mm_sfence();				/* before other threads are told */
+#endif
+}
+
+static void
+move_job(void *arg, int64_t job, int thread)
+{
+	const Moves *moves = arg;
+
+	(void) thread;
+	gk_store_move(moves->store, &moves->move[job]);
+}
+
+static GkStatus
+make_moves(void *arg)
+{
+	Moves	   *moves = arg;
+	const GkStore *s = moves->store;
+	GkHost		host = *s->host;
+	int			n = moves->n;
+	size_t		bytes = moves->rows * (s->columns + s->pts.naux) * sizeof(float);
+
+	moves->n = 0;
+	moves->rows = 0;
+	host.threads = moves->threads;
+	if (bytes >= THREADS_BYTES)
+		return gk_parallel_for(&host, n, move_job, moves) ? GK_OK : GK_STOPPED;
+	for (int i = 0; i < n; i++)
+		move_job(moves, i, 0);
+	return GK_OK;
+}
+
+static GkStatus
+collect_move(void *arg, const GkMove *move)
+{
+	Moves	   *moves = arg;
+
+	moves->move[moves->n++] = *move;
+	moves->rows += move->rows;
+	return moves->n == MOVES ? make_moves(moves) : GK_OK;
+}
+
+/* Give a batch's rows their places. */
+static GkStatus
+place(GkStore *store, const GkBatch *b, const GkMover *mover, GkError *err)
+{
+	GkStatus	st = GK_OK;
+	int			done = 0;
+
+	if (find_wide(store, b) && open_chunk(store) != NULL)
+	{
+		st = mover->finish(mover->arg);
+		if (st == GK_OK)
+			st = widen(store, open_chunk(store), err);
+	}
+	while (st == GK_OK && done < b->rows)
+	{
+		GkChunk    *c = open_chunk(store);
+		int			take = b->rows - done;
+
+		if (c == NULL && (st = new_chunk(store, &c, err)) != GK_OK)
+			return st;
+		if (take > c->stride - c->rows)
+			take = c->stride - c->rows;
+		st = mover->move(mover->arg, &(GkMove) {b, done, take, (char *) c->data, c->stride, c->wide, c->rows});
+		c->rows += take;
+		done += take;
+		store->pts.n += take;
+		if (st == GK_OK && c->rows == c->stride)
+		{
+			if (store->away != NULL || over_limit(store))
+				st = mover->finish(mover->arg);
+			if (st == GK_OK)
+				st = gk_store_seal(store, err);
+		}
+	}
+	return st;
+}
+
+GkStatus
+gk_store_add_by(GkStore *store, const GkBatch *b, const GkMover *mover, GkError *err)
+{
+	if (store->pts.n + b->rows > GK_MAX_ROWS)
+		return gk_fail(err, GK_ERR_LIMIT, "more than %lld rows", (long long) GK_MAX_ROWS);
+	if (store->take == NULL)
+		return place(store, b, mover, err);
+	store->pts.n += b->rows;
+	return store->take(store->take_arg, store, b, err);
+}
+
+GkStatus
+gk_store_add(GkStore *store, const GkBatch *batches, int n, int threads, GkError *err)
+{
+	Moves		moves = {.store = store,.threads = threads};
+	GkMover		mover = {collect_move, make_moves, &moves};
+	GkStatus	st = GK_OK;
+
+	for (int i = 0; st == GK_OK && i < n; i++)
+		st = gk_store_add_by(store, &batches[i], &mover, err);
+	return st == GK_OK ? make_moves(&moves) : st;
+}
+
+GkStatus
+gk_store_commit(GkStore *store, GkError *err)
+{
+	GkStatus	st;
+
+	if (store->take == NULL)
+		gk_batch_observe(&store->batch, store->stats);
+	st = gk_store_add(store, &store->batch, 1, 1, err);
+	store->batch.rows = 0;
+	return st;
+}
+
+void
+gk_store_observed(GkStore *store, const GkColumnStats *stats)
+{
+	gk_stats_merge(store->stats, stats, store->columns);
+}

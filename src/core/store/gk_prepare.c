@@ -1,0 +1,294 @@
+/*
+ * gk_prepare.c - what prepared points are: centre, scale and grid of each column.
+ *
+ * One power of two scales all columns, because distances mix them; only columns
+ * more than 2^100 below the largest get their own, as they can not matter to any
+ * distance but their centroids still have to be right.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/gk_numerics.h"
+#include "core/gk_scale.h"
+#include "core/store/gk_store.h"
+#include "core/gk_weight.h"
+
+/* Sum of w x^2 and variance of a column, prepared units. */
+static double
+variance(const GkMoments *m, gk_int128 mass, bool weighted, int expo, double *sum_sq)
+{
+	/* Weighted sums carry 40 more bits, as does the mass. */
+	double		w = gk_i128_to_double(mass) * (weighted ? 0x1p-40 : 1.0);
+	double		mean = gk_i128_to_double(m->sum) * (weighted ? 0x1p-40 : 1.0) / w;
+	double		sq = gk_i128_to_double(m->sq) * 0x1p-80;
+	double		var = sq / w - (mean * 0x1p-40) * (mean * 0x1p-40);
+	double		unit = gk_pow2(2 * expo);
+
+	*sum_sq = sq * unit;
+	return var > 0.0 ? var * unit : 0.0;
+}
+
+/* Exponent of a column's largest distance from its centre; INT32_MIN: it is a constant. */
+static int
+reach_expo(const GkColumnStats *stats, double center)
+{
+	double		reach = fmax(stats->max - center, center - stats->min);
+
+	if (isinf(reach))
+		return gk_expo_of(fmax(stats->max * 0.25 - center * 0.25, center * 0.25 - stats->min * 0.25)) + 2;
+	return reach > 0.0 ? gk_expo_of(reach) : INT32_MIN;
+}
+
+/*
+ * The exact mean, rounded to 20 bits below the column's largest distance from
+ * it.  Points lose nothing by a centre that is a millionth off, and whole numbers
+ * (or halves, or hundreds) within 2^23 of each other become float32 exactly: so
+ * their sums, their ties and their centroids are exact, too.
+ */
+#define CENTRE_BITS		20
+
+static double
+choose_centre(const GkColumnStats *stats, int64_t n)
+{
+	double		mean = gk_wide_mean(&stats->sum, n);
+	int			unit;
+	double		t;
+
+	/* A constant is its mean; the quotient could be its neighbour. */
+	if (stats->min == stats->max)
+		return stats->min;
+	unit = reach_expo(stats, mean) - CENTRE_BITS;
+	t = gk_ldexp(mean, -unit);
+	return fabs(t) < 0x1p52 ? gk_ldexp(rint(t), unit) : mean;
+}
+
+/* The largest magnitude of a column as it is prepared now. */
+static double
+largest_prepared(const GkStore *s, int j)
+{
+	const GkPrep *p = &s->pts.prep;
+
+	return fmax(gk_centre_scale(s->stats[j].max, p->center[j], p->scale[j]),
+				-gk_centre_scale(s->stats[j].min, p->center[j], p->scale[j]));
+}
+
+/*
+ * Scales from the statistics.  sd NULL: plain Euclidean; else the deviations of the columns
+ * as they are prepared now.
+ */
+static void
+choose_scale(GkStore *s, const double *sd)
+{
+	GkPrep	   *p = &s->pts.prep;
+	int			top = INT32_MIN;
+	int			bottom = INT32_MAX;
+	int			most = GK_SCALE_EXPO;
+	int			least = -GK_SCALE_EXPO;
+	int			e;
+
+	/* Exponent of every column's largest distance from its mean. */
+	for (int j = 0; j < p->d; j++)
+	{
+		p->expo[j] = reach_expo(&s->stats[j], p->center[j]);
+		if (p->expo[j] == INT32_MIN)
+			continue;			/* constant */
+		if (sd != NULL && sd[j] > 0.0)
+		{
+			int			own = gk_expo_of(sd[j]) - gk_expo_of(p->scale[j]);
+
+			/* 2^e / deviation is to be a scale, too */
+			most = own + GK_SCALE_EXPO - 1 < most ? own + GK_SCALE_EXPO - 1 : most;
+			least = own - GK_SCALE_EXPO > least ? own - GK_SCALE_EXPO : least;
+			p->expo[j] = gk_expo_of(largest_prepared(s, j) / sd[j]);
+		}
+		if (p->expo[j] > top)
+			top = p->expo[j];
+		if (p->expo[j] < bottom)
+			bottom = p->expo[j];
+	}
+	if (top == INT32_MIN)
+		top = bottom = 0;		/* all columns constant */
+
+	/*
+	 * As many bits above 1 as below: whoever asks for points far outside these
+	 * (kmeans_predict) should not meet the end of float32.  Near the ends of double
+	 * precision, as near to that as there are scales.
+	 */
+	e = (top - bottom > 2 * GK_TOP_EXPO ? GK_TOP_EXPO : (top - bottom + 1) / 2) - top;
+	e = e > most ? most : e;
+	e = e < least ? least : e;
+	p->unit_exp = e;
+	for (int j = 0; j < p->d; j++)
+	{
+		bool		apart = p->expo[j] != INT32_MIN && top - p->expo[j] > 2 * GK_TOP_EXPO;
+		double		scale = gk_scale_of(apart ? -GK_TOP_EXPO - p->expo[j] : e);
+
+		/* Deviations 2^2045 apart have no e: the smallest ones do not become 1. */
+		if (sd != NULL && sd[j] > 0.0)
+			scale = fmin(scale / sd[j] * p->scale[j], gk_pow2(GK_SCALE_EXPO));
+		p->scale[j] = scale;
+		p->expo[j] = largest_prepared(s, j) > 0.0 ? gk_expo_of(largest_prepared(s, j)) : -GK_TOP_EXPO;
+		if (p->expo[j] < -GK_TOP_EXPO)
+			p->expo[j] = -GK_TOP_EXPO;
+	}
+}
+
+/* The grid of the weights; all of them must have a place on it. */
+static GkStatus
+choose_weight_grid(GkStore *s, GkError *err)
+{
+	const GkColumnStats *w = &s->stats[s->pts.d];
+
+	if (!s->pts.weighted || s->pts.n == 0)
+		return GK_OK;
+	s->pts.weight_exp = gk_expo_of(w->max);
+	if (gk_weight_on_grid(w->min, s->pts.weight_exp))
+		return GK_OK;
+	gk_fail(err, GK_ERR_RANGE, "weight %g is too light beside the heaviest, %g", w->min, w->max);
+	snprintf(err->detail, sizeof(err->detail), "The lightest that can be counted beside that one is %g.",
+			 gk_ldexp(0x1p-40, s->pts.weight_exp));
+	snprintf(err->hint, sizeof(err->hint), "Give lighter rows weight 0, which leaves them out, or raise their weight.");
+	return GK_ERR_RANGE;
+}
+
+/* (2 * 2^expo)^2 summed over the features, rounded up to a power of two. */
+int
+gk_bound_d2(const GkPrep *prep)
+{
+	double		sum = 0.0;
+	int			e;
+
+	for (int j = 0; j < prep->d; j++)
+		sum += gk_pow2(2 * prep->expo[j] + 2);
+	frexp(sum, &e);
+	return e;
+}
+
+void
+gk_store_take_prep(GkStore *store, const GkPrep *prep)
+{
+	GkPrep	   *p = &store->pts.prep;
+
+	p->distance = prep->distance;
+	p->standardize = prep->standardize;
+	p->unit_exp = prep->unit_exp;
+	memcpy(p->center, prep->center, p->d * sizeof(double));
+	memcpy(p->scale, prep->scale, p->d * sizeof(double));
+	memcpy(p->expo, prep->expo, p->d * sizeof(int32_t));
+}
+
+/* What both ways of preparing end with. */
+static GkStatus
+finish_prepare(GkStore *s, GkMoments *moments, gk_int128 mass)
+{
+	GkPoints   *pts = &s->pts;
+
+	pts->resident = true;
+	for (int i = 0; i < pts->nchunks; i++)
+		if (pts->chunks[i].data == NULL)
+			pts->resident = false;
+	pts->spare = s->memory < s->memory_limit ? s->memory_limit - s->memory : 0;
+	pts->d2_expo = gk_bound_d2(&pts->prep);
+	if (moments != NULL)
+	{
+		pts->total_mass = mass;
+		for (int j = 0; j < pts->d; j++)
+		{
+			double		sum_sq;
+
+			pts->mean_var += variance(&moments[j], mass, pts->weighted, pts->prep.expo[j], &sum_sq) / pts->d;
+			pts->sum_sq += sum_sq;
+			pts->total_sum[j] = moments[j].sum;
+		}
+	}
+	s->prepared = true;
+	return GK_OK;
+}
+
+GkStatus
+gk_store_prepare(GkStore *store, GkDistance distance, bool standardize, GkError *err)
+{
+	GkPoints   *pts = &store->pts;
+	GkPrep	   *p = &pts->prep;
+	GkMoments  *moments;
+	gk_int128	mass = 0;
+	GkStatus	st;
+
+	if (standardize && distance == GK_COSINE)
+		return gk_fail(err, GK_ERR_OPTION, "standardize cannot be combined with the cosine distance");
+	if ((st = gk_store_loaded(store, err)) != GK_OK)
+		return st;
+	p->distance = distance;
+	p->standardize = standardize;
+	if (pts->n == 0)
+	{
+		for (int j = 0; j < p->d; j++)
+			p->scale[j] = 1.0;
+		return finish_prepare(store, NULL, 0);
+	}
+	if ((st = choose_weight_grid(store, err)) != GK_OK)
+		return st;
+	moments = gk_alloc(store->host, p->d, sizeof(GkMoments));
+	if (moments == NULL)
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+
+	if (distance == GK_COSINE)
+	{
+		p->unit_exp = 0;
+		for (int j = 0; j < p->d; j++)
+		{
+			p->center[j] = 0.0;
+			p->scale[j] = 1.0;
+			p->expo[j] = 0;
+		}
+	}
+	else
+	{
+		for (int j = 0; j < p->d; j++)
+			p->center[j] = choose_centre(&store->stats[j], pts->n);
+		choose_scale(store, NULL);
+		if (standardize)
+		{
+			double	   *sd = gk_alloc(store->host, p->d, sizeof(double));
+
+			st = sd ? gk_store_convert(store, p, false, moments, &mass, err)
+				: gk_fail(err, GK_ERR_MEMORY, "out of memory");
+			if (st == GK_OK)
+			{
+				double		unused;
+
+				/* Constant columns keep scale and value 0. */
+				for (int j = 0; j < p->d; j++)
+					sd[j] = sqrt(variance(&moments[j], mass, pts->weighted, p->expo[j], &unused));
+				choose_scale(store, sd);
+			}
+			gk_free(store->host, sd);
+		}
+	}
+	if (st == GK_OK)
+		st = gk_store_convert(store, p, true, moments, &mass, err);
+	if (st == GK_OK)
+		st = finish_prepare(store, moments, mass);
+	gk_free(store->host, moments);
+	return st;
+}
+
+GkStatus
+gk_store_prepare_as(GkStore *store, const GkPrep *prep, GkError *err)
+{
+	GkPrep	   *p = &store->pts.prep;
+	GkStatus	st;
+
+	if (prep->d != p->d)
+		return gk_fail(err, GK_ERR_DATA, "points have %d features, the model %d", p->d, prep->d);
+	if ((st = gk_store_loaded(store, err)) != GK_OK)
+		return st;
+	gk_store_take_prep(store, prep);
+	if ((st = choose_weight_grid(store, err)) != GK_OK)
+		return st;
+	if ((st = gk_store_convert(store, p, true, NULL, NULL, err)) != GK_OK)
+		return st;
+	return finish_prepare(store, NULL, 0);
+}

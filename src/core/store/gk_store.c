@@ -1,0 +1,365 @@
+/*
+ * gk_store.c - the points: column-major chunks in memory and in a spill file.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "core/gk_numerics.h"
+#include "core/store/gk_store.h"
+
+/* Rows staged at a time: what stays in the cache. */
+#define BATCH_BYTES		(256 * 1024)
+/* Chunks are not made smaller than this for the memory limit's sake. */
+#define SMALL_CHUNK			((size_t) 4 << 20)
+/*
+ * Chunks at work besides those that stay: being filled, with doubles, or being
+ * prepared, or two views.
+ */
+#define WORKING_CHUNKS		3
+#define NOT_COUNTED			((size_t) 24 << 20)
+
+GkStatus
+gk_store_create(const GkHost *host, int d, bool weighted, int naux,
+				size_t chunk_bytes, size_t memory_limit,
+				GkStore **out, GkError *err)
+{
+	GkStore    *s;
+	size_t		row_bytes = (size_t) (d + (weighted ? 1 : 0) + naux) * sizeof(float);
+	size_t		rows;
+	int			batch_rows;
+	size_t		working;
+
+	*out = NULL;
+	if (d < 1 || d > GK_MAX_D)
+		return gk_fail(err, GK_ERR_LIMIT, "number of features %d is not between 1 and %d", d, GK_MAX_D);
+	if (naux < 0 || naux > GK_MAX_AUX)
+		return gk_fail(err, GK_ERR_INTERNAL, "%d auxiliary columns, at most %d", naux, GK_MAX_AUX);
+
+	s = gk_alloc0(host, 1, sizeof(GkStore));
+	if (s == NULL)
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	s->host = host;
+	s->pts.d = d;
+	s->pts.weighted = weighted;
+	s->pts.naux = naux;
+	s->columns = d + (weighted ? 1 : 0);
+	s->memory_limit = memory_limit;
+
+	/*
+	 * A quarter of the limit per chunk, so that two views and a chunk being
+	 * filled stay within it; but passes over tiny chunks would take longer.
+	 */
+	if (chunk_bytes > SMALL_CHUNK && chunk_bytes > memory_limit / 4)
+		chunk_bytes = memory_limit / 4 > SMALL_CHUNK ? memory_limit / 4 : SMALL_CHUNK;
+	rows = chunk_bytes / row_bytes / GK_ROW_PAD * GK_ROW_PAD;
+	if (rows < GK_ROW_PAD)
+		rows = GK_ROW_PAD;
+	if (rows > (size_t) GK_INT64_ROWS)
+		rows = (size_t) GK_INT64_ROWS;
+	s->chunk_rows = (int) rows;
+	/* Chunks at work, above what is not worth counting, take the place of chunks that stay. */
+	working = WORKING_CHUNKS * rows * row_bytes;
+	if (working > NOT_COUNTED)
+		s->memory_limit -= working - NOT_COUNTED > memory_limit ? memory_limit : working - NOT_COUNTED;
+	batch_rows = gk_batch_capacity(s->columns, BATCH_BYTES);
+	s->batch_memory = gk_alloc(host, gk_batch_bytes(s->columns, naux, batch_rows), 1);
+	s->wide = gk_alloc0(host, s->columns, sizeof(bool));
+	s->stats = gk_alloc(host, s->columns, sizeof(GkColumnStats));
+	s->pts.prep.d = d;
+	s->pts.prep.center = gk_alloc0(host, d, sizeof(double));
+	s->pts.prep.scale = gk_alloc0(host, d, sizeof(double));
+	s->pts.prep.expo = gk_alloc0(host, d, sizeof(int32_t));
+	s->pts.total_sum = gk_alloc0(host, d, sizeof(gk_int128));
+	if (!s->batch_memory || !s->wide || !s->stats ||
+		!s->pts.prep.center || !s->pts.prep.scale || !s->pts.prep.expo || !s->pts.total_sum)
+	{
+		gk_store_free(s);
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	}
+	gk_batch_init(&s->batch, s->batch_memory, s->columns, naux, batch_rows);
+	gk_stats_clear(s->stats, s->columns);
+	s->expected = -1;
+	*out = s;
+	return GK_OK;
+}
+
+void
+gk_store_expect(GkStore *store, double rows)
+{
+	store->expected = rows;
+}
+
+double
+gk_store_expected(const GkStore *store)
+{
+	return store->expected;
+}
+
+void
+gk_store_free(GkStore *store)
+{
+	const GkHost *host;
+
+	if (store == NULL)
+		return;
+	host = store->host;
+	gk_store_unstage(store);
+	for (int i = 0; i < store->pts.nchunks; i++)
+	{
+		gk_free(host, store->pts.chunks[i].data);
+		gk_free(host, store->pts.chunks[i].mind2);
+		gk_free(host, store->pts.chunks[i].wide);
+	}
+	gk_free(host, store->pts.chunks);
+	for (int i = 0; i < 2; i++)
+	{
+		gk_free(host, store->view_data[i]);
+		gk_free(host, store->view_mind2[i]);
+	}
+	gk_free(host, store->ahead);
+	gk_free(host, store->batch_memory);
+	gk_free(host, store->wide);
+	gk_free(host, store->stats);
+	gk_free(host, store->pts.prep.center);
+	gk_free(host, store->pts.prep.scale);
+	gk_free(host, store->pts.prep.expo);
+	gk_free(host, store->pts.total_sum);
+	gk_free(host, store);
+}
+
+GkBatch *
+gk_store_batch(GkStore *store)
+{
+	return &store->batch;
+}
+
+void
+gk_store_pass_on(GkStore *store, GkTake take, void *arg)
+{
+	store->take = take;
+	store->take_arg = arg;
+}
+
+int64_t
+gk_store_rows(const GkStore *store)
+{
+	return store->pts.n;
+}
+
+int
+gk_store_features(const GkStore *store)
+{
+	return store->pts.d;
+}
+
+size_t
+gk_store_memory(const GkStore *store)
+{
+	return store->memory;
+}
+
+size_t
+gk_store_spilled(const GkStore *store)
+{
+	return (size_t) store->spill_end;
+}
+
+const GkPoints *
+gk_store_points(GkStore *store)
+{
+	return &store->pts;
+}
+
+const GkHost *
+gk_store_host(const GkStore *store)
+{
+	return store->host;
+}
+
+size_t
+gk_store_chunk_bytes(const GkStore *store, int stride)
+{
+	return (size_t) (store->columns + store->pts.naux) * stride * sizeof(float);
+}
+
+/* ---- reading ---- */
+
+static GkStatus
+view_buffers(GkStore *s, bool mind2, GkError *err)
+{
+	int			stride = 0;
+
+	for (int i = 0; i < s->pts.nchunks; i++)
+		if (s->pts.chunks[i].stride > stride)
+			stride = s->pts.chunks[i].stride;
+	for (int b = 0; b < 2; b++)
+	{
+		if (s->view_data[b] == NULL)
+			s->view_data[b] = gk_alloc(s->host, gk_store_chunk_bytes(s, stride), 1);
+		if (mind2 && s->view_mind2[b] == NULL)
+			s->view_mind2[b] = gk_alloc(s->host, stride, sizeof(float));
+		if (s->view_data[b] == NULL || (mind2 && s->view_mind2[b] == NULL))
+			return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	}
+	return GK_OK;
+}
+
+/* Passes go through the chunks in order, again and again. */
+static GkStatus
+read_ahead(const GkStore *s, int index, GkError *err)
+{
+	for (int i = 1; i < s->pts.nchunks; i++)
+	{
+		const GkChunk *c = &s->pts.chunks[(index + i) % s->pts.nchunks];
+
+		if (c->data == NULL)
+			return gk_spill_soon(s->host, c->spill_at, gk_store_chunk_bytes(s, c->stride), err);
+	}
+	return GK_OK;
+}
+
+GkStatus
+gk_chunk_open(GkStore *store, int index, bool mind2, GkChunk *view, GkError *err)
+{
+	const GkChunk *c = &store->pts.chunks[index];
+	GkStatus	st;
+	int			b;
+
+	*view = *c;
+	if (c->data != NULL)
+		return GK_OK;
+	if ((st = view_buffers(store, mind2, err)) != GK_OK)
+		return st;
+	b = store->view_next;
+	store->view_next = 1 - b;
+	view->data = store->view_data[b];
+	st = gk_spill_read(store->host, c->spill_at, view->data, gk_store_chunk_bytes(store, c->stride), err);
+	if (st == GK_OK)
+		st = read_ahead(store, index, err);
+	if (st != GK_OK)
+		return st;
+	if (mind2)
+	{
+		view->mind2 = store->view_mind2[b];
+		if (!c->mind2_written)
+			for (int i = 0; i < c->stride; i++)
+				view->mind2[i] = INFINITY;
+		else
+			st = gk_spill_read(store->host, c->spill_mind2, view->mind2, c->stride * sizeof(float), err);
+	}
+	return st;
+}
+
+GkStatus
+gk_chunk_close(GkStore *store, int index, GkChunk *view, bool dirty_mind2, GkError *err)
+{
+	GkChunk    *c = &store->pts.chunks[index];
+	const GkHost *host = store->host;
+
+	if (c->data != NULL || !dirty_mind2)
+		return GK_OK;
+	if (c->spill_mind2 < 0)
+	{
+		c->spill_mind2 = store->spill_end;
+		store->spill_end += (int64_t) c->stride * (int64_t) sizeof(float);
+	}
+	if (!host->spill_write(host->ctx, c->spill_mind2, view->mind2, c->stride * sizeof(float)))
+		return gk_fail(err, GK_ERR_HOST, "could not write the spill file");
+	c->mind2_written = true;
+	return GK_OK;
+}
+
+/* Rows whose seeding column one job fills. */
+#define FILL_ROWS	(1 << 16)
+
+static int64_t
+fill_jobs(const GkChunk *c)
+{
+	return c->mind2 != NULL ? ((int64_t) c->stride + FILL_ROWS - 1) / FILL_ROWS : 0;
+}
+
+static void
+fill_mind2(void *arg, int64_t job, int thread)
+{
+	const GkChunk *c = ((GkStore *) arg)->pts.chunks;
+	int64_t		end;
+
+	(void) thread;
+	for (; job >= fill_jobs(c); c++)
+		job -= fill_jobs(c);
+	end = (job + 1) * FILL_ROWS < c->stride ? (job + 1) * FILL_ROWS : c->stride;
+	for (int64_t r = job * FILL_ROWS; r < end; r++)
+		c->mind2[r] = INFINITY;
+}
+
+/* Filled by all threads: whoever is first at a page of memory waits for the system to find it. */
+GkStatus
+gk_store_mind2_begin(GkStore *store, GkError *err)
+{
+	int64_t		jobs = 0;
+
+	gk_store_mind2_end(store);
+	store->mind2 = true;
+	for (int i = 0; i < store->pts.nchunks; i++)
+	{
+		GkChunk    *c = &store->pts.chunks[i];
+
+		if (c->data == NULL)
+			continue;
+		c->mind2 = gk_alloc(store->host, c->stride, sizeof(float));
+		if (c->mind2 == NULL)
+		{
+			gk_store_mind2_end(store);
+			return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+		}
+		jobs += fill_jobs(c);
+	}
+	return gk_parallel_for(store->host, jobs, fill_mind2, store) ? GK_OK : GK_STOPPED;
+}
+
+void
+gk_store_mind2_end(GkStore *store)
+{
+	if (!store->mind2)
+		return;
+	store->mind2 = false;
+	for (int i = 0; i < store->pts.nchunks; i++)
+	{
+		gk_free(store->host, store->pts.chunks[i].mind2);
+		store->pts.chunks[i].mind2 = NULL;
+		store->pts.chunks[i].mind2_written = false;
+	}
+}
+
+GkStatus
+gk_store_row(GkStore *store, int64_t row, float *out, GkError *err)
+{
+	int			lo = 0,
+				hi = store->pts.nchunks - 1;
+	const GkChunk *c;
+	size_t		at;
+	GkStatus	st;
+
+	while (lo < hi)
+	{
+		int			mid = (lo + hi + 1) / 2;
+
+		if (store->pts.chunks[mid].first <= row)
+			lo = mid;
+		else
+			hi = mid - 1;
+	}
+	c = &store->pts.chunks[lo];
+	at = (size_t) (row - c->first);
+	for (int j = 0; j < store->pts.d; j++)
+	{
+		size_t		index = (size_t) j * c->stride + at;
+
+		if (c->data != NULL)
+			out[j] = c->data[index];
+		else if ((st = gk_spill_read(store->host, c->spill_at + (int64_t) (index * sizeof(float)),
+									 &out[j], sizeof(float), err)) != GK_OK)
+			return st;
+	}
+	return GK_OK;
+}

@@ -1,0 +1,157 @@
+/*
+ * gk_cpu_dot.c - labels by scalar products where they are certain, else by the
+ * canonical distance.
+ *
+ * |x - c|^2 = |x|^2 + 2 (|c|^2 / 2 - x c), so the nearest centroid has the least
+ * |c|^2 / 2 - x c: one multiply-add a feature instead of a difference and one.  The
+ * rounded value is not the canonical distance, but mostly it tells which is the least.
+ *
+ * What may be wrong, with u = 2^-24, C the largest |c| and D the exact squared distance:
+ *   - Products are added up in chains of some 40, and those in another one, so no term is
+ *     rounded more than L = the lengths of both + 3 times: a computed |c|^2 / 2 - x c is off
+ *     by at most L u (|x| C + C^2 / 2), the two that are compared by at most twice that,
+ *     L u (2 |x| C + C^2) <= L u (|x|^2 + 2 C^2).
+ *   - A canonical distance is off by at most (d + 2) u D, as all its terms are positive.
+ *     With b the least and q any other, D_q = D_b + 2 (their difference): the order stays
+ *     if the difference exceeds (d + 2) u D_b.
+ * A difference above the sum decides, with 2 % for what rounding does to the bound itself
+ * and to |x|^2 and D_b in it (they are off by d u |x|^2: up to 1,024 features that is
+ * nothing beside L), and 2^-120 for what underflow does.  |x|^2 may be any larger number:
+ * it is the largest of 64 rows, which is kept from pass to pass, as each row's own takes as
+ * long as one more centroid.  Other rows, mostly some in a thousand, are compared in the
+ * canonical way, lanes being centroids; ties are among them.
+ *
+ * Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1.
+ */
+#include <math.h>
+
+#include "core/gk_numerics.h"
+#include "cpu/gk_cpu.h"
+
+/* Below, what is done for every centroid takes as long as what is saved. */
+#define LEAST_D			16
+#define MOST_D			1024
+#define LEAST_K			4
+/* Products added up in a row, at most: more round more, fewer take longer. */
+#define CHAIN			48
+/* When more rows than one of so many are undecided, that is no use. */
+#define OPEN_SHARE		8
+/* Tiles screened at a time. */
+#define TILES			64
+
+bool
+gk_cpu_screen_possible(const GkSession *s, int k)
+{
+	return s->kernels->screen != NULL && !s->screen.useless &&
+		s->pts->d >= LEAST_D && s->pts->d <= MOST_D && k >= LEAST_K;
+}
+
+/* Where the largest squares are kept; points that are not all in memory leave no room for them. */
+static bool
+keep_squares(GkSession *s)
+{
+	size_t		tiles = s->all_rows / GK_ROW_PAD;
+	float	   *square;
+
+	if (s->screen.square.p != NULL || !s->pts->resident)
+		return true;
+	if (!gk_cpu_room(s, &s->screen.square, tiles, sizeof(float)))
+		return false;
+	square = s->screen.square.p;
+	for (size_t t = 0; t < tiles; t++)
+		square[t] = -1.0f;
+	return true;
+}
+
+GkStatus
+gk_cpu_screen_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool *screened, GkError *err)
+{
+	GkCpuScreen *screen = &s->screen;
+	int			d = s->pts->d;
+	int			rows = sweep->rows / sweep->rounds / GK_ROW_PAD * GK_ROW_PAD;
+	int			chains = (d + CHAIN - 1) / CHAIN;
+	int			chain = (d + chains - 1) / chains;
+	int			roundings = chain + chains + 5;
+	size_t		width = gk_screen_width(k);
+	double		most = 0.0;
+	float	   *half;
+	float	   *turned;
+
+	*screened = false;
+	if (!gk_cpu_screen_possible(s, k) || rows < GK_ROW_PAD)
+		return GK_OK;
+	if (!gk_cpu_room(s, &screen->half, k, sizeof(float)) ||
+		!gk_cpu_room(s, &screen->turned, width * d, sizeof(float)) || !keep_squares(s))
+		return gk_cpu_out_of_memory(err);
+	half = screen->half.p;
+	for (int q = 0; q < k; q++)
+	{
+		double		square = 0.0;
+
+		for (int j = 0; j < d; j++)
+			square += (double) c[(size_t) q * d + j] * (double) c[(size_t) q * d + j];
+		half[q] = (float) (0.5 * square);
+		most = fmax(most, square);
+	}
+	turned = screen->turned.p;
+	for (int j = 0; j < d; j++)
+		for (size_t q = 0; q < width; q++)
+			turned[j * width + q] = q < (size_t) k ? c[q * d + j] : INFINITY;
+	screen->k.c = c;
+	screen->k.half = half;
+	screen->k.turned = turned;
+	screen->k.k = k;
+	screen->k.chain = chain;
+	screen->k.slack = (float) (1.02 * roundings * 0x1p-24);
+	screen->k.apart = (float) (1.02 * roundings * 0x1p-24 * 2.0 * most + 0x1p-120);
+	screen->k.relative = (float) (1.02 * (d + 3) * 0x1p-24);
+	screen->open = 0;
+	/* all centroids at once, as the second nearest may be any: by fewer rows then */
+	sweep->rows = rows;
+	sweep->rounds = 1;
+	sweep->per_round = k;
+	*screened = true;
+	return GK_OK;
+}
+
+void
+gk_cpu_screen_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int32_t *label)
+{
+	float	   *kept = s->screen.square.p;
+	int64_t		all = 0;
+
+	for (int first = 0; first < x->count; first += TILES)
+	{
+		GkTiles		some = *x;
+		uint64_t	open[TILES];
+		float		square[TILES];
+
+		for (int t = 0; t < TILES; t++)
+			square[t] = -1.0f;
+		some.x += first * x->tile;
+		some.count = x->count - first < TILES ? x->count - first : TILES;
+		s->kernels->screen(&some, &s->screen.k, kept != NULL ? kept + slot / GK_ROW_PAD + first : square,
+						   label + first * GK_ROW_PAD, open);
+		for (int t = 0; t < some.count; t++)
+			for (; open[t] != 0; open[t] &= open[t] - 1, all++)
+			{
+				int			i = __builtin_ctzll(open[t]);
+				int			row = (first + t) * GK_ROW_PAD + i;
+				float		point[MOST_D];
+
+				if (row >= rows)
+					break;
+				for (int j = 0; j < x->d; j++)
+					point[j] = some.x[t * x->tile + j * x->stride + i];
+				label[row] = s->kernels->settle(point, &s->screen.k, x->d);
+			}
+	}
+	__atomic_fetch_add(&s->screen.open, all, __ATOMIC_RELAXED);
+}
+
+void
+gk_cpu_screen_end(GkSession *s)
+{
+	if (s->screen.open > s->pts->n / OPEN_SHARE)
+		s->screen.useless = true;
+}

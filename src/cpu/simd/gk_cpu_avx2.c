@@ -1,0 +1,347 @@
+/*
+ * gk_cpu_avx2.c - kernels for AVX2 with FMA, 8 points to a vector.
+ *
+ * Register tile: 2 vectors of points x 6 centroids = 12 of the 16 registers, 2 for
+ * the points, one for the broadcast, one for the difference.
+ */
+#include "cpu/simd/gk_cpu_kernels.h"
+
+#ifdef GK_CPU_X86
+
+#include <immintrin.h>
+
+#include "core/gk_numerics.h"
+
+#define GK_TARGET	__attribute__((target("avx2,fma")))
+#define GK_LANES	8
+#define GK_VECTORS	2
+
+typedef __m256 vfloat;
+typedef __m256i vlabel;
+typedef __m256 vmask;
+
+#define v_zero()			_mm256_setzero_ps()
+#define v_load(p)			_mm256_loadu_ps(p)
+#define v_store(p, v)		_mm256_storeu_ps(p, v)
+#define v_set1(f)			_mm256_set1_ps(f)
+#define v_sub(a, b)			_mm256_sub_ps(a, b)
+#define v_min(a, b)			_mm256_min_ps(a, b)
+#define v_fma(a, b, c)		_mm256_fmadd_ps(a, b, c)
+#define v_add(a, b)			_mm256_add_ps(a, b)
+#define v_max(a, b)			_mm256_max_ps(a, b)
+#define v_fnma(a, b, c)		_mm256_fnmadd_ps(a, b, c)
+#define v_less(a, b)		_mm256_cmp_ps(a, b, _CMP_LT_OQ)
+#define v_bits(m)			((unsigned) _mm256_movemask_ps(m))
+#define v_pick(m, a, b)		_mm256_blendv_ps(b, a, m)
+#define vl_load(p)			_mm256_loadu_si256((const __m256i *) (p))
+#define vl_store(p, v)		_mm256_storeu_si256((__m256i *) (p), v)
+#define vl_set1(i)			_mm256_set1_epi32(i)
+#define vl_pick(m, a, b)	_mm256_blendv_epi8(b, a, _mm256_castps_si256(m))
+
+#include "cpu/simd/gk_cpu_assign.h"
+#include "cpu/simd/gk_cpu_candidates.h"
+#include "cpu/simd/gk_cpu_assign_two.h"
+#include "cpu/simd/gk_cpu_assign_dot.h"
+
+/* Four values of each of 8 things, the halves apart: things of each of 4 values. */
+GK_INLINE void
+turn(__m256 a, __m256 b, __m256 c, __m256 d, __m256 out[4])
+{
+	__m256		ab_lo = _mm256_unpacklo_ps(a, b);
+	__m256		ab_hi = _mm256_unpackhi_ps(a, b);
+	__m256		cd_lo = _mm256_unpacklo_ps(c, d);
+	__m256		cd_hi = _mm256_unpackhi_ps(c, d);
+
+	out[0] = _mm256_shuffle_ps(ab_lo, cd_lo, 0x44);
+	out[1] = _mm256_shuffle_ps(ab_lo, cd_lo, 0xee);
+	out[2] = _mm256_shuffle_ps(ab_hi, cd_hi, 0x44);
+	out[3] = _mm256_shuffle_ps(ab_hi, cd_hi, 0xee);
+}
+
+/* ---- Feature Sum ---- */
+
+/* Features j..j+3 of 8 rows (zeros from d on): rows m and m + 4 in the halves of out[m]. */
+GK_INLINE void
+turn_columns(const float *x, size_t stride, int j, int d, __m256 out[4])
+{
+	turn(v_load(x + (size_t) j * stride),
+		 j + 1 < d ? v_load(x + (size_t) (j + 1) * stride) : v_zero(),
+		 j + 2 < d ? v_load(x + (size_t) (j + 2) * stride) : v_zero(),
+		 j + 3 < d ? v_load(x + (size_t) (j + 3) * stride) : v_zero(), out);
+}
+
+GK_INLINE void
+add4(double *to, __m128 x)
+{
+	_mm256_store_pd(to, _mm256_add_pd(_mm256_load_pd(to), _mm256_cvtps_pd(x)));
+}
+
+/*
+ * A scatter by label, one cluster's row of sums at a time: features are turned
+ * from columns to rows in registers, so that four sums are added to at once.
+ */
+GK_TARGET void
+gk_cpu_avx2_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy)
+{
+	for (int i = 0; i < x->count * GK_ROW_PAD; i += 8)
+	{
+		const float *at = x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD;
+		double	   *to[8];
+
+		GK_UNROLL
+		for (int r = 0; r < 8; r++)
+			to[r] = acc + r * copy + (size_t) label[i + r] * width;
+		for (int j = 0; j < x->d; j += 4)
+		{
+			__m256		row[4];
+
+			if (j + 4 <= x->d)
+				turn_columns(at, x->stride, j, j + 4, row);
+			else
+				turn_columns(at, x->stride, j, x->d, row);
+			GK_UNROLL
+			for (int r = 0; r < 4; r++)
+			{
+				add4(to[r] + j, _mm256_castps256_ps128(row[r]));
+				add4(to[r + 4] + j, _mm256_extractf128_ps(row[r], 1));
+			}
+		}
+	}
+}
+
+/* ---- bounds ---- */
+
+GK_TARGET static uint64_t
+tight(const float *slack, const int32_t *label, const float *limit, float *least)
+{
+	const __m256 none = _mm256_set1_ps(INFINITY);
+	__m256		low = none;
+	float		lane[8];
+	uint64_t	bits = 0;
+
+	for (int i = 0; i < GK_ROW_PAD; i += 8)
+	{
+		__m256		s = v_load(slack + i);
+		__m256		l = _mm256_i32gather_ps(limit, vl_load(label + i), 4);
+		__m256		loose = _mm256_cmp_ps(s, l, _CMP_GT_OQ);
+
+		low = _mm256_min_ps(v_pick(loose, v_sub(s, l), none), low);
+		bits |= (uint64_t) (uint8_t) ~_mm256_movemask_ps(loose) << i;
+	}
+	v_store(lane, low);
+	*least = lane[0];
+	for (int i = 1; i < 8; i++)
+		*least = lane[i] < *least ? lane[i] : *least;
+	return bits;
+}
+
+GK_TARGET static void
+margin(const GkMargin *m, const int32_t *label, const float *d2, const float *second,
+	   float *upper, float *lower, float *slack)
+{
+	const __m256 apart = v_set1(m->apart);
+
+	for (int i = 0; i < GK_ROW_PAD; i += 8)
+	{
+		__m256		limit = _mm256_i32gather_ps(m->limit, vl_load(label + i), 4);
+		__m256		up = _mm256_mul_ps(_mm256_sqrt_ps(v_load(d2 + i)), v_set1(m->widen));
+		__m256		low = _mm256_mul_ps(_mm256_sqrt_ps(v_min(v_load(second + i), v_set1(FLT_MAX))), v_set1(m->narrow));
+		__m256		gap;
+
+		up = _mm256_add_ps(up, apart);
+		low = v_sub(low, apart);
+		gap = v_sub(low, up);
+		v_store(upper + i, up);
+		v_store(lower + i, low);
+		v_store(slack + i, v_sub(_mm256_add_ps(gap, limit),
+								 _mm256_mul_ps(v_set1(0x1p-20f),
+											   _mm256_add_ps(_mm256_andnot_ps(v_set1(-0.0f), gap), limit))));
+	}
+}
+
+/* ---- sums of distances ---- */
+
+GK_INLINE int64_t
+total(__m256d v)
+{
+	double		part[4];
+
+	_mm256_storeu_pd(part, v);
+	return (int64_t) ((part[0] + part[1]) + (part[2] + part[3]));
+}
+
+#define TOWARD_ZERO	(_MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)
+
+/* Both parts are integers below 2^41: 8,192 of them add up exactly in a double. */
+GK_TARGET static void
+sum_d2(const float *d2, const float *weight, int rows, double scale, int64_t *hi, int64_t *lo)
+{
+	const __m256d top = _mm256_set1_pd(0x1p40);
+	const __m256d unit = _mm256_set1_pd(scale);
+	__m256d		sum_hi = _mm256_setzero_pd();
+	__m256d		sum_lo = _mm256_setzero_pd();
+	int			whole = rows & ~3;
+
+	for (int i = 0; i < whole; i += 4)
+	{
+		__m256d		v = _mm256_cvtps_pd(_mm_loadu_ps(d2 + i));
+		__m256d		h;
+
+		if (weight != NULL)
+			v = _mm256_mul_pd(_mm256_cvtps_pd(_mm_loadu_ps(weight + i)), v);
+		v = _mm256_min_pd(_mm256_mul_pd(v, unit), top);
+		h = _mm256_round_pd(v, TOWARD_ZERO);
+		sum_hi = _mm256_add_pd(sum_hi, h);
+		v = _mm256_mul_pd(_mm256_sub_pd(v, h), top);
+		sum_lo = _mm256_add_pd(sum_lo, _mm256_round_pd(v, TOWARD_ZERO));
+	}
+	*hi += total(sum_hi);
+	*lo += total(sum_lo);
+	gk_cpu_scalar_sum_d2(d2 + whole, weight ? weight + whole : NULL, rows - whole, scale, hi, lo);
+}
+
+/* ---- one point ---- */
+
+/* Feature j of centroids 0..3 and 4..7, features in the other direction. */
+GK_INLINE void
+turn_rows(const float *c, const size_t *row, __m256 out[4])
+{
+	__m256		v[4];
+
+	GK_UNROLL
+	for (int m = 0; m < 4; m++)
+		v[m] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(c + row[m])),
+									_mm_loadu_ps(c + row[m + 4]), 1);
+	turn(v[0], v[1], v[2], v[3], out);
+}
+
+/* 8 * groups centroids from k on, a lane each; groups is a constant at every call. */
+GK_INLINE void
+nearest_of(const int groups, const float *x, size_t d, const float *c, const size_t *row, int k,
+		   __m256 *best, __m256i *label)
+{
+	__m256		acc[2] = {v_zero(), v_zero()};
+	size_t		j = 0;
+
+	c += k * d;
+	for (; j + 4 <= d; j += 4)
+	{
+		GK_UNROLL
+		for (int g = 0; g < groups; g++)
+		{
+			__m256		col[4];
+
+			turn_rows(c + g * 8 * d + j, row, col);
+			GK_UNROLL
+			for (int m = 0; m < 4; m++)
+			{
+				__m256		t = v_sub(v_set1(x[j + m]), col[m]);
+
+				acc[g] = v_fma(t, t, acc[g]);
+			}
+		}
+	}
+	for (; j < d; j++)
+	{
+		GK_UNROLL
+		for (int g = 0; g < groups; g++)
+		{
+			const float *at = c + g * 8 * d + j;
+			__m256		t = v_sub(v_set1(x[j]), _mm256_set_ps(at[row[7]], at[row[6]], at[row[5]], at[row[4]],
+															  at[row[3]], at[row[2]], at[row[1]], at[row[0]]));
+
+			acc[g] = v_fma(t, t, acc[g]);
+		}
+	}
+	GK_UNROLL
+	for (int g = 0; g < groups; g++)
+	{
+		__m256		less = v_less(acc[g], *best);
+		__m256i		lanes = _mm256_add_epi32(vl_set1(k + g * 8), _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0));
+
+		*best = v_pick(less, acc[g], *best);
+		*label = vl_pick(less, lanes, *label);
+	}
+}
+
+/*
+ * The smallest of eight distances, and the lowest label of those that have it.  Without
+ * branches: which lane wins can not be foreseen.
+ */
+GK_INLINE int
+best_of(__m256 best, __m256i label, float *d2)
+{
+	__m256		m = v_min(best, _mm256_permute2f128_ps(best, best, 1));
+	__m256i		l;
+	__m128i		low;
+
+	m = v_min(m, _mm256_shuffle_ps(m, m, 0x4e));
+	m = v_min(m, _mm256_shuffle_ps(m, m, 0xb1));
+	*d2 = _mm256_cvtss_f32(m);
+	l = vl_pick(_mm256_cmp_ps(best, m, _CMP_EQ_OQ), label, vl_set1(INT32_MAX));
+	low = _mm_min_epi32(_mm256_castsi256_si128(l), _mm256_extracti128_si256(l, 1));
+	low = _mm_min_epi32(low, _mm_shuffle_epi32(low, 0x4e));
+	low = _mm_min_epi32(low, _mm_shuffle_epi32(low, 0xb1));
+	return _mm_cvtsi128_si32(low);
+}
+
+/* Where the first eight of k centroids are, the last one again for those there are not. */
+GK_INLINE void
+place_rows(int k, size_t d, size_t *row)
+{
+	GK_UNROLL
+	for (int m = 0; m < 8; m++)
+		row[m] = (size_t) (m < k ? m : k - 1) * d;
+}
+
+/*
+ * Lanes are centroids here: they are turned from rows to columns on the way.  Centroids
+ * that do not fill a vector are taken with some before them once more, and of fewer than
+ * eight the last one: neither changes the minimum, or the lowest label of it.
+ */
+GK_TARGET int
+gk_cpu_avx2_nearest(const float *point, int d, const float *centroids, int k, float *d2)
+{
+	__m256		best = v_set1(INFINITY);
+	__m256i		label = _mm256_setzero_si256();
+	size_t		row[8];
+	int			i = 0;
+
+	if (k < 8)
+	{
+		place_rows(k, d, row);
+		nearest_of(1, point, d, centroids, row, 0, &best, &label);
+		return best_of(best, label, d2);
+	}
+	place_rows(8, d, row);
+	for (; i + 16 <= k; i += 16)
+		nearest_of(2, point, d, centroids, row, i, &best, &label);
+	for (; i < k; i += 8)
+		nearest_of(1, point, d, centroids, row, i + 8 <= k ? i : k - 8, &best, &label);
+	return best_of(best, label, d2);
+}
+
+const GkCpuKernels gk_cpu_avx2 = {
+	.name = "avx2",
+	.job_work = 1 << 23,
+	.lanes = GK_LANES,
+	.assign = assign,
+	.screen = screen,
+	.settle = settle,
+	.mindist = mindist,
+	.closer = closer,
+	.reach = reach,
+	.second = second,
+	.own = own,
+	.tight = tight,
+	.margin = margin,
+	.add = gk_cpu_avx2_add,
+	.add_few = gk_cpu_avx2_add_few,
+	.step_few = gk_cpu_avx2_step_few,
+	.few_sums = GK_CPU_AVX2_SUMS,
+	.sum_d2 = sum_d2,
+	.race = gk_cpu_scalar_race,	/* no 64-bit multiply or conversion to gain from */
+	.nearest = gk_cpu_avx2_nearest,
+};
+
+#endif							/* GK_CPU_X86 */

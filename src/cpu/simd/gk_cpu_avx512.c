@@ -1,0 +1,222 @@
+/*
+ * gk_cpu_avx512.c - kernels for AVX-512 (F, DQ, BW, VL), 16 points to a vector.
+ *
+ * Register tile: 4 vectors of points x 6 centroids = 24 of the 32 registers,
+ * 4 for the points, the rest for broadcasts and differences.  Masks make the
+ * argmin three instructions a vector.
+ */
+#include "cpu/simd/gk_cpu_kernels.h"
+
+#ifdef GK_CPU_X86
+
+#include <immintrin.h>
+
+#include "core/gk_numerics.h"
+
+#define GK_TARGET	__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma")))
+#define GK_LANES	16
+#define GK_VECTORS	4
+
+typedef __m512 vfloat;
+typedef __m512i vlabel;
+typedef __mmask16 vmask;
+
+#define v_zero()			_mm512_setzero_ps()
+#define v_load(p)			_mm512_loadu_ps(p)
+#define v_store(p, v)		_mm512_storeu_ps(p, v)
+#define v_set1(f)			_mm512_set1_ps(f)
+#define v_sub(a, b)			_mm512_sub_ps(a, b)
+#define v_min(a, b)			_mm512_min_ps(a, b)
+#define v_fma(a, b, c)		_mm512_fmadd_ps(a, b, c)
+#define v_add(a, b)			_mm512_add_ps(a, b)
+#define v_max(a, b)			_mm512_max_ps(a, b)
+#define v_fnma(a, b, c)		_mm512_fnmadd_ps(a, b, c)
+#define v_less(a, b)		_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
+#define v_bits(m)			((unsigned) (m))
+#define v_append(bits, v, to)	_mm512_storeu_ps(to, _mm512_maskz_compress_ps((__mmask16) (bits), v))
+#define v_pick(m, a, b)		_mm512_mask_mov_ps(b, m, a)
+#define vl_load(p)			_mm512_loadu_si512(p)
+#define vl_store(p, v)		_mm512_storeu_si512(p, v)
+#define vl_set1(i)			_mm512_set1_epi32(i)
+#define vl_pick(m, a, b)	_mm512_mask_mov_epi32(b, m, a)
+
+#include "cpu/simd/gk_cpu_assign.h"
+#include "cpu/simd/gk_cpu_candidates.h"
+#include "cpu/simd/gk_cpu_assign_two.h"
+#include "cpu/simd/gk_cpu_assign_dot.h"
+
+/* ---- bounds ---- */
+
+GK_TARGET static uint64_t
+tight(const float *slack, const int32_t *label, const float *limit, float *least)
+{
+	const __m512 none = _mm512_set1_ps(INFINITY);
+	__m512		low = none;
+	uint64_t	bits = 0;
+
+	for (int i = 0; i < GK_ROW_PAD; i += 16)
+	{
+		__m512		s = v_load(slack + i);
+		__m512		l = _mm512_i32gather_ps(vl_load(label + i), limit, 4);
+		__mmask16	loose = _mm512_cmp_ps_mask(s, l, _CMP_GT_OQ);
+
+		low = _mm512_min_ps(_mm512_mask_sub_ps(none, loose, s, l), low);
+		bits |= (uint64_t) (uint16_t) ~loose << i;
+	}
+	*least = _mm512_reduce_min_ps(low);
+	return bits;
+}
+
+GK_TARGET static void
+margin(const GkMargin *m, const int32_t *label, const float *d2, const float *second,
+	   float *upper, float *lower, float *slack)
+{
+	const __m512 apart = v_set1(m->apart);
+
+	for (int i = 0; i < GK_ROW_PAD; i += 16)
+	{
+		__m512		limit = _mm512_i32gather_ps(vl_load(label + i), m->limit, 4);
+		__m512		up = _mm512_mul_ps(_mm512_sqrt_ps(v_load(d2 + i)), v_set1(m->widen));
+		__m512		low = _mm512_mul_ps(_mm512_sqrt_ps(v_min(v_load(second + i), v_set1(FLT_MAX))), v_set1(m->narrow));
+		__m512		gap;
+
+		up = _mm512_add_ps(up, apart);
+		low = v_sub(low, apart);
+		gap = v_sub(low, up);
+		v_store(upper + i, up);
+		v_store(lower + i, low);
+		v_store(slack + i, v_sub(_mm512_add_ps(gap, limit),
+								 _mm512_mul_ps(v_set1(0x1p-20f), _mm512_add_ps(_mm512_abs_ps(gap), limit))));
+	}
+}
+
+/* ---- sums of distances ---- */
+
+#define TOWARD_ZERO	(_MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)
+
+/* Both parts are integers below 2^41: 8,192 of them add up exactly in a double. */
+GK_TARGET static void
+sum_d2(const float *d2, const float *weight, int rows, double scale, int64_t *hi, int64_t *lo)
+{
+	const __m512d top = _mm512_set1_pd(0x1p40);
+	const __m512d unit = _mm512_set1_pd(scale);
+	__m512d		sum_hi = _mm512_setzero_pd();
+	__m512d		sum_lo = _mm512_setzero_pd();
+
+	for (int i = 0; i < rows; i += 8)
+	{
+		__mmask8	on = rows - i >= 8 ? 0xff : (__mmask8) ((1u << (rows - i)) - 1);
+		__m512d		v = _mm512_cvtps_pd(_mm256_maskz_loadu_ps(on, d2 + i));
+		__m512d		h;
+
+		if (weight != NULL)
+			v = _mm512_mul_pd(_mm512_cvtps_pd(_mm256_maskz_loadu_ps(on, weight + i)), v);
+		v = _mm512_min_pd(_mm512_mul_pd(v, unit), top);
+		h = _mm512_roundscale_pd(v, TOWARD_ZERO);
+		sum_hi = _mm512_add_pd(sum_hi, h);
+		v = _mm512_mul_pd(_mm512_sub_pd(v, h), top);
+		sum_lo = _mm512_add_pd(sum_lo, _mm512_roundscale_pd(v, TOWARD_ZERO));
+	}
+	*hi += (int64_t) _mm512_reduce_add_pd(sum_hi);
+	*lo += (int64_t) _mm512_reduce_add_pd(sum_lo);
+}
+
+/* ---- exponential race ---- */
+
+/* gk_mix() but for its last step, which leaves the upper 31 bits as they are. */
+GK_INLINE __m512i
+mix(__m512i z)
+{
+	z = _mm512_xor_si512(z, _mm512_srli_epi64(z, 30));
+	z = _mm512_mullo_epi64(z, _mm512_set1_epi64((int64_t) UINT64_C(0xbf58476d1ce4e5b9)));
+	z = _mm512_xor_si512(z, _mm512_srli_epi64(z, 27));
+	return _mm512_mullo_epi64(z, _mm512_set1_epi64((int64_t) UINT64_C(0x94d049bb133111eb)));
+}
+
+GK_INLINE double
+most_of(const float *v)
+{
+	__m512		most = _mm512_max_ps(_mm512_max_ps(v_load(v), v_load(v + 16)),
+									 _mm512_max_ps(v_load(v + 32), v_load(v + 48)));
+
+	return (double) _mm512_reduce_max_ps(most);
+}
+
+/*
+ * Nearly every row is ruled out by its hash's upper bits alone, against the tile's largest weight:
+ * with h the hash's upper 52 bits, 1 - u = 1 - (h + 1/2) 2^-52 <= bound means
+ * h >= (1 - bound) 2^52 - 1/2.  Subtracting 2 makes up for the roundings.
+ */
+GK_INLINE uint64_t
+least_hash(const float *d2, const float *weight, double worst)
+{
+	double		most = (weight != NULL ? most_of(weight) : 1.0) * (d2 != NULL ? most_of(d2) : 1.0);
+	double		bound = worst * most * GK_RACE_SLACK;
+	double		h = (1.0 - bound) * 0x1p52 - 2.0;
+
+	return h > 0.0 ? (uint64_t) h >> 21 << 33 : 0;
+}
+
+/* 1 - gk_uniform(gk_hash()) for eight rows at a time, as the scalar kernel. */
+GK_TARGET static uint64_t
+race(const float *d2, const float *weight, uint64_t key, int64_t row, double worst)
+{
+	const uint64_t step = UINT64_C(0x9e3779b97f4a7c15);
+	const __m512d one = _mm512_set1_pd(1.0);
+	const __m512d half = _mm512_set1_pd(0.5);
+	const __m512d ulp = _mm512_set1_pd(0x1p-52);
+	__m512i		z = _mm512_add_epi64(_mm512_set1_epi64((int64_t) (key + (uint64_t) row * step)),
+									 _mm512_mullo_epi64(_mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0),
+														_mm512_set1_epi64((int64_t) step)));
+	const __m512i threshold = _mm512_set1_epi64((int64_t) least_hash(d2, weight, worst));
+	uint64_t	may = 0;
+
+	for (int i = 0; i < GK_ROW_PAD; i += 8, z = _mm512_add_epi64(z, _mm512_set1_epi64((int64_t) (step * 8))))
+	{
+		__m512i		h = mix(z);
+		__m512d		u;
+		__m512d		least;
+		__m512d		w = one;
+		__m512d		bound;
+
+		if (_mm512_cmpge_epu64_mask(h, threshold) == 0)
+			continue;
+		h = _mm512_xor_si512(h, _mm512_srli_epi64(h, 31));
+		u = _mm512_cvtepu64_pd(_mm512_srli_epi64(h, 12));
+		least = _mm512_sub_pd(one, _mm512_mul_pd(_mm512_add_pd(u, half), ulp));
+		if (weight != NULL)
+			w = _mm512_cvtps_pd(_mm256_loadu_ps(weight + i));
+		if (d2 != NULL)
+			w = _mm512_mul_pd(w, _mm512_cvtps_pd(_mm256_loadu_ps(d2 + i)));
+		bound = _mm512_mul_pd(_mm512_mul_pd(_mm512_set1_pd(worst), w), _mm512_set1_pd(GK_RACE_SLACK));
+		may |= (uint64_t) (uint8_t) ~_mm512_cmp_pd_mask(least, bound, _CMP_GT_OQ) << i;
+	}
+	return may;
+}
+
+const GkCpuKernels gk_cpu_avx512 = {
+	.name = "avx512",
+	.job_work = 1 << 24,
+	.lanes = GK_LANES,
+	.assign = assign,
+	.screen = screen,
+	.settle = settle,
+	.mindist = mindist,
+	.closer = closer,
+	.reach = reach,
+	.second = second,
+	.own = own,
+	.tight = tight,
+	.margin = margin,
+	.add = gk_cpu_avx2_add,
+	.add_few = gk_cpu_avx512_add_few,
+	.tally_few = gk_cpu_avx512_tally_few,
+	.step_few = gk_cpu_avx512_step_few,
+	.move_few = gk_cpu_avx512_move_few,
+	.few_sums = GK_CPU_AVX512_SUMS,
+	.sum_d2 = sum_d2,
+	.race = race,
+	.nearest = gk_cpu_avx2_nearest,
+};
+
+#endif							/* GK_CPU_X86 */

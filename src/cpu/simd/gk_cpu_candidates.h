@@ -1,0 +1,117 @@
+/*
+ * gk_cpu_candidates.h - which points of a tile does a candidate come closer to, and which
+ * boxes may have such points?
+ *
+ * A template as gk_cpu_assign.h, included after it.  Besides what that needs:
+ *   v_bits(m)               a mask as an unsigned integer, bit i for lane i
+ *   v_append(bits, v, to)   (optional) store the lanes of v that are in bits, one
+ *                           after the other; may write a whole vector
+ */
+#ifndef v_append
+GK_INLINE void
+append_lanes(unsigned bits, vfloat v, float *to)
+{
+	float		lane[GK_LANES];
+
+	v_store(lane, v);
+	for (; bits != 0; bits &= bits - 1)
+		*to++ = lane[__builtin_ctz(bits)];
+}
+#define v_append(bits, v, to)	append_lanes(bits, v, to)
+#endif
+
+GK_INLINE unsigned
+closer_run(const int nc, const float *x, size_t stride, const float *c, size_t d,
+		   const GkAhead *all, const float *d2, const float *weight, int rows, GkCloser *out)
+{
+	unsigned	found = 0;
+
+	for (int i = 0; i < rows; i += GK_VECTORS * GK_LANES)
+	{
+		vfloat		acc[GK_WIDEST][GK_VECTORS];
+		GkAhead		ahead = *all;
+		uint64_t	some = rows - i < GK_ROW_PAD ? (UINT64_C(1) << (rows - i)) - 1 : ~UINT64_C(0);
+
+		distances(acc, nc, x + i, stride, c, d, &ahead);
+		GK_UNROLL
+		for (int q = 0; q < nc; q++)
+		{
+			GkCloser   *to = &out[q];
+			int			count = to->count;
+			uint64_t	bits = 0;
+
+			GK_UNROLL
+			for (int p = 0; p < GK_VECTORS; p++)
+				bits |= (uint64_t) v_bits(v_less(acc[q][p], v_load(d2 + i + p * GK_LANES))) << p * GK_LANES;
+			bits &= some;
+			if (bits == 0)
+				continue;
+			GK_UNROLL
+			for (int p = 0; p < GK_VECTORS; p++)
+			{
+				int			at = i + p * GK_LANES;
+				unsigned	these = bits >> p * GK_LANES & ((UINT64_C(1) << GK_LANES) - 1);
+
+				v_append(these, v_load(d2 + at), to->was + count);
+				v_append(these, acc[q][p], to->is + count);
+				if (weight != NULL)
+					v_append(these, v_load(weight + at), to->weight + count);
+				count += __builtin_popcount(these);
+			}
+			found |= 1u << q;
+			to->count = count;
+		}
+	}
+	return found;
+}
+
+/* As GK_RUNS of gk_cpu_assign.h: all registers for each width. */
+#define GK_CLOSER(nc) \
+	GK_TARGET static __attribute__((noinline)) unsigned \
+	closer_##nc(const float *x, size_t stride, const float *c, size_t d, \
+				const GkAhead *all, const float *d2, const float *weight, int rows, GkCloser *out) \
+	{ \
+		return closer_run(nc, x, stride, c, d, all, d2, weight, rows, out); \
+	}
+GK_CLOSER(1)
+GK_CLOSER(2)
+GK_CLOSER(3)
+GK_CLOSER(4)
+GK_CLOSER(5)
+GK_CLOSER(6)
+
+GK_TARGET static unsigned
+closer(const GkTiles *x, int tile, const float *c, int nc, const float *d2, const float *weight,
+	   int rows, GkCloser *out)
+{
+	static unsigned (*const run[GK_CLOSER_MOST + 1]) (const float *, size_t, const float *, size_t,
+													  const GkAhead *, const float *, const float *, int, GkCloser *) =
+	{NULL, closer_1, closer_2, closer_3, closer_4, closer_5, closer_6};
+	const GkAhead all = rows_ahead(x, nc);
+
+	return run[nc] (x->x + tile * x->tile, x->stride, c, x->d, &all, d2, weight, rows, out);
+}
+
+/* Boxes are lanes here, as points are elsewhere. */
+GK_TARGET static uint64_t
+reach(const float *low, const float *high, size_t stride, const float *c, int d, const float *most)
+{
+	uint64_t	bits = 0;
+
+	for (int i = 0; i < GK_ROW_PAD; i += GK_LANES)
+	{
+		vfloat		sum = v_zero();
+
+		for (int j = 0; j < d; j++)
+		{
+			vfloat		at = v_set1(c[j]);
+			vfloat		below = v_sub(at, v_load(low + j * stride + i));
+			vfloat		above = v_sub(v_load(high + j * stride + i), at);
+			vfloat		t = v_min(v_min(below, above), v_zero());
+
+			sum = v_fma(t, t, sum);
+		}
+		bits |= (uint64_t) v_bits(v_less(sum, v_load(most + i))) << i;
+	}
+	return bits;
+}

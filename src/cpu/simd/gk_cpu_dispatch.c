@@ -1,0 +1,105 @@
+/*
+ * gk_cpu_dispatch.c - which kernels this machine runs, decided at run time.
+ *
+ * Best first; "auto" takes the first that the processor and the operating system
+ * both support (__builtin_cpu_supports looks at XCR0 too).  Chosen at first use,
+ * on the main thread; gk_cpu_set_simd() chooses by name.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "cpu/simd/gk_cpu_kernels.h"
+
+static const GkCpuKernels *const sets[] = {
+#ifdef GK_CPU_X86
+	&gk_cpu_avx512,
+	&gk_cpu_avx2,
+#endif
+#ifdef GK_CPU_NEON
+	&gk_cpu_neon,
+#endif
+	&gk_cpu_scalar,
+};
+
+/* Known on some machine, if not on this one. */
+static const char *const names[] = {"avx512", "avx2", "neon", "scalar"};
+
+static const GkCpuKernels *chosen;
+
+static bool
+supported(const GkCpuKernels *set)
+{
+#ifdef GK_CPU_X86
+	if (set == &gk_cpu_avx512)
+		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+			__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+			__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+	if (set == &gk_cpu_avx2)
+		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+	return set != NULL;
+}
+
+const GkCpuKernels *
+gk_cpu_kernels_named(const char *name, char *reason, size_t reason_len)
+{
+	bool		any = strcmp(name, "auto") == 0;
+
+	for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++)
+	{
+		if (!any && strcmp(name, sets[i]->name) != 0)
+			continue;
+		if (supported(sets[i]))
+			return sets[i];
+		if (!any)
+		{
+			snprintf(reason, reason_len, "this processor or operating system does not support %s", name);
+			return NULL;
+		}
+	}
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (strcmp(name, names[i]) == 0)
+		{
+			snprintf(reason, reason_len, "%s is for another processor architecture", name);
+			return NULL;
+		}
+	snprintf(reason, reason_len, "\"%s\" is none of auto, avx512, avx2, neon, scalar", name);
+	return NULL;
+}
+
+const GkCpuKernels *
+gk_cpu_kernels(void)
+{
+	/* several threads may come here first; each finds the same */
+	const GkCpuKernels *k = __atomic_load_n(&chosen, __ATOMIC_RELAXED);
+
+	if (k == NULL)
+	{
+		k = gk_cpu_kernels_named("auto", NULL, 0);
+		__atomic_store_n(&chosen, k, __ATOMIC_RELAXED);
+	}
+	return k;
+}
+
+bool
+gk_cpu_set_simd(const char *name, char *reason, size_t reason_len)
+{
+	const GkCpuKernels *set = gk_cpu_kernels_named(name, reason, reason_len);
+
+	if (set == NULL)
+		return false;
+	__atomic_store_n(&chosen, set, __ATOMIC_RELAXED);
+	return true;
+}
+
+const char *
+gk_cpu_simd(void)
+{
+	return gk_cpu_kernels()->name;
+}
+
+int
+gk_nearest(const float *point, int d, const float *centroids, int k, float *d2)
+{
+	return gk_cpu_kernels()->nearest(point, d, centroids, k, d2);
+}

@@ -1,0 +1,270 @@
+/*
+ * gk_cpu_kernels.h - the table of CPU kernels, one per instruction set.
+ *
+ * Points come in tiles of GK_ROW_PAD rows, column-major inside a tile: lanes of
+ * a vector are points.  A kernel always works on whole tiles, rows past the end
+ * of a chunk are zeros there.  The scalar kernels (gk_cpu_scalar.c) are plain
+ * loops over gk_numerics.h and define the result; all others give the same bits.
+ */
+#ifndef GK_CPU_KERNELS_H
+#define GK_CPU_KERNELS_H
+
+#include "core/store/gk_columns.h"
+#include "core/store/gk_points.h"
+
+/* Feature j of row i of tile t: x[t * tile + j * stride + i], i < GK_ROW_PAD. */
+typedef struct GkTiles
+{
+	const float *x;
+	size_t		tile;
+	size_t		stride;
+	int			count;			/* tiles */
+	int			d;
+} GkTiles;
+
+/* Rows that a candidate comes closer to, gathered until their distances are summed up. */
+#define GK_CLOSER_ROOM	256
+#define GK_CLOSER_MOST	6		/* candidates at a time */
+
+typedef struct GkCloser
+{
+	int			count;			/* at most GK_CLOSER_ROOM before a tile */
+	float		was[GK_CLOSER_ROOM + 2 * GK_ROW_PAD];
+	float		is[GK_CLOSER_ROOM + 2 * GK_ROW_PAD];
+	float		weight[GK_CLOSER_ROOM + 2 * GK_ROW_PAD];	/* of weighted points */
+} GkCloser;
+
+/* What the last pass wants to know of a cluster's rows: gk_d2_split() summed up. */
+typedef struct GkTally
+{
+	int64_t		count;
+	int64_t		hi;
+	int64_t		lo;
+	float		max_d2;
+} GkTally;
+
+/* How distances become bounds: see gk_cpu_hamerly.c. */
+typedef struct GkMargin
+{
+	float		widen,
+				narrow;			/* factors of a distance, a little above and below 1 */
+	float		apart;			/* and what is added or taken off */
+	const float *limit;			/* [k] */
+} GkMargin;
+
+/* What scalar products are compared by: see gk_cpu_dot.c. */
+typedef struct GkScreen
+{
+	const float *c;				/* [k][d] */
+	const float *half;			/* [k] half of their squares */
+	const float *turned;		/* [d][gk_screen_width(k)], infinite from k on */
+	int			k;
+	int			chain;			/* products that are added up in a row */
+	/*
+	 * By so much a row is undecided: slack * |x|^2 + apart + relative * its squared distance, with
+	 * the largest |x|^2 of its tile.
+	 */
+	float		slack,
+				apart,
+				relative;
+} GkScreen;
+
+/* Centroids in whole groups of vectors of any kernel. */
+static inline size_t
+gk_screen_width(int k)
+{
+	return ((size_t) k + 63) / 64 * 64;
+}
+
+typedef struct GkCpuKernels
+{
+	const char *name;
+	/* Multiply-adds (sub and fma of one feature) that take about a millisecond
+	 * on a slow machine; how much work goes into one job. */
+	int64_t		job_work;
+	int			lanes;			/* floats in a vector */
+
+	/*
+	 * Continue a running argmin with the centroids k0..k1-1 of c ([k][d]): label
+	 * and d2 are in and out; k0 = 0 begins with 0 and +inf.  Strictly smaller wins,
+	 * so ties stay at the lowest cluster.
+	 */
+	void		(*assign) (const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2);
+	/*
+	 * Labels of all tiles; those of rows in open ([tiles], bit i for row i) are not certain.
+	 * square [tiles] has each tile's largest |x|^2, or is below 0 and made to have it.
+	 * NULL: nothing here beats assign().
+	 */
+	void		(*screen) (const GkTiles *x, const GkScreen *s, float *square, int32_t *label, uint64_t *open);
+	/* The label of one point [d], as assign() would have it.  Goes with screen(). */
+	int32_t		(*settle) (const float *x, const GkScreen *s, int d);
+	/* assign() without labels. */
+	void		(*mindist) (const GkTiles *x, const float *c, int k0, int k1, float *d2);
+
+	/*
+	 * The first `rows` rows of one tile that are closer to one of nc candidates than
+	 * d2 says, with both distances: out [nc].  d2 and weight (may be NULL) are the tile's.
+	 * Returns which candidates have such rows: bit q for candidate q.
+	 */
+	unsigned	(*closer) (const GkTiles *x, int tile, const float *c, int nc, const float *d2,
+						   const float *weight, int rows, GkCloser *out);
+
+	/*
+	 * Of GK_ROW_PAD boxes from low[j * stride] to high[j * stride] those with a point that
+	 * is closer to c than most says: bit i for box i.
+	 */
+	uint64_t	(*reach) (const float *low, const float *high, size_t stride, const float *c, int d, const float *most);
+
+	/*
+	 * The argmin, its distance and the smallest distance to any other centroid of k0..k1-1
+	 * and of those before: all are in and out.
+	 */
+	void		(*second) (const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2, float *second);
+	/* d2[i]: distance of row[i] of the columns x to centroid label[i]. */
+	void		(*own) (const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
+						const float *c, int d, float *d2);
+	/*
+	 * Of GK_ROW_PAD rows those without slack > limit[label]: bit i for row i; *least is
+	 * the smallest slack - limit of the others.
+	 */
+	uint64_t	(*tight) (const float *slack, const int32_t *label, const float *limit, float *least);
+
+	/*
+	 * Bounds of GK_ROW_PAD rows from what second() found: upper and lower, and slack =
+	 * lower - upper + limit[label] less a little.
+	 */
+	void		(*margin) (const GkMargin *m, const int32_t *label, const float *d2, const float *second,
+						   float *upper, float *lower, float *slack);
+
+	/*
+	 * acc[(i % GK_ADD_COPIES) * copy + label[i] * width + j] += feature j of row
+	 * i, in doubles: exact up to GK_PACKAGE rows.  Several copies (copy != 0)
+	 * keep rows of one cluster from waiting for each other.  width is d rounded
+	 * up to a multiple of 4; acc is 32-byte aligned.
+	 */
+	void		(*add) (const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);
+
+	/*
+	 * The same for at most GK_CPU_FEW clusters, counting too: sum[label[i] * d + j] +=
+	 * feature j of row i in units of 2^(expo[j] - 40), count[label[i]]++, but for the
+	 * last cluster.  NULL: nothing here beats add().
+	 */
+	void		(*add_few) (const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
+							gk_int128 *sum, int64_t *count);
+	/*
+	 * assign() and add_few() in one, without labels.  NULL likewise.  Where there is
+	 * move_few(), kept (NULL: nobody wants it) is made to say which rows are whose,
+	 * [tiles][gk_few_bits(k)]: bit i of word [t][b] is bit b of the label of the tile's row i,
+	 * 0 past the end.  Returns how many rows had another label.
+	 */
+	int64_t		(*step_few) (const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+							 uint64_t *kept, gk_int128 *sum, int64_t *count);
+	/*
+	 * The same for what differs from kept: a row goes from its cluster's sum and count
+	 * and comes to another's.  At most few_sums sums; NULL: nothing beats step_few().
+	 */
+	int64_t		(*move_few) (const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+							 uint64_t *kept, gk_int128 *sum, int64_t *count);
+	/* Sums, d for each cluster but one, that it keeps in registers at once. */
+	int			few_sums;
+
+	/*
+	 * Of at most GK_CPU_FEW clusters and GK_PACKAGE rows what is known when all are
+	 * assigned: out [k]; weight may be NULL.  NULL: nothing here beats a loop.
+	 */
+	void		(*tally_few) (const float *d2, const float *weight, const int32_t *label, int rows, int k,
+							  double scale, GkTally *out);
+
+	/* Add up gk_d2_split() of (weight *) d2, at most GK_PACKAGE rows; weight may be NULL. */
+	void		(*sum_d2) (const float *d2, const float *weight, int rows, double scale,
+						   int64_t *hi, int64_t *lo);
+
+	/*
+	 * Which of GK_ROW_PAD rows from `row` on may have a race key (gk_race_key of
+	 * weight * d2, either may be NULL for 1) of at most `worst`: bit i for row
+	 * row + i.  May err by setting a bit, never by leaving one out.
+	 */
+	uint64_t	(*race) (const float *d2, const float *weight, uint64_t key, int64_t row, double worst);
+
+	/* gk_nearest() */
+	int			(*nearest) (const float *point, int d, const float *centroids, int k, float *d2);
+} GkCpuKernels;
+
+/* v + base for base >= 0, less what all roundings nearby can come to. */
+static inline float
+gk_taken_off(float v, float base)
+{
+	return (v + base) - 0x1p-20f * (__builtin_fabsf(v) + base);
+}
+
+#define GK_ADD_COPIES	8
+
+#define GK_CPU_FEW		8
+
+/* Bits of a label of so many clusters, 2 at least. */
+static inline int
+gk_few_bits(int k)
+{
+	return k > 4 ? 3 : k > 2 ? 2 : 1;
+}
+
+/*
+ * -ln u >= 1 - u, which is exact in a double; this much is left for the roundings
+ * of the logarithm, the division and the product (each below 2^-51).
+ */
+#define GK_RACE_SLACK	(1.0 + 0x1p-40)
+
+extern const GkCpuKernels gk_cpu_scalar;
+extern const GkColumnKernels gk_columns_base;
+
+/* Where a set has nothing better. */
+void		gk_cpu_scalar_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);
+void		gk_cpu_scalar_sum_d2(const float *d2, const float *weight, int rows, double scale,
+								 int64_t *hi, int64_t *lo);
+uint64_t	gk_cpu_scalar_race(const float *d2, const float *weight, uint64_t key, int64_t row, double worst);
+void		gk_cpu_scalar_margin(const GkMargin *m, const int32_t *label, const float *d2, const float *second,
+								 float *upper, float *lower, float *slack);
+uint64_t	gk_cpu_scalar_tight(const float *slack, const int32_t *label, const float *limit, float *least);
+int			gk_cpu_scalar_nearest(const float *point, int d, const float *centroids, int k, float *d2);
+
+#if defined(__x86_64__)
+#define GK_CPU_X86	1
+extern const GkCpuKernels gk_cpu_avx2;
+extern const GkCpuKernels gk_cpu_avx512;
+extern const GkColumnKernels gk_columns_avx2;
+extern const GkColumnKernels gk_columns_avx512;
+
+/* Shared by both: 256-bit vectors fit the job. */
+void		gk_cpu_avx2_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);
+int			gk_cpu_avx2_nearest(const float *point, int d, const float *centroids, int k, float *d2);
+
+/* gk_cpu_smallk_avx512.c; sums take so many of 32 registers */
+#define GK_CPU_AVX512_SUMS	24
+void		gk_cpu_avx512_add_few(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
+								  gk_int128 *sum, int64_t *count);
+int64_t		gk_cpu_avx512_step_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+								   uint64_t *kept, gk_int128 *sum, int64_t *count);
+int64_t		gk_cpu_avx512_move_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+								   uint64_t *kept, gk_int128 *sum, int64_t *count);
+
+/* gk_cpu_smallk_avx2.c; of 16 registers */
+#define GK_CPU_AVX2_SUMS	13
+void		gk_cpu_avx2_add_few(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
+								gk_int128 *sum, int64_t *count);
+int64_t		gk_cpu_avx2_step_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+								 uint64_t *kept, gk_int128 *sum, int64_t *count);
+
+/* gk_cpu_smallk_tally.c */
+void		gk_cpu_avx512_tally_few(const float *d2, const float *weight, const int32_t *label, int rows, int k,
+									double scale, GkTally *out);
+#elif defined(__aarch64__)
+#define GK_CPU_NEON	1
+extern const GkCpuKernels gk_cpu_neon;
+#endif
+
+/* The chosen set, see gk_cpu_set_simd(). */
+const GkCpuKernels *gk_cpu_kernels(void);
+/* A set by name if this machine can run it, else NULL with the reason. */
+const GkCpuKernels *gk_cpu_kernels_named(const char *name, char *reason, size_t reason_len);
+
+#endif							/* GK_CPU_KERNELS_H */

@@ -1,0 +1,242 @@
+/*
+ * gk_cpu_scalar.c - the oracle: every kernel as a plain loop over gk_numerics.h.
+ *
+ * Never clever.  Also what runs where there is no vector unit that we know;
+ * without an fma instruction in the baseline it is slow but gives the same bits.
+ */
+#include "core/gk_numerics.h"
+#include "cpu/simd/gk_cpu_kernels.h"
+
+static const float *
+point(const GkTiles *x, int i)
+{
+	return x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD;
+}
+
+static void
+scalar_assign(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2)
+{
+	for (int i = 0; i < x->count * GK_ROW_PAD; i++)
+	{
+		if (k0 == 0)
+		{
+			d2[i] = INFINITY;
+			label[i] = 0;
+		}
+		for (int k = k0; k < k1; k++)
+		{
+			float		s = gk_d2(point(x, i), x->stride, c + (size_t) k * x->d, x->d);
+
+			if (s < d2[i])
+			{
+				d2[i] = s;
+				label[i] = k;
+			}
+		}
+	}
+}
+
+static void
+scalar_mindist(const GkTiles *x, const float *c, int k0, int k1, float *d2)
+{
+	for (int i = 0; i < x->count * GK_ROW_PAD; i++)
+		for (int k = k0; k < k1; k++)
+		{
+			float		s = gk_d2(point(x, i), x->stride, c + (size_t) k * x->d, x->d);
+
+			if (s < d2[i])
+				d2[i] = s;
+		}
+}
+
+static unsigned
+scalar_closer(const GkTiles *x, int tile, const float *c, int nc, const float *d2, const float *weight,
+			  int rows, GkCloser *out)
+{
+	unsigned	found = 0;
+
+	for (int q = 0; q < nc; q++)
+		for (int i = 0; i < rows; i++)
+		{
+			GkCloser   *to = &out[q];
+			float		s = gk_d2(point(x, tile * GK_ROW_PAD + i), x->stride, c + (size_t) q * x->d, x->d);
+
+			if (!(s < d2[i]))
+				continue;
+			to->was[to->count] = d2[i];
+			to->is[to->count] = s;
+			if (weight != NULL)
+				to->weight[to->count] = weight[i];
+			to->count++;
+			found |= 1u << q;
+		}
+	return found;
+}
+
+static uint64_t
+scalar_reach(const float *low, const float *high, size_t stride, const float *c, int d, const float *most)
+{
+	uint64_t	bits = 0;
+
+	for (int i = 0; i < GK_ROW_PAD; i++)
+	{
+		float		s = 0.0f;
+
+		for (int j = 0; j < d; j++)
+		{
+			float		below = c[j] - low[j * stride + i];
+			float		above = high[j * stride + i] - c[j];
+			float		t = below < above ? below : above;
+
+			t = t < 0.0f ? t : 0.0f;
+			s = gk_fmaf(t, t, s);
+		}
+		if (s < most[i])
+			bits |= UINT64_C(1) << i;
+	}
+	return bits;
+}
+
+static void
+scalar_second(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2, float *second)
+{
+	for (int i = 0; i < x->count * GK_ROW_PAD; i++)
+	{
+		for (int q = k0; q < k1; q++)
+		{
+			float		s = gk_d2(point(x, i), x->stride, c + (size_t) q * x->d, x->d);
+
+			if (s < d2[i])
+			{
+				second[i] = d2[i];
+				d2[i] = s;
+				label[i] = q;
+			}
+			else if (s < second[i])
+				second[i] = s;
+		}
+	}
+}
+
+static void
+scalar_own(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
+		   const float *c, int d, float *d2)
+{
+	for (int i = 0; i < n; i++)
+		d2[i] = gk_d2(x + row[i], stride, c + (size_t) label[i] * d, d);
+}
+
+void
+gk_cpu_scalar_margin(const GkMargin *m, const int32_t *label, const float *d2, const float *second,
+					 float *upper, float *lower, float *slack)
+{
+	for (int i = 0; i < GK_ROW_PAD; i++)
+	{
+		float		limit = m->limit[label[i]];
+		float		gap;
+
+		upper[i] = sqrtf(d2[i]) * m->widen + m->apart;
+		lower[i] = sqrtf(second[i] < FLT_MAX ? second[i] : FLT_MAX) * m->narrow - m->apart;
+		gap = lower[i] - upper[i];
+		slack[i] = gk_taken_off(gap, limit);
+	}
+}
+
+uint64_t
+gk_cpu_scalar_tight(const float *slack, const int32_t *label, const float *limit, float *least)
+{
+	uint64_t	bits = 0;
+
+	*least = INFINITY;
+	for (int i = 0; i < GK_ROW_PAD; i++)
+	{
+		float		l = limit[label[i]];
+
+		if (!(slack[i] > l))
+			bits |= UINT64_C(1) << i;
+		else if (slack[i] - l < *least)
+			*least = slack[i] - l;
+	}
+	return bits;
+}
+
+void
+gk_cpu_scalar_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy)
+{
+	for (int i = 0; i < x->count * GK_ROW_PAD; i++)
+	{
+		double	   *to = acc + i % GK_ADD_COPIES * copy + label[i] * width;
+
+		for (int j = 0; j < x->d; j++)
+			to[j] += (double) point(x, i)[j * x->stride];
+	}
+}
+
+void
+gk_cpu_scalar_sum_d2(const float *d2, const float *weight, int rows, double scale, int64_t *hi, int64_t *lo)
+{
+	for (int i = 0; i < rows; i++)
+	{
+		int64_t		h,
+					l;
+
+		gk_d2_split(weight ? (double) weight[i] * (double) d2[i] : (double) d2[i], scale, &h, &l);
+		/* rows far outside of a shard's box may wrap, here as in the vector kernels */
+		*hi = (int64_t) ((uint64_t) *hi + (uint64_t) h);
+		*lo = (int64_t) ((uint64_t) *lo + (uint64_t) l);
+	}
+}
+
+uint64_t
+gk_cpu_scalar_race(const float *d2, const float *weight, uint64_t key, int64_t row, double worst)
+{
+	uint64_t	may = 0;
+
+	for (int i = 0; i < GK_ROW_PAD; i++)
+	{
+		double		w = (weight ? (double) weight[i] : 1.0) * (d2 ? (double) d2[i] : 1.0);
+		double		least = 1.0 - gk_uniform(gk_hash(key, row + i));
+
+		/* Not "<=": a NaN (infinite worst, zero weight) must stay in. */
+		if (!(least > worst * w * GK_RACE_SLACK))
+			may |= UINT64_C(1) << i;
+	}
+	return may;
+}
+
+int
+gk_cpu_scalar_nearest(const float *point, int d, const float *centroids, int k, float *d2)
+{
+	int			label = 0;
+
+	*d2 = INFINITY;
+	for (int i = 0; i < k; i++)
+	{
+		float		s = gk_d2(point, 1, centroids + (size_t) i * d, d);
+
+		if (s < *d2)
+		{
+			*d2 = s;
+			label = i;
+		}
+	}
+	return label;
+}
+
+const GkCpuKernels gk_cpu_scalar = {
+	.name = "scalar",
+	.job_work = 1 << 18,
+	.lanes = 1,
+	.assign = scalar_assign,
+	.mindist = scalar_mindist,
+	.closer = scalar_closer,
+	.reach = scalar_reach,
+	.second = scalar_second,
+	.own = scalar_own,
+	.tight = gk_cpu_scalar_tight,
+	.margin = gk_cpu_scalar_margin,
+	.add = gk_cpu_scalar_add,
+	.sum_d2 = gk_cpu_scalar_sum_d2,
+	.race = gk_cpu_scalar_race,
+	.nearest = gk_cpu_scalar_nearest,
+};

@@ -1,0 +1,247 @@
+/*
+ * fn_choose_k.c - kmeans_scan(): one read, many k, and which k to take.
+ *
+ * Each k is fitted from its own seeding, exactly as kmeans_fit() would do it:
+ * starting from the clusters of a smaller k saves iterations, but ends in worse
+ * optima than k-means++ finds (docs/choosing-k.md).
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "miscadmin.h"
+#include "utils/builtins.h"
+
+#include "functions/fn_evaluate.h"
+
+PG_FUNCTION_INFO_V1(kmeans_scan);
+
+/* Places of the arguments around <options>. */
+enum
+{
+	ARG_RELATION, ARG_COLUMNS, ARG_K_MIN, ARG_K_MAX, ARG_STEP, ARG_OPTIONS,
+	ARG_SAMPLE = ARG_OPTIONS + GKMEANS_NOPTIONS
+};
+
+static int
+parse_int_arg(FunctionCallInfo fcinfo, int arg, const char *name, int low, int high)
+{
+	int			v;
+
+	gk_require_arg(fcinfo, arg, name);
+	v = PG_GETARG_INT32(arg);
+	if (v < low || v > high)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must be between %d and %d, not %d", name, low, high, v)));
+	return v;
+}
+
+/* They belong to one k. */
+static void
+refuse_starts(FunctionCallInfo fcinfo)
+{
+	/* second and third of <options> after the weight column */
+	static const char *const names[] = {"warm_start", "centroids"};
+
+	for (int i = 0; i < 2; i++)
+		if (!PG_ARGISNULL(ARG_OPTIONS + 2 + i))
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("%s can not be used with more than one k", names[i]),
+					 errhint("Use kmeans_fit() and kmeans_evaluate().")));
+}
+
+/* ---- labels ---- */
+
+typedef struct Collect
+{
+	int32_t    *label;
+	int64		rows;
+} Collect;
+
+static bool
+collect(void *ctx, int rows, const int32_t *label, const float *d2, const uint32_t *const *aux)
+{
+	Collect    *c = ctx;
+
+	memcpy(c->label + c->rows, label, rows * sizeof(int32_t));
+	c->rows += rows;
+	return true;
+}
+
+static void
+again(void *ctx)
+{
+	((Collect *) ctx)->rows = 0;
+}
+
+/* ---- what to suggest ---- */
+
+/*
+ * Kneedle (Satopaa et al. 2011) for a falling curve: both axes scaled to
+ * [0, 1], the point farthest below the straight line from first to last.  -1
+ * when there is none.
+ */
+static int
+find_elbow(const GkScanRow *row, int n)
+{
+	double		best = 1e-9;
+	double		fall = n > 0 ? row[0].inertia - row[n - 1].inertia : 0.0;
+	int			elbow = -1;
+
+	for (int i = 1; i < n - 1; i++)
+	{
+		double		x = (double) (row[i].k - row[0].k) / (row[n - 1].k - row[0].k);
+		double		y = (row[0].inertia - row[i].inertia) / fall;
+
+		if (fall > 0.0 && y - x > best)
+		{
+			best = y - x;
+			elbow = i;
+		}
+	}
+	return elbow;
+}
+
+/* The smallest k among those of the largest silhouette, or -1. */
+static int
+find_silhouette(const GkScanRow *row, int n)
+{
+	int			best = -1;
+
+	for (int i = 0; i < n; i++)
+		if (!isnan(row[i].measures.silhouette) &&
+			(best < 0 || row[i].measures.silhouette > row[best].measures.silhouette))
+			best = i;
+	return best;
+}
+
+/* ---- the scan ---- */
+
+static void
+scan_store(GkFit *fit, GkStore *store, int k_min, int k_max, int step, int sample, GkScan *scan)
+{
+	const GkHost *engine = gk_host_engine(fit->host);
+	int64		last = k_min + (int64) (k_max - k_min) / step * step;
+	GkSharedSeeds seeds = {.k_max = (int) Min(last, gk_store_rows(store))};
+	Collect		labels = {0};
+	GkError		err;
+
+	labels.label = gk_alloc(engine, gk_store_rows(store), sizeof(int32_t));
+	if (labels.label == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory for the labels of " INT64_FORMAT " rows",
+						(int64) gk_store_rows(store))));
+
+	fit->options.engine.shared = &seeds;
+	for (int64 k = k_min; k <= k_max; k += step)
+	{
+		GkScanRow  *row = &scan->row[scan->n++];
+		GkLabelSink sink = {&labels, collect, again};
+		const GkBackend *backend;
+
+		/* no more clusters than rows: no memory for what can not be found */
+		fit->options.engine.k = (int) Min(k, gk_store_rows(store));
+		backend = gk_choose_backend(fit->host, fit->options.device, gk_store_rows(store),
+									gk_store_features(store), fit->options.engine.k);
+		gk_check(fit->host,
+				 gk_fit(store, backend, &fit->options.engine, &sink, &fit->model, &err),
+				 &err);
+		fit->model.k_asked = (int) k;
+		fit->model.load_ms = scan->n == 1 ? fit->load_ms : 0.0;
+		fit->model.total_ms = fit->model.load_ms + fit->model.context_ms + fit->model.upload_ms +
+			fit->model.seed_ms + fit->model.iterate_ms;
+		gk_stat_run(fit->source->relname, &fit->model);
+		row->k = (int) k;
+		row->inertia = fit->model.inertia;
+		row->iterations = fit->model.iterations;
+		row->converged = fit->model.converged;
+		scan->fit_ms += fit->model.seed_ms + fit->model.iterate_ms;
+		gk_check(fit->host,
+				 gk_quality_labels(store, labels.label, fit->model.k, sample, &row->measures, &err),
+				 &err);
+		gk_model_free(engine, &fit->model);
+		if (row->measures.k < k)
+		{
+			ereport(NOTICE,
+					(errmsg("found %d clusters, fewer than k = %d, and tried no larger k",
+							row->measures.k, row->k),
+					 errdetail("There are no more distinct points.")));
+			break;
+		}
+	}
+	fit->options.engine.shared = NULL;
+	gk_shared_seeds_free(engine, &seeds);
+}
+
+void
+gk_scan(FunctionCallInfo fcinfo, GkScan *scan)
+{
+	int			k_min = parse_int_arg(fcinfo, ARG_K_MIN, "k_min", 1, GK_MAX_K);
+	int			k_max = parse_int_arg(fcinfo, ARG_K_MAX, "k_max", k_min, GK_MAX_K);
+	int			step = parse_int_arg(fcinfo, ARG_STEP, "step", 1, GK_MAX_K);
+	int			sample = gk_parse_sample(fcinfo, ARG_SAMPLE);
+	int			not_converged = 0;
+	GkTables	tables = {0};
+	GkStore    *store;
+	GkFit		fit;
+
+	memset(scan, 0, sizeof(*scan));
+	scan->row = palloc0(((k_max - k_min) / step + 1) * sizeof(GkScanRow));
+	refuse_starts(fcinfo);
+	gk_fit_open(fcinfo, ARG_OPTIONS, NULL, false, &fit);
+	store = gk_fit_load(&fit, NULL, &tables);
+	if (store != NULL)
+		scan_store(&fit, store, k_min, k_max, step, sample, scan);
+	scan->load_ms = fit.load_ms;
+	gk_fit_end(&fit);
+
+	scan->elbow = find_elbow(scan->row, scan->n);
+	scan->silhouette = find_silhouette(scan->row, scan->n);
+	for (int i = 0; i < scan->n; i++)
+		not_converged += !scan->row[i].converged;
+	if (not_converged > 0)
+		ereport(NOTICE,
+				(errmsg("%d of %d fits stopped after max_iter = %d iterations, before convergence",
+						not_converged, scan->n, fit.options.engine.max_iter),
+				 errhint("Use a larger max_iter or tol.")));
+}
+
+/*
+ * kmeans_scan(relation regclass, columns text[], k_min int, k_max int, step int,
+ *             <options>, sample int)
+ * returns table (k, inertia, silhouette, simplified_silhouette, davies_bouldin,
+ *                calinski_harabasz, iterations, converged, suggested)
+ */
+Datum
+kmeans_scan(PG_FUNCTION_ARGS)
+{
+	GkResult	result;
+	GkScan		scan;
+
+	gk_result_begin(fcinfo, &result);
+	gk_scan(fcinfo, &scan);
+	for (int i = 0; i < scan.n; i++)
+	{
+		const GkScanRow *row = &scan.row[i];
+		const char *why = i == scan.elbow && i == scan.silhouette ? "elbow and silhouette"
+			: i == scan.elbow ? "elbow" : i == scan.silhouette ? "silhouette" : NULL;
+		Datum		values[9];
+		bool		nulls[9] = {false};
+
+		values[0] = Int32GetDatum(row->k);
+		values[1] = Float8GetDatum(row->inertia);
+		values[2] = gk_measure_datum(row->measures.silhouette, &nulls[2]);
+		values[3] = gk_measure_datum(row->measures.simplified, &nulls[3]);
+		values[4] = gk_measure_datum(row->measures.davies_bouldin, &nulls[4]);
+		values[5] = gk_measure_datum(row->measures.calinski_harabasz, &nulls[5]);
+		values[6] = Int32GetDatum(row->iterations);
+		values[7] = BoolGetDatum(row->converged);
+		values[8] = why != NULL ? CStringGetTextDatum(why) : (Datum) 0;
+		nulls[8] = why == NULL;
+		tuplestore_putvalues(result.store, result.desc, values, nulls);
+	}
+	return (Datum) 0;
+}

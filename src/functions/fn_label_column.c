@@ -1,0 +1,353 @@
+/*
+ * fn_label_column.c - kmeans(..., label_column): labels into the table.
+ *
+ * The scan that reads the points also reads each row's old label.  Rows whose
+ * label differs are noted (fn_label_changes.c), and one UPDATE asks for them row
+ * by row, in the same order:
+ *
+ *	 UPDATE t SET label = gkmeans_new_label(tableoid, ctid)
+ *	 WHERE gkmeans_has_new_label(tableoid, ctid)
+ *
+ * So triggers, rules, generated columns, row-level security, rights and concurrent
+ * updates are as in an UPDATE that the user writes, rows that keep their label
+ * are not touched, and the time is that of the plain UPDATE.  Nothing is written
+ * before all labels are known.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_attribute.h"
+#include "commands/trigger.h"
+#include "executor/spi.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "rewrite/prs2lock.h"
+#include "rewrite/rewriteDefine.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+#include "functions/fn_label_changes.h"
+
+PG_FUNCTION_INFO_V1(gkmeans_has_new_label);
+PG_FUNCTION_INFO_V1(gkmeans_new_label);
+
+#define ROWS_PER_INTERRUPT_CHECK	1024
+
+/* The label of a row that was left out: NULL in the table. */
+#define LABEL_LEFT_OUT	(-1)
+
+struct GkRelabel
+{
+	const GkSource *source;
+	/* Two lists, since all rows that were left out are known before any label. */
+	GkChanges  *left_out;
+	GkChanges  *labelled;
+	/* While writing, the row that was asked for last: */
+	GkRowId		row;
+	bool		found;			/* it is to get a label */
+	int32		label;			/* of the last one that was found */
+};
+
+/* Whose UPDATE is running; a trigger of it may write labels, too. */
+static GkRelabel *writing = NULL;
+
+/* ---- checks ---- */
+
+/* A column that may be added: only by the owner, and not to a partition alone. */
+static void
+check_missing(const GkSource *source)
+{
+	if (!gk_relation_ownercheck(source->relid, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(source->relkind),
+					   source->relname);
+	if (source->is_partition)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("cannot add column \"%s\" to the partition \"%s\"",
+						source->label_column, source->relname),
+				 errhint("Add an integer column to the partitioned table.")));
+}
+
+static void
+check_existing(const GkSource *source, int k)
+{
+	AttrNumber	attnum = get_attnum(source->relid, source->label_column);
+	Oid			user = GetUserId();
+	HeapTuple	tuple;
+	Form_pg_attribute att;
+
+	if (pg_class_aclcheck(source->relid, user, ACL_UPDATE) != ACLCHECK_OK &&
+		pg_attribute_aclcheck(source->relid, attnum, user, ACL_UPDATE) != ACLCHECK_OK)
+		aclcheck_error_col(ACLCHECK_NO_PRIV, OBJECT_COLUMN, source->relname,
+						   source->label_column);
+
+	tuple = SearchSysCacheAttName(source->relid, source->label_column);
+	att = (Form_pg_attribute) GETSTRUCT(tuple);
+	if (att->attgenerated != '\0' || att->attidentity == ATTRIBUTE_IDENTITY_ALWAYS)
+		ereport(ERROR,
+				(errcode(ERRCODE_GENERATED_ALWAYS),
+				 errmsg("label_column \"%s\" is a generated column", source->label_column)));
+	ReleaseSysCache(tuple);
+
+	if (source->label_type == GK_VALUE_INT2 && k - 1 > PG_INT16_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("label_column \"%s\" is of type smallint, too small for k = %d",
+						source->label_column, k)));
+}
+
+/* In this session, as PostgreSQL's rewriter has it. */
+static bool
+rule_fires(const RewriteRule *rule)
+{
+	char		other = SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA ?
+		RULE_FIRES_ON_ORIGIN : RULE_FIRES_ON_REPLICA;
+
+	return rule->enabled != RULE_DISABLED && rule->enabled != other;
+}
+
+/* INSTEAD takes the UPDATE away from all rows, or from those that meet a condition. */
+static void
+check_rules(const GkSource *source)
+{
+	Relation	rel = table_open(source->relid, NoLock);
+	int			n = rel->rd_rules != NULL ? rel->rd_rules->numLocks : 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		const RewriteRule *rule = rel->rd_rules->rules[i];
+
+		if (rule->event == CMD_UPDATE && rule->isInstead && rule_fires(rule))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot write labels to \"%s\"", source->relname),
+					 errdetail("Labels are written by an UPDATE, and the table has a rule ON UPDATE DO INSTEAD."),
+					 errhint("Use kmeans_labels() or kmeans_label_table(), or disable the rule.")));
+	}
+	table_close(rel, NoLock);
+}
+
+void
+gk_relabel_check(const GkSource *source, int k)
+{
+	PreventCommandIfReadOnly("kmeans() with label_column");
+	check_rules(source);
+	if (source->label_missing)
+		check_missing(source);
+	else
+		check_existing(source, k);
+}
+
+/* ---- changes ---- */
+
+GkRelabel *
+gk_relabel_begin(const GkSource *source)
+{
+	GkRelabel  *relabel = palloc0(sizeof(GkRelabel));
+
+	relabel->source = source;
+	relabel->left_out = gk_changes_begin();
+	relabel->labelled = gk_changes_begin();
+	return relabel;
+}
+
+static void
+note_left_out(void *arg, const GkRowId *row, uint32 old_label)
+{
+	GkRelabel  *relabel = arg;
+
+	if (old_label != GK_LABEL_NULL)
+		gk_changes_add(relabel->left_out, row, LABEL_LEFT_OUT);
+}
+
+static void
+note_labels(void *arg, const GkTables *tables, const GkPrep *prep, int rows,
+			const int32_t *label, const float *d2, const uint32_t *const *aux)
+{
+	GkRelabel  *relabel = arg;
+	const uint32_t *old = relabel->source->at_label >= 0 ? aux[GK_AUX_LABEL] : NULL;
+
+	for (int i = 0; i < rows; i++)
+	{
+		GkRowId		id;
+
+		if (i % ROWS_PER_INTERRUPT_CHECK == 0)
+			CHECK_FOR_INTERRUPTS();
+		if (old != NULL && old[i] == (uint32) label[i])
+			continue;
+		gk_row_id(tables, aux, i, &id);
+		gk_changes_add(relabel->labelled, &id, label[i]);
+	}
+}
+
+GkLabelWant
+gk_relabel_want(GkRelabel *relabel)
+{
+	GkLabelWant want = {note_left_out, note_labels, relabel};
+
+	return want;
+}
+
+/* ---- writing ---- */
+
+static void
+add_column(const GkSource *source)
+{
+	StringInfoData sql;
+
+	initStringInfo(&sql);
+	appendStringInfo(&sql, "ALTER TABLE %s ADD COLUMN %s pg_catalog.int4",
+					 source->qualified, quote_identifier(source->label_column));
+	if (SPI_execute(sql.data, false, 0) != SPI_OK_UTILITY)
+		elog(ERROR, "could not add column \"%s\"", source->label_column);
+}
+
+static GkRelabel *
+require_writing(void)
+{
+	if (writing == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this function is only for the UPDATE of kmeans() with label_column")));
+	return writing;
+}
+
+/* Did another transaction make this version of a row since the snapshot? */
+static bool
+is_later_version(const GkRowId *row)
+{
+	ItemPointerData ctid = row->ctid;
+	Relation	rel;
+	TupleTableSlot *slot;
+	bool		seen;
+
+	/* then that is an error */
+	if (IsolationUsesXactSnapshot())
+		return false;
+	rel = table_open(row->tableoid, NoLock);
+	slot = table_slot_create(rel, NULL);
+	seen = table_tuple_fetch_row_version(rel, &ctid, GetActiveSnapshot(), slot);
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(rel, NoLock);
+	return !seen;
+}
+
+/*
+ * The row of a call: is it to get a label, and which one (relabel->label)?
+ *
+ * A row is known by its place.  The actions of rules ask, too, in executor states and
+ * orders of their own, before the UPDATE.
+ *
+ * When someone else has changed a row since the snapshot, and the isolation level permits
+ * to go on, PostgreSQL asks a second time, with the place of the row's newest version
+ * (EvalPlanQual).  No other question is about a version that the snapshot does not see.  It
+ * comes while the UPDATE is at that row, so the label is that of the row found last.
+ */
+static bool
+find_label(GkRelabel *relabel, FunctionCallInfo fcinfo)
+{
+	GkRowId		row = {PG_GETARG_OID(0), *(ItemPointer) PG_GETARG_POINTER(1)};
+
+	/* EvalPlanQual on behalf of a trigger does not say which table: the same one */
+	if (!OidIsValid(row.tableoid))
+		row.tableoid = relabel->row.tableoid;
+	if (row.tableoid == relabel->row.tableoid && ItemPointerEquals(&row.ctid, &relabel->row.ctid))
+		return relabel->found;
+	relabel->found = gk_changes_find(relabel->labelled, &row, &relabel->label) ||
+		gk_changes_find(relabel->left_out, &row, &relabel->label) ||
+		(relabel->found && row.tableoid == relabel->row.tableoid && is_later_version(&row));
+	relabel->row = row;
+	return relabel->found;
+}
+
+/* gkmeans_has_new_label(tableoid oid, ctid tid) returns bool */
+Datum
+gkmeans_has_new_label(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(find_label(require_writing(), fcinfo));
+}
+
+/* gkmeans_new_label(tableoid oid, ctid tid) returns int */
+Datum
+gkmeans_new_label(PG_FUNCTION_ARGS)
+{
+	GkRelabel  *relabel = require_writing();
+
+	/* an action's condition may ask for the label of a row that gets none */
+	if (!find_label(relabel, fcinfo) || relabel->label == LABEL_LEFT_OUT)
+		PG_RETURN_NULL();
+	PG_RETURN_INT32(relabel->label);
+}
+
+static const char *
+update_command(const GkSource *source, Oid function)
+{
+	const char *schema = get_namespace_name(get_func_namespace(function));
+	StringInfoData sql;
+
+	initStringInfo(&sql);
+	appendStringInfo(&sql, "UPDATE %s AS t SET %s = %s(t.tableoid, t.ctid) WHERE %s(t.tableoid, t.ctid)",
+					 source->qualified, quote_identifier(source->label_column),
+					 quote_qualified_identifier(schema, "gkmeans_new_label"),
+					 quote_qualified_identifier(schema, "gkmeans_has_new_label"));
+	return sql.data;
+}
+
+static void
+update_rows(GkRelabel *relabel, Oid function)
+{
+	const char *sql = update_command(relabel->source, function);
+	GkRelabel  *outer = writing;
+	int			guc_level = NewGUCNestLevel();
+	SPIPlanPtr	plan;
+	int			result;
+
+	/* scan from the first block on; and see rel_read.c */
+	gk_switch_off("synchronize_seqscans");
+	gk_switch_off("jit");
+	plan = SPI_prepare(sql, 0, NULL);
+	if (plan == NULL)
+		elog(ERROR, "could not plan \"%s\": %s", sql, SPI_result_code_string(SPI_result));
+
+	PG_TRY();
+	{
+		writing = relabel;
+		/* the same snapshot as the read: the ctids are those of its rows */
+		result = SPI_execute_snapshot(plan, NULL, NULL, GetActiveSnapshot(), InvalidSnapshot,
+									  false, true, 0);
+	}
+	PG_FINALLY();
+	{
+		writing = outer;
+	}
+	PG_END_TRY();
+	if (result != SPI_OK_UPDATE)
+		elog(ERROR, "could not write labels: %s", SPI_result_code_string(result));
+	AtEOXact_GUC(true, guc_level);
+}
+
+void
+gk_relabel_write(GkRelabel *relabel, Oid function)
+{
+	bool		changes = gk_changes_count(relabel->left_out) + gk_changes_count(relabel->labelled) > 0;
+
+	if (changes || relabel->source->label_missing)
+	{
+		if (SPI_connect() != SPI_OK_CONNECT)
+			elog(ERROR, "SPI_connect failed");
+		if (relabel->source->label_missing)
+			add_column(relabel->source);
+		if (changes)
+			update_rows(relabel, function);
+		SPI_finish();
+	}
+	gk_changes_end(relabel->left_out);
+	gk_changes_end(relabel->labelled);
+}

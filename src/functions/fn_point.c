@@ -1,0 +1,366 @@
+/*
+ * fn_point.c - a point from the arguments of a function call.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "parser/parse_coerce.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/fmgrprotos.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+
+#include "core/gk_core.h"
+#include "pg/pg_compat.h"
+#include "functions/fn_point.h"
+
+static bool
+is_number(Oid type)
+{
+	return type == INT2OID || type == INT4OID || type == INT8OID ||
+		type == FLOAT4OID || type == FLOAT8OID || type == NUMERICOID;
+}
+
+bool
+gk_casts_to_reals(Oid type)
+{
+	return SearchSysCacheExists2(CASTSOURCETARGET, ObjectIdGetDatum(type), ObjectIdGetDatum(FLOAT4ARRAYOID));
+}
+
+/*
+ * The cast of a vector type, as value::real[] finds it: by the type alone, so no search_path
+ * can put another function in its place.  False: the type has none.
+ */
+static bool
+find_cast(KmeansPoint *p, Oid type)
+{
+	Oid			function;
+	bool		varlena;
+
+	if (!gk_casts_to_reals(type))
+		return false;
+	switch (find_coercion_pathway(FLOAT4ARRAYOID, type, COERCION_EXPLICIT, &function))
+	{
+		case COERCION_PATH_FUNC:
+			p->cast_kind = GK_CAST_FUNCTION;
+			if (gk_function_aclcheck(function, GetUserId()) != ACLCHECK_OK)
+				aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, get_func_name(function));
+			break;
+		case COERCION_PATH_COERCEVIAIO:
+			p->cast_kind = GK_CAST_TEXT;
+			getTypeOutputInfo(type, &function, &varlena);
+			break;
+		default:				/* WITHOUT FUNCTION: it is an array already */
+			return true;
+	}
+	fmgr_info_cxt(function, &p->cast, p->cxt);
+	return true;
+}
+
+/* value::real[].  False: that is NULL. */
+static bool
+cast_to_reals(KmeansPoint *p, Datum *value)
+{
+	LOCAL_FCINFO(call, 3);
+
+	if (p->cast_kind == GK_CAST_TEXT)
+	{
+		*value = OidInputFunctionCall(F_ARRAY_IN, OutputFunctionCall(&p->cast, *value), FLOAT4OID, -1);
+		return true;
+	}
+	/* with typmod and explicitness as far as the function wants them */
+	InitFunctionCallInfoData(*call, &p->cast, p->cast.fn_nargs, InvalidOid, NULL, NULL);
+	call->args[0].value = *value;
+	call->args[1].value = Int32GetDatum(-1);
+	call->args[2].value = BoolGetDatum(true);
+	call->args[0].isnull = call->args[1].isnull = call->args[2].isnull = false;
+	*value = FunctionCallInvoke(call);
+	return !call->isnull;
+}
+
+/*
+ * The type of an argument.  A call that was not made from an expression, as by
+ * a distributed executor, has only the types that the function declares.
+ */
+static Oid
+argument_type(FunctionCallInfo fcinfo, int arg)
+{
+	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, arg);
+	Oid		   *declared;
+	int			n;
+
+	if (OidIsValid(type))
+		return type;
+	(void) get_func_signature(fcinfo->flinfo->fn_oid, &declared, &n);
+	return arg < n && declared[arg] != ANYOID ? declared[arg] : InvalidOid;
+}
+
+void
+kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs, GkPointUse use, MemoryContext cxt)
+{
+	memset(p, 0, sizeof(*p));
+	p->cxt = cxt;
+	p->origin.use = use;
+	p->first = first;
+	p->nargs = nargs;
+	p->types = MemoryContextAlloc(cxt, p->nargs * sizeof(Oid));
+	p->floats = true;
+	for (int i = 0; i < p->nargs; i++)
+	{
+		Oid			type = argument_type(fcinfo, first + i);
+		Oid			base = OidIsValid(type) ? getBaseType(type) : InvalidOid;
+		Oid			element = OidIsValid(base) ? get_element_type(base) : InvalidOid;
+
+		p->types[i] = base;
+		p->floats &= base == FLOAT4OID;
+		if (is_number(base) || base == UNKNOWNOID)
+			continue;
+		if (p->nargs == 1 && OidIsValid(element))
+		{
+			p->whole = true;
+			p->types[i] = getBaseType(element);
+			if (is_number(p->types[i]))
+				continue;
+		}
+		else if (p->nargs == 1 && OidIsValid(base) && find_cast(p, base))
+		{
+			p->whole = true;
+			p->types[i] = FLOAT4OID;
+			continue;
+		}
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("argument %d is of type %s, expected a number%s",
+		/* an aggregate's state is not one that the user gave */
+						first + i + (AggCheckCallContext(fcinfo, NULL) ? 0 : 1),
+						OidIsValid(type) ? format_type_be(type) : "unknown",
+						p->nargs == 1 ? " or an array of numbers" : ""),
+		/* on the shards of Citus, aggregates are not told */
+				 OidIsValid(type) ? 0 : errhint("Cast the point to float8[].")));
+	}
+}
+
+/* Room for d features. */
+static void
+set_features(KmeansPoint *p, int d)
+{
+	gk_check_most_features(d);
+	if (p->values == NULL || d > p->capacity)
+	{
+		if (p->values != NULL)
+			pfree(p->values);
+		p->values = NULL;
+		p->capacity = Max(d, 8);
+		p->values = MemoryContextAlloc(p->cxt, p->capacity * sizeof(double));
+	}
+	p->d = d;
+}
+
+/* False: its values have no fixed size. */
+static bool
+value_type(Oid type, GkValueType *out)
+{
+	switch (type)
+	{
+		case INT2OID:
+			*out = GK_VALUE_INT2;
+			return true;
+		case INT4OID:
+			*out = GK_VALUE_INT4;
+			return true;
+		case INT8OID:
+			*out = GK_VALUE_INT8;
+			return true;
+		case FLOAT4OID:
+			*out = GK_VALUE_FLOAT4;
+			return true;
+		case FLOAT8OID:
+			*out = GK_VALUE_FLOAT8;
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* Out of double precision's range becomes an infinity, which the caller reports. */
+static double
+number(Datum value, Oid type)
+{
+	GkValueType fixed;
+
+	if (value_type(type, &fixed))
+		return gk_value_of(fixed, value);
+	if (type == NUMERICOID)
+		return DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, value));
+	/* UNKNOWNOID */
+	return DatumGetFloat8(DirectFunctionCall1(float8in, value));
+}
+
+/* The elements of arrays without NULLs, and of other types than numeric, lie side by side. */
+static bool
+read_packed(double *to, const ArrayType *array, Oid type, int d)
+{
+	GkValueType fixed;
+
+	if (ARR_HASNULL(array) || !value_type(type, &fixed))
+		return false;
+	gk_values_in(fixed, ARR_DATA_PTR(array), d, to);
+	return true;
+}
+
+/* Room for any value with a short header, aligned. */
+typedef union ShortArray
+{
+	ArrayType	array;
+	char		bytes[VARATT_SHORT_MAX + VARHDRSZ];
+	double		align;
+} ShortArray;
+
+/*
+ * As DatumGetArrayTypeP(), but an array that is stored with a short header, as small
+ * ones are, goes to the caller's room and not to one that is allocated for it.
+ */
+static ArrayType *
+aligned_array(Datum datum, ShortArray *room)
+{
+	struct varlena *v = (struct varlena *) DatumGetPointer(datum);
+	Size		len;
+
+	/* what lies elsewhere, in TOAST or as an expanded object, counts as short, too */
+	if (!VARATT_IS_SHORT(v) || VARATT_IS_EXTERNAL(v))
+		return DatumGetArrayTypeP(datum);
+	len = VARSIZE_SHORT(v) - VARHDRSZ_SHORT;
+	SET_VARSIZE(&room->array, len + VARHDRSZ);
+	memcpy(VARDATA(&room->array), VARDATA_SHORT(v), len);
+	return &room->array;
+}
+
+/*
+ * Small stored float8[] of one dimension without NULLs, the most common points, are read
+ * where they are, which is not aligned.  False: it is another array.
+ */
+static inline bool
+read_short_float8(KmeansPoint *p, Datum datum)
+{
+	struct varlena *v = (struct varlena *) DatumGetPointer(datum);
+	GkArrayHead	head;
+
+	StaticAssertStmt(sizeof(head) == ARR_OVERHEAD_NONULLS(1) - VARHDRSZ, "values follow");
+	if (!VARATT_IS_SHORT(v) || VARATT_IS_EXTERNAL(v) ||
+		VARSIZE_SHORT(v) < VARHDRSZ_SHORT + sizeof(head))
+		return false;
+	memcpy(&head, VARDATA_SHORT(v), sizeof(head));
+	if (head.ndim != 1 || head.dataoffset != 0)
+		return false;
+	set_features(p, head.d);
+	memcpy(p->values, VARDATA_SHORT(v) + sizeof(head), head.d * sizeof(double));
+	return true;
+}
+
+static bool
+read_array(KmeansPoint *p, Datum datum, Oid type)
+{
+	ShortArray	room;
+	ArrayType  *array = aligned_array(datum, &room);
+	bool		complete = true;
+
+	set_features(p, gk_array_features(array, &p->origin));
+	if (!read_packed(p->values, array, type, p->d))
+	{
+		int16		len;
+		bool		byval;
+		char		align;
+		Datum	   *elements;
+		bool	   *nulls;
+		int			n;
+
+		get_typlenbyvalalign(ARR_ELEMTYPE(array), &len, &byval, &align);
+		deconstruct_array(array, ARR_ELEMTYPE(array), len, byval, align, &elements, &nulls, &n);
+		for (int j = 0; j < n; j++)
+		{
+			p->values[j] = nulls[j] ? 0.0 : number(elements[j], type);
+			complete &= !nulls[j];
+		}
+		pfree(elements);
+		pfree(nulls);
+	}
+	if ((Pointer) array != DatumGetPointer(datum) && array != &room.array)
+		pfree(array);
+	return complete;
+}
+
+/* An untyped literal is a whole point when it looks like an array. */
+static bool
+is_array_literal(const char *s)
+{
+	while (isspace((unsigned char) *s))
+		s++;
+	return *s == '{' || *s == '[';
+}
+
+bool
+kmeans_point_read_one(KmeansPoint *p, Datum value, bool isnull)
+{
+	if (isnull)
+	{
+		set_features(p, p->whole ? 0 : 1);
+		return false;
+	}
+	if (p->cast_kind != GK_CAST_NONE && !cast_to_reals(p, &value))
+	{
+		set_features(p, 0);
+		return false;
+	}
+	if (p->whole)
+		return (p->types[0] == FLOAT8OID && read_short_float8(p, value)) || read_array(p, value, p->types[0]);
+	if (p->types[0] == UNKNOWNOID && is_array_literal(DatumGetCString(value)))
+		return read_array(p, OidInputFunctionCall(F_ARRAY_IN, DatumGetCString(value), FLOAT8OID, -1),
+						  FLOAT8OID);
+	set_features(p, 1);
+	p->values[0] = number(value, p->types[0]);
+	return true;
+}
+
+bool
+kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo)
+{
+	bool		complete = true;
+
+	if (p->nargs == 1)
+		return kmeans_point_read_one(p, PG_GETARG_DATUM(p->first), PG_ARGISNULL(p->first));
+	set_features(p, p->nargs);
+	if (p->floats)
+	{
+		const NullableDatum *arg = &fcinfo->args[p->first];
+
+		for (int j = 0; j < p->nargs; j++)
+		{
+			p->values[j] = arg[j].isnull ? 0.0 : DatumGetFloat4(arg[j].value);
+			complete &= !arg[j].isnull;
+		}
+		return complete;
+	}
+	for (int j = 0; j < p->nargs; j++)
+	{
+		bool		isnull = PG_ARGISNULL(p->first + j);
+
+		p->values[j] = isnull ? 0.0 : number(PG_GETARG_DATUM(p->first + j), p->types[j]);
+		complete &= !isnull;
+	}
+	return complete;
+}
+
+void
+gk_point_features(Oid type, int d, const Datum *values, double *x)
+{
+	GkValueType fixed;
+
+	if (value_type(type, &fixed))
+		gk_values_of(fixed, values, d, x);
+	else
+		for (int j = 0; j < d; j++)
+			x[j] = number(values[j], type);
+}

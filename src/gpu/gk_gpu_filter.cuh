@@ -1,0 +1,79 @@
+/*
+ * gk_gpu_filter.cuh - points in sorted boxes: gk_gpu_filter_build.cu makes them,
+ * gk_gpu_filter.cu iterates over them and says what for.
+ */
+#ifndef GK_GPU_BOXES_CUH
+#define GK_GPU_BOXES_CUH
+
+#include "gpu/gk_gpu_device.cuh"
+
+#define TILE		256			/* rows of a box */
+#define P			(TILE / 32)	/* points of a lane */
+#define THREADS		256
+#define WARPS		(THREADS / 32)
+#define ALL			0xffffffffu
+
+struct GkBoxes
+{
+	float	   *x;				/* [n][d] */
+	float4	   *corner;			/* [tiles][2]: least and largest coordinates */
+	long long  *sum;			/* [tiles][4], units of 2^(expo - 40) */
+	unsigned long long *work;	/* distances of points computed in this iteration; the next tiles */
+	float	   *range;			/* [2][4]: origin and cells per unit of the curve */
+	bool		sorted;
+	bool		off;			/* not wanted, or not worth it */
+	int			waited;			/* iterations without it */
+};
+
+static inline int64_t
+tiles_of(int64_t rows)
+{
+	return (rows + TILE - 1) / TILE;
+}
+
+/* Sort the points along a curve about k centroids.  Without the memory: off, and no error. */
+GkStatus	gk_gpu_boxes_sort(GkSession *s, int k, GkBoxes *b, GkError *err);
+
+/* No iteration will use them any more: free their memory. */
+void		gk_gpu_boxes_off(GkBoxes *b);
+
+/* A row of the sorted copy; it is read once in an iteration. */
+template <int D>
+__device__ __forceinline__ void
+fetch(const float *x, int64_t row, float (&out)[D])
+{
+	if (D == 4)
+	{
+		float4		t = __ldcs((const float4 *) x + row);
+
+		out[0] = t.x;
+		out[1 % D] = t.y;
+		out[2 % D] = t.z;
+		out[3 % D] = t.w;
+	}
+	else if (D == 2)
+	{
+		float2		t = __ldcs((const float2 *) x + row);
+
+		out[0] = t.x;
+		out[1 % D] = t.y;
+	}
+	else
+	{
+#pragma unroll
+		for (int j = 0; j < D; j++)
+			out[j] = __ldcs(x + row * D + j);
+	}
+}
+
+/* A value as two integers, x = (hi * 2^20 + lo) * 2^(expo - 40), |hi| <= 2^20 > lo >= 0. */
+__device__ __forceinline__ void
+limbs(float x, float inv, float &hi, float &lo)
+{
+	float		v = __fmul_rn(x, inv);
+
+	hi = __fsub_rn(__fmaf_rd(v, 0x1p-20f, 0x1.8p23f), 0x1.8p23f);
+	lo = __fmaf_rn(hi, -0x1p20f, v);
+}
+
+#endif							/* GK_GPU_BOXES_CUH */

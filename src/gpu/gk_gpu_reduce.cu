@@ -1,0 +1,183 @@
+/*
+ * gk_gpu_reduce.cu - from accumulator words to exact totals, and from totals to
+ * the next centroids on the device (gk_update.h, the host's own code), so that
+ * the next pass can start before the host has looked at this one.
+ */
+#include "core/gk_update.h"
+#include "gpu/gk_gpu_device.cuh"
+
+/* ---- kernels ---- */
+
+__global__ void
+fold_kernel(GkAcc acc, gk_int128 *totals, int64_t sums, int64_t values, int shift)
+{
+	int64_t		v = (int64_t) blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (v < values)
+	{
+		unsigned long long a = acc.a[v];
+		unsigned long long b = acc.b[v];
+
+		if ((a | b) != 0)
+		{
+			totals[v] += gk_acc_value(a, b, v < sums ? shift : 32);
+			acc.a[v] = 0;
+			acc.b[v] = 0;
+		}
+	}
+}
+
+/* Unweighted only: feature j of cluster k - 1, then its count. */
+__global__ void
+fold_last_kernel(gk_int128 *totals, GkColumns columns, int k, int d)
+{
+	int			j = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (j <= d)
+	{
+		gk_int128	t = columns.total[j];
+
+		for (int i = 0; i < k - 1; i++)
+			t -= j < d ? totals[(int64_t) i * d + j] : totals[(int64_t) k * d + i];
+		if (j < d)
+			totals[(int64_t) (k - 1) * d + j] = t;
+		else
+			totals[(int64_t) k * d + k - 1] = t;
+	}
+}
+
+/* One block per cluster: log its sums, move its centroid, tell how far. */
+__global__ void
+update_kernel(const gk_int128 *totals, GkColumns columns, int k, int d, bool weighted, float *centroids,
+			  double *shifts, char *unit, const int *done)
+{
+	extern __shared__ double moved[];
+	gk_int128  *log = (gk_int128 *) (unit + 64);
+	float	   *used = (float *) (log + (int64_t) k * (d + (weighted ? 2 : 1)));
+	int			i = blockIdx.x;
+	gk_int128	mass = totals[(int64_t) k * d + i];
+	double		shift = 0.0;
+
+	if (*done)
+		return;
+	if (threadIdx.x == 0)
+	{
+		log[(int64_t) k * d + i] = mass;
+		if (weighted)
+			log[(int64_t) k * d + k + i] = totals[(int64_t) k * d + k + i];
+	}
+	for (int j0 = 0; j0 < d; j0 += blockDim.x)
+	{
+		int			j = j0 + threadIdx.x;
+
+		if (j < d)
+		{
+			gk_int128	sum = totals[(int64_t) i * d + j];
+			float		old = centroids[(int64_t) i * d + j];
+
+			log[(int64_t) i * d + j] = sum;
+			used[(int64_t) i * d + j] = old;
+			if (mass > 0)
+			{
+				double		center = columns.center[j];
+				double		scale = columns.scale[j];
+				float		f = gk_centroid_to_float(gk_mean(sum, mass, columns.expo[j], center, scale), center, scale);
+				double		t = (double) f - (double) old;
+
+				moved[threadIdx.x] = t * t;
+				centroids[(int64_t) i * d + j] = f;
+			}
+		}
+		__syncthreads();
+		/* In the order of the features, as the host adds them up. */
+		if (threadIdx.x == 0)
+			for (int o = 0; o < (int) blockDim.x && j0 + o < d; o++)
+				shift += moved[o];
+		__syncthreads();
+	}
+	if (threadIdx.x == 0)
+		shifts[i] = mass > 0 ? shift : -1.0;
+}
+
+/* In the order of the clusters, as the host adds them up. */
+__global__ void
+stop_kernel(const double *shifts, int k, double tol, char *unit, int *done)
+{
+	GkLogHead  *head = (GkLogHead *) unit;
+	__shared__ double tile[256];
+	double		shift = 0.0;
+	bool		empty = false;
+
+	if (*done)
+		return;
+	for (int i0 = 0; i0 < k; i0 += 256)
+	{
+		if (i0 + (int) threadIdx.x < k)
+			tile[threadIdx.x] = shifts[i0 + threadIdx.x];
+		__syncthreads();
+		if (threadIdx.x == 0)
+			for (int i = 0; i < 256 && i0 + i < k; i++)
+			{
+				if (tile[i] < 0.0)
+					empty = true;
+				else
+					shift += tile[i];
+			}
+		__syncthreads();
+	}
+	if (threadIdx.x == 0)
+	{
+		head->count = 1;
+		head->stop = empty || shift <= tol;
+		if (head->stop)
+			*done = 1;
+	}
+}
+
+/* ---- launchers ---- */
+
+GkStatus
+gk_gpu_fold_values(GkSession *s, int64_t sums, int64_t values, int shift, GkError *err)
+{
+	fold_kernel<<<(unsigned int) ((values + 255) / 256), 256, 0, s->gpu->stream>>>
+		(s->acc, s->totals, sums, values, shift);
+	GK_LAUNCHED();
+	return GK_OK;
+}
+
+GkStatus
+gk_gpu_fold(GkSession *s, int k, GkError *err)
+{
+	return gk_gpu_fold_values(s, (int64_t) k * s->d, gk_gpu_values(s, k),
+							  s->pts->weighted ? GK_GRID_BITS : 32, err);
+}
+
+GkStatus
+gk_gpu_totals(GkSession *s, int64_t values, gk_int128 *out, GkError *err)
+{
+	GK_DO(gk_gpu_drain(s, err));
+	GK_TRY(cudaMemcpyAsync(out, s->totals, values * sizeof(gk_int128), cudaMemcpyDeviceToHost, s->gpu->stream));
+	return gk_gpu_drain(s, err);
+}
+
+GkStatus
+gk_gpu_fold_last(GkSession *s, int k, GkError *err)
+{
+	fold_last_kernel<<<(s->d + 256) / 256, 256, 0, s->gpu->stream>>>(s->totals, s->columns, k, s->d);
+	GK_LAUNCHED();
+	return GK_OK;
+}
+
+GkStatus
+gk_gpu_update(GkSession *s, int k, char *unit, GkError *err)
+{
+	int			threads = s->d < 256 ? (s->d + 31) / 32 * 32 : 256;
+
+	GK_TRY(cudaMemsetAsync(unit, 0, sizeof(GkLogHead), s->gpu->stream));
+	update_kernel<<<k, threads, threads * sizeof(double), s->gpu->stream>>>
+		(s->totals, s->columns, k, s->d, s->pts->weighted, s->centroids, s->shifts, unit, s->done);
+	GK_LAUNCHED();
+	stop_kernel<<<1, 256, 0, s->gpu->stream>>>(s->shifts, k, s->problem.tol, unit, s->done);
+	GK_LAUNCHED();
+	return GK_OK;
+}

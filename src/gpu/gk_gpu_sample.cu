@@ -1,0 +1,291 @@
+/*
+ * gk_gpu_sample.cu - exponential race: the rows with the smallest keys.
+ *
+ * Keys are positive doubles, so their bits order them.  A first look at a sample
+ * of rows gives a bound that at least `want` rows are under; a pass over all
+ * rows collects those under it, and the host sorts them.  When that would be
+ * too many, a radix search over all rows (16 bits a level) finds a tighter one.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/gk_gpu_device.cuh"
+
+#define BINS			65536
+#define THREADS			256
+#define SAMPLE_ROWS		((int64_t) 1 << 20)
+#define RANGE_ROWS		((int64_t) 1 << 25)
+#define LEVELS			4
+
+typedef struct RaceArgs
+{
+	int64_t		first;
+	int64_t		rows;
+	const float *w;				/* of the slice, or NULL */
+	const float *mind2;			/* of the slice, or NULL */
+	uint64_t	key;
+	/* Counting. */
+	int			level;
+	uint64_t	prefix;
+	unsigned int *hist;
+	/* Collecting. */
+	uint64_t	bound;
+	int64_t		room;
+	unsigned long long *found;
+	GkPick	   *picks;
+} RaceArgs;
+
+/* Bits of the row's key; false: the row does not run. */
+__device__ __forceinline__ bool
+race_bits(const RaceArgs &a, int64_t i, uint64_t *bits)
+{
+	double		weight = a.w != NULL ? (double) __ldg(a.w + i) : 1.0;
+
+	if (a.mind2 != NULL)
+	{
+		float		d = a.mind2[i];
+
+		if (d == 0.0f)
+			return false;
+		weight *= (double) d;
+	}
+	*bits = (uint64_t) __double_as_longlong(gk_race_key(gk_hash(a.key, a.first + i), weight));
+	return true;
+}
+
+__global__ void __launch_bounds__(THREADS)
+count_kernel(RaceArgs a)
+{
+	for (int64_t i = (int64_t) blockIdx.x * THREADS + threadIdx.x; i < a.rows; i += (int64_t) gridDim.x * THREADS)
+	{
+		uint64_t	bits;
+
+		if (race_bits(a, i, &bits) && (a.level == 0 || bits >> (64 - 16 * a.level) == a.prefix))
+			atomicAdd(a.hist + ((bits >> (48 - 16 * a.level)) & (BINS - 1)), 1u);
+	}
+}
+
+__global__ void __launch_bounds__(THREADS)
+collect_kernel(RaceArgs a)
+{
+	for (int64_t i = (int64_t) blockIdx.x * THREADS + threadIdx.x; i < a.rows; i += (int64_t) gridDim.x * THREADS)
+	{
+		uint64_t	bits;
+
+		if (race_bits(a, i, &bits) && bits <= a.bound)
+		{
+			unsigned long long at = atomicAdd(a.found, 1ULL);
+
+			if ((int64_t) at < a.room)
+			{
+				a.picks[at].key = __longlong_as_double((long long) bits);
+				a.picks[at].row = a.first + i;
+			}
+		}
+	}
+}
+
+/* ---- passes ---- */
+
+typedef struct Race
+{
+	RaceArgs	args;
+	bool		use_d2;
+	bool		collect;
+	int64_t		limit;			/* rows to look at */
+} Race;
+
+static GkStatus
+race_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
+{
+	Race	   *r = (Race *) arg;
+	RaceArgs	a = r->args;
+	int64_t		blocks;
+
+	a.first = rows->first;
+	a.rows = r->limit - rows->first < rows->rows ? r->limit - rows->first : rows->rows;
+	a.w = rows->w;
+	a.mind2 = r->use_d2 ? s->mind2 + rows->first : NULL;
+	if (a.rows <= 0)
+		return GK_OK;
+	blocks = (a.rows + THREADS - 1) / THREADS;
+	if (blocks > s->gpu->sms * 8)
+		blocks = s->gpu->sms * 8;
+	if (r->collect)
+		collect_kernel<<<(unsigned int) blocks, THREADS, 0, s->gpu->stream>>>(a);
+	else
+		count_kernel<<<(unsigned int) blocks, THREADS, 0, s->gpu->stream>>>(a);
+	GK_LAUNCHED();
+	return GK_OK;
+}
+
+/* Without weights the points themselves are not needed. */
+static GkStatus
+race_pass(GkSession *s, Race *r, GkError *err)
+{
+	if (s->pts->weighted)
+		return gk_gpu_each(s, RANGE_ROWS, race_slice, r, err);
+	for (int64_t first = 0; first < r->limit; first += RANGE_ROWS)
+	{
+		GkRows		rows = {NULL, NULL, 0, s->n - first < RANGE_ROWS ? s->n - first : RANGE_ROWS, first};
+
+		GK_DO(race_slice(s, &rows, r, err));
+		if (s->n > 4 * RANGE_ROWS)
+			GK_DO(gk_gpu_drain(s, err));
+	}
+	return GK_OK;
+}
+
+static GkStatus
+count(GkSession *s, Race *r, int level, uint64_t prefix, unsigned int *hist, GkError *err)
+{
+	r->collect = false;
+	r->args.level = level;
+	r->args.prefix = prefix;
+	r->args.hist = (unsigned int *) s->scratch;
+	GK_TRY(cudaMemsetAsync(s->scratch, 0, BINS * sizeof(unsigned int), s->gpu->stream));
+	GK_DO(race_pass(s, r, err));
+	GK_DO(gk_gpu_drain(s, err));
+	GK_TRY(cudaMemcpy(hist, s->scratch, BINS * sizeof(unsigned int), cudaMemcpyDeviceToHost));
+	return GK_OK;
+}
+
+/* The bin in which the want-th smallest lies; *below: rows in lower bins. */
+static int
+bin_of(const unsigned int *hist, int64_t want, int64_t *below)
+{
+	*below = 0;
+	for (int b = 0; b < BINS; b++)
+	{
+		if (*below + hist[b] >= want)
+			return b;
+		*below += hist[b];
+	}
+	return BINS;
+}
+
+/* A bound on the keys that `want` rows or more, but not many more, are under. */
+static GkStatus
+tight_bound(GkSession *s, Race *r, int64_t want, int64_t room, unsigned int *hist, uint64_t *bound,
+			int64_t *expect, GkError *err)
+{
+	uint64_t	prefix = 0;
+	int64_t		under = 0;
+
+	r->limit = s->n;
+	for (int level = 0; level < LEVELS; level++)
+	{
+		int64_t		below;
+		int			bin;
+
+		GK_DO(count(s, r, level, prefix, hist, err));
+		bin = bin_of(hist, want - under, &below);
+		if (bin == BINS)
+		{
+			/* Fewer rows run than are wanted: all of them. */
+			*bound = UINT64_MAX;
+			*expect = under + below;
+			return GK_OK;
+		}
+		under += below;
+		prefix = prefix << 16 | (uint64_t) bin;
+		*bound = level == LEVELS - 1 ? prefix : ((prefix + 1) << (48 - 16 * level)) - 1;
+		*expect = under + hist[bin];
+		if (*expect <= room)
+			return GK_OK;
+	}
+	return GK_OK;
+}
+
+static GkStatus
+collect(GkSession *s, Race *r, uint64_t bound, int64_t room, int64_t *found, GkError *err)
+{
+	unsigned long long n;
+
+	GK_DO(gk_gpu_scratch(s, 64 + (size_t) room * sizeof(GkPick), err));
+	r->collect = true;
+	r->limit = s->n;
+	r->args.bound = bound;
+	r->args.room = room;
+	r->args.found = (unsigned long long *) s->scratch;
+	r->args.picks = (GkPick *) ((char *) s->scratch + 64);
+	GK_TRY(cudaMemsetAsync(s->scratch, 0, 64, s->gpu->stream));
+	GK_DO(race_pass(s, r, err));
+	GK_DO(gk_gpu_drain(s, err));
+	GK_TRY(cudaMemcpy(&n, s->scratch, sizeof(n), cudaMemcpyDeviceToHost));
+	*found = (int64_t) n;
+	return GK_OK;
+}
+
+static int
+by_key(const void *va, const void *vb)
+{
+	const GkPick *a = (const GkPick *) va;
+	const GkPick *b = (const GkPick *) vb;
+
+	if (a->key != b->key)
+		return a->key < b->key ? -1 : 1;
+	return a->row < b->row ? -1 : a->row > b->row;
+}
+
+static GkStatus
+race(GkSession *s, Race *r, int want, unsigned int *hist, GkPick *out, int *got, GkError *err)
+{
+	int64_t		room = want > 16384 ? 4 * (int64_t) want : 65536;
+	int64_t		found = room + 1;
+	int64_t		below;
+	uint64_t	bound;
+	int			bin;
+	GkPick	   *picks;
+
+	GK_DO(gk_gpu_drain(s, err));
+	GK_DO(gk_gpu_scratch(s, BINS * sizeof(unsigned int), err));
+	r->limit = s->n < SAMPLE_ROWS ? s->n : SAMPLE_ROWS;
+	GK_DO(count(s, r, 0, 0, hist, err));
+	bin = bin_of(hist, want, &below);
+	if (bin < BINS)
+		GK_DO(collect(s, r, ((uint64_t) (bin + 1) << 48) - 1, room, &found, err));
+	if (found > room)
+	{
+		int64_t		expect;
+
+		GK_DO(tight_bound(s, r, want, room, hist, &bound, &expect, err));
+		room = expect > room ? expect : room;
+		GK_DO(collect(s, r, bound, room, &found, err));
+	}
+	if (found > room)
+		return gk_gpu_error(err, GK_ERR_INTERNAL, "the race has more rows than were counted");
+	picks = (GkPick *) s->core->alloc(s->host, found > 0 ? found : 1, sizeof(GkPick));
+	if (picks == NULL)
+		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
+	{
+		cudaError_t e = cudaMemcpy(picks, (char *) s->scratch + 64, found * sizeof(GkPick), cudaMemcpyDeviceToHost);
+
+		if (e != cudaSuccess)
+		{
+			s->core->free(s->host, picks);
+			return gk_gpu_fail(s, e, "cudaMemcpy", __FILE__, __LINE__, err);
+		}
+	}
+	qsort(picks, found, sizeof(GkPick), by_key);
+	*got = (int) (found < want ? found : want);
+	memcpy(out, picks, *got * sizeof(GkPick));
+	s->core->free(s->host, picks);
+	return GK_OK;
+}
+
+GkStatus
+gk_gpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want, GkPick *out, int *got, GkError *err)
+{
+	unsigned int *hist = (unsigned int *) s->core->alloc(s->host, BINS, sizeof(unsigned int));
+	Race		r = {};
+	GkStatus	st;
+
+	if (hist == NULL)
+		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
+	r.args.key = key;
+	r.use_d2 = use_d2;
+	st = race(s, &r, want, hist, out, got, err);
+	s->core->free(s->host, hist);
+	return st == GK_OK && s->staged ? gk_gpu_picked(s, out, *got, err) : st;
+}

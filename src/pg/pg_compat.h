@@ -1,0 +1,136 @@
+/*
+ * pg_compat.h - what differs between PostgreSQL 13 and 18, and nothing else.
+ */
+#ifndef GKMEANS_COMPAT_H
+#define GKMEANS_COMPAT_H
+
+#include "access/htup_details.h"
+#include "common/jsonapi.h"
+#include "executor/executor.h"
+#include "mb/pg_wchar.h"
+#include "storage/fd.h"
+#include "tcop/tcopprot.h"
+#include "utils/acl.h"
+#include "utils/guc.h"
+#if PG_VERSION_NUM >= 140000
+#include "utils/wait_event.h"
+#else
+#include "pgstat.h"
+#endif
+
+#if PG_VERSION_NUM < 130000
+#error "gkmeans needs PostgreSQL 13 or newer"
+#endif
+
+#if PG_VERSION_NUM >= 160000
+#include "catalog/pg_class.h"
+#include "catalog/pg_proc.h"
+#include "varatt.h"
+#endif
+
+#if PG_VERSION_NUM < 150000
+#define MarkGUCPrefixReserved(prefix) EmitWarningsOnPlaceholders(prefix)
+#define pg_analyze_and_rewrite_fixedparams(raw, text, types, n, env) \
+	pg_analyze_and_rewrite(raw, text, types, n, env)
+#endif
+
+/* To the last row. */
+static inline void
+gk_executor_run(QueryDesc *desc)
+{
+#if PG_VERSION_NUM >= 180000
+	ExecutorRun(desc, ForwardScanDirection, 0);
+#else
+	ExecutorRun(desc, ForwardScanDirection, 0, true);
+#endif
+}
+
+static inline int
+gk_file_write(File file, const char *data, int bytes, off_t at)
+{
+#if PG_VERSION_NUM >= 160000
+	return (int) FileWrite(file, data, bytes, at, WAIT_EVENT_BUFFILE_WRITE);
+#else
+	return FileWrite(file, unconstify(char *, data), bytes, at, WAIT_EVENT_BUFFILE_WRITE);
+#endif
+}
+
+#if PG_VERSION_NUM >= 140000
+#define gk_estimate_num_groups(root, exprs, rows) estimate_num_groups(root, exprs, rows, NULL, NULL)
+#else
+#define gk_estimate_num_groups(root, exprs, rows) estimate_num_groups(root, exprs, rows, NULL)
+#endif
+
+static inline MinimalTuple
+gk_form_minimal_tuple(TupleDesc desc, Datum *values, bool *nulls)
+{
+#if PG_VERSION_NUM >= 180000
+	return heap_form_minimal_tuple(desc, values, nulls, 0);
+#else
+	return heap_form_minimal_tuple(desc, values, nulls);
+#endif
+}
+
+/* Does the user own this relation? */
+static inline bool
+gk_relation_ownercheck(Oid relid, Oid user)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(RelationRelationId, relid, user);
+#else
+	return pg_class_ownercheck(relid, user);
+#endif
+}
+
+/* 18 has pg_noreturn instead, which older versions do not. */
+#ifndef pg_attribute_noreturn
+#define pg_attribute_noreturn()	__attribute__((noreturn))
+#endif
+
+/* JSON semantic actions report failure by their result since 16; ours raise errors. */
+#if PG_VERSION_NUM >= 160000
+typedef JsonParseErrorType GkJsonResult;
+#define GK_JSON_RETURN	return JSON_SUCCESS
+#else
+typedef void GkJsonResult;
+#define GK_JSON_RETURN	return
+#endif
+
+/* A lexer that resolves escapes, for text in the database encoding. */
+static inline JsonLexContext *
+gk_json_lexer(char *text, int len)
+{
+#if PG_VERSION_NUM >= 170000
+	return makeJsonLexContextCstringLen(NULL, text, len, GetDatabaseEncoding(), true);
+#else
+	return makeJsonLexContextCstringLen(text, len, GetDatabaseEncoding(), true);
+#endif
+}
+
+/* May the user call this function? */
+static inline AclResult
+gk_function_aclcheck(Oid function, Oid user)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(ProcedureRelationId, function, user, ACL_EXECUTE);
+#else
+	return pg_proc_aclcheck(function, user, ACL_EXECUTE);
+#endif
+}
+
+/* What a session shows that waits for its turn on the GPU. */
+static inline uint32
+gk_wait_event_gpu(void)
+{
+#if PG_VERSION_NUM >= 170000
+	static uint32 event = 0;
+
+	if (event == 0)
+		event = WaitEventExtensionNew("GkmeansGpu");
+	return event;
+#else
+	return PG_WAIT_EXTENSION;
+#endif
+}
+
+#endif							/* GKMEANS_COMPAT_H */

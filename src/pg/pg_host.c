@@ -1,0 +1,277 @@
+/*
+ * pg_host.c - PostgreSQL as the engine's host: memory, cancel, spill file.
+ *
+ * The engine runs threads and must unwind by itself, so no PostgreSQL ERROR may
+ * jump through it.  Whatever can raise one while the engine is on the stack
+ * runs under gk_host_guard(), which keeps the ERROR; the engine is told "stop"
+ * or "failed", unwinds, and the glue raises the ERROR again.  That is safe
+ * without a subtransaction because nothing is done in between but freeing
+ * memory.
+ *
+ * All of it is called by the main thread only, save host_stop().
+ */
+#include "postgres.h"
+
+#include "commands/tablespace.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "core/base/gk_mem_pool.h"
+#include "gkmeans.h"
+
+/* What one FileWrite() is given. */
+#define MAX_SPILL_WRITE		(64 * 1024 * 1024)
+
+struct GkPgHost
+{
+	GkHost		engine;
+	MemoryContext context;
+	File		spill;			/* -1: not needed so far */
+	ErrorData  *error;			/* the kept ERROR */
+	MemoryContextCallback release;
+	bool		fall_back;		/* a device may fail: the CPU is as good */
+};
+
+typedef struct SpillWrite
+{
+	GkPgHost   *host;
+	int64_t		offset;
+	const char *data;
+	size_t		bytes;
+} SpillWrite;
+
+bool
+gk_host_guard(GkPgHost *host, void (*fn) (void *arg), void *arg)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	uint32		held = InterruptHoldoffCount;
+
+	if (host->error != NULL)
+		return false;
+
+	PG_TRY();
+	{
+		fn(arg);
+	}
+	PG_CATCH();
+	{
+		/* not into ErrorContext, which FlushErrorState empties */
+		MemoryContextSwitchTo(host->context);
+		host->error = CopyErrorData();
+		FlushErrorState();
+		/* an ERROR lets interrupts in, but who called may have to hold them still, and count */
+		InterruptHoldoffCount = held;
+	}
+	PG_END_TRY();
+
+	MemoryContextSwitchTo(caller);
+	return host->error == NULL;
+}
+
+void
+gk_host_rethrow(GkPgHost *host)
+{
+	if (host != NULL && host->error != NULL)
+		ReThrowError(host->error);
+}
+
+static void *
+host_alloc(void *ctx, size_t bytes)
+{
+	GkPgHost   *host = ctx;
+
+	/* larger sizes are an ERROR even with NO_OOM */
+	if (!AllocHugeSizeIsValid(bytes))
+		return NULL;
+	return MemoryContextAllocExtended(host->context, bytes,
+									  MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);
+}
+
+static void
+host_free(void *ctx, void *ptr)
+{
+	pfree(ptr);
+}
+
+static void
+check_for_interrupts(void *arg)
+{
+	CHECK_FOR_INTERRUPTS();
+}
+
+static bool
+host_poll(void *ctx)
+{
+	if (likely(!InterruptPending))
+		return false;
+	return !gk_host_guard(ctx, check_for_interrupts, NULL);
+}
+
+/* Any thread: flags that signal handlers set, and nothing else. */
+static bool
+host_stop(void *ctx)
+{
+	return QueryCancelPending || ProcDiePending;
+}
+
+/*
+ * The file belongs to the current resource owner and goes with it when an ERROR
+ * ends the statement.  PostgreSQL keeps to temp_tablespaces and temp_file_limit.
+ */
+static void
+spill_write(void *arg)
+{
+	SpillWrite *w = arg;
+	GkPgHost   *host = w->host;
+
+	if (host->spill < 0)
+	{
+		PrepareTempTablespaces();
+		host->spill = OpenTemporaryFile(false);
+	}
+	while (w->bytes > 0)
+	{
+		int			want = (int) Min(w->bytes, MAX_SPILL_WRITE);
+		int			written = gk_file_write(host->spill, w->data, want, (off_t) w->offset);
+
+		if (written <= 0)
+		{
+			if (written == 0)
+				errno = ENOSPC;
+			ereport(ERROR,
+					(errcode_for_file_access(),
+					 errmsg("could not write to the temporary file \"%s\": %m", FilePathName(host->spill))));
+		}
+		w->data += written;
+		w->bytes -= written;
+		w->offset += written;
+	}
+}
+
+static bool
+host_spill_write(void *ctx, int64_t offset, const void *data, size_t bytes)
+{
+	SpillWrite	w = {ctx, offset, data, bytes};
+
+	return gk_host_guard(ctx, spill_write, &w);
+}
+
+/*
+ * PostgreSQL closes a file of many for another one, and opens it again for the functions
+ * that use it, of which FileSize() does the least.
+ */
+static void
+spill_open(void *arg)
+{
+	GkPgHost   *host = arg;
+
+	if (FileSize(host->spill) < 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not open the temporary file \"%s\": %m", FilePathName(host->spill))));
+}
+
+/* Until PostgreSQL opens another file, and may close this one for it. */
+static int
+host_spill_fd(void *ctx)
+{
+	GkPgHost   *host = ctx;
+
+	if (host->spill < 0 || !gk_host_guard(host, spill_open, host))
+		return -1;
+	return FileGetRawDesc(host->spill);
+}
+
+static void
+warn_device(void *arg)
+{
+	const GkError *err = arg;
+
+	ereport(WARNING,
+			(errcode(ERRCODE_SYSTEM_ERROR),
+			 errmsg("the GPU failed, the CPU does the job: %s", err->message),
+			 err->detail[0] != '\0' ? errdetail("%s", err->detail) : 0,
+			 errhint("The result is the same. See gkmeans_devices() for the state of the GPU.")));
+}
+
+static bool
+host_device_failed(void *ctx, const GkError *err)
+{
+	GkPgHost   *host = ctx;
+
+	if (!host->fall_back || !gk_host_guard(host, warn_device, unconstify(GkError *, err)))
+		return false;
+	gk_progress_device("cpu");
+	gk_stat_fallback();
+	return true;
+}
+
+void
+gk_host_fall_back(GkPgHost *host, bool allowed)
+{
+	host->fall_back = allowed;
+}
+
+static void
+host_progress(void *ctx, const GkProgress *p)
+{
+	gk_progress_report(p);
+}
+
+/* When the context goes, after an ERROR too. */
+static void
+release(void *arg)
+{
+	gk_keep_give_all(arg);
+}
+
+GkPgHost *
+gk_host_begin(void)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gkmeans",
+												  ALLOCSET_DEFAULT_SIZES);
+	GkPgHost   *host = MemoryContextAllocZero(context, sizeof(GkPgHost));
+
+	host->context = context;
+	host->spill = -1;
+	host->engine.ctx = host;
+	host->engine.alloc = host_alloc;
+	host->engine.free = host_free;
+	host->engine.keep = true;
+	host->release.func = release;
+	host->release.arg = host;
+	MemoryContextRegisterResetCallback(context, &host->release);
+	gk_keep_limit(gk_keep_memory_bytes());
+	host->engine.poll = host_poll;
+	host->engine.stop = host_stop;
+	host->engine.spill_write = host_spill_write;
+	host->engine.spill_fd = host_spill_fd;
+	host->engine.device_failed = host_device_failed;
+	host->engine.progress = host_progress;
+	host->engine.threads = gkmeans_threads;
+	host->engine.skip = gkmeans_skip_points;
+	host->engine.gpu_memory_limit = gkmeans_gpu_memory_limit;
+	host->engine.gpu_devices = gkmeans_gpu_devices;
+	host->engine.gpu_fault = gkmeans_gpu_fault;
+	return host;
+}
+
+void
+gk_host_end(GkPgHost *host)
+{
+	if (host->spill >= 0)
+		FileClose(host->spill);
+	MemoryContextDelete(host->context);
+}
+
+MemoryContext
+gk_host_context(GkPgHost *host)
+{
+	return host->context;
+}
+
+const GkHost *
+gk_host_engine(GkPgHost *host)
+{
+	return &host->engine;
+}

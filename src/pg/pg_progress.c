@@ -1,0 +1,270 @@
+/*
+ * pg_progress.c - the view gkmeans_progress: running jobs, seen from any session.
+ *
+ * Each job has a slot in shared memory, when there is some: the module is
+ * preloaded, or PostgreSQL 17 or newer gives a named segment on demand.  Else
+ * the process title says how far the job is.  A slot is written by its job
+ * alone, at most ten times a second and at each change of phase, between two
+ * increments of a counter by which readers notice that they came in between.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "catalog/pg_authid.h"
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "storage/ipc.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/ps_status.h"
+#include "utils/timestamp.h"
+
+#if PG_VERSION_NUM >= 170000
+#include "storage/dsm_registry.h"
+#endif
+
+#include "gkmeans.h"
+
+PG_FUNCTION_INFO_V1(gkmeans_progress_info);
+
+/* Jobs that can be seen at once; any further ones run unseen. */
+#define SLOTS			256
+#define UPDATE_MS		100
+
+#if PG_VERSION_NUM >= 140000
+#define READ_ALL_STATS	ROLE_PG_READ_ALL_STATS
+#else
+#define READ_ALL_STATS	DEFAULT_ROLE_READ_ALL_STATS
+#endif
+
+typedef struct Report
+{
+	Oid			database;
+	Oid			user;
+	Oid			relation;
+	char		phase[16];
+	int			run;
+	int			iteration;
+	int			max_iter;
+	int64		rows;
+	double		inertia;		/* < 0: not known */
+	double		shift;
+	char		device[16];
+} Report;
+
+typedef struct Slot
+{
+	pg_atomic_uint32 pid;		/* 0: free */
+	pg_atomic_uint32 changes;	/* odd: being written */
+	Report		report;
+} Slot;
+
+static Slot *slots;				/* [SLOTS]; NULL: none so far */
+static Slot *mine;
+static Report latest;			/* what this process' job last knew */
+static TimestampTz written;
+
+
+/* ---- shared memory ---- */
+
+static void
+init_slots(void *ptr)
+{
+	Slot	   *s = ptr;
+
+	for (int i = 0; i < SLOTS; i++)
+	{
+		pg_atomic_init_u32(&s[i].pid, 0);
+		pg_atomic_init_u32(&s[i].changes, 0);
+		memset(&s[i].report, 0, sizeof(Report));
+	}
+}
+
+void
+gk_progress_init(void)
+{
+	gk_shmem_register("gkmeans progress", SLOTS * sizeof(Slot), (void **) &slots, init_slots);
+}
+
+static void
+attach(void)
+{
+#if PG_VERSION_NUM >= 170000
+	bool		found;
+
+	if (slots == NULL)
+		slots = GetNamedDSMSegment("gkmeans progress", SLOTS * sizeof(Slot), init_slots, &found);
+#endif
+}
+
+/* ---- writing ---- */
+
+static void
+publish(void)
+{
+	if (mine != NULL)
+	{
+		pg_atomic_fetch_add_u32(&mine->changes, 1);
+		memcpy(&mine->report, &latest, sizeof(Report));
+		pg_write_barrier();
+		pg_atomic_fetch_add_u32(&mine->changes, 1);
+	}
+	else if (slots == NULL && update_process_title)
+	{
+		char		title[96];
+
+		if (latest.max_iter > 0)
+			snprintf(title, sizeof(title), "gkmeans: %s %d of at most %d, run %d", latest.phase,
+					 latest.iteration, latest.max_iter, latest.run);
+		else
+			snprintf(title, sizeof(title), "gkmeans: %s " INT64_FORMAT " rows", latest.phase, latest.rows);
+		set_ps_display(title);
+	}
+}
+
+static void
+release(void *arg)
+{
+	latest.phase[0] = '\0';
+	if (mine == NULL)
+		return;
+	publish();					/* whoever takes the slot next does not show our report */
+	pg_atomic_write_u32(&mine->pid, 0);
+	mine = NULL;
+}
+
+static void
+at_exit(int code, Datum arg)
+{
+	release(NULL);
+}
+
+/* The phase is one of a few constants of the engine. */
+void
+gk_progress_report(const GkProgress *p)
+{
+	TimestampTz now;
+
+	if (latest.phase[0] == '\0')
+		return;					/* a job inside a job */
+	now = GetCurrentTimestamp();
+	if (strcmp(latest.phase, p->phase) == 0 && now >= written &&
+		now - written < UPDATE_MS * INT64CONST(1000))
+		return;
+	written = now;
+	strlcpy(latest.phase, p->phase, sizeof(latest.phase));
+	latest.run = p->run;
+	latest.iteration = p->iteration;
+	latest.max_iter = p->max_iter;
+	latest.rows = p->rows;
+	latest.inertia = p->inertia;
+	latest.shift = p->shift;
+	publish();
+}
+
+void
+gk_progress_device(const char *device)
+{
+	strlcpy(latest.device, device, sizeof(latest.device));
+}
+
+void
+gk_progress_begin(MemoryContext context, Oid relation)
+{
+	static bool registered;
+	MemoryContextCallback *callback;
+	GkProgress	load = {.phase = "load",.inertia = -1};
+
+	if (latest.phase[0] != '\0')
+		return;
+	attach();
+	if (!registered)
+	{
+		before_shmem_exit(at_exit, (Datum) 0);
+		registered = true;
+	}
+	callback = MemoryContextAllocZero(context, sizeof(MemoryContextCallback));
+	callback->func = release;
+
+	memset(&latest, 0, sizeof(latest));
+	latest.database = MyDatabaseId;
+	latest.user = GetUserId();
+	latest.relation = relation;
+	strlcpy(latest.phase, "begin", sizeof(latest.phase));
+	MemoryContextRegisterResetCallback(context, callback);
+	for (int i = 0; slots != NULL && mine == NULL && i < SLOTS; i++)
+	{
+		uint32		expected = 0;
+
+		if (pg_atomic_read_u32(&slots[i].pid) != 0)
+			continue;
+		if (pg_atomic_compare_exchange_u32(&slots[i].pid, &expected, (uint32) MyProcPid))
+			mine = &slots[i];
+	}
+	gk_progress_report(&load);
+}
+
+/* ---- reading ---- */
+
+/* False: free, or of a job that has just ended. */
+static bool
+read_slot(Slot *s, uint32 *pid, Report *report)
+{
+	for (int attempt = 0; attempt < 1000; attempt++)
+	{
+		uint32		before = pg_atomic_read_u32(&s->changes);
+
+		*pid = pg_atomic_read_u32(&s->pid);
+		if (*pid == 0)
+			return false;
+		pg_read_barrier();
+		memcpy(report, &s->report, sizeof(Report));
+		pg_read_barrier();
+		if (before % 2 == 0 && pg_atomic_read_u32(&s->changes) == before &&
+			pg_atomic_read_u32(&s->pid) == *pid)
+			return report->phase[0] != '\0';
+	}
+	return false;
+}
+
+/* gkmeans_progress_info() returns set of record: the rows of the view */
+Datum
+gkmeans_progress_info(PG_FUNCTION_ARGS)
+{
+	GkResult	result;
+
+	gk_result_begin(fcinfo, &result);
+	attach();
+	for (int i = 0; slots != NULL && i < SLOTS; i++)
+	{
+		Report		r;
+		uint32		pid;
+		Datum		values[11];
+		bool		nulls[11] = {false};
+
+		if (!read_slot(&slots[i], &pid, &r))
+			continue;
+		values[0] = Int32GetDatum((int32) pid);
+		values[1] = ObjectIdGetDatum(r.database);
+		values[2] = ObjectIdGetDatum(r.relation);
+		values[3] = CStringGetTextDatum(r.phase);
+		values[4] = Int32GetDatum(r.run);
+		values[5] = Int32GetDatum(r.iteration);
+		values[6] = Int32GetDatum(r.max_iter);
+		values[7] = Int64GetDatum(r.rows);
+		values[8] = Float8GetDatum(r.inertia);
+		values[9] = Float8GetDatum(r.shift);
+		values[10] = CStringGetTextDatum(r.device);
+		nulls[4] = nulls[5] = nulls[6] = r.max_iter == 0;
+		nulls[8] = r.inertia < 0;
+		nulls[9] = r.inertia < 0;
+		nulls[10] = r.device[0] == '\0';
+		/* as in pg_stat_activity: of others' jobs only that they are there */
+		if (!has_privs_of_role(GetUserId(), r.user) && !has_privs_of_role(GetUserId(), READ_ALL_STATS))
+			for (int j = 2; j < 11; j++)
+				nulls[j] = true;
+		tuplestore_putvalues(result.store, result.desc, values, nulls);
+	}
+	return (Datum) 0;
+}

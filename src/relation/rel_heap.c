@@ -1,0 +1,400 @@
+/*
+ * rel_heap.c - the heap road: rows from the pages of tables, without the
+ * executor's work per row.
+ *
+ * The executor has already planned the query, checked all rights and opened the
+ * relations when we look at its plan.  If that is nothing but sequential scans
+ * of heap tables, one or several in an Append (partitions), without conditions
+ * and without expressions, then we do the scans ourselves, in the same order.
+ * Row-level security, views that compute, foreign tables and the like make
+ * other plans, so no rule about them is written a second time here.
+ *
+ * rel_page.c takes the rows; the few that it does not take, and those before
+ * the first usable one, are handed over like rows of the executor's.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/sysattr.h"
+#include "access/tableam.h"
+#include "nodes/execnodes.h"
+#include "pgstat.h"
+#include "storage/predicate.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "pg/pg_compat_heap.h"
+#include "relation/rel_heap.h"
+
+/* ---- the plan ---- */
+
+static bool
+plain_target(const TargetEntry *target)
+{
+	AttrNumber	attnum;
+
+	if (target->resjunk || !IsA(target->expr, Var))
+		return false;
+	attnum = ((Var *) target->expr)->varattno;
+	return attnum > 0 || attnum == SelfItemPointerAttributeNumber || attnum == TableOidAttributeNumber;
+}
+
+static bool
+plain_scan(const PlanState *ps)
+{
+	ListCell   *cell;
+
+	if (!IsA(ps, SeqScanState) || ps->qual != NULL ||
+		((SeqScanState *) ps)->ss.ss_currentRelation->rd_tableam != GetHeapamTableAmRoutine())
+		return false;
+	foreach(cell, ps->plan->targetlist)
+		if (!plain_target(lfirst_node(TargetEntry, cell)))
+			return false;
+	return true;
+}
+
+int
+gk_heap_scans(QueryDesc *desc, PlanState ***scans)
+{
+	AppendState *append;
+
+	if (!IsMVCCSnapshot(desc->snapshot))
+		return 0;
+	if (!IsA(desc->planstate, AppendState))
+	{
+		*scans = &desc->planstate;
+		return plain_scan(desc->planstate) ? 1 : 0;
+	}
+	append = (AppendState *) desc->planstate;
+	if (append->as_prune_state != NULL)
+		return 0;
+	for (int i = 0; i < append->as_nplans; i++)
+		if (!plain_scan(append->appendplans[i]))
+			return 0;
+	*scans = append->appendplans;
+	return append->as_nplans;
+}
+
+/* ---- rows one by one ---- */
+
+/* A table whose rows are handed over like the executor's. */
+typedef struct RowWise
+{
+	int			index;			/* among the tables; -1: none is open */
+	HeapScanDesc scan;
+	TupleTableSlot *from;		/* as in the table */
+	TupleTableSlot *to;			/* as in the query */
+} RowWise;
+
+struct GkHeapRead
+{
+	GkReader   *r;
+	QueryDesc  *desc;
+	PlanState **scans;			/* [ntables] */
+	RowWise		rowwise;
+	GkHeapTables tables;
+	/* Rows by the page, in this process and into the store's batch. */
+	GkTaken		taken;
+	GkTaken    *into;
+};
+
+static void
+close_rowwise(RowWise *w)
+{
+	if (w->index < 0)
+		return;
+	gk_heap_close(w->scan);
+	ExecDropSingleTupleTableSlot(w->from);
+	ExecDropSingleTupleTableSlot(w->to);
+	w->index = -1;
+}
+
+static RowWise *
+open_rowwise(GkHeapRead *h, int index)
+{
+	RowWise    *w = &h->rowwise;
+	Relation	rel = h->tables.rels[index];
+
+	if (w->index == index)
+		return w;
+	close_rowwise(w);
+	w->scan = gk_heap_open(rel, h->desc->snapshot);
+	w->from = table_slot_create(rel, NULL);
+	w->to = MakeSingleTupleTableSlot(h->desc->tupDesc, &TTSOpsVirtual);
+	w->index = index;
+	return w;
+}
+
+static void
+take_row(GkHeapRead *h, HeapTuple tuple)
+{
+	RowWise    *w = &h->rowwise;
+	int			t = 0;
+	ListCell   *cell;
+
+	ExecStoreBufferHeapTuple(tuple, w->from, w->scan->rs_cbuf);
+	ExecClearTuple(w->to);
+	foreach(cell, h->scans[w->index]->plan->targetlist)
+	{
+		AttrNumber	attnum = ((Var *) lfirst_node(TargetEntry, cell)->expr)->varattno;
+
+		w->to->tts_isnull[t] = false;
+		if (attnum > 0)
+			w->to->tts_values[t] = slot_getattr(w->from, attnum, &w->to->tts_isnull[t]);
+		else if (attnum == TableOidAttributeNumber)
+			w->to->tts_values[t] = ObjectIdGetDatum(tuple->t_tableOid);
+		else
+			w->to->tts_values[t] = PointerGetDatum(&tuple->t_self);
+		t++;
+	}
+	ExecStoreVirtualTuple(w->to);
+	gk_reader_row(h->r, w->to);
+}
+
+/* The visible rows of a page, from one on. */
+void
+gk_heap_rows(GkHeapRead *h, int table, BlockNumber block, OffsetNumber from)
+{
+	RowWise    *w = open_rowwise(h, table);
+	HeapTupleData tuple;
+	Page		page;
+	int			count = 0;
+
+	gk_heap_page(w->scan, block);
+	page = BufferGetPage(w->scan->rs_cbuf);
+	tuple.t_tableOid = h->tables.table[table].relid;
+	for (int i = 0; i < (int) w->scan->rs_ntuples; i++)
+	{
+		OffsetNumber offset = w->scan->rs_vistuples[i];
+		ItemId		item = PageGetItemId(page, offset);
+
+		if (offset < from)
+			continue;
+		tuple.t_data = (HeapTupleHeader) PageGetItem(page, item);
+		tuple.t_len = ItemIdGetLength(item);
+		ItemPointerSet(&tuple.t_self, block, offset);
+		take_row(h, &tuple);
+		count++;
+	}
+	gk_count_rows(h->tables.rels[table], count);
+	/* that no page but the one at hand is pinned */
+	ExecClearTuple(w->from);
+}
+
+/* ---- what to read ---- */
+
+static GkPagesWhat *
+describe(const GkReader *r)
+{
+	const GkSource *source = r->source;
+	int			features = source->array ? 1 : source->ncolumns;
+	int			nvalues = features + (source->weighted ? 1 : 0);
+	GkPagesWhat *what = palloc0(gk_pages_what_size(nvalues));
+
+	what->array = source->array;
+	what->weighted = source->weighted;
+	what->identify = source->identify;
+	what->labelled = source->at_label >= 0;
+	what->left_out = source->identify && r->options->left_out != NULL;
+	what->rules = r->rows.rules;
+	what->label_type = source->label_type;
+	what->nvalues = nvalues;
+	for (int i = 0; i < source->nruns; i++)
+		for (int j = source->runs[i].first; j < source->runs[i].end; j++)
+			what->type[j] = source->runs[i].type;
+	if (source->weighted)
+		what->type[features] = source->weight_type;
+	return what;
+}
+
+static void
+describe_table(const GkReader *r, const PlanState *ps, int features, Relation rel, GkPagesTable *table)
+{
+	const GkSource *source = r->source;
+	int			count = list_length(ps->plan->targetlist);
+	AttrNumber *attnums = palloc(count * sizeof(AttrNumber));
+	int			n = 0;
+	ListCell   *cell;
+
+	foreach(cell, ps->plan->targetlist)
+		attnums[n++] = ((Var *) lfirst_node(TargetEntry, cell)->expr)->varattno;
+	table->relid = RelationGetRelid(rel);
+	/* features, the weight and the label: as in the query, but without its ids */
+	table->attnums = palloc((features + 2) * sizeof(AttrNumber));
+	memcpy(table->attnums, attnums, features * sizeof(AttrNumber));
+	n = features;
+	if (source->weighted)
+		table->attnums[n++] = attnums[source->at_weight];
+	if (source->at_label >= 0)
+		table->attnums[n] = attnums[source->at_label];
+	pfree(attnums);
+}
+
+/* A system column as a feature is the executor's. */
+static bool
+plain_attributes(const GkPagesTable *table, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (table->attnums[i] <= 0)
+			return false;
+	return true;
+}
+
+/*
+ * What any sequential scan begins with, of a table without rows, too.  In a serializable
+ * transaction the lock comes before the look at how many blocks there are: rows that others
+ * add afterwards conflict with it.
+ */
+static void
+begin_table(const GkHeapRead *h, int index)
+{
+	Relation	rel = h->tables.rels[index];
+
+	PredicateLockRelation(rel, h->desc->snapshot);
+	pgstat_count_heap_scan(rel);
+	h->tables.table[index].nblocks = RelationGetNumberOfBlocks(rel);
+}
+
+/* ---- all rows ---- */
+
+void
+gk_heap_left_out(GkReader *r, const GkTaken *t)
+{
+	r->rows.origin.number += t->seen;
+	gk_counts_add(r->counts, &t->counts);
+	for (int i = 0; i < t->nleft; i++)
+	{
+		GkRowId		id;
+
+		id.tableoid = r->tables->oids[t->left[i].table];
+		ItemPointerSet(&id.ctid, t->left[i].block, t->left[i].offset);
+		r->options->left_out(r->options->arg, &id, t->left[i].old_label);
+	}
+}
+
+static void
+hand_over(void *arg)
+{
+	GkHeapRead *h = arg;
+	GkTaken    *t = &h->taken;
+
+	gk_heap_left_out(h->r, t);
+	t->seen = 0;
+	t->nleft = 0;
+	memset(&t->counts, 0, sizeof(t->counts));
+	if (t->batch->rows > 0)
+		gk_reader_commit(h->r);
+}
+
+void
+gk_heap_pages(GkHeapRead *h, GkPages *p, int table, BlockNumber block, OffsetNumber from, BlockNumber end)
+{
+	for (; block < end; block++, from = FirstOffsetNumber)
+	{
+		OffsetNumber odd = gk_pages_take(p, block, from, block + 1 < end ? block + 1 : InvalidBlockNumber);
+
+		if (odd != 0)
+		{
+			hand_over(h);
+			gk_heap_rows(h, table, block, odd);
+		}
+	}
+	hand_over(h);
+}
+
+/* Without workers. */
+static void
+read_direct(GkHeapRead *h, int table, BlockNumber block)
+{
+	GkReader   *r = h->r;
+	GkTogether *together = gk_together_begin(h, r, h->tables.what);
+
+	h->taken.batch = r->batch;
+	h->taken.left = palloc(r->batch->capacity * sizeof(GkLeftOut));
+	h->into = &h->taken;
+	hand_over(h);
+	for (; table < h->tables.count; table++, block = 0)
+	{
+		GkPagesTable *t = &h->tables.table[table];
+		GkPages    *p = gk_pages_open(h->tables.rels[table], h->desc->snapshot, h->tables.what, t,
+									  &h->into, hand_over, h);
+
+		gk_pages_find(p, t->nblocks, gk_host_engine(r->host));
+		if (together == NULL || !gk_together_read(together, h->tables.rels[table], p, table, t, block))
+			gk_heap_pages(h, p, table, block, FirstOffsetNumber, t->nblocks);
+		gk_pages_close(p);
+	}
+	if (together != NULL)
+		gk_together_end(together);
+}
+
+static void
+read_tables(GkHeapRead *h)
+{
+	GkReader   *r = h->r;
+	int			table = 0;
+	BlockNumber block = 0;
+
+	/* the first usable row makes the store, and says how many features there are */
+	while (r->store == NULL && table < h->tables.count)
+	{
+		if (block < h->tables.table[table].nblocks)
+			gk_heap_rows(h, table, block++, FirstOffsetNumber);
+		else
+		{
+			table++;
+			block = 0;
+		}
+	}
+	if (r->store == NULL)
+		return;
+	h->tables.what->d = r->rows.d;
+	if (!gk_workers_read(h, r, &h->tables, h->desc->snapshot, table, block))
+		read_direct(h, table, block);
+}
+
+bool
+gk_heap_scan(QueryDesc *desc, DestReceiver *dest)
+{
+	GkHeapRead	h = {.r = (GkReader *) dest,.desc = desc,.rowwise = {.index = -1}};
+	GkReader   *r = h.r;
+	int			n;
+	int			features = r->source->array ? 1 : r->source->ncolumns;
+	bool		plain;
+	MemoryContext caller;
+
+	if (gkmeans_reader == GK_READER_EXECUTOR)
+		return false;
+	caller = MemoryContextSwitchTo(desc->estate->es_query_cxt);
+	n = gk_heap_scans(desc, &h.scans);
+	plain = n > 0;
+	h.tables.count = n;
+	h.tables.table = palloc0(n * sizeof(GkPagesTable));
+	h.tables.rels = palloc(n * sizeof(Relation));
+	for (int i = 0; plain && i < n; i++)
+	{
+		h.tables.rels[i] = ((SeqScanState *) h.scans[i])->ss.ss_currentRelation;
+		describe_table(r, h.scans[i], features, h.tables.rels[i], &h.tables.table[i]);
+		plain = plain_attributes(&h.tables.table[i], features + (r->source->weighted ? 1 : 0));
+	}
+	if (!plain && gkmeans_reader == GK_READER_HEAP)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("gkmeans.reader is \"heap\", but \"%s\" can only be read by the executor",
+						r->source->relname),
+				 errhint("Set gkmeans.reader to \"auto\".")));
+	if (plain)
+	{
+		for (int i = 0; i < n; i++)
+		{
+			begin_table(&h, i);
+			if (r->source->identify)
+				h.tables.table[i].index = gk_reader_table(r, h.tables.table[i].relid);
+		}
+		h.tables.what = describe(r);
+		read_tables(&h);
+		close_rowwise(&h.rowwise);
+	}
+	MemoryContextSwitchTo(caller);
+	return plain;
+}

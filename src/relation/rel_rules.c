@@ -1,0 +1,308 @@
+/*
+ * rel_rules.c - what a row may hold: rows of a relation, and what errors say.
+ */
+#include "postgres.h"
+
+#include "utils/lsyscache.h"
+
+#include "relation/rel_rules.h"
+
+/* ---- counts ---- */
+
+void
+gk_count_left_out(GkReadCounts *counts, GkVerdict verdict)
+{
+	if (verdict == GK_ROW_NO_WEIGHT)
+		counts->no_weight++;
+	else if (verdict == GK_ROW_NULL_FEATURE)
+		counts->null_feature++;
+	else if (verdict == GK_ROW_NONFINITE)
+		counts->nonfinite++;
+	else
+		counts->no_direction++;
+}
+
+void
+gk_counts_add(GkReadCounts *to, const GkReadCounts *from)
+{
+	to->null_feature += from->null_feature;
+	to->nonfinite += from->nonfinite;
+	to->no_direction += from->no_direction;
+	to->no_weight += from->no_weight;
+}
+
+int64
+gk_rows_left_out(const GkReadCounts *c)
+{
+	return c->null_feature + c->nonfinite + c->no_direction + c->no_weight;
+}
+
+static void
+add_reason(StringInfo why, int64 rows, const char *reason)
+{
+	if (rows > 0)
+		appendStringInfo(why, "%s" INT64_FORMAT " %s", why->len > 0 ? ", " : "", rows, reason);
+}
+
+void
+gk_notice_left_out(const GkReadCounts *c)
+{
+	int64		rows = gk_rows_left_out(c);
+	StringInfoData why;
+
+	if (rows == 0)
+		return;
+	initStringInfo(&why);
+	add_reason(&why, c->null_feature, "with a NULL feature");
+	add_reason(&why, c->nonfinite, "with NaN or infinity");
+	add_reason(&why, c->no_direction, "with all features zero");
+	add_reason(&why, c->no_weight, "with weight 0 or NULL");
+	ereport(NOTICE,
+			(errmsg_plural(INT64_FORMAT " row was left out", INT64_FORMAT " rows were left out",
+						   (unsigned long) rows, rows),
+			 errdetail("%s.", why.data)));
+}
+
+/* ---- errors ---- */
+
+/* For ereport: which row it is. */
+static int
+row_detail(const GkPointOrigin *o)
+{
+	const GkSource *source = o->source;
+	const TupleTableSlot *slot = o->slot;
+	ItemPointer ctid;
+
+	if (o->number == 0)
+		return 0;
+	if (slot == NULL || source->at_ctid < 0)
+		return errdetail("It is row " INT64_FORMAT " of \"%s\".", o->number, source->relname);
+	ctid = (ItemPointer) DatumGetPointer(slot->tts_values[source->at_ctid]);
+	return errdetail("It is row " INT64_FORMAT " of \"%s\", at (%u,%u) in \"%s\".",
+					 o->number, source->relname, ItemPointerGetBlockNumberNoCheck(ctid),
+					 ItemPointerGetOffsetNumberNoCheck(ctid),
+					 get_rel_name(DatumGetObjectId(slot->tts_values[source->at_tableoid])));
+}
+
+static const char *
+feature_name(const char *names, int feature)
+{
+	for (int j = 0; names != NULL && j < feature; j++)
+		names += strlen(names) + 1;
+	return names;
+}
+
+static int
+nonfinite_hint(const GkPointOrigin *o)
+{
+	if (o->source != NULL)
+		return errhint("Use nonfinite => 'skip' to leave such rows out.");
+	if (o->use == GK_POINT_TO_FIT)
+		return errhint("Use nonfinite => 'skip' to leave such points out; the window function, which has no options, leaves out a point that is NULL.");
+	if (o->use != GK_POINT_TO_LABEL)
+		return errhint("Leave such rows out by WHERE, or by FILTER (WHERE ...) after the aggregate.");
+	return 0;
+}
+
+/* Feature j of the point is v. */
+static void
+throw_nonfinite(const GkPointOrigin *o, int j, double v)
+{
+	const GkSource *source = o->source;
+	const char *name = feature_name(o->names, j);
+	const char *value = isnan(v) ? "NaN" : source == NULL ? "infinite or out of range" : v > 0 ? "infinity" : "-infinity";
+
+	ereport(ERROR,
+			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+			 source != NULL && source->array ?
+			 errmsg("column \"%s\" has %s in element %d", source->columns[0], value, j + 1) :
+			 source != NULL ?
+			 errmsg("column \"%s\" has %s", source->columns[j], value) :
+			 name != NULL ?
+			 errmsg("feature %d (\"%s\") of the point is %s", j + 1, name, value) :
+			 errmsg("feature %d of the point is %s", j + 1, value),
+			 source != NULL ? row_detail(o) : 0,
+			 nonfinite_hint(o)));
+}
+
+static void
+throw_no_direction(const GkPointOrigin *o)
+{
+	bool		to_fit = o->source != NULL || o->use == GK_POINT_TO_FIT;
+
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_EXCEPTION),
+			 errmsg("a point with all features zero has no direction"),
+			 o->source != NULL ? row_detail(o) :
+			 to_fit ? 0 : errdetail("The model was made with the cosine distance."),
+			 to_fit ? errhint("Use nonfinite => 'skip' to leave such %s out, or distance => 'euclidean'.",
+							  o->source != NULL ? "rows" : "points") : 0));
+}
+
+static void
+throw_bad_weight(const GkPointOrigin *o, double weight)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+			 o->source != NULL ?
+			 errmsg("weight must be finite and at least 0, but column \"%s\" has %g",
+					o->source->weight_column, weight) :
+			 errmsg("weight must be finite and at least 0, not %g", weight),
+			 o->source != NULL ? row_detail(o) : 0));
+}
+
+void
+gk_throw_verdict(GkVerdict verdict, const GkPointOrigin *o, const double *x, Size stride, int d)
+{
+	int			j = 0;
+
+	if (verdict == GK_ROW_BAD_WEIGHT)
+		throw_bad_weight(o, x[d * stride]);
+	if (verdict == GK_ROW_NO_DIRECTION)
+		throw_no_direction(o);
+	while (isfinite(x[j * stride]))
+		j++;
+	throw_nonfinite(o, j, x[j * stride]);
+	pg_unreachable();
+}
+
+int
+gk_array_features(const ArrayType *array, const GkPointOrigin *o)
+{
+	int			ndim = ARR_NDIM(array);
+
+	if (ndim > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 o->source != NULL ?
+				 errmsg("arrays in column \"%s\" must have 1 dimension, not %d", o->source->columns[0], ndim) :
+				 errmsg("point is an array of %d dimensions, expected 1", ndim),
+				 o->source != NULL ? row_detail(o) : 0));
+	if (ndim == 0)
+		ereport(ERROR,
+				(errcode(o->source != NULL ? ERRCODE_ARRAY_SUBSCRIPT_ERROR : ERRCODE_DATA_EXCEPTION),
+				 o->source != NULL ?
+				 errmsg("array in column \"%s\" is empty", o->source->columns[0]) :
+				 errmsg("point has no features"),
+				 o->source != NULL ? row_detail(o) : 0));
+	return ARR_DIMS(array)[0];
+}
+
+void
+gk_check_most_features(int d)
+{
+	if (d > GK_MAX_D)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("points must have at most %d features, not %d", GK_MAX_D, d)));
+}
+
+void
+gk_throw_features(int d, int expected, const GkPointOrigin *o)
+{
+	if (o->source != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("array in column \"%s\" has %d elements, but those before it have %d",
+						o->source->columns[0], d, expected),
+				 row_detail(o)));
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_EXCEPTION),
+			 o->use == GK_POINT_TO_FIT || o->use == GK_POINT_TO_SUM ?
+			 errmsg_plural("point has %d feature, but those before it have %d",
+						   "point has %d features, but those before it have %d",
+						   d, d, expected) :
+			 errmsg_plural("point has %d feature, the model has %d",
+						   "point has %d features, the model has %d",
+						   d, d, expected)));
+}
+
+/* ---- rows of a relation ---- */
+
+static void
+set_features(GkRowReader *r, int d)
+{
+	if (likely(r->d != 0))
+		return;
+	gk_check_most_features(d);
+	r->point = MemoryContextAlloc(r->context, (d + 1) * sizeof(double));
+	r->begin(r->arg, d);
+	r->d = d;
+}
+
+static GkVerdict
+read_columns(GkRowReader *r, const Datum *values, const bool *nulls)
+{
+	const GkSource *source = r->origin.source;
+
+	if (memchr(nulls, true, source->ncolumns) != NULL)
+		return GK_ROW_NULL_FEATURE;
+	set_features(r, source->ncolumns);
+	for (int i = 0; i < source->nruns; i++)
+	{
+		const GkRun *run = &source->runs[i];
+
+		gk_values_of(run->type, values + run->first, run->end - run->first, r->point + run->first);
+	}
+	return GK_ROW_KEPT;
+}
+
+static GkVerdict
+read_array(GkRowReader *r, Datum value, bool isnull)
+{
+	ArrayType  *array;
+	int			d;
+	bool		usable;
+
+	if (isnull)
+		return GK_ROW_NULL_FEATURE;
+	array = DatumGetArrayTypeP(value);
+	d = gk_array_features(array, &r->origin);
+	if (r->d != 0)
+		gk_check_features(d, r->d, &r->origin);
+	usable = !array_contains_nulls(array);
+	if (usable)
+	{
+		set_features(r, d);
+		gk_values_in(r->origin.source->runs[0].type, ARR_DATA_PTR(array), d, r->point);
+	}
+	if ((Pointer) array != DatumGetPointer(value))
+		pfree(array);
+	return usable ? GK_ROW_KEPT : GK_ROW_NULL_FEATURE;
+}
+
+/* The weight, when there is one, behind the features. */
+static GkVerdict
+read_point(GkRowReader *r, const Datum *values, const bool *nulls)
+{
+	const GkSource *source = r->origin.source;
+	double		weight = 1.0;
+	GkVerdict	verdict = GK_ROW_KEPT;
+
+	if (source->weighted)
+	{
+		if (nulls[source->at_weight])
+			return GK_ROW_NO_WEIGHT;
+		weight = gk_value_of(source->weight_type, values[source->at_weight]);
+		verdict = gk_judge_weight(weight);
+		(void) gk_keeps(verdict, &r->rules, &r->origin, &weight, 1, 0);
+	}
+	if (verdict == GK_ROW_KEPT)
+		verdict = source->array ? read_array(r, values[0], nulls[0]) : read_columns(r, values, nulls);
+	if (verdict != GK_ROW_KEPT)
+		return verdict;
+	r->point[r->d] = weight;
+	verdict = gk_judge_point(r->point, r->d, &r->rules);
+	(void) gk_keeps(verdict, &r->rules, &r->origin, r->point, 1, r->d);
+	return verdict;
+}
+
+GkVerdict
+gk_read_row(GkRowReader *r, TupleTableSlot *slot)
+{
+	slot_getallattrs(slot);
+	if (!r->sorted)
+		r->origin.number++;
+	r->origin.slot = r->first == 0 ? slot : NULL;
+	return read_point(r, slot->tts_values + r->first, slot->tts_isnull + r->first);
+}

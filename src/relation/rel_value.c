@@ -1,0 +1,83 @@
+/*
+ * rel_value.c - numbers as PostgreSQL has them, as doubles.
+ */
+#include "postgres.h"
+
+#include "relation/rel_value.h"
+
+int
+gk_value_size(GkValueType type)
+{
+	switch (type)
+	{
+		case GK_VALUE_INT2:
+			return sizeof(int16);
+		case GK_VALUE_INT4:
+			return sizeof(int32);
+		case GK_VALUE_FLOAT4:
+			return sizeof(float4);
+		default:
+			return sizeof(int64);
+	}
+}
+
+#define FROM_DATUMS(get) \
+	for (int j = 0; j < n; j++) \
+		out[j] = (double) get(values[j])
+
+void
+gk_values_of(GkValueType type, const Datum *values, int n, double *out)
+{
+	switch (type)
+	{
+		case GK_VALUE_INT2:
+			FROM_DATUMS(DatumGetInt16);
+			break;
+		case GK_VALUE_INT4:
+			FROM_DATUMS(DatumGetInt32);
+			break;
+		case GK_VALUE_INT8:
+			FROM_DATUMS(DatumGetInt64);
+			break;
+		case GK_VALUE_FLOAT4:
+			FROM_DATUMS(DatumGetFloat4);
+			break;
+		case GK_VALUE_FLOAT8:
+			FROM_DATUMS(DatumGetFloat8);
+			break;
+	}
+}
+
+/* Copied one by one, since elements of arrays with a short header are not aligned. */
+#define FROM_STORED(type) \
+	_Pragma("omp simd") \
+	for (int j = 0; j < n; j++) \
+	{ \
+		type		v; \
+		\
+		memcpy(&v, (const char *) from + j * sizeof(type), sizeof(type)); \
+		out[j] = (double) v; \
+	}
+
+void
+gk_values_in(GkValueType type, const void *from, int n, double *out)
+{
+	switch (type)
+	{
+		case GK_VALUE_INT2:
+			FROM_STORED(int16);
+			break;
+		case GK_VALUE_INT4:
+			FROM_STORED(int32);
+			break;
+		case GK_VALUE_INT8:
+			FROM_STORED(int64);
+			break;
+		case GK_VALUE_FLOAT4:
+			FROM_STORED(float4);
+			break;
+		case GK_VALUE_FLOAT8:
+			memcpy(out, from, n * sizeof(float8));
+			break;
+	}
+}

@@ -1,0 +1,442 @@
+/*
+ * rescan_citus.c - distributed tables of Citus: every pass goes to the shards,
+ * and a small answer comes back from each.
+ *
+ * Citus is known by its catalogs only.  A pass is a call of kmeans_pass() on each
+ * shard, and a part of a step one of kmeans_step(), sent by run_command_on_shards():
+ * every server reads its shards with its own reader, threads and GPU.  Answers are
+ * exact, so it does not matter in which order they are added up.
+ *
+ * Rows are counted in the order of the shards' numbers, and within a shard as in
+ * any table: that is what random numbers hang on.
+ *
+ * Each call is a transaction of its own on the server of the shard, so there is no
+ * common snapshot.  Rows that change on the way are noticed by the sums of the
+ * next pass (gk_pass_backend.c).
+ */
+#include "postgres.h"
+
+#include "catalog/pg_namespace.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "lib/stringinfo.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+
+#include "rescan/rescan_wire.h"
+#include "relation/rel_rules.h"
+#include "rescan/rescan_citus.h"
+
+extern Datum kmeans_model_out(PG_FUNCTION_ARGS);
+extern Datum kmeans_state_in(PG_FUNCTION_ARGS);
+
+typedef struct Shards
+{
+	GkFit	   *fit;
+	GkReadOptions read;
+	int			n;
+	int64	   *id;				/* [n] ascending */
+	int64	   *first;			/* [n] ordinal of the first row; NULL: not known so far */
+	GkPasserNames names;
+} Shards;
+
+typedef struct Ask
+{
+	Shards	   *shards;
+	const GkPass *pass;
+	GkPassResult *out;
+	GkReadCounts counts;
+	int64	   *rows;			/* [n] of each shard */
+} Ask;
+
+/* ---- catalogs ---- */
+
+#define OF_RELATION	"WHERE logicalrelid::pg_catalog.oid OPERATOR(pg_catalog.=) $1"
+
+static uint64
+select_by_relation(const char *query, Oid relid)
+{
+	Oid			type = OIDOID;
+	Datum		value = ObjectIdGetDatum(relid);
+
+	if (SPI_execute_with_args(query, 1, &type, &value, NULL, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not read the catalogs of Citus");
+	return SPI_processed;
+}
+
+static bool
+among_partitions(const char *query, Oid relid)
+{
+	bool		found;
+
+	if (!OidIsValid(get_relname_relid("pg_dist_partition", PG_CATALOG_NAMESPACE)))
+		return false;
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "could not connect to SPI");
+	found = select_by_relation(query, relid) > 0;
+	SPI_finish();
+	return found;
+}
+
+bool
+gk_shards_known(Oid relid)
+{
+	return among_partitions("SELECT FROM pg_catalog.pg_dist_partition " OF_RELATION, relid);
+}
+
+bool
+gk_shards_distributed(Oid relid)
+{
+	/* 'n': one shard, copied to every server ('t'), here (without a colocation), or on another server */
+	return among_partitions("SELECT FROM pg_catalog.pg_dist_partition " OF_RELATION
+							" AND (partmethod OPERATOR(pg_catalog.<>) 'n' OR repmodel OPERATOR(pg_catalog.<>) 't' "
+							"AND colocationid OPERATOR(pg_catalog.<>) 0)", relid);
+}
+
+/* How many, and their numbers, ascending. */
+static int
+find_shards(Oid relid, MemoryContext context, int64 **id)
+{
+	int			n;
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "could not connect to SPI");
+	n = (int) select_by_relation("SELECT shardid FROM pg_catalog.pg_dist_shard " OF_RELATION " ORDER BY shardid", relid);
+	*id = MemoryContextAlloc(context, Max(n, 1) * sizeof(int64));
+	for (int i = 0; i < n; i++)
+	{
+		bool		isnull;
+
+		(*id)[i] = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
+	}
+	SPI_finish();
+	return n;
+}
+
+/* ---- the command ---- */
+
+/* run_command_on_shards() puts the command through format(). */
+static void
+append_escaped(StringInfo out, const char *s)
+{
+	for (; *s != '\0'; s++)
+	{
+		appendStringInfoChar(out, *s);
+		if (*s == '%')
+			appendStringInfoChar(out, '%');
+	}
+}
+
+static void
+append_list(StringInfo out, const int64 *v, int n)
+{
+	appendStringInfoString(out, "'{");
+	for (int i = 0; i < n; i++)
+		appendStringInfo(out, "%s" INT64_FORMAT, i > 0 ? "," : "", v[i]);
+	appendStringInfoString(out, "}'::pg_catalog.int8[]");
+}
+
+/* The shard's name, quoted as a literal by format(). */
+#define SHARD	"%1$L::pg_catalog.text"
+/* A shard's number ends its name. */
+#define NUMBER_OF(name)	"pg_catalog.substring(" name ", '_([0-9]+)\"?$')::pg_catalog.int8"
+
+/* Arguments have exactly the types of our functions, so that no other function of that schema fits better. */
+static void
+append_text(StringInfo out, const char *s)
+{
+	if (s != NULL)
+		append_escaped(out, quote_literal_cstr(s));
+	else
+		appendStringInfoString(out, "NULL");
+	appendStringInfoString(out, "::pg_catalog.text");
+}
+
+/*
+ * Citus leaves the schema public out.  The search_path over there must not find
+ * another relation of this name.
+ */
+static void
+append_shard(StringInfo out, Oid relid)
+{
+	if (strcmp(get_namespace_name(get_rel_namespace(relid)), "public") == 0)
+		appendStringInfoString(out, "pg_catalog.regexp_replace(" SHARD ", '^(public[.])?', 'public.')::pg_catalog.regclass");
+	else
+		appendStringInfoString(out, SHARD "::pg_catalog.regclass");
+}
+
+/* A call up to its columns. */
+static void
+begin_call(StringInfo c, const char *schema, const char *function, const GkSource *source)
+{
+	append_escaped(c, quote_qualified_identifier(schema, function));
+	appendStringInfoChar(c, '(');
+	append_shard(c, source->relid);
+	appendStringInfoString(c, ", ARRAY[");
+	for (int i = 0; i < source->ncolumns; i++)
+	{
+		appendStringInfoString(c, i > 0 ? ", " : "");
+		append_text(c, source->columns[i]);
+	}
+	appendStringInfoString(c, "]::pg_catalog.text[], ");
+}
+
+static char *
+pass_command(const Shards *s, const GkPass *pass)
+{
+	const GkSource *source = s->fit->source;
+	GkPassReading reading = {s->read.distance, s->read.skip_nonfinite, s->read.expect_d};
+	bytea	   *bytes = gk_pass_bytes(pass, &reading);
+	StringInfoData c;
+
+	initStringInfo(&c);
+	appendStringInfoString(&c, "SELECT ");
+	begin_call(&c, s->fit->schema, "kmeans_pass", source);
+	appendStringInfoString(&c, "pg_catalog.decode('");
+	enlargeStringInfo(&c, VARSIZE_ANY_EXHDR(bytes) * 2);
+	c.len += (int) hex_encode(VARDATA_ANY(bytes), VARSIZE_ANY_EXHDR(bytes), c.data + c.len);
+	c.data[c.len] = '\0';
+	appendStringInfoString(&c, "', 'hex'), ");
+	append_text(&c, source->weight_column);
+	if (s->first != NULL)
+	{
+		appendStringInfoString(&c, ", (");
+		append_list(&c, s->first, s->n);
+		appendStringInfoString(&c, ")[pg_catalog.array_position(");
+		append_list(&c, s->id, s->n);
+		appendStringInfoString(&c, ", " NUMBER_OF(SHARD) ")]");
+	}
+	else
+		appendStringInfoString(&c, ", 0::pg_catalog.int8");
+	appendStringInfoString(&c, ", ");
+	append_text(&c, gkmeans_device_words[s->fit->options.device].name);
+	appendStringInfoChar(&c, ')');
+	return c.data;
+}
+
+static char *
+step_command(const GkSource *source, const char *schema, const KmeansModel *model, bool skip_nonfinite,
+			 GkDeviceKind device)
+{
+	StringInfoData c;
+
+	initStringInfo(&c);
+	appendStringInfoString(&c, "SELECT coalesce(");
+	begin_call(&c, schema, "kmeans_step", source);
+	append_escaped(&c, quote_literal_cstr(DatumGetCString(DirectFunctionCall1(kmeans_model_out, PointerGetDatum(model)))));
+	appendStringInfoString(&c, "::");
+	append_escaped(&c, quote_qualified_identifier(schema, "kmeans_model"));
+	appendStringInfoString(&c, ", ");
+	append_text(&c, source->weight_column);
+	appendStringInfoString(&c, ", ");
+	append_text(&c, skip_nonfinite ? "skip" : "error");
+	appendStringInfoString(&c, ", ");
+	append_text(&c, gkmeans_device_words[device].name);
+	appendStringInfoString(&c, ")::pg_catalog.text, '')");
+	return c.data;
+}
+
+const char *
+gk_shards_order(void)
+{
+	return " ORDER BY " NUMBER_OF("tableoid::pg_catalog.regclass::pg_catalog.text") ", ctid";
+}
+
+/* ---- the answers ---- */
+
+/*
+ * Have all shards run a command; take() gets their answers, in any order.
+ * run_command_on_shards() looks up its own operators and functions by search_path.
+ */
+static void
+run(const GkSource *source, int shards, const char *command,
+	void (*take) (void *arg, int64 id, const char *result), void *arg)
+{
+	Oid			types[2] = {REGCLASSOID, TEXTOID};
+	Datum		values[2];
+	int			guc_level = NewGUCNestLevel();
+
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "could not connect to SPI");
+	values[0] = ObjectIdGetDatum(source->relid);
+	values[1] = CStringGetTextDatum(command);
+	if (SPI_execute_with_args("SELECT shardid::pg_catalog.int8, success, result "
+							  "FROM pg_catalog.run_command_on_shards($1, $2)",
+							  2, types, values, NULL, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not send a command to the shards");
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		HeapTuple	row = SPI_tuptable->vals[i];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+		char	   *success = SPI_getvalue(row, desc, 2);
+		char	   *result = SPI_getvalue(row, desc, 3);
+		bool		isnull;
+		int64		id = DatumGetInt64(SPI_getbinval(row, desc, 1, &isnull));
+
+		if (success == NULL || success[0] != 't' || result == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_EXTERNAL_ROUTINE_EXCEPTION),
+					 errmsg("shard " INT64_FORMAT " of \"%s\" gave no answer", id, source->relname),
+					 errdetail("%s", result != NULL && result[0] != '\0' ? result : "There was no reason given."),
+					 errhint("It is the shard's server that says so. All servers need the extension gkmeans of the same version.")));
+		take(arg, id, result);
+	}
+	if (SPI_processed != (uint64) shards)
+		ereport(ERROR,
+				(errcode(ERRCODE_EXTERNAL_ROUTINE_EXCEPTION),
+				 errmsg("%llu of %d shards of \"%s\" answered",
+						(unsigned long long) SPI_processed, shards, source->relname)));
+	SPI_finish();
+	AtEOXact_GUC(true, guc_level);
+}
+
+/* ---- a pass ---- */
+
+static int
+find_shard(const Shards *s, int64 id)
+{
+	for (int i = 0; i < s->n; i++)
+		if (s->id[i] == id)
+			return i;
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_EXCEPTION),
+			 errmsg("shard " INT64_FORMAT " is not one of \"%s\"", id, s->fit->source->relname),
+			 errhint("The shards have changed meanwhile; call the function again.")));
+}
+
+static void
+add_answer(void *arg, int64 id, const char *result)
+{
+	Ask		   *a = arg;
+	GkPgHost   *host = a->shards->fit->host;
+	const GkHost *engine = gk_host_engine(host);
+	bytea	   *bytes = DatumGetByteaPP(DirectFunctionCall1(byteain, CStringGetDatum(result)));
+	int			at = find_shard(a->shards, id);
+	GkReadCounts counts;
+	GkPasserNames names;
+	GkPassResult part;
+	GkError		err;
+
+	gk_pass_answer(engine, a->pass, bytes, &part, &counts, &names);
+	a->rows[at] = part.rows;
+	gk_check(host, gk_pass_add(engine, a->pass, a->out, &part, &err), &err);
+	gk_pass_result_free(engine, &part);
+	gk_counts_add(&a->counts, &counts);
+	if (names.device[0] != '\0')
+		a->shards->names = names;
+}
+
+/* Now it is known how many rows each shard has. */
+static void
+number_rows(Shards *s, const int64 *rows)
+{
+	int64		next = 0;
+
+	s->first = MemoryContextAlloc(gk_host_context(s->fit->host), Max(s->n, 1) * sizeof(int64));
+	for (int i = 0; i < s->n; i++)
+	{
+		s->first[i] = next;
+		next += rows[i];
+	}
+}
+
+static void
+answer(void *arg)
+{
+	Ask		   *a = arg;
+	Shards	   *s = a->shards;
+	GkPgHost   *host = s->fit->host;
+	GkError		err;
+
+	a->rows = palloc0(Max(s->n, 1) * sizeof(int64));
+	gk_check(host, gk_pass_result_init(gk_host_engine(host), a->pass, a->pass->prep != NULL ? a->pass->prep->d : 0,
+									   a->out, &err), &err);
+	run(s->fit->source, s->n, pass_command(s, a->pass), add_answer, a);
+	if (s->first == NULL)
+	{
+		s->fit->counts = a->counts;
+		number_rows(s, a->rows);
+	}
+}
+
+/* ---- as the engine sees it ---- */
+
+static GkStatus
+ask(void *ctx, const GkPass *pass, const GkLabelSink *sink, GkPassResult *out, GkError *err)
+{
+	Shards	   *s = ctx;
+	Ask			a = {.shards = s,.pass = pass,.out = out};
+
+	if (sink != NULL)
+		return gk_fail(err, GK_ERR_INTERNAL, "no labels of shards");
+	if (!gk_host_guard(s->fit->host, answer, &a))
+		return gk_fail(err, GK_ERR_HOST, "could not ask the shards");
+	return GK_OK;
+}
+
+static void
+describe(void *ctx, char *device, size_t device_len, char *strategy, size_t strategy_len)
+{
+	const Shards *s = ctx;
+
+	strlcpy(device, s->names.device, device_len);
+	snprintf(strategy, strategy_len, "%d shard%s, %s", s->n, s->n == 1 ? "" : "s", s->names.strategy);
+}
+
+void
+gk_shards_rows(GkFit *fit, const GkReadOptions *read, GkRows *rows)
+{
+	Shards	   *s = MemoryContextAllocZero(gk_host_context(fit->host), sizeof(Shards));
+
+	s->fit = fit;
+	s->read = *read;
+	s->n = find_shards(fit->source->relid, gk_host_context(fit->host), &s->id);
+	rows->ctx = s;
+	rows->pass = ask;
+	rows->describe = describe;
+}
+
+/* ---- a part of a step ---- */
+
+typedef struct Steps
+{
+	KmeansStep *sum;			/* NULL: no rows so far */
+	MemoryContext context;		/* of it */
+} Steps;
+
+static void
+add_state(void *arg, int64 id, const char *result)
+{
+	Steps	   *s = arg;
+	MemoryContext spi = MemoryContextSwitchTo(s->context);
+
+	if (result[0] != '\0')
+	{
+		KmeansStep *step = kmeans_step_from_datum(DirectFunctionCall1(kmeans_state_in, CStringGetDatum(result)));
+
+		if (s->sum == NULL)
+			s->sum = step;
+		else
+		{
+			s->sum = kmeans_step_merge(s->sum, step);
+			pfree(step);
+		}
+	}
+	MemoryContextSwitchTo(spi);
+}
+
+KmeansStep *
+gk_shards_step(const GkSource *source, const char *schema, const KmeansModel *model, bool skip_nonfinite,
+			   GkDeviceKind device)
+{
+	Steps		s = {NULL, CurrentMemoryContext};
+	int64	   *id;
+	int			n = find_shards(source->relid, s.context, &id);
+
+	run(source, n, step_command(source, schema, model, skip_nonfinite, device), add_state, &s);
+	return s.sum;
+}

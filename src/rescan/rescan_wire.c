@@ -1,0 +1,389 @@
+/*
+ * rescan_wire.c - kmeans_pass(): one pass over a relation of this server, asked by a
+ * coordinator.
+ *
+ * Question and answer are bytes in network order.  They come from another server, so
+ * every number is checked before memory is asked for.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+
+#include "core/base/gk_digits.h"
+#include "core/gk_numerics.h"
+#include "rescan/rescan_relation.h"
+#include "rescan/rescan_wire.h"
+
+#define GK_WIRE_INVALID "invalid pass of k-means: "
+#include "pg/pg_wire.h"
+
+PG_FUNCTION_INFO_V1(kmeans_pass);
+
+#define PASS_MAGIC		0x6b6d7031	/* "kmp1" */
+#define ANSWER_MAGIC	0x6b6d6131	/* "kma1" */
+#define PASS_VERSION	1
+
+/* Candidates of k-means|| are the most centroids there are. */
+#define MAX_POINTS		(11 * GK_MAX_K)
+
+/* ---- numbers ---- */
+
+static double
+get_double(StringInfo buf, const char *name)
+{
+	double		v = pq_getmsgfloat8(buf);
+
+	if (!isfinite(v))
+		INVALID("\"%s\" is %g", name, v);
+	return v;
+}
+
+static void
+put_points(StringInfo buf, const float *points, int n, int d)
+{
+	pq_sendint32(buf, n);
+	for (Size i = 0; i < (Size) n * d; i++)
+		pq_sendfloat4(buf, points[i]);
+}
+
+static float *
+get_points(StringInfo buf, const char *name, int d, int *n)
+{
+	float	   *points;
+
+	require_bytes(buf, 4);
+	*n = get_int(buf, name, 0, MAX_POINTS);
+	require_bytes(buf, (uint64) *n * d * sizeof(float));
+	points = palloc_extended((Size) *n * d * sizeof(float) + 1, MCXT_ALLOC_HUGE);
+	for (Size i = 0; i < (Size) *n * d; i++)
+	{
+		points[i] = pq_getmsgfloat4(buf);
+		if (!isfinite(points[i]))
+			INVALID("\"%s\" has %g", name, points[i]);
+	}
+	return points;
+}
+
+/* Magic and version. */
+static void
+get_head(StringInfo buf, bytea *bytes, uint32 magic)
+{
+	uint32		version;
+
+	buf->data = VARDATA_ANY(bytes);
+	buf->len = buf->maxlen = VARSIZE_ANY_EXHDR(bytes);
+	buf->cursor = 0;
+	require_bytes(buf, 8);
+	if (pq_getmsgint(buf, 4) != magic)
+		INVALID("it does not begin as one does");
+	version = pq_getmsgint(buf, 4);
+	if (version != PASS_VERSION)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("pass of k-means has format version %u, this gkmeans reads version %d",
+						version, PASS_VERSION),
+				 errhint("Use the same version of gkmeans on all servers.")));
+}
+
+/* ---- the question ---- */
+
+bytea *
+gk_pass_bytes(const GkPass *pass, const GkPassReading *reading)
+{
+	const GkPrep *prep = pass->prep;
+	int			d = prep != NULL ? prep->d : 0;
+	StringInfoData buf;
+
+	pq_begintypsend(&buf);
+	pq_sendint32(&buf, PASS_MAGIC);
+	pq_sendint32(&buf, PASS_VERSION);
+	pq_sendint32(&buf, pass->kind);
+	pq_sendint32(&buf, d);
+	pq_sendint32(&buf, reading->distance);
+	pq_sendint32(&buf, reading->skip_nonfinite);
+	pq_sendint32(&buf, reading->expect_d);
+	if (pass->kind != GK_PASS_STATS)
+	{
+		pq_sendint32(&buf, prep->standardize);
+		pq_sendint32(&buf, prep->unit_exp);
+		pq_sendint32(&buf, pass->d2_expo);
+		pq_sendint32(&buf, pass->weight_exp);
+		for (int j = 0; j < d; j++)
+		{
+			pq_sendfloat8(&buf, prep->center[j]);
+			pq_sendfloat8(&buf, prep->scale[j]);
+			pq_sendint32(&buf, prep->expo[j]);
+		}
+		put_points(&buf, pass->centroids, pass->k, d);
+		put_points(&buf, pass->seeds, pass->nseeds, d);
+		pq_sendint64(&buf, pass->key);
+		pq_sendint32(&buf, pass->use_d2);
+		pq_sendint32(&buf, pass->want);
+	}
+	return pq_endtypsend(&buf);
+}
+
+/* Into memory of the caller's; weighted and first are not part of it. */
+static void
+get_pass(bytea *bytes, GkPass *pass, GkPassReading *reading)
+{
+	StringInfoData buf;
+	GkPrep	   *prep;
+	int			d;
+
+	memset(pass, 0, sizeof(*pass));
+	get_head(&buf, bytes, PASS_MAGIC);
+	require_bytes(&buf, 20);
+	pass->kind = get_int(&buf, "kind", GK_PASS_STATS, GK_PASS_FAR);
+	d = get_int(&buf, "d", pass->kind == GK_PASS_STATS ? 0 : 1, pass->kind == GK_PASS_STATS ? 0 : GK_MAX_D);
+	reading->distance = get_int(&buf, "distance", GK_EUCLIDEAN, GK_COSINE);
+	reading->skip_nonfinite = get_int(&buf, "nonfinite", 0, 1);
+	reading->expect_d = get_int(&buf, "features", 0, GK_MAX_D);
+	if (pass->kind != GK_PASS_STATS)
+	{
+		require_bytes(&buf, 16 + (uint64) d * 20);
+		prep = palloc0(sizeof(GkPrep));
+		pass->prep = prep;
+		prep->d = d;
+		prep->distance = reading->distance;
+		prep->standardize = get_int(&buf, "standardize", 0, 1);
+		prep->unit_exp = get_int(&buf, "unit", -2200, 2200);
+		pass->d2_expo = get_int(&buf, "bound", -200, 200);
+		pass->weight_exp = get_int(&buf, "weights", -1100, 1100);
+		prep->center = palloc(d * sizeof(double));
+		prep->scale = palloc(d * sizeof(double));
+		prep->expo = palloc(d * sizeof(int32));
+		for (int j = 0; j < d; j++)
+		{
+			prep->center[j] = get_double(&buf, "center");
+			prep->scale[j] = get_double(&buf, "scale");
+			prep->expo[j] = get_int(&buf, "expo", -GK_TOP_EXPO, 2 * GK_TOP_EXPO);
+		}
+		pass->centroids = get_points(&buf, "centroids", d, &pass->k);
+		pass->seeds = get_points(&buf, "seeds", d, &pass->nseeds);
+		require_bytes(&buf, 16);
+		pass->key = (uint64) pq_getmsgint64(&buf);
+		pass->use_d2 = get_int(&buf, "use_d2", 0, 1);
+		pass->want = get_int(&buf, "want", 0, 2 * GK_MAX_K);
+		if (pass->k == 0 && (pass->kind == GK_PASS_STEP || pass->kind == GK_PASS_FINISH))
+			INVALID("it has no centroids");
+		if (pass->use_d2 && pass->nseeds == 0)
+			INVALID("it has no seeds");
+	}
+	require_end(&buf);
+}
+
+/* ---- the answer ---- */
+
+static uint64
+answer_bytes(const GkPassResult *r)
+{
+	return r->ni128 * 16 + r->ni64 * 8 + r->ndbl * 8 + r->nflt * 4;
+}
+
+static void
+check_size(const GkPassResult *r)
+{
+	if (answer_bytes(r) > MaxAllocSize / 2 - 1024)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("answer of %llu MB is too large to be sent to another server",
+						(unsigned long long) (answer_bytes(r) >> 20)),
+				 errhint("Use fewer clusters.")));
+}
+
+static void
+put_string(StringInfo buf, const char *s)
+{
+	pq_sendint32(buf, strlen(s));
+	pq_sendbytes(buf, s, strlen(s));
+}
+
+/* A name, which may become a model's: letters that every encoding has. */
+static void
+get_string(StringInfo buf, char *out, int room)
+{
+	int			len;
+
+	require_bytes(buf, 4);
+	len = get_int(buf, "name", 0, room - 1);
+	require_bytes(buf, len);
+	memcpy(out, pq_getmsgbytes(buf, len), len);
+	out[len] = '\0';
+	for (int i = 0; i < len; i++)
+		if (out[i] < ' ' || out[i] > '~')
+			INVALID("a name has byte 0x%02x", (unsigned char) out[i]);
+}
+
+static bytea *
+put_answer(const GkPass *pass, const GkPassResult *r, const GkReadCounts *counts, const GkPasserNames *names)
+{
+	StringInfoData buf;
+
+	pq_begintypsend(&buf);
+	pq_sendint32(&buf, ANSWER_MAGIC);
+	pq_sendint32(&buf, PASS_VERSION);
+	pq_sendint32(&buf, pass->kind);
+	pq_sendint32(&buf, r->d);
+	pq_sendint64(&buf, r->rows);
+	pq_sendint64(&buf, counts->null_feature);
+	pq_sendint64(&buf, counts->nonfinite);
+	pq_sendint64(&buf, counts->no_direction);
+	pq_sendint64(&buf, counts->no_weight);
+	put_string(&buf, names->device);
+	put_string(&buf, names->strategy);
+	for (Size i = 0; i < r->ni128; i++)
+		put_int128(&buf, r->i128[i]);
+	for (Size i = 0; i < r->ni64; i++)
+		pq_sendint64(&buf, r->i64[i]);
+	for (Size i = 0; i < r->ndbl; i++)
+		pq_sendfloat8(&buf, r->dbl[i]);
+	for (Size i = 0; i < r->nflt; i++)
+		pq_sendfloat4(&buf, r->flt[i]);
+	return pq_endtypsend(&buf);
+}
+
+/* Limbs are no larger than their additions can have made them, or the next ones overflow. */
+static void
+check_wide(const GkWide *w)
+{
+	int64		most;
+
+	if (w->pending < 0 || w->pending >= GK_DIGITS_PENDING)
+		INVALID("\"pending\" is %lld", (long long) w->pending);
+	most = (w->pending + 1) * (int64) PG_UINT32_MAX;
+	for (int i = 0; i < GK_WIDE_LIMBS; i++)
+		if (w->limb[i] < -most || w->limb[i] > most)
+			INVALID("a digit is %lld after %lld additions", (long long) w->limb[i], (long long) w->pending);
+}
+
+/* What other code relies on: numbers of picks, rows, additions without a carry. */
+static void
+check_answer(const GkPass *pass, const GkPassResult *r)
+{
+	if (pass->kind == GK_PASS_SEED)
+		for (int i = 0; i < gk_pass_races(pass); i++)
+			if (r->i64[i] < 0 || r->i64[i] > pass->want)
+				INVALID("a race has %lld of %d rows", (long long) r->i64[i], pass->want);
+	if (pass->kind == GK_PASS_STATS)
+		for (Size c = 0; c < r->ndbl / 2; c++)
+		{
+			check_wide((const GkWide *) r->i64 + c);
+			if (!(r->dbl[2 * c] <= r->dbl[2 * c + 1]) || isinf(r->dbl[2 * c]) || isinf(r->dbl[2 * c + 1]))
+				INVALID("minimum and maximum are %g and %g", r->dbl[2 * c], r->dbl[2 * c + 1]);
+		}
+}
+
+void
+gk_pass_answer(const GkHost *engine, const GkPass *pass, bytea *bytes,
+			   GkPassResult *out, GkReadCounts *counts, GkPasserNames *names)
+{
+	StringInfoData buf;
+	GkPassResult lengths;
+	GkError		err;
+	int64		rows;
+	int			d;
+
+	get_head(&buf, bytes, ANSWER_MAGIC);
+	require_bytes(&buf, 48);
+	if (get_int(&buf, "kind", GK_PASS_STATS, GK_PASS_FAR) != (int) pass->kind)
+		INVALID("it answers another question");
+	d = get_int(&buf, "d", 0, GK_MAX_D);
+	rows = get_count(&buf, "rows");
+	if (pass->kind != GK_PASS_STATS && d != pass->prep->d)
+		INVALID("it is of %d features, expected %d", d, pass->prep->d);
+	if (d == 0 && rows > 0)
+		INVALID("it is of %lld rows without features", (long long) rows);
+	counts->null_feature = get_count(&buf, "rows with NULL");
+	counts->nonfinite = get_count(&buf, "rows with NaN");
+	counts->no_direction = get_count(&buf, "zero rows");
+	counts->no_weight = get_count(&buf, "rows without weight");
+	get_string(&buf, names->device, sizeof(names->device));
+	get_string(&buf, names->strategy, sizeof(names->strategy));
+
+	gk_pass_lengths(pass, d, &lengths);
+	require_bytes(&buf, answer_bytes(&lengths));
+	if (gk_pass_result_init(engine, pass, d, out, &err) != GK_OK)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("%s", err.message)));
+	out->rows = rows;
+	for (Size i = 0; i < out->ni128; i++)
+		out->i128[i] = get_int128(&buf);
+	for (Size i = 0; i < out->ni64; i++)
+		out->i64[i] = pq_getmsgint64(&buf);
+	for (Size i = 0; i < out->ndbl; i++)
+		out->dbl[i] = pq_getmsgfloat8(&buf);
+	for (Size i = 0; i < out->nflt; i++)
+		out->flt[i] = pq_getmsgfloat4(&buf);
+	require_end(&buf);
+	check_answer(pass, out);
+}
+
+/* ---- SQL ---- */
+
+static const GkBackend *
+choose_device(GkPgHost *host, GkDeviceKind kind, const GkPass *pass)
+{
+	if (pass->kind != GK_PASS_STEP && pass->kind != GK_PASS_FINISH)
+		return &gk_cpu_backend;
+	return gk_iterate_choose(host, kind, PG_INT64_MAX, pass->prep->d, pass->k);
+}
+
+/*
+ * kmeans_pass(relation regclass, columns text[], pass bytea, weight_column text,
+ *             first_row bigint, device text) returns bytea
+ */
+Datum
+kmeans_pass(PG_FUNCTION_ARGS)
+{
+	GkPassReading reading;
+	GkReadOptions read = {0};
+	GkReadCounts counts = {0};
+	GkPasserNames names = {{0}};
+	GkTables	tables;
+	GkPassResult r;
+	GkPass		pass;
+	GkSource   *source;
+	GkPgHost   *host;
+	const GkBackend *device;
+	char	  **columns;
+	int			ncolumns;
+	bytea	   *out;
+
+	gk_require_arg(fcinfo, 0, "relation");
+	gk_require_arg(fcinfo, 1, "columns");
+	gk_require_arg(fcinfo, 2, "pass");
+	gk_require_arg(fcinfo, 4, "first_row");
+	columns = gk_column_names(PG_GETARG_ARRAYTYPE_P(1), "columns", &ncolumns);
+	get_pass(PG_GETARG_BYTEA_PP(2), &pass, &reading);
+	source = gk_source_open(PG_GETARG_OID(0), columns, ncolumns, gk_parse_text(fcinfo, 3), NULL, false);
+	pass.weighted = source->weighted;
+	pass.first = PG_GETARG_INT64(4);
+	if (pass.first < 0 || pass.first > GK_MAX_ROWS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("first_row is " INT64_FORMAT ", expected 0 to " INT64_FORMAT, pass.first, (int64) GK_MAX_ROWS)));
+	if (pass.prep != NULL && !source->array && ncolumns != pass.prep->d)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("there are %d columns, but the pass has %d features", ncolumns, pass.prep->d)));
+	if (pass.prep != NULL)
+	{
+		gk_pass_lengths(&pass, pass.prep->d, &r);
+		check_size(&r);
+	}
+	read.distance = reading.distance;
+	read.skip_nonfinite = reading.skip_nonfinite;
+	read.expect_d = reading.expect_d;
+	read.expect_of = "the coordinator";
+
+	gk_apply_simd();
+	host = gk_host_begin();
+	device = choose_device(host, gk_parse_device(fcinfo, 5), &pass);
+	gk_iterate_answer(host, source, &read, &pass, &device, NULL, NULL, &counts, &tables, &r, &names);
+	out = put_answer(&pass, &r, &counts, &names);
+	gk_host_end(host);
+	PG_RETURN_BYTEA_P(out);
+}

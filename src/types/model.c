@@ -1,0 +1,382 @@
+/*
+ * model.c - the type kmeans_model: from engine model to value and back,
+ * and the rules that every value keeps.
+ *
+ * Text and binary input, and the fit itself, all come through
+ * kmeans_model_validate(), so whatever is stored can be used without further
+ * checks, and can be written out and read again.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "core/gk_numerics.h"
+#include "pg/pg_compat.h"
+#include "types/model.h"
+
+/*
+ * What the engine's arithmetic allows (gk_prepare.c never leaves these): scales
+ * that have an inverse, grids whose magic numbers exist.
+ */
+#define MAX_SCALE		gk_pow2(GK_SCALE_EXPO)
+#define MAX_EXPO		200
+#define MAX_UNIT_EXP	2200
+/* Those of a double > 0. */
+#define MIN_WEIGHT_EXP	(-1074)
+#define MAX_WEIGHT_EXP	1024
+
+/* Bytes of a number, and of a cluster's keys, in the text form. */
+#define TEXT_NUMBER		27
+#define TEXT_CLUSTER	64
+
+const char *const kmeans_init_words[KMEANS_INITS] = {
+	"k-means++", "k-means||", "random", "centroids", "warm_start"
+};
+const char *const kmeans_distance_words[KMEANS_DISTANCES] = {"euclidean", "cosine"};
+
+/* Size of a value.  With lengths in their limits nothing here overflows. */
+static uint64
+model_size(uint64 k, uint64 d, uint64 history_len, bool weighted, uint64 names_len)
+{
+	uint64		numbers = 2 * d + k * d + 3 * k + 2 * history_len;
+
+	return offsetof(KmeansModel, data) + numbers * sizeof(double) + (d + (weighted ? 1 : 0)) * sizeof(int32) + names_len;
+}
+
+/* Where the arrays lie; ncolumns names follow at *names. */
+static void
+model_arrays(const KmeansModel *v, GkModel *m, char **names)
+{
+	double	   *at = (double *) v->data;
+	int64		k = v->k;
+	int64		d = v->d;
+
+	m->prep.center = at;
+	at += d;
+	m->prep.scale = at;
+	at += d;
+	m->centroids = at;
+	at += k * d;
+	m->size = (int64_t *) at;
+	at += k;
+	m->cluster_inertia = at;
+	at += k;
+	m->radius = at;
+	at += k;
+	m->history_inertia = at;
+	at += v->history_len;
+	m->history_shift = at;
+	at += v->history_len;
+	m->prep.expo = (int32_t *) at;
+	m->weights.known = v->weighted != 0;
+	*names = (char *) (m->prep.expo + d + (m->weights.known ? 1 : 0));
+}
+
+void
+kmeans_model_view(const KmeansModel *v, GkModel *m)
+{
+	char	   *names;
+
+	memset(m, 0, sizeof(*m));
+	m->k = v->k;
+	m->k_asked = v->k_asked;
+	m->prep.d = v->d;
+	m->prep.distance = (GkDistance) v->distance;
+	m->prep.standardize = v->standardize;
+	m->prep.unit_exp = v->unit_exp;
+	m->init = (GkInit) v->init;
+	m->seed = v->seed;
+	m->rows_used = v->rows_used;
+	m->rows_skipped = v->rows_skipped;
+	m->iterations = v->iterations;
+	m->converged = v->converged;
+	m->inertia = v->inertia;
+	m->history_len = v->history_len;
+	m->load_ms = v->load_ms;
+	m->context_ms = v->context_ms;
+	m->upload_ms = v->upload_ms;
+	m->seed_ms = v->seed_ms;
+	m->iterate_ms = v->iterate_ms;
+	m->total_ms = v->total_ms;
+	memcpy(m->device, v->device, sizeof(m->device));
+	memcpy(m->strategy, v->strategy, sizeof(m->strategy));
+	model_arrays(v, m, &names);
+	if (m->weights.known)
+		m->weights.expo = m->prep.expo[v->d];
+}
+
+const char *
+kmeans_model_names(const KmeansModel *v)
+{
+	GkModel		m;
+	char	   *names;
+
+	model_arrays(v, &m, &names);
+	return names;
+}
+
+/*
+ * Which format versions can be read.  So far there is one.  When there is a second,
+ * the first stays readable: values in tables outlive ALTER EXTENSION UPDATE.
+ */
+void
+kmeans_model_check_version(int version, int sqlstate)
+{
+	if (version > KMEANS_MODEL_VERSION)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("kmeans_model has format version %d, this gkmeans reads version %d",
+						version, KMEANS_MODEL_VERSION),
+				 errhint("Upgrade gkmeans.")));
+	if (version < 1)
+		ereport(ERROR,
+				(errcode(sqlstate),
+				 errmsg("invalid kmeans_model: \"version\" is %d, expected %d",
+						version, KMEANS_MODEL_VERSION)));
+}
+
+/*
+ * A value from a table was valid when it was written.  What is checked here is
+ * what a damaged page would break: that the arrays are inside the value.
+ */
+KmeansModel *
+kmeans_model_from_datum(Datum datum)
+{
+	KmeansModel *v = (KmeansModel *) PG_DETOAST_DATUM(datum);
+
+	if (VARSIZE(v) < offsetof(KmeansModel, data) || v->magic != KMEANS_MODEL_MAGIC)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("value is not a kmeans_model")));
+	kmeans_model_check_version(v->version, ERRCODE_DATA_CORRUPTED);
+	if (v->k < 1 || v->k > GK_MAX_K || v->d < 1 || v->d > GK_MAX_D ||
+		v->history_len < 0 || v->names_len < 0 ||
+		v->distance < 0 || v->distance >= KMEANS_DISTANCES ||
+		v->init < 0 || v->init >= KMEANS_INITS ||
+		v->weighted > 1 || VARSIZE(v) != model_size(v->k, v->d, v->history_len, v->weighted, v->names_len))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("kmeans_model of %d clusters with %d features has a wrong size, %u bytes",
+						v->k, v->d, VARSIZE(v))));
+	return v;
+}
+
+/* ---- the rules ---- */
+
+static void
+check_integer(const char *name, int64 value, int64 low, int64 high, int sqlstate)
+{
+	if (value < low || value > high)
+		ereport(ERROR,
+				(errcode(sqlstate),
+				 errmsg("invalid kmeans_model: \"%s\" is %lld, expected %lld to %lld",
+						name, (long long) value, (long long) low, (long long) high)));
+}
+
+static void
+check_number(const char *name, double value, double low, int sqlstate)
+{
+	if (!isfinite(value) || value < low)
+		ereport(ERROR,
+				(errcode(sqlstate),
+				 errmsg("invalid kmeans_model: \"%s\" is %g, expected a finite number%s",
+						name, value, low == 0.0 ? " >= 0" : "")));
+}
+
+/* name is a format with one %lld for the number of the element. */
+static void
+check_numbers(const char *name, const double *value, int64 n, double low, int sqlstate)
+{
+	for (int64 i = 0; i < n; i++)
+	{
+		if (i % 65536 == 65535)
+			CHECK_FOR_INTERRUPTS();
+		if (!isfinite(value[i]) || value[i] < low)
+			check_number(psprintf(name, (long long) i), value[i], low, sqlstate);
+	}
+}
+
+/* The two lengths that the others depend on; before anything is allocated. */
+void
+kmeans_model_validate_sizes(int64 k, int64 d, int sqlstate)
+{
+	check_integer("k", k, 1, GK_MAX_K, sqlstate);
+	check_integer("d", d, 1, GK_MAX_D, sqlstate);
+}
+
+static void
+validate_columns(const GkModel *m, char *const *columns, int ncolumns, bool columns_array,
+				 int sqlstate)
+{
+	int			expected = columns_array ? 1 : m->prep.d;
+
+	if (ncolumns != expected && !(ncolumns == 0 && !columns_array))
+		ereport(ERROR,
+				(errcode(sqlstate),
+				 errmsg("invalid kmeans_model: \"columns\" has length %d, expected %d",
+						ncolumns, expected)));
+	for (int i = 0; i < ncolumns; i++)
+		if (columns[i][0] == '\0' || strlen(columns[i]) >= NAMEDATALEN)
+			ereport(ERROR,
+					(errcode(sqlstate),
+					 errmsg("invalid kmeans_model: \"columns[%d]\" has %zu bytes, expected 1 to %d",
+							i, strlen(columns[i]), NAMEDATALEN - 1)));
+}
+
+void
+kmeans_model_validate(const GkModel *m, char *const *columns, int ncolumns, bool columns_array,
+					  int sqlstate)
+{
+	const GkPrep *p = &m->prep;
+
+	kmeans_model_validate_sizes(m->k, p->d, sqlstate);
+	check_integer("k_asked", m->k_asked, m->k, GK_MAX_K, sqlstate);
+	check_integer("distance", p->distance, 0, KMEANS_DISTANCES - 1, sqlstate);
+	check_integer("init", m->init, 0, KMEANS_INITS - 1, sqlstate);
+	check_integer("rows_used", m->rows_used, 0, GK_MAX_ROWS, sqlstate);
+	check_integer("rows_skipped", m->rows_skipped, 0, GK_MAX_ROWS, sqlstate);
+	check_integer("iterations", m->iterations, 0, PG_INT32_MAX, sqlstate);
+	check_number("inertia", m->inertia, 0.0, sqlstate);
+	check_number("load_ms", m->load_ms, 0.0, sqlstate);
+	check_number("context_ms", m->context_ms, 0.0, sqlstate);
+	check_number("upload_ms", m->upload_ms, 0.0, sqlstate);
+	check_number("seed_ms", m->seed_ms, 0.0, sqlstate);
+	check_number("iterate_ms", m->iterate_ms, 0.0, sqlstate);
+	check_number("total_ms", m->total_ms, 0.0, sqlstate);
+	validate_columns(m, columns, ncolumns, columns_array, sqlstate);
+
+	for (int i = 0; i < m->k; i++)
+		if (m->size[i] < 0 || m->size[i] > GK_MAX_ROWS)
+			check_integer(psprintf("clusters[%d].size", i), m->size[i], 0, GK_MAX_ROWS, sqlstate);
+	check_numbers("clusters[%lld].inertia", m->cluster_inertia, m->k, 0.0, sqlstate);
+	check_numbers("clusters[%lld].radius", m->radius, m->k, 0.0, sqlstate);
+	for (int i = 0; i < m->k; i++)
+	{
+		const double *c = m->centroids + (int64) i * p->d;
+
+		CHECK_FOR_INTERRUPTS();
+		for (int j = 0; j < p->d; j++)
+			if (!isfinite(c[j]))
+				check_number(psprintf("clusters[%d].centroid[%d]", i, j), c[j], -INFINITY, sqlstate);
+	}
+
+	check_numbers("preparation.center[%lld]", p->center, p->d, -INFINITY, sqlstate);
+	for (int j = 0; j < p->d; j++)
+	{
+		if (!(p->scale[j] > 0.0 && p->scale[j] <= MAX_SCALE))
+			ereport(ERROR,
+					(errcode(sqlstate),
+					 errmsg("invalid kmeans_model: \"preparation.scale[%d]\" is %g, expected a number > 0 and <= %g",
+							j, p->scale[j], MAX_SCALE)));
+		if (p->expo[j] < -MAX_EXPO || p->expo[j] > MAX_EXPO)
+			check_integer(psprintf("preparation.expo[%d]", j), p->expo[j], -MAX_EXPO, MAX_EXPO, sqlstate);
+	}
+	check_integer("preparation.unit_exp", p->unit_exp, -MAX_UNIT_EXP, MAX_UNIT_EXP, sqlstate);
+	check_integer("preparation.weight_exp", m->weights.expo, MIN_WEIGHT_EXP, MAX_WEIGHT_EXP, sqlstate);
+	check_numbers("history.inertia[%lld]", m->history_inertia, m->history_len, 0.0, sqlstate);
+	check_numbers("history.shift[%lld]", m->history_shift, m->history_len, 0.0, sqlstate);
+}
+
+/* ---- building ---- */
+
+/* One value for a validated model. */
+KmeansModel *
+kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns, bool columns_array)
+{
+	uint64		k = m->k;
+	uint64		d = m->prep.d;
+	uint64		names_len = 0;
+	uint64		size;
+	uint64		text;
+	KmeansModel *v;
+	GkModel		to;
+	char	   *names;
+
+	for (int i = 0; i < ncolumns; i++)
+		names_len += strlen(columns[i]) + 1;
+	size = model_size(k, d, m->history_len, m->weights.known, names_len);
+	/* A value must also fit into 1 GB as text, or the table could not be dumped. */
+	text = (k * d + 3 * k + 3 * d + 2 * (uint64) m->history_len) * TEXT_NUMBER +
+		k * TEXT_CLUSTER + 7 * names_len + 4096;
+	if (Max(size, text) > MaxAllocSize)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("kmeans_model of %d clusters with %d features would need up to %llu MB as text, the limit is %llu MB",
+						m->k, m->prep.d, (unsigned long long) (text >> 20),
+						(unsigned long long) (MaxAllocSize >> 20)),
+				 errhint("Use fewer clusters or fewer features.")));
+
+	v = palloc0(size);
+	SET_VARSIZE(v, size);
+	v->magic = KMEANS_MODEL_MAGIC;
+	v->version = KMEANS_MODEL_VERSION;
+	v->k = m->k;
+	v->d = m->prep.d;
+	v->history_len = m->history_len;
+	v->ncolumns = ncolumns;
+	v->names_len = (int32) names_len;
+	v->k_asked = m->k_asked;
+	v->iterations = m->iterations;
+	v->init = m->init;
+	v->distance = m->prep.distance;
+	v->unit_exp = m->prep.unit_exp;
+	v->standardize = m->prep.standardize;
+	v->converged = m->converged;
+	v->columns_array = columns_array;
+	v->weighted = m->weights.known;
+	v->seed = m->seed;
+	v->rows_used = m->rows_used;
+	v->rows_skipped = m->rows_skipped;
+	v->inertia = m->inertia;
+	v->load_ms = m->load_ms;
+	/* not -0: the text leaves out zeros, so it could not keep the sign */
+	v->context_ms = m->context_ms + 0.0;
+	v->upload_ms = m->upload_ms + 0.0;
+	v->seed_ms = m->seed_ms;
+	v->iterate_ms = m->iterate_ms;
+	v->total_ms = m->total_ms;
+	/* Not the engine's whole buffers: equal models have equal bytes. */
+	strlcpy(v->device, m->device, sizeof(v->device));
+	strlcpy(v->strategy, m->strategy, sizeof(v->strategy));
+
+	model_arrays(v, &to, &names);
+	memcpy(to.prep.center, m->prep.center, d * sizeof(double));
+	memcpy(to.prep.scale, m->prep.scale, d * sizeof(double));
+	memcpy(to.prep.expo, m->prep.expo, d * sizeof(int32));
+	if (m->weights.known)
+		to.prep.expo[d] = m->weights.expo;
+	memcpy(to.centroids, m->centroids, k * d * sizeof(double));
+	memcpy(to.size, m->size, k * sizeof(int64));
+	memcpy(to.cluster_inertia, m->cluster_inertia, k * sizeof(double));
+	memcpy(to.radius, m->radius, k * sizeof(double));
+	if (m->history_len > 0)
+	{
+		memcpy(to.history_inertia, m->history_inertia, m->history_len * sizeof(double));
+		memcpy(to.history_shift, m->history_shift, m->history_len * sizeof(double));
+	}
+	for (int i = 0; i < ncolumns; i++)
+	{
+		size_t		len = strlen(columns[i]) + 1;
+
+		memcpy(names, columns[i], len);
+		names += len;
+	}
+	v->fingerprint = hash_bytes_extended((const unsigned char *) &v->version,
+										 (int) (size - offsetof(KmeansModel, version)), 0);
+	return v;
+}
+
+KmeansModel *
+kmeans_model_build(const GkModel *m, char *const *columns, int ncolumns)
+{
+	bool		columns_array = ncolumns == KMEANS_ARRAY_COLUMN || (ncolumns == 1 && m->prep.d > 1);
+
+	if (columns_array)
+		ncolumns = 1;
+	kmeans_model_validate(m, columns, ncolumns, columns_array, ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE);
+	return kmeans_model_assemble(m, columns, ncolumns, columns_array);
+}

@@ -1,0 +1,103 @@
+/*
+ * model.h - the type kmeans_model: layout and access.
+ *
+ * A value is one block: this header, then the arrays in the order of
+ * kmeans_model_view(), then the column names.  It has no pointers, so a value
+ * read from a table is used where it lies.
+ */
+#ifndef GKMEANS_MODEL_H
+#define GKMEANS_MODEL_H
+
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+
+#include "core/gk_core.h"
+
+#define KMEANS_MODEL_MAGIC		0x6b6d6331	/* "kmc1" */
+#define KMEANS_MODEL_VERSION	1
+
+typedef struct KmeansModel
+{
+	int32		vl_len_;		/* varlena header, do not touch directly */
+	uint32		magic;
+	uint64		fingerprint;	/* hash of everything below */
+	int32		version;
+
+	/* These determine the size of the value. */
+	int32		k;
+	int32		d;
+	int32		history_len;
+	int32		ncolumns;		/* 0: not known; 1 with columns_array; else d */
+	int32		names_len;		/* bytes of all column names, with their NULs */
+
+	int32		k_asked;
+	int32		iterations;
+	int32		init;			/* GkInit */
+	int32		distance;		/* GkDistance */
+	int32		unit_exp;
+	uint8		standardize;
+	uint8		converged;
+	uint8		columns_array;	/* the point is one array or vector column */
+	uint8		weighted;		/* the grid of the weights follows expo */
+	int64		seed;
+	int64		rows_used;
+	int64		rows_skipped;
+	double		inertia;
+	double		load_ms;
+	double		context_ms;		/* both 0: no GPU was used */
+	double		upload_ms;
+	double		seed_ms;
+	double		iterate_ms;
+	double		total_ms;
+	char		device[96];		/* filled up with NULs, as is strategy */
+	char		strategy[64];
+	double		data[FLEXIBLE_ARRAY_MEMBER];
+} KmeansModel;
+
+/* ncolumns for a model whose points are one array or vector column, columns[0]. */
+#define KMEANS_ARRAY_COLUMN	(-1)
+
+/*
+ * A value from an engine model.  columns: the names of the d feature columns,
+ * or of the one array column (ncolumns KMEANS_ARRAY_COLUMN, or 1 when d > 1);
+ * ncolumns 0: not known.
+ */
+extern KmeansModel *kmeans_model_build(const GkModel *m, char *const *columns, int ncolumns);
+
+/* The engine model of a value; its pointers point into the value. */
+extern void kmeans_model_view(const KmeansModel *v, GkModel *m);
+
+/* A GPU was used, so the times it needed are worth showing. */
+#define KMEANS_MODEL_GPU_TIMES(m)	((m)->context_ms > 0.0 || (m)->upload_ms > 0.0)
+
+/* Detoasted and checked to be what its header says. */
+extern KmeansModel *kmeans_model_from_datum(Datum datum);
+#define PG_GETARG_KMEANS_MODEL(n)	kmeans_model_from_datum(PG_GETARG_DATUM(n))
+
+/* An ERROR for a format version that can not be read; sqlstate: for one that never was. */
+extern void kmeans_model_check_version(int version, int sqlstate);
+
+/* The column names one after the other: v->ncolumns strings with their NULs. */
+extern const char *kmeans_model_names(const KmeansModel *v);
+
+/* The binary form, its names in this encoding. */
+extern void kmeans_model_put(StringInfo buf, const KmeansModel *v, int encoding);
+extern KmeansModel *kmeans_model_get(StringInfo buf, int encoding);
+
+/* The words for init and distance, as options and in a model's text. */
+extern const char *const kmeans_init_words[];
+extern const char *const kmeans_distance_words[];
+#define KMEANS_INITS		(GK_INIT_WARM_START + 1)
+#define KMEANS_DISTANCES	(GK_COSINE + 1)
+
+/*
+ * For the input functions: raise an error with this SQLSTATE unless the model
+ * makes sense, then make it a value.  Arrays must have their sizes already.
+ */
+extern void kmeans_model_validate(const GkModel *m, char *const *columns, int ncolumns,
+								  bool columns_array, int sqlstate);
+extern void kmeans_model_validate_sizes(int64 k, int64 d, int sqlstate);
+extern KmeansModel *kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns,
+										  bool columns_array);
+
+#endif							/* GKMEANS_MODEL_H */

@@ -1,0 +1,405 @@
+/*
+ * model_io.c - text output and binary input and output of kmeans_model.
+ *
+ * Text is JSON with readable keys; model_json.c reads it.  Numbers are
+ * written with the fewest digits that read back as the same bits, whatever
+ * extra_float_digits says, so that dump and restore change nothing.
+ *
+ * The binary form, all numbers in network byte order:
+ *   int32   magic, version, k, d, history_len, ncolumns
+ *   int32   k_asked, iterations, init, distance, unit_exp
+ *   byte    standardize, converged, columns_array (0 or 1)
+ *   int64   seed, rows_used, rows_skipped
+ *   float8  inertia, load_ms, context_ms, upload_ms, seed_ms, iterate_ms, total_ms
+ *   float8  center[d], scale[d]; int32 expo[d]
+ *   float8  centroids[k][d]; int64 size[k]; float8 inertia[k], radius[k]
+ *   float8  history inertia[history_len], history shift[history_len]
+ *   string  device, strategy, columns[ncolumns]: int32 length, then the bytes in
+ *           the client's encoding, in a text form of a kmeans_state in UTF-8
+ *   int32   weight_exp, where the fit had weights
+ */
+#include "postgres.h"
+
+#include "common/shortest_dec.h"
+#include "libpq/pqformat.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/json.h"
+
+#include "pg/pg_compat.h"
+#include "types/model.h"
+
+PG_FUNCTION_INFO_V1(kmeans_model_out);
+PG_FUNCTION_INFO_V1(kmeans_model_send);
+PG_FUNCTION_INFO_V1(kmeans_model_recv);
+
+/* Elements between two looks for a cancel. */
+#define SLICE	65536
+
+/* ---- text ---- */
+
+static void
+put_number(StringInfo out, double v)
+{
+	char		digits[DOUBLE_SHORTEST_DECIMAL_LEN];
+
+	double_to_shortest_decimal_buf(v, digits);
+	appendStringInfoString(out, digits);
+}
+
+static void
+put_key(StringInfo out, const char *key)
+{
+	appendStringInfo(out, ", \"%s\": ", key);
+}
+
+static void
+put_key_number(StringInfo out, const char *key, double v)
+{
+	put_key(out, key);
+	put_number(out, v);
+}
+
+static void
+put_key_string(StringInfo out, const char *key, const char *v)
+{
+	put_key(out, key);
+	escape_json(out, v);
+}
+
+static void
+put_numbers(StringInfo out, const double *v, int n)
+{
+	appendStringInfoChar(out, '[');
+	for (int i = 0; i < n; i++)
+	{
+		if (i > 0)
+			appendStringInfoString(out, ", ");
+		put_number(out, v[i]);
+	}
+	appendStringInfoChar(out, ']');
+}
+
+Datum
+kmeans_model_out(PG_FUNCTION_ARGS)
+{
+	const KmeansModel *v = PG_GETARG_KMEANS_MODEL(0);
+	const char *name = kmeans_model_names(v);
+	GkModel		m;
+	StringInfoData out;
+
+	kmeans_model_view(v, &m);
+	initStringInfo(&out);
+	appendStringInfo(&out, "{\"version\": %d, \"k\": %d, \"k_asked\": %d, \"d\": %d",
+					 v->version, m.k, m.k_asked, m.prep.d);
+	put_key(&out, "columns");
+	appendStringInfoChar(&out, '[');
+	for (int i = 0; i < v->ncolumns; i++)
+	{
+		if (i > 0)
+			appendStringInfoString(&out, ", ");
+		escape_json(&out, name);
+		name += strlen(name) + 1;
+	}
+	appendStringInfo(&out, "], \"columns_array\": %s", v->columns_array ? "true" : "false");
+	put_key_string(&out, "distance", kmeans_distance_words[m.prep.distance]);
+	appendStringInfo(&out, ", \"standardize\": %s", m.prep.standardize ? "true" : "false");
+	put_key_string(&out, "init", kmeans_init_words[m.init]);
+	appendStringInfo(&out, ", \"seed\": " INT64_FORMAT ", \"rows_used\": " INT64_FORMAT
+					 ", \"rows_skipped\": " INT64_FORMAT ", \"iterations\": %d, \"converged\": %s",
+					 m.seed, m.rows_used, m.rows_skipped, m.iterations,
+					 m.converged ? "true" : "false");
+	put_key_number(&out, "inertia", m.inertia);
+
+	put_key(&out, "clusters");
+	appendStringInfoChar(&out, '[');
+	for (int i = 0; i < m.k; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		appendStringInfo(&out, "%s{\"size\": " INT64_FORMAT, i > 0 ? ", " : "", m.size[i]);
+		put_key_number(&out, "inertia", m.cluster_inertia[i]);
+		put_key_number(&out, "radius", m.radius[i]);
+		put_key(&out, "centroid");
+		put_numbers(&out, m.centroids + (int64) i * m.prep.d, m.prep.d);
+		appendStringInfoChar(&out, '}');
+	}
+
+	appendStringInfoString(&out, "], \"preparation\": {\"center\": ");
+	put_numbers(&out, m.prep.center, m.prep.d);
+	put_key(&out, "scale");
+	put_numbers(&out, m.prep.scale, m.prep.d);
+	put_key(&out, "expo");
+	for (int j = 0; j < m.prep.d; j++)
+		appendStringInfo(&out, "%s%d", j > 0 ? ", " : "[", m.prep.expo[j]);
+	appendStringInfo(&out, "], \"unit_exp\": %d", m.prep.unit_exp);
+	if (m.weights.known)
+		appendStringInfo(&out, ", \"weight_exp\": %d", m.weights.expo);
+	appendStringInfoChar(&out, '}');
+
+	appendStringInfoString(&out, ", \"history\": {\"inertia\": ");
+	put_numbers(&out, m.history_inertia, m.history_len);
+	put_key(&out, "shift");
+	put_numbers(&out, m.history_shift, m.history_len);
+	appendStringInfoChar(&out, '}');
+
+	put_key_string(&out, "device", m.device);
+	put_key_string(&out, "strategy", m.strategy);
+	put_key_number(&out, "load_ms", m.load_ms);
+	if (KMEANS_MODEL_GPU_TIMES(&m))
+	{
+		put_key_number(&out, "context_ms", m.context_ms);
+		put_key_number(&out, "upload_ms", m.upload_ms);
+	}
+	put_key_number(&out, "seed_ms", m.seed_ms);
+	put_key_number(&out, "iterate_ms", m.iterate_ms);
+	put_key_number(&out, "total_ms", m.total_ms);
+	appendStringInfoChar(&out, '}');
+	PG_RETURN_CSTRING(out.data);
+}
+
+/* ---- binary output ---- */
+
+static void
+send_numbers(StringInfo buf, const double *v, int64 n)
+{
+	for (int64 i = 0; i < n; i++)
+	{
+		if (i % SLICE == SLICE - 1)
+			CHECK_FOR_INTERRUPTS();
+		pq_sendfloat8(buf, v[i]);
+	}
+}
+
+static void
+send_string(StringInfo buf, const char *s, int encoding)
+{
+	char	   *converted = pg_server_to_any(s, strlen(s), encoding);
+	int			len = strlen(converted);
+
+	pq_sendint32(buf, len);
+	pq_sendbytes(buf, converted, len);
+}
+
+void
+kmeans_model_put(StringInfo buf, const KmeansModel *v, int encoding)
+{
+	const char *name = kmeans_model_names(v);
+	GkModel		m;
+
+	kmeans_model_view(v, &m);
+	pq_sendint32(buf, KMEANS_MODEL_MAGIC);
+	pq_sendint32(buf, KMEANS_MODEL_VERSION);
+	pq_sendint32(buf, m.k);
+	pq_sendint32(buf, m.prep.d);
+	pq_sendint32(buf, m.history_len);
+	pq_sendint32(buf, v->ncolumns);
+	pq_sendint32(buf, m.k_asked);
+	pq_sendint32(buf, m.iterations);
+	pq_sendint32(buf, m.init);
+	pq_sendint32(buf, m.prep.distance);
+	pq_sendint32(buf, m.prep.unit_exp);
+	pq_sendbyte(buf, m.prep.standardize);
+	pq_sendbyte(buf, m.converged);
+	pq_sendbyte(buf, v->columns_array);
+	pq_sendint64(buf, m.seed);
+	pq_sendint64(buf, m.rows_used);
+	pq_sendint64(buf, m.rows_skipped);
+	pq_sendfloat8(buf, m.inertia);
+	pq_sendfloat8(buf, m.load_ms);
+	pq_sendfloat8(buf, m.context_ms);
+	pq_sendfloat8(buf, m.upload_ms);
+	pq_sendfloat8(buf, m.seed_ms);
+	pq_sendfloat8(buf, m.iterate_ms);
+	pq_sendfloat8(buf, m.total_ms);
+	send_numbers(buf, m.prep.center, m.prep.d);
+	send_numbers(buf, m.prep.scale, m.prep.d);
+	for (int j = 0; j < m.prep.d; j++)
+		pq_sendint32(buf, m.prep.expo[j]);
+	send_numbers(buf, m.centroids, (int64) m.k * m.prep.d);
+	for (int i = 0; i < m.k; i++)
+		pq_sendint64(buf, m.size[i]);
+	send_numbers(buf, m.cluster_inertia, m.k);
+	send_numbers(buf, m.radius, m.k);
+	send_numbers(buf, m.history_inertia, m.history_len);
+	send_numbers(buf, m.history_shift, m.history_len);
+	send_string(buf, m.device, encoding);
+	send_string(buf, m.strategy, encoding);
+	for (int i = 0; i < v->ncolumns; i++)
+	{
+		send_string(buf, name, encoding);
+		name += strlen(name) + 1;
+	}
+	if (m.weights.known)
+		pq_sendint32(buf, m.weights.expo);
+}
+
+Datum
+kmeans_model_send(PG_FUNCTION_ARGS)
+{
+	StringInfoData buf;
+
+	pq_begintypsend(&buf);
+	kmeans_model_put(&buf, PG_GETARG_KMEANS_MODEL(0), pg_get_client_encoding());
+	PG_RETURN_BYTEA_P(pq_endtypsend(&buf));
+}
+
+/* ---- binary input: the bytes are not to be trusted ---- */
+
+#define INVALID(...) \
+	ereport(ERROR, \
+			(errcode(ERRCODE_INVALID_BINARY_REPRESENTATION), \
+			 errmsg("invalid kmeans_model: " __VA_ARGS__)))
+
+/* Bytes of the scalars in front of the arrays. */
+#define HEADER_BYTES	(11 * 4 + 3 + 10 * 8)
+
+static bool
+recv_bool(StringInfo buf, const char *name)
+{
+	int			v = pq_getmsgbyte(buf);
+
+	if (v > 1)
+		INVALID("\"%s\" is byte %d, expected 0 or 1", name, v);
+	return v == 1;
+}
+
+static double *
+recv_numbers(StringInfo buf, int64 n)
+{
+	double	   *v = palloc(n * sizeof(double));
+
+	for (int64 i = 0; i < n; i++)
+	{
+		if (i % SLICE == SLICE - 1)
+			CHECK_FOR_INTERRUPTS();
+		v[i] = pq_getmsgfloat8(buf);
+	}
+	return v;
+}
+
+/* A string in the database encoding; the conversion checks its bytes. */
+static char *
+recv_string(StringInfo buf, const char *name, int max, int encoding)
+{
+	int			rest = buf->len - buf->cursor;
+	int			len;
+	int			converted;
+	const char *bytes;
+	char	   *s;
+
+	if (rest < 4)
+		INVALID("the value ends before \"%s\"", name);
+	len = (int) pq_getmsgint(buf, 4);
+	if (len < 0 || len > rest - 4)
+		INVALID("\"%s\" has %d bytes, but %d are left", name, len, rest - 4);
+	bytes = pq_getmsgbytes(buf, len);
+	s = pg_any_to_server(bytes, len, encoding);
+	if (s == bytes)
+		s = pnstrdup(bytes, len);
+	converted = (int) strlen(s);
+	if (memchr(bytes, '\0', len) != NULL)
+		INVALID("\"%s\" contains a zero byte", name);
+	if (converted > max)
+		INVALID("\"%s\" has %d bytes, expected up to %d", name, converted, max);
+	return s;
+}
+
+KmeansModel *
+kmeans_model_get(StringInfo buf, int encoding)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext cxt;
+	KmeansModel *result;
+	GkModel		m;
+	int			ncolumns;
+	bool		columns_array;
+	char	  **columns;
+	int64		k;
+	int64		d;
+	int64		expected;
+	int64		rest;
+
+	memset(&m, 0, sizeof(m));
+	rest = buf->len - buf->cursor;
+	if (rest < HEADER_BYTES)
+		INVALID("the value has %lld bytes, expected at least %d", (long long) rest, HEADER_BYTES);
+	if (pq_getmsgint(buf, 4) != KMEANS_MODEL_MAGIC)
+		INVALID("the value does not begin as a kmeans_model does");
+	kmeans_model_check_version((int) pq_getmsgint(buf, 4), ERRCODE_INVALID_BINARY_REPRESENTATION);
+	m.k = (int) pq_getmsgint(buf, 4);
+	m.prep.d = (int) pq_getmsgint(buf, 4);
+	m.history_len = (int) pq_getmsgint(buf, 4);
+	ncolumns = (int) pq_getmsgint(buf, 4);
+	kmeans_model_validate_sizes(m.k, m.prep.d, ERRCODE_INVALID_BINARY_REPRESENTATION);
+	if (m.history_len < 0)
+		INVALID("\"history\" has length %d, expected 0 or more", m.history_len);
+	if (ncolumns < 0 || ncolumns > m.prep.d)
+		INVALID("\"columns\" has length %d, expected up to %d", ncolumns, m.prep.d);
+
+	/* All the arrays have to be there before memory is taken for any of them. */
+	k = m.k;
+	d = m.prep.d;
+	rest -= HEADER_BYTES;
+	expected = d * (8 + 8 + 4) + k * d * 8 + k * (8 + 8 + 8) + (int64) m.history_len * (8 + 8) +
+		(2 + ncolumns) * 4;
+	if (rest < expected)
+		INVALID("%lld bytes follow the header, expected at least %lld for k = %d, d = %d",
+				(long long) rest, (long long) expected, m.k, m.prep.d);
+
+	cxt = AllocSetContextCreate(caller, "kmeans_model input", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(cxt);
+	m.k_asked = (int) pq_getmsgint(buf, 4);
+	m.iterations = (int) pq_getmsgint(buf, 4);
+	m.init = (GkInit) pq_getmsgint(buf, 4);
+	m.prep.distance = (GkDistance) pq_getmsgint(buf, 4);
+	m.prep.unit_exp = (int) pq_getmsgint(buf, 4);
+	m.prep.standardize = recv_bool(buf, "standardize");
+	m.converged = recv_bool(buf, "converged");
+	columns_array = recv_bool(buf, "columns_array");
+	m.seed = pq_getmsgint64(buf);
+	m.rows_used = pq_getmsgint64(buf);
+	m.rows_skipped = pq_getmsgint64(buf);
+	m.inertia = pq_getmsgfloat8(buf);
+	m.load_ms = pq_getmsgfloat8(buf);
+	m.context_ms = pq_getmsgfloat8(buf);
+	m.upload_ms = pq_getmsgfloat8(buf);
+	m.seed_ms = pq_getmsgfloat8(buf);
+	m.iterate_ms = pq_getmsgfloat8(buf);
+	m.total_ms = pq_getmsgfloat8(buf);
+	m.prep.center = recv_numbers(buf, d);
+	m.prep.scale = recv_numbers(buf, d);
+	m.prep.expo = palloc(d * sizeof(int32));
+	for (int j = 0; j < d; j++)
+		m.prep.expo[j] = (int32) pq_getmsgint(buf, 4);
+	m.centroids = recv_numbers(buf, k * d);
+	m.size = palloc(k * sizeof(int64));
+	for (int i = 0; i < k; i++)
+		m.size[i] = pq_getmsgint64(buf);
+	m.cluster_inertia = recv_numbers(buf, k);
+	m.radius = recv_numbers(buf, k);
+	m.history_inertia = recv_numbers(buf, m.history_len);
+	m.history_shift = recv_numbers(buf, m.history_len);
+	strlcpy(m.device, recv_string(buf, "device", sizeof(m.device) - 1, encoding), sizeof(m.device));
+	strlcpy(m.strategy, recv_string(buf, "strategy", sizeof(m.strategy) - 1, encoding), sizeof(m.strategy));
+	columns = palloc(ncolumns * sizeof(char *) + 1);
+	for (int i = 0; i < ncolumns; i++)
+		columns[i] = recv_string(buf, "columns", NAMEDATALEN - 1, encoding);
+	m.weights.known = buf->len - buf->cursor == sizeof(int32);
+	if (m.weights.known)
+		m.weights.expo = (int) pq_getmsgint(buf, 4);
+	if (buf->cursor != buf->len)
+		INVALID("%d bytes follow the end of the value", buf->len - buf->cursor);
+	kmeans_model_validate(&m, columns, ncolumns, columns_array, ERRCODE_INVALID_BINARY_REPRESENTATION);
+
+	MemoryContextSwitchTo(caller);
+	result = kmeans_model_assemble(&m, columns, ncolumns, columns_array);
+	MemoryContextDelete(cxt);
+	return result;
+}
+
+Datum
+kmeans_model_recv(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_POINTER(kmeans_model_get((StringInfo) PG_GETARG_POINTER(0), pg_get_client_encoding()));
+}

@@ -1,0 +1,467 @@
+/*
+ * state.c - the type kmeans_state: input, output, combination.
+ *
+ * The binary form holds every number of the state in network order, and names in
+ * the client's encoding.  The text form is the same in hexadecimal digits, with names
+ * in UTF-8.  Both are lossless, and equal sums have equal forms, in whatever order the
+ * rows came.  Bytes from outside are hostile: every length is computed anew and compared
+ * before memory is asked for.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "catalog/pg_type.h"
+#include "mb/pg_wchar.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
+
+#include "core/base/gk_digits.h"
+#include "pg/pg_compat.h"
+#include "types/model.h"
+#include "types/state.h"
+
+#define GK_WIRE_INVALID "invalid kmeans_state: "
+#include "pg/pg_wire.h"
+
+PG_FUNCTION_INFO_V1(kmeans_state_in);
+PG_FUNCTION_INFO_V1(kmeans_state_out);
+PG_FUNCTION_INFO_V1(kmeans_state_recv);
+PG_FUNCTION_INFO_V1(kmeans_state_send);
+PG_FUNCTION_INFO_V1(kmeans_state_combine);
+PG_FUNCTION_INFO_V1(kmeans_state_normal);
+
+/* Magic, version, kind, d, rows. */
+#define HEADER_BYTES	24
+/* A sum has no more limbs than this, carries included. */
+#define MAX_LIMBS		(GK_WIDE_LIMBS + 8)
+
+/* ---- access ---- */
+
+/*
+ * What is checked here is what a damaged page would break; the input functions
+ * and the aggregates make valid values only.
+ */
+KmeansState *
+kmeans_state_from_datum(Datum datum)
+{
+	KmeansState *s = (KmeansState *) PG_DETOAST_DATUM(datum);
+	uint64		size = 0;
+
+	if (VARSIZE(s) >= sizeof(KmeansState) && s->magic == KMEANS_STATE_MAGIC)
+	{
+		if (s->kind == KMEANS_STATE_SUM && VARSIZE(s) >= offsetof(KmeansSum, limb))
+		{
+			KmeansSum  *sum = (KmeansSum *) s;
+
+			if (s->d >= 0 && s->d <= GK_MAX_D && sum->nlimbs >= 0 && sum->nlimbs <= MAX_LIMBS)
+				size = offsetof(KmeansSum, limb) + (uint64) s->d * sum->nlimbs * sizeof(int64);
+		}
+		else if (s->kind == KMEANS_STATE_STEP && VARSIZE(s) >= offsetof(KmeansStep, data))
+		{
+			KmeansStep *step = (KmeansStep *) s;
+
+			if (s->d >= 1 && s->d <= GK_MAX_D && step->k >= 1 && step->k <= GK_MAX_K &&
+				step->nplanes >= 0 && step->nplanes <= GK_MAX_SHIFTS &&
+				(step->room == 0 || step->room == gk_partial_rows(s->d)) &&
+				step->fill >= 0 && step->fill <= step->room)
+				size = kmeans_step_size(step);
+		}
+	}
+	if (size != VARSIZE(s))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("value is not a kmeans_state")));
+	return s;
+}
+
+static void
+require_kind(const KmeansState *s, KmeansStateKind kind)
+{
+	if (s->kind != kind)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 s->kind == KMEANS_STATE_STEP ?
+				 errmsg("kmeans_state is a part of a step, not a sum of points") :
+				 errmsg("kmeans_state is a sum of points, not a part of a step")));
+}
+
+KmeansSum *
+kmeans_sum_from_datum(Datum datum)
+{
+	KmeansState *s = kmeans_state_from_datum(datum);
+
+	require_kind(s, KMEANS_STATE_SUM);
+	return (KmeansSum *) s;
+}
+
+KmeansStep *
+kmeans_step_from_datum(Datum datum)
+{
+	KmeansState *s = kmeans_state_from_datum(datum);
+
+	require_kind(s, KMEANS_STATE_STEP);
+	return (KmeansStep *) s;
+}
+
+KmeansState *
+kmeans_state_arg(FunctionCallInfo fcinfo, KmeansStateKind kind, const char *function)
+{
+	KmeansState *s;
+
+	if (!AggCheckCallContext(fcinfo, NULL))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("%s is for aggregates only", function)));
+	if (PG_ARGISNULL(0))
+		return NULL;
+	/* an aggregate of a user's may take it from a table: compressed, or of the other kind */
+	s = kmeans_state_from_datum(PG_GETARG_DATUM(0));
+	require_kind(s, kind);
+	return s;
+}
+
+/* ---- combination ---- */
+
+void
+kmeans_state_count(int64 *rows, int64 more)
+{
+	if (more > GK_MAX_ROWS - *rows)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("kmeans_state cannot have more than %lld rows", (long long) GK_MAX_ROWS)));
+	*rows += more;
+}
+
+static KmeansState *
+merge(KmeansState *to, KmeansState *from)
+{
+	if (to->kind != from->kind)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("a sum of points and a part of a step can not be combined")));
+	if (to->kind == KMEANS_STATE_SUM)
+		return (KmeansState *) kmeans_sum_merge((KmeansSum *) to, (KmeansSum *) from);
+	return (KmeansState *) kmeans_step_merge((KmeansStep *) to, (KmeansStep *) from);
+}
+
+/* kmeans_state_combine(a kmeans_state, b kmeans_state) returns kmeans_state */
+Datum
+kmeans_state_combine(PG_FUNCTION_ARGS)
+{
+	KmeansState *a;
+
+	if (PG_ARGISNULL(0) && PG_ARGISNULL(1))
+		PG_RETURN_NULL();
+	if (PG_ARGISNULL(0))
+		PG_RETURN_POINTER(kmeans_state_from_datum(PG_GETARG_DATUM(1)));
+	a = kmeans_state_from_datum(PG_GETARG_DATUM(0));
+	if (PG_ARGISNULL(1))
+		PG_RETURN_POINTER(a);
+
+	/* In place only where the first argument is ours. */
+	if (!AggCheckCallContext(fcinfo, NULL))
+	{
+		KmeansState *copy = palloc(VARSIZE(a));
+
+		memcpy(copy, a, VARSIZE(a));
+		a = copy;
+	}
+	PG_RETURN_POINTER(merge(a, kmeans_state_from_datum(PG_GETARG_DATUM(1))));
+}
+
+static KmeansState *
+normal(const KmeansState *s)
+{
+	if (s->kind == KMEANS_STATE_SUM)
+		return (KmeansState *) kmeans_sum_normal((const KmeansSum *) s);
+	return (KmeansState *) kmeans_step_flushed((const KmeansStep *) s);
+}
+
+/* kmeans_state_normal(state kmeans_state) returns kmeans_state */
+Datum
+kmeans_state_normal(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_POINTER(normal(kmeans_state_from_datum(PG_GETARG_DATUM(0))));
+}
+
+/*
+ * The encoding of names in the text form: it must not depend on the client, and hexadecimal
+ * digits are not converted on the way to a database with another encoding.
+ */
+static int
+text_encoding(void)
+{
+	int			own = GetDatabaseEncoding();
+
+	/* these have no conversion to UTF-8 */
+	return own == PG_SQL_ASCII || own == PG_MULE_INTERNAL ? own : PG_UTF8;
+}
+
+/* ---- output ---- */
+
+static void
+put_int128s(StringInfo buf, const gk_int128_packed *v, Size n)
+{
+	for (Size i = 0; i < n; i++)
+		put_int128(buf, v[i]);
+}
+
+static void
+put_step(StringInfo buf, const KmeansStep *step, int encoding)
+{
+	KmeansStepView v;
+	StringInfoData model;
+	Size		k = step->k;
+
+	kmeans_step_view(step, &v);
+	initStringInfo(&model);
+	kmeans_model_put(&model, v.model, encoding);
+	pq_sendint32(buf, step->k);
+	pq_sendint32(buf, step->weighted);
+	pq_sendint32(buf, step->nplanes);
+	pq_sendint32(buf, model.len);
+	pq_sendint64(buf, step->skipped);
+	pq_sendbytes(buf, model.data, model.len);
+	pq_sendfloat4(buf, step->far_d2);
+	for (int j = 0; j < step->head.d; j++)
+		pq_sendfloat4(buf, v.partial.far[j]);
+	for (Size i = 0; i < k; i++)
+		pq_sendint64(buf, v.partial.count[i]);
+	for (Size i = 0; i < k; i++)
+		pq_sendfloat4(buf, v.partial.max_d2[i]);
+	for (int i = 0; i < step->nplanes; i++)
+	{
+		pq_sendint32(buf, v.planes[i].shift);
+		put_int128s(buf, v.planes[i].sum, k * step->head.d);
+		put_int128s(buf, v.planes[i].mass, k);
+		put_int128s(buf, v.planes[i].inertia, k);
+	}
+}
+
+static void
+put_state(StringInfo buf, const KmeansState *from, int encoding)
+{
+	const KmeansState *s = normal(from);
+
+	pq_sendint32(buf, KMEANS_STATE_MAGIC);
+	pq_sendint32(buf, KMEANS_STATE_VERSION);
+	pq_sendint32(buf, s->kind);
+	pq_sendint32(buf, s->d);
+	pq_sendint64(buf, s->rows);
+	if (s->kind == KMEANS_STATE_SUM)
+	{
+		const KmeansSum *sum = (const KmeansSum *) s;
+
+		pq_sendint32(buf, sum->lo);
+		pq_sendint32(buf, sum->nlimbs);
+		for (Size i = 0; i < (Size) s->d * sum->nlimbs; i++)
+			pq_sendint64(buf, sum->limb[i]);
+	}
+	else
+		put_step(buf, (const KmeansStep *) s, encoding);
+}
+
+Datum
+kmeans_state_send(PG_FUNCTION_ARGS)
+{
+	StringInfoData buf;
+
+	pq_begintypsend(&buf);
+	put_state(&buf, kmeans_state_from_datum(PG_GETARG_DATUM(0)), pg_get_client_encoding());
+	PG_RETURN_BYTEA_P(pq_endtypsend(&buf));
+}
+
+Datum
+kmeans_state_out(PG_FUNCTION_ARGS)
+{
+	StringInfoData buf;
+	char	   *text;
+	uint64		len;
+
+	initStringInfo(&buf);
+	put_state(&buf, kmeans_state_from_datum(PG_GETARG_DATUM(0)), text_encoding());
+	if ((Size) buf.len * 2 + 3 > MaxAllocSize)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("kmeans_state of %d MB is too large for its text form", buf.len >> 20),
+				 errhint("Use the binary form, kmeans_state_send().")));
+	text = palloc((Size) buf.len * 2 + 3);
+	text[0] = '\\';
+	text[1] = 'x';
+	len = hex_encode(buf.data, buf.len, text + 2);
+	text[2 + len] = '\0';
+	PG_RETURN_CSTRING(text);
+}
+
+/* ---- input ---- */
+
+static float
+get_float(StringInfo buf, const char *name, bool negative)
+{
+	float		v = pq_getmsgfloat4(buf);
+
+	if (!isfinite(v) || (v < 0.0f && !negative))
+		INVALID("\"%s\" is %g", name, v);
+	return v;
+}
+
+static void
+get_int128s(StringInfo buf, gk_int128_packed *v, Size n)
+{
+	for (Size i = 0; i < n; i++)
+		v[i] = get_int128(buf);
+}
+
+static KmeansState *
+get_sum(StringInfo buf, int d, int64 rows)
+{
+	int			lo;
+	int			n;
+	KmeansSum  *sum;
+
+	require_bytes(buf, 8);
+	lo = get_int(buf, "lo", 0, GK_WIDE_LIMBS);
+	n = get_int(buf, "limbs", 0, GK_WIDE_LIMBS + GK_DIGITS_HEADROOM - lo);
+	require_bytes(buf, (uint64) d * n * sizeof(int64));
+	sum = kmeans_sum_make(d, lo, n == 0 ? 0 : n + GK_DIGITS_HEADROOM);
+	sum->head.rows = rows;
+	for (int j = 0; j < d; j++)
+		for (int i = 0; i < n; i++)
+		{
+			int64		v = pq_getmsgint64(buf);
+			int64		low = i == n - 1 ? -(int64) PG_UINT32_MAX : 0;
+
+			if (v < low || v > PG_UINT32_MAX)
+				INVALID("a digit of feature %d is %lld", j + 1, (long long) v);
+			sum->limb[(Size) j * sum->nlimbs + i] = v;
+		}
+	return (KmeansState *) sum;
+}
+
+static KmeansModel *
+get_model(StringInfo buf, int bytes, int encoding)
+{
+	StringInfoData part;
+
+	require_bytes(buf, bytes);
+	initStringInfo(&part);
+	appendBinaryStringInfo(&part, pq_getmsgbytes(buf, bytes), bytes);
+	return kmeans_model_get(&part, encoding);
+}
+
+static KmeansState *
+get_step(StringInfo buf, int d, int64 rows, int encoding)
+{
+	int			shifts[GK_MAX_SHIFTS];
+	int			k;
+	bool		weighted;
+	int			nplanes;
+	int			model_bytes;
+	int64		skipped;
+	int64		counted = 0;
+	uint64		plane_bytes;
+	KmeansModel *model;
+	KmeansStep *step;
+	KmeansStepView v;
+
+	require_bytes(buf, 24);
+	k = get_int(buf, "k", 1, GK_MAX_K);
+	weighted = get_int(buf, "weighted", 0, 1);
+	nplanes = get_int(buf, "planes", 0, GK_MAX_SHIFTS);
+	model_bytes = get_int(buf, "model", 1, MaxAllocSize / 2);
+	skipped = get_count(buf, "skipped");
+	model = get_model(buf, model_bytes, encoding);
+	if (model->k != k || model->d != d)
+		INVALID("it has %d clusters with %d features, but its model has %d with %d",
+				k, d, model->k, model->d);
+	plane_bytes = 4 + ((uint64) k * d + 2 * k) * sizeof(gk_int128);
+	require_bytes(buf, 4 + (uint64) d * 4 + (uint64) k * 12 + nplanes * plane_bytes);
+
+	/* The shifts lie in front of their planes. */
+	for (int i = 0; i < nplanes; i++)
+	{
+		uint64		at = buf->cursor + 4 + (uint64) d * 4 + (uint64) k * 12 + i * plane_bytes;
+		uint32		raw;
+
+		memcpy(&raw, buf->data + at, sizeof(raw));
+		shifts[i] = (int) pg_ntoh32(raw);
+		if (shifts[i] < GK_PLANE_MIN || shifts[i] > GK_PLANE_MAX || shifts[i] % GK_PLANE_STEP != 0 ||
+			(i > 0 && shifts[i] <= shifts[i - 1]))
+			INVALID("plane %d has shift %d", i + 1, shifts[i]);
+	}
+	step = kmeans_step_make(model, weighted, false, nplanes, shifts);
+	step->head.rows = rows;
+	step->skipped = skipped;
+	kmeans_step_view(step, &v);
+	step->far_d2 = get_float(buf, "far_d2", false);
+	for (int j = 0; j < d; j++)
+		v.partial.far[j] = get_float(buf, "far", true);
+	for (int i = 0; i < k; i++)
+		counted += v.partial.count[i] = get_count(buf, "size");
+	if (counted != rows)
+		INVALID("its clusters have %lld points together, but it has %lld", (long long) counted, (long long) rows);
+	for (int i = 0; i < k; i++)
+		v.partial.max_d2[i] = get_float(buf, "radius", false);
+	for (int i = 0; i < nplanes; i++)
+	{
+		(void) pq_getmsgint(buf, 4);
+		get_int128s(buf, v.planes[i].sum, (Size) k * d);
+		get_int128s(buf, v.planes[i].mass, k);
+		get_int128s(buf, v.planes[i].inertia, k);
+	}
+	return (KmeansState *) step;
+}
+
+static KmeansState *
+get_state(StringInfo buf, int encoding)
+{
+	KmeansState *s;
+	int			version;
+	int			kind;
+	int			d;
+	int64		rows;
+
+	if (buf->len - buf->cursor < HEADER_BYTES)
+		INVALID("it has %d bytes, expected at least %d", buf->len - buf->cursor, HEADER_BYTES);
+	if (pq_getmsgint(buf, 4) != KMEANS_STATE_MAGIC)
+		INVALID("it does not begin as a kmeans_state does");
+	version = (int) pq_getmsgint(buf, 4);
+	if (version != KMEANS_STATE_VERSION)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("kmeans_state has format version %d, this gkmeans reads version %d",
+						version, KMEANS_STATE_VERSION),
+				 errhint("Use the same version of gkmeans on all servers.")));
+	kind = get_int(buf, "kind", KMEANS_STATE_SUM, KMEANS_STATE_STEP);
+	d = get_int(buf, "d", kind == KMEANS_STATE_SUM ? 0 : 1, GK_MAX_D);
+	rows = get_count(buf, "rows");
+	s = kind == KMEANS_STATE_SUM ? get_sum(buf, d, rows) : get_step(buf, d, rows, encoding);
+	require_end(buf);
+	return s;
+}
+
+Datum
+kmeans_state_recv(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_POINTER(get_state((StringInfo) PG_GETARG_POINTER(0), pg_get_client_encoding()));
+}
+
+Datum
+kmeans_state_in(PG_FUNCTION_ARGS)
+{
+	const char *text = PG_GETARG_CSTRING(0);
+	Size		len = strlen(text);
+	StringInfoData buf;
+
+	if (len < 2 || text[0] != '\\' || text[1] != 'x')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
+				 errmsg("invalid input syntax for type kmeans_state: \"%.*s\"", pg_mbcliplen(text, len, 20), text),
+				 errdetail("The text of a kmeans_state begins with \"\\x\".")));
+	initStringInfo(&buf);
+	enlargeStringInfo(&buf, (int) (len / 2));
+	buf.len = (int) hex_decode(text + 2, len - 2, buf.data);
+	PG_RETURN_POINTER(get_state(&buf, text_encoding()));
+}

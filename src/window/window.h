@@ -1,0 +1,116 @@
+/*
+ * window.h - kmeans(point, k[, centroids]) OVER (PARTITION BY ...) without the
+ * server's WindowAgg node, which needs sorted rows and keeps and reads them several
+ * times: the plan node KmeansWindow.
+ *
+ *   window_agg.c          the window function itself, for WindowAgg
+ *   window_plan.c     when the node can take WindowAgg's place, and its plan
+ *   window_node.c     the node
+ *   window_points.c   the points of its partitions, and their labels
+ *   window_columns.c     the columns that the rows above it want
+ *   window_spill.c    points that are over gkmeans.memory_limit
+ */
+#ifndef GKMEANS_WINDOW_H
+#define GKMEANS_WINDOW_H
+
+#include "postgres.h"
+
+#include "executor/executor.h"
+#include "nodes/extensible.h"
+
+#include "gkmeans.h"
+#include "groups/group_hash.h"
+
+extern Datum kmeans_window(PG_FUNCTION_ARGS);
+
+/* ---- the plan (window_plan.c) ---- */
+
+/*
+ * The node's rows are those of its child with one label for each call of kmeans():
+ * custom_scan_tlist is the child's target list, and then the calls.  custom_exprs are
+ * first the partition's keys, then for each call its point, or the point's features one
+ * by one, and its other arguments.  custom_private has the numbers.
+ */
+typedef struct GkWindowCallPlan
+{
+	int			features;		/* 0: the point is one expression */
+	bool		centroids;		/* there is a third argument */
+} GkWindowCallPlan;
+
+extern void gk_window_plan_read(List *custom_private, int *nkeys, int *ncalls, GkWindowCallPlan **calls);
+/* The number type of a point's features if it is ARRAY[...] of numbers, else InvalidOid. */
+extern Oid	gk_window_features(const List *args);
+
+extern const CustomScanMethods gk_window_scan_methods;
+
+/* ---- points and labels (window_points.c) ---- */
+
+#define GK_NO_LABEL		(-1)
+
+/* One call of kmeans(). */
+typedef struct GkWindowCall
+{
+	GkFitOptions options;
+	/* the point's features are values at, at + 1, ... of an input row, or it is value at */
+	int			at;
+	int			features;		/* 0: one value */
+	Oid			type;			/* of the features */
+	KmeansPoint reader;			/* of the one value */
+	/* Of each row: its partition's number, then its label; GK_NO_LABEL: not a point. */
+	int32	   *label;
+	int64		n;				/* points */
+} GkWindowCall;
+
+typedef struct GkWindowSpill GkWindowSpill;
+
+typedef struct GkWindowPoints
+{
+	MemoryContext cxt;			/* of the labels; emptied by gk_window_begin() */
+	MemoryContext points_cxt;	/* gone when the labels are there */
+	int			ncalls;
+	GkWindowCall *calls;
+	GkGroups	groups;
+	int64		n;				/* rows */
+	int64		room;
+	Size		limit;			/* of the points' memory, if there is more than one partition */
+	GkWindowSpill *spill;		/* NULL: all points are in memory */
+	/* For EXPLAIN. */
+	int64		partitions;
+	Size		peak;			/* bytes of the points in memory */
+	Size		spilled;		/* bytes in temporary files */
+} GkWindowPoints;
+
+/* No rows so far; the calls' options and places are set. */
+extern void gk_window_begin(GkWindowPoints *w, double rows);
+/* A row: the partition's keys, and what the calls want.  In a context for the row. */
+extern void gk_window_add(GkWindowPoints *w, const Datum *values, const bool *nulls);
+/* All rows are there: the labels. */
+extern void gk_window_fit(GkWindowPoints *w);
+
+/* ---- rows that are given out again (window_columns.c) ---- */
+
+typedef struct GkWindowRows GkWindowRows;
+
+/* Of such columns, in the current memory context. */
+extern GkWindowRows *gk_window_rows_begin(TupleDesc desc);
+/* Columns from[0], from[1], ... of a row. */
+extern void gk_window_rows_put(GkWindowRows *rows, const Datum *values, const bool *nulls, const AttrNumber *from);
+/* To the first row; also before the first one is read. */
+extern void gk_window_rows_rewind(GkWindowRows *rows);
+/* The next row, as columns to[0], to[1], ... */
+extern void gk_window_rows_get(GkWindowRows *rows, Datum *values, bool *nulls, const AttrNumber *to);
+extern void gk_window_rows_end(GkWindowRows *rows);
+
+/* ---- points in temporary files (window_spill.c) ---- */
+
+/* All points in memory go to a file. */
+extern void gk_window_spill(GkWindowPoints *w);
+/* Before partitions are loaded, call after call and for each in their order. */
+extern void gk_window_spill_rewind(GkWindowPoints *w);
+/* The points of partitions first, first + 1, ...; returns the first that is not loaded. */
+extern int	gk_window_spill_load(GkWindowPoints *w, int call, int first);
+/* How many points a partition has in the files. */
+extern int64 gk_window_spill_count(const GkWindowPoints *w, int call, int partition);
+extern void gk_window_spill_end(GkWindowPoints *w);
+
+#endif							/* GKMEANS_WINDOW_H */
