@@ -23,13 +23,13 @@ PG_FUNCTION_INFO_V1(gkmeans_version);
 void
 _PG_init(void)
 {
-	gk_guc_init();
-	gk_devices_init();
-	gk_gpu_init();
-	gk_progress_init();
-	gk_stat_init();
-	gk_shmem_init();
-	gk_window_plan_init();
+	km_guc_init();
+	km_devices_init();
+	km_gpu_init();
+	km_progress_init();
+	km_stat_init();
+	km_shmem_init();
+	km_window_plan_init();
 }
 
 /* gkmeans_version() returns text */

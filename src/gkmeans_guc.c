@@ -24,7 +24,7 @@ double		gkmeans_gpu_memory_limit = 0.8;
 int			gkmeans_keep_memory = -1;
 int			gkmeans_mass_sum = GK_MSUM_AUTO;
 int			gkmeans_memory_limit = -1;
-int			gkmeans_reader = GK_READER_AUTO;
+int			gkmeans_reader = KM_READER_AUTO;
 int			gkmeans_simd = 0;
 int			gkmeans_skip_points = GK_SKIP_AUTO;
 int			gkmeans_strategy = GK_STRATEGY_AUTO;
@@ -56,9 +56,9 @@ static const struct config_enum_entry mass_sum_words[] = {
 };
 
 static const struct config_enum_entry reader_words[] = {
-	{"auto", GK_READER_AUTO, false},
-	{"executor", GK_READER_EXECUTOR, false},
-	{"heap", GK_READER_HEAP, false},
+	{"auto", KM_READER_AUTO, false},
+	{"executor", KM_READER_EXECUTOR, false},
+	{"heap", KM_READER_HEAP, false},
 	{NULL, 0, false}
 };
 
@@ -92,11 +92,11 @@ static void
 assign_keep_memory(int kb, void *extra)
 {
 	if (kb >= 0)
-		gk_keep_limit((size_t) kb * 1024);
+		gk_mem_pool_limit((size_t) kb * 1024);
 }
 
 void
-gk_guc_init(void)
+km_guc_init(void)
 {
 	DefineCustomIntVariable("gkmeans.chunk_size",
 							"Sets the size of one column-major chunk of points.",
@@ -202,7 +202,7 @@ gk_guc_init(void)
 							 "Sets how rows are read, to test and to measure.",
 							 "\"auto\" reads the pages of plain tables itself. The results do not depend on it.",
 							 &gkmeans_reader,
-							 GK_READER_AUTO, reader_words,
+							 KM_READER_AUTO, reader_words,
 							 PGC_USERSET, GUC_NOT_IN_SAMPLE,
 							 NULL, NULL, NULL);
 
@@ -252,15 +252,15 @@ gk_guc_init(void)
 }
 
 size_t
-gk_keep_memory_bytes(void)
+km_keep_memory_bytes(void)
 {
-	size_t		limit = gk_memory_limit_bytes();
+	size_t		limit = km_memory_limit_bytes();
 
 	return gkmeans_keep_memory < 0 ? limit : Min((size_t) gkmeans_keep_memory * 1024, limit);
 }
 
 size_t
-gk_memory_limit_bytes(void)
+km_memory_limit_bytes(void)
 {
 	int			kb = gkmeans_memory_limit >= 0 ? gkmeans_memory_limit : maintenance_work_mem;
 
@@ -268,7 +268,7 @@ gk_memory_limit_bytes(void)
 }
 
 void
-gk_apply_simd(void)
+km_apply_simd(void)
 {
 	const char *word = simd_words[gkmeans_simd].name;
 	char		reason[256];

@@ -96,14 +96,14 @@ typedef struct GkProblem
 	 * the next call finds out.
 	 */
 	const char *gpu_fault;
-	/* Points that are on the device already: what GkStageBackend.open() began; NULL: none. */
+	/* Points that are on the device already: what GkIngestBackend.open() began; NULL: none. */
 	GkSession  *staged;
 } GkProblem;
 
 /*
  * Points that go up while they are read, and stay nowhere else (gk_ingest.c), without weights.
  */
-typedef struct GkStageBackend
+typedef struct GkIngestBackend
 {
 	/*
 	 * Begin a session that has no points yet; about `rows` are expected, 0: not known.
@@ -117,7 +117,7 @@ typedef struct GkStageBackend
 	GkStatus	(*send) (GkSession *session, int rows, GkError *err);
 	/* All rows become prepared ones (not cosine); moments [d] are their exact sums. */
 	GkStatus	(*prepare) (GkSession *session, const GkPrep *prep, GkMoments *moments, GkError *err);
-} GkStageBackend;
+} GkIngestBackend;
 
 /* Result of one Lloyd pass; arrays are the caller's, k_max long. */
 typedef struct GkStep
@@ -207,9 +207,9 @@ struct GkBackend
 	 */
 	GkStatus	(*row) (GkSession *session, int64_t row, float *out, GkError *err);
 	/* (optional) Many small groups at once. */
-	const GkPackedBackend *packed;
+	const GkGroupBatchBackend *packed;
 	/* (optional) */
-	const GkStageBackend *stage;
+	const GkIngestBackend *stage;
 };
 
 extern const GkBackend gk_cpu_backend;

@@ -88,7 +88,7 @@ typedef struct GkHost
 	void		(*free) (void *ctx, void *ptr);
 	/*
 	 * Large blocks are the process's own, from gk_mem_pool.c.  The host gives them back when
-	 * its own memory goes: gk_keep_give_all(ctx).
+	 * its own memory goes: gk_mem_pool_give_all(ctx).
 	 */
 	bool		keep;
 	/* Main thread, between units of work of at most ~50 ms: true = stop. */
@@ -317,12 +317,12 @@ void		gk_store_observed(GkStore *store, const struct GkColumnStats *stats);
  * and when gk_fit() fails, the rows are nowhere (gk_ingest.c).
  */
 struct GkBackend;
-GkStatus	gk_store_stage(GkStore *store, const struct GkBackend *backend, bool wide, GkError *err);
-bool		gk_store_staged(const GkStore *store);
+GkStatus	gk_store_ingest(GkStore *store, const struct GkBackend *backend, bool wide, GkError *err);
+bool		gk_store_ingested(const GkStore *store);
 /* Of the loading, the milliseconds that a GkModel has as context_ms and upload_ms. */
-double		gk_store_stage_ms(const GkStore *store);
+double		gk_store_ingest_ms(const GkStore *store);
 /* Give back what such a store has of the device, if no fit has taken it over. */
-void		gk_store_unstage(GkStore *store);
+void		gk_store_ingest_end(GkStore *store);
 /* Have batches taken by a function instead of kept; the store only counts the rows. */
 typedef GkStatus (*GkTake) (void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);
 void		gk_store_pass_on(GkStore *store, GkTake take, void *arg);

@@ -159,7 +159,7 @@ open_session(GkEngine *e, int k, int max_iter, double tol, const GkOptions *opt,
 {
 	GkProblem	problem = {.host = e->host,.core = &gk_core,.store = e->store,.k_max = k,
 	.max_iter = max_iter,.tol = tol,.gpu_memory_limit = e->host->gpu_memory_limit,
-	.gpu_devices = e->host->gpu_devices,.gpu_fault = e->host->gpu_fault,.staged = gk_stage_take(e->store)};
+	.gpu_devices = e->host->gpu_devices,.gpu_fault = e->host->gpu_fault,.staged = gk_ingest_take(e->store)};
 
 	if (opt != NULL)
 	{

@@ -135,7 +135,7 @@ static GkStatus
 candidate_store(Seeds *s, const float *points, int m, const gk_int128 *mass, GkOneChunk *out, GkError *err)
 {
 	const GkPoints *pts = gk_store_points(s->store);
-	GkStatus	st = gk_one_chunk_make(out, s->host, &pts->prep, true, 0, m, err);
+	GkStatus	st = gk_chunk_store_make(out, s->host, &pts->prep, true, 0, m, err);
 	double		top = 0.0;
 
 	if (st != GK_OK)
@@ -155,7 +155,7 @@ candidate_store(Seeds *s, const float *points, int m, const gk_int128 *mass, GkO
 	out->fill = m;
 	out->store->pts.resident = true;
 	out->store->pts.d2_expo = pts->d2_expo;
-	gk_one_chunk_close(out, 0);
+	gk_chunk_store_close(out, 0);
 	return GK_OK;
 }
 
@@ -173,7 +173,7 @@ recluster(Seeds *s, const float *points, int m, const gk_int128 *mass, int k, Gk
 	inner.stream = s->stream + 1;
 	inner.n = 0;
 	if (st == GK_OK)
-		st = gk_one_chunk_open(&sub, inner.backend, k, &inner.session, err);
+		st = gk_chunk_store_open(&sub, inner.backend, k, &inner.session, err);
 	if (st == GK_OK)
 		st = inner.backend->seed_begin(inner.session, err);
 	if (st == GK_OK)
@@ -181,7 +181,7 @@ recluster(Seeds *s, const float *points, int m, const gk_int128 *mass, int k, Gk
 	if (inner.session != NULL)
 		inner.backend->seed_end(inner.session);
 	inner.backend->close(inner.session);
-	gk_one_chunk_free(&sub);
+	gk_chunk_store_free(&sub);
 	s->n = inner.n;
 	return st;
 }

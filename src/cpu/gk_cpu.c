@@ -100,9 +100,9 @@ close_session(GkSession *s)
 	s->core->free(&host, s->seed.pot.p);
 	s->core->free(&host, s->seed.closer.p);
 	s->core->free(&host, s->seed.marks.p);
-	gk_cpu_near_free(s, &host);
-	gk_cpu_bounds_free(s, &host);
-	gk_cpu_bundles_free(s, &host);
+	gk_cpu_seed_index_free(s, &host);
+	gk_cpu_hamerly_free(s, &host);
+	gk_cpu_exponion_free(s, &host);
 	s->core->free(&host, s->screen.half.p);
 	s->core->free(&host, s->screen.turned.p);
 	s->core->free(&host, s->screen.square.p);
@@ -192,7 +192,7 @@ seed_begin(GkSession *s, GkError *err)
 
 	/* New centroids are coming: nothing of the last step is near. */
 	s->previous_k = 0;
-	gk_cpu_bounds_forget(s);
+	gk_cpu_hamerly_forget(s);
 	s->seed.known = false;
 	s->seed.seeds = s->seed.consider = 0;
 	s->seed.pending = NULL;
@@ -204,7 +204,7 @@ static void
 seed_end(GkSession *s)
 {
 	s->seed.pending = NULL;
-	gk_cpu_near_free(s, &s->host);
+	gk_cpu_seed_index_free(s, &s->host);
 	s->core->mind2_end(s->store);
 }
 

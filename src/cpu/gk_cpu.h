@@ -30,12 +30,12 @@ typedef struct GkCpuSeed
 	int			candidates;		/* of the last evaluation; 0: D has changed since */
 	GkRoom		points;			/* float [candidates][d] */
 	GkRoom		pot;			/* gk_int128 [candidates] */
-	GkRoom		closer;			/* GkCloser [threads][candidates] */
+	GkRoom		closer;			/* GkCandidates [threads][candidates] */
 	GkRoom		marks;			/* uint16 [all_rows / GK_ROW_PAD]: the candidates a tile has closer rows to */
 } GkCpuSeed;
 
 /* The points once more, neighbours in one tile: see gk_cpu_seed_index.c. */
-typedef struct GkCpuNear
+typedef struct GkCpuSeedIndex
 {
 	bool		made;			/* and D is that of the chunks */
 	int			tiles;
@@ -46,18 +46,18 @@ typedef struct GkCpuNear
 	GkRoom		home;			/* float * [tiles][GK_ROW_PAD]: where the chunks have D */
 	GkRoom		box;			/* float [2][d][stride]: least, largest value of each tile */
 	GkRoom		most;			/* float [stride]: largest D of each tile */
-} GkCpuNear;
+} GkCpuSeedIndex;
 
 /* Labels by scalar products: see gk_cpu_dot.c. */
-typedef struct GkCpuScreen
+typedef struct GkCpuDot
 {
 	bool		useless;		/* too many rows were undecided */
 	int64_t		open;			/* rows that were in this pass */
-	GkScreen	k;
+	GkDot	k;
 	GkRoom		half;			/* float [k] */
-	GkRoom		turned;			/* float [d][gk_screen_width(k)] */
+	GkRoom		turned;			/* float [d][gk_dot_width(k)] */
 	GkRoom		square;			/* float [all_rows / GK_ROW_PAD]: the largest |x|^2 of each tile; below 0: not known yet */
-} GkCpuScreen;
+} GkCpuDot;
 
 typedef struct GkMove
 {
@@ -73,7 +73,7 @@ typedef struct GkReach
 } GkReach;
 
 /* What is known of the points that need not be looked at: see gk_cpu_hamerly.c. */
-typedef struct GkCpuBounds
+typedef struct GkCpuHamerly
 {
 	bool		valid;			/* made for the centroids c, with the labels of the last step */
 	bool		fresh;			/* this pass makes them */
@@ -110,13 +110,13 @@ typedef struct GkCpuBounds
 	bool		tighten;		/* before rows are searched */
 	int			untried;		/* passes without that */
 	int64_t		calm;			/* changed rows from which on to try again; 0: not tried yet */
-} GkCpuBounds;
+} GkCpuHamerly;
 
 /* Which centroids are near each other: see gk_cpu_exponion.c. */
-#define GK_BUNDLE		12
-#define GK_BUNDLES_MOST	1024
+#define GK_EXPONION_GROUP		12
+#define GK_EXPONION_MAX_GROUPS	1024
 
-typedef struct GkCpuBundles
+typedef struct GkCpuExponion
 {
 	int			count;
 	GkRoom		c;				/* float [k][d]: the last step's centroids, bundle by bundle */
@@ -128,7 +128,7 @@ typedef struct GkCpuBundles
 	GkRoom		key;			/* to arrange them */
 	GkRoom		scratch;		/* per thread: a tile of centroids */
 	size_t		scratch_bytes;
-} GkCpuBundles;
+} GkCpuExponion;
 
 struct GkSession
 {
@@ -150,15 +150,15 @@ struct GkSession
 	GkRoom		label;			/* int32 [rows of a group of chunks], when a pass keeps labels */
 	GkRoom		d2;				/* float, likewise */
 	GkCpuSeed	seed;
-	GkCpuNear	near;
-	GkCpuBounds bounds;
-	GkCpuBundles bundles;
-	GkCpuScreen screen;
+	GkCpuSeedIndex	near;
+	GkCpuHamerly bounds;
+	GkCpuExponion bundles;
+	GkCpuDot screen;
 	/* The last step, for GK_DELTA. */
 	int			previous_k;		/* clusters; 0: nothing is known */
 	int64_t		changed;		/* rows that changed their label in it */
 	GkRoom		previous;		/* int32 [all_rows]: labels */
-	GkRoom		kept;			/* or, of few clusters, uint64 [all_rows / GK_ROW_PAD][gk_few_bits(k)] as of step_few() */
+	GkRoom		kept;			/* or, of few clusters, uint64 [all_rows / GK_ROW_PAD][gk_smallk_bits(k)] as of step_few() */
 	GkRoom		base_sum;		/* its result, as GkStep */
 	GkRoom		base_mass;
 	GkRoom		base_count;
@@ -235,10 +235,10 @@ bool		gk_cpu_assign(const GkSession *s, const GkSweep *sweep, const GkBlock *b,
  * sweep is changed for it then.  Labels of some tiles with so many rows, the first one's slot
  * among all chunks' given; and the end of the pass.
  */
-bool		gk_cpu_screen_possible(const GkSession *s, int k);
-GkStatus	gk_cpu_screen_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool *screened, GkError *err);
-void		gk_cpu_screen_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int32_t *label);
-void		gk_cpu_screen_end(GkSession *s);
+bool		gk_cpu_dot_possible(const GkSession *s, int k);
+GkStatus	gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool *screened, GkError *err);
+void		gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int32_t *label);
+void		gk_cpu_dot_end(GkSession *s);
 
 /* gk_cpu_step.c */
 GkStatus	gk_cpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err);
@@ -248,21 +248,21 @@ GkStatus	gk_cpu_step(GkSession *s, const float *centroids, int k, GkStep *out, G
  * with them where that helps (the labels and sums of the last step being there), has
  * them take the place of the assignment, and says when it is through.
  */
-bool		gk_cpu_bounds_possible(const GkSession *s, int k);
-bool		gk_cpu_bounds_begin(GkSession *s, GkSweep *sweep, const float *centroids, int k);
+bool		gk_cpu_hamerly_possible(const GkSession *s, int k);
+bool		gk_cpu_hamerly_begin(GkSession *s, GkSweep *sweep, const float *centroids, int k);
 /*
  * Bring the block's labels (s->previous) up to date.  Returns how many changed:
  * b->label has the rows, b->d2 as int32 what their labels were.
  */
-int			gk_cpu_bounds_block(GkSession *s, const GkBlock *b, const float *centroids, int k);
-void		gk_cpu_bounds_end(GkSession *s, const GkSweep *sweep, bool used);
-void		gk_cpu_bounds_forget(GkSession *s);
-void		gk_cpu_bounds_free(GkSession *s, const GkHost *host);
+int			gk_cpu_hamerly_block(GkSession *s, const GkBlock *b, const float *centroids, int k);
+void		gk_cpu_hamerly_end(GkSession *s, const GkSweep *sweep, bool used);
+void		gk_cpu_hamerly_forget(GkSession *s);
+void		gk_cpu_hamerly_free(GkSession *s, const GkHost *host);
 
 /* gk_cpu_exponion.c: for the bounds; anew: of other centroids, or arranged anew. */
-bool		gk_cpu_bundles_possible(const GkSession *s, int k);
-bool		gk_cpu_bundles_follow(GkSession *s, const GkHost *host, const float *centroids, int k, bool anew);
-void		gk_cpu_bundles_free(GkSession *s, const GkHost *host);
+bool		gk_cpu_exponion_possible(const GkSession *s, int k);
+bool		gk_cpu_exponion_follow(GkSession *s, const GkHost *host, const float *centroids, int k, bool anew);
+void		gk_cpu_exponion_free(GkSession *s, const GkHost *host);
 
 /* gk_cpu_step_partitioned.c */
 GkStatus	gk_cpu_step_partitioned(GkSession *s, const GkSweep *sweep, const float *centroids, int k,
@@ -286,7 +286,7 @@ void		gk_cpu_seed_settle(GkSession *s, const GkBlock *b, const float *seed);
 GkStatus	gk_cpu_seed_settled(GkSession *s, GkError *err);
 
 /* gk_cpu_seed_index.c: its copy is of no use any more. */
-void		gk_cpu_near_free(GkSession *s, const GkHost *host);
+void		gk_cpu_seed_index_free(GkSession *s, const GkHost *host);
 
 /* gk_cpu_sample.c */
 GkStatus	gk_cpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want,

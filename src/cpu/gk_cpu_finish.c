@@ -32,7 +32,7 @@ typedef struct Pass
 static void
 gather_few(const GkSession *s, Stat *stat, int k, const float *w, int rows, const int32_t *label, const float *d2)
 {
-	GkTally		t[GK_CPU_FEW];
+	GkTally		t[GK_CPU_SMALLK];
 
 	for (int i = 0; i < rows; i += GK_PACKAGE)
 	{
@@ -54,7 +54,7 @@ gather(const GkSession *s, Stat *stat, int k, const GkChunk *chunk, int row, int
 {
 	const float *w = gk_chunk_weight(s->pts, chunk);
 
-	if (k <= GK_CPU_FEW && s->kernels->tally_few != NULL)
+	if (k <= GK_CPU_SMALLK && s->kernels->tally_few != NULL)
 	{
 		gather_few(s, stat, k, w ? w + row : NULL, rows, label, d2);
 		return;

@@ -22,7 +22,7 @@ typedef struct Pass
 	const float *c;
 	int			m;
 	gk_int128  *pot;			/* [threads][m] */
-	GkCloser   *closer;			/* [threads][m] */
+	GkCandidates   *closer;			/* [threads][m] */
 	char	   *far;			/* [threads] regions of far_bytes */
 	size_t		far_bytes;
 } Pass;
@@ -90,7 +90,7 @@ update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err
 	Pass		p = {.sweep = gk_cpu_plan(s, m),.c = centroids,.m = m};
 	GkStatus	st = pot_room(s, &p, 1, err);
 
-	gk_cpu_near_free(s, &s->host);	/* it does not follow */
+	gk_cpu_seed_index_free(s, &s->host);	/* it does not follow */
 	p.sweep.mind2 = p.sweep.dirty = true;
 	p.sweep.arg = &p;
 	p.sweep.block = update_block;
@@ -137,7 +137,7 @@ settle_near(GkSession *s, void *arg, const GkBlock *b)
 {
 	const Pass *p = arg;
 	const uint16_t *mark = s->seed.marks.p;
-	GkShare		share = gk_cpu_near_share(b);
+	GkShare		share = gk_cpu_seed_index_share(b);
 	GkTiles		x = near_tiles(s);
 
 	x.count = 1;
@@ -155,14 +155,14 @@ settle_near(GkSession *s, void *arg, const GkBlock *b)
 		for (int i = 0; i < GK_ROW_PAD; i++)
 			if (d2[i] < was[i])
 				*home[i] = d2[i];
-		gk_cpu_near_most(&s->near, t);
+		gk_cpu_seed_index_most(&s->near, t);
 	}
 }
 
 GkStatus
 gk_cpu_seed_settled(GkSession *s, GkError *err)
 {
-	Pass		p = {.sweep = s->near.made ? gk_cpu_near_plan(s, 1) : gk_cpu_plan(s, 1),.c = s->seed.pending};
+	Pass		p = {.sweep = s->near.made ? gk_cpu_seed_index_plan(s, 1) : gk_cpu_plan(s, 1),.c = s->seed.pending};
 
 	if (p.c == NULL)
 		return GK_OK;
@@ -210,7 +210,7 @@ gk_cpu_seed_update(GkSession *s, const float *centroids, int m, gk_int128 *phi, 
 
 /* Off the candidate's potential: what the gathered rows would lose. */
 static void
-lower(const GkSession *s, GkCloser *c, gk_int128 *pot)
+lower(const GkSession *s, GkCandidates *c, gk_int128 *pot)
 {
 	const float *w = s->pts->weighted ? c->weight : NULL;
 	int64_t		was[2] = {0, 0};
@@ -227,19 +227,19 @@ static void
 eval_tile(GkSession *s, const Pass *p, int thread, const GkTiles *x, int tile, const float *d2,
 		  const float *weight, int rows, int k0, int k1, uint16_t *mark)
 {
-	GkCloser   *closer = p->closer + (size_t) thread * p->m;
+	GkCandidates   *closer = p->closer + (size_t) thread * p->m;
 	gk_int128  *pot = p->pot + (size_t) thread * p->m;
 
-	for (int k = k0; k < k1; k += GK_CLOSER_MOST)
+	for (int k = k0; k < k1; k += GK_MAX_CANDIDATES)
 	{
 		unsigned	found = s->kernels->closer(x, tile, p->c + (size_t) k * x->d,
-											   k1 - k < GK_CLOSER_MOST ? k1 - k : GK_CLOSER_MOST,
+											   k1 - k < GK_MAX_CANDIDATES ? k1 - k : GK_MAX_CANDIDATES,
 											   d2, weight, rows, closer + k) << MARK(k);
 
 		*mark |= (uint16_t) (found | found >> GK_MARKS);
 	}
 	for (int k = k0; k < k1; k++)
-		if (closer[k].count > GK_CLOSER_ROOM)
+		if (closer[k].count > GK_CANDIDATES_ROOM)
 			lower(s, &closer[k], &pot[k]);
 }
 
@@ -288,8 +288,8 @@ static void
 eval_near(GkSession *s, void *arg, const GkBlock *b)
 {
 	const Pass *p = arg;
-	const GkCpuNear *near = &s->near;
-	GkShare		share = gk_cpu_near_share(b);
+	const GkCpuSeedIndex *near = &s->near;
+	GkShare		share = gk_cpu_seed_index_share(b);
 	int			d = s->pts->d;
 
 	for (int from = share.first; from < share.end; from += GK_ROW_PAD)
@@ -345,15 +345,15 @@ gk_cpu_seed_eval(GkSession *s, const float *centroids, int m, gk_int128 *pot, Gk
 	if (st == GK_OK && !s->seed.known)
 		st = update(s, centroids, 0, &s->seed.phi, err);
 	if (st == GK_OK)
-		st = gk_cpu_near_consider(s, centroids, m, err);
-	p.sweep = s->near.made ? gk_cpu_near_plan(s, m) : gk_cpu_plan(s, m);
+		st = gk_cpu_seed_index_consider(s, centroids, m, err);
+	p.sweep = s->near.made ? gk_cpu_seed_index_plan(s, m) : gk_cpu_plan(s, m);
 	count = (size_t) m * p.sweep.threads;
 	if (st == GK_OK)
 		st = pot_room(s, &p, m, err);
 	if (st != GK_OK)
 		return st;
 	s->seed.known = true;
-	if (!gk_cpu_room(s, &s->seed.closer, count, sizeof(GkCloser)) ||
+	if (!gk_cpu_room(s, &s->seed.closer, count, sizeof(GkCandidates)) ||
 		!gk_cpu_room(s, &s->seed.marks, s->all_rows / GK_ROW_PAD, sizeof(uint16_t)))
 		return gk_cpu_out_of_memory(err);
 	p.closer = s->seed.closer.p;

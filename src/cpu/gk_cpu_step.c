@@ -320,7 +320,7 @@ static void
 bounded_block(GkSession *s, const Pass *p, char *own, const GkBlock *b)
 {
 	GkLabels	l = {.x = {.x = b->chunk->data + b->row,.tile = GK_ROW_PAD,.stride = b->chunk->stride}};
-	int			changed = gk_cpu_bounds_block(s, b, p->c, p->k);
+	int			changed = gk_cpu_hamerly_block(s, b, p->c, p->k);
 
 	((Private *) own)->changed += changed;
 	if (changed > 0)
@@ -334,7 +334,7 @@ static void
 few_block(GkSession *s, const Pass *p, char *own, const GkBlock *b)
 {
 	GkTiles		x = gk_cpu_tiles(s, b);
-	uint64_t   *kept = p->kept != NULL ? p->kept + b->slot / GK_ROW_PAD * gk_few_bits(p->k) : NULL;
+	uint64_t   *kept = p->kept != NULL ? p->kept + b->slot / GK_ROW_PAD * gk_smallk_bits(p->k) : NULL;
 
 	((Private *) own)->changed +=
 		(p->delta ? s->kernels->move_few : s->kernels->step_few)
@@ -373,7 +373,7 @@ merge_block(GkSession *s, void *arg, const GkBlock *b)
 		if (p->screened)
 		{
 			l = (GkLabels) {.x = gk_cpu_tiles(s, &part),.label = part.label};
-			gk_cpu_screen_labels(s, &l.x, part.slot, part.rows, l.label);
+			gk_cpu_dot_labels(s, &l.x, part.slot, part.rows, l.label);
 		}
 		else if (!gk_cpu_assign(s, &p->sweep, &part, p->c, p->k, &l))
 			continue;
@@ -396,7 +396,7 @@ few_sums(const Pass *p)
 static size_t
 kept_words(const Pass *p)
 {
-	return p->s->all_rows / GK_ROW_PAD * gk_few_bits(p->k);
+	return p->s->all_rows / GK_ROW_PAD * gk_smallk_bits(p->k);
 }
 
 /* Of a single block, a moment's work, bits are not worth their memory. */
@@ -431,7 +431,7 @@ choose(const Pass *p)
 	if (p->d >= DELTA_FEATURES && s->pts->resident)
 		return GK_DELTA;
 	/* Bounds need labels; few clusters of small points are faster without any. */
-	if (gk_cpu_bounds_possible(s, p->k) && (!few_sums(p) || s->host.skip == GK_SKIP_ON))
+	if (gk_cpu_hamerly_possible(s, p->k) && (!few_sums(p) || s->host.skip == GK_SKIP_ON))
 		return GK_DELTA;
 	return bits_possible(p) ? GK_DELTA : GK_CLUSTER_MERGE;
 }
@@ -460,7 +460,7 @@ prepare_delta(Pass *p, GkError *err)
 	p->previous = s->previous.p;
 	if (!p->known)
 		memset(p->previous, 0xff, s->all_rows * sizeof(int32_t));
-	p->bounded = p->known && gk_cpu_bounds_begin(s, &p->sweep, p->c, p->k);
+	p->bounded = p->known && gk_cpu_hamerly_begin(s, &p->sweep, p->c, p->k);
 	if (p->bounded)
 		p->delta = true;
 	return GK_OK;
@@ -508,7 +508,7 @@ step_merge(Pass *p, GkError *err)
 		p->sweep.per_round = p->k;
 	}
 	else if (!p->bounded)
-		st = gk_cpu_screen_begin(s, &p->sweep, p->c, p->k, &p->screened, err);
+		st = gk_cpu_dot_begin(s, &p->sweep, p->c, p->k, &p->screened, err);
 	if (st != GK_OK)
 		return st;
 	if (p->few && p->previous == NULL && p->kept == NULL && p->sweep.threads == 1)
@@ -523,7 +523,7 @@ step_merge(Pass *p, GkError *err)
 	if (st == GK_OK && !s->core->parallel_for(&p->host, (p->k + p->per_job - 1) / p->per_job, merge_clusters, p))
 		st = GK_STOPPED;
 	if (p->screened)
-		gk_cpu_screen_end(s);
+		gk_cpu_dot_end(s);
 	if (st == GK_OK && p->few && (!p->delta || p->kept != NULL))
 		complete(p);
 	if (st == GK_OK && s->used == GK_DELTA)
@@ -533,7 +533,7 @@ step_merge(Pass *p, GkError *err)
 		for (int t = 0; t < p->sweep.threads; t++)
 			s->changed += ((Private *) region(p, t))->changed;
 		if (p->kept == NULL)
-			gk_cpu_bounds_end(s, &p->sweep, p->bounded);
+			gk_cpu_hamerly_end(s, &p->sweep, p->bounded);
 		else if (!p->known)
 			s->changed = s->pts->n;
 	}
@@ -547,7 +547,7 @@ gk_cpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *e
 	.weighted = s->pts->weighted,.inv = s->inv.p,.out = out,.host = s->host};
 	GkStatus	st = GK_OK;
 
-	p.few = !p.weighted && k <= GK_CPU_FEW && s->kernels->add_few != NULL;
+	p.few = !p.weighted && k <= GK_CPU_SMALLK && s->kernels->add_few != NULL;
 	lay_out(&p);
 	p.host.threads = p.sweep.threads;
 	p.per_job = GK_CPU_JOB_SUMS / p.d + 1;

@@ -28,7 +28,7 @@ parse_int_arg(FunctionCallInfo fcinfo, int arg, const char *name, int low, int h
 {
 	int			v;
 
-	gk_require_arg(fcinfo, arg, name);
+	km_require_arg(fcinfo, arg, name);
 	v = PG_GETARG_INT32(arg);
 	if (v < low || v > high)
 		ereport(ERROR,
@@ -84,7 +84,7 @@ again(void *ctx)
  * when there is none.
  */
 static int
-find_elbow(const GkScanRow *row, int n)
+find_elbow(const KmChooseKRow *row, int n)
 {
 	double		best = 1e-9;
 	double		fall = n > 0 ? row[0].inertia - row[n - 1].inertia : 0.0;
@@ -106,7 +106,7 @@ find_elbow(const GkScanRow *row, int n)
 
 /* The smallest k among those of the largest silhouette, or -1. */
 static int
-find_silhouette(const GkScanRow *row, int n)
+find_silhouette(const KmChooseKRow *row, int n)
 {
 	int			best = -1;
 
@@ -120,9 +120,9 @@ find_silhouette(const GkScanRow *row, int n)
 /* ---- the scan ---- */
 
 static void
-scan_store(GkFit *fit, GkStore *store, int k_min, int k_max, int step, int sample, GkScan *scan)
+scan_store(KmFit *fit, GkStore *store, int k_min, int k_max, int step, int sample, KmChooseK *scan)
 {
-	const GkHost *engine = gk_host_engine(fit->host);
+	const GkHost *engine = km_host_engine(fit->host);
 	int64		last = k_min + (int64) (k_max - k_min) / step * step;
 	GkSharedSeeds seeds = {.k_max = (int) Min(last, gk_store_rows(store))};
 	Collect		labels = {0};
@@ -138,28 +138,28 @@ scan_store(GkFit *fit, GkStore *store, int k_min, int k_max, int step, int sampl
 	fit->options.engine.shared = &seeds;
 	for (int64 k = k_min; k <= k_max; k += step)
 	{
-		GkScanRow  *row = &scan->row[scan->n++];
+		KmChooseKRow  *row = &scan->row[scan->n++];
 		GkLabelSink sink = {&labels, collect, again};
 		const GkBackend *backend;
 
 		/* no more clusters than rows: no memory for what can not be found */
 		fit->options.engine.k = (int) Min(k, gk_store_rows(store));
-		backend = gk_choose_backend(fit->host, fit->options.device, gk_store_rows(store),
+		backend = km_choose_backend(fit->host, fit->options.device, gk_store_rows(store),
 									gk_store_features(store), fit->options.engine.k);
-		gk_check(fit->host,
+		km_check(fit->host,
 				 gk_fit(store, backend, &fit->options.engine, &sink, &fit->model, &err),
 				 &err);
 		fit->model.k_asked = (int) k;
 		fit->model.load_ms = scan->n == 1 ? fit->load_ms : 0.0;
 		fit->model.total_ms = fit->model.load_ms + fit->model.context_ms + fit->model.upload_ms +
 			fit->model.seed_ms + fit->model.iterate_ms;
-		gk_stat_run(fit->source->relname, &fit->model);
+		km_stat_run(fit->source->relname, &fit->model);
 		row->k = (int) k;
 		row->inertia = fit->model.inertia;
 		row->iterations = fit->model.iterations;
 		row->converged = fit->model.converged;
 		scan->fit_ms += fit->model.seed_ms + fit->model.iterate_ms;
-		gk_check(fit->host,
+		km_check(fit->host,
 				 gk_quality_labels(store, labels.label, fit->model.k, sample, &row->measures, &err),
 				 &err);
 		gk_model_free(engine, &fit->model);
@@ -177,26 +177,26 @@ scan_store(GkFit *fit, GkStore *store, int k_min, int k_max, int step, int sampl
 }
 
 void
-gk_scan(FunctionCallInfo fcinfo, GkScan *scan)
+km_choose_k(FunctionCallInfo fcinfo, KmChooseK *scan)
 {
 	int			k_min = parse_int_arg(fcinfo, ARG_K_MIN, "k_min", 1, GK_MAX_K);
 	int			k_max = parse_int_arg(fcinfo, ARG_K_MAX, "k_max", k_min, GK_MAX_K);
 	int			step = parse_int_arg(fcinfo, ARG_STEP, "step", 1, GK_MAX_K);
-	int			sample = gk_parse_sample(fcinfo, ARG_SAMPLE);
+	int			sample = km_parse_sample(fcinfo, ARG_SAMPLE);
 	int			not_converged = 0;
-	GkTables	tables = {0};
+	KmTables	tables = {0};
 	GkStore    *store;
-	GkFit		fit;
+	KmFit		fit;
 
 	memset(scan, 0, sizeof(*scan));
-	scan->row = palloc0(((k_max - k_min) / step + 1) * sizeof(GkScanRow));
+	scan->row = palloc0(((k_max - k_min) / step + 1) * sizeof(KmChooseKRow));
 	refuse_starts(fcinfo);
-	gk_fit_open(fcinfo, ARG_OPTIONS, NULL, false, &fit);
-	store = gk_fit_load(&fit, NULL, &tables);
+	km_fit_open(fcinfo, ARG_OPTIONS, NULL, false, &fit);
+	store = km_fit_load(&fit, NULL, &tables);
 	if (store != NULL)
 		scan_store(&fit, store, k_min, k_max, step, sample, scan);
 	scan->load_ms = fit.load_ms;
-	gk_fit_end(&fit);
+	km_fit_end(&fit);
 
 	scan->elbow = find_elbow(scan->row, scan->n);
 	scan->silhouette = find_silhouette(scan->row, scan->n);
@@ -218,14 +218,14 @@ gk_scan(FunctionCallInfo fcinfo, GkScan *scan)
 Datum
 kmeans_scan(PG_FUNCTION_ARGS)
 {
-	GkResult	result;
-	GkScan		scan;
+	KmResult	result;
+	KmChooseK		scan;
 
-	gk_result_begin(fcinfo, &result);
-	gk_scan(fcinfo, &scan);
+	km_result_begin(fcinfo, &result);
+	km_choose_k(fcinfo, &scan);
 	for (int i = 0; i < scan.n; i++)
 	{
-		const GkScanRow *row = &scan.row[i];
+		const KmChooseKRow *row = &scan.row[i];
 		const char *why = i == scan.elbow && i == scan.silhouette ? "elbow and silhouette"
 			: i == scan.elbow ? "elbow" : i == scan.silhouette ? "silhouette" : NULL;
 		Datum		values[9];
@@ -233,10 +233,10 @@ kmeans_scan(PG_FUNCTION_ARGS)
 
 		values[0] = Int32GetDatum(row->k);
 		values[1] = Float8GetDatum(row->inertia);
-		values[2] = gk_measure_datum(row->measures.silhouette, &nulls[2]);
-		values[3] = gk_measure_datum(row->measures.simplified, &nulls[3]);
-		values[4] = gk_measure_datum(row->measures.davies_bouldin, &nulls[4]);
-		values[5] = gk_measure_datum(row->measures.calinski_harabasz, &nulls[5]);
+		values[2] = km_measure_datum(row->measures.silhouette, &nulls[2]);
+		values[3] = km_measure_datum(row->measures.simplified, &nulls[3]);
+		values[4] = km_measure_datum(row->measures.davies_bouldin, &nulls[4]);
+		values[5] = km_measure_datum(row->measures.calinski_harabasz, &nulls[5]);
 		values[6] = Int32GetDatum(row->iterations);
 		values[7] = BoolGetDatum(row->converged);
 		values[8] = why != NULL ? CStringGetTextDatum(why) : (Datum) 0;

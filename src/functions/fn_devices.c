@@ -18,11 +18,11 @@ PG_FUNCTION_INFO_V1(gkmeans_devices);
  * from: $libdir is not the only possible place.  Only the name is noted here.
  */
 void
-gk_devices_init(void)
+km_devices_init(void)
 {
 	Dl_info		info;
 
-	if (dladdr((void *) gk_devices_init, &info) != 0 && info.dli_fname != NULL)
+	if (dladdr((void *) km_devices_init, &info) != 0 && info.dli_fname != NULL)
 	{
 		char		dir[MAXPGPATH];
 
@@ -39,11 +39,11 @@ Datum
 gkmeans_devices(PG_FUNCTION_ARGS)
 {
 	GkDeviceInfo *info = palloc(MAX_DEVICES * sizeof(GkDeviceInfo));
-	GkResult	result;
+	KmResult	result;
 	int			n;
 
-	gk_result_begin(fcinfo, &result);
-	gk_apply_simd();
+	km_result_begin(fcinfo, &result);
+	km_apply_simd();
 	n = gk_registry_devices(info, MAX_DEVICES);
 	for (int i = 0; i < n; i++)
 	{

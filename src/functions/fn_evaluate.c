@@ -16,11 +16,11 @@
 PG_FUNCTION_INFO_V1(kmeans_evaluate);
 
 int
-gk_parse_sample(FunctionCallInfo fcinfo, int arg)
+km_parse_sample(FunctionCallInfo fcinfo, int arg)
 {
 	int			sample;
 
-	gk_require_arg(fcinfo, arg, "sample");
+	km_require_arg(fcinfo, arg, "sample");
 	sample = PG_GETARG_INT32(arg);
 	if (sample < 0)
 		ereport(ERROR,
@@ -30,7 +30,7 @@ gk_parse_sample(FunctionCallInfo fcinfo, int arg)
 }
 
 Datum
-gk_measure_datum(double v, bool *isnull)
+km_measure_datum(double v, bool *isnull)
 {
 	*isnull = isnan(v);
 	return Float8GetDatum(v);
@@ -43,25 +43,25 @@ gk_measure_datum(double v, bool *isnull)
 Datum
 kmeans_evaluate(PG_FUNCTION_ARGS)
 {
-	GkReadOptions read = {.expect_of = "the model"};
-	GkReadCounts counts = {0};
-	GkTables	tables = {0};
+	KmReadOptions read = {.expect_of = "the model"};
+	KmReadCounts counts = {0};
+	KmTables	tables = {0};
 	GkMeasures	measures = {0};
 	Datum		values[8];
 	bool		nulls[8] = {false};
 	TupleDesc	desc;
 	KmeansModel *value;
 	GkModel		model;
-	GkSource   *source;
-	GkPgHost   *host;
+	KmSource   *source;
+	KmPgHost   *host;
 	GkStore    *store;
 	int			sample;
 	int			i = 0;
 
-	gk_require_arg(fcinfo, 0, "model");
-	gk_require_arg(fcinfo, 1, "relation");
-	sample = gk_parse_sample(fcinfo, 2);
-	read.skip_nonfinite = gk_parse_nonfinite(fcinfo, 3);
+	km_require_arg(fcinfo, 0, "model");
+	km_require_arg(fcinfo, 1, "relation");
+	sample = km_parse_sample(fcinfo, 2);
+	read.skip_nonfinite = km_parse_nonfinite(fcinfo, 3);
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	value = PG_GETARG_KMEANS_MODEL(0);
@@ -69,12 +69,12 @@ kmeans_evaluate(PG_FUNCTION_ARGS)
 	read.expect_d = model.prep.d;
 	read.distance = model.prep.distance;
 
-	source = gk_source_open(PG_GETARG_OID(1), gk_model_columns(value), value->ncolumns,
+	source = km_source_open(PG_GETARG_OID(1), km_model_columns(value), value->ncolumns,
 							NULL, NULL, false);
-	gk_apply_simd();
-	host = gk_host_begin();
-	store = gk_read(host, source, &read, &counts, &tables);
-	gk_notice_left_out(&counts);
+	km_apply_simd();
+	host = km_host_begin();
+	store = km_read(host, source, &read, &counts, &tables);
+	km_notice_left_out(&counts);
 	if (store == NULL)
 		ereport(NOTICE,
 				(errmsg("no usable rows in \"%s\"", source->relname)));
@@ -82,22 +82,22 @@ kmeans_evaluate(PG_FUNCTION_ARGS)
 	{
 		GkError		err;
 
-		gk_check(host, gk_quality_model(store, &model, sample, &measures, &err), &err);
+		km_check(host, gk_quality_model(store, &model, sample, &measures, &err), &err);
 	}
-	gk_host_end(host);
+	km_host_end(host);
 	if (store == NULL)
 		PG_RETURN_NULL();
 
 	values[i++] = Int32GetDatum(measures.k);
 	values[i++] = Int64GetDatum(measures.rows);
 	values[i++] = Float8GetDatum(measures.inertia);
-	values[i] = gk_measure_datum(measures.silhouette, &nulls[i]);
+	values[i] = km_measure_datum(measures.silhouette, &nulls[i]);
 	i++;
-	values[i] = gk_measure_datum(measures.simplified, &nulls[i]);
+	values[i] = km_measure_datum(measures.simplified, &nulls[i]);
 	i++;
-	values[i] = gk_measure_datum(measures.davies_bouldin, &nulls[i]);
+	values[i] = km_measure_datum(measures.davies_bouldin, &nulls[i]);
 	i++;
-	values[i] = gk_measure_datum(measures.calinski_harabasz, &nulls[i]);
+	values[i] = km_measure_datum(measures.calinski_harabasz, &nulls[i]);
 	i++;
 	values[i++] = Int64GetDatum(measures.sample);
 	Assert(i == lengthof(values) && i == desc->natts);

@@ -226,32 +226,32 @@ call_point(FunctionCallInfo fcinfo, int nargs)
 	if (p == NULL)
 	{
 		p = MemoryContextAlloc(fcinfo->flinfo->fn_mcxt, sizeof(KmeansPoint));
-		kmeans_point_init(p, fcinfo, 1, nargs, GK_POINT_TO_SUM, fcinfo->flinfo->fn_mcxt);
+		kmeans_point_init(p, fcinfo, 1, nargs, KM_POINT_TO_SUM, fcinfo->flinfo->fn_mcxt);
 		fcinfo->flinfo->fn_extra = p;
 	}
 	return p;
 }
 
 /* The call's point and weight. */
-static GkVerdict
+static KmVerdict
 read_row(FunctionCallInfo fcinfo, KmeansPoint *p, bool weighted, double *weight)
 {
-	static const GkRowRules rules;
-	GkVerdict	verdict;
+	static const KmRowRules rules;
+	KmVerdict	verdict;
 
 	if (weighted)
 	{
 		if (PG_ARGISNULL(2))
-			return GK_ROW_NO_WEIGHT;
+			return KM_ROW_NO_WEIGHT;
 		*weight = PG_GETARG_FLOAT8(2);
-		verdict = gk_judge_weight(*weight);
-		if (!gk_keeps(verdict, &rules, &p->origin, weight, 1, 0))
+		verdict = km_judge_weight(*weight);
+		if (!km_keeps(verdict, &rules, &p->origin, weight, 1, 0))
 			return verdict;
 	}
 	if (!kmeans_point_read(p, fcinfo))
-		return GK_ROW_NULL_FEATURE;
-	verdict = gk_judge_point(p->values, p->d, &rules);
-	(void) gk_keeps(verdict, &rules, &p->origin, p->values, 1, p->d);
+		return KM_ROW_NULL_FEATURE;
+	verdict = km_judge_point(p->values, p->d, &rules);
+	(void) km_keeps(verdict, &rules, &p->origin, p->values, 1, p->d);
 	return verdict;
 }
 
@@ -261,16 +261,16 @@ transition(FunctionCallInfo fcinfo, const char *name, int nargs, bool weighted, 
 	KmeansSum  *sum = (KmeansSum *) kmeans_state_arg(fcinfo, KMEANS_STATE_SUM, name);
 	KmeansPoint *p = call_point(fcinfo, nargs);
 	double		weight = 1.0;
-	GkVerdict	verdict = read_row(fcinfo, p, weighted, &weight);
+	KmVerdict	verdict = read_row(fcinfo, p, weighted, &weight);
 
 	/* Without points it has no features, but moving aggregates take no NULL. */
 	if (sum == NULL)
 		sum = kmeans_sum_make(0, 0, 0);
-	if (verdict != GK_ROW_KEPT)
+	if (verdict != KM_ROW_KEPT)
 		PG_RETURN_POINTER(sum);
 	if (sum->head.d == 0)
 		sum = kmeans_sum_make(p->d, 0, 0);
-	gk_check_features(p->d, sum->head.d, &p->origin);
+	km_check_features(p->d, sum->head.d, &p->origin);
 	sum = weighted ? add_weighted_point(sum, p->values, p->d, weight, sign) :
 		add_point(sum, p->values, p->d, sign);
 	PG_RETURN_POINTER(sum);

@@ -20,7 +20,7 @@ PG_FUNCTION_INFO_V1(kmeans_fit);
 
 typedef struct Relayed
 {
-	const GkLabelRelay *relay;
+	const KmLabelRelay *relay;
 	int			rows;
 	const int32_t *label;
 	const float *d2;
@@ -31,7 +31,7 @@ static void
 pass_labels(void *arg)
 {
 	const Relayed *r = arg;
-	const GkLabelRelay *relay = r->relay;
+	const KmLabelRelay *relay = r->relay;
 
 	relay->want->labels(relay->want->arg, relay->tables, relay->prep,
 						r->rows, r->label, r->d2, r->aux);
@@ -41,15 +41,15 @@ pass_labels(void *arg)
 static bool
 relay_emit(void *ctx, int rows, const int32_t *label, const float *d2, const uint32_t *const *aux)
 {
-	const GkLabelRelay *relay = ctx;
+	const KmLabelRelay *relay = ctx;
 	Relayed		r = {relay, rows, label, d2, aux};
 
-	return gk_host_guard(relay->host, pass_labels, &r);
+	return km_host_guard(relay->host, pass_labels, &r);
 }
 
 void
-gk_label_relay(GkLabelRelay *relay, GkPgHost *host, const GkLabelWant *want,
-			   const GkTables *tables, const GkPrep *prep)
+km_label_relay(KmLabelRelay *relay, KmPgHost *host, const KmLabelWant *want,
+			   const KmTables *tables, const GkPrep *prep)
 {
 	relay->sink.ctx = relay;
 	relay->sink.emit = relay_emit;
@@ -63,7 +63,7 @@ gk_label_relay(GkLabelRelay *relay, GkPgHost *host, const GkLabelWant *want,
 /* ---- notices ---- */
 
 static void
-notice_result(const GkFit *fit)
+notice_result(const KmFit *fit)
 {
 	const GkModel *m = &fit->model;
 
@@ -83,18 +83,18 @@ notice_result(const GkFit *fit)
 /* ---- the fit ---- */
 
 static const GkBackend *
-find_backend(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k, int *gpu)
+find_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k, int *gpu)
 {
 	GkError		err;
 	const GkBackend *backend = gk_registry_choose(kind, gkmeans_gpu_devices, n, d, k, gpu, &err);
 
 	if (backend == NULL)
-		gk_throw(host, err.code, &err);
+		km_throw(host, err.code, &err);
 	return backend;
 }
 
 void
-gk_check_device(GkPgHost *host, GkDeviceKind kind)
+km_check_device(KmPgHost *host, GkDeviceKind kind)
 {
 	int			gpu;
 
@@ -103,20 +103,20 @@ gk_check_device(GkPgHost *host, GkDeviceKind kind)
 }
 
 const GkBackend *
-gk_choose_backend(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
+km_choose_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
 {
 	int			gpu;
 	const GkBackend *backend = find_backend(host, kind, n, d, k, &gpu);
 
-	gk_host_fall_back(host, kind == GK_DEVICE_AUTO);
-	if (gpu >= 0 && !gk_gpu_job_begin(gk_host_context(host), gpu, kind == GK_DEVICE_GPU))
+	km_host_fall_back(host, kind == GK_DEVICE_AUTO);
+	if (gpu >= 0 && !km_gpu_job_begin(km_host_context(host), gpu, kind == GK_DEVICE_GPU))
 	{
 		ereport(DEBUG1,
 				(errmsg("all %d sessions of GPU %d are taken, the CPU does the job",
 						gkmeans_max_gpu_sessions, gpu)));
 		backend = find_backend(host, GK_DEVICE_CPU, n, d, k, &gpu);
 	}
-	gk_progress_device(gpu >= 0 ? "gpu" : "cpu");
+	km_progress_device(gpu >= 0 ? "gpu" : "cpu");
 	return backend;
 }
 
@@ -136,12 +136,12 @@ check_model_size(int k, int d)
 
 /* again: rows may be read again in every pass instead of kept. */
 static GkStore *
-load(GkFit *fit, const GkLabelWant *want, GkTables *tables, bool again)
+load(KmFit *fit, const KmLabelWant *want, KmTables *tables, bool again)
 {
-	const GkFitOptions *o = &fit->options;
+	const KmFitOptions *o = &fit->options;
 	double		start = gk_now_ms();
-	GkReadEnd	end = {NULL};
-	GkReadOptions read = {
+	KmReadEnd	end = {NULL};
+	KmReadOptions read = {
 		.distance = o->engine.distance,
 		.skip_nonfinite = o->skip_nonfinite,
 		.expect_d = o->given_d,
@@ -153,17 +153,17 @@ load(GkFit *fit, const GkLabelWant *want, GkTables *tables, bool again)
 	GkStatus	st;
 	GkError		err;
 
-	gk_apply_simd();
+	km_apply_simd();
 	if (fit->host == NULL)
-		fit->host = gk_host_begin();
+		fit->host = km_host_begin();
 	/* a missing GPU is known before a long read */
 	if (!fit->sharded)
-		gk_check_device(fit->host, o->device);
+		km_check_device(fit->host, o->device);
 
 	if (again)
 	{
-		fit->iterate = gk_iterate_begin(fit, &read, tables);
-		store = gk_iterate_open(fit->iterate);
+		fit->iterate = km_rescan_begin(fit, &read, tables);
+		store = km_rescan_open(fit->iterate);
 	}
 	else
 	{
@@ -171,49 +171,49 @@ load(GkFit *fit, const GkLabelWant *want, GkTables *tables, bool again)
 		read.end = &end;
 		if (fit->stage)
 		{
-			read.created = gk_stage_begin;
+			read.created = km_ingest_begin;
 			read.created_arg = fit;
 		}
-		store = gk_read(fit->host, fit->source, &read, &fit->counts, tables);
+		store = km_read(fit->host, fit->source, &read, &fit->counts, tables);
 	}
 	if (store == NULL)
 	{
-		gk_notice_left_out(&fit->counts);
+		km_notice_left_out(&fit->counts);
 		ereport(NOTICE,
 				(errmsg("no usable rows in \"%s\"", fit->source->relname)));
-		gk_read_end(&end);
+		km_read_end(&end);
 		return NULL;
 	}
 
 	st = gk_store_prepare(store, o->engine.distance, o->engine.standardize, &err);
-	gk_read_end(&end);
+	km_read_end(&end);
 	if (st != GK_OK && fit->staged != NULL)
 	{
-		gk_stage_failed(fit, true, st, &err);
+		km_ingest_failed(fit, true, st, &err);
 		return load(fit, want, tables, again);
 	}
-	gk_check(fit->host, st, &err);
-	gk_notice_left_out(&fit->counts);
-	fit->load_ms = gk_now_ms() - start - gk_store_stage_ms(store);
+	km_check(fit->host, st, &err);
+	km_notice_left_out(&fit->counts);
+	fit->load_ms = gk_now_ms() - start - gk_store_ingest_ms(store);
 	return store;
 }
 
 GkStore *
-gk_fit_load(GkFit *fit, const GkLabelWant *want, GkTables *tables)
+km_fit_load(KmFit *fit, const KmLabelWant *want, KmTables *tables)
 {
 	return load(fit, want, tables, false);
 }
 
 /* Read, prepare, fit; st and err, which the caller checks, are the fit's.  NULL: no rows. */
 static GkStore *
-load_and_fit(GkFit *fit, const GkLabelWant *want, GkStatus *st, GkError *err)
+load_and_fit(KmFit *fit, const KmLabelWant *want, GkStatus *st, GkError *err)
 {
-	const GkFitOptions *o = &fit->options;
+	const KmFitOptions *o = &fit->options;
 	GkOptions	engine = o->engine;
-	GkTables	tables = {0};
+	KmTables	tables = {0};
 	GkStore    *store = load(fit, want, &tables, o->scan || fit->sharded);
 	const GkBackend *backend = NULL;
-	GkLabelRelay relay;
+	KmLabelRelay relay;
 
 	if (store == NULL)
 		return NULL;
@@ -224,22 +224,22 @@ load_and_fit(GkFit *fit, const GkLabelWant *want, GkStatus *st, GkError *err)
 	if (fit->as_model)
 		check_model_size(engine.k, gk_store_features(store));
 	if (fit->iterate != NULL)
-		gk_iterate_device(fit->iterate, o->device, gk_store_rows(store), gk_store_features(store), engine.k);
+		km_rescan_device(fit->iterate, o->device, gk_store_rows(store), gk_store_features(store), engine.k);
 	else if (fit->staged != NULL)
 		backend = fit->staged->backend;
 	else
-		backend = gk_choose_backend(fit->host, o->device, gk_store_rows(store),
+		backend = km_choose_backend(fit->host, o->device, gk_store_rows(store),
 									gk_store_features(store), engine.k);
 	if (want != NULL)
-		gk_label_relay(&relay, fit->host, want, &tables, &gk_store_points(store)->prep);
+		km_label_relay(&relay, fit->host, want, &tables, &gk_store_points(store)->prep);
 	*st = gk_fit(store, backend, &engine, want != NULL ? &relay.sink : NULL, &fit->model, err);
 	return store;
 }
 
 bool
-gk_fit_run(GkFit *fit, const GkLabelWant *want)
+km_fit_run(KmFit *fit, const KmLabelWant *want)
 {
-	const GkFitOptions *o = &fit->options;
+	const KmFitOptions *o = &fit->options;
 	double		start = gk_now_ms();
 	GkStore    *store;
 	GkStatus	st;
@@ -249,30 +249,30 @@ gk_fit_run(GkFit *fit, const GkLabelWant *want)
 	store = load_and_fit(fit, want, &st, &err);
 	if (store != NULL && st != GK_OK && fit->staged != NULL)
 	{
-		gk_stage_failed(fit, false, st, &err);
+		km_ingest_failed(fit, false, st, &err);
 		store = load_and_fit(fit, want, &st, &err);
 	}
 	if (store == NULL)
 		return false;
-	gk_check(fit->host, st, &err);
+	km_check(fit->host, st, &err);
 	if (fit->staged != NULL)
-		gk_stage_end(fit);
+		km_ingest_end(fit);
 	else
 		gk_store_free(store);
 
 	fit->model.k_asked = o->engine.k;
-	fit->model.rows_skipped = gk_rows_left_out(&fit->counts);
+	fit->model.rows_skipped = km_group_rows_left_out(&fit->counts);
 	fit->model.load_ms = fit->load_ms;
 	fit->model.total_ms = gk_now_ms() - start;
-	gk_stat_run(fit->source->relname, &fit->model);
+	km_stat_run(fit->source->relname, &fit->model);
 	notice_result(fit);
 	return true;
 }
 
 void
-gk_fit_end(GkFit *fit)
+km_fit_end(KmFit *fit)
 {
-	gk_host_end(fit->host);
+	km_host_end(fit->host);
 }
 
 /* ---- SQL ---- */
@@ -280,30 +280,30 @@ gk_fit_end(GkFit *fit)
 static char **
 names_arg(FunctionCallInfo fcinfo, int arg, int *count)
 {
-	gk_require_arg(fcinfo, arg, "columns");
-	return gk_column_names(PG_GETARG_ARRAYTYPE_P(arg), "columns", count);
+	km_require_arg(fcinfo, arg, "columns");
+	return km_column_names(PG_GETARG_ARRAYTYPE_P(arg), "columns", count);
 }
 
 void
-gk_fit_open(FunctionCallInfo fcinfo, int first_option, const char *label_column,
-			bool identify, GkFit *fit)
+km_fit_open(FunctionCallInfo fcinfo, int first_option, const char *label_column,
+			bool identify, KmFit *fit)
 {
 	char	  **columns;
 	int			ncolumns;
 
 	memset(fit, 0, sizeof(*fit));
-	gk_require_arg(fcinfo, 0, "relation");
+	km_require_arg(fcinfo, 0, "relation");
 	columns = names_arg(fcinfo, 1, &ncolumns);
-	gk_parse_options(fcinfo, first_option, gk_parse_k(fcinfo, 2), &fit->options);
-	fit->source = gk_source_open(PG_GETARG_OID(0), columns, ncolumns,
+	km_parse_options(fcinfo, first_option, km_parse_k(fcinfo, 2), &fit->options);
+	fit->source = km_source_open(PG_GETARG_OID(0), columns, ncolumns,
 								 fit->options.weight_column, label_column, identify);
-	fit->sharded = gk_shards_distributed(fit->source->relid);
+	fit->sharded = km_citus_distributed(fit->source->relid);
 	if (fit->sharded)
 		fit->schema = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
 }
 
 void
-gk_result_clusters(GkResult *result, const GkModel *m)
+km_result_clusters(KmResult *result, const GkModel *m)
 {
 	int			d = m->prep.d;
 
@@ -314,7 +314,7 @@ gk_result_clusters(GkResult *result, const GkModel *m)
 
 		values[0] = Int32GetDatum(c);
 		values[1] = Int64GetDatum(m->size[c]);
-		values[2] = gk_float8_array(m->centroids + (size_t) c * d, d);
+		values[2] = km_float8_array(m->centroids + (size_t) c * d, d);
 		values[3] = Float8GetDatum(m->cluster_inertia[c]);
 		values[4] = Float8GetDatum(m->radius[c]);
 		tuplestore_putvalues(result->store, result->desc, values, nulls);
@@ -329,25 +329,25 @@ gk_result_clusters(GkResult *result, const GkModel *m)
 Datum
 kmeans(PG_FUNCTION_ARGS)
 {
-	char	   *label_column = gk_parse_text(fcinfo, 3);
-	GkRelabel  *relabel = NULL;
-	GkLabelWant want;
-	GkResult	result;
-	GkFit		fit;
+	char	   *label_column = km_parse_text(fcinfo, 3);
+	KmRelabel  *relabel = NULL;
+	KmLabelWant want;
+	KmResult	result;
+	KmFit		fit;
 
-	gk_result_begin(fcinfo, &result);
-	gk_fit_open(fcinfo, 4, label_column, false, &fit);
+	km_result_begin(fcinfo, &result);
+	km_fit_open(fcinfo, 4, label_column, false, &fit);
 	if (label_column != NULL)
 	{
-		gk_relabel_check(fit.source, fit.options.engine.k);
-		relabel = gk_relabel_begin(fit.source);
-		want = gk_relabel_want(relabel);
+		km_relabel_check(fit.source, fit.options.engine.k);
+		relabel = km_relabel_begin(fit.source);
+		want = km_relabel_want(relabel);
 	}
-	if (gk_fit_run(&fit, relabel != NULL ? &want : NULL))
-		gk_result_clusters(&result, &fit.model);
-	gk_fit_end(&fit);
+	if (km_fit_run(&fit, relabel != NULL ? &want : NULL))
+		km_result_clusters(&result, &fit.model);
+	km_fit_end(&fit);
 	if (relabel != NULL)
-		gk_relabel_write(relabel, fcinfo->flinfo->fn_oid);
+		km_relabel_write(relabel, fcinfo->flinfo->fn_oid);
 	return (Datum) 0;
 }
 
@@ -358,14 +358,14 @@ Datum
 kmeans_fit(PG_FUNCTION_ARGS)
 {
 	KmeansModel *model = NULL;
-	GkFit		fit;
+	KmFit		fit;
 
-	gk_fit_open(fcinfo, 3, NULL, false, &fit);
+	km_fit_open(fcinfo, 3, NULL, false, &fit);
 	fit.as_model = true;
-	if (gk_fit_run(&fit, NULL))
+	if (km_fit_run(&fit, NULL))
 		model = kmeans_model_build(&fit.model, fit.source->columns,
 								   fit.source->array ? KMEANS_ARRAY_COLUMN : fit.source->ncolumns);
-	gk_fit_end(&fit);
+	km_fit_end(&fit);
 	if (model == NULL)
 		PG_RETURN_NULL();
 	PG_RETURN_POINTER(model);

@@ -14,55 +14,55 @@
 
 /* What a device can prepare by itself. */
 static bool
-suitable(const GkFit *fit)
+suitable(const KmFit *fit)
 {
-	const GkSource *source = fit->source;
-	const GkFitOptions *o = &fit->options;
+	const KmSource *source = fit->source;
+	const KmFitOptions *o = &fit->options;
 
 	return !source->weighted && !source->identify && o->engine.distance == GK_EUCLIDEAN && !o->engine.standardize && o->engine.strategy != GK_CROSS_PROCESSING;
 }
 
 /* Values that a float does not hold go up as doubles, and so do all others of the row. */
 static bool
-wide(const GkSource *source)
+wide(const KmSource *source)
 {
-	return source->nruns > 1 || source->runs[0].type != GK_VALUE_FLOAT4;
+	return source->nruns > 1 || source->runs[0].type != KM_VALUE_FLOAT4;
 }
 
 /* The host's memory goes, perhaps by an ERROR: so does what the store has of the device. */
 static void
 released(void *arg)
 {
-	GkStaged   *staged = arg;
+	KmIngested   *staged = arg;
 
 	if (staged->store != NULL)
-		gk_store_unstage(staged->store);
+		gk_store_ingest_end(staged->store);
 }
 
 void
-gk_stage_begin(void *arg, GkStore *store)
+km_ingest_begin(void *arg, GkStore *store)
 {
-	GkFit	   *fit = arg;
-	const GkFitOptions *o = &fit->options;
-	MemoryContext context = gk_host_context(fit->host);
+	KmFit	   *fit = arg;
+	const KmFitOptions *o = &fit->options;
+	MemoryContext context = km_host_context(fit->host);
 	double		rows = gk_store_expected(store);
-	GkStaged   *staged;
+	KmIngested   *staged;
 	const GkBackend *backend;
 	GkStatus	st;
 	GkError		err;
 
 	if (o->device == GK_DEVICE_CPU || !suitable(fit) || (o->device == GK_DEVICE_AUTO && rows < 0))
 		return;
-	backend = gk_choose_backend(fit->host, o->device, (int64) Max(rows, 0), gk_store_features(store), o->engine.k);
+	backend = km_choose_backend(fit->host, o->device, (int64) Max(rows, 0), gk_store_features(store), o->engine.k);
 	if (backend->stage == NULL)
 		return;
-	staged = MemoryContextAllocZero(context, sizeof(GkStaged));
+	staged = MemoryContextAllocZero(context, sizeof(KmIngested));
 	staged->callback.func = released;
 	staged->callback.arg = staged;
 	MemoryContextRegisterResetCallback(context, &staged->callback);
-	st = gk_store_stage(store, backend, wide(fit->source), &err);
+	st = gk_store_ingest(store, backend, wide(fit->source), &err);
 	if (st == GK_STOPPED)
-		gk_throw(fit->host, st, &err);
+		km_throw(fit->host, st, &err);
 	/* a device that fails now will say so again when all rows are there */
 	if (st != GK_OK)
 		return;
@@ -74,22 +74,22 @@ gk_stage_begin(void *arg, GkStore *store)
 }
 
 void
-gk_stage_failed(GkFit *fit, bool loading, GkStatus st, GkError *err)
+km_ingest_failed(KmFit *fit, bool loading, GkStatus st, GkError *err)
 {
 	/* more points than fit are not the device's fault: they are streamed */
 	if (st != GK_ERR_DEVICE_MEMORY || !loading)
 	{
-		if (!gk_go_on_with_cpu(gk_host_engine(fit->host), fit->staged->backend, st, err))
-			gk_throw(fit->host, st, err);
+		if (!gk_go_on_with_cpu(km_host_engine(fit->host), fit->staged->backend, st, err))
+			km_throw(fit->host, st, err);
 		fit->options.device = GK_DEVICE_CPU;
 	}
-	gk_stage_end(fit);
+	km_ingest_end(fit);
 	fit->stage = false;
 	memset(&fit->counts, 0, sizeof(fit->counts));
 }
 
 void
-gk_stage_end(GkFit *fit)
+km_ingest_end(KmFit *fit)
 {
 	gk_store_free(fit->staged->store);
 	fit->staged->store = NULL;

@@ -28,7 +28,7 @@ typedef struct Change
 /* One row of the tuplestore: 12 kB. */
 #define BATCH	768
 
-struct GkChanges
+struct KmChanges
 {
 	MemoryContext context;
 	Tuplestorestate *store;		/* (bytea): full batches */
@@ -58,10 +58,10 @@ batch_desc(void)
 	return desc;
 }
 
-GkChanges *
-gk_changes_begin(void)
+KmChanges *
+km_changes_begin(void)
 {
-	GkChanges  *c = palloc0(sizeof(GkChanges));
+	KmChanges  *c = palloc0(sizeof(KmChanges));
 
 	c->context = CurrentMemoryContext;
 	c->store = tuplestore_begin_heap(false, false, work_mem);
@@ -71,7 +71,7 @@ gk_changes_begin(void)
 }
 
 void
-gk_changes_end(GkChanges *c)
+km_changes_end(KmChanges *c)
 {
 	tuplestore_end(c->store);
 	ExecDropSingleTupleTableSlot(c->slot);
@@ -83,7 +83,7 @@ gk_changes_end(GkChanges *c)
 }
 
 int64
-gk_changes_count(const GkChanges *c)
+km_changes_count(const KmChanges *c)
 {
 	return c->count;
 }
@@ -91,7 +91,7 @@ gk_changes_count(const GkChanges *c)
 /* ---- keys ---- */
 
 static void
-look_up_table(GkChanges *c, Oid table)
+look_up_table(KmChanges *c, Oid table)
 {
 	c->table = table;
 	c->rank = c->ntables - 1;
@@ -100,7 +100,7 @@ look_up_table(GkChanges *c, Oid table)
 }
 
 static void
-add_table(GkChanges *c, Oid table)
+add_table(KmChanges *c, Oid table)
 {
 	/* a power of two: full */
 	if ((c->ntables & (c->ntables - 1)) == 0)
@@ -114,7 +114,7 @@ add_table(GkChanges *c, Oid table)
 }
 
 static inline uint64
-key_of(const GkChanges *c, const GkRowId *row)
+key_of(const KmChanges *c, const KmRowId *row)
 {
 	return (uint64) c->rank << 48 |
 		(uint64) ItemPointerGetBlockNumberNoCheck(&row->ctid) << 16 |
@@ -124,7 +124,7 @@ key_of(const GkChanges *c, const GkRowId *row)
 /* ---- writing ---- */
 
 static void
-put_batch(GkChanges *c)
+put_batch(KmChanges *c)
 {
 	Size		bytes = c->n * sizeof(Change);
 	bytea	   *value = palloc(VARHDRSZ + bytes);
@@ -139,7 +139,7 @@ put_batch(GkChanges *c)
 }
 
 void
-gk_changes_add(GkChanges *c, const GkRowId *row, int32 label)
+km_changes_add(KmChanges *c, const KmRowId *row, int32 label)
 {
 	Change	   *to;
 
@@ -164,7 +164,7 @@ gk_changes_add(GkChanges *c, const GkRowId *row, int32 label)
 
 /* The next batch; false: there are no more. */
 static bool
-next_batch(GkChanges *c)
+next_batch(KmChanges *c)
 {
 	/* whoever asks may be in a context that is reset with every row */
 	MemoryContext caller = MemoryContextSwitchTo(c->context);
@@ -185,7 +185,7 @@ next_batch(GkChanges *c)
 }
 
 static void
-begin_reading(GkChanges *c)
+begin_reading(KmChanges *c)
 {
 	if (c->n > 0)
 		put_batch(c);
@@ -205,7 +205,7 @@ by_key(const void *a, const void *b)
 }
 
 static void
-sort_all(GkChanges *c)
+sort_all(KmChanges *c)
 {
 	int64		n = 0;
 
@@ -220,7 +220,7 @@ sort_all(GkChanges *c)
 }
 
 static const Change *
-find(GkChanges *c, uint64 key)
+find(KmChanges *c, uint64 key)
 {
 	Change		wanted = {.key = key};
 
@@ -241,7 +241,7 @@ find(GkChanges *c, uint64 key)
 }
 
 bool
-gk_changes_find(GkChanges *c, const GkRowId *row, int32 *label)
+km_changes_find(KmChanges *c, const KmRowId *row, int32 *label)
 {
 	const Change *change;
 

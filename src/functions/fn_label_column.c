@@ -43,28 +43,28 @@ PG_FUNCTION_INFO_V1(gkmeans_new_label);
 /* The label of a row that was left out: NULL in the table. */
 #define LABEL_LEFT_OUT	(-1)
 
-struct GkRelabel
+struct KmRelabel
 {
-	const GkSource *source;
+	const KmSource *source;
 	/* Two lists, since all rows that were left out are known before any label. */
-	GkChanges  *left_out;
-	GkChanges  *labelled;
+	KmChanges  *left_out;
+	KmChanges  *labelled;
 	/* While writing, the row that was asked for last: */
-	GkRowId		row;
+	KmRowId		row;
 	bool		found;			/* it is to get a label */
 	int32		label;			/* of the last one that was found */
 };
 
 /* Whose UPDATE is running; a trigger of it may write labels, too. */
-static GkRelabel *writing = NULL;
+static KmRelabel *writing = NULL;
 
 /* ---- checks ---- */
 
 /* A column that may be added: only by the owner, and not to a partition alone. */
 static void
-check_missing(const GkSource *source)
+check_missing(const KmSource *source)
 {
-	if (!gk_relation_ownercheck(source->relid, GetUserId()))
+	if (!km_relation_ownercheck(source->relid, GetUserId()))
 		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(source->relkind),
 					   source->relname);
 	if (source->is_partition)
@@ -76,7 +76,7 @@ check_missing(const GkSource *source)
 }
 
 static void
-check_existing(const GkSource *source, int k)
+check_existing(const KmSource *source, int k)
 {
 	AttrNumber	attnum = get_attnum(source->relid, source->label_column);
 	Oid			user = GetUserId();
@@ -96,7 +96,7 @@ check_existing(const GkSource *source, int k)
 				 errmsg("label_column \"%s\" is a generated column", source->label_column)));
 	ReleaseSysCache(tuple);
 
-	if (source->label_type == GK_VALUE_INT2 && k - 1 > PG_INT16_MAX)
+	if (source->label_type == KM_VALUE_INT2 && k - 1 > PG_INT16_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("label_column \"%s\" is of type smallint, too small for k = %d",
@@ -115,7 +115,7 @@ rule_fires(const RewriteRule *rule)
 
 /* INSTEAD takes the UPDATE away from all rows, or from those that meet a condition. */
 static void
-check_rules(const GkSource *source)
+check_rules(const KmSource *source)
 {
 	Relation	rel = table_open(source->relid, NoLock);
 	int			n = rel->rd_rules != NULL ? rel->rd_rules->numLocks : 0;
@@ -135,7 +135,7 @@ check_rules(const GkSource *source)
 }
 
 void
-gk_relabel_check(const GkSource *source, int k)
+km_relabel_check(const KmSource *source, int k)
 {
 	PreventCommandIfReadOnly("kmeans() with label_column");
 	check_rules(source);
@@ -147,50 +147,50 @@ gk_relabel_check(const GkSource *source, int k)
 
 /* ---- changes ---- */
 
-GkRelabel *
-gk_relabel_begin(const GkSource *source)
+KmRelabel *
+km_relabel_begin(const KmSource *source)
 {
-	GkRelabel  *relabel = palloc0(sizeof(GkRelabel));
+	KmRelabel  *relabel = palloc0(sizeof(KmRelabel));
 
 	relabel->source = source;
-	relabel->left_out = gk_changes_begin();
-	relabel->labelled = gk_changes_begin();
+	relabel->left_out = km_changes_begin();
+	relabel->labelled = km_changes_begin();
 	return relabel;
 }
 
 static void
-note_left_out(void *arg, const GkRowId *row, uint32 old_label)
+note_left_out(void *arg, const KmRowId *row, uint32 old_label)
 {
-	GkRelabel  *relabel = arg;
+	KmRelabel  *relabel = arg;
 
-	if (old_label != GK_LABEL_NULL)
-		gk_changes_add(relabel->left_out, row, LABEL_LEFT_OUT);
+	if (old_label != KM_LABEL_NULL)
+		km_changes_add(relabel->left_out, row, LABEL_LEFT_OUT);
 }
 
 static void
-note_labels(void *arg, const GkTables *tables, const GkPrep *prep, int rows,
+note_labels(void *arg, const KmTables *tables, const GkPrep *prep, int rows,
 			const int32_t *label, const float *d2, const uint32_t *const *aux)
 {
-	GkRelabel  *relabel = arg;
-	const uint32_t *old = relabel->source->at_label >= 0 ? aux[GK_AUX_LABEL] : NULL;
+	KmRelabel  *relabel = arg;
+	const uint32_t *old = relabel->source->at_label >= 0 ? aux[KM_AUX_LABEL] : NULL;
 
 	for (int i = 0; i < rows; i++)
 	{
-		GkRowId		id;
+		KmRowId		id;
 
 		if (i % ROWS_PER_INTERRUPT_CHECK == 0)
 			CHECK_FOR_INTERRUPTS();
 		if (old != NULL && old[i] == (uint32) label[i])
 			continue;
-		gk_row_id(tables, aux, i, &id);
-		gk_changes_add(relabel->labelled, &id, label[i]);
+		km_row_id(tables, aux, i, &id);
+		km_changes_add(relabel->labelled, &id, label[i]);
 	}
 }
 
-GkLabelWant
-gk_relabel_want(GkRelabel *relabel)
+KmLabelWant
+km_relabel_want(KmRelabel *relabel)
 {
-	GkLabelWant want = {note_left_out, note_labels, relabel};
+	KmLabelWant want = {note_left_out, note_labels, relabel};
 
 	return want;
 }
@@ -198,7 +198,7 @@ gk_relabel_want(GkRelabel *relabel)
 /* ---- writing ---- */
 
 static void
-add_column(const GkSource *source)
+add_column(const KmSource *source)
 {
 	StringInfoData sql;
 
@@ -209,7 +209,7 @@ add_column(const GkSource *source)
 		elog(ERROR, "could not add column \"%s\"", source->label_column);
 }
 
-static GkRelabel *
+static KmRelabel *
 require_writing(void)
 {
 	if (writing == NULL)
@@ -221,7 +221,7 @@ require_writing(void)
 
 /* Did another transaction make this version of a row since the snapshot? */
 static bool
-is_later_version(const GkRowId *row)
+is_later_version(const KmRowId *row)
 {
 	ItemPointerData ctid = row->ctid;
 	Relation	rel;
@@ -251,17 +251,17 @@ is_later_version(const GkRowId *row)
  * comes while the UPDATE is at that row, so the label is that of the row found last.
  */
 static bool
-find_label(GkRelabel *relabel, FunctionCallInfo fcinfo)
+find_label(KmRelabel *relabel, FunctionCallInfo fcinfo)
 {
-	GkRowId		row = {PG_GETARG_OID(0), *(ItemPointer) PG_GETARG_POINTER(1)};
+	KmRowId		row = {PG_GETARG_OID(0), *(ItemPointer) PG_GETARG_POINTER(1)};
 
 	/* EvalPlanQual on behalf of a trigger does not say which table: the same one */
 	if (!OidIsValid(row.tableoid))
 		row.tableoid = relabel->row.tableoid;
 	if (row.tableoid == relabel->row.tableoid && ItemPointerEquals(&row.ctid, &relabel->row.ctid))
 		return relabel->found;
-	relabel->found = gk_changes_find(relabel->labelled, &row, &relabel->label) ||
-		gk_changes_find(relabel->left_out, &row, &relabel->label) ||
+	relabel->found = km_changes_find(relabel->labelled, &row, &relabel->label) ||
+		km_changes_find(relabel->left_out, &row, &relabel->label) ||
 		(relabel->found && row.tableoid == relabel->row.tableoid && is_later_version(&row));
 	relabel->row = row;
 	return relabel->found;
@@ -278,7 +278,7 @@ gkmeans_has_new_label(PG_FUNCTION_ARGS)
 Datum
 gkmeans_new_label(PG_FUNCTION_ARGS)
 {
-	GkRelabel  *relabel = require_writing();
+	KmRelabel  *relabel = require_writing();
 
 	/* an action's condition may ask for the label of a row that gets none */
 	if (!find_label(relabel, fcinfo) || relabel->label == LABEL_LEFT_OUT)
@@ -287,7 +287,7 @@ gkmeans_new_label(PG_FUNCTION_ARGS)
 }
 
 static const char *
-update_command(const GkSource *source, Oid function)
+update_command(const KmSource *source, Oid function)
 {
 	const char *schema = get_namespace_name(get_func_namespace(function));
 	StringInfoData sql;
@@ -301,17 +301,17 @@ update_command(const GkSource *source, Oid function)
 }
 
 static void
-update_rows(GkRelabel *relabel, Oid function)
+update_rows(KmRelabel *relabel, Oid function)
 {
 	const char *sql = update_command(relabel->source, function);
-	GkRelabel  *outer = writing;
+	KmRelabel  *outer = writing;
 	int			guc_level = NewGUCNestLevel();
 	SPIPlanPtr	plan;
 	int			result;
 
 	/* scan from the first block on; and see rel_read.c */
-	gk_switch_off("synchronize_seqscans");
-	gk_switch_off("jit");
+	km_switch_off("synchronize_seqscans");
+	km_switch_off("jit");
 	plan = SPI_prepare(sql, 0, NULL);
 	if (plan == NULL)
 		elog(ERROR, "could not plan \"%s\": %s", sql, SPI_result_code_string(SPI_result));
@@ -334,9 +334,9 @@ update_rows(GkRelabel *relabel, Oid function)
 }
 
 void
-gk_relabel_write(GkRelabel *relabel, Oid function)
+km_relabel_write(KmRelabel *relabel, Oid function)
 {
-	bool		changes = gk_changes_count(relabel->left_out) + gk_changes_count(relabel->labelled) > 0;
+	bool		changes = km_changes_count(relabel->left_out) + km_changes_count(relabel->labelled) > 0;
 
 	if (changes || relabel->source->label_missing)
 	{
@@ -348,6 +348,6 @@ gk_relabel_write(GkRelabel *relabel, Oid function)
 			update_rows(relabel, function);
 		SPI_finish();
 	}
-	gk_changes_end(relabel->left_out);
-	gk_changes_end(relabel->labelled);
+	km_changes_end(relabel->left_out);
+	km_changes_end(relabel->labelled);
 }

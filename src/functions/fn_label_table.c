@@ -47,13 +47,13 @@ PG_FUNCTION_INFO_V1(kmeans_label_table);
 typedef struct LabelTable
 {
 	DestReceiver pub;			/* must be first */
-	const GkSource *source;
+	const KmSource *source;
 	int			nids;
 	char	  **ids;
 	Oid			namespace;
 	char	   *name;
 	char	   *qualified;		/* quoted */
-	GkChanges  *labels;
+	KmChanges  *labels;
 	/* While writing: */
 	Relation	rel;
 	CommandId	command;
@@ -165,12 +165,12 @@ row_bytes(const TupleTableSlot *row)
 
 /* Id columns, of which there are values, and the label of the row that is there. */
 static void
-put_row(LabelTable *t, const GkRowId *row)
+put_row(LabelTable *t, const KmRowId *row)
 {
 	TupleTableSlot *to = t->slots[t->rows++];
 	int32		label;
 
-	to->tts_isnull[t->nids] = !gk_changes_find(t->labels, row, &label);
+	to->tts_isnull[t->nids] = !km_changes_find(t->labels, row, &label);
 	if (!to->tts_isnull[t->nids])
 		to->tts_values[t->nids] = Int32GetDatum(label);
 	ExecStoreVirtualTuple(to);
@@ -187,7 +187,7 @@ take_row(TupleTableSlot *row, DestReceiver *self)
 {
 	LabelTable *t = (LabelTable *) self;
 	TupleTableSlot *to = ExecClearTuple(t->slots[t->rows]);
-	GkRowId		id;
+	KmRowId		id;
 
 	slot_getallattrs(row);
 	memcpy(to->tts_values, row->tts_values, t->nids * sizeof(Datum));
@@ -222,7 +222,7 @@ scan_table(LabelTable *t, const PlanState *ps, Snapshot snapshot)
 	TupleTableSlot *from = table_slot_create(rel, NULL);
 	AttrNumber *attnum = palloc(t->nids * sizeof(AttrNumber));
 	AttrNumber	last = 0;
-	GkRowId		id = {RelationGetRelid(rel)};
+	KmRowId		id = {RelationGetRelid(rel)};
 
 	for (int i = 0; i < t->nids; i++)
 	{
@@ -248,13 +248,13 @@ scan_table(LabelTable *t, const PlanState *ps, Snapshot snapshot)
 	pfree(attnum);
 }
 
-/* A GkQueryScan for tables like those that rel_heap.c reads. */
+/* A KmQueryScan for tables like those that rel_heap.c reads. */
 static bool
 scan_tables(QueryDesc *desc, DestReceiver *dest)
 {
 	MemoryContext caller;
 	PlanState **scans;
-	int			n = gkmeans_reader == GK_READER_EXECUTOR ? 0 : gk_heap_scans(desc, &scans);
+	int			n = gkmeans_reader == KM_READER_EXECUTOR ? 0 : km_heap_scans(desc, &scans);
 
 	if (n == 0)
 		return false;
@@ -270,7 +270,7 @@ scan_tables(QueryDesc *desc, DestReceiver *dest)
 static void
 fill_table(LabelTable *t)
 {
-	GkSource	ids = *t->source;
+	KmSource	ids = *t->source;
 	StringInfoData sql;
 
 	initStringInfo(&sql);
@@ -283,25 +283,25 @@ fill_table(LabelTable *t)
 	t->pub.rStartup = begin_rows;
 	t->pub.rShutdown = end_rows;
 	t->pub.mydest = DestNone;
-	gk_query_run(&ids, &t->pub, scan_tables);
+	km_query_run(&ids, &t->pub, scan_tables);
 }
 
 /* ---- labels ---- */
 
 static void
-note_labels(void *arg, const GkTables *tables, const GkPrep *prep, int rows,
+note_labels(void *arg, const KmTables *tables, const GkPrep *prep, int rows,
 			const int32_t *label, const float *d2, const uint32_t *const *aux)
 {
 	LabelTable *t = arg;
 
 	for (int i = 0; i < rows; i++)
 	{
-		GkRowId		id;
+		KmRowId		id;
 
 		if (i % ROWS_PER_INTERRUPT_CHECK == 0)
 			CHECK_FOR_INTERRUPTS();
-		gk_row_id(tables, aux, i, &id);
-		gk_changes_add(t->labels, &id, label[i]);
+		km_row_id(tables, aux, i, &id);
+		km_changes_add(t->labels, &id, label[i]);
 	}
 }
 
@@ -315,27 +315,27 @@ kmeans_label_table(PG_FUNCTION_ARGS)
 {
 	LabelTable *t = palloc0(sizeof(LabelTable));
 	/* rows that are left out are not noted: whoever has no label gets NULL */
-	GkLabelWant want = {NULL, note_labels, t};
-	GkResult	result;
-	GkFit		fit;
+	KmLabelWant want = {NULL, note_labels, t};
+	KmResult	result;
+	KmFit		fit;
 
-	gk_require_arg(fcinfo, 3, "label_table");
-	gk_require_arg(fcinfo, 4, "id_columns");
+	km_require_arg(fcinfo, 3, "label_table");
+	km_require_arg(fcinfo, 4, "id_columns");
 	PreventCommandIfReadOnly("kmeans_label_table()");
-	gk_result_begin(fcinfo, &result);
-	gk_fit_open(fcinfo, 5, NULL, true, &fit);
+	km_result_begin(fcinfo, &result);
+	km_fit_open(fcinfo, 5, NULL, true, &fit);
 	t->source = fit.source;
-	t->ids = gk_column_names(PG_GETARG_ARRAYTYPE_P(4), "id_columns", &t->nids);
-	gk_source_require(t->source, t->ids, t->nids);
+	t->ids = km_column_names(PG_GETARG_ARRAYTYPE_P(4), "id_columns", &t->nids);
+	km_source_require(t->source, t->ids, t->nids);
 	name_table(t, PG_GETARG_TEXT_PP(3));
-	t->labels = gk_changes_begin();
+	t->labels = km_changes_begin();
 
 	/* before the work: a name that is taken, or a right that is missing */
 	create_table(t);
-	if (gk_fit_run(&fit, &want))
-		gk_result_clusters(&result, &fit.model);
-	gk_fit_end(&fit);
+	if (km_fit_run(&fit, &want))
+		km_result_clusters(&result, &fit.model);
+	km_fit_end(&fit);
 	fill_table(t);
-	gk_changes_end(t->labels);
+	km_changes_end(t->labels);
 	return (Datum) 0;
 }

@@ -26,9 +26,9 @@ PG_FUNCTION_INFO_V1(kmeans_labels_support);
 #define ROWS_PER_INTERRUPT_CHECK	1024
 
 static void
-put_left_out(void *arg, const GkRowId *row, uint32 old_label)
+put_left_out(void *arg, const KmRowId *row, uint32 old_label)
 {
-	GkResult   *result = arg;
+	KmResult   *result = arg;
 	ItemPointerData ctid = row->ctid;
 	Datum		values[4] = {ObjectIdGetDatum(row->tableoid), PointerGetDatum(&ctid), 0, 0};
 	bool		nulls[4] = {false, false, true, true};
@@ -55,7 +55,7 @@ make_label_tuple(TupleDesc desc, LabelTuple *t)
 	bool		nulls[4] = {false};
 	int			at = 0;
 
-	t->tuple = gk_form_minimal_tuple(desc, values, nulls);
+	t->tuple = km_form_minimal_tuple(desc, values, nulls);
 	t->slot = MakeSingleTupleTableSlot(desc, &TTSOpsMinimalTuple);
 	ExecStoreMinimalTuple(t->tuple, t->slot, false);
 	for (int i = 0; i < 4; i++)
@@ -69,21 +69,21 @@ make_label_tuple(TupleDesc desc, LabelTuple *t)
 }
 
 static void
-put_labels(void *arg, const GkTables *tables, const GkPrep *prep, int rows,
+put_labels(void *arg, const KmTables *tables, const GkPrep *prep, int rows,
 		   const int32_t *label, const float *d2, const uint32_t *const *aux)
 {
-	GkResult   *result = arg;
+	KmResult   *result = arg;
 	LabelTuple	t;
 
 	make_label_tuple(result->desc, &t);
 	for (int i = 0; i < rows; i++)
 	{
-		GkRowId		id;
+		KmRowId		id;
 		double		distance = gk_distance_from_d2(prep, d2[i]);
 
 		if (i % ROWS_PER_INTERRUPT_CHECK == 0)
 			CHECK_FOR_INTERRUPTS();
-		gk_row_id(tables, aux, i, &id);
+		km_row_id(tables, aux, i, &id);
 		memcpy(t.value[0], &id.tableoid, sizeof(Oid));
 		memcpy(t.value[1], &id.ctid, sizeof(ItemPointerData));
 		memcpy(t.value[2], &label[i], sizeof(int32));
@@ -101,20 +101,20 @@ put_labels(void *arg, const GkTables *tables, const GkPrep *prep, int rows,
 Datum
 kmeans_labels(PG_FUNCTION_ARGS)
 {
-	GkResult	result;
-	GkLabelWant want = {put_left_out, put_labels, &result};
-	GkFit		fit;
+	KmResult	result;
+	KmLabelWant want = {put_left_out, put_labels, &result};
+	KmFit		fit;
 
-	gk_result_begin(fcinfo, &result);
-	gk_fit_open(fcinfo, 3, NULL, true, &fit);
-	(void) gk_fit_run(&fit, &want);
-	gk_fit_end(&fit);
+	km_result_begin(fcinfo, &result);
+	km_fit_open(fcinfo, 3, NULL, true, &fit);
+	(void) km_fit_run(&fit, &want);
+	km_fit_end(&fit);
 	return (Datum) 0;
 }
 
 /* The columns that the model was made from. */
 char **
-gk_model_columns(const KmeansModel *model)
+km_model_columns(const KmeansModel *model)
 {
 	const char *name = kmeans_model_names(model);
 	char	  **columns = palloc(Max(model->ncolumns, 1) * sizeof(char *));
@@ -139,46 +139,46 @@ gk_model_columns(const KmeansModel *model)
 Datum
 kmeans_labels_model(PG_FUNCTION_ARGS)
 {
-	GkResult	result;
-	GkLabelWant want = {put_left_out, put_labels, &result};
-	GkReadOptions read = {.expect_of = "the model",.left_out = put_left_out,.arg = &result};
-	GkReadCounts counts = {0};
-	GkTables	tables = {0};
+	KmResult	result;
+	KmLabelWant want = {put_left_out, put_labels, &result};
+	KmReadOptions read = {.expect_of = "the model",.left_out = put_left_out,.arg = &result};
+	KmReadCounts counts = {0};
+	KmTables	tables = {0};
 	GkDeviceKind device;
 	KmeansModel *value;
 	GkModel		model;
-	GkSource   *source;
-	GkPgHost   *host;
+	KmSource   *source;
+	KmPgHost   *host;
 	GkStore    *store;
 
-	gk_require_arg(fcinfo, 0, "relation");
-	gk_require_arg(fcinfo, 1, "model");
+	km_require_arg(fcinfo, 0, "relation");
+	km_require_arg(fcinfo, 1, "model");
 	value = PG_GETARG_KMEANS_MODEL(1);
 	kmeans_model_view(value, &model);
 	read.expect_d = model.prep.d;
 	read.distance = model.prep.distance;
-	read.skip_nonfinite = gk_parse_nonfinite(fcinfo, 2);
-	device = gk_parse_device(fcinfo, 3);
+	read.skip_nonfinite = km_parse_nonfinite(fcinfo, 2);
+	device = km_parse_device(fcinfo, 3);
 
-	gk_result_begin(fcinfo, &result);
-	source = gk_source_open(PG_GETARG_OID(0), gk_model_columns(value), value->ncolumns,
+	km_result_begin(fcinfo, &result);
+	source = km_source_open(PG_GETARG_OID(0), km_model_columns(value), value->ncolumns,
 							NULL, NULL, true);
-	gk_apply_simd();
-	host = gk_host_begin();
-	store = gk_read(host, source, &read, &counts, &tables);
-	gk_notice_left_out(&counts);
+	km_apply_simd();
+	host = km_host_begin();
+	store = km_read(host, source, &read, &counts, &tables);
+	km_notice_left_out(&counts);
 	if (store != NULL)
 	{
 		const GkBackend *backend;
-		GkLabelRelay relay;
+		KmLabelRelay relay;
 		GkError		err;
 
-		gk_check(host, gk_store_prepare_as(store, &model.prep, &err), &err);
-		backend = gk_choose_backend(host, device, gk_store_rows(store), model.prep.d, model.k);
-		gk_label_relay(&relay, host, &want, &tables, &model.prep);
-		gk_check(host, gk_label(store, backend, &model, &relay.sink, &err), &err);
+		km_check(host, gk_store_prepare_as(store, &model.prep, &err), &err);
+		backend = km_choose_backend(host, device, gk_store_rows(store), model.prep.d, model.k);
+		km_label_relay(&relay, host, &want, &tables, &model.prep);
+		km_check(host, gk_label(store, backend, &model, &relay.sink, &err), &err);
 	}
-	gk_host_end(host);
+	km_host_end(host);
 	return (Datum) 0;
 }
 

@@ -2,7 +2,7 @@
  * fn_options.c - the arguments of a fit, checked.
  *
  * <options> are the same arguments in the same order in every function that
- * fits; see gk_parse_options for the list.  Every error names the option, the
+ * fits; see km_parse_options for the list.  Every error names the option, the
  * value it got and what is allowed.
  */
 #include "postgres.h"
@@ -44,7 +44,7 @@ static const struct config_enum_entry nonfinite_words[] = {
 };
 
 void
-gk_require_arg(FunctionCallInfo fcinfo, int arg, const char *name)
+km_require_arg(FunctionCallInfo fcinfo, int arg, const char *name)
 {
 	if (PG_ARGISNULL(arg))
 		ereport(ERROR,
@@ -53,7 +53,7 @@ gk_require_arg(FunctionCallInfo fcinfo, int arg, const char *name)
 }
 
 char *
-gk_parse_text(FunctionCallInfo fcinfo, int arg)
+km_parse_text(FunctionCallInfo fcinfo, int arg)
 {
 	return PG_ARGISNULL(arg) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(arg));
 }
@@ -82,30 +82,30 @@ static int
 parse_word_arg(FunctionCallInfo fcinfo, int arg, const char *option,
 			   const struct config_enum_entry *words)
 {
-	gk_require_arg(fcinfo, arg, option);
-	return parse_word(option, gk_parse_text(fcinfo, arg), words);
+	km_require_arg(fcinfo, arg, option);
+	return parse_word(option, km_parse_text(fcinfo, arg), words);
 }
 
 GkDeviceKind
-gk_parse_device(FunctionCallInfo fcinfo, int arg)
+km_parse_device(FunctionCallInfo fcinfo, int arg)
 {
-	char	   *word = gk_parse_text(fcinfo, arg);
+	char	   *word = km_parse_text(fcinfo, arg);
 
 	return word != NULL ? parse_word("device", word, gkmeans_device_words) : gkmeans_device;
 }
 
 bool
-gk_parse_nonfinite(FunctionCallInfo fcinfo, int arg)
+km_parse_nonfinite(FunctionCallInfo fcinfo, int arg)
 {
 	return parse_word_arg(fcinfo, arg, "nonfinite", nonfinite_words);
 }
 
 int
-gk_parse_k(FunctionCallInfo fcinfo, int arg)
+km_parse_k(FunctionCallInfo fcinfo, int arg)
 {
 	int			k;
 
-	gk_require_arg(fcinfo, arg, "k");
+	km_require_arg(fcinfo, arg, "k");
 	k = PG_GETARG_INT32(arg);
 	if (k < 1)
 		ereport(ERROR,
@@ -123,7 +123,7 @@ parse_at_least_1(FunctionCallInfo fcinfo, int arg, const char *option)
 {
 	int			value;
 
-	gk_require_arg(fcinfo, arg, option);
+	km_require_arg(fcinfo, arg, option);
 	value = PG_GETARG_INT32(arg);
 	if (value < 1)
 		ereport(ERROR,
@@ -137,7 +137,7 @@ parse_tol(FunctionCallInfo fcinfo, int arg)
 {
 	double		tol;
 
-	gk_require_arg(fcinfo, arg, "tol");
+	km_require_arg(fcinfo, arg, "tol");
 	tol = PG_GETARG_FLOAT8(arg);
 	if (!(tol >= 0) || isinf(tol))
 		ereport(ERROR,
@@ -163,7 +163,7 @@ parse_seed(FunctionCallInfo fcinfo, int arg)
 
 /* centroids: a k x d array of finite numbers. */
 static void
-parse_centroids(FunctionCallInfo fcinfo, int arg, GkFitOptions *out)
+parse_centroids(FunctionCallInfo fcinfo, int arg, KmFitOptions *out)
 {
 	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(arg);
 	const double *values;
@@ -211,7 +211,7 @@ parse_centroids(FunctionCallInfo fcinfo, int arg, GkFitOptions *out)
 }
 
 static void
-parse_warm_start(FunctionCallInfo fcinfo, int arg, GkFitOptions *out)
+parse_warm_start(FunctionCallInfo fcinfo, int arg, KmFitOptions *out)
 {
 	GkModel		model;
 
@@ -234,23 +234,23 @@ parse_warm_start(FunctionCallInfo fcinfo, int arg, GkFitOptions *out)
 }
 
 void
-gk_parse_options(FunctionCallInfo fcinfo, int first, int k, GkFitOptions *out)
+km_parse_options(FunctionCallInfo fcinfo, int first, int k, KmFitOptions *out)
 {
 	GkOptions  *o = &out->engine;
 
 	memset(out, 0, sizeof(*out));
 	o->k = k;
-	out->weight_column = gk_parse_text(fcinfo, first + OPT_WEIGHT_COLUMN);
+	out->weight_column = km_parse_text(fcinfo, first + OPT_WEIGHT_COLUMN);
 	o->init = parse_word_arg(fcinfo, first + OPT_INIT, "init", init_words);
 	o->n_init = parse_at_least_1(fcinfo, first + OPT_N_INIT, "n_init");
 	o->max_iter = parse_at_least_1(fcinfo, first + OPT_MAX_ITER, "max_iter");
 	o->tol = parse_tol(fcinfo, first + OPT_TOL);
 	o->distance = parse_word_arg(fcinfo, first + OPT_DISTANCE, "distance", distance_words);
-	gk_require_arg(fcinfo, first + OPT_STANDARDIZE, "standardize");
+	km_require_arg(fcinfo, first + OPT_STANDARDIZE, "standardize");
 	o->standardize = PG_GETARG_BOOL(first + OPT_STANDARDIZE);
 	o->seed = parse_seed(fcinfo, first + OPT_SEED);
-	out->skip_nonfinite = gk_parse_nonfinite(fcinfo, first + OPT_NONFINITE);
-	out->device = gk_parse_device(fcinfo, first + OPT_DEVICE);
+	out->skip_nonfinite = km_parse_nonfinite(fcinfo, first + OPT_NONFINITE);
+	out->device = km_parse_device(fcinfo, first + OPT_DEVICE);
 	out->scan = gkmeans_strategy == GKMEANS_SCAN;
 	o->strategy = out->scan ? GK_STRATEGY_AUTO : gkmeans_strategy;
 	o->feature_sum = gkmeans_feature_sum;

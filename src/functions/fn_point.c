@@ -25,7 +25,7 @@ is_number(Oid type)
 }
 
 bool
-gk_casts_to_reals(Oid type)
+km_casts_to_reals(Oid type)
 {
 	return SearchSysCacheExists2(CASTSOURCETARGET, ObjectIdGetDatum(type), ObjectIdGetDatum(FLOAT4ARRAYOID));
 }
@@ -40,17 +40,17 @@ find_cast(KmeansPoint *p, Oid type)
 	Oid			function;
 	bool		varlena;
 
-	if (!gk_casts_to_reals(type))
+	if (!km_casts_to_reals(type))
 		return false;
 	switch (find_coercion_pathway(FLOAT4ARRAYOID, type, COERCION_EXPLICIT, &function))
 	{
 		case COERCION_PATH_FUNC:
-			p->cast_kind = GK_CAST_FUNCTION;
-			if (gk_function_aclcheck(function, GetUserId()) != ACLCHECK_OK)
+			p->cast_kind = KM_CAST_FUNCTION;
+			if (km_function_aclcheck(function, GetUserId()) != ACLCHECK_OK)
 				aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, get_func_name(function));
 			break;
 		case COERCION_PATH_COERCEVIAIO:
-			p->cast_kind = GK_CAST_TEXT;
+			p->cast_kind = KM_CAST_TEXT;
 			getTypeOutputInfo(type, &function, &varlena);
 			break;
 		default:				/* WITHOUT FUNCTION: it is an array already */
@@ -66,7 +66,7 @@ cast_to_reals(KmeansPoint *p, Datum *value)
 {
 	LOCAL_FCINFO(call, 3);
 
-	if (p->cast_kind == GK_CAST_TEXT)
+	if (p->cast_kind == KM_CAST_TEXT)
 	{
 		*value = OidInputFunctionCall(F_ARRAY_IN, OutputFunctionCall(&p->cast, *value), FLOAT4OID, -1);
 		return true;
@@ -99,7 +99,7 @@ argument_type(FunctionCallInfo fcinfo, int arg)
 }
 
 void
-kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs, GkPointUse use, MemoryContext cxt)
+kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs, KmPointUse use, MemoryContext cxt)
 {
 	memset(p, 0, sizeof(*p));
 	p->cxt = cxt;
@@ -147,7 +147,7 @@ kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs,
 static void
 set_features(KmeansPoint *p, int d)
 {
-	gk_check_most_features(d);
+	km_check_most_features(d);
 	if (p->values == NULL || d > p->capacity)
 	{
 		if (p->values != NULL)
@@ -161,24 +161,24 @@ set_features(KmeansPoint *p, int d)
 
 /* False: its values have no fixed size. */
 static bool
-value_type(Oid type, GkValueType *out)
+value_type(Oid type, KmValueType *out)
 {
 	switch (type)
 	{
 		case INT2OID:
-			*out = GK_VALUE_INT2;
+			*out = KM_VALUE_INT2;
 			return true;
 		case INT4OID:
-			*out = GK_VALUE_INT4;
+			*out = KM_VALUE_INT4;
 			return true;
 		case INT8OID:
-			*out = GK_VALUE_INT8;
+			*out = KM_VALUE_INT8;
 			return true;
 		case FLOAT4OID:
-			*out = GK_VALUE_FLOAT4;
+			*out = KM_VALUE_FLOAT4;
 			return true;
 		case FLOAT8OID:
-			*out = GK_VALUE_FLOAT8;
+			*out = KM_VALUE_FLOAT8;
 			return true;
 		default:
 			return false;
@@ -189,10 +189,10 @@ value_type(Oid type, GkValueType *out)
 static double
 number(Datum value, Oid type)
 {
-	GkValueType fixed;
+	KmValueType fixed;
 
 	if (value_type(type, &fixed))
-		return gk_value_of(fixed, value);
+		return km_value_of(fixed, value);
 	if (type == NUMERICOID)
 		return DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, value));
 	/* UNKNOWNOID */
@@ -203,11 +203,11 @@ number(Datum value, Oid type)
 static bool
 read_packed(double *to, const ArrayType *array, Oid type, int d)
 {
-	GkValueType fixed;
+	KmValueType fixed;
 
 	if (ARR_HASNULL(array) || !value_type(type, &fixed))
 		return false;
-	gk_values_in(fixed, ARR_DATA_PTR(array), d, to);
+	km_values_in(fixed, ARR_DATA_PTR(array), d, to);
 	return true;
 }
 
@@ -246,7 +246,7 @@ static inline bool
 read_short_float8(KmeansPoint *p, Datum datum)
 {
 	struct varlena *v = (struct varlena *) DatumGetPointer(datum);
-	GkArrayHead	head;
+	KmArrayHead	head;
 
 	StaticAssertStmt(sizeof(head) == ARR_OVERHEAD_NONULLS(1) - VARHDRSZ, "values follow");
 	if (!VARATT_IS_SHORT(v) || VARATT_IS_EXTERNAL(v) ||
@@ -267,7 +267,7 @@ read_array(KmeansPoint *p, Datum datum, Oid type)
 	ArrayType  *array = aligned_array(datum, &room);
 	bool		complete = true;
 
-	set_features(p, gk_array_features(array, &p->origin));
+	set_features(p, km_array_features(array, &p->origin));
 	if (!read_packed(p->values, array, type, p->d))
 	{
 		int16		len;
@@ -309,7 +309,7 @@ kmeans_point_read_one(KmeansPoint *p, Datum value, bool isnull)
 		set_features(p, p->whole ? 0 : 1);
 		return false;
 	}
-	if (p->cast_kind != GK_CAST_NONE && !cast_to_reals(p, &value))
+	if (p->cast_kind != KM_CAST_NONE && !cast_to_reals(p, &value))
 	{
 		set_features(p, 0);
 		return false;
@@ -354,12 +354,12 @@ kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo)
 }
 
 void
-gk_point_features(Oid type, int d, const Datum *values, double *x)
+km_point_features(Oid type, int d, const Datum *values, double *x)
 {
-	GkValueType fixed;
+	KmValueType fixed;
 
 	if (value_type(type, &fixed))
-		gk_values_of(fixed, values, d, x);
+		km_values_of(fixed, values, d, x);
 	else
 		for (int j = 0; j < d; j++)
 			x[j] = number(values[j], type);

@@ -1,20 +1,20 @@
 /*
  * fn_point.h - a point from the arguments of a function call.
  */
-#ifndef GKMEANS_POINT_H
-#define GKMEANS_POINT_H
+#ifndef FN_POINT_H
+#define FN_POINT_H
 
 #include "fmgr.h"
 
 #include "relation/rel_rules.h"
 
 /* How values of a type become real[]. */
-typedef enum GkPointCast
+typedef enum KmPointCast
 {
-	GK_CAST_NONE,				/* they need no change */
-	GK_CAST_FUNCTION,
-	GK_CAST_TEXT				/* by the type's output function and array_in() */
-} GkPointCast;
+	KM_CAST_NONE,				/* they need no change */
+	KM_CAST_FUNCTION,
+	KM_CAST_TEXT				/* by the type's output function and array_in() */
+} KmPointCast;
 
 /*
  * For functions whose last argument is VARIADIC "any": features given one by
@@ -33,28 +33,28 @@ typedef struct KmeansPoint
 	bool		whole;			/* the one argument is the whole point */
 	bool		floats;			/* all arguments are real */
 	Oid		   *types;			/* base types of the arguments; of an array: of its elements */
-	GkPointCast cast_kind;		/* of the one argument, to real[] */
+	KmPointCast cast_kind;		/* of the one argument, to real[] */
 	FmgrInfo	cast;
-	GkPointOrigin origin;		/* for errors */
+	KmPointOrigin origin;		/* for errors */
 	MemoryContext cxt;
 } KmeansPoint;
 
 /* Is there a cast to real[] for the type, implicit or not?  Then its values are points. */
-extern bool gk_casts_to_reals(Oid type);
+extern bool km_casts_to_reals(Oid type);
 
 /* Look at the types of nargs arguments, once per FmgrInfo; *p lives in cxt. */
-extern void kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs, GkPointUse use,
+extern void kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs, KmPointUse use,
 							  MemoryContext cxt);
 
 /*
  * Read the point of this call into p->d and p->values.  False when a feature is
- * NULL.  NaN and infinities pass; gk_judge_point() finds them.
+ * NULL.  NaN and infinities pass; km_judge_point() finds them.
  */
 extern bool kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo);
 /* The same for a point of one argument, whose value was fetched in another way. */
 extern bool kmeans_point_read_one(KmeansPoint *p, Datum value, bool isnull);
 
 /* Features of one number type, given one by one, into x. */
-extern void gk_point_features(Oid type, int d, const Datum *values, double *x);
+extern void km_point_features(Oid type, int d, const Datum *values, double *x);
 
-#endif							/* GKMEANS_POINT_H */
+#endif							/* FN_POINT_H */

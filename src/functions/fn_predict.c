@@ -154,13 +154,13 @@ begin(FunctionCallInfo fcinfo)
 	FmgrInfo   *flinfo = fcinfo->flinfo;
 	Predictor  *s = flinfo->fn_extra;
 	bool		complete;
-	GkRowRules	rules = {0};
+	KmRowRules	rules = {0};
 
 	if (s == NULL)
 	{
 		s = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(Predictor));
 		s->constant = is_constant(flinfo);
-		kmeans_point_init(&s->point, fcinfo, 1, PG_NARGS() - 1, GK_POINT_TO_LABEL, flinfo->fn_mcxt);
+		kmeans_point_init(&s->point, fcinfo, 1, PG_NARGS() - 1, KM_POINT_TO_LABEL, flinfo->fn_mcxt);
 		flinfo->fn_extra = s;
 	}
 	if (!same_model(s, PG_GETARG_DATUM(0)))
@@ -171,10 +171,10 @@ begin(FunctionCallInfo fcinfo)
 		return NULL;			/* a NULL instead of a point */
 	s->point.origin.names = s->names;
 	rules.cosine = s->prep.distance == GK_COSINE;
-	gk_check_features(s->point.d, s->prep.d, &s->point.origin);
+	km_check_features(s->point.d, s->prep.d, &s->point.origin);
 	if (!complete)
 		return NULL;
-	(void) gk_keeps(gk_judge_point(s->point.values, s->point.d, &rules), &rules, &s->point.origin,
+	(void) km_keeps(km_judge_point(s->point.values, s->point.d, &rules), &rules, &s->point.origin,
 					s->point.values, 1, s->point.d);
 	(void) gk_prepare_point(&s->prep, s->point.values, s->prepared);
 	return s;

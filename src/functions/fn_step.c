@@ -224,7 +224,7 @@ flush(KmeansStep *step)
 
 	if (step->fill == 0)
 		return step;
-	gk_apply_simd();
+	km_apply_simd();
 	kmeans_step_view(step, &view);
 	bind_tile(&tile, step->head.d, step->k, step->room);
 	weight = step->weighted ? view.raw + (Size) step->head.d * step->room : NULL;
@@ -322,7 +322,7 @@ step_call(FunctionCallInfo fcinfo, int nargs)
 	{
 		call = MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt, sizeof(StepCall));
 		call->cxt = fcinfo->flinfo->fn_mcxt;
-		kmeans_point_init(&call->point, fcinfo, 2, nargs, GK_POINT_TO_STEP, call->cxt);
+		kmeans_point_init(&call->point, fcinfo, 2, nargs, KM_POINT_TO_STEP, call->cxt);
 		call->numbers = !call->point.whole;
 		for (int j = 0; j < nargs; j++)
 			call->numbers &= call->point.types[j] == FLOAT4OID ||
@@ -390,63 +390,63 @@ step_for_model(KmeansStep *step, Datum datum, StepCall *call, bool weighted)
 /* ---- SQL ---- */
 
 /* Features given one by one, the usual types: straight into the buffer. */
-static GkVerdict
-read_numbers(FunctionCallInfo fcinfo, const KmeansPoint *p, const GkRowRules *rules, double *to, Size stride)
+static KmVerdict
+read_numbers(FunctionCallInfo fcinfo, const KmeansPoint *p, const KmRowRules *rules, double *to, Size stride)
 {
 	const NullableDatum *arg = &fcinfo->args[p->first];
-	GkSeen		seen = {0};
+	KmSeen		seen = {0};
 
 	for (int j = 0; j < p->nargs; j++)
 	{
 		double		v;
 
 		if (arg[j].isnull)
-			return GK_ROW_NULL_FEATURE;
+			return KM_ROW_NULL_FEATURE;
 		if (p->types[j] == FLOAT4OID)
 			v = DatumGetFloat4(arg[j].value);
 		else if (p->types[j] == FLOAT8OID)
 			v = DatumGetFloat8(arg[j].value);
 		else
 			v = DatumGetInt32(arg[j].value);
-		gk_see_feature(&seen, v);
+		km_see_feature(&seen, v);
 		to[j * stride] = v;
 	}
-	return gk_judge_seen(&seen, rules);
+	return km_judge_seen(&seen, rules);
 }
 
 /* Any point. */
-static GkVerdict
-read_point(FunctionCallInfo fcinfo, KmeansPoint *p, const GkRowRules *rules, int d, double *to, Size stride)
+static KmVerdict
+read_point(FunctionCallInfo fcinfo, KmeansPoint *p, const KmRowRules *rules, int d, double *to, Size stride)
 {
 	if (!kmeans_point_read(p, fcinfo))
-		return GK_ROW_NULL_FEATURE;
-	gk_check_features(p->d, d, &p->origin);
+		return KM_ROW_NULL_FEATURE;
+	km_check_features(p->d, d, &p->origin);
 	for (int j = 0; j < d; j++)
 		to[j * stride] = p->values[j];
-	return gk_judge_point(p->values, d, rules);
+	return km_judge_point(p->values, d, rules);
 }
 
 /* A row into its place in the buffer. */
-static GkVerdict
+static KmVerdict
 read_row(FunctionCallInfo fcinfo, const KmeansStep *step, StepCall *call, bool weighted, double *to)
 {
-	const GkRowRules rules = {.cosine = ((const KmeansModel *) step->data)->distance == GK_COSINE};
+	const KmRowRules rules = {.cosine = ((const KmeansModel *) step->data)->distance == GK_COSINE};
 
 	if (weighted)
 	{
 		double	   *weight = to + (Size) step->head.d * step->room;
-		GkVerdict	verdict;
+		KmVerdict	verdict;
 
 		if (PG_ARGISNULL(3))
-			return GK_ROW_NO_WEIGHT;
+			return KM_ROW_NO_WEIGHT;
 		*weight = PG_GETARG_FLOAT8(3);
-		verdict = gk_judge_weight(*weight);
-		if (verdict != GK_ROW_KEPT)
+		verdict = km_judge_weight(*weight);
+		if (verdict != KM_ROW_KEPT)
 			return verdict;
 	}
 	if (!call->numbers)
 		return read_point(fcinfo, &call->point, &rules, step->head.d, to, step->room);
-	gk_check_features(call->point.nargs, step->head.d, &call->point.origin);
+	km_check_features(call->point.nargs, step->head.d, &call->point.origin);
 	return read_numbers(fcinfo, &call->point, &rules, to, step->room);
 }
 
@@ -454,10 +454,10 @@ static Datum
 transition(FunctionCallInfo fcinfo, const char *name, int nargs, bool weighted)
 {
 	KmeansStep *step = (KmeansStep *) kmeans_state_arg(fcinfo, KMEANS_STATE_STEP, name);
-	static const GkRowRules rules;	/* none that leaves out what is not finite */
+	static const KmRowRules rules;	/* none that leaves out what is not finite */
 	StepCall   *call;
 	double	   *to;
-	GkVerdict	verdict;
+	KmVerdict	verdict;
 
 	if (PG_ARGISNULL(1))
 	{
@@ -476,7 +476,7 @@ transition(FunctionCallInfo fcinfo, const char *name, int nargs, bool weighted)
 	/* The row's place; it counts only when `fill` does. */
 	to = (double *) ((char *) step + step->raw_at) + step->fill;
 	verdict = read_row(fcinfo, step, call, weighted, to);
-	if (gk_keeps(verdict, &rules, &call->point.origin, to, step->room, step->head.d))
+	if (km_keeps(verdict, &rules, &call->point.origin, to, step->room, step->head.d))
 	{
 		if (++step->fill == step->room)
 			step = flush(step);
@@ -559,7 +559,7 @@ kmeans_step_finish(PG_FUNCTION_ARGS)
 		columns[i] = unconstify(char *, name);
 		name += strlen(name) + 1;
 	}
-	gk_check(NULL, gk_model_check_range(&m, &err), &err);
+	km_check(NULL, gk_model_check_range(&m, &err), &err);
 	kmeans_model_validate(&m, columns, view.model->ncolumns, view.model->columns_array,
 						  ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE);
 	PG_RETURN_POINTER(kmeans_model_assemble(&m, columns, view.model->ncolumns,

@@ -22,45 +22,45 @@ PG_FUNCTION_INFO_V1(kmeans_step_relation);
 
 typedef struct StepRead
 {
-	GkPgHost   *host;
-	GkSource   *source;
-	GkReadOptions read;
-	GkReadCounts counts;
+	KmPgHost   *host;
+	KmSource   *source;
+	KmReadOptions read;
+	KmReadCounts counts;
 	const KmeansModel *model;
-	GkPartsWhat what;
+	GkPartialWhat what;
 } StepRead;
 
 /* All rows, as parts. */
-static GkParts *
+static GkPartialThreads *
 read_parts(StepRead *s)
 {
-	const GkHost *engine = gk_host_engine(s->host);
-	GkTables	tables = {0};
-	GkParts    *parts;
+	const GkHost *engine = km_host_engine(s->host);
+	KmTables	tables = {0};
+	GkPartialThreads    *parts;
 	GkError		err;
 
-	gk_check(s->host, gk_parts_open(engine, &s->what, &parts, &err), &err);
-	s->read.take = gk_parts_take;
+	km_check(s->host, gk_partial_threads_open(engine, &s->what, &parts, &err), &err);
+	s->read.take = gk_partial_threads_take;
 	s->read.take_arg = parts;
-	gk_store_free(gk_read(s->host, s->source, &s->read, &s->counts, &tables));
-	gk_check(s->host, gk_parts_end(parts, &err), &err);
+	gk_store_free(km_read(s->host, s->source, &s->read, &s->counts, &tables));
+	km_check(s->host, gk_partial_threads_end(parts, &err), &err);
 	return parts;
 }
 
 /* In the caller's memory. */
 static KmeansStep *
-make_state(const StepRead *s, const GkParts *parts)
+make_state(const StepRead *s, const GkPartialThreads *parts)
 {
 	int			shifts[GK_MAX_SHIFTS];
-	int			nplanes = gk_parts_shifts(parts, shifts);
+	int			nplanes = gk_partial_threads_shifts(parts, shifts);
 	KmeansStep *step = kmeans_step_make(s->model, s->source->weighted, false, nplanes, shifts);
 	KmeansStepView view;
 
 	kmeans_step_view(step, &view);
-	gk_parts_merge(&view.partial, parts);
+	gk_partial_threads_merge(&view.partial, parts);
 	for (int i = 0; i < step->k; i++)
 		step->head.rows += view.partial.count[i];
-	step->skipped = gk_rows_left_out(&s->counts);
+	step->skipped = km_group_rows_left_out(&s->counts);
 	return step;
 }
 
@@ -72,15 +72,15 @@ step_here(StepRead *s, const GkModel *model, GkDeviceKind kind)
 	KmeansStep *step;
 	float	   *f;
 
-	gk_apply_simd();
-	s->host = gk_host_begin();
-	device = gk_iterate_choose(s->host, kind, PG_INT64_MAX, model->prep.d, model->k);
-	f = gk_alloc(gk_host_engine(s->host), (Size) model->k * model->prep.d, sizeof(float));
+	km_apply_simd();
+	s->host = km_host_begin();
+	device = km_rescan_choose(s->host, kind, PG_INT64_MAX, model->prep.d, model->k);
+	f = gk_alloc(km_host_engine(s->host), (Size) model->k * model->prep.d, sizeof(float));
 	gk_model_prepare(&model->prep, model->centroids, model->k, f);
-	s->what = (GkPartsWhat) {.prep = &model->prep,.k = model->k,.weights = model->weights,.f = f,.device = &device,
-		.chunk_bytes = gk_iterate_chunk_bytes()};
+	s->what = (GkPartialWhat) {.prep = &model->prep,.k = model->k,.weights = model->weights,.f = f,.device = &device,
+		.chunk_bytes = km_rescan_chunk_bytes()};
 	step = make_state(s, read_parts(s));
-	gk_host_end(s->host);
+	km_host_end(s->host);
 	return step->head.rows > 0 || step->skipped > 0 ? step : NULL;
 }
 
@@ -99,22 +99,22 @@ kmeans_step_relation(PG_FUNCTION_ARGS)
 	GkModel		model;
 	KmeansStep *step;
 
-	gk_require_arg(fcinfo, 0, "relation");
-	gk_require_arg(fcinfo, 1, "columns");
-	gk_require_arg(fcinfo, 2, "model");
-	columns = gk_column_names(PG_GETARG_ARRAYTYPE_P(1), "columns", &ncolumns);
+	km_require_arg(fcinfo, 0, "relation");
+	km_require_arg(fcinfo, 1, "columns");
+	km_require_arg(fcinfo, 2, "model");
+	columns = km_column_names(PG_GETARG_ARRAYTYPE_P(1), "columns", &ncolumns);
 	s.model = PG_GETARG_KMEANS_MODEL(2);
 	kmeans_model_view(s.model, &model);
 	s.read.expect_d = model.prep.d;
 	s.read.distance = model.prep.distance;
-	s.read.skip_nonfinite = gk_parse_nonfinite(fcinfo, 4);
-	kind = gk_parse_device(fcinfo, 5);
-	s.source = gk_source_open(PG_GETARG_OID(0), columns, ncolumns, gk_parse_text(fcinfo, 3), NULL, false);
+	s.read.skip_nonfinite = km_parse_nonfinite(fcinfo, 4);
+	kind = km_parse_device(fcinfo, 5);
+	s.source = km_source_open(PG_GETARG_OID(0), columns, ncolumns, km_parse_text(fcinfo, 3), NULL, false);
 	/* a state that is too large is known before a long read */
 	pfree(kmeans_step_make(s.model, s.source->weighted, false, 0, NULL));
 
-	if (gk_shards_distributed(s.source->relid))
-		step = gk_shards_step(s.source, get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid)), s.model,
+	if (km_citus_distributed(s.source->relid))
+		step = km_citus_step(s.source, get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid)), s.model,
 							  s.read.skip_nonfinite, kind);
 	else
 		step = step_here(&s, &model, kind);

@@ -124,12 +124,12 @@ open_session(GkSession *s, GkError *err)
 	GK_TRY(cudaMemsetAsync(s->done, 0, sizeof(int), s->gpu->stream));
 	start = gk_gpu_ms();
 	GK_DO(upload_columns(s, err));
-	GK_DO(s->staged ? gk_gpu_staged(s, err) : gk_gpu_upload(s, err));
+	GK_DO(s->staged ? gk_gpu_ingested(s, err) : gk_gpu_upload(s, err));
 	s->upload_ms += gk_gpu_ms() - start;
 	GK_DO(gk_gpu_room(s, s->problem.k_max, err));
 	gk_gpu_choose(s);
 	start = gk_gpu_ms();
-	GK_DO(gk_gpu_chain_rehearse(s, s->problem.k_max, err));
+	GK_DO(gk_gpu_step_rehearse(s, s->problem.k_max, err));
 	s->context_ms += gk_gpu_ms() - start;
 	return gk_gpu_arm_fault(s, false, err);
 }
@@ -213,8 +213,8 @@ gk_gpu_backend_init(void)
 		gk_gpu_seed_far,
 		NULL,
 		gk_gpu_row,
-		&gk_gpu_packed,
-		&gk_gpu_stage,
+		&gk_gpu_group_batch,
+		&gk_gpu_ingest,
 	};
 
 	return &backend;

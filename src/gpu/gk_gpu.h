@@ -110,7 +110,7 @@ typedef enum GkRegime
 	GK_REGIME_CROSS				/* labels here, sums on the CPU; gk_gpu_paper_hybrid.cu */
 } GkRegime;
 
-typedef struct GkBoxes GkBoxes;
+typedef struct GkFilter GkFilter;
 
 struct GkSession
 {
@@ -140,7 +140,7 @@ struct GkSession
 	int			picked_next;	/* where to look first */
 	GkPick	   *picked;			/* [npicked] */
 	float	   *picked_points;	/* [npicked][d] */
-	GkBoxes    *boxes;			/* gk_gpu_filter.cu; NULL: none yet */
+	GkFilter    *boxes;			/* gk_gpu_filter.cu; NULL: none yet */
 
 	/* Columns. */
 	void	   *columns_block;
@@ -231,13 +231,13 @@ GkStatus	gk_gpu_arm_fault(GkSession *s, bool opening, GkError *err);
 
 /* ---- gk_gpu_groups.cu: many small groups at once ---- */
 
-extern const GkPackedBackend gk_gpu_packed;
+extern const GkGroupBatchBackend gk_gpu_group_batch;
 
 /* ---- gk_gpu_ingest.cu: points that go up while they are read ---- */
 
-extern const GkStageBackend gk_gpu_stage;
+extern const GkIngestBackend gk_gpu_ingest;
 /* All of them are there and prepared: make the rest of the session fit. */
-GkStatus	gk_gpu_staged(GkSession *s, GkError *err);
+GkStatus	gk_gpu_ingested(GkSession *s, GkError *err);
 /* Fetch the points of picked rows, which gk_gpu_row() is going to be asked for. */
 GkStatus	gk_gpu_picked(GkSession *s, const GkPick *picks, int n, GkError *err);
 GkStatus	gk_gpu_row(GkSession *s, int64_t row, float *out, GkError *err);
@@ -299,13 +299,13 @@ int64_t		gk_gpu_slice_rows(const GkSession *s, int k);
 /* ---- gk_gpu_reduce.cu: totals, update, log ---- */
 
 /* totals += a + b * 2^shift, and clear the words. */
-GkStatus	gk_gpu_fold(GkSession *s, int k, GkError *err);
+GkStatus	gk_gpu_reduce(GkSession *s, int k, GkError *err);
 /* The same for any values: the first `sums` of them with this shift. */
-GkStatus	gk_gpu_fold_values(GkSession *s, int64_t sums, int64_t values, int shift, GkError *err);
+GkStatus	gk_gpu_reduce_values(GkSession *s, int64_t sums, int64_t values, int shift, GkError *err);
 /* Totals of that many values to the host, waiting for them. */
 GkStatus	gk_gpu_totals(GkSession *s, int64_t values, gk_int128 *out, GkError *err);
 /* The last cluster is the total minus the rest. */
-GkStatus	gk_gpu_fold_last(GkSession *s, int k, GkError *err);
+GkStatus	gk_gpu_reduce_last(GkSession *s, int k, GkError *err);
 /* Log the totals, make the next centroids, decide whether to stop. */
 GkStatus	gk_gpu_update(GkSession *s, int k, char *unit, GkError *err);
 
@@ -332,8 +332,8 @@ GkStatus	gk_gpu_labels(GkSession *s, int64_t rows, int k, GkLabels *out, GkError
 
 /* ---- gk_gpu_assign_mma.cu: the same, labels only, for some 17 to 128 features ---- */
 
-bool		gk_gpu_tensor_fits(const GkSession *s, int k);
-GkStatus	gk_gpu_tensor(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
+bool		gk_gpu_assign_mma_fits(const GkSession *s, int k);
+GkStatus	gk_gpu_assign_mma(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
 
 /* ---- gk_gpu_fuse_shared.cu: assign and update in one pass ---- */
 
@@ -342,24 +342,24 @@ GkStatus	gk_gpu_fused(GkSession *s, const GkRows *rows, int k, GkError *err);
 
 /* ---- gk_gpu_fuse_mma.cu: the same for up to 4 features and 64 clusters ---- */
 
-bool		gk_gpu_screen_fits(const GkSession *s, int k);
-GkStatus	gk_gpu_screen(GkSession *s, const GkRows *rows, int k, GkError *err);
+bool		gk_gpu_fuse_mma_fits(const GkSession *s, int k);
+GkStatus	gk_gpu_fuse_mma(GkSession *s, const GkRows *rows, int k, GkError *err);
 
 /* ---- gk_gpu_filter.cu: iterations that leave distances out, for up to 4 features ---- */
 
 /* Whether the next iteration is to run there; sorts the points when it is time. */
-GkStatus	gk_gpu_boxes_ready(GkSession *s, int k, bool *ready, GkError *err);
+GkStatus	gk_gpu_filter_ready(GkSession *s, int k, bool *ready, GkError *err);
 /* Totals of one pass with the centroids in s->centroids, into s->totals. */
-GkStatus	gk_gpu_boxes_pass(GkSession *s, int k, GkError *err);
+GkStatus	gk_gpu_filter_pass(GkSession *s, int k, GkError *err);
 /* How many distances that took, into the log; and, once it is here, whether to go on so. */
-GkStatus	gk_gpu_boxes_log(GkSession *s, GkLogHead *head, GkError *err);
-void		gk_gpu_boxes_judge(GkSession *s, int k, uint64_t work);
-void		gk_gpu_boxes_free(GkSession *s);
+GkStatus	gk_gpu_filter_log(GkSession *s, GkLogHead *head, GkError *err);
+void		gk_gpu_filter_judge(GkSession *s, int k, uint64_t work);
+void		gk_gpu_filter_free(GkSession *s);
 
 /* ---- gk_gpu_paper_fused.cu: the same with Partitioned Features, as the paper has it ---- */
 
-bool		gk_gpu_owned_fits(const GkSession *s, int k);
-GkStatus	gk_gpu_owned(GkSession *s, const GkRows *rows, int k, GkError *err);
+bool		gk_gpu_paper_fused_fits(const GkSession *s, int k);
+GkStatus	gk_gpu_paper_fused(GkSession *s, const GkRows *rows, int k, GkError *err);
 
 /* ---- gk_gpu_feature_sum.cu, gk_gpu_mass_sum.cu: sums of labelled points ---- */
 
@@ -374,10 +374,10 @@ int64_t		gk_gpu_sum_rows(const GkSession *s, int k);
 
 GkStatus	gk_gpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err);
 void		gk_gpu_choose(GkSession *s);
-GkStatus	gk_gpu_cross(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err);
-void		gk_gpu_chain_stop(GkSession *s);
+GkStatus	gk_gpu_paper_hybrid(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err);
+void		gk_gpu_step_stop(GkSession *s);
 /* Load what a chain of this k launches, without an iteration. */
-GkStatus	gk_gpu_chain_rehearse(GkSession *s, int k, GkError *err);
+GkStatus	gk_gpu_step_rehearse(GkSession *s, int k, GkError *err);
 
 /* ---- gk_gpu_finish.cu ---- */
 

@@ -422,8 +422,8 @@ gk_gpu_assign(GkSession *s, const GkRows *rows, int k, GkLabels labels, float *d
 	int			step = (int) (room / cost > k ? k : room / cost);
 
 	r.first = 0;
-	if (d2 == NULL && gk_gpu_tensor_fits(s, k))
-		return gk_gpu_tensor(s, &r, k, labels, err);
+	if (d2 == NULL && gk_gpu_assign_mma_fits(s, k))
+		return gk_gpu_assign_mma(s, &r, k, labels, err);
 	step = step < PAD_K ? PAD_K : step / PAD_K * PAD_K;
 	if (step < k)
 	{

@@ -427,7 +427,7 @@ tensor_kernel(const __grid_constant__ TensorArgs a, L *labels)
 /* ---- launchers ---- */
 
 bool
-gk_gpu_tensor_fits(const GkSession *s, int k)
+gk_gpu_assign_mma_fits(const GkSession *s, int k)
 {
 	return s->d >= LEAST_D && s->d <= MOST_D && k >= LEAST_K;
 }
@@ -448,7 +448,7 @@ launch(GkSession *s, TensorArgs *a, L *labels, GkError *err)
 		blocks = (int64_t) per_sm * s->gpu->sms;
 	tensor_kernel<S, L><<<(unsigned int) blocks, THREADS, sizeof(Shared<S>), s->gpu->stream>>>(*a, labels);
 	GK_LAUNCHED();
-	return gk_gpu_listed(s, *a, labels, err);
+	return gk_gpu_assign_recheck(s, *a, labels, err);
 }
 
 template <typename L>
@@ -470,7 +470,7 @@ launch_steps(GkSession *s, int steps, TensorArgs *a, L *labels, GkError *err)
 }
 
 GkStatus
-gk_gpu_tensor(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err)
+gk_gpu_assign_mma(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err)
 {
 	int			steps = (s->d + STEP - 1) / STEP;
 	/* All of them may have to be compared by the second kernel: some 30 ms then. */

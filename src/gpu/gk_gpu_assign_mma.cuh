@@ -2,8 +2,8 @@
  * gk_gpu_assign_mma.cuh - what the two kernels of gk_gpu_assign_mma.cu share: the screen, and
  * the comparison of the points that it leaves open (gk_gpu_assign_recheck.cu).
  */
-#ifndef GK_GPU_TENSOR_CUH
-#define GK_GPU_TENSOR_CUH
+#ifndef GK_GPU_ASSIGN_MMA_CUH
+#define GK_GPU_ASSIGN_MMA_CUH
 
 #include "gpu/gk_gpu_device.cuh"
 
@@ -42,7 +42,7 @@ typedef struct TensorArgs
 } TensorArgs;
 
 /* Canonical labels of the listed points. */
-GkStatus	gk_gpu_listed(GkSession *s, const TensorArgs &a, uint8_t *labels, GkError *err);
-GkStatus	gk_gpu_listed(GkSession *s, const TensorArgs &a, int32_t *labels, GkError *err);
+GkStatus	gk_gpu_assign_recheck(GkSession *s, const TensorArgs &a, uint8_t *labels, GkError *err);
+GkStatus	gk_gpu_assign_recheck(GkSession *s, const TensorArgs &a, int32_t *labels, GkError *err);
 
-#endif							/* GK_GPU_TENSOR_CUH */
+#endif							/* GK_GPU_ASSIGN_MMA_CUH */

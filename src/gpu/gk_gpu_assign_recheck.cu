@@ -112,13 +112,13 @@ launch(GkSession *s, const TensorArgs &a, L *labels, GkError *err)
 }
 
 GkStatus
-gk_gpu_listed(GkSession *s, const TensorArgs &a, uint8_t *labels, GkError *err)
+gk_gpu_assign_recheck(GkSession *s, const TensorArgs &a, uint8_t *labels, GkError *err)
 {
 	return launch(s, a, labels, err);
 }
 
 GkStatus
-gk_gpu_listed(GkSession *s, const TensorArgs &a, int32_t *labels, GkError *err)
+gk_gpu_assign_recheck(GkSession *s, const TensorArgs &a, int32_t *labels, GkError *err)
 {
 	return launch(s, a, labels, err);
 }

@@ -5,8 +5,8 @@
  * In CUDA a team is a block.  Elsewhere whoever includes this says what a team is
  * (tests: a team of threads, or of one), in plain C.
  */
-#ifndef GK_GPU_TEAM_H
-#define GK_GPU_TEAM_H
+#ifndef GK_GPU_BLOCK_H
+#define GK_GPU_BLOCK_H
 
 #include "core/groups/gk_group_batch.h"
 #include "core/gk_update.h"
@@ -29,7 +29,7 @@ typedef union GkWord
 } GkWord;
 
 /* One team's view of its group; the arrays are shared, the rest is each thread's own. */
-typedef struct GkSolve
+typedef struct GkBlockFit
 {
 	int			n;
 	int			d;
@@ -58,18 +58,18 @@ typedef struct GkSolve
 	/* Scratch. */
 	GkWord	   *part;			/* sums that are being made */
 	int64_t    *red[2];			/* [threads] of a reduction */
-} GkSolve;
+} GkBlockFit;
 
 /* A round's candidates are picked into place[], which has room for them. */
 GK_HD int
-gk_solve_places(int k, int candidates)
+gk_block_places(int k, int candidates)
 {
 	return k > candidates ? k : candidates;
 }
 
 /* Values that are added up at a time, for k clusters. */
 GK_HD int
-gk_solve_parts(int d, int k, int threads)
+gk_block_parts(int d, int k, int threads)
 {
 	int			most = k * (d + 1 > 4 ? d + 1 : 4);
 
@@ -78,17 +78,17 @@ gk_solve_parts(int d, int k, int threads)
 
 /* Bytes of the team's memory; at most `threads` threads. */
 GK_HD size_t
-gk_solve_bytes(int64_t n, int d, int k, int candidates, int threads)
+gk_block_bytes(int64_t n, int d, int k, int candidates, int threads)
 {
 	size_t		wide = 3 * (size_t) d + n + (size_t) k * d + 2 * (size_t) k +
-		gk_solve_parts(d, k, threads) + 2 * (size_t) threads;
-	size_t		narrow = d + (size_t) n * d + n + (size_t) k * d + 3 * (size_t) k + gk_solve_places(k, candidates);
+		gk_block_parts(d, k, threads) + 2 * (size_t) threads;
+	size_t		narrow = d + (size_t) n * d + n + (size_t) k * d + 3 * (size_t) k + gk_block_places(k, candidates);
 
 	return wide * 8 + narrow * 4;
 }
 
 GK_TEAM void
-gk_solve_place(GkSolve *s, const GkPackedGroup *g, char *memory)
+gk_block_place(GkBlockFit *s, const GkGroupBatchItem *g, char *memory)
 {
 	int			d = s->d;
 	int			k = g->k;
@@ -103,7 +103,7 @@ gk_solve_place(GkSolve *s, const GkPackedGroup *g, char *memory)
 	s->red[0] = s->lo + k;
 	s->red[1] = s->red[0] + GK_SIZE;
 	s->part = (GkWord *) (s->red[1] + GK_SIZE);
-	s->expo = (int32_t *) (s->part + gk_solve_parts(d, k, GK_SIZE));
+	s->expo = (int32_t *) (s->part + gk_block_parts(d, k, GK_SIZE));
 	s->x = (float *) (s->expo + d);
 	s->d2 = s->x + (size_t) g->n * d;
 	s->f = s->d2 + g->n;
@@ -118,7 +118,7 @@ gk_solve_place(GkSolve *s, const GkPackedGroup *g, char *memory)
 
 /* Sums of two integers, to all. */
 GK_TEAM void
-gk_solve_sum2(const GkSolve *s, int64_t *a, int64_t *b)
+gk_block_sum2(const GkBlockFit *s, int64_t *a, int64_t *b)
 {
 	GK_MEET();
 	s->red[0][GK_RANK] = *a;
@@ -138,7 +138,7 @@ gk_solve_sum2(const GkSolve *s, int64_t *a, int64_t *b)
 }
 
 /* The first of the threads' rows, to all; before(s, a, b): rows < 0 are none. */
-#define GK_SOLVE_FIRST(s, row, before) \
+#define GK_BLOCK_FIRST(s, row, before) \
 	do { \
 		GK_MEET(); \
 		(s)->red[0][GK_RANK] = (row); \
@@ -155,7 +155,7 @@ gk_solve_sum2(const GkSolve *s, int64_t *a, int64_t *b)
 /* ---- distances ---- */
 
 GK_TEAM float
-gk_solve_d2(const GkSolve *s, int row, const float *c, int stride)
+gk_block_d2(const GkBlockFit *s, int row, const float *c, int stride)
 {
 	float		sum = 0.0f;
 
@@ -170,11 +170,11 @@ gk_solve_d2(const GkSolve *s, int row, const float *c, int stride)
 
 /* D = min(D, distance to a point or centroid); begin: D was infinite. */
 GK_TEAM void
-gk_solve_nearer(const GkSolve *s, const float *c, int stride, bool begin)
+gk_block_nearer(const GkBlockFit *s, const float *c, int stride, bool begin)
 {
 	for (int r = GK_RANK; r < s->n; r += GK_SIZE)
 	{
-		float		v = gk_solve_d2(s, r, c, stride);
+		float		v = gk_block_d2(s, r, c, stride);
 
 		if (begin || v < s->d2[r])
 			s->d2[r] = v;
@@ -183,7 +183,7 @@ gk_solve_nearer(const GkSolve *s, const float *c, int stride, bool begin)
 
 /* The nearest centroids; with their distances when wanted. */
 GK_TEAM void
-gk_solve_assign(const GkSolve *s, bool distances)
+gk_block_assign(const GkBlockFit *s, bool distances)
 {
 	for (int r = GK_RANK; r < s->n; r += GK_SIZE)
 	{
@@ -192,7 +192,7 @@ gk_solve_assign(const GkSolve *s, bool distances)
 
 		for (int i = 0; i < s->k; i++)
 		{
-			float		v = gk_solve_d2(s, r, s->f + i * s->d, 1);
+			float		v = gk_block_d2(s, r, s->f + i * s->d, 1);
 
 			if (v < best)
 			{
@@ -209,7 +209,7 @@ gk_solve_assign(const GkSolve *s, bool distances)
 
 /* Put a cluster's centroid at a point, as gk_engine_set_point(). */
 GK_TEAM void
-gk_solve_set_point(const GkSolve *s, int i, int row)
+gk_block_set_point(const GkBlockFit *s, int i, int row)
 {
 	for (int j = GK_RANK; j < s->d; j += GK_SIZE)
 	{
@@ -219,4 +219,4 @@ gk_solve_set_point(const GkSolve *s, int i, int row)
 		s->f[i * s->d + j] = gk_centroid_to_float(c, s->center[j], s->scale[j]);
 	}
 }
-#endif							/* GK_GPU_TEAM_H */
+#endif							/* GK_GPU_BLOCK_H */

@@ -7,8 +7,8 @@
  * Threads take rows, or values to be added up, in turns; what decides is computed
  * by all of them alike from what they share, so that they stay together.
  */
-#ifndef GK_GPU_SOLVE_H
-#define GK_GPU_SOLVE_H
+#ifndef GK_GPU_BLOCK_LLOYD_H
+#define GK_GPU_BLOCK_LLOYD_H
 
 #include "gpu/gk_gpu_block_seed.h"
 
@@ -21,17 +21,17 @@
  * row.  In the end part[v] is the sum.
  */
 GK_TEAM int
-gk_solve_share(int values)
+gk_block_share(int values)
 {
 	return values < GK_SIZE ? GK_SIZE / values : 1;
 }
 
 /* Feature Sums and counts: part[i * (d + 1) + j], j = d for the count. */
 GK_TEAM void
-gk_solve_sums(const GkSolve *s)
+gk_block_sums(const GkBlockFit *s)
 {
 	int			values = s->k * (s->d + 1);
-	int			share = gk_solve_share(values);
+	int			share = gk_block_share(values);
 
 	for (int u = GK_RANK; u < values * share; u += GK_SIZE)
 	{
@@ -61,7 +61,7 @@ gk_solve_sums(const GkSolve *s)
 
 /* New centroids of the clusters that have points; returns the squared movement. */
 GK_TEAM double
-gk_solve_update(const GkSolve *s)
+gk_block_update(const GkBlockFit *s)
 {
 	int			d = s->d;
 	double		shift = 0.0;
@@ -105,18 +105,18 @@ gk_solve_update(const GkSolve *s)
 
 /* As gk_lloyd(); returns whether it converged. */
 GK_TEAM bool
-gk_solve_lloyd(const GkSolve *s, double tol, int max_iter, int *iterations)
+gk_block_lloyd(const GkBlockFit *s, double tol, int max_iter, int *iterations)
 {
 	for (*iterations = 0; *iterations < max_iter;)
 	{
 		int			repaired = 0;
 		double		shift;
 
-		gk_solve_assign(s, false);
-		gk_solve_sums(s);
-		if (gk_solve_some_empty(s, s->count))
-			repaired = gk_solve_repair(s, s->count);
-		shift = gk_solve_update(s);
+		gk_block_assign(s, false);
+		gk_block_sums(s);
+		if (gk_block_some_empty(s, s->count))
+			repaired = gk_block_repair(s, s->count);
+		shift = gk_block_update(s);
 		(*iterations)++;
 		if (repaired == 0 && shift <= tol)
 			return true;
@@ -128,7 +128,7 @@ gk_solve_lloyd(const GkSolve *s, double tol, int max_iter, int *iterations)
 
 /* Clusters by size, largest first, ties by centroid; returns whether any moved. */
 GK_TEAM bool
-gk_solve_order(const GkSolve *s, const int32_t *count)
+gk_block_order(const GkBlockFit *s, const int32_t *count)
 {
 	int			d = s->d;
 	bool		moved = false;
@@ -170,12 +170,12 @@ gk_solve_order(const GkSolve *s, const int32_t *count)
 
 /* Sizes, inertia and radius of each cluster, by the centroids as they are. */
 GK_TEAM void
-gk_solve_stats(const GkSolve *s)
+gk_block_stats(const GkBlockFit *s)
 {
 	int			values = s->k * 4;
-	int			share = gk_solve_share(values);
+	int			share = gk_block_share(values);
 
-	gk_solve_assign(s, true);
+	gk_block_assign(s, true);
 	for (int u = GK_RANK; u < values * share; u += GK_SIZE)
 	{
 		int			v = u % values;
@@ -230,7 +230,7 @@ gk_solve_stats(const GkSolve *s)
 
 /* Leave out clusters without points; one thread does it, all know how many are left. */
 GK_TEAM void
-gk_solve_drop_empty(GkSolve *s)
+gk_block_drop_empty(GkBlockFit *s)
 {
 	int			d = s->d;
 	int			left = 0;
@@ -259,7 +259,7 @@ gk_solve_drop_empty(GkSolve *s)
 
 /* As gk_finish(). */
 GK_TEAM void
-gk_solve_finish(GkSolve *s)
+gk_block_finish(GkBlockFit *s)
 {
 	bool		counted = false;	/* by the finishing pass, not by the last iteration */
 	int			order_passes = 0;
@@ -271,7 +271,7 @@ gk_solve_finish(GkSolve *s)
 
 		if (!s->given && order_passes < GK_MAX_ORDER_PASSES)
 		{
-			bool		moved = gk_solve_order(s, counted ? s->size : s->count);
+			bool		moved = gk_block_order(s, counted ? s->size : s->count);
 
 			if (counted && !moved)
 				break;
@@ -279,12 +279,12 @@ gk_solve_finish(GkSolve *s)
 		}
 		else if (counted)
 			break;
-		gk_solve_stats(s);
+		gk_block_stats(s);
 		counted = true;
-		if (!gk_solve_some_empty(s, s->size))
+		if (!gk_block_some_empty(s, s->size))
 			continue;
 		if (repairs++ < s->k + 8)
-			repaired = gk_solve_repair(s, s->size);
+			repaired = gk_block_repair(s, s->size);
 		if (repaired > 0)
 		{
 			for (int i = GK_RANK; i < s->k; i += GK_SIZE)
@@ -294,14 +294,14 @@ gk_solve_finish(GkSolve *s)
 			order_passes = 0;
 		}
 		else
-			gk_solve_drop_empty(s);
+			gk_block_drop_empty(s);
 	}
 }
 
 /* ---- all of it ---- */
 
 GK_TEAM void
-gk_solve_load(const GkSolve *s, const char *in)
+gk_block_load(const GkBlockFit *s, const char *in)
 {
 	const double *columns = (const double *) in;
 	const float *x = (const float *) (columns + 2 * s->d);
@@ -320,7 +320,7 @@ gk_solve_load(const GkSolve *s, const char *in)
 }
 
 GK_TEAM void
-gk_solve_store(const GkSolve *s, const GkPackedOut *out, int iterations, bool converged)
+gk_block_store(const GkBlockFit *s, const GkGroupBatchOut *out, int iterations, bool converged)
 {
 	for (int v = GK_RANK; v < s->k * s->d; v += GK_SIZE)
 		out->centroid[v] = s->c[v];
@@ -340,12 +340,12 @@ gk_solve_store(const GkSolve *s, const GkPackedOut *out, int iterations, bool co
 	}
 }
 
-/* Cluster group g of a slot, in memory of gk_solve_bytes(). */
+/* Cluster group g of a slot, in memory of gk_block_bytes(). */
 GK_TEAM void
-gk_solve_group(const GkPackedTask *task, const GkPackedGroup *g, char *slot, char *memory)
+gk_block_group(const GkGroupBatchTask *task, const GkGroupBatchItem *g, char *slot, char *memory)
 {
-	GkSolve		s;
-	GkPackedOut out = gk_packed_out(slot + g->out, g->k, task->d);
+	GkBlockFit		s;
+	GkGroupBatchOut out = gk_group_batch_out(slot + g->out, g->k, task->d);
 	int			runs = task->given != NULL ? 1 : task->n_init;
 	gk_int128	best = 0;
 
@@ -353,8 +353,8 @@ gk_solve_group(const GkPackedTask *task, const GkPackedGroup *g, char *slot, cha
 	s.d = task->d;
 	s.given = task->given != NULL;
 	s.d2_scale = gk_pow2(GK_GRID_BITS - g->d2_expo);
-	gk_solve_place(&s, g, memory);
-	gk_solve_load(&s, slot + g->in);
+	gk_block_place(&s, g, memory);
+	gk_block_load(&s, slot + g->in);
 	for (int run = 0; run < runs; run++)
 	{
 		gk_int128	inertia = 0;
@@ -362,22 +362,22 @@ gk_solve_group(const GkPackedTask *task, const GkPackedGroup *g, char *slot, cha
 		bool		converged;
 
 		if (task->given != NULL)
-			gk_solve_given(&s, task->given, g->k);
+			gk_block_given(&s, task->given, g->k);
 		else if (task->random)
-			gk_solve_random(&s, task->seed, run, g->k);
+			gk_block_random(&s, task->seed, run, g->k);
 		else
-			gk_solve_plus_plus(&s, task->seed, run, g->k, g->candidates);
-		converged = gk_solve_lloyd(&s, g->tol, task->max_iter, &iterations);
-		gk_solve_finish(&s);
+			gk_block_plus_plus(&s, task->seed, run, g->k, g->candidates);
+		converged = gk_block_lloyd(&s, g->tol, task->max_iter, &iterations);
+		gk_block_finish(&s);
 		for (int i = 0; i < s.k; i++)
 			inertia += (gk_int128) s.hi[i] * ((gk_int128) 1 << 40) + s.lo[i];
 		if (run == 0 || inertia < best)
 		{
 			best = inertia;
-			gk_solve_store(&s, &out, iterations, converged);
+			gk_block_store(&s, &out, iterations, converged);
 		}
 		GK_MEET();
 	}
 }
 
-#endif							/* GK_GPU_SOLVE_H */
+#endif							/* GK_GPU_BLOCK_LLOYD_H */

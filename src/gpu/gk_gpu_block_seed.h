@@ -2,15 +2,15 @@
  * gk_gpu_block_seed.h - where a team's clusters start, and start again: as gk_seed.c
  * and gk_repair.c.
  */
-#ifndef GK_GPU_SOLVE_SEED_H
-#define GK_GPU_SOLVE_SEED_H
+#ifndef GK_GPU_BLOCK_SEED_H
+#define GK_GPU_BLOCK_SEED_H
 
 #include "gpu/gk_gpu_block.h"
 
 /* ---- seeding ---- */
 
 GK_TEAM bool
-gk_solve_sooner(const GkSolve *s, int64_t a, int64_t b)
+gk_block_sooner(const GkBlockFit *s, int64_t a, int64_t b)
 {
 	if (a < 0 || b < 0)
 		return a >= 0;
@@ -19,7 +19,7 @@ gk_solve_sooner(const GkSolve *s, int64_t a, int64_t b)
 
 /* The rows with the smallest keys, in order, into place[]; returns how many. */
 GK_TEAM int
-gk_solve_race(const GkSolve *s, uint64_t key, bool use_d2, int want)
+gk_block_race(const GkBlockFit *s, uint64_t key, bool use_d2, int want)
 {
 	int			got = 0;
 
@@ -34,9 +34,9 @@ gk_solve_race(const GkSolve *s, uint64_t key, bool use_d2, int want)
 		int64_t		first = -1;
 
 		for (int r = GK_RANK; r < s->n; r += GK_SIZE)
-			if (s->key[r] >= 0.0 && gk_solve_sooner(s, r, first))
+			if (s->key[r] >= 0.0 && gk_block_sooner(s, r, first))
 				first = r;
-		GK_SOLVE_FIRST(s, first, gk_solve_sooner);
+		GK_BLOCK_FIRST(s, first, gk_block_sooner);
 		if (first < 0)
 			break;
 		if (GK_RANK == 0)
@@ -52,7 +52,7 @@ gk_solve_race(const GkSolve *s, uint64_t key, bool use_d2, int want)
 
 /* The first of `got` candidates that lowers the potential most. */
 GK_TEAM int
-gk_solve_best(const GkSolve *s, int got)
+gk_block_best(const GkBlockFit *s, int got)
 {
 	gk_int128	lowest = 0;
 	int			best = 0;
@@ -66,7 +66,7 @@ gk_solve_best(const GkSolve *s, int got)
 
 		for (int r = GK_RANK; r < s->n; r += GK_SIZE)
 		{
-			float		v = gk_solve_d2(s, r, point, s->n);
+			float		v = gk_block_d2(s, r, point, s->n);
 			int64_t		h,
 						l;
 
@@ -74,7 +74,7 @@ gk_solve_best(const GkSolve *s, int got)
 			hi += h;
 			lo += l;
 		}
-		gk_solve_sum2(s, &hi, &lo);
+		gk_block_sum2(s, &hi, &lo);
 		pot = (gk_int128) hi * ((gk_int128) 1 << 40) + lo;
 		if (q == 0 || pot < lowest)
 		{
@@ -86,36 +86,36 @@ gk_solve_best(const GkSolve *s, int got)
 }
 
 GK_TEAM void
-gk_solve_plus_plus(GkSolve *s, int64_t seed, int run, int k, int candidates)
+gk_block_plus_plus(GkBlockFit *s, int64_t seed, int run, int k, int candidates)
 {
 	s->k = 0;
 	while (s->k < k)
 	{
 		bool		first = s->k == 0;
-		int			got = gk_solve_race(s, gk_key(seed, run, s->k), !first, first ? 1 : candidates);
+		int			got = gk_block_race(s, gk_key(seed, run, s->k), !first, first ? 1 : candidates);
 		int			row;
 
 		if (got == 0)
 			break;				/* every point is a seed already */
-		row = gk_solve_best(s, got);
-		gk_solve_set_point(s, s->k++, row);
+		row = gk_block_best(s, got);
+		gk_block_set_point(s, s->k++, row);
 		if (s->k < k)
-			gk_solve_nearer(s, s->x + row, s->n, first);
+			gk_block_nearer(s, s->x + row, s->n, first);
 		GK_MEET();
 	}
 }
 
 GK_TEAM void
-gk_solve_random(GkSolve *s, int64_t seed, int run, int k)
+gk_block_random(GkBlockFit *s, int64_t seed, int run, int k)
 {
-	s->k = gk_solve_race(s, gk_key(seed, run, 0), false, k);
+	s->k = gk_block_race(s, gk_key(seed, run, 0), false, k);
 	for (int i = 0; i < s->k; i++)
-		gk_solve_set_point(s, i, s->place[i]);
+		gk_block_set_point(s, i, s->place[i]);
 	GK_MEET();
 }
 
 GK_TEAM void
-gk_solve_given(GkSolve *s, const double *given, int k)
+gk_block_given(GkBlockFit *s, const double *given, int k)
 {
 	s->k = k;
 	for (int v = GK_RANK; v < k * s->d; v += GK_SIZE)
@@ -130,7 +130,7 @@ gk_solve_given(GkSolve *s, const double *given, int k)
 
 /* Farther; ties to the lexicographically smallest point, then to the lowest row. */
 GK_TEAM bool
-gk_solve_farther(const GkSolve *s, int64_t a, int64_t b)
+gk_block_farther(const GkBlockFit *s, int64_t a, int64_t b)
 {
 	if (a < 0 || b < 0)
 		return a >= 0;
@@ -144,12 +144,12 @@ gk_solve_farther(const GkSolve *s, int64_t a, int64_t b)
 
 /* As gk_repair(); returns how many of the clusters with count 0 have a point now. */
 GK_TEAM int
-gk_solve_repair(const GkSolve *s, const int32_t *count)
+gk_block_repair(const GkBlockFit *s, const int32_t *count)
 {
 	int			repaired = 0;
 
 	for (int i = 0; i < s->k; i++)
-		gk_solve_nearer(s, s->f + i * s->d, 1, i == 0);
+		gk_block_nearer(s, s->f + i * s->d, 1, i == 0);
 	for (int i = 0; i < s->k; i++)
 	{
 		int64_t		far = -1;
@@ -157,26 +157,26 @@ gk_solve_repair(const GkSolve *s, const int32_t *count)
 		if (count[i] != 0)
 			continue;
 		for (int r = GK_RANK; r < s->n; r += GK_SIZE)
-			if (s->d2[r] > 0.0f && gk_solve_farther(s, r, far))
+			if (s->d2[r] > 0.0f && gk_block_farther(s, r, far))
 				far = r;
-		GK_SOLVE_FIRST(s, far, gk_solve_farther);
+		GK_BLOCK_FIRST(s, far, gk_block_farther);
 		if (far < 0)
 			break;				/* every point is on a centroid */
-		gk_solve_set_point(s, i, (int) far);
+		gk_block_set_point(s, i, (int) far);
 		repaired++;
 		GK_MEET();
-		gk_solve_nearer(s, s->f + i * s->d, 1, false);
+		gk_block_nearer(s, s->f + i * s->d, 1, false);
 	}
 	GK_MEET();
 	return repaired;
 }
 
 GK_TEAM bool
-gk_solve_some_empty(const GkSolve *s, const int32_t *count)
+gk_block_some_empty(const GkBlockFit *s, const int32_t *count)
 {
 	for (int i = 0; i < s->k; i++)
 		if (count[i] == 0)
 			return true;
 	return false;
 }
-#endif							/* GK_GPU_SOLVE_SEED_H */
+#endif							/* GK_GPU_BLOCK_SEED_H */

@@ -390,23 +390,23 @@ possible(const GkSession *s, int k)
 }
 
 GkStatus
-gk_gpu_boxes_ready(GkSession *s, int k, bool *ready, GkError *err)
+gk_gpu_filter_ready(GkSession *s, int k, bool *ready, GkError *err)
 {
-	GkBoxes    *b;
+	GkFilter    *b;
 
 	*ready = false;
 	if (!possible(s, k))
 		return GK_OK;
 	if (s->boxes == NULL)
 	{
-		s->boxes = (GkBoxes *) s->core->alloc(s->host, 1, sizeof(GkBoxes));
+		s->boxes = (GkFilter *) s->core->alloc(s->host, 1, sizeof(GkFilter));
 		if (s->boxes == NULL)
 			return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
-		memset(s->boxes, 0, sizeof(GkBoxes));
+		memset(s->boxes, 0, sizeof(GkFilter));
 	}
 	b = s->boxes;
 	if (!b->sorted && !b->off && (s->host->skip == GK_SKIP_ON || (int64_t) b->waited * k * s->d >= PRICE))
-		GK_DO(gk_gpu_boxes_sort(s, k, b, err));
+		GK_DO(gk_gpu_filter_build(s, k, b, err));
 	b->waited++;
 	*ready = b->sorted && !b->off;
 	return GK_OK;
@@ -447,11 +447,11 @@ boxes_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 	if (blocks > (int64_t) per_sm * s->gpu->sms)
 		blocks = (int64_t) per_sm * s->gpu->sms;
 	GK_TRY(cudaLaunchKernel(kernel, dim3((unsigned int) blocks), dim3(THREADS), args, shared, s->gpu->stream));
-	return gk_gpu_fold(s, k, err);
+	return gk_gpu_reduce(s, k, err);
 }
 
 GkStatus
-gk_gpu_boxes_pass(GkSession *s, int k, GkError *err)
+gk_gpu_filter_pass(GkSession *s, int k, GkError *err)
 {
 	int64_t		rows = gk_gpu_slice_rows(s, k) / TILE * TILE;
 
@@ -465,15 +465,15 @@ gk_gpu_boxes_pass(GkSession *s, int k, GkError *err)
 }
 
 GkStatus
-gk_gpu_boxes_log(GkSession *s, GkLogHead *head, GkError *err)
+gk_gpu_filter_log(GkSession *s, GkLogHead *head, GkError *err)
 {
 	GK_TRY(cudaMemcpyAsync(&head->work, s->boxes->work, sizeof(head->work), cudaMemcpyDeviceToDevice, s->gpu->stream));
 	return GK_OK;
 }
 
 void
-gk_gpu_boxes_judge(GkSession *s, int k, uint64_t work)
+gk_gpu_filter_judge(GkSession *s, int k, uint64_t work)
 {
 	if (s->boxes != NULL && !s->boxes->off && s->host->skip != GK_SKIP_ON && (double) work > (double) s->n * k / 4)
-		gk_gpu_boxes_off(s->boxes);
+		gk_gpu_filter_off(s->boxes);
 }

@@ -2,8 +2,8 @@
  * gk_gpu_filter.cuh - points in sorted boxes: gk_gpu_filter_build.cu makes them,
  * gk_gpu_filter.cu iterates over them and says what for.
  */
-#ifndef GK_GPU_BOXES_CUH
-#define GK_GPU_BOXES_CUH
+#ifndef GK_GPU_FILTER_CUH
+#define GK_GPU_FILTER_CUH
 
 #include "gpu/gk_gpu_device.cuh"
 
@@ -13,7 +13,7 @@
 #define WARPS		(THREADS / 32)
 #define ALL			0xffffffffu
 
-struct GkBoxes
+struct GkFilter
 {
 	float	   *x;				/* [n][d] */
 	float4	   *corner;			/* [tiles][2]: least and largest coordinates */
@@ -32,10 +32,10 @@ tiles_of(int64_t rows)
 }
 
 /* Sort the points along a curve about k centroids.  Without the memory: off, and no error. */
-GkStatus	gk_gpu_boxes_sort(GkSession *s, int k, GkBoxes *b, GkError *err);
+GkStatus	gk_gpu_filter_build(GkSession *s, int k, GkFilter *b, GkError *err);
 
 /* No iteration will use them any more: free their memory. */
-void		gk_gpu_boxes_off(GkBoxes *b);
+void		gk_gpu_filter_off(GkFilter *b);
 
 /* A row of the sorted copy; it is read once in an iteration. */
 template <int D>
@@ -76,4 +76,4 @@ limbs(float x, float inv, float &hi, float &lo)
 	lo = __fmaf_rn(hi, -0x1p20f, v);
 }
 
-#endif							/* GK_GPU_BOXES_CUH */
+#endif							/* GK_GPU_FILTER_CUH */

@@ -184,7 +184,7 @@ gather_kernel(int64_t rows, int64_t first, const float *rows_x, const unsigned i
 
 /* Waits for the kernels. */
 static void
-free_boxes(GkBoxes *b)
+free_boxes(GkFilter *b)
 {
 	cudaFree(b->x);
 	cudaFree(b->corner);
@@ -198,7 +198,7 @@ free_boxes(GkBoxes *b)
 }
 
 void
-gk_gpu_boxes_free(GkSession *s)
+gk_gpu_filter_free(GkSession *s)
 {
 	if (s->boxes != NULL)
 		free_boxes(s->boxes);
@@ -207,7 +207,7 @@ gk_gpu_boxes_free(GkSession *s)
 }
 
 void
-gk_gpu_boxes_off(GkBoxes *b)
+gk_gpu_filter_off(GkFilter *b)
 {
 	free_boxes(b);
 	b->sorted = false;
@@ -215,7 +215,7 @@ gk_gpu_boxes_off(GkBoxes *b)
 }
 
 static GkStatus
-allocate(GkSession *s, GkBoxes *b, GkError *err)
+allocate(GkSession *s, GkFilter *b, GkError *err)
 {
 	GK_TRY(cudaMalloc((void **) &b->x, ((size_t) s->n * s->d + 4) * sizeof(float)));
 	GK_TRY(cudaMalloc((void **) &b->corner, tiles_of(s->n) * 2 * sizeof(float4)));
@@ -228,7 +228,7 @@ allocate(GkSession *s, GkBoxes *b, GkError *err)
 static GkStatus
 sort_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 {
-	GkBoxes    *b = (GkBoxes *) arg;
+	GkFilter    *b = (GkFilter *) arg;
 	size_t		room = (size_t) (rows->rows + 63) / 64 * 64;
 	size_t		bytes = 0;
 	float	   *x;
@@ -285,7 +285,7 @@ sort_rows(const GkSession *s)
 
 /* May not be: then there are no boxes, and no error. */
 GkStatus
-gk_gpu_boxes_sort(GkSession *s, int k, GkBoxes *b, GkError *err)
+gk_gpu_filter_build(GkSession *s, int k, GkFilter *b, GkError *err)
 {
 	int64_t		rows = sort_rows(s);
 	GkStatus	st = rows > 0 ? allocate(s, b, err) : GK_ERR_DEVICE_MEMORY;
@@ -302,7 +302,7 @@ gk_gpu_boxes_sort(GkSession *s, int k, GkBoxes *b, GkError *err)
 	s->scratch_room = 0;
 	if (st == GK_ERR_DEVICE_MEMORY)
 	{
-		gk_gpu_boxes_off(b);
+		gk_gpu_filter_off(b);
 		return GK_OK;
 	}
 	b->sorted = st == GK_OK;

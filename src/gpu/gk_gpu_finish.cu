@@ -189,7 +189,7 @@ launch_stats(GkSession *s, const GkRows *rows, int k, GkError *err)
 	else
 		stat_global<<<(unsigned int) blocks, 256, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
-	return gk_gpu_fold_values(s, k, 2 * (int64_t) k, 40, err);
+	return gk_gpu_reduce_values(s, k, 2 * (int64_t) k, 40, err);
 }
 
 static GkStatus
@@ -298,7 +298,7 @@ gk_gpu_finish(GkSession *s, const float *centroids, int k, GkFinish *out, const 
 	GkStatus	st;
 
 	GK_DO(gk_gpu_room(s, k, err));
-	gk_gpu_chain_stop(s);
+	gk_gpu_step_stop(s);
 	s->delta_k = 0;				/* its totals are used here */
 	GK_DO(gk_gpu_drain(s, err));
 	d.k = k;

@@ -463,14 +463,14 @@ variant(int d, int k)
 }
 
 bool
-gk_gpu_screen_fits(const GkSession *s, int k)
+gk_gpu_fuse_mma_fits(const GkSession *s, int k)
 {
 	/* Few centroids: the canonical distance to all of them is cheaper. */
 	return !s->pts->weighted && k > 8 && variant(s->d, k) != NULL;
 }
 
 GkStatus
-gk_gpu_screen(GkSession *s, const GkRows *rows, int k, GkError *err)
+gk_gpu_fuse_mma(GkSession *s, const GkRows *rows, int k, GkError *err)
 {
 	const Variant *v = variant(s->d, k);
 	int64_t		blocks = (rows->rows + THREADS - 1) / THREADS;

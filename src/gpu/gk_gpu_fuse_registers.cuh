@@ -2,8 +2,8 @@
  * gk_gpu_fuse_registers.cuh - a block's part of a pass for few features and clusters: its rows, and
  * their sums in registers.  gk_gpu_fuse_registers.cu says what for, and makes iterations of it.
  */
-#ifndef GK_GPU_SMALL_CUH
-#define GK_GPU_SMALL_CUH
+#ifndef GK_GPU_FUSE_REGISTERS_CUH
+#define GK_GPU_FUSE_REGISTERS_CUH
 
 #include "gpu/gk_gpu_device.cuh"
 
@@ -328,4 +328,4 @@ pass(const SmallArgs &p, float (&x)[D][V], const float *cs, const GkAcc &acc, in
 	}
 }
 
-#endif							/* GK_GPU_SMALL_CUH */
+#endif							/* GK_GPU_FUSE_REGISTERS_CUH */

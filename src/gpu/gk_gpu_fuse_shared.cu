@@ -247,10 +247,10 @@ gk_gpu_fused(GkSession *s, const GkRows *rows, int k, GkError *err)
 	int64_t		blocks = (rows->rows + 4 * THREADS - 1) / (4 * THREADS);
 	int			per_sm;
 
-	if (s->problem.feature_sum == GK_PARTITIONED_FEATURES && gk_gpu_owned_fits(s, k))
-		return gk_gpu_owned(s, rows, k, err);
-	if (gk_gpu_screen_fits(s, k))
-		return gk_gpu_screen(s, rows, k, err);
+	if (s->problem.feature_sum == GK_PARTITIONED_FEATURES && gk_gpu_paper_fused_fits(s, k))
+		return gk_gpu_paper_fused(s, rows, k, err);
+	if (gk_gpu_fuse_mma_fits(s, k))
+		return gk_gpu_fuse_mma(s, rows, k, err);
 	a.p = *rows;
 	a.k = k;
 	a.packed = s->packed;

@@ -12,7 +12,7 @@
 #include "gpu/gk_gpu.h"
 #include "gpu/gk_gpu_block_lloyd.h"
 
-#define HEADS		((size_t) GK_PACKED_GROUPS * sizeof(GkPackedGroup))	/* at the start of a slot */
+#define HEADS		((size_t) GK_GROUP_BATCH_GROUPS * sizeof(GkGroupBatchItem))	/* at the start of a slot */
 #define SIZES		7
 #define MAX_THREADS	512
 #define SMALLEST	((size_t) 4096)	/* bytes of shared memory */
@@ -23,7 +23,7 @@ typedef struct Packs
 {
 	GkPacks		pub;			/* must be first */
 	GkSession	s;				/* the device, errors and faults; it has no points */
-	GkPackedTask task;
+	GkGroupBatchTask task;
 	char	   *data[GK_GPU_RING];	/* of the ring, after the heads */
 	char	   *device[GK_GPU_RING];
 	double	   *given;
@@ -31,14 +31,14 @@ typedef struct Packs
 
 template <int T>
 __global__ void __launch_bounds__(T, T <= 128 ? 1024 / T : 1)
-group_kernel(const __grid_constant__ GkPackedTask task, const GkPackedGroup *groups, char *data)
+group_kernel(const __grid_constant__ GkGroupBatchTask task, const GkGroupBatchItem *groups, char *data)
 {
 	extern __shared__ double memory[];
 
-	gk_solve_group(&task, &groups[blockIdx.x], data, (char *) memory);
+	gk_block_group(&task, &groups[blockIdx.x], data, (char *) memory);
 }
 
-typedef void (*GroupKernel) (const GkPackedTask, const GkPackedGroup *, char *);
+typedef void (*GroupKernel) (const GkGroupBatchTask, const GkGroupBatchItem *, char *);
 
 static const GroupKernel kernels[SIZES] = {
 	group_kernel<32>, group_kernel<64>, group_kernel<128>, group_kernel<256>,
@@ -67,7 +67,7 @@ size_of(const Packs *p, int64_t n, int k, int candidates)
 {
 	int			size = 0;
 
-	while (size < SIZES && gk_solve_bytes(n, p->task.d, k, candidates, threads_of(size)) > shared_of(p, size))
+	while (size < SIZES && gk_block_bytes(n, p->task.d, k, candidates, threads_of(size)) > shared_of(p, size))
 		size++;
 	return size;
 }
@@ -144,7 +144,7 @@ set_up(Packs *p, GkError *err)
 }
 
 static GkStatus
-open_packs(const GkHost *host, const GkCore *core, const GkPackedTask *task, GkPacks **out, GkError *err)
+open_packs(const GkHost *host, const GkCore *core, const GkGroupBatchTask *task, GkPacks **out, GkError *err)
 {
 	Packs	   *p = (Packs *) core->alloc(host, 1, sizeof(Packs));
 	GkStatus	st;
@@ -170,7 +170,7 @@ open_packs(const GkHost *host, const GkCore *core, const GkPackedTask *task, GkP
 
 /* The heads, by the size of their blocks; first[size] is where each begins. */
 static void
-sort_heads(const Packs *p, const GkPackedGroup *groups, int n, GkPackedGroup *heads, int *first)
+sort_heads(const Packs *p, const GkGroupBatchItem *groups, int n, GkGroupBatchItem *heads, int *first)
 {
 	int			at[SIZES];
 
@@ -187,18 +187,18 @@ sort_heads(const Packs *p, const GkPackedGroup *groups, int n, GkPackedGroup *he
 }
 
 static GkStatus
-start(GkPacks *packs, int slot, const GkPackedGroup *groups, int n, size_t read, size_t end, GkError *err)
+start(GkPacks *packs, int slot, const GkGroupBatchItem *groups, int n, size_t read, size_t end, GkError *err)
 {
 	Packs	   *p = (Packs *) packs;
 	GkSession  *s = &p->s;
 	GkGpu	   *g = s->gpu;
-	GkPackedGroup *heads = (GkPackedGroup *) g->ring[slot];
-	const GkPackedGroup *heads_there = (const GkPackedGroup *) p->device[slot];
+	GkGroupBatchItem *heads = (GkGroupBatchItem *) g->ring[slot];
+	const GkGroupBatchItem *heads_there = (const GkGroupBatchItem *) p->device[slot];
 	char	   *data = p->device[slot] + HEADS;
 	int			first[SIZES + 1];
 
 	sort_heads(p, groups, n, heads, first);
-	GK_TRY(cudaMemcpyAsync(p->device[slot], heads, n * sizeof(GkPackedGroup), cudaMemcpyHostToDevice, g->copy));
+	GK_TRY(cudaMemcpyAsync(p->device[slot], heads, n * sizeof(GkGroupBatchItem), cudaMemcpyHostToDevice, g->copy));
 	GK_TRY(cudaMemcpyAsync(data, p->data[slot], read, cudaMemcpyHostToDevice, g->copy));
 	GK_TRY(cudaEventRecord(g->ring_sent[slot], g->copy));
 	GK_TRY(cudaStreamWaitEvent(g->stream, g->ring_sent[slot], 0));
@@ -225,4 +225,4 @@ wait(GkPacks *packs, int slot, GkError *err)
 	return gk_gpu_wait(&p->s, p->s.gpu->ring_used[slot], err);
 }
 
-const GkPackedBackend gk_gpu_packed = {open_packs, share, start, wait, close_packs};
+const GkGroupBatchBackend gk_gpu_group_batch = {open_packs, share, start, wait, close_packs};

@@ -176,7 +176,7 @@ begin(GkSession *s, int64_t rows, GkError *err)
 	return reserve(s, expected, err);
 }
 
-/* ---- GkStageBackend ---- */
+/* ---- GkIngestBackend ---- */
 
 static GkStatus
 stage_open(const GkProblem *problem, int64_t rows, bool wide, GkSession **out, GkError *err)
@@ -291,12 +291,12 @@ stage_prepare(GkSession *s, const GkPrep *prep, GkMoments *moments, GkError *err
 	return st;
 }
 
-extern const GkStageBackend gk_gpu_stage = {stage_open, stage_room, stage_send, stage_prepare};
+extern const GkIngestBackend gk_gpu_ingest = {stage_open, stage_room, stage_send, stage_prepare};
 
 /* ---- the session that goes on with it ---- */
 
 GkStatus
-gk_gpu_staged(GkSession *s, GkError *err)
+gk_gpu_ingested(GkSession *s, GkError *err)
 {
 	size_t		bytes;
 

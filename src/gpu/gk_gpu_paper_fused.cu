@@ -152,14 +152,14 @@ shared_bytes(int d, int k)
 }
 
 bool
-gk_gpu_owned_fits(const GkSession *s, int k)
+gk_gpu_paper_fused_fits(const GkSession *s, int k)
 {
 	return !s->pts->weighted && s->d <= MAX_D && shared_bytes(s->d, k) <= SHARED_BYTES &&
 		shared_bytes(s->d, k) <= s->gpu->shared_optin;
 }
 
 GkStatus
-gk_gpu_owned(GkSession *s, const GkRows *rows, int k, GkError *err)
+gk_gpu_paper_fused(GkSession *s, const GkRows *rows, int k, GkError *err)
 {
 	const void *kernel = kernels[s->d];
 	size_t		shared = shared_bytes(s->d, k);

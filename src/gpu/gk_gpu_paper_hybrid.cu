@@ -236,7 +236,7 @@ cross_run(GkSession *s, Cross *c, const float *centroids, int64_t rows, GkError 
 }
 
 GkStatus
-gk_gpu_cross(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err)
+gk_gpu_paper_hybrid(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err)
 {
 	Cross		c = {};
 	int64_t		rows = gk_gpu_update_rows(s, k);

@@ -324,7 +324,7 @@ gk_gpu_room(GkSession *s, int k, GkError *err)
 
 	if (k <= s->k_room)
 		return GK_OK;
-	gk_gpu_chain_stop(s);
+	gk_gpu_step_stop(s);
 	GK_DO(gk_gpu_drain(s, err));
 	free_room(s);
 	s->entry_bytes = round_up(values * sizeof(gk_int128) + (size_t) k * s->d * sizeof(float), 16);
@@ -350,7 +350,7 @@ gk_gpu_free_all(GkSession *s)
 	unpin_chunks(s);
 	free_points(s);
 	free_room(s);
-	gk_gpu_boxes_free(s);
+	gk_gpu_filter_free(s);
 	cudaFree(s->columns_block);
 	cudaFree(s->done);
 	cudaFree(s->labels);

@@ -137,7 +137,7 @@ stop_kernel(const double *shifts, int k, double tol, char *unit, int *done)
 /* ---- launchers ---- */
 
 GkStatus
-gk_gpu_fold_values(GkSession *s, int64_t sums, int64_t values, int shift, GkError *err)
+gk_gpu_reduce_values(GkSession *s, int64_t sums, int64_t values, int shift, GkError *err)
 {
 	fold_kernel<<<(unsigned int) ((values + 255) / 256), 256, 0, s->gpu->stream>>>
 		(s->acc, s->totals, sums, values, shift);
@@ -146,9 +146,9 @@ gk_gpu_fold_values(GkSession *s, int64_t sums, int64_t values, int shift, GkErro
 }
 
 GkStatus
-gk_gpu_fold(GkSession *s, int k, GkError *err)
+gk_gpu_reduce(GkSession *s, int k, GkError *err)
 {
-	return gk_gpu_fold_values(s, (int64_t) k * s->d, gk_gpu_values(s, k),
+	return gk_gpu_reduce_values(s, (int64_t) k * s->d, gk_gpu_values(s, k),
 							  s->pts->weighted ? GK_GRID_BITS : 32, err);
 }
 
@@ -161,7 +161,7 @@ gk_gpu_totals(GkSession *s, int64_t values, gk_int128 *out, GkError *err)
 }
 
 GkStatus
-gk_gpu_fold_last(GkSession *s, int k, GkError *err)
+gk_gpu_reduce_last(GkSession *s, int k, GkError *err)
 {
 	fold_last_kernel<<<(s->d + 256) / 256, 256, 0, s->gpu->stream>>>(s->totals, s->columns, k, s->d);
 	GK_LAUNCHED();

@@ -295,7 +295,7 @@ seed_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 		a.acc = s->acc;
 		min_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(a);
 		GK_LAUNCHED();
-		return gk_gpu_fold_values(s, 1, 1, 40, err);
+		return gk_gpu_reduce_values(s, 1, 1, 40, err);
 	}
 	for (int i = 0; i < pass->m; i += M)
 	{
@@ -313,7 +313,7 @@ seed_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 			distance_kernel<M, false><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
 		GK_LAUNCHED();
 	}
-	return gk_gpu_fold_values(s, pass->keep ? 1 : pass->m, pass->keep ? 1 : pass->m, 40, err);
+	return gk_gpu_reduce_values(s, pass->keep ? 1 : pass->m, pass->keep ? 1 : pass->m, 40, err);
 }
 
 static GkStatus
@@ -322,7 +322,7 @@ seed_pass(GkSession *s, const float *centroids, int m, bool keep, gk_int128 *out
 	SeedPass	pass = {NULL, m, keep};
 
 	GK_DO(gk_gpu_room(s, m, err));
-	gk_gpu_chain_stop(s);
+	gk_gpu_step_stop(s);
 	s->delta_k = 0;
 	GK_DO(gk_gpu_drain(s, err));
 	GK_TRY(cudaMemcpyAsync(s->centroids, centroids, (size_t) m * s->d * sizeof(float),

@@ -95,7 +95,7 @@ pass_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 								   cudaMemcpyDeviceToDevice, s->gpu->stream));
 		}
 	}
-	return gk_gpu_fold(s, p->k, err);
+	return gk_gpu_reduce(s, p->k, err);
 }
 
 /* Delta keeps every point's label and the totals from step to step. */
@@ -143,7 +143,7 @@ pass(GkSession *s, int k, GkError *err)
 	}
 	GK_DO(gk_gpu_each(s, rows, pass_slice, &p, err));
 	if (p.last)
-		GK_DO(gk_gpu_fold_last(s, k, err));
+		GK_DO(gk_gpu_reduce_last(s, k, err));
 	return GK_OK;
 }
 
@@ -156,7 +156,7 @@ unit_at(const GkSession *s, char *base, int unit)
 }
 
 void
-gk_gpu_chain_stop(GkSession *s)
+gk_gpu_step_stop(GkSession *s)
 {
 	s->chain_k = 0;
 	s->units = 0;
@@ -184,13 +184,13 @@ chain_launch(GkSession *s, bool rehearsal, GkError *err)
 	bool		boxes = false;
 
 	if (!rehearsal)
-		GK_DO(gk_gpu_boxes_ready(s, k, &boxes, err));
+		GK_DO(gk_gpu_filter_ready(s, k, &boxes, err));
 	if (boxes)
 	{
 		iters = 1;
-		GK_DO(gk_gpu_boxes_pass(s, k, err));
+		GK_DO(gk_gpu_filter_pass(s, k, err));
 		GK_DO(gk_gpu_update(s, k, unit, err));
-		GK_DO(gk_gpu_boxes_log(s, (GkLogHead *) unit, err));
+		GK_DO(gk_gpu_filter_log(s, (GkLogHead *) unit, err));
 	}
 	else if (regime_of(s, k) == GK_REGIME_SMALL && s->n <= gk_gpu_small_rows(s, k) && s->resident == s->n)
 		GK_DO(gk_gpu_small_run(s, k, iters, unit, err));
@@ -222,7 +222,7 @@ chain_start(GkSession *s, const float *centroids, int k, GkError *err)
 	GK_TRY(cudaEventRecord(s->gpu->pace[1], s->gpu->copy));
 	GK_TRY(cudaStreamWaitEvent(s->gpu->stream, s->gpu->pace[1], 0));
 	GK_DO(gk_gpu_drain(s, err));
-	gk_gpu_chain_stop(s);
+	gk_gpu_step_stop(s);
 	GK_TRY(cudaMemcpyAsync(s->centroids, centroids, (size_t) k * s->d * sizeof(float),
 						   cudaMemcpyHostToDevice, s->gpu->stream));
 	GK_TRY(cudaMemsetAsync(s->done, 0, sizeof(int), s->gpu->stream));
@@ -243,7 +243,7 @@ chain_start(GkSession *s, const float *centroids, int k, GkError *err)
  * done already.
  */
 GkStatus
-gk_gpu_chain_rehearse(GkSession *s, int k, GkError *err)
+gk_gpu_step_rehearse(GkSession *s, int k, GkError *err)
 {
 	GkRegime	regime = regime_of(s, k);
 
@@ -255,7 +255,7 @@ gk_gpu_chain_rehearse(GkSession *s, int k, GkError *err)
 	s->unit_first = 0;
 	GK_DO(chain_launch(s, true, err));
 	GK_DO(gk_gpu_drain(s, err));
-	gk_gpu_chain_stop(s);
+	gk_gpu_step_stop(s);
 	return GK_OK;
 }
 
@@ -273,7 +273,7 @@ chain_next(GkSession *s, const float *centroids, int k, const gk_int128 **entry,
 		const gk_int128 *log;
 
 		GK_DO(gk_gpu_wait(s, s->gpu->unit_done[s->unit_first], err));
-		gk_gpu_boxes_judge(s, k, head->work);
+		gk_gpu_filter_judge(s, k, head->work);
 		if (s->unit_entry >= head->count)
 		{
 			if (head->stop || head->count < s->unit_count[s->unit_first])
@@ -315,7 +315,7 @@ gk_gpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *e
 
 	GK_DO(gk_gpu_room(s, k, err));
 	if (s->regime == GK_REGIME_CROSS)
-		return gk_gpu_cross(s, centroids, k, out, err);
+		return gk_gpu_paper_hybrid(s, centroids, k, out, err);
 	GK_DO(chain_next(s, centroids, k, &entry, err));
 	if (entry == NULL)
 	{

@@ -29,8 +29,8 @@ typedef struct Collected
 	int			k;
 	int64		skipped;
 	HeapTupleHeader value;		/* kmeans_options, or NULL */
-	GkFitOptions options;		/* parsed from it */
-	GkRows		rows;
+	KmFitOptions options;		/* parsed from it */
+	KmGroupRows		rows;
 } Collected;
 
 static MemoryContext
@@ -52,9 +52,9 @@ make_state(MemoryContext cxt, int k, HeapTupleHeader value)
 	Collected   *s = MemoryContextAllocZero(cxt, sizeof(Collected));
 
 	s->k = k;
-	gk_rows_init(&s->rows, cxt);
+	km_group_rows_init(&s->rows, cxt);
 	if (value == NULL)
-		gk_options_from_defaults((Datum) 0, k, &s->options);
+		km_options_from_defaults((Datum) 0, k, &s->options);
 	else
 	{
 		Size		len = HeapTupleHeaderGetDatumLength(value);
@@ -62,7 +62,7 @@ make_state(MemoryContext cxt, int k, HeapTupleHeader value)
 
 		s->value = palloc(len);
 		memcpy(s->value, value, len);
-		gk_options_from_value(s->value, k, &s->options);
+		km_options_from_value(s->value, k, &s->options);
 		MemoryContextSwitchTo(caller);
 	}
 	return s;
@@ -75,12 +75,12 @@ kmeans_agg_add(PG_FUNCTION_ARGS)
 	MemoryContext cxt = aggregate_context(fcinfo, "kmeans_agg_add");
 	Collected   *s = PG_ARGISNULL(0) ? NULL : (Collected *) PG_GETARG_POINTER(0);
 	KmeansPoint *p = fcinfo->flinfo->fn_extra;
-	int			k = gk_parse_k(fcinfo, 2);
+	int			k = km_parse_k(fcinfo, 2);
 
 	if (p == NULL)
 	{
 		p = MemoryContextAlloc(fcinfo->flinfo->fn_mcxt, sizeof(KmeansPoint));
-		kmeans_point_init(p, fcinfo, 1, 1, GK_POINT_TO_FIT, fcinfo->flinfo->fn_mcxt);
+		kmeans_point_init(p, fcinfo, 1, 1, KM_POINT_TO_FIT, fcinfo->flinfo->fn_mcxt);
 		fcinfo->flinfo->fn_extra = p;
 	}
 	if (s == NULL)
@@ -90,8 +90,8 @@ kmeans_agg_add(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("k must be the same in all rows of a group, not %d and %d", s->k, k)));
 	if (kmeans_point_read_one(p, PG_GETARG_DATUM(1), PG_ARGISNULL(1)) &&
-		gk_usable_point(p->values, p->d, &s->options))
-		memcpy(gk_rows_add(&s->rows, p->d), p->values, p->d * sizeof(double));
+		km_usable_point(p->values, p->d, &s->options))
+		memcpy(km_group_rows_add(&s->rows, p->d), p->values, p->d * sizeof(double));
 	else
 		s->skipped++;
 	PG_RETURN_POINTER(s);
@@ -118,7 +118,7 @@ kmeans_agg_combine(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("k must be the same in all rows of a group, not %d and %d", a->k, b->k)));
 	for (int64 i = 0; i < b->rows.n; i++)
-		memcpy(gk_rows_add(&a->rows, b->rows.d), gk_rows_at(&b->rows, i), b->rows.d * sizeof(double));
+		memcpy(km_group_rows_add(&a->rows, b->rows.d), km_group_rows_at(&b->rows, i), b->rows.d * sizeof(double));
 	a->skipped += b->skipped;
 	PG_RETURN_POINTER(a);
 }
@@ -166,7 +166,7 @@ kmeans_agg_serialize(PG_FUNCTION_ARGS)
 		memcpy(at, s->value, h.value_len);
 	at += h.value_len;
 	for (int64 i = 0; i < h.n; i++, at += h.d * sizeof(double))
-		memcpy(at, gk_rows_at(&s->rows, i), h.d * sizeof(double));
+		memcpy(at, km_group_rows_at(&s->rows, i), h.d * sizeof(double));
 	PG_RETURN_BYTEA_P(out);
 }
 
@@ -200,7 +200,7 @@ kmeans_agg_deserialize(PG_FUNCTION_ARGS)
 	s = make_state(CurrentMemoryContext, h.k, value);
 	s->skipped = h.skipped;
 	for (int64 i = 0; i < h.n; i++, at += h.d * sizeof(double))
-		memcpy(gk_rows_add(&s->rows, h.d), at, h.d * sizeof(double));
+		memcpy(km_group_rows_add(&s->rows, h.d), at, h.d * sizeof(double));
 	PG_RETURN_POINTER(s);
 }
 
@@ -209,7 +209,7 @@ Datum
 kmeans_agg_finish(PG_FUNCTION_ARGS)
 {
 	const Collected *s;
-	GkPgHost   *host;
+	KmPgHost   *host;
 	GkModel		model;
 	KmeansModel *result;
 	double		start = gk_now_ms();
@@ -218,11 +218,11 @@ kmeans_agg_finish(PG_FUNCTION_ARGS)
 	s = PG_ARGISNULL(0) ? NULL : (const Collected *) PG_GETARG_POINTER(0);
 	if (s == NULL || s->rows.n == 0)
 		PG_RETURN_NULL();
-	host = gk_host_begin();
-	gk_rows_fit(host, &s->rows, &s->options, NULL, &model);
+	host = km_host_begin();
+	km_group_rows_fit(host, &s->rows, &s->options, NULL, &model);
 	model.rows_skipped = s->skipped;
 	model.total_ms = gk_now_ms() - start;
 	result = kmeans_model_build(&model, NULL, 0);
-	gk_host_end(host);
+	km_host_end(host);
 	PG_RETURN_POINTER(result);
 }

@@ -27,10 +27,10 @@ is_whole(PGFunction equal)
 }
 
 void
-gk_groups_types(GkGroups *g, int nkeys, TupleDesc desc)
+km_group_hash_types(KmGroupHash *g, int nkeys, TupleDesc desc)
 {
 	g->nkeys = nkeys;
-	g->keys = palloc0(nkeys * sizeof(GkKeyColumn));
+	g->keys = palloc0(nkeys * sizeof(KmKeyColumn));
 	for (int i = 0; i < nkeys; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
@@ -54,7 +54,7 @@ gk_groups_types(GkGroups *g, int nkeys, TupleDesc desc)
 }
 
 void
-gk_groups_begin(GkGroups *g, MemoryContext parent)
+km_group_hash_begin(KmGroupHash *g, MemoryContext parent)
 {
 	g->cxt = AllocSetContextCreate(parent, "gkmeans groups", ALLOCSET_DEFAULT_SIZES);
 	g->n = g->room = 0;
@@ -65,7 +65,7 @@ gk_groups_begin(GkGroups *g, MemoryContext parent)
 
 /* The value of a key of whole numbers, as wide as any. */
 static inline int64
-whole_value(const GkKeyColumn *k, Datum value)
+whole_value(const KmKeyColumn *k, Datum value)
 {
 	switch (k->len)
 	{
@@ -81,13 +81,13 @@ whole_value(const GkKeyColumn *k, Datum value)
 }
 
 static uint32
-key_hash(const GkGroups *g, const Datum *values, const bool *nulls)
+key_hash(const KmGroupHash *g, const Datum *values, const bool *nulls)
 {
 	uint32		hash = 0;
 
 	for (int i = 0; i < g->nkeys; i++)
 	{
-		GkKeyColumn  *k = &g->keys[i];
+		KmKeyColumn  *k = &g->keys[i];
 
 		hash = (hash << 1) | (hash >> 31);
 		if (!nulls[i] && k->whole)
@@ -99,11 +99,11 @@ key_hash(const GkGroups *g, const Datum *values, const bool *nulls)
 }
 
 bool
-gk_groups_same(const GkGroups *g, const GkOneGroup *one, const Datum *values, const bool *nulls)
+km_group_hash_same(const KmGroupHash *g, const KmOneGroup *one, const Datum *values, const bool *nulls)
 {
 	for (int i = 0; i < g->nkeys; i++)
 	{
-		GkKeyColumn  *k = &g->keys[i];
+		KmKeyColumn  *k = &g->keys[i];
 
 		if (nulls[i] != one->key_null[i])
 			return false;
@@ -119,7 +119,7 @@ gk_groups_same(const GkGroups *g, const GkOneGroup *one, const Datum *values, co
 }
 
 static void
-grow_buckets(GkGroups *g)
+grow_buckets(KmGroupHash *g)
 {
 	uint32		most = g->nbuckets * 2;
 	uint32	   *buckets = MemoryContextAllocExtended(g->cxt, (Size) most * sizeof(uint32),
@@ -138,11 +138,11 @@ grow_buckets(GkGroups *g)
 	g->nbuckets = most;
 }
 
-GkOneGroup *
-gk_groups_add(GkGroups *g, uint32 hash, const Datum *values, const bool *nulls)
+KmOneGroup *
+km_group_hash_add(KmGroupHash *g, uint32 hash, const Datum *values, const bool *nulls)
 {
 	MemoryContext caller = MemoryContextSwitchTo(g->cxt);
-	GkOneGroup   *one = palloc0(sizeof(GkOneGroup));
+	KmOneGroup   *one = palloc0(sizeof(KmOneGroup));
 	int			sets = Max(g->sets, 1);
 
 	one->hash = hash;
@@ -154,35 +154,35 @@ gk_groups_add(GkGroups *g, uint32 hash, const Datum *values, const bool *nulls)
 		one->key_null[i] = nulls[i];
 		one->key[i] = nulls[i] ? (Datum) 0 : datumCopy(values[i], g->keys[i].byval, g->keys[i].len);
 	}
-	one->rows = palloc(sets * sizeof(GkRows));
+	one->rows = palloc(sets * sizeof(KmGroupRows));
 	for (int i = 0; i < sets; i++)
-		gk_rows_init(&one->rows[i], g->rows_cxt != NULL ? g->rows_cxt : g->cxt);
+		km_group_rows_init(&one->rows[i], g->rows_cxt != NULL ? g->rows_cxt : g->cxt);
 	if (g->n == g->room)
 	{
 		g->room = Max(64, g->room * 2);
-		g->groups = g->groups == NULL ? palloc(g->room * sizeof(GkOneGroup *)) :
-			repalloc_huge(g->groups, (Size) g->room * sizeof(GkOneGroup *));
+		g->groups = g->groups == NULL ? palloc(g->room * sizeof(KmOneGroup *)) :
+			repalloc_huge(g->groups, (Size) g->room * sizeof(KmOneGroup *));
 	}
 	g->groups[g->n++] = one;
 	MemoryContextSwitchTo(caller);
 	return one;
 }
 
-GkOneGroup *
-gk_groups_find(GkGroups *g, const Datum *values, const bool *nulls)
+KmOneGroup *
+km_group_hash_find(KmGroupHash *g, const Datum *values, const bool *nulls)
 {
 	uint32		hash = key_hash(g, values, nulls);
 	uint32		at;
 
 	for (at = hash & (g->nbuckets - 1); g->buckets[at] != 0; at = (at + 1) & (g->nbuckets - 1))
 	{
-		GkOneGroup *one = g->groups[g->buckets[at] - 1];
+		KmOneGroup *one = g->groups[g->buckets[at] - 1];
 
-		if (one->hash == hash && gk_groups_same(g, one, values, nulls))
+		if (one->hash == hash && km_group_hash_same(g, one, values, nulls))
 			return one;
 	}
 	g->buckets[at] = g->n + 1;
-	(void) gk_groups_add(g, hash, values, nulls);
+	(void) km_group_hash_add(g, hash, values, nulls);
 	if ((uint32) g->n > g->nbuckets / 2)
 		grow_buckets(g);
 	return g->groups[g->n - 1];
@@ -192,14 +192,14 @@ gk_groups_find(GkGroups *g, const Datum *values, const bool *nulls)
 static int
 compare_keys(const void *va, const void *vb, void *arg)
 {
-	const GkGroups *g = arg;
-	const GkOneGroup *a = *(GkOneGroup *const *) va;
-	const GkOneGroup *b = *(GkOneGroup *const *) vb;
+	const KmGroupHash *g = arg;
+	const KmOneGroup *a = *(KmOneGroup *const *) va;
+	const KmOneGroup *b = *(KmOneGroup *const *) vb;
 
 	CHECK_FOR_INTERRUPTS();
 	for (int i = 0; i < g->nkeys; i++)
 	{
-		GkKeyColumn *k = &g->keys[i];
+		KmKeyColumn *k = &g->keys[i];
 		int			order = a->key_null[i] - b->key_null[i];
 
 		if (order == 0 && !a->key_null[i] && k->whole)
@@ -220,7 +220,7 @@ compare_keys(const void *va, const void *vb, void *arg)
 typedef struct Ranked
 {
 	uint64		key;
-	GkOneGroup *group;
+	KmOneGroup *group;
 } Ranked;
 
 /*
@@ -228,7 +228,7 @@ typedef struct Ranked
  * have in common.  Hundreds of thousands of small groups feel any other sort.
  */
 static void
-sort_whole(GkGroups *g)
+sort_whole(KmGroupHash *g)
 {
 	Ranked	   *from = palloc_extended(Max(g->n, 1) * sizeof(Ranked), MCXT_ALLOC_HUGE);
 	Ranked	   *to = palloc_extended(Max(g->n, 1) * sizeof(Ranked), MCXT_ALLOC_HUGE);
@@ -263,7 +263,7 @@ sort_whole(GkGroups *g)
 }
 
 void
-gk_groups_sort(GkGroups *g)
+km_group_hash_sort(KmGroupHash *g)
 {
 	bool		nulls = false;
 
@@ -272,5 +272,5 @@ gk_groups_sort(GkGroups *g)
 	if (g->nkeys == 1 && g->keys[0].whole && !nulls)
 		sort_whole(g);
 	else
-		qsort_arg(g->groups, g->n, sizeof(GkOneGroup *), compare_keys, g);
+		qsort_arg(g->groups, g->n, sizeof(KmOneGroup *), compare_keys, g);
 }

@@ -2,12 +2,12 @@
  * group_hash.h - the groups of kmeans_grouped() and of windows: their keys and their
  * points.
  */
-#ifndef GKMEANS_GROUPS_H
-#define GKMEANS_GROUPS_H
+#ifndef GROUP_HASH_H
+#define GROUP_HASH_H
 
 #include "groups/group_points.h"
 
-typedef struct GkKeyColumn
+typedef struct KmKeyColumn
 {
 	FmgrInfo	hash;
 	FmgrInfo	equal;
@@ -16,15 +16,15 @@ typedef struct GkKeyColumn
 	int16		len;
 	bool		byval;
 	bool		whole;			/* a whole number, in whatever type */
-} GkKeyColumn;
+} KmKeyColumn;
 
-typedef struct GkOneGroup
+typedef struct KmOneGroup
 {
 	uint32		hash;
 	int			number;			/* in the batch */
 	Datum	   *key;
 	bool	   *key_null;
-	GkRows	   *rows;			/* [sets]; the weight is a further feature here; NULL: clustered already */
+	KmGroupRows	   *rows;			/* [sets]; the weight is a further feature here; NULL: clustered already */
 	GkStatus	status;
 	GkError    *err;			/* when the status is not GK_OK */
 	/* The result, of GkModel. */
@@ -33,34 +33,34 @@ typedef struct GkOneGroup
 	int64_t    *size;			/* [k] */
 	double	   *inertia;		/* [k] */
 	double	   *radius;			/* [k] */
-} GkOneGroup;
+} KmOneGroup;
 
-/* A batch of groups, in the order in which they appeared until gk_groups_sort(). */
-typedef struct GkGroups
+/* A batch of groups, in the order in which they appeared until km_group_hash_sort(). */
+typedef struct KmGroupHash
 {
 	int			nkeys;
-	GkKeyColumn *keys;
+	KmKeyColumn *keys;
 	int			sets;			/* of points of each group; 0: one */
 	MemoryContext rows_cxt;		/* of the points; NULL: cxt */
 	MemoryContext cxt;			/* of the batch */
 	int			n;
 	int			room;
-	GkOneGroup **groups;
+	KmOneGroup **groups;
 	uint32	   *buckets;		/* group number + 1; 0: empty */
 	uint32		nbuckets;		/* a power of two */
-} GkGroups;
+} KmGroupHash;
 
 /* The functions for the key columns' types, in the current memory context. */
-extern void gk_groups_types(GkGroups *g, int nkeys, TupleDesc desc);
+extern void km_group_hash_types(KmGroupHash *g, int nkeys, TupleDesc desc);
 /* A new batch, without groups, in a context below parent. */
-extern void gk_groups_begin(GkGroups *g, MemoryContext parent);
+extern void km_group_hash_begin(KmGroupHash *g, MemoryContext parent);
 /* A group's key columns. */
-extern bool gk_groups_same(const GkGroups *g, const GkOneGroup *one, const Datum *values, const bool *nulls);
+extern bool km_group_hash_same(const KmGroupHash *g, const KmOneGroup *one, const Datum *values, const bool *nulls);
 /* The group with these key columns, a new one when there is none. */
-extern GkOneGroup *gk_groups_find(GkGroups *g, const Datum *values, const bool *nulls);
+extern KmOneGroup *km_group_hash_find(KmGroupHash *g, const Datum *values, const bool *nulls);
 /* Put the groups in the order of ORDER BY their key columns; none is found or added after that. */
-extern void gk_groups_sort(GkGroups *g);
+extern void km_group_hash_sort(KmGroupHash *g);
 /* A new group, not to be found by its key. */
-extern GkOneGroup *gk_groups_add(GkGroups *g, uint32 hash, const Datum *values, const bool *nulls);
+extern KmOneGroup *km_group_hash_add(KmGroupHash *g, uint32 hash, const Datum *values, const bool *nulls);
 
-#endif							/* GKMEANS_GROUPS_H */
+#endif							/* GROUP_HASH_H */

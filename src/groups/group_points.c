@@ -16,26 +16,26 @@
 /* ---- rows ---- */
 
 void
-gk_rows_init(GkRows *rows, MemoryContext cxt)
+km_group_rows_init(KmGroupRows *rows, MemoryContext cxt)
 {
 	memset(rows, 0, sizeof(*rows));
 	rows->cxt = cxt;
 }
 
 double *
-gk_rows_add(GkRows *rows, int d)
+km_group_rows_add(KmGroupRows *rows, int d)
 {
-	static const GkPointOrigin origin = {.use = GK_POINT_TO_FIT};
+	static const KmPointOrigin origin = {.use = KM_POINT_TO_FIT};
 
 	if (rows->d == 0)
 		rows->d = d;
-	gk_check_features(d, rows->d, &origin);
+	km_check_features(d, rows->d, &origin);
 	if (rows->n == rows->room)
 	{
-		int64		more = (int64) GK_ROWS_FIRST << rows->segments;
+		int64		more = (int64) KM_GROUP_ROWS_FIRST << rows->segments;
 		Size		bytes = (Size) more * d * sizeof(double);
 
-		if (rows->segments == GK_ROWS_SEGMENTS || rows->n >= GK_MAX_GROUP)
+		if (rows->segments == KM_GROUP_ROWS_SEGMENTS || rows->n >= GK_MAX_GROUP)
 			ereport(ERROR,
 					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 					 errmsg("a group has more than %lld points", (long long) GK_MAX_GROUP),
@@ -46,32 +46,32 @@ gk_rows_add(GkRows *rows, int d)
 		rows->segments++;
 		rows->room += more;
 	}
-	return gk_rows_at(rows, rows->n++);
+	return km_group_rows_at(rows, rows->n++);
 }
 
 void
-gk_rows_view(GkRows *rows, double *values, int64 n, int d)
+km_group_rows_view(KmGroupRows *rows, double *values, int64 n, int d)
 {
-	gk_rows_init(rows, NULL);
+	km_group_rows_init(rows, NULL);
 	rows->d = d;
 	rows->n = rows->room = n;
 	for (int64 first = 0; first < n; rows->segments++)
 	{
 		rows->segment[rows->segments] = values + first * d;
-		first += (int64) GK_ROWS_FIRST << rows->segments;
+		first += (int64) KM_GROUP_ROWS_FIRST << rows->segments;
 	}
 }
 
 const double *
-gk_rows_point(const void *arg, int64_t i)
+km_group_rows_point(const void *arg, int64_t i)
 {
-	return gk_rows_at(arg, i);
+	return km_group_rows_at(arg, i);
 }
 
 /* ---- a fit ---- */
 
 void
-gk_check_given_features(const GkFitOptions *options, int d)
+km_check_given_features(const KmFitOptions *options, int d)
 {
 	if (options->given_d != 0 && options->given_d != d)
 		ereport(ERROR,
@@ -82,21 +82,21 @@ gk_check_given_features(const GkFitOptions *options, int d)
 }
 
 void
-gk_rows_fit(GkPgHost *host, const GkRows *rows, const GkFitOptions *options,
+km_group_rows_fit(KmPgHost *host, const KmGroupRows *rows, const KmFitOptions *options,
 			int32_t *label, GkModel *model)
 {
 	const GkBackend *backend;
-	GkHost		engine = *gk_host_engine(host);
+	GkHost		engine = *km_host_engine(host);
 	GkError		err;
 
 	/* Waking threads up takes longer than a small group. */
-	if (rows->n * rows->d < GK_LARGE_GROUP)
+	if (rows->n * rows->d < KM_LARGE_GROUP)
 		engine.threads = 1;
-	gk_apply_simd();
-	gk_check_given_features(options, rows->d);
-	backend = gk_choose_backend(host, options->device, rows->n, rows->d, options->engine.k);
-	gk_check(host,
-			 gk_group_fit(&engine, backend, &options->engine, gk_rows_point, rows,
+	km_apply_simd();
+	km_check_given_features(options, rows->d);
+	backend = km_choose_backend(host, options->device, rows->n, rows->d, options->engine.k);
+	km_check(host,
+			 gk_group_fit(&engine, backend, &options->engine, km_group_rows_point, rows,
 						  rows->n, rows->d, false, label, model, &err),
 			 &err);
 }
@@ -104,7 +104,7 @@ gk_rows_fit(GkPgHost *host, const GkRows *rows, const GkFitOptions *options,
 /* ---- options ---- */
 
 static void
-parse(const Datum *values, const bool *nulls, int k, GkFitOptions *out)
+parse(const Datum *values, const bool *nulls, int k, KmFitOptions *out)
 {
 	LOCAL_FCINFO(args, GKMEANS_NOPTIONS);
 
@@ -114,12 +114,12 @@ parse(const Datum *values, const bool *nulls, int k, GkFitOptions *out)
 		args->args[i].value = values[i];
 		args->args[i].isnull = nulls[i];
 	}
-	gk_parse_options(args, 0, k, out);
+	km_parse_options(args, 0, k, out);
 }
 
 /* kmeans_options is a row type with the fields of <options>. */
 void
-gk_options_from_value(HeapTupleHeader value, int k, GkFitOptions *out)
+km_options_from_value(HeapTupleHeader value, int k, KmFitOptions *out)
 {
 	TupleDesc	desc;
 	HeapTupleData tuple;
@@ -145,7 +145,7 @@ gk_options_from_value(HeapTupleHeader value, int k, GkFitOptions *out)
 
 /* The defaults of <options> in the SQL script, in their order. */
 void
-gk_options_from_defaults(Datum centroids, int k, GkFitOptions *out)
+km_options_from_defaults(Datum centroids, int k, KmFitOptions *out)
 {
 	Datum		values[GKMEANS_NOPTIONS] = {
 		(Datum) 0,				/* weight_column */

@@ -2,7 +2,7 @@
  * grouped.c - kmeans_grouped(relation, group_by, columns, k, <options>):
  * many small clusterings at once.
  *
- * The rows are read in any order into one GkRows per group, found by a hash
+ * The rows are read in any order into one KmGroupRows per group, found by a hash
  * table (group_hash.c); then the groups are clustered by all threads, one group
  * on one thread (pg_thread_host.c), large groups one after the other by all.
  * Where groups are one column of whole numbers, grouped_by_int.c is faster; with
@@ -31,13 +31,13 @@ PG_FUNCTION_INFO_V1(kmeans_grouped);
 
 typedef struct Work
 {
-	const GkGrouped *g;
-	GkThreadHosts *hosts;
-	GkOneGroup **groups;		/* the small ones */
+	const KmGrouped *g;
+	KmThreadHosts *hosts;
+	KmOneGroup **groups;		/* the small ones */
 } Work;
 
 static GkStatus
-fit(const GkGrouped *g, GkGroupRow row, const void *arg, int64 n, const GkHost *host, const GkBackend *backend,
+fit(const KmGrouped *g, GkGroupRow row, const void *arg, int64 n, const GkHost *host, const GkBackend *backend,
 	GkModel *model, GkError *err)
 {
 	return gk_group_fit(host, backend, &g->options->engine, row, arg, n, g->d,
@@ -46,7 +46,7 @@ fit(const GkGrouped *g, GkGroupRow row, const void *arg, int64 n, const GkHost *
 
 /* The clusters of a model into kept: room for k * (d + 3) numbers. */
 static void
-keep_result(const GkGrouped *g, GkOneGroup *one, const GkModel *m, double *kept)
+keep_result(const KmGrouped *g, KmOneGroup *one, const GkModel *m, double *kept)
 {
 	Size		kd = (Size) m->k * g->d;
 
@@ -62,15 +62,15 @@ keep_result(const GkGrouped *g, GkOneGroup *one, const GkModel *m, double *kept)
 }
 
 static Size
-result_bytes(const GkGrouped *g, const GkModel *m)
+result_bytes(const KmGrouped *g, const GkModel *m)
 {
 	return (Size) m->k * (g->d + 3) * sizeof(double);
 }
 
 bool
-gk_grouped_keep(const GkGrouped *g, GkThreadHosts *hosts, int thread, GkOneGroup *one, const GkModel *m)
+km_grouped_keep(const KmGrouped *g, KmThreadHosts *hosts, int thread, KmOneGroup *one, const GkModel *m)
 {
-	double	   *kept = gk_thread_keep(hosts, thread, result_bytes(g, m));
+	double	   *kept = km_thread_keep(hosts, thread, result_bytes(g, m));
 
 	if (kept != NULL)
 		keep_result(g, one, m, kept);
@@ -78,48 +78,48 @@ gk_grouped_keep(const GkGrouped *g, GkThreadHosts *hosts, int thread, GkOneGroup
 }
 
 bool
-gk_grouped_small(const GkGrouped *g, int64 rows)
+km_grouped_small(const KmGrouped *g, int64 rows)
 {
-	return rows * g->d < GK_LARGE_GROUP;
+	return rows * g->d < KM_LARGE_GROUP;
 }
 
 void
-gk_grouped_fit(const GkGrouped *g, GkThreadHosts *hosts, int thread, GkGroupRow row, const void *arg, int64 n,
-			   GkOneGroup *one)
+km_grouped_fit(const KmGrouped *g, KmThreadHosts *hosts, int thread, GkGroupRow row, const void *arg, int64 n,
+			   KmOneGroup *one)
 {
-	GkThreadMark mark = gk_thread_mark(hosts, thread);
+	KmThreadMark mark = km_thread_mark(hosts, thread);
 	GkModel		model;
 	GkError		err;
 
-	one->status = fit(g, row, arg, n, gk_thread_host(hosts, thread), &gk_cpu_backend, &model, &err);
-	if (one->status == GK_OK && !gk_grouped_keep(g, hosts, thread, one, &model))
+	one->status = fit(g, row, arg, n, km_thread_host(hosts, thread), &gk_cpu_backend, &model, &err);
+	if (one->status == GK_OK && !km_grouped_keep(g, hosts, thread, one, &model))
 		one->status = gk_fail(&err, GK_ERR_MEMORY, "out of memory");
 	if (one->status != GK_OK)
-		one->err = gk_thread_keep_error(hosts, thread, &err);
-	gk_thread_reset(hosts, thread, mark);
+		one->err = km_thread_keep_error(hosts, thread, &err);
+	km_thread_reset(hosts, thread, mark);
 }
 
 static void
 fit_job(void *arg, int64_t job, int thread)
 {
 	const Work *w = arg;
-	GkOneGroup *one = w->groups[job];
+	KmOneGroup *one = w->groups[job];
 
-	gk_grouped_fit(w->g, w->hosts, thread, gk_rows_point, one->rows, one->rows->n, one);
+	km_grouped_fit(w->g, w->hosts, thread, km_group_rows_point, one->rows, one->rows->n, one);
 }
 
 /* A large one: the main thread, with all threads' help or a GPU. */
 static void
-fit_large(GkGrouped *g, GkOneGroup *one)
+fit_large(KmGrouped *g, KmOneGroup *one)
 {
-	const GkHost *engine = gk_host_engine(g->host);
+	const GkHost *engine = km_host_engine(g->host);
 	GkModel		model;
 	GkError		err;
 
 	CHECK_FOR_INTERRUPTS();
-	gk_check(g->host,
-			 fit(g, gk_rows_point, one->rows, one->rows->n, engine,
-				 gk_choose_backend(g->host, g->options->device, one->rows->n, g->d, g->options->engine.k),
+	km_check(g->host,
+			 fit(g, km_group_rows_point, one->rows, one->rows->n, engine,
+				 km_choose_backend(g->host, g->options->device, one->rows->n, g->d, g->options->engine.k),
 				 &model, &err),
 			 &err);
 	keep_result(g, one, &model, MemoryContextAllocHuge(g->groups.cxt, result_bytes(g, &model)));
@@ -127,49 +127,49 @@ fit_large(GkGrouped *g, GkOneGroup *one)
 }
 
 static void
-begin_batch(GkGrouped *g)
+begin_batch(KmGrouped *g)
 {
-	gk_groups_begin(&g->groups, g->parent);
+	km_group_hash_begin(&g->groups, g->parent);
 	g->bytes = 0;
 	g->put = 0;
 	g->row_cxt = NULL;
 }
 
 void
-gk_grouped_finish(GkGrouped *g)
+km_grouped_finish(KmGrouped *g)
 {
-	GkGroups   *all = &g->groups;
+	KmGroupHash   *all = &g->groups;
 	MemoryContext caller = MemoryContextSwitchTo(all->cxt);
-	const GkHost *engine = gk_host_engine(g->host);
+	const GkHost *engine = km_host_engine(g->host);
 	Work		w = {.g = g};
 	int64		small = 0;
 
-	w.hosts = gk_thread_hosts(engine);
-	gk_grouped_choose(g, g->bytes / sizeof(double) / Max(g->d, 1));
+	w.hosts = km_thread_hosts(engine);
+	km_grouped_choose(g, g->bytes / sizeof(double) / Max(g->d, 1));
 	if (g->gpu != NULL)
-		gk_grouped_pack(g, w.hosts);
-	w.groups = palloc_extended(Max(all->n, 1) * sizeof(GkOneGroup *), MCXT_ALLOC_HUGE);
+		km_grouped_pack(g, w.hosts);
+	w.groups = palloc_extended(Max(all->n, 1) * sizeof(KmOneGroup *), MCXT_ALLOC_HUGE);
 	for (int i = 0; i < all->n; i++)
 	{
-		GkOneGroup *one = all->groups[i];
+		KmOneGroup *one = all->groups[i];
 
 		if (one->k > 0 || one->status != GK_OK)
 			continue;
-		if (gk_grouped_small(g, one->rows->n))
+		if (km_grouped_small(g, one->rows->n))
 			w.groups[small++] = one;
 		else
 			fit_large(g, one);
 	}
 	if (!gk_parallel_for(engine, small, fit_job, &w))
-		gk_throw(g->host, GK_STOPPED, NULL);
+		km_throw(g->host, GK_STOPPED, NULL);
 
 	/* the rows' order depends on nothing but the keys, however they were read */
 	if (!g->ordered)
-		gk_groups_sort(all);
+		km_group_hash_sort(all);
 	for (int i = 0; i < all->n; i++)
 	{
-		gk_check(g->host, all->groups[i]->status, all->groups[i]->err);
-		gk_grouped_put(g, all->groups[i]);
+		km_check(g->host, all->groups[i]->status, all->groups[i]->err);
+		km_grouped_put(g, all->groups[i]);
 		if (i % 64 == 63)
 			CHECK_FOR_INTERRUPTS();
 	}
@@ -177,22 +177,22 @@ gk_grouped_finish(GkGrouped *g)
 	MemoryContextDelete(all->cxt);
 }
 
-static GkOneGroup *
-find_group(GkGrouped *g, const Datum *values, const bool *nulls)
+static KmOneGroup *
+find_group(KmGrouped *g, const Datum *values, const bool *nulls)
 {
-	GkGroups   *all = &g->groups;
-	GkOneGroup *last = g->ordered && all->n > 0 ? all->groups[all->n - 1] : NULL;
+	KmGroupHash   *all = &g->groups;
+	KmOneGroup *last = g->ordered && all->n > 0 ? all->groups[all->n - 1] : NULL;
 
 	if (!g->ordered)
-		return gk_groups_find(all, values, nulls);
-	if (last != NULL && gk_groups_same(all, last, values, nulls))
+		return km_group_hash_find(all, values, nulls);
+	if (last != NULL && km_group_hash_same(all, last, values, nulls))
 		return last;
 	if (g->bytes > g->limit)
 	{
-		gk_grouped_finish(g);
+		km_grouped_finish(g);
 		begin_batch(g);
 	}
-	return gk_groups_add(all, 0, values, nulls);
+	return km_group_hash_add(all, 0, values, nulls);
 }
 
 /* ---- rows ---- */
@@ -201,9 +201,9 @@ find_group(GkGrouped *g, const Datum *values, const bool *nulls)
 static void
 begin_rows(void *arg, int d)
 {
-	GkGrouped  *g = arg;
+	KmGrouped  *g = arg;
 
-	gk_check_given_features(g->options, d);
+	km_check_given_features(g->options, d);
 	g->d = d;
 }
 
@@ -211,17 +211,17 @@ begin_rows(void *arg, int d)
 static bool
 receive_row(TupleTableSlot *slot, DestReceiver *self)
 {
-	GkGrouped  *g = (GkGrouped *) self;
-	GkVerdict	verdict = gk_read_row(&g->rows, slot);
+	KmGrouped  *g = (KmGrouped *) self;
+	KmVerdict	verdict = km_read_row(&g->rows, slot);
 	int			width;
 
-	if (verdict != GK_ROW_KEPT)
+	if (verdict != KM_ROW_KEPT)
 	{
-		gk_count_left_out(&g->counts, verdict);
+		km_count_left_out(&g->counts, verdict);
 		return true;
 	}
 	width = g->d + (g->source->weighted ? 1 : 0);
-	memcpy(gk_rows_add(find_group(g, slot->tts_values, slot->tts_isnull)->rows, width), g->rows.point,
+	memcpy(km_group_rows_add(find_group(g, slot->tts_values, slot->tts_isnull)->rows, width), g->rows.point,
 		   width * sizeof(double));
 	g->bytes += width * sizeof(double);
 	g->over = !g->ordered && g->bytes > g->limit;
@@ -232,10 +232,10 @@ receive_row(TupleTableSlot *slot, DestReceiver *self)
 static void
 startup(DestReceiver *self, int operation, TupleDesc desc)
 {
-	GkGrouped    *g = (GkGrouped *) self;
+	KmGrouped    *g = (KmGrouped *) self;
 	MemoryContext caller = MemoryContextSwitchTo(g->parent);
 
-	gk_groups_types(&g->groups, g->nkeys, desc);
+	km_group_hash_types(&g->groups, g->nkeys, desc);
 	g->key_desc = CreateTemplateTupleDesc(g->nkeys);
 	for (int i = 0; i < g->nkeys; i++)
 		TupleDescCopyEntry(g->key_desc, i + 1, desc, i + 1);
@@ -251,7 +251,7 @@ no_more(DestReceiver *self)
 /* ---- the query ---- */
 
 static char *
-grouped_query(const GkGrouped *g, char **group_by)
+grouped_query(const KmGrouped *g, char **group_by)
 {
 	StringInfoData q;
 
@@ -266,7 +266,7 @@ grouped_query(const GkGrouped *g, char **group_by)
 }
 
 static void
-run_query(GkGrouped *g, const char *text)
+run_query(KmGrouped *g, const char *text)
 {
 	RawStmt    *raw = linitial_node(RawStmt, pg_parse_query(text));
 	Query	   *query = linitial_node(Query, pg_analyze_and_rewrite_fixedparams(raw, text, NULL, 0, NULL));
@@ -276,18 +276,18 @@ run_query(GkGrouped *g, const char *text)
 
 	memset(&g->counts, 0, sizeof(g->counts));
 	g->d = 0;
-	g->rows = (GkRowReader) {.origin.source = g->source,.rules = gk_fit_rules(g->options),.first = g->nkeys,
+	g->rows = (KmRowReader) {.origin.source = g->source,.rules = km_fit_rules(g->options),.first = g->nkeys,
 		.sorted = g->ordered,.begin = begin_rows,.arg = g,.context = g->parent};
 	begin_batch(g);
 	ExecutorStart(desc, 0);
-	gk_executor_run(desc);
+	km_executor_run(desc);
 	ExecutorFinish(desc);
 	ExecutorEnd(desc);
 	FreeQueryDesc(desc);
 	if (g->over)
 		MemoryContextDelete(g->groups.cxt);
 	else
-		gk_grouped_finish(g);
+		km_grouped_finish(g);
 }
 
 /*
@@ -297,21 +297,21 @@ run_query(GkGrouped *g, const char *text)
 Datum
 kmeans_grouped(PG_FUNCTION_ARGS)
 {
-	GkGrouped		g = {0};
-	GkFitOptions options;
-	GkResult	result;
+	KmGrouped		g = {0};
+	KmFitOptions options;
+	KmResult	result;
 	char	  **columns;
 	char	  **group_by;
 	int			ncolumns;
 
-	gk_result_begin(fcinfo, &result);
-	gk_require_arg(fcinfo, 0, "relation");
-	gk_require_arg(fcinfo, 1, "group_by");
-	gk_require_arg(fcinfo, 2, "columns");
-	group_by = gk_column_names(PG_GETARG_ARRAYTYPE_P(1), "group_by", &g.nkeys);
-	columns = gk_column_names(PG_GETARG_ARRAYTYPE_P(2), "columns", &ncolumns);
-	gk_parse_options(fcinfo, 4, gk_parse_k(fcinfo, 3), &options);
-	g.source = gk_source_open(PG_GETARG_OID(0), columns, ncolumns, options.weight_column, NULL, false);
+	km_result_begin(fcinfo, &result);
+	km_require_arg(fcinfo, 0, "relation");
+	km_require_arg(fcinfo, 1, "group_by");
+	km_require_arg(fcinfo, 2, "columns");
+	group_by = km_column_names(PG_GETARG_ARRAYTYPE_P(1), "group_by", &g.nkeys);
+	columns = km_column_names(PG_GETARG_ARRAYTYPE_P(2), "columns", &ncolumns);
+	km_parse_options(fcinfo, 4, km_parse_k(fcinfo, 3), &options);
+	g.source = km_source_open(PG_GETARG_OID(0), columns, ncolumns, options.weight_column, NULL, false);
 	for (int i = 0; i < g.nkeys; i++)
 		if (get_attnum(g.source->relid, group_by[i]) == InvalidAttrNumber)
 			ereport(ERROR,
@@ -319,7 +319,7 @@ kmeans_grouped(PG_FUNCTION_ARGS)
 					 errmsg("column \"%s\" of relation \"%s\" does not exist",
 							group_by[i], g.source->relname)));
 
-	gk_apply_simd();
+	km_apply_simd();
 	g.pub.receiveSlot = receive_row;
 	g.pub.rStartup = startup;
 	g.pub.rShutdown = no_more;
@@ -327,12 +327,12 @@ kmeans_grouped(PG_FUNCTION_ARGS)
 	g.pub.mydest = DestNone;
 	g.options = &options;
 	g.result = &result;
-	g.limit = gk_memory_limit_bytes();
+	g.limit = km_memory_limit_bytes();
 	g.parent = CurrentMemoryContext;
-	g.host = gk_host_begin();
-	gk_grouped_put_begin(&g);
+	g.host = km_host_begin();
+	km_grouped_put_begin(&g);
 
-	if (g.nkeys != 1 || !gk_grouped_by_key(&g, group_by[0]))
+	if (g.nkeys != 1 || !km_grouped_by_int(&g, group_by[0]))
 		run_query(&g, grouped_query(&g, group_by));
 	if (g.over)
 	{
@@ -340,7 +340,7 @@ kmeans_grouped(PG_FUNCTION_ARGS)
 		g.over = false;
 		run_query(&g, grouped_query(&g, group_by));
 	}
-	gk_notice_left_out(&g.counts);
-	gk_host_end(g.host);
+	km_notice_left_out(&g.counts);
+	km_host_end(g.host);
 	return (Datum) 0;
 }

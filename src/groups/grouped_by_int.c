@@ -34,21 +34,21 @@ typedef struct Key
 typedef struct PartGroups
 {
 	int			n;
-	GkOneGroup *groups;
+	KmOneGroup *groups;
 	GkStatus	status;
 	GkError		err;
 } PartGroups;
 
 typedef struct ByKey
 {
-	GkGrouped  *g;
+	KmGrouped  *g;
 	Oid			type;			/* of the key */
 	bool		may_be_null;
-	GkKeyed    *rows;
+	GkKeyPartition    *rows;
 	int64		n;				/* of them */
 	bool		give_up;		/* the other road has to be taken */
-	GkThreadHosts *hosts;
-	PartGroups *parts;			/* [GK_KEYED_PARTS] */
+	KmThreadHosts *hosts;
+	PartGroups *parts;			/* [GK_KEY_PARTITION_PARTS] */
 } ByKey;
 
 /* ---- rows into parts ---- */
@@ -78,15 +78,15 @@ take(void *arg, GkStore *store, const GkBatch *batch, GkError *err)
 	/* the rest of the rows goes by */
 	if (b->give_up)
 		return GK_OK;
-	st = gk_keyed_add(b->rows, batch, err);
+	st = gk_key_partition_add(b->rows, batch, err);
 	b->n += batch->rows;
-	if (st == GK_OK && gk_keyed_bytes(b->rows) > b->g->limit)
+	if (st == GK_OK && gk_key_partition_bytes(b->rows) > b->g->limit)
 		b->give_up = b->g->ordered = true;
 	else if (st == GK_ERR_LIMIT)
 		b->give_up = true;
 	else
 		return st;
-	gk_keyed_free(b->rows);
+	gk_key_partition_free(b->rows);
 	b->rows = NULL;
 	return GK_OK;
 }
@@ -94,22 +94,22 @@ take(void *arg, GkStore *store, const GkBatch *batch, GkError *err)
 static void
 read_rows(ByKey *b, char *key)
 {
-	GkGrouped  *g = b->g;
+	KmGrouped  *g = b->g;
 	int			n = g->source->ncolumns;
 	char	  **columns = palloc((n + 1) * sizeof(char *));
-	GkReadOptions read = {.distance = GK_EUCLIDEAN,.skip_nonfinite = g->options->skip_nonfinite,
+	KmReadOptions read = {.distance = GK_EUCLIDEAN,.skip_nonfinite = g->options->skip_nonfinite,
 	.take = take,.take_arg = b};
-	GkTables	tables = {0};
+	KmTables	tables = {0};
 	GkError		err;
 
 	columns[0] = key;
 	memcpy(columns + 1, g->source->columns, n * sizeof(char *));
 	g->d = n;
-	gk_check(g->host,
-			 gk_keyed_create(gk_host_engine(g->host), n + (g->source->weighted ? 1 : 0), &b->rows, &err),
+	km_check(g->host,
+			 gk_key_partition_create(km_host_engine(g->host), n + (g->source->weighted ? 1 : 0), &b->rows, &err),
 			 &err);
-	(void) gk_read(g->host,
-				   gk_source_open(g->source->relid, columns, n + 1, g->source->weight_column, NULL, false),
+	(void) km_read(g->host,
+				   km_source_open(g->source->relid, columns, n + 1, g->source->weight_column, NULL, false),
 				   &read, &g->counts, &tables);
 	if (g->counts.null_feature > 0 && b->may_be_null)
 		b->give_up = true;
@@ -148,45 +148,45 @@ point(const void *arg, int64_t i)
 
 /* A group for later: all threads together, or a GPU.  False: out of memory. */
 static bool
-keep_rows(const ByKey *b, int thread, const GkKeyedGroups *from, int64 first, int64 n, int width, GkOneGroup *one)
+keep_rows(const ByKey *b, int thread, const GkKeyGroups *from, int64 first, int64 n, int width, KmOneGroup *one)
 {
 	Size		values = n * width;
-	double	   *kept = gk_thread_keep(b->hosts, thread, values * sizeof(double));
+	double	   *kept = km_thread_keep(b->hosts, thread, values * sizeof(double));
 
-	one->rows = gk_thread_keep(b->hosts, thread, sizeof(GkRows));
+	one->rows = km_thread_keep(b->hosts, thread, sizeof(KmGroupRows));
 	if (kept == NULL || one->rows == NULL)
 		return false;
 	for (Size i = 0; i < values; i++)
 		kept[i] = from->floats ? ((const float *) from->rows)[first * width + i]
 			: ((const double *) from->rows)[first * width + i];
-	gk_rows_view(one->rows, kept, n, width);
+	km_group_rows_view(one->rows, kept, n, width);
 	return true;
 }
 
 /* One group of a part.  False: out of memory. */
 static bool
-make_group(const ByKey *b, int thread, const GkKeyedGroups *from, int i, GkOneGroup *one)
+make_group(const ByKey *b, int thread, const GkKeyGroups *from, int i, KmOneGroup *one)
 {
-	const GkGrouped *g = b->g;
+	const KmGrouped *g = b->g;
 	int			width = g->d + (g->source->weighted ? 1 : 0);
 	int64		first = from->start[i];
 	int64		n = from->start[i + 1] - first;
-	Key		   *key = gk_thread_keep(b->hosts, thread, sizeof(Key));
+	Key		   *key = km_thread_keep(b->hosts, thread, sizeof(Key));
 
 	if (key == NULL)
 		return false;
 	*key = (Key) {key_datum(b->type, from->key[i]), false};
 	one->key = &key->value;
 	one->key_null = &key->null;
-	if (g->gpu != NULL || !gk_grouped_small(g, n))
+	if (g->gpu != NULL || !km_grouped_small(g, n))
 		return keep_rows(b, thread, from, first, n, width, one);
 	if (from->floats)
-		gk_grouped_fit(g, b->hosts, thread, NULL, (const float *) from->rows + first * width, n, one);
+		km_grouped_fit(g, b->hosts, thread, NULL, (const float *) from->rows + first * width, n, one);
 	else
 	{
 		Points		p = {(const double *) from->rows + first * width, width};
 
-		gk_grouped_fit(g, b->hosts, thread, point, &p, n, one);
+		km_grouped_fit(g, b->hosts, thread, point, &p, n, one);
 	}
 	return true;
 }
@@ -196,75 +196,75 @@ part_job(void *arg, int64_t job, int thread)
 {
 	ByKey	   *b = arg;
 	PartGroups *part = &b->parts[job];
-	GkThreadMark mark = gk_thread_mark(b->hosts, thread);
-	GkKeyedGroups groups;
+	KmThreadMark mark = km_thread_mark(b->hosts, thread);
+	GkKeyGroups groups;
 
-	part->status = gk_keyed_groups(b->rows, (int) job, gk_thread_host(b->hosts, thread), &groups, &part->err);
+	part->status = gk_key_partition_groups(b->rows, (int) job, km_thread_host(b->hosts, thread), &groups, &part->err);
 	if (part->status == GK_OK && groups.n > 0)
 	{
-		part->groups = gk_thread_keep(b->hosts, thread, groups.n * sizeof(GkOneGroup));
+		part->groups = km_thread_keep(b->hosts, thread, groups.n * sizeof(KmOneGroup));
 		if (part->groups == NULL)
 			part->status = gk_fail(&part->err, GK_ERR_MEMORY, "out of memory");
 	}
 	for (int i = 0; part->status == GK_OK && i < groups.n; i++)
 	{
-		memset(&part->groups[i], 0, sizeof(GkOneGroup));
+		memset(&part->groups[i], 0, sizeof(KmOneGroup));
 		if (make_group(b, thread, &groups, i, &part->groups[i]))
 			part->n++;
 		else
 			part->status = gk_fail(&part->err, GK_ERR_MEMORY, "out of memory");
 	}
-	gk_thread_reset(b->hosts, thread, mark);
+	km_thread_reset(b->hosts, thread, mark);
 }
 
 /* The groups into the batch, the small ones with their clusters. */
 static void
 cluster_parts(ByKey *b)
 {
-	GkGroups   *all = &b->g->groups;
+	KmGroupHash   *all = &b->g->groups;
 	MemoryContext caller = MemoryContextSwitchTo(all->cxt);
-	const GkHost *engine = gk_host_engine(b->g->host);
+	const GkHost *engine = km_host_engine(b->g->host);
 	int64		n = 0;
 
-	b->hosts = gk_thread_hosts(engine);
-	b->parts = palloc0(GK_KEYED_PARTS * sizeof(PartGroups));
-	if (!gk_parallel_for(engine, GK_KEYED_PARTS, part_job, b))
-		gk_throw(b->g->host, GK_STOPPED, NULL);
-	gk_keyed_free(b->rows);
-	for (int i = 0; i < GK_KEYED_PARTS; i++)
+	b->hosts = km_thread_hosts(engine);
+	b->parts = palloc0(GK_KEY_PARTITION_PARTS * sizeof(PartGroups));
+	if (!gk_parallel_for(engine, GK_KEY_PARTITION_PARTS, part_job, b))
+		km_throw(b->g->host, GK_STOPPED, NULL);
+	gk_key_partition_free(b->rows);
+	for (int i = 0; i < GK_KEY_PARTITION_PARTS; i++)
 	{
-		gk_check(b->g->host, b->parts[i].status, &b->parts[i].err);
+		km_check(b->g->host, b->parts[i].status, &b->parts[i].err);
 		n += b->parts[i].n;
 	}
-	all->groups = palloc_extended(Max(n, 1) * sizeof(GkOneGroup *), MCXT_ALLOC_HUGE);
-	for (int i = 0; i < GK_KEYED_PARTS; i++)
+	all->groups = palloc_extended(Max(n, 1) * sizeof(KmOneGroup *), MCXT_ALLOC_HUGE);
+	for (int i = 0; i < GK_KEY_PARTITION_PARTS; i++)
 		for (int j = 0; j < b->parts[i].n; j++)
 			all->groups[all->n++] = &b->parts[i].groups[j];
 	MemoryContextSwitchTo(caller);
 }
 
 bool
-gk_grouped_by_key(GkGrouped *g, char *key)
+km_grouped_by_int(KmGrouped *g, char *key)
 {
 	ByKey		b = {.g = g};
 
 	if (g->source->array || g->source->ncolumns >= GKMEANS_MAX_COLUMNS ||
 		g->options->engine.distance == GK_COSINE || !look_at_key(&b, key))
 		return false;
-	gk_check_given_features(g->options, g->source->ncolumns);
+	km_check_given_features(g->options, g->source->ncolumns);
 	read_rows(&b, key);
 	if (b.give_up)
 	{
-		gk_keyed_free(b.rows);
+		gk_key_partition_free(b.rows);
 		return false;
 	}
 	g->key_desc = CreateTemplateTupleDesc(1);
 	TupleDescInitEntry(g->key_desc, 1, key, b.type, -1, 0);
 	g->key_desc = BlessTupleDesc(g->key_desc);
-	gk_groups_types(&g->groups, 1, g->key_desc);
-	gk_groups_begin(&g->groups, g->parent);
-	gk_grouped_choose(g, b.n);
+	km_group_hash_types(&g->groups, 1, g->key_desc);
+	km_group_hash_begin(&g->groups, g->parent);
+	km_grouped_choose(g, b.n);
 	cluster_parts(&b);
-	gk_grouped_finish(g);
+	km_grouped_finish(g);
 	return true;
 }

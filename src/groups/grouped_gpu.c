@@ -11,9 +11,9 @@
 
 typedef struct Packing
 {
-	const GkGrouped *g;
-	GkThreadHosts *hosts;
-	GkThreadMark *mark;			/* of each thread's job */
+	const KmGrouped *g;
+	KmThreadHosts *hosts;
+	KmThreadMark *mark;			/* of each thread's job */
 } Packing;
 
 /*
@@ -21,7 +21,7 @@ typedef struct Packing
  * next to nothing: sorting and preparing the points is done once, and by the CPU.
  */
 void
-gk_grouped_choose(GkGrouped *g, int64 rows)
+km_grouped_choose(KmGrouped *g, int64 rows)
 {
 	const GkOptions *o = &g->options->engine;
 	const GkBackend *b;
@@ -31,12 +31,12 @@ gk_grouped_choose(GkGrouped *g, int64 rows)
 	g->chosen = true;
 	if (rows == 0 || g->options->device == GK_DEVICE_CPU)
 		return;
-	b = gk_choose_backend(g->host, g->options->device, rows, g->d, (int) Min((int64) o->k * o->n_init, GK_MAX_K));
-	if (b->packed != NULL && gk_packed_possible(o, g->source->weighted))
+	b = km_choose_backend(g->host, g->options->device, rows, g->d, (int) Min((int64) o->k * o->n_init, GK_MAX_K));
+	if (b->packed != NULL && gk_group_batch_possible(o, g->source->weighted))
 		g->gpu = b;
 }
 
-static GkOneGroup *
+static KmOneGroup *
 group_at(void *ctx, int64_t group)
 {
 	return ((Packing *) ctx)->g->groups.groups[group];
@@ -59,8 +59,8 @@ thread_host(void *ctx, int thread)
 {
 	Packing    *p = ctx;
 
-	p->mark[thread] = gk_thread_mark(p->hosts, thread);
-	return gk_thread_host(p->hosts, thread);
+	p->mark[thread] = km_thread_mark(p->hosts, thread);
+	return km_thread_host(p->hosts, thread);
 }
 
 static void
@@ -68,7 +68,7 @@ done(void *ctx, int thread)
 {
 	Packing    *p = ctx;
 
-	gk_thread_reset(p->hosts, thread, p->mark[thread]);
+	km_thread_reset(p->hosts, thread, p->mark[thread]);
 }
 
 static bool
@@ -76,22 +76,22 @@ result(void *ctx, int64_t group, const GkModel *model, int thread)
 {
 	const Packing *p = ctx;
 
-	return gk_grouped_keep(p->g, p->hosts, thread, group_at(ctx, group), model);
+	return km_grouped_keep(p->g, p->hosts, thread, group_at(ctx, group), model);
 }
 
 void
-gk_grouped_pack(GkGrouped *g, GkThreadHosts *hosts)
+km_grouped_pack(KmGrouped *g, KmThreadHosts *hosts)
 {
-	const GkHost *engine = gk_host_engine(g->host);
-	Packing		p = {.g = g,.hosts = hosts,.mark = palloc(gk_threads(engine) * sizeof(GkThreadMark))};
-	GkPackedWork work = {.options = &g->options->engine,.d = g->d,.groups = g->groups.n,.ctx = &p,.rows = rows,
-		.row = gk_rows_point,.arg = row_arg,.host = thread_host,.done = done,.result = result};
+	const GkHost *engine = km_host_engine(g->host);
+	Packing		p = {.g = g,.hosts = hosts,.mark = palloc(gk_threads(engine) * sizeof(KmThreadMark))};
+	GkGroupBatchWork work = {.options = &g->options->engine,.d = g->d,.groups = g->groups.n,.ctx = &p,.rows = rows,
+		.row = km_group_rows_point,.arg = row_arg,.host = thread_host,.done = done,.result = result};
 	GkError		err;
-	GkStatus	st = gk_packed_fit(engine, g->gpu, &work, &err);
+	GkStatus	st = gk_group_batch_fit(engine, g->gpu, &work, &err);
 
 	/* What the GPU has not done is the CPU's, now and in later batches. */
 	if ((st == GK_ERR_DEVICE || st == GK_ERR_DEVICE_MEMORY) && engine->device_failed(engine->ctx, &err))
 		g->gpu = NULL;
 	else
-		gk_check(g->host, st, &err);
+		km_check(g->host, st, &err);
 }

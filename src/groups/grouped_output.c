@@ -21,7 +21,7 @@
 #define RESET_GROUPS	64
 
 void
-gk_grouped_put_begin(GkGrouped *g)
+km_grouped_put_begin(KmGrouped *g)
 {
 	/* to_jsonb() looks at its argument's type */
 	Const	   *record = makeNullConst(RECORDOID, -1, InvalidOid);
@@ -50,7 +50,7 @@ whole_number(const char *name, int64 number)
 }
 
 static Datum
-group_key(GkGrouped *g, const GkOneGroup *one)
+group_key(KmGrouped *g, const KmOneGroup *one)
 {
 	Form_pg_attribute first = TupleDescAttr(g->key_desc, 0);
 
@@ -69,7 +69,7 @@ group_key(GkGrouped *g, const GkOneGroup *one)
 }
 
 static void
-put_rows(GkGrouped *g, const GkOneGroup *one)
+put_rows(KmGrouped *g, const KmOneGroup *one)
 {
 	Datum		grp = group_key(g, one);
 
@@ -81,7 +81,7 @@ put_rows(GkGrouped *g, const GkOneGroup *one)
 		values[0] = grp;
 		values[1] = Int32GetDatum(c);
 		values[2] = Int64GetDatum(one->size[c]);
-		values[3] = gk_float8_array(one->centroids + (Size) c * g->d, g->d);
+		values[3] = km_float8_array(one->centroids + (Size) c * g->d, g->d);
 		values[4] = Float8GetDatum(one->inertia[c]);
 		values[5] = Float8GetDatum(one->radius[c]);
 		tuplestore_putvalues(g->result->store, g->result->desc, values, nulls);
@@ -89,7 +89,7 @@ put_rows(GkGrouped *g, const GkOneGroup *one)
 }
 
 void
-gk_grouped_put(GkGrouped *g, const GkOneGroup *one)
+km_grouped_put(KmGrouped *g, const KmOneGroup *one)
 {
 	MemoryContext caller;
 

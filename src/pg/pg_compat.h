@@ -1,8 +1,8 @@
 /*
  * pg_compat.h - what differs between PostgreSQL 13 and 18, and nothing else.
  */
-#ifndef GKMEANS_COMPAT_H
-#define GKMEANS_COMPAT_H
+#ifndef PG_COMPAT_H
+#define PG_COMPAT_H
 
 #include "access/htup_details.h"
 #include "common/jsonapi.h"
@@ -36,7 +36,7 @@
 
 /* To the last row. */
 static inline void
-gk_executor_run(QueryDesc *desc)
+km_executor_run(QueryDesc *desc)
 {
 #if PG_VERSION_NUM >= 180000
 	ExecutorRun(desc, ForwardScanDirection, 0);
@@ -46,7 +46,7 @@ gk_executor_run(QueryDesc *desc)
 }
 
 static inline int
-gk_file_write(File file, const char *data, int bytes, off_t at)
+km_file_write(File file, const char *data, int bytes, off_t at)
 {
 #if PG_VERSION_NUM >= 160000
 	return (int) FileWrite(file, data, bytes, at, WAIT_EVENT_BUFFILE_WRITE);
@@ -56,13 +56,13 @@ gk_file_write(File file, const char *data, int bytes, off_t at)
 }
 
 #if PG_VERSION_NUM >= 140000
-#define gk_estimate_num_groups(root, exprs, rows) estimate_num_groups(root, exprs, rows, NULL, NULL)
+#define km_estimate_num_groups(root, exprs, rows) estimate_num_groups(root, exprs, rows, NULL, NULL)
 #else
-#define gk_estimate_num_groups(root, exprs, rows) estimate_num_groups(root, exprs, rows, NULL)
+#define km_estimate_num_groups(root, exprs, rows) estimate_num_groups(root, exprs, rows, NULL)
 #endif
 
 static inline MinimalTuple
-gk_form_minimal_tuple(TupleDesc desc, Datum *values, bool *nulls)
+km_form_minimal_tuple(TupleDesc desc, Datum *values, bool *nulls)
 {
 #if PG_VERSION_NUM >= 180000
 	return heap_form_minimal_tuple(desc, values, nulls, 0);
@@ -73,7 +73,7 @@ gk_form_minimal_tuple(TupleDesc desc, Datum *values, bool *nulls)
 
 /* Does the user own this relation? */
 static inline bool
-gk_relation_ownercheck(Oid relid, Oid user)
+km_relation_ownercheck(Oid relid, Oid user)
 {
 #if PG_VERSION_NUM >= 160000
 	return object_ownercheck(RelationRelationId, relid, user);
@@ -89,16 +89,16 @@ gk_relation_ownercheck(Oid relid, Oid user)
 
 /* JSON semantic actions report failure by their result since 16; ours raise errors. */
 #if PG_VERSION_NUM >= 160000
-typedef JsonParseErrorType GkJsonResult;
-#define GK_JSON_RETURN	return JSON_SUCCESS
+typedef JsonParseErrorType KmJsonResult;
+#define KM_JSON_RETURN	return JSON_SUCCESS
 #else
-typedef void GkJsonResult;
-#define GK_JSON_RETURN	return
+typedef void KmJsonResult;
+#define KM_JSON_RETURN	return
 #endif
 
 /* A lexer that resolves escapes, for text in the database encoding. */
 static inline JsonLexContext *
-gk_json_lexer(char *text, int len)
+km_json_lexer(char *text, int len)
 {
 #if PG_VERSION_NUM >= 170000
 	return makeJsonLexContextCstringLen(NULL, text, len, GetDatabaseEncoding(), true);
@@ -109,7 +109,7 @@ gk_json_lexer(char *text, int len)
 
 /* May the user call this function? */
 static inline AclResult
-gk_function_aclcheck(Oid function, Oid user)
+km_function_aclcheck(Oid function, Oid user)
 {
 #if PG_VERSION_NUM >= 160000
 	return object_aclcheck(ProcedureRelationId, function, user, ACL_EXECUTE);
@@ -120,17 +120,17 @@ gk_function_aclcheck(Oid function, Oid user)
 
 /* What a session shows that waits for its turn on the GPU. */
 static inline uint32
-gk_wait_event_gpu(void)
+km_wait_event_gpu(void)
 {
 #if PG_VERSION_NUM >= 170000
 	static uint32 event = 0;
 
 	if (event == 0)
-		event = WaitEventExtensionNew("GkmeansGpu");
+		event = WaitEventExtensionNew("KmGpu");
 	return event;
 #else
 	return PG_WAIT_EXTENSION;
 #endif
 }
 
-#endif							/* GKMEANS_COMPAT_H */
+#endif							/* PG_COMPAT_H */

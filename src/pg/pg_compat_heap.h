@@ -2,8 +2,8 @@
  * pg_compat_heap.h - what differs between PostgreSQL 13 and 18 in scans of
  * heap tables.
  */
-#ifndef GKMEANS_COMPAT_HEAP_H
-#define GKMEANS_COMPAT_HEAP_H
+#ifndef PG_COMPAT_HEAP_H
+#define PG_COMPAT_HEAP_H
 
 #include "access/heapam.h"
 #include "access/tableam.h"
@@ -13,7 +13,7 @@
 #include "storage/bufmgr.h"
 
 /* PostgreSQL can pin a page in a buffer where it may be. */
-#define GK_RECENT_BUFFERS	(PG_VERSION_NUM >= 140000)
+#define KM_RECENT_BUFFERS	(PG_VERSION_NUM >= 140000)
 
 /*
  * A part of a scan, which goes to the pages that it is told to, and not through all of the
@@ -21,28 +21,28 @@
  * scan as a whole does is rel_heap.c's.
  */
 static inline HeapScanDesc
-gk_heap_open(Relation rel, Snapshot snapshot)
+km_heap_open(Relation rel, Snapshot snapshot)
 {
 	return (HeapScanDesc) rel->rd_tableam->scan_begin(rel, snapshot, 0, NULL, NULL,
 													  SO_ALLOW_STRAT | SO_ALLOW_PAGEMODE);
 }
 
 static inline void
-gk_heap_close(HeapScanDesc scan)
+km_heap_close(HeapScanDesc scan)
 {
 	table_endscan(&scan->rs_base);
 }
 
 /* Rows that scans of this relation returned, for the statistics: the counter of all scans. */
 static inline void
-gk_count_rows(Relation rel, int rows)
+km_count_rows(Relation rel, int rows)
 {
 	pgstat_count_index_tuples(rel, rows);
 }
 
 /* Go to a page, and find its visible rows: rs_cbuf, rs_vistuples, rs_ntuples. */
 static inline void
-gk_heap_page(HeapScanDesc scan, BlockNumber block)
+km_heap_page(HeapScanDesc scan, BlockNumber block)
 {
 	/* heapgetpage() has this check, PostgreSQL 17 leaves it to the caller */
 	CHECK_FOR_INTERRUPTS();
@@ -60,7 +60,7 @@ gk_heap_page(HeapScanDesc scan, BlockNumber block)
 
 /* ERROR when rows of the page may have gone that the snapshot should see. */
 static inline void
-gk_test_old_snapshot(Snapshot snapshot, Relation rel, Page page)
+km_test_old_snapshot(Snapshot snapshot, Relation rel, Page page)
 {
 #if PG_VERSION_NUM < 170000
 	TestForOldSnapshot(snapshot, rel, page);
@@ -69,7 +69,7 @@ gk_test_old_snapshot(Snapshot snapshot, Relation rel, Page page)
 
 /* A page of the relation itself, not of its maps. */
 static inline bool
-gk_tag_is_of(const BufferTag *tag, Relation rel)
+km_tag_is_of(const BufferTag *tag, Relation rel)
 {
 #if PG_VERSION_NUM >= 160000
 	return BufTagGetForkNum(tag) == MAIN_FORKNUM && BufTagMatchesRelFileLocator(tag, &rel->rd_locator);
@@ -80,7 +80,7 @@ gk_tag_is_of(const BufferTag *tag, Relation rel)
 
 /* The buffer that has a page, or had it just now; or 0. */
 static inline Buffer
-gk_look_up(Relation rel, BlockNumber block)
+km_look_up(Relation rel, BlockNumber block)
 {
 #ifdef USE_PREFETCH
 	return PrefetchBuffer(rel, MAIN_FORKNUM, block).recent_buffer;
@@ -91,7 +91,7 @@ gk_look_up(Relation rel, BlockNumber block)
 
 /* Pin a page if it is in that shared buffer.  There need not be one of that number. */
 static inline bool
-gk_recent_buffer(Relation rel, BlockNumber block, Buffer buffer)
+km_recent_buffer(Relation rel, BlockNumber block, Buffer buffer)
 {
 	bool		there = false;
 
@@ -110,7 +110,7 @@ gk_recent_buffer(Relation rel, BlockNumber block, Buffer buffer)
 
 /* A ring of at least so many buffers for a scan that had a small one. */
 static inline void
-gk_larger_ring(BufferAccessStrategy *strategy, int pages)
+km_larger_ring(BufferAccessStrategy *strategy, int pages)
 {
 	FreeAccessStrategy(*strategy);
 #if PG_VERSION_NUM >= 160000
@@ -122,4 +122,4 @@ gk_larger_ring(BufferAccessStrategy *strategy, int pages)
 #endif
 }
 
-#endif							/* GKMEANS_COMPAT_HEAP_H */
+#endif							/* PG_COMPAT_HEAP_H */

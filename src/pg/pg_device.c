@@ -102,7 +102,7 @@ at_exit(int code, Datum arg)
 }
 
 bool
-gk_gpu_job_begin(MemoryContext context, int gpu, bool wait)
+km_gpu_job_begin(MemoryContext context, int gpu, bool wait)
 {
 	static bool registered;
 	Job		   *job;
@@ -125,7 +125,7 @@ gk_gpu_job_begin(MemoryContext context, int gpu, bool wait)
 			return false;
 		ConditionVariablePrepareToSleep(&shared[gpu].job_done);
 		while (!take(&shared[gpu].jobs))
-			ConditionVariableSleep(&shared[gpu].job_done, gk_wait_event_gpu());
+			ConditionVariableSleep(&shared[gpu].job_done, km_wait_event_gpu());
 		ConditionVariableCancelSleep();
 	}
 	my_job = gpu;
@@ -149,7 +149,7 @@ init_shared(void *area)
 }
 
 void
-gk_gpu_init(void)
+km_gpu_init(void)
 {
-	gk_shmem_register("gkmeans", MAX_GPUS * sizeof(GpuShared), (void **) &shared, init_shared);
+	km_shmem_register("gkmeans", MAX_GPUS * sizeof(GpuShared), (void **) &shared, init_shared);
 }

@@ -39,12 +39,12 @@ static const ErrorRow error_table[] = {
  * thread had no memory is NULL.
  */
 void
-gk_throw(GkPgHost *host, GkStatus status, const GkError *err)
+km_throw(KmPgHost *host, GkStatus status, const GkError *err)
 {
 	int			sqlstate = ERRCODE_INTERNAL_ERROR;
 	const char *hint = NULL;
 
-	gk_host_rethrow(host);
+	km_host_rethrow(host);
 
 	if (status == GK_STOPPED)
 	{

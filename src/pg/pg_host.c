@@ -3,7 +3,7 @@
  *
  * The engine runs threads and must unwind by itself, so no PostgreSQL ERROR may
  * jump through it.  Whatever can raise one while the engine is on the stack
- * runs under gk_host_guard(), which keeps the ERROR; the engine is told "stop"
+ * runs under km_host_guard(), which keeps the ERROR; the engine is told "stop"
  * or "failed", unwinds, and the glue raises the ERROR again.  That is safe
  * without a subtransaction because nothing is done in between but freeing
  * memory.
@@ -22,7 +22,7 @@
 /* What one FileWrite() is given. */
 #define MAX_SPILL_WRITE		(64 * 1024 * 1024)
 
-struct GkPgHost
+struct KmPgHost
 {
 	GkHost		engine;
 	MemoryContext context;
@@ -34,14 +34,14 @@ struct GkPgHost
 
 typedef struct SpillWrite
 {
-	GkPgHost   *host;
+	KmPgHost   *host;
 	int64_t		offset;
 	const char *data;
 	size_t		bytes;
 } SpillWrite;
 
 bool
-gk_host_guard(GkPgHost *host, void (*fn) (void *arg), void *arg)
+km_host_guard(KmPgHost *host, void (*fn) (void *arg), void *arg)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	uint32		held = InterruptHoldoffCount;
@@ -69,7 +69,7 @@ gk_host_guard(GkPgHost *host, void (*fn) (void *arg), void *arg)
 }
 
 void
-gk_host_rethrow(GkPgHost *host)
+km_host_rethrow(KmPgHost *host)
 {
 	if (host != NULL && host->error != NULL)
 		ReThrowError(host->error);
@@ -78,7 +78,7 @@ gk_host_rethrow(GkPgHost *host)
 static void *
 host_alloc(void *ctx, size_t bytes)
 {
-	GkPgHost   *host = ctx;
+	KmPgHost   *host = ctx;
 
 	/* larger sizes are an ERROR even with NO_OOM */
 	if (!AllocHugeSizeIsValid(bytes))
@@ -104,7 +104,7 @@ host_poll(void *ctx)
 {
 	if (likely(!InterruptPending))
 		return false;
-	return !gk_host_guard(ctx, check_for_interrupts, NULL);
+	return !km_host_guard(ctx, check_for_interrupts, NULL);
 }
 
 /* Any thread: flags that signal handlers set, and nothing else. */
@@ -122,7 +122,7 @@ static void
 spill_write(void *arg)
 {
 	SpillWrite *w = arg;
-	GkPgHost   *host = w->host;
+	KmPgHost   *host = w->host;
 
 	if (host->spill < 0)
 	{
@@ -132,7 +132,7 @@ spill_write(void *arg)
 	while (w->bytes > 0)
 	{
 		int			want = (int) Min(w->bytes, MAX_SPILL_WRITE);
-		int			written = gk_file_write(host->spill, w->data, want, (off_t) w->offset);
+		int			written = km_file_write(host->spill, w->data, want, (off_t) w->offset);
 
 		if (written <= 0)
 		{
@@ -153,7 +153,7 @@ host_spill_write(void *ctx, int64_t offset, const void *data, size_t bytes)
 {
 	SpillWrite	w = {ctx, offset, data, bytes};
 
-	return gk_host_guard(ctx, spill_write, &w);
+	return km_host_guard(ctx, spill_write, &w);
 }
 
 /*
@@ -163,7 +163,7 @@ host_spill_write(void *ctx, int64_t offset, const void *data, size_t bytes)
 static void
 spill_open(void *arg)
 {
-	GkPgHost   *host = arg;
+	KmPgHost   *host = arg;
 
 	if (FileSize(host->spill) < 0)
 		ereport(ERROR,
@@ -175,9 +175,9 @@ spill_open(void *arg)
 static int
 host_spill_fd(void *ctx)
 {
-	GkPgHost   *host = ctx;
+	KmPgHost   *host = ctx;
 
-	if (host->spill < 0 || !gk_host_guard(host, spill_open, host))
+	if (host->spill < 0 || !km_host_guard(host, spill_open, host))
 		return -1;
 	return FileGetRawDesc(host->spill);
 }
@@ -197,17 +197,17 @@ warn_device(void *arg)
 static bool
 host_device_failed(void *ctx, const GkError *err)
 {
-	GkPgHost   *host = ctx;
+	KmPgHost   *host = ctx;
 
-	if (!host->fall_back || !gk_host_guard(host, warn_device, unconstify(GkError *, err)))
+	if (!host->fall_back || !km_host_guard(host, warn_device, unconstify(GkError *, err)))
 		return false;
-	gk_progress_device("cpu");
-	gk_stat_fallback();
+	km_progress_device("cpu");
+	km_stat_fallback();
 	return true;
 }
 
 void
-gk_host_fall_back(GkPgHost *host, bool allowed)
+km_host_fall_back(KmPgHost *host, bool allowed)
 {
 	host->fall_back = allowed;
 }
@@ -215,22 +215,22 @@ gk_host_fall_back(GkPgHost *host, bool allowed)
 static void
 host_progress(void *ctx, const GkProgress *p)
 {
-	gk_progress_report(p);
+	km_progress_report(p);
 }
 
 /* When the context goes, after an ERROR too. */
 static void
 release(void *arg)
 {
-	gk_keep_give_all(arg);
+	gk_mem_pool_give_all(arg);
 }
 
-GkPgHost *
-gk_host_begin(void)
+KmPgHost *
+km_host_begin(void)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gkmeans",
 												  ALLOCSET_DEFAULT_SIZES);
-	GkPgHost   *host = MemoryContextAllocZero(context, sizeof(GkPgHost));
+	KmPgHost   *host = MemoryContextAllocZero(context, sizeof(KmPgHost));
 
 	host->context = context;
 	host->spill = -1;
@@ -241,7 +241,7 @@ gk_host_begin(void)
 	host->release.func = release;
 	host->release.arg = host;
 	MemoryContextRegisterResetCallback(context, &host->release);
-	gk_keep_limit(gk_keep_memory_bytes());
+	gk_mem_pool_limit(km_keep_memory_bytes());
 	host->engine.poll = host_poll;
 	host->engine.stop = host_stop;
 	host->engine.spill_write = host_spill_write;
@@ -257,7 +257,7 @@ gk_host_begin(void)
 }
 
 void
-gk_host_end(GkPgHost *host)
+km_host_end(KmPgHost *host)
 {
 	if (host->spill >= 0)
 		FileClose(host->spill);
@@ -265,13 +265,13 @@ gk_host_end(GkPgHost *host)
 }
 
 MemoryContext
-gk_host_context(GkPgHost *host)
+km_host_context(KmPgHost *host)
 {
 	return host->context;
 }
 
 const GkHost *
-gk_host_engine(GkPgHost *host)
+km_host_engine(KmPgHost *host)
 {
 	return &host->engine;
 }

@@ -82,9 +82,9 @@ init_slots(void *ptr)
 }
 
 void
-gk_progress_init(void)
+km_progress_init(void)
 {
-	gk_shmem_register("gkmeans progress", SLOTS * sizeof(Slot), (void **) &slots, init_slots);
+	km_shmem_register("gkmeans progress", SLOTS * sizeof(Slot), (void **) &slots, init_slots);
 }
 
 static void
@@ -142,7 +142,7 @@ at_exit(int code, Datum arg)
 
 /* The phase is one of a few constants of the engine. */
 void
-gk_progress_report(const GkProgress *p)
+km_progress_report(const GkProgress *p)
 {
 	TimestampTz now;
 
@@ -164,13 +164,13 @@ gk_progress_report(const GkProgress *p)
 }
 
 void
-gk_progress_device(const char *device)
+km_progress_device(const char *device)
 {
 	strlcpy(latest.device, device, sizeof(latest.device));
 }
 
 void
-gk_progress_begin(MemoryContext context, Oid relation)
+km_progress_begin(MemoryContext context, Oid relation)
 {
 	static bool registered;
 	MemoryContextCallback *callback;
@@ -202,7 +202,7 @@ gk_progress_begin(MemoryContext context, Oid relation)
 		if (pg_atomic_compare_exchange_u32(&slots[i].pid, &expected, (uint32) MyProcPid))
 			mine = &slots[i];
 	}
-	gk_progress_report(&load);
+	km_progress_report(&load);
 }
 
 /* ---- reading ---- */
@@ -232,9 +232,9 @@ read_slot(Slot *s, uint32 *pid, Report *report)
 Datum
 gkmeans_progress_info(PG_FUNCTION_ARGS)
 {
-	GkResult	result;
+	KmResult	result;
 
-	gk_result_begin(fcinfo, &result);
+	km_result_begin(fcinfo, &result);
 	attach();
 	for (int i = 0; slots != NULL && i < SLOTS; i++)
 	{

@@ -12,7 +12,7 @@
 
 /* The rows go to a tuplestore that lives as long as the query. */
 void
-gk_result_begin(FunctionCallInfo fcinfo, GkResult *result)
+km_result_begin(FunctionCallInfo fcinfo, KmResult *result)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	MemoryContext caller;
@@ -35,7 +35,7 @@ gk_result_begin(FunctionCallInfo fcinfo, GkResult *result)
 }
 
 Datum
-gk_float8_array(const double *v, int n)
+km_float8_array(const double *v, int n)
 {
 	Size		bytes = ARR_OVERHEAD_NONULLS(1) + n * sizeof(double);
 	ArrayType  *array = palloc0(bytes);

@@ -61,7 +61,7 @@ startup(void)
 }
 
 void
-gk_shmem_register(const char *name, Size size, void **address, void (*init) (void *area))
+km_shmem_register(const char *name, Size size, void **address, void (*init) (void *area))
 {
 	if (!process_shared_preload_libraries_in_progress)
 		return;
@@ -71,7 +71,7 @@ gk_shmem_register(const char *name, Size size, void **address, void (*init) (voi
 
 /* After all modules have registered. */
 void
-gk_shmem_init(void)
+km_shmem_init(void)
 {
 	if (!process_shared_preload_libraries_in_progress)
 		return;

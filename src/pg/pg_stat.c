@@ -38,9 +38,9 @@ init_sums(void *area)
 }
 
 void
-gk_stat_init(void)
+km_stat_init(void)
 {
-	gk_shmem_register("gkmeans stat", STAT_COUNT * sizeof(pg_atomic_uint64), (void **) &sums, init_sums);
+	km_shmem_register("gkmeans stat", STAT_COUNT * sizeof(pg_atomic_uint64), (void **) &sums, init_sums);
 }
 
 /* ---- writing ---- */
@@ -52,7 +52,7 @@ add(int what, double v)
 }
 
 void
-gk_stat_run(const char *relname, const GkModel *m)
+km_stat_run(const char *relname, const GkModel *m)
 {
 	bool		gpu = strncmp(m->device, "gpu", 3) == 0;
 
@@ -82,7 +82,7 @@ gk_stat_run(const char *relname, const GkModel *m)
 }
 
 void
-gk_stat_fallback(void)
+km_stat_fallback(void)
 {
 	if (sums != NULL)
 		add(STAT_FALLBACKS, 1);
@@ -94,11 +94,11 @@ gk_stat_fallback(void)
 Datum
 gkmeans_stat_info(PG_FUNCTION_ARGS)
 {
-	GkResult	result;
+	KmResult	result;
 	Datum		values[STAT_COUNT];
 	bool		nulls[STAT_COUNT] = {false};
 
-	gk_result_begin(fcinfo, &result);
+	km_result_begin(fcinfo, &result);
 	if (sums == NULL)
 		return (Datum) 0;
 	for (int i = 0; i < STAT_COUNT; i++)

@@ -45,7 +45,7 @@ typedef struct ThreadHost
 	char		apart[64];		/* threads do not share cache lines */
 } ThreadHost;
 
-struct GkThreadHosts
+struct KmThreadHosts
 {
 	MemoryContextCallback release;
 	int			n;
@@ -115,7 +115,7 @@ thread_free(void *ctx, void *ptr)
 static void
 release(void *arg)
 {
-	GkThreadHosts *hosts = arg;
+	KmThreadHosts *hosts = arg;
 
 	for (int t = 0; t < hosts->n; t++)
 	{
@@ -124,10 +124,10 @@ release(void *arg)
 	}
 }
 
-GkThreadHosts *
-gk_thread_hosts(const GkHost *engine)
+KmThreadHosts *
+km_thread_hosts(const GkHost *engine)
 {
-	GkThreadHosts *hosts = palloc0(sizeof(GkThreadHosts));
+	KmThreadHosts *hosts = palloc0(sizeof(KmThreadHosts));
 
 	hosts->n = gk_threads(engine);
 	hosts->hosts = palloc0(hosts->n * sizeof(ThreadHost));
@@ -150,40 +150,40 @@ gk_thread_hosts(const GkHost *engine)
 }
 
 const GkHost *
-gk_thread_host(GkThreadHosts *hosts, int thread)
+km_thread_host(KmThreadHosts *hosts, int thread)
 {
 	return &hosts->hosts[thread].host;
 }
 
 void *
-gk_thread_keep(GkThreadHosts *hosts, int thread, size_t bytes)
+km_thread_keep(KmThreadHosts *hosts, int thread, size_t bytes)
 {
 	return take(&hosts->hosts[thread].kept, bytes);
 }
 
 GkError *
-gk_thread_keep_error(GkThreadHosts *hosts, int thread, const GkError *err)
+km_thread_keep_error(KmThreadHosts *hosts, int thread, const GkError *err)
 {
-	GkError    *kept = gk_thread_keep(hosts, thread, sizeof(GkError));
+	GkError    *kept = km_thread_keep(hosts, thread, sizeof(GkError));
 
 	if (kept != NULL)
 		*kept = *err;
 	return kept;
 }
 
-GkThreadMark
-gk_thread_mark(GkThreadHosts *hosts, int thread)
+KmThreadMark
+km_thread_mark(KmThreadHosts *hosts, int thread)
 {
 	Arena	   *a = &hosts->hosts[thread].work;
 
 	/* a first block, which stays */
 	if (a->blocks == NULL)
 		(void) take(a, 0);
-	return (GkThreadMark) {a->blocks, a->used};
+	return (KmThreadMark) {a->blocks, a->used};
 }
 
 void
-gk_thread_reset(GkThreadHosts *hosts, int thread, GkThreadMark mark)
+km_thread_reset(KmThreadHosts *hosts, int thread, KmThreadMark mark)
 {
 	Arena	   *a = &hosts->hosts[thread].work;
 

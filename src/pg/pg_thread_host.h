@@ -3,28 +3,28 @@
  *
  * They know memory and the stop flag, nothing of PostgreSQL.
  */
-#ifndef GKMEANS_THREAD_HOST_H
-#define GKMEANS_THREAD_HOST_H
+#ifndef PG_THREAD_HOST_H
+#define PG_THREAD_HOST_H
 
 #include "core/gk_core.h"
 
-typedef struct GkThreadHosts GkThreadHosts;
+typedef struct KmThreadHosts KmThreadHosts;
 
 /* One for each of the engine's threads; gone with the current memory context. */
-extern GkThreadHosts *gk_thread_hosts(const GkHost *engine);
-extern const GkHost *gk_thread_host(GkThreadHosts *hosts, int thread);
+extern KmThreadHosts *km_thread_hosts(const GkHost *engine);
+extern const GkHost *km_thread_host(KmThreadHosts *hosts, int thread);
 /* What lives as long as the hosts; NULL: out of memory. */
-extern void *gk_thread_keep(GkThreadHosts *hosts, int thread, size_t bytes);
+extern void *km_thread_keep(KmThreadHosts *hosts, int thread, size_t bytes);
 /* An error to be raised later; NULL: there is no memory for it. */
-extern GkError *gk_thread_keep_error(GkThreadHosts *hosts, int thread, const GkError *err);
+extern GkError *km_thread_keep_error(KmThreadHosts *hosts, int thread, const GkError *err);
 /* What the thread's host has given out so far; all that came later is free again. */
-typedef struct GkThreadMark
+typedef struct KmThreadMark
 {
 	const void *block;
 	size_t		used;
-} GkThreadMark;
+} KmThreadMark;
 
-extern GkThreadMark gk_thread_mark(GkThreadHosts *hosts, int thread);
-extern void gk_thread_reset(GkThreadHosts *hosts, int thread, GkThreadMark mark);
+extern KmThreadMark km_thread_mark(KmThreadHosts *hosts, int thread);
+extern void km_thread_reset(KmThreadHosts *hosts, int thread, KmThreadMark mark);
 
-#endif							/* GKMEANS_THREAD_HOST_H */
+#endif							/* PG_THREAD_HOST_H */

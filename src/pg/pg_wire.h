@@ -2,11 +2,11 @@
  * pg_wire.h - numbers in bytes that come from another server or from a client:
  * each is checked before anything is done with it.
  *
- * Who includes this says what the bytes should be: GK_WIRE_INVALID is the message, as far
+ * Who includes this says what the bytes should be: KM_WIRE_INVALID is the message, as far
  * as the reason.
  */
-#ifndef GKMEANS_WIRE_H
-#define GKMEANS_WIRE_H
+#ifndef PG_WIRE_H
+#define PG_WIRE_H
 
 #include "lib/stringinfo.h"
 #include "libpq/pqformat.h"
@@ -16,7 +16,7 @@
 #define INVALID(...) \
 	ereport(ERROR, \
 			(errcode(ERRCODE_INVALID_BINARY_REPRESENTATION), \
-			 errmsg(GK_WIRE_INVALID __VA_ARGS__)))
+			 errmsg(KM_WIRE_INVALID __VA_ARGS__)))
 
 /* Before memory is asked for. */
 static inline void
@@ -71,4 +71,4 @@ get_int128(StringInfo buf)
 	return (gk_int128) ((unsigned __int128) high << 64 | (uint64) pq_getmsgint64(buf));
 }
 
-#endif							/* GKMEANS_WIRE_H */
+#endif							/* PG_WIRE_H */

@@ -21,18 +21,18 @@
 /* Values of one type that are side by side. */
 typedef struct PageRun
 {
-	GkValueType type;
+	KmValueType type;
 	int			first;
 	int			count;
 } PageRun;
 
-struct GkTaker
+struct KmDeformer
 {
 	TupleDesc	desc;
-	const GkPagesWhat *what;
-	const GkPagesTable *table;
+	const KmPagesWhat *what;
+	const KmPagesTable *table;
 	bool		helper;			/* is a thread's, which must not call PostgreSQL */
-	GkTaken   **into;
+	KmRowBatch   **into;
 	void		(*next) (void *arg);
 	void	   *arg;
 
@@ -47,8 +47,8 @@ struct GkTaker
 	int			fixed_end;		/* where the next one would be */
 
 	/* The page at hand. */
-	const GkPageRows *rows;
-	GkAhead    *ahead;			/* memory to ask for meanwhile */
+	const KmPageRows *rows;
+	KmPrefetch    *ahead;			/* memory to ask for meanwhile */
 
 	/* Rows noted, with their values at constant places. */
 	int			n;
@@ -71,21 +71,21 @@ struct GkTaker
 /* What becomes of a row, beside the verdicts of rel_rules.h. */
 enum
 {
-	NOTED = GK_ROW_VERDICTS,	/* to be judged with the others that have all at constant places */
+	NOTED = KM_ROW_VERDICTS,	/* to be judged with the others that have all at constant places */
 	DEFERRED					/* for the process that runs the query: an error, or PostgreSQL is needed */
 };
 
 /* ---- values ---- */
 
 uint32
-gk_old_label(GkValueType type, Datum value, bool isnull)
+km_old_label(KmValueType type, Datum value, bool isnull)
 {
 	double		label;
 
 	if (isnull)
-		return GK_LABEL_NULL;
-	label = gk_value_of(type, value);
-	return label >= 0 && label < GK_MAX_K ? (uint32) label : GK_LABEL_OTHER;
+		return KM_LABEL_NULL;
+	label = km_value_of(type, value);
+	return label >= 0 && label < GK_MAX_K ? (uint32) label : KM_LABEL_OTHER;
 }
 
 static double
@@ -99,14 +99,14 @@ batch_value(const GkBatch *b, int column, int row)
 /* ---- places ---- */
 
 Size
-gk_pages_what_size(int nvalues)
+km_pages_what_size(int nvalues)
 {
-	return offsetof(GkPagesWhat, type) + nvalues * sizeof(GkValueType);
+	return offsetof(KmPagesWhat, type) + nvalues * sizeof(KmValueType);
 }
 
 /* The attributes at constant places in a row without NULLs before them. */
 static void
-find_fixed(GkTaker *t)
+find_fixed(KmDeformer *t)
 {
 	int			at = 0;
 
@@ -125,15 +125,15 @@ find_fixed(GkTaker *t)
 }
 
 static void
-find_runs(GkTaker *t, int values)
+find_runs(KmDeformer *t, int values)
 {
 	t->runs = palloc(values * sizeof(PageRun));
 	for (int j = 0; j < values; j++)
 	{
-		GkValueType type = t->what->type[t->what->array ? 0 : j];
+		KmValueType type = t->what->type[t->what->array ? 0 : j];
 		PageRun    *last = &t->runs[t->nruns - 1];
 
-		if (j == 0 || type != last->type || t->at[j] != t->at[j - 1] + gk_value_size(type))
+		if (j == 0 || type != last->type || t->at[j] != t->at[j - 1] + km_value_size(type))
 		{
 			t->runs[t->nruns].type = type;
 			t->runs[t->nruns].first = j;
@@ -145,9 +145,9 @@ find_runs(GkTaker *t, int values)
 }
 
 static void
-find_places(GkTaker *t)
+find_places(KmDeformer *t)
 {
-	const GkPagesWhat *what = t->what;
+	const KmPagesWhat *what = t->what;
 
 	for (int j = 0; j < what->nvalues; j++)
 		t->last = Max(t->last, t->table->attnums[j]);
@@ -156,7 +156,7 @@ find_places(GkTaker *t)
 	if (what->array)
 	{
 		for (int j = 0; j < what->d; j++)
-			t->at[j] = j * gk_value_size(what->type[0]);
+			t->at[j] = j * km_value_size(what->type[0]);
 		find_runs(t, what->d);
 		return;
 	}
@@ -164,7 +164,7 @@ find_places(GkTaker *t)
 	{
 		AttrNumber	attnum = t->table->attnums[j];
 
-		if (attnum > t->nfixed || TupleDescAttr(t->desc, attnum - 1)->attlen != gk_value_size(what->type[j]))
+		if (attnum > t->nfixed || TupleDescAttr(t->desc, attnum - 1)->attlen != km_value_size(what->type[j]))
 			return;
 		t->at[j] = t->place[attnum - 1];
 	}
@@ -172,11 +172,11 @@ find_places(GkTaker *t)
 	t->constant = true;
 }
 
-GkTaker *
-gk_taker_open(TupleDesc desc, const GkPagesWhat *what, const GkPagesTable *table, bool helper,
-			  GkTaken **into, void (*next) (void *arg), void *arg)
+KmDeformer *
+km_deform_open(TupleDesc desc, const KmPagesWhat *what, const KmPagesTable *table, bool helper,
+			  KmRowBatch **into, void (*next) (void *arg), void *arg)
 {
-	GkTaker    *t = palloc0(sizeof(GkTaker));
+	KmDeformer    *t = palloc0(sizeof(KmDeformer));
 
 	t->desc = desc;
 	t->what = what;
@@ -196,7 +196,7 @@ gk_taker_open(TupleDesc desc, const GkPagesWhat *what, const GkPagesTable *table
 }
 
 void
-gk_taker_close(GkTaker *t)
+km_deform_close(KmDeformer *t)
 {
 	if (t->copies != NULL)
 		MemoryContextDelete(t->copies);
@@ -214,8 +214,8 @@ gk_taker_close(GkTaker *t)
 /* ---- into the batch ---- */
 
 /* Room for another row? */
-static GkTaken *
-with_room(GkTaker *t)
+static KmRowBatch *
+with_room(KmDeformer *t)
 {
 	if ((*t->into)->batch->rows == (*t->into)->batch->capacity ||
 		(*t->into)->nleft == (*t->into)->batch->capacity)
@@ -224,38 +224,38 @@ with_room(GkTaker *t)
 }
 
 static uint32
-row_label(const GkTaker *t, int i)
+row_label(const KmDeformer *t, int i)
 {
 	HeapTupleData tuple = {.t_data = t->rows->row[i]};
 	bool		isnull;
 	Datum		value;
 
 	if (!t->what->labelled)
-		return GK_LABEL_NULL;
+		return KM_LABEL_NULL;
 	value = heap_getattr(&tuple, t->table->attnums[t->what->nvalues], t->desc, &isnull);
-	return gk_old_label(t->what->label_type, value, isnull);
+	return km_old_label(t->what->label_type, value, isnull);
 }
 
 /* Where row i of the page is, for row `to` of the batch. */
 static inline void
-put_id(const GkTaker *t, GkBatch *b, int i, int to)
+put_id(const KmDeformer *t, GkBatch *b, int i, int to)
 {
-	gk_batch_aux(b, GK_AUX_BLOCK)[to] = t->rows->block;
-	gk_batch_aux(b, GK_AUX_TABLE)[to] = t->table->index << 16 | t->rows->offset[i];
+	gk_batch_aux(b, KM_AUX_BLOCK)[to] = t->rows->block;
+	gk_batch_aux(b, KM_AUX_TABLE)[to] = t->table->index << 16 | t->rows->offset[i];
 	if (t->what->labelled)
-		gk_batch_aux(b, GK_AUX_LABEL)[to] = row_label(t, i);
+		gk_batch_aux(b, KM_AUX_LABEL)[to] = row_label(t, i);
 }
 
 static void
-leave_out(GkTaker *t, int i, GkVerdict why)
+leave_out(KmDeformer *t, int i, KmVerdict why)
 {
-	GkTaken    *taken = with_room(t);
+	KmRowBatch    *taken = with_room(t);
 
 	taken->seen++;
-	gk_count_left_out(&taken->counts, why);
+	km_count_left_out(&taken->counts, why);
 	if (t->what->left_out)
 	{
-		GkLeftOut  *left = &taken->left[taken->nleft++];
+		KmLeftOut  *left = &taken->left[taken->nleft++];
 
 		left->block = t->rows->block;
 		left->offset = t->rows->offset[i];
@@ -266,17 +266,17 @@ leave_out(GkTaker *t, int i, GkVerdict why)
 
 /* Row i with its features and weight.  False: it is deferred. */
 static bool
-take_point(GkTaker *t, int i, const double *point)
+take_point(KmDeformer *t, int i, const double *point)
 {
-	const GkPagesWhat *what = t->what;
-	GkVerdict	verdict = what->weighted ? gk_judge_weight(point[what->d]) : GK_ROW_KEPT;
+	const KmPagesWhat *what = t->what;
+	KmVerdict	verdict = what->weighted ? km_judge_weight(point[what->d]) : KM_ROW_KEPT;
 	GkBatch    *b;
 
-	if (verdict == GK_ROW_KEPT)
-		verdict = gk_judge_point(point, what->d, &what->rules);
-	if (verdict != GK_ROW_KEPT)
+	if (verdict == KM_ROW_KEPT)
+		verdict = km_judge_point(point, what->d, &what->rules);
+	if (verdict != KM_ROW_KEPT)
 	{
-		if (!gk_leaves_out(verdict, &what->rules))
+		if (!km_leaves_out(verdict, &what->rules))
 			return false;
 		leave_out(t, i, verdict);
 		return true;
@@ -309,15 +309,15 @@ some_zero(const GkBatch *b, int d, int n)
 
 /* n noted rows, for which there is room.  False: look at them one by one. */
 static bool
-take_together(GkTaker *t, int first, int n)
+take_together(KmDeformer *t, int first, int n)
 {
-	const GkPagesWhat *what = t->what;
-	GkTaken    *taken = *t->into;
+	const KmPagesWhat *what = t->what;
+	KmRowBatch    *taken = *t->into;
 	GkBatch    *b = taken->batch;
 	bool		good = true;
 
 	for (int i = 0; good && i < t->nruns; i++)
-		good = gk_gather(b, t->runs[i].first, t->runs[i].count, t->runs[i].type,
+		good = km_transpose(b, t->runs[i].first, t->runs[i].count, t->runs[i].type,
 						 t->data + first, n, t->at[t->runs[i].first], t->ahead);
 	if (what->weighted)
 		for (int i = 0; good && i < n; i++)
@@ -334,7 +334,7 @@ take_together(GkTaker *t, int first, int n)
 
 /* The rows to leave out up to one, from the next-th on. */
 static int
-leave_out_to(GkTaker *t, int next, int row)
+leave_out_to(KmDeformer *t, int next, int row)
 {
 	for (; next < t->nout && t->out[next] < row; next++)
 		leave_out(t, t->out[next], t->why[next]);
@@ -343,16 +343,16 @@ leave_out_to(GkTaker *t, int next, int row)
 
 /* A row that has all at constant places: its features and weight. */
 static void
-read_noted(GkTaker *t, const char *data)
+read_noted(KmDeformer *t, const char *data)
 {
 	for (int i = 0; i < t->nruns; i++)
-		gk_values_in(t->runs[i].type, data + t->at[t->runs[i].first], t->runs[i].count,
+		km_values_in(t->runs[i].type, data + t->at[t->runs[i].first], t->runs[i].count,
 					 t->noted + t->runs[i].first);
 }
 
 /* All noted rows.  A deferred one is returned, with those before it taken; or `deferred`. */
 static int
-take_noted(GkTaker *t, int deferred)
+take_noted(KmDeformer *t, int deferred)
 {
 	bool		stop = false;
 	int			out = 0;
@@ -388,7 +388,7 @@ take_noted(GkTaker *t, int deferred)
 
 /* The attributes up to the last one that a point needs. */
 static void
-take_apart(GkTaker *t, HeapTupleHeader row)
+take_apart(KmDeformer *t, HeapTupleHeader row)
 {
 	const char *from = (const char *) row + row->t_hoff;
 	bool		hasnull = (row->t_infomask & HEAP_HASNULL) != 0;
@@ -426,11 +426,11 @@ take_apart(GkTaker *t, HeapTupleHeader row)
 
 /* The numbers in an array: NOTED, and where they are. */
 static int
-look_into_array(GkTaker *t, Datum value, const char **elements)
+look_into_array(KmDeformer *t, Datum value, const char **elements)
 {
 	struct varlena *array = (struct varlena *) DatumGetPointer(value);
 	const char *body;			/* an ArrayType without its first word */
-	GkArrayHead head;
+	KmArrayHead head;
 
 	/* a pointer to a value elsewhere has the bit of a short one, too */
 	if (VARATT_IS_EXTERNAL(array) || (VARATT_IS_EXTENDED(array) && !VARATT_IS_SHORT(array)))
@@ -460,7 +460,7 @@ look_into_array(GkTaker *t, Datum value, const char **elements)
 
 		for (int j = 0; j < t->what->d; j++)
 			if (att_isnull(j, bits))
-				return GK_ROW_NULL_FEATURE;
+				return KM_ROW_NULL_FEATURE;
 	}
 	*elements = body + head.dataoffset - VARHDRSZ;
 	return NOTED;
@@ -468,49 +468,49 @@ look_into_array(GkTaker *t, Datum value, const char **elements)
 
 /* A row that was taken apart: its features and weight into t->apart. */
 static int
-look_at_values(GkTaker *t, const char **elements)
+look_at_values(KmDeformer *t, const char **elements)
 {
-	const GkPagesWhat *what = t->what;
+	const KmPagesWhat *what = t->what;
 	const AttrNumber *attnums = t->table->attnums;
 
 	if (what->weighted)
 	{
 		int			at = attnums[what->nvalues - 1] - 1;
-		GkVerdict	verdict;
+		KmVerdict	verdict;
 
 		if (t->nulls[at])
-			return GK_ROW_NO_WEIGHT;
-		t->apart[what->d] = gk_value_of(what->type[what->nvalues - 1], t->values[at]);
-		verdict = gk_judge_weight(t->apart[what->d]);
-		if (verdict != GK_ROW_KEPT)
-			return gk_leaves_out(verdict, &what->rules) ? (int) verdict : DEFERRED;
+			return KM_ROW_NO_WEIGHT;
+		t->apart[what->d] = km_value_of(what->type[what->nvalues - 1], t->values[at]);
+		verdict = km_judge_weight(t->apart[what->d]);
+		if (verdict != KM_ROW_KEPT)
+			return km_leaves_out(verdict, &what->rules) ? (int) verdict : DEFERRED;
 	}
 	if (what->array)
 	{
 		int			verdict;
 
 		if (t->nulls[attnums[0] - 1])
-			return GK_ROW_NULL_FEATURE;
+			return KM_ROW_NULL_FEATURE;
 		verdict = look_into_array(t, t->values[attnums[0] - 1], elements);
 		if (verdict == NOTED && what->weighted)
 		{
-			gk_values_in(what->type[0], *elements, what->d, t->apart);
-			verdict = GK_ROW_KEPT;
+			km_values_in(what->type[0], *elements, what->d, t->apart);
+			verdict = KM_ROW_KEPT;
 		}
 		return verdict;
 	}
 	for (int j = 0; j < what->d; j++)
 		if (t->nulls[attnums[j] - 1])
-			return GK_ROW_NULL_FEATURE;
+			return KM_ROW_NULL_FEATURE;
 	for (int j = 0; j < what->d; j++)
-		t->apart[j] = gk_value_of(what->type[j], t->values[attnums[j] - 1]);
-	return GK_ROW_KEPT;
+		t->apart[j] = km_value_of(what->type[j], t->values[attnums[j] - 1]);
+	return KM_ROW_KEPT;
 }
 
 static int
-look_at(GkTaker *t, HeapTupleHeader row, const char **data)
+look_at(KmDeformer *t, HeapTupleHeader row, const char **data)
 {
-	const GkPagesWhat *what = t->what;
+	const KmPagesWhat *what = t->what;
 
 	if (t->constant && HeapTupleHeaderGetNatts(row) >= t->last && (row->t_infomask & HEAP_HASNULL))
 	{
@@ -519,7 +519,7 @@ look_at(GkTaker *t, HeapTupleHeader row, const char **data)
 		if (!what->weighted)
 			for (int j = 0; j < what->d; j++)
 				if (att_isnull(t->table->attnums[j] - 1, row->t_bits))
-					return GK_ROW_NULL_FEATURE;
+					return KM_ROW_NULL_FEATURE;
 		for (int i = 0; i < t->last; i++)
 			null |= att_isnull(i, row->t_bits);
 		if (!null)
@@ -543,7 +543,7 @@ at_constant_places(const HeapTupleHeaderData *row, AttrNumber last)
 }
 
 static inline void
-note(GkTaker *t, int i, const char *data)
+note(KmDeformer *t, int i, const char *data)
 {
 	t->data[t->n] = data;
 	t->at_row[t->n++] = i;
@@ -551,7 +551,7 @@ note(GkTaker *t, int i, const char *data)
 
 /* The rows from one on that have everything at constant places: nearly always all. */
 static int
-note_plain(GkTaker *t, int first)
+note_plain(KmDeformer *t, int first)
 {
 	HeapTupleHeader const *row = t->rows->row;
 	AttrNumber	last = t->last;
@@ -569,7 +569,7 @@ note_plain(GkTaker *t, int first)
 }
 
 int
-gk_taker_take(GkTaker *t, const GkPageRows *rows, int first, GkAhead *ahead)
+km_deform_take(KmDeformer *t, const KmPageRows *rows, int first, KmPrefetch *ahead)
 {
 	int			deferred = -1;
 	int			i;
@@ -595,7 +595,7 @@ gk_taker_take(GkTaker *t, const GkPageRows *rows, int first, GkAhead *ahead)
 			if (t->copied < MAX_COPIES)
 				continue;
 		}
-		else if (verdict != GK_ROW_KEPT && verdict != DEFERRED)
+		else if (verdict != KM_ROW_KEPT && verdict != DEFERRED)
 		{
 			t->out[t->nout] = i;
 			t->why[t->nout++] = verdict;
@@ -603,11 +603,11 @@ gk_taker_take(GkTaker *t, const GkPageRows *rows, int first, GkAhead *ahead)
 		}
 		/* the rows' order is to stay */
 		deferred = take_noted(t, verdict == DEFERRED ? i : -1);
-		if (deferred < 0 && verdict == GK_ROW_KEPT && !take_point(t, i, t->apart))
+		if (deferred < 0 && verdict == KM_ROW_KEPT && !take_point(t, i, t->apart))
 			deferred = i;
 	}
 	if (deferred < 0)
 		deferred = take_noted(t, -1);
-	gk_ask(ahead);
+	km_prefetch_row(ahead);
 	return deferred;
 }

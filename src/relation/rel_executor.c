@@ -21,14 +21,14 @@
 
 /* What the caller's centroids or model expect. */
 static void
-check_expected(const GkReader *r, int d)
+check_expected(const KmReader *r, int d)
 {
 	if (r->options->expect_d != 0 && d != r->options->expect_d)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("different numbers of features: %d in %s, %d in \"%s\"",
 						r->options->expect_d, r->options->expect_of, d, r->source->relname)));
-	gk_check_most_features(d);
+	km_check_most_features(d);
 }
 
 /* ---- the store ---- */
@@ -37,22 +37,22 @@ check_expected(const GkReader *r, int d)
 static void
 create_store(void *arg, int d)
 {
-	GkReader   *r = arg;
-	const GkSource *source = r->source;
+	KmReader   *r = arg;
+	const KmSource *source = r->source;
 	MemoryContext caller = MemoryContextSwitchTo(r->context);
 	int			naux = source->at_label >= 0 ? 3 : source->identify ? 2 : 0;
 	GkError		err;
 
 	check_expected(r, d);
-	gk_check(r->host,
-			 gk_store_create(gk_host_engine(r->host), d, source->weighted, naux,
-							 (size_t) gkmeans_chunk_size * 1024, gk_memory_limit_bytes(),
+	km_check(r->host,
+			 gk_store_create(km_host_engine(r->host), d, source->weighted, naux,
+							 (size_t) gkmeans_chunk_size * 1024, km_memory_limit_bytes(),
 							 &r->store, &err),
 			 &err);
 	if (r->options->take != NULL)
 		gk_store_pass_on(r->store, r->options->take, r->options->take_arg);
 	else
-		gk_store_expect(r->store, gk_source_rows(source));
+		gk_store_expect(r->store, km_source_rows(source));
 	if (r->options->created != NULL)
 		r->options->created(r->options->created_arg, r->store);
 	r->batch = gk_store_batch(r->store);
@@ -60,29 +60,29 @@ create_store(void *arg, int d)
 }
 
 void
-gk_reader_progress(const GkReader *r)
+km_reader_progress(const KmReader *r)
 {
 	GkProgress	progress = {.phase = "load",.rows = r->rows.origin.number,.inertia = -1};
 
 	if (!r->options->silent)
-		gk_progress_report(&progress);
+		km_progress_report(&progress);
 }
 
 void
-gk_reader_commit(GkReader *r)
+km_reader_commit(KmReader *r)
 {
 	GkError		err;
 
-	gk_check(r->host, gk_store_commit(r->store, &err), &err);
-	gk_reader_progress(r);
+	km_check(r->host, gk_store_commit(r->store, &err), &err);
+	km_reader_progress(r);
 }
 
 /* ---- where rows are ---- */
 
 int
-gk_reader_table(GkReader *r, Oid tableoid)
+km_reader_table(KmReader *r, Oid tableoid)
 {
-	GkTables   *t = r->tables;
+	KmTables   *t = r->tables;
 
 	/* one table after the other is scanned: nearly always the last one */
 	for (int i = t->count - 1; i >= 0; i--)
@@ -110,28 +110,28 @@ gk_reader_table(GkReader *r, Oid tableoid)
 }
 
 static uint32
-old_label(const GkReader *r, const TupleTableSlot *slot)
+old_label(const KmReader *r, const TupleTableSlot *slot)
 {
 	int			at = r->source->at_label;
 
-	return at < 0 ? GK_LABEL_NULL :
-		gk_old_label(r->source->label_type, slot->tts_values[at], slot->tts_isnull[at]);
+	return at < 0 ? KM_LABEL_NULL :
+		km_old_label(r->source->label_type, slot->tts_values[at], slot->tts_isnull[at]);
 }
 
 void
-gk_row_id(const GkTables *tables, const uint32_t *const *aux, int row, GkRowId *out)
+km_row_id(const KmTables *tables, const uint32_t *const *aux, int row, KmRowId *out)
 {
-	out->tableoid = tables->oids[aux[GK_AUX_TABLE][row] >> 16];
-	ItemPointerSet(&out->ctid, aux[GK_AUX_BLOCK][row],
-				   (OffsetNumber) (aux[GK_AUX_TABLE][row] & 0xffff));
+	out->tableoid = tables->oids[aux[KM_AUX_TABLE][row] >> 16];
+	ItemPointerSet(&out->ctid, aux[KM_AUX_BLOCK][row],
+				   (OffsetNumber) (aux[KM_AUX_TABLE][row] & 0xffff));
 }
 
 /* ---- a row ---- */
 
 static void
-keep_row(GkReader *r, const TupleTableSlot *slot)
+keep_row(KmReader *r, const TupleTableSlot *slot)
 {
-	const GkSource *source = r->source;
+	const KmSource *source = r->source;
 	GkBatch    *b = r->batch;
 
 	for (int j = 0; j < b->columns; j++)
@@ -139,50 +139,50 @@ keep_row(GkReader *r, const TupleTableSlot *slot)
 	if (source->identify)
 	{
 		ItemPointer ctid = (ItemPointer) DatumGetPointer(slot->tts_values[source->at_ctid]);
-		int			table = gk_reader_table(r, DatumGetObjectId(slot->tts_values[source->at_tableoid]));
+		int			table = km_reader_table(r, DatumGetObjectId(slot->tts_values[source->at_tableoid]));
 
-		gk_batch_aux(b, GK_AUX_BLOCK)[b->rows] = ItemPointerGetBlockNumberNoCheck(ctid);
-		gk_batch_aux(b, GK_AUX_TABLE)[b->rows] = (uint32) table << 16 | ItemPointerGetOffsetNumberNoCheck(ctid);
+		gk_batch_aux(b, KM_AUX_BLOCK)[b->rows] = ItemPointerGetBlockNumberNoCheck(ctid);
+		gk_batch_aux(b, KM_AUX_TABLE)[b->rows] = (uint32) table << 16 | ItemPointerGetOffsetNumberNoCheck(ctid);
 		if (source->at_label >= 0)
-			gk_batch_aux(b, GK_AUX_LABEL)[b->rows] = old_label(r, slot);
+			gk_batch_aux(b, KM_AUX_LABEL)[b->rows] = old_label(r, slot);
 	}
 	if (++b->rows == b->capacity)
-		gk_reader_commit(r);
+		km_reader_commit(r);
 }
 
 static void
-leave_out(GkReader *r, const TupleTableSlot *slot)
+leave_out(KmReader *r, const TupleTableSlot *slot)
 {
-	const GkSource *source = r->source;
-	GkRowId		id;
+	const KmSource *source = r->source;
+	KmRowId		id;
 
 	if (!source->identify || r->options->left_out == NULL)
 		return;
 	id.tableoid = DatumGetObjectId(slot->tts_values[source->at_tableoid]);
 	id.ctid = *(ItemPointer) DatumGetPointer(slot->tts_values[source->at_ctid]);
 	/* for its checks */
-	(void) gk_reader_table(r, id.tableoid);
+	(void) km_reader_table(r, id.tableoid);
 	r->options->left_out(r->options->arg, &id, old_label(r, slot));
 }
 
 void
-gk_reader_row(GkReader *r, TupleTableSlot *slot)
+km_reader_row(KmReader *r, TupleTableSlot *slot)
 {
-	GkVerdict	verdict = gk_read_row(&r->rows, slot);
+	KmVerdict	verdict = km_read_row(&r->rows, slot);
 
-	if (verdict == GK_ROW_KEPT)
+	if (verdict == KM_ROW_KEPT)
 	{
 		keep_row(r, slot);
 		return;
 	}
-	gk_count_left_out(r->counts, verdict);
+	km_count_left_out(r->counts, verdict);
 	leave_out(r, slot);
 }
 
 static bool
 receive_row(TupleTableSlot *slot, DestReceiver *self)
 {
-	gk_reader_row((GkReader *) self, slot);
+	km_reader_row((KmReader *) self, slot);
 	return true;
 }
 
@@ -199,10 +199,10 @@ ignore_receiver(DestReceiver *self)
 /* ---- all rows ---- */
 
 GkStore *
-gk_read(GkPgHost *host, const GkSource *source, const GkReadOptions *options,
-		GkReadCounts *counts, GkTables *tables)
+km_read(KmPgHost *host, const KmSource *source, const KmReadOptions *options,
+		KmReadCounts *counts, KmTables *tables)
 {
-	GkReader	r = {0};
+	KmReader	r = {0};
 
 	r.pub.receiveSlot = receive_row;
 	r.pub.rStartup = ignore_startup;
@@ -216,19 +216,19 @@ gk_read(GkPgHost *host, const GkSource *source, const GkReadOptions *options,
 	r.tables = tables;
 	r.context = CurrentMemoryContext;
 	r.rows.origin.source = source;
-	r.rows.rules = (GkRowRules) {options->distance == GK_COSINE, options->skip_nonfinite};
+	r.rows.rules = (KmRowRules) {options->distance == GK_COSINE, options->skip_nonfinite};
 	r.rows.begin = create_store;
 	r.rows.arg = &r;
 	r.rows.context = CurrentMemoryContext;
 
-	gk_progress_begin(gk_host_context(host), source->relid);
+	km_progress_begin(km_host_context(host), source->relid);
 	/* known before the first row: do not let it come as a surprise at the end */
 	if (!source->array)
 		check_expected(&r, source->ncolumns);
 
-	gk_query_run(source, &r.pub, gk_heap_scan);
+	km_query_run(source, &r.pub, km_heap_scan);
 	if (r.store != NULL && r.batch->rows > 0)
-		gk_reader_commit(&r);
+		km_reader_commit(&r);
 	/* array rows that were all skipped leave a store without points */
 	return r.store != NULL && gk_store_rows(r.store) > 0 ? r.store : NULL;
 }

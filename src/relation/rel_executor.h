@@ -5,8 +5,8 @@
  * batches itself with rows that leave no question open, and hands over all others
  * the same way.  Both ask rel_rules.h what a row may hold.
  */
-#ifndef GKMEANS_READER_H
-#define GKMEANS_READER_H
+#ifndef REL_EXECUTOR_H
+#define REL_EXECUTOR_H
 
 #include "executor/execdesc.h"
 #include "executor/tuptable.h"
@@ -15,36 +15,36 @@
 #include "gkmeans.h"
 #include "relation/rel_rules.h"
 
-typedef struct GkReader
+typedef struct KmReader
 {
 	DestReceiver pub;			/* must be first */
-	GkPgHost   *host;
-	const GkSource *source;
-	const GkReadOptions *options;
-	GkReadCounts *counts;
-	GkTables   *tables;
+	KmPgHost   *host;
+	const KmSource *source;
+	const KmReadOptions *options;
+	KmReadCounts *counts;
+	KmTables   *tables;
 	MemoryContext context;		/* of the caller: lives as long as the store */
-	GkRowReader rows;
+	KmRowReader rows;
 	/* From the first usable row on. */
 	GkStore    *store;
 	GkBatch    *batch;			/* the store's */
-} GkReader;
+} KmReader;
 
 /* Take a row in the form of the source's query. */
-extern void gk_reader_row(GkReader *r, TupleTableSlot *slot);
+extern void km_reader_row(KmReader *r, TupleTableSlot *slot);
 /* Hand the rows of the store's batch over, of which there are some. */
-extern void gk_reader_commit(GkReader *r);
+extern void km_reader_commit(KmReader *r);
 /* Report what was read so far. */
-extern void gk_reader_progress(const GkReader *r);
+extern void km_reader_progress(const KmReader *r);
 /* The index of a table that rows come from. */
-extern int	gk_reader_table(GkReader *r, Oid tableoid);
+extern int	km_reader_table(KmReader *r, Oid tableoid);
 
 /*
  * The SeqScanStates that a plan consists of, in order, when it is nothing but sequential
  * scans of heap tables without conditions and expressions; 0: it is something else.
  */
-extern int	gk_heap_scans(QueryDesc *desc, PlanState ***scans);
-/* A GkQueryScan (rel_read.c) for a GkReader. */
-extern bool gk_heap_scan(QueryDesc *desc, DestReceiver *dest);
+extern int	km_heap_scans(QueryDesc *desc, PlanState ***scans);
+/* A KmQueryScan (rel_read.c) for a KmReader. */
+extern bool km_heap_scan(QueryDesc *desc, DestReceiver *dest);
 
-#endif							/* GKMEANS_READER_H */
+#endif							/* REL_EXECUTOR_H */

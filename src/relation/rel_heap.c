@@ -54,7 +54,7 @@ plain_scan(const PlanState *ps)
 }
 
 int
-gk_heap_scans(QueryDesc *desc, PlanState ***scans)
+km_heap_scans(QueryDesc *desc, PlanState ***scans)
 {
 	AppendState *append;
 
@@ -86,16 +86,16 @@ typedef struct RowWise
 	TupleTableSlot *to;			/* as in the query */
 } RowWise;
 
-struct GkHeapRead
+struct KmHeapRead
 {
-	GkReader   *r;
+	KmReader   *r;
 	QueryDesc  *desc;
 	PlanState **scans;			/* [ntables] */
 	RowWise		rowwise;
-	GkHeapTables tables;
+	KmHeapTables tables;
 	/* Rows by the page, in this process and into the store's batch. */
-	GkTaken		taken;
-	GkTaken    *into;
+	KmRowBatch		taken;
+	KmRowBatch    *into;
 };
 
 static void
@@ -103,14 +103,14 @@ close_rowwise(RowWise *w)
 {
 	if (w->index < 0)
 		return;
-	gk_heap_close(w->scan);
+	km_heap_close(w->scan);
 	ExecDropSingleTupleTableSlot(w->from);
 	ExecDropSingleTupleTableSlot(w->to);
 	w->index = -1;
 }
 
 static RowWise *
-open_rowwise(GkHeapRead *h, int index)
+open_rowwise(KmHeapRead *h, int index)
 {
 	RowWise    *w = &h->rowwise;
 	Relation	rel = h->tables.rels[index];
@@ -118,7 +118,7 @@ open_rowwise(GkHeapRead *h, int index)
 	if (w->index == index)
 		return w;
 	close_rowwise(w);
-	w->scan = gk_heap_open(rel, h->desc->snapshot);
+	w->scan = km_heap_open(rel, h->desc->snapshot);
 	w->from = table_slot_create(rel, NULL);
 	w->to = MakeSingleTupleTableSlot(h->desc->tupDesc, &TTSOpsVirtual);
 	w->index = index;
@@ -126,7 +126,7 @@ open_rowwise(GkHeapRead *h, int index)
 }
 
 static void
-take_row(GkHeapRead *h, HeapTuple tuple)
+take_row(KmHeapRead *h, HeapTuple tuple)
 {
 	RowWise    *w = &h->rowwise;
 	int			t = 0;
@@ -148,19 +148,19 @@ take_row(GkHeapRead *h, HeapTuple tuple)
 		t++;
 	}
 	ExecStoreVirtualTuple(w->to);
-	gk_reader_row(h->r, w->to);
+	km_reader_row(h->r, w->to);
 }
 
 /* The visible rows of a page, from one on. */
 void
-gk_heap_rows(GkHeapRead *h, int table, BlockNumber block, OffsetNumber from)
+km_heap_rows(KmHeapRead *h, int table, BlockNumber block, OffsetNumber from)
 {
 	RowWise    *w = open_rowwise(h, table);
 	HeapTupleData tuple;
 	Page		page;
 	int			count = 0;
 
-	gk_heap_page(w->scan, block);
+	km_heap_page(w->scan, block);
 	page = BufferGetPage(w->scan->rs_cbuf);
 	tuple.t_tableOid = h->tables.table[table].relid;
 	for (int i = 0; i < (int) w->scan->rs_ntuples; i++)
@@ -176,20 +176,20 @@ gk_heap_rows(GkHeapRead *h, int table, BlockNumber block, OffsetNumber from)
 		take_row(h, &tuple);
 		count++;
 	}
-	gk_count_rows(h->tables.rels[table], count);
+	km_count_rows(h->tables.rels[table], count);
 	/* that no page but the one at hand is pinned */
 	ExecClearTuple(w->from);
 }
 
 /* ---- what to read ---- */
 
-static GkPagesWhat *
-describe(const GkReader *r)
+static KmPagesWhat *
+describe(const KmReader *r)
 {
-	const GkSource *source = r->source;
+	const KmSource *source = r->source;
 	int			features = source->array ? 1 : source->ncolumns;
 	int			nvalues = features + (source->weighted ? 1 : 0);
-	GkPagesWhat *what = palloc0(gk_pages_what_size(nvalues));
+	KmPagesWhat *what = palloc0(km_pages_what_size(nvalues));
 
 	what->array = source->array;
 	what->weighted = source->weighted;
@@ -208,9 +208,9 @@ describe(const GkReader *r)
 }
 
 static void
-describe_table(const GkReader *r, const PlanState *ps, int features, Relation rel, GkPagesTable *table)
+describe_table(const KmReader *r, const PlanState *ps, int features, Relation rel, KmPagesTable *table)
 {
-	const GkSource *source = r->source;
+	const KmSource *source = r->source;
 	int			count = list_length(ps->plan->targetlist);
 	AttrNumber *attnums = palloc(count * sizeof(AttrNumber));
 	int			n = 0;
@@ -232,7 +232,7 @@ describe_table(const GkReader *r, const PlanState *ps, int features, Relation re
 
 /* A system column as a feature is the executor's. */
 static bool
-plain_attributes(const GkPagesTable *table, int n)
+plain_attributes(const KmPagesTable *table, int n)
 {
 	for (int i = 0; i < n; i++)
 		if (table->attnums[i] <= 0)
@@ -246,7 +246,7 @@ plain_attributes(const GkPagesTable *table, int n)
  * add afterwards conflict with it.
  */
 static void
-begin_table(const GkHeapRead *h, int index)
+begin_table(const KmHeapRead *h, int index)
 {
 	Relation	rel = h->tables.rels[index];
 
@@ -258,13 +258,13 @@ begin_table(const GkHeapRead *h, int index)
 /* ---- all rows ---- */
 
 void
-gk_heap_left_out(GkReader *r, const GkTaken *t)
+km_heap_left_out(KmReader *r, const KmRowBatch *t)
 {
 	r->rows.origin.number += t->seen;
-	gk_counts_add(r->counts, &t->counts);
+	km_counts_add(r->counts, &t->counts);
 	for (int i = 0; i < t->nleft; i++)
 	{
-		GkRowId		id;
+		KmRowId		id;
 
 		id.tableoid = r->tables->oids[t->left[i].table];
 		ItemPointerSet(&id.ctid, t->left[i].block, t->left[i].offset);
@@ -275,28 +275,28 @@ gk_heap_left_out(GkReader *r, const GkTaken *t)
 static void
 hand_over(void *arg)
 {
-	GkHeapRead *h = arg;
-	GkTaken    *t = &h->taken;
+	KmHeapRead *h = arg;
+	KmRowBatch    *t = &h->taken;
 
-	gk_heap_left_out(h->r, t);
+	km_heap_left_out(h->r, t);
 	t->seen = 0;
 	t->nleft = 0;
 	memset(&t->counts, 0, sizeof(t->counts));
 	if (t->batch->rows > 0)
-		gk_reader_commit(h->r);
+		km_reader_commit(h->r);
 }
 
 void
-gk_heap_pages(GkHeapRead *h, GkPages *p, int table, BlockNumber block, OffsetNumber from, BlockNumber end)
+km_heap_pages(KmHeapRead *h, KmPages *p, int table, BlockNumber block, OffsetNumber from, BlockNumber end)
 {
 	for (; block < end; block++, from = FirstOffsetNumber)
 	{
-		OffsetNumber odd = gk_pages_take(p, block, from, block + 1 < end ? block + 1 : InvalidBlockNumber);
+		OffsetNumber odd = km_pages_take(p, block, from, block + 1 < end ? block + 1 : InvalidBlockNumber);
 
 		if (odd != 0)
 		{
 			hand_over(h);
-			gk_heap_rows(h, table, block, odd);
+			km_heap_rows(h, table, block, odd);
 		}
 	}
 	hand_over(h);
@@ -304,34 +304,34 @@ gk_heap_pages(GkHeapRead *h, GkPages *p, int table, BlockNumber block, OffsetNum
 
 /* Without workers. */
 static void
-read_direct(GkHeapRead *h, int table, BlockNumber block)
+read_direct(KmHeapRead *h, int table, BlockNumber block)
 {
-	GkReader   *r = h->r;
-	GkTogether *together = gk_together_begin(h, r, h->tables.what);
+	KmReader   *r = h->r;
+	KmThreads *together = km_threads_begin(h, r, h->tables.what);
 
 	h->taken.batch = r->batch;
-	h->taken.left = palloc(r->batch->capacity * sizeof(GkLeftOut));
+	h->taken.left = palloc(r->batch->capacity * sizeof(KmLeftOut));
 	h->into = &h->taken;
 	hand_over(h);
 	for (; table < h->tables.count; table++, block = 0)
 	{
-		GkPagesTable *t = &h->tables.table[table];
-		GkPages    *p = gk_pages_open(h->tables.rels[table], h->desc->snapshot, h->tables.what, t,
+		KmPagesTable *t = &h->tables.table[table];
+		KmPages    *p = km_pages_open(h->tables.rels[table], h->desc->snapshot, h->tables.what, t,
 									  &h->into, hand_over, h);
 
-		gk_pages_find(p, t->nblocks, gk_host_engine(r->host));
-		if (together == NULL || !gk_together_read(together, h->tables.rels[table], p, table, t, block))
-			gk_heap_pages(h, p, table, block, FirstOffsetNumber, t->nblocks);
-		gk_pages_close(p);
+		km_pages_find(p, t->nblocks, km_host_engine(r->host));
+		if (together == NULL || !km_threads_read(together, h->tables.rels[table], p, table, t, block))
+			km_heap_pages(h, p, table, block, FirstOffsetNumber, t->nblocks);
+		km_pages_close(p);
 	}
 	if (together != NULL)
-		gk_together_end(together);
+		km_threads_end(together);
 }
 
 static void
-read_tables(GkHeapRead *h)
+read_tables(KmHeapRead *h)
 {
-	GkReader   *r = h->r;
+	KmReader   *r = h->r;
 	int			table = 0;
 	BlockNumber block = 0;
 
@@ -339,7 +339,7 @@ read_tables(GkHeapRead *h)
 	while (r->store == NULL && table < h->tables.count)
 	{
 		if (block < h->tables.table[table].nblocks)
-			gk_heap_rows(h, table, block++, FirstOffsetNumber);
+			km_heap_rows(h, table, block++, FirstOffsetNumber);
 		else
 		{
 			table++;
@@ -349,27 +349,27 @@ read_tables(GkHeapRead *h)
 	if (r->store == NULL)
 		return;
 	h->tables.what->d = r->rows.d;
-	if (!gk_workers_read(h, r, &h->tables, h->desc->snapshot, table, block))
+	if (!km_workers_read(h, r, &h->tables, h->desc->snapshot, table, block))
 		read_direct(h, table, block);
 }
 
 bool
-gk_heap_scan(QueryDesc *desc, DestReceiver *dest)
+km_heap_scan(QueryDesc *desc, DestReceiver *dest)
 {
-	GkHeapRead	h = {.r = (GkReader *) dest,.desc = desc,.rowwise = {.index = -1}};
-	GkReader   *r = h.r;
+	KmHeapRead	h = {.r = (KmReader *) dest,.desc = desc,.rowwise = {.index = -1}};
+	KmReader   *r = h.r;
 	int			n;
 	int			features = r->source->array ? 1 : r->source->ncolumns;
 	bool		plain;
 	MemoryContext caller;
 
-	if (gkmeans_reader == GK_READER_EXECUTOR)
+	if (gkmeans_reader == KM_READER_EXECUTOR)
 		return false;
 	caller = MemoryContextSwitchTo(desc->estate->es_query_cxt);
-	n = gk_heap_scans(desc, &h.scans);
+	n = km_heap_scans(desc, &h.scans);
 	plain = n > 0;
 	h.tables.count = n;
-	h.tables.table = palloc0(n * sizeof(GkPagesTable));
+	h.tables.table = palloc0(n * sizeof(KmPagesTable));
 	h.tables.rels = palloc(n * sizeof(Relation));
 	for (int i = 0; plain && i < n; i++)
 	{
@@ -377,7 +377,7 @@ gk_heap_scan(QueryDesc *desc, DestReceiver *dest)
 		describe_table(r, h.scans[i], features, h.tables.rels[i], &h.tables.table[i]);
 		plain = plain_attributes(&h.tables.table[i], features + (r->source->weighted ? 1 : 0));
 	}
-	if (!plain && gkmeans_reader == GK_READER_HEAP)
+	if (!plain && gkmeans_reader == KM_READER_HEAP)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("gkmeans.reader is \"heap\", but \"%s\" can only be read by the executor",
@@ -389,7 +389,7 @@ gk_heap_scan(QueryDesc *desc, DestReceiver *dest)
 		{
 			begin_table(&h, i);
 			if (r->source->identify)
-				h.tables.table[i].index = gk_reader_table(r, h.tables.table[i].relid);
+				h.tables.table[i].index = km_reader_table(r, h.tables.table[i].relid);
 		}
 		h.tables.what = describe(r);
 		read_tables(&h);

@@ -1,48 +1,48 @@
 /*
  * rel_heap.h - what the files of the heap road share.
  */
-#ifndef GKMEANS_HEAP_H
-#define GKMEANS_HEAP_H
+#ifndef REL_HEAP_H
+#define REL_HEAP_H
 
 #include "relation/rel_page.h"
 #include "relation/rel_executor.h"
 
 /* The tables to read, one after the other. */
-typedef struct GkHeapTables
+typedef struct KmHeapTables
 {
-	GkPagesWhat *what;
+	KmPagesWhat *what;
 	int			count;
-	GkPagesTable *table;		/* [count] */
+	KmPagesTable *table;		/* [count] */
 	Relation   *rels;			/* [count] */
-} GkHeapTables;
+} KmHeapTables;
 
-typedef struct GkHeapRead GkHeapRead;
+typedef struct KmHeapRead KmHeapRead;
 
 /* Count rows that were taken, and report those that were left out. */
-extern void gk_heap_left_out(GkReader *r, const GkTaken *t);
+extern void km_heap_left_out(KmReader *r, const KmRowBatch *t);
 /* Hand over the visible rows of a page like the executor's, from one on. */
-extern void gk_heap_rows(GkHeapRead *h, int table, BlockNumber block, OffsetNumber from);
+extern void km_heap_rows(KmHeapRead *h, int table, BlockNumber block, OffsetNumber from);
 
 /* Take the rows of pages in this process, of the first one from an offset on. */
-extern void gk_heap_pages(GkHeapRead *h, GkPages *p, int table, BlockNumber block, OffsetNumber from, BlockNumber end);
+extern void km_heap_pages(KmHeapRead *h, KmPages *p, int table, BlockNumber block, OffsetNumber from, BlockNumber end);
 
 /* Reading by threads of this process, one table after the other (rel_threads.c). */
-typedef struct GkTogether GkTogether;
+typedef struct KmThreads KmThreads;
 
 /* Whether threads read the tables faster than some workers would. */
-extern bool gk_together_suits(const GkReader *r, const GkHeapTables *tables);
+extern bool km_threads_suits(const KmReader *r, const KmHeapTables *tables);
 /* NULL: there are no threads. */
-extern GkTogether *gk_together_begin(GkHeapRead *h, GkReader *r, const GkPagesWhat *what);
+extern KmThreads *km_threads_begin(KmHeapRead *h, KmReader *r, const KmPagesWhat *what);
 /* Take the rows from a block on.  False: threads are no use for that table; nothing has happened. */
-extern bool gk_together_read(GkTogether *g, Relation rel, GkPages *pages, int index,
-							 const GkPagesTable *table, BlockNumber block);
-extern void gk_together_end(GkTogether *g);
+extern bool km_threads_read(KmThreads *g, Relation rel, KmPages *pages, int index,
+							 const KmPagesTable *table, BlockNumber block);
+extern void km_threads_end(KmThreads *g);
 
 /*
  * Take the rows of the tables, from one's block on, with parallel workers
  * (rel_workers.c).  False: there are none to be had; nothing has happened.
  */
-extern bool gk_workers_read(GkHeapRead *h, GkReader *r, const GkHeapTables *tables,
+extern bool km_workers_read(KmHeapRead *h, KmReader *r, const KmHeapTables *tables,
 							Snapshot snapshot, int table, BlockNumber block);
 
-#endif							/* GKMEANS_HEAP_H */
+#endif							/* REL_HEAP_H */

@@ -20,12 +20,12 @@
 /* Pages ahead whose first line is on its way. */
 #define SOON		8
 
-struct GkPages
+struct KmPages
 {
 	Relation	rel;
 	HeapScanDesc scan;
 	bool		plain_snapshot; /* all-visible pages need no second look */
-	GkTaker    *taker;
+	KmDeformer    *taker;
 	Buffer	   *where;			/* [nwhere] the buffer that may hold a page; 0: none known */
 	BlockNumber nwhere;
 	char		apart[64];		/* threads read what is above, too */
@@ -34,24 +34,24 @@ struct GkPages
 	Buffer		buffer;
 	Buffer		ahead;
 	BlockNumber ahead_block;
-	GkAhead		wanted;			/* what of it was not asked for yet */
+	KmPrefetch		wanted;			/* what of it was not asked for yet */
 	Buffer		latest;			/* the buffer of the page pinned last */
 	int			step;			/* 1, -1: it was next to the one before; 0: it was not */
-	GkPageRows	rows;
+	KmPageRows	rows;
 };
 
 /* ---- tables ---- */
 
-GkPages *
-gk_pages_open(Relation rel, Snapshot snapshot, const GkPagesWhat *what, const GkPagesTable *table,
-			  GkTaken **into, void (*next) (void *arg), void *arg)
+KmPages *
+km_pages_open(Relation rel, Snapshot snapshot, const KmPagesWhat *what, const KmPagesTable *table,
+			  KmRowBatch **into, void (*next) (void *arg), void *arg)
 {
-	GkPages    *p = palloc0(sizeof(GkPages));
+	KmPages    *p = palloc0(sizeof(KmPages));
 
 	p->rel = rel;
-	p->scan = gk_heap_open(rel, snapshot);
+	p->scan = km_heap_open(rel, snapshot);
 	p->plain_snapshot = !snapshot->takenDuringRecovery && !IsolationIsSerializable();
-	p->taker = gk_taker_open(RelationGetDescr(rel), what, table, false, into, next, arg);
+	p->taker = km_deform_open(RelationGetDescr(rel), what, table, false, into, next, arg);
 	return p;
 }
 
@@ -64,25 +64,25 @@ let_go(Buffer *buffer)
 }
 
 void
-gk_pages_close(GkPages *p)
+km_pages_close(KmPages *p)
 {
 	let_go(&p->buffer);
 	let_go(&p->ahead);
 	if (p->where != NULL)
 		pfree(p->where);
-	gk_heap_close(p->scan);
-	gk_taker_close(p->taker);
+	km_heap_close(p->scan);
+	km_deform_close(p->taker);
 	pfree(p);
 }
 
 /* ---- visible rows ---- */
 
 void
-gk_pages_find(GkPages *p, BlockNumber nblocks, const GkHost *host)
+km_pages_find(KmPages *p, BlockNumber nblocks, const GkHost *host)
 {
 	/* those of a large table go through a few buffers */
 	if (p->scan->rs_strategy == NULL)
-		p->where = gk_cached_pages(p->rel, nblocks, host);
+		p->where = km_cached_pages(p->rel, nblocks, host);
 	p->nwhere = p->where != NULL ? nblocks : 0;
 }
 
@@ -92,7 +92,7 @@ gk_pages_find(GkPages *p, BlockNumber nblocks, const GkHost *host)
  * there before had been dropped; step says which way, if so.
  */
 static Buffer
-guess(const GkPages *p, BlockNumber block, Buffer buffer, int step, int distance)
+guess(const KmPages *p, BlockNumber block, Buffer buffer, int step, int distance)
 {
 	block += distance;
 	if (p->where != NULL)
@@ -103,14 +103,14 @@ guess(const GkPages *p, BlockNumber block, Buffer buffer, int step, int distance
 
 /* To have a guess looked at is cheaper than to have the page looked up. */
 static Buffer
-pin(GkPages *p, BlockNumber block)
+pin(KmPages *p, BlockNumber block)
 {
 	Buffer		buffer = InvalidBuffer;
 
 	/* a ring of buffers is not to be left */
 	if (p->scan->rs_strategy == NULL)
 		buffer = guess(p, block - 1, p->latest, p->step, 1);
-	if (!gk_recent_buffer(p->rel, block, buffer))
+	if (!km_recent_buffer(p->rel, block, buffer))
 		buffer = ReadBufferExtended(p->rel, MAIN_FORKNUM, block, RBM_NORMAL, p->scan->rs_strategy);
 	p->step = abs(buffer - p->latest) == 1 ? buffer - p->latest : 0;
 	p->latest = buffer;
@@ -119,19 +119,19 @@ pin(GkPages *p, BlockNumber block)
 
 /* Go to the page. */
 static void
-turn_page(GkPages *p)
+turn_page(KmPages *p)
 {
 	let_go(&p->buffer);
 	if (BufferIsValid(p->ahead) && p->ahead_block == p->rows.block)
 		p->buffer = p->ahead;
 	else
 	{
-		GkAhead		all;
+		KmPrefetch		all;
 
 		let_go(&p->ahead);
 		p->buffer = pin(p, p->rows.block);
-		all = gk_all_of(BufferGetPage(p->buffer));
-		gk_ask(&all);
+		all = km_all_of(BufferGetPage(p->buffer));
+		km_prefetch_row(&all);
 	}
 	p->ahead = InvalidBuffer;
 }
@@ -141,18 +141,18 @@ turn_page(GkPages *p)
  * before a lock is taken, which would wait for what was looked at.
  */
 static void
-look_ahead(GkPages *p, BlockNumber next)
+look_ahead(KmPages *p, BlockNumber next)
 {
 	if (next == InvalidBlockNumber)
 		return;
 	p->ahead = pin(p, next);
 	p->ahead_block = next;
-	p->wanted = gk_all_of(BufferGetPage(p->ahead));
+	p->wanted = km_all_of(BufferGetPage(p->ahead));
 }
 
 /* Those of the first n item pointers that have a row. */
 static void
-find_rows(Page page, int n, GkPageRows *rows)
+find_rows(Page page, int n, KmPageRows *rows)
 {
 	int			found = 0;
 
@@ -169,14 +169,14 @@ find_rows(Page page, int n, GkPageRows *rows)
 
 /* Locked; false: the page is not all visible, and not locked. */
 static bool
-lock_all_visible(GkPages *p, Buffer buffer)
+lock_all_visible(KmPages *p, Buffer buffer)
 {
 	Page		page = BufferGetPage(buffer);
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	if (PageIsAllVisible(page))
 	{
-		gk_test_old_snapshot(p->scan->rs_base.rs_snapshot, p->rel, page);
+		km_test_old_snapshot(p->scan->rs_base.rs_snapshot, p->rel, page);
 		return true;
 	}
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
@@ -184,7 +184,7 @@ lock_all_visible(GkPages *p, Buffer buffer)
 }
 
 static void
-find_some(Page page, const OffsetNumber *visible, int n, GkPageRows *rows)
+find_some(Page page, const OffsetNumber *visible, int n, KmPageRows *rows)
 {
 	rows->n = n;
 	for (int i = 0; i < n; i++)
@@ -195,7 +195,7 @@ find_some(Page page, const OffsetNumber *visible, int n, GkPageRows *rows)
 }
 
 static void
-find_visible(GkPages *p, BlockNumber next)
+find_visible(KmPages *p, BlockNumber next)
 {
 	CHECK_FOR_INTERRUPTS();
 	if (p->plain_snapshot)
@@ -216,20 +216,20 @@ find_visible(GkPages *p, BlockNumber next)
 			return;
 		let_go(&p->buffer);
 	}
-	gk_heap_page(p->scan, p->rows.block);
+	km_heap_page(p->scan, p->rows.block);
 	find_some(BufferGetPage(p->scan->rs_cbuf), p->scan->rs_vistuples, (int) p->scan->rs_ntuples, &p->rows);
 }
 
 void
-gk_pages_prefetch(Relation rel, BlockNumber first, BlockNumber end)
+km_pages_prefetch(Relation rel, BlockNumber first, BlockNumber end)
 {
 	for (BlockNumber block = first; block < end; block++)
-		if (BufferIsValid(gk_look_up(rel, block)) && block == first)
+		if (BufferIsValid(km_look_up(rel, block)) && block == first)
 			return;
 }
 
 OffsetNumber
-gk_pages_take(GkPages *p, BlockNumber block, OffsetNumber from, BlockNumber next)
+km_pages_take(KmPages *p, BlockNumber block, OffsetNumber from, BlockNumber next)
 {
 	int			first = 0;
 	int			odd;
@@ -238,15 +238,15 @@ gk_pages_take(GkPages *p, BlockNumber block, OffsetNumber from, BlockNumber next
 	find_visible(p, next);
 	while (first < p->rows.n && p->rows.offset[first] < from)
 		first++;
-	odd = gk_taker_take(p->taker, &p->rows, first, &p->wanted);
-	gk_count_rows(p->rel, (odd < 0 ? p->rows.n : odd) - first);
+	odd = km_deform_take(p->taker, &p->rows, first, &p->wanted);
+	km_count_rows(p->rel, (odd < 0 ? p->rows.n : odd) - first);
 	return odd < 0 ? 0 : p->rows.offset[odd];
 }
 
 /* ---- pages for threads ---- */
 
 int
-gk_pages_room(GkPages *p, int wanted)
+km_pages_room(KmPages *p, int wanted)
 {
 	/* each session's share, as PostgreSQL's own limit on pins has it since 16 */
 	int			share = NBuffers / (MaxBackends + NUM_AUXILIARY_PROCS);
@@ -255,7 +255,7 @@ gk_pages_room(GkPages *p, int wanted)
 		return 0;
 	wanted = Min(wanted, share);
 	if (p->scan->rs_strategy != NULL && wanted > RING_PAGES)
-		gk_larger_ring(&p->scan->rs_strategy, Min(wanted * 2, NBuffers / 8));
+		km_larger_ring(&p->scan->rs_strategy, Min(wanted * 2, NBuffers / 8));
 	return wanted;
 }
 
@@ -264,7 +264,7 @@ gk_pages_room(GkPages *p, int wanted)
  * item pointer among them, if none is free, since none gets free while the page is pinned.
  */
 static bool
-hold_all(GkPages *p, GkHeldPage *held)
+hold_all(KmPages *p, KmHeldPage *held)
 {
 	Page		page = BufferGetPage(held->buffer);
 
@@ -283,7 +283,7 @@ hold_all(GkPages *p, GkHeldPage *held)
 }
 
 void
-gk_pages_hold(GkPages *p, BlockNumber block, GkHeldPage *held)
+km_pages_hold(KmPages *p, BlockNumber block, KmHeldPage *held)
 {
 	held->block = block;
 	held->all = false;
@@ -305,7 +305,7 @@ gk_pages_hold(GkPages *p, BlockNumber block, GkHeldPage *held)
 			return;
 		ReleaseBuffer(held->buffer);
 	}
-	gk_heap_page(p->scan, block);
+	km_heap_page(p->scan, block);
 	held->buffer = p->scan->rs_cbuf;
 	IncrBufferRefCount(held->buffer);
 	held->n = (int) p->scan->rs_ntuples;
@@ -313,14 +313,14 @@ gk_pages_hold(GkPages *p, BlockNumber block, GkHeldPage *held)
 }
 
 void
-gk_pages_release(GkPages *p, GkHeldPage *held, int rows)
+km_pages_release(KmPages *p, KmHeldPage *held, int rows)
 {
 	ReleaseBuffer(held->buffer);
-	gk_count_rows(p->rel, rows);
+	km_count_rows(p->rel, rows);
 }
 
 void
-gk_held_rows(const GkHeldPage *held, GkPageRows *rows)
+km_held_rows(const KmHeldPage *held, KmPageRows *rows)
 {
 	Page		page = BufferGetPage(held->buffer);
 
@@ -333,7 +333,7 @@ gk_held_rows(const GkHeldPage *held, GkPageRows *rows)
 
 /* The page is not pinned, and AddressSanitizer may know that: what is seen is not looked at. */
 __attribute__((no_sanitize_address)) void
-gk_see_ahead(const GkPages *p, const GkHeldPage *held, int distance)
+km_see_ahead(const KmPages *p, const KmHeldPage *held, int distance)
 {
 	Buffer		buffer = guess(p, held->block, held->buffer, held->step, distance);
 

@@ -44,7 +44,7 @@ search(void *arg, int64_t job, int thread)
 		/* read once: it may change at any time, and its block number is an index here */
 		BufferTag	tag = *(const volatile BufferTag *) &GetBufferDescriptor(i)->tag;
 
-		if (tag.blockNum < s->nblocks && gk_tag_is_of(&tag, s->rel))
+		if (tag.blockNum < s->nblocks && km_tag_is_of(&tag, s->rel))
 			s->where[tag.blockNum] = i + 1;
 	}
 }
@@ -62,8 +62,8 @@ scattered(Relation rel, BlockNumber nblocks)
 	for (int i = 0; i < PAIRS; i++)
 	{
 		BlockNumber block = (uint64) (nblocks - 1) * i / PAIRS;
-		Buffer		one = gk_look_up(rel, block);
-		Buffer		next = BufferIsValid(one) ? gk_look_up(rel, block + 1) : InvalidBuffer;
+		Buffer		one = km_look_up(rel, block);
+		Buffer		next = BufferIsValid(one) ? km_look_up(rel, block + 1) : InvalidBuffer;
 
 		cached += BufferIsValid(next);
 		apart += BufferIsValid(next) && abs(next - one) != 1;
@@ -72,11 +72,11 @@ scattered(Relation rel, BlockNumber nblocks)
 }
 
 Buffer *
-gk_cached_pages(Relation rel, BlockNumber nblocks, const GkHost *host)
+km_cached_pages(Relation rel, BlockNumber nblocks, const GkHost *host)
 {
 	Search		s = {rel, nblocks};
 
-	if (!GK_RECENT_BUFFERS || RelationUsesLocalBuffers(rel) || nblocks < 2 ||
+	if (!KM_RECENT_BUFFERS || RelationUsesLocalBuffers(rel) || nblocks < 2 ||
 		(double) nblocks * TAGS_A_PAGE * gk_threads(host) < NBuffers || !scattered(rel, nblocks))
 		return NULL;
 	ereport(DEBUG1,

@@ -18,7 +18,7 @@
 #include "rescan/rescan_citus.h"
 
 void
-gk_switch_off(const char *setting)
+km_switch_off(const char *setting)
 {
 	(void) set_config_option(setting, "off", PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
@@ -37,30 +37,30 @@ gk_switch_off(const char *setting)
  * gains little for a query that computes nothing.
  */
 static void
-pin_row_order(const GkSource *source)
+pin_row_order(const KmSource *source)
 {
 	bool		table = source->relkind == RELKIND_RELATION ||
 		source->relkind == RELKIND_PARTITIONED_TABLE || source->relkind == RELKIND_MATVIEW;
 
-	gk_switch_off("synchronize_seqscans");
-	gk_switch_off("jit");
+	km_switch_off("synchronize_seqscans");
+	km_switch_off("jit");
 	if (table && check_enable_rls(source->relid, InvalidOid, true) != RLS_ENABLED)
 	{
-		gk_switch_off("enable_indexscan");
-		gk_switch_off("enable_indexonlyscan");
-		gk_switch_off("enable_bitmapscan");
+		km_switch_off("enable_indexscan");
+		km_switch_off("enable_indexonlyscan");
+		km_switch_off("enable_bitmapscan");
 	}
 }
 
 /* Rows of a distributed table arrive in any order. */
 static const char *
-in_order(const GkSource *source)
+in_order(const KmSource *source)
 {
-	return gk_shards_distributed(source->relid) ? psprintf("%s%s", source->query, gk_shards_order()) : source->query;
+	return km_citus_distributed(source->relid) ? psprintf("%s%s", source->query, km_citus_order()) : source->query;
 }
 
 void
-gk_query_run(const GkSource *source, DestReceiver *dest, GkQueryScan scan)
+km_query_run(const KmSource *source, DestReceiver *dest, KmQueryScan scan)
 {
 	const char *text = in_order(source);
 	int			guc_level = NewGUCNestLevel();
@@ -79,7 +79,7 @@ gk_query_run(const GkSource *source, DestReceiver *dest, GkQueryScan scan)
 	ExecutorStart(desc, 0);
 	/* from here on rights are checked and relations open, whoever takes the rows */
 	if (!scan(desc, dest))
-		gk_executor_run(desc);
+		km_executor_run(desc);
 	ExecutorFinish(desc);
 	ExecutorEnd(desc);
 	FreeQueryDesc(desc);

@@ -10,20 +10,20 @@
 /* ---- counts ---- */
 
 void
-gk_count_left_out(GkReadCounts *counts, GkVerdict verdict)
+km_count_left_out(KmReadCounts *counts, KmVerdict verdict)
 {
-	if (verdict == GK_ROW_NO_WEIGHT)
+	if (verdict == KM_ROW_NO_WEIGHT)
 		counts->no_weight++;
-	else if (verdict == GK_ROW_NULL_FEATURE)
+	else if (verdict == KM_ROW_NULL_FEATURE)
 		counts->null_feature++;
-	else if (verdict == GK_ROW_NONFINITE)
+	else if (verdict == KM_ROW_NONFINITE)
 		counts->nonfinite++;
 	else
 		counts->no_direction++;
 }
 
 void
-gk_counts_add(GkReadCounts *to, const GkReadCounts *from)
+km_counts_add(KmReadCounts *to, const KmReadCounts *from)
 {
 	to->null_feature += from->null_feature;
 	to->nonfinite += from->nonfinite;
@@ -32,7 +32,7 @@ gk_counts_add(GkReadCounts *to, const GkReadCounts *from)
 }
 
 int64
-gk_rows_left_out(const GkReadCounts *c)
+km_group_rows_left_out(const KmReadCounts *c)
 {
 	return c->null_feature + c->nonfinite + c->no_direction + c->no_weight;
 }
@@ -45,9 +45,9 @@ add_reason(StringInfo why, int64 rows, const char *reason)
 }
 
 void
-gk_notice_left_out(const GkReadCounts *c)
+km_notice_left_out(const KmReadCounts *c)
 {
-	int64		rows = gk_rows_left_out(c);
+	int64		rows = km_group_rows_left_out(c);
 	StringInfoData why;
 
 	if (rows == 0)
@@ -67,9 +67,9 @@ gk_notice_left_out(const GkReadCounts *c)
 
 /* For ereport: which row it is. */
 static int
-row_detail(const GkPointOrigin *o)
+row_detail(const KmPointOrigin *o)
 {
-	const GkSource *source = o->source;
+	const KmSource *source = o->source;
 	const TupleTableSlot *slot = o->slot;
 	ItemPointer ctid;
 
@@ -93,22 +93,22 @@ feature_name(const char *names, int feature)
 }
 
 static int
-nonfinite_hint(const GkPointOrigin *o)
+nonfinite_hint(const KmPointOrigin *o)
 {
 	if (o->source != NULL)
 		return errhint("Use nonfinite => 'skip' to leave such rows out.");
-	if (o->use == GK_POINT_TO_FIT)
+	if (o->use == KM_POINT_TO_FIT)
 		return errhint("Use nonfinite => 'skip' to leave such points out; the window function, which has no options, leaves out a point that is NULL.");
-	if (o->use != GK_POINT_TO_LABEL)
+	if (o->use != KM_POINT_TO_LABEL)
 		return errhint("Leave such rows out by WHERE, or by FILTER (WHERE ...) after the aggregate.");
 	return 0;
 }
 
 /* Feature j of the point is v. */
 static void
-throw_nonfinite(const GkPointOrigin *o, int j, double v)
+throw_nonfinite(const KmPointOrigin *o, int j, double v)
 {
-	const GkSource *source = o->source;
+	const KmSource *source = o->source;
 	const char *name = feature_name(o->names, j);
 	const char *value = isnan(v) ? "NaN" : source == NULL ? "infinite or out of range" : v > 0 ? "infinity" : "-infinity";
 
@@ -126,9 +126,9 @@ throw_nonfinite(const GkPointOrigin *o, int j, double v)
 }
 
 static void
-throw_no_direction(const GkPointOrigin *o)
+throw_no_direction(const KmPointOrigin *o)
 {
-	bool		to_fit = o->source != NULL || o->use == GK_POINT_TO_FIT;
+	bool		to_fit = o->source != NULL || o->use == KM_POINT_TO_FIT;
 
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_EXCEPTION),
@@ -140,7 +140,7 @@ throw_no_direction(const GkPointOrigin *o)
 }
 
 static void
-throw_bad_weight(const GkPointOrigin *o, double weight)
+throw_bad_weight(const KmPointOrigin *o, double weight)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
@@ -152,13 +152,13 @@ throw_bad_weight(const GkPointOrigin *o, double weight)
 }
 
 void
-gk_throw_verdict(GkVerdict verdict, const GkPointOrigin *o, const double *x, Size stride, int d)
+km_throw_verdict(KmVerdict verdict, const KmPointOrigin *o, const double *x, Size stride, int d)
 {
 	int			j = 0;
 
-	if (verdict == GK_ROW_BAD_WEIGHT)
+	if (verdict == KM_ROW_BAD_WEIGHT)
 		throw_bad_weight(o, x[d * stride]);
-	if (verdict == GK_ROW_NO_DIRECTION)
+	if (verdict == KM_ROW_NO_DIRECTION)
 		throw_no_direction(o);
 	while (isfinite(x[j * stride]))
 		j++;
@@ -167,7 +167,7 @@ gk_throw_verdict(GkVerdict verdict, const GkPointOrigin *o, const double *x, Siz
 }
 
 int
-gk_array_features(const ArrayType *array, const GkPointOrigin *o)
+km_array_features(const ArrayType *array, const KmPointOrigin *o)
 {
 	int			ndim = ARR_NDIM(array);
 
@@ -189,7 +189,7 @@ gk_array_features(const ArrayType *array, const GkPointOrigin *o)
 }
 
 void
-gk_check_most_features(int d)
+km_check_most_features(int d)
 {
 	if (d > GK_MAX_D)
 		ereport(ERROR,
@@ -198,7 +198,7 @@ gk_check_most_features(int d)
 }
 
 void
-gk_throw_features(int d, int expected, const GkPointOrigin *o)
+km_throw_features(int d, int expected, const KmPointOrigin *o)
 {
 	if (o->source != NULL)
 		ereport(ERROR,
@@ -208,7 +208,7 @@ gk_throw_features(int d, int expected, const GkPointOrigin *o)
 				 row_detail(o)));
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_EXCEPTION),
-			 o->use == GK_POINT_TO_FIT || o->use == GK_POINT_TO_SUM ?
+			 o->use == KM_POINT_TO_FIT || o->use == KM_POINT_TO_SUM ?
 			 errmsg_plural("point has %d feature, but those before it have %d",
 						   "point has %d features, but those before it have %d",
 						   d, d, expected) :
@@ -220,85 +220,85 @@ gk_throw_features(int d, int expected, const GkPointOrigin *o)
 /* ---- rows of a relation ---- */
 
 static void
-set_features(GkRowReader *r, int d)
+set_features(KmRowReader *r, int d)
 {
 	if (likely(r->d != 0))
 		return;
-	gk_check_most_features(d);
+	km_check_most_features(d);
 	r->point = MemoryContextAlloc(r->context, (d + 1) * sizeof(double));
 	r->begin(r->arg, d);
 	r->d = d;
 }
 
-static GkVerdict
-read_columns(GkRowReader *r, const Datum *values, const bool *nulls)
+static KmVerdict
+read_columns(KmRowReader *r, const Datum *values, const bool *nulls)
 {
-	const GkSource *source = r->origin.source;
+	const KmSource *source = r->origin.source;
 
 	if (memchr(nulls, true, source->ncolumns) != NULL)
-		return GK_ROW_NULL_FEATURE;
+		return KM_ROW_NULL_FEATURE;
 	set_features(r, source->ncolumns);
 	for (int i = 0; i < source->nruns; i++)
 	{
-		const GkRun *run = &source->runs[i];
+		const KmColumnRun *run = &source->runs[i];
 
-		gk_values_of(run->type, values + run->first, run->end - run->first, r->point + run->first);
+		km_values_of(run->type, values + run->first, run->end - run->first, r->point + run->first);
 	}
-	return GK_ROW_KEPT;
+	return KM_ROW_KEPT;
 }
 
-static GkVerdict
-read_array(GkRowReader *r, Datum value, bool isnull)
+static KmVerdict
+read_array(KmRowReader *r, Datum value, bool isnull)
 {
 	ArrayType  *array;
 	int			d;
 	bool		usable;
 
 	if (isnull)
-		return GK_ROW_NULL_FEATURE;
+		return KM_ROW_NULL_FEATURE;
 	array = DatumGetArrayTypeP(value);
-	d = gk_array_features(array, &r->origin);
+	d = km_array_features(array, &r->origin);
 	if (r->d != 0)
-		gk_check_features(d, r->d, &r->origin);
+		km_check_features(d, r->d, &r->origin);
 	usable = !array_contains_nulls(array);
 	if (usable)
 	{
 		set_features(r, d);
-		gk_values_in(r->origin.source->runs[0].type, ARR_DATA_PTR(array), d, r->point);
+		km_values_in(r->origin.source->runs[0].type, ARR_DATA_PTR(array), d, r->point);
 	}
 	if ((Pointer) array != DatumGetPointer(value))
 		pfree(array);
-	return usable ? GK_ROW_KEPT : GK_ROW_NULL_FEATURE;
+	return usable ? KM_ROW_KEPT : KM_ROW_NULL_FEATURE;
 }
 
 /* The weight, when there is one, behind the features. */
-static GkVerdict
-read_point(GkRowReader *r, const Datum *values, const bool *nulls)
+static KmVerdict
+read_point(KmRowReader *r, const Datum *values, const bool *nulls)
 {
-	const GkSource *source = r->origin.source;
+	const KmSource *source = r->origin.source;
 	double		weight = 1.0;
-	GkVerdict	verdict = GK_ROW_KEPT;
+	KmVerdict	verdict = KM_ROW_KEPT;
 
 	if (source->weighted)
 	{
 		if (nulls[source->at_weight])
-			return GK_ROW_NO_WEIGHT;
-		weight = gk_value_of(source->weight_type, values[source->at_weight]);
-		verdict = gk_judge_weight(weight);
-		(void) gk_keeps(verdict, &r->rules, &r->origin, &weight, 1, 0);
+			return KM_ROW_NO_WEIGHT;
+		weight = km_value_of(source->weight_type, values[source->at_weight]);
+		verdict = km_judge_weight(weight);
+		(void) km_keeps(verdict, &r->rules, &r->origin, &weight, 1, 0);
 	}
-	if (verdict == GK_ROW_KEPT)
+	if (verdict == KM_ROW_KEPT)
 		verdict = source->array ? read_array(r, values[0], nulls[0]) : read_columns(r, values, nulls);
-	if (verdict != GK_ROW_KEPT)
+	if (verdict != KM_ROW_KEPT)
 		return verdict;
 	r->point[r->d] = weight;
-	verdict = gk_judge_point(r->point, r->d, &r->rules);
-	(void) gk_keeps(verdict, &r->rules, &r->origin, r->point, 1, r->d);
+	verdict = km_judge_point(r->point, r->d, &r->rules);
+	(void) km_keeps(verdict, &r->rules, &r->origin, r->point, 1, r->d);
 	return verdict;
 }
 
-GkVerdict
-gk_read_row(GkRowReader *r, TupleTableSlot *slot)
+KmVerdict
+km_read_row(KmRowReader *r, TupleTableSlot *slot)
 {
 	slot_getallattrs(slot);
 	if (!r->sorted)

@@ -15,8 +15,8 @@
  * also threads and workers), groups, windows, steps, sums and models.  Only the process
  * that runs the query raises errors: threads and workers leave such rows to it.
  */
-#ifndef GKMEANS_RULES_H
-#define GKMEANS_RULES_H
+#ifndef REL_RULES_H
+#define REL_RULES_H
 
 #include <float.h>
 #include <math.h>
@@ -26,145 +26,145 @@
 
 #include "gkmeans.h"
 
-typedef enum GkVerdict
+typedef enum KmVerdict
 {
-	GK_ROW_KEPT,
+	KM_ROW_KEPT,
 	/* Left out. */
-	GK_ROW_NO_WEIGHT, GK_ROW_NULL_FEATURE,
+	KM_ROW_NO_WEIGHT, KM_ROW_NULL_FEATURE,
 	/* Left out or an error, as the options say. */
-	GK_ROW_NONFINITE, GK_ROW_NO_DIRECTION,
+	KM_ROW_NONFINITE, KM_ROW_NO_DIRECTION,
 	/* An error. */
-	GK_ROW_BAD_WEIGHT,
-	GK_ROW_VERDICTS
-} GkVerdict;
+	KM_ROW_BAD_WEIGHT,
+	KM_ROW_VERDICTS
+} KmVerdict;
 
-typedef struct GkRowRules
+typedef struct KmRowRules
 {
 	bool		cosine;			/* a point needs a direction */
 	bool		skip_nonfinite;
-} GkRowRules;
+} KmRowRules;
 
-static inline GkRowRules
-gk_fit_rules(const GkFitOptions *options)
+static inline KmRowRules
+km_fit_rules(const KmFitOptions *options)
 {
-	return (GkRowRules) {options->engine.distance == GK_COSINE, options->skip_nonfinite};
+	return (KmRowRules) {options->engine.distance == GK_COSINE, options->skip_nonfinite};
 }
 
 /* ---- verdicts; any thread may ask ---- */
 
-static inline GkVerdict
-gk_judge_weight(double weight)
+static inline KmVerdict
+km_judge_weight(double weight)
 {
 	if (likely(weight > 0 && weight <= DBL_MAX))
-		return GK_ROW_KEPT;
-	return weight == 0 ? GK_ROW_NO_WEIGHT : GK_ROW_BAD_WEIGHT;
+		return KM_ROW_KEPT;
+	return weight == 0 ? KM_ROW_NO_WEIGHT : KM_ROW_BAD_WEIGHT;
 }
 
 /* What was seen of a point's features. */
-typedef struct GkSeen
+typedef struct KmSeen
 {
 	bool		nonfinite;
 	bool		nonzero;
-} GkSeen;
+} KmSeen;
 
 static inline void
-gk_see_feature(GkSeen *seen, double v)
+km_see_feature(KmSeen *seen, double v)
 {
 	seen->nonfinite |= !(fabs(v) <= DBL_MAX);
 	seen->nonzero |= v != 0;
 }
 
-static inline GkVerdict
-gk_judge_seen(const GkSeen *seen, const GkRowRules *rules)
+static inline KmVerdict
+km_judge_seen(const KmSeen *seen, const KmRowRules *rules)
 {
 	if (unlikely(seen->nonfinite))
-		return GK_ROW_NONFINITE;
-	return unlikely(!seen->nonzero) && rules->cosine ? GK_ROW_NO_DIRECTION : GK_ROW_KEPT;
+		return KM_ROW_NONFINITE;
+	return unlikely(!seen->nonzero) && rules->cosine ? KM_ROW_NO_DIRECTION : KM_ROW_KEPT;
 }
 
-static inline GkVerdict
-gk_judge_point(const double *x, int d, const GkRowRules *rules)
+static inline KmVerdict
+km_judge_point(const double *x, int d, const KmRowRules *rules)
 {
-	GkSeen		seen = {0};
+	KmSeen		seen = {0};
 
 	for (int j = 0; j < d; j++)
-		gk_see_feature(&seen, x[j]);
-	return gk_judge_seen(&seen, rules);
+		km_see_feature(&seen, x[j]);
+	return km_judge_seen(&seen, rules);
 }
 
 /* Is a row of this verdict left out without an error? */
 static inline bool
-gk_leaves_out(GkVerdict verdict, const GkRowRules *rules)
+km_leaves_out(KmVerdict verdict, const KmRowRules *rules)
 {
-	return verdict == GK_ROW_NO_WEIGHT || verdict == GK_ROW_NULL_FEATURE ||
-		(rules->skip_nonfinite && (verdict == GK_ROW_NONFINITE || verdict == GK_ROW_NO_DIRECTION));
+	return verdict == KM_ROW_NO_WEIGHT || verdict == KM_ROW_NULL_FEATURE ||
+		(rules->skip_nonfinite && (verdict == KM_ROW_NONFINITE || verdict == KM_ROW_NO_DIRECTION));
 }
 
 /* ---- counts of what was left out ---- */
 
-extern void gk_count_left_out(GkReadCounts *counts, GkVerdict verdict);
-extern void gk_counts_add(GkReadCounts *to, const GkReadCounts *from);
-extern int64 gk_rows_left_out(const GkReadCounts *counts);
-extern void gk_notice_left_out(const GkReadCounts *counts);
+extern void km_count_left_out(KmReadCounts *counts, KmVerdict verdict);
+extern void km_counts_add(KmReadCounts *to, const KmReadCounts *from);
+extern int64 km_group_rows_left_out(const KmReadCounts *counts);
+extern void km_notice_left_out(const KmReadCounts *counts);
 
 /* ---- errors ---- */
 
 /* What a function wants a point for, which decides what its errors advise. */
-typedef enum GkPointUse
+typedef enum KmPointUse
 {
-	GK_POINT_TO_FIT,			/* kmeans_agg(), kmeans() OVER */
-	GK_POINT_TO_SUM,			/* feature_sum() */
-	GK_POINT_TO_STEP,			/* kmeans_step(), with a model */
-	GK_POINT_TO_LABEL			/* kmeans_predict() and the like, with a model */
-} GkPointUse;
+	KM_POINT_TO_FIT,			/* kmeans_agg(), kmeans() OVER */
+	KM_POINT_TO_SUM,			/* feature_sum() */
+	KM_POINT_TO_STEP,			/* kmeans_step(), with a model */
+	KM_POINT_TO_LABEL			/* kmeans_predict() and the like, with a model */
+} KmPointUse;
 
 /* Where a point is from. */
-typedef struct GkPointOrigin
+typedef struct KmPointOrigin
 {
 	/* A row of a relation. */
-	const GkSource *source;		/* NULL: it is a function's argument */
+	const KmSource *source;		/* NULL: it is a function's argument */
 	int64		number;			/* of the row, from 1; 0: not known */
 	const TupleTableSlot *slot;	/* the row, as the source's query has it; NULL: other values are before them */
 	/* An argument. */
-	GkPointUse	use;
+	KmPointUse	use;
 	const char *names;			/* of the features, one after the other, or NULL */
-} GkPointOrigin;
+} KmPointOrigin;
 
 /* ERROR for d features and, if that is what is wrong, the weight behind them. */
-extern void gk_throw_verdict(GkVerdict verdict, const GkPointOrigin *origin, const double *x, Size stride, int d)
+extern void km_throw_verdict(KmVerdict verdict, const KmPointOrigin *origin, const double *x, Size stride, int d)
 			__attribute__((noreturn));
 /* ERROR unless the verdict is to keep it (true) or to leave it out (false). */
 static inline bool
-gk_keeps(GkVerdict verdict, const GkRowRules *rules, const GkPointOrigin *origin,
+km_keeps(KmVerdict verdict, const KmRowRules *rules, const KmPointOrigin *origin,
 		 const double *x, Size stride, int d)
 {
-	if (likely(verdict == GK_ROW_KEPT))
+	if (likely(verdict == KM_ROW_KEPT))
 		return true;
-	if (!gk_leaves_out(verdict, rules))
-		gk_throw_verdict(verdict, origin, x, stride, d);
+	if (!km_leaves_out(verdict, rules))
+		km_throw_verdict(verdict, origin, x, stride, d);
 	return false;
 }
 /* The features of an array; ERROR when it is not of one dimension, or empty. */
-extern int	gk_array_features(const ArrayType *array, const GkPointOrigin *origin);
+extern int	km_array_features(const ArrayType *array, const KmPointOrigin *origin);
 /* ERROR when d is over the limit. */
-extern void gk_check_most_features(int d);
+extern void km_check_most_features(int d);
 /* ERROR: d features where the model, or the points before it, have another number. */
-extern void gk_throw_features(int d, int expected, const GkPointOrigin *origin)
+extern void km_throw_features(int d, int expected, const KmPointOrigin *origin)
 			__attribute__((noreturn));
 
 static inline void
-gk_check_features(int d, int expected, const GkPointOrigin *origin)
+km_check_features(int d, int expected, const KmPointOrigin *origin)
 {
 	if (unlikely(d != expected))
-		gk_throw_features(d, expected, origin);
+		km_throw_features(d, expected, origin);
 }
 
 /* ---- rows of a relation ---- */
 
-typedef struct GkRowReader
+typedef struct KmRowReader
 {
-	GkPointOrigin origin;		/* its source has to be set; the rest is done here */
-	GkRowRules	rules;
+	KmPointOrigin origin;		/* its source has to be set; the rest is done here */
+	KmRowRules	rules;
 	int			first;			/* place of the source's first value among a row's */
 	bool		sorted;			/* rows do not come in the relation's order: do not number them */
 	/* Called when the number of features is known, before a row is kept. */
@@ -173,9 +173,9 @@ typedef struct GkRowReader
 	MemoryContext context;		/* of point */
 	int			d;				/* 0: not known yet */
 	double	   *point;			/* [d + 1] features, weight of the row */
-} GkRowReader;
+} KmRowReader;
 
-/* Read a row's point: GK_ROW_KEPT, or why it is left out.  Raises the errors. */
-extern GkVerdict gk_read_row(GkRowReader *r, TupleTableSlot *slot);
+/* Read a row's point: KM_ROW_KEPT, or why it is left out.  Raises the errors. */
+extern KmVerdict km_read_row(KmRowReader *r, TupleTableSlot *slot);
 
-#endif							/* GKMEANS_RULES_H */
+#endif							/* REL_RULES_H */

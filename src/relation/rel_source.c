@@ -32,7 +32,7 @@
 typedef struct ColumnKind
 {
 	bool		array;
-	GkValueType type;			/* of the value, or of the array's elements */
+	KmValueType type;			/* of the value, or of the array's elements */
 	const char *cast;			/* appended in the query, "" for none */
 } ColumnKind;
 
@@ -40,24 +40,24 @@ typedef struct TypeRow
 {
 	Oid			scalar;
 	Oid			array;
-	GkValueType type;
+	KmValueType type;
 	const char *scalar_cast;
 	const char *array_cast;
 } TypeRow;
 
 /* numeric has no fixed size: PostgreSQL's own cast converts it. */
 static const TypeRow type_table[] = {
-	{FLOAT8OID, FLOAT8ARRAYOID, GK_VALUE_FLOAT8, "", ""},
-	{FLOAT4OID, FLOAT4ARRAYOID, GK_VALUE_FLOAT4, "", ""},
-	{INT4OID, INT4ARRAYOID, GK_VALUE_INT4, "", ""},
-	{INT8OID, INT8ARRAYOID, GK_VALUE_INT8, "", ""},
-	{INT2OID, INT2ARRAYOID, GK_VALUE_INT2, "", ""},
-	{NUMERICOID, NUMERICARRAYOID, GK_VALUE_FLOAT8,
+	{FLOAT8OID, FLOAT8ARRAYOID, KM_VALUE_FLOAT8, "", ""},
+	{FLOAT4OID, FLOAT4ARRAYOID, KM_VALUE_FLOAT4, "", ""},
+	{INT4OID, INT4ARRAYOID, KM_VALUE_INT4, "", ""},
+	{INT8OID, INT8ARRAYOID, KM_VALUE_INT8, "", ""},
+	{INT2OID, INT2ARRAYOID, KM_VALUE_INT2, "", ""},
+	{NUMERICOID, NUMERICARRAYOID, KM_VALUE_FLOAT8,
 	"::pg_catalog.float8", "::pg_catalog.float8[]"},
 };
 
 char **
-gk_column_names(ArrayType *array, const char *name, int *count)
+km_column_names(ArrayType *array, const char *name, int *count)
 {
 	Datum	   *elems;
 	bool	   *nulls;
@@ -119,7 +119,7 @@ relkind_name(char relkind)
 
 /* Lock and look up; only what a plain SELECT takes rows from. */
 static void
-open_relation(GkSource *source)
+open_relation(KmSource *source)
 {
 	HeapTuple	tuple;
 	Form_pg_class form;
@@ -157,7 +157,7 @@ open_relation(GkSource *source)
 }
 
 static void
-require_row_ids(const GkSource *source)
+require_row_ids(const KmSource *source)
 {
 	/* rows of views have no ctid; what a foreign table calls so need not name a row */
 	if (source->relkind == RELKIND_VIEW || source->relkind == RELKIND_FOREIGN_TABLE)
@@ -167,7 +167,7 @@ require_row_ids(const GkSource *source)
 						source->relname, relkind_name(source->relkind)),
 				 errhint("Use kmeans_fit() and kmeans_predict(), or a table.")));
 	/* which shard, which copy of it?  And Citus lets no UPDATE call gkmeans_new_label() */
-	if (gk_shards_known(source->relid))
+	if (km_citus_known(source->relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("\"%s\" is a table of Citus, whose rows can not be labelled by ctid",
@@ -201,7 +201,7 @@ find_column(Oid relid, const char *name, Oid *basetype)
  * columns is told which one is missing.
  */
 static void
-require_select(const GkSource *source, const char *name, AttrNumber attnum)
+require_select(const KmSource *source, const char *name, AttrNumber attnum)
 {
 	Oid			user = GetUserId();
 
@@ -212,7 +212,7 @@ require_select(const GkSource *source, const char *name, AttrNumber attnum)
 }
 
 static Oid
-require_column(const GkSource *source, const char *name)
+require_column(const KmSource *source, const char *name)
 {
 	Oid			type;
 	AttrNumber	attnum = find_column(source->relid, name, &type);
@@ -227,7 +227,7 @@ require_column(const GkSource *source, const char *name)
 }
 
 void
-gk_source_require(const GkSource *source, char **columns, int ncolumns)
+km_source_require(const KmSource *source, char **columns, int ncolumns)
 {
 	for (int i = 0; i < ncolumns; i++)
 		(void) require_column(source, columns[i]);
@@ -253,10 +253,10 @@ classify(Oid type, ColumnKind *kind)
 	 * Any other type with a cast to real[], such as pgvector's vector and
 	 * halfvec, which must not be known by name.
 	 */
-	if (gk_casts_to_reals(type))
+	if (km_casts_to_reals(type))
 	{
 		kind->array = true;
-		kind->type = GK_VALUE_FLOAT4;
+		kind->type = KM_VALUE_FLOAT4;
 		kind->cast = "::pg_catalog.float4[]";
 		return true;
 	}
@@ -264,7 +264,7 @@ classify(Oid type, ColumnKind *kind)
 }
 
 static void
-classify_feature(const GkSource *source, const char *name, ColumnKind *kind)
+classify_feature(const KmSource *source, const char *name, ColumnKind *kind)
 {
 	Oid			type = require_column(source, name);
 
@@ -283,7 +283,7 @@ classify_feature(const GkSource *source, const char *name, ColumnKind *kind)
 }
 
 static void
-classify_weight(GkSource *source, const char *name, ColumnKind *kind)
+classify_weight(KmSource *source, const char *name, ColumnKind *kind)
 {
 	Oid			type = require_column(source, name);
 
@@ -298,7 +298,7 @@ classify_weight(GkSource *source, const char *name, ColumnKind *kind)
 }
 
 static void
-classify_label(GkSource *source, const char *name)
+classify_label(KmSource *source, const char *name)
 {
 	Oid			type = InvalidOid;
 	AttrNumber	attnum = find_column(source->relid, name, &type);
@@ -324,13 +324,13 @@ classify_label(GkSource *source, const char *name)
 	switch (type)
 	{
 		case INT2OID:
-			source->label_type = GK_VALUE_INT2;
+			source->label_type = KM_VALUE_INT2;
 			break;
 		case INT4OID:
-			source->label_type = GK_VALUE_INT4;
+			source->label_type = KM_VALUE_INT4;
 			break;
 		case INT8OID:
-			source->label_type = GK_VALUE_INT8;
+			source->label_type = KM_VALUE_INT8;
 			break;
 		default:
 			ereport(ERROR,
@@ -348,11 +348,11 @@ add_target(StringInfo query, const char *name, const char *cast, int *count)
 	return (*count)++;
 }
 
-GkSource *
-gk_source_open(Oid relid, char **columns, int ncolumns, const char *weight_column,
+KmSource *
+km_source_open(Oid relid, char **columns, int ncolumns, const char *weight_column,
 			   const char *label_column, bool identify)
 {
-	GkSource   *source = palloc0(sizeof(GkSource));
+	KmSource   *source = palloc0(sizeof(KmSource));
 	StringInfoData query;
 	ColumnKind	kind;
 	int			count = 0;
@@ -367,7 +367,7 @@ gk_source_open(Oid relid, char **columns, int ncolumns, const char *weight_colum
 
 	initStringInfo(&query);
 	appendStringInfoString(&query, "SELECT ");
-	source->runs = palloc(ncolumns * sizeof(GkRun));
+	source->runs = palloc(ncolumns * sizeof(KmColumnRun));
 	for (int i = 0; i < ncolumns; i++)
 	{
 		classify_feature(source, columns[i], &kind);
@@ -405,7 +405,7 @@ gk_source_open(Oid relid, char **columns, int ncolumns, const char *weight_colum
 }
 
 double
-gk_source_rows(const GkSource *source)
+km_source_rows(const KmSource *source)
 {
 	Relation	rel = table_open(source->relid, NoLock);
 	double		rows = rel->rd_rel->reltuples;

@@ -61,11 +61,11 @@ typedef struct Job
 	int			state;			/* JobState */
 	char		apart[LINE];
 	int			npages;
-	GkHeldPage *page;			/* [job_pages] */
+	KmHeldPage *page;			/* [job_pages] */
 	OffsetNumber *visible;		/* [job_pages][MaxHeapTuplesPerPage] of theirs */
 	int		   *rows;			/* [job_pages] of each, read by threads */
 	GkBatch		batch;
-	GkTaken		taken;
+	KmRowBatch		taken;
 	int			odd;			/* page with an odd row; -1: none */
 	OffsetNumber offset;		/* of that row */
 	int			nmoves;
@@ -74,23 +74,23 @@ typedef struct Job
 
 typedef struct Thread
 {
-	GkTaker    *taker;
-	GkTaken    *into;
-	GkPageRows	rows;
+	KmDeformer    *taker;
+	KmRowBatch    *into;
+	KmPageRows	rows;
 	GkColumnStats *stats;		/* [columns] of the rows that it has taken */
 } Thread;
 
-struct GkTogether
+struct KmThreads
 {
-	GkHeapRead *h;
-	GkReader   *r;
-	const GkPagesWhat *what;
+	KmHeapRead *h;
+	KmReader   *r;
+	const KmPagesWhat *what;
 	GkHost		engine;
 	int			threads;
 	Thread	   *thread;			/* [threads] */
 	GkMover		mover;
 
-	GkPages    *pages;			/* of the table at hand */
+	KmPages    *pages;			/* of the table at hand */
 
 	/*
 	 * Jobs by number: n is job[n % njobs].  What one thread writes and others look at
@@ -115,8 +115,8 @@ struct GkTogether
 	BlockNumber block;
 	BlockNumber end;
 	int			job_pages;
-	GkHeldPage	hold[JOB_PAGES];	/* those of a job, until threads may see them */
-	GkHeldPage	ahead;			/* held already; no block: none is */
+	KmHeldPage	hold[JOB_PAGES];	/* those of a job, until threads may see them */
+	KmHeldPage	ahead;			/* held already; no block: none is */
 
 	/* Why it stopped. */
 	bool		failed;			/* by an ERROR, which is kept */
@@ -125,7 +125,7 @@ struct GkTogether
 };
 
 static Job *
-job_at(const GkTogether *g, uint64_t number)
+job_at(const KmThreads *g, uint64_t number)
 {
 	return &g->job[number % g->njobs];
 }
@@ -140,9 +140,9 @@ never(void *arg)
 }
 
 static void
-take_job(const GkTogether *g, Job *job, Thread *t)
+take_job(const KmThreads *g, Job *job, Thread *t)
 {
-	GkAhead		ahead = {NULL, NULL};
+	KmPrefetch		ahead = {NULL, NULL};
 	/* behind the jobs that are on their way */
 	int			distance = g->njobs * job->npages;
 
@@ -153,14 +153,14 @@ take_job(const GkTogether *g, Job *job, Thread *t)
 
 		if (i == 0)
 		{
-			ahead = gk_all_of(BufferGetPage(job->page[0].buffer));
-			gk_ask(&ahead);
+			ahead = km_all_of(BufferGetPage(job->page[0].buffer));
+			km_prefetch_row(&ahead);
 		}
-		gk_held_rows(&job->page[i], &t->rows);
+		km_held_rows(&job->page[i], &t->rows);
 		if (i + 1 < job->npages)
-			ahead = gk_all_of(BufferGetPage(job->page[i + 1].buffer));
-		odd = gk_taker_take(t->taker, &t->rows, 0, &ahead);
-		gk_see_ahead(g->pages, &job->page[i], distance);
+			ahead = km_all_of(BufferGetPage(job->page[i + 1].buffer));
+		odd = km_deform_take(t->taker, &t->rows, 0, &ahead);
+		km_see_ahead(g->pages, &job->page[i], distance);
 		job->rows[i] = odd < 0 ? t->rows.n : odd;
 		if (odd >= 0)
 		{
@@ -172,7 +172,7 @@ take_job(const GkTogether *g, Job *job, Thread *t)
 }
 
 static void
-move_job(const GkTogether *g, Job *job)
+move_job(const KmThreads *g, Job *job)
 {
 	for (int i = 0; i < job->nmoves; i++)
 		gk_store_move(g->r->store, &job->move[i]);
@@ -191,7 +191,7 @@ claim(uint64_t *next, const uint64_t *limit, uint64_t *number)
 }
 
 static bool
-help_move(GkTogether *g)
+help_move(KmThreads *g)
 {
 	uint64_t	number;
 	Job		   *job;
@@ -206,7 +206,7 @@ help_move(GkTogether *g)
 }
 
 static bool
-help_take(GkTogether *g, Thread *t)
+help_take(KmThreads *g, Thread *t)
 {
 	uint64_t	number;
 	Job		   *job;
@@ -234,7 +234,7 @@ idle(int *looks)
 }
 
 static void
-help(GkTogether *g, Thread *t)
+help(KmThreads *g, Thread *t)
 {
 	int			looks = 0;
 
@@ -250,7 +250,7 @@ help(GkTogether *g, Thread *t)
 static GkStatus
 note_move(void *arg, const GkMove *move)
 {
-	GkTogether *g = arg;
+	KmThreads *g = arg;
 	Job		   *job = job_at(g, g->placed);
 
 	if (job->nmoves == JOB_MOVES)
@@ -262,7 +262,7 @@ note_move(void *arg, const GkMove *move)
 static GkStatus
 finish_moves(void *arg)
 {
-	GkTogether *g = arg;
+	KmThreads *g = arg;
 	int			looks = 0;
 
 	move_job(g, job_at(g, g->placed));
@@ -273,7 +273,7 @@ finish_moves(void *arg)
 }
 
 static void
-copy_held(GkHeldPage *to, const GkHeldPage *from)
+copy_held(KmHeldPage *to, const KmHeldPage *from)
 {
 	OffsetNumber *visible = to->visible;
 
@@ -289,7 +289,7 @@ copy_held(GkHeldPage *to, const GkHeldPage *from)
  * of a page would wait until one of them has come.
  */
 static void
-hold_job(GkTogether *g)
+hold_job(KmThreads *g)
 {
 	Job		   *job = job_at(g, g->held);
 	int			capacity = g->r->batch->capacity;
@@ -298,13 +298,13 @@ hold_job(GkTogether *g)
 
 	while (npages < g->job_pages && g->block < g->end)
 	{
-		GkHeldPage *page = &g->hold[npages];
+		KmHeldPage *page = &g->hold[npages];
 
 		page->visible = job->visible + npages * MaxHeapTuplesPerPage;
 		if (g->ahead.block == g->block)
 			copy_held(page, &g->ahead);
 		else
-			gk_pages_hold(g->pages, g->block, page);
+			km_pages_hold(g->pages, g->block, page);
 		g->ahead.block = InvalidBlockNumber;
 		if (npages > 0 && rows + page->n > capacity)
 		{
@@ -321,7 +321,7 @@ hold_job(GkTogether *g)
 	job->taken.nleft = 0;
 	memset(&job->taken.counts, 0, sizeof(job->taken.counts));
 	job->npages = npages;
-	memcpy(job->page, g->hold, npages * sizeof(GkHeldPage));
+	memcpy(job->page, g->hold, npages * sizeof(KmHeldPage));
 	memset(job->rows, 0, npages * sizeof(int));
 	/* no batch is large enough: this process takes the page by itself */
 	job->odd = rows > capacity ? 0 : -1;
@@ -331,11 +331,11 @@ hold_job(GkTogether *g)
 
 /* What a thread has taken gets its place; what it has not taken, this process takes. */
 static void
-place_job(GkTogether *g)
+place_job(KmThreads *g)
 {
 	Job		   *job = job_at(g, g->placed);
 
-	gk_heap_left_out(g->r, &job->taken);
+	km_heap_left_out(g->r, &job->taken);
 	job->nmoves = 0;
 	g->st = gk_store_add_by(g->r->store, &job->batch, &g->mover, &g->err);
 	if (g->st != GK_OK)
@@ -343,25 +343,25 @@ place_job(GkTogether *g)
 	if (job->odd >= 0)
 	{
 		finish_moves(g);
-		gk_heap_pages(g->h, g->pages, g->table, job->page[job->odd].block, job->offset,
+		km_heap_pages(g->h, g->pages, g->table, job->page[job->odd].block, job->offset,
 					  job->page[job->npages - 1].block + 1);
 	}
 	for (int i = 0; i < job->npages; i++)
-		gk_pages_release(g->pages, &job->page[i], job->rows[i]);
-	gk_reader_progress(g->r);
+		km_pages_release(g->pages, &job->page[i], job->rows[i]);
+	km_reader_progress(g->r);
 	__atomic_store_n(&g->placed, g->placed + 1, __ATOMIC_RELEASE);
 }
 
 /* All rows are in the store. */
 static bool
-finished(const GkTogether *g)
+finished(const KmThreads *g)
 {
 	return g->block >= g->end && __atomic_load_n(&g->moved, __ATOMIC_ACQUIRE) == g->held;
 }
 
 /* Until all is done, or something happened. */
 static void
-lead(GkTogether *g, Thread *t)
+lead(KmThreads *g, Thread *t)
 {
 	int			looks = 0;
 
@@ -384,7 +384,7 @@ lead(GkTogether *g, Thread *t)
 static void
 work(void *arg, int64_t job, int thread)
 {
-	GkTogether *g = arg;
+	KmThreads *g = arg;
 
 	if (__atomic_load_n(&g->over, __ATOMIC_ACQUIRE))
 		return;
@@ -408,7 +408,7 @@ work(void *arg, int64_t job, int thread)
 /* ---- tables ---- */
 
 static void
-read_pages(GkTogether *g)
+read_pages(KmThreads *g)
 {
 	while (!finished(g))
 	{
@@ -420,21 +420,21 @@ read_pages(GkTogether *g)
 		if (g->failed)
 			PG_RE_THROW();		/* which has let interrupts in again */
 		RESUME_INTERRUPTS();
-		gk_check(g->r->host, g->st, &g->err);
+		km_check(g->r->host, g->st, &g->err);
 	}
 }
 
 /* As many jobs as may have pages, and their memory; 0: no use. */
 static int
-share_pages(GkTogether *g)
+share_pages(KmThreads *g)
 {
-	int			room = gk_pages_room(g->pages, g->njobs * JOB_PAGES);
+	int			room = km_pages_room(g->pages, g->njobs * JOB_PAGES);
 
 	return Min(JOB_PAGES, room / g->njobs);
 }
 
 static void
-make_jobs(GkTogether *g)
+make_jobs(KmThreads *g)
 {
 	const GkBatch *like = g->r->batch;
 	Size		bytes = CACHELINEALIGN(gk_batch_bytes(like->columns, like->naux, like->capacity));
@@ -448,16 +448,16 @@ make_jobs(GkTogether *g)
 
 		gk_batch_init(&job->batch, memory + i * bytes, like->columns, like->naux, like->capacity);
 		job->taken.batch = &job->batch;
-		job->page = palloc(JOB_PAGES * sizeof(GkHeldPage));
+		job->page = palloc(JOB_PAGES * sizeof(KmHeldPage));
 		job->visible = palloc(JOB_PAGES * MaxHeapTuplesPerPage * sizeof(OffsetNumber));
 		job->rows = palloc(JOB_PAGES * sizeof(int));
 		if (g->what->left_out)
-			job->taken.left = palloc(like->capacity * sizeof(GkLeftOut));
+			job->taken.left = palloc(like->capacity * sizeof(KmLeftOut));
 	}
 }
 
 static void
-make_threads(GkTogether *g)
+make_threads(KmThreads *g)
 {
 	int			columns = g->r->batch->columns;
 
@@ -474,13 +474,13 @@ make_threads(GkTogether *g)
  * which would have no time left for pages; a pass in there would have one thread, too.
  */
 static bool
-have_threads(const GkReader *r, const GkPagesWhat *what)
+have_threads(const KmReader *r, const KmPagesWhat *what)
 {
-	return gk_threads(gk_host_engine(r->host)) > 1 && !what->labelled && r->options->take == NULL;
+	return gk_threads(km_host_engine(r->host)) > 1 && !what->labelled && r->options->take == NULL;
 }
 
 bool
-gk_together_suits(const GkReader *r, const GkHeapTables *tables)
+km_threads_suits(const KmReader *r, const KmHeapTables *tables)
 {
 	GkHost		every = {.threads = 0};
 	bool		many = gk_threads(&every) >= MANY_CPUS;
@@ -496,20 +496,20 @@ gk_together_suits(const GkReader *r, const GkHeapTables *tables)
 	return some && have_threads(r, tables->what);
 }
 
-GkTogether *
-gk_together_begin(GkHeapRead *h, GkReader *r, const GkPagesWhat *what)
+KmThreads *
+km_threads_begin(KmHeapRead *h, KmReader *r, const KmPagesWhat *what)
 {
 	GkHost		every = {.threads = 0};
 	int			most = Min(MOST_THREADS, Max(2, gk_threads(&every) * 3 / 4));
-	GkTogether *g;
+	KmThreads *g;
 
 	if (!have_threads(r, what))
 		return NULL;
-	g = palloc0(sizeof(GkTogether));
+	g = palloc0(sizeof(KmThreads));
 	g->h = h;
 	g->r = r;
 	g->what = what;
-	g->engine = *gk_host_engine(r->host);
+	g->engine = *km_host_engine(r->host);
 	/* this process looks by itself whether it is to stop */
 	g->engine.stop = NULL;
 	g->threads = Min(most, gk_threads(&g->engine));
@@ -523,7 +523,7 @@ gk_together_begin(GkHeapRead *h, GkReader *r, const GkPagesWhat *what)
 }
 
 bool
-gk_together_read(GkTogether *g, Relation rel, GkPages *pages, int index, const GkPagesTable *table, BlockNumber block)
+km_threads_read(KmThreads *g, Relation rel, KmPages *pages, int index, const KmPagesTable *table, BlockNumber block)
 {
 	if (table->nblocks < block + LEAST_PAGES)
 		return false;
@@ -536,17 +536,17 @@ gk_together_read(GkTogether *g, Relation rel, GkPages *pages, int index, const G
 	if (g->job_pages == 0)
 		return false;
 	for (int i = 0; i < g->threads; i++)
-		g->thread[i].taker = gk_taker_open(RelationGetDescr(rel), g->what, table, true, &g->thread[i].into, never, NULL);
+		g->thread[i].taker = km_deform_open(RelationGetDescr(rel), g->what, table, true, &g->thread[i].into, never, NULL);
 	ereport(DEBUG1,
 			(errmsg("\"%s\" is read by %d threads", g->r->source->relname, g->threads)));
 	read_pages(g);
 	for (int i = 0; i < g->threads; i++)
-		gk_taker_close(g->thread[i].taker);
+		km_deform_close(g->thread[i].taker);
 	return true;
 }
 
 void
-gk_together_end(GkTogether *g)
+km_threads_end(KmThreads *g)
 {
 	for (int i = 0; i < g->threads; i++)
 		gk_store_observed(g->r->store, g->thread[i].stats);

@@ -198,25 +198,25 @@ turn_8(const char *const *data, int n, int at, int columns, uint64 *const *out, 
 	} while (0)
 
 static bool
-to_floats(GkValueType type, const void *raw, int n, float *out)
+to_floats(KmValueType type, const void *raw, int n, float *out)
 {
 	uint32		bad = 0;
 
 	switch (type)
 	{
-		case GK_VALUE_INT2:
+		case KM_VALUE_INT2:
 			TO_FLOATS(int16);
 			break;
-		case GK_VALUE_INT4:
+		case KM_VALUE_INT4:
 			TO_FLOATS(int32);
 			break;
-		case GK_VALUE_INT8:
+		case KM_VALUE_INT8:
 			TO_FLOATS(int64);
 			break;
-		case GK_VALUE_FLOAT8:
+		case KM_VALUE_FLOAT8:
 			TO_FLOATS(float8);
 			break;
-		case GK_VALUE_FLOAT4:
+		case KM_VALUE_FLOAT4:
 			return false;		/* was turned in its place */
 	}
 	return bad == 0;
@@ -224,15 +224,15 @@ to_floats(GkValueType type, const void *raw, int n, float *out)
 
 /* True: every value is finite. */
 static bool
-to_doubles(GkValueType type, const void *raw, int n, double *out)
+to_doubles(KmValueType type, const void *raw, int n, double *out)
 {
-	gk_values_in(type, raw, n, out);
+	km_values_in(type, raw, n, out);
 	/* whole numbers are */
-	return (type != GK_VALUE_FLOAT4 && type != GK_VALUE_FLOAT8) || finite_doubles(out, n);
+	return (type != KM_VALUE_FLOAT4 && type != KM_VALUE_FLOAT8) || finite_doubles(out, n);
 }
 
 static bool
-convert(GkBatch *b, int column, GkValueType type, const void *raw, int n)
+convert(GkBatch *b, int column, KmValueType type, const void *raw, int n)
 {
 	if (!b->wide[column])
 	{
@@ -246,20 +246,20 @@ convert(GkBatch *b, int column, GkValueType type, const void *raw, int n)
 
 /* Columns that need no conversion are turned in their place. */
 static bool
-as_stored(const GkBatch *b, int column, GkValueType type)
+as_stored(const GkBatch *b, int column, KmValueType type)
 {
-	return b->wide[column] ? type == GK_VALUE_FLOAT8 : type == GK_VALUE_FLOAT4;
+	return b->wide[column] ? type == KM_VALUE_FLOAT8 : type == KM_VALUE_FLOAT4;
 }
 
 bool
-gk_gather(GkBatch *b, int column, int columns, GkValueType type,
-		  const char *const *data, int n, int at, GkAhead *ahead)
+km_transpose(GkBatch *b, int column, int columns, KmValueType type,
+		  const char *const *data, int n, int at, KmPrefetch *ahead)
 {
-	int			size = gk_value_size(type);
+	int			size = km_value_size(type);
 	int			step = size == 2 ? 1 : size == 4 ? 4 : 2;
 	int			blocks = (n + step - 1) / step;
 	int			lines = 0;
-	uint64		raw[COLUMNS][GK_GATHER_ROWS];
+	uint64		raw[COLUMNS][KM_TRANSPOSE_ROWS];
 	bool		good = true;
 
 	if (step > 1 && columns >= step)
@@ -279,9 +279,9 @@ gk_gather(GkBatch *b, int column, int columns, GkValueType type,
 		if (size == 2)
 			turn_2(data, n, at + first * size, out[0]);
 		else if (size == 4)
-			good &= turn_4(data, n, at + first * size, some, (uint32 *const *) out, type == GK_VALUE_FLOAT4, place, lines);
+			good &= turn_4(data, n, at + first * size, some, (uint32 *const *) out, type == KM_VALUE_FLOAT4, place, lines);
 		else
-			good &= turn_8(data, n, at + first * size, some, (uint64 *const *) out, type == GK_VALUE_FLOAT8, place, lines);
+			good &= turn_8(data, n, at + first * size, some, (uint64 *const *) out, type == KM_VALUE_FLOAT8, place, lines);
 		for (int j = 0; j < some; j++)
 			if (out[j] == (void *) raw[j])
 				good &= convert(b, column + first + j, type, raw[j], n);
@@ -290,7 +290,7 @@ gk_gather(GkBatch *b, int column, int columns, GkValueType type,
 }
 
 void
-gk_ask(GkAhead *ahead)
+km_prefetch_row(KmPrefetch *ahead)
 {
 	for (; ahead->next < ahead->end; ahead->next += LINE)
 		__builtin_prefetch(ahead->next);

@@ -6,15 +6,15 @@
 #include "relation/rel_value.h"
 
 int
-gk_value_size(GkValueType type)
+km_value_size(KmValueType type)
 {
 	switch (type)
 	{
-		case GK_VALUE_INT2:
+		case KM_VALUE_INT2:
 			return sizeof(int16);
-		case GK_VALUE_INT4:
+		case KM_VALUE_INT4:
 			return sizeof(int32);
-		case GK_VALUE_FLOAT4:
+		case KM_VALUE_FLOAT4:
 			return sizeof(float4);
 		default:
 			return sizeof(int64);
@@ -26,23 +26,23 @@ gk_value_size(GkValueType type)
 		out[j] = (double) get(values[j])
 
 void
-gk_values_of(GkValueType type, const Datum *values, int n, double *out)
+km_values_of(KmValueType type, const Datum *values, int n, double *out)
 {
 	switch (type)
 	{
-		case GK_VALUE_INT2:
+		case KM_VALUE_INT2:
 			FROM_DATUMS(DatumGetInt16);
 			break;
-		case GK_VALUE_INT4:
+		case KM_VALUE_INT4:
 			FROM_DATUMS(DatumGetInt32);
 			break;
-		case GK_VALUE_INT8:
+		case KM_VALUE_INT8:
 			FROM_DATUMS(DatumGetInt64);
 			break;
-		case GK_VALUE_FLOAT4:
+		case KM_VALUE_FLOAT4:
 			FROM_DATUMS(DatumGetFloat4);
 			break;
-		case GK_VALUE_FLOAT8:
+		case KM_VALUE_FLOAT8:
 			FROM_DATUMS(DatumGetFloat8);
 			break;
 	}
@@ -60,23 +60,23 @@ gk_values_of(GkValueType type, const Datum *values, int n, double *out)
 	}
 
 void
-gk_values_in(GkValueType type, const void *from, int n, double *out)
+km_values_in(KmValueType type, const void *from, int n, double *out)
 {
 	switch (type)
 	{
-		case GK_VALUE_INT2:
+		case KM_VALUE_INT2:
 			FROM_STORED(int16);
 			break;
-		case GK_VALUE_INT4:
+		case KM_VALUE_INT4:
 			FROM_STORED(int32);
 			break;
-		case GK_VALUE_INT8:
+		case KM_VALUE_INT8:
 			FROM_STORED(int64);
 			break;
-		case GK_VALUE_FLOAT4:
+		case KM_VALUE_FLOAT4:
 			FROM_STORED(float4);
 			break;
-		case GK_VALUE_FLOAT8:
+		case KM_VALUE_FLOAT8:
 			memcpy(out, from, n * sizeof(float8));
 			break;
 	}

@@ -1,50 +1,50 @@
 /*
  * rel_value.h - numbers as PostgreSQL has them, as doubles.
  */
-#ifndef GKMEANS_VALUE_H
-#define GKMEANS_VALUE_H
+#ifndef REL_VALUE_H
+#define REL_VALUE_H
 
 #include "postgres.h"
 
 /* What a query or a page has for a number. */
-typedef enum GkValueType
+typedef enum KmValueType
 {
-	GK_VALUE_INT2, GK_VALUE_INT4, GK_VALUE_INT8, GK_VALUE_FLOAT4, GK_VALUE_FLOAT8
-} GkValueType;
+	KM_VALUE_INT2, KM_VALUE_INT4, KM_VALUE_INT8, KM_VALUE_FLOAT4, KM_VALUE_FLOAT8
+} KmValueType;
 
 /* What follows the length of an array of one dimension; an empty array ends before d. */
-typedef struct GkArrayHead
+typedef struct KmArrayHead
 {
 	int32		ndim;
 	int32		dataoffset;		/* 0: no NULLs */
 	Oid			element;
 	int32		d;
 	int32		bound;
-} GkArrayHead;
+} KmArrayHead;
 
 /* Bytes of a stored value. */
-extern int	gk_value_size(GkValueType type);
+extern int	km_value_size(KmValueType type);
 /* n values of a query's row. */
-extern void gk_values_of(GkValueType type, const Datum *values, int n, double *out);
+extern void km_values_of(KmValueType type, const Datum *values, int n, double *out);
 /* n stored values, side by side; they need not be aligned. */
-extern void gk_values_in(GkValueType type, const void *from, int n, double *out);
+extern void km_values_in(KmValueType type, const void *from, int n, double *out);
 
 static inline double
-gk_value_of(GkValueType type, Datum value)
+km_value_of(KmValueType type, Datum value)
 {
 	double		v;
 
-	gk_values_of(type, &value, 1, &v);
+	km_values_of(type, &value, 1, &v);
 	return v;
 }
 
 static inline double
-gk_value_in(GkValueType type, const void *from)
+km_value_in(KmValueType type, const void *from)
 {
 	double		v;
 
-	gk_values_in(type, from, 1, &v);
+	km_values_in(type, from, 1, &v);
 	return v;
 }
 
-#endif							/* GKMEANS_VALUE_H */
+#endif							/* REL_VALUE_H */

@@ -84,14 +84,14 @@ typedef struct Slot
 	int			rows;
 	int			nleft;
 	int64		seen;
-	GkReadCounts counts;
+	KmReadCounts counts;
 } Slot;
 
 /* A process that reads. */
 typedef struct Producer
 {
 	Shared	   *shared;
-	const GkPagesWhat *what;
+	const KmPagesWhat *what;
 	const SharedTable *tables;
 	AttrNumber *attnums;
 	Snapshot	snapshot;
@@ -103,10 +103,10 @@ typedef struct Producer
 	uint64		extent;
 	int			table;			/* -1: none */
 	Relation	rel;
-	GkPagesTable source;
-	GkPages    *pages;
-	GkTaken		taken;
-	GkTaken    *into;
+	KmPagesTable source;
+	KmPages    *pages;
+	KmRowBatch		taken;
+	KmRowBatch    *into;
 	GkBatch		batch;
 } Producer;
 
@@ -117,8 +117,8 @@ typedef struct Producer
 typedef struct Leader
 {
 	Producer	own;			/* must be first; its ring is the last one */
-	GkHeapRead *h;
-	GkReader   *r;
+	KmHeapRead *h;
+	KmReader   *r;
 	Ring	   *rings;
 	int			nrings;
 	char	   *slots;			/* of all rings */
@@ -127,7 +127,7 @@ typedef struct Leader
 	int			threads;		/* that help to hand on */
 } Leader;
 
-PGDLLEXPORT void gk_reader_worker(dsm_segment *seg, shm_toc *toc);
+PGDLLEXPORT void km_reader_worker(dsm_segment *seg, shm_toc *toc);
 
 /* ---- slots ---- */
 
@@ -151,12 +151,12 @@ slot_at(const Shared *s, char *slots, uint64 number)
 
 /* What is in a slot. */
 static void
-view_slot(const Shared *s, Slot *slot, GkTaken *taken, GkBatch *batch)
+view_slot(const Shared *s, Slot *slot, KmRowBatch *taken, GkBatch *batch)
 {
 	gk_batch_attach(batch, (char *) slot + batch_offset(), s->columns, s->naux, s->capacity);
 	memset(taken, 0, sizeof(*taken));
 	taken->batch = batch;
-	taken->left = (GkLeftOut *) ((char *) slot + left_offset(s));
+	taken->left = (KmLeftOut *) ((char *) slot + left_offset(s));
 }
 
 static bool
@@ -213,7 +213,7 @@ close_table(Producer *p)
 {
 	if (p->table < 0)
 		return;
-	gk_pages_close(p->pages);
+	km_pages_close(p->pages);
 	table_close(p->rel, NoLock);
 	p->table = -1;
 }
@@ -232,7 +232,7 @@ open_table(Producer *p, int table)
 	p->source.nblocks = t->nblocks;
 	p->source.index = t->index;
 	p->source.attnums = p->attnums + (size_t) table * p->shared->nattnums;
-	p->pages = gk_pages_open(p->rel, p->snapshot, p->what, &p->source, &p->into, next_slot, p);
+	p->pages = km_pages_open(p->rel, p->snapshot, p->what, &p->source, &p->into, next_slot, p);
 	p->table = table;
 }
 
@@ -271,11 +271,11 @@ read_extent(Producer *p)
 	t = &p->tables[p->table];
 	first = t->first + (extent - t->first_extent) * s->extent_blocks;
 	end = (BlockNumber) Min(first + s->extent_blocks, t->nblocks);
-	gk_pages_prefetch(p->rel, (BlockNumber) first, end);
+	km_pages_prefetch(p->rel, (BlockNumber) first, end);
 	begin_slot(p);
 	for (BlockNumber block = (BlockNumber) first; block < end; block++)
 	{
-		OffsetNumber odd = gk_pages_take(p->pages, block, FirstOffsetNumber, block + 1 < end ? block + 1 : InvalidBlockNumber);
+		OffsetNumber odd = km_pages_take(p->pages, block, FirstOffsetNumber, block + 1 < end ? block + 1 : InvalidBlockNumber);
 
 		if (odd != 0)
 		{
@@ -316,11 +316,11 @@ wait_for_room(Producer *p)
 }
 
 void
-gk_reader_worker(dsm_segment *seg, shm_toc *toc)
+km_reader_worker(dsm_segment *seg, shm_toc *toc)
 {
 	Producer	p = {0};
 
-	gk_apply_simd();
+	km_apply_simd();
 	producer_init(&p, toc, GetActiveSnapshot(), ParallelWorkerNumber, wait_for_room);
 	while (read_extent(&p))
 		;
@@ -371,7 +371,7 @@ static bool
 empty_some(Leader *l)
 {
 	const Shared *s = l->own.shared;
-	GkReader   *r = l->r;
+	KmReader   *r = l->r;
 	GkBatch		batches[TOGETHER];
 	int			n = 0;
 	int			most = Min(TOGETHER, Max(1, l->nrings * s->slots / 2));
@@ -382,14 +382,14 @@ empty_some(Leader *l)
 
 	while (n < most && odd == NULL && (slot = front(l, &ring)) != NULL)
 	{
-		GkTaken		taken;
+		KmRowBatch		taken;
 
 		view_slot(s, slot, &taken, &batches[n]);
 		batches[n++].rows = slot->rows;
 		taken.seen = slot->seen;
 		taken.counts = slot->counts;
 		taken.nleft = slot->nleft;
-		gk_heap_left_out(r, &taken);
+		km_heap_left_out(r, &taken);
 		if (slot->odd != 0)
 			odd = slot;
 		if (slot->last)
@@ -398,13 +398,13 @@ empty_some(Leader *l)
 	}
 	if (n == 0)
 		return false;
-	gk_check(r->host, gk_store_add(r->store, batches, n, l->threads, &err), &err);
-	gk_reader_progress(r);
+	km_check(r->host, gk_store_add(r->store, batches, n, l->threads, &err), &err);
+	km_reader_progress(r);
 	if (odd != NULL)
 	{
-		gk_heap_rows(l->h, odd->table, odd->block, odd->odd);
+		km_heap_rows(l->h, odd->table, odd->block, odd->odd);
 		if (r->batch->rows > 0)
-			gk_reader_commit(r);
+			km_reader_commit(r);
 	}
 	let_fill(l);
 	return true;
@@ -447,7 +447,7 @@ make_room(Producer *p)
 /* ---- how many ---- */
 
 static int
-workers_wanted(const GkReader *r, const GkHeapTables *tables, uint64 blocks)
+workers_wanted(const KmReader *r, const KmHeapTables *tables, uint64 blocks)
 {
 	uint64		threshold = (uint64) Max(min_parallel_table_scan_size, 1) * 4;
 	int			n = 0;
@@ -460,7 +460,7 @@ workers_wanted(const GkReader *r, const GkHeapTables *tables, uint64 blocks)
 			return 0;
 	if (gkmeans_workers > 0)
 		n = gkmeans_workers;
-	else if (gk_together_suits(r, tables))
+	else if (km_threads_suits(r, tables))
 		return 0;
 	else
 		for (; n < max_parallel_maintenance_workers && blocks >= threshold; threshold *= 3)
@@ -484,14 +484,14 @@ put(ParallelContext *pcxt, uint64 key, Size size)
 
 /* The tables from one's block on, as extents; returns how many these are. */
 static uint64
-share_tables(const GkHeapTables *tables, int table, BlockNumber block, BlockNumber extent_blocks,
+share_tables(const KmHeapTables *tables, int table, BlockNumber block, BlockNumber extent_blocks,
 			 int nattnums, SharedTable *to, AttrNumber *attnums)
 {
 	uint64		extents = 0;
 
 	for (int i = 0; i < tables->count; i++)
 	{
-		const GkPagesTable *t = &tables->table[i];
+		const KmPagesTable *t = &tables->table[i];
 		BlockNumber first = i < table ? t->nblocks : i == table ? block : 0;
 
 		to[i] = (SharedTable) {t->relid, first, t->nblocks, t->index, extents};
@@ -503,12 +503,12 @@ share_tables(const GkHeapTables *tables, int table, BlockNumber block, BlockNumb
 }
 
 static ParallelContext *
-share(const GkReader *r, const GkHeapTables *tables, int table, BlockNumber block, int workers, uint64 blocks)
+share(const KmReader *r, const KmHeapTables *tables, int table, BlockNumber block, int workers, uint64 blocks)
 {
-	ParallelContext *pcxt = CreateParallelContext("$libdir/gkmeans", "gk_reader_worker", workers);
+	ParallelContext *pcxt = CreateParallelContext("$libdir/gkmeans", "km_reader_worker", workers);
 	const GkBatch *b = r->batch;
 	Shared		s = {.ntables = tables->count,.columns = b->columns,.naux = b->naux,.capacity = b->capacity};
-	Size		what = gk_pages_what_size(tables->what->nvalues);
+	Size		what = km_pages_what_size(tables->what->nvalues);
 	Size		attnums;
 	Size		slots;
 	Shared	   *shared;
@@ -516,7 +516,7 @@ share(const GkReader *r, const GkHeapTables *tables, int table, BlockNumber bloc
 	char	   *memory;
 
 	s.nattnums = tables->what->nvalues + (tables->what->labelled ? 1 : 0);
-	s.slot_bytes = CACHELINEALIGN(left_offset(&s) + (tables->what->left_out ? s.capacity * sizeof(GkLeftOut) : 0));
+	s.slot_bytes = CACHELINEALIGN(left_offset(&s) + (tables->what->left_out ? s.capacity * sizeof(KmLeftOut) : 0));
 	s.slots = (int) Max(4, Min(64, (workers >= MANY_WORKERS ? 2 : 1) * RING_BYTES / s.slot_bytes));
 	s.extent_blocks = (BlockNumber) Max(1, Min(EXTENT_BLOCKS, blocks / (16 * (workers + 1))));
 	s.observe = r->options->take == NULL;
@@ -565,9 +565,9 @@ share(const GkReader *r, const GkHeapTables *tables, int table, BlockNumber bloc
 
 /* Threads of this process that have a CPU which neither a worker needs nor finding memory. */
 static int
-spare_threads(const GkReader *r, int workers)
+spare_threads(const KmReader *r, int workers)
 {
-	const GkHost *engine = gk_host_engine(r->host);
+	const GkHost *engine = km_host_engine(r->host);
 	GkHost		every = {.threads = 0};
 
 	return Max(1, Min(gk_threads(engine), gk_threads(&every) - workers - gk_soon_threads(engine)));
@@ -595,7 +595,7 @@ read_together(Leader *l)
 }
 
 bool
-gk_workers_read(GkHeapRead *h, GkReader *r, const GkHeapTables *tables, Snapshot snapshot,
+km_workers_read(KmHeapRead *h, KmReader *r, const KmHeapTables *tables, Snapshot snapshot,
 				int table, BlockNumber block)
 {
 	uint64		blocks = 0;
@@ -603,7 +603,7 @@ gk_workers_read(GkHeapRead *h, GkReader *r, const GkHeapTables *tables, Snapshot
 	ParallelContext *pcxt;
 	Leader		l = {.h = h,.r = r};
 	GkColumnStats *stats;
-	GkReadEnd	end;
+	KmReadEnd	end;
 
 	for (int i = table; i < tables->count; i++)
 		blocks += tables->table[i].nblocks - (i == table ? block : 0);
@@ -612,7 +612,7 @@ gk_workers_read(GkHeapRead *h, GkReader *r, const GkHeapTables *tables, Snapshot
 		return false;
 
 	if (r->batch->rows > 0)
-		gk_reader_commit(r);
+		km_reader_commit(r);
 	EnterParallelMode();
 	pcxt = share(r, tables, table, block, workers, blocks);
 	LaunchParallelWorkers(pcxt);
@@ -633,12 +633,12 @@ gk_workers_read(GkHeapRead *h, GkReader *r, const GkHeapTables *tables, Snapshot
 	if (r->options->end != NULL)
 		*r->options->end = end;
 	else
-		gk_read_end(&end);
+		km_read_end(&end);
 	return true;
 }
 
 void
-gk_read_end(GkReadEnd *end)
+km_read_end(KmReadEnd *end)
 {
 	if (end->workers == NULL)
 		return;

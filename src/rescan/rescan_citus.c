@@ -34,12 +34,12 @@ extern Datum kmeans_state_in(PG_FUNCTION_ARGS);
 
 typedef struct Shards
 {
-	GkFit	   *fit;
-	GkReadOptions read;
+	KmFit	   *fit;
+	KmReadOptions read;
 	int			n;
 	int64	   *id;				/* [n] ascending */
 	int64	   *first;			/* [n] ordinal of the first row; NULL: not known so far */
-	GkPasserNames names;
+	GkPassAnswererNames names;
 } Shards;
 
 typedef struct Ask
@@ -47,7 +47,7 @@ typedef struct Ask
 	Shards	   *shards;
 	const GkPass *pass;
 	GkPassResult *out;
-	GkReadCounts counts;
+	KmReadCounts counts;
 	int64	   *rows;			/* [n] of each shard */
 } Ask;
 
@@ -81,13 +81,13 @@ among_partitions(const char *query, Oid relid)
 }
 
 bool
-gk_shards_known(Oid relid)
+km_citus_known(Oid relid)
 {
 	return among_partitions("SELECT FROM pg_catalog.pg_dist_partition " OF_RELATION, relid);
 }
 
 bool
-gk_shards_distributed(Oid relid)
+km_citus_distributed(Oid relid)
 {
 	/* 'n': one shard, copied to every server ('t'), here (without a colocation), or on another server */
 	return among_partitions("SELECT FROM pg_catalog.pg_dist_partition " OF_RELATION
@@ -169,7 +169,7 @@ append_shard(StringInfo out, Oid relid)
 
 /* A call up to its columns. */
 static void
-begin_call(StringInfo c, const char *schema, const char *function, const GkSource *source)
+begin_call(StringInfo c, const char *schema, const char *function, const KmSource *source)
 {
 	append_escaped(c, quote_qualified_identifier(schema, function));
 	appendStringInfoChar(c, '(');
@@ -186,9 +186,9 @@ begin_call(StringInfo c, const char *schema, const char *function, const GkSourc
 static char *
 pass_command(const Shards *s, const GkPass *pass)
 {
-	const GkSource *source = s->fit->source;
-	GkPassReading reading = {s->read.distance, s->read.skip_nonfinite, s->read.expect_d};
-	bytea	   *bytes = gk_pass_bytes(pass, &reading);
+	const KmSource *source = s->fit->source;
+	KmPassReading reading = {s->read.distance, s->read.skip_nonfinite, s->read.expect_d};
+	bytea	   *bytes = km_pass_bytes(pass, &reading);
 	StringInfoData c;
 
 	initStringInfo(&c);
@@ -217,7 +217,7 @@ pass_command(const Shards *s, const GkPass *pass)
 }
 
 static char *
-step_command(const GkSource *source, const char *schema, const KmeansModel *model, bool skip_nonfinite,
+step_command(const KmSource *source, const char *schema, const KmeansModel *model, bool skip_nonfinite,
 			 GkDeviceKind device)
 {
 	StringInfoData c;
@@ -239,7 +239,7 @@ step_command(const GkSource *source, const char *schema, const KmeansModel *mode
 }
 
 const char *
-gk_shards_order(void)
+km_citus_order(void)
 {
 	return " ORDER BY " NUMBER_OF("tableoid::pg_catalog.regclass::pg_catalog.text") ", ctid";
 }
@@ -251,7 +251,7 @@ gk_shards_order(void)
  * run_command_on_shards() looks up its own operators and functions by search_path.
  */
 static void
-run(const GkSource *source, int shards, const char *command,
+run(const KmSource *source, int shards, const char *command,
 	void (*take) (void *arg, int64 id, const char *result), void *arg)
 {
 	Oid			types[2] = {REGCLASSOID, TEXTOID};
@@ -312,20 +312,20 @@ static void
 add_answer(void *arg, int64 id, const char *result)
 {
 	Ask		   *a = arg;
-	GkPgHost   *host = a->shards->fit->host;
-	const GkHost *engine = gk_host_engine(host);
+	KmPgHost   *host = a->shards->fit->host;
+	const GkHost *engine = km_host_engine(host);
 	bytea	   *bytes = DatumGetByteaPP(DirectFunctionCall1(byteain, CStringGetDatum(result)));
 	int			at = find_shard(a->shards, id);
-	GkReadCounts counts;
-	GkPasserNames names;
+	KmReadCounts counts;
+	GkPassAnswererNames names;
 	GkPassResult part;
 	GkError		err;
 
-	gk_pass_answer(engine, a->pass, bytes, &part, &counts, &names);
+	km_pass_answer(engine, a->pass, bytes, &part, &counts, &names);
 	a->rows[at] = part.rows;
-	gk_check(host, gk_pass_add(engine, a->pass, a->out, &part, &err), &err);
+	km_check(host, gk_pass_add(engine, a->pass, a->out, &part, &err), &err);
 	gk_pass_result_free(engine, &part);
-	gk_counts_add(&a->counts, &counts);
+	km_counts_add(&a->counts, &counts);
 	if (names.device[0] != '\0')
 		a->shards->names = names;
 }
@@ -336,7 +336,7 @@ number_rows(Shards *s, const int64 *rows)
 {
 	int64		next = 0;
 
-	s->first = MemoryContextAlloc(gk_host_context(s->fit->host), Max(s->n, 1) * sizeof(int64));
+	s->first = MemoryContextAlloc(km_host_context(s->fit->host), Max(s->n, 1) * sizeof(int64));
 	for (int i = 0; i < s->n; i++)
 	{
 		s->first[i] = next;
@@ -349,11 +349,11 @@ answer(void *arg)
 {
 	Ask		   *a = arg;
 	Shards	   *s = a->shards;
-	GkPgHost   *host = s->fit->host;
+	KmPgHost   *host = s->fit->host;
 	GkError		err;
 
 	a->rows = palloc0(Max(s->n, 1) * sizeof(int64));
-	gk_check(host, gk_pass_result_init(gk_host_engine(host), a->pass, a->pass->prep != NULL ? a->pass->prep->d : 0,
+	km_check(host, gk_pass_result_init(km_host_engine(host), a->pass, a->pass->prep != NULL ? a->pass->prep->d : 0,
 									   a->out, &err), &err);
 	run(s->fit->source, s->n, pass_command(s, a->pass), add_answer, a);
 	if (s->first == NULL)
@@ -373,7 +373,7 @@ ask(void *ctx, const GkPass *pass, const GkLabelSink *sink, GkPassResult *out, G
 
 	if (sink != NULL)
 		return gk_fail(err, GK_ERR_INTERNAL, "no labels of shards");
-	if (!gk_host_guard(s->fit->host, answer, &a))
+	if (!km_host_guard(s->fit->host, answer, &a))
 		return gk_fail(err, GK_ERR_HOST, "could not ask the shards");
 	return GK_OK;
 }
@@ -388,13 +388,13 @@ describe(void *ctx, char *device, size_t device_len, char *strategy, size_t stra
 }
 
 void
-gk_shards_rows(GkFit *fit, const GkReadOptions *read, GkRows *rows)
+km_citus_rows(KmFit *fit, const KmReadOptions *read, GkRows *rows)
 {
-	Shards	   *s = MemoryContextAllocZero(gk_host_context(fit->host), sizeof(Shards));
+	Shards	   *s = MemoryContextAllocZero(km_host_context(fit->host), sizeof(Shards));
 
 	s->fit = fit;
 	s->read = *read;
-	s->n = find_shards(fit->source->relid, gk_host_context(fit->host), &s->id);
+	s->n = find_shards(fit->source->relid, km_host_context(fit->host), &s->id);
 	rows->ctx = s;
 	rows->pass = ask;
 	rows->describe = describe;
@@ -430,7 +430,7 @@ add_state(void *arg, int64 id, const char *result)
 }
 
 KmeansStep *
-gk_shards_step(const GkSource *source, const char *schema, const KmeansModel *model, bool skip_nonfinite,
+km_citus_step(const KmSource *source, const char *schema, const KmeansModel *model, bool skip_nonfinite,
 			   GkDeviceKind device)
 {
 	Steps		s = {NULL, CurrentMemoryContext};

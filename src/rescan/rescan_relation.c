@@ -14,15 +14,15 @@
 #include "rescan/rescan_relation.h"
 #include "rescan/rescan_citus.h"
 
-struct GkIterate
+struct KmRescan
 {
 	GkRows		rows;			/* what the engine asks; ctx is this */
-	GkPgHost   *host;
-	const GkSource *source;		/* without the places of the rows */
-	const GkSource *labelled;	/* with them; NULL: nobody wants labels */
-	GkReadOptions read;
-	GkReadCounts *counts;
-	GkTables   *tables;
+	KmPgHost   *host;
+	const KmSource *source;		/* without the places of the rows */
+	const KmSource *labelled;	/* with them; NULL: nobody wants labels */
+	KmReadOptions read;
+	KmReadCounts *counts;
+	KmTables   *tables;
 	bool		begun;			/* a pass has seen all rows */
 	GkKeptD		kept;			/* of the seeding */
 	const GkBackend *device;
@@ -32,47 +32,47 @@ struct GkIterate
 
 typedef struct Ask
 {
-	GkIterate  *it;
+	KmRescan  *it;
 	const GkPass *pass;
 	const GkLabelSink *sink;
 	GkPassResult *out;
 } Ask;
 
 size_t
-gk_iterate_chunk_bytes(void)
+km_rescan_chunk_bytes(void)
 {
-	return Min((size_t) gkmeans_chunk_size * 1024, gk_memory_limit_bytes() / 4);
+	return Min((size_t) gkmeans_chunk_size * 1024, km_memory_limit_bytes() / 4);
 }
 
 const GkBackend *
-gk_iterate_choose(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
+km_rescan_choose(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
 {
 	/* what a device is given at once */
-	int64		rows = gk_iterate_chunk_bytes() / ((Size) d * sizeof(float));
+	int64		rows = km_rescan_chunk_bytes() / ((Size) d * sizeof(float));
 
-	return gk_choose_backend(host, kind, Min(n, rows), d, k);
+	return km_choose_backend(host, kind, Min(n, rows), d, k);
 }
 
 void
-gk_iterate_answer(GkPgHost *host, const GkSource *source, const GkReadOptions *options,
+km_rescan_answer(KmPgHost *host, const KmSource *source, const KmReadOptions *options,
 				  const GkPass *pass, const GkBackend **device, const GkLabelSink *sink,
-				  GkKeptD *kept, GkReadCounts *counts, GkTables *tables, GkPassResult *out, GkPasserNames *names)
+				  GkKeptD *kept, KmReadCounts *counts, KmTables *tables, GkPassResult *out, GkPassAnswererNames *names)
 {
-	MemoryContext context = AllocSetContextCreate(gk_host_context(host), "gkmeans pass", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext context = AllocSetContextCreate(km_host_context(host), "gkmeans pass", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
-	GkReadOptions read = *options;
-	GkPasser   *passer;
+	KmReadOptions read = *options;
+	GkPassAnswerer   *passer;
 	GkError		err;
 
-	gk_check(host, gk_passer_open(gk_host_engine(host), pass, device, gk_iterate_chunk_bytes(), sink, kept,
+	km_check(host, gk_pass_answer_open(km_host_engine(host), pass, device, km_rescan_chunk_bytes(), sink, kept,
 								   &passer, &err), &err);
-	read.take = gk_passer_take;
+	read.take = gk_pass_answer_take;
 	read.take_arg = passer;
 	memset(tables, 0, sizeof(*tables));
-	gk_store_free(gk_read(host, source, &read, counts, tables));
-	gk_check(host, gk_passer_end(passer, out, &err), &err);
-	gk_passer_names(passer, names);
-	gk_passer_free(passer);
+	gk_store_free(km_read(host, source, &read, counts, tables));
+	km_check(host, gk_pass_answer_end(passer, out, &err), &err);
+	gk_pass_answer_names(passer, names);
+	gk_pass_answer_free(passer);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
 }
@@ -81,17 +81,17 @@ static void
 answer(void *arg)
 {
 	Ask		   *a = arg;
-	GkIterate  *it = a->it;
+	KmRescan  *it = a->it;
 	bool		first = !it->begun;
-	GkReadOptions read = it->read;
-	GkReadCounts unused = {0};
-	GkPasserNames names = {0};
+	KmReadOptions read = it->read;
+	KmReadCounts unused = {0};
+	GkPassAnswererNames names = {0};
 
 	/* Rows that are left out are the same every time. */
 	if (!first)
 		read.left_out = NULL;
 	read.silent = !first;
-	gk_iterate_answer(it->host, it->labelled != NULL && (first || a->sink != NULL) ? it->labelled : it->source,
+	km_rescan_answer(it->host, it->labelled != NULL && (first || a->sink != NULL) ? it->labelled : it->source,
 					  &read, a->pass, &it->device, a->sink, &it->kept, first ? it->counts : &unused, it->tables,
 					  a->out, &names);
 	it->begun = true;
@@ -105,10 +105,10 @@ answer(void *arg)
 static GkStatus
 ask(void *ctx, const GkPass *pass, const GkLabelSink *sink, GkPassResult *out, GkError *err)
 {
-	GkIterate  *it = ctx;
+	KmRescan  *it = ctx;
 	Ask			a = {it, pass, sink, out};
 
-	if (!gk_host_guard(it->host, answer, &a))
+	if (!km_host_guard(it->host, answer, &a))
 		return gk_fail(err, GK_ERR_HOST, "could not read the rows");
 	return GK_OK;
 }
@@ -116,20 +116,20 @@ ask(void *ctx, const GkPass *pass, const GkLabelSink *sink, GkPassResult *out, G
 static void
 describe(void *ctx, char *device, size_t device_len, char *strategy, size_t strategy_len)
 {
-	const GkIterate *it = ctx;
+	const KmRescan *it = ctx;
 
 	strlcpy(device, it->device_name, device_len);
 	strlcpy(strategy, it->strategy, strategy_len);
 }
 
-GkIterate *
-gk_iterate_begin(GkFit *fit, const GkReadOptions *read, GkTables *tables)
+KmRescan *
+km_rescan_begin(KmFit *fit, const KmReadOptions *read, KmTables *tables)
 {
-	GkIterate  *it = MemoryContextAllocZero(gk_host_context(fit->host), sizeof(GkIterate));
-	const GkSource *source = fit->source;
+	KmRescan  *it = MemoryContextAllocZero(km_host_context(fit->host), sizeof(KmRescan));
+	const KmSource *source = fit->source;
 
 	if (fit->sharded)
-		gk_shards_rows(fit, read, &it->rows);
+		km_citus_rows(fit, read, &it->rows);
 	else
 	{
 		it->rows.ctx = it;
@@ -141,7 +141,7 @@ gk_iterate_begin(GkFit *fit, const GkReadOptions *read, GkTables *tables)
 	if (source->identify)
 	{
 		it->labelled = source;
-		it->source = gk_source_open(source->relid, source->columns, source->ncolumns,
+		it->source = km_source_open(source->relid, source->columns, source->ncolumns,
 									source->weight_column, NULL, false);
 	}
 	it->read = *read;
@@ -152,19 +152,19 @@ gk_iterate_begin(GkFit *fit, const GkReadOptions *read, GkTables *tables)
 }
 
 GkStore *
-gk_iterate_open(GkIterate *it)
+km_rescan_open(KmRescan *it)
 {
 	GkStore    *store;
 	GkError		err;
 
-	gk_check(it->host, gk_rows_open(gk_host_engine(it->host), &it->rows, it->source->weighted, &store, &err), &err);
+	km_check(it->host, gk_rows_open(km_host_engine(it->host), &it->rows, it->source->weighted, &store, &err), &err);
 	return store;
 }
 
 void
-gk_iterate_device(GkIterate *it, GkDeviceKind kind, int64 n, int d, int k)
+km_rescan_device(KmRescan *it, GkDeviceKind kind, int64 n, int d, int k)
 {
 	/* every server chooses for itself */
 	if (it->rows.ctx == it)
-		it->device = gk_iterate_choose(it->host, kind, n, d, k);
+		it->device = km_rescan_choose(it->host, kind, n, d, k);
 }

@@ -2,34 +2,34 @@
  * rescan_relation.h - relations that are read again in every pass: strategy "scan"
  * (rescan_relation.c), and shards on other servers (rescan_citus.c).
  */
-#ifndef GKMEANS_ITERATE_H
-#define GKMEANS_ITERATE_H
+#ifndef RESCAN_RELATION_H
+#define RESCAN_RELATION_H
 
 #include "core/rescan/gk_pass.h"
 #include "gkmeans.h"
 
 /* Host memory for the rows that are computed with at once. */
-extern size_t gk_iterate_chunk_bytes(void);
+extern size_t km_rescan_chunk_bytes(void);
 
 /* Who computes with them, of n rows in all. */
-extern const GkBackend *gk_iterate_choose(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
+extern const GkBackend *km_rescan_choose(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
 
 /*
  * One pass over a relation in this server.  ERRORs are raised.  tables lives until
  * the return; names are empty unless the pass was a step; kept may be NULL.
  */
-extern void gk_iterate_answer(GkPgHost *host, const GkSource *source, const GkReadOptions *options,
+extern void km_rescan_answer(KmPgHost *host, const KmSource *source, const KmReadOptions *options,
 							  const GkPass *pass, const GkBackend **device, const GkLabelSink *sink,
-							  GkKeptD *kept, GkReadCounts *counts, GkTables *tables, GkPassResult *out,
-							  GkPasserNames *names);
+							  GkKeptD *kept, KmReadCounts *counts, KmTables *tables, GkPassResult *out,
+							  GkPassAnswererNames *names);
 
 /* ---- for fn_fit.c ---- */
 
 /* The host is begun; the source and the options are fit's. */
-extern GkIterate *gk_iterate_begin(GkFit *fit, const GkReadOptions *read, GkTables *tables);
+extern KmRescan *km_rescan_begin(KmFit *fit, const KmReadOptions *read, KmTables *tables);
 /* The first pass; NULL: no usable rows.  The store is not prepared. */
-extern GkStore *gk_iterate_open(GkIterate *it);
+extern GkStore *km_rescan_open(KmRescan *it);
 /* Who computes from now on; ERROR when there is no such device. */
-extern void gk_iterate_device(GkIterate *it, GkDeviceKind kind, int64 n, int d, int k);
+extern void km_rescan_device(KmRescan *it, GkDeviceKind kind, int64 n, int d, int k);
 
-#endif							/* GKMEANS_ITERATE_H */
+#endif							/* RESCAN_RELATION_H */

@@ -17,7 +17,7 @@
 #include "rescan/rescan_relation.h"
 #include "rescan/rescan_wire.h"
 
-#define GK_WIRE_INVALID "invalid pass of k-means: "
+#define KM_WIRE_INVALID "invalid pass of k-means: "
 #include "pg/pg_wire.h"
 
 PG_FUNCTION_INFO_V1(kmeans_pass);
@@ -91,7 +91,7 @@ get_head(StringInfo buf, bytea *bytes, uint32 magic)
 /* ---- the question ---- */
 
 bytea *
-gk_pass_bytes(const GkPass *pass, const GkPassReading *reading)
+km_pass_bytes(const GkPass *pass, const KmPassReading *reading)
 {
 	const GkPrep *prep = pass->prep;
 	int			d = prep != NULL ? prep->d : 0;
@@ -128,7 +128,7 @@ gk_pass_bytes(const GkPass *pass, const GkPassReading *reading)
 
 /* Into memory of the caller's; weighted and first are not part of it. */
 static void
-get_pass(bytea *bytes, GkPass *pass, GkPassReading *reading)
+get_pass(bytea *bytes, GkPass *pass, KmPassReading *reading)
 {
 	StringInfoData buf;
 	GkPrep	   *prep;
@@ -219,7 +219,7 @@ get_string(StringInfo buf, char *out, int room)
 }
 
 static bytea *
-put_answer(const GkPass *pass, const GkPassResult *r, const GkReadCounts *counts, const GkPasserNames *names)
+put_answer(const GkPass *pass, const GkPassResult *r, const KmReadCounts *counts, const GkPassAnswererNames *names)
 {
 	StringInfoData buf;
 
@@ -278,8 +278,8 @@ check_answer(const GkPass *pass, const GkPassResult *r)
 }
 
 void
-gk_pass_answer(const GkHost *engine, const GkPass *pass, bytea *bytes,
-			   GkPassResult *out, GkReadCounts *counts, GkPasserNames *names)
+km_pass_answer(const GkHost *engine, const GkPass *pass, bytea *bytes,
+			   GkPassResult *out, KmReadCounts *counts, GkPassAnswererNames *names)
 {
 	StringInfoData buf;
 	GkPassResult lengths;
@@ -324,11 +324,11 @@ gk_pass_answer(const GkHost *engine, const GkPass *pass, bytea *bytes,
 /* ---- SQL ---- */
 
 static const GkBackend *
-choose_device(GkPgHost *host, GkDeviceKind kind, const GkPass *pass)
+choose_device(KmPgHost *host, GkDeviceKind kind, const GkPass *pass)
 {
 	if (pass->kind != GK_PASS_STEP && pass->kind != GK_PASS_FINISH)
 		return &gk_cpu_backend;
-	return gk_iterate_choose(host, kind, PG_INT64_MAX, pass->prep->d, pass->k);
+	return km_rescan_choose(host, kind, PG_INT64_MAX, pass->prep->d, pass->k);
 }
 
 /*
@@ -338,27 +338,27 @@ choose_device(GkPgHost *host, GkDeviceKind kind, const GkPass *pass)
 Datum
 kmeans_pass(PG_FUNCTION_ARGS)
 {
-	GkPassReading reading;
-	GkReadOptions read = {0};
-	GkReadCounts counts = {0};
-	GkPasserNames names = {{0}};
-	GkTables	tables;
+	KmPassReading reading;
+	KmReadOptions read = {0};
+	KmReadCounts counts = {0};
+	GkPassAnswererNames names = {{0}};
+	KmTables	tables;
 	GkPassResult r;
 	GkPass		pass;
-	GkSource   *source;
-	GkPgHost   *host;
+	KmSource   *source;
+	KmPgHost   *host;
 	const GkBackend *device;
 	char	  **columns;
 	int			ncolumns;
 	bytea	   *out;
 
-	gk_require_arg(fcinfo, 0, "relation");
-	gk_require_arg(fcinfo, 1, "columns");
-	gk_require_arg(fcinfo, 2, "pass");
-	gk_require_arg(fcinfo, 4, "first_row");
-	columns = gk_column_names(PG_GETARG_ARRAYTYPE_P(1), "columns", &ncolumns);
+	km_require_arg(fcinfo, 0, "relation");
+	km_require_arg(fcinfo, 1, "columns");
+	km_require_arg(fcinfo, 2, "pass");
+	km_require_arg(fcinfo, 4, "first_row");
+	columns = km_column_names(PG_GETARG_ARRAYTYPE_P(1), "columns", &ncolumns);
 	get_pass(PG_GETARG_BYTEA_PP(2), &pass, &reading);
-	source = gk_source_open(PG_GETARG_OID(0), columns, ncolumns, gk_parse_text(fcinfo, 3), NULL, false);
+	source = km_source_open(PG_GETARG_OID(0), columns, ncolumns, km_parse_text(fcinfo, 3), NULL, false);
 	pass.weighted = source->weighted;
 	pass.first = PG_GETARG_INT64(4);
 	if (pass.first < 0 || pass.first > GK_MAX_ROWS)
@@ -379,11 +379,11 @@ kmeans_pass(PG_FUNCTION_ARGS)
 	read.expect_d = reading.expect_d;
 	read.expect_of = "the coordinator";
 
-	gk_apply_simd();
-	host = gk_host_begin();
-	device = choose_device(host, gk_parse_device(fcinfo, 5), &pass);
-	gk_iterate_answer(host, source, &read, &pass, &device, NULL, NULL, &counts, &tables, &r, &names);
+	km_apply_simd();
+	host = km_host_begin();
+	device = choose_device(host, km_parse_device(fcinfo, 5), &pass);
+	km_rescan_answer(host, source, &read, &pass, &device, NULL, NULL, &counts, &tables, &r, &names);
 	out = put_answer(&pass, &r, &counts, &names);
-	gk_host_end(host);
+	km_host_end(host);
 	PG_RETURN_BYTEA_P(out);
 }

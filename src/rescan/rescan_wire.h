@@ -1,8 +1,8 @@
 /*
  * rescan_wire.h - passes (core/rescan/gk_pass.h) as bytes, to be sent to other servers.
  */
-#ifndef GKMEANS_PASS_H
-#define GKMEANS_PASS_H
+#ifndef RESCAN_WIRE_H
+#define RESCAN_WIRE_H
 
 #include "lib/stringinfo.h"
 
@@ -10,18 +10,18 @@
 #include "gkmeans.h"
 
 /* How rows are read; a relation has to be read like that on every server. */
-typedef struct GkPassReading
+typedef struct KmPassReading
 {
 	GkDistance	distance;
 	bool		skip_nonfinite;
 	int			expect_d;		/* 0: any */
-} GkPassReading;
+} KmPassReading;
 
-extern bytea *gk_pass_bytes(const GkPass *pass, const GkPassReading *reading);
+extern bytea *km_pass_bytes(const GkPass *pass, const KmPassReading *reading);
 /*
  * An answer to the pass, in memory of the engine's; ERROR when the bytes are none.
  */
-extern void gk_pass_answer(const GkHost *engine, const GkPass *pass, bytea *bytes,
-						   GkPassResult *out, GkReadCounts *counts, GkPasserNames *names);
+extern void km_pass_answer(const GkHost *engine, const GkPass *pass, bytea *bytes,
+						   GkPassResult *out, KmReadCounts *counts, GkPassAnswererNames *names);
 
-#endif							/* GKMEANS_PASS_H */
+#endif							/* RESCAN_WIRE_H */

@@ -24,13 +24,13 @@ static const char *const colours[] = {
 };
 
 const char *
-gk_svg_colour(int cluster)
+km_svg_colour(int cluster)
 {
 	return colours[cluster % (int) lengthof(colours)];
 }
 
 void
-gk_svg_text(StringInfo out, const char *text)
+km_svg_text(StringInfo out, const char *text)
 {
 	for (const char *s = text; *s; s++)
 	{
@@ -47,21 +47,21 @@ gk_svg_text(StringInfo out, const char *text)
 }
 
 void
-gk_svg_begin(StringInfo out, int width, int height, const char *title, const char *description)
+km_svg_begin(StringInfo out, int width, int height, const char *title, const char *description)
 {
 	appendStringInfo(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" role=\"img\" "
 					 FONT ">\n<title>", width, height, width, height);
-	gk_svg_text(out, title);
+	km_svg_text(out, title);
 	appendStringInfoString(out, "</title>\n<desc>");
-	gk_svg_text(out, description);
+	km_svg_text(out, description);
 	appendStringInfo(out, "</desc>\n<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n", width, height);
 	appendStringInfoString(out, "<text class=\"title\" x=\"24\" y=\"28\" font-size=\"16\" font-weight=\"bold\" fill=\"#222222\">");
-	gk_svg_text(out, title);
+	km_svg_text(out, title);
 	appendStringInfoString(out, "</text>\n");
 }
 
 void
-gk_svg_end(StringInfo out)
+km_svg_end(StringInfo out)
 {
 	appendStringInfoString(out, "</svg>\n");
 }
@@ -76,19 +76,19 @@ share(double v, double lo, double hi)
 }
 
 double
-gk_svg_x(const GkSvgPlot *p, double x)
+km_svg_x(const KmSvgPlot *p, double x)
 {
 	return p->left + share(x, p->x0, p->x1) * p->width;
 }
 
 double
-gk_svg_y(const GkSvgPlot *p, double y)
+km_svg_y(const KmSvgPlot *p, double y)
 {
 	return p->top + p->height - share(y, p->y0, p->y1) * p->height;
 }
 
 void
-gk_svg_range(double *lo, double *hi)
+km_svg_range(double *lo, double *hi)
 {
 	double		margin = *hi * 0.03 - *lo * 0.03;
 
@@ -131,7 +131,7 @@ tick_text(double v, double step)
 }
 
 void
-gk_svg_axes(StringInfo out, const GkSvgPlot *p, const char *x_name, const char *y_name, bool whole_x)
+km_svg_axes(StringInfo out, const KmSvgPlot *p, const char *x_name, const char *y_name, bool whole_x)
 {
 	double		step = tick_step(p->x0, p->x1, (int) Max(p->width / 90, 2), whole_x);
 	double		bottom = p->top + p->height;
@@ -139,7 +139,7 @@ gk_svg_axes(StringInfo out, const GkSvgPlot *p, const char *x_name, const char *
 	appendStringInfoString(out, "<g class=\"axes\" font-size=\"11\" fill=\"#555555\" stroke=\"none\">\n");
 	for (double t = ceil(p->x0 / step) * step; t <= p->x1; t += step)
 	{
-		double		x = gk_svg_x(p, t);
+		double		x = km_svg_x(p, t);
 
 		appendStringInfo(out, "<path d=\"M%.1f %.1fV%.1f\" stroke=\"#e4e4e4\"/>", x, p->top, bottom);
 		appendStringInfo(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
@@ -148,7 +148,7 @@ gk_svg_axes(StringInfo out, const GkSvgPlot *p, const char *x_name, const char *
 	step = tick_step(p->y0, p->y1, (int) Max(p->height / 60, 2), false);
 	for (double t = ceil(p->y0 / step) * step; t <= p->y1; t += step)
 	{
-		double		y = gk_svg_y(p, t);
+		double		y = km_svg_y(p, t);
 
 		appendStringInfo(out, "<path d=\"M%.1f %.1fH%.1f\" stroke=\"#e4e4e4\"/>", p->left, y, p->left + p->width);
 		appendStringInfo(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
@@ -158,16 +158,16 @@ gk_svg_axes(StringInfo out, const GkSvgPlot *p, const char *x_name, const char *
 					 p->left, p->top, p->width, p->height);
 	appendStringInfo(out, "<text class=\"axis\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"13\" fill=\"#222222\">",
 					 p->left + p->width / 2, bottom + 38);
-	gk_svg_text(out, x_name);
+	km_svg_text(out, x_name);
 	appendStringInfo(out, "</text>\n<text class=\"axis\" transform=\"translate(%.1f %.1f) rotate(-90)\" text-anchor=\"middle\" font-size=\"13\" fill=\"#222222\">",
 					 p->left - 50, p->top + p->height / 2);
-	gk_svg_text(out, y_name);
+	km_svg_text(out, y_name);
 	appendStringInfoString(out, "</text>\n</g>\n");
 }
 
 /* Circle, square, triangle, diamond, triangle upside down. */
 void
-gk_svg_mark(StringInfo out, int cluster, double x, double y, double r)
+km_svg_mark(StringInfo out, int cluster, double x, double y, double r)
 {
 	switch (cluster / (int) lengthof(colours) % 5)
 	{
@@ -191,11 +191,11 @@ gk_svg_mark(StringInfo out, int cluster, double x, double y, double r)
 }
 
 int
-gk_svg_size_arg(FunctionCallInfo fcinfo, int arg, const char *name)
+km_svg_size_arg(FunctionCallInfo fcinfo, int arg, const char *name)
 {
 	int			size;
 
-	gk_require_arg(fcinfo, arg, name);
+	km_require_arg(fcinfo, arg, name);
 	size = PG_GETARG_INT32(arg);
 	if (size < 300 || size > 10000)
 		ereport(ERROR,

@@ -17,28 +17,28 @@ PG_FUNCTION_INFO_V1(kmeans_scan_svg);
 #define ARG_HEIGHT	(ARG_WIDTH + 1)
 #define ARG_TITLE	(ARG_WIDTH + 2)
 
-typedef double (*Measure) (const GkScanRow *row);
+typedef double (*Measure) (const KmChooseKRow *row);
 
 static double
-inertia_of(const GkScanRow *row)
+inertia_of(const KmChooseKRow *row)
 {
 	return row->inertia;
 }
 
 static double
-silhouette_of(const GkScanRow *row)
+silhouette_of(const KmChooseKRow *row)
 {
 	return row->measures.silhouette;
 }
 
 static double
-simplified_of(const GkScanRow *row)
+simplified_of(const KmChooseKRow *row)
 {
 	return row->measures.simplified;
 }
 
 static void
-find_range(const GkScan *scan, Measure of, double *lo, double *hi)
+find_range(const KmChooseK *scan, Measure of, double *lo, double *hi)
 {
 	for (int i = 0; i < scan->n; i++)
 	{
@@ -54,7 +54,7 @@ find_range(const GkScan *scan, Measure of, double *lo, double *hi)
 
 /* Line and marks; nothing where the measure is not defined. */
 static void
-draw_line(StringInfo out, const GkScan *scan, const GkSvgPlot *plot, Measure of, const char *name,
+draw_line(StringInfo out, const KmChooseK *scan, const KmSvgPlot *plot, Measure of, const char *name,
 		  int colour, bool dashed)
 {
 	bool		pen = false;
@@ -66,20 +66,20 @@ draw_line(StringInfo out, const GkScan *scan, const GkSvgPlot *plot, Measure of,
 
 		if (!isfinite(v))
 			continue;
-		appendStringInfo(out, "%c%.1f %.1f", pen ? 'L' : 'M', gk_svg_x(plot, scan->row[i].k), gk_svg_y(plot, v));
+		appendStringInfo(out, "%c%.1f %.1f", pen ? 'L' : 'M', km_svg_x(plot, scan->row[i].k), km_svg_y(plot, v));
 		pen = true;
 	}
 	appendStringInfo(out, "%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s/>\n<g fill=\"%s\">",
-					 pen ? "" : "M0 0", gk_svg_colour(colour), dashed ? " stroke-dasharray=\"5 4\"" : "",
-					 gk_svg_colour(colour));
+					 pen ? "" : "M0 0", km_svg_colour(colour), dashed ? " stroke-dasharray=\"5 4\"" : "",
+					 km_svg_colour(colour));
 	for (int i = 0; i < scan->n; i++)
 		if (isfinite(of(&scan->row[i])))
-			gk_svg_mark(out, colour, gk_svg_x(plot, scan->row[i].k), gk_svg_y(plot, of(&scan->row[i])), 3.5);
+			km_svg_mark(out, colour, km_svg_x(plot, scan->row[i].k), km_svg_y(plot, of(&scan->row[i])), 3.5);
 	appendStringInfoString(out, "</g></g>\n");
 }
 
 static void
-draw_suggestion(StringInfo out, const GkScan *scan, const GkSvgPlot *plot, Measure of, int at,
+draw_suggestion(StringInfo out, const KmChooseK *scan, const KmSvgPlot *plot, Measure of, int at,
 				const char *name, int colour, double text_y)
 {
 	double		x;
@@ -87,12 +87,12 @@ draw_suggestion(StringInfo out, const GkScan *scan, const GkSvgPlot *plot, Measu
 
 	if (at < 0 || !isfinite(of(&scan->row[at])))
 		return;
-	x = gk_svg_x(plot, scan->row[at].k);
+	x = km_svg_x(plot, scan->row[at].k);
 	right = x < plot->left + plot->width * 0.8;
 	appendStringInfo(out, "<g class=\"suggested\" data-k=\"%d\"><path d=\"M%.1f %.1fV%.1f\" stroke=\"#777777\" stroke-dasharray=\"3 3\"/>",
 					 scan->row[at].k, x, plot->top, plot->top + plot->height);
 	appendStringInfo(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"8\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>",
-					 x, gk_svg_y(plot, of(&scan->row[at])), gk_svg_colour(colour));
+					 x, km_svg_y(plot, of(&scan->row[at])), km_svg_colour(colour));
 	appendStringInfo(out, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"12\" fill=\"#222222\" text-anchor=\"%s\">%s: k = %d</text></g>\n",
 					 right ? x + 8 : x - 8, text_y, right ? "start" : "end", name, scan->row[at].k);
 }
@@ -101,7 +101,7 @@ static void
 draw_key(StringInfo out, double x, double y, const char *name, int colour, bool dashed)
 {
 	appendStringInfo(out, "<g class=\"entry\"><path d=\"M%.1f %.1fh24\" stroke=\"%s\" stroke-width=\"2\"%s/>",
-					 x, y - 4, gk_svg_colour(colour), dashed ? " stroke-dasharray=\"5 4\"" : "");
+					 x, y - 4, km_svg_colour(colour), dashed ? " stroke-dasharray=\"5 4\"" : "");
 	appendStringInfo(out, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"12\" fill=\"#222222\">%s</text></g>\n", x + 30, y, name);
 }
 
@@ -112,27 +112,27 @@ draw_key(StringInfo out, double x, double y, const char *name, int colour, bool 
 Datum
 kmeans_scan_svg(PG_FUNCTION_ARGS)
 {
-	int			width = gk_svg_size_arg(fcinfo, ARG_WIDTH, "width");
-	int			height = gk_svg_size_arg(fcinfo, ARG_HEIGHT, "height");
-	char	   *title = gk_parse_text(fcinfo, ARG_TITLE);
-	GkSvgPlot	upper = {.left = 80,.top = 46,.width = width - 80 - 24};
-	GkSvgPlot	lower;
+	int			width = km_svg_size_arg(fcinfo, ARG_WIDTH, "width");
+	int			height = km_svg_size_arg(fcinfo, ARG_HEIGHT, "height");
+	char	   *title = km_parse_text(fcinfo, ARG_TITLE);
+	KmSvgPlot	upper = {.left = 80,.top = 46,.width = width - 80 - 24};
+	KmSvgPlot	lower;
 	StringInfoData out;
-	GkScan		scan;
+	KmChooseK		scan;
 
-	gk_scan(fcinfo, &scan);
+	km_choose_k(fcinfo, &scan);
 	if (scan.n == 0)
 		PG_RETURN_NULL();
 
 	upper.height = (height - 46 - 56 - 70) / 2;
 	upper.x0 = scan.row[0].k;
 	upper.x1 = scan.row[scan.n - 1].k;
-	gk_svg_range(&upper.x0, &upper.x1);
+	km_svg_range(&upper.x0, &upper.x1);
 	lower = upper;
 	lower.top = upper.top + upper.height + 70;
 	upper.y0 = 0;
 	find_range(&scan, inertia_of, &upper.y0, &upper.y1);
-	gk_svg_range(&upper.y0, &upper.y1);
+	km_svg_range(&upper.y0, &upper.y1);
 	upper.y0 = 0;
 	lower.y0 = INFINITY;
 	lower.y1 = -INFINITY;
@@ -143,22 +143,22 @@ kmeans_scan_svg(PG_FUNCTION_ARGS)
 		lower.y0 = 0;
 		lower.y1 = 1;
 	}
-	gk_svg_range(&lower.y0, &lower.y1);
+	km_svg_range(&lower.y0, &lower.y1);
 
 	if (title == NULL)
 		title = psprintf("How many clusters? k = %d to %d", scan.row[0].k, scan.row[scan.n - 1].k);
 	initStringInfo(&out);
-	gk_svg_begin(&out, width, height, title, "Inertia and silhouette against the number of clusters.");
-	gk_svg_axes(&out, &upper, "k", "inertia", true);
+	km_svg_begin(&out, width, height, title, "Inertia and silhouette against the number of clusters.");
+	km_svg_axes(&out, &upper, "k", "inertia", true);
 	draw_suggestion(&out, &scan, &upper, inertia_of, scan.elbow, "elbow", 0, upper.top + 16);
 	draw_line(&out, &scan, &upper, inertia_of, "inertia", 0, false);
-	gk_svg_axes(&out, &lower, "k", "silhouette", true);
+	km_svg_axes(&out, &lower, "k", "silhouette", true);
 	draw_suggestion(&out, &scan, &lower, silhouette_of, scan.silhouette, "best silhouette", 3,
 					lower.top + lower.height - 8);
 	draw_line(&out, &scan, &lower, simplified_of, "simplified_silhouette", 2, true);
 	draw_line(&out, &scan, &lower, silhouette_of, "silhouette", 3, false);
 	draw_key(&out, lower.left + 4, lower.top - 10, "silhouette", 3, false);
 	draw_key(&out, lower.left + 124, lower.top - 10, "simplified silhouette", 2, true);
-	gk_svg_end(&out);
+	km_svg_end(&out);
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(out.data, out.len));
 }

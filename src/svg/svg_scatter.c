@@ -155,23 +155,23 @@ choose_unit(Scatter *s)
 
 /* False: no usable rows. */
 static bool
-read_points(Scatter *s, GkPgHost *host, Oid relid, int points, bool skip_nonfinite)
+read_points(Scatter *s, KmPgHost *host, Oid relid, int points, bool skip_nonfinite)
 {
-	GkReadOptions read = {.expect_of = "the model"};
-	GkReadCounts counts = {0};
-	GkTables	tables = {0};
+	KmReadOptions read = {.expect_of = "the model"};
+	KmReadCounts counts = {0};
+	KmTables	tables = {0};
 	const GkPrep *prep = &s->model.prep;
-	GkSource   *source;
+	KmSource   *source;
 	GkStore    *store;
 	GkError		err;
 
 	read.expect_d = prep->d;
 	read.distance = prep->distance;
 	read.skip_nonfinite = skip_nonfinite;
-	source = gk_source_open(relid, s->columns, s->value->ncolumns, NULL, NULL, false);
-	gk_apply_simd();
-	store = gk_read(host, source, &read, &counts, &tables);
-	gk_notice_left_out(&counts);
+	source = km_source_open(relid, s->columns, s->value->ncolumns, NULL, NULL, false);
+	km_apply_simd();
+	store = km_read(host, source, &read, &counts, &tables);
+	km_notice_left_out(&counts);
 	if (store == NULL)
 	{
 		ereport(NOTICE,
@@ -180,7 +180,7 @@ read_points(Scatter *s, GkPgHost *host, Oid relid, int points, bool skip_nonfini
 	}
 	s->x = MemoryContextAllocHuge(CurrentMemoryContext, (Size) points * prep->d * sizeof(double));
 	s->label = palloc(points * sizeof(int32_t));
-	gk_check(host, gk_quality_rows(store, &s->model, points, s->x, s->label, &s->n, &err), &err);
+	km_check(host, gk_quality_rows(store, &s->model, points, s->x, s->label, &s->n, &err), &err);
 	if (prep->distance == GK_COSINE)
 		to_directions(s);
 	if (s->axis[0] < 0)
@@ -189,7 +189,7 @@ read_points(Scatter *s, GkPgHost *host, Oid relid, int points, bool skip_nonfini
 		s->scale = palloc(prep->d * sizeof(double));
 		for (int j = 0; j < prep->d; j++)
 			s->scale[j] = prep->standardize ? ldexp(prep->scale[j], -prep->unit_exp) : 1.0 / s->unit;
-		gk_check(host, gk_pca(gk_host_engine(host), s->x, s->n, prep->d, s->scale, &s->pca, &err), &err);
+		km_check(host, gk_pca(km_host_engine(host), s->x, s->n, prep->d, s->scale, &s->pca, &err), &err);
 	}
 	return true;
 }
@@ -197,7 +197,7 @@ read_points(Scatter *s, GkPgHost *host, Oid relid, int points, bool skip_nonfini
 /* ---- drawing ---- */
 
 static void
-choose_range(const Scatter *s, GkSvgPlot *plot)
+choose_range(const Scatter *s, KmSvgPlot *plot)
 {
 	int			d = s->model.prep.d;
 
@@ -216,12 +216,12 @@ choose_range(const Scatter *s, GkSvgPlot *plot)
 		plot->y0 = fmin(plot->y0, y);
 		plot->y1 = fmax(plot->y1, y);
 	}
-	gk_svg_range(&plot->x0, &plot->x1);
-	gk_svg_range(&plot->y0, &plot->y1);
+	km_svg_range(&plot->x0, &plot->x1);
+	km_svg_range(&plot->y0, &plot->y1);
 }
 
 static void
-draw_points(StringInfo out, const Scatter *s, const GkSvgPlot *plot)
+draw_points(StringInfo out, const Scatter *s, const KmSvgPlot *plot)
 {
 	int			d = s->model.prep.d;
 	/* the more points, the smaller and the more transparent */
@@ -232,12 +232,12 @@ draw_points(StringInfo out, const Scatter *s, const GkSvgPlot *plot)
 	{
 		CHECK_FOR_INTERRUPTS();
 		appendStringInfo(out, "<g class=\"cluster\" data-cluster=\"%d\" fill=\"%s\" fill-opacity=\"%g\">\n",
-						 c, gk_svg_colour(c), opacity);
+						 c, km_svg_colour(c), opacity);
 		for (int64 i = 0; i < s->n; i++)
 			if (s->label[i] == c)
 			{
-				gk_svg_mark(out, c, gk_svg_x(plot, project(s, s->x + i * d, c, 0)),
-							gk_svg_y(plot, project(s, s->x + i * d, c, 1)), r);
+				km_svg_mark(out, c, km_svg_x(plot, project(s, s->x + i * d, c, 0)),
+							km_svg_y(plot, project(s, s->x + i * d, c, 1)), r);
 				appendStringInfoChar(out, '\n');
 			}
 		appendStringInfoString(out, "</g>\n");
@@ -245,7 +245,7 @@ draw_points(StringInfo out, const Scatter *s, const GkSvgPlot *plot)
 }
 
 static void
-draw_centroids(StringInfo out, const Scatter *s, const GkSvgPlot *plot)
+draw_centroids(StringInfo out, const Scatter *s, const KmSvgPlot *plot)
 {
 	int			d = s->model.prep.d;
 
@@ -253,11 +253,11 @@ draw_centroids(StringInfo out, const Scatter *s, const GkSvgPlot *plot)
 	for (int c = 0; c < s->model.k; c++)
 	{
 		const double *p = s->model.centroids + (Size) c * d;
-		double		x = gk_svg_x(plot, project(s, p, c, 0));
-		double		y = gk_svg_y(plot, project(s, p, c, 1));
+		double		x = km_svg_x(plot, project(s, p, c, 0));
+		double		y = km_svg_y(plot, project(s, p, c, 1));
 
-		appendStringInfo(out, "<g class=\"centroid\" fill=\"%s\" stroke=\"#ffffff\" stroke-width=\"2\">", gk_svg_colour(c));
-		gk_svg_mark(out, c, x, y, 10);
+		appendStringInfo(out, "<g class=\"centroid\" fill=\"%s\" stroke=\"#ffffff\" stroke-width=\"2\">", km_svg_colour(c));
+		km_svg_mark(out, c, x, y, 10);
 		appendStringInfo(out, "<text x=\"%.1f\" y=\"%.1f\" fill=\"#ffffff\" stroke=\"#222222\" stroke-width=\"2\" paint-order=\"stroke\">%d</text></g>\n",
 						 x, y + 4, c);
 	}
@@ -276,8 +276,8 @@ draw_legend(StringInfo out, const Scatter *s, double left, double top, double he
 	{
 		double		y = top + 10 + (c + 1) * LEGEND_LINE;
 
-		appendStringInfo(out, "<g class=\"entry\"><g fill=\"%s\">", gk_svg_colour(c));
-		gk_svg_mark(out, c, left + 6, y - 4, 5);
+		appendStringInfo(out, "<g class=\"entry\"><g fill=\"%s\">", km_svg_colour(c));
+		km_svg_mark(out, c, left + 6, y - 4, 5);
 		appendStringInfo(out, "</g><text x=\"%.1f\" y=\"%.1f\">%d (" INT64_FORMAT ")</text></g>\n",
 						 left + 18, y, c, (int64) s->model.size[c]);
 	}
@@ -295,8 +295,8 @@ Datum
 kmeans_svg(PG_FUNCTION_ARGS)
 {
 	Scatter		s = {0};
-	GkSvgPlot	plot;
-	GkPgHost   *host;
+	KmSvgPlot	plot;
+	KmPgHost   *host;
 	StringInfoData out;
 	char	   *title;
 	int			points;
@@ -305,44 +305,44 @@ kmeans_svg(PG_FUNCTION_ARGS)
 	bool		skip_nonfinite;
 	bool		usable;
 
-	gk_require_arg(fcinfo, 0, "model");
-	gk_require_arg(fcinfo, 1, "relation");
-	gk_require_arg(fcinfo, 4, "points");
+	km_require_arg(fcinfo, 0, "model");
+	km_require_arg(fcinfo, 1, "relation");
+	km_require_arg(fcinfo, 4, "points");
 	points = PG_GETARG_INT32(4);
 	if (points < 1 || points > 100000)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("points must be between 1 and 100000, not %d", points)));
-	width = gk_svg_size_arg(fcinfo, 5, "width");
-	height = gk_svg_size_arg(fcinfo, 6, "height");
-	title = gk_parse_text(fcinfo, 7);
-	skip_nonfinite = gk_parse_nonfinite(fcinfo, 8);
+	width = km_svg_size_arg(fcinfo, 5, "width");
+	height = km_svg_size_arg(fcinfo, 6, "height");
+	title = km_parse_text(fcinfo, 7);
+	skip_nonfinite = km_parse_nonfinite(fcinfo, 8);
 
 	s.value = PG_GETARG_KMEANS_MODEL(0);
 	kmeans_model_view(s.value, &s.model);
-	s.columns = gk_model_columns(s.value);
-	choose_axes(&s, gk_parse_text(fcinfo, 2), gk_parse_text(fcinfo, 3));
-	host = gk_host_begin();
+	s.columns = km_model_columns(s.value);
+	choose_axes(&s, km_parse_text(fcinfo, 2), km_parse_text(fcinfo, 3));
+	host = km_host_begin();
 	usable = read_points(&s, host, PG_GETARG_OID(1), points, skip_nonfinite);
 	if (!usable)
 	{
-		gk_host_end(host);
+		km_host_end(host);
 		PG_RETURN_NULL();
 	}
 
-	plot = (GkSvgPlot) {.left = 80,.top = 46,.width = width - 80 - LEGEND_WIDTH - 16,.height = height - 46 - 56};
+	plot = (KmSvgPlot) {.left = 80,.top = 46,.width = width - 80 - LEGEND_WIDTH - 16,.height = height - 46 - 56};
 	choose_range(&s, &plot);
 	if (title == NULL)
 		title = psprintf("%d clusters, " INT64_FORMAT " rows drawn", s.model.k, (int64) s.n);
 	initStringInfo(&out);
-	gk_svg_begin(&out, width, height, title,
+	km_svg_begin(&out, width, height, title,
 				 psprintf("Scatter plot of %s and %s; k-means with %d clusters.",
 						  axis_name(&s, 0), axis_name(&s, 1), s.model.k));
-	gk_svg_axes(&out, &plot, axis_name(&s, 0), axis_name(&s, 1), false);
+	km_svg_axes(&out, &plot, axis_name(&s, 0), axis_name(&s, 1), false);
 	draw_points(&out, &s, &plot);
 	draw_centroids(&out, &s, &plot);
 	draw_legend(&out, &s, width - LEGEND_WIDTH, plot.top, plot.height);
-	gk_svg_end(&out);
-	gk_host_end(host);
+	km_svg_end(&out);
+	km_host_end(host);
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(out.data, out.len));
 }

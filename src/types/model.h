@@ -5,8 +5,8 @@
  * kmeans_model_view(), then the column names.  It has no pointers, so a value
  * read from a table is used where it lies.
  */
-#ifndef GKMEANS_MODEL_H
-#define GKMEANS_MODEL_H
+#ifndef MODEL_H
+#define MODEL_H
 
 #include "fmgr.h"
 #include "lib/stringinfo.h"
@@ -100,4 +100,4 @@ extern void kmeans_model_validate_sizes(int64 k, int64 d, int sqlstate);
 extern KmeansModel *kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns,
 										  bool columns_array);
 
-#endif							/* GKMEANS_MODEL_H */
+#endif							/* MODEL_H */

@@ -272,7 +272,7 @@ read_string(Reader *r, const char *token)
 	strlcpy((char *) r + key->offset, token, room);
 }
 
-static GkJsonResult
+static KmJsonResult
 on_scalar(void *state, char *token, JsonTokenType tokentype)
 {
 	Reader	   *r = state;
@@ -286,7 +286,7 @@ on_scalar(void *state, char *token, JsonTokenType tokentype)
 	if (r->depth > 0 && key == NULL)
 	{
 		pfree(token);
-		GK_JSON_RETURN;
+		KM_JSON_RETURN;
 	}
 	/* true stands for both booleans here */
 	expected = r->depth == 0 || key->type == OBJECT || in_array != (key->shape == ARRAY) ? JSON_TOKEN_INVALID :
@@ -341,12 +341,12 @@ on_scalar(void *state, char *token, JsonTokenType tokentype)
 	if (in_array)
 		r->element[LEVEL(r)]++;
 	pfree(token);
-	GK_JSON_RETURN;
+	KM_JSON_RETURN;
 }
 
 /* ---- structure ---- */
 
-static GkJsonResult
+static KmJsonResult
 on_object_start(void *state)
 {
 	Reader	   *r = state;
@@ -357,7 +357,7 @@ on_object_start(void *state)
 		if (key == NULL)
 		{
 			r->skipped++;
-			GK_JSON_RETURN;
+			KM_JSON_RETURN;
 		}
 		if (key->type != OBJECT || r->in_array[0] != (key->shape == ARRAY))
 			wrong_type(r, "an object");
@@ -367,10 +367,10 @@ on_object_start(void *state)
 				r->seen &= ~(UINT64_C(1) << i);
 	}
 	r->depth++;
-	GK_JSON_RETURN;
+	KM_JSON_RETURN;
 }
 
-static GkJsonResult
+static KmJsonResult
 on_object_end(void *state)
 {
 	Reader	   *r = state;
@@ -378,7 +378,7 @@ on_object_end(void *state)
 	if (r->skipped > 0)
 	{
 		r->skipped--;
-		GK_JSON_RETURN;
+		KM_JSON_RETURN;
 	}
 	/* The root object waits until unknown keys have been reported. */
 	if (r->scope != ROOT)
@@ -387,10 +387,10 @@ on_object_end(void *state)
 		r->element[0]++;
 	r->scope = ROOT;
 	r->depth--;
-	GK_JSON_RETURN;
+	KM_JSON_RETURN;
 }
 
-static GkJsonResult
+static KmJsonResult
 on_field(void *state, char *fname, bool isnull)
 {
 	Reader	   *r = state;
@@ -399,7 +399,7 @@ on_field(void *state, char *fname, bool isnull)
 	if (r->skipped > 0)
 	{
 		pfree(fname);
-		GK_JSON_RETURN;
+		KM_JSON_RETURN;
 	}
 	for (int i = 0; i < lengthof(keys) && found == NULL; i++)
 		if (keys[i].scope == r->scope && strcmp(keys[i].name, fname) == 0)
@@ -413,10 +413,10 @@ on_field(void *state, char *fname, bool isnull)
 	if (found == NULL && r->unknown == NULL)
 		r->unknown = shorten(fname);
 	pfree(fname);
-	GK_JSON_RETURN;
+	KM_JSON_RETURN;
 }
 
-static GkJsonResult
+static KmJsonResult
 on_array_start(void *state)
 {
 	Reader	   *r = state;
@@ -426,17 +426,17 @@ on_array_start(void *state)
 	if (r->depth > 0 && key == NULL)
 	{
 		r->skipped++;
-		GK_JSON_RETURN;
+		KM_JSON_RETURN;
 	}
 	if (r->depth == 0 || key->shape != ARRAY || r->in_array[level])
 		wrong_type(r, "an array");
 	r->in_array[level] = true;
 	r->element[level] = 0;
 	r->depth++;
-	GK_JSON_RETURN;
+	KM_JSON_RETURN;
 }
 
-static GkJsonResult
+static KmJsonResult
 on_array_end(void *state)
 {
 	Reader	   *r = state;
@@ -445,7 +445,7 @@ on_array_end(void *state)
 	if (r->skipped > 0)
 	{
 		r->skipped--;
-		GK_JSON_RETURN;
+		KM_JSON_RETURN;
 	}
 	r->in_array[level] = false;
 	r->depth--;
@@ -458,7 +458,7 @@ on_array_end(void *state)
 			INVALID("\"%s\" has length %lld, expected %lld as in the first cluster",
 					place(r, r->key[1]), (long long) r->element[1], (long long) r->centroid_len);
 	}
-	GK_JSON_RETURN;
+	KM_JSON_RETURN;
 }
 
 static void
@@ -490,7 +490,7 @@ kmeans_model_in(PG_FUNCTION_ARGS)
 	actions.array_end = on_array_end;
 	actions.object_field_start = on_field;
 	actions.scalar = on_scalar;
-	pg_parse_json_or_ereport(gk_json_lexer(text, strlen(text)), &actions);
+	pg_parse_json_or_ereport(km_json_lexer(text, strlen(text)), &actions);
 
 	if (r->unknown != NULL)
 		INVALID("unknown key \"%s\"", r->unknown);

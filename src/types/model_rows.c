@@ -21,11 +21,11 @@ Datum
 kmeans_centroids(PG_FUNCTION_ARGS)
 {
 	const KmeansModel *v = PG_GETARG_KMEANS_MODEL(0);
-	GkResult	result;
+	KmResult	result;
 	GkModel		m;
 
 	kmeans_model_view(v, &m);
-	gk_result_begin(fcinfo, &result);
+	km_result_begin(fcinfo, &result);
 	for (int i = 0; i < m.k; i++)
 	{
 		Datum		values[5];
@@ -34,7 +34,7 @@ kmeans_centroids(PG_FUNCTION_ARGS)
 		CHECK_FOR_INTERRUPTS();
 		values[0] = Int32GetDatum(i);
 		values[1] = Int64GetDatum(m.size[i]);
-		values[2] = gk_float8_array(m.centroids + (int64) i * m.prep.d, m.prep.d);
+		values[2] = km_float8_array(m.centroids + (int64) i * m.prep.d, m.prep.d);
 		values[3] = Float8GetDatum(m.cluster_inertia[i]);
 		values[4] = Float8GetDatum(m.radius[i]);
 		tuplestore_putvalues(result.store, result.desc, values, nulls);

@@ -22,7 +22,7 @@
 #include "types/model.h"
 #include "types/state.h"
 
-#define GK_WIRE_INVALID "invalid kmeans_state: "
+#define KM_WIRE_INVALID "invalid kmeans_state: "
 #include "pg/pg_wire.h"
 
 PG_FUNCTION_INFO_V1(kmeans_state_in);

@@ -7,8 +7,8 @@
  * another server and combined there.  There are two kinds: sums of points
  * (feature_sum) and a part of a Lloyd step (kmeans_step).
  */
-#ifndef GKMEANS_STATE_H
-#define GKMEANS_STATE_H
+#ifndef STATE_H
+#define STATE_H
 
 #include "fmgr.h"
 
@@ -108,4 +108,4 @@ extern KmeansStep *kmeans_step_merge(KmeansStep *to, const KmeansStep *from);
 /* A copy in which no row waits, and none can be added to. */
 extern KmeansStep *kmeans_step_flushed(const KmeansStep *step);
 
-#endif							/* GKMEANS_STATE_H */
+#endif							/* STATE_H */

@@ -10,8 +10,8 @@
  *   window_columns.c     the columns that the rows above it want
  *   window_spill.c    points that are over gkmeans.memory_limit
  */
-#ifndef GKMEANS_WINDOW_H
-#define GKMEANS_WINDOW_H
+#ifndef WINDOW_H
+#define WINDOW_H
 
 #include "postgres.h"
 
@@ -31,86 +31,86 @@ extern Datum kmeans_window(PG_FUNCTION_ARGS);
  * first the partition's keys, then for each call its point, or the point's features one
  * by one, and its other arguments.  custom_private has the numbers.
  */
-typedef struct GkWindowCallPlan
+typedef struct KmWindowCallPlan
 {
 	int			features;		/* 0: the point is one expression */
 	bool		centroids;		/* there is a third argument */
-} GkWindowCallPlan;
+} KmWindowCallPlan;
 
-extern void gk_window_plan_read(List *custom_private, int *nkeys, int *ncalls, GkWindowCallPlan **calls);
+extern void km_window_plan_read(List *custom_private, int *nkeys, int *ncalls, KmWindowCallPlan **calls);
 /* The number type of a point's features if it is ARRAY[...] of numbers, else InvalidOid. */
-extern Oid	gk_window_features(const List *args);
+extern Oid	km_window_features(const List *args);
 
-extern const CustomScanMethods gk_window_scan_methods;
+extern const CustomScanMethods km_window_node_methods;
 
 /* ---- points and labels (window_points.c) ---- */
 
-#define GK_NO_LABEL		(-1)
+#define KM_NO_LABEL		(-1)
 
 /* One call of kmeans(). */
-typedef struct GkWindowCall
+typedef struct KmWindowCall
 {
-	GkFitOptions options;
+	KmFitOptions options;
 	/* the point's features are values at, at + 1, ... of an input row, or it is value at */
 	int			at;
 	int			features;		/* 0: one value */
 	Oid			type;			/* of the features */
 	KmeansPoint reader;			/* of the one value */
-	/* Of each row: its partition's number, then its label; GK_NO_LABEL: not a point. */
+	/* Of each row: its partition's number, then its label; KM_NO_LABEL: not a point. */
 	int32	   *label;
 	int64		n;				/* points */
-} GkWindowCall;
+} KmWindowCall;
 
-typedef struct GkWindowSpill GkWindowSpill;
+typedef struct KmWindowSpill KmWindowSpill;
 
-typedef struct GkWindowPoints
+typedef struct KmWindowPoints
 {
-	MemoryContext cxt;			/* of the labels; emptied by gk_window_begin() */
+	MemoryContext cxt;			/* of the labels; emptied by km_window_begin() */
 	MemoryContext points_cxt;	/* gone when the labels are there */
 	int			ncalls;
-	GkWindowCall *calls;
-	GkGroups	groups;
+	KmWindowCall *calls;
+	KmGroupHash	groups;
 	int64		n;				/* rows */
 	int64		room;
 	Size		limit;			/* of the points' memory, if there is more than one partition */
-	GkWindowSpill *spill;		/* NULL: all points are in memory */
+	KmWindowSpill *spill;		/* NULL: all points are in memory */
 	/* For EXPLAIN. */
 	int64		partitions;
 	Size		peak;			/* bytes of the points in memory */
 	Size		spilled;		/* bytes in temporary files */
-} GkWindowPoints;
+} KmWindowPoints;
 
 /* No rows so far; the calls' options and places are set. */
-extern void gk_window_begin(GkWindowPoints *w, double rows);
+extern void km_window_begin(KmWindowPoints *w, double rows);
 /* A row: the partition's keys, and what the calls want.  In a context for the row. */
-extern void gk_window_add(GkWindowPoints *w, const Datum *values, const bool *nulls);
+extern void km_window_add(KmWindowPoints *w, const Datum *values, const bool *nulls);
 /* All rows are there: the labels. */
-extern void gk_window_fit(GkWindowPoints *w);
+extern void km_window_fit(KmWindowPoints *w);
 
 /* ---- rows that are given out again (window_columns.c) ---- */
 
-typedef struct GkWindowRows GkWindowRows;
+typedef struct KmWindowColumns KmWindowColumns;
 
 /* Of such columns, in the current memory context. */
-extern GkWindowRows *gk_window_rows_begin(TupleDesc desc);
+extern KmWindowColumns *km_window_columns_begin(TupleDesc desc);
 /* Columns from[0], from[1], ... of a row. */
-extern void gk_window_rows_put(GkWindowRows *rows, const Datum *values, const bool *nulls, const AttrNumber *from);
+extern void km_window_columns_put(KmWindowColumns *rows, const Datum *values, const bool *nulls, const AttrNumber *from);
 /* To the first row; also before the first one is read. */
-extern void gk_window_rows_rewind(GkWindowRows *rows);
+extern void km_window_columns_rewind(KmWindowColumns *rows);
 /* The next row, as columns to[0], to[1], ... */
-extern void gk_window_rows_get(GkWindowRows *rows, Datum *values, bool *nulls, const AttrNumber *to);
-extern void gk_window_rows_end(GkWindowRows *rows);
+extern void km_window_columns_get(KmWindowColumns *rows, Datum *values, bool *nulls, const AttrNumber *to);
+extern void km_window_columns_end(KmWindowColumns *rows);
 
 /* ---- points in temporary files (window_spill.c) ---- */
 
 /* All points in memory go to a file. */
-extern void gk_window_spill(GkWindowPoints *w);
+extern void km_window_spill(KmWindowPoints *w);
 /* Before partitions are loaded, call after call and for each in their order. */
-extern void gk_window_spill_rewind(GkWindowPoints *w);
+extern void km_window_spill_rewind(KmWindowPoints *w);
 /* The points of partitions first, first + 1, ...; returns the first that is not loaded. */
-extern int	gk_window_spill_load(GkWindowPoints *w, int call, int first);
+extern int	km_window_spill_load(KmWindowPoints *w, int call, int first);
 /* How many points a partition has in the files. */
-extern int64 gk_window_spill_count(const GkWindowPoints *w, int call, int partition);
-extern void gk_window_spill_end(GkWindowPoints *w);
+extern int64 km_window_spill_count(const KmWindowPoints *w, int call, int partition);
+extern void km_window_spill_end(KmWindowPoints *w);
 
-#endif							/* GKMEANS_WINDOW_H */
+#endif							/* WINDOW_H */

@@ -33,7 +33,7 @@ typedef struct Partition
 
 /* k and centroids of the partition's first row hold for all of it. */
 static void
-partition_options(WindowObject winobj, bool with_centroids, GkFitOptions *out)
+partition_options(WindowObject winobj, bool with_centroids, KmFitOptions *out)
 {
 	LOCAL_FCINFO(k, 1);
 	Datum		centroids = (Datum) 0;
@@ -45,13 +45,13 @@ partition_options(WindowObject winobj, bool with_centroids, GkFitOptions *out)
 												&k->args[0].isnull, &isout);
 	if (with_centroids)
 		centroids = WinGetFuncArgInPartition(winobj, 2, 0, WINDOW_SEEK_HEAD, false, &isnull, &isout);
-	gk_options_from_defaults(isnull ? (Datum) 0 : centroids, gk_parse_k(k, 0), out);
+	km_options_from_defaults(isnull ? (Datum) 0 : centroids, km_parse_k(k, 0), out);
 }
 
 /* Rows with a usable point go to `rows`; label: 0 for them, NO_LABEL for others. */
 static void
-read_partition(WindowObject winobj, KmeansPoint *p, int64 n, const GkFitOptions *options,
-			   GkRows *rows, int32 *label)
+read_partition(WindowObject winobj, KmeansPoint *p, int64 n, const KmFitOptions *options,
+			   KmGroupRows *rows, int32 *label)
 {
 	MemoryContext row_cxt = AllocSetContextCreate(CurrentMemoryContext, "gkmeans row",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -71,9 +71,9 @@ read_partition(WindowObject winobj, KmeansPoint *p, int64 n, const GkFitOptions 
 		}
 		label[i] = NO_LABEL;
 		datum = WinGetFuncArgInPartition(winobj, 0, (int) i, WINDOW_SEEK_HEAD, false, &isnull, &isout);
-		if (!kmeans_point_read_one(p, datum, isnull) || !gk_usable_point(p->values, p->d, options))
+		if (!kmeans_point_read_one(p, datum, isnull) || !km_usable_point(p->values, p->d, options))
 			continue;
-		memcpy(gk_rows_add(rows, p->d), p->values, p->d * sizeof(double));
+		memcpy(km_group_rows_add(rows, p->d), p->values, p->d * sizeof(double));
 		label[i] = 0;
 	}
 	MemoryContextSwitchTo(caller);
@@ -87,23 +87,23 @@ cluster_partition(WindowObject winobj, KmeansPoint *p, bool with_centroids, int6
 	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "gkmeans partition",
 											  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(cxt);
-	GkFitOptions options;
-	GkRows		rows;
-	GkPgHost   *host;
+	KmFitOptions options;
+	KmGroupRows		rows;
+	KmPgHost   *host;
 	GkModel		model;
 	int32_t    *found;
 	int64		at = 0;
 
-	gk_rows_init(&rows, cxt);
+	km_group_rows_init(&rows, cxt);
 	partition_options(winobj, with_centroids, &options);
 	read_partition(winobj, p, n, &options, &rows, label);
 	if (rows.n > 0)
 	{
 		found = MemoryContextAllocHuge(cxt, rows.n * sizeof(int32_t));
 		gk_huge_pages(found, rows.n * sizeof(int32_t));
-		host = gk_host_begin();
-		gk_rows_fit(host, &rows, &options, found, &model);
-		gk_host_end(host);
+		host = km_host_begin();
+		km_group_rows_fit(host, &rows, &options, found, &model);
+		km_host_end(host);
 		for (int64 i = 0; i < n; i++)
 			if (label[i] != NO_LABEL)
 				label[i] = found[at++];
@@ -121,7 +121,7 @@ point_reader(FunctionCallInfo fcinfo)
 	if (p == NULL)
 	{
 		p = MemoryContextAlloc(fcinfo->flinfo->fn_mcxt, sizeof(KmeansPoint));
-		kmeans_point_init(p, fcinfo, 0, 1, GK_POINT_TO_FIT, fcinfo->flinfo->fn_mcxt);
+		kmeans_point_init(p, fcinfo, 0, 1, KM_POINT_TO_FIT, fcinfo->flinfo->fn_mcxt);
 		fcinfo->flinfo->fn_extra = p;
 	}
 	return p;

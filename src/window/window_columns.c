@@ -25,7 +25,7 @@ typedef struct Block
 	char	   *end;			/* of its rows */
 } Block;
 
-struct GkWindowRows
+struct KmWindowColumns
 {
 	int			n;				/* columns */
 	Size		width;			/* bytes of a row: which columns are NULL, and the values */
@@ -54,10 +54,10 @@ by_value(TupleDesc desc)
 	return desc->natts <= 64;
 }
 
-GkWindowRows *
-gk_window_rows_begin(TupleDesc desc)
+KmWindowColumns *
+km_window_columns_begin(TupleDesc desc)
 {
-	GkWindowRows *r = palloc0(sizeof(GkWindowRows));
+	KmWindowColumns *r = palloc0(sizeof(KmWindowColumns));
 
 	r->n = desc->natts;
 	if (by_value(desc))
@@ -76,7 +76,7 @@ gk_window_rows_begin(TupleDesc desc)
 /* ---- in ---- */
 
 static void
-spill(GkWindowRows *r)
+spill(KmWindowColumns *r)
 {
 	MemoryContext caller = MemoryContextSwitchTo(GetMemoryChunkContext(r));
 
@@ -93,7 +93,7 @@ spill(GkWindowRows *r)
 
 /* Room for at least one more row in the last block; or there is the file. */
 static void
-more_room(GkWindowRows *r)
+more_room(KmWindowColumns *r)
 {
 	Size		bytes = Min(Max(r->bytes, FIRST_BLOCK), LAST_BLOCK);
 	Block	   *b;
@@ -119,7 +119,7 @@ more_room(GkWindowRows *r)
 }
 
 void
-gk_window_rows_put(GkWindowRows *r, const Datum *values, const bool *nulls, const AttrNumber *from)
+km_window_columns_put(KmWindowColumns *r, const Datum *values, const bool *nulls, const AttrNumber *from)
 {
 	uint64		null = 0;
 	char	   *row;
@@ -154,14 +154,14 @@ gk_window_rows_put(GkWindowRows *r, const Datum *values, const bool *nulls, cons
 /* ---- out ---- */
 
 static void
-to_block(GkWindowRows *r, Block *b)
+to_block(KmWindowColumns *r, Block *b)
 {
 	r->last = b;
 	r->at = b != NULL ? (char *) (b + 1) : NULL;
 }
 
 void
-gk_window_rows_rewind(GkWindowRows *r)
+km_window_columns_rewind(KmWindowColumns *r)
 {
 	if (r->store != NULL)
 		tuplestore_rescan(r->store);
@@ -183,7 +183,7 @@ gk_window_rows_rewind(GkWindowRows *r)
 }
 
 void
-gk_window_rows_get(GkWindowRows *r, Datum *values, bool *nulls, const AttrNumber *to)
+km_window_columns_get(KmWindowColumns *r, Datum *values, bool *nulls, const AttrNumber *to)
 {
 	uint64		null;
 	const char *row = r->row;
@@ -225,7 +225,7 @@ gk_window_rows_get(GkWindowRows *r, Datum *values, bool *nulls, const AttrNumber
 }
 
 void
-gk_window_rows_end(GkWindowRows *r)
+km_window_columns_end(KmWindowColumns *r)
 {
 	if (r->store != NULL)
 	{

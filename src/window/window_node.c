@@ -41,12 +41,12 @@ typedef struct WindowScan
 	CustomScanState css;		/* must be first */
 	CallState  *states;			/* [points.ncalls] */
 	ProjectionInfo *input;		/* of a child's row: keys and points */
-	GkWindowPoints points;
+	KmWindowPoints points;
 	bool		done;			/* all is read, the labels are there */
 	int64		at;				/* next row to go out */
 	int			columns;		/* of the child */
 	/* The columns that are kept; NULL: none are. */
-	GkWindowRows *rows;
+	KmWindowColumns *rows;
 	int			nkept;
 	AttrNumber *kept;			/* in the child's rows, from 0 */
 	TupleDesc	kept_desc;
@@ -59,7 +59,7 @@ static void end(CustomScanState *node);
 static void rescan(CustomScanState *node);
 static void explain(CustomScanState *node, List *ancestors, ExplainState *es);
 
-const CustomScanMethods gk_window_scan_methods = {
+const CustomScanMethods km_window_node_methods = {
 	.CustomName = "KmeansWindow",
 	.CreateCustomScanState = create_state
 };
@@ -88,7 +88,7 @@ create_state(CustomScan *scan)
 static void
 check_function(Oid function)
 {
-	AclResult	result = gk_function_aclcheck(function, GetUserId());
+	AclResult	result = km_function_aclcheck(function, GetUserId());
 
 	if (result != ACLCHECK_OK)
 		aclcheck_error(result, OBJECT_FUNCTION, get_func_name(function));
@@ -165,12 +165,12 @@ init_input(WindowScan *w, List *exprs)
 
 /* The point's place in an input row, and how to read it. */
 static void
-init_point(WindowScan *w, GkWindowCall *call, FuncExpr *function, int at, int features)
+init_point(WindowScan *w, KmWindowCall *call, FuncExpr *function, int at, int features)
 {
 	call->at = at;
 	call->features = features;
 	if (features > 0)
-		call->type = gk_window_features(function->args);
+		call->type = km_window_features(function->args);
 	else
 		call->reader.cxt = w->css.ss.ps.state->es_query_cxt;
 }
@@ -180,13 +180,13 @@ init_calls(WindowScan *w, CustomScan *scan)
 {
 	PlanState  *ps = &w->css.ss.ps;
 	Over		own = begin_over_child(ps);
-	GkWindowCallPlan *plans;
+	KmWindowCallPlan *plans;
 	int			nkeys;
 	int			at;
 	List	   *input;
 
-	gk_window_plan_read(scan->custom_private, &nkeys, &w->points.ncalls, &plans);
-	w->points.calls = palloc0(w->points.ncalls * sizeof(GkWindowCall));
+	km_window_plan_read(scan->custom_private, &nkeys, &w->points.ncalls, &plans);
+	w->points.calls = palloc0(w->points.ncalls * sizeof(KmWindowCall));
 	w->states = palloc0(w->points.ncalls * sizeof(CallState));
 	w->columns = list_length(scan->custom_scan_tlist) - w->points.ncalls;
 	at = nkeys;
@@ -207,7 +207,7 @@ init_calls(WindowScan *w, CustomScan *scan)
 	}
 	init_input(w, input);
 	end_over_child(ps, own);
-	gk_groups_types(&w->points.groups, nkeys, w->input->pi_state.resultslot->tts_tupleDescriptor);
+	km_group_hash_types(&w->points.groups, nkeys, w->input->pi_state.resultslot->tts_tupleDescriptor);
 }
 
 /* Which of the node's columns do the target list and the quals use? */
@@ -257,7 +257,7 @@ static void
 begin_call(WindowScan *w, int c)
 {
 	CallState  *state = &w->states[c];
-	GkWindowCall *call = &w->points.calls[c];
+	KmWindowCall *call = &w->points.calls[c];
 	ExprContext *econtext = w->css.ss.ps.ps_ExprContext;
 	LOCAL_FCINFO(k, 1);
 	Datum		centroids = (Datum) 0;
@@ -267,7 +267,7 @@ begin_call(WindowScan *w, int c)
 	k->args[0].value = ExecEvalExpr(state->k, econtext, &k->args[0].isnull);
 	if (state->centroids != NULL)
 		centroids = ExecEvalExpr(state->centroids, econtext, &isnull);
-	gk_options_from_defaults(isnull ? (Datum) 0 : centroids, gk_parse_k(k, 0), &call->options);
+	km_options_from_defaults(isnull ? (Datum) 0 : centroids, km_parse_k(k, 0), &call->options);
 	if (call->features == 0 && call->reader.types == NULL)
 	{
 		MemoryContext cxt = call->reader.cxt;
@@ -277,7 +277,7 @@ begin_call(WindowScan *w, int c)
 		fmgr_info_cxt(state->function->funcid, function, cxt);
 		fmgr_info_set_expr((Node *) state->function, function);
 		InitFunctionCallInfoData(*fcinfo, function, list_length(state->function->args), InvalidOid, NULL, NULL);
-		kmeans_point_init(&call->reader, fcinfo, 0, 1, GK_POINT_TO_FIT, cxt);
+		kmeans_point_init(&call->reader, fcinfo, 0, 1, KM_POINT_TO_FIT, cxt);
 	}
 }
 
@@ -286,10 +286,10 @@ begin_rows(WindowScan *w)
 {
 	MemoryContext caller;
 
-	gk_window_begin(&w->points, w->css.ss.ps.plan->plan_rows);
+	km_window_begin(&w->points, w->css.ss.ps.plan->plan_rows);
 	caller = MemoryContextSwitchTo(w->points.cxt);
 	if (w->nkept > 0)
-		w->rows = gk_window_rows_begin(w->kept_desc);
+		w->rows = km_window_columns_begin(w->kept_desc);
 	for (int c = 0; c < w->points.ncalls; c++)
 		begin_call(w, c);
 	MemoryContextSwitchTo(caller);
@@ -316,17 +316,17 @@ read_rows(WindowScan *w)
 			begin_rows(w);
 		MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
 		in = ExecProject(w->input);
-		gk_window_add(&w->points, in->tts_values, in->tts_isnull);
+		km_window_add(&w->points, in->tts_values, in->tts_isnull);
 		MemoryContextSwitchTo(caller);
 		if (w->rows == NULL)
 			continue;
 		slot_getsomeattrs(slot, w->kept[w->nkept - 1] + 1);
-		gk_window_rows_put(w->rows, slot->tts_values, slot->tts_isnull, w->kept);
+		km_window_columns_put(w->rows, slot->tts_values, slot->tts_isnull, w->kept);
 	}
 	if (w->rows != NULL)
-		gk_window_rows_rewind(w->rows);
+		km_window_columns_rewind(w->rows);
 	if (w->points.n > 0)
-		gk_window_fit(&w->points);
+		km_window_fit(&w->points);
 	else
 		w->points.partitions = 0;
 	ResetExprContext(econtext);
@@ -344,13 +344,13 @@ make_row(WindowScan *w)
 
 	ExecClearTuple(slot);
 	if (w->rows != NULL)
-		gk_window_rows_get(w->rows, slot->tts_values, slot->tts_isnull, w->kept);
+		km_window_columns_get(w->rows, slot->tts_values, slot->tts_isnull, w->kept);
 	for (int c = 0; c < w->points.ncalls; c++)
 	{
 		int32		label = w->points.calls[c].label[at];
 
 		slot->tts_values[w->columns + c] = Int32GetDatum(label);
-		slot->tts_isnull[w->columns + c] = label == GK_NO_LABEL;
+		slot->tts_isnull[w->columns + c] = label == KM_NO_LABEL;
 	}
 	return ExecStoreVirtualTuple(slot);
 }
@@ -385,7 +385,7 @@ forget_rows(WindowScan *w)
 {
 	ExecClearTuple(w->css.ss.ss_ScanTupleSlot);
 	if (w->rows != NULL)
-		gk_window_rows_end(w->rows);
+		km_window_columns_end(w->rows);
 	w->rows = NULL;
 	w->points.n = 0;
 	w->at = 0;
@@ -412,7 +412,7 @@ rescan(CustomScanState *node)
 	{
 		w->at = 0;
 		if (w->rows != NULL)
-			gk_window_rows_rewind(w->rows);
+			km_window_columns_rewind(w->rows);
 		return;
 	}
 	forget_rows(w);

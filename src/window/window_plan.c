@@ -151,7 +151,7 @@ point_bytes(PlannerInfo *root, const WindowFunc *call)
 	Oid			element;
 	int16		len;
 
-	if (OidIsValid(gk_window_features(call->args)))
+	if (OidIsValid(km_window_features(call->args)))
 		return list_length(castNode(ArrayExpr, point)->elements) * sizeof(double);
 	element = get_base_element_type(exprType(point));
 	len = OidIsValid(element) ? get_typlen(element) : -1;
@@ -174,10 +174,10 @@ points_bytes(PlannerInfo *root, const Window *w, double rows)
 static bool
 fits_memory(const Window *w, double rows, double partitions)
 {
-	double		one = sizeof(GkOneGroup) + 2 * sizeof(void *) + list_length(w->keys) * 32;
+	double		one = sizeof(KmOneGroup) + 2 * sizeof(void *) + list_length(w->keys) * 32;
 	int			calls = list_length(w->calls);
 
-	return rows * calls * 2 * sizeof(int32) + partitions * (one + calls * sizeof(GkRows)) <= gk_memory_limit_bytes();
+	return rows * calls * 2 * sizeof(int32) + partitions * (one + calls * sizeof(KmGroupRows)) <= km_memory_limit_bytes();
 }
 
 /* ---- paths ---- */
@@ -211,7 +211,7 @@ cost_path(PlannerInfo *root, const Window *w, Path *path, const Path *child)
 	path->startup_cost = child->total_cost + args.startup + target->cost.startup +
 		child->rows * (args.per_tuple + cpu_operator_cost * (list_length(w->keys) + list_length(w->calls)));
 	/* written and read once, one after the other */
-	if (points > gk_memory_limit_bytes())
+	if (points > km_memory_limit_bytes())
 		path->startup_cost += 2 * seq_page_cost * points / BLCKSZ;
 	path->total_cost = path->startup_cost + child->rows * (0.5 * cpu_tuple_cost + target->cost.per_tuple);
 #if PG_VERSION_NUM >= 180000
@@ -297,7 +297,7 @@ add_paths(PlannerInfo *root, RelOptInfo *input, RelOptInfo *output)
 	if (input->pathlist == NIL || !look_at_window(root, &w))
 		return;
 	rows = input->cheapest_total_path->rows;
-	partitions = w.keys == NIL ? 1 : gk_estimate_num_groups(root, w.keys, rows);
+	partitions = w.keys == NIL ? 1 : km_estimate_num_groups(root, w.keys, rows);
 	if (w.keys != NIL && !fits_memory(&w, rows, partitions))
 		return;
 	correct_startup_cost(output, partitions);
@@ -320,17 +320,17 @@ upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input, RelOp
 }
 
 void
-gk_window_plan_init(void)
+km_window_plan_init(void)
 {
 	previous_hook = create_upper_paths_hook;
 	create_upper_paths_hook = upper_paths;
-	RegisterCustomScanMethods(&gk_window_scan_methods);
+	RegisterCustomScanMethods(&km_window_node_methods);
 }
 
 /* ---- the plan ---- */
 
 Oid
-gk_window_features(const List *args)
+km_window_features(const List *args)
 {
 	const ArrayExpr *array = linitial(args);
 
@@ -356,7 +356,7 @@ static List *
 plan_call(CustomScan *scan, WindowFunc *call, List *numbers)
 {
 	List	   *point = list_make1(linitial(call->args));
-	bool		features = OidIsValid(gk_window_features(call->args));
+	bool		features = OidIsValid(km_window_features(call->args));
 
 	if (features)
 		point = castNode(ArrayExpr, linitial(call->args))->elements;
@@ -367,13 +367,13 @@ plan_call(CustomScan *scan, WindowFunc *call, List *numbers)
 }
 
 void
-gk_window_plan_read(List *custom_private, int *nkeys, int *ncalls, GkWindowCallPlan **calls)
+km_window_plan_read(List *custom_private, int *nkeys, int *ncalls, KmWindowCallPlan **calls)
 {
 	List	   *numbers = (List *) linitial(custom_private);
 
 	*nkeys = linitial_int(numbers);
 	*ncalls = (list_length(numbers) - 1) / 2;
-	*calls = palloc(*ncalls * sizeof(GkWindowCallPlan));
+	*calls = palloc(*ncalls * sizeof(KmWindowCallPlan));
 	for (int i = 0; i < *ncalls; i++)
 	{
 		(*calls)[i].features = list_nth_int(numbers, 2 * i + 1);
@@ -392,7 +392,7 @@ plan_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, Lis
 	ListCell   *lc;
 
 	scan->flags = path->flags;
-	scan->methods = &gk_window_scan_methods;
+	scan->methods = &km_window_node_methods;
 	scan->scan.plan.targetlist = tlist;
 	scan->scan.plan.lefttree = child;
 	scan->custom_exprs = list_copy(keys);

@@ -28,7 +28,7 @@
 /* A partition that one thread clusters. */
 typedef struct Job
 {
-	const GkRows *rows;
+	const KmGroupRows *rows;
 	int32_t    *label;
 	GkStatus	status;
 	GkError    *err;			/* when the status is not GK_OK; NULL: out of memory */
@@ -36,8 +36,8 @@ typedef struct Job
 
 typedef struct Work
 {
-	const GkFitOptions *options;
-	GkThreadHosts *hosts;
+	const KmFitOptions *options;
+	KmThreadHosts *hosts;
 	Job		   *jobs;
 	int64		n;
 } Work;
@@ -45,23 +45,23 @@ typedef struct Work
 /* ---- rows ---- */
 
 void
-gk_window_begin(GkWindowPoints *w, double rows)
+km_window_begin(KmWindowPoints *w, double rows)
 {
 	MemoryContextReset(w->cxt);
 	w->n = w->partitions = 0;
 	w->peak = w->spilled = 0;
-	w->limit = Max(gk_memory_limit_bytes(), MIN_LIMIT);
+	w->limit = Max(km_memory_limit_bytes(), MIN_LIMIT);
 	w->spill = NULL;
 	w->room = (int64) Min(Max(rows, MIN_ROOM), MAX_EXPECTED);
 	w->points_cxt = AllocSetContextCreate(w->cxt, "gkmeans points", ALLOCSET_DEFAULT_SIZES);
 	w->groups.sets = w->ncalls;
 	w->groups.rows_cxt = AllocSetContextCreate(w->points_cxt, "gkmeans rows", ALLOCSET_DEFAULT_SIZES);
-	gk_groups_begin(&w->groups, w->points_cxt);
+	km_group_hash_begin(&w->groups, w->points_cxt);
 	if (w->groups.nkeys == 0)
-		(void) gk_groups_add(&w->groups, 0, NULL, NULL);
+		(void) km_group_hash_add(&w->groups, 0, NULL, NULL);
 	for (int c = 0; c < w->ncalls; c++)
 	{
-		GkWindowCall *call = &w->calls[c];
+		KmWindowCall *call = &w->calls[c];
 
 		call->n = 0;
 		call->label = MemoryContextAllocHuge(w->cxt, w->room * sizeof(int32));
@@ -69,7 +69,7 @@ gk_window_begin(GkWindowPoints *w, double rows)
 }
 
 static void
-more_room(GkWindowPoints *w)
+more_room(KmWindowPoints *w)
 {
 	w->room *= 2;
 	for (int c = 0; c < w->ncalls; c++)
@@ -77,14 +77,14 @@ more_room(GkWindowPoints *w)
 }
 
 static Size
-points_bytes(const GkWindowPoints *w)
+points_bytes(const KmWindowPoints *w)
 {
 	return MemoryContextMemAllocated(w->groups.rows_cxt, false);
 }
 
 /* The point into its partition's rows; false: it has a NULL, or is to be left out. */
 static inline bool
-add_point(GkWindowCall *call, GkRows *rows, const Datum *values, const bool *nulls)
+add_point(KmWindowCall *call, KmGroupRows *rows, const Datum *values, const bool *nulls)
 {
 	double	   *to;
 	int			d = call->features;
@@ -94,18 +94,18 @@ add_point(GkWindowCall *call, GkRows *rows, const Datum *values, const bool *nul
 		for (int j = 0; j < d; j++)
 			if (nulls[call->at + j])
 				return false;
-		to = gk_rows_add(rows, d);
-		gk_point_features(call->type, d, values + call->at, to);
+		to = km_group_rows_add(rows, d);
+		km_point_features(call->type, d, values + call->at, to);
 	}
 	else
 	{
 		if (!kmeans_point_read_one(&call->reader, values[call->at], nulls[call->at]))
 			return false;
 		d = call->reader.d;
-		to = gk_rows_add(rows, d);
+		to = km_group_rows_add(rows, d);
 		memcpy(to, call->reader.values, d * sizeof(double));
 	}
-	if (unlikely(!gk_usable_point(to, d, &call->options)))
+	if (unlikely(!km_usable_point(to, d, &call->options)))
 	{
 		rows->n--;
 		return false;
@@ -114,26 +114,26 @@ add_point(GkWindowCall *call, GkRows *rows, const Datum *values, const bool *nul
 }
 
 void
-gk_window_add(GkWindowPoints *w, const Datum *values, const bool *nulls)
+km_window_add(KmWindowPoints *w, const Datum *values, const bool *nulls)
 {
 	int			number = 0;
 
 	if (w->n == w->room)
 		more_room(w);
 	if (w->groups.nkeys > 0)
-		number = gk_groups_find(&w->groups, values, nulls)->number;
+		number = km_group_hash_find(&w->groups, values, nulls)->number;
 	for (int c = 0; c < w->ncalls; c++)
 	{
-		GkWindowCall *call = &w->calls[c];
+		KmWindowCall *call = &w->calls[c];
 		bool		usable = add_point(call, &w->groups.groups[number]->rows[c], values, nulls);
 
-		call->label[w->n] = usable ? number : GK_NO_LABEL;
+		call->label[w->n] = usable ? number : KM_NO_LABEL;
 		call->n += usable;
 	}
 	if (++w->n % CHECK_ROWS == 0 && w->groups.nkeys > 0 && points_bytes(w) > w->limit)
 	{
 		w->peak = Max(w->peak, points_bytes(w));
-		gk_window_spill(w);
+		km_window_spill(w);
 	}
 }
 
@@ -144,40 +144,40 @@ fit_job(void *arg, int64_t number, int thread)
 {
 	const Work *w = arg;
 	Job		   *job = &w->jobs[number];
-	const GkHost *host = gk_thread_host(w->hosts, thread);
-	GkThreadMark mark = gk_thread_mark(w->hosts, thread);
+	const GkHost *host = km_thread_host(w->hosts, thread);
+	KmThreadMark mark = km_thread_mark(w->hosts, thread);
 	GkModel		model;
 	GkError		err;
 
-	job->status = gk_group_fit(host, &gk_cpu_backend, &w->options->engine, gk_rows_point, job->rows,
+	job->status = gk_group_fit(host, &gk_cpu_backend, &w->options->engine, km_group_rows_point, job->rows,
 							   job->rows->n, job->rows->d, false, job->label, &model, &err);
 	if (job->status != GK_OK)
-		job->err = gk_thread_keep_error(w->hosts, thread, &err);
-	gk_thread_reset(w->hosts, thread, mark);
+		job->err = km_thread_keep_error(w->hosts, thread, &err);
+	km_thread_reset(w->hosts, thread, mark);
 }
 
 static void
-fit_large(const GkRows *rows, const GkFitOptions *options, int32_t *label)
+fit_large(const KmGroupRows *rows, const KmFitOptions *options, int32_t *label)
 {
-	GkPgHost   *host = gk_host_begin();
+	KmPgHost   *host = km_host_begin();
 	GkModel		model;
 
-	gk_rows_fit(host, rows, options, label, &model);
-	gk_host_end(host);
+	km_group_rows_fit(host, rows, options, label, &model);
+	km_host_end(host);
 }
 
 static void
 fit_small(Work *w)
 {
-	GkPgHost   *host = gk_host_begin();
-	const GkHost *engine = gk_host_engine(host);
+	KmPgHost   *host = km_host_begin();
+	const GkHost *engine = km_host_engine(host);
 
-	w->hosts = gk_thread_hosts(engine);
+	w->hosts = km_thread_hosts(engine);
 	if (!gk_parallel_for(engine, w->n, fit_job, w))
-		gk_throw(host, GK_STOPPED, NULL);
+		km_throw(host, GK_STOPPED, NULL);
 	for (int64 i = 0; i < w->n; i++)
-		gk_check(host, w->jobs[i].status, w->jobs[i].err);
-	gk_host_end(host);
+		km_check(host, w->jobs[i].status, w->jobs[i].err);
+	km_host_end(host);
 }
 
 /*
@@ -185,21 +185,21 @@ fit_small(Work *w)
  * Returns the place behind them.
  */
 static int32_t *
-fit_partitions(const GkWindowPoints *w, int c, int first, int end, int32_t *label)
+fit_partitions(const KmWindowPoints *w, int c, int first, int end, int32_t *label)
 {
-	const GkFitOptions *options = &w->calls[c].options;
+	const KmFitOptions *options = &w->calls[c].options;
 	Work		work = {.options = options};
 
 	work.jobs = palloc_extended((end - first) * sizeof(Job), MCXT_ALLOC_HUGE);
 	for (int i = first; i < end; i++)
 	{
-		const GkRows *rows = &w->groups.groups[i]->rows[c];
+		const KmGroupRows *rows = &w->groups.groups[i]->rows[c];
 
 		if (rows->n == 0)
 			continue;
-		gk_check_given_features(options, rows->d);
+		km_check_given_features(options, rows->d);
 		/* who asks for the GPU gets it, as in WindowAgg */
-		if (rows->n * rows->d < GK_LARGE_GROUP && options->device != GK_DEVICE_GPU)
+		if (rows->n * rows->d < KM_LARGE_GROUP && options->device != GK_DEVICE_GPU)
 			work.jobs[work.n++] = (Job) {.rows = rows,.label = label};
 		else
 			fit_large(rows, options, label);
@@ -213,11 +213,11 @@ fit_partitions(const GkWindowPoints *w, int c, int first, int end, int32_t *labe
 
 /* All partitions', as many at a time as are in memory. */
 static void
-fit_call(GkWindowPoints *w, int c, int32_t *label)
+fit_call(KmWindowPoints *w, int c, int32_t *label)
 {
 	for (int first = 0, end; first < w->groups.n; first = end)
 	{
-		end = w->spill == NULL ? w->groups.n : gk_window_spill_load(w, c, first);
+		end = w->spill == NULL ? w->groups.n : km_window_spill_load(w, c, first);
 		w->peak = Max(w->peak, points_bytes(w));
 		label = fit_partitions(w, c, first, end, label);
 	}
@@ -225,26 +225,26 @@ fit_call(GkWindowPoints *w, int c, int32_t *label)
 
 /* Each row's partition number becomes its label. */
 static void
-label_rows(const GkWindowPoints *w, int c, const int32_t *found)
+label_rows(const KmWindowPoints *w, int c, const int32_t *found)
 {
-	GkWindowCall *call = &w->calls[c];
+	KmWindowCall *call = &w->calls[c];
 	const int32_t **next = palloc_extended(w->groups.n * sizeof(int32_t *), MCXT_ALLOC_HUGE);
 
 	for (int i = 0; i < w->groups.n; i++)
 	{
 		next[i] = found;
-		found += w->spill == NULL ? w->groups.groups[i]->rows[c].n : gk_window_spill_count(w, c, i);
+		found += w->spill == NULL ? w->groups.groups[i]->rows[c].n : km_window_spill_count(w, c, i);
 	}
 	for (int64 i = 0; i < w->n; i++)
-		if (call->label[i] != GK_NO_LABEL)
+		if (call->label[i] != KM_NO_LABEL)
 			call->label[i] = *next[call->label[i]]++;
 	pfree(next);
 }
 
 static void
-make_labels(GkWindowPoints *w, int c)
+make_labels(KmWindowPoints *w, int c)
 {
-	GkWindowCall *call = &w->calls[c];
+	KmWindowCall *call = &w->calls[c];
 	int32_t    *found;
 
 	/* one partition's labels are the rows' as they are */
@@ -260,19 +260,19 @@ make_labels(GkWindowPoints *w, int c)
 }
 
 void
-gk_window_fit(GkWindowPoints *w)
+km_window_fit(KmWindowPoints *w)
 {
 	MemoryContext caller = MemoryContextSwitchTo(w->points_cxt);
 
-	gk_apply_simd();
+	km_apply_simd();
 	if (w->spill != NULL)
 	{
-		gk_window_spill(w);
-		gk_window_spill_rewind(w);
+		km_window_spill(w);
+		km_window_spill_rewind(w);
 	}
 	for (int c = 0; c < w->ncalls; c++)
 		make_labels(w, c);
-	gk_window_spill_end(w);
+	km_window_spill_end(w);
 	MemoryContextSwitchTo(caller);
 	w->partitions = w->groups.n;
 	MemoryContextDelete(w->points_cxt);

@@ -29,7 +29,7 @@ typedef struct Run
 	Header		next;			/* whose points are to be read next */
 } Run;
 
-struct GkWindowSpill
+struct KmWindowSpill
 {
 	int			nruns;
 	int			room;
@@ -58,13 +58,13 @@ get(BufFile *file, void *data, Size bytes)
 /* ---- out ---- */
 
 static void
-make_room(GkWindowPoints *w)
+make_room(KmWindowPoints *w)
 {
-	GkWindowSpill *s = w->spill;
+	KmWindowSpill *s = w->spill;
 
 	if (s == NULL)
 	{
-		s = w->spill = palloc0(sizeof(GkWindowSpill));
+		s = w->spill = palloc0(sizeof(KmWindowSpill));
 		s->count = palloc0(w->ncalls * sizeof(int64 *));
 	}
 	if (s->nruns == s->room)
@@ -85,7 +85,7 @@ make_room(GkWindowPoints *w)
 
 /* A call's points of one partition; returns the bytes. */
 static int64
-put_rows(BufFile *file, int call, int partition, const GkRows *rows)
+put_rows(BufFile *file, int call, int partition, const KmGroupRows *rows)
 {
 	Header		header = {call, partition, rows->d, rows->n};
 
@@ -93,13 +93,13 @@ put_rows(BufFile *file, int call, int partition, const GkRows *rows)
 	for (int64 i = 0; i < rows->n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		put(file, gk_rows_at(rows, i), rows->d * sizeof(double));
+		put(file, km_group_rows_at(rows, i), rows->d * sizeof(double));
 	}
 	return sizeof(header) + rows->n * rows->d * (int64) sizeof(double);
 }
 
 void
-gk_window_spill(GkWindowPoints *w)
+km_window_spill(KmWindowPoints *w)
 {
 	MemoryContext caller = MemoryContextSwitchTo(w->points_cxt);
 	Header		last = {-1, 0, 0, 0};
@@ -110,12 +110,12 @@ gk_window_spill(GkWindowPoints *w)
 	for (int c = 0; c < w->ncalls; c++)
 		for (int i = 0; i < w->groups.n; i++)
 		{
-			GkRows	   *rows = &w->groups.groups[i]->rows[c];
+			KmGroupRows	   *rows = &w->groups.groups[i]->rows[c];
 
 			if (rows->n > 0)
 				w->spilled += put_rows(file, c, i, rows);
 			w->spill->count[c][i] += rows->n;
-			gk_rows_init(rows, w->groups.rows_cxt);
+			km_group_rows_init(rows, w->groups.rows_cxt);
 		}
 	put(file, &last, sizeof(last));
 	w->spill->runs[w->spill->nruns++].file = file;
@@ -127,9 +127,9 @@ gk_window_spill(GkWindowPoints *w)
 /* ---- in ---- */
 
 void
-gk_window_spill_rewind(GkWindowPoints *w)
+km_window_spill_rewind(KmWindowPoints *w)
 {
-	GkWindowSpill *s = w->spill;
+	KmWindowSpill *s = w->spill;
 
 	for (int r = 0; r < s->nruns; r++)
 	{
@@ -144,14 +144,14 @@ gk_window_spill_rewind(GkWindowPoints *w)
 }
 
 int64
-gk_window_spill_count(const GkWindowPoints *w, int call, int partition)
+km_window_spill_count(const KmWindowPoints *w, int call, int partition)
 {
 	return w->spill->count[call][partition];
 }
 
 /* The partition's points of one run, if it has some, behind those of earlier runs. */
 static void
-get_rows(GkWindowSpill *s, Run *run, int call, int partition, GkRows *rows)
+get_rows(KmWindowSpill *s, Run *run, int call, int partition, KmGroupRows *rows)
 {
 	int			d = run->next.d;
 
@@ -166,16 +166,16 @@ get_rows(GkWindowSpill *s, Run *run, int call, int partition, GkRows *rows)
 	{
 		CHECK_FOR_INTERRUPTS();
 		get(run->file, s->point, d * sizeof(double));
-		memcpy(gk_rows_add(rows, d), s->point, d * sizeof(double));
+		memcpy(km_group_rows_add(rows, d), s->point, d * sizeof(double));
 	}
 	get(run->file, &run->next, sizeof(Header));
 }
 
 /* One partition at least, and then as long as the next one's points fit, too. */
 int
-gk_window_spill_load(GkWindowPoints *w, int call, int first)
+km_window_spill_load(KmWindowPoints *w, int call, int first)
 {
-	GkWindowSpill *s = w->spill;
+	KmWindowSpill *s = w->spill;
 	Size		next = 0;
 	int			i = first;
 
@@ -183,9 +183,9 @@ gk_window_spill_load(GkWindowPoints *w, int call, int first)
 	while (i < w->groups.n &&
 		   (i == first || MemoryContextMemAllocated(w->groups.rows_cxt, false) + next <= w->limit))
 	{
-		GkRows	   *rows = &w->groups.groups[i]->rows[call];
+		KmGroupRows	   *rows = &w->groups.groups[i]->rows[call];
 
-		gk_rows_init(rows, w->groups.rows_cxt);
+		km_group_rows_init(rows, w->groups.rows_cxt);
 		for (int r = 0; r < s->nruns; r++)
 			get_rows(s, &s->runs[r], call, i, rows);
 		if (++i < w->groups.n)
@@ -195,7 +195,7 @@ gk_window_spill_load(GkWindowPoints *w, int call, int first)
 }
 
 void
-gk_window_spill_end(GkWindowPoints *w)
+km_window_spill_end(KmWindowPoints *w)
 {
 	for (int r = 0; w->spill != NULL && r < w->spill->nruns; r++)
 		BufFileClose(w->spill->runs[r].file);

@@ -81,13 +81,13 @@ matrix(char *text)
 	return arg;
 }
 
-static GkFitOptions parsed;
+static KmFitOptions parsed;
 
 /* The arguments k, <options> of a fit. */
 static Datum
 parse_options(PG_FUNCTION_ARGS)
 {
-	gk_parse_options(fcinfo, 1, gk_parse_k(fcinfo, 0), &parsed);
+	km_parse_options(fcinfo, 1, km_parse_k(fcinfo, 0), &parsed);
 	return (Datum) 0;
 }
 

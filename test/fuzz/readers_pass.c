@@ -52,19 +52,19 @@ static const GkHost engine = {
 	.threads = 1
 };
 
-GkPgHost *
-gk_host_begin(void)
+KmPgHost *
+km_host_begin(void)
 {
 	return NULL;
 }
 
 void
-gk_host_end(GkPgHost *host)
+km_host_end(KmPgHost *host)
 {
 }
 
 void
-gk_host_rethrow(GkPgHost *host)
+km_host_rethrow(KmPgHost *host)
 {
 }
 
@@ -73,17 +73,17 @@ gk_host_rethrow(GkPgHost *host)
 static bool weighted;
 
 char	  **
-gk_column_names(ArrayType *array, const char *name, int *count)
+km_column_names(ArrayType *array, const char *name, int *count)
 {
 	*count = 1;
 	return palloc0(sizeof(char *));
 }
 
-GkSource *
-gk_source_open(Oid relid, char **columns, int ncolumns, const char *weight_column, const char *label_column,
+KmSource *
+km_source_open(Oid relid, char **columns, int ncolumns, const char *weight_column, const char *label_column,
 			   bool identify)
 {
-	GkSource   *source = palloc0(sizeof(GkSource));
+	KmSource   *source = palloc0(sizeof(KmSource));
 
 	source->array = true;
 	source->weighted = weighted;
@@ -91,7 +91,7 @@ gk_source_open(Oid relid, char **columns, int ncolumns, const char *weight_colum
 }
 
 const GkBackend *
-gk_iterate_choose(GkPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
+km_rescan_choose(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
 {
 	return &gk_cpu_backend;
 }
@@ -103,7 +103,7 @@ value(int row, int j)
 }
 
 static GkStatus
-take_rows(GkPasser *passer, int d, GkError *err)
+take_rows(GkPassAnswerer *passer, int d, GkError *err)
 {
 	GkStore    *store;
 	GkBatch    *b;
@@ -111,7 +111,7 @@ take_rows(GkPasser *passer, int d, GkError *err)
 
 	if (st != GK_OK)
 		return st;
-	gk_store_pass_on(store, gk_passer_take, passer);
+	gk_store_pass_on(store, gk_pass_answer_take, passer);
 	b = gk_store_batch(store);
 	for (int i = 0; st == GK_OK && i < ROWS; i++)
 	{
@@ -133,22 +133,22 @@ typedef enum Mode {ANSWER, KEEP_QUESTION, GIVE_ANSWER} Mode;
 static Mode mode;
 static GkPass question;			/* KEEP_QUESTION */
 static GkPassResult given;		/* GIVE_ANSWER */
-static GkReadCounts given_counts;
-static GkPasserNames given_names;
+static KmReadCounts given_counts;
+static GkPassAnswererNames given_names;
 
 static void
 check(GkStatus st, const GkError *err)
 {
 	if (st != GK_OK)
-		gk_throw(NULL, st, err);
+		km_throw(NULL, st, err);
 }
 
 void
-gk_iterate_answer(GkPgHost *host, const GkSource *source, const GkReadOptions *options, const GkPass *pass,
-				  const GkBackend **device, const GkLabelSink *sink, GkKeptD *kept, GkReadCounts *counts,
-				  GkTables *tables, GkPassResult *out, GkPasserNames *names)
+km_rescan_answer(KmPgHost *host, const KmSource *source, const KmReadOptions *options, const GkPass *pass,
+				  const GkBackend **device, const GkLabelSink *sink, GkKeptD *kept, KmReadCounts *counts,
+				  KmTables *tables, GkPassResult *out, GkPassAnswererNames *names)
 {
-	GkPasser   *passer;
+	GkPassAnswerer   *passer;
 	GkError		err;
 
 	if (mode == KEEP_QUESTION)
@@ -164,11 +164,11 @@ gk_iterate_answer(GkPgHost *host, const GkSource *source, const GkReadOptions *o
 		*names = given_names;
 		return;
 	}
-	check(gk_passer_open(&engine, pass, device, CHUNK_BYTES, NULL, NULL, &passer, &err), &err);
+	check(gk_pass_answer_open(&engine, pass, device, CHUNK_BYTES, NULL, NULL, &passer, &err), &err);
 	check(take_rows(passer, pass->prep != NULL ? pass->prep->d : 3, &err), &err);
-	check(gk_passer_end(passer, out, &err), &err);
-	gk_passer_names(passer, names);
-	gk_passer_free(passer);
+	check(gk_pass_answer_end(passer, out, &err), &err);
+	gk_pass_answer_names(passer, names);
+	gk_pass_answer_free(passer);
 }
 
 /* ---- reading ---- */
@@ -235,7 +235,7 @@ take_answer(PG_FUNCTION_ARGS)
 	GkPassResult all;
 	GkError		err;
 
-	gk_pass_answer(&engine, &question, DatumGetByteaP(PG_GETARG_DATUM(0)), &given, &given_counts, &given_names);
+	km_pass_answer(&engine, &question, DatumGetByteaP(PG_GETARG_DATUM(0)), &given, &given_counts, &given_names);
 	check(gk_pass_result_init(&engine, &question, question.prep != NULL ? question.prep->d : 0, &all, &err), &err);
 	check(gk_pass_add(&engine, &question, &all, &given, &err), &err);
 	check(gk_pass_add(&engine, &question, &all, &given, &err), &err);

@@ -363,7 +363,7 @@ const struct config_enum_entry gkmeans_device_words[] = {
 
 /* readers.c has chosen. */
 void
-gk_apply_simd(void)
+km_apply_simd(void)
 {
 }
 
@@ -377,7 +377,7 @@ pg_strong_random(void *buf, size_t len)
 /* ---- no points as arguments ---- */
 
 void
-kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs, GkPointUse use, MemoryContext context)
+kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs, KmPointUse use, MemoryContext context)
 {
 	abort();
 }

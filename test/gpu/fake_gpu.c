@@ -225,7 +225,7 @@ stage_prepare(GkSession *s, const GkPrep *prep, GkMoments *moments, GkError *err
 	return GK_OK;
 }
 
-static const GkStageBackend stage = {stage_open, stage_room, stage_send, stage_prepare};
+static const GkIngestBackend stage = {stage_open, stage_room, stage_send, stage_prepare};
 
 static void
 describe(GkSession *s, char *device, size_t device_len, char *strategy, size_t strategy_len)
@@ -311,7 +311,7 @@ static long packed_left;		/* slots until the fault, < 0: none */
 static GkStatus packed_fault;
 
 static GkStatus
-packed_open(const GkHost *host, const GkCore *core, const GkPackedTask *task, GkPacks **out, GkError *err)
+packed_open(const GkHost *host, const GkCore *core, const GkGroupBatchTask *task, GkPacks **out, GkError *err)
 {
 	const char *f = task->gpu_fault ? task->gpu_fault : "";
 	const char *n = strchr(f, ':');
@@ -325,7 +325,7 @@ packed_open(const GkHost *host, const GkCore *core, const GkPackedTask *task, Gk
 }
 
 static GkStatus
-packed_start(GkPacks *packs, int slot, const GkPackedGroup *groups, int n, size_t read, size_t end, GkError *err)
+packed_start(GkPacks *packs, int slot, const GkGroupBatchItem *groups, int n, size_t read, size_t end, GkError *err)
 {
 	if (packed_left == 0)
 		return fail(err, packed_fault);
@@ -334,7 +334,7 @@ packed_start(GkPacks *packs, int slot, const GkPackedGroup *groups, int n, size_
 	return fake_start(packs, slot, groups, n, read, end, err);
 }
 
-static const GkPackedBackend packed = {packed_open, fake_share, packed_start, fake_wait, fake_close};
+static const GkGroupBatchBackend packed = {packed_open, fake_share, packed_start, fake_wait, fake_close};
 
 const GkBackend *gk_gpu_backend_init(void);
 

@@ -45,11 +45,11 @@ typedef struct FakePacks
 	GkPacks		pub;			/* must be first */
 	const GkHost *host;
 	const GkCore *core;
-	GkPackedTask task;
+	GkGroupBatchTask task;
 	char	   *slot[FAKE_SLOTS];
 	char	   *memory;
 	/* What start() was given: the device works when it is waited for. */
-	GkPackedGroup groups[FAKE_SLOTS][GK_PACKED_GROUPS];
+	GkGroupBatchItem groups[FAKE_SLOTS][GK_GROUP_BATCH_GROUPS];
 	int			n[FAKE_SLOTS];
 } FakePacks;
 
@@ -67,7 +67,7 @@ fake_close(GkPacks *packs)
 }
 
 static GkStatus
-fake_open(const GkHost *host, const GkCore *core, const GkPackedTask *task, GkPacks **out, GkError *err)
+fake_open(const GkHost *host, const GkCore *core, const GkGroupBatchTask *task, GkPacks **out, GkError *err)
 {
 	FakePacks  *p = core->alloc(host, 1, sizeof(FakePacks));
 	bool		good = p != NULL;
@@ -105,16 +105,16 @@ fake_share(const GkPacks *packs, int64_t n, int k)
 {
 	const FakePacks *p = (const FakePacks *) packs;
 
-	return gk_solve_bytes(n, p->task.d, k, 16, FAKE_TEAM) > FAKE_GROUP_BYTES ? 2.0 : n * k * 1e-5;
+	return gk_block_bytes(n, p->task.d, k, 16, FAKE_TEAM) > FAKE_GROUP_BYTES ? 2.0 : n * k * 1e-5;
 }
 
 static GkStatus
-fake_start(GkPacks *packs, int slot, const GkPackedGroup *groups, int n, size_t read, size_t end, GkError *err)
+fake_start(GkPacks *packs, int slot, const GkGroupBatchItem *groups, int n, size_t read, size_t end, GkError *err)
 {
 	FakePacks  *p = (FakePacks *) packs;
 
 	(void) err;
-	memcpy(p->groups[slot], groups, n * sizeof(GkPackedGroup));
+	memcpy(p->groups[slot], groups, n * sizeof(GkGroupBatchItem));
 	p->n[slot] = n;
 	memset(p->slot[slot] + read, 0x55, end - read);
 	return GK_OK;
@@ -131,12 +131,12 @@ fake_wait(GkPacks *packs, int slot, GkError *err)
 #ifdef _OPENMP
 #pragma omp parallel num_threads(FAKE_TEAM)
 #endif
-		gk_solve_group(&p->task, &p->groups[slot][i], p->slot[slot], p->memory);
+		gk_block_group(&p->task, &p->groups[slot][i], p->slot[slot], p->memory);
 	}
 	p->n[slot] = 0;
 	return GK_OK;
 }
 
-static const GkPackedBackend fake_packed = {fake_open, fake_share, fake_start, fake_wait, fake_close};
+static const GkGroupBatchBackend fake_packed = {fake_open, fake_share, fake_start, fake_wait, fake_close};
 
 #endif							/* FAKE_PACKED_H */

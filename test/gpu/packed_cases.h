@@ -242,7 +242,7 @@ packed_prepare_job(void *arg, int64_t g, int thread)
 	gk_store_free(store);
 }
 
-/* gk_group_fit() and gk_packed_fit() want arguments that live as long as they do. */
+/* gk_group_fit() and gk_group_batch_fit() want arguments that live as long as they do. */
 static intptr_t (*packed_args)[2];
 
 static const void *
@@ -261,7 +261,7 @@ packed_run(const PackedCase *c, const GkHost *host, const GkBackend *backend)
 	double	   *centroids = NULL;
 	PackedCpu	cpu = {p, &opt};
 	PackedReport r = {.first = -1};
-	GkPackedWork work = {.options = &opt,.d = c->d,.groups = c->groups,.ctx = p,.rows = packed_rows,
+	GkGroupBatchWork work = {.options = &opt,.d = c->d,.groups = c->groups,.ctx = p,.rows = packed_rows,
 		.row = packed_row,.arg = packed_arg,.host = packed_host,.done = packed_done,.result = packed_result};
 	double		t0;
 
@@ -279,7 +279,7 @@ packed_run(const PackedCase *c, const GkHost *host, const GkBackend *backend)
 	gk_parallel_for(host, c->groups, packed_prepare_job, &cpu);
 	r.prepare_ms = gk_now_ms() - t0;
 	t0 = gk_now_ms();
-	r.status = gk_packed_fit(host, backend, &work, &r.err);
+	r.status = gk_group_batch_fit(host, backend, &work, &r.err);
 	r.device_ms = gk_now_ms() - t0;
 	for (int g = 0; g < c->groups; g++)
 	{

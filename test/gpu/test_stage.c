@@ -109,7 +109,7 @@ make_store(TestHost *t, const GkBackend *stage, bool wide, int64_t expect, const
 	if (st == GK_OK && stage != NULL)
 	{
 		gk_store_expect(*out, expect);
-		st = gk_store_stage(*out, stage, wide, err);
+		st = gk_store_ingest(*out, stage, wide, err);
 	}
 	if (st == GK_OK)
 		st = fill(*out, x, n, d, t->host.threads, err);
@@ -172,7 +172,7 @@ test_points(const GkBackend *gpu, Kind kind, bool wide, int64_t n, int d, int64_
 		return;
 	}
 	{
-		GkProblem	problem = {.host = &t.host,.core = &gk_core,.store = got,.k_max = 1,.max_iter = 1,.staged = gk_stage_take(got)};
+		GkProblem	problem = {.host = &t.host,.core = &gk_core,.store = got,.k_max = 1,.max_iter = 1,.staged = gk_ingest_take(got)};
 		GkSession  *session;
 
 		check(gpu->open(&problem, &session, &err) == GK_OK &&

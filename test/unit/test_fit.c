@@ -77,7 +77,7 @@ ask_part(Again *a, const GkPass *pass, int first, int end, const GkLabelSink *si
 	const Problem *p = a->p;
 	GkPass		part = *pass;
 	const GkBackend *device = a->device;
-	GkPasser   *passer;
+	GkPassAnswerer   *passer;
 	GkStore    *s = NULL;
 	int		   *order = malloc(sizeof(int) * (p->n + 1));
 	GkStatus	st;
@@ -85,18 +85,18 @@ ask_part(Again *a, const GkPass *pass, int first, int end, const GkLabelSink *si
 	for (int i = 0; i < p->n; i++)
 		order[i] = first + i;
 	part.first = first;
-	st = gk_passer_open(host, &part, &device, a->chunk, sink, a->parts == 1 ? &a->kept : NULL, &passer, err);
+	st = gk_pass_answer_open(host, &part, &device, a->chunk, sink, a->parts == 1 ? &a->kept : NULL, &passer, err);
 	if (st == GK_OK)
 		st = gk_store_create(host, p->d, p->w != NULL, 1, 1 << 20, SIZE_MAX, &s, err);
 	if (st == GK_OK)
 	{
-		gk_store_pass_on(s, gk_passer_take, passer);
+		gk_store_pass_on(s, gk_pass_answer_take, passer);
 		st = fill_store(s, p->x, p->w, end - first, p->d, order, err);
 	}
 	if (st == GK_OK)
-		st = gk_passer_end(passer, out, err);
+		st = gk_pass_answer_end(passer, out, err);
 	gk_store_free(s);
-	gk_passer_free(passer);
+	gk_pass_answer_free(passer);
 	free(order);
 	return st;
 }

@@ -29,7 +29,7 @@ sizes_are(size_t used, size_t kept)
 	size_t		u;
 	size_t		k;
 
-	gk_keep_sizes(&u, &k);
+	gk_mem_pool_sizes(&u, &k);
 	return u == used && k == kept;
 }
 
@@ -45,7 +45,7 @@ static char *
 take(const void *owner, size_t bytes, bool warm_wanted)
 {
 	bool		warm = !warm_wanted;
-	char	   *p = gk_keep_take(owner, bytes, &warm);
+	char	   *p = gk_mem_pool_take(owner, bytes, &warm);
 
 	if (p == NULL || warm != warm_wanted || (uintptr_t) p % (2 * MB) != 0)
 		return NULL;
@@ -60,23 +60,23 @@ test_reuse(void)
 	char	   *b;
 	char	   *c;
 
-	gk_keep_limit(8 * MB);
+	gk_mem_pool_limit(8 * MB);
 	a = take(&me, 7 * MB, false);
-	ok(a != NULL && sizes_are(8 * MB, 0) && !gk_keep_warm(a), "a new block, of whole huge pages");
-	ok(gk_keep_give(a) && sizes_are(0, 8 * MB), "given back, it is kept");
-	ok(!gk_keep_give(a), "a block is given back once");
+	ok(a != NULL && sizes_are(8 * MB, 0) && !gk_mem_pool_warm(a), "a new block, of whole huge pages");
+	ok(gk_mem_pool_give(a) && sizes_are(0, 8 * MB), "given back, it is kept");
+	ok(!gk_mem_pool_give(a), "a block is given back once");
 	b = take(&me, 2 * MB, true);
 	c = take(&me, 5 * MB, true);
 	ok(b == a + 6 * MB && c == a && sizes_are(8 * MB, 0), "two blocks are cut from it");
-	ok(gk_keep_warm(b) && gk_keep_warm(c), "they were used before");
-	ok(gk_keep_give(b) && gk_keep_give(c) && take(&me, 8 * MB, true) == a, "and are one again");
+	ok(gk_mem_pool_warm(b) && gk_mem_pool_warm(c), "they were used before");
+	ok(gk_mem_pool_give(b) && gk_mem_pool_give(c) && take(&me, 8 * MB, true) == a, "and are one again");
 	b = take(&me, 2 * MB, false);
 	ok(b != NULL && sizes_are(10 * MB, 0), "what is in use may be more than the limit");
-	ok(gk_keep_give(b) && sizes_are(8 * MB, 0) && !mapped(b), "but nothing is kept above it");
-	ok(gk_keep_give(a) && sizes_are(0, 8 * MB), "up to it, it is");
+	ok(gk_mem_pool_give(b) && sizes_are(8 * MB, 0) && !mapped(b), "but nothing is kept above it");
+	ok(gk_mem_pool_give(a) && sizes_are(0, 8 * MB), "up to it, it is");
 	b = take(&me, 10 * MB, false);
 	ok(b != NULL && sizes_are(10 * MB, 0), "what is kept makes room for a larger block");
-	ok(gk_keep_give(b) && sizes_are(0, 0), "which is too large to be kept");
+	ok(gk_mem_pool_give(b) && sizes_are(0, 0), "which is too large to be kept");
 }
 
 /* Chunks of a job like the one before, each twice as large up to some size. */
@@ -90,25 +90,25 @@ test_again(void)
 	size_t		kept;
 	int			cold = 0;
 
-	gk_keep_limit(1024 * MB);
+	gk_mem_pool_limit(1024 * MB);
 	for (int job = 0; job < 3; job++)
 	{
 		for (int i = 0; i < n; i++)
 		{
 			bool		warm;
-			char	   *block = gk_keep_take(&me, mb[i] * MB, &warm);
+			char	   *block = gk_mem_pool_take(&me, mb[i] * MB, &warm);
 
 			cold += block == NULL || (!warm && job > 0);
 			/* something else lies between the chunks */
 			if (job == 0 && i == 4)
 				apart = take(&other, 2 * MB, false);
 		}
-		gk_keep_sizes(&used, &kept);
-		gk_keep_give_all(&me);
+		gk_mem_pool_sizes(&used, &kept);
+		gk_mem_pool_give_all(&me);
 	}
 	ok(apart != NULL && cold == 0 && used == 102 * MB && kept == 0, "a job like the one before needs no new memory");
-	gk_keep_give_all(&other);
-	gk_keep_limit(0);
+	gk_mem_pool_give_all(&other);
+	gk_mem_pool_limit(0);
 }
 
 static void
@@ -119,26 +119,26 @@ test_owners(void)
 	char	   *c;
 	char		local[64];
 
-	gk_keep_limit(64 * MB);
+	gk_mem_pool_limit(64 * MB);
 	a = take(&me, 2 * MB, false);
 	b = take(&other, 4 * MB, false);
 	c = take(&me, 6 * MB, false);
-	ok(!gk_keep_give(local) && !gk_keep_give(a + 64) && !gk_keep_give(NULL), "what is no block is nobody's");
-	gk_keep_give_all(&me);
-	ok(sizes_are(4 * MB, 8 * MB) && !gk_keep_give(a) && !gk_keep_give(c), "all blocks of an owner, and no other's");
-	gk_keep_limit(4 * MB);
+	ok(!gk_mem_pool_give(local) && !gk_mem_pool_give(a + 64) && !gk_mem_pool_give(NULL), "what is no block is nobody's");
+	gk_mem_pool_give_all(&me);
+	ok(sizes_are(4 * MB, 8 * MB) && !gk_mem_pool_give(a) && !gk_mem_pool_give(c), "all blocks of an owner, and no other's");
+	gk_mem_pool_limit(4 * MB);
 	ok(sizes_are(4 * MB, 0) && !mapped(a) && !mapped(c), "a lower limit gives memory back at once");
-	ok(gk_keep_reuse(&me, 2 * MB) == NULL && sizes_are(4 * MB, 0), "nothing new for who wants what was used before");
-	ok(b[4 * MB - 1] == 7 && gk_keep_give(b) && sizes_are(0, 4 * MB), "not what is in use");
-	ok(gk_keep_reuse(&me, 5 * MB) == NULL && gk_keep_reuse(&me, SIZE_MAX) == NULL && sizes_are(0, 4 * MB), "nor of another size");
-	c = gk_keep_reuse(&me, 1 * MB);
-	ok(c == b + 2 * MB && sizes_are(2 * MB, 2 * MB) && gk_keep_warm(c) && gk_keep_give(c), "but if it fits");
-	gk_keep_limit(0);
+	ok(gk_mem_pool_reuse(&me, 2 * MB) == NULL && sizes_are(4 * MB, 0), "nothing new for who wants what was used before");
+	ok(b[4 * MB - 1] == 7 && gk_mem_pool_give(b) && sizes_are(0, 4 * MB), "not what is in use");
+	ok(gk_mem_pool_reuse(&me, 5 * MB) == NULL && gk_mem_pool_reuse(&me, SIZE_MAX) == NULL && sizes_are(0, 4 * MB), "nor of another size");
+	c = gk_mem_pool_reuse(&me, 1 * MB);
+	ok(c == b + 2 * MB && sizes_are(2 * MB, 2 * MB) && gk_mem_pool_warm(c) && gk_mem_pool_give(c), "but if it fits");
+	gk_mem_pool_limit(0);
 	ok(sizes_are(0, 0) && !mapped(b), "limit 0: nothing is kept");
 	{
 		bool		warm;
 
-		ok(gk_keep_take(&me, SIZE_MAX, &warm) == NULL && gk_keep_take(&me, SIZE_MAX / 4, &warm) == NULL &&
+		ok(gk_mem_pool_take(&me, SIZE_MAX, &warm) == NULL && gk_mem_pool_take(&me, SIZE_MAX / 4, &warm) == NULL &&
 		   sizes_are(0, 0), "sizes that no system has");
 	}
 }
@@ -157,7 +157,7 @@ test_many(void)
 	int			over = 0;
 	int			warm_ones = 0;
 
-	gk_keep_limit(KEEP);
+	gk_mem_pool_limit(KEEP);
 	for (int i = 0; i < 4000; i++)
 	{
 		int			n;
@@ -168,7 +168,7 @@ test_many(void)
 		{
 			for (size_t at = 0; at < bytes[n]; at += 4096)
 				wrong += block[n][at] != (char) n;
-			wrong += !gk_keep_give(block[n]);
+			wrong += !gk_mem_pool_give(block[n]);
 			used -= bytes[n];
 			block[n] = NULL;
 		}
@@ -177,23 +177,23 @@ test_many(void)
 			bool		warm;
 
 			bytes[n] = (1 + (state >> 40) % 4) * 2 * MB;
-			block[n] = gk_keep_take(n % 2 ? &me : &other, bytes[n], &warm);
+			block[n] = gk_mem_pool_take(n % 2 ? &me : &other, bytes[n], &warm);
 			warm_ones += warm;
 			for (size_t at = 0; at < bytes[n]; at += 4096)
 				block[n][at] = (char) n;
 			used += bytes[n];
 		}
-		gk_keep_sizes(&u, &k);
+		gk_mem_pool_sizes(&u, &k);
 		wrong += u != used;
 		over += k > 0 && u + k > KEEP;
 	}
 	ok(wrong == 0, "4,000 takes and gives: no block is another's (%d are)", wrong);
 	ok(over == 0 && warm_ones > 1000, "nothing is kept over the limit, and %d blocks were used before", warm_ones);
-	gk_keep_give_all(&me);
-	gk_keep_give_all(&other);
-	gk_keep_sizes(&u, &k);
+	gk_mem_pool_give_all(&me);
+	gk_mem_pool_give_all(&other);
+	gk_mem_pool_sizes(&u, &k);
 	ok(u == 0 && k > 0 && k <= KEEP, "all are given back");
-	gk_keep_limit(0);
+	gk_mem_pool_limit(0);
 	ok(sizes_are(0, 0), "and gone");
 }
 
@@ -225,10 +225,10 @@ test_no_more(void)
 	char	   *large;
 	bool		too_large;
 
-	gk_keep_limit((size_t) 1 << 40);
+	gk_mem_pool_limit((size_t) 1 << 40);
 	used = take(&me, 2 * MB, false);
 	small = take(&me, 64 * MB, false);
-	ok(used != NULL && gk_keep_give(small) && sizes_are(2 * MB, 64 * MB), "64 MB are kept");
+	ok(used != NULL && gk_mem_pool_give(small) && sizes_are(2 * MB, 64 * MB), "64 MB are kept");
 	now = address_space();
 	if (now == 0 || getrlimit(RLIMIT_AS, &before) != 0)
 	{
@@ -242,13 +242,13 @@ test_no_more(void)
 		skip("address space can not be limited");
 		return;
 	}
-	large = gk_keep_take(&me, 72 * MB, &warm);
-	too_large = gk_keep_take(&me, 512 * MB, &warm) == NULL;
+	large = gk_mem_pool_take(&me, 72 * MB, &warm);
+	too_large = gk_mem_pool_take(&me, 512 * MB, &warm) == NULL;
 	(void) setrlimit(RLIMIT_AS, &before);
 	ok(large != NULL && sizes_are(74 * MB, 0), "72 MB are found when they have gone, where no more than 16 are left");
 	ok(too_large && used[2 * MB - 1] == 7, "what is in use stays, and too much is too much");
-	gk_keep_give_all(&me);
-	gk_keep_limit(0);
+	gk_mem_pool_give_all(&me);
+	gk_mem_pool_limit(0);
 }
 
 /* gk_alloc() of a host that keeps. */
@@ -263,10 +263,10 @@ test_host(void)
 
 	test_host_init(&t, 2);
 	t.host.keep = true;
-	gk_keep_limit(64 * MB);
+	gk_mem_pool_limit(64 * MB);
 	large = gk_alloc_kept(&t.host, 3 * MB);
 	small = gk_alloc(&t.host, 1, MB);
-	gk_keep_sizes(&used, &kept);
+	gk_mem_pool_sizes(&used, &kept);
 	ok(large != NULL && small != NULL && used == 4 * MB && t.live == 1, "large blocks are kept ones, small ones the host's");
 	gk_alloc_soon(&t.host, large, 3 * MB);
 	memset(large, 1, 3 * MB);
@@ -275,15 +275,15 @@ test_host(void)
 	ok(t.live == 0 && sizes_are(0, 4 * MB), "each goes back to where it came from");
 	large = gk_alloc_kept(&t.host, 3 * MB);
 	small = gk_alloc(&t.host, 3, MB);
-	ok(large != NULL && gk_keep_warm(large) && small != NULL && t.live == 1, "the points' is taken again; what else is large is the host's");
+	ok(large != NULL && gk_mem_pool_warm(large) && small != NULL && t.live == 1, "the points' is taken again; what else is large is the host's");
 	gk_free(&t.host, large);
 	large = gk_alloc0(&t.host, 3, MB);
-	ok(large != NULL && gk_keep_warm(large) && t.live == 1, "unless kept memory is free");
+	ok(large != NULL && gk_mem_pool_warm(large) && t.live == 1, "unless kept memory is free");
 	ok(large != NULL && large[0] == 0 && large[3 * MB - 1] == 0, "zeroed when zeros are asked for");
 	gk_free(&t.host, small);
-	gk_keep_give_all(t.host.ctx);
+	gk_mem_pool_give_all(t.host.ctx);
 	ok(sizes_are(0, 4 * MB), "a host that goes leaves nothing in use");
-	gk_keep_limit(0);
+	gk_mem_pool_limit(0);
 }
 
 int

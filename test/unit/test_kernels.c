@@ -307,14 +307,14 @@ static bool
 moves_few(const GkCpuKernels *set, const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
 		  const int32_t *label, gk_int128 *sum, int64_t *count)
 {
-	int			bits = gk_few_bits(k);
+	int			bits = gk_smallk_bits(k);
 	size_t		words = (size_t) x->count * bits;
 	size_t		sums = (size_t) k * x->d * sizeof(gk_int128);
 	uint64_t   *kept = calloc(words + 1, sizeof(uint64_t));
 	uint64_t   *want = calloc(words + 1, sizeof(uint64_t));
 	float	   *other = aligned((size_t) k * x->d * sizeof(float));
 	gk_int128  *minus = calloc(1, sums);
-	int64_t		minus_count[GK_CPU_FEW] = {0};
+	int64_t		minus_count[GK_CPU_SMALLK] = {0};
 	int			turn = pick(0, k - 1);
 	int			differ = 0;
 	bool		good;
@@ -362,8 +362,8 @@ test_few(void)
 
 	for (int number = 0; number < 5 * CASES; number++)
 	{
-		int			k = 1 + number % GK_CPU_FEW;
-		int			d = 1 + number / GK_CPU_FEW % 17;
+		int			k = 1 + number % GK_CPU_SMALLK;
+		int			d = 1 + number / GK_CPU_SMALLK % 17;
 		int			kind = number % 3;
 		bool		full = number % 67 == 0;
 		int			rows = full ? FEW_ROWS - 28 : pick(0, 9) ? pick(1, 400) : pick(1, MAX_ROWS);
@@ -487,10 +487,10 @@ test_tally_few(void)
 			continue;
 		for (int n = 0; n < 400; n++)
 		{
-			int			k = 1 + n % GK_CPU_FEW;
+			int			k = 1 + n % GK_CPU_SMALLK;
 			int			rows = n < 40 ? n : n == 40 ? GK_PACKAGE : (int) (test_uniform(&rng) * 500);
 			double		scale = ldexp(1.0, 40 - n % 7);
-			GkTally		t[GK_CPU_FEW];
+			GkTally		t[GK_CPU_SMALLK];
 
 			for (int i = 0; i < rows; i++)
 			{
@@ -608,7 +608,7 @@ test_race(void)
 /* ---- candidates for seeds ---- */
 
 static bool
-same_closer(const GkCloser *a, const GkCloser *b, bool weighted)
+same_closer(const GkCandidates *a, const GkCandidates *b, bool weighted)
 {
 	return a->count == b->count && memcmp(a->was, b->was, a->count * sizeof(float)) == 0 &&
 		memcmp(a->is, b->is, a->count * sizeof(float)) == 0 &&
@@ -619,15 +619,15 @@ same_closer(const GkCloser *a, const GkCloser *b, bool weighted)
 static void
 test_closer(void)
 {
-	static GkCloser want[GK_CLOSER_MOST],
-				got[GK_CLOSER_MOST];
+	static GkCandidates want[GK_MAX_CANDIDATES],
+				got[GK_MAX_CANDIDATES];
 	int			bad[3] = {0};
 	int			some = 0;
 
 	for (int number = 0; number < CASES; number++)
 	{
 		Data		a = make(number);
-		int			nc = a.k < GK_CLOSER_MOST ? a.k : GK_CLOSER_MOST;
+		int			nc = a.k < GK_MAX_CANDIDATES ? a.k : GK_MAX_CANDIDATES;
 		int			rows = pick(1, GK_ROW_PAD);
 		const float *w = number % 2 ? a.x : NULL;
 		float		d2[GK_ROW_PAD];
@@ -635,7 +635,7 @@ test_closer(void)
 
 		for (int i = 0; i < GK_ROW_PAD; i++)
 			d2[i] = pick(0, 2) ? gk_d2(a.in_place.x + i, a.stride, a.c + (size_t) pick(0, a.k - 1) * a.d, a.d) : pick(0, 1) ? INFINITY : 0.0f;
-		for (int k = 0; k < GK_CLOSER_MOST; k++)
+		for (int k = 0; k < GK_MAX_CANDIDATES; k++)
 			want[k].count = 0;
 		found = gk_cpu_scalar.closer(&a.in_place, 0, a.c, nc, d2, w, rows, want);
 		for (int k = 0; k < nc; k++)

@@ -38,7 +38,7 @@ value_of(int64_t i, int j)
 }
 
 static GkStatus
-fill(GkKeyed *k, int64_t n, int kind, GkError *err)
+fill(GkKeyPartition *k, int64_t n, int kind, GkError *err)
 {
 	static double memory[8 * GK_BATCH_ROWS];
 	GkBatch		b;
@@ -53,7 +53,7 @@ fill(GkKeyed *k, int64_t n, int kind, GkError *err)
 		b.rows++;
 		if (b.rows == 1000 || i == n - 1)
 		{
-			st = gk_keyed_add(k, &b, err);
+			st = gk_key_partition_add(k, &b, err);
 			b.rows = 0;
 		}
 	}
@@ -62,17 +62,17 @@ fill(GkKeyed *k, int64_t n, int kind, GkError *err)
 
 /* How many rows are where they should be; all groups of all parts. */
 static int64_t
-right_rows(const TestHost *host, const GkKeyed *k, int kind, int64_t *groups, int *floats)
+right_rows(const TestHost *host, const GkKeyPartition *k, int kind, int64_t *groups, int *floats)
 {
 	int64_t		right = 0;
 
 	*groups = *floats = 0;
-	for (int part = 0; part < GK_KEYED_PARTS; part++)
+	for (int part = 0; part < GK_KEY_PARTITION_PARTS; part++)
 	{
-		GkKeyedGroups g;
+		GkKeyGroups g;
 		GkError		err;
 
-		if (gk_keyed_groups(k, part, &host->host, &g, &err) != GK_OK)
+		if (gk_key_partition_groups(k, part, &host->host, &g, &err) != GK_OK)
 			return -1;
 		*groups += g.n;
 		*floats += g.n > 0 && g.floats;
@@ -95,7 +95,7 @@ right_rows(const TestHost *host, const GkKeyed *k, int kind, int64_t *groups, in
 				last = x[0];
 			}
 		}
-		gk_keyed_groups_free(&host->host, &g);
+		gk_key_partition_groups_free(&host->host, &g);
 	}
 	return right;
 }
@@ -105,7 +105,7 @@ main(void)
 {
 	static const int64_t expect[] = {1000, 24, 1, 6, 20000};
 	TestHost	host;
-	GkKeyed    *k;
+	GkKeyPartition    *k;
 	GkError		err;
 	int64_t		groups;
 	int			floats;
@@ -115,21 +115,21 @@ main(void)
 		bool		good;
 
 		test_host_init(&host, 1);
-		good = gk_keyed_create(&host.host, D, &k, &err) == GK_OK && fill(k, 20000, kind, &err) == GK_OK &&
+		good = gk_key_partition_create(&host.host, D, &k, &err) == GK_OK && fill(k, 20000, kind, &err) == GK_OK &&
 			right_rows(&host, k, kind, &groups, &floats) == 20000 && groups == expect[kind] && floats == 0 &&
-			gk_keyed_bytes(k) >= 20000 * (D + 1) * sizeof(float);
+			gk_key_partition_bytes(k) >= 20000 * (D + 1) * sizeof(float);
 		ok(good, "keys of kind %d: %lld groups, all rows in theirs", kind, (long long) groups);
-		gk_keyed_free(k);
-		good = gk_keyed_create(&host.host, D, &k, &err) == GK_OK && fill(k, 3000, kind, &err) == GK_OK &&
+		gk_key_partition_free(k);
+		good = gk_key_partition_create(&host.host, D, &k, &err) == GK_OK && fill(k, 3000, kind, &err) == GK_OK &&
 			right_rows(&host, k, kind, &groups, &floats) == 3000 && floats > 0;
 		ok(good, "rows that are floats stay floats (%d parts)", floats);
-		gk_keyed_free(k);
+		gk_key_partition_free(k);
 		ok(host.live == 0, "nothing is left behind");
 		test_host_end(&host);
 	}
 
 	test_host_init(&host, 1);
-	ok(gk_keyed_create(&host.host, D, &k, &err) == GK_OK && right_rows(&host, k, 0, &groups, &floats) == 0 && groups == 0,
+	ok(gk_key_partition_create(&host.host, D, &k, &err) == GK_OK && right_rows(&host, k, 0, &groups, &floats) == 0 && groups == 0,
 	   "no rows, no groups");
 	{
 		static double memory[8 * 16];
@@ -143,11 +143,11 @@ main(void)
 			for (int j = 0; j <= D; j++)
 				gk_batch_put(&b, j, j == 0 ? keys[i] : 1.0);
 			b.rows = 1;
-			refused += gk_keyed_add(k, &b, &err) == GK_ERR_LIMIT;
+			refused += gk_key_partition_add(k, &b, &err) == GK_ERR_LIMIT;
 		}
 		ok(refused == 4, "keys that a double may not have exactly are refused");
 	}
-	gk_keyed_free(k);
+	gk_key_partition_free(k);
 	test_host_end(&host);
 
 	{
@@ -160,17 +160,17 @@ main(void)
 
 			test_host_init(&host, 1);
 			host.fail_at = nth;
-			st = gk_keyed_create(&host.host, D, &k, &err);
+			st = gk_key_partition_create(&host.host, D, &k, &err);
 			if (st == GK_OK)
 				st = fill(k, 4000, 1, &err);
-			for (int part = 0; st == GK_OK && part < GK_KEYED_PARTS; part++)
+			for (int part = 0; st == GK_OK && part < GK_KEY_PARTITION_PARTS; part++)
 			{
-				GkKeyedGroups g;
+				GkKeyGroups g;
 
-				st = gk_keyed_groups(k, part, &host.host, &g, &err);
-				gk_keyed_groups_free(&host.host, &g);
+				st = gk_key_partition_groups(k, part, &host.host, &g, &err);
+				gk_key_partition_groups_free(&host.host, &g);
 			}
-			gk_keyed_free(k);
+			gk_key_partition_free(k);
 			bad += host.live != 0 || (st != GK_OK && st != GK_ERR_MEMORY);
 			more = st != GK_OK;
 			test_host_end(&host);

@@ -12,7 +12,7 @@
 static int	calls;				/* of start() until it fails; < 0: never */
 
 static GkStatus
-failing_start(GkPacks *packs, int slot, const GkPackedGroup *groups, int n, size_t read, size_t end, GkError *err)
+failing_start(GkPacks *packs, int slot, const GkGroupBatchItem *groups, int n, size_t read, size_t end, GkError *err)
 {
 	return calls-- == 0 ? gk_fail(err, GK_ERR_DEVICE, "injected")
 		: fake_start(packs, slot, groups, n, read, end, err);
@@ -30,7 +30,7 @@ main(void)
 {
 	PackedCase	cases[] = PACKED_CASES(1);
 	GkBackend	backend = {.packed = &fake_packed};
-	GkPackedBackend failing = fake_packed;
+	GkGroupBatchBackend failing = fake_packed;
 	TestHost	t;
 	GkHost		host;
 	PackedReport r;

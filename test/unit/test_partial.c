@@ -187,31 +187,31 @@ same_on_threads(const Part *want, const double *x, const double *w, int n, int t
 {
 	const GkBackend *device = &gk_cpu_backend;
 	const GkPrep *prep = want->p.prep;
-	GkPartsWhat what = {.prep = prep,.k = want->p.k,.weights = want->p.weights,.f = want->p.f,.device = &device,.chunk_bytes = chunk_bytes};
+	GkPartialWhat what = {.prep = prep,.k = want->p.k,.weights = want->p.weights,.f = want->p.f,.device = &device,.chunk_bytes = chunk_bytes};
 	int			shifts[GK_MAX_SHIFTS];
 	double	   *c = calloc((size_t) want->p.k * prep->d, sizeof(double));
 	Part	   *got = part_new(prep, c, want->p.k, w != NULL);
 	TestHost	host;
 	GkError		err;
 	GkStore    *store = NULL;
-	GkParts    *parts;
+	GkPartialThreads    *parts;
 	bool		good;
 
 	test_host_init(&host, threads);
-	good = gk_parts_open(&host.host, &what, &parts, &err) == GK_OK &&
+	good = gk_partial_threads_open(&host.host, &what, &parts, &err) == GK_OK &&
 		gk_store_create(&host.host, prep->d, w != NULL, 1, 1 << 20, SIZE_MAX, &store, &err) == GK_OK;
 	if (good)
 	{
-		gk_store_pass_on(store, gk_parts_take, parts);
-		good = fill_store(store, x, w, n, prep->d, NULL, &err) == GK_OK && gk_parts_end(parts, &err) == GK_OK;
+		gk_store_pass_on(store, gk_partial_threads_take, parts);
+		good = fill_store(store, x, w, n, prep->d, NULL, &err) == GK_OK && gk_partial_threads_end(parts, &err) == GK_OK;
 	}
 	if (good)
 	{
-		add_planes(got, shifts, gk_parts_shifts(parts, shifts));
-		gk_parts_merge(&got->p, parts);
+		add_planes(got, shifts, gk_partial_threads_shifts(parts, shifts));
+		gk_partial_threads_merge(&got->p, parts);
 		good = same_part(got, want);
 	}
-	gk_parts_free(parts);
+	gk_partial_threads_free(parts);
 	gk_store_free(store);
 	good &= host.live == 0;
 	test_host_end(&host);

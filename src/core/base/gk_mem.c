@@ -74,7 +74,7 @@ gk_alloc(const GkHost *host, size_t count, size_t size)
 		return NULL;
 	if (host->keep && bytes >= HUGE_PAGE)
 	{
-		void	   *kept = gk_keep_reuse(host->ctx, bytes);
+		void	   *kept = gk_mem_pool_reuse(host->ctx, bytes);
 
 		if (kept != NULL)
 			return kept;
@@ -100,7 +100,7 @@ gk_alloc_kept(const GkHost *host, size_t bytes)
 
 	if (!host->keep || bytes < HUGE_PAGE)
 		return gk_alloc(host, bytes, 1);
-	block = gk_keep_take(host->ctx, bytes, &warm);
+	block = gk_mem_pool_take(host->ctx, bytes, &warm);
 	/* memory from an earlier job is as the system gave it then */
 	if (block != NULL && !warm)
 		prepare_huge(host, block, bytes);
@@ -122,7 +122,7 @@ gk_free(const GkHost *host, void *ptr)
 {
 	if (ptr == NULL)
 		return;
-	if (!host->keep || (uintptr_t) ptr % HUGE_PAGE != 0 || !gk_keep_give(ptr))
+	if (!host->keep || (uintptr_t) ptr % HUGE_PAGE != 0 || !gk_mem_pool_give(ptr))
 		host->free(host->ctx, ((void **) ptr)[-1]);
 }
 
@@ -195,7 +195,7 @@ gk_alloc_soon(const GkHost *host, void *ptr, size_t bytes)
 	int			threads = gk_soon_threads(host);
 	size_t		piece;
 
-	if (bytes < HUGE_PAGE || (host->keep && gk_keep_warm(ptr)))
+	if (bytes < HUGE_PAGE || (host->keep && gk_mem_pool_warm(ptr)))
 		return;
 	piece = ((to - from) / HUGE_PAGE + threads - 1) / threads * HUGE_PAGE;
 	for (; from < to; from += piece)

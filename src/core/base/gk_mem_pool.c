@@ -146,7 +146,7 @@ whole_pages(size_t bytes)
 }
 
 void *
-gk_keep_reuse(const void *owner, size_t bytes)
+gk_mem_pool_reuse(const void *owner, size_t bytes)
 {
 	int			i = pool.n - 1;
 	Range	   *r;
@@ -175,9 +175,9 @@ gk_keep_reuse(const void *owner, size_t bytes)
 }
 
 void *
-gk_keep_take(const void *owner, size_t bytes, bool *warm)
+gk_mem_pool_take(const void *owner, size_t bytes, bool *warm)
 {
-	char	   *from = gk_keep_reuse(owner, bytes);
+	char	   *from = gk_mem_pool_reuse(owner, bytes);
 
 	*warm = from != NULL;
 	if (from != NULL)
@@ -231,7 +231,7 @@ give(int i)
 }
 
 bool
-gk_keep_give(void *block)
+gk_mem_pool_give(void *block)
 {
 	int			i = find(block);
 
@@ -243,7 +243,7 @@ gk_keep_give(void *block)
 }
 
 void
-gk_keep_give_all(const void *owner)
+gk_mem_pool_give_all(const void *owner)
 {
 	for (int i = pool.n - 1; i >= 0; i--)
 		if (i < pool.n && pool.range[i].owner == owner)
@@ -252,7 +252,7 @@ gk_keep_give_all(const void *owner)
 }
 
 bool
-gk_keep_warm(const void *block)
+gk_mem_pool_warm(const void *block)
 {
 	int			i = find(block);
 
@@ -260,14 +260,14 @@ gk_keep_warm(const void *block)
 }
 
 void
-gk_keep_limit(size_t bytes)
+gk_mem_pool_limit(size_t bytes)
 {
 	pool.limit = bytes;
 	shrink(0);
 }
 
 void
-gk_keep_sizes(size_t *used, size_t *kept)
+gk_mem_pool_sizes(size_t *used, size_t *kept)
 {
 	*used = pool.used;
 	*kept = pool.kept;

@@ -1,8 +1,8 @@
 /*
  * gk_thread_pool.h - helper threads of the process, which stay for its next loop.
  */
-#ifndef GK_POOL_H
-#define GK_POOL_H
+#ifndef GK_THREAD_POOL_H
+#define GK_THREAD_POOL_H
 
 #include <stdbool.h>
 
@@ -21,4 +21,4 @@ bool		gk_pool_run(int threads, GkPoolWork work, void *arg);
 /* Inside of a call, on any thread. */
 bool		gk_pool_busy(void);
 
-#endif							/* GK_POOL_H */
+#endif							/* GK_THREAD_POOL_H */

@@ -13,7 +13,7 @@
 typedef struct Slot
 {
 	int			n;				/* 0: nothing under way */
-	GkPackedGroup *packed;		/* [GK_PACKED_GROUPS] */
+	GkGroupBatchItem *packed;		/* [GK_GROUP_BATCH_GROUPS] */
 	int64_t    *group;			/* whose it is */
 	int32_t    *unit_exp;		/* of GkPrep */
 } Slot;
@@ -21,8 +21,8 @@ typedef struct Slot
 typedef struct Pack
 {
 	const GkHost *host;
-	const GkPackedWork *work;
-	const GkPackedBackend *packed;
+	const GkGroupBatchWork *work;
+	const GkGroupBatchBackend *packed;
 	GkPacks    *packs;
 	Slot	   *slot;			/* [packs->slots] */
 	int			at;				/* the slot that is being filled or emptied */
@@ -30,7 +30,7 @@ typedef struct Pack
 } Pack;
 
 bool
-gk_packed_possible(const GkOptions *options, bool weighted)
+gk_group_batch_possible(const GkOptions *options, bool weighted)
 {
 	return !weighted && options->distance == GK_EUCLIDEAN && options->init != GK_INIT_PARALLEL;
 }
@@ -41,31 +41,31 @@ gk_packed_possible(const GkOptions *options, bool weighted)
 static void
 choose(Pack *p, Slot *s, int64_t *next, size_t *read, size_t *end)
 {
-	const GkPackedWork *w = p->work;
+	const GkGroupBatchWork *w = p->work;
 	size_t		out = 0;
 	double		share = 0.0;
 
 	*read = 0;
-	for (s->n = 0; *next < w->groups && s->n < GK_PACKED_GROUPS; (*next)++)
+	for (s->n = 0; *next < w->groups && s->n < GK_GROUP_BATCH_GROUPS; (*next)++)
 	{
 		int64_t		n = w->rows(w->ctx, *next);
 		int			k = gk_group_clusters(w->options, n);
-		double		mine = n <= GK_PACKED_ROWS ? p->packed->share(p->packs, n, k) : 2.0;
+		double		mine = n <= GK_GROUP_BATCH_ROWS ? p->packed->share(p->packs, n, k) : 2.0;
 		size_t		bytes;
 
 		if (mine > 1.0)
 			continue;
-		bytes = gk_packed_in_bytes(n, w->d) + gk_packed_out_bytes(k, w->d);
+		bytes = gk_group_batch_in_bytes(n, w->d) + gk_group_batch_out_bytes(k, w->d);
 		if (bytes > p->packs->slot_bytes)
 			continue;
 		if (s->n > 0 && (share + mine > 1.0 || *read + out + bytes > p->packs->slot_bytes))
 			break;
 		share += mine;
 		s->group[s->n] = *next;
-		s->packed[s->n++] = (GkPackedGroup) {.n = (int32_t) n,.k = k,.candidates = gk_seed_candidates(k),
+		s->packed[s->n++] = (GkGroupBatchItem) {.n = (int32_t) n,.k = k,.candidates = gk_seed_candidates(k),
 			.in = (uint32_t) *read,.out = (uint32_t) out};
-		*read += gk_packed_in_bytes(n, w->d);
-		out += gk_packed_out_bytes(k, w->d);
+		*read += gk_group_batch_in_bytes(n, w->d);
+		out += gk_group_batch_out_bytes(k, w->d);
 	}
 	for (int i = 0; i < s->n; i++)
 		s->packed[i].out += (uint32_t) *read;
@@ -93,9 +93,9 @@ static void
 prepare_one(void *arg, int64_t job, int thread)
 {
 	Pack	   *p = arg;
-	const GkPackedWork *w = p->work;
+	const GkGroupBatchWork *w = p->work;
 	Slot	   *s = &p->slot[p->at];
-	GkPackedGroup *to = &s->packed[job];
+	GkGroupBatchItem *to = &s->packed[job];
 	GkStore    *store;
 	GkError		err;
 	GkStatus	st = gk_group_prepare(w->host(w->ctx, thread), w->options, w->row, w->arg(w->ctx, s->group[job]),
@@ -122,10 +122,10 @@ static void
 deliver_one(void *arg, int64_t job, int thread)
 {
 	Pack	   *p = arg;
-	const GkPackedWork *w = p->work;
+	const GkGroupBatchWork *w = p->work;
 	const Slot *s = &p->slot[p->at];
-	const GkPackedGroup *g = &s->packed[job];
-	GkPackedOut out = gk_packed_out(p->packs->slot[p->at] + g->out, g->k, w->d);
+	const GkGroupBatchItem *g = &s->packed[job];
+	GkGroupBatchOut out = gk_group_batch_out(p->packs->slot[p->at] + g->out, g->k, w->d);
 	const GkHost *host = w->host(w->ctx, thread);
 	int			k = out.head->k;
 	GkPoints	pts = {.prep = {.d = w->d,.unit_exp = s->unit_exp[job]}};
@@ -231,9 +231,9 @@ make_slots(Pack *p, GkError *err)
 	{
 		Slot	   *s = &p->slot[i];
 
-		s->packed = gk_alloc(p->host, GK_PACKED_GROUPS, sizeof(GkPackedGroup));
-		s->group = gk_alloc(p->host, GK_PACKED_GROUPS, sizeof(int64_t));
-		s->unit_exp = gk_alloc(p->host, GK_PACKED_GROUPS, sizeof(int32_t));
+		s->packed = gk_alloc(p->host, GK_GROUP_BATCH_GROUPS, sizeof(GkGroupBatchItem));
+		s->group = gk_alloc(p->host, GK_GROUP_BATCH_GROUPS, sizeof(int64_t));
+		s->unit_exp = gk_alloc(p->host, GK_GROUP_BATCH_GROUPS, sizeof(int32_t));
 		if (!s->packed || !s->group || !s->unit_exp)
 			return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	}
@@ -241,12 +241,12 @@ make_slots(Pack *p, GkError *err)
 }
 
 GkStatus
-gk_packed_fit(const GkHost *host, const GkBackend *backend, const GkPackedWork *work, GkError *err)
+gk_group_batch_fit(const GkHost *host, const GkBackend *backend, const GkGroupBatchWork *work, GkError *err)
 {
 	const GkOptions *o = work->options;
 	bool		given = o->init == GK_INIT_CENTROIDS || o->init == GK_INIT_WARM_START;
 	Pack		p = {.host = host,.work = work,.packed = backend->packed};
-	GkPackedTask task = {.d = work->d,.k = o->k,.random = o->init == GK_INIT_RANDOM,
+	GkGroupBatchTask task = {.d = work->d,.k = o->k,.random = o->init == GK_INIT_RANDOM,
 		.given = given ? o->centroids : NULL,.n_init = o->n_init,.max_iter = o->max_iter,.seed = o->seed,
 		.gpu_devices = host->gpu_devices,.gpu_fault = host->gpu_fault};
 	GkStatus	st = p.packed->open(host, &gk_core, &task, &p.packs, err);

@@ -11,22 +11,22 @@
  * What a device takes: the Euclidean distance, no weights, k-means++, random rows
  * or given centroids.
  */
-#ifndef GK_PACKED_H
-#define GK_PACKED_H
+#ifndef GK_GROUP_BATCH_H
+#define GK_GROUP_BATCH_H
 
 #include "core/gk_numerics.h"
 
 struct GkCore;
 
 /* Groups of a slot, at most. */
-#define GK_PACKED_GROUPS	16384
+#define GK_GROUP_BATCH_GROUPS	16384
 /* Points of a group, at most: their values may be added up exactly in a float64. */
-#define GK_PACKED_ROWS		8192
+#define GK_GROUP_BATCH_ROWS		8192
 /* Every part of a slot begins at such a multiple. */
-#define GK_PACKED_ALIGN		16
+#define GK_GROUP_BATCH_ALIGN		16
 
 /* What all groups of a call have in common. */
-typedef struct GkPackedTask
+typedef struct GkGroupBatchTask
 {
 	int			d;
 	int			k;				/* of the largest group, and of `given` */
@@ -37,14 +37,14 @@ typedef struct GkPackedTask
 	int64_t		seed;
 	const char *gpu_devices;	/* as in GkProblem */
 	const char *gpu_fault;
-} GkPackedTask;
+} GkGroupBatchTask;
 
 /*
  * A group.  At `in`: double center[d], double scale[d], float x[d][n],
- * int32 expo[d].  At `out`: GkPackedResult, then double centroid[k][d], int64 size[k],
+ * int32 expo[d].  At `out`: GkGroupBatchResult, then double centroid[k][d], int64 size[k],
  * int64 hi[k], lo[k], float max_d2[k].
  */
-typedef struct GkPackedGroup
+typedef struct GkGroupBatchItem
 {
 	int32_t		n;
 	int32_t		k;				/* clusters to look for */
@@ -53,51 +53,51 @@ typedef struct GkPackedGroup
 	double		tol;			/* squared prepared length */
 	uint32_t	in;				/* byte of the slot */
 	uint32_t	out;
-} GkPackedGroup;
+} GkGroupBatchItem;
 
-typedef struct GkPackedResult
+typedef struct GkGroupBatchResult
 {
 	int32_t		k;				/* clusters found */
 	int32_t		iterations;
 	int32_t		converged;
 	int32_t		unused;
-} GkPackedResult;
+} GkGroupBatchResult;
 
 static inline size_t
-gk_packed_align(size_t bytes)
+gk_group_batch_align(size_t bytes)
 {
-	return (bytes + GK_PACKED_ALIGN - 1) / GK_PACKED_ALIGN * GK_PACKED_ALIGN;
+	return (bytes + GK_GROUP_BATCH_ALIGN - 1) / GK_GROUP_BATCH_ALIGN * GK_GROUP_BATCH_ALIGN;
 }
 
 static inline size_t
-gk_packed_in_bytes(int64_t n, int d)
+gk_group_batch_in_bytes(int64_t n, int d)
 {
-	return gk_packed_align((size_t) d * (2 * sizeof(double) + sizeof(int32_t) + n * sizeof(float)));
+	return gk_group_batch_align((size_t) d * (2 * sizeof(double) + sizeof(int32_t) + n * sizeof(float)));
 }
 
 static inline size_t
-gk_packed_out_bytes(int k, int d)
+gk_group_batch_out_bytes(int k, int d)
 {
-	return gk_packed_align(sizeof(GkPackedResult) + (size_t) k * (d * sizeof(double) + 3 * sizeof(int64_t) + sizeof(float)));
+	return gk_group_batch_align(sizeof(GkGroupBatchResult) + (size_t) k * (d * sizeof(double) + 3 * sizeof(int64_t) + sizeof(float)));
 }
 
 /* The results of k clusters (the k that was asked for), by their places. */
-typedef struct GkPackedOut
+typedef struct GkGroupBatchOut
 {
-	GkPackedResult *head;
+	GkGroupBatchResult *head;
 	double	   *centroid;
 	int64_t    *size;
 	int64_t    *hi;				/* inertia: hi * 2^40 + lo in units of 2^(d2_expo - 80) */
 	int64_t    *lo;
 	float	   *max_d2;
-} GkPackedOut;
+} GkGroupBatchOut;
 
-GK_HD GkPackedOut
-gk_packed_out(char *at, int k, int d)
+GK_HD GkGroupBatchOut
+gk_group_batch_out(char *at, int k, int d)
 {
-	GkPackedOut o;
+	GkGroupBatchOut o;
 
-	o.head = (GkPackedResult *) at;
+	o.head = (GkGroupBatchResult *) at;
 	o.centroid = (double *) (o.head + 1);
 	o.size = (int64_t *) (o.centroid + (size_t) k * d);
 	o.hi = o.size + k;
@@ -112,7 +112,7 @@ gk_packed_out(char *at, int k, int d)
  * Groups to be clustered, each as by gk_group_fit() without labels.  Everything but
  * rows() is called by any thread.
  */
-typedef struct GkPackedWork
+typedef struct GkGroupBatchWork
 {
 	const GkOptions *options;
 	int			d;
@@ -126,15 +126,15 @@ typedef struct GkPackedWork
 	void		(*done) (void *ctx, int thread);
 	/* Takes over what a model says of clusters; false: out of memory. */
 	bool		(*result) (void *ctx, int64_t group, const GkModel *model, int thread);
-} GkPackedWork;
+} GkGroupBatchWork;
 
 /* Does any device take groups with such options? */
-bool		gk_packed_possible(const GkOptions *options, bool weighted);
+bool		gk_group_batch_possible(const GkOptions *options, bool weighted);
 /*
  * Cluster the groups that the device takes; the others get no result.  What has one
  * keeps it when the device fails.
  */
-GkStatus	gk_packed_fit(const GkHost *host, const GkBackend *backend, const GkPackedWork *work, GkError *err);
+GkStatus	gk_group_batch_fit(const GkHost *host, const GkBackend *backend, const GkGroupBatchWork *work, GkError *err);
 
 /* ---- the backend's side ---- */
 
@@ -146,9 +146,9 @@ typedef struct GkPacks
 	char	  **slot;			/* [slots] */
 } GkPacks;
 
-typedef struct GkPackedBackend
+typedef struct GkGroupBatchBackend
 {
-	GkStatus	(*open) (const GkHost *host, const struct GkCore *core, const GkPackedTask *task,
+	GkStatus	(*open) (const GkHost *host, const struct GkCore *core, const GkGroupBatchTask *task,
 						 GkPacks **out, GkError *err);
 	/*
 	 * The time of such a group at most, as a share of what a slot may take (all of its
@@ -159,12 +159,12 @@ typedef struct GkPackedBackend
 	 * Begin with a slot that was filled: n groups, what they read in bytes [0, read),
 	 * what they write in [read, end).
 	 */
-	GkStatus	(*start) (GkPacks *packs, int slot, const GkPackedGroup *groups, int n,
+	GkStatus	(*start) (GkPacks *packs, int slot, const GkGroupBatchItem *groups, int n,
 						  size_t read, size_t end, GkError *err);
 	/* Until the slot's results are there. */
 	GkStatus	(*wait) (GkPacks *packs, int slot, GkError *err);
 	/* Never fails, NULL allowed; what is under way is given up. */
 	void		(*close) (GkPacks *packs);
-} GkPackedBackend;
+} GkGroupBatchBackend;
 
-#endif							/* GK_PACKED_H */
+#endif							/* GK_GROUP_BATCH_H */

@@ -5,8 +5,8 @@
  * an accident (GROUP BY, parallel workers, a window without ORDER BY) the points
  * are sorted first, so that the result belongs to the set of points alone.
  */
-#ifndef GK_GROUP_H
-#define GK_GROUP_H
+#ifndef GK_GROUP_FIT_H
+#define GK_GROUP_FIT_H
 
 #include "core/gk_core.h"
 
@@ -35,4 +35,4 @@ GkStatus	gk_group_prepare(const GkHost *host, const GkOptions *options, GkGroupR
 							 int64_t n, int d, bool weighted, bool labelled, GkStore **store, GkError *err);
 int			gk_group_clusters(const GkOptions *options, int64_t n);
 
-#endif							/* GK_GROUP_H */
+#endif							/* GK_GROUP_FIT_H */

@@ -21,7 +21,7 @@
 /* Slots of a part's hash table at first; a power of two. */
 #define MIN_SLOTS		256
 
-_Static_assert(GK_KEYED_PARTS == 1 << PART_BITS, "a part's number has PART_BITS bits");
+_Static_assert(GK_KEY_PARTITION_PARTS == 1 << PART_BITS, "a part's number has PART_BITS bits");
 
 typedef struct Block
 {
@@ -44,7 +44,7 @@ typedef struct Place
 	char	   *end;
 } Place;
 
-struct GkKeyed
+struct GkKeyPartition
 {
 	const GkHost *host;
 	int			width;
@@ -54,8 +54,8 @@ struct GkKeyed
 	size_t		slab_bytes;		/* of the newest */
 	size_t		slab_used;
 	size_t		bytes;
-	Place		place[GK_KEYED_PARTS];
-	Part		part[GK_KEYED_PARTS];
+	Place		place[GK_KEY_PARTITION_PARTS];
+	Part		part[GK_KEY_PARTITION_PARTS];
 };
 
 /* Fibonacci hashing: the upper bits are the good ones. */
@@ -66,15 +66,15 @@ hash(int64_t key)
 }
 
 static inline size_t
-row_bytes(const GkKeyed *k, bool wide)
+row_bytes(const GkKeyPartition *k, bool wide)
 {
 	return sizeof(int64_t) + (wide ? k->width * sizeof(double) : ((size_t) k->width + 1) / 2 * sizeof(double));
 }
 
 GkStatus
-gk_keyed_create(const GkHost *host, int width, GkKeyed **out, GkError *err)
+gk_key_partition_create(const GkHost *host, int width, GkKeyPartition **out, GkError *err)
 {
-	GkKeyed    *k = gk_alloc0(host, 1, sizeof(GkKeyed));
+	GkKeyPartition    *k = gk_alloc0(host, 1, sizeof(GkKeyPartition));
 
 	*out = k;
 	if (k == NULL)
@@ -88,7 +88,7 @@ gk_keyed_create(const GkHost *host, int width, GkKeyed **out, GkError *err)
 }
 
 void
-gk_keyed_free(GkKeyed *k)
+gk_key_partition_free(GkKeyPartition *k)
 {
 	if (k == NULL)
 		return;
@@ -103,7 +103,7 @@ gk_keyed_free(GkKeyed *k)
 }
 
 size_t
-gk_keyed_bytes(const GkKeyed *k)
+gk_key_partition_bytes(const GkKeyPartition *k)
 {
 	return k->bytes;
 }
@@ -112,7 +112,7 @@ gk_keyed_bytes(const GkKeyed *k)
 
 /* Rows of a part's last block. */
 static size_t
-last_rows(const GkKeyed *k, int part)
+last_rows(const GkKeyPartition *k, int part)
 {
 	const Block *b = k->part[part].last;
 
@@ -120,7 +120,7 @@ last_rows(const GkKeyed *k, int part)
 }
 
 static bool
-begin_block(GkKeyed *k, int part)
+begin_block(GkKeyPartition *k, int part)
 {
 	Part	   *p = &k->part[part];
 	Place	   *place = &k->place[part];
@@ -157,9 +157,9 @@ begin_block(GkKeyed *k, int part)
 
 /* Doubles from here on, in new blocks. */
 static void
-widen(GkKeyed *k)
+widen(GkKeyPartition *k)
 {
-	for (int i = 0; i < GK_KEYED_PARTS; i++)
+	for (int i = 0; i < GK_KEY_PARTITION_PARTS; i++)
 		k->place[i].end = k->place[i].at;
 	k->wide = true;
 }
@@ -189,7 +189,7 @@ read_keys(const GkBatch *b, int64_t *key)
 	{
 		double		v = batch_value(b, 0, i);
 
-		if (!(v < GK_KEYED_LIMIT && v > -GK_KEYED_LIMIT))
+		if (!(v < GK_KEY_PARTITION_LIMIT && v > -GK_KEY_PARTITION_LIMIT))
 			return false;
 		key[i] = (int64_t) v;
 	}
@@ -212,7 +212,7 @@ put_values(const GkBatch *b, int row, int width, bool wide, char *to)
 }
 
 GkStatus
-gk_keyed_add(GkKeyed *k, const GkBatch *b, GkError *err)
+gk_key_partition_add(GkKeyPartition *k, const GkBatch *b, GkError *err)
 {
 	int64_t		key[GK_BATCH_ROWS];
 	int			width = k->width;
@@ -250,7 +250,7 @@ gk_keyed_add(GkKeyed *k, const GkBatch *b, GkError *err)
 typedef struct Table
 {
 	const GkHost *host;
-	GkKeyedGroups *groups;
+	GkKeyGroups *groups;
 	int			room;			/* groups */
 	int			bits;			/* of the number of slots */
 	uint32_t   *slot;
@@ -266,7 +266,7 @@ slot_of(const Table *t, int64_t key)
 static bool
 grow(Table *t)
 {
-	GkKeyedGroups *g = t->groups;
+	GkKeyGroups *g = t->groups;
 	int			bits = t->bits + 1;
 	size_t		slots = (size_t) 1 << bits;
 	int			room = (int) (slots / 2);
@@ -309,7 +309,7 @@ grow(Table *t)
 static inline int
 find(Table *t, int64_t key)
 {
-	GkKeyedGroups *g = t->groups;
+	GkKeyGroups *g = t->groups;
 	size_t		mask = ((size_t) 1 << t->bits) - 1;
 	size_t		at = slot_of(t, key);
 
@@ -325,14 +325,14 @@ find(Table *t, int64_t key)
 
 /* Rows of a block. */
 static inline const char *
-end_of(const GkKeyed *k, int part, const Block *b)
+end_of(const GkKeyPartition *k, int part, const Block *b)
 {
 	return b == k->part[part].last ? k->place[part].at : b->end;
 }
 
 /* Blocks of a part are anywhere: the next one is on its way while one is read. */
 static inline void
-fetch_ahead(const GkKeyed *k, const Block *b)
+fetch_ahead(const GkKeyPartition *k, const Block *b)
 {
 	for (size_t at = 0; b != NULL && at < k->block_bytes; at += LINE)
 		__builtin_prefetch((const char *) b + at);
@@ -340,7 +340,7 @@ fetch_ahead(const GkKeyed *k, const Block *b)
 
 /* The group of each row, and in start[] how many rows each group has. */
 static GkStatus
-count_rows(const GkKeyed *k, int part, Table *t, uint32_t *of)
+count_rows(const GkKeyPartition *k, int part, Table *t, uint32_t *of)
 {
 	int64_t		i = 0;
 
@@ -368,7 +368,7 @@ count_rows(const GkKeyed *k, int part, Table *t, uint32_t *of)
 
 /* Each row to the end of its group, start[] being those; floats if all are. */
 static void
-lay_out(const GkKeyed *k, int part, const uint32_t *of, int64_t *end, void *rows)
+lay_out(const GkKeyPartition *k, int part, const uint32_t *of, int64_t *end, void *rows)
 {
 	int			width = k->width;
 	int64_t		i = 0;
@@ -396,7 +396,7 @@ lay_out(const GkKeyed *k, int part, const uint32_t *of, int64_t *end, void *rows
 }
 
 void
-gk_keyed_groups_free(const GkHost *host, GkKeyedGroups *g)
+gk_key_partition_groups_free(const GkHost *host, GkKeyGroups *g)
 {
 	gk_free(host, g->rows);
 	gk_free(host, g->start);
@@ -405,7 +405,7 @@ gk_keyed_groups_free(const GkHost *host, GkKeyedGroups *g)
 }
 
 GkStatus
-gk_keyed_groups(const GkKeyed *k, int part, const GkHost *host, GkKeyedGroups *out, GkError *err)
+gk_key_partition_groups(const GkKeyPartition *k, int part, const GkHost *host, GkKeyGroups *out, GkError *err)
 {
 	size_t		n = k->part[part].rows + last_rows(k, part);
 	Table		t = {.host = host,.groups = out,.bits = __builtin_ctz(MIN_SLOTS) - 1};
@@ -440,7 +440,7 @@ gk_keyed_groups(const GkKeyed *k, int part, const GkHost *host, GkKeyedGroups *o
 	gk_free(host, of);
 	if (st != GK_OK)
 	{
-		gk_keyed_groups_free(host, out);
+		gk_key_partition_groups_free(host, out);
 		return gk_fail(err, st, "out of memory");
 	}
 	return GK_OK;

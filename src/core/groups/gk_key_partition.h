@@ -5,39 +5,39 @@
  * parts by a hash of the key.  A part fits into a cache; whoever makes groups of
  * its rows then has all rows of them, so parts can be taken by different threads.
  */
-#ifndef GK_KEYED_H
-#define GK_KEYED_H
+#ifndef GK_KEY_PARTITION_H
+#define GK_KEY_PARTITION_H
 
 #include "core/store/gk_batch.h"
 #include "core/gk_core.h"
 
-#define GK_KEYED_PARTS	1024
+#define GK_KEY_PARTITION_PARTS	1024
 
 /* Keys are less than this, either way: such are doubles exactly. */
-#define GK_KEYED_LIMIT	0x1p53
+#define GK_KEY_PARTITION_LIMIT	0x1p53
 
-typedef struct GkKeyed GkKeyed;
+typedef struct GkKeyPartition GkKeyPartition;
 
 /* Rows of so many values besides the key. */
-GkStatus	gk_keyed_create(const GkHost *host, int width, GkKeyed **out, GkError *err);
-void		gk_keyed_free(GkKeyed *k);
+GkStatus	gk_key_partition_create(const GkHost *host, int width, GkKeyPartition **out, GkError *err);
+void		gk_key_partition_free(GkKeyPartition *k);
 /* Column 0 is the key.  GK_ERR_LIMIT: one is too large to be known exactly. */
-GkStatus	gk_keyed_add(GkKeyed *k, const GkBatch *b, GkError *err);
+GkStatus	gk_key_partition_add(GkKeyPartition *k, const GkBatch *b, GkError *err);
 /* Bytes of the rows. */
-size_t		gk_keyed_bytes(const GkKeyed *k);
+size_t		gk_key_partition_bytes(const GkKeyPartition *k);
 
 /* The groups of a part, in the order in which they appeared. */
-typedef struct GkKeyedGroups
+typedef struct GkKeyGroups
 {
 	int			n;
 	int64_t    *key;			/* [n] */
 	int64_t    *start;			/* [n + 1] of a group's rows */
 	bool		floats;			/* that is what rows are; else doubles */
 	void	   *rows;			/* [start[n]][width] */
-} GkKeyedGroups;
+} GkKeyGroups;
 
 /* Any thread, with a host of its own, where the result lies. */
-GkStatus	gk_keyed_groups(const GkKeyed *k, int part, const GkHost *host, GkKeyedGroups *out, GkError *err);
-void		gk_keyed_groups_free(const GkHost *host, GkKeyedGroups *g);
+GkStatus	gk_key_partition_groups(const GkKeyPartition *k, int part, const GkHost *host, GkKeyGroups *out, GkError *err);
+void		gk_key_partition_groups_free(const GkHost *host, GkKeyGroups *g);
 
-#endif							/* GK_KEYED_H */
+#endif							/* GK_KEY_PARTITION_H */

@@ -30,10 +30,10 @@ typedef struct Part
 	GkError		err;
 } Part;
 
-struct GkParts
+struct GkPartialThreads
 {
 	const GkHost *host;
-	GkPartsWhat what;
+	GkPartialWhat what;
 	int			d;
 	bool		weighted;
 	GkOneChunk	chunk;
@@ -54,7 +54,7 @@ out_of_memory(GkError *err)
 }
 
 static size_t
-plane_numbers(const GkParts *p)
+plane_numbers(const GkPartialThreads *p)
 {
 	return (size_t) p->what.k * p->d + 2 * (size_t) p->what.k;
 }
@@ -62,7 +62,7 @@ plane_numbers(const GkParts *p)
 /* ---- parts ---- */
 
 static bool
-add_plane(const GkParts *p, Part *part, int shift)
+add_plane(const GkPartialThreads *p, Part *part, int shift)
 {
 	GkPlane    *plane = &part->planes[part->p.nplanes];
 
@@ -77,7 +77,7 @@ add_plane(const GkParts *p, Part *part, int shift)
 }
 
 static bool
-make_part(const GkParts *p, Part *part)
+make_part(const GkPartialThreads *p, Part *part)
 {
 	part->p = (GkPartial) {.prep = p->what.prep,.k = p->what.k,.weighted = p->weighted,
 		.weights = p->what.weights,.f = p->what.f,
@@ -91,7 +91,7 @@ make_part(const GkParts *p, Part *part)
 
 /* The planes that tiles wait for, in all parts. */
 static GkStatus
-add_planes(GkParts *p, GkError *err)
+add_planes(GkPartialThreads *p, GkError *err)
 {
 	for (int s = 0; s < GK_MAX_SHIFTS; s++)
 	{
@@ -112,7 +112,7 @@ add_planes(GkParts *p, GkError *err)
 /* ---- the chunk ---- */
 
 static GkStatus
-begin(GkParts *p, const GkStore *from, const GkBatch *b, GkError *err)
+begin(GkPartialThreads *p, const GkStore *from, const GkBatch *b, GkError *err)
 {
 	GkStatus	st;
 	int			stride;
@@ -120,8 +120,8 @@ begin(GkParts *p, const GkStore *from, const GkBatch *b, GkError *err)
 
 	p->weighted = from->pts.weighted;
 	/* Weights are not prepared: a part takes them as they are. */
-	st = gk_one_chunk_make(&p->chunk, p->host, p->what.prep, false, 0,
-						   gk_one_chunk_rows(from, p->what.chunk_bytes, b->capacity), err);
+	st = gk_chunk_store_make(&p->chunk, p->host, p->what.prep, false, 0,
+						   gk_chunk_store_rows(from, p->what.chunk_bytes, b->capacity), err);
 	if (st != GK_OK)
 		return st;
 	p->chunk.store->pts.d2_expo = gk_bound_d2(p->what.prep);
@@ -149,7 +149,7 @@ begin(GkParts *p, const GkStore *from, const GkBatch *b, GkError *err)
 static bool
 take_labels(void *ctx, int rows, const int32_t *label, const float *d2, const uint32_t *const *aux)
 {
-	GkParts    *p = ctx;
+	GkPartialThreads    *p = ctx;
 
 	(void) aux;
 	memcpy(p->label + p->labelled, label, rows * sizeof(int32_t));
@@ -159,11 +159,11 @@ take_labels(void *ctx, int rows, const int32_t *label, const float *d2, const ui
 }
 
 static GkStatus
-assign_on(GkParts *p, const GkBackend *b, GkError *err)
+assign_on(GkPartialThreads *p, const GkBackend *b, GkError *err)
 {
 	GkLabelSink sink = {.ctx = p,.emit = take_labels};
 	GkSession  *s = NULL;
-	GkStatus	st = gk_one_chunk_open(&p->chunk, b, p->what.k, &s, err);
+	GkStatus	st = gk_chunk_store_open(&p->chunk, b, p->what.k, &s, err);
 
 	p->labelled = 0;
 	if (st == GK_OK)
@@ -173,12 +173,12 @@ assign_on(GkParts *p, const GkBackend *b, GkError *err)
 }
 
 static GkStatus
-assign(GkParts *p, GkError *err)
+assign(GkPartialThreads *p, GkError *err)
 {
 	GkStatus	st;
 	int			rows = p->chunk.fill;
 
-	gk_one_chunk_close(&p->chunk, 0);
+	gk_chunk_store_close(&p->chunk, 0);
 	st = assign_on(p, *p->what.device, err);
 	if (gk_go_on_with_cpu(p->host, *p->what.device, st, err))
 	{
@@ -199,7 +199,7 @@ assign(GkParts *p, GkError *err)
 static void
 add_tile(void *arg, int64_t job, int thread)
 {
-	GkParts    *p = arg;
+	GkPartialThreads    *p = arg;
 	Part	   *part = &p->part[thread];
 	const GkChunk *c = p->chunk.chunk;
 	int			first = (int) job * p->tile_rows;
@@ -223,7 +223,7 @@ add_tile(void *arg, int64_t job, int thread)
 }
 
 static GkStatus
-add_up(GkParts *p, GkError *err)
+add_up(GkPartialThreads *p, GkError *err)
 {
 	GkHost		host = *p->host;
 	int			tiles = (p->chunk.fill + p->tile_rows - 1) / p->tile_rows;
@@ -256,7 +256,7 @@ add_up(GkParts *p, GkError *err)
 }
 
 static GkStatus
-run_chunk(GkParts *p, GkError *err)
+run_chunk(GkPartialThreads *p, GkError *err)
 {
 	GkStatus	st;
 
@@ -282,9 +282,9 @@ copy_weights(double *to, const GkBatch *b, int column)
 }
 
 GkStatus
-gk_parts_take(void *arg, GkStore *store, const GkBatch *b, GkError *err)
+gk_partial_threads_take(void *arg, GkStore *store, const GkBatch *b, GkError *err)
 {
-	GkParts    *p = arg;
+	GkPartialThreads    *p = arg;
 	GkChunk    *c;
 	GkStatus	st;
 
@@ -303,9 +303,9 @@ gk_parts_take(void *arg, GkStore *store, const GkBatch *b, GkError *err)
 /* ---- beginning and end ---- */
 
 GkStatus
-gk_parts_open(const GkHost *host, const GkPartsWhat *what, GkParts **out, GkError *err)
+gk_partial_threads_open(const GkHost *host, const GkPartialWhat *what, GkPartialThreads **out, GkError *err)
 {
-	GkParts    *p = gk_alloc0(host, 1, sizeof(GkParts));
+	GkPartialThreads    *p = gk_alloc0(host, 1, sizeof(GkPartialThreads));
 
 	*out = p;
 	if (p == NULL)
@@ -317,13 +317,13 @@ gk_parts_open(const GkHost *host, const GkPartsWhat *what, GkParts **out, GkErro
 }
 
 GkStatus
-gk_parts_end(GkParts *p, GkError *err)
+gk_partial_threads_end(GkPartialThreads *p, GkError *err)
 {
 	return run_chunk(p, err);
 }
 
 int
-gk_parts_shifts(const GkParts *p, int *shifts)
+gk_partial_threads_shifts(const GkPartialThreads *p, int *shifts)
 {
 	int			n = 0;
 
@@ -335,14 +335,14 @@ gk_parts_shifts(const GkParts *p, int *shifts)
 }
 
 void
-gk_parts_merge(GkPartial *to, const GkParts *p)
+gk_partial_threads_merge(GkPartial *to, const GkPartialThreads *p)
 {
 	for (int i = 0; p->part != NULL && i < p->nparts; i++)
 		gk_partial_merge(to, &p->part[i].p);
 }
 
 void
-gk_parts_free(GkParts *p)
+gk_partial_threads_free(GkPartialThreads *p)
 {
 	const GkHost *host;
 
@@ -365,6 +365,6 @@ gk_parts_free(GkParts *p)
 	gk_free(host, p->weight);
 	gk_free(host, p->label);
 	gk_free(host, p->d2);
-	gk_one_chunk_free(&p->chunk);
+	gk_chunk_store_free(&p->chunk);
 	gk_free(host, p);
 }

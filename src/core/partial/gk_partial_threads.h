@@ -6,15 +6,15 @@
  * centroids, on its device or on all threads, and the threads add up, each into a part of
  * its own.  Memory is that of the chunk and of the parts.
  */
-#ifndef GK_PARTS_H
-#define GK_PARTS_H
+#ifndef GK_PARTIAL_THREADS_H
+#define GK_PARTIAL_THREADS_H
 
 #include "core/gk_backend.h"
 #include "core/partial/gk_partial.h"
 
-typedef struct GkParts GkParts;
+typedef struct GkPartialThreads GkPartialThreads;
 
-typedef struct GkPartsWhat
+typedef struct GkPartialWhat
 {
 	const GkPrep *prep;
 	int			k;
@@ -22,17 +22,17 @@ typedef struct GkPartsWhat
 	const float *f;				/* [k][d] prepared centroids */
 	const GkBackend **device;	/* who assigns; becomes the CPU when it fails and the host agrees */
 	size_t		chunk_bytes;
-} GkPartsWhat;
+} GkPartialWhat;
 
-GkStatus	gk_parts_open(const GkHost *host, const GkPartsWhat *what, GkParts **out, GkError *err);
+GkStatus	gk_partial_threads_open(const GkHost *host, const GkPartialWhat *what, GkPartialThreads **out, GkError *err);
 /* A GkTake. */
-GkStatus	gk_parts_take(void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);
+GkStatus	gk_partial_threads_take(void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);
 /* After the last batch. */
-GkStatus	gk_parts_end(GkParts *p, GkError *err);
+GkStatus	gk_partial_threads_end(GkPartialThreads *p, GkError *err);
 /* Shifts of the planes, ascending; returns how many (<= GK_MAX_SHIFTS). */
-int			gk_parts_shifts(const GkParts *p, int *shifts);
+int			gk_partial_threads_shifts(const GkPartialThreads *p, int *shifts);
 /* Add all parts to one that has these planes. */
-void		gk_parts_merge(GkPartial *to, const GkParts *p);
-void		gk_parts_free(GkParts *p);
+void		gk_partial_threads_merge(GkPartial *to, const GkPartialThreads *p);
+void		gk_partial_threads_free(GkPartialThreads *p);
 
-#endif							/* GK_PARTS_H */
+#endif							/* GK_PARTIAL_THREADS_H */

@@ -3,8 +3,8 @@
  * measures), gk_quality_pass.c (passes over the points), gk_quality_sample.c (the
  * classical silhouette's rows), gk_silhouette.c and gk_quality_simd.c share.
  */
-#ifndef GK_MEASURE_H
-#define GK_MEASURE_H
+#ifndef GK_QUALITY_INTERNAL_H
+#define GK_QUALITY_INTERNAL_H
 
 #include <math.h>
 
@@ -146,4 +146,4 @@ double		gk_quality_scores(double *own, double *other, double *within);
  */
 void		gk_quality_distances(const double *z, size_t stride, int n, int d, const double *point, double *out);
 
-#endif							/* GK_MEASURE_H */
+#endif							/* GK_QUALITY_INTERNAL_H */

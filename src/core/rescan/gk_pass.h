@@ -124,7 +124,7 @@ extern const GkBackend gk_rows_backend;
 
 /* ---- answering: batches of a loading store in, an answer out (gk_pass.c) ---- */
 
-typedef struct GkPasser GkPasser;
+typedef struct GkPassAnswerer GkPassAnswerer;
 
 /*
  * What the passes of a seeding leave to the next ones, in the host's temporary file: the
@@ -141,21 +141,21 @@ typedef struct GkKeptD
  * *device: who computes; becomes the CPU when it fails and the host agrees.
  * chunk_bytes: rows that are computed with at once.  kept: may be NULL.
  */
-GkStatus	gk_passer_open(const GkHost *host, const GkPass *pass, const GkBackend **device,
-						   size_t chunk_bytes, const GkLabelSink *sink, GkKeptD *kept, GkPasser **out,
+GkStatus	gk_pass_answer_open(const GkHost *host, const GkPass *pass, const GkBackend **device,
+						   size_t chunk_bytes, const GkLabelSink *sink, GkKeptD *kept, GkPassAnswerer **out,
 						   GkError *err);
 /* A GkTake. */
-GkStatus	gk_passer_take(void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);
+GkStatus	gk_pass_answer_take(void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);
 /* After the last batch.  The answer becomes the caller's. */
-GkStatus	gk_passer_end(GkPasser *p, GkPassResult *out, GkError *err);
+GkStatus	gk_pass_answer_end(GkPassAnswerer *p, GkPassResult *out, GkError *err);
 /* Who made a step, as GkBackend.describe; empty: nobody. */
-typedef struct GkPasserNames
+typedef struct GkPassAnswererNames
 {
 	char		device[96];
 	char		strategy[64];
-} GkPasserNames;
+} GkPassAnswererNames;
 
-void		gk_passer_names(const GkPasser *p, GkPasserNames *out);
-void		gk_passer_free(GkPasser *p);
+void		gk_pass_answer_names(const GkPassAnswerer *p, GkPassAnswererNames *out);
+void		gk_pass_answer_free(GkPassAnswerer *p);
 
 #endif							/* GK_PASS_H */

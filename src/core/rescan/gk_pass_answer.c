@@ -19,7 +19,7 @@
 /* Numbers in all seeds from which on D is kept: reading and writing it has its price, too. */
 #define KEEP_FROM		256
 
-struct GkPasser
+struct GkPassAnswerer
 {
 	const GkHost *host;
 	const GkPass *pass;
@@ -33,7 +33,7 @@ struct GkPasser
 	gk_int128	mass;
 	GkOneChunk	chunk;
 	int64_t		row;			/* ordinal of its first row */
-	GkPasserNames names;
+	GkPassAnswererNames names;
 	GkPick	   *picks;			/* [want] */
 	float	   *saved;			/* [stride] D from the seeds alone */
 	GkKeptD    *kept;			/* NULL: not in this pass */
@@ -53,7 +53,7 @@ seeding(const GkPass *pass)
 
 /* Labels go up once, and a device might fail in the middle of that. */
 static const GkBackend *
-backend_of(const GkPasser *p)
+backend_of(const GkPassAnswerer *p)
 {
 	return seeding(p->pass) || p->sink != NULL ? &gk_cpu_backend : *p->device;
 }
@@ -62,11 +62,11 @@ backend_of(const GkPasser *p)
 
 /* The first batch says how many features and host's columns there are. */
 static GkStatus
-begin_chunk(GkPasser *p, const GkStore *from, const GkBatch *b, GkError *err)
+begin_chunk(GkPassAnswerer *p, const GkStore *from, const GkBatch *b, GkError *err)
 {
 	const GkPass *pass = p->pass;
-	GkStatus	st = gk_one_chunk_make(&p->chunk, p->host, pass->prep, from->pts.weighted, from->pts.naux,
-									   gk_one_chunk_rows(from, p->chunk_bytes, b->capacity), err);
+	GkStatus	st = gk_chunk_store_make(&p->chunk, p->host, pass->prep, from->pts.weighted, from->pts.naux,
+									   gk_chunk_store_rows(from, p->chunk_bytes, b->capacity), err);
 	GkPoints   *pts;
 
 	if (st != GK_OK)
@@ -83,18 +83,18 @@ begin_chunk(GkPasser *p, const GkStore *from, const GkBatch *b, GkError *err)
 
 /* Backends may leave one cluster to be the chunk's total less the others. */
 static bool
-wants_totals(const GkPasser *p)
+wants_totals(const GkPassAnswerer *p)
 {
 	return p->pass->kind == GK_PASS_STEP;
 }
 
 static void
-close_chunk(GkPasser *p)
+close_chunk(GkPassAnswerer *p)
 {
 	GkPoints   *pts = &p->chunk.store->pts;
 
 	/* Races count rows; to a step the chunk is all there is. */
-	gk_one_chunk_close(&p->chunk, seeding(p->pass) ? p->row : 0);
+	gk_chunk_store_close(&p->chunk, seeding(p->pass) ? p->row : 0);
 
 	/*
 	 * The CPU keeps the labels of the last step of resident points, which is for
@@ -114,7 +114,7 @@ close_chunk(GkPasser *p)
 /* ---- what the kinds ask a backend ---- */
 
 static GkStatus
-step(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
+step(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 {
 	size_t		kd = (size_t) p->pass->k * p->part.d;
 	GkStep		out = {p->part.i128, p->part.i128 + kd, p->part.i64};
@@ -123,7 +123,7 @@ step(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
 }
 
 static GkStatus
-finish(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
+finish(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 {
 	GkFinish	out = {p->part.i64, p->part.i128, p->part.flt};
 
@@ -131,7 +131,7 @@ finish(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
 }
 
 static void
-copy_point(const GkPasser *p, int64_t row, float *to)
+copy_point(const GkPassAnswerer *p, int64_t row, float *to)
 {
 	const GkChunk *c = p->chunk.chunk;
 
@@ -140,7 +140,7 @@ copy_point(const GkPasser *p, int64_t row, float *to)
 }
 
 static GkStatus
-run_race(GkPasser *p, const GkBackend *b, GkSession *s, int race, GkError *err)
+run_race(GkPassAnswerer *p, const GkBackend *b, GkSession *s, int race, GkError *err)
 {
 	const GkPass *pass = p->pass;
 	size_t		first = (size_t) race * pass->want;
@@ -163,7 +163,7 @@ run_race(GkPasser *p, const GkBackend *b, GkSession *s, int race, GkError *err)
  * up on the way, so the potentials come with it.
  */
 static GkStatus
-run_races(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
+run_races(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 {
 	const GkPass *pass = p->pass;
 	GkChunk    *c = p->chunk.chunk;
@@ -187,7 +187,7 @@ run_races(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
 
 /* The chunk's D, of all seeds. */
 static GkStatus
-make_d(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
+make_d(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 {
 	const GkPass *pass = p->pass;
 	float	   *d2 = p->chunk.chunk->mind2;
@@ -208,7 +208,7 @@ make_d(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
 }
 
 static GkStatus
-seed(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
+seed(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 {
 	const GkPass *pass = p->pass;
 	GkStatus	st = b->seed_begin(s, err);
@@ -236,11 +236,11 @@ seed(GkPasser *p, const GkBackend *b, GkSession *s, GkError *err)
 }
 
 static GkStatus
-ask(GkPasser *p, const GkBackend *b, GkError *err)
+ask(GkPassAnswerer *p, const GkBackend *b, GkError *err)
 {
 	const GkPass *pass = p->pass;
 	GkSession  *s = NULL;
-	GkStatus	st = gk_one_chunk_open(&p->chunk, b, pass->k > 0 ? pass->k : 1, &s, err);
+	GkStatus	st = gk_chunk_store_open(&p->chunk, b, pass->k > 0 ? pass->k : 1, &s, err);
 
 	if (st == GK_OK)
 		st = pass->kind == GK_PASS_STEP ? step(p, b, s, err)
@@ -255,7 +255,7 @@ ask(GkPasser *p, const GkBackend *b, GkError *err)
 /* ---- rows in ---- */
 
 static GkStatus
-run_chunk(GkPasser *p, GkError *err)
+run_chunk(GkPassAnswerer *p, GkError *err)
 {
 	const GkBackend *b = backend_of(p);
 	GkStatus	st;
@@ -278,7 +278,7 @@ run_chunk(GkPasser *p, GkError *err)
 }
 
 static GkStatus
-observe(GkPasser *p, const GkStore *from, const GkBatch *b, GkError *err)
+observe(GkPassAnswerer *p, const GkStore *from, const GkBatch *b, GkError *err)
 {
 	if (p->stats == NULL)
 	{
@@ -294,9 +294,9 @@ observe(GkPasser *p, const GkStore *from, const GkBatch *b, GkError *err)
 }
 
 GkStatus
-gk_passer_take(void *arg, GkStore *store, const GkBatch *b, GkError *err)
+gk_pass_answer_take(void *arg, GkStore *store, const GkBatch *b, GkError *err)
 {
-	GkPasser   *p = arg;
+	GkPassAnswerer   *p = arg;
 	const GkPass *pass = p->pass;
 	GkChunk    *c;
 	GkStatus	st;
@@ -330,10 +330,10 @@ gk_passer_take(void *arg, GkStore *store, const GkBatch *b, GkError *err)
 /* ---- beginning and end ---- */
 
 GkStatus
-gk_passer_open(const GkHost *host, const GkPass *pass, const GkBackend **device,
-			   size_t chunk_bytes, const GkLabelSink *sink, GkKeptD *kept, GkPasser **out, GkError *err)
+gk_pass_answer_open(const GkHost *host, const GkPass *pass, const GkBackend **device,
+			   size_t chunk_bytes, const GkLabelSink *sink, GkKeptD *kept, GkPassAnswerer **out, GkError *err)
 {
-	GkPasser   *p = gk_alloc0(host, 1, sizeof(GkPasser));
+	GkPassAnswerer   *p = gk_alloc0(host, 1, sizeof(GkPassAnswerer));
 	GkStatus	st;
 
 	*out = NULL;
@@ -352,13 +352,13 @@ gk_passer_open(const GkHost *host, const GkPass *pass, const GkBackend **device,
 	if (st == GK_OK)
 		*out = p;
 	else
-		gk_passer_free(p);
+		gk_pass_answer_free(p);
 	return st;
 }
 
 /* Statistics were kept as structs. */
 static GkStatus
-answer_stats(GkPasser *p, GkError *err)
+answer_stats(GkPassAnswerer *p, GkError *err)
 {
 	int64_t		rows = p->answer.rows;
 	int			d = p->answer.d;
@@ -380,7 +380,7 @@ answer_stats(GkPasser *p, GkError *err)
 }
 
 GkStatus
-gk_passer_end(GkPasser *p, GkPassResult *out, GkError *err)
+gk_pass_answer_end(GkPassAnswerer *p, GkPassResult *out, GkError *err)
 {
 	GkStatus	st = GK_OK;
 	int			d = p->answer.d;
@@ -408,13 +408,13 @@ gk_passer_end(GkPasser *p, GkPassResult *out, GkError *err)
 }
 
 void
-gk_passer_names(const GkPasser *p, GkPasserNames *out)
+gk_pass_answer_names(const GkPassAnswerer *p, GkPassAnswererNames *out)
 {
 	*out = p->names;
 }
 
 void
-gk_passer_free(GkPasser *p)
+gk_pass_answer_free(GkPassAnswerer *p)
 {
 	const GkHost *host;
 
@@ -427,6 +427,6 @@ gk_passer_free(GkPasser *p)
 	gk_free(host, p->moments);
 	gk_free(host, p->picks);
 	gk_free(host, p->saved);
-	gk_one_chunk_free(&p->chunk);
+	gk_chunk_store_free(&p->chunk);
 	gk_free(host, p);
 }

@@ -7,7 +7,7 @@
 #include "core/store/gk_store.h"
 
 size_t
-gk_one_chunk_rows(const GkStore *like, size_t bytes, int least)
+gk_chunk_store_rows(const GkStore *like, size_t bytes, int least)
 {
 	size_t		rows = bytes / ((size_t) (like->columns + like->pts.naux) * sizeof(float));
 
@@ -17,7 +17,7 @@ gk_one_chunk_rows(const GkStore *like, size_t bytes, int least)
 }
 
 GkStatus
-gk_one_chunk_make(GkOneChunk *o, const GkHost *host, const GkPrep *prep, bool weighted, int naux,
+gk_chunk_store_make(GkOneChunk *o, const GkHost *host, const GkPrep *prep, bool weighted, int naux,
 				  size_t rows, GkError *err)
 {
 	GkStatus	st = gk_store_create(host, prep->d, weighted, naux, SIZE_MAX, SIZE_MAX, &o->store, err);
@@ -43,7 +43,7 @@ gk_one_chunk_make(GkOneChunk *o, const GkHost *host, const GkPrep *prep, bool we
 }
 
 void
-gk_one_chunk_close(GkOneChunk *o, int64_t first)
+gk_chunk_store_close(GkOneChunk *o, int64_t first)
 {
 	GkPoints   *pts = &o->store->pts;
 	GkChunk    *c = o->chunk;
@@ -58,7 +58,7 @@ gk_one_chunk_close(GkOneChunk *o, int64_t first)
 }
 
 GkStatus
-gk_one_chunk_open(const GkOneChunk *o, const GkBackend *backend, int k_max, GkSession **out, GkError *err)
+gk_chunk_store_open(const GkOneChunk *o, const GkBackend *backend, int k_max, GkSession **out, GkError *err)
 {
 	const GkHost *host = o->store->host;
 	GkProblem	problem = {.host = host,.core = &gk_core,.store = o->store,.k_max = k_max,.max_iter = 1,
@@ -69,7 +69,7 @@ gk_one_chunk_open(const GkOneChunk *o, const GkBackend *backend, int k_max, GkSe
 }
 
 void
-gk_one_chunk_free(GkOneChunk *o)
+gk_chunk_store_free(GkOneChunk *o)
 {
 	gk_store_free(o->store);
 	memset(o, 0, sizeof(*o));

@@ -4,8 +4,8 @@
  * What is not kept (gk_pass.h), or is a few points only (the candidates of seeding), is
  * computed with like this: a backend's passes see a store like any other.
  */
-#ifndef GK_ONE_CHUNK_H
-#define GK_ONE_CHUNK_H
+#ifndef GK_CHUNK_STORE_H
+#define GK_CHUNK_STORE_H
 
 #include "core/gk_backend.h"
 
@@ -20,14 +20,14 @@ typedef struct GkOneChunk
  * Room for so many rows, or a few more.  prep is copied; d2_expo and
  * weight_exp of the store's points are the caller's to set.
  */
-GkStatus	gk_one_chunk_make(GkOneChunk *o, const GkHost *host, const GkPrep *prep, bool weighted, int naux,
+GkStatus	gk_chunk_store_make(GkOneChunk *o, const GkHost *host, const GkPrep *prep, bool weighted, int naux,
 							  size_t rows, GkError *err);
 /* As many rows as fit into so many bytes, but at least so many. */
-size_t		gk_one_chunk_rows(const GkStore *like, size_t bytes, int least);
+size_t		gk_chunk_store_rows(const GkStore *like, size_t bytes, int least);
 /* The rows that were put in are all there are: make whole tiles of them. */
-void		gk_one_chunk_close(GkOneChunk *o, int64_t first);
+void		gk_chunk_store_close(GkOneChunk *o, int64_t first);
 /* A backend's session for them. */
-GkStatus	gk_one_chunk_open(const GkOneChunk *o, const GkBackend *backend, int k_max, GkSession **out, GkError *err);
-void		gk_one_chunk_free(GkOneChunk *o);
+GkStatus	gk_chunk_store_open(const GkOneChunk *o, const GkBackend *backend, int k_max, GkSession **out, GkError *err);
+void		gk_chunk_store_free(GkOneChunk *o);
 
-#endif							/* GK_ONE_CHUNK_H */
+#endif							/* GK_CHUNK_STORE_H */

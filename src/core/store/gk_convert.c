@@ -382,7 +382,7 @@ gk_store_convert(GkStore *s, const GkPrep *prep, bool store_back, GkMoments *mom
 	if (s->away != NULL)
 	{
 		*mass = (gk_int128) s->pts.n;
-		return gk_stage_prepare(s, prep, moments, err);
+		return gk_ingest_prepare(s, prep, moments, err);
 	}
 	if (s->again != NULL)
 		return moments != NULL ? gk_rows_moments(s, prep, moments, mass, err) : GK_OK;

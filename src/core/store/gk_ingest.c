@@ -30,7 +30,7 @@ keep_failure(GkStore *s, GkStatus st, const GkError *err)
 }
 
 GkStatus
-gk_store_stage(GkStore *store, const GkBackend *backend, bool wide, GkError *err)
+gk_store_ingest(GkStore *store, const GkBackend *backend, bool wide, GkError *err)
 {
 	const GkHost *host = store->host;
 	GkProblem	problem = {.host = host,.core = &gk_core,.store = store,
@@ -52,19 +52,19 @@ gk_store_stage(GkStore *store, const GkBackend *backend, bool wide, GkError *err
 }
 
 double
-gk_store_stage_ms(const GkStore *store)
+gk_store_ingest_ms(const GkStore *store)
 {
 	return store->stage_ms;
 }
 
 bool
-gk_store_staged(const GkStore *store)
+gk_store_ingested(const GkStore *store)
 {
 	return store->away != NULL;
 }
 
 GkStatus
-gk_stage_chunk(GkStore *store, GkChunk *c, GkError *err)
+gk_ingest_chunk(GkStore *store, GkChunk *c, GkError *err)
 {
 	if (store->staged != NULL)
 	{
@@ -85,7 +85,7 @@ gk_stage_chunk(GkStore *store, GkChunk *c, GkError *err)
 }
 
 GkStatus
-gk_stage_send(GkStore *store, GkChunk *c, GkError *err)
+gk_ingest_send(GkStore *store, GkChunk *c, GkError *err)
 {
 	if (store->staged == NULL)
 		return GK_OK;
@@ -93,7 +93,7 @@ gk_stage_send(GkStore *store, GkChunk *c, GkError *err)
 }
 
 GkStatus
-gk_stage_prepare(GkStore *store, const GkPrep *prep, GkMoments *moments, GkError *err)
+gk_ingest_prepare(GkStore *store, const GkPrep *prep, GkMoments *moments, GkError *err)
 {
 	double		start = gk_now_ms();
 	GkStatus	st = GK_OK;
@@ -110,7 +110,7 @@ gk_stage_prepare(GkStore *store, const GkPrep *prep, GkMoments *moments, GkError
 }
 
 GkSession *
-gk_stage_take(GkStore *store)
+gk_ingest_take(GkStore *store)
 {
 	GkSession  *session = store->staged;
 
@@ -119,7 +119,7 @@ gk_stage_take(GkStore *store)
 }
 
 void
-gk_store_unstage(GkStore *store)
+gk_store_ingest_end(GkStore *store)
 {
 	if (store->away == NULL)
 		return;

@@ -131,7 +131,7 @@ new_chunk(GkStore *s, GkChunk **out, GkError *err)
 		c->wide[j] = s->wide[j];
 	if (s->away != NULL)
 	{
-		GkStatus	st = gk_stage_chunk(s, c, err);
+		GkStatus	st = gk_ingest_chunk(s, c, err);
 
 		if (st != GK_OK)
 		{
@@ -228,7 +228,7 @@ gk_store_seal(GkStore *store, GkError *err)
 	{
 		gk_free(store->host, c->wide);
 		store->pts.nchunks--;
-		return gk_stage_send(store, c, err);
+		return gk_ingest_send(store, c, err);
 	}
 	stride = gk_stride(c->rows);
 	if (stride < c->stride)

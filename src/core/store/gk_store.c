@@ -103,7 +103,7 @@ gk_store_free(GkStore *store)
 	if (store == NULL)
 		return;
 	host = store->host;
-	gk_store_unstage(store);
+	gk_store_ingest_end(store);
 	for (int i = 0; i < store->pts.nchunks; i++)
 	{
 		gk_free(host, store->pts.chunks[i].data);

@@ -68,11 +68,11 @@ GkStatus	gk_store_seal(GkStore *store, GkError *err);
 GkStatus	gk_store_loaded(GkStore *store, GkError *err);
 
 /* Of a store whose rows go away: a chunk for the next ones, and it is full (gk_ingest.c). */
-GkStatus	gk_stage_chunk(GkStore *store, GkChunk *c, GkError *err);
-GkStatus	gk_stage_send(GkStore *store, GkChunk *c, GkError *err);
-GkStatus	gk_stage_prepare(GkStore *store, const GkPrep *prep, GkMoments *moments, GkError *err);
+GkStatus	gk_ingest_chunk(GkStore *store, GkChunk *c, GkError *err);
+GkStatus	gk_ingest_send(GkStore *store, GkChunk *c, GkError *err);
+GkStatus	gk_ingest_prepare(GkStore *store, const GkPrep *prep, GkMoments *moments, GkError *err);
 /* The session of the rows for a fit, once. */
-struct GkSession *gk_stage_take(GkStore *store);
+struct GkSession *gk_ingest_take(GkStore *store);
 
 /* Prepare rows as somebody else's of as many features. */
 void		gk_store_take_prep(GkStore *store, const GkPrep *prep);

@@ -40,7 +40,7 @@
 #define TILES			64
 
 bool
-gk_cpu_screen_possible(const GkSession *s, int k)
+gk_cpu_dot_possible(const GkSession *s, int k)
 {
 	return s->kernels->screen != NULL && !s->screen.useless &&
 		s->pts->d >= LEAST_D && s->pts->d <= MOST_D && k >= LEAST_K;
@@ -64,21 +64,21 @@ keep_squares(GkSession *s)
 }
 
 GkStatus
-gk_cpu_screen_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool *screened, GkError *err)
+gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool *screened, GkError *err)
 {
-	GkCpuScreen *screen = &s->screen;
+	GkCpuDot *screen = &s->screen;
 	int			d = s->pts->d;
 	int			rows = sweep->rows / sweep->rounds / GK_ROW_PAD * GK_ROW_PAD;
 	int			chains = (d + CHAIN - 1) / CHAIN;
 	int			chain = (d + chains - 1) / chains;
 	int			roundings = chain + chains + 5;
-	size_t		width = gk_screen_width(k);
+	size_t		width = gk_dot_width(k);
 	double		most = 0.0;
 	float	   *half;
 	float	   *turned;
 
 	*screened = false;
-	if (!gk_cpu_screen_possible(s, k) || rows < GK_ROW_PAD)
+	if (!gk_cpu_dot_possible(s, k) || rows < GK_ROW_PAD)
 		return GK_OK;
 	if (!gk_cpu_room(s, &screen->half, k, sizeof(float)) ||
 		!gk_cpu_room(s, &screen->turned, width * d, sizeof(float)) || !keep_squares(s))
@@ -115,7 +115,7 @@ gk_cpu_screen_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool *s
 }
 
 void
-gk_cpu_screen_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int32_t *label)
+gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int32_t *label)
 {
 	float	   *kept = s->screen.square.p;
 	int64_t		all = 0;
@@ -150,7 +150,7 @@ gk_cpu_screen_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int
 }
 
 void
-gk_cpu_screen_end(GkSession *s)
+gk_cpu_dot_end(GkSession *s)
 {
 	if (s->screen.open > s->pts->n / OPEN_SHARE)
 		s->screen.useless = true;

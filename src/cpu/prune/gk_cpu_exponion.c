@@ -3,7 +3,7 @@
  *
  * As exponion (Newling and Fleuret, "Fast k-means with accurate bounds", ICML 2016):
  * with U an upper bound of a point's distance to c_a, a centroid 2 U or more away
- * from c_a is no nearer than c_a.  Here this is asked of bundles: GK_BUNDLE centroids
+ * from c_a is no nearer than c_a.  Here this is asked of bundles: GK_EXPONION_GROUP centroids
  * that are close together.  For each two bundles a number says how far their
  * centroids are from each other, at least.
  *  - The numbers shrink by what the centroids of both move; those of a bundle that
@@ -34,7 +34,7 @@
 /* Numbers are computed anew when they have lost this part of the bundle's largest upper bound. */
 #define WORN		(1.0 / 32)
 /* Bundles in a tile of points, which is a job. */
-#define JOB			(GK_ROW_PAD / GK_BUNDLE)
+#define JOB			(GK_ROW_PAD / GK_EXPONION_GROUP)
 
 typedef struct Key
 {
@@ -78,12 +78,12 @@ farthest(const Key *v, int n, const float *c, int d, const double *from)
 static void
 arrange(Key *v, int n, const float *c, int d, double *line)
 {
-	while (n > GK_BUNDLE)
+	while (n > GK_EXPONION_GROUP)
 	{
 		const float *p,
 				   *q;
 		double		gap = -1.0;
-		int			cut = GK_BUNDLE;
+		int			cut = GK_EXPONION_GROUP;
 
 		for (int j = 0; j < d; j++)
 			line[j] = (double) c[(size_t) v[0].cluster * d + j];
@@ -100,7 +100,7 @@ arrange(Key *v, int n, const float *c, int d, double *line)
 				v[i].at += c[(size_t) v[i].cluster * d + j] * line[j];
 		}
 		qsort(v, n, sizeof(Key), by_place);
-		for (int i = (n / 4 + GK_BUNDLE - 1) / GK_BUNDLE * GK_BUNDLE; i < n && i <= n - n / 4; i += GK_BUNDLE)
+		for (int i = (n / 4 + GK_EXPONION_GROUP - 1) / GK_EXPONION_GROUP * GK_EXPONION_GROUP; i < n && i <= n - n / 4; i += GK_EXPONION_GROUP)
 			if (i > 0 && v[i].at - v[i - 1].at > gap)
 			{
 				gap = v[i].at - v[i - 1].at;
@@ -113,9 +113,9 @@ arrange(Key *v, int n, const float *c, int d, double *line)
 }
 
 bool
-gk_cpu_bundles_possible(const GkSession *s, int k)
+gk_cpu_exponion_possible(const GkSession *s, int k)
 {
-	return k >= LEAST_K && k >= LEAST_VECTORS * s->kernels->lanes && k <= GK_BUNDLES_MOST * GK_BUNDLE &&
+	return k >= LEAST_K && k >= LEAST_VECTORS * s->kernels->lanes && k <= GK_EXPONION_MAX_GROUPS * GK_EXPONION_GROUP &&
 		(s->host.skip == GK_SKIP_ON || (int64_t) k * LEAST_ROWS <= s->pts->n) &&
 		(int64_t) k * s->pts->d <= MOST_FLOATS;
 }
@@ -123,10 +123,10 @@ gk_cpu_bundles_possible(const GkSession *s, int k)
 static bool
 rooms(GkSession *s, int k, int threads)
 {
-	GkCpuBundles *b = &s->bundles;
+	GkCpuExponion *b = &s->bundles;
 	int			d = s->pts->d;
 
-	b->count = (k + GK_BUNDLE - 1) / GK_BUNDLE;
+	b->count = (k + GK_EXPONION_GROUP - 1) / GK_EXPONION_GROUP;
 	b->scratch_bytes = ((size_t) d * GK_ROW_PAD * sizeof(float) + 127) / 64 * 64;
 	return gk_cpu_room(s, &b->c, (size_t) k * d, sizeof(float)) &&
 		gk_cpu_room(s, &b->cluster, k, sizeof(int32_t)) &&
@@ -141,7 +141,7 @@ rooms(GkSession *s, int k, int threads)
 static void
 make(GkSession *s, const float *centroids, int k)
 {
-	GkCpuBundles *b = &s->bundles;
+	GkCpuExponion *b = &s->bundles;
 	int32_t    *cluster = b->cluster.p;
 	Key		   *key = b->key.p;
 
@@ -169,32 +169,32 @@ static void
 compute(const Follow *f, int first, int end, float *x)
 {
 	GkSession  *s = f->s;
-	GkCpuBundles *b = &s->bundles;
+	GkCpuExponion *b = &s->bundles;
 	int			d = s->pts->d;
 	const float *c = b->c.p;
 	GkTiles		tile = {.x = x,.tile = 0,.stride = GK_ROW_PAD,.count = 1,.d = d};
 
 	for (int l = 0; l < GK_ROW_PAD; l++)
 	{
-		int			place = first * GK_BUNDLE + l < f->k ? first * GK_BUNDLE + l : f->k - 1;
+		int			place = first * GK_EXPONION_GROUP + l < f->k ? first * GK_EXPONION_GROUP + l : f->k - 1;
 
 		for (int j = 0; j < d; j++)
 			x[j * GK_ROW_PAD + l] = c[(size_t) place * d + j];
 	}
 	for (int i = 0; i < b->count; i++)
 	{
-		int			k0 = i * GK_BUNDLE;
+		int			k0 = i * GK_EXPONION_GROUP;
 		float		d2[GK_ROW_PAD];
 
 		for (int l = 0; l < GK_ROW_PAD; l++)
 			d2[l] = FLT_MAX;
-		s->kernels->mindist(&tile, c, k0, k0 + GK_BUNDLE < f->k ? k0 + GK_BUNDLE : f->k, d2);
+		s->kernels->mindist(&tile, c, k0, k0 + GK_EXPONION_GROUP < f->k ? k0 + GK_EXPONION_GROUP : f->k, d2);
 		for (int a = first; a < end; a++)
 		{
 			float		least = FLT_MAX;
 
-			for (int l = 0; l < GK_BUNDLE; l++)
-				least = fminf(d2[(a - first) * GK_BUNDLE + l], least);
+			for (int l = 0; l < GK_EXPONION_GROUP; l++)
+				least = fminf(d2[(a - first) * GK_EXPONION_GROUP + l], least);
 			((float *) b->apart.p)[(size_t) a * b->count + i] =
 				sqrtf(least) * s->bounds.margin.narrow - s->bounds.margin.apart;
 		}
@@ -211,7 +211,7 @@ largest_upper(const Follow *f, int a)
 	const int32_t *cluster = f->s->bundles.cluster.p;
 	double		most = 0.0;
 
-	for (int i = a * GK_BUNDLE; i < (a + 1) * GK_BUNDLE && i < f->k; i++)
+	for (int i = a * GK_EXPONION_GROUP; i < (a + 1) * GK_EXPONION_GROUP && i < f->k; i++)
 		most = fmax(most, (double) reach[cluster[i]].upper);
 	return most;
 }
@@ -220,7 +220,7 @@ static void
 follow_job(void *arg, int64_t job, int thread)
 {
 	const Follow *f = arg;
-	GkCpuBundles *b = &f->s->bundles;
+	GkCpuExponion *b = &f->s->bundles;
 	const double *moved = b->moved.p;
 	double	   *worn = b->worn.p;
 	int			first = (int) job * JOB;
@@ -248,9 +248,9 @@ follow_job(void *arg, int64_t job, int thread)
 }
 
 bool
-gk_cpu_bundles_follow(GkSession *s, const GkHost *host, const float *centroids, int k, bool anew)
+gk_cpu_exponion_follow(GkSession *s, const GkHost *host, const float *centroids, int k, bool anew)
 {
-	GkCpuBundles *b = &s->bundles;
+	GkCpuExponion *b = &s->bundles;
 	const double *pushed = s->bounds.pushed.p;
 	Follow		f = {.s = s,.k = k};
 	size_t		bytes = s->pts->d * sizeof(float);
@@ -266,7 +266,7 @@ gk_cpu_bundles_follow(GkSession *s, const GkHost *host, const float *centroids, 
 		double	   *most = (double *) b->moved.p + i;
 
 		*most = 0.0;
-		for (int l = i * GK_BUNDLE; l < (i + 1) * GK_BUNDLE && l < k; l++)
+		for (int l = i * GK_EXPONION_GROUP; l < (i + 1) * GK_EXPONION_GROUP && l < k; l++)
 		{
 			int			cluster = ((int32_t *) b->cluster.p)[l];
 
@@ -280,9 +280,9 @@ gk_cpu_bundles_follow(GkSession *s, const GkHost *host, const float *centroids, 
 }
 
 void
-gk_cpu_bundles_free(GkSession *s, const GkHost *host)
+gk_cpu_exponion_free(GkSession *s, const GkHost *host)
 {
-	GkCpuBundles *b = &s->bundles;
+	GkCpuExponion *b = &s->bundles;
 	GkRoom	   *rooms[] = {&b->c, &b->cluster, &b->place, &b->apart, &b->worn, &b->moved, &b->key, &b->scratch};
 
 	for (size_t i = 0; i < sizeof(rooms) / sizeof(rooms[0]); i++)

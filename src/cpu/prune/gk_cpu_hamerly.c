@@ -121,7 +121,7 @@ by_move(const void *va, const void *vb)
 
 /* The largest move of a centroid that can matter to the points of cluster a. */
 static double
-largest_near(const GkCpuBounds *b, const float *centroids, int a, int k, int d)
+largest_near(const GkCpuHamerly *b, const float *centroids, int a, int k, int d)
 {
 	const GkMove *move = b->move.p;
 	const GkReach *reach = (GkReach *) b->reach.p + a;
@@ -143,7 +143,7 @@ largest_near(const GkCpuBounds *b, const float *centroids, int a, int k, int d)
 
 typedef struct Follow
 {
-	GkCpuBounds *b;
+	GkCpuHamerly *b;
 	const float *centroids;
 	int			k;
 	int			d;
@@ -166,7 +166,7 @@ follow_near(void *arg, int64_t job, int thread)
 static bool
 follow(GkSession *s, const GkHost *host, const float *centroids, int k)
 {
-	GkCpuBounds *b = &s->bounds;
+	GkCpuHamerly *b = &s->bounds;
 	int			d = s->pts->d;
 	double	   *own = b->own.p;
 	double	   *largest = b->largest.p;
@@ -214,7 +214,7 @@ follow(GkSession *s, const GkHost *host, const float *centroids, int k)
 }
 
 static void
-start(GkCpuBounds *b, int k)
+start(GkCpuHamerly *b, int k)
 {
 	b->travel = 0.0;
 	b->travel_up = rounded_up(0.0);
@@ -235,7 +235,7 @@ bytes_needed(const GkSession *s, int k)
 
 /* Whether bounds may be kept for so many clusters at all. */
 bool
-gk_cpu_bounds_possible(const GkSession *s, int k)
+gk_cpu_hamerly_possible(const GkSession *s, int k)
 {
 	double		least = (double) GK_ROW_PAD * s->pts->d * k;
 
@@ -249,11 +249,11 @@ gk_cpu_bounds_possible(const GkSession *s, int k)
 static bool
 rooms(GkSession *s, const GkSweep *sweep, int k)
 {
-	GkCpuBounds *b = &s->bounds;
+	GkCpuHamerly *b = &s->bounds;
 	size_t		rows = s->all_rows;
 
 	b->rows = sweep->rows;
-	b->scratch_bytes = gk_bounds_scratch_bytes(s, sweep->rows, k);
+	b->scratch_bytes = gk_hamerly_scratch_bytes(s, sweep->rows, k);
 	return gk_cpu_room(s, &b->slack, rows, sizeof(float)) &&
 		gk_cpu_room(s, &b->tile, rows / GK_ROW_PAD, sizeof(float)) &&
 		(k <= FEW || gk_cpu_room(s, &b->floor, rows, sizeof(float))) &&
@@ -291,18 +291,18 @@ resize(const GkSession *s, GkSweep *sweep, int k)
 }
 
 bool
-gk_cpu_bounds_begin(GkSession *s, GkSweep *sweep, const float *centroids, int k)
+gk_cpu_hamerly_begin(GkSession *s, GkSweep *sweep, const float *centroids, int k)
 {
-	GkCpuBounds *b = &s->bounds;
+	GkCpuHamerly *b = &s->bounds;
 	double		g = (s->pts->d + 8) * 0x1p-24;
 	GkSweep		plain = *sweep;
 	GkHost		host = s->host;
 
-	if (!gk_cpu_bounds_possible(s, k))
+	if (!gk_cpu_hamerly_possible(s, k))
 		return false;
 	b->fresh = !b->valid || b->k != k;
 	if (b->fresh)
-		b->bundled = !b->scattered && gk_cpu_bundles_possible(s, k);
+		b->bundled = !b->scattered && gk_cpu_exponion_possible(s, k);
 	if (s->host.skip == GK_SKIP_AUTO && b->fresh && !(b->bundled && b->calm == 0) &&
 		s->changed > (b->calm > 0 ? b->calm : s->pts->n / CALM))
 		return false;
@@ -327,18 +327,18 @@ gk_cpu_bounds_begin(GkSession *s, GkSweep *sweep, const float *centroids, int k)
 	b->passes = b->fresh ? 1 : b->passes + 1;
 	for (int t = 0; t < sweep->threads; t++)
 	{
-		GkBoundsScratch *own = gk_bounds_scratch(b, t);
+		GkHamerlyScratch *own = gk_hamerly_scratch(b, t);
 
 		own->tiles = own->tightened = own->searched = own->looked = own->all = 0;
 		for (int i = 0; i < k; i++)
-			gk_bounds_reach(s, own)[i] = (GkReach) {0.0f, 0.0f};
+			gk_hamerly_reach(s, own)[i] = (GkReach) {0.0f, 0.0f};
 	}
 	if (b->fresh)
 		start(b, k);
 	else if (!follow(s, &host, centroids, k))
 		return false;
 	/* Arranged anew in steps 1, 2, 4, 8, ... */
-	if (b->bundled && !gk_cpu_bundles_follow(s, &host, centroids, k, (b->passes & (b->passes - 1)) == 0))
+	if (b->bundled && !gk_cpu_exponion_follow(s, &host, centroids, k, (b->passes & (b->passes - 1)) == 0))
 	{
 		*sweep = plain;
 		return false;
@@ -355,13 +355,13 @@ gk_cpu_bounds_begin(GkSession *s, GkSweep *sweep, const float *centroids, int k)
 static void
 judge(GkSession *s, double tiles, double tightened, double searched, double looked, double all)
 {
-	GkCpuBounds *b = &s->bounds;
+	GkCpuHamerly *b = &s->bounds;
 	double		n = (double) s->pts->n;
 	double		d = s->pts->d;
 	double		plain = b->k * (2.0 * d + 4.0) / s->kernels->lanes;
 	double		one = (2.0 * d + 6.0) / s->kernels->lanes;
 	double		search = searched * (b->k * one + 2.0 * d + 30.0);
-	double		near = looked * GK_ROW_PAD * GK_BUNDLE * one + searched * (2.0 * d + 60.0);
+	double		near = looked * GK_ROW_PAD * GK_EXPONION_GROUP * one + searched * (2.0 * d + 60.0);
 	double		own = tightened * (3.0 * d + 40.0);
 	double		cost = tiles * 150.0 + own + (b->bundled ? near : search);
 
@@ -369,7 +369,7 @@ judge(GkSession *s, double tiles, double tightened, double searched, double look
 	 * Scalar products take half of the instructions, which some processors notice more than
 	 * others, but also the points' squares: as long as without for 16 clusters, less for more.
 	 */
-	if (gk_cpu_screen_possible(s, b->k))
+	if (gk_cpu_dot_possible(s, b->k))
 		plain = fmin(plain, (b->k * (1.5 * d + 4.0) + 8.0 * d) / s->kernels->lanes);
 	b->share = searched / n;
 	if (b->bundled)
@@ -401,9 +401,9 @@ judge(GkSession *s, double tiles, double tightened, double searched, double look
 }
 
 void
-gk_cpu_bounds_end(GkSession *s, const GkSweep *sweep, bool used)
+gk_cpu_hamerly_end(GkSession *s, const GkSweep *sweep, bool used)
 {
-	GkCpuBounds *b = &s->bounds;
+	GkCpuHamerly *b = &s->bounds;
 	double		tiles = 0.0,
 				tightened = 0.0,
 				searched = 0.0,
@@ -413,8 +413,8 @@ gk_cpu_bounds_end(GkSession *s, const GkSweep *sweep, bool used)
 	b->valid = used;
 	for (int t = 0; used && t < sweep->threads; t++)
 	{
-		GkBoundsScratch *own = gk_bounds_scratch(b, t);
-		const GkReach *from = gk_bounds_reach(s, own);
+		GkHamerlyScratch *own = gk_hamerly_scratch(b, t);
+		const GkReach *from = gk_hamerly_reach(s, own);
 		GkReach    *to = b->reach.p;
 
 		tiles += (double) own->tiles;
@@ -436,7 +436,7 @@ gk_cpu_bounds_end(GkSession *s, const GkSweep *sweep, bool used)
 
 /* New centroids are coming. */
 void
-gk_cpu_bounds_forget(GkSession *s)
+gk_cpu_hamerly_forget(GkSession *s)
 {
 	s->bounds.valid = false;
 	s->bounds.strikes = 0;
@@ -445,9 +445,9 @@ gk_cpu_bounds_forget(GkSession *s)
 }
 
 void
-gk_cpu_bounds_free(GkSession *s, const GkHost *host)
+gk_cpu_hamerly_free(GkSession *s, const GkHost *host)
 {
-	GkCpuBounds *b = &s->bounds;
+	GkCpuHamerly *b = &s->bounds;
 	GkRoom	   *rooms[] = {&b->slack, &b->floor, &b->tile, &b->c, &b->own, &b->largest, &b->near, &b->pushed,
 		&b->move, &b->reach, &b->limit, &b->limit_before, &b->largest_up, &b->largest_before, &b->scratch};
 

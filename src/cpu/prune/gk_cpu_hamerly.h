@@ -2,13 +2,13 @@
  * gk_cpu_hamerly.h - what gk_cpu_hamerly.c, a pass that skips points, and gk_cpu_hamerly_search.c,
  * the points of one block in it, share.
  */
-#ifndef GK_CPU_BOUNDS_H
-#define GK_CPU_BOUNDS_H
+#ifndef GK_CPU_HAMERLY_H
+#define GK_CPU_HAMERLY_H
 
 #include "cpu/gk_cpu.h"
 
 /* A thread's scratch. */
-typedef struct GkBoundsScratch
+typedef struct GkHamerlyScratch
 {
 	/* What it did. */
 	int64_t		tiles;			/* looked into */
@@ -23,21 +23,21 @@ typedef struct GkBoundsScratch
 	float		lower[GK_ROW_PAD];
 	float		slack[GK_ROW_PAD];
 	float		gathered[];		/* [d][GK_ROW_PAD], then what gk_cpu_hamerly_search.c lists */
-} GkBoundsScratch;
+} GkHamerlyScratch;
 
-static inline GkBoundsScratch *
-gk_bounds_scratch(const GkCpuBounds *b, int thread)
+static inline GkHamerlyScratch *
+gk_hamerly_scratch(const GkCpuHamerly *b, int thread)
 {
-	return (GkBoundsScratch *) ((char *) b->scratch.p + thread * b->scratch_bytes);
+	return (GkHamerlyScratch *) ((char *) b->scratch.p + thread * b->scratch_bytes);
 }
 
 static inline GkReach *
-gk_bounds_reach(const GkSession *s, GkBoundsScratch *own)
+gk_hamerly_reach(const GkSession *s, GkHamerlyScratch *own)
 {
 	return (GkReach *) (own->gathered + (size_t) s->pts->d * GK_ROW_PAD);
 }
 
 /* Bytes of it for blocks of so many rows. */
-size_t		gk_bounds_scratch_bytes(const GkSession *s, int rows, int k);
+size_t		gk_hamerly_scratch_bytes(const GkSession *s, int rows, int k);
 
-#endif							/* GK_CPU_BOUNDS_H */
+#endif							/* GK_CPU_HAMERLY_H */

@@ -18,9 +18,9 @@
 typedef struct Work
 {
 	GkSession  *s;
-	GkCpuBounds *bounds;
+	GkCpuHamerly *bounds;
 	const GkBlock *b;
-	GkBoundsScratch *own;
+	GkHamerlyScratch *own;
 	GkReach    *reach;			/* [k] of this thread's points */
 	int32_t    *list;			/* [rows] of the block, to be decided */
 	int			count;
@@ -37,7 +37,7 @@ typedef struct Work
 
 /* A tile with one more row of that margin. */
 static inline void
-lower_tile(GkCpuBounds *b, int64_t tile, float margin)
+lower_tile(GkCpuHamerly *b, int64_t tile, float margin)
 {
 	float	   *left = (float *) b->tile.p + tile;
 	float		slack = gk_taken_off(margin, b->travel_up);
@@ -50,8 +50,8 @@ lower_tile(GkCpuBounds *b, int64_t tile, float margin)
 static inline float
 keep(Work *w, int row, int i)
 {
-	const GkBoundsScratch *own = w->own;
-	GkCpuBounds *bounds = w->bounds;
+	const GkHamerlyScratch *own = w->own;
+	GkCpuHamerly *bounds = w->bounds;
 	int64_t		at = w->b->slot + row;
 	int			label = own->label[i];
 	GkReach    *reach = &w->reach[label];
@@ -70,8 +70,8 @@ keep(Work *w, int row, int i)
 static void
 decide(Work *w, const int32_t *row, int first, int n)
 {
-	GkCpuBounds *bounds = w->bounds;
-	GkBoundsScratch *own = w->own;
+	GkCpuHamerly *bounds = w->bounds;
+	GkHamerlyScratch *own = w->own;
 	float	   *floor = bounds->floor.p != NULL ? (float *) bounds->floor.p + w->b->slot : NULL;
 	const float *largest = bounds->largest_up.p;
 
@@ -97,7 +97,7 @@ decide(Work *w, const int32_t *row, int first, int n)
 
 /* A tile against no centroid yet. */
 static void
-search_none(GkBoundsScratch *own)
+search_none(GkHamerlyScratch *own)
 {
 	for (int i = 0; i < GK_ROW_PAD; i++)
 	{
@@ -110,7 +110,7 @@ search_none(GkBoundsScratch *own)
 static void
 search_all(Work *w, const GkTiles *x)
 {
-	GkBoundsScratch *own = w->own;
+	GkHamerlyScratch *own = w->own;
 
 	search_none(own);
 	w->s->kernels->second(x, w->c, 0, w->k, own->label, own->d2, own->second);
@@ -136,8 +136,8 @@ static void
 settle(Work *w)
 {
 	const GkBlock *b = w->b;
-	GkCpuBounds *bounds = w->bounds;
-	GkBoundsScratch *own = w->own;
+	GkCpuHamerly *bounds = w->bounds;
+	GkHamerlyScratch *own = w->own;
 	const float *largest = bounds->largest_up.p;
 	const float *floor = (float *) bounds->floor.p + b->slot;
 	float	   *tile = (float *) bounds->tile.p + b->slot / GK_ROW_PAD;
@@ -218,7 +218,7 @@ search_list(Work *w)
 static int
 bundle_of(const Work *w, int row)
 {
-	return ((int32_t *) w->s->bundles.place.p)[w->label[row]] / GK_BUNDLE;
+	return ((int32_t *) w->s->bundles.place.p)[w->label[row]] / GK_EXPONION_GROUP;
 }
 
 static void
@@ -271,8 +271,8 @@ note_near(Work *w, int a, int first, int end)
 static void
 search_near(Work *w, const GkTiles *x)
 {
-	const GkCpuBundles *b = &w->s->bundles;
-	GkBoundsScratch *own = w->own;
+	const GkCpuExponion *b = &w->s->bundles;
+	GkHamerlyScratch *own = w->own;
 
 	search_none(own);
 	own->all += b->count;
@@ -283,7 +283,7 @@ search_near(Work *w, const GkTiles *x)
 		while (end < b->count && w->near[end])
 			end++;
 		if (end > i)
-			w->s->kernels->second(x, b->c.p, i * GK_BUNDLE, end * GK_BUNDLE < w->k ? end * GK_BUNDLE : w->k,
+			w->s->kernels->second(x, b->c.p, i * GK_EXPONION_GROUP, end * GK_EXPONION_GROUP < w->k ? end * GK_EXPONION_GROUP : w->k,
 								  own->label, own->d2, own->second);
 		own->looked += end - i;
 		i = end + 1;
@@ -294,7 +294,7 @@ search_near(Work *w, const GkTiles *x)
 static void
 search_bundles(Work *w, int from, int n)
 {
-	GkBoundsScratch *own = w->own;
+	GkHamerlyScratch *own = w->own;
 	const int32_t *cluster = w->s->bundles.cluster.p;
 	int32_t		row[GK_ROW_PAD];
 	float		rest[GK_ROW_PAD];
@@ -348,7 +348,7 @@ search_sorted(Work *w)
 
 /* A new epoch: count the moves from here on. */
 static void
-rebase(const GkCpuBounds *bounds, const GkBlock *b, const int32_t *label)
+rebase(const GkCpuHamerly *bounds, const GkBlock *b, const int32_t *label)
 {
 	float	   *slack = (float *) bounds->slack.p + b->slot;
 	float	   *floor = bounds->floor.p != NULL ? (float *) bounds->floor.p + b->slot : NULL;
@@ -377,23 +377,23 @@ fetch(const Work *w, int first, uint64_t open)
 }
 
 size_t
-gk_bounds_scratch_bytes(const GkSession *s, int rows, int k)
+gk_hamerly_scratch_bytes(const GkSession *s, int rows, int k)
 {
-	size_t		bytes = sizeof(GkBoundsScratch) + k * (sizeof(GkReach) + sizeof(int32_t) + sizeof(uint8_t)) +
+	size_t		bytes = sizeof(GkHamerlyScratch) + k * (sizeof(GkReach) + sizeof(int32_t) + sizeof(uint8_t)) +
 		((size_t) s->pts->d * GK_ROW_PAD + 3 * rows) * sizeof(float);
 
 	return (bytes + 127) / 64 * 64;
 }
 
 int
-gk_cpu_bounds_block(GkSession *s, const GkBlock *b, const float *centroids, int k)
+gk_cpu_hamerly_block(GkSession *s, const GkBlock *b, const float *centroids, int k)
 {
-	GkCpuBounds *bounds = &s->bounds;
+	GkCpuHamerly *bounds = &s->bounds;
 	Work		w = {.s = s,.bounds = bounds,.b = b,.c = centroids,.k = k};
 	float	   *tile = (float *) bounds->tile.p + b->slot / GK_ROW_PAD;
 
-	w.own = gk_bounds_scratch(bounds, b->thread);
-	w.reach = gk_bounds_reach(s, w.own);
+	w.own = gk_hamerly_scratch(bounds, b->thread);
+	w.reach = gk_hamerly_reach(s, w.own);
 	w.list = (int32_t *) (w.reach + k);
 	w.upper = (float *) (w.list + bounds->rows);
 	w.order = w.list + 2 * (size_t) bounds->rows;

@@ -127,7 +127,7 @@ take_sample(const GkSession *s, GkTree *t)
 
 /* The share of tiles that candidates have to look at: sampled neighbours stand for one. */
 double
-gk_tree_open(const GkTree *t, const float *c, int candidates)
+gk_kdtree_open(const GkTree *t, const float *c, int candidates)
 {
 	int			open = 0;
 	int			groups = t->rows / GROUP;
@@ -167,7 +167,7 @@ gk_tree_open(const GkTree *t, const float *c, int candidates)
 }
 
 GkTree
-gk_tree_plan(const GkSession *s)
+gk_kdtree_plan(const GkSession *s)
 {
 	int64_t		n = s->pts->n;
 	int64_t		rows = n / SAMPLE_OF;
@@ -181,7 +181,7 @@ gk_tree_plan(const GkSession *s)
 }
 
 bool
-gk_tree_make(GkSession *s, GkTree *t)
+gk_kdtree_make(GkSession *s, GkTree *t)
 {
 	size_t		rows = t->rows;
 

@@ -103,7 +103,7 @@ static void
 copy_rows(GkSession *s, void *arg, const GkBlock *b)
 {
 	const Make *m = arg;
-	GkCpuNear  *near = &s->near;
+	GkCpuSeedIndex  *near = &s->near;
 	const float *w = gk_chunk_weight(s->pts, b->chunk);
 	int			d = s->pts->d;
 
@@ -123,7 +123,7 @@ copy_rows(GkSession *s, void *arg, const GkBlock *b)
 
 /* Rows into columns, with the box around them. */
 static void
-turn_tile(GkCpuNear *near, int d, int tile, int rows, float *scratch)
+turn_tile(GkCpuSeedIndex *near, int d, int tile, int rows, float *scratch)
 {
 	float	   *x = (float *) near->x.p + (size_t) tile * d * GK_ROW_PAD;
 	float	   *box = (float *) near->box.p + tile;
@@ -153,8 +153,8 @@ static void
 turn_block(GkSession *s, void *arg, const GkBlock *b)
 {
 	const Make *m = arg;
-	GkCpuNear  *near = &s->near;
-	GkShare		share = gk_cpu_near_share(b);
+	GkCpuSeedIndex  *near = &s->near;
+	GkShare		share = gk_cpu_seed_index_share(b);
 	int			d = s->pts->d;
 
 	for (int t = share.first; t < share.end; t++)
@@ -167,12 +167,12 @@ turn_block(GkSession *s, void *arg, const GkBlock *b)
 		/* never changes */
 		for (int i = rows; i < GK_ROW_PAD; i++)
 			d2[i] = 0.0f;
-		gk_cpu_near_most(near, t);
+		gk_cpu_seed_index_most(near, t);
 	}
 }
 
 void
-gk_cpu_near_most(GkCpuNear *near, int tile)
+gk_cpu_seed_index_most(GkCpuSeedIndex *near, int tile)
 {
 	const float *d2 = (float *) near->d2.p + (size_t) tile * GK_ROW_PAD;
 	float		most = 0.0f;
@@ -186,7 +186,7 @@ gk_cpu_near_most(GkCpuNear *near, int tile)
 #define BLOCK_ROWS		(GK_ROW_PAD * GK_ROW_PAD)
 
 GkSweep
-gk_cpu_near_plan(const GkSession *s, int m)
+gk_cpu_seed_index_plan(const GkSession *s, int m)
 {
 	GkSweep		sweep = gk_cpu_plan(s, m);
 
@@ -219,7 +219,7 @@ fill(GkSession *s, Make *m, GkError *err)
 static bool
 rooms(GkSession *s)
 {
-	GkCpuNear  *near = &s->near;
+	GkCpuSeedIndex  *near = &s->near;
 	int			d = s->pts->d;
 	size_t		rows;
 
@@ -272,16 +272,16 @@ pays(const GkSession *s, const Make *m, double share, int candidates)
 static GkStatus
 consider(GkSession *s, const float *centroids, int candidates, GkError *err)
 {
-	Make		m = {.sweep = gk_cpu_near_plan(s, 1),.tree = gk_tree_plan(s)};
+	Make		m = {.sweep = gk_cpu_seed_index_plan(s, 1),.tree = gk_kdtree_plan(s)};
 	size_t		counts = (size_t) m.sweep.threads << m.tree.levels;
 	size_t		scratch = (size_t) m.sweep.threads * m.tree.d * GK_ROW_PAD;
 	GkRoom		place = {0};
 	GkStatus	st = GK_OK;
 	double		share;
 
-	if (!pays(s, &m, 0.0, candidates) || !gk_tree_make(s, &m.tree))
+	if (!pays(s, &m, 0.0, candidates) || !gk_kdtree_make(s, &m.tree))
 		return GK_OK;
-	share = gk_tree_open(&m.tree, centroids, candidates);
+	share = gk_kdtree_open(&m.tree, centroids, candidates);
 	s->seed.consider = s->seed.seeds * (share > HOPELESS ? 4 : 2);
 	if (pays(s, &m, share, candidates) && rooms(s) &&
 		gk_cpu_room(s, &place, s->all_rows, sizeof(uint32_t)) &&
@@ -296,22 +296,22 @@ consider(GkSession *s, const float *centroids, int candidates, GkError *err)
 	s->core->free(&s->host, place.p);
 	s->core->free(&s->host, m.tree.work.p);
 	if (!s->near.made)
-		gk_cpu_near_free(s, &s->host);
+		gk_cpu_seed_index_free(s, &s->host);
 	return st;
 }
 
 GkStatus
-gk_cpu_near_consider(GkSession *s, const float *centroids, int candidates, GkError *err)
+gk_cpu_seed_index_consider(GkSession *s, const float *centroids, int candidates, GkError *err)
 {
 	if (candidates > GK_MARKS)
-		gk_cpu_near_free(s, &s->host);
+		gk_cpu_seed_index_free(s, &s->host);
 	return possible(s, candidates) ? consider(s, centroids, candidates, err) : GK_OK;
 }
 
 void
-gk_cpu_near_free(GkSession *s, const GkHost *host)
+gk_cpu_seed_index_free(GkSession *s, const GkHost *host)
 {
-	GkCpuNear  *near = &s->near;
+	GkCpuSeedIndex  *near = &s->near;
 	GkRoom	   *rooms[] = {&near->x, &near->d2, &near->weight, &near->home, &near->box, &near->most};
 
 	for (size_t i = 0; i < sizeof(rooms) / sizeof(rooms[0]); i++)

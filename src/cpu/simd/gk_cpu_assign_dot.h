@@ -69,7 +69,7 @@ products(vfloat acc[GK_WIDEST][GK_VECTORS], const int nc, const int lines, const
 }
 
 GK_INLINE void
-screen_run(const int nc, const float *x, size_t stride, const GkScreen *s, int k0, int k1, size_t d,
+screen_run(const int nc, const float *x, size_t stride, const GkDot *s, int k0, int k1, size_t d,
 		   GkAhead *ahead, int32_t *label, float *least, float *second)
 {
 	for (int k = k0; k < k1; k += nc)
@@ -89,19 +89,19 @@ screen_run(const int nc, const float *x, size_t stride, const GkScreen *s, int k
 	}
 }
 
-#define GK_SCREEN(nc) \
+#define GK_DOT(nc) \
 	GK_TARGET static __attribute__((noinline)) void \
-	screen_##nc(const float *x, size_t stride, const GkScreen *s, int k0, int k1, size_t d, \
+	screen_##nc(const float *x, size_t stride, const GkDot *s, int k0, int k1, size_t d, \
 				GkAhead *ahead, int32_t *label, float *least, float *second) \
 	{ \
 		screen_run(nc, x, stride, s, k0, k1, d, ahead, label, least, second); \
 	}
-GK_SCREEN(1)
-GK_SCREEN(2)
-GK_SCREEN(3)
-GK_SCREEN(4)
-GK_SCREEN(5)
-GK_SCREEN(6)
+GK_DOT(1)
+GK_DOT(2)
+GK_DOT(3)
+GK_DOT(4)
+GK_DOT(5)
+GK_DOT(6)
 
 /* The largest square of a tile's points. */
 GK_TARGET static __attribute__((noinline)) float
@@ -140,7 +140,7 @@ largest_square(const float *x, size_t stride, size_t d)
 
 /* Rows of a register tile whose second is not farther than the least by what may be wrong. */
 GK_INLINE uint64_t
-undecided(const GkScreen *s, float most, const float *least, const float *second)
+undecided(const GkDot *s, float most, const float *least, const float *second)
 {
 	vfloat		square = v_set1(most);
 	vfloat		wrong = v_fma(square, v_set1(s->slack), v_set1(s->apart));
@@ -161,9 +161,9 @@ undecided(const GkScreen *s, float most, const float *least, const float *second
 }
 
 GK_TARGET static void
-screen(const GkTiles *x, const GkScreen *s, float *square, int32_t *label, uint64_t *open)
+screen(const GkTiles *x, const GkDot *s, float *square, int32_t *label, uint64_t *open)
 {
-	static void (*const run[GK_WIDEST]) (const float *, size_t, const GkScreen *, int, int, size_t,
+	static void (*const run[GK_WIDEST]) (const float *, size_t, const GkDot *, int, int, size_t,
 										 GkAhead *, int32_t *, float *, float *) =
 	{NULL, screen_1, screen_2, screen_3, screen_4, screen_5};
 	int			rest = s->k % GK_WIDEST;
@@ -196,9 +196,9 @@ screen(const GkTiles *x, const GkScreen *s, float *square, int32_t *label, uint6
 
 /* The canonical distances of one point: lanes are centroids. */
 GK_TARGET static int32_t
-settle(const float *x, const GkScreen *s, int d)
+settle(const float *x, const GkDot *s, int d)
 {
-	size_t		width = gk_screen_width(s->k);
+	size_t		width = gk_dot_width(s->k);
 	float		least = INFINITY;
 	int32_t		label = 0;
 

@@ -44,19 +44,19 @@ second_run(const int nc, const float *x, size_t stride, const float *c, int k0, 
 	}
 }
 
-#define GK_SECOND(nc) \
+#define GK_ASSIGN_TWO(nc) \
 	GK_TARGET static __attribute__((noinline)) void \
 	second_##nc(const float *x, size_t stride, const float *c, int k0, int k1, size_t d, \
 				GkAhead *ahead, int32_t *label, float *d2, float *second) \
 	{ \
 		second_run(nc, x, stride, c, k0, k1, d, ahead, label, d2, second); \
 	}
-GK_SECOND(1)
-GK_SECOND(2)
-GK_SECOND(3)
-GK_SECOND(4)
-GK_SECOND(5)
-GK_SECOND(6)
+GK_ASSIGN_TWO(1)
+GK_ASSIGN_TWO(2)
+GK_ASSIGN_TWO(3)
+GK_ASSIGN_TWO(4)
+GK_ASSIGN_TWO(5)
+GK_ASSIGN_TWO(6)
 
 GK_TARGET static void
 second(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2, float *next)

@@ -22,7 +22,7 @@ append_lanes(unsigned bits, vfloat v, float *to)
 
 GK_INLINE unsigned
 closer_run(const int nc, const float *x, size_t stride, const float *c, size_t d,
-		   const GkAhead *all, const float *d2, const float *weight, int rows, GkCloser *out)
+		   const GkAhead *all, const float *d2, const float *weight, int rows, GkCandidates *out)
 {
 	unsigned	found = 0;
 
@@ -36,7 +36,7 @@ closer_run(const int nc, const float *x, size_t stride, const float *c, size_t d
 		GK_UNROLL
 		for (int q = 0; q < nc; q++)
 		{
-			GkCloser   *to = &out[q];
+			GkCandidates   *to = &out[q];
 			int			count = to->count;
 			uint64_t	bits = 0;
 
@@ -66,26 +66,26 @@ closer_run(const int nc, const float *x, size_t stride, const float *c, size_t d
 }
 
 /* As GK_RUNS of gk_cpu_assign.h: all registers for each width. */
-#define GK_CLOSER(nc) \
+#define GK_CANDIDATES(nc) \
 	GK_TARGET static __attribute__((noinline)) unsigned \
 	closer_##nc(const float *x, size_t stride, const float *c, size_t d, \
-				const GkAhead *all, const float *d2, const float *weight, int rows, GkCloser *out) \
+				const GkAhead *all, const float *d2, const float *weight, int rows, GkCandidates *out) \
 	{ \
 		return closer_run(nc, x, stride, c, d, all, d2, weight, rows, out); \
 	}
-GK_CLOSER(1)
-GK_CLOSER(2)
-GK_CLOSER(3)
-GK_CLOSER(4)
-GK_CLOSER(5)
-GK_CLOSER(6)
+GK_CANDIDATES(1)
+GK_CANDIDATES(2)
+GK_CANDIDATES(3)
+GK_CANDIDATES(4)
+GK_CANDIDATES(5)
+GK_CANDIDATES(6)
 
 GK_TARGET static unsigned
 closer(const GkTiles *x, int tile, const float *c, int nc, const float *d2, const float *weight,
-	   int rows, GkCloser *out)
+	   int rows, GkCandidates *out)
 {
-	static unsigned (*const run[GK_CLOSER_MOST + 1]) (const float *, size_t, const float *, size_t,
-													  const GkAhead *, const float *, const float *, int, GkCloser *) =
+	static unsigned (*const run[GK_MAX_CANDIDATES + 1]) (const float *, size_t, const float *, size_t,
+													  const GkAhead *, const float *, const float *, int, GkCandidates *) =
 	{NULL, closer_1, closer_2, closer_3, closer_4, closer_5, closer_6};
 	const GkAhead all = rows_ahead(x, nc);
 

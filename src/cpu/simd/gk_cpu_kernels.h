@@ -23,16 +23,16 @@ typedef struct GkTiles
 } GkTiles;
 
 /* Rows that a candidate comes closer to, gathered until their distances are summed up. */
-#define GK_CLOSER_ROOM	256
-#define GK_CLOSER_MOST	6		/* candidates at a time */
+#define GK_CANDIDATES_ROOM	256
+#define GK_MAX_CANDIDATES	6		/* candidates at a time */
 
-typedef struct GkCloser
+typedef struct GkCandidates
 {
-	int			count;			/* at most GK_CLOSER_ROOM before a tile */
-	float		was[GK_CLOSER_ROOM + 2 * GK_ROW_PAD];
-	float		is[GK_CLOSER_ROOM + 2 * GK_ROW_PAD];
-	float		weight[GK_CLOSER_ROOM + 2 * GK_ROW_PAD];	/* of weighted points */
-} GkCloser;
+	int			count;			/* at most GK_CANDIDATES_ROOM before a tile */
+	float		was[GK_CANDIDATES_ROOM + 2 * GK_ROW_PAD];
+	float		is[GK_CANDIDATES_ROOM + 2 * GK_ROW_PAD];
+	float		weight[GK_CANDIDATES_ROOM + 2 * GK_ROW_PAD];	/* of weighted points */
+} GkCandidates;
 
 /* What the last pass wants to know of a cluster's rows: gk_d2_split() summed up. */
 typedef struct GkTally
@@ -53,11 +53,11 @@ typedef struct GkMargin
 } GkMargin;
 
 /* What scalar products are compared by: see gk_cpu_dot.c. */
-typedef struct GkScreen
+typedef struct GkDot
 {
 	const float *c;				/* [k][d] */
 	const float *half;			/* [k] half of their squares */
-	const float *turned;		/* [d][gk_screen_width(k)], infinite from k on */
+	const float *turned;		/* [d][gk_dot_width(k)], infinite from k on */
 	int			k;
 	int			chain;			/* products that are added up in a row */
 	/*
@@ -67,11 +67,11 @@ typedef struct GkScreen
 	float		slack,
 				apart,
 				relative;
-} GkScreen;
+} GkDot;
 
 /* Centroids in whole groups of vectors of any kernel. */
 static inline size_t
-gk_screen_width(int k)
+gk_dot_width(int k)
 {
 	return ((size_t) k + 63) / 64 * 64;
 }
@@ -95,9 +95,9 @@ typedef struct GkCpuKernels
 	 * square [tiles] has each tile's largest |x|^2, or is below 0 and made to have it.
 	 * NULL: nothing here beats assign().
 	 */
-	void		(*screen) (const GkTiles *x, const GkScreen *s, float *square, int32_t *label, uint64_t *open);
+	void		(*screen) (const GkTiles *x, const GkDot *s, float *square, int32_t *label, uint64_t *open);
 	/* The label of one point [d], as assign() would have it.  Goes with screen(). */
-	int32_t		(*settle) (const float *x, const GkScreen *s, int d);
+	int32_t		(*settle) (const float *x, const GkDot *s, int d);
 	/* assign() without labels. */
 	void		(*mindist) (const GkTiles *x, const float *c, int k0, int k1, float *d2);
 
@@ -107,7 +107,7 @@ typedef struct GkCpuKernels
 	 * Returns which candidates have such rows: bit q for candidate q.
 	 */
 	unsigned	(*closer) (const GkTiles *x, int tile, const float *c, int nc, const float *d2,
-						   const float *weight, int rows, GkCloser *out);
+						   const float *weight, int rows, GkCandidates *out);
 
 	/*
 	 * Of GK_ROW_PAD boxes from low[j * stride] to high[j * stride] those with a point that
@@ -145,7 +145,7 @@ typedef struct GkCpuKernels
 	void		(*add) (const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);
 
 	/*
-	 * The same for at most GK_CPU_FEW clusters, counting too: sum[label[i] * d + j] +=
+	 * The same for at most GK_CPU_SMALLK clusters, counting too: sum[label[i] * d + j] +=
 	 * feature j of row i in units of 2^(expo[j] - 40), count[label[i]]++, but for the
 	 * last cluster.  NULL: nothing here beats add().
 	 */
@@ -154,7 +154,7 @@ typedef struct GkCpuKernels
 	/*
 	 * assign() and add_few() in one, without labels.  NULL likewise.  Where there is
 	 * move_few(), kept (NULL: nobody wants it) is made to say which rows are whose,
-	 * [tiles][gk_few_bits(k)]: bit i of word [t][b] is bit b of the label of the tile's row i,
+	 * [tiles][gk_smallk_bits(k)]: bit i of word [t][b] is bit b of the label of the tile's row i,
 	 * 0 past the end.  Returns how many rows had another label.
 	 */
 	int64_t		(*step_few) (const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
@@ -169,7 +169,7 @@ typedef struct GkCpuKernels
 	int			few_sums;
 
 	/*
-	 * Of at most GK_CPU_FEW clusters and GK_PACKAGE rows what is known when all are
+	 * Of at most GK_CPU_SMALLK clusters and GK_PACKAGE rows what is known when all are
 	 * assigned: out [k]; weight may be NULL.  NULL: nothing here beats a loop.
 	 */
 	void		(*tally_few) (const float *d2, const float *weight, const int32_t *label, int rows, int k,
@@ -199,11 +199,11 @@ gk_taken_off(float v, float base)
 
 #define GK_ADD_COPIES	8
 
-#define GK_CPU_FEW		8
+#define GK_CPU_SMALLK		8
 
 /* Bits of a label of so many clusters, 2 at least. */
 static inline int
-gk_few_bits(int k)
+gk_smallk_bits(int k)
 {
 	return k > 4 ? 3 : k > 2 ? 2 : 1;
 }
@@ -240,22 +240,22 @@ int			gk_cpu_avx2_nearest(const float *point, int d, const float *centroids, int
 
 /* gk_cpu_smallk_avx512.c; sums take so many of 32 registers */
 #define GK_CPU_AVX512_SUMS	24
-void		gk_cpu_avx512_add_few(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
+void		gk_cpu_avx512_add_smallk(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
 								  gk_int128 *sum, int64_t *count);
-int64_t		gk_cpu_avx512_step_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+int64_t		gk_cpu_avx512_step_smallk(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
 								   uint64_t *kept, gk_int128 *sum, int64_t *count);
-int64_t		gk_cpu_avx512_move_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+int64_t		gk_cpu_avx512_move_smallk(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
 								   uint64_t *kept, gk_int128 *sum, int64_t *count);
 
 /* gk_cpu_smallk_avx2.c; of 16 registers */
 #define GK_CPU_AVX2_SUMS	13
-void		gk_cpu_avx2_add_few(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
+void		gk_cpu_avx2_add_smallk(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
 								gk_int128 *sum, int64_t *count);
-int64_t		gk_cpu_avx2_step_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+int64_t		gk_cpu_avx2_step_smallk(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
 								 uint64_t *kept, gk_int128 *sum, int64_t *count);
 
 /* gk_cpu_smallk_tally.c */
-void		gk_cpu_avx512_tally_few(const float *d2, const float *weight, const int32_t *label, int rows, int k,
+void		gk_cpu_avx512_tally_smallk(const float *d2, const float *weight, const int32_t *label, int rows, int k,
 									double scale, GkTally *out);
 #elif defined(__aarch64__)
 #define GK_CPU_NEON	1

@@ -51,14 +51,14 @@ scalar_mindist(const GkTiles *x, const float *c, int k0, int k1, float *d2)
 
 static unsigned
 scalar_closer(const GkTiles *x, int tile, const float *c, int nc, const float *d2, const float *weight,
-			  int rows, GkCloser *out)
+			  int rows, GkCandidates *out)
 {
 	unsigned	found = 0;
 
 	for (int q = 0; q < nc; q++)
 		for (int i = 0; i < rows; i++)
 		{
-			GkCloser   *to = &out[q];
+			GkCandidates   *to = &out[q];
 			float		s = gk_d2(point(x, tile * GK_ROW_PAD + i), x->stride, c + (size_t) q * x->d, x->d);
 
 			if (!(s < d2[i]))

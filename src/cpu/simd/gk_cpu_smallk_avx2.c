@@ -21,7 +21,7 @@
 #define GK_UNROLL	_Pragma("GCC unroll 16")
 #endif
 
-#define MOST_K		GK_CPU_FEW
+#define MOST_K		GK_CPU_SMALLK
 #define MOST_D		8
 /* Features at once of k clusters. */
 #define FEATURES(k)	(GK_CPU_AVX2_SUMS / ((k) - 1) < MOST_D ? GK_CPU_AVX2_SUMS / ((k) - 1) : MOST_D)
@@ -165,14 +165,14 @@ add_group(const GkTiles *x, const int32_t *label, int k, const int32_t *expo, gk
 }
 
 void
-gk_cpu_avx2_add_few(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
+gk_cpu_avx2_add_smallk(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
 					gk_int128 *sum, int64_t *count)
 {
 	if (k == 1)
 		return;
-	for (int t = 0; t < x->count; t += GK_FEW_GROUP / GK_ROW_PAD)
+	for (int t = 0; t < x->count; t += GK_SMALLK_GROUP / GK_ROW_PAD)
 	{
-		GkTiles		some = gk_few_group(x, t, GK_FEW_GROUP);
+		GkTiles		some = gk_smallk_group(x, t, GK_SMALLK_GROUP);
 
 		add_group(&some, label + t * GK_ROW_PAD, k, expo, sum, count);
 	}
@@ -187,7 +187,7 @@ add_distances(const int k, const int v, const float *x, const float *c, int d, i
 {
 	__m256		xv[2];
 
-	gk_few_fetch(x);
+	gk_smallk_fetch(x);
 	GK_UNROLL
 	for (int p = 0; p < v; p++)
 		xv[p] = _mm256_loadu_ps(x + p * 8);
@@ -256,17 +256,17 @@ static void (*const assigns[MOST_K + 1]) (const GkTiles *, const float *, int32_
 {NULL, NULL, assign_2, assign_3, assign_4, assign_5, assign_6, assign_7, assign_8};
 
 int64_t
-gk_cpu_avx2_step_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+gk_cpu_avx2_step_smallk(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
 					 uint64_t *kept, gk_int128 *sum, int64_t *count)
 {
-	int32_t		label[GK_FEW_GROUP];
+	int32_t		label[GK_SMALLK_GROUP];
 
 	(void) kept;
 	if (k == 1)
 		return 0;
-	for (int t = 0; t < x->count; t += GK_FEW_GROUP / GK_ROW_PAD)
+	for (int t = 0; t < x->count; t += GK_SMALLK_GROUP / GK_ROW_PAD)
 	{
-		GkTiles		some = gk_few_group(x, t, GK_FEW_GROUP);
+		GkTiles		some = gk_smallk_group(x, t, GK_SMALLK_GROUP);
 
 		assigns[k] (&some, c, label);
 		add_group(&some, label, k, expo, sum, count);

@@ -28,7 +28,7 @@
 #define GK_UNROLL	_Pragma("GCC unroll 32")
 #endif
 
-#define MOST_K		GK_CPU_FEW
+#define MOST_K		GK_CPU_SMALLK
 #define MOST_D		8
 /* Features at once of k clusters. */
 #define FEATURES(k)	(GK_CPU_AVX512_SUMS / ((k) - 1) < MOST_D ? GK_CPU_AVX512_SUMS / ((k) - 1) : MOST_D)
@@ -93,7 +93,7 @@ add_distances(const int k, const int v, const float *x, const float *c, int d, i
 	for (int p = 0; p < v; p++)
 	{
 		xv[p] = _mm512_loadu_ps(x + p * 16);
-		gk_few_fetch(x + p * 16);
+		gk_smallk_fetch(x + p * 16);
 	}
 	GK_UNROLL
 	for (int q = 0; q < k; q++)
@@ -251,16 +251,16 @@ masks_of_labels(const int32_t *label, int tiles, int k, uint64_t *mask)
 }
 
 void
-gk_cpu_avx512_add_few(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
+gk_cpu_avx512_add_smallk(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
 					  gk_int128 *sum, int64_t *count)
 {
 	uint64_t	mask[MASKS];
 
 	if (k == 1)
 		return;
-	for (int t = 0; t < x->count; t += GK_FEW_GROUP / GK_ROW_PAD)
+	for (int t = 0; t < x->count; t += GK_SMALLK_GROUP / GK_ROW_PAD)
 	{
-		GkTiles		some = gk_few_group(x, t, GK_FEW_GROUP);
+		GkTiles		some = gk_smallk_group(x, t, GK_SMALLK_GROUP);
 
 		masks_of_labels(label + t * GK_ROW_PAD, some.count, k, mask);
 		count_masks(mask, rows - t * GK_ROW_PAD, some.count, k, count);
@@ -311,7 +311,7 @@ together(const int v, const int i, __mmask16 lost[][PAIRS])
 	return all;
 }
 
-/* gk_few_bits() as a constant. */
+/* gk_smallk_bits() as a constant. */
 #define BITS(k)		((k) > 4 ? 3 : (k) > 2 ? 2 : 1)
 #define MOST_BITS	3
 
@@ -508,11 +508,11 @@ static int64_t (*const keeps[MOST_K + 1]) (const uint64_t *, int, int, uint64_t 
 {NULL, NULL, keep_2, keep_3, keep_4, keep_5, keep_6, keep_7, keep_8};
 
 int64_t
-gk_cpu_avx512_step_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+gk_cpu_avx512_step_smallk(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
 					   uint64_t *kept, gk_int128 *sum, int64_t *count)
 {
 	bool		one_pass = k > 1 && x->d <= FEATURES(k);
-	int			most = one_pass ? GK_PACKAGE : GK_FEW_GROUP;
+	int			most = one_pass ? GK_PACKAGE : GK_SMALLK_GROUP;
 	uint64_t	mask[MASKS];
 	int64_t		changed = 0;
 
@@ -520,7 +520,7 @@ gk_cpu_avx512_step_few(const GkTiles *x, const float *c, int k, int rows, const 
 		return 0;
 	for (int t = 0; t < x->count; t += most / GK_ROW_PAD)
 	{
-		GkTiles		some = gk_few_group(x, t, most);
+		GkTiles		some = gk_smallk_group(x, t, most);
 		int			left = rows - t * GK_ROW_PAD;
 
 		if (one_pass)
@@ -532,7 +532,7 @@ gk_cpu_avx512_step_few(const GkTiles *x, const float *c, int k, int rows, const 
 		}
 		count_masks(mask, left, some.count, k, count);
 		if (kept != NULL)
-			changed += keeps[k] (mask, left, some.count, kept + t * gk_few_bits(k));
+			changed += keeps[k] (mask, left, some.count, kept + t * gk_smallk_bits(k));
 	}
 	return changed;
 }
@@ -616,17 +616,17 @@ static void (*const moves[MOST_K + 1]) (const GkTiles *, const float *, int, uin
 {NULL, NULL, move_2, move_3, move_4, move_5, move_6, move_7, move_8};
 
 int64_t
-gk_cpu_avx512_move_few(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+gk_cpu_avx512_move_smallk(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
 					   uint64_t *kept, gk_int128 *sum, int64_t *count)
 {
 	int64_t		changed = 0;
 
 	for (int t = 0; t < x->count && k > 1; t += GK_PACKAGE / GK_ROW_PAD)
 	{
-		GkTiles		package = gk_few_group(x, t, GK_PACKAGE);
+		GkTiles		package = gk_smallk_group(x, t, GK_PACKAGE);
 		Moves		m = {0};
 
-		moves[k] (&package, c, rows - t * GK_ROW_PAD, kept + t * gk_few_bits(k), &m);
+		moves[k] (&package, c, rows - t * GK_ROW_PAD, kept + t * gk_smallk_bits(k), &m);
 		changed += m.rows;
 		for (int q = 0; q < k - 1 && m.rows > 0; q++)
 		{

@@ -22,10 +22,10 @@
 GK_TARGET static inline __attribute__((always_inline)) void
 tally(const int k, const float *d2, const float *weight, const int32_t *label, int rows, double scale, GkTally *out)
 {
-	__m512i		hi[GK_CPU_FEW];
-	__m512i		lo[GK_CPU_FEW];
-	__m256		most[GK_CPU_FEW];
-	int64_t		count[GK_CPU_FEW];
+	__m512i		hi[GK_CPU_SMALLK];
+	__m512i		lo[GK_CPU_SMALLK];
+	__m256		most[GK_CPU_SMALLK];
+	int64_t		count[GK_CPU_SMALLK];
 
 	GK_UNROLL
 	for (int q = 0; q < k; q++)
@@ -90,10 +90,10 @@ TALLY(7)
 TALLY(8)
 
 void
-gk_cpu_avx512_tally_few(const float *d2, const float *weight, const int32_t *label, int rows, int k,
+gk_cpu_avx512_tally_smallk(const float *d2, const float *weight, const int32_t *label, int rows, int k,
 						double scale, GkTally *out)
 {
-	static void (*const by_k[GK_CPU_FEW + 1]) (const float *, const float *, const int32_t *, int, double, GkTally *) =
+	static void (*const by_k[GK_CPU_SMALLK + 1]) (const float *, const float *, const int32_t *, int, double, GkTally *) =
 	{NULL, tally_1, tally_2, tally_3, tally_4, tally_5, tally_6, tally_7, tally_8};
 
 	by_k[k] (d2, weight, label, rows, scale, out);
