@@ -216,7 +216,7 @@ CREATE FUNCTION gkmeans_devices() RETURNS TABLE (backend text, name text, usable
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10;
 
 COMMENT ON FUNCTION gkmeans_devices() IS
-    'what can compute here: one row per device. reason: why it can not be used, NULL when it can. memory: in bytes';
+    'what can compute here: one row per device. reason: why it cannot be used, NULL when it can. memory: in bytes';
 
 CREATE FUNCTION gkmeans_version() RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;

@@ -78,7 +78,7 @@ extern const struct config_enum_entry gkmeans_device_words[];
 extern void km_guc_init(void);
 extern size_t km_keep_memory_bytes(void);
 extern size_t km_memory_limit_bytes(void);
-/* Make the CPU kernels follow gkmeans.simd; ERROR when this CPU can not. */
+/* Make the CPU kernels follow gkmeans.simd; ERROR when this CPU cannot. */
 extern void km_apply_simd(void);
 
 /* ---- the engine's host (pg_host.c) ---- */

@@ -132,7 +132,7 @@ def check_spec(meta):
         if key not in KEYS:
             wrong.append(f"there is no key {key}")
         elif not KEYS[key][1](value):
-            wrong.append(f"{key} can not be {json.dumps(value)}")
+            wrong.append(f"{key} cannot be {json.dumps(value)}")
     return wrong
 
 
@@ -179,7 +179,7 @@ with open("Makefile", encoding="utf-8") as f:
 
 
 def check_command(command):
-    """Why a line of shell can not work here, as far as that can be seen; None if it can."""
+    """Why a line of shell cannot work here, as far as that can be seen; None if it can."""
     if subprocess.run(["bash", "-n", "-c", command], capture_output=True).returncode:
         return "bash does not understand it"
     command = re.sub(r"\$\{\{.*?\}\}", "15", command)
@@ -197,7 +197,7 @@ def check_command(command):
 
 
 ok(check_command("test/no_such_script") and check_command("make nothing") and check_command("if then"),
-   "commands that can not work are seen")
+   "commands that cannot work are seen")
 try:
     import yaml
 except ImportError:

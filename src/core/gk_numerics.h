@@ -124,7 +124,7 @@ gk_to_grid(double v, double magic)
 	/*
 	 * Values of 24 bits at or above 2^(expo-17) are on the grid already; far
 	 * out ones (prediction only) must not meet the magic number.  One comparison,
-	 * because the sign of a point's features can not be foreseen.
+	 * because the sign of a point's features cannot be foreseen.
 	 */
 	if (fabs(t) > magic * 0x1p-28)
 		return f;

@@ -48,7 +48,7 @@ refuse_starts(FunctionCallInfo fcinfo)
 		if (!PG_ARGISNULL(ARG_OPTIONS + 2 + i))
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("%s can not be used with more than one k", names[i]),
+					 errmsg("%s cannot be used with more than one k", names[i]),
 					 errhint("Use kmeans_fit() and kmeans_evaluate().")));
 }
 
@@ -142,7 +142,7 @@ scan_store(KmFit *fit, GkStore *store, int k_min, int k_max, int step, int sampl
 		GkLabelSink sink = {&labels, collect, again};
 		const GkBackend *backend;
 
-		/* no more clusters than rows: no memory for what can not be found */
+		/* no more clusters than rows: no memory for what cannot be found */
 		fit->options.engine.k = (int) Min(k, gk_store_rows(store));
 		backend = km_choose_backend(fit->host, fit->options.device, gk_store_rows(store),
 									gk_store_features(store), fit->options.engine.k);

@@ -1,5 +1,5 @@
 /*
- * fn_devices.c - what can compute here, and why something can not.
+ * fn_devices.c - what can compute here, and why something cannot.
  */
 #include "postgres.h"
 

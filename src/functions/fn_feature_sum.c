@@ -107,7 +107,7 @@ kmeans_sum_merge(KmeansSum *to, const KmeansSum *from)
 	if (to->head.d != from->head.d)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg("states of points with %d and %d features can not be combined",
+				 errmsg("states of points with %d and %d features cannot be combined",
 						to->head.d, from->head.d)));
 	if (from->nlimbs > 0)
 	{

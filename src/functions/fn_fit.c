@@ -218,7 +218,7 @@ load_and_fit(KmFit *fit, const KmLabelWant *want, GkStatus *st, GkError *err)
 	if (store == NULL)
 		return NULL;
 
-	/* no more clusters than rows: no memory for what can not be found */
+	/* no more clusters than rows: no memory for what cannot be found */
 	if (engine.centroids == NULL)
 		engine.k = (int) Min((int64) engine.k, gk_store_rows(store));
 	if (fit->as_model)

@@ -259,13 +259,13 @@ km_parse_options(FunctionCallInfo fcinfo, int first, int k, KmFitOptions *out)
 	if (o->standardize && o->distance == GK_COSINE)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("standardize can not be used with distance 'cosine'"),
+				 errmsg("standardize cannot be used with distance 'cosine'"),
 				 errdetail("Directions have no original units to return to."),
 				 errhint("Use distance => 'euclidean', or standardize in a view.")));
 	if (!PG_ARGISNULL(first + OPT_WARM_START) && !PG_ARGISNULL(first + OPT_CENTROIDS))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("warm_start and centroids can not both be given")));
+				 errmsg("warm_start and centroids cannot both be given")));
 	if (!PG_ARGISNULL(first + OPT_WARM_START))
 		parse_warm_start(fcinfo, first + OPT_WARM_START, out);
 	if (!PG_ARGISNULL(first + OPT_CENTROIDS))

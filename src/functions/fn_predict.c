@@ -5,7 +5,7 @@
  * A query calls these for row after row with the same model, so the model is
  * prepared once and kept with the call site (fn_extra).  Each call only has to
  * see that the model is still the same one, without detoasting it:
- *   - a constant can not change;
+ *   - a constant cannot change;
  *   - a value in a TOAST table is known by its pointer (a value's id is not
  *     used for another one while a query can still see it);
  *   - any other value by its size and the fingerprint in its header, which

@@ -266,7 +266,7 @@ kmeans_step_merge(KmeansStep *to, const KmeansStep *from)
 	if (to->k != from->k || to->head.d != from->head.d)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg("states of %d clusters with %d features and of %d clusters with %d features can not be combined",
+				 errmsg("states of %d clusters with %d features and of %d clusters with %d features cannot be combined",
 						to->k, to->head.d, from->k, from->head.d)));
 	if (from->fill > 0)
 		from = kmeans_step_flushed(from);
@@ -275,11 +275,11 @@ kmeans_step_merge(KmeansStep *to, const KmeansStep *from)
 	if (a.model->fingerprint != b.model->fingerprint)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg("states of different models can not be combined")));
+				 errmsg("states of different models cannot be combined")));
 	if (to->weighted != from->weighted)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg("states with and without weights can not be combined")));
+				 errmsg("states with and without weights cannot be combined")));
 
 	for (int i = 0, j = 0; i < from->nplanes; i++)
 	{

@@ -139,7 +139,7 @@ km_options_from_value(HeapTupleHeader value, int k, KmFitOptions *out)
 	if (out->weight_column != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("weight_column can not be used with an aggregate"),
+				 errmsg("weight_column cannot be used with an aggregate"),
 				 errdetail("The points of an aggregate have no other columns.")));
 }
 

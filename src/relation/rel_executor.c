@@ -92,13 +92,13 @@ km_reader_table(KmReader *r, Oid tableoid)
 	if (get_rel_relkind(tableoid) == RELKIND_FOREIGN_TABLE)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" is a foreign table, whose rows can not be labelled by ctid",
+				 errmsg("\"%s\" is a foreign table, whose rows cannot be labelled by ctid",
 						get_rel_name(tableoid)),
 				 errhint("Use kmeans_fit() and kmeans_predict().")));
 	if (t->count == MAX_TABLES)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("rows of more than %d tables can not be labelled at once", MAX_TABLES)));
+				 errmsg("rows of more than %d tables cannot be labelled at once", MAX_TABLES)));
 	if ((t->count & (t->count - 1)) == 0)
 	{
 		Size		bytes = Max(2 * t->count, 1) * sizeof(Oid);

@@ -163,20 +163,20 @@ require_row_ids(const KmSource *source)
 	if (source->relkind == RELKIND_VIEW || source->relkind == RELKIND_FOREIGN_TABLE)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" is %s, whose rows can not be labelled by ctid",
+				 errmsg("\"%s\" is %s, whose rows cannot be labelled by ctid",
 						source->relname, relkind_name(source->relkind)),
 				 errhint("Use kmeans_fit() and kmeans_predict(), or a table.")));
 	/* which shard, which copy of it?  And Citus lets no UPDATE call gkmeans_new_label() */
 	if (km_citus_known(source->relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("\"%s\" is a table of Citus, whose rows can not be labelled by ctid",
+				 errmsg("\"%s\" is a table of Citus, whose rows cannot be labelled by ctid",
 						source->relname),
 				 errhint("Use kmeans_fit(), and kmeans_predict() in an UPDATE.")));
 	if (source->label_column != NULL && source->relkind == RELKIND_MATVIEW)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" is %s and can not be updated",
+				 errmsg("\"%s\" is %s and cannot be updated",
 						source->relname, relkind_name(source->relkind)),
 				 errhint("Use kmeans_labels() to get the labels without writing.")));
 }

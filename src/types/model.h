@@ -74,7 +74,7 @@ extern void kmeans_model_view(const KmeansModel *v, GkModel *m);
 extern KmeansModel *kmeans_model_from_datum(Datum datum);
 #define PG_GETARG_KMEANS_MODEL(n)	kmeans_model_from_datum(PG_GETARG_DATUM(n))
 
-/* An ERROR for a format version that can not be read; sqlstate: for one that never was. */
+/* An ERROR for a format version that cannot be read; sqlstate: for one that never was. */
 extern void kmeans_model_check_version(int version, int sqlstate);
 
 /* The column names one after the other: v->ncolumns strings with their NULs. */

@@ -140,7 +140,7 @@ merge(KmeansState *to, KmeansState *from)
 	if (to->kind != from->kind)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("a sum of points and a part of a step can not be combined")));
+				 errmsg("a sum of points and a part of a step cannot be combined")));
 	if (to->kind == KMEANS_STATE_SUM)
 		return (KmeansState *) kmeans_sum_merge((KmeansSum *) to, (KmeansSum *) from);
 	return (KmeansState *) kmeans_step_merge((KmeansStep *) to, (KmeansStep *) from);

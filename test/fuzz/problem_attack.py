@@ -48,7 +48,7 @@ class Attack:
         self.cosine, self.standardize = o.get("distance") == "cosine", o.get("standardize", False)
         self.kept, self.left_out, self.error = rows.judge(table, self.weighted, self.cosine, self.skip)
         if self.cosine and self.standardize:
-            self.error = ("22023", "standardize can not be used with distance 'cosine'")
+            self.error = ("22023", "standardize cannot be used with distance 'cosine'")
         self.x = rows.x[self.kept]
         self.w = rows.w[self.kept] if self.weighted else np.ones(len(self.x))
         self.reach = np.ptp(self.x / 2, axis=0).max() if len(self.x) else 0

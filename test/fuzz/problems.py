@@ -318,7 +318,7 @@ def grouped(a):
                            f"kmeans_agg({a.t.point()}, {a.k}{agg_options(a)}) AS m FROM {a.t.relation} t GROUP BY 1) m, "
                            "kmeans_centroids(m) c")
     if got.ok and expected.state == "22003" and " is Infinity" in expected.message:
-        return  # kmeans_agg makes a model, which can not have that
+        return  # kmeans_agg makes a model, which cannot have that
     if campaign.sane(expected, a.s):
         for outcome in (got, expected):
             outcome.rows = sorted(outcome.rows, key=str) if outcome.ok else None

@@ -28,7 +28,7 @@ FROM unnest('{base,v,mv,part,part_0,parent,child,tmp,unlogged}'::regclass[]) rel
 SELECT cluster, size, centroid FROM kmeans('"Odd ""Name"', ARRAY['X y', 'select'], 2, centroids => '{{0,0},{200,0}}');
 SELECT columns FROM kmeans_info((SELECT kmeans_fit('"Odd ""Name"', ARRAY['X y', 'select'], 2)));
 
--- a foreign table gets as far as its wrapper, which can not do anything
+-- a foreign table gets as far as its wrapper, which cannot do anything
 CREATE FOREIGN DATA WRAPPER nothing;
 CREATE SERVER nowhere FOREIGN DATA WRAPPER nothing;
 CREATE FOREIGN TABLE ft (x float8) SERVER nowhere;

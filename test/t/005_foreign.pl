@@ -37,7 +37,7 @@ foreach my $sql (q{SELECT * FROM kmeans_labels('far_away', '{x}', 2)},
 	q{SELECT * FROM kmeans('far_away', '{x}', 2, label_column => 'id')})
 {
 	$node->psql('postgres', $sql, stdout => \$out, stderr => \$err);
-	like($err, qr/ERROR:  "far_away" is a foreign table, whose rows can not be labelled by ctid/, "no labels: $sql");
+	like($err, qr/ERROR:  "far_away" is a foreign table, whose rows cannot be labelled by ctid/, "no labels: $sql");
 }
 $node->stop;
 done_testing();

@@ -1,5 +1,5 @@
 # Points above gkmeans.memory_limit: the same bits, within the memory, and nothing is left
-# behind when the temporary file can not be written.
+# behind when the temporary file cannot be written.
 use strict;
 use warnings;
 

@@ -181,7 +181,7 @@ $node->psql('postgres', q{SET statement_timeout = '60ms'; SET gkmeans.workers = 
 	SELECT sum(size) FROM kmeans('longer', '{x,y}', 1, max_iter => 1)}, stdout => \$out, stderr => \$err);
 like($err, qr/canceling statement due to statement timeout/, 'a statement that reads is cancelled');
 is($node->safe_psql('postgres', q{SET client_min_messages = error; SELECT sum(size) FROM kmeans('long', '{x,y}', 1)}), '300000', 'and the next one reads');
-# A temporary file that can not be written while threads read: the session can be cancelled afterwards, too.
+# A temporary file that cannot be written while threads read: the session can be cancelled afterwards, too.
 ($out, $err) = ('', '');
 $node->psql('postgres', q{SET gkmeans.workers = 0; SET gkmeans.threads = 2; SET gkmeans.memory_limit = '1200kB'; SET temp_file_limit = '64kB';
 	SELECT sum(size) FROM kmeans('long', '{x,y}', 2, max_iter => 1);

@@ -237,7 +237,7 @@ sub fails
 
 foreach my $table ('dist', 'single', 'reference', 'alone')
 {
-	my $error = qr/ERROR:  "$table" is a table of Citus, whose rows can not be labelled by ctid\nHINT: .*kmeans_predict/;
+	my $error = qr/ERROR:  "$table" is a table of Citus, whose rows cannot be labelled by ctid\nHINT: .*kmeans_predict/;
 	fails("SELECT * FROM kmeans_labels('$table', '{a}', 2)", $error, "no labels by ctid: $table");
 	fails("SELECT * FROM kmeans_labels('$table', kmeans_fit('here', '{a}', 2))", $error, "nor with a model: $table");
 	fails("SELECT * FROM kmeans_label_table('$table', '{a}', 2, 'labels', '{id}')", $error, "no kmeans_label_table(): $table");

@@ -239,7 +239,7 @@ test_no_more(void)
 	tight.rlim_cur = now + 16 * MB;
 	if (setrlimit(RLIMIT_AS, &tight) != 0)
 	{
-		skip("address space can not be limited");
+		skip("address space cannot be limited");
 		return;
 	}
 	large = gk_mem_pool_take(&me, 72 * MB, &warm);

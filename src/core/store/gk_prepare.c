@@ -2,7 +2,7 @@
  * gk_prepare.c - what prepared points are: centre, scale and grid of each column.
  *
  * One power of two scales all columns, because distances mix them; only columns
- * more than 2^100 below the largest get their own, as they can not matter to any
+ * more than 2^100 below the largest get their own, as they cannot matter to any
  * distance but their centroids still have to be right.
  */
 #include <float.h>

@@ -266,7 +266,7 @@ nearest_of(const int groups, const float *x, size_t d, const float *c, const siz
 
 /*
  * The smallest of eight distances, and the lowest label of those that have it.  Without
- * branches: which lane wins can not be foreseen.
+ * branches: which lane wins cannot be foreseen.
  */
 GK_INLINE int
 best_of(__m256 best, __m256i label, float *d2)
