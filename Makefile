@@ -161,9 +161,9 @@ demo:
 
 # Benchmarks: the engine, a private server, a GPU; then the pages made from what they found
 bench: all
-	bench/run cpu
-bench-sql: all
-	bench/run sql
+	bench/run engine
+bench-server: all
+	bench/run server
 bench-gpu:
 	bench/run gpu
 bench-report:
@@ -180,4 +180,4 @@ dist:
 	git archive --format=zip --prefix=gkmeans-$(EXTVERSION)/ -o $(DIST) HEAD
 
 .PHONY: all install installcheck uninstall clean cuda-note unit unit-programs tap fuzz test-gpu test test-deb demo dist \
-	bench bench-sql bench-gpu bench-report
+	bench bench-server bench-gpu bench-report

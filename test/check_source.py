@@ -147,7 +147,7 @@ NAME = re.compile(r"\b([\w/]+\.(?:cuh?|[ch])|(?:gk|km|kmeans)_\w*[a-z0-9]|(?:Gk|
 known = {os.path.basename(p) for p in glob.glob("src/**/*", recursive=True) + glob.glob("test/**/*", recursive=True)}
 for path in SOURCES:
     known.update(os.path.basename(name) for name in re.findall(r'#\s*include\s+["<]([^">]+)', text[path]))
-for path in SOURCES + glob.glob("sql/*.sql") + glob.glob("test/**/*", recursive=True) + glob.glob("bench/*"):
+for path in SOURCES + glob.glob("sql/*.sql") + glob.glob("test/**/*", recursive=True) + glob.glob("bench/**/*", recursive=True):
     if os.path.isfile(path) and os.path.splitext(path)[1] in (".c", ".h", ".cu", ".cuh", ".sql", ".pl", ".py", ""):
         try:
             with open(path, encoding="utf-8") as f:

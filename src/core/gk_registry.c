@@ -109,7 +109,7 @@ usable_gpu(const char *gpus, int *gpu_number, char *reason, size_t len)
 
 /*
  * Under auto, a job must be worth the upload and the launches.  Measured against
- * 16 CPU cores (bench/gpu_server.sh): seeding asks the GPU something for every
+ * 16 CPU cores (bench/gpu/gpu_server.sh): seeding asks the GPU something for every
  * cluster, which only many values at a time pay for, however many clusters there
  * are; and below 10^8 all is done in some 10 ms anyway.
  */

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Time other GPU k-means on the shapes of gpu_kernels.cu: one iteration (assign and
+update), points resident, float32 input, CUDA events, median.
+
+    bench/gpu/gpu_peers.py [--json FILE] [--commit ID] [case ...]
+
+flash-kmeans (Triton) multiplies float32 input in TF32 inside, so its labels are
+not always those of the nearest centroid.  "pytorch" is what one would write in a
+few lines: cdist-like distances in blocks by a matrix product (TF32 off), argmin,
+index_add_.  Neither gives the same sums twice; gkmeans does.
+"""
+import argparse
+import datetime
+import json
+import statistics
+
+import torch
+
+CASES = {
+    "2gb4": (134217728, 4, 4), "2gb64": (134217728, 4, 64), "50m": (50000000, 4, 4),
+    "small": (2049280, 7, 4), "tiny": (100000, 2, 5), "census16": (2458285, 68, 16),
+    "census64": (2458285, 68, 64), "census256": (2458285, 68, 256), "10m": (10000000, 32, 256),
+    "1m4096": (1000000, 128, 4096), "8m1024": (8388608, 128, 1024), "768": (1000000, 768, 1000),
+}
+
+
+def points(n, d):
+    """Lutz et al.'s data: ten centres uniform in [-100, 100]^d, normal around them."""
+    g = torch.Generator(device="cuda").manual_seed(1)
+    centres = torch.rand((10, d), device="cuda", generator=g) * 200 - 100
+    x = torch.randn((n, d), device="cuda", generator=g) * 10
+    step = 1 << 22
+    for i in range(0, n, step):
+        m = min(step, n - i)
+        x[i:i + m] += centres[torch.randint(0, 10, (m,), device="cuda", generator=g)]
+    return x
+
+
+def flash_iteration():
+    from flash_kmeans.kmeans_triton_impl import _euclid_iter
+    import importlib.metadata
+
+    def prepare(x):
+        x = x[None]
+        x_sq = torch.empty(x.shape[:2], device=x.device)
+        for i in range(0, x.shape[1], 1 << 20):
+            x_sq[:, i:i + (1 << 20)] = (x[:, i:i + (1 << 20)] ** 2).sum(-1)
+        return x, x_sq
+
+    def iterate(state, c):
+        x, x_sq = state
+        return _euclid_iter(x, x_sq, c[None])[0][0]
+
+    return "flash-kmeans " + importlib.metadata.version("flash-kmeans"), prepare, iterate
+
+
+def torch_iteration():
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+    def iterate(x, c):
+        k, d = c.shape
+        sums = torch.zeros_like(c)
+        counts = torch.zeros(k, device=x.device)
+        half = (c * c).sum(1) * 0.5
+        step = max(1, (1 << 28) // k)
+        for i in range(0, len(x), step):
+            part = x[i:i + step]
+            label = (half - part @ c.T).argmin(1)
+            sums.index_add_(0, label, part)
+            counts.index_add_(0, label, torch.ones(len(part), device=x.device))
+        return torch.where(counts[:, None] > 0, sums / counts[:, None].clamp(min=1), c)
+
+    return "pytorch " + torch.__version__, lambda x: x, iterate
+
+
+def median_ms(iterate, state, c, most_s=6.0):
+    times = []
+    for i in range(9):
+        a = torch.cuda.Event(enable_timing=True)
+        b = torch.cuda.Event(enable_timing=True)
+        a.record()
+        c = iterate(state, c)
+        b.record()
+        b.synchronize()
+        if i >= 2:
+            times.append(a.elapsed_time(b))
+        if sum(times) > most_s * 1e3:
+            break
+    return statistics.median(times)
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--json")
+    ap.add_argument("--commit", default="unknown")
+    ap.add_argument("--driver", default="unknown")
+    ap.add_argument("cases", nargs="*")
+    args = ap.parse_args()
+    peers = []
+    for make in (flash_iteration, torch_iteration):
+        try:
+            peers.append(make())
+        except ImportError as e:
+            print(f"left out: {e}")
+    for name in args.cases or CASES:
+        n, d, k = CASES[name]
+        x = points(n, d)
+        start = x[torch.randperm(min(n, 1 << 20), device="cuda")[:k]].clone()
+        for library, prepare, iterate in peers:
+            try:
+                ms = median_ms(iterate, prepare(x), start.clone())
+            except Exception as e:      # a peer that fails is a result too
+                print(f"{name:10} {library:28} failed: {str(e)[:120]}")
+                continue
+            print(f"{name:10} {library:28} {ms:10.4f} ms", flush=True)
+            if args.json:
+                row = {"suite": "gpu_peers", "case": name, "what": library, "n": n, "d": d, "k": k, "ms": round(ms, 6),
+                       "gpu": torch.cuda.get_device_name(), "driver": args.driver,
+                       "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+                       "commit": args.commit, "command": " ".join(["gpu_peers.py"] + (args.cases or []))}
+                with open(args.json, "a") as f:
+                    f.write(json.dumps(row) + "\n")
+        del x
+
+
+if __name__ == "__main__":
+    main()
