@@ -402,6 +402,8 @@ gk_cpu_hamerly_block(GkSession *s, const GkBlock *b, const float *centroids, int
 	w.label = (int32_t *) s->previous.p + b->slot;
 	if (bounds->rebase)
 		rebase(bounds, b, w.label);
+	for (int i = b->rows; bounds->fresh && i < b->tiles * GK_ROW_PAD; i++)
+		((float *) bounds->slack.p)[b->slot + i] = INFINITY;	/* the rest of the last tile's vectors never has the least */
 	for (int t = 0; t < b->tiles; t++)
 	{
 		int			first = t * GK_ROW_PAD;
