@@ -19,6 +19,7 @@ from fuzz_common import TREE, Campaign
 MEMORY, THREAD, WRITE, READ, OURS = 1, 2, 4, 8, 16
 FIELDS = ("pid", "kinds", "fail_at", "last", "calls", "failed", "generation")
 ROWS = 4000
+ROUNDS = 6  # that a session may grow in, one after the other
 SPILL = "SET gkmeans.memory_limit = '300kB'; SET gkmeans.chunk_size = '64kB'; SET work_mem = '64kB'; "
 WORKERS = "SET gkmeans.workers = 2; "
 
@@ -123,24 +124,49 @@ def one(session, fault, n, job, table, way, right):
 
 def sweep(fault, job, table, way, right):
     """All n; how many there were."""
-    new, n = way[2], 1
+    if way[2]:
+        n = 1
+        while campaign.failed < campaign.args.failures:
+            session = new_session()
+            more = one(session, fault, n, job, table, way, right)
+            session.close()
+            if not more:
+                break
+            n += 1
+        return n - 1
     session = new_session()
-    if not new:
-        for _ in range(2):
-            session.run(f"{way[4]}BEGIN; {job.on(table)}", False)
-            session.run("ROLLBACK; RESET ALL; SET client_min_messages = error", False)
-        size = status(session.pid, "VmData")
+    for _ in range(2):
+        session.run(f"{way[4]}BEGIN; {job.on(table)}", False)
+        session.run("ROLLBACK; RESET ALL; SET client_min_messages = error", False)
+    total, sizes = 0, [status(session.pid, "VmData")]
+    # a heap that has got holes stops growing, a leak grows on and on
+    while campaign.failed < campaign.args.failures:
+        before = session
+        session, n = all_calls(session, fault, job, table, way, right)
+        total += n
+        if session is not before:
+            break
+        sizes.append(status(session.pid, "VmData"))
+        if sizes[-1] - sizes[-2] < 2048 + n:
+            break
+        if len(sizes) > ROUNDS:
+            campaign.fail(f"{job.name}, {way[0]}: kB of addresses after each round of {n} failures: {sizes}", session)
+            break
+    campaign.count()
+    session.close()
+    return total
+
+
+def all_calls(session, fault, job, table, way, right):
+    """Each n once: (the session, how many there were). One that was lost gets a successor."""
+    n = 1
     while campaign.failed < campaign.args.failures and one(session, fault, n, job, table, way, right):
         session.script.clear()
         n += 1
-        if new or session.lost:
+        if session.lost:
             session.close()
             session = new_session()
-    if not new and n > 1 and not session.lost:
-        grown = status(session.pid, "VmData") - size
-        campaign.check(grown < 2048 + n, f"{job.name}, {way[0]}: {n} failures took {grown} kB of addresses", session)
-    session.close()
-    return n - 1
+    return session, n - 1
 
 
 def prepare():
