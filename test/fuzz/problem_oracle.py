@@ -2,7 +2,8 @@
 
 The contract (docs/algorithms.md): a point is centred and rounded once, to 24 bits of its distance
 from the mean and to 2^-40 of the feature's largest; a distance is a chain of float32 operations.
-So every number here comes with the error that these roundings can add up to, and no more.
+A weight is rounded to 24 bits and to 2^-40 of the power of two at or above the heaviest, which is
+done here, too: the sums of weights are exact. So every number here comes with the error that these roundings can add up to, and no more.
 """
 import math
 from fractions import Fraction
@@ -27,11 +28,11 @@ class Oracle:
     """Points x (n, d) of weights w, as distances see them."""
 
     def __init__(self, x, w, cosine, standardize):
-        self.cosine, self.standardize = cosine, standardize
+        self.cosine, self.standardize, self.uncertain = cosine, standardize, 0.0
         self.n, self.d = x.shape
-        self.wexp = math.frexp(w.max())[1]
-        self.w = np.ldexp(w, -self.wexp)
-        self.dw = 0 * w if (w == 1).all() else EPS * self.w + GRID
+        fraction, exponent = math.frexp(w.max())
+        self.wexp = exponent - (fraction == 0.5)
+        self.w = np.rint(np.ldexp(w, -self.wexp).astype(np.float32).astype(float) / GRID) * GRID
         if cosine:
             self.centre, self.scale = np.zeros(self.d), np.ones(self.d)
             self.exponent = np.zeros(self.d, int)
@@ -49,6 +50,7 @@ class Oracle:
                 mean = np.average(self.p, axis=0, weights=self.w)
                 sd = np.sqrt(np.average((self.p - mean) ** 2, axis=0, weights=self.w))
                 self.scale = np.where(sd > 0, sd, 1.0)
+                self.uncertain = self._deviation_error(sd)
                 self.p = self.p / self.scale
         self.unit = 0 if cosine or standardize else int(self.exponent[0]) + (2 if self.part == 0.25 else 0)
         self.reach = np.abs(self.p).max(axis=0)
@@ -70,6 +72,20 @@ class Oracle:
         whole = np.where(self.constant, 0, np.abs(x) * self.part)
         return error + np.ldexp(whole + 2.0 ** 50 * DENORMAL, -self.exponent - 50) / self.scale
 
+    def _deviation_error(self, sd):
+        """How much standard deviations may be off, relative to them; points are at most 1 here.
+
+        Points that are moved by e move it by no more than the root of the mean of e^2. The variance is
+        a difference of float64 numbers, and of squares that are cut off below 2^-80.
+        """
+        square = np.average(self.p ** 2, axis=0, weights=self.w) + 2.0 ** -38
+        moved = EPS * np.sqrt(square) + 2 * GRID
+        cancelled = 2.0 ** -49 * square + self.n * 2.0 ** -77 / self.w.sum()
+        sd = np.maximum(sd, 1e-300)
+        error = (moved + cancelled / (2 * sd)) / sd
+        error = np.where(self.constant, 0, 1.01 * error)
+        return float(np.where(error < 0.5, error / (1 - np.minimum(error, 0.5)), 1e9).max())
+
     def distances(self, centroids):
         """(distances (n, k), their errors), Euclidean and in this oracle's units."""
         p = self._directions(centroids) if self.cosine else self._centred(centroids)
@@ -79,7 +95,7 @@ class Oracle:
         step = max(1, 2_000_000 // p.size)
         for i in range(0, self.n, step):
             distance[i:i + step] = np.sqrt(((self.p[i:i + step, None, :] - p) ** 2).sum(axis=2))
-        relative = (self.d + 4) * EPS + (1e-6 if self.standardize else 0)
+        relative = (self.d + 4) * EPS + self.uncertain
         return distance, 1.01 * (points[:, None] + own) + relative * distance + 2.0 ** -99
 
     def original(self, distance, error):
@@ -102,7 +118,7 @@ class Oracle:
         square = nearest ** 2 * (0.5 if self.cosine else 1)
         bound = 2 * nearest * error + error ** 2
         value = (self.w * square).sum()
-        slack = (self.w * bound + self.dw * (square + bound)).sum()
+        slack = (self.w * bound).sum()
         slack += self.n * self.d * 2.0 ** -76 * (1 + (self.reach ** 2).sum()) + 1e-14 * value
         return value, slack, 2 * self.unit + self.wexp
 
@@ -113,12 +129,12 @@ class Oracle:
         own = own + np.zeros_like(p)
         for i, c in enumerate(p):
             of = labels == i
-            w, dw, q, error = self.w[of, None], self.dw[of, None], self.p[of], self.error[of]
+            w, q, error = self.w[of, None], self.p[of], self.error[of]
             mass = w.sum()
             if mass == 0:
                 continue
             mean = (w * q).sum(axis=0) / mass
-            bound = (w * error + dw * np.abs(q - mean)).sum(axis=0) / mass
+            bound = (w * error).sum(axis=0) / mass
             if self.cosine:
                 length = np.sqrt((mean ** 2).sum())
                 if length < 1e-3:

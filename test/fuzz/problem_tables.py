@@ -12,6 +12,24 @@ LARGEST = {"int2": 32767, "int4": 2**31 - 1, "int8": 2**63 - 1, "whole": 2**31 -
 NAMES = ["x", "y", "z", "Upper", "select", 'quo"te', "it's", "with space", "größe", "$1", "a" * 63, "{brace}", "comma,", "a<b&c"]
 
 
+# What readers and kernels have ways of their own for. The first cases of a seed have each once, the others now and then.
+SHAPES = [
+    # four columns, or elements, of four bytes side by side, and a page has hardly a row that is left out
+    dict(types=["float4"], array=False, d=[4, 4, 5], n=(300, 700), adjacent=True, strange=0.005, kind="plain"),
+    # several arrays of a page are stored elsewhere
+    dict(array=True, types=["float8", "float4", "int4"], d=[17, 40], n=(60, 300), elsewhere=True, weight=False, kind="plain"),
+    # columns that were added later, between rows
+    dict(late=0.6, n=(30, 400), kind="plain"),
+    # several chunks of points
+    dict(array=True, types=["float4", "float8"], d=[40], n=(1300, 1500), kind="plain"),
+    # points at nearly the same distance from several centroids
+    dict(array=True, types=["int2", "float4"], d=[17, 40], n=(200, 500), numbers="few", kind="plain"),
+    dict(array=True, types=["float4"], d=[5, 8, 17], n=(300, 700), strange=0.005, kind="plain"),
+    # enough rows for threads and workers
+    dict(array=False, d=[2, 3, 4], n=(300, 400), copies=True, kind="plain"),
+]
+
+
 def places(rng, n):
     """Some of n rows: none of them most of the time; one, a run, the first, the last, any, all but some."""
     kind = rng.randrange(12)
@@ -30,9 +48,9 @@ def places(rng, n):
     return {i for i in range(n) if rng.random() < share}
 
 
-def numbers(rng, n, blob):
+def numbers(rng, n, blob, kind=None):
     """n numbers of one kind; blob says to which of some heaps a row belongs."""
-    kind = rng.choice(["blobs"] * 4 + ["few"] * 3 + ["wide", "shifted", "huge", "tiny", "constant", "denormal"])
+    kind = kind or rng.choice(["blobs"] * 4 + ["few"] * 3 + ["wide", "shifted", "huge", "tiny", "constant", "denormal"])
     if kind == "few":
         top = rng.choice([1, 2, 5, 100])
         return [float(rng.randint(-top, top)) for _ in range(n)]
@@ -77,11 +95,12 @@ class Column:
 class Table:
     """A relation with features, perhaps a weight, a group and a label column, and other columns between them."""
 
-    def __init__(self, rng, session, name="t"):
-        self.rng, self.session = rng, session
+    def __init__(self, rng, session, shape, name="t"):
+        self.rng, self.session, self.shape = rng, session, shape
         self.name = name if rng.random() < 0.8 else rng.choice(NAMES)
-        self.n = rng.choice([0, 1, 2, 3] + [rng.randint(4, 60)] * 6 + [rng.randint(60, 700)] * 8 + [rng.randint(700, 3000)])
-        self.kind = rng.choice(["plain"] * 9 + ["temporary", "partitioned", "partitioned", "inherited", "view", "materialized"])
+        self.n = rng.randint(*shape["n"]) if "n" in shape else rng.choice([0, 1, 2, 3] + [rng.randint(4, 60)] * 6 + [rng.randint(60, 700)] * 8 + [rng.randint(700, 3000)])
+        self.kind = shape.get("kind") or \
+            rng.choice(["plain"] * 9 + ["temporary", "partitioned", "partitioned", "inherited", "view", "materialized"])
         self.partitions = []
         self._choose_columns()
         self._create()
@@ -93,20 +112,22 @@ class Table:
     # ---- what stands in it ----
 
     def _choose_columns(self):
-        rng, n = self.rng, self.n
+        rng, n, shape = self.rng, self.n, self.shape
         names = rng.sample(NAMES, 8) if rng.random() < 0.3 else ["x1", "x2", "x3", "x4", "x5", "w", "lab", "grp"]
         # half of all tables have everything at the same place in every row, for which readers have a shorter way
-        self.fixed = rng.random() < 0.5
-        types = FIXED if self.fixed else NUMBERS
+        self.fixed = rng.random() < 0.5 and not shape.get("array")
+        types = shape.get("types") or (FIXED if self.fixed else NUMBERS)
         blobs = rng.randint(1, 5)
         blob = [rng.randrange(blobs) for _ in range(n)]
-        self.array = not self.fixed and rng.random() < 0.5
-        self.d = rng.choice([1, 2, 2, 3, 4, 5]) if not self.array else rng.choice([1, 2, 2, 3, 5, 8, 17, 40, 300])
+        self.array = shape.get("array", not self.fixed and rng.random() < 0.5)
+        self.d = rng.choice(shape.get("d") or ([1, 2, 2, 3, 5, 8, 17, 40, 300] if self.array else [1, 2, 2, 3, 4, 5]))
         if self.d * n > 60000:
             self.d = 3
-        features = [numbers(rng, n, blob) for j in range(min(self.d, 5))]
+        features = [numbers(rng, n, blob, shape.get("numbers")) for j in range(min(self.d, 5))]
         features = [features[j % len(features)] for j in range(self.d)]
         zero, strange, null, skewed = (places(rng, n) for _ in range(4))
+        if "strange" in shape:
+            strange = {i for i in range(n) if rng.random() < shape["strange"]}
         rows = [list(row) for row in zip(*features)] if n else []
         for i in zero:
             rows[i] = [0.0] * self.d
@@ -116,7 +137,7 @@ class Table:
             rows[i][rng.randrange(self.d)] = None
         columns = [Column("id", "int4", [str(i) for i in range(n)])]
         if self.array:
-            typ = rng.choice([t for t in NUMBERS if t not in DOMAINS])
+            typ = rng.choice([t for t in types if t not in DOMAINS])
             texts = [array_text([None if v is None else Bare(fitting(v, typ)) for v in row]) for row in rows]
             for i in skewed if rng.random() < 0.5 else ():
                 texts[i] = None
@@ -127,21 +148,23 @@ class Table:
                 typ = rng.choice(types)
                 columns.append(Column(names[j], typ, [fitting(row[j], typ) for row in rows]))
             self.features = names[:self.d]
-        self.weight = names[5] if rng.random() < 0.5 else None
+        self.weight = names[5] if rng.random() < 0.5 and shape.get("weight", True) else None
         if self.weight:
-            columns.append(self._weights(names[5], rng.choice(types)))
+            columns.append(self._weights(names[5], rng.choice(FIXED if self.fixed else NUMBERS)))
         self.label = names[6] if rng.random() < 0.4 else None
         if self.label:
             columns.append(Column(self.label, rng.choice(["int2", "int4", "int8"]),
                                   [rng.choice([None, "0", "1", "2"]) for _ in range(n)]))
         self.group = names[7]
+        groups = rng.choice([[None, "0", "1", "-1", "2", "30"], ["-1", "0", "1"], [str(i) for i in range(-20, 21)]])
         columns.append(Column(self.group, rng.choice(["int4", "int8", "int2", "int4" if self.fixed else "text"]),
-                              [rng.choice([None, "1", "2", "3", "30"]) for _ in range(n)]))
+                              [rng.choice(groups) for _ in range(n)]))
         if self.kind in ("partitioned", "inherited"):
             columns.append(Column("part", "int4", [str(rng.randrange(3)) for _ in range(n)]))
         for name in rng.sample(["note", "flag", "day"] + ["remark"] * (not self.fixed), rng.randint(0, 3)):
             columns.append(self._other(name))
-        rng.shuffle(columns)
+        if not shape.get("adjacent"):
+            rng.shuffle(columns)
         self.columns = columns
 
     def _weights(self, name, typ):
@@ -175,13 +198,17 @@ class Table:
         for name, base in DOMAINS.items():
             run(f"CREATE DOMAIN {name} AS {base}")
         self.base = ident(self.name)
-        late = [c for c in self.columns if c.name not in ("id", "part") and rng.random() < 0.08]
+        late = [c for c in self.columns if c.name not in ("id", "part") and rng.random() < self.shape.get("late", 0.08)]
         columns = [c for c in self.columns if c not in late]
         junk = ["junk int", "junk text", "junk float8"][rng.randrange(3)] if rng.random() < 0.25 else None
         texts = [str(c) for c in columns]
         if junk:
             texts.insert(rng.randint(0, len(texts)), junk)
         options = f" WITH (fillfactor = {rng.choice([10, 50, 90])})" if rng.random() < 0.2 else ""
+        elsewhere = self.shape.get("elsewhere")
+        if elsewhere:  # so do rows with a long value
+            options = " WITH (toast_tuple_target = 128)"
+            texts.append("long text DEFAULT repeat('long', 600)")
         if self.kind == "partitioned":
             run(f"CREATE TABLE {self.base} ({', '.join(texts)}) PARTITION BY LIST (part)")
             for i in range(3):
@@ -191,6 +218,9 @@ class Table:
             run(f"CREATE {temporary}TABLE {self.base} ({', '.join(texts)}){options}")
             if self.kind == "inherited":
                 run(f"CREATE TABLE child () INHERITS ({self.base})")
+        if elsewhere:
+            run(f"ALTER TABLE {self.base} ALTER long SET STORAGE EXTERNAL" +
+                "".join(f", ALTER {ident(c.name)} SET STORAGE EXTERNAL" for c in columns if c.type.endswith("[]")))
         self.late, self.junk = late, junk
 
     def _create_partition(self, i, texts):
@@ -207,16 +237,16 @@ class Table:
     def _fill(self):
         rng, run = self.rng, self.session.run
         early = [c for c in self.columns if c not in self.late]
-        cut = rng.randint(0, self.n) if self.late else self.n
+        cut = rng.randint(self.n // 4, self.n) if self.late else self.n
         self._copy(early, 0, cut)
         if self.junk:
             run(f"ALTER TABLE {self.base} DROP COLUMN junk")
         for c in self.late:
-            default = next((v for v in c.values if v is not None), None) if rng.random() < 0.6 else None
+            default = next((v for v in c.values if v is not None), None) if rng.random() < 0.8 else None
             run(f"ALTER TABLE {self.base} ADD COLUMN {c}" + ("" if default is None else f" DEFAULT {literal(default)}"))
         if self.late:
             self._copy(self.columns, cut, self.n)
-        if self.n > 100 and self.d < 9 and rng.random() < 0.06:
+        if self.n > 100 and self.d < 9 and (rng.random() < 0.06 or self.shape.get("copies")):
             # enough that threads read them
             names = ", ".join(ident(c.name) for c in self.columns)
             copies = ", ".join(f"id + i * {self.n}" if c.name == "id" else ident(c.name) for c in self.columns)

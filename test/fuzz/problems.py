@@ -13,7 +13,7 @@ import numpy as np
 from fuzz_common import ident, literal
 from problem_attack import FIRST, PLAIN, SETTINGS, Attack, campaign, floats
 from problem_oracle import close, exact_sum
-from problem_tables import Table
+from problem_tables import SHAPES, Table
 
 # What a model says of how and how fast it was made
 VOLATILE = ("device", "strategy", "load_ms", "context_ms", "upload_ms", "seed_ms", "iterate_ms", "total_ms")
@@ -304,8 +304,8 @@ def grouped(a):
     """Groups are those of kmeans_agg, and rows of other settings are the same in any order."""
     if a.error:
         return
-    g = a.t.group
-    columns = literal([g]) + "::text[]"
+    g = [a.t.group] + [c.name for c in a.t.columns if c.name in ("note", "flag", a.t.label) and a.rng.random() < 0.5]
+    columns = literal(g) + "::text[]"
     call = f"SELECT * FROM kmeans_grouped({a.t.regclass}, {columns}, {a.t.names}, {a.k}{a.arguments()})"
     got = a.s.run(call)
     if not campaign.sane(got, a.s):
@@ -314,8 +314,8 @@ def grouped(a):
         a.settings(dict(PLAIN))
         expected = a.s.run(call)
     else:
-        expected = a.s.run(f"SELECT jsonb_build_object({literal(g)}, grp) AS grp, c.* FROM (SELECT {ident(g)} AS grp, "
-                           f"kmeans_agg({a.t.point()}, {a.k}{agg_options(a)}) AS m FROM {a.t.relation} t GROUP BY 1) m, "
+        expected = a.s.run(f"SELECT grp, c.* FROM (SELECT jsonb_build_object({', '.join(f'{literal(c)}, {ident(c)}' for c in g)}) "
+                           f"AS grp, kmeans_agg({a.t.point()}, {a.k}{agg_options(a)}) AS m FROM {a.t.relation} t GROUP BY 1) m, "
                            "kmeans_centroids(m) c")
     if got.ok and expected.state == "22003" and " is Infinity" in expected.message:
         return  # kmeans_agg makes a model, which cannot have that
@@ -401,7 +401,8 @@ def one_case(rng):
     session = campaign.session()
     session.run("CREATE SCHEMA attacked; " + FIRST)
     try:
-        table = Table(rng, session)
+        shape = SHAPES[campaign.case] if campaign.case < len(SHAPES) else rng.choice(SHAPES) if rng.random() < 0.3 else {}
+        table = Table(rng, session, shape)
         rows = table.read()
         made = list(session.script)
         for _ in range(2):
