@@ -29,6 +29,7 @@ SETTINGS = {
 }
 PLAIN = {"gkmeans.reader": "executor", "gkmeans.threads": "1", "gkmeans.workers": "0", "gkmeans.simd": "scalar",
          "gkmeans.skip_points": "off", "gkmeans.enable_window_scan": "off"}
+SPILL = {"gkmeans.chunk_size": "64kB", "gkmeans.memory_limit": "0"}
 FIRST = "RESET ALL; SET search_path = attacked, public"
 
 
@@ -96,6 +97,8 @@ class Attack:
         if chosen is None:
             chosen = {} if rng.random() < 0.25 else \
                 {k: rng.choice(v) for k, v in SETTINGS.items() if rng.random() < 0.35}
+            if rng.random() < 0.15:
+                chosen.update(SPILL)
         self.s.run(FIRST + "".join(f"; SET {k} = '{v}'" for k, v in chosen.items()))
 
     def check(self, good, text):

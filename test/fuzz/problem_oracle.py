@@ -82,7 +82,8 @@ class Oracle:
         moved = EPS * np.sqrt(square) + 2 * GRID
         cancelled = 2.0 ** -49 * square + self.n * 2.0 ** -77 / self.w.sum()
         sd = np.maximum(sd, 1e-300)
-        error = (moved + cancelled / (2 * sd)) / sd
+        with np.errstate(over="ignore"):
+            error = (moved + cancelled / (2 * sd)) / sd
         error = np.where(self.constant, 0, 1.01 * error)
         return float(np.where(error < 0.5, error / (1 - np.minimum(error, 0.5)), 1e9).max())
 

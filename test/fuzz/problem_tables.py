@@ -25,8 +25,8 @@ SHAPES = [
     # points at nearly the same distance from several centroids
     dict(array=True, types=["int2", "float4"], d=[17, 40], n=(200, 500), numbers="few", kind="plain"),
     dict(array=True, types=["float4"], d=[5, 8, 17], n=(300, 700), strange=0.005, kind="plain"),
-    # enough rows for threads and workers
-    dict(array=False, d=[2, 3, 4], n=(300, 400), copies=True, kind="plain"),
+    # enough pages for threads, and for several extents of workers
+    dict(n=(2600, 3000), d=[1, 2, 3, 5], fillfactor=10, kind="plain"),
 ]
 
 
@@ -204,7 +204,8 @@ class Table:
         texts = [str(c) for c in columns]
         if junk:
             texts.insert(rng.randint(0, len(texts)), junk)
-        options = f" WITH (fillfactor = {rng.choice([10, 50, 90])})" if rng.random() < 0.2 else ""
+        options = f" WITH (fillfactor = {self.shape.get('fillfactor') or rng.choice([10, 50, 90])})" \
+            if rng.random() < 0.2 or "fillfactor" in self.shape else ""
         elsewhere = self.shape.get("elsewhere")
         if elsewhere:  # so do rows with a long value
             options = " WITH (toast_tuple_target = 128)"
@@ -246,7 +247,7 @@ class Table:
             run(f"ALTER TABLE {self.base} ADD COLUMN {c}" + ("" if default is None else f" DEFAULT {literal(default)}"))
         if self.late:
             self._copy(self.columns, cut, self.n)
-        if self.n > 100 and self.d < 9 and (rng.random() < 0.06 or self.shape.get("copies")):
+        if self.n > 100 and self.d < 9 and rng.random() < 0.06:
             # enough that threads read them
             names = ", ".join(ident(c.name) for c in self.columns)
             copies = ", ".join(f"id + i * {self.n}" if c.name == "id" else ident(c.name) for c in self.columns)
