@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from faults import JOBS, LEFT, SETUP, Server, answers, make_models, make_table, make_wide, rows, status
+from faults import JOBS, LEFT, SETUP, Job, Server, answers, make_models, make_table, make_wide, rows, status
 from fuzz_common import TREE, Campaign
 
 MEMORY, THREAD, WRITE, READ, OURS = 1, 2, 4, 8, 16
@@ -42,7 +42,10 @@ WIDE_JOBS = [
     rows("kmeans, wide", f"kmeans({WIDE_ARGS})"),
     rows("labels, wide", f"(SELECT ctid, cluster, distance FROM kmeans_labels({WIDE_ARGS}))"),
     rows("grouped, wide", "kmeans_grouped('TABLE', '{tenth}', '{v}', 5, max_iter => 2)"),
+    # sums that begin with zeros, in such memory
+    Job("step, wide", "SELECT hash(kmeans_step_partial(m, v)::text) FROM (SELECT v FROM TABLE LIMIT 50) p, many"),
 ]
+MANY = "CREATE TABLE many AS SELECT kmeans_fit('wide', '{v}', 2100, init => 'random', max_iter => 1) AS m"
 WIDE_WAYS = [
     ("memory", MEMORY, False, False, ""),
     ("memory, nothing kept", MEMORY, False, False, "SET gkmeans.keep_memory = 0; "),
@@ -50,7 +53,8 @@ WIDE_WAYS = [
     ("threads", THREAD, True, False, "SET gkmeans.threads = 4; "),
     ("threads, nothing kept", THREAD, False, False, "SET gkmeans.keep_memory = 0; SET gkmeans.threads = 4; "),
 ]
-FIRST = [(WIDE_JOBS[0], WIDE_WAYS[0]), (JOBS[0], WAYS[0]), (WIDE_JOBS[0], WIDE_WAYS[3]), (WIDE_JOBS[0], WIDE_WAYS[4])]
+FIRST = [(WIDE_JOBS[0], WIDE_WAYS[0]), (JOBS[0], WAYS[0]), (WIDE_JOBS[3], WIDE_WAYS[0]),
+         (WIDE_JOBS[0], WIDE_WAYS[3]), (WIDE_JOBS[0], WIDE_WAYS[4])]
 GOOD = {MEMORY: ("53200",), OURS: ("53200",), THREAD: ("53200", "53000"), WRITE: ("53100", "58030"), READ: ("58030",)}
 # a worker that does not even begin to work is told of in another way
 NO_WORKER = ("53200", "55000", "53000")
@@ -183,7 +187,7 @@ def prepare():
     # one arena: what threads allocate is no matter of chance
     server.restart("-c dynamic_shared_memory_type=posix", env={"LD_PRELOAD": library, "GK_FAIL_NTH": fault.file.name, "MALLOC_ARENA_MAX": "1"})
     first = campaign.session("first")
-    for statement in (SETUP, make_table("pts", ROWS), make_models("pts"), make_wide("wide", 16000, 64), "VACUUM ANALYZE"):
+    for statement in (SETUP, make_table("pts", ROWS), make_models("pts"), make_wide("wide", 16000, 64), MANY, "VACUUM ANALYZE"):
         campaign.sane(first.run(statement, False))
     right = answers(first, "pts")[0]
     right.update(answers(first, "wide", WIDE_JOBS)[0])

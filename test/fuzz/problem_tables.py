@@ -98,7 +98,9 @@ class Table:
     def __init__(self, rng, session, shape, name="t"):
         self.rng, self.session, self.shape = rng, session, shape
         self.name = name if rng.random() < 0.8 else rng.choice(NAMES)
-        self.n = rng.randint(*shape["n"]) if "n" in shape else rng.choice([0, 1, 2, 3] + [rng.randint(4, 60)] * 6 + [rng.randint(60, 700)] * 8 + [rng.randint(700, 3000)])
+        self.n = rng.choice([0, 1, 2, 3] + [rng.randint(4, 60)] * 6 + [rng.randint(60, 700)] * 8 + [rng.randint(700, 3000)])
+        if "n" in shape:
+            self.n = rng.randint(*shape["n"])
         self.kind = shape.get("kind") or \
             rng.choice(["plain"] * 9 + ["temporary", "partitioned", "partitioned", "inherited", "view", "materialized"])
         self.partitions = []
