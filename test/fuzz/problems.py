@@ -286,10 +286,16 @@ def step(a):
     if a.ordered and not a.weighted and first["inertia"] not in (0, "0") and \
             second["history"]["inertia"][i:] == [first["inertia"]]:
         a.same(relation, a.s.run(f"{centroids}({literal(after.value)}) c"), f"a step of the model after {i}")
-    rows, point = a.usable_rows(a.kept, a.weighted)
-    a.same(a.s.run(f"{centroids}((SELECT kmeans_finish(kmeans_combine(part)) FROM (SELECT kmeans_step_partial("
-                   f"{model}, {point}) AS part FROM {rows} GROUP BY id % 3) p)) c"), relation, "parts of a step")
-    a.same(a.s.run(f"{centroids}((SELECT kmeans_step({model}, {point}) FROM {rows})) c"), relation, "kmeans_step")
+    # as the rows are left out that have a NULL or no weight; aggregates refuse others
+    usable = a.kept | a.rows.null | (a.rows.no_weight if a.weighted else False)
+    rows, point = a.usable_rows(usable, a.weighted)
+    if relation.ok:
+        counts = str(a.kept.sum()), str((usable & ~a.kept).sum())
+        relation.rows = [row + counts for row in relation.rows]
+    for what, stepped in ("parts of a step", f"SELECT kmeans_finish(kmeans_combine(part)) FROM (SELECT kmeans_step_partial({model}, {point}) "
+                          f"AS part FROM {rows} GROUP BY id % 3) p"), ("kmeans_step", f"SELECT kmeans_step({model}, {point}) FROM {rows}"):
+        a.same(a.s.run(f"SELECT c.cluster, c.centroid, rows_used, rows_skipped FROM ({stepped}) s (m), kmeans_centroids(m) c, "
+                       "kmeans_info(m)"), relation, what)
 
 
 # ---- groups ----
