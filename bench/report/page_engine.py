@@ -48,11 +48,11 @@ def page():
 
     out += ["## Iterations", "",
             "One iteration (assign, sums, new centroids) with no point skipped, of the first 10 of three runs. "
-            "The roofline is measured in the moments between the runs: the larger of the points' bytes over the read "
-            "bandwidth and 2nkd over the rate of multiply-adds; share: the best of the roofline over the best iteration. "
-            "All distances are computed in each; of 4 clusters of few features, and of 16 features or more, the sums are "
-            "those of the iteration before once few points change their cluster, less what went and with what came: the "
-            "best iterations are such ones, the first one of a run is not.", ""]
+            "The roofline is measured between the runs: the larger of the points' bytes over the read "
+            "bandwidth and 2nkd over the rate of multiply-adds. Share is the best roofline over the best iteration. "
+            "Each iteration computes all distances. With 4 clusters of few features, and with 16 features or more, an iteration "
+            "updates the sums of the one before, once few points change their cluster. The best iterations do that, the first "
+            "one of a run does not.", ""]
     lines = []
     for r in rows:
         if r["what"] != "step":
@@ -89,9 +89,9 @@ def page():
              for r in rows if r["what"] == "seed"]
     if lines:
         out += ["", "## Seeding", "",
-                "k-means++ with 2 + ln k candidates a round, in milliseconds and in iterations (from the seeds, no point skipped); "
-                "without the copy of the points in which neighbours are together, as with `gkmeans.skip_points = off`, and as it is "
-                "chosen. scikit-learn: `kmeans_plusplus()` with as many candidates.", ""]
+                "k-means++ with 2 + ln k candidates a round, in milliseconds and in iterations (from the seeds, no point skipped). "
+                "\"without\" makes no sorted copy of the points, as with `gkmeans.skip_points = off`; the other column is the default. "
+                "scikit-learn: `kmeans_plusplus()` with the same number of candidates.", ""]
         out += table(["d", "k", "n", "iteration ms", "without ms", "gkmeans ms", "without, iterations", "iterations",
                       "scikit-learn ms", "times as fast"], lines)
 

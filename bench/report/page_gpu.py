@@ -54,9 +54,9 @@ def page():
     on, off = ways.values()
     if on:
         out += ["", "## Distances left out", "",
-                "With up to four features the points are sorted into boxes once it pays; then an iteration computes only the distances that a box leaves open "
-                "(`src/gpu/gk_gpu_filter.cu`). The table above has what `auto` comes to after its first iterations; here from the start on, and never, "
-                "with all that a session's first iterations cost.", "",
+                "With up to four features the points are sorted into boxes once that pays; an iteration then computes only the distances that a box leaves open "
+                "(`src/gpu/gk_gpu_filter.cu`). The table above shows what `auto` reaches after its first iterations. This one sorts from the start, or never, "
+                "and includes all that the first iterations of a session cost.", "",
                 "| n | d | k | sorted: ms | first iterations with the sorting | never: ms | the same iterations |", "|---|---|---|---|---|---|---|"]
         for case, r in on.items():
             o = off[case]

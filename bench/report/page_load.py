@@ -54,37 +54,37 @@ def page():
     two, small, cpu, gpu, all_tables = map(Loads, FILES)
     return "\n".join([
         "# Reading tables: times", "", "Written by `bench/run report`; do not edit.", "",
-        "How long it takes to read a table into the engine, beside what PostgreSQL needs to count its rows and to sum four columns. From `bench/server/load.sh`. "
-        "Tables are unlogged, vacuumed and cached; 68 columns have an eighth of the rows. Every query has a session of its own.", "",
-        "- `pages` is the load phase (read, centre, scale, exact statistics) with `workers` parallel workers and as many threads as they and the calling process, "
-        "`executor` the same when PostgreSQL's executor reads, `kmeans()` the whole call with k = 4 and 20 iterations;",
-        "- `default` is the load phase with default settings: one process, and a thread for each CPU, whatever `count(*)` has beside it;",
-        "- `again` is, of both, the session's next load of that table, which has the memory of the one before ([`gkmeans.keep_memory`](../../docs/reference.md#settings)). "
+        "How long gkmeans takes to read a table, and how long PostgreSQL takes to count its rows and to sum four columns. Measured by `bench/server/load.sh`. "
+        "Tables are unlogged, vacuumed and cached; those of 68 columns have an eighth of the rows. Each query runs in its own session.", "",
+        "- `pages` is the load phase (read, centre, scale, exact statistics) with `workers` parallel workers and one thread for each process; "
+        "`executor` is the same when PostgreSQL's executor reads; `kmeans()` is the whole call with k = 4 and 20 iterations;",
+        "- `default` is the load phase with default settings: one process and a thread for each CPU, in every row;",
+        "- `again` is the session's next load of that table, which reuses the memory of the one before ([`gkmeans.keep_memory`](../../docs/reference.md#settings)). "
         "A session's first load waits for the system to find and zero its memory;",
-        "- `floor` is a program that only copies as many bytes from shared memory, and multiplies and adds in place, as centring by the exact mean has to, with as many "
-        "threads as `pages` (`bench/server/load_floor.c`): in a new process, and `floor again` with its memory at hand. No page, no row, no columns.", "",
-        "The aims: half of `count(*)` for plain columns, 1.3 times for 68, which `count(*)` does not look at, twice for NULLs and arrays, and less than 1.5 times the four sums "
-        "for the whole call on two CPUs.", "",
+        "- `floor` is a program that only copies the bytes from shared memory, then multiplies and adds in place, as centring by the exact mean must, with the number of "
+        "threads of `pages` (`bench/server/load_floor.c`): in a new process, and `floor again` with memory that it has already. It knows no pages, rows or columns.", "",
+        "The aims, in times of `count(*)`: 0.5 for plain columns, 1.3 for 68 columns (which `count(*)` does not look at), 2 for NULLs and arrays. The whole call on two CPUs should "
+        "take less than 1.5 times the four sums.", "",
         *two.section(
             "Two CPUs",
             f"Tables are in `shared_buffers` (`CONF='shared_buffers = 2GB' test/with-cluster`). With 0 / 2 workers beside it, loading by default takes {two.ratios('real4', 'default')} of `count(*)` for 4 columns, "
             f"{two.ratios('real4', 'again')} again, {two.ratios('real4', 'pages')} with as many processes, {two.ratios('real4', 'pages_again')} again; for 68 columns {two.ratios('real68', 'default')}, "
             f"again {two.ratios('real68', 'again')}, with as many processes {two.ratios('real68', 'pages')}, again {two.ratios('real68', 'pages_again')}; with NULLs {two.ratios('nulls4', 'default')}, arrays "
             f"{two.ratios('array8', 'default')}. The whole call takes {two.ratios('real4', 'fit', 'sum')} of the four sums. Two workers are three processes, more than there are CPUs. "
-            "This machine gives memory that is free for seconds back to its host, which then has to find it: new memory costs 10 ms or 200."),
+            "This machine gives free memory back to its host after seconds, so new memory costs 10 ms or 200 ms."),
         *small.section(
             "Two CPUs, tables in the system's cache only",
-            "`shared_buffers` are PostgreSQL's default, less than a table: each page is copied from the system's cache by the one process that may do so, for `count(*)`, too. "
+            "`shared_buffers` is PostgreSQL's default, less than a table: one process copies each page from the system's cache, for `count(*)`, too. "
             f"By default 4 columns take {small.ratios('real4', 'default')}, again {small.ratios('real4', 'again')}; 68 columns {small.ratios('real68', 'default')}, "
             f"again {small.ratios('real68', 'again')}."),
         *cpu.section(
             "Sixteen CPUs",
             f"The host of an H200. With 0 / 2 / 8 workers beside it, loading by default takes {cpu.ratios('real4', 'default')} of `count(*)` for 4 columns, "
             f"{cpu.ratios('real4', 'again')} again, {cpu.ratios('real4', 'pages')} with as many processes; for 68 columns {cpu.ratios('real68', 'default')}, "
-            f"{cpu.ratios('real68', 'again')} again, {cpu.ratios('real68', 'pages')} with as many processes: each of them then waits for memory, for pages and for its turn to write."),
+            f"{cpu.ratios('real68', 'again')} again, {cpu.ratios('real68', 'pages')} with as many processes: each of them waits for memory, for pages and for its turn to write."),
         *gpu.section(
             "Sixteen CPUs and a GPU",
-            "Rows go up [while they are read](../../docs/gpu.md#memory) and are not kept in main memory. "
+            "Rows go to the GPU [while they are read](../../docs/gpu.md#memory) and are not kept in main memory. "
             f"By default 4 columns take {gpu.ratios('real4', 'default')}, again {gpu.ratios('real4', 'again')}, with as many processes {gpu.ratios('real4', 'pages')}; "
             f"68 columns {gpu.ratios('real68', 'default')}, again {gpu.ratios('real68', 'again')}, with as many processes {gpu.ratios('real68', 'pages')}."),
-        *all_tables.section("Sixteen CPUs, other tables", "Text before a feature makes every row be taken apart.")])
+        *all_tables.section("Sixteen CPUs, other tables", "With text before a feature, each row has to be deformed.")])

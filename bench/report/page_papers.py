@@ -257,12 +257,12 @@ def page(gpu):
            "- CPU: " + conditions(about) if about else "- CPU: missing, bench/papers.py hasn't run",
            *[f"- GPU: {g}, driver {d}, {date}, commit {c}" for g, d, date, c in machines],
            "- Papers' machines: " + "; ".join(f"{p}: {m}" for p, m in PAPERS["machines"].items()), "",
-           "A ratio is the paper's time over ours: above 1 we are faster, **bold** where we are not. Machines differ by up to fifteen years, so a "
-           "ratio says what a reader of the paper gets today, not who wrote the better program. The GPU's limit is one read of the points at the "
+           "A ratio is the paper's time over ours: above 1 gkmeans is faster, **bold** where it is not. The papers' machines are up to fifteen years older, so a "
+           "ratio says what a reader of the paper gets today, not which program is better. The GPU's limit is one read of the points at the "
            "measured bandwidth, or 2nkd float32 operations at the measured rate, whichever takes longer. The CPU's rows and the GPU's come from different machines.", "",
            "## Summary", "",
-           "Each figure and each row of the papers. For what a paper says in words our value of the same quotient stands, and the ratio is ours over theirs. "
-           "Curves whose values are in no text (000: figures 6 to 14, 001: 5 to 13, 003: 6 to 9, 004: 2 to 9) can be compared only where a sentence names a figure.", "",
+           "Each figure and each row of the papers. Where a paper states a quotient in words, the table has our value of it, and the ratio is ours over theirs. "
+           "Curves (000: figures 6 to 14, 001: 5 to 13, 003: 6 to 9, 004: 2 to 9) can be compared only where the text names a value.", "",
            *table(["experiment", "device", "paper", "gkmeans", "ratio", "share of the limit", ""], summary), ""]
     names = PAPERS["papers"]
     out += [f"## {names['000']}", "", "Ten normal clouds, d features, 2 GB of points (on the CPU "
@@ -272,10 +272,10 @@ def page(gpu):
         out += [f"## {names[paper]}", ""] + (accuracy(cpu) if paper == "004" else [])
         if paper == "003":
             out += ["Their vectors are SIFT features; ours are normal clouds of the same n and d. Times of gkmeans are of whole iterations: labels and "
-                    "means are not told apart. One GPU; the columns of several GPUs have no counterpart, as gkmeans uses one GPU for a job.", ""]
+                    "means are not separated. gkmeans uses one GPU for a job, so the columns of several GPUs have no counterpart.", ""]
         if paper == "004":
-            out += ["The two real sets can't be had from here: the points are normal clouds of the same n and d, so the numbers of iterations until "
-                    "convergence aren't compared. gkmeans's times are float32 points with exact sums.", ""]
+            out += ["The two real data sets were not available: the points are normal clouds of the same n and d, so iterations until "
+                    "convergence are not compared. gkmeans's times are of float32 points with exact sums.", ""]
         if paper == "002":
             out += ["Seconds of 300 iterations, all of them computed; fits of gkmeans end when nothing moves: " + "; ".join(
                 f"n = {r['n']:,}, {r['threads']} thread{'s' * (r['threads'] > 1)}: {r['iterations']} iterations, {r['ms'] / 1000:.6f} s"

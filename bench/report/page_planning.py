@@ -82,8 +82,8 @@ def citus():
 def page(gpu, cpu):
     about, rows = read("growth.json")
     head = ["# Planning for a billion rows", "",
-            "Made by `bench/run report` from bench/results/growth.json and bench/results/gpu; do not edit. Everything under **Measured** was run on the machine named; "
-            "everything under **Computed** is arithmetic with those figures, and nobody has run it.", ""]
+            "Made by `bench/run report` from bench/results/growth.json and bench/results/gpu; do not edit. **Measured** was run on the machine that it names. "
+            "**Computed** is arithmetic with those figures: it was not run.", ""]
     if not rows:
         return "\n".join(head + ["Missing: bench/server/growth.py hasn't run.", ""]), {}
     laws, plots = fits(rows), {}

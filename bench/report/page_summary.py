@@ -169,7 +169,7 @@ def page(gpu, summary, engine_missed):
         "Written by `bench/run report` from the files in bench/results; do not edit.", "",
         "This page shows the best and the worst figure of each benchmark. The last column leads to the whole table. gkmeans labels every point with its nearest centroid in "
         "float32 and computes exact sums: the same bits on every device.", "",
-        "The machines of the papers are up to fifteen years older than these: such a ratio says what a reader of the paper gets today, not whose program is better.", "",
+        "The papers' machines are up to fifteen years older: a ratio says what a reader of the paper gets today, not which program is better.", "",
         "## Best and worst", "",
         *table(["what", "best", "worst", "table"], rows), "",
         "## What was missed", "", *[f"- {m}" for m in missed], "",
