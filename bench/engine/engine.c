@@ -8,13 +8,13 @@
  *       Lutz et al.'s, 10 centres uniform in [-100, 100]^d, standard deviation 10;
  *       bytes read and multiply-adds over the rooflines of the same moment
  *   engine count N D K [-s SIMD] [-b BEFORE]
- *       instructions of one of those passes, after so many others (1), one thread
+ *       instructions of one of those passes, after BEFORE others (1), one thread
  *       (bench/engine/instructions)
  *   engine small N D K -i ITERATIONS [-t THREADS]
  *       one whole fit of a problem that fits the cache
  *   engine fit FILE N D K CENTROIDS [-t THREADS] [-i ITERATIONS] [-s SIMD] [-o FILE]
  *       fit float32 rows of a file from given centroids: preparing, iterating until
- *       nothing moves (or so many times) and the labels; -o writes the final
+ *       nothing moves (or ITERATIONS times) and the labels; -o writes the final
  *       centroids, float64
  *   engine seed FILE N D K [-t THREADS] [-r ROUNDS] [-s SIMD] [-o FILE]
  *       k-means++ of float32 rows of a file, with and without a copy of the points

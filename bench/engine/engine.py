@@ -42,7 +42,7 @@ SEEDS = [(1000000, 2), (1000000, 4), (1000000, 8), (400000, 16), (200000, 68)]  
 SEED_K = [16, 64, 256]
 MAX_ITER = 300
 ROUNDS = 3
-ENOUGH = 1.5                            # seconds: after so many a fit is not repeated
+ENOUGH = 1.5                            # seconds: after that a fit is not repeated
 PATIENCE = 1.5                          # times the fastest peer's time: a slower one is stopped
 LONGEST = 60.0                          # seconds: the first peer, too
 

@@ -120,7 +120,7 @@ def paper_table(t, cpu, gpu, summary):
                 continue
             note = ""
             if ours is None:
-                note = why("gpu") if device == "GPU" and not gpu.rows else "not in the newest run of bench/papers.py" if device != "GPU" \
+                note = why("gpu") if device == "GPU" and not gpu.rows else "not in the newest run of bench/engine/papers.py" if device != "GPU" \
                     else "not in the newest run of the GPU's programs"
             elif ours > paper:
                 note = why("one" if device == "CPU, 1 thread" else "cpu")
@@ -138,7 +138,7 @@ def accuracy_summary(cpu, gpu):
     add = abs(next(r["error"] for r in theirs if r["packages"] == 100) - next(r["error"] for r in theirs if r["precision"] == "double"))
     name = "004, {}: 50,000,000 x 4, k = 4"
     out = [[name.format("Table 3") + ": error beyond that of sums in double", "CPU", f"{add:.1e}", f"{abs(own[0]['error'] - exact[0]):.1e}" if own and exact else "missing",
-            "-", "-", "sums are exact" if own else "bench/papers.py hasn't run"]]
+            "-", "-", "sums are exact" if own else "bench/engine/papers.py hasn't run"]]
     shape = gpu.shape(50000000, 4, 4)
     for table_name, device, ours, g in (("Table 3", "CPU, 1 thread", [r["ms"] for r in own if r["threads"] == 1], None), ("Table 3", "CPU", [r["ms"] for r in own], None),
                                         ("Table 4", "GPU", [shape["ms"]] if shape else [], shape)):
@@ -161,7 +161,7 @@ def accuracy(cpu):
             f"50,000,000 points, d = 4, k = 4, uniform in four balls (here: {own[0]['n']:,} of them). The error is the mean distance of a "
             "centroid's coordinate from its ball's centre; what remains with exact sums is that the means of random points "
             "aren't the centres. gkmeans has no packages: its sums are exact. The rows of sums \"here\" are of one update of the final clusters." if own else
-            "Missing here: bench/papers.py hasn't run.", "",
+            "Missing here: bench/engine/papers.py hasn't run.", "",
             *table(["table", "who", "precision", "packages", "error", "iterations", "ms per iteration"], lines), ""]
 
 
@@ -254,7 +254,7 @@ def page(gpu):
            "Made by `bench/run report` from papers-cpu.json, gpu/*.jsonl and the papers' figures (bench/report/papers.json); do not edit. "
            "What the papers reported, and what gkmeans does. Its labels are those of the nearest centroid in float32 "
            "and its sums are exact, on every device the same bits.", "",
-           "- CPU: " + conditions(about) if about else "- CPU: missing, bench/papers.py hasn't run",
+           "- CPU: " + conditions(about) if about else "- CPU: missing, bench/engine/papers.py hasn't run",
            *[f"- GPU: {g}, driver {d}, {date}, commit {c}" for g, d, date, c in machines],
            "- Papers' machines: " + "; ".join(f"{p}: {m}" for p, m in PAPERS["machines"].items()), "",
            "A ratio is the paper's time over ours: above 1 gkmeans is faster, **bold** where it is not. The papers' machines are up to fifteen years older, so a "

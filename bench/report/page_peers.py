@@ -32,7 +32,7 @@ def engine_peers():
         with open(os.path.join(RESULTS, "engine.json"), encoding="utf-8") as f:
             data = json.load(f)
     except FileNotFoundError:
-        return ["Missing: bench/engine.py hasn't run to the end here.", ""]
+        return ["Missing: bench/engine/engine.py hasn't run to the end here.", ""]
     about, lines = data["about"], []
     for r in (r for r in data["rows"] if r["what"] == "grid"):
         rest = {name: ms for name, ms in r["ms"].items() if name != "gkmeans"}
@@ -48,7 +48,7 @@ def engine_peers():
 def rivals():
     about, rows = read("rivals.json")
     if not rows:
-        return ["Missing: bench/rivals.py hasn't run.", ""]
+        return ["Missing: bench/server/rivals.py hasn't run.", ""]
     out = ["From points in a table to a new table of (id, label), everything counted. " + conditions(about) + f" `{about['command']}`.", ""]
     for task in sorted({(r["rows"], r["features"], r["k"]) for r in rows}, reverse=True):
         own = [r for r in rows if (r["rows"], r["features"], r["k"]) == task]

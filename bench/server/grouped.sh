@@ -97,10 +97,10 @@ done
 per_group 'temporary table of the group; no index' 'kmeans_agg, groups of 100' 3 \
 	'CREATE TEMP TABLE one AS SELECT a, b, c, d FROM points WHERE g = %s' one 'DROP TABLE one'
 per_group 'one view of a setting; no index' 'kmeans_agg, groups of 100' 3 'SET bench.g = %s' by_setting_points 'SELECT'
-# what is left when somebody else has made the relations
+# only the calls: the relations are there already
 sql -c "DO \$\$ BEGIN FOR i IN 1..$few LOOP EXECUTE format('CREATE TABLE group_%s AS SELECT a, b, c, d FROM ordered WHERE g = %s', i, i); END LOOP; END \$\$" -c 'VACUUM ANALYZE'
 per_group 'tables of the groups, made before' 'kmeans_agg, rows of a group together' $few SELECT group_%s SELECT
-# and of the loop: one statement that calls it for the same table
+# without the loop: one statement that calls it for the same table
 ms '1,000 calls of kmeans() on 100 points' 'SET client_min_messages = error' "SELECT count(x) FROM generate_series(1, 1000) i, LATERAL (SELECT count(*) AS x FROM kmeans('group_1', '{a,b,c,d}', 3, seed => i)) y"
 awk -v one="${best[1,000 calls of kmeans() on 100 points]}" -v agg="${best[kmeans_agg, groups of 100]}" -v n="$groups" \
 	'BEGIN { printf "%-58s %10.2f\n", "one of these calls / kmeans_agg", one / 1000 * n / agg }'
