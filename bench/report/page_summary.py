@@ -74,9 +74,10 @@ def about_run(page, about):
 
 
 def named(where):
-    """'003, Table 5: ...' with the paper's author and year."""
+    """'003, Table 5: ...' with the paper's authors and year."""
     name = PAPERS["papers"][where[:3]]
-    return re.split("[,:]", name)[0].replace(" et al.", "") + " et al. " + name[-4:] + where[3:]
+    authors = name.split(":")[0].split(", ")
+    return (authors[0] + " et al." if len(authors) > 2 else " and ".join(authors)) + " " + name[-4:] + where[3:]
 
 
 def paper_rows(summary, device):
