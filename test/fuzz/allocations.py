@@ -212,7 +212,7 @@ def main():
         job, table, way = todo[order[campaign.case % len(todo)]]
         n = sweep(fault, job, table, way, right[job.name])
         total += n
-        left = server.temporary() + list(server.segments() - segments)
+        left = server.left(segments)
         campaign.check(not left, f"{job.name}, {way[0]}: files are left: {left}")
         segments = server.segments()
         print(f"{job.name}, {way[0]}: {n}", file=sys.stderr)

@@ -181,7 +181,7 @@ def main():
         v.session.close()
         v.other.close()
     time.sleep(0.5)
-    left = server.temporary() + list(server.segments() - segments)
+    left = server.left(segments)
     campaign.check(not left, f"files are left: {left}")
     workers = [title for _, title in server.children() if "parallel worker" in title]
     campaign.check(not workers, f"workers live on: {workers}")

@@ -87,6 +87,16 @@ class Server:
                 pass
         return found | {f for f in shared if os.path.exists(f) and os.stat(f).st_uid == self.owner.pw_uid}
 
+    def left(self, segments):
+        """Files that should not be there; segments that are none of those given. Another server's may be left for a moment."""
+        left = self.temporary() + list(self.segments() - segments)
+        for _ in range(10):
+            if not left:
+                break
+            time.sleep(0.3)
+            left = self.temporary() + list((self.segments() - segments).intersection(left))
+        return left
+
     def crashes(self):
         """Lines of the log that no fault of the system excuses."""
         with open(self.log, errors="replace") as f:
