@@ -264,6 +264,26 @@ def feature_sum(a):
         a.check((floats(text).tolist() if text else []) == expected, f"feature_sum: {text}, expected {expected}")
 
 
+@problem()
+def sliding_sum(a):
+    """feature_sum over a frame that moves: of each row it is that of the frame's rows."""
+    weighted = a.weighted and a.t.d < 20
+    usable = np.isfinite(a.rows.x).all(axis=1) & ~a.rows.null & ((a.rows.w > 0) & np.isfinite(a.rows.w) if weighted else True)
+    order = sorted(np.flatnonzero(usable), key=lambda i: int(a.rows.id[i]))[:2000 // a.t.d]
+    rows, point = a.usable_rows(np.isin(np.arange(a.rows.n), order), weighted)
+    before = a.rng.randint(0, 5)
+    got = a.s.run(f"SELECT feature_sum({point}) OVER (ORDER BY id ROWS {before} PRECEDING) FROM {rows} ORDER BY id")
+    frames = [order[max(0, i - before):i + 1] for i in range(len(order))]
+    expected = [[exact_sum(c, a.rows.w[f].tolist() if weighted else None) for c in zip(*a.rows.x[f].tolist())] for f in frames]
+    if not campaign.sane(got, a.s):
+        return
+    if any(None in e for e in expected) or not got.ok:
+        a.check(any(None in e for e in expected) and got.state == "22003", f"feature_sum of frames: {got}")
+        return
+    wrong = next((i for i, (r, e) in enumerate(zip(got.rows, expected)) if floats(r[0]).tolist() != e), None)
+    a.check(wrong is None, lambda: f"feature_sum of row {wrong}'s frame: {got.rows[wrong][0]}, expected {expected[wrong]}")
+
+
 @problem(2)
 def step(a):
     """The step from the model of i iterations leads to that of i + 1, and so do its parts."""
