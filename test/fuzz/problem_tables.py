@@ -25,6 +25,8 @@ SHAPES = [
     # points at nearly the same distance from several centroids
     dict(array=True, types=["int2", "float4"], d=[17, 40], n=(200, 500), numbers="few", kind="plain"),
     dict(array=True, types=["float4"], d=[5, 8, 17], n=(300, 700), strange=0.005, kind="plain"),
+    # groups by one whole number, without a NULL
+    dict(array=False, types=["float4", "float8", "int4"], n=(30, 600), groups=True, kind="plain"),
     # enough pages for threads, and for several extents of workers
     dict(n=(2600, 3000), d=[1, 2, 3, 5], fillfactor=10, kind="plain"),
 ]
@@ -128,6 +130,8 @@ class Table:
         features = [numbers(rng, n, blob, shape.get("numbers")) for j in range(min(self.d, 5))]
         features = [features[j % len(features)] for j in range(self.d)]
         zero, strange, null, skewed = (places(rng, n) for _ in range(4))
+        if "groups" in shape:
+            null = ()
         if "strange" in shape:
             strange = {i for i in range(n) if rng.random() < shape["strange"]}
         rows = [list(row) for row in zip(*features)] if n else []
@@ -158,9 +162,13 @@ class Table:
             columns.append(Column(self.label, rng.choice(["int2", "int4", "int8"]),
                                   [rng.choice([None, "0", "1", "2"]) for _ in range(n)]))
         self.group = names[7]
-        groups = rng.choice([[None, "0", "1", "-1", "2", "30"], ["-1", "0", "1"], [str(i) for i in range(-20, 21)]])
-        columns.append(Column(self.group, rng.choice(["int4", "int8", "int2", "int4" if self.fixed else "text"]),
-                              [rng.choice(groups) for _ in range(n)]))
+        groups = [["-1", "0", "1"], [str(i) for i in range(-20, 21)]]
+        whole = ["int4", "int8", "int2"]
+        if "groups" not in shape:
+            groups.append([None, "0", "1", "-1", "2", "30"])
+            whole.append("int4" if self.fixed else "text")
+        groups = rng.choice(groups)
+        columns.append(Column(self.group, rng.choice(whole), [rng.choice(groups) for _ in range(n)]))
         if self.kind in ("partitioned", "inherited"):
             columns.append(Column("part", "int4", [str(rng.randrange(3)) for _ in range(n)]))
         for name in rng.sample(["note", "flag", "day"] + ["remark"] * (not self.fixed), rng.randint(0, 3)):

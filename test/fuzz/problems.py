@@ -330,7 +330,8 @@ def grouped(a):
     """Groups are those of kmeans_agg, and rows of other settings are the same in any order."""
     if a.error:
         return
-    g = [a.t.group] + [c.name for c in a.t.columns if c.name in ("note", "flag", a.t.label) and a.rng.random() < 0.5]
+    more = [] if "groups" in a.t.shape else [c.name for c in a.t.columns if c.name in ("note", "flag", a.t.label)]
+    g = [a.t.group] + [name for name in more if a.rng.random() < 0.5]
     columns = literal(g) + "::text[]"
     call = f"SELECT * FROM kmeans_grouped({a.t.regclass}, {columns}, {a.t.names}, {a.k}{a.arguments()})"
     got = a.s.run(call)
