@@ -362,10 +362,14 @@ def window(a):
     given = a.options.get("centroids") if not a.cosine else None
     third = f", {literal(given)}::float8[]" if given else ""
     options = f", kmeans_options(centroids => {literal(given)}::float8[])" if given else ""
-    got = a.s.run(f"SELECT id, kmeans({point}, {a.k}{third}) OVER (PARTITION BY {g}) AS cluster FROM {a.t.relation} t")
+    # other columns come through the window's node, and points may go to files on the way
+    others = "".join(f", t.{ident(c.name)}" for c in a.t.columns if c.name not in ["id"] + a.t.features and a.rng.random() < 0.7)
+    if a.rng.random() < 0.4:
+        a.s.run(f"SET gkmeans.memory_limit = '{a.rng.choice(['0', '64kB'])}'")
+    got = a.s.run(f"SELECT id, kmeans({point}, {a.k}{third}) OVER (PARTITION BY {g}) AS cluster{others} FROM {a.t.relation} t")
     if not campaign.sane(got, a.s):
         return
-    expected = a.s.run(f"SELECT id, kmeans_predict(m, {point}) FROM {a.t.relation} t JOIN (SELECT {g} AS grp, "
+    expected = a.s.run(f"SELECT id, kmeans_predict(m, {point}){others} FROM {a.t.relation} t JOIN (SELECT {g} AS grp, "
                        f"kmeans_agg({point}, {a.k}{options}) AS m FROM {a.t.relation} t GROUP BY 1) m "
                        f"ON m.grp IS NOT DISTINCT FROM t.{g}")
     if campaign.sane(expected, a.s):
