@@ -33,6 +33,14 @@ SPILL = {"gkmeans.chunk_size": "64kB", "gkmeans.memory_limit": "0"}
 FIRST = "RESET ALL; SET search_path = attacked, public"
 
 
+problems = []
+
+
+def problem(often=1):
+    """For what is tried with an Attack."""
+    return lambda f: problems.extend([f] * often) or f
+
+
 def floats(text):
     return np.array([float(v) for v in text.strip("{}").split(",")])
 
