@@ -306,11 +306,7 @@ typedef struct KmFit
 	KmFitOptions options;
 	bool		as_model;		/* the result has to fit a kmeans_model */
 	KmReadCounts counts;
-	bool		sharded;		/* the rows are on other servers */
-	char	   *schema;			/* of gkmeans, if sharded */
-	KmRescan  *iterate;		/* rows are read again in every pass; NULL: they are kept */
-	bool		stage;			/* rows may go to a GPU while they are read */
-	struct KmIngested *staged;	/* they have; NULL: no */
+	char	   *schema;			/* of gkmeans, if the rows are in shards on other servers; else NULL */
 	double		load_ms;
 	GkModel		model;			/* valid when there were usable rows */
 } KmFit;
@@ -330,25 +326,6 @@ extern void km_check_device(KmPgHost *host, GkDeviceKind kind);
  * other sessions' jobs on the GPU.  Its place there is the host's, to the end.
  */
 extern const GkBackend *km_choose_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
-
-/* ---- rows that go to the GPU while they are read (fn_fit_ingest.c) ---- */
-
-typedef struct KmIngested
-{
-	MemoryContextCallback callback;
-	GkStore    *store;			/* in the host's memory; NULL: it is freed */
-	const GkBackend *backend;
-} KmIngested;
-
-/* For KmReadOptions.created, with a KmFit: have the store's rows go up, if that is worth it. */
-extern void km_ingest_begin(void *arg, GkStore *store);
-/*
- * Loading or fitting them has failed with st: an ERROR, or the store is freed and the rows
- * are to be loaded once more, without this.
- */
-extern void km_ingest_failed(KmFit *fit, bool loading, GkStatus st, GkError *err);
-/* Free the store. */
-extern void km_ingest_end(KmFit *fit);
 
 /* ---- models as input (fn_labels.c) ---- */
 

@@ -318,12 +318,13 @@ void		gk_store_observed(GkStore *store, const struct GkColumnStats *stats);
  */
 struct GkBackend;
 GkStatus	gk_store_ingest(GkStore *store, const struct GkBackend *backend, bool wide, GkError *err);
-bool		gk_store_ingested(const GkStore *store);
 /* Of the loading, the milliseconds that a GkModel has as context_ms and upload_ms. */
 double		gk_store_ingest_ms(const GkStore *store);
 /* Give back what such a store has of the device, if no fit has taken it over. */
 void		gk_store_ingest_end(GkStore *store);
-/* Have batches taken by a function instead of kept; the store only counts the rows. */
+/* The only backend that can read a store's points: a device's, gk_rows_backend; NULL: any can. */
+const struct GkBackend *gk_store_reader(const GkStore *store);
+/* Pass batches on to a function instead of keeping them; the store only counts the rows. */
 typedef GkStatus (*GkTake) (void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);
 void		gk_store_pass_on(GkStore *store, GkTake take, void *arg);
 int64_t		gk_store_rows(const GkStore *store);
@@ -366,8 +367,7 @@ typedef struct GkBackend GkBackend;
 /*
  * Cluster a prepared store.  The model is filled on GK_OK and owned by the
  * caller (gk_model_free).  With a sink, the labels of the final centroids are
- * emitted too.  An empty store gives k = 0.  A store whose rows are read again in
- * every pass (gk_pass.h) takes no backend.
+ * emitted too.  An empty store gives k = 0.  The backend is gk_store_reader()'s, if there is one.
  */
 GkStatus	gk_fit(GkStore *store, const GkBackend *backend, const GkOptions *options,
 				   const GkLabelSink *sink, GkModel *model, GkError *err);

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "core/gk_engine.h"
-#include "core/rescan/gk_pass.h"
 #include "core/store/gk_store.h"
 
 /* ---- the model ---- */
@@ -213,7 +212,6 @@ fit_on(const GkBackend *backend, GkStore *store, const GkOptions *options,
 	GkStatus	st;
 
 	e.host = gk_store_host(store);
-	memset(model, 0, sizeof(*model));
 	if (options->k < 1 || options->k > GK_MAX_K)
 		return gk_fail(err, GK_ERR_LIMIT, "k = %d is not between 1 and %d", options->k, GK_MAX_K);
 	if (options->max_iter < 1 || options->n_init < 1 || !(options->tol >= 0))
@@ -297,11 +295,14 @@ gk_fit(GkStore *store, const GkBackend *backend, const GkOptions *options,
 	Resume		r = {.sent = 0};
 	GkStatus	st;
 
-	/* Who reads the rows again also decides who computes. */
-	if (store->again != NULL)
-		return fit_on(&gk_rows_backend, store, options, sink, model, err);
+	memset(model, 0, sizeof(*model));
+	if (store->reader != NULL && backend != store->reader)
+		return gk_fail(err, GK_ERR_INTERNAL, "backend \"%s\" cannot read these points", backend->name);
+	/* the CPU cannot go on with points that it cannot read */
+	if (store->reader != NULL)
+		return fit_on(backend, store, options, sink, model, err);
 	st = fit_on(backend, store, options, resume_sink(&r, sink, store), model, err);
-	if (store->away == NULL && gk_go_on_with_cpu(gk_store_host(store), backend, st, err))
+	if (gk_go_on_with_cpu(gk_store_host(store), backend, st, err))
 		st = fit_on(&gk_cpu_backend, store, options, resume_sink(&r, sink, store), model, err);
 	return st;
 }

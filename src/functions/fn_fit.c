@@ -5,7 +5,9 @@
 
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 
+#include "core/gk_backend.h"
 #include "core/store/gk_points.h"
 #include "gkmeans.h"
 #include "rescan/rescan_relation.h"
@@ -134,13 +136,127 @@ check_model_size(int k, int d)
 				 errhint("Use fewer clusters or features, or kmeans(), which returns rows.")));
 }
 
-/* again: rows may be read again in every pass instead of kept. */
-static GkStore *
-load(KmFit *fit, const KmLabelWant *want, KmTables *tables, bool again)
+/*
+ * The points of a fit.  Rows that go to a GPU while they are read (gk_ingest.c) are nowhere
+ * else: if it fails before the model is there, they are read once more.  The statement's
+ * snapshot is the same, and so are they.
+ */
+typedef struct Points
 {
+	KmFit	   *fit;
+	bool		rescan;			/* rows are read again in every pass, not kept */
+	bool		ingest;			/* rows may go to a GPU while they are read */
+	KmTables	tables;
+	GkStore    *store;			/* NULL: no row is usable */
+	KmRescan   *passes;			/* if rescan */
+	struct Ingested *ingested;	/* NULL: the rows have not gone to a GPU */
+	bool		prepared;
+} Points;
+
+/* ---- rows that go to a GPU while they are read ---- */
+
+typedef struct Ingested
+{
+	MemoryContextCallback callback;
+	GkStore    *store;			/* in the host's memory; NULL: it is freed */
+} Ingested;
+
+/* Give back what the store has of the device before the host's memory goes, perhaps by an ERROR. */
+static void
+release_device(void *arg)
+{
+	Ingested   *ingested = arg;
+
+	if (ingested->store != NULL)
+		gk_store_ingest_end(ingested->store);
+}
+
+/* Can a device prepare the rows by itself? */
+static bool
+device_prepares(const KmFit *fit)
+{
+	const KmSource *source = fit->source;
+	const GkOptions *o = &fit->options.engine;
+
+	return !source->weighted && !source->identify && o->distance == GK_EUCLIDEAN && !o->standardize &&
+		o->strategy != GK_CROSS_PROCESSING;
+}
+
+/*
+ * For KmReadOptions.created: have the store's rows go to a GPU, if that pays.  Under auto the
+ * planner's estimate decides, since it has to be decided before the first row.
+ */
+static void
+begin_ingest(void *arg, GkStore *store)
+{
+	Points	   *p = arg;
+	const KmFit *fit = p->fit;
+	const KmSource *source = fit->source;
+	GkDeviceKind kind = fit->options.device;
+	double		rows = gk_store_expected(store);
+	/* one value that a float does not hold makes doubles of its row */
+	bool		wide = source->nruns > 1 || source->runs[0].type != KM_VALUE_FLOAT4;
+	const GkBackend *backend;
+	Ingested   *ingested;
+	GkStatus	st;
+	GkError		err;
+
+	if (kind == GK_DEVICE_CPU || !device_prepares(fit) || (kind == GK_DEVICE_AUTO && rows < 0))
+		return;
+	backend = km_choose_backend(fit->host, kind, (int64) Max(rows, 0), gk_store_features(store), fit->options.engine.k);
+	if (backend->stage == NULL)
+		return;
+	ingested = MemoryContextAllocZero(km_host_context(fit->host), sizeof(Ingested));
+	ingested->callback.func = release_device;
+	ingested->callback.arg = ingested;
+	MemoryContextRegisterResetCallback(km_host_context(fit->host), &ingested->callback);
+	st = gk_store_ingest(store, backend, wide, &err);
+	if (st == GK_STOPPED)
+		km_throw(fit->host, st, &err);
+	/* a device that fails now will say so again when all rows are there */
+	if (st != GK_OK)
+		return;
+	ereport(DEBUG1,
+			(errmsg("rows of \"%s\" go to the GPU while they are read", source->relname)));
+	ingested->store = store;
+	p->ingested = ingested;
+}
+
+static void
+free_points(Points *p)
+{
+	gk_store_free(p->store);
+	p->store = NULL;
+	if (p->ingested != NULL)
+		p->ingested->store = NULL;
+	p->ingested = NULL;
+}
+
+/* The GPU has failed with st: raise it, or have the rows read once more, without ingestion. */
+static void
+ingest_failed(Points *p, GkStatus st, const GkError *err)
+{
+	KmFit	   *fit = p->fit;
+
+	/* points that do not fit into the device's memory are streamed to it */
+	if (st != GK_ERR_DEVICE_MEMORY || p->prepared)
+	{
+		if (!gk_go_on_with_cpu(km_host_engine(fit->host), gk_store_reader(p->store), st, err))
+			km_throw(fit->host, st, err);
+		fit->options.device = GK_DEVICE_CPU;
+	}
+	free_points(p);
+	p->ingest = false;
+	memset(&fit->counts, 0, sizeof(fit->counts));
+}
+
+/* ---- read, prepare, fit ---- */
+
+static void
+read_points(Points *p, const KmLabelWant *want, KmReadEnd *end)
+{
+	KmFit	   *fit = p->fit;
 	const KmFitOptions *o = &fit->options;
-	double		start = gk_now_ms();
-	KmReadEnd	end = {NULL};
 	KmReadOptions read = {
 		.distance = o->engine.distance,
 		.skip_nonfinite = o->skip_nonfinite,
@@ -149,118 +265,121 @@ load(KmFit *fit, const KmLabelWant *want, KmTables *tables, bool again)
 		.left_out = want != NULL ? want->left_out : NULL,
 		.arg = want != NULL ? want->arg : NULL
 	};
-	GkStore    *store;
-	GkStatus	st;
-	GkError		err;
 
+	memset(&p->tables, 0, sizeof(p->tables));
+	if (p->rescan)
+	{
+		p->passes = km_rescan_begin(fit, &read, &p->tables);
+		p->store = km_rescan_open(p->passes);
+		return;
+	}
+	read.end = end;
+	if (p->ingest)
+	{
+		read.created = begin_ingest;
+		read.created_arg = p;
+	}
+	p->store = km_read(fit->host, fit->source, &read, &fit->counts, &p->tables);
+}
+
+/* Read and prepare.  No store, after a NOTICE: no usable rows. */
+static GkStatus
+load(Points *p, const KmLabelWant *want, GkError *err)
+{
+	KmFit	   *fit = p->fit;
+	const KmFitOptions *o = &fit->options;
+	double		start = gk_now_ms();
+	KmReadEnd	end = {NULL};
+	GkStatus	st;
+
+	p->prepared = false;
 	km_apply_simd();
 	if (fit->host == NULL)
 		fit->host = km_host_begin();
-	/* a missing GPU is known before a long read */
-	if (!fit->sharded)
+	/* a missing GPU is known before a long read; shards' servers look for themselves */
+	if (fit->schema == NULL)
 		km_check_device(fit->host, o->device);
-
-	if (again)
-	{
-		fit->iterate = km_rescan_begin(fit, &read, tables);
-		store = km_rescan_open(fit->iterate);
-	}
-	else
-	{
-		/* the rows are prepared while the workers end */
-		read.end = &end;
-		if (fit->stage)
-		{
-			read.created = km_ingest_begin;
-			read.created_arg = fit;
-		}
-		store = km_read(fit->host, fit->source, &read, &fit->counts, tables);
-	}
-	if (store == NULL)
+	read_points(p, want, &end);
+	if (p->store == NULL)
 	{
 		km_notice_left_out(&fit->counts);
 		ereport(NOTICE,
 				(errmsg("no usable rows in \"%s\"", fit->source->relname)));
 		km_read_end(&end);
-		return NULL;
+		return GK_OK;
 	}
-
-	st = gk_store_prepare(store, o->engine.distance, o->engine.standardize, &err);
+	/* the rows are prepared while the workers end */
+	st = gk_store_prepare(p->store, o->engine.distance, o->engine.standardize, err);
 	km_read_end(&end);
-	if (st != GK_OK && fit->staged != NULL)
-	{
-		km_ingest_failed(fit, true, st, &err);
-		return load(fit, want, tables, again);
-	}
-	km_check(fit->host, st, &err);
+	if (st != GK_OK)
+		return st;
+	p->prepared = true;
 	km_notice_left_out(&fit->counts);
-	fit->load_ms = gk_now_ms() - start - gk_store_ingest_ms(store);
-	return store;
+	fit->load_ms = gk_now_ms() - start - gk_store_ingest_ms(p->store);
+	return GK_OK;
+}
+
+static const GkBackend *
+choose_backend(const Points *p, int k)
+{
+	KmFit	   *fit = p->fit;
+	int64		n = gk_store_rows(p->store);
+	int			d = gk_store_features(p->store);
+
+	if (p->rescan)
+		km_rescan_device(p->passes, fit->options.device, n, d, k);
+	return gk_store_reader(p->store) != NULL ? gk_store_reader(p->store) :
+		km_choose_backend(fit->host, fit->options.device, n, d, k);
+}
+
+static GkStatus
+load_and_fit(Points *p, const KmLabelWant *want, GkError *err)
+{
+	KmFit	   *fit = p->fit;
+	GkOptions	engine = fit->options.engine;
+	GkStatus	st = load(p, want, err);
+	KmLabelRelay relay;
+
+	if (st != GK_OK || p->store == NULL)
+		return st;
+	/* no more clusters than rows: no memory for what cannot be found */
+	if (engine.centroids == NULL)
+		engine.k = (int) Min((int64) engine.k, gk_store_rows(p->store));
+	if (fit->as_model)
+		check_model_size(engine.k, gk_store_features(p->store));
+	if (want != NULL)
+		km_label_relay(&relay, fit->host, want, &p->tables, &gk_store_points(p->store)->prep);
+	return gk_fit(p->store, choose_backend(p, engine.k), &engine, want != NULL ? &relay.sink : NULL, &fit->model, err);
 }
 
 GkStore *
 km_fit_load(KmFit *fit, const KmLabelWant *want, KmTables *tables)
 {
-	return load(fit, want, tables, false);
-}
+	Points		p = {.fit = fit};
+	GkError		err;
+	GkStatus	st = load(&p, want, &err);
 
-/* Read, prepare, fit; st and err, which the caller checks, are the fit's.  NULL: no rows. */
-static GkStore *
-load_and_fit(KmFit *fit, const KmLabelWant *want, GkStatus *st, GkError *err)
-{
-	const KmFitOptions *o = &fit->options;
-	GkOptions	engine = o->engine;
-	KmTables	tables = {0};
-	GkStore    *store = load(fit, want, &tables, o->scan || fit->sharded);
-	const GkBackend *backend = NULL;
-	KmLabelRelay relay;
-
-	if (store == NULL)
-		return NULL;
-
-	/* no more clusters than rows: no memory for what cannot be found */
-	if (engine.centroids == NULL)
-		engine.k = (int) Min((int64) engine.k, gk_store_rows(store));
-	if (fit->as_model)
-		check_model_size(engine.k, gk_store_features(store));
-	if (fit->iterate != NULL)
-		km_rescan_device(fit->iterate, o->device, gk_store_rows(store), gk_store_features(store), engine.k);
-	else if (fit->staged != NULL)
-		backend = fit->staged->backend;
-	else
-		backend = km_choose_backend(fit->host, o->device, gk_store_rows(store),
-									gk_store_features(store), engine.k);
-	if (want != NULL)
-		km_label_relay(&relay, fit->host, want, &tables, &gk_store_points(store)->prep);
-	*st = gk_fit(store, backend, &engine, want != NULL ? &relay.sink : NULL, &fit->model, err);
-	return store;
+	km_check(fit->host, st, &err);
+	*tables = p.tables;
+	return p.store;
 }
 
 bool
 km_fit_run(KmFit *fit, const KmLabelWant *want)
 {
-	const KmFitOptions *o = &fit->options;
+	Points		p = {.fit = fit,.rescan = fit->options.scan || fit->schema != NULL,.ingest = want == NULL};
 	double		start = gk_now_ms();
-	GkStore    *store;
 	GkStatus	st;
 	GkError		err;
 
-	fit->stage = want == NULL;
-	store = load_and_fit(fit, want, &st, &err);
-	if (store != NULL && st != GK_OK && fit->staged != NULL)
-	{
-		km_ingest_failed(fit, false, st, &err);
-		store = load_and_fit(fit, want, &st, &err);
-	}
-	if (store == NULL)
-		return false;
+	while ((st = load_and_fit(&p, want, &err)) != GK_OK && p.ingested != NULL)
+		ingest_failed(&p, st, &err);
 	km_check(fit->host, st, &err);
-	if (fit->staged != NULL)
-		km_ingest_end(fit);
-	else
-		gk_store_free(store);
+	if (p.store == NULL)
+		return false;
+	free_points(&p);
 
-	fit->model.k_asked = o->engine.k;
+	fit->model.k_asked = fit->options.engine.k;
 	fit->model.rows_skipped = km_group_rows_left_out(&fit->counts);
 	fit->model.load_ms = fit->load_ms;
 	fit->model.total_ms = gk_now_ms() - start;
@@ -297,8 +416,7 @@ km_fit_open(FunctionCallInfo fcinfo, int first_option, const char *label_column,
 	km_parse_options(fcinfo, first_option, km_parse_k(fcinfo, 2), &fit->options);
 	fit->source = km_source_open(PG_GETARG_OID(0), columns, ncolumns,
 								 fit->options.weight_column, label_column, identify);
-	fit->sharded = km_citus_distributed(fit->source->relid);
-	if (fit->sharded)
+	if (km_citus_distributed(fit->source->relid))
 		fit->schema = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
 }
 

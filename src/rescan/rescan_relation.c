@@ -128,7 +128,7 @@ km_rescan_begin(KmFit *fit, const KmReadOptions *read, KmTables *tables)
 	KmRescan  *it = MemoryContextAllocZero(km_host_context(fit->host), sizeof(KmRescan));
 	const KmSource *source = fit->source;
 
-	if (fit->sharded)
+	if (fit->schema != NULL)
 		km_citus_rows(fit, read, &it->rows);
 	else
 	{

@@ -155,7 +155,7 @@ solve_again(Answer *a, const Problem *p, int threads, size_t chunk, int parts, i
 	if (a->status == GK_OK)
 		a->status = gk_store_prepare(s, p->opt.distance, p->opt.standardize, err);
 	if (a->status == GK_OK)
-		a->status = gk_fit(s, NULL, &p->opt, &sink, &a->model, err);
+		a->status = gk_fit(s, &gk_rows_backend, &p->opt, &sink, &a->model, err);
 	gk_store_free(s);
 	return again.passes;
 }

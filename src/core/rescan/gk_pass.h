@@ -116,10 +116,7 @@ typedef struct GkRows
  * no rows.
  */
 GkStatus	gk_rows_open(const GkHost *host, const GkRows *rows, bool weighted, GkStore **out, GkError *err);
-/* gk_store_convert() for such a store. */
-GkStatus	gk_rows_moments(GkStore *store, const GkPrep *prep, GkMoments *moments, gk_int128 *mass,
-							GkError *err);
-/* Clusters such a store. */
+/* The one backend that clusters such a store. */
 extern const GkBackend gk_rows_backend;
 
 /* ---- answering: batches of a loading store in, an answer out (gk_pass.c) ---- */

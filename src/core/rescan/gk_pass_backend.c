@@ -67,10 +67,11 @@ question(const GkSession *s, GkPassKind kind, const float *centroids, int k)
 static GkStatus
 ask(const GkStore *store, const GkPass *pass, const GkLabelSink *sink, GkPassResult *out, GkError *err)
 {
+	const GkRows *rows = store->state;
 	GkStatus	st;
 
 	memset(out, 0, sizeof(*out));
-	st = store->again->pass(store->again->ctx, pass, sink, out, err);
+	st = rows->pass(rows->ctx, pass, sink, out, err);
 	if (st == GK_OK && (out->rows != store->pts.n || out->d != store->pts.d))
 		st = changed(err);
 	if (st != GK_OK)
@@ -79,6 +80,37 @@ ask(const GkStore *store, const GkPass *pass, const GkLabelSink *sink, GkPassRes
 }
 
 /* ---- the store ---- */
+
+static GkStatus
+rows_finish(GkStore *store, GkError *err)
+{
+	(void) store;
+	(void) err;
+	return GK_OK;
+}
+
+/* Passes prepare the rows again each time, so only the totals are to be found. */
+static GkStatus
+rows_prepare(GkStore *store, const GkPrep *prep, bool keep, GkMoments *moments, gk_int128 *mass, GkError *err)
+{
+	GkPass		pass = {.kind = GK_PASS_MOMENTS,.weighted = store->pts.weighted,.prep = prep,
+	.weight_exp = store->pts.weight_exp};
+	GkPassResult r;
+	GkStatus	st;
+
+	(void) keep;
+	if (moments == NULL)
+		return GK_OK;
+	if ((st = ask(store, &pass, NULL, &r, err)) != GK_OK)
+		return st;
+	for (int j = 0; j < store->pts.d; j++)
+		moments[j] = (GkMoments) {r.i128[j], r.i128[store->pts.d + j]};
+	*mass = r.i128[2 * store->pts.d];
+	gk_pass_result_free(store->host, &r);
+	return GK_OK;
+}
+
+static const GkSink rows_sink = {.finish = rows_finish,.prepare = rows_prepare};
 
 GkStatus
 gk_rows_open(const GkHost *host, const GkRows *rows, bool weighted, GkStore **out, GkError *err)
@@ -94,30 +126,15 @@ gk_rows_open(const GkHost *host, const GkRows *rows, bool weighted, GkStore **ou
 	s = *out;
 	if (st == GK_OK && s != NULL)
 	{
-		s->again = rows;
+		s->sink = &rows_sink;
+		s->state = (void *) rows;
+		s->reader = &gk_rows_backend;
 		s->pts.n = r.rows;
 		for (int c = 0; c < s->columns; c++)
 			s->stats[c] = (GkColumnStats) {r.dbl[2 * c], r.dbl[2 * c + 1], ((const GkWide *) r.i64)[c]};
 	}
 	gk_pass_result_free(host, &r);
 	return st;
-}
-
-GkStatus
-gk_rows_moments(GkStore *store, const GkPrep *prep, GkMoments *moments, gk_int128 *mass, GkError *err)
-{
-	GkPass		pass = {.kind = GK_PASS_MOMENTS,.weighted = store->pts.weighted,.prep = prep,
-	.weight_exp = store->pts.weight_exp};
-	GkPassResult r;
-	GkStatus	st = ask(store, &pass, NULL, &r, err);
-
-	if (st != GK_OK)
-		return st;
-	for (int j = 0; j < store->pts.d; j++)
-		moments[j] = (GkMoments) {r.i128[j], r.i128[store->pts.d + j]};
-	*mass = r.i128[2 * store->pts.d];
-	gk_pass_result_free(store->host, &r);
-	return GK_OK;
 }
 
 /* ---- the session ---- */
@@ -168,7 +185,9 @@ open_session(const GkProblem *problem, GkSession **out, GkError *err)
 static void
 describe(GkSession *s, char *device, size_t device_len, char *strategy, size_t strategy_len)
 {
-	s->store->again->describe(s->store->again->ctx, device, device_len, strategy, strategy_len);
+	const GkRows *rows = s->store->state;
+
+	rows->describe(rows->ctx, device, device_len, strategy, strategy_len);
 }
 
 /* ---- Lloyd ---- */

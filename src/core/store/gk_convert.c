@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "core/gk_numerics.h"
-#include "core/rescan/gk_pass.h"
 #include "core/store/gk_store.h"
 #include "core/gk_weight.h"
 
@@ -33,29 +32,33 @@ typedef struct Convert
 } Convert;
 
 /*
- * 1 / length of each row as two factors applied in turn: a power of two that
- * brings the largest feature near 1, and the length after that.  Features are
- * summed up in order.
+ * 1 / length of each row as two factors applied in turn: a power of two that brings the
+ * largest feature near 1, and the length after that.  Three steps, the first and the last
+ * called for each column in order: see add_largest() and add_squares().
  */
 static void
-row_lengths(const double *x, size_t xs, int rows, int d, double *pow2, double *length)
+add_largest(double *largest, const double *x, int rows)
 {
 	for (int i = 0; i < rows; i++)
-		pow2[i] = length[i] = 0.0;
-	for (int j = 0; j < d; j++)
-		for (int i = 0; i < rows; i++)
-			pow2[i] = fmax(pow2[i], fabs(x[j * xs + i]));
+		largest[i] = fmax(largest[i], fabs(x[i]));
+}
+
+static void
+powers_of_largest(double *pow2, int rows)
+{
 	for (int i = 0; i < rows; i++)
 		pow2[i] = pow2[i] > 0.0 ? gk_scale_of(-gk_expo_of(pow2[i])) : 1.0;
-	for (int j = 0; j < d; j++)
-		for (int i = 0; i < rows; i++)
-		{
-			double		v = x[j * xs + i] * pow2[i];
+}
 
-			length[i] += v * v;
-		}
+static void
+add_squares(double *square, const double *x, const double *pow2, int rows)
+{
 	for (int i = 0; i < rows; i++)
-		length[i] = sqrt(length[i]);
+	{
+		double		v = x[i] * pow2[i];
+
+		square[i] += v * v;
+	}
 }
 
 static float
@@ -69,10 +72,15 @@ gk_prepare_point(const GkPrep *prep, const double *point, float *out)
 {
 	if (prep->distance == GK_COSINE)
 	{
-		double		pow2,
-					length;
+		double		pow2 = 0.0;
+		double		length = 0.0;
 
-		row_lengths(point, 1, 1, prep->d, &pow2, &length);
+		for (int j = 0; j < prep->d; j++)
+			add_largest(&pow2, &point[j], 1);
+		powers_of_largest(&pow2, 1);
+		for (int j = 0; j < prep->d; j++)
+			add_squares(&length, &point[j], &pow2, 1);
+		length = sqrt(length);
 		for (int j = 0; j < prep->d; j++)
 			out[j] = direction(point[j], pow2, length, prep->scale[j], gk_grid_magic(prep->expo[j]));
 		return length > 0.0;
@@ -96,8 +104,8 @@ add_weighted(GkMoments *m, const float *x, const float *w, int rows, int expo)
 }
 
 /*
- * A column's rows from one on, and whether they are doubles.  Of a chunk it is the
- * one at *at, which goes on to the next.
+ * Return a column's rows from `first` on, and whether they are doubles.  A chunk's column is
+ * the one at *at, which moves to the next.
  */
 static const void *
 next_column(const Convert *c, int j, int first, const char **at, bool *wide)
@@ -112,16 +120,76 @@ next_column(const Convert *c, int j, int first, const char **at, bool *wide)
 	else
 	{
 		*wide = c->wide && c->wide[j];
-		*at += (size_t) c->stride * (*wide ? 8 : 4);
+		*at += c->stride * gk_value_bytes(*wide);
 	}
-	return column + (size_t) first * (*wide ? 8 : 4);
+	return column + first * gk_value_bytes(*wide);
 }
 
+/* The same as doubles, converted into x where they are floats. */
+static const double *
+next_doubles(const Convert *c, int j, int first, const char **at, int rows, double *x)
+{
+	bool		wide;
+	const void *in = next_column(c, j, first, at, &wide);
+
+	if (wide)
+		return in;
+	for (int i = 0; i < rows; i++)
+		x[i] = ((const float *) in)[i];
+	return x;
+}
+
+/* The weights are the last column. */
+static void
+convert_weights(const Convert *c, int first, int rows, float *weight)
+{
+	const char *at = c->from;
+	const double *in = NULL;
+	double		x[BLOCK];
+
+	for (int j = 0; j <= c->prep->d; j++)
+		in = next_doubles(c, j, first, &at, j == c->prep->d ? rows : 0, x);
+	for (int i = 0; i < rows; i++)
+		weight[i] = gk_prepare_weight(in[i], c->store->pts.weight_exp);
+}
+
+/* 1 / length of each row, see add_largest(). */
+static void
+row_lengths(const Convert *c, int first, int rows, double *pow2, double *length)
+{
+	const char *at = c->from;
+	double		x[BLOCK];
+
+	for (int i = 0; i < rows; i++)
+		pow2[i] = length[i] = 0.0;
+	for (int j = 0; j < c->prep->d; j++)
+		add_largest(pow2, next_doubles(c, j, first, &at, rows, x), rows);
+	powers_of_largest(pow2, rows);
+	at = c->from;
+	for (int j = 0; j < c->prep->d; j++)
+		add_squares(length, next_doubles(c, j, first, &at, rows, x), pow2, rows);
+	for (int i = 0; i < rows; i++)
+		length[i] = sqrt(length[i]);
+}
+
+/* Euclidean preparation of a column's rows. */
+static void
+convert_column(const GkPrep *prep, int j, const void *in, bool wide, int rows, float *out)
+{
+	double		magic = gk_grid_magic(prep->expo[j]);
+
+	if (wide)
+		gk_columns()->prepare(in, rows, prep->center[j], prep->scale[j], magic, out);
+	else
+		gk_columns()->prepare_floats(in, rows, prep->center[j], prep->scale[j], magic, out);
+}
+
+/* A job is a block of rows: the moments need the weights, the directions the lengths. */
 static void
 convert_block(void *arg, int64_t job, int thread)
 {
 	Convert    *c = arg;
-	const GkStore *s = c->store;
+	const GkPrep *prep = c->prep;
 	int			first = (int) job * BLOCK;
 	int			rows = c->rows - first < BLOCK ? c->rows - first : BLOCK;
 	double		x[BLOCK];
@@ -129,96 +197,44 @@ convert_block(void *arg, int64_t job, int thread)
 	double		length[BLOCK];
 	float		f[BLOCK];		/* where nothing is kept */
 	float		weight[BLOCK];
-	bool		cosine = c->prep->distance == GK_COSINE;
-	bool		weighted = s->pts.weighted;
+	bool		cosine = prep->distance == GK_COSINE;
+	bool		weighted = c->store->pts.weighted;
+	const char *at = c->from;
 
-	/*
-	 * Columns in order, except that the weight, the last, comes first: the
-	 * moments need it.  Cosine walks over the columns twice.
-	 */
 	if (weighted)
-	{
-		const char *at = c->from;
-		const void *in = NULL;
-		bool		wide = false;
-
-		for (int j = 0; j <= s->pts.d; j++)
-			in = next_column(c, j, first, &at, &wide);
-		for (int i = 0; i < rows; i++)
-			weight[i] = gk_prepare_weight(wide ? ((const double *) in)[i] : (double) ((const float *) in)[i],
-										  s->pts.weight_exp);
-	}
+		convert_weights(c, first, rows, weight);
 	if (cosine)
+		row_lengths(c, first, rows, pow2, length);
+	for (int j = 0; j < prep->d; j++)
 	{
-		for (int i = 0; i < rows; i++)
-			pow2[i] = length[i] = 0.0;
-	}
-	for (int pass = cosine ? 0 : 2; pass < 3; pass++)
-	{
-		const char *at = c->from;
+		float	   *out = c->to ? (float *) c->to + (size_t) j * c->to_stride + first : f;
+		GkMoments  *m = c->moments ? &c->moments[(size_t) thread * prep->d + j] : NULL;
 
-		for (int j = 0; j < s->pts.d; j++)
+		if (cosine)
+		{
+			const double *in = next_doubles(c, j, first, &at, rows, x);
+			double		magic = gk_grid_magic(prep->expo[j]);
+
+			for (int i = 0; i < rows; i++)
+				out[i] = direction(in[i], pow2[i], length[i], prep->scale[j], magic);
+		}
+		else
 		{
 			bool		wide;
 			const void *in = next_column(c, j, first, &at, &wide);
-			double		magic = gk_grid_magic(c->prep->expo[j]);
-			float	   *out = c->to ? (float *) c->to + (size_t) j * c->to_stride + first : f;
 
-			if (cosine && wide)
-				memcpy(x, in, rows * sizeof(double));
-			else if (cosine)
-				for (int i = 0; i < rows; i++)
-					x[i] = ((const float *) in)[i];
-
-			if (pass == 0)
-			{
-				for (int i = 0; i < rows; i++)
-					pow2[i] = fmax(pow2[i], fabs(x[i]));
-				continue;
-			}
-			if (pass == 1)
-			{
-				for (int i = 0; i < rows; i++)
-				{
-					double		v = x[i] * pow2[i];
-
-					length[i] += v * v;
-				}
-				continue;
-			}
-			if (cosine)
-				for (int i = 0; i < rows; i++)
-					out[i] = direction(x[i], pow2[i], length[i], c->prep->scale[j], magic);
-			else if (wide)
-				gk_columns()->prepare(in, rows, c->prep->center[j], c->prep->scale[j], magic, out);
-			else
-				gk_columns()->prepare_floats(in, rows, c->prep->center[j], c->prep->scale[j], magic, out);
-			if (c->moments != NULL)
-			{
-				GkMoments  *m = &c->moments[(size_t) thread * s->pts.d + j];
-
-				if (weighted)
-					add_weighted(m, out, weight, rows, c->prep->expo[j]);
-				else
-					gk_columns()->moments(m, out, rows, c->prep->expo[j]);
-			}
+			convert_column(prep, j, in, wide, rows, out);
 		}
-		/* Between the passes of cosine: the same steps as row_lengths(). */
-		if (pass == 0)
-			for (int i = 0; i < rows; i++)
-				pow2[i] = pow2[i] > 0.0 ? gk_scale_of(-gk_expo_of(pow2[i])) : 1.0;
-		if (pass == 1)
-			for (int i = 0; i < rows; i++)
-				length[i] = sqrt(length[i]);
+		if (m != NULL && weighted)
+			add_weighted(m, out, weight, rows, prep->expo[j]);
+		else if (m != NULL)
+			gk_columns()->moments(m, out, rows, prep->expo[j]);
 	}
-	if (weighted)
-	{
-		if (c->to != NULL)
-			memcpy((float *) c->to + (size_t) s->pts.d * c->to_stride + first, weight, rows * sizeof(float));
-		if (c->mass != NULL)
-			for (int i = 0; i < rows; i++)
-				c->mass[thread] += gk_fixed(weight[i], 0x1p40);
-	}
+	if (weighted && c->to != NULL)
+		memcpy((float *) c->to + (size_t) prep->d * c->to_stride + first, weight, rows * sizeof(float));
+	if (weighted && c->mass != NULL)
+		for (int i = 0; i < rows; i++)
+			c->mass[thread] += gk_fixed(weight[i], 0x1p40);
 }
 
 /*
@@ -234,7 +250,6 @@ convert_run(void *arg, int64_t job, int thread)
 	int			j = (int) (job / runs);
 	int			first = (int) (job % runs) * RUN;
 	int			end = c->rows - first < RUN ? c->rows : first + RUN;
-	double		magic = gk_grid_magic(prep->expo[j]);
 	const char *at = c->from;
 	const char *in = NULL;
 	GkMoments  *moments = c->moments ? &c->moments[(size_t) thread * prep->d + j] : NULL;
@@ -253,13 +268,11 @@ convert_run(void *arg, int64_t job, int thread)
 		if (in_float)
 			gk_columns()->prepare_fit((const float *) in, rows, (float) prep->center[j], (float) prep->scale[j],
 									  prep->expo[j], out, moments);
-		else if (wide)
-			gk_columns()->prepare((const double *) in, rows, prep->center[j], prep->scale[j], magic, out);
 		else
-			gk_columns()->prepare_floats((const float *) in, rows, prep->center[j], prep->scale[j], magic, out);
+			convert_column(prep, j, in, wide, rows, out);
 		if (moments != NULL && !in_float)
 			gk_columns()->moments(moments, out, rows, prep->expo[j]);
-		in += (size_t) rows * (wide ? 8 : 4);
+		in += rows * gk_value_bytes(wide);
 	}
 }
 
@@ -282,25 +295,20 @@ zero_padding(const GkStore *s, float *data, int rows, int stride)
 		memset(data + (size_t) j * stride + rows, 0, (stride - rows) * sizeof(float));
 }
 
-/* Run c over one chunk; with `store_back` the chunk becomes its prepared self. */
+/* Run c over one chunk; with `keep` the chunk becomes its prepared self. */
 static GkStatus
-convert_chunk(Convert *c, GkChunk *chunk, bool store_back, GkError *err)
+convert_chunk(Convert *c, GkChunk *chunk, bool keep, GkError *err)
 {
 	GkStore    *s = c->store;
 	const GkHost *host = s->host;
 	size_t		bytes = gk_store_chunk_bytes(s, chunk->stride);
-	size_t		raw = bytes;
+	size_t		raw = gk_store_raw_bytes(s, chunk->wide, chunk->stride);
+	size_t		aux = (size_t) s->pts.naux * chunk->stride * sizeof(uint32_t);
 	char	   *spilled = NULL;
 	char	   *fresh = NULL;
 	GkStatus	st = GK_OK;
 
-	c->wide = NULL;
-	for (int j = 0; j < s->columns; j++)
-		if (chunk->wide[j])
-		{
-			raw += (size_t) chunk->stride * 4;
-			c->wide = chunk->wide;
-		}
+	c->wide = raw > bytes ? chunk->wide : NULL;
 	c->rows = chunk->rows;
 	c->stride = c->to_stride = chunk->stride;
 	c->from = (const char *) chunk->data;
@@ -313,7 +321,7 @@ convert_chunk(Convert *c, GkChunk *chunk, bool store_back, GkError *err)
 		st = gk_spill_read(host, chunk->spill_at, spilled, raw, err);
 	}
 	c->to = NULL;
-	if (st == GK_OK && store_back)
+	if (st == GK_OK && keep)
 	{
 		/* Same layout: in place.  Else into a block of its own. */
 		if (c->wide != NULL)
@@ -326,12 +334,10 @@ convert_chunk(Convert *c, GkChunk *chunk, bool store_back, GkError *err)
 	}
 	if (st == GK_OK && !convert_rows(c))
 		st = GK_STOPPED;
-	if (st == GK_OK && store_back)
+	if (st == GK_OK && keep)
 	{
 		if (fresh != NULL)
-			memcpy(fresh + (size_t) s->columns * chunk->stride * 4,
-				   c->from + raw - (size_t) s->pts.naux * chunk->stride * 4,
-				   (size_t) s->pts.naux * chunk->stride * 4);
+			memcpy(fresh + bytes - aux, c->from + raw - aux, aux);
 		zero_padding(s, (float *) c->to, chunk->rows, chunk->stride);
 		if (spilled != NULL)
 		{
@@ -370,7 +376,7 @@ gk_store_convert_batch(GkStore *s, const GkPrep *prep, const GkBatch *batch, flo
 }
 
 GkStatus
-gk_store_convert(GkStore *s, const GkPrep *prep, bool store_back, GkMoments *moments,
+gk_store_convert(GkStore *s, const GkPrep *prep, bool keep, GkMoments *moments,
 				 gk_int128 *mass, GkError *err)
 {
 	const GkHost *host = s->host;
@@ -379,13 +385,6 @@ gk_store_convert(GkStore *s, const GkPrep *prep, bool store_back, GkMoments *mom
 	Convert		c = {.store = s,.prep = prep};
 	GkStatus	st = GK_OK;
 
-	if (s->away != NULL)
-	{
-		*mass = (gk_int128) s->pts.n;
-		return gk_ingest_prepare(s, prep, moments, err);
-	}
-	if (s->again != NULL)
-		return moments != NULL ? gk_rows_moments(s, prep, moments, mass, err) : GK_OK;
 	if (moments != NULL)
 	{
 		c.moments = gk_alloc0(host, (size_t) threads * d, sizeof(GkMoments));
@@ -395,7 +394,7 @@ gk_store_convert(GkStore *s, const GkPrep *prep, bool store_back, GkMoments *mom
 	}
 	for (int i = 0; st == GK_OK && i < s->pts.nchunks; i++)
 	{
-		st = convert_chunk(&c, &s->pts.chunks[i], store_back, err);
+		st = convert_chunk(&c, &s->pts.chunks[i], keep, err);
 		if (st == GK_OK && host->poll && host->poll(host->ctx))
 			st = GK_STOPPED;
 	}

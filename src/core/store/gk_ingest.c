@@ -1,13 +1,15 @@
 /*
- * gk_ingest.c - rows that go to a device while they are read, and stay nowhere else.
+ * gk_ingest.c - the sink of rows that go to a device while they are read, and stay nowhere
+ * else.
  *
- * The store's chunk is memory that the device fetches from: it is filled like any other,
- * sent when it is full, and forgotten.  The device prepares the points when all are there.
- * No copy in main memory is found, filled, prepared and read again: that is most of what
- * loading takes beside the reading.
+ * Rows are copied straight into memory that the device fetches from, which is sent when it
+ * is full.  The device prepares the points when all are there.  No copy in main memory is
+ * allocated, filled, prepared and read again: that is most of what loading takes besides
+ * the reading.
  *
- * If the device fails, the rows are nowhere.  Those that still come are dropped, and
- * gk_store_prepare() says why; whoever loads reads them once more, without a stage.
+ * If the device fails, the rows are lost.  Those that still come are dropped, and
+ * gk_store_prepare() returns the device's error; the caller reads the rows once more, into
+ * chunks.
  */
 #include <string.h>
 
@@ -17,17 +19,132 @@
 /* Rows that are dropped at a time. */
 #define LOST_ROWS		4096
 
-/* A status of a stage's call, of which a device's failure is kept for later. */
+typedef struct GkIngest
+{
+	GkError		lost;			/* why there is no session any more */
+	void	   *lost_rows;		/* where rows are dropped */
+	/* Memory for the next rows, the device's or lost_rows; NULL: to be asked for. */
+	void	   *room;
+	int			stride;
+	int			rows;			/* in it */
+	double		ms;				/* opening the device and preparing the points there */
+} GkIngest;
+
+/* Return a status of the device's, but keep a failure of it for gk_store_prepare(). */
 static GkStatus
 keep_failure(GkStore *s, GkStatus st, const GkError *err)
 {
+	GkIngest   *in = s->state;
+
 	if (st != GK_ERR_DEVICE && st != GK_ERR_DEVICE_MEMORY)
 		return st;
-	s->lost = *err;
-	s->away->close(s->staged);
-	s->staged = NULL;
+	in->lost = *err;
+	s->reader->close(gk_ingest_take(s));
 	return GK_OK;
 }
+
+static GkStatus
+find_room(GkStore *s, GkError *err)
+{
+	GkIngest   *in = s->state;
+
+	in->rows = 0;
+	if (s->session != NULL)
+	{
+		GkStatus	st = s->reader->stage->room(s->session, &in->room, &in->stride, err);
+
+		if ((st = keep_failure(s, st, err)) != GK_OK || s->session != NULL)
+			return st;
+	}
+	if (in->lost_rows == NULL)
+		in->lost_rows = gk_alloc(s->host, (size_t) s->columns * LOST_ROWS, sizeof(double));
+	if (in->lost_rows == NULL)
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	in->room = in->lost_rows;
+	in->stride = LOST_ROWS;
+	return GK_OK;
+}
+
+static GkStatus
+send(GkStore *s, GkError *err)
+{
+	GkIngest   *in = s->state;
+
+	in->room = NULL;
+	if (s->session == NULL)
+		return GK_OK;
+	return keep_failure(s, s->reader->stage->send(s->session, in->rows, err), err);
+}
+
+static GkStatus
+ingest_take(GkStore *s, const GkBatch *b, const GkMover *mover, GkError *err)
+{
+	GkIngest   *in = s->state;
+	GkStatus	st = GK_OK;
+
+	for (int j = 0; j < s->columns; j++)
+		if (b->wide[j] && !s->wide[j])
+			return gk_fail(err, GK_ERR_INTERNAL, "rows that go to a device as floats must be floats");
+	for (int done = 0, rows; st == GK_OK && done < b->rows; done += rows)
+	{
+		if (in->room == NULL && (st = find_room(s, err)) != GK_OK)
+			return st;
+		rows = b->rows - done < in->stride - in->rows ? b->rows - done : in->stride - in->rows;
+		st = mover->move(mover->arg, &(GkMove) {b, done, rows, in->room, in->stride, s->wide, in->rows});
+		in->rows += rows;
+		s->pts.n += rows;
+		if (st == GK_OK && in->rows == in->stride)
+		{
+			st = mover->finish(mover->arg);
+			if (st == GK_OK)
+				st = send(s, err);
+		}
+	}
+	return st;
+}
+
+static GkStatus
+ingest_finish(GkStore *s, GkError *err)
+{
+	GkIngest   *in = s->state;
+
+	return in->room != NULL ? send(s, err) : GK_OK;
+}
+
+static GkStatus
+ingest_prepare(GkStore *s, const GkPrep *prep, bool keep, GkMoments *moments, gk_int128 *mass, GkError *err)
+{
+	GkIngest   *in = s->state;
+	double		start = gk_now_ms();
+	GkStatus	st = GK_OK;
+
+	(void) keep;
+	*mass = (gk_int128) s->pts.n;
+	if (s->session != NULL)
+		st = keep_failure(s, s->reader->stage->prepare(s->session, prep, moments, err), err);
+	in->ms += gk_now_ms() - start;
+	if (st == GK_OK && s->session == NULL)
+	{
+		*err = in->lost;
+		st = err->code;
+	}
+	return st;
+}
+
+static void
+ingest_end(GkStore *s)
+{
+	GkIngest   *in = s->state;
+
+	if (in == NULL)
+		return;
+	s->reader->close(gk_ingest_take(s));
+	gk_free(s->host, in->lost_rows);
+	gk_free(s->host, in);
+	s->state = NULL;
+}
+
+static const GkSink ingest_sink = {true, ingest_take, ingest_finish, ingest_prepare, ingest_end};
 
 GkStatus
 gk_store_ingest(GkStore *store, const GkBackend *backend, bool wide, GkError *err)
@@ -37,99 +154,48 @@ gk_store_ingest(GkStore *store, const GkBackend *backend, bool wide, GkError *er
 		.gpu_memory_limit = host->gpu_memory_limit,.gpu_devices = host->gpu_devices,
 	.gpu_fault = host->gpu_fault};
 	double		start = gk_now_ms();
+	GkIngest   *in;
 	GkStatus	st;
 
 	if (store->pts.n > 0 || store->pts.weighted || store->pts.naux > 0 || backend->stage == NULL)
 		return gk_fail(err, GK_ERR_INTERNAL, "these rows cannot go to a device as they come");
-	st = backend->stage->open(&problem, store->expected > 0 ? (int64_t) store->expected : 0, wide, &store->staged, err);
-	if (st == GK_OK)
+	in = gk_alloc0(host, 1, sizeof(GkIngest));
+	if (in == NULL)
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	st = backend->stage->open(&problem, store->expected > 0 ? (int64_t) store->expected : 0, wide, &store->session, err);
+	if (st != GK_OK)
 	{
-		store->away = backend;
-		memset(store->wide, wide, store->columns * sizeof(bool));
+		gk_free(host, in);
+		return st;
 	}
-	store->stage_ms = gk_now_ms() - start;
-	return st;
+	in->ms = gk_now_ms() - start;
+	memset(store->wide, wide, store->columns);
+	store->sink = &ingest_sink;
+	store->state = in;
+	store->reader = backend;
+	return GK_OK;
 }
 
 double
 gk_store_ingest_ms(const GkStore *store)
 {
-	return store->stage_ms;
-}
+	const GkIngest *in = store->sink == &ingest_sink ? store->state : NULL;
 
-bool
-gk_store_ingested(const GkStore *store)
-{
-	return store->away != NULL;
-}
-
-GkStatus
-gk_ingest_chunk(GkStore *store, GkChunk *c, GkError *err)
-{
-	if (store->staged != NULL)
-	{
-		void	   *to = NULL;
-		GkStatus	st = store->away->stage->room(store->staged, &to, &c->stride, err);
-
-		c->data = to;
-		if ((st = keep_failure(store, st, err)) != GK_OK || store->staged != NULL)
-			return st;
-	}
-	if (store->lost_rows == NULL)
-		store->lost_rows = gk_alloc(store->host, (size_t) store->columns * LOST_ROWS, sizeof(double));
-	if (store->lost_rows == NULL)
-		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
-	c->data = store->lost_rows;
-	c->stride = LOST_ROWS;
-	return GK_OK;
-}
-
-GkStatus
-gk_ingest_send(GkStore *store, GkChunk *c, GkError *err)
-{
-	if (store->staged == NULL)
-		return GK_OK;
-	return keep_failure(store, store->away->stage->send(store->staged, c->rows, err), err);
-}
-
-GkStatus
-gk_ingest_prepare(GkStore *store, const GkPrep *prep, GkMoments *moments, GkError *err)
-{
-	double		start = gk_now_ms();
-	GkStatus	st = GK_OK;
-
-	if (store->staged != NULL)
-		st = keep_failure(store, store->away->stage->prepare(store->staged, prep, moments, err), err);
-	store->stage_ms += gk_now_ms() - start;
-	if (st == GK_OK && store->staged == NULL)
-	{
-		*err = store->lost;
-		st = err->code;
-	}
-	return st;
+	return in != NULL ? in->ms : 0.0;
 }
 
 GkSession *
 gk_ingest_take(GkStore *store)
 {
-	GkSession  *session = store->staged;
+	GkSession  *session = store->session;
 
-	store->staged = NULL;
+	store->session = NULL;
 	return session;
 }
 
 void
 gk_store_ingest_end(GkStore *store)
 {
-	if (store->away == NULL)
-		return;
-	/* an open chunk's memory is the session's */
-	for (int i = 0; i < store->pts.nchunks; i++)
-		if (!store->pts.chunks[i].sealed)
-			store->pts.chunks[i].data = NULL;
-	if (store->staged != NULL)
-		store->away->close(store->staged);
-	store->staged = NULL;
-	gk_free(store->host, store->lost_rows);
-	store->lost_rows = NULL;
+	if (store->sink == &ingest_sink)
+		ingest_end(store);
 }

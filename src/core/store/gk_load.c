@@ -1,9 +1,10 @@
 /*
- * gk_load.c - rows into the store: batches become chunks.
+ * gk_load.c - rows into a store: where each row of a batch goes is decided here, in the
+ * order of the rows; the copying may be left to other threads (gk_load.h).
  *
- * A column of a chunk is float32 as long as every value is one exactly, float64
- * from the first other value on.  A full chunk goes to the spill file when the
- * store is over its memory limit.
+ * Below is the sink that fills chunks.  A column of a chunk is float32 as long as every
+ * value is one exactly, float64 from the first other value on.  A full chunk goes to the
+ * spill file when the store is over its memory limit.
  */
 #include <math.h>
 #include <string.h>
@@ -11,7 +12,6 @@
 #include <emmintrin.h>
 #endif
 
-#include "core/store/gk_load.h"
 #include "core/store/gk_store.h"
 
 /* The first chunk is small and each further one twice as large, up to chunk_rows:
@@ -20,15 +20,17 @@
 /* A chunk that it pays to ask for early. */
 #define AHEAD_BYTES		((size_t) 4 << 20)
 
-static size_t
-raw_bytes(const GkStore *s, const uint8_t *wide, int stride)
+size_t
+gk_store_raw_bytes(const GkStore *s, const uint8_t *wide, int stride)
 {
-	size_t		values = s->pts.naux;
+	size_t		bytes = s->pts.naux * sizeof(uint32_t);
 
 	for (int j = 0; j < s->columns; j++)
-		values += wide[j] ? 2 : 1;
-	return values * stride * sizeof(float);
+		bytes += gk_value_bytes(wide[j]);
+	return bytes * stride;
 }
+
+/* ---- chunks ---- */
 
 /* The chunk being filled, or NULL. */
 static GkChunk *
@@ -87,7 +89,7 @@ chunk_memory(GkStore *s, size_t bytes)
 static void
 look_ahead(GkStore *s, const GkChunk *latest)
 {
-	size_t		bytes = raw_bytes(s, latest->wide, next_rows(s));
+	size_t		bytes = gk_store_raw_bytes(s, latest->wide, next_rows(s));
 
 	if (s->expected >= 0 && s->expected <= (double) s->pts.n + latest->stride)
 		return;
@@ -127,22 +129,8 @@ new_chunk(GkStore *s, GkChunk **out, GkError *err)
 	c->wide = gk_alloc(s->host, s->columns, sizeof(uint8_t));
 	if (c->wide == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
-	for (int j = 0; j < s->columns; j++)
-		c->wide[j] = s->wide[j];
-	if (s->away != NULL)
-	{
-		GkStatus	st = gk_ingest_chunk(s, c, err);
-
-		if (st != GK_OK)
-		{
-			gk_free(s->host, c->wide);
-			return st;
-		}
-		s->pts.nchunks++;
-		*out = c;
-		return GK_OK;
-	}
-	c->bytes = raw_bytes(s, c->wide, c->stride);
+	memcpy(c->wide, s->wide, s->columns);
+	c->bytes = gk_store_raw_bytes(s, c->wide, c->stride);
 	c->data = chunk_memory(s, c->bytes);
 	if (c->data == NULL)
 	{
@@ -168,12 +156,12 @@ copy_raw(const GkStore *s, const GkChunk *c, char *to, const uint8_t *wide, int 
 		bool		is = j < s->columns && wide[j];
 
 		if (was == is)
-			memmove(to, from, (size_t) c->rows * (is ? 8 : 4));
+			memmove(to, from, c->rows * gk_value_bytes(is));
 		else
 			for (int i = 0; i < c->rows; i++)
 				((double *) to)[i] = ((const float *) from)[i];
-		from += (size_t) c->stride * (was ? 8 : 4);
-		to += (size_t) stride * (is ? 8 : 4);
+		from += c->stride * gk_value_bytes(was);
+		to += stride * gk_value_bytes(is);
 	}
 }
 
@@ -185,14 +173,11 @@ widen(GkStore *s, GkChunk *c, GkError *err)
 	char	   *data;
 	size_t		bytes;
 
-	if (s->away != NULL)
-		return gk_fail(err, GK_ERR_INTERNAL, "rows that go to a device as floats must be floats");
 	wide = gk_alloc(s->host, s->columns, sizeof(uint8_t));
 	if (wide == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
-	for (int j = 0; j < s->columns; j++)
-		wide[j] = s->wide[j];
-	bytes = raw_bytes(s, wide, c->stride);
+	memcpy(wide, s->wide, s->columns);
+	bytes = gk_store_raw_bytes(s, wide, c->stride);
 	data = gk_alloc_kept(s->host, bytes);
 	if (data == NULL)
 	{
@@ -216,51 +201,37 @@ over_limit(const GkStore *s)
 	return s->memory + s->memory / (s->columns + s->pts.naux) > s->memory_limit && s->host->spill_write != NULL;
 }
 
-GkStatus
-gk_store_seal(GkStore *store, GkError *err)
+/* Close the chunk being filled: to the spill file with it when the store is over its limit. */
+static GkStatus
+seal(GkStore *s, GkError *err)
 {
-	GkChunk    *c = open_chunk(store);
+	GkChunk    *c = open_chunk(s);
 	int			stride;
 
 	if (c == NULL)
 		return GK_OK;
-	if (store->away != NULL)
-	{
-		gk_free(store->host, c->wide);
-		store->pts.nchunks--;
-		return gk_ingest_send(store, c, err);
-	}
 	stride = gk_stride(c->rows);
 	if (stride < c->stride)
 	{
 		/* Columns only move down, so in place and in order is safe. */
-		copy_raw(store, c, (char *) c->data, c->wide, stride);
+		copy_raw(s, c, (char *) c->data, c->wide, stride);
 		c->stride = stride;
 	}
 	c->sealed = true;
-	if (over_limit(store))
+	if (over_limit(s))
 	{
-		size_t		bytes = raw_bytes(store, c->wide, c->stride);
+		size_t		bytes = gk_store_raw_bytes(s, c->wide, c->stride);
 
-		if (!store->host->spill_write(store->host->ctx, store->spill_end, c->data, bytes))
+		if (!s->host->spill_write(s->host->ctx, s->spill_end, c->data, bytes))
 			return gk_fail(err, GK_ERR_HOST, "could not write the spill file");
-		c->spill_at = store->spill_end;
-		store->spill_end += (int64_t) bytes;
-		store->memory -= c->bytes;
-		gk_free(store->host, c->data);
+		c->spill_at = s->spill_end;
+		s->spill_end += (int64_t) bytes;
+		s->memory -= c->bytes;
+		gk_free(s->host, c->data);
 		c->data = NULL;
 	}
 	return GK_OK;
 }
-
-GkStatus
-gk_store_loaded(GkStore *store, GkError *err)
-{
-	drop_ahead(store);
-	return gk_store_seal(store, err);
-}
-
-/* ---- rows in ---- */
 
 /* Remember columns that need doubles from here on; true when there are new ones. */
 static bool
@@ -270,9 +241,55 @@ find_wide(GkStore *s, const GkBatch *b)
 
 	for (int j = 0; j < s->columns; j++)
 		if (b->wide[j] && !s->wide[j])
-			found = s->wide[j] = true;
+		{
+			s->wide[j] = true;
+			found = true;
+		}
 	return found;
 }
+
+static GkStatus
+chunk_take(GkStore *s, const GkBatch *b, const GkMover *mover, GkError *err)
+{
+	GkStatus	st = GK_OK;
+
+	if (find_wide(s, b) && open_chunk(s) != NULL)
+	{
+		st = mover->finish(mover->arg);
+		if (st == GK_OK)
+			st = widen(s, open_chunk(s), err);
+	}
+	for (int done = 0, rows; st == GK_OK && done < b->rows; done += rows)
+	{
+		GkChunk    *c = open_chunk(s);
+
+		if (c == NULL && (st = new_chunk(s, &c, err)) != GK_OK)
+			return st;
+		rows = b->rows - done < c->stride - c->rows ? b->rows - done : c->stride - c->rows;
+		st = mover->move(mover->arg, &(GkMove) {b, done, rows, (char *) c->data, c->stride, c->wide, c->rows});
+		c->rows += rows;
+		s->pts.n += rows;
+		if (st == GK_OK && c->rows == c->stride)
+		{
+			if (over_limit(s))
+				st = mover->finish(mover->arg);
+			if (st == GK_OK)
+				st = seal(s, err);
+		}
+	}
+	return st;
+}
+
+static GkStatus
+chunk_finish(GkStore *s, GkError *err)
+{
+	drop_ahead(s);
+	return seal(s, err);
+}
+
+const GkSink gk_chunk_sink = {true, chunk_take, chunk_finish, gk_store_convert, NULL};
+
+/* ---- copying ---- */
 
 /* Moves made together, and how many bytes of them are worth waking threads. */
 #define MOVES			128
@@ -336,13 +353,13 @@ gk_store_move(const GkStore *s, const GkMove *m)
 	for (int j = 0; j < s->columns; j++)
 	{
 		move_column(m, j, to, m->wide[j], cached);
-		to += (size_t) m->stride * (m->wide[j] ? 8 : 4);
+		to += m->stride * gk_value_bytes(m->wide[j]);
 	}
 	for (int a = 0; a < s->pts.naux; a++)
 	{
 		copy(to + m->to * sizeof(uint32_t), (const char *) (gk_batch_aux(m->batch, a) + m->from),
 			 m->rows * sizeof(uint32_t), cached);
-		to += (size_t) m->stride * 4;
+		to += m->stride * sizeof(uint32_t);
 	}
 #ifdef __SSE2__
 	_mm_sfence();				/* before other threads are told */
@@ -387,52 +404,16 @@ collect_move(void *arg, const GkMove *move)
 	return moves->n == MOVES ? make_moves(moves) : GK_OK;
 }
 
-/* Give a batch's rows their places. */
-static GkStatus
-place(GkStore *store, const GkBatch *b, const GkMover *mover, GkError *err)
-{
-	GkStatus	st = GK_OK;
-	int			done = 0;
-
-	if (find_wide(store, b) && open_chunk(store) != NULL)
-	{
-		st = mover->finish(mover->arg);
-		if (st == GK_OK)
-			st = widen(store, open_chunk(store), err);
-	}
-	while (st == GK_OK && done < b->rows)
-	{
-		GkChunk    *c = open_chunk(store);
-		int			take = b->rows - done;
-
-		if (c == NULL && (st = new_chunk(store, &c, err)) != GK_OK)
-			return st;
-		if (take > c->stride - c->rows)
-			take = c->stride - c->rows;
-		st = mover->move(mover->arg, &(GkMove) {b, done, take, (char *) c->data, c->stride, c->wide, c->rows});
-		c->rows += take;
-		done += take;
-		store->pts.n += take;
-		if (st == GK_OK && c->rows == c->stride)
-		{
-			if (store->away != NULL || over_limit(store))
-				st = mover->finish(mover->arg);
-			if (st == GK_OK)
-				st = gk_store_seal(store, err);
-		}
-	}
-	return st;
-}
+/* ---- rows in ---- */
 
 GkStatus
 gk_store_add_by(GkStore *store, const GkBatch *b, const GkMover *mover, GkError *err)
 {
 	if (store->pts.n + b->rows > GK_MAX_ROWS)
 		return gk_fail(err, GK_ERR_LIMIT, "more than %lld rows", (long long) GK_MAX_ROWS);
-	if (store->take == NULL)
-		return place(store, b, mover, err);
-	store->pts.n += b->rows;
-	return store->take(store->take_arg, store, b, err);
+	if (store->sink->take == NULL)
+		return gk_fail(err, GK_ERR_INTERNAL, "this store takes no rows");
+	return store->sink->take(store, b, mover, err);
 }
 
 GkStatus
@@ -452,7 +433,7 @@ gk_store_commit(GkStore *store, GkError *err)
 {
 	GkStatus	st;
 
-	if (store->take == NULL)
+	if (store->sink->observed)
 		gk_batch_observe(&store->batch, store->stats);
 	st = gk_store_add(store, &store->batch, 1, 1, err);
 	store->batch.rows = 0;

@@ -179,6 +179,15 @@ gk_store_take_prep(GkStore *store, const GkPrep *prep)
 	memcpy(p->expo, prep->expo, p->d * sizeof(int32_t));
 }
 
+/* What both ways of preparing begin with. */
+static GkStatus
+begin_prepare(GkStore *s, GkError *err)
+{
+	if (s->sink->prepare == NULL)
+		return gk_fail(err, GK_ERR_INTERNAL, "the rows of this store cannot be prepared");
+	return gk_store_loaded(s, err);
+}
+
 /* What both ways of preparing end with. */
 static GkStatus
 finish_prepare(GkStore *s, GkMoments *moments, gk_int128 mass)
@@ -218,7 +227,7 @@ gk_store_prepare(GkStore *store, GkDistance distance, bool standardize, GkError 
 
 	if (standardize && distance == GK_COSINE)
 		return gk_fail(err, GK_ERR_OPTION, "standardize cannot be combined with the cosine distance");
-	if ((st = gk_store_loaded(store, err)) != GK_OK)
+	if ((st = begin_prepare(store, err)) != GK_OK)
 		return st;
 	p->distance = distance;
 	p->standardize = standardize;
@@ -253,7 +262,7 @@ gk_store_prepare(GkStore *store, GkDistance distance, bool standardize, GkError 
 		{
 			double	   *sd = gk_alloc(store->host, p->d, sizeof(double));
 
-			st = sd ? gk_store_convert(store, p, false, moments, &mass, err)
+			st = sd ? store->sink->prepare(store, p, false, moments, &mass, err)
 				: gk_fail(err, GK_ERR_MEMORY, "out of memory");
 			if (st == GK_OK)
 			{
@@ -268,7 +277,7 @@ gk_store_prepare(GkStore *store, GkDistance distance, bool standardize, GkError 
 		}
 	}
 	if (st == GK_OK)
-		st = gk_store_convert(store, p, true, moments, &mass, err);
+		st = store->sink->prepare(store, p, true, moments, &mass, err);
 	if (st == GK_OK)
 		st = finish_prepare(store, moments, mass);
 	gk_free(store->host, moments);
@@ -283,12 +292,12 @@ gk_store_prepare_as(GkStore *store, const GkPrep *prep, GkError *err)
 
 	if (prep->d != p->d)
 		return gk_fail(err, GK_ERR_DATA, "points have %d features, the model %d", p->d, prep->d);
-	if ((st = gk_store_loaded(store, err)) != GK_OK)
+	if ((st = begin_prepare(store, err)) != GK_OK)
 		return st;
 	gk_store_take_prep(store, prep);
 	if ((st = choose_weight_grid(store, err)) != GK_OK)
 		return st;
-	if ((st = gk_store_convert(store, p, true, NULL, NULL, err)) != GK_OK)
+	if ((st = store->sink->prepare(store, p, true, NULL, NULL, err)) != GK_OK)
 		return st;
 	return finish_prepare(store, NULL, 0);
 }

@@ -1,8 +1,15 @@
 /*
  * gk_store.c - the points: column-major chunks in memory and in a spill file.
+ *
+ * Writing the spill file is the host's: it has limits and quotas to keep.  Every pass waits
+ * for reading, so all threads read, each a piece of the chunk, straight to where the values
+ * are needed.  Meanwhile the system is told which chunk comes next.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/gk_numerics.h"
 #include "core/store/gk_store.h"
@@ -17,6 +24,8 @@
  */
 #define WORKING_CHUNKS		3
 #define NOT_COUNTED			((size_t) 24 << 20)
+/* Bytes of the spill file that one thread reads at a time. */
+#define PIECE			((size_t) 256 * 1024)
 
 GkStatus
 gk_store_create(const GkHost *host, int d, bool weighted, int naux,
@@ -39,6 +48,7 @@ gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 	if (s == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	s->host = host;
+	s->sink = &gk_chunk_sink;
 	s->pts.d = d;
 	s->pts.weighted = weighted;
 	s->pts.naux = naux;
@@ -63,7 +73,7 @@ gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 		s->memory_limit -= working - NOT_COUNTED > memory_limit ? memory_limit : working - NOT_COUNTED;
 	batch_rows = gk_batch_capacity(s->columns, BATCH_BYTES);
 	s->batch_memory = gk_alloc(host, gk_batch_bytes(s->columns, naux, batch_rows), 1);
-	s->wide = gk_alloc0(host, s->columns, sizeof(bool));
+	s->wide = gk_alloc0(host, s->columns, sizeof(uint8_t));
 	s->stats = gk_alloc(host, s->columns, sizeof(GkColumnStats));
 	s->pts.prep.d = d;
 	s->pts.prep.center = gk_alloc0(host, d, sizeof(double));
@@ -103,7 +113,8 @@ gk_store_free(GkStore *store)
 	if (store == NULL)
 		return;
 	host = store->host;
-	gk_store_ingest_end(store);
+	if (store->sink->end != NULL)
+		store->sink->end(store);
 	for (int i = 0; i < store->pts.nchunks; i++)
 	{
 		gk_free(host, store->pts.chunks[i].data);
@@ -131,13 +142,6 @@ GkBatch *
 gk_store_batch(GkStore *store)
 {
 	return &store->batch;
-}
-
-void
-gk_store_pass_on(GkStore *store, GkTake take, void *arg)
-{
-	store->take = take;
-	store->take_arg = arg;
 }
 
 int64_t
@@ -170,6 +174,12 @@ gk_store_points(GkStore *store)
 	return &store->pts;
 }
 
+const GkBackend *
+gk_store_reader(const GkStore *store)
+{
+	return store->reader;
+}
+
 const GkHost *
 gk_store_host(const GkStore *store)
 {
@@ -180,6 +190,100 @@ size_t
 gk_store_chunk_bytes(const GkStore *store, int stride)
 {
 	return (size_t) (store->columns + store->pts.naux) * stride * sizeof(float);
+}
+
+GkStatus
+gk_store_loaded(GkStore *store, GkError *err)
+{
+	return store->sink->finish(store, err);
+}
+
+/* ---- the sink that passes batches on ---- */
+
+static GkStatus
+pass_take(GkStore *s, const GkBatch *b, const GkMover *mover, GkError *err)
+{
+	(void) mover;
+	s->pts.n += b->rows;
+	return s->take(s->state, s, b, err);
+}
+
+static GkStatus
+pass_finish(GkStore *s, GkError *err)
+{
+	(void) s;
+	(void) err;
+	return GK_OK;
+}
+
+static const GkSink pass_sink = {.take = pass_take,.finish = pass_finish};
+
+void
+gk_store_pass_on(GkStore *store, GkTake take, void *arg)
+{
+	store->sink = &pass_sink;
+	store->take = take;
+	store->state = arg;
+}
+
+/* ---- the spill file ---- */
+
+typedef struct Read
+{
+	int			fd;
+	int64_t		at;
+	char	   *to;
+	size_t		bytes;
+	int			error;			/* errno; -1: the file is too short */
+} Read;
+
+static void
+read_piece(void *arg, int64_t job, int thread)
+{
+	Read	   *r = arg;
+	size_t		from = (size_t) job * PIECE;
+	size_t		end = r->bytes - from > PIECE ? from + PIECE : r->bytes;
+
+	(void) thread;
+	while (from < end)
+	{
+		ssize_t		got = pread(r->fd, r->to + from, end - from, (off_t) (r->at + (int64_t) from));
+
+		if (got > 0)
+			from += (size_t) got;
+		else if (got == 0 || errno != EINTR)
+		{
+			__atomic_store_n(&r->error, got == 0 ? -1 : errno, __ATOMIC_RELAXED);
+			return;
+		}
+	}
+}
+
+GkStatus
+gk_spill_read(const GkHost *host, int64_t at, void *to, size_t bytes, GkError *err)
+{
+	Read		r = {.fd = host->spill_fd(host->ctx),.at = at,.to = to,.bytes = bytes};
+
+	if (r.fd < 0)
+		return gk_fail(err, GK_ERR_HOST, "could not read the temporary file");
+	if (!gk_parallel_for(host, (int64_t) ((bytes + PIECE - 1) / PIECE), read_piece, &r))
+		return GK_STOPPED;
+	if (r.error != 0)
+		return gk_fail(err, GK_ERR_SPILL, "could not read %zu bytes at %lld of the temporary file: %s",
+					   bytes, (long long) at, r.error < 0 ? "it is too short" : strerror(r.error));
+	return GK_OK;
+}
+
+/* A hint that these bytes will be read soon; what goes wrong will be seen by the read. */
+static void
+read_soon(const GkHost *host, int64_t at, size_t bytes)
+{
+#ifdef POSIX_FADV_WILLNEED
+	int			fd = host->spill_fd(host->ctx);
+
+	if (fd >= 0)
+		(void) posix_fadvise(fd, (off_t) at, (off_t) bytes, POSIX_FADV_WILLNEED);
+#endif
 }
 
 /* ---- reading ---- */
@@ -204,18 +308,20 @@ view_buffers(GkStore *s, bool mind2, GkError *err)
 	return GK_OK;
 }
 
-/* Passes go through the chunks in order, again and again. */
-static GkStatus
-read_ahead(const GkStore *s, int index, GkError *err)
+/* Passes go through the chunks in order, again and again: tell the system which one is next. */
+static void
+read_ahead(const GkStore *s, int index)
 {
 	for (int i = 1; i < s->pts.nchunks; i++)
 	{
 		const GkChunk *c = &s->pts.chunks[(index + i) % s->pts.nchunks];
 
 		if (c->data == NULL)
-			return gk_spill_soon(s->host, c->spill_at, gk_store_chunk_bytes(s, c->stride), err);
+		{
+			read_soon(s->host, c->spill_at, gk_store_chunk_bytes(s, c->stride));
+			return;
+		}
 	}
-	return GK_OK;
 }
 
 GkStatus
@@ -234,10 +340,9 @@ gk_chunk_open(GkStore *store, int index, bool mind2, GkChunk *view, GkError *err
 	store->view_next = 1 - b;
 	view->data = store->view_data[b];
 	st = gk_spill_read(store->host, c->spill_at, view->data, gk_store_chunk_bytes(store, c->stride), err);
-	if (st == GK_OK)
-		st = read_ahead(store, index, err);
 	if (st != GK_OK)
 		return st;
+	read_ahead(store, index);
 	if (mind2)
 	{
 		view->mind2 = store->view_mind2[b];

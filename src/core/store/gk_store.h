@@ -1,12 +1,17 @@
 /*
- * gk_store.h - inside of the point store, shared by gk_load.c (rows into
- * chunks), gk_store.c (reading them), gk_prepare.c (centre, scale and grid) and
- * gk_convert.c (prepared rows).
+ * gk_store.h - inside of the point store, shared by gk_load.c (rows into chunks),
+ * gk_store.c (reading them), gk_prepare.c (centre, scale and grid), gk_convert.c
+ * (prepared rows), gk_ingest.c (rows that go to a device) and core/rescan (rows that are
+ * read again in every pass).
  *
- * Raw stage: a column of a chunk holds floats as long as every value so far is
- * a float exactly, doubles otherwise ("wide"), so integers and float4 columns
- * never take more memory than their prepared form.  Prepared stage: all
- * columns are floats, see gk_points.h.
+ * Words: batch = up to GK_BATCH_ROWS rows on their way into a store; sink = where a
+ * store's batches go; chunk = a column-major block of up to 16 MB that stays; raw = as
+ * read; prepared = centred, scaled, float32; wide = a column of doubles; aux = uint32
+ * columns of the host's.
+ *
+ * A column of a raw chunk holds floats as long as every value so far is a float exactly,
+ * doubles otherwise ("wide"), so integers and float4 columns never take more memory than
+ * their prepared form.  All columns of prepared chunks are floats, see gk_points.h.
  */
 #ifndef GK_STORE_H
 #define GK_STORE_H
@@ -16,8 +21,31 @@
 
 #include "core/store/gk_batch.h"
 #include "core/store/gk_columns.h"
+#include "core/store/gk_load.h"
 #include "core/gk_numerics.h"
 #include "core/store/gk_points.h"
+
+/*
+ * Where a store's rows go: into chunks (gk_load.c), to a function that each batch is
+ * passed on to (gk_store.c), to a device (gk_ingest.c); or they are not loaded, but read
+ * again in every pass (core/rescan/gk_pass_backend.c).
+ */
+typedef struct GkSink
+{
+	bool		observed;		/* the store keeps statistics of the rows */
+	/* Take the rows of a batch, in order.  NULL: none may come. */
+	GkStatus	(*take) (GkStore *store, const GkBatch *batch, const GkMover *mover, GkError *err);
+	/* No more rows come. */
+	GkStatus	(*finish) (GkStore *store, GkError *err);
+	/*
+	 * One pass over all rows: prepare them (keep), or only sum up what would come out.
+	 * moments [d] and *mass become the exact totals; NULL: not wanted.  NULL: impossible.
+	 */
+	GkStatus	(*prepare) (GkStore *store, const GkPrep *prep, bool keep,
+							GkMoments *moments, gk_int128 *mass, GkError *err);
+	/* Give back what the sink has besides the chunks; may be NULL. */
+	void		(*end) (GkStore *store);
+} GkSink;
 
 struct GkStore
 {
@@ -29,6 +57,13 @@ struct GkStore
 	size_t		memory;			/* bytes of chunks in memory */
 	int64_t		spill_end;		/* bytes used of the spill file */
 
+	/* Where the rows go. */
+	const GkSink *sink;
+	GkTake		take;			/* of the sink that passes on */
+	void	   *state;			/* of the sink: take's argument, GkIngest or GkRows */
+	const GkBackend *reader;	/* the only backend that can read the points; NULL: any */
+	struct GkSession *session;	/* reader's, with the points; NULL: open() reads them */
+
 	/* Loading. */
 	int			chunk_rows;		/* full size of a chunk */
 	GkBatch		batch;			/* rows that come one by one */
@@ -36,19 +71,9 @@ struct GkStore
 	int			chunks_allocated;
 	char	   *ahead;			/* memory for the next chunk, or NULL */
 	size_t		ahead_bytes;
-	double		expected;		/* rows; < 0: nobody knows */
-	bool	   *wide;			/* [columns] what the next chunk starts with */
-	GkColumnStats *stats;		/* [columns] of all rows in chunks */
-	GkTake		take;			/* takes the batches; NULL: they are kept */
-	void	   *take_arg;
-	/* The rows are not here: every pass reads them anew (gk_pass_backend.c). */
-	const struct GkRows *again;
-	/* The rows are not here: they have gone to a device (gk_ingest.c). */
-	const struct GkBackend *away;
-	struct GkSession *staged;	/* NULL: a fit has taken it over, or it is lost */
-	GkError		lost;			/* why */
-	float	   *lost_rows;		/* where rows go from then on */
-	double		stage_ms;		/* opening the device and preparing the points there */
+	double		expected;		/* rows; < 0: not known */
+	uint8_t    *wide;			/* [columns] which ones the next chunk starts with as doubles */
+	GkColumnStats *stats;		/* [columns] of all rows so far */
 
 	/* Reading spilled chunks: two views in turn. */
 	float	   *view_data[2];
@@ -57,35 +82,36 @@ struct GkStore
 	bool		mind2;			/* the seeding column exists */
 };
 
-/* Bytes of a prepared chunk of that many (padded) rows. */
+/* The sink that fills chunks. */
+extern const GkSink gk_chunk_sink;
+
+/* Bytes of a value of a raw column. */
+static inline size_t
+gk_value_bytes(bool wide)
+{
+	return wide ? sizeof(double) : sizeof(float);
+}
+
+/* Bytes of a raw chunk of `stride` rows, padding included; of a prepared one. */
+size_t		gk_store_raw_bytes(const GkStore *store, const uint8_t *wide, int stride);
 size_t		gk_store_chunk_bytes(const GkStore *store, int stride);
-/* Read from the spill file (gk_spill.c); and say that this will be read soon. */
+/* Read from the spill file. */
 GkStatus	gk_spill_read(const GkHost *host, int64_t at, void *to, size_t bytes, GkError *err);
-GkStatus	gk_spill_soon(const GkHost *host, int64_t at, size_t bytes, GkError *err);
-/* Close the chunk being filled; out with it when over the limit. */
-GkStatus	gk_store_seal(GkStore *store, GkError *err);
-/* The same after the last row. */
+/* No more rows come; gk_store_prepare() calls it, too. */
 GkStatus	gk_store_loaded(GkStore *store, GkError *err);
 
-/* Of a store whose rows go away: a chunk for the next ones, and it is full (gk_ingest.c). */
-GkStatus	gk_ingest_chunk(GkStore *store, GkChunk *c, GkError *err);
-GkStatus	gk_ingest_send(GkStore *store, GkChunk *c, GkError *err);
-GkStatus	gk_ingest_prepare(GkStore *store, const GkPrep *prep, GkMoments *moments, GkError *err);
-/* The session of the rows for a fit, once. */
+/* Take over a device's session that has the store's points; NULL: there is none (any more). */
 struct GkSession *gk_ingest_take(GkStore *store);
 
-/* Prepare rows as somebody else's of as many features. */
+/* Prepare rows as those of another fit with as many features. */
 void		gk_store_take_prep(GkStore *store, const GkPrep *prep);
 
-/*
- * One pass over all chunks: prepare them (store_back), or only see what would come
- * out.  moments [d] and mass are the exact totals; NULL: not wanted.
- */
-GkStatus	gk_store_convert(GkStore *store, const GkPrep *prep, bool store_back,
+/* GkSink.prepare of chunks. */
+GkStatus	gk_store_convert(GkStore *store, const GkPrep *prep, bool keep,
 							 GkMoments *moments, gk_int128 *mass, GkError *err);
 /*
- * A batch: into prepared columns to (NULL: not wanted) and added to moments and mass
- * (NULL: not wanted).
+ * Convert a batch to prepared columns at `to` (NULL: not wanted) and add it to moments and
+ * mass (NULL: not wanted).
  */
 void		gk_store_convert_batch(GkStore *s, const GkPrep *prep, const GkBatch *batch, float *to, int to_stride,
 								   GkMoments *moments, gk_int128 *mass);
