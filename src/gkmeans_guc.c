@@ -11,7 +11,7 @@
 #include "miscadmin.h"
 #include "utils/guc.h"
 
-#include "core/base/gk_mem_pool.h"
+#include "core/base/gk_mem.h"
 #include "gkmeans.h"
 
 int			gkmeans_chunk_size = 16 * 1024;

@@ -32,7 +32,7 @@
 
 #include "core/gk_backend.h"
 #include "core/store/gk_batch.h"
-#include "core/base/gk_numa.h"
+#include "core/base/gk_mem.h"
 #include "core/gk_update.h"
 #include "roofline.h"
 

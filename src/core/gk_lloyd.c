@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "core/gk_engine.h"
-#include "core/gk_scale.h"
+#include "core/gk_numerics.h"
 #include "core/gk_update.h"
 
 static GkStatus

@@ -6,7 +6,6 @@
 #include <stdio.h>
 
 #include "core/gk_numerics.h"
-#include "core/gk_scale.h"
 #include "core/gk_update.h"
 
 void

@@ -59,6 +59,16 @@ gk_pow2(int e)
 	return r;
 }
 
+/*
+ * ldexp(), which takes as long as the rest of a small clustering's arithmetic: a product
+ * with a power of two has the same one rounding.
+ */
+static inline double
+gk_ldexp(double v, int e)
+{
+	return e > -1023 && e < 1024 ? v * gk_pow2(e) : ldexp(v, e);
+}
+
 GK_HD float
 gk_fmaf(float a, float b, float c)
 {

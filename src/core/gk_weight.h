@@ -5,7 +5,7 @@
 #ifndef GK_WEIGHT_H
 #define GK_WEIGHT_H
 
-#include "core/gk_scale.h"
+#include "core/gk_numerics.h"
 
 /* Neither above that power of two nor lighter than one unit of the grid. */
 static inline bool

@@ -2,7 +2,7 @@
  * fn_feature_sum.c - feature_sum(point) and feature_sum(point, weight):
  * the Feature Sum as a plain GROUP BY aggregate.
  *
- * Sums are exact (gk_digits.h), so the order of the rows, parallel workers,
+ * Sums are exact (gk_exact.h), so the order of the rows, parallel workers,
  * partitions and nodes make no difference, and rows that leave a window frame
  * are simply subtracted.  The result is the exact sum, rounded once.
  */
@@ -14,7 +14,7 @@
 #include "utils/array.h"
 #include "utils/memutils.h"
 
-#include "core/base/gk_digits.h"
+#include "core/base/gk_exact.h"
 #include "functions/fn_point.h"
 #include "types/state.h"
 

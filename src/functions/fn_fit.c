@@ -10,10 +10,9 @@
 #include "core/gk_backend.h"
 #include "core/store/gk_points.h"
 #include "gkmeans.h"
-#include "rescan/rescan_relation.h"
+#include "rescan/rescan.h"
 #include "types/model.h"
 #include "relation/rel_rules.h"
-#include "rescan/rescan_citus.h"
 
 PG_FUNCTION_INFO_V1(kmeans);
 PG_FUNCTION_INFO_V1(kmeans_fit);

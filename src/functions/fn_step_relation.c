@@ -13,9 +13,8 @@
 
 #include "core/partial/gk_partial_threads.h"
 #include "gkmeans.h"
-#include "rescan/rescan_relation.h"
+#include "rescan/rescan.h"
 #include "relation/rel_rules.h"
-#include "rescan/rescan_citus.h"
 #include "types/state.h"
 
 PG_FUNCTION_INFO_V1(kmeans_step_relation);

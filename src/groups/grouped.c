@@ -40,8 +40,8 @@ static GkStatus
 fit(const KmGrouped *g, GkGroupRow row, const void *arg, int64 n, const GkHost *host, const GkBackend *backend,
 	GkModel *model, GkError *err)
 {
-	return gk_group_fit(host, backend, &g->options->engine, row, arg, n, g->d,
-						g->source->weighted, NULL, model, err);
+	return gk_group_fit(host, backend, &g->options->engine,
+						&(GkGroupPoints) {row, arg, n, g->d, g->source->weighted}, NULL, model, err);
 }
 
 /* The clusters of a model into kept: room for k * (d + 3) numbers. */

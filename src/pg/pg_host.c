@@ -16,7 +16,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#include "core/base/gk_mem_pool.h"
+#include "core/base/gk_mem.h"
 #include "gkmeans.h"
 
 /* What one FileWrite() is given. */

@@ -15,7 +15,7 @@
 #include "utils/snapmgr.h"
 
 #include "gkmeans.h"
-#include "rescan/rescan_citus.h"
+#include "rescan/rescan.h"
 
 void
 km_switch_off(const char *setting)

@@ -26,7 +26,7 @@
 
 #include "gkmeans.h"
 #include "functions/fn_point.h"
-#include "rescan/rescan_citus.h"
+#include "rescan/rescan.h"
 
 /* How a column is read. */
 typedef struct ColumnKind

@@ -25,9 +25,8 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
-#include "rescan/rescan_wire.h"
+#include "rescan/rescan.h"
 #include "relation/rel_rules.h"
-#include "rescan/rescan_citus.h"
 
 extern Datum kmeans_model_out(PG_FUNCTION_ARGS);
 extern Datum kmeans_state_in(PG_FUNCTION_ARGS);

@@ -1,9 +1,8 @@
 /*
  * rescan_relation.c - strategy "scan": cluster a relation without keeping its rows.
  *
- * Every pass of the engine (core/rescan/gk_pass.h) reads the relation again through the
- * reader, in one snapshot: the one of the statement.  Memory is that of a chunk
- * and of O(k d) numbers.
+ * Every pass of the engine reads the relation again, in one snapshot: the statement's.
+ * Memory is that of a chunk and of O(k d) numbers.
  */
 #include "postgres.h"
 
@@ -11,15 +10,14 @@
 
 #include "core/store/gk_points.h"
 #include "gkmeans.h"
-#include "rescan/rescan_relation.h"
-#include "rescan/rescan_citus.h"
+#include "rescan/rescan.h"
 
 struct KmRescan
 {
 	GkRows		rows;			/* what the engine asks; ctx is this */
 	KmPgHost   *host;
-	const KmSource *source;		/* without the places of the rows */
-	const KmSource *labelled;	/* with them; NULL: nobody wants labels */
+	const KmSource *source;		/* without the rows' places */
+	const KmSource *labelled;	/* with them; NULL: no labels are wanted */
 	KmReadOptions read;
 	KmReadCounts *counts;
 	KmTables   *tables;
@@ -32,7 +30,7 @@ struct KmRescan
 
 typedef struct Ask
 {
-	KmRescan  *it;
+	KmRescan   *rescan;
 	const GkPass *pass;
 	const GkLabelSink *sink;
 	GkPassResult *out;
@@ -54,25 +52,23 @@ km_rescan_choose(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
 }
 
 void
-km_rescan_answer(KmPgHost *host, const KmSource *source, const KmReadOptions *options,
-				  const GkPass *pass, const GkBackend **device, const GkLabelSink *sink,
-				  GkKeptD *kept, KmReadCounts *counts, KmTables *tables, GkPassResult *out, GkPassAnswererNames *names)
+km_rescan_answer(KmPgHost *host, KmPassOver *over, const GkPass *pass, GkPassResult *out)
 {
 	MemoryContext context = AllocSetContextCreate(km_host_context(host), "gkmeans pass", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
-	KmReadOptions read = *options;
-	GkPassAnswerer   *passer;
+	KmReadOptions read = *over->read;
+	GkPassAnswerer *answerer;
 	GkError		err;
 
-	km_check(host, gk_pass_answer_open(km_host_engine(host), pass, device, km_rescan_chunk_bytes(), sink, kept,
-								   &passer, &err), &err);
+	km_check(host, gk_pass_answer_open(km_host_engine(host), pass, over->device, km_rescan_chunk_bytes(), over->sink,
+									   over->kept, &answerer, &err), &err);
 	read.take = gk_pass_answer_take;
-	read.take_arg = passer;
-	memset(tables, 0, sizeof(*tables));
-	gk_store_free(km_read(host, source, &read, counts, tables));
-	km_check(host, gk_pass_answer_end(passer, out, &err), &err);
-	gk_pass_answer_names(passer, names);
-	gk_pass_answer_free(passer);
+	read.take_arg = answerer;
+	memset(over->tables, 0, sizeof(*over->tables));
+	gk_store_free(km_read(host, over->source, &read, over->counts, over->tables));
+	km_check(host, gk_pass_answer_end(answerer, out, &err), &err);
+	gk_pass_answer_names(answerer, &over->names);
+	gk_pass_answer_free(answerer);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
 }
@@ -81,34 +77,40 @@ static void
 answer(void *arg)
 {
 	Ask		   *a = arg;
-	KmRescan  *it = a->it;
-	bool		first = !it->begun;
-	KmReadOptions read = it->read;
+	KmRescan   *r = a->rescan;
+	bool		first = !r->begun;
+	KmReadOptions read = r->read;
 	KmReadCounts unused = {0};
-	GkPassAnswererNames names = {0};
+	KmPassOver	over = {
+		.source = r->labelled != NULL && (first || a->sink != NULL) ? r->labelled : r->source,
+		.read = &read,
+		.device = &r->device,
+		.sink = a->sink,
+		.kept = &r->kept,
+		.counts = first ? r->counts : &unused,
+		.tables = r->tables
+	};
 
-	/* Rows that are left out are the same every time. */
+	/* rows that are left out are the same every time */
 	if (!first)
 		read.left_out = NULL;
 	read.silent = !first;
-	km_rescan_answer(it->host, it->labelled != NULL && (first || a->sink != NULL) ? it->labelled : it->source,
-					  &read, a->pass, &it->device, a->sink, &it->kept, first ? it->counts : &unused, it->tables,
-					  a->out, &names);
-	it->begun = true;
-	if (names.device[0] != '\0')
+	km_rescan_answer(r->host, &over, a->pass, a->out);
+	r->begun = true;
+	if (over.names.device[0] != '\0')
 	{
-		strlcpy(it->device_name, names.device, sizeof(it->device_name));
-		snprintf(it->strategy, sizeof(it->strategy), "scan, %s", names.strategy);
+		strlcpy(r->device_name, over.names.device, sizeof(r->device_name));
+		snprintf(r->strategy, sizeof(r->strategy), "scan, %s", over.names.strategy);
 	}
 }
 
 static GkStatus
 ask(void *ctx, const GkPass *pass, const GkLabelSink *sink, GkPassResult *out, GkError *err)
 {
-	KmRescan  *it = ctx;
-	Ask			a = {it, pass, sink, out};
+	KmRescan   *r = ctx;
+	Ask			a = {r, pass, sink, out};
 
-	if (!km_host_guard(it->host, answer, &a))
+	if (!km_host_guard(r->host, answer, &a))
 		return gk_fail(err, GK_ERR_HOST, "could not read the rows");
 	return GK_OK;
 }
@@ -116,55 +118,55 @@ ask(void *ctx, const GkPass *pass, const GkLabelSink *sink, GkPassResult *out, G
 static void
 describe(void *ctx, char *device, size_t device_len, char *strategy, size_t strategy_len)
 {
-	const KmRescan *it = ctx;
+	const KmRescan *r = ctx;
 
-	strlcpy(device, it->device_name, device_len);
-	strlcpy(strategy, it->strategy, strategy_len);
+	strlcpy(device, r->device_name, device_len);
+	strlcpy(strategy, r->strategy, strategy_len);
 }
 
 KmRescan *
 km_rescan_begin(KmFit *fit, const KmReadOptions *read, KmTables *tables)
 {
-	KmRescan  *it = MemoryContextAllocZero(km_host_context(fit->host), sizeof(KmRescan));
+	KmRescan   *r = MemoryContextAllocZero(km_host_context(fit->host), sizeof(KmRescan));
 	const KmSource *source = fit->source;
 
 	if (fit->schema != NULL)
-		km_citus_rows(fit, read, &it->rows);
+		km_citus_rows(fit, read, &r->rows);
 	else
 	{
-		it->rows.ctx = it;
-		it->rows.pass = ask;
-		it->rows.describe = describe;
+		r->rows.ctx = r;
+		r->rows.pass = ask;
+		r->rows.describe = describe;
 	}
-	it->host = fit->host;
-	it->source = source;
+	r->host = fit->host;
+	r->source = source;
 	if (source->identify)
 	{
-		it->labelled = source;
-		it->source = km_source_open(source->relid, source->columns, source->ncolumns,
+		r->labelled = source;
+		r->source = km_source_open(source->relid, source->columns, source->ncolumns,
 									source->weight_column, NULL, false);
 	}
-	it->read = *read;
-	it->counts = &fit->counts;
-	it->tables = tables;
-	it->device = &gk_cpu_backend;
-	return it;
+	r->read = *read;
+	r->counts = &fit->counts;
+	r->tables = tables;
+	r->device = &gk_cpu_backend;
+	return r;
 }
 
 GkStore *
-km_rescan_open(KmRescan *it)
+km_rescan_open(KmRescan *r)
 {
 	GkStore    *store;
 	GkError		err;
 
-	km_check(it->host, gk_rows_open(km_host_engine(it->host), &it->rows, it->source->weighted, &store, &err), &err);
+	km_check(r->host, gk_rows_open(km_host_engine(r->host), &r->rows, r->source->weighted, &store, &err), &err);
 	return store;
 }
 
 void
-km_rescan_device(KmRescan *it, GkDeviceKind kind, int64 n, int d, int k)
+km_rescan_device(KmRescan *r, GkDeviceKind kind, int64 n, int d, int k)
 {
 	/* every server chooses for itself */
-	if (it->rows.ctx == it)
-		it->device = km_rescan_choose(it->host, kind, n, d, k);
+	if (r->rows.ctx == r)
+		r->device = km_rescan_choose(r->host, kind, n, d, k);
 }

@@ -12,10 +12,9 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
-#include "core/base/gk_digits.h"
+#include "core/base/gk_exact.h"
 #include "core/gk_numerics.h"
-#include "rescan/rescan_relation.h"
-#include "rescan/rescan_wire.h"
+#include "rescan/rescan.h"
 
 #define KM_WIRE_INVALID "invalid pass of k-means: "
 #include "pg/pg_wire.h"
@@ -341,13 +340,13 @@ kmeans_pass(PG_FUNCTION_ARGS)
 	KmPassReading reading;
 	KmReadOptions read = {0};
 	KmReadCounts counts = {0};
-	GkPassAnswererNames names = {{0}};
 	KmTables	tables;
 	GkPassResult r;
 	GkPass		pass;
 	KmSource   *source;
 	KmPgHost   *host;
 	const GkBackend *device;
+	KmPassOver	over;
 	char	  **columns;
 	int			ncolumns;
 	bytea	   *out;
@@ -382,8 +381,9 @@ kmeans_pass(PG_FUNCTION_ARGS)
 	km_apply_simd();
 	host = km_host_begin();
 	device = choose_device(host, km_parse_device(fcinfo, 5), &pass);
-	km_rescan_answer(host, source, &read, &pass, &device, NULL, NULL, &counts, &tables, &r, &names);
-	out = put_answer(&pass, &r, &counts, &names);
+	over = (KmPassOver) {.source = source,.read = &read,.device = &device,.counts = &counts,.tables = &tables};
+	km_rescan_answer(host, &over, &pass, &r);
+	out = put_answer(&pass, &r, &counts, &over.names);
 	km_host_end(host);
 	PG_RETURN_BYTEA_P(out);
 }

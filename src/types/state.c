@@ -17,7 +17,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 
-#include "core/base/gk_digits.h"
+#include "core/base/gk_exact.h"
 #include "pg/pg_compat.h"
 #include "types/model.h"
 #include "types/state.h"

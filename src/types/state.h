@@ -35,7 +35,7 @@ typedef struct KmeansState
 } KmeansState;
 
 /*
- * Sums of d features, each of nlimbs limbs from limb number lo on (gk_digits.h):
+ * Sums of d features, each of nlimbs limbs from limb number lo on (gk_exact.h):
  * as many as the values so far need, so a few for most data and up to 70.
  */
 typedef struct KmeansSum

@@ -12,8 +12,7 @@
 
 #include "core/store/gk_batch.h"
 #include "core/gk_numerics.h"
-#include "rescan/rescan_relation.h"
-#include "rescan/rescan_wire.h"
+#include "rescan/rescan.h"
 #include "readers.h"
 
 extern Datum kmeans_pass(PG_FUNCTION_ARGS);

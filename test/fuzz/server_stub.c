@@ -21,7 +21,7 @@
 
 #include "core/store/gk_batch.h"
 #include "core/gk_numerics.h"
-#include "rescan/rescan_relation.h"
+#include "rescan/rescan.h"
 #include "functions/fn_point.h"
 #include "readers.h"
 

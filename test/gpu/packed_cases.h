@@ -222,8 +222,8 @@ packed_cpu_job(void *arg, int64_t g, int thread)
 	intptr_t	at[2] = {(intptr_t) p, (intptr_t) g};
 	GkError		err;
 
-	if (gk_group_fit(&p->hosts[thread], &gk_cpu_backend, job->opt, packed_row, at, p->n[g], p->c->d, false,
-					 NULL, &p->cpu[g], &err) != GK_OK)
+	if (gk_group_fit(&p->hosts[thread], &gk_cpu_backend, job->opt,
+					 &(GkGroupPoints) {packed_row, at, p->n[g], p->c->d, false}, NULL, &p->cpu[g], &err) != GK_OK)
 		abort();
 }
 
@@ -236,8 +236,8 @@ packed_prepare_job(void *arg, int64_t g, int thread)
 	GkStore    *store;
 	GkError		err;
 
-	if (gk_group_prepare(&p->hosts[thread], job->opt, packed_row, at, p->n[g], p->c->d, false, false,
-						 &store, &err) != GK_OK)
+	if (gk_group_prepare(&p->hosts[thread], job->opt,
+						 &(GkGroupPoints) {packed_row, at, p->n[g], p->c->d, false}, false, &store, &err) != GK_OK)
 		abort();
 	gk_store_free(store);
 }

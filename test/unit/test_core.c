@@ -10,7 +10,6 @@
 #include "core/store/gk_columns.h"
 #include "core/gk_numerics.h"
 #include "core/store/gk_points.h"
-#include "core/gk_scale.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
 

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 
 #include "core/gk_numerics.h"
-#include "core/gk_scale.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
 

@@ -57,7 +57,7 @@ any_order(uint64_t *rng, int number)
 	{
 		Points		p = {x, order, width};
 
-		good &= gk_group_fit(&host.host, &gk_cpu_backend, &opt, row, &p, n, d, weighted,
+		good &= gk_group_fit(&host.host, &gk_cpu_backend, &opt, &(GkGroupPoints) {row, &p, n, d, weighted},
 							 label[t], &model[t], &err) == GK_OK;
 		/* Each point has the nearest centroid's label, seen from where it was given. */
 		for (int i = 0; i < n; i++)
@@ -124,8 +124,8 @@ floats_as_doubles(uint64_t *rng, int number)
 			number % 4 == 2 ? (float) test_pick(rng, -1, 1) * 0.0f : (float) test_normal(rng) * (i % 7 == 0 ? 1e-38f : 1e30f);
 		x[i] = f[i];
 	}
-	good = gk_group_fit(&host.host, &gk_cpu_backend, &opt, row, &p, n, d, weighted, label[0], &model[0], &err) == GK_OK &&
-		gk_group_fit(&host.host, &gk_cpu_backend, &opt, NULL, f, n, d, weighted, label[1], &model[1], &err) == GK_OK;
+	good = gk_group_fit(&host.host, &gk_cpu_backend, &opt, &(GkGroupPoints) {row, &p, n, d, weighted}, label[0], &model[0], &err) == GK_OK &&
+		gk_group_fit(&host.host, &gk_cpu_backend, &opt, &(GkGroupPoints) {NULL, f, n, d, weighted}, label[1], &model[1], &err) == GK_OK;
 	good = good && model[0].k == model[1].k && model[0].inertia == model[1].inertia &&
 		model[0].iterations == model[1].iterations &&
 		memcmp(model[0].centroids, model[1].centroids, sizeof(double) * model[0].k * d) == 0 &&
@@ -182,7 +182,7 @@ main(void)
 
 			test_host_init(&host, 1);
 			host.fail_at = nth;
-			st = gk_group_fit(&host.host, &gk_cpu_backend, &opt, row, &p, 30, 1, false, NULL, &model, &err);
+			st = gk_group_fit(&host.host, &gk_cpu_backend, &opt, &(GkGroupPoints) {row, &p, 30, 1, false}, NULL, &model, &err);
 			if (st == GK_OK)
 				gk_model_free(&host.host, &model);
 			bad += host.live != 0 || (st != GK_OK && st != GK_ERR_MEMORY);
@@ -191,7 +191,8 @@ main(void)
 				break;
 		}
 		ok(bad == 0 && nth > 10, "each of %lld failing allocations leaves nothing behind (%d bad)", (long long) nth - 1, bad);
-		ok(gk_group_fit(&host.host, &gk_cpu_backend, &opt, row, &p, GK_MAX_GROUP + 1, 1, false, NULL, &model, &err) == GK_ERR_LIMIT,
+		ok(gk_group_fit(&host.host, &gk_cpu_backend, &opt, &(GkGroupPoints) {row, &p, GK_MAX_GROUP + 1, 1, false}, NULL, &model,
+						&err) == GK_ERR_LIMIT,
 		   "too many points are an error");
 	}
 	return done_testing();

@@ -1,5 +1,5 @@
 /*
- * Memory that a process keeps (gk_mem_pool.h): blocks do not overlap, go back to whoever gave
+ * Memory that a process keeps (gk_mem_pool.c): blocks do not overlap, go back to whoever gave
  * them, and no more than the limit stays mapped.
  */
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "core/gk_core.h"
-#include "core/base/gk_mem_pool.h"
+#include "core/base/gk_mem.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
 

@@ -16,7 +16,7 @@
 #include <sched.h>
 #endif
 
-#include "core/base/gk_numa.h"
+#include "core/base/gk_mem.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
 

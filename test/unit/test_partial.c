@@ -1,6 +1,6 @@
 /*
  * Parts of a Lloyd step (gk_partial.h) against the engine's own loop, also made by
- * several threads (gk_partial_threads.h), and sums in a few digits (gk_digits.h) against the wide
+ * several threads (gk_partial_threads.h), and sums in a few digits (gk_exact.h) against the wide
  * ones: any order of the rows, any split into parts, weights, points far outside of the
  * preparation's box.
  */
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/gk_backend.h"
-#include "core/base/gk_digits.h"
+#include "core/base/gk_exact.h"
 #include "core/gk_numerics.h"
 #include "core/partial/gk_partial.h"
 #include "core/partial/gk_partial_threads.h"

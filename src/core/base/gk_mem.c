@@ -1,35 +1,29 @@
 /*
- * gk_mem.c - allocation through the host, errors, the clock.
+ * gk_mem.c - allocation through the host.
  */
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include "core/gk_core.h"
-#include "core/base/gk_mem_pool.h"
 #include "core/base/gk_mem.h"
-#include "core/base/gk_numa.h"
+#include "core/base/gk_sizes.h"
 
-#define ALIGNMENT	64
-#define HUGE_PAGE	((uintptr_t) 2 << 20)
-/* What may be left over of the last huge page of so many bytes. */
+/* What may be left over of the last huge page of a block. */
 #define SPARE(bytes)	((bytes) / 64)
 /* Fewer threads do not need the bandwidth of several nodes, and memory nearby is faster. */
 #define SPREAD_THREADS	8
 
-/* Bytes of the huge pages of a block: the last one is whole if next to nothing of it is left over. */
+/* Bytes of a block's huge pages: the last one counts as whole if at most SPARE() of it is left over. */
 static size_t
 huge_bytes(size_t bytes)
 {
-	size_t		rest = bytes % HUGE_PAGE;
-	bool		nearly = rest > 0 && HUGE_PAGE - rest <= SPARE(bytes);
+	size_t		rest = bytes % GK_HUGE_PAGE;
+	bool		nearly = rest > 0 && GK_HUGE_PAGE - rest <= SPARE(bytes);
 
-	return bytes - rest + (nearly ? HUGE_PAGE : 0);
+	return bytes - rest + (nearly ? GK_HUGE_PAGE : 0);
 }
 
 /*
@@ -41,10 +35,10 @@ void
 gk_huge_pages(void *base, size_t bytes)
 {
 #ifdef MADV_HUGEPAGE
-	uintptr_t	from = ((uintptr_t) base + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
-	uintptr_t	to = ((uintptr_t) base + bytes) & ~(HUGE_PAGE - 1);
+	uintptr_t	from = ((uintptr_t) base + GK_HUGE_PAGE - 1) & ~(GK_HUGE_PAGE - 1);
+	uintptr_t	to = ((uintptr_t) base + bytes) & ~(GK_HUGE_PAGE - 1);
 
-	if (bytes >= HUGE_PAGE && from < to)
+	if (bytes >= GK_HUGE_PAGE && from < to)
 		(void) madvise((void *) from, to - from, MADV_HUGEPAGE);
 #endif
 }
@@ -58,8 +52,8 @@ prepare_huge(const GkHost *host, void *block, size_t bytes)
 }
 
 /*
- * Aligned to cache lines, or to huge pages if it takes some, whatever the host's allocator
- * aligns to.  The pointer to give back lies just below the block.
+ * Aligns to cache lines, or to huge pages if the block takes some; the host's allocator may
+ * align to less.  The pointer to give back lies just below the block.
  */
 void *
 gk_alloc(const GkHost *host, size_t count, size_t size)
@@ -72,14 +66,14 @@ gk_alloc(const GkHost *host, size_t count, size_t size)
 
 	if (__builtin_mul_overflow(count, size, &bytes))
 		return NULL;
-	if (host->keep && bytes >= HUGE_PAGE)
+	if (host->keep && bytes >= GK_HUGE_PAGE)
 	{
 		void	   *kept = gk_mem_pool_reuse(host->ctx, bytes);
 
 		if (kept != NULL)
 			return kept;
 	}
-	alignment = bytes < HUGE_PAGE ? ALIGNMENT : HUGE_PAGE;
+	alignment = bytes < GK_HUGE_PAGE ? GK_CACHE_LINE : GK_HUGE_PAGE;
 	if (__builtin_add_overflow(bytes, SPARE(bytes) + alignment + sizeof(void *), &whole))
 		return NULL;
 	base = host->alloc(host->ctx, whole);
@@ -87,7 +81,7 @@ gk_alloc(const GkHost *host, size_t count, size_t size)
 		return NULL;
 	at = ((uintptr_t) base + sizeof(void *) + alignment - 1) & ~(uintptr_t) (alignment - 1);
 	((void **) at)[-1] = base;
-	if (alignment == HUGE_PAGE)
+	if (alignment == GK_HUGE_PAGE)
 		prepare_huge(host, (void *) at, bytes);
 	return (void *) at;
 }
@@ -98,7 +92,7 @@ gk_alloc_kept(const GkHost *host, size_t bytes)
 	bool		warm;
 	void	   *block;
 
-	if (!host->keep || bytes < HUGE_PAGE)
+	if (!host->keep || bytes < GK_HUGE_PAGE)
 		return gk_alloc(host, bytes, 1);
 	block = gk_mem_pool_take(host->ctx, bytes, &warm);
 	/* memory from an earlier job is as the system gave it then */
@@ -122,11 +116,11 @@ gk_free(const GkHost *host, void *ptr)
 {
 	if (ptr == NULL)
 		return;
-	if (!host->keep || (uintptr_t) ptr % HUGE_PAGE != 0 || !gk_mem_pool_give(ptr))
+	if (!host->keep || (uintptr_t) ptr % GK_HUGE_PAGE != 0 || !gk_mem_pool_give(ptr))
 		host->free(host->ctx, ((void **) ptr)[-1]);
 }
 
-/* ---- memory that will be needed soon ---- */
+/* ---- memory that will be filled soon ---- */
 
 #ifdef MADV_POPULATE_WRITE
 
@@ -136,7 +130,7 @@ typedef struct Soon
 	size_t		bytes;
 } Soon;
 
-/* Contents stay what they are, and of what is gone again by then the system says so. */
+/* Have the system find the pages; contents stay.  It refuses addresses that are unmapped by then. */
 static void *
 populate(void *arg)
 {
@@ -145,14 +139,14 @@ populate(void *arg)
 	free(arg);
 	for (size_t n; s.bytes > 0; s.from += n, s.bytes -= n)
 	{
-		n = s.bytes < HUGE_PAGE ? s.bytes : HUGE_PAGE;
+		n = s.bytes < GK_HUGE_PAGE ? s.bytes : GK_HUGE_PAGE;
 		if (madvise(s.from, n, MADV_POPULATE_WRITE) != 0)
 			break;
 	}
 	return NULL;
 }
 
-/* A thread that populates some of it; the host's signals are its main thread's. */
+/* Start a thread that populates a range; signals stay with the host's main thread. */
 static void
 populate_soon(uintptr_t from, size_t bytes)
 {
@@ -195,9 +189,9 @@ gk_alloc_soon(const GkHost *host, void *ptr, size_t bytes)
 	int			threads = gk_soon_threads(host);
 	size_t		piece;
 
-	if (bytes < HUGE_PAGE || (host->keep && gk_mem_pool_warm(ptr)))
+	if (bytes < GK_HUGE_PAGE || (host->keep && gk_mem_pool_warm(ptr)))
 		return;
-	piece = ((to - from) / HUGE_PAGE + threads - 1) / threads * HUGE_PAGE;
+	piece = ((to - from) / GK_HUGE_PAGE + threads - 1) / threads * GK_HUGE_PAGE;
 	for (; from < to; from += piece)
 		populate_soon(from, to - from < piece ? to - from : piece);
 #else
@@ -205,26 +199,4 @@ gk_alloc_soon(const GkHost *host, void *ptr, size_t bytes)
 	(void) ptr;
 	(void) bytes;
 #endif
-}
-
-GkStatus
-gk_fail(GkError *err, GkStatus code, const char *fmt,...)
-{
-	va_list		ap;
-
-	err->code = code;
-	err->detail[0] = err->hint[0] = '\0';
-	va_start(ap, fmt);
-	vsnprintf(err->message, sizeof(err->message), fmt, ap);
-	va_end(ap);
-	return code;
-}
-
-double
-gk_now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double) t.tv_sec * 1e3 + (double) t.tv_nsec * 1e-6;
 }

@@ -21,9 +21,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "core/base/gk_mem_pool.h"
-
-#define HUGE_PAGE	((size_t) 2 << 20)
+#include "core/base/gk_mem.h"
+#include "core/base/gk_sizes.h"
 
 typedef struct Range
 {
@@ -126,23 +125,23 @@ map(size_t bytes)
 	char	   *base = map_bytes(bytes);
 	size_t		before;
 
-	if (base == NULL || (uintptr_t) base % HUGE_PAGE == 0)
+	if (base == NULL || (uintptr_t) base % GK_HUGE_PAGE == 0)
 		return base;
 	(void) munmap(base, bytes);
-	base = map_bytes(bytes + HUGE_PAGE);
+	base = map_bytes(bytes + GK_HUGE_PAGE);
 	if (base == NULL)
 		return NULL;
-	before = -(uintptr_t) base & (HUGE_PAGE - 1);
+	before = -(uintptr_t) base & (GK_HUGE_PAGE - 1);
 	if (before > 0)
 		(void) munmap(base, before);
-	(void) munmap(base + before + bytes, HUGE_PAGE - before);
+	(void) munmap(base + before + bytes, GK_HUGE_PAGE - before);
 	return base + before;
 }
 
 static size_t
 whole_pages(size_t bytes)
 {
-	return (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+	return (bytes + GK_HUGE_PAGE - 1) & ~(GK_HUGE_PAGE - 1);
 }
 
 void *

@@ -23,7 +23,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/base/gk_numa.h"
+#include "core/base/gk_mem.h"
 
 #ifdef __linux__
 

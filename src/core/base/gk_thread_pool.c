@@ -17,6 +17,7 @@
 #include <stdlib.h>
 
 #include "core/gk_core.h"
+#include "core/base/gk_sizes.h"
 #include "core/base/gk_thread_pool.h"
 
 /* Seats that are free, and helpers that sit, in one word. */
@@ -28,14 +29,13 @@
 #define AWAKE_MS		0.2
 /* When the system has refused a thread, it is not asked again for a while. */
 #define REFUSED_MS		1000
-#define LINE			64
 
 /* A thread that waits. */
 typedef struct Bell
 {
 	bool		asleep;
 	sem_t		ring;
-	char		apart[LINE];
+	char		apart[GK_CACHE_LINE];
 } Bell;
 
 typedef struct Helper
@@ -47,7 +47,7 @@ typedef struct Helper
 static struct
 {
 	uint32_t	gate;
-	char		apart[LINE];
+	char		apart[GK_CACHE_LINE];
 	bool		busy;
 	bool		ready;			/* the caller's bell */
 	int			helpers;

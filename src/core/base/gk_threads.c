@@ -21,7 +21,7 @@
  * CPUs may have more, so that what many threads do can be tried there.
  */
 #define THREADS_A_CPU	2
-#define LEAST_LIMIT		32
+#define MIN_LIMIT		32
 
 typedef struct Loop
 {
@@ -100,8 +100,8 @@ gk_threads(const GkHost *host)
 	int			n = host->threads > 0 ? host->threads : usable_cpus();
 	int			most = THREADS_A_CPU * usable_cpus();
 
-	if (most < LEAST_LIMIT)
-		most = LEAST_LIMIT;
+	if (most < MIN_LIMIT)
+		most = MIN_LIMIT;
 	if (most > GK_POOL_THREADS)
 		most = GK_POOL_THREADS;
 	return n < 1 ? 1 : n > most ? most : n;

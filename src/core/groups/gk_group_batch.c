@@ -98,8 +98,8 @@ prepare_one(void *arg, int64_t job, int thread)
 	GkGroupBatchItem *to = &s->packed[job];
 	GkStore    *store;
 	GkError		err;
-	GkStatus	st = gk_group_prepare(w->host(w->ctx, thread), w->options, w->row, w->arg(w->ctx, s->group[job]),
-									  to->n, w->d, false, false, &store, &err);
+	GkGroupPoints points = {.row = w->row,.arg = w->arg(w->ctx, s->group[job]),.n = to->n,.d = w->d};
+	GkStatus	st = gk_group_prepare(w->host(w->ctx, thread), w->options, &points, false, &store, &err);
 
 	if (st == GK_OK)
 	{

@@ -8,14 +8,14 @@
 #include "core/store/gk_points.h"
 
 #define CHUNK_BYTES		((size_t) 16 << 20)
-/* Digits of the radix sort, for few entries and for many. */
-#define FEW_BITS		7
-#define MANY_BITS		11
-#define MANY			1024
-/* Keys are cut to so many digits; what is equal then is sorted by comparisons. */
-#define DIGITS(n)		((n) < 65536 ? FEW_DIGITS : MOST_DIGITS)
-#define FEW_DIGITS		3
-#define MOST_DIGITS		4
+/* Bits of a digit of the radix sort, below LARGE entries and from there on. */
+#define SMALL_BITS		7
+#define LARGE_BITS		11
+#define LARGE			1024
+/* Keys are cut to this number of digits; entries that are equal then are sorted by comparisons. */
+#define DIGITS(n)		((n) < 65536 ? MIN_DIGITS : MAX_DIGITS)
+#define MIN_DIGITS		3
+#define MAX_DIGITS		4
 
 typedef struct Group
 {
@@ -73,7 +73,7 @@ compare_points(const Group *g, uint32_t a, uint32_t b)
 	return 0;
 }
 
-/* Points by number: insertion for a few, merging for more.  tmp: room for n / 2. */
+/* Sort points by number: insertion up to 16, merging above.  tmp: room for n / 2. */
 static void
 sort_points(const Group *g, uint32_t *p, uint32_t *tmp, size_t n)
 {
@@ -102,16 +102,15 @@ sort_points(const Group *g, uint32_t *p, uint32_t *tmp, size_t n)
 }
 
 /*
- * Least significant digit first, from bit `from` up to bit `to`; e and tmp take turns.
- * All digits are counted at once; how many there may be, and their bits, are constants at
- * every call.
+ * Sort by the least significant digit first, from bit `from` up to bit `to`; e and tmp take
+ * turns.  All digits are counted at once; `digits` and `bits` are constants at every call.
  */
 static inline __attribute__((always_inline)) uint64_t *
 sort_digits(uint64_t *e, uint64_t *tmp, size_t n, int from, int to, const int digits, const int bits)
 {
 	const uint32_t size = UINT32_C(1) << bits;
-	uint32_t	at[MOST_DIGITS << MANY_BITS];
-	uint32_t	sum[MOST_DIGITS] = {0};
+	uint32_t	at[MAX_DIGITS << LARGE_BITS];
+	uint32_t	sum[MAX_DIGITS] = {0};
 
 	memset(at, 0, digits * size * sizeof(uint32_t));
 	for (size_t i = 0; i < n; i++)
@@ -146,14 +145,14 @@ sort_digits(uint64_t *e, uint64_t *tmp, size_t n, int from, int to, const int di
 static uint64_t *
 radix_sort(uint64_t *e, uint64_t *tmp, size_t n, int from, int to)
 {
-	return n < MANY ? sort_digits(e, tmp, n, from, to, FEW_DIGITS, FEW_BITS)
-		: sort_digits(e, tmp, n, from, to, MOST_DIGITS, MANY_BITS);
+	return n < LARGE ? sort_digits(e, tmp, n, from, to, MIN_DIGITS, SMALL_BITS)
+		: sort_digits(e, tmp, n, from, to, MAX_DIGITS, LARGE_BITS);
 }
 
 /*
- * An entry has the point's number, which takes so many bits, and above it as many of the
- * key's upper bits as a few digits hold, and no more than differ; the key is the first
- * feature.  Returns where it ends.
+ * Make an entry of each point: its number in the lowest `number` bits, and above it as many
+ * of the key's upper bits as the digits hold, and no more than differ; the key is the first
+ * feature.  Return the number of bits in use.
  */
 static int
 make_entries(const Group *g, uint64_t *e, size_t n, int number)
@@ -161,7 +160,7 @@ make_entries(const Group *g, uint64_t *e, size_t n, int number)
 	uint64_t	least = UINT64_MAX;
 	uint64_t	most = 0;
 	uint64_t	any = 0;
-	int			room = DIGITS(n) * (n < MANY ? FEW_BITS : MANY_BITS);
+	int			room = DIGITS(n) * (n < LARGE ? SMALL_BITS : LARGE_BITS);
 	int			low = 0;
 	int			top = 0;
 
@@ -225,7 +224,7 @@ sorted(const GkHost *host, const Group *g, size_t n)
 	return order;
 }
 
-/* Points that are floats into the batch, so many rows of it. */
+/* Copy points that are floats into the batch. */
 static void
 fill_floats(GkBatch *b, const Group *g, const uint32_t *order, int rows)
 {
@@ -241,7 +240,7 @@ fill_floats(GkBatch *b, const Group *g, const uint32_t *order, int rows)
 	}
 }
 
-/* The same of doubles; a column's values are floats as a rule. */
+/* The same for doubles; a column's values are mostly floats. */
 static void
 fill_doubles(GkBatch *b, const Group *g, const uint32_t *order, int rows)
 {
@@ -306,14 +305,14 @@ put_labels(void *ctx, int rows, const int32_t *label, const float *d2, const uin
 	return true;
 }
 
-/* Labels that come again overwrite those of before. */
+/* Nothing to do: the labels of the next pass overwrite these. */
 static void
-no_matter(void *ctx)
+forget_labels(void *ctx)
 {
 	(void) ctx;
 }
 
-/* As much as the points need. */
+/* Bytes that the points need, up to a full chunk. */
 static size_t
 chunk_bytes(const Group *g, int64_t n, bool labelled)
 {
@@ -331,10 +330,11 @@ gk_group_clusters(const GkOptions *options, int64_t n)
 }
 
 GkStatus
-gk_group_prepare(const GkHost *host, const GkOptions *options, GkGroupRow row, const void *arg,
-				 int64_t n, int d, bool weighted, bool labelled, GkStore **store, GkError *err)
+gk_group_prepare(const GkHost *host, const GkOptions *options, const GkGroupPoints *points,
+				 bool labelled, GkStore **store, GkError *err)
 {
-	Group		g = {row, arg, d + (weighted ? 1 : 0), row == NULL ? arg : NULL};
+	int64_t		n = points->n;
+	Group		g = {points->row, points->arg, points->d + (points->weighted ? 1 : 0), points->row == NULL ? points->arg : NULL};
 	uint32_t   *order;
 	GkStatus	st;
 
@@ -342,7 +342,8 @@ gk_group_prepare(const GkHost *host, const GkOptions *options, GkGroupRow row, c
 	if (n > GK_MAX_GROUP)
 		return gk_fail(err, GK_ERR_LIMIT, "a group of %lld points is over the limit of %lld",
 					   (long long) n, (long long) GK_MAX_GROUP);
-	st = gk_store_create(host, d, weighted, labelled ? 1 : 0, chunk_bytes(&g, n, labelled), SIZE_MAX, store, err);
+	st = gk_store_create(host, points->d, points->weighted, labelled ? 1 : 0, chunk_bytes(&g, n, labelled), SIZE_MAX,
+						 store, err);
 	if (st != GK_OK)
 		return st;
 	order = sorted(host, &g, (size_t) n);
@@ -356,15 +357,14 @@ gk_group_prepare(const GkHost *host, const GkOptions *options, GkGroupRow row, c
 
 GkStatus
 gk_group_fit(const GkHost *host, const GkBackend *backend, const GkOptions *options,
-			 GkGroupRow row, const void *arg, int64_t n, int d, bool weighted,
-			 int32_t *label, GkModel *model, GkError *err)
+			 const GkGroupPoints *points, int32_t *label, GkModel *model, GkError *err)
 {
-	GkLabelSink sink = {label, put_labels, no_matter};
+	GkLabelSink sink = {label, put_labels, forget_labels};
 	GkOptions	own = *options;
 	GkStore    *store;
-	GkStatus	st = gk_group_prepare(host, options, row, arg, n, d, weighted, label != NULL, &store, err);
+	GkStatus	st = gk_group_prepare(host, options, points, label != NULL, &store, err);
 
-	own.k = gk_group_clusters(options, n);
+	own.k = gk_group_clusters(options, points->n);
 	if (st == GK_OK)
 		st = gk_fit(store, backend, &own, label != NULL ? &sink : NULL, model, err);
 	if (st == GK_OK)

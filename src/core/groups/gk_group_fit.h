@@ -11,28 +11,33 @@
 #include "core/gk_core.h"
 
 /*
- * Point i of a group: d doubles, all finite, not the zero vector under GK_COSINE;
+ * Return point i of a group: d doubles, all finite, not the zero vector under GK_COSINE;
  * then its weight (> 0), if there are weights.
  */
 typedef const double *(*GkGroupRow) (const void *arg, int64_t i);
 
 #define GK_MAX_GROUP	((int64_t) INT32_MAX)
 
-/*
- * Cluster n >= 1 points.  row NULL: arg has them one after the other, as floats.
- * label: NULL, or the cluster of each point, in the order that they were given in.
- * The model is filled as by gk_fit().
- */
-GkStatus	gk_group_fit(const GkHost *host, const GkBackend *backend, const GkOptions *options,
-						 GkGroupRow row, const void *arg, int64_t n, int d, bool weighted,
-						 int32_t *label, GkModel *model, GkError *err);
+typedef struct GkGroupPoints
+{
+	GkGroupRow	row;			/* NULL: arg has the points one after the other, as floats */
+	const void *arg;
+	int64_t		n;				/* >= 1 */
+	int			d;
+	bool		weighted;
+} GkGroupPoints;
 
 /*
- * The parts of it: the points in order, in a prepared store (which is to be freed in
- * any case), and how many clusters are looked for.
+ * Cluster the points.  label: NULL, or the cluster of each point, in the order that they
+ * were given in.  The model is filled as by gk_fit().
  */
-GkStatus	gk_group_prepare(const GkHost *host, const GkOptions *options, GkGroupRow row, const void *arg,
-							 int64_t n, int d, bool weighted, bool labelled, GkStore **store, GkError *err);
+GkStatus	gk_group_fit(const GkHost *host, const GkBackend *backend, const GkOptions *options,
+						 const GkGroupPoints *points, int32_t *label, GkModel *model, GkError *err);
+
+/* The steps of it: load the points in order into a prepared store, which is to be freed in any case; */
+GkStatus	gk_group_prepare(const GkHost *host, const GkOptions *options, const GkGroupPoints *points,
+							 bool labelled, GkStore **store, GkError *err);
+/* and the number of clusters to look for. */
 int			gk_group_clusters(const GkOptions *options, int64_t n);
 
 #endif							/* GK_GROUP_FIT_H */

@@ -5,13 +5,13 @@
 #include <string.h>
 
 #include "core/store/gk_columns.h"
-#include "core/base/gk_digits.h"
+#include "core/base/gk_exact.h"
 #include "core/gk_numerics.h"
 #include "core/partial/gk_partial.h"
 #include "core/store/gk_points.h"
 #include "core/gk_update.h"
 #include "core/gk_weight.h"
-#include "cpu/simd/gk_cpu_kernels.h"
+#include "core/gk_tiles.h"
 
 /* Bytes of raw doubles that a tile should have about. */
 #define TILE_BYTES		(16 * 1024)
@@ -295,7 +295,7 @@ gk_partial_assign(const GkPartial *p, GkTile *tile, const double *raw, size_t st
 		tile->label[i] = 0;
 		tile->d2[i] = INFINITY;
 	}
-	gk_cpu_kernels()->assign(&x, p->f, 0, p->k, tile->label, tile->d2);
+	gk_tiles_assign(&x, p->f, 0, p->k, tile->label, tile->d2);
 	memset(tile->d2 + rows, 0, (tiles * GK_ROW_PAD - rows) * sizeof(float));
 	return gk_partial_look(p, tile, weight, shifts, missing, err);
 }
@@ -333,7 +333,7 @@ add_package(GkPlane *plane, const GkPartial *p, const GkTile *tile)
 	size_t		copy = p->k * width;
 
 	memset(tile->acc, 0, tile->acc_size * sizeof(double));
-	gk_cpu_kernels()->add(&x, tile->label, tile->acc, width, copies > 1 ? copy : 0);
+	gk_tiles_add(&x, tile->label, tile->acc, width, copies > 1 ? copy : 0);
 	for (int j = 0; j < d; j++)
 	{
 		double		inv = gk_pow2(GK_GRID_BITS - p->prep->expo[j]);

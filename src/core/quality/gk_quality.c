@@ -8,19 +8,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/gk_tiles.h"
 #include "core/quality/gk_quality_internal.h"
-#include "cpu/simd/gk_cpu_kernels.h"
 
 /* Squares of prepared values this large are still numbers. */
 #define MAX_EXPO	400
 /* Several copies of the sums help while they are this small. */
 #define COPIES_BYTES	((size_t) 16 << 10)
-
-GkStatus
-gk_quality_no_memory(GkError *err)
-{
-	return gk_fail(err, GK_ERR_MEMORY, "out of memory for the measures of quality");
-}
 
 /* ---- from sums to measures ---- */
 

@@ -1,7 +1,7 @@
 /*
  * gk_quality_internal.h - inside of the measures of quality: what gk_quality.c (from sums to
- * measures), gk_quality_pass.c (passes over the points), gk_quality_sample.c (the
- * classical silhouette's rows), gk_silhouette.c and gk_quality_simd.c share.
+ * measures), gk_quality_pass.c (passes over the points, and the sample), gk_silhouette.c and
+ * gk_quality_simd.c share.
  */
 #ifndef GK_QUALITY_INTERNAL_H
 #define GK_QUALITY_INTERNAL_H
@@ -88,33 +88,20 @@ gk_quality_add(const double *v)
 	return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
 }
 
-GkStatus	gk_quality_no_memory(GkError *err);
+static inline GkStatus
+gk_quality_no_memory(GkError *err)
+{
+	return gk_fail(err, GK_ERR_MEMORY, "out of memory for the measures of quality");
+}
 
 /* ---- gk_quality_pass.c ---- */
 
-/* Value of a column of the chunk at hand, of a raw store. */
-static inline double
-gk_quality_raw(const GkQuality *q, int j, int row)
-{
-	return q->wide && q->wide[j] ? ((const double *) q->column[j])[row]
-		: (double) ((const float *) q->column[j])[row];
-}
-
-/* Rows of the chunk at hand as z; out[j * stride + i]. */
-void		gk_quality_read(const GkQuality *q, int first, int rows, double *out, size_t stride);
-/* Point at a chunk's columns, reading it back when it was spilled; *copy is to be freed. */
-GkStatus	gk_quality_open_chunk(GkQuality *q, int index, void **copy, GkError *err);
-/* Labels (of a raw store), sums and counts, for each thread. */
-GkStatus	gk_quality_sum(GkQuality *q, GkError *err);
-/* Distances to the means; picks the sample up. */
-GkStatus	gk_quality_measure(GkQuality *q, GkError *err);
-
-/* ---- gk_quality_sample.c ---- */
-
-/* Room and places, as soon as labels are known. */
+/* Find room for the sample, as soon as labels are known. */
 GkStatus	gk_quality_place_sample(GkQuality *q, GkError *err);
-/* The chunk's rows. */
-void		gk_quality_take_sample(GkQuality *q);
+/* First pass: labels (of a raw store), sums and counts, for each thread. */
+GkStatus	gk_quality_sum(GkQuality *q, GkError *err);
+/* Second pass: distances to the means; picks the sample up. */
+GkStatus	gk_quality_measure(GkQuality *q, GkError *err);
 
 /* ---- gk_silhouette.c ---- */
 

@@ -1,5 +1,6 @@
 /*
- * gk_quality_pass.c - the two passes over the points that measures of quality need.
+ * gk_quality_pass.c - the two passes over the points that measures of quality need, and the
+ * rows that they sample for the classical silhouette and for pictures.
  *
  * The first gives the clusters' means, the second distances to them.  A block of
  * rows is brought to float64 in prepared units divided by 2^expo, chosen so that
@@ -13,15 +14,25 @@
 #include <float.h>
 #include <string.h>
 
+#include "core/gk_tiles.h"
 #include "core/quality/gk_quality_internal.h"
-#include "cpu/simd/gk_cpu_kernels.h"
 
 #define ROWS	GK_QUALITY_ROWS
+#define LANES	GK_QUALITY_LANES
 
 /* ---- rows ---- */
 
-void
-gk_quality_read(const GkQuality *q, int first, int rows, double *out, size_t stride)
+/* Value of a column of the chunk at hand, of a raw store. */
+static inline double
+raw_value(const GkQuality *q, int j, int row)
+{
+	return q->wide && q->wide[j] ? ((const double *) q->column[j])[row]
+		: (double) ((const float *) q->column[j])[row];
+}
+
+/* Read rows of the chunk at hand as z; out[j * stride + i]. */
+static void
+read_rows(const GkQuality *q, int first, int rows, double *out, size_t stride)
 {
 	bool		cosine = q->prep->distance == GK_COSINE;
 	double		down = gk_pow2(-q->expo);
@@ -35,10 +46,10 @@ gk_quality_read(const GkQuality *q, int first, int rows, double *out, size_t str
 				z[i] = (double) ((const float *) q->column[j])[first + i] * down;
 		else if (cosine)
 			for (int i = 0; i < rows; i++)
-				z[i] = gk_quality_raw(q, j, first + i);
+				z[i] = raw_value(q, j, first + i);
 		else
 			for (int i = 0; i < rows; i++)
-				z[i] = gk_centre_scale(gk_quality_raw(q, j, first + i), q->prep->center[j], q->prep->scale[j]) * down;
+				z[i] = gk_centre_scale(raw_value(q, j, first + i), q->prep->center[j], q->prep->scale[j]) * down;
 	}
 	if (!q->raw || !cosine)
 		return;
@@ -78,7 +89,7 @@ label_block(GkQuality *q, GkQualityPart *t, int first, int rows)
 		int			l;
 
 		for (int j = 0; j < q->d; j++)
-			t->x[j] = gk_quality_raw(q, j, first + i);
+			t->x[j] = raw_value(q, j, first + i);
 		(void) gk_prepare_point(q->prep, t->x, t->f);
 		l = gk_nearest(t->f, q->d, q->centroid_f, q->k, &near);
 		t->far |= !(near <= FLT_MAX);
@@ -100,7 +111,7 @@ sum_raw(GkQuality *q, GkQualityPart *t, int first, int rows)
 {
 	const int32_t *label = q->label + q->first + first;
 
-	gk_quality_read(q, first, rows, t->z, ROWS);
+	read_rows(q, first, rows, t->z, ROWS);
 	label_block(q, t, first, rows);
 	for (int j = 0; j < q->d; j++)
 		for (int i = 0; i < rows; i++)
@@ -111,13 +122,12 @@ sum_raw(GkQuality *q, GkQualityPart *t, int first, int rows)
 static void
 sum_prepared(GkQuality *q, GkQualityPart *t, int first, int rows)
 {
-	const GkCpuKernels *kernels = gk_cpu_kernels();
 	const int32_t *label = q->label + q->first + first;
 	size_t		copy = q->k * q->width;
 	GkTiles		x = {(const float *) q->column[0] + first, ROWS, q->stride, rows / ROWS, q->d};
 
 	memset(t->add, 0, q->copies * copy * sizeof(double));
-	kernels->add(&x, label, t->add, q->width, q->copies > 1 ? copy : 0);
+	gk_tiles_add(&x, label, t->add, q->width, q->copies > 1 ? copy : 0);
 	if (rows % ROWS != 0)
 	{
 		int32_t		rest[ROWS] = {0};	/* rows past the end are zeros */
@@ -125,7 +135,7 @@ sum_prepared(GkQuality *q, GkQualityPart *t, int first, int rows)
 		memcpy(rest, label + rows - rows % ROWS, rows % ROWS * sizeof(int32_t));
 		x.x += rows - rows % ROWS;
 		x.count = 1;
-		kernels->add(&x, rest, t->add, q->width, q->copies > 1 ? copy : 0);
+		gk_tiles_add(&x, rest, t->add, q->width, q->copies > 1 ? copy : 0);
 	}
 	for (int c = 0; c < q->k; c++)
 		for (int j = 0; j < q->d; j++)
@@ -169,7 +179,7 @@ measure_block(GkQuality *q, GkQualityPart *t, int first, int rows)
 
 	for (int i = 0; i < ROWS; i++)
 		l[i] = i < rows ? label[i] : -1.0;
-	gk_quality_read(q, first, rows, t->z, ROWS);
+	read_rows(q, first, rows, t->z, ROWS);
 	gk_quality_own_other(t->z, q->d, q->mean, q->k, l, own, other);
 	/* these score nothing */
 	for (int i = rows; i < ROWS; i++)
@@ -194,10 +204,58 @@ measure_job(void *arg, int64_t job, int thread)
 		measure_block(q, &q->part[thread], row, end - row < ROWS ? end - row : ROWS);
 }
 
-/* ---- passes ---- */
+/* ---- the sample ---- */
+
+/*
+ * The row that stands for stratum s: the rows are cut into m strata of equal
+ * size and one row is drawn from each.  Ascending in s.
+ */
+static int64_t
+sample_row(const GkQuality *q, int64_t s)
+{
+	int64_t		lo = (int64_t) ((gk_int128) s * q->n / q->m);
+	int64_t		hi = (int64_t) ((gk_int128) (s + 1) * q->n / q->m);
+
+	return lo + (int64_t) (gk_hash(gk_key(0, 0, q->n), s) % (uint64_t) (hi - lo));
+}
 
 GkStatus
-gk_quality_open_chunk(GkQuality *q, int index, void **copy, GkError *err)
+gk_quality_place_sample(GkQuality *q, GkError *err)
+{
+	q->place = gk_alloc(q->host, q->k, sizeof(int64_t));
+	q->sample_size = gk_alloc0(q->host, q->k, sizeof(int64_t));
+	if (!q->place || !q->sample_size)
+		return gk_quality_no_memory(err);
+	for (int64_t s = 0; s < q->m; s++)
+		q->sample_size[q->label[sample_row(q, s)]]++;
+	for (int c = 0; c < q->k; c++)
+	{
+		q->place[c] = (int64_t) q->lanes;
+		q->lanes += (q->sample_size[c] + LANES - 1) / LANES * LANES;
+	}
+	q->sample = gk_alloc0(q->host, q->lanes * q->d + 1, sizeof(double));
+	return q->sample == NULL ? gk_quality_no_memory(err) : GK_OK;
+}
+
+/* Pick up the chunk's rows. */
+static void
+take_sample(GkQuality *q)
+{
+	for (; q->taken < q->m; q->taken++)
+	{
+		int64_t		row = sample_row(q, q->taken);
+
+		if (row >= q->first + q->rows)
+			return;
+		read_rows(q, (int) (row - q->first), 1, q->sample + q->place[q->label[row]]++, q->lanes);
+	}
+}
+
+/* ---- passes ---- */
+
+/* Point at a chunk's columns, reading it back when it was spilled; the caller frees *copy. */
+static GkStatus
+open_chunk(GkQuality *q, int index, void **copy, GkError *err)
 {
 	GkChunk    *c = &gk_store_points(q->store)->chunks[index];
 	const GkHost *host = q->host;
@@ -214,8 +272,7 @@ gk_quality_open_chunk(GkQuality *q, int index, void **copy, GkError *err)
 		at = (const char *) c->data;
 	else if (q->raw)
 	{
-		for (int j = 0; j < q->store->columns; j++)
-			bytes += c->wide[j] ? (size_t) c->stride * 4 : 0;
+		bytes = gk_store_raw_bytes(q->store, c->wide, c->stride);
 		at = *copy = gk_alloc(host, bytes, 1);
 		if (at == NULL)
 			return gk_quality_no_memory(err);
@@ -234,7 +291,7 @@ gk_quality_open_chunk(GkQuality *q, int index, void **copy, GkError *err)
 	for (int j = 0; j < q->d; j++)
 	{
 		q->column[j] = at;
-		at += (size_t) c->stride * (q->wide && q->wide[j] ? 8 : 4);
+		at += c->stride * gk_value_bytes(q->wide && q->wide[j]);
 	}
 	return GK_OK;
 }
@@ -252,11 +309,11 @@ walk(GkQuality *q, GkJob job, bool sample, GkError *err)
 	{
 		void	   *copy;
 
-		st = gk_quality_open_chunk(q, i, &copy, err);
+		st = open_chunk(q, i, &copy, err);
 		if (st == GK_OK && !gk_parallel_for(q->host, (q->rows + q->per_job - 1) / q->per_job, job, q))
 			st = GK_STOPPED;
 		if (st == GK_OK && sample)
-			gk_quality_take_sample(q);
+			take_sample(q);
 		gk_free(q->host, copy);
 		if (st == GK_OK && q->host->poll && q->host->poll(q->host->ctx))
 			st = GK_STOPPED;
@@ -274,4 +331,57 @@ GkStatus
 gk_quality_measure(GkQuality *q, GkError *err)
 {
 	return walk(q, measure_job, true, err);
+}
+
+GkStatus
+gk_quality_rows(GkStore *store, const GkModel *model, int64_t sample, double *x, int32_t *label,
+				int64_t *got, GkError *err)
+{
+	GkQuality	q = {.store = store,.prep = &model->prep,.k = model->k,.raw = true};
+	int			chunks;
+	float	   *f = NULL;
+	float	   *point = NULL;
+	GkStatus	st;
+
+	if ((st = gk_store_loaded(store, err)) != GK_OK)
+		return st;
+	q.host = gk_store_host(store);
+	q.n = gk_store_rows(store);
+	q.d = model->prep.d;
+	q.m = sample < q.n ? sample : q.n;
+	q.column = gk_alloc(q.host, q.d, sizeof(void *));
+	f = gk_alloc(q.host, (size_t) q.k * q.d, sizeof(float));
+	point = gk_alloc(q.host, q.d, sizeof(float));
+	if (!q.column || !f || !point)
+		st = gk_quality_no_memory(err);
+	else
+		gk_model_prepare(q.prep, model->centroids, q.k, f);
+	chunks = gk_store_points(store)->nchunks;
+	for (int i = 0; st == GK_OK && i < chunks && q.taken < q.m; i++)
+	{
+		void	   *copy;
+
+		st = open_chunk(&q, i, &copy, err);
+		for (; st == GK_OK && q.taken < q.m; q.taken++)
+		{
+			int64_t		row = sample_row(&q, q.taken);
+			double	   *to = x + (size_t) q.taken * q.d;
+			float		d2;
+
+			if (row >= q.first + q.rows)
+				break;
+			for (int j = 0; j < q.d; j++)
+				to[j] = raw_value(&q, j, (int) (row - q.first));
+			(void) gk_prepare_point(q.prep, to, point);
+			label[q.taken] = gk_nearest(point, q.d, f, q.k, &d2);
+		}
+		gk_free(q.host, copy);
+		if (st == GK_OK && q.host->poll && q.host->poll(q.host->ctx))
+			st = GK_STOPPED;
+	}
+	*got = q.taken;
+	gk_free(q.host, (void *) q.column);
+	gk_free(q.host, f);
+	gk_free(q.host, point);
+	return st;
 }

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "core/gk_numerics.h"
-#include "core/gk_scale.h"
 #include "core/store/gk_store.h"
 #include "core/gk_weight.h"
 

@@ -103,3 +103,15 @@ gk_nearest(const float *point, int d, const float *centroids, int k, float *d2)
 {
 	return gk_cpu_kernels()->nearest(point, d, centroids, k, d2);
 }
+
+void
+gk_tiles_assign(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2)
+{
+	gk_cpu_kernels()->assign(x, c, k0, k1, label, d2);
+}
+
+void
+gk_tiles_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy)
+{
+	gk_cpu_kernels()->add(x, label, acc, width, copy);
+}

@@ -9,18 +9,9 @@
 #ifndef GK_CPU_KERNELS_H
 #define GK_CPU_KERNELS_H
 
+#include "core/gk_tiles.h"
 #include "core/store/gk_columns.h"
 #include "core/store/gk_points.h"
-
-/* Feature j of row i of tile t: x[t * tile + j * stride + i], i < GK_ROW_PAD. */
-typedef struct GkTiles
-{
-	const float *x;
-	size_t		tile;
-	size_t		stride;
-	int			count;			/* tiles */
-	int			d;
-} GkTiles;
 
 /* Rows that a candidate comes closer to, gathered until their distances are summed up. */
 #define GK_CANDIDATES_ROOM	256
@@ -196,8 +187,6 @@ gk_taken_off(float v, float base)
 {
 	return (v + base) - 0x1p-20f * (__builtin_fabsf(v) + base);
 }
-
-#define GK_ADD_COPIES	8
 
 #define GK_CPU_SMALLK		8
 

@@ -1,0 +1,96 @@
+/*
+ * rescan.h - relations whose rows are not kept, but read again in every pass.
+ *
+ * Words: pass = one question about all rows and its answer (core/rescan/gk_pass.h); shard =
+ * a part of a distributed table of Citus, on another server.
+ *
+ * With strategy "scan" this server reads the relation once for each pass of the engine
+ * (rescan_relation.c); a distributed table's shards answer every pass themselves
+ * (rescan_citus.c), and question and answers travel as bytes (rescan_wire.c).
+ */
+#ifndef RESCAN_H
+#define RESCAN_H
+
+#include "lib/stringinfo.h"
+
+#include "core/rescan/gk_pass.h"
+#include "gkmeans.h"
+#include "types/state.h"
+
+/* ---- for fn_fit.c ---- */
+
+/*
+ * Begin to read fit's source again in every pass.  fit's host is begun; what is given lives
+ * as long as that.
+ */
+extern KmRescan *km_rescan_begin(KmFit *fit, const KmReadOptions *read, KmTables *tables);
+/* Make the first pass, into a store that is not prepared; NULL: no usable rows. */
+extern GkStore *km_rescan_open(KmRescan *rescan);
+/* Choose the device of the passes from now on; ERROR when there is none of this kind. */
+extern void km_rescan_device(KmRescan *rescan, GkDeviceKind kind, int64 n, int d, int k);
+
+/* ---- passes over a relation of this server (rescan_relation.c) ---- */
+
+/* Host memory for the rows that are computed with at once. */
+extern size_t km_rescan_chunk_bytes(void);
+/* Choose the backend for passes over n rows. */
+extern const GkBackend *km_rescan_choose(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
+
+/* A pass over a relation of this server. */
+typedef struct KmPassOver
+{
+	const KmSource *source;
+	const KmReadOptions *read;
+	const GkBackend **device;	/* becomes the CPU when it fails and the host agrees */
+	const GkLabelSink *sink;	/* takes the labels; NULL: not wanted */
+	GkKeptD    *kept;			/* of the seeding; may be NULL */
+	/* Results. */
+	KmReadCounts *counts;
+	KmTables   *tables;			/* valid until the return */
+	GkPassAnswererNames names;	/* empty unless the pass was a step */
+} KmPassOver;
+
+/* Answer a pass.  ERRORs are raised. */
+extern void km_rescan_answer(KmPgHost *host, KmPassOver *over, const GkPass *pass, GkPassResult *out);
+
+/* ---- tables in shards (rescan_citus.c) ---- */
+
+/* Is it a table of Citus of any kind? */
+extern bool km_citus_known(Oid relid);
+/* Are the rows in shards, rather than here or copied to every server? */
+extern bool km_citus_distributed(Oid relid);
+/*
+ * An ORDER BY for rows that a query brings here: by shard, and within a shard by place.
+ * Otherwise the order is that of their arrival.
+ */
+extern const char *km_citus_order(void);
+
+/*
+ * Have passes answered by the shards.  What is given has to live as long as rows;
+ * counts are set by the first pass.
+ */
+extern void km_citus_rows(KmFit *fit, const KmReadOptions *read, GkRows *rows);
+
+/*
+ * The states of kmeans_step(relation, ...), which every server finds in this schema, of
+ * all shards, combined.  NULL: there are no rows.
+ */
+extern KmeansStep *km_citus_step(const KmSource *source, const char *schema, const KmeansModel *model,
+								  bool skip_nonfinite, GkDeviceKind device);
+
+/* ---- passes as bytes (rescan_wire.c) ---- */
+
+/* How rows are read; a relation has to be read like that on every server. */
+typedef struct KmPassReading
+{
+	GkDistance	distance;
+	bool		skip_nonfinite;
+	int			expect_d;		/* 0: any */
+} KmPassReading;
+
+extern bytea *km_pass_bytes(const GkPass *pass, const KmPassReading *reading);
+/* Read an answer to the pass, into memory of the engine's; ERROR when the bytes are none. */
+extern void km_pass_answer(const GkHost *engine, const GkPass *pass, bytea *bytes,
+						   GkPassResult *out, KmReadCounts *counts, GkPassAnswererNames *names);
+
+#endif							/* RESCAN_H */
