@@ -43,6 +43,9 @@
 /* Features that are columns: as many as a PostgreSQL table has. */
 #define GKMEANS_MAX_COLUMNS	1600
 
+/* Bytes of a line of the CPU's cache. */
+#define KM_LINE				64
+
 /* ---- settings (gkmeans_guc.c) ---- */
 
 extern int	gkmeans_chunk_size;		/* kB */

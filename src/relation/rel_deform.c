@@ -1,9 +1,9 @@
 /*
  * rel_deform.c - the rows of a page into a batch.
  *
- * A row with all features, without NULLs and with fixed-width columns only up to
- * the last feature, has them at constant places; so has an array of numbers.  The
- * rows of a page that are like this are gathered column by column.
+ * A row with all features, without NULLs and with fixed-width columns only up to the last
+ * feature has its values at constant places; so has an array of numbers.  Such rows are plain:
+ * they are collected, and all plain rows of a page are transposed into the batch at once.
  */
 #include "postgres.h"
 
@@ -15,7 +15,7 @@
 
 #include "relation/rel_deform.h"
 
-/* Arrays kept outside of the page are copied; so many bytes at a time. */
+/* Bytes of arrays kept outside of the page that are copied before the batch takes them. */
 #define MAX_COPIES	(256 * 1024)
 
 /* Values of one type that are side by side. */
@@ -29,14 +29,11 @@ typedef struct PageRun
 struct KmDeformer
 {
 	TupleDesc	desc;
-	const KmPagesWhat *what;
-	const KmPagesTable *table;
-	bool		helper;			/* is a thread's, which must not call PostgreSQL */
-	KmRowBatch   **into;
-	void		(*next) (void *arg);
-	void	   *arg;
+	const KmRowSpec *spec;
+	const KmHeapTable *table;
+	bool		helper;			/* it is a thread's, which must not call PostgreSQL */
 
-	/* Where values are in rows without a surprise. */
+	/* Where a plain row has its values. */
 	AttrNumber	last;			/* the last attribute that a point needs */
 	bool		constant;		/* all of them are at constant places */
 	int		   *at;				/* [values of a point] from data[i] on; arrays: [d] */
@@ -46,33 +43,34 @@ struct KmDeformer
 	int		   *place;			/* [nfixed] theirs */
 	int			fixed_end;		/* where the next one would be */
 
-	/* The page at hand. */
+	/* The page at hand, and where its rows go. */
 	const KmPageRows *rows;
-	KmPrefetch    *ahead;			/* memory to ask for meanwhile */
+	KmRowBatch *to;
+	KmPrefetch *ahead;			/* memory to prefetch meanwhile */
 
-	/* Rows noted, with their values at constant places. */
+	/* Plain rows. */
 	int			n;
 	const char *data[MaxHeapTuplesPerPage];
 	int			at_row[MaxHeapTuplesPerPage];
 	/* Rows to leave out, once it is known that none before them is deferred. */
-	int			nout;
-	int			out[MaxHeapTuplesPerPage];
-	uint8		why[MaxHeapTuplesPerPage];
+	int			nleft;
+	int			left_row[MaxHeapTuplesPerPage];
+	uint8		left_why[MaxHeapTuplesPerPage];
 	MemoryContext copies;		/* of arrays */
 	Size		copied;
 
-	/* A row taken apart: its attributes, its features and weight. */
+	/* A row that is not plain: its attributes. */
 	Datum	   *values;			/* [last] */
 	bool	   *nulls;
-	double	   *apart;			/* [d + 1] */
-	double	   *noted;			/* [d + 1] the same of one of the rows noted */
+	double	   *point;			/* [d + 1] features and weight of that row */
+	double	   *plain_point;	/* [d + 1] the same of a plain one */
 };
 
 /* What becomes of a row, beside the verdicts of rel_rules.h. */
 enum
 {
-	NOTED = KM_ROW_VERDICTS,	/* to be judged with the others that have all at constant places */
-	DEFERRED					/* for the process that runs the query: an error, or PostgreSQL is needed */
+	PLAIN = KM_ROW_VERDICTS,	/* to be judged with the other plain rows */
+	DEFERRED					/* the executor path reads it: it is an error, or PostgreSQL is needed */
 };
 
 /* ---- values ---- */
@@ -99,9 +97,9 @@ batch_value(const GkBatch *b, int column, int row)
 /* ---- places ---- */
 
 Size
-km_pages_what_size(int nvalues)
+km_row_spec_size(int nvalues)
 {
-	return offsetof(KmPagesWhat, type) + nvalues * sizeof(KmValueType);
+	return offsetof(KmRowSpec, type) + nvalues * sizeof(KmValueType);
 }
 
 /* The attributes at constant places in a row without NULLs before them. */
@@ -130,7 +128,7 @@ find_runs(KmDeformer *t, int values)
 	t->runs = palloc(values * sizeof(PageRun));
 	for (int j = 0; j < values; j++)
 	{
-		KmValueType type = t->what->type[t->what->array ? 0 : j];
+		KmValueType type = t->spec->type[t->spec->array ? 0 : j];
 		PageRun    *last = &t->runs[t->nruns - 1];
 
 		if (j == 0 || type != last->type || t->at[j] != t->at[j - 1] + km_value_size(type))
@@ -147,50 +145,46 @@ find_runs(KmDeformer *t, int values)
 static void
 find_places(KmDeformer *t)
 {
-	const KmPagesWhat *what = t->what;
+	const KmRowSpec *spec = t->spec;
 
-	for (int j = 0; j < what->nvalues; j++)
+	for (int j = 0; j < spec->nvalues; j++)
 		t->last = Max(t->last, t->table->attnums[j]);
 	find_fixed(t);
-	t->at = palloc(Max(what->nvalues, what->d) * sizeof(int));
-	if (what->array)
+	t->at = palloc(Max(spec->nvalues, spec->d) * sizeof(int));
+	if (spec->array)
 	{
-		for (int j = 0; j < what->d; j++)
-			t->at[j] = j * km_value_size(what->type[0]);
-		find_runs(t, what->d);
+		for (int j = 0; j < spec->d; j++)
+			t->at[j] = j * km_value_size(spec->type[0]);
+		find_runs(t, spec->d);
 		return;
 	}
-	for (int j = 0; j < what->nvalues; j++)
+	for (int j = 0; j < spec->nvalues; j++)
 	{
 		AttrNumber	attnum = t->table->attnums[j];
 
-		if (attnum > t->nfixed || TupleDescAttr(t->desc, attnum - 1)->attlen != km_value_size(what->type[j]))
+		if (attnum > t->nfixed || TupleDescAttr(t->desc, attnum - 1)->attlen != km_value_size(spec->type[j]))
 			return;
 		t->at[j] = t->place[attnum - 1];
 	}
-	find_runs(t, what->nvalues);
+	find_runs(t, spec->nvalues);
 	t->constant = true;
 }
 
 KmDeformer *
-km_deform_open(TupleDesc desc, const KmPagesWhat *what, const KmPagesTable *table, bool helper,
-			  KmRowBatch **into, void (*next) (void *arg), void *arg)
+km_deform_open(TupleDesc desc, const KmRowSpec *spec, const KmHeapTable *table, bool helper)
 {
-	KmDeformer    *t = palloc0(sizeof(KmDeformer));
+	KmDeformer *t = palloc0(sizeof(KmDeformer));
 
 	t->desc = desc;
-	t->what = what;
+	t->spec = spec;
 	t->table = table;
 	t->helper = helper;
-	t->into = into;
-	t->next = next;
-	t->arg = arg;
 	find_places(t);
 	t->values = palloc(t->last * sizeof(Datum));
 	t->nulls = palloc(t->last * sizeof(bool));
-	t->apart = palloc((what->d + 1) * sizeof(double));
-	t->noted = palloc((what->d + 1) * sizeof(double));
-	if (what->array && !helper)
+	t->point = palloc((spec->d + 1) * sizeof(double));
+	t->plain_point = palloc((spec->d + 1) * sizeof(double));
+	if (spec->array && !helper)
 		t->copies = AllocSetContextCreate(CurrentMemoryContext, "gkmeans arrays", ALLOCSET_DEFAULT_SIZES);
 	return t;
 }
@@ -206,22 +200,12 @@ km_deform_close(KmDeformer *t)
 		pfree(t->runs);
 	pfree(t->values);
 	pfree(t->nulls);
-	pfree(t->apart);
-	pfree(t->noted);
+	pfree(t->point);
+	pfree(t->plain_point);
 	pfree(t);
 }
 
 /* ---- into the batch ---- */
-
-/* Room for another row? */
-static KmRowBatch *
-with_room(KmDeformer *t)
-{
-	if ((*t->into)->batch->rows == (*t->into)->batch->capacity ||
-		(*t->into)->nleft == (*t->into)->batch->capacity)
-		t->next(t->arg);
-	return *t->into;
-}
 
 static uint32
 row_label(const KmDeformer *t, int i)
@@ -230,10 +214,10 @@ row_label(const KmDeformer *t, int i)
 	bool		isnull;
 	Datum		value;
 
-	if (!t->what->labelled)
+	if (!t->spec->labelled)
 		return KM_LABEL_NULL;
-	value = heap_getattr(&tuple, t->table->attnums[t->what->nvalues], t->desc, &isnull);
-	return km_old_label(t->what->label_type, value, isnull);
+	value = heap_getattr(&tuple, t->table->attnums[t->spec->nvalues], t->desc, &isnull);
+	return km_old_label(t->spec->label_type, value, isnull);
 }
 
 /* Where row i of the page is, for row `to` of the batch. */
@@ -242,52 +226,44 @@ put_id(const KmDeformer *t, GkBatch *b, int i, int to)
 {
 	gk_batch_aux(b, KM_AUX_BLOCK)[to] = t->rows->block;
 	gk_batch_aux(b, KM_AUX_TABLE)[to] = t->table->index << 16 | t->rows->offset[i];
-	if (t->what->labelled)
+	if (t->spec->labelled)
 		gk_batch_aux(b, KM_AUX_LABEL)[to] = row_label(t, i);
 }
 
 static void
 leave_out(KmDeformer *t, int i, KmVerdict why)
 {
-	KmRowBatch    *taken = with_room(t);
+	KmRowBatch *to = t->to;
 
-	taken->seen++;
-	km_count_left_out(&taken->counts, why);
-	if (t->what->left_out)
-	{
-		KmLeftOut  *left = &taken->left[taken->nleft++];
-
-		left->block = t->rows->block;
-		left->offset = t->rows->offset[i];
-		left->table = t->table->index;
-		left->old_label = row_label(t, i);
-	}
+	to->seen++;
+	km_count_left_out(&to->counts, why);
+	if (t->spec->left_out)
+		to->left[to->nleft++] = (KmLeftOut) {t->rows->block, t->rows->offset[i], t->table->index, row_label(t, i)};
 }
 
-/* Row i with its features and weight.  False: it is deferred. */
+/* Add row i with its features and weight.  False: it is deferred. */
 static bool
-take_point(KmDeformer *t, int i, const double *point)
+add_point(KmDeformer *t, int i, const double *point)
 {
-	const KmPagesWhat *what = t->what;
-	KmVerdict	verdict = what->weighted ? km_judge_weight(point[what->d]) : KM_ROW_KEPT;
-	GkBatch    *b;
+	const KmRowSpec *spec = t->spec;
+	KmVerdict	verdict = spec->weighted ? km_judge_weight(point[spec->d]) : KM_ROW_KEPT;
+	GkBatch    *b = t->to->batch;
 
 	if (verdict == KM_ROW_KEPT)
-		verdict = km_judge_point(point, what->d, &what->rules);
+		verdict = km_judge_point(point, spec->d, &spec->rules);
 	if (verdict != KM_ROW_KEPT)
 	{
-		if (!km_leaves_out(verdict, &what->rules))
+		if (!km_leaves_out(verdict, &spec->rules))
 			return false;
 		leave_out(t, i, verdict);
 		return true;
 	}
-	b = with_room(t)->batch;
 	for (int j = 0; j < b->columns; j++)
 		gk_batch_put(b, j, point[j]);
-	if (what->identify)
+	if (spec->identify)
 		put_id(t, b, i, b->rows);
 	b->rows++;
-	(*t->into)->seen++;
+	t->to->seen++;
 	return true;
 }
 
@@ -307,75 +283,70 @@ some_zero(const GkBatch *b, int d, int n)
 	return false;
 }
 
-/* n noted rows, for which there is room.  False: look at them one by one. */
+/* Add all plain rows at once.  False: they have to be judged one by one. */
 static bool
-take_together(KmDeformer *t, int first, int n)
+transpose_plain(KmDeformer *t)
 {
-	const KmPagesWhat *what = t->what;
-	KmRowBatch    *taken = *t->into;
-	GkBatch    *b = taken->batch;
+	const KmRowSpec *spec = t->spec;
+	GkBatch    *b = t->to->batch;
 	bool		good = true;
 
 	for (int i = 0; good && i < t->nruns; i++)
 		good = km_transpose(b, t->runs[i].first, t->runs[i].count, t->runs[i].type,
-						 t->data + first, n, t->at[t->runs[i].first], t->ahead);
-	if (what->weighted)
-		for (int i = 0; good && i < n; i++)
-			good = batch_value(b, what->d, b->rows + i) > 0;
-	if (!good || (what->rules.cosine && some_zero(b, what->d, n)))
+							t->data, t->n, t->at[t->runs[i].first], t->ahead);
+	if (spec->weighted)
+		for (int i = 0; good && i < t->n; i++)
+			good = batch_value(b, spec->d, b->rows + i) > 0;
+	if (!good || (spec->rules.cosine && some_zero(b, spec->d, t->n)))
 		return false;
-	if (what->identify)
-		for (int i = 0; i < n; i++)
-			put_id(t, b, t->at_row[first + i], b->rows + i);
-	b->rows += n;
-	taken->seen += n;
+	if (spec->identify)
+		for (int i = 0; i < t->n; i++)
+			put_id(t, b, t->at_row[i], b->rows + i);
+	b->rows += t->n;
+	t->to->seen += t->n;
 	return true;
 }
 
-/* The rows to leave out up to one, from the next-th on. */
+/* Leave out the rows up to one, from the next-th on. */
 static int
 leave_out_to(KmDeformer *t, int next, int row)
 {
-	for (; next < t->nout && t->out[next] < row; next++)
-		leave_out(t, t->out[next], t->why[next]);
+	for (; next < t->nleft && t->left_row[next] < row; next++)
+		leave_out(t, t->left_row[next], t->left_why[next]);
 	return next;
 }
 
-/* A row that has all at constant places: its features and weight. */
 static void
-read_noted(KmDeformer *t, const char *data)
+read_plain(KmDeformer *t, const char *data)
 {
 	for (int i = 0; i < t->nruns; i++)
 		km_values_in(t->runs[i].type, data + t->at[t->runs[i].first], t->runs[i].count,
-					 t->noted + t->runs[i].first);
+					 t->plain_point + t->runs[i].first);
 }
 
-/* All noted rows.  A deferred one is returned, with those before it taken; or `deferred`. */
+/*
+ * Add the plain rows, and leave out those between them.  Returns `deferred`, or a row before
+ * it that turns out to be deferred, with those before that one added.
+ */
 static int
-take_noted(KmDeformer *t, int deferred)
+flush_plain(KmDeformer *t, int deferred)
 {
-	bool		stop = false;
-	int			out = 0;
+	int			next = 0;
 
-	for (int done = 0, n; !stop && done < t->n; done += n)
-	{
-		GkBatch    *b = with_room(t)->batch;
-
-		n = Min(t->n - done, b->capacity - b->rows);
-		if (take_together(t, done, n))
-			continue;
-		for (int i = done; !stop && i < done + n; i++)
+	if (t->n > 0 && !transpose_plain(t))
+		for (int i = 0; i < t->n; i++)
 		{
-			read_noted(t, t->data[i]);
-			out = leave_out_to(t, out, t->at_row[i]);
-			stop = !take_point(t, t->at_row[i], t->noted);
-			if (stop)
+			read_plain(t, t->data[i]);
+			next = leave_out_to(t, next, t->at_row[i]);
+			if (!add_point(t, t->at_row[i], t->plain_point))
+			{
 				deferred = t->at_row[i];
+				break;
+			}
 		}
-	}
 	t->n = 0;
-	leave_out_to(t, out, deferred < 0 ? MaxHeapTuplesPerPage : deferred);
-	t->nout = 0;
+	leave_out_to(t, next, deferred < 0 ? MaxHeapTuplesPerPage : deferred);
+	t->nleft = 0;
 	if (t->copied > 0)
 	{
 		MemoryContextReset(t->copies);
@@ -384,11 +355,11 @@ take_noted(KmDeformer *t, int deferred)
 	return deferred;
 }
 
-/* ---- rows that need a look ---- */
+/* ---- rows that are not plain ---- */
 
-/* The attributes up to the last one that a point needs. */
+/* Deform a row, up to the last attribute that a point needs. */
 static void
-take_apart(KmDeformer *t, HeapTupleHeader row)
+deform_row(KmDeformer *t, HeapTupleHeader row)
 {
 	const char *from = (const char *) row + row->t_hoff;
 	bool		hasnull = (row->t_infomask & HEAP_HASNULL) != 0;
@@ -424,9 +395,9 @@ take_apart(KmDeformer *t, HeapTupleHeader row)
 		t->values[i] = getmissingattr(t->desc, i + 1, &t->nulls[i]);
 }
 
-/* The numbers in an array: NOTED, and where they are. */
+/* Find the numbers in an array: PLAIN, and where they are. */
 static int
-look_into_array(KmDeformer *t, Datum value, const char **elements)
+find_elements(KmDeformer *t, Datum value, const char **elements)
 {
 	struct varlena *array = (struct varlena *) DatumGetPointer(value);
 	const char *body;			/* an ArrayType without its first word */
@@ -450,7 +421,7 @@ look_into_array(KmDeformer *t, Datum value, const char **elements)
 		return DEFERRED;
 	/* not aligned if it is short */
 	memcpy(&head, body, sizeof(head));
-	if (head.ndim != 1 || head.d != t->what->d)
+	if (head.ndim != 1 || head.d != t->spec->d)
 		return DEFERRED;
 	if (head.dataoffset == 0)
 		head.dataoffset = ARR_OVERHEAD_NONULLS(1);
@@ -458,66 +429,66 @@ look_into_array(KmDeformer *t, Datum value, const char **elements)
 	{
 		const bits8 *bits = (const bits8 *) body + sizeof(ArrayType) + 2 * sizeof(int) - VARHDRSZ;
 
-		for (int j = 0; j < t->what->d; j++)
+		for (int j = 0; j < t->spec->d; j++)
 			if (att_isnull(j, bits))
 				return KM_ROW_NULL_FEATURE;
 	}
 	*elements = body + head.dataoffset - VARHDRSZ;
-	return NOTED;
+	return PLAIN;
 }
 
-/* A row that was taken apart: its features and weight into t->apart. */
+/* The features and weight of a row that was deformed, into t->point. */
 static int
-look_at_values(KmDeformer *t, const char **elements)
+read_values(KmDeformer *t, const char **elements)
 {
-	const KmPagesWhat *what = t->what;
+	const KmRowSpec *spec = t->spec;
 	const AttrNumber *attnums = t->table->attnums;
 
-	if (what->weighted)
+	if (spec->weighted)
 	{
-		int			at = attnums[what->nvalues - 1] - 1;
+		int			at = attnums[spec->nvalues - 1] - 1;
 		KmVerdict	verdict;
 
 		if (t->nulls[at])
 			return KM_ROW_NO_WEIGHT;
-		t->apart[what->d] = km_value_of(what->type[what->nvalues - 1], t->values[at]);
-		verdict = km_judge_weight(t->apart[what->d]);
+		t->point[spec->d] = km_value_of(spec->type[spec->nvalues - 1], t->values[at]);
+		verdict = km_judge_weight(t->point[spec->d]);
 		if (verdict != KM_ROW_KEPT)
-			return km_leaves_out(verdict, &what->rules) ? (int) verdict : DEFERRED;
+			return km_leaves_out(verdict, &spec->rules) ? (int) verdict : DEFERRED;
 	}
-	if (what->array)
+	if (spec->array)
 	{
 		int			verdict;
 
 		if (t->nulls[attnums[0] - 1])
 			return KM_ROW_NULL_FEATURE;
-		verdict = look_into_array(t, t->values[attnums[0] - 1], elements);
-		if (verdict == NOTED && what->weighted)
+		verdict = find_elements(t, t->values[attnums[0] - 1], elements);
+		if (verdict == PLAIN && spec->weighted)
 		{
-			km_values_in(what->type[0], *elements, what->d, t->apart);
+			km_values_in(spec->type[0], *elements, spec->d, t->point);
 			verdict = KM_ROW_KEPT;
 		}
 		return verdict;
 	}
-	for (int j = 0; j < what->d; j++)
+	for (int j = 0; j < spec->d; j++)
 		if (t->nulls[attnums[j] - 1])
 			return KM_ROW_NULL_FEATURE;
-	for (int j = 0; j < what->d; j++)
-		t->apart[j] = km_value_of(what->type[j], t->values[attnums[j] - 1]);
+	for (int j = 0; j < spec->d; j++)
+		t->point[j] = km_value_of(spec->type[j], t->values[attnums[j] - 1]);
 	return KM_ROW_KEPT;
 }
 
 static int
-look_at(KmDeformer *t, HeapTupleHeader row, const char **data)
+classify(KmDeformer *t, HeapTupleHeader row, const char **data)
 {
-	const KmPagesWhat *what = t->what;
+	const KmRowSpec *spec = t->spec;
 
 	if (t->constant && HeapTupleHeaderGetNatts(row) >= t->last && (row->t_infomask & HEAP_HASNULL))
 	{
 		bool		null = false;
 
-		if (!what->weighted)
-			for (int j = 0; j < what->d; j++)
+		if (!spec->weighted)
+			for (int j = 0; j < spec->d; j++)
 				if (att_isnull(t->table->attnums[j] - 1, row->t_bits))
 					return KM_ROW_NULL_FEATURE;
 		for (int i = 0; i < t->last; i++)
@@ -525,17 +496,17 @@ look_at(KmDeformer *t, HeapTupleHeader row, const char **data)
 		if (!null)
 		{
 			*data = (const char *) row + row->t_hoff;
-			return NOTED;
+			return PLAIN;
 		}
 	}
 	/* what a column added later has in this row is PostgreSQL's to find */
 	if (t->helper && HeapTupleHeaderGetNatts(row) < t->last)
 		return DEFERRED;
-	take_apart(t, row);
-	return look_at_values(t, data);
+	deform_row(t, row);
+	return read_values(t, data);
 }
 
-/* If the table's are. */
+/* Is the row plain, if the table's rows can be? */
 static inline bool
 at_constant_places(const HeapTupleHeaderData *row, AttrNumber last)
 {
@@ -543,23 +514,35 @@ at_constant_places(const HeapTupleHeaderData *row, AttrNumber last)
 }
 
 static inline void
-note(KmDeformer *t, int i, const char *data)
+collect(KmDeformer *t, int i, const char *data)
 {
 	t->data[t->n] = data;
 	t->at_row[t->n++] = i;
 }
 
-/* The rows from one on that have everything at constant places: nearly always all. */
+/* How many more rows there is room for, whether they are kept or left out. */
+static inline int
+room(const KmDeformer *t)
+{
+	const KmRowBatch *to = t->to;
+	int			rows = to->batch->rows;
+
+	if (t->spec->left_out)
+		rows = Max(rows, to->nleft + t->nleft);
+	return to->batch->capacity - rows - t->n;
+}
+
+/* Collect the rows from one on that are plain: nearly always all. */
 static int
-note_plain(KmDeformer *t, int first)
+collect_plain(KmDeformer *t, int first)
 {
 	HeapTupleHeader const *row = t->rows->row;
 	AttrNumber	last = t->last;
-	int			n = t->constant ? t->rows->n : 0;
+	int			end = t->constant ? Min(t->rows->n, first + room(t)) : 0;
 	int			i = first;
 
-	/* as note() does, but nobody waits for t->n */
-	for (; i < n && at_constant_places(row[i], last); i++)
+	/* as collect() does, but without waiting for t->n */
+	for (; i < end && at_constant_places(row[i], last); i++)
 	{
 		t->data[i - first] = (const char *) row[i] + row[i]->t_hoff;
 		t->at_row[i - first] = i;
@@ -569,15 +552,16 @@ note_plain(KmDeformer *t, int first)
 }
 
 int
-km_deform_take(KmDeformer *t, const KmPageRows *rows, int first, KmPrefetch *ahead)
+km_deform_page(KmDeformer *t, const KmPageRows *rows, int first, KmRowBatch *to, KmPrefetch *ahead)
 {
 	int			deferred = -1;
 	int			i;
 
 	t->rows = rows;
+	t->to = to;
 	t->ahead = ahead;
-	i = note_plain(t, first);
-	for (; deferred < 0 && i < rows->n; i++)
+	i = collect_plain(t, first);
+	for (; deferred < 0 && i < rows->n && room(t) > 0; i++)
 	{
 		HeapTupleHeader row = rows->row[i];
 		const char *data = NULL;
@@ -585,29 +569,36 @@ km_deform_take(KmDeformer *t, const KmPageRows *rows, int first, KmPrefetch *ahe
 
 		if (t->constant && at_constant_places(row, t->last))
 		{
-			note(t, i, (const char *) row + row->t_hoff);
+			collect(t, i, (const char *) row + row->t_hoff);
 			continue;
 		}
-		verdict = look_at(t, row, &data);
-		if (verdict == NOTED)
+		verdict = classify(t, row, &data);
+		if (verdict == PLAIN)
 		{
-			note(t, i, data);
+			collect(t, i, data);
 			if (t->copied < MAX_COPIES)
 				continue;
 		}
 		else if (verdict != KM_ROW_KEPT && verdict != DEFERRED)
 		{
-			t->out[t->nout] = i;
-			t->why[t->nout++] = verdict;
+			t->left_row[t->nleft] = i;
+			t->left_why[t->nleft++] = verdict;
 			continue;
 		}
 		/* the rows' order is to stay */
-		deferred = take_noted(t, verdict == DEFERRED ? i : -1);
-		if (deferred < 0 && verdict == KM_ROW_KEPT && !take_point(t, i, t->apart))
+		deferred = flush_plain(t, verdict == DEFERRED ? i : -1);
+		if (deferred < 0 && verdict == KM_ROW_KEPT && !add_point(t, i, t->point))
 			deferred = i;
 	}
 	if (deferred < 0)
-		deferred = take_noted(t, -1);
-	km_prefetch_row(ahead);
-	return deferred;
+		deferred = flush_plain(t, -1);
+	if (deferred >= 0)
+	{
+		to->block = rows->block;
+		to->deferred = rows->offset[deferred];
+		i = deferred;
+	}
+	if (i == rows->n || deferred >= 0)
+		km_prefetch_rest(ahead);
+	return i;
 }

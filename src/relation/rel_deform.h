@@ -1,9 +1,9 @@
 /*
  * rel_deform.h - the rows of a page into a batch.
  *
- * A taker knows neither the query nor the store: rows go into a KmRowBatch.  A row that is
- * an error, or for which PostgreSQL's functions are needed, is deferred: the caller reads
- * it again as a row of the executor's.
+ * A deformer knows neither the query nor the store: rows go into a KmRowBatch.  A row that is
+ * an error, or for which PostgreSQL's functions are needed, is deferred: it ends the batch, and
+ * the executor path reads it, with what follows on its page (km_heap_rows()).
  */
 #ifndef REL_DEFORM_H
 #define REL_DEFORM_H
@@ -13,11 +13,10 @@
 
 #include "core/store/gk_batch.h"
 #include "gkmeans.h"
-#include "relation/rel_transpose.h"
 #include "relation/rel_rules.h"
 
-/* What to read, the same for all tables of a query.  Flat, to be sent to workers. */
-typedef struct KmPagesWhat
+/* What to read of a row, the same for all tables of a query.  Flat, to be sent to workers. */
+typedef struct KmRowSpec
 {
 	int			d;				/* features; 0: not known so far */
 	bool		array;			/* one array of them */
@@ -29,16 +28,16 @@ typedef struct KmPagesWhat
 	KmValueType label_type;
 	int			nvalues;		/* columns of features (1: the array), and the weight */
 	KmValueType type[FLEXIBLE_ARRAY_MEMBER];	/* of them; of the array's elements */
-} KmPagesWhat;
+} KmRowSpec;
 
 /* One of the tables. */
-typedef struct KmPagesTable
+typedef struct KmHeapTable
 {
 	Oid			relid;
 	BlockNumber nblocks;
 	uint32		index;			/* among the reader's tables, if rows are identified */
 	AttrNumber *attnums;		/* [nvalues], and the old label's */
-} KmPagesTable;
+} KmHeapTable;
 
 typedef struct KmLeftOut
 {
@@ -48,15 +47,28 @@ typedef struct KmLeftOut
 	uint32		old_label;
 } KmLeftOut;
 
-/* Rows that were taken. */
+/* Rows on their way to the store. */
 typedef struct KmRowBatch
 {
-	GkBatch    *batch;
+	GkBatch    *batch;			/* those kept */
 	int64		seen;			/* kept or left out */
-	KmReadCounts counts;
+	KmReadCounts counts;		/* of those left out */
 	int			nleft;
-	KmLeftOut  *left;			/* [batch->capacity] */
+	KmLeftOut  *left;			/* [batch->capacity] them, if the spec wants them noted */
+	/* The row that comes next, if it is deferred. */
+	BlockNumber block;
+	OffsetNumber deferred;		/* 0: it is not */
 } KmRowBatch;
+
+static inline void
+km_row_batch_clear(KmRowBatch *b)
+{
+	b->batch->rows = 0;
+	b->seen = 0;
+	b->counts = (KmReadCounts) {0};
+	b->nleft = 0;
+	b->deferred = 0;
+}
 
 /* The visible rows of a page, in order; it is pinned meanwhile. */
 typedef struct KmPageRows
@@ -67,34 +79,59 @@ typedef struct KmPageRows
 	HeapTupleHeader row[MaxHeapTuplesPerPage];
 } KmPageRows;
 
-/* What rows are taken with, of one table and by one thread at a time. */
+/*
+ * Memory to have on its way into the CPU's cache.  A CPU waits for a dozen lines at a
+ * time: asked for all at once they come no sooner, and nothing is done meanwhile.
+ */
+typedef struct KmPrefetch
+{
+	const char *next;
+	const char *end;
+} KmPrefetch;
+
+/* Reads the rows of one table, in one thread at a time. */
 typedef struct KmDeformer KmDeformer;
 
-extern Size km_pages_what_size(int nvalues);
+extern Size km_row_spec_size(int nvalues);
 /*
- * When *into is full, next(arg) has to make room, or let it be another one.  A helper
- * calls nothing of PostgreSQL, so that it may be another thread's: rows for which it
+ * A helper calls nothing of PostgreSQL, so that it may be another thread's: rows for which it
  * would have to are deferred.
  */
-extern KmDeformer *km_deform_open(TupleDesc desc, const KmPagesWhat *what, const KmPagesTable *table, bool helper,
-							  KmRowBatch **into, void (*next) (void *arg), void *arg);
-/* Take the rows from the first-th on.  -1, or the first one that is deferred; none after it was taken. */
-extern int	km_deform_take(KmDeformer *t, const KmPageRows *rows, int first, KmPrefetch *ahead);
+extern KmDeformer *km_deform_open(TupleDesc desc, const KmRowSpec *spec, const KmHeapTable *table, bool helper);
+/*
+ * Add rows of a page to a batch, from the first-th on.  Returns the row at which it stopped:
+ * rows->n, or the batch is full, or to->deferred says that this row is deferred.
+ */
+extern int	km_deform_page(KmDeformer *t, const KmPageRows *rows, int first, KmRowBatch *to, KmPrefetch *ahead);
 extern void km_deform_close(KmDeformer *t);
+/* What a value of the label column means. */
+extern uint32 km_old_label(KmValueType type, Datum value, bool isnull);
+
+/*
+ * n rows' values of some columns, which have one type and are side by side from data[i] + at
+ * on, to behind the rows of the batch (rel_transpose.c).  False: a value is not finite.
+ */
+extern bool km_transpose(GkBatch *b, int column, int columns, KmValueType type,
+						 const char *const *data, int n, int at, KmPrefetch *ahead);
+
+/* Ask for what is left. */
+static inline void
+km_prefetch_rest(KmPrefetch *ahead)
+{
+	for (; ahead->next < ahead->end; ahead->next += KM_LINE)
+		__builtin_prefetch(ahead->next);
+}
 
 /*
  * All of a page: rows lie backwards, and each one would be waited for.  Of memory that
  * this process has not seen before nothing is prefetched, so look at it first.
  */
 static inline KmPrefetch
-km_all_of(Page page)
+km_prefetch_page(Page page)
 {
 	(void) *(volatile const char *) page;
 	(void) *((volatile const char *) page + BLCKSZ - 1);
 	return (KmPrefetch) {(const char *) page, (const char *) page + BLCKSZ};
 }
-
-/* What a value of the label column means. */
-extern uint32 km_old_label(KmValueType type, Datum value, bool isnull);
 
 #endif							/* REL_DEFORM_H */

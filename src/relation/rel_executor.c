@@ -73,6 +73,8 @@ km_reader_commit(KmReader *r)
 {
 	GkError		err;
 
+	if (r->batch->rows == 0)
+		return;
 	km_check(r->host, gk_store_commit(r->store, &err), &err);
 	km_reader_progress(r);
 }
@@ -227,7 +229,7 @@ km_read(KmPgHost *host, const KmSource *source, const KmReadOptions *options,
 		check_expected(&r, source->ncolumns);
 
 	km_query_run(source, &r.pub, km_heap_scan);
-	if (r.store != NULL && r.batch->rows > 0)
+	if (r.store != NULL)
 		km_reader_commit(&r);
 	/* array rows that were all skipped leave a store without points */
 	return r.store != NULL && gk_store_rows(r.store) > 0 ? r.store : NULL;

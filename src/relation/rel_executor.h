@@ -32,7 +32,7 @@ typedef struct KmReader
 
 /* Take a row in the form of the source's query. */
 extern void km_reader_row(KmReader *r, TupleTableSlot *slot);
-/* Hand the rows of the store's batch over, of which there are some. */
+/* Hand over the rows of the store's batch, if there are any. */
 extern void km_reader_commit(KmReader *r);
 /* Report what was read so far. */
 extern void km_reader_progress(const KmReader *r);

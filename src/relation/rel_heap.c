@@ -93,9 +93,7 @@ struct KmHeapRead
 	PlanState **scans;			/* [ntables] */
 	RowWise		rowwise;
 	KmHeapTables tables;
-	/* Rows by the page, in this process and into the store's batch. */
-	KmRowBatch		taken;
-	KmRowBatch    *into;
+	KmRowBatch	out;			/* rows by the page, in this process, into the store's batch */
 };
 
 static void
@@ -183,32 +181,32 @@ km_heap_rows(KmHeapRead *h, int table, BlockNumber block, OffsetNumber from)
 
 /* ---- what to read ---- */
 
-static KmPagesWhat *
+static KmRowSpec *
 describe(const KmReader *r)
 {
 	const KmSource *source = r->source;
 	int			features = source->array ? 1 : source->ncolumns;
 	int			nvalues = features + (source->weighted ? 1 : 0);
-	KmPagesWhat *what = palloc0(km_pages_what_size(nvalues));
+	KmRowSpec *spec = palloc0(km_row_spec_size(nvalues));
 
-	what->array = source->array;
-	what->weighted = source->weighted;
-	what->identify = source->identify;
-	what->labelled = source->at_label >= 0;
-	what->left_out = source->identify && r->options->left_out != NULL;
-	what->rules = r->rows.rules;
-	what->label_type = source->label_type;
-	what->nvalues = nvalues;
+	spec->array = source->array;
+	spec->weighted = source->weighted;
+	spec->identify = source->identify;
+	spec->labelled = source->at_label >= 0;
+	spec->left_out = source->identify && r->options->left_out != NULL;
+	spec->rules = r->rows.rules;
+	spec->label_type = source->label_type;
+	spec->nvalues = nvalues;
 	for (int i = 0; i < source->nruns; i++)
 		for (int j = source->runs[i].first; j < source->runs[i].end; j++)
-			what->type[j] = source->runs[i].type;
+			spec->type[j] = source->runs[i].type;
 	if (source->weighted)
-		what->type[features] = source->weight_type;
-	return what;
+		spec->type[features] = source->weight_type;
+	return spec;
 }
 
 static void
-describe_table(const KmReader *r, const PlanState *ps, int features, Relation rel, KmPagesTable *table)
+describe_table(const KmReader *r, const PlanState *ps, int features, Relation rel, KmHeapTable *table)
 {
 	const KmSource *source = r->source;
 	int			count = list_length(ps->plan->targetlist);
@@ -232,7 +230,7 @@ describe_table(const KmReader *r, const PlanState *ps, int features, Relation re
 
 /* A system column as a feature is the executor's. */
 static bool
-plain_attributes(const KmPagesTable *table, int n)
+plain_attributes(const KmHeapTable *table, int n)
 {
 	for (int i = 0; i < n; i++)
 		if (table->attnums[i] <= 0)
@@ -272,34 +270,26 @@ km_heap_left_out(KmReader *r, const KmRowBatch *t)
 	}
 }
 
-static void
-hand_over(void *arg)
-{
-	KmHeapRead *h = arg;
-	KmRowBatch    *t = &h->taken;
-
-	km_heap_left_out(h->r, t);
-	t->seen = 0;
-	t->nleft = 0;
-	memset(&t->counts, 0, sizeof(t->counts));
-	if (t->batch->rows > 0)
-		km_reader_commit(h->r);
-}
-
 void
-km_heap_pages(KmHeapRead *h, KmPages *p, int table, BlockNumber block, OffsetNumber from, BlockNumber end)
+km_heap_pages(KmHeapRead *h, KmPageReader *p, int table, BlockNumber block, OffsetNumber from, BlockNumber end)
 {
-	for (; block < end; block++, from = FirstOffsetNumber)
-	{
-		OffsetNumber odd = km_pages_take(p, block, from, block + 1 < end ? block + 1 : InvalidBlockNumber);
+	KmReader   *r = h->r;
+	KmRowBatch *out = &h->out;
+	bool		more = true;
 
-		if (odd != 0)
+	km_page_seek(p, block, from, end);
+	while (more)
+	{
+		km_row_batch_clear(out);
+		more = km_page_next(p, out);
+		km_heap_left_out(r, out);
+		km_reader_commit(r);
+		if (out->deferred != 0)
 		{
-			hand_over(h);
-			km_heap_rows(h, table, block, odd);
+			km_heap_rows(h, table, out->block, out->deferred);
+			km_reader_commit(r);
 		}
 	}
-	hand_over(h);
 }
 
 /* Without workers. */
@@ -307,25 +297,23 @@ static void
 read_direct(KmHeapRead *h, int table, BlockNumber block)
 {
 	KmReader   *r = h->r;
-	KmThreads *together = km_threads_begin(h, r, h->tables.what);
+	KmThreads  *threads = km_threads_begin(h, r, h->tables.spec);
 
-	h->taken.batch = r->batch;
-	h->taken.left = palloc(r->batch->capacity * sizeof(KmLeftOut));
-	h->into = &h->taken;
-	hand_over(h);
+	h->out.batch = r->batch;
+	if (h->tables.spec->left_out)
+		h->out.left = palloc(r->batch->capacity * sizeof(KmLeftOut));
 	for (; table < h->tables.count; table++, block = 0)
 	{
-		KmPagesTable *t = &h->tables.table[table];
-		KmPages    *p = km_pages_open(h->tables.rels[table], h->desc->snapshot, h->tables.what, t,
-									  &h->into, hand_over, h);
+		KmHeapTable *t = &h->tables.table[table];
+		KmPageReader *p = km_page_open(h->tables.rels[table], h->desc->snapshot, h->tables.spec, t);
 
-		km_pages_find(p, t->nblocks, km_host_engine(r->host));
-		if (together == NULL || !km_threads_read(together, h->tables.rels[table], p, table, t, block))
+		km_page_locate(p, t->nblocks, km_host_engine(r->host));
+		if (threads == NULL || !km_threads_read(threads, h->tables.rels[table], p, table, t, block))
 			km_heap_pages(h, p, table, block, FirstOffsetNumber, t->nblocks);
-		km_pages_close(p);
+		km_page_close(p);
 	}
-	if (together != NULL)
-		km_threads_end(together);
+	if (threads != NULL)
+		km_threads_end(threads);
 }
 
 static void
@@ -348,7 +336,8 @@ read_tables(KmHeapRead *h)
 	}
 	if (r->store == NULL)
 		return;
-	h->tables.what->d = r->rows.d;
+	h->tables.spec->d = r->rows.d;
+	km_reader_commit(r);
 	if (!km_workers_read(h, r, &h->tables, h->desc->snapshot, table, block))
 		read_direct(h, table, block);
 }
@@ -369,7 +358,7 @@ km_heap_scan(QueryDesc *desc, DestReceiver *dest)
 	n = km_heap_scans(desc, &h.scans);
 	plain = n > 0;
 	h.tables.count = n;
-	h.tables.table = palloc0(n * sizeof(KmPagesTable));
+	h.tables.table = palloc0(n * sizeof(KmHeapTable));
 	h.tables.rels = palloc(n * sizeof(Relation));
 	for (int i = 0; plain && i < n; i++)
 	{
@@ -391,7 +380,7 @@ km_heap_scan(QueryDesc *desc, DestReceiver *dest)
 			if (r->source->identify)
 				h.tables.table[i].index = km_reader_table(r, h.tables.table[i].relid);
 		}
-		h.tables.what = describe(r);
+		h.tables.spec = describe(r);
 		read_tables(&h);
 		close_rowwise(&h.rowwise);
 	}

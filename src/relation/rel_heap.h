@@ -10,9 +10,9 @@
 /* The tables to read, one after the other. */
 typedef struct KmHeapTables
 {
-	KmPagesWhat *what;
+	KmRowSpec *spec;
 	int			count;
-	KmPagesTable *table;		/* [count] */
+	KmHeapTable *table;		/* [count] */
 	Relation   *rels;			/* [count] */
 } KmHeapTables;
 
@@ -24,7 +24,7 @@ extern void km_heap_left_out(KmReader *r, const KmRowBatch *t);
 extern void km_heap_rows(KmHeapRead *h, int table, BlockNumber block, OffsetNumber from);
 
 /* Take the rows of pages in this process, of the first one from an offset on. */
-extern void km_heap_pages(KmHeapRead *h, KmPages *p, int table, BlockNumber block, OffsetNumber from, BlockNumber end);
+extern void km_heap_pages(KmHeapRead *h, KmPageReader *p, int table, BlockNumber block, OffsetNumber from, BlockNumber end);
 
 /* Reading by threads of this process, one table after the other (rel_threads.c). */
 typedef struct KmThreads KmThreads;
@@ -32,10 +32,10 @@ typedef struct KmThreads KmThreads;
 /* Whether threads read the tables faster than some workers would. */
 extern bool km_threads_suits(const KmReader *r, const KmHeapTables *tables);
 /* NULL: there are no threads. */
-extern KmThreads *km_threads_begin(KmHeapRead *h, KmReader *r, const KmPagesWhat *what);
+extern KmThreads *km_threads_begin(KmHeapRead *h, KmReader *r, const KmRowSpec *spec);
 /* Take the rows from a block on.  False: threads are no use for that table; nothing has happened. */
-extern bool km_threads_read(KmThreads *g, Relation rel, KmPages *pages, int index,
-							 const KmPagesTable *table, BlockNumber block);
+extern bool km_threads_read(KmThreads *g, Relation rel, KmPageReader *pages, int index,
+							 const KmHeapTable *table, BlockNumber block);
 extern void km_threads_end(KmThreads *g);
 
 /*

@@ -6,6 +6,8 @@
  */
 #include "postgres.h"
 
+#include <stdalign.h>
+
 #include "access/htup_details.h"
 #include "access/tableam.h"
 #include "access/xact.h"
@@ -13,45 +15,58 @@
 #include "utils/snapmgr.h"
 
 #include "pg/pg_compat_heap.h"
+#include "relation/rel_conveyor.h"
 #include "relation/rel_page.h"
 
-/* Of the ring of buffers through which PostgreSQL reads a large table, most. */
+/* Pages held at most in the ring of buffers through which PostgreSQL reads a large table. */
 #define RING_PAGES	24
-/* Pages ahead whose first line is on its way. */
+/* Pages ahead of the one held that this process prefetches the first line of. */
 #define SOON		8
+/* Buffers that one job looks at. */
+#define JOB_BUFFERS		4096
+/* Pairs of pages that are looked up first. */
+#define PAIRS			32
+/* Tags that are gone through in the time that looking up one page takes. */
+#define TAGS_A_PAGE		64
 
-struct KmPages
+struct KmPageReader
 {
 	Relation	rel;
 	HeapScanDesc scan;
 	bool		plain_snapshot; /* all-visible pages need no second look */
-	KmDeformer    *taker;
+	KmDeformer *deformer;
 	Buffer	   *where;			/* [nwhere] the buffer that may hold a page; 0: none known */
 	BlockNumber nwhere;
-	char		apart[64];		/* threads read what is above, too */
+
+	/* Threads read what is above (km_page_touch_ahead()), so no line of it has what changes with each page. */
+	alignas(KM_LINE) Buffer latest; /* the buffer of the page pinned last */
+	int			step;			/* 1, -1: it was next to the one before; 0: it was not */
+
+	/* What is still to be read. */
+	BlockNumber block;			/* the next page, */
+	OffsetNumber from;			/* its first row */
+	BlockNumber end;
 
 	/* The page at hand, and the one that comes next. */
 	Buffer		buffer;
 	Buffer		ahead;
 	BlockNumber ahead_block;
-	KmPrefetch		wanted;			/* what of it was not asked for yet */
-	Buffer		latest;			/* the buffer of the page pinned last */
-	int			step;			/* 1, -1: it was next to the one before; 0: it was not */
+	KmPrefetch	wanted;			/* what of it was not asked for yet */
 	KmPageRows	rows;
+	int			at;				/* the first row that was not read */
 };
 
 /* ---- tables ---- */
 
-KmPages *
-km_pages_open(Relation rel, Snapshot snapshot, const KmPagesWhat *what, const KmPagesTable *table,
-			  KmRowBatch **into, void (*next) (void *arg), void *arg)
+KmPageReader *
+km_page_open(Relation rel, Snapshot snapshot, const KmRowSpec *spec, const KmHeapTable *table)
 {
-	KmPages    *p = palloc0(sizeof(KmPages));
+	KmPageReader *p = km_alloc_lines(sizeof(KmPageReader));
 
 	p->rel = rel;
 	p->scan = km_heap_open(rel, snapshot);
 	p->plain_snapshot = !snapshot->takenDuringRecovery && !IsolationIsSerializable();
-	p->taker = km_deform_open(RelationGetDescr(rel), what, table, false, into, next, arg);
+	p->deformer = km_deform_open(RelationGetDescr(rel), spec, table, false);
 	return p;
 }
 
@@ -64,27 +79,96 @@ let_go(Buffer *buffer)
 }
 
 void
-km_pages_close(KmPages *p)
+km_page_close(KmPageReader *p)
 {
 	let_go(&p->buffer);
 	let_go(&p->ahead);
 	if (p->where != NULL)
 		pfree(p->where);
 	km_heap_close(p->scan);
-	km_deform_close(p->taker);
-	pfree(p);
+	km_deform_close(p->deformer);
+	km_free_lines(p);
+}
+
+/* ---- where pages are in the cache ---- */
+
+/*
+ * Where the pages are.  PostgreSQL finds a page's buffer by a hash table that is far larger
+ * than a CPU's cache: that takes half of the time that one process has for a page when its threads
+ * read the rows.  To go through the tags of all buffers once is cheaper, from a certain size
+ * of the table on, since they lie side by side and threads can do it.  It is for pages that came
+ * into the cache by several processes at once, or a few at a time.
+ *
+ * Nothing is locked, so what is found is a hint: PostgreSQL looks whether the page is there,
+ * as it does itself with buffers that it remembers (pin()).
+ */
+typedef struct Search
+{
+	Relation	rel;
+	BlockNumber nblocks;
+	Buffer	   *where;			/* [nblocks] */
+} Search;
+
+static void
+search(void *arg, int64_t job, int thread)
+{
+	const Search *s = arg;
+	int			from = (int) job * JOB_BUFFERS;
+	int			to = Min(from + JOB_BUFFERS, NBuffers);
+
+	for (int i = from; i < to; i++)
+	{
+		/* read once: it may change at any time, and its block number is an index here */
+		BufferTag	tag = *(const volatile BufferTag *) &GetBufferDescriptor(i)->tag;
+
+		if (tag.blockNum < s->nblocks && km_tag_is_of(&tag, s->rel))
+			s->where[tag.blockNum] = i + 1;
+	}
+}
+
+/*
+ * Are a part of the pages in the cache, but not next to each other?  Those that are, are
+ * found by going from one buffer to the next.
+ */
+static bool
+scattered(Relation rel, BlockNumber nblocks)
+{
+	int			cached = 0;
+	int			apart = 0;
+
+	for (int i = 0; i < PAIRS; i++)
+	{
+		BlockNumber block = (uint64) (nblocks - 1) * i / PAIRS;
+		Buffer		one = km_look_up(rel, block);
+		Buffer		next = BufferIsValid(one) ? km_look_up(rel, block + 1) : InvalidBuffer;
+
+		cached += BufferIsValid(next);
+		apart += BufferIsValid(next) && abs(next - one) != 1;
+	}
+	return cached >= PAIRS / 2 && apart >= cached / 8;
+}
+
+void
+km_page_locate(KmPageReader *p, BlockNumber nblocks, const GkHost *host)
+{
+	Relation	rel = p->rel;
+	Search		s = {rel, nblocks};
+
+	/* pages of a large table go through a few buffers */
+	if (p->scan->rs_strategy != NULL || !KM_RECENT_BUFFERS || RelationUsesLocalBuffers(rel) || nblocks < 2 ||
+		(double) nblocks * TAGS_A_PAGE * gk_threads(host) < NBuffers || !scattered(rel, nblocks))
+		return;
+	ereport(DEBUG1,
+			(errmsg("the pages of \"%s\" are not side by side in the cache", RelationGetRelationName(rel))));
+	s.where = MemoryContextAllocExtended(CurrentMemoryContext, (Size) nblocks * sizeof(Buffer),
+										 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	/* a cancel request ends this early, and is served by the next page's check */
+	(void) gk_parallel_for(host, (NBuffers + JOB_BUFFERS - 1) / JOB_BUFFERS, search, &s);
+	p->where = s.where;
+	p->nwhere = nblocks;
 }
 
 /* ---- visible rows ---- */
-
-void
-km_pages_find(KmPages *p, BlockNumber nblocks, const GkHost *host)
-{
-	/* those of a large table go through a few buffers */
-	if (p->scan->rs_strategy == NULL)
-		p->where = km_cached_pages(p->rel, nblocks, host);
-	p->nwhere = p->where != NULL ? nblocks : 0;
-}
 
 /*
  * Where the page may be that is so many blocks after the one in a buffer, or 0.  Without a
@@ -92,7 +176,7 @@ km_pages_find(KmPages *p, BlockNumber nblocks, const GkHost *host)
  * there before had been dropped; step says which way, if so.
  */
 static Buffer
-guess(const KmPages *p, BlockNumber block, Buffer buffer, int step, int distance)
+guess(const KmPageReader *p, BlockNumber block, Buffer buffer, int step, int distance)
 {
 	block += distance;
 	if (p->where != NULL)
@@ -103,7 +187,7 @@ guess(const KmPages *p, BlockNumber block, Buffer buffer, int step, int distance
 
 /* To have a guess looked at is cheaper than to have the page looked up. */
 static Buffer
-pin(KmPages *p, BlockNumber block)
+pin(KmPageReader *p, BlockNumber block)
 {
 	Buffer		buffer = InvalidBuffer;
 
@@ -119,19 +203,19 @@ pin(KmPages *p, BlockNumber block)
 
 /* Go to the page. */
 static void
-turn_page(KmPages *p)
+turn_page(KmPageReader *p)
 {
 	let_go(&p->buffer);
 	if (BufferIsValid(p->ahead) && p->ahead_block == p->rows.block)
 		p->buffer = p->ahead;
 	else
 	{
-		KmPrefetch		all;
+		KmPrefetch	all;
 
 		let_go(&p->ahead);
 		p->buffer = pin(p, p->rows.block);
-		all = km_all_of(BufferGetPage(p->buffer));
-		km_prefetch_row(&all);
+		all = km_prefetch_page(BufferGetPage(p->buffer));
+		km_prefetch_rest(&all);
 	}
 	p->ahead = InvalidBuffer;
 }
@@ -141,13 +225,13 @@ turn_page(KmPages *p)
  * before a lock is taken, which would wait for what was looked at.
  */
 static void
-look_ahead(KmPages *p, BlockNumber next)
+look_ahead(KmPageReader *p, BlockNumber next)
 {
 	if (next == InvalidBlockNumber)
 		return;
 	p->ahead = pin(p, next);
 	p->ahead_block = next;
-	p->wanted = km_all_of(BufferGetPage(p->ahead));
+	p->wanted = km_prefetch_page(BufferGetPage(p->ahead));
 }
 
 /* Those of the first n item pointers that have a row. */
@@ -169,7 +253,7 @@ find_rows(Page page, int n, KmPageRows *rows)
 
 /* Locked; false: the page is not all visible, and not locked. */
 static bool
-lock_all_visible(KmPages *p, Buffer buffer)
+lock_all_visible(KmPageReader *p, Buffer buffer)
 {
 	Page		page = BufferGetPage(buffer);
 
@@ -195,7 +279,7 @@ find_some(Page page, const OffsetNumber *visible, int n, KmPageRows *rows)
 }
 
 static void
-find_visible(KmPages *p, BlockNumber next)
+find_visible(KmPageReader *p, BlockNumber next)
 {
 	CHECK_FOR_INTERRUPTS();
 	if (p->plain_snapshot)
@@ -221,32 +305,58 @@ find_visible(KmPages *p, BlockNumber next)
 }
 
 void
-km_pages_prefetch(Relation rel, BlockNumber first, BlockNumber end)
+km_page_prefetch(Relation rel, BlockNumber first, BlockNumber end)
 {
 	for (BlockNumber block = first; block < end; block++)
 		if (BufferIsValid(km_look_up(rel, block)) && block == first)
 			return;
 }
 
-OffsetNumber
-km_pages_take(KmPages *p, BlockNumber block, OffsetNumber from, BlockNumber next)
+void
+km_page_seek(KmPageReader *p, BlockNumber block, OffsetNumber from, BlockNumber end)
 {
-	int			first = 0;
-	int			odd;
+	p->block = block;
+	p->from = from;
+	p->end = end;
+	p->at = p->rows.n = 0;
+}
 
-	p->rows.block = block;
-	find_visible(p, next);
-	while (first < p->rows.n && p->rows.offset[first] < from)
-		first++;
-	odd = km_deform_take(p->taker, &p->rows, first, &p->wanted);
-	km_count_rows(p->rel, (odd < 0 ? p->rows.n : odd) - first);
-	return odd < 0 ? 0 : p->rows.offset[odd];
+/* The visible rows of the next page. */
+static void
+next_page(KmPageReader *p)
+{
+	p->rows.block = p->block++;
+	find_visible(p, p->block < p->end ? p->block : InvalidBlockNumber);
+	for (p->at = 0; p->at < p->rows.n && p->rows.offset[p->at] < p->from;)
+		p->at++;
+	p->from = FirstOffsetNumber;
+}
+
+bool
+km_page_next(KmPageReader *p, KmRowBatch *to)
+{
+	to->deferred = 0;
+	while (to->deferred == 0 && (p->at < p->rows.n || p->block < p->end))
+	{
+		int			first;
+
+		if (p->at == p->rows.n)
+			next_page(p);
+		first = p->at;
+		p->at = km_deform_page(p->deformer, &p->rows, first, to, &p->wanted);
+		km_count_rows(p->rel, p->at - first);
+		if (to->deferred != 0)
+			p->at = p->rows.n;	/* the caller reads the rest of the page */
+		else if (p->at < p->rows.n)
+			break;				/* the batch is full */
+	}
+	return p->at < p->rows.n || p->block < p->end;
 }
 
 /* ---- pages for threads ---- */
 
 int
-km_pages_room(KmPages *p, int wanted)
+km_page_hold_limit(KmPageReader *p, int wanted)
 {
 	/* each session's share, as PostgreSQL's own limit on pins has it since 16 */
 	int			share = NBuffers / (MaxBackends + NUM_AUXILIARY_PROCS);
@@ -264,7 +374,7 @@ km_pages_room(KmPages *p, int wanted)
  * item pointer among them, if none is free, since none gets free while the page is pinned.
  */
 static bool
-hold_all(KmPages *p, KmHeldPage *held)
+hold_all(KmPageReader *p, KmHeldPage *held)
 {
 	Page		page = BufferGetPage(held->buffer);
 
@@ -283,7 +393,7 @@ hold_all(KmPages *p, KmHeldPage *held)
 }
 
 void
-km_pages_hold(KmPages *p, BlockNumber block, KmHeldPage *held)
+km_page_hold(KmPageReader *p, BlockNumber block, KmHeldPage *held)
 {
 	held->block = block;
 	held->all = false;
@@ -313,14 +423,14 @@ km_pages_hold(KmPages *p, BlockNumber block, KmHeldPage *held)
 }
 
 void
-km_pages_release(KmPages *p, KmHeldPage *held, int rows)
+km_page_release(KmPageReader *p, KmHeldPage *held, int rows)
 {
 	ReleaseBuffer(held->buffer);
 	km_count_rows(p->rel, rows);
 }
 
 void
-km_held_rows(const KmHeldPage *held, KmPageRows *rows)
+km_page_held_rows(const KmHeldPage *held, KmPageRows *rows)
 {
 	Page		page = BufferGetPage(held->buffer);
 
@@ -333,7 +443,7 @@ km_held_rows(const KmHeldPage *held, KmPageRows *rows)
 
 /* The page is not pinned, and AddressSanitizer may know that: what is seen is not looked at. */
 __attribute__((no_sanitize_address)) void
-km_see_ahead(const KmPages *p, const KmHeldPage *held, int distance)
+km_page_touch_ahead(const KmPageReader *p, const KmHeldPage *held, int distance)
 {
 	Buffer		buffer = guess(p, held->block, held->buffer, held->step, distance);
 

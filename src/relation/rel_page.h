@@ -13,27 +13,23 @@
 
 #include "relation/rel_deform.h"
 
-typedef struct KmPages KmPages;
+typedef struct KmPageReader KmPageReader;
 
+extern KmPageReader *km_page_open(Relation rel, Snapshot snapshot, const KmRowSpec *spec, const KmHeapTable *table);
+/* Go to some blocks; of the first one, rows are read from an offset on. */
+extern void km_page_seek(KmPageReader *p, BlockNumber block, OffsetNumber from, BlockNumber end);
 /*
- * Take rows of a table.  When *into is full, next(arg) has to make room, or let
- * it be another one.
+ * Add the rows that come next to a batch: until it is full, a row is deferred, which the caller
+ * has to read with all that follows on its page, or none are left.  False: none are left.
  */
-extern KmPages *km_pages_open(Relation rel, Snapshot snapshot, const KmPagesWhat *what,
-							  const KmPagesTable *table, KmRowBatch **into,
-							  void (*next) (void *arg), void *arg);
-/*
- * Take a page's rows from an offset on.  0, or the first one that was not taken; none
- * after it was.  `next` is the block that will be taken after it, or InvalidBlockNumber.
- */
-extern OffsetNumber km_pages_take(KmPages *p, BlockNumber block, OffsetNumber from, BlockNumber next);
-extern void km_pages_close(KmPages *p);
-/* Before the first page: find out where they are, with the host's threads, if that pays. */
-extern void km_pages_find(KmPages *p, BlockNumber nblocks, const GkHost *host);
+extern bool km_page_next(KmPageReader *p, KmRowBatch *to);
+extern void km_page_close(KmPageReader *p);
+/* Before the first page: find out which buffers pages are in, with the host's threads, if that pays. */
+extern void km_page_locate(KmPageReader *p, BlockNumber nblocks, const GkHost *host);
 /* Have the system read these pages ahead, if the first one is not at hand. */
-extern void km_pages_prefetch(Relation rel, BlockNumber first, BlockNumber end);
+extern void km_page_prefetch(Relation rel, BlockNumber first, BlockNumber end);
 
-/* A page that is pinned while threads take its rows. */
+/* A page that is pinned while threads read its rows. */
 typedef struct KmHeldPage
 {
 	Buffer		buffer;
@@ -45,25 +41,19 @@ typedef struct KmHeldPage
 } KmHeldPage;
 
 /*
- * How many pages may be held at once, of so many that are wanted: others need buffers,
- * too, and a large table is not to take the cache.
+ * How many of the pages wanted may be held at once: others need buffers, too, and a large
+ * table is not to take the cache.
  */
-extern int	km_pages_room(KmPages *p, int wanted);
-extern void km_pages_hold(KmPages *p, BlockNumber block, KmHeldPage *held);
-/* So many rows of it were read. */
-extern void km_pages_release(KmPages *p, KmHeldPage *held, int rows);
+extern int	km_page_hold_limit(KmPageReader *p, int wanted);
+extern void km_page_hold(KmPageReader *p, BlockNumber block, KmHeldPage *held);
+/* Count the rows that were read, and let the page go. */
+extern void km_page_release(KmPageReader *p, KmHeldPage *held, int rows);
 /* Its visible rows.  Any thread may ask. */
-extern void km_held_rows(const KmHeldPage *page, KmPageRows *rows);
+extern void km_page_held_rows(const KmHeldPage *page, KmPageRows *rows);
 /*
- * Look at the page so many blocks on, where it may be: memory that this process sees for the
+ * Look at the page `distance` blocks on, where it may be: memory that this process sees for the
  * first time is waited for here and not when the page is held.  Any thread.
  */
-extern void km_see_ahead(const KmPages *p, const KmHeldPage *held, int distance);
-
-/*
- * The shared buffer that holds each page of a relation, or 0: a hint, see rel_page_cache.c.
- * NULL: it would not pay.
- */
-extern Buffer *km_cached_pages(Relation rel, BlockNumber nblocks, const GkHost *host);
+extern void km_page_touch_ahead(const KmPageReader *p, const KmHeldPage *held, int distance);
 
 #endif							/* REL_PAGE_H */

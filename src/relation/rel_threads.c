@@ -1,18 +1,18 @@
 /*
  * rel_threads.c - the rows of a table by this process and its threads.
  *
- * This process pins some pages and finds out which of their rows are visible, which is
- * PostgreSQL's to say; that is a job.  A thread takes the rows of its pages into a batch.
- * This process gives the batches' rows their places in the store, in the order of the
- * pages, and a thread moves them there.  So the rows come as one process would read them,
- * and where a page is all visible this process does not look at them at all.
+ * This process, the leader, pins some pages and finds out which of their rows are visible, which
+ * is PostgreSQL's to say; that is a job.  A thread reads the rows of its pages into a batch.
+ * The leader gives the batches' rows their places in the store, in the order of the pages, and a
+ * thread moves them there.  So the rows come as one process would read them, and where a page
+ * is all visible the leader does not look at them at all.
  *
- * Jobs lie in a ring and go through these hands at the same time; whoever has nothing to
- * do takes what is oldest.  A row that is odd ends its batch: when all moves are made, this
- * process goes on with that row by itself, up to the job's last page.
+ * Jobs are slots of a conveyor (rel_conveyor.h) and are worked on at the same time; a thread
+ * with nothing to do takes the oldest.  A deferred row ends its batch: when all moves are made,
+ * the leader reads on from that row by itself, up to the job's last page.
  *
- * Threads call nothing of PostgreSQL, and while they run this process must not leave: an
- * ERROR is kept until they have ended, and so is a cancel request.
+ * Threads call nothing of PostgreSQL, and while they run the leader must not leave: an ERROR is
+ * kept until they have ended, and so is a cancel request.
  */
 #include "postgres.h"
 
@@ -23,96 +23,75 @@
 
 #include "core/store/gk_load.h"
 #include "core/store/gk_store.h"
+#include "relation/rel_conveyor.h"
 #include "relation/rel_heap.h"
 
-/* Smaller tables are read before threads have come to it. */
-#define LEAST_PAGES		256
-/* Jobs for each thread, and the most pages of one: its rows are to stay in the cache. */
+/* Pages of a table that threads pay for: a smaller one is read before they have begun. */
+#define MIN_PAGES		256
+/* Jobs for each thread, and pages of one at most: its rows are to stay in the cache. */
 #define THREAD_JOBS		4
 #define JOB_PAGES		32
 /*
- * More threads wait for this process, which is slower itself when all CPUs are busy: two
- * may share a core.
+ * More threads wait for the leader, which is slower itself when all CPUs are busy: two may share
+ * a core.
  */
-#define MOST_THREADS	12
+#define MAX_THREADS		12
 /* With fewer CPUs workers would have none of their own. */
 #define MANY_CPUS		4
 /* A batch is moved to one chunk, or to two. */
 #define JOB_MOVES		4
 /*
  * How often a thread looks for work before it lets others have the CPU, and before it
- * sleeps between looks: then this process waits for a disk.
+ * sleeps between looks: then the leader waits for a disk.
  */
 #define LOOKS			64
 #define LOOKS_AWAKE		2048
 #define SLEEP_US		50
-#define LINE			64
 
-typedef enum JobState
-{
-	FREE,
-	TAKEN,						/* rows are in the batch */
-	BUSY						/* a thread's, or waits for one */
-} JobState;
-
-/* Some pages, one after the other, whose rows fit a batch. */
+/* Pages that follow each other and whose rows fit a batch. */
 typedef struct Job
 {
-	int			state;			/* JobState */
-	char		apart[LINE];
+	KmSlot		slot;			/* must be first */
 	int			npages;
 	KmHeldPage *page;			/* [job_pages] */
 	OffsetNumber *visible;		/* [job_pages][MaxHeapTuplesPerPage] of theirs */
 	int		   *rows;			/* [job_pages] of each, read by threads */
 	GkBatch		batch;
-	KmRowBatch		taken;
-	int			odd;			/* page with an odd row; -1: none */
-	OffsetNumber offset;		/* of that row */
+	KmRowBatch	out;			/* into batch */
 	int			nmoves;
 	GkMove		move[JOB_MOVES];
 } Job;
 
 typedef struct Thread
 {
-	KmDeformer    *taker;
-	KmRowBatch    *into;
+	KmDeformer *deformer;
 	KmPageRows	rows;
-	GkColumnStats *stats;		/* [columns] of the rows that it has taken */
+	GkColumnStats *stats;		/* [columns] of the rows that it has read */
 } Thread;
 
 struct KmThreads
 {
 	KmHeapRead *h;
 	KmReader   *r;
-	const KmPagesWhat *what;
+	const KmRowSpec *spec;
 	GkHost		engine;
 	int			threads;
 	Thread	   *thread;			/* [threads] */
 	GkMover		mover;
-
-	KmPages    *pages;			/* of the table at hand */
-
-	/*
-	 * Jobs by number: n is job[n % njobs].  What one thread writes and others look at
-	 * is alone in its cache line.
-	 */
-	int			njobs;
-	Job		   *job;			/* [njobs] */
-	char		apart1[LINE];
-	uint64_t	held;			/* so many have pages */
-	uint64_t	placed;			/* rows of so many have their places */
+	KmPageReader *pages;		/* of the table at hand */
+	KmConveyor	jobs;
 	bool		over;			/* threads may end */
-	char		apart2[LINE];
-	uint64_t	take;			/* next to be taken */
-	char		apart3[LINE];
-	uint64_t	move;			/* next to be moved */
-	char		apart4[LINE];
-	uint64_t	moved;			/* so many are moved */
-	char		apart5[LINE];
 
-	/* What only this process looks at: the table, and the next of its blocks. */
+	/* What many threads write is alone in its line, so that no other look waits for it. */
+	alignas(KM_LINE) uint64 fill;	/* the next job to be filled */
+	alignas(KM_LINE) uint64 move;	/* the next to be moved */
+
+	/* The leader's: jobs below these numbers have pages, have places, are free again. */
+	alignas(KM_LINE) uint64 given;
+	uint64		placed;
+	uint64		freed;
 	int			table;
-	BlockNumber block;
+	BlockNumber block;			/* the table's next one */
 	BlockNumber end;
 	int			job_pages;
 	KmHeldPage	hold[JOB_PAGES];	/* those of a job, until threads may see them */
@@ -124,51 +103,26 @@ struct KmThreads
 	GkError		err;
 };
 
-static Job *
-job_at(const KmThreads *g, uint64_t number)
-{
-	return &g->job[number % g->njobs];
-}
-
 /* ---- what any thread does ---- */
 
 static void
-never(void *arg)
+fill_job(const KmThreads *g, Job *job, Thread *self)
 {
-	/* a job's rows fit its batch */
-	Assert(false);
-}
-
-static void
-take_job(const KmThreads *g, Job *job, Thread *t)
-{
-	KmPrefetch		ahead = {NULL, NULL};
+	KmPrefetch	ahead = km_prefetch_page(BufferGetPage(job->page[0].buffer));
 	/* behind the jobs that are on their way */
-	int			distance = g->njobs * job->npages;
+	int			distance = (int) g->jobs.nslots * job->npages;
 
-	t->into = &job->taken;
-	for (int i = 0; i < job->npages && job->odd < 0; i++)
+	km_prefetch_rest(&ahead);
+	for (int i = 0; i < job->npages && job->out.deferred == 0; i++)
 	{
-		int			odd;
-
-		if (i == 0)
-		{
-			ahead = km_all_of(BufferGetPage(job->page[0].buffer));
-			km_prefetch_row(&ahead);
-		}
-		km_held_rows(&job->page[i], &t->rows);
+		km_page_held_rows(&job->page[i], &self->rows);
 		if (i + 1 < job->npages)
-			ahead = km_all_of(BufferGetPage(job->page[i + 1].buffer));
-		odd = km_deform_take(t->taker, &t->rows, 0, &ahead);
-		km_see_ahead(g->pages, &job->page[i], distance);
-		job->rows[i] = odd < 0 ? t->rows.n : odd;
-		if (odd >= 0)
-		{
-			job->odd = i;
-			job->offset = t->rows.offset[odd];
-		}
+			ahead = km_prefetch_page(BufferGetPage(job->page[i + 1].buffer));
+		/* it does not stop because the batch is full, which a job's rows fit */
+		job->rows[i] = km_deform_page(self->deformer, &self->rows, 0, &job->out, &ahead);
+		km_page_touch_ahead(g->pages, &job->page[i], distance);
 	}
-	gk_batch_observe(&job->batch, t->stats);
+	gk_batch_observe(&job->batch, self->stats);
 }
 
 static void
@@ -179,47 +133,31 @@ move_job(const KmThreads *g, Job *job)
 	job->nmoves = 0;
 }
 
-/* The next number below a limit, for this thread alone. */
-static bool
-claim(uint64_t *next, const uint64_t *limit, uint64_t *number)
-{
-	*number = __atomic_load_n(next, __ATOMIC_RELAXED);
-	while (*number < __atomic_load_n(limit, __ATOMIC_ACQUIRE))
-		if (__atomic_compare_exchange_n(next, number, *number + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-			return true;
-	return false;
-}
-
 static bool
 help_move(KmThreads *g)
 {
-	uint64_t	number;
-	Job		   *job;
+	uint64		number;
 
-	if (!claim(&g->move, &g->placed, &number))
+	if (!km_slot_claim(&g->jobs, &g->move, KM_SLOT_PLACED, &number))
 		return false;
-	job = job_at(g, number);
-	move_job(g, job);
-	__atomic_store_n(&job->state, FREE, __ATOMIC_RELEASE);
-	__atomic_fetch_add(&g->moved, 1, __ATOMIC_RELEASE);
+	move_job(g, km_slot(&g->jobs, number));
+	km_slot_free(&g->jobs, number);
 	return true;
 }
 
 static bool
-help_take(KmThreads *g, Thread *t)
+help_fill(KmThreads *g, Thread *self)
 {
-	uint64_t	number;
-	Job		   *job;
+	uint64		number;
 
-	if (!claim(&g->take, &g->held, &number))
+	if (!km_slot_claim(&g->jobs, &g->fill, KM_SLOT_GIVEN, &number))
 		return false;
-	job = job_at(g, number);
-	take_job(g, job, t);
-	__atomic_store_n(&job->state, TAKEN, __ATOMIC_RELEASE);
+	fill_job(g, km_slot(&g->jobs, number), self);
+	km_slot_set(&g->jobs, number, KM_SLOT_FILLED);
 	return true;
 }
 
-/* A look takes the line from the one who writes it, so not too many of them. */
+/* A look takes the line from the thread that writes it, so wait between looks. */
 static void
 idle(int *looks)
 {
@@ -234,24 +172,33 @@ idle(int *looks)
 }
 
 static void
-help(KmThreads *g, Thread *t)
+help(KmThreads *g, Thread *self)
 {
 	int			looks = 0;
 
 	while (!__atomic_load_n(&g->over, __ATOMIC_ACQUIRE))
-		if (help_move(g) || help_take(g, t))
+		if (help_move(g) || help_fill(g, self))
 			looks = 0;
 		else
 			idle(&looks);
 }
 
-/* ---- what only this process does ---- */
+/* ---- what only the leader does ---- */
+
+/* Are all jobs below a number free again? */
+static bool
+freed_to(KmThreads *g, uint64 number)
+{
+	while (g->freed < number && km_slot_freed(&g->jobs, g->freed))
+		g->freed++;
+	return g->freed == number;
+}
 
 static GkStatus
 note_move(void *arg, const GkMove *move)
 {
-	KmThreads *g = arg;
-	Job		   *job = job_at(g, g->placed);
+	KmThreads  *g = arg;
+	Job		   *job = km_slot(&g->jobs, g->placed);
 
 	if (job->nmoves == JOB_MOVES)
 		move_job(g, job);
@@ -262,11 +209,11 @@ note_move(void *arg, const GkMove *move)
 static GkStatus
 finish_moves(void *arg)
 {
-	KmThreads *g = arg;
+	KmThreads  *g = arg;
 	int			looks = 0;
 
-	move_job(g, job_at(g, g->placed));
-	while (__atomic_load_n(&g->moved, __ATOMIC_ACQUIRE) < g->placed)
+	move_job(g, km_slot(&g->jobs, g->placed));
+	while (!freed_to(g, g->placed))
 		if (!help_move(g))
 			idle(&looks);
 	return GK_OK;
@@ -285,13 +232,13 @@ copy_held(KmHeldPage *to, const KmHeldPage *from)
 
 /*
  * Pin pages whose rows fit the job's batch, or one page.  They are put into the job at the
- * end: its lines are in the caches of the threads that took the pages before, and each lock
+ * end: its lines are in the caches of the threads that read the pages before, and each lock
  * of a page would wait until one of them has come.
  */
 static void
-hold_job(KmThreads *g)
+give_job(KmThreads *g)
 {
-	Job		   *job = job_at(g, g->held);
+	Job		   *job = km_slot(&g->jobs, g->given);
 	int			capacity = g->r->batch->capacity;
 	int			npages = 0;
 	int			rows = 0;
@@ -304,7 +251,7 @@ hold_job(KmThreads *g)
 		if (g->ahead.block == g->block)
 			copy_held(page, &g->ahead);
 		else
-			km_pages_hold(g->pages, g->block, page);
+			km_page_hold(g->pages, g->block, page);
 		g->ahead.block = InvalidBlockNumber;
 		if (npages > 0 && rows + page->n > capacity)
 		{
@@ -315,64 +262,63 @@ hold_job(KmThreads *g)
 		npages++;
 		g->block++;
 	}
-	job->state = BUSY;
-	job->batch.rows = 0;
-	job->taken.seen = 0;
-	job->taken.nleft = 0;
-	memset(&job->taken.counts, 0, sizeof(job->taken.counts));
+	km_row_batch_clear(&job->out);
 	job->npages = npages;
 	memcpy(job->page, g->hold, npages * sizeof(KmHeldPage));
 	memset(job->rows, 0, npages * sizeof(int));
-	/* no batch is large enough: this process takes the page by itself */
-	job->odd = rows > capacity ? 0 : -1;
-	job->offset = FirstOffsetNumber;
-	__atomic_store_n(&g->held, g->held + 1, __ATOMIC_RELEASE);
+	if (rows > capacity)
+	{
+		/* no batch is large enough: the leader reads the page by itself */
+		job->out.block = job->page[0].block;
+		job->out.deferred = FirstOffsetNumber;
+	}
+	km_slot_set(&g->jobs, g->given++, KM_SLOT_GIVEN);
 }
 
-/* What a thread has taken gets its place; what it has not taken, this process takes. */
+/* Give the rows that were read their places, and read those that were not. */
 static void
 place_job(KmThreads *g)
 {
-	Job		   *job = job_at(g, g->placed);
+	Job		   *job = km_slot(&g->jobs, g->placed);
 
-	km_heap_left_out(g->r, &job->taken);
+	km_heap_left_out(g->r, &job->out);
 	job->nmoves = 0;
 	g->st = gk_store_add_by(g->r->store, &job->batch, &g->mover, &g->err);
 	if (g->st != GK_OK)
 		return;
-	if (job->odd >= 0)
+	if (job->out.deferred != 0)
 	{
 		finish_moves(g);
-		km_heap_pages(g->h, g->pages, g->table, job->page[job->odd].block, job->offset,
+		km_heap_pages(g->h, g->pages, g->table, job->out.block, job->out.deferred,
 					  job->page[job->npages - 1].block + 1);
 	}
 	for (int i = 0; i < job->npages; i++)
-		km_pages_release(g->pages, &job->page[i], job->rows[i]);
+		km_page_release(g->pages, &job->page[i], job->rows[i]);
 	km_reader_progress(g->r);
-	__atomic_store_n(&g->placed, g->placed + 1, __ATOMIC_RELEASE);
+	km_slot_set(&g->jobs, g->placed++, KM_SLOT_PLACED);
 }
 
 /* All rows are in the store. */
 static bool
-finished(const KmThreads *g)
+finished(KmThreads *g)
 {
-	return g->block >= g->end && __atomic_load_n(&g->moved, __ATOMIC_ACQUIRE) == g->held;
+	return g->block >= g->end && freed_to(g, g->given);
 }
 
 /* Until all is done, or something happened. */
 static void
-lead(KmThreads *g, Thread *t)
+lead(KmThreads *g, Thread *self)
 {
 	int			looks = 0;
 
-	/* one that cannot be served afterwards, since the caller holds it off, too, is not ours */
+	/* an interrupt that cannot be served afterwards, since the caller holds it off, too, is not ours */
 	while (!finished(g) && g->st == GK_OK && !(InterruptPending && InterruptHoldoffCount == 1))
 	{
-		if (g->placed < g->held && __atomic_load_n(&job_at(g, g->placed)->state, __ATOMIC_ACQUIRE) == TAKEN)
+		if (km_slot_in(&g->jobs, g->placed, KM_SLOT_FILLED))
 			place_job(g);
-		else if (g->block < g->end && __atomic_load_n(&job_at(g, g->held)->state, __ATOMIC_ACQUIRE) == FREE)
-			hold_job(g);
-		else if (!help_move(g) && !help_take(g, t))
+		else if (g->block < g->end && km_slot_in(&g->jobs, g->given, KM_SLOT_FREE))
+			give_job(g);
+		else if (!help_move(g) && !help_fill(g, self))
 		{
 			idle(&looks);
 			continue;
@@ -384,7 +330,7 @@ lead(KmThreads *g, Thread *t)
 static void
 work(void *arg, int64_t job, int thread)
 {
-	KmThreads *g = arg;
+	KmThreads  *g = arg;
 
 	if (__atomic_load_n(&g->over, __ATOMIC_ACQUIRE))
 		return;
@@ -424,35 +370,29 @@ read_pages(KmThreads *g)
 	}
 }
 
-/* As many jobs as may have pages, and their memory; 0: no use. */
-static int
-share_pages(KmThreads *g)
-{
-	int			room = km_pages_room(g->pages, g->njobs * JOB_PAGES);
-
-	return Min(JOB_PAGES, room / g->njobs);
-}
-
 static void
 make_jobs(KmThreads *g)
 {
 	const GkBatch *like = g->r->batch;
+	int			njobs = g->threads * THREAD_JOBS;
 	Size		bytes = CACHELINEALIGN(gk_batch_bytes(like->columns, like->naux, like->capacity));
-	char	   *memory = MemoryContextAllocHuge(CurrentMemoryContext, g->njobs * bytes + PG_CACHE_LINE_SIZE);
+	char	   *memory = MemoryContextAllocHuge(CurrentMemoryContext, njobs * bytes + PG_CACHE_LINE_SIZE);
+	Job		   *jobs = km_alloc_lines(njobs * sizeof(Job));
 
 	memory = (char *) CACHELINEALIGN(memory);
-	g->job = palloc0(g->njobs * sizeof(Job));
-	for (int i = 0; i < g->njobs; i++)
+	g->jobs = (KmConveyor) {(char *) jobs, sizeof(Job), njobs};
+	km_slots_init(&g->jobs);
+	for (int i = 0; i < njobs; i++)
 	{
-		Job		   *job = &g->job[i];
+		Job		   *job = &jobs[i];
 
 		gk_batch_init(&job->batch, memory + i * bytes, like->columns, like->naux, like->capacity);
-		job->taken.batch = &job->batch;
+		job->out.batch = &job->batch;
 		job->page = palloc(JOB_PAGES * sizeof(KmHeldPage));
 		job->visible = palloc(JOB_PAGES * MaxHeapTuplesPerPage * sizeof(OffsetNumber));
 		job->rows = palloc(JOB_PAGES * sizeof(int));
-		if (g->what->left_out)
-			job->taken.left = palloc(like->capacity * sizeof(KmLeftOut));
+		if (g->spec->left_out)
+			job->out.left = palloc(like->capacity * sizeof(KmLeftOut));
 	}
 }
 
@@ -470,13 +410,13 @@ make_threads(KmThreads *g)
 }
 
 /*
- * Where a row's label is, is PostgreSQL's to find.  And what takes batches is this process,
+ * Where a row's label is, is PostgreSQL's to find.  And what takes batches is the leader,
  * which would have no time left for pages; a pass in there would have one thread, too.
  */
 static bool
-have_threads(const KmReader *r, const KmPagesWhat *what)
+have_threads(const KmReader *r, const KmRowSpec *spec)
 {
-	return gk_threads(km_host_engine(r->host)) > 1 && !what->labelled && r->options->take == NULL;
+	return gk_threads(km_host_engine(r->host)) > 1 && !spec->labelled && r->options->take == NULL;
 }
 
 bool
@@ -491,30 +431,29 @@ km_threads_suits(const KmReader *r, const KmHeapTables *tables)
 		/* pages that are not in the cache are better read by several processes with a CPU each */
 		if (many && tables->table[i].nblocks > (BlockNumber) NBuffers / 4)
 			return false;
-		some |= tables->table[i].nblocks >= LEAST_PAGES;
+		some |= tables->table[i].nblocks >= MIN_PAGES;
 	}
-	return some && have_threads(r, tables->what);
+	return some && have_threads(r, tables->spec);
 }
 
 KmThreads *
-km_threads_begin(KmHeapRead *h, KmReader *r, const KmPagesWhat *what)
+km_threads_begin(KmHeapRead *h, KmReader *r, const KmRowSpec *spec)
 {
 	GkHost		every = {.threads = 0};
-	int			most = Min(MOST_THREADS, Max(2, gk_threads(&every) * 3 / 4));
-	KmThreads *g;
+	int			most = Min(MAX_THREADS, Max(2, gk_threads(&every) * 3 / 4));
+	KmThreads  *g;
 
-	if (!have_threads(r, what))
+	if (!have_threads(r, spec))
 		return NULL;
-	g = palloc0(sizeof(KmThreads));
+	g = km_alloc_lines(sizeof(KmThreads));
 	g->h = h;
 	g->r = r;
-	g->what = what;
+	g->spec = spec;
 	g->engine = *km_host_engine(r->host);
-	/* this process looks by itself whether it is to stop */
+	/* the leader looks by itself whether it is to stop */
 	g->engine.stop = NULL;
 	g->threads = Min(most, gk_threads(&g->engine));
 	g->engine.threads = g->threads;
-	g->njobs = g->threads * THREAD_JOBS;
 	g->mover = (GkMover) {note_move, finish_moves, g};
 	g->ahead.visible = palloc(MaxHeapTuplesPerPage * sizeof(OffsetNumber));
 	make_threads(g);
@@ -523,25 +462,27 @@ km_threads_begin(KmHeapRead *h, KmReader *r, const KmPagesWhat *what)
 }
 
 bool
-km_threads_read(KmThreads *g, Relation rel, KmPages *pages, int index, const KmPagesTable *table, BlockNumber block)
+km_threads_read(KmThreads *g, Relation rel, KmPageReader *pages, int index, const KmHeapTable *table, BlockNumber block)
 {
-	if (table->nblocks < block + LEAST_PAGES)
+	int			njobs = (int) g->jobs.nslots;
+
+	if (table->nblocks < block + MIN_PAGES)
 		return false;
 	g->pages = pages;
 	g->table = index;
 	g->block = block;
 	g->end = table->nblocks;
 	g->ahead.block = InvalidBlockNumber;
-	g->job_pages = share_pages(g);
+	g->job_pages = Min(JOB_PAGES, km_page_hold_limit(pages, njobs * JOB_PAGES) / njobs);
 	if (g->job_pages == 0)
 		return false;
 	for (int i = 0; i < g->threads; i++)
-		g->thread[i].taker = km_deform_open(RelationGetDescr(rel), g->what, table, true, &g->thread[i].into, never, NULL);
+		g->thread[i].deformer = km_deform_open(RelationGetDescr(rel), g->spec, table, true);
 	ereport(DEBUG1,
 			(errmsg("\"%s\" is read by %d threads", g->r->source->relname, g->threads)));
 	read_pages(g);
 	for (int i = 0; i < g->threads; i++)
-		km_deform_close(g->thread[i].taker);
+		km_deform_close(g->thread[i].deformer);
 	return true;
 }
 

@@ -9,12 +9,10 @@
 #include <float.h>
 #include <math.h>
 
-#include "relation/rel_transpose.h"
+#include "relation/rel_deform.h"
 
 /* Columns turned at a time. */
 #define COLUMNS		4
-
-#define LINE		64
 
 typedef uint32 v4 __attribute__((vector_size(16)));
 typedef uint64 v2 __attribute__((vector_size(16)));
@@ -75,17 +73,26 @@ next_block(int i, int n, int rows)
 	return i + rows == n ? n : Min(i + rows, n - rows);
 }
 
-/* With a block some lines of memory are asked for. */
-#define ASK() \
-	for (int line = 0; line < lines; line++, ahead += LINE) \
-		__builtin_prefetch(ahead)
+/* Lines of memory to prefetch with each block. */
+typedef struct Ask
+{
+	const char *next;
+	int			lines;
+} Ask;
+
+static inline __attribute__((always_inline)) void
+prefetch_lines(Ask *ask)
+{
+	for (int line = 0; line < ask->lines; line++, ask->next += KM_LINE)
+		__builtin_prefetch(ask->next);
+}
 
 /*
  * 4 columns; with `floats`, false means that one of them is not finite.  That is
  * seen in passing, since rows come in small numbers, a page at a time: x - x is not 0.
  */
 static inline __attribute__((always_inline)) bool
-turn_4x4(const char *const *data, int n, int at, uint32 *const *out, bool floats, const char *ahead, int lines)
+turn_4x4(const char *const *data, int n, int at, uint32 *const *out, bool floats, Ask ask)
 {
 	f4			bad = {0};
 
@@ -102,7 +109,7 @@ turn_4x4(const char *const *data, int n, int at, uint32 *const *out, bool floats
 		LOAD(b, data[i + 1] + at);
 		LOAD(c, data[i + 2] + at);
 		LOAD(d, data[i + 3] + at);
-		ASK();
+		prefetch_lines(&ask);
 		if (floats)
 			bad += (((f4) a - (f4) a) + ((f4) b - (f4) b)) + (((f4) c - (f4) c) + ((f4) d - (f4) d));
 		ab = SHUFFLE4(a, b, 0, 4, 1, 5);
@@ -132,13 +139,12 @@ turn_4x4(const char *const *data, int n, int at, uint32 *const *out, bool floats
 }
 
 static bool
-turn_4(const char *const *data, int n, int at, int columns, uint32 *const *out, bool floats,
-	   const char *ahead, int lines)
+turn_4(const char *const *data, int n, int at, int columns, uint32 *const *out, bool floats, Ask ask)
 {
 	bool		good = true;
 
 	if (columns == 4)
-		return floats ? turn_4x4(data, n, at, out, true, ahead, lines) : turn_4x4(data, n, at, out, false, ahead, lines);
+		return floats ? turn_4x4(data, n, at, out, true, ask) : turn_4x4(data, n, at, out, false, ask);
 	for (int j = 0; j < columns; j++)
 	{
 		for (int i = 0; i < n; i++)
@@ -151,8 +157,7 @@ turn_4(const char *const *data, int n, int at, int columns, uint32 *const *out, 
 
 /* 2 columns, or 1; with `floats` as above. */
 static bool
-turn_8(const char *const *data, int n, int at, int columns, uint64 *const *out, bool floats,
-	   const char *ahead, int lines)
+turn_8(const char *const *data, int n, int at, int columns, uint64 *const *out, bool floats, Ask ask)
 {
 	f2			bad = {0};
 
@@ -164,7 +169,7 @@ turn_8(const char *const *data, int n, int at, int columns, uint64 *const *out, 
 
 		LOAD(a, data[i] + at);
 		LOAD(b, data[i + 1] + at);
-		ASK();
+		prefetch_lines(&ask);
 		bad += ((f2) a - (f2) a) + ((f2) b - (f2) b);
 		c = SHUFFLE2(a, b, 0, 2);
 		STORE(out[0] + i, c);
@@ -185,18 +190,17 @@ turn_8(const char *const *data, int n, int at, int columns, uint64 *const *out, 
 
 /* ---- columns to those of a batch ---- */
 
-/* True: every value is a finite float exactly. */
-#define TO_FLOATS(type) \
-	do { \
-		const type *in = raw; \
-		_Pragma("omp simd reduction(|:bad)") \
-		for (int i = 0; i < n; i++) \
-		{ \
-			out[i] = (float) in[i]; \
-			bad |= !((double) out[i] == (double) in[i] && fabsf(out[i]) <= FLT_MAX); \
-		} \
-	} while (0)
+#define TO_FLOATS(type, raw, n, out, bad) \
+	_Pragma("omp simd reduction(|:bad)") \
+	for (int i = 0; i < (n); i++) \
+	{ \
+		type		v = ((const type *) (raw))[i]; \
+		\
+		(out)[i] = (float) v; \
+		bad |= !((double) (out)[i] == (double) v && fabsf((out)[i]) <= FLT_MAX); \
+	}
 
+/* True: every value is a finite float exactly. */
 static bool
 to_floats(KmValueType type, const void *raw, int n, float *out)
 {
@@ -205,16 +209,16 @@ to_floats(KmValueType type, const void *raw, int n, float *out)
 	switch (type)
 	{
 		case KM_VALUE_INT2:
-			TO_FLOATS(int16);
+			TO_FLOATS(int16, raw, n, out, bad);
 			break;
 		case KM_VALUE_INT4:
-			TO_FLOATS(int32);
+			TO_FLOATS(int32, raw, n, out, bad);
 			break;
 		case KM_VALUE_INT8:
-			TO_FLOATS(int64);
+			TO_FLOATS(int64, raw, n, out, bad);
 			break;
 		case KM_VALUE_FLOAT8:
-			TO_FLOATS(float8);
+			TO_FLOATS(float8, raw, n, out, bad);
 			break;
 		case KM_VALUE_FLOAT4:
 			return false;		/* was turned in its place */
@@ -259,39 +263,32 @@ km_transpose(GkBatch *b, int column, int columns, KmValueType type,
 	int			step = size == 2 ? 1 : size == 4 ? 4 : 2;
 	int			blocks = (n + step - 1) / step;
 	int			lines = 0;
-	uint64		raw[COLUMNS][KM_TRANSPOSE_ROWS];
+	uint64		raw[COLUMNS][MaxHeapTuplesPerPage];
 	bool		good = true;
 
 	if (step > 1 && columns >= step)
-		lines = (int) (ahead->end - ahead->next) / LINE / (blocks * (columns / step));
+		lines = (int) (ahead->end - ahead->next) / KM_LINE / (blocks * (columns / step));
 	for (int first = 0; first < columns; first += step)
 	{
 		int			some = Min(step, columns - first);
 		void	   *out[COLUMNS] = {NULL};
-		const char *place = ahead->next;
+		Ask			ask = {ahead->next, lines};
 
 		for (int j = 0; j < some; j++)
 			out[j] = as_stored(b, column + first + j, type)
 				? (char *) gk_batch_column(b, column + first + j) + (size_t) b->rows * size
 				: (char *) raw[j];
 		if (some == step)
-			ahead->next += blocks * lines * LINE;
+			ahead->next += blocks * lines * KM_LINE;
 		if (size == 2)
 			turn_2(data, n, at + first * size, out[0]);
 		else if (size == 4)
-			good &= turn_4(data, n, at + first * size, some, (uint32 *const *) out, type == KM_VALUE_FLOAT4, place, lines);
+			good &= turn_4(data, n, at + first * size, some, (uint32 *const *) out, type == KM_VALUE_FLOAT4, ask);
 		else
-			good &= turn_8(data, n, at + first * size, some, (uint64 *const *) out, type == KM_VALUE_FLOAT8, place, lines);
+			good &= turn_8(data, n, at + first * size, some, (uint64 *const *) out, type == KM_VALUE_FLOAT8, ask);
 		for (int j = 0; j < some; j++)
 			if (out[j] == (void *) raw[j])
 				good &= convert(b, column + first + j, type, raw[j], n);
 	}
 	return good;
-}
-
-void
-km_prefetch_row(KmPrefetch *ahead)
-{
-	for (; ahead->next < ahead->end; ahead->next += LINE)
-		__builtin_prefetch(ahead->next);
 }

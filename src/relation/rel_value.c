@@ -21,9 +21,9 @@ km_value_size(KmValueType type)
 	}
 }
 
-#define FROM_DATUMS(get) \
-	for (int j = 0; j < n; j++) \
-		out[j] = (double) get(values[j])
+#define FROM_DATUMS(get, values, n, out) \
+	for (int j = 0; j < (n); j++) \
+		(out)[j] = (double) get((values)[j])
 
 void
 km_values_of(KmValueType type, const Datum *values, int n, double *out)
@@ -31,32 +31,32 @@ km_values_of(KmValueType type, const Datum *values, int n, double *out)
 	switch (type)
 	{
 		case KM_VALUE_INT2:
-			FROM_DATUMS(DatumGetInt16);
+			FROM_DATUMS(DatumGetInt16, values, n, out);
 			break;
 		case KM_VALUE_INT4:
-			FROM_DATUMS(DatumGetInt32);
+			FROM_DATUMS(DatumGetInt32, values, n, out);
 			break;
 		case KM_VALUE_INT8:
-			FROM_DATUMS(DatumGetInt64);
+			FROM_DATUMS(DatumGetInt64, values, n, out);
 			break;
 		case KM_VALUE_FLOAT4:
-			FROM_DATUMS(DatumGetFloat4);
+			FROM_DATUMS(DatumGetFloat4, values, n, out);
 			break;
 		case KM_VALUE_FLOAT8:
-			FROM_DATUMS(DatumGetFloat8);
+			FROM_DATUMS(DatumGetFloat8, values, n, out);
 			break;
 	}
 }
 
 /* Copied one by one, since elements of arrays with a short header are not aligned. */
-#define FROM_STORED(type) \
+#define FROM_STORED(type, from, n, out) \
 	_Pragma("omp simd") \
-	for (int j = 0; j < n; j++) \
+	for (int j = 0; j < (n); j++) \
 	{ \
 		type		v; \
 		\
-		memcpy(&v, (const char *) from + j * sizeof(type), sizeof(type)); \
-		out[j] = (double) v; \
+		memcpy(&v, (const char *) (from) + j * sizeof(type), sizeof(type)); \
+		(out)[j] = (double) v; \
 	}
 
 void
@@ -65,16 +65,16 @@ km_values_in(KmValueType type, const void *from, int n, double *out)
 	switch (type)
 	{
 		case KM_VALUE_INT2:
-			FROM_STORED(int16);
+			FROM_STORED(int16, from, n, out);
 			break;
 		case KM_VALUE_INT4:
-			FROM_STORED(int32);
+			FROM_STORED(int32, from, n, out);
 			break;
 		case KM_VALUE_INT8:
-			FROM_STORED(int64);
+			FROM_STORED(int64, from, n, out);
 			break;
 		case KM_VALUE_FLOAT4:
-			FROM_STORED(float4);
+			FROM_STORED(float4, from, n, out);
 			break;
 		case KM_VALUE_FLOAT8:
 			memcpy(out, from, n * sizeof(float8));

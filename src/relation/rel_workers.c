@@ -1,18 +1,16 @@
 /*
- * rel_workers.c - the heap road with parallel workers.
+ * rel_workers.c - rows from pages by parallel workers.
  *
- * All blocks of all tables make a row of extents, which the workers and this
- * process take in turn.  Each of them writes the rows of its extents, in order,
- * into its ring of batches in shared memory; this process hands the batches on
- * in the order of the extents, by its threads where those have CPUs to themselves.
- * So the rows come as one process would read them, whoever read them, and a chunk
- * is as full as ever.
+ * The blocks of all tables are given out as extents, which the workers and the process that
+ * runs the query, the leader, take in turn.  With its blocks an extent gets some numbers of a
+ * conveyor in shared memory (rel_conveyor.h): so many batches as its rows will probably fill.  The
+ * leader hands the batches on in the order of the numbers, by its threads where those have CPUs
+ * to themselves.  So the rows come as one process would read them, and a chunk is as full as ever.
  *
- * It cannot get stuck: extents are given out in order, so the one that comes next
- * is always at the front of its ring, or is being read by somebody whose ring has
- * room.  Rings are small: memory is bounded, and what is handed on is in the cache.
+ * Where rows lie closer than in the extents before, an extent's last number is used again: its
+ * slot is filled, emptied when its turn comes, and filled again.
  *
- * A row that is odd is handed over by this process, as without workers.
+ * There are few slots: memory is bounded, and what is handed on is in the CPU's cache.
  */
 #include "postgres.h"
 
@@ -22,108 +20,96 @@
 #include "miscadmin.h"
 #include "optimizer/paths.h"
 #include "storage/condition_variable.h"
+#include "storage/spin.h"
 #include "utils/snapmgr.h"
 
+#include "relation/rel_conveyor.h"
 #include "relation/rel_heap.h"
 
 #define KEY_SHARED		UINT64CONST(0x676b000000000001)
-#define KEY_WHAT		UINT64CONST(0x676b000000000002)
+#define KEY_SPEC		UINT64CONST(0x676b000000000002)
 #define KEY_TABLES		UINT64CONST(0x676b000000000003)
 #define KEY_ATTNUMS		UINT64CONST(0x676b000000000004)
-#define KEY_RINGS		UINT64CONST(0x676b000000000005)
-#define KEY_SLOTS		UINT64CONST(0x676b000000000006)
-#define KEY_STATS		UINT64CONST(0x676b000000000007)
+#define KEY_SLOTS		UINT64CONST(0x676b000000000005)
+#define KEY_STATS		UINT64CONST(0x676b000000000006)
 
-#define RING_BYTES		(1024 * 1024)
-/* With so many workers the caller is often busy with others' batches. */
+/* Bytes of slots for each process, and slots at most. */
+#define PROCESS_BYTES	(1024 * 1024)
+#define MAX_SLOTS		64
+/* With so many workers the leader is often busy with others' batches. */
 #define MANY_WORKERS	4
+/* Blocks of an extent at most, and how much of its slots they are expected to fill. */
 #define EXTENT_BLOCKS	64
+#define EXTENT_FILL		0.9
+/* Slots handed on at once, at most. */
+#define HANDED_SLOTS	128
 
+/* A table with blocks to read. */
 typedef struct SharedTable
 {
+	int			table;			/* among all */
 	Oid			relid;
-	BlockNumber first;
 	BlockNumber nblocks;
 	uint32		index;
-	uint64		first_extent;
 } SharedTable;
 
 typedef struct Shared
 {
 	int			ntables;
 	int			nattnums;		/* of each table */
-	BlockNumber extent_blocks;
-	uint64		extents;
-	int			slots;			/* of each ring */
+	int			nslots;
 	Size		slot_bytes;
+	int			extent_slots;	/* numbers of an extent */
+	BlockNumber max_blocks;		/* of an extent */
 	int			columns;
 	int			naux;
 	int			capacity;
 	bool		observe;		/* statistics are wanted */
-	pg_atomic_uint64 next;		/* extent to take */
-	ConditionVariable ready;	/* a slot was filled */
+	ConditionVariable filled;	/* a slot was filled */
+	/* The extent that comes next. */
+	slock_t		lock;
+	uint64		number;			/* its first */
+	int			table;
+	BlockNumber block;
+	BlockNumber blocks;
 } Shared;
-
-/* One process fills slots, one empties them. */
-typedef struct Ring
-{
-	pg_atomic_uint64 filled;
-	pg_atomic_uint64 emptied;
-	ConditionVariable room;
-	char		pad[PG_CACHE_LINE_SIZE];
-} Ring;
 
 /* Rows of an extent; a batch and left-out rows follow. */
 typedef struct Slot
 {
-	uint64		extent;
-	bool		last;			/* of the extent */
+	KmSlot		slot;			/* must be first */
+	ConditionVariable freed;
 	int			table;
-	BlockNumber block;			/* of the odd row */
-	OffsetNumber odd;			/* 0: none.  It and what follows on its page are not here */
-	int			rows;
-	int			nleft;
-	int64		seen;
-	KmReadCounts counts;
+	bool		more;			/* rows of the extent come under the same number */
+	int			rows;			/* in the batch */
+	KmRowBatch	out;			/* its pointers are the producer's */
 } Slot;
 
 /* A process that reads. */
 typedef struct Producer
 {
 	Shared	   *shared;
-	const KmPagesWhat *what;
+	const KmRowSpec *spec;
 	const SharedTable *tables;
 	AttrNumber *attnums;
 	Snapshot	snapshot;
-	Ring	   *ring;
-	char	   *slots;
+	KmConveyor	conveyor;
 	GkColumnStats *stats;		/* NULL: none are wanted */
-	void		(*wait) (struct Producer *p);	/* for room */
+	void		(*wait) (struct Producer *p, uint64 number);	/* until its slot is free */
 	/* What is being read. */
-	uint64		extent;
 	int			table;			/* -1: none */
 	Relation	rel;
-	KmPagesTable source;
-	KmPages    *pages;
-	KmRowBatch		taken;
-	KmRowBatch    *into;
-	GkBatch		batch;
+	KmHeapTable source;
+	KmPageReader *pages;
 } Producer;
-
-/* Slots handed on at once, at most. */
-#define TOGETHER		128
 
 /* The process that empties the slots, and reads like others meanwhile. */
 typedef struct Leader
 {
-	Producer	own;			/* must be first; its ring is the last one */
+	Producer	own;			/* must be first */
 	KmHeapRead *h;
 	KmReader   *r;
-	Ring	   *rings;
-	int			nrings;
-	char	   *slots;			/* of all rings */
-	uint64		next;			/* extent to hand on */
-	uint64	   *emptied;		/* [nrings] slots that are handed on, or being so */
+	uint64		placed;			/* numbers below it are handed on */
 	int			threads;		/* that help to hand on */
 } Leader;
 
@@ -143,77 +129,25 @@ left_offset(const Shared *s)
 	return MAXALIGN(batch_offset() + gk_batch_bytes(s->columns, s->naux, s->capacity));
 }
 
-static Slot *
-slot_at(const Shared *s, char *slots, uint64 number)
-{
-	return (Slot *) (slots + (number % s->slots) * s->slot_bytes);
-}
-
-/* What is in a slot. */
+/* This process's view of what is in a slot. */
 static void
-view_slot(const Shared *s, Slot *slot, KmRowBatch *taken, GkBatch *batch)
+view_slot(const Shared *s, Slot *slot, KmRowBatch *out, GkBatch *batch)
 {
+	*out = slot->out;
+	out->batch = batch;
+	out->left = (KmLeftOut *) ((char *) slot + left_offset(s));
 	gk_batch_attach(batch, (char *) slot + batch_offset(), s->columns, s->naux, s->capacity);
-	memset(taken, 0, sizeof(*taken));
-	taken->batch = batch;
-	taken->left = (KmLeftOut *) ((char *) slot + left_offset(s));
-}
-
-static bool
-ring_full(const Producer *p)
-{
-	return pg_atomic_read_u64(&p->ring->filled) - pg_atomic_read_u64(&p->ring->emptied) ==
-		(uint64) p->shared->slots;
+	batch->rows = slot->rows;
 }
 
 /* ---- reading ---- */
-
-static void
-begin_slot(Producer *p)
-{
-	if (ring_full(p))
-		p->wait(p);
-	/* what is in the slot was read before it was said to be empty */
-	pg_memory_barrier();
-	view_slot(p->shared, slot_at(p->shared, p->slots, pg_atomic_read_u64(&p->ring->filled)),
-			  &p->taken, &p->batch);
-}
-
-static void
-fill_slot(Producer *p, bool last, BlockNumber block, OffsetNumber odd)
-{
-	uint64		number = pg_atomic_read_u64(&p->ring->filled);
-	Slot	   *slot = slot_at(p->shared, p->slots, number);
-
-	if (p->stats != NULL)
-		gk_batch_observe(&p->batch, p->stats);
-	slot->extent = p->extent;
-	slot->last = last;
-	slot->table = p->table;
-	slot->block = block;
-	slot->odd = odd;
-	slot->rows = p->batch.rows;
-	slot->nleft = p->taken.nleft;
-	slot->seen = p->taken.seen;
-	slot->counts = p->taken.counts;
-	pg_write_barrier();
-	pg_atomic_write_u64(&p->ring->filled, number + 1);
-	ConditionVariableSignal(&p->shared->ready);
-}
-
-static void
-next_slot(void *arg)
-{
-	fill_slot(arg, false, 0, 0);
-	begin_slot(arg);
-}
 
 static void
 close_table(Producer *p)
 {
 	if (p->table < 0)
 		return;
-	km_pages_close(p->pages);
+	km_page_close(p->pages);
 	table_close(p->rel, NoLock);
 	p->table = -1;
 }
@@ -226,92 +160,138 @@ open_table(Producer *p, int table)
 	if (p->table == table)
 		return;
 	close_table(p);
-	/* the caller's process has the lock and has checked all rights */
+	/* the leader has the lock and has checked all rights */
 	p->rel = table_open(t->relid, AccessShareLock);
 	p->source.relid = t->relid;
 	p->source.nblocks = t->nblocks;
 	p->source.index = t->index;
 	p->source.attnums = p->attnums + (size_t) table * p->shared->nattnums;
-	p->pages = km_pages_open(p->rel, p->snapshot, p->what, &p->source, &p->into, next_slot, p);
+	p->pages = km_page_open(p->rel, p->snapshot, p->spec, &p->source);
 	p->table = table;
 }
 
-static int
-table_of(const Producer *p, uint64 extent)
+/* Take the extent that comes next.  False: there is none. */
+static bool
+claim_extent(Producer *p, uint64 *number, int *table, BlockNumber *block, BlockNumber *end)
 {
-	int			lo = 0;
-	int			hi = p->shared->ntables - 1;
+	Shared	   *s = p->shared;
+	bool		some;
 
-	while (lo < hi)
+	SpinLockAcquire(&s->lock);
+	some = s->table < s->ntables;
+	if (some)
 	{
-		int			mid = (lo + hi + 1) / 2;
+		BlockNumber nblocks = p->tables[s->table].nblocks;
 
-		if (p->tables[mid].first_extent <= extent)
-			lo = mid;
-		else
-			hi = mid - 1;
+		*number = s->number;
+		*table = s->table;
+		*block = s->block;
+		*end = nblocks - s->block > s->blocks ? s->block + s->blocks : nblocks;
+		s->number += s->extent_slots;
+		s->block = *end;
+		if (*end == nblocks)
+		{
+			s->table++;
+			s->block = 0;
+		}
 	}
-	return lo;
+	SpinLockRelease(&s->lock);
+	return some;
+}
+
+/* Let later extents have as many blocks as fill their slots, by what these blocks have filled. */
+static void
+adapt_extents(Shared *s, BlockNumber blocks, double slots)
+{
+	double		fit = slots > 0 ? blocks * (EXTENT_FILL * s->extent_slots / slots) : s->max_blocks;
+
+	SpinLockAcquire(&s->lock);
+	s->blocks = (BlockNumber) Max(1, Min(fit, s->max_blocks));
+	SpinLockRelease(&s->lock);
+}
+
+/* The rows that come next, under a number.  True: there are more. */
+static bool
+fill_slot(Producer *p, uint64 number, bool some, bool last, double *slots)
+{
+	const Shared *s = p->shared;
+	Slot	   *slot = km_slot(&p->conveyor, number);
+	GkBatch		batch;
+	KmRowBatch	out;
+
+	if (!km_slot_in(&p->conveyor, number, KM_SLOT_FREE))
+		p->wait(p, number);
+	view_slot(s, slot, &out, &batch);
+	km_row_batch_clear(&out);
+	if (some)
+		some = km_page_next(p->pages, &out);
+	if (p->stats != NULL)
+		gk_batch_observe(&batch, p->stats);
+	*slots += (double) Max(batch.rows, out.nleft) / s->capacity;
+	slot->table = p->tables[p->table].table;
+	slot->more = some && last;
+	slot->rows = batch.rows;
+	slot->out = out;
+	km_slot_set(&p->conveyor, number, KM_SLOT_FILLED);
+	ConditionVariableSignal(&p->shared->filled);
+	return some;
 }
 
 /* False: there are no more extents. */
 static bool
 read_extent(Producer *p)
 {
-	const Shared *s = p->shared;
-	uint64		extent = pg_atomic_fetch_add_u64(&p->shared->next, 1);
-	const SharedTable *t;
-	uint64		first;
+	uint64		number;
+	int			table;
+	BlockNumber block;
 	BlockNumber end;
+	double		slots = 0;
+	bool		some = true;
 
-	if (extent >= s->extents)
+	if (!claim_extent(p, &number, &table, &block, &end))
 		return false;
-	p->extent = extent;
-	open_table(p, table_of(p, extent));
-	t = &p->tables[p->table];
-	first = t->first + (extent - t->first_extent) * s->extent_blocks;
-	end = (BlockNumber) Min(first + s->extent_blocks, t->nblocks);
-	km_pages_prefetch(p->rel, (BlockNumber) first, end);
-	begin_slot(p);
-	for (BlockNumber block = (BlockNumber) first; block < end; block++)
+	open_table(p, table);
+	km_page_prefetch(p->rel, block, end);
+	km_page_seek(p->pages, block, FirstOffsetNumber, end);
+	/* those of its numbers that no rows are left for have empty batches */
+	for (int left = p->shared->extent_slots; some || left > 0; left--)
 	{
-		OffsetNumber odd = km_pages_take(p->pages, block, FirstOffsetNumber, block + 1 < end ? block + 1 : InvalidBlockNumber);
-
-		if (odd != 0)
-		{
-			fill_slot(p, false, block, odd);
-			begin_slot(p);
-		}
+		some = fill_slot(p, number, some, left <= 1, &slots);
+		number += left > 1;
 	}
-	fill_slot(p, true, 0, 0);
+	adapt_extents(p->shared, end - block, slots);
 	return true;
 }
 
 static void
-producer_init(Producer *p, shm_toc *toc, Snapshot snapshot, int ring, void (*wait) (Producer *p))
+producer_init(Producer *p, shm_toc *toc, Snapshot snapshot, int process, void (*wait) (Producer *p, uint64 number))
 {
-	p->shared = shm_toc_lookup(toc, KEY_SHARED, false);
-	p->what = shm_toc_lookup(toc, KEY_WHAT, false);
+	Shared	   *s = shm_toc_lookup(toc, KEY_SHARED, false);
+
+	p->shared = s;
+	p->spec = shm_toc_lookup(toc, KEY_SPEC, false);
 	p->tables = shm_toc_lookup(toc, KEY_TABLES, false);
 	p->attnums = shm_toc_lookup(toc, KEY_ATTNUMS, false);
-	p->ring = (Ring *) shm_toc_lookup(toc, KEY_RINGS, false) + ring;
-	p->slots = (char *) shm_toc_lookup(toc, KEY_SLOTS, false) + ring * p->shared->slots * p->shared->slot_bytes;
-	if (p->shared->observe)
-		p->stats = (GkColumnStats *) shm_toc_lookup(toc, KEY_STATS, false) + ring * p->shared->columns;
+	p->conveyor.slots = (char *) CACHELINEALIGN(shm_toc_lookup(toc, KEY_SLOTS, false));
+	p->conveyor.slot_bytes = s->slot_bytes;
+	p->conveyor.nslots = s->nslots;
+	if (s->observe)
+		p->stats = (GkColumnStats *) shm_toc_lookup(toc, KEY_STATS, false) + process * s->columns;
 	p->snapshot = snapshot;
 	p->wait = wait;
-	p->into = &p->taken;
 	p->table = -1;
 }
 
 /* ---- a worker ---- */
 
 static void
-wait_for_room(Producer *p)
+wait_for_slot(Producer *p, uint64 number)
 {
-	ConditionVariablePrepareToSleep(&p->ring->room);
-	while (ring_full(p))
-		ConditionVariableSleep(&p->ring->room, PG_WAIT_EXTENSION);
+	Slot	   *slot = km_slot(&p->conveyor, number);
+
+	ConditionVariablePrepareToSleep(&slot->freed);
+	while (!km_slot_in(&p->conveyor, number, KM_SLOT_FREE))
+		ConditionVariableSleep(&slot->freed, PG_WAIT_EXTENSION);
 	ConditionVariableCancelSleep();
 }
 
@@ -321,7 +301,7 @@ km_reader_worker(dsm_segment *seg, shm_toc *toc)
 	Producer	p = {0};
 
 	km_apply_simd();
-	producer_init(&p, toc, GetActiveSnapshot(), ParallelWorkerNumber, wait_for_room);
+	producer_init(&p, toc, GetActiveSnapshot(), ParallelWorkerNumber, wait_for_slot);
 	while (read_extent(&p))
 		;
 	close_table(&p);
@@ -329,119 +309,104 @@ km_reader_worker(dsm_segment *seg, shm_toc *toc)
 
 /* ---- handing on ---- */
 
-/* The ring whose slot comes next, if it is filled. */
-static Slot *
-front(const Leader *l, int *ring)
-{
-	const Shared *s = l->own.shared;
-
-	for (int i = 0; i < l->nrings; i++)
-	{
-		Slot	   *slot;
-
-		if (pg_atomic_read_u64(&l->rings[i].filled) == l->emptied[i])
-			continue;
-		pg_read_barrier();
-		slot = slot_at(s, l->slots + i * s->slots * s->slot_bytes, l->emptied[i]);
-		*ring = i;
-		if (slot->extent == l->next)
-			return slot;
-	}
-	return NULL;
-}
-
-/* Their producers may fill the slots again that are handed on. */
+/* Their producers may fill the first n slots again that come next. */
 static void
-let_fill(Leader *l)
+free_slots(Leader *l, int n)
 {
-	pg_memory_barrier();
-	for (int i = 0; i < l->nrings; i++)
-		if (pg_atomic_read_u64(&l->rings[i].emptied) != l->emptied[i])
-		{
-			pg_atomic_write_u64(&l->rings[i].emptied, l->emptied[i]);
-			ConditionVariableSignal(&l->rings[i].room);
-		}
+	const KmConveyor *c = &l->own.conveyor;
+
+	for (int i = 0; i < n; i++)
+	{
+		Slot	   *slot = km_slot(c, l->placed);
+
+		if (slot->more)
+			km_slot_set(c, l->placed, KM_SLOT_FREE);
+		else
+			km_slot_free(c, l->placed++);
+		ConditionVariableBroadcast(&slot->freed);
+	}
 }
 
 /*
- * The slots that come next and are filled go on, some at once, so that threads can share
- * the work; an odd row is the last of them.  True: something was there to hand on.
+ * Hand on the slots that come next and are filled, some at once, so that threads can share
+ * the work.  The last of them may be one with a deferred row, or whose number has more rows.
+ * True: there were some.
  */
 static bool
-empty_some(Leader *l)
+hand_on(Leader *l)
 {
 	const Shared *s = l->own.shared;
+	const KmConveyor *c = &l->own.conveyor;
 	KmReader   *r = l->r;
-	GkBatch		batches[TOGETHER];
+	GkBatch		batches[HANDED_SLOTS];
 	int			n = 0;
-	int			most = Min(TOGETHER, Max(1, l->nrings * s->slots / 2));
-	Slot	   *slot = NULL;
-	Slot	   *odd = NULL;
-	int			ring;
+	int			most = Max(1, Min(HANDED_SLOTS, s->nslots / 2));
+	bool		stop = false;
+	int			table = 0;
+	KmRowBatch	out;
 	GkError		err;
 
-	while (n < most && odd == NULL && (slot = front(l, &ring)) != NULL)
+	while (n < most && !stop && km_slot_in(c, l->placed + n, KM_SLOT_FILLED))
 	{
-		KmRowBatch		taken;
+		Slot	   *slot = km_slot(c, l->placed + n);
 
-		view_slot(s, slot, &taken, &batches[n]);
-		batches[n++].rows = slot->rows;
-		taken.seen = slot->seen;
-		taken.counts = slot->counts;
-		taken.nleft = slot->nleft;
-		km_heap_left_out(r, &taken);
-		if (slot->odd != 0)
-			odd = slot;
-		if (slot->last)
-			l->next++;
-		l->emptied[ring]++;
+		view_slot(s, slot, &out, &batches[n++]);
+		km_heap_left_out(r, &out);
+		table = slot->table;
+		stop = slot->more || out.deferred != 0;
 	}
 	if (n == 0)
 		return false;
 	km_check(r->host, gk_store_add(r->store, batches, n, l->threads, &err), &err);
 	km_reader_progress(r);
-	if (odd != NULL)
+	if (out.deferred != 0)
 	{
-		km_heap_rows(l->h, odd->table, odd->block, odd->odd);
-		if (r->batch->rows > 0)
-			km_reader_commit(r);
+		km_heap_rows(l->h, table, out.block, out.deferred);
+		km_reader_commit(r);
 	}
-	let_fill(l);
+	free_slots(l, n);
 	return true;
 }
 
-/* Enough that it goes on by threads together: until then this process had better read. */
+/*
+ * Enough that threads share it, or a producer waits for it: until then the leader had better
+ * read.
+ */
 static bool
 much_filled(const Leader *l)
 {
-	const Shared *s = l->own.shared;
-	uint64		filled = 0;
+	const KmConveyor *c = &l->own.conveyor;
+	uint64		end = l->placed + Min(HANDED_SLOTS, c->nslots / 2) / 2;
 
-	for (int i = 0; i < l->nrings; i++)
-		filled += pg_atomic_read_u64(&l->rings[i].filled) - l->emptied[i];
-	return filled >= Min(TOGETHER / 2, l->nrings * s->slots / 4);
+	for (uint64 number = l->placed; number < end; number++)
+	{
+		if (!km_slot_in(c, number, KM_SLOT_FILLED))
+			return false;
+		if (((Slot *) km_slot(c, number))->more)
+			return true;
+	}
+	return true;
 }
 
 /* Until there is something to hand on, or a worker has failed. */
 static void
-wait_for_slot(const Leader *l)
+wait_for_rows(const Leader *l)
 {
-	int			ring;
-
-	ConditionVariablePrepareToSleep(&l->own.shared->ready);
-	while (front(l, &ring) == NULL)
-		ConditionVariableSleep(&l->own.shared->ready, PG_WAIT_EXTENSION);
+	ConditionVariablePrepareToSleep(&l->own.shared->filled);
+	while (!km_slot_in(&l->own.conveyor, l->placed, KM_SLOT_FILLED))
+		ConditionVariableSleep(&l->own.shared->filled, PG_WAIT_EXTENSION);
 	ConditionVariableCancelSleep();
 }
 
+/* The leader waits for a slot by emptying those before it. */
 static void
-make_room(Producer *p)
+make_room(Producer *p, uint64 number)
 {
 	Leader	   *l = (Leader *) p;
 
-	while (ring_full(p))
-		if (!empty_some(l))
-			wait_for_slot(l);
+	while (!km_slot_in(&p->conveyor, number, KM_SLOT_FREE))
+		if (!hand_on(l))
+			wait_for_rows(l);
 }
 
 /* ---- how many ---- */
@@ -482,24 +447,23 @@ put(ParallelContext *pcxt, uint64 key, Size size)
 	return p;
 }
 
-/* The tables from one's block on, as extents; returns how many these are. */
-static uint64
-share_tables(const KmHeapTables *tables, int table, BlockNumber block, BlockNumber extent_blocks,
-			 int nattnums, SharedTable *to, AttrNumber *attnums)
+/* The tables that have blocks to read, from one's block on. */
+static int
+share_tables(const KmHeapTables *tables, int table, BlockNumber block, int nattnums,
+			 SharedTable *to, AttrNumber *attnums)
 {
-	uint64		extents = 0;
+	int			n = 0;
 
-	for (int i = 0; i < tables->count; i++)
+	for (int i = table; i < tables->count; i++)
 	{
-		const KmPagesTable *t = &tables->table[i];
-		BlockNumber first = i < table ? t->nblocks : i == table ? block : 0;
+		const KmHeapTable *t = &tables->table[i];
 
-		to[i] = (SharedTable) {t->relid, first, t->nblocks, t->index, extents};
-		memcpy(attnums + (size_t) i * nattnums, t->attnums, nattnums * sizeof(AttrNumber));
-		if (t->nblocks > first)
-			extents += (t->nblocks - first + (uint64) extent_blocks - 1) / extent_blocks;
+		if (t->nblocks <= (i == table ? block : 0))
+			continue;
+		to[n] = (SharedTable) {i, t->relid, t->nblocks, t->index};
+		memcpy(attnums + (size_t) n++ * nattnums, t->attnums, nattnums * sizeof(AttrNumber));
 	}
-	return extents;
+	return n;
 }
 
 static ParallelContext *
@@ -507,59 +471,60 @@ share(const KmReader *r, const KmHeapTables *tables, int table, BlockNumber bloc
 {
 	ParallelContext *pcxt = CreateParallelContext("$libdir/gkmeans", "km_reader_worker", workers);
 	const GkBatch *b = r->batch;
-	Shared		s = {.ntables = tables->count,.columns = b->columns,.naux = b->naux,.capacity = b->capacity};
-	Size		what = km_pages_what_size(tables->what->nvalues);
-	Size		attnums;
-	Size		slots;
+	const KmRowSpec *spec = tables->spec;
+	Shared		s = {.columns = b->columns,.naux = b->naux,.capacity = b->capacity,.blocks = 1};
+	Size		spec_bytes = km_row_spec_size(spec->nvalues);
+	Size		table_bytes = mul_size(tables->count, sizeof(SharedTable));
+	Size		attnum_bytes;
+	Size		slots_bytes;
+	Size		stats_bytes = (workers + 1) * s.columns * sizeof(GkColumnStats);
+	int			slots;
 	Shared	   *shared;
-	Ring	   *rings;
 	char	   *memory;
+	KmConveyor	conveyor;
 
-	s.nattnums = tables->what->nvalues + (tables->what->labelled ? 1 : 0);
-	s.slot_bytes = CACHELINEALIGN(left_offset(&s) + (tables->what->left_out ? s.capacity * sizeof(KmLeftOut) : 0));
-	s.slots = (int) Max(4, Min(64, (workers >= MANY_WORKERS ? 2 : 1) * RING_BYTES / s.slot_bytes));
-	s.extent_blocks = (BlockNumber) Max(1, Min(EXTENT_BLOCKS, blocks / (16 * (workers + 1))));
+	s.nattnums = spec->nvalues + (spec->labelled ? 1 : 0);
+	s.slot_bytes = CACHELINEALIGN(left_offset(&s) + (spec->left_out ? s.capacity * sizeof(KmLeftOut) : 0));
+	slots = (int) Max(4, Min(MAX_SLOTS, (workers >= MANY_WORKERS ? 2 : 1) * PROCESS_BYTES / s.slot_bytes));
+	s.nslots = (workers + 1) * slots;
+	s.extent_slots = slots / 2;
+	s.max_blocks = (BlockNumber) Max(1, Min(EXTENT_BLOCKS, blocks / (16 * (workers + 1))));
 	s.observe = r->options->take == NULL;
-	attnums = mul_size(mul_size(tables->count, s.nattnums), sizeof(AttrNumber));
-	slots = mul_size(mul_size(workers + 1, s.slots), s.slot_bytes);
+	attnum_bytes = mul_size(mul_size(tables->count, s.nattnums), sizeof(AttrNumber));
+	slots_bytes = add_size(mul_size(s.nslots, s.slot_bytes), PG_CACHE_LINE_SIZE);
 
 	shm_toc_estimate_chunk(&pcxt->estimator, sizeof(Shared));
-	shm_toc_estimate_chunk(&pcxt->estimator, what);
-	shm_toc_estimate_chunk(&pcxt->estimator, mul_size(tables->count, sizeof(SharedTable)));
-	shm_toc_estimate_chunk(&pcxt->estimator, attnums);
-	shm_toc_estimate_chunk(&pcxt->estimator, (workers + 1) * sizeof(Ring));
-	shm_toc_estimate_chunk(&pcxt->estimator, slots);
-	shm_toc_estimate_chunk(&pcxt->estimator, mul_size((workers + 1) * s.columns, sizeof(GkColumnStats)));
-	shm_toc_estimate_keys(&pcxt->estimator, 7);
+	shm_toc_estimate_chunk(&pcxt->estimator, spec_bytes);
+	shm_toc_estimate_chunk(&pcxt->estimator, table_bytes);
+	shm_toc_estimate_chunk(&pcxt->estimator, attnum_bytes);
+	shm_toc_estimate_chunk(&pcxt->estimator, slots_bytes);
+	shm_toc_estimate_chunk(&pcxt->estimator, stats_bytes);
+	shm_toc_estimate_keys(&pcxt->estimator, 6);
 	InitializeParallelDSM(pcxt);
 
 	shared = put(pcxt, KEY_SHARED, sizeof(Shared));
 	*shared = s;
-	pg_atomic_init_u64(&shared->next, 0);
-	ConditionVariableInit(&shared->ready);
-	memcpy(put(pcxt, KEY_WHAT, what), tables->what, what);
-	{
-		SharedTable *to = put(pcxt, KEY_TABLES, tables->count * sizeof(SharedTable));
-
-		shared->extents = share_tables(tables, table, block, s.extent_blocks, s.nattnums, to,
-									   put(pcxt, KEY_ATTNUMS, attnums));
-	}
-	rings = put(pcxt, KEY_RINGS, (workers + 1) * sizeof(Ring));
-	for (int i = 0; i <= workers; i++)
-	{
-		pg_atomic_init_u64(&rings[i].filled, 0);
-		pg_atomic_init_u64(&rings[i].emptied, 0);
-		ConditionVariableInit(&rings[i].room);
-	}
-	memory = shm_toc_allocate(pcxt->toc, slots);
+	SpinLockInit(&shared->lock);
+	ConditionVariableInit(&shared->filled);
+	memcpy(put(pcxt, KEY_SPEC, spec_bytes), spec, spec_bytes);
+	shared->ntables = share_tables(tables, table, block, s.nattnums, put(pcxt, KEY_TABLES, table_bytes),
+								   put(pcxt, KEY_ATTNUMS, attnum_bytes));
+	/* the first of them may be one of the next tables, from its begin on */
+	shared->block = block < tables->table[table].nblocks ? block : 0;
+	/* not with zeros, which would touch it all */
+	memory = shm_toc_allocate(pcxt->toc, slots_bytes);
 	shm_toc_insert(pcxt->toc, KEY_SLOTS, memory);
-	for (int i = 0; i < (workers + 1) * s.slots; i++)
+	conveyor = (KmConveyor) {(char *) CACHELINEALIGN(memory), s.slot_bytes, s.nslots};
+	km_slots_init(&conveyor);
+	for (int i = 0; i < s.nslots; i++)
 	{
+		Slot	   *slot = km_slot(&conveyor, i);
 		GkBatch		batch;
 
-		gk_batch_init(&batch, memory + i * s.slot_bytes + batch_offset(), s.columns, s.naux, s.capacity);
+		ConditionVariableInit(&slot->freed);
+		gk_batch_init(&batch, (char *) slot + batch_offset(), s.columns, s.naux, s.capacity);
 	}
-	gk_stats_clear(put(pcxt, KEY_STATS, (workers + 1) * s.columns * sizeof(GkColumnStats)), (workers + 1) * s.columns);
+	gk_stats_clear(put(pcxt, KEY_STATS, stats_bytes), (workers + 1) * s.columns);
 	return pcxt;
 }
 
@@ -576,20 +541,20 @@ spare_threads(const KmReader *r, int workers)
 /* ---- all rows ---- */
 
 static void
-read_together(Leader *l)
+read_all(Leader *l)
 {
-	uint64		extents = l->own.shared->extents;
 	bool		more = true;
 
-	while (l->next < extents)
+	/* when there are no more extents, there are no more numbers */
+	while (more || l->placed < l->own.shared->number)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if ((!more || much_filled(l)) && empty_some(l))
+		if ((!more || much_filled(l)) && hand_on(l))
 			continue;
 		if (more)
 			more = read_extent(&l->own);
 		else
-			wait_for_slot(l);
+			wait_for_rows(l);
 	}
 	close_table(&l->own);
 }
@@ -611,23 +576,17 @@ km_workers_read(KmHeapRead *h, KmReader *r, const KmHeapTables *tables, Snapshot
 	if (workers == 0)
 		return false;
 
-	if (r->batch->rows > 0)
-		km_reader_commit(r);
 	EnterParallelMode();
 	pcxt = share(r, tables, table, block, workers, blocks);
 	LaunchParallelWorkers(pcxt);
 	ereport(DEBUG1,
 			(errmsg("\"%s\" is read by %d of %d workers", r->source->relname, pcxt->nworkers_launched, workers)));
-	l.nrings = pcxt->nworkers + 1;
 	producer_init(&l.own, pcxt->toc, snapshot, pcxt->nworkers, make_room);
-	l.rings = shm_toc_lookup(pcxt->toc, KEY_RINGS, false);
-	l.slots = shm_toc_lookup(pcxt->toc, KEY_SLOTS, false);
 	l.threads = spare_threads(r, pcxt->nworkers_launched);
-	l.emptied = palloc0(l.nrings * sizeof(uint64));
-	read_together(&l);
+	read_all(&l);
 	WaitForParallelWorkersToFinish(pcxt);
 	stats = shm_toc_lookup(pcxt->toc, KEY_STATS, false);
-	for (int i = 0; l.own.shared->observe && i < l.nrings; i++)
+	for (int i = 0; l.own.shared->observe && i <= pcxt->nworkers; i++)
 		gk_store_observed(r->store, stats + i * r->batch->columns);
 	end.workers = pcxt;
 	if (r->options->end != NULL)
