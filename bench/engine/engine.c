@@ -211,13 +211,13 @@ run_step(Run *r)
 	if (gk_cpu_backend.step(r->session, r->f, r->k, &r->step, &err) != GK_OK)
 		die(err.message);
 	for (int i = 0; i < r->k; i++)
-	{
-		size_t		at = (size_t) i * p->d;
+		for (int j = 0; r->step.count[i] > 0 && j < p->d; j++)
+		{
+			size_t		at = (size_t) i * p->d + j;
 
-		if (r->step.count[i] > 0)
-			gk_update_cluster(r->step.sum + at, r->step.mass[i], p->d, p->expo, p->center, p->scale,
-							  r->f + at, r->c + at, r->f + at);
-	}
+			gk_update_feature(gk_i128_to_double(r->step.sum[at]) / gk_i128_to_double(r->step.mass[i]),
+							  gk_feature_prep(p->center, p->scale, p->expo, j), r->f[at], &r->c[at], &r->f[at]);
+		}
 	return gk_now_ms() - t0;
 }
 

@@ -5,6 +5,11 @@
  * 1982.  One backend pass per iteration gives exact sums; the update, the
  * stopping rule and everything that decides is done here, once for all
  * backends.
+ *
+ * This loop, gk_seed.c, gk_repair.c and gk_finish.c have a twin: gpu/gk_gpu_block_lloyd.h, which
+ * clusters a small group within one block of GPU threads.  A change here is a change there:
+ * test/unit/test_packed.c compares the two bit for bit, the twin compiled for the CPU, and
+ * test/gpu/test_groups.c does so on a GPU.
  */
 #include <math.h>
 #include <string.h>
@@ -40,97 +45,64 @@ grow_history(GkEngine *e, GkRun *r, GkError *err)
 }
 
 /*
- * What a cluster's sums S and mass W of a feature take off the inertia, which is
- * sum |x|^2 - sum of c (2 S - W c) over clusters and features.  No pass over the
- * points; good to about 1e-12 of the total variance, which is what a progress figure
- * and a history need.  The model's inertia is exact (gk_finish).
+ * The length of the mean of cluster i, original units.  Under cosine a centroid is the mean's direction.
  */
-static inline double
-explained(double c, double sum, double mass)
-{
-	return c * (2.0 * sum - mass * c);
-}
-
-/* All features of cluster i. */
 static double
-explained_by(const GkEngine *e, int i)
+mean_length(const GkEngine *e, int i, double mass)
 {
 	const GkPrep *p = &e->pts->prep;
-	double		more = e->pts->weighted ? 0x1p-40 : 1.0;
-	double		w = gk_i128_to_double(e->step.mass[i]) * more;
-	double		total = 0.0;
+	const gk_int128 *sum = e->step.sum + (size_t) i * p->d;
+	double		square = 0.0;
 
 	for (int j = 0; j < p->d; j++)
 	{
-		size_t		at = (size_t) i * p->d + j;
+		double		m = gk_mean(gk_i128_to_double(sum[j]) / mass, gk_feature_prep(p->center, p->scale, p->expo, j));
 
-		total += explained(e->f[at], gk_i128_to_double(e->step.sum[at]) * more *
-						   gk_pow2(p->expo[j] - GK_GRID_BITS), w);
+		square += m * m;
 	}
-	return total;
+	return sqrt(square);
 }
 
 /*
- * explained_by() and gk_update_cluster() in one: the compiler makes doubles of the sums
- * once, which thousands of small clusterings feel.
+ * Move cluster i to its mean, or under cosine to the mean's direction, where it has one.  Returns the
+ * squared movement.
+ *
+ * *explained is what the cluster takes off the inertia, which is sum |x|^2 - sum of c (2 S - W c) over
+ * clusters and features, with sums S and masses W.  That needs no pass over the points and is good to
+ * about 1e-12 of the total variance: enough for a progress figure and a history.  The model's inertia
+ * is exact (gk_finish).  One loop does both, so that each sum becomes a double once: thousands of
+ * small clusterings feel it.
  */
 static double
-update_mean(GkEngine *e, int i, double *total)
+update_cluster(GkEngine *e, int i, double *explained)
 {
 	const GkPrep *p = &e->pts->prep;
 	const gk_int128 *sum = e->step.sum + (size_t) i * p->d;
 	double	   *c = e->c + (size_t) i * p->d;
 	float	   *f = e->f + (size_t) i * p->d;
-	double		more = e->pts->weighted ? 0x1p-40 : 1.0;
-	double		mass = gk_i128_to_double(e->step.mass[i]) * more;
-	double		off = 0.0;
+	bool		cosine = p->distance == GK_COSINE;
+	double		unit = e->pts->weighted ? 0x1p-40 : 1.0;
+	double		mass = gk_i128_to_double(e->step.mass[i]);
+	double		length = cosine ? mean_length(e, i, mass) : 1.0;
+	double		total = 0.0;
 	double		shift = 0.0;
 
 	for (int j = 0; j < p->d; j++)
 	{
-		double		was = f[j];
-		double		t;
+		GkFeaturePrep prep = gk_feature_prep(p->center, p->scale, p->expo, j);
+		double		s = gk_i128_to_double(sum[j]);
+		double		old = f[j];
 
-		off += explained(was, gk_i128_to_double(sum[j]) * more * gk_pow2(p->expo[j] - GK_GRID_BITS), mass);
-		c[j] = gk_mean(sum[j], e->step.mass[i], p->expo[j], p->center[j], p->scale[j]);
-		f[j] = gk_centroid_to_float(c[j], p->center[j], p->scale[j]);
-		t = (double) f[j] - was;
-		shift += t * t;
+		total += old * (2.0 * (s * unit * gk_pow2(prep.expo - GK_GRID_BITS)) - mass * unit * old);
+		if (!cosine)
+			shift += gk_update_feature(s / mass, prep, f[j], &c[j], &f[j]);
+		else if (length != 0.0)
+		{
+			c[j] = gk_mean(s / mass, prep) / length;
+			shift += gk_move_feature(c[j], prep, f[j], &f[j]);
+		}
 	}
-	*total = off;
-	return shift;
-}
-
-/* Spherical update: the mean's direction; a zero mean keeps the old centroid. */
-static double
-update_direction(GkEngine *e, int i)
-{
-	const GkPrep *p = &e->pts->prep;
-	double	   *c = e->c + (size_t) i * p->d;
-	float	   *f = e->f + (size_t) i * p->d;
-	const gk_int128 *sum = e->step.sum + (size_t) i * p->d;
-	double		length = 0.0;
-	double		shift = 0.0;
-
-	for (int j = 0; j < p->d; j++)
-	{
-		double		m = gk_mean(sum[j], e->step.mass[i], p->expo[j], 0.0, p->scale[j]);
-
-		length += m * m;
-	}
-	length = sqrt(length);
-	if (length == 0.0)
-		return 0.0;
-	for (int j = 0; j < p->d; j++)
-	{
-		float		was = f[j];
-		double		t;
-
-		c[j] = gk_mean(sum[j], e->step.mass[i], p->expo[j], 0.0, p->scale[j]) / length;
-		f[j] = gk_centroid_to_float(c[j], 0.0, p->scale[j]);
-		t = (double) f[j] - (double) was;
-		shift += t * t;
-	}
+	*explained = total;
 	return shift;
 }
 
@@ -141,30 +113,22 @@ static void
 update_clusters(void *arg, int64_t job, int thread)
 {
 	GkEngine   *e = arg;
-	const GkPrep *p = &e->pts->prep;
-	int			per_job = UPDATE_WORK / p->d + 1;
+	int			per_job = UPDATE_WORK / e->pts->d + 1;
 	int			end = (int) (job + 1) * per_job < e->k ? (int) (job + 1) * per_job : e->k;
 
 	(void) thread;
 	for (int i = (int) job * per_job; i < end; i++)
 	{
 		e->explained[i] = e->moved[i] = 0.0;
-		if (e->step.count[i] == 0)
-			continue;
-		if (p->distance == GK_COSINE)
-		{
-			e->explained[i] = explained_by(e, i);
-			e->moved[i] = update_direction(e, i);
-		}
-		else
-			e->moved[i] = update_mean(e, i, &e->explained[i]);
+		if (e->step.count[i] != 0)
+			e->moved[i] = update_cluster(e, i, &e->explained[i]);
 	}
 }
 
 /*
  * New centroids of all non-empty clusters; *shift is the squared movement,
  * *inertia that of the centroids before.  Both are added up in the clusters'
- * order, whoever computed the parts.
+ * order, whichever threads computed the parts.
  */
 static GkStatus
 update(GkEngine *e, double *shift, double *inertia)

@@ -1,22 +1,52 @@
 /*
- * gk_update.h - the centroid update: exact sums in, the next centroids out.
- * Shared by the host loop and by devices that iterate on their own.
+ * gk_update.h - the update of one feature of one centroid, from exact sums.
+ *
+ * Everything that moves a centroid calls this: the host's loop (gk_lloyd.c), a part of a step
+ * (partial/gk_partial.c), and on the GPU the passes (gk_gpu_reduce.cu), the loop within a kernel
+ * (gk_gpu_fuse_registers.cu) and the small groups (gk_gpu_block_lloyd.h).  So all have the same bits.
  */
 #ifndef GK_UPDATE_H
 #define GK_UPDATE_H
 
 #include "core/gk_numerics.h"
 
+/* A feature's preparation, as in GkPrep. */
+typedef struct GkFeaturePrep
+{
+	double		center;
+	double		scale;
+	int			expo;
+} GkFeaturePrep;
+
+GK_HD GkFeaturePrep
+gk_feature_prep(const double *center, const double *scale, const int32_t *expo, int j)
+{
+	GkFeaturePrep p = {center[j], scale[j], expo[j]};
+
+	return p;
+}
+
 /*
- * Mean of one feature of one cluster, in original units.  sum and mass as in
- * GkStep (mass > 0).  The float64 quotient of exact integers, mapped back.
+ * v / scale.  Unless the columns were standardised, scale is a power of two: then a GPU multiplies
+ * by the inverse, which is exact, has the same bits and takes a tenth of the instructions.
  */
 GK_HD double
-gk_mean(gk_int128 sum, gk_int128 mass, int expo, double center, double scale)
+gk_unscale(double v, double scale)
 {
-	double		m = gk_i128_to_double(sum) / gk_i128_to_double(mass);
+#ifdef __CUDA_ARCH__
+	long long	bits = __double_as_longlong(scale);
 
-	return center + (m * gk_pow2(expo - GK_GRID_BITS)) / scale;
+	if (bits << 12 == 0 && bits > 0x0010000000000000LL && bits < 0x7fd0000000000000LL)
+		return v * __longlong_as_double(0x7fe0000000000000LL - bits);
+#endif
+	return v / scale;
+}
+
+/* A mean in original units.  quotient: exact sum (in units of 2^(expo - 40)) over exact mass, rounded once. */
+GK_HD double
+gk_mean(double quotient, GkFeaturePrep p)
+{
+	return p.center + gk_unscale(quotient * gk_pow2(p.expo - GK_GRID_BITS), p.scale);
 }
 
 /* A centroid coordinate (original units) as the float32 that points are compared with. */
@@ -27,28 +57,26 @@ gk_centroid_to_float(double centroid, double center, double scale)
 }
 
 /*
- * Euclidean update of one cluster.  new_c [d] original units, new_f [d]
- * prepared.  Returns the squared movement, prepared units: features in order.
- * The whole shift is the sum over clusters in order, from 0.
+ * Make c (original units) the new coordinate: *f is its float32.  Returns the squared movement from
+ * `old`, prepared units.  The whole shift is the sum of each cluster's features in order, over the
+ * clusters in order, from 0.
  */
 GK_HD double
-gk_update_cluster(const gk_int128 *sum, gk_int128 mass, int d, const int32_t *expo,
-				  const double *center, const double *scale,
-				  const float *old_f, double *new_c, float *new_f)
+gk_move_feature(double c, GkFeaturePrep p, float old, float *f)
 {
-	double		shift = 0.0;
+	double		t;
 
-	for (int j = 0; j < d; j++)
-	{
-		double		c = gk_mean(sum[j], mass, expo[j], center[j], scale[j]);
-		float		f = gk_centroid_to_float(c, center[j], scale[j]);
-		double		t = (double) f - (double) old_f[j];
+	*f = gk_centroid_to_float(c, p.center, p.scale);
+	t = (double) *f - (double) old;
+	return t * t;
+}
 
-		shift += t * t;
-		new_c[j] = c;
-		new_f[j] = f;
-	}
-	return shift;
+/* The Euclidean update: move the feature to the mean. */
+GK_HD double
+gk_update_feature(double quotient, GkFeaturePrep p, float old, double *c, float *f)
+{
+	*c = gk_mean(quotient, p);
+	return gk_move_feature(*c, p, old, f);
 }
 
 #endif							/* GK_UPDATE_H */

@@ -71,21 +71,13 @@ gk_block_update(const GkBlockFit *s)
 		int			i = v / d;
 		int			j = v % d;
 		GkWord	   *part = &s->part[i * (d + 1) + j];
-		double		c,
-					t;
-		float		f;
 
+		/* part->f * inv is the sum as an integer, which a double holds (GK_PACKAGE). */
 		if (s->count[i] == 0)
-		{
 			part->f = 0.0;
-			continue;
-		}
-		c = gk_mean((gk_int128) (int64_t) (part->f * s->inv[j]), s->count[i], s->expo[j], s->center[j], s->scale[j]);
-		f = gk_centroid_to_float(c, s->center[j], s->scale[j]);
-		t = (double) f - (double) s->f[v];
-		part->f = t * t;
-		s->c[v] = c;
-		s->f[v] = f;
+		else
+			part->f = gk_update_feature(part->f * s->inv[j] / s->count[i], gk_feature_prep(s->center, s->scale, s->expo, j),
+										s->f[v], &s->c[v], &s->f[v]);
 	}
 	GK_MEET();
 	for (int i = GK_RANK; i < s->k; i += GK_SIZE)

@@ -46,21 +46,6 @@ await(const unsigned long long *word, unsigned long long *was)
 	return (long long) ((now - before) & (COUNT_ONE - 1));
 }
 
-/*
- * gk_mean(), bit for bit: dividing by a power of two, as scales are unless the
- * columns were standardised, is multiplying by its inverse.
- */
-__device__ __forceinline__ double
-mean(gk_int128 sum, gk_int128 mass, int expo, double center, double scale)
-{
-	double		m = gk_i128_to_double(sum) / gk_i128_to_double(mass) * gk_pow2(expo - GK_GRID_BITS);
-	long long	bits = __double_as_longlong(scale);
-
-	if (bits << 12 == 0 && bits > 0x0010000000000000LL && bits < 0x7fd0000000000000LL)
-		return center + m * __longlong_as_double(0x7fe0000000000000LL - bits);
-	return center + m / scale;
-}
-
 /* What a block remembers from one iteration to the next. */
 template <int D, int K>
 struct Block
@@ -140,14 +125,11 @@ update(const SmallArgs &p, int it, Block<D, K> &block)
 			stop = 1;
 		else
 		{
-			double		center = p.columns.center[j];
-			double		scale = p.columns.scale[j];
-			double		m = mean(sum[v], mass[i], p.columns.expo[j], center, scale);
-			float		f = gk_centroid_to_float(m, center, scale);
-			double		t = (double) f - (double) cs[v];
+			double		c;
 
-			moved[v] = t * t;
-			cs[v] = f;
+			moved[v] = gk_update_feature(gk_i128_to_double(sum[v]) / gk_i128_to_double(mass[i]),
+										 gk_feature_prep(p.columns.center, p.columns.scale, p.columns.expo, j),
+										 cs[v], &c, &cs[v]);
 		}
 	}
 	__syncthreads();

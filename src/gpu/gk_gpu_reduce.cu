@@ -79,13 +79,11 @@ update_kernel(const gk_int128 *totals, GkColumns columns, int k, int d, bool wei
 			used[(int64_t) i * d + j] = old;
 			if (mass > 0)
 			{
-				double		center = columns.center[j];
-				double		scale = columns.scale[j];
-				float		f = gk_centroid_to_float(gk_mean(sum, mass, columns.expo[j], center, scale), center, scale);
-				double		t = (double) f - (double) old;
+				double		c;
 
-				moved[threadIdx.x] = t * t;
-				centroids[(int64_t) i * d + j] = f;
+				moved[threadIdx.x] = gk_update_feature(gk_i128_to_double(sum) / gk_i128_to_double(mass),
+													   gk_feature_prep(columns.center, columns.scale, columns.expo, j),
+													   old, &c, &centroids[(int64_t) i * d + j]);
 			}
 		}
 		__syncthreads();

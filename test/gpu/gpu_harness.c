@@ -385,14 +385,22 @@ double
 oracle_update(const GkStore *s, const GkStep *step, int k, float *c)
 {
 	const GkPrep *p = &s->pts.prep;
-	double	   *new_c = malloc(p->d * sizeof(double));
 	double		shift = 0.0;
 
 	for (int i = 0; i < k; i++)
-		if (step->count[i] > 0)
-			shift += gk_update_cluster(step->sum + (size_t) i * p->d, step->mass[i], p->d, p->expo, p->center,
-									   p->scale, c + (size_t) i * p->d, new_c, c + (size_t) i * p->d);
-	free(new_c);
+	{
+		double		moved = 0.0;
+
+		for (int j = 0; step->count[i] > 0 && j < p->d; j++)
+		{
+			size_t		at = (size_t) i * p->d + j;
+			double		mean;
+
+			moved += gk_update_feature(gk_i128_to_double(step->sum[at]) / gk_i128_to_double(step->mass[i]),
+									   gk_feature_prep(p->center, p->scale, p->expo, j), c[at], &mean, &c[at]);
+		}
+		shift += moved;
+	}
 	return shift;
 }
 

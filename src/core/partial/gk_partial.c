@@ -543,58 +543,42 @@ inertia_of(const GkPartial *p, size_t first, size_t n)
 	return p->weighted ? gk_ldexp(v, weight_base(p) + 17) : v;
 }
 
-/* Means of one cluster in original units, as gk_mean() computes them. */
-static void
-means(const GkPartial *p, int c, double *out)
-{
-	const GkPrep *prep = p->prep;
-	double		mass = (double) p->count[c];
-	int			mass_exp = 0;
-
-	if (p->weighted)
-		mass_exp = total(p, PART_MASS, c, 1, &mass);
-	for (int j = 0; j < prep->d; j++)
-	{
-		double		sum;
-		int			sum_exp = total(p, PART_SUM, (size_t) c * prep->d + j, 1, &sum);
-		double		m = ldexp(sum / mass, sum_exp - mass_exp);
-
-		out[j] = prep->center[j] + (m * gk_pow2(prep->expo[j] - GK_GRID_BITS)) / prep->scale[j];
-	}
-}
-
-/* Replace a centroid; returns the squared movement, prepared units. */
-static double
-move(const GkPartial *p, int c, const double *mean, double length, double *centroid)
-{
-	const GkPrep *prep = p->prep;
-	const float *old = p->f + (size_t) c * prep->d;
-	double		shift = 0.0;
-
-	for (int j = 0; j < prep->d; j++)
-	{
-		double		t;
-
-		centroid[j] = mean[j] / length;
-		t = (double) gk_centroid_to_float(centroid[j], prep->center[j], prep->scale[j]) - (double) old[j];
-		shift += t * t;
-	}
-	return shift;
-}
-
-/* Under cosine the mean's direction, where a zero mean has none. */
+/*
+ * Move cluster c to its mean, or under cosine to the mean's direction, where it has one.  Returns the
+ * squared movement, prepared units.
+ */
 static double
 update(const GkPartial *p, int c, double *mean, double *centroid)
 {
+	const GkPrep *prep = p->prep;
+	const float *old = p->f + (size_t) c * prep->d;
+	double		mass = (double) p->count[c];
+	int			mass_exp = p->weighted ? total(p, PART_MASS, c, 1, &mass) : 0;
 	double		length = 0.0;
+	double		shift = 0.0;
+	float		f;
 
-	means(p, c, mean);
-	if (p->prep->distance == GK_EUCLIDEAN)
-		return move(p, c, mean, 1.0, centroid);
-	for (int j = 0; j < p->prep->d; j++)
+	for (int j = 0; j < prep->d; j++)
+	{
+		GkFeaturePrep feature = gk_feature_prep(prep->center, prep->scale, prep->expo, j);
+		double		sum;
+		int			sum_exp = total(p, PART_SUM, (size_t) c * prep->d + j, 1, &sum);
+		double		quotient = ldexp(sum / mass, sum_exp - mass_exp);
+
+		if (prep->distance == GK_EUCLIDEAN)
+			shift += gk_update_feature(quotient, feature, old[j], &centroid[j], &f);
+		mean[j] = gk_mean(quotient, feature);
 		length += mean[j] * mean[j];
+	}
+	if (prep->distance == GK_EUCLIDEAN || length == 0.0)
+		return shift;
 	length = sqrt(length);
-	return length == 0.0 ? 0.0 : move(p, c, mean, length, centroid);
+	for (int j = 0; j < prep->d; j++)
+	{
+		centroid[j] = mean[j] / length;
+		shift += gk_move_feature(centroid[j], gk_feature_prep(prep->center, prep->scale, prep->expo, j), old[j], &f);
+	}
+	return shift;
 }
 
 void
