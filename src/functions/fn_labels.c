@@ -116,20 +116,12 @@ kmeans_labels(PG_FUNCTION_ARGS)
 char **
 km_model_columns(const KmeansModel *model)
 {
-	const char *name = kmeans_model_names(model);
-	char	  **columns = palloc(Max(model->ncolumns, 1) * sizeof(char *));
-
 	if (model->ncolumns == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("the model does not know the columns that it was made from"),
 				 errhint("Use kmeans_predict() with a point made of the right columns.")));
-	for (int i = 0; i < model->ncolumns; i++)
-	{
-		columns[i] = pstrdup(name);
-		name += strlen(name) + 1;
-	}
-	return columns;
+	return kmeans_model_columns(model);
 }
 
 /*

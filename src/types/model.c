@@ -119,6 +119,20 @@ kmeans_model_names(const KmeansModel *v)
 	return names;
 }
 
+char **
+kmeans_model_columns(const KmeansModel *v)
+{
+	const char *name = kmeans_model_names(v);
+	char	  **columns = palloc(Max(v->ncolumns, 1) * sizeof(char *));
+
+	for (int i = 0; i < v->ncolumns; i++)
+	{
+		columns[i] = unconstify(char *, name);
+		name += strlen(name) + 1;
+	}
+	return columns;
+}
+
 /*
  * Which format versions can be read.  So far there is one.  When there is a second,
  * the first stays readable: values in tables outlive ALTER EXTENSION UPDATE.

@@ -1,5 +1,5 @@
 /*
- * state.c - the type kmeans_state: input, output, combination.
+ * state.c - the type kmeans_state: input, output, combination, result.
  *
  * The binary form holds every number of the state in network order, and names in
  * the client's encoding.  The text form is the same in hexadecimal digits, with names
@@ -13,11 +13,13 @@
 
 #include "catalog/pg_type.h"
 #include "mb/pg_wchar.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 
 #include "core/base/gk_exact.h"
+#include "gkmeans.h"
 #include "pg/pg_compat.h"
 #include "types/model.h"
 #include "types/state.h"
@@ -31,6 +33,8 @@ PG_FUNCTION_INFO_V1(kmeans_state_recv);
 PG_FUNCTION_INFO_V1(kmeans_state_send);
 PG_FUNCTION_INFO_V1(kmeans_state_combine);
 PG_FUNCTION_INFO_V1(kmeans_state_normal);
+PG_FUNCTION_INFO_V1(feature_sum_finish);
+PG_FUNCTION_INFO_V1(kmeans_step_finish);
 
 /* Magic, version, kind, d, rows. */
 #define HEADER_BYTES	24
@@ -124,16 +128,6 @@ kmeans_state_arg(FunctionCallInfo fcinfo, KmeansStateKind kind, const char *func
 
 /* ---- combination ---- */
 
-void
-kmeans_state_count(int64 *rows, int64 more)
-{
-	if (more > GK_MAX_ROWS - *rows)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("kmeans_state cannot have more than %lld rows", (long long) GK_MAX_ROWS)));
-	*rows += more;
-}
-
 static KmeansState *
 merge(KmeansState *to, KmeansState *from)
 {
@@ -186,6 +180,88 @@ kmeans_state_normal(PG_FUNCTION_ARGS)
 	PG_RETURN_POINTER(normal(kmeans_state_from_datum(PG_GETARG_DATUM(0))));
 }
 
+/* ---- result ---- */
+
+/* feature_sum_finish(state kmeans_state) returns float8[] */
+Datum
+feature_sum_finish(PG_FUNCTION_ARGS)
+{
+	const KmeansSum *sum = kmeans_sum_from_datum(PG_GETARG_DATUM(0));
+	double	   *values;
+	Datum	   *datums;
+
+	/* Rows may all have left the window's frame. */
+	if (sum->head.rows == 0)
+		PG_RETURN_NULL();
+	values = kmeans_sum_values(sum);
+	datums = palloc(sum->head.d * sizeof(Datum));
+	for (int j = 0; j < sum->head.d; j++)
+		datums[j] = Float8GetDatum(values[j]);
+	PG_RETURN_ARRAYTYPE_P(construct_array(datums, sum->head.d, FLOAT8OID, sizeof(float8),
+										  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+/* One entry more than the model's; gkmeans' own history is not longer than iterations. */
+static double *
+append(const double *history, int n, double v)
+{
+	double	   *to = palloc_extended((n + 1) * sizeof(double), MCXT_ALLOC_HUGE);
+
+	memcpy(to, history, n * sizeof(double));
+	to[n] = v;
+	return to;
+}
+
+/* kmeans_finish(state kmeans_state) returns kmeans_model */
+Datum
+kmeans_step_finish(PG_FUNCTION_ARGS)
+{
+	KmeansStep *step = kmeans_step_flushed(kmeans_step_from_datum(PG_GETARG_DATUM(0)));
+	KmeansStepView view;
+	GkModel		m;
+	GkPartialResult r;
+	GkError		err;
+	char	  **columns;
+	Size		kd = (Size) step->k * step->head.d;
+
+	if (step->head.rows == 0)
+		PG_RETURN_NULL();
+	kmeans_step_view(step, &view);
+	m = view.m;
+	r.centroids = palloc_extended(kd * sizeof(double), MCXT_ALLOC_HUGE);
+	memcpy(r.centroids, m.centroids, kd * sizeof(double));
+	r.size = palloc(step->k * sizeof(int64));
+	r.cluster_inertia = palloc(step->k * sizeof(double));
+	r.radius = palloc(step->k * sizeof(double));
+	r.mean = palloc(step->head.d * sizeof(double));
+	gk_partial_finish(&view.partial, &r);
+
+	m.centroids = r.centroids;
+	m.size = r.size;
+	m.cluster_inertia = r.cluster_inertia;
+	m.radius = r.radius;
+	m.inertia = r.inertia;
+	m.rows_used = step->head.rows;
+	m.rows_skipped = step->skipped;
+	m.iterations = Min(m.iterations, PG_INT32_MAX - 1) + 1;
+	m.converged = !r.moved;
+	m.history_inertia = append(m.history_inertia, m.history_len, r.inertia);
+	m.history_shift = append(m.history_shift, m.history_len, r.shift);
+	m.history_len++;
+	strlcpy(m.device, "cpu", sizeof(m.device));
+	m.context_ms = m.upload_ms = 0.0;
+	strlcpy(m.strategy, "aggregate", sizeof(m.strategy));
+
+	columns = kmeans_model_columns(view.model);
+	km_check(NULL, gk_model_check_range(&m, &err), &err);
+	kmeans_model_validate(&m, columns, view.model->ncolumns, view.model->columns_array,
+						  ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE);
+	PG_RETURN_POINTER(kmeans_model_assemble(&m, columns, view.model->ncolumns,
+											view.model->columns_array));
+}
+
+/* ---- output ---- */
+
 /*
  * The encoding of names in the text form: it must not depend on the client, and hexadecimal
  * digits are not converted on the way to a database with another encoding.
@@ -198,8 +274,6 @@ text_encoding(void)
 	/* these have no conversion to UTF-8 */
 	return own == PG_SQL_ASCII || own == PG_MULE_INTERNAL ? own : PG_UTF8;
 }
-
-/* ---- output ---- */
 
 static void
 put_int128s(StringInfo buf, const gk_int128_packed *v, Size n)

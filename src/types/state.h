@@ -77,35 +77,52 @@ typedef struct KmeansStepView
 	GkPlane		planes[GK_MAX_SHIFTS];
 } KmeansStepView;
 
-/* ---- state.c ---- */
+/* ---- any kind (state.c) ---- */
 
 /* Detoasted and checked; ERROR when it is not of the kind wanted. */
 extern KmeansState *kmeans_state_from_datum(Datum datum);
 extern KmeansSum *kmeans_sum_from_datum(Datum datum);
 extern KmeansStep *kmeans_step_from_datum(Datum datum);
-/* Count more rows; ERROR when the sum could not be read back. */
-extern void kmeans_state_count(int64 *rows, int64 more);
 /* The first argument of a transition function, to be changed in place; NULL for NULL. */
 extern KmeansState *kmeans_state_arg(FunctionCallInfo fcinfo, KmeansStateKind kind, const char *function);
 
-/* ---- fn_feature_sum.c ---- */
+/* Count more rows; ERROR when the sum could not be read back. */
+static inline void
+kmeans_state_count(int64 *rows, int64 more)
+{
+	if (more > GK_MAX_ROWS - *rows)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("kmeans_state cannot have more than %lld rows", (long long) GK_MAX_ROWS)));
+	*rows += more;
+}
+
+/* ---- sums of points (state_sum.c); a sum that changes may have to move ---- */
 
 extern KmeansSum *kmeans_sum_make(int d, int lo, int nlimbs);
-/* Add all of from; to may have to move. */
+/* sign: 1 adds the point, -1 subtracts it. */
+extern KmeansSum *kmeans_sum_add(KmeansSum *sum, const double *x, int d, int sign);
+extern KmeansSum *kmeans_sum_add_weighted(KmeansSum *sum, const double *x, int d, double weight, int sign);
+/* Add all of from. */
 extern KmeansSum *kmeans_sum_merge(KmeansSum *to, const KmeansSum *from);
 /* Carried, with as few limbs as the sums need: equal sums have equal bytes. */
 extern KmeansSum *kmeans_sum_normal(const KmeansSum *sum);
+/* Each feature's sum, rounded once; ERROR for one that no double holds. */
+extern double *kmeans_sum_values(const KmeansSum *sum);
 
-/* ---- fn_step.c ---- */
+/* ---- parts of a step (state_step.c); a part that changes may have to move ---- */
 
 /* buffered: it will take rows.  shifts: of the planes, ascending. */
 extern KmeansStep *kmeans_step_make(const KmeansModel *model, bool weighted, bool buffered,
 									int nplanes, const int *shifts);
-/* What its header says it takes. */
+/* The size of a value with this header. */
 extern uint64 kmeans_step_size(const KmeansStep *step);
 extern void kmeans_step_view(const KmeansStep *step, KmeansStepView *view);
+/* Assign the waiting rows, and add them up. */
+extern KmeansStep *kmeans_step_flush(KmeansStep *step);
+/* Add all of from. */
 extern KmeansStep *kmeans_step_merge(KmeansStep *to, const KmeansStep *from);
-/* A copy in which no row waits, and none can be added to. */
+/* A copy in which no row waits, and to which none can be added. */
 extern KmeansStep *kmeans_step_flushed(const KmeansStep *step);
 
 #endif							/* STATE_H */

@@ -22,7 +22,6 @@
 #include "core/store/gk_batch.h"
 #include "core/gk_numerics.h"
 #include "rescan/rescan.h"
-#include "functions/fn_point.h"
 #include "readers.h"
 
 /* ---- function calls ---- */
@@ -372,20 +371,6 @@ pg_strong_random(void *buf, size_t len)
 {
 	memset(buf, 7, len);
 	return true;
-}
-
-/* ---- no points as arguments ---- */
-
-void
-kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs, KmPointUse use, MemoryContext context)
-{
-	abort();
-}
-
-bool
-kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo)
-{
-	abort();
 }
 
 /* ---- no rows of relations ---- */
