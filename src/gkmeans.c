@@ -9,6 +9,8 @@
 #include "utils/builtins.h"
 
 #include "gkmeans.h"
+#include "pg/pg.h"
+#include "window/window.h"
 
 #ifdef PG_MODULE_MAGIC_EXT
 PG_MODULE_MAGIC_EXT(.name = "gkmeans", .version = GKMEANS_VERSION);
@@ -24,11 +26,8 @@ void
 _PG_init(void)
 {
 	km_guc_init();
-	km_devices_init();
-	km_gpu_init();
-	km_progress_init();
-	km_stat_init();
-	km_shmem_init();
+	km_device_init();
+	km_monitor_init();
 	km_window_plan_init();
 }
 

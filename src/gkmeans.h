@@ -1,24 +1,20 @@
 /*
- * gkmeans.h - what the files of the PostgreSQL glue share.
+ * gkmeans.h - what all files of the PostgreSQL glue share: settings, host, errors.
  *
- * The glue (the C files right in src) is the only part that includes
- * postgres.h.  It turns SQL arguments into the engine's options, rows into
- * points, and the engine's results and errors back into SQL.  A call runs like
- * this:
+ * The glue (every folder of src but core/, cpu/ and gpu/) is the only code that includes
+ * postgres.h.  It turns SQL arguments into the engine's options, rows into points, and the
+ * engine's results and errors back into SQL.  From the ground floor up:
  *
- *   fn_options.c   <options>            -> KmFitOptions
- *   rel_source.c    relation, columns    -> KmSource: what to read, as a query
- *   rel_read.c, rel_executor.c, rel_heap.c    the query's rows -> GkStore
- *   rel_rules.c     which rows are points, and what errors say about others
- *   fn_fit.c       the engine           -> GkModel -> SQL rows or kmeans_model
- *   rescan_relation.c   the same, reading again in every pass
- *   rescan_citus.c, rescan_wire.c    passes over rows on other servers
- *   fn_labels.c                            labels -> SQL rows
- *   fn_label_column.c, fn_label_changes.c   labels -> the table
- *   fn_label_table.c, fn_label_changes.c    labels -> a new table
+ *   pg/         PostgreSQL around a call: host, errors, arguments, results, devices, monitoring
+ *   relation/   the rows of a relation into batches
+ *   types/      kmeans_model and kmeans_state
+ *   rescan/     rows that every pass reads again, here or on other servers
+ *   functions/  what SQL calls
+ *   groups/, window/, svg/   many clusterings at once; kmeans() OVER; pictures
  *
- * The engine sees PostgreSQL only through a GkHost (pg_host.c) and reports
- * errors only by GkStatus (pg_error.c).
+ * Each has a header that begins with its words.  Functions and types are km_ and Km here, gk_
+ * and Gk in the engine.  The engine sees PostgreSQL only through a GkHost (pg_host.c) and
+ * reports errors only by GkStatus (pg_error.c).
  */
 #ifndef GKMEANS_H
 #define GKMEANS_H
@@ -46,30 +42,31 @@
 /* Bytes of a line of the CPU's cache. */
 #define KM_LINE				64
 
-/* ---- settings (gkmeans_guc.c) ---- */
+/* ---- settings (gkmeans_guc.c), in alphabetical order ---- */
 
 extern int	gkmeans_chunk_size;		/* kB */
 extern int	gkmeans_device;			/* GkDeviceKind */
-extern int	gkmeans_feature_sum;	/* GkFeatureSum */
 extern bool gkmeans_enable_window_scan;
+extern int	gkmeans_feature_sum;	/* GkFeatureSum */
 extern char *gkmeans_gpu_devices;
 extern char *gkmeans_gpu_fault;
 extern double gkmeans_gpu_memory_limit;
-extern int	gkmeans_mass_sum;		/* GkMassSum */
-extern int	gkmeans_max_gpu_sessions;	/* in pg_device.c */
 extern int	gkmeans_keep_memory;	/* kB, -1: gkmeans_memory_limit */
+extern int	gkmeans_log_min_duration;	/* ms, -1: off */
+extern int	gkmeans_mass_sum;		/* GkMassSum */
+extern int	gkmeans_max_gpu_sessions;
 extern int	gkmeans_memory_limit;	/* kB, -1: maintenance_work_mem */
 extern int	gkmeans_reader;			/* KmReaderKind */
+extern int	gkmeans_simd;			/* index of simd_words, in gkmeans_guc.c */
 extern int	gkmeans_skip_points;	/* GkSkip */
-extern int	gkmeans_simd;			/* index of gkmeans_simd_words */
 extern int	gkmeans_strategy;		/* GkStrategy, or GKMEANS_SCAN */
 extern int	gkmeans_threads;
 extern int	gkmeans_workers;		/* -1: max_parallel_maintenance_workers */
 
-/* A strategy of the glue's: rows are not kept, every pass reads them again. */
+/* The strategy "scan", of the glue: rows are not kept, every pass reads them again. */
 #define GKMEANS_SCAN		(GK_CROSS_PROCESSING + 1)
 
-/* Which road rows take; see rel_heap.c. */
+/* How rows are read; see rel_heap.c. */
 typedef enum KmReaderKind
 {
 	KM_READER_AUTO, KM_READER_EXECUTOR, KM_READER_HEAP
@@ -95,7 +92,7 @@ extern void km_host_end(KmPgHost *host);
 extern const GkHost *km_host_engine(KmPgHost *host);
 /* Whether a job whose device fails goes on, with a WARNING, on the CPU. */
 extern void km_host_fall_back(KmPgHost *host, bool allowed);
-/* What lives as long as the host. */
+/* Memory that lives as long as the host. */
 extern MemoryContext km_host_context(KmPgHost *host);
 /*
  * Run fn(arg), which may raise an ERROR, below the engine: an ERROR is kept in
@@ -117,32 +114,6 @@ km_check(KmPgHost *host, GkStatus status, const GkError *err)
 	if (unlikely(status != GK_OK))
 		km_throw(host, status, err);
 }
-
-/* ---- options (fn_options.c) ---- */
-
-typedef struct KmFitOptions
-{
-	GkOptions	engine;
-	GkDeviceKind device;
-	bool		scan;			/* strategy "scan" */
-	char	   *weight_column;	/* or NULL */
-	bool		skip_nonfinite;
-	/* Number of features of the given centroids or warm_start; 0: none given. */
-	int			given_d;
-} KmFitOptions;
-
-/* Number of arguments that <options> takes. */
-#define GKMEANS_NOPTIONS	12
-
-/* <options> are arguments first, first + 1, ... of the call. */
-extern void km_parse_options(FunctionCallInfo fcinfo, int first, int k, KmFitOptions *out);
-extern int	km_parse_k(FunctionCallInfo fcinfo, int arg);
-extern GkDeviceKind km_parse_device(FunctionCallInfo fcinfo, int arg);
-extern bool km_parse_nonfinite(FunctionCallInfo fcinfo, int arg);
-/* A text argument as a C string, NULL for NULL. */
-extern char *km_parse_text(FunctionCallInfo fcinfo, int arg);
-/* ERROR when a required argument is NULL. */
-extern void km_require_arg(FunctionCallInfo fcinfo, int arg, const char *name);
 
 /* ---- what to read (rel_source.c) ---- */
 
@@ -275,136 +246,5 @@ extern void km_row_id(const KmTables *tables, const uint32_t *const *aux, int ro
 #define KM_AUX_BLOCK	0
 #define KM_AUX_TABLE	1		/* offset number and index of the table */
 #define KM_AUX_LABEL	2		/* old label */
-
-/* ---- a fit (fn_fit.c) ---- */
-
-/* Who wants the labels.  The functions may raise ERRORs; left_out may be NULL. */
-typedef struct KmLabelWant
-{
-	void		(*left_out) (void *arg, const KmRowId *row, uint32 old_label);
-	void		(*labels) (void *arg, const KmTables *tables, const GkPrep *prep, int rows,
-						   const int32_t *label, const float *d2, const uint32_t *const *aux);
-	void	   *arg;
-} KmLabelWant;
-
-/* A label sink for the engine that passes on to a KmLabelWant. */
-typedef struct KmLabelRelay
-{
-	GkLabelSink sink;
-	KmPgHost   *host;
-	const KmLabelWant *want;
-	const KmTables *tables;
-	const GkPrep *prep;
-} KmLabelRelay;
-
-extern void km_label_relay(KmLabelRelay *relay, KmPgHost *host, const KmLabelWant *want,
-						   const KmTables *tables, const GkPrep *prep);
-
-typedef struct KmRescan KmRescan;
-
-typedef struct KmFit
-{
-	KmPgHost   *host;
-	KmSource   *source;
-	KmFitOptions options;
-	bool		as_model;		/* the result has to fit a kmeans_model */
-	KmReadCounts counts;
-	char	   *schema;			/* of gkmeans, if the rows are in shards on other servers; else NULL */
-	double		load_ms;
-	GkModel		model;			/* valid when there were usable rows */
-} KmFit;
-
-/* From the arguments (relation, columns, k, ..., <options>). */
-extern void km_fit_open(FunctionCallInfo fcinfo, int first_option, const char *label_column,
-						bool identify, KmFit *fit);
-/* Begin the host, read and prepare.  NULL, after a NOTICE: no usable rows. */
-extern GkStore *km_fit_load(KmFit *fit, const KmLabelWant *want, KmTables *tables);
-/* Read, prepare, fit, and raise the NOTICEs.  False: no usable rows. */
-extern bool km_fit_run(KmFit *fit, const KmLabelWant *want);
-extern void km_fit_end(KmFit *fit);
-/* ERROR when a GPU is asked for and there is none. */
-extern void km_check_device(KmPgHost *host, GkDeviceKind kind);
-/*
- * The backend that was asked for; ERROR when there is none.  It may wait for
- * other sessions' jobs on the GPU.  Its place there is the host's, to the end.
- */
-extern const GkBackend *km_choose_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
-
-/* ---- models as input (fn_labels.c) ---- */
-
-struct KmeansModel;
-
-/* The columns that the model was made from; ERROR when it does not know them. */
-extern char **km_model_columns(const struct KmeansModel *model);
-
-/* ---- label_column (fn_label_column.c) ---- */
-
-typedef struct KmRelabel KmRelabel;
-
-/* Check rights and the column; before anything is read. */
-extern void km_relabel_check(const KmSource *source, int k);
-extern KmRelabel *km_relabel_begin(const KmSource *source);
-extern KmLabelWant km_relabel_want(KmRelabel *relabel);
-/* Add the column if missing, and write the labels that differ; function: kmeans(). */
-extern void km_relabel_write(KmRelabel *relabel, Oid function);
-
-/* ---- sets of rows (pg_result.c) ---- */
-
-typedef struct KmResult
-{
-	Tuplestorestate *store;
-	TupleDesc	desc;
-} KmResult;
-
-extern void km_result_begin(FunctionCallInfo fcinfo, KmResult *result);
-/* One row per cluster, the result of kmeans() (fn_fit.c). */
-extern void km_result_clusters(KmResult *result, const GkModel *m);
-/* A float8[] of n >= 1 values. */
-extern Datum km_float8_array(const double *v, int n);
-
-/* ---- progress (pg_progress.c) ---- */
-
-extern void km_progress_init(void);
-/* A job begins to read a relation; it ends when the context goes away. */
-extern void km_progress_begin(MemoryContext context, Oid relation);
-extern void km_progress_device(const char *device);
-/* May be called as often as there is news.  Never raises an ERROR. */
-extern void km_progress_report(const GkProgress *p);
-
-/* ---- statistics of runs (pg_stat.c) ---- */
-
-extern int	gkmeans_log_min_duration;	/* ms, -1: off */
-
-extern void km_stat_init(void);
-/* A run has ended well: into the log, if it took long enough, and the sums. */
-extern void km_stat_run(const char *relname, const GkModel *m);
-/* A GPU failed, and the CPU goes on. */
-extern void km_stat_fallback(void);
-
-/* ---- kmeans() OVER as a plan node (window_plan.c) ---- */
-
-extern void km_window_plan_init(void);
-
-/* ---- devices (fn_devices.c) ---- */
-
-extern void km_devices_init(void);
-
-/* ---- sessions on a GPU (pg_device.c) ---- */
-
-extern void km_gpu_init(void);
-/*
- * Take a place on this GPU until the context goes away.  When all are taken,
- * wait for one, or return false.
- */
-extern bool km_gpu_job_begin(MemoryContext context, int gpu, bool wait);
-
-/* ---- shared memory (pg_shmem.c) ---- */
-
-/*
- * In a module's init: have *address point to size bytes of shared memory, set up
- * once by init(), when gkmeans is preloaded.  Else *address is left alone.
- */
-extern void km_shmem_register(const char *name, Size size, void **address, void (*init) (void *area));
-extern void km_shmem_init(void);
 
 #endif							/* GKMEANS_H */

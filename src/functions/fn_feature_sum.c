@@ -4,7 +4,7 @@
  */
 #include "postgres.h"
 
-#include "functions/fn_point.h"
+#include "functions/functions.h"
 #include "types/state.h"
 
 PG_FUNCTION_INFO_V1(feature_sum_add);

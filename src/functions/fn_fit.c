@@ -9,10 +9,8 @@
 
 #include "core/gk_backend.h"
 #include "core/store/gk_points.h"
-#include "gkmeans.h"
+#include "functions/functions.h"
 #include "rescan/rescan.h"
-#include "types/model.h"
-#include "relation/rel_rules.h"
 
 PG_FUNCTION_INFO_V1(kmeans);
 PG_FUNCTION_INFO_V1(kmeans_fit);
@@ -82,44 +80,6 @@ notice_result(const KmFit *fit)
 }
 
 /* ---- the fit ---- */
-
-static const GkBackend *
-find_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k, int *gpu)
-{
-	GkError		err;
-	const GkBackend *backend = gk_registry_choose(kind, gkmeans_gpu_devices, n, d, k, gpu, &err);
-
-	if (backend == NULL)
-		km_throw(host, err.code, &err);
-	return backend;
-}
-
-void
-km_check_device(KmPgHost *host, GkDeviceKind kind)
-{
-	int			gpu;
-
-	if (kind == GK_DEVICE_GPU)
-		(void) find_backend(host, kind, 0, 0, 0, &gpu);
-}
-
-const GkBackend *
-km_choose_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
-{
-	int			gpu;
-	const GkBackend *backend = find_backend(host, kind, n, d, k, &gpu);
-
-	km_host_fall_back(host, kind == GK_DEVICE_AUTO);
-	if (gpu >= 0 && !km_gpu_job_begin(km_host_context(host), gpu, kind == GK_DEVICE_GPU))
-	{
-		ereport(DEBUG1,
-				(errmsg("all %d sessions of GPU %d are taken, the CPU does the job",
-						gkmeans_max_gpu_sessions, gpu)));
-		backend = find_backend(host, GK_DEVICE_CPU, n, d, k, &gpu);
-	}
-	km_progress_device(gpu >= 0 ? "gpu" : "cpu");
-	return backend;
-}
 
 /* ERROR before the work when the centroids alone are too large for a value. */
 static void
@@ -302,8 +262,7 @@ load(Points *p, const KmLabelWant *want, GkError *err)
 	if (p->store == NULL)
 	{
 		km_notice_left_out(&fit->counts);
-		ereport(NOTICE,
-				(errmsg("no usable rows in \"%s\"", fit->source->relname)));
+		km_notice_no_rows(fit->source);
 		km_read_end(&end);
 		return GK_OK;
 	}
@@ -417,26 +376,6 @@ km_fit_open(FunctionCallInfo fcinfo, int first_option, const char *label_column,
 								 fit->options.weight_column, label_column, identify);
 	if (km_citus_distributed(fit->source->relid))
 		fit->schema = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
-}
-
-void
-km_result_clusters(KmResult *result, const GkModel *m)
-{
-	int			d = m->prep.d;
-
-	for (int c = 0; c < m->k; c++)
-	{
-		Datum		values[5];
-		bool		nulls[5] = {false};
-
-		values[0] = Int32GetDatum(c);
-		values[1] = Int64GetDatum(m->size[c]);
-		values[2] = km_float8_array(m->centroids + (size_t) c * d, d);
-		values[3] = Float8GetDatum(m->cluster_inertia[c]);
-		values[4] = Float8GetDatum(m->radius[c]);
-		tuplestore_putvalues(result->store, result->desc, values, nulls);
-		pfree(DatumGetPointer(values[2]));
-	}
 }
 
 /*

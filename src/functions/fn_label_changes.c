@@ -16,7 +16,7 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
-#include "functions/fn_label_changes.h"
+#include "functions/functions.h"
 
 typedef struct Change
 {

@@ -33,7 +33,7 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
-#include "functions/fn_label_changes.h"
+#include "functions/functions.h"
 
 PG_FUNCTION_INFO_V1(gkmeans_has_new_label);
 PG_FUNCTION_INFO_V1(gkmeans_new_label);

@@ -31,7 +31,7 @@
 #include "utils/rel.h"
 #include "utils/varlena.h"
 
-#include "functions/fn_label_changes.h"
+#include "functions/functions.h"
 #include "relation/rel_executor.h"
 
 PG_FUNCTION_INFO_V1(kmeans_label_table);

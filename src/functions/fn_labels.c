@@ -15,9 +15,7 @@
 #include "utils/builtins.h"
 #include "utils/syscache.h"
 
-#include "gkmeans.h"
-#include "types/model.h"
-#include "relation/rel_rules.h"
+#include "functions/functions.h"
 
 PG_FUNCTION_INFO_V1(kmeans_labels);
 PG_FUNCTION_INFO_V1(kmeans_labels_model);
@@ -112,7 +110,8 @@ kmeans_labels(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* The columns that the model was made from. */
+/* ---- rows read with a model ---- */
+
 char **
 km_model_columns(const KmeansModel *model)
 {
@@ -124,6 +123,42 @@ km_model_columns(const KmeansModel *model)
 	return kmeans_model_columns(model);
 }
 
+void
+km_model_rows_open(FunctionCallInfo fcinfo, int model, int relation, int nonfinite, KmModelRows *rows)
+{
+	memset(rows, 0, sizeof(*rows));
+	km_require_arg(fcinfo, Min(model, relation), model < relation ? "model" : "relation");
+	km_require_arg(fcinfo, Max(model, relation), model < relation ? "relation" : "model");
+	rows->read.skip_nonfinite = km_parse_nonfinite(fcinfo, nonfinite);
+	rows->value = PG_GETARG_KMEANS_MODEL(model);
+	kmeans_model_view(rows->value, &rows->model);
+	rows->read.expect_of = "the model";
+	rows->read.expect_d = rows->model.prep.d;
+	rows->read.distance = rows->model.prep.distance;
+	rows->columns = km_model_columns(rows->value);
+}
+
+GkStore *
+km_model_rows_read(KmModelRows *rows, Oid relation, bool identify)
+{
+	KmReadCounts counts = {0};
+	GkStore    *store;
+
+	rows->source = km_source_open(relation, rows->columns, rows->value->ncolumns, NULL, NULL, identify);
+	km_apply_simd();
+	rows->host = km_host_begin();
+	store = km_read(rows->host, rows->source, &rows->read, &counts, &rows->tables);
+	km_notice_left_out(&counts);
+	return store;
+}
+
+void
+km_notice_no_rows(const KmSource *source)
+{
+	ereport(NOTICE,
+			(errmsg("no usable rows in \"%s\"", source->relname)));
+}
+
 /*
  * kmeans_labels(relation regclass, model kmeans_model, nonfinite text, device text)
  * returns the same: bulk prediction.
@@ -133,46 +168,33 @@ kmeans_labels_model(PG_FUNCTION_ARGS)
 {
 	KmResult	result;
 	KmLabelWant want = {put_left_out, put_labels, &result};
-	KmReadOptions read = {.expect_of = "the model",.left_out = put_left_out,.arg = &result};
-	KmReadCounts counts = {0};
-	KmTables	tables = {0};
 	GkDeviceKind device;
-	KmeansModel *value;
-	GkModel		model;
-	KmSource   *source;
-	KmPgHost   *host;
+	KmModelRows rows;
 	GkStore    *store;
 
-	km_require_arg(fcinfo, 0, "relation");
-	km_require_arg(fcinfo, 1, "model");
-	value = PG_GETARG_KMEANS_MODEL(1);
-	kmeans_model_view(value, &model);
-	read.expect_d = model.prep.d;
-	read.distance = model.prep.distance;
-	read.skip_nonfinite = km_parse_nonfinite(fcinfo, 2);
+	km_model_rows_open(fcinfo, 1, 0, 2, &rows);
+	rows.read.left_out = put_left_out;
+	rows.read.arg = &result;
 	device = km_parse_device(fcinfo, 3);
-
 	km_result_begin(fcinfo, &result);
-	source = km_source_open(PG_GETARG_OID(0), km_model_columns(value), value->ncolumns,
-							NULL, NULL, true);
-	km_apply_simd();
-	host = km_host_begin();
-	store = km_read(host, source, &read, &counts, &tables);
-	km_notice_left_out(&counts);
+	store = km_model_rows_read(&rows, PG_GETARG_OID(0), true);
 	if (store != NULL)
 	{
+		const GkModel *m = &rows.model;
 		const GkBackend *backend;
 		KmLabelRelay relay;
 		GkError		err;
 
-		km_check(host, gk_store_prepare_as(store, &model.prep, &err), &err);
-		backend = km_choose_backend(host, device, gk_store_rows(store), model.prep.d, model.k);
-		km_label_relay(&relay, host, &want, &tables, &model.prep);
-		km_check(host, gk_label(store, backend, &model, &relay.sink, &err), &err);
+		km_check(rows.host, gk_store_prepare_as(store, &m->prep, &err), &err);
+		backend = km_choose_backend(rows.host, device, gk_store_rows(store), m->prep.d, m->k);
+		km_label_relay(&relay, rows.host, &want, &rows.tables, &m->prep);
+		km_check(rows.host, gk_label(store, backend, m, &relay.sink, &err), &err);
 	}
-	km_host_end(host);
+	km_host_end(rows.host);
 	return (Datum) 0;
 }
+
+/* ---- planning ---- */
 
 /* The planner's estimate of a relation's rows; 0: not known. */
 static double

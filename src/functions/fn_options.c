@@ -1,9 +1,8 @@
 /*
- * fn_options.c - the arguments of a fit, checked.
+ * fn_options.c - the options of a fit, checked.
  *
- * <options> are the same arguments in the same order in every function that
- * fits; see km_parse_options for the list.  Every error names the option, the
- * value it got and what is allowed.
+ * <options> are the same arguments in the same order in every function that fits; see
+ * km_parse_options() for the list.
  */
 #include "postgres.h"
 
@@ -12,8 +11,7 @@
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
 
-#include "gkmeans.h"
-#include "types/model.h"
+#include "functions/functions.h"
 
 /* Places in <options>. */
 enum
@@ -22,7 +20,7 @@ enum
 	OPT_TOL, OPT_DISTANCE, OPT_STANDARDIZE, OPT_SEED, OPT_NONFINITE, OPT_DEVICE, OPT_COUNT
 };
 
-StaticAssertDecl(OPT_COUNT == GKMEANS_NOPTIONS, "option count differs from gkmeans.h");
+StaticAssertDecl(OPT_COUNT == GKMEANS_NOPTIONS, "option count differs from functions.h");
 
 static const struct config_enum_entry init_words[] = {
 	{"k-means++", GK_INIT_PLUSPLUS, false},
@@ -36,101 +34,6 @@ static const struct config_enum_entry distance_words[] = {
 	{"cosine", GK_COSINE, false},
 	{NULL, 0, false}
 };
-
-static const struct config_enum_entry nonfinite_words[] = {
-	{"error", false, false},
-	{"skip", true, false},
-	{NULL, 0, false}
-};
-
-void
-km_require_arg(FunctionCallInfo fcinfo, int arg, const char *name)
-{
-	if (PG_ARGISNULL(arg))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s must not be NULL", name)));
-}
-
-char *
-km_parse_text(FunctionCallInfo fcinfo, int arg)
-{
-	return PG_ARGISNULL(arg) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(arg));
-}
-
-/* Look a word up, or list the good ones. */
-static int
-parse_word(const char *option, const char *word, const struct config_enum_entry *words)
-{
-	StringInfoData good;
-
-	initStringInfo(&good);
-	for (const struct config_enum_entry *w = words; w->name != NULL; w++)
-	{
-		if (pg_strcasecmp(word, w->name) == 0)
-			return w->val;
-		appendStringInfo(&good, "%s'%s'", good.len > 0 ? ", " : "", w->name);
-	}
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("invalid value for %s: \"%s\"", option, word),
-			 errhint("Use one of %s.", good.data)));
-	return 0;					/* keep compiler quiet */
-}
-
-static int
-parse_word_arg(FunctionCallInfo fcinfo, int arg, const char *option,
-			   const struct config_enum_entry *words)
-{
-	km_require_arg(fcinfo, arg, option);
-	return parse_word(option, km_parse_text(fcinfo, arg), words);
-}
-
-GkDeviceKind
-km_parse_device(FunctionCallInfo fcinfo, int arg)
-{
-	char	   *word = km_parse_text(fcinfo, arg);
-
-	return word != NULL ? parse_word("device", word, gkmeans_device_words) : gkmeans_device;
-}
-
-bool
-km_parse_nonfinite(FunctionCallInfo fcinfo, int arg)
-{
-	return parse_word_arg(fcinfo, arg, "nonfinite", nonfinite_words);
-}
-
-int
-km_parse_k(FunctionCallInfo fcinfo, int arg)
-{
-	int			k;
-
-	km_require_arg(fcinfo, arg, "k");
-	k = PG_GETARG_INT32(arg);
-	if (k < 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("k must be at least 1, not %d", k)));
-	if (k > GK_MAX_K)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("k must be at most %d, not %d", GK_MAX_K, k)));
-	return k;
-}
-
-static int
-parse_at_least_1(FunctionCallInfo fcinfo, int arg, const char *option)
-{
-	int			value;
-
-	km_require_arg(fcinfo, arg, option);
-	value = PG_GETARG_INT32(arg);
-	if (value < 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must be at least 1, not %d", option, value)));
-	return value;
-}
 
 static double
 parse_tol(FunctionCallInfo fcinfo, int arg)
@@ -241,11 +144,11 @@ km_parse_options(FunctionCallInfo fcinfo, int first, int k, KmFitOptions *out)
 	memset(out, 0, sizeof(*out));
 	o->k = k;
 	out->weight_column = km_parse_text(fcinfo, first + OPT_WEIGHT_COLUMN);
-	o->init = parse_word_arg(fcinfo, first + OPT_INIT, "init", init_words);
-	o->n_init = parse_at_least_1(fcinfo, first + OPT_N_INIT, "n_init");
-	o->max_iter = parse_at_least_1(fcinfo, first + OPT_MAX_ITER, "max_iter");
+	o->init = km_parse_word(fcinfo, first + OPT_INIT, "init", init_words);
+	o->n_init = km_parse_int(fcinfo, first + OPT_N_INIT, "n_init", 1, PG_INT32_MAX);
+	o->max_iter = km_parse_int(fcinfo, first + OPT_MAX_ITER, "max_iter", 1, PG_INT32_MAX);
 	o->tol = parse_tol(fcinfo, first + OPT_TOL);
-	o->distance = parse_word_arg(fcinfo, first + OPT_DISTANCE, "distance", distance_words);
+	o->distance = km_parse_word(fcinfo, first + OPT_DISTANCE, "distance", distance_words);
 	km_require_arg(fcinfo, first + OPT_STANDARDIZE, "standardize");
 	o->standardize = PG_GETARG_BOOL(first + OPT_STANDARDIZE);
 	o->seed = parse_seed(fcinfo, first + OPT_SEED);

@@ -15,19 +15,13 @@
 
 #include "core/gk_core.h"
 #include "pg/pg_compat.h"
-#include "functions/fn_point.h"
+#include "functions/functions.h"
 
 static bool
 is_number(Oid type)
 {
 	return type == INT2OID || type == INT4OID || type == INT8OID ||
 		type == FLOAT4OID || type == FLOAT8OID || type == NUMERICOID;
-}
-
-bool
-km_casts_to_reals(Oid type)
-{
-	return SearchSysCacheExists2(CASTSOURCETARGET, ObjectIdGetDatum(type), ObjectIdGetDatum(FLOAT4ARRAYOID));
 }
 
 /*

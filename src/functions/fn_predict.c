@@ -26,8 +26,7 @@
 
 #include "core/gk_numerics.h"
 #include "pg/pg_compat.h"
-#include "types/model.h"
-#include "functions/fn_point.h"
+#include "functions/functions.h"
 
 PG_FUNCTION_INFO_V1(kmeans_predict);
 PG_FUNCTION_INFO_V1(kmeans_distance);

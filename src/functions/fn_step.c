@@ -19,9 +19,7 @@
 #include "utils/memutils.h"
 
 #include "core/partial/gk_partial_threads.h"
-#include "functions/fn_point.h"
-#include "gkmeans.h"
-#include "relation/rel_rules.h"
+#include "functions/functions.h"
 #include "rescan/rescan.h"
 #include "types/state.h"
 

@@ -14,9 +14,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#include "gkmeans.h"
-#include "groups/group_points.h"
-#include "types/model.h"
+#include "groups/groups.h"
 
 PG_FUNCTION_INFO_V1(kmeans_agg_add);
 PG_FUNCTION_INFO_V1(kmeans_agg_combine);
@@ -32,18 +30,6 @@ typedef struct Collected
 	KmFitOptions options;		/* parsed from it */
 	KmGroupRows		rows;
 } Collected;
-
-static MemoryContext
-aggregate_context(FunctionCallInfo fcinfo, const char *function)
-{
-	MemoryContext cxt;
-
-	if (!AggCheckCallContext(fcinfo, &cxt))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("%s is for aggregates only", function)));
-	return cxt;
-}
 
 /* In the aggregate's context; the options are copied there. */
 static Collected *
@@ -72,7 +58,7 @@ make_state(MemoryContext cxt, int k, HeapTupleHeader value)
 Datum
 kmeans_agg_add(PG_FUNCTION_ARGS)
 {
-	MemoryContext cxt = aggregate_context(fcinfo, "kmeans_agg_add");
+	MemoryContext cxt = km_aggregate_context(fcinfo, "kmeans_agg_add");
 	Collected   *s = PG_ARGISNULL(0) ? NULL : (Collected *) PG_GETARG_POINTER(0);
 	KmeansPoint *p = fcinfo->flinfo->fn_extra;
 	int			k = km_parse_k(fcinfo, 2);
@@ -101,7 +87,7 @@ kmeans_agg_add(PG_FUNCTION_ARGS)
 Datum
 kmeans_agg_combine(PG_FUNCTION_ARGS)
 {
-	MemoryContext cxt = aggregate_context(fcinfo, "kmeans_agg_combine");
+	MemoryContext cxt = km_aggregate_context(fcinfo, "kmeans_agg_combine");
 	Collected   *a = PG_ARGISNULL(0) ? NULL : (Collected *) PG_GETARG_POINTER(0);
 	const Collected *b = PG_ARGISNULL(1) ? NULL : (Collected *) PG_GETARG_POINTER(1);
 
@@ -143,7 +129,7 @@ kmeans_agg_serialize(PG_FUNCTION_ARGS)
 	bytea	   *out;
 	char	   *at;
 
-	(void) aggregate_context(fcinfo, "kmeans_agg_serialize");
+	(void) km_aggregate_context(fcinfo, "kmeans_agg_serialize");
 	s = (const Collected *) PG_GETARG_POINTER(0);
 	h.n = s->rows.n;
 	h.skipped = s->skipped;
@@ -180,7 +166,7 @@ kmeans_agg_deserialize(PG_FUNCTION_ARGS)
 	Collected   *s;
 	HeapTupleHeader value = NULL;
 
-	(void) aggregate_context(fcinfo, "kmeans_agg_deserialize");
+	(void) km_aggregate_context(fcinfo, "kmeans_agg_deserialize");
 	in = PG_GETARG_BYTEA_PP(0);
 	at = VARDATA_ANY(in);
 	if (VARSIZE_ANY_EXHDR(in) >= sizeof(h))
@@ -214,7 +200,7 @@ kmeans_agg_finish(PG_FUNCTION_ARGS)
 	KmeansModel *result;
 	double		start = gk_now_ms();
 
-	(void) aggregate_context(fcinfo, "kmeans_agg_finish");
+	(void) km_aggregate_context(fcinfo, "kmeans_agg_finish");
 	s = PG_ARGISNULL(0) ? NULL : (const Collected *) PG_GETARG_POINTER(0);
 	if (s == NULL || s->rows.n == 0)
 		PG_RETURN_NULL();

@@ -14,7 +14,7 @@
 #include "utils/memutils.h"
 #include "utils/typcache.h"
 
-#include "groups/group_hash.h"
+#include "groups/groups.h"
 
 #define MIN_BUCKETS		1024
 

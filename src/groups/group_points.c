@@ -11,7 +11,7 @@
 #include "utils/typcache.h"
 
 #include "core/base/gk_mem.h"
-#include "groups/group_points.h"
+#include "groups/groups.h"
 
 /* ---- rows ---- */
 

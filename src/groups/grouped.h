@@ -8,10 +8,7 @@
 #include "tcop/dest.h"
 
 #include "core/gk_backend.h"
-#include "gkmeans.h"
-#include "groups/group_hash.h"
-#include "relation/rel_rules.h"
-#include "pg/pg_thread_host.h"
+#include "groups/groups.h"
 
 typedef struct KmGrouped
 {

@@ -1,5 +1,6 @@
 /*
- * pg_device.c - how many sessions use a GPU at once.
+ * pg_device.c - which devices there are, which one a job gets, and how many sessions use a
+ * GPU at once.
  *
  * Each job's points take device memory, and so does each session's CUDA
  * context, some hundred MB.  When the module is preloaded, shared memory counts
@@ -9,23 +10,30 @@
  *   contexts  kept between jobs, because a new one takes 170-310 ms; one more
  *             than that is given back as soon as its job is done.
  *
- * A session that is idle runs no code of ours, so nobody can ask it for its
- * context: how many are kept has to be decided at the end of a job.  Without
- * preloading there is no limit, and every session keeps its context.
+ * A session that is idle runs no code of gkmeans, so it cannot be asked for its
+ * context: how many are kept is decided at the end of a job.  Without preloading
+ * there is no limit, and every session keeps its context.
  *
  * A job's place belongs to the memory context of its host, which an ERROR
  * deletes too; a process that exits gives up what it has left.
  */
 #include "postgres.h"
 
+#include <dlfcn.h>
+
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
 #include "storage/ipc.h"
+#include "utils/builtins.h"
 #include "utils/memutils.h"
 
 #include "gkmeans.h"
+#include "pg/pg.h"
 
+PG_FUNCTION_INFO_V1(gkmeans_devices);
+
+#define MAX_DEVICES	64
 #define MAX_GPUS	16			/* as many as the backend looks at */
 
 typedef struct GpuShared
@@ -41,12 +49,9 @@ typedef struct Job
 	MemoryContextCallback callback;
 } Job;
 
-int			gkmeans_max_gpu_sessions = 2;
-
 static GpuShared *shared;		/* [MAX_GPUS]; NULL: not preloaded */
 static int	my_job = -1;		/* the GPU that this process runs a job on */
 static bool my_context[MAX_GPUS];	/* a context that is counted */
-
 
 /* ---- counting ---- */
 
@@ -101,8 +106,12 @@ at_exit(int code, Datum arg)
 	}
 }
 
-bool
-km_gpu_job_begin(MemoryContext context, int gpu, bool wait)
+/*
+ * Take a place on this GPU until the context goes away.  When all are taken,
+ * wait for one, or return false.
+ */
+static bool
+begin_job(MemoryContext context, int gpu, bool wait)
 {
 	static bool registered;
 	Job		   *job;
@@ -133,7 +142,81 @@ km_gpu_job_begin(MemoryContext context, int gpu, bool wait)
 	return true;
 }
 
-/* ---- shared memory ---- */
+/* ---- the device of a job ---- */
+
+static const GkBackend *
+find_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k, int *gpu)
+{
+	GkError		err;
+	const GkBackend *backend = gk_registry_choose(kind, gkmeans_gpu_devices, n, d, k, gpu, &err);
+
+	if (backend == NULL)
+		km_throw(host, err.code, &err);
+	return backend;
+}
+
+void
+km_check_device(KmPgHost *host, GkDeviceKind kind)
+{
+	int			gpu;
+
+	if (kind == GK_DEVICE_GPU)
+		(void) find_backend(host, kind, 0, 0, 0, &gpu);
+}
+
+const GkBackend *
+km_choose_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
+{
+	int			gpu;
+	const GkBackend *backend = find_backend(host, kind, n, d, k, &gpu);
+
+	km_host_fall_back(host, kind == GK_DEVICE_AUTO);
+	if (gpu >= 0 && !begin_job(km_host_context(host), gpu, kind == GK_DEVICE_GPU))
+	{
+		ereport(DEBUG1,
+				(errmsg("all %d sessions of GPU %d are taken, the CPU does the job",
+						gkmeans_max_gpu_sessions, gpu)));
+		backend = find_backend(host, GK_DEVICE_CPU, n, d, k, &gpu);
+	}
+	km_progress_device(gpu >= 0 ? "gpu" : "cpu");
+	return backend;
+}
+
+/* ---- SQL ---- */
+
+/*
+ * gkmeans_devices(backend, name, usable, reason, memory, detail) returns setof record
+ */
+Datum
+gkmeans_devices(PG_FUNCTION_ARGS)
+{
+	GkDeviceInfo *info = palloc(MAX_DEVICES * sizeof(GkDeviceInfo));
+	KmResult	result;
+	int			n;
+
+	km_result_begin(fcinfo, &result);
+	km_apply_simd();
+	n = gk_registry_devices(info, MAX_DEVICES);
+	for (int i = 0; i < n; i++)
+	{
+		Datum		values[6];
+		bool		nulls[6] = {false};
+
+		values[0] = CStringGetTextDatum(info[i].backend);
+		values[1] = CStringGetTextDatum(info[i].name);
+		values[2] = BoolGetDatum(info[i].usable);
+		values[3] = CStringGetTextDatum(info[i].reason);
+		nulls[3] = info[i].reason[0] == '\0';
+		values[4] = Int64GetDatum(info[i].memory);
+		nulls[4] = info[i].memory == 0;
+		values[5] = CStringGetTextDatum(info[i].detail);
+		nulls[5] = info[i].detail[0] == '\0';
+		tuplestore_putvalues(result.store, result.desc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/* ---- begin ---- */
 
 static void
 init_shared(void *area)
@@ -148,8 +231,22 @@ init_shared(void *area)
 	}
 }
 
+/*
+ * The GPU part is looked for beside this module, wherever that was loaded from: $libdir is
+ * not the only possible place.  Only the name is noted here.
+ */
 void
-km_gpu_init(void)
+km_device_init(void)
 {
+	Dl_info		info;
+
+	if (dladdr((void *) km_device_init, &info) != 0 && info.dli_fname != NULL)
+	{
+		char		dir[MAXPGPATH];
+
+		strlcpy(dir, info.dli_fname, sizeof(dir));
+		get_parent_directory(dir);
+		gk_registry_set_directory(dir);
+	}
 	km_shmem_register("gkmeans", MAX_GPUS * sizeof(GpuShared), (void **) &shared, init_shared);
 }

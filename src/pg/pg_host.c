@@ -18,6 +18,7 @@
 
 #include "core/base/gk_mem.h"
 #include "gkmeans.h"
+#include "pg/pg.h"
 
 /* What one FileWrite() is given. */
 #define MAX_SPILL_WRITE		(64 * 1024 * 1024)

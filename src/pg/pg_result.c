@@ -1,16 +1,16 @@
 /*
- * pg_result.c - beginning of a function that returns a set of rows, and arrays in them.
+ * pg_result.c - results of SQL functions: sets of rows, records, arrays.
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 
-#include "gkmeans.h"
+#include "pg/pg.h"
 
-/* The rows go to a tuplestore that lives as long as the query. */
 void
 km_result_begin(FunctionCallInfo fcinfo, KmResult *result)
 {
@@ -32,6 +32,36 @@ km_result_begin(FunctionCallInfo fcinfo, KmResult *result)
 	rsinfo->setResult = result->store;
 	rsinfo->setDesc = result->desc;
 	MemoryContextSwitchTo(caller);
+}
+
+Datum
+km_result_record(FunctionCallInfo fcinfo, Datum *values, bool *nulls, int n)
+{
+	TupleDesc	desc;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	Assert(n == desc->natts);
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
+}
+
+void
+km_result_clusters(KmResult *result, const GkModel *m)
+{
+	for (int c = 0; c < m->k; c++)
+	{
+		Datum		values[5];
+		bool		nulls[5] = {false};
+
+		CHECK_FOR_INTERRUPTS();
+		values[0] = Int32GetDatum(c);
+		values[1] = Int64GetDatum(m->size[c]);
+		values[2] = km_float8_array(m->centroids + (int64) c * m->prep.d, m->prep.d);
+		values[3] = Float8GetDatum(m->cluster_inertia[c]);
+		values[4] = Float8GetDatum(m->radius[c]);
+		tuplestore_putvalues(result->store, result->desc, values, nulls);
+		pfree(DatumGetPointer(values[2]));
+	}
 }
 
 Datum

@@ -10,7 +10,7 @@
 #include "utils/memutils.h"
 
 #include "core/base/gk_mem.h"
-#include "pg/pg_thread_host.h"
+#include "pg/pg.h"
 
 #define BLOCK_BYTES		((size_t) 1 << 20)
 /*

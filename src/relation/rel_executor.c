@@ -14,6 +14,7 @@
 #include "utils/memutils.h"
 
 #include "relation/rel_page.h"
+#include "pg/pg.h"
 #include "relation/rel_executor.h"
 
 /* The index of a row's table shares an aux value with the offset number. */

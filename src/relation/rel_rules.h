@@ -44,12 +44,6 @@ typedef struct KmRowRules
 	bool		skip_nonfinite;
 } KmRowRules;
 
-static inline KmRowRules
-km_fit_rules(const KmFitOptions *options)
-{
-	return (KmRowRules) {options->engine.distance == GK_COSINE, options->skip_nonfinite};
-}
-
 /* ---- verdicts; any thread may ask ---- */
 
 static inline KmVerdict

@@ -25,7 +25,6 @@
 #include "utils/syscache.h"
 
 #include "gkmeans.h"
-#include "functions/fn_point.h"
 #include "rescan/rescan.h"
 
 /* How a column is read. */
@@ -231,6 +230,12 @@ km_source_require(const KmSource *source, char **columns, int ncolumns)
 {
 	for (int i = 0; i < ncolumns; i++)
 		(void) require_column(source, columns[i]);
+}
+
+bool
+km_casts_to_reals(Oid type)
+{
+	return SearchSysCacheExists2(CASTSOURCETARGET, ObjectIdGetDatum(type), ObjectIdGetDatum(FLOAT4ARRAYOID));
 }
 
 /* True when values of the type can be read as features. */

@@ -22,6 +22,8 @@ typedef struct KmArrayHead
 	int32		bound;
 } KmArrayHead;
 
+/* Is there a cast to real[] for the type, implicit or not?  Then its values are points. */
+extern bool km_casts_to_reals(Oid type);	/* rel_source.c */
 /* Bytes of a stored value. */
 extern int	km_value_size(KmValueType type);
 /* n values of a query's row. */

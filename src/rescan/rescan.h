@@ -14,7 +14,7 @@
 #include "lib/stringinfo.h"
 
 #include "core/rescan/gk_pass.h"
-#include "gkmeans.h"
+#include "functions/functions.h"
 #include "types/state.h"
 
 /* ---- for fn_fit.c ---- */

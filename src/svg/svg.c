@@ -9,7 +9,6 @@
 #include <float.h>
 #include <math.h>
 
-#include "gkmeans.h"
 #include "svg/svg.h"
 
 #define FONT	"font-family=\"Helvetica, Arial, sans-serif\""
@@ -188,18 +187,4 @@ km_svg_mark(StringInfo out, int cluster, double x, double y, double r)
 			appendStringInfo(out, "<path d=\"M%.1f %.1fl%.1f %.1fh%.1fz\"/>", x, y + 1.3 * r, 1.3 * r, -2.2 * r, -2.6 * r);
 			break;
 	}
-}
-
-int
-km_svg_size_arg(FunctionCallInfo fcinfo, int arg, const char *name)
-{
-	int			size;
-
-	km_require_arg(fcinfo, arg, name);
-	size = PG_GETARG_INT32(arg);
-	if (size < 300 || size > 10000)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must be between 300 and 10000, not %d", name, size)));
-	return size;
 }

@@ -6,6 +6,8 @@
 
 #include "lib/stringinfo.h"
 
+#include "pg/pg.h"
+
 /* A plot's place in the picture, and what its edges stand for. */
 typedef struct KmSvgPlot
 {
@@ -33,7 +35,12 @@ extern double km_svg_y(const KmSvgPlot *plot, double y);
 /* Colours repeat after 8, shapes change then. */
 extern const char *km_svg_colour(int cluster);
 extern void km_svg_mark(StringInfo out, int cluster, double x, double y, double r);
+
 /* The arguments width and height, checked. */
-extern int	km_svg_size_arg(FunctionCallInfo fcinfo, int arg, const char *name);
+static inline int
+km_svg_parse_size(FunctionCallInfo fcinfo, int arg, const char *name)
+{
+	return km_parse_int(fcinfo, arg, name, 300, 10000);
+}
 
 #endif							/* SVG_H */

@@ -7,7 +7,7 @@
 
 #include "utils/builtins.h"
 
-#include "functions/fn_evaluate.h"
+#include "functions/functions.h"
 #include "svg/svg.h"
 
 PG_FUNCTION_INFO_V1(kmeans_scan_svg);
@@ -112,13 +112,13 @@ draw_key(StringInfo out, double x, double y, const char *name, int colour, bool 
 Datum
 kmeans_scan_svg(PG_FUNCTION_ARGS)
 {
-	int			width = km_svg_size_arg(fcinfo, ARG_WIDTH, "width");
-	int			height = km_svg_size_arg(fcinfo, ARG_HEIGHT, "height");
+	int			width = km_svg_parse_size(fcinfo, ARG_WIDTH, "width");
+	int			height = km_svg_parse_size(fcinfo, ARG_HEIGHT, "height");
 	char	   *title = km_parse_text(fcinfo, ARG_TITLE);
 	KmSvgPlot	upper = {.left = 80,.top = 46,.width = width - 80 - 24};
 	KmSvgPlot	lower;
 	StringInfoData out;
-	KmChooseK		scan;
+	KmChooseK	scan;
 
 	km_choose_k(fcinfo, &scan);
 	if (scan.n == 0)

@@ -15,10 +15,7 @@
 
 #include "core/gk_numerics.h"
 #include "core/quality/gk_pca.h"
-#include "gkmeans.h"
-#include "types/model.h"
-#include "functions/fn_evaluate.h"
-#include "relation/rel_rules.h"
+#include "functions/functions.h"
 #include "svg/svg.h"
 
 PG_FUNCTION_INFO_V1(kmeans_svg);
@@ -28,9 +25,7 @@ PG_FUNCTION_INFO_V1(kmeans_svg);
 
 typedef struct Scatter
 {
-	const KmeansModel *value;
-	GkModel		model;
-	char	  **columns;
+	KmModelRows rows;
 	int			axis[2];		/* features, -1: a principal component */
 	GkPca		pca;
 	double	   *scale;			/* [d] for the components, which are in this unit */
@@ -46,20 +41,20 @@ typedef struct Scatter
 static char *
 feature_name(const Scatter *s, int j)
 {
-	return s->value->columns_array ? psprintf("%s[%d]", s->columns[0], j + 1) : s->columns[j];
+	return s->rows.value->columns_array ? psprintf("%s[%d]", s->rows.columns[0], j + 1) : s->rows.columns[j];
 }
 
 static int
 find_feature(const Scatter *s, const char *name, const char *arg)
 {
-	for (int j = 0; j < s->model.prep.d; j++)
+	for (int j = 0; j < s->rows.model.prep.d; j++)
 		if (strcmp(feature_name(s, j), name) == 0)
 			return j;
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_COLUMN),
 			 errmsg("%s = \"%s\" is not a feature of the model", arg, name),
-			 s->value->columns_array ?
-			 errhint("Features are \"%s\" to \"%s\".", feature_name(s, 0), feature_name(s, s->model.prep.d - 1)) :
+			 s->rows.value->columns_array ?
+			 errhint("Features are \"%s\" to \"%s\".", feature_name(s, 0), feature_name(s, s->rows.model.prep.d - 1)) :
 			 errhint("Features are the columns that the model was made from.")));
 	return -1;					/* keep compiler quiet */
 }
@@ -67,7 +62,7 @@ find_feature(const Scatter *s, const char *name, const char *arg)
 static void
 choose_axes(Scatter *s, char *x, char *y)
 {
-	int			d = s->model.prep.d;
+	int			d = s->rows.model.prep.d;
 
 	if ((x == NULL) != (y == NULL) && d > 1)
 		ereport(ERROR,
@@ -90,7 +85,7 @@ choose_axes(Scatter *s, char *x, char *y)
 static double
 project(const Scatter *s, const double *p, int label, int a)
 {
-	const GkPrep *prep = &s->model.prep;
+	const GkPrep *prep = &s->rows.model.prep;
 	double		sum = 0.0;
 
 	if (prep->d == 1 && a == 1)
@@ -105,12 +100,12 @@ project(const Scatter *s, const double *p, int label, int a)
 static char *
 axis_name(const Scatter *s, int a)
 {
-	if (s->model.prep.d == 1 && a == 1)
+	if (s->rows.model.prep.d == 1 && a == 1)
 		return "cluster";
 	if (s->axis[a] >= 0)
 		return feature_name(s, s->axis[a]);
 	return psprintf("principal component %d (%.0f %% of the variance%s)", a + 1, 100 * s->pca.share[a],
-					s->model.prep.standardize ? ", standard deviations" : "");
+					s->rows.model.prep.standardize ? ", standard deviations" : "");
 }
 
 /* ---- reading ---- */
@@ -129,7 +124,7 @@ largest(const double *v, int64 n)
 static void
 to_directions(Scatter *s)
 {
-	int			d = s->model.prep.d;
+	int			d = s->rows.model.prep.d;
 
 	for (int64 i = 0; i < s->n; i++)
 	{
@@ -147,7 +142,7 @@ to_directions(Scatter *s)
 static void
 choose_unit(Scatter *s)
 {
-	const GkPrep *prep = &s->model.prep;
+	const GkPrep *prep = &s->rows.model.prep;
 	double		top = prep->standardize ? 0.0 : largest(s->x, s->n * prep->d);
 
 	s->unit = top > 1e100 || (top > 0.0 && top < 1e-100) ? ldexp(1.0, Max(ilogb(top), -1000)) : 1.0;
@@ -155,32 +150,21 @@ choose_unit(Scatter *s)
 
 /* False: no usable rows. */
 static bool
-read_points(Scatter *s, KmPgHost *host, Oid relid, int points, bool skip_nonfinite)
+read_points(Scatter *s, Oid relid, int points)
 {
-	KmReadOptions read = {.expect_of = "the model"};
-	KmReadCounts counts = {0};
-	KmTables	tables = {0};
-	const GkPrep *prep = &s->model.prep;
-	KmSource   *source;
-	GkStore    *store;
+	GkStore    *store = km_model_rows_read(&s->rows, relid, false);
+	KmPgHost   *host = s->rows.host;
+	const GkPrep *prep = &s->rows.model.prep;
 	GkError		err;
 
-	read.expect_d = prep->d;
-	read.distance = prep->distance;
-	read.skip_nonfinite = skip_nonfinite;
-	source = km_source_open(relid, s->columns, s->value->ncolumns, NULL, NULL, false);
-	km_apply_simd();
-	store = km_read(host, source, &read, &counts, &tables);
-	km_notice_left_out(&counts);
 	if (store == NULL)
 	{
-		ereport(NOTICE,
-				(errmsg("no usable rows in \"%s\"", source->relname)));
+		km_notice_no_rows(s->rows.source);
 		return false;
 	}
 	s->x = MemoryContextAllocHuge(CurrentMemoryContext, (Size) points * prep->d * sizeof(double));
 	s->label = palloc(points * sizeof(int32_t));
-	km_check(host, gk_quality_rows(store, &s->model, points, s->x, s->label, &s->n, &err), &err);
+	km_check(host, gk_quality_rows(store, &s->rows.model, points, s->x, s->label, &s->n, &err), &err);
 	if (prep->distance == GK_COSINE)
 		to_directions(s);
 	if (s->axis[0] < 0)
@@ -199,14 +183,14 @@ read_points(Scatter *s, KmPgHost *host, Oid relid, int points, bool skip_nonfini
 static void
 choose_range(const Scatter *s, KmSvgPlot *plot)
 {
-	int			d = s->model.prep.d;
+	int			d = s->rows.model.prep.d;
 
 	plot->x0 = plot->y0 = INFINITY;
 	plot->x1 = plot->y1 = -INFINITY;
-	for (int64 i = 0; i < s->n + s->model.k; i++)
+	for (int64 i = 0; i < s->n + s->rows.model.k; i++)
 	{
 		bool		point = i < s->n;
-		const double *p = point ? s->x + i * d : s->model.centroids + (i - s->n) * d;
+		const double *p = point ? s->x + i * d : s->rows.model.centroids + (i - s->n) * d;
 		int			label = point ? s->label[i] : (int) (i - s->n);
 		double		x = project(s, p, label, 0);
 		double		y = project(s, p, label, 1);
@@ -223,12 +207,12 @@ choose_range(const Scatter *s, KmSvgPlot *plot)
 static void
 draw_points(StringInfo out, const Scatter *s, const KmSvgPlot *plot)
 {
-	int			d = s->model.prep.d;
+	int			d = s->rows.model.prep.d;
 	/* the more points, the smaller and the more transparent */
 	double		r = s->n > 5000 ? 1.5 : s->n > 1000 ? 2.2 : 3.2;
 	double		opacity = s->n > 5000 ? 0.45 : s->n > 1000 ? 0.6 : 0.75;
 
-	for (int c = 0; c < s->model.k; c++)
+	for (int c = 0; c < s->rows.model.k; c++)
 	{
 		CHECK_FOR_INTERRUPTS();
 		appendStringInfo(out, "<g class=\"cluster\" data-cluster=\"%d\" fill=\"%s\" fill-opacity=\"%g\">\n",
@@ -247,12 +231,12 @@ draw_points(StringInfo out, const Scatter *s, const KmSvgPlot *plot)
 static void
 draw_centroids(StringInfo out, const Scatter *s, const KmSvgPlot *plot)
 {
-	int			d = s->model.prep.d;
+	int			d = s->rows.model.prep.d;
 
 	appendStringInfoString(out, "<g class=\"centroids\" font-size=\"11\" font-weight=\"bold\" text-anchor=\"middle\">\n");
-	for (int c = 0; c < s->model.k; c++)
+	for (int c = 0; c < s->rows.model.k; c++)
 	{
-		const double *p = s->model.centroids + (Size) c * d;
+		const double *p = s->rows.model.centroids + (Size) c * d;
 		double		x = km_svg_x(plot, project(s, p, c, 0));
 		double		y = km_svg_y(plot, project(s, p, c, 1));
 
@@ -268,7 +252,7 @@ static void
 draw_legend(StringInfo out, const Scatter *s, double left, double top, double height)
 {
 	int			room = (int) (height / LEGEND_LINE) - 1;
-	int			lines = s->model.k <= room ? s->model.k : room - 1;
+	int			lines = s->rows.model.k <= room ? s->rows.model.k : room - 1;
 
 	appendStringInfoString(out, "<g class=\"legend\" font-size=\"12\" fill=\"#222222\">\n");
 	appendStringInfo(out, "<text x=\"%.1f\" y=\"%.1f\" font-weight=\"bold\">cluster (rows)</text>\n", left, top + 10);
@@ -279,11 +263,11 @@ draw_legend(StringInfo out, const Scatter *s, double left, double top, double he
 		appendStringInfo(out, "<g class=\"entry\"><g fill=\"%s\">", km_svg_colour(c));
 		km_svg_mark(out, c, left + 6, y - 4, 5);
 		appendStringInfo(out, "</g><text x=\"%.1f\" y=\"%.1f\">%d (" INT64_FORMAT ")</text></g>\n",
-						 left + 18, y, c, (int64) s->model.size[c]);
+						 left + 18, y, c, (int64) s->rows.model.size[c]);
 	}
-	if (lines < s->model.k)
+	if (lines < s->rows.model.k)
 		appendStringInfo(out, "<text x=\"%.1f\" y=\"%.1f\">and %d more</text>\n",
-						 left, top + 10 + (lines + 1) * LEGEND_LINE, s->model.k - lines);
+						 left, top + 10 + (lines + 1) * LEGEND_LINE, s->rows.model.k - lines);
 	appendStringInfoString(out, "</g>\n");
 }
 
@@ -296,53 +280,33 @@ kmeans_svg(PG_FUNCTION_ARGS)
 {
 	Scatter		s = {0};
 	KmSvgPlot	plot;
-	KmPgHost   *host;
 	StringInfoData out;
-	char	   *title;
-	int			points;
-	int			width;
-	int			height;
-	bool		skip_nonfinite;
-	bool		usable;
+	int			points = km_parse_int(fcinfo, 4, "points", 1, 100000);
+	int			width = km_svg_parse_size(fcinfo, 5, "width");
+	int			height = km_svg_parse_size(fcinfo, 6, "height");
+	char	   *title = km_parse_text(fcinfo, 7);
 
-	km_require_arg(fcinfo, 0, "model");
-	km_require_arg(fcinfo, 1, "relation");
-	km_require_arg(fcinfo, 4, "points");
-	points = PG_GETARG_INT32(4);
-	if (points < 1 || points > 100000)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("points must be between 1 and 100000, not %d", points)));
-	width = km_svg_size_arg(fcinfo, 5, "width");
-	height = km_svg_size_arg(fcinfo, 6, "height");
-	title = km_parse_text(fcinfo, 7);
-	skip_nonfinite = km_parse_nonfinite(fcinfo, 8);
-
-	s.value = PG_GETARG_KMEANS_MODEL(0);
-	kmeans_model_view(s.value, &s.model);
-	s.columns = km_model_columns(s.value);
+	km_model_rows_open(fcinfo, 0, 1, 8, &s.rows);
 	choose_axes(&s, km_parse_text(fcinfo, 2), km_parse_text(fcinfo, 3));
-	host = km_host_begin();
-	usable = read_points(&s, host, PG_GETARG_OID(1), points, skip_nonfinite);
-	if (!usable)
+	if (!read_points(&s, PG_GETARG_OID(1), points))
 	{
-		km_host_end(host);
+		km_host_end(s.rows.host);
 		PG_RETURN_NULL();
 	}
 
 	plot = (KmSvgPlot) {.left = 80,.top = 46,.width = width - 80 - LEGEND_WIDTH - 16,.height = height - 46 - 56};
 	choose_range(&s, &plot);
 	if (title == NULL)
-		title = psprintf("%d clusters, " INT64_FORMAT " rows drawn", s.model.k, (int64) s.n);
+		title = psprintf("%d clusters, " INT64_FORMAT " rows drawn", s.rows.model.k, (int64) s.n);
 	initStringInfo(&out);
 	km_svg_begin(&out, width, height, title,
 				 psprintf("Scatter plot of %s and %s; k-means with %d clusters.",
-						  axis_name(&s, 0), axis_name(&s, 1), s.model.k));
+						  axis_name(&s, 0), axis_name(&s, 1), s.rows.model.k));
 	km_svg_axes(&out, &plot, axis_name(&s, 0), axis_name(&s, 1), false);
 	draw_points(&out, &s, &plot);
 	draw_centroids(&out, &s, &plot);
 	draw_legend(&out, &s, width - LEGEND_WIDTH, plot.top, plot.height);
 	km_svg_end(&out);
-	km_host_end(host);
+	km_host_end(s.rows.host);
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(out.data, out.len));
 }

@@ -3,14 +3,11 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "catalog/pg_type.h"
-#include "funcapi.h"
-#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 
-#include "gkmeans.h"
+#include "pg/pg.h"
 #include "types/model.h"
 
 PG_FUNCTION_INFO_V1(kmeans_centroids);
@@ -26,20 +23,7 @@ kmeans_centroids(PG_FUNCTION_ARGS)
 
 	kmeans_model_view(v, &m);
 	km_result_begin(fcinfo, &result);
-	for (int i = 0; i < m.k; i++)
-	{
-		Datum		values[5];
-		bool		nulls[5] = {false};
-
-		CHECK_FOR_INTERRUPTS();
-		values[0] = Int32GetDatum(i);
-		values[1] = Int64GetDatum(m.size[i]);
-		values[2] = km_float8_array(m.centroids + (int64) i * m.prep.d, m.prep.d);
-		values[3] = Float8GetDatum(m.cluster_inertia[i]);
-		values[4] = Float8GetDatum(m.radius[i]);
-		tuplestore_putvalues(result.store, result.desc, values, nulls);
-		pfree(DatumGetPointer(values[2]));
-	}
+	km_result_clusters(&result, &m);
 	return (Datum) 0;
 }
 
@@ -47,14 +31,11 @@ kmeans_centroids(PG_FUNCTION_ARGS)
 static Datum
 column_array(const KmeansModel *v)
 {
-	const char *name = kmeans_model_names(v);
+	char	  **columns = kmeans_model_columns(v);
 	Datum	   *names = palloc(v->ncolumns * sizeof(Datum));
 
 	for (int i = 0; i < v->ncolumns; i++)
-	{
-		names[i] = CStringGetTextDatum(name);
-		name += strlen(name) + 1;
-	}
+		names[i] = CStringGetTextDatum(columns[i]);
 	return PointerGetDatum(construct_array(names, v->ncolumns, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
@@ -63,14 +44,11 @@ Datum
 kmeans_info(PG_FUNCTION_ARGS)
 {
 	const KmeansModel *v = PG_GETARG_KMEANS_MODEL(0);
-	TupleDesc	desc;
 	Datum		values[20];
 	bool		nulls[20] = {false};
 	GkModel		m;
 	int			i = 0;
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	kmeans_model_view(v, &m);
 	values[i++] = Int32GetDatum(m.k);
 	values[i++] = Int32GetDatum(m.prep.d);
@@ -94,6 +72,5 @@ kmeans_info(PG_FUNCTION_ARGS)
 	values[i++] = Float8GetDatum(m.seed_ms);
 	values[i++] = Float8GetDatum(m.iterate_ms);
 	values[i++] = Float8GetDatum(m.total_ms);
-	Assert(i == lengthof(values) && i == desc->natts);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+	PG_RETURN_DATUM(km_result_record(fcinfo, values, nulls, i));
 }

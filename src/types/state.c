@@ -19,7 +19,7 @@
 #include "utils/memutils.h"
 
 #include "core/base/gk_exact.h"
-#include "gkmeans.h"
+#include "pg/pg.h"
 #include "pg/pg_compat.h"
 #include "types/model.h"
 #include "types/state.h"
@@ -114,10 +114,7 @@ kmeans_state_arg(FunctionCallInfo fcinfo, KmeansStateKind kind, const char *func
 {
 	KmeansState *s;
 
-	if (!AggCheckCallContext(fcinfo, NULL))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("%s is for aggregates only", function)));
+	(void) km_aggregate_context(fcinfo, function);
 	if (PG_ARGISNULL(0))
 		return NULL;
 	/* an aggregate of a user's may take it from a table: compressed, or of the other kind */

@@ -13,17 +13,16 @@
 #ifndef WINDOW_H
 #define WINDOW_H
 
-#include "postgres.h"
-
 #include "executor/executor.h"
 #include "nodes/extensible.h"
 
-#include "gkmeans.h"
-#include "groups/group_hash.h"
+#include "groups/groups.h"
 
 extern Datum kmeans_window(PG_FUNCTION_ARGS);
 
 /* ---- the plan (window_plan.c) ---- */
+
+extern void km_window_plan_init(void);
 
 /*
  * The node's rows are those of its child with one label for each call of kmeans():

@@ -17,8 +17,6 @@
 #include "windowapi.h"
 
 #include "core/base/gk_mem.h"
-#include "gkmeans.h"
-#include "groups/group_points.h"
 #include "window/window.h"
 
 PG_FUNCTION_INFO_V1(kmeans_window);

@@ -14,7 +14,6 @@
 
 #include "core/gk_backend.h"
 #include "core/base/gk_mem.h"
-#include "pg/pg_thread_host.h"
 #include "window/window.h"
 
 #define MIN_ROOM	1024

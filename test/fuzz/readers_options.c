@@ -10,7 +10,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 
-#include "gkmeans.h"
+#include "functions/functions.h"
 #include "readers.h"
 
 extern Datum kmeans_model_in(PG_FUNCTION_ARGS);

@@ -1,43 +1,79 @@
 /*
- * fn_choose_k.c - kmeans_scan(): one read, many k, and which k to take.
+ * fn_quality.c - how good clusters are: kmeans_evaluate() of a model, and kmeans_scan(), which
+ * reads once, fits many k and says which one to take.
  *
- * Each k is fitted from its own seeding, exactly as kmeans_fit() would do it:
- * starting from the clusters of a smaller k saves iterations, but ends in worse
- * optima than k-means++ finds (docs/choosing-k.md).
+ * Each k is fitted from its own seeding, exactly as kmeans_fit() would do it: starting from the
+ * clusters of a smaller k saves iterations, but ends in worse optima than k-means++ finds
+ * (docs/choosing-k.md).
  */
 #include "postgres.h"
 
 #include <math.h>
 
-#include "miscadmin.h"
 #include "utils/builtins.h"
 
-#include "functions/fn_evaluate.h"
+#include "functions/functions.h"
 
+PG_FUNCTION_INFO_V1(kmeans_evaluate);
 PG_FUNCTION_INFO_V1(kmeans_scan);
 
-/* Places of the arguments around <options>. */
+/* The arguments of kmeans_scan() around <options>, by number. */
 enum
 {
 	ARG_RELATION, ARG_COLUMNS, ARG_K_MIN, ARG_K_MAX, ARG_STEP, ARG_OPTIONS,
 	ARG_SAMPLE = ARG_OPTIONS + GKMEANS_NOPTIONS
 };
 
-static int
-parse_int_arg(FunctionCallInfo fcinfo, int arg, const char *name, int low, int high)
+/* The four measures as values; NULL where one is not defined. */
+static void
+put_measures(const GkMeasures *m, Datum *values, bool *nulls)
 {
-	int			v;
+	const double v[] = {m->silhouette, m->simplified, m->davies_bouldin, m->calinski_harabasz};
 
-	km_require_arg(fcinfo, arg, name);
-	v = PG_GETARG_INT32(arg);
-	if (v < low || v > high)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must be between %d and %d, not %d", name, low, high, v)));
-	return v;
+	for (int i = 0; i < (int) lengthof(v); i++)
+	{
+		values[i] = Float8GetDatum(v[i]);
+		nulls[i] = isnan(v[i]);
+	}
 }
 
-/* They belong to one k. */
+/*
+ * kmeans_evaluate(model kmeans_model, relation regclass, sample int, nonfinite text)
+ * returns a record
+ */
+Datum
+kmeans_evaluate(PG_FUNCTION_ARGS)
+{
+	KmModelRows rows;
+	GkMeasures	measures = {0};
+	Datum		values[8];
+	bool		nulls[8] = {false};
+	GkStore    *store;
+	int			sample = km_parse_int(fcinfo, 2, "sample", 0, PG_INT32_MAX);
+
+	km_model_rows_open(fcinfo, 0, 1, 3, &rows);
+	store = km_model_rows_read(&rows, PG_GETARG_OID(1), false);
+	if (store == NULL)
+		km_notice_no_rows(rows.source);
+	else
+	{
+		GkError		err;
+
+		km_check(rows.host, gk_quality_model(store, &rows.model, sample, &measures, &err), &err);
+	}
+	km_host_end(rows.host);
+	if (store == NULL)
+		PG_RETURN_NULL();
+
+	values[0] = Int32GetDatum(measures.k);
+	values[1] = Int64GetDatum(measures.rows);
+	values[2] = Float8GetDatum(measures.inertia);
+	put_measures(&measures, values + 3, nulls + 3);
+	values[7] = Int64GetDatum(measures.sample);
+	PG_RETURN_DATUM(km_result_record(fcinfo, values, nulls, lengthof(values)));
+}
+
+/* A warm start and centroids belong to one k. */
 static void
 refuse_starts(FunctionCallInfo fcinfo)
 {
@@ -138,7 +174,7 @@ scan_store(KmFit *fit, GkStore *store, int k_min, int k_max, int step, int sampl
 	fit->options.engine.shared = &seeds;
 	for (int64 k = k_min; k <= k_max; k += step)
 	{
-		KmChooseKRow  *row = &scan->row[scan->n++];
+		KmChooseKRow *row = &scan->row[scan->n++];
 		GkLabelSink sink = {&labels, collect, again};
 		const GkBackend *backend;
 
@@ -179,10 +215,10 @@ scan_store(KmFit *fit, GkStore *store, int k_min, int k_max, int step, int sampl
 void
 km_choose_k(FunctionCallInfo fcinfo, KmChooseK *scan)
 {
-	int			k_min = parse_int_arg(fcinfo, ARG_K_MIN, "k_min", 1, GK_MAX_K);
-	int			k_max = parse_int_arg(fcinfo, ARG_K_MAX, "k_max", k_min, GK_MAX_K);
-	int			step = parse_int_arg(fcinfo, ARG_STEP, "step", 1, GK_MAX_K);
-	int			sample = km_parse_sample(fcinfo, ARG_SAMPLE);
+	int			k_min = km_parse_int(fcinfo, ARG_K_MIN, "k_min", 1, GK_MAX_K);
+	int			k_max = km_parse_int(fcinfo, ARG_K_MAX, "k_max", k_min, GK_MAX_K);
+	int			step = km_parse_int(fcinfo, ARG_STEP, "step", 1, GK_MAX_K);
+	int			sample = km_parse_int(fcinfo, ARG_SAMPLE, "sample", 0, PG_INT32_MAX);
 	int			not_converged = 0;
 	KmTables	tables = {0};
 	GkStore    *store;
@@ -219,7 +255,7 @@ Datum
 kmeans_scan(PG_FUNCTION_ARGS)
 {
 	KmResult	result;
-	KmChooseK		scan;
+	KmChooseK	scan;
 
 	km_result_begin(fcinfo, &result);
 	km_choose_k(fcinfo, &scan);
@@ -233,10 +269,7 @@ kmeans_scan(PG_FUNCTION_ARGS)
 
 		values[0] = Int32GetDatum(row->k);
 		values[1] = Float8GetDatum(row->inertia);
-		values[2] = km_measure_datum(row->measures.silhouette, &nulls[2]);
-		values[3] = km_measure_datum(row->measures.simplified, &nulls[3]);
-		values[4] = km_measure_datum(row->measures.davies_bouldin, &nulls[4]);
-		values[5] = km_measure_datum(row->measures.calinski_harabasz, &nulls[5]);
+		put_measures(&row->measures, values + 2, nulls + 2);
 		values[6] = Int32GetDatum(row->iterations);
 		values[7] = BoolGetDatum(row->converged);
 		values[8] = why != NULL ? CStringGetTextDatum(why) : (Datum) 0;

@@ -1,11 +1,16 @@
 /*
- * pg_progress.c - the view gkmeans_progress: running jobs, seen from any session.
+ * pg_monitor.c - what other sessions see of this one's work, in shared memory.
  *
- * Each job has a slot in shared memory, when there is some: the module is
- * preloaded, or PostgreSQL 17 or newer gives a named segment on demand.  Else
- * the process title says how far the job is.  A slot is written by its job
- * alone, at most ten times a second and at each change of phase, between two
- * increments of a counter by which readers notice that they came in between.
+ *   gkmeans_stat      the view of all finished runs' sums, and a line of each in the log
+ *   gkmeans_progress  the view of running jobs
+ *
+ * The sums need the module in shared_preload_libraries and begin anew with the server; times
+ * are kept in whole microseconds.
+ *
+ * Each job has a slot, when there is shared memory: the module is preloaded, or PostgreSQL 17
+ * or newer gives a named segment on demand.  Else the process title says how far the job is.
+ * A slot is written by its job alone, at most ten times a second and at each change of phase,
+ * between two increments of a counter by which readers notice that they came in between.
  */
 #include "postgres.h"
 
@@ -15,6 +20,8 @@
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/ps_status.h"
@@ -25,8 +32,179 @@
 #endif
 
 #include "gkmeans.h"
+#include "pg/pg.h"
 
 PG_FUNCTION_INFO_V1(gkmeans_progress_info);
+PG_FUNCTION_INFO_V1(gkmeans_stat_info);
+PG_FUNCTION_INFO_V1(gkmeans_stat_reset);
+
+/* ---- shared memory, when gkmeans is preloaded ---- */
+
+#define MAX_AREAS	4
+
+typedef struct Area
+{
+	const char *name;
+	Size		size;
+	void	  **address;
+	void		(*init) (void *area);
+} Area;
+
+static Area areas[MAX_AREAS];
+static int	nareas;
+
+#if PG_VERSION_NUM >= 150000
+static shmem_request_hook_type next_request;
+#endif
+static shmem_startup_hook_type next_startup;
+
+static void
+request(void)
+{
+#if PG_VERSION_NUM >= 150000
+	if (next_request != NULL)
+		next_request();
+#endif
+	for (int i = 0; i < nareas; i++)
+		RequestAddinShmemSpace(areas[i].size);
+}
+
+static void
+startup(void)
+{
+	if (next_startup != NULL)
+		next_startup();
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	for (int i = 0; i < nareas; i++)
+	{
+		bool		found;
+		void	   *area = ShmemInitStruct(areas[i].name, areas[i].size, &found);
+
+		if (!found)
+			areas[i].init(area);
+		*areas[i].address = area;
+	}
+	LWLockRelease(AddinShmemInitLock);
+}
+
+void
+km_shmem_register(const char *name, Size size, void **address, void (*init) (void *area))
+{
+	if (!process_shared_preload_libraries_in_progress)
+		return;
+	Assert(nareas < MAX_AREAS);
+	areas[nareas++] = (Area) {name, size, address, init};
+}
+
+static void
+install_hooks(void)
+{
+#if PG_VERSION_NUM >= 150000
+	next_request = shmem_request_hook;
+	shmem_request_hook = request;
+#else
+	request();
+#endif
+	next_startup = shmem_startup_hook;
+	shmem_startup_hook = startup;
+}
+
+/* ---- gkmeans_stat ---- */
+
+enum
+{
+	STAT_RUNS, STAT_ROWS, STAT_ITERATIONS, STAT_LOAD, STAT_CONTEXT, STAT_UPLOAD, STAT_SEED,
+	STAT_ITERATE, STAT_TOTAL, STAT_GPU_RUNS, STAT_FALLBACKS, STAT_SINCE, STAT_COUNT
+};
+
+static pg_atomic_uint64 *sums;	/* [STAT_COUNT]; NULL: not preloaded */
+
+static void
+init_sums(void *area)
+{
+	pg_atomic_uint64 *s = area;
+
+	for (int i = 0; i < STAT_COUNT; i++)
+		pg_atomic_init_u64(&s[i], i == STAT_SINCE ? (uint64) GetCurrentTimestamp() : 0);
+}
+
+static void
+add(int what, double v)
+{
+	pg_atomic_fetch_add_u64(&sums[what], (int64) v);
+}
+
+void
+km_stat_run(const char *relname, const GkModel *m)
+{
+	bool		gpu = strncmp(m->device, "gpu", 3) == 0;
+
+	if (sums != NULL)
+	{
+		add(STAT_RUNS, 1);
+		add(STAT_ROWS, m->rows_used);
+		add(STAT_ITERATIONS, m->iterations);
+		add(STAT_LOAD, m->load_ms * 1000);
+		add(STAT_CONTEXT, m->context_ms * 1000);
+		add(STAT_UPLOAD, m->upload_ms * 1000);
+		add(STAT_SEED, m->seed_ms * 1000);
+		add(STAT_ITERATE, m->iterate_ms * 1000);
+		add(STAT_TOTAL, m->total_ms * 1000);
+		add(STAT_GPU_RUNS, gpu);
+	}
+	if (gkmeans_log_min_duration >= 0 && m->total_ms >= gkmeans_log_min_duration)
+		ereport(LOG,
+				(errmsg("gkmeans: \"%s\": k = %d, d = %d, " INT64_FORMAT " rows: %.0f ms, %d iterations, %s",
+						relname, m->k_asked, m->prep.d, (int64) m->rows_used, m->total_ms, m->iterations,
+						m->converged ? "converged" : "not converged"),
+				 errdetail("load %.0f ms, %sseed %.0f ms, iterate %.0f ms; inertia %g; %s, %s.",
+						   m->load_ms,
+						   gpu ? psprintf("context %.0f ms, upload %.0f ms, ", m->context_ms, m->upload_ms) : "",
+						   m->seed_ms, m->iterate_ms, m->inertia, m->device, m->strategy),
+				 errhidestmt(true)));
+}
+
+void
+km_stat_fallback(void)
+{
+	if (sums != NULL)
+		add(STAT_FALLBACKS, 1);
+}
+
+/* gkmeans_stat_info() returns set of record: the row of the view, none when not preloaded */
+Datum
+gkmeans_stat_info(PG_FUNCTION_ARGS)
+{
+	KmResult	result;
+	Datum		values[STAT_COUNT];
+	bool		nulls[STAT_COUNT] = {false};
+
+	km_result_begin(fcinfo, &result);
+	if (sums == NULL)
+		return (Datum) 0;
+	for (int i = 0; i < STAT_COUNT; i++)
+	{
+		int64		v = (int64) pg_atomic_read_u64(&sums[i]);
+
+		if (i >= STAT_LOAD && i <= STAT_TOTAL)
+			values[i] = Float8GetDatum((double) v / 1000.0);
+		else
+			values[i] = i == STAT_SINCE ? TimestampTzGetDatum(v) : Int64GetDatum(v);
+	}
+	tuplestore_putvalues(result.store, result.desc, values, nulls);
+	return (Datum) 0;
+}
+
+/* gkmeans_stat_reset() returns void */
+Datum
+gkmeans_stat_reset(PG_FUNCTION_ARGS)
+{
+	for (int i = 0; sums != NULL && i < STAT_COUNT; i++)
+		pg_atomic_write_u64(&sums[i], i == STAT_SINCE ? (uint64) GetCurrentTimestamp() : 0);
+	PG_RETURN_VOID();
+}
+
+/* ---- gkmeans_progress ---- */
 
 /* Jobs that can be seen at once; any further ones run unseen. */
 #define SLOTS			256
@@ -65,9 +243,6 @@ static Slot *mine;
 static Report latest;			/* what this process' job last knew */
 static TimestampTz written;
 
-
-/* ---- shared memory ---- */
-
 static void
 init_slots(void *ptr)
 {
@@ -81,12 +256,6 @@ init_slots(void *ptr)
 	}
 }
 
-void
-km_progress_init(void)
-{
-	km_shmem_register("gkmeans progress", SLOTS * sizeof(Slot), (void **) &slots, init_slots);
-}
-
 static void
 attach(void)
 {
@@ -97,8 +266,6 @@ attach(void)
 		slots = GetNamedDSMSegment("gkmeans progress", SLOTS * sizeof(Slot), init_slots, &found);
 #endif
 }
-
-/* ---- writing ---- */
 
 static void
 publish(void)
@@ -205,8 +372,6 @@ km_progress_begin(MemoryContext context, Oid relation)
 	km_progress_report(&load);
 }
 
-/* ---- reading ---- */
-
 /* False: free, or of a job that has just ended. */
 static bool
 read_slot(Slot *s, uint32 *pid, Report *report)
@@ -267,4 +432,15 @@ gkmeans_progress_info(PG_FUNCTION_ARGS)
 		tuplestore_putvalues(result.store, result.desc, values, nulls);
 	}
 	return (Datum) 0;
+}
+
+/* ---- begin ---- */
+
+void
+km_monitor_init(void)
+{
+	km_shmem_register("gkmeans progress", SLOTS * sizeof(Slot), (void **) &slots, init_slots);
+	km_shmem_register("gkmeans stat", STAT_COUNT * sizeof(pg_atomic_uint64), (void **) &sums, init_sums);
+	if (process_shared_preload_libraries_in_progress)
+		install_hooks();
 }

@@ -1,0 +1,222 @@
+/*
+ * functions.h - what SQL calls: fits, labels, predictions, quality, steps.
+ *
+ * A function checks its arguments, has the relation read (relation/) into the engine's store,
+ * calls the engine and returns its result:
+ *
+ *   fn_options.c        <options>  -> KmFitOptions
+ *   fn_point.c          arguments  -> a point
+ *   fn_fit.c            kmeans(), kmeans_fit(): KmFit, the whole way of a fit
+ *   fn_labels.c         kmeans_labels(): labels as rows; reading with a model
+ *   fn_label_column.c   kmeans(label_column): labels into the table, by fn_label_changes.c
+ *   fn_label_table.c    kmeans_label_table(): labels into a new table, by fn_label_changes.c
+ *   fn_predict.c        kmeans_predict(), _distance(), _transform(): one point, a model
+ *   fn_quality.c        kmeans_evaluate(), kmeans_scan(): how good clusters are, which k
+ *   fn_feature_sum.c, fn_step.c   aggregates, with the states of types/state.h
+ *
+ * Words: a fit is one clustering of a relation; a model is its result; an option is one of the
+ * <options> that all fits take; a label is the number of a row's cluster.
+ */
+#ifndef FUNCTIONS_H
+#define FUNCTIONS_H
+
+#include "fmgr.h"
+
+#include "core/quality/gk_quality.h"
+#include "gkmeans.h"
+#include "pg/pg.h"
+#include "relation/rel_rules.h"
+#include "types/model.h"
+
+/* ---- options (fn_options.c) ---- */
+
+typedef struct KmFitOptions
+{
+	GkOptions	engine;
+	GkDeviceKind device;
+	bool		scan;			/* strategy "scan" */
+	char	   *weight_column;	/* or NULL */
+	bool		skip_nonfinite;
+	/* Number of features of the given centroids or warm_start; 0: none given. */
+	int			given_d;
+} KmFitOptions;
+
+/* Number of arguments that <options> takes. */
+#define GKMEANS_NOPTIONS	12
+
+/* <options> are arguments first, first + 1, ... of the call. */
+extern void km_parse_options(FunctionCallInfo fcinfo, int first, int k, KmFitOptions *out);
+
+static inline KmRowRules
+km_fit_rules(const KmFitOptions *options)
+{
+	return (KmRowRules) {options->engine.distance == GK_COSINE, options->skip_nonfinite};
+}
+
+/* ---- a point from the arguments of a call (fn_point.c) ---- */
+
+/* How values of a type become real[]. */
+typedef enum KmPointCast
+{
+	KM_CAST_NONE,				/* they need no change */
+	KM_CAST_FUNCTION,
+	KM_CAST_TEXT				/* by the type's output function and array_in() */
+} KmPointCast;
+
+/*
+ * For functions whose last argument is VARIADIC "any": features given one by
+ * one, or the whole point as one array of numbers, as one untyped literal
+ * ('{1,2}'), or as one value of a type that has a cast to real[] (pgvector's
+ * vector and halfvec).  A function with an array type in its signature may use
+ * it too.
+ */
+typedef struct KmeansPoint
+{
+	int			d;				/* features of the point read last */
+	double	   *values;			/* [d]; 0 for a NULL feature */
+	int			capacity;
+	int			first;			/* number of the first argument */
+	int			nargs;			/* how many there are */
+	bool		whole;			/* the one argument is the whole point */
+	bool		floats;			/* all arguments are real */
+	Oid		   *types;			/* base types of the arguments; of an array: of its elements */
+	KmPointCast cast_kind;		/* of the one argument, to real[] */
+	FmgrInfo	cast;
+	KmPointOrigin origin;		/* for errors */
+	MemoryContext cxt;
+} KmeansPoint;
+
+/* Look at the types of nargs arguments, once per FmgrInfo; *p lives in cxt. */
+extern void kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs, KmPointUse use,
+							  MemoryContext cxt);
+
+/*
+ * Read the point of this call into p->d and p->values.  False when a feature is
+ * NULL.  NaN and infinities pass; km_judge_point() finds them.
+ */
+extern bool kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo);
+/* The same for a point of one argument, whose value was fetched in another way. */
+extern bool kmeans_point_read_one(KmeansPoint *p, Datum value, bool isnull);
+
+/* Features of one number type, given one by one, into x. */
+extern void km_point_features(Oid type, int d, const Datum *values, double *x);
+
+/* ---- a fit (fn_fit.c) ---- */
+
+/* Functions that get the labels, and the rows without one; they may raise ERRORs.  left_out may be NULL. */
+typedef struct KmLabelWant
+{
+	void		(*left_out) (void *arg, const KmRowId *row, uint32 old_label);
+	void		(*labels) (void *arg, const KmTables *tables, const GkPrep *prep, int rows,
+						   const int32_t *label, const float *d2, const uint32_t *const *aux);
+	void	   *arg;
+} KmLabelWant;
+
+/* A label sink for the engine that passes on to a KmLabelWant. */
+typedef struct KmLabelRelay
+{
+	GkLabelSink sink;
+	KmPgHost   *host;
+	const KmLabelWant *want;
+	const KmTables *tables;
+	const GkPrep *prep;
+} KmLabelRelay;
+
+extern void km_label_relay(KmLabelRelay *relay, KmPgHost *host, const KmLabelWant *want,
+						   const KmTables *tables, const GkPrep *prep);
+
+typedef struct KmRescan KmRescan;
+
+typedef struct KmFit
+{
+	KmPgHost   *host;
+	KmSource   *source;
+	KmFitOptions options;
+	bool		as_model;		/* the result has to fit a kmeans_model */
+	KmReadCounts counts;
+	char	   *schema;			/* of gkmeans, if the rows are in shards on other servers; else NULL */
+	double		load_ms;
+	GkModel		model;			/* valid when there were usable rows */
+} KmFit;
+
+/* From the arguments (relation, columns, k, ..., <options>). */
+extern void km_fit_open(FunctionCallInfo fcinfo, int first_option, const char *label_column,
+						bool identify, KmFit *fit);
+/* Begin the host, read and prepare.  NULL, after a NOTICE: no usable rows. */
+extern GkStore *km_fit_load(KmFit *fit, const KmLabelWant *want, KmTables *tables);
+/* Read, prepare, fit, and raise the NOTICEs.  False: no usable rows. */
+extern bool km_fit_run(KmFit *fit, const KmLabelWant *want);
+extern void km_fit_end(KmFit *fit);
+
+/* ---- rows read with a model (fn_labels.c) ---- */
+
+/* The columns that the model was made from; ERROR when it does not know them. */
+extern char **km_model_columns(const KmeansModel *model);
+
+typedef struct KmModelRows
+{
+	KmeansModel *value;
+	GkModel		model;			/* the value, viewed */
+	char	  **columns;
+	KmReadOptions read;
+	KmSource   *source;
+	KmPgHost   *host;
+	KmTables	tables;
+} KmModelRows;
+
+/* From the arguments with these numbers, all required. */
+extern void km_model_rows_open(FunctionCallInfo fcinfo, int model, int relation, int nonfinite, KmModelRows *out);
+/* Begin the host, and read the relation; NULL: no usable rows. */
+extern GkStore *km_model_rows_read(KmModelRows *rows, Oid relation, bool identify);
+extern void km_notice_no_rows(const KmSource *source);
+
+/* ---- labels into the table (fn_label_column.c) ---- */
+
+typedef struct KmRelabel KmRelabel;
+
+/* Check rights and the column; before anything is read. */
+extern void km_relabel_check(const KmSource *source, int k);
+extern KmRelabel *km_relabel_begin(const KmSource *source);
+extern KmLabelWant km_relabel_want(KmRelabel *relabel);
+/* Add the column if missing, and write the labels that differ; function: kmeans(). */
+extern void km_relabel_write(KmRelabel *relabel, Oid function);
+
+/* ---- changed labels, for an UPDATE that scans the same table (fn_label_changes.c) ---- */
+
+typedef struct KmChanges KmChanges;
+
+extern KmChanges *km_changes_begin(void);
+extern void km_changes_end(KmChanges *changes);
+extern void km_changes_add(KmChanges *changes, const KmRowId *row, int32 label);
+extern int64 km_changes_count(const KmChanges *changes);
+/*
+ * The label that a row is to get, or false.  After the first call nothing may be
+ * added.  Cheapest in the order in which rows were added, but any order will do.
+ */
+extern bool km_changes_find(KmChanges *changes, const KmRowId *row, int32 *label);
+
+/* ---- quality (fn_quality.c) ---- */
+
+typedef struct KmChooseKRow
+{
+	int			k;				/* asked for */
+	double		inertia;
+	int			iterations;
+	bool		converged;
+	GkMeasures	measures;
+} KmChooseKRow;
+
+typedef struct KmChooseK
+{
+	int			n;
+	KmChooseKRow *row;
+	int			elbow;			/* index of a row, or -1 */
+	int			silhouette;
+	double		load_ms;
+	double		fit_ms;			/* seeding and iterations of all k */
+} KmChooseK;
+
+/* From the arguments of kmeans_scan(). */
+extern void km_choose_k(FunctionCallInfo fcinfo, KmChooseK *scan);
+
+#endif							/* FUNCTIONS_H */

@@ -1,0 +1,104 @@
+/*
+ * pg.h - PostgreSQL around a call: its arguments and results, the device it gets, and what
+ * other sessions see of it.  What all files share (settings, host, errors) is in gkmeans.h.
+ */
+#ifndef PG_H
+#define PG_H
+
+#include "fmgr.h"
+#include "utils/guc.h"
+#include "utils/tuplestore.h"
+
+#include "gkmeans.h"
+
+/* ---- arguments (pg_args.c) ---- */
+
+/* ERROR when a required argument is NULL. */
+extern void km_require_arg(FunctionCallInfo fcinfo, int arg, const char *name);
+/* A text argument as a C string, NULL for NULL. */
+extern char *km_parse_text(FunctionCallInfo fcinfo, int arg);
+/* A required integer from low to high; PG_INT32_MAX: any that is not below low. */
+extern int	km_parse_int(FunctionCallInfo fcinfo, int arg, const char *name, int low, int high);
+extern int	km_parse_k(FunctionCallInfo fcinfo, int arg);
+/* A required word of a list. */
+extern int	km_parse_word(FunctionCallInfo fcinfo, int arg, const char *name, const struct config_enum_entry *words);
+/* NULL: the setting gkmeans.device. */
+extern GkDeviceKind km_parse_device(FunctionCallInfo fcinfo, int arg);
+/* Are rows that are not finite to be skipped? */
+extern bool km_parse_nonfinite(FunctionCallInfo fcinfo, int arg);
+/* The aggregate's memory; ERROR when the function is called by something else. */
+extern MemoryContext km_aggregate_context(FunctionCallInfo fcinfo, const char *function);
+
+/* ---- results (pg_result.c) ---- */
+
+typedef struct KmResult
+{
+	Tuplestorestate *store;
+	TupleDesc	desc;
+} KmResult;
+
+/* The rows go to a tuplestore that lives as long as the query. */
+extern void km_result_begin(FunctionCallInfo fcinfo, KmResult *result);
+/* One row for each cluster: number, size, centroid, inertia, radius. */
+extern void km_result_clusters(KmResult *result, const GkModel *m);
+/* A single row as the function's result; values and nulls have its n columns. */
+extern Datum km_result_record(FunctionCallInfo fcinfo, Datum *values, bool *nulls, int n);
+/* A float8[] of n >= 1 values. */
+extern Datum km_float8_array(const double *v, int n);
+
+/* ---- devices (pg_device.c) ---- */
+
+extern void km_device_init(void);
+/* ERROR when a GPU is asked for and there is none. */
+extern void km_check_device(KmPgHost *host, GkDeviceKind kind);
+/*
+ * The backend that was asked for; ERROR when there is none.  It may wait for other sessions'
+ * jobs on the GPU.  Its place there is the host's, to the end.
+ */
+extern const GkBackend *km_choose_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
+
+/* ---- what other sessions see (pg_monitor.c) ---- */
+
+/* After all other km_..._init() that register shared memory. */
+extern void km_monitor_init(void);
+/*
+ * In a module's init: have *address point to size bytes of shared memory, set up once by
+ * init(), when gkmeans is preloaded.  Else *address is left alone.
+ */
+extern void km_shmem_register(const char *name, Size size, void **address, void (*init) (void *area));
+
+/* A job begins to read a relation; it ends when the context goes away. */
+extern void km_progress_begin(MemoryContext context, Oid relation);
+extern void km_progress_device(const char *device);
+/* May be called as often as there is news.  Never raises an ERROR. */
+extern void km_progress_report(const GkProgress *p);
+
+/* A run has ended well: add it to the sums, and log it if it took long enough. */
+extern void km_stat_run(const char *relname, const GkModel *m);
+/* A GPU failed, and the CPU goes on. */
+extern void km_stat_fallback(void);
+
+/* ---- hosts for small engine jobs, one on each thread (pg_thread_host.c) ---- */
+
+/* They know memory and the stop flag, nothing of PostgreSQL. */
+typedef struct KmThreadHosts KmThreadHosts;
+
+/* One for each of the engine's threads; gone with the current memory context. */
+extern KmThreadHosts *km_thread_hosts(const GkHost *engine);
+extern const GkHost *km_thread_host(KmThreadHosts *hosts, int thread);
+/* Memory that lives as long as the hosts; NULL: out of memory. */
+extern void *km_thread_keep(KmThreadHosts *hosts, int thread, size_t bytes);
+/* An error to be raised later; NULL: there is no memory for it. */
+extern GkError *km_thread_keep_error(KmThreadHosts *hosts, int thread, const GkError *err);
+
+/* What the thread's host has given out so far; a reset frees all that came later. */
+typedef struct KmThreadMark
+{
+	const void *block;
+	size_t		used;
+} KmThreadMark;
+
+extern KmThreadMark km_thread_mark(KmThreadHosts *hosts, int thread);
+extern void km_thread_reset(KmThreadHosts *hosts, int thread, KmThreadMark mark);
+
+#endif							/* PG_H */
