@@ -12,20 +12,6 @@ PG_FUNCTION_INFO_V1(feature_sum_subtract);
 PG_FUNCTION_INFO_V1(feature_sum_add_weighted);
 PG_FUNCTION_INFO_V1(feature_sum_subtract_weighted);
 
-static KmeansPoint *
-call_point(FunctionCallInfo fcinfo, int nargs)
-{
-	KmeansPoint *p = fcinfo->flinfo->fn_extra;
-
-	if (p == NULL)
-	{
-		p = MemoryContextAlloc(fcinfo->flinfo->fn_mcxt, sizeof(KmeansPoint));
-		kmeans_point_init(p, fcinfo, 1, nargs, KM_POINT_TO_SUM, fcinfo->flinfo->fn_mcxt);
-		fcinfo->flinfo->fn_extra = p;
-	}
-	return p;
-}
-
 /* The call's point and weight. */
 static KmVerdict
 read_row(FunctionCallInfo fcinfo, KmeansPoint *p, bool weighted, double *weight)
@@ -53,7 +39,7 @@ static Datum
 transition(FunctionCallInfo fcinfo, const char *name, int nargs, bool weighted, int sign)
 {
 	KmeansSum  *sum = (KmeansSum *) kmeans_state_arg(fcinfo, KMEANS_STATE_SUM, name);
-	KmeansPoint *p = call_point(fcinfo, nargs);
+	KmeansPoint *p = kmeans_point_of_call(fcinfo, 1, nargs, KM_POINT_TO_SUM);
 	double		weight = 1.0;
 	KmVerdict	verdict = read_row(fcinfo, p, weighted, &weight);
 

@@ -25,7 +25,9 @@ typedef struct Change
 	int32		label;
 } Change;
 
-/* One row of the tuplestore: 12 kB. */
+#define ROWS_PER_INTERRUPT_CHECK	1024
+
+/* Changes in one row of the tuplestore: 12 kB. */
 #define BATCH	768
 
 struct KmChanges
@@ -160,13 +162,30 @@ km_changes_add(KmChanges *c, const KmRowId *row, int32 label)
 	c->count++;
 }
 
+void
+km_changes_add_labels(KmChanges *c, const KmTables *tables, int rows, const int32_t *label,
+					  const uint32_t *old, const uint32_t *const *aux)
+{
+	for (int i = 0; i < rows; i++)
+	{
+		KmRowId		id;
+
+		if (i % ROWS_PER_INTERRUPT_CHECK == 0)
+			CHECK_FOR_INTERRUPTS();
+		if (old != NULL && old[i] == (uint32) label[i])
+			continue;
+		km_row_id(tables, aux, i, &id);
+		km_changes_add(c, &id, label[i]);
+	}
+}
+
 /* ---- reading ---- */
 
 /* The next batch; false: there are no more. */
 static bool
 next_batch(KmChanges *c)
 {
-	/* whoever asks may be in a context that is reset with every row */
+	/* the caller may be in a context that is reset with every row */
 	MemoryContext caller = MemoryContextSwitchTo(c->context);
 	bool		found = tuplestore_gettupleslot(c->store, true, false, c->slot);
 

@@ -1,8 +1,8 @@
 /*
  * fn_label_column.c - kmeans(..., label_column): labels into the table.
  *
- * The scan that reads the points also reads each row's old label.  Rows whose
- * label differs are noted (fn_label_changes.c), and one UPDATE asks for them row
+ * The scan that reads the points also reads each row's old label.  Rows that get
+ * another one are noted (fn_label_changes.c), and one UPDATE asks for them row
  * by row, in the same order:
  *
  *	 UPDATE t SET label = gkmeans_new_label(tableoid, ctid)
@@ -38,8 +38,6 @@
 PG_FUNCTION_INFO_V1(gkmeans_has_new_label);
 PG_FUNCTION_INFO_V1(gkmeans_new_label);
 
-#define ROWS_PER_INTERRUPT_CHECK	1024
-
 /* The label of a row that was left out: NULL in the table. */
 #define LABEL_LEFT_OUT	(-1)
 
@@ -55,7 +53,7 @@ struct KmRelabel
 	int32		label;			/* of the last one that was found */
 };
 
-/* Whose UPDATE is running; a trigger of it may write labels, too. */
+/* The one that an UPDATE is running for; a trigger of it may write labels, too. */
 static KmRelabel *writing = NULL;
 
 /* ---- checks ---- */
@@ -172,19 +170,9 @@ note_labels(void *arg, const KmTables *tables, const GkPrep *prep, int rows,
 			const int32_t *label, const float *d2, const uint32_t *const *aux)
 {
 	KmRelabel  *relabel = arg;
-	const uint32_t *old = relabel->source->at_label >= 0 ? aux[KM_AUX_LABEL] : NULL;
 
-	for (int i = 0; i < rows; i++)
-	{
-		KmRowId		id;
-
-		if (i % ROWS_PER_INTERRUPT_CHECK == 0)
-			CHECK_FOR_INTERRUPTS();
-		if (old != NULL && old[i] == (uint32) label[i])
-			continue;
-		km_row_id(tables, aux, i, &id);
-		km_changes_add(relabel->labelled, &id, label[i]);
-	}
+	km_changes_add_labels(relabel->labelled, tables, rows, label,
+						  relabel->source->at_label >= 0 ? aux[KM_AUX_LABEL] : NULL, aux);
 }
 
 KmLabelWant
@@ -245,7 +233,7 @@ is_later_version(const KmRowId *row)
  * A row is known by its place.  The actions of rules ask, too, in executor states and
  * orders of their own, before the UPDATE.
  *
- * When someone else has changed a row since the snapshot, and the isolation level permits
+ * When another transaction has changed a row since the snapshot, and the isolation level permits
  * to go on, PostgreSQL asks a second time, with the place of the row's newest version
  * (EvalPlanQual).  No other question is about a version that the snapshot does not see.  It
  * comes while the UPDATE is at that row, so the label is that of the row found last.

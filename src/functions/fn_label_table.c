@@ -36,8 +36,6 @@
 
 PG_FUNCTION_INFO_V1(kmeans_label_table);
 
-#define ROWS_PER_INTERRUPT_CHECK	1024
-
 /* Rows that are written at once, and about how many bytes of them: as COPY. */
 #define MAX_ROWS	1000
 #define MAX_BYTES	65536
@@ -294,15 +292,7 @@ note_labels(void *arg, const KmTables *tables, const GkPrep *prep, int rows,
 {
 	LabelTable *t = arg;
 
-	for (int i = 0; i < rows; i++)
-	{
-		KmRowId		id;
-
-		if (i % ROWS_PER_INTERRUPT_CHECK == 0)
-			CHECK_FOR_INTERRUPTS();
-		km_row_id(tables, aux, i, &id);
-		km_changes_add(t->labels, &id, label[i]);
-	}
+	km_changes_add_labels(t->labels, tables, rows, label, NULL, aux);
 }
 
 /*
@@ -314,7 +304,7 @@ Datum
 kmeans_label_table(PG_FUNCTION_ARGS)
 {
 	LabelTable *t = palloc0(sizeof(LabelTable));
-	/* rows that are left out are not noted: whoever has no label gets NULL */
+	/* rows that are left out are not noted: a row without a label gets NULL */
 	KmLabelWant want = {NULL, note_labels, t};
 	KmResult	result;
 	KmFit		fit;

@@ -13,7 +13,6 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
-#include "core/gk_core.h"
 #include "pg/pg_compat.h"
 #include "functions/functions.h"
 
@@ -137,6 +136,21 @@ kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs,
 	}
 }
 
+KmeansPoint *
+kmeans_point_of_call(FunctionCallInfo fcinfo, int first, int nargs, KmPointUse use)
+{
+	FmgrInfo   *flinfo = fcinfo->flinfo;
+
+	if (flinfo->fn_extra == NULL)
+	{
+		KmeansPoint *p = MemoryContextAlloc(flinfo->fn_mcxt, sizeof(KmeansPoint));
+
+		kmeans_point_init(p, fcinfo, first, nargs, use, flinfo->fn_mcxt);
+		flinfo->fn_extra = p;
+	}
+	return flinfo->fn_extra;
+}
+
 /* Room for d features. */
 static void
 set_features(KmeansPoint *p, int d)
@@ -195,7 +209,7 @@ number(Datum value, Oid type)
 
 /* The elements of arrays without NULLs, and of other types than numeric, lie side by side. */
 static bool
-read_packed(double *to, const ArrayType *array, Oid type, int d)
+read_without_nulls(double *to, const ArrayType *array, Oid type, int d)
 {
 	KmValueType fixed;
 
@@ -262,7 +276,7 @@ read_array(KmeansPoint *p, Datum datum, Oid type)
 	bool		complete = true;
 
 	set_features(p, km_array_features(array, &p->origin));
-	if (!read_packed(p->values, array, type, p->d))
+	if (!read_without_nulls(p->values, array, type, p->d))
 	{
 		int16		len;
 		bool		byval;

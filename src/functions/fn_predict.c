@@ -18,14 +18,11 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
-#include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "nodes/primnodes.h"
-#include "utils/array.h"
 #include "utils/memutils.h"
 
 #include "core/gk_numerics.h"
-#include "pg/pg_compat.h"
 #include "functions/functions.h"
 
 PG_FUNCTION_INFO_V1(kmeans_predict);
@@ -66,27 +63,14 @@ copy(const void *from, Size bytes)
 	return memcpy(palloc_extended(bytes, MCXT_ALLOC_HUGE), from, bytes);
 }
 
-/* Make ready for a model; it was not detoasted so far. */
+/* Copy a model that s is not prepared for to a context below parent, with prepared centroids. */
 static void
-prepare(Predictor *s, Datum datum, MemoryContext parent)
+prepare(Predictor *s, const KmeansModel *v, MemoryContext parent)
 {
-	KmeansModel *v = kmeans_model_from_datum(datum);
-	const Pointer raw = DatumGetPointer(datum);
 	MemoryContext caller;
 	GkModel		m;
 	int64		d = v->d;
 	int			slice = Max(1, 1000000 / v->d);
-
-	if (s->cxt != NULL && s->size == VARSIZE(v) && s->fingerprint == v->fingerprint)
-	{
-		/* The same content from another place: compressed, or another row. */
-		s->toasted = VARATT_IS_EXTERNAL_ONDISK(raw);
-		if (s->toasted)
-			VARATT_EXTERNAL_GET_POINTER(s->toast, raw);
-		if ((Pointer) v != raw)
-			pfree(v);
-		return;
-	}
 
 	if (s->cxt != NULL)
 		MemoryContextDelete(s->cxt);
@@ -109,11 +93,23 @@ prepare(Predictor *s, Datum datum, MemoryContext parent)
 	s->names = v->ncolumns > 0 && !v->columns_array ? copy(kmeans_model_names(v), v->names_len) : NULL;
 	s->size = VARSIZE(v);
 	s->fingerprint = v->fingerprint;
+	s->cxt = CurrentMemoryContext;
+	MemoryContextSwitchTo(caller);
+}
+
+/* Make s ready for a value, which same_model() did not recognize. */
+static void
+take_model(Predictor *s, Datum datum, MemoryContext parent)
+{
+	KmeansModel *v = kmeans_model_from_datum(datum);
+	const Pointer raw = DatumGetPointer(datum);
+
+	/* it may be the same content from another place: compressed, or another row */
+	if (s->cxt == NULL || s->size != VARSIZE(v) || s->fingerprint != v->fingerprint)
+		prepare(s, v, parent);
 	s->toasted = VARATT_IS_EXTERNAL_ONDISK(raw);
 	if (s->toasted)
 		VARATT_EXTERNAL_GET_POINTER(s->toast, raw);
-	s->cxt = CurrentMemoryContext;
-	MemoryContextSwitchTo(caller);
 	if ((Pointer) v != raw)
 		pfree(v);
 }
@@ -163,7 +159,7 @@ begin(FunctionCallInfo fcinfo)
 		flinfo->fn_extra = s;
 	}
 	if (!same_model(s, PG_GETARG_DATUM(0)))
-		prepare(s, PG_GETARG_DATUM(0), flinfo->fn_mcxt);
+		take_model(s, PG_GETARG_DATUM(0), flinfo->fn_mcxt);
 
 	complete = kmeans_point_read(&s->point, fcinfo);
 	if (!complete && s->point.d == 0)
@@ -209,20 +205,11 @@ Datum
 kmeans_transform(PG_FUNCTION_ARGS)
 {
 	Predictor  *s = begin(fcinfo);
-	ArrayType  *result;
 	double	   *distance;
-	Size		bytes;
 
 	if (s == NULL)
 		PG_RETURN_NULL();
-	bytes = ARR_OVERHEAD_NONULLS(1) + s->k * sizeof(double);
-	result = palloc0(bytes);
-	SET_VARSIZE(result, bytes);
-	result->ndim = 1;
-	result->elemtype = FLOAT8OID;
-	ARR_DIMS(result)[0] = s->k;
-	ARR_LBOUND(result)[0] = 1;
-	distance = (double *) ARR_DATA_PTR(result);
+	distance = palloc(s->k * sizeof(double));
 	for (int i = 0; i < s->k; i++)
 	{
 		float		d2 = gk_d2(s->prepared, 1, s->centroids + (int64) i * s->prep.d, s->prep.d);
@@ -231,5 +218,5 @@ kmeans_transform(PG_FUNCTION_ARGS)
 			CHECK_FOR_INTERRUPTS();
 		distance[i] = gk_distance_from_d2(&s->prep, d2);
 	}
-	PG_RETURN_ARRAYTYPE_P(result);
+	PG_RETURN_DATUM(km_float8_array(distance, s->k));
 }

@@ -35,9 +35,9 @@ typedef struct StepCall
 	bool		numbers;		/* given one by one, as real, float8 or integer */
 	MemoryContext cxt;
 	/* The last model that had to be detoasted: what it looked like, and what it is. */
-	Size		packed_size;	/* 0: none */
-	Size		packed_room;
-	char	   *packed;
+	Size		toasted_size;	/* 0: none */
+	Size		toasted_room;
+	char	   *toasted;
 	uint64		fingerprint;
 } StepCall;
 
@@ -62,29 +62,29 @@ step_call(FunctionCallInfo fcinfo, int nargs)
 
 /* A toast pointer or compressed bytes: small enough to be compared as they are. */
 static void
-remember_packed(StepCall *call, Pointer raw, uint64 fingerprint)
+remember_toasted(StepCall *call, Pointer raw, uint64 fingerprint)
 {
 	Size		size = VARSIZE_ANY(raw);
 
-	call->packed_size = 0;
-	if (size > call->packed_room)
+	call->toasted_size = 0;
+	if (size > call->toasted_room)
 	{
-		if (call->packed != NULL)
-			pfree(call->packed);
-		call->packed = NULL;
-		call->packed = MemoryContextAlloc(call->cxt, size);
-		call->packed_room = size;
+		if (call->toasted != NULL)
+			pfree(call->toasted);
+		call->toasted = NULL;
+		call->toasted = MemoryContextAlloc(call->cxt, size);
+		call->toasted_room = size;
 	}
-	memcpy(call->packed, raw, size);
-	call->packed_size = size;
+	memcpy(call->toasted, raw, size);
+	call->toasted_size = size;
 	call->fingerprint = fingerprint;
 }
 
 static bool
-is_packed(const StepCall *call, Pointer raw, uint64 fingerprint)
+is_remembered(const StepCall *call, Pointer raw, uint64 fingerprint)
 {
-	return call->packed_size > 0 && call->fingerprint == fingerprint &&
-		VARSIZE_ANY(raw) == call->packed_size && memcmp(raw, call->packed, call->packed_size) == 0;
+	return call->toasted_size > 0 && call->fingerprint == fingerprint &&
+		VARSIZE_ANY(raw) == call->toasted_size && memcmp(raw, call->toasted, call->toasted_size) == 0;
 }
 
 /* The state for this call's model: the given one, or a new one. */
@@ -99,12 +99,12 @@ step_for_model(KmeansStep *step, Datum datum, StepCall *call, bool weighted)
 	if (own != NULL && plain && VARSIZE(raw) == step->model_size &&
 		((const KmeansModel *) raw)->fingerprint == own->fingerprint)
 		return step;
-	if (own != NULL && !plain && is_packed(call, raw, own->fingerprint))
+	if (own != NULL && !plain && is_remembered(call, raw, own->fingerprint))
 		return step;
 
 	model = kmeans_model_from_datum(datum);
 	if (!plain)
-		remember_packed(call, raw, model->fingerprint);
+		remember_toasted(call, raw, model->fingerprint);
 	if (own == NULL)
 		return kmeans_step_make(model, weighted, true, 0, NULL);
 	if (VARSIZE(model) != step->model_size || model->fingerprint != own->fingerprint)
@@ -195,7 +195,7 @@ transition(FunctionCallInfo fcinfo, const char *name, int nargs, bool weighted)
 	}
 	call = step_call(fcinfo, nargs);
 	step = step_for_model(step, PG_GETARG_DATUM(1), call, weighted);
-	/* an aggregate of a user's may take it from a table */
+	/* a user's aggregate may take it from a table */
 	if (step->room == 0 || step->weighted != weighted)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -89,6 +89,8 @@ typedef struct KmeansPoint
 /* Look at the types of nargs arguments, once per FmgrInfo; *p lives in cxt. */
 extern void kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs, KmPointUse use,
 							  MemoryContext cxt);
+/* The same, kept in fn_extra. */
+extern KmeansPoint *kmeans_point_of_call(FunctionCallInfo fcinfo, int first, int nargs, KmPointUse use);
 
 /*
  * Read the point of this call into p->d and p->values.  False when a feature is
@@ -181,13 +183,16 @@ extern KmLabelWant km_relabel_want(KmRelabel *relabel);
 /* Add the column if missing, and write the labels that differ; function: kmeans(). */
 extern void km_relabel_write(KmRelabel *relabel, Oid function);
 
-/* ---- changed labels, for an UPDATE that scans the same table (fn_label_changes.c) ---- */
+/* ---- changed labels, for a later scan of the same table (fn_label_changes.c) ---- */
 
 typedef struct KmChanges KmChanges;
 
 extern KmChanges *km_changes_begin(void);
 extern void km_changes_end(KmChanges *changes);
 extern void km_changes_add(KmChanges *changes, const KmRowId *row, int32 label);
+/* Add the rows of a KmLabelWant whose old label, if old is not NULL, is another one. */
+extern void km_changes_add_labels(KmChanges *changes, const KmTables *tables, int rows, const int32_t *label,
+								  const uint32_t *old, const uint32_t *const *aux);
 extern int64 km_changes_count(const KmChanges *changes);
 /*
  * The label that a row is to get, or false.  After the first call nothing may be

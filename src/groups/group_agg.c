@@ -1,8 +1,8 @@
 /*
  * group_agg.c - kmeans_agg(point, k[, options]): one model per GROUP BY group.
  *
- * The state is the group's points, so it is no use to send it far; it lives in
- * the aggregate's memory context, where a hash aggregate can see how large it is
+ * The state is the group's points, so parallel aggregation would not pay; it lives
+ * in the aggregate's memory context, where a hash aggregate can see how large it is
  * and spill.  The points are sorted before they are clustered (gk_group_fit.h), so a
  * model does not depend on the plan.
  */
@@ -28,14 +28,14 @@ typedef struct Collected
 	int64		skipped;
 	HeapTupleHeader value;		/* kmeans_options, or NULL */
 	KmFitOptions options;		/* parsed from it */
-	KmGroupRows		rows;
+	KmGroupRows rows;
 } Collected;
 
 /* In the aggregate's context; the options are copied there. */
 static Collected *
 make_state(MemoryContext cxt, int k, HeapTupleHeader value)
 {
-	Collected   *s = MemoryContextAllocZero(cxt, sizeof(Collected));
+	Collected  *s = MemoryContextAllocZero(cxt, sizeof(Collected));
 
 	s->k = k;
 	km_group_rows_init(&s->rows, cxt);
@@ -54,27 +54,27 @@ make_state(MemoryContext cxt, int k, HeapTupleHeader value)
 	return s;
 }
 
+static void
+check_same_k(const Collected *s, int k)
+{
+	if (k != s->k)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("k must be the same in all rows of a group, not %d and %d", s->k, k)));
+}
+
 /* kmeans_agg_add(state internal, point "any", k int[, options kmeans_options]) returns internal */
 Datum
 kmeans_agg_add(PG_FUNCTION_ARGS)
 {
 	MemoryContext cxt = km_aggregate_context(fcinfo, "kmeans_agg_add");
-	Collected   *s = PG_ARGISNULL(0) ? NULL : (Collected *) PG_GETARG_POINTER(0);
-	KmeansPoint *p = fcinfo->flinfo->fn_extra;
+	Collected  *s = PG_ARGISNULL(0) ? NULL : (Collected *) PG_GETARG_POINTER(0);
+	KmeansPoint *p = kmeans_point_of_call(fcinfo, 1, 1, KM_POINT_TO_FIT);
 	int			k = km_parse_k(fcinfo, 2);
 
-	if (p == NULL)
-	{
-		p = MemoryContextAlloc(fcinfo->flinfo->fn_mcxt, sizeof(KmeansPoint));
-		kmeans_point_init(p, fcinfo, 1, 1, KM_POINT_TO_FIT, fcinfo->flinfo->fn_mcxt);
-		fcinfo->flinfo->fn_extra = p;
-	}
 	if (s == NULL)
 		s = make_state(cxt, k, PG_NARGS() < 4 || PG_ARGISNULL(3) ? NULL : PG_GETARG_HEAPTUPLEHEADER(3));
-	else if (k != s->k)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("k must be the same in all rows of a group, not %d and %d", s->k, k)));
+	check_same_k(s, k);
 	if (kmeans_point_read_one(p, PG_GETARG_DATUM(1), PG_ARGISNULL(1)) &&
 		km_usable_point(p->values, p->d, &s->options))
 		memcpy(km_group_rows_add(&s->rows, p->d), p->values, p->d * sizeof(double));
@@ -88,7 +88,7 @@ Datum
 kmeans_agg_combine(PG_FUNCTION_ARGS)
 {
 	MemoryContext cxt = km_aggregate_context(fcinfo, "kmeans_agg_combine");
-	Collected   *a = PG_ARGISNULL(0) ? NULL : (Collected *) PG_GETARG_POINTER(0);
+	Collected  *a = PG_ARGISNULL(0) ? NULL : (Collected *) PG_GETARG_POINTER(0);
 	const Collected *b = PG_ARGISNULL(1) ? NULL : (Collected *) PG_GETARG_POINTER(1);
 
 	if (b == NULL)
@@ -99,10 +99,7 @@ kmeans_agg_combine(PG_FUNCTION_ARGS)
 	}
 	if (a == NULL)
 		a = make_state(cxt, b->k, b->value);
-	if (a->k != b->k)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("k must be the same in all rows of a group, not %d and %d", a->k, b->k)));
+	check_same_k(a, b->k);
 	for (int64 i = 0; i < b->rows.n; i++)
 		memcpy(km_group_rows_add(&a->rows, b->rows.d), km_group_rows_at(&b->rows, i), b->rows.d * sizeof(double));
 	a->skipped += b->skipped;
@@ -124,7 +121,7 @@ Datum
 kmeans_agg_serialize(PG_FUNCTION_ARGS)
 {
 	const Collected *s;
-	CollectedHeader	h = {0};
+	CollectedHeader h = {0};
 	uint64		bytes;
 	bytea	   *out;
 	char	   *at;
@@ -162,8 +159,8 @@ kmeans_agg_deserialize(PG_FUNCTION_ARGS)
 {
 	bytea	   *in;
 	const char *at;
-	CollectedHeader	h;
-	Collected   *s;
+	CollectedHeader h;
+	Collected  *s;
 	HeapTupleHeader value = NULL;
 
 	(void) km_aggregate_context(fcinfo, "kmeans_agg_deserialize");

@@ -87,7 +87,7 @@ key_hash(const KmGroupHash *g, const Datum *values, const bool *nulls)
 
 	for (int i = 0; i < g->nkeys; i++)
 	{
-		KmKeyColumn  *k = &g->keys[i];
+		KmKeyColumn *k = &g->keys[i];
 
 		hash = (hash << 1) | (hash >> 31);
 		if (!nulls[i] && k->whole)
@@ -103,7 +103,7 @@ km_group_hash_same(const KmGroupHash *g, const KmOneGroup *one, const Datum *val
 {
 	for (int i = 0; i < g->nkeys; i++)
 	{
-		KmKeyColumn  *k = &g->keys[i];
+		KmKeyColumn *k = &g->keys[i];
 
 		if (nulls[i] != one->key_null[i])
 			return false;
@@ -121,28 +121,28 @@ km_group_hash_same(const KmGroupHash *g, const KmOneGroup *one, const Datum *val
 static void
 grow_buckets(KmGroupHash *g)
 {
-	uint32		most = g->nbuckets * 2;
-	uint32	   *buckets = MemoryContextAllocExtended(g->cxt, (Size) most * sizeof(uint32),
+	uint32		nbuckets = g->nbuckets * 2;
+	uint32	   *buckets = MemoryContextAllocExtended(g->cxt, (Size) nbuckets * sizeof(uint32),
 													 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 
 	for (int i = 0; i < g->n; i++)
 	{
-		uint32		at = g->groups[i]->hash & (most - 1);
+		uint32		at = g->groups[i]->hash & (nbuckets - 1);
 
 		while (buckets[at] != 0)
-			at = (at + 1) & (most - 1);
+			at = (at + 1) & (nbuckets - 1);
 		buckets[at] = i + 1;
 	}
 	pfree(g->buckets);
 	g->buckets = buckets;
-	g->nbuckets = most;
+	g->nbuckets = nbuckets;
 }
 
 KmOneGroup *
 km_group_hash_add(KmGroupHash *g, uint32 hash, const Datum *values, const bool *nulls)
 {
 	MemoryContext caller = MemoryContextSwitchTo(g->cxt);
-	KmOneGroup   *one = palloc0(sizeof(KmOneGroup));
+	KmOneGroup *one = palloc0(sizeof(KmOneGroup));
 	int			sets = Max(g->sets, 1);
 
 	one->hash = hash;
@@ -224,8 +224,8 @@ typedef struct Ranked
 } Ranked;
 
 /*
- * By one key of whole numbers: byte by byte from the lowest on, without the bytes that all
- * have in common.  Hundreds of thousands of small groups feel any other sort.
+ * Sort by one key of whole numbers: byte by byte from the lowest on, without the bytes that
+ * all have in common.  With hundreds of thousands of small groups any other sort shows.
  */
 static void
 sort_whole(KmGroupHash *g)

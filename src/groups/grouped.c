@@ -1,15 +1,12 @@
 /*
- * grouped.c - kmeans_grouped(relation, group_by, columns, k, <options>):
- * many small clusterings at once.
+ * grouped.c - kmeans_grouped(relation, group_by, columns, k, <options>): many small
+ * clusterings at once.
  *
- * The rows are read in any order into one KmGroupRows per group, found by a hash
- * table (group_hash.c); then the groups are clustered by all threads, one group
- * on one thread (pg_thread_host.c), large groups one after the other by all.
- * Where groups are one column of whole numbers, grouped_by_int.c is faster; with
- * a GPU, grouped_gpu.c has it take the small groups.
- * When the points are over gkmeans.memory_limit, the query is run again with an
- * ORDER BY, so that groups come one after the other and are clustered as soon as
- * the limit is reached.
+ * The rows are read in any order into one KmGroupRows for each group, found by a hash table
+ * (group_hash.c); then the groups are clustered (grouped_fit.c).  Where groups are one column
+ * of whole numbers, grouped_by_int.c is faster.  When the points are over gkmeans.memory_limit,
+ * the query is run again with an ORDER BY, so that groups come one after the other and are
+ * clustered as soon as the limit is reached.
  */
 #include "postgres.h"
 
@@ -22,109 +19,11 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-#include "core/gk_backend.h"
 #include "groups/grouped.h"
 
 PG_FUNCTION_INFO_V1(kmeans_grouped);
 
-/* ---- clustering ---- */
-
-typedef struct Work
-{
-	const KmGrouped *g;
-	KmThreadHosts *hosts;
-	KmOneGroup **groups;		/* the small ones */
-} Work;
-
-static GkStatus
-fit(const KmGrouped *g, GkGroupRow row, const void *arg, int64 n, const GkHost *host, const GkBackend *backend,
-	GkModel *model, GkError *err)
-{
-	return gk_group_fit(host, backend, &g->options->engine,
-						&(GkGroupPoints) {row, arg, n, g->d, g->source->weighted}, NULL, model, err);
-}
-
-/* The clusters of a model into kept: room for k * (d + 3) numbers. */
-static void
-keep_result(const KmGrouped *g, KmOneGroup *one, const GkModel *m, double *kept)
-{
-	Size		kd = (Size) m->k * g->d;
-
-	one->k = m->k;
-	one->centroids = kept;
-	one->inertia = kept + kd;
-	one->radius = one->inertia + m->k;
-	one->size = (int64_t *) (one->radius + m->k);
-	memcpy(one->centroids, m->centroids, kd * sizeof(double));
-	memcpy(one->inertia, m->cluster_inertia, m->k * sizeof(double));
-	memcpy(one->radius, m->radius, m->k * sizeof(double));
-	memcpy(one->size, m->size, m->k * sizeof(int64_t));
-}
-
-static Size
-result_bytes(const KmGrouped *g, const GkModel *m)
-{
-	return (Size) m->k * (g->d + 3) * sizeof(double);
-}
-
-bool
-km_grouped_keep(const KmGrouped *g, KmThreadHosts *hosts, int thread, KmOneGroup *one, const GkModel *m)
-{
-	double	   *kept = km_thread_keep(hosts, thread, result_bytes(g, m));
-
-	if (kept != NULL)
-		keep_result(g, one, m, kept);
-	return kept != NULL;
-}
-
-bool
-km_grouped_small(const KmGrouped *g, int64 rows)
-{
-	return rows * g->d < KM_LARGE_GROUP;
-}
-
-void
-km_grouped_fit(const KmGrouped *g, KmThreadHosts *hosts, int thread, GkGroupRow row, const void *arg, int64 n,
-			   KmOneGroup *one)
-{
-	KmThreadMark mark = km_thread_mark(hosts, thread);
-	GkModel		model;
-	GkError		err;
-
-	one->status = fit(g, row, arg, n, km_thread_host(hosts, thread), &gk_cpu_backend, &model, &err);
-	if (one->status == GK_OK && !km_grouped_keep(g, hosts, thread, one, &model))
-		one->status = gk_fail(&err, GK_ERR_MEMORY, "out of memory");
-	if (one->status != GK_OK)
-		one->err = km_thread_keep_error(hosts, thread, &err);
-	km_thread_reset(hosts, thread, mark);
-}
-
-static void
-fit_job(void *arg, int64_t job, int thread)
-{
-	const Work *w = arg;
-	KmOneGroup *one = w->groups[job];
-
-	km_grouped_fit(w->g, w->hosts, thread, km_group_rows_point, one->rows, one->rows->n, one);
-}
-
-/* A large one: the main thread, with all threads' help or a GPU. */
-static void
-fit_large(KmGrouped *g, KmOneGroup *one)
-{
-	const GkHost *engine = km_host_engine(g->host);
-	GkModel		model;
-	GkError		err;
-
-	CHECK_FOR_INTERRUPTS();
-	km_check(g->host,
-			 fit(g, km_group_rows_point, one->rows, one->rows->n, engine,
-				 km_choose_backend(g->host, g->options->device, one->rows->n, g->d, g->options->engine.k),
-				 &model, &err),
-			 &err);
-	keep_result(g, one, &model, MemoryContextAllocHuge(g->groups.cxt, result_bytes(g, &model)));
-	gk_model_free(engine, &model);
-}
+/* ---- rows ---- */
 
 static void
 begin_batch(KmGrouped *g)
@@ -135,52 +34,10 @@ begin_batch(KmGrouped *g)
 	g->row_cxt = NULL;
 }
 
-void
-km_grouped_finish(KmGrouped *g)
-{
-	KmGroupHash   *all = &g->groups;
-	MemoryContext caller = MemoryContextSwitchTo(all->cxt);
-	const GkHost *engine = km_host_engine(g->host);
-	Work		w = {.g = g};
-	int64		small = 0;
-
-	w.hosts = km_thread_hosts(engine);
-	km_grouped_choose(g, g->bytes / sizeof(double) / Max(g->d, 1));
-	if (g->gpu != NULL)
-		km_grouped_pack(g, w.hosts);
-	w.groups = palloc_extended(Max(all->n, 1) * sizeof(KmOneGroup *), MCXT_ALLOC_HUGE);
-	for (int i = 0; i < all->n; i++)
-	{
-		KmOneGroup *one = all->groups[i];
-
-		if (one->k > 0 || one->status != GK_OK)
-			continue;
-		if (km_grouped_small(g, one->rows->n))
-			w.groups[small++] = one;
-		else
-			fit_large(g, one);
-	}
-	if (!gk_parallel_for(engine, small, fit_job, &w))
-		km_throw(g->host, GK_STOPPED, NULL);
-
-	/* the rows' order depends on nothing but the keys, however they were read */
-	if (!g->ordered)
-		km_group_hash_sort(all);
-	for (int i = 0; i < all->n; i++)
-	{
-		km_check(g->host, all->groups[i]->status, all->groups[i]->err);
-		km_grouped_put(g, all->groups[i]);
-		if (i % 64 == 63)
-			CHECK_FOR_INTERRUPTS();
-	}
-	MemoryContextSwitchTo(caller);
-	MemoryContextDelete(all->cxt);
-}
-
 static KmOneGroup *
 find_group(KmGrouped *g, const Datum *values, const bool *nulls)
 {
-	KmGroupHash   *all = &g->groups;
+	KmGroupHash *all = &g->groups;
 	KmOneGroup *last = g->ordered && all->n > 0 ? all->groups[all->n - 1] : NULL;
 
 	if (!g->ordered)
@@ -194,8 +51,6 @@ find_group(KmGrouped *g, const Datum *values, const bool *nulls)
 	}
 	return km_group_hash_add(all, 0, values, nulls);
 }
-
-/* ---- rows ---- */
 
 /* The number of features is known. */
 static void
@@ -232,7 +87,7 @@ receive_row(TupleTableSlot *slot, DestReceiver *self)
 static void
 startup(DestReceiver *self, int operation, TupleDesc desc)
 {
-	KmGrouped    *g = (KmGrouped *) self;
+	KmGrouped  *g = (KmGrouped *) self;
 	MemoryContext caller = MemoryContextSwitchTo(g->parent);
 
 	km_group_hash_types(&g->groups, g->nkeys, desc);
@@ -297,7 +152,7 @@ run_query(KmGrouped *g, const char *text)
 Datum
 kmeans_grouped(PG_FUNCTION_ARGS)
 {
-	KmGrouped		g = {0};
+	KmGrouped	g = {0};
 	KmFitOptions options;
 	KmResult	result;
 	char	  **columns;

@@ -1,6 +1,7 @@
 /*
- * grouped.h - the inside of kmeans_grouped(): grouped.c takes rows
- * of any query, grouped_by_int.c faster those whose group is one whole number.
+ * grouped.h - the inside of kmeans_grouped(): grouped.c reads rows of any query,
+ * grouped_by_int.c, which is faster, those whose key is one whole number; grouped_fit.c
+ * clusters the groups of both.
  */
 #ifndef GROUPED_H
 #define GROUPED_H
@@ -29,40 +30,35 @@ typedef struct KmGrouped
 	KmRowReader rows;
 	MemoryContext parent;		/* outlives the query */
 	KmGroupHash	groups;			/* the batch */
+	KmThreadHosts *hosts;		/* in its memory; NULL: not made */
 	int64		put;			/* groups of it whose rows are out */
 	MemoryContext row_cxt;		/* of a few groups' rows, in the batch's; NULL: not made */
 	const GkBackend *gpu;		/* takes small groups; NULL: the CPU does, */
 	bool		chosen;			/* and that is settled */
 } KmGrouped;
 
+/* ---- grouped_fit.c ---- */
+
 /* Is it a group for one thread of the CPU? */
 extern bool km_grouped_small(const KmGrouped *g, int64 rows);
 /* Keep what a model says of the group's clusters; any thread.  False: out of memory. */
-extern bool km_grouped_keep(const KmGrouped *g, KmThreadHosts *hosts, int thread, KmOneGroup *one, const GkModel *m);
+extern bool km_grouped_keep(const KmGrouped *g, int thread, KmOneGroup *one, const GkModel *m);
 /* Cluster n points (see gk_group_fit()) on the CPU; any thread, no PostgreSQL. */
-extern void km_grouped_fit(const KmGrouped *g, KmThreadHosts *hosts, int thread, GkGroupRow row, const void *arg,
+extern void km_grouped_fit(const KmGrouped *g, int thread, GkGroupRow row, const void *arg,
 						   int64 n, KmOneGroup *one);
 /* Cluster the batch's groups that are not clustered yet, put their rows out, and end the batch. */
 extern void km_grouped_finish(KmGrouped *g);
 
-/* ---- grouped_output.c ---- */
-
-extern void km_grouped_put_begin(KmGrouped *g);
-/* Put out the rows of the batch's next group, which is clustered. */
-extern void km_grouped_put(KmGrouped *g, const KmOneGroup *one);
-
-/* ---- grouped_gpu.c ---- */
-
 /* Whether a GPU takes the small groups; rows: of all groups together. */
-extern void km_grouped_choose(KmGrouped *g, int64 rows);
-/* Cluster those of the batch's groups on the GPU that it takes. */
-extern void km_grouped_pack(KmGrouped *g, KmThreadHosts *hosts);
+extern void km_grouped_choose_gpu(KmGrouped *g, int64 rows);
+/* Before the first row of the result. */
+extern void km_grouped_put_begin(KmGrouped *g);
 
 /* ---- grouped_by_int.c ---- */
 
 /*
- * All of kmeans_grouped() for one key column.  False: it is for the other road,
- * nothing was done; g->ordered is set when it was too much for memory.
+ * All of kmeans_grouped() for one key column.  False: the query of grouped.c has to do it,
+ * nothing was done; g->ordered is set when the points were too many for memory.
  */
 extern bool km_grouped_by_int(KmGrouped *g, char *key);
 

@@ -2,12 +2,12 @@
  * grouped_by_int.c - kmeans_grouped() by one column of whole numbers.
  *
  * The key is read like one more feature, so the rows come in batches and by the
- * page where they can (rel_heap.c), from several processes if the table is
- * large.  They are laid into parts by their key (gk_key_partition.h); then threads take
- * the parts, make groups of their rows and cluster them.
+ * page where they can (rel_heap.c), by several processes if the table is
+ * large.  They are divided into partitions by their key (gk_key_partition.h); then threads
+ * take the partitions, make groups of their rows and cluster them.
  *
- * What does not fit in here is read again by the other road: NULL as a key, which
- * is a group of its own, keys beyond 2^53, and points over gkmeans.memory_limit.
+ * These are left to the query of grouped.c: NULL as a key, which is a group of its own, keys
+ * beyond 2^53, and points over gkmeans.memory_limit.
  */
 #include "postgres.h"
 
@@ -23,35 +23,34 @@
 #include "core/groups/gk_key_partition.h"
 #include "groups/grouped.h"
 
-/* As a tuple is formed of it. */
+/* A key as heap_form_tuple() takes it. */
 typedef struct Key
 {
 	Datum		value;
 	bool		null;
 } Key;
 
-/* A part's groups, made by one thread. */
-typedef struct PartGroups
+/* The groups of one partition, made by one thread. */
+typedef struct PartitionGroups
 {
 	int			n;
 	KmOneGroup *groups;
 	GkStatus	status;
 	GkError		err;
-} PartGroups;
+} PartitionGroups;
 
 typedef struct ByKey
 {
 	KmGrouped  *g;
 	Oid			type;			/* of the key */
 	bool		may_be_null;
-	GkKeyPartition    *rows;
+	GkKeyPartition *rows;
 	int64		n;				/* of them */
-	bool		give_up;		/* the other road has to be taken */
-	KmThreadHosts *hosts;
-	PartGroups *parts;			/* [GK_KEY_PARTITION_PARTS] */
+	bool		give_up;		/* the query of grouped.c has to do it */
+	PartitionGroups *partitions;			/* [GK_KEY_PARTITION_PARTS] */
 } ByKey;
 
-/* ---- rows into parts ---- */
+/* ---- rows into partitions ---- */
 
 /* False: not a column of whole numbers. */
 static bool
@@ -75,7 +74,7 @@ take(void *arg, GkStore *store, const GkBatch *batch, GkError *err)
 	ByKey	   *b = arg;
 	GkStatus	st;
 
-	/* the rest of the rows goes by */
+	/* the rest of the rows is not looked at */
 	if (b->give_up)
 		return GK_OK;
 	st = gk_key_partition_add(b->rows, batch, err);
@@ -115,7 +114,7 @@ read_rows(ByKey *b, char *key)
 		b->give_up = true;
 }
 
-/* ---- parts into groups, groups into clusters ---- */
+/* ---- partitions into groups, groups into clusters ---- */
 
 static Datum
 key_datum(Oid type, int64 key)
@@ -131,7 +130,7 @@ key_datum(Oid type, int64 key)
 	}
 }
 
-/* Points one after the other. */
+/* Points as doubles, one after the other. */
 typedef struct Points
 {
 	const double *x;
@@ -146,14 +145,14 @@ point(const void *arg, int64_t i)
 	return p->x + i * p->width;
 }
 
-/* A group for later: all threads together, or a GPU.  False: out of memory. */
+/* Keep a group for all threads together, or a GPU.  False: out of memory. */
 static bool
 keep_rows(const ByKey *b, int thread, const GkKeyGroups *from, int64 first, int64 n, int width, KmOneGroup *one)
 {
 	Size		values = n * width;
-	double	   *kept = km_thread_keep(b->hosts, thread, values * sizeof(double));
+	double	   *kept = km_thread_keep(b->g->hosts, thread, values * sizeof(double));
 
-	one->rows = km_thread_keep(b->hosts, thread, sizeof(KmGroupRows));
+	one->rows = km_thread_keep(b->g->hosts, thread, sizeof(KmGroupRows));
 	if (kept == NULL || one->rows == NULL)
 		return false;
 	for (Size i = 0; i < values; i++)
@@ -163,7 +162,7 @@ keep_rows(const ByKey *b, int thread, const GkKeyGroups *from, int64 first, int6
 	return true;
 }
 
-/* One group of a part.  False: out of memory. */
+/* One group of a partition.  False: out of memory. */
 static bool
 make_group(const ByKey *b, int thread, const GkKeyGroups *from, int i, KmOneGroup *one)
 {
@@ -171,7 +170,7 @@ make_group(const ByKey *b, int thread, const GkKeyGroups *from, int i, KmOneGrou
 	int			width = g->d + (g->source->weighted ? 1 : 0);
 	int64		first = from->start[i];
 	int64		n = from->start[i + 1] - first;
-	Key		   *key = km_thread_keep(b->hosts, thread, sizeof(Key));
+	Key		   *key = km_thread_keep(b->g->hosts, thread, sizeof(Key));
 
 	if (key == NULL)
 		return false;
@@ -181,65 +180,65 @@ make_group(const ByKey *b, int thread, const GkKeyGroups *from, int i, KmOneGrou
 	if (g->gpu != NULL || !km_grouped_small(g, n))
 		return keep_rows(b, thread, from, first, n, width, one);
 	if (from->floats)
-		km_grouped_fit(g, b->hosts, thread, NULL, (const float *) from->rows + first * width, n, one);
+		km_grouped_fit(g, thread, NULL, (const float *) from->rows + first * width, n, one);
 	else
 	{
 		Points		p = {(const double *) from->rows + first * width, width};
 
-		km_grouped_fit(g, b->hosts, thread, point, &p, n, one);
+		km_grouped_fit(g, thread, point, &p, n, one);
 	}
 	return true;
 }
 
 static void
-part_job(void *arg, int64_t job, int thread)
+partition_job(void *arg, int64_t job, int thread)
 {
 	ByKey	   *b = arg;
-	PartGroups *part = &b->parts[job];
-	KmThreadMark mark = km_thread_mark(b->hosts, thread);
+	PartitionGroups *partition = &b->partitions[job];
+	KmThreadMark mark = km_thread_mark(b->g->hosts, thread);
 	GkKeyGroups groups;
 
-	part->status = gk_key_partition_groups(b->rows, (int) job, km_thread_host(b->hosts, thread), &groups, &part->err);
-	if (part->status == GK_OK && groups.n > 0)
+	partition->status = gk_key_partition_groups(b->rows, (int) job, km_thread_host(b->g->hosts, thread), &groups, &partition->err);
+	if (partition->status == GK_OK && groups.n > 0)
 	{
-		part->groups = km_thread_keep(b->hosts, thread, groups.n * sizeof(KmOneGroup));
-		if (part->groups == NULL)
-			part->status = gk_fail(&part->err, GK_ERR_MEMORY, "out of memory");
+		partition->groups = km_thread_keep(b->g->hosts, thread, groups.n * sizeof(KmOneGroup));
+		if (partition->groups == NULL)
+			partition->status = gk_fail(&partition->err, GK_ERR_MEMORY, "out of memory");
 	}
-	for (int i = 0; part->status == GK_OK && i < groups.n; i++)
+	for (int i = 0; partition->status == GK_OK && i < groups.n; i++)
 	{
-		memset(&part->groups[i], 0, sizeof(KmOneGroup));
-		if (make_group(b, thread, &groups, i, &part->groups[i]))
-			part->n++;
+		memset(&partition->groups[i], 0, sizeof(KmOneGroup));
+		if (make_group(b, thread, &groups, i, &partition->groups[i]))
+			partition->n++;
 		else
-			part->status = gk_fail(&part->err, GK_ERR_MEMORY, "out of memory");
+			partition->status = gk_fail(&partition->err, GK_ERR_MEMORY, "out of memory");
 	}
-	km_thread_reset(b->hosts, thread, mark);
+	km_thread_reset(b->g->hosts, thread, mark);
 }
 
-/* The groups into the batch, the small ones with their clusters. */
+/* Put the groups into the batch, the small ones with their clusters. */
 static void
-cluster_parts(ByKey *b)
+cluster_partitions(ByKey *b)
 {
-	KmGroupHash   *all = &b->g->groups;
+	KmGroupHash *all = &b->g->groups;
 	MemoryContext caller = MemoryContextSwitchTo(all->cxt);
 	const GkHost *engine = km_host_engine(b->g->host);
 	int64		n = 0;
 
-	b->hosts = km_thread_hosts(engine);
-	b->parts = palloc0(GK_KEY_PARTITION_PARTS * sizeof(PartGroups));
-	if (!gk_parallel_for(engine, GK_KEY_PARTITION_PARTS, part_job, b))
+	b->g->hosts = km_thread_hosts(engine);
+	b->partitions = palloc0(GK_KEY_PARTITION_PARTS * sizeof(PartitionGroups));
+	if (!gk_parallel_for(engine, GK_KEY_PARTITION_PARTS, partition_job, b))
 		km_throw(b->g->host, GK_STOPPED, NULL);
 	gk_key_partition_free(b->rows);
 	for (int i = 0; i < GK_KEY_PARTITION_PARTS; i++)
 	{
-		km_check(b->g->host, b->parts[i].status, &b->parts[i].err);
-		n += b->parts[i].n;
+		km_check(b->g->host, b->partitions[i].status, &b->partitions[i].err);
+		n += b->partitions[i].n;
 	}
 	all->groups = palloc_extended(Max(n, 1) * sizeof(KmOneGroup *), MCXT_ALLOC_HUGE);
 	for (int i = 0; i < GK_KEY_PARTITION_PARTS; i++)
-		for (int j = 0; j < b->parts[i].n; j++)
-			all->groups[all->n++] = &b->parts[i].groups[j];
+		for (int j = 0; j < b->partitions[i].n; j++)
+			all->groups[all->n++] = &b->partitions[i].groups[j];
 	MemoryContextSwitchTo(caller);
 }
 
@@ -263,8 +262,8 @@ km_grouped_by_int(KmGrouped *g, char *key)
 	g->key_desc = BlessTupleDesc(g->key_desc);
 	km_group_hash_types(&g->groups, 1, g->key_desc);
 	km_group_hash_begin(&g->groups, g->parent);
-	km_grouped_choose(g, b.n);
-	cluster_parts(&b);
+	km_grouped_choose_gpu(g, b.n);
+	cluster_partitions(&b);
 	km_grouped_finish(g);
 	return true;
 }

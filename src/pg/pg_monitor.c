@@ -296,7 +296,7 @@ release(void *arg)
 	latest.phase[0] = '\0';
 	if (mine == NULL)
 		return;
-	publish();					/* whoever takes the slot next does not show our report */
+	publish();					/* the job that takes the slot next does not show this report */
 	pg_atomic_write_u32(&mine->pid, 0);
 	mine = NULL;
 }

@@ -32,7 +32,7 @@ StaticAssertDecl(sizeof(Block) % ALIGNMENT == 0, "what follows a block's header 
 typedef struct Arena
 {
 	Block	   *blocks;
-	size_t		most;			/* bytes of a block, if no piece is larger */
+	size_t		max_block;		/* bytes, if no piece is larger */
 	size_t		used;			/* of the newest */
 	char	   *last;			/* given out last */
 } Arena;
@@ -60,7 +60,7 @@ take(Arena *a, size_t bytes)
 	bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 	if (a->blocks == NULL || bytes > a->blocks->bytes - a->used)
 	{
-		size_t		room = a->blocks == NULL ? BLOCK_BYTES : Min(2 * a->blocks->bytes, a->most);
+		size_t		room = a->blocks == NULL ? BLOCK_BYTES : Min(2 * a->blocks->bytes, a->max_block);
 		Block	   *b;
 
 		room = Max(room, bytes);
@@ -140,8 +140,8 @@ km_thread_hosts(const GkHost *engine)
 		h->host.free = thread_free;
 		h->host.stop = engine->stop;
 		h->host.threads = 1;
-		h->work.most = BLOCK_BYTES;
-		h->kept.most = KEPT_BLOCK_BYTES;
+		h->work.max_block = BLOCK_BYTES;
+		h->kept.max_block = KEPT_BLOCK_BYTES;
 	}
 	hosts->release.func = release;
 	hosts->release.arg = hosts;

@@ -21,7 +21,6 @@
 #include "postgres.h"
 
 #include "common/shortest_dec.h"
-#include "libpq/pqformat.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -29,6 +28,9 @@
 
 #include "pg/pg_compat.h"
 #include "types/model.h"
+
+#define KM_WIRE_INVALID "invalid kmeans_model: "
+#include "pg/pg_wire.h"
 
 PG_FUNCTION_INFO_V1(kmeans_model_out);
 PG_FUNCTION_INFO_V1(kmeans_model_send);
@@ -85,7 +87,7 @@ Datum
 kmeans_model_out(PG_FUNCTION_ARGS)
 {
 	const KmeansModel *v = PG_GETARG_KMEANS_MODEL(0);
-	const char *name = kmeans_model_names(v);
+	char	  **columns = kmeans_model_columns(v);
 	GkModel		m;
 	StringInfoData out;
 
@@ -97,10 +99,8 @@ kmeans_model_out(PG_FUNCTION_ARGS)
 	appendStringInfoChar(&out, '[');
 	for (int i = 0; i < v->ncolumns; i++)
 	{
-		if (i > 0)
-			appendStringInfoString(&out, ", ");
-		escape_json(&out, name);
-		name += strlen(name) + 1;
+		appendStringInfoString(&out, i > 0 ? ", " : "");
+		escape_json(&out, columns[i]);
 	}
 	appendStringInfo(&out, "], \"columns_array\": %s", v->columns_array ? "true" : "false");
 	put_key_string(&out, "distance", kmeans_distance_words[m.prep.distance]);
@@ -184,7 +184,7 @@ send_string(StringInfo buf, const char *s, int encoding)
 void
 kmeans_model_put(StringInfo buf, const KmeansModel *v, int encoding)
 {
-	const char *name = kmeans_model_names(v);
+	char	  **columns = kmeans_model_columns(v);
 	GkModel		m;
 
 	kmeans_model_view(v, &m);
@@ -226,10 +226,7 @@ kmeans_model_put(StringInfo buf, const KmeansModel *v, int encoding)
 	send_string(buf, m.device, encoding);
 	send_string(buf, m.strategy, encoding);
 	for (int i = 0; i < v->ncolumns; i++)
-	{
-		send_string(buf, name, encoding);
-		name += strlen(name) + 1;
-	}
+		send_string(buf, columns[i], encoding);
 	if (m.weights.known)
 		pq_sendint32(buf, m.weights.expo);
 }
@@ -245,11 +242,6 @@ kmeans_model_send(PG_FUNCTION_ARGS)
 }
 
 /* ---- binary input: the bytes are not to be trusted ---- */
-
-#define INVALID(...) \
-	ereport(ERROR, \
-			(errcode(ERRCODE_INVALID_BINARY_REPRESENTATION), \
-			 errmsg("invalid kmeans_model: " __VA_ARGS__)))
 
 /* Bytes of the scalars in front of the arrays. */
 #define HEADER_BYTES	(11 * 4 + 3 + 10 * 8)

@@ -482,14 +482,8 @@ kmeans_model_in(PG_FUNCTION_ARGS)
 	MemoryContextSwitchTo(cxt);
 	r = palloc0(sizeof(Reader));
 	r->m.weights.expo = NO_WEIGHTS;
-	memset(&actions, 0, sizeof(actions));
-	actions.semstate = r;
-	actions.object_start = on_object_start;
-	actions.object_end = on_object_end;
-	actions.array_start = on_array_start;
-	actions.array_end = on_array_end;
-	actions.object_field_start = on_field;
-	actions.scalar = on_scalar;
+	actions = (JsonSemAction) {.semstate = r,.object_start = on_object_start,.object_end = on_object_end,
+		.array_start = on_array_start,.array_end = on_array_end,.object_field_start = on_field,.scalar = on_scalar};
 	pg_parse_json_or_ereport(km_json_lexer(text, strlen(text)), &actions);
 
 	if (r->unknown != NULL)

@@ -117,7 +117,7 @@ kmeans_state_arg(FunctionCallInfo fcinfo, KmeansStateKind kind, const char *func
 	(void) km_aggregate_context(fcinfo, function);
 	if (PG_ARGISNULL(0))
 		return NULL;
-	/* an aggregate of a user's may take it from a table: compressed, or of the other kind */
+	/* a user's aggregate may take it from a table: compressed, or of the other kind */
 	s = kmeans_state_from_datum(PG_GETARG_DATUM(0));
 	require_kind(s, kind);
 	return s;
@@ -151,7 +151,7 @@ kmeans_state_combine(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(1))
 		PG_RETURN_POINTER(a);
 
-	/* In place only where the first argument is ours. */
+	/* in place only where the first argument is the aggregate's own */
 	if (!AggCheckCallContext(fcinfo, NULL))
 	{
 		KmeansState *copy = palloc(VARSIZE(a));

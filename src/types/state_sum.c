@@ -101,7 +101,7 @@ kmeans_sum_merge(KmeansSum *to, const KmeansSum *from)
 	{
 		int			last = from->lo + from->nlimbs - 1;
 
-		/* Its headroom is ours too. */
+		/* the headroom of from is also that of to */
 		to = make_room(to, from->lo, last - GK_DIGITS_HEADROOM);
 		if (from->pending + to->pending >= GK_DIGITS_PENDING)
 			carry(to);

@@ -15,10 +15,13 @@
 
 #include "executor/executor.h"
 #include "nodes/extensible.h"
+#include "storage/buffile.h"
 
 #include "groups/groups.h"
 
 extern Datum kmeans_window(PG_FUNCTION_ARGS);
+/* The options of a call of kmeans(). */
+extern void km_window_options(NullableDatum k, NullableDatum centroids, KmFitOptions *out);
 
 /* ---- the plan (window_plan.c) ---- */
 
@@ -102,6 +105,9 @@ extern void km_window_columns_end(KmWindowColumns *rows);
 
 /* ---- points in temporary files (window_spill.c) ---- */
 
+/* Read bytes of a temporary file of something, or go to its start; ERROR when that fails. */
+extern void km_window_file_read(BufFile *file, void *data, Size bytes, const char *what);
+extern void km_window_file_rewind(BufFile *file, const char *what);
 /* All points in memory go to a file. */
 extern void km_window_spill(KmWindowPoints *w);
 /* Before partitions are loaded, call after call and for each in their order. */

@@ -21,32 +21,34 @@
 
 PG_FUNCTION_INFO_V1(kmeans_window);
 
-#define NO_LABEL	(-1)
-
 /* Zeroed at the start of a partition. */
 typedef struct Partition
 {
 	int32	   *label;			/* one per row; NULL: not clustered yet */
 } Partition;
 
-/* k and centroids of the partition's first row hold for all of it. */
-static void
-partition_options(WindowObject winobj, bool with_centroids, KmFitOptions *out)
+void
+km_window_options(NullableDatum k, NullableDatum centroids, KmFitOptions *out)
 {
-	LOCAL_FCINFO(k, 1);
-	Datum		centroids = (Datum) 0;
-	bool		isnull = true;
-	bool		isout;
+	LOCAL_FCINFO(call, 1);
 
-	InitFunctionCallInfoData(*k, NULL, 1, InvalidOid, NULL, NULL);
-	k->args[0].value = WinGetFuncArgInPartition(winobj, 1, 0, WINDOW_SEEK_HEAD, false,
-												&k->args[0].isnull, &isout);
-	if (with_centroids)
-		centroids = WinGetFuncArgInPartition(winobj, 2, 0, WINDOW_SEEK_HEAD, false, &isnull, &isout);
-	km_options_from_defaults(isnull ? (Datum) 0 : centroids, km_parse_k(k, 0), out);
+	InitFunctionCallInfoData(*call, NULL, 1, InvalidOid, NULL, NULL);
+	call->args[0] = k;
+	km_options_from_defaults(centroids.isnull ? (Datum) 0 : centroids.value, km_parse_k(call, 0), out);
 }
 
-/* Rows with a usable point go to `rows`; label: 0 for them, NO_LABEL for others. */
+/* The value of an argument in the partition's first row. */
+static NullableDatum
+first_row_argument(WindowObject winobj, int arg)
+{
+	NullableDatum v;
+	bool		isout;
+
+	v.value = WinGetFuncArgInPartition(winobj, arg, 0, WINDOW_SEEK_HEAD, false, &v.isnull, &isout);
+	return v;
+}
+
+/* Rows with a usable point go to `rows`; label: 0 for them, KM_NO_LABEL for others. */
 static void
 read_partition(WindowObject winobj, KmeansPoint *p, int64 n, const KmFitOptions *options,
 			   KmGroupRows *rows, int32 *label)
@@ -67,7 +69,7 @@ read_partition(WindowObject winobj, KmeansPoint *p, int64 n, const KmFitOptions 
 			CHECK_FOR_INTERRUPTS();
 			MemoryContextReset(row_cxt);
 		}
-		label[i] = NO_LABEL;
+		label[i] = KM_NO_LABEL;
 		datum = WinGetFuncArgInPartition(winobj, 0, (int) i, WINDOW_SEEK_HEAD, false, &isnull, &isout);
 		if (!kmeans_point_read_one(p, datum, isnull) || !km_usable_point(p->values, p->d, options))
 			continue;
@@ -85,15 +87,21 @@ cluster_partition(WindowObject winobj, KmeansPoint *p, bool with_centroids, int6
 	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "gkmeans partition",
 											  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(cxt);
+	NullableDatum k;
+	NullableDatum centroids = {.isnull = true};
 	KmFitOptions options;
-	KmGroupRows		rows;
+	KmGroupRows rows;
 	KmPgHost   *host;
 	GkModel		model;
 	int32_t    *found;
 	int64		at = 0;
 
 	km_group_rows_init(&rows, cxt);
-	partition_options(winobj, with_centroids, &options);
+	/* those of the first row hold for all of the partition */
+	k = first_row_argument(winobj, 1);
+	if (with_centroids)
+		centroids = first_row_argument(winobj, 2);
+	km_window_options(k, centroids, &options);
 	read_partition(winobj, p, n, &options, &rows, label);
 	if (rows.n > 0)
 	{
@@ -103,26 +111,11 @@ cluster_partition(WindowObject winobj, KmeansPoint *p, bool with_centroids, int6
 		km_group_rows_fit(host, &rows, &options, found, &model);
 		km_host_end(host);
 		for (int64 i = 0; i < n; i++)
-			if (label[i] != NO_LABEL)
+			if (label[i] != KM_NO_LABEL)
 				label[i] = found[at++];
 	}
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(cxt);
-}
-
-/* Once per query. */
-static KmeansPoint *
-point_reader(FunctionCallInfo fcinfo)
-{
-	KmeansPoint *p = fcinfo->flinfo->fn_extra;
-
-	if (p == NULL)
-	{
-		p = MemoryContextAlloc(fcinfo->flinfo->fn_mcxt, sizeof(KmeansPoint));
-		kmeans_point_init(p, fcinfo, 0, 1, KM_POINT_TO_FIT, fcinfo->flinfo->fn_mcxt);
-		fcinfo->flinfo->fn_extra = p;
-	}
-	return p;
 }
 
 /* kmeans(point "any", k int[, centroids float8[]]) OVER (...) returns int */
@@ -133,7 +126,7 @@ kmeans_window(PG_FUNCTION_ARGS)
 	Partition  *p;
 	int32		label;
 
-	/* an operator of a user's calls it without a window */
+	/* a user's operator may call it without a window */
 	if (!WindowObjectIsValid(winobj))
 		ereport(ERROR,
 				(errcode(ERRCODE_WINDOWING_ERROR),
@@ -151,11 +144,11 @@ kmeans_window(PG_FUNCTION_ARGS)
 					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 					 errmsg("a partition of %lld rows is over the limit of %lld",
 							(long long) n, (long long) GK_MAX_GROUP)));
-		cluster_partition(winobj, point_reader(fcinfo), PG_NARGS() > 2, n, labels);
+		cluster_partition(winobj, kmeans_point_of_call(fcinfo, 0, 1, KM_POINT_TO_FIT), PG_NARGS() > 2, n, labels);
 		p->label = labels;
 	}
 	label = p->label[WinGetCurrentPosition(winobj)];
-	if (label == NO_LABEL)
+	if (label == KM_NO_LABEL)
 		PG_RETURN_NULL();
 	PG_RETURN_INT32(label);
 }

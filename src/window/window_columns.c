@@ -10,7 +10,6 @@
 
 #include "executor/tuptable.h"
 #include "miscadmin.h"
-#include "storage/buffile.h"
 #include "utils/memutils.h"
 #include "utils/tuplestore.h"
 
@@ -166,12 +165,7 @@ km_window_columns_rewind(KmWindowColumns *r)
 	if (r->store != NULL)
 		tuplestore_rescan(r->store);
 	else if (r->file != NULL)
-	{
-		if (BufFileSeek(r->file, 0, 0L, SEEK_SET) != 0)
-			ereport(ERROR,
-					(errcode_for_file_access(),
-					 errmsg("could not rewind a temporary file of rows")));
-	}
+		km_window_file_rewind(r->file, "rows");
 	else
 	{
 		/* the first time, this ends the block that was written last */
@@ -202,12 +196,7 @@ km_window_columns_get(KmWindowColumns *r, Datum *values, bool *nulls, const Attr
 		return;
 	}
 	if (r->file != NULL)
-	{
-		if (BufFileRead(r->file, r->row, r->width) != r->width)
-			ereport(ERROR,
-					(errcode_for_file_access(),
-					 errmsg("could not read from a temporary file of rows: %m")));
-	}
+		km_window_file_read(r->file, r->row, r->width, "rows");
 	else
 	{
 		if (r->at == r->last->end)

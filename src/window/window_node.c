@@ -3,9 +3,9 @@
  * over rows in any order.
  *
  * The first row that is asked for reads all rows of the child.  Points go to the
- * memory of their partitions (window_points.c), and the columns that the
- * rows above need are kept, if there are any (window_columns.c).  When all labels are there, rows go out in
- * the order in which they came.
+ * memory of their partitions (window_points.c), and the columns that the nodes
+ * above need are kept, if there are any (window_columns.c).  When all labels are there,
+ * rows go out in the order in which they came.
  */
 #include "postgres.h"
 
@@ -259,15 +259,13 @@ begin_call(WindowScan *w, int c)
 	CallState  *state = &w->states[c];
 	KmWindowCall *call = &w->points.calls[c];
 	ExprContext *econtext = w->css.ss.ps.ps_ExprContext;
-	LOCAL_FCINFO(k, 1);
-	Datum		centroids = (Datum) 0;
-	bool		isnull = true;
+	NullableDatum k;
+	NullableDatum centroids = {.isnull = true};
 
-	InitFunctionCallInfoData(*k, NULL, 1, InvalidOid, NULL, NULL);
-	k->args[0].value = ExecEvalExpr(state->k, econtext, &k->args[0].isnull);
+	k.value = ExecEvalExpr(state->k, econtext, &k.isnull);
 	if (state->centroids != NULL)
-		centroids = ExecEvalExpr(state->centroids, econtext, &isnull);
-	km_options_from_defaults(isnull ? (Datum) 0 : centroids, km_parse_k(k, 0), &call->options);
+		centroids.value = ExecEvalExpr(state->centroids, econtext, &centroids.isnull);
+	km_window_options(k, centroids, &call->options);
 	if (call->features == 0 && call->reader.types == NULL)
 	{
 		MemoryContext cxt = call->reader.cxt;
@@ -335,7 +333,7 @@ read_rows(WindowScan *w)
 
 /* ---- rows out ---- */
 
-/* Into the node's scan slot, whose other columns nobody reads. */
+/* Into the node's scan slot; columns that are not kept are not read. */
 static TupleTableSlot *
 make_row(WindowScan *w)
 {

@@ -9,7 +9,6 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "storage/buffile.h"
 #include "utils/memutils.h"
 
 #include "window/window.h"
@@ -46,13 +45,28 @@ put(BufFile *file, const void *data, Size bytes)
 	BufFileWrite(file, unconstify(void *, data), bytes);
 }
 
-static void
-get(BufFile *file, void *data, Size bytes)
+void
+km_window_file_read(BufFile *file, void *data, Size bytes, const char *what)
 {
 	if (BufFileRead(file, data, bytes) != bytes)
 		ereport(ERROR,
 				(errcode_for_file_access(),
-				 errmsg("could not read from a temporary file of points: %m")));
+				 errmsg("could not read from a temporary file of %s: %m", what)));
+}
+
+void
+km_window_file_rewind(BufFile *file, const char *what)
+{
+	if (BufFileSeek(file, 0, 0L, SEEK_SET) != 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not rewind a temporary file of %s", what)));
+}
+
+static void
+get(BufFile *file, void *data, Size bytes)
+{
+	km_window_file_read(file, data, bytes, "points");
 }
 
 /* ---- out ---- */
@@ -110,7 +124,7 @@ km_window_spill(KmWindowPoints *w)
 	for (int c = 0; c < w->ncalls; c++)
 		for (int i = 0; i < w->groups.n; i++)
 		{
-			KmGroupRows	   *rows = &w->groups.groups[i]->rows[c];
+			KmGroupRows *rows = &w->groups.groups[i]->rows[c];
 
 			if (rows->n > 0)
 				w->spilled += put_rows(file, c, i, rows);
@@ -135,10 +149,7 @@ km_window_spill_rewind(KmWindowPoints *w)
 	{
 		Run		   *run = &s->runs[r];
 
-		if (BufFileSeek(run->file, 0, 0L, SEEK_SET) != 0)
-			ereport(ERROR,
-					(errcode_for_file_access(),
-					 errmsg("could not rewind a temporary file of points")));
+		km_window_file_rewind(run->file, "points");
 		get(run->file, &run->next, sizeof(Header));
 	}
 }
@@ -183,7 +194,7 @@ km_window_spill_load(KmWindowPoints *w, int call, int first)
 	while (i < w->groups.n &&
 		   (i == first || MemoryContextMemAllocated(w->groups.rows_cxt, false) + next <= w->limit))
 	{
-		KmGroupRows	   *rows = &w->groups.groups[i]->rows[call];
+		KmGroupRows *rows = &w->groups.groups[i]->rows[call];
 
 		km_group_rows_init(rows, w->groups.rows_cxt);
 		for (int r = 0; r < s->nruns; r++)
