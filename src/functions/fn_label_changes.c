@@ -1,12 +1,11 @@
 /*
  * fn_label_changes.c - a list of rows and the labels that they are to get.
  *
- * Rows are noted in the order of a scan and asked for in the order of another
- * scan of the same tables, nearly always the same one.  So the list is read
- * along with the scan, like the inner side of a merge join: no sort, no hash,
- * and work_mem is all the memory it takes.  Should the orders differ (an index
- * scan that a policy of row-level security asked for), the list is sorted in
- * memory and searched.
+ * Rows are added in the order of one scan and looked up in the order of another scan of the
+ * same tables, which is nearly always the same order.  So the list is read along with the scan,
+ * like the inner side of a merge join: no sort, no hash, and no more memory than work_mem.
+ * Where the orders differ (a policy of row-level security asked for an index scan), the list is
+ * sorted in memory and searched.
  */
 #include "postgres.h"
 
@@ -36,7 +35,7 @@ struct KmChanges
 	Tuplestorestate *store;		/* (bytea): full batches */
 	TupleTableSlot *slot;
 	int64		count;
-	/* Tables in the order in which they came; the place of a table is its rank. */
+	/* Tables in the order of their first rows; a table's rank is its place here. */
 	Oid		   *tables;
 	int			ntables;
 	Oid			table;			/* the one asked for last */

@@ -47,10 +47,10 @@ struct KmRelabel
 	/* Two lists, since all rows that were left out are known before any label. */
 	KmChanges  *left_out;
 	KmChanges  *labelled;
-	/* While writing, the row that was asked for last: */
+	/* While writing, the row looked up last: */
 	KmRowId		row;
-	bool		found;			/* it is to get a label */
-	int32		label;			/* of the last one that was found */
+	bool		found;			/* it gets a label */
+	int32		label;			/* of the row found last */
 };
 
 /* The one that an UPDATE is running for; a trigger of it may write labels, too. */
@@ -58,7 +58,7 @@ static KmRelabel *writing = NULL;
 
 /* ---- checks ---- */
 
-/* A column that may be added: only by the owner, and not to a partition alone. */
+/* Only the owner may add the column, and not to a partition alone. */
 static void
 check_missing(const KmSource *source)
 {
@@ -101,7 +101,7 @@ check_existing(const KmSource *source, int k)
 						source->label_column, k)));
 }
 
-/* In this session, as PostgreSQL's rewriter has it. */
+/* Does the rule apply in this session?  As PostgreSQL's rewriter decides it. */
 static bool
 rule_fires(const RewriteRule *rule)
 {
@@ -111,7 +111,7 @@ rule_fires(const RewriteRule *rule)
 	return rule->enabled != RULE_DISABLED && rule->enabled != other;
 }
 
-/* INSTEAD takes the UPDATE away from all rows, or from those that meet a condition. */
+/* Refuse rules DO INSTEAD: they keep the UPDATE from all rows, or from those that meet a condition. */
 static void
 check_rules(const KmSource *source)
 {
@@ -228,10 +228,10 @@ is_later_version(const KmRowId *row)
 }
 
 /*
- * The row of a call: is it to get a label, and which one (relabel->label)?
+ * Does the row of a call get a label, and which one (relabel->label)?
  *
- * A row is known by its place.  The actions of rules ask, too, in executor states and
- * orders of their own, before the UPDATE.
+ * A row is known by its place.  The actions of rules ask too, before the UPDATE, in executor
+ * states and orders of their own.
  *
  * When another transaction has changed a row since the snapshot, and the isolation level permits
  * to go on, PostgreSQL asks a second time, with the place of the row's newest version

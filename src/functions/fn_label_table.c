@@ -5,11 +5,10 @@
  *
  *	 CREATE TABLE label_table AS SELECT id_columns, NULL::int4 AS cluster FROM relation WITH NO DATA
  *
- * so that rights, types, settings and event triggers are as in the command that
- * a user writes.  It is filled by a second scan of the relation, with the first
- * one's snapshot, that reads the id columns and reads the labels along
- * (fn_label_changes.c).  Rows go in some hundred at once, with one lock and one
- * WAL record a page; CREATE TABLE AS takes both for each row.
+ * so that rights, types, settings and event triggers are as in the command that a user writes.
+ * It is filled by a second scan of the relation, in the snapshot of the first, that reads the
+ * id columns and looks up the labels (fn_label_changes.c).  Rows are inserted up to MAX_ROWS at
+ * once, with one lock and one WAL record a page; CREATE TABLE AS takes both for each row.
  */
 #include "postgres.h"
 
@@ -36,7 +35,7 @@
 
 PG_FUNCTION_INFO_V1(kmeans_label_table);
 
-/* Rows that are written at once, and about how many bytes of them: as COPY. */
+/* Rows that are written at once, and about their bytes: as COPY does. */
 #define MAX_ROWS	1000
 #define MAX_BYTES	65536
 
@@ -56,7 +55,7 @@ typedef struct LabelTable
 	Relation	rel;
 	CommandId	command;
 	BulkInsertState bulk;
-	MemoryContext garbage;		/* of writing some rows */
+	MemoryContext garbage;		/* of one write_rows() */
 	int			rows;
 	Size		bytes;
 	TupleTableSlot *slots[MAX_ROWS];
@@ -161,7 +160,7 @@ row_bytes(const TupleTableSlot *row)
 	return bytes;
 }
 
-/* Id columns, of which there are values, and the label of the row that is there. */
+/* Add its label to a row that has its id columns; write rows when there are enough. */
 static void
 put_row(LabelTable *t, const KmRowId *row)
 {
@@ -179,7 +178,7 @@ put_row(LabelTable *t, const KmRowId *row)
 		write_rows(t);
 }
 
-/* A row of the executor's: id columns, ctid, tableoid. */
+/* Receive a row of the query: id columns, ctid, tableoid. */
 static bool
 take_row(TupleTableSlot *row, DestReceiver *self)
 {
@@ -211,7 +210,7 @@ end_rows(DestReceiver *self)
 	table_close(t->rel, NoLock);
 }
 
-/* All rows of a table, from its first block on, without the executor's work per row. */
+/* Scan a table from its first block on, without the executor's work per row. */
 static void
 scan_table(LabelTable *t, const PlanState *ps, Snapshot snapshot)
 {
@@ -246,7 +245,7 @@ scan_table(LabelTable *t, const PlanState *ps, Snapshot snapshot)
 	pfree(attnum);
 }
 
-/* A KmQueryScan for tables like those that rel_heap.c reads. */
+/* A KmQueryScan for the tables that rel_heap.c can read. */
 static bool
 scan_tables(QueryDesc *desc, DestReceiver *dest)
 {

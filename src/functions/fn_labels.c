@@ -112,8 +112,8 @@ kmeans_labels(PG_FUNCTION_ARGS)
 
 /* ---- rows read with a model ---- */
 
-char **
-km_model_columns(const KmeansModel *model)
+static char **
+model_columns(const KmeansModel *model)
 {
 	if (model->ncolumns == 0)
 		ereport(ERROR,
@@ -135,7 +135,7 @@ km_model_rows_open(FunctionCallInfo fcinfo, int model, int relation, int nonfini
 	rows->read.expect_of = "the model";
 	rows->read.expect_d = rows->model.prep.d;
 	rows->read.distance = rows->model.prep.distance;
-	rows->columns = km_model_columns(rows->value);
+	rows->columns = model_columns(rows->value);
 }
 
 GkStore *
@@ -218,29 +218,15 @@ estimated_rows(Oid relid)
 Datum
 kmeans_labels_support(PG_FUNCTION_ARGS)
 {
-	Node	   *request = (Node *) PG_GETARG_POINTER(0);
-	Node	   *answer = NULL;
+	SupportRequestRows *request = (SupportRequestRows *) PG_GETARG_POINTER(0);
+	const Const *relation;
 
-	if (IsA(request, SupportRequestRows))
-	{
-		SupportRequestRows *rows = (SupportRequestRows *) request;
-
-		if (rows->node != NULL && IsA(rows->node, FuncExpr))
-		{
-			Node	   *relation = linitial(((FuncExpr *) rows->node)->args);
-
-			if (IsA(relation, Const) && !((Const *) relation)->constisnull)
-			{
-				double		estimate = estimated_rows(DatumGetObjectId(((Const *) relation)->constvalue));
-
-				/* -1 or 0: never analyzed */
-				if (estimate > 0)
-				{
-					rows->rows = estimate;
-					answer = request;
-				}
-			}
-		}
-	}
-	PG_RETURN_POINTER(answer);
+	if (!IsA(request, SupportRequestRows) || request->node == NULL || !IsA(request->node, FuncExpr))
+		PG_RETURN_POINTER(NULL);
+	relation = linitial(((FuncExpr *) request->node)->args);
+	if (!IsA(relation, Const) || relation->constisnull)
+		PG_RETURN_POINTER(NULL);
+	request->rows = estimated_rows(DatumGetObjectId(relation->constvalue));
+	/* -1 or 0: never analyzed */
+	PG_RETURN_POINTER(request->rows > 0 ? request : NULL);
 }

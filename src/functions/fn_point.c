@@ -151,7 +151,7 @@ kmeans_point_of_call(FunctionCallInfo fcinfo, int first, int nargs, KmPointUse u
 	return flinfo->fn_extra;
 }
 
-/* Room for d features. */
+/* Make room for d features. */
 static void
 set_features(KmeansPoint *p, int d)
 {
@@ -193,7 +193,7 @@ value_type(Oid type, KmValueType *out)
 	}
 }
 
-/* Out of double precision's range becomes an infinity, which the caller reports. */
+/* A number out of range for double precision becomes an infinity, which the caller reports. */
 static double
 number(Datum value, Oid type)
 {
@@ -207,7 +207,7 @@ number(Datum value, Oid type)
 	return DatumGetFloat8(DirectFunctionCall1(float8in, value));
 }
 
-/* The elements of arrays without NULLs, and of other types than numeric, lie side by side. */
+/* Read an array of fixed-size elements without NULLs, which lie side by side.  False: it is another one. */
 static bool
 read_without_nulls(double *to, const ArrayType *array, Oid type, int d)
 {

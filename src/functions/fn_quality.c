@@ -106,8 +106,9 @@ collect(void *ctx, int rows, const int32_t *label, const float *d2, const uint32
 	return true;
 }
 
+/* The fit begins again: the labels so far do not count. */
 static void
-again(void *ctx)
+start_over(void *ctx)
 {
 	((Collect *) ctx)->rows = 0;
 }
@@ -153,10 +154,10 @@ find_silhouette(const KmChooseKRow *row, int n)
 	return best;
 }
 
-/* ---- the scan ---- */
+/* ---- the fits ---- */
 
 static void
-scan_store(KmFit *fit, GkStore *store, int k_min, int k_max, int step, int sample, KmChooseK *scan)
+fit_each_k(KmFit *fit, GkStore *store, int k_min, int k_max, int step, int sample, KmChooseK *choice)
 {
 	const GkHost *engine = km_host_engine(fit->host);
 	int64		last = k_min + (int64) (k_max - k_min) / step * step;
@@ -174,8 +175,8 @@ scan_store(KmFit *fit, GkStore *store, int k_min, int k_max, int step, int sampl
 	fit->options.engine.shared = &seeds;
 	for (int64 k = k_min; k <= k_max; k += step)
 	{
-		KmChooseKRow *row = &scan->row[scan->n++];
-		GkLabelSink sink = {&labels, collect, again};
+		KmChooseKRow *row = &choice->row[choice->n++];
+		GkLabelSink sink = {&labels, collect, start_over};
 		const GkBackend *backend;
 
 		/* no more clusters than rows: no memory for what cannot be found */
@@ -186,7 +187,7 @@ scan_store(KmFit *fit, GkStore *store, int k_min, int k_max, int step, int sampl
 				 gk_fit(store, backend, &fit->options.engine, &sink, &fit->model, &err),
 				 &err);
 		fit->model.k_asked = (int) k;
-		fit->model.load_ms = scan->n == 1 ? fit->load_ms : 0.0;
+		fit->model.load_ms = choice->n == 1 ? fit->load_ms : 0.0;
 		fit->model.total_ms = fit->model.load_ms + fit->model.context_ms + fit->model.upload_ms +
 			fit->model.seed_ms + fit->model.iterate_ms;
 		km_stat_run(fit->source->relname, &fit->model);
@@ -194,7 +195,7 @@ scan_store(KmFit *fit, GkStore *store, int k_min, int k_max, int step, int sampl
 		row->inertia = fit->model.inertia;
 		row->iterations = fit->model.iterations;
 		row->converged = fit->model.converged;
-		scan->fit_ms += fit->model.seed_ms + fit->model.iterate_ms;
+		choice->fit_ms += fit->model.seed_ms + fit->model.iterate_ms;
 		km_check(fit->host,
 				 gk_quality_labels(store, labels.label, fit->model.k, sample, &row->measures, &err),
 				 &err);
@@ -213,7 +214,7 @@ scan_store(KmFit *fit, GkStore *store, int k_min, int k_max, int step, int sampl
 }
 
 void
-km_choose_k(FunctionCallInfo fcinfo, KmChooseK *scan)
+km_choose_k(FunctionCallInfo fcinfo, KmChooseK *choice)
 {
 	int			k_min = km_parse_int(fcinfo, ARG_K_MIN, "k_min", 1, GK_MAX_K);
 	int			k_max = km_parse_int(fcinfo, ARG_K_MAX, "k_max", k_min, GK_MAX_K);
@@ -224,24 +225,24 @@ km_choose_k(FunctionCallInfo fcinfo, KmChooseK *scan)
 	GkStore    *store;
 	KmFit		fit;
 
-	memset(scan, 0, sizeof(*scan));
-	scan->row = palloc0(((k_max - k_min) / step + 1) * sizeof(KmChooseKRow));
+	memset(choice, 0, sizeof(*choice));
+	choice->row = palloc0(((k_max - k_min) / step + 1) * sizeof(KmChooseKRow));
 	refuse_starts(fcinfo);
 	km_fit_open(fcinfo, ARG_OPTIONS, NULL, false, &fit);
 	store = km_fit_load(&fit, NULL, &tables);
 	if (store != NULL)
-		scan_store(&fit, store, k_min, k_max, step, sample, scan);
-	scan->load_ms = fit.load_ms;
+		fit_each_k(&fit, store, k_min, k_max, step, sample, choice);
+	choice->load_ms = fit.load_ms;
 	km_fit_end(&fit);
 
-	scan->elbow = find_elbow(scan->row, scan->n);
-	scan->silhouette = find_silhouette(scan->row, scan->n);
-	for (int i = 0; i < scan->n; i++)
-		not_converged += !scan->row[i].converged;
+	choice->elbow = find_elbow(choice->row, choice->n);
+	choice->silhouette = find_silhouette(choice->row, choice->n);
+	for (int i = 0; i < choice->n; i++)
+		not_converged += !choice->row[i].converged;
 	if (not_converged > 0)
 		ereport(NOTICE,
 				(errmsg("%d of %d fits stopped after max_iter = %d iterations, before convergence",
-						not_converged, scan->n, fit.options.engine.max_iter),
+						not_converged, choice->n, fit.options.engine.max_iter),
 				 errhint("Use a larger max_iter or tol.")));
 }
 
@@ -255,15 +256,15 @@ Datum
 kmeans_scan(PG_FUNCTION_ARGS)
 {
 	KmResult	result;
-	KmChooseK	scan;
+	KmChooseK	choice;
 
 	km_result_begin(fcinfo, &result);
-	km_choose_k(fcinfo, &scan);
-	for (int i = 0; i < scan.n; i++)
+	km_choose_k(fcinfo, &choice);
+	for (int i = 0; i < choice.n; i++)
 	{
-		const KmChooseKRow *row = &scan.row[i];
-		const char *why = i == scan.elbow && i == scan.silhouette ? "elbow and silhouette"
-			: i == scan.elbow ? "elbow" : i == scan.silhouette ? "silhouette" : NULL;
+		const KmChooseKRow *row = &choice.row[i];
+		const char *why = i == choice.elbow && i == choice.silhouette ? "elbow and silhouette"
+			: i == choice.elbow ? "elbow" : i == choice.silhouette ? "silhouette" : NULL;
 		Datum		values[9];
 		bool		nulls[9] = {false};
 

@@ -87,7 +87,7 @@ is_remembered(const StepCall *call, Pointer raw, uint64 fingerprint)
 		VARSIZE_ANY(raw) == call->toasted_size && memcmp(raw, call->toasted, call->toasted_size) == 0;
 }
 
-/* The state for this call's model: the given one, or a new one. */
+/* Return the state for this call's model: the given one, or a new one. */
 static KmeansStep *
 step_for_model(KmeansStep *step, Datum datum, StepCall *call, bool weighted)
 {
@@ -117,7 +117,7 @@ step_for_model(KmeansStep *step, Datum datum, StepCall *call, bool weighted)
 
 /* ---- rows ---- */
 
-/* Features given one by one, the usual types: straight into the buffer. */
+/* Read features given one by one, of the usual types, straight into the buffer. */
 static KmVerdict
 read_numbers(FunctionCallInfo fcinfo, const KmeansPoint *p, const KmRowRules *rules, double *to, Size stride)
 {
@@ -142,7 +142,7 @@ read_numbers(FunctionCallInfo fcinfo, const KmeansPoint *p, const KmRowRules *ru
 	return km_judge_seen(&seen, rules);
 }
 
-/* Any point. */
+/* Read any point. */
 static KmVerdict
 read_point(FunctionCallInfo fcinfo, KmeansPoint *p, const KmRowRules *rules, int d, double *to, Size stride)
 {
@@ -154,7 +154,7 @@ read_point(FunctionCallInfo fcinfo, KmeansPoint *p, const KmRowRules *rules, int
 	return km_judge_point(p->values, d, rules);
 }
 
-/* A row into its place in the buffer. */
+/* Read a row into its place in the buffer. */
 static KmVerdict
 read_row(FunctionCallInfo fcinfo, const KmeansStep *step, StepCall *call, bool weighted, double *to)
 {
@@ -240,41 +240,41 @@ typedef struct StepRead
 	GkPartialWhat what;
 } StepRead;
 
-/* All rows, as parts. */
+/* Read all rows into partial sums of the threads. */
 static GkPartialThreads *
-read_parts(StepRead *s)
+read_sums(StepRead *s)
 {
 	const GkHost *engine = km_host_engine(s->host);
 	KmTables	tables = {0};
-	GkPartialThreads    *parts;
+	GkPartialThreads *sums;
 	GkError		err;
 
-	km_check(s->host, gk_partial_threads_open(engine, &s->what, &parts, &err), &err);
+	km_check(s->host, gk_partial_threads_open(engine, &s->what, &sums, &err), &err);
 	s->read.take = gk_partial_threads_take;
-	s->read.take_arg = parts;
+	s->read.take_arg = sums;
 	gk_store_free(km_read(s->host, s->source, &s->read, &s->counts, &tables));
-	km_check(s->host, gk_partial_threads_end(parts, &err), &err);
-	return parts;
+	km_check(s->host, gk_partial_threads_end(sums, &err), &err);
+	return sums;
 }
 
-/* In the caller's memory. */
+/* Make the state, in the caller's memory. */
 static KmeansStep *
-make_state(const StepRead *s, const GkPartialThreads *parts)
+make_state(const StepRead *s, const GkPartialThreads *sums)
 {
 	int			shifts[GK_MAX_SHIFTS];
-	int			nplanes = gk_partial_threads_shifts(parts, shifts);
+	int			nplanes = gk_partial_threads_shifts(sums, shifts);
 	KmeansStep *step = kmeans_step_make(s->model, s->source->weighted, false, nplanes, shifts);
 	KmeansStepView view;
 
 	kmeans_step_view(step, &view);
-	gk_partial_threads_merge(&view.partial, parts);
+	gk_partial_threads_merge(&view.partial, sums);
 	for (int i = 0; i < step->k; i++)
 		step->head.rows += view.partial.count[i];
 	step->skipped = km_group_rows_left_out(&s->counts);
 	return step;
 }
 
-/* The rows are read by this server.  NULL: there are none. */
+/* Read the rows in this server.  NULL: there are none. */
 static KmeansStep *
 step_here(StepRead *s, const GkModel *model, GkDeviceKind kind)
 {
@@ -289,7 +289,7 @@ step_here(StepRead *s, const GkModel *model, GkDeviceKind kind)
 	gk_model_prepare(&model->prep, model->centroids, model->k, f);
 	s->what = (GkPartialWhat) {.prep = &model->prep,.k = model->k,.weights = model->weights,.f = f,.device = &device,
 		.chunk_bytes = km_rescan_chunk_bytes()};
-	step = make_state(s, read_parts(s));
+	step = make_state(s, read_sums(s));
 	km_host_end(s->host);
 	return step->head.rows > 0 || step->skipped > 0 ? step : NULL;
 }

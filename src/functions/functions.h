@@ -55,20 +55,19 @@ km_fit_rules(const KmFitOptions *options)
 
 /* ---- a point from the arguments of a call (fn_point.c) ---- */
 
-/* How values of a type become real[]. */
+/* How values of a type are cast to real[]. */
 typedef enum KmPointCast
 {
-	KM_CAST_NONE,				/* they need no change */
+	KM_CAST_NONE,				/* not at all: they are arrays of numbers */
 	KM_CAST_FUNCTION,
 	KM_CAST_TEXT				/* by the type's output function and array_in() */
 } KmPointCast;
 
 /*
- * For functions whose last argument is VARIADIC "any": features given one by
- * one, or the whole point as one array of numbers, as one untyped literal
- * ('{1,2}'), or as one value of a type that has a cast to real[] (pgvector's
- * vector and halfvec).  A function with an array type in its signature may use
- * it too.
+ * For functions with a last argument VARIADIC "any": features given one by one, or the whole
+ * point as one array of numbers, as one untyped literal ('{1,2}'), or as one value of a type
+ * that has a cast to real[] (pgvector's vector and halfvec).  A function with an array type in
+ * its signature may use it too.
  */
 typedef struct KmeansPoint
 {
@@ -97,10 +96,10 @@ extern KmeansPoint *kmeans_point_of_call(FunctionCallInfo fcinfo, int first, int
  * NULL.  NaN and infinities pass; km_judge_point() finds them.
  */
 extern bool kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo);
-/* The same for a point of one argument, whose value was fetched in another way. */
+/* The same for a point of one argument, given its value. */
 extern bool kmeans_point_read_one(KmeansPoint *p, Datum value, bool isnull);
 
-/* Features of one number type, given one by one, into x. */
+/* Convert features of one number type, given one by one, to x. */
 extern void km_point_features(Oid type, int d, const Datum *values, double *x);
 
 /* ---- a fit (fn_fit.c) ---- */
@@ -152,21 +151,18 @@ extern void km_fit_end(KmFit *fit);
 
 /* ---- rows read with a model (fn_labels.c) ---- */
 
-/* The columns that the model was made from; ERROR when it does not know them. */
-extern char **km_model_columns(const KmeansModel *model);
-
 typedef struct KmModelRows
 {
 	KmeansModel *value;
 	GkModel		model;			/* the value, viewed */
-	char	  **columns;
+	char	  **columns;		/* that the model was made from */
 	KmReadOptions read;
 	KmSource   *source;
 	KmPgHost   *host;
 	KmTables	tables;
 } KmModelRows;
 
-/* From the arguments with these numbers, all required. */
+/* From the arguments with these numbers, all required; ERROR when the model does not know its columns. */
 extern void km_model_rows_open(FunctionCallInfo fcinfo, int model, int relation, int nonfinite, KmModelRows *out);
 /* Begin the host, and read the relation; NULL: no usable rows. */
 extern GkStore *km_model_rows_read(KmModelRows *rows, Oid relation, bool identify);
@@ -195,8 +191,8 @@ extern void km_changes_add_labels(KmChanges *changes, const KmTables *tables, in
 								  const uint32_t *old, const uint32_t *const *aux);
 extern int64 km_changes_count(const KmChanges *changes);
 /*
- * The label that a row is to get, or false.  After the first call nothing may be
- * added.  Cheapest in the order in which rows were added, but any order will do.
+ * Look up the label that a row is to get; false: none.  After the first call nothing may be
+ * added.  Any order will do; the order in which rows were added is the fastest.
  */
 extern bool km_changes_find(KmChanges *changes, const KmRowId *row, int32 *label);
 
@@ -222,6 +218,6 @@ typedef struct KmChooseK
 } KmChooseK;
 
 /* From the arguments of kmeans_scan(). */
-extern void km_choose_k(FunctionCallInfo fcinfo, KmChooseK *scan);
+extern void km_choose_k(FunctionCallInfo fcinfo, KmChooseK *choice);
 
 #endif							/* FUNCTIONS_H */

@@ -1,5 +1,5 @@
 /*
- * group_points.c - points of one group, collected in memory.
+ * group_points.c - points of one group, collected in memory; their fit and its options.
  */
 #include "postgres.h"
 
@@ -89,7 +89,7 @@ km_group_rows_fit(KmPgHost *host, const KmGroupRows *rows, const KmFitOptions *o
 	GkHost		engine = *km_host_engine(host);
 	GkError		err;
 
-	/* Waking threads up takes longer than a small group. */
+	/* waking threads up takes longer than clustering a small group */
 	if (rows->n * rows->d < KM_LARGE_GROUP)
 		engine.threads = 1;
 	km_apply_simd();

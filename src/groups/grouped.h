@@ -41,8 +41,6 @@ typedef struct KmGrouped
 
 /* Is it a group for one thread of the CPU? */
 extern bool km_grouped_small(const KmGrouped *g, int64 rows);
-/* Keep what a model says of the group's clusters; any thread.  False: out of memory. */
-extern bool km_grouped_keep(const KmGrouped *g, int thread, KmOneGroup *one, const GkModel *m);
 /* Cluster n points (see gk_group_fit()) on the CPU; any thread, no PostgreSQL. */
 extern void km_grouped_fit(const KmGrouped *g, int thread, GkGroupRow row, const void *arg,
 						   int64 n, KmOneGroup *one);

@@ -62,8 +62,9 @@ result_bytes(const KmGrouped *g, const GkModel *m)
 	return (Size) m->k * (g->d + 3) * sizeof(double);
 }
 
-bool
-km_grouped_keep(const KmGrouped *g, int thread, KmOneGroup *one, const GkModel *m)
+/* Keep a model's clusters in the thread's memory; any thread.  False: out of memory. */
+static bool
+keep_in_thread(const KmGrouped *g, int thread, KmOneGroup *one, const GkModel *m)
 {
 	double	   *kept = km_thread_keep(g->hosts, thread, result_bytes(g, m));
 
@@ -87,7 +88,7 @@ km_grouped_fit(const KmGrouped *g, int thread, GkGroupRow row, const void *arg, 
 	GkError		err;
 
 	one->status = fit(g, row, arg, n, km_thread_host(g->hosts, thread), &gk_cpu_backend, &model, &err);
-	if (one->status == GK_OK && !km_grouped_keep(g, thread, one, &model))
+	if (one->status == GK_OK && !keep_in_thread(g, thread, one, &model))
 		one->status = gk_fail(&err, GK_ERR_MEMORY, "out of memory");
 	if (one->status != GK_OK)
 		one->err = km_thread_keep_error(g->hosts, thread, &err);
@@ -189,7 +190,7 @@ keep_model(void *ctx, int64_t group, const GkModel *model, int thread)
 {
 	const Packing *p = ctx;
 
-	return km_grouped_keep(p->g, thread, group_at(ctx, group), model);
+	return keep_in_thread(p->g, thread, group_at(ctx, group), model);
 }
 
 static void

@@ -47,13 +47,13 @@ km_group_rows_at(const KmGroupRows *rows, int64 i)
 	return rows->segment[s] + (at - ((uint64) KM_GROUP_ROWS_FIRST << s)) * rows->d;
 }
 
-/* The same of rows that are the engine's argument. */
+/* The same as a GkGroupRow. */
 extern const double *km_group_rows_point(const void *rows, int64_t i);
 
 extern void km_group_rows_init(KmGroupRows *rows, MemoryContext cxt);
-/* Place for one more point; all have the same d. */
+/* Return the place of one more point; all have the same d. */
 extern double *km_group_rows_add(KmGroupRows *rows, int d);
-/* Rows that are in memory already, one after the other; to be read only. */
+/* View points that are in memory, one after the other; to be read only. */
 extern void km_group_rows_view(KmGroupRows *rows, double *values, int64 n, int d);
 
 /*
@@ -74,9 +74,8 @@ extern void km_group_rows_fit(KmPgHost *host, const KmGroupRows *rows, const KmF
 						int32_t *label, GkModel *model);
 
 /*
- * Options of a call that has no <options> arguments: from a kmeans_options value,
- * or the defaults (value NULL) with centroids, a float8[] or 0.  *out may point
- * into what is given.
+ * Options of a call that has no <options> arguments: from a kmeans_options value, or the
+ * defaults with centroids, a float8[] or 0.  *out may point into the arguments.
  */
 extern void km_options_from_value(HeapTupleHeader value, int k, KmFitOptions *out);
 extern void km_options_from_defaults(Datum centroids, int k, KmFitOptions *out);
@@ -101,7 +100,7 @@ typedef struct KmOneGroup
 	int			number;			/* in the batch */
 	Datum	   *key;
 	bool	   *key_null;
-	KmGroupRows	   *rows;			/* [sets]; the weight is a further feature here; NULL: clustered already */
+	KmGroupRows *rows;			/* [sets]; the weight is a further feature here; NULL: clustered already */
 	GkStatus	status;
 	GkError    *err;			/* when the status is not GK_OK */
 	/* The result, of GkModel. */
@@ -127,17 +126,17 @@ typedef struct KmGroupHash
 	uint32		nbuckets;		/* a power of two */
 } KmGroupHash;
 
-/* The functions for the key columns' types, in the current memory context. */
+/* Look up the functions for the key columns' types, in the current memory context. */
 extern void km_group_hash_types(KmGroupHash *g, int nkeys, TupleDesc desc);
-/* A new batch, without groups, in a context below parent. */
+/* Begin a batch, in a context below parent. */
 extern void km_group_hash_begin(KmGroupHash *g, MemoryContext parent);
-/* A group's key columns. */
+/* Are these the group's key columns? */
 extern bool km_group_hash_same(const KmGroupHash *g, const KmOneGroup *one, const Datum *values, const bool *nulls);
-/* The group with these key columns, a new one when there is none. */
+/* Return the group with these key columns, a new one when there is none. */
 extern KmOneGroup *km_group_hash_find(KmGroupHash *g, const Datum *values, const bool *nulls);
 /* Put the groups in the order of ORDER BY their key columns; none is found or added after that. */
 extern void km_group_hash_sort(KmGroupHash *g);
-/* A new group, not to be found by its key. */
+/* Add a group that km_group_hash_find() does not find. */
 extern KmOneGroup *km_group_hash_add(KmGroupHash *g, uint32 hash, const Datum *values, const bool *nulls);
 
 #endif							/* GROUPS_H */

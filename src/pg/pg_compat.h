@@ -87,7 +87,7 @@ km_relation_ownercheck(Oid relid, Oid user)
 #define pg_attribute_noreturn()	__attribute__((noreturn))
 #endif
 
-/* JSON semantic actions report failure by their result since 16; ours raise errors. */
+/* JSON semantic actions report failure by their result since 16; those of gkmeans raise errors. */
 #if PG_VERSION_NUM >= 160000
 typedef JsonParseErrorType KmJsonResult;
 #define KM_JSON_RETURN	return JSON_SUCCESS

@@ -108,7 +108,7 @@ km_recent_buffer(Relation rel, BlockNumber block, Buffer buffer)
 	return there;
 }
 
-/* A ring of at least so many buffers for a scan that had a small one. */
+/* A ring of at least `pages` buffers for a scan that had a small one. */
 static inline void
 km_larger_ring(BufferAccessStrategy *strategy, int pages)
 {

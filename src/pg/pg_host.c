@@ -8,7 +8,7 @@
  * without a subtransaction because nothing is done in between but freeing
  * memory.
  *
- * All of it is called by the main thread only, save host_stop().
+ * Only host_stop() may be called by other threads than the main one.
  */
 #include "postgres.h"
 
@@ -20,7 +20,7 @@
 #include "gkmeans.h"
 #include "pg/pg.h"
 
-/* What one FileWrite() is given. */
+/* Bytes of one FileWrite(). */
 #define MAX_SPILL_WRITE		(64 * 1024 * 1024)
 
 struct KmPgHost
@@ -60,7 +60,7 @@ km_host_guard(KmPgHost *host, void (*fn) (void *arg), void *arg)
 		MemoryContextSwitchTo(host->context);
 		host->error = CopyErrorData();
 		FlushErrorState();
-		/* an ERROR lets interrupts in, but who called may have to hold them still, and count */
+		/* an ERROR ends all holds of interrupts, but the caller's are still to be released */
 		InterruptHoldoffCount = held;
 	}
 	PG_END_TRY();
@@ -108,7 +108,7 @@ host_poll(void *ctx)
 	return !km_host_guard(ctx, check_for_interrupts, NULL);
 }
 
-/* Any thread: flags that signal handlers set, and nothing else. */
+/* Any thread calls this: it looks at flags that signal handlers set, and at nothing else. */
 static bool
 host_stop(void *ctx)
 {
@@ -158,8 +158,8 @@ host_spill_write(void *ctx, int64_t offset, const void *data, size_t bytes)
 }
 
 /*
- * PostgreSQL closes a file of many for another one, and opens it again for the functions
- * that use it, of which FileSize() does the least.
+ * Open the file again if PostgreSQL has closed it for another one, as it does when there are
+ * many.  Each function of fd.c does that; FileSize() does the least besides.
  */
 static void
 spill_open(void *arg)
@@ -172,7 +172,7 @@ spill_open(void *arg)
 				 errmsg("could not open the temporary file \"%s\": %m", FilePathName(host->spill))));
 }
 
-/* Until PostgreSQL opens another file, and may close this one for it. */
+/* Valid until PostgreSQL opens another file, for which it may close this one. */
 static int
 host_spill_fd(void *ctx)
 {

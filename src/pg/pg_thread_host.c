@@ -1,9 +1,9 @@
 /*
  * pg_thread_host.c - memory for small engine jobs on helper threads.
  *
- * A job takes its memory piece by piece from blocks that the next job takes from
- * again: nothing is freed in between but what was given out last.  malloc() and
- * free() for each piece would take a tenth of the time of a small clustering.
+ * A job allocates from blocks that the next job uses again; before its end only the piece
+ * allocated last can be freed.  malloc() and free() for each piece would take a tenth of the
+ * time of a small clustering.
  */
 #include "postgres.h"
 
@@ -13,10 +13,7 @@
 #include "pg/pg.h"
 
 #define BLOCK_BYTES		((size_t) 1 << 20)
-/*
- * Blocks of what is kept are each twice as large as the one before, up to some huge pages:
- * the system finds those in less time.
- */
+/* Each block of what is kept is twice as large as the one before, up to this: four huge pages. */
 #define KEPT_BLOCK_BYTES	((size_t) 8 << 20)
 #define ALIGNMENT		16
 

@@ -28,8 +28,9 @@ km_svg_colour(int cluster)
 	return colours[cluster % (int) lengthof(colours)];
 }
 
-void
-km_svg_text(StringInfo out, const char *text)
+/* Text with &, < and > escaped. */
+static void
+put_text(StringInfo out, const char *text)
 {
 	for (const char *s = text; *s; s++)
 	{
@@ -50,12 +51,12 @@ km_svg_begin(StringInfo out, int width, int height, const char *title, const cha
 {
 	appendStringInfo(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" role=\"img\" "
 					 FONT ">\n<title>", width, height, width, height);
-	km_svg_text(out, title);
+	put_text(out, title);
 	appendStringInfoString(out, "</title>\n<desc>");
-	km_svg_text(out, description);
+	put_text(out, description);
 	appendStringInfo(out, "</desc>\n<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n", width, height);
 	appendStringInfoString(out, "<text class=\"title\" x=\"24\" y=\"28\" font-size=\"16\" font-weight=\"bold\" fill=\"#222222\">");
-	km_svg_text(out, title);
+	put_text(out, title);
 	appendStringInfoString(out, "</text>\n");
 }
 
@@ -157,10 +158,10 @@ km_svg_axes(StringInfo out, const KmSvgPlot *p, const char *x_name, const char *
 					 p->left, p->top, p->width, p->height);
 	appendStringInfo(out, "<text class=\"axis\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"13\" fill=\"#222222\">",
 					 p->left + p->width / 2, bottom + 38);
-	km_svg_text(out, x_name);
+	put_text(out, x_name);
 	appendStringInfo(out, "</text>\n<text class=\"axis\" transform=\"translate(%.1f %.1f) rotate(-90)\" text-anchor=\"middle\" font-size=\"13\" fill=\"#222222\">",
 					 p->left - 50, p->top + p->height / 2);
-	km_svg_text(out, y_name);
+	put_text(out, y_name);
 	appendStringInfoString(out, "</text>\n</g>\n");
 }
 

@@ -23,8 +23,6 @@ typedef struct KmSvgPlot
 
 extern void km_svg_begin(StringInfo out, int width, int height, const char *title, const char *description);
 extern void km_svg_end(StringInfo out);
-/* With &, < and > escaped. */
-extern void km_svg_text(StringInfo out, const char *text);
 /* Widen [lo, hi] by a little, so that no mark sits on the edge. */
 extern void km_svg_range(double *lo, double *hi);
 /* Grid, tick labels and names of both axes; whole_x: ticks at whole numbers only. */

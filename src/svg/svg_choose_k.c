@@ -17,32 +17,23 @@ PG_FUNCTION_INFO_V1(kmeans_scan_svg);
 #define ARG_HEIGHT	(ARG_WIDTH + 1)
 #define ARG_TITLE	(ARG_WIDTH + 2)
 
-typedef double (*Measure) (const KmChooseKRow *row);
+/* A measure is a double in KmChooseKRow, known by its place. */
+#define INERTIA		offsetof(KmChooseKRow, inertia)
+#define SILHOUETTE	offsetof(KmChooseKRow, measures.silhouette)
+#define SIMPLIFIED	offsetof(KmChooseKRow, measures.simplified)
 
 static double
-inertia_of(const KmChooseKRow *row)
+measure(const KmChooseK *choice, int i, Size which)
 {
-	return row->inertia;
-}
-
-static double
-silhouette_of(const KmChooseKRow *row)
-{
-	return row->measures.silhouette;
-}
-
-static double
-simplified_of(const KmChooseKRow *row)
-{
-	return row->measures.simplified;
+	return *(const double *) ((const char *) &choice->row[i] + which);
 }
 
 static void
-find_range(const KmChooseK *scan, Measure of, double *lo, double *hi)
+find_range(const KmChooseK *choice, Size which, double *lo, double *hi)
 {
-	for (int i = 0; i < scan->n; i++)
+	for (int i = 0; i < choice->n; i++)
 	{
-		double		v = of(&scan->row[i]);
+		double		v = measure(choice, i, which);
 
 		if (isfinite(v))
 		{
@@ -54,47 +45,47 @@ find_range(const KmChooseK *scan, Measure of, double *lo, double *hi)
 
 /* Line and marks; nothing where the measure is not defined. */
 static void
-draw_line(StringInfo out, const KmChooseK *scan, const KmSvgPlot *plot, Measure of, const char *name,
+draw_line(StringInfo out, const KmChooseK *choice, const KmSvgPlot *plot, Size which, const char *name,
 		  int colour, bool dashed)
 {
 	bool		pen = false;
 
 	appendStringInfo(out, "<g class=\"line\" data-measure=\"%s\"><path d=\"", name);
-	for (int i = 0; i < scan->n; i++)
+	for (int i = 0; i < choice->n; i++)
 	{
-		double		v = of(&scan->row[i]);
+		double		v = measure(choice, i, which);
 
 		if (!isfinite(v))
 			continue;
-		appendStringInfo(out, "%c%.1f %.1f", pen ? 'L' : 'M', km_svg_x(plot, scan->row[i].k), km_svg_y(plot, v));
+		appendStringInfo(out, "%c%.1f %.1f", pen ? 'L' : 'M', km_svg_x(plot, choice->row[i].k), km_svg_y(plot, v));
 		pen = true;
 	}
 	appendStringInfo(out, "%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s/>\n<g fill=\"%s\">",
 					 pen ? "" : "M0 0", km_svg_colour(colour), dashed ? " stroke-dasharray=\"5 4\"" : "",
 					 km_svg_colour(colour));
-	for (int i = 0; i < scan->n; i++)
-		if (isfinite(of(&scan->row[i])))
-			km_svg_mark(out, colour, km_svg_x(plot, scan->row[i].k), km_svg_y(plot, of(&scan->row[i])), 3.5);
+	for (int i = 0; i < choice->n; i++)
+		if (isfinite(measure(choice, i, which)))
+			km_svg_mark(out, colour, km_svg_x(plot, choice->row[i].k), km_svg_y(plot, measure(choice, i, which)), 3.5);
 	appendStringInfoString(out, "</g></g>\n");
 }
 
 static void
-draw_suggestion(StringInfo out, const KmChooseK *scan, const KmSvgPlot *plot, Measure of, int at,
+draw_suggestion(StringInfo out, const KmChooseK *choice, const KmSvgPlot *plot, Size which, int at,
 				const char *name, int colour, double text_y)
 {
 	double		x;
 	bool		right;
 
-	if (at < 0 || !isfinite(of(&scan->row[at])))
+	if (at < 0 || !isfinite(measure(choice, at, which)))
 		return;
-	x = km_svg_x(plot, scan->row[at].k);
+	x = km_svg_x(plot, choice->row[at].k);
 	right = x < plot->left + plot->width * 0.8;
 	appendStringInfo(out, "<g class=\"suggested\" data-k=\"%d\"><path d=\"M%.1f %.1fV%.1f\" stroke=\"#777777\" stroke-dasharray=\"3 3\"/>",
-					 scan->row[at].k, x, plot->top, plot->top + plot->height);
+					 choice->row[at].k, x, plot->top, plot->top + plot->height);
 	appendStringInfo(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"8\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>",
-					 x, km_svg_y(plot, of(&scan->row[at])), km_svg_colour(colour));
+					 x, km_svg_y(plot, measure(choice, at, which)), km_svg_colour(colour));
 	appendStringInfo(out, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"12\" fill=\"#222222\" text-anchor=\"%s\">%s: k = %d</text></g>\n",
-					 right ? x + 8 : x - 8, text_y, right ? "start" : "end", name, scan->row[at].k);
+					 right ? x + 8 : x - 8, text_y, right ? "start" : "end", name, choice->row[at].k);
 }
 
 static void
@@ -118,26 +109,26 @@ kmeans_scan_svg(PG_FUNCTION_ARGS)
 	KmSvgPlot	upper = {.left = 80,.top = 46,.width = width - 80 - 24};
 	KmSvgPlot	lower;
 	StringInfoData out;
-	KmChooseK	scan;
+	KmChooseK	choice;
 
-	km_choose_k(fcinfo, &scan);
-	if (scan.n == 0)
+	km_choose_k(fcinfo, &choice);
+	if (choice.n == 0)
 		PG_RETURN_NULL();
 
 	upper.height = (height - 46 - 56 - 70) / 2;
-	upper.x0 = scan.row[0].k;
-	upper.x1 = scan.row[scan.n - 1].k;
+	upper.x0 = choice.row[0].k;
+	upper.x1 = choice.row[choice.n - 1].k;
 	km_svg_range(&upper.x0, &upper.x1);
 	lower = upper;
 	lower.top = upper.top + upper.height + 70;
 	upper.y0 = 0;
-	find_range(&scan, inertia_of, &upper.y0, &upper.y1);
+	find_range(&choice, INERTIA, &upper.y0, &upper.y1);
 	km_svg_range(&upper.y0, &upper.y1);
 	upper.y0 = 0;
 	lower.y0 = INFINITY;
 	lower.y1 = -INFINITY;
-	find_range(&scan, silhouette_of, &lower.y0, &lower.y1);
-	find_range(&scan, simplified_of, &lower.y0, &lower.y1);
+	find_range(&choice, SILHOUETTE, &lower.y0, &lower.y1);
+	find_range(&choice, SIMPLIFIED, &lower.y0, &lower.y1);
 	if (lower.y0 > lower.y1)
 	{
 		lower.y0 = 0;
@@ -146,17 +137,17 @@ kmeans_scan_svg(PG_FUNCTION_ARGS)
 	km_svg_range(&lower.y0, &lower.y1);
 
 	if (title == NULL)
-		title = psprintf("How many clusters? k = %d to %d", scan.row[0].k, scan.row[scan.n - 1].k);
+		title = psprintf("How many clusters? k = %d to %d", choice.row[0].k, choice.row[choice.n - 1].k);
 	initStringInfo(&out);
 	km_svg_begin(&out, width, height, title, "Inertia and silhouette against the number of clusters.");
 	km_svg_axes(&out, &upper, "k", "inertia", true);
-	draw_suggestion(&out, &scan, &upper, inertia_of, scan.elbow, "elbow", 0, upper.top + 16);
-	draw_line(&out, &scan, &upper, inertia_of, "inertia", 0, false);
+	draw_suggestion(&out, &choice, &upper, INERTIA, choice.elbow, "elbow", 0, upper.top + 16);
+	draw_line(&out, &choice, &upper, INERTIA, "inertia", 0, false);
 	km_svg_axes(&out, &lower, "k", "silhouette", true);
-	draw_suggestion(&out, &scan, &lower, silhouette_of, scan.silhouette, "best silhouette", 3,
+	draw_suggestion(&out, &choice, &lower, SILHOUETTE, choice.silhouette, "best silhouette", 3,
 					lower.top + lower.height - 8);
-	draw_line(&out, &scan, &lower, simplified_of, "simplified_silhouette", 2, true);
-	draw_line(&out, &scan, &lower, silhouette_of, "silhouette", 3, false);
+	draw_line(&out, &choice, &lower, SIMPLIFIED, "simplified_silhouette", 2, true);
+	draw_line(&out, &choice, &lower, SILHOUETTE, "silhouette", 3, false);
 	draw_key(&out, lower.left + 4, lower.top - 10, "silhouette", 3, false);
 	draw_key(&out, lower.left + 124, lower.top - 10, "simplified silhouette", 2, true);
 	km_svg_end(&out);

@@ -70,7 +70,7 @@ extern void kmeans_model_view(const KmeansModel *v, GkModel *m);
 /* A GPU was used, so the times it needed are worth showing. */
 #define KMEANS_MODEL_GPU_TIMES(m)	((m)->context_ms > 0.0 || (m)->upload_ms > 0.0)
 
-/* Detoasted and checked to be what its header says. */
+/* Detoasted; ERROR unless its size and limits are those of its header. */
 extern KmeansModel *kmeans_model_from_datum(Datum datum);
 #define PG_GETARG_KMEANS_MODEL(n)	kmeans_model_from_datum(PG_GETARG_DATUM(n))
 

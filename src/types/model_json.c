@@ -297,32 +297,23 @@ on_scalar(void *state, char *token, JsonTokenType tokentype)
 				   tokentype == JSON_TOKEN_NUMBER ? "a number" : token);
 
 	at += key->offset;
+	/* an integer or a number: the next of a vector, where there are many */
+	if (key->type <= NUMBER && key->shape != ONE)
+		at = vector_push((Vector *) at, key->type == INTEGER ? sizeof(int32) : sizeof(int64));
 	switch (key->type)
 	{
 		case INTEGER:
-			{
-				int32		v = read_integer(r, token, PG_INT32_MIN, PG_INT32_MAX, "integer");
-
-				*(int32 *) (key->shape == ONE ? at : vector_push((Vector *) at, sizeof(int32))) = v;
-				/* a newer version may have other keys: this comes before complaints about them */
-				if (at == (char *) &r->version)
-					kmeans_model_check_version(v, ERRCODE_INVALID_TEXT_REPRESENTATION);
-				break;
-			}
+			*(int32 *) at = read_integer(r, token, PG_INT32_MIN, PG_INT32_MAX, "integer");
+			/* a newer version may have other keys: this comes before complaints about them */
+			if (at == (char *) &r->version)
+				kmeans_model_check_version(r->version, ERRCODE_INVALID_TEXT_REPRESENTATION);
+			break;
 		case BIGINT:
-			{
-				int64		v = read_integer(r, token, PG_INT64_MIN, PG_INT64_MAX, "bigint");
-
-				*(int64 *) (key->shape == ONE ? at : vector_push((Vector *) at, sizeof(int64))) = v;
-				break;
-			}
+			*(int64 *) at = read_integer(r, token, PG_INT64_MIN, PG_INT64_MAX, "bigint");
+			break;
 		case NUMBER:
-			{
-				double		v = read_number(r, token);
-
-				*(double *) (key->shape == ONE ? at : vector_push((Vector *) at, sizeof(double))) = v;
-				break;
-			}
+			*(double *) at = read_number(r, token);
+			break;
 		case BOOLEAN:
 			*(bool *) at = tokentype == JSON_TOKEN_TRUE;
 			break;

@@ -47,8 +47,8 @@ PG_FUNCTION_INFO_V1(kmeans_step_finish);
  * What is checked here is what a damaged page would break; the input functions
  * and the aggregates make valid values only.
  */
-KmeansState *
-kmeans_state_from_datum(Datum datum)
+static KmeansState *
+from_datum(Datum datum)
 {
 	KmeansState *s = (KmeansState *) PG_DETOAST_DATUM(datum);
 	uint64		size = 0;
@@ -80,8 +80,8 @@ kmeans_state_from_datum(Datum datum)
 	return s;
 }
 
-static void
-require_kind(const KmeansState *s, KmeansStateKind kind)
+static KmeansState *
+of_kind(KmeansState *s, KmeansStateKind kind)
 {
 	if (s->kind != kind)
 		ereport(ERROR,
@@ -89,38 +89,23 @@ require_kind(const KmeansState *s, KmeansStateKind kind)
 				 s->kind == KMEANS_STATE_STEP ?
 				 errmsg("kmeans_state is a part of a step, not a sum of points") :
 				 errmsg("kmeans_state is a sum of points, not a part of a step")));
-}
-
-KmeansSum *
-kmeans_sum_from_datum(Datum datum)
-{
-	KmeansState *s = kmeans_state_from_datum(datum);
-
-	require_kind(s, KMEANS_STATE_SUM);
-	return (KmeansSum *) s;
+	return s;
 }
 
 KmeansStep *
 kmeans_step_from_datum(Datum datum)
 {
-	KmeansState *s = kmeans_state_from_datum(datum);
-
-	require_kind(s, KMEANS_STATE_STEP);
-	return (KmeansStep *) s;
+	return (KmeansStep *) of_kind(from_datum(datum), KMEANS_STATE_STEP);
 }
 
 KmeansState *
 kmeans_state_arg(FunctionCallInfo fcinfo, KmeansStateKind kind, const char *function)
 {
-	KmeansState *s;
-
 	(void) km_aggregate_context(fcinfo, function);
 	if (PG_ARGISNULL(0))
 		return NULL;
 	/* a user's aggregate may take it from a table: compressed, or of the other kind */
-	s = kmeans_state_from_datum(PG_GETARG_DATUM(0));
-	require_kind(s, kind);
-	return s;
+	return of_kind(from_datum(PG_GETARG_DATUM(0)), kind);
 }
 
 /* ---- combination ---- */
@@ -146,8 +131,8 @@ kmeans_state_combine(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0) && PG_ARGISNULL(1))
 		PG_RETURN_NULL();
 	if (PG_ARGISNULL(0))
-		PG_RETURN_POINTER(kmeans_state_from_datum(PG_GETARG_DATUM(1)));
-	a = kmeans_state_from_datum(PG_GETARG_DATUM(0));
+		PG_RETURN_POINTER(from_datum(PG_GETARG_DATUM(1)));
+	a = from_datum(PG_GETARG_DATUM(0));
 	if (PG_ARGISNULL(1))
 		PG_RETURN_POINTER(a);
 
@@ -159,7 +144,7 @@ kmeans_state_combine(PG_FUNCTION_ARGS)
 		memcpy(copy, a, VARSIZE(a));
 		a = copy;
 	}
-	PG_RETURN_POINTER(merge(a, kmeans_state_from_datum(PG_GETARG_DATUM(1))));
+	PG_RETURN_POINTER(merge(a, from_datum(PG_GETARG_DATUM(1))));
 }
 
 static KmeansState *
@@ -174,7 +159,7 @@ normal(const KmeansState *s)
 Datum
 kmeans_state_normal(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_POINTER(normal(kmeans_state_from_datum(PG_GETARG_DATUM(0))));
+	PG_RETURN_POINTER(normal(from_datum(PG_GETARG_DATUM(0))));
 }
 
 /* ---- result ---- */
@@ -183,7 +168,7 @@ kmeans_state_normal(PG_FUNCTION_ARGS)
 Datum
 feature_sum_finish(PG_FUNCTION_ARGS)
 {
-	const KmeansSum *sum = kmeans_sum_from_datum(PG_GETARG_DATUM(0));
+	const KmeansSum *sum = (KmeansSum *) of_kind(from_datum(PG_GETARG_DATUM(0)), KMEANS_STATE_SUM);
 	double	   *values;
 	Datum	   *datums;
 
@@ -340,7 +325,7 @@ kmeans_state_send(PG_FUNCTION_ARGS)
 	StringInfoData buf;
 
 	pq_begintypsend(&buf);
-	put_state(&buf, kmeans_state_from_datum(PG_GETARG_DATUM(0)), pg_get_client_encoding());
+	put_state(&buf, from_datum(PG_GETARG_DATUM(0)), pg_get_client_encoding());
 	PG_RETURN_BYTEA_P(pq_endtypsend(&buf));
 }
 
@@ -352,7 +337,7 @@ kmeans_state_out(PG_FUNCTION_ARGS)
 	uint64		len;
 
 	initStringInfo(&buf);
-	put_state(&buf, kmeans_state_from_datum(PG_GETARG_DATUM(0)), text_encoding());
+	put_state(&buf, from_datum(PG_GETARG_DATUM(0)), text_encoding());
 	if ((Size) buf.len * 2 + 3 > MaxAllocSize)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),

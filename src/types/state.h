@@ -79,9 +79,7 @@ typedef struct KmeansStepView
 
 /* ---- any kind (state.c) ---- */
 
-/* Detoasted and checked; ERROR when it is not of the kind wanted. */
-extern KmeansState *kmeans_state_from_datum(Datum datum);
-extern KmeansSum *kmeans_sum_from_datum(Datum datum);
+/* Detoasted and checked; ERROR when it is not of this kind. */
 extern KmeansStep *kmeans_step_from_datum(Datum datum);
 /* The first argument of a transition function, to be changed in place; NULL for NULL. */
 extern KmeansState *kmeans_state_arg(FunctionCallInfo fcinfo, KmeansStateKind kind, const char *function);

@@ -3,12 +3,15 @@
  * server's WindowAgg node, which needs sorted rows and keeps and reads them several
  * times: the plan node KmeansWindow.
  *
- *   window_agg.c          the window function itself, for WindowAgg
+ *   window_agg.c      the window function itself, for WindowAgg
  *   window_plan.c     when the node can take WindowAgg's place, and its plan
  *   window_node.c     the node
  *   window_points.c   the points of its partitions, and their labels
- *   window_columns.c     the columns that the rows above it want
+ *   window_columns.c  the columns that the nodes above it need
  *   window_spill.c    points that are over gkmeans.memory_limit
+ *
+ * Words: a call is one kmeans() of the query, a partition one value of PARTITION BY, and a run
+ * the points that went to one temporary file.
  */
 #ifndef WINDOW_H
 #define WINDOW_H
@@ -82,24 +85,24 @@ typedef struct KmWindowPoints
 	Size		spilled;		/* bytes in temporary files */
 } KmWindowPoints;
 
-/* No rows so far; the calls' options and places are set. */
+/* Begin, without rows; the calls' options and places are set. */
 extern void km_window_begin(KmWindowPoints *w, double rows);
-/* A row: the partition's keys, and what the calls want.  In a context for the row. */
+/* Add a row: the partition's keys, and the calls' points.  The current context is the row's. */
 extern void km_window_add(KmWindowPoints *w, const Datum *values, const bool *nulls);
-/* All rows are there: the labels. */
+/* Make the labels, when all rows are there. */
 extern void km_window_fit(KmWindowPoints *w);
 
 /* ---- rows that are given out again (window_columns.c) ---- */
 
 typedef struct KmWindowColumns KmWindowColumns;
 
-/* Of such columns, in the current memory context. */
+/* Begin rows of such columns, in the current memory context. */
 extern KmWindowColumns *km_window_columns_begin(TupleDesc desc);
-/* Columns from[0], from[1], ... of a row. */
+/* Keep columns from[0], from[1], ... of a row. */
 extern void km_window_columns_put(KmWindowColumns *rows, const Datum *values, const bool *nulls, const AttrNumber *from);
-/* To the first row; also before the first one is read. */
+/* Go to the first row; also before the first one is read. */
 extern void km_window_columns_rewind(KmWindowColumns *rows);
-/* The next row, as columns to[0], to[1], ... */
+/* Read the next row into columns to[0], to[1], ... */
 extern void km_window_columns_get(KmWindowColumns *rows, Datum *values, bool *nulls, const AttrNumber *to);
 extern void km_window_columns_end(KmWindowColumns *rows);
 
@@ -108,11 +111,11 @@ extern void km_window_columns_end(KmWindowColumns *rows);
 /* Read bytes of a temporary file of something, or go to its start; ERROR when that fails. */
 extern void km_window_file_read(BufFile *file, void *data, Size bytes, const char *what);
 extern void km_window_file_rewind(BufFile *file, const char *what);
-/* All points in memory go to a file. */
+/* Write all points in memory to a file. */
 extern void km_window_spill(KmWindowPoints *w);
-/* Before partitions are loaded, call after call and for each in their order. */
+/* Call it before partitions are loaded, which has to be call after call and in their order. */
 extern void km_window_spill_rewind(KmWindowPoints *w);
-/* The points of partitions first, first + 1, ...; returns the first that is not loaded. */
+/* Load the points of partitions first, first + 1, ...; returns the first that is not loaded. */
 extern int	km_window_spill_load(KmWindowPoints *w, int call, int first);
 /* How many points a partition has in the files. */
 extern int64 km_window_spill_count(const KmWindowPoints *w, int call, int partition);

@@ -36,7 +36,7 @@ typedef struct CallState
 	ExprState  *centroids;		/* or NULL */
 } CallState;
 
-typedef struct WindowScan
+typedef struct WindowState
 {
 	CustomScanState css;		/* must be first */
 	CallState  *states;			/* [points.ncalls] */
@@ -50,39 +50,9 @@ typedef struct WindowScan
 	int			nkept;
 	AttrNumber *kept;			/* in the child's rows, from 0 */
 	TupleDesc	kept_desc;
-} WindowScan;
-
-static Node *create_state(CustomScan *scan);
-static void begin(CustomScanState *node, EState *estate, int eflags);
-static TupleTableSlot *next_row(CustomScanState *node);
-static void end(CustomScanState *node);
-static void rescan(CustomScanState *node);
-static void explain(CustomScanState *node, List *ancestors, ExplainState *es);
-
-const CustomScanMethods km_window_node_methods = {
-	.CustomName = "KmeansWindow",
-	.CreateCustomScanState = create_state
-};
-
-static const CustomExecMethods exec_methods = {
-	.CustomName = "KmeansWindow",
-	.BeginCustomScan = begin,
-	.ExecCustomScan = next_row,
-	.EndCustomScan = end,
-	.ReScanCustomScan = rescan,
-	.ExplainCustomScan = explain
-};
+} WindowState;
 
 /* ---- begin ---- */
-
-static Node *
-create_state(CustomScan *scan)
-{
-	WindowScan *w = (WindowScan *) newNode(sizeof(WindowScan), T_CustomScanState);
-
-	w->css.methods = &exec_methods;
-	return (Node *) w;
-}
 
 /* As for any function of a plan. */
 static void
@@ -150,7 +120,7 @@ end_over_child(PlanState *ps, Over own)
 
 /* The keys and points of a child's row. */
 static void
-init_input(WindowScan *w, List *exprs)
+init_input(WindowState *w, List *exprs)
 {
 	PlanState  *ps = &w->css.ss.ps;
 	List	   *list = NIL;
@@ -165,7 +135,7 @@ init_input(WindowScan *w, List *exprs)
 
 /* The point's place in an input row, and how to read it. */
 static void
-init_point(WindowScan *w, KmWindowCall *call, FuncExpr *function, int at, int features)
+init_point(WindowState *w, KmWindowCall *call, FuncExpr *function, int at, int features)
 {
 	call->at = at;
 	call->features = features;
@@ -176,7 +146,7 @@ init_point(WindowScan *w, KmWindowCall *call, FuncExpr *function, int at, int fe
 }
 
 static void
-init_calls(WindowScan *w, CustomScan *scan)
+init_calls(WindowState *w, CustomScan *scan)
 {
 	PlanState  *ps = &w->css.ss.ps;
 	Over		own = begin_over_child(ps);
@@ -212,7 +182,7 @@ init_calls(WindowScan *w, CustomScan *scan)
 
 /* Which of the node's columns do the target list and the quals use? */
 static void
-init_kept(WindowScan *w, CustomScan *scan)
+init_kept(WindowState *w, CustomScan *scan)
 {
 	TupleDesc	from = ExecGetResultType(outerPlanState(w));
 	Bitmapset  *used = NULL;
@@ -238,7 +208,7 @@ init_kept(WindowScan *w, CustomScan *scan)
 static void
 begin(CustomScanState *node, EState *estate, int eflags)
 {
-	WindowScan *w = (WindowScan *) node;
+	WindowState *w = (WindowState *) node;
 	CustomScan *scan = castNode(CustomScan, node->ss.ps.plan);
 
 	/* rows are kept here, so the child gives them once, forward */
@@ -254,7 +224,7 @@ begin(CustomScanState *node, EState *estate, int eflags)
 
 /* k and centroids, which are the same for all rows: those of the first one. */
 static void
-begin_call(WindowScan *w, int c)
+begin_call(WindowState *w, int c)
 {
 	CallState  *state = &w->states[c];
 	KmWindowCall *call = &w->points.calls[c];
@@ -280,7 +250,7 @@ begin_call(WindowScan *w, int c)
 }
 
 static void
-begin_rows(WindowScan *w)
+begin_rows(WindowState *w)
 {
 	MemoryContext caller;
 
@@ -294,7 +264,7 @@ begin_rows(WindowScan *w)
 }
 
 static void
-read_rows(WindowScan *w)
+read_rows(WindowState *w)
 {
 	PlanState  *child = outerPlanState(w);
 	ExprContext *econtext = w->css.ss.ps.ps_ExprContext;
@@ -335,7 +305,7 @@ read_rows(WindowScan *w)
 
 /* Into the node's scan slot; columns that are not kept are not read. */
 static TupleTableSlot *
-make_row(WindowScan *w)
+make_row(WindowState *w)
 {
 	TupleTableSlot *slot = w->css.ss.ss_ScanTupleSlot;
 	int64		at = w->at++;
@@ -356,7 +326,7 @@ make_row(WindowScan *w)
 static TupleTableSlot *
 next_row(CustomScanState *node)
 {
-	WindowScan *w = (WindowScan *) node;
+	WindowState *w = (WindowState *) node;
 	PlanState  *ps = &node->ss.ps;
 	ExprContext *econtext = ps->ps_ExprContext;
 
@@ -379,7 +349,7 @@ next_row(CustomScanState *node)
 /* ---- the end ---- */
 
 static void
-forget_rows(WindowScan *w)
+forget_rows(WindowState *w)
 {
 	ExecClearTuple(w->css.ss.ss_ScanTupleSlot);
 	if (w->rows != NULL)
@@ -394,7 +364,7 @@ forget_rows(WindowScan *w)
 static void
 end(CustomScanState *node)
 {
-	forget_rows((WindowScan *) node);
+	forget_rows((WindowState *) node);
 	ExecEndNode(outerPlanState(node));
 }
 
@@ -402,7 +372,7 @@ end(CustomScanState *node)
 static void
 rescan(CustomScanState *node)
 {
-	WindowScan *w = (WindowScan *) node;
+	WindowState *w = (WindowState *) node;
 	PlanState  *child = outerPlanState(node);
 
 	ExecClearTuple(node->ss.ps.ps_ResultTupleSlot);
@@ -424,7 +394,7 @@ rescan(CustomScanState *node)
 static void
 explain(CustomScanState *node, List *ancestors, ExplainState *es)
 {
-	WindowScan *w = (WindowScan *) node;
+	WindowState *w = (WindowState *) node;
 	CustomScan *scan = castNode(CustomScan, node->ss.ps.plan);
 	List	   *context = set_deparse_context_plan(es->deparse_cxt, &scan->scan.plan, ancestors);
 	bool		prefix = list_length(es->rtable) > 1 || es->verbose;
@@ -446,3 +416,28 @@ explain(CustomScanState *node, List *ancestors, ExplainState *es)
 			ExplainPropertyInteger("Points Disk", "kB", (w->points.spilled + 1023) / 1024, es);
 	}
 }
+
+/* ---- the methods ---- */
+
+static const CustomExecMethods exec_methods = {
+	.CustomName = "KmeansWindow",
+	.BeginCustomScan = begin,
+	.ExecCustomScan = next_row,
+	.EndCustomScan = end,
+	.ReScanCustomScan = rescan,
+	.ExplainCustomScan = explain
+};
+
+static Node *
+create_state(CustomScan *scan)
+{
+	WindowState *w = (WindowState *) newNode(sizeof(WindowState), T_CustomScanState);
+
+	w->css.methods = &exec_methods;
+	return (Node *) w;
+}
+
+const CustomScanMethods km_window_node_methods = {
+	.CustomName = "KmeansWindow",
+	.CreateCustomScanState = create_state
+};

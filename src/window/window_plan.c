@@ -69,7 +69,7 @@ depends_on_row(Node *arguments)
 	return contain_var_clause(arguments) || contain_agg_clause(arguments);
 }
 
-/* Is it our function, and can the node evaluate the arguments? */
+/* Is it kmeans(), and can the node evaluate the arguments? */
 static bool
 is_possible_call(WindowFunc *call)
 {
@@ -220,9 +220,9 @@ cost_path(PlannerInfo *root, const Window *w, Path *path, const Path *child)
 }
 
 /*
- * The rows' columns: those of WindowAgg.  But where nothing is sorted or made distinct above,
- * nobody reads columns that are there for the partition alone, and NULL does for them: then
- * they need not be kept.
+ * The rows' columns: those of WindowAgg.  But columns that are there for the partition alone
+ * are not read where nothing is sorted or made distinct above: they are NULL then, and need
+ * not be kept.
  */
 static PathTarget *
 window_target(PlannerInfo *root)
@@ -351,7 +351,7 @@ km_window_features(const List *args)
 	}
 }
 
-/* What it needs of a call goes to the expressions, and to the numbers. */
+/* Add what the node needs of a call to the plan's expressions and numbers. */
 static List *
 plan_call(CustomScan *scan, WindowFunc *call, List *numbers)
 {

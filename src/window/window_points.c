@@ -17,11 +17,11 @@
 #include "window/window.h"
 
 #define MIN_ROOM	1024
-/* Points below it are not worth a file. */
+/* Bytes of points below which a file does not pay. */
 #define MIN_LIMIT	((Size) 1024 * 1024)
 /* Rows after which the memory of the points is looked at. */
 #define CHECK_ROWS	256
-/* Rows for which there is room at first, whatever the planner expects. */
+/* Rows for which there is room at first, if the planner expects more. */
 #define MAX_EXPECTED	(16 * 1024 * 1024)
 
 /* A partition that one thread clusters. */
@@ -198,7 +198,7 @@ fit_partitions(const KmWindowPoints *w, int c, int first, int end, int32_t *labe
 		if (rows->n == 0)
 			continue;
 		km_check_given_features(options, rows->d);
-		/* who asks for the GPU gets it, as in WindowAgg */
+		/* a GPU that is asked for is used, as in WindowAgg */
 		if (rows->n * rows->d < KM_LARGE_GROUP && options->device != GK_DEVICE_GPU)
 			work.jobs[work.n++] = (Job) {.rows = rows,.label = label};
 		else
@@ -211,7 +211,7 @@ fit_partitions(const KmWindowPoints *w, int c, int first, int end, int32_t *labe
 	return label;
 }
 
-/* All partitions', as many at a time as are in memory. */
+/* Label all partitions, as many at a time as fit in memory. */
 static void
 fit_call(KmWindowPoints *w, int c, int32_t *label)
 {
