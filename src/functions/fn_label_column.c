@@ -1,17 +1,15 @@
 /*
  * fn_label_column.c - kmeans(..., label_column): labels into the table.
  *
- * The scan that reads the points also reads each row's old label.  Rows that get
- * another one are noted (fn_label_changes.c), and one UPDATE asks for them row
- * by row, in the same order:
+ * The scan that reads the points also reads each row's old label.  Rows that get another one are
+ * noted (fn_label_changes.c), and one UPDATE asks for them row by row, in the same order:
  *
  *	 UPDATE t SET label = gkmeans_new_label(tableoid, ctid)
  *	 WHERE gkmeans_has_new_label(tableoid, ctid)
  *
- * So triggers, rules, generated columns, row-level security, rights and concurrent
- * updates are as in an UPDATE that the user writes, rows that keep their label
- * are not touched, and the time is that of the plain UPDATE.  Nothing is written
- * before all labels are known.
+ * So triggers, rules, generated columns, row-level security, rights and concurrent updates are as
+ * in an UPDATE that the user writes, rows that keep their label are not touched, and the time is
+ * that of the plain UPDATE.  Nothing is written before all labels are known.
  */
 #include "postgres.h"
 

@@ -152,13 +152,6 @@ km_model_rows_read(KmModelRows *rows, Oid relation, bool identify)
 	return store;
 }
 
-void
-km_notice_no_rows(const KmSource *source)
-{
-	ereport(NOTICE,
-			(errmsg("no usable rows in \"%s\"", source->relname)));
-}
-
 /*
  * kmeans_labels(relation regclass, model kmeans_model, nonfinite text, device text)
  * returns the same: bulk prediction.

@@ -1,17 +1,16 @@
 /*
- * fn_predict.c - kmeans_predict, kmeans_distance, kmeans_transform: one
- * point against a model.
+ * fn_predict.c - kmeans_predict, kmeans_distance, kmeans_transform: one point against a model.
  *
- * A query calls these for row after row with the same model, so the model is
- * prepared once and kept with the call site (fn_extra).  Each call only has to
- * see that the model is still the same one, without detoasting it:
+ * A query calls these for row after row with the same model, so the model is prepared once and kept
+ * with the call site (fn_extra).  Each call only has to see that the model is still the same one,
+ * without detoasting it:
  *   - a constant cannot change;
  *   - a value in a TOAST table is known by its pointer (a value's id is not
  *     used for another one while a query can still see it);
  *   - any other value by its size and the fingerprint in its header, which
  *     every way of making a value computes anew.
- * get_fn_expr_arg_stable() is no help: PL/pgSQL keeps the call site of a simple
- * expression while the variables in it change.
+ * get_fn_expr_arg_stable() is no help: PL/pgSQL keeps the call site of a simple expression while
+ * the variables in it change.
  *
  * The arithmetic is the engine's, so a label here is the label the fit gave.
  */

@@ -116,9 +116,8 @@ start_over(void *ctx)
 /* ---- what to suggest ---- */
 
 /*
- * Kneedle (Satopaa et al. 2011) for a falling curve: both axes scaled to
- * [0, 1], the point farthest below the straight line from first to last.  -1
- * when there is none.
+ * Kneedle (Satopaa et al. 2011) for a falling curve: both axes scaled to [0, 1], the point farthest
+ * below the straight line from first to last; -1: there is none.
  */
 static int
 find_elbow(const KmChooseKRow *row, int n)

@@ -102,6 +102,13 @@ extern bool kmeans_point_read_one(KmeansPoint *p, Datum value, bool isnull);
 /* Convert features of one number type, given one by one, to x. */
 extern void km_point_features(Oid type, int d, const Datum *values, double *x);
 
+static inline void
+km_notice_no_rows(const KmSource *source)
+{
+	ereport(NOTICE,
+			(errmsg("no usable rows in \"%s\"", source->relname)));
+}
+
 /* ---- a fit (fn_fit.c) ---- */
 
 /* Functions that get the labels, and the rows without one; they may raise ERRORs.  left_out may be NULL. */
@@ -166,7 +173,6 @@ typedef struct KmModelRows
 extern void km_model_rows_open(FunctionCallInfo fcinfo, int model, int relation, int nonfinite, KmModelRows *out);
 /* Begin the host, and read the relation; NULL: no usable rows. */
 extern GkStore *km_model_rows_read(KmModelRows *rows, Oid relation, bool identify);
-extern void km_notice_no_rows(const KmSource *source);
 
 /* ---- labels into the table (fn_label_column.c) ---- */
 

@@ -1,10 +1,9 @@
 /*
  * group_agg.c - kmeans_agg(point, k[, options]): one model per GROUP BY group.
  *
- * The state is the group's points, so parallel aggregation would not pay; it lives
- * in the aggregate's memory context, where a hash aggregate can see how large it is
- * and spill.  The points are sorted before they are clustered (gk_group_fit.h), so a
- * model does not depend on the plan.
+ * The state is the group's points, so parallel aggregation would not pay; it lives in the
+ * aggregate's memory context, where a hash aggregate can see how large it is and spill.  The points
+ * are sorted before they are clustered (gk_group_fit.h), so a model does not depend on the plan.
  */
 #include "postgres.h"
 

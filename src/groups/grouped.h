@@ -1,7 +1,6 @@
 /*
- * grouped.h - the inside of kmeans_grouped(): grouped.c reads rows of any query,
- * grouped_by_int.c, which is faster, those whose key is one whole number; grouped_fit.c
- * clusters the groups of both.
+ * grouped.h - the inside of kmeans_grouped(): grouped.c reads rows of any query, grouped_by_int.c,
+ * which is faster, those whose key is one whole number; grouped_fit.c clusters the groups of both.
  */
 #ifndef GROUPED_H
 #define GROUPED_H

@@ -57,8 +57,7 @@ extern double *km_group_rows_add(KmGroupRows *rows, int d);
 extern void km_group_rows_view(KmGroupRows *rows, double *values, int64 n, int d);
 
 /*
- * False when the point is to be left out (nonfinite => 'skip'); ERROR when it
- * cannot be clustered.
+ * False when the point is to be left out (nonfinite => 'skip'); ERROR when it cannot be clustered.
  */
 static inline bool
 km_usable_point(const double *x, int d, const KmFitOptions *options)

@@ -1,6 +1,5 @@
 /*
- * pg_compat_heap.h - what differs between PostgreSQL 13 and 18 in scans of
- * heap tables.
+ * pg_compat_heap.h - what differs between PostgreSQL 13 and 18 in scans of heap tables.
  */
 #ifndef PG_COMPAT_HEAP_H
 #define PG_COMPAT_HEAP_H

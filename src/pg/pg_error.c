@@ -34,9 +34,8 @@ static const ErrorRow error_table[] = {
 };
 
 /*
- * Raise what an engine function returned.  When a host callback failed or the
- * user cancelled, the ERROR behind it was kept by the host.  An error for which a
- * thread had no memory is NULL.
+ * Raise what an engine function returned.  When a host callback failed or the user cancelled, the
+ * ERROR behind it was kept by the host.  An error for which a thread had no memory is NULL.
  */
 void
 km_throw(KmPgHost *host, GkStatus status, const GkError *err)

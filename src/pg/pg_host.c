@@ -1,12 +1,10 @@
 /*
  * pg_host.c - PostgreSQL as the engine's host: memory, cancel, spill file.
  *
- * The engine runs threads and must unwind by itself, so no PostgreSQL ERROR may
- * jump through it.  Whatever can raise one while the engine is on the stack
- * runs under km_host_guard(), which keeps the ERROR; the engine is told "stop"
- * or "failed", unwinds, and the glue raises the ERROR again.  That is safe
- * without a subtransaction because nothing is done in between but freeing
- * memory.
+ * The engine runs threads and must unwind by itself, so no PostgreSQL ERROR may jump through it.
+ * Whatever can raise one while the engine is on the stack runs under km_host_guard(), which keeps
+ * the ERROR; the engine is told "stop" or "failed", unwinds, and the glue raises the ERROR again.
+ * That is safe without a subtransaction because nothing is done in between but freeing memory.
  *
  * Only host_stop() may be called by other threads than the main one.
  */

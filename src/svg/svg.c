@@ -14,9 +14,8 @@
 #define FONT	"font-family=\"Helvetica, Arial, sans-serif\""
 
 /*
- * The colours of Okabe and Ito (2008), told apart with any kind of colour
- * vision; for their yellow, too light on white, and their black, which is the
- * text's, a dark brown and a grey.
+ * The colours of Okabe and Ito (2008), told apart with any kind of colour vision; for their yellow,
+ * too light on white, and their black, which is the text's, a dark brown and a grey.
  */
 static const char *const colours[] = {
 	"#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6d1f", "#555555"

@@ -1,9 +1,8 @@
 /*
  * svg_scatter.c - kmeans_svg(): points and centroids in two dimensions.
  *
- * The dimensions are two features, in their own units, or the two principal
- * components of the points drawn.  One feature alone is drawn against the
- * cluster numbers.
+ * The dimensions are two features, in their own units, or the two principal components of the
+ * points drawn.  One feature alone is drawn against the cluster numbers.
  */
 #include "postgres.h"
 

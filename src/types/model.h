@@ -58,9 +58,8 @@ typedef struct KmeansModel
 #define KMEANS_ARRAY_COLUMN	(-1)
 
 /*
- * A value from an engine model.  columns: the names of the d feature columns,
- * or of the one array column (ncolumns KMEANS_ARRAY_COLUMN, or 1 when d > 1);
- * ncolumns 0: not known.
+ * A value from an engine model. columns: the names of the d feature columns, or of the one array
+ * column (ncolumns KMEANS_ARRAY_COLUMN, or 1 when d > 1); ncolumns 0: not known.
  */
 extern KmeansModel *kmeans_model_build(const GkModel *m, char *const *columns, int ncolumns);
 

@@ -1,12 +1,10 @@
 /*
- * model_json.c - text input of kmeans_model: JSON, as kmeans_model_out()
- * writes it.
+ * model_json.c - text input of kmeans_model: JSON, as kmeans_model_out() writes it.
  *
- * The text goes through PostgreSQL's JSON parser, token by token: a model of a
- * million clusters would not fit into a jsonb value (256 MB).  The keys may
- * come in any order, because m::text::jsonb::text reorders them.  The text is
- * not to be trusted; each way to be wrong has its own message, which names the
- * place as a JSON path does.
+ * The text goes through PostgreSQL's JSON parser, token by token: a model of a million clusters
+ * would not fit into a jsonb value (256 MB).  The keys may come in any order, because
+ * m::text::jsonb::text reorders them.  The text is not to be trusted; each way to be wrong has its
+ * own message, which names the place as a JSON path does.
  */
 #include "postgres.h"
 

@@ -1,11 +1,10 @@
 /*
  * state.c - the type kmeans_state: input, output, combination, result.
  *
- * The binary form holds every number of the state in network order, and names in
- * the client's encoding.  The text form is the same in hexadecimal digits, with names
- * in UTF-8.  Both are lossless, and equal sums have equal forms, in whatever order the
- * rows came.  Bytes from outside are hostile: every length is computed anew and compared
- * before memory is asked for.
+ * The binary form holds every number of the state in network order, and names in the client's
+ * encoding.  The text form is the same in hexadecimal digits, with names in UTF-8.  Both are
+ * lossless, and equal sums have equal forms, in whatever order the rows came.  Bytes from outside
+ * are hostile: every length is computed anew and compared before memory is asked for.
  */
 #include "postgres.h"
 

@@ -1,11 +1,9 @@
 /*
- * state.h - the type kmeans_state: what an aggregate knows of the rows
- * that it has seen.
+ * state.h - the type kmeans_state: what an aggregate knows of the rows that it has seen.
  *
- * A value is one block without pointers, so it is the transition state of an
- * aggregate, changed in place, as well as a value that can be stored, sent to
- * another server and combined there.  There are two kinds: sums of points
- * (feature_sum) and a part of a Lloyd step (kmeans_step).
+ * A value is one block without pointers, so it is the transition state of an aggregate, changed in
+ * place, as well as a value that can be stored, sent to another server and combined there.  There
+ * are two kinds: sums of points (feature_sum) and a part of a Lloyd step (kmeans_step).
  */
 #ifndef STATE_H
 #define STATE_H

@@ -58,8 +58,7 @@ resize(const KmeansSum *sum, int lo, int nlimbs)
 }
 
 /*
- * Room for digits in the limbs first..last and for their carries, in a copy if
- * need be.
+ * Room for digits in the limbs first..last and for their carries, in a copy if need be.
  */
 static KmeansSum *
 make_room(KmeansSum *sum, int first, int last)

@@ -1,7 +1,6 @@
 /*
- * window.h - kmeans(point, k[, centroids]) OVER (PARTITION BY ...) without the
- * server's WindowAgg node, which needs sorted rows and keeps and reads them several
- * times: the plan node KmeansWindow.
+ * window.h - kmeans(point, k[, centroids]) OVER (PARTITION BY ...) without the server's WindowAgg
+ * node, which needs sorted rows and keeps and reads them several times: the plan node KmeansWindow.
  *
  *   window_agg.c      the window function itself, for WindowAgg
  *   window_plan.c     when the node can take WindowAgg's place, and its plan
@@ -10,8 +9,8 @@
  *   window_columns.c  the columns that the nodes above it need
  *   window_spill.c    points that are over gkmeans.memory_limit
  *
- * Words: a call is one kmeans() of the query, a partition one value of PARTITION BY, and a run
- * the points that went to one temporary file.
+ * Words: a call is one kmeans() of the query, a partition one value of PARTITION BY, and a run the
+ * points that went to one temporary file.
  */
 #ifndef WINDOW_H
 #define WINDOW_H

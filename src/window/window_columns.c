@@ -1,10 +1,9 @@
 /*
  * window_columns.c - columns of rows that the node KmeansWindow gives out again.
  *
- * Rows come once, in the order in which they are wanted, any number of times, later.
- * Where all columns are numbers and the like (passed by value) a row is these, side by
- * side: a tuplestore, which makes a tuple of it, takes four times as long.  Both go to a
- * temporary file above work_mem.
+ * Rows come once, in the order in which they are wanted, any number of times, later.  Where all
+ * columns are numbers and the like (passed by value) a row is these, side by side: a tuplestore,
+ * which makes a tuple of it, takes four times as long.  Both go to a temporary file above work_mem.
  */
 #include "postgres.h"
 

@@ -1,11 +1,10 @@
 /*
- * window_node.c - the plan node KmeansWindow: kmeans() OVER (PARTITION BY ...)
- * over rows in any order.
+ * window_node.c - the plan node KmeansWindow: kmeans() OVER (PARTITION BY ...) over rows in any
+ * order.
  *
- * The first row that is asked for reads all rows of the child.  Points go to the
- * memory of their partitions (window_points.c), and the columns that the nodes
- * above need are kept, if there are any (window_columns.c).  When all labels are there,
- * rows go out in the order in which they came.
+ * The first row that is asked for reads all rows of the child.  Points go to the memory of their
+ * partitions (window_points.c), and the columns that the nodes above need are kept, if there are
+ * any (window_columns.c).  When all labels are there, rows go out in the order in which they came.
  */
 #include "postgres.h"
 

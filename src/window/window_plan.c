@@ -1,14 +1,13 @@
 /*
  * window_plan.c - when the node KmeansWindow can take WindowAgg's place.
  *
- * The window function's support function is there so that planning loads this library,
- * whose hook then offers the node: when all window functions of a query are kmeans()
- * over one window, and k and the centroids do not depend on the row.  What the node
- * cannot do is left to WindowAgg.
+ * The window function's support function is there so that planning loads this library, whose hook
+ * then offers the node: when all window functions of a query are kmeans() over one window, and k
+ * and the centroids do not depend on the row.  What the node cannot do is left to WindowAgg.
  *
- * WindowAgg has one partition in memory at a time.  The node has all of them, with
- * points over gkmeans.memory_limit in temporary files; so it is offered only if the
- * rest is expected to fit that limit, or if there is but one partition.
+ * WindowAgg has one partition in memory at a time.  The node has all of them, with points over
+ * gkmeans.memory_limit in temporary files; so it is offered only if the rest is expected to fit
+ * that limit, or if there is but one partition.
  */
 #include "postgres.h"
 

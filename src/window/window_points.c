@@ -1,11 +1,10 @@
 /*
- * window_points.c - the points of the node KmeansWindow's partitions, and their
- * labels.
+ * window_points.c - the points of the node KmeansWindow's partitions, and their labels.
  *
- * Each row leaves the number of its partition for each call, and its point in the
- * partition.  Partitions are clustered by all threads, one on one thread, large ones
- * one after the other by all.  Points of a partition are in the order of their rows,
- * so the labels come back to the rows by counting.
+ * Each row leaves the number of its partition for each call, and its point in the partition.
+ * Partitions are clustered by all threads, one on one thread, large ones one after the other by
+ * all.  Points of a partition are in the order of their rows, so the labels come back to the rows
+ * by counting.
  */
 #include "postgres.h"
 

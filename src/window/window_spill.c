@@ -1,10 +1,9 @@
 /*
  * window_spill.c - points of the node KmeansWindow over gkmeans.memory_limit.
  *
- * When the points in memory are over the limit, all of them go to a temporary file, a
- * run: call by call, and of each call partition by partition.  In the end some
- * partitions at a time, as many as fit, are collected from all runs, each of which is
- * read once from its beginning to its end.
+ * When the points in memory are over the limit, all of them go to a temporary file, a run: call by
+ * call, and of each call partition by partition.  In the end some partitions at a time, as many as
+ * fit, are collected from all runs, each of which is read once from its beginning to its end.
  */
 #include "postgres.h"
 
