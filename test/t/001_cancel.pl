@@ -1,7 +1,8 @@
 # A cancelled or timed-out call returns soon, whatever it is doing, and leaves nothing.
 #
 # 200 ms are promised. Tests run on busy machines, too: one trial in ten may take longer,
-# but none more than GKMEANS_CANCEL_LIMIT_MS (default 1000).
+# but none more than GKMEANS_CANCEL_LIMIT_MS (default 1000). After a trial that was late,
+# PostgreSQL's own work is timed: where that is slow, and with sanitizers it is, all is slow.
 use strict;
 use warnings;
 
@@ -103,6 +104,13 @@ my $undo = q{
 
 my @times;
 
+# How many times longer than the 50 ms of a quiet machine something simple takes now.
+sub slowness
+{
+	my $ms = duration('', 'SELECT count(*) FROM generate_series(1, 300000)');
+	return $ms > 50 ? $ms / 50 : 1;
+}
+
 sub check_trial
 {
 	my ($name, $out, $err, $late) = @_;
@@ -113,8 +121,10 @@ sub check_trial
 		skip "$name: was done before", 3 if $out =~ /^done$/m;
 		like($err, qr/ERROR:  canceling statement due to/, "$name: is cancelled");
 		like($out, qr/^left\|0\|0\|0\|0$/m, "$name: nothing is left");
-		cmp_ok($late, '<', $limit, sprintf('%s: returns in time (%.0f ms late)', $name, $late));
-		push @times, [ $late, $name ];
+		my $slow = $late < $promise ? 1 : slowness();
+		cmp_ok($late / $slow, '<', $limit,
+			sprintf('%s: returns in time (%.0f ms late, all takes %.1f times as long)', $name, $late, $slow));
+		push @times, [ $late / $slow, $name ];
 	}
 }
 
@@ -209,14 +219,22 @@ cmp_ok(scalar(grep { $_->[0] > $promise } @times), '<=', @times / 10, "most of t
 	unlike(slurp_file($node->logfile), qr/was terminated by signal/, 'no server process has crashed');
 }
 
-# and the session works on
-is( $node->safe_psql('postgres', q{
+# and the session works on, in the same transaction
+{
+	my ($out, $err);
+	$node->psql('postgres', q{
 		SET client_min_messages = error;
-		SET statement_timeout = 20;
-		DO $$ BEGIN PERFORM kmeans('pts', '{a,b,c,d}', 100); EXCEPTION WHEN query_canceled THEN NULL; END $$;
-		SET statement_timeout = 0;
-		SELECT sum(size) FROM kmeans('pts', '{a,b,c,d}', 3);}),
-	'500000', 'a later call in the same session');
+		BEGIN;
+		SAVEPOINT before;
+		SET LOCAL statement_timeout = 100;
+		SELECT 'done' FROM kmeans('many', '{a,b,c,d}', 100);
+		ROLLBACK TO before;
+		SELECT sum(size) FROM kmeans('pts', '{a,b,c,d}', 3);
+		COMMIT;
+	}, stdout => \$out, stderr => \$err, on_error_stop => 0);
+	like($err, qr/canceling statement due to statement timeout/, 'a call in a subtransaction is cancelled');
+	is($out, '500000', 'a later call in the same session');
+}
 
 $node->stop;
 done_testing();
