@@ -84,7 +84,9 @@ typedef struct GkAcc
 	unsigned long long *b;
 } GkAcc;
 
-/* What a chain of iterations writes for each of them. */
+/* A unit of the log: GK_LOG_HEAD bytes, then its entries: totals, and the centroids that were used. */
+#define GK_LOG_HEAD		64
+
 typedef struct GkLogHead
 {
 	int			count;			/* entries written */
@@ -102,12 +104,15 @@ typedef struct GkColumns
 	const gk_int128 *total;		/* [d] exact sums over all rows, then the mass */
 } GkColumns;
 
+/* What does a pass; called by the files' names. */
 typedef enum GkRegime
 {
-	GK_REGIME_SMALL,			/* registers; gk_gpu_fuse_registers.cu */
-	GK_REGIME_FUSED,			/* one pass, sums in shared memory; gk_gpu_fuse_shared.cu */
-	GK_REGIME_MULTI,			/* labels, then sums; gk_gpu_feature_sum.cu */
-	GK_REGIME_CROSS				/* labels here, sums on the CPU; gk_gpu_paper_hybrid.cu */
+	GK_FUSE_REGISTERS,			/* labels and sums at once, sums in registers */
+	GK_FUSE_MMA,				/* in shared memory, tensor cores rule clusters out */
+	GK_FUSE_SHARED,				/* in shared memory */
+	GK_ASSIGN_SUM,				/* labels (assign), then feature_sum and mass_sum */
+	GK_PAPER_FUSED,				/* at once, as Lutz et al. have it */
+	GK_PAPER_HYBRID				/* labels, and sums on the CPU */
 } GkRegime;
 
 typedef struct GkFilter GkFilter;
@@ -140,7 +145,7 @@ struct GkSession
 	int			picked_next;	/* where to look first */
 	GkPick	   *picked;			/* [npicked] */
 	float	   *picked_points;	/* [npicked][d] */
-	GkFilter    *boxes;			/* gk_gpu_filter.cu; NULL: none yet */
+	GkFilter   *filter;			/* gk_gpu_filter.cu; NULL: none yet */
 
 	/* Columns. */
 	void	   *columns_block;
@@ -174,7 +179,7 @@ struct GkSession
 	/* Seeding. */
 	float	   *mind2;			/* [n] */
 
-	/* The chain of iterations that runs ahead of the host, gk_gpu_step.cu. */
+	/* The chain: iterations that run ahead of the host, gk_gpu_step.cu. */
 	int			chain_k;		/* 0: none */
 	int			chain_left;		/* iterations that may still be launched */
 	int			unit_first;		/* oldest unit in flight */
@@ -184,7 +189,7 @@ struct GkSession
 	int			chain_iters;	/* iterations per unit */
 
 	GkRegime	regime;
-	bool		blocked;		/* single pass by slices that stay in the L2 cache */
+	bool		single_pass;	/* else slices of GK_ASSIGN_SUM need not stay in the L2 cache */
 	GkFeatureSum fsum;			/* what runs, never auto */
 	GkMassSum	msum;
 	double		context_ms;		/* until the device was open */
@@ -197,6 +202,18 @@ static inline int
 gk_gpu_threads(const GkSession *s)
 {
 	return s->core->threads(s->host);
+}
+
+static inline int64_t
+gk_min(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline int64_t
+gk_round_up(int64_t v, int64_t to)
+{
+	return (v + to - 1) / to * to;
 }
 
 /* Number of values of k clusters in the accumulators. */
@@ -255,6 +272,12 @@ double		gk_gpu_ms(void);
 /* Wait for an event, polling the host. */
 GkStatus	gk_gpu_wait(GkSession *s, cudaEvent_t event, GkError *err);
 GkStatus	gk_gpu_drain(GkSession *s, GkError *err);
+/* Blocks of a kernel that run at a time, with `shared` bytes of dynamic shared memory each. */
+GkStatus	gk_gpu_resident_blocks(GkSession *s, const void *kernel, int threads, size_t shared, int64_t *blocks,
+								   GkError *err);
+/* Launch `blocks` of them, or as many as run at a time; the kernel has one argument. */
+GkStatus	gk_gpu_launch(GkSession *s, const void *kernel, int64_t blocks, int threads, size_t shared, const void *arg,
+						  GkError *err);
 GkStatus	gk_gpu_error(GkError *err, GkStatus code, const char *fmt,...);
 
 #define GK_TRY(call) \
@@ -309,15 +332,15 @@ GkStatus	gk_gpu_reduce_last(GkSession *s, int k, GkError *err);
 /* Log the totals, make the next centroids, decide whether to stop. */
 GkStatus	gk_gpu_update(GkSession *s, int k, char *unit, GkError *err);
 
-/* ---- gk_gpu_fuse_registers.cu: regimes A and G ---- */
+/* ---- gk_gpu_fuse_registers.cu ---- */
 
-bool		gk_gpu_small_fits(const GkSession *s, int k);
+bool		gk_gpu_fuse_registers_fits(const GkSession *s, int k);
 /* `iters` iterations over resident points in one launch, logged to unit. */
-GkStatus	gk_gpu_small_run(GkSession *s, int k, int iters, char *unit, GkError *err);
+GkStatus	gk_gpu_fuse_registers_run(GkSession *s, int k, int iters, char *unit, GkError *err);
 /* Sums of one slice into s->acc; the last cluster is left out if *last. */
-GkStatus	gk_gpu_small_slice(GkSession *s, const GkRows *rows, int k, bool *last, GkError *err);
-/* Blocks' worth of rows a slice may have, or 0. */
-int64_t		gk_gpu_small_rows(const GkSession *s, int k);
+GkStatus	gk_gpu_fuse_registers(GkSession *s, const GkRows *rows, int k, bool *last, GkError *err);
+/* Rows that a slice may have. */
+int64_t		gk_gpu_fuse_registers_rows(const GkSession *s, int k);
 
 /* ---- gk_gpu_assign.cu: labels ---- */
 
@@ -335,13 +358,10 @@ GkStatus	gk_gpu_labels(GkSession *s, int64_t rows, int k, GkLabels *out, GkError
 bool		gk_gpu_assign_mma_fits(const GkSession *s, int k);
 GkStatus	gk_gpu_assign_mma(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
 
-/* ---- gk_gpu_fuse_shared.cu: assign and update in one pass ---- */
+/* ---- gk_gpu_fuse_shared.cu, gk_gpu_fuse_mma.cu: sums of one slice into s->acc ---- */
 
-bool		gk_gpu_fused_fits(const GkSession *s, int k);
-GkStatus	gk_gpu_fused(GkSession *s, const GkRows *rows, int k, GkError *err);
-
-/* ---- gk_gpu_fuse_mma.cu: the same for up to 4 features and 64 clusters ---- */
-
+bool		gk_gpu_fuse_shared_fits(const GkSession *s, int k);
+GkStatus	gk_gpu_fuse_shared(GkSession *s, const GkRows *rows, int k, GkError *err);
 bool		gk_gpu_fuse_mma_fits(const GkSession *s, int k);
 GkStatus	gk_gpu_fuse_mma(GkSession *s, const GkRows *rows, int k, GkError *err);
 

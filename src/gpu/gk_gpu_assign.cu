@@ -15,19 +15,25 @@
  * A launch is bounded in time, so very large k * d goes in several launches
  * over ranges of centroids; the best so far is kept in labels and d2.
  */
+#include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_device.cuh"
 
 #define THREADS			256
 #define NARROW			16		/* features */
 #define NARROW_FLOATS	8192	/* of centroids in shared memory */
-#define BK				16
+#define BK				16		/* features of a slab */
 #define PAD_K			128
 
-static inline int
-narrow_stride(int d)
+typedef struct AssignArgs
 {
-	return (d + 3) / 4 * 4;
-}
+	GkRows		p;
+	int			d;
+	const float *packed;
+	int			kpad;			/* of packed, when wide */
+	int			from;			/* centroids */
+	int			to;
+	bool		more;			/* labels and d2 hold the nearest of earlier ones */
+} AssignArgs;
 
 /* ---- packing ---- */
 
@@ -38,7 +44,7 @@ gk_gpu_wide_pad(int k)
 }
 
 __global__ void
-pack_narrow(const float *c, int k, int d, int stride, float *out)
+pack_narrow_kernel(const float *c, int k, int d, int stride, float *out)
 {
 	int64_t		i = (int64_t) blockIdx.x * blockDim.x + threadIdx.x;
 
@@ -47,7 +53,7 @@ pack_narrow(const float *c, int k, int d, int stride, float *out)
 }
 
 __global__ void
-pack_wide(const float *c, int k, int d, int kpad, float *out)
+pack_wide_kernel(const float *c, int k, int d, int kpad, float *out)
 {
 	int			i = blockIdx.x * blockDim.x + threadIdx.x;
 
@@ -61,32 +67,32 @@ gk_gpu_pack(GkSession *s, const float *centroids, int k, GkError *err)
 {
 	if (s->d <= NARROW)
 	{
-		int			stride = narrow_stride(s->d);
+		int			stride = (s->d + 3) / 4 * 4;
 		int64_t		floats = (int64_t) k * stride;
 
-		pack_narrow<<<(unsigned int) ((floats + 255) / 256), 256, 0, s->gpu->stream>>>
+		pack_narrow_kernel<<<(unsigned int) ((floats + 255) / 256), 256, 0, s->gpu->stream>>>
 			(centroids, k, s->d, stride, s->packed);
 	}
 	else
 	{
 		int			kpad = gk_gpu_wide_pad(k);
 
-		pack_wide<<<dim3((kpad + 255) / 256, s->d < 1024 ? s->d : 1024), 256, 0, s->gpu->stream>>>
+		pack_wide_kernel<<<dim3((kpad + 255) / 256, s->d < 1024 ? s->d : 1024), 256, 0, s->gpu->stream>>>
 			(centroids, k, s->d, kpad, s->packed);
 	}
 	GK_LAUNCHED();
 	return GK_OK;
 }
 
-/* ---- narrow ---- */
+/* ---- up to 16 features ---- */
 
 template <int D, typename L>
 __global__ void __launch_bounds__(THREADS)
-assign_narrow(GkRows p, const float *packed, int from, int to, bool more, L *labels, float *d2out)
+assign_narrow_kernel(AssignArgs a, L *labels, float *d2out)
 {
 	constexpr int S = (D + 3) / 4 * 4;
-	constexpr int TILE = NARROW_FLOATS / S;
 	__shared__ float4 cs[NARROW_FLOATS / 4];
+	const GkRows &p = a.p;
 	int64_t		groups = (p.rows + 3) / 4;
 	int64_t		rounds = (groups + (int64_t) gridDim.x * THREADS - 1) / ((int64_t) gridDim.x * THREADS);
 	bool		loaded = false;
@@ -110,60 +116,23 @@ assign_narrow(GkRows p, const float *packed, int from, int to, bool more, L *lab
 		{
 			best[r] = GK_INF;
 			label[r] = 0;
-			if (more && mine && row + r < p.rows)
+			if (a.more && mine && row + r < p.rows)
 			{
 				best[r] = d2out[p.first + row + r];
 				label[r] = labels[p.first + row + r];
 			}
 		}
-		for (int c0 = from; c0 < to; c0 += TILE)
+		for (int c0 = a.from; c0 < a.to; c0 += NARROW_FLOATS / S)
 		{
-			int			count = to - c0 < TILE ? to - c0 : TILE;
+			int			count = min(a.to - c0, NARROW_FLOATS / S);
 
 			if (!loaded)
 			{
-				__syncthreads();
-				for (int v = threadIdx.x; v < count * S / 4; v += THREADS)
-					cs[v] = __ldg((const float4 *) packed + (int64_t) c0 * S / 4 + v);
-				__syncthreads();
-				loaded = to - from <= TILE;
+				gk_load_centroids<D, THREADS>(a.packed, c0, count, cs);
+				loaded = a.to - a.from <= NARROW_FLOATS / S;
 			}
-			if (!mine)
-				continue;
-#pragma unroll 2
-			for (int i = 0; i < count; i++)
-			{
-				float		c[S];
-
-#pragma unroll
-				for (int v = 0; v < S / 4; v++)
-				{
-					float4		t = cs[i * (S / 4) + v];
-
-					c[4 * v] = t.x;
-					c[4 * v + 1] = t.y;
-					c[4 * v + 2] = t.z;
-					c[4 * v + 3] = t.w;
-				}
-#pragma unroll
-				for (int r = 0; r < 4; r++)
-				{
-					float		s = 0.0f;
-
-#pragma unroll
-					for (int j = 0; j < D; j++)
-					{
-						float		t = __fsub_rn(x[j][r], c[j]);
-
-						s = __fmaf_rn(t, t, s);
-					}
-					if (s < best[r])
-					{
-						best[r] = s;
-						label[r] = c0 + i;
-					}
-				}
-			}
+			if (mine)
+				gk_nearest<D, 2>(x, cs, c0, count, best, label);
 		}
 		if (!mine)
 			continue;
@@ -172,172 +141,189 @@ assign_narrow(GkRows p, const float *packed, int from, int to, bool more, L *lab
 			gk_store_labels(labels + p.first + row, label);
 #pragma unroll
 		for (int r = 0; r < 4; r++)
-			if (row + r < p.rows)
+			if (row + r < p.rows && d2out != NULL)
+				d2out[p.first + row + r] = best[r];
+	}
+}
+
+/* ---- more ---- */
+
+/* A block's points BM x centroids BN, a thread's TM x TN. */
+template <int BM_, int BN_, int TM_, int TN_>
+struct Shape
+{
+	static constexpr int BM = BM_;
+	static constexpr int BN = BN_;
+	static constexpr int TM = TM_;
+	static constexpr int TN = TN_;
+	static constexpr int TX = BN / TN;	/* threads side by side over centroids */
+	static constexpr int XV = BM * BK / 4 / THREADS;	/* vectors that a thread loads */
+	static constexpr int CV = (BN * BK / 4 + THREADS - 1) / THREADS;
+
+	static_assert(THREADS / TX * TM == BM, "threads cover the tile");
+};
+
+/* Fetch a slab; past the last feature both are 0 and add nothing. */
+template <typename W>
+__device__ __forceinline__ void
+fetch(const AssignArgs &a, int64_t row0, int c0, int slab, float4 (&xv)[W::XV], float4 (&cv)[W::CV])
+{
+#pragma unroll
+	for (int v = 0; v < W::XV; v++)
+	{
+		int			at = (threadIdx.x + v * THREADS) * 4;
+		int			j = slab * BK + at / W::BM;
+
+		xv[v] = j < a.d ? __ldg((const float4 *) (a.p.x + j * a.p.ld + row0 + at % W::BM)) : make_float4(0, 0, 0, 0);
+	}
+#pragma unroll
+	for (int v = 0; v < W::CV; v++)
+	{
+		int			at = (threadIdx.x + v * THREADS) * 4;
+		int			j = slab * BK + at / W::BN;
+
+		if (at < W::BN * BK)
+			cv[v] = j < a.d ? __ldg((const float4 *) (a.packed + (int64_t) j * a.kpad + c0 + at % W::BN)) : make_float4(0, 0, 0, 0);
+	}
+}
+
+template <typename W>
+__device__ __forceinline__ void
+put(float (&x)[2][BK][W::BM], float (&c)[2][BK][W::BN], int buf, const float4 (&xv)[W::XV], const float4 (&cv)[W::CV])
+{
+#pragma unroll
+	for (int v = 0; v < W::XV; v++)
+	{
+		int			at = (threadIdx.x + v * THREADS) * 4;
+
+		*(float4 *) &x[buf][at / W::BM][at % W::BM] = xv[v];
+	}
+#pragma unroll
+	for (int v = 0; v < W::CV; v++)
+	{
+		int			at = (threadIdx.x + v * THREADS) * 4;
+
+		if (at < W::BN * BK)
+			*(float4 *) &c[buf][at / W::BN][at % W::BN] = cv[v];
+	}
+}
+
+/* Add a slab's features to the distances. */
+template <typename W>
+__device__ __forceinline__ void
+multiply(const float (&x)[2][BK][W::BM], const float (&c)[2][BK][W::BN], int buf, int tx, int ty,
+		 float (&acc)[W::TM][W::TN])
+{
+#pragma unroll
+	for (int j = 0; j < BK; j++)
+	{
+		float		xr[W::TM];
+		float		cr[W::TN];
+
+#pragma unroll
+		for (int r = 0; r < W::TM; r += 4)
+			*(float4 *) &xr[r] = *(const float4 *) &x[buf][j][ty * W::TM + r];
+#pragma unroll
+		for (int i = 0; i < W::TN; i += 4)
+			*(float4 *) &cr[i] = *(const float4 *) &c[buf][j][(i / 4 * W::TX + tx) * 4];
+#pragma unroll
+		for (int r = 0; r < W::TM; r++)
+#pragma unroll
+			for (int i = 0; i < W::TN; i++)
 			{
-				if (d2out != NULL)
-					d2out[p.first + row + r] = best[r];
+				float		t = __fsub_rn(xr[r], cr[i]);
+
+				acc[r][i] = __fmaf_rn(t, t, acc[r][i]);
 			}
 	}
 }
 
-/* ---- wide ---- */
-
-template <int BM, int BN, int TM, int TN, typename L>
-__global__ void __launch_bounds__(THREADS)
-assign_wide(GkRows p, int d, const float *packed, int kpad, int from, int to, bool more,
-			L *labels, float *d2out)
+/* Of a tile's centroids, in ascending order, those nearer than the best so far. */
+template <typename W>
+__device__ __forceinline__ void
+keep_best(const float (&acc)[W::TM][W::TN], int c0, int to, int tx, float (&best)[W::TM], int (&label)[W::TM])
 {
-	constexpr int TX = BN / TN;		/* threads side by side over centroids */
-	constexpr int XV = BM * BK / 4 / THREADS;	/* vectors that a thread loads */
-	constexpr int CV = (BN * BK / 4 + THREADS - 1) / THREADS;
-	__shared__ __align__(16) float xs[2][BK][BM];
-	__shared__ __align__(16) float cs[2][BK][BN];
-	int64_t		row0 = (int64_t) blockIdx.x * BM;
-	int			tx = threadIdx.x % TX;
-	int			ty = threadIdx.x / TX;
-	int			slabs = (d + BK - 1) / BK;
-	float		best[TM];
-	int			label[TM];
-
-	static_assert(THREADS / TX * TM == BM, "threads cover the tile");
 #pragma unroll
-	for (int r = 0; r < TM; r++)
+	for (int c = 0; c < W::TN; c++)
 	{
-		int64_t		row = row0 + ty * TM + r;
+		int			i = c0 + (c / 4 * W::TX + tx) * 4 + c % 4;
+
+		if (i < to)
+		{
+#pragma unroll
+			for (int r = 0; r < W::TM; r++)
+				if (acc[r][c] < best[r])
+				{
+					best[r] = acc[r][c];
+					label[r] = i;
+				}
+		}
+	}
+}
+
+template <typename W, typename L>
+__global__ void __launch_bounds__(THREADS)
+assign_wide_kernel(AssignArgs a, L *labels, float *d2out)
+{
+	/* Two slabs of features: one is multiplied while the next arrives. */
+	__shared__ __align__(16) float xs[2][BK][W::BM];
+	__shared__ __align__(16) float cs[2][BK][W::BN];
+	int64_t		row0 = (int64_t) blockIdx.x * W::BM;
+	int			tx = threadIdx.x % W::TX;
+	int			ty = threadIdx.x / W::TX;
+	int			nslabs = (a.d + BK - 1) / BK;
+	float		best[W::TM];
+	int			label[W::TM];
+
+#pragma unroll
+	for (int r = 0; r < W::TM; r++)
+	{
+		int64_t		row = row0 + ty * W::TM + r;
 
 		best[r] = GK_INF;
 		label[r] = 0;
-		if (more && row < p.rows)
+		if (a.more && row < a.p.rows)
 		{
-			best[r] = d2out[p.first + row];
-			label[r] = labels[p.first + row];
+			best[r] = d2out[a.p.first + row];
+			label[r] = labels[a.p.first + row];
 		}
 	}
-	for (int c0 = from; c0 < to; c0 += BN)
+	for (int c0 = a.from; c0 < a.to; c0 += W::BN)
 	{
-		float		acc[TM][TN];
-		float4		xv[XV];
-		float4		cv[CV];
+		float		acc[W::TM][W::TN];
+		float4		xv[W::XV];
+		float4		cv[W::CV];
 
 #pragma unroll
-		for (int r = 0; r < TM; r++)
+		for (int r = 0; r < W::TM; r++)
 #pragma unroll
-			for (int c = 0; c < TN; c++)
+			for (int c = 0; c < W::TN; c++)
 				acc[r][c] = 0.0f;
-		for (int b = 0; b <= slabs; b++)
+		/* Slab b is fetched while slab b - 1 is multiplied. */
+		for (int b = 0; b <= nslabs; b++)
 		{
-			/* Fetch slab b while slab b - 1 is multiplied. */
-			if (b < slabs)
-			{
-#pragma unroll
-				for (int v = 0; v < XV; v++)
-				{
-					int			at = (threadIdx.x + v * THREADS) * 4;
-					int			j = b * BK + at / BM;
-
-					xv[v] = j < d ? __ldg((const float4 *) (p.x + j * p.ld + row0 + at % BM)) : make_float4(0, 0, 0, 0);
-				}
-#pragma unroll
-				for (int v = 0; v < CV; v++)
-				{
-					int			at = (threadIdx.x + v * THREADS) * 4;
-					int			j = b * BK + at / BN;
-
-					/* Past the last feature both are 0 and add nothing. */
-					if (at < BN * BK)
-						cv[v] = j < d ? __ldg((const float4 *) (packed + (int64_t) j * kpad + c0 + at % BN)) : make_float4(0, 0, 0, 0);
-				}
-			}
+			if (b < nslabs)
+				fetch<W>(a, row0, c0, b, xv, cv);
 			if (b > 0)
-			{
-				int			buf = (b - 1) & 1;
-
-#pragma unroll
-				for (int j = 0; j < BK; j++)
-				{
-					float		xr[TM];
-					float		cr[TN];
-
-#pragma unroll
-					for (int r = 0; r < TM; r += 4)
-						*(float4 *) &xr[r] = *(const float4 *) &xs[buf][j][ty * TM + r];
-#pragma unroll
-					for (int c = 0; c < TN; c += 4)
-						*(float4 *) &cr[c] = *(const float4 *) &cs[buf][j][(c / 4 * TX + tx) * 4];
-#pragma unroll
-					for (int r = 0; r < TM; r++)
-#pragma unroll
-						for (int c = 0; c < TN; c++)
-						{
-							float		t = __fsub_rn(xr[r], cr[c]);
-
-							acc[r][c] = __fmaf_rn(t, t, acc[r][c]);
-						}
-				}
-			}
-			if (b < slabs)
-			{
-				int			buf = b & 1;
-
-#pragma unroll
-				for (int v = 0; v < XV; v++)
-				{
-					int			at = (threadIdx.x + v * THREADS) * 4;
-
-					*(float4 *) &xs[buf][at / BM][at % BM] = xv[v];
-				}
-#pragma unroll
-				for (int v = 0; v < CV; v++)
-				{
-					int			at = (threadIdx.x + v * THREADS) * 4;
-
-					if (at < BN * BK)
-						*(float4 *) &cs[buf][at / BN][at % BN] = cv[v];
-				}
-			}
+				multiply<W>(xs, cs, (b - 1) & 1, tx, ty, acc);
+			if (b < nslabs)
+				put<W>(xs, cs, b & 1, xv, cv);
 			__syncthreads();
 		}
-		/* A thread's centroids come in ascending order within a tile. */
-#pragma unroll
-		for (int c = 0; c < TN; c++)
-		{
-			int			i = c0 + (c / 4 * TX + tx) * 4 + c % 4;
-
-			if (i < to)
-			{
-#pragma unroll
-				for (int r = 0; r < TM; r++)
-					if (acc[r][c] < best[r])
-					{
-						best[r] = acc[r][c];
-						label[r] = i;
-					}
-			}
-		}
+		keep_best<W>(acc, c0, a.to, tx, best, label);
 	}
 #pragma unroll
-	for (int r = 0; r < TM; r++)
+	for (int r = 0; r < W::TM; r++)
 	{
-		int64_t		row = row0 + ty * TM + r;
+		int64_t		row = row0 + ty * W::TM + r;
 
-#pragma unroll
-		for (int o = TX / 2; o > 0; o >>= 1)
-		{
-			float		other = __shfl_xor_sync(0xffffffffu, best[r], o);
-			int			other_label = __shfl_xor_sync(0xffffffffu, label[r], o);
-
-			if (gk_better(other, other_label, best[r], label[r]))
-			{
-				best[r] = other;
-				label[r] = other_label;
-			}
-		}
-		if (tx == 0 && row < p.rows)
+		gk_best_lane<W::TX>(best[r], label[r]);
+		if (tx == 0 && row < a.p.rows)
 		{
 			if (labels != NULL)
-				labels[p.first + row] = label[r];
+				labels[a.p.first + row] = label[r];
 			if (d2out != NULL)
-				d2out[p.first + row] = best[r];
+				d2out[a.p.first + row] = best[r];
 		}
 	}
 }
@@ -346,15 +332,14 @@ assign_wide(GkRows p, int d, const float *packed, int kpad, int from, int to, bo
 
 #define NARROW_CASE(D) \
 	case D: \
-		assign_narrow<D, L><<<blocks, THREADS, 0, s->gpu->stream>>>(r, s->packed, from, to, more, labels, d2); \
+		assign_narrow_kernel<D, L><<<blocks, THREADS, 0, s->gpu->stream>>>(a, labels, d2); \
 		break
 
 template <typename L>
 static void
-launch_narrow(GkSession *s, const GkRows &r, int from, int to, bool more, L *labels, float *d2)
+launch_narrow(GkSession *s, const AssignArgs &a, L *labels, float *d2)
 {
-	int64_t		want = (r.rows + 4 * THREADS - 1) / (4 * THREADS);
-	int			blocks = (int) (want < 8 * s->gpu->sms ? want : 8 * s->gpu->sms);
+	int			blocks = (int) gk_min((a.p.rows + 4 * THREADS - 1) / (4 * THREADS), GK_SM_BLOCKS * s->gpu->sms);
 
 	switch (s->d)
 	{
@@ -377,28 +362,25 @@ launch_narrow(GkSession *s, const GkRows &r, int from, int to, bool more, L *lab
 	}
 }
 
-template <int BM, int BN, int TM, int TN, typename L>
+template <typename W, typename L>
 static void
-launch_wide(GkSession *s, const GkRows &r, int kpad, int from, int to, bool more, L *labels, float *d2)
+launch_wide(GkSession *s, const AssignArgs &a, L *labels, float *d2)
 {
-	assign_wide<BM, BN, TM, TN, L><<<(unsigned int) ((r.rows + BM - 1) / BM), THREADS, 0, s->gpu->stream>>>
-		(r, s->d, s->packed, kpad, from, to, more, labels, d2);
+	assign_wide_kernel<W, L><<<(unsigned int) ((a.p.rows + W::BM - 1) / W::BM), THREADS, 0, s->gpu->stream>>>(a, labels, d2);
 }
 
 template <typename L>
 static void
-launch(GkSession *s, const GkRows &r, int k, int kpad, int from, int to, L *labels, float *d2)
+launch(GkSession *s, const AssignArgs &a, int k, L *labels, float *d2)
 {
-	bool		more = from > 0;
-
 	if (s->d <= NARROW)
-		launch_narrow(s, r, from, to, more, labels, d2);
+		launch_narrow(s, a, labels, d2);
 	else if (k <= 16)
-		launch_wide<256, 16, 4, 4>(s, r, kpad, from, to, more, labels, d2);
+		launch_wide<Shape<256, 16, 4, 4>>(s, a, labels, d2);
 	else if (k <= 64)
-		launch_wide<256, 64, 8, 8>(s, r, kpad, from, to, more, labels, d2);
+		launch_wide<Shape<256, 64, 8, 8>>(s, a, labels, d2);
 	else
-		launch_wide<128, 128, 8, 8>(s, r, kpad, from, to, more, labels, d2);
+		launch_wide<Shape<128, 128, 8, 8>>(s, a, labels, d2);
 }
 
 GkStatus
@@ -415,35 +397,33 @@ gk_gpu_labels(GkSession *s, int64_t rows, int k, GkLabels *out, GkError *err)
 GkStatus
 gk_gpu_assign(GkSession *s, const GkRows *rows, int k, GkLabels labels, float *d2, GkError *err)
 {
-	GkRows		r = *rows;
-	int			kpad = gk_gpu_wide_pad(k);
-	double		cost = (double) r.rows * s->d * 6.0;
-	double		room = 0.03 * s->gpu->sms * 128 * 1.2e9;
-	int			step = (int) (room / cost > k ? k : room / cost);
+	AssignArgs	a = {*rows, s->d, s->packed, gk_gpu_wide_pad(k), 0, 0, false};
+	double		centroids = gk_gpu_cycles(s, GK_LAUNCH_S) / ((double) rows->rows * s->d * GK_CYCLES_DISTANCE);
+	int			step = (int) (centroids > k ? k : centroids);
 
-	r.first = 0;
+	a.p.first = 0;
 	if (d2 == NULL && gk_gpu_assign_mma_fits(s, k))
-		return gk_gpu_assign_mma(s, &r, k, labels, err);
+		return gk_gpu_assign_mma(s, &a.p, k, labels, err);
 	step = step < PAD_K ? PAD_K : step / PAD_K * PAD_K;
 	if (step < k)
 	{
 		/* Several launches hand the best so far on in these. */
 		if (labels.at == NULL)
-			GK_DO(gk_gpu_labels(s, r.rows, k, &labels, err));
+			GK_DO(gk_gpu_labels(s, a.p.rows, k, &labels, err));
 		if (d2 == NULL)
 		{
-			GK_DO(gk_gpu_grow(s, (void **) &s->d2, &s->d2_room, r.rows, sizeof(float), err));
+			GK_DO(gk_gpu_grow(s, (void **) &s->d2, &s->d2_room, a.p.rows, sizeof(float), err));
 			d2 = s->d2;
 		}
 	}
-	for (int from = 0; from < k; from += step)
+	for (a.from = 0; a.from < k; a.from += step)
 	{
-		int			to = k - from < step ? k : from + step;
-
+		a.to = k - a.from < step ? k : a.from + step;
+		a.more = a.from > 0;
 		if (labels.narrow)
-			launch(s, r, k, kpad, from, to, (uint8_t *) labels.at, d2);
+			launch(s, a, k, (uint8_t *) labels.at, d2);
 		else
-			launch(s, r, k, kpad, from, to, (int32_t *) labels.at, d2);
+			launch(s, a, k, (int32_t *) labels.at, d2);
 		GK_LAUNCHED();
 	}
 	return GK_OK;

@@ -29,12 +29,13 @@
  *  points' box nothing is certain: then every point goes to the list.
  */
 #include "gpu/gk_gpu_assign_mma.cuh"
+#include "gpu/gk_gpu_cost.h"
 
 #define TILES		2			/* of 16 points, a warp's */
 #define NT			8			/* tiles of eight centroids in shared memory at a time */
 #define CHUNK		(NT * 8)
-#define LEAST_D		17
-#define LEAST_K		32
+#define MIN_D		17
+#define MIN_K		32
 #define UNIT		0x1p-22f
 #define FAR			(1 << 30)	/* s of a centroid that is not there; of others: below 2^29.6 */
 #define ROWS		(WARPS * TILES * 16)	/* of a block */
@@ -84,9 +85,9 @@ gather_bytes(const float (&v)[4], Known &known, unsigned int &high, unsigned int
 	known.low2 = __dp4a((int) low, (int) low, known.low2);
 }
 
-/* Over the four lanes that have the features of a row. */
+/* Add up over the four lanes that have the features of a row. */
 __device__ __forceinline__ void
-together(Known &known)
+add_lanes(Known &known)
 {
 #pragma unroll
 	for (int o = 1; o < 4; o <<= 1)
@@ -102,7 +103,7 @@ together(Known &known)
 
 /* A warp per tile of eight centroids. */
 __global__ void __launch_bounds__(THREADS)
-centroids_kernel(const __grid_constant__ TensorArgs a, int steps)
+centroid_fragments_kernel(const __grid_constant__ AssignMmaArgs a, int steps)
 {
 	int			tile = blockIdx.x * WARPS + threadIdx.x / 32;
 	int			lane = threadIdx.x % 32;
@@ -138,7 +139,7 @@ centroids_kernel(const __grid_constant__ TensorArgs a, int steps)
 		a.frag[((int64_t) tile * steps + s) * 32 + lane] = make_uint4(b[0][0], b[0][1], b[1][0], b[1][1]);
 		a.frag_low[((int64_t) tile * steps + s) * 32 + lane] = make_uint2(b[2][0], b[2][1]);
 	}
-	together(known);
+	add_lanes(known);
 #pragma unroll
 	for (int o = 1; o < 4; o <<= 1)
 	{
@@ -157,7 +158,7 @@ centroids_kernel(const __grid_constant__ TensorArgs a, int steps)
 	}
 }
 
-/* ---- the screen ---- */
+/* ---- labels ---- */
 
 __device__ __forceinline__ void
 mma(int (&to)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1)
@@ -207,7 +208,7 @@ struct Shared
  */
 template <int S>
 __device__ __forceinline__ void
-fetch_next(const TensorArgs &a, Shared<S> &sh, int buffer, int chunk, int64_t row, int share, int shares)
+fetch_next(const AssignMmaArgs &a, Shared<S> &sh, int buffer, int chunk, int64_t row, int share, int shares)
 {
 #pragma unroll
 	for (int v = threadIdx.x; v < NT * S * 32; v += THREADS)
@@ -228,85 +229,237 @@ fetch_next(const TensorArgs &a, Shared<S> &sh, int buffer, int chunk, int64_t ro
 	asm volatile("cp.async.commit_group;");
 }
 
-/* Of each tile of 16 rows a lane has the fragments of rows quad and quad + 8. */
-template <int S, typename L>
-__global__ void __launch_bounds__(THREADS, S <= 2 ? 2 : 1)
-tensor_kernel(const __grid_constant__ TensorArgs a, L *labels)
+/* What the errors of all points need of the centroids: the largest of each length. */
+struct Lengths
 {
-	extern __shared__ __align__(16) char raw[];
-	Shared<S>  &sh = *(Shared<S> *) raw;
-	int			lane = threadIdx.x % 32;
-	int			quad = lane / 4;
-	int			q = lane % 4;
-	int			warp_row = threadIdx.x / 32 * (TILES * 16);
-	int			buffer = 0;
-	bool		inside;			/* all centroids are in the points' box */
-	float		c_norm,
-				c_rest,
-				c_middle,
-				c_low;
+	float		norm;			/* C */
+	float		rest;			/* Dc */
+	float		middle;			/* C2 */
+	float		low;			/* C3 */
+};
 
-	/* What lies past the last feature stays zero. */
-	for (int v = threadIdx.x; v < (S * STEP - a.d) * PITCH; v += THREADS)
-		sh.x[a.d][v] = 0.0f;
-	inside = __uint_as_float(a.extent->reach) <= 1.0f;
-	c_norm = __fsqrt_ru(__uint_as_float(a.extent->norm2));
-	c_rest = __fsqrt_ru(__uint_as_float(a.extent->rest2));
-	c_middle = sqrtf((float) a.extent->middle2);
-	c_low = sqrtf((float) a.extent->low2);
-	fetch_next<S>(a, sh, 0, 0, (int64_t) blockIdx.x * ROWS, 0, 1);
-	for (int64_t row0 = (int64_t) blockIdx.x * ROWS; row0 < a.p.rows; row0 += (int64_t) gridDim.x * ROWS)
+/* A lane's share of a warp's rows: of each tile of 16, rows quad and quad + 8. */
+template <int S>
+struct Points
+{
+	unsigned int x[3][TILES][S][4];	/* high, middle, low bytes */
+	float		norm2[TILES][2];
+	float		e[TILES][2];	/* see above */
+	Two			best[TILES][2];
+	int			where[TILES][2];	/* the best one's chunk */
+};
+
+/* The rows at `at` in shared memory as bytes, and what is known of them. */
+template <int S>
+__device__ __forceinline__ void
+load_points(const float *at0, float scale, const Lengths &c, Points<S> &p)
+{
+#pragma unroll
+	for (int t = 0; t < TILES; t++)
+#pragma unroll
+		for (int half = 0; half < 2; half++)
+		{
+			const float *at = at0 + t * 16 + half * 8;
+			Known		known = {};
+
+#pragma unroll
+			for (int s = 0; s < S; s++)
+#pragma unroll
+				for (int part = 0; part < 2; part++)
+				{
+					float		v[4];
+
+#pragma unroll
+					for (int o = 0; o < 4; o++)
+						v[o] = at[(s * STEP + part * 16 + o) * PITCH] * scale;
+					gather_bytes(v, known, p.x[0][t][s][part * 2 + half], p.x[1][t][s][part * 2 + half],
+								 p.x[2][t][s][part * 2 + half]);
+				}
+			add_lanes(known);
+			{
+				float		norm = __fsqrt_ru(known.norm2);
+				float		rest = __fsqrt_ru(known.rest2);
+				float		middle = sqrtf((float) known.middle2);
+				float		low = sqrtf((float) known.low2);
+
+				p.norm2[t][half] = known.norm2;
+				p.e[t][half] = rest * c.norm + (norm + rest) * c.rest +
+					(256.0f * (middle * c.low + low * c.middle) + low * c.low) * 0x1p-44f + 17.0f * UNIT;
+			}
+			p.best[t][half].first = p.best[t][half].second = FAR;
+			p.where[t][half] = 0;
+		}
+}
+
+/* The products of bytes of a tile of centroids: sums of weight 2^-12, 2^-20, 2^-28. */
+template <int S>
+__device__ __forceinline__ void
+multiply(const Points<S> &p, const uint4 *frag, const uint2 *frag_low, int (&sum)[3][TILES][4])
+{
+#pragma unroll
+	for (int t = 0; t < TILES; t++)
+#pragma unroll
+		for (int w = 0; w < 3; w++)
+			sum[w][t][0] = sum[w][t][1] = sum[w][t][2] = sum[w][t][3] = 0;
+#pragma unroll
+	for (int s = 0; s < S; s++)
 	{
-		int64_t		next = row0 + (int64_t) gridDim.x * ROWS;
-		unsigned int x[3][TILES][S][4];	/* high, middle, low bytes */
-		float		norm2[TILES][2];
-		float		e[TILES][2];
-		Two			best[TILES][2];
-		int			where[TILES][2];
+		uint4		f = frag[s * 32];
+		uint2		g = frag_low[s * 32];
 
-		asm volatile("cp.async.wait_group 0;");
-		__syncthreads();
+		/* In an order that keeps additions to the same sum apart. */
+#define MULTIPLY(to, of, b0, b1) \
+		_Pragma("unroll") \
+		for (int t = 0; t < TILES; t++) \
+			mma(sum[to][t], p.x[of][t][s], b0, b1)
+		MULTIPLY(2, 0, g.x, g.y);
+		MULTIPLY(1, 0, f.z, f.w);
+		MULTIPLY(2, 1, f.z, f.w);
+		MULTIPLY(0, 0, f.x, f.y);
+		MULTIPLY(2, 2, f.x, f.y);
+		MULTIPLY(1, 1, f.x, f.y);
+#undef MULTIPLY
+	}
+}
+
+/* The two smallest s of each row over a chunk's centroids. */
+template <int S>
+__device__ __forceinline__ void
+compare_chunk(const Points<S> &p, const Shared<S> &sh, int buffer, Two (&two)[TILES][2])
+{
+	int			lane = threadIdx.x % 32;
+
+#pragma unroll
+	for (int t = 0; t < TILES; t++)
+		two[t][0].first = two[t][0].second = two[t][1].first = two[t][1].second = FAR;
+#pragma unroll 2
+	for (int n = 0; n < NT; n++)
+	{
+		int2		hv = *(const int2 *) (sh.h[buffer] + n * 8 + lane % 4 * 2);
+		int			sum[3][TILES][4];
+
+		multiply<S>(p, sh.frag[buffer] + n * S * 32 + lane, sh.frag_low[buffer] + n * S * 32 + lane, sum);
 #pragma unroll
 		for (int t = 0; t < TILES; t++)
 #pragma unroll
 			for (int half = 0; half < 2; half++)
 			{
-				const float *at = &sh.x[q * 4][warp_row + t * 16 + half * 8 + quad];
-				Known		known = {};
+				int			v[2];
 
 #pragma unroll
-				for (int s = 0; s < S; s++)
-#pragma unroll
-					for (int part = 0; part < 2; part++)
-					{
-						float		v[4];
-
-#pragma unroll
-						for (int o = 0; o < 4; o++)
-							v[o] = at[(s * STEP + part * 16 + o) * PITCH] * a.scale;
-						gather_bytes(v, known, x[0][t][s][part * 2 + half], x[1][t][s][part * 2 + half],
-									 x[2][t][s][part * 2 + half]);
-					}
-				together(known);
+				for (int o = 0; o < 2; o++)
 				{
-					float		norm = __fsqrt_ru(known.norm2);
-					float		rest = __fsqrt_ru(known.rest2);
-					float		middle = sqrtf((float) known.middle2);
-					float		low = sqrtf((float) known.low2);
+					int			c = half * 2 + o;
+					int			up = sum[0][t][c] * 256 + sum[1][t][c];
 
-					norm2[t][half] = known.norm2;
-					e[t][half] = rest * c_norm + (norm + rest) * c_rest +
-						(256.0f * (middle * c_low + low * c_middle) + low * c_low) * 0x1p-44f + 17.0f * UNIT;
+					v[o] = (((o == 0 ? hv.x : hv.y) + up * 4 + (sum[2][t][c] >> 6)) & ~15) | (n * 2 + o);
 				}
-				best[t][half].first = best[t][half].second = FAR;
-				where[t][half] = 0;
+				take(two[t][half], v[0], v[1]);
 			}
+	}
+}
+
+/* A chunk's smallest s among those of the chunks before. */
+template <int S>
+__device__ __forceinline__ void
+merge(Points<S> &p, const Two (&two)[TILES][2], int chunk)
+{
+#pragma unroll
+	for (int t = 0; t < TILES; t++)
+#pragma unroll
+		for (int half = 0; half < 2; half++)
+		{
+			Two		   &b = p.best[t][half];
+			Two			n = two[t][half];
+
+			b.second = __vimin3_s32(b.second, n.second, max(b.first, n.first));
+			if (n.first < b.first)
+			{
+				b.first = n.first;
+				p.where[t][half] = chunk;
+			}
+		}
+}
+
+/* Labels of the warp's rows from `row0` on; uncertain ones into the list. */
+template <int S, typename L>
+__device__ __forceinline__ void
+store_labels(const AssignMmaArgs &a, const Points<S> &p, int64_t row0, bool inside, L *labels)
+{
+	int			quad = threadIdx.x % 32 / 4;
+	int			q = threadIdx.x % 4;
+
+#pragma unroll
+	for (int t = 0; t < TILES; t++)
+#pragma unroll
+		for (int half = 0; half < 2; half++)
+		{
+			Two			b = p.best[t][half];
+			int			number = b.first & 15;
+			int			label = p.where[t][half] * CHUNK + number / 2 * 8 + q * 2 + number % 2;
+			int64_t		row = row0 + t * 16 + half * 8 + quad;
+
+#pragma unroll
+			for (int o = 1; o < 4; o <<= 1)
+			{
+				int			first = __shfl_xor_sync(0xffffffffu, b.first, o);
+				int			second = __shfl_xor_sync(0xffffffffu, b.second, o);
+				int			other = __shfl_xor_sync(0xffffffffu, label, o);
+
+				b.second = __vimin3_s32(b.second, second, max(b.first, first));
+				if (first < b.first)
+				{
+					b.first = first;
+					label = other;
+				}
+			}
+			if (q == 0 && row < a.p.rows)
+			{
+				float		e = p.e[t][half];
+				float		distance = fmaxf(2.0f * UNIT * (float) b.first + p.norm2[t][half], 0.0f) +
+					2.0f * e + 0x1p-20f * p.norm2[t][half];
+				float		slack = 1.125f * (2.0f * e + (a.d + 3) * 0x1p-24f * distance) / UNIT + 2.0f;
+
+				labels[row] = (L) label;
+				if (!(inside && (float) (b.second - b.first) > slack))
+					a.list[atomicAdd(&a.extent->listed, 1)] = (int) row;
+			}
+		}
+}
+
+template <int S, typename L>
+__global__ void __launch_bounds__(THREADS, S <= 2 ? 2 : 1)
+assign_mma_kernel(const __grid_constant__ AssignMmaArgs a, L *labels)
+{
+	extern __shared__ __align__(16) char raw[];
+	Shared<S>  &sh = *(Shared<S> *) raw;
+	int			lane = threadIdx.x % 32;
+	int			warp_row = threadIdx.x / 32 * (TILES * 16);
+	int			buffer = 0;
+	bool		inside;			/* all centroids are in the points' box */
+	Lengths		c;
+
+	/* What lies past the last feature stays zero. */
+	for (int v = threadIdx.x; v < (S * STEP - a.d) * PITCH; v += THREADS)
+		sh.x[a.d][v] = 0.0f;
+	inside = __uint_as_float(a.extent->reach) <= 1.0f;
+	c.norm = __fsqrt_ru(__uint_as_float(a.extent->norm2));
+	c.rest = __fsqrt_ru(__uint_as_float(a.extent->rest2));
+	c.middle = sqrtf((float) a.extent->middle2);
+	c.low = sqrtf((float) a.extent->low2);
+	fetch_next<S>(a, sh, 0, 0, (int64_t) blockIdx.x * ROWS, 0, 1);
+	for (int64_t row0 = (int64_t) blockIdx.x * ROWS; row0 < a.p.rows; row0 += (int64_t) gridDim.x * ROWS)
+	{
+		int64_t		next = row0 + (int64_t) gridDim.x * ROWS;
+		Points<S>	p;
+
+		asm volatile("cp.async.wait_group 0;");
+		__syncthreads();
+		load_points<S>(&sh.x[lane % 4 * 4][warp_row + lane / 4], a.scale, c, p);
 		__syncthreads();
 		for (int chunk = 0; chunk < a.chunks; chunk++)
 		{
-			const uint4 *frag = sh.frag[buffer];
-			const uint2 *frag_low = sh.frag_low[buffer];
-			const int  *h = sh.h[buffer];
+			int			current = buffer;
 			Two			two[TILES][2];
 
 			buffer ^= 1;
@@ -318,109 +471,11 @@ tensor_kernel(const __grid_constant__ TensorArgs a, L *labels)
 			else
 				asm volatile("cp.async.wait_group 0;");
 			__syncthreads();
-#pragma unroll
-			for (int t = 0; t < TILES; t++)
-				two[t][0].first = two[t][0].second = two[t][1].first = two[t][1].second = FAR;
-#pragma unroll 2
-			for (int n = 0; n < NT; n++)
-			{
-				int2		hv = *(const int2 *) (h + n * 8 + q * 2);
-				int			sum[3][TILES][4];	/* of weight 2^-12, 2^-20, 2^-28 */
-
-#pragma unroll
-				for (int t = 0; t < TILES; t++)
-#pragma unroll
-					for (int w = 0; w < 3; w++)
-						sum[w][t][0] = sum[w][t][1] = sum[w][t][2] = sum[w][t][3] = 0;
-#pragma unroll
-				for (int s = 0; s < S; s++)
-				{
-					uint4		f = frag[(n * S + s) * 32 + lane];
-					uint2		g = frag_low[(n * S + s) * 32 + lane];
-
-					/* In an order that keeps additions to the same sum apart. */
-#define MULTIPLY(to, of, b0, b1) \
-					_Pragma("unroll") \
-					for (int t = 0; t < TILES; t++) \
-						mma(sum[to][t], x[of][t][s], b0, b1)
-					MULTIPLY(2, 0, g.x, g.y);
-					MULTIPLY(1, 0, f.z, f.w);
-					MULTIPLY(2, 1, f.z, f.w);
-					MULTIPLY(0, 0, f.x, f.y);
-					MULTIPLY(2, 2, f.x, f.y);
-					MULTIPLY(1, 1, f.x, f.y);
-#undef MULTIPLY
-				}
-#pragma unroll
-				for (int t = 0; t < TILES; t++)
-#pragma unroll
-					for (int half = 0; half < 2; half++)
-					{
-						int			v[2];
-
-#pragma unroll
-						for (int o = 0; o < 2; o++)
-						{
-							int			c = half * 2 + o;
-							int			up = sum[0][t][c] * 256 + sum[1][t][c];
-
-							v[o] = (((o == 0 ? hv.x : hv.y) + up * 4 + (sum[2][t][c] >> 6)) & ~15) | (n * 2 + o);
-						}
-						take(two[t][half], v[0], v[1]);
-					}
-			}
+			compare_chunk<S>(p, sh, current, two);
 			__syncthreads();
-#pragma unroll
-			for (int t = 0; t < TILES; t++)
-#pragma unroll
-				for (int half = 0; half < 2; half++)
-				{
-					Two		   &b = best[t][half];
-					Two			n = two[t][half];
-
-					b.second = __vimin3_s32(b.second, n.second, max(b.first, n.first));
-					if (n.first < b.first)
-					{
-						b.first = n.first;
-						where[t][half] = chunk;
-					}
-				}
+			merge<S>(p, two, chunk);
 		}
-#pragma unroll
-		for (int t = 0; t < TILES; t++)
-#pragma unroll
-			for (int half = 0; half < 2; half++)
-			{
-				Two			b = best[t][half];
-				int			number = b.first & 15;
-				int			label = where[t][half] * CHUNK + number / 2 * 8 + q * 2 + number % 2;
-				int64_t		row = row0 + warp_row + t * 16 + half * 8 + quad;
-
-#pragma unroll
-				for (int o = 1; o < 4; o <<= 1)
-				{
-					int			first = __shfl_xor_sync(0xffffffffu, b.first, o);
-					int			second = __shfl_xor_sync(0xffffffffu, b.second, o);
-					int			other = __shfl_xor_sync(0xffffffffu, label, o);
-
-					b.second = __vimin3_s32(b.second, second, max(b.first, first));
-					if (first < b.first)
-					{
-						b.first = first;
-						label = other;
-					}
-				}
-				if (q == 0 && row < a.p.rows)
-				{
-					float		distance = fmaxf(2.0f * UNIT * (float) b.first + norm2[t][half], 0.0f) +
-						2.0f * e[t][half] + 0x1p-20f * norm2[t][half];
-					float		slack = 1.125f * (2.0f * e[t][half] + (a.d + 3) * 0x1p-24f * distance) / UNIT + 2.0f;
-
-					labels[row] = (L) label;
-					if (!(inside && (float) (b.second - b.first) > slack))
-						a.list[atomicAdd(&a.extent->listed, 1)] = (int) row;
-				}
-			}
+		store_labels<S>(a, p, row0 + warp_row, inside, labels);
 	}
 }
 
@@ -429,31 +484,28 @@ tensor_kernel(const __grid_constant__ TensorArgs a, L *labels)
 bool
 gk_gpu_assign_mma_fits(const GkSession *s, int k)
 {
-	return s->d >= LEAST_D && s->d <= MOST_D && k >= LEAST_K;
+	return s->d >= MIN_D && s->d <= MAX_D && k >= MIN_K;
 }
 
 template <int S, typename L>
 static GkStatus
-launch(GkSession *s, TensorArgs *a, L *labels, GkError *err)
+launch(GkSession *s, AssignMmaArgs *a, L *labels, GkError *err)
 {
-	const void *kernel = (const void *) tensor_kernel<S, L>;
-	int64_t		blocks = (a->p.rows + ROWS - 1) / ROWS;
-	int			per_sm;
+	const void *kernel = (const void *) assign_mma_kernel<S, L>;
+	void	   *args[] = {a, &labels};
+	int64_t		blocks;
 
-	centroids_kernel<<<a->chunks, THREADS, 0, s->gpu->stream>>>(*a, S);
+	centroid_fragments_kernel<<<a->chunks, THREADS, 0, s->gpu->stream>>>(*a, S);
 	GK_LAUNCHED();
-	GK_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) sizeof(Shared<S>)));
-	GK_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, THREADS, sizeof(Shared<S>)));
-	if (blocks > (int64_t) per_sm * s->gpu->sms)
-		blocks = (int64_t) per_sm * s->gpu->sms;
-	tensor_kernel<S, L><<<(unsigned int) blocks, THREADS, sizeof(Shared<S>), s->gpu->stream>>>(*a, labels);
-	GK_LAUNCHED();
+	GK_DO(gk_gpu_resident_blocks(s, kernel, THREADS, sizeof(Shared<S>), &blocks, err));
+	blocks = gk_min(blocks, (a->p.rows + ROWS - 1) / ROWS);
+	GK_TRY(cudaLaunchKernel(kernel, dim3((unsigned int) blocks), dim3(THREADS), args, sizeof(Shared<S>), s->gpu->stream));
 	return gk_gpu_assign_recheck(s, *a, labels, err);
 }
 
 template <typename L>
 static GkStatus
-launch_steps(GkSession *s, int steps, TensorArgs *a, L *labels, GkError *err)
+launch_steps(GkSession *s, int steps, AssignMmaArgs *a, L *labels, GkError *err)
 {
 	switch (steps)
 	{
@@ -473,10 +525,10 @@ GkStatus
 gk_gpu_assign_mma(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err)
 {
 	int			steps = (s->d + STEP - 1) / STEP;
-	/* All of them may have to be compared by the second kernel: some 30 ms then. */
-	double		most = 0.03 * s->gpu->sms * 128 * 1.2e9 / ((double) s->d * 6.0 * k);
+	/* The second kernel may have to compare all of a launch's rows. */
+	double		most = gk_gpu_cycles(s, GK_LAUNCH_S) / ((double) s->d * GK_CYCLES_DISTANCE * k);
 	int64_t		at_once = most < 16384 ? 16384 : most > 1 << 30 ? 1 << 30 : (int64_t) most / 1024 * 1024;
-	TensorArgs	a;
+	AssignMmaArgs	a;
 	size_t		frags;
 	char	   *at;
 

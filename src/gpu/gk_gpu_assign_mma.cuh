@@ -10,8 +10,8 @@
 #define THREADS		256
 #define WARPS		(THREADS / 32)
 #define STEP		32			/* features */
-#define MOST_STEPS	4
-#define MOST_D		(MOST_STEPS * STEP)
+#define MAX_STEPS	4
+#define MAX_D		(MAX_STEPS * STEP)
 
 /* What is known of all centroids: bits of floats, and integers. */
 typedef struct Extent
@@ -25,7 +25,7 @@ typedef struct Extent
 	int			pad[2];
 } Extent;
 
-typedef struct TensorArgs
+typedef struct AssignMmaArgs
 {
 	GkRows		p;
 	int			d;
@@ -39,10 +39,10 @@ typedef struct TensorArgs
 	int		   *h;				/* [tiles * 8] */
 	Extent	   *extent;
 	int		   *list;
-} TensorArgs;
+} AssignMmaArgs;
 
 /* Canonical labels of the listed points. */
-GkStatus	gk_gpu_assign_recheck(GkSession *s, const TensorArgs &a, uint8_t *labels, GkError *err);
-GkStatus	gk_gpu_assign_recheck(GkSession *s, const TensorArgs &a, int32_t *labels, GkError *err);
+GkStatus	gk_gpu_assign_recheck(GkSession *s, const AssignMmaArgs &a, uint8_t *labels, GkError *err);
+GkStatus	gk_gpu_assign_recheck(GkSession *s, const AssignMmaArgs &a, int32_t *labels, GkError *err);
 
 #endif							/* GK_GPU_ASSIGN_MMA_CUH */

@@ -9,9 +9,9 @@
 /* A block compares some points with all centroids, a thread with every 256th. */
 template <typename L>
 __global__ void __launch_bounds__(THREADS)
-listed_kernel(const __grid_constant__ TensorArgs a, L *labels)
+recheck_kernel(const __grid_constant__ AssignMmaArgs a, L *labels)
 {
-	__shared__ __align__(16) float x[MOST_D][AT_ONCE];
+	__shared__ __align__(16) float x[MAX_D][AT_ONCE];
 	__shared__ float best_of[WARPS][AT_ONCE];
 	__shared__ int label_of[WARPS][AT_ONCE];
 	int			listed = a.extent->listed;
@@ -67,17 +67,7 @@ listed_kernel(const __grid_constant__ TensorArgs a, L *labels)
 #pragma unroll
 		for (int r = 0; r < AT_ONCE; r++)
 		{
-			for (int o = 16; o > 0; o >>= 1)
-			{
-				float		other = __shfl_xor_sync(0xffffffffu, best[r], o);
-				int			other_label = __shfl_xor_sync(0xffffffffu, label[r], o);
-
-				if (gk_better(other, other_label, best[r], label[r]))
-				{
-					best[r] = other;
-					label[r] = other_label;
-				}
-			}
+			gk_best_lane<32>(best[r], label[r]);
 			if (lane == 0)
 			{
 				best_of[warp][r] = best[r];
@@ -104,21 +94,21 @@ listed_kernel(const __grid_constant__ TensorArgs a, L *labels)
 
 template <typename L>
 static GkStatus
-launch(GkSession *s, const TensorArgs &a, L *labels, GkError *err)
+launch(GkSession *s, const AssignMmaArgs &a, L *labels, GkError *err)
 {
-	listed_kernel<L><<<s->gpu->sms * 4, THREADS, 0, s->gpu->stream>>>(a, labels);
+	recheck_kernel<L><<<s->gpu->sms * 4, THREADS, 0, s->gpu->stream>>>(a, labels);
 	GK_LAUNCHED();
 	return GK_OK;
 }
 
 GkStatus
-gk_gpu_assign_recheck(GkSession *s, const TensorArgs &a, uint8_t *labels, GkError *err)
+gk_gpu_assign_recheck(GkSession *s, const AssignMmaArgs &a, uint8_t *labels, GkError *err)
 {
 	return launch(s, a, labels, err);
 }
 
 GkStatus
-gk_gpu_assign_recheck(GkSession *s, const TensorArgs &a, int32_t *labels, GkError *err)
+gk_gpu_assign_recheck(GkSession *s, const AssignMmaArgs &a, int32_t *labels, GkError *err)
 {
 	return launch(s, a, labels, err);
 }

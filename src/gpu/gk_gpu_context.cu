@@ -311,6 +311,29 @@ gk_gpu_wait(GkSession *s, cudaEvent_t event, GkError *err)
 	}
 }
 
+GkStatus
+gk_gpu_resident_blocks(GkSession *s, const void *kernel, int threads, size_t shared, int64_t *blocks, GkError *err)
+{
+	int			per_sm;
+
+	GK_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared));
+	GK_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, threads, shared));
+	*blocks = (int64_t) per_sm * s->gpu->sms;
+	return GK_OK;
+}
+
+GkStatus
+gk_gpu_launch(GkSession *s, const void *kernel, int64_t blocks, int threads, size_t shared, const void *arg, GkError *err)
+{
+	void	   *args[] = {(void *) arg};
+	int64_t		resident;
+
+	GK_DO(gk_gpu_resident_blocks(s, kernel, threads, shared, &resident, err));
+	GK_TRY(cudaLaunchKernel(kernel, dim3((unsigned int) gk_min(blocks, resident)), dim3(threads), args, shared,
+							s->gpu->stream));
+	return GK_OK;
+}
+
 /* Wait for everything launched so far. */
 GkStatus
 gk_gpu_drain(GkSession *s, GkError *err)

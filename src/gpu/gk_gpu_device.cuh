@@ -90,7 +90,15 @@ gk_acc_add(const GkAcc &acc, int64_t i, long long v)
 	gk_red(acc.b + i, v >> 32);
 }
 
-__device__ __forceinline__ gk_int128
+/* Add a sum whose high and low part are integers already: hi * 2^shift + lo, see gk_acc_value(). */
+__device__ __forceinline__ void
+gk_acc_add_parts(const GkAcc &acc, int64_t i, long long hi, long long lo)
+{
+	gk_red(acc.b + i, hi);
+	gk_red(acc.a + i, lo);
+}
+
+__host__ __device__ __forceinline__ gk_int128
 gk_acc_value(unsigned long long a, unsigned long long b, int shift)
 {
 	return (gk_int128) (long long) a + (gk_int128) (long long) b * ((gk_int128) 1 << shift);
@@ -152,6 +160,103 @@ __device__ __forceinline__ bool
 gk_better(float d2, int label, float best, int best_label)
 {
 	return d2 < best || (d2 == best && label < best_label);
+}
+
+/* The best of the lanes whose numbers differ in the last bits only (N lanes), to all of them. */
+template <int N>
+__device__ __forceinline__ void
+gk_best_lane(float &best, int &label)
+{
+#pragma unroll
+	for (int o = N / 2; o > 0; o >>= 1)
+	{
+		float		other = __shfl_xor_sync(0xffffffffu, best, o);
+		int			other_label = __shfl_xor_sync(0xffffffffu, label, o);
+
+		if (gk_better(other, other_label, best, label))
+		{
+			best = other;
+			label = other_label;
+		}
+	}
+}
+
+/* ---- centroids in shared memory, [k][d rounded up to 4] ---- */
+
+/* A block brings `count` centroids there, from number c0 on. */
+template <int D, int THREADS>
+__device__ __forceinline__ void
+gk_load_centroids(const float *packed, int c0, int count, float4 *cs)
+{
+	constexpr int V = (D + 3) / 4;
+
+	__syncthreads();
+	for (int v = threadIdx.x; v < count * V; v += THREADS)
+		cs[v] = __ldg((const float4 *) packed + (int64_t) c0 * V + v);
+	__syncthreads();
+}
+
+/* Those of them that are nearer to four rows than the best so far. */
+template <int D, int UNROLL>
+__device__ __forceinline__ void
+gk_nearest(const float (&x)[D][4], const float4 *cs, int c0, int count, float (&best)[4], int (&label)[4])
+{
+	constexpr int V = (D + 3) / 4;
+
+#pragma unroll UNROLL
+	for (int i = 0; i < count; i++)
+	{
+		float		c[V * 4];
+
+#pragma unroll
+		for (int v = 0; v < V; v++)
+		{
+			float4		t = cs[i * V + v];
+
+			c[4 * v] = t.x;
+			c[4 * v + 1] = t.y;
+			c[4 * v + 2] = t.z;
+			c[4 * v + 3] = t.w;
+		}
+#pragma unroll
+		for (int r = 0; r < 4; r++)
+		{
+			float		s = 0.0f;
+
+#pragma unroll
+			for (int j = 0; j < D; j++)
+			{
+				float		t = __fsub_rn(x[j][r], c[j]);
+
+				s = __fmaf_rn(t, t, s);
+			}
+			if (s < best[r])
+			{
+				best[r] = s;
+				label[r] = c0 + i;
+			}
+		}
+	}
+}
+
+/* ---- limbs ---- */
+
+/*
+ * In shared memory only 32-bit integer atomics are native, so a value on the grid (41 bits) is added
+ * as two limbs: x = hi * 2^20 + lo, |hi| <= 2^20, 0 <= lo < 2^20.  They are taken off in float32
+ * without a conversion: adding 1.5 * 2^23 (for hi) or 2^23 (for lo) puts an integer into the low
+ * mantissa bits.  What the bits of these numbers add is the row count times a constant.
+ */
+#define GK_LIMB			20
+#define GK_LIMB_ROWS	2047	/* sums of hi, at most 2^20 each, fit 32 bits */
+
+/* The sum of `count` values from the sums of their limbs' bits. */
+__device__ __forceinline__ long long
+gk_limbs_sum(int hi, int lo, unsigned int count)
+{
+	/* bits(1.5 * 2^23) = 0x4b400000, bits(2^23) = 0x4b000000 */
+	hi -= (int) (count * 0x4b400000u);
+	return (long long) hi * (1 << GK_LIMB) + ((unsigned int) lo - count * 0x4b000000u);
 }
 
 #endif							/* GK_GPU_DEVICE_CUH */

@@ -12,14 +12,14 @@
  * in shared memory while 32 threads' tables fit, then in global memory.
  *
  * Delta: only points whose label changed are read, added to the new cluster and
- * taken from the old one, in the same tables.  Exact sums do not drift, so this can go on for ever.
+ * taken from the old one, in the same tables.  Exact sums do not drift, however long this goes on.
  */
+#include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_device.cuh"
 
 #define THREADS			256
-#define SHARED_BYTES	(200 * 1024)
 #define MERGE_BYTES		((size_t) 512 << 20)	/* of private tables in global memory */
-#define FEWEST			THREADS		/* threads with tables; with fewer, global memory is faster */
+#define MIN_THREADS		THREADS		/* with tables; with fewer, global memory is faster */
 #define TILE_ROWS		64
 #define TILE_COLS		32
 
@@ -141,10 +141,7 @@ partitioned_kernel(SumArgs a)
 			long long	lo = gk_warp_sum((long long) table[(a.k + c) * threads + wc * 32 + lane]);
 
 			if (lane == 0)
-			{
-				gk_red(a.acc.b + (int64_t) c * a.d + jj, hi);
-				gk_red(a.acc.a + (int64_t) c * a.d + jj, lo);
-			}
+				gk_acc_add_parts(a.acc, (int64_t) c * a.d + jj, hi, lo);
 		}
 	}
 }
@@ -208,13 +205,9 @@ global_kernel(SumArgs a)
 							lo;
 
 				gk_weighted_split(ws[r], xs[j][r], inv, hi, lo);
-				gk_red(a.acc.b + to, (long long) hi);
-				gk_red(a.acc.a + to, (long long) lo);
+				gk_acc_add_parts(a.acc, to, (long long) hi, (long long) lo);
 				if (was[r] >= 0)
-				{
-					gk_red(a.acc.b + from, -(long long) hi);
-					gk_red(a.acc.a + from, -(long long) lo);
-				}
+					gk_acc_add_parts(a.acc, from, -(long long) hi, -(long long) lo);
 			}
 		}
 	}
@@ -276,10 +269,7 @@ merge_kernel(SumArgs a, long long *merge)
 			long long	lo = gk_warp_sum(table[(entries + e) * threads]);
 
 			if (t % 32 == 0 && (v | lo) != 0)
-			{
-				gk_red(a.acc.b + e, v);
-				gk_red(a.acc.a + e, lo);
-			}
+				gk_acc_add_parts(a.acc, e, v, lo);
 		}
 	}
 }
@@ -289,15 +279,8 @@ merge_kernel(SumArgs a, long long *merge)
 static SumArgs
 sum_args(const GkSession *s, const GkRows *rows, int k, GkLabels labels)
 {
-	SumArgs		a;
+	SumArgs		a = {*rows, k, s->d, labels, NULL, s->acc, s->columns};
 
-	a.p = *rows;
-	a.k = k;
-	a.d = s->d;
-	a.labels = labels;
-	a.old = NULL;
-	a.acc = s->acc;
-	a.columns = s->columns;
 	return a;
 }
 
@@ -305,7 +288,7 @@ sum_args(const GkSession *s, const GkRows *rows, int k, GkLabels labels)
 static int
 private_threads(const GkSession *s, double bytes, int least)
 {
-	size_t		room = s->gpu->shared_optin < SHARED_BYTES ? s->gpu->shared_optin : SHARED_BYTES;
+	size_t		room = gk_gpu_table_room(s);
 
 	for (int threads = THREADS; threads >= least; threads /= 2)
 		if (bytes * threads <= (double) room)
@@ -318,7 +301,7 @@ global_sum(GkSession *s, const SumArgs &a, GkError *err)
 {
 	int64_t		tiles = (a.p.rows + TILE_ROWS - 1) / TILE_ROWS;
 	int			columns = (a.d + TILE_COLS - 1) / TILE_COLS;
-	int64_t		x = (int64_t) s->gpu->sms * 8 / columns + 1;
+	int64_t		x = (int64_t) s->gpu->sms * GK_SM_BLOCKS / columns + 1;
 
 	dim3		grid((unsigned int) (tiles < x ? tiles : x), columns);
 
@@ -341,7 +324,7 @@ static GkStatus
 partitioned(GkSession *s, const SumArgs &a, GkError *err)
 {
 	int			w = a.p.w != NULL ? 2 : 1;
-	int			threads = private_threads(s, 8.0 * w * a.k, FEWEST);
+	int			threads = private_threads(s, 8.0 * w * a.k, MIN_THREADS);
 	int			warps = threads / 32;
 	bool		delta = a.old != NULL;
 	const void *kernel = a.labels.narrow ?
@@ -349,26 +332,21 @@ partitioned(GkSession *s, const SumArgs &a, GkError *err)
 		(w == 2 ? partitioned_for<2, int32_t>(delta) : partitioned_for<1, int32_t>(delta));
 	size_t		shared = (size_t) 8 * w * a.k * threads;
 	void	   *args[] = {(void *) &a};
-	int64_t		most;
-	int			ways,
-				groups,
-				per_sm,
-				x;
+	int64_t		blocks;
+	int64_t		least;
+	int			ways;
+	int			groups;
 
 	if (threads == 0)
 		return global_sum(s, a, err);
 	ways = a.d < warps ? warps / a.d : 1;
 	groups = ways > 1 ? 1 : (a.d + warps - 1) / warps;
-	GK_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared));
-	GK_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, threads, shared));
+	GK_DO(gk_gpu_resident_blocks(s, kernel, threads, shared, &blocks, err));
 	/* No thread may add up more than a package. */
-	x = per_sm * s->gpu->sms / groups;
-	most = (a.p.rows + ways * 128 - 1) / (ways * 128);
-	if (x < 1 + a.p.rows / ((int64_t) (GK_PACKAGE - 8) * 32 * ways))
-		x = (int) (1 + a.p.rows / ((int64_t) (GK_PACKAGE - 8) * 32 * ways));
-	if (x > most)
-		x = (int) most;
-	GK_TRY(cudaLaunchKernel(kernel, dim3(x, groups), dim3(threads), args, shared, s->gpu->stream));
+	least = 1 + a.p.rows / ((int64_t) (GK_PACKAGE - 8) * 32 * ways);
+	blocks = blocks / groups < least ? least : blocks / groups;
+	blocks = gk_min(blocks, (a.p.rows + ways * 128 - 1) / (ways * 128));
+	GK_TRY(cudaLaunchKernel(kernel, dim3((unsigned int) blocks, groups), dim3(threads), args, shared, s->gpu->stream));
 	return GK_OK;
 }
 
@@ -385,15 +363,11 @@ cluster_merge(GkSession *s, const SumArgs &a, GkError *err)
 	long long  *table = NULL;
 	void	   *args[] = {(void *) &a, &table};
 	int64_t		blocks;
-	int64_t		want;
-	int			per_sm;
 
 	if (threads > 0)
 	{
 		shared = (size_t) bytes * threads;
-		GK_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared));
-		GK_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, threads, shared));
-		blocks = (int64_t) per_sm * s->gpu->sms;
+		GK_DO(gk_gpu_resident_blocks(s, kernel, threads, shared, &blocks, err));
 	}
 	else
 	{
@@ -401,12 +375,9 @@ cluster_merge(GkSession *s, const SumArgs &a, GkError *err)
 		blocks = (int64_t) (MERGE_BYTES / (bytes * threads));
 		if (blocks < 1)
 			return global_sum(s, a, err);	/* not even one warp's tables fit */
-		if (blocks > s->gpu->sms * 16)
-			blocks = s->gpu->sms * 16;
+		blocks = gk_min(blocks, s->gpu->sms * 16);
 	}
-	want = (a.p.rows + threads - 1) / threads;
-	if (blocks > want)
-		blocks = want;
+	blocks = gk_min(blocks, (a.p.rows + threads - 1) / threads);
 	if (shared == 0)
 	{
 		GK_DO(gk_gpu_scratch(s, (size_t) (bytes * threads * blocks), err));
@@ -420,9 +391,7 @@ cluster_merge(GkSession *s, const SumArgs &a, GkError *err)
 int64_t
 gk_gpu_update_rows(const GkSession *s, int k)
 {
-	int64_t		rows = gk_gpu_slice_rows(s, k);
-
-	return rows < GK_ACC_ROWS ? rows : GK_ACC_ROWS;
+	return gk_min(gk_gpu_slice_rows(s, k), GK_ACC_ROWS);
 }
 
 /*
@@ -434,11 +403,11 @@ gk_gpu_sum_rows(const GkSession *s, int k)
 {
 	int64_t		rows = gk_gpu_slice_rows(s, k);
 	bool		merge = s->fsum == GK_CLUSTER_MERGE;
-	bool		tables = private_threads(s, 8.0 * k * (merge ? s->d : 1), merge ? 32 : FEWEST) > 0;
+	bool		tables = private_threads(s, 8.0 * k * (merge ? s->d : 1), merge ? 32 : MIN_THREADS) > 0;
 
 	if (s->pts->weighted || !tables)
 		return gk_gpu_update_rows(s, k);
-	return rows < (int64_t) 1 << 28 ? rows : (int64_t) 1 << 28;
+	return gk_min(rows, (int64_t) 1 << 28);
 }
 
 GkStatus

@@ -29,16 +29,15 @@
  */
 #include <string.h>
 
+#include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_filter.cuh"
 
-#define TOGETHER	16			/* tiles, at most, that a warp first screens as one */
-#define LEAST_ROWS	((int64_t) 1 << 20)	/* with fewer, launches take the time */
-#define PRICE		2500		/* sorting costs as much as so many distances of a feature, per row */
-#define MOST_K		2048
+#define MAX_BATCH	16			/* tiles that a warp first looks at as one */
+#define MAX_K		2048
 
 /* ---- an iteration ---- */
 
-typedef struct BoxArgs
+typedef struct FilterArgs
 {
 	const float *x;
 	const float4 *corner;
@@ -47,19 +46,19 @@ typedef struct BoxArgs
 	int64_t		n;
 	int64_t		first;			/* tile */
 	int64_t		tiles;
-	int			together;
+	int			batch;			/* tiles that a warp takes at a time */
 	int			k;
 	double		reach;			/* of the points: R */
 	const float *centroids;
 	GkAcc		acc;
 	const double *inv;
 	const int  *done;
-} BoxArgs;
+} FilterArgs;
 
 /* Of the m centroids of a list (NULL: all), those that a point in the box may be nearest to. */
 template <int D>
 __device__ __forceinline__ int
-filter(const float4 *c, const unsigned short *in, int m, const float4 &low, const float4 &high, float slack, int lane,
+keep_near(const float4 *c, const unsigned short *in, int m, const float4 &low, const float4 &high, float slack, int lane,
 	   unsigned short *out)
 {
 	float		least[4] = {low.x, low.y, low.z, low.w};
@@ -152,7 +151,7 @@ struct Running
 /* A tile that lies between m clusters: total is its sum, in the lanes of Running. */
 template <int D>
 __device__ __forceinline__ void
-divide(const BoxArgs &a, const float4 *c, const unsigned short *list, int m, int64_t tile, const float (&inv)[D], int lane,
+divide(const FilterArgs &a, const float4 *c, const unsigned short *list, int m, int64_t tile, const float (&inv)[D], int lane,
 	   long long total, unsigned long long *sums, Running<D> *run)
 {
 	float		x[P][D];
@@ -239,26 +238,13 @@ divide(const BoxArgs &a, const float4 *c, const unsigned short *list, int m, int
 	run->add(sums, lane, list[last], total);
 }
 
+/* Centroids into shared memory, sums cleared; returns 4.5 g M, see above. */
 template <int D>
-__global__ void __launch_bounds__(THREADS)
-boxes_kernel(const __grid_constant__ BoxArgs a)
+__device__ __forceinline__ float
+prepare(const FilterArgs &a, float4 *c, unsigned long long *sums)
 {
-	extern __shared__ __align__(16) char raw[];
-	float4	   *c = (float4 *) raw;
-	unsigned long long *sums = (unsigned long long *) (c + a.k);
-	unsigned short *lists = (unsigned short *) (sums + a.k * (D + 1));
 	__shared__ unsigned int far;	/* bits of C */
-	int			lane = threadIdx.x % 32;
-	int			warp = threadIdx.x / 32;
-	unsigned short *some = lists + warp * 2 * a.k;
-	unsigned short *few = some + a.k;
-	unsigned long long work = 0;
-	Running<D>	run = {-1, 0};
-	float		inv[D];
-	float		slack;
 
-	if (*a.done)
-		return;
 	if (threadIdx.x == 0)
 		far = 0;
 	__syncthreads();
@@ -276,80 +262,43 @@ boxes_kernel(const __grid_constant__ BoxArgs a)
 	}
 	for (int i = threadIdx.x; i < a.k * (D + 1); i += THREADS)
 		sums[i] = 0;
-#pragma unroll
-	for (int j = 0; j < D; j++)
-		inv[j] = (float) a.inv[j];
 	__syncthreads();
 	{
-		double		most = a.reach + (double) __uint_as_float(far);
+		double		span = a.reach + (double) __uint_as_float(far);
 
-		slack = __double2float_ru(1.125 * 4 * (D + 3) * 0x1p-24 * D * most * most);
+		return __double2float_ru(1.125 * 4 * (D + 3) * 0x1p-24 * D * span * span);
 	}
-	for (;;)
+}
+
+/* The box of all lanes' boxes. */
+__device__ __forceinline__ void
+join_boxes(float4 &low, float4 &high)
+{
+	for (int o = 16; o > 0; o >>= 1)
 	{
-		int64_t		t0 = 0;
-		int64_t		own;
-		int			tiles;
-		float4		low;
-		float4		high;
-		float4		least;
-		float4		most;
-		int			m;
-
-		/* Who is done takes the next: tiles differ in their work. */
-		if (lane == 0)
-			t0 = (int64_t) atomicAdd(a.work + 1, (unsigned long long) a.together);
-		t0 = __shfl_sync(ALL, t0, 0);
-		if (t0 >= a.tiles)
-			break;
-		tiles = a.tiles - t0 < a.together ? (int) (a.tiles - t0) : a.together;
-		own = a.first + t0 + min(lane, tiles - 1);
-		least = low = a.corner[2 * own];
-		most = high = a.corner[2 * own + 1];
-		for (int o = 16; o > 0; o >>= 1)
-		{
-			least.x = fminf(least.x, __shfl_xor_sync(ALL, least.x, o));
-			least.y = fminf(least.y, __shfl_xor_sync(ALL, least.y, o));
-			least.z = fminf(least.z, __shfl_xor_sync(ALL, least.z, o));
-			least.w = fminf(least.w, __shfl_xor_sync(ALL, least.w, o));
-			most.x = fmaxf(most.x, __shfl_xor_sync(ALL, most.x, o));
-			most.y = fmaxf(most.y, __shfl_xor_sync(ALL, most.y, o));
-			most.z = fmaxf(most.z, __shfl_xor_sync(ALL, most.z, o));
-			most.w = fmaxf(most.w, __shfl_xor_sync(ALL, most.w, o));
-		}
-		__syncwarp();
-		m = filter<D>(c, NULL, a.k, least, most, slack, lane, some);
-		for (int t = 0; t < tiles; t++)
-		{
-			int64_t		tile = a.first + t0 + t;
-			long long	total = lane < D ? a.sum[tile * 4 + lane] : 0;
-			int			rows = a.n - tile * TILE < TILE ? (int) (a.n - tile * TILE) : TILE;
-			int			left = m;
-
-			if (lane == D)
-				total = rows;
-			if (m > 1)
-			{
-				least = make_float4(__shfl_sync(ALL, low.x, t), __shfl_sync(ALL, low.y, t),
-									__shfl_sync(ALL, low.z, t), __shfl_sync(ALL, low.w, t));
-				most = make_float4(__shfl_sync(ALL, high.x, t), __shfl_sync(ALL, high.y, t),
-								   __shfl_sync(ALL, high.z, t), __shfl_sync(ALL, high.w, t));
-				__syncwarp();
-				left = filter<D>(c, some, m, least, most, slack, lane, few);
-			}
-			if (left == 1)
-				run.add(sums, lane, (m > 1 ? few : some)[0], total);
-			else
-			{
-				divide<D>(a, c, few, left, tile, inv, lane, total, sums, &run);
-				work += (unsigned long long) left * rows;
-			}
-		}
+		low.x = fminf(low.x, __shfl_xor_sync(ALL, low.x, o));
+		low.y = fminf(low.y, __shfl_xor_sync(ALL, low.y, o));
+		low.z = fminf(low.z, __shfl_xor_sync(ALL, low.z, o));
+		low.w = fminf(low.w, __shfl_xor_sync(ALL, low.w, o));
+		high.x = fmaxf(high.x, __shfl_xor_sync(ALL, high.x, o));
+		high.y = fmaxf(high.y, __shfl_xor_sync(ALL, high.y, o));
+		high.z = fmaxf(high.z, __shfl_xor_sync(ALL, high.z, o));
+		high.w = fmaxf(high.w, __shfl_xor_sync(ALL, high.w, o));
 	}
-	run.flush(sums, lane);
-	if (lane == 0 && work != 0)
-		atomicAdd(a.work, work);
-	__syncthreads();
+}
+
+/* The corner that lane t has. */
+__device__ __forceinline__ float4
+corner_of(const float4 &v, int t)
+{
+	return make_float4(__shfl_sync(ALL, v.x, t), __shfl_sync(ALL, v.y, t), __shfl_sync(ALL, v.z, t), __shfl_sync(ALL, v.w, t));
+}
+
+/* A block's sums into the accumulators. */
+template <int D>
+__device__ __forceinline__ void
+store(const FilterArgs &a, const unsigned long long *sums)
+{
 	for (int i = threadIdx.x; i < a.k * (D + 1); i += THREADS)
 	{
 		long long	v = (long long) sums[i];
@@ -364,12 +313,91 @@ boxes_kernel(const __grid_constant__ BoxArgs a)
 	}
 }
 
+template <int D>
+__global__ void __launch_bounds__(THREADS)
+filter_kernel(const __grid_constant__ FilterArgs a)
+{
+	extern __shared__ __align__(16) char raw[];
+	float4	   *c = (float4 *) raw;
+	unsigned long long *sums = (unsigned long long *) (c + a.k);
+	unsigned short *lists = (unsigned short *) (sums + a.k * (D + 1));
+	int			lane = threadIdx.x % 32;
+	unsigned short *near_batch = lists + threadIdx.x / 32 * 2 * a.k;
+	unsigned short *near_tile = near_batch + a.k;
+	unsigned long long work = 0;
+	Running<D>	run = {-1, 0};
+	float		inv[D];
+	float		slack;
+
+	if (*a.done)
+		return;
+	slack = prepare<D>(a, c, sums);
+#pragma unroll
+	for (int j = 0; j < D; j++)
+		inv[j] = (float) a.inv[j];
+	for (;;)
+	{
+		int64_t		t0 = 0;
+		int64_t		own;
+		int			tiles;
+		float4		low;		/* the lane's tile's box */
+		float4		high;
+		float4		batch_low;
+		float4		batch_high;
+		int			m;
+
+		/* A warp that is done takes the next tiles: they differ in their work. */
+		if (lane == 0)
+			t0 = (int64_t) atomicAdd(a.work + 1, (unsigned long long) a.batch);
+		t0 = __shfl_sync(ALL, t0, 0);
+		if (t0 >= a.tiles)
+			break;
+		tiles = a.tiles - t0 < a.batch ? (int) (a.tiles - t0) : a.batch;
+		own = a.first + t0 + min(lane, tiles - 1);
+		batch_low = low = a.corner[2 * own];
+		batch_high = high = a.corner[2 * own + 1];
+		join_boxes(batch_low, batch_high);
+		__syncwarp();
+		m = keep_near<D>(c, NULL, a.k, batch_low, batch_high, slack, lane, near_batch);
+		for (int t = 0; t < tiles; t++)
+		{
+			int64_t		tile = a.first + t0 + t;
+			long long	total = lane < D ? a.sum[tile * 4 + lane] : 0;
+			int			rows = a.n - tile * TILE < TILE ? (int) (a.n - tile * TILE) : TILE;
+			int			left = m;
+
+			if (lane == D)
+				total = rows;
+			if (m > 1)
+			{
+				float4		tile_low = corner_of(low, t);
+				float4		tile_high = corner_of(high, t);
+
+				__syncwarp();
+				left = keep_near<D>(c, near_batch, m, tile_low, tile_high, slack, lane, near_tile);
+			}
+			if (left == 1)
+				run.add(sums, lane, (m > 1 ? near_tile : near_batch)[0], total);
+			else
+			{
+				divide<D>(a, c, near_tile, left, tile, inv, lane, total, sums, &run);
+				work += (unsigned long long) left * rows;
+			}
+		}
+	}
+	run.flush(sums, lane);
+	if (lane == 0 && work != 0)
+		atomicAdd(a.work, work);
+	__syncthreads();
+	store<D>(a, sums);
+}
+
 /* ---- launchers ---- */
 
 static const void *const kernels[5] = {
 	NULL,
-	(const void *) boxes_kernel<1>, (const void *) boxes_kernel<2>,
-	(const void *) boxes_kernel<3>, (const void *) boxes_kernel<4>,
+	(const void *) filter_kernel<1>, (const void *) filter_kernel<2>,
+	(const void *) filter_kernel<3>, (const void *) filter_kernel<4>,
 };
 
 static size_t
@@ -383,8 +411,8 @@ possible(const GkSession *s, int k)
 {
 	GkSkip		skip = s->host->skip;
 
-	return s->d <= 4 && k >= 2 && k <= MOST_K && k <= s->problem.k_max && !s->pts->weighted && s->resident == s->n &&
-		skip != GK_SKIP_OFF && (skip == GK_SKIP_ON || s->n >= LEAST_ROWS) &&
+	return s->d <= 4 && k >= 2 && k <= MAX_K && k <= s->problem.k_max && !s->pts->weighted && s->resident == s->n &&
+		skip != GK_SKIP_OFF && (skip == GK_SKIP_ON || s->n >= GK_FILTER_MIN_ROWS) &&
 		s->problem.strategy == GK_STRATEGY_AUTO && s->problem.feature_sum == GK_FSUM_AUTO &&
 		s->problem.mass_sum == GK_MSUM_AUTO && shared_bytes(s->d, k) + 1024 <= s->gpu->shared_optin;
 }
@@ -392,20 +420,20 @@ possible(const GkSession *s, int k)
 GkStatus
 gk_gpu_filter_ready(GkSession *s, int k, bool *ready, GkError *err)
 {
-	GkFilter    *b;
+	GkFilter   *b;
 
 	*ready = false;
 	if (!possible(s, k))
 		return GK_OK;
-	if (s->boxes == NULL)
+	if (s->filter == NULL)
 	{
-		s->boxes = (GkFilter *) s->core->alloc(s->host, 1, sizeof(GkFilter));
-		if (s->boxes == NULL)
+		s->filter = (GkFilter *) s->core->alloc(s->host, 1, sizeof(GkFilter));
+		if (s->filter == NULL)
 			return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
-		memset(s->boxes, 0, sizeof(GkFilter));
+		memset(s->filter, 0, sizeof(GkFilter));
 	}
-	b = s->boxes;
-	if (!b->sorted && !b->off && (s->host->skip == GK_SKIP_ON || (int64_t) b->waited * k * s->d >= PRICE))
+	b = s->filter;
+	if (!b->sorted && !b->off && (s->host->skip == GK_SKIP_ON || (int64_t) b->waited * k * s->d >= GK_FILTER_SORT))
 		GK_DO(gk_gpu_filter_build(s, k, b, err));
 	b->waited++;
 	*ready = b->sorted && !b->off;
@@ -413,20 +441,18 @@ gk_gpu_filter_ready(GkSession *s, int k, bool *ready, GkError *err)
 }
 
 static GkStatus
-boxes_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
+filter_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 {
 	int			k = *(int *) arg;
 	const void *kernel = kernels[s->d];
 	size_t		shared = shared_bytes(s->d, k);
-	BoxArgs		a;
-	void	   *args[] = {&a};
-	int64_t		blocks;
-	int			per_sm;
+	FilterArgs	a;
+	int64_t		resident;
 
-	a.x = s->boxes->x;
-	a.corner = s->boxes->corner;
-	a.sum = s->boxes->sum;
-	a.work = s->boxes->work;
+	a.x = s->filter->x;
+	a.corner = s->filter->corner;
+	a.sum = s->filter->sum;
+	a.work = s->filter->work;
 	a.n = rows->first + rows->rows;
 	a.first = rows->first / TILE;
 	a.tiles = tiles_of(rows->rows);
@@ -436,44 +462,37 @@ boxes_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 	a.acc = s->acc;
 	a.inv = s->columns.inv;
 	a.done = s->done;
-	GK_TRY(cudaMemsetAsync(s->boxes->work + 1, 0, sizeof(long long), s->gpu->stream));
-	GK_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared));
-	GK_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, THREADS, shared));
-	/* Some rounds for every warp, so that none is late for long. */
-	a.together = TOGETHER;
-	while (a.together > 1 && a.tiles < (int64_t) a.together * WARPS * per_sm * s->gpu->sms * 4)
-		a.together /= 2;
-	blocks = (a.tiles + WARPS * a.together - 1) / (WARPS * a.together);
-	if (blocks > (int64_t) per_sm * s->gpu->sms)
-		blocks = (int64_t) per_sm * s->gpu->sms;
-	GK_TRY(cudaLaunchKernel(kernel, dim3((unsigned int) blocks), dim3(THREADS), args, shared, s->gpu->stream));
+	GK_TRY(cudaMemsetAsync(s->filter->work + 1, 0, sizeof(long long), s->gpu->stream));
+	GK_DO(gk_gpu_resident_blocks(s, kernel, THREADS, shared, &resident, err));
+	/* At least four rounds for every warp, so that none is late for long. */
+	a.batch = MAX_BATCH;
+	while (a.batch > 1 && a.tiles < a.batch * WARPS * resident * 4)
+		a.batch /= 2;
+	GK_DO(gk_gpu_launch(s, kernel, (a.tiles + WARPS * a.batch - 1) / (WARPS * a.batch), THREADS, shared, &a, err));
 	return gk_gpu_reduce(s, k, err);
 }
 
 GkStatus
 gk_gpu_filter_pass(GkSession *s, int k, GkError *err)
 {
-	int64_t		rows = gk_gpu_slice_rows(s, k) / TILE * TILE;
-
-	/* So that no block's sums can be full. */
-	if (rows > (int64_t) 1 << 28)
-		rows = (int64_t) 1 << 28;
+	/* No block's sums can be full. */
+	int64_t		rows = gk_min(gk_gpu_slice_rows(s, k) / TILE * TILE, (int64_t) 1 << 28);
 
 	GK_TRY(cudaMemsetAsync(s->totals, 0, gk_gpu_values(s, k) * sizeof(gk_int128), s->gpu->stream));
-	GK_TRY(cudaMemsetAsync(s->boxes->work, 0, sizeof(long long), s->gpu->stream));
-	return gk_gpu_each(s, rows, boxes_slice, &k, err);
+	GK_TRY(cudaMemsetAsync(s->filter->work, 0, sizeof(long long), s->gpu->stream));
+	return gk_gpu_each(s, rows, filter_slice, &k, err);
 }
 
 GkStatus
 gk_gpu_filter_log(GkSession *s, GkLogHead *head, GkError *err)
 {
-	GK_TRY(cudaMemcpyAsync(&head->work, s->boxes->work, sizeof(head->work), cudaMemcpyDeviceToDevice, s->gpu->stream));
+	GK_TRY(cudaMemcpyAsync(&head->work, s->filter->work, sizeof(head->work), cudaMemcpyDeviceToDevice, s->gpu->stream));
 	return GK_OK;
 }
 
 void
 gk_gpu_filter_judge(GkSession *s, int k, uint64_t work)
 {
-	if (s->boxes != NULL && !s->boxes->off && s->host->skip != GK_SKIP_ON && (double) work > (double) s->n * k / 4)
-		gk_gpu_filter_off(s->boxes);
+	if (s->filter != NULL && !s->filter->off && s->host->skip != GK_SKIP_ON && (double) work > (double) s->n * k * GK_FILTER_MAX_SHARE)
+		gk_gpu_filter_off(s->filter);
 }

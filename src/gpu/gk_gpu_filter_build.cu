@@ -7,7 +7,7 @@
 #include "gpu/gk_gpu_filter.cuh"
 
 #define SORT_ROWS	((size_t) 1 << 28)	/* sorted at a time, at most */
-#define LEAST_SORT	((size_t) 1 << 20)	/* fewer give boxes too large */
+#define MIN_SORT	((size_t) 1 << 20)	/* fewer give boxes too large */
 
 /* ---- kernels ---- */
 
@@ -184,7 +184,7 @@ gather_kernel(int64_t rows, int64_t first, const float *rows_x, const unsigned i
 
 /* Waits for the kernels. */
 static void
-free_boxes(GkFilter *b)
+free_memory(GkFilter *b)
 {
 	cudaFree(b->x);
 	cudaFree(b->corner);
@@ -200,16 +200,16 @@ free_boxes(GkFilter *b)
 void
 gk_gpu_filter_free(GkSession *s)
 {
-	if (s->boxes != NULL)
-		free_boxes(s->boxes);
-	s->core->free(s->host, s->boxes);
-	s->boxes = NULL;
+	if (s->filter != NULL)
+		free_memory(s->filter);
+	s->core->free(s->host, s->filter);
+	s->filter = NULL;
 }
 
 void
 gk_gpu_filter_off(GkFilter *b)
 {
-	free_boxes(b);
+	free_memory(b);
 	b->sorted = false;
 	b->off = true;
 }
@@ -228,7 +228,7 @@ allocate(GkSession *s, GkFilter *b, GkError *err)
 static GkStatus
 sort_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 {
-	GkFilter    *b = (GkFilter *) arg;
+	GkFilter   *b = (GkFilter *) arg;
 	size_t		room = (size_t) (rows->rows + 63) / 64 * 64;
 	size_t		bytes = 0;
 	float	   *x;
@@ -280,7 +280,7 @@ sort_rows(const GkSession *s)
 
 	rows = rows > (size_t) s->n ? (size_t) s->n : rows;
 	rows = rows > SORT_ROWS ? SORT_ROWS : rows;
-	return rows < LEAST_SORT && rows < (size_t) s->n ? 0 : (int64_t) (rows + TILE - 1) / TILE * TILE;
+	return rows < MIN_SORT && rows < (size_t) s->n ? 0 : (int64_t) (rows + TILE - 1) / TILE * TILE;
 }
 
 /* May not be: then there are no boxes, and no error. */

@@ -5,9 +5,9 @@
  */
 #include <string.h>
 
+#include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_device.cuh"
 
-#define SHARED_BYTES	(200 * 1024)
 #define SINK_ROWS		((int64_t) 1 << 20)	/* a slice's labels and distances: 8 MB */
 
 typedef struct StatArgs
@@ -63,8 +63,7 @@ stat_private(StatArgs a)
 
 		if (threadIdx.x % 32 == 0 && n != 0)
 		{
-			gk_red(a.acc.b + i, h);
-			gk_red(a.acc.a + i, l);
+			gk_acc_add_parts(a.acc, i, h, l);
 			gk_red(a.acc.a + a.k + i, n);
 			atomicMax(a.max_bits + i, m);
 		}
@@ -83,8 +82,7 @@ stat_global(StatArgs a)
 					l;
 
 		gk_d2_split_double(a.w ? (double) d2 * (double) __ldg(a.w + row) : (double) d2, a.scale, h, l);
-		gk_red(a.acc.b + i, (long long) h);
-		gk_red(a.acc.a + i, (long long) l);
+		gk_acc_add_parts(a.acc, i, (long long) h, (long long) l);
 		gk_red(a.acc.a + a.k + i, 1);
 		if (__float_as_uint(d2) > *(volatile unsigned int *) (a.max_bits + i))
 			atomicMax(a.max_bits + i, __float_as_uint(d2));
@@ -162,24 +160,14 @@ deliver(GkSession *s, Down *d, GkError *err)
 static GkStatus
 launch_stats(GkSession *s, const GkRows *rows, int k, GkError *err)
 {
-	StatArgs	a;
-	size_t		room = s->gpu->shared_optin < SHARED_BYTES ? s->gpu->shared_optin : SHARED_BYTES;
+	StatArgs	a = {s->labels, s->d2, rows->w, rows->rows, k, gk_pow2(GK_GRID_BITS - s->pts->d2_expo), s->acc,
+	(unsigned int *) s->shifts};
 	int64_t		blocks;
 	int			threads = 256;
 
-	a.labels = s->labels;
-	a.d2 = s->d2;
-	a.w = rows->w;
-	a.rows = rows->rows;
-	a.k = k;
-	a.scale = gk_pow2(GK_GRID_BITS - s->pts->d2_expo);
-	a.acc = s->acc;
-	a.max_bits = (unsigned int *) s->shifts;
-	while (threads >= 64 && (size_t) 24 * k * threads > room)
+	while (threads >= 64 && (size_t) 24 * k * threads > gk_gpu_table_room(s))
 		threads /= 2;
-	blocks = (rows->rows + threads * 4 - 1) / (threads * 4);
-	if (blocks > s->gpu->sms * 8)
-		blocks = s->gpu->sms * 8;
+	blocks = gk_min((rows->rows + threads * 4 - 1) / (threads * 4), s->gpu->sms * GK_SM_BLOCKS);
 	if (threads >= 64)
 	{
 		GK_TRY(cudaFuncSetAttribute((const void *) stat_private, cudaFuncAttributeMaxDynamicSharedMemorySize,

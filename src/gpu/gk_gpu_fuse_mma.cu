@@ -1,6 +1,6 @@
 /*
- * gk_gpu_fuse_mma.cu - regime B for up to four features and up to 64 clusters:
- * labels and sums in a single pass, with tensor cores to rule clusters out.
+ * gk_gpu_fuse_mma.cu - labels and sums in a single pass for up to four features and up to
+ * 64 clusters, with tensor cores to rule clusters out.
  *
  * The canonical distance to 64 centroids is 512 operations per point, four times
  * what the memory leaves time for.  With h_i = |c_i|^2 / 2 and
@@ -38,8 +38,8 @@
  *  Centroids outside the data's box by more than its size (C > 2) make slack
  *  infinite: every centroid is a candidate.
  *
- * Sums as in gk_gpu_fuse_shared.cu: two 32-bit limbs per value in a table per warp, in
- * shared memory, moved into 64-bit integers before they could overflow.
+ * Sums are limbs (gk_gpu_device.cuh) in a table per warp, moved into 64-bit integers before they
+ * can overflow.
  */
 #include <cuda_fp16.h>
 
@@ -48,13 +48,11 @@
 #define THREADS		384
 #define PER_SM		2
 #define WARPS		(THREADS / 32)
-#define FLUSH		2047		/* rows: sums of hi, at most 2^20 each, fit 32 bits */
-#define LIMB		20
 #define FAR			60000.0		/* s of a centroid that is not there */
 #define SHIFT		2.0625		/* above |x|^2 / 2: s is positive, its bits compare as an integer */
 #define ONES		0x3c003c00u	/* two halves of 1 */
 
-typedef struct ScreenArgs
+typedef struct FuseMmaArgs
 {
 	GkRows		p;
 	int			k;
@@ -63,7 +61,7 @@ typedef struct ScreenArgs
 	GkAcc		acc;
 	const double *inv;
 	const int  *done;
-} ScreenArgs;
+} FuseMmaArgs;
 
 template <int D, int NT>
 struct Shared
@@ -77,7 +75,7 @@ struct Shared
 	int			table[WARPS][K * entry];
 	double		h[K];
 	unsigned int reach;			/* bits of C */
-	unsigned int most;			/* bits of S */
+	unsigned int size;			/* bits of S */
 	float		slack;
 };
 
@@ -146,12 +144,10 @@ flush(Shared<D, NT> &sh, int warp, int lane)
 	{
 		int		   *at = table + e / D * E + e % D * 2;
 		unsigned int count = (unsigned int) table[e / D * E + 2 * D];
-		/* bits(1.5 * 2^23) = 0x4b400000, bits(2^23) = 0x4b000000 */
-		int			hi = at[0] - (int) (count * 0x4b400000u);
-		unsigned int lo = (unsigned int) at[1] - count * 0x4b000000u;
+		long long	sum = gk_limbs_sum(at[0], at[1], count);
 
 		at[0] = at[1] = 0;
-		sh.sum[warp][e] += (long long) hi * (1 << LIMB) + lo;
+		sh.sum[warp][e] += sum;
 	}
 	__syncwarp();
 	for (int i = lane; i < K; i += 32)
@@ -165,12 +161,12 @@ flush(Shared<D, NT> &sh, int warp, int lane)
 /* Centroids, h and slack of this pass. */
 template <int D, int NT>
 __device__ __forceinline__ void
-prepare(const ScreenArgs &a, Shared<D, NT> &sh)
+prepare(const FuseMmaArgs &a, Shared<D, NT> &sh)
 {
 	constexpr int K = NT * 8;
 
 	if (threadIdx.x == 0)
-		sh.reach = sh.most = 0;
+		sh.reach = sh.size = 0;
 	__syncthreads();
 	if (threadIdx.x < K)
 	{
@@ -180,7 +176,7 @@ prepare(const ScreenArgs &a, Shared<D, NT> &sh)
 
 		if (i < a.k)
 		{
-			double		most = 0.0;
+			double		size = 0.0;
 
 #pragma unroll
 			for (int j = 0; j < 4; j++)
@@ -190,10 +186,10 @@ prepare(const ScreenArgs &a, Shared<D, NT> &sh)
 				c[j] = j < D ? a.centroids[i * D + j] : 0.0f;
 				t = (double) c[j] * a.scale;
 				h += t * t;
-				most += fabs(t);
+				size += fabs(t);
 				atomicMax(&sh.reach, __float_as_uint(fabsf(c[j] * a.scale)));
 			}
-			atomicMax(&sh.most, __float_as_uint(__double2float_ru(most + h * 0.5 + SHIFT)));
+			atomicMax(&sh.size, __float_as_uint(__double2float_ru(size + h * 0.5 + SHIFT)));
 		}
 		sh.c[i % 4][0][i / 4] = make_float2(c[0], c[1]);
 		sh.c[i % 4][1][i / 4] = make_float2(c[2], c[3]);
@@ -204,7 +200,7 @@ prepare(const ScreenArgs &a, Shared<D, NT> &sh)
 	{
 		double		u = 0x1p-24;
 		double		reach = __uint_as_float(sh.reach);
-		double		e = 4 * D * u * (1 + reach) + u + 48 * u * __uint_as_float(sh.most) * (1 + 0x1p-9);
+		double		e = 4 * D * u * (1 + reach) + u + 48 * u * __uint_as_float(sh.size) * (1 + 0x1p-9);
 
 		sh.slack = reach <= 2.0 ? (float) (1.125 * ((D + 3) * u * D * (1 + reach) * (1 + reach) + 2 * e)) : GK_INF;
 	}
@@ -214,7 +210,7 @@ prepare(const ScreenArgs &a, Shared<D, NT> &sh)
 /* A lane's own row, and two features of its quad's rows; chunks are padded to 64. */
 template <int D>
 __device__ __forceinline__ void
-load(const ScreenArgs &a, const float *own, const float *quad, bool two, float (&x)[D], float (&fa)[4], float (&fb)[4])
+load(const FuseMmaArgs &a, const float *own, const float *quad, bool two, float (&x)[D], float (&fa)[4], float (&fb)[4])
 {
 #pragma unroll
 	for (int j = 0; j < D; j++)
@@ -226,190 +222,176 @@ load(const ScreenArgs &a, const float *own, const float *quad, bool two, float (
 		fb[0] = fb[1] = fb[2] = fb[3] = 0.0f;
 }
 
+/* Clear what a warp adds to. */
 template <int D, int NT>
-__global__ void __launch_bounds__(THREADS, PER_SM)
-screen_kernel(const __grid_constant__ ScreenArgs a)
+__device__ __forceinline__ void
+clear(Shared<D, NT> &sh, int warp, int lane)
 {
 	typedef Shared<D, NT> Sh;
-	constexpr int G = NT / 2;	/* groups of four centroids that a lane screens */
-	extern __shared__ __align__(16) char raw[];
-	Sh		   &sh = *(Sh *) raw;
-	int			lane = threadIdx.x % 32;
-	int			warp = threadIdx.x / 32;
-	int			quad = lane / 4;
-	int			q = lane % 4;
-	int			col0 = q % 2 * 2;	/* this lane's two features of the fragments */
-	unsigned int rows = (unsigned int) a.p.rows;
-	unsigned int shift = q % 2 * 16;
-	unsigned int place = 1u << (q * G);
-	unsigned int b[NT][2];
-	float		inv[D];
-	float		slack;
-	bool		near;			/* otherwise s would overflow, and does not matter */
-	int			held = 0;
-	int		   *table = sh.table[warp];
-	unsigned int row0 = (blockIdx.x * WARPS + warp) * 32;
-	unsigned int stride = gridDim.x * WARPS * 32;
-	const float *at_own = a.p.x + row0 + lane;
-	const float *at_quad = a.p.x + row0 + quad * 4 + (col0 < D ? col0 : 0) * a.p.ld;
-	bool		two = col0 + 1 < D;
-	float		next[D];		/* the lane's own row */
-	float		fa[4];			/* its two features of its quad's rows */
-	float		fb[4];
 
-	if (*a.done)
-		return;
-	prepare<D, NT>(a, sh);
 	for (int e = lane; e < Sh::K * Sh::entry; e += 32)
-		table[e] = 0;
+		sh.table[warp][e] = 0;
 	for (int e = lane; e < Sh::K * D; e += 32)
 		sh.sum[warp][e] = 0;
 	for (int e = lane; e < Sh::K; e += 32)
 		sh.count[warp][e] = 0;
-	slack = sh.slack;
-	near = slack < GK_INF;
-#pragma unroll
-	for (int j = 0; j < D; j++)
-		inv[j] = (float) a.inv[j];
-	/*
-	 * The 16 addends, two per lane of a quad, first and second half:
-	 *   x01h c01h, x23h c23h, x01h c01l, x23h c23l
-	 *   x01l c01h, x23l c23h, 1 (hh hl), 1 (hm 0)
-	 * Lane q gets the results of columns 2q and 2q + 1 of each tile: these are
-	 * its centroids q * 2 NT + 2 t and the next, so a lane has 2 NT in a row.
-	 */
+}
+
+/*
+ * This lane's fragments of the centroids.  The 16 addends, two per lane of a quad, first and
+ * second half:
+ *   x01h c01h, x23h c23h, x01h c01l, x23h c23l
+ *   x01l c01h, x23l c23h, 1 (hh hl), 1 (hm 0)
+ * Lane q gets the results of columns 2q and 2q + 1 of each tile: these are its centroids
+ * q * 2 NT + 2 t and the next, so a lane has 2 NT in a row.
+ */
+template <int D, int NT>
+__device__ __forceinline__ void
+centroid_fragments(const FuseMmaArgs &a, const Shared<D, NT> &sh, bool bounded, int quad, int q,
+				   unsigned int (&b)[NT][2])
+{
 #pragma unroll
 	for (int t = 0; t < NT; t++)
 	{
 		int			i = quad / 2 * 2 * NT + 2 * t + quad % 2;
 		float2		c = sh.c[i % 4][q % 2][i / 4];
-		double		h = near ? sh.h[i] : 0.0;
+		double		h = bounded ? sh.h[i] : 0.0;
 		float		hh = __half2float(__float2half_rn((float) h));
 		float		hl = __half2float(__float2half_rn((float) (h - hh)));
 		unsigned int hi,
 					lo;
 
-		split(near && i < a.k ? -c.x * a.scale : 0.0f, near && i < a.k ? -c.y * a.scale : 0.0f, hi, lo);
+		split(bounded && i < a.k ? -c.x * a.scale : 0.0f, bounded && i < a.k ? -c.y * a.scale : 0.0f, hi, lo);
 		b[t][0] = q < 2 ? hi : lo;
 		b[t][1] = q < 2 ? hi : q == 2 ? pack_half(hh, hl) : pack_half((float) (h - hh - hl), 0.0f);
 	}
-	__syncwarp();
-	if (row0 < rows)
-		load<D>(a, at_own, at_quad, two, next, fa, fb);
-	for (; row0 < rows; row0 += stride)
+}
+
+/* This lane's fragments of its quad's rows: matrix row `quad` is row 2m, row `quad` + 8 is row 2m + 1. */
+__device__ __forceinline__ void
+point_fragments(float scale, int q, const float (&fa)[4], const float (&fb)[4], unsigned int (&f)[2][4])
+{
+#pragma unroll
+	for (int m = 0; m < 2; m++)
 	{
-		float		x[D];
-		unsigned int f[2][4];
-		int			least[4][G];	/* bits of s */
-		unsigned int nibble[4];	/* candidates of the quad's rows among this lane's groups */
-		unsigned int left;
-		float		best;
-		int			label;
+		split(fa[2 * m] * scale, fb[2 * m] * scale, f[m][0], f[m][2]);
+		split(fa[2 * m + 1] * scale, fb[2 * m + 1] * scale, f[m][1], f[m][3]);
+		f[m][2] = q < 2 ? f[m][2] : ONES;
+		f[m][3] = q < 2 ? f[m][3] : ONES;
+	}
+}
 
+/* The smallest s of each of this lane's groups, for its quad's four rows; bits of floats. */
+template <int NT>
+__device__ __forceinline__ void
+group_minima(const unsigned int (&f)[2][4], const unsigned int (&b)[NT][2], int (&smallest)[4][NT / 2])
+{
 #pragma unroll
-		for (int m = 0; m < 2; m++)
+	for (int m = 0; m < 2; m++)
+	{
+#pragma unroll
+		for (int g = 0; g < NT / 2; g++)
 		{
-			/* Matrix row `quad` is the quad's row 2m, row `quad` + 8 its row 2m + 1. */
-			split(fa[2 * m] * a.scale, fb[2 * m] * a.scale, f[m][0], f[m][2]);
-			split(fa[2 * m + 1] * a.scale, fb[2 * m + 1] * a.scale, f[m][1], f[m][3]);
-			f[m][2] = q < 2 ? f[m][2] : ONES;
-			f[m][3] = q < 2 ? f[m][3] : ONES;
-		}
-#pragma unroll
-		for (int j = 0; j < D; j++)
-			x[j] = next[j];
-		if (row0 + stride < rows)
-		{
-			at_own += stride;
-			at_quad += stride;
-		}
-		load<D>(a, at_own, at_quad, two, next, fa, fb);
-#pragma unroll
-		for (int m = 0; m < 2; m++)
-		{
-#pragma unroll
-			for (int g = 0; g < G; g++)
-			{
-				int			s[4];
-				int			t[4];
+			int			s[4];
+			int			t[4];
 
-				mma(s, f[m], b[2 * g]);
-				mma(t, f[m], b[2 * g + 1]);
-				least[2 * m][g] = min(__vimin3_s32(s[0], s[1], t[0]), t[1]);
-				least[2 * m + 1][g] = min(__vimin3_s32(s[2], s[3], t[2]), t[3]);
-			}
-		}
-#pragma unroll
-		for (int r = 0; r < 4; r++)
-		{
-			int			smallest = least[r][0];
-			float		limit;
-
-#pragma unroll
-			for (int g = 1; g + 1 < G; g += 2)
-				smallest = __vimin3_s32(smallest, least[r][g], least[r][g + 1]);
-			smallest = min(smallest, least[r][G - 1]);
-			smallest = min(smallest, __shfl_xor_sync(0xffffffffu, smallest, 1));
-			smallest = min(smallest, __shfl_xor_sync(0xffffffffu, smallest, 2));
-			limit = __fadd_rn(__int_as_float(smallest), slack);
-			/* The sign of the difference, shifted in. */
-			nibble[r] = 0;
-#pragma unroll
-			for (int g = G - 1; g >= 0; g--)
-				nibble[r] = __funnelshift_l(__float_as_uint(__fsub_rn(__int_as_float(least[r][g]), limit)), nibble[r], 1);
-		}
-		{
-			unsigned int low = (nibble[0] + nibble[1] * 65536u) * place;
-			unsigned int high = (nibble[2] + nibble[3] * 65536u) * place;
-
-			low |= __shfl_xor_sync(0xffffffffu, low, 1);
-			high |= __shfl_xor_sync(0xffffffffu, high, 1);
-			low |= __shfl_xor_sync(0xffffffffu, low, 2);
-			high |= __shfl_xor_sync(0xffffffffu, high, 2);
-			left = (q < 2 ? low : high) >> shift & 0xffffu;
-			left += left == 0;	/* what lies past the end may be anything */
-		}
-		/* This lane decides for row q of its quad, and adds it up. */
-		label = decide<D, Sh::K / 4>(sh.c, __ffs(left) - 1, x, best);
-		left &= left - 1;
-		while (left != 0)
-		{
-			float		d2;
-			int			other = decide<D, Sh::K / 4>(sh.c, __ffs(left) - 1, x, d2);
-
-			left &= left - 1;
-			if (d2 < best)
-			{
-				best = d2;
-				label = other;
-			}
-		}
-		__syncwarp();
-		if (row0 + lane < rows)
-		{
-			int		   *at = table + label * Sh::entry;
-
-#pragma unroll
-			for (int j = 0; j < D; j++)
-			{
-				/* Both products are by powers of two: exact. */
-				float		hi = __fmaf_rd(x[j], inv[j] * 0x1p-20f, 0x1.8p23f);
-				float		lo = __fmaf_rn(__fsub_rn(hi, 0x1.8p23f), -0x1p20f, __fmul_rn(x[j], inv[j]));
-
-				atomicAdd(at + 2 * j, __float_as_int(hi));
-				atomicAdd(at + 2 * j + 1, __float_as_int(__fadd_rn(lo, 0x1p23f)));
-			}
-			atomicAdd(at + 2 * D, 1);
-		}
-		held += 32;
-		if (held + 32 > FLUSH)
-		{
-			flush<D, NT>(sh, warp, lane);
-			held = 0;
+			mma(s, f[m], b[2 * g]);
+			mma(t, f[m], b[2 * g + 1]);
+			smallest[2 * m][g] = min(__vimin3_s32(s[0], s[1], t[0]), t[1]);
+			smallest[2 * m + 1][g] = min(__vimin3_s32(s[2], s[3], t[2]), t[3]);
 		}
 	}
-	flush<D, NT>(sh, warp, lane);
-	__syncthreads();
+}
+
+/* The groups that may have the nearest centroid of row q of the quad, a bit each; at least one. */
+template <int G>
+__device__ __forceinline__ unsigned int
+candidates(const int (&smallest)[4][G], float slack, int q)
+{
+	unsigned int nibble[4];		/* of the quad's rows, among this lane's groups */
+	unsigned int place = 1u << (q * G);
+	unsigned int left;
+
+#pragma unroll
+	for (int r = 0; r < 4; r++)
+	{
+		int			lowest = smallest[r][0];
+		float		limit;
+
+#pragma unroll
+		for (int g = 1; g + 1 < G; g += 2)
+			lowest = __vimin3_s32(lowest, smallest[r][g], smallest[r][g + 1]);
+		lowest = min(lowest, smallest[r][G - 1]);
+		lowest = min(lowest, __shfl_xor_sync(0xffffffffu, lowest, 1));
+		lowest = min(lowest, __shfl_xor_sync(0xffffffffu, lowest, 2));
+		limit = __fadd_rn(__int_as_float(lowest), slack);
+		/* The sign of the difference, shifted in. */
+		nibble[r] = 0;
+#pragma unroll
+		for (int g = G - 1; g >= 0; g--)
+			nibble[r] = __funnelshift_l(__float_as_uint(__fsub_rn(__int_as_float(smallest[r][g]), limit)), nibble[r], 1);
+	}
+	{
+		unsigned int low = (nibble[0] + nibble[1] * 65536u) * place;
+		unsigned int high = (nibble[2] + nibble[3] * 65536u) * place;
+
+		low |= __shfl_xor_sync(0xffffffffu, low, 1);
+		high |= __shfl_xor_sync(0xffffffffu, high, 1);
+		low |= __shfl_xor_sync(0xffffffffu, low, 2);
+		high |= __shfl_xor_sync(0xffffffffu, high, 2);
+		left = (q < 2 ? low : high) >> (q % 2 * 16) & 0xffffu;
+	}
+	/* For rows past the end there may be none. */
+	return left + (left == 0);
+}
+
+/* The nearest centroid of a row by the canonical distance, among the candidate groups. */
+template <int D, int NT>
+__device__ __forceinline__ int
+nearest(const Shared<D, NT> &sh, unsigned int left, const float (&x)[D])
+{
+	float		best;
+	int			label = decide<D, Shared<D, NT>::K / 4>(sh.c, __ffs(left) - 1, x, best);
+
+	left &= left - 1;
+	while (left != 0)
+	{
+		float		d2;
+		int			other = decide<D, Shared<D, NT>::K / 4>(sh.c, __ffs(left) - 1, x, d2);
+
+		left &= left - 1;
+		if (d2 < best)
+		{
+			best = d2;
+			label = other;
+		}
+	}
+	return label;
+}
+
+/* Add a row to its cluster's entry of the warp's table. */
+template <int D>
+__device__ __forceinline__ void
+accumulate(int *at, const float (&x)[D], const float (&inv)[D])
+{
+#pragma unroll
+	for (int j = 0; j < D; j++)
+	{
+		/* Both products are by powers of two: exact. */
+		float		hi = __fmaf_rd(x[j], inv[j] * 0x1p-20f, 0x1.8p23f);
+		float		lo = __fmaf_rn(__fsub_rn(hi, 0x1.8p23f), -0x1p20f, __fmul_rn(x[j], inv[j]));
+
+		atomicAdd(at + 2 * j, __float_as_int(hi));
+		atomicAdd(at + 2 * j + 1, __float_as_int(__fadd_rn(lo, 0x1p23f)));
+	}
+	atomicAdd(at + 2 * D, 1);
+}
+
+/* All warps' sums into the accumulators. */
+template <int D, int NT>
+__device__ __forceinline__ void
+store(const FuseMmaArgs &a, const Shared<D, NT> &sh)
+{
 	for (int e = threadIdx.x; e < a.k * D; e += THREADS)
 	{
 		long long	sum = 0;
@@ -432,6 +414,80 @@ screen_kernel(const __grid_constant__ ScreenArgs a)
 	}
 }
 
+template <int D, int NT>
+__global__ void __launch_bounds__(THREADS, PER_SM)
+fuse_mma_kernel(const __grid_constant__ FuseMmaArgs a)
+{
+	typedef Shared<D, NT> Sh;
+	extern __shared__ __align__(16) char raw[];
+	Sh		   &sh = *(Sh *) raw;
+	int			lane = threadIdx.x % 32;
+	int			warp = threadIdx.x / 32;
+	int			quad = lane / 4;
+	int			q = lane % 4;
+	int			col0 = q % 2 * 2;	/* this lane's two features of the fragments */
+	bool		two = col0 + 1 < D;
+	unsigned int rows = (unsigned int) a.p.rows;
+	unsigned int row0 = (blockIdx.x * WARPS + warp) * 32;
+	unsigned int stride = gridDim.x * WARPS * 32;
+	const float *at_own = a.p.x + row0 + lane;
+	const float *at_quad = a.p.x + row0 + quad * 4 + (col0 < D ? col0 : 0) * a.p.ld;
+	unsigned int b[NT][2];
+	float		inv[D];
+	float		slack;
+	float		next[D];		/* the lane's own row */
+	float		fa[4];			/* its two features of its quad's rows */
+	float		fb[4];
+	int			held = 0;		/* rows in the table */
+
+	if (*a.done)
+		return;
+	prepare<D, NT>(a, sh);
+	clear<D, NT>(sh, warp, lane);
+	slack = sh.slack;
+#pragma unroll
+	for (int j = 0; j < D; j++)
+		inv[j] = (float) a.inv[j];
+	/* With infinite slack s could overflow, and does not matter. */
+	centroid_fragments<D, NT>(a, sh, slack < GK_INF, quad, q, b);
+	__syncwarp();
+	if (row0 < rows)
+		load<D>(a, at_own, at_quad, two, next, fa, fb);
+	for (; row0 < rows; row0 += stride)
+	{
+		float		x[D];
+		unsigned int f[2][4];
+		int			smallest[4][NT / 2];
+		int			label;
+
+		point_fragments(a.scale, q, fa, fb, f);
+#pragma unroll
+		for (int j = 0; j < D; j++)
+			x[j] = next[j];
+		if (row0 + stride < rows)
+		{
+			at_own += stride;
+			at_quad += stride;
+		}
+		load<D>(a, at_own, at_quad, two, next, fa, fb);
+		group_minima<NT>(f, b, smallest);
+		/* This lane decides for row q of its quad, and adds it up. */
+		label = nearest<D, NT>(sh, candidates<NT / 2>(smallest, slack, q), x);
+		__syncwarp();
+		if (row0 + lane < rows)
+			accumulate<D>(sh.table[warp] + label * Sh::entry, x, inv);
+		held += 32;
+		if (held + 32 > GK_LIMB_ROWS)
+		{
+			flush<D, NT>(sh, warp, lane);
+			held = 0;
+		}
+	}
+	flush<D, NT>(sh, warp, lane);
+	__syncthreads();
+	store<D, NT>(a, sh);
+}
+
 /* ---- launchers ---- */
 
 typedef struct Variant
@@ -441,15 +497,15 @@ typedef struct Variant
 	const void *kernel;
 } Variant;
 
-#define SC(D, NT)	{NT * 8, sizeof(Shared<D, NT>), (const void *) screen_kernel<D, NT>}
+#define VARIANT(D, NT)	{NT * 8, sizeof(Shared<D, NT>), (const void *) fuse_mma_kernel<D, NT>}
 #define PER_D		3
 
 static const Variant variants[5][PER_D] = {
 	{},
-	{SC(1, 2), SC(1, 4), SC(1, 8)},
-	{SC(2, 2), SC(2, 4), SC(2, 8)},
-	{SC(3, 2), SC(3, 4), SC(3, 8)},
-	{SC(4, 2), SC(4, 4), SC(4, 8)},
+	{VARIANT(1, 2), VARIANT(1, 4), VARIANT(1, 8)},
+	{VARIANT(2, 2), VARIANT(2, 4), VARIANT(2, 8)},
+	{VARIANT(3, 2), VARIANT(3, 4), VARIANT(3, 8)},
+	{VARIANT(4, 2), VARIANT(4, 4), VARIANT(4, 8)},
 };
 
 static const Variant *
@@ -473,22 +529,7 @@ GkStatus
 gk_gpu_fuse_mma(GkSession *s, const GkRows *rows, int k, GkError *err)
 {
 	const Variant *v = variant(s->d, k);
-	int64_t		blocks = (rows->rows + THREADS - 1) / THREADS;
-	ScreenArgs	a;
-	void	   *args[] = {&a};
-	int			per_sm;
+	FuseMmaArgs a = {*rows, k, (float) gk_pow2(-gk_gpu_top_expo(s)), s->centroids, s->acc, s->columns.inv, s->done};
 
-	a.p = *rows;
-	a.k = k;
-	a.scale = (float) gk_pow2(-gk_gpu_top_expo(s));
-	a.centroids = s->centroids;
-	a.acc = s->acc;
-	a.inv = s->columns.inv;
-	a.done = s->done;
-	GK_TRY(cudaFuncSetAttribute(v->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) v->shared));
-	GK_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, v->kernel, THREADS, v->shared));
-	if (blocks > (int64_t) per_sm * s->gpu->sms)
-		blocks = (int64_t) per_sm * s->gpu->sms;
-	GK_TRY(cudaLaunchKernel(v->kernel, dim3((unsigned int) blocks), dim3(THREADS), args, v->shared, s->gpu->stream));
-	return GK_OK;
+	return gk_gpu_launch(s, v->kernel, (rows->rows + THREADS - 1) / THREADS, THREADS, v->shared, &a, err);
 }

@@ -1,7 +1,7 @@
 /*
- * gk_gpu_fuse_registers.cu - few features, few clusters: one pass at memory speed.
+ * gk_gpu_fuse_registers.cu - few features, few clusters: labels and sums in one pass, at memory speed.
  *
- * Regime A.  A thread takes V rows of all D columns at a time, finds their
+ * One pass.  A thread takes V rows of all D columns at a time, finds their
  * nearest centroids (canonical distance) and adds the rows to float64 sums in
  * registers: exact, because rows are integers on a grid and a thread adds up at
  * most GK_PACKAGE of them.  Rows come straight from global memory in 16-byte
@@ -15,7 +15,7 @@
  * most of the rows are dealt out beforehand; the warps that are done first fetch
  * what is left tile by tile from a counter.
  *
- * Regime G.  The blocks are all resident (cooperative launch), so the same
+ * Many iterations.  The blocks are all resident (cooperative launch), so the same
  * kernel does many iterations: every block waits for the sums of all, makes the
  * next centroids for itself (gk_update.h, the host's own code), and the first one
  * writes the log that step() answers from.  There is no barrier: a word of a sum
@@ -54,39 +54,45 @@ struct Block
 	unsigned long long was[SETS][(K - 1) * (D + 1)][2];	/* words of sums, before they are added to */
 };
 
-/* Next centroids from the sums; every block for itself, the first one logs. */
+/* What the threads of a block share while they make the next centroids. */
 template <int D, int K>
-__device__ __forceinline__ bool
-update(const SmallArgs &p, int it, Block<D, K> &block)
+struct Update
 {
-	const unsigned long long *set = p.sets + it % SETS * ((K * (D + 1) + 1) * APART);
-	unsigned long long (*was)[2] = block.was[it % SETS];
-	float	   *cs = block.cs;
-	__shared__ gk_int128 part[(K - 1) * (D + 1)];	/* as in the set */
-	__shared__ gk_int128 sum[K * D];
-	__shared__ gk_int128 mass[K];
-	__shared__ double moved[K * D];
-	__shared__ double shift[K];
-	__shared__ int stop;
-	int			k = p.k;
-	char	   *entry = p.unit + 64 + it * p.entry_bytes;
-	gk_int128  *log = (gk_int128 *) entry;
-	float	   *used = (float *) (log + k * (D + 1));
+	gk_int128	part[(K - 1) * (D + 1)];	/* as in the set */
+	gk_int128	sum[K * D];
+	gk_int128	mass[K];
+	double		moved[K * D];
+	double		shift[K];
+	int			stop;
+};
 
+/* Wait for the sums of all blocks. */
+template <int D, int K>
+__device__ __forceinline__ void
+await_sums(const FuseRegistersArgs &p, const unsigned long long *set, unsigned long long (*was)[2], Update<D, K> &u)
+{
 	for (int v = threadIdx.x; v < (K - 1) * (D + 1); v += blockDim.x)
 	{
 		int			i = v < (K - 1) * D ? v / D : v - (K - 1) * D;
 
-		if (i < k)
+		if (i < p.k)
 		{
 			const unsigned long long *word = set + (v < (K - 1) * D ? v : K * D + i) * APART;
 			long long	low = await(word, &was[v][0]);
 			long long	high = await(word + APART / 2, &was[v][1]) - BIAS * gridDim.x;
 
-			part[v] = (gk_int128) low + (gk_int128) high * ((gk_int128) 1 << 32);
+			u.part[v] = (gk_int128) low + (gk_int128) high * ((gk_int128) 1 << 32);
 		}
 	}
-	__syncthreads();
+}
+
+/* Sums and masses of all clusters, into the log as well. */
+template <int D, int K>
+__device__ __forceinline__ void
+complete_sums(const FuseRegistersArgs &p, gk_int128 *log, Update<D, K> &u)
+{
+	int			k = p.k;
+
 	for (int v = threadIdx.x; v < k * (D + 1); v += blockDim.x)
 	{
 		int			i = v < k * D ? v / D : v - k * D;
@@ -94,53 +100,56 @@ update(const SmallArgs &p, int it, Block<D, K> &block)
 		gk_int128	t;
 
 		if (i < K - 1)
-			t = part[j < D ? v : (K - 1) * D + i];
+			t = u.part[j < D ? v : (K - 1) * D + i];
 		else
 		{
 			/* k = K: this one was not summed. */
 			t = p.columns.total[j];
 #pragma unroll
 			for (int o = 0; o < K - 1; o++)
-				t -= part[j < D ? o * D + j : (K - 1) * D + o];
+				t -= u.part[j < D ? o * D + j : (K - 1) * D + o];
 		}
 		if (j < D)
-			sum[v] = t;
+			u.sum[v] = t;
 		else
-			mass[i] = t;
+			u.mass[i] = t;
 		if (blockIdx.x == 0)
 			log[v] = t;
 	}
-	if (blockIdx.x == 0)
-		for (int v = threadIdx.x; v < k * D; v += blockDim.x)
-			used[v] = cs[v];
-	if (threadIdx.x == 0)
-		stop = 0;
-	__syncthreads();
-	for (int v = threadIdx.x; v < k * D; v += blockDim.x)
+}
+
+/* New centroids; an empty cluster stops the iterations. */
+template <int D, int K>
+__device__ __forceinline__ void
+move_centroids(const FuseRegistersArgs &p, float *cs, Update<D, K> &u)
+{
+	for (int v = threadIdx.x; v < p.k * D; v += blockDim.x)
 	{
 		int			i = v / D;
-		int			j = v % D;
+		double		c;
 
-		if (mass[i] == 0)
-			stop = 1;
+		if (u.mass[i] == 0)
+			u.stop = 1;
 		else
-		{
-			double		c;
-
-			moved[v] = gk_update_feature(gk_i128_to_double(sum[v]) / gk_i128_to_double(mass[i]),
-										 gk_feature_prep(p.columns.center, p.columns.scale, p.columns.expo, j),
-										 cs[v], &c, &cs[v]);
-		}
+			u.moved[v] = gk_update_feature(gk_i128_to_double(u.sum[v]) / gk_i128_to_double(u.mass[i]),
+										   gk_feature_prep(p.columns.center, p.columns.scale, p.columns.expo, v % D),
+										   cs[v], &c, &cs[v]);
 	}
-	__syncthreads();
-	if (threadIdx.x < k)
+}
+
+/* The whole movement, in the order in which the host adds it up, and whether that is little enough. */
+template <int D, int K>
+__device__ __forceinline__ void
+decide_stop(const FuseRegistersArgs &p, int it, Update<D, K> &u)
+{
+	if (threadIdx.x < p.k)
 	{
 		double		t = 0.0;
 
 #pragma unroll
 		for (int j = 0; j < D; j++)
-			t += moved[threadIdx.x * D + j];
-		shift[threadIdx.x] = t;
+			t += u.moved[threadIdx.x * D + j];
+		u.shift[threadIdx.x] = t;
 	}
 	__syncthreads();
 	if (threadIdx.x == 0)
@@ -149,31 +158,55 @@ update(const SmallArgs &p, int it, Block<D, K> &block)
 
 #pragma unroll
 		for (int i = 0; i < K; i++)
-			if (i < k)
-				t += shift[i];
+			if (i < p.k)
+				t += u.shift[i];
 		if (t <= p.tol)
-			stop = 1;
+			u.stop = 1;
 		if (blockIdx.x == 0)
 		{
 			((GkLogHead *) p.unit)->count = it + 1;
-			((GkLogHead *) p.unit)->stop = stop;
+			((GkLogHead *) p.unit)->stop = u.stop;
 		}
 	}
+}
+
+/* Next centroids from the sums; every block for itself, the first one logs. */
+template <int D, int K>
+__device__ __forceinline__ bool
+update(const FuseRegistersArgs &p, int it, Block<D, K> &block)
+{
+	__shared__ Update<D, K> u;
+	const unsigned long long *set = p.sets + it % SETS * ((K * (D + 1) + 1) * APART);
+	gk_int128  *log = (gk_int128 *) (p.unit + GK_LOG_HEAD + it * p.entry_bytes);
+	float	   *used = (float *) (log + p.k * (D + 1));
+
+	await_sums<D, K>(p, set, block.was[it % SETS], u);
 	__syncthreads();
-	return stop != 0;
+	complete_sums<D, K>(p, log, u);
+	if (blockIdx.x == 0)
+		for (int v = threadIdx.x; v < p.k * D; v += blockDim.x)
+			used[v] = block.cs[v];
+	if (threadIdx.x == 0)
+		u.stop = 0;
+	__syncthreads();
+	move_centroids<D, K>(p, block.cs, u);
+	__syncthreads();
+	decide_stop<D, K>(p, it, u);
+	__syncthreads();
+	return u.stop != 0;
 }
 
 /* Where registers are short, a call: inlined, it would make the loop over the rows spill. */
 template <int D, int K>
 __device__ __noinline__ bool
-call_update(const SmallArgs &p, int it, Block<D, K> &block)
+call_update(const FuseRegistersArgs &p, int it, Block<D, K> &block)
 {
 	return update<D, K>(p, it, block);
 }
 
 template <int D, int K, int V>
 __global__ void __launch_bounds__(Shape<D, K, V>::threads, 1)
-small_kernel(const __grid_constant__ SmallArgs p)
+fuse_registers_kernel(const __grid_constant__ FuseRegistersArgs p)
 {
 	typedef Shape<D, K, V> T;
 	__shared__ Block<D, K> block;
@@ -241,22 +274,22 @@ typedef struct Variant
 	const void *kernel;
 } Variant;
 
-#define DS(D, K, V)		{K, V, Shape<D, K, V>::threads, Shape<D, K, V>::set, (const void *) small_kernel<D, K, V>}
+#define VARIANT(D, K, V)		{K, V, Shape<D, K, V>::threads, Shape<D, K, V>::set, (const void *) fuse_registers_kernel<D, K, V>}
 #define MAX_VARIANTS	4
 
 /* By d, ascending K. */
 static const Variant variants[17][MAX_VARIANTS] = {
 	{},
-	{DS(1, 4, 4), DS(1, 8, 4), DS(1, 16, 4), DS(1, 32, 4)},
-	{DS(2, 4, 4), DS(2, 5, 4), DS(2, 8, 4), DS(2, 16, 4)},
-	{DS(3, 4, 4), DS(3, 8, 4), DS(3, 16, 4)},
-	{DS(4, 4, 4), DS(4, 8, 4), DS(4, 12, 4)},
-	{DS(5, 4, 4), DS(5, 8, 4)},
-	{DS(6, 4, 4), DS(6, 8, 4)},
-	{DS(7, 4, 4), DS(7, 7, 4)},
-	{DS(8, 4, 4), DS(8, 6, 2)},
-	{DS(9, 4, 2)}, {DS(10, 4, 2)}, {DS(11, 4, 2)}, {DS(12, 4, 2)},
-	{DS(13, 4, 2)}, {DS(14, 4, 2)}, {DS(15, 3, 2)}, {DS(16, 3, 2)},
+	{VARIANT(1, 4, 4), VARIANT(1, 8, 4), VARIANT(1, 16, 4), VARIANT(1, 32, 4)},
+	{VARIANT(2, 4, 4), VARIANT(2, 5, 4), VARIANT(2, 8, 4), VARIANT(2, 16, 4)},
+	{VARIANT(3, 4, 4), VARIANT(3, 8, 4), VARIANT(3, 16, 4)},
+	{VARIANT(4, 4, 4), VARIANT(4, 8, 4), VARIANT(4, 12, 4)},
+	{VARIANT(5, 4, 4), VARIANT(5, 8, 4)},
+	{VARIANT(6, 4, 4), VARIANT(6, 8, 4)},
+	{VARIANT(7, 4, 4), VARIANT(7, 7, 4)},
+	{VARIANT(8, 4, 4), VARIANT(8, 6, 2)},
+	{VARIANT(9, 4, 2)}, {VARIANT(10, 4, 2)}, {VARIANT(11, 4, 2)}, {VARIANT(12, 4, 2)},
+	{VARIANT(13, 4, 2)}, {VARIANT(14, 4, 2)}, {VARIANT(15, 3, 2)}, {VARIANT(16, 3, 2)},
 };
 
 static const Variant *
@@ -270,13 +303,13 @@ variant(int d, int k)
 }
 
 bool
-gk_gpu_small_fits(const GkSession *s, int k)
+gk_gpu_fuse_registers_fits(const GkSession *s, int k)
 {
 	return !s->pts->weighted && variant(s->d, k) != NULL;
 }
 
 int64_t
-gk_gpu_small_rows(const GkSession *s, int k)
+gk_gpu_fuse_registers_rows(const GkSession *s, int k)
 {
 	const Variant *v = variant(s->d, k);
 	int64_t		threads = (int64_t) (v != NULL ? v->threads : 256) * s->gpu->sms;
@@ -291,7 +324,7 @@ gk_gpu_small_rows(const GkSession *s, int k)
  * work asks for; and how the rows are dealt out.
  */
 static void
-deal(const GkSession *s, const Variant *v, bool counter, SmallArgs *a, int *blocks, int *threads)
+deal(const GkSession *s, const Variant *v, bool counter, FuseRegistersArgs *a, int *blocks, int *threads)
 {
 	int64_t		groups = a->rows / v->rows;
 	int64_t		per_sm = (groups + s->gpu->sms - 1) / s->gpu->sms;
@@ -315,10 +348,10 @@ deal(const GkSession *s, const Variant *v, bool counter, SmallArgs *a, int *bloc
 	a->fetched = (GK_PACKAGE - 16) / (v->rows * a->per_tile) - a->dealt;
 }
 
-static SmallArgs
+static FuseRegistersArgs
 common_args(const GkSession *s, const float *x, int64_t ld, int64_t rows, int k)
 {
-	SmallArgs	a = {};
+	FuseRegistersArgs a = {};
 
 	a.x = x;
 	a.ld = ld;
@@ -330,10 +363,10 @@ common_args(const GkSession *s, const float *x, int64_t ld, int64_t rows, int k)
 }
 
 GkStatus
-gk_gpu_small_run(GkSession *s, int k, int iters, char *unit, GkError *err)
+gk_gpu_fuse_registers_run(GkSession *s, int k, int iters, char *unit, GkError *err)
 {
 	const Variant *v = variant(s->d, k);
-	SmallArgs	a = common_args(s, s->x, s->ld, s->resident, k);
+	FuseRegistersArgs a = common_args(s, s->x, s->ld, s->resident, k);
 	size_t		bytes = (size_t) SETS * v->set * 8;
 	void	   *args[] = {&a};
 	int			blocks,
@@ -354,10 +387,10 @@ gk_gpu_small_run(GkSession *s, int k, int iters, char *unit, GkError *err)
 }
 
 GkStatus
-gk_gpu_small_slice(GkSession *s, const GkRows *rows, int k, bool *last, GkError *err)
+gk_gpu_fuse_registers(GkSession *s, const GkRows *rows, int k, bool *last, GkError *err)
 {
 	const Variant *v = variant(s->d, k);
-	SmallArgs	a = common_args(s, rows->x, rows->ld, rows->rows, k);
+	FuseRegistersArgs a = common_args(s, rows->x, rows->ld, rows->rows, k);
 	void	   *args[] = {&a};
 	int			blocks,
 				threads;

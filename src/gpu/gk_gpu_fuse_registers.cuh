@@ -16,7 +16,7 @@
 #define MAX_ADDS	32768
 #define BIAS		(1ll << 32)	/* makes upper halves positive: rows of a block < 2^24 */
 
-typedef struct SmallArgs
+typedef struct FuseRegistersArgs
 {
 	const float *x;
 	int64_t		ld;
@@ -37,7 +37,7 @@ typedef struct SmallArgs
 	size_t		entry_bytes;
 	double		tol;
 	GkColumns	columns;
-} SmallArgs;
+} FuseRegistersArgs;
 
 /* A block per multiprocessor, as large as the registers allow. */
 template <int D, int K, int V>
@@ -127,7 +127,7 @@ take_rows(const float (&x)[D][V], const float (&c)[K * D], Sums<D, K> &s)
 /* V rows of all columns; past the end, rows that are there but not meant. */
 template <int D, int V>
 __device__ __forceinline__ void
-load_group(const SmallArgs &p, int group, float (&x)[D][V])
+load_group(const FuseRegistersArgs &p, int group, float (&x)[D][V])
 {
 	const float *from = p.x + (int64_t) (group < p.groups ? group : p.groups - 1) * V;
 
@@ -147,7 +147,7 @@ struct Walk
 };
 
 __device__ __forceinline__ void
-enter_tile(const SmallArgs &p, Walk &w, unsigned long long *counter)
+enter_tile(const FuseRegistersArgs &p, Walk &w, unsigned long long *counter)
 {
 	w.at = w.tile * p.per_tile * 32 + threadIdx.x % 32;
 	w.left = p.per_tile - 1;
@@ -158,7 +158,7 @@ enter_tile(const SmallArgs &p, Walk &w, unsigned long long *counter)
 
 /* False: there is nothing more to do. */
 __device__ __forceinline__ bool
-advance(const SmallArgs &p, Walk &w, unsigned long long *counter)
+advance(const FuseRegistersArgs &p, Walk &w, unsigned long long *counter)
 {
 	if (w.left > 0)
 	{
@@ -184,7 +184,7 @@ advance(const SmallArgs &p, Walk &w, unsigned long long *counter)
 
 /* Whether some tiles are not dealt out but fetched. */
 __device__ __forceinline__ bool
-shared_tiles(const SmallArgs &p)
+shared_tiles(const FuseRegistersArgs &p)
 {
 	return p.dealt * (int64_t) (gridDim.x * (blockDim.x / 32)) < p.tiles;
 }
@@ -235,7 +235,7 @@ struct Transpose<N, 0>
  */
 template <int D, int K, int V, int apart>
 __device__ __forceinline__ void
-pass(const SmallArgs &p, float (&x)[D][V], const float *cs, const GkAcc &acc, int64_t counts_at,
+pass(const FuseRegistersArgs &p, float (&x)[D][V], const float *cs, const GkAcc &acc, int64_t counts_at,
 	 unsigned long long *counter)
 {
 	constexpr int N = (K - 1) * D;

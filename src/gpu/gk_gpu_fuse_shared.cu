@@ -1,27 +1,20 @@
 /*
- * gk_gpu_fuse_shared.cu - regime B: few features, more clusters than registers hold;
- * labels and sums in a single pass, labels never leave the registers.
+ * gk_gpu_fuse_shared.cu - labels and sums in a single pass for up to 16 features and more clusters
+ * than registers hold; labels never leave the registers.
  *
- * In shared memory only 32-bit integer atomics are native, so a value on the
- * grid (41 bits) is added as two limbs: x = hi * 2^20 + lo, |hi| <= 2^20,
- * 0 <= lo < 2^20.  A table takes FLUSH rows before a limb could overflow, then
- * its owner moves it to the accumulators.  While the tables are small every warp
- * has its own, and no barrier is needed.
- *
- * The limbs are taken off in float32 without a conversion: adding 1.5 * 2^23
- * puts an integer into the low mantissa bits, and what the magic number itself
- * adds is the row count times a constant, subtracted at the flush.
+ * Sums are tables of limbs (gk_gpu_device.cuh) in shared memory.  A table takes GK_LIMB_ROWS rows
+ * before a limb can overflow; then its owner moves it to the accumulators.  While the tables are
+ * small every warp has its own, and no barrier is needed.
  */
+#include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_device.cuh"
 
 #define THREADS			256
 #define WARPS			(THREADS / 32)
-#define FLUSH			2047	/* rows: sums of hi, at most 2^20 each, fit 32 bits */
 #define CENTROID_FLOATS	8192
 #define TABLE_BYTES		(96 * 1024)
-#define LIMB			20
 
-typedef struct FusedArgs
+typedef struct FuseSharedArgs
 {
 	GkRows		p;
 	int			k;
@@ -30,13 +23,24 @@ typedef struct FusedArgs
 	const double *inv;
 	bool		own;			/* a table per warp */
 	const int  *done;
-} FusedArgs;
+} FuseSharedArgs;
+
+/* Of all threads that share a table. */
+__device__ __forceinline__ void
+sync_table(const FuseSharedArgs &a)
+{
+	if (a.own)
+		__syncwarp();
+	else
+		__syncthreads();
+}
 
 /* Add one table to the accumulators and clear it; threads t, t + n, ... */
 template <int D>
 __device__ __forceinline__ void
-flush(const FusedArgs &a, int *table, int t, int n)
+flush(const FuseSharedArgs &a, int *table, int t, int n)
 {
+	sync_table(a);
 	for (int e = t; e < a.k * D; e += n)
 	{
 		int			i = e / D;
@@ -46,18 +50,13 @@ flush(const FusedArgs &a, int *table, int t, int n)
 
 		if (count != 0)
 		{
-			/* bits(1.5 * 2^23) = 0x4b400000, bits(2^23) = 0x4b000000 */
-			int			hi = at[0] - (int) (count * 0x4b400000u);
-			unsigned int lo = (unsigned int) at[1] - count * 0x4b000000u;
+			long long	sum = gk_limbs_sum(at[0], at[1], count);
 
 			at[0] = at[1] = 0;
-			gk_acc_add(a.acc, e, (long long) hi * (1 << LIMB) + lo);
+			gk_acc_add(a.acc, e, sum);
 		}
 	}
-	if (a.own)
-		__syncwarp();
-	else
-		__syncthreads();
+	sync_table(a);
 	for (int i = t; i < a.k; i += n)
 	{
 		unsigned int *count = (unsigned int *) table + i * (2 * D + 1) + 2 * D;
@@ -66,36 +65,75 @@ flush(const FusedArgs &a, int *table, int t, int n)
 			gk_red(a.acc.a + (int64_t) a.k * D + i, *count);
 		*count = 0;
 	}
-	if (a.own)
-		__syncwarp();
+	sync_table(a);
+}
+
+/* Four rows, zeros past the end. */
+template <int D>
+__device__ __forceinline__ void
+load(const GkRows &p, int64_t row, float (&x)[D][4])
+{
+	if (row < p.rows)
+	{
+#pragma unroll
+		for (int j = 0; j < D; j++)
+			gk_load<4>(p.x + j * p.ld + row, x[j]);
+	}
 	else
-		__syncthreads();
+	{
+#pragma unroll
+		for (int j = 0; j < D; j++)
+			x[j][0] = x[j][1] = x[j][2] = x[j][3] = 0.0f;
+	}
+}
+
+/* Add four rows to the table. */
+template <int D>
+__device__ __forceinline__ void
+accumulate(int *table, const float (&x)[D][4], const int (&label)[4], const float (&inv)[D], int64_t rows)
+{
+#pragma unroll
+	for (int r = 0; r < 4; r++)
+		if (r < rows)
+		{
+			int		   *at = table + label[r] * (2 * D + 1);
+
+#pragma unroll
+			for (int j = 0; j < D; j++)
+			{
+				float		v = __fmul_rn(x[j][r], inv[j]);
+				float		hi = __fadd_rd(__fmul_rn(v, 0x1p-20f), 0x1.8p23f);
+				float		lo = __fmaf_rn(__fsub_rn(hi, 0x1.8p23f), -0x1p20f, v);
+
+				atomicAdd(at + 2 * j, __float_as_int(hi));
+				atomicAdd(at + 2 * j + 1, __float_as_int(__fadd_rn(lo, 0x1p23f)));
+			}
+			atomicAdd(at + 2 * D, 1);
+		}
 }
 
 template <int D>
 __global__ void __launch_bounds__(THREADS)
-fused_kernel(const __grid_constant__ FusedArgs a)
+fuse_shared_kernel(const __grid_constant__ FuseSharedArgs a)
 {
 	constexpr int S = (D + 3) / 4 * 4;
 	constexpr int TILE = CENTROID_FLOATS / S;
-	extern __shared__ float4 shared[];
-	int			cached = a.k < TILE ? a.k : TILE;
-	float4	   *cs = shared;
+	extern __shared__ float4 cs[];	/* centroids, then tables */
 	int			entries = a.k * (2 * D + 1);
-	int		   *table = (int *) (cs + cached * (S / 4)) + (a.own ? threadIdx.x / 32 * entries : 0);
+	int		   *table = (int *) (cs + min(a.k, TILE) * (S / 4)) + (a.own ? threadIdx.x / 32 * entries : 0);
 	int			t = a.own ? threadIdx.x % 32 : threadIdx.x;
 	int			n = a.own ? 32 : THREADS;
 	int			held = 0;		/* rows in the table, at most */
 	int64_t		groups = (a.p.rows + 3) / 4;
 	int64_t		rounds = (groups + (int64_t) gridDim.x * THREADS - 1) / ((int64_t) gridDim.x * THREADS);
 	bool		loaded = false;
-	float		inv_hi[D];
+	float		inv[D];
 
 	if (*a.done)
 		return;
 #pragma unroll
 	for (int j = 0; j < D; j++)
-		inv_hi[j] = (float) a.inv[j];
+		inv[j] = (float) a.inv[j];
 	for (int e = t; e < entries; e += n)
 		table[e] = 0;
 	__syncthreads();
@@ -103,101 +141,25 @@ fused_kernel(const __grid_constant__ FusedArgs a)
 	{
 		int64_t		row = ((round * gridDim.x + blockIdx.x) * THREADS + threadIdx.x) * 4;
 		float		x[D][4];
-		float		best[4];
-		int			label[4];
+		float		best[4] = {GK_INF, GK_INF, GK_INF, GK_INF};
+		int			label[4] = {0, 0, 0, 0};
 
-		if (row < a.p.rows)
-		{
-#pragma unroll
-			for (int j = 0; j < D; j++)
-				gk_load<4>(a.p.x + j * a.p.ld + row, x[j]);
-		}
-		else
-		{
-#pragma unroll
-			for (int j = 0; j < D; j++)
-#pragma unroll
-				for (int r = 0; r < 4; r++)
-					x[j][r] = 0.0f;
-		}
-#pragma unroll
-		for (int r = 0; r < 4; r++)
-		{
-			best[r] = GK_INF;
-			label[r] = 0;
-		}
+		load<D>(a.p, row, x);
 		for (int c0 = 0; c0 < a.k; c0 += TILE)
 		{
-			int			count = a.k - c0 < TILE ? a.k - c0 : TILE;
+			int			count = min(a.k - c0, TILE);
 
 			if (!loaded)
 			{
-				__syncthreads();
-				for (int v = threadIdx.x; v < count * (S / 4); v += THREADS)
-					cs[v] = __ldg((const float4 *) a.packed + (int64_t) c0 * (S / 4) + v);
-				__syncthreads();
+				gk_load_centroids<D, THREADS>(a.packed, c0, count, cs);
 				loaded = a.k <= TILE;
 			}
-#pragma unroll 4
-			for (int i = 0; i < count; i++)
-			{
-				float		c[S];
-
-#pragma unroll
-				for (int v = 0; v < S / 4; v++)
-				{
-					float4		q = cs[i * (S / 4) + v];
-
-					c[4 * v] = q.x;
-					c[4 * v + 1] = q.y;
-					c[4 * v + 2] = q.z;
-					c[4 * v + 3] = q.w;
-				}
-#pragma unroll
-				for (int r = 0; r < 4; r++)
-				{
-					float		s = 0.0f;
-
-#pragma unroll
-					for (int j = 0; j < D; j++)
-					{
-						float		d = __fsub_rn(x[j][r], c[j]);
-
-						s = __fmaf_rn(d, d, s);
-					}
-					if (s < best[r])
-					{
-						best[r] = s;
-						label[r] = c0 + i;
-					}
-				}
-			}
+			gk_nearest<D, 4>(x, cs, c0, count, best, label);
 		}
+		accumulate<D>(table, x, label, inv, a.p.rows - row);
 		held += a.own ? 128 : 4 * THREADS;
-#pragma unroll
-		for (int r = 0; r < 4; r++)
-			if (row + r < a.p.rows)
-			{
-				int		   *at = table + label[r] * (2 * D + 1);
-
-#pragma unroll
-				for (int j = 0; j < D; j++)
-				{
-					float		v = __fmul_rn(x[j][r], inv_hi[j]);
-					float		hi = __fadd_rd(__fmul_rn(v, 0x1p-20f), 0x1.8p23f);
-					float		lo = __fmaf_rn(__fsub_rn(hi, 0x1.8p23f), -0x1p20f, v);
-
-					atomicAdd(at + 2 * j, __float_as_int(hi));
-					atomicAdd(at + 2 * j + 1, __float_as_int(__fadd_rn(lo, 0x1p23f)));
-				}
-				atomicAdd(at + 2 * D, 1);
-			}
-		if (held + (a.own ? 128 : 4 * THREADS) > FLUSH || round == rounds - 1)
+		if (held + (a.own ? 128 : 4 * THREADS) > GK_LIMB_ROWS || round == rounds - 1)
 		{
-			if (a.own)
-				__syncwarp();
-			else
-				__syncthreads();
 			flush<D>(a, table, t, n);
 			held = 0;
 		}
@@ -208,14 +170,14 @@ fused_kernel(const __grid_constant__ FusedArgs a)
 
 static const void *const kernels[17] = {
 	NULL,
-	(const void *) fused_kernel<1>, (const void *) fused_kernel<2>,
-	(const void *) fused_kernel<3>, (const void *) fused_kernel<4>,
-	(const void *) fused_kernel<5>, (const void *) fused_kernel<6>,
-	(const void *) fused_kernel<7>, (const void *) fused_kernel<8>,
-	(const void *) fused_kernel<9>, (const void *) fused_kernel<10>,
-	(const void *) fused_kernel<11>, (const void *) fused_kernel<12>,
-	(const void *) fused_kernel<13>, (const void *) fused_kernel<14>,
-	(const void *) fused_kernel<15>, (const void *) fused_kernel<16>,
+	(const void *) fuse_shared_kernel<1>, (const void *) fuse_shared_kernel<2>,
+	(const void *) fuse_shared_kernel<3>, (const void *) fuse_shared_kernel<4>,
+	(const void *) fuse_shared_kernel<5>, (const void *) fuse_shared_kernel<6>,
+	(const void *) fuse_shared_kernel<7>, (const void *) fuse_shared_kernel<8>,
+	(const void *) fuse_shared_kernel<9>, (const void *) fuse_shared_kernel<10>,
+	(const void *) fuse_shared_kernel<11>, (const void *) fuse_shared_kernel<12>,
+	(const void *) fuse_shared_kernel<13>, (const void *) fuse_shared_kernel<14>,
+	(const void *) fuse_shared_kernel<15>, (const void *) fuse_shared_kernel<16>,
 };
 
 static size_t
@@ -230,7 +192,7 @@ shared_bytes(int d, int k, bool *own)
 }
 
 bool
-gk_gpu_fused_fits(const GkSession *s, int k)
+gk_gpu_fuse_shared_fits(const GkSession *s, int k)
 {
 	bool		own;
 
@@ -238,29 +200,11 @@ gk_gpu_fused_fits(const GkSession *s, int k)
 }
 
 GkStatus
-gk_gpu_fused(GkSession *s, const GkRows *rows, int k, GkError *err)
+gk_gpu_fuse_shared(GkSession *s, const GkRows *rows, int k, GkError *err)
 {
-	const void *kernel = kernels[s->d];
-	FusedArgs	a;
-	void	   *args[] = {&a};
-	size_t		shared = shared_bytes(s->d, k, &a.own);
-	int64_t		blocks = (rows->rows + 4 * THREADS - 1) / (4 * THREADS);
-	int			per_sm;
+	bool		own;
+	size_t		shared = shared_bytes(s->d, k, &own);
+	FuseSharedArgs a = {*rows, k, s->packed, s->acc, s->columns.inv, own, s->done};
 
-	if (s->problem.feature_sum == GK_PARTITIONED_FEATURES && gk_gpu_paper_fused_fits(s, k))
-		return gk_gpu_paper_fused(s, rows, k, err);
-	if (gk_gpu_fuse_mma_fits(s, k))
-		return gk_gpu_fuse_mma(s, rows, k, err);
-	a.p = *rows;
-	a.k = k;
-	a.packed = s->packed;
-	a.acc = s->acc;
-	a.inv = s->columns.inv;
-	a.done = s->done;
-	GK_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared));
-	GK_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, THREADS, shared));
-	if (blocks > (int64_t) per_sm * s->gpu->sms)
-		blocks = (int64_t) per_sm * s->gpu->sms;
-	GK_TRY(cudaLaunchKernel(kernel, dim3((unsigned int) blocks), dim3(THREADS), args, shared, s->gpu->stream));
-	return GK_OK;
+	return gk_gpu_launch(s, kernels[s->d], (rows->rows + 4 * THREADS - 1) / (4 * THREADS), THREADS, shared, &a, err);
 }

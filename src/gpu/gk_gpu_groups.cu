@@ -9,15 +9,13 @@
  */
 #include <string.h>
 
-#include "gpu/gk_gpu.h"
 #include "gpu/gk_gpu_block_lloyd.h"
+#include "gpu/gk_gpu_cost.h"
 
 #define HEADS		((size_t) GK_GROUP_BATCH_GROUPS * sizeof(GkGroupBatchItem))	/* at the start of a slot */
 #define SIZES		7
 #define MAX_THREADS	512
-#define SMALLEST	((size_t) 4096)	/* bytes of shared memory */
-#define SLOT_MS		12.0		/* four of them are the bound of gk_gpu.h's slices */
-#define CYCLES_MS	1.5e6
+#define MIN_SHARED	((size_t) 4096)	/* bytes of shared memory */
 
 typedef struct Packs
 {
@@ -58,7 +56,7 @@ shared_of(const Packs *p, int size)
 {
 	size_t		most = p->s.gpu->shared_optin;
 
-	return size < SIZES - 1 && SMALLEST << size < most ? SMALLEST << size : most;
+	return size < SIZES - 1 && MIN_SHARED << size < most ? MIN_SHARED << size : most;
 }
 
 /* The smallest blocks that have room for the group; SIZES: none. */
@@ -72,10 +70,7 @@ size_of(const Packs *p, int64_t n, int k, int candidates)
 	return size;
 }
 
-/*
- * From instructions per value, in round numbers on the safe side: most groups take a
- * tenth of the iterations that they may.
- */
+/* The share of a slot's time that a group takes; over 1: it is not taken. */
 static double
 share(const GkPacks *packs, int64_t n, int k)
 {
@@ -87,10 +82,11 @@ share(const GkPacks *packs, int64_t n, int k)
 	double		rounds = runs * (p->task.max_iter + 8.0);
 	double		values = rounds * 2.0 * n * k * d + runs * k * n * (candidates * d + 64.0) + runs * k * k * d;
 
-	if (size == SIZES ||
-		rounds * (4000.0 + 50.0 * k) + values / threads_of(size) * 16.0 > SLOT_MS * CYCLES_MS)
+	if (size == SIZES || rounds * (GK_GROUP_ROUND + GK_GROUP_CLUSTER * k) +
+		values / threads_of(size) * GK_GROUP_VALUE > GK_GROUP_SLOT_MS * GK_CYCLES_MS)
 		return 2.0;
-	return (rounds * (1000.0 + 10.0 * k) + values * 0.1) / (SLOT_MS * CYCLES_MS * p->s.gpu->sms);
+	return (rounds * (GK_GROUP_ROUND_MEAN + GK_GROUP_CLUSTER_MEAN * k) + values * GK_GROUP_VALUE_MEAN) /
+		(GK_GROUP_SLOT_MS * GK_CYCLES_MS * p->s.gpu->sms);
 }
 
 /* ---- slots ---- */

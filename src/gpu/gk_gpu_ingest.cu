@@ -33,24 +33,16 @@ typedef struct Column
 /* Sums of a column, each in two words: values, and their squares cut in halves. */
 #define WORDS			6
 
-__device__ __forceinline__ long long
-warp_sum(long long v)
-{
-	for (int step = 16; step > 0; step /= 2)
-		v += __shfl_down_sync(0xffffffff, v, step);
-	return v;
-}
-
 __device__ __forceinline__ void
 add_block(long long v, long long *shared, unsigned long long *words)
 {
-	v = warp_sum(v);
+	v = gk_warp_sum(v);
 	if (threadIdx.x % 32 == 0)
 		shared[threadIdx.x / 32] = v;
 	__syncthreads();
 	if (threadIdx.x < 32)
 	{
-		v = warp_sum(threadIdx.x < THREADS / 32 ? shared[threadIdx.x] : 0);
+		v = gk_warp_sum(threadIdx.x < THREADS / 32 ? shared[threadIdx.x] : 0);
 		if (threadIdx.x == 0)
 		{
 			gk_red(words, v & 0xffffffffLL);
@@ -103,12 +95,6 @@ picked_kernel(const float *x, int64_t ld, int d, const GkPick *picks, int n, flo
 
 /* ---- room ---- */
 
-static int64_t
-round_up(int64_t v, int64_t to)
-{
-	return (v + to - 1) / to * to;
-}
-
 static size_t
 raw_size(const GkSession *s)
 {
@@ -134,7 +120,7 @@ most_bytes(const GkSession *s, int64_t rows)
 static GkStatus
 reserve(GkSession *s, int64_t rows, GkError *err)
 {
-	int64_t		ld = round_up(rows, GK_ROW_PAD);
+	int64_t		ld = gk_round_up(rows, GK_ROW_PAD);
 	size_t		size = raw_size(s);
 	size_t		limit;
 	char	   *raw;
@@ -224,7 +210,7 @@ stage_send(GkSession *s, int rows, GkError *err)
 static GkStatus
 prepare_all(GkSession *s, const Column *columns, unsigned long long *words, GkError *err)
 {
-	size_t		at = round_up(s->d * sizeof(Column), 64);
+	size_t		at = gk_round_up(s->d * sizeof(Column), 64);
 	size_t		bytes = s->d * WORDS * sizeof(*words);
 	int64_t		raw_ld = s->ld;
 	char	   *scratch;
@@ -236,7 +222,7 @@ prepare_all(GkSession *s, const Column *columns, unsigned long long *words, GkEr
 	GK_TRY(cudaMemsetAsync(scratch + at, 0, bytes, s->gpu->copy));
 	if (s->raw_wide)
 	{
-		s->ld = round_up(s->resident, GK_ROW_PAD);
+		s->ld = gk_round_up(s->resident, GK_ROW_PAD);
 		GK_TRY(cudaMalloc((void **) &s->x, ((size_t) s->cols * s->ld + GK_GPU_SLACK) * sizeof(float)));
 		prepare_kernel<<<grid, THREADS, 0, s->gpu->copy>>>((const double *) s->raw, raw_ld, s->x, s->ld, s->resident,
 														   (const Column *) scratch, (unsigned long long *) (scratch + at));
@@ -257,12 +243,6 @@ prepare_all(GkSession *s, const Column *columns, unsigned long long *words, GkEr
 	return GK_OK;
 }
 
-static gk_int128
-total(const unsigned long long *words)
-{
-	return (gk_int128) (long long) words[0] + (gk_int128) (long long) words[1] * ((gk_int128) 1 << 32);
-}
-
 static GkStatus
 stage_prepare(GkSession *s, const GkPrep *prep, GkMoments *moments, GkError *err)
 {
@@ -281,8 +261,10 @@ stage_prepare(GkSession *s, const GkPrep *prep, GkMoments *moments, GkError *err
 		st = prepare_all(s, columns, words, err);
 		for (int j = 0; st == GK_OK && j < s->d; j++)
 		{
-			moments[j].sum = total(words + j * WORDS);
-			moments[j].sq = total(words + j * WORDS + 2) * ((gk_int128) 1 << 40) + total(words + j * WORDS + 4);
+			const unsigned long long *w = words + j * WORDS;
+
+			moments[j].sum = gk_acc_value(w[0], w[1], 32);
+			moments[j].sq = gk_acc_value(w[2], w[3], 32) * ((gk_int128) 1 << 40) + gk_acc_value(w[4], w[5], 32);
 		}
 	}
 	s->core->free(s->host, columns);
@@ -318,7 +300,7 @@ gk_gpu_ingested(GkSession *s, GkError *err)
 GkStatus
 gk_gpu_picked(GkSession *s, const GkPick *picks, int n, GkError *err)
 {
-	size_t		at = round_up(n * sizeof(GkPick), 64);
+	size_t		at = gk_round_up(n * sizeof(GkPick), 64);
 	size_t		bytes = (size_t) n * s->d * sizeof(float);
 
 	s->core->free(s->host, s->picked);

@@ -7,10 +7,10 @@
  * native integer atomics.  Partitioned Global: one per block in global memory.
  * Global Atomic: one.
  */
+#include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_device.cuh"
 
 #define THREADS			256
-#define SHARED_BYTES	(200 * 1024)
 #define PRIVATE_BYTES	((size_t) 256 << 20)	/* of histograms in global memory */
 
 typedef struct MassArgs
@@ -176,25 +176,6 @@ atomic_kernel(MassArgs a)
 
 /* ---- launchers ---- */
 
-static GkStatus
-launch(GkSession *s, const void *kernel, const MassArgs &a, int threads, int64_t rows_per_block,
-	   int64_t max_blocks, size_t shared, GkError *err)
-{
-	void	   *args[] = {(void *) &a};
-	int64_t		blocks = (a.rows + rows_per_block - 1) / rows_per_block;
-	int			per_sm;
-
-	if (shared > 0)
-		GK_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared));
-	GK_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, threads, shared));
-	if (blocks > (int64_t) per_sm * s->gpu->sms)
-		blocks = (int64_t) per_sm * s->gpu->sms;
-	if (max_blocks > 0 && blocks > max_blocks)
-		blocks = max_blocks;
-	GK_TRY(cudaLaunchKernel(kernel, dim3((unsigned int) blocks), dim3(threads), args, shared, s->gpu->stream));
-	return GK_OK;
-}
-
 #define PICK(kernel) \
 	(labels.narrow ? \
 	 (w ? (const void *) kernel<true, uint8_t> : (const void *) kernel<false, uint8_t>) : \
@@ -205,65 +186,44 @@ gk_gpu_mass_sum(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkErro
 {
 	bool		w = rows->w != NULL;
 	int64_t		at = (int64_t) k * s->d;
-	size_t		room = s->gpu->shared_optin < SHARED_BYTES ? s->gpu->shared_optin : SHARED_BYTES;
+	size_t		room = gk_gpu_table_room(s);
+	size_t		entry = w ? 12 : 4;	/* bytes per cluster in shared memory; 16 in global memory */
 	GkMassSum	msum = s->msum;
-	const void *private_k = PICK(private_kernel);
-	const void *block_k = PICK(block_kernel);
-	const void *atomic_k = PICK(atomic_kernel);
-	MassArgs	a;
+	int64_t		max_blocks = s->gpu->sms * GK_SM_BLOCKS;
+	int64_t		blocks = (rows->rows + THREADS * 4 - 1) / (THREADS * 4);
+	const void *old = s->fsum == GK_DELTA ?
+		(const char *) s->delta_labels + rows->first * (labels.narrow ? 1 : sizeof(int32_t)) : NULL;
+	MassArgs	a = {labels.at, old, rows->w, rows->rows, k, s->acc.a + at, s->acc.b + at, s->acc.a + at + (w ? k : 0), NULL};
 
-	a.labels = labels.at;
-	a.old = s->fsum == GK_DELTA ? (const char *) s->delta_labels + rows->first * (labels.narrow ? 1 : sizeof(int32_t)) : NULL;
-	a.w = rows->w;
-	a.rows = rows->rows;
-	a.k = k;
-	a.mass_a = s->acc.a + at;
-	a.mass_b = s->acc.b + at;
-	a.count = s->acc.a + at + (w ? k : 0);
-	a.table = NULL;
-	if (a.old != NULL)
-		msum = (size_t) (w ? 12 : 4) * k * 64 <= room ? GK_PARTITIONED_PRIVATE : GK_GLOBAL_ATOMIC;
+	if (old != NULL)
+		msum = entry * k * 64 <= room ? GK_PARTITIONED_PRIVATE : GK_GLOBAL_ATOMIC;
 	if (msum == GK_PARTITIONED_PRIVATE)
 	{
-		size_t		entry = w ? 12 : 4;
-
 		for (int threads = THREADS; threads >= 32; threads /= 2)
 			if (entry * k * threads <= room)
-				return launch(s, private_k,
-							  a, threads, (int64_t) threads * 4, 0, entry * k * threads, err);
+				return gk_gpu_launch(s, PICK(private_kernel), (rows->rows + threads * 4 - 1) / (threads * 4), threads,
+									 entry * k * threads, &a, err);
 		if ((size_t) k * 16 * 32 <= PRIVATE_BYTES)
 		{
-			int64_t		blocks = (int64_t) (PRIVATE_BYTES / ((size_t) k * 16 * 32));
-
-			if (blocks > s->gpu->sms * 8)
-				blocks = s->gpu->sms * 8;
-			GK_DO(gk_gpu_scratch(s, (size_t) blocks * 32 * k * 16, err));
+			max_blocks = gk_min(max_blocks, PRIVATE_BYTES / ((size_t) k * 16 * 32));
+			GK_DO(gk_gpu_scratch(s, (size_t) max_blocks * 32 * k * 16, err));
 			a.table = (unsigned long long *) s->scratch;
-			return launch(s, private_k,
-						  a, 32, 128, blocks, 0, err);
+			return gk_gpu_launch(s, PICK(private_kernel), gk_min((rows->rows + 127) / 128, max_blocks), 32, 0, &a, err);
 		}
 		msum = GK_PARTITIONED_GLOBAL;
 	}
 	if (msum == GK_PARTITIONED_LOCAL)
 	{
-		size_t		shared = (size_t) k * (w ? 12 : 4);
-
-		if (shared <= room)
-			return launch(s, block_k,
-						  a, THREADS, THREADS * 4, 0, shared, err);
+		if (entry * k <= room)
+			return gk_gpu_launch(s, PICK(block_kernel), blocks, THREADS, entry * k, &a, err);
 		msum = GK_PARTITIONED_GLOBAL;
 	}
 	if (msum == GK_PARTITIONED_GLOBAL)
 	{
-		int64_t		blocks = s->gpu->sms * 8;
-
-		if (blocks > (int64_t) (PRIVATE_BYTES / ((size_t) k * 16)))
-			blocks = (int64_t) (PRIVATE_BYTES / ((size_t) k * 16));
-		GK_DO(gk_gpu_scratch(s, (size_t) blocks * k * 16, err));
+		max_blocks = gk_min(max_blocks, PRIVATE_BYTES / ((size_t) k * 16));
+		GK_DO(gk_gpu_scratch(s, (size_t) max_blocks * k * 16, err));
 		a.table = (unsigned long long *) s->scratch;
-		return launch(s, block_k,
-					  a, THREADS, THREADS * 4, blocks, 0, err);
+		return gk_gpu_launch(s, PICK(block_kernel), gk_min(blocks, max_blocks), THREADS, 0, &a, err);
 	}
-	return launch(s, atomic_k,
-				  a, THREADS, THREADS * 4, 0, 0, err);
+	return gk_gpu_launch(s, PICK(atomic_kernel), blocks, THREADS, 0, &a, err);
 }

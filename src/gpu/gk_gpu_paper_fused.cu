@@ -8,15 +8,15 @@
  * tile with the labels that the other threads found, and add to a private sum per
  * cluster.  No atomics; float64 sums of a package each are exact.
  */
+#include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_device.cuh"
 
 #define THREADS			256
 #define WARPS			(THREADS / 32)
 #define TILE			(THREADS * 4)
 #define MAX_D			WARPS		/* a warp for each feature at least */
-#define SHARED_BYTES	(200 * 1024)
 
-typedef struct OwnedArgs
+typedef struct PaperFusedArgs
 {
 	GkRows		p;
 	int			k;
@@ -24,11 +24,11 @@ typedef struct OwnedArgs
 	GkAcc		acc;
 	const double *inv;
 	const int  *done;
-} OwnedArgs;
+} PaperFusedArgs;
 
 template <int D>
 __global__ void __launch_bounds__(THREADS)
-owned_kernel(const __grid_constant__ OwnedArgs a)
+paper_fused_kernel(const __grid_constant__ PaperFusedArgs a)
 {
 	constexpr int S = (D + 3) / 4 * 4;
 	constexpr int WAYS = WARPS / D;	/* warps that share a feature */
@@ -138,10 +138,10 @@ owned_kernel(const __grid_constant__ OwnedArgs a)
 
 static const void *const kernels[MAX_D + 1] = {
 	NULL,
-	(const void *) owned_kernel<1>, (const void *) owned_kernel<2>,
-	(const void *) owned_kernel<3>, (const void *) owned_kernel<4>,
-	(const void *) owned_kernel<5>, (const void *) owned_kernel<6>,
-	(const void *) owned_kernel<7>, (const void *) owned_kernel<8>,
+	(const void *) paper_fused_kernel<1>, (const void *) paper_fused_kernel<2>,
+	(const void *) paper_fused_kernel<3>, (const void *) paper_fused_kernel<4>,
+	(const void *) paper_fused_kernel<5>, (const void *) paper_fused_kernel<6>,
+	(const void *) paper_fused_kernel<7>, (const void *) paper_fused_kernel<8>,
 };
 
 static size_t
@@ -154,8 +154,7 @@ shared_bytes(int d, int k)
 bool
 gk_gpu_paper_fused_fits(const GkSession *s, int k)
 {
-	return !s->pts->weighted && s->d <= MAX_D && shared_bytes(s->d, k) <= SHARED_BYTES &&
-		shared_bytes(s->d, k) <= s->gpu->shared_optin;
+	return !s->pts->weighted && s->d <= MAX_D && shared_bytes(s->d, k) <= gk_gpu_table_room(s);
 }
 
 GkStatus
@@ -165,24 +164,13 @@ gk_gpu_paper_fused(GkSession *s, const GkRows *rows, int k, GkError *err)
 	size_t		shared = shared_bytes(s->d, k);
 	int64_t		tiles = (rows->rows + TILE - 1) / TILE;
 	int64_t		blocks;
-	OwnedArgs	a;
+	PaperFusedArgs a = {*rows, k, s->packed, s->acc, s->columns.inv, s->done};
 	void	   *args[] = {&a};
-	int			per_sm;
 
-	a.p = *rows;
-	a.k = k;
-	a.packed = s->packed;
-	a.acc = s->acc;
-	a.inv = s->columns.inv;
-	a.done = s->done;
-	GK_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared));
-	GK_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, THREADS, shared));
+	GK_DO(gk_gpu_resident_blocks(s, kernel, THREADS, shared, &blocks, err));
 	/* A thread adds up at most TILE / 32 points of a tile, and at most a package. */
-	blocks = (int64_t) per_sm * s->gpu->sms;
 	if (blocks < 1 + tiles / (GK_PACKAGE / (TILE / 32) - 1))
 		blocks = 1 + tiles / (GK_PACKAGE / (TILE / 32) - 1);
-	if (blocks > tiles)
-		blocks = tiles;
-	GK_TRY(cudaLaunchKernel(kernel, dim3((unsigned int) blocks), dim3(THREADS), args, shared, s->gpu->stream));
+	GK_TRY(cudaLaunchKernel(kernel, dim3((unsigned int) gk_min(blocks, tiles)), dim3(THREADS), args, shared, s->gpu->stream));
 	return GK_OK;
 }

@@ -1,8 +1,10 @@
 /*
  * gk_gpu_paper_hybrid.cu - cross processing (Zechner and Granitzer 2009; Lutz et al.
  * 2018): labels on the GPU, sums on the CPU.  Labels come down slice by slice,
- * as bytes while they suffice; while the device works on the next one the host's
+ * as bytes while they suffice; while the device works on the next slice the host's
  * threads add up this one.
+ *
+ * It reproduces the papers and runs only where the strategy asks for it.
  */
 #include <string.h>
 
@@ -10,18 +12,18 @@
 
 #define WAYS		4			/* sums side by side, so that an addition need not wait for the last */
 #define BLOCK_ROWS	(WAYS * GK_PACKAGE)	/* rows of one host job */
-#define FEW			64			/* clusters whose sums stay in the nearest cache */
+#define MAX_COLUMN_K	64		/* clusters whose sums of a feature stay in the L1 cache */
 
 /* Sums of one thread, in the order of GkStep. */
-typedef struct CrossSums
+typedef struct HybridSums
 {
 	int64_t    *hi;				/* [k][d] */
 	int64_t    *lo;				/* [k][d], weighted */
 	int64_t    *mass;			/* [k] */
 	int64_t    *count;			/* [k] */
-} CrossSums;
+} HybridSums;
 
-typedef struct Cross
+typedef struct Hybrid
 {
 	int			k;
 	GkStep	   *out;
@@ -40,14 +42,14 @@ typedef struct Cross
 	const void *job_labels;
 	int64_t		from;			/* row of the chunk */
 	int64_t		rows;
-} Cross;
+} Hybrid;
 
-static CrossSums
-thread_sums(const Cross *c, int thread)
+static HybridSums
+thread_sums(const Hybrid *c, int thread)
 {
 	size_t		kd = (size_t) c->k * c->s->d;
 	int64_t    *base = c->sums + thread * c->per_thread;
-	CrossSums	t = {base, base + kd, base + 2 * kd, base + 2 * kd + c->k};
+	HybridSums	t = {base, base + kd, base + 2 * kd, base + 2 * kd + c->k};
 
 	return t;
 }
@@ -58,12 +60,12 @@ thread_sums(const Cross *c, int thread)
  */
 template <typename L>
 static void
-sum_few(const Cross *c, const L *labels, int64_t rows, const float *x0, const CrossSums &t)
+sum_columns(const Hybrid *c, const L *labels, int64_t rows, const float *x0, const HybridSums &t)
 {
 	const GkPoints *pts = c->s->pts;
 	int			d = pts->d;
 	int64_t		whole = rows / WAYS * WAYS;
-	uint32_t	count[WAYS][FEW] = {};
+	uint32_t	count[WAYS][MAX_COLUMN_K] = {};
 
 	for (int64_t r = 0; r < whole; r += WAYS)
 		for (int w = 0; w < WAYS; w++)
@@ -80,7 +82,7 @@ sum_few(const Cross *c, const L *labels, int64_t rows, const float *x0, const Cr
 	{
 		const float *x = x0 + (size_t) j * c->chunk->stride;
 		double		inv = gk_pow2(GK_GRID_BITS - pts->prep.expo[j]);
-		double		sum[WAYS][FEW] = {};
+		double		sum[WAYS][MAX_COLUMN_K] = {};
 
 		for (int64_t r = 0; r < whole; r += WAYS)
 			for (int w = 0; w < WAYS; w++)
@@ -95,7 +97,7 @@ sum_few(const Cross *c, const L *labels, int64_t rows, const float *x0, const Cr
 
 template <typename L>
 static void
-sum_rows(const Cross *c, const L *labels, int64_t rows, const float *x0, const float *w, const CrossSums &t)
+sum_rows(const Hybrid *c, const L *labels, int64_t rows, const float *x0, const float *w, const HybridSums &t)
 {
 	const GkPoints *pts = c->s->pts;
 	int			d = pts->d;
@@ -130,29 +132,29 @@ template <typename L>
 static void
 sum_block(void *arg, int64_t job, int thread)
 {
-	const Cross *c = (const Cross *) arg;
+	const Hybrid *c = (const Hybrid *) arg;
 	const float *w = gk_chunk_weight(c->s->pts, c->chunk);
 	int64_t		r0 = job * BLOCK_ROWS;
 	int64_t		rows = c->rows - r0 < BLOCK_ROWS ? c->rows - r0 : BLOCK_ROWS;
 	const L    *labels = (const L *) c->job_labels + r0;
 	const float *x = c->chunk->data + c->from + r0;
 
-	if (w == NULL && c->k <= FEW)
-		sum_few(c, labels, rows, x, thread_sums(c, thread));
+	if (w == NULL && c->k <= MAX_COLUMN_K)
+		sum_columns(c, labels, rows, x, thread_sums(c, thread));
 	else
 		sum_rows(c, labels, rows, x, w ? w + c->from + r0 : NULL, thread_sums(c, thread));
 }
 
 /* Threads' sums into the result; they fit int64 for GK_INT64_ROWS rows. */
 static void
-collect(Cross *c)
+collect(Hybrid *c)
 {
 	size_t		kd = (size_t) c->k * c->s->d;
 	bool		weighted = c->s->pts->weighted;
 
 	for (int i = 0; i < gk_gpu_threads(c->s); i++)
 	{
-		CrossSums	t = thread_sums(c, i);
+		HybridSums	t = thread_sums(c, i);
 
 		for (size_t v = 0; v < kd; v++)
 			c->out->sum[v] += weighted ? (gk_int128) t.hi[v] * ((gk_int128) 1 << 40) + t.lo[v] : (gk_int128) t.hi[v];
@@ -167,7 +169,7 @@ collect(Cross *c)
 
 /* Add up the slice whose labels have come down. */
 static GkStatus
-sum_pending(GkSession *s, Cross *c, GkError *err)
+sum_pending(GkSession *s, Hybrid *c, GkError *err)
 {
 	int64_t		first = c->pending_first;
 	int64_t		end = first + c->pending_rows;
@@ -203,9 +205,9 @@ sum_pending(GkSession *s, Cross *c, GkError *err)
 }
 
 static GkStatus
-cross_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
+hybrid_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 {
-	Cross	   *c = (Cross *) arg;
+	Hybrid	   *c = (Hybrid *) arg;
 
 	GK_DO(gk_gpu_assign(s, rows, c->k, c->on_device, NULL, err));
 	GK_TRY(cudaMemcpyAsync(c->labels[c->turn], c->on_device.at, rows->rows * c->width, cudaMemcpyDeviceToHost, s->gpu->stream));
@@ -218,7 +220,7 @@ cross_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 }
 
 static GkStatus
-cross_run(GkSession *s, Cross *c, const float *centroids, int64_t rows, GkError *err)
+hybrid_run(GkSession *s, Hybrid *c, const float *centroids, int64_t rows, GkError *err)
 {
 	GK_DO(gk_gpu_drain(s, err));
 	GK_TRY(cudaMemcpyAsync(s->centroids, centroids, (size_t) c->k * s->d * sizeof(float),
@@ -231,19 +233,17 @@ cross_run(GkSession *s, Cross *c, const float *centroids, int64_t rows, GkError 
 		GK_TRY(cudaHostAlloc((void **) &c->labels[i], rows * c->width, cudaHostAllocDefault));
 		GK_TRY(cudaEventCreateWithFlags(&c->done[i], cudaEventDisableTiming));
 	}
-	GK_DO(gk_gpu_each(s, rows, cross_slice, c, err));
+	GK_DO(gk_gpu_each(s, rows, hybrid_slice, c, err));
 	return sum_pending(s, c, err);
 }
 
 GkStatus
 gk_gpu_paper_hybrid(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err)
 {
-	Cross		c = {};
-	int64_t		rows = gk_gpu_update_rows(s, k);
+	Hybrid		c = {};
+	int64_t		rows = gk_min(gk_gpu_update_rows(s, k), (int64_t) 1 << 20);
 	GkStatus	st;
 
-	if (rows > (int64_t) 1 << 20)
-		rows = (int64_t) 1 << 20;
 	c.s = s;
 	c.k = k;
 	c.out = out;
@@ -255,7 +255,7 @@ gk_gpu_paper_hybrid(GkSession *s, const float *centroids, int k, GkStep *out, Gk
 	memset(out->sum, 0, (size_t) k * s->d * sizeof(gk_int128));
 	memset(out->mass, 0, k * sizeof(gk_int128));
 	memset(out->count, 0, k * sizeof(int64_t));
-	st = cross_run(s, &c, centroids, rows, err);
+	st = hybrid_run(s, &c, centroids, rows, err);
 	for (int i = 0; i < 2; i++)
 	{
 		if (c.labels[i] != NULL)

@@ -11,16 +11,10 @@
  */
 #include <string.h>
 
-#include "gpu/gk_gpu.h"
+#include "gpu/gk_gpu_cost.h"
 
 #define COPY_ROWS	65536		/* rows of one column that one copy job moves */
-#define DEFAULT_LIMIT	0.8
-
-static int64_t
-round_up(int64_t v, int64_t to)
-{
-	return (v + to - 1) / to * to;
-}
+#define UNIT_BYTES	((size_t) 1 << 18)	/* of the log's entries that come back at once */
 
 int64_t
 gk_gpu_piece_rows(const GkSession *s)
@@ -74,7 +68,7 @@ fill_slot(GkSession *s, const GkChunk *chunk, int64_t from, int64_t rows, int *s
 	c.chunk = chunk;
 	c.from = from;
 	c.rows = rows;
-	c.pitch = round_up(rows, GK_ROW_PAD);
+	c.pitch = gk_round_up(rows, GK_ROW_PAD);
 	c.blocks = (int) ((rows + COPY_ROWS - 1) / COPY_ROWS);
 	c.slot = (float *) g->ring[*slot];
 	if (rows * s->cols < 4 * COPY_ROWS)
@@ -99,7 +93,7 @@ upload_chunk(GkSession *s, const GkChunk *chunk, GkError *err)
 
 		GK_DO(fill_slot(s, chunk, r, rows, &slot, err));
 		GK_TRY(cudaMemcpy2DAsync(s->x + chunk->first + r, s->ld * sizeof(float),
-								 g->ring[slot], round_up(rows, GK_ROW_PAD) * sizeof(float),
+								 g->ring[slot], gk_round_up(rows, GK_ROW_PAD) * sizeof(float),
 								 rows * sizeof(float), s->cols, cudaMemcpyHostToDevice, g->copy));
 		GK_TRY(cudaEventRecord(g->ring_sent[slot], g->copy));
 	}
@@ -117,7 +111,7 @@ gk_gpu_budget(GkSession *s, size_t *bytes, GkError *err)
 
 	GK_TRY(cudaMemGetInfo(&avail, &total));
 	if (!(limit > 0.0 && limit <= 1.0))
-		limit = DEFAULT_LIMIT;
+		limit = GK_DEFAULT_LIMIT;
 	*bytes = (size_t) ((double) avail * limit);
 	return GK_OK;
 }
@@ -127,7 +121,7 @@ gk_gpu_rest(const GkSession *s, int64_t n)
 {
 	size_t		values = (size_t) (s->problem.k_max + 1) * (s->d + 2);
 
-	return ((size_t) 32 << 20) + values * 96 + (size_t) n * 8;
+	return GK_REST_BYTES + values * GK_REST_VALUE + (size_t) n * GK_REST_ROW;
 }
 
 /* How many whole chunks to keep: as many as fit beside the rest. */
@@ -192,7 +186,7 @@ unpin_chunks(GkSession *s)
 static GkStatus
 allocate_points(GkSession *s, GkError *err)
 {
-	s->ld = round_up(s->resident, GK_ROW_PAD);
+	s->ld = gk_round_up(s->resident, GK_ROW_PAD);
 	if (s->resident > 0)
 		GK_TRY(cudaMalloc((void **) &s->x, ((size_t) s->cols * s->ld + GK_GPU_SLACK) * sizeof(float)));
 	if (s->resident < s->n)
@@ -234,7 +228,7 @@ gk_gpu_upload(GkSession *s, GkError *err)
 		free_points(s);
 		if (st != GK_ERR_DEVICE_MEMORY || s->stream_chunk == 0)
 			return st;
-		/* Somebody else took it: keep half as many chunks. */
+		/* Another process took the memory: keep half as many chunks. */
 		s->stream_chunk /= 2;
 		s->resident = s->pts->chunks[s->stream_chunk].first;
 	}
@@ -320,19 +314,18 @@ GkStatus
 gk_gpu_room(GkSession *s, int k, GkError *err)
 {
 	int64_t		values = gk_gpu_values(s, k);
-	size_t		kpad = round_up(k, 128);
+	size_t		kpad = gk_round_up(k, 128);
 
 	if (k <= s->k_room)
 		return GK_OK;
 	gk_gpu_step_stop(s);
 	GK_DO(gk_gpu_drain(s, err));
 	free_room(s);
-	s->entry_bytes = round_up(values * sizeof(gk_int128) + (size_t) k * s->d * sizeof(float), 16);
-	s->entries = (int) ((size_t) 1 << 18) / (int) (s->entry_bytes < ((size_t) 1 << 18) ? s->entry_bytes : (size_t) 1 << 18);
-	s->entries = s->entries < 1 ? 1 : s->entries > 64 ? 64 : s->entries;
-	s->unit_bytes = 64 + s->entries * s->entry_bytes;
+	s->entry_bytes = gk_round_up(values * sizeof(gk_int128) + (size_t) k * s->d * sizeof(float), 16);
+	s->entries = s->entry_bytes < UNIT_BYTES ? (int) gk_min(UNIT_BYTES / s->entry_bytes, 64) : 1;
+	s->unit_bytes = GK_LOG_HEAD + s->entries * s->entry_bytes;
 	GK_TRY(cudaMalloc((void **) &s->centroids, ((size_t) k * s->d + 4) * sizeof(float)));
-	GK_TRY(cudaMalloc((void **) &s->packed, kpad * round_up(s->d, 16) * sizeof(float)));
+	GK_TRY(cudaMalloc((void **) &s->packed, kpad * gk_round_up(s->d, 16) * sizeof(float)));
 	GK_TRY(cudaMalloc((void **) &s->acc.a, 2 * values * sizeof(unsigned long long)));
 	s->acc.b = s->acc.a + values;
 	GK_TRY(cudaMalloc((void **) &s->totals, values * sizeof(gk_int128)));
@@ -365,15 +358,12 @@ gk_gpu_free_all(GkSession *s)
 
 /* ---- the walk ---- */
 
-/*
- * Some 20 multiply-adds' time per row, feature and centroid is what the slowest
- * kernel takes; 25 ms of them.  At least enough rows to fill the device.
- */
+/* At least enough rows to fill the device. */
 int64_t
 gk_gpu_slice_rows(const GkSession *s, int k)
 {
-	double		per_row = (double) k * s->d * 6.0 + s->d * 40.0 + 200.0;
-	double		rows = 0.025 * s->gpu->sms * 128 * 1.2e9 / per_row;
+	double		per_row = (double) k * s->d * GK_CYCLES_DISTANCE + s->d * GK_CYCLES_VALUE + GK_CYCLES_ROW;
+	double		rows = gk_gpu_cycles(s, GK_SLICE_S) / per_row;
 	int64_t		least = (int64_t) s->gpu->sms * 128;
 
 	return rows < least ? least : rows > (double) ((int64_t) 1 << 40) ? (int64_t) 1 << 40 : (int64_t) rows / 1024 * 1024;
@@ -427,7 +417,7 @@ stream_chunk(GkSession *s, int index, const GkChunk *chunk, int64_t max_rows, Gk
 	for (int64_t r = 0; r < chunk->rows; r += step)
 	{
 		int64_t		n = chunk->rows - r < step ? chunk->rows - r : step;
-		int64_t		pitch = round_up(n, GK_ROW_PAD);
+		int64_t		pitch = gk_round_up(n, GK_ROW_PAD);
 		GkRows		rows;
 		int			slot;
 

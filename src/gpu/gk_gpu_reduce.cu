@@ -9,7 +9,7 @@
 /* ---- kernels ---- */
 
 __global__ void
-fold_kernel(GkAcc acc, gk_int128 *totals, int64_t sums, int64_t values, int shift)
+reduce_kernel(GkAcc acc, gk_int128 *totals, int64_t sums, int64_t values, int shift)
 {
 	int64_t		v = (int64_t) blockIdx.x * blockDim.x + threadIdx.x;
 
@@ -29,7 +29,7 @@ fold_kernel(GkAcc acc, gk_int128 *totals, int64_t sums, int64_t values, int shif
 
 /* Unweighted only: feature j of cluster k - 1, then its count. */
 __global__ void
-fold_last_kernel(gk_int128 *totals, GkColumns columns, int k, int d)
+reduce_last_kernel(gk_int128 *totals, GkColumns columns, int k, int d)
 {
 	int			j = blockIdx.x * blockDim.x + threadIdx.x;
 
@@ -52,7 +52,7 @@ update_kernel(const gk_int128 *totals, GkColumns columns, int k, int d, bool wei
 			  double *shifts, char *unit, const int *done)
 {
 	extern __shared__ double moved[];
-	gk_int128  *log = (gk_int128 *) (unit + 64);
+	gk_int128  *log = (gk_int128 *) (unit + GK_LOG_HEAD);
 	float	   *used = (float *) (log + (int64_t) k * (d + (weighted ? 2 : 1)));
 	int			i = blockIdx.x;
 	gk_int128	mass = totals[(int64_t) k * d + i];
@@ -137,7 +137,7 @@ stop_kernel(const double *shifts, int k, double tol, char *unit, int *done)
 GkStatus
 gk_gpu_reduce_values(GkSession *s, int64_t sums, int64_t values, int shift, GkError *err)
 {
-	fold_kernel<<<(unsigned int) ((values + 255) / 256), 256, 0, s->gpu->stream>>>
+	reduce_kernel<<<(unsigned int) ((values + 255) / 256), 256, 0, s->gpu->stream>>>
 		(s->acc, s->totals, sums, values, shift);
 	GK_LAUNCHED();
 	return GK_OK;
@@ -161,7 +161,7 @@ gk_gpu_totals(GkSession *s, int64_t values, gk_int128 *out, GkError *err)
 GkStatus
 gk_gpu_reduce_last(GkSession *s, int k, GkError *err)
 {
-	fold_last_kernel<<<(s->d + 256) / 256, 256, 0, s->gpu->stream>>>(s->totals, s->columns, k, s->d);
+	reduce_last_kernel<<<(s->d + 256) / 256, 256, 0, s->gpu->stream>>>(s->totals, s->columns, k, s->d);
 	GK_LAUNCHED();
 	return GK_OK;
 }

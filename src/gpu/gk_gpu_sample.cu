@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_device.cuh"
 
 #define BINS			65536
@@ -108,9 +109,7 @@ race_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 	a.mind2 = r->use_d2 ? s->mind2 + rows->first : NULL;
 	if (a.rows <= 0)
 		return GK_OK;
-	blocks = (a.rows + THREADS - 1) / THREADS;
-	if (blocks > s->gpu->sms * 8)
-		blocks = s->gpu->sms * 8;
+	blocks = gk_min((a.rows + THREADS - 1) / THREADS, s->gpu->sms * GK_SM_BLOCKS);
 	if (r->collect)
 		collect_kernel<<<(unsigned int) blocks, THREADS, 0, s->gpu->stream>>>(a);
 	else

@@ -6,6 +6,7 @@
  * centroids in shared memory, exact float64 sums of their parts
  * (gk_d2_split) per centroid.
  */
+#include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_device.cuh"
 
 #define THREADS		256
@@ -41,10 +42,7 @@ add_parts(const SeedArgs &a, int v, double hi, double lo)
 	long long	l = gk_warp_sum((long long) lo);
 
 	if (threadIdx.x % 32 == 0)
-	{
-		gk_red(a.acc.b + v, h);
-		gk_red(a.acc.a + v, l);
-	}
+		gk_acc_add_parts(a.acc, v, h, l);
 }
 
 /* KEEP: D = min(D, nearest of them) and one sum; else a sum per candidate. */
@@ -262,10 +260,7 @@ far_merge_kernel(GkRows p, int d, const Far *winners, int n, Far *kept, float *p
 static int
 blocks_for(const GkSession *s, int64_t rows)
 {
-	int64_t		blocks = (rows + THREADS - 1) / THREADS;
-	int64_t		most = s->gpu->sms * 8;
-
-	return (int) (blocks < most ? blocks : most);
+	return (int) gk_min((rows + THREADS - 1) / THREADS, s->gpu->sms * GK_SM_BLOCKS);
 }
 
 typedef struct SeedPass
@@ -340,7 +335,7 @@ gk_gpu_seed_begin(GkSession *s, GkError *err)
 {
 	if (s->mind2 == NULL)
 		GK_TRY(cudaMalloc((void **) &s->mind2, s->n * sizeof(float)));
-	fill_kernel<<<s->gpu->sms * 8, THREADS, 0, s->gpu->stream>>>(s->mind2, s->n, INFINITY);
+	fill_kernel<<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(s->mind2, s->n, INFINITY);
 	GK_LAUNCHED();
 	return GK_OK;
 }
@@ -374,7 +369,7 @@ far_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 	char	   *scratch = (char *) arg;
 	Far		   *kept = (Far *) scratch;
 	Far		   *winners = kept + 1;
-	float	   *point = (float *) (winners + s->gpu->sms * 8);
+	float	   *point = (float *) (winners + s->gpu->sms * GK_SM_BLOCKS);
 
 	far_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(*rows, s->d, s->mind2 + rows->first, winners);
 	GK_LAUNCHED();
@@ -389,7 +384,7 @@ gk_gpu_seed_far(GkSession *s, int64_t *row, GkError *err)
 	Far			kept;
 
 	GK_DO(gk_gpu_drain(s, err));
-	GK_DO(gk_gpu_scratch(s, sizeof(Far) * (1 + s->gpu->sms * 8) + (size_t) s->d * sizeof(float), err));
+	GK_DO(gk_gpu_scratch(s, sizeof(Far) * (1 + s->gpu->sms * GK_SM_BLOCKS) + (size_t) s->d * sizeof(float), err));
 	GK_TRY(cudaMemsetAsync(s->scratch, 0xff, sizeof(Far), s->gpu->stream));
 	GK_DO(gk_gpu_each(s, (int64_t) 1 << 26, far_slice, s->scratch, err));
 	GK_DO(gk_gpu_drain(s, err));

@@ -14,12 +14,32 @@
  */
 #include <string.h>
 
-#include "gpu/gk_gpu.h"
-
-#define UNIT_MS			4.0		/* aim for one unit of many iterations */
-#define AHEAD_MS		20.0	/* longer iterations are not worth running ahead */
+#include "gpu/gk_gpu_cost.h"
 
 /* ---- which kernels ---- */
+
+/* Labels and sums at once where shared memory has room for the sums, else one after the other. */
+static GkRegime
+fuse(const GkSession *s, int k)
+{
+	/* The paper's kernel runs where it was asked for; nothing else pays for it: this is asked once a launch. */
+	if (s->problem.feature_sum == GK_PARTITIONED_FEATURES && gk_gpu_paper_fused_fits(s, k))
+		return GK_PAPER_FUSED;
+	if (gk_gpu_fuse_mma_fits(s, k))
+		return GK_FUSE_MMA;
+	return gk_gpu_fuse_shared_fits(s, k) ? GK_FUSE_SHARED : GK_ASSIGN_SUM;
+}
+
+/* What does a pass with k centroids: seeding may ask for more of them than the problem has. */
+static GkRegime
+regime_of(const GkSession *s, int k)
+{
+	if (s->regime == GK_ASSIGN_SUM || s->regime == GK_PAPER_HYBRID)
+		return s->regime;
+	if (s->regime == GK_FUSE_REGISTERS && gk_gpu_fuse_registers_fits(s, k))
+		return s->regime;
+	return fuse(s, k);
+}
 
 /* Settings to what runs, "auto" resolved. */
 void
@@ -32,30 +52,20 @@ gk_gpu_choose(GkSession *s)
 	s->msum = s->problem.mass_sum;
 	if (strategy == GK_STRATEGY_AUTO)
 		strategy = s->fsum == GK_FSUM_AUTO && s->msum == GK_MSUM_AUTO &&
-			(gk_gpu_small_fits(s, k) || gk_gpu_fused_fits(s, k)) ? GK_SINGLE_PASS : GK_MULTI_PASS;
+			(gk_gpu_fuse_registers_fits(s, k) || fuse(s, k) != GK_ASSIGN_SUM) ? GK_SINGLE_PASS : GK_MULTI_PASS;
+	s->single_pass = strategy == GK_SINGLE_PASS;
 	if (strategy == GK_CROSS_PROCESSING)
-		s->regime = GK_REGIME_CROSS;
-	else if (strategy == GK_SINGLE_PASS && s->fsum != GK_DELTA)
-		s->regime = s->fsum != GK_PARTITIONED_FEATURES && gk_gpu_small_fits(s, k) ? GK_REGIME_SMALL :
-			gk_gpu_fused_fits(s, k) ? GK_REGIME_FUSED : GK_REGIME_MULTI;
+		s->regime = GK_PAPER_HYBRID;
+	else if (!s->single_pass || s->fsum == GK_DELTA)
+		s->regime = GK_ASSIGN_SUM;
+	else if (s->fsum != GK_PARTITIONED_FEATURES && gk_gpu_fuse_registers_fits(s, k))
+		s->regime = GK_FUSE_REGISTERS;
 	else
-		s->regime = GK_REGIME_MULTI;
-	s->blocked = strategy == GK_SINGLE_PASS;
+		s->regime = fuse(s, k);
 	if (s->fsum == GK_FSUM_AUTO)
 		s->fsum = GK_PARTITIONED_FEATURES;
 	if (s->msum == GK_MSUM_AUTO)
 		s->msum = k <= 64 ? GK_PARTITIONED_PRIVATE : GK_PARTITIONED_LOCAL;
-}
-
-/* Regime of this k: seeding may ask for more centroids than the problem has. */
-static GkRegime
-regime_of(const GkSession *s, int k)
-{
-	if (s->regime == GK_REGIME_SMALL && !gk_gpu_small_fits(s, k))
-		return gk_gpu_fused_fits(s, k) ? GK_REGIME_FUSED : GK_REGIME_MULTI;
-	if (s->regime == GK_REGIME_FUSED && !gk_gpu_fused_fits(s, k))
-		return GK_REGIME_MULTI;
-	return s->regime;
 }
 
 /* ---- one pass ---- */
@@ -67,35 +77,50 @@ typedef struct Pass
 	bool		last;			/* out: the last cluster was left out */
 } Pass;
 
+/* Labels, then their sums. */
+static GkStatus
+assign_sum(GkSession *s, const GkRows *rows, int k, GkError *err)
+{
+	size_t		width = k <= GK_NARROW_K ? 1 : sizeof(int32_t);
+	GkLabels	labels;
+
+	GK_DO(gk_gpu_labels(s, rows->rows, k, &labels, err));
+	GK_DO(gk_gpu_assign(s, rows, k, labels, NULL, err));
+	if (s->fsum == GK_DELTA)
+		GK_DO(gk_gpu_delta(s, rows, k, labels, err));
+	else
+		GK_DO(gk_gpu_feature_sum(s, rows, k, labels, err));
+	GK_DO(gk_gpu_mass_sum(s, rows, k, labels, err));
+	if (s->fsum == GK_DELTA)
+		GK_TRY(cudaMemcpyAsync((char *) s->delta_labels + rows->first * width, labels.at, rows->rows * width,
+							   cudaMemcpyDeviceToDevice, s->gpu->stream));
+	return GK_OK;
+}
+
 static GkStatus
 pass_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 {
 	Pass	   *p = (Pass *) arg;
+	GkStatus	st;
 
-	if (p->regime == GK_REGIME_SMALL)
-		GK_DO(gk_gpu_small_slice(s, rows, p->k, &p->last, err));
-	else if (p->regime == GK_REGIME_FUSED)
-		GK_DO(gk_gpu_fused(s, rows, p->k, err));
-	else
+	switch (p->regime)
 	{
-		GkLabels	labels;
-
-		GK_DO(gk_gpu_labels(s, rows->rows, p->k, &labels, err));
-		GK_DO(gk_gpu_assign(s, rows, p->k, labels, NULL, err));
-		if (s->fsum == GK_DELTA)
-			GK_DO(gk_gpu_delta(s, rows, p->k, labels, err));
-		else
-			GK_DO(gk_gpu_feature_sum(s, rows, p->k, labels, err));
-		GK_DO(gk_gpu_mass_sum(s, rows, p->k, labels, err));
-		if (s->fsum == GK_DELTA)
-		{
-			size_t		width = labels.narrow ? 1 : sizeof(int32_t);
-
-			GK_TRY(cudaMemcpyAsync((char *) s->delta_labels + rows->first * width, labels.at, rows->rows * width,
-								   cudaMemcpyDeviceToDevice, s->gpu->stream));
-		}
+		case GK_FUSE_REGISTERS:
+			st = gk_gpu_fuse_registers(s, rows, p->k, &p->last, err);
+			break;
+		case GK_FUSE_MMA:
+			st = gk_gpu_fuse_mma(s, rows, p->k, err);
+			break;
+		case GK_FUSE_SHARED:
+			st = gk_gpu_fuse_shared(s, rows, p->k, err);
+			break;
+		case GK_PAPER_FUSED:
+			st = gk_gpu_paper_fused(s, rows, p->k, err);
+			break;
+		default:
+			st = assign_sum(s, rows, p->k, err);
 	}
-	return gk_gpu_reduce(s, p->k, err);
+	return st == GK_OK ? gk_gpu_reduce(s, p->k, err) : st;
 }
 
 /* Delta keeps every point's label and the totals from step to step. */
@@ -124,22 +149,17 @@ pass(GkSession *s, int k, GkError *err)
 		GK_DO(delta_begin(s, k, err));
 	else
 		GK_TRY(cudaMemsetAsync(s->totals, 0, gk_gpu_values(s, k) * sizeof(gk_int128), s->gpu->stream));
-	if (p.regime == GK_REGIME_SMALL)
-	{
-		if (rows > gk_gpu_small_rows(s, k))
-			rows = gk_gpu_small_rows(s, k);
-	}
+	if (p.regime == GK_FUSE_REGISTERS)
+		rows = gk_min(rows, gk_gpu_fuse_registers_rows(s, k));
 	else
-	{
 		GK_DO(gk_gpu_pack(s, s->centroids, k, err));
-		if (p.regime == GK_REGIME_MULTI)
-		{
-			int64_t		cached = (int64_t) s->gpu->l2 / 3 / (s->cols * (int64_t) sizeof(float));
+	if (p.regime == GK_ASSIGN_SUM)
+	{
+		int64_t		cached = (int64_t) s->gpu->l2 / 3 / (s->cols * (int64_t) sizeof(float));
 
-			rows = gk_gpu_sum_rows(s, k);
-			if (s->blocked && rows > cached)
-				rows = cached < s->gpu->sms * 256 ? s->gpu->sms * 256 : cached;
-		}
+		rows = gk_gpu_sum_rows(s, k);
+		if (s->single_pass && rows > cached)
+			rows = cached < s->gpu->sms * 256 ? s->gpu->sms * 256 : cached;
 	}
 	GK_DO(gk_gpu_each(s, rows, pass_slice, &p, err));
 	if (p.last)
@@ -167,10 +187,10 @@ gk_gpu_step_stop(GkSession *s)
 static double
 iteration_ms(const GkSession *s, int k)
 {
-	double		bytes = (double) s->n * s->cols * 4 / 4e9;
-	double		flops = (double) s->n * s->d * k * 3 / (s->gpu->sms * 128 * 1.5e6);
+	double		read = (double) s->n * s->cols * sizeof(float) / GK_READ_MS;
+	double		compute = (double) s->n * s->d * k * GK_DISTANCE_OPS / (s->gpu->sms * GK_SM_LANES * GK_CYCLES_MS);
 
-	return 0.004 + (bytes > flops ? bytes : flops);
+	return GK_ITERATION_MS + (read > compute ? read : compute);
 }
 
 /* Launch one more unit of the chain; a rehearsal's centroids are none. */
@@ -181,26 +201,26 @@ chain_launch(GkSession *s, bool rehearsal, GkError *err)
 	char	   *unit = unit_at(s, s->log, slot);
 	int			k = s->chain_k;
 	int			iters = s->chain_iters < s->chain_left ? s->chain_iters : s->chain_left;
-	bool		boxes = false;
+	bool		filter = false;
 
 	if (!rehearsal)
-		GK_DO(gk_gpu_filter_ready(s, k, &boxes, err));
-	if (boxes)
+		GK_DO(gk_gpu_filter_ready(s, k, &filter, err));
+	if (filter)
 	{
 		iters = 1;
 		GK_DO(gk_gpu_filter_pass(s, k, err));
 		GK_DO(gk_gpu_update(s, k, unit, err));
 		GK_DO(gk_gpu_filter_log(s, (GkLogHead *) unit, err));
 	}
-	else if (regime_of(s, k) == GK_REGIME_SMALL && s->n <= gk_gpu_small_rows(s, k) && s->resident == s->n)
-		GK_DO(gk_gpu_small_run(s, k, iters, unit, err));
+	else if (regime_of(s, k) == GK_FUSE_REGISTERS && s->n <= gk_gpu_fuse_registers_rows(s, k) && s->resident == s->n)
+		GK_DO(gk_gpu_fuse_registers_run(s, k, iters, unit, err));
 	else
 	{
 		iters = 1;
 		GK_DO(pass(s, k, err));
 		GK_DO(gk_gpu_update(s, k, unit, err));
 	}
-	GK_TRY(cudaMemcpyAsync(unit_at(s, s->log_host, slot), unit, 64 + iters * s->entry_bytes,
+	GK_TRY(cudaMemcpyAsync(unit_at(s, s->log_host, slot), unit, GK_LOG_HEAD + iters * s->entry_bytes,
 						   cudaMemcpyDeviceToHost, s->gpu->stream));
 	GK_TRY(cudaEventRecord(s->gpu->unit_done[slot], s->gpu->stream));
 	s->unit_count[slot] = iters;
@@ -214,7 +234,7 @@ chain_start(GkSession *s, const float *centroids, int k, GkError *err)
 {
 	double		ms = iteration_ms(s, k);
 	bool		ahead = k <= s->problem.k_max && s->pts->prep.distance == GK_EUCLIDEAN &&
-		ms <= AHEAD_MS && s->resident == s->n;
+		ms <= GK_AHEAD_MS && s->resident == s->n;
 
 	/* What is left of an old chain uses the buffers: tell it to stop, wait. */
 	if (s->units > 0)
@@ -229,9 +249,7 @@ chain_start(GkSession *s, const float *centroids, int k, GkError *err)
 	s->chain_k = k;
 	s->unit_first = 0;
 	s->chain_left = ahead && s->problem.max_iter > 1 ? s->problem.max_iter : 1;
-	s->chain_iters = (int) (UNIT_MS / ms);
-	if (s->chain_iters > s->entries)
-		s->chain_iters = s->entries;
+	s->chain_iters = (int) gk_min((int) (GK_UNIT_MS / ms), s->entries);
 	if (s->chain_iters < 1)
 		s->chain_iters = 1;
 	return chain_launch(s, false, err);
@@ -247,7 +265,7 @@ gk_gpu_step_rehearse(GkSession *s, int k, GkError *err)
 {
 	GkRegime	regime = regime_of(s, k);
 
-	if ((regime != GK_REGIME_SMALL && regime != GK_REGIME_FUSED) || s->resident < s->n || s->fsum == GK_DELTA)
+	if (regime == GK_ASSIGN_SUM || regime == GK_PAPER_HYBRID || s->resident < s->n || s->fsum == GK_DELTA)
 		return GK_OK;
 	GK_TRY(cudaMemsetAsync(s->done, 1, sizeof(int), s->gpu->stream));
 	s->chain_k = k;
@@ -285,7 +303,7 @@ chain_next(GkSession *s, const float *centroids, int k, const gk_int128 **entry,
 				GK_DO(chain_launch(s, false, err));
 			continue;
 		}
-		log = (const gk_int128 *) (unit + 64 + s->unit_entry * s->entry_bytes);
+		log = (const gk_int128 *) (unit + GK_LOG_HEAD + s->unit_entry * s->entry_bytes);
 		if (memcmp(log + gk_gpu_values(s, k), centroids, (size_t) k * s->d * sizeof(float)) == 0)
 		{
 			*entry = log;
@@ -314,7 +332,8 @@ gk_gpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *e
 	const gk_int128 *entry;
 
 	GK_DO(gk_gpu_room(s, k, err));
-	if (s->regime == GK_REGIME_CROSS)
+	/* The papers' hybrid has no chain, and no other pass knows of it. */
+	if (s->regime == GK_PAPER_HYBRID)
 		return gk_gpu_paper_hybrid(s, centroids, k, out, err);
 	GK_DO(chain_next(s, centroids, k, &entry, err));
 	if (entry == NULL)

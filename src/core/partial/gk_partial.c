@@ -1,5 +1,5 @@
 /*
- * gk_partial.c - part of a Lloyd step, see gk_partial.h.
+ * gk_partial.c - a part of a Lloyd step, see gk_partial.h.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,12 +13,12 @@
 #include "core/gk_weight.h"
 #include "core/gk_tiles.h"
 
-/* Bytes of raw doubles that a tile should have about. */
+/* Bytes of a tile's raw doubles, about. */
 #define TILE_BYTES		(16 * 1024)
 #define TILE_ROWS_MAX	256
-/* Package sums in several copies when they are this small. */
+/* Package sums up to this size are kept in several copies, so that additions need not wait. */
 #define COPIES_BYTES	((size_t) 16 << 10)
-/* Values up to 2^46 grid units go to the plane of their weight as they are. */
+/* Values up to 2^PLAIN_BITS grid units go to the plane of their weight as they are. */
 #define PLAIN_BITS		46
 #define WEIGHT_BITS		24
 
@@ -34,7 +34,7 @@ copies_of(int d, int k)
 	return k * width_of(d) * sizeof(double) * GK_ADD_COPIES <= COPIES_BYTES ? GK_ADD_COPIES : 1;
 }
 
-/* Package sums have to be emptied tile by tile: not for many more sums than values. */
+/* Package sums are emptied after each tile, which pays unless there are many more sums than values. */
 size_t
 gk_tile_acc(int d, int k, int room)
 {
@@ -79,7 +79,7 @@ gk_tile_bind(GkTile *tile, void *block, int d, int k, int room)
 	tile->acc_size = gk_tile_acc(d, k, room);
 }
 
-/* Sums wrap instead of being undefined: parts read from outside may hold anything. */
+/* Wrap rather than overflow: a part that came from outside may hold any number. */
 static inline void
 add_to(gk_int128_packed *to, gk_int128 v)
 {
@@ -97,7 +97,7 @@ weight_base(const GkPartial *p)
 
 /* w = units * 2^(shift - 23 + weight_base()), units <= 2^40. */
 static int64_t
-take_weight(const GkPartial *p, double w, int *shift)
+weight_units(const GkPartial *p, double w, int *shift)
 {
 	int			e;
 	double		m;
@@ -126,7 +126,7 @@ take_weight(const GkPartial *p, double w, int *shift)
 	return units << (e - *shift);
 }
 
-/* How much the unit of a value must grow for it to have at most `bits` bits. */
+/* The shift that brings a value down to `bits` bits, in whole planes. */
 static int
 excess(double magnitude, int bits)
 {
@@ -145,7 +145,7 @@ find_plane(const GkPartial *p, int shift)
 	return NULL;
 }
 
-/* Note a shift that has no plane yet. */
+/* Note a shift that has no plane. */
 static void
 want_plane(const GkPartial *p, int shift, int *shifts, int *missing)
 {
@@ -195,7 +195,7 @@ from_bits(uint32_t bits)
 
 /* The largest magnitude among the rows of whole tiles. */
 static float
-largest_of(const float *x, int tiles)
+largest_magnitude(const float *x, int tiles)
 {
 	uint32_t	bits = 0;
 
@@ -209,9 +209,9 @@ largest_of(const float *x, int tiles)
 	return from_bits(bits);
 }
 
-/* Shifts that the rows of a tile need and that p has no planes for. */
+/* Note the shifts that a tile's rows need and that p has no planes for. */
 static void
-collect_shifts(const GkPartial *p, const GkTile *tile, const double *weight, int *shifts, int *missing)
+find_missing(const GkPartial *p, const GkTile *tile, const double *weight, int *shifts, int *missing)
 {
 	const GkPrep *prep = p->prep;
 	double		d2_scale = gk_pow2(-gk_bound_d2(prep));
@@ -222,7 +222,7 @@ collect_shifts(const GkPartial *p, const GkTile *tile, const double *weight, int
 		int			base = 0;
 
 		if (weight != NULL)
-			(void) take_weight(p, weight[i], &base);
+			(void) weight_units(p, weight[i], &base);
 		if (base != last)
 			want_plane(p, base, shifts, missing);
 		last = base;
@@ -239,31 +239,31 @@ collect_shifts(const GkPartial *p, const GkTile *tile, const double *weight, int
 			double		x = (double) tile->x[(size_t) j * tile->room + i] * inv;
 			int			base = 0;
 
-			if (fabs(x) < 0x1p46)
+			if (fabs(x) < gk_pow2(PLAIN_BITS))
 				continue;
 			if (weight != NULL)
-				(void) take_weight(p, weight[i], &base);
+				(void) weight_units(p, weight[i], &base);
 			want_plane(p, base + excess(x, PLAIN_BITS), shifts, missing);
 		}
 	}
 }
 
 GkStatus
-gk_partial_look(const GkPartial *p, GkTile *tile, const double *weight, int *shifts, int *missing, GkError *err)
+gk_partial_find_planes(const GkPartial *p, GkTile *tile, const double *weight, int *shifts, int *missing, GkError *err)
 {
 	const GkPrep *prep = p->prep;
 	int			tiles = (tile->rows + GK_ROW_PAD - 1) / GK_ROW_PAD;
-	float		largest = largest_of(tile->d2, tiles);
+	float		largest = largest_magnitude(tile->d2, tiles);
 	bool		inside = (double) largest <= gk_pow2(gk_bound_d2(prep));
 
 	*missing = 0;
 	if (!(largest <= FLT_MAX))
 		return gk_fail_far(err);
 	for (int j = 0; inside && j < prep->d; j++)
-		inside = (double) largest_of(tile->x + (size_t) j * tile->room, tiles) <= gk_pow2(prep->expo[j]);
+		inside = (double) largest_magnitude(tile->x + (size_t) j * tile->room, tiles) <= gk_pow2(prep->expo[j]);
 	tile->inside = inside;
 	if (!inside || weight != NULL)
-		collect_shifts(p, tile, weight, shifts, missing);
+		find_missing(p, tile, weight, shifts, missing);
 	else if (find_plane(p, 0) == NULL)
 		shifts[(*missing)++] = 0;
 	return GK_OK;
@@ -297,7 +297,7 @@ gk_partial_assign(const GkPartial *p, GkTile *tile, const double *raw, size_t st
 	}
 	gk_tiles_assign(&x, p->f, 0, p->k, tile->label, tile->d2);
 	memset(tile->d2 + rows, 0, (tiles * GK_ROW_PAD - rows) * sizeof(float));
-	return gk_partial_look(p, tile, weight, shifts, missing, err);
+	return gk_partial_find_planes(p, tile, weight, shifts, missing, err);
 }
 
 /* ---- adding up ---- */
@@ -322,7 +322,7 @@ keep_far(GkPartial *p, float d2, const float *x, size_t stride)
 		p->far[j] = x[j * stride];
 }
 
-/* Up to GK_PACKAGE points in the box add up exactly in doubles. */
+/* Points in the box: up to GK_PACKAGE of them add up exactly in doubles. */
 static void
 add_package(GkPlane *plane, const GkPartial *p, const GkTile *tile)
 {
@@ -350,7 +350,7 @@ add_package(GkPlane *plane, const GkPartial *p, const GkTile *tile)
 	}
 }
 
-/* Any point in the box, one at a time. */
+/* Points in the box, one at a time. */
 static void
 add_points(GkPlane *plane, const GkPartial *p, const GkTile *tile)
 {
@@ -366,7 +366,7 @@ add_points(GkPlane *plane, const GkPartial *p, const GkTile *tile)
 	}
 }
 
-/* With weights. */
+/* Points in the box, with weights. */
 static void
 add_weighted(const GkPartial *p, const GkTile *tile, const double *weight)
 {
@@ -378,7 +378,7 @@ add_weighted(const GkPartial *p, const GkTile *tile, const double *weight)
 	{
 		int			label = tile->label[i];
 		int			base;
-		int64_t		units = take_weight(p, weight[i], &base);
+		int64_t		units = weight_units(p, weight[i], &base);
 
 		if (own == NULL || own->shift != base)
 			own = find_plane(p, base);
@@ -391,9 +391,9 @@ add_weighted(const GkPartial *p, const GkTile *tile, const double *weight)
 	}
 }
 
-/* Any weight, any distance. */
+/* Points anywhere, with or without weights: each value goes to the plane that has room for it. */
 static void
-add_anything(const GkPartial *p, const GkTile *tile, const double *weight)
+add_outside(const GkPartial *p, const GkTile *tile, const double *weight)
 {
 	int			d = p->prep->d;
 	int			expo = gk_bound_d2(p->prep);
@@ -411,7 +411,7 @@ add_anything(const GkPartial *p, const GkTile *tile, const double *weight)
 
 		if (weight != NULL)
 		{
-			units = take_weight(p, weight[i], &base);
+			units = weight_units(p, weight[i], &base);
 			part = (double) units * 0x1p-40;
 		}
 		own = find_plane(p, base);
@@ -423,7 +423,7 @@ add_anything(const GkPartial *p, const GkTile *tile, const double *weight)
 				gk_pow2(GK_GRID_BITS - p->prep->expo[j]);
 			GkPlane    *plane = own;
 
-			if (fabs(x) >= 0x1p46)
+			if (fabs(x) >= gk_pow2(PLAIN_BITS))
 			{
 				more = excess(x, PLAIN_BITS);
 				plane = find_plane(p, base + more);
@@ -457,7 +457,7 @@ gk_partial_add(GkPartial *p, const GkTile *tile, const double *weight)
 			add_to(&plane->inertia[label], gk_d2_fixed(d2, d2_scale));
 	}
 	if (!tile->inside)
-		add_anything(p, tile, weight);
+		add_outside(p, tile, weight);
 	else if (plane == NULL)
 		add_weighted(p, tile, weight);
 	else if (tile->acc_size > 0)
@@ -497,19 +497,19 @@ gk_partial_merge(GkPartial *to, const GkPartial *from)
 
 /* ---- the update ---- */
 
-/* The sum of n numbers over the planes as mantissa * 2^(result), correctly rounded. */
-typedef enum Part {PART_SUM, PART_MASS, PART_INERTIA} Part;
+typedef enum PlaneSums {SUMS, MASSES, INERTIAS} PlaneSums;
 
 #define TOTAL_LIMBS		((GK_PLANE_MAX - GK_PLANE_MIN + 128) / 32 + 2 + GK_DIGITS_HEADROOM)
 
 static gk_int128
-part_of(const GkPlane *plane, Part part, size_t at)
+plane_sum(const GkPlane *plane, PlaneSums what, size_t at)
 {
-	return part == PART_SUM ? plane->sum[at] : part == PART_MASS ? plane->mass[at] : plane->inertia[at];
+	return what == SUMS ? plane->sum[at] : what == MASSES ? plane->mass[at] : plane->inertia[at];
 }
 
+/* The sum of n numbers over the planes as mantissa * 2^(result), correctly rounded. */
 static int
-total(const GkPartial *p, Part part, size_t at, size_t n, double *mantissa)
+total(const GkPartial *p, PlaneSums what, size_t at, size_t n, double *mantissa)
 {
 	int64_t		limb[TOTAL_LIMBS];
 	int			low = p->nplanes > 0 ? p->planes[0].shift : 0;
@@ -520,7 +520,7 @@ total(const GkPartial *p, Part part, size_t at, size_t n, double *mantissa)
 		gk_int128_packed sum = 0;
 
 		for (size_t i = 0; p->nplanes == 1 && i < n; i++)
-			add_to(&sum, part_of(&p->planes[0], part, at + i));
+			add_to(&sum, plane_sum(&p->planes[0], what, at + i));
 		*mantissa = gk_i128_to_double(sum);
 		return low;
 	}
@@ -528,7 +528,7 @@ total(const GkPartial *p, Part part, size_t at, size_t n, double *mantissa)
 	memset(limb, 0, limbs * sizeof(int64_t));
 	for (int plane = 0; plane < p->nplanes; plane++)
 		for (size_t i = 0; i < n; i++)
-			gk_digits_add_int128(limb, part_of(&p->planes[plane], part, at + i), p->planes[plane].shift - low);
+			gk_digits_add_int128(limb, plane_sum(&p->planes[plane], what, at + i), p->planes[plane].shift - low);
 	return low + GK_WIDE_BIAS + gk_digits_round(limb, limbs, 0, INT32_MIN, mantissa);
 }
 
@@ -537,7 +537,7 @@ static double
 inertia_of(const GkPartial *p, size_t first, size_t n)
 {
 	double		v;
-	int			e = total(p, PART_INERTIA, first, n, &v);
+	int			e = total(p, INERTIAS, first, n, &v);
 
 	v = gk_inertia_from_d2(p->prep, ldexp(v, e + gk_bound_d2(p->prep) - 80));
 	return p->weighted ? gk_ldexp(v, weight_base(p) + 17) : v;
@@ -553,7 +553,7 @@ update(const GkPartial *p, int c, double *mean, double *centroid)
 	const GkPrep *prep = p->prep;
 	const float *old = p->f + (size_t) c * prep->d;
 	double		mass = (double) p->count[c];
-	int			mass_exp = p->weighted ? total(p, PART_MASS, c, 1, &mass) : 0;
+	int			mass_exp = p->weighted ? total(p, MASSES, c, 1, &mass) : 0;
 	double		length = 0.0;
 	double		shift = 0.0;
 	float		f;
@@ -562,7 +562,7 @@ update(const GkPartial *p, int c, double *mean, double *centroid)
 	{
 		GkFeaturePrep feature = gk_feature_prep(prep->center, prep->scale, prep->expo, j);
 		double		sum;
-		int			sum_exp = total(p, PART_SUM, (size_t) c * prep->d + j, 1, &sum);
+		int			sum_exp = total(p, SUMS, (size_t) c * prep->d + j, 1, &sum);
 		double		quotient = ldexp(sum / mass, sum_exp - mass_exp);
 
 		if (prep->distance == GK_EUCLIDEAN)

@@ -2,6 +2,9 @@
  * gk_partial.h - a part of one Lloyd step: the Feature Sum, the Mass Sum and the
  * inertia of some rows, assigned to a model's centroids.
  *
+ * Words: a part (GkPartial) is the sums of some rows; a plane is its sums in one unit; a tile is
+ * rows that are prepared, assigned and added at once.
+ *
  * The preparation (GkPrep) is given, so rows come from anywhere and one at a
  * time, and parts are added up in any order: all sums are exact.  The result is
  * that of the engine's own loop (gk_lloyd.c) bit for bit when the preparation is.
@@ -14,8 +17,8 @@
  *   mass     2^s                      (weighted: times 2^-23; else not used)
  *   inertia  2^(d2_expo - 80 + s)     (weighted: times 2^17)
  * where s is a multiple of 16 that depends on the weight and on the value alone.
- * Plane 0 is enough for points in the box without weights; each further one is
- * made when a row asks for it.
+ * Plane 0 is enough for points in the box without weights; the others are
+ * made when a row needs them.
  *
  * With the grid of the fit's weights (GkWeightGrid), units are larger by 2^(expo - 17):
  * plane 0 then counts in the units of a GkStep, and takes the weights that are on
@@ -59,7 +62,7 @@ typedef struct GkPartial
 	GkPlane    *planes;			/* ascending shifts */
 } GkPartial;
 
-/* Rows on their way: up to GK_PARTIAL_ROWS(d) of them at once. */
+/* Rows that are being added, up to gk_partial_rows(d) of them. */
 typedef struct GkTile
 {
 	int			room;			/* rows, a multiple of GK_ROW_PAD */
@@ -89,15 +92,15 @@ size_t		gk_tile_acc(int d, int k, int room);
 GkStatus	gk_partial_assign(const GkPartial *p, GkTile *tile, const double *raw, size_t stride, int rows,
 							  const double *weight, int *shifts, int *missing, GkError *err);
 /*
- * The second half of it, for rows that are prepared and assigned: tile->x, label, d2
- * and rows are set, x and d2 are 0 from there to the end of the rows' last GK_ROW_PAD.
+ * Only find the missing planes, for rows that are prepared and assigned: tile->x, label, d2 and rows
+ * are set; after the last row x and d2 are 0 up to a multiple of GK_ROW_PAD.
  */
-GkStatus	gk_partial_look(const GkPartial *p, GkTile *tile, const double *weight, int *shifts, int *missing,
+GkStatus	gk_partial_find_planes(const GkPartial *p, GkTile *tile, const double *weight, int *shifts, int *missing,
 							GkError *err);
-/* Add up what was assigned; all planes are there. */
+/* Add the tile's rows; all planes are there. */
 void		gk_partial_add(GkPartial *p, const GkTile *tile, const double *weight);
 
-/* Add another part; to has all planes of from. */
+/* Add another part's sums; `to` has all planes of `from`. */
 void		gk_partial_merge(GkPartial *to, const GkPartial *from);
 
 /*

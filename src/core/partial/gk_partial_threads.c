@@ -1,9 +1,8 @@
 /*
  * gk_partial_threads.c - parts of a step on all threads, see gk_partial_threads.h.
  *
- * All parts have the same planes.  Which ones the rows of a tile need is seen by the
- * thread that adds them up; a tile that needs one that is not there waits for the
- * main thread to make it.
+ * All parts have the same planes.  The thread that adds a tile finds out which planes its rows need;
+ * a tile that needs a missing one waits until the main thread has made it.
  */
 #include <string.h>
 
@@ -11,13 +10,13 @@
 #include "core/partial/gk_partial_threads.h"
 #include "core/store/gk_store.h"
 
-/* Parts of all threads together take at most this much, or there is one only. */
+/* If the parts of all threads would take more, there is only one. */
 #define PARTS_BYTES		((size_t) 64 << 20)
-/* Values of the rows that are added up at a time: they stay in the cache. */
+/* Values of a tile, which stays in the cache. */
 #define TILE_VALUES		(64 * 1024)
 #define TILE_ROWS_MAX	(4 * 1024)
 
-/* Of one thread. */
+/* A thread's part. */
 typedef struct Part
 {
 	GkPartial	p;
@@ -46,12 +45,6 @@ struct GkPartialThreads
 	int			nparts;
 	Part	   *part;			/* [nparts]; NULL: no rows so far */
 };
-
-static GkStatus
-out_of_memory(GkError *err)
-{
-	return gk_fail(err, GK_ERR_MEMORY, "out of memory");
-}
 
 static size_t
 plane_numbers(const GkPartialThreads *p)
@@ -89,7 +82,7 @@ make_part(const GkPartialThreads *p, Part *part)
 	return part->p.count != NULL && part->p.max_d2 != NULL && part->p.far != NULL && part->acc != NULL;
 }
 
-/* The planes that tiles wait for, in all parts. */
+/* Add the planes that tiles wait for to all parts. */
 static GkStatus
 add_planes(GkPartialThreads *p, GkError *err)
 {
@@ -104,7 +97,7 @@ add_planes(GkPartialThreads *p, GkError *err)
 		}
 		for (int i = 0; wanted && i < p->nparts; i++)
 			if (!add_plane(p, &p->part[i], GK_PLANE_MIN + s * GK_PLANE_STEP))
-				return out_of_memory(err);
+				return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	}
 	return GK_OK;
 }
@@ -137,10 +130,10 @@ begin(GkPartialThreads *p, const GkStore *from, const GkBatch *b, GkError *err)
 		p->nparts = 1;
 	p->part = gk_alloc0(p->host, p->nparts, sizeof(Part));
 	if ((p->weighted && p->weight == NULL) || p->label == NULL || p->d2 == NULL || p->done == NULL || p->part == NULL)
-		return out_of_memory(err);
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	for (int i = 0; i < p->nparts; i++)
 		if (!make_part(p, &p->part[i]))
-			return out_of_memory(err);
+			return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	return GK_OK;
 }
 
@@ -149,7 +142,7 @@ begin(GkPartialThreads *p, const GkStore *from, const GkBatch *b, GkError *err)
 static bool
 take_labels(void *ctx, int rows, const int32_t *label, const float *d2, const uint32_t *const *aux)
 {
-	GkPartialThreads    *p = ctx;
+	GkPartialThreads *p = ctx;
 
 	(void) aux;
 	memcpy(p->label + p->labelled, label, rows * sizeof(int32_t));
@@ -185,7 +178,7 @@ assign(GkPartialThreads *p, GkError *err)
 		*p->what.device = &gk_cpu_backend;
 		st = assign_on(p, &gk_cpu_backend, err);
 	}
-	/* As of the points, whole tiles are looked at. */
+	/* Labels and distances are padded like the points. */
 	for (int i = rows; i % GK_ROW_PAD != 0; i++)
 	{
 		p->label[i] = 0;
@@ -199,7 +192,7 @@ assign(GkPartialThreads *p, GkError *err)
 static void
 add_tile(void *arg, int64_t job, int thread)
 {
-	GkPartialThreads    *p = arg;
+	GkPartialThreads *p = arg;
 	Part	   *part = &p->part[thread];
 	const GkChunk *c = p->chunk.chunk;
 	int			first = (int) job * p->tile_rows;
@@ -212,7 +205,7 @@ add_tile(void *arg, int64_t job, int thread)
 	if (p->done[job] || part->failed)
 		return;
 	tile.rows = c->rows - first < p->tile_rows ? c->rows - first : p->tile_rows;
-	part->failed = gk_partial_look(&part->p, &tile, weight, shifts, &missing, &part->err) != GK_OK;
+	part->failed = gk_partial_find_planes(&part->p, &tile, weight, shifts, &missing, &part->err) != GK_OK;
 	for (int i = 0; i < missing; i++)
 		part->wanted[(shifts[i] - GK_PLANE_MIN) / GK_PLANE_STEP] = true;
 	part->waiting |= missing > 0;
@@ -284,7 +277,7 @@ copy_weights(double *to, const GkBatch *b, int column)
 GkStatus
 gk_partial_threads_take(void *arg, GkStore *store, const GkBatch *b, GkError *err)
 {
-	GkPartialThreads    *p = arg;
+	GkPartialThreads *p = arg;
 	GkChunk    *c;
 	GkStatus	st;
 
@@ -305,11 +298,11 @@ gk_partial_threads_take(void *arg, GkStore *store, const GkBatch *b, GkError *er
 GkStatus
 gk_partial_threads_open(const GkHost *host, const GkPartialWhat *what, GkPartialThreads **out, GkError *err)
 {
-	GkPartialThreads    *p = gk_alloc0(host, 1, sizeof(GkPartialThreads));
+	GkPartialThreads *p = gk_alloc0(host, 1, sizeof(GkPartialThreads));
 
 	*out = p;
 	if (p == NULL)
-		return out_of_memory(err);
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	p->host = host;
 	p->what = *what;
 	p->d = what->prep->d;

@@ -1,10 +1,10 @@
 /*
- * gk_partial_threads.h - the part of a step (gk_partial.h) of all rows that come by in the batches
- * of a loading store.
+ * gk_partial_threads.h - a part of a step (gk_partial.h) of all rows that a reader hands on in
+ * batches, on all threads.
  *
- * Rows are prepared into one chunk; when that is full, the backend finds the nearest
- * centroids, on its device or on all threads, and the threads add up, each into a part of
- * its own.  Memory is that of the chunk and of the parts.
+ * Rows are prepared into one chunk.  When it is full the backend finds their nearest centroids, on
+ * its device or on all threads, and the threads add them, each to a part of its own.  Memory is that
+ * of the chunk and of the parts.
  */
 #ifndef GK_PARTIAL_THREADS_H
 #define GK_PARTIAL_THREADS_H
@@ -20,7 +20,7 @@ typedef struct GkPartialWhat
 	int			k;
 	GkWeightGrid weights;
 	const float *f;				/* [k][d] prepared centroids */
-	const GkBackend **device;	/* who assigns; becomes the CPU when it fails and the host agrees */
+	const GkBackend **device;	/* finds the centroids; becomes the CPU when it fails and the host agrees */
 	size_t		chunk_bytes;
 } GkPartialWhat;
 

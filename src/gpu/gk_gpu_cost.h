@@ -1,0 +1,78 @@
+/*
+ * gk_gpu_cost.h - what things cost on a GPU, and how much of its memory they take: the numbers by
+ * which slices, launches and kernels are chosen.
+ *
+ * Measured on an H200 (132 multiprocessors, 4.8 TB/s) in November 2026, rounded to the safe side.  On
+ * another GPU they are off by as much as it is faster or slower: that changes which of the exact
+ * kernels runs, and how soon a cancel is noticed, never a result.
+ */
+#ifndef GK_GPU_COST_H
+#define GK_GPU_COST_H
+
+#include "gpu/gk_gpu.h"
+
+/* ---- time ---- */
+
+#define GK_SM_LANES			128	/* float32 operations of a multiprocessor per cycle */
+#define GK_MIN_HZ			1.2e9	/* cycles per second under load, at least */
+
+/* Lane cycles of the slowest kernels. */
+#define GK_CYCLES_DISTANCE	6.0	/* per row, centroid and feature */
+#define GK_CYCLES_VALUE		40.0	/* per row and feature: load it, add it up */
+#define GK_CYCLES_ROW		200.0
+
+#define GK_SLICE_S			0.025	/* seconds of a slice's kernels, so that a cancel need not wait */
+#define GK_LAUNCH_S			0.03	/* of one launch that compares all of a slice */
+
+/* One iteration over resident points (gk_gpu_step.cu); to decide how far to run ahead of the host. */
+#define GK_ITERATION_MS		0.004	/* with nothing to do */
+#define GK_READ_MS			4e9	/* bytes read per millisecond */
+#define GK_CYCLES_MS		1.5e6	/* cycles per millisecond */
+#define GK_DISTANCE_OPS		3	/* operations per row, centroid and feature */
+#define GK_UNIT_MS			4.0	/* of a launch that does many iterations */
+#define GK_AHEAD_MS			20.0	/* longer iterations are not worth running ahead */
+
+/* Small groups (gk_gpu_groups.cu), cycles of a block. */
+#define GK_GROUP_SLOT_MS	12.0	/* of a slot, at most */
+#define GK_GROUP_ROUND		4000.0	/* an iteration: its barriers and what one thread does ... */
+#define GK_GROUP_CLUSTER	50.0	/* ... per cluster */
+#define GK_GROUP_VALUE		16.0	/* per value and thread */
+/* Most groups take a tenth of the iterations that they may, in blocks side by side. */
+#define GK_GROUP_ROUND_MEAN	1000.0
+#define GK_GROUP_CLUSTER_MEAN	10.0
+#define GK_GROUP_VALUE_MEAN	0.1
+
+/* Sorting points for gk_gpu_filter.cu costs as much as this many distances of one feature, per row. */
+#define GK_FILTER_SORT		2500
+#define GK_FILTER_MIN_ROWS	((int64_t) 1 << 20)	/* with fewer, launches take the time */
+#define GK_FILTER_MAX_SHARE	0.25	/* of the distances computed: with more it does not pay */
+
+/* ---- memory ---- */
+
+/* Device memory beside the points: contexts and rings, per value of a step, per row. */
+#define GK_REST_BYTES		((size_t) 32 << 20)
+#define GK_REST_VALUE		96	/* accumulators, totals, the log's units */
+#define GK_REST_ROW			8	/* D, and labels */
+#define GK_DEFAULT_LIMIT	0.8	/* gkmeans.gpu_memory_limit */
+
+/* Shared memory that a block's private tables may take; of 227 KB on an H200, 163 KB on sm_80. */
+#define GK_TABLE_BYTES		((size_t) 200 << 10)
+
+/* Blocks per multiprocessor of kernels that stream the points. */
+#define GK_SM_BLOCKS		8
+
+/* Lane cycles of the whole device in some time. */
+static inline double
+gk_gpu_cycles(const GkSession *s, double seconds)
+{
+	return seconds * s->gpu->sms * GK_SM_LANES * GK_MIN_HZ;
+}
+
+/* Bytes of shared memory for a block's private tables. */
+static inline size_t
+gk_gpu_table_room(const GkSession *s)
+{
+	return s->gpu->shared_optin < GK_TABLE_BYTES ? s->gpu->shared_optin : GK_TABLE_BYTES;
+}
+
+#endif							/* GK_GPU_COST_H */
