@@ -45,6 +45,8 @@ struct KmRelabel
 	/* Two lists, since all rows that were left out are known before any label. */
 	KmChanges  *left_out;
 	KmChanges  *labelled;
+	bool		rules;			/* actions of rules run before the UPDATE */
+	CommandId	read;			/* commands from this one on are the UPDATE's */
 	/* While writing, the row looked up last: */
 	KmRowId		row;
 	bool		found;			/* it gets a label */
@@ -109,18 +111,25 @@ rule_fires(const RewriteRule *rule)
 	return rule->enabled != RULE_DISABLED && rule->enabled != other;
 }
 
-/* Refuse rules DO INSTEAD: they keep the UPDATE from all rows, or from those that meet a condition. */
-static void
+/*
+ * Refuse rules DO INSTEAD: they keep the UPDATE from all rows, or from those that meet a condition.
+ * Are there others?
+ */
+static bool
 check_rules(const KmSource *source)
 {
 	Relation	rel = table_open(source->relid, NoLock);
 	int			n = rel->rd_rules != NULL ? rel->rd_rules->numLocks : 0;
+	bool		also = false;
 
 	for (int i = 0; i < n; i++)
 	{
 		const RewriteRule *rule = rel->rd_rules->rules[i];
 
-		if (rule->event == CMD_UPDATE && rule->isInstead && rule_fires(rule))
+		if (rule->event != CMD_UPDATE || !rule_fires(rule))
+			continue;
+		also = true;
+		if (rule->isInstead)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot write labels to \"%s\"", source->relname),
@@ -128,13 +137,14 @@ check_rules(const KmSource *source)
 					 errhint("Use kmeans_labels() or kmeans_label_table(), or disable the rule.")));
 	}
 	table_close(rel, NoLock);
+	return also;
 }
 
 void
 km_relabel_check(const KmSource *source, int k)
 {
 	PreventCommandIfReadOnly("kmeans() with label_column");
-	check_rules(source);
+	(void) check_rules(source);
 	if (source->label_missing)
 		check_missing(source);
 	else
@@ -226,6 +236,34 @@ is_later_version(const KmRowId *row)
 }
 
 /*
+ * Raise an error if this version of a row was made by the action of a rule, or by a trigger that
+ * the action fired: the label is noted for the version that was read, and would be lost.
+ */
+static void
+refuse_moved_row(const KmRelabel *relabel, const KmRowId *row)
+{
+	ItemPointerData ctid = row->ctid;
+	Relation	rel = table_open(row->tableoid, NoLock);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+
+	if (table_tuple_fetch_row_version(rel, &ctid, SnapshotAny, slot))
+	{
+		HeapTupleHeader tuple = ExecFetchSlotHeapTuple(slot, false, NULL)->t_data;
+
+		if ((tuple->t_infomask & HEAP_UPDATED) != 0 &&
+			TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple)) &&
+			HeapTupleHeaderGetCmin(tuple) >= relabel->read)
+			ereport(ERROR,
+					(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
+					 errmsg("row of \"%s\" was changed by a rule or trigger while labels were written",
+							RelationGetRelationName(rel)),
+					 errhint("Use kmeans_labels() or kmeans_label_table(), or disable the rule.")));
+	}
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(rel, NoLock);
+}
+
+/*
  * Does the row of a call get a label, and which one (relabel->label)?
  *
  * A row is known by its place.  The actions of rules ask too, before the UPDATE, in executor
@@ -249,6 +287,8 @@ find_label(KmRelabel *relabel, FunctionCallInfo fcinfo)
 	relabel->found = km_changes_find(relabel->labelled, &row, &relabel->label) ||
 		km_changes_find(relabel->left_out, &row, &relabel->label) ||
 		(relabel->found && row.tableoid == relabel->row.tableoid && is_later_version(&row));
+	if (!relabel->found && relabel->rules)
+		refuse_moved_row(relabel, &row);
 	relabel->row = row;
 	return relabel->found;
 }
@@ -302,6 +342,8 @@ update_rows(KmRelabel *relabel, Oid function)
 	if (plan == NULL)
 		elog(ERROR, "could not plan \"%s\": %s", sql, SPI_result_code_string(SPI_result));
 
+	relabel->rules = check_rules(relabel->source);
+	relabel->read = GetCurrentCommandId(false);
 	PG_TRY();
 	{
 		writing = relabel;

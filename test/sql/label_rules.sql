@@ -128,5 +128,28 @@ TRUNCATE log;
 SELECT count(*) FROM write_labels('pts_b');
 SELECT tableoid::regclass, count(*), count(*) FILTER (WHERE cluster IS DISTINCT FROM label(id)) AS wrong FROM pts GROUP BY 1 ORDER BY 1;
 SELECT count(*), count(*) FILTER (WHERE new IS DISTINCT FROM label(id)) AS wrong FROM log;
+DROP TABLE pts;
+
+-- an action that changes the table itself, by a trigger: the rows' labels would be lost
+CREATE TABLE pts (id int, x float8, cluster int, note text);
+INSERT INTO pts SELECT i, label(i) * 100, NULL FROM generate_series(1, 30) i;
+CREATE FUNCTION change_pts() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_trigger_depth() = 1 THEN UPDATE pts SET note = 'changed' WHERE id = new.id; END IF;
+    RETURN new;
+END $$;
+CREATE TRIGGER t AFTER INSERT ON log FOR EACH ROW EXECUTE FUNCTION change_pts();
+CREATE RULE l AS ON UPDATE TO pts DO ALSO INSERT INTO log VALUES (new.id, new.cluster, old.cluster);
+SELECT count(*) FROM kmeans('pts', '{x}', 3, 'cluster');
+SELECT count(*) FILTER (WHERE note IS NULL AND cluster IS NULL) AS untouched FROM pts;
+-- rows that the transaction has changed before, and that an action adds
+DROP TRIGGER t ON log;
+BEGIN;
+UPDATE pts SET note = 'before';
+CREATE RULE a AS ON UPDATE TO pts WHERE new.id = 1 DO ALSO INSERT INTO pts VALUES (31, 500);
+SELECT count(*) FROM kmeans('pts', '{x}', 3, 'cluster', centroids => '{{0},{100},{200}}');
+SELECT id > 30 AS added, count(*), count(*) FILTER (WHERE cluster = label(id)) AS labelled FROM pts GROUP BY 1 ORDER BY 1;
+ROLLBACK;
+DROP FUNCTION change_pts;
 DROP TABLE pts, log, other, labels;
 DROP FUNCTION label, write_labels;
