@@ -25,7 +25,7 @@ SHAPES = [
     # points at nearly the same distance from several centroids
     dict(array=True, types=["int2", "float4"], d=[17, 40], n=(200, 500), numbers="few", kind="plain"),
     dict(array=True, types=["float4"], d=[5, 8, 17], n=(300, 700), strange=0.005, kind="plain"),
-    # groups by one whole number, without a NULL
+    # groups by one whole number, without a NULL, of finite numbers
     dict(array=False, types=["float4", "float8", "int4"], n=(30, 600), groups=True, kind="plain"),
     # enough pages for threads, and for several extents of workers
     dict(n=(2600, 3000), d=[1, 2, 3, 5], fillfactor=10, kind="plain"),
@@ -131,7 +131,7 @@ class Table:
         features = [features[j % len(features)] for j in range(self.d)]
         zero, strange, null, skewed = (places(rng, n) for _ in range(4))
         if "groups" in shape:
-            null = ()
+            null = strange = ()
         if "strange" in shape:
             strange = {i for i in range(n) if rng.random() < shape["strange"]}
         rows = [list(row) for row in zip(*features)] if n else []
