@@ -107,6 +107,8 @@ class Attack:
                 {k: rng.choice(v) for k, v in SETTINGS.items() if rng.random() < 0.35}
             if rng.random() < 0.15:
                 chosen.update(SPILL)
+            if rng.random() < 0.6:
+                chosen["gkmeans.simd"] = rng.choice(SETTINGS["gkmeans.simd"])
         self.s.run(FIRST + "".join(f"; SET {k} = '{v}'" for k, v in chosen.items()))
 
     def check(self, good, text):

@@ -8,7 +8,7 @@ from problem_attack import campaign, floats, problem
 from problem_oracle import exact_sum
 
 
-@problem()
+@problem(2)
 def ties(a):
     """Whole numbers, where every distance is exact: the lowest number wins, and a weight is as many rows."""
     rng = a.rng

@@ -13,18 +13,20 @@ NAMES = ["x", "y", "z", "Upper", "select", 'quo"te', "it's", "with space", "grö
 
 
 # What readers and kernels have ways of their own for. The first cases of a seed have each once, the others now and then.
+# Pages are far from full: the first page of a table is read row by row.
 SHAPES = [
     # four columns, or elements, of four bytes side by side, and a page has hardly a row that is left out
-    dict(types=["float4"], array=False, d=[4, 4, 5], n=(300, 700), adjacent=True, strange=0.005, kind="plain"),
+    dict(types=["float4"], array=False, d=[4, 4, 5], n=(300, 700), adjacent=True, strange=0.01, fillfactor=20, kind="plain"),
     # several arrays of a page are stored elsewhere
-    dict(array=True, types=["float8", "float4", "int4"], d=[17, 40], n=(60, 300), elsewhere=True, weight=False, kind="plain"),
+    dict(array=True, types=["float8", "float4", "int4"], d=[17, 40], n=(60, 300), elsewhere=True, weight=False, strange=0, fillfactor=20,
+         kind="plain"),
     # columns that were added later, between rows
-    dict(late=0.6, n=(30, 400), kind="plain"),
+    dict(late=0.8, n=(100, 400), strange=0, fillfactor=10, kind="plain"),
     # several chunks of points
     dict(array=True, types=["float4", "float8"], d=[40], n=(1300, 1500), kind="plain"),
     # points at nearly the same distance from several centroids
     dict(array=True, types=["int2", "float4"], d=[17, 40], n=(200, 500), numbers="few", kind="plain"),
-    dict(array=True, types=["float4"], d=[5, 8, 17], n=(300, 700), strange=0.005, kind="plain"),
+    dict(array=True, types=["float4"], d=[5, 8, 17], n=(300, 700), strange=0.01, fillfactor=30, kind="plain"),
     # groups by one whole number, without a NULL, of finite numbers
     dict(array=False, types=["float4", "float8", "int4"], n=(30, 600), groups=True, kind="plain"),
     # enough pages for threads, and for several extents of workers
@@ -215,10 +217,10 @@ class Table:
         if junk:
             texts.insert(rng.randint(0, len(texts)), junk)
         options = f" WITH (fillfactor = {self.shape.get('fillfactor') or rng.choice([10, 50, 90])})" \
-            if rng.random() < 0.2 or "fillfactor" in self.shape else ""
+            if rng.random() < 0.4 or "fillfactor" in self.shape else ""
         elsewhere = self.shape.get("elsewhere")
         if elsewhere:  # so do rows with a long value
-            options = " WITH (toast_tuple_target = 128)"
+            options = options[:-1] + ", toast_tuple_target = 128)"
             texts.append("long text DEFAULT repeat('long', 600)")
         if self.kind == "partitioned":
             run(f"CREATE TABLE {self.base} ({', '.join(texts)}) PARTITION BY LIST (part)")
@@ -248,12 +250,12 @@ class Table:
     def _fill(self):
         rng, run = self.rng, self.session.run
         early = [c for c in self.columns if c not in self.late]
-        cut = rng.randint(self.n // 4, self.n) if self.late else self.n
+        cut = rng.randint(self.n // 4, self.n - self.n // 4) if self.late else self.n
         self._copy(early, 0, cut)
         if self.junk:
             run(f"ALTER TABLE {self.base} DROP COLUMN junk")
         for c in self.late:
-            default = next((v for v in c.values if v is not None), None) if rng.random() < 0.8 else None
+            default = next((v for v in c.values if v is not None), None) if rng.random() < 0.9 else None
             run(f"ALTER TABLE {self.base} ADD COLUMN {c}" + ("" if default is None else f" DEFAULT {literal(default)}"))
         if self.late:
             self._copy(self.columns, cut, self.n)
