@@ -6,10 +6,7 @@
 #include "core/gk_numerics.h"
 #include "cpu/gk_cpu.h"
 
-/* Above this much, statistics are gathered by the main thread in one copy; with so
- * many clusters that is nothing beside the assignment. */
-#define PRIVATE_BYTES	((size_t) 16 << 20)
-/* Rows that it gathers between two polls. */
+/* Rows that the main thread gathers between two polls. */
 #define POLL_ROWS		(128 * 1024)
 
 typedef struct Stat
@@ -30,13 +27,13 @@ typedef struct Pass
 } Pass;
 
 static void
-gather_few(const GkSession *s, Stat *stat, int k, const float *w, int rows, const int32_t *label, const float *d2)
+gather_smallk(const GkSession *s, Stat *stat, int k, const float *w, int rows, const int32_t *label, const float *d2)
 {
 	GkTally		t[GK_CPU_SMALLK];
 
 	for (int i = 0; i < rows; i += GK_PACKAGE)
 	{
-		s->kernels->tally_few(d2 + i, w ? w + i : NULL, label + i, rows - i < GK_PACKAGE ? rows - i : GK_PACKAGE,
+		s->kernels->tally_smallk(d2 + i, w ? w + i : NULL, label + i, rows - i < GK_PACKAGE ? rows - i : GK_PACKAGE,
 							  k, s->d2_scale, t);
 		for (int q = 0; q < k; q++)
 		{
@@ -54,9 +51,9 @@ gather(const GkSession *s, Stat *stat, int k, const GkChunk *chunk, int row, int
 {
 	const float *w = gk_chunk_weight(s->pts, chunk);
 
-	if (k <= GK_CPU_SMALLK && s->kernels->tally_few != NULL)
+	if (k <= GK_CPU_SMALLK && s->kernels->tally_smallk != NULL)
 	{
-		gather_few(s, stat, k, w ? w + row : NULL, rows, label, d2);
+		gather_smallk(s, stat, k, w ? w + row : NULL, rows, label, d2);
 		return;
 	}
 	for (int i = 0; i < rows; i++)
@@ -74,7 +71,7 @@ static void
 block(GkSession *s, void *arg, const GkBlock *b)
 {
 	const Pass *p = arg;
-	GkLabels	l;
+	GkBlockLabels l;
 
 	if (gk_cpu_assign(s, &p->sweep, b, p->c, p->k, &l) && p->stat != NULL && !p->shared)
 		gather(s, p->stat + (size_t) b->thread * p->k, p->k, b->chunk, b->row, b->rows, l.label, l.d2);
@@ -84,8 +81,8 @@ static GkStatus
 chunk(GkSession *s, void *arg, const GkChunk *c, int64_t at, GkError *err)
 {
 	const Pass *p = arg;
-	const int32_t *label = (int32_t *) s->label.p + at;
-	const float *d2 = (float *) s->d2.p + at;
+	const int32_t *label = s->label + at;
+	const float *d2 = s->d2 + at;
 	const uint32_t *aux[GK_MAX_AUX];
 
 	for (int row = 0; p->shared && row < c->rows; row += POLL_ROWS)
@@ -141,12 +138,12 @@ gk_cpu_finish(GkSession *s, const float *centroids, int k,
 	p.sweep.chunk = chunk;
 	if (out != NULL)
 	{
-		p.shared = copies > 1 && bytes * copies > PRIVATE_BYTES;
+		p.shared = copies > 1 && bytes * copies > GK_COST_FINISH_BYTES;
 		if (p.shared)
 			copies = 1;
 		if (!gk_cpu_room(s, &s->sums, copies, bytes))
 			return gk_cpu_out_of_memory(err);
-		p.stat = s->sums.p;
+		p.stat = s->sums;
 		memset(p.stat, 0, copies * bytes);
 	}
 	p.sweep.keep_labels = p.sweep.rounds > 1 || sink != NULL || p.shared;

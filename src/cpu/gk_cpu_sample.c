@@ -2,11 +2,12 @@
  * gk_cpu_sample.c - exponential race: the rows with the smallest keys.
  *
  * A key costs a logarithm and a division, but -ln u >= 1 - u tells for almost
- * every row that it cannot win: the race kernel finds the few that may, against
- * the worst key kept so far.  Each thread collects such rows in an array of its
- * own and, when that is full, cuts it back to the `want` smallest (Hoare's
- * quickselect); a few are kept in order instead, so that the worst is known soon.  The `want` smallest of all arrays are the result: defined by
- * (key, row) alone, so it depends on neither threads nor blocks.
+ * every row that it cannot win: the race kernel finds those that may, against
+ * the worst key kept so far.  Each thread collects them in an array of its own and,
+ * when that is full, cuts it back to the `want` smallest (Hoare's quickselect); up to
+ * MAX_ORDERED are kept in order instead, so that the worst is known soon.  The result is
+ * the `want` smallest of all arrays: defined by (key, row) alone, so it depends on
+ * neither threads nor blocks.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -16,15 +17,11 @@
 #include "cpu/gk_cpu.h"
 
 /* More picks than wanted that a thread collects before it cuts. */
-#define MIN_SLACK		256
-/* So many are kept in order. */
-#define FEW				16
+#define MIN_EXTRA		256
+/* Wanted picks up to this number are kept in order. */
+#define MAX_ORDERED		16
 /* Keys computed at a time. */
-#define SOME			8
-/* Up to so many rows the first ones are a large part of all work. */
-#define LIKELY_ROWS		4096
-/* Arrays of all threads; where so many rows are wanted, fewer threads run. */
-#define ARRAY_BYTES		((size_t) 256 << 20)
+#define KEYS			8
 
 /* One thread's picks; the first line of its region, the array follows. */
 typedef struct Picks
@@ -100,7 +97,7 @@ quickselect(GkPick *p, size_t count, size_t n)
 static Picks *
 picks_of(const GkSession *s, const Race *r, int thread)
 {
-	return (Picks *) ((char *) s->sums.p + thread * r->bytes);
+	return (Picks *) ((char *) s->sums + thread * r->bytes);
 }
 
 static void
@@ -113,7 +110,7 @@ cut(Picks *own, size_t want)
 	own->worst = own->pick[want - 1];
 }
 
-/* One of few picks, to its place among the `want` smallest so far. */
+/* Put a pick in its place among the `want` smallest so far. */
 static void
 insert(Picks *own, size_t want, GkPick pick)
 {
@@ -131,7 +128,7 @@ keep(const Race *r, Picks *own, GkPick pick)
 {
 	if (!before(&pick, &own->worst))
 		return;
-	if (r->want <= FEW)
+	if (r->want <= MAX_ORDERED)
 	{
 		insert(own, r->want, pick);
 		return;
@@ -142,18 +139,18 @@ keep(const Race *r, Picks *own, GkPick pick)
 }
 
 /*
- * Rows row + i of a tile, bit i of `may` for each.  Some keys are computed before any is
- * looked at: a logarithm takes long, but several at a time do not wait for each other.
+ * Keep rows row + i of a tile, bit i of `may` for each.  Compute several keys before looking
+ * at one: a logarithm takes long, but several do not wait for each other.
  */
 static void
 run(const Race *r, Picks *own, const GkBlock *b, const float *w, const float *d2, int row, uint64_t may)
 {
 	while (may != 0)
 	{
-		GkPick		some[SOME];
+		GkPick		some[KEYS];
 		int			n = 0;
 
-		for (; may != 0 && n < SOME; may &= may - 1)
+		for (; may != 0 && n < KEYS; may &= may - 1)
 		{
 			int			i = __builtin_ctzll(may);
 			double		weight = (w ? (double) w[row + i] : 1.0) * (d2 ? (double) d2[i] : 1.0);
@@ -162,7 +159,7 @@ run(const Race *r, Picks *own, const GkBlock *b, const float *w, const float *d2
 
 			if (!(weight > 0.0))
 				continue;
-			/* the kernel's question again: the worst may be another one by now */
+			/* ask again what the kernel asked: the worst may be another one by now */
 			if (1.0 - gk_uniform(h) > own->worst.key * weight * GK_RACE_SLACK)
 				continue;
 			some[n++] = (GkPick) {gk_race_key(h, weight), at};
@@ -194,16 +191,16 @@ block(GkSession *s, void *arg, const GkBlock *b)
 }
 
 /*
- * A key that some more rows than wanted are expected to be below, from the weight of
- * all: it rules most out from the start.  INFINITY where nothing is known.
+ * Guess a key that slightly more rows than wanted are below, from the weight of all: it
+ * rules most out from the start.  INFINITY where nothing is known.
  */
 static double
 likely_worst(const GkSession *s, bool use_d2, size_t want)
 {
 	double		weight = 0.0;
 
-	/* a second pass over few rows is nothing, should it be too low */
-	if (want > FEW || s->pts->n > LIKELY_ROWS)
+	/* should it be too low, a second pass over so small a number of rows costs next to nothing */
+	if (want > MAX_ORDERED || s->pts->n > GK_COST_RACE_ROWS)
 		return INFINITY;
 	if (!use_d2)
 		weight = s->pts->weighted ? gk_i128_to_double(s->pts->total_mass) * 0x1p-40 : (double) s->pts->n;
@@ -222,7 +219,7 @@ gk_cpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want,
 	GkStatus	st;
 
 	*got = 0;
-	if (use_d2 && s->near.made && (st = gk_cpu_seed_settled(s, err)) != GK_OK)
+	if (use_d2 && s->index.made && (st = gk_cpu_seed_settled(s, err)) != GK_OK)
 		return st;
 	seed = use_d2 ? s->seed.pending : NULL;
 	r = (Race) {.sweep = gk_cpu_plan(s, seed != NULL ? 1 : GK_D_ONLY),.key = key,.use_d2 = use_d2,
@@ -232,9 +229,9 @@ gk_cpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want,
 		r.want = s->pts->n;
 	if (r.want == 0)
 		return GK_OK;
-	r.room = r.want + (r.want > MIN_SLACK ? r.want : MIN_SLACK);
-	r.bytes = (sizeof(Picks) + r.room * sizeof(GkPick) + 127) / 64 * 64;
-	while (r.sweep.threads > 1 && r.bytes * r.sweep.threads > ARRAY_BYTES)
+	r.room = r.want + (r.want > MIN_EXTRA ? r.want : MIN_EXTRA);
+	r.bytes = gk_cpu_region_bytes(sizeof(Picks) + r.room * sizeof(GkPick));
+	while (r.sweep.threads > 1 && r.bytes * r.sweep.threads > GK_COST_RACE_BYTES)
 		r.sweep.threads--;
 	if (!gk_cpu_room(s, &s->sums, r.sweep.threads, r.bytes))
 		return gk_cpu_out_of_memory(err);
@@ -256,8 +253,7 @@ gk_cpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want,
 		for (int t = 0; t < r.sweep.threads; t++)
 			found += picks_of(s, &r, t)->count;
 		if (found >= r.want || worst == INFINITY)
-			break;
-		/* that was too low */
+			break;				/* else the guess was too low */
 	}
 
 	/* All into the first thread's array, which has room for another `want`. */
@@ -272,8 +268,8 @@ gk_cpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want,
 		all->count += own->count;
 		cut(all, r.want);
 	}
-	/* few of one thread are in order */
-	if (r.want > FEW || r.sweep.threads > 1)
+	/* those of one thread may be in order */
+	if (r.want > MAX_ORDERED || r.sweep.threads > 1)
 		qsort(all->pick, all->count, sizeof(GkPick), compare);
 	memcpy(out, all->pick, all->count * sizeof(GkPick));
 	*got = (int) all->count;

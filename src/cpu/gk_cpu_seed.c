@@ -2,19 +2,20 @@
  * gk_cpu_seed.c - seeding passes over D, the squared distance to the nearest seed.
  *
  * A round of greedy k-means++ is a race, an evaluation of its candidates and an
- * update with the best of them.  Two passes over the points do for the three:
- *  - A candidate's potential is that of D less what the rows lose that are closer
- *    to it, soon a small share of all: only their distances are summed up.  The
- *    sums are exact, so the difference is, too.
- *  - The update with a candidate that was just evaluated is put off, its potential
- *    being known: the next pass, as a rule the race, does it on the way, and only in
- *    tiles with rows that are closer to it.  The evaluation has marked them.
+ * update with the best of them.  Two passes over the points do all three:
+ *  - A candidate's potential is that of D less what the rows closer to it lose, soon
+ *    a small share of all: only their distances are summed up.  The sums are exact,
+ *    so the difference is, too.
+ *  - The update with a candidate that was just evaluated is put off, since its
+ *    potential is known: the next pass, as a rule the race, does it on the way, and only
+ *    in tiles with rows closer to it.  The evaluation has marked them.
  */
 #include <math.h>
 #include <string.h>
 
 #include "core/gk_numerics.h"
-#include "cpu/prune/gk_cpu_seed_index.h"
+#include "cpu/gk_cpu.h"
+#include "cpu/prune/gk_cpu_prune.h"
 
 typedef struct Pass
 {
@@ -22,7 +23,7 @@ typedef struct Pass
 	const float *c;
 	int			m;
 	gk_int128  *pot;			/* [threads][m] */
-	GkCandidates   *closer;			/* [threads][m] */
+	GkCandidates *improved;		/* [threads][m] */
 	char	   *far;			/* [threads] regions of far_bytes */
 	size_t		far_bytes;
 } Pass;
@@ -35,7 +36,7 @@ pot_room(GkSession *s, Pass *p, int m, GkError *err)
 
 	if (!gk_cpu_room(s, &s->sums, count, sizeof(gk_int128)))
 		return gk_cpu_out_of_memory(err);
-	p->pot = s->sums.p;
+	p->pot = s->sums;
 	memset(p->pot, 0, count * sizeof(gk_int128));
 	return GK_OK;
 }
@@ -63,9 +64,9 @@ potential(const GkSession *s, const GkBlock *b, const float *d2)
 }
 
 static GkTiles
-near_tiles(const GkSession *s)
+index_tiles(const GkSession *s)
 {
-	return (GkTiles) {s->near.x.p, (size_t) s->pts->d * GK_ROW_PAD, GK_ROW_PAD, s->near.tiles, s->pts->d};
+	return (GkTiles) {s->index.x, (size_t) s->pts->d * GK_ROW_PAD, GK_ROW_PAD, s->index.tiles, s->pts->d};
 }
 
 /* ---- D = min(D, distance to the nearest of m) ---- */
@@ -90,7 +91,7 @@ update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err
 	Pass		p = {.sweep = gk_cpu_plan(s, m),.c = centroids,.m = m};
 	GkStatus	st = pot_room(s, &p, 1, err);
 
-	gk_cpu_seed_index_free(s, &s->host);	/* it does not follow */
+	gk_cpu_seed_index_free(s);	/* it does not follow */
 	p.sweep.mind2 = p.sweep.dirty = true;
 	p.sweep.arg = &p;
 	p.sweep.block = update_block;
@@ -107,7 +108,7 @@ update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err
 void
 gk_cpu_seed_settle(GkSession *s, const GkBlock *b, const float *seed)
 {
-	const uint16_t *mark = (uint16_t *) s->seed.marks.p + b->slot / GK_ROW_PAD;
+	const uint16_t *mark = s->seed.marks + b->slot / GK_ROW_PAD;
 	GkTiles		x = gk_cpu_tiles(s, b);
 	float	   *d2 = b->chunk->mind2 + b->row;
 
@@ -131,56 +132,56 @@ settle_block(GkSession *s, void *arg, const GkBlock *b)
 	gk_cpu_seed_settle(s, b, p->c);
 }
 
-/* The same with the copy, and what changes there is brought home. */
+/* The same in the index; write what changes there to the chunks, too. */
 static void
-settle_near(GkSession *s, void *arg, const GkBlock *b)
+settle_index(GkSession *s, void *arg, const GkBlock *b)
 {
 	const Pass *p = arg;
-	const uint16_t *mark = s->seed.marks.p;
-	GkShare		share = gk_cpu_seed_index_share(b);
-	GkTiles		x = near_tiles(s);
+	const uint16_t *mark = s->seed.marks;
+	GkTileRange range = gk_cpu_seed_index_range(b);
+	GkTiles		x = index_tiles(s);
 
 	x.count = 1;
-	for (int t = share.first; t < share.end; t++)
+	for (int t = range.first; t < range.end; t++)
 	{
-		float	   *d2 = (float *) s->near.d2.p + (size_t) t * GK_ROW_PAD;
-		float	  **home = (float **) s->near.home.p + (size_t) t * GK_ROW_PAD;
+		float	   *d2 = s->index.d2 + (size_t) t * GK_ROW_PAD;
+		float	  **home = s->index.home + (size_t) t * GK_ROW_PAD;
 		float		was[GK_ROW_PAD];
 
 		if (!(mark[t] >> s->seed.pending_mark & 1))
 			continue;
 		memcpy(was, d2, sizeof(was));
-		x.x = (float *) s->near.x.p + t * x.tile;
+		x.x = s->index.x + t * x.tile;
 		s->kernels->mindist(&x, p->c, 0, 1, d2);
 		for (int i = 0; i < GK_ROW_PAD; i++)
 			if (d2[i] < was[i])
 				*home[i] = d2[i];
-		gk_cpu_seed_index_most(&s->near, t);
+		gk_cpu_seed_index_update(&s->index, t);
 	}
 }
 
 GkStatus
 gk_cpu_seed_settled(GkSession *s, GkError *err)
 {
-	Pass		p = {.sweep = s->near.made ? gk_cpu_seed_index_plan(s, 1) : gk_cpu_plan(s, 1),.c = s->seed.pending};
+	Pass		p = {.sweep = s->index.made ? gk_cpu_seed_index_plan(s, 1) : gk_cpu_plan(s, 1),.c = s->seed.pending};
 
 	if (p.c == NULL)
 		return GK_OK;
 	s->seed.pending = NULL;
 	p.sweep.mind2 = p.sweep.dirty = true;
 	p.sweep.arg = &p;
-	p.sweep.block = s->near.made ? settle_near : settle_block;
+	p.sweep.block = s->index.made ? settle_index : settle_block;
 	return gk_cpu_sweep(s, &p.sweep, err);
 }
 
-/* One of the candidates of the last seed_eval(): -1 when it is none. */
+/* Which candidate of the last seed_eval() is that?  -1: none. */
 static int
 candidate(const GkSession *s, const float *centroid)
 {
 	size_t		bytes = s->pts->d * sizeof(float);
 
-	for (int i = 0; i < s->seed.candidates; i++)
-		if (memcmp((char *) s->seed.points.p + i * bytes, centroid, bytes) == 0)
+	for (int i = 0; i < s->seed.count; i++)
+		if (memcmp(s->seed.points + (size_t) i * s->pts->d, centroid, bytes) == 0)
 			return i;
 	return -1;
 }
@@ -191,13 +192,13 @@ gk_cpu_seed_update(GkSession *s, const float *centroids, int m, gk_int128 *phi, 
 	int			known = m == 1 ? candidate(s, centroids) : -1;
 	GkStatus	st = gk_cpu_seed_settled(s, err);
 
-	s->seed.candidates = 0;
+	s->seed.count = 0;
 	s->seed.seeds += m;
 	if (st == GK_OK && known >= 0)
 	{
-		s->seed.pending = (float *) s->seed.points.p + (size_t) known * s->pts->d;
+		s->seed.pending = s->seed.points + (size_t) known * s->pts->d;
 		s->seed.pending_mark = MARK(known);
-		s->seed.phi = ((gk_int128 *) s->seed.pot.p)[known];
+		s->seed.phi = s->seed.pot[known];
 	}
 	else if (st == GK_OK)
 		st = update(s, centroids, m, &s->seed.phi, err);
@@ -206,9 +207,9 @@ gk_cpu_seed_update(GkSession *s, const float *centroids, int m, gk_int128 *phi, 
 	return st;
 }
 
-/* ---- what each of m candidates would make of the potential ---- */
+/* ---- the potential with each of m candidates ---- */
 
-/* Off the candidate's potential: what the gathered rows would lose. */
+/* Take off the candidate's potential what the gathered rows would lose. */
 static void
 lower(const GkSession *s, GkCandidates *c, gk_int128 *pot)
 {
@@ -222,25 +223,25 @@ lower(const GkSession *s, GkCandidates *c, gk_int128 *pot)
 	c->count = 0;
 }
 
-/* Candidates k0 .. k1 - 1 and one tile: those that come closer to a row leave their mark. */
+/* Evaluate candidates k0 .. k1 - 1 for one tile: those closer to a row than D leave their mark. */
 static void
 eval_tile(GkSession *s, const Pass *p, int thread, const GkTiles *x, int tile, const float *d2,
 		  const float *weight, int rows, int k0, int k1, uint16_t *mark)
 {
-	GkCandidates   *closer = p->closer + (size_t) thread * p->m;
+	GkCandidates *improved = p->improved + (size_t) thread * p->m;
 	gk_int128  *pot = p->pot + (size_t) thread * p->m;
 
 	for (int k = k0; k < k1; k += GK_MAX_CANDIDATES)
 	{
-		unsigned	found = s->kernels->closer(x, tile, p->c + (size_t) k * x->d,
+		unsigned	found = s->kernels->candidates(x, tile, p->c + (size_t) k * x->d,
 											   k1 - k < GK_MAX_CANDIDATES ? k1 - k : GK_MAX_CANDIDATES,
-											   d2, weight, rows, closer + k) << MARK(k);
+											   d2, weight, rows, improved + k) << MARK(k);
 
 		*mark |= (uint16_t) (found | found >> GK_MARKS);
 	}
 	for (int k = k0; k < k1; k++)
-		if (closer[k].count > GK_CANDIDATES_ROOM)
-			lower(s, &closer[k], &pot[k]);
+		if (improved[k].count > GK_CANDIDATES_ROOM)
+			lower(s, &improved[k], &pot[k]);
 }
 
 static void
@@ -250,7 +251,7 @@ eval_block(GkSession *s, void *arg, const GkBlock *b)
 	GkTiles		x = gk_cpu_tiles(s, b);
 	const float *d2 = b->chunk->mind2 + b->row;
 	const float *w = gk_chunk_weight(s->pts, b->chunk);
-	uint16_t   *mark = (uint16_t *) s->seed.marks.p + b->slot / GK_ROW_PAD;
+	uint16_t   *mark = s->seed.marks + b->slot / GK_ROW_PAD;
 	int			k0 = b->round * p->sweep.per_round;
 	int			k1 = p->m - k0 > p->sweep.per_round ? k0 + p->sweep.per_round : p->m;
 
@@ -265,14 +266,14 @@ eval_block(GkSession *s, void *arg, const GkBlock *b)
 	}
 }
 
-/* Tile t of the copy and the candidates that have it in open. */
+/* Evaluate the candidates in `open` for tile t of the index. */
 static void
 eval_open(GkSession *s, const Pass *p, int thread, int t, uint32_t open)
 {
-	GkTiles		x = near_tiles(s);
+	GkTiles		x = index_tiles(s);
 	size_t		at = (size_t) t * GK_ROW_PAD;
-	const float *w = s->pts->weighted ? (float *) s->near.weight.p + at : NULL;
-	uint16_t   *mark = (uint16_t *) s->seed.marks.p + t;
+	const float *w = s->pts->weighted ? s->index.weight + at : NULL;
+	uint16_t   *mark = s->seed.marks + t;
 
 	for (int k1; open != 0; open &= ~((UINT32_C(1) << k1) - 1))
 	{
@@ -280,42 +281,42 @@ eval_open(GkSession *s, const Pass *p, int thread, int t, uint32_t open)
 
 		k1 = k0 + __builtin_ctz(~(open >> k0));
 		/* D of rows past the last one is 0: nothing is closer */
-		eval_tile(s, p, thread, &x, t, (float *) s->near.d2.p + at, w, GK_ROW_PAD, k0, k1, mark);
+		eval_tile(s, p, thread, &x, t, s->index.d2 + at, w, GK_ROW_PAD, k0, k1, mark);
 	}
 }
 
 static void
-eval_near(GkSession *s, void *arg, const GkBlock *b)
+eval_index(GkSession *s, void *arg, const GkBlock *b)
 {
 	const Pass *p = arg;
-	const GkCpuSeedIndex *near = &s->near;
-	GkShare		share = gk_cpu_seed_index_share(b);
+	const GkCpuSeedIndex *index = &s->index;
+	GkTileRange range = gk_cpu_seed_index_range(b);
 	int			d = s->pts->d;
 
-	for (int from = share.first; from < share.end; from += GK_ROW_PAD)
+	for (int from = range.first; from < range.end; from += GK_ROW_PAD)
 	{
-		int			tiles = share.end - from < GK_ROW_PAD ? share.end - from : GK_ROW_PAD;
-		const float *low = (float *) near->box.p + from;
+		int			tiles = range.end - from < GK_ROW_PAD ? range.end - from : GK_ROW_PAD;
+		const float *low = index->box + from;
 		uint64_t	open[GK_MARKS];
 		uint64_t	any = 0;
 
 		for (int k = 0; k < p->m; k++)
 		{
-			open[k] = s->kernels->reach(low, low + d * near->stride, near->stride, p->c + (size_t) k * d, d,
-										(float *) near->most.p + from);
+			open[k] = s->kernels->open_boxes(low, low + d * index->stride, index->stride, p->c + (size_t) k * d, d,
+										index->max_d2 + from);
 			any |= open[k];
 		}
-		memset((uint16_t *) s->seed.marks.p + from, 0, tiles * sizeof(uint16_t));
+		memset(s->seed.marks + from, 0, tiles * sizeof(uint16_t));
 		if (tiles < GK_ROW_PAD)
 			any &= (UINT64_C(1) << tiles) - 1;
 		for (; any != 0; any &= any - 1)
 		{
 			int			t = __builtin_ctzll(any);
-			uint32_t	those = 0;
+			uint32_t	open_to = 0;
 
 			for (int k = 0; k < p->m; k++)
-				those |= (uint32_t) (open[k] >> t & 1) << k;
-			eval_open(s, p, b->thread, from + t, those);
+				open_to |= (uint32_t) (open[k] >> t & 1) << k;
+			eval_open(s, p, b->thread, from + t, open_to);
 		}
 	}
 }
@@ -329,9 +330,9 @@ remember(GkSession *s, const float *centroids, int m, const gk_int128 *pot, GkEr
 	if (!gk_cpu_room(s, &s->seed.points, bytes, 1) ||
 		!gk_cpu_room(s, &s->seed.pot, m, sizeof(gk_int128)))
 		return gk_cpu_out_of_memory(err);
-	memcpy(s->seed.points.p, centroids, bytes);
-	memcpy(s->seed.pot.p, pot, m * sizeof(gk_int128));
-	s->seed.candidates = m;
+	memcpy(s->seed.points, centroids, bytes);
+	memcpy(s->seed.pot, pot, m * sizeof(gk_int128));
+	s->seed.count = m;
 	return GK_OK;
 }
 
@@ -346,27 +347,27 @@ gk_cpu_seed_eval(GkSession *s, const float *centroids, int m, gk_int128 *pot, Gk
 		st = update(s, centroids, 0, &s->seed.phi, err);
 	if (st == GK_OK)
 		st = gk_cpu_seed_index_consider(s, centroids, m, err);
-	p.sweep = s->near.made ? gk_cpu_seed_index_plan(s, m) : gk_cpu_plan(s, m);
+	p.sweep = s->index.made ? gk_cpu_seed_index_plan(s, m) : gk_cpu_plan(s, m);
 	count = (size_t) m * p.sweep.threads;
 	if (st == GK_OK)
 		st = pot_room(s, &p, m, err);
 	if (st != GK_OK)
 		return st;
 	s->seed.known = true;
-	if (!gk_cpu_room(s, &s->seed.closer, count, sizeof(GkCandidates)) ||
+	if (!gk_cpu_room(s, &s->seed.improved, count, sizeof(GkCandidates)) ||
 		!gk_cpu_room(s, &s->seed.marks, s->all_rows / GK_ROW_PAD, sizeof(uint16_t)))
 		return gk_cpu_out_of_memory(err);
-	p.closer = s->seed.closer.p;
+	p.improved = s->seed.improved;
 	for (size_t i = 0; i < count; i++)
-		p.closer[i].count = 0;
+		p.improved[i].count = 0;
 	p.sweep.mind2 = true;
 	p.sweep.arg = &p;
-	p.sweep.block = s->near.made ? eval_near : eval_block;
+	p.sweep.block = s->index.made ? eval_index : eval_block;
 	st = gk_cpu_sweep(s, &p.sweep, err);
 	if (st != GK_OK)
 		return st;
 	for (size_t i = 0; i < count; i++)
-		lower(s, &p.closer[i], &p.pot[i]);
+		lower(s, &p.improved[i], &p.pot[i]);
 	merge_pot(&p, m, pot);
 	for (int i = 0; i < m; i++)
 		pot[i] += s->seed.phi;
@@ -375,7 +376,7 @@ gk_cpu_seed_eval(GkSession *s, const float *centroids, int m, gk_int128 *pot, Gk
 
 /* ---- the farthest point ---- */
 
-/* A thread's best so far; its coordinates follow, the chunk may be gone later. */
+/* A thread's best so far, with its coordinates: the chunk may be gone later. */
 typedef struct Far
 {
 	float		d2;
@@ -383,7 +384,7 @@ typedef struct Far
 	float		x[];
 } Far;
 
-/* Is point i of the chunk (a row of the store) better than the thread's best? */
+/* Is that row farther than the thread's best, ties to the smaller coordinates, then to the lower row? */
 static bool
 farther(const Far *best, float d2, int64_t row, const float *x, size_t stride, int d)
 {
@@ -403,7 +404,7 @@ far_block(GkSession *s, void *arg, const GkBlock *b)
 	int			d = s->pts->d;
 	float		top = 0.0f;
 
-	/* All most blocks need; the rest looks at coordinates. */
+	/* Enough for most blocks; the rest looks at coordinates. */
 	for (int i = b->row; i < b->row + b->rows; i++)
 		top = b->chunk->mind2[i] > top ? b->chunk->mind2[i] : top;
 	if (top == 0.0f || top < best->d2)
@@ -431,10 +432,10 @@ gk_cpu_seed_far(GkSession *s, int64_t *row, GkError *err)
 
 	if (st != GK_OK)
 		return st;
-	p.far_bytes = (sizeof(Far) + s->pts->d * sizeof(float) + 127) / 64 * 64;
+	p.far_bytes = gk_cpu_region_bytes(sizeof(Far) + s->pts->d * sizeof(float));
 	if (!gk_cpu_room(s, &s->sums, p.sweep.threads, p.far_bytes))
 		return gk_cpu_out_of_memory(err);
-	p.far = s->sums.p;
+	p.far = s->sums;
 	for (int t = 0; t < p.sweep.threads; t++)
 		*(Far *) (p.far + t * p.far_bytes) = (Far) {.d2 = 0.0f,.row = -1};
 	p.sweep.mind2 = true;

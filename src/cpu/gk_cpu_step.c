@@ -1,5 +1,5 @@
 /*
- * gk_cpu_step.c - one Lloyd pass: assign, Feature Sum and Mass Sum.
+ * gk_cpu_step.c - one Lloyd pass: assign, Feature Sum and Mass Sum; plan_step() chooses how.
  *
  * Feature Sum in one of three ways (Lutz et al., "Efficient k-means on GPUs",
  * DaMoN 2018, sections on the update; here for threads):
@@ -9,7 +9,7 @@
  *   partitioned_features   no copies, for large k * d: gk_cpu_step_partitioned.c
  *   delta                  as cluster_merge, but only rows whose label changed
  *                          since the last step move from one cluster to another;
- *                          of few clusters a label's bits are kept instead of it
+ *                          of small k a label's bits are kept instead of it
  * All sums are exact, so all give the same bits.  Unweighted, a thread first adds
  * up to GK_PACKAGE rows in doubles, exactly (He et al., "Package summation", 2022),
  * and then turns them into integers.
@@ -18,20 +18,28 @@
 
 #include "core/gk_numerics.h"
 #include "cpu/gk_cpu.h"
+#include "cpu/prune/gk_cpu_prune.h"
 
-/* Above this much for one thread or for all, auto does without private copies. */
-#define THREAD_BYTES	((size_t) 64 << 20)
-#define PRIVATE_BYTES	((size_t) 256 << 20)
-/* Copies of the double sums within a thread, when they are this small. */
-#define COPIES_BYTES	((size_t) 16 << 10)
-/* Values that a small second-level cache holds beside others'. */
-#define PIECE_FLOATS	(64 * 1024)
-/* Auto goes over to delta when fewer rows than one of so many changed their label ... */
-#define DELTA_SHARE		4
-/* ... of few clusters, where adding up all rows takes but twice as long as assigning them ... */
-#define FEW_DELTA_SHARE	32
-/* ... and a point is so much larger than the label to be remembered. */
-#define DELTA_FEATURES	16
+/* How a step finds labels and sums: plan_step(). */
+typedef enum GkStepPath
+{
+	GK_STEP_PARTITIONED,		/* assign a group of chunks, then threads share out the features */
+	GK_STEP_SMALLK_DIRECT,		/* one kernel assigns and adds to the result itself */
+	GK_STEP_SMALLK,				/* the same to private sums, keeping label bits where they are remembered */
+	GK_STEP_MERGE,				/* assign, add all rows */
+	/* From here on: add to the last step's result what has changed. */
+	GK_STEP_SMALLK_BITS,		/* one kernel assigns and moves rows whose label bits change */
+	GK_STEP_DELTA,				/* assign, move rows whose label changes */
+	GK_STEP_HAMERLY				/* assign rows that bounds leave open, move those whose label changes */
+} GkStepPath;
+
+/* What a step keeps for the next one besides its result. */
+typedef enum Memory
+{
+	NOTHING,
+	LABELS,						/* s->previous */
+	LABEL_BITS					/* s->label_bits */
+} Memory;
 
 typedef struct Pass
 {
@@ -41,7 +49,7 @@ typedef struct Pass
 	int			k;
 	int			d;
 	bool		weighted;
-	bool		few;			/* the last cluster's sums are the total minus the rest */
+	bool		smallk;			/* the last cluster's sums are the total minus the rest */
 	const double *inv;
 	GkStep	   *out;
 	GkHost		host;			/* with the sweep's number of threads */
@@ -57,13 +65,12 @@ typedef struct Pass
 	size_t		double_at;		/* double [copies][k][width], unweighted only */
 	size_t		bytes;
 
-	/* delta, one of: labels of the last step by row, or as of step_few(); NULL: not kept. */
-	int32_t    *previous;
-	uint64_t   *kept;
-	bool		delta;			/* this pass adds to the last step's result */
-	bool		known;			/* there are labels and results of a last step */
-	bool		bounded;		/* and looks only at rows that may change their label */
-	bool		screened;		/* labels are found by scalar products */
+	/* The plan. */
+	GkStepPath	path;
+	Memory		memory;
+	bool		known;			/* there are memory and result of a last step */
+	bool		calm;			/* in which so few labels changed that moving rows pays */
+	bool		dot;			/* GK_STEP_MERGE, _DELTA: labels by scalar products */
 } Pass;
 
 /* At the start of a thread's region. */
@@ -82,25 +89,24 @@ lay_out(Pass *p)
 	size_t		kd = (size_t) p->k * p->d;
 
 	p->width = (size_t) (p->d + 3) / 4 * 4;
-	p->copies = !p->weighted && !p->few &&
-		p->k * p->width * sizeof(double) * GK_ADD_COPIES <= COPIES_BYTES ? GK_ADD_COPIES : 1;
-	p->sum_at = 64;
+	p->copies = !p->weighted && !p->smallk &&
+		p->k * p->width * sizeof(double) * GK_ADD_COPIES <= GK_COST_COPIES_BYTES ? GK_ADD_COPIES : 1;
+	p->sum_at = GK_CACHE_LINE;
 	p->mass_at = p->sum_at + kd * sizeof(gk_int128);
 	p->count_at = p->mass_at + (p->weighted ? p->k * sizeof(gk_int128) : 0);
 	p->double_at = p->count_at + p->copies * p->k * sizeof(int64_t);
-	p->double_at = (p->double_at + 63) / 64 * 64;
-	p->bytes = p->double_at + (p->weighted ? 0 : p->copies * p->k * p->width * sizeof(double));
-	/* A line apart, so that threads do not share one. */
-	p->bytes = (p->bytes + 127) / 64 * 64;
+	p->double_at = (p->double_at + GK_CACHE_LINE - 1) / GK_CACHE_LINE * GK_CACHE_LINE;
+	p->bytes = gk_cpu_region_bytes(p->double_at +
+								   (p->weighted ? 0 : p->copies * p->k * p->width * sizeof(double)));
 }
 
 static char *
 region(const Pass *p, int thread)
 {
-	return (char *) p->s->sums.p + thread * p->bytes;
+	return (char *) p->s->sums + thread * p->bytes;
 }
 
-/* Exact doubles into integers, of clusters k0 .. k1-1. */
+/* Turn exact doubles into integers, of clusters k0 .. k1-1. */
 static void
 flush(const Pass *p, char *own, int k0, int k1)
 {
@@ -122,9 +128,9 @@ flush(const Pass *p, char *own, int k0, int k1)
 		}
 }
 
-/* Row i of the block, `times` (1 or -1) over, into cluster k. */
+/* Add row i of the block to cluster k `times` (1 or -1) over. */
 static void
-add_row(const Pass *p, char *own, const GkBlock *b, const GkLabels *l, int i, int k, int times)
+add_row(const Pass *p, char *own, const GkBlock *b, const GkBlockLabels *l, int i, int k, int times)
 {
 	const float *x = l->x.x + i / GK_ROW_PAD * l->x.tile + i % GK_ROW_PAD;
 	size_t		stride = l->x.stride;
@@ -148,7 +154,7 @@ add_row(const Pass *p, char *own, const GkBlock *b, const GkLabels *l, int i, in
 	}
 }
 
-/* Make room for so many more rows in the double sums. */
+/* Make room for some more rows in the double sums. */
 static void
 reserve(const Pass *p, char *own, int rows)
 {
@@ -165,16 +171,16 @@ reserve(const Pass *p, char *own, int rows)
 }
 
 static void
-add(const Pass *p, char *own, const GkBlock *b, const GkLabels *l)
+add(const Pass *p, char *own, const GkBlock *b, const GkBlockLabels *l)
 {
 	int64_t    *count = (int64_t *) (own + p->count_at);
 	double	   *part = (double *) (own + p->double_at);
 	const GkCpuKernels *kernels = p->s->kernels;
 
-	if (p->few)
+	if (p->smallk)
 	{
-		kernels->add_few(&l->x, l->label, b->rows, p->k, p->s->pts->prep.expo,
-						 (gk_int128 *) (own + p->sum_at), count);
+		kernels->add_smallk(&l->x, l->label, b->rows, p->k, p->s->pts->prep.expo,
+							(gk_int128 *) (own + p->sum_at), count);
 		return;
 	}
 	reserve(p, own, b->rows);
@@ -193,7 +199,14 @@ add(const Pass *p, char *own, const GkBlock *b, const GkLabels *l)
 			count[l->label[i]]++;
 }
 
-/* The result of some clusters: all private sums, and for a delta the last result. */
+/* Does the path move rows that change their label, from the last step's result on? */
+static bool
+moves_rows(const Pass *p)
+{
+	return p->path >= GK_STEP_SMALLK_BITS;
+}
+
+/* The result of some clusters: all private sums, and the last result if rows only move. */
 static void
 merge_clusters(void *arg, int64_t job, int thread)
 {
@@ -203,17 +216,16 @@ merge_clusters(void *arg, int64_t job, int thread)
 	int			k1 = p->k - k0 > p->per_job ? k0 + p->per_job : p->k;
 	size_t		sums = (size_t) (k1 - k0) * p->d;
 	gk_int128  *sum = p->out->sum + (size_t) k0 * p->d;
-	gk_int128  *base_sum = (gk_int128 *) s->base_sum.p + (size_t) k0 * p->d;
-	gk_int128  *base_mass = s->base_mass.p;
-	int64_t    *base_count = s->base_count.p;
+	gk_int128  *base_sum = s->base.sum + (size_t) k0 * p->d;
+	bool		moves = moves_rows(p);
 
 	(void) thread;
 	for (size_t i = 0; i < sums; i++)
-		sum[i] = p->delta ? base_sum[i] : 0;
+		sum[i] = moves ? base_sum[i] : 0;
 	for (int k = k0; k < k1; k++)
 	{
-		p->out->count[k] = p->delta ? base_count[k] : 0;
-		p->out->mass[k] = p->delta ? base_mass[k] : 0;
+		p->out->count[k] = moves ? s->base.count[k] : 0;
+		p->out->mass[k] = moves ? s->base.mass[k] : 0;
 	}
 	for (int t = 0; t < p->sweep.threads; t++)
 	{
@@ -224,7 +236,7 @@ merge_clusters(void *arg, int64_t job, int thread)
 
 		if (!((Private *) own)->used)
 			continue;
-		/* the kernels for few clusters add to the integers themselves */
+		/* the kernels for small k add to the integers themselves */
 		if (!p->weighted && ((Private *) own)->pending > 0)
 			flush(p, own, k0, k1);
 		for (size_t i = 0; i < sums; i++)
@@ -239,19 +251,20 @@ merge_clusters(void *arg, int64_t job, int thread)
 				p->out->mass[k] = p->out->count[k];
 		}
 	}
-	if (s->used == GK_DELTA)
+	if (p->memory != NOTHING)
 	{
 		memcpy(base_sum, sum, sums * sizeof(gk_int128));
-		memcpy(base_mass + k0, p->out->mass + k0, (k1 - k0) * sizeof(gk_int128));
-		memcpy(base_count + k0, p->out->count + k0, (k1 - k0) * sizeof(int64_t));
+		memcpy(s->base.mass + k0, p->out->mass + k0, (k1 - k0) * sizeof(gk_int128));
+		memcpy(s->base.count + k0, p->out->count + k0, (k1 - k0) * sizeof(int64_t));
 	}
 }
 
-/* What few clusters leave out. */
+/* The last cluster's result, which the kernels for small k leave out. */
 static void
 complete(const Pass *p)
 {
 	const GkPoints *pts = p->s->pts;
+	const GkStep *base = &p->s->base;
 	int			last = p->k - 1;
 	gk_int128  *sum = p->out->sum + (size_t) last * p->d;
 
@@ -264,28 +277,28 @@ complete(const Pass *p)
 			sum[j] -= p->out->sum[(size_t) k * p->d + j];
 	}
 	p->out->mass[last] = p->out->count[last];
-	if (p->s->used == GK_DELTA)
+	if (p->memory != NOTHING)
 	{
-		memcpy((gk_int128 *) p->s->base_sum.p + (size_t) last * p->d, sum, p->d * sizeof(gk_int128));
-		((gk_int128 *) p->s->base_mass.p)[last] = p->out->mass[last];
-		((int64_t *) p->s->base_count.p)[last] = p->out->count[last];
+		memcpy(base->sum + (size_t) last * p->d, sum, p->d * sizeof(gk_int128));
+		base->mass[last] = p->out->mass[last];
+		base->count[last] = p->out->count[last];
 	}
 }
 
-/* Row i of the block moves. */
+/* Move row i of the block. */
 static void
-move_row(const Pass *p, char *own, const GkBlock *b, const GkLabels *l, int i, int from, int to)
+move_row(const Pass *p, char *own, const GkBlock *b, const GkBlockLabels *l, int i, int from, int to)
 {
 	reserve(p, own, 2);
 	add_row(p, own, b, l, i, to, 1);
 	add_row(p, own, b, l, i, from, -1);
 }
 
-/* Remember the block's labels; rows that changed theirs move when this is a delta. */
+/* Remember the block's labels; count the rows that changed theirs, and on GK_STEP_DELTA move them. */
 static void
-note_changes(const Pass *p, char *own, const GkBlock *b, const GkLabels *l)
+note_changes(const Pass *p, char *own, const GkBlock *b, const GkBlockLabels *l)
 {
-	int32_t    *previous = p->previous + b->slot;
+	int32_t    *previous = p->s->previous + b->slot;
 
 	for (int i = 0; i < b->rows; i += GK_ROW_PAD)
 	{
@@ -297,7 +310,7 @@ note_changes(const Pass *p, char *own, const GkBlock *b, const GkLabels *l)
 		for (int r = i; r < end; r++)
 			changed += previous[r] != l->label[r];
 		((Private *) own)->changed += changed;
-		for (int r = i; p->delta && r < end; r++)
+		for (int r = i; p->path == GK_STEP_DELTA && r < end; r++)
 			if (previous[r] != l->label[r])
 				move_row(p, own, b, l, r, previous[r], l->label[r]);
 		memcpy(previous + i, l->label + i, (end - i) * sizeof(int32_t));
@@ -306,179 +319,216 @@ note_changes(const Pass *p, char *own, const GkBlock *b, const GkLabels *l)
 		previous[i] = 0;		/* a valid one, for whole vectors */
 }
 
-/* The thread's sums are there, cleared. */
-static void
-claim(const Pass *p, char *own)
+/* The thread's region, cleared at first use. */
+static char *
+claim(const Pass *p, int thread)
 {
-	if (((Private *) own)->used)
-		return;
-	memset(own + p->sum_at, 0, p->bytes - p->sum_at);
-	((Private *) own)->used = true;
+	char	   *own = region(p, thread);
+
+	if (!((Private *) own)->used)
+	{
+		memset(own + p->sum_at, 0, p->bytes - p->sum_at);
+		((Private *) own)->used = true;
+	}
+	return own;
 }
 
+/* ---- a block on each path ---- */
+
+/* GK_STEP_SMALLK_DIRECT: one thread; thousands of small clusterings are faster without a merge. */
 static void
-bounded_block(GkSession *s, const Pass *p, char *own, const GkBlock *b)
-{
-	GkLabels	l = {.x = {.x = b->chunk->data + b->row,.tile = GK_ROW_PAD,.stride = b->chunk->stride}};
-	int			changed = gk_cpu_hamerly_block(s, b, p->c, p->k);
-
-	((Private *) own)->changed += changed;
-	if (changed > 0)
-		claim(p, own);
-	for (int i = 0; i < changed; i++)
-		move_row(p, own, b, &l, b->label[i], ((int32_t *) b->d2)[i], p->previous[b->slot + b->label[i]]);
-}
-
-/* Without labels. */
-static void
-few_block(GkSession *s, const Pass *p, char *own, const GkBlock *b)
-{
-	GkTiles		x = gk_cpu_tiles(s, b);
-	uint64_t   *kept = p->kept != NULL ? p->kept + b->slot / GK_ROW_PAD * gk_smallk_bits(p->k) : NULL;
-
-	((Private *) own)->changed +=
-		(p->delta ? s->kernels->move_few : s->kernels->step_few)
-		(&x, p->c, p->k, b->rows, s->pts->prep.expo, kept, (gk_int128 *) (own + p->sum_at), (int64_t *) (own + p->count_at));
-}
-
-static void
-merge_block(GkSession *s, void *arg, const GkBlock *b)
+smallk_direct_block(GkSession *s, void *arg, const GkBlock *b)
 {
 	const Pass *p = arg;
-	char	   *own = region(p, b->thread);
-	GkLabels	l;
+	GkTiles		x = gk_cpu_tiles(s, b);
 
-	if (p->bounded)
-	{
-		bounded_block(s, p, own, b);
-		return;
-	}
-	claim(p, own);
-	if (p->few && p->previous == NULL)
-	{
-		few_block(s, p, own, b);
-		return;
-	}
+	s->kernels->step_smallk(&x, p->c, p->k, b->rows, s->pts->prep.expo, NULL, p->out->sum, p->out->count);
+}
+
+/* GK_STEP_SMALLK, GK_STEP_SMALLK_BITS */
+static void
+smallk_block(GkSession *s, void *arg, const GkBlock *b)
+{
+	const Pass *p = arg;
+	char	   *own = claim(p, b->thread);
+	GkTiles		x = gk_cpu_tiles(s, b);
+	uint64_t   *bits = p->memory == LABEL_BITS ? s->label_bits + b->slot / GK_ROW_PAD * gk_smallk_bits(p->k) : NULL;
+
+	((Private *) own)->changed +=
+		(p->path == GK_STEP_SMALLK_BITS ? s->kernels->move_smallk : s->kernels->step_smallk)
+		(&x, p->c, p->k, b->rows, s->pts->prep.expo, bits, (gk_int128 *) (own + p->sum_at), (int64_t *) (own + p->count_at));
+}
+
+/* GK_STEP_MERGE, GK_STEP_DELTA */
+static void
+assign_block(GkSession *s, void *arg, const GkBlock *b)
+{
+	const Pass *p = arg;
+	char	   *own = claim(p, b->thread);
+	GkBlockLabels l;
+
 	for (int row = 0; row < b->rows; row += p->piece)
 	{
-		GkBlock		part = *b;
+		GkBlock		piece = *b;
 
-		part.row += row;
-		part.rows = b->rows - row < p->piece ? b->rows - row : p->piece;
-		part.tiles = (part.rows + GK_ROW_PAD - 1) / GK_ROW_PAD;
-		part.at += row;
-		part.slot += row;
-		part.label += row;
-		part.d2 += row;
-		if (p->screened)
+		piece.row += row;
+		piece.rows = b->rows - row < p->piece ? b->rows - row : p->piece;
+		piece.tiles = (piece.rows + GK_ROW_PAD - 1) / GK_ROW_PAD;
+		piece.at += row;
+		piece.slot += row;
+		piece.label += row;
+		piece.d2 += row;
+		if (p->dot)
 		{
-			l = (GkLabels) {.x = gk_cpu_tiles(s, &part),.label = part.label};
-			gk_cpu_dot_labels(s, &l.x, part.slot, part.rows, l.label);
+			l = (GkBlockLabels) {.x = gk_cpu_tiles(s, &piece),.label = piece.label};
+			gk_cpu_dot_labels(s, &l.x, piece.slot, piece.rows, l.label);
 		}
-		else if (!gk_cpu_assign(s, &p->sweep, &part, p->c, p->k, &l))
+		else if (!gk_cpu_assign(s, &p->sweep, &piece, p->c, p->k, &l))
 			continue;
-		if (!p->delta)
-			add(p, own, &part, &l);
-		if (p->previous != NULL)
-			note_changes(p, own, &part, &l);
+		if (p->path == GK_STEP_MERGE)
+			add(p, own, &piece, &l);
+		if (p->memory == LABELS)
+			note_changes(p, own, &piece, &l);
 	}
 }
 
-/* ---- the pass ---- */
-
-/* All are in registers at once. */
-static bool
-few_sums(const Pass *p)
+/* GK_STEP_HAMERLY */
+static void
+hamerly_block(GkSession *s, void *arg, const GkBlock *b)
 {
-	return p->few && (p->k - 1) * p->d <= p->s->kernels->few_sums;
+	const Pass *p = arg;
+	GkBlockLabels l = {.x = gk_cpu_tiles(s, b)};
+	int			changes;
+	const GkLabelChange *change = gk_cpu_hamerly_block(s, b, p->c, p->k, &changes);
+	char	   *own = changes > 0 ? claim(p, b->thread) : region(p, b->thread);
+
+	((Private *) own)->changed += changes;
+	for (int i = 0; i < changes; i++)
+		move_row(p, own, b, &l, change[i].row, change[i].from, s->previous[b->slot + change[i].row]);
+}
+
+/* ---- the plan ---- */
+
+/* Do the sums of small k fit into registers at once? */
+static bool
+in_registers(const Pass *p)
+{
+	return p->smallk && (p->k - 1) * p->d <= p->s->kernels->smallk_sums;
 }
 
 static size_t
-kept_words(const Pass *p)
+bit_words(const Pass *p)
 {
 	return p->s->all_rows / GK_ROW_PAD * gk_smallk_bits(p->k);
 }
 
-/* Of a single block, a moment's work, bits are not worth their memory. */
+/* May label bits be remembered?  Of a single block, a moment's work, they are not worth their memory. */
 static bool
 bits_possible(const Pass *p)
 {
 	const GkSession *s = p->s;
 
-	return s->feature_sum == GK_FSUM_AUTO && s->host.skip != GK_SKIP_ON && few_sums(p) && p->k > 1 &&
-		s->kernels->move_few != NULL && s->pts->n > p->sweep.rows &&
-		s->pts->resident && kept_words(p) * sizeof(uint64_t) <= s->pts->spare;
+	return s->feature_sum == GK_FSUM_AUTO && s->host.skip != GK_SKIP_ON && in_registers(p) && p->k > 1 &&
+		s->kernels->move_smallk != NULL && s->pts->n > p->sweep.rows &&
+		s->pts->resident && bit_words(p) * sizeof(uint64_t) <= s->pts->spare;
 }
 
-/*
- * Private copies must fit, and clearing and merging them must be small beside
- * adding the rows up.
- */
+/* Choose how to sum: private copies must fit, and clearing and merging them be small beside adding rows. */
 static GkFeatureSum
-choose(const Pass *p)
+plan_sum(const Pass *p)
 {
 	const GkSession *s = p->s;
+	int			threads = p->sweep.threads;
 
 	if (s->feature_sum != GK_FSUM_AUTO)
 		return s->feature_sum;
-	if (s->strategy == GK_MULTI_PASS)
+	if (s->strategy == GK_MULTI_PASS ||
+		p->bytes > GK_COST_THREAD_BYTES || p->bytes * threads > GK_COST_PRIVATE_BYTES ||
+		(threads > 1 && p->d >= threads && (int64_t) p->k * threads * GK_COST_MERGE_ROWS > s->pts->n))
 		return GK_PARTITIONED_FEATURES;
-	if (p->bytes > THREAD_BYTES || p->bytes * p->sweep.threads > PRIVATE_BYTES)
-		return GK_PARTITIONED_FEATURES;
-	if (p->sweep.threads > 1 && p->d >= p->sweep.threads &&
-		(int64_t) p->k * p->sweep.threads * 4 > s->pts->n)
-		return GK_PARTITIONED_FEATURES;
-	if (p->d >= DELTA_FEATURES && s->pts->resident)
+	if (p->d >= GK_COST_DELTA_D && s->pts->resident)
 		return GK_DELTA;
-	/* Bounds need labels; few clusters of small points are faster without any. */
-	if (gk_cpu_hamerly_possible(s, p->k) && (!few_sums(p) || s->host.skip == GK_SKIP_ON))
+	/* Bounds need labels; small k of small points is faster without any. */
+	if (gk_cpu_hamerly_possible(s, p->k) && (!in_registers(p) || s->host.skip == GK_SKIP_ON))
 		return GK_DELTA;
 	return bits_possible(p) ? GK_DELTA : GK_CLUSTER_MERGE;
 }
 
-/* Remember labels, or their bits, and results, and start from those of the last step if they help. */
+/*
+ * Choose the path; the first line that fits:
+ *
+ *   k, d, n (gkmeans.feature_sum = auto)           remembered   the last step       path
+ *   ---------------------------------------------  -----------  ------------------  --------------
+ *   private sums take too much memory, or          nothing                          PARTITIONED
+ *     n < k * threads * GK_COST_MERGE_ROWS
+ *   small k, sums in registers, several blocks     label bits   < n / 32 changed    SMALLK_BITS
+ *                                                               else, or none       SMALLK
+ *   d >= GK_COST_DELTA_D, or bounds are possible   labels       bounds help         HAMERLY
+ *                                                               < n / 4 changed     DELTA
+ *                                                               else, or none       MERGE
+ *   small k, one thread                            nothing                          SMALLK_DIRECT
+ *   small k                                        nothing                          SMALLK
+ *   any                                            nothing                          MERGE
+ *
+ * Small k: at most GK_CPU_SMALLK clusters of points without weights, by AVX2 or AVX-512.  Memory for
+ * labels needs points that are resident.  Other values of gkmeans.feature_sum: partitioned_features is the
+ * first line, delta the third with "any" for n / 4, cluster_merge the last three.
+ */
+static void
+plan_step(Pass *p)
+{
+	GkSession  *s = p->s;
+
+	s->used = plan_sum(p);
+	p->memory = s->used != GK_DELTA ? NOTHING : bits_possible(p) ? LABEL_BITS : LABELS;
+	p->known = p->memory != NOTHING && s->previous_k == p->k;
+	p->calm = p->known && (s->feature_sum == GK_DELTA ||
+						   s->changed < s->pts->n / (p->memory == LABELS ? GK_COST_DELTA_SHARE : GK_COST_SMALLK_SHARE));
+	if (s->used == GK_PARTITIONED_FEATURES)
+		p->path = GK_STEP_PARTITIONED;
+	else if (p->memory == LABEL_BITS)
+		p->path = p->calm ? GK_STEP_SMALLK_BITS : GK_STEP_SMALLK;
+	else if (p->known && gk_cpu_hamerly_wanted(s, p->k))
+		p->path = GK_STEP_HAMERLY;
+	else if (p->memory == LABELS)
+		p->path = p->calm ? GK_STEP_DELTA : GK_STEP_MERGE;
+	else if (p->smallk)
+		p->path = p->sweep.threads == 1 ? GK_STEP_SMALLK_DIRECT : GK_STEP_SMALLK;
+	else
+		p->path = GK_STEP_MERGE;
+}
+
+/* ---- the pass ---- */
+
+/* Get ready what the path needs besides private sums. */
 static GkStatus
-prepare_delta(Pass *p, GkError *err)
+begin(Pass *p, GkError *err)
 {
 	GkSession  *s = p->s;
 	size_t		kd = (size_t) p->k * p->d;
-	bool		few = bits_possible(p);
 
-	if (!(few ? gk_cpu_room(s, &s->kept, kept_words(p), sizeof(uint64_t)) :
-		  gk_cpu_room(s, &s->previous, s->all_rows, sizeof(int32_t))) ||
-		!gk_cpu_room(s, &s->base_sum, kd, sizeof(gk_int128)) ||
-		!gk_cpu_room(s, &s->base_mass, p->k, sizeof(gk_int128)) ||
-		!gk_cpu_room(s, &s->base_count, p->k, sizeof(int64_t)))
+	if (p->memory != NOTHING &&
+		(!(p->memory == LABELS ? gk_cpu_room(s, &s->previous, s->all_rows, sizeof(int32_t)) :
+		   gk_cpu_room(s, &s->label_bits, bit_words(p), sizeof(uint64_t))) ||
+		 !gk_cpu_room(s, &s->base.sum, kd, sizeof(gk_int128)) ||
+		 !gk_cpu_room(s, &s->base.mass, p->k, sizeof(gk_int128)) ||
+		 !gk_cpu_room(s, &s->base.count, p->k, sizeof(int64_t))))
 		return gk_cpu_out_of_memory(err);
-	p->known = s->previous_k == p->k;
-	p->delta = p->known && (s->feature_sum == GK_DELTA || s->changed < s->pts->n / (few ? FEW_DELTA_SHARE : DELTA_SHARE));
-	if (few)
+	if (p->memory == LABELS && !p->known)
+		memset(s->previous, 0xff, s->all_rows * sizeof(int32_t));
+	/* no memory for bounds: without them */
+	if (p->path == GK_STEP_HAMERLY && !gk_cpu_hamerly_begin(s, &p->sweep, p->c, p->k))
+		p->path = p->calm ? GK_STEP_DELTA : GK_STEP_MERGE;
+	if (p->path == GK_STEP_SMALLK_DIRECT || p->path == GK_STEP_SMALLK || p->path == GK_STEP_SMALLK_BITS)
 	{
-		p->kept = s->kept.p;
-		return GK_OK;
+		/* all clusters at once, however many features they have */
+		p->sweep.rounds = 1;
+		p->sweep.per_round = p->k;
 	}
-	p->previous = s->previous.p;
-	if (!p->known)
-		memset(p->previous, 0xff, s->all_rows * sizeof(int32_t));
-	p->bounded = p->known && gk_cpu_hamerly_begin(s, &p->sweep, p->c, p->k);
-	if (p->bounded)
-		p->delta = true;
-	return GK_OK;
+	p->dot = (p->path == GK_STEP_MERGE || p->path == GK_STEP_DELTA) && gk_cpu_dot_wanted(s, &p->sweep, p->k);
+	return p->dot ? gk_cpu_dot_begin(s, &p->sweep, p->c, p->k, err) : GK_OK;
 }
 
-static void
-direct_block(GkSession *s, void *arg, const GkBlock *b)
-{
-	const Pass *p = arg;
-	GkTiles		x = gk_cpu_tiles(s, b);
-
-	s->kernels->step_few(&x, p->c, p->k, b->rows, s->pts->prep.expo, NULL, p->out->sum, p->out->count);
-}
-
-/*
- * Few clusters and one thread: it adds up in the result itself.  Thousands of small
- * clusterings feel that nothing is merged.
- */
 static GkStatus
 step_direct(Pass *p, GkError *err)
 {
@@ -487,7 +537,7 @@ step_direct(Pass *p, GkError *err)
 
 	memset(p->out->sum, 0, sums * sizeof(gk_int128));
 	memset(p->out->count, 0, p->k * sizeof(int64_t));
-	p->sweep.block = direct_block;
+	p->sweep.block = smallk_direct_block;
 	st = gk_cpu_sweep(p->s, &p->sweep, err);
 	for (int k = 0; k < p->k; k++)
 		p->out->mass[k] = p->out->count[k];
@@ -495,25 +545,31 @@ step_direct(Pass *p, GkError *err)
 	return st;
 }
 
-static GkStatus
-step_merge(Pass *p, GkError *err)
+/* Remember that there is a step, and how many labels changed. */
+static void
+end_memory(const Pass *p)
 {
 	GkSession  *s = p->s;
-	GkStatus	st = GK_OK;
 
-	/* few_block() takes all clusters at once, however many features they have */
-	if (p->few && p->previous == NULL)
-	{
-		p->sweep.rounds = 1;
-		p->sweep.per_round = p->k;
-	}
-	else if (!p->bounded)
-		st = gk_cpu_dot_begin(s, &p->sweep, p->c, p->k, &p->screened, err);
-	if (st != GK_OK)
-		return st;
-	if (p->few && p->previous == NULL && p->kept == NULL && p->sweep.threads == 1)
-		return step_direct(p, err);
-	p->sweep.block = merge_block;
+	s->previous_k = p->k;
+	s->changed = 0;
+	for (int t = 0; t < p->sweep.threads; t++)
+		s->changed += ((Private *) region(p, t))->changed;
+	if (p->memory == LABELS)
+		gk_cpu_hamerly_end(s, &p->sweep, p->path == GK_STEP_HAMERLY);
+	else if (!p->known)
+		s->changed = s->pts->n;
+}
+
+/* All paths with private sums. */
+static GkStatus
+step_private(Pass *p, GkError *err)
+{
+	GkSession  *s = p->s;
+	GkStatus	st;
+
+	p->sweep.block = p->path == GK_STEP_HAMERLY ? hamerly_block :
+		p->path == GK_STEP_MERGE || p->path == GK_STEP_DELTA ? assign_block : smallk_block;
 	p->sweep.keep_labels = p->sweep.rounds > 1;
 	if (!gk_cpu_room(s, &s->sums, p->sweep.threads, p->bytes))
 		return gk_cpu_out_of_memory(err);
@@ -522,21 +578,13 @@ step_merge(Pass *p, GkError *err)
 	st = gk_cpu_sweep(s, &p->sweep, err);
 	if (st == GK_OK && !s->core->parallel_for(&p->host, (p->k + p->per_job - 1) / p->per_job, merge_clusters, p))
 		st = GK_STOPPED;
-	if (p->screened)
+	if (p->dot)
 		gk_cpu_dot_end(s);
-	if (st == GK_OK && p->few && (!p->delta || p->kept != NULL))
+	/* rows that move one by one have the last cluster, too */
+	if (st == GK_OK && p->smallk && p->path != GK_STEP_DELTA && p->path != GK_STEP_HAMERLY)
 		complete(p);
-	if (st == GK_OK && s->used == GK_DELTA)
-	{
-		s->previous_k = p->k;
-		s->changed = 0;
-		for (int t = 0; t < p->sweep.threads; t++)
-			s->changed += ((Private *) region(p, t))->changed;
-		if (p->kept == NULL)
-			gk_cpu_hamerly_end(s, &p->sweep, p->bounded);
-		else if (!p->known)
-			s->changed = s->pts->n;
-	}
+	if (st == GK_OK && p->memory != NOTHING)
+		end_memory(p);
 	return st;
 }
 
@@ -544,23 +592,22 @@ GkStatus
 gk_cpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err)
 {
 	Pass		p = {.s = s,.sweep = gk_cpu_plan(s, k),.c = centroids,.k = k,.d = s->pts->d,
-	.weighted = s->pts->weighted,.inv = s->inv.p,.out = out,.host = s->host};
-	GkStatus	st = GK_OK;
+	.weighted = s->pts->weighted,.inv = s->inv,.out = out,.host = s->host};
+	GkStatus	st;
 
-	p.few = !p.weighted && k <= GK_CPU_SMALLK && s->kernels->add_few != NULL;
+	p.smallk = !p.weighted && k <= GK_CPU_SMALLK && s->kernels->add_smallk != NULL;
 	lay_out(&p);
 	p.host.threads = p.sweep.threads;
 	p.per_job = GK_CPU_JOB_SUMS / p.d + 1;
-	p.piece = (PIECE_FLOATS / p.d + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD;
+	p.piece = (GK_COST_PIECE_FLOATS / p.d + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD;
 	p.piece = p.piece > GK_ROW_PAD ? p.piece : GK_ROW_PAD;
 	p.sweep.arg = &p;
-	s->used = choose(&p);
-	if (s->used == GK_DELTA)
-		st = prepare_delta(&p, err);
+	plan_step(&p);
 	s->previous_k = 0;			/* until this step is through */
+	st = begin(&p, err);
 	if (st != GK_OK)
 		return st;
-	if (s->used == GK_PARTITIONED_FEATURES)
+	if (p.path == GK_STEP_PARTITIONED)
 		return gk_cpu_step_partitioned(s, &p.sweep, centroids, k, out, err);
-	return step_merge(&p, err);
+	return p.path == GK_STEP_SMALLK_DIRECT ? step_direct(&p, err) : step_private(&p, err);
 }

@@ -11,7 +11,7 @@
 #include "cpu/gk_cpu.h"
 
 /* Features that one job owns at most: two cache lines of results. */
-#define OWN_FEATURES	8
+#define OWN_FEATURES	(2 * GK_CACHE_LINE / (int) sizeof(gk_int128))
 #define OWN_ROWS		(64 * 1024)
 
 typedef struct Pass
@@ -49,7 +49,7 @@ static void
 assign_block(GkSession *s, void *arg, const GkBlock *b)
 {
 	const Pass *p = arg;
-	GkLabels	l;
+	GkBlockLabels l;
 
 	gk_cpu_assign(s, &p->sweep, b, p->c, p->k, &l);
 }
@@ -64,7 +64,7 @@ own_features(void *arg, int64_t job, int thread)
 	int			n = d - j0 < p->own ? d - j0 : p->own;
 	const float *x = p->chunk->data + (size_t) j0 * p->chunk->stride;
 	const float *w = gk_chunk_weight(p->s->pts, p->chunk);
-	const double *inv = (const double *) p->s->inv.p + j0;
+	const double *inv = p->s->inv + j0;
 
 	(void) thread;
 	for (int i = p->row; i < p->row + p->rows; i++)
@@ -86,7 +86,7 @@ own_chunk(GkSession *s, void *arg, const GkChunk *chunk, int64_t at, GkError *er
 
 	(void) err;
 	p->chunk = chunk;
-	p->label = (int32_t *) s->label.p + at;
+	p->label = s->label + at;
 	p->own = d / p->host.threads;
 	p->own = p->own < 1 ? 1 : p->own > OWN_FEATURES ? OWN_FEATURES : p->own;
 	for (p->row = 0; p->row < chunk->rows; p->row += p->rows)

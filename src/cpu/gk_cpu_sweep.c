@@ -8,18 +8,13 @@
  */
 #include <math.h>
 
-#include "cpu/gk_cpu.h"
+#include "cpu/gk_cpu_session.h"
 
-#define WINDOW_MS		20
 #define GROUP_CHUNKS	64
 #define GROUP_ROWS		(1 << 20)	/* when labels are kept */
-/* Most rows of a block, and points that every block may have. */
+/* Rows of a block at most, and values that it may have however many centroids there are. */
 #define BLOCK_ROWS		4096
 #define BLOCK_FLOATS	(64 * 1024)
-/* Work other than distances, per value. */
-#define OVERHEAD		16
-/* Below this much work, starting threads costs more than it saves. */
-#define SMALL_PASS		2e6
 
 typedef struct Group
 {
@@ -52,21 +47,21 @@ gk_cpu_plan(const GkSession *s, int m)
 	const GkPoints *p = s->pts;
 	GkSweep		sweep = {.points = m != GK_D_ONLY};
 	int			d = sweep.points ? p->d : 1;
-	int64_t		most = s->kernels->job_work;
+	int64_t		work = s->kernels->job_work;
 	int64_t		rows = (p->n + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD;
 	int64_t		row_work = (int64_t) d * (m > 0 ? m : 1);
 
-	sweep.threads = (double) p->n * d * (m + OVERHEAD) < SMALL_PASS ? 1 : s->host.threads;
+	sweep.threads = (double) p->n * d * (m + GK_COST_OVERHEAD) < GK_COST_THREADS ? 1 : s->host.threads;
 	sweep.rounds = 1;
 	sweep.per_round = m;
-	if (sweep.threads == 1 && rows > 0 && rows <= BLOCK_ROWS && rows * row_work <= most)
+	if (sweep.threads == 1 && rows > 0 && rows <= BLOCK_ROWS && rows * row_work <= work)
 	{
-		/* one block: thousands of small clusterings feel divisions */
+		/* one block, without divisions: thousands of small clusterings are faster */
 		sweep.rows = (int) rows;
-		sweep.job_work = (double) rows * d * (m + OVERHEAD);
+		sweep.job_work = (double) rows * d * (m + GK_COST_OVERHEAD);
 		return sweep;
 	}
-	rows = most / row_work;
+	rows = work / row_work;
 	if (rows < BLOCK_FLOATS / d)
 		rows = BLOCK_FLOATS / d;
 	if (rows > BLOCK_ROWS)
@@ -74,16 +69,16 @@ gk_cpu_plan(const GkSession *s, int m)
 	if (sweep.threads > 1 && rows > p->n / (4 * sweep.threads))
 		rows = p->n / (4 * sweep.threads);
 	sweep.rows = round_up(rows > 0 ? rows : 1, GK_ROW_PAD);
-	most /= (int64_t) sweep.rows * d;
-	if (m > most)
+	work /= (int64_t) sweep.rows * d;
+	if (m > work)
 	{
-		sweep.rounds = (int) (most < 1 ? m : (m + most - 1) / most);
+		sweep.rounds = (int) (work < 1 ? m : (m + work - 1) / work);
 		sweep.per_round = (m + sweep.rounds - 1) / sweep.rounds;
 		if (sweep.per_round > 12)
 			sweep.per_round = round_up(sweep.per_round, 6);
 		sweep.rounds = (m + sweep.per_round - 1) / sweep.per_round;
 	}
-	sweep.job_work = (double) sweep.rows * d * (sweep.per_round + OVERHEAD);
+	sweep.job_work = (double) sweep.rows * d * (sweep.per_round + GK_COST_OVERHEAD);
 	return sweep;
 }
 
@@ -95,25 +90,25 @@ gk_cpu_tiles(const GkSession *s, const GkBlock *b)
 
 bool
 gk_cpu_assign(const GkSession *s, const GkSweep *sweep, const GkBlock *b,
-			  const float *centroids, int k, GkLabels *out)
+			  const float *centroids, int k, GkBlockLabels *out)
 {
 	int			k0 = b->round * sweep->per_round;
 	int			k1 = k - k0 > sweep->per_round ? k0 + sweep->per_round : k;
 
 	out->x = gk_cpu_tiles(s, b);
-	out->label = sweep->keep_labels ? (int32_t *) s->label.p + b->at : b->label;
-	out->d2 = sweep->keep_labels ? (float *) s->d2.p + b->at : b->d2;
+	out->label = sweep->keep_labels ? s->label + b->at : b->label;
+	out->d2 = sweep->keep_labels ? s->d2 + b->at : b->d2;
 	s->kernels->assign(&out->x, centroids, k0, k1, out->label, out->d2);
 	return k1 == k;
 }
 
 /* ---- groups of chunks ---- */
 
-/* What all threads do in about WINDOW_MS. */
+/* Jobs that all threads do in GK_COST_WINDOW_MS. */
 static int64_t
 window_jobs(const Group *g)
 {
-	double		jobs = (double) WINDOW_MS * g->sweep->threads *
+	double		jobs = (double) GK_COST_WINDOW_MS * g->sweep->threads *
 		(double) g->s->kernels->job_work / g->sweep->job_work;
 
 	return jobs < g->sweep->threads ? g->sweep->threads : (int64_t) jobs;
@@ -177,7 +172,7 @@ static void
 run_block(void *arg, int64_t job, int thread)
 {
 	const Group *g = arg;
-	char	   *scratch = (char *) g->s->scratch.p + thread * g->scratch;
+	char	   *scratch = g->s->scratch + thread * g->scratch;
 	size_t		label = (size_t) g->sweep->rows * sizeof(float);
 	int			i = g->pieces - 1;
 	GkBlock		b;
@@ -221,7 +216,6 @@ run_group(Group *g)
 	return GK_OK;
 }
 
-/* All points are one block. */
 static bool
 one_block(const GkSession *s, const GkSweep *sweep)
 {
@@ -229,12 +223,12 @@ one_block(const GkSession *s, const GkSweep *sweep)
 		s->pts->chunks[0].rows <= sweep->rows && sweep->rounds == 1;
 }
 
-/* What the sweep comes to then: thousands of small clusterings feel the difference. */
+/* A sweep over one block, without groups: thousands of small clusterings are faster. */
 static GkStatus
 sweep_block(GkSession *s, const GkSweep *sweep, GkError *err)
 {
 	const GkChunk *c = &s->pts->chunks[0];
-	char	   *scratch = s->scratch.p;
+	char	   *scratch = s->scratch;
 	size_t		label = (size_t) sweep->rows * sizeof(float);
 	GkBlock		b = {.chunk = c,.rows = c->rows,.tiles = (c->rows + GK_ROW_PAD - 1) / GK_ROW_PAD,
 	.label = (int32_t *) scratch,.d2 = (float *) (scratch + label)};

@@ -191,7 +191,7 @@ test_walk(const char *simd, int d, int k)
 	char		reason[128];
 	int			bad = 0;
 	double		least = 1.0;
-	bool		bundled = false;
+	bool		grouped = false;
 
 	gk_cpu_set_simd(simd, reason, sizeof(reason));
 	test_host_init(&host, 3);
@@ -233,12 +233,12 @@ test_walk(const char *simd, int d, int k)
 			count[label]++;
 		}
 		bad += memcmp(count, step.count, sizeof(int64_t) * k) != 0;
-		if (s > 1 && session->bounds.share < least)
-			least = session->bounds.share;
-		bundled |= s > 1 && session->bounds.bundled;
+		if (s > 1 && session->hamerly.share < least)
+			least = session->hamerly.share;
+		grouped |= s > 1 && session->hamerly.grouped;
 	}
 	ok(bad == 0, "%s: %d steps of %d wandering centroids, d %d (%d wrong)", simd, STEPS, k, d, bad);
-	ok(bundled || k < 100, "%s: of %d centroids those nearby", simd, k);
+	ok(grouped || k < 100, "%s: of %d centroids those nearby", simd, k);
 	ok(least < 0.05, "%s: the calmest step looked at %.1f %% of the points", simd, 100 * least);
 	gk_cpu_backend.close(session);
 	gk_store_free(store);

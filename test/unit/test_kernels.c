@@ -300,7 +300,7 @@ test_add(void)
 
 /*
  * From other centroids, the same in another order, to these ones: sums and counts, 0
- * before and after, are together what step_few() makes of these alone, kept says whose
+ * before and after, are together what step_smallk() makes of these alone, kept says whose
  * the rows are, and nothing is left to move.
  */
 static bool
@@ -324,7 +324,7 @@ moves_few(const GkCpuKernels *set, const GkTiles *x, const float *c, int k, int 
 	for (int i = 0; i < rows; i++)
 		for (int b = 0; b < bits; b++)
 			want[i / GK_ROW_PAD * bits + b] |= (uint64_t) (label[i] >> b & 1) << i % GK_ROW_PAD;
-	set->step_few(x, other, k, rows, expo, kept, sum, count);
+	set->step_smallk(x, other, k, rows, expo, kept, sum, count);
 	for (int i = 0; i < rows && k > 1; i++)
 	{
 		bool		other_label = false;
@@ -333,10 +333,10 @@ moves_few(const GkCpuKernels *set, const GkTiles *x, const float *c, int k, int 
 			other_label |= (kept[i / GK_ROW_PAD * bits + b] ^ want[i / GK_ROW_PAD * bits + b]) >> i % GK_ROW_PAD & 1;
 		differ += other_label;
 	}
-	good = set->move_few(x, c, k, rows, expo, kept, sum, count) == differ;
+	good = set->move_smallk(x, c, k, rows, expo, kept, sum, count) == differ;
 	good = good && (k == 1 || memcmp(kept, want, words * sizeof(uint64_t)) == 0);
-	good = good && set->move_few(x, c, k, rows, expo, kept, sum, count) == 0;
-	good = good && set->step_few(x, c, k, rows, expo, kept, minus, minus_count) == 0;
+	good = good && set->move_smallk(x, c, k, rows, expo, kept, sum, count) == 0;
+	good = good && set->step_smallk(x, c, k, rows, expo, kept, minus, minus_count) == 0;
 	for (int i = 0; i < (k - 1) * x->d; i++)
 		sum[i] -= minus[i];
 	for (int q = 0; q < k - 1; q++)
@@ -414,13 +414,13 @@ test_few(void)
 			{
 				memset(sum, 0, (size_t) k * d * sizeof(gk_int128));
 				memset(count, 0, k * sizeof(int64_t));
-				if (how == 0 && sets[q]->add_few != NULL)
-					sets[q]->add_few(&in_place, label, rows, k, expo, sum, count);
-				else if (how == 1 && sets[q]->step_few != NULL)
+				if (how == 0 && sets[q]->add_smallk != NULL)
+					sets[q]->add_smallk(&in_place, label, rows, k, expo, sum, count);
+				else if (how == 1 && sets[q]->step_smallk != NULL)
 				{
-					if (sets[q]->move_few != NULL && (k - 1) * d <= sets[q]->few_sums)
+					if (sets[q]->move_smallk != NULL && (k - 1) * d <= sets[q]->smallk_sums)
 						bad[q][2] += !moves_few(sets[q], &in_place, c, k, rows, expo, near, sum, count);
-					sets[q]->step_few(&in_place, c, k, rows, expo, NULL, sum, count);
+					sets[q]->step_smallk(&in_place, c, k, rows, expo, NULL, sum, count);
 				}
 				else
 					continue;
@@ -438,18 +438,18 @@ test_few(void)
 	}
 	for (int q = 0; q < nsets; q++)
 	{
-		if (sets[q]->add_few != NULL)
+		if (sets[q]->add_smallk != NULL)
 			ok(bad[q][0] == 0 && bad[q][1] == 0,
 			   "%s few clusters: sums and counts by labels (%d wrong), in one pass (%d wrong)",
 			   sets[q]->name, bad[q][0], bad[q][1]);
-		if (sets[q]->move_few != NULL)
+		if (sets[q]->move_smallk != NULL)
 			ok(bad[q][2] == 0, "%s few clusters: what has moved since other centroids (%d wrong)", sets[q]->name, bad[q][2]);
 	}
 }
 
 /* ---- sums of distances, races ---- */
 
-/* What tally_few() has to give, row by row. */
+/* What tally_smallk() has to give, row by row. */
 static bool
 right_tally(const GkTally *t, const float *d2, const float *w, const int32_t *label, int rows, int cluster, double scale)
 {
@@ -483,7 +483,7 @@ test_tally_few(void)
 	{
 		int			bad = 0;
 
-		if (sets[q]->tally_few == NULL)
+		if (sets[q]->tally_smallk == NULL)
 			continue;
 		for (int n = 0; n < 400; n++)
 		{
@@ -499,11 +499,11 @@ test_tally_few(void)
 				w[i] = (float) test_uniform(&rng);
 				label[i] = (int) (test_uniform(&rng) * k);
 			}
-			sets[q]->tally_few(d2, n % 2 ? w : NULL, label, rows, k, scale, t);
+			sets[q]->tally_smallk(d2, n % 2 ? w : NULL, label, rows, k, scale, t);
 			for (int c = 0; c < k; c++)
 				bad += !right_tally(&t[c], d2, n % 2 ? w : NULL, label, rows, c, scale);
 		}
-		ok(bad == 0, "%s tally_few (%d clusters differ)", sets[q]->name, bad);
+		ok(bad == 0, "%s tally_smallk (%d clusters differ)", sets[q]->name, bad);
 	}
 }
 
@@ -637,7 +637,7 @@ test_closer(void)
 			d2[i] = pick(0, 2) ? gk_d2(a.in_place.x + i, a.stride, a.c + (size_t) pick(0, a.k - 1) * a.d, a.d) : pick(0, 1) ? INFINITY : 0.0f;
 		for (int k = 0; k < GK_MAX_CANDIDATES; k++)
 			want[k].count = 0;
-		found = gk_cpu_scalar.closer(&a.in_place, 0, a.c, nc, d2, w, rows, want);
+		found = gk_cpu_scalar.candidates(&a.in_place, 0, a.c, nc, d2, w, rows, want);
 		for (int k = 0; k < nc; k++)
 		{
 			some += want[k].count > 0;
@@ -648,7 +648,7 @@ test_closer(void)
 		{
 			for (int k = 0; k < nc; k++)
 				got[k].count = 0;
-			bad[q] += sets[q]->closer(&a.in_place, 0, a.c, nc, d2, w, rows, got) != found;
+			bad[q] += sets[q]->candidates(&a.in_place, 0, a.c, nc, d2, w, rows, got) != found;
 			for (int k = 0; k < nc; k++)
 				bad[q] += !same_closer(&want[k], &got[k], w != NULL);
 		}
@@ -702,7 +702,7 @@ test_reach(void)
 			most[i] = gk_d2(x + (i * IN_BOX + pick(0, IN_BOX - 1)) * d, 1, c, d);
 			most[i] = pick(0, 1) ? most[i] : pick(0, 2) ? nextafterf(most[i], INFINITY) : pick(0, 1) ? 0.0f : INFINITY;
 		}
-		want = gk_cpu_scalar.reach(low, high, GK_ROW_PAD, c, d, most);
+		want = gk_cpu_scalar.open_boxes(low, high, GK_ROW_PAD, c, d, most);
 		for (int i = 0; i < GK_ROW_PAD; i++)
 		{
 			out += !(want >> i & 1);
@@ -710,7 +710,7 @@ test_reach(void)
 				missed += !(want >> i & 1) && gk_d2(x + (i * IN_BOX + r) * d, 1, c, d) < most[i];
 		}
 		for (int q = 0; q < nsets; q++)
-			bad[q] += sets[q]->reach(low, high, GK_ROW_PAD, c, d, most) != want;
+			bad[q] += sets[q]->open_boxes(low, high, GK_ROW_PAD, c, d, most) != want;
 		free(x);
 		free(low);
 		free(high);

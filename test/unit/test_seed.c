@@ -164,9 +164,9 @@ made(GkSkip skip, int n, int d, int k, bool blobs, size_t limit)
 	for (int i = 0; i < SEEDS; i++)
 		gk_cpu_backend.seed_update(session, c + i * d, 1, pot, &err);
 	if (gk_cpu_backend.seed_eval(session, c + SEEDS * d, CANDIDATES, pot, &err) == GK_OK)
-		yes = session->near.made;
+		yes = session->index.made;
 	gk_cpu_backend.seed_end(session);
-	yes = yes && !session->near.made;
+	yes = yes && !session->index.made;
 	gk_cpu_backend.close(session);
 	gk_store_free(store);
 	free(x);

@@ -17,107 +17,99 @@
  * A difference above the sum decides, with 2 % for what rounding does to the bound itself
  * and to |x|^2 and D_b in it (they are off by d u |x|^2: up to 1,024 features that is
  * nothing beside L), and 2^-120 for what underflow does.  |x|^2 may be any larger number:
- * it is the largest of 64 rows, which is kept from pass to pass, as each row's own takes as
- * long as one more centroid.  Other rows, mostly some in a thousand, are compared in the
- * canonical way, lanes being centroids; ties are among them.
+ * it is the largest of 64 rows, which is kept from pass to pass, since each row's own takes
+ * as long as one more centroid.  Rows that are not decided, mostly some in a thousand and
+ * all ties, are compared in the canonical way, lanes being centroids.
  *
  * Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1.
  */
 #include <math.h>
 
 #include "core/gk_numerics.h"
-#include "cpu/gk_cpu.h"
+#include "cpu/prune/gk_cpu_prune.h"
 
-/* Below, what is done for every centroid takes as long as what is saved. */
-#define LEAST_D			16
-#define MOST_D			1024
-#define LEAST_K			4
+/* The proof above holds up to so many features. */
+#define MAX_D			1024
 /* Products added up in a row, at most: more round more, fewer take longer. */
 #define CHAIN			48
-/* When more rows than one of so many are undecided, that is no use. */
-#define OPEN_SHARE		8
-/* Tiles screened at a time. */
+/* Tiles at a time. */
 #define TILES			64
 
 bool
 gk_cpu_dot_possible(const GkSession *s, int k)
 {
-	return s->kernels->screen != NULL && !s->screen.useless &&
-		s->pts->d >= LEAST_D && s->pts->d <= MOST_D && k >= LEAST_K;
+	return s->kernels->assign_dot != NULL && !s->dot.useless &&
+		s->pts->d >= GK_COST_DOT_MIN_D && s->pts->d <= MAX_D && k >= GK_COST_DOT_MIN_K;
 }
 
-/* Where the largest squares are kept; points that are not all in memory leave no room for them. */
+/* Rows of a block when all centroids are compared at once, as the second nearest may be any. */
+static int
+block_rows(const GkSweep *sweep)
+{
+	return sweep->rows / sweep->rounds / GK_ROW_PAD * GK_ROW_PAD;
+}
+
+bool
+gk_cpu_dot_wanted(const GkSession *s, const GkSweep *sweep, int k)
+{
+	return gk_cpu_dot_possible(s, k) && block_rows(sweep) >= GK_ROW_PAD;
+}
+
+/* Make room for the largest squares; points that are not all in memory leave none. */
 static bool
 keep_squares(GkSession *s)
 {
 	size_t		tiles = s->all_rows / GK_ROW_PAD;
-	float	   *square;
 
-	if (s->screen.square.p != NULL || !s->pts->resident)
+	if (s->dot.square != NULL || !s->pts->resident)
 		return true;
-	if (!gk_cpu_room(s, &s->screen.square, tiles, sizeof(float)))
+	if (!gk_cpu_room(s, &s->dot.square, tiles, sizeof(float)))
 		return false;
-	square = s->screen.square.p;
 	for (size_t t = 0; t < tiles; t++)
-		square[t] = -1.0f;
+		s->dot.square[t] = -1.0f;
 	return true;
 }
 
 GkStatus
-gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool *screened, GkError *err)
+gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *err)
 {
-	GkCpuDot *screen = &s->screen;
+	GkCpuDot   *dot = &s->dot;
 	int			d = s->pts->d;
-	int			rows = sweep->rows / sweep->rounds / GK_ROW_PAD * GK_ROW_PAD;
 	int			chains = (d + CHAIN - 1) / CHAIN;
 	int			chain = (d + chains - 1) / chains;
-	int			roundings = chain + chains + 5;
+	double		rounding = 1.02 * (chain + chains + 5) * 0x1p-24;
 	size_t		width = gk_dot_width(k);
-	double		most = 0.0;
-	float	   *half;
-	float	   *turned;
+	double		max_square = 0.0;
 
-	*screened = false;
-	if (!gk_cpu_dot_possible(s, k) || rows < GK_ROW_PAD)
-		return GK_OK;
-	if (!gk_cpu_room(s, &screen->half, k, sizeof(float)) ||
-		!gk_cpu_room(s, &screen->turned, width * d, sizeof(float)) || !keep_squares(s))
+	if (!gk_cpu_room(s, &dot->half, k, sizeof(float)) ||
+		!gk_cpu_room(s, &dot->columns, width * d, sizeof(float)) || !keep_squares(s))
 		return gk_cpu_out_of_memory(err);
-	half = screen->half.p;
 	for (int q = 0; q < k; q++)
 	{
 		double		square = 0.0;
 
 		for (int j = 0; j < d; j++)
 			square += (double) c[(size_t) q * d + j] * (double) c[(size_t) q * d + j];
-		half[q] = (float) (0.5 * square);
-		most = fmax(most, square);
+		dot->half[q] = (float) (0.5 * square);
+		max_square = fmax(max_square, square);
 	}
-	turned = screen->turned.p;
 	for (int j = 0; j < d; j++)
 		for (size_t q = 0; q < width; q++)
-			turned[j * width + q] = q < (size_t) k ? c[q * d + j] : INFINITY;
-	screen->k.c = c;
-	screen->k.half = half;
-	screen->k.turned = turned;
-	screen->k.k = k;
-	screen->k.chain = chain;
-	screen->k.slack = (float) (1.02 * roundings * 0x1p-24);
-	screen->k.apart = (float) (1.02 * roundings * 0x1p-24 * 2.0 * most + 0x1p-120);
-	screen->k.relative = (float) (1.02 * (d + 3) * 0x1p-24);
-	screen->open = 0;
-	/* all centroids at once, as the second nearest may be any: by fewer rows then */
-	sweep->rows = rows;
+			dot->columns[j * width + q] = q < (size_t) k ? c[q * d + j] : INFINITY;
+	dot->args = (GkDot) {.c = c,.half = dot->half,.columns = dot->columns,.k = k,.chain = chain,
+		.slack = (float) rounding,.apart = (float) (rounding * 2.0 * max_square + 0x1p-120),
+		.relative = (float) (1.02 * (d + 3) * 0x1p-24)};
+	dot->open = 0;
+	sweep->rows = block_rows(sweep);
 	sweep->rounds = 1;
 	sweep->per_round = k;
-	*screened = true;
 	return GK_OK;
 }
 
 void
 gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int32_t *label)
 {
-	float	   *kept = s->screen.square.p;
+	float	   *kept = s->dot.square;
 	int64_t		all = 0;
 
 	for (int first = 0; first < x->count; first += TILES)
@@ -130,28 +122,28 @@ gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int32_
 			square[t] = -1.0f;
 		some.x += first * x->tile;
 		some.count = x->count - first < TILES ? x->count - first : TILES;
-		s->kernels->screen(&some, &s->screen.k, kept != NULL ? kept + slot / GK_ROW_PAD + first : square,
-						   label + first * GK_ROW_PAD, open);
+		s->kernels->assign_dot(&some, &s->dot.args, kept != NULL ? kept + slot / GK_ROW_PAD + first : square,
+							   label + first * GK_ROW_PAD, open);
 		for (int t = 0; t < some.count; t++)
 			for (; open[t] != 0; open[t] &= open[t] - 1, all++)
 			{
 				int			i = __builtin_ctzll(open[t]);
 				int			row = (first + t) * GK_ROW_PAD + i;
-				float		point[MOST_D];
+				float		point[MAX_D];
 
 				if (row >= rows)
 					break;
 				for (int j = 0; j < x->d; j++)
 					point[j] = some.x[t * x->tile + j * x->stride + i];
-				label[row] = s->kernels->settle(point, &s->screen.k, x->d);
+				label[row] = s->kernels->assign_one(point, &s->dot.args, x->d);
 			}
 	}
-	__atomic_fetch_add(&s->screen.open, all, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&s->dot.open, all, __ATOMIC_RELAXED);
 }
 
 void
 gk_cpu_dot_end(GkSession *s)
 {
-	if (s->screen.open > s->pts->n / OPEN_SHARE)
-		s->screen.useless = true;
+	if (s->dot.open > s->pts->n / GK_COST_DOT_OPEN_SHARE)
+		s->dot.useless = true;
 }

@@ -3,12 +3,12 @@
  *
  * As exponion (Newling and Fleuret, "Fast k-means with accurate bounds", ICML 2016):
  * with U an upper bound of a point's distance to c_a, a centroid 2 U or more away
- * from c_a is no nearer than c_a.  Here this is asked of bundles: GK_EXPONION_GROUP centroids
- * that are close together.  For each two bundles a number says how far their
+ * from c_a is no nearer than c_a.  Here this is asked of groups: GK_EXPONION_GROUP centroids
+ * that are close together.  For each two groups a number says how far their
  * centroids are from each other, at least.
- *  - The numbers shrink by what the centroids of both move; those of a bundle that
+ *  - The numbers shrink by what the centroids of both move; those of a group that
  *    have lost too much are computed anew.
- *  - Bundles are made by cutting the centroids in two, along the line through two
+ *  - Groups are made by cutting the centroids in two, along the line through two
  *    that are far apart, where there is a gap; from time to time anew.
  *
  * With U and the error bounds of gk_cpu_hamerly.c: |c_a - c_j| >= 2 U means that r_j >=
@@ -22,18 +22,11 @@
 #include <string.h>
 
 #include "core/gk_numerics.h"
-#include "cpu/gk_cpu.h"
+#include "cpu/prune/gk_cpu_prune.h"
 
-/* With fewer clusters, or vectors of them, looking at all takes no longer than choosing ... */
-#define LEAST_K			32
-#define LEAST_VECTORS	6
-/* ... and with fewer rows for each, computing the distances costs too much. */
-#define LEAST_ROWS	16
-/* Coordinates that arranging takes a few milliseconds for. */
-#define MOST_FLOATS	(1024 * 1024)
-/* Numbers are computed anew when they have lost this part of the bundle's largest upper bound. */
+/* Numbers are computed anew when they have lost this part of the group's largest upper bound. */
 #define WORN		(1.0 / 32)
-/* Bundles in a tile of points, which is a job. */
+/* Groups whose centroids fill a tile, which is a job. */
 #define JOB			(GK_ROW_PAD / GK_EXPONION_GROUP)
 
 typedef struct Key
@@ -51,12 +44,12 @@ by_place(const void *va, const void *vb)
 	return a->at != b->at ? (a->at < b->at ? -1 : 1) : a->cluster - b->cluster;
 }
 
-/* The one of the clusters that is farthest from a point. */
+/* Find the centroid that is farthest from a point. */
 static const float *
 farthest(const Key *v, int n, const float *c, int d, const double *from)
 {
 	const float *found = c;
-	double		most = -1.0;
+	double		max = -1.0;
 
 	for (int i = 0; i < n; i++)
 	{
@@ -65,9 +58,9 @@ farthest(const Key *v, int n, const float *c, int d, const double *from)
 
 		for (int j = 0; j < d; j++)
 			sum += (at[j] - from[j]) * (at[j] - from[j]);
-		if (sum > most)
+		if (sum > max)
 		{
-			most = sum;
+			max = sum;
 			found = at;
 		}
 	}
@@ -115,63 +108,63 @@ arrange(Key *v, int n, const float *c, int d, double *line)
 bool
 gk_cpu_exponion_possible(const GkSession *s, int k)
 {
-	return k >= LEAST_K && k >= LEAST_VECTORS * s->kernels->lanes && k <= GK_EXPONION_MAX_GROUPS * GK_EXPONION_GROUP &&
-		(s->host.skip == GK_SKIP_ON || (int64_t) k * LEAST_ROWS <= s->pts->n) &&
-		(int64_t) k * s->pts->d <= MOST_FLOATS;
+	return k >= GK_COST_GROUPS_MIN_K && k >= GK_COST_GROUPS_VECTORS * s->kernels->lanes &&
+		k <= GK_EXPONION_MAX_GROUPS * GK_EXPONION_GROUP &&
+		(s->host.skip == GK_SKIP_ON || (int64_t) k * GK_COST_GROUPS_MIN_ROWS <= s->pts->n) &&
+		(int64_t) k * s->pts->d <= GK_COST_GROUPS_FLOATS;
 }
 
 static bool
 rooms(GkSession *s, int k, int threads)
 {
-	GkCpuExponion *b = &s->bundles;
+	GkCpuExponion *e = &s->exponion;
 	int			d = s->pts->d;
 
-	b->count = (k + GK_EXPONION_GROUP - 1) / GK_EXPONION_GROUP;
-	b->scratch_bytes = ((size_t) d * GK_ROW_PAD * sizeof(float) + 127) / 64 * 64;
-	return gk_cpu_room(s, &b->c, (size_t) k * d, sizeof(float)) &&
-		gk_cpu_room(s, &b->cluster, k, sizeof(int32_t)) &&
-		gk_cpu_room(s, &b->place, k, sizeof(int32_t)) &&
-		gk_cpu_room(s, &b->apart, (size_t) b->count * b->count, sizeof(float)) &&
-		gk_cpu_room(s, &b->worn, b->count, sizeof(double)) &&
-		gk_cpu_room(s, &b->moved, b->count, sizeof(double)) &&
-		gk_cpu_room(s, &b->key, 1, k * sizeof(Key) + d * sizeof(double)) &&
-		gk_cpu_room(s, &b->scratch, threads, b->scratch_bytes);
+	e->count = (k + GK_EXPONION_GROUP - 1) / GK_EXPONION_GROUP;
+	e->scratch_bytes = gk_cpu_region_bytes((size_t) d * GK_ROW_PAD * sizeof(float));
+	return gk_cpu_room(s, &e->c, (size_t) k * d, sizeof(float)) &&
+		gk_cpu_room(s, &e->cluster, k, sizeof(int32_t)) &&
+		gk_cpu_room(s, &e->place, k, sizeof(int32_t)) &&
+		gk_cpu_room(s, &e->apart, (size_t) e->count * e->count, sizeof(float)) &&
+		gk_cpu_room(s, &e->worn, e->count, sizeof(double)) &&
+		gk_cpu_room(s, &e->moved, e->count, sizeof(double)) &&
+		gk_cpu_room(s, &e->sort, 1, k * sizeof(Key) + d * sizeof(double)) &&
+		gk_cpu_room(s, &e->scratch, threads, e->scratch_bytes);
 }
 
 static void
 make(GkSession *s, const float *centroids, int k)
 {
-	GkCpuExponion *b = &s->bundles;
-	int32_t    *cluster = b->cluster.p;
-	Key		   *key = b->key.p;
+	GkCpuExponion *e = &s->exponion;
+	Key		   *key = e->sort;
 
 	for (int i = 0; i < k; i++)
 		key[i].cluster = i;
 	arrange(key, k, centroids, s->pts->d, (double *) (key + k));
 	for (int i = 0; i < k; i++)
 	{
-		cluster[i] = key[i].cluster;
-		((int32_t *) b->place.p)[cluster[i]] = i;
+		e->cluster[i] = key[i].cluster;
+		e->place[e->cluster[i]] = i;
 	}
-	for (int i = 0; i < b->count; i++)
-		((double *) b->worn.p)[i] = INFINITY;
+	for (int i = 0; i < e->count; i++)
+		e->worn[i] = INFINITY;
 }
 
 typedef struct Follow
 {
 	GkSession  *s;
 	int			k;
-	double		most;			/* the largest move */
+	double		max;			/* the largest move */
 } Follow;
 
-/* How far bundles first .. end-1 are from all. */
+/* Compute how far groups first .. end-1 are from all. */
 static void
 compute(const Follow *f, int first, int end, float *x)
 {
 	GkSession  *s = f->s;
-	GkCpuExponion *b = &s->bundles;
+	GkCpuExponion *e = &s->exponion;
 	int			d = s->pts->d;
-	const float *c = b->c.p;
+	const float *c = e->c;
 	GkTiles		tile = {.x = x,.tile = 0,.stride = GK_ROW_PAD,.count = 1,.d = d};
 
 	for (int l = 0; l < GK_ROW_PAD; l++)
@@ -181,7 +174,7 @@ compute(const Follow *f, int first, int end, float *x)
 		for (int j = 0; j < d; j++)
 			x[j * GK_ROW_PAD + l] = c[(size_t) place * d + j];
 	}
-	for (int i = 0; i < b->count; i++)
+	for (int i = 0; i < e->count; i++)
 	{
 		int			k0 = i * GK_EXPONION_GROUP;
 		float		d2[GK_ROW_PAD];
@@ -195,54 +188,52 @@ compute(const Follow *f, int first, int end, float *x)
 
 			for (int l = 0; l < GK_EXPONION_GROUP; l++)
 				least = fminf(d2[(a - first) * GK_EXPONION_GROUP + l], least);
-			((float *) b->apart.p)[(size_t) a * b->count + i] =
-				sqrtf(least) * s->bounds.margin.narrow - s->bounds.margin.apart;
+			e->apart[(size_t) a * e->count + i] = sqrtf(least) * s->hamerly.margin.narrow - s->hamerly.margin.apart;
 		}
 	}
 	for (int a = first; a < end; a++)
-		((double *) b->worn.p)[a] = 0.0;
+		e->worn[a] = 0.0;
 }
 
-/* The largest upper bound of a point of bundle a. */
+/* The largest upper bound of a point of group a. */
 static double
 largest_upper(const Follow *f, int a)
 {
-	const GkReach *reach = f->s->bounds.reach.p;
-	const int32_t *cluster = f->s->bundles.cluster.p;
-	double		most = 0.0;
+	const GkSession *s = f->s;
+	double		max = 0.0;
 
 	for (int i = a * GK_EXPONION_GROUP; i < (a + 1) * GK_EXPONION_GROUP && i < f->k; i++)
-		most = fmax(most, (double) reach[cluster[i]].upper);
-	return most;
+		max = fmax(max, (double) s->hamerly.reach[s->exponion.cluster[i]].upper);
+	return max;
 }
 
 static void
 follow_job(void *arg, int64_t job, int thread)
 {
 	const Follow *f = arg;
-	GkCpuExponion *b = &f->s->bundles;
-	const double *moved = b->moved.p;
-	double	   *worn = b->worn.p;
+	GkCpuExponion *e = &f->s->exponion;
+	const double *moved = e->moved;
+	double	   *worn = e->worn;
 	int			first = (int) job * JOB;
-	int			end = first + JOB < b->count ? first + JOB : b->count;
+	int			end = first + JOB < e->count ? first + JOB : e->count;
 	bool		anew = false;
 
 	for (int a = first; a < end; a++)
 	{
 		if (worn[a] < INFINITY)
-			worn[a] += moved[a] + f->most;
+			worn[a] += moved[a] + f->max;
 		anew |= worn[a] >= INFINITY || worn[a] > WORN * largest_upper(f, a);
 	}
 	if (anew)
 	{
-		compute(f, first, end, (float *) ((char *) b->scratch.p + thread * b->scratch_bytes));
+		compute(f, first, end, (float *) (e->scratch + thread * e->scratch_bytes));
 		return;
 	}
 	for (int a = first; a < end; a++)
 	{
-		float	   *apart = (float *) b->apart.p + (size_t) a * b->count;
+		float	   *apart = e->apart + (size_t) a * e->count;
 
-		for (int i = 0; worn[a] > 0.0 && i < b->count; i++)
+		for (int i = 0; worn[a] > 0.0 && i < e->count; i++)
 			apart[i] = (apart[i] - (float) ((moved[a] + moved[i]) * (1.0 + 0x1p-22))) * (1.0f - 0x1p-22f);
 	}
 }
@@ -250,10 +241,9 @@ follow_job(void *arg, int64_t job, int thread)
 bool
 gk_cpu_exponion_follow(GkSession *s, const GkHost *host, const float *centroids, int k, bool anew)
 {
-	GkCpuExponion *b = &s->bundles;
-	const double *pushed = s->bounds.pushed.p;
+	GkCpuExponion *e = &s->exponion;
 	Follow		f = {.s = s,.k = k};
-	size_t		bytes = s->pts->d * sizeof(float);
+	size_t		d = s->pts->d;
 
 	if (anew)
 	{
@@ -261,30 +251,20 @@ gk_cpu_exponion_follow(GkSession *s, const GkHost *host, const float *centroids,
 			return false;
 		make(s, centroids, k);
 	}
-	for (int i = 0; i < b->count; i++)
+	for (int i = 0; i < e->count; i++)
 	{
-		double	   *most = (double *) b->moved.p + i;
+		double		max = 0.0;
 
-		*most = 0.0;
 		for (int l = i * GK_EXPONION_GROUP; l < (i + 1) * GK_EXPONION_GROUP && l < k; l++)
 		{
-			int			cluster = ((int32_t *) b->cluster.p)[l];
+			int			cluster = e->cluster[l];
 
-			memcpy((char *) b->c.p + l * bytes, centroids + (size_t) cluster * s->pts->d, bytes);
+			memcpy(e->c + l * d, centroids + cluster * d, d * sizeof(float));
 			if (!anew)
-				*most = fmax(*most, pushed[cluster]);
+				max = fmax(max, s->hamerly.own_move[cluster]);
 		}
-		f.most = fmax(f.most, *most);
+		e->moved[i] = max;
+		f.max = fmax(f.max, max);
 	}
-	return s->core->parallel_for(host, (b->count + JOB - 1) / JOB, follow_job, &f);
-}
-
-void
-gk_cpu_exponion_free(GkSession *s, const GkHost *host)
-{
-	GkCpuExponion *b = &s->bundles;
-	GkRoom	   *rooms[] = {&b->c, &b->cluster, &b->place, &b->apart, &b->worn, &b->moved, &b->key, &b->scratch};
-
-	for (size_t i = 0; i < sizeof(rooms) / sizeof(rooms[0]); i++)
-		s->core->free(host, rooms[i]->p);
+	return s->core->parallel_for(host, (e->count + JOB - 1) / JOB, follow_job, &f);
 }

@@ -13,11 +13,11 @@
  *    the sum of the largest losses since, the tile is not looked at either.
  *  - M_a leaves out centroids that are too far from c_a to matter (after Rysavy and
  *    Hamerly, "Geometric methods to accelerate k-means", SDM 2016).
- *  - With more clusters than a few, a point also keeps the lower bound, and one that
- *    fails the test first has the distance to its own centroid computed anew.
+ *  - With more than GK_COST_BOUNDS_SMALL_K clusters a point also keeps the lower bound, and one
+ *    that fails the test first has the distance to its own centroid computed anew.
  * What is left goes to a kernel that finds the nearest and the second nearest centroid
  * (gk_cpu_hamerly_search.c), where it pays only among centroids nearby (gk_cpu_exponion.c).
- * Memory: 12 bytes for each point, 8 with few clusters.
+ * Memory: 12 bytes for each point, 8 up to GK_COST_BOUNDS_SMALL_K clusters.
  *
  * Why the labels are those of the canonical argmin, bit for bit.  Let u = 2^-24,
  * g = (d + 8) u, r_j the true distance of x to c_j and D~_j the canonical squared
@@ -56,31 +56,15 @@
 #include <string.h>
 
 #include "core/gk_numerics.h"
-#include "cpu/prune/gk_cpu_hamerly.h"
+#include "cpu/prune/gk_cpu_prune.h"
 
+/* e of the proof. */
 #define TINY		0x1p-60
-/* Up to so many clusters a full search costs no more than the own distance. */
-#define FEW			16
-/* Points are gathered from so many rows. */
-#define BLOCK_FLOATS	(256 * 1024)
+/* Rows of a block, which open points are gathered from, and values. */
 #define BLOCK_ROWS		4096
-/* The longest a block may take when nothing can be skipped, in job_work units. */
-#define LONGEST			16
-/* Epochs end when the sums of moves are so many times the last move. */
+#define BLOCK_FLOATS	(256 * 1024)
+/* An epoch ends when the sum of moves is this many times the last move. */
 #define EPOCH			4096
-/* Auto: fewer points are no work at all. */
-#define MIN_ROWS		4096
-/* Auto begins when fewer rows than one of so many changed their label, ... */
-#define CALM			24
-/* ... ends after so many passes in a row that cost no less than without, ... */
-#define STRIKES			2
-/* ... and waits until so many times fewer rows change. */
-#define CALMER			2
-/* Bundles are of no use when more than this part of them has to be looked into. */
-#define SCATTERED		0.75
-/* Passes until tightening that did not pay is tried again. */
-#define RETRY			8
-
 /* Centroids looked at, those that moved most first, for one that matters. */
 #define VISITS		64
 
@@ -113,39 +97,38 @@ add_up(double a, double b)
 static int
 by_move(const void *va, const void *vb)
 {
-	const GkMove *a = va;
-	const GkMove *b = vb;
+	const GkCentroidMove *a = va;
+	const GkCentroidMove *b = vb;
 
-	return a->move != b->move ? (a->move > b->move ? -1 : 1) : 0;
+	return a->length != b->length ? (a->length > b->length ? -1 : 1) : 0;
 }
 
 /* The largest move of a centroid that can matter to the points of cluster a. */
 static double
-largest_near(const GkCpuHamerly *b, const float *centroids, int a, int k, int d)
+largest_near(const GkCpuHamerly *h, const float *centroids, int a, int d)
 {
-	const GkMove *move = b->move.p;
-	const GkReach *reach = (GkReach *) b->reach.p + a;
+	const GkCentroidMove *move = h->moves;
+	const GkReach *reach = &h->reach[a];
 	double		far = (2.0 * (double) reach->upper + (double) reach->gap) * (1.0 + 0x1p-20);
 	int			visits = 0;
 
-	for (int i = 0; i < k && move[i].move > 0.0; i++)
+	for (int i = 0; i < h->k && move[i].length > 0.0; i++)
 	{
-		int			j = move[i].index;
+		int			j = move[i].cluster;
 
 		if (j == a)
 			continue;
 		if (++visits > VISITS ||
 			!(distance(centroids + (size_t) a * d, centroids + (size_t) j * d, d) * (1.0 - 0x1p-30) >= far))
-			return move[i].move;
+			return move[i].length;
 	}
 	return 0.0;
 }
 
 typedef struct Follow
 {
-	GkCpuHamerly *b;
+	GkCpuHamerly *h;
 	const float *centroids;
-	int			k;
 	int			d;
 } Follow;
 
@@ -155,85 +138,83 @@ static void
 follow_near(void *arg, int64_t job, int thread)
 {
 	const Follow *f = arg;
-	double	   *near = f->b->near.p;
 
 	(void) thread;
-	for (int a = (int) job * FOLLOW_JOB; a < f->k && a < (job + 1) * FOLLOW_JOB; a++)
-		near[a] = largest_near(f->b, f->centroids, a, f->k, f->d);
+	for (int a = (int) job * FOLLOW_JOB; a < f->h->k && a < (job + 1) * FOLLOW_JOB; a++)
+		f->h->near_move[a] = largest_near(f->h, f->centroids, a, f->d);
 }
 
-/* Add the moves since the last step to the sums. */
-static bool
-follow(GkSession *s, const GkHost *host, const float *centroids, int k)
+/* End the epoch: count moves from here on. */
+static void
+rebase(GkCpuHamerly *h)
 {
-	GkCpuHamerly *b = &s->bounds;
+	memcpy(h->limit_before, h->limit, h->k * sizeof(float));
+	memcpy(h->near_limit_before, h->near_limit, h->k * sizeof(float));
+	h->travel_before = h->travel_up;
+	memset(h->own_sum, 0, h->k * sizeof(double));
+	memset(h->near_sum, 0, h->k * sizeof(double));
+	h->travel = 0.0;
+}
+
+/* Add the moves since the last step to the sums; false: stopped. */
+static bool
+follow(GkSession *s, const GkHost *host, const float *centroids)
+{
+	GkCpuHamerly *h = &s->hamerly;
 	int			d = s->pts->d;
-	double	   *own = b->own.p;
-	double	   *largest = b->largest.p;
-	const double *near = b->near.p;
-	double	   *pushed = b->pushed.p;
-	GkReach    *reach = b->reach.p;
-	GkMove	   *move = b->move.p;
-	Follow		f = {b, centroids, k, d};
+	int			k = h->k;
+	Follow		f = {h, centroids, d};
 	double		travel = 0.0;
 
 	for (int i = 0; i < k; i++)
 	{
-		double		m = distance((float *) b->c.p + (size_t) i * d, centroids + (size_t) i * d, d) * (1.0 + 0x1p-30);
+		double		m = distance(h->c + (size_t) i * d, centroids + (size_t) i * d, d) * (1.0 + 0x1p-30);
 
-		move[i] = (GkMove) {m, i};
-		pushed[i] = m * (double) b->margin.widen;
-		reach[i].upper = rounded_up((double) reach[i].upper + pushed[i]);
+		h->moves[i] = (GkCentroidMove) {m, i};
+		h->own_move[i] = m * (double) h->margin.widen;
+		h->reach[i].upper = rounded_up((double) h->reach[i].upper + h->own_move[i]);
 	}
-	qsort(move, k, sizeof(GkMove), by_move);
-	b->rebase = b->travel > EPOCH * move[0].move;
-	if (b->rebase)
-	{
-		memcpy(b->limit_before.p, b->limit.p, k * sizeof(float));
-		memcpy(b->largest_before.p, b->largest_up.p, k * sizeof(float));
-		b->travel_before = b->travel_up;
-		memset(own, 0, k * sizeof(double));
-		memset(largest, 0, k * sizeof(double));
-		b->travel = 0.0;
-	}
+	qsort(h->moves, k, sizeof(GkCentroidMove), by_move);
+	h->rebase = h->travel > EPOCH * h->moves[0].length;
+	if (h->rebase)
+		rebase(h);
 	if (!s->core->parallel_for(host, (k + FOLLOW_JOB - 1) / FOLLOW_JOB, follow_near, &f))
 		return false;
 	for (int i = 0; i < k; i++)
 	{
-		double		loss = pushed[i] + near[i];
+		double		loss = h->own_move[i] + h->near_move[i];
 
-		own[i] = add_up(own[i], pushed[i]);
-		largest[i] = add_up(largest[i], near[i]);
-		((float *) b->limit.p)[i] = rounded_up(own[i] + largest[i]);
-		((float *) b->largest_up.p)[i] = rounded_up(largest[i]);
+		h->own_sum[i] = add_up(h->own_sum[i], h->own_move[i]);
+		h->near_sum[i] = add_up(h->near_sum[i], h->near_move[i]);
+		h->limit[i] = rounded_up(h->own_sum[i] + h->near_sum[i]);
+		h->near_limit[i] = rounded_up(h->near_sum[i]);
 		travel = loss > travel ? loss : travel;
 	}
-	b->travel = add_up(b->travel, travel);
-	b->travel_up = rounded_up(b->travel);
+	h->travel = add_up(h->travel, travel);
+	h->travel_up = rounded_up(h->travel);
 	return true;
 }
 
 static void
-start(GkCpuHamerly *b, int k)
+start(GkCpuHamerly *h)
 {
-	b->travel = 0.0;
-	b->travel_up = rounded_up(0.0);
-	for (int i = 0; i < k; i++)
+	h->travel = 0.0;
+	h->travel_up = rounded_up(0.0);
+	for (int i = 0; i < h->k; i++)
 	{
-		((double *) b->own.p)[i] = ((double *) b->largest.p)[i] = 0.0;
-		((float *) b->limit.p)[i] = ((float *) b->largest_up.p)[i] = rounded_up(0.0);
-		((GkReach *) b->reach.p)[i] = (GkReach) {0.0f, 0.0f};
+		h->own_sum[i] = h->near_sum[i] = 0.0;
+		h->limit[i] = h->near_limit[i] = rounded_up(0.0);
+		h->reach[i] = (GkReach) {0.0f, 0.0f};
 	}
-	b->rebase = false;
+	h->rebase = false;
 }
 
 static size_t
 bytes_needed(const GkSession *s, int k)
 {
-	return s->all_rows * (k > FEW ? 12 : 8) + s->all_rows / 16;
+	return s->all_rows * (k > GK_COST_BOUNDS_SMALL_K ? 12 : 8) + s->all_rows / 16;
 }
 
-/* Whether bounds may be kept for so many clusters at all. */
 bool
 gk_cpu_hamerly_possible(const GkSession *s, int k)
 {
@@ -241,42 +222,88 @@ gk_cpu_hamerly_possible(const GkSession *s, int k)
 
 	if (s->host.skip == GK_SKIP_OFF || k < 2 || !s->pts->resident || bytes_needed(s, k) > s->pts->spare)
 		return false;
-	if (least > (double) LONGEST * (double) s->kernels->job_work)
+	if (least > (double) GK_COST_BOUNDS_LONGEST * (double) s->kernels->job_work)
 		return false;
-	return s->host.skip == GK_SKIP_ON || s->pts->n >= MIN_ROWS;
+	return s->host.skip == GK_SKIP_ON || s->pts->n >= GK_COST_BOUNDS_MIN_ROWS;
+}
+
+/* Are the bounds made anew for k clusters, with groups of centroids? */
+static bool
+begins(const GkCpuHamerly *h, int k)
+{
+	return !h->valid || h->k != k;
+}
+
+static bool
+with_groups(const GkSession *s, int k)
+{
+	return begins(&s->hamerly, k) ? !s->hamerly.scattered && gk_cpu_exponion_possible(s, k) : s->hamerly.grouped;
+}
+
+bool
+gk_cpu_hamerly_wanted(const GkSession *s, int k)
+{
+	const GkCpuHamerly *h = &s->hamerly;
+
+	if (!gk_cpu_hamerly_possible(s, k))
+		return false;
+	return s->host.skip != GK_SKIP_AUTO || !begins(h, k) || (with_groups(s, k) && h->calm == 0) ||
+		s->changed <= (h->calm > 0 ? h->calm : s->pts->n / GK_COST_BOUNDS_CALM);
+}
+
+/* A thread's scratch for blocks of so many rows: its size; and its arrays, where at is not NULL. */
+static size_t
+lay_out(GkHamerlyScratch *at, int d, int k, int rows)
+{
+	int			groups = (k + GK_EXPONION_GROUP - 1) / GK_EXPONION_GROUP;
+	size_t		gathered = (sizeof(GkHamerlyScratch) + GK_CACHE_LINE - 1) / GK_CACHE_LINE * GK_CACHE_LINE;
+	size_t		reach = gathered + (size_t) d * GK_ROW_PAD * sizeof(float);
+	size_t		change = reach + k * sizeof(GkReach);
+	size_t		list = change + rows * sizeof(GkLabelChange);
+	size_t		list_upper = list + rows * sizeof(int32_t);
+	size_t		order = list_upper + rows * sizeof(float);
+	size_t		first = order + rows * sizeof(int32_t);
+	size_t		near = first + groups * sizeof(int32_t);
+	char	   *base = (char *) at;
+
+	if (at != NULL)
+		*at = (GkHamerlyScratch) {.gathered = (float *) (base + gathered),.reach = (GkReach *) (base + reach),
+			.change = (GkLabelChange *) (base + change),.list = (int32_t *) (base + list),
+			.list_upper = (float *) (base + list_upper),.order = (int32_t *) (base + order),
+			.start = (int32_t *) (base + first),.near = (uint8_t *) (base + near)};
+	return gk_cpu_region_bytes(near + groups);
 }
 
 static bool
 rooms(GkSession *s, const GkSweep *sweep, int k)
 {
-	GkCpuHamerly *b = &s->bounds;
+	GkCpuHamerly *h = &s->hamerly;
 	size_t		rows = s->all_rows;
 
-	b->rows = sweep->rows;
-	b->scratch_bytes = gk_hamerly_scratch_bytes(s, sweep->rows, k);
-	return gk_cpu_room(s, &b->slack, rows, sizeof(float)) &&
-		gk_cpu_room(s, &b->tile, rows / GK_ROW_PAD, sizeof(float)) &&
-		(k <= FEW || gk_cpu_room(s, &b->floor, rows, sizeof(float))) &&
-		gk_cpu_room(s, &b->c, (size_t) k * s->pts->d, sizeof(float)) &&
-		gk_cpu_room(s, &b->own, k, sizeof(double)) &&
-		gk_cpu_room(s, &b->largest, k, sizeof(double)) &&
-		gk_cpu_room(s, &b->near, k, sizeof(double)) &&
-		gk_cpu_room(s, &b->pushed, k, sizeof(double)) &&
-		gk_cpu_room(s, &b->move, k, sizeof(GkMove)) &&
-		gk_cpu_room(s, &b->reach, k, sizeof(GkReach)) &&
-		gk_cpu_room(s, &b->limit, k, sizeof(float)) &&
-		gk_cpu_room(s, &b->limit_before, k, sizeof(float)) &&
-		gk_cpu_room(s, &b->largest_up, k, sizeof(float)) &&
-		gk_cpu_room(s, &b->largest_before, k, sizeof(float)) &&
-		gk_cpu_room(s, &b->scratch, sweep->threads, b->scratch_bytes);
+	h->scratch_bytes = lay_out(NULL, s->pts->d, k, sweep->rows);
+	return gk_cpu_room(s, &h->slack, rows, sizeof(float)) &&
+		gk_cpu_room(s, &h->tile_slack, rows / GK_ROW_PAD, sizeof(float)) &&
+		(k <= GK_COST_BOUNDS_SMALL_K || gk_cpu_room(s, &h->lower, rows, sizeof(float))) &&
+		gk_cpu_room(s, &h->c, (size_t) k * s->pts->d, sizeof(float)) &&
+		gk_cpu_room(s, &h->own_sum, k, sizeof(double)) &&
+		gk_cpu_room(s, &h->near_sum, k, sizeof(double)) &&
+		gk_cpu_room(s, &h->near_move, k, sizeof(double)) &&
+		gk_cpu_room(s, &h->own_move, k, sizeof(double)) &&
+		gk_cpu_room(s, &h->moves, k, sizeof(GkCentroidMove)) &&
+		gk_cpu_room(s, &h->reach, k, sizeof(GkReach)) &&
+		gk_cpu_room(s, &h->limit, k, sizeof(float)) &&
+		gk_cpu_room(s, &h->limit_before, k, sizeof(float)) &&
+		gk_cpu_room(s, &h->near_limit, k, sizeof(float)) &&
+		gk_cpu_room(s, &h->near_limit_before, k, sizeof(float)) &&
+		gk_cpu_room(s, &h->scratch, sweep->threads, h->scratch_bytes);
 }
 
-/* Blocks large enough to fill tiles, small enough to stop in. */
+/* Make blocks large enough to fill tiles, small enough to stop in. */
 static void
 resize(const GkSession *s, GkSweep *sweep, int k)
 {
 	int			d = s->pts->d;
-	double		most = (double) LONGEST * (double) s->kernels->job_work / ((double) d * k);
+	double		most = (double) GK_COST_BOUNDS_LONGEST * (double) s->kernels->job_work / ((double) d * k);
 	int64_t		rows = BLOCK_FLOATS / d;
 
 	rows = rows > BLOCK_ROWS ? BLOCK_ROWS : rows;
@@ -287,170 +314,144 @@ resize(const GkSession *s, GkSweep *sweep, int k)
 	sweep->rows = rows > GK_ROW_PAD ? (int) rows : GK_ROW_PAD;
 	sweep->rounds = 1;
 	sweep->per_round = k;
-	sweep->job_work = (double) sweep->rows * d * (k * (s->bounds.fresh ? 1.0 : s->bounds.share) + 16);
+	sweep->job_work = (double) sweep->rows * d * (k * (s->hamerly.fresh ? 1.0 : s->hamerly.share) + GK_COST_OVERHEAD);
+}
+
+/* Begin the pass, all rooms being there; false: stopped, or no memory for groups. */
+static bool
+begin(GkSession *s, const GkSweep *sweep, const float *centroids)
+{
+	GkCpuHamerly *h = &s->hamerly;
+	double		g = (s->pts->d + 8) * 0x1p-24;
+	GkHost		host = s->host;
+
+	host.threads = sweep->threads;
+	if (h->k <= GK_COST_BOUNDS_SMALL_K)
+		gk_cpu_room_free(s, &h->lower);
+	h->margin = (GkMargin) {.widen = (float) (1.0 + 4.0 * g),.narrow = (float) (1.0 - 2.0 * g),
+	.apart = (float) (4 * TINY),.limit = h->limit};
+	if (h->fresh)
+		h->tighten = h->lower != NULL;
+	h->dense_rows = h->grouped ? GK_ROW_PAD : h->fresh ? -1 : GK_ROW_PAD * h->k / (h->k + GK_COST_BOUNDS_SMALL_K);
+	h->passes = h->fresh ? 1 : h->passes + 1;
+	for (int t = 0; t < sweep->threads; t++)
+	{
+		GkHamerlyScratch *own = gk_hamerly_scratch(h, t);
+
+		lay_out(own, s->pts->d, h->k, sweep->rows);
+		memset(own->reach, 0, h->k * sizeof(GkReach));
+	}
+	if (h->fresh)
+		start(h);
+	else if (!follow(s, &host, centroids))
+		return false;
+	/* Arranged anew in steps 1, 2, 4, 8, ... */
+	if (h->grouped && !gk_cpu_exponion_follow(s, &host, centroids, h->k, (h->passes & (h->passes - 1)) == 0))
+		return false;
+	memcpy(h->c, centroids, (size_t) h->k * s->pts->d * sizeof(float));
+	h->valid = false;			/* until the pass is through */
+	return true;
 }
 
 bool
 gk_cpu_hamerly_begin(GkSession *s, GkSweep *sweep, const float *centroids, int k)
 {
-	GkCpuHamerly *b = &s->bounds;
-	double		g = (s->pts->d + 8) * 0x1p-24;
+	GkCpuHamerly *h = &s->hamerly;
 	GkSweep		plain = *sweep;
-	GkHost		host = s->host;
 
-	if (!gk_cpu_hamerly_possible(s, k))
-		return false;
-	b->fresh = !b->valid || b->k != k;
-	if (b->fresh)
-		b->bundled = !b->scattered && gk_cpu_exponion_possible(s, k);
-	if (s->host.skip == GK_SKIP_AUTO && b->fresh && !(b->bundled && b->calm == 0) &&
-		s->changed > (b->calm > 0 ? b->calm : s->pts->n / CALM))
-		return false;
-	host.threads = sweep->threads;
-	b->k = k;
+	h->grouped = with_groups(s, k);
+	h->fresh = begins(h, k);
+	h->k = k;
 	resize(s, sweep, k);
-	if (!rooms(s, sweep, k))
-	{
-		*sweep = plain;
-		return false;
-	}
-	if (k <= FEW && b->floor.p != NULL)
-	{
-		s->core->free(&s->host, b->floor.p);
-		b->floor = (GkRoom) {0};
-	}
-	b->margin = (GkMargin) {.widen = (float) (1.0 + 4.0 * g),.narrow = (float) (1.0 - 2.0 * g),
-	.apart = (float) (4 * TINY),.limit = b->limit.p};
-	if (b->fresh)
-		b->tighten = b->floor.p != NULL;
-	b->dense = b->bundled ? GK_ROW_PAD : b->fresh ? -1 : GK_ROW_PAD * k / (k + FEW);
-	b->passes = b->fresh ? 1 : b->passes + 1;
-	for (int t = 0; t < sweep->threads; t++)
-	{
-		GkHamerlyScratch *own = gk_hamerly_scratch(b, t);
-
-		own->tiles = own->tightened = own->searched = own->looked = own->all = 0;
-		for (int i = 0; i < k; i++)
-			gk_hamerly_reach(s, own)[i] = (GkReach) {0.0f, 0.0f};
-	}
-	if (b->fresh)
-		start(b, k);
-	else if (!follow(s, &host, centroids, k))
-		return false;
-	/* Arranged anew in steps 1, 2, 4, 8, ... */
-	if (b->bundled && !gk_cpu_exponion_follow(s, &host, centroids, k, (b->passes & (b->passes - 1)) == 0))
-	{
-		*sweep = plain;
-		return false;
-	}
-	memcpy(b->c.p, centroids, (size_t) k * s->pts->d * sizeof(float));
-	b->valid = false;			/* until the pass is through */
-	return true;
+	if (rooms(s, sweep, k) && begin(s, sweep, centroids))
+		return true;
+	*sweep = plain;
+	return false;
 }
 
 /*
- * Are the bounds worth their while?  In instructions, roughly: clocks would judge by
- * what else the machine does.  This decides about speed alone.
+ * Do the bounds pay?  Compare the cost of what this pass did with that of assigning all points
+ * (gk_cpu_cost.h).
  */
 static void
-judge(GkSession *s, double tiles, double tightened, double searched, double looked, double all)
+judge(GkSession *s, const GkHamerlyCounts *done)
 {
-	GkCpuHamerly *b = &s->bounds;
+	GkCpuHamerly *h = &s->hamerly;
+	int			lanes = s->kernels->lanes;
+	int			d = s->pts->d;
 	double		n = (double) s->pts->n;
-	double		d = s->pts->d;
-	double		plain = b->k * (2.0 * d + 4.0) / s->kernels->lanes;
-	double		one = (2.0 * d + 6.0) / s->kernels->lanes;
-	double		search = searched * (b->k * one + 2.0 * d + 30.0);
-	double		near = looked * GK_ROW_PAD * GK_EXPONION_GROUP * one + searched * (2.0 * d + 60.0);
-	double		own = tightened * (3.0 * d + 40.0);
-	double		cost = tiles * 150.0 + own + (b->bundled ? near : search);
+	double		tightened = (double) done->tightened;
+	double		searched = (double) done->searched;
+	double		two = gk_cost_two(d, lanes);
+	double		plain = h->k * gk_cost_distance(d, lanes);
+	double		search = searched * (h->k * two + GK_COST_SEARCH(d));
+	double		near = (double) done->groups * GK_ROW_PAD * GK_EXPONION_GROUP * two + searched * GK_COST_SEARCH_GROUPS(d);
+	double		own = tightened * GK_COST_TIGHTEN(d);
+	double		cost = (double) done->tiles * GK_COST_TILE + own + (h->grouped ? near : search);
 
-	/*
-	 * Scalar products take half of the instructions, which some processors notice more than
-	 * others, but also the points' squares: as long as without for 16 clusters, less for more.
-	 */
-	if (gk_cpu_dot_possible(s, b->k))
-		plain = fmin(plain, (b->k * (1.5 * d + 4.0) + 8.0 * d) / s->kernels->lanes);
-	b->share = searched / n;
-	if (b->bundled)
+	if (gk_cpu_dot_possible(s, h->k))
+		plain = fmin(plain, gk_cost_dot(h->k, d, lanes));
+	h->share = searched / n;
+	if (h->grouped)
 	{
-		b->share *= near / (search + 1.0);
-		b->scattered = looked > SCATTERED * all;
-		b->bundled = !b->scattered;
-		if (b->fresh && b->calm == 0 && cost > n * plain && s->host.skip == GK_SKIP_AUTO)
+		h->share *= near / (search + 1.0);
+		h->scattered = (double) done->groups > GK_COST_SCATTERED * (double) done->all_groups;
+		h->grouped = !h->scattered;
+		if (h->fresh && h->calm == 0 && cost > n * plain && s->host.skip == GK_SKIP_AUTO)
 		{
-			b->calm = s->pts->n / CALM;	/* that was too early */
-			b->valid = false;
+			h->calm = s->pts->n / GK_COST_BOUNDS_CALM;	/* that was too early */
+			h->valid = false;
 		}
 	}
-	if (b->fresh)
+	if (h->fresh)
 		return;
-	/* Every so often it is tried again. */
-	b->tighten = b->floor.p != NULL &&
-		(b->tighten ? tightened * search >= searched * (search + own) : ++b->untried >= RETRY);
-	if (b->tighten)
-		b->untried = 0;
+	h->tighten = h->lower != NULL &&
+		(h->tighten ? tightened * search >= searched * (search + own) : ++h->untried >= GK_COST_TIGHTEN_RETRY);
+	if (h->tighten)
+		h->untried = 0;
 	if (cost < n * plain)
-		b->strikes = 0;
-	else if (++b->strikes >= STRIKES && s->host.skip == GK_SKIP_AUTO)
+		h->strikes = 0;
+	else if (++h->strikes >= GK_COST_BOUNDS_STRIKES && s->host.skip == GK_SKIP_AUTO)
 	{
-		b->strikes = 0;
-		b->calm = s->changed / CALMER + 1;
-		b->valid = false;
+		h->strikes = 0;
+		h->calm = s->changed / GK_COST_BOUNDS_CALMER + 1;
+		h->valid = false;
 	}
 }
 
 void
 gk_cpu_hamerly_end(GkSession *s, const GkSweep *sweep, bool used)
 {
-	GkCpuHamerly *b = &s->bounds;
-	double		tiles = 0.0,
-				tightened = 0.0,
-				searched = 0.0,
-				looked = 0.0,
-				all = 0.0;
+	GkCpuHamerly *h = &s->hamerly;
+	GkHamerlyCounts all = {0};
 
-	b->valid = used;
+	h->valid = used;
 	for (int t = 0; used && t < sweep->threads; t++)
 	{
-		GkHamerlyScratch *own = gk_hamerly_scratch(b, t);
-		const GkReach *from = gk_hamerly_reach(s, own);
-		GkReach    *to = b->reach.p;
+		const GkHamerlyScratch *own = gk_hamerly_scratch(h, t);
 
-		tiles += (double) own->tiles;
-		tightened += (double) own->tightened;
-		searched += (double) own->searched;
-		looked += (double) own->looked;
-		all += (double) own->all;
-		for (int i = 0; i < b->k; i++)
+		all.tiles += own->done.tiles;
+		all.tightened += own->done.tightened;
+		all.searched += own->done.searched;
+		all.groups += own->done.groups;
+		all.all_groups += own->done.all_groups;
+		for (int i = 0; i < h->k; i++)
 		{
-			if (!(from[i].upper <= to[i].upper))
-				to[i].upper = from[i].upper;
-			if (!(from[i].gap <= to[i].gap))
-				to[i].gap = from[i].gap;
+			if (!(own->reach[i].upper <= h->reach[i].upper))
+				h->reach[i].upper = own->reach[i].upper;
+			if (!(own->reach[i].gap <= h->reach[i].gap))
+				h->reach[i].gap = own->reach[i].gap;
 		}
 	}
 	if (used)
-		judge(s, tiles, tightened, searched, looked, all);
+		judge(s, &all);
 }
 
-/* New centroids are coming. */
 void
 gk_cpu_hamerly_forget(GkSession *s)
 {
-	s->bounds.valid = false;
-	s->bounds.strikes = 0;
-	s->bounds.calm = 0;
-	s->bounds.scattered = false;
-}
-
-void
-gk_cpu_hamerly_free(GkSession *s, const GkHost *host)
-{
-	GkCpuHamerly *b = &s->bounds;
-	GkRoom	   *rooms[] = {&b->slack, &b->floor, &b->tile, &b->c, &b->own, &b->largest, &b->near, &b->pushed,
-		&b->move, &b->reach, &b->limit, &b->limit_before, &b->largest_up, &b->largest_before, &b->scratch};
-
-	for (size_t i = 0; i < sizeof(rooms) / sizeof(rooms[0]); i++)
-		s->core->free(host, rooms[i]->p);
+	s->hamerly.valid = false;
+	s->hamerly.strikes = 0;
+	s->hamerly.calm = 0;
+	s->hamerly.scattered = false;
 }

@@ -8,23 +8,23 @@
 #include <math.h>
 #include <string.h>
 
-#include "cpu/prune/gk_cpu_seed_index.h"
+#include "cpu/prune/gk_cpu_prune.h"
 
-/* A sample is one row of so many, ... */
+/* The sample is one row of these, ... */
 #define SAMPLE_OF		32
-/* ... a leaf of the tree has so many of them, and there are no more leaves. */
+/* ... as many rows of it make a leaf, and there are no more leaves than that. */
 #define LEAF_SAMPLE		8
-#define MOST_LEAVES		4096
+#define MAX_LEAVES		4096
 /* Rows that tell how far apart the features of a node are. */
 #define SPREAD_ROWS		32
 /* Sampled rows in a box that stands for a tile's. */
-#define GROUP			64
+#define BOX_ROWS		64
 
 static int
-widest(const GkTree *t, const GkKey *key, int count)
+widest_feature(const GkTree *t, const GkKey *key, int count)
 {
 	int			step = (count + SPREAD_ROWS - 1) / SPREAD_ROWS;
-	float		most = -1.0f;
+	float		widest = -1.0f;
 	int			feature = 0;
 
 	for (int j = 0; j < t->d; j++)
@@ -41,16 +41,16 @@ widest(const GkTree *t, const GkKey *key, int count)
 			squares += v * v;
 		}
 		squares -= sum * sum * (float) step / (float) count;
-		if (squares > most)
+		if (squares > widest)
 		{
-			most = squares;
+			widest = squares;
 			feature = j;
 		}
 	}
 	return feature;
 }
 
-/* Put the middle one by value at its place, smaller ones before it (Hoare). */
+/* Put the key in the middle by value at its place, smaller ones before it (Hoare). */
 static void
 halve(GkKey *key, int count)
 {
@@ -94,7 +94,7 @@ divide(GkTree *t, int node, GkKey *key, int count)
 
 	if (node >= (1 << t->levels) - 1)
 		return;
-	feature = widest(t, key, count);
+	feature = widest_feature(t, key, count);
 	for (int i = 0; i < count; i++)
 		key[i].v = t->x[(size_t) key[i].row * t->d + feature];
 	halve(key, count);
@@ -103,7 +103,7 @@ divide(GkTree *t, int node, GkKey *key, int count)
 	divide(t, 2 * node + 2, key + half, count - half);
 }
 
-/* Every so many rows, and what D says of them. */
+/* Take rows at equal distances, and their D. */
 static void
 take_sample(const GkSession *s, GkTree *t)
 {
@@ -130,22 +130,22 @@ double
 gk_kdtree_open(const GkTree *t, const float *c, int candidates)
 {
 	int			open = 0;
-	int			groups = t->rows / GROUP;
+	int			boxes = t->rows / BOX_ROWS;
 
-	for (int g = 0; g < groups; g++)
+	for (int g = 0; g < boxes; g++)
 	{
-		const GkKey *key = t->key + g * GROUP;
+		const GkKey *key = t->key + g * BOX_ROWS;
 		float		sum[GK_MARKS] = {0};
-		float		most = 0.0f;
+		float		max_d2 = 0.0f;
 
-		for (int i = 0; i < GROUP; i++)
-			most = fmaxf(most, t->d2[key[i].row]);
+		for (int i = 0; i < BOX_ROWS; i++)
+			max_d2 = fmaxf(max_d2, t->d2[key[i].row]);
 		for (int j = 0; j < t->d; j++)
 		{
 			float		low = INFINITY;
 			float		high = -INFINITY;
 
-			for (int i = 0; i < GROUP; i++)
+			for (int i = 0; i < BOX_ROWS; i++)
 			{
 				float		v = t->x[(size_t) key[i].row * t->d + j];
 
@@ -161,9 +161,9 @@ gk_kdtree_open(const GkTree *t, const float *c, int candidates)
 			}
 		}
 		for (int q = 0; q < candidates; q++)
-			open += sum[q] < most;
+			open += sum[q] < max_d2;
 	}
-	return groups > 0 ? (double) open / groups / candidates : 1.0;
+	return boxes > 0 ? (double) open / boxes / candidates : 1.0;
 }
 
 GkTree
@@ -173,7 +173,7 @@ gk_kdtree_plan(const GkSession *s)
 	int64_t		rows = n / SAMPLE_OF;
 	GkTree		t = {.d = s->pts->d};
 
-	rows = rows < GROUP ? GROUP : rows > LEAF_SAMPLE * MOST_LEAVES ? LEAF_SAMPLE * MOST_LEAVES : rows;
+	rows = rows < BOX_ROWS ? BOX_ROWS : rows > LEAF_SAMPLE * MAX_LEAVES ? LEAF_SAMPLE * MAX_LEAVES : rows;
 	t.rows = (int) (rows < n ? rows : n);
 	while ((LEAF_SAMPLE << (t.levels + 1)) <= t.rows)
 		t.levels++;
@@ -185,9 +185,8 @@ gk_kdtree_make(GkSession *s, GkTree *t)
 {
 	size_t		rows = t->rows;
 
-	if (!gk_cpu_room(s, &t->work, rows, (t->d + 1) * sizeof(float) + sizeof(GkKey) + sizeof(GkSplit)))
+	if (!gk_cpu_room(s, &t->x, rows, (t->d + 1) * sizeof(float) + sizeof(GkKey) + sizeof(GkSplit)))
 		return false;
-	t->x = t->work.p;
 	t->d2 = t->x + rows * t->d;
 	t->key = (GkKey *) (t->d2 + rows);
 	t->split = (GkSplit *) (t->key + rows);

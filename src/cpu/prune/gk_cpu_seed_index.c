@@ -2,45 +2,38 @@
  * gk_cpu_seed_index.c - a copy of the points for seeding, neighbours in one tile.
  *
  * A new seed matters to the points around it, and a candidate's potential needs the
- * distances to no others.  In the copy they are together: rows are sent down a k-d tree
+ * distances to no others.  In the index they are together: rows are sent down a k-d tree
  * (Bentley, "Multidimensional binary search trees used for associative searching", 1975)
  * made of a sample, and each tile of GK_ROW_PAD rows keeps its box, the least and the
  * largest value of each feature, and the largest D of its rows.  Where the point of the
  * box that is nearest to a candidate is no closer to it than that D, no row of the tile is:
- * the tile is not looked at (reach() of gk_cpu_kernels.h).
+ * the tile is not looked at (open_boxes() of gk_cpu_kernels.h).
  *
  * Why this needs no margin for roundings.  The distance to that point is the canonical
  * chain, too: t_j is the rounded low_j - c_j, high_j - c_j or 0, no larger in magnitude
  * than the rounded x_j - c_j of a row of the box, because rounding keeps the order of
  * numbers; for the same reason fmaf(t_j, t_j, s) is no larger when t_j and s are not.
  *
- * The copy takes more memory than the points and as much time as some dozen rounds.  It
+ * The index takes more memory than the points and as much time as some dozen rounds.  It
  * is made when a sample says that the rounds to come will save more.
  */
 #include <math.h>
 #include <string.h>
 
 #include "core/gk_numerics.h"
-#include "cpu/prune/gk_cpu_seed_index.h"
+#include "cpu/prune/gk_cpu_prune.h"
 
-/* Auto: fewer points are no work, fewer seeds do not tell. */
-#define MIN_ROWS		16384
-#define MIN_SEEDS		8
-/* With such a share of tiles to look at, that will not change soon. */
-#define HOPELESS		0.9
-/* Features, at most: a row's are moved one by one. */
-#define MOST_D			256
 
 typedef struct Make
 {
 	GkSweep		sweep;
 	GkTree		tree;
-	uint32_t   *place;			/* [all_rows], by slots: leaf, then row of the copy */
+	uint32_t   *place;			/* [all_rows], by slots: leaf, then row of the index */
 	uint32_t   *count;			/* [threads][leaves] */
 	float	   *scratch;		/* [threads][d * GK_ROW_PAD] */
 } Make;
 
-/* ---- the copy ---- */
+/* ---- the index ---- */
 
 static void
 find_leaves(GkSession *s, void *arg, const GkBlock *b)
@@ -71,7 +64,7 @@ find_leaves(GkSession *s, void *arg, const GkBlock *b)
 	}
 }
 
-/* From leaves to rows of the copy, in the points' order within a leaf. */
+/* From leaves to rows of the index, in the points' order within a leaf. */
 static GkStatus
 find_places(const GkSession *s, const Make *m)
 {
@@ -98,38 +91,38 @@ find_places(const GkSession *s, const Make *m)
 	return GK_OK;
 }
 
-/* Features of a row one after the other: a line of the cache is written as a whole. */
+/* Copy a row's features one after the other: a cache line is written as a whole. */
 static void
 copy_rows(GkSession *s, void *arg, const GkBlock *b)
 {
 	const Make *m = arg;
-	GkCpuSeedIndex  *near = &s->near;
+	GkCpuSeedIndex *index = &s->index;
 	const float *w = gk_chunk_weight(s->pts, b->chunk);
 	int			d = s->pts->d;
 
 	for (int i = b->row; i < b->row + b->rows; i++)
 	{
 		size_t		at = m->place[b->slot + i - b->row];
-		float	   *to = (float *) near->x.p + at * d;
+		float	   *to = index->x + at * d;
 
 		for (int j = 0; j < d; j++)
 			to[j] = b->chunk->data[(size_t) j * b->chunk->stride + i];
 		if (w != NULL)
-			((float *) near->weight.p)[at] = w[i];
-		((float *) near->d2.p)[at] = b->chunk->mind2[i];
-		((float **) near->home.p)[at] = b->chunk->mind2 + i;
+			index->weight[at] = w[i];
+		index->d2[at] = b->chunk->mind2[i];
+		index->home[at] = b->chunk->mind2 + i;
 	}
 }
 
-/* Rows into columns, with the box around them. */
+/* Turn rows into columns, and find the box around them. */
 static void
-turn_tile(GkCpuSeedIndex *near, int d, int tile, int rows, float *scratch)
+transpose_tile(GkCpuSeedIndex *index, int d, int tile, int rows, float *scratch)
 {
-	float	   *x = (float *) near->x.p + (size_t) tile * d * GK_ROW_PAD;
-	float	   *box = (float *) near->box.p + tile;
+	float	   *x = index->x + (size_t) tile * d * GK_ROW_PAD;
+	float	   *box = index->box + tile;
 
 	memcpy(scratch, x, (size_t) rows * d * sizeof(float));
-	for (int j = 0; j < d; j++, x += GK_ROW_PAD, box += near->stride)
+	for (int j = 0; j < d; j++, x += GK_ROW_PAD, box += index->stride)
 	{
 		float		low = INFINITY;
 		float		high = -INFINITY;
@@ -145,44 +138,44 @@ turn_tile(GkCpuSeedIndex *near, int d, int tile, int rows, float *scratch)
 		for (int i = rows; i < GK_ROW_PAD; i++)
 			x[i] = 0.0f;
 		box[0] = low;
-		box[d * near->stride] = high;
+		box[d * index->stride] = high;
 	}
 }
 
 static void
-turn_block(GkSession *s, void *arg, const GkBlock *b)
+transpose_block(GkSession *s, void *arg, const GkBlock *b)
 {
 	const Make *m = arg;
-	GkCpuSeedIndex  *near = &s->near;
-	GkShare		share = gk_cpu_seed_index_share(b);
+	GkCpuSeedIndex *index = &s->index;
+	GkTileRange range = gk_cpu_seed_index_range(b);
 	int			d = s->pts->d;
 
-	for (int t = share.first; t < share.end; t++)
+	for (int t = range.first; t < range.end; t++)
 	{
 		int64_t		left = s->pts->n - (int64_t) t * GK_ROW_PAD;
 		int			rows = left < GK_ROW_PAD ? (int) left : GK_ROW_PAD;
-		float	   *d2 = (float *) near->d2.p + (size_t) t * GK_ROW_PAD;
+		float	   *d2 = index->d2 + (size_t) t * GK_ROW_PAD;
 
-		turn_tile(near, d, t, rows, m->scratch + (size_t) b->thread * d * GK_ROW_PAD);
+		transpose_tile(index, d, t, rows, m->scratch + (size_t) b->thread * d * GK_ROW_PAD);
 		/* never changes */
 		for (int i = rows; i < GK_ROW_PAD; i++)
 			d2[i] = 0.0f;
-		gk_cpu_seed_index_most(near, t);
+		gk_cpu_seed_index_update(index, t);
 	}
 }
 
 void
-gk_cpu_seed_index_most(GkCpuSeedIndex *near, int tile)
+gk_cpu_seed_index_update(GkCpuSeedIndex *index, int tile)
 {
-	const float *d2 = (float *) near->d2.p + (size_t) tile * GK_ROW_PAD;
-	float		most = 0.0f;
+	const float *d2 = index->d2 + (size_t) tile * GK_ROW_PAD;
+	float		max = 0.0f;
 
 	for (int i = 0; i < GK_ROW_PAD; i++)
-		most = d2[i] > most ? d2[i] : most;
-	((float *) near->most.p)[tile] = most;
+		max = d2[i] > max ? d2[i] : max;
+	index->max_d2[tile] = max;
 }
 
-/* Blocks of whole groups of boxes. */
+/* Blocks of whole vectors of boxes, for the kernel. */
 #define BLOCK_ROWS		(GK_ROW_PAD * GK_ROW_PAD)
 
 GkSweep
@@ -212,26 +205,26 @@ fill(GkSession *s, Make *m, GkError *err)
 	m->sweep.block = copy_rows;
 	if (st == GK_OK)
 		st = gk_cpu_sweep(s, &m->sweep, err);
-	m->sweep.block = turn_block;
+	m->sweep.block = transpose_block;
 	return st == GK_OK ? gk_cpu_sweep(s, &m->sweep, err) : st;
 }
 
 static bool
 rooms(GkSession *s)
 {
-	GkCpuSeedIndex  *near = &s->near;
+	GkCpuSeedIndex *index = &s->index;
 	int			d = s->pts->d;
 	size_t		rows;
 
-	near->tiles = (int) ((s->pts->n + GK_ROW_PAD - 1) / GK_ROW_PAD);
-	rows = (size_t) near->tiles * GK_ROW_PAD;
-	near->stride = (near->tiles / GK_ROW_PAD + 2) * GK_ROW_PAD;
-	return gk_cpu_room(s, &near->x, rows, d * sizeof(float)) &&
-		gk_cpu_room(s, &near->d2, rows, sizeof(float)) &&
-		(!s->pts->weighted || gk_cpu_room(s, &near->weight, rows, sizeof(float))) &&
-		gk_cpu_room(s, &near->home, rows, sizeof(float *)) &&
-		gk_cpu_room(s, &near->box, 2 * near->stride, d * sizeof(float)) &&
-		gk_cpu_room(s, &near->most, near->stride, sizeof(float));
+	index->tiles = (int) ((s->pts->n + GK_ROW_PAD - 1) / GK_ROW_PAD);
+	rows = (size_t) index->tiles * GK_ROW_PAD;
+	index->stride = (index->tiles / GK_ROW_PAD + 2) * GK_ROW_PAD;
+	return gk_cpu_room(s, &index->x, rows, d * sizeof(float)) &&
+		gk_cpu_room(s, &index->d2, rows, sizeof(float)) &&
+		(!s->pts->weighted || gk_cpu_room(s, &index->weight, rows, sizeof(float))) &&
+		gk_cpu_room(s, &index->home, rows, sizeof(float *)) &&
+		gk_cpu_room(s, &index->box, 2 * index->stride, d * sizeof(float)) &&
+		gk_cpu_room(s, &index->max_d2, index->stride, sizeof(float));
 }
 
 /* ---- whether ---- */
@@ -247,26 +240,22 @@ bytes_needed(const GkSession *s)
 static bool
 possible(const GkSession *s, int candidates)
 {
-	if (s->host.skip == GK_SKIP_OFF || s->near.made || candidates > GK_MARKS || !s->pts->resident)
+	if (s->host.skip == GK_SKIP_OFF || s->index.made || candidates > GK_MARKS || !s->pts->resident)
 		return false;
-	if (s->pts->d > MOST_D || s->pts->n >= UINT32_MAX || bytes_needed(s) > s->pts->spare)
+	if (s->pts->d > GK_COST_INDEX_MAX_D || s->pts->n >= UINT32_MAX || bytes_needed(s) > s->pts->spare)
 		return false;
 	return s->host.skip == GK_SKIP_ON ||
-		(s->pts->n >= MIN_ROWS && s->seed.seeds >= MIN_SEEDS && s->seed.seeds >= s->seed.consider);
+		(s->pts->n >= GK_COST_INDEX_MIN_ROWS && s->seed.seeds >= GK_COST_INDEX_MIN_SEEDS && s->seed.seeds >= s->seed.consider);
 }
 
-/*
- * Roughly, in instructions of a row, as gk_cpu_hamerly.c judges: clocks would judge by what
- * else the machine does.  This decides about speed alone.
- */
 static bool
 pays(const GkSession *s, const Make *m, double share, int candidates)
 {
-	double		left = s->seed.most - s->seed.seeds;
-	double		round = (candidates + 1) * (2.0 * m->tree.d + 4.0) / s->kernels->lanes;
-	double		price = 3.0 * m->tree.levels + 10.0 * m->tree.d + 20.0;
+	double		rounds = s->seed.wanted - s->seed.seeds;
+	double		round = (candidates + 1) * gk_cost_distance(m->tree.d, s->kernels->lanes);
 
-	return s->host.skip == GK_SKIP_ON || left * (round * (1.0 - share) - 1.0) > price;
+	return s->host.skip == GK_SKIP_ON ||
+		rounds * (round * (1.0 - share) - GK_COST_INDEX_BOX) > GK_COST_INDEX(m->tree.levels, m->tree.d);
 }
 
 static GkStatus
@@ -275,28 +264,28 @@ consider(GkSession *s, const float *centroids, int candidates, GkError *err)
 	Make		m = {.sweep = gk_cpu_seed_index_plan(s, 1),.tree = gk_kdtree_plan(s)};
 	size_t		counts = (size_t) m.sweep.threads << m.tree.levels;
 	size_t		scratch = (size_t) m.sweep.threads * m.tree.d * GK_ROW_PAD;
-	GkRoom		place = {0};
+	uint32_t   *place = NULL;
 	GkStatus	st = GK_OK;
 	double		share;
 
 	if (!pays(s, &m, 0.0, candidates) || !gk_kdtree_make(s, &m.tree))
 		return GK_OK;
 	share = gk_kdtree_open(&m.tree, centroids, candidates);
-	s->seed.consider = s->seed.seeds * (share > HOPELESS ? 4 : 2);
+	s->seed.consider = s->seed.seeds * (share > GK_COST_INDEX_HOPELESS ? 4 : 2);
 	if (pays(s, &m, share, candidates) && rooms(s) &&
 		gk_cpu_room(s, &place, s->all_rows, sizeof(uint32_t)) &&
 		gk_cpu_room(s, &s->sums, counts + scratch, sizeof(float)))
 	{
-		m.place = place.p;
-		m.count = s->sums.p;
+		m.place = place;
+		m.count = s->sums;
 		m.scratch = (float *) (m.count + counts);
 		st = fill(s, &m, err);
-		s->near.made = st == GK_OK;
+		s->index.made = st == GK_OK;
 	}
-	s->core->free(&s->host, place.p);
-	s->core->free(&s->host, m.tree.work.p);
-	if (!s->near.made)
-		gk_cpu_seed_index_free(s, &s->host);
+	gk_cpu_room_free(s, &place);
+	gk_cpu_room_free(s, &m.tree.x);
+	if (!s->index.made)
+		gk_cpu_seed_index_free(s);
 	return st;
 }
 
@@ -304,17 +293,17 @@ GkStatus
 gk_cpu_seed_index_consider(GkSession *s, const float *centroids, int candidates, GkError *err)
 {
 	if (candidates > GK_MARKS)
-		gk_cpu_seed_index_free(s, &s->host);
+		gk_cpu_seed_index_free(s);
 	return possible(s, candidates) ? consider(s, centroids, candidates, err) : GK_OK;
 }
 
 void
-gk_cpu_seed_index_free(GkSession *s, const GkHost *host)
+gk_cpu_seed_index_free(GkSession *s)
 {
-	GkCpuSeedIndex  *near = &s->near;
-	GkRoom	   *rooms[] = {&near->x, &near->d2, &near->weight, &near->home, &near->box, &near->most};
+	GkCpuSeedIndex *index = &s->index;
+	void	   *arrays[] = {&index->x, &index->d2, &index->weight, &index->home, &index->box, &index->max_d2};
 
-	for (size_t i = 0; i < sizeof(rooms) / sizeof(rooms[0]); i++)
-		s->core->free(host, rooms[i]->p);
-	memset(near, 0, sizeof(*near));
+	for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++)
+		gk_cpu_room_free(s, arrays[i]);
+	index->made = false;
 }

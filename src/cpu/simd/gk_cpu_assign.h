@@ -34,12 +34,12 @@
  * Points to ask for while others are worked on, see rows_ahead(): some lines of every
  * feature along with each group of centroids.
  */
-typedef struct GkAhead
+typedef struct GkPrefetch
 {
 	int			rows;
 	int			each;			/* GK_LINES, GK_HALF or 0 */
 	int			from;			/* lines asked for */
-} GkAhead;
+} GkPrefetch;
 
 /* nc, here and below, is a constant at every call, and so is the number of lines. */
 GK_INLINE void
@@ -81,7 +81,7 @@ chains(vfloat acc[GK_WIDEST][GK_VECTORS], const int nc, const int lines,
 
 GK_INLINE void
 distances(vfloat acc[GK_WIDEST][GK_VECTORS], const int nc,
-		  const float *x, size_t stride, const float *c, size_t d, GkAhead *ahead)
+		  const float *x, size_t stride, const float *c, size_t d, GkPrefetch *ahead)
 {
 	const float *ask = x + ahead->rows + ahead->from * 16;
 
@@ -97,7 +97,7 @@ distances(vfloat acc[GK_WIDEST][GK_VECTORS], const int nc,
 /* One vector's rows of points against centroids k0..k1-1, nc at a time. */
 GK_INLINE void
 assign_run(const int nc, const float *x, size_t stride, const float *c, int k0, int k1, size_t d,
-		   GkAhead *ahead, int32_t *label, float *d2)
+		   GkPrefetch *ahead, int32_t *label, float *d2)
 {
 	for (int k = k0; k < k1; k += nc)
 	{
@@ -126,7 +126,7 @@ assign_run(const int nc, const float *x, size_t stride, const float *c, int k0, 
 
 GK_INLINE void
 mindist_run(const int nc, const float *x, size_t stride, const float *c, int k0, int k1, size_t d,
-			GkAhead *ahead, float *d2)
+			GkPrefetch *ahead, float *d2)
 {
 	for (int k = k0; k < k1; k += nc)
 	{
@@ -150,13 +150,13 @@ mindist_run(const int nc, const float *x, size_t stride, const float *c, int k0,
 #define GK_RUNS(nc) \
 	GK_TARGET static __attribute__((noinline)) void \
 	assign_##nc(const float *x, size_t stride, const float *c, int k0, int k1, size_t d, \
-				GkAhead *ahead, int32_t *label, float *d2) \
+				GkPrefetch *ahead, int32_t *label, float *d2) \
 	{ \
 		assign_run(nc, x, stride, c, k0, k1, d, ahead, label, d2); \
 	} \
 	GK_TARGET static __attribute__((noinline)) void \
 	mindist_##nc(const float *x, size_t stride, const float *c, int k0, int k1, size_t d, \
-				 GkAhead *ahead, float *d2) \
+				 GkPrefetch *ahead, float *d2) \
 	{ \
 		mindist_run(nc, x, stride, c, k0, k1, d, ahead, d2); \
 	}
@@ -167,10 +167,10 @@ GK_RUNS(4)
 GK_RUNS(5)
 GK_RUNS(6)
 
-static void (*const assign_rest[GK_WIDEST]) (const float *, size_t, const float *, int, int, size_t, GkAhead *, int32_t *, float *) =
+static void (*const assign_rest[GK_WIDEST]) (const float *, size_t, const float *, int, int, size_t, GkPrefetch *, int32_t *, float *) =
 {NULL, assign_1, assign_2, assign_3, assign_4, assign_5};
 
-static void (*const mindist_rest[GK_WIDEST]) (const float *, size_t, const float *, int, int, size_t, GkAhead *, float *) =
+static void (*const mindist_rest[GK_WIDEST]) (const float *, size_t, const float *, int, int, size_t, GkPrefetch *, float *) =
 {NULL, mindist_1, mindist_2, mindist_3, mindist_4, mindist_5};
 
 /*
@@ -184,11 +184,11 @@ static void (*const mindist_rest[GK_WIDEST]) (const float *, size_t, const float
 #define AHEAD_FLOATS	(16 * 1024)
 #define AHEAD_ROWS		512
 
-GK_INLINE GkAhead
+GK_INLINE GkPrefetch
 rows_ahead(const GkTiles *x, int k)
 {
 	int			rows = AHEAD_FLOATS / x->d / GK_ROW_PAD * GK_ROW_PAD;
-	GkAhead		ahead = {0};
+	GkPrefetch		ahead = {0};
 
 	if (x->stride == GK_ROW_PAD)
 		return ahead;			/* packed */
@@ -202,12 +202,12 @@ assign(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *
 {
 	int			rest = (k1 - k0) % GK_WIDEST;
 	int			whole = k1 - rest;
-	const GkAhead all = rows_ahead(x, k1 - k0);
+	const GkPrefetch all = rows_ahead(x, k1 - k0);
 
 	for (int i = 0; i < x->count * GK_ROW_PAD; i += GK_VECTORS * GK_LANES)
 	{
 		const float *at = x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD;
-		GkAhead		ahead = all;
+		GkPrefetch		ahead = all;
 
 		if (k0 == 0)
 			for (int p = 0; p < GK_VECTORS * GK_LANES; p += GK_LANES)
@@ -227,12 +227,12 @@ mindist(const GkTiles *x, const float *c, int k0, int k1, float *d2)
 {
 	int			rest = (k1 - k0) % GK_WIDEST;
 	int			whole = k1 - rest;
-	const GkAhead all = rows_ahead(x, k1 - k0);
+	const GkPrefetch all = rows_ahead(x, k1 - k0);
 
 	for (int i = 0; i < x->count * GK_ROW_PAD; i += GK_VECTORS * GK_LANES)
 	{
 		const float *at = x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD;
-		GkAhead		ahead = all;
+		GkPrefetch		ahead = all;
 
 		if (whole > k0)
 			mindist_6(at, x->stride, c, k0, whole, x->d, &ahead, d2 + i);

@@ -69,8 +69,8 @@ products(vfloat acc[GK_WIDEST][GK_VECTORS], const int nc, const int lines, const
 }
 
 GK_INLINE void
-screen_run(const int nc, const float *x, size_t stride, const GkDot *s, int k0, int k1, size_t d,
-		   GkAhead *ahead, int32_t *label, float *least, float *second)
+dot_run(const int nc, const float *x, size_t stride, const GkDot *s, int k0, int k1, size_t d,
+		   GkPrefetch *ahead, int32_t *label, float *least, float *second)
 {
 	for (int k = k0; k < k1; k += nc)
 	{
@@ -91,10 +91,10 @@ screen_run(const int nc, const float *x, size_t stride, const GkDot *s, int k0, 
 
 #define GK_DOT(nc) \
 	GK_TARGET static __attribute__((noinline)) void \
-	screen_##nc(const float *x, size_t stride, const GkDot *s, int k0, int k1, size_t d, \
-				GkAhead *ahead, int32_t *label, float *least, float *second) \
+	dot_##nc(const float *x, size_t stride, const GkDot *s, int k0, int k1, size_t d, \
+				GkPrefetch *ahead, int32_t *label, float *least, float *second) \
 	{ \
-		screen_run(nc, x, stride, s, k0, k1, d, ahead, label, least, second); \
+		dot_run(nc, x, stride, s, k0, k1, d, ahead, label, least, second); \
 	}
 GK_DOT(1)
 GK_DOT(2)
@@ -161,20 +161,20 @@ undecided(const GkDot *s, float most, const float *least, const float *second)
 }
 
 GK_TARGET static void
-screen(const GkTiles *x, const GkDot *s, float *square, int32_t *label, uint64_t *open)
+assign_dot(const GkTiles *x, const GkDot *s, float *square, int32_t *label, uint64_t *open)
 {
 	static void (*const run[GK_WIDEST]) (const float *, size_t, const GkDot *, int, int, size_t,
-										 GkAhead *, int32_t *, float *, float *) =
-	{NULL, screen_1, screen_2, screen_3, screen_4, screen_5};
+										 GkPrefetch *, int32_t *, float *, float *) =
+	{NULL, dot_1, dot_2, dot_3, dot_4, dot_5};
 	int			rest = s->k % GK_WIDEST;
 	int			whole = s->k - rest;
-	const GkAhead all = rows_ahead(x, s->k);
+	const GkPrefetch all = rows_ahead(x, s->k);
 
 	memset(open, 0, x->count * sizeof(uint64_t));
 	for (int i = 0; i < x->count * GK_ROW_PAD; i += GK_VECTORS * GK_LANES)
 	{
 		const float *at = x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD;
-		GkAhead		ahead = all;
+		GkPrefetch		ahead = all;
 		float		least[GK_VECTORS * GK_LANES];
 		float		second[GK_VECTORS * GK_LANES];
 
@@ -185,7 +185,7 @@ screen(const GkTiles *x, const GkDot *s, float *square, int32_t *label, uint64_t
 			v_store(second + p, v_set1(INFINITY));
 		}
 		if (whole > 0)
-			screen_6(at, x->stride, s, 0, whole, x->d, &ahead, label + i, least, second);
+			dot_6(at, x->stride, s, 0, whole, x->d, &ahead, label + i, least, second);
 		if (rest > 0)
 			run[rest] (at, x->stride, s, whole, s->k, x->d, &ahead, label + i, least, second);
 		if (square[i / GK_ROW_PAD] < 0.0f)
@@ -196,7 +196,7 @@ screen(const GkTiles *x, const GkDot *s, float *square, int32_t *label, uint64_t
 
 /* The canonical distances of one point: lanes are centroids. */
 GK_TARGET static int32_t
-settle(const float *x, const GkDot *s, int d)
+assign_one(const float *x, const GkDot *s, int d)
 {
 	size_t		width = gk_dot_width(s->k);
 	float		least = INFINITY;
@@ -214,7 +214,7 @@ settle(const float *x, const GkDot *s, int d)
 			GK_UNROLL
 			for (int p = 0; p < 4; p++)
 			{
-				vfloat		t = v_sub(xv, v_load(s->turned + j * width + k + p * GK_LANES));
+				vfloat		t = v_sub(xv, v_load(s->columns + j * width + k + p * GK_LANES));
 
 				acc[p] = v_fma(t, t, acc[p]);
 			}

@@ -32,8 +32,8 @@ keep_two(const int nc, vfloat acc[GK_WIDEST][GK_VECTORS], int k, int32_t *label,
 }
 
 GK_INLINE void
-second_run(const int nc, const float *x, size_t stride, const float *c, int k0, int k1, size_t d,
-		   GkAhead *ahead, int32_t *label, float *d2, float *second)
+two_run(const int nc, const float *x, size_t stride, const float *c, int k0, int k1, size_t d,
+		   GkPrefetch *ahead, int32_t *label, float *d2, float *second)
 {
 	for (int k = k0; k < k1; k += nc)
 	{
@@ -46,10 +46,10 @@ second_run(const int nc, const float *x, size_t stride, const float *c, int k0, 
 
 #define GK_ASSIGN_TWO(nc) \
 	GK_TARGET static __attribute__((noinline)) void \
-	second_##nc(const float *x, size_t stride, const float *c, int k0, int k1, size_t d, \
-				GkAhead *ahead, int32_t *label, float *d2, float *second) \
+	two_##nc(const float *x, size_t stride, const float *c, int k0, int k1, size_t d, \
+				GkPrefetch *ahead, int32_t *label, float *d2, float *second) \
 	{ \
-		second_run(nc, x, stride, c, k0, k1, d, ahead, label, d2, second); \
+		two_run(nc, x, stride, c, k0, k1, d, ahead, label, d2, second); \
 	}
 GK_ASSIGN_TWO(1)
 GK_ASSIGN_TWO(2)
@@ -59,22 +59,22 @@ GK_ASSIGN_TWO(5)
 GK_ASSIGN_TWO(6)
 
 GK_TARGET static void
-second(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2, float *next)
+assign_two(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2, float *next)
 {
 	static void (*const run[GK_WIDEST]) (const float *, size_t, const float *, int, int, size_t,
-										 GkAhead *, int32_t *, float *, float *) =
-	{NULL, second_1, second_2, second_3, second_4, second_5};
+										 GkPrefetch *, int32_t *, float *, float *) =
+	{NULL, two_1, two_2, two_3, two_4, two_5};
 	int			rest = (k1 - k0) % GK_WIDEST;
 	int			whole = k1 - rest;
-	const GkAhead all = rows_ahead(x, k1 - k0);
+	const GkPrefetch all = rows_ahead(x, k1 - k0);
 
 	for (int i = 0; i < x->count * GK_ROW_PAD; i += GK_VECTORS * GK_LANES)
 	{
 		const float *at = x->x + i / GK_ROW_PAD * x->tile + i % GK_ROW_PAD;
-		GkAhead		ahead = all;
+		GkPrefetch		ahead = all;
 
 		if (whole > k0)
-			second_6(at, x->stride, c, k0, whole, x->d, &ahead, label + i, d2 + i, next + i);
+			two_6(at, x->stride, c, k0, whole, x->d, &ahead, label + i, d2 + i, next + i);
 		if (rest > 0)
 			run[rest] (at, x->stride, c, whole, k1, x->d, &ahead, label + i, d2 + i, next + i);
 	}
@@ -82,7 +82,7 @@ second(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *
 
 /* Canonical distances of scattered points, eight chains at a time. */
 GK_TARGET static void
-own(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
+own_distance(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
 	const float *c, int d, float *d2)
 {
 	for (int i = 0; i < n; i += 8)

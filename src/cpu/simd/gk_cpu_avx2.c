@@ -112,7 +112,7 @@ gk_cpu_avx2_add(const GkTiles *x, const int32_t *label, double *acc, size_t widt
 /* ---- bounds ---- */
 
 GK_TARGET static uint64_t
-tight(const float *slack, const int32_t *label, const float *limit, float *least)
+open_rows(const float *slack, const int32_t *label, const float *limit, float *least)
 {
 	const __m256 none = _mm256_set1_ps(INFINITY);
 	__m256		low = none;
@@ -326,19 +326,19 @@ const GkCpuKernels gk_cpu_avx2 = {
 	.job_work = 1 << 23,
 	.lanes = GK_LANES,
 	.assign = assign,
-	.screen = screen,
-	.settle = settle,
+	.assign_dot = assign_dot,
+	.assign_one = assign_one,
 	.mindist = mindist,
-	.closer = closer,
-	.reach = reach,
-	.second = second,
-	.own = own,
-	.tight = tight,
+	.candidates = candidates,
+	.open_boxes = open_boxes,
+	.assign_two = assign_two,
+	.own_distance = own_distance,
+	.open_rows = open_rows,
 	.margin = margin,
 	.add = gk_cpu_avx2_add,
-	.add_few = gk_cpu_avx2_add_smallk,
-	.step_few = gk_cpu_avx2_step_smallk,
-	.few_sums = GK_CPU_AVX2_SUMS,
+	.add_smallk = gk_cpu_avx2_add_smallk,
+	.step_smallk = gk_cpu_avx2_step_smallk,
+	.smallk_sums = GK_CPU_AVX2_SUMS,
 	.sum_d2 = sum_d2,
 	.race = gk_cpu_scalar_race,	/* no 64-bit multiply or conversion to gain from */
 	.nearest = gk_cpu_avx2_nearest,

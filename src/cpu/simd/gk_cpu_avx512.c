@@ -48,7 +48,7 @@ typedef __mmask16 vmask;
 /* ---- bounds ---- */
 
 GK_TARGET static uint64_t
-tight(const float *slack, const int32_t *label, const float *limit, float *least)
+open_rows(const float *slack, const int32_t *label, const float *limit, float *least)
 {
 	const __m512 none = _mm512_set1_ps(INFINITY);
 	__m512		low = none;
@@ -199,21 +199,21 @@ const GkCpuKernels gk_cpu_avx512 = {
 	.job_work = 1 << 24,
 	.lanes = GK_LANES,
 	.assign = assign,
-	.screen = screen,
-	.settle = settle,
+	.assign_dot = assign_dot,
+	.assign_one = assign_one,
 	.mindist = mindist,
-	.closer = closer,
-	.reach = reach,
-	.second = second,
-	.own = own,
-	.tight = tight,
+	.candidates = candidates,
+	.open_boxes = open_boxes,
+	.assign_two = assign_two,
+	.own_distance = own_distance,
+	.open_rows = open_rows,
 	.margin = margin,
 	.add = gk_cpu_avx2_add,
-	.add_few = gk_cpu_avx512_add_smallk,
-	.tally_few = gk_cpu_avx512_tally_smallk,
-	.step_few = gk_cpu_avx512_step_smallk,
-	.move_few = gk_cpu_avx512_move_smallk,
-	.few_sums = GK_CPU_AVX512_SUMS,
+	.add_smallk = gk_cpu_avx512_add_smallk,
+	.tally_smallk = gk_cpu_avx512_tally_smallk,
+	.step_smallk = gk_cpu_avx512_step_smallk,
+	.move_smallk = gk_cpu_avx512_move_smallk,
+	.smallk_sums = GK_CPU_AVX512_SUMS,
 	.sum_d2 = sum_d2,
 	.race = race,
 	.nearest = gk_cpu_avx2_nearest,

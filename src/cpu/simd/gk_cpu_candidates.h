@@ -21,22 +21,22 @@ append_lanes(unsigned bits, vfloat v, float *to)
 #endif
 
 GK_INLINE unsigned
-closer_run(const int nc, const float *x, size_t stride, const float *c, size_t d,
-		   const GkAhead *all, const float *d2, const float *weight, int rows, GkCandidates *out)
+candidates_run(const int nc, const float *x, size_t stride, const float *c, size_t d,
+		   const GkPrefetch *all, const float *d2, const float *weight, int rows, GkCandidates *out)
 {
 	unsigned	found = 0;
 
 	for (int i = 0; i < rows; i += GK_VECTORS * GK_LANES)
 	{
 		vfloat		acc[GK_WIDEST][GK_VECTORS];
-		GkAhead		ahead = *all;
+		GkPrefetch		ahead = *all;
 		uint64_t	some = rows - i < GK_ROW_PAD ? (UINT64_C(1) << (rows - i)) - 1 : ~UINT64_C(0);
 
 		distances(acc, nc, x + i, stride, c, d, &ahead);
 		GK_UNROLL
 		for (int q = 0; q < nc; q++)
 		{
-			GkCandidates   *to = &out[q];
+			GkCandidates *to = &out[q];
 			int			count = to->count;
 			uint64_t	bits = 0;
 
@@ -68,10 +68,10 @@ closer_run(const int nc, const float *x, size_t stride, const float *c, size_t d
 /* As GK_RUNS of gk_cpu_assign.h: all registers for each width. */
 #define GK_CANDIDATES(nc) \
 	GK_TARGET static __attribute__((noinline)) unsigned \
-	closer_##nc(const float *x, size_t stride, const float *c, size_t d, \
-				const GkAhead *all, const float *d2, const float *weight, int rows, GkCandidates *out) \
+	candidates_##nc(const float *x, size_t stride, const float *c, size_t d, \
+				const GkPrefetch *all, const float *d2, const float *weight, int rows, GkCandidates *out) \
 	{ \
-		return closer_run(nc, x, stride, c, d, all, d2, weight, rows, out); \
+		return candidates_run(nc, x, stride, c, d, all, d2, weight, rows, out); \
 	}
 GK_CANDIDATES(1)
 GK_CANDIDATES(2)
@@ -81,20 +81,20 @@ GK_CANDIDATES(5)
 GK_CANDIDATES(6)
 
 GK_TARGET static unsigned
-closer(const GkTiles *x, int tile, const float *c, int nc, const float *d2, const float *weight,
+candidates(const GkTiles *x, int tile, const float *c, int nc, const float *d2, const float *weight,
 	   int rows, GkCandidates *out)
 {
 	static unsigned (*const run[GK_MAX_CANDIDATES + 1]) (const float *, size_t, const float *, size_t,
-													  const GkAhead *, const float *, const float *, int, GkCandidates *) =
-	{NULL, closer_1, closer_2, closer_3, closer_4, closer_5, closer_6};
-	const GkAhead all = rows_ahead(x, nc);
+													  const GkPrefetch *, const float *, const float *, int, GkCandidates *) =
+	{NULL, candidates_1, candidates_2, candidates_3, candidates_4, candidates_5, candidates_6};
+	const GkPrefetch all = rows_ahead(x, nc);
 
 	return run[nc] (x->x + tile * x->tile, x->stride, c, x->d, &all, d2, weight, rows, out);
 }
 
 /* Boxes are lanes here, as points are elsewhere. */
 GK_TARGET static uint64_t
-reach(const float *low, const float *high, size_t stride, const float *c, int d, const float *most)
+open_boxes(const float *low, const float *high, size_t stride, const float *c, int d, const float *most)
 {
 	uint64_t	bits = 0;
 

@@ -48,7 +48,7 @@ typedef struct GkDot
 {
 	const float *c;				/* [k][d] */
 	const float *half;			/* [k] half of their squares */
-	const float *turned;		/* [d][gk_dot_width(k)], infinite from k on */
+	const float *columns;		/* [d][gk_dot_width(k)], infinite from k on */
 	int			k;
 	int			chain;			/* products that are added up in a row */
 	/*
@@ -86,9 +86,9 @@ typedef struct GkCpuKernels
 	 * square [tiles] has each tile's largest |x|^2, or is below 0 and made to have it.
 	 * NULL: nothing here beats assign().
 	 */
-	void		(*screen) (const GkTiles *x, const GkDot *s, float *square, int32_t *label, uint64_t *open);
+	void		(*assign_dot) (const GkTiles *x, const GkDot *s, float *square, int32_t *label, uint64_t *open);
 	/* The label of one point [d], as assign() would have it.  Goes with screen(). */
-	int32_t		(*settle) (const float *x, const GkDot *s, int d);
+	int32_t		(*assign_one) (const float *x, const GkDot *s, int d);
 	/* assign() without labels. */
 	void		(*mindist) (const GkTiles *x, const float *c, int k0, int k1, float *d2);
 
@@ -97,28 +97,28 @@ typedef struct GkCpuKernels
 	 * d2 says, with both distances: out [nc].  d2 and weight (may be NULL) are the tile's.
 	 * Returns which candidates have such rows: bit q for candidate q.
 	 */
-	unsigned	(*closer) (const GkTiles *x, int tile, const float *c, int nc, const float *d2,
+	unsigned	(*candidates) (const GkTiles *x, int tile, const float *c, int nc, const float *d2,
 						   const float *weight, int rows, GkCandidates *out);
 
 	/*
 	 * Of GK_ROW_PAD boxes from low[j * stride] to high[j * stride] those with a point that
 	 * is closer to c than most says: bit i for box i.
 	 */
-	uint64_t	(*reach) (const float *low, const float *high, size_t stride, const float *c, int d, const float *most);
+	uint64_t	(*open_boxes) (const float *low, const float *high, size_t stride, const float *c, int d, const float *most);
 
 	/*
 	 * The argmin, its distance and the smallest distance to any other centroid of k0..k1-1
 	 * and of those before: all are in and out.
 	 */
-	void		(*second) (const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2, float *second);
+	void		(*assign_two) (const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2, float *second);
 	/* d2[i]: distance of row[i] of the columns x to centroid label[i]. */
-	void		(*own) (const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
+	void		(*own_distance) (const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
 						const float *c, int d, float *d2);
 	/*
 	 * Of GK_ROW_PAD rows those without slack > limit[label]: bit i for row i; *least is
 	 * the smallest slack - limit of the others.
 	 */
-	uint64_t	(*tight) (const float *slack, const int32_t *label, const float *limit, float *least);
+	uint64_t	(*open_rows) (const float *slack, const int32_t *label, const float *limit, float *least);
 
 	/*
 	 * Bounds of GK_ROW_PAD rows from what second() found: upper and lower, and slack =
@@ -140,30 +140,30 @@ typedef struct GkCpuKernels
 	 * feature j of row i in units of 2^(expo[j] - 40), count[label[i]]++, but for the
 	 * last cluster.  NULL: nothing here beats add().
 	 */
-	void		(*add_few) (const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
+	void		(*add_smallk) (const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
 							gk_int128 *sum, int64_t *count);
 	/*
-	 * assign() and add_few() in one, without labels.  NULL likewise.  Where there is
-	 * move_few(), kept (NULL: nobody wants it) is made to say which rows are whose,
+	 * assign() and add_smallk() in one, without labels.  NULL likewise.  Where there is
+	 * move_smallk(), kept (NULL: nobody wants it) is made to say which rows are whose,
 	 * [tiles][gk_smallk_bits(k)]: bit i of word [t][b] is bit b of the label of the tile's row i,
 	 * 0 past the end.  Returns how many rows had another label.
 	 */
-	int64_t		(*step_few) (const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+	int64_t		(*step_smallk) (const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
 							 uint64_t *kept, gk_int128 *sum, int64_t *count);
 	/*
 	 * The same for what differs from kept: a row goes from its cluster's sum and count
-	 * and comes to another's.  At most few_sums sums; NULL: nothing beats step_few().
+	 * and comes to another's.  At most smallk_sums sums; NULL: nothing beats step_smallk().
 	 */
-	int64_t		(*move_few) (const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+	int64_t		(*move_smallk) (const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
 							 uint64_t *kept, gk_int128 *sum, int64_t *count);
 	/* Sums, d for each cluster but one, that it keeps in registers at once. */
-	int			few_sums;
+	int			smallk_sums;
 
 	/*
 	 * Of at most GK_CPU_SMALLK clusters and GK_PACKAGE rows what is known when all are
 	 * assigned: out [k]; weight may be NULL.  NULL: nothing here beats a loop.
 	 */
-	void		(*tally_few) (const float *d2, const float *weight, const int32_t *label, int rows, int k,
+	void		(*tally_smallk) (const float *d2, const float *weight, const int32_t *label, int rows, int k,
 							  double scale, GkTally *out);
 
 	/* Add up gk_d2_split() of (weight *) d2, at most GK_PACKAGE rows; weight may be NULL. */
@@ -213,7 +213,7 @@ void		gk_cpu_scalar_sum_d2(const float *d2, const float *weight, int rows, doubl
 uint64_t	gk_cpu_scalar_race(const float *d2, const float *weight, uint64_t key, int64_t row, double worst);
 void		gk_cpu_scalar_margin(const GkMargin *m, const int32_t *label, const float *d2, const float *second,
 								 float *upper, float *lower, float *slack);
-uint64_t	gk_cpu_scalar_tight(const float *slack, const int32_t *label, const float *limit, float *least);
+uint64_t	gk_cpu_scalar_open_rows(const float *slack, const int32_t *label, const float *limit, float *least);
 int			gk_cpu_scalar_nearest(const float *point, int d, const float *centroids, int k, float *d2);
 
 #if defined(__x86_64__)

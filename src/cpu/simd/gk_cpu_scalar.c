@@ -50,7 +50,7 @@ scalar_mindist(const GkTiles *x, const float *c, int k0, int k1, float *d2)
 }
 
 static unsigned
-scalar_closer(const GkTiles *x, int tile, const float *c, int nc, const float *d2, const float *weight,
+scalar_candidates(const GkTiles *x, int tile, const float *c, int nc, const float *d2, const float *weight,
 			  int rows, GkCandidates *out)
 {
 	unsigned	found = 0;
@@ -58,7 +58,7 @@ scalar_closer(const GkTiles *x, int tile, const float *c, int nc, const float *d
 	for (int q = 0; q < nc; q++)
 		for (int i = 0; i < rows; i++)
 		{
-			GkCandidates   *to = &out[q];
+			GkCandidates *to = &out[q];
 			float		s = gk_d2(point(x, tile * GK_ROW_PAD + i), x->stride, c + (size_t) q * x->d, x->d);
 
 			if (!(s < d2[i]))
@@ -74,7 +74,7 @@ scalar_closer(const GkTiles *x, int tile, const float *c, int nc, const float *d
 }
 
 static uint64_t
-scalar_reach(const float *low, const float *high, size_t stride, const float *c, int d, const float *most)
+scalar_open_boxes(const float *low, const float *high, size_t stride, const float *c, int d, const float *most)
 {
 	uint64_t	bits = 0;
 
@@ -98,7 +98,7 @@ scalar_reach(const float *low, const float *high, size_t stride, const float *c,
 }
 
 static void
-scalar_second(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2, float *second)
+scalar_assign_two(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2, float *second)
 {
 	for (int i = 0; i < x->count * GK_ROW_PAD; i++)
 	{
@@ -119,7 +119,7 @@ scalar_second(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, 
 }
 
 static void
-scalar_own(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
+scalar_own_distance(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
 		   const float *c, int d, float *d2)
 {
 	for (int i = 0; i < n; i++)
@@ -143,7 +143,7 @@ gk_cpu_scalar_margin(const GkMargin *m, const int32_t *label, const float *d2, c
 }
 
 uint64_t
-gk_cpu_scalar_tight(const float *slack, const int32_t *label, const float *limit, float *least)
+gk_cpu_scalar_open_rows(const float *slack, const int32_t *label, const float *limit, float *least)
 {
 	uint64_t	bits = 0;
 
@@ -229,11 +229,11 @@ const GkCpuKernels gk_cpu_scalar = {
 	.lanes = 1,
 	.assign = scalar_assign,
 	.mindist = scalar_mindist,
-	.closer = scalar_closer,
-	.reach = scalar_reach,
-	.second = scalar_second,
-	.own = scalar_own,
-	.tight = gk_cpu_scalar_tight,
+	.candidates = scalar_candidates,
+	.open_boxes = scalar_open_boxes,
+	.assign_two = scalar_assign_two,
+	.own_distance = scalar_own_distance,
+	.open_rows = gk_cpu_scalar_open_rows,
 	.margin = gk_cpu_scalar_margin,
 	.add = gk_cpu_scalar_add,
 	.sum_d2 = gk_cpu_scalar_sum_d2,

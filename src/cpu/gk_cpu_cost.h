@@ -1,0 +1,133 @@
+/*
+ * gk_cpu_cost.h - what work costs on a CPU: the numbers by which a pass is chosen and cut.
+ *
+ * They decide about speed alone, never about a result.  All of November 2026.  Costs are in
+ * instructions for one point unless they say otherwise: clocks would judge by what else the
+ * machine does.  Counted with bench/instructions on AVX2 and AVX-512; thresholds are where
+ * "build/bench/engine step" and "fit" found two ways equally fast on an AVX-512 server of 16 cores.
+ */
+#ifndef GK_CPU_COST_H
+#define GK_CPU_COST_H
+
+/* ---- instructions ---- */
+
+/* The distance of d features to a centroid, and whether it is the nearest. */
+static inline double
+gk_cost_distance(int d, int lanes)
+{
+	return (2.0 * d + 4.0) / lanes;
+}
+
+/* ... or the second nearest. */
+static inline double
+gk_cost_two(int d, int lanes)
+{
+	return (2.0 * d + 6.0) / lanes;
+}
+
+/*
+ * The nearest of k by scalar products: half of the instructions, which some processors notice
+ * more than others, but also the points' squares.  As long as without for 16 clusters, less for more.
+ */
+static inline double
+gk_cost_dot(int k, int d, int lanes)
+{
+	return (k * (1.5 * d + 4.0) + 8.0 * d) / lanes;
+}
+
+/* A row that bounds leave open: gather its features and keep its new bounds, ... */
+#define GK_COST_SEARCH(d)		(2.0 * (d) + 30.0)
+/* ... sort it by its group of centroids as well, ... */
+#define GK_COST_SEARCH_GROUPS(d)	(2.0 * (d) + 60.0)
+/* ... or tighten its upper bound. */
+#define GK_COST_TIGHTEN(d)		(3.0 * (d) + 40.0)
+/* A tile of points that bounds do not settle as a whole. */
+#define GK_COST_TILE			150.0
+
+/* Make a seed index: send a point down a tree of so many levels, and copy its features. */
+#define GK_COST_INDEX(levels, d)	(3.0 * (levels) + 10.0 * (d) + 20.0)
+/* Look at its tile's box, in every round. */
+#define GK_COST_INDEX_BOX		1.0
+
+/* ---- the sweep ---- */
+
+/* Host polls are this far apart, in milliseconds. */
+#define GK_COST_WINDOW_MS		20
+/* Work other than distances, in multiply-adds for each value. */
+#define GK_COST_OVERHEAD		16
+/* With less work, in multiply-adds, starting threads costs more than it saves. */
+#define GK_COST_THREADS			2e6
+
+/* ---- the step ---- */
+
+/* With more bytes of private sums for one thread or for all, features are shared out instead. */
+#define GK_COST_THREAD_BYTES	((size_t) 64 << 20)
+#define GK_COST_PRIVATE_BYTES	((size_t) 256 << 20)
+/* ... and with fewer rows than this for each cluster and thread: merging takes longer than adding. */
+#define GK_COST_MERGE_ROWS		4
+/* Several copies of a thread's double sums where they take at most these bytes of the first cache. */
+#define GK_COST_COPIES_BYTES	((size_t) 16 << 10)
+/* Values that a small second-level cache holds beside others. */
+#define GK_COST_PIECE_FLOATS	(64 * 1024)
+/* Move changed rows instead of adding up all when fewer than n / this changed their label ... */
+#define GK_COST_DELTA_SHARE		4
+/* ... of small k, where adding up all rows takes but twice as long as assigning them ... */
+#define GK_COST_SMALLK_SHARE	32
+/* ... and the point is so many features that its remembered label is small beside it. */
+#define GK_COST_DELTA_D			16
+
+/* ---- scalar products ---- */
+
+/* With fewer features or centroids, what is done for every centroid takes as long as what is saved. */
+#define GK_COST_DOT_MIN_D		16
+#define GK_COST_DOT_MIN_K		4
+/* Of no use when more than n / this rows are undecided. */
+#define GK_COST_DOT_OPEN_SHARE	8
+
+/* ---- bounds ---- */
+
+/* With fewer rows there is no work to save. */
+#define GK_COST_BOUNDS_MIN_ROWS	4096
+/* Up to so many clusters a full search costs no more than the distance to a point's own. */
+#define GK_COST_BOUNDS_SMALL_K	16
+/* The longest a block may take when nothing can be skipped, in GkCpuKernels.job_work. */
+#define GK_COST_BOUNDS_LONGEST	16
+/* Begin when fewer than n / this rows changed their label, ... */
+#define GK_COST_BOUNDS_CALM		24
+/* ... end after so many passes in a row that cost no less than without, ... */
+#define GK_COST_BOUNDS_STRIKES	2
+/* ... and wait until this many times fewer rows change. */
+#define GK_COST_BOUNDS_CALMER	2
+/* Groups of centroids are of no use when more than this share of them has to be looked into. */
+#define GK_COST_SCATTERED		0.75
+/* Passes until tightening that did not pay is tried again. */
+#define GK_COST_TIGHTEN_RETRY	8
+
+/* With fewer clusters, or vectors of them, looking at all takes no longer than choosing groups ... */
+#define GK_COST_GROUPS_MIN_K	32
+#define GK_COST_GROUPS_VECTORS	6
+/* ... and with fewer rows for each cluster, computing the groups' distances costs too much. */
+#define GK_COST_GROUPS_MIN_ROWS	16
+/* Coordinates that take a few milliseconds to arrange. */
+#define GK_COST_GROUPS_FLOATS	(1024 * 1024)
+
+/* ---- seeding ---- */
+
+/* Fewer points are no work, fewer seeds do not tell. */
+#define GK_COST_INDEX_MIN_ROWS	16384
+#define GK_COST_INDEX_MIN_SEEDS	8
+/* With such a share of tiles to look at, that will not change soon. */
+#define GK_COST_INDEX_HOPELESS	0.9
+/* More features than this: a row's are moved one by one. */
+#define GK_COST_INDEX_MAX_D		256
+/* Up to so many rows the first ones of a race are a large part of all work. */
+#define GK_COST_RACE_ROWS		4096
+/* Arrays of picks of all threads; where so many rows are wanted, fewer threads run. */
+#define GK_COST_RACE_BYTES		((size_t) 256 << 20)
+
+/* ---- the last pass ---- */
+
+/* With more bytes of statistics the main thread gathers them in one copy: nothing beside the assignment. */
+#define GK_COST_FINISH_BYTES	((size_t) 16 << 20)
+
+#endif							/* GK_CPU_COST_H */

@@ -1,0 +1,247 @@
+/*
+ * gk_cpu_session.h - what the CPU backend remembers from pass to pass, and how a pass walks
+ * over the points.
+ *
+ * All memory of a session comes from gk_cpu_room(), on the main thread, and goes with it.
+ */
+#ifndef GK_CPU_SESSION_H
+#define GK_CPU_SESSION_H
+
+#include "core/base/gk_sizes.h"
+#include "core/gk_backend.h"
+#include "cpu/gk_cpu_cost.h"
+#include "cpu/simd/gk_cpu_kernels.h"
+
+/* ---- the session ---- */
+
+/* Bits for candidates; some share one when there are more. */
+#define GK_MARKS		16
+
+/* Seeding between two passes: gk_cpu_seed.c. */
+typedef struct GkCpuSeed
+{
+	int			wanted;			/* seeds, as far as is known */
+	int			seeds;			/* there are */
+	int			consider;		/* at this number of seeds, whether to make an index (gk_cpu_seed_index.c) */
+	bool		known;			/* phi is the potential of D */
+	gk_int128	phi;
+	const float *pending;		/* a seed that D does not know yet; NULL: none */
+	int			pending_mark;	/* its bit in marks */
+	int			count;			/* candidates of the last evaluation; 0: D has changed since */
+	float	   *points;			/* [count][d] */
+	gk_int128  *pot;			/* [count] */
+	GkCandidates *improved;		/* [threads][count] */
+	uint16_t   *marks;			/* [all_rows / GK_ROW_PAD]: the candidates that a tile has closer rows to */
+} GkCpuSeed;
+
+/* A copy of the points, neighbours in one tile: gk_cpu_seed_index.c. */
+typedef struct GkCpuSeedIndex
+{
+	bool		made;			/* and D is that of the chunks */
+	int			tiles;
+	size_t		stride;			/* of a box's features */
+	float	   *x;				/* [tiles][d][GK_ROW_PAD] */
+	float	   *d2;				/* [tiles][GK_ROW_PAD]: D; 0 past the last row */
+	float	   *weight;			/* likewise, of weighted points */
+	float	  **home;			/* [tiles][GK_ROW_PAD]: where the chunks have D */
+	float	   *box;			/* [2][d][stride]: least, largest value of each tile */
+	float	   *max_d2;			/* [stride]: largest D of each tile */
+} GkCpuSeedIndex;
+
+/* Labels by scalar products: gk_cpu_dot.c. */
+typedef struct GkCpuDot
+{
+	bool		useless;		/* too many rows were undecided */
+	int64_t		open;			/* rows that were undecided in this pass */
+	GkDot		args;			/* of the kernels */
+	float	   *half;			/* [k] */
+	float	   *columns;		/* [d][gk_dot_width(k)] */
+	float	   *square;			/* [all_rows / GK_ROW_PAD]: largest |x|^2 of each tile; below 0: not known yet */
+} GkCpuDot;
+
+typedef struct GkCentroidMove
+{
+	double		length;
+	int			cluster;
+} GkCentroidMove;
+
+/* At least the upper bound, and at least lower - upper, of every point of a cluster. */
+typedef struct GkReach
+{
+	float		upper;
+	float		gap;
+} GkReach;
+
+/* Bounds of the distances of every point: gk_cpu_hamerly.c, which defines C, M and limit. */
+typedef struct GkCpuHamerly
+{
+	bool		valid;			/* made for the centroids c, with the labels of the last step */
+	bool		fresh;			/* this pass makes them */
+	bool		rebase;			/* this pass starts an epoch */
+	int			k;
+	int			dense_rows;		/* a tile with more open rows is searched as it is */
+	GkMargin	margin;
+	double		travel;			/* the most that any margin has lost in this epoch */
+	float		travel_up;		/* rounded up */
+	float		travel_before;	/* at the end of the last epoch */
+	float	   *slack;			/* [all_rows] */
+	float	   *lower;			/* [all_rows]: lower bounds + M; NULL: few clusters */
+	float	   *tile_slack;		/* [all_rows / GK_ROW_PAD]: least margin + travel */
+	float	   *c;				/* [k][d]: of the last step */
+	GkCentroidMove *moves;		/* [k]: the last ones, largest first */
+	double	   *own_move;		/* [k]: what the last move took off upper bounds */
+	double	   *near_move;		/* [k]: and the largest one nearby, off lower bounds */
+	double	   *own_sum;		/* [k]: C */
+	double	   *near_sum;		/* [k]: M */
+	float	   *limit;			/* [k]: C + M, rounded up */
+	float	   *near_limit;		/* [k]: M, rounded up */
+	float	   *limit_before;	/* at the end of the last epoch */
+	float	   *near_limit_before;
+	GkReach    *reach;			/* [k] */
+	char	   *scratch;		/* [threads][scratch_bytes]: GkHamerlyScratch */
+	size_t		scratch_bytes;
+	/* Whether it pays. */
+	double		share;			/* of the rows, searched by the last pass */
+	int			strikes;		/* passes in a row that cost no less than without */
+	bool		grouped;		/* only groups of centroids that are near are searched */
+	bool		scattered;		/* that was of no use */
+	int			passes;			/* since the bounds were made */
+	bool		tighten;		/* before rows are searched */
+	int			untried;		/* passes without that */
+	int64_t		calm;			/* with fewer changed rows, try again; 0: not tried yet */
+} GkCpuHamerly;
+
+/* Groups of centroids near each other: gk_cpu_exponion.c. */
+#define GK_EXPONION_GROUP		12
+#define GK_EXPONION_MAX_GROUPS	1024
+
+typedef struct GkCpuExponion
+{
+	int			count;			/* groups */
+	float	   *c;				/* [k][d]: the last step's centroids, group by group */
+	int32_t    *cluster;		/* [k]: which they are */
+	int32_t    *place;			/* [k]: where a cluster is */
+	float	   *apart;			/* [count][count]: at most the distance of two groups' centroids */
+	double	   *worn;			/* [count]: what those of a group have lost since they were computed */
+	double	   *moved;			/* [count]: the largest last move in a group */
+	void	   *sort;			/* scratch to arrange them */
+	char	   *scratch;		/* [threads][scratch_bytes]: a tile of centroids */
+	size_t		scratch_bytes;
+} GkCpuExponion;
+
+struct GkSession
+{
+	const GkCore *core;
+	GkStore    *store;
+	const GkPoints *pts;
+	const GkCpuKernels *kernels;
+	struct GkRoom *rooms;		/* all arrays */
+	GkStrategy	strategy;		/* as asked for */
+	GkFeatureSum feature_sum;
+	GkFeatureSum used;			/* by the last step */
+	GkHost		host;			/* the problem's, with the number of threads settled */
+	int			max_stride;		/* of a chunk */
+	size_t		all_rows;		/* of all chunks, padded */
+	double		d2_scale;		/* for gk_d2_split */
+	double	   *inv;			/* [d]: for gk_fixed */
+	char	   *scratch;		/* per thread: a block's labels and distances */
+	void	   *sums;			/* per thread: what a pass adds up */
+	int32_t    *label;			/* [rows of a group of chunks], when a pass keeps labels */
+	float	   *d2;				/* likewise */
+	GkCpuSeed	seed;
+	GkCpuSeedIndex index;
+	GkCpuHamerly hamerly;
+	GkCpuExponion exponion;
+	GkCpuDot	dot;
+	/* The last step, for GK_DELTA. */
+	int			previous_k;		/* clusters; 0: nothing is known */
+	int64_t		changed;		/* rows that changed their label in it */
+	int32_t    *previous;		/* [all_rows]: labels */
+	uint64_t   *label_bits;		/* or, of few clusters, [all_rows / GK_ROW_PAD][gk_smallk_bits(k)], as of step_smallk() */
+	GkStep		base;			/* its result */
+};
+
+GkStatus	gk_cpu_open(const GkProblem *problem, GkSession **out, GkError *err);
+void		gk_cpu_close(GkSession *s);
+
+/*
+ * Make *array, the address of a pointer in the session or of a local one, an array of at least
+ * count * size bytes; contents are lost when it grows.  false: out of memory, *array is NULL.
+ */
+bool		gk_cpu_room(GkSession *s, void *array, size_t count, size_t size);
+/* Give *array back before the session ends, and make it NULL. */
+void		gk_cpu_room_free(GkSession *s, void *array);
+GkStatus	gk_cpu_out_of_memory(GkError *err);
+
+/* Bytes of a thread's region: whole cache lines and one more, so that threads do not share one. */
+static inline size_t
+gk_cpu_region_bytes(size_t bytes)
+{
+	return (bytes + 2 * GK_CACHE_LINE - 1) / GK_CACHE_LINE * GK_CACHE_LINE;
+}
+
+/* ---- the sweep ---- */
+
+/* Rows of one chunk: a job. */
+typedef struct GkBlock
+{
+	const GkChunk *chunk;
+	int			row;			/* first row in the chunk, a multiple of GK_ROW_PAD */
+	int			rows;
+	int			tiles;			/* of GK_ROW_PAD rows that hold them */
+	int64_t		at;				/* of the first row in the group's label arrays */
+	int64_t		slot;			/* of the first row among the padded rows of all chunks */
+	int			round;
+	int			thread;
+	/* The thread's scratch, room for the block (sweep.points only). */
+	int32_t    *label;
+	float	   *d2;
+} GkBlock;
+
+/*
+ * A pass over all points.  The rows of a group of chunks are cut into blocks;
+ * block() runs on any thread for every block, for round 0, then for round 1 and
+ * so on (centroids are cut into rounds when one block against all of them would
+ * take too long to react to a cancel).  chunk() runs on the main thread, chunks in
+ * order, when all rounds of the chunk's group are done.
+ */
+typedef struct GkSweep
+{
+	/* Filled by gk_cpu_plan(). */
+	int			threads;		/* that may call block(): 0 .. threads-1 */
+	int			rows;			/* of a block, a multiple of GK_ROW_PAD */
+	int			per_round;		/* centroids in a round */
+	int			rounds;
+	double		job_work;		/* multiply-adds of one block in one round */
+	bool		points;			/* features are looked at, so blocks have scratch */
+	/* Up to the pass. */
+	bool		mind2;			/* chunks come with the seeding column */
+	bool		dirty;			/* and it is changed */
+	bool		keep_labels;	/* s->label and s->d2 hold a group's labels */
+	void	   *arg;
+	void		(*block) (GkSession *s, void *arg, const GkBlock *b);
+	GkStatus	(*chunk) (GkSession *s, void *arg, const GkChunk *chunk, int64_t at, GkError *err);
+} GkSweep;
+
+/* Plan a pass that compares all points with m centroids, or looks at D alone. */
+#define GK_D_ONLY	(-1)
+GkSweep		gk_cpu_plan(const GkSession *s, int m);
+GkStatus	gk_cpu_sweep(GkSession *s, const GkSweep *sweep, GkError *err);
+/* A block's points. */
+GkTiles		gk_cpu_tiles(const GkSession *s, const GkBlock *b);
+
+/*
+ * Assign a block to k centroids, one round of it; true after the last round.  The
+ * labels are in s->label when the sweep keeps them, else in the thread's scratch.
+ */
+typedef struct GkBlockLabels
+{
+	GkTiles		x;
+	int32_t    *label;
+	float	   *d2;
+} GkBlockLabels;
+
+bool		gk_cpu_assign(const GkSession *s, const GkSweep *sweep, const GkBlock *b,
+						  const float *centroids, int k, GkBlockLabels *out);
+
+#endif							/* GK_CPU_SESSION_H */

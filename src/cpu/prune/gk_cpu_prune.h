@@ -1,0 +1,156 @@
+/*
+ * gk_cpu_prune.h - work that a pass need not do, because bounds prove what it would find.
+ *
+ *   gk_cpu_hamerly.c, gk_cpu_hamerly_search.c
+ *                   skip points: an upper and a lower bound of each (Hamerly, SDM 2010)
+ *   gk_cpu_exponion.c
+ *                   skip centroids too far from a point's own (Newling and Fleuret, ICML 2016)
+ *   gk_cpu_dot.c    labels by scalar products, where their rounding cannot matter
+ *   gk_cpu_seed_index.c, gk_cpu_kdtree.c
+ *                   skip tiles of a copy of the points when seeding (Bentley, 1975)
+ *
+ * Words:
+ *   margin    lower bound - upper bound of a point: its label stands while that is above 0
+ *   slack     margin + what all bounds had lost when it was computed; never written while it stands
+ *   open      not settled by bounds
+ *   epoch     steps whose moves are added up in one sum
+ *   group     GK_EXPONION_GROUP centroids near each other
+ */
+#ifndef GK_CPU_PRUNE_H
+#define GK_CPU_PRUNE_H
+
+#include "cpu/gk_cpu_session.h"
+
+/* ---- scalar products ---- */
+
+/* Do labels of k clusters pay by scalar products?  Of all that a sweep compares at once, too? */
+bool		gk_cpu_dot_possible(const GkSession *s, int k);
+bool		gk_cpu_dot_wanted(const GkSession *s, const GkSweep *sweep, int k);
+/* Begin a pass with them; the sweep then takes all centroids in one round. */
+GkStatus	gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *err);
+/* Labels of the `rows` rows of some tiles; slot is the first one's. */
+void		gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int32_t *label);
+void		gk_cpu_dot_end(GkSession *s);
+
+/* ---- bounds ---- */
+
+/* A row of a block that changed its label, and which it had. */
+typedef struct GkLabelChange
+{
+	int32_t		row;
+	int32_t		from;
+} GkLabelChange;
+
+/* What a pass did, for judging it. */
+typedef struct GkHamerlyCounts
+{
+	int64_t		tiles;			/* looked into */
+	int64_t		tightened;		/* rows */
+	int64_t		searched;		/* rows */
+	int64_t		groups;			/* of centroids looked into, for a tile of rows each, ... */
+	int64_t		all_groups;		/* ... of how many */
+} GkHamerlyCounts;
+
+/* A thread's scratch; arrays behind it. */
+typedef struct GkHamerlyScratch
+{
+	GkHamerlyCounts done;
+	/* Rows of a block: [rows of a block] each. */
+	GkLabelChange *change;
+	int32_t    *list;			/* open ones */
+	float	   *list_upper;		/* their upper bounds, once tightened */
+	int32_t    *order;			/* the list's entries by groups of centroids */
+	GkReach    *reach;			/* [k] of this thread's points */
+	int32_t    *start;			/* [groups]: where the next row of a group goes in the order */
+	uint8_t    *near;			/* [groups]: matter to the tile at hand */
+	/* The tile at hand. */
+	float	   *gathered;		/* [d][GK_ROW_PAD] */
+	int32_t		label[GK_ROW_PAD];
+	float		d2[GK_ROW_PAD];
+	float		second[GK_ROW_PAD];
+	float		upper[GK_ROW_PAD];
+	float		lower[GK_ROW_PAD];
+	float		slack[GK_ROW_PAD];
+} GkHamerlyScratch;
+
+static inline GkHamerlyScratch *
+gk_hamerly_scratch(const GkCpuHamerly *h, int thread)
+{
+	return (GkHamerlyScratch *) (h->scratch + thread * h->scratch_bytes);
+}
+
+/* May bounds be kept for k clusters, and do they help a step that has the last one's labels and sums? */
+bool		gk_cpu_hamerly_possible(const GkSession *s, int k);
+bool		gk_cpu_hamerly_wanted(const GkSession *s, int k);
+/* Begin such a step; false: without them, the sweep is as it was. */
+bool		gk_cpu_hamerly_begin(GkSession *s, GkSweep *sweep, const float *centroids, int k);
+/* Bring the block's labels (s->previous) up to date: the changes, and how many. */
+const GkLabelChange *gk_cpu_hamerly_block(GkSession *s, const GkBlock *b, const float *centroids, int k,
+										  int *changes);
+/* After any step that kept labels: did it use the bounds? */
+void		gk_cpu_hamerly_end(GkSession *s, const GkSweep *sweep, bool used);
+/* New centroids are coming. */
+void		gk_cpu_hamerly_forget(GkSession *s);
+
+/* ---- groups of centroids, for the bounds ---- */
+
+bool		gk_cpu_exponion_possible(const GkSession *s, int k);
+/* Follow the centroids' moves; anew: they are others, or arrange them anew.  false: stopped, or no memory. */
+bool		gk_cpu_exponion_follow(GkSession *s, const GkHost *host, const float *centroids, int k, bool anew);
+
+/* ---- the seed index ---- */
+
+typedef struct GkSplit
+{
+	float		at;				/* rows that exceed this go right */
+	int32_t		feature;
+} GkSplit;
+
+typedef struct GkKey
+{
+	float		v;
+	int32_t		row;
+} GkKey;
+
+typedef struct GkTree
+{
+	int			levels;			/* 1 << levels leaves */
+	GkSplit    *split;			/* [leaves - 1], a heap */
+	/* The sample. */
+	int			rows;
+	int			d;
+	float	   *x;				/* [rows][d], a room with all the others; the caller frees it */
+	float	   *d2;				/* [rows] */
+	GkKey	   *key;			/* [rows], leaf by leaf */
+} GkTree;
+
+/* Its size; and the tree itself, false: out of memory. */
+GkTree		gk_kdtree_plan(const GkSession *s);
+bool		gk_kdtree_make(GkSession *s, GkTree *t);
+/* The share of the tiles of an index that candidates would have to look at. */
+double		gk_kdtree_open(const GkTree *t, const float *c, int candidates);
+
+/* Make the index if that pays, D being settled; and free it. */
+GkStatus	gk_cpu_seed_index_consider(GkSession *s, const float *centroids, int candidates, GkError *err);
+void		gk_cpu_seed_index_free(GkSession *s);
+/* As gk_cpu_plan(), for a pass over the index. */
+GkSweep		gk_cpu_seed_index_plan(const GkSession *s, int m);
+/* Compute the largest D of a tile anew. */
+void		gk_cpu_seed_index_update(GkCpuSeedIndex *index, int tile);
+
+/* A block's part of the index: the tiles whose first row has the number of one of the block's rows. */
+typedef struct GkTileRange
+{
+	int			first,
+				end;
+} GkTileRange;
+
+static inline GkTileRange
+gk_cpu_seed_index_range(const GkBlock *b)
+{
+	int64_t		row = b->chunk->first + b->row + GK_ROW_PAD - 1;
+
+	return (GkTileRange) {(int) (row / GK_ROW_PAD), (int) ((row + b->rows) / GK_ROW_PAD)};
+}
+
+#endif							/* GK_CPU_PRUNE_H */
