@@ -2,38 +2,24 @@
  * gk_cpu_cost.h - what work costs on a CPU: the numbers by which a pass is chosen and cut.
  *
  * They decide about speed alone, never about a result.  All of November 2026.  Costs are in
- * instructions for one point unless they say otherwise: clocks would judge by what else the
- * machine does.  Counted with bench/instructions on AVX2 and AVX-512; thresholds are where
- * "build/bench/engine step" and "fit" found two ways equally fast on an AVX-512 server of 16 cores.
+ * instructions for one point, roughly: clocks would judge by what else the machine does, and
+ * bench/instructions counts them anywhere.  A threshold is where two ways take about as long
+ * (build/bench/engine).
  */
 #ifndef GK_CPU_COST_H
 #define GK_CPU_COST_H
 
 /* ---- instructions ---- */
 
-/* The distance of d features to a centroid, and whether it is the nearest. */
-static inline double
-gk_cost_distance(int d, int lanes)
-{
-	return (2.0 * d + 4.0) / lanes;
-}
-
-/* ... or the second nearest. */
-static inline double
-gk_cost_two(int d, int lanes)
-{
-	return (2.0 * d + 6.0) / lanes;
-}
-
+/* Compare with a centroid: the distance of d features, and the nearest so far.  In one vector. */
+#define GK_COST_DISTANCE(d)		(2.0 * (d) + 4.0)
+/* ... and the second nearest. */
+#define GK_COST_TWO(d)			(2.0 * (d) + 6.0)
 /*
- * The nearest of k by scalar products: half of the instructions, which some processors notice
- * more than others, but also the points' squares.  As long as without for 16 clusters, less for more.
+ * ... by scalar products, k centroids: half of the instructions, which some processors notice more
+ * than others, but also the points' squares.  As long as without for 16 clusters, less for more.
  */
-static inline double
-gk_cost_dot(int k, int d, int lanes)
-{
-	return (k * (1.5 * d + 4.0) + 8.0 * d) / lanes;
-}
+#define GK_COST_DOT(k, d)		((k) * (1.5 * (d) + 4.0) + 8.0 * (d))
 
 /* A row that bounds leave open: gather its features and keep its new bounds, ... */
 #define GK_COST_SEARCH(d)		(2.0 * (d) + 30.0)
@@ -44,7 +30,7 @@ gk_cost_dot(int k, int d, int lanes)
 /* A tile of points that bounds do not settle as a whole. */
 #define GK_COST_TILE			150.0
 
-/* Make a seed index: send a point down a tree of so many levels, and copy its features. */
+/* Make a seed index: send a point down a tree, and copy its features. */
 #define GK_COST_INDEX(levels, d)	(3.0 * (levels) + 10.0 * (d) + 20.0)
 /* Look at its tile's box, in every round. */
 #define GK_COST_INDEX_BOX		1.0
@@ -73,7 +59,7 @@ gk_cost_dot(int k, int d, int lanes)
 #define GK_COST_DELTA_SHARE		4
 /* ... of small k, where adding up all rows takes but twice as long as assigning them ... */
 #define GK_COST_SMALLK_SHARE	32
-/* ... and the point is so many features that its remembered label is small beside it. */
+/* ... and, as labels take memory, when a point has at least this many features. */
 #define GK_COST_DELTA_D			16
 
 /* ---- scalar products ---- */
@@ -88,13 +74,13 @@ gk_cost_dot(int k, int d, int lanes)
 
 /* With fewer rows there is no work to save. */
 #define GK_COST_BOUNDS_MIN_ROWS	4096
-/* Up to so many clusters a full search costs no more than the distance to a point's own. */
+/* Up to this number of clusters a full search costs no more than the distance to a point's own. */
 #define GK_COST_BOUNDS_SMALL_K	16
 /* The longest a block may take when nothing can be skipped, in GkCpuKernels.job_work. */
 #define GK_COST_BOUNDS_LONGEST	16
 /* Begin when fewer than n / this rows changed their label, ... */
 #define GK_COST_BOUNDS_CALM		24
-/* ... end after so many passes in a row that cost no less than without, ... */
+/* ... end after this many passes in a row that cost no less than without, ... */
 #define GK_COST_BOUNDS_STRIKES	2
 /* ... and wait until this many times fewer rows change. */
 #define GK_COST_BOUNDS_CALMER	2
@@ -108,7 +94,7 @@ gk_cost_dot(int k, int d, int lanes)
 #define GK_COST_GROUPS_VECTORS	6
 /* ... and with fewer rows for each cluster, computing the groups' distances costs too much. */
 #define GK_COST_GROUPS_MIN_ROWS	16
-/* Coordinates that take a few milliseconds to arrange. */
+/* More coordinates than these take more than a few milliseconds to arrange. */
 #define GK_COST_GROUPS_FLOATS	(1024 * 1024)
 
 /* ---- seeding ---- */
@@ -120,9 +106,9 @@ gk_cost_dot(int k, int d, int lanes)
 #define GK_COST_INDEX_HOPELESS	0.9
 /* More features than this: a row's are moved one by one. */
 #define GK_COST_INDEX_MAX_D		256
-/* Up to so many rows the first ones of a race are a large part of all work. */
+/* Up to this number of rows the first ones of a race are a large part of all work. */
 #define GK_COST_RACE_ROWS		4096
-/* Arrays of picks of all threads; where so many rows are wanted, fewer threads run. */
+/* Bytes of all threads' picks; where more would be needed, fewer threads run. */
 #define GK_COST_RACE_BYTES		((size_t) 256 << 20)
 
 /* ---- the last pass ---- */

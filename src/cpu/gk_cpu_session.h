@@ -85,7 +85,7 @@ typedef struct GkCpuHamerly
 	float		travel_up;		/* rounded up */
 	float		travel_before;	/* at the end of the last epoch */
 	float	   *slack;			/* [all_rows] */
-	float	   *lower;			/* [all_rows]: lower bounds + M; NULL: few clusters */
+	float	   *lower;			/* [all_rows]: lower bounds + M; NULL: up to GK_COST_BOUNDS_SMALL_K clusters */
 	float	   *tile_slack;		/* [all_rows / GK_ROW_PAD]: least margin + travel */
 	float	   *c;				/* [k][d]: of the last step */
 	GkCentroidMove *moves;		/* [k]: the last ones, largest first */
@@ -157,7 +157,7 @@ struct GkSession
 	int			previous_k;		/* clusters; 0: nothing is known */
 	int64_t		changed;		/* rows that changed their label in it */
 	int32_t    *previous;		/* [all_rows]: labels */
-	uint64_t   *label_bits;		/* or, of few clusters, [all_rows / GK_ROW_PAD][gk_smallk_bits(k)], as of step_smallk() */
+	uint64_t   *label_bits;		/* or, of small k, [all_rows / GK_ROW_PAD][gk_smallk_bits(k)] of step_smallk() */
 	GkStep		base;			/* its result */
 };
 

@@ -69,7 +69,7 @@ typedef struct Pass
 	GkStepPath	path;
 	Memory		memory;
 	bool		known;			/* there are memory and result of a last step */
-	bool		calm;			/* in which so few labels changed that moving rows pays */
+	bool		calm;			/* few enough labels changed in it that moving rows pays */
 	bool		dot;			/* GK_STEP_MERGE, _DELTA: labels by scalar products */
 } Pass;
 

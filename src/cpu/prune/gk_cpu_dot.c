@@ -28,7 +28,7 @@
 #include "core/gk_numerics.h"
 #include "cpu/prune/gk_cpu_prune.h"
 
-/* The proof above holds up to so many features. */
+/* Features that the proof above holds for. */
 #define MAX_D			1024
 /* Products added up in a row, at most: more round more, fewer take longer. */
 #define CHAIN			48

@@ -93,8 +93,9 @@ arrange(Key *v, int n, const float *c, int d, double *line)
 				v[i].at += c[(size_t) v[i].cluster * d + j] * line[j];
 		}
 		qsort(v, n, sizeof(Key), by_place);
-		for (int i = (n / 4 + GK_EXPONION_GROUP - 1) / GK_EXPONION_GROUP * GK_EXPONION_GROUP; i < n && i <= n - n / 4; i += GK_EXPONION_GROUP)
-			if (i > 0 && v[i].at - v[i - 1].at > gap)
+		/* the widest gap between two groups, in the middle half */
+		for (int i = GK_EXPONION_GROUP; i < n && i <= n - n / 4; i += GK_EXPONION_GROUP)
+			if (i >= n / 4 && v[i].at - v[i - 1].at > gap)
 			{
 				gap = v[i].at - v[i - 1].at;
 				cut = i;

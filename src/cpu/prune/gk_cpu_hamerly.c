@@ -251,7 +251,7 @@ gk_cpu_hamerly_wanted(const GkSession *s, int k)
 		s->changed <= (h->calm > 0 ? h->calm : s->pts->n / GK_COST_BOUNDS_CALM);
 }
 
-/* A thread's scratch for blocks of so many rows: its size; and its arrays, where at is not NULL. */
+/* The size of a thread's scratch for blocks of `rows` rows; lay out its arrays, if at is not NULL. */
 static size_t
 lay_out(GkHamerlyScratch *at, int d, int k, int rows)
 {
@@ -332,7 +332,8 @@ begin(GkSession *s, const GkSweep *sweep, const float *centroids)
 	.apart = (float) (4 * TINY),.limit = h->limit};
 	if (h->fresh)
 		h->tighten = h->lower != NULL;
-	h->dense_rows = h->grouped ? GK_ROW_PAD : h->fresh ? -1 : GK_ROW_PAD * h->k / (h->k + GK_COST_BOUNDS_SMALL_K);
+	h->dense_rows = h->grouped ? GK_ROW_PAD : h->fresh ? -1 :
+		GK_ROW_PAD * h->k / (h->k + GK_COST_BOUNDS_SMALL_K);
 	h->passes = h->fresh ? 1 : h->passes + 1;
 	for (int t = 0; t < sweep->threads; t++)
 	{
@@ -382,15 +383,16 @@ judge(GkSession *s, const GkHamerlyCounts *done)
 	double		n = (double) s->pts->n;
 	double		tightened = (double) done->tightened;
 	double		searched = (double) done->searched;
-	double		two = gk_cost_two(d, lanes);
-	double		plain = h->k * gk_cost_distance(d, lanes);
+	double		two = GK_COST_TWO(d) / lanes;
+	double		plain = h->k * GK_COST_DISTANCE(d) / lanes;
 	double		search = searched * (h->k * two + GK_COST_SEARCH(d));
-	double		near = (double) done->groups * GK_ROW_PAD * GK_EXPONION_GROUP * two + searched * GK_COST_SEARCH_GROUPS(d);
+	double		near = (double) done->groups * GK_ROW_PAD * GK_EXPONION_GROUP * two +
+		searched * GK_COST_SEARCH_GROUPS(d);
 	double		own = tightened * GK_COST_TIGHTEN(d);
 	double		cost = (double) done->tiles * GK_COST_TILE + own + (h->grouped ? near : search);
 
 	if (gk_cpu_dot_possible(s, h->k))
-		plain = fmin(plain, gk_cost_dot(h->k, d, lanes));
+		plain = fmin(plain, GK_COST_DOT(h->k, d) / lanes);
 	h->share = searched / n;
 	if (h->grouped)
 	{

@@ -1,5 +1,5 @@
 /*
- * gk_cpu_seed_index.c - a copy of the points for seeding, neighbours in one tile.
+ * gk_cpu_seed_index.c - a copy of the points for seeding, the index, with neighbours in one tile.
  *
  * A new seed matters to the points around it, and a candidate's potential needs the
  * distances to no others.  In the index they are together: rows are sent down a k-d tree
@@ -252,7 +252,7 @@ static bool
 pays(const GkSession *s, const Make *m, double share, int candidates)
 {
 	double		rounds = s->seed.wanted - s->seed.seeds;
-	double		round = (candidates + 1) * gk_cost_distance(m->tree.d, s->kernels->lanes);
+	double		round = (candidates + 1) * GK_COST_DISTANCE(m->tree.d) / s->kernels->lanes;
 
 	return s->host.skip == GK_SKIP_ON ||
 		rounds * (round * (1.0 - share) - GK_COST_INDEX_BOX) > GK_COST_INDEX(m->tree.levels, m->tree.d);

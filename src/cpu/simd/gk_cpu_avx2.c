@@ -1,5 +1,5 @@
 /*
- * gk_cpu_avx2.c - kernels for AVX2 with FMA, 8 points to a vector.
+ * gk_cpu_avx2.c - kernels for AVX2 with FMA, 8 points to a vector; loops over columns.
  *
  * Register tile: 2 vectors of points x 6 centroids = 12 of the 16 registers, 2 for
  * the points, one for the broadcast, one for the difference.
@@ -20,6 +20,15 @@ typedef __m256 vfloat;
 typedef __m256i vlabel;
 typedef __m256 vmask;
 
+/* The least of eight values, in every lane. */
+GK_TARGET static inline __attribute__((always_inline)) __m256
+least_lanes(__m256 v)
+{
+	v = _mm256_min_ps(v, _mm256_permute2f128_ps(v, v, 1));
+	v = _mm256_min_ps(v, _mm256_shuffle_ps(v, v, 0x4e));
+	return _mm256_min_ps(v, _mm256_shuffle_ps(v, v, 0xb1));
+}
+
 #define v_zero()			_mm256_setzero_ps()
 #define v_load(p)			_mm256_loadu_ps(p)
 #define v_store(p, v)		_mm256_storeu_ps(p, v)
@@ -30,6 +39,11 @@ typedef __m256 vmask;
 #define v_add(a, b)			_mm256_add_ps(a, b)
 #define v_max(a, b)			_mm256_max_ps(a, b)
 #define v_fnma(a, b, c)		_mm256_fnmadd_ps(a, b, c)
+#define v_mul(a, b)			_mm256_mul_ps(a, b)
+#define v_sqrt(v)			_mm256_sqrt_ps(v)
+#define v_abs(v)			_mm256_andnot_ps(_mm256_set1_ps(-0.0f), v)
+#define v_least(v)			_mm256_cvtss_f32(least_lanes(v))
+#define v_gather(p, l)		_mm256_i32gather_ps(p, l, 4)
 #define v_less(a, b)		_mm256_cmp_ps(a, b, _CMP_LT_OQ)
 #define v_bits(m)			((unsigned) _mm256_movemask_ps(m))
 #define v_pick(m, a, b)		_mm256_blendv_ps(b, a, m)
@@ -40,7 +54,6 @@ typedef __m256 vmask;
 
 #include "cpu/simd/gk_cpu_assign.h"
 #include "cpu/simd/gk_cpu_candidates.h"
-#include "cpu/simd/gk_cpu_assign_two.h"
 #include "cpu/simd/gk_cpu_assign_dot.h"
 
 /* Four values of each of 8 things, the halves apart: things of each of 4 values. */
@@ -106,56 +119,6 @@ gk_cpu_avx2_add(const GkTiles *x, const int32_t *label, double *acc, size_t widt
 				add4(to[r + 4] + j, _mm256_extractf128_ps(row[r], 1));
 			}
 		}
-	}
-}
-
-/* ---- bounds ---- */
-
-GK_TARGET static uint64_t
-open_rows(const float *slack, const int32_t *label, const float *limit, float *least)
-{
-	const __m256 none = _mm256_set1_ps(INFINITY);
-	__m256		low = none;
-	float		lane[8];
-	uint64_t	bits = 0;
-
-	for (int i = 0; i < GK_ROW_PAD; i += 8)
-	{
-		__m256		s = v_load(slack + i);
-		__m256		l = _mm256_i32gather_ps(limit, vl_load(label + i), 4);
-		__m256		loose = _mm256_cmp_ps(s, l, _CMP_GT_OQ);
-
-		low = _mm256_min_ps(v_pick(loose, v_sub(s, l), none), low);
-		bits |= (uint64_t) (uint8_t) ~_mm256_movemask_ps(loose) << i;
-	}
-	v_store(lane, low);
-	*least = lane[0];
-	for (int i = 1; i < 8; i++)
-		*least = lane[i] < *least ? lane[i] : *least;
-	return bits;
-}
-
-GK_TARGET static void
-margin(const GkMargin *m, const int32_t *label, const float *d2, const float *second,
-	   float *upper, float *lower, float *slack)
-{
-	const __m256 apart = v_set1(m->apart);
-
-	for (int i = 0; i < GK_ROW_PAD; i += 8)
-	{
-		__m256		limit = _mm256_i32gather_ps(m->limit, vl_load(label + i), 4);
-		__m256		up = _mm256_mul_ps(_mm256_sqrt_ps(v_load(d2 + i)), v_set1(m->widen));
-		__m256		low = _mm256_mul_ps(_mm256_sqrt_ps(v_min(v_load(second + i), v_set1(FLT_MAX))), v_set1(m->narrow));
-		__m256		gap;
-
-		up = _mm256_add_ps(up, apart);
-		low = v_sub(low, apart);
-		gap = v_sub(low, up);
-		v_store(upper + i, up);
-		v_store(lower + i, low);
-		v_store(slack + i, v_sub(_mm256_add_ps(gap, limit),
-								 _mm256_mul_ps(v_set1(0x1p-20f),
-											   _mm256_add_ps(_mm256_andnot_ps(v_set1(-0.0f), gap), limit))));
 	}
 }
 
@@ -271,12 +234,10 @@ nearest_of(const int groups, const float *x, size_t d, const float *c, const siz
 GK_INLINE int
 best_of(__m256 best, __m256i label, float *d2)
 {
-	__m256		m = v_min(best, _mm256_permute2f128_ps(best, best, 1));
+	__m256		m = least_lanes(best);
 	__m256i		l;
 	__m128i		low;
 
-	m = v_min(m, _mm256_shuffle_ps(m, m, 0x4e));
-	m = v_min(m, _mm256_shuffle_ps(m, m, 0xb1));
 	*d2 = _mm256_cvtss_f32(m);
 	l = vl_pick(_mm256_cmp_ps(best, m, _CMP_EQ_OQ), label, vl_set1(INT32_MAX));
 	low = _mm_min_epi32(_mm256_castsi256_si128(l), _mm256_extracti128_si256(l, 1));
@@ -324,15 +285,9 @@ gk_cpu_avx2_nearest(const float *point, int d, const float *centroids, int k, fl
 const GkCpuKernels gk_cpu_avx2 = {
 	.name = "avx2",
 	.job_work = 1 << 23,
-	.lanes = GK_LANES,
-	.assign = assign,
+	GK_TILE_KERNELS,
 	.assign_dot = assign_dot,
 	.assign_one = assign_one,
-	.mindist = mindist,
-	.candidates = candidates,
-	.open_boxes = open_boxes,
-	.assign_two = assign_two,
-	.own_distance = own_distance,
 	.open_rows = open_rows,
 	.margin = margin,
 	.add = gk_cpu_avx2_add,
@@ -343,5 +298,20 @@ const GkCpuKernels gk_cpu_avx2 = {
 	.race = gk_cpu_scalar_race,	/* no 64-bit multiply or conversion to gain from */
 	.nearest = gk_cpu_avx2_nearest,
 };
+
+/* ---- columns ---- */
+
+#define GK_COLUMNS			gk_columns_avx2
+#define GK_DOUBLES			4
+#define v_widen(f)			((vdouble) _mm256_cvtps_pd((__m128) (f)))
+#define vd_fma(a, b, c)		((vdouble) _mm256_fmadd_pd(a, b, c))
+#define vd_fms(a, b, c)		((vdouble) _mm256_fmsub_pd(a, b, c))
+#define vd_min(a, b)		((vdouble) _mm256_min_pd(a, b))
+#define vd_max(a, b)		((vdouble) _mm256_max_pd(a, b))
+#define vf_min(a, b)		((vfloats) _mm256_min_ps(a, b))
+#define vf_max(a, b)		((vfloats) _mm256_max_ps(a, b))
+#define vb_min(a, b)		((vbits) _mm256_min_epu32((__m256i) (a), (__m256i) (b)))
+
+#include "cpu/simd/gk_cpu_columns.h"
 
 #endif							/* GK_CPU_X86 */

@@ -1,5 +1,5 @@
 /*
- * gk_cpu_avx512.c - kernels for AVX-512 (F, DQ, BW, VL), 16 points to a vector.
+ * gk_cpu_avx512.c - kernels for AVX-512 (F, DQ, BW, VL), 16 points to a vector; loops over columns.
  *
  * Register tile: 4 vectors of points x 6 centroids = 24 of the 32 registers,
  * 4 for the points, the rest for broadcasts and differences.  Masks make the
@@ -31,6 +31,11 @@ typedef __mmask16 vmask;
 #define v_add(a, b)			_mm512_add_ps(a, b)
 #define v_max(a, b)			_mm512_max_ps(a, b)
 #define v_fnma(a, b, c)		_mm512_fnmadd_ps(a, b, c)
+#define v_mul(a, b)			_mm512_mul_ps(a, b)
+#define v_sqrt(v)			_mm512_sqrt_ps(v)
+#define v_abs(v)			_mm512_abs_ps(v)
+#define v_least(v)			_mm512_reduce_min_ps(v)
+#define v_gather(p, l)		_mm512_i32gather_ps(l, p, 4)
 #define v_less(a, b)		_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
 #define v_bits(m)			((unsigned) (m))
 #define v_append(bits, v, to)	_mm512_storeu_ps(to, _mm512_maskz_compress_ps((__mmask16) (bits), v))
@@ -42,53 +47,7 @@ typedef __mmask16 vmask;
 
 #include "cpu/simd/gk_cpu_assign.h"
 #include "cpu/simd/gk_cpu_candidates.h"
-#include "cpu/simd/gk_cpu_assign_two.h"
 #include "cpu/simd/gk_cpu_assign_dot.h"
-
-/* ---- bounds ---- */
-
-GK_TARGET static uint64_t
-open_rows(const float *slack, const int32_t *label, const float *limit, float *least)
-{
-	const __m512 none = _mm512_set1_ps(INFINITY);
-	__m512		low = none;
-	uint64_t	bits = 0;
-
-	for (int i = 0; i < GK_ROW_PAD; i += 16)
-	{
-		__m512		s = v_load(slack + i);
-		__m512		l = _mm512_i32gather_ps(vl_load(label + i), limit, 4);
-		__mmask16	loose = _mm512_cmp_ps_mask(s, l, _CMP_GT_OQ);
-
-		low = _mm512_min_ps(_mm512_mask_sub_ps(none, loose, s, l), low);
-		bits |= (uint64_t) (uint16_t) ~loose << i;
-	}
-	*least = _mm512_reduce_min_ps(low);
-	return bits;
-}
-
-GK_TARGET static void
-margin(const GkMargin *m, const int32_t *label, const float *d2, const float *second,
-	   float *upper, float *lower, float *slack)
-{
-	const __m512 apart = v_set1(m->apart);
-
-	for (int i = 0; i < GK_ROW_PAD; i += 16)
-	{
-		__m512		limit = _mm512_i32gather_ps(vl_load(label + i), m->limit, 4);
-		__m512		up = _mm512_mul_ps(_mm512_sqrt_ps(v_load(d2 + i)), v_set1(m->widen));
-		__m512		low = _mm512_mul_ps(_mm512_sqrt_ps(v_min(v_load(second + i), v_set1(FLT_MAX))), v_set1(m->narrow));
-		__m512		gap;
-
-		up = _mm512_add_ps(up, apart);
-		low = v_sub(low, apart);
-		gap = v_sub(low, up);
-		v_store(upper + i, up);
-		v_store(lower + i, low);
-		v_store(slack + i, v_sub(_mm512_add_ps(gap, limit),
-								 _mm512_mul_ps(v_set1(0x1p-20f), _mm512_add_ps(_mm512_abs_ps(gap), limit))));
-	}
-}
 
 /* ---- sums of distances ---- */
 
@@ -197,15 +156,9 @@ race(const float *d2, const float *weight, uint64_t key, int64_t row, double wor
 const GkCpuKernels gk_cpu_avx512 = {
 	.name = "avx512",
 	.job_work = 1 << 24,
-	.lanes = GK_LANES,
-	.assign = assign,
+	GK_TILE_KERNELS,
 	.assign_dot = assign_dot,
 	.assign_one = assign_one,
-	.mindist = mindist,
-	.candidates = candidates,
-	.open_boxes = open_boxes,
-	.assign_two = assign_two,
-	.own_distance = own_distance,
 	.open_rows = open_rows,
 	.margin = margin,
 	.add = gk_cpu_avx2_add,
@@ -218,5 +171,20 @@ const GkCpuKernels gk_cpu_avx512 = {
 	.race = race,
 	.nearest = gk_cpu_avx2_nearest,
 };
+
+/* ---- columns ---- */
+
+#define GK_COLUMNS			gk_columns_avx512
+#define GK_DOUBLES			8
+#define v_widen(f)			((vdouble) _mm512_cvtps_pd((__m256) (f)))
+#define vd_fma(a, b, c)		((vdouble) _mm512_fmadd_pd(a, b, c))
+#define vd_fms(a, b, c)		((vdouble) _mm512_fmsub_pd(a, b, c))
+#define vd_min(a, b)		((vdouble) _mm512_min_pd(a, b))
+#define vd_max(a, b)		((vdouble) _mm512_max_pd(a, b))
+#define vf_min(a, b)		((vfloats) _mm512_min_ps(a, b))
+#define vf_max(a, b)		((vfloats) _mm512_max_ps(a, b))
+#define vb_min(a, b)		((vbits) _mm512_min_epu32((__m512i) (a), (__m512i) (b)))
+
+#include "cpu/simd/gk_cpu_columns.h"
 
 #endif							/* GK_CPU_X86 */

@@ -1,9 +1,8 @@
 /*
- * gk_cpu_candidates.h - which points of a tile does a candidate come closer to, and which
- * boxes may have such points?
+ * gk_cpu_candidates.h - kernels for seeding: the points of a tile that a candidate is closer to
+ * than any seed, and the boxes that may have such points.
  *
  * A template as gk_cpu_assign.h, included after it.  Besides what that needs:
- *   v_bits(m)               a mask as an unsigned integer, bit i for lane i
  *   v_append(bits, v, to)   (optional) store the lanes of v that are in bits, one
  *                           after the other; may write a whole vector
  */
@@ -21,18 +20,19 @@ append_lanes(unsigned bits, vfloat v, float *to)
 #endif
 
 GK_INLINE unsigned
-candidates_run(const int nc, const float *x, size_t stride, const float *c, size_t d,
-		   const GkPrefetch *all, const float *d2, const float *weight, int rows, GkCandidates *out)
+candidates_run(const int nc, const GkRegisterTile *first, const float *d2, const float *weight, int rows,
+			   GkCandidates *out)
 {
 	unsigned	found = 0;
 
 	for (int i = 0; i < rows; i += GK_VECTORS * GK_LANES)
 	{
 		vfloat		acc[GK_WIDEST][GK_VECTORS];
-		GkPrefetch		ahead = *all;
+		GkRegisterTile r = *first;
 		uint64_t	some = rows - i < GK_ROW_PAD ? (UINT64_C(1) << (rows - i)) - 1 : ~UINT64_C(0);
 
-		distances(acc, nc, x + i, stride, c, d, &ahead);
+		r.x += i;
+		distances(acc, nc, false, &r, 0);
 		GK_UNROLL
 		for (int q = 0; q < nc; q++)
 		{
@@ -65,31 +65,25 @@ candidates_run(const int nc, const float *x, size_t stride, const float *c, size
 	return found;
 }
 
-/* As GK_RUNS of gk_cpu_assign.h: all registers for each width. */
+/* All registers for each width. */
 #define GK_CANDIDATES(nc) \
 	GK_TARGET static __attribute__((noinline)) unsigned \
-	candidates_##nc(const float *x, size_t stride, const float *c, size_t d, \
-				const GkPrefetch *all, const float *d2, const float *weight, int rows, GkCandidates *out) \
+	candidates_##nc(const GkRegisterTile *r, const float *d2, const float *weight, int rows, GkCandidates *out) \
 	{ \
-		return candidates_run(nc, x, stride, c, d, all, d2, weight, rows, out); \
+		return candidates_run(nc, r, d2, weight, rows, out); \
 	}
-GK_CANDIDATES(1)
-GK_CANDIDATES(2)
-GK_CANDIDATES(3)
-GK_CANDIDATES(4)
-GK_CANDIDATES(5)
-GK_CANDIDATES(6)
+GK_WIDTHS(GK_CANDIDATES)
 
 GK_TARGET static unsigned
 candidates(const GkTiles *x, int tile, const float *c, int nc, const float *d2, const float *weight,
-	   int rows, GkCandidates *out)
+		   int rows, GkCandidates *out)
 {
-	static unsigned (*const run[GK_MAX_CANDIDATES + 1]) (const float *, size_t, const float *, size_t,
-													  const GkPrefetch *, const float *, const float *, int, GkCandidates *) =
-	{NULL, candidates_1, candidates_2, candidates_3, candidates_4, candidates_5, candidates_6};
-	const GkPrefetch all = rows_ahead(x, nc);
+	static unsigned (*const run[]) (const GkRegisterTile *, const float *, const float *, int, GkCandidates *) =
+		GK_TABLE(candidates);
+	const GkPrefetch ahead = rows_ahead(x, nc);
+	const GkRegisterTile r = register_tile(x, tile * GK_ROW_PAD, c, &ahead);
 
-	return run[nc] (x->x + tile * x->tile, x->stride, c, x->d, &all, d2, weight, rows, out);
+	return run[nc] (&r, d2, weight, rows, out);
 }
 
 /* Boxes are lanes here, as points are elsewhere. */
@@ -115,3 +109,8 @@ open_boxes(const float *low, const float *high, size_t stride, const float *c, i
 	}
 	return bits;
 }
+
+/* What the templates have made. */
+#define GK_TILE_KERNELS \
+	.lanes = GK_LANES,.assign = assign,.mindist = mindist,.assign_two = assign_two, \
+	.own_distance = own_distance,.candidates = candidates,.open_boxes = open_boxes

@@ -1,16 +1,16 @@
 /*
- * gk_cpu_columns.c - loops over one column (gk_cpu_columns.h) for every machine, in what
- * vectors of two doubles it has; which set's are used; statistics of columns.
+ * gk_cpu_columns.c - loops over one column (gk_cpu_columns.h) for any machine, in vectors of
+ * two doubles; which set's are used; statistics of columns.
  */
 #define GK_TARGET
 #define GK_COLUMNS			gk_columns_base
-#define GK_LANES			2
+#define GK_DOUBLES			2
 
 #define v_widen(f)			__builtin_convertvector(f, vdouble)
-#define v_fma(a, b, c)		((a) * (b) + (c))
-#define v_fms(a, b, c)		((a) * (b) - (c))
-#define v_min(a, b)			PICK_FLOATS((a) < (b), a, b)
-#define v_max(a, b)			PICK_FLOATS((a) > (b), a, b)
+#define vd_fma(a, b, c)		((a) * (b) + (c))
+#define vd_fms(a, b, c)		((a) * (b) - (c))
+#define vf_min(a, b)			PICK_FLOATS((a) < (b), a, b)
+#define vf_max(a, b)			PICK_FLOATS((a) > (b), a, b)
 #define vb_min(a, b)		PICK_BITS((a) < (b), a, b)
 #define vd_min(a, b)		PICK((a) < (b), a, b)
 #define vd_max(a, b)		PICK((a) > (b), a, b)

@@ -1,15 +1,15 @@
 /*
  * gk_cpu_columns.h - loops over one column (gk_columns.h) for one vector instruction set.
  *
- * A template: gk_cpu_columns_<set>.c defines the following and then includes this file.
+ * A template: the set's file defines the following and then includes this file.
  *   GK_TARGET         the function attribute that switches the instruction set on
  *   GK_COLUMNS        the name of the table of functions
- *   GK_LANES          doubles in a vector
- *   v_widen(f)        floats (vfloat) as doubles
- *   v_fma(a, b, c)    a * b + c of doubles and v_fms(a, b, c) = a * b - c, of exact products
- *   v_min(a, b)       a < b ? a : b of floats (vfloats), v_max(a, b) = a > b ? a : b
- *   vb_min(a, b)      a < b ? a : b of their bits (vbits)
- *   vd_min(a, b), vd_max(a, b)  the same of doubles
+ *   GK_DOUBLES        doubles in a vector
+ *   v_widen(f)        as many floats (vnarrow) as doubles
+ *   vd_fma(a, b, c)   a * b + c of doubles and vd_fms(a, b, c) = a * b - c, of exact products
+ *   vd_min(a, b)      a < b ? a : b of doubles, vd_max(a, b) = a > b ? a : b
+ *   vf_min, vf_max    the same of floats (vfloats)
+ *   vb_min            the same of their bits (vbits)
  * The rest is the compiler's generic vectors, no longer than the set's own: longer ones
  * are taken apart lane by lane.
  */
@@ -19,24 +19,26 @@
 #include "core/gk_numerics.h"
 #include "cpu/simd/gk_cpu_kernels.h"
 
+#ifndef GK_INLINE
 #define GK_INLINE	GK_TARGET static inline __attribute__((always_inline))
+#endif
 
 /*
- * Columns are asked for so many bytes ahead: by itself the CPU looks no further than the
- * end of a 4 kB page, and half of the time of preparing was waiting there.
+ * Ask for columns this many bytes ahead: by itself the CPU looks no further than the end
+ * of a 4 kB page, and half of the time of preparing was waiting there.
  */
 #define AHEAD	4096
 
-typedef double vdouble __attribute__((vector_size(GK_LANES * sizeof(double))));
-typedef int64_t vmask __attribute__((vector_size(GK_LANES * sizeof(int64_t))));
-typedef float vfloat __attribute__((vector_size(GK_LANES * sizeof(float))));
-typedef int32_t vint __attribute__((vector_size(GK_LANES * sizeof(int32_t))));
+typedef double vdouble __attribute__((vector_size(GK_DOUBLES * sizeof(double))));
+typedef int64_t vlong __attribute__((vector_size(GK_DOUBLES * sizeof(int64_t))));
+typedef float vnarrow __attribute__((vector_size(GK_DOUBLES * sizeof(float))));
+typedef int32_t vint __attribute__((vector_size(GK_DOUBLES * sizeof(int32_t))));
 /* twice as many floats */
-typedef float vfloats __attribute__((vector_size(2 * GK_LANES * sizeof(float))));
-typedef uint32_t vbits __attribute__((vector_size(2 * GK_LANES * sizeof(float))));
+typedef float vfloats __attribute__((vector_size(2 * GK_DOUBLES * sizeof(float))));
+typedef uint32_t vbits __attribute__((vector_size(2 * GK_DOUBLES * sizeof(float))));
 
 /* m ? a : b, lane by lane; a macro because vectors are no portable arguments. */
-#define PICK(m, a, b)	((vdouble) (((m) & (vmask) (a)) | (~(m) & (vmask) (b))))
+#define PICK(m, a, b)	((vdouble) (((m) & (vlong) (a)) | (~(m) & (vlong) (b))))
 #define PICK_BITS(m, a, b)		((vbits) (((vbits) (m) & (vbits) (a)) | (~(vbits) (m) & (vbits) (b))))
 #define PICK_FLOATS(m, a, b)	((vfloats) PICK_BITS(m, a, b))
 #define LOAD(v, p)		memcpy(&(v), (p), sizeof(v))
@@ -52,10 +54,10 @@ typedef uint32_t vbits __attribute__((vector_size(2 * GK_LANES * sizeof(float)))
 GK_TARGET static void
 observe(GkColumnStats *s, const double *x, int n)
 {
-	double		rest[GK_COLUMN_BLOCK + GK_LANES];
+	double		rest[GK_COLUMN_BLOCK + GK_DOUBLES];
 	vdouble		lo;
 	vdouble		hi;
-	int			padded = (n + GK_LANES - 1) / GK_LANES * GK_LANES;
+	int			padded = (n + GK_DOUBLES - 1) / GK_DOUBLES * GK_DOUBLES;
 	double		min;
 	double		max;
 	double		most;			/* largest absolute value of rest */
@@ -67,7 +69,7 @@ observe(GkColumnStats *s, const double *x, int n)
 		rest[i] = x[0];			/* changes neither minimum nor maximum */
 	min = max = x[0];
 	lo = hi = SPREAD(x[0]);
-	for (int i = 0; i < padded; i += GK_LANES)
+	for (int i = 0; i < padded; i += GK_DOUBLES)
 	{
 		vdouble		v;
 
@@ -75,7 +77,7 @@ observe(GkColumnStats *s, const double *x, int n)
 		lo = vd_min(v, lo);
 		hi = vd_max(v, hi);
 	}
-	for (int u = 0; u < GK_LANES; u++)
+	for (int u = 0; u < GK_DOUBLES; u++)
 	{
 		min = lo[u] < min ? lo[u] : min;
 		max = hi[u] > max ? hi[u] : max;
@@ -103,7 +105,7 @@ observe(GkColumnStats *s, const double *x, int n)
 			return;
 		}
 		magic = SPREAD(1.5 * gk_pow2(e - 40 + 52));
-		for (int i = 0; i < padded; i += GK_LANES)
+		for (int i = 0; i < padded; i += GK_DOUBLES)
 		{
 			vdouble		v;
 			vdouble		h;
@@ -113,11 +115,11 @@ observe(GkColumnStats *s, const double *x, int n)
 			sum += h;
 			v -= h;
 			STORE(rest + i, v);
-			v = (vdouble) ((vmask) v & INT64_MAX);	/* absolute value */
+			v = (vdouble) ((vlong) v & INT64_MAX);	/* absolute value */
 			big = vd_max(v, big);
 		}
 		most = 0.0;
-		for (int u = 0; u < GK_LANES; u++)
+		for (int u = 0; u < GK_DOUBLES; u++)
 		{
 			most = big[u] > most ? big[u] : most;
 			total += sum[u];
@@ -141,34 +143,34 @@ observe_floats(GkColumnStats *s, const float *x, int n)
 	double		wide[GK_COLUMN_BLOCK];
 	float		min;
 	float		max;
-	uint32_t	near = UINT32_MAX;
+	uint32_t	smallest = UINT32_MAX;
 	int			i = 0;
 
 	if (n == 0)
 		return;
 	min = max = x[0];
 	lo = hi = (vfloats) {0} + min;
-	for (; i + 2 * GK_LANES <= n; i += 2 * GK_LANES)
+	for (; i + 2 * GK_DOUBLES <= n; i += 2 * GK_DOUBLES)
 	{
 		vfloats		v;
-		vfloat		half[2];
+		vnarrow		half[2];
 		vbits		b;
 
 		LOAD(v, x + i);
 		memcpy(half, &v, sizeof(v));
-		lo = v_min(v, lo);
-		hi = v_max(v, hi);
+		lo = vf_min(v, lo);
+		hi = vf_max(v, hi);
 		b = ((vbits) v & 0x7fffffff) - 1;
 		least = vb_min(b, least);
 		sum += v_widen(half[0]) + v_widen(half[1]);
 	}
-	for (int u = 0; u < 2 * GK_LANES; u++)
+	for (int u = 0; u < 2 * GK_DOUBLES; u++)
 	{
 		min = lo[u] < min ? lo[u] : min;
 		max = hi[u] > max ? hi[u] : max;
-		near = least[u] < near ? least[u] : near;
+		smallest = least[u] < smallest ? least[u] : smallest;
 	}
-	for (int u = 0; u < GK_LANES; u++)
+	for (int u = 0; u < GK_DOUBLES; u++)
 		total += sum[u];
 	for (; i < n; i++)
 	{
@@ -176,19 +178,19 @@ observe_floats(GkColumnStats *s, const float *x, int n)
 
 		memcpy(&b, x + i, sizeof(b));
 		b = (b & 0x7fffffff) - 1;
-		near = b < near ? b : near;
+		smallest = b < smallest ? b : smallest;
 		min = x[i] < min ? x[i] : min;
 		max = x[i] > max ? x[i] : max;
 		total += x[i];
 	}
-	if (near != UINT32_MAX)
+	if (smallest != UINT32_MAX)
 	{
 		float		most = -min > max ? -min : max;
-		uint32_t	far;
+		uint32_t	largest;
 
-		memcpy(&far, &most, sizeof(far));
+		memcpy(&largest, &most, sizeof(largest));
 		/* exponents; a subnormal value's unit is that of the smallest normal one */
-		if ((int) (far >> 23) - (int) ((near + 1) >> 23) > 19)
+		if ((int) (largest >> 23) - (int) ((smallest + 1) >> 23) > 19)
 		{
 			for (i = 0; i < n; i++)
 				wide[i] = x[i];
@@ -209,15 +211,15 @@ prepare_some(const vdouble *raw, const vdouble *part, const vdouble *from, const
 	const vdouble top = SPREAD((double) FLT_MAX);
 	vdouble		v = (*raw * *part - *from) * *times;
 	vdouble		t;
-	vfloat		f;
+	vnarrow		f;
 
 	v = PICK(v > top, top, v);
 	v = PICK(v < -top, -top, v);
-	f = __builtin_convertvector(v, vfloat);
+	f = __builtin_convertvector(v, vnarrow);
 	t = v_widen(f);
-	v = (vdouble) ((vmask) t & INT64_MAX);	/* absolute value */
+	v = (vdouble) ((vlong) t & INT64_MAX);	/* absolute value */
 	t = PICK(v > *magic * 0x1p-28, t, (t + *magic) - *magic);
-	f = __builtin_convertvector(t, vfloat);
+	f = __builtin_convertvector(t, vnarrow);
 	STORE(out, f);
 }
 
@@ -231,10 +233,10 @@ prepare_either(const double *x, const float *floats, int n, double center, doubl
 	const vdouble grid = SPREAD(magic);
 	int			i = 0;
 
-	for (; i + GK_LANES <= n; i += GK_LANES)
+	for (; i + GK_DOUBLES <= n; i += GK_DOUBLES)
 	{
 		vdouble		v;
-		vfloat		f;
+		vnarrow		f;
 
 		if (x != NULL)
 		{
@@ -270,7 +272,7 @@ prepare_row(const double *x, int d, const double *center, const double *scale, c
 {
 	int			j = 0;
 
-	for (; j + GK_LANES <= d; j += GK_LANES)
+	for (; j + GK_DOUBLES <= d; j += GK_DOUBLES)
 	{
 		vdouble		v;
 		vdouble		c;
@@ -288,7 +290,7 @@ prepare_row(const double *x, int d, const double *center, const double *scale, c
 		c *= part;
 		s = PICK(s < 1.0, s * 4.0, s);
 		/* gk_grid_magic() */
-		magic = (vdouble) ((__builtin_convertvector(e, vmask) + (1023 - GK_GRID_BITS + 52)) << 52) * 1.5;
+		magic = (vdouble) ((__builtin_convertvector(e, vlong) + (1023 - GK_GRID_BITS + 52)) << 52) * 1.5;
 		prepare_some(&v, &part, &c, &s, &magic, out + j);
 	}
 	for (; j < d; j++)
@@ -303,14 +305,14 @@ all_finite(const double *x, int n)
 	double		sum = 0.0;
 	int			i = 0;
 
-	for (; i + GK_LANES <= n; i += GK_LANES)
+	for (; i + GK_DOUBLES <= n; i += GK_DOUBLES)
 	{
 		vdouble		v;
 
 		LOAD(v, x + i);
 		some += v * 0.0;
 	}
-	for (int u = 0; i > 0 && u < GK_LANES; u++)
+	for (int u = 0; i > 0 && u < GK_DOUBLES; u++)
 		sum += some[u];
 	for (; i < n; i++)
 		sum += x[i] * 0.0;
@@ -320,7 +322,7 @@ all_finite(const double *x, int n)
 /*
  * Values are at most 2^40 grid units, so 1,024 of them add up exactly in a double.
  * Squares are whole numbers of grid units squared, cut in two: upper parts go to a sum that
- * began as so large a number that it rounds to them, lower parts are what is left.
+ * began as a number so large that it rounds to them, lower parts are what is left.
  */
 typedef struct Sums
 {
@@ -342,15 +344,15 @@ no_sums(int expo)
 }
 
 GK_INLINE void
-add_some(Sums *s, const vfloat *f)
+add_some(Sums *s, const vnarrow *f)
 {
 	vdouble		v = v_widen(*f);
-	vdouble		hi = v_fma(v, v, s->hi);
+	vdouble		hi = vd_fma(v, v, s->hi);
 	vdouble		up = hi - s->hi;
 
 	s->sum += v;
 	s->hi = hi;
-	s->lo += v_fms(v, v, up);
+	s->lo += vd_fms(v, v, up);
 }
 
 GK_INLINE void
@@ -361,7 +363,7 @@ add_sums(GkMoments *m, const Sums *all, int expo)
 				h = 0.0,
 				l = 0.0;
 
-	for (int u = 0; u < GK_LANES; u++)
+	for (int u = 0; u < GK_DOUBLES; u++)
 	{
 		s += sums.sum[u];
 		h += sums.hi[u] - square_magic(expo);
@@ -377,11 +379,11 @@ GK_TARGET static void
 moments(GkMoments *m, const float *x, int n, int expo)
 {
 	Sums		s = no_sums(expo);
-	float		rest[GK_LANES] = {0};
-	vfloat		f;
+	float		rest[GK_DOUBLES] = {0};
+	vnarrow		f;
 	int			i = 0;
 
-	for (; i + GK_LANES <= n; i += GK_LANES)
+	for (; i + GK_DOUBLES <= n; i += GK_DOUBLES)
 	{
 		LOAD(f, x + i);
 		add_some(&s, &f);
@@ -413,7 +415,7 @@ fit_some(const float *x, const Fit *f, float *out, Sums *s)
 	vfloats		v;
 	vfloats		size;
 	vfloats		grid;
-	vfloat		half;
+	vnarrow		half;
 
 	LOAD(v, x);
 	v = (v - f->center) * f->scale;
@@ -422,10 +424,10 @@ fit_some(const float *x, const Fit *f, float *out, Sums *s)
 	v = PICK_FLOATS(size < f->least, (v + grid) - grid, v);
 	STORE(out, v);
 	/* Loaded again they are widened at once, but out of the register lane by lane. */
-	__asm__("" : "+m" (*(float (*)[2 * GK_LANES]) out));
+	__asm__("" : "+m" (*(float (*)[2 * GK_DOUBLES]) out));
 	LOAD(half, out);
 	add_some(s, &half);
-	LOAD(half, out + GK_LANES);
+	LOAD(half, out + GK_DOUBLES);
 	add_some(s, &half);
 }
 
@@ -437,16 +439,16 @@ prepare_fit(const float *x, int n, float center, float scale, int expo, float *o
 	Sums		s = no_sums(expo);
 	int			i = 0;
 
-	for (; i + 2 * GK_LANES <= n; i += 2 * GK_LANES)
+	for (; i + 2 * GK_DOUBLES <= n; i += 2 * GK_DOUBLES)
 	{
 		ASK(x + i);
 		fit_some(x + i, &f, out + i, &s);
 	}
 	if (i < n)
 	{
-		float		rest[2 * GK_LANES];
+		float		rest[2 * GK_DOUBLES];
 
-		for (int u = 0; u < 2 * GK_LANES; u++)
+		for (int u = 0; u < 2 * GK_DOUBLES; u++)
 			rest[u] = i + u < n ? x[i + u] : center;	/* which becomes 0 */
 		fit_some(rest, &f, rest, &s);
 		memcpy(out + i, rest, (n - i) * sizeof(float));

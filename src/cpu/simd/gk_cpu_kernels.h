@@ -5,6 +5,11 @@
  * a vector are points.  A kernel always works on whole tiles, rows past the end
  * of a chunk are zeros there.  The scalar kernels (gk_cpu_scalar.c) are plain
  * loops over gk_numerics.h and define the result; all others give the same bits.
+ *
+ * A set's file (gk_cpu_avx512.c, ...) defines its vectors and includes the templates:
+ * gk_cpu_assign.h (distances), gk_cpu_candidates.h (seeding), gk_cpu_assign_dot.h (scalar
+ * products), gk_cpu_columns.h (loading and preparing).  gk_cpu_smallk_<set>.c has the
+ * kernels for small k: at most GK_CPU_SMALLK clusters.
  */
 #ifndef GK_CPU_KERNELS_H
 #define GK_CPU_KERNELS_H
@@ -13,7 +18,7 @@
 #include "core/store/gk_columns.h"
 #include "core/store/gk_points.h"
 
-/* Rows that a candidate comes closer to, gathered until their distances are summed up. */
+/* Rows closer to a candidate than to any seed, gathered until their distances are summed up. */
 #define GK_CANDIDATES_ROOM	256
 #define GK_MAX_CANDIDATES	6		/* candidates at a time */
 
@@ -25,7 +30,7 @@ typedef struct GkCandidates
 	float		weight[GK_CANDIDATES_ROOM + 2 * GK_ROW_PAD];	/* of weighted points */
 } GkCandidates;
 
-/* What the last pass wants to know of a cluster's rows: gk_d2_split() summed up. */
+/* A cluster's rows in the last pass: gk_d2_split() summed up. */
 typedef struct GkTally
 {
 	int64_t		count;
@@ -38,7 +43,7 @@ typedef struct GkTally
 typedef struct GkMargin
 {
 	float		widen,
-				narrow;			/* factors of a distance, a little above and below 1 */
+				narrow;			/* factors of a distance, slightly above and below 1 */
 	float		apart;			/* and what is added or taken off */
 	const float *limit;			/* [k] */
 } GkMargin;
@@ -52,8 +57,8 @@ typedef struct GkDot
 	int			k;
 	int			chain;			/* products that are added up in a row */
 	/*
-	 * By so much a row is undecided: slack * |x|^2 + apart + relative * its squared distance, with
-	 * the largest |x|^2 of its tile.
+	 * A row is undecided when the two nearest differ by no more than slack * |x|^2 + apart +
+	 * relative * its squared distance, with the largest |x|^2 of its tile.
 	 */
 	float		slack,
 				apart,
@@ -75,22 +80,47 @@ typedef struct GkCpuKernels
 	int64_t		job_work;
 	int			lanes;			/* floats in a vector */
 
+	/* ---- assignment ---- */
+
 	/*
 	 * Continue a running argmin with the centroids k0..k1-1 of c ([k][d]): label
 	 * and d2 are in and out; k0 = 0 begins with 0 and +inf.  Strictly smaller wins,
 	 * so ties stay at the lowest cluster.
 	 */
 	void		(*assign) (const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2);
+	/* assign() without labels. */
+	void		(*mindist) (const GkTiles *x, const float *c, int k0, int k1, float *d2);
+	/* assign() with the smallest distance to any other centroid; all three are in and out. */
+	void		(*assign_two) (const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2, float *second);
 	/*
-	 * Labels of all tiles; those of rows in open ([tiles], bit i for row i) are not certain.
-	 * square [tiles] has each tile's largest |x|^2, or is below 0 and made to have it.
+	 * Labels by scalar products; those of rows in open ([tiles], bit i for row i) are not certain.
+	 * square [tiles] has each tile's largest |x|^2; below 0 it is computed.
 	 * NULL: nothing here beats assign().
 	 */
 	void		(*assign_dot) (const GkTiles *x, const GkDot *s, float *square, int32_t *label, uint64_t *open);
-	/* The label of one point [d], as assign() would have it.  Goes with screen(). */
+	/* The label of one point [d], as assign() would have it.  Goes with assign_dot(). */
 	int32_t		(*assign_one) (const float *x, const GkDot *s, int d);
-	/* assign() without labels. */
-	void		(*mindist) (const GkTiles *x, const float *c, int k0, int k1, float *d2);
+	/* gk_nearest() */
+	int			(*nearest) (const float *point, int d, const float *centroids, int k, float *d2);
+
+	/* ---- bounds ---- */
+
+	/* d2[i]: distance of row[i] of the columns x to centroid label[i]. */
+	void		(*own_distance) (const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
+								 const float *c, int d, float *d2);
+	/*
+	 * Of GK_ROW_PAD rows those without slack > limit[label]: bit i for row i; *least is
+	 * the smallest slack - limit of the others.
+	 */
+	uint64_t	(*open_rows) (const float *slack, const int32_t *label, const float *limit, float *least);
+	/*
+	 * Bounds of GK_ROW_PAD rows from what assign_two() found: upper and lower, and slack =
+	 * lower - upper + limit[label], rounded down.
+	 */
+	void		(*margin) (const GkMargin *m, const int32_t *label, const float *d2, const float *second,
+						   float *upper, float *lower, float *slack);
+
+	/* ---- seeding ---- */
 
 	/*
 	 * The first `rows` rows of one tile that are closer to one of nc candidates than
@@ -98,34 +128,21 @@ typedef struct GkCpuKernels
 	 * Returns which candidates have such rows: bit q for candidate q.
 	 */
 	unsigned	(*candidates) (const GkTiles *x, int tile, const float *c, int nc, const float *d2,
-						   const float *weight, int rows, GkCandidates *out);
+							   const float *weight, int rows, GkCandidates *out);
+	/*
+	 * Of GK_ROW_PAD boxes from low[j * stride] to high[j * stride] those with a point
+	 * closer to c than max_d2: bit i for box i.
+	 */
+	uint64_t	(*open_boxes) (const float *low, const float *high, size_t stride, const float *c, int d,
+							   const float *max_d2);
+	/*
+	 * Which of GK_ROW_PAD rows from `row` on may have a race key (gk_race_key of
+	 * weight * d2, either may be NULL for 1) of at most `worst`: bit i for row
+	 * row + i.  May err by setting a bit, never by leaving one out.
+	 */
+	uint64_t	(*race) (const float *d2, const float *weight, uint64_t key, int64_t row, double worst);
 
-	/*
-	 * Of GK_ROW_PAD boxes from low[j * stride] to high[j * stride] those with a point that
-	 * is closer to c than most says: bit i for box i.
-	 */
-	uint64_t	(*open_boxes) (const float *low, const float *high, size_t stride, const float *c, int d, const float *most);
-
-	/*
-	 * The argmin, its distance and the smallest distance to any other centroid of k0..k1-1
-	 * and of those before: all are in and out.
-	 */
-	void		(*assign_two) (const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2, float *second);
-	/* d2[i]: distance of row[i] of the columns x to centroid label[i]. */
-	void		(*own_distance) (const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
-						const float *c, int d, float *d2);
-	/*
-	 * Of GK_ROW_PAD rows those without slack > limit[label]: bit i for row i; *least is
-	 * the smallest slack - limit of the others.
-	 */
-	uint64_t	(*open_rows) (const float *slack, const int32_t *label, const float *limit, float *least);
-
-	/*
-	 * Bounds of GK_ROW_PAD rows from what second() found: upper and lower, and slack =
-	 * lower - upper + limit[label] less a little.
-	 */
-	void		(*margin) (const GkMargin *m, const int32_t *label, const float *d2, const float *second,
-						   float *upper, float *lower, float *slack);
+	/* ---- sums ---- */
 
 	/*
 	 * acc[(i % GK_ADD_COPIES) * copy + label[i] * width + j] += feature j of row
@@ -134,54 +151,40 @@ typedef struct GkCpuKernels
 	 * up to a multiple of 4; acc is 32-byte aligned.
 	 */
 	void		(*add) (const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);
-
-	/*
-	 * The same for at most GK_CPU_SMALLK clusters, counting too: sum[label[i] * d + j] +=
-	 * feature j of row i in units of 2^(expo[j] - 40), count[label[i]]++, but for the
-	 * last cluster.  NULL: nothing here beats add().
-	 */
-	void		(*add_smallk) (const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
-							gk_int128 *sum, int64_t *count);
-	/*
-	 * assign() and add_smallk() in one, without labels.  NULL likewise.  Where there is
-	 * move_smallk(), kept (NULL: nobody wants it) is made to say which rows are whose,
-	 * [tiles][gk_smallk_bits(k)]: bit i of word [t][b] is bit b of the label of the tile's row i,
-	 * 0 past the end.  Returns how many rows had another label.
-	 */
-	int64_t		(*step_smallk) (const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
-							 uint64_t *kept, gk_int128 *sum, int64_t *count);
-	/*
-	 * The same for what differs from kept: a row goes from its cluster's sum and count
-	 * and comes to another's.  At most smallk_sums sums; NULL: nothing beats step_smallk().
-	 */
-	int64_t		(*move_smallk) (const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
-							 uint64_t *kept, gk_int128 *sum, int64_t *count);
-	/* Sums, d for each cluster but one, that it keeps in registers at once. */
-	int			smallk_sums;
-
-	/*
-	 * Of at most GK_CPU_SMALLK clusters and GK_PACKAGE rows what is known when all are
-	 * assigned: out [k]; weight may be NULL.  NULL: nothing here beats a loop.
-	 */
-	void		(*tally_smallk) (const float *d2, const float *weight, const int32_t *label, int rows, int k,
-							  double scale, GkTally *out);
-
 	/* Add up gk_d2_split() of (weight *) d2, at most GK_PACKAGE rows; weight may be NULL. */
 	void		(*sum_d2) (const float *d2, const float *weight, int rows, double scale,
 						   int64_t *hi, int64_t *lo);
 
-	/*
-	 * Which of GK_ROW_PAD rows from `row` on may have a race key (gk_race_key of
-	 * weight * d2, either may be NULL for 1) of at most `worst`: bit i for row
-	 * row + i.  May err by setting a bit, never by leaving one out.
-	 */
-	uint64_t	(*race) (const float *d2, const float *weight, uint64_t key, int64_t row, double worst);
+	/* ---- small k; each may be NULL: nothing here beats the kernels above ---- */
 
-	/* gk_nearest() */
-	int			(*nearest) (const float *point, int d, const float *centroids, int k, float *d2);
+	/*
+	 * add(), counting too: sum[label[i] * d + j] += feature j of row i in units of
+	 * 2^(expo[j] - 40), count[label[i]]++, but for the last cluster.
+	 */
+	void		(*add_smallk) (const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
+							   gk_int128 *sum, int64_t *count);
+	/*
+	 * assign() and add_smallk() in one, without labels.  Where there is move_smallk(), kept
+	 * (may be NULL) comes to say which rows are in which cluster, [tiles][gk_smallk_bits(k)]: bit i
+	 * of word [t][b] is bit b of the label of the tile's row i, 0 past the end.  Returns how
+	 * many rows had another label.
+	 */
+	int64_t		(*step_smallk) (const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+								uint64_t *kept, gk_int128 *sum, int64_t *count);
+	/*
+	 * The same for what differs from kept: a row leaves its cluster's sum and count
+	 * and enters another's.  At most smallk_sums sums.
+	 */
+	int64_t		(*move_smallk) (const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
+								uint64_t *kept, gk_int128 *sum, int64_t *count);
+	/* Sums, d for each cluster but one, that it keeps in registers at once. */
+	int			smallk_sums;
+	/* Statistics of at most GK_PACKAGE rows when all are assigned: out [k]; weight may be NULL. */
+	void		(*tally_smallk) (const float *d2, const float *weight, const int32_t *label, int rows, int k,
+								 double scale, GkTally *out);
 } GkCpuKernels;
 
-/* v + base for base >= 0, less what all roundings nearby can come to. */
+/* Lower bound of v + base, base >= 0: takes off 2^-20 of both, more than all rounding errors. */
 static inline float
 gk_taken_off(float v, float base)
 {
@@ -190,7 +193,7 @@ gk_taken_off(float v, float base)
 
 #define GK_CPU_SMALLK		8
 
-/* Bits of a label of so many clusters, 2 at least. */
+/* Bits of a label of k clusters, k >= 2. */
 static inline int
 gk_smallk_bits(int k)
 {
@@ -227,25 +230,23 @@ extern const GkColumnKernels gk_columns_avx512;
 void		gk_cpu_avx2_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);
 int			gk_cpu_avx2_nearest(const float *point, int d, const float *centroids, int k, float *d2);
 
-/* gk_cpu_smallk_avx512.c; sums take so many of 32 registers */
+/* gk_cpu_smallk_avx512.c; registers of 32 that sums take */
 #define GK_CPU_AVX512_SUMS	24
 void		gk_cpu_avx512_add_smallk(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
-								  gk_int128 *sum, int64_t *count);
+									 gk_int128 *sum, int64_t *count);
 int64_t		gk_cpu_avx512_step_smallk(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
-								   uint64_t *kept, gk_int128 *sum, int64_t *count);
+									  uint64_t *kept, gk_int128 *sum, int64_t *count);
 int64_t		gk_cpu_avx512_move_smallk(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
-								   uint64_t *kept, gk_int128 *sum, int64_t *count);
+									  uint64_t *kept, gk_int128 *sum, int64_t *count);
+void		gk_cpu_avx512_tally_smallk(const float *d2, const float *weight, const int32_t *label, int rows, int k,
+									   double scale, GkTally *out);
 
 /* gk_cpu_smallk_avx2.c; of 16 registers */
 #define GK_CPU_AVX2_SUMS	13
 void		gk_cpu_avx2_add_smallk(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
-								gk_int128 *sum, int64_t *count);
+								   gk_int128 *sum, int64_t *count);
 int64_t		gk_cpu_avx2_step_smallk(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
-								 uint64_t *kept, gk_int128 *sum, int64_t *count);
-
-/* gk_cpu_smallk_tally.c */
-void		gk_cpu_avx512_tally_smallk(const float *d2, const float *weight, const int32_t *label, int rows, int k,
-									double scale, GkTally *out);
+									uint64_t *kept, gk_int128 *sum, int64_t *count);
 #elif defined(__aarch64__)
 #define GK_CPU_NEON	1
 extern const GkCpuKernels gk_cpu_neon;

@@ -28,6 +28,8 @@ static const uint32x4_t lane_bits = {1, 2, 4, 8};
 #define v_sub(a, b)			vsubq_f32(a, b)
 #define v_min(a, b)			vminq_f32(a, b)
 #define v_fma(a, b, c)		vfmaq_f32(c, a, b)
+#define v_fnma(a, b, c)		vfmsq_f32(c, a, b)
+#define v_add(a, b)			vaddq_f32(a, b)
 #define v_less(a, b)		vcltq_f32(a, b)
 #define v_bits(m)			((unsigned) vaddvq_u32(vandq_u32(m, lane_bits)))
 #define v_pick(m, a, b)		vbslq_f32(m, a, b)
@@ -38,18 +40,11 @@ static const uint32x4_t lane_bits = {1, 2, 4, 8};
 
 #include "cpu/simd/gk_cpu_assign.h"
 #include "cpu/simd/gk_cpu_candidates.h"
-#include "cpu/simd/gk_cpu_assign_two.h"
 
 const GkCpuKernels gk_cpu_neon = {
 	.name = "neon",
 	.job_work = 1 << 22,
-	.lanes = GK_LANES,
-	.assign = assign,
-	.mindist = mindist,
-	.candidates = candidates,
-	.open_boxes = open_boxes,
-	.assign_two = assign_two,
-	.own_distance = own_distance,
+	GK_TILE_KERNELS,
 	.open_rows = gk_cpu_scalar_open_rows,
 	.margin = gk_cpu_scalar_margin,
 	.add = gk_cpu_scalar_add,

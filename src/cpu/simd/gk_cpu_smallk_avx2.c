@@ -1,5 +1,5 @@
 /*
- * gk_cpu_smallk_avx2.c - assignment and Feature Sum of few clusters, AVX2: as
+ * gk_cpu_smallk_avx2.c - assignment and Feature Sum of small k, AVX2: as
  * gk_cpu_smallk_avx512.c, for half the registers.
  *
  * A group of rows is looked at once for the labels, which are written, and then for
@@ -7,35 +7,33 @@
  * exact up to GK_PACKAGE rows.  Instead of a mask there is a factor for each cluster
  * but the last, 1 for its own points and 0 for others.
  */
-#include "cpu/simd/gk_cpu_smallk.h"
+#include "cpu/simd/gk_cpu_kernels.h"
 
 #ifdef GK_CPU_X86
 
 #include <immintrin.h>
 
 #define GK_TARGET	__attribute__((target("avx2,fma")))
-#define GK_INLINE	GK_TARGET static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define GK_UNROLL	_Pragma("clang loop unroll(full)")
-#else
-#define GK_UNROLL	_Pragma("GCC unroll 16")
-#endif
+#define GK_LANES	8
+#define GK_SUMS		GK_CPU_AVX2_SUMS
 
-#define MOST_K		GK_CPU_SMALLK
-#define MOST_D		8
-/* Features at once of k clusters. */
-#define FEATURES(k)	(GK_CPU_AVX2_SUMS / ((k) - 1) < MOST_D ? GK_CPU_AVX2_SUMS / ((k) - 1) : MOST_D)
+typedef __m256 vfloat;
 
+#define v_load(p)		_mm256_loadu_ps(p)
+#define v_set1(f)		_mm256_set1_ps(f)
+#define v_sub(a, b)		_mm256_sub_ps(a, b)
+#define v_mul(a, b)		_mm256_mul_ps(a, b)
+#define v_fma(a, b, c)	_mm256_fmadd_ps(a, b, c)
+
+#include "cpu/simd/gk_cpu_smallk.h"
 #define SHAPES(F) \
 	F(2, 1) F(2, 2) F(2, 3) F(2, 4) F(2, 5) F(2, 6) F(2, 7) F(2, 8) \
 	F(3, 1) F(3, 2) F(3, 3) F(3, 4) F(3, 5) F(3, 6) F(4, 1) F(4, 2) F(4, 3) F(4, 4) \
 	F(5, 1) F(5, 2) F(5, 3) F(6, 1) F(6, 2) F(7, 1) F(7, 2) F(8, 1)
 
-/* Clusters and features, here and below, are constants at every call. */
-
 /* ---- rows past the end ---- */
 
-/* Rows past the end of the last tile were counted in a cluster. */
+/* Take off rows past the end of the last tile, which were counted in a cluster. */
 static void
 uncount(const GkTiles *x, int rows, int k, int cluster, int64_t *count)
 {
@@ -43,7 +41,7 @@ uncount(const GkTiles *x, int rows, int k, int cluster, int64_t *count)
 		count[cluster] -= x->count * GK_ROW_PAD - rows;
 }
 
-/* Theirs, when they are assigned as the others: they are in the origin. */
+/* The cluster of rows past the end when they are assigned as the others: they are in the origin. */
 static int
 nearest_origin(const float *c, int k, int d)
 {
@@ -81,7 +79,7 @@ add_features(const int k, const int f, const GkTiles *x, const int32_t *label, i
 	{
 		const float *at = x->x + r / GK_ROW_PAD * x->tile + r % GK_ROW_PAD + j * x->stride;
 		__m256i		own = _mm256_cvtepi32_epi64(_mm_loadu_si128((const __m128i *) (label + r)));
-		__m256d		in[MOST_K];
+		__m256d		in[MAX_K];
 
 		/* It stays in memory: registers are for the sums. */
 		__asm__ volatile("" : "+m" (one));
@@ -121,23 +119,23 @@ add_features(const int k, const int f, const GkTiles *x, const int32_t *label, i
 SHAPES(ADD)
 
 #define ADD_ENTRY(k, f) [k][f] = add_##k##_##f,
-static void (*const adds[MOST_K + 1][MOST_D + 1]) (const GkTiles *, const int32_t *, int, const int32_t *, gk_int128 *) =
+static void (*const adds[MAX_K + 1][MAX_D + 1]) (const GkTiles *, const int32_t *, int, const int32_t *, gk_int128 *) =
 {SHAPES(ADD_ENTRY)};
 
 GK_TARGET static void
 add_counts(const int32_t *label, int rows, int k, int64_t *count)
 {
-	__m256i		n[MOST_K];
+	__m256i		n[MAX_K];
 
 	GK_UNROLL
-	for (int q = 0; q < MOST_K; q++)
+	for (int q = 0; q < MAX_K; q++)
 		n[q] = _mm256_setzero_si256();
 	for (int r = 0; r < rows; r += 8)
 	{
 		__m256i		own = _mm256_loadu_si256((const __m256i *) (label + r));
 
 		GK_UNROLL
-		for (int q = 0; q < MOST_K; q++)
+		for (int q = 0; q < MAX_K; q++)
 			n[q] = _mm256_sub_epi32(n[q], _mm256_cmpeq_epi32(own, _mm256_set1_epi32(q)));
 	}
 	for (int q = 0; q < k - 1; q++)
@@ -179,33 +177,7 @@ gk_cpu_avx2_add_smallk(const GkTiles *x, const int32_t *label, int rows, int k, 
 	uncount(x, rows, k, label[x->count * GK_ROW_PAD - 1], count);
 }
 
-/* ---- together with the assignment ---- */
-
-/* What feature j of v vectors adds to their distances from all clusters. */
-GK_INLINE void
-add_distances(const int k, const int v, const float *x, const float *c, int d, int j, __m256 dist[][MOST_K])
-{
-	__m256		xv[2];
-
-	gk_smallk_fetch(x);
-	GK_UNROLL
-	for (int p = 0; p < v; p++)
-		xv[p] = _mm256_loadu_ps(x + p * 8);
-	GK_UNROLL
-	for (int q = 0; q < k; q++)
-	{
-		__m256		cv = _mm256_set1_ps(c[q * d + j]);
-
-		GK_UNROLL
-		for (int p = 0; p < v; p++)
-		{
-			__m256		t = _mm256_sub_ps(xv[p], cv);
-
-			/* fma(t, t, 0) is t * t */
-			dist[p][q] = j == 0 ? _mm256_mul_ps(t, t) : _mm256_fmadd_ps(t, t, dist[p][q]);
-		}
-	}
-}
+/* ---- assignment and sums at once ---- */
 
 /* v vectors at a time. */
 GK_INLINE void
@@ -214,7 +186,7 @@ assign(const int k, const int v, const GkTiles *x, const float *c, int32_t *labe
 	for (size_t r = 0; r < (size_t) x->count * GK_ROW_PAD; r += v * 8)
 	{
 		const float *at = x->x + r / GK_ROW_PAD * x->tile + r % GK_ROW_PAD;
-		__m256		dist[2][MOST_K];
+		__m256		dist[2][MAX_K];
 
 		add_distances(k, v, at, c, x->d, 0, dist);
 		for (int j = 1; j < x->d; j++)
@@ -244,16 +216,10 @@ assign(const int k, const int v, const GkTiles *x, const float *c, int32_t *labe
 	{ \
 		assign(k, v, x, c, label); \
 	}
-ASSIGN(2, 2)
-ASSIGN(3, 2)
-ASSIGN(4, 2)
-ASSIGN(5, 2)
-ASSIGN(6, 2)
-ASSIGN(7, 1)
-ASSIGN(8, 1)
+ASSIGN(2, 2) ASSIGN(3, 2) ASSIGN(4, 2) ASSIGN(5, 2) ASSIGN(6, 2) ASSIGN(7, 1) ASSIGN(8, 1)
 
-static void (*const assigns[MOST_K + 1]) (const GkTiles *, const float *, int32_t *) =
-{NULL, NULL, assign_2, assign_3, assign_4, assign_5, assign_6, assign_7, assign_8};
+static void (*const assigns[MAX_K + 1]) (const GkTiles *, const float *, int32_t *) =
+{NULL, NULL, BY_K(assign)};
 
 int64_t
 gk_cpu_avx2_step_smallk(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,

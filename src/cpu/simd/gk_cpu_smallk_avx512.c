@@ -1,38 +1,37 @@
 /*
- * gk_cpu_smallk_avx512.c - assignment and Feature Sum of few clusters, AVX-512: sums stay in
- * registers, for small points in one pass with the distances, labels are never
- * written.  Here reading memory is the floor, as long as the processor does not
- * wait for itself as well: adding points up takes it as long as their distances, so
- * later steps only move the points whose cluster is another one than before.
+ * gk_cpu_smallk_avx512.c - assignment, Feature Sum and statistics of small k, AVX-512: sums stay
+ * in registers, for small points in one pass with the distances; labels are never
+ * written.  Reading memory is the floor, as long as the processor does not wait for
+ * itself as well: adding points up takes it as long as their distances, so later steps
+ * only move the points whose cluster has changed.
  *
  * Lanes are points, and a mask for each cluster says which are its own; between steps
- * labels are kept, cut into bits, 64 rows to a word.  A sum is a
- * vector of doubles: one register, exact up to GK_PACKAGE rows, though it takes but
- * half a vector of points at a time.  The last cluster needs none: it is the total
- * minus the rest.
+ * labels are kept, cut into bits, 64 rows to a word.  A sum is a vector of doubles: one
+ * register, exact up to GK_PACKAGE rows, though it takes but half a vector of points at
+ * a time.  The last cluster needs none: it is the total minus the rest.
  *
  * Rows past the end are zeros: they add nothing to a sum, and masks that are counted
  * or kept do not have them.
  */
-#include "cpu/simd/gk_cpu_smallk.h"
+#include "cpu/simd/gk_cpu_kernels.h"
 
 #ifdef GK_CPU_X86
 
 #include <immintrin.h>
 
 #define GK_TARGET	__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma,popcnt")))
-#define GK_INLINE	GK_TARGET static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define GK_UNROLL	_Pragma("clang loop unroll(full)")
-#else
-#define GK_UNROLL	_Pragma("GCC unroll 32")
-#endif
+#define GK_LANES	16
+#define GK_SUMS		GK_CPU_AVX512_SUMS
 
-#define MOST_K		GK_CPU_SMALLK
-#define MOST_D		8
-/* Features at once of k clusters. */
-#define FEATURES(k)	(GK_CPU_AVX512_SUMS / ((k) - 1) < MOST_D ? GK_CPU_AVX512_SUMS / ((k) - 1) : MOST_D)
+typedef __m512 vfloat;
 
+#define v_load(p)		_mm512_loadu_ps(p)
+#define v_set1(f)		_mm512_set1_ps(f)
+#define v_sub(a, b)		_mm512_sub_ps(a, b)
+#define v_mul(a, b)		_mm512_mul_ps(a, b)
+#define v_fma(a, b, c)	_mm512_fmadd_ps(a, b, c)
+
+#include "cpu/simd/gk_cpu_smallk.h"
 #define SHAPES(F) \
 	F(2, 1) F(2, 2) F(2, 3) F(2, 4) F(2, 5) F(2, 6) F(2, 7) F(2, 8) \
 	F(3, 1) F(3, 2) F(3, 3) F(3, 4) F(3, 5) F(3, 6) F(3, 7) F(3, 8) \
@@ -40,13 +39,14 @@
 	F(5, 1) F(5, 2) F(5, 3) F(5, 4) F(5, 5) F(5, 6) F(6, 1) F(6, 2) F(6, 3) F(6, 4) \
 	F(7, 1) F(7, 2) F(7, 3) F(7, 4) F(8, 1) F(8, 2) F(8, 3)
 
-/* Words of bits: of vectors' masks a compiler would make instructions of masks, which are slow. */
+/* Clusters, and vectors at a time that their distances leave registers for. */
+#define EACH_K(F)	F(2, 4) F(3, 4) F(4, 4) F(5, 2) F(6, 2) F(7, 2) F(8, 2)
+
+/* Functions on words of bits: with AVX-512 a compiler would use instructions on masks, which are slow. */
 #define GK_WORDS		__attribute__((target("popcnt")))
 #define GK_INLINE_WORDS	static inline __attribute__((always_inline))
 
-/* Clusters and features, here and below, are constants at every call. */
-
-/* Of blocks of w clusters each the better of two: the first one on a tie. */
+/* Keep the better of two neighbouring blocks of w clusters each: the first one on a tie. */
 GK_INLINE void
 better(const int k, const int w, __m512i *best, __mmask16 *in)
 {
@@ -70,7 +70,7 @@ better(const int k, const int w, __m512i *best, __mmask16 *in)
 GK_INLINE void
 nearest(const int k, const __m512 *dist, __mmask16 *in)
 {
-	__m512i		best[MOST_K];
+	__m512i		best[MAX_K];
 
 	GK_UNROLL
 	for (int q = 0; q < k; q++)
@@ -83,36 +83,8 @@ nearest(const int k, const __m512 *dist, __mmask16 *in)
 	better(k, 4, best, in);
 }
 
-/* What feature j of v vectors adds to their distances from all clusters. */
-GK_INLINE void
-add_distances(const int k, const int v, const float *x, const float *c, int d, int j, __m512 dist[][MOST_K])
-{
-	__m512		xv[4];
-
-	GK_UNROLL
-	for (int p = 0; p < v; p++)
-	{
-		xv[p] = _mm512_loadu_ps(x + p * 16);
-		gk_smallk_fetch(x + p * 16);
-	}
-	GK_UNROLL
-	for (int q = 0; q < k; q++)
-	{
-		__m512		cv = _mm512_set1_ps(c[q * d + j]);
-
-		GK_UNROLL
-		for (int p = 0; p < v; p++)
-		{
-			__m512		t = _mm512_sub_ps(xv[p], cv);
-
-			/* fma(t, t, 0) is t * t */
-			dist[p][q] = j == 0 ? _mm512_mul_ps(t, t) : _mm512_fmadd_ps(t, t, dist[p][q]);
-		}
-	}
-}
-
 /* Of 16 points: a mask for each cluster but the last, as its lower and upper half. */
-typedef __mmask8 Halves[MOST_K][2];
+typedef __mmask8 Halves[MAX_K][2];
 
 /*
  * In memory: masks of the tiles' rows for each cluster but the last, uint64_t [k - 1][TILES] or,
@@ -120,9 +92,9 @@ typedef __mmask8 Halves[MOST_K][2];
  */
 #define TILES		(GK_PACKAGE / GK_ROW_PAD)
 #define VECTORS		(GK_ROW_PAD / 16)
-#define MASKS		((MOST_K - 1) * TILES)
+#define MASKS		((MAX_K - 1) * TILES)
 
-/* Those of rows that there are, when so many are left from the tile's first one on. */
+/* The rows of a tile that exist, when `rows` are left from its first one on. */
 static inline uint64_t
 there(int rows)
 {
@@ -145,7 +117,7 @@ add_values(const int k, const int f, const float *x, const int h, const Halves i
 			_mm512_mask3_fmadd_pd(v, one, sum[q * f], in[q][h]);
 }
 
-/* Lanes together, as an integer. */
+/* Add up the lanes, as an integer. */
 GK_INLINE int64_t
 lanes(__m512d s, int32_t expo)
 {
@@ -206,7 +178,7 @@ add_features(const int k, const int f, const GkTiles *x, const uint64_t *mask, i
 SHAPES(ADD)
 
 #define ADD_ENTRY(k, f) [k][f] = add_##k##_##f,
-static void (*const adds[MOST_K + 1][MOST_D + 1]) (const GkTiles *, const uint64_t *, int, const int32_t *, gk_int128 *) =
+static void (*const adds[MAX_K + 1][MAX_D + 1]) (const GkTiles *, const uint64_t *, int, const int32_t *, gk_int128 *) =
 {SHAPES(ADD_ENTRY)};
 
 static void
@@ -222,7 +194,7 @@ add_masks(const GkTiles *x, int k, const uint64_t *mask, const int32_t *expo, gk
 	}
 }
 
-/* Rows past the end are in no mask. */
+/* Count; rows past the end leave the masks. */
 GK_WORDS static void
 count_masks(uint64_t *mask, int rows, int tiles, int k, int64_t *count)
 {
@@ -268,7 +240,7 @@ gk_cpu_avx512_add_smallk(const GkTiles *x, const int32_t *label, int rows, int k
 	}
 }
 
-/* ---- together with the assignment ---- */
+/* ---- assignment and sums at once ---- */
 
 /*
  * A knock-out tournament of the clusters, for 16 points: which of them the first of a pair
@@ -281,7 +253,7 @@ gk_cpu_avx512_add_smallk(const GkTiles *x, const int32_t *label, int rows, int k
 GK_INLINE void
 tournament(const int k, const __m512 *dist, __mmask16 *lost)
 {
-	__m512i		best[MOST_K];
+	__m512i		best[MAX_K];
 
 	GK_UNROLL
 	for (int q = 0; q < k; q++)
@@ -299,9 +271,9 @@ tournament(const int k, const __m512 *dist, __mmask16 *lost)
 	}
 }
 
-/* The masks of pair i of v vectors in one. */
+/* Join the masks of pair i of v vectors. */
 GK_INLINE uint64_t
-together(const int v, const int i, __mmask16 lost[][PAIRS])
+join_masks(const int v, const int i, __mmask16 lost[][PAIRS])
 {
 	uint64_t	all = 0;
 
@@ -313,7 +285,7 @@ together(const int v, const int i, __mmask16 lost[][PAIRS])
 
 /* gk_smallk_bits() as a constant. */
 #define BITS(k)		((k) > 4 ? 3 : (k) > 2 ? 2 : 1)
-#define MOST_BITS	3
+#define MAX_BITS	3
 
 /* Labels of a tile, v vectors at a time: bit b of row i is bit i of label[b]. */
 GK_INLINE void
@@ -325,7 +297,7 @@ nearest_of_tile(const int k, const int v, const float *x, size_t stride, const f
 	GK_UNROLL
 	for (int first = 0; first < GK_ROW_PAD / 16; first += v)
 	{
-		__m512		dist[4][MOST_K];
+		__m512		dist[4][MAX_K];
 		__mmask16	part[4][PAIRS];
 
 		add_distances(k, v, x + first * 16, c, d, 0, dist);
@@ -337,7 +309,7 @@ nearest_of_tile(const int k, const int v, const float *x, size_t stride, const f
 		GK_UNROLL
 		for (int i = 0; i < PAIRS; i++)
 			if (PAIR(k, i))
-				lost[i] |= together(v, i, part) << (first * 16);
+				lost[i] |= join_masks(v, i, part) << (first * 16);
 	}
 	upper = k > 2 ? (lost[6] & lost[5]) | (~lost[6] & lost[4]) : 0;
 	label[0] = k > 2 ? (upper & lost[1]) | (~upper & lost[0]) : lost[0];
@@ -359,7 +331,7 @@ masks_of_bits(const int k, const uint64_t *label, uint64_t *mask)
 		uint64_t	own = UINT64_MAX;
 
 		GK_UNROLL
-		for (int b = 0; b < MOST_BITS; b++)
+		for (int b = 0; b < MAX_BITS; b++)
 			if (b < BITS(k))
 				own &= q >> b & 1 ? label[b] : ~label[b];
 		mask[q * TILES] = own;
@@ -370,26 +342,20 @@ masks_of_bits(const int k, const uint64_t *label, uint64_t *mask)
 	GK_TARGET static void \
 	nearest_##k(const GkTiles *x, const float *c, uint64_t *mask) \
 	{ \
-		uint64_t	label[MOST_BITS]; \
+		uint64_t	label[MAX_BITS]; \
 		for (int t = 0; t < x->count; t++, mask++) \
 		{ \
 			nearest_of_tile(k, v, x->x + t * x->tile, x->stride, c, x->d, label); \
 			masks_of_bits(k, label, mask); \
 		} \
 	}
-NEAREST(2, 4)
-NEAREST(3, 4)
-NEAREST(4, 4)
-NEAREST(5, 2)
-NEAREST(6, 2)
-NEAREST(7, 2)
-NEAREST(8, 2)
+EACH_K(NEAREST)
 
-static void (*const masks_of[MOST_K + 1]) (const GkTiles *, const float *, uint64_t *) =
-{NULL, NULL, nearest_2, nearest_3, nearest_4, nearest_5, nearest_6, nearest_7, nearest_8};
+static void (*const masks_of[MAX_K + 1]) (const GkTiles *, const float *, uint64_t *) =
+{NULL, NULL, BY_K(nearest)};
 
 /*
- * All in registers when features and clusters are few enough.  While a vector's
+ * All in registers, for the shapes that fit.  While a vector's
  * values are added, the next one's distances are computed: neither waits for the
  * masks, and instructions enough are at hand until more points arrive.
  */
@@ -398,8 +364,8 @@ fused(const int k, const int d, const GkTiles *x, const float *c, const int32_t 
 {
 	const size_t vectors = (size_t) x->count * VECTORS;
 	const float *at = x->x;
-	__mmask16	in[MOST_K];
-	__m512		dist[MOST_K];
+	__mmask16	in[MAX_K];
+	__m512		dist[MAX_K];
 	__m512d		s[GK_CPU_AVX512_SUMS];
 
 	GK_UNROLL
@@ -445,10 +411,10 @@ fused(const int k, const int d, const GkTiles *x, const float *c, const int32_t 
 SHAPES(FUSED)
 
 #define FUSED_ENTRY(k, d) [k][d] = fused_##k##_##d,
-static void (*const shapes[MOST_K + 1][MOST_D + 1]) (const GkTiles *, const float *, const int32_t *, uint64_t *, gk_int128 *) =
+static void (*const shapes[MAX_K + 1][MAX_D + 1]) (const GkTiles *, const float *, const int32_t *, uint64_t *, gk_int128 *) =
 {SHAPES(FUSED_ENTRY)};
 
-/* The bits of what masks say, of so many rows: the last cluster's are in none. */
+/* The bits of what masks say; the last cluster's rows are in none. */
 GK_INLINE_WORDS void
 bits_of_masks(const int k, const uint64_t *mask, uint64_t rows, uint64_t *label)
 {
@@ -458,7 +424,7 @@ bits_of_masks(const int k, const uint64_t *mask, uint64_t rows, uint64_t *label)
 	for (int q = 0; q < k - 1; q++)
 		last &= ~mask[q * TILES];
 	GK_UNROLL
-	for (int b = 0; b < MOST_BITS; b++)
+	for (int b = 0; b < MAX_BITS; b++)
 	{
 		label[b] = (k - 1) >> b & 1 ? last : 0;
 		GK_UNROLL
@@ -467,14 +433,14 @@ bits_of_masks(const int k, const uint64_t *mask, uint64_t rows, uint64_t *label)
 	}
 }
 
-/* Rows whose label another one was, and have it kept. */
+/* Keep the labels; return the rows that had another one. */
 GK_INLINE_WORDS uint64_t
 keep(const int k, const uint64_t *label, uint64_t *kept)
 {
 	uint64_t	changed = 0;
 
 	GK_UNROLL
-	for (int b = 0; b < MOST_BITS; b++)
+	for (int b = 0; b < MAX_BITS; b++)
 		if (b < BITS(k))
 		{
 			changed |= label[b] ^ kept[b];
@@ -483,29 +449,23 @@ keep(const int k, const uint64_t *label, uint64_t *kept)
 	return changed;
 }
 
-#define KEEP(k) \
+#define KEEP(k, v) \
 	GK_WORDS static int64_t \
 	keep_##k(const uint64_t *mask, int rows, int tiles, uint64_t *kept) \
 	{ \
 		int64_t		changed = 0; \
 		for (int t = 0; t < tiles; t++, mask++, kept += BITS(k)) \
 		{ \
-			uint64_t	label[MOST_BITS]; \
+			uint64_t	label[MAX_BITS]; \
 			bits_of_masks(k, mask, there(rows - t * GK_ROW_PAD), label); \
 			changed += __builtin_popcountll(keep(k, label, kept)); \
 		} \
 		return changed; \
 	}
-KEEP(2)
-KEEP(3)
-KEEP(4)
-KEEP(5)
-KEEP(6)
-KEEP(7)
-KEEP(8)
+EACH_K(KEEP)
 
-static int64_t (*const keeps[MOST_K + 1]) (const uint64_t *, int, int, uint64_t *) =
-{NULL, NULL, keep_2, keep_3, keep_4, keep_5, keep_6, keep_7, keep_8};
+static int64_t (*const keeps[MAX_K + 1]) (const uint64_t *, int, int, uint64_t *) =
+{NULL, NULL, BY_K(keep)};
 
 int64_t
 gk_cpu_avx512_step_smallk(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
@@ -542,12 +502,12 @@ gk_cpu_avx512_step_smallk(const GkTiles *x, const float *c, int k, int rows, con
 /* What a package's rows bring to clusters and take from them, the last one too. */
 typedef struct Moves
 {
-	double		sum[2 * GK_CPU_AVX512_SUMS];	/* [k][d], while there are so many [k - 1][d] at most */
-	int64_t		count[MOST_K];
+	double		sum[2 * GK_CPU_AVX512_SUMS];	/* [k][d], while [k - 1][d] are at most GK_CPU_AVX512_SUMS */
+	int64_t		count[MAX_K];
 	int64_t		rows;
 } Moves;
 
-/* Rows of a tile go from one cluster to another. */
+/* Move rows of a tile from one cluster to another. */
 static __attribute__((noinline)) void
 move(const float *x, size_t stride, int d, uint64_t rows, int bits, const uint64_t *from, const uint64_t *to, Moves *m)
 {
@@ -580,13 +540,13 @@ move_changed(const int k, const int v, const GkTiles *x, const float *c, int row
 	for (int t = 0; t < x->count; t++, kept += BITS(k))
 	{
 		const float *at = x->x + t * x->tile;
-		uint64_t	label[MOST_BITS];
-		uint64_t	before[MOST_BITS];
+		uint64_t	label[MAX_BITS];
+		uint64_t	before[MAX_BITS];
 		uint64_t	changed;
 
 		nearest_of_tile(k, v, at, x->stride, c, x->d, label);
 		GK_UNROLL
-		for (int b = 0; b < MOST_BITS; b++)
+		for (int b = 0; b < MAX_BITS; b++)
 			if (b < BITS(k))
 			{
 				label[b] &= there(rows - t * GK_ROW_PAD);
@@ -604,16 +564,10 @@ move_changed(const int k, const int v, const GkTiles *x, const float *c, int row
 	{ \
 		move_changed(k, v, x, c, rows, kept, m); \
 	}
-MOVE(2, 4)
-MOVE(3, 4)
-MOVE(4, 4)
-MOVE(5, 2)
-MOVE(6, 2)
-MOVE(7, 2)
-MOVE(8, 2)
+EACH_K(MOVE)
 
-static void (*const moves[MOST_K + 1]) (const GkTiles *, const float *, int, uint64_t *, Moves *) =
-{NULL, NULL, move_2, move_3, move_4, move_5, move_6, move_7, move_8};
+static void (*const moves[MAX_K + 1]) (const GkTiles *, const float *, int, uint64_t *, Moves *) =
+{NULL, NULL, BY_K(move)};
 
 int64_t
 gk_cpu_avx512_move_smallk(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
@@ -636,6 +590,82 @@ gk_cpu_avx512_move_smallk(const GkTiles *x, const float *c, int k, int rows, con
 		}
 	}
 	return changed;
+}
+
+/* ---- counts, inertia and radius ---- */
+
+/* What gk_d2_split() makes of a distance is computed once for eight points; masks share it out. */
+GK_INLINE void
+tally(const int k, const float *d2, const float *weight, const int32_t *label, int rows, double scale, GkTally *out)
+{
+	__m512i		hi[MAX_K];
+	__m512i		lo[MAX_K];
+	__m256		farthest[MAX_K];
+	int64_t		count[MAX_K];
+
+	GK_UNROLL
+	for (int q = 0; q < k; q++)
+	{
+		hi[q] = lo[q] = _mm512_setzero_si512();
+		farthest[q] = _mm256_setzero_ps();
+		count[q] = 0;
+	}
+	for (int i = 0; i < rows; i += 8)
+	{
+		__mmask8	valid = rows - i < 8 ? (__mmask8) ((1 << (rows - i)) - 1) : 0xff;
+		__m256		d = _mm256_maskz_loadu_ps(valid, d2 + i);
+		__m256i		of = _mm256_maskz_loadu_epi32(valid, label + i);
+		__m512d		v = _mm512_cvtps_pd(d);
+		__m512i		up;
+		__m512i		rest;
+
+		if (weight != NULL)
+			v = _mm512_mul_pd(_mm512_cvtps_pd(_mm256_maskz_loadu_ps(valid, weight + i)), v);
+		v = _mm512_min_pd(_mm512_mul_pd(v, _mm512_set1_pd(scale)), _mm512_set1_pd(0x1p40));
+		up = _mm512_cvttpd_epi64(v);
+		rest = _mm512_cvttpd_epi64(_mm512_mul_pd(_mm512_sub_pd(v, _mm512_cvtepi64_pd(up)), _mm512_set1_pd(0x1p40)));
+		GK_UNROLL
+		for (int q = 0; q < k; q++)
+		{
+			__mmask8	own = _mm256_mask_cmpeq_epi32_mask(valid, of, _mm256_set1_epi32(q));
+
+			hi[q] = _mm512_mask_add_epi64(hi[q], own, hi[q], up);
+			lo[q] = _mm512_mask_add_epi64(lo[q], own, lo[q], rest);
+			farthest[q] = _mm256_mask_max_ps(farthest[q], own, farthest[q], d);
+			count[q] += __builtin_popcount(own);
+		}
+	}
+	GK_UNROLL
+	for (int q = 0; q < k; q++)
+	{
+		float		lanes[8];
+
+		out[q].hi = _mm512_reduce_add_epi64(hi[q]);
+		out[q].lo = _mm512_reduce_add_epi64(lo[q]);
+		out[q].count = count[q];
+		out[q].max_d2 = 0.0f;
+		_mm256_storeu_ps(lanes, farthest[q]);
+		for (int i = 0; i < 8; i++)
+			out[q].max_d2 = lanes[i] > out[q].max_d2 ? lanes[i] : out[q].max_d2;
+	}
+}
+
+#define TALLY(k, v) \
+	GK_TARGET static void \
+	tally_##k(const float *d2, const float *weight, const int32_t *label, int rows, double scale, GkTally *out) \
+	{ \
+		tally(k, d2, weight, label, rows, scale, out); \
+	}
+TALLY(1, 4) EACH_K(TALLY)
+
+void
+gk_cpu_avx512_tally_smallk(const float *d2, const float *weight, const int32_t *label, int rows, int k,
+						   double scale, GkTally *out)
+{
+	static void (*const by_k[MAX_K + 1]) (const float *, const float *, const int32_t *, int, double, GkTally *) =
+	{NULL, tally_1, BY_K(tally)};
+
+	by_k[k] (d2, weight, label, rows, scale, out);
 }
 
 #endif							/* GK_CPU_X86 */
