@@ -8,8 +8,9 @@
  *
  * Words:
  *   chunk     rows of the store that are in memory together, column by column
- *   group     chunks that a sweep has open at the same time
+ *   span      chunks that a sweep has open at the same time
  *   block     rows of one chunk: a job of a sweep
+ *   slice     some tiles of a block that a kernel works on at a time
  *   tile      GK_ROW_PAD rows, the unit of all kernels
  *   slot      number of a row among the padded rows of all chunks
  *   region    a thread's private memory in a pass

@@ -56,7 +56,7 @@ typedef struct GkCpuDot
 	GkDot		args;			/* of the kernels */
 	float	   *half;			/* [k] */
 	float	   *columns;		/* [d][gk_dot_width(k)] */
-	float	   *square;			/* [all_rows / GK_ROW_PAD]: largest |x|^2 of each tile; below 0: not known yet */
+	float	   *square;			/* [all_rows / GK_ROW_PAD]: largest |x|^2 of each tile; < 0: not known yet */
 } GkCpuDot;
 
 typedef struct GkCentroidMove
@@ -85,7 +85,7 @@ typedef struct GkCpuHamerly
 	float		travel_up;		/* rounded up */
 	float		travel_before;	/* at the end of the last epoch */
 	float	   *slack;			/* [all_rows] */
-	float	   *lower;			/* [all_rows]: lower bounds + M; NULL: up to GK_COST_BOUNDS_SMALL_K clusters */
+	float	   *lower;			/* [all_rows]: lower bounds + M; NULL: k <= GK_COST_BOUNDS_SMALL_K */
 	float	   *tile_slack;		/* [all_rows / GK_ROW_PAD]: least margin + travel */
 	float	   *c;				/* [k][d]: of the last step */
 	GkCentroidMove *moves;		/* [k]: the last ones, largest first */
@@ -146,7 +146,7 @@ struct GkSession
 	double	   *inv;			/* [d]: for gk_fixed */
 	char	   *scratch;		/* per thread: a block's labels and distances */
 	void	   *sums;			/* per thread: what a pass adds up */
-	int32_t    *label;			/* [rows of a group of chunks], when a pass keeps labels */
+	int32_t    *label;			/* [rows of a span of chunks], when a pass keeps labels */
 	float	   *d2;				/* likewise */
 	GkCpuSeed	seed;
 	GkCpuSeedIndex index;
@@ -157,7 +157,7 @@ struct GkSession
 	int			previous_k;		/* clusters; 0: nothing is known */
 	int64_t		changed;		/* rows that changed their label in it */
 	int32_t    *previous;		/* [all_rows]: labels */
-	uint64_t   *label_bits;		/* or, of small k, [all_rows / GK_ROW_PAD][gk_smallk_bits(k)] of step_smallk() */
+	uint64_t   *label_bits;		/* small k: [all_rows / GK_ROW_PAD][gk_smallk_bits(k)], see step_smallk() */
 	GkStep		base;			/* its result */
 };
 
@@ -189,7 +189,7 @@ typedef struct GkBlock
 	int			row;			/* first row in the chunk, a multiple of GK_ROW_PAD */
 	int			rows;
 	int			tiles;			/* of GK_ROW_PAD rows that hold them */
-	int64_t		at;				/* of the first row in the group's label arrays */
+	int64_t		at;				/* of the first row in the span's label arrays */
 	int64_t		slot;			/* of the first row among the padded rows of all chunks */
 	int			round;
 	int			thread;
@@ -199,11 +199,11 @@ typedef struct GkBlock
 } GkBlock;
 
 /*
- * A pass over all points.  The rows of a group of chunks are cut into blocks;
+ * A pass over all points.  The rows of a span of chunks are cut into blocks;
  * block() runs on any thread for every block, for round 0, then for round 1 and
  * so on (centroids are cut into rounds when one block against all of them would
  * take too long to react to a cancel).  chunk() runs on the main thread, chunks in
- * order, when all rounds of the chunk's group are done.
+ * order, when all rounds of the chunk's span are done.
  */
 typedef struct GkSweep
 {
@@ -217,7 +217,7 @@ typedef struct GkSweep
 	/* Up to the pass. */
 	bool		mind2;			/* chunks come with the seeding column */
 	bool		dirty;			/* and it is changed */
-	bool		keep_labels;	/* s->label and s->d2 hold a group's labels */
+	bool		keep_labels;	/* s->label and s->d2 hold a span's labels */
 	void	   *arg;
 	void		(*block) (GkSession *s, void *arg, const GkBlock *b);
 	GkStatus	(*chunk) (GkSession *s, void *arg, const GkChunk *chunk, int64_t at, GkError *err);

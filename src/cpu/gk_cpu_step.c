@@ -23,7 +23,7 @@
 /* How a step finds labels and sums: plan_step(). */
 typedef enum GkStepPath
 {
-	GK_STEP_PARTITIONED,		/* assign a group of chunks, then threads share out the features */
+	GK_STEP_PARTITIONED,		/* assign a span of chunks, then threads share out the features */
 	GK_STEP_SMALLK_DIRECT,		/* one kernel assigns and adds to the result itself */
 	GK_STEP_SMALLK,				/* the same to private sums, keeping label bits where they are remembered */
 	GK_STEP_MERGE,				/* assign, add all rows */

@@ -1,7 +1,7 @@
 /*
  * gk_cpu_step_partitioned.c - Feature Sum by Partitioned Features (Lutz et al. 2018).
  *
- * For results too large to have a copy in every thread: a group of chunks is
+ * For results too large to have a copy in every thread: a span of chunks is
  * assigned first, then each thread owns some features and adds them straight into
  * the result, so no two threads write to the same sum.
  */

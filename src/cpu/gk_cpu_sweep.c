@@ -1,8 +1,8 @@
 /*
  * gk_cpu_sweep.c - how a pass walks over the points.
  *
- * Resident chunks are taken in groups large enough to keep all threads busy for a
- * while, spilled ones alone.  A group's blocks are handed out in windows of about
+ * Resident chunks are taken in spans large enough to keep all threads busy for a
+ * while, spilled ones alone.  A span's blocks are handed out in windows of about
  * 20 ms, with host->poll in between; a block itself is at most a few
  * milliseconds, so that every thread reacts quickly to host->stop.
  */
@@ -10,30 +10,30 @@
 
 #include "cpu/gk_cpu_session.h"
 
-#define GROUP_CHUNKS	64
-#define GROUP_ROWS		(1 << 20)	/* when labels are kept */
+#define SPAN_CHUNKS	64
+#define SPAN_ROWS		(1 << 20)	/* when labels are kept */
 /* Rows of a block at most, and values that it may have however many centroids there are. */
 #define BLOCK_ROWS		4096
 #define BLOCK_FLOATS	(64 * 1024)
 
-typedef struct Group
+typedef struct Span
 {
 	GkSession  *s;
 	const GkSweep *sweep;
 	const GkHost *host;
 	size_t		scratch;		/* bytes per thread */
 	int			pieces;
-	int			index[GROUP_CHUNKS];
-	GkChunk		chunk[GROUP_CHUNKS];
-	int64_t		at[GROUP_CHUNKS];	/* first row in the label arrays */
-	int64_t		job[GROUP_CHUNKS];	/* first job */
+	int			index[SPAN_CHUNKS];
+	GkChunk		chunk[SPAN_CHUNKS];
+	int64_t		at[SPAN_CHUNKS];	/* first row in the label arrays */
+	int64_t		job[SPAN_CHUNKS];	/* first job */
 	int64_t		rows;			/* padded */
 	int64_t		slot;			/* of the first row among all chunks' */
 	int64_t		jobs;
 	/* The window at hand. */
 	int			round;
 	int64_t		first;
-} Group;
+} Span;
 
 static int
 round_up(int64_t v, int unit)
@@ -102,11 +102,11 @@ gk_cpu_assign(const GkSession *s, const GkSweep *sweep, const GkBlock *b,
 	return k1 == k;
 }
 
-/* ---- groups of chunks ---- */
+/* ---- spans of chunks ---- */
 
 /* Jobs that all threads do in GK_COST_WINDOW_MS. */
 static int64_t
-window_jobs(const Group *g)
+window_jobs(const Span *g)
 {
 	double		jobs = (double) GK_COST_WINDOW_MS * g->sweep->threads *
 		(double) g->s->kernels->job_work / g->sweep->job_work;
@@ -115,18 +115,18 @@ window_jobs(const Group *g)
 }
 
 static bool
-fits(const Group *g, const GkChunk *c)
+fits(const Span *g, const GkChunk *c)
 {
 	if (g->pieces == 0)
 		return true;
 	return c->data != NULL && g->chunk[0].data != NULL &&
-		g->pieces < GROUP_CHUNKS && g->jobs < window_jobs(g) &&
-		(!g->sweep->keep_labels || g->rows + c->stride <= GROUP_ROWS);
+		g->pieces < SPAN_CHUNKS && g->jobs < window_jobs(g) &&
+		(!g->sweep->keep_labels || g->rows + c->stride <= SPAN_ROWS);
 }
 
 /* Open chunks from `next` on. */
 static GkStatus
-open_group(Group *g, int next, GkError *err)
+open_span(Span *g, int next, GkError *err)
 {
 	const GkPoints *p = g->s->pts;
 
@@ -153,7 +153,7 @@ open_group(Group *g, int next, GkError *err)
 }
 
 static GkStatus
-close_group(Group *g, GkStatus st, GkError *err)
+close_span(Span *g, GkStatus st, GkError *err)
 {
 	for (int i = 0; i < g->pieces; i++)
 	{
@@ -171,7 +171,7 @@ close_group(Group *g, GkStatus st, GkError *err)
 static void
 run_block(void *arg, int64_t job, int thread)
 {
-	const Group *g = arg;
+	const Span *g = arg;
 	char	   *scratch = g->s->scratch + thread * g->scratch;
 	size_t		label = (size_t) g->sweep->rows * sizeof(float);
 	int			i = g->pieces - 1;
@@ -196,7 +196,7 @@ run_block(void *arg, int64_t job, int thread)
 }
 
 static GkStatus
-run_group(Group *g)
+run_span(Span *g)
 {
 	const GkHost *host = g->host;
 
@@ -223,7 +223,7 @@ one_block(const GkSession *s, const GkSweep *sweep)
 		s->pts->chunks[0].rows <= sweep->rows && sweep->rounds == 1;
 }
 
-/* A sweep over one block, without groups: thousands of small clusterings are faster. */
+/* A sweep over one block, without spans: thousands of small clusterings are faster. */
 static GkStatus
 sweep_block(GkSession *s, const GkSweep *sweep, GkError *err)
 {
@@ -242,23 +242,23 @@ sweep_block(GkSession *s, const GkSweep *sweep, GkError *err)
 }
 
 static GkStatus
-sweep_groups(GkSession *s, const GkSweep *sweep, size_t scratch, GkError *err)
+sweep_spans(GkSession *s, const GkSweep *sweep, size_t scratch, GkError *err)
 {
 	GkHost		host = s->host;
-	Group		g = {.s = s,.sweep = sweep,.host = &host,.scratch = scratch};
+	Span		g = {.s = s,.sweep = sweep,.host = &host,.scratch = scratch};
 	int			next = 0;
 	GkStatus	st = GK_OK;
 
 	host.threads = sweep->threads;
 	while (st == GK_OK && next < s->pts->nchunks)
 	{
-		st = open_group(&g, next, err);
+		st = open_span(&g, next, err);
 		next += g.pieces;
 		if (st == GK_OK)
-			st = run_group(&g);
+			st = run_span(&g);
 		for (int i = 0; st == GK_OK && sweep->chunk != NULL && i < g.pieces; i++)
 			st = sweep->chunk(s, sweep->arg, &g.chunk[i], g.at[i], err);
-		st = close_group(&g, st, err);
+		st = close_span(&g, st, err);
 		g.slot += g.rows;
 	}
 	return st;
@@ -273,8 +273,8 @@ gk_cpu_sweep(GkSession *s, const GkSweep *sweep, GkError *err)
 		return gk_cpu_out_of_memory(err);
 	if (sweep->keep_labels)
 	{
-		/* No group is larger than this, see fits(). */
-		size_t		rows = s->max_stride > GROUP_ROWS ? s->max_stride : GROUP_ROWS;
+		/* No span is larger than this, see fits(). */
+		size_t		rows = s->max_stride > SPAN_ROWS ? s->max_stride : SPAN_ROWS;
 
 		if (rows > s->all_rows)
 			rows = s->all_rows;
@@ -282,5 +282,5 @@ gk_cpu_sweep(GkSession *s, const GkSweep *sweep, GkError *err)
 			!gk_cpu_room(s, &s->d2, rows, sizeof(float)))
 			return gk_cpu_out_of_memory(err);
 	}
-	return one_block(s, sweep) ? sweep_block(s, sweep, err) : sweep_groups(s, sweep, scratch, err);
+	return one_block(s, sweep) ? sweep_block(s, sweep, err) : sweep_spans(s, sweep, scratch, err);
 }

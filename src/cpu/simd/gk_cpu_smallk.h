@@ -20,8 +20,8 @@
 #define GK_UNROLL	_Pragma("GCC unroll 32")
 #endif
 
-/* Rows of a group, where there is more than one pass: they stay in the cache. */
-#define GK_SMALLK_GROUP	1024
+/* Rows at a time, where there is more than one pass: they stay in the cache. */
+#define GK_SMALLK_ROWS	1024
 /*
  * Ask for rows ahead in a column (see gk_cpu_assign.h) in two steps: main memory needs more
  * requests at a time than the first cache takes.
@@ -38,7 +38,7 @@ gk_smallk_fetch(const float *x)
 
 /* The tiles from one on, of at most `rows` rows. */
 static inline GkTiles
-gk_smallk_group(const GkTiles *x, int tile, int rows)
+gk_smallk_slice(const GkTiles *x, int tile, int rows)
 {
 	GkTiles		some = *x;
 

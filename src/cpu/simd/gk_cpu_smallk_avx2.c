@@ -2,7 +2,7 @@
  * gk_cpu_smallk_avx2.c - assignment and Feature Sum of small k, AVX2: as
  * gk_cpu_smallk_avx512.c, for half the registers.
  *
- * A group of rows is looked at once for the labels, which are written, and then for
+ * A slice of rows is looked at once for the labels, which are written, and then for
  * some features at a time whose sums fit into registers: vectors of four doubles,
  * exact up to GK_PACKAGE rows.  Instead of a mask there is a factor for each cluster
  * but the last, 1 for its own points and 0 for others.
@@ -63,7 +63,7 @@ nearest_origin(const float *c, int k, int d)
 	return cluster;
 }
 
-/* ---- sums of a group of rows whose labels are known ---- */
+/* ---- sums of a slice of rows whose labels are known ---- */
 
 /* Features j .. j+f-1, four rows at a time. */
 GK_INLINE void
@@ -149,7 +149,7 @@ add_counts(const int32_t *label, int rows, int k, int64_t *count)
 }
 
 static void
-add_group(const GkTiles *x, const int32_t *label, int k, const int32_t *expo, gk_int128 *sum, int64_t *count)
+add_slice(const GkTiles *x, const int32_t *label, int k, const int32_t *expo, gk_int128 *sum, int64_t *count)
 {
 	int			times = (x->d + FEATURES(k) - 1) / FEATURES(k);
 
@@ -168,11 +168,11 @@ gk_cpu_avx2_add_smallk(const GkTiles *x, const int32_t *label, int rows, int k, 
 {
 	if (k == 1)
 		return;
-	for (int t = 0; t < x->count; t += GK_SMALLK_GROUP / GK_ROW_PAD)
+	for (int t = 0; t < x->count; t += GK_SMALLK_ROWS / GK_ROW_PAD)
 	{
-		GkTiles		some = gk_smallk_group(x, t, GK_SMALLK_GROUP);
+		GkTiles		some = gk_smallk_slice(x, t, GK_SMALLK_ROWS);
 
-		add_group(&some, label + t * GK_ROW_PAD, k, expo, sum, count);
+		add_slice(&some, label + t * GK_ROW_PAD, k, expo, sum, count);
 	}
 	uncount(x, rows, k, label[x->count * GK_ROW_PAD - 1], count);
 }
@@ -225,17 +225,17 @@ int64_t
 gk_cpu_avx2_step_smallk(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
 					 uint64_t *kept, gk_int128 *sum, int64_t *count)
 {
-	int32_t		label[GK_SMALLK_GROUP];
+	int32_t		label[GK_SMALLK_ROWS];
 
 	(void) kept;
 	if (k == 1)
 		return 0;
-	for (int t = 0; t < x->count; t += GK_SMALLK_GROUP / GK_ROW_PAD)
+	for (int t = 0; t < x->count; t += GK_SMALLK_ROWS / GK_ROW_PAD)
 	{
-		GkTiles		some = gk_smallk_group(x, t, GK_SMALLK_GROUP);
+		GkTiles		some = gk_smallk_slice(x, t, GK_SMALLK_ROWS);
 
 		assigns[k] (&some, c, label);
-		add_group(&some, label, k, expo, sum, count);
+		add_slice(&some, label, k, expo, sum, count);
 	}
 	uncount(x, rows, k, nearest_origin(c, k, x->d), count);
 	return 0;

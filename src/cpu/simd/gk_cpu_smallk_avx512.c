@@ -143,7 +143,7 @@ vector(const GkTiles *x, size_t v)
 	return x->x + v / VECTORS * x->tile + v % VECTORS * 16;
 }
 
-/* ---- sums of a group of rows whose clusters are known ---- */
+/* ---- sums of a slice of rows whose clusters are known ---- */
 
 /* Features j .. j+f-1. */
 GK_INLINE void
@@ -230,9 +230,9 @@ gk_cpu_avx512_add_smallk(const GkTiles *x, const int32_t *label, int rows, int k
 
 	if (k == 1)
 		return;
-	for (int t = 0; t < x->count; t += GK_SMALLK_GROUP / GK_ROW_PAD)
+	for (int t = 0; t < x->count; t += GK_SMALLK_ROWS / GK_ROW_PAD)
 	{
-		GkTiles		some = gk_smallk_group(x, t, GK_SMALLK_GROUP);
+		GkTiles		some = gk_smallk_slice(x, t, GK_SMALLK_ROWS);
 
 		masks_of_labels(label + t * GK_ROW_PAD, some.count, k, mask);
 		count_masks(mask, rows - t * GK_ROW_PAD, some.count, k, count);
@@ -472,7 +472,7 @@ gk_cpu_avx512_step_smallk(const GkTiles *x, const float *c, int k, int rows, con
 					   uint64_t *kept, gk_int128 *sum, int64_t *count)
 {
 	bool		one_pass = k > 1 && x->d <= FEATURES(k);
-	int			most = one_pass ? GK_PACKAGE : GK_SMALLK_GROUP;
+	int			most = one_pass ? GK_PACKAGE : GK_SMALLK_ROWS;
 	uint64_t	mask[MASKS];
 	int64_t		changed = 0;
 
@@ -480,7 +480,7 @@ gk_cpu_avx512_step_smallk(const GkTiles *x, const float *c, int k, int rows, con
 		return 0;
 	for (int t = 0; t < x->count; t += most / GK_ROW_PAD)
 	{
-		GkTiles		some = gk_smallk_group(x, t, most);
+		GkTiles		some = gk_smallk_slice(x, t, most);
 		int			left = rows - t * GK_ROW_PAD;
 
 		if (one_pass)
@@ -577,7 +577,7 @@ gk_cpu_avx512_move_smallk(const GkTiles *x, const float *c, int k, int rows, con
 
 	for (int t = 0; t < x->count && k > 1; t += GK_PACKAGE / GK_ROW_PAD)
 	{
-		GkTiles		package = gk_smallk_group(x, t, GK_PACKAGE);
+		GkTiles		package = gk_smallk_slice(x, t, GK_PACKAGE);
 		Moves		m = {0};
 
 		moves[k] (&package, c, rows - t * GK_ROW_PAD, kept + t * gk_smallk_bits(k), &m);
