@@ -36,10 +36,11 @@ void
 gk_cpu_room_free(GkSession *s, void *array)
 {
 	char	   *p = get(array);
-	GkRoom	   *r = (GkRoom *) (p - GK_CACHE_LINE);
+	GkRoom	   *r;
 
 	if (p == NULL)
 		return;
+	r = (GkRoom *) (p - GK_CACHE_LINE);
 	if (r->next != NULL)
 		r->next->prev = r->prev;
 	*(r->prev != NULL ? &r->prev->next : &s->rooms) = r->next;
