@@ -102,7 +102,7 @@ value(int row, int j)
 }
 
 static GkStatus
-take_rows(GkPassAnswerer *passer, int d, GkError *err)
+take_rows(GkPassAnswerer *answerer, int d, GkError *err)
 {
 	GkStore    *store;
 	GkBatch    *b;
@@ -110,7 +110,7 @@ take_rows(GkPassAnswerer *passer, int d, GkError *err)
 
 	if (st != GK_OK)
 		return st;
-	gk_store_pass_on(store, gk_pass_answer_take, passer);
+	gk_store_pass_on(store, gk_pass_answer_take, answerer);
 	b = gk_store_batch(store);
 	for (int i = 0; st == GK_OK && i < ROWS; i++)
 	{
@@ -143,11 +143,9 @@ check(GkStatus st, const GkError *err)
 }
 
 void
-km_rescan_answer(KmPgHost *host, const KmSource *source, const KmReadOptions *options, const GkPass *pass,
-				  const GkBackend **device, const GkLabelSink *sink, GkKeptD *kept, KmReadCounts *counts,
-				  KmTables *tables, GkPassResult *out, GkPassAnswererNames *names)
+km_rescan_answer(KmPgHost *host, KmPassOver *over, const GkPass *pass, GkPassResult *out)
 {
-	GkPassAnswerer   *passer;
+	GkPassAnswerer *answerer;
 	GkError		err;
 
 	if (mode == KEEP_QUESTION)
@@ -159,15 +157,15 @@ km_rescan_answer(KmPgHost *host, const KmSource *source, const KmReadOptions *op
 	if (mode == GIVE_ANSWER)
 	{
 		*out = given;
-		*counts = given_counts;
-		*names = given_names;
+		*over->counts = given_counts;
+		over->names = given_names;
 		return;
 	}
-	check(gk_pass_answer_open(&engine, pass, device, CHUNK_BYTES, NULL, NULL, &passer, &err), &err);
-	check(take_rows(passer, pass->prep != NULL ? pass->prep->d : 3, &err), &err);
-	check(gk_pass_answer_end(passer, out, &err), &err);
-	gk_pass_answer_names(passer, names);
-	gk_pass_answer_free(passer);
+	check(gk_pass_answer_open(&engine, pass, over->device, CHUNK_BYTES, NULL, NULL, &answerer, &err), &err);
+	check(take_rows(answerer, pass->prep != NULL ? pass->prep->d : 3, &err), &err);
+	check(gk_pass_answer_end(answerer, out, &err), &err);
+	gk_pass_answer_names(answerer, &over->names);
+	gk_pass_answer_free(answerer);
 }
 
 /* ---- reading ---- */
