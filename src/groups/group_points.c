@@ -87,6 +87,7 @@ km_group_rows_fit(KmPgHost *host, const KmGroupRows *rows, const KmFitOptions *o
 {
 	const GkBackend *backend;
 	GkHost		engine = *km_host_engine(host);
+	GkGroupPoints points = km_group_rows_points(rows, false);
 	GkError		err;
 
 	/* waking threads up takes longer than clustering a small group */
@@ -96,8 +97,7 @@ km_group_rows_fit(KmPgHost *host, const KmGroupRows *rows, const KmFitOptions *o
 	km_check_given_features(options, rows->d);
 	backend = km_choose_backend(host, options->device, rows->n, rows->d, options->engine.k);
 	km_check(host,
-			 gk_group_fit(&engine, backend, &options->engine,
-						  &(GkGroupPoints) {km_group_rows_point, rows, rows->n, rows->d, false}, label, model, &err),
+			 gk_group_fit(&engine, backend, &options->engine, &points, label, model, &err),
 			 &err);
 }
 

@@ -40,9 +40,8 @@ typedef struct KmGrouped
 
 /* Is it a group for one thread of the CPU? */
 extern bool km_grouped_small(const KmGrouped *g, int64 rows);
-/* Cluster n points (see gk_group_fit()) on the CPU; any thread, no PostgreSQL. */
-extern void km_grouped_fit(const KmGrouped *g, int thread, GkGroupRow row, const void *arg,
-						   int64 n, KmOneGroup *one);
+/* Cluster a group's points on the CPU; any thread, no PostgreSQL. */
+extern void km_grouped_fit(const KmGrouped *g, int thread, const GkGroupPoints *points, KmOneGroup *one);
 /* Cluster the batch's groups that are not clustered yet, put their rows out, and end the batch. */
 extern void km_grouped_finish(KmGrouped *g);
 

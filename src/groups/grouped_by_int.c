@@ -171,6 +171,8 @@ make_group(const ByKey *b, int thread, const GkKeyGroups *from, int i, KmOneGrou
 	int64		first = from->start[i];
 	int64		n = from->start[i + 1] - first;
 	Key		   *key = km_thread_keep(b->g->hosts, thread, sizeof(Key));
+	GkGroupPoints points;
+	Points		doubles;
 
 	if (key == NULL)
 		return false;
@@ -179,14 +181,12 @@ make_group(const ByKey *b, int thread, const GkKeyGroups *from, int i, KmOneGrou
 	one->key_null = &key->null;
 	if (g->gpu != NULL || !km_grouped_small(g, n))
 		return keep_rows(b, thread, from, first, n, width, one);
+	points = (GkGroupPoints) {from->floats ? NULL : point, &doubles, n, g->d, g->source->weighted};
 	if (from->floats)
-		km_grouped_fit(g, thread, NULL, (const float *) from->rows + first * width, n, one);
+		points.arg = (const float *) from->rows + first * width;
 	else
-	{
-		Points		p = {(const double *) from->rows + first * width, width};
-
-		km_grouped_fit(g, thread, point, &p, n, one);
-	}
+		doubles = (Points) {(const double *) from->rows + first * width, width};
+	km_grouped_fit(g, thread, &points, one);
 	return true;
 }
 

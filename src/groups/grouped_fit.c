@@ -31,14 +31,6 @@ typedef struct Work
 	KmOneGroup **groups;		/* the small ones */
 } Work;
 
-static GkStatus
-fit(const KmGrouped *g, GkGroupRow row, const void *arg, int64 n, const GkHost *host, const GkBackend *backend,
-	GkModel *model, GkError *err)
-{
-	return gk_group_fit(host, backend, &g->options->engine,
-						&(GkGroupPoints) {row, arg, n, g->d, g->source->weighted}, NULL, model, err);
-}
-
 /* Copy a model's clusters to kept, which has room for k * (d + 3) numbers. */
 static void
 keep_result(const KmGrouped *g, KmOneGroup *one, const GkModel *m, double *kept)
@@ -80,14 +72,14 @@ km_grouped_small(const KmGrouped *g, int64 rows)
 }
 
 void
-km_grouped_fit(const KmGrouped *g, int thread, GkGroupRow row, const void *arg, int64 n,
-			   KmOneGroup *one)
+km_grouped_fit(const KmGrouped *g, int thread, const GkGroupPoints *points, KmOneGroup *one)
 {
 	KmThreadMark mark = km_thread_mark(g->hosts, thread);
 	GkModel		model;
 	GkError		err;
 
-	one->status = fit(g, row, arg, n, km_thread_host(g->hosts, thread), &gk_cpu_backend, &model, &err);
+	one->status = gk_group_fit(km_thread_host(g->hosts, thread), &gk_cpu_backend, &g->options->engine, points,
+							   NULL, &model, &err);
 	if (one->status == GK_OK && !keep_in_thread(g, thread, one, &model))
 		one->status = gk_fail(&err, GK_ERR_MEMORY, "out of memory");
 	if (one->status != GK_OK)
@@ -100,8 +92,9 @@ fit_job(void *arg, int64_t job, int thread)
 {
 	const Work *w = arg;
 	KmOneGroup *one = w->groups[job];
+	GkGroupPoints points = km_group_rows_points(one->rows, w->g->source->weighted);
 
-	km_grouped_fit(w->g, thread, km_group_rows_point, one->rows, one->rows->n, one);
+	km_grouped_fit(w->g, thread, &points, one);
 }
 
 /* Cluster a large group by all threads, or by a GPU. */
@@ -109,14 +102,15 @@ static void
 fit_large(KmGrouped *g, KmOneGroup *one)
 {
 	const GkHost *engine = km_host_engine(g->host);
+	GkGroupPoints points = km_group_rows_points(one->rows, g->source->weighted);
+	const GkBackend *backend;
 	GkModel		model;
 	GkError		err;
 
 	CHECK_FOR_INTERRUPTS();
+	backend = km_choose_backend(g->host, g->options->device, points.n, g->d, g->options->engine.k);
 	km_check(g->host,
-			 fit(g, km_group_rows_point, one->rows, one->rows->n, engine,
-				 km_choose_backend(g->host, g->options->device, one->rows->n, g->d, g->options->engine.k),
-				 &model, &err),
+			 gk_group_fit(engine, backend, &g->options->engine, &points, NULL, &model, &err),
 			 &err);
 	keep_result(g, one, &model, MemoryContextAllocHuge(g->groups.cxt, result_bytes(g, &model)));
 	gk_model_free(engine, &model);

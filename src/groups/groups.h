@@ -50,6 +50,13 @@ km_group_rows_at(const KmGroupRows *rows, int64 i)
 /* The same as a GkGroupRow. */
 extern const double *km_group_rows_point(const void *rows, int64_t i);
 
+/* The rows for the engine; weighted: the last of their values is the weight. */
+static inline GkGroupPoints
+km_group_rows_points(const KmGroupRows *rows, bool weighted)
+{
+	return (GkGroupPoints) {km_group_rows_point, rows, rows->n, rows->d - (weighted ? 1 : 0), weighted};
+}
+
 extern void km_group_rows_init(KmGroupRows *rows, MemoryContext cxt);
 /* Return the place of one more point; all have the same d. */
 extern double *km_group_rows_add(KmGroupRows *rows, int d);

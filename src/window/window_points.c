@@ -143,13 +143,12 @@ fit_job(void *arg, int64_t number, int thread)
 	const Work *w = arg;
 	Job		   *job = &w->jobs[number];
 	const GkHost *host = km_thread_host(w->hosts, thread);
+	GkGroupPoints points = km_group_rows_points(job->rows, false);
 	KmThreadMark mark = km_thread_mark(w->hosts, thread);
 	GkModel		model;
 	GkError		err;
 
-	job->status = gk_group_fit(host, &gk_cpu_backend, &w->options->engine,
-							   &(GkGroupPoints) {km_group_rows_point, job->rows, job->rows->n, job->rows->d, false},
-							   job->label, &model, &err);
+	job->status = gk_group_fit(host, &gk_cpu_backend, &w->options->engine, &points, job->label, &model, &err);
 	if (job->status != GK_OK)
 		job->err = km_thread_keep_error(w->hosts, thread, &err);
 	km_thread_reset(w->hosts, thread, mark);
