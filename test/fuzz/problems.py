@@ -3,6 +3,7 @@
 What the executor, one thread and plain C answer is checked by numpy. What any other settings,
 functions and ways of asking answer must then be equal, as text.
 """
+from collections import Counter
 import json
 import math
 import re
@@ -206,7 +207,7 @@ def agg_options(a):
     return f", kmeans_options({text[2:]})" if text else ""
 
 
-@problem(2)
+@problem(3)
 def grouped(a):
     """Groups are those of kmeans_agg, and rows of other settings are the same in any order."""
     if a.error:
@@ -218,6 +219,13 @@ def grouped(a):
     got = a.s.run(call)
     if not campaign.sane(got, a.s):
         return
+    if len(g) == 1 and got.ok:
+        sizes = Counter()
+        for row in got.rows:
+            sizes[json.loads(row[0])[g[0]]] += int(row[2])
+        wanted = Counter(group for group, kept in zip(a.rows.group, a.kept) if kept)
+        a.check({str(key) for key in sizes} == {str(key) for key in wanted} and sorted(sizes.values()) == sorted(wanted.values()),
+                f"kmeans_grouped: rows of groups {sizes}, expected {wanted}")
     if a.weighted:
         a.settings(dict(PLAIN))
         expected = a.s.run(call)
