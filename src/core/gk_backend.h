@@ -75,8 +75,8 @@ typedef struct GkProblem
 	int			k_max;
 	/*
 	 * Hints for a backend that runs ahead of the host: step() is going to be
-	 * called with what gk_update() makes of its own result, up to max_iter
-	 * times or until gk_update()'s shift is <= tol.  A backend may compute the
+	 * called with what gk_update.h makes of its own result, up to max_iter
+	 * times or until the shift is <= tol.  A backend may compute the
 	 * following steps before they are asked for and answer from its log when
 	 * the centroids it is given are, bit for bit, the ones it predicted.
 	 */
@@ -100,9 +100,10 @@ typedef struct GkProblem
 	GkSession  *staged;
 } GkProblem;
 
-/*
- * Points that go up while they are read, and stay nowhere else (gk_ingest.c), without weights.
- */
+/* Make a problem of a store, with what its host says of GPUs. */
+GkProblem	gk_problem(GkStore *store, int k_max, int max_iter);
+
+/* Points without weights that go up while they are read, and stay nowhere else (gk_ingest.c). */
 typedef struct GkIngestBackend
 {
 	/*
@@ -113,9 +114,9 @@ typedef struct GkIngestBackend
 	GkStatus	(*open) (const GkProblem *problem, int64_t rows, bool wide, GkSession **out, GkError *err);
 	/* Memory for the next rows: feature j of row i is to[j * *rows + i]. */
 	GkStatus	(*room) (GkSession *session, void **to, int *rows, GkError *err);
-	/* The first `rows` of them go up. */
+	/* Send the first `rows` of them up. */
 	GkStatus	(*send) (GkSession *session, int rows, GkError *err);
-	/* All rows become prepared ones (not cosine); moments [d] are their exact sums. */
+	/* Prepare all rows (not cosine); moments [d] become their exact sums. */
 	GkStatus	(*prepare) (GkSession *session, const GkPrep *prep, GkMoments *moments, GkError *err);
 } GkIngestBackend;
 
@@ -151,7 +152,7 @@ struct GkBackend
 
 	/* Devices, usable or not with the reason; keeps no resources. Returns how many (<= max). */
 	int			(*devices) (GkDeviceInfo *out, int max);
-	/* Bind to a prepared store: allocate, upload.  A staged session is used up, whatever happens. */
+	/* Bind to a prepared store: allocate, upload.  A staged session is used up, also on failure. */
 	GkStatus	(*open) (const GkProblem *problem, GkSession **out, GkError *err);
 	/* Idempotent, never fails, NULL allowed. */
 	void		(*close) (GkSession *session);

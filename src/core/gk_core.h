@@ -215,7 +215,7 @@ typedef struct GkPrep
 								 * (standardised, if so asked) units */
 } GkPrep;
 
-/* The grid of the weights (gk_weight.h): none is above 2^expo. */
+/* The grid of the weights (gk_numerics.h): none is above 2^expo. */
 typedef struct GkWeightGrid
 {
 	bool		known;			/* false: the rows had no weights */
@@ -250,13 +250,10 @@ typedef struct GkModel
 	char		strategy[64];
 } GkModel;
 
-/*
- * An error if the model's inertia is beyond double precision: it is the same for all that
- * cluster and measure.
- */
+/* Fail, with the one error that gk_fail_range() has for it, if the model's inertia is beyond double precision. */
 GkStatus	gk_model_check_range(const GkModel *model, GkError *err);
 GkStatus	gk_fail_range(GkError *err);
-/* A point whose squared distances are beyond float32: all that compare points with a model refuse it. */
+/* Refuse a point whose squared distances are beyond float32, as every comparison with a model does. */
 GkStatus	gk_fail_far(GkError *err);
 void		gk_model_free(const GkHost *host, GkModel *model);
 
@@ -294,7 +291,7 @@ GkStatus	gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 							size_t chunk_bytes, size_t memory_limit,
 							GkStore **out, GkError *err);
 void		gk_store_free(GkStore *store);
-/* About how many rows will come, < 0 (as at first): nobody knows. */
+/* Say about how many rows will come; < 0, as at first: not known. */
 void		gk_store_expect(GkStore *store, double rows);
 double		gk_store_expected(const GkStore *store);
 
@@ -307,20 +304,20 @@ struct GkBatch;
 struct GkColumnStats;
 struct GkBatch *gk_store_batch(GkStore *store);
 GkStatus	gk_store_commit(GkStore *store, GkError *err);
-/* Rows of n other batches, one after the other, by so many threads; their statistics come apart. */
+/* Add the rows of n other batches, in order, by up to `threads` threads; gk_store_observed() adds their statistics. */
 GkStatus	gk_store_add(GkStore *store, const struct GkBatch *batches, int n, int threads, GkError *err);
 void		gk_store_observed(GkStore *store, const struct GkColumnStats *stats);
 /*
- * Have an empty store's rows go to a device as they come; wide: as doubles, else all have to
- * be floats.  They have no weights and aux columns, the fit is Euclidean, not standardized
- * and wants no labels.  A device that fails meanwhile is told by gk_store_prepare(): then,
- * and when gk_fit() fails, the rows are nowhere (gk_ingest.c).
+ * Send an empty store's rows to a device as they come; wide: as doubles, else all have to be
+ * floats.  They have no weights and aux columns, the fit is Euclidean, not standardized and
+ * wants no labels.  gk_store_prepare() returns the error of a device that failed meanwhile:
+ * then, and when gk_fit() fails, the rows are lost (gk_ingest.c).
  */
 struct GkBackend;
 GkStatus	gk_store_ingest(GkStore *store, const struct GkBackend *backend, bool wide, GkError *err);
-/* Of the loading, the milliseconds that a GkModel has as context_ms and upload_ms. */
+/* Milliseconds of the loading that a GkModel has in context_ms and upload_ms. */
 double		gk_store_ingest_ms(const GkStore *store);
-/* Give back what such a store has of the device, if no fit has taken it over. */
+/* Give back what such a store has of the device, unless a fit has taken it over. */
 void		gk_store_ingest_end(GkStore *store);
 /* The only backend that can read a store's points: a device's, gk_rows_backend; NULL: any can. */
 const struct GkBackend *gk_store_reader(const GkStore *store);
@@ -329,9 +326,6 @@ typedef GkStatus (*GkTake) (void *arg, GkStore *store, const struct GkBatch *bat
 void		gk_store_pass_on(GkStore *store, GkTake take, void *arg);
 int64_t		gk_store_rows(const GkStore *store);
 int			gk_store_features(const GkStore *store);
-/* Bytes held in memory / in the spill file now. */
-size_t		gk_store_memory(const GkStore *store);
-size_t		gk_store_spilled(const GkStore *store);
 
 /*
  * End of loading: compute the exact means, choose the scale and the grid, and

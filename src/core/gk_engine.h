@@ -61,8 +61,12 @@ int			gk_seed_candidates(int k);
 /* Iterate from the engine's centroids to convergence or max_iter; tol is absolute. */
 GkStatus	gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err);
 
-/* An inertia in prepared units (and prepared weights) as the user sees it. */
-double		gk_engine_inertia(const GkEngine *e, double v);
+/* Return an inertia in prepared units (and prepared weights) as the user sees it. */
+static inline double
+gk_engine_inertia(const GkPoints *pts, double v)
+{
+	return gk_ldexp(gk_inertia_from_d2(&pts->prep, v), pts->weight_exp);
+}
 
 /*
  * Put each empty cluster (count[i] == 0) at the point farthest from all

@@ -41,13 +41,13 @@ keep_run(GkEngine *e, const GkRun *r, GkModel *m, GkError *err)
 	memcpy(m->size, e->fin.count, e->k * sizeof(int64_t));
 	for (int i = 0; i < e->k; i++)
 	{
-		m->cluster_inertia[i] = gk_engine_inertia(e, gk_i128_to_double(e->fin.inertia[i]) *
-											gk_pow2(e->pts->d2_expo - 80));
+		m->cluster_inertia[i] = gk_engine_inertia(e->pts, gk_i128_to_double(e->fin.inertia[i]) *
+												  gk_pow2(e->pts->d2_expo - 80));
 		m->radius[i] = gk_distance_from_d2(&e->pts->prep, e->fin.max_d2[i]);
 	}
 	for (int i = 0; i < iters; i++)
 	{
-		m->history_inertia[i] = gk_engine_inertia(e, r->history_inertia[i]);
+		m->history_inertia[i] = gk_engine_inertia(e->pts, r->history_inertia[i]);
 		m->history_shift[i] = gk_inertia_from_d2(&e->pts->prep, r->history_shift[i]);
 	}
 	return GK_OK;
@@ -147,7 +147,7 @@ run_all(GkEngine *e, const GkLabelSink *sink, GkModel *model, GkError *err)
 		}
 	}
 	if (st == GK_OK)
-		model->inertia = gk_engine_inertia(e, gk_i128_to_double(best) * gk_pow2(e->pts->d2_expo - 80));
+		model->inertia = gk_engine_inertia(e->pts, gk_i128_to_double(best) * gk_pow2(e->pts->d2_expo - 80));
 	gk_free(e->host, r.history_inertia);
 	gk_free(e->host, r.history_shift);
 	return st;
@@ -156,10 +156,10 @@ run_all(GkEngine *e, const GkLabelSink *sink, GkModel *model, GkError *err)
 static GkStatus
 open_session(GkEngine *e, int k, int max_iter, double tol, const GkOptions *opt, GkError *err)
 {
-	GkProblem	problem = {.host = e->host,.core = &gk_core,.store = e->store,.k_max = k,
-	.max_iter = max_iter,.tol = tol,.gpu_memory_limit = e->host->gpu_memory_limit,
-	.gpu_devices = e->host->gpu_devices,.gpu_fault = e->host->gpu_fault,.staged = gk_ingest_take(e->store)};
+	GkProblem	problem = gk_problem(e->store, k, max_iter);
 
+	problem.tol = tol;
+	problem.staged = gk_ingest_take(e->store);
 	if (opt != NULL)
 	{
 		problem.strategy = opt->strategy;

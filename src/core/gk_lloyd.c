@@ -149,12 +149,6 @@ update(GkEngine *e, double *shift, double *inertia)
 	return GK_OK;
 }
 
-double
-gk_engine_inertia(const GkEngine *e, double v)
-{
-	return gk_ldexp(gk_inertia_from_d2(&e->pts->prep, v), e->pts->weight_exp);
-}
-
 GkStatus
 gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 {
@@ -189,7 +183,7 @@ gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 		if (e->host->progress)
 		{
 			GkProgress	p = {.phase = "iterate",.run = run + 1,.iteration = it + 1,.max_iter = opt->max_iter,
-				.rows = e->pts->n,.inertia = gk_engine_inertia(e, r->history_inertia[it]),
+				.rows = e->pts->n,.inertia = gk_engine_inertia(e->pts, r->history_inertia[it]),
 			.shift = gk_inertia_from_d2(&e->pts->prep, shift)};
 
 			e->host->progress(e->host->ctx, &p);

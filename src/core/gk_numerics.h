@@ -12,7 +12,7 @@
  * 3. Sums are sums of those integers: exact, so associative.
  *    Unweighted Feature Sum: units of 2^(expo_j - 40).
  *    Weights are scaled by a power of two to at most 1 and are float32 on the
- *    grid 2^-40 (gk_weight.h; lighter ones are refused); weighted sums are in units of
+ *    grid 2^-40 (lighter ones are refused); weighted sums are in units of
  *    2^(expo_j - 80), weighted masses in units of 2^-40.
  * 4. Squared distances (times the weight, if any) are summed as gk_d2_fixed()
  *    integers: units of 2^(F - 80), where d2 <= 2^F (GkPoints.d2_expo),
@@ -140,6 +140,26 @@ gk_to_grid(double v, double magic)
 		return f;
 	return (float) ((t + magic) - magic);
 }
+
+/* ---- weights: float32 on the grid 2^-40 of a power of two that none of the fit's exceeds ---- */
+
+/* Is a weight neither above 2^weight_exp nor lighter than one unit of its grid? */
+static inline bool
+gk_weight_on_grid(double w, int weight_exp)
+{
+	double		v = gk_ldexp(w, -weight_exp);
+
+	return v >= 0x1p-40 && v <= 1.0;
+}
+
+/* Prepare such a weight: at least one unit, at most 1. */
+static inline float
+gk_prepare_weight(double w, int weight_exp)
+{
+	return gk_to_grid(gk_ldexp(w, -weight_exp), gk_grid_magic(0));
+}
+
+/* ---- sums ---- */
 
 /* A prepared value as its integer: inv = 2^(40 - expo). Exact. */
 GK_HD int64_t

@@ -26,6 +26,15 @@ const GkCore gk_core = {
 	.cpu = &gk_cpu_backend,
 };
 
+GkProblem
+gk_problem(GkStore *store, int k_max, int max_iter)
+{
+	const GkHost *host = gk_store_host(store);
+
+	return (GkProblem) {.host = host,.core = &gk_core,.store = store,.k_max = k_max,.max_iter = max_iter,
+		.gpu_memory_limit = host->gpu_memory_limit,.gpu_devices = host->gpu_devices,.gpu_fault = host->gpu_fault};
+}
+
 static char directory[1024];
 static bool gpu_tried;
 static const GkBackend *gpu;

@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "core/gk_engine.h"
-#include "core/store/gk_chunk_store.h"
 #include "core/store/gk_store.h"
 #include "core/gk_update.h"
 
@@ -132,7 +131,7 @@ plus_plus(Seeds *s, int k, GkError *err)
 
 /* Prepared points with weights as a store of their own. */
 static GkStatus
-candidate_store(Seeds *s, const float *points, int m, const gk_int128 *mass, GkOneChunk *out, GkError *err)
+candidate_store(Seeds *s, const float *points, int m, const gk_int128 *mass, GkChunkStore *out, GkError *err)
 {
 	const GkPoints *pts = gk_store_points(s->store);
 	GkStatus	st = gk_chunk_store_make(out, s->host, &pts->prep, true, 0, m, err);
@@ -163,7 +162,7 @@ candidate_store(Seeds *s, const float *points, int m, const gk_int128 *mass, GkO
 static GkStatus
 recluster(Seeds *s, const float *points, int m, const gk_int128 *mass, int k, GkError *err)
 {
-	GkOneChunk	sub = {NULL};
+	GkChunkStore	sub = {NULL};
 	Seeds		inner = *s;
 	GkStatus	st = candidate_store(s, points, m, mass, &sub, err);
 

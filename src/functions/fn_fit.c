@@ -15,7 +15,7 @@
 PG_FUNCTION_INFO_V1(kmeans);
 PG_FUNCTION_INFO_V1(kmeans_fit);
 
-/* ---- labels on their way up ---- */
+/* ---- labels from the engine to their consumer ---- */
 
 typedef struct Relayed
 {
@@ -36,7 +36,7 @@ pass_labels(void *arg)
 						r->rows, r->label, r->d2, r->aux);
 }
 
-/* Below the engine, so an ERROR has to wait. */
+/* Called by the engine, so an ERROR has to wait. */
 static bool
 relay_emit(void *ctx, int rows, const int32_t *label, const float *d2, const uint32_t *const *aux)
 {
@@ -50,13 +50,7 @@ void
 km_label_relay(KmLabelRelay *relay, KmPgHost *host, const KmLabelWant *want,
 			   const KmTables *tables, const GkPrep *prep)
 {
-	relay->sink.ctx = relay;
-	relay->sink.emit = relay_emit;
-	relay->sink.again = NULL;
-	relay->host = host;
-	relay->want = want;
-	relay->tables = tables;
-	relay->prep = prep;
+	*relay = (KmLabelRelay) {{relay, relay_emit, NULL}, host, want, tables, prep};
 }
 
 /* ---- notices ---- */

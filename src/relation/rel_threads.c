@@ -21,7 +21,7 @@
 
 #include "miscadmin.h"
 
-#include "core/store/gk_load.h"
+#include "core/store/gk_batch.h"
 #include "core/store/gk_store.h"
 #include "relation/rel_conveyor.h"
 #include "relation/rel_heap.h"

@@ -2,17 +2,17 @@
  * rescan_citus.c - distributed tables of Citus: every pass goes to the shards,
  * and a small answer comes back from each.
  *
- * Citus is known by its catalogs only.  A pass is a call of kmeans_pass() on each
- * shard, and a part of a step one of kmeans_step(), sent by run_command_on_shards():
- * every server reads its shards with its own reader, threads and GPU.  Answers are
- * exact, so it does not matter in which order they are added up.
+ * Citus is known by its catalogs only.  A pass is a call of kmeans_pass() on each shard, and
+ * kmeans_step() calls itself there, by run_command_on_shards(): every server reads its shards
+ * with its own reader, threads and GPU.  Answers are exact, so they may be
+ * added up in any order.
  *
- * Rows are counted in the order of the shards' numbers, and within a shard as in
- * any table: that is what random numbers hang on.
+ * Rows are numbered in the order of the shards' numbers, and within a shard as in any table:
+ * random numbers depend on that.
  *
  * Each call is a transaction of its own on the server of the shard, so there is no
- * common snapshot.  Rows that change on the way are noticed by the sums of the
- * next pass (gk_pass_backend.c).
+ * common snapshot.  The sums of the next pass reveal rows that change in between
+ * (gk_pass_backend.c).
  */
 #include "postgres.h"
 
@@ -94,7 +94,7 @@ km_citus_distributed(Oid relid)
 							"AND colocationid OPERATOR(pg_catalog.<>) 0)", relid);
 }
 
-/* How many, and their numbers, ascending. */
+/* Return how many shards there are, and their numbers, ascending. */
 static int
 find_shards(Oid relid, MemoryContext context, int64 **id)
 {
@@ -317,19 +317,19 @@ add_answer(void *arg, int64 id, const char *result)
 	int			at = find_shard(a->shards, id);
 	KmReadCounts counts;
 	GkPassAnswererNames names;
-	GkPassResult part;
+	GkPassResult of_shard;
 	GkError		err;
 
-	km_pass_answer(engine, a->pass, bytes, &part, &counts, &names);
-	a->rows[at] = part.rows;
-	km_check(host, gk_pass_add(engine, a->pass, a->out, &part, &err), &err);
-	gk_pass_result_free(engine, &part);
+	km_pass_answer(engine, a->pass, bytes, &of_shard, &counts, &names);
+	a->rows[at] = of_shard.rows;
+	km_check(host, gk_pass_add(engine, a->pass, a->out, &of_shard, &err), &err);
+	gk_pass_result_free(engine, &of_shard);
 	km_counts_add(&a->counts, &counts);
 	if (names.device[0] != '\0')
 		a->shards->names = names;
 }
 
-/* Now it is known how many rows each shard has. */
+/* Number the rows, now that it is known how many each shard has. */
 static void
 number_rows(Shards *s, const int64 *rows)
 {
@@ -399,7 +399,7 @@ km_citus_rows(KmFit *fit, const KmReadOptions *read, GkRows *rows)
 	rows->describe = describe;
 }
 
-/* ---- a part of a step ---- */
+/* ---- kmeans_step() of all shards ---- */
 
 typedef struct Steps
 {

@@ -13,7 +13,7 @@
 #include "utils/builtins.h"
 
 #include "core/gk_numerics.h"
-#include "core/quality/gk_pca.h"
+#include "core/quality/gk_quality.h"
 #include "functions/functions.h"
 #include "svg/svg.h"
 

@@ -7,9 +7,8 @@
 #include <string.h>
 
 #include "core/store/gk_batch.h"
-#include "core/store/gk_columns.h"
 #include "core/gk_numerics.h"
-#include "core/store/gk_points.h"
+#include "core/store/gk_store.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
 
@@ -449,7 +448,7 @@ test_store(void)
 				f = -10;
 				if (s && gk_store_prepare(s, mode == 1 ? GK_COSINE : GK_EUCLIDEAN, mode == 2, &err) == GK_OK)
 				{
-					if (limit > 0 && (gk_store_spilled(s) == 0 || gk_store_memory(s) > limits[limit] + 100000))
+					if (limit > 0 && (s->spill_end == 0 || s->memory > limits[limit] + 100000))
 						bad++;
 					f = fingerprint(s, &err);
 				}

@@ -13,6 +13,7 @@
 
 #include "core/gk_backend.h"
 #include "core/gk_numerics.h"
+#include "core/store/gk_store.h"
 #include "cpu/simd/gk_cpu_kernels.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
@@ -435,7 +436,7 @@ test_passes(const char *simd)
 
 		test_host_init(&host, 1);
 		store = random_store(&host, number, number % 2 ? 30000 : 1 << 20, spill ? 100000 : SIZE_MAX, &k);
-		spilled += gk_store_spilled(store) > 0;
+		spilled += store->spill_end > 0;
 		p = plain(store, k);
 		assign(&p);
 		want = plain_arrays(&p);

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "core/gk_backend.h"
-#include "core/quality/gk_pca.h"
 #include "core/quality/gk_quality.h"
 #include "gk_test.h"
 #include "gk_testhost.h"

@@ -91,35 +91,45 @@ gk_digits_carry(int64_t *limb, int n)
 	limb[n - 1] += v;
 }
 
-int
-gk_digits_round(int64_t *limb, int n, int lo, int least, double *mantissa)
+/*
+ * Carry the limbs and return the upper three digits of their magnitude, limb *top and the two
+ * below it.  *sticky: is anything below those?
+ */
+static unsigned __int128
+upper_digits(int64_t *limb, int n, bool *negative, int *top, bool *sticky)
 {
-	bool		negative;
-	bool		sticky = false;
-	int			top;
-	int			at;				/* exponent of the lowest bit of m */
-	int			shift;
 	unsigned __int128 m = 0;
-	unsigned __int128 rest;
-	unsigned __int128 half;
 
 	gk_digits_carry(limb, n);
-	negative = limb[n - 1] < 0;
-	if (negative)
+	*negative = limb[n - 1] < 0;
+	if (*negative)
 	{
 		for (int i = 0; i < n; i++)
 			limb[i] = -limb[i];
 		gk_digits_carry(limb, n);
 	}
-	for (top = n - 1; top > 0 && limb[top] == 0; top--)
-		;
-
-	/* The upper three digits and whether anything is below them. */
-	for (int i = top; i >= top - 2; i--)
+	for (*top = n - 1; *top > 0 && limb[*top] == 0;)
+		--*top;
+	for (int i = *top; i >= *top - 2; i--)
 		m = (m << 32) | (i >= 0 ? (uint64_t) limb[i] : 0);
-	for (int i = 0; i < top - 2; i++)
-		sticky |= limb[i] != 0;
-	at = 32 * (lo + top - 2) - GK_WIDE_BIAS;
+	*sticky = false;
+	for (int i = 0; i < *top - 2; i++)
+		*sticky |= limb[i] != 0;
+	return m;
+}
+
+int
+gk_digits_round(int64_t *limb, int n, int lo, int least, double *mantissa)
+{
+	bool		negative;
+	bool		sticky;
+	int			top;
+	unsigned __int128 m = upper_digits(limb, n, &negative, &top, &sticky);
+	unsigned __int128 rest;
+	unsigned __int128 half;
+	int			at = 32 * (lo + top - 2) - GK_WIDE_BIAS;	/* exponent of the lowest bit of m */
+	int			shift;
+
 	if (m == 0)
 	{
 		*mantissa = 0.0;
@@ -188,8 +198,9 @@ gk_wide_mean(const GkWide *w, int64_t n)
 	int			low = 0;
 	int			end = GK_WIDE_LIMBS;
 	int			top;
-	bool		neg;
-	unsigned __int128 m = 0;
+	bool		negative;
+	bool		sticky;
+	unsigned __int128 m;
 	double		mean;
 
 	while (low < GK_WIDE_LIMBS - 1 && w->limb[low] == 0)
@@ -198,28 +209,9 @@ gk_wide_mean(const GkWide *w, int64_t n)
 		end--;
 	/* what is carried out of a limb of 64 bits takes two of 32 */
 	end = end + 2 < GK_WIDE_LIMBS ? end + 2 : GK_WIDE_LIMBS;
-	top = end - low - 1;
-	memcpy(limb, w->limb + low, (top + 1) * sizeof(int64_t));
-	gk_digits_carry(limb, top + 1);
-	neg = limb[top] < 0;
-	if (neg)
-	{
-		for (int i = 0; i <= top; i++)
-			limb[i] = -limb[i];
-		gk_digits_carry(limb, top + 1);
-	}
-	while (top > 0 && limb[top] == 0)
-		top--;
-
-	/* The upper 96 bits, the rest as a sticky bit. */
-	for (int i = top; i >= top - 2; i--)
-		m = (m << 32) | (i >= 0 ? (uint64_t) limb[i] : 0);
-	for (int i = 0; i < top - 2; i++)
-		if (limb[i] != 0)
-		{
-			m |= 1;
-			break;
-		}
+	memcpy(limb, w->limb + low, (end - low) * sizeof(int64_t));
+	m = upper_digits(limb, end - low, &negative, &top, &sticky);
+	m |= sticky;
 	mean = gk_ldexp(gk_i128_to_double((gk_int128) m) / (double) n, 32 * (low + top - 2) - GK_WIDE_BIAS);
-	return neg ? -mean : mean;
+	return negative ? -mean : mean;
 }

@@ -25,8 +25,8 @@ void		gk_mem_pool_give_all(const void *owner);
 /* Was the block used before?  Then its pages are there. */
 bool		gk_mem_pool_warm(const void *block);
 /*
- * Keep free blocks mapped as long as they and the blocks in use are at most so many bytes;
- * 0: keep nothing.
+ * Keep free blocks mapped as long as they and the blocks in use are at most `bytes`; 0: keep
+ * nothing.
  */
 void		gk_mem_pool_limit(size_t bytes);
 /* Bytes in use, and bytes that are kept. */

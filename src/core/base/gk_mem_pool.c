@@ -1,17 +1,17 @@
 /*
  * gk_mem_pool.c - large memory that a process keeps for its next job.
  *
- * The system has to find pages for a process and to fill them with zeros, which takes a
- * third of the time of loading a table of many columns.  A session that clusters one table
- * after the other, or one table with several k, would wait for that each time.  So large
- * blocks stay mapped when they are given back, up to a limit.  The system is told that
- * nobody needs their contents (MADV_FREE): if it is short of memory it takes the pages,
- * without having to write them anywhere, and finds others when they are used again.
+ * Finding pages and filling them with zeros takes the system a third of the time of loading
+ * a table of many columns.  A session that clusters one table after the other, or one table
+ * with several k, would wait for that each time.  So large blocks stay mapped when they are
+ * given back, up to a limit.  MADV_FREE tells the system that their contents are not needed:
+ * if it is short of memory it takes the pages, without writing them anywhere, and finds
+ * others when they are used again.
  *
- * Ranges in the order of their addresses are all that is mapped, in use or free.  A block
- * is cut from the end of the last free range that it fits into: the system, too, maps one
- * block below the other, so that a job like the one before finds all blocks where they
- * were.  Free neighbours are made one.
+ * The ranges, in the order of their addresses, are all that is mapped, in use or free.  A
+ * block is cut from the end of the last free range that it fits into: the system, too, maps
+ * one block below the other, so that a job like the one before finds all blocks where they
+ * were.  Free neighbours are joined.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -42,7 +42,7 @@ static struct
 	size_t		limit;
 } pool;
 
-/* Room for one more range. */
+/* Make room for one more range. */
 static bool
 make_room(void)
 {
@@ -93,7 +93,7 @@ find(const void *address)
 	return lo;
 }
 
-/* Free ranges go back to the system until all that is mapped, with so many bytes more, is in the limit. */
+/* Give free ranges back to the system until all that is mapped, and `more` bytes, are within the limit. */
 static void
 shrink(size_t more)
 {
@@ -118,7 +118,7 @@ map_bytes(size_t bytes)
 	return base == MAP_FAILED ? NULL : base;
 }
 
-/* New memory, aligned to huge pages: next to the last one, if the system has it there. */
+/* Map new memory, aligned to huge pages: next to the last one, if the system has it there. */
 static char *
 map(size_t bytes)
 {
@@ -188,7 +188,7 @@ gk_mem_pool_take(const void *owner, size_t bytes, bool *warm)
 	from = map(bytes);
 	if (from == NULL && pool.kept > 0)
 	{
-		/* where addresses or committed memory are limited, what is kept takes its share */
+		/* where addresses or committed memory are limited, kept memory counts as well */
 		shrink(SIZE_MAX / 2);
 		from = map(bytes);
 	}

@@ -1,18 +1,17 @@
 /*
  * gk_numa.c - memory of machines with several nodes (NUMA).
  *
- * The system takes a page from the node of the thread that writes to it first.  Rows are
- * loaded by one thread, as a rule, and any thread may take any of them later
- * (gk_threads.c): all threads would read from one node, with its bandwidth.  So the huge
- * pages of a large block come from all nodes in turn.
+ * The system takes a page from the node of the thread that writes to it first.  Mostly one
+ * thread loads the rows, and any thread may read any of them later (gk_threads.c): all
+ * threads would read from one node, with its bandwidth.  So the huge pages of a large block
+ * come from all nodes in turn.
  *
- * All nodes are those whose memory the process may use, and a CPU: memory without CPUs is
- * slow, or a GPU's.  A process that has a policy (numactl) keeps it, and where the system
- * does not answer, as in a container without the right to ask, it decides as ever.
+ * Nodes count if the process may use their memory and one of their CPUs: memory without CPUs
+ * is slow, or a GPU's.  A process that has a policy (numactl) keeps it, and where the system
+ * does not answer, as in a container without the right to ask, the system decides.
  *
- * The policy is that of addresses, and ends when they are given back to the system.
- * Those that the allocator keeps and uses again keep it, which changes nothing but where
- * their pages are.
+ * A policy belongs to addresses, and ends when they are given back to the system.  Addresses
+ * that the allocator uses again keep it, which only changes where their pages are.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -27,7 +26,7 @@
 
 #ifdef __linux__
 
-/* From linux/mempolicy.h, which is not everywhere. */
+/* From linux/mempolicy.h, which not every system has. */
 #define POLICY_DEFAULT		0
 #define POLICY_INTERLEAVE	3
 #define ALLOWED_NODES		4
@@ -43,7 +42,7 @@ gk_numa_interleave(const GkNodes *nodes, void *base, size_t bytes)
 	return syscall(SYS_mbind, base, bytes, POLICY_INTERLEAVE, nodes->bits, MASK_BITS, 0) == 0;
 }
 
-/* Of a list such as "0-15,32-47". */
+/* Has a list such as "0-15,32-47" one of the CPUs? */
 static bool
 has_any(FILE *list, const cpu_set_t *cpus)
 {

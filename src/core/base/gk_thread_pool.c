@@ -2,12 +2,12 @@
  * gk_thread_pool.c - helper threads: made when a loop first asks for them, asleep between loops.
  *
  * Where the system refuses a thread, the loop goes on with those that there are: OpenMP
- * would end the process.  The host may be a server process whose signal handlers belong to
- * its main thread, so helpers are born with the usual signals blocked.
+ * would end the process.  In a server process the main thread handles the signals, so helpers
+ * start with the usual ones blocked.
  *
- * A loop has seats for its helpers.  A helper takes one when it has woken, and the first
- * thread that finds nothing left to do takes the free ones away; the caller waits only for
- * helpers that sit.  So a helper which the system wakes late delays nobody.
+ * A loop has seats for its helpers.  A helper takes one when it wakes up, and the first
+ * thread that finds nothing left to do removes the free ones; the caller waits only for
+ * helpers in seats.  So a helper that the system wakes late delays no other thread.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -20,14 +20,14 @@
 #include "core/base/gk_sizes.h"
 #include "core/base/gk_thread_pool.h"
 
-/* Seats that are free, and helpers that sit, in one word. */
+/* Free seats, and helpers in seats, in one word. */
 #define SEAT			((uint32_t) 1 << 16)
 #define SITTING			(SEAT - 1)
 
-/* Looks at the word before others may have the CPU; how long before a thread sleeps. */
+/* Looks at the word before yielding the CPU; milliseconds before a thread sleeps. */
 #define LOOKS			64
 #define AWAKE_MS		0.2
-/* When the system has refused a thread, it is not asked again for a while. */
+/* Do not ask again for this long after the system has refused a thread. */
 #define REFUSED_MS		1000
 
 /* A thread that waits. */
@@ -104,7 +104,7 @@ wait_until(Bell *bell, bool (*done) (void))
 	while (!done())
 	{
 		__atomic_store_n(&bell->asleep, true, __ATOMIC_SEQ_CST);
-		/* who has made it so before that does not ring, and who rings takes the mark away */
+		/* a thread that was done before the mark does not ring; one that rings removes the mark */
 		if (done() && __atomic_exchange_n(&bell->asleep, false, __ATOMIC_SEQ_CST))
 			return;
 		while (sem_wait(&bell->ring) != 0)
@@ -122,7 +122,7 @@ ring(Bell *bell)
 
 /* ---- a loop ---- */
 
-/* Each thread of a loop wakes two: one that woke all would come late to its own work. */
+/* Wake two more helpers: a thread that woke all would come late to its own work. */
 static void
 ring_next(int number)
 {
@@ -130,7 +130,7 @@ ring_next(int number)
 		ring(&pool.helper[i]->bell);
 }
 
-/* The number of the seat, from 1; 0: none is free. */
+/* Take a seat and return its number, from 1; 0: none is free. */
 static int
 sit_down(void)
 {
@@ -178,7 +178,7 @@ help(void *arg)
 
 /* ---- making helpers ---- */
 
-/* All signals but those that report an error of the running thread itself. */
+/* Block all signals but those that report an error of the running thread itself. */
 static void
 block_signals(sigset_t *own)
 {
@@ -229,7 +229,7 @@ make_helper(void)
 	return true;
 }
 
-/* As many helpers as are wanted, or as there can be. */
+/* Make helpers up to `wanted`, as far as the system allows; return how many there are. */
 static int
 have_helpers(int wanted)
 {

@@ -8,7 +8,7 @@
 
 #define GK_POOL_THREADS		1024
 
-/* A part of the work: all that is left when it begins, together with the other threads. */
+/* Do what is left of the work, together with the other threads. */
 typedef void (*GkPoolWork) (void *arg, int thread);
 
 /*

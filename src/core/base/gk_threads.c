@@ -1,10 +1,10 @@
 /*
  * gk_threads.c - the engine's threads: one parallel loop over the pool's (gk_thread_pool.h).
  *
- * A loop ends when all jobs have, and a thread that has taken one may have to wait for a
- * CPU.  Where other sessions keep the CPUs busy, that wait can be longer than the loop:
- * then the loops of the next moments ask for half as many threads, at last for none, eight
- * times as long as was waited for nothing; then for twice as many.
+ * A loop ends when all its jobs have ended, and a thread with a job may have to wait for a
+ * CPU.  Where other sessions keep the CPUs busy, that wait can be longer than the loop: then
+ * loops use half as many threads, down to one, for FEWER_WAITS times the time that was lost
+ * by waiting; and twice as many after that.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -17,8 +17,8 @@
 #include "core/base/gk_thread_pool.h"
 
 /*
- * However many a user asks for: a session must not take threads from the others.  A few
- * CPUs may have more, so that what many threads do can be tried there.
+ * Limits of what a user may ask for: a session must not take threads from the others.
+ * MIN_LIMIT lets tests on machines of few CPUs try many threads.
  */
 #define THREADS_A_CPU	2
 #define MIN_LIMIT		32
@@ -35,7 +35,7 @@ typedef struct Loop
 	double		done;			/* when the calling thread had nothing left to do */
 } Loop;
 
-/* Threads that a loop has at most, until when. */
+/* Most threads of a loop, and until when. */
 static int	fewer = GK_POOL_THREADS;
 static double fewer_until;
 #define FEWER_WAITS	8
@@ -46,7 +46,7 @@ should_stop(const GkHost *host)
 	return host->stop != NULL && host->stop(host->ctx);
 }
 
-/* CPUs' worth of time that the control group may use; 0: no limit, or none known. */
+/* CPUs of time that the control group may use, rounded up; 0: no limit, or none known. */
 static int
 cpu_quota(void)
 {
@@ -77,7 +77,7 @@ scheduled_cpus(void)
 	return (int) sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* What this process may use, by its CPU mask and its container's quota; looked up once. */
+/* CPUs that this process may use, by its mask and its container's quota; looked up once. */
 static int
 usable_cpus(void)
 {
@@ -120,9 +120,9 @@ run_inline(Loop *loop)
 }
 
 /*
- * Jobs in a row that a thread takes, fewer towards the end: neighbours are mostly
- * rows one after the other, and what a kernel asks memory for beyond its own rows is
- * lost when they are another core's.
+ * Jobs in a row that a thread takes, fewer towards the end: neighbouring jobs mostly have
+ * neighbouring rows, and what a kernel prefetches beyond its own rows is lost when those are
+ * another core's.
  */
 #define RUN		8
 

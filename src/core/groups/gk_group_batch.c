@@ -12,22 +12,22 @@
 
 typedef struct Slot
 {
-	int			n;				/* 0: nothing under way */
-	GkGroupBatchItem *packed;		/* [GK_GROUP_BATCH_GROUPS] */
-	int64_t    *group;			/* whose it is */
-	int32_t    *unit_exp;		/* of GkPrep */
+	int			n;				/* groups; 0: nothing under way */
+	GkGroupBatchItem *item;		/* [GK_GROUP_BATCH_GROUPS] */
+	int64_t    *group;			/* their numbers */
+	int32_t    *unit_exp;		/* of their GkPrep */
 } Slot;
 
-typedef struct Pack
+typedef struct Run
 {
 	const GkHost *host;
 	const GkGroupBatchWork *work;
-	const GkGroupBatchBackend *packed;
+	const GkGroupBatchBackend *device;
 	GkPacks    *packs;
 	Slot	   *slot;			/* [packs->slots] */
 	int			at;				/* the slot that is being filled or emptied */
 	int			failed;			/* GkStatus of a thread */
-} Pack;
+} Run;
 
 bool
 gk_group_batch_possible(const GkOptions *options, bool weighted)
@@ -37,9 +37,9 @@ gk_group_batch_possible(const GkOptions *options, bool weighted)
 
 /* ---- into a slot ---- */
 
-/* Choose groups from *next on; *read and *end: bytes of the slot. */
+/* Choose groups for a slot from *next on.  They read bytes [0, *read) of it and write up to *end. */
 static void
-choose(Pack *p, Slot *s, int64_t *next, size_t *read, size_t *end)
+choose(Run *p, Slot *s, int64_t *next, size_t *read, size_t *end)
 {
 	const GkGroupBatchWork *w = p->work;
 	size_t		out = 0;
@@ -50,29 +50,29 @@ choose(Pack *p, Slot *s, int64_t *next, size_t *read, size_t *end)
 	{
 		int64_t		n = w->rows(w->ctx, *next);
 		int			k = gk_group_clusters(w->options, n);
-		double		mine = n <= GK_GROUP_BATCH_ROWS ? p->packed->share(p->packs, n, k) : 2.0;
+		double		own;
 		size_t		bytes;
 
-		if (mine > 1.0)
+		if (n > GK_GROUP_BATCH_ROWS || (own = p->device->share(p->packs, n, k)) > 1.0)
 			continue;
 		bytes = gk_group_batch_in_bytes(n, w->d) + gk_group_batch_out_bytes(k, w->d);
 		if (bytes > p->packs->slot_bytes)
 			continue;
-		if (s->n > 0 && (share + mine > 1.0 || *read + out + bytes > p->packs->slot_bytes))
+		if (s->n > 0 && (share + own > 1.0 || *read + out + bytes > p->packs->slot_bytes))
 			break;
-		share += mine;
+		share += own;
 		s->group[s->n] = *next;
-		s->packed[s->n++] = (GkGroupBatchItem) {.n = (int32_t) n,.k = k,.candidates = gk_seed_candidates(k),
+		s->item[s->n++] = (GkGroupBatchItem) {.n = (int32_t) n,.k = k,.candidates = gk_seed_candidates(k),
 			.in = (uint32_t) *read,.out = (uint32_t) out};
 		*read += gk_group_batch_in_bytes(n, w->d);
 		out += gk_group_batch_out_bytes(k, w->d);
 	}
 	for (int i = 0; i < s->n; i++)
-		s->packed[i].out += (uint32_t) *read;
+		s->item[i].out += (uint32_t) *read;
 	*end = *read + out;
 }
 
-/* The prepared points, and what the device has to know of their columns. */
+/* Copy the prepared points, and what the device has to know of their columns. */
 static void
 copy_points(const GkPoints *pts, char *to)
 {
@@ -92,10 +92,10 @@ copy_points(const GkPoints *pts, char *to)
 static void
 prepare_one(void *arg, int64_t job, int thread)
 {
-	Pack	   *p = arg;
+	Run		   *p = arg;
 	const GkGroupBatchWork *w = p->work;
 	Slot	   *s = &p->slot[p->at];
-	GkGroupBatchItem *to = &s->packed[job];
+	GkGroupBatchItem *to = &s->item[job];
 	GkStore    *store;
 	GkError		err;
 	GkGroupPoints points = {.row = w->row,.arg = w->arg(w->ctx, s->group[job]),.n = to->n,.d = w->d};
@@ -121,15 +121,14 @@ prepare_one(void *arg, int64_t job, int thread)
 static void
 deliver_one(void *arg, int64_t job, int thread)
 {
-	Pack	   *p = arg;
+	Run		   *p = arg;
 	const GkGroupBatchWork *w = p->work;
 	const Slot *s = &p->slot[p->at];
-	const GkGroupBatchItem *g = &s->packed[job];
+	const GkGroupBatchItem *g = &s->item[job];
 	GkGroupBatchOut out = gk_group_batch_out(p->packs->slot[p->at] + g->out, g->k, w->d);
 	const GkHost *host = w->host(w->ctx, thread);
 	int			k = out.head->k;
 	GkPoints	pts = {.prep = {.d = w->d,.unit_exp = s->unit_exp[job]}};
-	GkEngine	e = {.pts = &pts};
 	double		unit = gk_pow2(g->d2_expo - 80);
 	gk_int128	inertia = 0;
 	GkModel		m = {.prep = pts.prep,.k = k,.k_asked = w->options->k,.init = w->options->init,
@@ -145,10 +144,10 @@ deliver_one(void *arg, int64_t job, int thread)
 			gk_int128	of = (gk_int128) out.hi[i] * ((gk_int128) 1 << 40) + out.lo[i];
 
 			inertia += of;
-			m.cluster_inertia[i] = gk_engine_inertia(&e, gk_i128_to_double(of) * unit);
+			m.cluster_inertia[i] = gk_engine_inertia(&pts, gk_i128_to_double(of) * unit);
 			m.radius[i] = gk_distance_from_d2(&m.prep, out.max_d2[i]);
 		}
-		m.inertia = gk_engine_inertia(&e, gk_i128_to_double(inertia) * unit);
+		m.inertia = gk_engine_inertia(&pts, gk_i128_to_double(inertia) * unit);
 		if (!isfinite(m.inertia))
 			__atomic_store_n(&p->failed, GK_ERR_RANGE, __ATOMIC_RELAXED);
 		else if (!w->result(w->ctx, s->group[job], &m, thread))
@@ -164,7 +163,7 @@ deliver_one(void *arg, int64_t job, int thread)
 /* ---- all of them ---- */
 
 static GkStatus
-run_jobs(Pack *p, int jobs, GkJob fn, GkError *err)
+run_jobs(Run *p, int jobs, GkJob fn, GkError *err)
 {
 	if (!gk_parallel_for(p->host, jobs, fn, p))
 		return GK_STOPPED;
@@ -175,9 +174,9 @@ run_jobs(Pack *p, int jobs, GkJob fn, GkError *err)
 	return p->host->poll && p->host->poll(p->host->ctx) ? GK_STOPPED : GK_OK;
 }
 
-/* Wait for the slot's results and hand them out. */
+/* Wait for the slot's results and deliver them. */
 static GkStatus
-empty_slot(Pack *p, int slot, GkError *err)
+empty_slot(Run *p, int slot, GkError *err)
 {
 	Slot	   *s = &p->slot[slot];
 	int			n = s->n;
@@ -185,7 +184,7 @@ empty_slot(Pack *p, int slot, GkError *err)
 
 	if (n == 0)
 		return GK_OK;
-	st = p->packed->wait(p->packs, slot, err);
+	st = p->device->wait(p->packs, slot, err);
 	p->at = slot;
 	if (st == GK_OK)
 		st = run_jobs(p, n, deliver_one, err);
@@ -194,7 +193,7 @@ empty_slot(Pack *p, int slot, GkError *err)
 }
 
 static GkStatus
-all_slots(Pack *p, GkError *err)
+all_slots(Run *p, GkError *err)
 {
 	GkStatus	st = GK_OK;
 	int64_t		next = 0;
@@ -213,7 +212,7 @@ all_slots(Pack *p, GkError *err)
 		p->at = slot;
 		st = run_jobs(p, s->n, prepare_one, err);
 		if (st == GK_OK && s->n > 0)
-			st = p->packed->start(p->packs, slot, s->packed, s->n, read, end, err);
+			st = p->device->start(p->packs, slot, s->item, s->n, read, end, err);
 		slot = (slot + 1) % p->packs->slots;
 	}
 	for (int i = 0; st == GK_OK && i < p->packs->slots; i++)
@@ -222,7 +221,7 @@ all_slots(Pack *p, GkError *err)
 }
 
 static GkStatus
-make_slots(Pack *p, GkError *err)
+make_slots(Run *p, GkError *err)
 {
 	p->slot = gk_alloc0(p->host, p->packs->slots, sizeof(Slot));
 	if (p->slot == NULL)
@@ -231,10 +230,10 @@ make_slots(Pack *p, GkError *err)
 	{
 		Slot	   *s = &p->slot[i];
 
-		s->packed = gk_alloc(p->host, GK_GROUP_BATCH_GROUPS, sizeof(GkGroupBatchItem));
+		s->item = gk_alloc(p->host, GK_GROUP_BATCH_GROUPS, sizeof(GkGroupBatchItem));
 		s->group = gk_alloc(p->host, GK_GROUP_BATCH_GROUPS, sizeof(int64_t));
 		s->unit_exp = gk_alloc(p->host, GK_GROUP_BATCH_GROUPS, sizeof(int32_t));
-		if (!s->packed || !s->group || !s->unit_exp)
+		if (!s->item || !s->group || !s->unit_exp)
 			return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	}
 	return GK_OK;
@@ -245,11 +244,11 @@ gk_group_batch_fit(const GkHost *host, const GkBackend *backend, const GkGroupBa
 {
 	const GkOptions *o = work->options;
 	bool		given = o->init == GK_INIT_CENTROIDS || o->init == GK_INIT_WARM_START;
-	Pack		p = {.host = host,.work = work,.packed = backend->packed};
+	Run			p = {.host = host,.work = work,.device = backend->packed};
 	GkGroupBatchTask task = {.d = work->d,.k = o->k,.random = o->init == GK_INIT_RANDOM,
 		.given = given ? o->centroids : NULL,.n_init = o->n_init,.max_iter = o->max_iter,.seed = o->seed,
 		.gpu_devices = host->gpu_devices,.gpu_fault = host->gpu_fault};
-	GkStatus	st = p.packed->open(host, &gk_core, &task, &p.packs, err);
+	GkStatus	st = p.device->open(host, &gk_core, &task, &p.packs, err);
 
 	if (st == GK_OK)
 		st = make_slots(&p, err);
@@ -257,11 +256,11 @@ gk_group_batch_fit(const GkHost *host, const GkBackend *backend, const GkGroupBa
 		st = all_slots(&p, err);
 	for (int i = 0; p.slot != NULL && i < p.packs->slots; i++)
 	{
-		gk_free(host, p.slot[i].packed);
+		gk_free(host, p.slot[i].item);
 		gk_free(host, p.slot[i].group);
 		gk_free(host, p.slot[i].unit_exp);
 	}
 	gk_free(host, p.slot);
-	p.packed->close(p.packs);
+	p.device->close(p.packs);
 	return st;
 }

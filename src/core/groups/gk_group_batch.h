@@ -1,5 +1,5 @@
 /*
- * gk_group_batch.h - many small groups for a device: how their points are packed, and
+ * gk_group_batch.h - many small groups for a device: how their points lie in its slots, and
  * what a backend does with them.
  *
  * The points of each group are prepared (gk_numerics.h) and laid one group after
@@ -22,7 +22,7 @@ struct GkCore;
 #define GK_GROUP_BATCH_GROUPS	16384
 /* Points of a group, at most: their values may be added up exactly in a float64. */
 #define GK_GROUP_BATCH_ROWS		8192
-/* Every part of a slot begins at such a multiple. */
+/* Points and results of a group begin at a multiple of this. */
 #define GK_GROUP_BATCH_ALIGN		16
 
 /* What all groups of a call have in common. */
@@ -131,8 +131,8 @@ typedef struct GkGroupBatchWork
 /* Does any device take groups with such options? */
 bool		gk_group_batch_possible(const GkOptions *options, bool weighted);
 /*
- * Cluster the groups that the device takes; the others get no result.  What has one
- * keeps it when the device fails.
+ * Cluster the groups that the device takes; the others get no result.  Results stay when the
+ * device fails.
  */
 GkStatus	gk_group_batch_fit(const GkHost *host, const GkBackend *backend, const GkGroupBatchWork *work, GkError *err);
 
@@ -151,19 +151,19 @@ typedef struct GkGroupBatchBackend
 	GkStatus	(*open) (const GkHost *host, const struct GkCore *core, const GkGroupBatchTask *task,
 						 GkPacks **out, GkError *err);
 	/*
-	 * The time of such a group at most, as a share of what a slot may take (all of its
-	 * groups together, 1); over 1 when the device does not take it.
+	 * An upper bound of the time that a group of n points takes, as a share of a slot's (1 for
+	 * all of its groups); over 1 when the device does not take it.
 	 */
 	double		(*share) (const GkPacks *packs, int64_t n, int k);
 	/*
-	 * Begin with a slot that was filled: n groups, what they read in bytes [0, read),
-	 * what they write in [read, end).
+	 * Start on a slot that was filled: n groups, which read bytes [0, read) and write
+	 * [read, end).
 	 */
 	GkStatus	(*start) (GkPacks *packs, int slot, const GkGroupBatchItem *groups, int n,
 						  size_t read, size_t end, GkError *err);
-	/* Until the slot's results are there. */
+	/* Wait until the slot's results are there. */
 	GkStatus	(*wait) (GkPacks *packs, int slot, GkError *err);
-	/* Never fails, NULL allowed; what is under way is given up. */
+	/* Never fails, NULL allowed; gives up slots that are under way. */
 	void		(*close) (GkPacks *packs);
 } GkGroupBatchBackend;
 

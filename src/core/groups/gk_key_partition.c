@@ -6,18 +6,18 @@
  */
 #include <string.h>
 
+#include "core/base/gk_sizes.h"
 #include "core/groups/gk_key_partition.h"
 
 #define PART_BITS		10
 #define BLOCK_BYTES		2048
 /*
- * Blocks are cut from slabs, each twice as large as the one before it up to some huge
- * pages: blocks of many parts are written at a time, and 4 kB pages are too many for that.
+ * Blocks are cut from slabs, each twice as large as the one before it, up to LAST_SLAB: in
+ * huge pages, since blocks of many parts are written at a time.
  */
 #define FIRST_SLAB		((size_t) 1 << 20)
 #define LAST_SLAB		((size_t) 16 << 20)
-#define SLAB_HEAD		64
-#define LINE			64
+#define SLAB_HEAD		GK_CACHE_LINE
 /* Slots of a part's hash table at first; a power of two. */
 #define MIN_SLOTS		256
 
@@ -37,7 +37,7 @@ typedef struct Part
 	size_t		rows;			/* of those before the last one */
 } Part;
 
-/* Where a part's next row goes, and where its last block ends: those of all parts fit the first cache. */
+/* Where a part's next row goes, and where its last block ends: all places fit the first-level cache. */
 typedef struct Place
 {
 	char	   *at;
@@ -58,7 +58,7 @@ struct GkKeyPartition
 	Part		part[GK_KEY_PARTITION_PARTS];
 };
 
-/* Fibonacci hashing: the upper bits are the good ones. */
+/* Fibonacci hashing (Knuth): the upper bits are the good ones. */
 static inline uint64_t
 hash(int64_t key)
 {
@@ -155,7 +155,7 @@ begin_block(GkKeyPartition *k, int part)
 	return true;
 }
 
-/* Doubles from here on, in new blocks. */
+/* Write doubles from here on, in new blocks. */
 static void
 widen(GkKeyPartition *k)
 {
@@ -181,7 +181,7 @@ batch_value(const GkBatch *b, int column, int row)
 	return b->wide[column] ? ((const double *) x)[row] : ((const float *) x)[row];
 }
 
-/* False: one is not known exactly. */
+/* Read the keys; false: one may have been rounded. */
 static bool
 read_keys(const GkBatch *b, int64_t *key)
 {
@@ -196,7 +196,7 @@ read_keys(const GkBatch *b, int64_t *key)
 	return true;
 }
 
-/* A row's values besides the key. */
+/* Write a row's values besides the key. */
 static inline void
 put_values(const GkBatch *b, int row, int width, bool wide, char *to)
 {
@@ -235,8 +235,8 @@ gk_key_partition_add(GkKeyPartition *k, const GkBatch *b, GkError *err)
 			return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 		to = place->at;
 		place->at += bytes;
-		/* where its next rows go, after those of many other parts */
-		__builtin_prefetch(place->at + LINE, 1);
+		/* the part's next row comes after rows of many other parts */
+		__builtin_prefetch(place->at + GK_CACHE_LINE, 1);
 		memcpy(to, &key[i], sizeof(int64_t));
 		put_values(b, i, width, wide, to + sizeof(int64_t));
 	}
@@ -305,7 +305,7 @@ grow(Table *t)
 	return true;
 }
 
-/* The number of a key's group; < 0: out of memory. */
+/* Find or make the number of a key's group; < 0: out of memory. */
 static inline int
 find(Table *t, int64_t key)
 {
@@ -323,22 +323,22 @@ find(Table *t, int64_t key)
 	return g->n - 1;
 }
 
-/* Rows of a block. */
+/* End of a block's rows. */
 static inline const char *
 end_of(const GkKeyPartition *k, int part, const Block *b)
 {
 	return b == k->part[part].last ? k->place[part].at : b->end;
 }
 
-/* Blocks of a part are anywhere: the next one is on its way while one is read. */
+/* Prefetch a block: a part's blocks may lie anywhere. */
 static inline void
 fetch_ahead(const GkKeyPartition *k, const Block *b)
 {
-	for (size_t at = 0; b != NULL && at < k->block_bytes; at += LINE)
+	for (size_t at = 0; b != NULL && at < k->block_bytes; at += GK_CACHE_LINE)
 		__builtin_prefetch((const char *) b + at);
 }
 
-/* The group of each row, and in start[] how many rows each group has. */
+/* Find the group of each row, and count in start[] the rows of each group. */
 static GkStatus
 count_rows(const GkKeyPartition *k, int part, Table *t, uint32_t *of)
 {
@@ -366,7 +366,7 @@ count_rows(const GkKeyPartition *k, int part, Table *t, uint32_t *of)
 	return GK_OK;
 }
 
-/* Each row to the end of its group, start[] being those; floats if all are. */
+/* Copy each row to the end[] of its group; floats if all are. */
 static void
 lay_out(const GkKeyPartition *k, int part, const uint32_t *of, int64_t *end, void *rows)
 {

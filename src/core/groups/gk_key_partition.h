@@ -1,9 +1,9 @@
 /*
  * gk_key_partition.h - rows that belong to groups by a whole number, their key.
  *
- * Rows come in any order and are laid, one after the other, into one of many
- * parts by a hash of the key.  A part fits into a cache; whoever makes groups of
- * its rows then has all rows of them, so parts can be taken by different threads.
+ * Rows come in any order and are written, one after the other, into one of many parts by a
+ * hash of the key: a radix partition.  A part fits into a cache and has all rows of its
+ * groups, so different threads can make groups of different parts.
  */
 #ifndef GK_KEY_PARTITION_H
 #define GK_KEY_PARTITION_H
@@ -18,10 +18,10 @@
 
 typedef struct GkKeyPartition GkKeyPartition;
 
-/* Rows of so many values besides the key. */
+/* width: values of a row besides the key. */
 GkStatus	gk_key_partition_create(const GkHost *host, int width, GkKeyPartition **out, GkError *err);
 void		gk_key_partition_free(GkKeyPartition *k);
-/* Column 0 is the key.  GK_ERR_LIMIT: one is too large to be known exactly. */
+/* Add rows with the key in column 0.  GK_ERR_LIMIT: a key is not a whole number exactly. */
 GkStatus	gk_key_partition_add(GkKeyPartition *k, const GkBatch *b, GkError *err);
 /* Bytes of the rows. */
 size_t		gk_key_partition_bytes(const GkKeyPartition *k);
@@ -36,7 +36,7 @@ typedef struct GkKeyGroups
 	void	   *rows;			/* [start[n]][width] */
 } GkKeyGroups;
 
-/* Any thread, with a host of its own, where the result lies. */
+/* Make the groups of a part.  Any thread, with a host of its own, which allocates the result. */
 GkStatus	gk_key_partition_groups(const GkKeyPartition *k, int part, const GkHost *host, GkKeyGroups *out, GkError *err);
 void		gk_key_partition_groups_free(const GkHost *host, GkKeyGroups *g);
 

@@ -10,7 +10,6 @@
 #include "core/partial/gk_partial.h"
 #include "core/store/gk_points.h"
 #include "core/gk_update.h"
-#include "core/gk_weight.h"
 #include "core/gk_tiles.h"
 
 /* Bytes of a tile's raw doubles, about. */

@@ -22,7 +22,7 @@
  *
  * With the grid of the fit's weights (GkWeightGrid), units are larger by 2^(expo - 17):
  * plane 0 then counts in the units of a GkStep, and takes the weights that are on
- * that grid as the engine does (gk_weight.h).  Others are rounded to 24 bits.
+ * that grid as the engine does (gk_numerics.h).  Others are rounded to 24 bits.
  */
 #ifndef GK_PARTIAL_H
 #define GK_PARTIAL_H

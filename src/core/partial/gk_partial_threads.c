@@ -6,9 +6,8 @@
  */
 #include <string.h>
 
-#include "core/store/gk_chunk_store.h"
-#include "core/partial/gk_partial_threads.h"
 #include "core/store/gk_store.h"
+#include "core/partial/gk_partial_threads.h"
 
 /* If the parts of all threads would take more, there is only one. */
 #define PARTS_BYTES		((size_t) 64 << 20)
@@ -35,7 +34,7 @@ struct GkPartialThreads
 	GkPartialWhat what;
 	int			d;
 	bool		weighted;
-	GkOneChunk	chunk;
+	GkChunkStore	chunk;
 	double	   *weight;			/* [stride] as given; NULL: no weights */
 	int32_t    *label;			/* [stride] */
 	float	   *d2;				/* [stride] */

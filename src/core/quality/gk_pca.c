@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "core/gk_numerics.h"
-#include "core/quality/gk_pca.h"
+#include "core/quality/gk_quality.h"
 
 #define SPAN		6			/* vectors iterated */
 #define MAX_ROUNDS	100

@@ -21,16 +21,16 @@
 static void
 merge_sums(GkQuality *q)
 {
-	GkQualityPart *s = &q->sum;
+	GkQualitySums *s = &q->sum;
 
 	for (int t = 0; t < q->threads; t++)
 	{
 		for (size_t i = 0; i < (size_t) q->k * q->d; i++)
-			s->sum[i] += q->part[t].sum[i];
+			s->sum[i] += q->per_thread[t].sum[i];
 		for (int c = 0; c < q->k; c++)
-			s->count[c] += q->part[t].count[c];
-		s->inertia += q->part[t].inertia;
-		s->far |= q->part[t].far;
+			s->count[c] += q->per_thread[t].count[c];
+		s->inertia += q->per_thread[t].inertia;
+		s->far |= q->per_thread[t].far;
 	}
 	for (int c = 0; c < q->k; c++)
 	{
@@ -111,9 +111,9 @@ measures(GkQuality *q, GkMeasures *out)
 	for (int t = 0; t < q->threads; t++)
 	{
 		for (int c = 0; c < q->k; c++)
-			q->sum.spread[c] += q->part[t].spread[c];
-		q->sum.within += q->part[t].within;
-		q->sum.simplified += q->part[t].simplified;
+			q->sum.spread[c] += q->per_thread[t].spread[c];
+		q->sum.within += q->per_thread[t].within;
+		q->sum.simplified += q->per_thread[t].simplified;
 	}
 	out->k = q->used;
 	out->rows = q->n;
@@ -179,12 +179,12 @@ set_up(GkQuality *q, const GkModel *model, GkError *err)
 	q->sum.sum = gk_alloc0(host, kd, sizeof(gk_int128));
 	q->sum.spread = gk_alloc0(host, q->k, sizeof(gk_int128));
 	q->sum.count = gk_alloc0(host, q->k, sizeof(int64_t));
-	q->part = gk_alloc0(host, q->threads, sizeof(GkQualityPart));
+	q->per_thread = gk_alloc0(host, q->threads, sizeof(GkQualitySums));
 	good = q->unit && q->column && q->mean && q->sum.sum && q->sum.spread && q->sum.count &&
-		q->part;
+		q->per_thread;
 	for (int t = 0; good && t < q->threads; t++)
 	{
-		GkQualityPart *p = &q->part[t];
+		GkQualitySums *p = &q->per_thread[t];
 
 		p->sum = gk_alloc0(host, kd, sizeof(gk_int128));
 		p->spread = gk_alloc0(host, q->k, sizeof(gk_int128));
@@ -224,17 +224,17 @@ tear_down(GkQuality *q)
 {
 	const GkHost *host = q->host;
 
-	for (int t = 0; q->part && t < q->threads; t++)
+	for (int t = 0; q->per_thread && t < q->threads; t++)
 	{
-		gk_free(host, q->part[t].sum);
-		gk_free(host, q->part[t].spread);
-		gk_free(host, q->part[t].count);
-		gk_free(host, q->part[t].add);
-		gk_free(host, q->part[t].z);
-		gk_free(host, q->part[t].x);
-		gk_free(host, q->part[t].f);
+		gk_free(host, q->per_thread[t].sum);
+		gk_free(host, q->per_thread[t].spread);
+		gk_free(host, q->per_thread[t].count);
+		gk_free(host, q->per_thread[t].add);
+		gk_free(host, q->per_thread[t].z);
+		gk_free(host, q->per_thread[t].x);
+		gk_free(host, q->per_thread[t].f);
 	}
-	gk_free(host, q->part);
+	gk_free(host, q->per_thread);
 	gk_free(host, q->unit);
 	gk_free(host, (void *) q->column);
 	gk_free(host, q->mean);

@@ -51,4 +51,21 @@ GkStatus	gk_quality_labels(GkStore *store, const int32_t *label, int k, int64_t 
 GkStatus	gk_quality_rows(GkStore *store, const GkModel *model, int64_t sample,
 							double *x, int32_t *label, int64_t *got, GkError *err);
 
+/* ---- two principal components, for pictures (gk_pca.c) ---- */
+
+typedef struct GkPca
+{
+	double	   *mean;			/* [d] */
+	double	   *axis[2];		/* [d] of length 1; the largest loading is positive */
+	double		share[2];		/* of the total variance */
+} GkPca;
+
+/* Analyse m points of d >= 2 features, row-major, each feature times scale[j]. */
+GkStatus	gk_pca(const GkHost *host, const double *x, int64_t m, int d, const double *scale,
+				   GkPca *out, GkError *err);
+void		gk_pca_free(const GkHost *host, GkPca *pca);
+
+/* Eigenvalues (descending) and vectors (rows of v) of a symmetric n x n matrix, by Jacobi's rotations. */
+void		gk_jacobi(double *a, int n, double *value, double *v);
+
 #endif							/* GK_QUALITY_H */

@@ -11,14 +11,14 @@
 #include "core/quality/gk_quality.h"
 #include "core/store/gk_store.h"
 
-/* Rows that are measured together: small enough for the first-level cache. */
+/* Rows of a block: small enough for the first-level cache. */
 #define GK_QUALITY_ROWS		64
-/* Doubles in a vector, and points that meet one vector together. */
+/* Doubles of a vector, and points that are compared with a vector at a time. */
 #define GK_QUALITY_LANES	8
 #define GK_QUALITY_QUAD		4
 
-/* What one thread adds up. */
-typedef struct GkQualityPart
+/* The sums of one thread. */
+typedef struct GkQualitySums
 {
 	gk_int128  *sum;			/* [k][d] units of GkQuality.unit */
 	gk_int128  *spread;			/* [k] distances to the own mean */
@@ -31,7 +31,7 @@ typedef struct GkQualityPart
 	double	   *z;				/* [d][GK_QUALITY_ROWS] */
 	double	   *x;				/* [d] */
 	float	   *f;				/* [d] */
-} GkQualityPart;
+} GkQualitySums;
 
 typedef struct GkQuality
 {
@@ -44,7 +44,7 @@ typedef struct GkQuality
 	bool		raw;
 	int			expo;			/* z = prepared value * 2^-expo */
 	double	   *unit;			/* [d] of the sums, as z */
-	size_t		width;			/* of a cluster in GkQualityPart.add */
+	size_t		width;			/* of a cluster in GkQualitySums.add */
 	int			copies;
 	/* For labels. */
 	const float *centroid_f;	/* [k][d] prepared */
@@ -52,12 +52,12 @@ typedef struct GkQuality
 	int32_t    *own_label;		/* [n], written by the first pass */
 	const int32_t *label;		/* [n] */
 	/* Results of the first pass. */
-	GkQualityPart sum;
+	GkQualitySums sum;
 	double	   *mean;			/* [k][d], infinite for a cluster without points */
 	int			used;			/* clusters that have points */
 	bool		lone;			/* some have just one */
 	int			threads;
-	GkQualityPart *part;
+	GkQualitySums *per_thread;
 	/* The chunk at hand. */
 	const void **column;		/* [d] */
 	const uint8_t *wide;		/* NULL: floats only */
@@ -67,7 +67,7 @@ typedef struct GkQuality
 	int			per_job;		/* rows */
 	/* The sample, cluster by cluster, each from a multiple of GK_QUALITY_LANES on. */
 	int64_t		m;
-	int64_t		taken;
+	int64_t		sampled;		/* rows so far */
 	size_t		lanes;			/* with what is left over in the clusters' last vectors */
 	double	   *sample;			/* [d][lanes] */
 	int64_t    *place;			/* [k] the next one's */
@@ -117,8 +117,8 @@ GkStatus	gk_silhouette(const GkHost *host, const double *z, size_t stride, int d
 /* ---- gk_quality_simd.c ---- */
 
 /*
- * A block [d][GK_QUALITY_ROWS], its labels as doubles, and the means: each row's squared distance to the
- * mean of its label, and the smallest one to another mean.
+ * For a block [d][GK_QUALITY_ROWS], its labels as doubles, and the means, find each row's
+ * squared distance to the mean of its label, and the smallest one to another mean.
  */
 void		gk_quality_own_other(const double *z, int d, const double *mean, int k, const double *label,
 								 double *own, double *other);

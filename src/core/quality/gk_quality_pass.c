@@ -79,7 +79,7 @@ read_rows(const GkQuality *q, int first, int rows, double *out, size_t stride)
 /* ---- first pass: labels, means ---- */
 
 static void
-label_block(GkQuality *q, GkQualityPart *t, int first, int rows)
+label_block(GkQuality *q, GkQualitySums *t, int first, int rows)
 {
 	for (int i = 0; i < rows; i++)
 	{
@@ -107,7 +107,7 @@ label_block(GkQuality *q, GkQualityPart *t, int first, int rows)
 
 /* Values as they are given: integers one by one. */
 static void
-sum_raw(GkQuality *q, GkQualityPart *t, int first, int rows)
+sum_raw(GkQuality *q, GkQualitySums *t, int first, int rows)
 {
 	const int32_t *label = q->label + q->first + first;
 
@@ -120,7 +120,7 @@ sum_raw(GkQuality *q, GkQualityPart *t, int first, int rows)
 
 /* Prepared values: exact as doubles, up to GK_PACKAGE rows, by the engine's kernel. */
 static void
-sum_prepared(GkQuality *q, GkQualityPart *t, int first, int rows)
+sum_prepared(GkQuality *q, GkQualitySums *t, int first, int rows)
 {
 	const int32_t *label = q->label + q->first + first;
 	size_t		copy = q->k * q->width;
@@ -152,7 +152,7 @@ static void
 sum_job(void *arg, int64_t job, int thread)
 {
 	GkQuality  *q = arg;
-	GkQualityPart *t = &q->part[thread];
+	GkQualitySums *t = &q->per_thread[thread];
 	int			first = (int) job * q->per_job;
 	int			end = q->rows - first < q->per_job ? q->rows : first + q->per_job;
 	const int32_t *label = q->label + q->first;
@@ -169,7 +169,7 @@ sum_job(void *arg, int64_t job, int thread)
 /* ---- second pass: distances to the means ---- */
 
 static void
-measure_block(GkQuality *q, GkQualityPart *t, int first, int rows)
+measure_block(GkQuality *q, GkQualitySums *t, int first, int rows)
 {
 	const int32_t *label = q->label + q->first + first;
 	double		l[ROWS];
@@ -201,7 +201,7 @@ measure_job(void *arg, int64_t job, int thread)
 	int			end = q->rows - first < q->per_job ? q->rows : first + q->per_job;
 
 	for (int row = first; row < end; row += ROWS)
-		measure_block(q, &q->part[thread], row, end - row < ROWS ? end - row : ROWS);
+		measure_block(q, &q->per_thread[thread], row, end - row < ROWS ? end - row : ROWS);
 }
 
 /* ---- the sample ---- */
@@ -241,9 +241,9 @@ gk_quality_place_sample(GkQuality *q, GkError *err)
 static void
 take_sample(GkQuality *q)
 {
-	for (; q->taken < q->m; q->taken++)
+	for (; q->sampled < q->m; q->sampled++)
 	{
-		int64_t		row = sample_row(q, q->taken);
+		int64_t		row = sample_row(q, q->sampled);
 
 		if (row >= q->first + q->rows)
 			return;
@@ -357,15 +357,15 @@ gk_quality_rows(GkStore *store, const GkModel *model, int64_t sample, double *x,
 	else
 		gk_model_prepare(q.prep, model->centroids, q.k, f);
 	chunks = gk_store_points(store)->nchunks;
-	for (int i = 0; st == GK_OK && i < chunks && q.taken < q.m; i++)
+	for (int i = 0; st == GK_OK && i < chunks && q.sampled < q.m; i++)
 	{
 		void	   *copy;
 
 		st = open_chunk(&q, i, &copy, err);
-		for (; st == GK_OK && q.taken < q.m; q.taken++)
+		for (; st == GK_OK && q.sampled < q.m; q.sampled++)
 		{
-			int64_t		row = sample_row(&q, q.taken);
-			double	   *to = x + (size_t) q.taken * q.d;
+			int64_t		row = sample_row(&q, q.sampled);
+			double	   *to = x + (size_t) q.sampled * q.d;
 			float		d2;
 
 			if (row >= q.first + q.rows)
@@ -373,13 +373,13 @@ gk_quality_rows(GkStore *store, const GkModel *model, int64_t sample, double *x,
 			for (int j = 0; j < q.d; j++)
 				to[j] = raw_value(&q, j, (int) (row - q.first));
 			(void) gk_prepare_point(q.prep, to, point);
-			label[q.taken] = gk_nearest(point, q.d, f, q.k, &d2);
+			label[q.sampled] = gk_nearest(point, q.d, f, q.k, &d2);
 		}
 		gk_free(q.host, copy);
 		if (st == GK_OK && q.host->poll && q.host->poll(q.host->ctx))
 			st = GK_STOPPED;
 	}
-	*got = q.taken;
+	*got = q.sampled;
 	gk_free(q.host, (void *) q.column);
 	gk_free(q.host, f);
 	gk_free(q.host, point);

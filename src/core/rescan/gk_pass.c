@@ -1,5 +1,5 @@
 /*
- * gk_pass.c - answers of passes: their arrays, and how parts add up.  See gk_pass.h.
+ * gk_pass.c - answers of passes: their arrays, and their sums.  See gk_pass.h.
  */
 #include <string.h>
 
@@ -111,10 +111,7 @@ move(const Picks *from, int i, const Picks *to, int j, int d)
 	memmove(to->point + (size_t) j * d, from->point + (size_t) i * d, d * sizeof(float));
 }
 
-/*
- * The `want` first of both.  From the back and in place: how many of each stay is
- * known first.
- */
+/* Keep the `want` first picks of both: count those of each, then merge from the back in place. */
 static void
 add_race(const GkPass *pass, GkPassResult *to, const GkPassResult *from, int race)
 {
@@ -148,7 +145,7 @@ add_race(const GkPass *pass, GkPassResult *to, const GkPassResult *from, int rac
 
 /* ---- the farthest point ---- */
 
-/* Is b's the farther one?  Ties as in GkBackend.seed_far. */
+/* Is b's point the farther one?  Ties as in GkBackend.seed_far. */
 static bool
 farther(const GkPassResult *a, const GkPassResult *b)
 {

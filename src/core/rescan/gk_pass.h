@@ -1,11 +1,10 @@
 /*
- * gk_pass.h - one pass over rows that are not kept: what is asked of all rows, and
- * the answer.
+ * gk_pass.h - one pass over rows that are not kept: a question about all rows, and its
+ * answer.
  *
- * With strategy "scan" every pass reads the rows anew.  A pass is a value of
- * O(k d) numbers and so is its result, and results of parts of the rows add up to
- * the result of all of them, exactly: so the rows may be in this process, or in
- * shards on other servers that a pass is sent to.
+ * With strategy "scan" every pass reads the rows anew.  A pass is a value of O(k d) numbers
+ * and so is its answer, and the answers of disjoint sets of rows add up, exactly: so the
+ * rows may be in this process, or in shards on other servers that a pass is sent to.
  *
  * An answer is four arrays whose lengths follow from the question:
  *   kind      i128                     i64                        dbl            flt
@@ -86,7 +85,7 @@ gk_pass_point(const GkPass *pass, const GkPassResult *r, int race, int pick)
 
 /* Lengths of the arrays for points of d features. */
 void		gk_pass_lengths(const GkPass *pass, int d, GkPassResult *r);
-/* An answer of no rows; d = 0 in a STATS pass: without arrays, until gk_pass_add() or so. */
+/* Make an answer of no rows; d = 0 in a STATS pass: without arrays, until gk_pass_add() knows d. */
 GkStatus	gk_pass_result_init(const GkHost *host, const GkPass *pass, int d, GkPassResult *r, GkError *err);
 void		gk_pass_result_free(const GkHost *host, GkPassResult *r);
 /* Add the answer of other rows; their order of rows only matters to `first`. */
@@ -99,7 +98,7 @@ typedef struct GkRows
 {
 	void	   *ctx;
 	/*
-	 * Ask all rows; the same rows in the same order each time.  *out is empty and
+	 * Make a pass over all rows, the same ones in the same order each time.  *out is empty and
 	 * becomes the caller's (gk_pass_result_free).  A sink takes the labels of a
 	 * FINISH pass.
 	 */
@@ -119,13 +118,13 @@ GkStatus	gk_rows_open(const GkHost *host, const GkRows *rows, bool weighted, GkS
 /* The one backend that clusters such a store. */
 extern const GkBackend gk_rows_backend;
 
-/* ---- answering: batches of a loading store in, an answer out (gk_pass.c) ---- */
+/* ---- answering: batches of a loading store in, an answer out (gk_pass_answer.c) ---- */
 
 typedef struct GkPassAnswerer GkPassAnswerer;
 
 /*
- * What the passes of a seeding leave to the next ones, in the host's temporary file: the
- * rows' D.  Zeros at first; the file has to be for nothing else.
+ * The rows' D, which a pass of a seeding leaves to the next one in the host's temporary file.
+ * Zeros at first; the file has to serve nothing else.
  */
 typedef struct GkKeptD
 {
@@ -135,17 +134,17 @@ typedef struct GkKeptD
 } GkKeptD;
 
 /*
- * *device: who computes; becomes the CPU when it fails and the host agrees.
- * chunk_bytes: rows that are computed with at once.  kept: may be NULL.
+ * Begin to answer a pass.  *device computes; it becomes the CPU when it fails and the host
+ * agrees.  chunk_bytes: size of the rows that are computed with at once.  kept may be NULL.
  */
 GkStatus	gk_pass_answer_open(const GkHost *host, const GkPass *pass, const GkBackend **device,
 						   size_t chunk_bytes, const GkLabelSink *sink, GkKeptD *kept, GkPassAnswerer **out,
 						   GkError *err);
 /* A GkTake. */
 GkStatus	gk_pass_answer_take(void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);
-/* After the last batch.  The answer becomes the caller's. */
+/* End after the last batch.  The answer becomes the caller's. */
 GkStatus	gk_pass_answer_end(GkPassAnswerer *p, GkPassResult *out, GkError *err);
-/* Who made a step, as GkBackend.describe; empty: nobody. */
+/* What made a step, as GkBackend.describe; empty: the pass was no step. */
 typedef struct GkPassAnswererNames
 {
 	char		device[96];

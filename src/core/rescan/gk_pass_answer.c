@@ -1,10 +1,10 @@
 /*
- * gk_pass_answer.c - answers a pass (gk_pass.h) from rows that come by and are not kept.
+ * gk_pass_answer.c - answer a pass (gk_pass.h) from rows that are read and not kept.
  *
  * Batches of a loading store are prepared into one chunk; when that is full, the
  * backend's own pass runs over it, as over a store of one chunk, and its result
  * is added to the answer.  So every kernel, thread and device is used as for
- * points that are kept, and the memory is that of one chunk.
+ * points that are kept, and memory is that of one chunk.
  *
  * Seeding works on D, a float per point.  The CPU computes it anew from all seeds so far;
  * where that is much, and the rows are in this server, D is kept in a temporary file and
@@ -12,11 +12,10 @@
  */
 #include <string.h>
 
-#include "core/store/gk_chunk_store.h"
-#include "core/rescan/gk_pass.h"
 #include "core/store/gk_store.h"
+#include "core/rescan/gk_pass.h"
 
-/* Numbers in all seeds from which on D is kept: reading and writing it has its price, too. */
+/* Keep D if the seeds have this many numbers: reading and writing it costs time, too. */
 #define KEEP_FROM		256
 
 struct GkPassAnswerer
@@ -27,11 +26,11 @@ struct GkPassAnswerer
 	size_t		chunk_bytes;
 	const GkLabelSink *sink;
 	GkPassResult answer;
-	GkPassResult part;			/* of one chunk */
+	GkPassResult chunk_answer;
 	GkColumnStats *stats;		/* [columns] STATS */
 	GkMoments  *moments;		/* [d] MOMENTS, and totals of the chunk */
 	gk_int128	mass;
-	GkOneChunk	chunk;
+	GkChunkStore	chunk;
 	int64_t		row;			/* ordinal of its first row */
 	GkPassAnswererNames names;
 	GkPick	   *picks;			/* [want] */
@@ -51,7 +50,7 @@ seeding(const GkPass *pass)
 	return pass->kind == GK_PASS_SEED || pass->kind == GK_PASS_FAR;
 }
 
-/* Labels go up once, and a device might fail in the middle of that. */
+/* A pass with labels runs on the CPU: they go up once, and a device might fail in between. */
 static const GkBackend *
 backend_of(const GkPassAnswerer *p)
 {
@@ -60,7 +59,7 @@ backend_of(const GkPassAnswerer *p)
 
 /* ---- the chunk ---- */
 
-/* The first batch says how many features and host's columns there are. */
+/* Make the chunk when the first batch shows how many features and aux columns there are. */
 static GkStatus
 begin_chunk(GkPassAnswerer *p, const GkStore *from, const GkBatch *b, GkError *err)
 {
@@ -78,7 +77,7 @@ begin_chunk(GkPassAnswerer *p, const GkStore *from, const GkBatch *b, GkError *e
 	p->picks = gk_alloc(p->host, pass->want, sizeof(GkPick));
 	if (p->moments == NULL || p->picks == NULL)
 		return out_of_memory(err);
-	return gk_pass_result_init(p->host, pass, pts->d, &p->part, err);
+	return gk_pass_result_init(p->host, pass, pts->d, &p->chunk_answer, err);
 }
 
 /* Backends may leave one cluster to be the chunk's total less the others. */
@@ -97,8 +96,8 @@ close_chunk(GkPassAnswerer *p)
 	gk_chunk_store_close(&p->chunk, seeding(p->pass) ? p->row : 0);
 
 	/*
-	 * The CPU keeps the labels of the last step of resident points, which is for
-	 * nothing here.
+	 * The CPU would keep the labels of the last step of resident points, which are of no
+	 * use here.
 	 */
 	pts->resident = backend_of(p) != &gk_cpu_backend;
 	if (wants_totals(p))
@@ -111,13 +110,13 @@ close_chunk(GkPassAnswerer *p)
 	}
 }
 
-/* ---- what the kinds ask a backend ---- */
+/* ---- calls of a backend, by kind of pass ---- */
 
 static GkStatus
 step(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 {
-	size_t		kd = (size_t) p->pass->k * p->part.d;
-	GkStep		out = {p->part.i128, p->part.i128 + kd, p->part.i64};
+	size_t		kd = (size_t) p->pass->k * p->chunk_answer.d;
+	GkStep		out = {p->chunk_answer.i128, p->chunk_answer.i128 + kd, p->chunk_answer.i64};
 
 	return b->step(s, p->pass->centroids, p->pass->k, &out, err);
 }
@@ -125,7 +124,7 @@ step(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 static GkStatus
 finish(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 {
-	GkFinish	out = {p->part.i64, p->part.i128, p->part.flt};
+	GkFinish	out = {p->chunk_answer.i64, p->chunk_answer.i128, p->chunk_answer.flt};
 
 	return b->finish(s, p->pass->centroids, p->pass->k, &out, p->sink, err);
 }
@@ -135,7 +134,7 @@ copy_point(const GkPassAnswerer *p, int64_t row, float *to)
 {
 	const GkChunk *c = p->chunk.chunk;
 
-	for (int j = 0; j < p->part.d; j++)
+	for (int j = 0; j < p->chunk_answer.d; j++)
 		to[j] = c->data[(size_t) j * c->stride + (size_t) (row - c->first)];
 }
 
@@ -144,23 +143,23 @@ run_race(GkPassAnswerer *p, const GkBackend *b, GkSession *s, int race, GkError 
 {
 	const GkPass *pass = p->pass;
 	size_t		first = (size_t) race * pass->want;
-	int64_t    *row = p->part.i64 + gk_pass_races(pass) + first;
+	int64_t    *row = p->chunk_answer.i64 + gk_pass_races(pass) + first;
 	int			got = 0;
 	GkStatus	st = b->seed_race(s, pass->key, pass->use_d2, pass->want, p->picks, &got, err);
 
-	p->part.i64[race] = got;
+	p->chunk_answer.i64[race] = got;
 	for (int i = 0; i < got; i++)
 	{
 		row[i] = p->picks[i].row;
-		p->part.dbl[first + i] = p->picks[i].key;
-		copy_point(p, row[i], p->part.flt + (first + i) * p->part.d);
+		p->chunk_answer.dbl[first + i] = p->picks[i].key;
+		copy_point(p, row[i], p->chunk_answer.flt + (first + i) * p->chunk_answer.d);
 	}
 	return st;
 }
 
 /*
- * Every candidate's race starts from the D of the seeds; what it makes of D is summed
- * up on the way, so the potentials come with it.
+ * Run each candidate's race from the D of the seeds.  Updating D by the candidate sums it up,
+ * which gives the potential as well.
  */
 static GkStatus
 run_races(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
@@ -178,14 +177,14 @@ run_races(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 	for (int i = 0; st == GK_OK && i < pass->k; i++)
 	{
 		memcpy(c->mind2, p->saved, bytes);
-		st = b->seed_update(s, pass->centroids + (size_t) i * p->part.d, 1, &p->part.i128[i], err);
+		st = b->seed_update(s, pass->centroids + (size_t) i * p->chunk_answer.d, 1, &p->chunk_answer.i128[i], err);
 		if (st == GK_OK)
 			st = run_race(p, b, s, i, err);
 	}
 	return st;
 }
 
-/* The chunk's D, of all seeds. */
+/* Compute the chunk's D of all seeds. */
 static GkStatus
 make_d(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 {
@@ -201,7 +200,7 @@ make_d(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 
 	if (st != GK_OK || done == pass->nseeds)
 		return st;
-	st = b->seed_update(s, pass->seeds + (size_t) done * p->part.d, pass->nseeds - done, &unused, err);
+	st = b->seed_update(s, pass->seeds + (size_t) done * p->chunk_answer.d, pass->nseeds - done, &unused, err);
 	if (st == GK_OK && p->kept != NULL && !p->host->spill_write(p->host->ctx, at, d2, bytes))
 		st = gk_fail(err, GK_ERR_HOST, "could not write the temporary file");
 	return st;
@@ -217,11 +216,11 @@ seed(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 		st = make_d(p, b, s, err);
 	if (st == GK_OK && pass->kind == GK_PASS_FAR)
 	{
-		st = b->seed_far(s, &p->part.i64[0], err);
-		if (st == GK_OK && p->part.i64[0] >= 0)
+		st = b->seed_far(s, &p->chunk_answer.i64[0], err);
+		if (st == GK_OK && p->chunk_answer.i64[0] >= 0)
 		{
-			p->part.flt[0] = p->chunk.chunk->mind2[p->part.i64[0] - p->row];
-			copy_point(p, p->part.i64[0], p->part.flt + 1);
+			p->chunk_answer.flt[0] = p->chunk.chunk->mind2[p->chunk_answer.i64[0] - p->row];
+			copy_point(p, p->chunk_answer.i64[0], p->chunk_answer.flt + 1);
 		}
 	}
 	else
@@ -229,7 +228,7 @@ seed(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 		if (st == GK_OK && pass->want > 0)
 			st = run_races(p, b, s, err);
 		else if (st == GK_OK)
-			st = b->seed_eval(s, pass->centroids, pass->k, p->part.i128, err);
+			st = b->seed_eval(s, pass->centroids, pass->k, p->chunk_answer.i128, err);
 	}
 	b->seed_end(s);
 	return st;
@@ -269,9 +268,9 @@ run_chunk(GkPassAnswerer *p, GkError *err)
 		*p->device = &gk_cpu_backend;
 		st = ask(p, &gk_cpu_backend, err);
 	}
-	p->part.rows = p->chunk.fill;
+	p->chunk_answer.rows = p->chunk.fill;
 	if (st == GK_OK)
-		st = gk_pass_add(p->host, p->pass, &p->answer, &p->part, err);
+		st = gk_pass_add(p->host, p->pass, &p->answer, &p->chunk_answer, err);
 	p->row += p->chunk.fill;
 	p->chunk.fill = 0;
 	return st;
@@ -356,7 +355,7 @@ gk_pass_answer_open(const GkHost *host, const GkPass *pass, const GkBackend **de
 	return st;
 }
 
-/* Statistics were kept as structs. */
+/* Copy the statistics, which were kept as structs. */
 static GkStatus
 answer_stats(GkPassAnswerer *p, GkError *err)
 {
@@ -422,7 +421,7 @@ gk_pass_answer_free(GkPassAnswerer *p)
 		return;
 	host = p->host;
 	gk_pass_result_free(host, &p->answer);
-	gk_pass_result_free(host, &p->part);
+	gk_pass_result_free(host, &p->chunk_answer);
 	gk_free(host, p->stats);
 	gk_free(host, p->moments);
 	gk_free(host, p->picks);

@@ -1,10 +1,10 @@
 /*
- * gk_pass_backend.c - clustering rows that are not kept: a backend whose passes read
- * them again (GkRows).
+ * gk_pass_backend.c - cluster rows that are not kept: a backend whose passes read them again
+ * (GkRows), and the store of such rows.
  *
- * The loop, seeding, repair and finishing are those of any other backend; here
- * each of their questions becomes a GkPass.  Seeding's D is a function of all
- * seeds so far, which is what is kept instead: O(k d) numbers.
+ * The loop, seeding, repair and finishing are those of any other backend; here each of their
+ * calls becomes a GkPass.  Seeding's D is a function of all seeds so far, which are kept
+ * instead: O(k d) numbers.
  *
  * A round of k-means++ is one pass: gk_seed.c says which race comes after the
  * choice among the candidates (seed_ahead), and the pass that evaluates them runs
@@ -46,7 +46,7 @@ out_of_memory(GkError *err)
 
 /* ---- one pass ---- */
 
-/* The rows, or what they add up to, are others than in an earlier pass. */
+/* Fail: the rows, or their sums, differ from those of an earlier pass. */
 static GkStatus
 changed(GkError *err)
 {
@@ -89,7 +89,7 @@ rows_finish(GkStore *store, GkError *err)
 	return GK_OK;
 }
 
-/* Passes prepare the rows again each time, so only the totals are to be found. */
+/* Each pass prepares the rows again, so only find the totals. */
 static GkStatus
 rows_prepare(GkStore *store, const GkPrep *prep, bool keep, GkMoments *moments, gk_int128 *mass, GkError *err)
 {
@@ -192,7 +192,7 @@ describe(GkSession *s, char *device, size_t device_len, char *strategy, size_t s
 
 /* ---- Lloyd ---- */
 
-/* Whatever the centroids, all clusters together are all rows. */
+/* All clusters together are all rows, for any centroids. */
 static bool
 complete(const GkSession *s, const GkStep *step, int k)
 {
@@ -268,7 +268,7 @@ seed_end(GkSession *s)
 	forget_race(s);
 }
 
-/* The race that was run for this candidate is the one to come. */
+/* Remember the race that was run for this candidate as the one to come. */
 static void
 choose_race(GkSession *s, const float *point)
 {
@@ -318,7 +318,7 @@ seed_ahead(GkSession *s, uint64_t key, int want)
 	s->want = want < s->pts->n ? want : (int) s->pts->n;
 }
 
-/* Ask and keep the answer. */
+/* Ask for a race and keep the answer. */
 static GkStatus
 ask_race(GkSession *s, const float *candidates, int m, uint64_t key, bool use_d2, int want, GkError *err)
 {
@@ -395,7 +395,7 @@ seed_far(GkSession *s, int64_t *row, GkError *err)
 	return st;
 }
 
-/* A point that the last race or seed_far() named. */
+/* Return a point that the last race or seed_far() named. */
 static GkStatus
 row(GkSession *s, int64_t number, float *out, GkError *err)
 {

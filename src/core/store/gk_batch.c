@@ -1,8 +1,9 @@
 /*
- * gk_batch.c - some rows on their way into a store (gk_batch.h).
+ * gk_batch.c - rows on their way into a store (gk_batch.h).
  */
 #include <string.h>
 
+#include "core/base/gk_sizes.h"
 #include "core/store/gk_batch.h"
 
 int
@@ -13,11 +14,11 @@ gk_batch_capacity(int columns, size_t bytes)
 	return rows > GK_BATCH_ROWS ? GK_BATCH_ROWS : rows < 16 ? 16 : (int) rows;
 }
 
-/* An odd number of cache lines: rows are written across, and must not meet in few sets. */
+/* An odd number of cache lines: a row is written across, and its values must not share sets of the cache. */
 static size_t
 column_stride(int capacity)
 {
-	return ((capacity * sizeof(double) + 63) / 64 | 1) * 64;
+	return ((capacity * sizeof(double) + GK_CACHE_LINE - 1) / GK_CACHE_LINE | 1) * GK_CACHE_LINE;
 }
 
 /* The flags come last, so that everything is aligned. */

@@ -13,6 +13,7 @@
 #include <stddef.h>
 
 #include "core/store/gk_columns.h"
+#include "core/gk_core.h"
 
 /* A batch has at most as many rows as column kernels take at once. */
 #define GK_BATCH_ROWS	GK_COLUMN_BLOCK
@@ -29,14 +30,14 @@ typedef struct GkBatch
 	uint32_t   *aux;			/* [naux][capacity] */
 } GkBatch;
 
-/* As many rows as make a batch of about that many bytes, at least 16. */
+/* The rows of a batch of about that many bytes, at least 16. */
 int			gk_batch_capacity(int columns, size_t bytes);
 size_t		gk_batch_bytes(int columns, int naux, int capacity);
-/* An empty batch in so much memory, aligned to 8 bytes; its columns are floats. */
+/* Make an empty batch in gk_batch_bytes() of memory, aligned to 8; its columns are floats. */
 void		gk_batch_init(GkBatch *b, void *memory, int columns, int naux, int capacity);
-/* Another process's batch. */
+/* Make a view of another process's batch. */
 void		gk_batch_attach(GkBatch *b, void *memory, int columns, int naux, int capacity);
-/* Make doubles of the first `rows` values of a column, and of what comes. */
+/* Make doubles of the first `rows` values of a column, and of those to come. */
 void		gk_batch_widen(GkBatch *b, int column, int rows);
 /* Add the rows to the statistics [columns]. */
 void		gk_batch_observe(const GkBatch *b, GkColumnStats *stats);
@@ -75,5 +76,40 @@ gk_batch_put(GkBatch *b, int column, double v)
 {
 	gk_batch_set(b, column, b->rows, v);
 }
+
+/* ---- batches into chunks (gk_load.c) ---- */
+
+/*
+ * One thread decides where rows go, in their order; the copies may be made later, in any
+ * order and by any thread.
+ */
+
+/* A copy of rows of a batch to rows of a chunk. */
+typedef struct GkMove
+{
+	const GkBatch *batch;
+	int			from;
+	int			rows;
+	/* The chunk, which stays as it is until the copy is made. */
+	char	   *data;
+	int			stride;
+	const uint8_t *wide;
+	int			to;
+} GkMove;
+
+/* Makes the copies. */
+typedef struct GkMover
+{
+	/* May return before the copy is made; the batch stays until then. */
+	GkStatus	(*move) (void *arg, const GkMove *move);
+	/* Return when all copies are made. */
+	GkStatus	(*finish) (void *arg);
+	void	   *arg;
+} GkMover;
+
+/* Find places for a batch's rows; gk_store_observed() adds their statistics. */
+GkStatus	gk_store_add_by(GkStore *store, const GkBatch *batch, const GkMover *mover, GkError *err);
+/* Make a copy.  Any thread. */
+void		gk_store_move(const GkStore *store, const GkMove *move);
 
 #endif							/* GK_BATCH_H */

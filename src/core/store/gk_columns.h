@@ -1,7 +1,7 @@
 /*
- * gk_columns.h - loops over one column: statistics of raw values, and their
- * conversion to prepared ones; and the conversion of one row.  The same bits on every instruction set, since
- * every operation is elementwise or exact.
+ * gk_columns.h - loops over one column: statistics of raw values, and their conversion to
+ * prepared ones; and the conversion of one row.  The same bits on every instruction set,
+ * since every operation is elementwise or exact.
  */
 #ifndef GK_COLUMNS_H
 #define GK_COLUMNS_H
@@ -25,7 +25,7 @@ typedef struct GkMoments
 	gk_int128	sq;
 } GkMoments;
 
-/* Statistics of no values; those of other values added. */
+/* Make statistics of no values; add those of other values. */
 void		gk_stats_clear(GkColumnStats *s, int n);
 void		gk_stats_merge(GkColumnStats *to, const GkColumnStats *from, int n);
 

@@ -10,7 +10,6 @@
 
 #include "core/gk_numerics.h"
 #include "core/store/gk_store.h"
-#include "core/gk_weight.h"
 
 #define BLOCK	GK_COLUMN_BLOCK	/* rows converted at a time */
 /* Rows of one column that a thread goes through: memory likes long runs. */

@@ -150,9 +150,7 @@ GkStatus
 gk_store_ingest(GkStore *store, const GkBackend *backend, bool wide, GkError *err)
 {
 	const GkHost *host = store->host;
-	GkProblem	problem = {.host = host,.core = &gk_core,.store = store,
-		.gpu_memory_limit = host->gpu_memory_limit,.gpu_devices = host->gpu_devices,
-	.gpu_fault = host->gpu_fault};
+	GkProblem	problem = gk_problem(store, 0, 0);
 	double		start = gk_now_ms();
 	GkIngest   *in;
 	GkStatus	st;

@@ -1,6 +1,6 @@
 /*
  * gk_load.c - rows into a store: where each row of a batch goes is decided here, in the
- * order of the rows; the copying may be left to other threads (gk_load.h).
+ * order of the rows; the copying may be left to other threads (gk_batch.h).
  *
  * Below is the sink that fills chunks.  A column of a chunk is float32 as long as every
  * value is one exactly, float64 from the first other value on.  A full chunk goes to the
@@ -12,12 +12,15 @@
 #include <emmintrin.h>
 #endif
 
+#include "core/base/gk_sizes.h"
 #include "core/store/gk_store.h"
 
-/* The first chunk is small and each further one twice as large, up to chunk_rows:
- * a table of 150 rows does not pay for 16 MB. */
+/*
+ * Rows of the first chunk; each further one is twice as large, up to chunk_rows: a table of
+ * 150 rows does not pay for 16 MB.
+ */
 #define FIRST_CHUNK_ROWS	4096
-/* A chunk that it pays to ask for early. */
+/* Smallest chunk that it pays to allocate early. */
 #define AHEAD_BYTES		((size_t) 4 << 20)
 
 size_t
@@ -66,7 +69,7 @@ drop_ahead(GkStore *s)
 	s->ahead = NULL;
 }
 
-/* Memory of a chunk: what was asked for when the one before was new, if it fits. */
+/* Find memory for a chunk: what look_ahead() asked for, if it fits. */
 static void *
 chunk_memory(GkStore *s, size_t bytes)
 {
@@ -82,9 +85,9 @@ chunk_memory(GkStore *s, size_t bytes)
 }
 
 /*
- * Have the next chunk's memory found by another thread, if one may be used and rows are
- * expected for it.  They may end before: then it is a quarter of the rest at most that was
- * asked for in vain.
+ * Have another thread find the next chunk's memory, if one may be used and rows are expected
+ * for it.  If the rows end before, at most a quarter of the memory in use was asked for in
+ * vain.
  */
 static void
 look_ahead(GkStore *s, const GkChunk *latest)
@@ -165,7 +168,7 @@ copy_raw(const GkStore *s, const GkChunk *c, char *to, const uint8_t *wide, int 
 	}
 }
 
-/* Some columns of the batch do not fit float32: give them doubles from here on. */
+/* Give columns that do not fit float32 any more doubles from here on. */
 static GkStatus
 widen(GkStore *s, GkChunk *c, GkError *err)
 {
@@ -194,7 +197,7 @@ widen(GkStore *s, GkChunk *c, GkError *err)
 	return GK_OK;
 }
 
-/* Whether a full chunk goes to the spill file: seeding takes one more column. */
+/* Does a full chunk go to the spill file?  Seeding takes one more column. */
 static bool
 over_limit(const GkStore *s)
 {
@@ -291,7 +294,7 @@ const GkSink gk_chunk_sink = {true, chunk_take, chunk_finish, gk_store_convert, 
 
 /* ---- copying ---- */
 
-/* Moves made together, and how many bytes of them are worth waking threads. */
+/* Copies made at a time, and bytes of them that are worth waking threads. */
 #define MOVES			128
 #define THREADS_BYTES	((size_t) 384 << 10)
 
@@ -304,33 +307,33 @@ typedef struct Moves
 	GkMove		move[MOVES];
 } Moves;
 
-#define LINE		64
-
-/* A chunk of fewer bytes is still in the cache when it is full and looked at again. */
+/* A chunk of fewer bytes is still in the cache when it is full and prepared. */
 #define CACHED_BYTES	((size_t) 512 << 10)
 
 /*
- * Lines of memory that are stored past the cache are not read first, which took as long as
- * storing them; when a large chunk is full, its first rows have left the cache anyway.
+ * Store past the cache, unless the chunk stays there: such lines are not read first, which
+ * took as long as storing them, and the first rows of a large chunk have left the cache
+ * before it is full.
  */
 static void
 copy(char *to, const char *from, size_t bytes, bool cached)
 {
 #ifdef __SSE2__
-	size_t		head = -(uintptr_t) to % LINE;
+	size_t		head = -(uintptr_t) to % GK_CACHE_LINE;
 
-	if (!cached && bytes >= head + LINE)
+	if (!cached && bytes >= head + GK_CACHE_LINE)
 	{
 		memcpy(to, from, head);
-		for (to += head, from += head, bytes -= head; bytes >= LINE; to += LINE, from += LINE, bytes -= LINE)
-			for (int i = 0; i < LINE; i += sizeof(__m128i))
+		for (to += head, from += head, bytes -= head; bytes >= GK_CACHE_LINE;
+			 to += GK_CACHE_LINE, from += GK_CACHE_LINE, bytes -= GK_CACHE_LINE)
+			for (int i = 0; i < GK_CACHE_LINE; i += sizeof(__m128i))
 				_mm_stream_si128((__m128i *) (to + i), _mm_loadu_si128((const __m128i *) (from + i)));
 	}
 #endif
 	memcpy(to, from, bytes);
 }
 
-/* Rows of a batch's column to those of a chunk's column at `to`. */
+/* Copy rows of a batch's column to those of a chunk's column at `to`. */
 static void
 move_column(const GkMove *m, int column, char *to, bool wide, bool cached)
 {

@@ -15,7 +15,7 @@
 #define GK_ROW_PAD	64
 
 /*
- * Room for so many rows: an odd number of tiles, so that a tile's columns, read in
+ * The stride for `rows` rows: an odd number of tiles, so that a tile's columns, read in
  * place, are not a power of two apart and do not push each other out of the cache.
  */
 static inline int
@@ -36,7 +36,7 @@ typedef struct GkChunk
 	int64_t		spill_at;		/* < 0: not in the spill file */
 	int64_t		spill_mind2;	/* place of mind2 in the spill file, < 0: none yet */
 	bool		mind2_written;	/* since gk_store_mind2_begin */
-	uint8_t    *wide;			/* raw stage: column j holds doubles */
+	uint8_t    *wide;			/* raw chunks: column j holds doubles */
 	size_t		bytes;
 } GkChunk;
 

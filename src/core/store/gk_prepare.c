@@ -12,7 +12,6 @@
 
 #include "core/gk_numerics.h"
 #include "core/store/gk_store.h"
-#include "core/gk_weight.h"
 
 /* Sum of w x^2 and variance of a column, prepared units. */
 static double
@@ -111,9 +110,9 @@ choose_scale(GkStore *s, const double *sd)
 		top = bottom = 0;		/* all columns constant */
 
 	/*
-	 * As many bits above 1 as below: whoever asks for points far outside these
-	 * (kmeans_predict) should not meet the end of float32.  Near the ends of double
-	 * precision, as near to that as there are scales.
+	 * As many bits above 1 as below, so that points far outside these (kmeans_predict) do
+	 * not meet the end of float32.  Near the ends of double precision, as near to that as
+	 * there are scales.
 	 */
 	e = (top - bottom > 2 * GK_TOP_EXPO ? GK_TOP_EXPO : (top - bottom + 1) / 2) - top;
 	e = e > most ? most : e;

@@ -14,13 +14,13 @@
 #include "core/gk_numerics.h"
 #include "core/store/gk_store.h"
 
-/* Rows staged at a time: what stays in the cache. */
+/* Bytes of the store's own batch, which is to stay in the cache. */
 #define BATCH_BYTES		(256 * 1024)
-/* Chunks are not made smaller than this for the memory limit's sake. */
+/* The memory limit makes no chunks smaller than this. */
 #define SMALL_CHUNK			((size_t) 4 << 20)
 /*
- * Chunks at work besides those that stay: being filled, with doubles, or being
- * prepared, or two views.
+ * Chunks at work besides those that stay: being filled, with doubles, or being prepared, or
+ * two views.  Up to NOT_COUNTED bytes of them are not taken off the memory limit.
  */
 #define WORKING_CHUNKS		3
 #define NOT_COUNTED			((size_t) 24 << 20)
@@ -67,7 +67,7 @@ gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 	if (rows > (size_t) GK_INT64_ROWS)
 		rows = (size_t) GK_INT64_ROWS;
 	s->chunk_rows = (int) rows;
-	/* Chunks at work, above what is not worth counting, take the place of chunks that stay. */
+	/* Chunks at work above NOT_COUNTED take the place of chunks that stay. */
 	working = WORKING_CHUNKS * rows * row_bytes;
 	if (working > NOT_COUNTED)
 		s->memory_limit -= working - NOT_COUNTED > memory_limit ? memory_limit : working - NOT_COUNTED;
@@ -154,18 +154,6 @@ int
 gk_store_features(const GkStore *store)
 {
 	return store->pts.d;
-}
-
-size_t
-gk_store_memory(const GkStore *store)
-{
-	return store->memory;
-}
-
-size_t
-gk_store_spilled(const GkStore *store)
-{
-	return (size_t) store->spill_end;
 }
 
 const GkPoints *
@@ -374,7 +362,7 @@ gk_chunk_close(GkStore *store, int index, GkChunk *view, bool dirty_mind2, GkErr
 	return GK_OK;
 }
 
-/* Rows whose seeding column one job fills. */
+/* Rows of the seeding column that one job fills. */
 #define FILL_ROWS	(1 << 16)
 
 static int64_t
@@ -397,7 +385,7 @@ fill_mind2(void *arg, int64_t job, int thread)
 		c->mind2[r] = INFINITY;
 }
 
-/* Filled by all threads: whoever is first at a page of memory waits for the system to find it. */
+/* All threads fill it: the first thread at a page of memory waits for the system to find it. */
 GkStatus
 gk_store_mind2_begin(GkStore *store, GkError *err)
 {
@@ -467,4 +455,72 @@ gk_store_row(GkStore *store, int64_t row, float *out, GkError *err)
 			return st;
 	}
 	return GK_OK;
+}
+
+/* ---- a store of one chunk ---- */
+
+size_t
+gk_chunk_store_rows(const GkStore *like, size_t bytes, int min_rows)
+{
+	size_t		rows = bytes / ((size_t) (like->columns + like->pts.naux) * sizeof(float));
+
+	if (rows < (size_t) min_rows)
+		rows = min_rows;
+	return rows > (size_t) GK_INT64_ROWS ? (size_t) GK_INT64_ROWS : rows;
+}
+
+GkStatus
+gk_chunk_store_make(GkChunkStore *o, const GkHost *host, const GkPrep *prep, bool weighted, int naux,
+				  size_t rows, GkError *err)
+{
+	GkStatus	st = gk_store_create(host, prep->d, weighted, naux, SIZE_MAX, SIZE_MAX, &o->store, err);
+	GkChunk    *c;
+
+	if (st != GK_OK)
+		return st;
+	o->fill = 0;
+	o->chunk = c = o->store->pts.chunks = gk_alloc0(host, 1, sizeof(GkChunk));
+	if (c != NULL)
+	{
+		o->store->pts.nchunks = 1;
+		c->stride = gk_stride((int64_t) rows);
+		c->sealed = true;
+		c->spill_at = c->spill_mind2 = -1;
+		c->data = gk_alloc(host, gk_store_chunk_bytes(o->store, c->stride), 1);
+	}
+	if (c == NULL || c->data == NULL)
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	gk_store_take_prep(o->store, prep);
+	o->store->prepared = true;
+	return GK_OK;
+}
+
+void
+gk_chunk_store_close(GkChunkStore *o, int64_t first)
+{
+	GkPoints   *pts = &o->store->pts;
+	GkChunk    *c = o->chunk;
+	size_t		rest = -o->fill & (GK_ROW_PAD - 1);
+
+	c->rows = o->fill;
+	c->first = first;
+	pts->n = o->fill;
+	/* Kernels read whole tiles. */
+	for (int j = 0; j < o->store->columns; j++)
+		memset(c->data + (size_t) j * c->stride + o->fill, 0, rest * sizeof(float));
+}
+
+GkStatus
+gk_chunk_store_open(const GkChunkStore *o, const GkBackend *backend, int k_max, GkSession **out, GkError *err)
+{
+	GkProblem	problem = gk_problem(o->store, k_max, 1);
+
+	return backend->open(&problem, out, err);
+}
+
+void
+gk_chunk_store_free(GkChunkStore *o)
+{
+	gk_store_free(o->store);
+	memset(o, 0, sizeof(*o));
 }

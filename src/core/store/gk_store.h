@@ -21,7 +21,7 @@
 
 #include "core/store/gk_batch.h"
 #include "core/store/gk_columns.h"
-#include "core/store/gk_load.h"
+#include "core/gk_backend.h"
 #include "core/gk_numerics.h"
 #include "core/store/gk_points.h"
 
@@ -115,6 +115,35 @@ GkStatus	gk_store_convert(GkStore *store, const GkPrep *prep, bool keep,
  */
 void		gk_store_convert_batch(GkStore *s, const GkPrep *prep, const GkBatch *batch, float *to, int to_stride,
 								   GkMoments *moments, gk_int128 *mass);
+
+/* ---- a store of one chunk ---- */
+
+/*
+ * Prepared rows in one chunk of memory.  Rows that are not kept (gk_pass.h) and the candidates
+ * of seeding go to a backend in such a store: its passes see one like any other.
+ */
+typedef struct GkChunkStore
+{
+	GkStore    *store;			/* NULL: not made */
+	GkChunk    *chunk;
+	int			fill;			/* rows put into the chunk so far */
+} GkChunkStore;
+
+/*
+ * Make a store with room for at least `rows` rows.  prep is copied; the caller sets d2_expo
+ * and weight_exp of the store's points.
+ */
+GkStatus	gk_chunk_store_make(GkChunkStore *o, const GkHost *host, const GkPrep *prep, bool weighted, int naux,
+							  size_t rows, GkError *err);
+/* The rows like those of a store that fit into `bytes`, at least min_rows. */
+size_t		gk_chunk_store_rows(const GkStore *like, size_t bytes, int min_rows);
+/* No more rows come: make whole tiles of those that were put in. */
+void		gk_chunk_store_close(GkChunkStore *o, int64_t first);
+/* Open a backend's session for them. */
+GkStatus	gk_chunk_store_open(const GkChunkStore *o, const GkBackend *backend, int k_max, GkSession **out, GkError *err);
+void		gk_chunk_store_free(GkChunkStore *o);
+
+/* ---- powers of two ---- */
 
 /* Exponent e with v <= 2^e, for v > 0; and 2^e as far as it is a scale. */
 static inline int
