@@ -1,15 +1,13 @@
 /*
  * gk_lloyd.c - Lloyd's algorithm: seed, assign, update, repair, converged?
  *
- * S. Lloyd, "Least squares quantization in PCM", IEEE Trans. Inf. Theory 28(2),
- * 1982.  One backend pass per iteration gives exact sums; the update, the
- * stopping rule and everything that decides is done here, once for all
- * backends.
+ * S. Lloyd, "Least squares quantization in PCM", IEEE Trans. Inf. Theory 28(2), 1982.  One backend pass per
+ * iteration gives exact sums; the update, the stopping rule and everything that decides is done here, once
+ * for all backends.
  *
- * This loop, gk_seed.c, gk_repair.c and gk_finish.c have a twin: gpu/gk_gpu_block_lloyd.h, which
- * clusters a small group within one block of GPU threads.  A change here is a change there:
- * test/unit/test_packed.c compares the two bit for bit, the twin compiled for the CPU, and
- * test/gpu/test_groups.c does so on a GPU.
+ * This loop, gk_seed.c, gk_repair.c and gk_finish.c have a twin: gpu/gk_gpu_block_lloyd.h, which clusters a
+ * small group within one block of GPU threads.  A change here is a change there: test/unit/test_packed.c
+ * compares the two bit for bit, the twin compiled for the CPU, and test/gpu/test_groups.c does so on a GPU.
  */
 #include <math.h>
 #include <string.h>
@@ -44,9 +42,7 @@ grow_history(GkEngine *e, GkRun *r, GkError *err)
 	return GK_OK;
 }
 
-/*
- * The length of the mean of cluster i, original units.  Under cosine a centroid is the mean's direction.
- */
+/* The length of the mean of cluster i, original units.  Under cosine a centroid is the mean's direction. */
 static double
 mean_length(const GkEngine *e, int i, double mass)
 {
@@ -64,8 +60,8 @@ mean_length(const GkEngine *e, int i, double mass)
 }
 
 /*
- * Move cluster i to its mean, or under cosine to the mean's direction, where it has one.  Returns the
- * squared movement.
+ * Move cluster i to its mean, or under cosine to the mean's direction, where it has one.  Returns the squared
+ * movement.
  *
  * *explained is what the cluster takes off the inertia, which is sum |x|^2 - sum of c (2 S - W c) over
  * clusters and features, with sums S and masses W.  That needs no pass over the points and is good to
@@ -126,9 +122,8 @@ update_clusters(void *arg, int64_t job, int thread)
 }
 
 /*
- * New centroids of all non-empty clusters; *shift is the squared movement,
- * *inertia that of the centroids before.  Both are added up in the clusters'
- * order, whichever threads computed the parts.
+ * New centroids of all non-empty clusters; *shift is the squared movement, *inertia that of the centroids
+ * before.  Both are added up in the clusters' order, whichever threads computed the parts.
  */
 static GkStatus
 update(GkEngine *e, double *shift, double *inertia)
@@ -175,9 +170,8 @@ gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 		r->iterations = it + 1;
 
 		/*
-		 * The rule of scikit-learn and Spark; no shift at all means the same
-		 * centroids and labels for ever.  A repaired cluster has not been
-		 * assigned any points yet.
+		 * The rule of scikit-learn and Spark.  Without any shift all further iterations would be the same.  A
+		 * repaired cluster has not been assigned any points yet.
 		 */
 		r->converged = repaired == 0 && shift <= tol;
 		if (e->host->progress)

@@ -27,8 +27,8 @@ gk_feature_prep(const double *center, const double *scale, const int32_t *expo, 
 }
 
 /*
- * v / scale.  Unless the columns were standardised, scale is a power of two: then a GPU multiplies
- * by the inverse, which is exact, has the same bits and takes a tenth of the instructions.
+ * v / scale.  Unless the columns were standardised, scale is a power of two: then a GPU multiplies by the
+ * inverse, which is exact, has the same bits and takes a tenth of the instructions.
  */
 GK_HD double
 gk_unscale(double v, double scale)
@@ -57,9 +57,9 @@ gk_centroid_to_float(double centroid, double center, double scale)
 }
 
 /*
- * Make c (original units) the new coordinate: *f is its float32.  Returns the squared movement from
- * `old`, prepared units.  The whole shift is the sum of each cluster's features in order, over the
- * clusters in order, from 0.
+ * Make c (original units) the new coordinate: *f is its float32.  Returns the squared movement from `old`,
+ * prepared units.  The whole shift is the sum of each cluster's features in order, over the clusters in
+ * order, from 0.
  */
 GK_HD double
 gk_move_feature(double c, GkFeaturePrep p, float old, float *f)

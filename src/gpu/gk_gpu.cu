@@ -124,7 +124,7 @@ open_session(GkSession *s, GkError *err)
 	GK_TRY(cudaMemsetAsync(s->done, 0, sizeof(int), s->gpu->stream));
 	start = gk_gpu_ms();
 	GK_DO(upload_columns(s, err));
-	GK_DO(s->staged ? gk_gpu_ingested(s, err) : gk_gpu_upload(s, err));
+	GK_DO(s->ingested ? gk_gpu_ingested(s, err) : gk_gpu_upload(s, err));
 	s->upload_ms += gk_gpu_ms() - start;
 	GK_DO(gk_gpu_room(s, s->problem.k_max, err));
 	gk_gpu_choose(s);
@@ -147,7 +147,7 @@ gk_gpu_close(GkSession *s)
 		gk_gpu_free_all(s);
 		cudaGetLastError();
 		if (s->gpu->dead)
-			gk_gpu_bury(s->gpu);
+			gk_gpu_discard(s->gpu);
 	}
 	s->core->free(s->host, s);
 }

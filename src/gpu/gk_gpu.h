@@ -1,19 +1,24 @@
 /*
  * gk_gpu.h - inside of the CUDA backend.
  *
- * One process-wide GkGpu (the device, its streams, a small ring of pinned
- * buffers) and one GkSession per clustering.  The points lie column-major in
- * one allocation: feature j of row i is x[j * ld + i], rows [0, resident);
- * rows past that are streamed through the ring in every pass.
+ * One process-wide GkGpu (the device, its streams, the ring) and one GkSession per clustering.  The
+ * points lie column-major in one allocation: feature j of row i is x[j * ld + i].  Lutz, Bress, Rabl,
+ * Zeuch and Markl, "Efficient k-means on GPUs", 2018, is the paper behind the ways to sum.
  *
- * Every pass is written over slices (gk_gpu_each): a slice is a range of rows
- * in device memory, small enough that its kernels end within some 25 ms and
- * that its partial sums are exact.
+ * Words:
+ *   resident   rows [0, resident) stay on the device; a pass streams the others through the ring
+ *   ring       pinned buffers, each with a copy on the device
+ *   slice      a range of rows in device memory; a pass takes one after the other (gk_gpu_each).  Its
+ *              kernels end within GK_SLICE_S seconds, and its partial sums are exact
+ *   value      a number of a step's result, in the order sum[k][d], mass[k] (weighted only), count[k]
+ *   word       64 bits that kernels add to by atomics: two per value, a and b (GkAcc); the value is
+ *              a + b * 2^shift
+ *   total      a value as int128; after each slice the words are reduced into it
+ *   chain      iterations that run ahead of the host; their log comes back in units (gk_gpu_step.cu)
+ *   fuse       labels and sums in one kernel; the opposite is assign, then sum
  *
- * Sums.  Kernels add int64 partial sums with 64-bit atomics into two words per
- * value, a and b (GkAcc); a fold kernel moves them into int128 totals after
- * each slice.  A value's exact sum is a + b * 2^shift.  Order of values for k
- * clusters: sum[k][d], then mass[k] (weighted only), then count[k].
+ * Files: gk_gpu_fuse_* and gk_gpu_assign* are the passes, gk_gpu_filter* skips distances, gk_gpu_block*
+ * clusters a small group within one block, and gk_gpu_paper_* reproduces papers and runs on request only.
  */
 #ifndef GK_GPU_H
 #define GK_GPU_H
@@ -25,11 +30,8 @@
 
 #define GK_GPU_RING			4
 #define GK_GPU_RING_BYTES	((size_t) 8 << 20)
-#define GK_GPU_UNITS		4	/* launches in flight of a chain of iterations */
+#define GK_GPU_UNITS		4	/* of a chain, in flight */
 #define GK_GPU_SLACK		1024	/* floats readable past the last column */
-
-/* Rows whose integers one int64 word may take up (GK_INT64_ROWS). */
-#define GK_ACC_ROWS			GK_INT64_ROWS
 
 typedef struct GkGpu
 {
@@ -52,7 +54,6 @@ typedef struct GkGpu
 	int			pace_next;
 	bool		pace_set[2];
 	cudaEvent_t unit_done[GK_GPU_UNITS];
-	cudaEvent_t time[2];
 } GkGpu;
 
 /* A slice of the points in device memory. */
@@ -66,8 +67,8 @@ typedef struct GkRows
 } GkRows;
 
 /*
- * Labels in device memory: bytes while they suffice, a quarter of the traffic.
- * The largest value (-1 when wide) means none yet.
+ * Labels in device memory: bytes while they suffice, a quarter of the traffic.  The largest value (-1 when
+ * wide) means none yet.
  */
 typedef struct GkLabels
 {
@@ -137,11 +138,11 @@ struct GkSession
 	float	   *slot[GK_GPU_RING];	/* device copies of the ring, when streaming */
 	bool	   *pinned;			/* [chunks]: streamed from where they lie; NULL: none */
 	size_t		spare;			/* bytes of gpu_memory_limit that are left */
-	bool		staged;			/* they have come by gk_gpu_ingest.cu and are not in the store */
+	bool		ingested;		/* the points came by gk_gpu_ingest.cu and are not in the store */
 	bool		raw_wide;		/* as doubles */
-	char	   *raw;			/* as they come, until all are prepared */
-	int			stage_slot;		/* of the ring, being filled */
-	int			npicked;		/* of the last race, when staged */
+	char	   *raw;			/* points as they came, until all are prepared */
+	int			ingest_slot;	/* of the ring, being filled */
+	int			npicked;		/* of the last race, when ingested */
 	int			picked_next;	/* where to look first */
 	GkPick	   *picked;			/* [npicked] */
 	float	   *picked_points;	/* [npicked][d] */
@@ -253,9 +254,9 @@ extern const GkGroupBatchBackend gk_gpu_group_batch;
 /* ---- gk_gpu_ingest.cu: points that go up while they are read ---- */
 
 extern const GkIngestBackend gk_gpu_ingest;
-/* All of them are there and prepared: make the rest of the session fit. */
+/* All points are there and prepared: complete the session. */
 GkStatus	gk_gpu_ingested(GkSession *s, GkError *err);
-/* Fetch the points of picked rows, which gk_gpu_row() is going to be asked for. */
+/* Fetch the points of picked rows, for gk_gpu_row(). */
 GkStatus	gk_gpu_picked(GkSession *s, const GkPick *picks, int n, GkError *err);
 GkStatus	gk_gpu_row(GkSession *s, int64_t row, float *out, GkError *err);
 
@@ -266,8 +267,8 @@ cudaError_t gk_gpu_injected(GkSession *s);
 GkStatus	gk_gpu_acquire(const char *devices, GkGpu **out, GkError *err);
 int			gk_gpu_probe(GkDeviceInfo *out, int max);
 void		gk_gpu_release(int ordinal);
-/* After a sticky error: what the device still holds for this process. */
-void		gk_gpu_bury(GkGpu *g);
+/* After a sticky error: give back what the device holds for this process, and never use it again. */
+void		gk_gpu_discard(GkGpu *g);
 double		gk_gpu_ms(void);
 /* Wait for an event, polling the host. */
 GkStatus	gk_gpu_wait(GkSession *s, cudaEvent_t event, GkError *err);
@@ -302,21 +303,25 @@ GkStatus	gk_gpu_error(GkError *err, GkStatus code, const char *fmt,...);
 /* ---- gk_gpu_points.cu: points, buffers, slices ---- */
 
 GkStatus	gk_gpu_upload(GkSession *s, GkError *err);
-/* Bytes that this clustering may take on the device besides what it has; those beside the points. */
+/* Clear the padding past the last row and the slack, which kernels read and never use. */
+GkStatus	gk_gpu_clear_padding(GkSession *s, cudaStream_t stream, GkError *err);
+/* Bytes of device memory that this clustering may still take; bytes that it needs beside n points. */
 GkStatus	gk_gpu_budget(GkSession *s, size_t *bytes, GkError *err);
 size_t		gk_gpu_rest(const GkSession *s, int64_t n);
-/* The next slot of the ring, when what was in it is on the device; rows that it takes. */
+/* Wait until the next slot of the ring is free; rows that a slot takes. */
 GkStatus	gk_gpu_next_slot(GkSession *s, int *slot, GkError *err);
 int64_t		gk_gpu_piece_rows(const GkSession *s);
 void		gk_gpu_free_all(GkSession *s);
 GkStatus	gk_gpu_room(GkSession *s, int k, GkError *err);
 GkStatus	gk_gpu_grow(GkSession *s, void **buf, int64_t *room, int64_t want, size_t size, GkError *err);
 GkStatus	gk_gpu_scratch(GkSession *s, size_t bytes, GkError *err);
+/* Copy k centroids to s->centroids. */
+GkStatus	gk_gpu_put_centroids(GkSession *s, const float *centroids, int k, GkError *err);
 
 typedef GkStatus (*GkSliceFn) (GkSession *s, const GkRows *rows, void *arg, GkError *err);
 /* Call fn for every slice of at most max_rows rows, in row order. */
 GkStatus	gk_gpu_each(GkSession *s, int64_t max_rows, GkSliceFn fn, void *arg, GkError *err);
-/* Rows that k centroids may be compared with in one launch of some 25 ms. */
+/* Rows that may be compared with k centroids in one launch. */
 int64_t		gk_gpu_slice_rows(const GkSession *s, int k);
 
 /* ---- gk_gpu_reduce.cu: totals, update, log ---- */
@@ -367,16 +372,16 @@ GkStatus	gk_gpu_fuse_mma(GkSession *s, const GkRows *rows, int k, GkError *err);
 
 /* ---- gk_gpu_filter.cu: iterations that leave distances out, for up to 4 features ---- */
 
-/* Whether the next iteration is to run there; sorts the points when it is time. */
+/* Shall the next iteration filter?  Sorts the points when it pays. */
 GkStatus	gk_gpu_filter_ready(GkSession *s, int k, bool *ready, GkError *err);
 /* Totals of one pass with the centroids in s->centroids, into s->totals. */
 GkStatus	gk_gpu_filter_pass(GkSession *s, int k, GkError *err);
-/* How many distances that took, into the log; and, once it is here, whether to go on so. */
+/* Log how many distances that took; once the log is here, decide whether to go on filtering. */
 GkStatus	gk_gpu_filter_log(GkSession *s, GkLogHead *head, GkError *err);
 void		gk_gpu_filter_judge(GkSession *s, int k, uint64_t work);
 void		gk_gpu_filter_free(GkSession *s);
 
-/* ---- gk_gpu_paper_fused.cu: the same with Partitioned Features, as the paper has it ---- */
+/* ---- gk_gpu_paper_fused.cu: Partitioned Features in one pass, as the paper has it ---- */
 
 bool		gk_gpu_paper_fused_fits(const GkSession *s, int k);
 GkStatus	gk_gpu_paper_fused(GkSession *s, const GkRows *rows, int k, GkError *err);

@@ -1,19 +1,18 @@
 /*
- * gk_gpu_assign.cu - the nearest centroid of every point, by the canonical
- * distance (gk_numerics.h): for any n, d and k.
+ * gk_gpu_assign.cu - the nearest centroid of every point, by the canonical distance (gk_numerics.h): for any
+ * n, d and k.
  *
  * Narrow (d <= 16): a thread keeps four points in registers, the centroids pass
  * by in shared memory as [k][d rounded up to 4], one broadcast vector load for
  * four points.
  *
- * Wide: an outer product in registers.  A block takes BM points x BN centroids,
- * a thread TM x TN of them, features go through shared memory in slabs of BK.
- * The canonical order of features is the order in which an outer product adds
- * them up anyway.  Centroids lie transposed, [d][k rounded up to 128], padded
- * with infinity so that the padding never wins.
+ * Wide: an outer product in registers.  A block takes BM points x BN centroids, a thread TM x TN of them,
+ * features go through shared memory in slabs of BK.  The canonical order of features is the order in which an
+ * outer product adds them up anyway.  Centroids lie transposed, [d][k rounded up to 128], padded with
+ * infinity so that the padding never wins.
  *
- * A launch is bounded in time, so very large k * d goes in several launches
- * over ranges of centroids; the best so far is kept in labels and d2.
+ * A launch is bounded in time, so very large k * d goes in several launches over ranges of centroids; the
+ * best so far is kept in labels and d2.
  */
 #include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_device.cuh"
@@ -183,7 +182,8 @@ fetch(const AssignArgs &a, int64_t row0, int c0, int slab, float4 (&xv)[W::XV], 
 		int			j = slab * BK + at / W::BN;
 
 		if (at < W::BN * BK)
-			cv[v] = j < a.d ? __ldg((const float4 *) (a.packed + (int64_t) j * a.kpad + c0 + at % W::BN)) : make_float4(0, 0, 0, 0);
+			cv[v] = j < a.d ? __ldg((const float4 *) (a.packed + (int64_t) j * a.kpad + c0 + at % W::BN)) :
+				make_float4(0, 0, 0, 0);
 	}
 }
 
@@ -330,11 +330,6 @@ assign_wide_kernel(AssignArgs a, L *labels, float *d2out)
 
 /* ---- launchers ---- */
 
-#define NARROW_CASE(D) \
-	case D: \
-		assign_narrow_kernel<D, L><<<blocks, THREADS, 0, s->gpu->stream>>>(a, labels, d2); \
-		break
-
 template <typename L>
 static void
 launch_narrow(GkSession *s, const AssignArgs &a, L *labels, float *d2)
@@ -343,22 +338,11 @@ launch_narrow(GkSession *s, const AssignArgs &a, L *labels, float *d2)
 
 	switch (s->d)
 	{
-		NARROW_CASE(1);
-		NARROW_CASE(2);
-		NARROW_CASE(3);
-		NARROW_CASE(4);
-		NARROW_CASE(5);
-		NARROW_CASE(6);
-		NARROW_CASE(7);
-		NARROW_CASE(8);
-		NARROW_CASE(9);
-		NARROW_CASE(10);
-		NARROW_CASE(11);
-		NARROW_CASE(12);
-		NARROW_CASE(13);
-		NARROW_CASE(14);
-		NARROW_CASE(15);
-		NARROW_CASE(16);
+#define LAUNCH(D) \
+		case D: \
+			assign_narrow_kernel<D, L><<<blocks, THREADS, 0, s->gpu->stream>>>(a, labels, d2); \
+			break;
+		GK_EACH_D16(LAUNCH)
 	}
 }
 
@@ -366,7 +350,9 @@ template <typename W, typename L>
 static void
 launch_wide(GkSession *s, const AssignArgs &a, L *labels, float *d2)
 {
-	assign_wide_kernel<W, L><<<(unsigned int) ((a.p.rows + W::BM - 1) / W::BM), THREADS, 0, s->gpu->stream>>>(a, labels, d2);
+	unsigned int blocks = (unsigned int) ((a.p.rows + W::BM - 1) / W::BM);
+
+	assign_wide_kernel<W, L><<<blocks, THREADS, 0, s->gpu->stream>>>(a, labels, d2);
 }
 
 template <typename L>

@@ -1,6 +1,6 @@
 /*
- * gk_gpu_assign_mma.cu - the nearest centroid of points of 17 to 128 features, with
- * tensor cores to decide all but the close cases.
+ * gk_gpu_assign_mma.cu - the nearest centroid of points of 17 to 128 features, with tensor cores to decide
+ * all but the close cases.
  *
  * With h_i = |c_i|^2 / 2 and s_i = h_i - x . c_i the nearest centroid has the smallest
  * s_i.  Coordinates are scaled by a power of two into [-1, 1] and rounded to multiples
@@ -18,8 +18,8 @@
  * largest |c|, |dc|, |c2|, |c3| of all centroids; tilde means as computed.
  *  1. x . c = xq . cq + dx . c + xq . dc: off by at most |dx| C + (X + |dx|) Dc.
  *  2. Left out of xq . cq: (2^8 (|x2| C3 + |x3| C2) + |x3| C3) 2^-44.
- *  3. The lowest products lose 6 bits, less than one unit; h is rounded from float64 to
- *     half a unit; four bits of every s~ are used for its number: 15 units.
+ *  3. The lowest products lose 6 bits, less than one unit; h is rounded from float64 to half a unit; four
+ *     bits of every s~ are used for its number: 15 units.
  *  So |s~ - s| <= e, the sum of these.
  *  4. Canonical distances have a relative error below g = (d + 3) 2^-24.  Let i have the
  *     smallest s~ and l be the canonical argmin, D~_l <= D~_i.  Then s_l - s_i =
@@ -28,9 +28,14 @@
  *  two units are added for the roundings of slack itself.  With a centroid outside the
  *  points' box nothing is certain: then every point goes to the list.
  */
-#include "gpu/gk_gpu_assign_mma.cuh"
 #include "gpu/gk_gpu_cost.h"
+#include "gpu/gk_gpu_device.cuh"
 
+#define THREADS		256
+#define WARPS		(THREADS / 32)
+#define STEP		32			/* features */
+#define MAX_STEPS	4
+#define MAX_D		(MAX_STEPS * STEP)
 #define TILES		2			/* of 16 points, a warp's */
 #define NT			8			/* tiles of eight centroids in shared memory at a time */
 #define CHUNK		(NT * 8)
@@ -40,6 +45,35 @@
 #define FAR			(1 << 30)	/* s of a centroid that is not there; of others: below 2^29.6 */
 #define ROWS		(WARPS * TILES * 16)	/* of a block */
 #define PITCH		(ROWS + 4)	/* of its columns in shared memory */
+#define AT_ONCE		16			/* uncertain points that a block compares */
+
+/* What is known of all centroids: bits of floats, and integers. */
+typedef struct Extent
+{
+	unsigned int reach;			/* largest coordinate, scaled */
+	unsigned int norm2;			/* C^2 */
+	unsigned int rest2;			/* Dc^2 */
+	int			middle2;		/* C2^2 */
+	int			low2;			/* C3^2 */
+	int			listed;			/* points of the list */
+	int			pad[2];
+} Extent;
+
+typedef struct AssignMmaArgs
+{
+	GkRows		p;
+	int			d;
+	int			k;
+	int			kpad;			/* of packed */
+	int			chunks;
+	const float *packed;		/* [d][kpad] */
+	float		scale;			/* coordinates into [-1, 1] */
+	uint4	   *frag;			/* [tiles][steps][lanes]: high and middle bytes of B */
+	uint2	   *frag_low;		/* the low ones */
+	int		   *h;				/* [tiles * 8] */
+	Extent	   *extent;
+	int		   *list;
+} AssignMmaArgs;
 
 /* ---- bytes ---- */
 
@@ -465,7 +499,8 @@ assign_mma_kernel(const __grid_constant__ AssignMmaArgs a, L *labels)
 			buffer ^= 1;
 			if (chunk + 1 < a.chunks || next < a.p.rows)
 			{
-				fetch_next<S>(a, sh, buffer, chunk + 1 < a.chunks ? chunk + 1 : 0, next < a.p.rows ? next : -1, chunk, a.chunks);
+				fetch_next<S>(a, sh, buffer, chunk + 1 < a.chunks ? chunk + 1 : 0, next < a.p.rows ? next : -1, chunk,
+							  a.chunks);
 				asm volatile("cp.async.wait_group 1;");
 			}
 			else
@@ -476,6 +511,94 @@ assign_mma_kernel(const __grid_constant__ AssignMmaArgs a, L *labels)
 			merge<S>(p, two, chunk);
 		}
 		store_labels<S>(a, p, row0 + warp_row, inside, labels);
+	}
+}
+
+/* ---- the uncertain points ---- */
+
+/* A block compares some points with all centroids, a thread with every 256th. */
+template <typename L>
+__global__ void __launch_bounds__(THREADS)
+recheck_kernel(const __grid_constant__ AssignMmaArgs a, L *labels)
+{
+	__shared__ __align__(16) float x[MAX_D][AT_ONCE];
+	__shared__ float best_of[WARPS][AT_ONCE];
+	__shared__ int label_of[WARPS][AT_ONCE];
+	int			listed = a.extent->listed;
+	int			lane = threadIdx.x % 32;
+	int			warp = threadIdx.x / 32;
+
+	for (int first = blockIdx.x * AT_ONCE; first < listed; first += gridDim.x * AT_ONCE)
+	{
+		float		best[AT_ONCE];
+		int			label[AT_ONCE];
+
+		for (int v = threadIdx.x; v < a.d * AT_ONCE; v += THREADS)
+		{
+			int			at = first + v % AT_ONCE;
+
+			x[v / AT_ONCE][v % AT_ONCE] = a.p.x[v / AT_ONCE * a.p.ld + a.list[at < listed ? at : first]];
+		}
+		__syncthreads();
+#pragma unroll
+		for (int r = 0; r < AT_ONCE; r++)
+		{
+			best[r] = GK_INF;
+			label[r] = 0;
+		}
+		for (int i = threadIdx.x; i < a.k; i += THREADS)
+		{
+			float		d2[AT_ONCE];
+
+#pragma unroll
+			for (int r = 0; r < AT_ONCE; r++)
+				d2[r] = 0.0f;
+#pragma unroll 4
+			for (int j = 0; j < a.d; j++)
+			{
+				float		c = __ldg(a.packed + (int64_t) j * a.kpad + i);
+
+#pragma unroll
+				for (int r = 0; r < AT_ONCE; r++)
+				{
+					float		t = __fsub_rn(x[j][r], c);
+
+					d2[r] = __fmaf_rn(t, t, d2[r]);
+				}
+			}
+#pragma unroll
+			for (int r = 0; r < AT_ONCE; r++)
+				if (d2[r] < best[r])
+				{
+					best[r] = d2[r];
+					label[r] = i;
+				}
+		}
+#pragma unroll
+		for (int r = 0; r < AT_ONCE; r++)
+		{
+			gk_best_lane<32>(best[r], label[r]);
+			if (lane == 0)
+			{
+				best_of[warp][r] = best[r];
+				label_of[warp][r] = label[r];
+			}
+		}
+		__syncthreads();
+		if (threadIdx.x < AT_ONCE && first + (int) threadIdx.x < listed)
+		{
+			float		b = best_of[0][threadIdx.x];
+			int			l = label_of[0][threadIdx.x];
+
+			for (int w = 1; w < WARPS; w++)
+				if (gk_better(best_of[w][threadIdx.x], label_of[w][threadIdx.x], b, l))
+				{
+					b = best_of[w][threadIdx.x];
+					l = label_of[w][threadIdx.x];
+				}
+			labels[a.list[first + threadIdx.x]] = (L) l;
+		}
+		__syncthreads();
 	}
 }
 
@@ -500,7 +623,9 @@ launch(GkSession *s, AssignMmaArgs *a, L *labels, GkError *err)
 	GK_DO(gk_gpu_resident_blocks(s, kernel, THREADS, sizeof(Shared<S>), &blocks, err));
 	blocks = gk_min(blocks, (a->p.rows + ROWS - 1) / ROWS);
 	GK_TRY(cudaLaunchKernel(kernel, dim3((unsigned int) blocks), dim3(THREADS), args, sizeof(Shared<S>), s->gpu->stream));
-	return gk_gpu_assign_recheck(s, *a, labels, err);
+	recheck_kernel<L><<<s->gpu->sms * 4, THREADS, 0, s->gpu->stream>>>(*a, labels);
+	GK_LAUNCHED();
+	return GK_OK;
 }
 
 template <typename L>
@@ -526,8 +651,8 @@ gk_gpu_assign_mma(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkEr
 {
 	int			steps = (s->d + STEP - 1) / STEP;
 	/* The second kernel may have to compare all of a launch's rows. */
-	double		most = gk_gpu_cycles(s, GK_LAUNCH_S) / ((double) s->d * GK_CYCLES_DISTANCE * k);
-	int64_t		at_once = most < 16384 ? 16384 : most > 1 << 30 ? 1 << 30 : (int64_t) most / 1024 * 1024;
+	double		in_time = gk_gpu_cycles(s, GK_LAUNCH_S) / ((double) s->d * GK_CYCLES_DISTANCE * k);
+	int64_t		at_once = in_time < 16384 ? 16384 : in_time > 1 << 30 ? 1 << 30 : (int64_t) in_time / 1024 * 1024;
 	AssignMmaArgs	a;
 	size_t		frags;
 	char	   *at;
@@ -541,7 +666,7 @@ gk_gpu_assign_mma(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkEr
 	a.packed = s->packed;
 	a.scale = (float) gk_pow2(-gk_gpu_top_expo(s));
 	frags = (size_t) a.chunks * NT * steps * 32;
-	GK_DO(gk_gpu_scratch(s, sizeof(Extent) + frags * 24 + a.chunks * CHUNK * sizeof(int) + at_once * sizeof(int), err));
+	GK_DO(gk_gpu_scratch(s, sizeof(Extent) + frags * 24 + (a.chunks * CHUNK + at_once) * sizeof(int), err));
 	at = (char *) s->scratch;
 	a.extent = (Extent *) at;
 	a.frag = (uint4 *) (at += sizeof(Extent));

@@ -1,9 +1,9 @@
 /*
- * gk_gpu_block.h - one small group in the fast memory of one team of threads: what
- * gk_gpu_block_lloyd.h and gk_gpu_block_seed.h work on.
+ * gk_gpu_block.h - one small group in the shared memory of one block of threads, its seeding and the repair
+ * of its empty clusters (the twins of gk_seed.c and gk_repair.c); gk_gpu_block_lloyd.h iterates.
  *
- * In CUDA a team is a block.  Elsewhere whoever includes this says what a team is
- * (tests: a team of threads, or of one), in plain C.
+ * It is plain C but for the macros below.  Tests define them for a team of CPU threads, or for one thread,
+ * and so run the GPU's code without a GPU.
  */
 #ifndef GK_GPU_BLOCK_H
 #define GK_GPU_BLOCK_H
@@ -12,14 +12,14 @@
 #include "core/gk_update.h"
 
 #ifdef __CUDACC__
-#define GK_TEAM			__device__ static
-#define GK_RANK			((int) threadIdx.x)
-#define GK_SIZE			((int) blockDim.x)	/* a power of two */
-#define GK_MEET()		__syncthreads()
-#define GK_INFINITE		__int_as_float(0x7f800000)
+#define GK_BLOCK		__device__ static	/* a function that all threads of a block call */
+#define GK_BLOCK_RANK	((int) threadIdx.x)
+#define GK_BLOCK_SIZE	((int) blockDim.x)	/* a power of two */
+#define GK_BLOCK_SYNC()	__syncthreads()
+#define GK_BLOCK_INF	__int_as_float(0x7f800000)
 #else
-#define GK_TEAM			static
-#define GK_INFINITE		INFINITY
+#define GK_BLOCK		static
+#define GK_BLOCK_INF	INFINITY
 #endif
 
 typedef union GkWord
@@ -28,7 +28,7 @@ typedef union GkWord
 	int64_t		i;
 } GkWord;
 
-/* One team's view of its group; the arrays are shared, the rest is each thread's own. */
+/* A block's view of its group; the arrays are shared, the rest is each thread's own. */
 typedef struct GkBlockFit
 {
 	int			n;
@@ -71,12 +71,12 @@ gk_block_places(int k, int candidates)
 GK_HD int
 gk_block_parts(int d, int k, int threads)
 {
-	int			most = k * (d + 1 > 4 ? d + 1 : 4);
+	int			values = k * (d + 1 > 4 ? d + 1 : 4);
 
-	return most > threads ? most : threads;
+	return values > threads ? values : threads;
 }
 
-/* Bytes of the team's memory; at most `threads` threads. */
+/* Bytes of the block's memory; at most `threads` threads. */
 GK_HD size_t
 gk_block_bytes(int64_t n, int d, int k, int candidates, int threads)
 {
@@ -87,7 +87,7 @@ gk_block_bytes(int64_t n, int d, int k, int candidates, int threads)
 	return wide * 8 + narrow * 4;
 }
 
-GK_TEAM void
+GK_BLOCK void
 gk_block_place(GkBlockFit *s, const GkGroupBatchItem *g, char *memory)
 {
 	int			d = s->d;
@@ -101,9 +101,9 @@ gk_block_place(GkBlockFit *s, const GkGroupBatchItem *g, char *memory)
 	s->hi = (int64_t *) (s->c + (size_t) k * d);
 	s->lo = s->hi + k;
 	s->red[0] = s->lo + k;
-	s->red[1] = s->red[0] + GK_SIZE;
-	s->part = (GkWord *) (s->red[1] + GK_SIZE);
-	s->expo = (int32_t *) (s->part + gk_block_parts(d, k, GK_SIZE));
+	s->red[1] = s->red[0] + GK_BLOCK_SIZE;
+	s->part = (GkWord *) (s->red[1] + GK_BLOCK_SIZE);
+	s->expo = (int32_t *) (s->part + gk_block_parts(d, k, GK_BLOCK_SIZE));
 	s->x = (float *) (s->expo + d);
 	s->d2 = s->x + (size_t) g->n * d;
 	s->f = s->d2 + g->n;
@@ -114,25 +114,26 @@ gk_block_place(GkBlockFit *s, const GkGroupBatchItem *g, char *memory)
 	/* labels come when no more races are run */
 	s->label = (int32_t *) s->key;
 }
-/* ---- reductions over the team ---- */
+
+/* ---- reductions over the block ---- */
 
 /* Sums of two integers, to all. */
-GK_TEAM void
+GK_BLOCK void
 gk_block_sum2(const GkBlockFit *s, int64_t *a, int64_t *b)
 {
-	GK_MEET();
-	s->red[0][GK_RANK] = *a;
-	s->red[1][GK_RANK] = *b;
-	for (int o = GK_SIZE / 2; o > 0; o /= 2)
+	GK_BLOCK_SYNC();
+	s->red[0][GK_BLOCK_RANK] = *a;
+	s->red[1][GK_BLOCK_RANK] = *b;
+	for (int o = GK_BLOCK_SIZE / 2; o > 0; o /= 2)
 	{
-		GK_MEET();
-		if (GK_RANK < o)
+		GK_BLOCK_SYNC();
+		if (GK_BLOCK_RANK < o)
 		{
-			s->red[0][GK_RANK] += s->red[0][GK_RANK + o];
-			s->red[1][GK_RANK] += s->red[1][GK_RANK + o];
+			s->red[0][GK_BLOCK_RANK] += s->red[0][GK_BLOCK_RANK + o];
+			s->red[1][GK_BLOCK_RANK] += s->red[1][GK_BLOCK_RANK + o];
 		}
 	}
-	GK_MEET();
+	GK_BLOCK_SYNC();
 	*a = s->red[0][0];
 	*b = s->red[1][0];
 }
@@ -140,21 +141,21 @@ gk_block_sum2(const GkBlockFit *s, int64_t *a, int64_t *b)
 /* The first of the threads' rows, to all; before(s, a, b): rows < 0 are none. */
 #define GK_BLOCK_FIRST(s, row, before) \
 	do { \
-		GK_MEET(); \
-		(s)->red[0][GK_RANK] = (row); \
-		for (int o_ = GK_SIZE / 2; o_ > 0; o_ /= 2) \
+		GK_BLOCK_SYNC(); \
+		(s)->red[0][GK_BLOCK_RANK] = (row); \
+		for (int o_ = GK_BLOCK_SIZE / 2; o_ > 0; o_ /= 2) \
 		{ \
-			GK_MEET(); \
-			if (GK_RANK < o_ && before(s, (s)->red[0][GK_RANK + o_], (s)->red[0][GK_RANK])) \
-				(s)->red[0][GK_RANK] = (s)->red[0][GK_RANK + o_]; \
+			GK_BLOCK_SYNC(); \
+			if (GK_BLOCK_RANK < o_ && before(s, (s)->red[0][GK_BLOCK_RANK + o_], (s)->red[0][GK_BLOCK_RANK])) \
+				(s)->red[0][GK_BLOCK_RANK] = (s)->red[0][GK_BLOCK_RANK + o_]; \
 		} \
-		GK_MEET(); \
+		GK_BLOCK_SYNC(); \
 		(row) = (s)->red[0][0]; \
 	} while (0)
 
 /* ---- distances ---- */
 
-GK_TEAM float
+GK_BLOCK float
 gk_block_d2(const GkBlockFit *s, int row, const float *c, int stride)
 {
 	float		sum = 0.0f;
@@ -169,10 +170,10 @@ gk_block_d2(const GkBlockFit *s, int row, const float *c, int stride)
 }
 
 /* D = min(D, distance to a point or centroid); begin: D was infinite. */
-GK_TEAM void
+GK_BLOCK void
 gk_block_nearer(const GkBlockFit *s, const float *c, int stride, bool begin)
 {
-	for (int r = GK_RANK; r < s->n; r += GK_SIZE)
+	for (int r = GK_BLOCK_RANK; r < s->n; r += GK_BLOCK_SIZE)
 	{
 		float		v = gk_block_d2(s, r, c, stride);
 
@@ -182,12 +183,12 @@ gk_block_nearer(const GkBlockFit *s, const float *c, int stride, bool begin)
 }
 
 /* The nearest centroids; with their distances when wanted. */
-GK_TEAM void
+GK_BLOCK void
 gk_block_assign(const GkBlockFit *s, bool distances)
 {
-	for (int r = GK_RANK; r < s->n; r += GK_SIZE)
+	for (int r = GK_BLOCK_RANK; r < s->n; r += GK_BLOCK_SIZE)
 	{
-		float		best = GK_INFINITE;
+		float		best = GK_BLOCK_INF;
 		int			label = 0;
 
 		for (int i = 0; i < s->k; i++)
@@ -204,14 +205,14 @@ gk_block_assign(const GkBlockFit *s, bool distances)
 		if (distances)
 			s->d2[r] = best;
 	}
-	GK_MEET();
+	GK_BLOCK_SYNC();
 }
 
-/* Put a cluster's centroid at a point, as gk_engine_set_point(). */
-GK_TEAM void
+/* Put a cluster's centroid at a point, like gk_engine_set_point(). */
+GK_BLOCK void
 gk_block_set_point(const GkBlockFit *s, int i, int row)
 {
-	for (int j = GK_RANK; j < s->d; j += GK_SIZE)
+	for (int j = GK_BLOCK_RANK; j < s->d; j += GK_BLOCK_SIZE)
 	{
 		double		c = s->center[j] + (double) s->x[j * s->n + row] / s->scale[j];
 
@@ -219,4 +220,178 @@ gk_block_set_point(const GkBlockFit *s, int i, int row)
 		s->f[i * s->d + j] = gk_centroid_to_float(c, s->center[j], s->scale[j]);
 	}
 }
+
+/* ---- seeding ---- */
+
+GK_BLOCK bool
+gk_block_sooner(const GkBlockFit *s, int64_t a, int64_t b)
+{
+	if (a < 0 || b < 0)
+		return a >= 0;
+	return s->key[a] < s->key[b] || (s->key[a] == s->key[b] && a < b);
+}
+
+/* The rows with the smallest keys, in order, into place[]; returns how many. */
+GK_BLOCK int
+gk_block_race(const GkBlockFit *s, uint64_t key, bool use_d2, int want)
+{
+	int			got = 0;
+
+	for (int r = GK_BLOCK_RANK; r < s->n; r += GK_BLOCK_SIZE)
+	{
+		double		weight = use_d2 ? (double) s->d2[r] : 1.0;
+
+		s->key[r] = weight > 0.0 ? gk_race_key(gk_hash(key, r), weight) : -1.0;
+	}
+	while (got < want)
+	{
+		int64_t		first = -1;
+
+		for (int r = GK_BLOCK_RANK; r < s->n; r += GK_BLOCK_SIZE)
+			if (s->key[r] >= 0.0 && gk_block_sooner(s, r, first))
+				first = r;
+		GK_BLOCK_FIRST(s, first, gk_block_sooner);
+		if (first < 0)
+			break;
+		if (GK_BLOCK_RANK == 0)
+			s->place[got] = (int32_t) first;
+		/* the thread that looks at this row is the one that takes it out */
+		if (first % GK_BLOCK_SIZE == GK_BLOCK_RANK)
+			s->key[first] = -1.0;
+		got++;
+	}
+	GK_BLOCK_SYNC();
+	return got;
+}
+
+/* The first of `got` candidates that lowers the potential most. */
+GK_BLOCK int
+gk_block_best(const GkBlockFit *s, int got)
+{
+	gk_int128	lowest = 0;
+	int			best = 0;
+
+	for (int q = 0; got > 1 && q < got; q++)
+	{
+		const float *point = s->x + s->place[q];
+		int64_t		hi = 0;
+		int64_t		lo = 0;
+		gk_int128	pot;
+
+		for (int r = GK_BLOCK_RANK; r < s->n; r += GK_BLOCK_SIZE)
+		{
+			float		v = gk_block_d2(s, r, point, s->n);
+			int64_t		h,
+						l;
+
+			gk_d2_split((double) (v < s->d2[r] ? v : s->d2[r]), s->d2_scale, &h, &l);
+			hi += h;
+			lo += l;
+		}
+		gk_block_sum2(s, &hi, &lo);
+		pot = (gk_int128) hi * ((gk_int128) 1 << 40) + lo;
+		if (q == 0 || pot < lowest)
+		{
+			lowest = pot;
+			best = q;
+		}
+	}
+	return s->place[best];
+}
+
+GK_BLOCK void
+gk_block_plus_plus(GkBlockFit *s, int64_t seed, int run, int k, int candidates)
+{
+	s->k = 0;
+	while (s->k < k)
+	{
+		bool		first = s->k == 0;
+		int			got = gk_block_race(s, gk_key(seed, run, s->k), !first, first ? 1 : candidates);
+		int			row;
+
+		if (got == 0)
+			break;				/* every point is a seed already */
+		row = gk_block_best(s, got);
+		gk_block_set_point(s, s->k++, row);
+		if (s->k < k)
+			gk_block_nearer(s, s->x + row, s->n, first);
+		GK_BLOCK_SYNC();
+	}
+}
+
+GK_BLOCK void
+gk_block_random(GkBlockFit *s, int64_t seed, int run, int k)
+{
+	s->k = gk_block_race(s, gk_key(seed, run, 0), false, k);
+	for (int i = 0; i < s->k; i++)
+		gk_block_set_point(s, i, s->place[i]);
+	GK_BLOCK_SYNC();
+}
+
+GK_BLOCK void
+gk_block_given(GkBlockFit *s, const double *given, int k)
+{
+	s->k = k;
+	for (int v = GK_BLOCK_RANK; v < k * s->d; v += GK_BLOCK_SIZE)
+	{
+		s->c[v] = given[v];
+		s->f[v] = gk_centroid_to_float(given[v], s->center[v % s->d], s->scale[v % s->d]);
+	}
+	GK_BLOCK_SYNC();
+}
+
+/* ---- empty clusters ---- */
+
+/* Farther; ties to the lexicographically smallest point, then to the lowest row. */
+GK_BLOCK bool
+gk_block_farther(const GkBlockFit *s, int64_t a, int64_t b)
+{
+	if (a < 0 || b < 0)
+		return a >= 0;
+	if (s->d2[a] != s->d2[b])
+		return s->d2[a] > s->d2[b];
+	for (int j = 0; j < s->d; j++)
+		if (s->x[j * s->n + a] != s->x[j * s->n + b])
+			return s->x[j * s->n + a] < s->x[j * s->n + b];
+	return a < b;
+}
+
+/* As gk_repair(); returns how many of the clusters with count 0 have a point now. */
+GK_BLOCK int
+gk_block_repair(const GkBlockFit *s, const int32_t *count)
+{
+	int			repaired = 0;
+
+	for (int i = 0; i < s->k; i++)
+		gk_block_nearer(s, s->f + i * s->d, 1, i == 0);
+	for (int i = 0; i < s->k; i++)
+	{
+		int64_t		far = -1;
+
+		if (count[i] != 0)
+			continue;
+		for (int r = GK_BLOCK_RANK; r < s->n; r += GK_BLOCK_SIZE)
+			if (s->d2[r] > 0.0f && gk_block_farther(s, r, far))
+				far = r;
+		GK_BLOCK_FIRST(s, far, gk_block_farther);
+		if (far < 0)
+			break;				/* every point is on a centroid */
+		gk_block_set_point(s, i, (int) far);
+		repaired++;
+		GK_BLOCK_SYNC();
+		gk_block_nearer(s, s->f + i * s->d, 1, false);
+	}
+	GK_BLOCK_SYNC();
+	return repaired;
+}
+
+GK_BLOCK bool
+gk_block_some_empty(const GkBlockFit *s, const int32_t *count)
+{
+	for (int i = 0; i < s->k; i++)
+		if (count[i] == 0)
+			return true;
+	return false;
+}
+
 #endif							/* GK_GPU_BLOCK_H */

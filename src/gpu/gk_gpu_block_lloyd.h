@@ -1,39 +1,36 @@
 /*
- * gk_gpu_block_lloyd.h - a whole clustering of one small group by one team of threads:
- * seeding, all iterations, the order of the clusters, restarts.
+ * gk_gpu_block_lloyd.h - a whole clustering of one small group by one block of threads: seeding, all
+ * iterations, the order of the clusters, restarts.
  *
- * The same as gk_seed.c, gk_lloyd.c, gk_repair.c and gk_finish.c do over a backend,
- * step by step and bit for bit, with everything in one piece of fast memory.
- * Threads take rows, or values to be added up, in turns; what decides is computed
- * by all of them alike from what they share, so that they stay together.
+ * The twin of gk_seed.c, gk_lloyd.c, gk_repair.c and gk_finish.c, step by step and bit for bit, with
+ * everything in shared memory; test/unit/test_packed.c and test/gpu/test_groups.c compare them.  Threads take
+ * rows, or values to add up, in turns.  Each decision is computed by all threads from what they share, so
+ * that they never diverge.
  */
 #ifndef GK_GPU_BLOCK_LLOYD_H
 #define GK_GPU_BLOCK_LLOYD_H
 
-#include "gpu/gk_gpu_block_seed.h"
+#include "gpu/gk_gpu_block.h"
 
 #define GK_MAX_ORDER_PASSES		4	/* as in gk_finish.c */
 
 /* ---- iterations ---- */
 
-/*
- * How values are added up: so many threads share one, each taking every share-th
- * row.  In the end part[v] is the sum.
- */
-GK_TEAM int
+/* Threads that add up one value: each takes every share-th row.  In the end part[v] is the sum. */
+GK_BLOCK int
 gk_block_share(int values)
 {
-	return values < GK_SIZE ? GK_SIZE / values : 1;
+	return values < GK_BLOCK_SIZE ? GK_BLOCK_SIZE / values : 1;
 }
 
 /* Feature Sums and counts: part[i * (d + 1) + j], j = d for the count. */
-GK_TEAM void
+GK_BLOCK void
 gk_block_sums(const GkBlockFit *s)
 {
 	int			values = s->k * (s->d + 1);
 	int			share = gk_block_share(values);
 
-	for (int u = GK_RANK; u < values * share; u += GK_SIZE)
+	for (int u = GK_BLOCK_RANK; u < values * share; u += GK_BLOCK_SIZE)
 	{
 		int			v = u % values;
 		int			i = v / (s->d + 1);
@@ -45,8 +42,8 @@ gk_block_sums(const GkBlockFit *s)
 				sum += j < s->d ? (double) s->x[j * s->n + r] : 1.0;
 		s->part[u].f = sum;
 	}
-	GK_MEET();
-	for (int v = GK_RANK; v < values; v += GK_SIZE)
+	GK_BLOCK_SYNC();
+	for (int v = GK_BLOCK_RANK; v < values; v += GK_BLOCK_SIZE)
 	{
 		double		sum = s->part[v].f;
 
@@ -56,17 +53,17 @@ gk_block_sums(const GkBlockFit *s)
 		if (v % (s->d + 1) == s->d)
 			s->count[v / (s->d + 1)] = (int32_t) sum;
 	}
-	GK_MEET();
+	GK_BLOCK_SYNC();
 }
 
 /* New centroids of the clusters that have points; returns the squared movement. */
-GK_TEAM double
+GK_BLOCK double
 gk_block_update(const GkBlockFit *s)
 {
 	int			d = s->d;
 	double		shift = 0.0;
 
-	for (int v = GK_RANK; v < s->k * d; v += GK_SIZE)
+	for (int v = GK_BLOCK_RANK; v < s->k * d; v += GK_BLOCK_SIZE)
 	{
 		int			i = v / d;
 		int			j = v % d;
@@ -79,8 +76,8 @@ gk_block_update(const GkBlockFit *s)
 			part->f = gk_update_feature(part->f * s->inv[j] / s->count[i], gk_feature_prep(s->center, s->scale, s->expo, j),
 										s->f[v], &s->c[v], &s->f[v]);
 	}
-	GK_MEET();
-	for (int i = GK_RANK; i < s->k; i += GK_SIZE)
+	GK_BLOCK_SYNC();
+	for (int i = GK_BLOCK_RANK; i < s->k; i += GK_BLOCK_SIZE)
 	{
 		double		moved = 0.0;
 
@@ -88,15 +85,15 @@ gk_block_update(const GkBlockFit *s)
 			moved += s->part[i * (d + 1) + j].f;
 		s->part[i * (d + 1) + d].f = moved;
 	}
-	GK_MEET();
+	GK_BLOCK_SYNC();
 	for (int i = 0; i < s->k; i++)
 		shift += s->part[i * (d + 1) + d].f;
-	GK_MEET();
+	GK_BLOCK_SYNC();
 	return shift;
 }
 
 /* As gk_lloyd(); returns whether it converged. */
-GK_TEAM bool
+GK_BLOCK bool
 gk_block_lloyd(const GkBlockFit *s, double tol, int max_iter, int *iterations)
 {
 	for (*iterations = 0; *iterations < max_iter;)
@@ -119,13 +116,13 @@ gk_block_lloyd(const GkBlockFit *s, double tol, int max_iter, int *iterations)
 /* ---- the end ---- */
 
 /* Clusters by size, largest first, ties by centroid; returns whether any moved. */
-GK_TEAM bool
+GK_BLOCK bool
 gk_block_order(const GkBlockFit *s, const int32_t *count)
 {
 	int			d = s->d;
 	bool		moved = false;
 
-	for (int i = GK_RANK; i < s->k; i += GK_SIZE)
+	for (int i = GK_BLOCK_RANK; i < s->k; i += GK_BLOCK_SIZE)
 	{
 		int			place = 0;
 
@@ -145,35 +142,35 @@ gk_block_order(const GkBlockFit *s, const int32_t *count)
 		}
 		s->place[i] = place;
 	}
-	GK_MEET();
+	GK_BLOCK_SYNC();
 	for (int i = 0; i < s->k; i++)
 		moved |= s->place[i] != i;
-	for (int v = GK_RANK; moved && v < s->k * d; v += GK_SIZE)
+	for (int v = GK_BLOCK_RANK; moved && v < s->k * d; v += GK_BLOCK_SIZE)
 		s->part[s->place[v / d] * d + v % d].f = s->c[v];
-	GK_MEET();
-	for (int v = GK_RANK; moved && v < s->k * d; v += GK_SIZE)
+	GK_BLOCK_SYNC();
+	for (int v = GK_BLOCK_RANK; moved && v < s->k * d; v += GK_BLOCK_SIZE)
 	{
 		s->c[v] = s->part[v].f;
 		s->f[v] = gk_centroid_to_float(s->c[v], s->center[v % d], s->scale[v % d]);
 	}
-	GK_MEET();
+	GK_BLOCK_SYNC();
 	return moved;
 }
 
 /* Sizes, inertia and radius of each cluster, by the centroids as they are. */
-GK_TEAM void
+GK_BLOCK void
 gk_block_stats(const GkBlockFit *s)
 {
 	int			values = s->k * 4;
 	int			share = gk_block_share(values);
 
 	gk_block_assign(s, true);
-	for (int u = GK_RANK; u < values * share; u += GK_SIZE)
+	for (int u = GK_BLOCK_RANK; u < values * share; u += GK_BLOCK_SIZE)
 	{
 		int			v = u % values;
 		int			i = v / 4;
 		int64_t		sum = 0;
-		double		most = 0.0;
+		double		max = 0.0;
 
 		for (int r = u / values; r < s->n; r += share)
 		{
@@ -185,7 +182,7 @@ gk_block_stats(const GkBlockFit *s)
 			if (v % 4 == 2)
 				sum++;
 			else if (v % 4 == 3)
-				most = (double) s->d2[r] > most ? (double) s->d2[r] : most;
+				max = (double) s->d2[r] > max ? (double) s->d2[r] : max;
 			else
 			{
 				gk_d2_split((double) s->d2[r], s->d2_scale, &hi, &lo);
@@ -193,19 +190,19 @@ gk_block_stats(const GkBlockFit *s)
 			}
 		}
 		if (v % 4 == 3)
-			s->part[u].f = most;
+			s->part[u].f = max;
 		else
 			s->part[u].i = sum;
 	}
-	GK_MEET();
-	for (int v = GK_RANK; v < values; v += GK_SIZE)
+	GK_BLOCK_SYNC();
+	for (int v = GK_BLOCK_RANK; v < values; v += GK_BLOCK_SIZE)
 	{
 		int64_t		sum = 0;
-		double		most = 0.0;
+		double		max = 0.0;
 
 		for (int p = 0; p < share; p++)
 			if (v % 4 == 3)
-				most = s->part[p * values + v].f > most ? s->part[p * values + v].f : most;
+				max = s->part[p * values + v].f > max ? s->part[p * values + v].f : max;
 			else
 				sum += s->part[p * values + v].i;
 		if (v % 4 == 0)
@@ -215,13 +212,13 @@ gk_block_stats(const GkBlockFit *s)
 		else if (v % 4 == 2)
 			s->size[v / 4] = (int32_t) sum;
 		else
-			s->max_d2[v / 4] = (float) most;
+			s->max_d2[v / 4] = (float) max;
 	}
-	GK_MEET();
+	GK_BLOCK_SYNC();
 }
 
 /* Leave out clusters without points; one thread does it, all know how many are left. */
-GK_TEAM void
+GK_BLOCK void
 gk_block_drop_empty(GkBlockFit *s)
 {
 	int			d = s->d;
@@ -230,8 +227,8 @@ gk_block_drop_empty(GkBlockFit *s)
 
 	for (int i = 0; i < s->k; i++)
 		left += s->size[i] != 0;
-	GK_MEET();
-	for (int i = 0; GK_RANK == 0 && i < s->k; i++)
+	GK_BLOCK_SYNC();
+	for (int i = 0; GK_BLOCK_RANK == 0 && i < s->k; i++)
 	{
 		if (s->size[i] == 0)
 			continue;
@@ -246,11 +243,11 @@ gk_block_drop_empty(GkBlockFit *s)
 		s->size[to++] = s->size[i];
 	}
 	s->k = left;
-	GK_MEET();
+	GK_BLOCK_SYNC();
 }
 
 /* As gk_finish(). */
-GK_TEAM void
+GK_BLOCK void
 gk_block_finish(GkBlockFit *s)
 {
 	bool		counted = false;	/* by the finishing pass, not by the last iteration */
@@ -279,9 +276,9 @@ gk_block_finish(GkBlockFit *s)
 			repaired = gk_block_repair(s, s->size);
 		if (repaired > 0)
 		{
-			for (int i = GK_RANK; i < s->k; i += GK_SIZE)
+			for (int i = GK_BLOCK_RANK; i < s->k; i += GK_BLOCK_SIZE)
 				s->count[i] = s->size[i];
-			GK_MEET();
+			GK_BLOCK_SYNC();
 			counted = false;
 			order_passes = 0;
 		}
@@ -292,38 +289,38 @@ gk_block_finish(GkBlockFit *s)
 
 /* ---- all of it ---- */
 
-GK_TEAM void
+GK_BLOCK void
 gk_block_load(const GkBlockFit *s, const char *in)
 {
 	const double *columns = (const double *) in;
 	const float *x = (const float *) (columns + 2 * s->d);
 	const int32_t *expo = (const int32_t *) (x + (size_t) s->n * s->d);
 
-	for (int i = GK_RANK; i < s->n * s->d; i += GK_SIZE)
+	for (int i = GK_BLOCK_RANK; i < s->n * s->d; i += GK_BLOCK_SIZE)
 		s->x[i] = x[i];
-	for (int j = GK_RANK; j < s->d; j += GK_SIZE)
+	for (int j = GK_BLOCK_RANK; j < s->d; j += GK_BLOCK_SIZE)
 	{
 		s->center[j] = columns[j];
 		s->scale[j] = columns[s->d + j];
 		s->expo[j] = expo[j];
 		s->inv[j] = gk_pow2(GK_GRID_BITS - expo[j]);
 	}
-	GK_MEET();
+	GK_BLOCK_SYNC();
 }
 
-GK_TEAM void
+GK_BLOCK void
 gk_block_store(const GkBlockFit *s, const GkGroupBatchOut *out, int iterations, bool converged)
 {
-	for (int v = GK_RANK; v < s->k * s->d; v += GK_SIZE)
+	for (int v = GK_BLOCK_RANK; v < s->k * s->d; v += GK_BLOCK_SIZE)
 		out->centroid[v] = s->c[v];
-	for (int i = GK_RANK; i < s->k; i += GK_SIZE)
+	for (int i = GK_BLOCK_RANK; i < s->k; i += GK_BLOCK_SIZE)
 	{
 		out->size[i] = s->size[i];
 		out->hi[i] = s->hi[i];
 		out->lo[i] = s->lo[i];
 		out->max_d2[i] = s->max_d2[i];
 	}
-	if (GK_RANK == 0)
+	if (GK_BLOCK_RANK == 0)
 	{
 		out->head->k = s->k;
 		out->head->iterations = iterations;
@@ -333,10 +330,10 @@ gk_block_store(const GkBlockFit *s, const GkGroupBatchOut *out, int iterations, 
 }
 
 /* Cluster group g of a slot, in memory of gk_block_bytes(). */
-GK_TEAM void
+GK_BLOCK void
 gk_block_group(const GkGroupBatchTask *task, const GkGroupBatchItem *g, char *slot, char *memory)
 {
-	GkBlockFit		s;
+	GkBlockFit	s;
 	GkGroupBatchOut out = gk_group_batch_out(slot + g->out, g->k, task->d);
 	int			runs = task->given != NULL ? 1 : task->n_init;
 	gk_int128	best = 0;
@@ -368,7 +365,7 @@ gk_block_group(const GkGroupBatchTask *task, const GkGroupBatchItem *g, char *sl
 			best = inertia;
 			gk_block_store(&s, &out, iterations, converged);
 		}
-		GK_MEET();
+		GK_BLOCK_SYNC();
 	}
 }
 

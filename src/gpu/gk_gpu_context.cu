@@ -1,10 +1,10 @@
 /*
- * gk_gpu_context.cu - the device of this process: found and opened once, kept
- * until the process ends or gives it back.  A CUDA context costs 170-310 ms and
- * some hundred MB; the points' memory is freed at the end of every clustering.
+ * gk_gpu_context.cu - the device of this process: found and opened once, kept until the process ends or gives
+ * it back.  A CUDA context costs 170-310 ms and some hundred MB; the points' memory is freed at the end of
+ * every clustering.
  *
- * Waiting polls: the host may want to stop at any moment, and a process blocked
- * inside the driver cannot be cancelled.
+ * Waiting polls: the host may want to stop at any moment, and a process blocked inside the driver cannot be
+ * cancelled.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -133,7 +133,13 @@ gk_gpu_probe(GkDeviceInfo *out, int max)
 	return count;
 }
 
-/* Streams, events and the pinned ring of one device. */
+static cudaError_t
+make_event(cudaEvent_t *event, unsigned int flags)
+{
+	return *event != NULL ? cudaSuccess : cudaEventCreateWithFlags(event, flags);
+}
+
+/* Streams, events and the ring of one device, but for what an earlier try has made. */
 static cudaError_t
 set_up(GkGpu *g)
 {
@@ -147,40 +153,25 @@ set_up(GkGpu *g)
 	g->sms = prop.multiProcessorCount;
 	g->shared_optin = prop.sharedMemPerBlockOptin;
 	g->l2 = prop.l2CacheSize;
-	if (g->stream == NULL && (e = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking)) != cudaSuccess)
-		return e;
-	if (g->copy == NULL && (e = cudaStreamCreateWithFlags(&g->copy, cudaStreamNonBlocking)) != cudaSuccess)
-		return e;
-	for (int i = 0; i < GK_GPU_RING; i++)
-	{
-		if (g->ring[i] == NULL &&
-			(e = cudaHostAlloc((void **) &g->ring[i], GK_GPU_RING_BYTES, cudaHostAllocDefault)) != cudaSuccess)
-			return e;
-		if (g->ring_sent[i] == NULL &&
-			(e = cudaEventCreateWithFlags(&g->ring_sent[i], cudaEventDisableTiming)) != cudaSuccess)
-			return e;
-		if (g->ring_used[i] == NULL &&
-			(e = cudaEventCreateWithFlags(&g->ring_used[i], cudaEventDisableTiming)) != cudaSuccess)
-			return e;
-	}
-	for (int i = 0; i < 2; i++)
-	{
-		if (g->pace[i] == NULL && (e = cudaEventCreateWithFlags(&g->pace[i], cudaEventDisableTiming)) != cudaSuccess)
-			return e;
-		if (g->time[i] == NULL && (e = cudaEventCreate(&g->time[i])) != cudaSuccess)
-			return e;
-	}
-	for (int i = 0; i < GK_GPU_UNITS; i++)
-		if (g->unit_done[i] == NULL &&
-			(e = cudaEventCreateWithFlags(&g->unit_done[i], cudaEventDisableTiming)) != cudaSuccess)
-			return e;
-	return cudaSuccess;
+	if (g->stream == NULL)
+		e = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
+	if (e == cudaSuccess && g->copy == NULL)
+		e = cudaStreamCreateWithFlags(&g->copy, cudaStreamNonBlocking);
+	for (int i = 0; e == cudaSuccess && i < GK_GPU_RING; i++)
+		if ((g->ring[i] != NULL ||
+			 (e = cudaHostAlloc((void **) &g->ring[i], GK_GPU_RING_BYTES, cudaHostAllocDefault)) == cudaSuccess) &&
+			(e = make_event(&g->ring_sent[i], cudaEventDisableTiming)) == cudaSuccess)
+			e = make_event(&g->ring_used[i], cudaEventDisableTiming);
+	for (int i = 0; e == cudaSuccess && i < 2; i++)
+		e = make_event(&g->pace[i], cudaEventDisableTiming);
+	for (int i = 0; e == cudaSuccess && i < GK_GPU_UNITS; i++)
+		e = make_event(&g->unit_done[i], cudaEventDisableTiming);
+	return e;
 }
 
 /*
- * The first usable device of the list, opened.  The driver starts threads of
- * its own: they must not catch the process's signals, so all are blocked while
- * it does.
+ * The first usable device of the list, opened.  The driver starts threads of its own: they must not catch the
+ * process's signals, so all are blocked while it does.
  */
 GkStatus
 gk_gpu_acquire(const char *devices, GkGpu **out, GkError *err)
@@ -229,8 +220,8 @@ gk_gpu_acquire(const char *devices, GkGpu **out, GkError *err)
 }
 
 /*
- * Destroying the context frees the ring, the streams and the events as well.
- * Its threads end with it; as when they began, they must not catch signals.
+ * Destroying the context frees the ring, the streams and the events as well.  Its threads end with it; as
+ * when they began, they must not catch signals.
  */
 static void
 destroy_context(int ordinal)
@@ -258,7 +249,7 @@ gk_gpu_release(int ordinal)
 }
 
 void
-gk_gpu_bury(GkGpu *g)
+gk_gpu_discard(GkGpu *g)
 {
 	char		reason[sizeof(g->reason)];
 	int			ordinal = g->ordinal;
@@ -323,10 +314,11 @@ gk_gpu_resident_blocks(GkSession *s, const void *kernel, int threads, size_t sha
 }
 
 GkStatus
-gk_gpu_launch(GkSession *s, const void *kernel, int64_t blocks, int threads, size_t shared, const void *arg, GkError *err)
+gk_gpu_launch(GkSession *s, const void *kernel, int64_t blocks, int threads, size_t shared, const void *arg,
+			  GkError *err)
 {
 	void	   *args[] = {(void *) arg};
-	int64_t		resident;
+	int64_t		resident = 0;
 
 	GK_DO(gk_gpu_resident_blocks(s, kernel, threads, shared, &resident, err));
 	GK_TRY(cudaLaunchKernel(kernel, dim3((unsigned int) gk_min(blocks, resident)), dim3(threads), args, shared,

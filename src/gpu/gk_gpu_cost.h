@@ -1,10 +1,10 @@
 /*
- * gk_gpu_cost.h - what things cost on a GPU, and how much of its memory they take: the numbers by
- * which slices, launches and kernels are chosen.
+ * gk_gpu_cost.h - what things cost on a GPU, and how much of its memory they take: the numbers by which
+ * slices, launches and kernels are chosen.
  *
- * Measured on an H200 (132 multiprocessors, 4.8 TB/s) in November 2026, rounded to the safe side.  On
- * another GPU they are off by as much as it is faster or slower: that changes which of the exact
- * kernels runs, and how soon a cancel is noticed, never a result.
+ * Measured on an H200 (132 multiprocessors, 4.8 TB/s) in November 2026, rounded to the safe side.  On another
+ * GPU they are off by as much as it is faster or slower: that changes which of the exact kernels runs, and
+ * how soon a cancel is noticed, never a result.
  */
 #ifndef GK_GPU_COST_H
 #define GK_GPU_COST_H

@@ -8,6 +8,10 @@
 
 #define GK_INF	__int_as_float(0x7f800000)
 
+/* What is done for each number of features up to 16. */
+#define GK_EACH_D8(F)	F(1) F(2) F(3) F(4) F(5) F(6) F(7) F(8)
+#define GK_EACH_D16(F)	GK_EACH_D8(F) F(9) F(10) F(11) F(12) F(13) F(14) F(15) F(16)
+
 /* V consecutive rows of one column. */
 template <int V>
 __device__ __forceinline__ void
@@ -34,38 +38,32 @@ gk_load(const float *p, float (&r)[V])
 }
 
 /* Labels of four consecutive rows, the first a multiple of four. */
+template <typename L>
 __device__ __forceinline__ void
-gk_load_labels(const int32_t *p, int (&l)[4])
+gk_load_labels(const L *p, int (&l)[4])
 {
-	int4		t = *(const int4 *) p;
+	if (sizeof(L) == 1)
+	{
+		uchar4		t = *(const uchar4 *) p;
 
-	l[0] = t.x;
-	l[1] = t.y;
-	l[2] = t.z;
-	l[3] = t.w;
+		l[0] = t.x, l[1] = t.y, l[2] = t.z, l[3] = t.w;
+	}
+	else
+	{
+		int4		t = *(const int4 *) p;
+
+		l[0] = t.x, l[1] = t.y, l[2] = t.z, l[3] = t.w;
+	}
 }
 
+template <typename L>
 __device__ __forceinline__ void
-gk_load_labels(const uint8_t *p, int (&l)[4])
+gk_store_labels(L *p, const int (&l)[4])
 {
-	uchar4		t = *(const uchar4 *) p;
-
-	l[0] = t.x;
-	l[1] = t.y;
-	l[2] = t.z;
-	l[3] = t.w;
-}
-
-__device__ __forceinline__ void
-gk_store_labels(int32_t *p, const int (&l)[4])
-{
-	*(int4 *) p = make_int4(l[0], l[1], l[2], l[3]);
-}
-
-__device__ __forceinline__ void
-gk_store_labels(uint8_t *p, const int (&l)[4])
-{
-	*(uchar4 *) p = make_uchar4(l[0], l[1], l[2], l[3]);
+	if (sizeof(L) == 1)
+		*(uchar4 *) p = make_uchar4(l[0], l[1], l[2], l[3]);
+	else
+		*(int4 *) p = make_int4(l[0], l[1], l[2], l[3]);
 }
 
 /* The label that no cluster has. */

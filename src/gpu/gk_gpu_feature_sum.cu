@@ -1,18 +1,17 @@
 /*
  * gk_gpu_feature_sum.cu - Feature Sum of labelled points (Lutz et al. 2018, 3.1).
  *
- * Partitioned Features: a warp owns a feature, a thread has one sum per cluster
- * in a table of its own column, [k][threads], in shared memory: no atomics and
- * no bank conflicts.  Values are float64 and exact: a thread adds up at most
- * GK_PACKAGE points (the slices see to that).  When a block's tables do not fit
- * shared memory, the sums go to global memory by 64-bit integer reductions,
- * through a transposed tile so that a warp's addresses are neighbours.
+ * Partitioned Features: a warp owns a feature, a thread has one sum per cluster in a table of its own column,
+ * [k][threads], in shared memory: no atomics and no bank conflicts.  Values are float64 and exact: a thread
+ * adds up at most GK_PACKAGE points (the slices see to that).  When a block's tables do not fit shared
+ * memory, the sums go to global memory by 64-bit integer reductions, through a transposed tile so that a
+ * warp's addresses are neighbours.
  *
- * Cluster Merge: a thread owns points, with a private table [k * d] of all sums;
- * in shared memory while 32 threads' tables fit, then in global memory.
+ * Cluster Merge: a thread owns points, with a private table [k * d] of all sums; in shared memory while 32
+ * threads' tables fit, then in global memory.
  *
- * Delta: only points whose label changed are read, added to the new cluster and
- * taken from the old one, in the same tables.  Exact sums do not drift, however long this goes on.
+ * Delta: only points whose label changed are read, added to the new cluster and taken from the old one, in
+ * the same tables.  Exact sums do not drift, however long this goes on.
  */
 #include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_device.cuh"
@@ -34,12 +33,36 @@ typedef struct SumArgs
 	GkColumns	columns;
 } SumArgs;
 
+/*
+ * What a row adds to a sum.  W = 1: its value.  W = 2: its weighted value as two integers, the high
+ * and the low part.
+ */
+template <int W>
+__device__ __forceinline__ void
+split_value(float w, float x, double inv, double (&part)[W])
+{
+	if (W == 1)
+		part[0] = (double) x;
+	else
+		gk_weighted_split(w, x, inv, part[0], part[W - 1]);
+}
+
+/* Add a warp's sum, in grid units, or its two parts. */
+template <int W>
+__device__ __forceinline__ void
+add_sum(const SumArgs &a, int64_t i, long long high, long long low)
+{
+	if (threadIdx.x % 32 != 0 || (high | low) == 0)
+		return;
+	if (W == 1)
+		gk_acc_add(a.acc, i, high);
+	else
+		gk_acc_add_parts(a.acc, i, high, low);
+}
+
 /* ---- partitioned features, in shared memory ---- */
 
-/*
- * W = 1: sums of x.  W = 2: weighted, high and low parts.  Delta: to the new
- * cluster and from the old one, of the rows that changed; the rest are not read.
- */
+/* DELTA: to the new cluster and from the old one, of the rows that changed; the rest are not read. */
 template <int W, typename L, bool DELTA>
 __global__ void __launch_bounds__(THREADS)
 partitioned_kernel(SumArgs a)
@@ -94,26 +117,15 @@ partitioned_kernel(SumArgs a)
 				{
 					double	   *at = mytable + label[r] * threads;
 					double	   *from = DELTA && was[r] != gk_no_label<L>() ? mytable + was[r] * threads : NULL;
+					double		part[W];
 
-					if (W == 1)
+					split_value<W>(w[r], v[r], inv, part);
+#pragma unroll
+					for (int i = 0; i < W; i++)
 					{
-						*at += (double) v[r];
+						at[i * a.k * threads] += part[i];
 						if (from != NULL)
-							*from -= (double) v[r];
-					}
-					else
-					{
-						double		hi,
-									lo;
-
-						gk_weighted_split(w[r], v[r], inv, hi, lo);
-						*at += hi;
-						at[a.k * threads] += lo;
-						if (from != NULL)
-						{
-							*from -= hi;
-							from[a.k * threads] -= lo;
-						}
+							from[i * a.k * threads] -= part[i];
 					}
 				}
 		}
@@ -129,20 +141,11 @@ partitioned_kernel(SumArgs a)
 		if (jj >= a.d || (ways > 1 && wc >= a.d * ways))
 			continue;
 		if (W == 1)
-		{
-			long long	v = gk_warp_sum((long long) (table[c * threads + wc * 32 + lane] * a.columns.inv[jj]));
-
-			if (lane == 0)
-				gk_acc_add(a.acc, (int64_t) c * a.d + jj, v);
-		}
+			add_sum<1>(a, (int64_t) c * a.d + jj,
+					   gk_warp_sum((long long) (table[c * threads + wc * 32 + lane] * a.columns.inv[jj])), 0);
 		else
-		{
-			long long	hi = gk_warp_sum((long long) table[c * threads + wc * 32 + lane]);
-			long long	lo = gk_warp_sum((long long) table[(a.k + c) * threads + wc * 32 + lane]);
-
-			if (lane == 0)
-				gk_acc_add_parts(a.acc, (int64_t) c * a.d + jj, hi, lo);
-		}
+			add_sum<2>(a, (int64_t) c * a.d + jj, gk_warp_sum((long long) table[c * threads + wc * 32 + lane]),
+					   gk_warp_sum((long long) table[(a.k + c) * threads + wc * 32 + lane]));
 	}
 }
 
@@ -216,9 +219,8 @@ global_kernel(SumArgs a)
 /* ---- cluster merge ---- */
 
 /*
- * table: shared, or `merge` in global memory; a thread's entries are `threads`
- * apart.  Integers: a table in global memory may belong to few threads, with
- * more than a package of points each.
+ * table: shared, or `merge` in global memory; a thread's entries are `threads` apart.  Integers: a table in
+ * global memory may belong to few threads, with more than a package of points each.
  */
 template <int W, typename L>
 __global__ void __launch_bounds__(THREADS)
@@ -256,22 +258,7 @@ merge_kernel(SumArgs a, long long *merge)
 	}
 	/* Each warp adds up its lanes' tables. */
 	for (int64_t e = 0; e < entries; e++)
-	{
-		long long	v = gk_warp_sum(table[e * threads]);
-
-		if (W == 1)
-		{
-			if (t % 32 == 0 && v != 0)
-				gk_acc_add(a.acc, e, v);
-		}
-		else
-		{
-			long long	lo = gk_warp_sum(table[(entries + e) * threads]);
-
-			if (t % 32 == 0 && (v | lo) != 0)
-				gk_acc_add_parts(a.acc, e, v, lo);
-		}
-	}
+		add_sum<W>(a, e, gk_warp_sum(table[e * threads]), W == 2 ? gk_warp_sum(table[(entries + e) * threads]) : 0);
 }
 
 /* ---- launchers ---- */
@@ -284,13 +271,13 @@ sum_args(const GkSession *s, const GkRows *rows, int k, GkLabels labels)
 	return a;
 }
 
-/* Threads of a block, at least `least`, whose private tables of `bytes` each fit shared memory, or 0. */
+/* Threads of a block if private tables of `bytes` each fit shared memory: at least `min`, or 0. */
 static int
-private_threads(const GkSession *s, double bytes, int least)
+private_threads(const GkSession *s, double bytes, int min)
 {
 	size_t		room = gk_gpu_table_room(s);
 
-	for (int threads = THREADS; threads >= least; threads /= 2)
+	for (int threads = THREADS; threads >= min; threads /= 2)
 		if (bytes * threads <= (double) room)
 			return threads;
 	return 0;
@@ -333,7 +320,7 @@ partitioned(GkSession *s, const SumArgs &a, GkError *err)
 	size_t		shared = (size_t) 8 * w * a.k * threads;
 	void	   *args[] = {(void *) &a};
 	int64_t		blocks;
-	int64_t		least;
+	int64_t		min_blocks;
 	int			ways;
 	int			groups;
 
@@ -343,8 +330,8 @@ partitioned(GkSession *s, const SumArgs &a, GkError *err)
 	groups = ways > 1 ? 1 : (a.d + warps - 1) / warps;
 	GK_DO(gk_gpu_resident_blocks(s, kernel, threads, shared, &blocks, err));
 	/* No thread may add up more than a package. */
-	least = 1 + a.p.rows / ((int64_t) (GK_PACKAGE - 8) * 32 * ways);
-	blocks = blocks / groups < least ? least : blocks / groups;
+	min_blocks = 1 + a.p.rows / ((int64_t) (GK_PACKAGE - 8) * 32 * ways);
+	blocks = blocks / groups < min_blocks ? min_blocks : blocks / groups;
 	blocks = gk_min(blocks, (a.p.rows + ways * 128 - 1) / (ways * 128));
 	GK_TRY(cudaLaunchKernel(kernel, dim3((unsigned int) blocks, groups), dim3(threads), args, shared, s->gpu->stream));
 	return GK_OK;
@@ -391,12 +378,12 @@ cluster_merge(GkSession *s, const SumArgs &a, GkError *err)
 int64_t
 gk_gpu_update_rows(const GkSession *s, int k)
 {
-	return gk_min(gk_gpu_slice_rows(s, k), GK_ACC_ROWS);
+	return gk_min(gk_gpu_slice_rows(s, k), GK_INT64_ROWS);
 }
 
 /*
- * Private tables end in sums of a warp or a block, which are added in two words:
- * any number of rows.  What adds each row to the accumulators is bounded.
+ * Private tables end in sums of a warp or a block, which are added in two words: any number of rows.  What
+ * adds each row to the accumulators is bounded.
  */
 int64_t
 gk_gpu_sum_rows(const GkSession *s, int k)

@@ -1,21 +1,18 @@
 /*
- * gk_gpu_filter.cu - exact iterations that leave most distances out: up to four
- * features, any number of clusters whose sums fit shared memory.
+ * gk_gpu_filter.cu - exact iterations that leave most distances out: up to four features, any number of
+ * clusters whose sums fit shared memory.
  *
- * This is the filtering algorithm (Kanungo, Mount, Netanyahu, Piatko, Silverman,
- * Wu, "An efficient k-means clustering algorithm: analysis and implementation",
- * 2002; Pelleg and Moore 1999; Alsabti, Ranka, Singh 1998) with a flat list of
- * boxes in place of a k-d tree.  A second copy of the points is sorted along a
- * Hilbert curve, so that TILE neighbours in it lie in a small box; the box and the
- * exact sum of its points are kept.  In an iteration a warp first finds which
- * centroids can be the nearest of any point in the box.  Nearly always there are few:
- * one, and the tile's sum is all that is needed, its points are not even read; or
- * some, and only these are compared.  Sums are exact integers, so their order does
- * not matter, and labels, the same as ever, are left to the final pass over the
- * points in their own order.
+ * This is the filtering algorithm (Kanungo, Mount, Netanyahu, Piatko, Silverman, Wu, "An efficient k-means
+ * clustering algorithm: analysis and implementation", 2002; Pelleg and Moore 1999; Alsabti, Ranka, Singh
+ * 1998) with a flat list of boxes in place of a k-d tree.  A second copy of the points is sorted along a
+ * Hilbert curve, so that TILE neighbours in it lie in a small box; the box and the exact sum of its points
+ * are kept.  In an iteration a warp first finds which centroids can be the nearest of any point in the box.
+ * Nearly always there are few: one, and the tile's sum is all that is needed, its points are not even read;
+ * or some, and only these are compared.  Sums are exact integers, so their order does not matter, and labels,
+ * the same as ever, are left to the final pass over the points in their own order.
  *
- * Sorting costs as much as some iterations.  It is done when so many have been run
- * without it that it would have paid: at worst both together cost twice the best.
+ * Sorting costs as much as some iterations.  It is done after as many iterations as would have paid for it:
+ * at worst both together cost twice the best.
  *
  * Why no centroid with the canonical argmin is ever ruled out.  Let u = 2^-24, all
  * |x_j| <= R, all |c_ij| <= C, M = d (R + C)^2 no less than any squared distance D,
@@ -55,14 +52,14 @@ typedef struct FilterArgs
 	const int  *done;
 } FilterArgs;
 
-/* Of the m centroids of a list (NULL: all), those that a point in the box may be nearest to. */
+/* Copy from a list of m centroids (NULL: all) to `out` those that may be nearest to a point of the box. */
 template <int D>
 __device__ __forceinline__ int
 keep_near(const float4 *c, const unsigned short *in, int m, const float4 &low, const float4 &high, float slack, int lane,
 	   unsigned short *out)
 {
-	float		least[4] = {low.x, low.y, low.z, low.w};
-	float		most[4] = {high.x, high.y, high.z, high.w};
+	float		lows[4] = {low.x, low.y, low.z, low.w};
+	float		highs[4] = {high.x, high.y, high.z, high.w};
 	float		middle[D];
 	unsigned int best = ALL;
 	unsigned int smallest;
@@ -72,7 +69,7 @@ keep_near(const float4 *c, const unsigned short *in, int m, const float4 &low, c
 
 #pragma unroll
 	for (int j = 0; j < D; j++)
-		middle[j] = 0.5f * (least[j] + most[j]);
+		middle[j] = 0.5f * (lows[j] + highs[j]);
 	for (int i = lane; i < m; i += 32)
 	{
 		int			id = in != NULL ? in[i] : i;
@@ -109,7 +106,7 @@ keep_near(const float4 *c, const unsigned short *in, int m, const float4 &low, c
 			q[3] = z.w;
 #pragma unroll
 			for (int j = 0; j < D; j++)
-				v[j] = q[j] > s[j] ? most[j] : least[j];
+				v[j] = q[j] > s[j] ? highs[j] : lows[j];
 			keep = !(__fsub_rn(gk_d2<D>(v, z), gk_d2<D>(v, star)) > slack);
 		}
 		who = __ballot_sync(ALL, keep);
@@ -148,7 +145,7 @@ struct Running
 	}
 };
 
-/* A tile that lies between m clusters: total is its sum, in the lanes of Running. */
+/* Compare a tile's rows with m clusters and add them; total is the tile's sum, in the lanes of Running. */
 template <int D>
 __device__ __forceinline__ void
 divide(const FilterArgs &a, const float4 *c, const unsigned short *list, int m, int64_t tile, const float (&inv)[D], int lane,
@@ -195,7 +192,7 @@ divide(const FilterArgs &a, const float4 *c, const unsigned short *list, int m, 
 	}
 	present = __reduce_or_sync(ALL, present);
 	last = present >> 31 != 0 ? m - 1 : 31 - __clz(present);
-	/* The last of them gets what the others leave. */
+	/* The last cluster gets what the others leave of the total. */
 	for (int q = 0; q < last; q++)
 	{
 		long long	mine = 0;
@@ -291,7 +288,8 @@ join_boxes(float4 &low, float4 &high)
 __device__ __forceinline__ float4
 corner_of(const float4 &v, int t)
 {
-	return make_float4(__shfl_sync(ALL, v.x, t), __shfl_sync(ALL, v.y, t), __shfl_sync(ALL, v.z, t), __shfl_sync(ALL, v.w, t));
+	return make_float4(__shfl_sync(ALL, v.x, t), __shfl_sync(ALL, v.y, t), __shfl_sync(ALL, v.z, t),
+					   __shfl_sync(ALL, v.w, t));
 }
 
 /* A block's sums into the accumulators. */
@@ -464,7 +462,7 @@ filter_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 	a.done = s->done;
 	GK_TRY(cudaMemsetAsync(s->filter->work + 1, 0, sizeof(long long), s->gpu->stream));
 	GK_DO(gk_gpu_resident_blocks(s, kernel, THREADS, shared, &resident, err));
-	/* At least four rounds for every warp, so that none is late for long. */
+	/* At least four rounds for every warp, so that all end at about the same time. */
 	a.batch = MAX_BATCH;
 	while (a.batch > 1 && a.tiles < a.batch * WARPS * resident * 4)
 		a.batch /= 2;
@@ -493,6 +491,7 @@ gk_gpu_filter_log(GkSession *s, GkLogHead *head, GkError *err)
 void
 gk_gpu_filter_judge(GkSession *s, int k, uint64_t work)
 {
-	if (s->filter != NULL && !s->filter->off && s->host->skip != GK_SKIP_ON && (double) work > (double) s->n * k * GK_FILTER_MAX_SHARE)
+	if (s->filter != NULL && !s->filter->off && s->host->skip != GK_SKIP_ON &&
+		(double) work > (double) s->n * k * GK_FILTER_MAX_SHARE)
 		gk_gpu_filter_off(s->filter);
 }

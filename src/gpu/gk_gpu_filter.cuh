@@ -1,6 +1,6 @@
 /*
- * gk_gpu_filter.cuh - points in sorted boxes: gk_gpu_filter_build.cu makes them,
- * gk_gpu_filter.cu iterates over them and says what for.
+ * gk_gpu_filter.cuh - points in sorted boxes: gk_gpu_filter_build.cu makes them, gk_gpu_filter.cu iterates
+ * over them and says what for.
  */
 #ifndef GK_GPU_FILTER_CUH
 #define GK_GPU_FILTER_CUH
@@ -16,7 +16,7 @@
 struct GkFilter
 {
 	float	   *x;				/* [n][d] */
-	float4	   *corner;			/* [tiles][2]: least and largest coordinates */
+	float4	   *corner;			/* [tiles][2]: smallest and largest coordinates */
 	long long  *sum;			/* [tiles][4], units of 2^(expo - 40) */
 	unsigned long long *work;	/* distances of points computed in this iteration; the next tiles */
 	float	   *range;			/* [2][4]: origin and cells per unit of the curve */

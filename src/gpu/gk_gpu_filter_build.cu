@@ -1,6 +1,6 @@
 /*
- * gk_gpu_filter_build.cu - a copy of the points, sorted along a Hilbert curve, with the
- * box and the exact sum of each TILE neighbours (see gk_gpu_filter.cu).
+ * gk_gpu_filter_build.cu - a copy of the points, sorted along a Hilbert curve, with the box and the exact sum
+ * of each TILE neighbours (see gk_gpu_filter.cu).
  */
 #include <cub/device/device_radix_sort.cuh>
 
@@ -35,24 +35,24 @@ range_kernel(const float *c, int k, int d, int bits, float *range)
 
 	if (j < d)
 	{
-		float		least = c[j];
-		float		most = c[j];
+		float		low = c[j];
+		float		high = c[j];
 		float		width;
 
 		for (int i = 1; i < k; i++)
 		{
-			least = fminf(least, c[i * d + j]);
-			most = fmaxf(most, c[i * d + j]);
+			low = fminf(low, c[i * d + j]);
+			high = fmaxf(high, c[i * d + j]);
 		}
-		width = most - least;
-		range[j] = least - 0.25f * width;
+		width = high - low;
+		range[j] = low - 0.25f * width;
 		range[4 + j] = width > 0.0f ? (float) (1 << bits) / (1.5f * width) : 0.0f;
 	}
 }
 
 /*
- * Place of a cell on a Hilbert curve of so many bits per coordinate (Skilling,
- * "Programming the Hilbert curve", 2004).
+ * Place of a cell on a Hilbert curve of BITS bits per coordinate (Skilling, "Programming the Hilbert curve",
+ * 2004).
  */
 template <int D, int BITS>
 __device__ __forceinline__ unsigned int
@@ -114,7 +114,7 @@ key_kernel(GkRows p, const float *range, float *x, unsigned int *key, unsigned i
 	}
 }
 
-/* A warp per tile: bring its rows together, find their box and sum. */
+/* A warp per tile: copy its rows, find their box and sum. */
 template <int D>
 __global__ void __launch_bounds__(THREADS)
 gather_kernel(int64_t rows, int64_t first, const float *rows_x, const unsigned int *from, const double *inv, float *x,
@@ -122,8 +122,8 @@ gather_kernel(int64_t rows, int64_t first, const float *rows_x, const unsigned i
 {
 	int			lane = threadIdx.x % 32;
 	int64_t		tile = (int64_t) blockIdx.x * WARPS + threadIdx.x / 32;
-	float		least[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-	float		most[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+	float		low[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+	float		high[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 	float		hi[D];
 	float		lo[D];
 
@@ -132,8 +132,8 @@ gather_kernel(int64_t rows, int64_t first, const float *rows_x, const unsigned i
 #pragma unroll
 	for (int j = 0; j < D; j++)
 	{
-		least[j] = GK_INF;
-		most[j] = -GK_INF;
+		low[j] = GK_INF;
+		high[j] = -GK_INF;
 		hi[j] = lo[j] = 0.0f;
 	}
 #pragma unroll
@@ -152,8 +152,8 @@ gather_kernel(int64_t rows, int64_t first, const float *rows_x, const unsigned i
 			float		h;
 			float		l;
 
-			least[j] = fminf(least[j], v[j]);
-			most[j] = fmaxf(most[j], v[j]);
+			low[j] = fminf(low[j], v[j]);
+			high[j] = fmaxf(high[j], v[j]);
 			limbs(v[j], (float) inv[j], h, l);
 			hi[j] += h;
 			lo[j] += l;
@@ -167,16 +167,16 @@ gather_kernel(int64_t rows, int64_t first, const float *rows_x, const unsigned i
 
 		for (int o = 16; o > 0; o >>= 1)
 		{
-			least[j] = fminf(least[j], __shfl_xor_sync(ALL, least[j], o));
-			most[j] = fmaxf(most[j], __shfl_xor_sync(ALL, most[j], o));
+			low[j] = fminf(low[j], __shfl_xor_sync(ALL, low[j], o));
+			high[j] = fmaxf(high[j], __shfl_xor_sync(ALL, high[j], o));
 		}
 		if (lane == 0)
 			sum[tile * 4 + j] = total;
 	}
 	if (lane == 0)
 	{
-		corner[2 * tile] = make_float4(least[0], least[1], least[2], least[3]);
-		corner[2 * tile + 1] = make_float4(most[0], most[1], most[2], most[3]);
+		corner[2 * tile] = make_float4(low[0], low[1], low[2], low[3]);
+		corner[2 * tile + 1] = make_float4(high[0], high[1], high[2], high[3]);
 	}
 }
 
@@ -283,7 +283,6 @@ sort_rows(const GkSession *s)
 	return rows < MIN_SORT && rows < (size_t) s->n ? 0 : (int64_t) (rows + TILE - 1) / TILE * TILE;
 }
 
-/* May not be: then there are no boxes, and no error. */
 GkStatus
 gk_gpu_filter_build(GkSession *s, int k, GkFilter *b, GkError *err)
 {

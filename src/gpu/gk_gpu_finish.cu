@@ -1,7 +1,6 @@
 /*
- * gk_gpu_finish.cu - the last look at the points: sizes, inertia and radius of
- * every cluster, exact, and the labels on their way to the host, chunk by chunk
- * in row order, while the device works on the next slice.
+ * gk_gpu_finish.cu - the last look at the points: sizes, inertia and radius of every cluster, exact, and the
+ * labels on their way to the host, chunk by chunk in row order, while the device works on the next slice.
  */
 #include <string.h>
 
@@ -102,7 +101,7 @@ typedef struct Down
 	cudaEvent_t done[2];
 	int			turn;
 	int64_t		pending;		/* rows on the way, 0: none */
-	/* The chunk being put together. */
+	/* The chunk that is being filled. */
 	int			chunk;
 	int64_t		filled;
 	int32_t    *labels;
@@ -207,13 +206,13 @@ finish_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 static GkStatus
 open_sink(GkSession *s, Down *d, GkError *err)
 {
-	int64_t		most = 0;
+	int64_t		rows = 0;
 
 	for (int i = 0; i < s->pts->nchunks; i++)
-		if (s->pts->chunks[i].rows > most)
-			most = s->pts->chunks[i].rows;
-	d->labels = (int32_t *) s->core->alloc(s->host, most, sizeof(int32_t));
-	d->d2 = (float *) s->core->alloc(s->host, most, sizeof(float));
+		if (s->pts->chunks[i].rows > rows)
+			rows = s->pts->chunks[i].rows;
+	d->labels = (int32_t *) s->core->alloc(s->host, rows, sizeof(int32_t));
+	d->d2 = (float *) s->core->alloc(s->host, rows, sizeof(float));
 	if (d->labels == NULL || d->d2 == NULL)
 		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
 	for (int i = 0; i < 2; i++)
@@ -267,8 +266,7 @@ collect(GkSession *s, int k, GkFinish *out, GkError *err)
 static GkStatus
 run(GkSession *s, const float *centroids, int64_t rows, Down *d, GkError *err)
 {
-	GK_TRY(cudaMemcpyAsync(s->centroids, centroids, (size_t) d->k * s->d * sizeof(float),
-						   cudaMemcpyHostToDevice, s->gpu->stream));
+	GK_DO(gk_gpu_put_centroids(s, centroids, d->k, err));
 	GK_TRY(cudaMemsetAsync(s->totals, 0, 2 * (size_t) d->k * sizeof(gk_int128), s->gpu->stream));
 	GK_TRY(cudaMemsetAsync(s->shifts, 0, d->k * sizeof(double), s->gpu->stream));
 	GK_DO(gk_gpu_pack(s, s->centroids, d->k, err));

@@ -1,6 +1,6 @@
 /*
- * gk_gpu_fuse_mma.cu - labels and sums in a single pass for up to four features and up to
- * 64 clusters, with tensor cores to rule clusters out.
+ * gk_gpu_fuse_mma.cu - labels and sums in a single pass for up to four features and up to 64 clusters, with
+ * tensor cores to rule clusters out.
  *
  * The canonical distance to 64 centroids is 512 operations per point, four times
  * what the memory leaves time for.  With h_i = |c_i|^2 / 2 and
@@ -38,8 +38,8 @@
  *  Centroids outside the data's box by more than its size (C > 2) make slack
  *  infinite: every centroid is a candidate.
  *
- * Sums are limbs (gk_gpu_device.cuh) in a table per warp, moved into 64-bit integers before they
- * can overflow.
+ * Sums are limbs (gk_gpu_device.cuh) in a table per warp, moved into 64-bit integers before they can
+ * overflow.
  */
 #include <cuda_fp16.h>
 
@@ -238,12 +238,11 @@ clear(Shared<D, NT> &sh, int warp, int lane)
 }
 
 /*
- * This lane's fragments of the centroids.  The 16 addends, two per lane of a quad, first and
- * second half:
+ * This lane's fragments of the centroids.  The 16 addends, two per lane of a quad, first and second half:
  *   x01h c01h, x23h c23h, x01h c01l, x23h c23l
  *   x01l c01h, x23l c23h, 1 (hh hl), 1 (hm 0)
- * Lane q gets the results of columns 2q and 2q + 1 of each tile: these are its centroids
- * q * 2 NT + 2 t and the next, so a lane has 2 NT in a row.
+ * Lane q gets the results of columns 2q and 2q + 1 of each tile: these are its centroids q * 2 NT + 2 t and
+ * the next, so a lane has 2 NT in a row.
  */
 template <int D, int NT>
 __device__ __forceinline__ void

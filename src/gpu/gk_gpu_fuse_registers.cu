@@ -11,18 +11,15 @@
  * registers as the private tables.  Only K - 1 clusters are summed; when k = K
  * the last one is the total minus the rest.
  *
- * Multiprocessors do not get the same share of the memory bandwidth, so only
- * most of the rows are dealt out beforehand; the warps that are done first fetch
- * what is left tile by tile from a counter.
+ * Multiprocessors do not get the same share of the memory bandwidth, so only most of the rows are dealt out
+ * beforehand; the warps that are done first fetch what is left tile by tile from a counter.
  *
- * Many iterations.  The blocks are all resident (cooperative launch), so the same
- * kernel does many iterations: every block waits for the sums of all, makes the
- * next centroids for itself (gk_update.h, the host's own code), and the first one
- * writes the log that step() answers from.  There is no barrier: a word of a sum
- * counts, in its upper bits, the blocks that have added to it, so that the one
- * trip that brings a sum tells that it is complete.  Words are never cleared but
- * compared with what they were; three sets of them in turn, because a set is
- * added to again only when every block has seen the next one complete.
+ * Many iterations.  The blocks are all resident (cooperative launch), so the same kernel does many
+ * iterations: every block waits for the sums of all, makes the next centroids for itself (gk_update.h, the
+ * host's own code), and the first one writes the log that step() answers from.  There is no barrier: a word
+ * of a sum counts, in its upper bits, the blocks that have added to it, so that the one trip that brings a
+ * sum tells that it is complete.  Words are never cleared but compared with what they were; three sets of
+ * them in turn, because a set is added to again only when every block has seen the next one complete.
  */
 #include "core/gk_update.h"
 #include "gpu/gk_gpu_fuse_registers.cuh"
@@ -274,7 +271,8 @@ typedef struct Variant
 	const void *kernel;
 } Variant;
 
-#define VARIANT(D, K, V)		{K, V, Shape<D, K, V>::threads, Shape<D, K, V>::set, (const void *) fuse_registers_kernel<D, K, V>}
+#define VARIANT(D, K, V) \
+	{K, V, Shape<D, K, V>::threads, Shape<D, K, V>::set, (const void *) fuse_registers_kernel<D, K, V>}
 #define MAX_VARIANTS	4
 
 /* By d, ascending K. */
@@ -320,8 +318,8 @@ gk_gpu_fuse_registers_rows(const GkSession *s, int k)
 }
 
 /*
- * One block per multiprocessor, so that few meet at the barrier, as large as the
- * work asks for; and how the rows are dealt out.
+ * One block per multiprocessor, so that few meet at the barrier, as large as the work asks for; and how the
+ * rows are dealt out.
  */
 static void
 deal(const GkSession *s, const Variant *v, bool counter, FuseRegistersArgs *a, int *blocks, int *threads)

@@ -1,6 +1,6 @@
 /*
- * gk_gpu_fuse_registers.cuh - a block's part of a pass for few features and clusters: its rows, and
- * their sums in registers.  gk_gpu_fuse_registers.cu says what for, and makes iterations of it.
+ * gk_gpu_fuse_registers.cuh - a block's part of a pass for few features and clusters: its rows, and their
+ * sums in registers.  gk_gpu_fuse_registers.cu says what for, and makes iterations of it.
  */
 #ifndef GK_GPU_FUSE_REGISTERS_CUH
 #define GK_GPU_FUSE_REGISTERS_CUH
@@ -44,8 +44,8 @@ template <int D, int K, int V>
 struct Shape
 {
 	static constexpr int registers = (2 * (K - 1) * D + K - 1 + K * D + D * V + (D <= 4 ? 20 : 44)) / 8 * 8;
-	static constexpr int most = 65536 / (registers < 64 ? 64 : registers > 248 ? 248 : registers);
-	static constexpr int threads = most / 32 * 32;
+	static constexpr int max_threads = 65536 / (registers < 64 ? 64 : registers > 248 ? 248 : registers);
+	static constexpr int threads = max_threads / 32 * 32;
 	static constexpr int values = K * (D + 1);
 	static constexpr int set = (values + 1) * APART;
 };
@@ -107,10 +107,7 @@ take_rows(const float (&x)[D][V], const float (&c)[K * D], Sums<D, K> &s)
 			for (int i = 0; i < K - 1; i++)
 				is[i] = label == i;
 		}
-		/*
-		 * One multiply-add per sum, by 1 or by 0: exact, and no branch nor
-		 * selection of 64-bit values.
-		 */
+		/* One multiply-add per sum, by 1 or by 0: exact, and no branch nor selection of 64-bit values. */
 #pragma unroll
 		for (int i = 0; i < K - 1; i++)
 		{
@@ -229,9 +226,8 @@ struct Transpose<N, 0>
 };
 
 /*
- * One block's part of a pass: sums of its rows, added to acc; counted there when
- * the words are apart.  x holds the first group; counter hands out the tiles that are
- * not dealt out, NULL when all are.
+ * One block's part of a pass: sums of its rows, added to acc; counted there when the words are apart.  x
+ * holds the first group; counter hands out the tiles that are not dealt out, NULL when all are.
  */
 template <int D, int K, int V, int apart>
 __device__ __forceinline__ void
@@ -321,7 +317,7 @@ pass(const FuseRegistersArgs &p, float (&x)[D][V], const float *cs, const GkAcc 
 			gk_red(acc.a + at, COUNT_ONE + (sum & 0xffffffffLL));
 			gk_red(acc.b + at, COUNT_ONE + (sum >> 32) + BIAS);
 		}
-		else if (p.rows <= GK_ACC_ROWS)
+		else if (p.rows <= GK_INT64_ROWS)
 			gk_red(acc.a + at, sum);
 		else
 			gk_acc_add(acc, at, sum);

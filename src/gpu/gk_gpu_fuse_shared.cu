@@ -1,10 +1,10 @@
 /*
- * gk_gpu_fuse_shared.cu - labels and sums in a single pass for up to 16 features and more clusters
- * than registers hold; labels never leave the registers.
+ * gk_gpu_fuse_shared.cu - labels and sums in a single pass for up to 16 features and more clusters than
+ * registers hold; labels never leave the registers.
  *
- * Sums are tables of limbs (gk_gpu_device.cuh) in shared memory.  A table takes GK_LIMB_ROWS rows
- * before a limb can overflow; then its owner moves it to the accumulators.  While the tables are
- * small every warp has its own, and no barrier is needed.
+ * Sums are tables of limbs (gk_gpu_device.cuh) in shared memory.  A table takes GK_LIMB_ROWS rows before a
+ * limb can overflow; then its owner moves it to the accumulators.  While the tables are small every warp has
+ * its own, and no barrier is needed.
  */
 #include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_device.cuh"
@@ -168,17 +168,8 @@ fuse_shared_kernel(const __grid_constant__ FuseSharedArgs a)
 
 /* ---- launchers ---- */
 
-static const void *const kernels[17] = {
-	NULL,
-	(const void *) fuse_shared_kernel<1>, (const void *) fuse_shared_kernel<2>,
-	(const void *) fuse_shared_kernel<3>, (const void *) fuse_shared_kernel<4>,
-	(const void *) fuse_shared_kernel<5>, (const void *) fuse_shared_kernel<6>,
-	(const void *) fuse_shared_kernel<7>, (const void *) fuse_shared_kernel<8>,
-	(const void *) fuse_shared_kernel<9>, (const void *) fuse_shared_kernel<10>,
-	(const void *) fuse_shared_kernel<11>, (const void *) fuse_shared_kernel<12>,
-	(const void *) fuse_shared_kernel<13>, (const void *) fuse_shared_kernel<14>,
-	(const void *) fuse_shared_kernel<15>, (const void *) fuse_shared_kernel<16>,
-};
+#define KERNEL(D)	(const void *) fuse_shared_kernel<D>,
+static const void *const kernels[17] = {NULL, GK_EACH_D16(KERNEL)};
 
 static size_t
 shared_bytes(int d, int k, bool *own)

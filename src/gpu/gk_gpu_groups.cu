@@ -1,11 +1,10 @@
 /*
- * gk_gpu_groups.cu - thousands of small groups in one launch, a block for each
- * (gk_gpu_block_lloyd.h).
+ * gk_gpu_groups.cu - thousands of small groups in one launch, a block for each (gk_gpu_block_lloyd.h).
  *
- * The slots that groups are packed into are the pinned ring, each with a copy on the
- * device: up, a launch for each size of blocks, results down; the host fills other
- * slots meanwhile.  A group is as long in one block's shared memory as it takes; the
- * time that a slot may take is bounded by that of all iterations that are allowed.
+ * The slots that groups are packed into are the pinned ring, each with a copy on the device: up, a launch for
+ * each size of blocks, results down; the host fills other slots meanwhile.  A group is as long in one block's
+ * shared memory as it takes; the time that a slot may take is bounded by that of all iterations that are
+ * allowed.
  */
 #include <string.h>
 
@@ -54,9 +53,9 @@ threads_of(int size)
 static size_t
 shared_of(const Packs *p, int size)
 {
-	size_t		most = p->s.gpu->shared_optin;
+	size_t		limit = p->s.gpu->shared_optin;
 
-	return size < SIZES - 1 && MIN_SHARED << size < most ? MIN_SHARED << size : most;
+	return size < SIZES - 1 && MIN_SHARED << size < limit ? MIN_SHARED << size : limit;
 }
 
 /* The smallest blocks that have room for the group; SIZES: none. */
@@ -107,7 +106,7 @@ close_packs(GkPacks *packs)
 		cudaFree(p->given);
 		cudaGetLastError();
 		if (p->s.gpu->dead)
-			gk_gpu_bury(p->s.gpu);
+			gk_gpu_discard(p->s.gpu);
 	}
 	p->s.core->free(p->s.host, p);
 }

@@ -1,11 +1,10 @@
 /*
  * gk_gpu_ingest.cu - points that go up while they are read, and are prepared here.
  *
- * Raw columns come through the pinned ring into one allocation, which doubles when the
- * table turns out to be larger than expected: a copy on the device takes less than a
- * thousandth of the time that reading took.  When all rows are there one kernel does what
- * gk_convert.c does on the CPU, to the bit: gk_centre_scale() and gk_to_grid() of every
- * value, and exact sums of what comes out; of floats in place, of doubles into an
+ * Raw columns come through the pinned ring into one allocation, which doubles when the table turns out to be
+ * larger than expected: a copy on the device takes less than a thousandth of the time that reading took.
+ * When all rows are there one kernel does what gk_convert.c does on the CPU, to the bit: gk_centre_scale()
+ * and gk_to_grid() of every value, and exact sums of what comes out; of floats in place, of doubles into an
  * allocation half as large.
  *
  * Everything happens on the copying stream, so in order.
@@ -17,8 +16,8 @@
 #define THREADS			256
 /* A block's sums of values of at most 2^40 stay within 63 bits. */
 #define BLOCK_ROWS		((int64_t) 1 << 20)
-/* Bytes of the points that are expected when nobody knows. */
-#define SOME_BYTES		((int64_t) 64 << 20)
+/* Bytes of the points that are expected when their number is unknown. */
+#define EXPECTED_BYTES		((int64_t) 64 << 20)
 
 /* How a column is prepared. */
 typedef struct Column
@@ -108,15 +107,15 @@ piece_rows(const GkSession *s)
 	return gk_gpu_piece_rows(s) / (s->raw_wide ? 2 : 1) / GK_ROW_PAD * GK_ROW_PAD;
 }
 
-/* Bytes of so many rows at most: doubles are there beside what becomes of them. */
+/* Device memory of `rows` rows, at most: doubles and the floats that become of them. */
 static size_t
-most_bytes(const GkSession *s, int64_t rows)
+device_bytes(const GkSession *s, int64_t rows)
 {
 	return (size_t) s->cols * rows * (s->raw_wide ? sizeof(double) + sizeof(float) : sizeof(float)) +
 		GK_GPU_SLACK * sizeof(float) + gk_gpu_rest(s, rows);
 }
 
-/* Room for so many rows, those that are there included. */
+/* Make room for `rows` rows, including those that are there. */
 static GkStatus
 reserve(GkSession *s, int64_t rows, GkError *err)
 {
@@ -126,7 +125,7 @@ reserve(GkSession *s, int64_t rows, GkError *err)
 	char	   *raw;
 
 	GK_DO(gk_gpu_budget(s, &limit, err));
-	if (most_bytes(s, ld) > limit)
+	if (device_bytes(s, ld) > limit)
 		return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "the points do not fit GPU %d", s->gpu->ordinal);
 	GK_TRY(cudaMalloc((void **) &raw, s->cols * ld * size + GK_GPU_SLACK * sizeof(float)));
 	if (s->raw != NULL)
@@ -149,7 +148,7 @@ static GkStatus
 begin(GkSession *s, int64_t rows, GkError *err)
 {
 	size_t		limit;
-	int64_t		some = SOME_BYTES / (s->cols * (int64_t) raw_size(s));
+	int64_t		some = EXPECTED_BYTES / (s->cols * (int64_t) raw_size(s));
 	int64_t		expected = (rows > 0 ? rows + rows / 64 : some) + piece_rows(s);
 
 	GK_DO(gk_gpu_bind(s, err));
@@ -157,7 +156,7 @@ begin(GkSession *s, int64_t rows, GkError *err)
 		return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "points of %d features are too wide for the GPU", s->d);
 	GK_DO(gk_gpu_budget(s, &limit, err));
 	/* an estimate that does not fit may be wrong, too, but then streaming does no harm */
-	if (most_bytes(s, expected) > limit / 2)
+	if (device_bytes(s, expected) > limit / 2)
 		return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "the points may not fit GPU %d", s->gpu->ordinal);
 	return reserve(s, expected, err);
 }
@@ -165,7 +164,7 @@ begin(GkSession *s, int64_t rows, GkError *err)
 /* ---- GkIngestBackend ---- */
 
 static GkStatus
-stage_open(const GkProblem *problem, int64_t rows, bool wide, GkSession **out, GkError *err)
+ingest_open(const GkProblem *problem, int64_t rows, bool wide, GkSession **out, GkError *err)
 {
 	GkSession  *s = gk_gpu_session(problem);
 	GkStatus	st;
@@ -173,7 +172,7 @@ stage_open(const GkProblem *problem, int64_t rows, bool wide, GkSession **out, G
 	*out = NULL;
 	if (s == NULL)
 		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
-	s->staged = true;
+	s->ingested = true;
 	s->raw_wide = wide;
 	st = begin(s, rows, err);
 	if (st != GK_OK)
@@ -184,25 +183,25 @@ stage_open(const GkProblem *problem, int64_t rows, bool wide, GkSession **out, G
 }
 
 static GkStatus
-stage_room(GkSession *s, void **to, int *rows, GkError *err)
+ingest_room(GkSession *s, void **to, int *rows, GkError *err)
 {
-	GK_DO(gk_gpu_next_slot(s, &s->stage_slot, err));
-	*to = s->gpu->ring[s->stage_slot];
+	GK_DO(gk_gpu_next_slot(s, &s->ingest_slot, err));
+	*to = s->gpu->ring[s->ingest_slot];
 	*rows = (int) piece_rows(s);
 	return GK_OK;
 }
 
 static GkStatus
-stage_send(GkSession *s, int rows, GkError *err)
+ingest_send(GkSession *s, int rows, GkError *err)
 {
 	GkGpu	   *g = s->gpu;
 	size_t		size = raw_size(s);
 
 	if (s->resident + rows > s->ld)
 		GK_DO(reserve(s, 2 * s->ld > s->resident + rows ? 2 * s->ld : s->resident + rows, err));
-	GK_TRY(cudaMemcpy2DAsync(s->raw + s->resident * size, s->ld * size, g->ring[s->stage_slot], piece_rows(s) * size,
+	GK_TRY(cudaMemcpy2DAsync(s->raw + s->resident * size, s->ld * size, g->ring[s->ingest_slot], piece_rows(s) * size,
 							 rows * size, s->cols, cudaMemcpyHostToDevice, g->copy));
-	GK_TRY(cudaEventRecord(g->ring_sent[s->stage_slot], g->copy));
+	GK_TRY(cudaEventRecord(g->ring_sent[s->ingest_slot], g->copy));
 	s->resident += rows;
 	return GK_OK;
 }
@@ -244,7 +243,7 @@ prepare_all(GkSession *s, const Column *columns, unsigned long long *words, GkEr
 }
 
 static GkStatus
-stage_prepare(GkSession *s, const GkPrep *prep, GkMoments *moments, GkError *err)
+ingest_prepare(GkSession *s, const GkPrep *prep, GkMoments *moments, GkError *err)
 {
 	double		start = gk_gpu_ms();
 	Column	   *columns = (Column *) s->core->alloc(s->host, s->d, sizeof(Column));
@@ -273,7 +272,7 @@ stage_prepare(GkSession *s, const GkPrep *prep, GkMoments *moments, GkError *err
 	return st;
 }
 
-extern const GkIngestBackend gk_gpu_ingest = {stage_open, stage_room, stage_send, stage_prepare};
+extern const GkIngestBackend gk_gpu_ingest = {ingest_open, ingest_room, ingest_send, ingest_prepare};
 
 /* ---- the session that goes on with it ---- */
 
@@ -287,12 +286,7 @@ gk_gpu_ingested(GkSession *s, GkError *err)
 	GK_DO(gk_gpu_budget(s, &bytes, err));
 	s->spare = bytes > gk_gpu_rest(s, s->n) ? bytes - gk_gpu_rest(s, s->n) : 0;
 	s->stream_chunk = s->pts->nchunks;
-	/* the padding past the last row and the slack are read, never used */
-	if (s->ld > s->n)
-		GK_TRY(cudaMemset2DAsync(s->x + s->n, s->ld * sizeof(float), 0, (s->ld - s->n) * sizeof(float), s->cols,
-								 s->gpu->stream));
-	GK_TRY(cudaMemsetAsync(s->x + (size_t) s->cols * s->ld, 0, GK_GPU_SLACK * sizeof(float), s->gpu->stream));
-	return GK_OK;
+	return gk_gpu_clear_padding(s, s->gpu->stream, err);
 }
 
 /* ---- single points ---- */
@@ -326,7 +320,7 @@ gk_gpu_picked(GkSession *s, const GkPick *picks, int n, GkError *err)
 GkStatus
 gk_gpu_row(GkSession *s, int64_t row, float *out, GkError *err)
 {
-	if (!s->staged)
+	if (!s->ingested)
 		return s->core->row(s->store, row, out, err);
 	/* mostly asked for in order */
 	for (int n = 0; n < s->npicked; n++)

@@ -2,10 +2,9 @@
  * gk_gpu_mass_sum.cu - Mass Sum of labelled points: the histogram of the labels
  * (Lutz et al. 2018, 3.2), and with weights the sum of the weights too.
  *
- * Partitioned Private: one histogram per thread in shared memory, else in
- * global memory.  Partitioned Local: one per block in shared memory, with
- * native integer atomics.  Partitioned Global: one per block in global memory.
- * Global Atomic: one.
+ * Partitioned Private: one histogram per thread in shared memory, else in global memory.  Partitioned Local:
+ * one per block in shared memory, with native integer atomics.  Partitioned Global: one per block in global
+ * memory.  Global Atomic: one.
  */
 #include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_device.cuh"

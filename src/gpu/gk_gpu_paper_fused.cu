@@ -2,10 +2,9 @@
  * gk_gpu_paper_fused.cu - the single pass of Lutz et al. 2018, section 4: Partitioned
  * Features and Partitioned Private fused with the assignment.
  *
- * A block takes a tile of points through shared memory.  First a thread owns
- * points: it finds their labels and counts them in its own histogram.  After a
- * barrier a warp owns a feature: its threads read that feature's column of the
- * tile with the labels that the other threads found, and add to a private sum per
+ * A block takes a tile of points through shared memory.  First a thread owns points: it finds their labels
+ * and counts them in its own histogram.  After a barrier a warp owns a feature: its threads read that
+ * feature's column of the tile with the labels that the other threads found, and add to a private sum per
  * cluster.  No atomics; float64 sums of a package each are exact.
  */
 #include "gpu/gk_gpu_cost.h"
@@ -30,13 +29,12 @@ template <int D>
 __global__ void __launch_bounds__(THREADS)
 paper_fused_kernel(const __grid_constant__ PaperFusedArgs a)
 {
-	constexpr int S = (D + 3) / 4 * 4;
 	constexpr int WAYS = WARPS / D;	/* warps that share a feature */
 	extern __shared__ double sums[];	/* [k][threads] */
 	unsigned int *counts = (unsigned int *) (sums + a.k * THREADS);	/* [k][threads] */
 	float	   *xs = (float *) (counts + a.k * THREADS);	/* [D][TILE] */
 	int		   *labels = (int *) (xs + D * TILE);	/* [TILE], -1 past the end */
-	float	   *cs = (float *) (labels + TILE);	/* [k][S] */
+	float4	   *cs = (float4 *) (labels + TILE);	/* [k], D rounded up to 4 */
 	int			t = threadIdx.x;
 	int			lane = t % 32;
 	int			feature = t / 32 / WAYS;
@@ -49,9 +47,7 @@ paper_fused_kernel(const __grid_constant__ PaperFusedArgs a)
 		sums[i] = 0.0;
 		counts[i] = 0;
 	}
-	for (int i = t; i < a.k * S; i += THREADS)
-		cs[i] = a.packed[i];
-	__syncthreads();
+	gk_load_centroids<D, THREADS>(a.packed, 0, a.k, cs);
 	for (int64_t row0 = (int64_t) blockIdx.x * TILE; row0 < a.p.rows; row0 += (int64_t) gridDim.x * TILE)
 	{
 		int64_t		row = row0 + t * 4;
@@ -60,7 +56,7 @@ paper_fused_kernel(const __grid_constant__ PaperFusedArgs a)
 		if (row < a.p.rows)
 		{
 			float		x[D][4];
-			float		best[4];
+			float		best[4] = {GK_INF, GK_INF, GK_INF, GK_INF};
 
 #pragma unroll
 			for (int j = 0; j < D; j++)
@@ -68,27 +64,8 @@ paper_fused_kernel(const __grid_constant__ PaperFusedArgs a)
 				gk_load<4>(a.p.x + j * a.p.ld + row, x[j]);
 				*(float4 *) (xs + j * TILE + t * 4) = make_float4(x[j][0], x[j][1], x[j][2], x[j][3]);
 			}
-			for (int i = 0; i < a.k; i++)
-			{
-#pragma unroll
-				for (int r = 0; r < 4; r++)
-				{
-					float		d2 = 0.0f;
-
-#pragma unroll
-					for (int j = 0; j < D; j++)
-					{
-						float		u = __fsub_rn(x[j][r], cs[i * S + j]);
-
-						d2 = __fmaf_rn(u, u, d2);
-					}
-					if (i == 0 || d2 < best[r])
-					{
-						best[r] = d2;
-						label[r] = i;
-					}
-				}
-			}
+			label[0] = label[1] = label[2] = label[3] = 0;
+			gk_nearest<D, 1>(x, cs, 0, a.k, best, label);
 #pragma unroll
 			for (int r = 0; r < 4; r++)
 			{
@@ -136,13 +113,8 @@ paper_fused_kernel(const __grid_constant__ PaperFusedArgs a)
 
 /* ---- launchers ---- */
 
-static const void *const kernels[MAX_D + 1] = {
-	NULL,
-	(const void *) paper_fused_kernel<1>, (const void *) paper_fused_kernel<2>,
-	(const void *) paper_fused_kernel<3>, (const void *) paper_fused_kernel<4>,
-	(const void *) paper_fused_kernel<5>, (const void *) paper_fused_kernel<6>,
-	(const void *) paper_fused_kernel<7>, (const void *) paper_fused_kernel<8>,
-};
+#define KERNEL(D)	(const void *) paper_fused_kernel<D>,
+static const void *const kernels[MAX_D + 1] = {NULL, GK_EACH_D8(KERNEL)};
 
 static size_t
 shared_bytes(int d, int k)

@@ -1,8 +1,7 @@
 /*
- * gk_gpu_paper_hybrid.cu - cross processing (Zechner and Granitzer 2009; Lutz et al.
- * 2018): labels on the GPU, sums on the CPU.  Labels come down slice by slice,
- * as bytes while they suffice; while the device works on the next slice the host's
- * threads add up this one.
+ * gk_gpu_paper_hybrid.cu - cross processing (Zechner and Granitzer 2009; Lutz et al.  2018): labels on the
+ * GPU, sums on the CPU.  Labels come down slice by slice, as bytes while they suffice; while the device works
+ * on the next slice the host's threads add up this one.
  *
  * It reproduces the papers and runs only where the strategy asks for it.
  */
@@ -54,10 +53,7 @@ thread_sums(const Hybrid *c, int thread)
 	return t;
 }
 
-/*
- * Few clusters: float64 sums of a package each, which are exact, one feature
- * after the other.
- */
+/* Few clusters: float64 sums of a package each, which are exact, one feature after the other. */
 template <typename L>
 static void
 sum_columns(const Hybrid *c, const L *labels, int64_t rows, const float *x0, const HybridSums &t)
@@ -223,8 +219,7 @@ static GkStatus
 hybrid_run(GkSession *s, Hybrid *c, const float *centroids, int64_t rows, GkError *err)
 {
 	GK_DO(gk_gpu_drain(s, err));
-	GK_TRY(cudaMemcpyAsync(s->centroids, centroids, (size_t) c->k * s->d * sizeof(float),
-						   cudaMemcpyHostToDevice, s->gpu->stream));
+	GK_DO(gk_gpu_put_centroids(s, centroids, c->k, err));
 	GK_DO(gk_gpu_pack(s, s->centroids, c->k, err));
 	GK_DO(gk_gpu_labels(s, rows, c->k, &c->on_device, err));
 	c->width = c->on_device.narrow ? 1 : sizeof(int32_t);

@@ -1,13 +1,12 @@
 /*
  * gk_gpu_points.cu - the points' way to the device, and the walk over them.
  *
- * Every chunk is copied once through the pinned ring (all host threads copy,
- * while the previous piece is on the bus) into one column-major allocation.
- * What does not fit gpu_memory_limit is streamed in every pass, piece by piece into
- * four slots: two are in flight while one is computed on and one is filled.  Chunks
- * that lie in main memory are pinned, which takes as long as some passes but needs no
- * CPU afterwards, and the device fetches the pieces itself; others (in the spill file,
- * or where nothing may be pinned) go through the ring.
+ * Every chunk is copied once through the pinned ring (all host threads copy, while the previous piece is on
+ * the bus) into one column-major allocation.  What does not fit gpu_memory_limit is streamed in every pass,
+ * piece by piece into four slots: two are in flight while one is computed on and one is filled.  Chunks that
+ * lie in main memory are pinned, which takes as long as some passes but needs no CPU afterwards, and the
+ * device fetches the pieces itself; others (in the spill file, or where nothing may be pinned) go through the
+ * ring.
  */
 #include <string.h>
 
@@ -144,8 +143,8 @@ plan(GkSession *s, size_t bytes)
 }
 
 /*
- * Chunks to be streamed, pinned where they lie.  Refused for one (the limit on locked
- * memory, a page that another one has), the rest goes through the ring.
+ * Chunks to be streamed, pinned where they lie.  Refused for one (the limit on locked memory, a page that
+ * another one has), the rest goes through the ring.
  */
 static GkStatus
 pin_chunks(GkSession *s, GkError *err)
@@ -210,6 +209,16 @@ free_points(GkSession *s)
 }
 
 GkStatus
+gk_gpu_clear_padding(GkSession *s, cudaStream_t stream, GkError *err)
+{
+	if (s->ld > s->resident)
+		GK_TRY(cudaMemset2DAsync(s->x + s->resident, s->ld * sizeof(float), 0, (s->ld - s->resident) * sizeof(float),
+								 s->cols, stream));
+	GK_TRY(cudaMemsetAsync(s->x + (size_t) s->cols * s->ld, 0, GK_GPU_SLACK * sizeof(float), stream));
+	return GK_OK;
+}
+
+GkStatus
 gk_gpu_upload(GkSession *s, GkError *err)
 {
 	GkGpu	   *g = s->gpu;
@@ -233,13 +242,7 @@ gk_gpu_upload(GkSession *s, GkError *err)
 		s->resident = s->pts->chunks[s->stream_chunk].first;
 	}
 	if (s->resident > 0)
-	{
-		/* The padding past the last row and the slack are read, never used. */
-		if (s->ld > s->resident)
-			GK_TRY(cudaMemset2DAsync(s->x + s->resident, s->ld * sizeof(float), 0,
-									 (s->ld - s->resident) * sizeof(float), s->cols, g->copy));
-		GK_TRY(cudaMemsetAsync(s->x + (size_t) s->cols * s->ld, 0, GK_GPU_SLACK * sizeof(float), g->copy));
-	}
+		GK_DO(gk_gpu_clear_padding(s, g->copy, err));
 	for (int c = 0; c < s->stream_chunk; c++)
 	{
 		GkChunk		view;
@@ -288,6 +291,14 @@ gk_gpu_scratch(GkSession *s, size_t bytes, GkError *err)
 
 	s->scratch_room = (size_t) room;
 	return st;
+}
+
+GkStatus
+gk_gpu_put_centroids(GkSession *s, const float *centroids, int k, GkError *err)
+{
+	GK_TRY(cudaMemcpyAsync(s->centroids, centroids, (size_t) k * s->d * sizeof(float), cudaMemcpyHostToDevice,
+						   s->gpu->stream));
+	return GK_OK;
 }
 
 static void
@@ -364,9 +375,9 @@ gk_gpu_slice_rows(const GkSession *s, int k)
 {
 	double		per_row = (double) k * s->d * GK_CYCLES_DISTANCE + s->d * GK_CYCLES_VALUE + GK_CYCLES_ROW;
 	double		rows = gk_gpu_cycles(s, GK_SLICE_S) / per_row;
-	int64_t		least = (int64_t) s->gpu->sms * 128;
+	int64_t		min_rows = (int64_t) s->gpu->sms * 128;
 
-	return rows < least ? least : rows > (double) ((int64_t) 1 << 40) ? (int64_t) 1 << 40 : (int64_t) rows / 1024 * 1024;
+	return rows < min_rows ? min_rows : rows > (double) ((int64_t) 1 << 40) ? (int64_t) 1 << 40 : (int64_t) rows / 1024 * 1024;
 }
 
 /* Not more than two slices ahead of the device, so that a cancel need not wait. */

@@ -1,7 +1,7 @@
 /*
- * gk_gpu_reduce.cu - from accumulator words to exact totals, and from totals to
- * the next centroids on the device (gk_update.h, the host's own code), so that
- * the next pass can start before the host has looked at this one.
+ * gk_gpu_reduce.cu - from accumulator words to exact totals, and from totals to the next centroids on the
+ * device (gk_update.h, the host's own code), so that the next pass can start before the host has looked at
+ * this one.
  */
 #include "core/gk_update.h"
 #include "gpu/gk_gpu_device.cuh"

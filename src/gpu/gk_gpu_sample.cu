@@ -1,10 +1,9 @@
 /*
  * gk_gpu_sample.cu - exponential race: the rows with the smallest keys.
  *
- * Keys are positive doubles, so their bits order them.  A first look at a sample
- * of rows gives a bound that at least `want` rows are under; a pass over all
- * rows collects those under it, and the host sorts them.  When that would be
- * too many, a radix search over all rows (16 bits a level) finds a tighter one.
+ * Keys are positive doubles, so their bits order them.  A first look at a sample of rows gives a bound that
+ * at least `want` rows are under; a pass over all rows collects those under it, and the host sorts them.
+ * When that would be too many, a radix search over all rows (16 bits a level) finds a tighter one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -286,5 +285,5 @@ gk_gpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want, GkPick *out,
 	r.use_d2 = use_d2;
 	st = race(s, &r, want, hist, out, got, err);
 	s->core->free(s->host, hist);
-	return st == GK_OK && s->staged ? gk_gpu_picked(s, out, *got, err) : st;
+	return st == GK_OK && s->ingested ? gk_gpu_picked(s, out, *got, err) : st;
 }

@@ -1,10 +1,9 @@
 /*
- * gk_gpu_seed.cu - the passes of seeding: D (squared distance to the nearest
- * seed so far, one float per point, kept on the device) and its weighted sums.
+ * gk_gpu_seed.cu - the passes of seeding: D (squared distance to the nearest seed so far, one float per
+ * point, kept on the device) and its weighted sums.
  *
- * A thread takes a row and up to M centroids at once: distances in registers,
- * centroids in shared memory, exact float64 sums of their parts
- * (gk_d2_split) per centroid.
+ * A thread takes a row and up to M centroids at once: distances in registers, centroids in shared memory,
+ * exact float64 sums of their parts (gk_d2_split) per centroid.
  */
 #include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_device.cuh"
@@ -320,8 +319,7 @@ seed_pass(GkSession *s, const float *centroids, int m, bool keep, gk_int128 *out
 	gk_gpu_step_stop(s);
 	s->delta_k = 0;
 	GK_DO(gk_gpu_drain(s, err));
-	GK_TRY(cudaMemcpyAsync(s->centroids, centroids, (size_t) m * s->d * sizeof(float),
-						   cudaMemcpyHostToDevice, s->gpu->stream));
+	GK_DO(gk_gpu_put_centroids(s, centroids, m, err));
 	GK_TRY(cudaMemsetAsync(s->totals, 0, m * sizeof(gk_int128), s->gpu->stream));
 	pass.centroids = s->centroids;
 	if (keep && m > M)

@@ -1,16 +1,14 @@
 /*
  * gk_gpu_step.cu - step(): one pass for the host, and passes ahead of it.
  *
- * Between two iterations the host would have to wait for the sums, make the
- * centroids and launch again, while the device does nothing.  So the device
- * makes the next centroids itself and goes on; a log keeps what each iteration
- * used and found.  When the host comes with centroids that are, bit for bit,
- * those of the next log entry, the entry is the answer.  When it does not (it
- * repaired an empty cluster, or began another restart), the chain is dropped
- * and a new one starts from what it was given.
+ * Between two iterations the host would have to wait for the sums, make the centroids and launch again, while
+ * the device does nothing.  So the device makes the next centroids itself and goes on; a log keeps what each
+ * iteration used and found.  When the host comes with centroids that are, bit for bit, those of the next log
+ * entry, the entry is the answer.  When it does not (it repaired an empty cluster, or began another restart),
+ * the chain is dropped and a new one starts from what it was given.
  *
- * The log comes back in units: one launch's entries (gk_gpu_fuse_registers.cu: many) or
- * one iteration.  At most GK_GPU_UNITS are in flight.
+ * The log comes back in units: one launch's entries (gk_gpu_fuse_registers.cu: many) or one iteration.  At
+ * most GK_GPU_UNITS are in flight.
  */
 #include <string.h>
 
@@ -193,7 +191,7 @@ iteration_ms(const GkSession *s, int k)
 	return GK_ITERATION_MS + (read > compute ? read : compute);
 }
 
-/* Launch one more unit of the chain; a rehearsal's centroids are none. */
+/* Launch one more unit of the chain; in a rehearsal there are no centroids. */
 static GkStatus
 chain_launch(GkSession *s, bool rehearsal, GkError *err)
 {
@@ -236,15 +234,14 @@ chain_start(GkSession *s, const float *centroids, int k, GkError *err)
 	bool		ahead = k <= s->problem.k_max && s->pts->prep.distance == GK_EUCLIDEAN &&
 		ms <= GK_AHEAD_MS && s->resident == s->n;
 
-	/* What is left of an old chain uses the buffers: tell it to stop, wait. */
+	/* An old chain may still use the buffers: stop it and wait. */
 	if (s->units > 0)
 		GK_TRY(cudaMemsetAsync(s->done, 1, sizeof(int), s->gpu->copy));
 	GK_TRY(cudaEventRecord(s->gpu->pace[1], s->gpu->copy));
 	GK_TRY(cudaStreamWaitEvent(s->gpu->stream, s->gpu->pace[1], 0));
 	GK_DO(gk_gpu_drain(s, err));
 	gk_gpu_step_stop(s);
-	GK_TRY(cudaMemcpyAsync(s->centroids, centroids, (size_t) k * s->d * sizeof(float),
-						   cudaMemcpyHostToDevice, s->gpu->stream));
+	GK_DO(gk_gpu_put_centroids(s, centroids, k, err));
 	GK_TRY(cudaMemsetAsync(s->done, 0, sizeof(int), s->gpu->stream));
 	s->chain_k = k;
 	s->unit_first = 0;
@@ -256,9 +253,8 @@ chain_start(GkSession *s, const float *centroids, int k, GkError *err)
 }
 
 /*
- * A kernel is loaded when it is launched for the first time, which takes
- * milliseconds: better here than in the first iteration.  These find that they are
- * done already.
+ * A kernel is loaded when it is launched for the first time, which takes milliseconds: better here than in
+ * the first iteration.  These find that they are done already.
  */
 GkStatus
 gk_gpu_step_rehearse(GkSession *s, int k, GkError *err)

@@ -2,7 +2,7 @@
  * fake_packed.h - a device for packed groups without a device: the GPU's own code
  * (gk_gpu_block_lloyd.h), compiled for the CPU, with a team of threads for each group.
  *
- * Whoever includes it may define FAKE_TEAM, the threads of a team (a power of two).
+ * Define FAKE_TEAM, the threads of a team (a power of two), before including it.
  */
 #ifndef FAKE_PACKED_H
 #define FAKE_PACKED_H
@@ -18,18 +18,18 @@
 #endif
 
 #ifdef _OPENMP
-#define GK_RANK		omp_get_thread_num()
-#define GK_SIZE		omp_get_num_threads()
-#define GK_MEET()	fake_meet()
+#define GK_BLOCK_RANK		omp_get_thread_num()
+#define GK_BLOCK_SIZE		omp_get_num_threads()
+#define GK_BLOCK_SYNC()	fake_sync()
 static void
-fake_meet(void)
+fake_sync(void)
 {
 #pragma omp barrier
 }
 #else
-#define GK_RANK		0
-#define GK_SIZE		1
-#define GK_MEET()
+#define GK_BLOCK_RANK		0
+#define GK_BLOCK_SIZE		1
+#define GK_BLOCK_SYNC()
 #endif
 
 #include "core/gk_backend.h"

@@ -426,7 +426,7 @@ test_full(void)
 					one((Shape) {.n = ns[i],.d = ds[j],.k = ks[l],.chunk_rows = i % 2 ? 64 * 7 : 0,.distinct = i % 2}, 3);
 	printf("sweep: %.1f s\n", (harness_ms() - t0) / 1e3);
 	t0 = harness_ms();
-	/* A centroid far out, which the screen must not trust. */
+	/* A centroid far out: beyond the points' box no bound holds, and all distances are canonical. */
 	for (float far = 1e-3f; far < 1e18f; far *= 1e3f)
 	{
 		for (int d = 1; d <= 4; d++)

@@ -543,8 +543,8 @@ inertia_of(const GkPartial *p, size_t first, size_t n)
 }
 
 /*
- * Move cluster c to its mean, or under cosine to the mean's direction, where it has one.  Returns the
- * squared movement, prepared units.
+ * Move cluster c to its mean, or under cosine to the mean's direction, where it has one.  Returns the squared
+ * movement, prepared units.
  */
 static double
 update(const GkPartial *p, int c, double *mean, double *centroid)

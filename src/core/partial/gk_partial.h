@@ -1,13 +1,13 @@
 /*
- * gk_partial.h - a part of one Lloyd step: the Feature Sum, the Mass Sum and the
- * inertia of some rows, assigned to a model's centroids.
+ * gk_partial.h - a part of one Lloyd step: the Feature Sum, the Mass Sum and the inertia of some rows,
+ * assigned to a model's centroids.
  *
- * Words: a part (GkPartial) is the sums of some rows; a plane is its sums in one unit; a tile is
- * rows that are prepared, assigned and added at once.
+ * Words: a part (GkPartial) is the sums of some rows; a plane is its sums in one unit; a tile is rows that
+ * are prepared, assigned and added at once.
  *
- * The preparation (GkPrep) is given, so rows come from anywhere and one at a
- * time, and parts are added up in any order: all sums are exact.  The result is
- * that of the engine's own loop (gk_lloyd.c) bit for bit when the preparation is.
+ * The preparation (GkPrep) is given, so rows come from anywhere and one at a time, and parts are added up in
+ * any order: all sums are exact.  The result is that of the engine's own loop (gk_lloyd.c) bit for bit when
+ * the preparation is.
  *
  * What the engine knows about all rows beforehand is not known here: how large
  * the largest weight is, and that no point lies outside the preparation's box
@@ -16,9 +16,8 @@
  *   sum      2^(expo_j - 40 + s)      (weighted: times 2^-23)
  *   mass     2^s                      (weighted: times 2^-23; else not used)
  *   inertia  2^(d2_expo - 80 + s)     (weighted: times 2^17)
- * where s is a multiple of 16 that depends on the weight and on the value alone.
- * Plane 0 is enough for points in the box without weights; the others are
- * made when a row needs them.
+ * where s is a multiple of 16 that depends on the weight and on the value alone.  Plane 0 is enough for
+ * points in the box without weights; the others are made when a row needs them.
  *
  * With the grid of the fit's weights (GkWeightGrid), units are larger by 2^(expo - 17):
  * plane 0 then counts in the units of a GkStep, and takes the weights that are on
@@ -85,8 +84,8 @@ void		gk_tile_bind(GkTile *tile, void *block, int d, int k, int room);
 size_t		gk_tile_acc(int d, int k, int room);
 
 /*
- * Prepare and assign rows: raw [d][stride], finite; weight [rows] or NULL.
- * *missing: how many planes have to be added first, their shifts go to shifts.
+ * Prepare and assign rows: raw [d][stride], finite; weight [rows] or NULL.  *missing: how many planes have to
+ * be added first, their shifts go to shifts.
  */
 #define GK_MAX_SHIFTS	((GK_PLANE_MAX - GK_PLANE_MIN) / GK_PLANE_STEP + 1)
 GkStatus	gk_partial_assign(const GkPartial *p, GkTile *tile, const double *raw, size_t stride, int rows,
@@ -104,10 +103,9 @@ void		gk_partial_add(GkPartial *p, const GkTile *tile, const double *weight);
 void		gk_partial_merge(GkPartial *to, const GkPartial *from);
 
 /*
- * The update: new centroids (original units) and statistics of the old ones'
- * assignment.  size, inertia and radius are arrays of k.  *moved: whether any
- * centroid did; *shift: summed squared movement, original units.  An empty
- * cluster keeps its centroid, but the first of them goes to the farthest point.
+ * The update: new centroids (original units) and statistics of the old ones' assignment.  size, inertia and
+ * radius are arrays of k.  *moved: whether any centroid did; *shift: summed squared movement, original units.
+ * An empty cluster keeps its centroid, but the first of them goes to the farthest point.
  */
 typedef struct GkPartialResult
 {

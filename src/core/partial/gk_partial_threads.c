@@ -1,8 +1,8 @@
 /*
  * gk_partial_threads.c - parts of a step on all threads, see gk_partial_threads.h.
  *
- * All parts have the same planes.  The thread that adds a tile finds out which planes its rows need;
- * a tile that needs a missing one waits until the main thread has made it.
+ * All parts have the same planes.  The thread that adds a tile finds out which planes its rows need; a tile
+ * that needs a missing one waits until the main thread has made it.
  */
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /*
- * gk_partial_threads.h - a part of a step (gk_partial.h) of all rows that a reader hands on in
- * batches, on all threads.
+ * gk_partial_threads.h - a part of a step (gk_partial.h) of all rows that a reader hands on in batches, on
+ * all threads.
  *
- * Rows are prepared into one chunk.  When it is full the backend finds their nearest centroids, on
- * its device or on all threads, and the threads add them, each to a part of its own.  Memory is that
- * of the chunk and of the parts.
+ * Rows are prepared into one chunk.  When it is full the backend finds their nearest centroids, on its device
+ * or on all threads, and the threads add them, each to a part of its own.  Memory is that of the chunk and of
+ * the parts.
  */
 #ifndef GK_PARTIAL_THREADS_H
 #define GK_PARTIAL_THREADS_H
