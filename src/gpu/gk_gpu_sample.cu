@@ -91,8 +91,10 @@ typedef struct Race
 {
 	RaceArgs	args;
 	bool		use_d2;
+	int			want;
 	bool		collect;
 	int64_t		limit;			/* rows to look at */
+	unsigned int *hist;			/* [BINS] */
 } Race;
 
 static GkStatus
@@ -135,7 +137,7 @@ race_pass(GkSession *s, Race *r, GkError *err)
 }
 
 static GkStatus
-count(GkSession *s, Race *r, int level, uint64_t prefix, unsigned int *hist, GkError *err)
+count(GkSession *s, Race *r, int level, uint64_t prefix, GkError *err)
 {
 	r->collect = false;
 	r->args.level = level;
@@ -144,7 +146,7 @@ count(GkSession *s, Race *r, int level, uint64_t prefix, unsigned int *hist, GkE
 	GK_TRY(cudaMemsetAsync(s->scratch, 0, BINS * sizeof(unsigned int), s->gpu->stream));
 	GK_DO(race_pass(s, r, err));
 	GK_DO(gk_gpu_drain(s, err));
-	GK_TRY(cudaMemcpy(hist, s->scratch, BINS * sizeof(unsigned int), cudaMemcpyDeviceToHost));
+	GK_TRY(cudaMemcpy(r->hist, s->scratch, BINS * sizeof(unsigned int), cudaMemcpyDeviceToHost));
 	return GK_OK;
 }
 
@@ -162,11 +164,14 @@ bin_of(const unsigned int *hist, int64_t want, int64_t *below)
 	return BINS;
 }
 
-/* A bound on the keys that `want` rows or more, but not many more, are under. */
+/*
+ * A bound on the keys that `want` rows or more, but not many more, are under; and room for those rows.
+ */
 static GkStatus
-tight_bound(GkSession *s, Race *r, int64_t want, int64_t room, unsigned int *hist, uint64_t *bound,
-			int64_t *expect, GkError *err)
+tight_bound(GkSession *s, Race *r, GkError *err)
 {
+	RaceArgs   *a = &r->args;
+	int64_t		room = a->room;
 	uint64_t	prefix = 0;
 	int64_t		under = 0;
 
@@ -176,35 +181,30 @@ tight_bound(GkSession *s, Race *r, int64_t want, int64_t room, unsigned int *his
 		int64_t		below;
 		int			bin;
 
-		GK_DO(count(s, r, level, prefix, hist, err));
-		bin = bin_of(hist, want - under, &below);
-		if (bin == BINS)
-		{
-			/* Fewer rows run than are wanted: all of them. */
-			*bound = UINT64_MAX;
-			*expect = under + below;
-			return GK_OK;
-		}
+		GK_DO(count(s, r, level, prefix, err));
+		bin = bin_of(r->hist, r->want - under, &below);
 		under += below;
+		/* If fewer rows run than are wanted: all of them. */
 		prefix = prefix << 16 | (uint64_t) bin;
-		*bound = level == LEVELS - 1 ? prefix : ((prefix + 1) << (48 - 16 * level)) - 1;
-		*expect = under + hist[bin];
-		if (*expect <= room)
-			return GK_OK;
+		a->bound = bin == BINS ? UINT64_MAX : level == LEVELS - 1 ? prefix : ((prefix + 1) << (48 - 16 * level)) - 1;
+		a->room = under + (bin == BINS ? 0 : r->hist[bin]);
+		if (a->room <= room || bin == BINS)
+			break;
 	}
+	if (a->room < room)
+		a->room = room;
 	return GK_OK;
 }
 
+/* The rows under the bound, as far as there is room. */
 static GkStatus
-collect(GkSession *s, Race *r, uint64_t bound, int64_t room, int64_t *found, GkError *err)
+collect(GkSession *s, Race *r, int64_t *found, GkError *err)
 {
 	unsigned long long n;
 
-	GK_DO(gk_gpu_scratch(s, 64 + (size_t) room * sizeof(GkPick), err));
+	GK_DO(gk_gpu_scratch(s, 64 + (size_t) r->args.room * sizeof(GkPick), err));
 	r->collect = true;
 	r->limit = s->n;
-	r->args.bound = bound;
-	r->args.room = room;
 	r->args.found = (unsigned long long *) s->scratch;
 	r->args.picks = (GkPick *) ((char *) s->scratch + 64);
 	GK_TRY(cudaMemsetAsync(s->scratch, 0, 64, s->gpu->stream));
@@ -227,63 +227,58 @@ by_key(const void *va, const void *vb)
 }
 
 static GkStatus
-race(GkSession *s, Race *r, int want, unsigned int *hist, GkPick *out, int *got, GkError *err)
+race(GkSession *s, Race *r, GkPick *out, int *got, GkError *err)
 {
-	int64_t		room = want > 16384 ? 4 * (int64_t) want : 65536;
-	int64_t		found = room + 1;
+	int64_t		found;
 	int64_t		below;
-	uint64_t	bound;
 	int			bin;
 	GkPick	   *picks;
+	cudaError_t e;
 
+	r->args.room = r->want > 16384 ? 4 * (int64_t) r->want : 65536;
+	found = r->args.room + 1;
 	GK_DO(gk_gpu_drain(s, err));
 	GK_DO(gk_gpu_scratch(s, BINS * sizeof(unsigned int), err));
-	r->limit = s->n < SAMPLE_ROWS ? s->n : SAMPLE_ROWS;
-	GK_DO(count(s, r, 0, 0, hist, err));
-	bin = bin_of(hist, want, &below);
+	r->limit = gk_min(s->n, SAMPLE_ROWS);
+	GK_DO(count(s, r, 0, 0, err));
+	bin = bin_of(r->hist, r->want, &below);
+	r->args.bound = ((uint64_t) (bin + 1) << 48) - 1;
 	if (bin < BINS)
-		GK_DO(collect(s, r, ((uint64_t) (bin + 1) << 48) - 1, room, &found, err));
-	if (found > room)
+		GK_DO(collect(s, r, &found, err));
+	if (found > r->args.room)
 	{
-		int64_t		expect;
-
-		GK_DO(tight_bound(s, r, want, room, hist, &bound, &expect, err));
-		room = expect > room ? expect : room;
-		GK_DO(collect(s, r, bound, room, &found, err));
+		GK_DO(tight_bound(s, r, err));
+		GK_DO(collect(s, r, &found, err));
 	}
-	if (found > room)
+	if (found > r->args.room)
 		return gk_gpu_error(err, GK_ERR_INTERNAL, "the race has more rows than were counted");
 	picks = (GkPick *) s->core->alloc(s->host, found > 0 ? found : 1, sizeof(GkPick));
 	if (picks == NULL)
 		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
+	e = cudaMemcpy(picks, r->args.picks, found * sizeof(GkPick), cudaMemcpyDeviceToHost);
+	if (e == cudaSuccess)
 	{
-		cudaError_t e = cudaMemcpy(picks, (char *) s->scratch + 64, found * sizeof(GkPick), cudaMemcpyDeviceToHost);
-
-		if (e != cudaSuccess)
-		{
-			s->core->free(s->host, picks);
-			return gk_gpu_fail(s, e, "cudaMemcpy", __FILE__, __LINE__, err);
-		}
+		qsort(picks, found, sizeof(GkPick), by_key);
+		*got = (int) gk_min(found, r->want);
+		memcpy(out, picks, *got * sizeof(GkPick));
 	}
-	qsort(picks, found, sizeof(GkPick), by_key);
-	*got = (int) (found < want ? found : want);
-	memcpy(out, picks, *got * sizeof(GkPick));
 	s->core->free(s->host, picks);
-	return GK_OK;
+	return e == cudaSuccess ? GK_OK : gk_gpu_fail(s, e, "cudaMemcpy", __FILE__, __LINE__, err);
 }
 
 GkStatus
 gk_gpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want, GkPick *out, int *got, GkError *err)
 {
-	unsigned int *hist = (unsigned int *) s->core->alloc(s->host, BINS, sizeof(unsigned int));
 	Race		r = {};
 	GkStatus	st;
 
-	if (hist == NULL)
+	r.hist = (unsigned int *) s->core->alloc(s->host, BINS, sizeof(unsigned int));
+	if (r.hist == NULL)
 		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
 	r.args.key = key;
 	r.use_d2 = use_d2;
-	st = race(s, &r, want, hist, out, got, err);
-	s->core->free(s->host, hist);
+	r.want = want;
+	st = race(s, &r, out, got, err);
+	s->core->free(s->host, r.hist);
 	return st == GK_OK && s->ingested ? gk_gpu_picked(s, out, *got, err) : st;
 }
