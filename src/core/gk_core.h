@@ -8,7 +8,12 @@
  * Words: point = one row's features; n points, d features, k clusters; label =
  * 0-based cluster number; inertia = sum of squared distances of points to
  * their centroid; Feature Sum / Mass Sum = per cluster, the sum of each feature
- * / the number of points (Lutz et al. 2018).
+ * / the number of points (Lutz et al. 2018).  Rows come in batches into a store,
+ * which keeps them in chunks, a column after the other; a store's sink is where
+ * its batches go.  Raw values are as read; prepared ones are centred, scaled and
+ * on the grid.  A pass walks over all points once; a tile is GK_ROW_PAD rows of a
+ * chunk, a block the rows that a thread takes at a time, a job its work; a group
+ * is one of many clusterings in a call.
  *
  * The numerics contract (docs/algorithms.md) is what makes every backend give
  * the same bits: see gk_numerics.h.
@@ -250,7 +255,7 @@ typedef struct GkModel
 	char		strategy[64];
 } GkModel;
 
-/* Fail, with the one error that gk_fail_range() has for it, if the model's inertia is beyond double precision. */
+/* Fail with gk_fail_range() if the model's inertia is beyond double precision. */
 GkStatus	gk_model_check_range(const GkModel *model, GkError *err);
 GkStatus	gk_fail_range(GkError *err);
 /* Refuse a point whose squared distances are beyond float32, as every comparison with a model does. */
@@ -304,7 +309,7 @@ struct GkBatch;
 struct GkColumnStats;
 struct GkBatch *gk_store_batch(GkStore *store);
 GkStatus	gk_store_commit(GkStore *store, GkError *err);
-/* Add the rows of n other batches, in order, by up to `threads` threads; gk_store_observed() adds their statistics. */
+/* Add the rows of n other batches, in order, by up to `threads` threads; gk_store_observed() adds the statistics. */
 GkStatus	gk_store_add(GkStore *store, const struct GkBatch *batches, int n, int threads, GkError *err);
 void		gk_store_observed(GkStore *store, const struct GkColumnStats *stats);
 /*

@@ -74,7 +74,7 @@ order(GkEngine *e, const int64_t *count, bool *moved, GkError *err)
 	return GK_OK;
 }
 
-/* Leave out clusters without points; their neighbours' results stay true. */
+/* Leave out clusters without points; the results of the others stay true. */
 static void
 drop_empty(GkEngine *e)
 {

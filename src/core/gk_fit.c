@@ -1,7 +1,7 @@
 /*
  * gk_fit.c - the engine's two entry points: cluster a store, label a store.
  *
- * Restarts, the model, and what happens when a device fails in the middle.
+ * Here are restarts, the model, and the CPU going on where a device fails.
  */
 #include <string.h>
 
@@ -69,8 +69,8 @@ copy_prep(const GkHost *host, const GkPrep *from, GkPrep *to, GkError *err)
 }
 
 /*
- * All in one block, what needs the largest alignment first: thousands of small
- * clusterings feel every allocation.
+ * Allocate all in one block, what needs the largest alignment first: an allocation costs
+ * time where thousands of small groups are clustered.
  */
 static GkStatus
 engine_alloc(GkEngine *e, GkError *err)
@@ -112,8 +112,8 @@ runs(const GkOptions *opt)
 }
 
 /*
- * All restarts; the model keeps the one of lowest (exact) inertia, ties to the
- * first.  sink, which may be NULL: labels of each run.
+ * Make all restarts; the model keeps the one of lowest (exact) inertia, ties to the first.
+ * sink takes the labels of each run; NULL: not wanted.
  */
 static GkStatus
 run_all(GkEngine *e, const GkLabelSink *sink, GkModel *model, GkError *err)

@@ -1,7 +1,7 @@
 /*
  * gk_registry.c - the backends: the CPU, always there, and gkmeans_gpu.so,
- * loaded on first use by plain dlopen and never unloaded.  Why it could not be
- * loaded is remembered for gkmeans_devices() and for device => 'gpu'.
+ * loaded on first use by plain dlopen and never unloaded.  If that fails, the reason is
+ * kept for gkmeans_devices() and for device => 'gpu'.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -89,7 +89,7 @@ gpu_backend(void)
 	return gpu;
 }
 
-/* The GPU backend and the first usable device of the list, else NULL and the reason. */
+/* Find the GPU backend and the first usable device of the list, else NULL and the reason. */
 static const GkBackend *
 usable_gpu(const char *gpus, int *gpu_number, char *reason, size_t len)
 {

@@ -63,7 +63,7 @@ round_key(const Seeds *s, int64_t round)
 	return gk_key(s->seed, s->run, round + ((int64_t) s->stream << 40));
 }
 
-/* One race; the picked rows' points go to `out` ([want][d]). */
+/* Run a race; the picked rows' points go to `out` ([want][d]). */
 static GkStatus
 race(Seeds *s, int64_t round, bool use_d2, int want, GkPick *picks, float *out, int *got, GkError *err)
 {
@@ -129,7 +129,7 @@ plus_plus(Seeds *s, int k, GkError *err)
 	return st;
 }
 
-/* Prepared points with weights as a store of their own. */
+/* Make a store of prepared points with weights. */
 static GkStatus
 candidate_store(Seeds *s, const float *points, int m, const gk_int128 *mass, GkChunkStore *out, GkError *err)
 {
@@ -158,7 +158,7 @@ candidate_store(Seeds *s, const float *points, int m, const gk_int128 *mass, GkC
 	return GK_OK;
 }
 
-/* k of m weighted candidates by k-means++, on the CPU whatever the backend. */
+/* Choose k of m weighted candidates by k-means++, on the CPU for any backend. */
 static GkStatus
 recluster(Seeds *s, const float *points, int m, const gk_int128 *mass, int k, GkError *err)
 {
@@ -283,7 +283,7 @@ directions(GkEngine *e, GkError *err)
 
 /* ---- seeds that several fits share ---- */
 
-/* Nothing larger is kept. */
+/* Keep no larger seeds. */
 #define SHARED_VALUES	((size_t) 16 << 20)
 
 void
@@ -294,7 +294,7 @@ gk_shared_seeds_free(const GkHost *host, GkSharedSeeds *shared)
 	*shared = (GkSharedSeeds) {.k_max = shared->k_max};
 }
 
-/* Up to which k rounds draw as many candidates as for this one. */
+/* Return the largest k whose rounds draw as many candidates as those of this one. */
 static int
 same_rounds(int k, int k_max)
 {
@@ -313,7 +313,7 @@ same_rounds(int k, int k_max)
 	return k;
 }
 
-/* As plus_plus() from no seed on, but the rounds of the larger k are kept for it. */
+/* As plus_plus() from no seed on, but keep the rounds of the larger k for its fit. */
 static GkStatus
 shared_plus_plus(Seeds *s, int k, int runs, GkSharedSeeds *shared, GkError *err)
 {

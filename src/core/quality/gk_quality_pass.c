@@ -3,8 +3,8 @@
  * rows that they sample for the classical silhouette and for pictures.
  *
  * The first gives the clusters' means, the second distances to them.  A block of
- * rows is brought to float64 in prepared units divided by 2^expo, chosen so that
- * no distance exceeds 1.  From a raw store that loses nothing but the rounding of
+ * rows becomes float64 in prepared units divided by 2^expo, chosen so that no
+ * distance exceeds 1.  From a raw store that loses nothing but the rounding of
  * one subtraction; from a prepared one the points are the float32 ones that were
  * clustered.
  *
@@ -118,7 +118,7 @@ sum_raw(GkQuality *q, GkQualitySums *t, int first, int rows)
 			t->sum[(size_t) label[i] * q->d + j] += gk_quality_fixed(t->z[(size_t) j * ROWS + i]);
 }
 
-/* Prepared values: exact as doubles, up to GK_PACKAGE rows, by the engine's kernel. */
+/* Sum prepared values by the engine's kernel: exact as doubles, up to GK_PACKAGE rows. */
 static void
 sum_prepared(GkQuality *q, GkQualitySums *t, int first, int rows)
 {
@@ -207,8 +207,8 @@ measure_job(void *arg, int64_t job, int thread)
 /* ---- the sample ---- */
 
 /*
- * The row that stands for stratum s: the rows are cut into m strata of equal
- * size and one row is drawn from each.  Ascending in s.
+ * Return the row of stratum s: the rows are cut into m strata of equal size and one row is
+ * drawn from each.  Ascending in s.
  */
 static int64_t
 sample_row(const GkQuality *q, int64_t s)

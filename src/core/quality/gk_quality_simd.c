@@ -1,7 +1,7 @@
 /*
  * gk_quality_simd.c - the inner loops of the measures of quality, eight rows in a vector.
  *
- * They give the same bits whatever instructions they are made of.  On x86-64,
+ * They give the same bits on any instruction set.  On x86-64,
  * gcc makes one version for each width of vectors, and the dynamic linker takes
  * the best; everywhere else it is the compiler's choice.  The Makefile's
  * -fno-math-errno lets it take roots in vectors.
@@ -18,7 +18,7 @@
 
 #if defined(__GNUC__) && !defined(__clang__)
 #define VECTORS __attribute__((optimize("O3")))
-/* inline functions hand vectors on, no calling convention is concerned */
+/* only inline functions pass vectors, so no calling convention is concerned */
 #pragma GCC diagnostic ignored "-Wpsabi"
 #else
 #define VECTORS

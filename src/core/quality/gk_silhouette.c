@@ -22,7 +22,7 @@
 /* Vectors of points in a job, as long as distances are short. */
 #define VECTORS			4
 #define MANY_FEATURES	64
-/* Points of a cluster that a job's points meet while they are in the cache. */
+/* Points of a cluster that a job's points are compared with while they are in the cache. */
 #define STRETCH			1024
 
 typedef struct Pairs
