@@ -6,7 +6,7 @@
  * for all backends.
  *
  * This loop, gk_seed.c, gk_repair.c and gk_finish.c have a twin: gpu/gk_gpu_block_lloyd.h, which clusters a
- * small group within one block of GPU threads.  A change here is a change there: test/unit/test_packed.c
+ * small group within one block of GPU threads.  A change here is a change there: test/unit/test_group_batch.c
  * compares the two bit for bit, the twin compiled for the CPU, and test/gpu/test_groups.c does so on a GPU.
  */
 #include <math.h>

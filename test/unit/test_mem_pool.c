@@ -1,6 +1,6 @@
 /*
- * Memory that a process keeps (gk_mem_pool.c): blocks do not overlap, go back to whoever gave
- * them, and no more than the limit stays mapped.
+ * Memory that a process keeps (gk_mem_pool.c): blocks do not overlap, go back to their owner,
+ * and no more than the limit stays mapped.
  */
 #include <errno.h>
 #include <stdint.h>
