@@ -286,6 +286,10 @@ step_here(StepRead *s, const GkModel *model, GkDeviceKind kind)
 	s->host = km_host_begin();
 	device = km_rescan_choose(s->host, kind, PG_INT64_MAX, model->prep.d, model->k);
 	f = gk_alloc(km_host_engine(s->host), (Size) model->k * model->prep.d, sizeof(float));
+	if (f == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory for %d centroids", model->k)));
 	gk_model_prepare(&model->prep, model->centroids, model->k, f);
 	s->what = (GkPartialWhat) {.prep = &model->prep,.k = model->k,.weights = model->weights,.f = f,.device = &device,
 		.chunk_bytes = km_rescan_chunk_bytes()};

@@ -3,7 +3,7 @@
  * iterations, the order of the clusters, restarts.
  *
  * The twin of gk_seed.c, gk_lloyd.c, gk_repair.c and gk_finish.c, step by step and bit for bit, with
- * everything in shared memory; test/unit/test_packed.c and test/gpu/test_groups.c compare them.  Threads take
+ * everything in shared memory; test/unit/test_group_batch.c and test/gpu/test_groups.c compare them.  Threads take
  * rows, or values to add up, in turns.  Each decision is computed by all threads from what they share, so
  * that they never diverge.
  */
