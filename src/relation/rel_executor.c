@@ -20,45 +20,7 @@
 /* The index of a row's table shares an aux value with the offset number. */
 #define MAX_TABLES	65536
 
-/* What the caller's centroids or model expect. */
-static void
-check_expected(const KmReader *r, int d)
-{
-	if (r->options->expect_d != 0 && d != r->options->expect_d)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("different numbers of features: %d in %s, %d in \"%s\"",
-						r->options->expect_d, r->options->expect_of, d, r->source->relname)));
-	km_check_most_features(d);
-}
-
 /* ---- the store ---- */
-
-/* The first usable row says how many features there are. */
-static void
-create_store(void *arg, int d)
-{
-	KmReader   *r = arg;
-	const KmSource *source = r->source;
-	MemoryContext caller = MemoryContextSwitchTo(r->context);
-	int			naux = source->at_label >= 0 ? 3 : source->identify ? 2 : 0;
-	GkError		err;
-
-	check_expected(r, d);
-	km_check(r->host,
-			 gk_store_create(km_host_engine(r->host), d, source->weighted, naux,
-							 (size_t) gkmeans_chunk_size * 1024, km_memory_limit_bytes(),
-							 &r->store, &err),
-			 &err);
-	if (r->options->take != NULL)
-		gk_store_pass_on(r->store, r->options->take, r->options->take_arg);
-	else
-		gk_store_expect(r->store, km_source_rows(source));
-	if (r->options->created != NULL)
-		r->options->created(r->options->created_arg, r->store);
-	r->batch = gk_store_batch(r->store);
-	MemoryContextSwitchTo(caller);
-}
 
 void
 km_reader_progress(const KmReader *r)
@@ -180,58 +142,4 @@ km_reader_row(KmReader *r, TupleTableSlot *slot)
 	}
 	km_count_left_out(r->counts, verdict);
 	leave_out(r, slot);
-}
-
-static bool
-receive_row(TupleTableSlot *slot, DestReceiver *self)
-{
-	km_reader_row((KmReader *) self, slot);
-	return true;
-}
-
-static void
-ignore_startup(DestReceiver *self, int operation, TupleDesc desc)
-{
-}
-
-static void
-ignore_receiver(DestReceiver *self)
-{
-}
-
-/* ---- all rows ---- */
-
-GkStore *
-km_read(KmPgHost *host, const KmSource *source, const KmReadOptions *options,
-		KmReadCounts *counts, KmTables *tables)
-{
-	KmReader	r = {0};
-
-	r.pub.receiveSlot = receive_row;
-	r.pub.rStartup = ignore_startup;
-	r.pub.rShutdown = ignore_receiver;
-	r.pub.rDestroy = ignore_receiver;
-	r.pub.mydest = DestNone;
-	r.host = host;
-	r.source = source;
-	r.options = options;
-	r.counts = counts;
-	r.tables = tables;
-	r.context = CurrentMemoryContext;
-	r.rows.origin.source = source;
-	r.rows.rules = (KmRowRules) {options->distance == GK_COSINE, options->skip_nonfinite};
-	r.rows.begin = create_store;
-	r.rows.arg = &r;
-	r.rows.context = CurrentMemoryContext;
-
-	km_progress_begin(km_host_context(host), source->relid);
-	/* known before the first row: do not let it come as a surprise at the end */
-	if (!source->array)
-		check_expected(&r, source->ncolumns);
-
-	km_query_run(source, &r.pub, km_heap_scan);
-	if (r.store != NULL)
-		km_reader_commit(&r);
-	/* array rows that were all skipped leave a store without points */
-	return r.store != NULL && gk_store_rows(r.store) > 0 ? r.store : NULL;
 }

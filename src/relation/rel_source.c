@@ -25,7 +25,6 @@
 #include "utils/syscache.h"
 
 #include "gkmeans.h"
-#include "rescan/rescan.h"
 
 /* How a column is read. */
 typedef struct ColumnKind

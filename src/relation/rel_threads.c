@@ -73,7 +73,6 @@ struct KmThreads
 {
 	KmHeapRead *h;
 	KmReader   *r;
-	const KmRowSpec *spec;
 	GkHost		engine;
 	int			threads;
 	Thread	   *thread;			/* [threads] */
@@ -391,7 +390,7 @@ make_jobs(KmThreads *g)
 		job->page = palloc(JOB_PAGES * sizeof(KmHeldPage));
 		job->visible = palloc(JOB_PAGES * MaxHeapTuplesPerPage * sizeof(OffsetNumber));
 		job->rows = palloc(JOB_PAGES * sizeof(int));
-		if (g->spec->left_out)
+		if (g->h->spec->left_out)
 			job->out.left = palloc(like->capacity * sizeof(KmLeftOut));
 	}
 }
@@ -414,42 +413,41 @@ make_threads(KmThreads *g)
  * which would have no time left for pages; a pass in there would have one thread, too.
  */
 static bool
-have_threads(const KmReader *r, const KmRowSpec *spec)
+have_threads(const KmHeapRead *h)
 {
-	return gk_threads(km_host_engine(r->host)) > 1 && !spec->labelled && r->options->take == NULL;
+	return gk_threads(km_host_engine(h->r->host)) > 1 && !h->spec->labelled && h->r->options->take == NULL;
 }
 
 bool
-km_threads_suits(const KmReader *r, const KmHeapTables *tables)
+km_threads_suit(const KmHeapRead *h)
 {
 	GkHost		every = {.threads = 0};
 	bool		many = gk_threads(&every) >= MANY_CPUS;
 	bool		some = false;
 
-	for (int i = 0; i < tables->count; i++)
+	for (int i = 0; i < h->ntables; i++)
 	{
 		/* pages that are not in the cache are better read by several processes with a CPU each */
-		if (many && tables->table[i].nblocks > (BlockNumber) NBuffers / 4)
+		if (many && h->tables[i].nblocks > (BlockNumber) NBuffers / 4)
 			return false;
-		some |= tables->table[i].nblocks >= MIN_PAGES;
+		some |= h->tables[i].nblocks >= MIN_PAGES;
 	}
-	return some && have_threads(r, tables->spec);
+	return some && have_threads(h);
 }
 
 KmThreads *
-km_threads_begin(KmHeapRead *h, KmReader *r, const KmRowSpec *spec)
+km_threads_begin(KmHeapRead *h)
 {
 	GkHost		every = {.threads = 0};
 	int			most = Min(MAX_THREADS, Max(2, gk_threads(&every) * 3 / 4));
 	KmThreads  *g;
 
-	if (!have_threads(r, spec))
+	if (!have_threads(h))
 		return NULL;
 	g = km_alloc_lines(sizeof(KmThreads));
 	g->h = h;
-	g->r = r;
-	g->spec = spec;
-	g->engine = *km_host_engine(r->host);
+	g->r = h->r;
+	g->engine = *km_host_engine(h->r->host);
 	/* the leader looks by itself whether it is to stop */
 	g->engine.stop = NULL;
 	g->threads = Min(most, gk_threads(&g->engine));
@@ -462,22 +460,23 @@ km_threads_begin(KmHeapRead *h, KmReader *r, const KmRowSpec *spec)
 }
 
 bool
-km_threads_read(KmThreads *g, Relation rel, KmPageReader *pages, int index, const KmHeapTable *table, BlockNumber block)
+km_threads_read(KmThreads *g, KmPageReader *pages, int table, BlockNumber block)
 {
+	const KmHeapTable *t = &g->h->tables[table];
 	int			njobs = (int) g->jobs.nslots;
 
-	if (table->nblocks < block + MIN_PAGES)
+	if (t->nblocks < block + MIN_PAGES)
 		return false;
 	g->pages = pages;
-	g->table = index;
+	g->table = table;
 	g->block = block;
-	g->end = table->nblocks;
+	g->end = t->nblocks;
 	g->ahead.block = InvalidBlockNumber;
 	g->job_pages = Min(JOB_PAGES, km_page_hold_limit(pages, njobs * JOB_PAGES) / njobs);
 	if (g->job_pages == 0)
 		return false;
 	for (int i = 0; i < g->threads; i++)
-		g->thread[i].deformer = km_deform_open(RelationGetDescr(rel), g->spec, table, true);
+		g->thread[i].deformer = km_deform_open(RelationGetDescr(g->h->rels[table]), g->h->spec, t, true);
 	ereport(DEBUG1,
 			(errmsg("\"%s\" is read by %d threads", g->r->source->relname, g->threads)));
 	read_pages(g);

@@ -412,7 +412,7 @@ make_room(Producer *p, uint64 number)
 /* ---- how many ---- */
 
 static int
-workers_wanted(const KmReader *r, const KmHeapTables *tables, uint64 blocks)
+workers_wanted(const KmHeapRead *h, uint64 blocks)
 {
 	uint64		threshold = (uint64) Max(min_parallel_table_scan_size, 1) * 4;
 	int			n = 0;
@@ -420,12 +420,12 @@ workers_wanted(const KmReader *r, const KmHeapTables *tables, uint64 blocks)
 	if (gkmeans_workers == 0 || IsInParallelMode() || IsolationIsSerializable())
 		return 0;
 	/* other processes do not see what is in this one's buffers */
-	for (int i = 0; i < tables->count; i++)
-		if (RelationUsesLocalBuffers(tables->rels[i]))
+	for (int i = 0; i < h->ntables; i++)
+		if (RelationUsesLocalBuffers(h->rels[i]))
 			return 0;
 	if (gkmeans_workers > 0)
 		n = gkmeans_workers;
-	else if (km_threads_suits(r, tables))
+	else if (km_threads_suit(h))
 		return 0;
 	else
 		for (; n < max_parallel_maintenance_workers && blocks >= threshold; threshold *= 3)
@@ -449,14 +449,14 @@ put(ParallelContext *pcxt, uint64 key, Size size)
 
 /* The tables that have blocks to read, from one's block on. */
 static int
-share_tables(const KmHeapTables *tables, int table, BlockNumber block, int nattnums,
+share_tables(const KmHeapRead *h, int table, BlockNumber block, int nattnums,
 			 SharedTable *to, AttrNumber *attnums)
 {
 	int			n = 0;
 
-	for (int i = table; i < tables->count; i++)
+	for (int i = table; i < h->ntables; i++)
 	{
-		const KmHeapTable *t = &tables->table[i];
+		const KmHeapTable *t = &h->tables[i];
 
 		if (t->nblocks <= (i == table ? block : 0))
 			continue;
@@ -467,14 +467,14 @@ share_tables(const KmHeapTables *tables, int table, BlockNumber block, int nattn
 }
 
 static ParallelContext *
-share(const KmReader *r, const KmHeapTables *tables, int table, BlockNumber block, int workers, uint64 blocks)
+share(const KmHeapRead *h, int table, BlockNumber block, int workers, uint64 blocks)
 {
 	ParallelContext *pcxt = CreateParallelContext("$libdir/gkmeans", "km_reader_worker", workers);
-	const GkBatch *b = r->batch;
-	const KmRowSpec *spec = tables->spec;
+	const GkBatch *b = h->r->batch;
+	const KmRowSpec *spec = h->spec;
 	Shared		s = {.columns = b->columns,.naux = b->naux,.capacity = b->capacity,.blocks = 1};
 	Size		spec_bytes = km_row_spec_size(spec->nvalues);
-	Size		table_bytes = mul_size(tables->count, sizeof(SharedTable));
+	Size		table_bytes = mul_size(h->ntables, sizeof(SharedTable));
 	Size		attnum_bytes;
 	Size		slots_bytes;
 	Size		stats_bytes = (workers + 1) * s.columns * sizeof(GkColumnStats);
@@ -489,8 +489,8 @@ share(const KmReader *r, const KmHeapTables *tables, int table, BlockNumber bloc
 	s.nslots = (workers + 1) * slots;
 	s.extent_slots = slots / 2;
 	s.max_blocks = (BlockNumber) Max(1, Min(EXTENT_BLOCKS, blocks / (16 * (workers + 1))));
-	s.observe = r->options->take == NULL;
-	attnum_bytes = mul_size(mul_size(tables->count, s.nattnums), sizeof(AttrNumber));
+	s.observe = h->r->options->take == NULL;
+	attnum_bytes = mul_size(mul_size(h->ntables, s.nattnums), sizeof(AttrNumber));
 	slots_bytes = add_size(mul_size(s.nslots, s.slot_bytes), PG_CACHE_LINE_SIZE);
 
 	shm_toc_estimate_chunk(&pcxt->estimator, sizeof(Shared));
@@ -507,10 +507,10 @@ share(const KmReader *r, const KmHeapTables *tables, int table, BlockNumber bloc
 	SpinLockInit(&shared->lock);
 	ConditionVariableInit(&shared->filled);
 	memcpy(put(pcxt, KEY_SPEC, spec_bytes), spec, spec_bytes);
-	shared->ntables = share_tables(tables, table, block, s.nattnums, put(pcxt, KEY_TABLES, table_bytes),
+	shared->ntables = share_tables(h, table, block, s.nattnums, put(pcxt, KEY_TABLES, table_bytes),
 								   put(pcxt, KEY_ATTNUMS, attnum_bytes));
 	/* the first of them may be one of the next tables, from its begin on */
-	shared->block = block < tables->table[table].nblocks ? block : 0;
+	shared->block = block < h->tables[table].nblocks ? block : 0;
 	/* not with zeros, which would touch it all */
 	memory = shm_toc_allocate(pcxt->toc, slots_bytes);
 	shm_toc_insert(pcxt->toc, KEY_SLOTS, memory);
@@ -560,9 +560,9 @@ read_all(Leader *l)
 }
 
 bool
-km_workers_read(KmHeapRead *h, KmReader *r, const KmHeapTables *tables, Snapshot snapshot,
-				int table, BlockNumber block)
+km_workers_read(KmHeapRead *h, int table, BlockNumber block)
 {
+	KmReader   *r = h->r;
 	uint64		blocks = 0;
 	int			workers;
 	ParallelContext *pcxt;
@@ -570,18 +570,18 @@ km_workers_read(KmHeapRead *h, KmReader *r, const KmHeapTables *tables, Snapshot
 	GkColumnStats *stats;
 	KmReadEnd	end;
 
-	for (int i = table; i < tables->count; i++)
-		blocks += tables->table[i].nblocks - (i == table ? block : 0);
-	workers = workers_wanted(r, tables, blocks);
+	for (int i = table; i < h->ntables; i++)
+		blocks += h->tables[i].nblocks - (i == table ? block : 0);
+	workers = workers_wanted(h, blocks);
 	if (workers == 0)
 		return false;
 
 	EnterParallelMode();
-	pcxt = share(r, tables, table, block, workers, blocks);
+	pcxt = share(h, table, block, workers, blocks);
 	LaunchParallelWorkers(pcxt);
 	ereport(DEBUG1,
 			(errmsg("\"%s\" is read by %d of %d workers", r->source->relname, pcxt->nworkers_launched, workers)));
-	producer_init(&l.own, pcxt->toc, snapshot, pcxt->nworkers, make_room);
+	producer_init(&l.own, pcxt->toc, h->desc->snapshot, pcxt->nworkers, make_room);
 	l.threads = spare_threads(r, pcxt->nworkers_launched);
 	read_all(&l);
 	WaitForParallelWorkersToFinish(pcxt);

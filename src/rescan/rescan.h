@@ -55,16 +55,6 @@ extern void km_rescan_answer(KmPgHost *host, KmPassOver *over, const GkPass *pas
 
 /* ---- tables in shards (rescan_citus.c) ---- */
 
-/* Is it a table of Citus of any kind? */
-extern bool km_citus_known(Oid relid);
-/* Are the rows in shards, rather than here or copied to every server? */
-extern bool km_citus_distributed(Oid relid);
-/*
- * An ORDER BY for rows that a query brings here: by shard, and within a shard by place.
- * Otherwise the order is that of their arrival.
- */
-extern const char *km_citus_order(void);
-
 /*
  * Have passes answered by the shards.  What is given has to live as long as rows;
  * counts are set by the first pass.

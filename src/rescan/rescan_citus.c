@@ -50,70 +50,6 @@ typedef struct Ask
 	int64	   *rows;			/* [n] of each shard */
 } Ask;
 
-/* ---- catalogs ---- */
-
-#define OF_RELATION	"WHERE logicalrelid::pg_catalog.oid OPERATOR(pg_catalog.=) $1"
-
-static uint64
-select_by_relation(const char *query, Oid relid)
-{
-	Oid			type = OIDOID;
-	Datum		value = ObjectIdGetDatum(relid);
-
-	if (SPI_execute_with_args(query, 1, &type, &value, NULL, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read the catalogs of Citus");
-	return SPI_processed;
-}
-
-static bool
-among_partitions(const char *query, Oid relid)
-{
-	bool		found;
-
-	if (!OidIsValid(get_relname_relid("pg_dist_partition", PG_CATALOG_NAMESPACE)))
-		return false;
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "could not connect to SPI");
-	found = select_by_relation(query, relid) > 0;
-	SPI_finish();
-	return found;
-}
-
-bool
-km_citus_known(Oid relid)
-{
-	return among_partitions("SELECT FROM pg_catalog.pg_dist_partition " OF_RELATION, relid);
-}
-
-bool
-km_citus_distributed(Oid relid)
-{
-	/* 'n': one shard, copied to every server ('t'), here (without a colocation), or on another server */
-	return among_partitions("SELECT FROM pg_catalog.pg_dist_partition " OF_RELATION
-							" AND (partmethod OPERATOR(pg_catalog.<>) 'n' OR repmodel OPERATOR(pg_catalog.<>) 't' "
-							"AND colocationid OPERATOR(pg_catalog.<>) 0)", relid);
-}
-
-/* Return how many shards there are, and their numbers, ascending. */
-static int
-find_shards(Oid relid, MemoryContext context, int64 **id)
-{
-	int			n;
-
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "could not connect to SPI");
-	n = (int) select_by_relation("SELECT shardid FROM pg_catalog.pg_dist_shard " OF_RELATION " ORDER BY shardid", relid);
-	*id = MemoryContextAlloc(context, Max(n, 1) * sizeof(int64));
-	for (int i = 0; i < n; i++)
-	{
-		bool		isnull;
-
-		(*id)[i] = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
-	}
-	SPI_finish();
-	return n;
-}
-
 /* ---- the command ---- */
 
 /* run_command_on_shards() puts the command through format(). */
@@ -139,8 +75,6 @@ append_list(StringInfo out, const int64 *v, int n)
 
 /* The shard's name, quoted as a literal by format(). */
 #define SHARD	"%1$L::pg_catalog.text"
-/* A shard's number ends its name. */
-#define NUMBER_OF(name)	"pg_catalog.substring(" name ", '_([0-9]+)\"?$')::pg_catalog.int8"
 
 /* Arguments have exactly the types of our functions, so that no other function of that schema fits better. */
 static void
@@ -205,7 +139,7 @@ pass_command(const Shards *s, const GkPass *pass)
 		append_list(&c, s->first, s->n);
 		appendStringInfoString(&c, ")[pg_catalog.array_position(");
 		append_list(&c, s->id, s->n);
-		appendStringInfoString(&c, ", " NUMBER_OF(SHARD) ")]");
+		appendStringInfoString(&c, ", " KM_CITUS_NUMBER_OF(SHARD) ")]");
 	}
 	else
 		appendStringInfoString(&c, ", 0::pg_catalog.int8");
@@ -235,12 +169,6 @@ step_command(const KmSource *source, const char *schema, const KmeansModel *mode
 	append_text(&c, gkmeans_device_words[device].name);
 	appendStringInfoString(&c, ")::pg_catalog.text, '')");
 	return c.data;
-}
-
-const char *
-km_citus_order(void)
-{
-	return " ORDER BY " NUMBER_OF("tableoid::pg_catalog.regclass::pg_catalog.text") ", ctid";
 }
 
 /* ---- the answers ---- */
@@ -393,7 +321,7 @@ km_citus_rows(KmFit *fit, const KmReadOptions *read, GkRows *rows)
 
 	s->fit = fit;
 	s->read = *read;
-	s->n = find_shards(fit->source->relid, km_host_context(fit->host), &s->id);
+	s->n = km_citus_shards(fit->source->relid, km_host_context(fit->host), &s->id);
 	rows->ctx = s;
 	rows->pass = ask;
 	rows->describe = describe;
@@ -434,7 +362,7 @@ km_citus_step(const KmSource *source, const char *schema, const KmeansModel *mod
 {
 	Steps		s = {NULL, CurrentMemoryContext};
 	int64	   *id;
-	int			n = find_shards(source->relid, s.context, &id);
+	int			n = km_citus_shards(source->relid, s.context, &id);
 
 	run(source, n, step_command(source, schema, model, skip_nonfinite, device), add_state, &s);
 	return s.sum;

@@ -1,0 +1,195 @@
+/*
+ * relation.h - the rows of a relation: what to read, and into what.
+ *
+ * A KmSource says what to read, as an ordinary query.  km_read() runs it and puts its rows into
+ * a store.  There are two paths: the executor path reads row by row, any query; the heap path
+ * reads the pages of heap tables itself, alone, with threads, or with parallel workers.  Both
+ * give the same rows in the same order, and ask rel_rules.h which of them are points.
+ *
+ *   rel_source.c      relation, columns      -> KmSource
+ *   rel_citus.c       is it a table of Citus?
+ *   rel_read.c        the query's rows       -> GkStore
+ *   rel_executor.c    a row                  -> the store's batch
+ *   rel_heap.c        is it for the heap path? tables, one after the other
+ *   rel_threads.c     ... by threads of this process
+ *   rel_workers.c     ... by parallel workers
+ *   rel_page.c        pages                  -> their visible rows
+ *   rel_deform.c      the rows of a page     -> batch
+ *   rel_transpose.c   values side by side in rows -> columns of a batch
+ *   rel_rules.c       which rows are points, and what errors say about others
+ *   rel_value.c       numbers as PostgreSQL has them -> doubles
+ *
+ * Words: batch: rows on their way to the store, column by column (gk_batch.h).
+ *        deferred row: one that the heap path leaves to the executor path: it is an error, or
+ *        PostgreSQL's functions are needed for it.
+ *        plain row: has its values at the same places as others, so that they are transposed.
+ *        left out: a row that is no point, by a rule that is no error.
+ *        leader: the process that runs the query, as opposed to its threads and workers.
+ *        extent: consecutive blocks that one process reads.  slot: see rel_conveyor.h.
+ */
+#ifndef RELATION_H
+#define RELATION_H
+
+#include "postgres.h"
+
+#include "storage/itemptr.h"
+#include "tcop/dest.h"
+#include "utils/array.h"
+
+#include "core/gk_core.h"
+#include "relation/rel_value.h"
+
+/* Bytes of a line of the CPU's cache. */
+#define KM_LINE		64
+
+struct KmPgHost;
+
+/* ---- what to read (rel_source.c) ---- */
+
+/* Consecutive columns of one type, so that the type is looked at once per run. */
+typedef struct KmColumnRun
+{
+	KmValueType type;
+	int			first;
+	int			end;
+} KmColumnRun;
+
+typedef struct KmSource
+{
+	Oid			relid;
+	char		relkind;
+	bool		is_partition;
+	char	   *relname;		/* unqualified, for messages */
+	char	   *qualified;		/* quoted and qualified, for queries */
+	int			ncolumns;
+	char	  **columns;
+	bool		array;			/* columns[0] is one array of features */
+	KmColumnRun *runs;			/* of the scalar columns; runs[0].type: element type */
+	int			nruns;
+	bool		weighted;
+	char	   *weight_column;
+	KmValueType weight_type;
+	char	   *targets;		/* what the query selects: features, and the weight */
+	bool		identify;		/* ctid and tableoid are read too */
+	char	   *label_column;	/* or NULL */
+	bool		label_missing;	/* it is still to be added */
+	KmValueType label_type;
+	char	   *query;
+	/* Places of the values in the query's rows; -1: not there. */
+	int			at_weight,
+				at_ctid,
+				at_tableoid,
+				at_label;
+} KmSource;
+
+/* text[] to C strings; ERROR when empty, not one-dimensional or with NULLs. */
+extern char **km_column_names(ArrayType *array, const char *name, int *count);
+/* Lock the relation, look at its columns and build the query. */
+extern KmSource *km_source_open(Oid relid, char **columns, int ncolumns,
+								const char *weight_column, const char *label_column,
+								bool identify);
+/* ERROR when one of these columns does not exist or may not be read. */
+extern void km_source_require(const KmSource *source, char **columns, int ncolumns);
+/* How many rows the planner expects; < 0: it does not know. */
+extern double km_source_rows(const KmSource *source);
+
+/* ---- the query (rel_read.c) ---- */
+
+/*
+ * Give the receiver all rows of a query that ExecutorStart() has seen, in the
+ * executor's order; or do nothing and return false.
+ */
+typedef bool (*KmQueryScan) (struct QueryDesc *desc, DestReceiver *dest);
+
+/*
+ * All rows of the source's query to the receiver, in the same order each time, by
+ * scan where that can.
+ */
+extern void km_query_run(const KmSource *source, DestReceiver *dest, KmQueryScan scan);
+/* Switch a setting off until the caller's GUC nest level ends. */
+extern void km_switch_off(const char *setting);
+
+/* ---- the rows (rel_executor.c) ---- */
+
+typedef struct KmReadCounts
+{
+	int64		null_feature;	/* a NULL feature */
+	int64		nonfinite;		/* NaN or infinity, when skipped */
+	int64		no_direction;	/* zero vectors under the cosine distance, when skipped */
+	int64		no_weight;		/* weight NULL or 0 */
+} KmReadCounts;
+
+/* Where a row is. */
+typedef struct KmRowId
+{
+	Oid			tableoid;
+	ItemPointerData ctid;
+} KmRowId;
+
+/* Old labels that are not a cluster number. */
+#define KM_LABEL_NULL		PG_UINT32_MAX
+#define KM_LABEL_OTHER		(PG_UINT32_MAX - 1)
+
+typedef struct KmReadOptions
+{
+	GkDistance	distance;
+	bool		skip_nonfinite;
+	int			expect_d;		/* 0: any */
+	const char *expect_of;		/* "warm_start", "centroids", "model" */
+	/* Called for each row that is left out, when the source identifies rows. */
+	void		(*left_out) (void *arg, const KmRowId *row, uint32 old_label);
+	void	   *arg;
+	/* See gk_store_pass_on(); NULL: the rows are kept. */
+	GkTake		take;
+	void	   *take_arg;
+	bool		silent;			/* no progress is reported */
+	/* Called with the store before there are rows in it; may be NULL. */
+	void		(*created) (void *arg, GkStore *store);
+	void	   *created_arg;
+	/*
+	 * Where to keep parallel workers that have read everything but are still ending,
+	 * which takes longer the more they have read: km_read_end() waits for them.  Until
+	 * then this is parallel mode.  NULL: km_read() waits.
+	 */
+	struct KmReadEnd *end;
+} KmReadOptions;
+
+typedef struct KmReadEnd
+{
+	struct ParallelContext *workers;	/* NULL: none */
+} KmReadEnd;
+
+/* Tables that rows came from; the aux columns of a store hold their index. */
+typedef struct KmTables
+{
+	int			count;
+	Oid		   *oids;
+} KmTables;
+
+/* NULL when no row is usable.  The store lives in the host. */
+extern GkStore *km_read(struct KmPgHost *host, const KmSource *source, const KmReadOptions *options,
+						KmReadCounts *counts, KmTables *tables);
+extern void km_read_end(KmReadEnd *end);
+/* The rows' aux columns, unpacked. */
+extern void km_row_id(const KmTables *tables, const uint32_t *const *aux, int row, KmRowId *out);
+#define KM_AUX_BLOCK	0
+#define KM_AUX_TABLE	1		/* offset number and index of the table */
+#define KM_AUX_LABEL	2		/* old label */
+
+/* ---- tables of Citus (rel_citus.c) ---- */
+
+/* Is it a table of Citus of any kind? */
+extern bool km_citus_known(Oid relid);
+/* Are the rows in shards, rather than here or copied to every server? */
+extern bool km_citus_distributed(Oid relid);
+/*
+ * An ORDER BY for rows that a query brings here: by shard, and within a shard by place.
+ * Otherwise the order is that of their arrival.
+ */
+extern const char *km_citus_order(void);
+/* The number of a shard, by an expression for its name. */
+#define KM_CITUS_NUMBER_OF(name)	"pg_catalog.substring(" name ", '_([0-9]+)\"?$')::pg_catalog.int8"
+/* The numbers of a table's shards, ascending; returns how many there are. */
+extern int	km_citus_shards(Oid relid, MemoryContext context, int64 **id);
+
+#endif							/* RELATION_H */
