@@ -5,16 +5,17 @@
  * slot's turn says which number it serves and how far that is:
  *
  *   FREE     it may be filled, or be given work
- *   GIVEN    pages are pinned for it: any thread may fill it (rel_threads.c only)
+ *   GIVEN    pages are pinned for it: any thread may fill it (threads only)
  *   FILLED   rows are in its batch: the leader may place them, in the order of the numbers
- *   PLACED   their places in the store are known: any thread may move them (rel_threads.c only)
+ *   PLACED   their places in the store are known: any thread may move them (threads only)
  *
- * and then it is FREE for number n + nslots.  The leader is the process that runs the query.
- * A turn is all that threads or processes tell each other: all that was written before it was
- * set may be read by the one that sees it.  It cannot get stuck: the lowest number is always
- * being filled, or waits for the leader.
+ * and then it is FREE for number n + nslots.  A turn is all that threads and processes tell each
+ * other: what was written before it was set may be read when it is seen.  How to wait for one is
+ * up to the caller: threads look again, processes sleep on condition variables.
  *
- * Waiting is the user's business: threads look again, processes sleep on condition variables.
+ * It cannot get stuck.  The lowest number that is not placed has its slot, since the number
+ * before it there was freed; the one that claimed it fills numbers in order, so it is being filled now;
+ * and the leader waits for no other number.
  */
 #ifndef REL_CONVEYOR_H
 #define REL_CONVEYOR_H

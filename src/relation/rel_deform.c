@@ -520,8 +520,11 @@ collect(KmDeformer *t, int i, const char *data)
 	t->at_row[t->n++] = i;
 }
 
-/* How many more rows there is room for, whether they are kept or left out. */
-static inline int
+/*
+ * Rows that surely fit, whether they are kept or left out.  To flush takes none of that room: a plain
+ * row becomes a kept one or one left out.
+ */
+static int
 room(const KmDeformer *t)
 {
 	const KmRowBatch *to = t->to;
@@ -534,13 +537,13 @@ room(const KmDeformer *t)
 
 /* Collect the rows from one on that are plain: nearly always all. */
 static int
-collect_plain(KmDeformer *t, int first)
+collect_plain(KmDeformer *t, int first, int end)
 {
 	HeapTupleHeader const *row = t->rows->row;
 	AttrNumber	last = t->last;
-	int			end = t->constant ? Min(t->rows->n, first + room(t)) : 0;
 	int			i = first;
 
+	end = t->constant ? Min(t->rows->n, end) : 0;
 	/* as collect() does, but without waiting for t->n */
 	for (; i < end && at_constant_places(row[i], last); i++)
 	{
@@ -555,18 +558,22 @@ int
 km_deform_page(KmDeformer *t, const KmPageRows *rows, int first, KmRowBatch *to, KmPrefetch *ahead)
 {
 	int			deferred = -1;
+	int			end;			/* there is room for the rows before it */
 	int			i;
 
 	t->rows = rows;
 	t->to = to;
 	t->ahead = ahead;
-	i = collect_plain(t, first);
-	for (; deferred < 0 && i < rows->n && room(t) > 0; i++)
+	end = first + room(t);
+	i = collect_plain(t, first, end);
+	for (; deferred < 0 && i < rows->n; i++)
 	{
 		HeapTupleHeader row = rows->row[i];
 		const char *data = NULL;
 		int			verdict;
 
+		if (i == end && (end += room(t)) == i)
+			break;
 		if (t->constant && at_constant_places(row, t->last))
 		{
 			collect(t, i, (const char *) row + row->t_hoff);

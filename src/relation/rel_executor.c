@@ -1,20 +1,15 @@
 /*
- * rel_executor.c - rows into points.
+ * rel_executor.c - a row of the source's query into the store's batch.
  *
- * A DestReceiver for the source's query that writes straight into the store's
- * batch; rel_heap.c fills batches faster where it can.  rel_rules.c says
- * which rows are points; the engine sees finite numbers only.
+ * rel_rules.c says which rows are points; the engine sees finite numbers only.
  */
 #include "postgres.h"
 
 #include "catalog/pg_class.h"
-#include "executor/tuptable.h"
-#include "tcop/dest.h"
 #include "utils/lsyscache.h"
-#include "utils/memutils.h"
 
-#include "relation/rel_page.h"
 #include "pg/pg.h"
+#include "relation/rel_deform.h"
 #include "relation/rel_executor.h"
 
 /* The index of a row's table shares an aux value with the offset number. */

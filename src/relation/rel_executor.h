@@ -1,18 +1,15 @@
 /*
- * rel_executor.h - what the two roads from rows to points share.
+ * rel_executor.h - what the two paths from rows to points share.
  *
- * The executor road hands over row by row.  The heap road (rel_heap.c) fills
- * batches itself with rows that leave no question open, and hands over all others
- * the same way.  Both ask rel_rules.h what a row may hold.
+ * The executor path gets row by row.  The heap path (rel_heap.c) fills batches itself, and
+ * reads deferred rows like the executor's.  Both ask rel_rules.h what a row may hold.
  */
 #ifndef REL_EXECUTOR_H
 #define REL_EXECUTOR_H
 
-#include "executor/execdesc.h"
 #include "executor/tuptable.h"
 
 #include "core/store/gk_batch.h"
-#include "gkmeans.h"
 #include "relation/rel_rules.h"
 
 typedef struct KmReader
@@ -30,7 +27,7 @@ typedef struct KmReader
 	GkBatch    *batch;			/* the store's */
 } KmReader;
 
-/* Take a row in the form of the source's query. */
+/* Read a row in the form of the source's query. */
 extern void km_reader_row(KmReader *r, TupleTableSlot *slot);
 /* Hand over the rows of the store's batch, if there are any. */
 extern void km_reader_commit(KmReader *r);
@@ -38,13 +35,7 @@ extern void km_reader_commit(KmReader *r);
 extern void km_reader_progress(const KmReader *r);
 /* The index of a table that rows come from. */
 extern int	km_reader_table(KmReader *r, Oid tableoid);
-
-/*
- * The SeqScanStates that a plan consists of, in order, when it is nothing but sequential
- * scans of heap tables without conditions and expressions; 0: it is something else.
- */
-extern int	km_heap_scans(QueryDesc *desc, PlanState ***scans);
-/* A KmQueryScan (rel_read.c) for a KmReader. */
+/* A KmQueryScan for a KmReader (rel_heap.c). */
 extern bool km_heap_scan(QueryDesc *desc, DestReceiver *dest);
 
 #endif							/* REL_EXECUTOR_H */

@@ -38,7 +38,7 @@ struct KmPageReader
 	Buffer	   *where;			/* [nwhere] the buffer that may hold a page; 0: none known */
 	BlockNumber nwhere;
 
-	/* Threads read what is above (km_page_touch_ahead()), so no line of it has what changes with each page. */
+	/* Threads read what is above (km_page_touch_ahead()): what changes with each page is in other lines. */
 	alignas(KM_LINE) Buffer latest; /* the buffer of the page pinned last */
 	int			step;			/* 1, -1: it was next to the one before; 0: it was not */
 
@@ -93,14 +93,14 @@ km_page_close(KmPageReader *p)
 /* ---- where pages are in the cache ---- */
 
 /*
- * Where the pages are.  PostgreSQL finds a page's buffer by a hash table that is far larger
- * than a CPU's cache: that takes half of the time that one process has for a page when its threads
- * read the rows.  To go through the tags of all buffers once is cheaper, from a certain size
- * of the table on, since they lie side by side and threads can do it.  It is for pages that came
- * into the cache by several processes at once, or a few at a time.
+ * PostgreSQL finds a page's buffer by a hash table that is far larger than a CPU's cache: that
+ * takes half of the time that the leader has for a page when its threads read the rows.  From a
+ * certain size of the table on it is cheaper to go through the tags of all buffers once, since
+ * they lie side by side and threads can do it.  It pays for pages that came into the cache by
+ * several processes at once, or a few at a time.
  *
- * Nothing is locked, so what is found is a hint: PostgreSQL looks whether the page is there,
- * as it does itself with buffers that it remembers (pin()).
+ * Nothing is locked, so what is found is a hint: pin() has PostgreSQL look whether the page is
+ * there, as it does itself with buffers that it remembers.
  */
 typedef struct Search
 {
@@ -127,8 +127,8 @@ search(void *arg, int64_t job, int thread)
 }
 
 /*
- * Are a part of the pages in the cache, but not next to each other?  Those that are, are
- * found by going from one buffer to the next.
+ * Are many of the pages in the cache, but not next to each other?  Pages that are next to each
+ * other are found by going from one buffer to the next.
  */
 static bool
 scattered(Relation rel, BlockNumber nblocks)
@@ -171,9 +171,9 @@ km_page_locate(KmPageReader *p, BlockNumber nblocks, const GkHost *host)
 /* ---- visible rows ---- */
 
 /*
- * Where the page may be that is so many blocks after the one in a buffer, or 0.  Without a
- * list: what was read into the cache in turn lies there in turn, or backwards if what was
- * there before had been dropped; step says which way, if so.
+ * The buffer where the page `distance` blocks after the one in a buffer may be, or 0.  Without a
+ * list: pages that were read into the cache in turn lie there in turn, or backwards if what was
+ * there before had been dropped; step says which way.
  */
 static Buffer
 guess(const KmPageReader *p, BlockNumber block, Buffer buffer, int step, int distance)
@@ -185,7 +185,7 @@ guess(const KmPageReader *p, BlockNumber block, Buffer buffer, int step, int dis
 	return step != 0 && buffer > 0 && buffer <= NBuffers ? buffer : InvalidBuffer;
 }
 
-/* To have a guess looked at is cheaper than to have the page looked up. */
+/* PostgreSQL checks a guess faster than it looks the page up. */
 static Buffer
 pin(KmPageReader *p, BlockNumber block)
 {
@@ -201,7 +201,6 @@ pin(KmPageReader *p, BlockNumber block)
 	return buffer;
 }
 
-/* Go to the page. */
 static void
 turn_page(KmPageReader *p)
 {
@@ -221,20 +220,20 @@ turn_page(KmPageReader *p)
 }
 
 /*
- * Have the next page on its way into the CPU's cache while this one is gathered.  Not
- * before a lock is taken, which would wait for what was looked at.
+ * Have the next page on its way into the CPU's cache while this one is read.  Call this after
+ * the lock was taken, which would wait for the look at the next page.
  */
 static void
-look_ahead(KmPageReader *p, BlockNumber next)
+look_ahead(KmPageReader *p)
 {
-	if (next == InvalidBlockNumber)
+	if (p->block >= p->end)
 		return;
-	p->ahead = pin(p, next);
-	p->ahead_block = next;
+	p->ahead = pin(p, p->block);
+	p->ahead_block = p->block;
 	p->wanted = km_prefetch_page(BufferGetPage(p->ahead));
 }
 
-/* Those of the first n item pointers that have a row. */
+/* The rows of those of the first n item pointers that have one. */
 static void
 find_rows(Page page, int n, KmPageRows *rows)
 {
@@ -251,7 +250,7 @@ find_rows(Page page, int n, KmPageRows *rows)
 	rows->n = found;
 }
 
-/* Locked; false: the page is not all visible, and not locked. */
+/* Lock the page if it is all visible. */
 static bool
 lock_all_visible(KmPageReader *p, Buffer buffer)
 {
@@ -279,7 +278,7 @@ find_some(Page page, const OffsetNumber *visible, int n, KmPageRows *rows)
 }
 
 static void
-find_visible(KmPageReader *p, BlockNumber next)
+find_visible(KmPageReader *p)
 {
 	CHECK_FOR_INTERRUPTS();
 	if (p->plain_snapshot)
@@ -295,7 +294,7 @@ find_visible(KmPageReader *p, BlockNumber next)
 			find_rows(page, PageGetMaxOffsetNumber(page), &p->rows);
 			LockBuffer(p->buffer, BUFFER_LOCK_UNLOCK);
 		}
-		look_ahead(p, next);
+		look_ahead(p);
 		if (all)
 			return;
 		let_go(&p->buffer);
@@ -326,7 +325,7 @@ static void
 next_page(KmPageReader *p)
 {
 	p->rows.block = p->block++;
-	find_visible(p, p->block < p->end ? p->block : InvalidBlockNumber);
+	find_visible(p);
 	for (p->at = 0; p->at < p->rows.n && p->rows.offset[p->at] < p->from;)
 		p->at++;
 	p->from = FirstOffsetNumber;
@@ -370,8 +369,8 @@ km_page_hold_limit(KmPageReader *p, int wanted)
 }
 
 /*
- * A row may be added while nobody has the lock, behind those that are there: not to an
- * item pointer among them, if none is free, since none gets free while the page is pinned.
+ * While the page is not locked, a row may be added behind those that are there: not at an item
+ * pointer among them, if none is free, since none becomes free while the page is pinned.
  */
 static bool
 hold_all(KmPageReader *p, KmHeldPage *held)
@@ -404,7 +403,7 @@ km_page_hold(KmPageReader *p, BlockNumber block, KmHeldPage *held)
 
 		held->buffer = pin(p, block);
 		held->step = p->step;
-		/* its first line is waited for, and this process sees nothing else of it */
+		/* the leader reads nothing but the first line of that page, and would wait for it */
 		soon = guess(p, block, held->buffer, held->step, SOON);
 		if (BufferIsValid(soon))
 		{
@@ -420,6 +419,12 @@ km_page_hold(KmPageReader *p, BlockNumber block, KmHeldPage *held)
 	IncrBufferRefCount(held->buffer);
 	held->n = (int) p->scan->rs_ntuples;
 	memcpy(held->visible, p->scan->rs_vistuples, held->n * sizeof(OffsetNumber));
+}
+
+void
+km_page_copy_held(KmHeldPage *to, const KmHeldPage *from)
+{
+	memcpy(to, from, offsetof(KmHeldPage, visible) + (from->all ? 0 : from->n * sizeof(OffsetNumber)));
 }
 
 void
@@ -441,7 +446,7 @@ km_page_held_rows(const KmHeldPage *held, KmPageRows *rows)
 		find_some(page, held->visible, held->n, rows);
 }
 
-/* The page is not pinned, and AddressSanitizer may know that: what is seen is not looked at. */
+/* The page is not pinned, and AddressSanitizer may know that; what is read here is not used. */
 __attribute__((no_sanitize_address)) void
 km_page_touch_ahead(const KmPageReader *p, const KmHeldPage *held, int distance)
 {

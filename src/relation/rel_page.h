@@ -1,8 +1,6 @@
 /*
- * rel_page.h - rows straight from the pages of heap tables.
- *
- * Works in any process that has the snapshot, the one that was called or a
- * parallel worker.
+ * rel_page.h - rows straight from the pages of heap tables, in any process that has the snapshot:
+ * the leader or a parallel worker.
  */
 #ifndef REL_PAGE_H
 #define REL_PAGE_H
@@ -36,8 +34,8 @@ typedef struct KmHeldPage
 	BlockNumber block;
 	int			step;			/* 1, -1: from the buffer of the page before it; 0: somewhere */
 	bool		all;			/* the visible rows are those of the first n item pointers */
-	int			n;				/* or the first n of these */
-	OffsetNumber *visible;		/* [MaxHeapTuplesPerPage], the caller's */
+	int			n;				/* or of the first n of these */
+	OffsetNumber visible[MaxHeapTuplesPerPage];
 } KmHeldPage;
 
 /*
@@ -46,6 +44,7 @@ typedef struct KmHeldPage
  */
 extern int	km_page_hold_limit(KmPageReader *p, int wanted);
 extern void km_page_hold(KmPageReader *p, BlockNumber block, KmHeldPage *held);
+extern void km_page_copy_held(KmHeldPage *to, const KmHeldPage *from);
 /* Count the rows that were read, and let the page go. */
 extern void km_page_release(KmPageReader *p, KmHeldPage *held, int rows);
 /* Its visible rows.  Any thread may ask. */

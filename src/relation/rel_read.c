@@ -1,10 +1,9 @@
 /*
- * rel_read.c - run a source's query as the caller, the way COPY (SELECT
- * ...) does: privileges, row-level security, views and partitions are the
- * executor's business.
+ * rel_read.c - the rows of a source into a store.
  *
- * The place of a row among the points is what the random numbers are counted
- * by, so the same table has to be read in the same order each time.
+ * The source's query runs as the caller, the way COPY (SELECT ...) does: privileges, row-level
+ * security, views and partitions are the executor's business.  Random numbers are counted by the
+ * place of a row among the points, so the same table has to be read in the same order each time.
  */
 #include "postgres.h"
 
@@ -77,7 +76,7 @@ km_query_run(const KmSource *source, DestReceiver *dest, KmQueryScan scan)
 	desc = CreateQueryDesc(plan, text, GetActiveSnapshot(), InvalidSnapshot,
 						   dest, NULL, NULL, 0);
 	ExecutorStart(desc, 0);
-	/* from here on rights are checked and relations open, whoever takes the rows */
+	/* from here on rights are checked and relations open, by whatever the rows are read */
 	if (!scan(desc, dest))
 		km_executor_run(desc);
 	ExecutorFinish(desc);
@@ -85,6 +84,8 @@ km_query_run(const KmSource *source, DestReceiver *dest, KmQueryScan scan)
 	FreeQueryDesc(desc);
 	AtEOXact_GUC(true, guc_level);
 }
+
+/* ---- the store ---- */
 
 /* What the caller's centroids or model expect. */
 static void
@@ -97,8 +98,6 @@ check_expected(const KmReader *r, int d)
 						r->options->expect_d, r->options->expect_of, d, r->source->relname)));
 	km_check_most_features(d);
 }
-
-/* ---- the store ---- */
 
 /* The first usable row says how many features there are. */
 static void
@@ -156,7 +155,7 @@ km_read(KmPgHost *host, const KmSource *source, const KmReadOptions *options,
 	r.rows.context = CurrentMemoryContext;
 
 	km_progress_begin(km_host_context(host), source->relid);
-	/* known before the first row: do not let it come as a surprise at the end */
+	/* it is known before the first row, so say it now and not at the end */
 	if (!source->array)
 		check_expected(&r, source->ncolumns);
 

@@ -122,7 +122,7 @@ open_relation(KmSource *source)
 	HeapTuple	tuple;
 	Form_pg_class form;
 
-	/* first the lock, so that what is looked up stays true */
+	/* lock first, so that what is looked up stays true */
 	LockRelationOid(source->relid, AccessShareLock);
 	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(source->relid));
 	if (!HeapTupleIsValid(tuple))
@@ -195,8 +195,8 @@ find_column(Oid relid, const char *name, Oid *basetype)
 }
 
 /*
- * The query checks all rights, but names only the table; whoever may read some
- * columns is told which one is missing.
+ * The query checks all rights, but names only the table: tell a user who may read some
+ * columns which one is missing.
  */
 static void
 require_select(const KmSource *source, const char *name, AttrNumber attnum)
@@ -304,6 +304,7 @@ classify_weight(KmSource *source, const char *name, ColumnKind *kind)
 static void
 classify_label(KmSource *source, const char *name)
 {
+	ColumnKind	kind;
 	Oid			type = InvalidOid;
 	AttrNumber	attnum = find_column(source->relid, name, &type);
 
@@ -325,26 +326,16 @@ classify_label(KmSource *source, const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("label_column \"%s\" is a system column", name)));
-	switch (type)
-	{
-		case INT2OID:
-			source->label_type = KM_VALUE_INT2;
-			break;
-		case INT4OID:
-			source->label_type = KM_VALUE_INT4;
-			break;
-		case INT8OID:
-			source->label_type = KM_VALUE_INT8;
-			break;
-		default:
-			ereport(ERROR,
-					(errcode(ERRCODE_DATATYPE_MISMATCH),
-					 errmsg("label_column \"%s\" is of type %s, not integer",
-							name, format_type_be(type))));
-	}
+	if (type != INT2OID && type != INT4OID && type != INT8OID)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("label_column \"%s\" is of type %s, not integer",
+						name, format_type_be(type))));
+	(void) classify(type, &kind);
+	source->label_type = kind.type;
 }
 
-/* Another value for the query to deliver; returns its place. */
+/* Select another value; returns its place. */
 static int
 add_target(StringInfo query, const char *name, const char *cast, int *count)
 {

@@ -48,13 +48,12 @@
 #define LOOKS_AWAKE		2048
 #define SLEEP_US		50
 
-/* Pages that follow each other and whose rows fit a batch. */
+/* Consecutive pages with as many rows as fit a batch. */
 typedef struct Job
 {
 	KmSlot		slot;			/* must be first */
 	int			npages;
 	KmHeldPage *page;			/* [job_pages] */
-	OffsetNumber *visible;		/* [job_pages][MaxHeapTuplesPerPage] of theirs */
 	int		   *rows;			/* [job_pages] of each, read by threads */
 	GkBatch		batch;
 	KmRowBatch	out;			/* into batch */
@@ -218,19 +217,8 @@ finish_moves(void *arg)
 	return GK_OK;
 }
 
-static void
-copy_held(KmHeldPage *to, const KmHeldPage *from)
-{
-	OffsetNumber *visible = to->visible;
-
-	*to = *from;
-	to->visible = visible;
-	if (!to->all)
-		memcpy(visible, from->visible, to->n * sizeof(OffsetNumber));
-}
-
 /*
- * Pin pages whose rows fit the job's batch, or one page.  They are put into the job at the
+ * Pin pages with as many rows as fit the job's batch, or one page.  They are put into the job at the
  * end: its lines are in the caches of the threads that read the pages before, and each lock
  * of a page would wait until one of them has come.
  */
@@ -246,15 +234,14 @@ give_job(KmThreads *g)
 	{
 		KmHeldPage *page = &g->hold[npages];
 
-		page->visible = job->visible + npages * MaxHeapTuplesPerPage;
 		if (g->ahead.block == g->block)
-			copy_held(page, &g->ahead);
+			km_page_copy_held(page, &g->ahead);
 		else
 			km_page_hold(g->pages, g->block, page);
 		g->ahead.block = InvalidBlockNumber;
 		if (npages > 0 && rows + page->n > capacity)
 		{
-			copy_held(&g->ahead, page);
+			km_page_copy_held(&g->ahead, page);
 			break;
 		}
 		rows += page->n;
@@ -263,7 +250,8 @@ give_job(KmThreads *g)
 	}
 	km_row_batch_clear(&job->out);
 	job->npages = npages;
-	memcpy(job->page, g->hold, npages * sizeof(KmHeldPage));
+	for (int i = 0; i < npages; i++)
+		km_page_copy_held(&job->page[i], &g->hold[i]);
 	memset(job->rows, 0, npages * sizeof(int));
 	if (rows > capacity)
 	{
@@ -388,7 +376,6 @@ make_jobs(KmThreads *g)
 		gk_batch_init(&job->batch, memory + i * bytes, like->columns, like->naux, like->capacity);
 		job->out.batch = &job->batch;
 		job->page = palloc(JOB_PAGES * sizeof(KmHeldPage));
-		job->visible = palloc(JOB_PAGES * MaxHeapTuplesPerPage * sizeof(OffsetNumber));
 		job->rows = palloc(JOB_PAGES * sizeof(int));
 		if (g->h->spec->left_out)
 			job->out.left = palloc(like->capacity * sizeof(KmLeftOut));
@@ -453,7 +440,6 @@ km_threads_begin(KmHeapRead *h)
 	g->threads = Min(most, gk_threads(&g->engine));
 	g->engine.threads = g->threads;
 	g->mover = (GkMover) {note_move, finish_moves, g};
-	g->ahead.visible = palloc(MaxHeapTuplesPerPage * sizeof(OffsetNumber));
 	make_threads(g);
 	make_jobs(g);
 	return g;

@@ -1,16 +1,16 @@
 /*
  * rel_workers.c - rows from pages by parallel workers.
  *
- * The blocks of all tables are given out as extents, which the workers and the process that
- * runs the query, the leader, take in turn.  With its blocks an extent gets some numbers of a
- * conveyor in shared memory (rel_conveyor.h): so many batches as its rows will probably fill.  The
- * leader hands the batches on in the order of the numbers, by its threads where those have CPUs
- * to themselves.  So the rows come as one process would read them, and a chunk is as full as ever.
+ * The workers and the leader claim extents of the tables' blocks in turn.  With its blocks an
+ * extent gets numbers of a conveyor in shared memory (rel_conveyor.h), for as many batches as its
+ * rows will probably fill.  The leader stores the batches in the order of the numbers, with
+ * threads where those have CPUs to themselves.  So the rows come as one process would read
+ * them, and a chunk is as full as by one process.
  *
  * Where rows lie closer than in the extents before, an extent's last number is used again: its
  * slot is filled, emptied when its turn comes, and filled again.
  *
- * There are few slots: memory is bounded, and what is handed on is in the CPU's cache.
+ * Memory is bounded, and slots are small in all, so that a batch is in the CPU's cache when it is stored.
  */
 #include "postgres.h"
 
@@ -36,13 +36,13 @@
 /* Bytes of slots for each process, and slots at most. */
 #define PROCESS_BYTES	(1024 * 1024)
 #define MAX_SLOTS		64
-/* With so many workers the leader is often busy with others' batches. */
+/* From this many workers on, the leader is often busy with their batches: they get more slots. */
 #define MANY_WORKERS	4
 /* Blocks of an extent at most, and how much of its slots they are expected to fill. */
 #define EXTENT_BLOCKS	64
 #define EXTENT_FILL		0.9
-/* Slots handed on at once, at most. */
-#define HANDED_SLOTS	128
+/* Slots stored at once, at most. */
+#define STORED_SLOTS	128
 
 /* A table with blocks to read. */
 typedef struct SharedTable
@@ -109,8 +109,8 @@ typedef struct Leader
 	Producer	own;			/* must be first */
 	KmHeapRead *h;
 	KmReader   *r;
-	uint64		placed;			/* numbers below it are handed on */
-	int			threads;		/* that help to hand on */
+	uint64		placed;			/* numbers below it are in the store */
+	int			threads;		/* that help to store */
 } Leader;
 
 PGDLLEXPORT void km_reader_worker(dsm_segment *seg, shm_toc *toc);
@@ -129,7 +129,7 @@ left_offset(const Shared *s)
 	return MAXALIGN(batch_offset() + gk_batch_bytes(s->columns, s->naux, s->capacity));
 }
 
-/* This process's view of what is in a slot. */
+/* What is in a slot, by this process's pointers. */
 static void
 view_slot(const Shared *s, Slot *slot, KmRowBatch *out, GkBatch *batch)
 {
@@ -199,7 +199,7 @@ claim_extent(Producer *p, uint64 *number, int *table, BlockNumber *block, BlockN
 	return some;
 }
 
-/* Let later extents have as many blocks as fill their slots, by what these blocks have filled. */
+/* Blocks of one extent have filled slots: later extents get as many blocks as should fill theirs. */
 static void
 adapt_extents(Shared *s, BlockNumber blocks, double slots)
 {
@@ -253,7 +253,7 @@ read_extent(Producer *p)
 	open_table(p, table);
 	km_page_prefetch(p->rel, block, end);
 	km_page_seek(p->pages, block, FirstOffsetNumber, end);
-	/* those of its numbers that no rows are left for have empty batches */
+	/* numbers that no rows are left for get empty batches */
 	for (int left = p->shared->extent_slots; some || left > 0; left--)
 	{
 		some = fill_slot(p, number, some, left <= 1, &slots);
@@ -307,9 +307,9 @@ km_reader_worker(dsm_segment *seg, shm_toc *toc)
 	close_table(&p);
 }
 
-/* ---- handing on ---- */
+/* ---- storing ---- */
 
-/* Their producers may fill the first n slots again that come next. */
+/* Let producers fill the next n slots again. */
 static void
 free_slots(Leader *l, int n)
 {
@@ -328,19 +328,19 @@ free_slots(Leader *l, int n)
 }
 
 /*
- * Hand on the slots that come next and are filled, some at once, so that threads can share
- * the work.  The last of them may be one with a deferred row, or whose number has more rows.
- * True: there were some.
+ * Store the slots that come next and are filled, several at once, so that threads can share the
+ * work, up to one with a deferred row, or with more rows to come under its number.  False:
+ * there is none.
  */
 static bool
-hand_on(Leader *l)
+store_slots(Leader *l)
 {
 	const Shared *s = l->own.shared;
 	const KmConveyor *c = &l->own.conveyor;
 	KmReader   *r = l->r;
-	GkBatch		batches[HANDED_SLOTS];
+	GkBatch		batches[STORED_SLOTS];
 	int			n = 0;
-	int			most = Max(1, Min(HANDED_SLOTS, s->nslots / 2));
+	int			most = Max(1, Min(STORED_SLOTS, s->nslots / 2));
 	bool		stop = false;
 	int			table = 0;
 	KmRowBatch	out;
@@ -368,15 +368,12 @@ hand_on(Leader *l)
 	return true;
 }
 
-/*
- * Enough that threads share it, or a producer waits for it: until then the leader had better
- * read.
- */
+/* Are enough slots filled that threads can share them, or does a producer wait?  Until then the leader reads. */
 static bool
 much_filled(const Leader *l)
 {
 	const KmConveyor *c = &l->own.conveyor;
-	uint64		end = l->placed + Min(HANDED_SLOTS, c->nslots / 2) / 2;
+	uint64		end = l->placed + Min(STORED_SLOTS, c->nslots / 2) / 2;
 
 	for (uint64 number = l->placed; number < end; number++)
 	{
@@ -388,7 +385,7 @@ much_filled(const Leader *l)
 	return true;
 }
 
-/* Until there is something to hand on, or a worker has failed. */
+/* Wait until there is something to store; ERROR when a worker has failed. */
 static void
 wait_for_rows(const Leader *l)
 {
@@ -405,7 +402,7 @@ make_room(Producer *p, uint64 number)
 	Leader	   *l = (Leader *) p;
 
 	while (!km_slot_in(&p->conveyor, number, KM_SLOT_FREE))
-		if (!hand_on(l))
+		if (!store_slots(l))
 			wait_for_rows(l);
 }
 
@@ -430,7 +427,7 @@ workers_wanted(const KmHeapRead *h, uint64 blocks)
 	else
 		for (; n < max_parallel_maintenance_workers && blocks >= threshold; threshold *= 3)
 			n++;
-	/* shared memory is taken for each, so no more than the server can start */
+	/* each gets shared memory, so ask for no more than the server can start */
 	n = Min(n, Min(max_parallel_workers, max_worker_processes));
 	return (int) Min((uint64) n, blocks);
 }
@@ -509,7 +506,7 @@ share(const KmHeapRead *h, int table, BlockNumber block, int workers, uint64 blo
 	memcpy(put(pcxt, KEY_SPEC, spec_bytes), spec, spec_bytes);
 	shared->ntables = share_tables(h, table, block, s.nattnums, put(pcxt, KEY_TABLES, table_bytes),
 								   put(pcxt, KEY_ATTNUMS, attnum_bytes));
-	/* the first of them may be one of the next tables, from its begin on */
+	/* if no block of it is left, the first one shared is another table */
 	shared->block = block < h->tables[table].nblocks ? block : 0;
 	/* not with zeros, which would touch it all */
 	memory = shm_toc_allocate(pcxt->toc, slots_bytes);
@@ -528,7 +525,7 @@ share(const KmHeapRead *h, int table, BlockNumber block, int workers, uint64 blo
 	return pcxt;
 }
 
-/* Threads of this process that have a CPU which neither a worker needs nor finding memory. */
+/* Threads of this process with a CPU that neither a worker needs nor the thread that finds memory. */
 static int
 spare_threads(const KmReader *r, int workers)
 {
@@ -549,7 +546,7 @@ read_all(Leader *l)
 	while (more || l->placed < l->own.shared->number)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if ((!more || much_filled(l)) && hand_on(l))
+		if ((!more || much_filled(l)) && store_slots(l))
 			continue;
 		if (more)
 			more = read_extent(&l->own);

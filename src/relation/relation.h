@@ -101,15 +101,17 @@ extern double km_source_rows(const KmSource *source);
  */
 typedef bool (*KmQueryScan) (struct QueryDesc *desc, DestReceiver *dest);
 
-/*
- * All rows of the source's query to the receiver, in the same order each time, by
- * scan where that can.
- */
+/* Give the receiver all rows of the source's query, in the same order each time, by `scan` where it can. */
 extern void km_query_run(const KmSource *source, DestReceiver *dest, KmQueryScan scan);
+/*
+ * The SeqScanStates that a plan consists of, in order, when it is nothing but sequential
+ * scans of heap tables without conditions and expressions; 0: it is something else (rel_heap.c).
+ */
+extern int	km_heap_scans(struct QueryDesc *desc, struct PlanState ***scans);
 /* Switch a setting off until the caller's GUC nest level ends. */
 extern void km_switch_off(const char *setting);
 
-/* ---- the rows (rel_executor.c) ---- */
+/* ---- the rows (rel_read.c) ---- */
 
 typedef struct KmReadCounts
 {
