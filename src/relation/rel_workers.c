@@ -10,7 +10,8 @@
  * Where rows lie closer than in the extents before, an extent's last number is used again: its
  * slot is filled, emptied when its turn comes, and filled again.
  *
- * Memory is bounded, and slots are small in all, so that a batch is in the CPU's cache when it is stored.
+ * A slot only names a batch.  Each process has a few batches of its own, which it fills in turn: so
+ * memory is bounded, and they stay in its CPU's cache.
  */
 #include "postgres.h"
 
@@ -31,12 +32,13 @@
 #define KEY_TABLES		UINT64CONST(0x676b000000000003)
 #define KEY_ATTNUMS		UINT64CONST(0x676b000000000004)
 #define KEY_SLOTS		UINT64CONST(0x676b000000000005)
-#define KEY_STATS		UINT64CONST(0x676b000000000006)
+#define KEY_BATCHES		UINT64CONST(0x676b000000000006)
+#define KEY_STATS		UINT64CONST(0x676b000000000007)
 
-/* Bytes of slots for each process, and slots at most. */
+/* Bytes of batches of each process, and batches at most. */
 #define PROCESS_BYTES	(1024 * 1024)
-#define MAX_SLOTS		64
-/* From this many workers on, the leader is often busy with their batches: they get more slots. */
+#define MAX_BATCHES		64
+/* From this many workers on, the leader is often busy with others' batches: each gets more. */
 #define MANY_WORKERS	4
 /* Blocks of an extent at most, and how much of its slots they are expected to fill. */
 #define EXTENT_BLOCKS	64
@@ -58,7 +60,8 @@ typedef struct Shared
 	int			ntables;
 	int			nattnums;		/* of each table */
 	int			nslots;
-	Size		slot_bytes;
+	int			nbatches;		/* of each process */
+	Size		batch_bytes;	/* of one, and the rows left out */
 	int			extent_slots;	/* numbers of an extent */
 	BlockNumber max_blocks;		/* of an extent */
 	int			columns;
@@ -66,6 +69,7 @@ typedef struct Shared
 	int			capacity;
 	bool		observe;		/* statistics are wanted */
 	ConditionVariable filled;	/* a slot was filled */
+	ConditionVariable freed;	/* slots were freed */
 	/* The extent that comes next. */
 	slock_t		lock;
 	uint64		number;			/* its first */
@@ -74,14 +78,14 @@ typedef struct Shared
 	BlockNumber blocks;
 } Shared;
 
-/* Rows of an extent; a batch and left-out rows follow. */
+/* Rows of an extent. */
 typedef struct Slot
 {
 	KmSlot		slot;			/* must be first */
-	ConditionVariable freed;
 	int			table;
 	bool		more;			/* rows of the extent come under the same number */
-	int			rows;			/* in the batch */
+	int			batch;			/* among all; any if there are no rows */
+	int			rows;			/* in it */
 	KmRowBatch	out;			/* its pointers are the producer's */
 } Slot;
 
@@ -94,8 +98,12 @@ typedef struct Producer
 	AttrNumber *attnums;
 	Snapshot	snapshot;
 	KmConveyor	conveyor;
+	char	   *batches;		/* of all processes */
+	int			process;
+	uint64		fills;			/* of its batches */
+	uint64	   *used;			/* [nbatches] the number that each was filled for last */
 	GkColumnStats *stats;		/* NULL: none are wanted */
-	void		(*wait) (struct Producer *p, uint64 number);	/* until its slot is free */
+	void		(*wait) (struct Producer *p, uint64 number);	/* until may_fill() */
 	/* What is being read. */
 	int			table;			/* -1: none */
 	Relation	rel;
@@ -117,27 +125,31 @@ PGDLLEXPORT void km_reader_worker(dsm_segment *seg, shm_toc *toc);
 
 /* ---- slots ---- */
 
-static Size
-batch_offset(void)
-{
-	return CACHELINEALIGN(sizeof(Slot));
-}
-
+/* Behind a batch. */
 static Size
 left_offset(const Shared *s)
 {
-	return MAXALIGN(batch_offset() + gk_batch_bytes(s->columns, s->naux, s->capacity));
+	return MAXALIGN(gk_batch_bytes(s->columns, s->naux, s->capacity));
 }
 
-/* What is in a slot, by this process's pointers. */
+/* This process's view of a batch. */
 static void
-view_slot(const Shared *s, Slot *slot, KmRowBatch *out, GkBatch *batch)
+view_batch(const Producer *p, int number, KmRowBatch *out, GkBatch *batch)
 {
-	*out = slot->out;
+	const Shared *s = p->shared;
+	char	   *memory = p->batches + number * s->batch_bytes;
+
+	gk_batch_attach(batch, memory, s->columns, s->naux, s->capacity);
 	out->batch = batch;
-	out->left = (KmLeftOut *) ((char *) slot + left_offset(s));
-	gk_batch_attach(batch, (char *) slot + batch_offset(), s->columns, s->naux, s->capacity);
-	batch->rows = slot->rows;
+	out->left = (KmLeftOut *) (memory + left_offset(s));
+}
+
+/* Are the number's slot and the producer's next batch free? */
+static bool
+may_fill(const Producer *p, uint64 number)
+{
+	return km_slot_in(&p->conveyor, number, KM_SLOT_FREE) &&
+		(p->fills < p->shared->nbatches || km_slot_freed(&p->conveyor, p->used[p->fills % p->shared->nbatches]));
 }
 
 /* ---- reading ---- */
@@ -216,17 +228,23 @@ fill_slot(Producer *p, uint64 number, bool some, bool last, double *slots)
 {
 	const Shared *s = p->shared;
 	Slot	   *slot = km_slot(&p->conveyor, number);
+	int			own = (int) (p->fills % s->nbatches);
 	GkBatch		batch;
 	KmRowBatch	out;
 
-	if (!km_slot_in(&p->conveyor, number, KM_SLOT_FREE))
+	if (!may_fill(p, number))
 		p->wait(p, number);
-	view_slot(s, slot, &out, &batch);
+	slot->batch = p->process * s->nbatches + own;
+	view_batch(p, slot->batch, &out, &batch);
 	km_row_batch_clear(&out);
 	if (some)
+	{
+		p->used[own] = number;
+		p->fills++;
 		some = km_page_next(p->pages, &out);
-	if (p->stats != NULL)
-		gk_batch_observe(&batch, p->stats);
+		if (p->stats != NULL)
+			gk_batch_observe(&batch, p->stats);
+	}
 	*slots += (double) Max(batch.rows, out.nleft) / s->capacity;
 	slot->table = p->tables[p->table].table;
 	slot->more = some && last;
@@ -272,9 +290,10 @@ producer_init(Producer *p, shm_toc *toc, Snapshot snapshot, int process, void (*
 	p->spec = shm_toc_lookup(toc, KEY_SPEC, false);
 	p->tables = shm_toc_lookup(toc, KEY_TABLES, false);
 	p->attnums = shm_toc_lookup(toc, KEY_ATTNUMS, false);
-	p->conveyor.slots = (char *) CACHELINEALIGN(shm_toc_lookup(toc, KEY_SLOTS, false));
-	p->conveyor.slot_bytes = s->slot_bytes;
-	p->conveyor.nslots = s->nslots;
+	p->conveyor = (KmConveyor) {(char *) CACHELINEALIGN(shm_toc_lookup(toc, KEY_SLOTS, false)), sizeof(Slot), s->nslots};
+	p->batches = (char *) CACHELINEALIGN(shm_toc_lookup(toc, KEY_BATCHES, false));
+	p->process = process;
+	p->used = palloc(s->nbatches * sizeof(uint64));
 	if (s->observe)
 		p->stats = (GkColumnStats *) shm_toc_lookup(toc, KEY_STATS, false) + process * s->columns;
 	p->snapshot = snapshot;
@@ -287,11 +306,9 @@ producer_init(Producer *p, shm_toc *toc, Snapshot snapshot, int process, void (*
 static void
 wait_for_slot(Producer *p, uint64 number)
 {
-	Slot	   *slot = km_slot(&p->conveyor, number);
-
-	ConditionVariablePrepareToSleep(&slot->freed);
-	while (!km_slot_in(&p->conveyor, number, KM_SLOT_FREE))
-		ConditionVariableSleep(&slot->freed, PG_WAIT_EXTENSION);
+	ConditionVariablePrepareToSleep(&p->shared->freed);
+	while (!may_fill(p, number))
+		ConditionVariableSleep(&p->shared->freed, PG_WAIT_EXTENSION);
 	ConditionVariableCancelSleep();
 }
 
@@ -317,14 +334,12 @@ free_slots(Leader *l, int n)
 
 	for (int i = 0; i < n; i++)
 	{
-		Slot	   *slot = km_slot(c, l->placed);
-
-		if (slot->more)
+		if (((Slot *) km_slot(c, l->placed))->more)
 			km_slot_set(c, l->placed, KM_SLOT_FREE);
 		else
 			km_slot_free(c, l->placed++);
-		ConditionVariableBroadcast(&slot->freed);
 	}
+	ConditionVariableBroadcast(&l->own.shared->freed);
 }
 
 /*
@@ -339,6 +354,7 @@ store_slots(Leader *l)
 	const KmConveyor *c = &l->own.conveyor;
 	KmReader   *r = l->r;
 	GkBatch		batches[STORED_SLOTS];
+	int			nbatches = 0;
 	int			n = 0;
 	int			most = Max(1, Min(STORED_SLOTS, s->nslots / 2));
 	bool		stop = false;
@@ -348,16 +364,20 @@ store_slots(Leader *l)
 
 	while (n < most && !stop && km_slot_in(c, l->placed + n, KM_SLOT_FILLED))
 	{
-		Slot	   *slot = km_slot(c, l->placed + n);
+		const Slot *slot = km_slot(c, l->placed + n++);
 
-		view_slot(s, slot, &out, &batches[n++]);
+		out = slot->out;
+		view_batch(&l->own, slot->batch, &out, &batches[nbatches]);
+		batches[nbatches].rows = slot->rows;
+		/* a slot without rows has no batch of its own */
+		nbatches += slot->rows > 0;
 		km_heap_left_out(r, &out);
 		table = slot->table;
 		stop = slot->more || out.deferred != 0;
 	}
 	if (n == 0)
 		return false;
-	km_check(r->host, gk_store_add(r->store, batches, n, l->threads, &err), &err);
+	km_check(r->host, gk_store_add(r->store, batches, nbatches, l->threads, &err), &err);
 	km_reader_progress(r);
 	if (out.deferred != 0)
 	{
@@ -401,7 +421,7 @@ make_room(Producer *p, uint64 number)
 {
 	Leader	   *l = (Leader *) p;
 
-	while (!km_slot_in(&p->conveyor, number, KM_SLOT_FREE))
+	while (!may_fill(p, number))
 		if (!store_slots(l))
 			wait_for_rows(l);
 }
@@ -474,52 +494,53 @@ share(const KmHeapRead *h, int table, BlockNumber block, int workers, uint64 blo
 	Size		table_bytes = mul_size(h->ntables, sizeof(SharedTable));
 	Size		attnum_bytes;
 	Size		slots_bytes;
+	Size		batches_bytes;
 	Size		stats_bytes = (workers + 1) * s.columns * sizeof(GkColumnStats);
-	int			slots;
 	Shared	   *shared;
-	char	   *memory;
 	KmConveyor	conveyor;
+	char	   *memory;
 
 	s.nattnums = spec->nvalues + (spec->labelled ? 1 : 0);
-	s.slot_bytes = CACHELINEALIGN(left_offset(&s) + (spec->left_out ? s.capacity * sizeof(KmLeftOut) : 0));
-	slots = (int) Max(4, Min(MAX_SLOTS, (workers >= MANY_WORKERS ? 2 : 1) * PROCESS_BYTES / s.slot_bytes));
-	s.nslots = (workers + 1) * slots;
-	s.extent_slots = slots / 2;
+	s.batch_bytes = CACHELINEALIGN(left_offset(&s) + (spec->left_out ? s.capacity * sizeof(KmLeftOut) : 0));
+	s.nbatches = (int) Max(4, Min(MAX_BATCHES, (workers >= MANY_WORKERS ? 2 : 1) * PROCESS_BYTES / s.batch_bytes));
+	s.nslots = (workers + 1) * s.nbatches;
+	s.extent_slots = s.nbatches / 2;
 	s.max_blocks = (BlockNumber) Max(1, Min(EXTENT_BLOCKS, blocks / (16 * (workers + 1))));
 	s.observe = h->r->options->take == NULL;
 	attnum_bytes = mul_size(mul_size(h->ntables, s.nattnums), sizeof(AttrNumber));
-	slots_bytes = add_size(mul_size(s.nslots, s.slot_bytes), PG_CACHE_LINE_SIZE);
+	slots_bytes = s.nslots * sizeof(Slot) + PG_CACHE_LINE_SIZE;
+	batches_bytes = add_size(mul_size(s.nslots, s.batch_bytes), PG_CACHE_LINE_SIZE);
 
 	shm_toc_estimate_chunk(&pcxt->estimator, sizeof(Shared));
 	shm_toc_estimate_chunk(&pcxt->estimator, spec_bytes);
 	shm_toc_estimate_chunk(&pcxt->estimator, table_bytes);
 	shm_toc_estimate_chunk(&pcxt->estimator, attnum_bytes);
 	shm_toc_estimate_chunk(&pcxt->estimator, slots_bytes);
+	shm_toc_estimate_chunk(&pcxt->estimator, batches_bytes);
 	shm_toc_estimate_chunk(&pcxt->estimator, stats_bytes);
-	shm_toc_estimate_keys(&pcxt->estimator, 6);
+	shm_toc_estimate_keys(&pcxt->estimator, 7);
 	InitializeParallelDSM(pcxt);
 
 	shared = put(pcxt, KEY_SHARED, sizeof(Shared));
 	*shared = s;
 	SpinLockInit(&shared->lock);
 	ConditionVariableInit(&shared->filled);
+	ConditionVariableInit(&shared->freed);
 	memcpy(put(pcxt, KEY_SPEC, spec_bytes), spec, spec_bytes);
 	shared->ntables = share_tables(h, table, block, s.nattnums, put(pcxt, KEY_TABLES, table_bytes),
 								   put(pcxt, KEY_ATTNUMS, attnum_bytes));
 	/* if no block of it is left, the first one shared is another table */
 	shared->block = block < h->tables[table].nblocks ? block : 0;
-	/* not with zeros, which would touch it all */
-	memory = shm_toc_allocate(pcxt->toc, slots_bytes);
-	shm_toc_insert(pcxt->toc, KEY_SLOTS, memory);
-	conveyor = (KmConveyor) {(char *) CACHELINEALIGN(memory), s.slot_bytes, s.nslots};
+	conveyor = (KmConveyor) {(char *) CACHELINEALIGN(put(pcxt, KEY_SLOTS, slots_bytes)), sizeof(Slot), s.nslots};
 	km_slots_init(&conveyor);
+	/* not by put(), which would touch all pages */
+	memory = shm_toc_allocate(pcxt->toc, batches_bytes);
+	shm_toc_insert(pcxt->toc, KEY_BATCHES, memory);
 	for (int i = 0; i < s.nslots; i++)
 	{
-		Slot	   *slot = km_slot(&conveyor, i);
 		GkBatch		batch;
 
-		ConditionVariableInit(&slot->freed);
-		gk_batch_init(&batch, (char *) slot + batch_offset(), s.columns, s.naux, s.capacity);
+		gk_batch_init(&batch, (char *) CACHELINEALIGN(memory) + i * s.batch_bytes, s.columns, s.naux, s.capacity);
 	}
 	gk_stats_clear(put(pcxt, KEY_STATS, stats_bytes), (workers + 1) * s.columns);
 	return pcxt;
