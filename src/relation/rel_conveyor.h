@@ -22,7 +22,7 @@
 
 #include <stdalign.h>
 
-#include "gkmeans.h"
+#include "relation/relation.h"
 
 typedef enum KmSlotState
 {

@@ -28,6 +28,7 @@ typedef struct PageRun
 
 struct KmDeformer
 {
+	MemoryContext context;		/* of all that it has */
 	TupleDesc	desc;
 	const KmRowSpec *spec;
 	const KmHeapTable *table;
@@ -173,8 +174,11 @@ find_places(KmDeformer *t)
 KmDeformer *
 km_deform_open(TupleDesc desc, const KmRowSpec *spec, const KmHeapTable *table, bool helper)
 {
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gkmeans rows", ALLOCSET_SMALL_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(context);
 	KmDeformer *t = palloc0(sizeof(KmDeformer));
 
+	t->context = context;
 	t->desc = desc;
 	t->spec = spec;
 	t->table = table;
@@ -185,24 +189,15 @@ km_deform_open(TupleDesc desc, const KmRowSpec *spec, const KmHeapTable *table, 
 	t->point = palloc((spec->d + 1) * sizeof(double));
 	t->plain_point = palloc((spec->d + 1) * sizeof(double));
 	if (spec->array && !helper)
-		t->copies = AllocSetContextCreate(CurrentMemoryContext, "gkmeans arrays", ALLOCSET_DEFAULT_SIZES);
+		t->copies = AllocSetContextCreate(context, "gkmeans arrays", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(caller);
 	return t;
 }
 
 void
 km_deform_close(KmDeformer *t)
 {
-	if (t->copies != NULL)
-		MemoryContextDelete(t->copies);
-	pfree(t->place);
-	pfree(t->at);
-	if (t->runs != NULL)
-		pfree(t->runs);
-	pfree(t->values);
-	pfree(t->nulls);
-	pfree(t->point);
-	pfree(t->plain_point);
-	pfree(t);
+	MemoryContextDelete(t->context);
 }
 
 /* ---- into the batch ---- */

@@ -27,13 +27,12 @@
 #include "relation/rel_conveyor.h"
 #include "relation/rel_heap.h"
 
-#define KEY_SHARED		UINT64CONST(0x676b000000000001)
-#define KEY_SPEC		UINT64CONST(0x676b000000000002)
-#define KEY_TABLES		UINT64CONST(0x676b000000000003)
-#define KEY_ATTNUMS		UINT64CONST(0x676b000000000004)
-#define KEY_SLOTS		UINT64CONST(0x676b000000000005)
-#define KEY_BATCHES		UINT64CONST(0x676b000000000006)
-#define KEY_STATS		UINT64CONST(0x676b000000000007)
+/* What is in shared memory. */
+enum
+{
+	KEY_SHARED = 1, KEY_SPEC, KEY_TABLES, KEY_ATTNUMS, KEY_SLOTS, KEY_BATCHES, KEY_STATS,
+	KEYS
+};
 
 /* Bytes of batches of each process, and batches at most. */
 #define PROCESS_BYTES	(1024 * 1024)
@@ -454,16 +453,6 @@ workers_wanted(const KmHeapRead *h, uint64 blocks)
 
 /* ---- shared memory ---- */
 
-static void *
-put(ParallelContext *pcxt, uint64 key, Size size)
-{
-	void	   *p = shm_toc_allocate(pcxt->toc, size);
-
-	memset(p, 0, size);
-	shm_toc_insert(pcxt->toc, key, p);
-	return p;
-}
-
 /* The tables that have blocks to read, from one's block on. */
 static int
 share_tables(const KmHeapRead *h, int table, BlockNumber block, int nattnums,
@@ -490,15 +479,10 @@ share(const KmHeapRead *h, int table, BlockNumber block, int workers, uint64 blo
 	const GkBatch *b = h->r->batch;
 	const KmRowSpec *spec = h->spec;
 	Shared		s = {.columns = b->columns,.naux = b->naux,.capacity = b->capacity,.blocks = 1};
-	Size		spec_bytes = km_row_spec_size(spec->nvalues);
-	Size		table_bytes = mul_size(h->ntables, sizeof(SharedTable));
-	Size		attnum_bytes;
-	Size		slots_bytes;
-	Size		batches_bytes;
-	Size		stats_bytes = (workers + 1) * s.columns * sizeof(GkColumnStats);
+	Size		bytes[KEYS];
+	void	   *area[KEYS];
 	Shared	   *shared;
 	KmConveyor	conveyor;
-	char	   *memory;
 
 	s.nattnums = spec->nvalues + (spec->labelled ? 1 : 0);
 	s.batch_bytes = CACHELINEALIGN(left_offset(&s) + (spec->left_out ? s.capacity * sizeof(KmLeftOut) : 0));
@@ -507,42 +491,42 @@ share(const KmHeapRead *h, int table, BlockNumber block, int workers, uint64 blo
 	s.extent_slots = s.nbatches / 2;
 	s.max_blocks = (BlockNumber) Max(1, Min(EXTENT_BLOCKS, blocks / (16 * (workers + 1))));
 	s.observe = h->r->options->take == NULL;
-	attnum_bytes = mul_size(mul_size(h->ntables, s.nattnums), sizeof(AttrNumber));
-	slots_bytes = s.nslots * sizeof(Slot) + PG_CACHE_LINE_SIZE;
-	batches_bytes = add_size(mul_size(s.nslots, s.batch_bytes), PG_CACHE_LINE_SIZE);
-
-	shm_toc_estimate_chunk(&pcxt->estimator, sizeof(Shared));
-	shm_toc_estimate_chunk(&pcxt->estimator, spec_bytes);
-	shm_toc_estimate_chunk(&pcxt->estimator, table_bytes);
-	shm_toc_estimate_chunk(&pcxt->estimator, attnum_bytes);
-	shm_toc_estimate_chunk(&pcxt->estimator, slots_bytes);
-	shm_toc_estimate_chunk(&pcxt->estimator, batches_bytes);
-	shm_toc_estimate_chunk(&pcxt->estimator, stats_bytes);
-	shm_toc_estimate_keys(&pcxt->estimator, 7);
+	bytes[KEY_SHARED] = sizeof(Shared);
+	bytes[KEY_SPEC] = km_row_spec_size(spec->nvalues);
+	bytes[KEY_TABLES] = mul_size(h->ntables, sizeof(SharedTable));
+	bytes[KEY_ATTNUMS] = mul_size(mul_size(h->ntables, s.nattnums), sizeof(AttrNumber));
+	bytes[KEY_SLOTS] = s.nslots * sizeof(Slot) + PG_CACHE_LINE_SIZE;
+	bytes[KEY_BATCHES] = add_size(mul_size(s.nslots, s.batch_bytes), PG_CACHE_LINE_SIZE);
+	bytes[KEY_STATS] = (workers + 1) * s.columns * sizeof(GkColumnStats);
+	for (int key = 1; key < KEYS; key++)
+		shm_toc_estimate_chunk(&pcxt->estimator, bytes[key]);
+	shm_toc_estimate_keys(&pcxt->estimator, KEYS - 1);
 	InitializeParallelDSM(pcxt);
+	for (int key = 1; key < KEYS; key++)
+	{
+		area[key] = shm_toc_allocate(pcxt->toc, bytes[key]);
+		shm_toc_insert(pcxt->toc, key, area[key]);
+	}
 
-	shared = put(pcxt, KEY_SHARED, sizeof(Shared));
+	shared = area[KEY_SHARED];
 	*shared = s;
 	SpinLockInit(&shared->lock);
 	ConditionVariableInit(&shared->filled);
 	ConditionVariableInit(&shared->freed);
-	memcpy(put(pcxt, KEY_SPEC, spec_bytes), spec, spec_bytes);
-	shared->ntables = share_tables(h, table, block, s.nattnums, put(pcxt, KEY_TABLES, table_bytes),
-								   put(pcxt, KEY_ATTNUMS, attnum_bytes));
+	memcpy(area[KEY_SPEC], spec, bytes[KEY_SPEC]);
+	shared->ntables = share_tables(h, table, block, s.nattnums, area[KEY_TABLES], area[KEY_ATTNUMS]);
 	/* if no block of it is left, the first one shared is another table */
 	shared->block = block < h->tables[table].nblocks ? block : 0;
-	conveyor = (KmConveyor) {(char *) CACHELINEALIGN(put(pcxt, KEY_SLOTS, slots_bytes)), sizeof(Slot), s.nslots};
+	conveyor = (KmConveyor) {(char *) CACHELINEALIGN(area[KEY_SLOTS]), sizeof(Slot), s.nslots};
 	km_slots_init(&conveyor);
-	/* not by put(), which would touch all pages */
-	memory = shm_toc_allocate(pcxt->toc, batches_bytes);
-	shm_toc_insert(pcxt->toc, KEY_BATCHES, memory);
 	for (int i = 0; i < s.nslots; i++)
 	{
 		GkBatch		batch;
 
-		gk_batch_init(&batch, (char *) CACHELINEALIGN(memory) + i * s.batch_bytes, s.columns, s.naux, s.capacity);
+		gk_batch_init(&batch, (char *) CACHELINEALIGN(area[KEY_BATCHES]) + i * s.batch_bytes,
+					  s.columns, s.naux, s.capacity);
 	}
-	gk_stats_clear(put(pcxt, KEY_STATS, stats_bytes), (workers + 1) * s.columns);
+	gk_stats_clear(area[KEY_STATS], (workers + 1) * s.columns);
 	return pcxt;
 }
 
