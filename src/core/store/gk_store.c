@@ -262,16 +262,19 @@ gk_spill_read(const GkHost *host, int64_t at, void *to, size_t bytes, GkError *e
 	return GK_OK;
 }
 
-/* A hint that these bytes will be read soon; what goes wrong will be seen by the read. */
-static void
-read_soon(const GkHost *host, int64_t at, size_t bytes)
+/* Tell the system that these bytes will be read soon. */
+static GkStatus
+read_soon(const GkHost *host, int64_t at, size_t bytes, GkError *err)
 {
-#ifdef POSIX_FADV_WILLNEED
 	int			fd = host->spill_fd(host->ctx);
 
-	if (fd >= 0)
-		(void) posix_fadvise(fd, (off_t) at, (off_t) bytes, POSIX_FADV_WILLNEED);
+	if (fd < 0)
+		return gk_fail(err, GK_ERR_HOST, "could not read the temporary file");
+#ifdef POSIX_FADV_WILLNEED
+	/* only a hint: the read will see what goes wrong */
+	(void) posix_fadvise(fd, (off_t) at, (off_t) bytes, POSIX_FADV_WILLNEED);
 #endif
+	return GK_OK;
 }
 
 /* ---- reading ---- */
@@ -297,19 +300,17 @@ view_buffers(GkStore *s, bool mind2, GkError *err)
 }
 
 /* Passes go through the chunks in order, again and again: tell the system which one is next. */
-static void
-read_ahead(const GkStore *s, int index)
+static GkStatus
+read_ahead(const GkStore *s, int index, GkError *err)
 {
 	for (int i = 1; i < s->pts.nchunks; i++)
 	{
 		const GkChunk *c = &s->pts.chunks[(index + i) % s->pts.nchunks];
 
 		if (c->data == NULL)
-		{
-			read_soon(s->host, c->spill_at, gk_store_chunk_bytes(s, c->stride));
-			return;
-		}
+			return read_soon(s->host, c->spill_at, gk_store_chunk_bytes(s, c->stride), err);
 	}
+	return GK_OK;
 }
 
 GkStatus
@@ -328,9 +329,10 @@ gk_chunk_open(GkStore *store, int index, bool mind2, GkChunk *view, GkError *err
 	store->view_next = 1 - b;
 	view->data = store->view_data[b];
 	st = gk_spill_read(store->host, c->spill_at, view->data, gk_store_chunk_bytes(store, c->stride), err);
+	if (st == GK_OK)
+		st = read_ahead(store, index, err);
 	if (st != GK_OK)
 		return st;
-	read_ahead(store, index);
 	if (mind2)
 	{
 		view->mind2 = store->view_mind2[b];
