@@ -31,7 +31,6 @@
 
 #include "core/gk_core.h"
 #include "pg/pg_compat.h"
-#include "relation/relation.h"
 
 /* The version in gkmeans.control, which a test compares with it. */
 #define GKMEANS_VERSION		"1.0.0"
@@ -77,39 +76,5 @@ extern size_t km_keep_memory_bytes(void);
 extern size_t km_memory_limit_bytes(void);
 /* Make the CPU kernels follow gkmeans.simd; ERROR when this CPU cannot. */
 extern void km_apply_simd(void);
-
-/* ---- the engine's host (pg_host.c) ---- */
-
-typedef struct KmPgHost KmPgHost;
-
-/* A host with its own memory context, a child of the current one. */
-extern KmPgHost *km_host_begin(void);
-/* Release everything the engine got from this host. */
-extern void km_host_end(KmPgHost *host);
-extern const GkHost *km_host_engine(KmPgHost *host);
-/* Whether a job whose device fails goes on, with a WARNING, on the CPU. */
-extern void km_host_fall_back(KmPgHost *host, bool allowed);
-/* Memory that lives as long as the host. */
-extern MemoryContext km_host_context(KmPgHost *host);
-/*
- * Run fn(arg), which may raise an ERROR, below the engine: an ERROR is kept in
- * the host and false returned, so that the engine can unwind first.
- */
-extern bool km_host_guard(KmPgHost *host, void (*fn) (void *arg), void *arg);
-/* Raise the kept ERROR, if there is one. */
-extern void km_host_rethrow(KmPgHost *host);
-
-/* ---- errors (pg_error.c) ---- */
-
-/* err is filled unless status is GK_STOPPED. */
-extern void km_throw(KmPgHost *host, GkStatus status, const GkError *err)
-			__attribute__((noreturn));
-
-static inline void
-km_check(KmPgHost *host, GkStatus status, const GkError *err)
-{
-	if (unlikely(status != GK_OK))
-		km_throw(host, status, err);
-}
 
 #endif							/* GKMEANS_H */

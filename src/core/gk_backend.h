@@ -17,7 +17,7 @@
 
 #include "core/store/gk_columns.h"
 #include "core/gk_core.h"
-#include "core/groups/gk_group_batch.h"
+#include "core/groups/gk_group_slot.h"
 #include "core/store/gk_points.h"
 
 #define GK_BACKEND_API	7

@@ -204,7 +204,7 @@ typedef struct GkOptions
 /* ---- the model ---- */
 
 /*
- * How original features become prepared ones (gk_numerics.h, gk_prepare_value):
+ * How original features become prepared ones (gk_numerics.h):
  * for GK_EUCLIDEAN centre, scale by scale[j] and round to float32 on the grid
  * 2^(expo[j] - 40); for GK_COSINE divide by the length first (center is 0).
  */

@@ -222,7 +222,9 @@ read_points(Points *p, const KmLabelWant *want, KmReadEnd *end)
 	memset(&p->tables, 0, sizeof(p->tables));
 	if (p->rescan)
 	{
-		p->passes = km_rescan_begin(fit, &read, &p->tables);
+		KmRescanOf	of = {fit->host, fit->source, o->device, fit->schema, &fit->counts};
+
+		p->passes = km_rescan_begin(&of, &read, &p->tables);
 		p->store = km_rescan_open(p->passes);
 		return;
 	}

@@ -133,8 +133,6 @@ typedef struct KmLabelRelay
 extern void km_label_relay(KmLabelRelay *relay, KmPgHost *host, const KmLabelWant *want,
 						   const KmTables *tables, const GkPrep *prep);
 
-typedef struct KmRescan KmRescan;
-
 typedef struct KmFit
 {
 	KmPgHost   *host;

@@ -8,7 +8,7 @@
 #ifndef GK_GPU_BLOCK_H
 #define GK_GPU_BLOCK_H
 
-#include "core/groups/gk_group_batch.h"
+#include "core/groups/gk_group_slot.h"
 #include "core/gk_update.h"
 
 #ifdef __CUDACC__

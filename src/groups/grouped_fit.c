@@ -18,6 +18,7 @@
 #include "utils/memutils.h"
 #include "utils/numeric.h"
 
+#include "core/groups/gk_group_batch.h"
 #include "groups/grouped.h"
 
 /* Groups after which the memory of their rows is freed. */

@@ -5,7 +5,7 @@
 
 #include "miscadmin.h"
 
-#include "gkmeans.h"
+#include "pg/pg.h"
 
 typedef struct ErrorRow
 {

@@ -157,7 +157,7 @@ host_spill_write(void *ctx, int64_t offset, const void *data, size_t bytes)
 
 /*
  * Open the file again if PostgreSQL has closed it for another one, as it does when there are
- * many.  Each function of fd.c does that; FileSize() does the least besides.
+ * many.  Each function of PostgreSQL's files does that; FileSize() does the least besides.
  */
 static void
 spill_open(void *arg)

@@ -24,7 +24,7 @@
 #include "executor/tuptable.h"
 #include "utils/array.h"
 
-#include "gkmeans.h"
+#include "relation/relation.h"
 
 typedef enum KmVerdict
 {

@@ -24,7 +24,7 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
-#include "gkmeans.h"
+#include "relation/relation.h"
 
 /* How a column is read. */
 typedef struct ColumnKind

@@ -36,7 +36,7 @@
 #include "tcop/dest.h"
 #include "utils/array.h"
 
-#include "core/gk_core.h"
+#include "pg/pg.h"
 #include "relation/rel_value.h"
 
 /* Bytes of a line of the CPU's cache. */

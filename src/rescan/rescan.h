@@ -14,16 +14,26 @@
 #include "lib/stringinfo.h"
 
 #include "core/rescan/gk_pass.h"
-#include "functions/functions.h"
+#include "pg/pg.h"
+#include "relation/relation.h"
+#include "types/model.h"
 #include "types/state.h"
 
 /* ---- for fn_fit.c ---- */
 
-/*
- * Begin to read fit's source again in every pass.  fit's host is begun; what is given lives
- * as long as that.
- */
-extern KmRescan *km_rescan_begin(KmFit *fit, const KmReadOptions *read, KmTables *tables);
+typedef struct KmRescan KmRescan;
+
+/* What is read again, for whom.  The host is begun, and what is named here lives as long as that. */
+typedef struct KmRescanOf
+{
+	KmPgHost   *host;
+	const KmSource *source;
+	GkDeviceKind device;
+	const char *schema;			/* of gkmeans, if the rows are in shards on other servers; else NULL */
+	KmReadCounts *counts;		/* set by the first pass */
+} KmRescanOf;
+
+extern KmRescan *km_rescan_begin(const KmRescanOf *of, const KmReadOptions *read, KmTables *tables);
 /* Make the first pass, into a store that is not prepared; NULL: no usable rows. */
 extern GkStore *km_rescan_open(KmRescan *rescan);
 /* Choose the device of the passes from now on; ERROR when there is none of this kind. */
@@ -55,11 +65,8 @@ extern void km_rescan_answer(KmPgHost *host, KmPassOver *over, const GkPass *pas
 
 /* ---- tables in shards (rescan_citus.c) ---- */
 
-/*
- * Have passes answered by the shards.  What is given has to live as long as rows;
- * counts are set by the first pass.
- */
-extern void km_citus_rows(KmFit *fit, const KmReadOptions *read, GkRows *rows);
+/* Have passes answered by the shards.  What is given has to live as long as rows. */
+extern void km_citus_rows(const KmRescanOf *of, const KmReadOptions *read, GkRows *rows);
 
 /*
  * The states of kmeans_step(relation, ...), which every server finds in this schema, of

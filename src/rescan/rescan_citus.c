@@ -33,7 +33,7 @@ extern Datum kmeans_state_in(PG_FUNCTION_ARGS);
 
 typedef struct Shards
 {
-	KmFit	   *fit;
+	KmRescanOf	of;
 	KmReadOptions read;
 	int			n;
 	int64	   *id;				/* [n] ascending */
@@ -119,14 +119,14 @@ begin_call(StringInfo c, const char *schema, const char *function, const KmSourc
 static char *
 pass_command(const Shards *s, const GkPass *pass)
 {
-	const KmSource *source = s->fit->source;
+	const KmSource *source = s->of.source;
 	KmPassReading reading = {s->read.distance, s->read.skip_nonfinite, s->read.expect_d};
 	bytea	   *bytes = km_pass_bytes(pass, &reading);
 	StringInfoData c;
 
 	initStringInfo(&c);
 	appendStringInfoString(&c, "SELECT ");
-	begin_call(&c, s->fit->schema, "kmeans_pass", source);
+	begin_call(&c, s->of.schema, "kmeans_pass", source);
 	appendStringInfoString(&c, "pg_catalog.decode('");
 	enlargeStringInfo(&c, VARSIZE_ANY_EXHDR(bytes) * 2);
 	c.len += (int) hex_encode(VARDATA_ANY(bytes), VARSIZE_ANY_EXHDR(bytes), c.data + c.len);
@@ -144,7 +144,7 @@ pass_command(const Shards *s, const GkPass *pass)
 	else
 		appendStringInfoString(&c, ", 0::pg_catalog.int8");
 	appendStringInfoString(&c, ", ");
-	append_text(&c, gkmeans_device_words[s->fit->options.device].name);
+	append_text(&c, gkmeans_device_words[s->of.device].name);
 	appendStringInfoChar(&c, ')');
 	return c.data;
 }
@@ -231,7 +231,7 @@ find_shard(const Shards *s, int64 id)
 			return i;
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_EXCEPTION),
-			 errmsg("shard " INT64_FORMAT " is not one of \"%s\"", id, s->fit->source->relname),
+			 errmsg("shard " INT64_FORMAT " is not one of \"%s\"", id, s->of.source->relname),
 			 errhint("The shards have changed meanwhile; call the function again.")));
 }
 
@@ -239,7 +239,7 @@ static void
 add_answer(void *arg, int64 id, const char *result)
 {
 	Ask		   *a = arg;
-	KmPgHost   *host = a->shards->fit->host;
+	KmPgHost   *host = a->shards->of.host;
 	const GkHost *engine = km_host_engine(host);
 	bytea	   *bytes = DatumGetByteaPP(DirectFunctionCall1(byteain, CStringGetDatum(result)));
 	int			at = find_shard(a->shards, id);
@@ -263,7 +263,7 @@ number_rows(Shards *s, const int64 *rows)
 {
 	int64		next = 0;
 
-	s->first = MemoryContextAlloc(km_host_context(s->fit->host), Max(s->n, 1) * sizeof(int64));
+	s->first = MemoryContextAlloc(km_host_context(s->of.host), Max(s->n, 1) * sizeof(int64));
 	for (int i = 0; i < s->n; i++)
 	{
 		s->first[i] = next;
@@ -276,16 +276,16 @@ answer(void *arg)
 {
 	Ask		   *a = arg;
 	Shards	   *s = a->shards;
-	KmPgHost   *host = s->fit->host;
+	KmPgHost   *host = s->of.host;
 	GkError		err;
 
 	a->rows = palloc0(Max(s->n, 1) * sizeof(int64));
 	km_check(host, gk_pass_result_init(km_host_engine(host), a->pass, a->pass->prep != NULL ? a->pass->prep->d : 0,
 									   a->out, &err), &err);
-	run(s->fit->source, s->n, pass_command(s, a->pass), add_answer, a);
+	run(s->of.source, s->n, pass_command(s, a->pass), add_answer, a);
 	if (s->first == NULL)
 	{
-		s->fit->counts = a->counts;
+		*s->of.counts = a->counts;
 		number_rows(s, a->rows);
 	}
 }
@@ -300,7 +300,7 @@ ask(void *ctx, const GkPass *pass, const GkLabelSink *sink, GkPassResult *out, G
 
 	if (sink != NULL)
 		return gk_fail(err, GK_ERR_INTERNAL, "no labels of shards");
-	if (!km_host_guard(s->fit->host, answer, &a))
+	if (!km_host_guard(s->of.host, answer, &a))
 		return gk_fail(err, GK_ERR_HOST, "could not ask the shards");
 	return GK_OK;
 }
@@ -315,13 +315,13 @@ describe(void *ctx, char *device, size_t device_len, char *strategy, size_t stra
 }
 
 void
-km_citus_rows(KmFit *fit, const KmReadOptions *read, GkRows *rows)
+km_citus_rows(const KmRescanOf *of, const KmReadOptions *read, GkRows *rows)
 {
-	Shards	   *s = MemoryContextAllocZero(km_host_context(fit->host), sizeof(Shards));
+	Shards	   *s = MemoryContextAllocZero(km_host_context(of->host), sizeof(Shards));
 
-	s->fit = fit;
+	s->of = *of;
 	s->read = *read;
-	s->n = km_citus_shards(fit->source->relid, km_host_context(fit->host), &s->id);
+	s->n = km_citus_shards(of->source->relid, km_host_context(of->host), &s->id);
 	rows->ctx = s;
 	rows->pass = ask;
 	rows->describe = describe;

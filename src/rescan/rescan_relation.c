@@ -125,20 +125,20 @@ describe(void *ctx, char *device, size_t device_len, char *strategy, size_t stra
 }
 
 KmRescan *
-km_rescan_begin(KmFit *fit, const KmReadOptions *read, KmTables *tables)
+km_rescan_begin(const KmRescanOf *of, const KmReadOptions *read, KmTables *tables)
 {
-	KmRescan   *r = MemoryContextAllocZero(km_host_context(fit->host), sizeof(KmRescan));
-	const KmSource *source = fit->source;
+	KmRescan   *r = MemoryContextAllocZero(km_host_context(of->host), sizeof(KmRescan));
+	const KmSource *source = of->source;
 
-	if (fit->schema != NULL)
-		km_citus_rows(fit, read, &r->rows);
+	if (of->schema != NULL)
+		km_citus_rows(of, read, &r->rows);
 	else
 	{
 		r->rows.ctx = r;
 		r->rows.pass = ask;
 		r->rows.describe = describe;
 	}
-	r->host = fit->host;
+	r->host = of->host;
 	r->source = source;
 	if (source->identify)
 	{
@@ -147,7 +147,7 @@ km_rescan_begin(KmFit *fit, const KmReadOptions *read, KmTables *tables)
 									source->weight_column, NULL, false);
 	}
 	r->read = *read;
-	r->counts = &fit->counts;
+	r->counts = of->counts;
 	r->tables = tables;
 	r->device = &gk_cpu_backend;
 	return r;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/gk_backend.h"
+#include "core/groups/gk_group_batch.h"
 #include "core/groups/gk_group_fit.h"
 
 /* How groups differ from each other. */

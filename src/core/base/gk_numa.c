@@ -26,7 +26,7 @@
 
 #ifdef __linux__
 
-/* From linux/mempolicy.h, which not every system has. */
+/* Linux's own header of these is not on every system. */
 #define POLICY_DEFAULT		0
 #define POLICY_INTERLEAVE	3
 #define ALLOWED_NODES		4

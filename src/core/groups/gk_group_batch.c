@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/gk_engine.h"
+#include "core/groups/gk_group_batch.h"
 #include "core/groups/gk_group_fit.h"
 
 typedef struct Slot

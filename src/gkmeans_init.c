@@ -1,5 +1,5 @@
 /*
- * gkmeans.c - the module's entry.
+ * gkmeans_init.c - the module's entry.
  *
  * Loading the module allocates nothing, starts no thread and loads no other
  * library: the postmaster may do it (shared_preload_libraries) and fork.
