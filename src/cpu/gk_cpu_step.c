@@ -7,7 +7,7 @@
  *                          has assigned a block that is still in cache; the copies
  *                          are merged at the end
  *   partitioned_features   no copies, for large k * d: gk_cpu_step_partitioned.c
- *   delta                  as cluster_merge, but only rows whose label changed
+ *   delta                  as cluster_merge, but only rows that changed their label
  *                          since the last step move from one cluster to another;
  *                          of small k a label's bits are kept instead of it
  * All sums are exact, so all give the same bits.  Unweighted, a thread first adds
@@ -28,9 +28,9 @@ typedef enum GkStepPath
 	GK_STEP_SMALLK,				/* the same to private sums, keeping label bits where they are remembered */
 	GK_STEP_MERGE,				/* assign, add all rows */
 	/* From here on: add to the last step's result what has changed. */
-	GK_STEP_SMALLK_BITS,		/* one kernel assigns and moves rows whose label bits change */
-	GK_STEP_DELTA,				/* assign, move rows whose label changes */
-	GK_STEP_HAMERLY				/* assign rows that bounds leave open, move those whose label changes */
+	GK_STEP_SMALLK_BITS,		/* one kernel assigns and moves rows that change their label bits */
+	GK_STEP_DELTA,				/* assign, move rows that change their label */
+	GK_STEP_HAMERLY				/* assign rows that bounds leave open, move those that change their label */
 } GkStepPath;
 
 /* What a step keeps for the next one besides its result. */

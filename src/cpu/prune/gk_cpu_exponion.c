@@ -26,7 +26,7 @@
 
 /* Numbers are computed anew when they have lost this part of the group's largest upper bound. */
 #define WORN		(1.0 / 32)
-/* Groups whose centroids fill a tile, which is a job. */
+/* Groups in a job: their centroids fill a tile. */
 #define JOB			(GK_ROW_PAD / GK_EXPONION_GROUP)
 
 typedef struct Key

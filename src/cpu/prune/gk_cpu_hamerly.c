@@ -1,5 +1,5 @@
 /*
- * gk_cpu_hamerly.c - steps that skip the points whose label cannot have changed.
+ * gk_cpu_hamerly.c - steps that skip points that cannot have changed their label.
  *
  * G. Hamerly, "Making k-means even faster", SDM 2010: a point x of cluster a keeps
  * an upper bound of its distance to c_a and a lower bound of its distance to all

@@ -42,7 +42,7 @@ largest_square(const float *x, size_t stride, size_t d)
 	return max;
 }
 
-/* Rows of a register tile whose second is not farther than the least by what roundings may come to. */
+/* Rows of a register tile with the second no farther behind the least than all roundings together. */
 GK_INLINE uint64_t
 undecided(const GkDot *s, float max_square, const float *least, const float *second)
 {

@@ -3,7 +3,7 @@
  * gk_cpu_smallk_avx512.c, for half the registers.
  *
  * A slice of rows is looked at once for the labels, which are written, and then for
- * some features at a time whose sums fit into registers: vectors of four doubles,
+ * some features at a time, their sums in registers: vectors of four doubles,
  * exact up to GK_PACKAGE rows.  Instead of a mask there is a factor for each cluster
  * but the last, 1 for its own points and 0 for others.
  */
@@ -63,7 +63,7 @@ nearest_origin(const float *c, int k, int d)
 	return cluster;
 }
 
-/* ---- sums of a slice of rows whose labels are known ---- */
+/* ---- sums of a slice of rows with known labels ---- */
 
 /* Features j .. j+f-1, four rows at a time. */
 GK_INLINE void

@@ -143,7 +143,7 @@ vector(const GkTiles *x, size_t v)
 	return x->x + v / VECTORS * x->tile + v % VECTORS * 16;
 }
 
-/* ---- sums of a slice of rows whose clusters are known ---- */
+/* ---- sums of a slice of rows with known clusters ---- */
 
 /* Features j .. j+f-1. */
 GK_INLINE void
