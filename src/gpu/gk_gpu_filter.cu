@@ -1,6 +1,6 @@
 /*
- * gk_gpu_filter.cu - exact iterations that leave most distances out: up to four features, any number of
- * clusters whose sums fit shared memory.
+ * gk_gpu_filter.cu - exact iterations that leave most distances out: up to four features, and as
+ * many clusters as shared memory has room for their sums.
  *
  * This is the filtering algorithm (Kanungo, Mount, Netanyahu, Piatko, Silverman, Wu, "An efficient k-means
  * clustering algorithm: analysis and implementation", 2002; Pelleg and Moore 1999; Alsabti, Ranka, Singh

@@ -11,7 +11,7 @@
 
 #define WAYS		4			/* sums side by side, so that an addition need not wait for the last */
 #define BLOCK_ROWS	(WAYS * GK_PACKAGE)	/* rows of one host job */
-#define MAX_COLUMN_K	64		/* clusters whose sums of a feature stay in the L1 cache */
+#define MAX_COLUMN_K	64		/* clusters: with more, a feature's sums leave the L1 cache */
 
 /* Sums of one thread, in the order of GkStep. */
 typedef struct HybridSums
@@ -31,7 +31,7 @@ typedef struct Hybrid
 	size_t		width;			/* of a label */
 	cudaEvent_t done[2];
 	int			turn;
-	int64_t		pending_first;	/* slice whose labels are on the way */
+	int64_t		pending_first;	/* of the slice that is on the way */
 	int64_t		pending_rows;	/* 0: none */
 	int64_t    *sums;			/* per thread */
 	size_t		per_thread;
@@ -163,7 +163,7 @@ collect(Hybrid *c)
 	memset(c->sums, 0, gk_gpu_threads(c->s) * c->per_thread * sizeof(int64_t));
 }
 
-/* Add up the slice whose labels have come down. */
+/* Add up the slice that has come down. */
 static GkStatus
 sum_pending(GkSession *s, Hybrid *c, GkError *err)
 {
