@@ -43,6 +43,8 @@
 #define KM_LINE		64
 
 struct KmPgHost;
+struct PlanState;
+struct QueryDesc;
 
 /* ---- what to read (rel_source.c) ---- */
 
