@@ -19,7 +19,7 @@ SHAPES = [
     dict(types=["float4"], array=False, d=[4, 4, 5], n=(300, 700), adjacent=True, strange=0.01, fillfactor=20, kind="plain"),
     # several arrays of a page are stored elsewhere
     dict(array=True, types=["float8", "float4", "int4"], d=[17, 40], n=(60, 300), elsewhere=True, weight=False, strange=0, fillfactor=20,
-         kind="plain"),
+         numbers="blobs", kind="plain"),
     # columns that were added later, between rows
     dict(late=0.8, n=(100, 400), strange=0, fillfactor=10, kind="plain"),
     # several chunks of points
@@ -136,6 +136,8 @@ class Table:
             null = strange = ()
         if "strange" in shape:
             strange = {i for i in range(n) if rng.random() < shape["strange"]}
+            null = {i for i in range(n) if rng.random() < 0.02}
+            zero = skewed = ()
         rows = [list(row) for row in zip(*features)] if n else []
         for i in zero:
             rows[i] = [0.0] * self.d
@@ -210,7 +212,7 @@ class Table:
         for name, base in DOMAINS.items():
             run(f"CREATE DOMAIN {name} AS {base}")
         self.base = ident(self.name)
-        late = [c for c in self.columns if c.name not in ("id", "part") and rng.random() < self.shape.get("late", 0.08)]
+        late = [c for c in self.columns if c.name not in ("id", "part") and rng.random() < self.shape.get("late", 0 if self.shape else 0.08)]
         columns = [c for c in self.columns if c not in late]
         junk = ["junk int", "junk text", "junk float8"][rng.randrange(3)] if rng.random() < 0.25 else None
         texts = [str(c) for c in columns]
