@@ -242,14 +242,17 @@ keep_two(const int nc, vfloat acc[GK_WIDEST][GK_VECTORS], int k, int32_t *label,
  */
 #define GK_RUN(name, nc, dot, keep) \
 	GK_TARGET static __attribute__((noinline)) void \
-	name##_##nc(GkRegisterTile *r, int k0, int k1) \
+	name##_##nc(GkRegisterTile *tile, int k0, int k1) \
 	{ \
+		GkRegisterTile t = *tile;	/* which stays in registers where it can */ \
+		GkRegisterTile *r = &t; \
 		for (int k = k0; k < k1; k += nc) \
 		{ \
 			vfloat		acc[GK_WIDEST][GK_VECTORS]; \
 			distances(acc, nc, dot, r, k); \
 			keep; \
 		} \
+		tile->ahead.from = t.ahead.from; \
 	}
 #define GK_ASSIGN(nc)	GK_RUN(assign, nc, false, keep_one(nc, acc, k, r->label, r->d2))
 #define GK_MINDIST(nc)	GK_RUN(mindist, nc, false, keep_distance(nc, acc, r->d2))
