@@ -102,13 +102,6 @@ extern bool kmeans_point_read_one(KmeansPoint *p, Datum value, bool isnull);
 /* Convert features of one number type, given one by one, to x. */
 extern void km_point_features(Oid type, int d, const Datum *values, double *x);
 
-static inline void
-km_notice_no_rows(const KmSource *source)
-{
-	ereport(NOTICE,
-			(errmsg("no usable rows in \"%s\"", source->relname)));
-}
-
 /* ---- a fit (fn_fit.c) ---- */
 
 /* Functions that get the labels, and the rows without one; they may raise ERRORs.  left_out may be NULL. */

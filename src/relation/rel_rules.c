@@ -45,6 +45,13 @@ add_reason(StringInfo why, int64 rows, const char *reason)
 }
 
 void
+km_notice_no_rows(const KmSource *source)
+{
+	ereport(NOTICE,
+			(errmsg("no usable rows in \"%s\"", source->relname)));
+}
+
+void
 km_notice_left_out(const KmReadCounts *c)
 {
 	int64		rows = km_group_rows_left_out(c);

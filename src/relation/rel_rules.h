@@ -100,6 +100,7 @@ extern void km_count_left_out(KmReadCounts *counts, KmVerdict verdict);
 extern void km_counts_add(KmReadCounts *to, const KmReadCounts *from);
 extern int64 km_group_rows_left_out(const KmReadCounts *counts);
 extern void km_notice_left_out(const KmReadCounts *counts);
+extern void km_notice_no_rows(const KmSource *source);
 
 /* ---- errors ---- */
 
