@@ -40,8 +40,8 @@
 
 /* ---- settings (gkmeans_guc.c), in alphabetical order ---- */
 
-extern int	gkmeans_chunk_size;		/* kB */
-extern int	gkmeans_device;			/* GkDeviceKind */
+extern int	gkmeans_chunk_size; /* kB */
+extern int	gkmeans_device;		/* GkDeviceKind */
 extern bool gkmeans_enable_window_scan;
 extern int	gkmeans_feature_sum;	/* GkFeatureSum */
 extern char *gkmeans_gpu_devices;
@@ -49,15 +49,15 @@ extern char *gkmeans_gpu_fault;
 extern double gkmeans_gpu_memory_limit;
 extern int	gkmeans_keep_memory;	/* kB, -1: gkmeans_memory_limit */
 extern int	gkmeans_log_min_duration;	/* ms, -1: off */
-extern int	gkmeans_mass_sum;		/* GkMassSum */
+extern int	gkmeans_mass_sum;	/* GkMassSum */
 extern int	gkmeans_max_gpu_sessions;
 extern int	gkmeans_memory_limit;	/* kB, -1: maintenance_work_mem */
-extern int	gkmeans_reader;			/* KmReaderKind */
-extern int	gkmeans_simd;			/* index of simd_words, in gkmeans_guc.c */
+extern int	gkmeans_reader;		/* KmReaderKind */
+extern int	gkmeans_simd;		/* index of simd_words, in gkmeans_guc.c */
 extern int	gkmeans_skip_points;	/* GkSkip */
-extern int	gkmeans_strategy;		/* GkStrategy, or GKMEANS_SCAN */
+extern int	gkmeans_strategy;	/* GkStrategy, or GKMEANS_SCAN */
 extern int	gkmeans_threads;
-extern int	gkmeans_workers;		/* -1: max_parallel_maintenance_workers */
+extern int	gkmeans_workers;	/* -1: max_parallel_maintenance_workers */
 
 /* The strategy "scan", of the glue: rows are not kept, every pass reads them again. */
 #define GKMEANS_SCAN		(GK_CROSS_PROCESSING + 1)
@@ -74,6 +74,7 @@ extern const struct config_enum_entry gkmeans_device_words[];
 extern void km_guc_init(void);
 extern size_t km_keep_memory_bytes(void);
 extern size_t km_memory_limit_bytes(void);
+
 /* Make the CPU kernels follow gkmeans.simd; ERROR when this CPU cannot. */
 extern void km_apply_simd(void);
 

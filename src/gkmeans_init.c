@@ -13,7 +13,7 @@
 #include "window/window.h"
 
 #ifdef PG_MODULE_MAGIC_EXT
-PG_MODULE_MAGIC_EXT(.name = "gkmeans", .version = GKMEANS_VERSION);
+PG_MODULE_MAGIC_EXT(.name = "gkmeans",.version = GKMEANS_VERSION);
 #else
 PG_MODULE_MAGIC;
 #endif

@@ -68,7 +68,7 @@ GkStatus	gk_fail(GkError *err, GkStatus code, const char *fmt,...)
 #if defined(__GNUC__)
 			__attribute__((format(printf, 3, 4)))
 #endif
-;
+		   ;
 
 /* ---- what the engine needs from its host ---- */
 
@@ -83,7 +83,10 @@ typedef struct GkProgress
 	double		shift;			/* summed squared centroid movement, original units */
 } GkProgress;
 
-typedef enum GkSkip {GK_SKIP_AUTO = 0, GK_SKIP_ON, GK_SKIP_OFF} GkSkip;
+typedef enum GkSkip
+{
+	GK_SKIP_AUTO = 0, GK_SKIP_ON, GK_SKIP_OFF
+} GkSkip;
 
 typedef struct GkHost
 {
@@ -124,6 +127,7 @@ typedef struct GkHost
 
 /* Cache-line aligned allocation through the host; NULL on overflow or failure. */
 void	   *gk_alloc(const GkHost *host, size_t count, size_t size);
+
 /*
  * The same for the points: a large block stays with the process for its next job.  Others
  * come from such memory while it is free, but do not add to it.
@@ -131,6 +135,7 @@ void	   *gk_alloc(const GkHost *host, size_t count, size_t size);
 void	   *gk_alloc_kept(const GkHost *host, size_t bytes);
 void	   *gk_alloc0(const GkHost *host, size_t count, size_t size);
 void		gk_free(const GkHost *host, void *ptr);
+
 /*
  * A hint that a large block from gk_alloc will be filled soon: some threads of its own have
  * the system find its memory meanwhile, about a quarter of the host's.  They do that as fast
@@ -153,7 +158,11 @@ bool		gk_parallel_for(const GkHost *host, int64_t jobs, GkJob fn, void *arg);
 
 /* ---- options ---- */
 
-typedef enum GkDistance {GK_EUCLIDEAN = 0, GK_COSINE = 1} GkDistance;
+typedef enum GkDistance
+{
+	GK_EUCLIDEAN = 0,
+	GK_COSINE = 1
+} GkDistance;
 
 typedef enum GkInit
 {
@@ -164,9 +173,18 @@ typedef enum GkInit
 	GK_INIT_WARM_START			/* an earlier model's centroids, their order is kept */
 } GkInit;
 
-typedef enum GkStrategy {GK_STRATEGY_AUTO = 0, GK_SINGLE_PASS, GK_MULTI_PASS, GK_CROSS_PROCESSING} GkStrategy;
-typedef enum GkFeatureSum {GK_FSUM_AUTO = 0, GK_PARTITIONED_FEATURES, GK_CLUSTER_MERGE, GK_DELTA} GkFeatureSum;
-typedef enum GkMassSum {GK_MSUM_AUTO = 0, GK_PARTITIONED_PRIVATE, GK_PARTITIONED_LOCAL, GK_PARTITIONED_GLOBAL, GK_GLOBAL_ATOMIC} GkMassSum;
+typedef enum GkStrategy
+{
+	GK_STRATEGY_AUTO = 0, GK_SINGLE_PASS, GK_MULTI_PASS, GK_CROSS_PROCESSING
+} GkStrategy;
+typedef enum GkFeatureSum
+{
+	GK_FSUM_AUTO = 0, GK_PARTITIONED_FEATURES, GK_CLUSTER_MERGE, GK_DELTA
+} GkFeatureSum;
+typedef enum GkMassSum
+{
+	GK_MSUM_AUTO = 0, GK_PARTITIONED_PRIVATE, GK_PARTITIONED_LOCAL, GK_PARTITIONED_GLOBAL, GK_GLOBAL_ATOMIC
+} GkMassSum;
 
 /*
  * Seeds that fits of one store share: where rounds of k-means++ draw the same
@@ -216,8 +234,8 @@ typedef struct GkPrep
 	double	   *center;			/* [d] original units */
 	double	   *scale;			/* [d] power of two (divided by the standard deviation) */
 	int32_t    *expo;			/* [d] |prepared value| <= 2^expo[j] for the points of the fit */
-	int32_t		unit_exp;		/* a prepared length l is l * 2^-unit_exp in original
-								 * (standardised, if so asked) units */
+	int32_t		unit_exp;		/* a prepared length l is l * 2^-unit_exp in original (standardised, if so
+								 * asked) units */
 } GkPrep;
 
 /* The grid of the weights (gk_numerics.h): none is above 2^expo. */
@@ -239,8 +257,8 @@ typedef struct GkModel
 	int64_t		rows_skipped;	/* set by the host */
 	int			iterations;		/* of the winning run */
 	bool		converged;
-	double		inertia;		/* original units; standardised units with standardize;
-								 * sum of (1 - cosine) for GK_COSINE */
+	double		inertia;		/* original units; standardised units with standardize; sum of (1 - cosine)
+								 * for GK_COSINE */
 	double	   *centroids;		/* [k][d] original units */
 	int64_t    *size;			/* [k] points */
 	double	   *cluster_inertia;	/* [k] */
@@ -248,9 +266,13 @@ typedef struct GkModel
 	int			history_len;	/* one entry per iteration of the winning run */
 	double	   *history_inertia;	/* before the iteration's update */
 	double	   *history_shift;	/* summed squared centroid movement */
-	double		load_ms, seed_ms, iterate_ms, total_ms;	/* load and total: set by the host */
-	double		context_ms, upload_ms;	/* until a GPU was open and its kernels loaded; until it had
-								 * the points; 0 without one */
+	double		load_ms,
+				seed_ms,
+				iterate_ms,
+				total_ms;		/* load and total: set by the host */
+	double		context_ms,
+				upload_ms;		/* until a GPU was open and its kernels loaded; until it had the points; 0
+								 * without one */
 	char		device[96];		/* "cpu (avx512, 2 threads)", "gpu 0 (NVIDIA H200)" */
 	char		strategy[64];
 } GkModel;
@@ -258,6 +280,7 @@ typedef struct GkModel
 /* Fail with gk_fail_range() if the model's inertia is beyond double precision. */
 GkStatus	gk_model_check_range(const GkModel *model, GkError *err);
 GkStatus	gk_fail_range(GkError *err);
+
 /* Refuse a point whose squared distances are beyond float32, as every comparison with a model does. */
 GkStatus	gk_fail_far(GkError *err);
 void		gk_model_free(const GkHost *host, GkModel *model);
@@ -273,6 +296,7 @@ bool		gk_prepare_point(const GkPrep *prep, const double *point, float *out);
 
 /* Distance in original units from a canonical squared distance. */
 double		gk_distance_from_d2(const GkPrep *prep, float d2);
+
 /* What one d2 contributes to the inertia, original units. */
 double		gk_inertia_from_d2(const GkPrep *prep, double d2);
 
@@ -296,6 +320,7 @@ GkStatus	gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 							size_t chunk_bytes, size_t memory_limit,
 							GkStore **out, GkError *err);
 void		gk_store_free(GkStore *store);
+
 /* Say about how many rows will come; < 0, as at first: not known. */
 void		gk_store_expect(GkStore *store, double rows);
 double		gk_store_expected(const GkStore *store);
@@ -309,9 +334,11 @@ struct GkBatch;
 struct GkColumnStats;
 struct GkBatch *gk_store_batch(GkStore *store);
 GkStatus	gk_store_commit(GkStore *store, GkError *err);
+
 /* Add the rows of n other batches, in order, by up to `threads` threads; gk_store_observed() adds the statistics. */
 GkStatus	gk_store_add(GkStore *store, const struct GkBatch *batches, int n, int threads, GkError *err);
 void		gk_store_observed(GkStore *store, const struct GkColumnStats *stats);
+
 /*
  * Send an empty store's rows to a device as they come; wide: as doubles, else all have to be
  * floats.  They have no weights and aux columns, the fit is Euclidean, not standardized and
@@ -320,12 +347,16 @@ void		gk_store_observed(GkStore *store, const struct GkColumnStats *stats);
  */
 struct GkBackend;
 GkStatus	gk_store_ingest(GkStore *store, const struct GkBackend *backend, bool wide, GkError *err);
+
 /* Milliseconds of the loading that a GkModel has in context_ms and upload_ms. */
 double		gk_store_ingest_ms(const GkStore *store);
+
 /* Give back what such a store has of the device, unless a fit has taken it over. */
 void		gk_store_ingest_end(GkStore *store);
+
 /* The only backend that can read a store's points: a device's, gk_rows_backend; NULL: any can. */
 const struct GkBackend *gk_store_reader(const GkStore *store);
+
 /* Pass batches on to a function instead of keeping them; the store only counts the rows. */
 typedef GkStatus (*GkTake) (void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);
 void		gk_store_pass_on(GkStore *store, GkTake take, void *arg);
@@ -337,6 +368,7 @@ int			gk_store_features(const GkStore *store);
  * turn every chunk into prepared float32 columns.
  */
 GkStatus	gk_store_prepare(GkStore *store, GkDistance distance, bool standardize, GkError *err);
+
 /* The same with the preparation of an existing model (bulk prediction). */
 GkStatus	gk_store_prepare_as(GkStore *store, const GkPrep *prep, GkError *err);
 
@@ -377,7 +409,10 @@ GkStatus	gk_label(GkStore *store, const GkBackend *backend, const GkModel *model
 
 /* ---- devices ---- */
 
-typedef enum GkDeviceKind {GK_DEVICE_AUTO = 0, GK_DEVICE_GPU, GK_DEVICE_CPU} GkDeviceKind;
+typedef enum GkDeviceKind
+{
+	GK_DEVICE_AUTO = 0, GK_DEVICE_GPU, GK_DEVICE_CPU
+} GkDeviceKind;
 
 typedef struct GkDeviceInfo
 {
@@ -395,6 +430,7 @@ const char *gk_cpu_simd(void);
 
 /* Where gkmeans_gpu.so is looked for. */
 void		gk_registry_set_directory(const char *dir);
+
 /*
  * The backend for a device kind and job size; NULL with *err filled when there
  * is none.  gpus: GPUs that may be used, as GkHost.gpu_devices.  *gpu: ordinal of
@@ -402,8 +438,10 @@ void		gk_registry_set_directory(const char *dir);
  */
 const GkBackend *gk_registry_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k,
 									int *gpu, GkError *err);
+
 /* Give back what this process keeps of a GPU between jobs. */
 void		gk_registry_release(int gpu);
+
 /* All backends' devices; returns how many were written (<= max). */
 int			gk_registry_devices(GkDeviceInfo *out, int max);
 

@@ -214,7 +214,7 @@ GK_HD double
 gk_i128_to_double(gk_int128 v)
 {
 	bool		neg = v < 0;
-	unsigned __int128 u = neg ? -(unsigned __int128) v : (unsigned __int128) v;
+	unsigned	__int128 u = neg ? -(unsigned __int128) v : (unsigned __int128) v;
 	uint64_t	hi = (uint64_t) (u >> 64),
 				lo = (uint64_t) u;
 	int			shift = 0;

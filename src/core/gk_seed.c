@@ -162,7 +162,7 @@ candidate_store(Seeds *s, const float *points, int m, const gk_int128 *mass, GkC
 static GkStatus
 recluster(Seeds *s, const float *points, int m, const gk_int128 *mass, int k, GkError *err)
 {
-	GkChunkStore	sub = {NULL};
+	GkChunkStore sub = {NULL};
 	Seeds		inner = *s;
 	GkStatus	st = candidate_store(s, points, m, mass, &sub, err);
 

@@ -41,6 +41,7 @@ GkStatus	gk_cpu_seed_far(GkSession *s, int64_t *row, GkError *err);
 
 /* Lower the block's D by the pending seed. */
 void		gk_cpu_seed_settle(GkSession *s, const GkBlock *b, const float *seed);
+
 /* Lower all of it. */
 GkStatus	gk_cpu_seed_settled(GkSession *s, GkError *err);
 

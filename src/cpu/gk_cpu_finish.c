@@ -34,7 +34,7 @@ gather_smallk(const GkSession *s, Stat *stat, int k, const float *w, int rows, c
 	for (int i = 0; i < rows; i += GK_PACKAGE)
 	{
 		s->kernels->tally_smallk(d2 + i, w ? w + i : NULL, label + i, rows - i < GK_PACKAGE ? rows - i : GK_PACKAGE,
-							  k, s->d2_scale, t);
+								 k, s->d2_scale, t);
 		for (int q = 0; q < k; q++)
 		{
 			stat[q].count += t[q].count;

@@ -68,7 +68,7 @@ quickselect(GkPick *p, size_t count, size_t n)
 		GkPick		b = p[lo + (hi - 1 - lo) / 2];
 		GkPick		c = p[hi - 1];
 		GkPick		pivot = before(&a, &b) ? (before(&b, &c) ? b : before(&a, &c) ? c : a)
-			: (before(&a, &c) ? a : before(&b, &c) ? c : b);
+		: (before(&a, &c) ? a : before(&b, &c) ? c : b);
 		size_t		i = lo;
 		size_t		j = hi - 1;
 

@@ -234,8 +234,8 @@ eval_tile(GkSession *s, const Pass *p, int thread, const GkTiles *x, int tile, c
 	for (int k = k0; k < k1; k += GK_MAX_CANDIDATES)
 	{
 		unsigned	found = s->kernels->candidates(x, tile, p->c + (size_t) k * x->d,
-											   k1 - k < GK_MAX_CANDIDATES ? k1 - k : GK_MAX_CANDIDATES,
-											   d2, weight, rows, improved + k) << MARK(k);
+												   k1 - k < GK_MAX_CANDIDATES ? k1 - k : GK_MAX_CANDIDATES,
+												   d2, weight, rows, improved + k) << MARK(k);
 
 		*mark |= (uint16_t) (found | found >> GK_MARKS);
 	}
@@ -303,7 +303,7 @@ eval_index(GkSession *s, void *arg, const GkBlock *b)
 		for (int k = 0; k < p->m; k++)
 		{
 			open[k] = s->kernels->open_boxes(low, low + d * index->stride, index->stride, p->c + (size_t) k * d, d,
-										index->max_d2 + from);
+											 index->max_d2 + from);
 			any |= open[k];
 		}
 		memset(s->seed.marks + from, 0, tiles * sizeof(uint16_t));

@@ -169,6 +169,7 @@ void		gk_cpu_close(GkSession *s);
  * count * size bytes; contents are lost when it grows.  false: out of memory, *array is NULL.
  */
 bool		gk_cpu_room(GkSession *s, void *array, size_t count, size_t size);
+
 /* Give *array back before the session ends, and make it NULL. */
 void		gk_cpu_room_free(GkSession *s, void *array);
 GkStatus	gk_cpu_out_of_memory(GkError *err);
@@ -227,6 +228,7 @@ typedef struct GkSweep
 #define GK_D_ONLY	(-1)
 GkSweep		gk_cpu_plan(const GkSession *s, int m);
 GkStatus	gk_cpu_sweep(GkSession *s, const GkSweep *sweep, GkError *err);
+
 /* A block's points. */
 GkTiles		gk_cpu_tiles(const GkSession *s, const GkBlock *b);
 

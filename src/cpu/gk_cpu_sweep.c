@@ -109,7 +109,7 @@ static int64_t
 window_jobs(const Span *g)
 {
 	double		jobs = (double) GK_COST_WINDOW_MS * g->sweep->threads *
-		(double) g->s->kernels->job_work / g->sweep->job_work;
+	(double) g->s->kernels->job_work / g->sweep->job_work;
 
 	return jobs < g->sweep->threads ? g->sweep->threads : (int64_t) jobs;
 }

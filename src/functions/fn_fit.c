@@ -147,6 +147,7 @@ begin_ingest(void *arg, GkStore *store)
 	const KmSource *source = fit->source;
 	GkDeviceKind kind = fit->options.device;
 	double		rows = gk_store_expected(store);
+
 	/* one value that a float does not hold makes doubles of its row */
 	bool		wide = source->nruns > 1 || source->runs[0].type != KM_VALUE_FLOAT4;
 	const GkBackend *backend;

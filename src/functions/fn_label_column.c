@@ -106,7 +106,7 @@ static bool
 rule_fires(const RewriteRule *rule)
 {
 	char		other = SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA ?
-		RULE_FIRES_ON_ORIGIN : RULE_FIRES_ON_REPLICA;
+	RULE_FIRES_ON_ORIGIN : RULE_FIRES_ON_REPLICA;
 
 	return rule->enabled != RULE_DISABLED && rule->enabled != other;
 }

@@ -64,7 +64,7 @@ typedef struct LabelTable
 /* ---- the table ---- */
 
 static void
-name_table(LabelTable *t, text *name)
+name_table(LabelTable *t, text * name)
 {
 	RangeVar   *range = makeRangeVarFromNameList(textToQualifiedNameList(name));
 
@@ -100,8 +100,8 @@ is_plain(const LabelTable *t, TupleDesc source)
 	TupleDesc	desc = RelationGetDescr(t->rel);
 	Form_pg_class form = t->rel->rd_rel;
 	bool		plain = form->relkind == RELKIND_RELATION && !form->relispartition &&
-		!form->relhasindex && !form->relhastriggers && !form->relhasrules &&
-		!form->relrowsecurity && desc->constr == NULL && desc->natts == t->nids + 1;
+	!form->relhasindex && !form->relhastriggers && !form->relhasrules &&
+	!form->relrowsecurity && desc->constr == NULL && desc->natts == t->nids + 1;
 
 	for (int i = 0; plain && i < t->nids; i++)
 		plain = TupleDescAttr(desc, i)->atttypid == TupleDescAttr(source, i)->atttypid;
@@ -303,6 +303,7 @@ Datum
 kmeans_label_table(PG_FUNCTION_ARGS)
 {
 	LabelTable *t = palloc0(sizeof(LabelTable));
+
 	/* rows that are left out are not noted: a row without a label gets NULL */
 	KmLabelWant want = {NULL, note_labels, t};
 	KmResult	result;

@@ -254,7 +254,7 @@ static inline bool
 read_short_float8(KmeansPoint *p, Datum datum)
 {
 	struct varlena *v = (struct varlena *) DatumGetPointer(datum);
-	KmArrayHead	head;
+	KmArrayHead head;
 
 	StaticAssertStmt(sizeof(head) == ARR_OVERHEAD_NONULLS(1) - VARHDRSZ, "values follow");
 	if (!VARATT_IS_SHORT(v) || VARATT_IS_EXTERNAL(v) ||

@@ -263,7 +263,7 @@ kmeans_scan(PG_FUNCTION_ARGS)
 	{
 		const KmChooseKRow *row = &choice.row[i];
 		const char *why = i == choice.elbow && i == choice.silhouette ? "elbow and silhouette"
-			: i == choice.elbow ? "elbow" : i == choice.silhouette ? "silhouette" : NULL;
+		: i == choice.elbow ? "elbow" : i == choice.silhouette ? "silhouette" : NULL;
 		Datum		values[9];
 		bool		nulls[9] = {false};
 

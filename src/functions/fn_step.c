@@ -329,7 +329,7 @@ kmeans_step_relation(PG_FUNCTION_ARGS)
 
 	if (km_citus_distributed(s.source->relid))
 		step = km_citus_step(s.source, get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid)), s.model,
-							  s.read.skip_nonfinite, kind);
+							 s.read.skip_nonfinite, kind);
 	else
 		step = step_here(&s, &model, kind);
 	if (step == NULL)

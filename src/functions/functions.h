@@ -88,6 +88,7 @@ typedef struct KmeansPoint
 /* Look at the types of nargs arguments, once per FmgrInfo; *p lives in cxt. */
 extern void kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs, KmPointUse use,
 							  MemoryContext cxt);
+
 /* The same, kept in fn_extra. */
 extern KmeansPoint *kmeans_point_of_call(FunctionCallInfo fcinfo, int first, int nargs, KmPointUse use);
 
@@ -96,6 +97,7 @@ extern KmeansPoint *kmeans_point_of_call(FunctionCallInfo fcinfo, int first, int
  * NULL.  NaN and infinities pass; km_judge_point() finds them.
  */
 extern bool kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo);
+
 /* The same for a point of one argument, given its value. */
 extern bool kmeans_point_read_one(KmeansPoint *p, Datum value, bool isnull);
 
@@ -141,8 +143,10 @@ typedef struct KmFit
 /* From the arguments (relation, columns, k, ..., <options>). */
 extern void km_fit_open(FunctionCallInfo fcinfo, int first_option, const char *label_column,
 						bool identify, KmFit *fit);
+
 /* Begin the host, read and prepare.  NULL, after a NOTICE: no usable rows. */
 extern GkStore *km_fit_load(KmFit *fit, const KmLabelWant *want, KmTables *tables);
+
 /* Read, prepare, fit, and raise the NOTICEs.  False: no usable rows. */
 extern bool km_fit_run(KmFit *fit, const KmLabelWant *want);
 extern void km_fit_end(KmFit *fit);
@@ -162,6 +166,7 @@ typedef struct KmModelRows
 
 /* From the arguments with these numbers, all required; ERROR when the model does not know its columns. */
 extern void km_model_rows_open(FunctionCallInfo fcinfo, int model, int relation, int nonfinite, KmModelRows *out);
+
 /* Begin the host, and read the relation; NULL: no usable rows. */
 extern GkStore *km_model_rows_read(KmModelRows *rows, Oid relation, bool identify);
 
@@ -173,6 +178,7 @@ typedef struct KmRelabel KmRelabel;
 extern void km_relabel_check(const KmSource *source, int k);
 extern KmRelabel *km_relabel_begin(const KmSource *source);
 extern KmLabelWant km_relabel_want(KmRelabel *relabel);
+
 /* Add the column if missing, and write the labels that differ; function: kmeans(). */
 extern void km_relabel_write(KmRelabel *relabel, Oid function);
 
@@ -183,10 +189,12 @@ typedef struct KmChanges KmChanges;
 extern KmChanges *km_changes_begin(void);
 extern void km_changes_end(KmChanges *changes);
 extern void km_changes_add(KmChanges *changes, const KmRowId *row, int32 label);
+
 /* Add the rows of a KmLabelWant whose old label, if old is not NULL, is another one. */
 extern void km_changes_add_labels(KmChanges *changes, const KmTables *tables, int rows, const int32_t *label,
 								  const uint32_t *old, const uint32_t *const *aux);
 extern int64 km_changes_count(const KmChanges *changes);
+
 /*
  * Look up the label that a row is to get; false: none.  After the first call nothing may be
  * added.  Any order will do; the order in which rows were added is the fastest.

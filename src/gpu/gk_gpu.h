@@ -47,8 +47,8 @@ typedef struct GkGpu
 	cudaStream_t stream;		/* kernels */
 	cudaStream_t copy;			/* uploads */
 	char	   *ring[GK_GPU_RING];	/* pinned */
-	cudaEvent_t ring_sent[GK_GPU_RING];	/* upload of the slot is done */
-	cudaEvent_t ring_used[GK_GPU_RING];	/* kernels on the slot's copy are done */
+	cudaEvent_t ring_sent[GK_GPU_RING]; /* upload of the slot is done */
+	cudaEvent_t ring_used[GK_GPU_RING]; /* kernels on the slot's copy are done */
 	int			ring_next;
 	cudaEvent_t pace[2];
 	int			pace_next;
@@ -196,7 +196,7 @@ struct GkSession
 	double		context_ms;		/* until the device was open */
 	double		upload_ms;		/* until it had the points */
 	int64_t		faults_at;		/* injected: calls until the fault, < 0: none */
-	cudaError_t	fault;
+	cudaError_t fault;
 };
 
 static inline int
@@ -254,8 +254,10 @@ extern const GkGroupBatchBackend gk_gpu_group_batch;
 /* ---- gk_gpu_ingest.cu: points that go up while they are read ---- */
 
 extern const GkIngestBackend gk_gpu_ingest;
+
 /* All points are there and prepared: complete the session. */
 GkStatus	gk_gpu_ingested(GkSession *s, GkError *err);
+
 /* Fetch the points of picked rows, for gk_gpu_row(). */
 GkStatus	gk_gpu_picked(GkSession *s, const GkPick *picks, int n, GkError *err);
 GkStatus	gk_gpu_row(GkSession *s, int64_t row, float *out, GkError *err);
@@ -267,15 +269,19 @@ cudaError_t gk_gpu_injected(GkSession *s);
 GkStatus	gk_gpu_acquire(const char *devices, GkGpu **out, GkError *err);
 int			gk_gpu_probe(GkDeviceInfo *out, int max);
 void		gk_gpu_release(int ordinal);
+
 /* After a sticky error: give back what the device holds for this process, and never use it again. */
 void		gk_gpu_discard(GkGpu *g);
 double		gk_gpu_ms(void);
+
 /* Wait for an event, polling the host. */
 GkStatus	gk_gpu_wait(GkSession *s, cudaEvent_t event, GkError *err);
 GkStatus	gk_gpu_drain(GkSession *s, GkError *err);
+
 /* Blocks of a kernel that run at a time, with `shared` bytes of dynamic shared memory each. */
 GkStatus	gk_gpu_resident_blocks(GkSession *s, const void *kernel, int threads, size_t shared, int64_t *blocks,
 								   GkError *err);
+
 /* Launch `blocks` of them, or as many as run at a time; the kernel has one argument. */
 GkStatus	gk_gpu_launch(GkSession *s, const void *kernel, int64_t blocks, int threads, size_t shared, const void *arg,
 						  GkError *err);
@@ -303,11 +309,14 @@ GkStatus	gk_gpu_error(GkError *err, GkStatus code, const char *fmt,...);
 /* ---- gk_gpu_points.cu: points, buffers, slices ---- */
 
 GkStatus	gk_gpu_upload(GkSession *s, GkError *err);
+
 /* Clear the padding past the last row and the slack, which kernels read and never use. */
 GkStatus	gk_gpu_clear_padding(GkSession *s, cudaStream_t stream, GkError *err);
+
 /* Bytes of device memory that this clustering may still take; bytes that it needs beside n points. */
 GkStatus	gk_gpu_budget(GkSession *s, size_t *bytes, GkError *err);
 size_t		gk_gpu_rest(const GkSession *s, int64_t n);
+
 /* Wait until the next slot of the ring is free; rows that a slot takes. */
 GkStatus	gk_gpu_next_slot(GkSession *s, int *slot, GkError *err);
 int64_t		gk_gpu_piece_rows(const GkSession *s);
@@ -315,12 +324,15 @@ void		gk_gpu_free_all(GkSession *s);
 GkStatus	gk_gpu_room(GkSession *s, int k, GkError *err);
 GkStatus	gk_gpu_grow(GkSession *s, void **buf, int64_t *room, int64_t want, size_t size, GkError *err);
 GkStatus	gk_gpu_scratch(GkSession *s, size_t bytes, GkError *err);
+
 /* Copy k centroids to s->centroids. */
 GkStatus	gk_gpu_put_centroids(GkSession *s, const float *centroids, int k, GkError *err);
 
 typedef GkStatus (*GkSliceFn) (GkSession *s, const GkRows *rows, void *arg, GkError *err);
+
 /* Call fn for every slice of at most max_rows rows, in row order. */
 GkStatus	gk_gpu_each(GkSession *s, int64_t max_rows, GkSliceFn fn, void *arg, GkError *err);
+
 /* Rows that may be compared with k centroids in one launch. */
 int64_t		gk_gpu_slice_rows(const GkSession *s, int k);
 
@@ -328,22 +340,29 @@ int64_t		gk_gpu_slice_rows(const GkSession *s, int k);
 
 /* totals += a + b * 2^shift, and clear the words. */
 GkStatus	gk_gpu_reduce(GkSession *s, int k, GkError *err);
+
 /* The same for any values: the first `sums` of them with this shift. */
 GkStatus	gk_gpu_reduce_values(GkSession *s, int64_t sums, int64_t values, int shift, GkError *err);
+
 /* Totals of that many values to the host, waiting for them. */
 GkStatus	gk_gpu_totals(GkSession *s, int64_t values, gk_int128 *out, GkError *err);
+
 /* The last cluster is the total minus the rest. */
 GkStatus	gk_gpu_reduce_last(GkSession *s, int k, GkError *err);
+
 /* Log the totals, make the next centroids, decide whether to stop. */
 GkStatus	gk_gpu_update(GkSession *s, int k, char *unit, GkError *err);
 
 /* ---- gk_gpu_fuse_registers.cu ---- */
 
 bool		gk_gpu_fuse_registers_fits(const GkSession *s, int k);
+
 /* `iters` iterations over resident points in one launch, logged to unit. */
 GkStatus	gk_gpu_fuse_registers_run(GkSession *s, int k, int iters, char *unit, GkError *err);
+
 /* Sums of one slice into s->acc; the last cluster is left out if *last. */
 GkStatus	gk_gpu_fuse_registers(GkSession *s, const GkRows *rows, int k, bool *last, GkError *err);
+
 /* Rows that a slice may have. */
 int64_t		gk_gpu_fuse_registers_rows(const GkSession *s, int k);
 
@@ -351,10 +370,13 @@ int64_t		gk_gpu_fuse_registers_rows(const GkSession *s, int k);
 
 /* Bring k centroids into the kernels' layout (s->packed). */
 GkStatus	gk_gpu_pack(GkSession *s, const float *centroids, int k, GkError *err);
+
 /* Columns of s->packed for k centroids of many features. */
 int			gk_gpu_wide_pad(int k);
+
 /* Nearest centroids; labels.at and d2 may be NULL, not both. */
 GkStatus	gk_gpu_assign(GkSession *s, const GkRows *rows, int k, GkLabels labels, float *d2, GkError *err);
+
 /* Room for a slice's labels in s->labels, as wide as k asks. */
 GkStatus	gk_gpu_labels(GkSession *s, int64_t rows, int k, GkLabels *out, GkError *err);
 
@@ -374,8 +396,10 @@ GkStatus	gk_gpu_fuse_mma(GkSession *s, const GkRows *rows, int k, GkError *err);
 
 /* Shall the next iteration filter?  Sorts the points when it pays. */
 GkStatus	gk_gpu_filter_ready(GkSession *s, int k, bool *ready, GkError *err);
+
 /* Totals of one pass with the centroids in s->centroids, into s->totals. */
 GkStatus	gk_gpu_filter_pass(GkSession *s, int k, GkError *err);
+
 /* Log how many distances that took; once the log is here, decide whether to go on filtering. */
 GkStatus	gk_gpu_filter_log(GkSession *s, GkLogHead *head, GkError *err);
 void		gk_gpu_filter_judge(GkSession *s, int k, uint64_t work);
@@ -392,6 +416,7 @@ GkStatus	gk_gpu_feature_sum(GkSession *s, const GkRows *rows, int k, GkLabels la
 GkStatus	gk_gpu_mass_sum(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
 GkStatus	gk_gpu_delta(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
 int64_t		gk_gpu_update_rows(const GkSession *s, int k);
+
 /* The same for Feature Sum and Mass Sum as they are set: all rows if possible. */
 int64_t		gk_gpu_sum_rows(const GkSession *s, int k);
 
@@ -401,6 +426,7 @@ GkStatus	gk_gpu_step(GkSession *s, const float *centroids, int k, GkStep *out, G
 void		gk_gpu_choose(GkSession *s);
 GkStatus	gk_gpu_paper_hybrid(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err);
 void		gk_gpu_step_stop(GkSession *s);
+
 /* Load what a chain of this k launches, without an iteration. */
 GkStatus	gk_gpu_step_rehearse(GkSession *s, int k, GkError *err);
 

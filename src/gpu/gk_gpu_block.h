@@ -81,7 +81,7 @@ GK_HD size_t
 gk_block_bytes(int64_t n, int d, int k, int candidates, int threads)
 {
 	size_t		wide = 3 * (size_t) d + n + (size_t) k * d + 2 * (size_t) k +
-		gk_block_parts(d, k, threads) + 2 * (size_t) threads;
+	gk_block_parts(d, k, threads) + 2 * (size_t) threads;
 	size_t		narrow = d + (size_t) n * d + n + (size_t) k * d + 3 * (size_t) k + gk_block_places(k, candidates);
 
 	return wide * 8 + narrow * 4;

@@ -13,11 +13,11 @@
 
 /* ---- time ---- */
 
-#define GK_SM_LANES			128	/* float32 operations of a multiprocessor per cycle */
+#define GK_SM_LANES			128 /* float32 operations of a multiprocessor per cycle */
 #define GK_MIN_HZ			1.2e9	/* cycles per second under load, at least */
 
 /* Lane cycles of the slowest kernels. */
-#define GK_CYCLES_DISTANCE	6.0	/* per row, centroid and feature */
+#define GK_CYCLES_DISTANCE	6.0 /* per row, centroid and feature */
 #define GK_CYCLES_VALUE		40.0	/* per row and feature: load it, add it up */
 #define GK_CYCLES_ROW		200.0
 
@@ -26,10 +26,10 @@
 
 /* One iteration over resident points (gk_gpu_step.cu); to decide how far to run ahead of the host. */
 #define GK_ITERATION_MS		0.004	/* with nothing to do */
-#define GK_READ_MS			4e9	/* bytes read per millisecond */
+#define GK_READ_MS			4e9 /* bytes read per millisecond */
 #define GK_CYCLES_MS		1.5e6	/* cycles per millisecond */
 #define GK_DISTANCE_OPS		3	/* operations per row, centroid and feature */
-#define GK_UNIT_MS			4.0	/* of a launch that does many iterations */
+#define GK_UNIT_MS			4.0 /* of a launch that does many iterations */
 #define GK_AHEAD_MS			20.0	/* longer iterations are not worth running ahead */
 
 /* Small groups (gk_gpu_groups.cu), cycles of a block. */
@@ -44,7 +44,7 @@
 
 /* Sorting points for gk_gpu_filter.cu costs as much as this many distances of one feature, per row. */
 #define GK_FILTER_SORT		2500
-#define GK_FILTER_MIN_ROWS	((int64_t) 1 << 20)	/* with fewer, launches take the time */
+#define GK_FILTER_MIN_ROWS	((int64_t) 1 << 20) /* with fewer, launches take the time */
 #define GK_FILTER_MAX_SHARE	0.25	/* of the distances computed: with more it does not pay */
 
 /* ---- memory ---- */
@@ -53,7 +53,7 @@
 #define GK_REST_BYTES		((size_t) 32 << 20)
 #define GK_REST_VALUE		96	/* accumulators, totals, the log's units */
 #define GK_REST_ROW			8	/* D, and labels */
-#define GK_DEFAULT_LIMIT	0.8	/* gkmeans.gpu_memory_limit */
+#define GK_DEFAULT_LIMIT	0.8 /* gkmeans.gpu_memory_limit */
 
 /* Shared memory that a block's private tables may take; of 227 KB on an H200, 163 KB on sm_80. */
 #define GK_TABLE_BYTES		((size_t) 200 << 10)

@@ -35,7 +35,7 @@ km_group_hash_types(KmGroupHash *g, int nkeys, TupleDesc desc)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 		TypeCacheEntry *type = lookup_type_cache(att->atttypid, TYPECACHE_HASH_PROC_FINFO | TYPECACHE_EQ_OPR_FINFO |
-													 TYPECACHE_CMP_PROC_FINFO);
+												 TYPECACHE_CMP_PROC_FINFO);
 
 		if (!OidIsValid(type->hash_proc_finfo.fn_oid) || !OidIsValid(type->eq_opr_finfo.fn_oid))
 			ereport(ERROR,

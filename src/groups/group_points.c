@@ -83,7 +83,7 @@ km_check_given_features(const KmFitOptions *options, int d)
 
 void
 km_group_rows_fit(KmPgHost *host, const KmGroupRows *rows, const KmFitOptions *options,
-			int32_t *label, GkModel *model)
+				  int32_t *label, GkModel *model)
 {
 	const GkBackend *backend;
 	GkHost		engine = *km_host_engine(host);

@@ -28,7 +28,7 @@ typedef struct KmGrouped
 	int			d;				/* features; 0: not known yet */
 	KmRowReader rows;
 	MemoryContext parent;		/* outlives the query */
-	KmGroupHash	groups;			/* the batch */
+	KmGroupHash groups;			/* the batch */
 	KmThreadHosts *hosts;		/* in its memory; NULL: not made */
 	int64		put;			/* groups of it whose rows are out */
 	MemoryContext row_cxt;		/* of a few groups' rows, in the batch's; NULL: not made */
@@ -40,13 +40,16 @@ typedef struct KmGrouped
 
 /* Is it a group for one thread of the CPU? */
 extern bool km_grouped_small(const KmGrouped *g, int64 rows);
+
 /* Cluster a group's points on the CPU; any thread, no PostgreSQL. */
 extern void km_grouped_fit(const KmGrouped *g, int thread, const GkGroupPoints *points, KmOneGroup *one);
+
 /* Cluster the batch's groups that are not clustered yet, put their rows out, and end the batch. */
 extern void km_grouped_finish(KmGrouped *g);
 
 /* Whether a GPU takes the small groups; rows: of all groups together. */
 extern void km_grouped_choose_gpu(KmGrouped *g, int64 rows);
+
 /* Before the first row of the result. */
 extern void km_grouped_put_begin(KmGrouped *g);
 

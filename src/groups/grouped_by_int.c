@@ -47,7 +47,7 @@ typedef struct ByKey
 	GkKeyPartition *rows;
 	int64		n;				/* of them */
 	bool		give_up;		/* the query of grouped.c has to do it */
-	PartitionGroups *partitions;			/* [GK_KEY_PARTITION_PARTS] */
+	PartitionGroups *partitions;	/* [GK_KEY_PARTITION_PARTS] */
 } ByKey;
 
 /* ---- rows into partitions ---- */

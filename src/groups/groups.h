@@ -58,8 +58,10 @@ km_group_rows_points(const KmGroupRows *rows, bool weighted)
 }
 
 extern void km_group_rows_init(KmGroupRows *rows, MemoryContext cxt);
+
 /* Return the place of one more point; all have the same d. */
 extern double *km_group_rows_add(KmGroupRows *rows, int d);
+
 /* View points that are in memory, one after the other; to be read only. */
 extern void km_group_rows_view(KmGroupRows *rows, double *values, int64 n, int d);
 
@@ -77,7 +79,7 @@ km_usable_point(const double *x, int d, const KmFitOptions *options)
 
 /* Cluster the rows (n >= 1); label as for gk_group_fit().  Ends with the host. */
 extern void km_group_rows_fit(KmPgHost *host, const KmGroupRows *rows, const KmFitOptions *options,
-						int32_t *label, GkModel *model);
+							  int32_t *label, GkModel *model);
 
 /*
  * Options of a call that has no <options> arguments: from a kmeans_options value, or the
@@ -134,14 +136,19 @@ typedef struct KmGroupHash
 
 /* Look up the functions for the key columns' types, in the current memory context. */
 extern void km_group_hash_types(KmGroupHash *g, int nkeys, TupleDesc desc);
+
 /* Begin a batch, in a context below parent. */
 extern void km_group_hash_begin(KmGroupHash *g, MemoryContext parent);
+
 /* Are these the group's key columns? */
 extern bool km_group_hash_same(const KmGroupHash *g, const KmOneGroup *one, const Datum *values, const bool *nulls);
+
 /* Return the group with these key columns, a new one when there is none. */
 extern KmOneGroup *km_group_hash_find(KmGroupHash *g, const Datum *values, const bool *nulls);
+
 /* Put the groups in the order of ORDER BY their key columns; none is found or added after that. */
 extern void km_group_hash_sort(KmGroupHash *g);
+
 /* Add a group that km_group_hash_find() does not find. */
 extern KmOneGroup *km_group_hash_add(KmGroupHash *g, uint32 hash, const Datum *values, const bool *nulls);
 

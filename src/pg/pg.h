@@ -17,18 +17,23 @@ typedef struct KmPgHost KmPgHost;
 
 /* A host with its own memory context, a child of the current one. */
 extern KmPgHost *km_host_begin(void);
+
 /* Release everything the engine got from this host. */
 extern void km_host_end(KmPgHost *host);
 extern const GkHost *km_host_engine(KmPgHost *host);
+
 /* Whether a job whose device fails goes on, with a WARNING, on the CPU. */
 extern void km_host_fall_back(KmPgHost *host, bool allowed);
+
 /* Memory that lives as long as the host. */
 extern MemoryContext km_host_context(KmPgHost *host);
+
 /*
  * Run fn(arg), which may raise an ERROR, below the engine: an ERROR is kept in
  * the host and false returned, so that the engine can unwind first.
  */
 extern bool km_host_guard(KmPgHost *host, void (*fn) (void *arg), void *arg);
+
 /* Raise the kept ERROR, if there is one. */
 extern void km_host_rethrow(KmPgHost *host);
 
@@ -49,17 +54,23 @@ km_check(KmPgHost *host, GkStatus status, const GkError *err)
 
 /* ERROR when a required argument is NULL. */
 extern void km_require_arg(FunctionCallInfo fcinfo, int arg, const char *name);
+
 /* A text argument as a C string, NULL for NULL. */
 extern char *km_parse_text(FunctionCallInfo fcinfo, int arg);
+
 /* A required integer from low to high; PG_INT32_MAX: any that is not below low. */
 extern int	km_parse_int(FunctionCallInfo fcinfo, int arg, const char *name, int low, int high);
 extern int	km_parse_k(FunctionCallInfo fcinfo, int arg);
+
 /* A required word of a list. */
 extern int	km_parse_word(FunctionCallInfo fcinfo, int arg, const char *name, const struct config_enum_entry *words);
+
 /* NULL: the setting gkmeans.device. */
 extern GkDeviceKind km_parse_device(FunctionCallInfo fcinfo, int arg);
+
 /* Are rows that are not finite to be skipped? */
 extern bool km_parse_nonfinite(FunctionCallInfo fcinfo, int arg);
+
 /* The aggregate's memory; ERROR when the function is called by something else. */
 extern MemoryContext km_aggregate_context(FunctionCallInfo fcinfo, const char *function);
 
@@ -73,18 +84,23 @@ typedef struct KmResult
 
 /* The rows go to a tuplestore that lives as long as the query. */
 extern void km_result_begin(FunctionCallInfo fcinfo, KmResult *result);
+
 /* One row for each cluster: number, size, centroid, inertia, radius. */
 extern void km_result_clusters(KmResult *result, const GkModel *m);
+
 /* A single row as the function's result; values and nulls have its n columns. */
 extern Datum km_result_record(FunctionCallInfo fcinfo, Datum *values, bool *nulls, int n);
+
 /* A float8[] of n >= 1 values. */
 extern Datum km_float8_array(const double *v, int n);
 
 /* ---- devices (pg_device.c) ---- */
 
 extern void km_device_init(void);
+
 /* ERROR when a GPU is asked for and there is none. */
 extern void km_check_device(KmPgHost *host, GkDeviceKind kind);
+
 /*
  * The backend that was asked for; ERROR when there is none.  It may wait for other sessions'
  * jobs on the GPU.  Its place there is the host's, to the end.
@@ -95,6 +111,7 @@ extern const GkBackend *km_choose_backend(KmPgHost *host, GkDeviceKind kind, int
 
 /* After all other km_..._init() that register shared memory. */
 extern void km_monitor_init(void);
+
 /*
  * In a module's init: have *address point to size bytes of shared memory, set up once by
  * init(), when gkmeans is preloaded.  Else *address is left alone.
@@ -104,11 +121,13 @@ extern void km_shmem_register(const char *name, Size size, void **address, void 
 /* A job begins to read a relation; it ends when the context goes away. */
 extern void km_progress_begin(MemoryContext context, Oid relation);
 extern void km_progress_device(const char *device);
+
 /* May be called as often as there is news.  Never raises an ERROR. */
 extern void km_progress_report(const GkProgress *p);
 
 /* A run has ended well: add it to the sums, and log it if it took long enough. */
 extern void km_stat_run(const char *relname, const GkModel *m);
+
 /* A GPU failed, and the CPU goes on. */
 extern void km_stat_fallback(void);
 
@@ -120,8 +139,10 @@ typedef struct KmThreadHosts KmThreadHosts;
 /* One for each of the engine's threads; gone with the current memory context. */
 extern KmThreadHosts *km_thread_hosts(const GkHost *engine);
 extern const GkHost *km_thread_host(KmThreadHosts *hosts, int thread);
+
 /* Memory that lives as long as the hosts; NULL: out of memory. */
 extern void *km_thread_keep(KmThreadHosts *hosts, int thread, size_t bytes);
+
 /* An error to be raised later; NULL: there is no memory for it. */
 extern GkError *km_thread_keep_error(KmThreadHosts *hosts, int thread, const GkError *err);
 

@@ -56,7 +56,7 @@ static bool my_context[MAX_GPUS];	/* a context that is counted */
 /* ---- counting ---- */
 
 static bool
-take(pg_atomic_uint32 *count)
+take(pg_atomic_uint32 * count)
 {
 	uint32		old = pg_atomic_read_u32(count);
 

@@ -16,20 +16,20 @@ typedef struct ErrorRow
 
 static const ErrorRow error_table[] = {
 	{GK_ERR_MEMORY, ERRCODE_OUT_OF_MEMORY,
-		"Lower gkmeans.memory_limit to stream the points from a temporary file, or use a smaller k."},
+	"Lower gkmeans.memory_limit to stream the points from a temporary file, or use a smaller k."},
 	{GK_ERR_MEMORY_LIMIT, ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-		"Raise gkmeans.memory_limit."},
+	"Raise gkmeans.memory_limit."},
 	{GK_ERR_SPILL, ERRCODE_IO_ERROR, NULL},
 	{GK_ERR_OPTION, ERRCODE_INVALID_PARAMETER_VALUE, NULL},
 	{GK_ERR_DATA, ERRCODE_DATA_EXCEPTION, NULL},
 	{GK_ERR_RANGE, ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE, NULL},
 	{GK_ERR_LIMIT, ERRCODE_PROGRAM_LIMIT_EXCEEDED, NULL},
 	{GK_ERR_NO_DEVICE, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-		"See gkmeans_devices(), or use device => 'auto'."},
+	"See gkmeans_devices(), or use device => 'auto'."},
 	{GK_ERR_DEVICE, ERRCODE_SYSTEM_ERROR,
-		"Use device => 'cpu' for the rest of this session."},
+	"Use device => 'cpu' for the rest of this session."},
 	{GK_ERR_DEVICE_MEMORY, ERRCODE_OUT_OF_MEMORY,
-		"Use device => 'cpu'."},
+	"Use device => 'cpu'."},
 	{GK_ERR_INTERNAL, ERRCODE_INTERNAL_ERROR, NULL},
 };
 

@@ -117,7 +117,7 @@ enum
 	STAT_ITERATE, STAT_TOTAL, STAT_GPU_RUNS, STAT_FALLBACKS, STAT_SINCE, STAT_COUNT
 };
 
-static pg_atomic_uint64 *sums;	/* [STAT_COUNT]; NULL: not preloaded */
+static pg_atomic_uint64 * sums; /* [STAT_COUNT]; NULL: not preloaded */
 
 static void
 init_sums(void *area)

@@ -422,7 +422,7 @@ find_elements(KmDeformer *t, Datum value, const char **elements)
 		head.dataoffset = ARR_OVERHEAD_NONULLS(1);
 	else
 	{
-		const bits8 *bits = (const bits8 *) body + sizeof(ArrayType) + 2 * sizeof(int) - VARHDRSZ;
+		const		bits8 *bits = (const bits8 *) body + sizeof(ArrayType) + 2 * sizeof(int) - VARHDRSZ;
 
 		for (int j = 0; j < t->spec->d; j++)
 			if (att_isnull(j, bits))

@@ -93,17 +93,20 @@ typedef struct KmPrefetch
 typedef struct KmDeformer KmDeformer;
 
 extern Size km_row_spec_size(int nvalues);
+
 /*
  * A helper calls nothing of PostgreSQL, so that it may be another thread's: rows for which it
  * would have to are deferred.
  */
 extern KmDeformer *km_deform_open(TupleDesc desc, const KmRowSpec *spec, const KmHeapTable *table, bool helper);
+
 /*
  * Add rows of a page to a batch, from the first-th on.  Returns the row at which it stopped:
  * rows->n, or the batch is full, or to->deferred says that this row is deferred.
  */
 extern int	km_deform_page(KmDeformer *t, const KmPageRows *rows, int first, KmRowBatch *to, KmPrefetch *ahead);
 extern void km_deform_close(KmDeformer *t);
+
 /* What a value of the label column means. */
 extern uint32 km_old_label(KmValueType type, Datum value, bool isnull);
 

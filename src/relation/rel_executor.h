@@ -29,12 +29,16 @@ typedef struct KmReader
 
 /* Read a row in the form of the source's query. */
 extern void km_reader_row(KmReader *r, TupleTableSlot *slot);
+
 /* Hand over the rows of the store's batch, if there are any. */
 extern void km_reader_commit(KmReader *r);
+
 /* Report what was read so far. */
 extern void km_reader_progress(const KmReader *r);
+
 /* The index of a table that rows come from. */
 extern int	km_reader_table(KmReader *r, Oid tableoid);
+
 /* A KmQueryScan for a KmReader (rel_heap.c). */
 extern bool km_heap_scan(QueryDesc *desc, DestReceiver *dest);
 

@@ -44,7 +44,7 @@ plain_scan(const PlanState *ps)
 		return false;
 	foreach(cell, ps->plan->targetlist)
 		if (!plain_target(lfirst_node(TargetEntry, cell)))
-			return false;
+		return false;
 	return true;
 }
 

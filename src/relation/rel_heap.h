@@ -30,9 +30,11 @@ typedef struct KmHeapRead
 
 /* Count the rows of a batch, and report those that were left out. */
 extern void km_heap_left_out(KmReader *r, const KmRowBatch *b);
+
 /* Read the visible rows of a page, from one on, like the executor's. */
 extern void km_heap_rows(KmHeapRead *h, int table, BlockNumber block, OffsetNumber from);
 extern void km_heap_rows_end(KmHeapRead *h);
+
 /* Read the rows of pages, of the first one from an offset on. */
 extern void km_heap_pages(KmHeapRead *h, KmPageReader *p, int table, BlockNumber block, OffsetNumber from, BlockNumber end);
 
@@ -42,8 +44,10 @@ typedef struct KmThreads KmThreads;
 
 /* Whether threads read the tables faster than some workers would. */
 extern bool km_threads_suit(const KmHeapRead *h);
+
 /* NULL: there are no threads. */
 extern KmThreads *km_threads_begin(KmHeapRead *h);
+
 /* Read a table's rows from a block on.  False: threads are no use for it; nothing has happened. */
 extern bool km_threads_read(KmThreads *g, KmPageReader *pages, int table, BlockNumber block);
 extern void km_threads_end(KmThreads *g);

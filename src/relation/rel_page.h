@@ -14,16 +14,20 @@
 typedef struct KmPageReader KmPageReader;
 
 extern KmPageReader *km_page_open(Relation rel, Snapshot snapshot, const KmRowSpec *spec, const KmHeapTable *table);
+
 /* Go to some blocks; of the first one, rows are read from an offset on. */
 extern void km_page_seek(KmPageReader *p, BlockNumber block, OffsetNumber from, BlockNumber end);
+
 /*
  * Add the rows that come next to a batch: until it is full, a row is deferred, which the caller
  * has to read with all that follows on its page, or none are left.  False: none are left.
  */
 extern bool km_page_next(KmPageReader *p, KmRowBatch *to);
 extern void km_page_close(KmPageReader *p);
+
 /* Before the first page: find out which buffers pages are in, with the host's threads, if that pays. */
 extern void km_page_locate(KmPageReader *p, BlockNumber nblocks, const GkHost *host);
+
 /* Have the system read these pages ahead, if the first one is not at hand. */
 extern void km_page_prefetch(Relation rel, BlockNumber first, BlockNumber end);
 
@@ -45,10 +49,13 @@ typedef struct KmHeldPage
 extern int	km_page_hold_limit(KmPageReader *p, int wanted);
 extern void km_page_hold(KmPageReader *p, BlockNumber block, KmHeldPage *held);
 extern void km_page_copy_held(KmHeldPage *to, const KmHeldPage *from);
+
 /* Count the rows that were read, and let the page go. */
 extern void km_page_release(KmPageReader *p, KmHeldPage *held, int rows);
+
 /* Its visible rows.  Any thread may ask. */
 extern void km_page_held_rows(const KmHeldPage *page, KmPageRows *rows);
+
 /*
  * Look at the page `distance` blocks on, where it may be: memory that this process sees for the
  * first time is waited for here and not when the page is held.  Any thread.

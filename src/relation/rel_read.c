@@ -39,7 +39,7 @@ static void
 pin_row_order(const KmSource *source)
 {
 	bool		table = source->relkind == RELKIND_RELATION ||
-		source->relkind == RELKIND_PARTITIONED_TABLE || source->relkind == RELKIND_MATVIEW;
+	source->relkind == RELKIND_PARTITIONED_TABLE || source->relkind == RELKIND_MATVIEW;
 
 	km_switch_off("synchronize_seqscans");
 	km_switch_off("jit");

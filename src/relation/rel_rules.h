@@ -119,7 +119,7 @@ typedef struct KmPointOrigin
 	/* A row of a relation. */
 	const KmSource *source;		/* NULL: it is a function's argument */
 	int64		number;			/* of the row, from 1; 0: not known */
-	const TupleTableSlot *slot;	/* the row, as the source's query has it; NULL: other values are before them */
+	const TupleTableSlot *slot; /* the row, as the source's query has it; NULL: other values are before them */
 	/* An argument. */
 	KmPointUse	use;
 	const char *names;			/* of the features, one after the other, or NULL */
@@ -128,6 +128,7 @@ typedef struct KmPointOrigin
 /* ERROR for d features and, if that is what is wrong, the weight behind them. */
 extern void km_throw_verdict(KmVerdict verdict, const KmPointOrigin *origin, const double *x, Size stride, int d)
 			__attribute__((noreturn));
+
 /* ERROR unless the verdict is to keep it (true) or to leave it out (false). */
 static inline bool
 km_keeps(KmVerdict verdict, const KmRowRules *rules, const KmPointOrigin *origin,
@@ -139,10 +140,13 @@ km_keeps(KmVerdict verdict, const KmRowRules *rules, const KmPointOrigin *origin
 		km_throw_verdict(verdict, origin, x, stride, d);
 	return false;
 }
+
 /* The features of an array; ERROR when it is not of one dimension, or empty. */
 extern int	km_array_features(const ArrayType *array, const KmPointOrigin *origin);
+
 /* ERROR when d is over the limit. */
 extern void km_check_most_features(int d);
+
 /* ERROR: d features where the model, or the points before it, have another number. */
 extern void km_throw_features(int d, int expected, const KmPointOrigin *origin)
 			__attribute__((noreturn));

@@ -257,7 +257,7 @@ as_stored(const GkBatch *b, int column, KmValueType type)
 
 bool
 km_transpose(GkBatch *b, int column, int columns, KmValueType type,
-		  const char *const *data, int n, int at, KmPrefetch *ahead)
+			 const char *const *data, int n, int at, KmPrefetch *ahead)
 {
 	int			size = km_value_size(type);
 	int			step = size == 2 ? 1 : size == 4 ? 4 : 2;

@@ -24,10 +24,13 @@ typedef struct KmArrayHead
 
 /* Is there a cast to real[] for the type, implicit or not?  Then its values are points. */
 extern bool km_casts_to_reals(Oid type);	/* rel_source.c */
+
 /* Bytes of a stored value. */
 extern int	km_value_size(KmValueType type);
+
 /* n values of a query's row. */
 extern void km_values_of(KmValueType type, const Datum *values, int n, double *out);
+
 /* n stored values, side by side; they need not be aligned. */
 extern void km_values_in(KmValueType type, const void *from, int n, double *out);
 

@@ -120,7 +120,7 @@ typedef struct Leader
 	int			threads;		/* that help to store */
 } Leader;
 
-PGDLLEXPORT void km_reader_worker(dsm_segment *seg, shm_toc *toc);
+PGDLLEXPORT void km_reader_worker(dsm_segment * seg, shm_toc * toc);
 
 /* ---- slots ---- */
 
@@ -281,7 +281,7 @@ read_extent(Producer *p)
 }
 
 static void
-producer_init(Producer *p, shm_toc *toc, Snapshot snapshot, int process, void (*wait) (Producer *p, uint64 number))
+producer_init(Producer *p, shm_toc * toc, Snapshot snapshot, int process, void (*wait) (Producer *p, uint64 number))
 {
 	Shared	   *s = shm_toc_lookup(toc, KEY_SHARED, false);
 
@@ -312,7 +312,7 @@ wait_for_slot(Producer *p, uint64 number)
 }
 
 void
-km_reader_worker(dsm_segment *seg, shm_toc *toc)
+km_reader_worker(dsm_segment * seg, shm_toc * toc)
 {
 	Producer	p = {0};
 

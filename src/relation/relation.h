@@ -86,12 +86,15 @@ typedef struct KmSource
 
 /* text[] to C strings; ERROR when empty, not one-dimensional or with NULLs. */
 extern char **km_column_names(ArrayType *array, const char *name, int *count);
+
 /* Lock the relation, look at its columns and build the query. */
 extern KmSource *km_source_open(Oid relid, char **columns, int ncolumns,
 								const char *weight_column, const char *label_column,
 								bool identify);
+
 /* ERROR when one of these columns does not exist or may not be read. */
 extern void km_source_require(const KmSource *source, char **columns, int ncolumns);
+
 /* How many rows the planner expects; < 0: it does not know. */
 extern double km_source_rows(const KmSource *source);
 
@@ -105,11 +108,13 @@ typedef bool (*KmQueryScan) (struct QueryDesc *desc, DestReceiver *dest);
 
 /* Give the receiver all rows of the source's query, in the same order each time, by `scan` where it can. */
 extern void km_query_run(const KmSource *source, DestReceiver *dest, KmQueryScan scan);
+
 /*
  * The SeqScanStates that a plan consists of, in order, when it is nothing but sequential
  * scans of heap tables without conditions and expressions; 0: it is something else (rel_heap.c).
  */
 extern int	km_heap_scans(struct QueryDesc *desc, struct PlanState ***scans);
+
 /* Switch a setting off until the caller's GUC nest level ends. */
 extern void km_switch_off(const char *setting);
 
@@ -174,6 +179,7 @@ typedef struct KmTables
 extern GkStore *km_read(struct KmPgHost *host, const KmSource *source, const KmReadOptions *options,
 						KmReadCounts *counts, KmTables *tables);
 extern void km_read_end(KmReadEnd *end);
+
 /* The rows' aux columns, unpacked. */
 extern void km_row_id(const KmTables *tables, const uint32_t *const *aux, int row, KmRowId *out);
 #define KM_AUX_BLOCK	0
@@ -184,13 +190,16 @@ extern void km_row_id(const KmTables *tables, const uint32_t *const *aux, int ro
 
 /* Is it a table of Citus of any kind? */
 extern bool km_citus_known(Oid relid);
+
 /* Are the rows in shards, rather than here or copied to every server? */
 extern bool km_citus_distributed(Oid relid);
+
 /*
  * An ORDER BY for rows that a query brings here: by shard, and within a shard by place.
  * Otherwise the order is that of their arrival.
  */
 extern const char *km_citus_order(void);
+
 /* The number of a shard, by an expression for its name. */
 #define KM_CITUS_NUMBER_OF(name)	"pg_catalog.substring(" name ", '_([0-9]+)\"?$')::pg_catalog.int8"
 /* The numbers of a table's shards, ascending; returns how many there are. */

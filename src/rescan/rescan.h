@@ -34,8 +34,10 @@ typedef struct KmRescanOf
 } KmRescanOf;
 
 extern KmRescan *km_rescan_begin(const KmRescanOf *of, const KmReadOptions *read, KmTables *tables);
+
 /* Make the first pass, into a store that is not prepared; NULL: no usable rows. */
 extern GkStore *km_rescan_open(KmRescan *rescan);
+
 /* Choose the device of the passes from now on; ERROR when there is none of this kind. */
 extern void km_rescan_device(KmRescan *rescan, GkDeviceKind kind, int64 n, int d, int k);
 
@@ -43,6 +45,7 @@ extern void km_rescan_device(KmRescan *rescan, GkDeviceKind kind, int64 n, int d
 
 /* Host memory for the rows that are computed with at once. */
 extern size_t km_rescan_chunk_bytes(void);
+
 /* Choose the backend for passes over n rows. */
 extern const GkBackend *km_rescan_choose(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
 
@@ -73,7 +76,7 @@ extern void km_citus_rows(const KmRescanOf *of, const KmReadOptions *read, GkRow
  * all shards, combined.  NULL: there are no rows.
  */
 extern KmeansStep *km_citus_step(const KmSource *source, const char *schema, const KmeansModel *model,
-								  bool skip_nonfinite, GkDeviceKind device);
+								 bool skip_nonfinite, GkDeviceKind device);
 
 /* ---- passes as bytes (rescan_wire.c) ---- */
 
@@ -85,9 +88,9 @@ typedef struct KmPassReading
 	int			expect_d;		/* 0: any */
 } KmPassReading;
 
-extern bytea *km_pass_bytes(const GkPass *pass, const KmPassReading *reading);
+extern bytea * km_pass_bytes(const GkPass *pass, const KmPassReading *reading);
 /* Read an answer to the pass, into memory of the engine's; ERROR when the bytes are none. */
-extern void km_pass_answer(const GkHost *engine, const GkPass *pass, bytea *bytes,
+extern void km_pass_answer(const GkHost *engine, const GkPass *pass, bytea * bytes,
 						   GkPassResult *out, KmReadCounts *counts, GkPassAnswererNames *names);
 
 #endif							/* RESCAN_H */

@@ -358,7 +358,7 @@ add_state(void *arg, int64 id, const char *result)
 
 KmeansStep *
 km_citus_step(const KmSource *source, const char *schema, const KmeansModel *model, bool skip_nonfinite,
-			   GkDeviceKind device)
+			  GkDeviceKind device)
 {
 	Steps		s = {NULL, CurrentMemoryContext};
 	int64	   *id;

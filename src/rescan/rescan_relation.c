@@ -144,7 +144,7 @@ km_rescan_begin(const KmRescanOf *of, const KmReadOptions *read, KmTables *table
 	{
 		r->labelled = source;
 		r->source = km_source_open(source->relid, source->columns, source->ncolumns,
-									source->weight_column, NULL, false);
+								   source->weight_column, NULL, false);
 	}
 	r->read = *read;
 	r->counts = of->counts;

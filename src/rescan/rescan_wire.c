@@ -68,7 +68,7 @@ get_points(StringInfo buf, const char *name, int d, int *n)
 
 /* Magic and version. */
 static void
-get_head(StringInfo buf, bytea *bytes, uint32 magic)
+get_head(StringInfo buf, bytea * bytes, uint32 magic)
 {
 	uint32		version;
 
@@ -127,7 +127,7 @@ km_pass_bytes(const GkPass *pass, const KmPassReading *reading)
 
 /* Into memory of the caller's; weighted and first are not part of it. */
 static void
-get_pass(bytea *bytes, GkPass *pass, KmPassReading *reading)
+get_pass(bytea * bytes, GkPass *pass, KmPassReading *reading)
 {
 	StringInfoData buf;
 	GkPrep	   *prep;
@@ -277,7 +277,7 @@ check_answer(const GkPass *pass, const GkPassResult *r)
 }
 
 void
-km_pass_answer(const GkHost *engine, const GkPass *pass, bytea *bytes,
+km_pass_answer(const GkHost *engine, const GkPass *pass, bytea * bytes,
 			   GkPassResult *out, KmReadCounts *counts, GkPassAnswererNames *names)
 {
 	StringInfoData buf;

@@ -23,13 +23,16 @@ typedef struct KmSvgPlot
 
 extern void km_svg_begin(StringInfo out, int width, int height, const char *title, const char *description);
 extern void km_svg_end(StringInfo out);
+
 /* Widen [lo, hi] by a little, so that no mark sits on the edge. */
 extern void km_svg_range(double *lo, double *hi);
+
 /* Grid, tick labels and names of both axes; whole_x: ticks at whole numbers only. */
 extern void km_svg_axes(StringInfo out, const KmSvgPlot *plot, const char *x_name, const char *y_name,
 						bool whole_x);
 extern double km_svg_x(const KmSvgPlot *plot, double x);
 extern double km_svg_y(const KmSvgPlot *plot, double y);
+
 /* Colours repeat after 8, shapes change then. */
 extern const char *km_svg_colour(int cluster);
 extern void km_svg_mark(StringInfo out, int cluster, double x, double y, double r);

@@ -207,6 +207,7 @@ static void
 draw_points(StringInfo out, const Scatter *s, const KmSvgPlot *plot)
 {
 	int			d = s->rows.model.prep.d;
+
 	/* the more points, the smaller and the more transparent */
 	double		r = s->n > 5000 ? 1.5 : s->n > 1000 ? 2.2 : 3.2;
 	double		opacity = s->n > 5000 ? 0.45 : s->n > 1000 ? 0.6 : 0.75;

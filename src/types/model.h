@@ -78,6 +78,7 @@ extern void kmeans_model_check_version(int version, int sqlstate);
 
 /* The column names one after the other: v->ncolumns strings with their NULs. */
 extern const char *kmeans_model_names(const KmeansModel *v);
+
 /* The same as an array of strings in the value. */
 extern char **kmeans_model_columns(const KmeansModel *v);
 

@@ -21,13 +21,22 @@ PG_FUNCTION_INFO_V1(kmeans_model_in);
 
 /* ---- what is expected where ---- */
 
-typedef enum Scope {ROOT, PREPARATION, HISTORY, CLUSTER, SCOPES} Scope;
+typedef enum Scope
+{
+	ROOT, PREPARATION, HISTORY, CLUSTER, SCOPES
+} Scope;
 
 /* INIT and DISTANCE are words, OBJECT is a scope of its own. */
-typedef enum Type {INTEGER, BIGINT, NUMBER, BOOLEAN, STRING, INIT, DISTANCE, OBJECT} Type;
+typedef enum Type
+{
+	INTEGER, BIGINT, NUMBER, BOOLEAN, STRING, INIT, DISTANCE, OBJECT
+} Type;
 
 /* PER_CLUSTER: one value, but in each cluster's object. */
-typedef enum Shape {ONE, PER_CLUSTER, ARRAY} Shape;
+typedef enum Shape
+{
+	ONE, PER_CLUSTER, ARRAY
+} Shape;
 
 /* A growing array.  Its data is copied into the value at the end. */
 typedef struct Vector

@@ -79,6 +79,7 @@ typedef struct KmeansStepView
 
 /* Detoasted and checked; ERROR when it is not of this kind. */
 extern KmeansStep *kmeans_step_from_datum(Datum datum);
+
 /* The first argument of a transition function, to be changed in place; NULL for NULL. */
 extern KmeansState *kmeans_state_arg(FunctionCallInfo fcinfo, KmeansStateKind kind, const char *function);
 
@@ -96,13 +97,17 @@ kmeans_state_count(int64 *rows, int64 more)
 /* ---- sums of points (state_sum.c); a sum that changes may have to move ---- */
 
 extern KmeansSum *kmeans_sum_make(int d, int lo, int nlimbs);
+
 /* sign: 1 adds the point, -1 subtracts it. */
 extern KmeansSum *kmeans_sum_add(KmeansSum *sum, const double *x, int d, int sign);
 extern KmeansSum *kmeans_sum_add_weighted(KmeansSum *sum, const double *x, int d, double weight, int sign);
+
 /* Add all of from. */
 extern KmeansSum *kmeans_sum_merge(KmeansSum *to, const KmeansSum *from);
+
 /* Carried, with as few limbs as the sums need: equal sums have equal bytes. */
 extern KmeansSum *kmeans_sum_normal(const KmeansSum *sum);
+
 /* Each feature's sum, rounded once; ERROR for one that no double holds. */
 extern double *kmeans_sum_values(const KmeansSum *sum);
 
@@ -111,13 +116,17 @@ extern double *kmeans_sum_values(const KmeansSum *sum);
 /* buffered: it will take rows.  shifts: of the planes, ascending. */
 extern KmeansStep *kmeans_step_make(const KmeansModel *model, bool weighted, bool buffered,
 									int nplanes, const int *shifts);
+
 /* The size of a value with this header. */
 extern uint64 kmeans_step_size(const KmeansStep *step);
 extern void kmeans_step_view(const KmeansStep *step, KmeansStepView *view);
+
 /* Assign the waiting rows, and add them up. */
 extern KmeansStep *kmeans_step_flush(KmeansStep *step);
+
 /* Add all of from. */
 extern KmeansStep *kmeans_step_merge(KmeansStep *to, const KmeansStep *from);
+
 /* A copy in which no row waits, and to which none can be added. */
 extern KmeansStep *kmeans_step_flushed(const KmeansStep *step);
 

@@ -22,6 +22,7 @@
 #include "groups/groups.h"
 
 extern Datum kmeans_window(PG_FUNCTION_ARGS);
+
 /* The options of a call of kmeans(). */
 extern void km_window_options(NullableDatum k, NullableDatum centroids, KmFitOptions *out);
 
@@ -42,6 +43,7 @@ typedef struct KmWindowCallPlan
 } KmWindowCallPlan;
 
 extern void km_window_plan_read(List *custom_private, int *nkeys, int *ncalls, KmWindowCallPlan **calls);
+
 /* The number type of a point's features if it is ARRAY[...] of numbers, else InvalidOid. */
 extern Oid	km_window_features(const List *args);
 
@@ -73,7 +75,7 @@ typedef struct KmWindowPoints
 	MemoryContext points_cxt;	/* gone when the labels are there */
 	int			ncalls;
 	KmWindowCall *calls;
-	KmGroupHash	groups;
+	KmGroupHash groups;
 	int64		n;				/* rows */
 	int64		room;
 	Size		limit;			/* of the points' memory, if there is more than one partition */
@@ -86,8 +88,10 @@ typedef struct KmWindowPoints
 
 /* Begin, without rows; the calls' options and places are set. */
 extern void km_window_begin(KmWindowPoints *w, double rows);
+
 /* Add a row: the partition's keys, and the calls' points.  The current context is the row's. */
 extern void km_window_add(KmWindowPoints *w, const Datum *values, const bool *nulls);
+
 /* Make the labels, when all rows are there. */
 extern void km_window_fit(KmWindowPoints *w);
 
@@ -97,10 +101,13 @@ typedef struct KmWindowColumns KmWindowColumns;
 
 /* Begin rows of such columns, in the current memory context. */
 extern KmWindowColumns *km_window_columns_begin(TupleDesc desc);
+
 /* Keep columns from[0], from[1], ... of a row. */
 extern void km_window_columns_put(KmWindowColumns *rows, const Datum *values, const bool *nulls, const AttrNumber *from);
+
 /* Go to the first row; also before the first one is read. */
 extern void km_window_columns_rewind(KmWindowColumns *rows);
+
 /* Read the next row into columns to[0], to[1], ... */
 extern void km_window_columns_get(KmWindowColumns *rows, Datum *values, bool *nulls, const AttrNumber *to);
 extern void km_window_columns_end(KmWindowColumns *rows);
@@ -110,12 +117,16 @@ extern void km_window_columns_end(KmWindowColumns *rows);
 /* Read bytes of a temporary file of something, or go to its start; ERROR when that fails. */
 extern void km_window_file_read(BufFile *file, void *data, Size bytes, const char *what);
 extern void km_window_file_rewind(BufFile *file, const char *what);
+
 /* Write all points in memory to a file. */
 extern void km_window_spill(KmWindowPoints *w);
+
 /* Call it before partitions are loaded, which has to be call after call and in their order. */
 extern void km_window_spill_rewind(KmWindowPoints *w);
+
 /* Load the points of partitions first, first + 1, ...; returns the first that is not loaded. */
 extern int	km_window_spill_load(KmWindowPoints *w, int call, int first);
+
 /* How many points a partition has in the files. */
 extern int64 km_window_spill_count(const KmWindowPoints *w, int call, int partition);
 extern void km_window_spill_end(KmWindowPoints *w);

@@ -135,6 +135,7 @@ kmeans_window(PG_FUNCTION_ARGS)
 	if (p->label == NULL)
 	{
 		int64		n = WinGetPartitionRowCount(winobj);
+
 		/* next to *p, so that it goes with the partition; WinGetPartitionLocalMemory ends at 1 GB */
 		int32	   *labels = MemoryContextAllocHuge(GetMemoryChunkContext(p), n * sizeof(int32));
 

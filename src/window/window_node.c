@@ -239,6 +239,7 @@ begin_call(WindowState *w, int c)
 	{
 		MemoryContext cxt = call->reader.cxt;
 		FmgrInfo   *function = MemoryContextAllocZero(cxt, sizeof(FmgrInfo));
+
 		LOCAL_FCINFO(fcinfo, FUNC_MAX_ARGS);
 
 		fmgr_info_cxt(state->function->funcid, function, cxt);

@@ -170,7 +170,7 @@ mmap(void *at, size_t size, int prot, int flags, int fd, off_t offset)
 void	   *mmap64(void *, size_t, int, int, int, off64_t) __attribute__((alias("mmap")));
 
 int
-pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*fn) (void *), void *arg)
+pthread_create(pthread_t *t, const pthread_attr_t * attr, void *(*fn) (void *), void *arg)
 {
 	return fails(THREAD) ? EAGAIN : real_thread(t, attr, fn, arg);
 }

@@ -41,7 +41,7 @@ extern Datum feature_sum_finish(PG_FUNCTION_ARGS);
 const char *reader_at_work = "nothing";
 
 void
-reader_broken(const char *format, ...)
+reader_broken(const char *format,...)
 {
 	va_list		args;
 
@@ -59,6 +59,7 @@ void
 reader_run(void *arg)
 {
 	Call	   *call = arg;
+
 	LOCAL_FCINFO(fcinfo, MAX_ARGS);
 
 	InitFunctionCallInfoData(*fcinfo, NULL, call->nargs, InvalidOid, NULL, NULL);

@@ -30,6 +30,7 @@ extern Size stub_most_bytes;
 
 /* Free all memory but that of the process. */
 extern void stub_reset(void);
+
 /* False: it raised an ERROR. */
 extern bool stub_try(void (*f) (void *arg), void *arg);
 extern bool stub_is_utf8(const char *s, int len);
@@ -48,6 +49,7 @@ typedef struct ReaderCount
 
 extern ReaderCount reader_counts[];
 extern const int nreaders;
+
 /* What the input is attacked with now, for a report. */
 extern const char *reader_at_work;
 
@@ -64,13 +66,17 @@ typedef struct Call
 
 /* For stub_try(); arg is a Call. */
 extern void reader_run(void *arg);
+
 /* False: it raised an ERROR that a user may see.  Any other ends the process. */
 extern bool reader_call(Call *call);
+
 /* The same for one argument; a NULL result is 0. */
 extern bool reader_try(PGFunction f, Datum arg, Datum *result);
+
 /* The same for a function that must not fail. */
 extern Datum reader_must(PGFunction f, Datum arg);
-extern void reader_broken(const char *format, ...) pg_attribute_printf(1, 2) pg_attribute_noreturn();
+extern void reader_broken(const char *format,...) pg_attribute_printf(1, 2) pg_attribute_noreturn();
+
 /* The varlena values have to be the same bytes. */
 extern void reader_same(const char *what, Datum a, Datum b);
 

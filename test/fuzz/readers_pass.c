@@ -71,7 +71,7 @@ km_host_rethrow(KmPgHost *host)
 
 static bool weighted;
 
-char	  **
+char **
 km_column_names(ArrayType *array, const char *name, int *count)
 {
 	*count = 1;
@@ -127,7 +127,10 @@ take_rows(GkPassAnswerer *answerer, int d, GkError *err)
 
 /* ---- what kmeans_pass() asks of the relation ---- */
 
-typedef enum Mode {ANSWER, KEEP_QUESTION, GIVE_ANSWER} Mode;
+typedef enum Mode
+{
+	ANSWER, KEEP_QUESTION, GIVE_ANSWER
+} Mode;
 
 static Mode mode;
 static GkPass question;			/* KEEP_QUESTION */

@@ -164,8 +164,8 @@ stub_reset(void)
 /* ---- errors ---- */
 
 StubError	stub_error;
-volatile sig_atomic_t InterruptPending = false;
-static sigjmp_buf *handler = NULL;
+volatile	sig_atomic_t InterruptPending = false;
+static sigjmp_buf * handler = NULL;
 static int	level;
 
 bool
@@ -228,21 +228,21 @@ say(char *to, const char *format, va_list args)
 	} while (0)
 
 int
-errmsg(const char *format, ...)
+errmsg(const char *format,...)
 {
 	SAY(stub_error.message, format);
 	return 0;
 }
 
 int
-errmsg_internal(const char *format, ...)
+errmsg_internal(const char *format,...)
 {
 	SAY(stub_error.message, format);
 	return 0;
 }
 
 int
-errmsg_plural(const char *one, const char *more, unsigned long n, ...)
+errmsg_plural(const char *one, const char *more, unsigned long n,...)
 {
 	va_list		args;
 
@@ -256,14 +256,14 @@ errmsg_plural(const char *one, const char *more, unsigned long n, ...)
 static char unused[sizeof(stub_error.message)];
 
 int
-errdetail(const char *format, ...)
+errdetail(const char *format,...)
 {
 	SAY(unused, format);
 	return 0;
 }
 
 int
-errhint(const char *format, ...)
+errhint(const char *format,...)
 {
 	SAY(unused, format);
 	return 0;

@@ -67,7 +67,7 @@ pg_detoast_datum_packed(struct varlena *datum)
 }
 
 char *
-text_to_cstring(const text *t)
+text_to_cstring(const text * t)
 {
 	return pnstrdup(VARDATA_ANY(t), VARSIZE_ANY_EXHDR(t));
 }
@@ -301,7 +301,7 @@ pq_endtypsend(StringInfo buf)
 #endif
 
 void
-pq_sendbytes(StringInfo buf, BYTES *data, int len)
+pq_sendbytes(StringInfo buf, BYTES * data, int len)
 {
 	appendBinaryStringInfo(buf, data, len);
 }

@@ -32,6 +32,7 @@ extern const GkCore harness_core;
 
 GkStore    *harness_store(const Shape *shape, uint64_t seed);
 void		harness_store_free(GkStore *store);
+
 /* k points of the store as centroids, [k][d]. */
 void		harness_centroids(const GkStore *store, int k, uint64_t seed, float *out);
 const float *harness_row(const GkStore *store, int64_t row, size_t *stride, float *weight);

@@ -35,7 +35,10 @@ check(bool good, const char *what, int64_t n, int d)
 	fflush(stdout);
 }
 
-typedef enum Kind {NEAR, FAR, WHOLE, TINY, CONSTANT, KINDS} Kind;
+typedef enum Kind
+{
+	NEAR, FAR, WHOLE, TINY, CONSTANT, KINDS
+} Kind;
 
 static const char *const kind_names[] = {"near", "30 orders apart", "whole numbers", "subnormal", "a constant column"};
 
@@ -68,7 +71,9 @@ make_points(Kind kind, bool wide, int64_t n, int d)
 static GkStatus
 fill(GkStore *s, const double *x, int64_t n, int d, int threads, GkError *err)
 {
-	enum {MOST = 64};
+	enum
+	{
+	MOST = 64};
 	int			capacity = gk_batch_capacity(d, 256 * 1024);
 	GkBatch		batches[MOST];
 	size_t		bytes = (gk_batch_bytes(d, 0, capacity) + 63) / 64 * 64;
@@ -195,7 +200,9 @@ test_points(const GkBackend *gpu, Kind kind, bool wide, int64_t n, int d, int64_
 static void
 test_faults(const GkBackend *gpu, bool wide)
 {
-	enum {N = 300000, D = 20};
+	enum
+	{
+	N = 300000, D = 20};
 	double	   *x = make_points(NEAR, wide, N, D);
 	size_t		before = free_memory();
 	int			failures = 0;

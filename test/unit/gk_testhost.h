@@ -48,7 +48,7 @@ GkLabelSink test_sink(Labels *l);
 /* Deterministic random numbers for test data. */
 double		test_uniform(uint64_t *state);
 double		test_normal(uint64_t *state);
-int			test_pick(uint64_t *state, int lo, int hi);	/* one of lo .. hi */
+int			test_pick(uint64_t *state, int lo, int hi); /* one of lo .. hi */
 
 typedef enum TestKind
 {

@@ -176,7 +176,9 @@ prepared_points(const GkPoints *pts, float *x)
 static void
 test_walk(const char *simd, int d, int k)
 {
-	enum {N = 3000, STEPS = 60};
+	enum
+	{
+	N = 3000, STEPS = 60};
 	TestHost	host;
 	GkError		err;
 	double	   *x = malloc(sizeof(double) * N * d);

@@ -257,7 +257,9 @@ test_random(void)
 static void
 test_rows(void)
 {
-	enum {D = 70};
+	enum
+	{
+	D = 70};
 	static const char *const levels[] = {"scalar", "avx2", "avx512", "neon", "auto"};
 	uint64_t	rng = 5;
 	double		x[D],
@@ -412,7 +414,9 @@ fingerprint(GkStore *s, GkError *err)
 static void
 test_store(void)
 {
-	enum {N = 20011, D = 5};
+	enum
+	{
+	N = 20011, D = 5};
 	uint64_t	rng = 5;
 	double	   *x = malloc(sizeof(double) * N * D);
 	double	   *w = malloc(sizeof(double) * N);
@@ -424,7 +428,7 @@ test_store(void)
 	for (int i = 0; i < N; i++)
 	{
 		x[i * D + 0] = (double) (i % 977);	/* float32 exactly */
-		x[i * D + 1] = i < 15000 ? i : i + 0.1;	/* becomes wide in the middle */
+		x[i * D + 1] = i < 15000 ? i : i + 0.1; /* becomes wide in the middle */
 		x[i * D + 2] = 1e6 + test_normal(&rng);
 		x[i * D + 3] = 1e-30 * test_normal(&rng);
 		x[i * D + 4] = 1e30 * test_normal(&rng);
@@ -527,7 +531,9 @@ test_store(void)
 static void
 test_ahead(void)
 {
-	enum {N = 6000000};
+	enum
+	{
+	N = 6000000};
 	double	   *x = malloc(sizeof(double) * N);
 	int64_t		want[2] = {0};
 	int64_t		live = 0;
@@ -592,7 +598,9 @@ test_ahead(void)
 static void
 test_together(void)
 {
-	enum {N = 400000, D = 3, ROWS = 900, MOST = 400};
+	enum
+	{
+	N = 400000, D = 3, ROWS = 900, MOST = 400};
 	double	   *x = malloc(sizeof(double) * N * D);
 	uint64_t	rng = 11;
 	GkBatch    *batches = calloc(MOST, sizeof(GkBatch));
@@ -718,7 +726,9 @@ test_extremes(void)
 static void
 test_offset(void)
 {
-	enum {N = 100000};
+	enum
+	{
+	N = 100000};
 	uint64_t	rng = 6;
 	double	   *x = malloc(sizeof(double) * N);
 	__float128	sum = 0;

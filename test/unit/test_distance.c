@@ -13,7 +13,10 @@
 
 #define U	0x1p-24
 
-typedef enum Shape {NORMAL, EQUAL, NEAR, FALLING, SHAPES} Shape;
+typedef enum Shape
+{
+	NORMAL, EQUAL, NEAR, FALLING, SHAPES
+} Shape;
 
 static const char *const names[] = {"normal", "all differences equal", "point near its centroid", "falling magnitudes"};
 

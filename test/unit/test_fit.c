@@ -77,7 +77,7 @@ ask_part(Again *a, const GkPass *pass, int first, int end, const GkLabelSink *si
 	const Problem *p = a->p;
 	GkPass		part = *pass;
 	const GkBackend *device = a->device;
-	GkPassAnswerer   *passer;
+	GkPassAnswerer *passer;
 	GkStore    *s = NULL;
 	int		   *order = malloc(sizeof(int) * (p->n + 1));
 	GkStatus	st;
@@ -217,9 +217,9 @@ random_problem(uint64_t *rng, int number)
 
 		for (int i = 0; i < p.n; i++)
 		{
-			double		v = kind == 0 ? 3.0	/* constant */
-				: kind == 1 ? (double) test_pick(rng, 0, 3)	/* many ties */
-				: (i % centres) * 5.0 + test_normal(rng);
+			double		v = kind == 0 ? 3.0 /* constant */
+			: kind == 1 ? (double) test_pick(rng, 0, 3) /* many ties */
+			: (i % centres) * 5.0 + test_normal(rng);
 
 			p.x[(size_t) i * p.d + j] = offset + scale * v;
 		}
@@ -678,7 +678,9 @@ test_behaviour(void)
 static void
 test_precision(void)
 {
-	enum {N = 200000};
+	enum
+	{
+	N = 200000};
 	uint64_t	rng = 14;
 	Problem		p = {.n = N,.d = 1};
 	GkError		err;
@@ -707,7 +709,10 @@ test_precision(void)
 
 /* ---- failures ---- */
 
-typedef enum Failure {FAIL_ALLOC, FAIL_POLL, FAIL_SPILL} Failure;
+typedef enum Failure
+{
+	FAIL_ALLOC, FAIL_POLL, FAIL_SPILL
+} Failure;
 
 /* The whole way with the Nth call failing; true when the Nth call was never reached. */
 static bool
@@ -1010,7 +1015,7 @@ test_many_k(void)
 
 		if (p.d > 64)
 			p.d = 64;
-		if (i % 3 == 1)				/* fewer distinct points than k */
+		if (i % 3 == 1)			/* fewer distinct points than k */
 			for (int j = 0; j < p.n * p.d; j++)
 				p.x[j] = p.x[j % (7 * p.d)];
 		test_host_init(&host, 2);

@@ -30,7 +30,10 @@ pick(int lo, int hi)
 
 /* ---- data ---- */
 
-enum {NORMAL, TIES, ZEROS, SUBNORMAL, HUGE_VALUES, TINY, MIXED, KINDS};
+enum
+{
+	NORMAL, TIES, ZEROS, SUBNORMAL, HUGE_VALUES, TINY, MIXED, KINDS
+};
 
 static float
 value(int kind)
@@ -103,7 +106,7 @@ make(int number)
 	/* Some centroids are copies of others, some are points, some points copies. */
 	for (int i = 0; i < a.k / 3; i++)
 		memmove(a.c + (size_t) pick(0, a.k - 1) * a.d, a.c + (size_t) (a.k - 1) * a.d,
-			   a.d * sizeof(float));
+				a.d * sizeof(float));
 	for (int i = 0; i < 1 + a.rows / 4; i++)
 	{
 		int			to = a.first + pick(0, a.rows - 1);
@@ -385,8 +388,8 @@ test_few(void)
 			for (int i = 0; i < n; i++)
 			{
 				double		v = full ? 1.0 : kind == 0 ? (double) (pick(0, 1) * 2 - 1) :
-					kind == 1 && pick(0, 1) ? pick(-3, 3) * 0.25 :
-					pick(0, 4) ? test_uniform(&rng) * 2 - 1 : (test_uniform(&rng) * 2 - 1) * 0x1p-20;
+				kind == 1 && pick(0, 1) ? pick(-3, 3) * 0.25 :
+				pick(0, 4) ? test_uniform(&rng) * 2 - 1 : (test_uniform(&rng) * 2 - 1) * 0x1p-20;
 
 				x[(size_t) j * n + i] = i >= rows ? 0.0f :
 					gk_to_grid(v * gk_pow2(expo[j]), gk_grid_magic(expo[j]));
@@ -666,7 +669,9 @@ test_closer(void)
 static void
 test_reach(void)
 {
-	enum {IN_BOX = 8};
+	enum
+	{
+	IN_BOX = 8};
 	int			bad[4] = {0};
 	int			missed = 0;
 	int			out = 0;

@@ -105,7 +105,7 @@ main(void)
 {
 	static const int64_t expect[] = {1000, 24, 1, 6, 20000};
 	TestHost	host;
-	GkKeyPartition    *k;
+	GkKeyPartition *k;
 	GkError		err;
 	int64_t		groups;
 	int			floats;

@@ -137,11 +137,11 @@ test_with_cpus(void)
 	write_list(directory, 1, list);
 	snprintf(list, sizeof(list), "0-%d\n", cpu);
 	write_list(directory, 2, list);
-	write_list(directory, 3, "\n");	/* memory without CPUs */
+	write_list(directory, 3, "\n"); /* memory without CPUs */
 	write_list(directory, 4, "8000-8191,9000\n");	/* others' CPUs, and one that cannot be */
 	write_list(directory, 5, "");
 	write_list(directory, 6, "words");
-	write_list(directory, 9, list);	/* whose memory is not allowed */
+	write_list(directory, 9, list); /* whose memory is not allowed */
 	write_list(directory, 700, list);
 	memset(&nodes, 0, sizeof(nodes));
 	nodes.bits[0] = 0x1ff;		/* and 7 and 8, which are not listed */

@@ -171,9 +171,9 @@ same_part(const Part *a, const Part *b)
 	size_t		k = a->p.k;
 	size_t		d = a->p.prep->d;
 	bool		same = a->p.nplanes == b->p.nplanes && a->far_d2 == b->far_d2 &&
-		memcmp(a->p.count, b->p.count, k * sizeof(int64_t)) == 0 &&
-		memcmp(a->p.max_d2, b->p.max_d2, k * sizeof(float)) == 0 &&
-		memcmp(a->p.far, b->p.far, d * sizeof(float)) == 0;
+	memcmp(a->p.count, b->p.count, k * sizeof(int64_t)) == 0 &&
+	memcmp(a->p.max_d2, b->p.max_d2, k * sizeof(float)) == 0 &&
+	memcmp(a->p.far, b->p.far, d * sizeof(float)) == 0;
 
 	for (int i = 0; same && i < a->p.nplanes; i++)
 		same = a->planes[i].shift == b->planes[i].shift &&
@@ -194,7 +194,7 @@ same_on_threads(const Part *want, const double *x, const double *w, int n, int t
 	TestHost	host;
 	GkError		err;
 	GkStore    *store = NULL;
-	GkPartialThreads    *parts;
+	GkPartialThreads *parts;
 	bool		good;
 
 	test_host_init(&host, threads);

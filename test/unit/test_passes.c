@@ -582,7 +582,9 @@ test_screen(const char *simd)
 static void
 test_packages(const char *simd)
 {
-	enum {PART = 3 * GK_PACKAGE, N = 3 * PART};
+	enum
+	{
+	PART = 3 * GK_PACKAGE, N = 3 * PART};
 	TestHost	host;
 	GkError		err;
 	double	   *x = malloc(sizeof(double) * N);

@@ -348,7 +348,9 @@ test_sample(void)
 static void
 test_pca(void)
 {
-	enum {N = 5000, D = 7};
+	enum
+	{
+	N = 5000, D = 7};
 	double	   *x = malloc(sizeof(double) * N * D);
 	double		scale[D];
 	uint64_t	rng = 5;

@@ -138,7 +138,9 @@ test_fits(const char *simd, int problems)
 static bool
 made(GkSkip skip, int n, int d, int k, bool blobs, size_t limit)
 {
-	enum {CANDIDATES = 5, SEEDS = 8};
+	enum
+	{
+	CANDIDATES = 5, SEEDS = 8};
 	TestHost	host;
 	GkError		err;
 	double	   *x = malloc(sizeof(double) * n * d);

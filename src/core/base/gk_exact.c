@@ -44,7 +44,7 @@ gk_digits_add(int64_t *limb, int lo, double x, int sign)
 	int			e;
 	uint64_t	mant = take_apart(x, &e, &negative);
 	int			low;
-	unsigned __int128 v;
+	unsigned	__int128 v;
 
 	if (mant == 0)
 		return;
@@ -65,7 +65,7 @@ gk_digits_add_int128(int64_t *limb, gk_int128 v, int bit)
 {
 	int			shift = bit % 32;
 	bool		negative = v < 0;
-	unsigned __int128 u = negative ? -(unsigned __int128) v : (unsigned __int128) v;
+	unsigned	__int128 u = negative ? -(unsigned __int128) v : (unsigned __int128) v;
 	uint64_t	carry = 0;
 
 	for (limb += bit / 32; u != 0 || carry != 0; u >>= 32)
@@ -98,7 +98,7 @@ gk_digits_carry(int64_t *limb, int n)
 static unsigned __int128
 upper_digits(int64_t *limb, int n, bool *negative, int *top, bool *sticky)
 {
-	unsigned __int128 m = 0;
+	unsigned	__int128 m = 0;
 
 	gk_digits_carry(limb, n);
 	*negative = limb[n - 1] < 0;
@@ -109,7 +109,7 @@ upper_digits(int64_t *limb, int n, bool *negative, int *top, bool *sticky)
 		gk_digits_carry(limb, n);
 	}
 	for (*top = n - 1; *top > 0 && limb[*top] == 0;)
-		--*top;
+		--* top;
 	for (int i = *top; i >= *top - 2; i--)
 		m = (m << 32) | (i >= 0 ? (uint64_t) limb[i] : 0);
 	*sticky = false;
@@ -124,9 +124,9 @@ gk_digits_round(int64_t *limb, int n, int lo, int least, double *mantissa)
 	bool		negative;
 	bool		sticky;
 	int			top;
-	unsigned __int128 m = upper_digits(limb, n, &negative, &top, &sticky);
-	unsigned __int128 rest;
-	unsigned __int128 half;
+	unsigned	__int128 m = upper_digits(limb, n, &negative, &top, &sticky);
+	unsigned	__int128 rest;
+	unsigned	__int128 half;
 	int			at = 32 * (lo + top - 2) - GK_WIDE_BIAS;	/* exponent of the lowest bit of m */
 	int			shift;
 
@@ -200,7 +200,7 @@ gk_wide_mean(const GkWide *w, int64_t n)
 	int			top;
 	bool		negative;
 	bool		sticky;
-	unsigned __int128 m;
+	unsigned	__int128 m;
 	double		mean;
 
 	while (low < GK_WIDE_LIMBS - 1 && w->limb[low] == 0)

@@ -24,8 +24,10 @@ typedef struct GkWide
 } GkWide;
 
 void		gk_wide_add(GkWide *w, double x);
+
 /* to += from. */
 void		gk_wide_merge(GkWide *to, const GkWide *from);
+
 /* The sum divided by n: two roundings, no overflow on the way. */
 double		gk_wide_mean(const GkWide *w, int64_t n);
 
@@ -35,18 +37,23 @@ double		gk_wide_mean(const GkWide *w, int64_t n);
 
 /* First and last limb that a finite x != 0 touches. */
 void		gk_digits_span(double x, int *first, int *last);
+
 /* Add x, or subtract it with sign -1; the limbs of its span must exist. */
 void		gk_digits_add(int64_t *limb, int lo, double x, int sign);
+
 /* Add v * 2^bit, bit counted from the lowest limb. */
 void		gk_digits_add_int128(int64_t *limb, gk_int128 v, int bit);
+
 /* Canonical form: all digits in 0 .. 2^32-1 but the last, which has the sign. */
 void		gk_digits_carry(int64_t *limb, int n);
+
 /*
  * Correctly rounded: *mantissa (an integer of at most 53 bits, or 0) times
  * 2^(result).  least: no bit below 2^least is kept (-1074 for doubles, INT32_MIN
  * for none); lo as above.  The limbs are carried.
  */
 int			gk_digits_round(int64_t *limb, int n, int lo, int least, double *mantissa);
+
 /* As a double; infinite when it does not fit one. */
 double		gk_digits_to_double(int64_t *limb, int n, int lo);
 

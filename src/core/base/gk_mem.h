@@ -16,19 +16,25 @@ void		gk_huge_pages(void *base, size_t bytes);
 
 /* Take a block of huge pages for an owner; NULL: the system has none.  *warm: it was used before. */
 void	   *gk_mem_pool_take(const void *owner, size_t bytes, bool *warm);
+
 /* Take it from memory that was used before only; NULL: none of that is large enough. */
 void	   *gk_mem_pool_reuse(const void *owner, size_t bytes);
+
 /* Give a block back; false: it is not from the pool. */
 bool		gk_mem_pool_give(void *block);
+
 /* Give back all that the owner still has. */
 void		gk_mem_pool_give_all(const void *owner);
+
 /* Was the block used before?  Then its pages are there. */
 bool		gk_mem_pool_warm(const void *block);
+
 /*
  * Keep free blocks mapped as long as they and the blocks in use are at most `bytes`; 0: keep
  * nothing.
  */
 void		gk_mem_pool_limit(size_t bytes);
+
 /* Bytes in use, and bytes that are kept. */
 void		gk_mem_pool_sizes(size_t *used, size_t *kept);
 
@@ -45,6 +51,7 @@ typedef struct GkNodes
 
 /* Number of nodes that large blocks are spread over, asked for once; 1: the system decides. */
 int			gk_numa_nodes(void);
+
 /* Have pages of the range that are not there yet come from all those nodes in turn. */
 void		gk_numa_spread(void *base, size_t bytes);
 

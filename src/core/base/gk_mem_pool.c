@@ -40,7 +40,7 @@ static struct
 	size_t		used;
 	size_t		kept;
 	size_t		limit;
-} pool;
+}			pool;
 
 /* Make room for one more range. */
 static bool

@@ -16,8 +16,8 @@ typedef struct GkGroupBatchWork
 	int			d;
 	int64_t		groups;
 	void	   *ctx;
-	int64_t		(*rows) (void *ctx, int64_t group);	/* n >= 1 */
-	const double *(*row) (const void *rows, int64_t i);	/* GkGroupRow */
+	int64_t		(*rows) (void *ctx, int64_t group); /* n >= 1 */
+	const double *(*row) (const void *rows, int64_t i); /* GkGroupRow */
 	const void *(*arg) (void *ctx, int64_t group);	/* its argument */
 	/* A thread's host; what it gave out is not needed when done() is called. */
 	const GkHost *(*host) (void *ctx, int thread);
@@ -28,6 +28,7 @@ typedef struct GkGroupBatchWork
 
 /* Does any device take groups with such options? */
 bool		gk_group_batch_possible(const GkOptions *options, bool weighted);
+
 /*
  * Cluster the groups that the device takes; the others get no result.  Results stay when the
  * device fails.

@@ -37,6 +37,7 @@ GkStatus	gk_group_fit(const GkHost *host, const GkBackend *backend, const GkOpti
 /* The steps of it: load the points in order into a prepared store, which is to be freed in any case; */
 GkStatus	gk_group_prepare(const GkHost *host, const GkOptions *options, const GkGroupPoints *points,
 							 bool labelled, GkStore **store, GkError *err);
+
 /* and the number of clusters to look for. */
 int			gk_group_clusters(const GkOptions *options, int64_t n);
 

@@ -74,7 +74,7 @@ row_bytes(const GkKeyPartition *k, bool wide)
 GkStatus
 gk_key_partition_create(const GkHost *host, int width, GkKeyPartition **out, GkError *err)
 {
-	GkKeyPartition    *k = gk_alloc0(host, 1, sizeof(GkKeyPartition));
+	GkKeyPartition *k = gk_alloc0(host, 1, sizeof(GkKeyPartition));
 
 	*out = k;
 	if (k == NULL)

@@ -21,8 +21,10 @@ typedef struct GkKeyPartition GkKeyPartition;
 /* width: values of a row besides the key. */
 GkStatus	gk_key_partition_create(const GkHost *host, int width, GkKeyPartition **out, GkError *err);
 void		gk_key_partition_free(GkKeyPartition *k);
+
 /* Add rows with the key in column 0.  GK_ERR_LIMIT: a key is not a whole number exactly. */
 GkStatus	gk_key_partition_add(GkKeyPartition *k, const GkBatch *b, GkError *err);
+
 /* Bytes of the rows. */
 size_t		gk_key_partition_bytes(const GkKeyPartition *k);
 

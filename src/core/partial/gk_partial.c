@@ -419,7 +419,7 @@ add_outside(const GkPartial *p, const GkTile *tile, const double *weight)
 		for (int j = 0; j < d; j++)
 		{
 			double		x = (double) tile->x[(size_t) j * tile->room + i] *
-				gk_pow2(GK_GRID_BITS - p->prep->expo[j]);
+			gk_pow2(GK_GRID_BITS - p->prep->expo[j]);
 			GkPlane    *plane = own;
 
 			if (fabs(x) >= gk_pow2(PLAIN_BITS))
@@ -496,7 +496,10 @@ gk_partial_merge(GkPartial *to, const GkPartial *from)
 
 /* ---- the update ---- */
 
-typedef enum PlaneSums {SUMS, MASSES, INERTIAS} PlaneSums;
+typedef enum PlaneSums
+{
+	SUMS, MASSES, INERTIAS
+} PlaneSums;
 
 #define TOTAL_LIMBS		((GK_PLANE_MAX - GK_PLANE_MIN + 128) / 32 + 2 + GK_DIGITS_HEADROOM)
 

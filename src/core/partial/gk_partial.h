@@ -53,8 +53,10 @@ typedef struct GkPartial
 	const float *f;				/* [k][d] prepared centroids */
 	int64_t    *count;			/* [k] points */
 	float	   *max_d2;			/* [k] */
-	/* The point farthest from its centroid; *far_d2 = 0: none yet.  Ties as in
-	 * GkBackend.seed_far. */
+
+	/*
+	 * The point farthest from its centroid; *far_d2 = 0: none yet.  Ties as in GkBackend.seed_far.
+	 */
 	float	   *far_d2;
 	float	   *far;			/* [d] prepared */
 	int			nplanes;
@@ -77,9 +79,11 @@ typedef struct GkTile
 } GkTile;
 
 int			gk_partial_rows(int d);
+
 /* Bytes of the arrays of a tile, and their places in a 64-byte aligned block. */
 size_t		gk_tile_bytes(int d, int k, int room);
 void		gk_tile_bind(GkTile *tile, void *block, int d, int k, int room);
+
 /* Doubles in acc. */
 size_t		gk_tile_acc(int d, int k, int room);
 
@@ -90,12 +94,14 @@ size_t		gk_tile_acc(int d, int k, int room);
 #define GK_MAX_SHIFTS	((GK_PLANE_MAX - GK_PLANE_MIN) / GK_PLANE_STEP + 1)
 GkStatus	gk_partial_assign(const GkPartial *p, GkTile *tile, const double *raw, size_t stride, int rows,
 							  const double *weight, int *shifts, int *missing, GkError *err);
+
 /*
  * Only find the missing planes, for rows that are prepared and assigned: tile->x, label, d2 and rows
  * are set; after the last row x and d2 are 0 up to a multiple of GK_ROW_PAD.
  */
 GkStatus	gk_partial_find_planes(const GkPartial *p, GkTile *tile, const double *weight, int *shifts, int *missing,
-							GkError *err);
+								   GkError *err);
+
 /* Add the tile's rows; all planes are there. */
 void		gk_partial_add(GkPartial *p, const GkTile *tile, const double *weight);
 

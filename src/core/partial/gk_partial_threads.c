@@ -34,7 +34,7 @@ struct GkPartialThreads
 	GkPartialWhat what;
 	int			d;
 	bool		weighted;
-	GkChunkStore	chunk;
+	GkChunkStore chunk;
 	double	   *weight;			/* [stride] as given; NULL: no weights */
 	int32_t    *label;			/* [stride] */
 	float	   *d2;				/* [stride] */
@@ -113,7 +113,7 @@ begin(GkPartialThreads *p, const GkStore *from, const GkBatch *b, GkError *err)
 	p->weighted = from->pts.weighted;
 	/* Weights are not prepared: a part takes them as they are. */
 	st = gk_chunk_store_make(&p->chunk, p->host, p->what.prep, false, 0,
-						   gk_chunk_store_rows(from, p->what.chunk_bytes, b->capacity), err);
+							 gk_chunk_store_rows(from, p->what.chunk_bytes, b->capacity), err);
 	if (st != GK_OK)
 		return st;
 	p->chunk.store->pts.d2_expo = gk_bound_d2(p->what.prep);

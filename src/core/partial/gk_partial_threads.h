@@ -25,12 +25,16 @@ typedef struct GkPartialWhat
 } GkPartialWhat;
 
 GkStatus	gk_partial_threads_open(const GkHost *host, const GkPartialWhat *what, GkPartialThreads **out, GkError *err);
+
 /* A GkTake. */
 GkStatus	gk_partial_threads_take(void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);
+
 /* After the last batch. */
 GkStatus	gk_partial_threads_end(GkPartialThreads *p, GkError *err);
+
 /* Shifts of the planes, ascending; returns how many (<= GK_MAX_SHIFTS). */
 int			gk_partial_threads_shifts(const GkPartialThreads *p, int *shifts);
+
 /* Add all parts to one that has these planes. */
 void		gk_partial_threads_merge(GkPartial *to, const GkPartialThreads *p);
 void		gk_partial_threads_free(GkPartialThreads *p);

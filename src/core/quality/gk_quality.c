@@ -135,7 +135,7 @@ static int
 choose_expo(const GkQuality *q, const double *centroid)
 {
 	const GkPrep *p = q->prep;
-	int			top = -250;			/* all values 0 */
+	int			top = -250;		/* all values 0 */
 	int			e;
 
 	for (int j = 0; j < q->d; j++)

@@ -98,8 +98,10 @@ gk_quality_no_memory(GkError *err)
 
 /* Find room for the sample, as soon as labels are known. */
 GkStatus	gk_quality_place_sample(GkQuality *q, GkError *err);
+
 /* First pass: labels (of a raw store), sums and counts, for each thread. */
 GkStatus	gk_quality_sum(GkQuality *q, GkError *err);
+
 /* Second pass: distances to the means; picks the sample up. */
 GkStatus	gk_quality_measure(GkQuality *q, GkError *err);
 
@@ -122,11 +124,13 @@ GkStatus	gk_silhouette(const GkHost *host, const double *z, size_t stride, int d
  */
 void		gk_quality_own_other(const double *z, int d, const double *mean, int k, const double *label,
 								 double *own, double *other);
+
 /*
  * In place, roots of what that gave; the sum of (other - own) / the larger one, and
  * in *within that of own before the root.
  */
 double		gk_quality_scores(double *own, double *other, double *within);
+
 /*
  * Sums of the distances of n points (z: whole vectors are readable) to each of
  * GK_QUALITY_QUAD points, all column-major with one stride.

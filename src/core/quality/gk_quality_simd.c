@@ -35,7 +35,7 @@ typedef double Lanes __attribute__((vector_size(8 * LANES)));
 
 #define LOAD(v, from)	memcpy(&(v), from, sizeof(v))
 
-VECTORS CLONES void
+VECTORS		CLONES void
 gk_quality_own_other(const double *z, int d, const double *mean, int k, const double *label,
 					 double *restrict own, double *restrict other)
 {
@@ -72,7 +72,7 @@ gk_quality_own_other(const double *z, int d, const double *mean, int k, const do
 		}
 }
 
-VECTORS CLONES double
+VECTORS		CLONES double
 gk_quality_scores(double *own, double *other, double *within)
 {
 	double		square[LANES] = {0};
@@ -100,7 +100,7 @@ gk_quality_scores(double *own, double *other, double *within)
 	return gk_quality_add(score);
 }
 
-VECTORS CLONES void
+VECTORS		CLONES void
 gk_quality_distances(const double *z, size_t stride, int n, int d, const double *point, double *out)
 {
 	static const double weight[2 * LANES] = {1, 1, 1, 1, 1, 1, 1, 1};

@@ -85,9 +85,11 @@ gk_pass_point(const GkPass *pass, const GkPassResult *r, int race, int pick)
 
 /* Lengths of the arrays for points of d features. */
 void		gk_pass_lengths(const GkPass *pass, int d, GkPassResult *r);
+
 /* Make an answer of no rows; d = 0 in a STATS pass: without arrays, until gk_pass_add() knows d. */
 GkStatus	gk_pass_result_init(const GkHost *host, const GkPass *pass, int d, GkPassResult *r, GkError *err);
 void		gk_pass_result_free(const GkHost *host, GkPassResult *r);
+
 /* Add the answer of other rows; their order of rows only matters to `first`. */
 GkStatus	gk_pass_add(const GkHost *host, const GkPass *pass, GkPassResult *to,
 						const GkPassResult *from, GkError *err);
@@ -115,6 +117,7 @@ typedef struct GkRows
  * no rows.
  */
 GkStatus	gk_rows_open(const GkHost *host, const GkRows *rows, bool weighted, GkStore **out, GkError *err);
+
 /* The one backend that clusters such a store. */
 extern const GkBackend gk_rows_backend;
 
@@ -138,12 +141,15 @@ typedef struct GkKeptD
  * agrees.  chunk_bytes: size of the rows that are computed with at once.  kept may be NULL.
  */
 GkStatus	gk_pass_answer_open(const GkHost *host, const GkPass *pass, const GkBackend **device,
-						   size_t chunk_bytes, const GkLabelSink *sink, GkKeptD *kept, GkPassAnswerer **out,
-						   GkError *err);
+								size_t chunk_bytes, const GkLabelSink *sink, GkKeptD *kept, GkPassAnswerer **out,
+								GkError *err);
+
 /* A GkTake. */
 GkStatus	gk_pass_answer_take(void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);
+
 /* End after the last batch.  The answer becomes the caller's. */
 GkStatus	gk_pass_answer_end(GkPassAnswerer *p, GkPassResult *out, GkError *err);
+
 /* What made a step, as GkBackend.describe; empty: the pass was no step. */
 typedef struct GkPassAnswererNames
 {

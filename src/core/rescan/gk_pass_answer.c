@@ -30,7 +30,7 @@ struct GkPassAnswerer
 	GkColumnStats *stats;		/* [columns] STATS */
 	GkMoments  *moments;		/* [d] MOMENTS, and totals of the chunk */
 	gk_int128	mass;
-	GkChunkStore	chunk;
+	GkChunkStore chunk;
 	int64_t		row;			/* ordinal of its first row */
 	GkPassAnswererNames names;
 	GkPick	   *picks;			/* [want] */
@@ -65,7 +65,7 @@ begin_chunk(GkPassAnswerer *p, const GkStore *from, const GkBatch *b, GkError *e
 {
 	const GkPass *pass = p->pass;
 	GkStatus	st = gk_chunk_store_make(&p->chunk, p->host, pass->prep, from->pts.weighted, from->pts.naux,
-									   gk_chunk_store_rows(from, p->chunk_bytes, b->capacity), err);
+										 gk_chunk_store_rows(from, p->chunk_bytes, b->capacity), err);
 	GkPoints   *pts;
 
 	if (st != GK_OK)
@@ -295,7 +295,7 @@ observe(GkPassAnswerer *p, const GkStore *from, const GkBatch *b, GkError *err)
 GkStatus
 gk_pass_answer_take(void *arg, GkStore *store, const GkBatch *b, GkError *err)
 {
-	GkPassAnswerer   *p = arg;
+	GkPassAnswerer *p = arg;
 	const GkPass *pass = p->pass;
 	GkChunk    *c;
 	GkStatus	st;
@@ -330,9 +330,9 @@ gk_pass_answer_take(void *arg, GkStore *store, const GkBatch *b, GkError *err)
 
 GkStatus
 gk_pass_answer_open(const GkHost *host, const GkPass *pass, const GkBackend **device,
-			   size_t chunk_bytes, const GkLabelSink *sink, GkKeptD *kept, GkPassAnswerer **out, GkError *err)
+					size_t chunk_bytes, const GkLabelSink *sink, GkKeptD *kept, GkPassAnswerer **out, GkError *err)
 {
-	GkPassAnswerer   *p = gk_alloc0(host, 1, sizeof(GkPassAnswerer));
+	GkPassAnswerer *p = gk_alloc0(host, 1, sizeof(GkPassAnswerer));
 	GkStatus	st;
 
 	*out = NULL;

@@ -33,12 +33,16 @@ typedef struct GkBatch
 /* The rows of a batch of about that many bytes, at least 16. */
 int			gk_batch_capacity(int columns, size_t bytes);
 size_t		gk_batch_bytes(int columns, int naux, int capacity);
+
 /* Make an empty batch in gk_batch_bytes() of memory, aligned to 8; its columns are floats. */
 void		gk_batch_init(GkBatch *b, void *memory, int columns, int naux, int capacity);
+
 /* Make a view of another process's batch. */
 void		gk_batch_attach(GkBatch *b, void *memory, int columns, int naux, int capacity);
+
 /* Make doubles of the first `rows` values of a column, and of those to come. */
 void		gk_batch_widen(GkBatch *b, int column, int rows);
+
 /* Add the rows to the statistics [columns]. */
 void		gk_batch_observe(const GkBatch *b, GkColumnStats *stats);
 
@@ -109,6 +113,7 @@ typedef struct GkMover
 
 /* Find places for a batch's rows; gk_store_observed() adds their statistics. */
 GkStatus	gk_store_add_by(GkStore *store, const GkBatch *batch, const GkMover *mover, GkError *err);
+
 /* Make a copy.  Any thread. */
 void		gk_store_move(const GkStore *store, const GkMove *move);
 

@@ -11,7 +11,7 @@
 #include "core/gk_numerics.h"
 #include "core/store/gk_store.h"
 
-#define BLOCK	GK_COLUMN_BLOCK	/* rows converted at a time */
+#define BLOCK	GK_COLUMN_BLOCK /* rows converted at a time */
 /* Rows of one column that a thread goes through: memory likes long runs. */
 #define RUN		(16 * BLOCK)
 

@@ -52,8 +52,11 @@ typedef struct GkPoints
 	GkPrep		prep;
 	int			d2_expo;		/* F: no squared distance inside the data's box exceeds 2^F */
 	int			weight_exp;		/* prepared weight = weight * 2^-weight_exp */
-	/* Exact totals over all rows, in the units of a GkStep: the last cluster's
-	 * sums are the total minus the rest. */
+
+	/*
+	 * Exact totals over all rows, in the units of a GkStep: the last cluster's sums are the total minus the
+	 * rest.
+	 */
 	gk_int128  *total_sum;		/* [d] */
 	gk_int128	total_mass;		/* weighted: units of 2^-40; else n */
 	double		sum_sq;			/* sum over rows of w * |x|^2, prepared units */

@@ -473,7 +473,7 @@ gk_chunk_store_rows(const GkStore *like, size_t bytes, int min_rows)
 
 GkStatus
 gk_chunk_store_make(GkChunkStore *o, const GkHost *host, const GkPrep *prep, bool weighted, int naux,
-				  size_t rows, GkError *err)
+					size_t rows, GkError *err)
 {
 	GkStatus	st = gk_store_create(host, prep->d, weighted, naux, SIZE_MAX, SIZE_MAX, &o->store, err);
 	GkChunk    *c;

@@ -95,8 +95,10 @@ gk_value_bytes(bool wide)
 /* Bytes of a raw chunk of `stride` rows, padding included; of a prepared one. */
 size_t		gk_store_raw_bytes(const GkStore *store, const uint8_t *wide, int stride);
 size_t		gk_store_chunk_bytes(const GkStore *store, int stride);
+
 /* Read from the spill file. */
 GkStatus	gk_spill_read(const GkHost *host, int64_t at, void *to, size_t bytes, GkError *err);
+
 /* No more rows come; gk_store_prepare() calls it, too. */
 GkStatus	gk_store_loaded(GkStore *store, GkError *err);
 
@@ -109,6 +111,7 @@ void		gk_store_take_prep(GkStore *store, const GkPrep *prep);
 /* GkSink.prepare of chunks. */
 GkStatus	gk_store_convert(GkStore *store, const GkPrep *prep, bool keep,
 							 GkMoments *moments, gk_int128 *mass, GkError *err);
+
 /*
  * Convert a batch to prepared columns at `to` (NULL: not wanted) and add it to moments and
  * mass (NULL: not wanted).
@@ -134,11 +137,14 @@ typedef struct GkChunkStore
  * and weight_exp of the store's points.
  */
 GkStatus	gk_chunk_store_make(GkChunkStore *o, const GkHost *host, const GkPrep *prep, bool weighted, int naux,
-							  size_t rows, GkError *err);
+								size_t rows, GkError *err);
+
 /* The rows like those of a store that fit into `bytes`, at least min_rows. */
 size_t		gk_chunk_store_rows(const GkStore *like, size_t bytes, int min_rows);
+
 /* No more rows come: make whole tiles of those that were put in. */
 void		gk_chunk_store_close(GkChunkStore *o, int64_t first);
+
 /* Open a backend's session for them. */
 GkStatus	gk_chunk_store_open(const GkChunkStore *o, const GkBackend *backend, int k_max, GkSession **out, GkError *err);
 void		gk_chunk_store_free(GkChunkStore *o);

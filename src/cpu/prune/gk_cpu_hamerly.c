@@ -387,7 +387,7 @@ judge(GkSession *s, const GkHamerlyCounts *done)
 	double		plain = h->k * GK_COST_DISTANCE(d) / lanes;
 	double		search = searched * (h->k * two + GK_COST_SEARCH(d));
 	double		near = (double) done->groups * GK_ROW_PAD * GK_EXPONION_GROUP * two +
-		searched * GK_COST_SEARCH_GROUPS(d);
+	searched * GK_COST_SEARCH_GROUPS(d);
 	double		own = tightened * GK_COST_TIGHTEN(d);
 	double		cost = (double) done->tiles * GK_COST_TILE + own + (h->grouped ? near : search);
 

@@ -26,8 +26,10 @@
 /* Do labels of k clusters pay by scalar products?  Of all that a sweep compares at once, too? */
 bool		gk_cpu_dot_possible(const GkSession *s, int k);
 bool		gk_cpu_dot_wanted(const GkSession *s, const GkSweep *sweep, int k);
+
 /* Begin a pass with them; the sweep then takes all centroids in one round. */
 GkStatus	gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *err);
+
 /* Labels of the `rows` rows of some tiles; slot is the first one's. */
 void		gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int32_t *label);
 void		gk_cpu_dot_end(GkSession *s);
@@ -82,19 +84,24 @@ gk_hamerly_scratch(const GkCpuHamerly *h, int thread)
 /* May bounds be kept for k clusters, and do they help a step that has the last one's labels and sums? */
 bool		gk_cpu_hamerly_possible(const GkSession *s, int k);
 bool		gk_cpu_hamerly_wanted(const GkSession *s, int k);
+
 /* Begin such a step; false: without them, the sweep is as it was. */
 bool		gk_cpu_hamerly_begin(GkSession *s, GkSweep *sweep, const float *centroids, int k);
+
 /* Bring the block's labels (s->previous) up to date: the changes, and how many. */
 const GkLabelChange *gk_cpu_hamerly_block(GkSession *s, const GkBlock *b, const float *centroids, int k,
 										  int *changes);
+
 /* After any step that kept labels: did it use the bounds? */
 void		gk_cpu_hamerly_end(GkSession *s, const GkSweep *sweep, bool used);
+
 /* New centroids are coming. */
 void		gk_cpu_hamerly_forget(GkSession *s);
 
 /* ---- groups of centroids, for the bounds ---- */
 
 bool		gk_cpu_exponion_possible(const GkSession *s, int k);
+
 /* Follow the centroids' moves; anew: they are others, or arrange them anew.  false: stopped, or no memory. */
 bool		gk_cpu_exponion_follow(GkSession *s, const GkHost *host, const float *centroids, int k, bool anew);
 
@@ -127,14 +134,17 @@ typedef struct GkTree
 /* Its size; and the tree itself, false: out of memory. */
 GkTree		gk_kdtree_plan(const GkSession *s);
 bool		gk_kdtree_make(GkSession *s, GkTree *t);
+
 /* The share of the tiles of an index that candidates would have to look at. */
 double		gk_kdtree_open(const GkTree *t, const float *c, int candidates);
 
 /* Make the index if that pays, D being settled; and free it. */
 GkStatus	gk_cpu_seed_index_consider(GkSession *s, const float *centroids, int candidates, GkError *err);
 void		gk_cpu_seed_index_free(GkSession *s);
+
 /* As gk_cpu_plan(), for a pass over the index. */
 GkSweep		gk_cpu_seed_index_plan(const GkSession *s, int m);
+
 /* Compute the largest D of a tile anew. */
 void		gk_cpu_seed_index_update(GkCpuSeedIndex *index, int tile);
 

@@ -356,7 +356,7 @@ assign_two(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, flo
 /* Canonical distances of scattered points, eight chains at a time. */
 GK_TARGET static void
 own_distance(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
-	const float *c, int d, float *d2)
+			 const float *c, int d, float *d2)
 {
 	for (int i = 0; i < n; i += 8)
 	{

@@ -79,7 +79,7 @@ candidates(const GkTiles *x, int tile, const float *c, int nc, const float *d2, 
 		   int rows, GkCandidates *out)
 {
 	static unsigned (*const run[]) (const GkRegisterTile *, const float *, const float *, int, GkCandidates *) =
-		GK_TABLE(candidates);
+	GK_TABLE(candidates);
 	const GkPrefetch ahead = rows_ahead(x, nc);
 	const GkRegisterTile r = register_tile(x, tile * GK_ROW_PAD, c, &ahead);
 

@@ -33,6 +33,7 @@ typedef double vdouble __attribute__((vector_size(GK_DOUBLES * sizeof(double))))
 typedef int64_t vlong __attribute__((vector_size(GK_DOUBLES * sizeof(int64_t))));
 typedef float vnarrow __attribute__((vector_size(GK_DOUBLES * sizeof(float))));
 typedef int32_t vint __attribute__((vector_size(GK_DOUBLES * sizeof(int32_t))));
+
 /* twice as many floats */
 typedef float vfloats __attribute__((vector_size(2 * GK_DOUBLES * sizeof(float))));
 typedef uint32_t vbits __attribute__((vector_size(2 * GK_DOUBLES * sizeof(float))));
@@ -344,7 +345,7 @@ no_sums(int expo)
 }
 
 GK_INLINE void
-add_some(Sums *s, const vnarrow *f)
+add_some(Sums *s, const vnarrow * f)
 {
 	vdouble		v = v_widen(*f);
 	vdouble		hi = vd_fma(v, v, s->hi);

@@ -20,7 +20,7 @@
 
 /* Rows closer to a candidate than to any seed, gathered until their distances are summed up. */
 #define GK_CANDIDATES_ROOM	256
-#define GK_MAX_CANDIDATES	6		/* candidates at a time */
+#define GK_MAX_CANDIDATES	6	/* candidates at a time */
 
 typedef struct GkCandidates
 {
@@ -75,8 +75,11 @@ gk_dot_width(int k)
 typedef struct GkCpuKernels
 {
 	const char *name;
-	/* Multiply-adds (sub and fma of one feature) that take about a millisecond
-	 * on a slow machine; how much work goes into one job. */
+
+	/*
+	 * Multiply-adds (sub and fma of one feature) that take about a millisecond on a slow machine; how much
+	 * work goes into one job.
+	 */
 	int64_t		job_work;
 	int			lanes;			/* floats in a vector */
 
@@ -254,6 +257,7 @@ extern const GkCpuKernels gk_cpu_neon;
 
 /* The chosen set, see gk_cpu_set_simd(). */
 const GkCpuKernels *gk_cpu_kernels(void);
+
 /* A set by name if this machine can run it, else NULL with the reason. */
 const GkCpuKernels *gk_cpu_kernels_named(const char *name, char *reason, size_t reason_len);
 

@@ -51,7 +51,7 @@ scalar_mindist(const GkTiles *x, const float *c, int k0, int k1, float *d2)
 
 static unsigned
 scalar_candidates(const GkTiles *x, int tile, const float *c, int nc, const float *d2, const float *weight,
-			  int rows, GkCandidates *out)
+				  int rows, GkCandidates *out)
 {
 	unsigned	found = 0;
 
@@ -120,7 +120,7 @@ scalar_assign_two(const GkTiles *x, const float *c, int k0, int k1, int32_t *lab
 
 static void
 scalar_own_distance(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
-		   const float *c, int d, float *d2)
+					const float *c, int d, float *d2)
 {
 	for (int i = 0; i < n; i++)
 		d2[i] = gk_d2(x + row[i], stride, c + (size_t) label[i] * d, d);

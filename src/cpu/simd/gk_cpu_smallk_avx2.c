@@ -120,7 +120,9 @@ SHAPES(ADD)
 
 #define ADD_ENTRY(k, f) [k][f] = add_##k##_##f,
 static void (*const adds[MAX_K + 1][MAX_D + 1]) (const GkTiles *, const int32_t *, int, const int32_t *, gk_int128 *) =
-{SHAPES(ADD_ENTRY)};
+{
+	SHAPES(ADD_ENTRY)
+};
 
 GK_TARGET static void
 add_counts(const int32_t *label, int rows, int k, int64_t *count)
@@ -164,7 +166,7 @@ add_slice(const GkTiles *x, const int32_t *label, int k, const int32_t *expo, gk
 
 void
 gk_cpu_avx2_add_smallk(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
-					gk_int128 *sum, int64_t *count)
+					   gk_int128 *sum, int64_t *count)
 {
 	if (k == 1)
 		return;
@@ -219,11 +221,13 @@ assign(const int k, const int v, const GkTiles *x, const float *c, int32_t *labe
 ASSIGN(2, 2) ASSIGN(3, 2) ASSIGN(4, 2) ASSIGN(5, 2) ASSIGN(6, 2) ASSIGN(7, 1) ASSIGN(8, 1)
 
 static void (*const assigns[MAX_K + 1]) (const GkTiles *, const float *, int32_t *) =
-{NULL, NULL, BY_K(assign)};
+{
+	NULL, NULL, BY_K(assign)
+};
 
 int64_t
 gk_cpu_avx2_step_smallk(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
-					 uint64_t *kept, gk_int128 *sum, int64_t *count)
+						uint64_t *kept, gk_int128 *sum, int64_t *count)
 {
 	int32_t		label[GK_SMALLK_ROWS];
 

@@ -179,7 +179,9 @@ SHAPES(ADD)
 
 #define ADD_ENTRY(k, f) [k][f] = add_##k##_##f,
 static void (*const adds[MAX_K + 1][MAX_D + 1]) (const GkTiles *, const uint64_t *, int, const int32_t *, gk_int128 *) =
-{SHAPES(ADD_ENTRY)};
+{
+	SHAPES(ADD_ENTRY)
+};
 
 static void
 add_masks(const GkTiles *x, int k, const uint64_t *mask, const int32_t *expo, gk_int128 *sum)
@@ -224,7 +226,7 @@ masks_of_labels(const int32_t *label, int tiles, int k, uint64_t *mask)
 
 void
 gk_cpu_avx512_add_smallk(const GkTiles *x, const int32_t *label, int rows, int k, const int32_t *expo,
-					  gk_int128 *sum, int64_t *count)
+						 gk_int128 *sum, int64_t *count)
 {
 	uint64_t	mask[MASKS];
 
@@ -352,7 +354,9 @@ masks_of_bits(const int k, const uint64_t *label, uint64_t *mask)
 EACH_K(NEAREST)
 
 static void (*const masks_of[MAX_K + 1]) (const GkTiles *, const float *, uint64_t *) =
-{NULL, NULL, BY_K(nearest)};
+{
+	NULL, NULL, BY_K(nearest)
+};
 
 /*
  * All in registers, for the shapes that fit.  While a vector's
@@ -412,7 +416,9 @@ SHAPES(FUSED)
 
 #define FUSED_ENTRY(k, d) [k][d] = fused_##k##_##d,
 static void (*const shapes[MAX_K + 1][MAX_D + 1]) (const GkTiles *, const float *, const int32_t *, uint64_t *, gk_int128 *) =
-{SHAPES(FUSED_ENTRY)};
+{
+	SHAPES(FUSED_ENTRY)
+};
 
 /* The bits of what masks say; the last cluster's rows are in none. */
 GK_INLINE_WORDS void
@@ -465,11 +471,13 @@ keep(const int k, const uint64_t *label, uint64_t *kept)
 EACH_K(KEEP)
 
 static int64_t (*const keeps[MAX_K + 1]) (const uint64_t *, int, int, uint64_t *) =
-{NULL, NULL, BY_K(keep)};
+{
+	NULL, NULL, BY_K(keep)
+};
 
 int64_t
 gk_cpu_avx512_step_smallk(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
-					   uint64_t *kept, gk_int128 *sum, int64_t *count)
+						  uint64_t *kept, gk_int128 *sum, int64_t *count)
 {
 	bool		one_pass = k > 1 && x->d <= FEATURES(k);
 	int			most = one_pass ? GK_PACKAGE : GK_SMALLK_ROWS;
@@ -567,11 +575,13 @@ move_changed(const int k, const int v, const GkTiles *x, const float *c, int row
 EACH_K(MOVE)
 
 static void (*const moves[MAX_K + 1]) (const GkTiles *, const float *, int, uint64_t *, Moves *) =
-{NULL, NULL, BY_K(move)};
+{
+	NULL, NULL, BY_K(move)
+};
 
 int64_t
 gk_cpu_avx512_move_smallk(const GkTiles *x, const float *c, int k, int rows, const int32_t *expo,
-					   uint64_t *kept, gk_int128 *sum, int64_t *count)
+						  uint64_t *kept, gk_int128 *sum, int64_t *count)
 {
 	int64_t		changed = 0;
 
