@@ -12,6 +12,7 @@
 #include "lib/stringinfo.h"
 
 #include "core/gk_core.h"
+#include "pg/pg_compat.h"
 
 #define KMEANS_MODEL_MAGIC		0x6b6d6331	/* "kmc1" */
 #define KMEANS_MODEL_VERSION	1

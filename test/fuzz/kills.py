@@ -65,6 +65,8 @@ class Writer(threading.Thread):
                 elif what is not None and outcome.value != self.right[what.name]:
                     self.trouble = f"another answer of {what.name}"
                 self.session.run("ROLLBACK; RESET ALL; SET client_min_messages = error", False)
+            elif outcome.state == "40P01" and what is not None and getattr(what, "name", "") == "new column":
+                self.session.run("ROLLBACK; RESET ALL", False)  # two add it at the same time
             elif not outcome.state.startswith(("08", "57P0")):
                 self.trouble = f"{outcome}"
                 self.session.run("ROLLBACK; RESET ALL", False)
