@@ -301,6 +301,19 @@ packed_run(const PackedCase *c, const GkHost *host, const GkBackend *backend)
 }
 
 /* What every device has to do right; options by turns. */
-#define PACKED_CASESHidden5_
+#define PACKED_CASES(scale) { \
+	{"k-means++", 1000 * (scale), 200, 4, {.k = 3,.n_init = 1,.max_iter = 100,.tol = 1e-4}}, \
+	{"one feature", 500 * (scale), 60, 1, {.k = 5,.n_init = 1,.max_iter = 50,.tol = 0}}, \
+	{"k = 1", 100 * (scale), 40, 2, {.k = 1,.n_init = 1,.max_iter = 10,.tol = 0}}, \
+	{"more clusters than points", 300 * (scale), 12, 3, {.k = 20,.n_init = 1,.max_iter = 30,.tol = 0,.seed = 5}}, \
+	{"large groups", 60 * (scale), 2000, 4, {.k = 8,.n_init = 1,.max_iter = 40,.tol = 1e-5,.seed = -3}}, \
+	{"many clusters", 40 * (scale), 500, 2, {.k = 130,.n_init = 1,.max_iter = 12,.tol = 0}}, \
+	{"many features", 60 * (scale), 90, 33, {.k = 4,.n_init = 1,.max_iter = 30,.tol = 1e-3}}, \
+	{"restarts", 200 * (scale), 80, 3, {.k = 4,.n_init = 7,.max_iter = 30,.tol = 1e-4,.seed = 77}}, \
+	{"random rows", 300 * (scale), 100, 2, {.k = 6,.init = GK_INIT_RANDOM,.n_init = 3,.max_iter = 60,.tol = 0}}, \
+	{"standardized", 300 * (scale), 100, 5, {.k = 3,.n_init = 1,.max_iter = 60,.tol = 1e-4,.standardize = true}}, \
+	{"given centroids", 300 * (scale), 100, 2, {.k = 7,.init = GK_INIT_CENTROIDS,.n_init = 1,.max_iter = 60,.tol = 0}}, \
+	{"one iteration", 300 * (scale), 100, 2, {.k = 9,.init = GK_INIT_RANDOM,.n_init = 1,.max_iter = 1,.tol = 0}}, \
+}
 
 #endif							/* PACKED_CASES_H */
