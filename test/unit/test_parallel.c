@@ -218,7 +218,7 @@ contend(pid_t other[2], bool start)
 		else if ((other[i] = fork()) == 0)
 		{
 			alarm(300);
-			for (volatile int n = 0;; n++)
+			for (volatile unsigned n = 0;; n++)
 				;
 		}
 }
