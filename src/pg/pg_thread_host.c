@@ -10,6 +10,7 @@
 #include "utils/memutils.h"
 
 #include "core/base/gk_mem.h"
+#include "core/base/gk_sizes.h"
 #include "pg/pg.h"
 
 #define BLOCK_BYTES		((size_t) 1 << 20)
@@ -39,7 +40,7 @@ typedef struct ThreadHost
 	GkHost		host;
 	Arena		work;
 	Arena		kept;
-	char		apart[64];		/* threads do not share cache lines */
+	char		apart[GK_CACHE_LINE];	/* threads do not share cache lines */
 } ThreadHost;
 
 struct KmThreadHosts

@@ -33,7 +33,7 @@ typedef enum KmSlotState
 /* What a slot begins with; alone in its line, since others look at it again and again. */
 typedef struct KmSlot
 {
-	alignas(KM_LINE) uint64 turn;	/* number * KM_SLOT_STATES + state */
+	alignas(GK_CACHE_LINE) uint64 turn; /* number * KM_SLOT_STATES + state */
 } KmSlot;
 
 /* One process's view of the slots. */
@@ -105,8 +105,8 @@ km_slot_claim(const KmConveyor *c, uint64 *next, KmSlotState state, uint64 *numb
 static inline void *
 km_alloc_lines(Size size)
 {
-	char	   *memory = palloc0(size + KM_LINE);
-	void	  **lines = (void **) TYPEALIGN(KM_LINE, memory + sizeof(void *));
+	char	   *memory = palloc0(size + GK_CACHE_LINE);
+	void	  **lines = (void **) TYPEALIGN(GK_CACHE_LINE, memory + sizeof(void *));
 
 	lines[-1] = memory;
 	return lines;

@@ -121,7 +121,7 @@ extern bool km_transpose(GkBatch *b, int column, int columns, KmValueType type,
 static inline void
 km_prefetch_rest(KmPrefetch *ahead)
 {
-	for (; ahead->next < ahead->end; ahead->next += KM_LINE)
+	for (; ahead->next < ahead->end; ahead->next += GK_CACHE_LINE)
 		__builtin_prefetch(ahead->next);
 }
 

@@ -39,7 +39,7 @@ struct KmPageReader
 	BlockNumber nwhere;
 
 	/* Threads read what is above (km_page_touch_ahead()): what changes with each page is in other lines. */
-				alignas(KM_LINE) Buffer latest; /* the buffer of the page pinned last */
+	alignas(GK_CACHE_LINE) Buffer latest;	/* the buffer of the page pinned last */
 	int			step;			/* 1, -1: it was next to the one before; 0: it was not */
 
 	/* What is still to be read. */

@@ -81,11 +81,11 @@ struct KmThreads
 	bool		over;			/* threads may end */
 
 	/* What many threads write is alone in its line, so that no other look waits for it. */
-				alignas(KM_LINE) uint64 fill;	/* the next job to be filled */
-				alignas(KM_LINE) uint64 move;	/* the next to be moved */
+	alignas(GK_CACHE_LINE) uint64 fill; /* the next job to be filled */
+	alignas(GK_CACHE_LINE) uint64 move; /* the next to be moved */
 
 	/* The leader's: jobs below these numbers have pages, have places, are free again. */
-				alignas(KM_LINE) uint64 given;
+	alignas(GK_CACHE_LINE) uint64 given;
 	uint64		placed;
 	uint64		freed;
 	int			table;

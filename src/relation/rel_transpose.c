@@ -83,7 +83,7 @@ typedef struct Ask
 static inline __attribute__((always_inline)) void
 prefetch_lines(Ask *ask)
 {
-	for (int line = 0; line < ask->lines; line++, ask->next += KM_LINE)
+	for (int line = 0; line < ask->lines; line++, ask->next += GK_CACHE_LINE)
 		__builtin_prefetch(ask->next);
 }
 
@@ -267,7 +267,7 @@ km_transpose(GkBatch *b, int column, int columns, KmValueType type,
 	bool		good = true;
 
 	if (step > 1 && columns >= step)
-		lines = (int) (ahead->end - ahead->next) / KM_LINE / (blocks * (columns / step));
+		lines = (int) (ahead->end - ahead->next) / GK_CACHE_LINE / (blocks * (columns / step));
 	for (int first = 0; first < columns; first += step)
 	{
 		int			some = Min(step, columns - first);
@@ -279,7 +279,7 @@ km_transpose(GkBatch *b, int column, int columns, KmValueType type,
 				? (char *) gk_batch_column(b, column + first + j) + (size_t) b->rows * size
 				: (char *) raw[j];
 		if (some == step)
-			ahead->next += blocks * lines * KM_LINE;
+			ahead->next += blocks * lines * GK_CACHE_LINE;
 		if (size == 2)
 			turn_2(data, n, at + first * size, out[0]);
 		else if (size == 4)

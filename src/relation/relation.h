@@ -36,11 +36,9 @@
 #include "tcop/dest.h"
 #include "utils/array.h"
 
+#include "core/base/gk_sizes.h"
 #include "pg/pg.h"
 #include "relation/rel_value.h"
-
-/* Bytes of a line of the CPU's cache. */
-#define KM_LINE		64
 
 struct KmPgHost;
 struct PlanState;
