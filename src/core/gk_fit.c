@@ -158,6 +158,8 @@ open_session(GkEngine *e, int k, int max_iter, double tol, const GkOptions *opt,
 {
 	GkProblem	problem = gk_problem(e->store, k, max_iter);
 
+	if (e->store->reader != NULL && e->backend != e->store->reader)
+		return gk_fail(err, GK_ERR_INTERNAL, "backend \"%s\" cannot read these points", e->backend->name);
 	problem.tol = tol;
 	problem.staged = gk_ingest_take(e->store);
 	if (opt != NULL)
@@ -212,6 +214,7 @@ fit_on(const GkBackend *backend, GkStore *store, const GkOptions *options,
 	GkStatus	st;
 
 	e.host = gk_store_host(store);
+	memset(model, 0, sizeof(*model));
 	if (options->k < 1 || options->k > GK_MAX_K)
 		return gk_fail(err, GK_ERR_LIMIT, "k = %d is not between 1 and %d", options->k, GK_MAX_K);
 	if (options->max_iter < 1 || options->n_init < 1 || !(options->tol >= 0))
@@ -296,8 +299,6 @@ gk_fit(GkStore *store, const GkBackend *backend, const GkOptions *options,
 	GkStatus	st;
 
 	memset(model, 0, sizeof(*model));
-	if (store->reader != NULL && backend != store->reader)
-		return gk_fail(err, GK_ERR_INTERNAL, "backend \"%s\" cannot read these points", backend->name);
 	/* the CPU cannot go on with points that it cannot read */
 	if (store->reader != NULL)
 		return fit_on(backend, store, options, sink, model, err);
@@ -312,8 +313,11 @@ gk_label(GkStore *store, const GkBackend *backend, const GkModel *model,
 		 const GkLabelSink *sink, GkError *err)
 {
 	Resume		r = {.sent = 0};
-	GkStatus	st = label_on(backend, store, model, resume_sink(&r, sink, store), err);
+	GkStatus	st;
 
+	if (store->reader != NULL)
+		return label_on(backend, store, model, sink, err);
+	st = label_on(backend, store, model, resume_sink(&r, sink, store), err);
 	if (gk_go_on_with_cpu(gk_store_host(store), backend, st, err))
 		st = label_on(&gk_cpu_backend, store, model, resume_sink(&r, sink, store), err);
 	return st;

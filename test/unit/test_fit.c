@@ -888,6 +888,7 @@ test_again_gpu(int problems)
 
 static int	fragile_calls;		/* until the failure */
 static int	fragile_asked;		/* how often the host was asked */
+static double fragile_ms;		/* how long the failing step takes */
 
 typedef struct Cut
 {
@@ -907,7 +908,13 @@ static GkStatus
 fragile_step(GkSession *s, const float *c, int k, GkStep *out, GkError *err)
 {
 	if (--fragile_calls == 0)
+	{
+		double		until = gk_now_ms() + fragile_ms;
+
+		while (gk_now_ms() < until)
+			;
 		return gk_fail(err, GK_ERR_DEVICE, "the device is gone");
+	}
 	return gk_cpu_backend.step(s, c, k, out, err);
 }
 
@@ -982,6 +989,42 @@ test_fallback(void)
 	ok(bad == 0 && failures >= 6, "a device that fails in any pass: the CPU finishes with the same answer, "
 	   "each label once (%d failures, %d bad)", failures, bad);
 	answer_free(&want);
+	problem_free(&p);
+}
+
+/* Report in the model what the CPU took, not what a device took until it failed. */
+static void
+test_fallback_times(void)
+{
+	GkBackend	fragile = gk_cpu_backend;
+	uint64_t	rng = 17;
+	Problem		p = random_problem(&rng, 1);
+	Answer		a;
+	GkStore    *s;
+	GkError		err;
+	double		start,
+				reported,
+				wall;
+
+	fragile.step = fragile_step;
+	given_centroids(&p, &rng);
+	p.opt.max_iter = 4;
+	memset(&a, 0, sizeof(a));
+	test_host_init(&a.host, 2);
+	a.host.host.device_failed = ask;
+	s = load_store(&a.host, p.x, p.w, p.n, p.d, NULL, 20000, SIZE_MAX, &err);
+	gk_store_prepare(s, p.opt.distance, p.opt.standardize, &err);
+	fragile_calls = 1;
+	fragile_ms = 200;
+	start = gk_now_ms();
+	a.status = gk_fit(s, &fragile, &p.opt, NULL, &a.model, &err);
+	wall = gk_now_ms() - start;
+	fragile_ms = 0;
+	reported = a.model.seed_ms + a.model.iterate_ms;
+	ok(a.status == GK_OK && reported > 0 && reported <= wall - 200,
+	   "times of a fit that went on with the CPU: without the device's 200 ms (%.0f of %.0f ms)", reported, wall);
+	gk_store_free(s);
+	answer_free(&a);
 	problem_free(&p);
 }
 
@@ -1072,5 +1115,6 @@ main(void)
 	test_again();
 	test_again_gpu(100);
 	test_fallback();
+	test_fallback_times();
 	return done_testing();
 }

@@ -81,14 +81,6 @@ ask(const GkStore *store, const GkPass *pass, const GkLabelSink *sink, GkPassRes
 
 /* ---- the store ---- */
 
-static GkStatus
-rows_finish(GkStore *store, GkError *err)
-{
-	(void) store;
-	(void) err;
-	return GK_OK;
-}
-
 /* Each pass prepares the rows again, so only find the totals. */
 static GkStatus
 rows_prepare(GkStore *store, const GkPrep *prep, bool keep, GkMoments *moments, gk_int128 *mass, GkError *err)
@@ -110,7 +102,7 @@ rows_prepare(GkStore *store, const GkPrep *prep, bool keep, GkMoments *moments, 
 	return GK_OK;
 }
 
-static const GkSink rows_sink = {.finish = rows_finish,.prepare = rows_prepare};
+static const GkSink rows_sink = {.prepare = rows_prepare};
 
 GkStatus
 gk_rows_open(const GkHost *host, const GkRows *rows, bool weighted, GkStore **out, GkError *err)

@@ -118,7 +118,8 @@ ingest_prepare(GkStore *s, const GkPrep *prep, bool keep, GkMoments *moments, gk
 	double		start = gk_now_ms();
 	GkStatus	st = GK_OK;
 
-	(void) keep;
+	if (!keep || moments == NULL)
+		return gk_fail(err, GK_ERR_INTERNAL, "the device prepares its rows only to keep them");
 	*mass = (gk_int128) s->pts.n;
 	if (s->session != NULL)
 		st = keep_failure(s, s->reader->stage->prepare(s->session, prep, moments, err), err);

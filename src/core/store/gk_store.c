@@ -183,7 +183,7 @@ gk_store_chunk_bytes(const GkStore *store, int stride)
 GkStatus
 gk_store_loaded(GkStore *store, GkError *err)
 {
-	return store->sink->finish(store, err);
+	return store->sink->finish != NULL ? store->sink->finish(store, err) : GK_OK;
 }
 
 /* ---- the sink that passes batches on ---- */
@@ -196,15 +196,7 @@ pass_take(GkStore *s, const GkBatch *b, const GkMover *mover, GkError *err)
 	return s->take(s->state, s, b, err);
 }
 
-static GkStatus
-pass_finish(GkStore *s, GkError *err)
-{
-	(void) s;
-	(void) err;
-	return GK_OK;
-}
-
-static const GkSink pass_sink = {.take = pass_take,.finish = pass_finish};
+static const GkSink pass_sink = {.take = pass_take};
 
 void
 gk_store_pass_on(GkStore *store, GkTake take, void *arg)

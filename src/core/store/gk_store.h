@@ -35,7 +35,7 @@ typedef struct GkSink
 	bool		observed;		/* the store keeps statistics of the rows */
 	/* Take the rows of a batch, in order.  NULL: none may come. */
 	GkStatus	(*take) (GkStore *store, const GkBatch *batch, const GkMover *mover, GkError *err);
-	/* No more rows come. */
+	/* No more rows come.  NULL: nothing to do. */
 	GkStatus	(*finish) (GkStore *store, GkError *err);
 	/*
 	 * One pass over all rows: prepare them (keep), or only sum up what would come out.
