@@ -41,6 +41,8 @@ typedef struct GkGpu
 	bool		dead;			/* a sticky error: no CUDA call works any more */
 	char		reason[200];
 	char		name[96];
+	int			major;			/* compute capability */
+	int			minor;
 	int			sms;
 	size_t		shared_optin;	/* bytes of shared memory one block may have */
 	size_t		l2;
@@ -93,6 +95,10 @@ typedef struct GkLogHead
 	int			count;			/* entries written */
 	int			stop;			/* converged or an empty cluster: no further entries */
 	unsigned long long work;	/* distances of points, where gk_gpu_filter.cu left some out */
+	/* Where gk_gpu_gemm.cu made the labels. */
+	unsigned long long undecided;	/* rows */
+	unsigned long long pairs;	/* canonical distances of these */
+	unsigned long long parts;	/* of which products */
 } GkLogHead;
 
 /* What the update needs to know of the columns, on the device. */
@@ -111,12 +117,14 @@ typedef enum GkRegime
 	GK_FUSE_REGISTERS,			/* labels and sums at once, sums in registers */
 	GK_FUSE_MMA,				/* in shared memory, tensor cores rule clusters out */
 	GK_FUSE_SHARED,				/* in shared memory */
+	GK_GEMM,					/* labels by a matrix product, sums of what moved */
 	GK_ASSIGN_SUM,				/* labels (assign), then feature_sum and mass_sum */
 	GK_PAPER_FUSED,				/* at once, as Lutz et al. have it */
 	GK_PAPER_HYBRID				/* labels, and sums on the CPU */
 } GkRegime;
 
 typedef struct GkFilter GkFilter;
+typedef struct GkGemm GkGemm;
 
 struct GkSession
 {
@@ -147,6 +155,8 @@ struct GkSession
 	GkPick	   *picked;			/* [npicked] */
 	float	   *picked_points;	/* [npicked][d] */
 	GkFilter   *filter;			/* gk_gpu_filter.cu; NULL: none yet */
+	GkGemm	   *gemm;			/* gk_gpu_gemm.cu; NULL: none yet */
+	int			gemm_k;			/* centroids that it has; 0: none */
 
 	/* Columns. */
 	void	   *columns_block;
@@ -173,8 +183,7 @@ struct GkSession
 	int64_t		d2_room;
 	void	   *scratch;
 	size_t		scratch_room;
-	int32_t    *delta_labels;	/* [n], feature_sum = delta; wide or narrow as k asks */
-	gk_int128  *delta_totals;
+	int32_t    *delta_labels;	/* [n] of the last pass, for sums of what moved; wide or narrow as k asks */
 	int			delta_k;		/* 0: no labels yet */
 
 	/* Seeding. */
@@ -384,6 +393,29 @@ GkStatus	gk_gpu_labels(GkSession *s, int64_t rows, int k, GkLabels *out, GkError
 
 bool		gk_gpu_assign_mma_fits(const GkSession *s, int k);
 GkStatus	gk_gpu_assign_mma(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
+
+/* Canonical distances of rows to the centroids of their labels. */
+GkStatus	gk_gpu_own_d2(GkSession *s, const GkRows *rows, GkLabels labels, float *d2, GkError *err);
+
+/* ---- gk_gpu_gemm.cu: the same by a matrix product, for many features or clusters ---- */
+
+/* May k clusters' labels come from there? */
+bool		gk_gpu_gemm_wanted(const GkSession *s, int k);
+
+/*
+ * Make the centroids in s->centroids ready, and the points, at the first time.  Afterwards s->gemm_k is k, or
+ * 0 where it is not possible or not worth it.
+ */
+GkStatus	gk_gpu_gemm_begin(GkSession *s, int k, GkError *err);
+GkStatus	gk_gpu_gemm_assign(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
+
+/* Sums of what moved since s->delta_labels, which become these. */
+GkStatus	gk_gpu_gemm_sum(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
+
+/* Log what a pass left undecided; once the log is here, decide how to go on. */
+GkStatus	gk_gpu_gemm_log(GkSession *s, GkLogHead *head, GkError *err);
+void		gk_gpu_gemm_judge(GkSession *s, int k, const GkLogHead *head);
+void		gk_gpu_gemm_free(GkSession *s);
 
 /* ---- gk_gpu_fuse_shared.cu, gk_gpu_fuse_mma.cu: sums of one slice into s->acc ---- */
 

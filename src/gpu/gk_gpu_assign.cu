@@ -64,6 +64,7 @@ pack_wide_kernel(const float *c, int k, int d, int kpad, float *out)
 GkStatus
 gk_gpu_pack(GkSession *s, const float *centroids, int k, GkError *err)
 {
+	s->gemm_k = 0;
 	if (s->d <= NARROW)
 	{
 		int			stride = (s->d + 3) / 4 * 4;
@@ -328,6 +329,41 @@ assign_wide_kernel(AssignArgs a, L *labels, float *d2out)
 	}
 }
 
+/* ---- the distance of a label ---- */
+
+template <typename L>
+__global__ void __launch_bounds__(THREADS)
+own_d2_kernel(GkRows p, const float *c, int d, const L *labels, float *d2out)
+{
+	for (int64_t row = (int64_t) blockIdx.x * THREADS + threadIdx.x; row < p.rows; row += (int64_t) gridDim.x * THREADS)
+	{
+		const float *q = c + (int64_t) labels[row] * d;
+		float		d2 = 0.0f;
+
+#pragma unroll 8
+		for (int j = 0; j < d; j++)
+		{
+			float		t = __fsub_rn(__ldg(p.x + j * p.ld + row), __ldg(q + j));
+
+			d2 = __fmaf_rn(t, t, d2);
+		}
+		d2out[row] = d2;
+	}
+}
+
+GkStatus
+gk_gpu_own_d2(GkSession *s, const GkRows *rows, GkLabels labels, float *d2, GkError *err)
+{
+	unsigned int blocks = (unsigned int) ((rows->rows + THREADS - 1) / THREADS);
+
+	if (labels.narrow)
+		own_d2_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(*rows, s->centroids, s->d, (const uint8_t *) labels.at, d2);
+	else
+		own_d2_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(*rows, s->centroids, s->d, (const int32_t *) labels.at, d2);
+	GK_LAUNCHED();
+	return GK_OK;
+}
+
 /* ---- launchers ---- */
 
 template <typename L>
@@ -388,6 +424,13 @@ gk_gpu_assign(GkSession *s, const GkRows *rows, int k, GkLabels labels, float *d
 	int			step = (int) (centroids > k ? k : centroids);
 
 	a.p.first = 0;
+	if (s->gemm_k == k)
+	{
+		if (labels.at == NULL)
+			GK_DO(gk_gpu_labels(s, rows->rows, k, &labels, err));
+		GK_DO(gk_gpu_gemm_assign(s, rows, k, labels, err));
+		return d2 != NULL ? gk_gpu_own_d2(s, rows, labels, d2, err) : GK_OK;
+	}
 	if (d2 == NULL && gk_gpu_assign_mma_fits(s, k))
 		return gk_gpu_assign_mma(s, &a.p, k, labels, err);
 	step = step < PAD_K ? PAD_K : step / PAD_K * PAD_K;

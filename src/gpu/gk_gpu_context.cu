@@ -150,6 +150,8 @@ set_up(GkGpu *g)
 		(e = cudaGetDeviceProperties(&prop, g->ordinal)) != cudaSuccess)
 		return e;
 	snprintf(g->name, sizeof(g->name), "%.90s", prop.name);
+	g->major = prop.major;
+	g->minor = prop.minor;
 	g->sms = prop.multiProcessorCount;
 	g->shared_optin = prop.sharedMemPerBlockOptin;
 	g->l2 = prop.l2CacheSize;

@@ -47,6 +47,14 @@
 #define GK_FILTER_MIN_ROWS	((int64_t) 1 << 20) /* with fewer, launches take the time */
 #define GK_FILTER_MAX_SHARE	0.25	/* of the distances computed: with more it does not pay */
 
+/* Where a matrix product makes the labels (gk_gpu_gemm.cu). */
+#define GK_GEMM_MS			2e11	/* points, features, clusters per millisecond */
+#define GK_GEMM_MIN_D		17
+#define GK_GEMM_MIN_K		8
+#define GK_GEMM_MIN_WORK	1e8	/* points, features, clusters: with less, launches take the time */
+#define GK_GEMM_MAX_UNDECIDED	0.5 /* of the rows: with more, three parts take less than one */
+#define GK_GEMM_MAX_PAIRS	0.1 /* of all distances: with more, other kernels take less */
+
 /* ---- memory ---- */
 
 /* Device memory beside the points: contexts and rings, per value of a step, per row. */

@@ -355,13 +355,13 @@ gk_gpu_free_all(GkSession *s)
 	free_points(s);
 	free_room(s);
 	gk_gpu_filter_free(s);
+	gk_gpu_gemm_free(s);
 	cudaFree(s->columns_block);
 	cudaFree(s->done);
 	cudaFree(s->labels);
 	cudaFree(s->d2);
 	cudaFree(s->scratch);
 	cudaFree(s->delta_labels);
-	cudaFree(s->delta_totals);
 	cudaFree(s->mind2);
 	s->core->free(s->host, s->picked);
 	s->core->free(s->host, s->picked_points);

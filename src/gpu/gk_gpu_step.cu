@@ -32,6 +32,8 @@ fuse(const GkSession *s, int k)
 static GkRegime
 regime_of(const GkSession *s, int k)
 {
+	if (gk_gpu_gemm_wanted(s, k))
+		return GK_GEMM;
 	if (s->regime == GK_ASSIGN_SUM || s->regime == GK_PAPER_HYBRID)
 		return s->regime;
 	if (s->regime == GK_FUSE_REGISTERS && gk_gpu_fuse_registers_fits(s, k))
@@ -64,6 +66,8 @@ gk_gpu_choose(GkSession *s)
 		s->fsum = GK_PARTITIONED_FEATURES;
 	if (s->msum == GK_MSUM_AUTO)
 		s->msum = k <= 64 ? GK_PARTITIONED_PRIVATE : GK_PARTITIONED_LOCAL;
+	if (gk_gpu_gemm_wanted(s, k))
+		s->single_pass = false;
 }
 
 /* ---- one pass ---- */
@@ -95,6 +99,17 @@ assign_sum(GkSession *s, const GkRows *rows, int k, GkError *err)
 	return GK_OK;
 }
 
+/* Labels by a matrix product, then the sums of what moved. */
+static GkStatus
+gemm(GkSession *s, const GkRows *rows, int k, GkError *err)
+{
+	GkLabels	labels;
+
+	GK_DO(gk_gpu_labels(s, rows->rows, k, &labels, err));
+	GK_DO(gk_gpu_gemm_assign(s, rows, k, labels, err));
+	return gk_gpu_gemm_sum(s, rows, k, labels, err);
+}
+
 static GkStatus
 pass_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 {
@@ -115,13 +130,16 @@ pass_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 		case GK_PAPER_FUSED:
 			st = gk_gpu_paper_fused(s, rows, p->k, err);
 			break;
+		case GK_GEMM:
+			st = gemm(s, rows, p->k, err);
+			break;
 		default:
 			st = assign_sum(s, rows, p->k, err);
 	}
 	return st == GK_OK ? gk_gpu_reduce(s, p->k, err) : st;
 }
 
-/* Delta keeps every point's label and the totals from step to step. */
+/* Sums of what moved: keep every point's label and the totals from step to step. */
 static GkStatus
 delta_begin(GkSession *s, int k, GkError *err)
 {
@@ -143,14 +161,25 @@ pass(GkSession *s, int k, GkError *err)
 	Pass		p = {k, regime_of(s, k), false};
 	int64_t		rows = gk_gpu_slice_rows(s, k);
 
-	if (s->fsum == GK_DELTA)
+	if (p.regime != GK_FUSE_REGISTERS)
+		GK_DO(gk_gpu_pack(s, s->centroids, k, err));
+	if (p.regime == GK_GEMM)
+	{
+		GK_DO(gk_gpu_gemm_begin(s, k, err));
+		if (s->gemm_k != k)
+			return pass(s, k, err); /* by another way: this one is switched off */
+	}
+	if (p.regime == GK_GEMM || s->fsum == GK_DELTA)
 		GK_DO(delta_begin(s, k, err));
 	else
+	{
+		s->delta_k = 0;
 		GK_TRY(cudaMemsetAsync(s->totals, 0, gk_gpu_values(s, k) * sizeof(gk_int128), s->gpu->stream));
+	}
 	if (p.regime == GK_FUSE_REGISTERS)
 		rows = gk_min(rows, gk_gpu_fuse_registers_rows(s, k));
-	else
-		GK_DO(gk_gpu_pack(s, s->centroids, k, err));
+	if (p.regime == GK_GEMM)
+		rows = gk_gpu_update_rows(s, k);
 	if (p.regime == GK_ASSIGN_SUM)
 	{
 		int64_t		cached = (int64_t) s->gpu->l2 / 3 / (s->cols * (int64_t) sizeof(float));
@@ -186,7 +215,9 @@ static double
 iteration_ms(const GkSession *s, int k)
 {
 	double		read = (double) s->n * s->cols * sizeof(float) / GK_READ_MS;
-	double		compute = (double) s->n * s->d * k * GK_DISTANCE_OPS / (s->gpu->sms * GK_SM_LANES * GK_CYCLES_MS);
+	double		work = (double) s->n * s->d * k;
+	double		compute = gk_gpu_gemm_wanted(s, k) ? work / GK_GEMM_MS :
+		work * GK_DISTANCE_OPS / (s->gpu->sms * GK_SM_LANES * GK_CYCLES_MS);
 
 	return GK_ITERATION_MS + (read > compute ? read : compute);
 }
@@ -217,6 +248,8 @@ chain_launch(GkSession *s, bool rehearsal, GkError *err)
 		iters = 1;
 		GK_DO(pass(s, k, err));
 		GK_DO(gk_gpu_update(s, k, unit, err));
+		if (s->gemm_k == k)
+			GK_DO(gk_gpu_gemm_log(s, (GkLogHead *) unit, err));
 	}
 	GK_TRY(cudaMemcpyAsync(unit_at(s, s->log_host, slot), unit, GK_LOG_HEAD + iters * s->entry_bytes,
 						   cudaMemcpyDeviceToHost, s->gpu->stream));
@@ -261,7 +294,7 @@ gk_gpu_step_rehearse(GkSession *s, int k, GkError *err)
 {
 	GkRegime	regime = regime_of(s, k);
 
-	if (regime == GK_ASSIGN_SUM || regime == GK_PAPER_HYBRID || s->resident < s->n || s->fsum == GK_DELTA)
+	if (regime == GK_GEMM || regime == GK_ASSIGN_SUM || regime == GK_PAPER_HYBRID || s->resident < s->n || s->fsum == GK_DELTA)
 		return GK_OK;
 	GK_TRY(cudaMemsetAsync(s->done, 1, sizeof(int), s->gpu->stream));
 	s->chain_k = k;
@@ -288,6 +321,7 @@ chain_next(GkSession *s, const float *centroids, int k, const gk_int128 **entry,
 
 		GK_DO(gk_gpu_wait(s, s->gpu->unit_done[s->unit_first], err));
 		gk_gpu_filter_judge(s, k, head->work);
+		gk_gpu_gemm_judge(s, k, head);
 		if (s->unit_entry >= head->count)
 		{
 			if (head->stop || head->count < s->unit_count[s->unit_first])

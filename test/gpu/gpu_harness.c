@@ -133,12 +133,47 @@ normal(uint64_t h)
 }
 
 /* Lutz et al.'s data: centres uniform in [-100, 100]^d, points normal around one. */
+static double
+blob(const Shape *sh, uint64_t seed, int64_t id, int j)
+{
+	uint64_t	hr = gk_hash(seed, id);
+	int			centres = sh->centres ? sh->centres : 10;
+	double		centre = (gk_uniform(gk_hash(seed + hr % centres * 7919, j)) - 0.5) * 200.0;
+
+	return (centre + 10.0 * normal(gk_mix(hr + (uint64_t) j * 1000003u + 1))) / (1 << (j % 3));
+}
+
+static double
+coordinate(const Shape *sh, uint64_t seed, int64_t id, int j)
+{
+	uint64_t	h = gk_hash(seed + 31, id);
+	double		t;
+
+	switch (sh->kind)
+	{
+		case INTEGERS:
+			return (double) (gk_mix(h + (uint64_t) j * 1000003u) % 3);
+		case RIVALS:
+			if (id < sh->k)
+				return blob(sh, seed, id, j);
+			/* Off the middle by 2^-8 to 2^-23 of the way. */
+			t = 0.5 + (h & 1 ? 1.0 : -1.0) * gk_pow2(-8 - (int) (h >> 1 & 15));
+			return (1.0 - t) * blob(sh, seed, (int64_t) (h >> 8 & 0xffffff) % sh->k, j) +
+				t * blob(sh, seed, (int64_t) (h >> 32 & 0xffffff) % sh->k, j);
+		case OUTLIER:
+			return id == sh->n / 2 ? 60.0 : blob(sh, seed, id, j) * 1e-6;
+		case CONSTANT:
+			return j % 2 ? 0.0 : blob(sh, seed, id, j);
+		default:
+			return blob(sh, seed, id, j);
+	}
+}
+
 GkStore *
 harness_store(const Shape *sh, uint64_t seed)
 {
 	GkStore    *s = calloc(1, sizeof(*s));
 	GkPoints   *p = &s->pts;
-	int			centres = sh->centres ? sh->centres : 10;
 	int			cols = sh->d + (sh->weighted ? 1 : 0);
 	int64_t		rows = sh->chunk_rows ? sh->chunk_rows : (16 << 20) / (cols * 4) / 64 * 64;
 	double		box = 0.0;
@@ -158,7 +193,7 @@ harness_store(const Shape *sh, uint64_t seed)
 	for (int j = 0; j < sh->d; j++)
 	{
 		/* Columns of different reach, centre and scale. */
-		p->prep.expo[j] = 8 - j % 3;
+		p->prep.expo[j] = 8 - j % 3 + sh->expo;
 		p->prep.center[j] = j * 0.37;
 		p->prep.scale[j] = j % 2 ? 1.0 : 4.0;
 		box += ldexp(1.0, 2 * (p->prep.expo[j] + 1));
@@ -192,18 +227,14 @@ harness_store(const Shape *sh, uint64_t seed)
 		{
 			/* Without `distinct` every 16th row repeats an earlier one. */
 			int64_t		id = ch->first + i;
-			uint64_t	hr;
 
 			if (!sh->distinct && id % 16 == 15)
 				id -= id % 256;
-			hr = gk_hash(seed, id);
 			if (j == sh->d)
-				x[i] = fmaxf(gk_to_grid(gk_uniform(gk_mix(hr + 7)), magic), 0x1p-40f);
+				x[i] = fmaxf(gk_to_grid(gk_uniform(gk_mix(gk_hash(seed, id) + 7)), magic), 0x1p-40f);
 			else
 			{
-				uint64_t	h = gk_mix(hr + (uint64_t) j * 1000003u + 1);
-				double		centre = (gk_uniform(gk_hash(seed + hr % centres * 7919, j)) - 0.5) * 200.0;
-				double		v = (centre + 10.0 * normal(h)) / (1 << (j % 3));
+				double		v = coordinate(sh, seed, id, j) * gk_pow2(sh->expo);
 				double		top = gk_pow2(expo);
 
 				v = v > top ? top : v < -top ? -top : v;

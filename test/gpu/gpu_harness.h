@@ -16,6 +16,16 @@ struct GkStore
 	int			poll_after;		/* polls until stop, < 0: never */
 };
 
+/* What points there are. */
+typedef enum Kind
+{
+	BLOBS,						/* Lutz et al.'s: normal around some centres */
+	INTEGERS,					/* coordinates 0, 1, 2: ties in thousands */
+	RIVALS,						/* the first k at random, the others nearly midway between two of these */
+	OUTLIER,					/* blobs a million times smaller than their box, but for one point */
+	CONSTANT					/* blobs in every second column, the others are 0 */
+} Kind;
+
 typedef struct Shape
 {
 	int64_t		n;
@@ -26,6 +36,8 @@ typedef struct Shape
 	int			centres;		/* 0: 10 */
 	bool		distinct;		/* false: some points are equal */
 	float		far;			/* not 0: all coordinates of centroid k / 2 at the start */
+	Kind		kind;
+	int			expo;			/* all coordinates times 2^it */
 } Shape;
 
 extern const GkCore harness_core;

@@ -1,7 +1,7 @@
 /*
  * test_gpu.c - the GPU backend against the oracle, bit for bit.
  *
- *   test_gpu LIBRARY [small|full|trap]
+ *   test_gpu LIBRARY [small|full|trap|products]
  *
  * small: little work, for compute-sanitizer.  trap: only the test that loses
  * the device for good.  Prints what failed, then "N passed, N failed", or
@@ -84,6 +84,15 @@ case_new(Shape sh, int iters)
 	c->d2 = malloc(sh.n * sizeof(float));
 	c->steps = calloc(iters, sizeof(GkStep));
 	harness_centroids(c->store, sh.k, 99, c->start);
+	for (int i = 0; sh.kind == RIVALS && i < sh.k; i++)
+	{
+		size_t		st;
+		float		w;
+		const float *x = harness_row(c->store, i, &st, &w);
+
+		for (int j = 0; j < sh.d; j++)
+			c->start[(size_t) i * sh.d + j] = x[j * st];
+	}
 	for (int j = 0; sh.far != 0.0f && j < sh.d; j++)
 		c->start[(size_t) sh.k / 2 * sh.d + j] = sh.far;
 	memcpy(c->end, c->start, kd * sizeof(float));
@@ -154,8 +163,8 @@ case_run(const Case *c, GkStrategy st, GkFeatureSum fs, GkMassSum ms, double lim
 	char		name[200];
 	GkStatus	status;
 
-	snprintf(name, sizeof(name), "n=%ld d=%d k=%d%s %s/%s/%s%s%s", (long) sh->n, sh->d, sh->k,
-			 sh->weighted ? " weighted" : "", strategies[st], fsums[fs], msums[ms], limit > 0 ? " streamed" : "",
+	snprintf(name, sizeof(name), "n=%ld d=%d k=%d%s kind %d 2^%d %s/%s/%s%s%s", (long) sh->n, sh->d, sh->k,
+			 sh->weighted ? " weighted" : "", sh->kind, sh->expo, strategies[st], fsums[fs], msums[ms], limit > 0 ? " streamed" : "",
 			 skips[c->store->host.skip]);
 	p.strategy = st;
 	p.feature_sum = fs;
@@ -311,15 +320,18 @@ whole_run(GkStore *store, int k, const char *fault, double limit, int polls, GkE
 static void
 test_faults(void)
 {
-	Shape		shapes[] = {{.n = 200000,.d = 4,.k = 4}, {.n = 100000,.d = 20,.k = 30}, {.n = 50000,.d = 3,.k = 9,.weighted = true}};
+	Shape		shapes[] = {{.n = 200000,.d = 4,.k = 4}, {.n = 100000,.d = 20,.k = 30}, {.n = 50000,.d = 3,.k = 9,.weighted = true},
+	{.n = 100000,.d = 40,.k = 300}};
 
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 4; i++)
 	{
 		GkStore    *store = harness_store(&shapes[i], 3);
 		GkError		err;
 		size_t		before;
 		int			faults = 0;
 
+		if (i == 3)
+			store->host.skip = GK_SKIP_ON;
 		check(whole_run(store, shapes[i].k, NULL, 0, -1, &err) == GK_OK, "fault-free run: %s (%s)", err.message, err.detail);
 		before = free_memory();
 		for (int n = 0; n < 120; n++)
@@ -378,11 +390,41 @@ one(Shape sh, int iters)
 	Case	   *c = case_new(sh, iters);
 
 	case_run(c, GK_STRATEGY_AUTO, GK_FSUM_AUTO, GK_MSUM_AUTO, 0);
-	/* Boxes from the first iteration on; without being asked they take more rows. */
+	/* Boxes, or products, from the first iteration on; without being asked they take more rows. */
 	c->store->host.skip = GK_SKIP_ON;
-	if (sh.d <= 4 && !sh.weighted)
+	case_run(c, GK_STRATEGY_AUTO, GK_FSUM_AUTO, GK_MSUM_AUTO, 0);
+	c->store->host.skip = GK_SKIP_OFF;
+	if ((double) sh.n * sh.d * sh.k >= 1e8)
 		case_run(c, GK_STRATEGY_AUTO, GK_FSUM_AUTO, GK_MSUM_AUTO, 0);
 	case_free(c);
+}
+
+/* Points that a product of rounded numbers does not tell apart, and widths around those of its tiles. */
+static void
+gemm_cases(int64_t n, double most)
+{
+	const int	ds[] = {5, 16, 17, 24, 32, 48, 63, 64, 65, 68, 96, 128, 200, 384, 769};
+	const int	ks[] = {2, 8, 64, 255, 256, 257, 1000};
+
+	for (size_t i = 0; i < sizeof(ds) / sizeof(ds[0]); i++)
+		for (size_t j = 0; j < sizeof(ks) / sizeof(ks[0]); j++)
+		{
+			Shape		sh = {.n = n,.d = ds[i],.k = ks[j],.chunk_rows = 1280};
+
+			if (most < (double) n * sh.d * sh.k)
+				continue;
+			for (int kind = BLOBS; kind <= CONSTANT; kind++)
+			{
+				sh.kind = kind;
+				sh.distinct = kind == RIVALS;
+				sh.expo = kind == BLOBS ? (int) (i + j) % 3 * 40 - 40 : 0;
+				sh.weighted = (i + j + kind) % 4 == 0;
+				one(sh, 2);
+			}
+		}
+	/* More clusters than half the points; more than the first tile's points may have. */
+	one((Shape) {.n = n,.d = 20,.k = (int) n * 2 / 3}, 2);
+	one((Shape) {.n = n,.d = 33,.k = (int) n - 1,.kind = INTEGERS}, 2);
 }
 
 static void
@@ -407,6 +449,7 @@ test_small(void)
 	all_variants((Shape) {.n = 700,.d = 33,.k = 130}, 1);
 	for (int d = 1; d <= 4; d++)
 		one((Shape) {.n = 2603,.d = d,.k = 37}, 2);
+	gemm_cases(500, 2e6);
 	seed_case((Shape) {.n = 5003,.d = 3,.k = 4}, 0);
 	seed_case((Shape) {.n = 1003,.d = 300,.k = 4,.weighted = true,.chunk_rows = 320}, 0);
 }
@@ -425,6 +468,9 @@ test_full(void)
 				if ((double) ns[i] * ds[j] * ks[l] < 3e9)
 					one((Shape) {.n = ns[i],.d = ds[j],.k = ks[l],.chunk_rows = i % 2 ? 64 * 7 : 0,.distinct = i % 2}, 3);
 	printf("sweep: %.1f s\n", (harness_ms() - t0) / 1e3);
+	t0 = harness_ms();
+	gemm_cases(5003, 2e9);
+	printf("products: %.1f s\n", (harness_ms() - t0) / 1e3);
 	t0 = harness_ms();
 	/* A centroid far out: beyond the points' box no bound holds, and all distances are canonical. */
 	for (float far = 1e-3f; far < 1e18f; far *= 1e3f)
@@ -509,6 +555,8 @@ main(int argc, char **argv)
 		test_small();
 	else if (strcmp(mode, "trap") == 0)
 		test_trap();
+	else if (strcmp(mode, "products") == 0)
+		gemm_cases(5003, 2e9);
 	else
 		test_full();
 	printf("%d passed, %d failed\n", passed, failed);

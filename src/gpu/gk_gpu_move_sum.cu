@@ -1,0 +1,283 @@
+/*
+ * gk_gpu_move_sum.cu - Feature Sum and Mass Sum by moves: only rows whose label changed are added to the
+ * cluster that they enter and taken from the one that they leave.  Exact sums do not drift, however long this
+ * goes on.
+ *
+ * The moves of a slice are ordered by cluster (a counting sort), so that a warp adds up moves of one cluster
+ * in registers and touches the accumulators once for some sixty of them: also the first iteration, in which
+ * every row moves, takes little more than reading the rows.
+ */
+#include "gpu/gk_gpu_cost.h"
+#include "gpu/gk_gpu_device.cuh"
+#include "gpu/gk_gpu_move_sum.h"
+
+#define THREADS		256
+#define WARPS		(THREADS / 32)
+#define SEGMENT		64			/* moves of a warp */
+#define COLUMNS		128			/* features of a warp: four each lane */
+#define SCAN		1024
+
+/* Row of the slice, negative (-1 - row) when it leaves the cluster. */
+typedef struct Move
+{
+	int			row;
+	int			cluster;
+} Move;
+
+typedef struct MoveArgs
+{
+	const float *x;				/* [rows][pitch] */
+	int			pitch;
+	const float *w;				/* weights or NULL */
+	int			rows;
+	int			d;
+	int			k;
+	GkLabels	labels;
+	void	   *old;			/* labels before; become these */
+	int		   *count;			/* [k + 1]: moves per cluster, then where its next one goes; the last: all */
+	Move	   *move;
+	GkAcc		acc;
+	const double *inv;
+} MoveArgs;
+
+template <typename L>
+__device__ __forceinline__ bool
+moved(const MoveArgs &a, int row, int &to, int &from)
+{
+	to = ((const L *) a.labels.at)[row];
+	from = ((const L *) a.old)[row];
+	if (from == gk_no_label<L>())
+		from = -1;
+	return to != from;
+}
+
+/* Add one to a counter for each lane that has this key (not < 0); returns the lane's own place. */
+__device__ __forceinline__ int
+take_place(int *counter, int key)
+{
+	unsigned int same = __match_any_sync(0xffffffffu, key);
+	int			lane = threadIdx.x % 32;
+	int			leader = __ffs(same) - 1;
+	int			at = 0;
+
+	if (key >= 0 && lane == leader)
+		at = atomicAdd(counter + key, __popc(same));
+	return __shfl_sync(0xffffffffu, at, leader) + __popc(same & ((1u << lane) - 1));
+}
+
+/* PLACE: put the moves in their order; else count them. */
+template <typename L, bool PLACE>
+__global__ void __launch_bounds__(THREADS)
+moves_kernel(const __grid_constant__ MoveArgs a)
+{
+	for (int row0 = blockIdx.x * THREADS; row0 < a.rows; row0 += gridDim.x * THREADS)
+	{
+		int			row = row0 + threadIdx.x;
+		int			to = -1;
+		int			from = -1;
+		int			at[2];
+
+		if (row < a.rows && !moved<L>(a, row, to, from))
+			to = from = -1;
+		if (__ballot_sync(0xffffffffu, to >= 0) == 0)
+			continue;
+		at[0] = take_place(a.count, to);
+		at[1] = take_place(a.count, from);
+		if (!PLACE)
+			continue;
+		if (to >= 0)
+		{
+			a.move[at[0]] = (Move) {row, to};
+			((L *) a.old)[row] = (L) to;
+		}
+		if (from >= 0)
+			a.move[at[1]] = (Move) {-1 - row, from};
+	}
+}
+
+/* Counts to the places where clusters begin; one block. */
+__global__ void __launch_bounds__(SCAN)
+scan_kernel(int *count, int k)
+{
+	__shared__ int warp_sum[SCAN / 32];
+	int			lane = threadIdx.x % 32;
+	int			warp = threadIdx.x / 32;
+	int			before = 0;
+
+	for (int i0 = 0; i0 < k; i0 += SCAN)
+	{
+		int			i = i0 + threadIdx.x;
+		int			mine = i < k ? count[i] : 0;
+		int			sum = mine;
+
+		for (int o = 1; o < 32; o <<= 1)
+		{
+			int			other = __shfl_up_sync(0xffffffffu, sum, o);
+
+			if (lane >= o)
+				sum += other;
+		}
+		if (lane == 31)
+			warp_sum[warp] = sum;
+		__syncthreads();
+		for (int w = 0; w < SCAN / 32; w++)
+		{
+			if (w < warp)
+				sum += warp_sum[w];
+		}
+		if (i < k)
+			count[i] = before + sum - mine;
+		for (int w = 0; w < SCAN / 32; w++)
+			before += warp_sum[w];
+		__syncthreads();
+	}
+	if (threadIdx.x == 0)
+		count[k] = before;
+}
+
+/* Sums of moves of one cluster: four features of a lane, and in the first columns' warp the mass. */
+template <bool W>
+struct Sums
+{
+	long long	high[4];		/* weighted: gk_weighted_split; else the value */
+	long long	low[4];
+	long long	mass;
+	long long	count;
+
+	__device__ __forceinline__ void
+	flush(const MoveArgs &a, int cluster, int j)
+	{
+		int64_t		at = (int64_t) a.k * a.d + cluster;
+
+#pragma unroll
+		for (int o = 0; o < 4; o++)
+			if (j + o < a.d)
+			{
+				int64_t		i = (int64_t) cluster * a.d + j + o;
+
+				if (W)
+					gk_acc_add_parts(a.acc, i, high[o], low[o]);
+				else
+					gk_red(a.acc.a + i, high[o]);
+			}
+		if (j == 0)
+		{
+			if (W)
+				gk_acc_add(a.acc, at, mass);
+			gk_red(a.acc.a + at + (W ? a.k : 0), count);
+		}
+		clear();
+	}
+
+	__device__ __forceinline__ void
+	clear(void)
+	{
+#pragma unroll
+		for (int o = 0; o < 4; o++)
+			high[o] = low[o] = 0;
+		mass = count = 0;
+	}
+};
+
+template <bool W>
+__global__ void __launch_bounds__(THREADS)
+segments_kernel(const __grid_constant__ MoveArgs a)
+{
+	int			moves = a.count[a.k];
+	int			j = blockIdx.y * COLUMNS + threadIdx.x % 32 * 4;
+	double		inv[4] = {0.0, 0.0, 0.0, 0.0};
+
+	if (j >= a.d)
+		return;
+	for (int o = 0; o < 4 && j + o < a.d; o++)
+		inv[o] = a.inv[j + o];
+	for (int64_t first = ((int64_t) blockIdx.x * WARPS + threadIdx.x / 32) * SEGMENT; first < moves;
+		 first += (int64_t) gridDim.x * WARPS * SEGMENT)
+	{
+		int			last = first + SEGMENT < moves ? (int) first + SEGMENT : moves;
+		int			cluster = a.move[first].cluster;
+		Sums<W>		sums;
+
+		sums.clear();
+#pragma unroll 4
+		for (int i = (int) first; i < last; i++)
+		{
+			Move		m = a.move[i];
+			int			row = m.row < 0 ? -1 - m.row : m.row;
+			/* Rows are padded to four features. */
+			float4		v = __ldg((const float4 *) (a.x + (int64_t) row * a.pitch + j));
+			float		x[4] = {v.x, v.y, v.z, v.w};
+			float		w = W ? __ldg(a.w + row) : 1.0f;
+			long long	sign = m.row < 0 ? -1 : 1;
+
+			if (m.cluster != cluster)
+			{
+				sums.flush(a, cluster, j);
+				cluster = m.cluster;
+			}
+#pragma unroll
+			for (int o = 0; o < 4; o++)
+			{
+				if (W)
+				{
+					double		hi;
+					double		lo;
+
+					gk_weighted_split(w, x[o], inv[o], hi, lo);
+					sums.high[o] += sign * (long long) hi;
+					sums.low[o] += sign * (long long) lo;
+				}
+				else
+					sums.high[o] += sign * gk_fixed(x[o], inv[o]);
+			}
+			sums.count += sign;
+			if (W)
+				sums.mass += sign * gk_fixed(w, 0x1p40);
+		}
+		sums.flush(a, cluster, j);
+	}
+}
+
+/* ---- launchers ---- */
+
+template <typename L>
+static void
+launch_moves(GkSession *s, const MoveArgs &a, bool place, int blocks)
+{
+	if (place)
+		moves_kernel<L, true><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+	else
+		moves_kernel<L, false><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+}
+
+GkStatus
+gk_gpu_move_sum(GkSession *s, const GkRows *rows, const float *x, int pitch, int k, GkLabels labels, void *old, GkError *err)
+{
+	MoveArgs	a = {x, pitch, rows->w, (int) rows->rows, s->d, k, labels, old, NULL, NULL, s->acc, s->columns.inv};
+	size_t		counts = (size_t) gk_round_up((k + 1) * sizeof(int), 16);
+	int			blocks = (int) gk_min((rows->rows + THREADS - 1) / THREADS, s->gpu->sms * GK_SM_BLOCKS);
+	dim3		grid((unsigned int) gk_min((2 * rows->rows + WARPS * SEGMENT - 1) / (WARPS * SEGMENT),
+										   s->gpu->sms * GK_SM_BLOCKS), (s->d + COLUMNS - 1) / COLUMNS);
+
+	GK_DO(gk_gpu_scratch(s, counts + 2 * rows->rows * sizeof(Move), err));
+	a.count = (int *) s->scratch;
+	a.move = (Move *) ((char *) s->scratch + counts);
+	GK_TRY(cudaMemsetAsync(a.count, 0, counts, s->gpu->stream));
+	for (int place = 0; place < 2; place++)
+	{
+		if (labels.narrow)
+			launch_moves<uint8_t>(s, a, place, blocks);
+		else
+			launch_moves<int32_t>(s, a, place, blocks);
+		GK_LAUNCHED();
+		if (!place)
+			scan_kernel<<<1, SCAN, 0, s->gpu->stream>>>(a.count, k);
+		GK_LAUNCHED();
+	}
+	if (rows->w != NULL)
+		segments_kernel<true><<<grid, THREADS, 0, s->gpu->stream>>>(a);
+	else
+		segments_kernel<false><<<grid, THREADS, 0, s->gpu->stream>>>(a);
+	GK_LAUNCHED();
+	return GK_OK;
+}
