@@ -203,12 +203,13 @@ static double	warm_up_ms;
 /*
  * Milliseconds of an iteration: step() and the host's update, averaged over a run
  * of them after a warm-up; the median of three runs.  device_ms, the same by
- * events on the device's stream, and open_ms may be NULL.  -1 and a line on
+ * events on the device's stream, and open_ms may be NULL.  Every run begins with
+ * the first centroids, or, late, where the one before ended.  -1 and a line on
  * failure.
  */
 static double
 run(const GkBackend *gpu, GkStore *store, const Shape *sh, int iters, const float *first,
-	GkStrategy st, GkFeatureSum fs, GkMassSum ms, double limit, double *open_ms, double *device_ms)
+	GkStrategy st, GkFeatureSum fs, GkMassSum ms, double limit, double *open_ms, double *device_ms, bool late = false)
 {
 	GkProblem	p = {};
 	GkStep		step = harness_step_alloc(sh->k, sh->d);
@@ -228,7 +229,7 @@ run(const GkBackend *gpu, GkStore *store, const Shape *sh, int iters, const floa
 	p.core = &harness_core;
 	p.store = store;
 	p.k_max = sh->k;
-	p.max_iter = iters;
+	p.max_iter = late ? 4 * iters : iters;
 	p.tol = -1.0;				/* never converged: every iteration runs */
 	p.strategy = st;
 	p.feature_sum = fs;
@@ -243,7 +244,8 @@ run(const GkBackend *gpu, GkStore *store, const Shape *sh, int iters, const floa
 	{
 		float		on_device = 0.0f;
 
-		memcpy(c.data(), first, kd * sizeof(float));
+		if (r == 0 || !late)
+			memcpy(c.data(), first, kd * sizeof(float));
 		cudaDeviceSynchronize();
 		cudaEventRecord(a, s->gpu->stream);
 		t0 = harness_ms();

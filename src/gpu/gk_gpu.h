@@ -55,6 +55,7 @@ typedef struct GkGpu
 	cudaEvent_t pace[2];
 	int			pace_next;
 	bool		pace_set[2];
+	cudaEvent_t unit_made;
 	cudaEvent_t unit_done[GK_GPU_UNITS];
 } GkGpu;
 
@@ -342,6 +343,9 @@ typedef GkStatus (*GkSliceFn) (GkSession *s, const GkRows *rows, void *arg, GkEr
 /* Call fn for every slice of at most max_rows rows, in row order. */
 GkStatus	gk_gpu_each(GkSession *s, int64_t max_rows, GkSliceFn fn, void *arg, GkError *err);
 
+/* After each of several slices: wait until not more than two are ahead of the device. */
+GkStatus	gk_gpu_keep_pace(GkSession *s, GkError *err);
+
 /* Rows that may be compared with k centroids in one launch. */
 int64_t		gk_gpu_slice_rows(const GkSession *s, int k);
 
@@ -407,7 +411,9 @@ bool		gk_gpu_gemm_wanted(const GkSession *s, int k);
  * 0 where it is not possible or not worth it.
  */
 GkStatus	gk_gpu_gemm_begin(GkSession *s, int k, GkError *err);
-GkStatus	gk_gpu_gemm_assign(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
+
+/* Labels of all points, as narrow as *labels says, into s->labels. */
+GkStatus	gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err);
 
 /* Sums of what moved since s->delta_labels, which become these. */
 GkStatus	gk_gpu_gemm_sum(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);

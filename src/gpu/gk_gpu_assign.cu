@@ -424,13 +424,6 @@ gk_gpu_assign(GkSession *s, const GkRows *rows, int k, GkLabels labels, float *d
 	int			step = (int) (centroids > k ? k : centroids);
 
 	a.p.first = 0;
-	if (s->gemm_k == k)
-	{
-		if (labels.at == NULL)
-			GK_DO(gk_gpu_labels(s, rows->rows, k, &labels, err));
-		GK_DO(gk_gpu_gemm_assign(s, rows, k, labels, err));
-		return d2 != NULL ? gk_gpu_own_d2(s, rows, labels, d2, err) : GK_OK;
-	}
 	if (d2 == NULL && gk_gpu_assign_mma_fits(s, k))
 		return gk_gpu_assign_mma(s, &a.p, k, labels, err);
 	step = step < PAD_K ? PAD_K : step / PAD_K * PAD_K;

@@ -166,6 +166,8 @@ set_up(GkGpu *g)
 			e = make_event(&g->ring_used[i], cudaEventDisableTiming);
 	for (int i = 0; e == cudaSuccess && i < 2; i++)
 		e = make_event(&g->pace[i], cudaEventDisableTiming);
+	if (e == cudaSuccess)
+		e = make_event(&g->unit_made, cudaEventDisableTiming);
 	for (int i = 0; e == cudaSuccess && i < GK_GPU_UNITS; i++)
 		e = make_event(&g->unit_done[i], cudaEventDisableTiming);
 	return e;

@@ -52,7 +52,8 @@
 #define GK_GEMM_MIN_D		17
 #define GK_GEMM_MIN_K		8
 #define GK_GEMM_MIN_WORK	1e8	/* points, features, clusters: with less, launches take the time */
-#define GK_GEMM_MAX_UNDECIDED	0.5 /* of the rows: with more, three parts take less than one */
+#define GK_GEMM_SLICE		4	/* times the rows of other kernels' slices: only at worst it takes as long */
+#define GK_GEMM_MAX_UNDECIDED	0.2 /* of the rows: with more, sorting them pays */
 #define GK_GEMM_MAX_PAIRS	0.1 /* of all distances: with more, other kernels take less */
 
 /* ---- memory ---- */

@@ -157,9 +157,9 @@ deliver(GkSession *s, Down *d, GkError *err)
 /* ---- the pass ---- */
 
 static GkStatus
-launch_stats(GkSession *s, const GkRows *rows, int k, GkError *err)
+launch_stats(GkSession *s, const GkRows *rows, const int32_t *labels, int k, GkError *err)
 {
-	StatArgs	a = {s->labels, s->d2, rows->w, rows->rows, k, gk_pow2(GK_GRID_BITS - s->pts->d2_expo), s->acc,
+	StatArgs	a = {labels, s->d2, rows->w, rows->rows, k, gk_pow2(GK_GRID_BITS - s->pts->d2_expo), s->acc,
 	(unsigned int *) s->shifts};
 	int64_t		blocks;
 	int			threads = 256;
@@ -183,15 +183,24 @@ static GkStatus
 finish_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 {
 	Down	   *d = (Down *) arg;
+	int32_t    *labels;
 
 	GK_DO(gk_gpu_grow(s, (void **) &s->labels, &s->labels_room, rows->rows + GK_ROW_PAD, sizeof(int32_t), err));
 	GK_DO(gk_gpu_grow(s, (void **) &s->d2, &s->d2_room, rows->rows, sizeof(float), err));
-	GK_DO(gk_gpu_assign(s, rows, d->k, {s->labels, false}, s->d2, err));
+	labels = s->labels;
+	if (s->gemm_k == d->k)
+	{
+		/* All labels are there. */
+		labels += rows->first;
+		GK_DO(gk_gpu_own_d2(s, rows, {labels, false}, s->d2, err));
+	}
+	else
+		GK_DO(gk_gpu_assign(s, rows, d->k, {labels, false}, s->d2, err));
 	if (d->stats)
-		GK_DO(launch_stats(s, rows, d->k, err));
+		GK_DO(launch_stats(s, rows, labels, d->k, err));
 	if (d->sink != NULL)
 	{
-		GK_TRY(cudaMemcpyAsync(d->buf[d->turn], s->labels, rows->rows * sizeof(int32_t),
+		GK_TRY(cudaMemcpyAsync(d->buf[d->turn], labels, rows->rows * sizeof(int32_t),
 							   cudaMemcpyDeviceToHost, s->gpu->stream));
 		GK_TRY(cudaMemcpyAsync(d->buf[d->turn] + d->room, s->d2, rows->rows * sizeof(float),
 							   cudaMemcpyDeviceToHost, s->gpu->stream));
@@ -271,6 +280,12 @@ run(GkSession *s, const float *centroids, int64_t rows, Down *d, GkError *err)
 	GK_TRY(cudaMemsetAsync(s->shifts, 0, d->k * sizeof(double), s->gpu->stream));
 	GK_DO(gk_gpu_pack(s, s->centroids, d->k, err));
 	GK_DO(gk_gpu_gemm_begin(s, d->k, err));
+	if (s->gemm_k == d->k)
+	{
+		GkLabels	labels = {NULL, false};
+
+		GK_DO(gk_gpu_gemm_labels(s, d->k, &labels, err));
+	}
 	if (d->sink != NULL)
 		GK_DO(open_sink(s, d, err));
 	GK_DO(gk_gpu_each(s, rows, finish_slice, d, err));

@@ -7,7 +7,9 @@
  * the product leaves so much undecided that it does not pay, other kernels do the pass.
  */
 #include <string.h>
+#ifdef TRACE
 #include <stdio.h>
+#endif
 
 #include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_gemm.h"
@@ -15,16 +17,15 @@
 
 #define GATHER_BYTES	((size_t) 128 << 20)
 #define PAIR_ROOM		((int64_t) 1 << 23)
+#define MOVE_BYTES		((size_t) 72 << 20)	/* that gk_gpu_move_sum.cu takes */
 
 /* ---- memory ---- */
 
 static void
 free_points(GkGemm *g)
 {
-	cudaFree(g->x);
 	cudaFree(g->y);
 	cudaFree(g->bound);
-	g->x = NULL;
 	g->y = NULL;
 	g->bound = NULL;
 	g->built = false;
@@ -35,30 +36,31 @@ free_centroids(GkGemm *g)
 {
 	cudaFree(g->b);
 	cudaFree(g->c);
-	cudaFree(g->half_square);
 	cudaFree(g->keys);
+	cudaFree(g->nearest);
+	cudaFree(g->needs);
+	cudaFree(g->need);
 	g->b = NULL;
 	g->c = NULL;
-	g->half_square = NULL;
-	g->keys = NULL;
+	g->keys = g->needs = NULL;
+	g->nearest = NULL;
+	g->need = NULL;
 	g->k_room = 0;
 }
 
 static void
 free_slice(GkGemm *g)
 {
-	cudaFree(g->list);
-	cudaFree(g->limit);
-	cudaFree(g->best);
-	cudaFree(g->in_crowd);
-	cudaFree(g->crowd);
-	cudaFree(g->pair);
-	cudaFree(g->gathered);
-	g->list = g->limit = g->crowd = NULL;
-	g->best = NULL;
-	g->in_crowd = NULL;
-	g->pair = NULL;
-	g->gathered = NULL;
+	void	  **all[] = {(void **) &g->best, (void **) &g->count, (void **) &g->list, (void **) &g->list_limit,
+		(void **) &g->rank, (void **) &g->gathered_row, (void **) &g->gathered_pivot, (void **) &g->gathered_bound,
+		(void **) &g->gathered_needs, (void **) &g->gathered_need, (void **) &g->limit, (void **) &g->decided,
+	(void **) &g->in_crowd, (void **) &g->crowd, (void **) &g->pair, (void **) &g->gathered};
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+	{
+		cudaFree(*all[i]);
+		*all[i] = NULL;
+	}
 	g->rows_room = 0;
 }
 
@@ -69,8 +71,11 @@ free_memory(GkGemm *g)
 	free_points(g);
 	free_centroids(g);
 	free_slice(g);
+	gk_gpu_gemm_unsort(&g->order);
+	cudaFree(g->x);
 	cudaFree(g->state);
 	cudaFree(g->longest);
+	g->x = NULL;
 	g->state = NULL;
 	g->longest = NULL;
 }
@@ -91,13 +96,13 @@ switch_off(GkSession *s)
 	s->gemm->off = true;
 }
 
-/* Rows of a slice: its labels and sums, and at worst all distances of all its rows. */
+/* Places of a slice: at worst all distances of all its rows are computed. */
 static int64_t
-slice_rows(const GkSession *s, int k)
+slice_rows(const GkSession *s, const GkGemm *g, int k)
 {
-	int64_t		rows = gk_gpu_update_rows(s, k);
+	int64_t		rows = gk_min(gk_gpu_slice_rows(s, k) * GK_GEMM_SLICE, (int64_t) 1 << 22);
 
-	return gk_min(rows / GK_ROW_PAD * GK_ROW_PAD, gk_round_up(s->n, GK_ROW_PAD));
+	return gk_min(gk_round_up(rows, GK_GEMM_ROWS), gk_round_up(g->order.places, GK_GEMM_ROWS));
 }
 
 static size_t
@@ -106,60 +111,80 @@ width_of(const GkSession *s, int parts)
 	return (size_t) gk_round_up((int64_t) parts * s->d, 8);
 }
 
-/* Bytes for n points of this many parts, and for a slice of them. */
+/* Bytes for the points in so many places, a slice of them, and the centroids. */
 static size_t
-bytes_needed(const GkSession *s, int k, int parts)
+bytes_needed(const GkSession *s, const GkGemm *g, int k)
 {
-	size_t		row = (size_t) gk_round_up(s->d, 4) * sizeof(float) + width_of(s, parts) * sizeof(__half) + sizeof(GkGemmBound);
-	size_t		slice = (size_t) slice_rows(s, k);
+	size_t		place = width_of(s, g->parts) * sizeof(__half) + sizeof(GkGemmBound) + 2 * sizeof(int);
+	size_t		slice = (size_t) gk_gemm_gather_room(g, slice_rows(s, g, k));
+	size_t		tiles = gk_gemm_tiles(k);
 
-	return (size_t) s->n * row + slice * 64 + PAIR_ROOM * sizeof(GkGemmPair) + 2 * GATHER_BYTES +
-		(size_t) k * (width_of(s, parts) * 2 + (size_t) gk_round_up(s->d, 4) * sizeof(float) + 16);
+	return (size_t) s->n * g->pitch * sizeof(float) + (size_t) g->order.places * place +
+		slice * (72 + tiles * sizeof(short) / GK_GEMM_ROWS) + PAIR_ROOM * sizeof(GkGemmPair) + GATHER_BYTES + MOVE_BYTES +
+		(size_t) k * (width_of(s, g->parts) * sizeof(__half) + (size_t) g->pitch * sizeof(float)) +
+		(size_t) g->order.pivots * tiles * GK_GEMM_COLUMNS * sizeof(int) +
+		(size_t) g->order.places / GK_GEMM_ROWS * tiles * sizeof(short);
 }
 
 static GkStatus
 allocate_points(GkSession *s, GkGemm *g, GkError *err)
 {
-	GK_TRY(cudaMalloc((void **) &g->x, (size_t) s->n * g->pitch * sizeof(float)));
-	GK_TRY(cudaMalloc((void **) &g->y, (size_t) s->n * g->width * sizeof(__half)));
-	GK_TRY(cudaMalloc((void **) &g->bound, (size_t) s->n * sizeof(GkGemmBound)));
-	if (g->state == NULL)
-		GK_TRY(cudaMalloc((void **) &g->state, sizeof(GkGemmState)));
-	if (g->longest == NULL)
-		GK_TRY(cudaMalloc((void **) &g->longest, sizeof(*g->longest)));
+	GK_TRY(cudaMalloc((void **) &g->y, (size_t) g->order.places * g->width * sizeof(__half)));
+	GK_TRY(cudaMalloc((void **) &g->bound, (size_t) g->order.places * sizeof(GkGemmBound)));
 	return GK_OK;
 }
 
 static GkStatus
 allocate_centroids(GkSession *s, GkGemm *g, int k, GkError *err)
 {
+	size_t		tiles = gk_gemm_tiles(k);
+	size_t		row_tiles = (size_t) gk_round_up(g->order.places, GK_GEMM_ROWS) / GK_GEMM_ROWS;
+
 	if (k <= g->k_room)
 		return GK_OK;
 	free_centroids(g);
 	GK_TRY(cudaMalloc((void **) &g->b, (size_t) k * g->width * sizeof(__half)));
 	GK_TRY(cudaMalloc((void **) &g->c, (size_t) k * g->pitch * sizeof(float)));
-	GK_TRY(cudaMalloc((void **) &g->half_square, (size_t) k * sizeof(double)));
-	GK_TRY(cudaMalloc((void **) &g->keys, (size_t) gk_gemm_tiles(k) * GK_GEMM_COLUMNS * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &g->keys, (size_t) g->order.pivots * tiles * GK_GEMM_COLUMNS * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &g->nearest, (size_t) g->order.pivots * tiles * sizeof(int)));
+	if (g->order.row != NULL)
+	{
+		GK_TRY(cudaMalloc((void **) &g->needs, row_tiles * sizeof(int)));
+		GK_TRY(cudaMalloc((void **) &g->need, row_tiles * tiles * sizeof(short)));
+	}
 	g->k_room = k;
 	return GK_OK;
 }
 
 static GkStatus
-allocate_slice(GkSession *s, GkGemm *g, int64_t rows, GkError *err)
+allocate_slice(GkSession *s, GkGemm *g, int k, GkError *err)
 {
-	if (rows <= g->rows_room)
+	int64_t		rows = slice_rows(s, g, k);
+	int64_t		room = gk_gemm_gather_room(g, rows);
+
+	if (rows <= g->rows_room && k <= g->slice_k)
 		return GK_OK;
 	free_slice(g);
-	GK_TRY(cudaMalloc((void **) &g->list, rows * sizeof(int)));
-	GK_TRY(cudaMalloc((void **) &g->limit, rows * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->best, rows * sizeof(*g->best)));
-	GK_TRY(cudaMalloc((void **) &g->in_crowd, rows));
-	GK_TRY(cudaMalloc((void **) &g->crowd, rows * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &g->count, (g->order.pivots + 1) * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &g->list, rows * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &g->list_limit, rows * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &g->rank, rows * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &g->gathered_row, room * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &g->gathered_pivot, room / GK_GEMM_ROWS * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &g->gathered_bound, room * sizeof(GkGemmBound)));
+	GK_TRY(cudaMalloc((void **) &g->gathered_needs, room / GK_GEMM_ROWS * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &g->gathered_need, room / GK_GEMM_ROWS * gk_gemm_tiles(k) * sizeof(short)));
+	GK_TRY(cudaMalloc((void **) &g->limit, room * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &g->decided, room * sizeof(*g->decided)));
+	GK_TRY(cudaMalloc((void **) &g->in_crowd, room));
+	GK_TRY(cudaMalloc((void **) &g->crowd, room * sizeof(int)));
 	g->pair_room = (int) gk_min(4 * rows + 65536, PAIR_ROOM);
 	GK_TRY(cudaMalloc((void **) &g->pair, g->pair_room * sizeof(GkGemmPair)));
-	g->gather_rows = (int) gk_round_up(gk_min(GATHER_BYTES / (g->width * sizeof(__half)) + 1, rows), GK_GEMM_ROWS);
+	g->gather_rows = (int) gk_round_up(gk_min(GATHER_BYTES / (g->width * sizeof(__half)) + 1, room), GK_GEMM_ROWS);
 	GK_TRY(cudaMalloc((void **) &g->gathered, (size_t) g->gather_rows * g->width * sizeof(__half)));
 	g->rows_room = rows;
+	g->slice_k = k;
 	return GK_OK;
 }
 
@@ -177,33 +202,64 @@ gk_gpu_gemm_wanted(const GkSession *s, int k)
 								(double) s->n * s->d * k >= GK_GEMM_MIN_WORK));
 }
 
+/* The points as they are, turned; nothing changes them. */
+static GkStatus
+build_rows(GkSession *s, GkGemm *g, bool *good, GkError *err)
+{
+	GK_TRY(cudaMalloc((void **) &g->state, sizeof(GkGemmState)));
+	GK_TRY(cudaMalloc((void **) &g->longest, sizeof(*g->longest)));
+	GK_TRY(cudaMalloc((void **) &g->x, (size_t) s->n * g->pitch * sizeof(float)));
+	GK_DO(gk_gpu_gemm_probe(s, good, err));
+	return gk_gpu_gemm_turn(s, g, err);
+}
+
+/* Rounded, in the order that is wanted. */
+static GkStatus
+build_points(GkSession *s, GkGemm *g, int k, GkError *err)
+{
+	free_points(g);
+	free_centroids(g);
+	free_slice(g);
+	gk_gpu_gemm_unsort(&g->order);
+	g->order.places = s->n;
+	g->parts = 1;
+	/* By labels of these clusters. */
+	if (g->sort && s->delta_k == k)
+	{
+		GK_DO(gk_gpu_gemm_sort(s, g, k, err));
+		g->parts = 2;
+	}
+	g->width = (int) width_of(s, g->parts);
+	if (bytes_needed(s, g, k) > s->spare)
+		return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "no memory for products");
+	GK_DO(allocate_points(s, g, err));
+	GK_DO(gk_gpu_gemm_round_points(s, g, err));
+	g->built = true;
+	return GK_OK;
+}
+
 static GkStatus
 build(GkSession *s, GkGemm *g, int k, GkError *err)
 {
 	bool		good = true;
-	GkStatus	st;
 
-	g->width = (int) width_of(s, g->parts);
-	g->pitch = (int) gk_round_up(s->d, 4);
-	g->scale = (float) gk_pow2(GK_GEMM_TOP - gk_gpu_top_expo(s));
-	if (bytes_needed(s, k, g->parts) > s->spare)
+	if (g->x == NULL)
 	{
-		switch_off(s);
-		return GK_OK;
+		g->pitch = (int) gk_round_up(s->d, 4);
+		g->scale = (float) gk_pow2(GK_GEMM_TOP - gk_gpu_top_expo(s));
+		g->parts = 1;
+		gk_gpu_gemm_unsort(&g->order);
+		g->order.places = s->n;
+		if (bytes_needed(s, g, k) > s->spare)
+			return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "no memory for products");
+		GK_DO(build_rows(s, g, &good, err));
+		if (!good)
+			return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "this GPU's sums lose more than is assumed");
 	}
-	st = allocate_points(s, g, err);
-	if (st == GK_OK && !g->probed)
-		st = gk_gpu_gemm_probe(s, &good, err);
-	g->probed = true;
-	if (st == GK_OK && good)
-		st = gk_gpu_gemm_round_points(s, g, err);
-	if (st == GK_ERR_DEVICE_MEMORY || (st == GK_OK && !good))
-	{
-		switch_off(s);
-		return GK_OK;
-	}
-	g->built = st == GK_OK;
-	return st;
+	if (!g->built)
+		GK_DO(build_points(s, g, k, err));
+	GK_DO(allocate_centroids(s, g, k, err));
+	return allocate_slice(s, g, k, err);
 }
 
 GkStatus
@@ -221,22 +277,18 @@ gk_gpu_gemm_begin(GkSession *s, int k, GkError *err)
 		if (g == NULL)
 			return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
 		memset(g, 0, sizeof(*g));
-		g->parts = 1;
 	}
-	if (!g->built)
-		GK_DO(build(s, g, k, err));
-	if (g->off)
-		return GK_OK;
-	st = allocate_centroids(s, g, k, err);
-	if (st == GK_OK)
-		st = allocate_slice(s, g, slice_rows(s, k), err);
+	st = build(s, g, k, err);
 	if (st == GK_ERR_DEVICE_MEMORY)
 	{
+		/* Not an error: other kernels need no more than the points. */
 		switch_off(s);
 		return GK_OK;
 	}
 	GK_DO(st);
-	GK_DO(gk_gpu_gemm_round_centroids(s, g, s->centroids, k, err));
+	GK_DO(gk_gpu_gemm_round_centroids(s, g, k, err));
+	if (g->order.row != NULL)
+		GK_DO(gk_gpu_gemm_needs(s, g, g->bound, g->order.pivot, g->order.places, NULL, k, g->needs, g->need, err));
 	s->gemm_k = k;
 	return GK_OK;
 }
@@ -255,58 +307,60 @@ void
 gk_gpu_gemm_judge(GkSession *s, int k, const GkLogHead *head)
 {
 	GkGemm	   *g = s->gemm;
-	double		all = (double) s->n * k;
+	bool		many;
 
-#ifdef TRACE
-	if (g) printf("[%d parts: undecided %.3f%%, pairs %.3f per row]\n", (int) head->parts, 100.0 * head->undecided / s->n, (double) head->pairs / s->n);
-#endif
-
-	/* What was under way when the parts changed says nothing of them. */
-	if (g == NULL || !g->built || (int) head->parts != g->parts || s->host->skip == GK_SKIP_ON)
+	/* What was under way when the order changed says nothing of it. */
+	if (g == NULL || !g->built || (int) head->parts != g->parts)
 		return;
-	if (g->parts == 1 && ((double) head->undecided > s->n * GK_GEMM_MAX_UNDECIDED || (double) head->pairs > all * GK_GEMM_MAX_PAIRS))
+	many = (double) head->pairs > (double) s->n * k * GK_GEMM_MAX_PAIRS;
+#ifdef TRACE
+	printf("[%d parts: undecided %.3f%%, pairs %.3f per row]\n", (int) head->parts, 100.0 * head->undecided / s->n, (double) head->pairs / s->n);
+#endif
+	if (!g->sort && s->delta_k == k && (many || (double) head->undecided > s->n * GK_GEMM_MAX_UNDECIDED))
 	{
-		free_points(g);
-		free_centroids(g);
-		free_slice(g);
-		g->parts = 3;
+		g->sort = true;
+		g->built = false;
 	}
-	else if ((double) head->pairs > all * GK_GEMM_MAX_PAIRS)
+	else if (g->order.row != NULL && many && s->host->skip != GK_SKIP_ON)
 		switch_off(s);
 }
 
-/* ---- a slice ---- */
+/* ---- a pass ---- */
 
 GkStatus
-gk_gpu_gemm_assign(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err)
+gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 {
 	GkGemm	   *g = s->gemm;
+	int64_t		step = slice_rows(s, g, k);
 	GkGemmArgs	a = {};
 
-	a.rows = (int) rows->rows;
-	a.first = (int) rows->first;
-	a.d = s->d;
-	a.parts = g->parts;
-	a.tiny = s->d * 0x1p-147 * (double) g->scale * g->scale;
+	GK_DO(gk_gpu_grow(s, (void **) &s->labels, &s->labels_room, (labels->narrow ? s->n / 4 : s->n) + GK_ROW_PAD,
+					  sizeof(int32_t), err));
+	labels->at = s->labels;
+	a.pivot = g->order.pivot;
+	a.needs = g->needs;
+	a.need = g->need;
 	a.keys = g->keys;
 	a.state = g->state;
-	a.bound = g->bound + rows->first;
-	a.labels = labels;
-	a.list = g->list;
-	a.limit = g->limit;
-	a.pair = g->pair;
-	a.pair_room = g->pair_room;
-	a.in_crowd = g->in_crowd;
-	GK_TRY(cudaMemsetAsync(&g->state->undecided, 0, 3 * sizeof(int), s->gpu->stream));
-	GK_DO(gk_gpu_gemm_multiply(s, GK_GEMM_LABELS, g->y, s->n, g->b, k, g->width, &a, err));
-	return gk_gpu_gemm_recheck(s, g, rows, k, &a, err);
+	a.best = g->best;
+	for (int64_t first = 0; first < g->order.places; first += step)
+	{
+		a.first = (int) first;
+		a.rows = (int) gk_min(step, g->order.places - first);
+		GK_DO(gk_gpu_gemm_multiply(s, GK_GEMM_LABELS, g->y, g->order.places, g->b, k, g->width, &a, err));
+		GK_DO(gk_gpu_gemm_decide(s, g, first, a.rows, k, *labels, err));
+		if (g->order.places > step)
+			GK_DO(gk_gpu_keep_pace(s, err));
+	}
+	return GK_OK;
 }
 
 GkStatus
 gk_gpu_gemm_sum(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err)
 {
 	GkGemm	   *g = s->gemm;
-	char	   *old = (char *) s->delta_labels + rows->first * (labels.narrow ? 1 : sizeof(int32_t));
+	size_t		from = (size_t) rows->first * (labels.narrow ? 1 : sizeof(int32_t));
+	GkLabels	slice = {(char *) labels.at + from, labels.narrow};
 
-	return gk_gpu_move_sum(s, rows, g->x + rows->first * g->pitch, g->pitch, k, labels, old, err);
+	return gk_gpu_move_sum(s, rows, g->x + rows->first * g->pitch, g->pitch, k, slice, (char *) s->delta_labels + from, err);
 }

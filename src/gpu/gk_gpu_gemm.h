@@ -3,32 +3,38 @@
  * distances only where the product does not decide.
  *
  * Words:
- *   part       a point or a centroid as float16: its high part alone, or high and low parts.  A row of the
- *              product is one part (x_hi) or three (x_hi, x_lo, x_hi), multiplied with (c_hi) or
- *              (c_lo, c_hi, c_hi): the small products come first, so that little of them is lost
- *   rounded    y for a point, b for a centroid: the sum of its parts, divided by the common scale
- *   score      s_j = |b_j|^2 / 2 - y . b_j, so that |y - b_j|^2 = |y|^2 + 2 s_j
+ *   pivot      a point p near some rows, which are rounded as x - p; without pivots there is one, 0
+ *   place      rows lie in the order of their pivots, each pivot's rows padded to whole tiles; without
+ *              pivots a row's place is its number
+ *   part       a centroid is one float16, c_hi, or with pivots two, (c_lo, c_hi): the small products come
+ *              first, so that little of them is lost.  A row has the same part for each
+ *   rounded    y = p + y' for a point, b for a centroid, divided by the common scale
+ *   score      s_j = |b_j - p|^2 / 2 - y' . b_j, so that |y - b_j|^2 = w + 2 s_j with
+ *              w = |y'|^2 + 2 y' . p
  *   unit       scores are compared as integers, multiples of a power of two
  *   key        64 * score + a number that tells the column, 32 bits
- *   bound      what is known of a row's rounding: |y|^2, |y|, |x - y|, |x_lo|
+ *   column     a centroid's place; with pivots near centroids lie together
  *   undecided  a row whose second smallest score might belong to the nearest centroid; its candidates are
  *              the centroids that might
  *
  * Why the label is the canonical argmin (all lengths in the common scale).  Let r_j = |x - c_j|, D~_j its
  * canonical square, |D~_j - r_j^2| <= g r_j^2 + t with g = (d + 3) 2^-24 and t = d 2^-148 for what underflows.
  *  1. | r_j - |y - b_j| | <= e, with e = |x - y| + max |c_j - b_j|: the triangle inequality, twice.
- *  2. |y - b_j|^2 = w + 2 s_j with w = |y|^2, and the computed score is within a of s_j.
+ *  2. |y - b_j|^2 = w + 2 s_j, and the computed score s~_j is within a of s_j.
  *  3. So sqrt(w + 2 s~_j - 2 a) - e <= r_j <= sqrt(w + 2 s~_j + 2 a) + e.
  *  4. With i the smallest score found, R = sqrt(w + 2 s~_i + 2 a) + e >= r_i.  If r_j^2 (1 - g) - t >
  *     R^2 (1 + g) + t, then D~_j > D~_i, and j is not the canonical argmin, nor does it tie with it.
- *  5. By 3 that is so if s~_j > ((T + e)^2 - w) / 2 + a, where T^2 = (R^2 (1 + g) + 2 t) / (1 - g).
+ *     Let out(R) = sqrt((R^2 (1 + g) + 2 t) / (1 - g)): r_j > out(R) is that.
+ *  5. By 3 that is so if s~_j > ((out(R) + e)^2 - w) / 2 + a.
  *  If that holds for all j but i, the label is i; otherwise the label is the best, by canonical distance,
  *  of those for which it does not hold.
+ *  6. A tile of columns is left out for a tile of rows if all its |b_j - p| - max |y'| - e > out(R) with
+ *     R = min_j |b_j - p| + max |y'| + e: again the triangle inequality, by way of p.
  *
- * a is the sum of: half a unit each for the rounding of the product and of |b|^2 / 2; w 2^-24 for the
- * rounding of w; |x_lo| max |c_lo|, the product of parts that is left out; and what the tensor core loses in
- * its sums.  For that it is assumed that adding 16 products to a sum loses at most 16 * 2^-24 of the largest
- * magnitude there, ten times what was measured; gk_gpu_gemm_probe() tests it on the device at hand.
+ * a is the sum of: half a unit each for the rounding of the product and of |b - p|^2 / 2; |w| 2^-24 for the
+ * rounding of w; and what the tensor core loses in its sums.  For that it is assumed that adding 16 products
+ * to a sum loses at most 16 * 2^-24 of the largest magnitude there, some five times what was measured;
+ * gk_gpu_gemm_probe() tests it on the device at hand.
  */
 #ifndef GK_GPU_GEMM_H
 #define GK_GPU_GEMM_H
@@ -38,19 +44,21 @@
 #include "gpu/gk_gpu.h"
 
 #define GK_GEMM_ROWS	128		/* of a tile */
-#define GK_GEMM_COLUMNS	256		/* centroids of a tile */
+#define GK_GEMM_COLUMNS	256		/* of a tile */
 #define GK_GEMM_DEPTH	64		/* float16 values of a row that are brought at a time */
-#define GK_GEMM_PAD		(1 << 30)	/* the key of a centroid that is not there; of others: less */
-#define GK_GEMM_MAX_SLACK	((1 << 24) - 2)	/* units: more rules nothing out */
+#define GK_GEMM_PAD		(1 << 30)	/* the key of a column without a centroid; of others: less */
+#define GK_GEMM_FAR		(3 << 22)	/* units that |b - p|^2 / 2 has at most; farther ones are as far */
+#define GK_GEMM_MAX_LIMIT	(1 << 23)	/* units: a limit above it rules nothing out */
 #define GK_GEMM_TOP		10		/* the common scale brings all points into +-2^it */
+#define GK_GEMM_PIVOTS	1024	/* at most */
 
 /* Of a row, in the common scale; rounded up but for the first. */
 typedef struct GkGemmBound
 {
-	float		square;			/* |y|^2, to nearest */
-	float		length;			/* |y| */
+	float		w;				/* to nearest */
+	float		length;			/* |y'| */
 	float		rest;			/* |x - y| */
-	float		low;			/* |x_lo| */
+	float		pad;
 } GkGemmBound;
 
 /* What is known of all centroids, and what a pass counts.  In device memory. */
@@ -63,8 +71,10 @@ typedef struct GkGemmState
 	float		magic;			/* 1.5 * 2^23 units */
 	/* Of a slice. */
 	int			undecided;
+	int			gathered;		/* the same, each pivot's padded to whole tiles */
 	int			pairs;
 	int			crowded;		/* undecided rows whose candidates had no room */
+	int			pad;
 	/* Of a pass. */
 	unsigned long long all_undecided;
 	unsigned long long all_pairs;
@@ -74,71 +84,102 @@ typedef struct GkGemmState
 /* What a product is for. */
 typedef enum GkGemmUse
 {
-	GK_GEMM_LABELS,				/* the smallest score; the row is decided or not */
+	GK_GEMM_LABELS,				/* the two smallest scores of each row */
 	GK_GEMM_CANDIDATES,			/* the centroids that an undecided row must be compared with */
 	GK_GEMM_DUMP				/* the products themselves: for the probe */
 } GkGemmUse;
 
+/* The smallest keys of a row, and the column of the first. */
+typedef struct GkGemmBest
+{
+	int			first;
+	int			second;
+	int			column;
+	int			pad;
+} GkGemmBest;
+
 /* An undecided row and a candidate. */
 typedef struct GkGemmPair
 {
-	int			at;				/* in the list of undecided rows */
-	int			centroid;
+	int			at;				/* among the gathered */
+	int			column;
 } GkGemmPair;
 
+/* A product's arguments; what follows `state` depends on the use. */
 typedef struct GkGemmArgs
 {
 	int			rows;
 	const int  *count;			/* in device memory, rows from `from` on up to it; NULL: all */
 	int			from;
-	int			first;			/* of the points' tensor */
+	int			first;			/* of the points' tensor, whole tiles */
 	int			slices;			/* of GK_GEMM_DEPTH values */
-	int			tiles;			/* of centroids */
-	int			d;
-	int			parts;
-	double		tiny;			/* 2 t */
-	const int  *keys;			/* [tiles * GK_GEMM_COLUMNS]: of |b_j|^2 / 2, less the magic number's */
+	int			tiles;			/* of columns */
+	int			k;
+	const int  *pivot;			/* [tiles of rows], from `first` or `from` on; NULL: 0 */
+	/* Which tiles of columns a tile of rows needs: how many, and [tiles] of each; NULL: all. */
+	const int  *needs;
+	const unsigned short *need;
+	const int  *keys;			/* [pivots][tiles * GK_GEMM_COLUMNS]: of |b_j - p|^2 / 2, and the magic number's */
 	GkGemmState *state;
-	/* Labels. */
-	const GkGemmBound *bound;
-	GkLabels	labels;
-	int		   *list;			/* undecided rows */
-	int		   *limit;			/* the largest key that a candidate has */
-	/* Candidates, of the rows in the list. */
+	GkGemmBest *best;			/* labels: [rows] */
+	const int  *limit;			/* candidates: the largest key that one has */
 	GkGemmPair *pair;
 	int			pair_room;
-	int		   *crowd;			/* places in the list */
-	unsigned char *in_crowd;	/* [list] */
-	/* Dump. */
+	unsigned char *in_crowd;	/* rows whose candidates had no room */
 	float	   *dump;			/* [rows][tiles * GK_GEMM_COLUMNS] */
 } GkGemmArgs;
+
+/* The order of rows and columns about some pivots: gk_gpu_gemm_sort.cu. */
+typedef struct GkGemmOrder
+{
+	int			pivots;			/* at least 1 */
+	float	   *pivot_at;		/* [pivots][pitch] */
+	int		   *pivot;			/* [tiles of rows] */
+	int		   *row;			/* [places]: -1: padding; NULL: a row's place is its number */
+	int		   *centroid;		/* [columns]: NULL: the same */
+	int			columns;
+	int64_t		places;
+} GkGemmOrder;
 
 struct GkGemm
 {
 	bool		built;
 	bool		off;			/* not possible, or not worth it */
-	bool		probed;
-	int			parts;			/* 1 or 3 */
+	bool		sort;			/* wanted from now on */
+	GkGemmOrder order;
+	int			parts;			/* 1, sorted 2 */
 	int			width;			/* of a row of the product, float16 values */
 	int			pitch;			/* of a row of x, floats */
 	float		scale;			/* of points and centroids, a power of two */
 	float	   *x;				/* [n][pitch]: the points, row-major */
-	__half	   *y;				/* [n][width] */
-	GkGemmBound *bound;			/* [n] */
+	__half	   *y;				/* [places][width] */
+	GkGemmBound *bound;			/* [places] */
 	/* Of the centroids, sized for k_room. */
 	int			k_room;
-	__half	   *b;				/* [k][width] */
+	__half	   *b;				/* [columns][width] */
 	float	   *c;				/* [k][pitch]: as they are */
-	double	   *half_square;	/* [k]: |b_j|^2 / 2 */
-	int		   *keys;
-	unsigned int *longest;		/* bits of max |y| over all points */
+	int		   *keys;			/* [pivots][columns of tiles] */
+	unsigned int *nearest;		/* [pivots][tiles]: bits of the smallest |b_j - p| */
+	int		   *needs;			/* [tiles of rows] */
+	unsigned short *need;		/* [tiles of rows][tiles] */
+	unsigned int *longest;		/* bits of max |y'| over all rows */
 	GkGemmState *state;
-	/* Of a slice, sized for rows_room. */
+	/* Of a slice, sized for rows_room places and as many more as padding takes. */
 	int64_t		rows_room;
-	int		   *list;
-	int		   *limit;
-	unsigned long long *best;	/* distance and label of the undecided */
-	unsigned char *in_crowd;
+	int			slice_k;
+	GkGemmBest *best;
+	int		   *count;			/* [pivots + 1]: undecided, then where they begin among the gathered */
+	int		   *list;			/* undecided places */
+	int		   *list_limit;
+	int		   *rank;			/* among those of its pivot */
+	int		   *gathered_row;	/* [gathered] */
+	int		   *gathered_pivot;	/* [tiles] */
+	GkGemmBound *gathered_bound;	/* [gathered] */
+	int		   *gathered_needs; /* [tiles] */
+	unsigned short *gathered_need;	/* [tiles][tiles of columns] */
+	int		   *limit;			/* [gathered] */
+	unsigned long long *decided;	/* [gathered]: distance and label */
+	unsigned char *in_crowd;	/* [gathered] */
 	int		   *crowd;
 	GkGemmPair *pair;
 	int			pair_room;
@@ -152,29 +193,79 @@ gk_gemm_tiles(int k)
 	return (k + GK_GEMM_COLUMNS - 1) / GK_GEMM_COLUMNS;
 }
 
+/* Which centroid a column has; NULL: the same number. */
+static inline const int *
+gk_gemm_centroids(const GkGemm *g, int k)
+{
+	return g->order.columns == k ? g->order.centroid : NULL;
+}
+
+/* Places of a slice's gathered rows, at most. */
+static inline int64_t
+gk_gemm_gather_room(const GkGemm *g, int64_t rows)
+{
+	return gk_round_up(rows, GK_GEMM_ROWS) + (int64_t) g->order.pivots * GK_GEMM_ROWS;
+}
+
+#ifdef __CUDACC__
+/* out(R): a centroid farther than that is not the canonical argmin if another one is within R. */
+static __device__ __forceinline__ double
+gk_gemm_out(double r, int d, double tiny)
+{
+	double		g = (d + 3) * 0x1p-24;
+
+	return sqrt((r * r * (1.0 + g) + tiny) / (1.0 - g)) * (1.0 + 0x1p-40);
+}
+#endif
+
+/* 2 t, in the common scale. */
+static inline double
+gk_gemm_tiny(const GkSession *s, const GkGemm *g)
+{
+	return s->d * 0x1p-147 * (double) g->scale * g->scale;
+}
+
 /* ---- gk_gpu_gemm_wgmma.cu ---- */
 
 /* Can this device do it?  Hopper only. */
 bool		gk_gpu_gemm_supported(const GkSession *s);
 
-/* One product of the rows of `points` ([rows][width]) with k centroids. */
+/* One product of the rows of `points` ([points_rows][width]) with k columns. */
 GkStatus	gk_gpu_gemm_multiply(GkSession *s, GkGemmUse use, const __half *points, int64_t points_rows,
 								 const __half *centroids, int k, int width, const GkGemmArgs *a, GkError *err);
 
-/* ---- gk_gpu_gemm_round.cu ---- */
-
-/* Round all resident points: x, y and their bounds. */
-GkStatus	gk_gpu_gemm_round_points(GkSession *s, GkGemm *g, GkError *err);
-
-/* Round k centroids ([k][d] in device memory), choose the unit, make their keys. */
-GkStatus	gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centroids, int k, GkError *err);
+/* ---- gk_gpu_gemm_probe.cu ---- */
 
 /* Do the tensor core's sums lose no more than is assumed? */
 GkStatus	gk_gpu_gemm_probe(GkSession *s, bool *good, GkError *err);
 
+/* ---- gk_gpu_gemm_sort.cu ---- */
+
+/* Places of rows about the centroids of their last labels, and of centroids near each other. */
+GkStatus	gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, GkError *err);
+void		gk_gpu_gemm_unsort(GkGemmOrder *o);
+
+/*
+ * Which tiles of columns each tile of rows needs: of rows with these bounds and their tiles' pivots.  count:
+ * rows, in device memory, when there may be fewer.
+ */
+GkStatus	gk_gpu_gemm_needs(GkSession *s, GkGemm *g, const GkGemmBound *bound, const int *pivot, int64_t rows,
+							  const int *count, int k, int *needs, unsigned short *need, GkError *err);
+
+/* ---- gk_gpu_gemm_round.cu ---- */
+
+/* x: all resident points, row by row. */
+GkStatus	gk_gpu_gemm_turn(GkSession *s, GkGemm *g, GkError *err);
+
+/* Round them: y and bounds. */
+GkStatus	gk_gpu_gemm_round_points(GkSession *s, GkGemm *g, GkError *err);
+
+/* Round the k centroids in s->centroids, choose the unit, make their keys. */
+GkStatus	gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, int k, GkError *err);
+
 /* ---- gk_gpu_gemm_recheck.cu ---- */
 
-/* Labels of the slice's undecided rows, from canonical distances of their candidates. */
-GkStatus	gk_gpu_gemm_recheck(GkSession *s, GkGemm *g, const GkRows *rows, int k, GkGemmArgs *a, GkError *err);
+/* Labels of the places from `first` on, after their product. */
+GkStatus	gk_gpu_gemm_decide(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, GkLabels labels, GkError *err);
 
 #endif							/* GK_GPU_GEMM_H */

@@ -17,26 +17,150 @@
 
 typedef struct RecheckArgs
 {
-	const float *x;				/* [rows][pitch]: the slice */
+	const float *x;				/* [n][pitch] */
 	int			pitch;
 	const float *c;				/* [k][pitch] */
 	int			d;
 	int			k;
+	int			parts;
+	double		tiny;
+	GkGemmOrder order;
+	const int  *centroid;		/* of a column; NULL: the same */
 	GkGemmState *state;
-	const int  *list;
-	unsigned long long *best;
+	GkLabels	labels;			/* of all rows */
+	/* The slice: its first place, and how many. */
+	int64_t		first;
+	int			rows;
+	const GkGemmBest *best;
+	const GkGemmBound *bound;
+	const __half *y;
+	int			width;
+	/* Undecided ones. */
+	int		   *count;
+	int		   *list;
+	int		   *list_limit;
+	int		   *rank;
+	/* Gathered. */
+	int			from;
+	int			gather_rows;
+	__half	   *gathered;
+	int		   *gathered_row;
+	int		   *gathered_pivot;
+	GkGemmBound *gathered_bound;
+	int		   *limit;
+	unsigned long long *decided;
 	const GkGemmPair *pair;
 	int			pair_room;
 	unsigned char *in_crowd;
 	int		   *crowd;
-	GkLabels	labels;
-	/* Gathering. */
-	const __half *y;
-	__half	   *gathered;
-	int			width;
-	int			from;
-	int			gather_rows;
 } RecheckArgs;
+
+__device__ __forceinline__ void
+store_label(const RecheckArgs &a, int64_t row, int label)
+{
+	if (a.labels.narrow)
+		((uint8_t *) a.labels.at)[row] = (uint8_t) label;
+	else
+		((int32_t *) a.labels.at)[row] = label;
+}
+
+/* ---- which rows are undecided ---- */
+
+/*
+ * The largest score, in units, that a candidate for the nearest centroid can have if the smallest score is
+ * `best` units: see gk_gpu_gemm.h, whose names these are.
+ */
+__device__ __forceinline__ int
+largest_score(const RecheckArgs &p, const GkGemmBound &of, int best)
+{
+	const GkGemmState *s = p.state;
+	double		unit = s->unit;
+	double		length = __uint_as_float(s->length);
+	double		low = __uint_as_float(s->low);
+	double		e = (double) of.rest + (double) __uint_as_float(s->rest);
+	double		w = of.w;
+	/* What sums lose: those of the high parts, which come last, and those of the low ones. */
+	double		lost = (p.d + 16) * 0x1p-24 * of.length * (length + p.parts * low);
+	double		a = unit + fabs(w) * 0x1p-24 + lost;
+	double		r = sqrt(fmax(w + 2.0 * best * unit + 2.0 * a, 0.0)) + e;
+	double		t = gk_gemm_out(r, p.d, p.tiny) + e;
+	/* The last summands cover the roundings here. */
+	double		most = ((t * t - w) * 0.5 + a) / unit + 1.0 + (t * t + fabs(w)) / unit * 0x1p-48;
+
+	return most < GK_GEMM_MAX_LIMIT ? (int) ceil(most) * 64 + 63 : GK_GEMM_PAD - 1;
+}
+
+/* A thread per place: its label, if it is decided. */
+__global__ void __launch_bounds__(THREADS)
+labels_kernel(const __grid_constant__ RecheckArgs a)
+{
+	int			i = blockIdx.x * THREADS + threadIdx.x;
+	int			lane = threadIdx.x % 32;
+	int64_t		row = -1;
+	int			limit = 0;
+	bool		undecided = false;
+	unsigned int who;
+
+	if (i < a.rows)
+		row = a.order.row != NULL ? a.order.row[a.first + i] : a.first + i;
+	if (row >= 0)
+	{
+		int4		best = __ldcs((const int4 *) (a.best + i));
+
+		limit = largest_score(a, a.bound[a.first + i], best.x >> 6);
+		undecided = best.y <= limit;
+		store_label(a, row, a.centroid != NULL ? a.centroid[best.z] : best.z);
+	}
+	who = __ballot_sync(0xffffffffu, undecided);
+	if (who != 0)
+	{
+		int			at = 0;
+		int			rank = 0;
+
+		/* All of a warp have the same pivot. */
+		if (lane == 0)
+		{
+			at = atomicAdd(&a.state->undecided, __popc(who));
+			rank = atomicAdd(a.count + (a.order.row != NULL ? a.order.pivot[(a.first + i) / GK_GEMM_ROWS] : 0), __popc(who));
+		}
+		at = __shfl_sync(0xffffffffu, at, 0) + __popc(who & ((1u << lane) - 1));
+		rank = __shfl_sync(0xffffffffu, rank, 0) + __popc(who & ((1u << lane) - 1));
+		if (undecided)
+		{
+			a.list[at] = i;
+			a.list_limit[at] = limit;
+			a.rank[at] = rank;
+		}
+	}
+}
+
+/* Where each pivot's rows begin among the gathered; one block. */
+__global__ void __launch_bounds__(GK_GEMM_PIVOTS)
+begin_kernel(const __grid_constant__ RecheckArgs a)
+{
+	__shared__ int sum[GK_GEMM_PIVOTS];
+	int			i = threadIdx.x;
+	int			mine = i < a.order.pivots ? (a.count[i] + GK_GEMM_ROWS - 1) / GK_GEMM_ROWS : 0;
+
+	sum[i] = mine;
+	__syncthreads();
+	for (int o = 1; o < GK_GEMM_PIVOTS; o <<= 1)
+	{
+		int			before = i >= o ? sum[i - o] : 0;
+
+		__syncthreads();
+		sum[i] += before;
+		__syncthreads();
+	}
+	if (i < a.order.pivots)
+	{
+		a.count[i] = (sum[i] - mine) * GK_GEMM_ROWS;
+		for (int t = sum[i] - mine; t < sum[i]; t++)
+			a.gathered_pivot[t] = i;
+	}
+	if (i == GK_GEMM_PIVOTS - 1)
+		a.state->gathered = sum[i] * GK_GEMM_ROWS;
+}
 
 /* A distance and a label: the smallest is the canonical argmin, ties to the lowest label. */
 __device__ __forceinline__ void
@@ -47,23 +171,27 @@ offer(unsigned long long *best, float d2, int label)
 
 /* ---- gather ---- */
 
-/* The undecided rows one after the other; a warp each.  Their width is a multiple of 8 values. */
+/* Undecided rows with their pivot's, from place `from` on; a warp each.  Their width is a multiple of 8. */
 __global__ void __launch_bounds__(THREADS)
 gather_kernel(const __grid_constant__ RecheckArgs a)
 {
-	int			rows = min(a.state->undecided - a.from, a.gather_rows);
-
-	for (int i = blockIdx.x * WARPS + threadIdx.x / 32; i < rows; i += gridDim.x * WARPS)
+	for (int i = blockIdx.x * WARPS + threadIdx.x / 32; i < a.state->undecided; i += gridDim.x * WARPS)
 	{
-		const uint4 *from = (const uint4 *) (a.y + (int64_t) a.list[a.from + i] * a.width);
-		uint4	   *to = (uint4 *) (a.gathered + (int64_t) i * a.width);
+		int64_t		place = a.first + a.list[i];
+		int			to = a.rank[i] + a.count[a.order.row != NULL ? a.order.pivot[place / GK_GEMM_ROWS] : 0];
+		const uint4 *from = (const uint4 *) (a.y + place * a.width);
 
+		if (to < a.from || to >= a.from + a.gather_rows)
+			continue;
 		for (int v = threadIdx.x % 32; v < a.width / 8; v += 32)
-			to[v] = __ldg(from + v);
+			((uint4 *) (a.gathered + (int64_t) (to - a.from) * a.width))[v] = __ldg(from + v);
 		if (threadIdx.x % 32 == 0)
 		{
-			a.best[a.from + i] = NOT_YET;
-			a.in_crowd[a.from + i] = 0;
+			a.gathered_row[to] = a.order.row != NULL ? a.order.row[place] : (int) place;
+			a.gathered_bound[to] = a.bound[place];
+			a.limit[to] = a.list_limit[i];
+			a.decided[to] = NOT_YET;
+			a.in_crowd[to] = 0;
 		}
 	}
 }
@@ -79,8 +207,9 @@ pairs_kernel(const __grid_constant__ RecheckArgs a)
 	for (int i = blockIdx.x * THREADS + threadIdx.x; i < pairs; i += gridDim.x * THREADS)
 	{
 		GkGemmPair	p = a.pair[i];
-		const float *x = a.x + (int64_t) a.list[p.at] * a.pitch;
-		const float *c = a.c + (int64_t) p.centroid * a.pitch;
+		int			label = a.centroid != NULL ? a.centroid[p.column] : p.column;
+		const float *x = a.x + (int64_t) a.gathered_row[p.at] * a.pitch;
+		const float *c = a.c + (int64_t) label * a.pitch;
 		float		d2 = 0.0f;
 
 		/* Past the last feature both are 0 and add nothing. */
@@ -95,7 +224,7 @@ pairs_kernel(const __grid_constant__ RecheckArgs a)
 			for (int o = 0; o < 4; o++)
 				d2 = __fmaf_rn(t[o], t[o], d2);
 		}
-		offer(a.best + p.at, d2, p.centroid);
+		offer(a.decided + p.at, d2, label);
 	}
 }
 
@@ -103,8 +232,8 @@ pairs_kernel(const __grid_constant__ RecheckArgs a)
 __global__ void __launch_bounds__(THREADS)
 crowd_kernel(const __grid_constant__ RecheckArgs a)
 {
-	for (int i = blockIdx.x * THREADS + threadIdx.x; i < a.state->undecided; i += gridDim.x * THREADS)
-		if (a.in_crowd[i])
+	for (int i = blockIdx.x * THREADS + threadIdx.x; i < a.state->gathered; i += gridDim.x * THREADS)
+		if (a.gathered_row[i] >= 0 && a.in_crowd[i])
 			a.crowd[atomicAdd(&a.state->crowded, 1)] = i;
 }
 
@@ -133,7 +262,7 @@ all_kernel(const __grid_constant__ RecheckArgs a)
 				{
 					int			at = a.crowd[min(first + v / features, rows - 1)];
 
-					x[v % features][v / features] = a.x[(int64_t) a.list[at] * a.pitch + j0 + v % features];
+					x[v % features][v / features] = a.x[(int64_t) a.gathered_row[at] * a.pitch + j0 + v % features];
 				}
 				__syncthreads();
 				for (int j = 0; i < a.k && j < features; j++)
@@ -162,7 +291,7 @@ all_kernel(const __grid_constant__ RecheckArgs a)
 					mine = other < mine ? other : mine;
 				}
 				if (threadIdx.x % 32 == 0 && first + r < rows)
-					atomicMin(a.best + a.crowd[first + r], mine);
+					atomicMin(a.decided + a.crowd[first + r], mine);
 			}
 		}
 }
@@ -171,60 +300,104 @@ all_kernel(const __grid_constant__ RecheckArgs a)
 __global__ void __launch_bounds__(THREADS)
 decide_kernel(const __grid_constant__ RecheckArgs a)
 {
-	int			rows = a.state->undecided;
+	GkGemmState *s = a.state;
 
-	for (int i = blockIdx.x * THREADS + threadIdx.x; i < rows; i += gridDim.x * THREADS)
-	{
-		int			label = (int) (unsigned int) a.best[i];
-
-		if (a.labels.narrow)
-			((uint8_t *) a.labels.at)[a.list[i]] = (uint8_t) label;
-		else
-			((int32_t *) a.labels.at)[a.list[i]] = label;
-	}
+	for (int i = blockIdx.x * THREADS + threadIdx.x; i < s->gathered; i += gridDim.x * THREADS)
+		if (a.gathered_row[i] >= 0)
+			store_label(a, a.gathered_row[i], (int) (unsigned int) a.decided[i]);
 	if (blockIdx.x == 0 && threadIdx.x == 0)
 	{
-		a.state->all_undecided += rows;
-		a.state->all_pairs += a.state->pairs + (unsigned long long) a.state->crowded * a.k;
+		s->all_undecided += s->undecided;
+		s->all_pairs += min(s->pairs, a.pair_room) + (unsigned long long) s->crowded * a.k;
 	}
 }
 
 /* ---- launchers ---- */
 
-GkStatus
-gk_gpu_gemm_recheck(GkSession *s, GkGemm *g, const GkRows *rows, int k, GkGemmArgs *a, GkError *err)
+/* Candidates of the undecided, a buffer of gathered rows at a time. */
+static GkStatus
+find_candidates(GkSession *s, GkGemm *g, RecheckArgs *r, int k, GkError *err)
 {
-	RecheckArgs r = {};
-	int			blocks = s->gpu->sms * GK_SM_BLOCKS;
+	int64_t		room = gk_gemm_gather_room(g, r->rows);
+	bool		sorted = g->order.row != NULL;
+	GkGemmArgs	a = {};
 
-	r.x = g->x + rows->first * g->pitch;
+	GK_TRY(cudaMemsetAsync(g->gathered_row, 0xff, room * sizeof(int), s->gpu->stream));
+	GK_TRY(cudaMemsetAsync(g->gathered_bound, 0, room * sizeof(GkGemmBound), s->gpu->stream));
+	/* A limit that no key is below. */
+	GK_TRY(cudaMemsetAsync(g->limit, 0x80, room * sizeof(int), s->gpu->stream));
+	a.count = &g->state->gathered;
+	a.pivot = g->gathered_pivot;
+	a.keys = g->keys;
+	a.state = g->state;
+	a.limit = g->limit;
+	a.pair = g->pair;
+	a.pair_room = g->pair_room;
+	a.in_crowd = g->in_crowd;
+	/* How many there are only the device knows: what has no rows ends at once. */
+	for (int64_t from = 0; from < room; from += g->gather_rows)
+	{
+		a.from = r->from = (int) from;
+		a.rows = g->gather_rows;
+		gather_kernel<<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(*r);
+		GK_LAUNCHED();
+		if (sorted)
+		{
+			GK_DO(gk_gpu_gemm_needs(s, g, g->gathered_bound, g->gathered_pivot, gk_min(from + g->gather_rows, room),
+									&g->state->gathered, k, g->gathered_needs, g->gathered_need, err));
+			a.needs = g->gathered_needs;
+			a.need = g->gathered_need;
+		}
+		GK_DO(gk_gpu_gemm_multiply(s, GK_GEMM_CANDIDATES, g->gathered, g->gather_rows, g->b, k, g->width, &a, err));
+	}
+	return GK_OK;
+}
+
+GkStatus
+gk_gpu_gemm_decide(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, GkLabels labels, GkError *err)
+{
+	int			blocks = s->gpu->sms * GK_SM_BLOCKS;
+	RecheckArgs r = {};
+
+	r.x = g->x;
 	r.pitch = g->pitch;
 	r.c = g->c;
 	r.d = s->d;
 	r.k = k;
+	r.parts = g->parts;
+	r.tiny = gk_gemm_tiny(s, g);
+	r.order = g->order;
+	r.centroid = gk_gemm_centroids(g, k);
 	r.state = g->state;
-	r.list = g->list;
+	r.labels = labels;
+	r.first = first;
+	r.rows = (int) rows;
 	r.best = g->best;
+	r.bound = g->bound;
+	r.y = g->y;
+	r.width = g->width;
+	r.count = g->count;
+	r.list = g->list;
+	r.list_limit = g->list_limit;
+	r.rank = g->rank;
+	r.gather_rows = g->gather_rows;
+	r.gathered = g->gathered;
+	r.gathered_row = g->gathered_row;
+	r.gathered_pivot = g->gathered_pivot;
+	r.gathered_bound = g->gathered_bound;
+	r.limit = g->limit;
+	r.decided = g->decided;
 	r.pair = g->pair;
 	r.pair_room = g->pair_room;
 	r.in_crowd = g->in_crowd;
 	r.crowd = g->crowd;
-	r.labels = a->labels;
-	r.y = g->y + rows->first * g->width;
-	r.gathered = g->gathered;
-	r.width = g->width;
-	r.gather_rows = g->gather_rows;
-	a->count = &g->state->undecided;
-	a->first = 0;
-	/* How many there are only the device knows: what has no rows ends at once. */
-	for (a->from = 0; a->from < rows->rows; a->from += g->gather_rows)
-	{
-		r.from = a->from;
-		a->rows = g->gather_rows;
-		gather_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(r);
-		GK_LAUNCHED();
-		GK_DO(gk_gpu_gemm_multiply(s, GK_GEMM_CANDIDATES, g->gathered, g->gather_rows, g->b, k, g->width, a, err));
-	}
+	GK_TRY(cudaMemsetAsync(&g->state->undecided, 0, 4 * sizeof(int), s->gpu->stream));
+	GK_TRY(cudaMemsetAsync(g->count, 0, g->order.pivots * sizeof(int), s->gpu->stream));
+	labels_kernel<<<(unsigned int) ((rows + THREADS - 1) / THREADS), THREADS, 0, s->gpu->stream>>>(r);
+	GK_LAUNCHED();
+	begin_kernel<<<1, GK_GEMM_PIVOTS, 0, s->gpu->stream>>>(r);
+	GK_LAUNCHED();
+	GK_DO(find_candidates(s, g, &r, k, err));
 	pairs_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(r);
 	GK_LAUNCHED();
 	crowd_kernel<<<s->gpu->sms, THREADS, 0, s->gpu->stream>>>(r);

@@ -1,9 +1,9 @@
 /*
- * gk_gpu_gemm_round.cu - points and centroids rounded to float16 for the product, with exact bounds of what
- * that changes (gk_gpu_gemm.h), and the probe of the tensor core's sums.
+ * gk_gpu_gemm_round.cu - points and centroids rounded to float16 for the product, with bounds of what that
+ * changes (gk_gpu_gemm.h).
  *
- * Rounding is done in float64, where a difference of the rounded and the exact coordinate is exact; bounds
- * are rounded up.
+ * Rounding is done in float64, where the difference of the rounded and the exact coordinate is exact; bounds
+ * are rounded up, by a factor that covers the roundings of their sums.
  */
 #include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_device.cuh"
@@ -11,136 +11,153 @@
 
 #define THREADS		256
 #define WARPS		(THREADS / 32)
-#define ROWS		64			/* that a block turns at a time */
-#define FEATURES	64
-#define EACH		(ROWS * FEATURES / THREADS)	/* features of a thread's row */
+#define SIDE		64			/* rows and features that a block turns at a time */
+#define TILE		32			/* columns and pivots that a block makes keys of */
 #define LARGEST		65504.0		/* of float16 */
+#define MORE		1.0001
+#define FAR_AWAY	0x7f7f7f7f	/* bits of a large float, and of its bytes */
 
 /* ---- points ---- */
 
-typedef struct RoundArgs
+typedef struct TurnArgs
 {
-	const float *x;				/* column-major */
-	int64_t		ld;
-	int64_t		rows;
+	GkRows		p;
 	int			d;
-	int			parts;
-	int			width;
 	int			pitch;
-	double		scale;
 	float	   *out;			/* [rows][pitch] */
-	__half	   *y;				/* [rows][width] */
-	GkGemmBound *bound;
-	unsigned int *longest;
-} RoundArgs;
+} TurnArgs;
 
-/* The parts of a coordinate; returns what they leave. */
-__device__ __forceinline__ double
-round_parts(double v, int parts, __half &high, __half &low)
-{
-	double		rest;
-
-	high = __double2half(fmin(fmax(v, -LARGEST), LARGEST));
-	rest = v - (double) __half2float(high);
-	low = __double2half(0.0);
-	if (parts > 1)
-	{
-		low = __double2half(fmin(fmax(rest, -LARGEST), LARGEST));
-		rest -= (double) __half2float(low);
-	}
-	return rest;
-}
-
-/* Turn ROWS x FEATURES at a time; four threads have a row. */
 __global__ void __launch_bounds__(THREADS)
-round_points_kernel(const __grid_constant__ RoundArgs a)
+turn_kernel(const __grid_constant__ TurnArgs a)
 {
-	__shared__ float tile[FEATURES][ROWS + 1];
-	int64_t		row0 = (int64_t) blockIdx.x * ROWS;
-	int			mine = threadIdx.x / 4;
-	int64_t		row = row0 + mine;
-	double		square = 0.0;
-	double		rest = 0.0;
-	double		low = 0.0;
+	__shared__ float tile[SIDE][SIDE + 1];
+	int64_t		row0 = (int64_t) blockIdx.x * SIDE;
 
-	for (int j0 = 0; j0 < a.d; j0 += FEATURES)
+	for (int j0 = blockIdx.y * SIDE; j0 < a.pitch; j0 += gridDim.y * SIDE)
 	{
 		__syncthreads();
-		for (int v = threadIdx.x; v < ROWS * FEATURES; v += THREADS)
+		for (int v = threadIdx.x; v < SIDE * SIDE; v += THREADS)
 		{
-			int			j = j0 + v / ROWS;
+			int			j = j0 + v / SIDE;
+			int64_t		row = row0 + v % SIDE;
 
-			tile[v / ROWS][v % ROWS] = j < a.d && row0 + v % ROWS < a.rows ? __ldg(a.x + j * a.ld + row0 + v % ROWS) : 0.0f;
+			tile[v / SIDE][v % SIDE] = j < a.d && row < a.p.rows ? __ldg(a.p.x + j * a.p.ld + row) : 0.0f;
 		}
 		__syncthreads();
-		if (row >= a.rows)
-			continue;
-#pragma unroll 4
-		for (int i = 0; i < EACH; i++)
-		{
-			int			at = i * 4 + threadIdx.x % 4;
-			int			j = j0 + at;
-			float		x = tile[at][mine];
-			__half		h;
-			__half		l;
-			double		left;
-			double		y;
-
-			if (j < a.pitch)
-				a.out[row * a.pitch + j] = x;
-			if (j >= a.d)
-				continue;
-			left = round_parts((double) x * a.scale, a.parts, h, l);
-			y = (double) __half2float(h) + (double) __half2float(l);
-			square += y * y;
-			rest += left * left;
-			low += (double) __half2float(l) * (double) __half2float(l);
-			a.y[row * a.width + j] = h;
-			if (a.parts > 1)
-			{
-				a.y[row * a.width + a.d + j] = l;
-				a.y[row * a.width + 2 * a.d + j] = h;
-			}
-		}
+		for (int v = threadIdx.x; v < SIDE * SIDE; v += THREADS)
+			if (j0 + v % SIDE < a.pitch && row0 + v / SIDE < a.p.rows)
+				a.out[(row0 + v / SIDE) * a.pitch + j0 + v % SIDE] = tile[v % SIDE][v / SIDE];
 	}
-#pragma unroll
-	for (int o = 1; o < 4; o <<= 1)
-	{
-		square += __shfl_xor_sync(0xffffffffu, square, o);
-		rest += __shfl_xor_sync(0xffffffffu, rest, o);
-		low += __shfl_xor_sync(0xffffffffu, low, o);
-	}
-	if (threadIdx.x % 4 == 0 && row < a.rows)
-	{
-		/* An eighth of a thousandth more than the sums' roundings. */
-		float		length = __double2float_ru(sqrt(square) * 1.0001);
-
-		a.bound[row] = (GkGemmBound) {(float) square, length, __double2float_ru(sqrt(rest) * 1.0001),
-									  __double2float_ru(sqrt(low) * 1.0001)};
-		atomicMax(a.longest, __float_as_uint(length));
-	}
-	/* The padding of a row's parts. */
-	for (int j = a.parts * a.d + threadIdx.x % 4; j < a.width && row < a.rows; j += 4)
-		a.y[row * a.width + j] = __double2half(0.0);
 }
 
 static GkStatus
-round_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
+turn_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 {
 	GkGemm	   *g = (GkGemm *) arg;
-	RoundArgs	a = {rows->x, rows->ld, rows->rows, s->d, g->parts, g->width, g->pitch, g->scale,
-	g->x + rows->first * g->pitch, g->y + rows->first * g->width, g->bound + rows->first, g->longest};
+	TurnArgs	a = {*rows, s->d, g->pitch, g->x + rows->first * g->pitch};
+	int			wide = (g->pitch + SIDE - 1) / SIDE;
 
-	round_points_kernel<<<(unsigned int) ((rows->rows + ROWS - 1) / ROWS), THREADS, 0, s->gpu->stream>>>(a);
+	turn_kernel<<<dim3((unsigned int) ((rows->rows + SIDE - 1) / SIDE), wide < 16 ? wide : 16), THREADS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
 	return GK_OK;
 }
 
 GkStatus
+gk_gpu_gemm_turn(GkSession *s, GkGemm *g, GkError *err)
+{
+	return gk_gpu_each(s, (int64_t) 1 << 24, turn_slice, g, err);
+}
+
+typedef struct RoundArgs
+{
+	const float *x;				/* [n][pitch] */
+	int64_t		places;
+	GkGemmOrder order;
+	int			d;
+	int			parts;
+	int			width;
+	int			pitch;
+	double		scale;
+	__half	   *y;
+	GkGemmBound *bound;
+	unsigned int *longest;
+} RoundArgs;
+
+__device__ __forceinline__ double
+warp_sum(double v)
+{
+#pragma unroll
+	for (int o = 16; o > 0; o >>= 1)
+		v += __shfl_xor_sync(0xffffffffu, v, o);
+	return v;
+}
+
+/* To float16; what is beyond it is as near as possible. */
+__device__ __forceinline__ __half
+to_half(double v)
+{
+	return __double2half(fmin(fmax(v, -LARGEST), LARGEST));
+}
+
+__device__ __forceinline__ float
+round_up(double square)
+{
+	return __double2float_ru(sqrt(square) * MORE);
+}
+
+/* A warp per place. */
+__global__ void __launch_bounds__(THREADS)
+round_points_kernel(const __grid_constant__ RoundArgs a)
+{
+	int			lane = threadIdx.x % 32;
+
+	for (int64_t place = (int64_t) blockIdx.x * WARPS + threadIdx.x / 32; place < a.places; place += (int64_t) gridDim.x * WARPS)
+	{
+		int64_t		row = a.order.row != NULL ? a.order.row[place] : place;
+		const float *pivot = a.order.row != NULL ? a.order.pivot_at + (int64_t) a.order.pivot[place / GK_GEMM_ROWS] * a.pitch : NULL;
+		__half	   *to = a.y + place * a.width;
+		double		square = 0.0;
+		double		cross = 0.0;
+		double		rest = 0.0;
+
+		for (int j = lane; j < a.width; j += 32)
+			if (row < 0 || j >= a.parts * a.d)
+				to[j] = __double2half(0.0);
+		for (int j = lane; row >= 0 && j < a.d; j += 32)
+		{
+			double		p = pivot != NULL ? (double) pivot[j] * a.scale : 0.0;
+			double		v = (double) a.x[row * a.pitch + j] * a.scale - p;
+			__half		h = to_half(v);
+			double		y = __half2float(h);
+
+			square += y * y;
+			cross += y * p;
+			rest += (v - y) * (v - y);
+			for (int part = 0; part < a.parts; part++)
+				to[part * a.d + j] = h;
+		}
+		square = warp_sum(square);
+		cross = warp_sum(cross);
+		rest = warp_sum(rest);
+		if (lane == 0)
+		{
+			float		length = round_up(square);
+
+			a.bound[place] = (GkGemmBound) {(float) (square + 2.0 * cross), length, round_up(rest), 0.0f};
+			atomicMax(a.longest, __float_as_uint(length));
+		}
+	}
+}
+
+GkStatus
 gk_gpu_gemm_round_points(GkSession *s, GkGemm *g, GkError *err)
 {
+	RoundArgs	a = {g->x, g->order.places, g->order, s->d, g->parts, g->width, g->pitch, g->scale, g->y, g->bound, g->longest};
+
 	GK_TRY(cudaMemsetAsync(g->longest, 0, sizeof(*g->longest), s->gpu->stream));
-	return gk_gpu_each(s, (int64_t) 1 << 24, round_slice, g, err);
+	round_points_kernel<<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(a);
+	GK_LAUNCHED();
+	return GK_OK;
 }
 
 /* ---- centroids ---- */
@@ -152,219 +169,160 @@ typedef struct CentroidArgs
 	int			d;
 	int			parts;
 	int			width;
+	int			pitch;
+	int			tiles;
 	double		scale;
+	GkGemmOrder order;
 	__half	   *b;
 	float	   *out;			/* [k][pitch] */
-	int			pitch;
-	double	   *half_square;
 	int		   *keys;
+	unsigned int *nearest;
 	const unsigned int *longest;
 	GkGemmState *state;
 } CentroidArgs;
 
-/* A warp per centroid. */
+/* A warp per column. */
 __global__ void __launch_bounds__(THREADS)
 round_centroids_kernel(const __grid_constant__ CentroidArgs a)
 {
-	int			i = blockIdx.x * WARPS + threadIdx.x / 32;
+	int			at = blockIdx.x * WARPS + threadIdx.x / 32;
 	int			lane = threadIdx.x % 32;
 	double		square = 0.0;
 	double		rest = 0.0;
-	double		low2 = 0.0;
+	double		low = 0.0;
+	int			i;
 
-	if (i >= a.k)
+	if (at >= a.k)
 		return;
+	i = a.order.centroid != NULL ? a.order.centroid[at] : at;
 	for (int j = lane; j < a.d; j += 32)
 	{
-		__half		h;
-		__half		l;
-		double		left = round_parts((double) a.c[(int64_t) i * a.d + j] * a.scale, a.parts, h, l);
+		double		v = (double) a.c[(int64_t) i * a.d + j] * a.scale;
+		__half		h = to_half(v);
+		__half		l = to_half(a.parts > 1 ? v - (double) __half2float(h) : 0.0);
 		double		b = (double) __half2float(h) + (double) __half2float(l);
-		__half	   *to = a.b + (int64_t) i * a.width + j;
+		__half	   *to = a.b + (int64_t) at * a.width + j;
 
 		square += b * b;
-		rest += left * left;
-		low2 += (double) __half2float(l) * (double) __half2float(l);
+		rest += (v - b) * (v - b);
+		low += (double) __half2float(l) * (double) __half2float(l);
 		to[0] = a.parts > 1 ? l : h;
 		if (a.parts > 1)
-			to[a.d] = to[2 * a.d] = h;
+			to[a.d] = h;
 	}
 	for (int j = a.parts * a.d + lane; j < a.width; j += 32)
-		a.b[(int64_t) i * a.width + j] = __double2half(0.0);
+		a.b[(int64_t) at * a.width + j] = __double2half(0.0);
 	for (int j = lane; j < a.pitch; j += 32)
 		a.out[(int64_t) i * a.pitch + j] = j < a.d ? a.c[(int64_t) i * a.d + j] : 0.0f;
-#pragma unroll
-	for (int o = 16; o > 0; o >>= 1)
-	{
-		square += __shfl_xor_sync(0xffffffffu, square, o);
-		rest += __shfl_xor_sync(0xffffffffu, rest, o);
-		low2 += __shfl_xor_sync(0xffffffffu, low2, o);
-	}
+	square = warp_sum(square);
+	rest = warp_sum(rest);
+	low = warp_sum(low);
 	if (lane == 0)
 	{
-		a.half_square[i] = square * 0.5;
-		atomicMax(&a.state->length, __float_as_uint(__double2float_ru(sqrt(square) * 1.0001)));
-		atomicMax(&a.state->rest, __float_as_uint(__double2float_ru(sqrt(rest) * 1.0001)));
-		atomicMax(&a.state->low, __float_as_uint(__double2float_ru(sqrt(low2) * 1.0001)));
+		atomicMax(&a.state->length, __float_as_uint(round_up(square)));
+		atomicMax(&a.state->rest, __float_as_uint(round_up(rest)));
+		atomicMax(&a.state->low, __float_as_uint(round_up(low)));
 	}
 }
 
-/* The unit: products and half squares are below 2^22 of it. */
+/* A column's b. */
+__device__ __forceinline__ double
+rounded(const CentroidArgs &a, int at, int j)
+{
+	const __half *b = a.b + (int64_t) at * a.width + j;
+
+	return a.parts > 1 ? (double) __half2float(b[0]) + (double) __half2float(b[a.d]) : (double) __half2float(b[0]);
+}
+
+/*
+ * Keys of TILE columns about TILE pivots.  Products are below 2^22 units, and so are halves of squares, as
+ * far as they matter.
+ */
 __global__ void __launch_bounds__(THREADS)
 keys_kernel(const __grid_constant__ CentroidArgs a)
 {
-	int			i = blockIdx.x * THREADS + threadIdx.x;
+	__shared__ double b[TILE][TILE + 1];	/* [feature][column] */
+	__shared__ double p[TILE][TILE + 1];	/* [feature][pivot] */
+	int			at0 = blockIdx.x * TILE;
+	int			p0 = blockIdx.y * TILE;
+	int			mine = threadIdx.x % TILE;
+	int			with = threadIdx.x / TILE;	/* pivots with, with + 8, ... */
+	int			at = at0 + mine;
+	double		square[TILE / WARPS] = {};
 	double		c = __uint_as_float(a.state->length);
-	double		x = __uint_as_float(*a.longest);
 	int			expo;
 	float		unit;
 	float		magic;
 
-	frexp(fmax(fmax(c * x, c * c), 0x1p-60) * 1.01, &expo);
+	frexp(fmax(fmax(c * __uint_as_float(*a.longest), c * c), 0x1p-60) * 1.01, &expo);
 	unit = (float) gk_pow2(expo - 22);
 	magic = 0x1.8p23f * unit;
-	if (i == 0)
+	if (at == 0 && p0 + with == 0)
 	{
 		a.state->parts = a.parts;
 		a.state->unit = unit;
 		a.state->magic = magic;
 	}
-	if (i >= (a.k + GK_GEMM_COLUMNS - 1) / GK_GEMM_COLUMNS * GK_GEMM_COLUMNS)
-		return;
+	for (int j0 = 0; j0 < a.d; j0 += TILE)
 	{
-		/* Column i % 256 = 8 j + 2 quad + o is number 2 j + o of lane quad. */
-		unsigned int number = i % GK_GEMM_COLUMNS / 8 * 2 + i % 2;
-
-		/* The sum's bits, -64 times, bring the magic number's with them. */
-		a.keys[i] = (int) (i < a.k ? 64u * (unsigned int) __float_as_int(magic) +
-						   64u * (unsigned int) __double2int_rn(a.half_square[i] / unit) + number :
-						   64u * (unsigned int) __float_as_int(magic) + (unsigned int) GK_GEMM_PAD + number);
-	}
-}
-
-GkStatus
-gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centroids, int k, GkError *err)
-{
-	CentroidArgs a = {centroids, k, s->d, g->parts, g->width, g->scale, g->b, g->c, g->pitch, g->half_square, g->keys, g->longest, g->state};
-
-	GK_TRY(cudaMemsetAsync(g->state, 0, sizeof(*g->state), s->gpu->stream));
-	round_centroids_kernel<<<(k + WARPS - 1) / WARPS, THREADS, 0, s->gpu->stream>>>(a);
-	GK_LAUNCHED();
-	keys_kernel<<<gk_gemm_tiles(k), THREADS, 0, s->gpu->stream>>>(a);
-	GK_LAUNCHED();
-	return GK_OK;
-}
-
-/* ---- the probe ---- */
-
-#define PROBE_ROWS	GK_GEMM_ROWS
-#define PROBE_KINDS	6
-#define PROBE_WIDTH	1024
-
-/*
- * Rows that make sums lose much: one large product first and small ones after it, in both signs; products
- * that cancel; all of one size; sizes at random.
- */
-__global__ void
-probe_data_kernel(__half *out, int rows, int width, int seed)
-{
-	for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < rows * width; i += gridDim.x * blockDim.x)
-	{
-		int			j = i % width;
-		uint64_t	h = gk_hash(seed, i);
-		float		u = 0.5f + 0.5f * (float) gk_uniform(h);
-		float		v;
-
-		switch (i / width % PROBE_KINDS)
+		__syncthreads();
+		for (int v = with; v < TILE; v += WARPS)
 		{
-			case 0:
-				v = j == 0 ? 60.0f : 0.01f * u;
-				break;
-			case 1:
-				v = j == 0 ? 60.0f : -0.01f * u;
-				break;
-			case 2:
-				v = (j == 0 || j == width - 1 ? 60.0f : 0.05f * u) * (seed == 2 && j == width - 1 ? -1.0f : 1.0f);
-				break;
-			case 3:
-				v = u * (seed == 2 && j >= width / 2 ? -1.0f : 1.0f);
-				break;
-			case 4:
-				v = u;
-				break;
-			default:
-				v = exp2f((float) (h >> 50 & 15) - 8.0f) * u * (h >> 60 & 1 ? 1.0f : -1.0f);
+			/* A warp reads neighbours: features of one column, of one pivot. */
+			int			j = j0 + mine;
+
+			b[mine][v] = j < a.d && at0 + v < a.k ? rounded(a, at0 + v, j) : 0.0;
+			p[mine][v] = j < a.d && p0 + v < a.order.pivots && a.order.row != NULL ?
+				(double) a.order.pivot_at[(int64_t) (p0 + v) * a.pitch + j] * a.scale : 0.0;
 		}
-		out[i] = __float2half_rn(v);
-	}
-}
+		__syncthreads();
+#pragma unroll 4
+		for (int j = 0; j < TILE; j++)
+#pragma unroll
+			for (int o = 0; o < TILE / WARPS; o++)
+			{
+				double		t = b[j][mine] - p[j][with + o * WARPS];
 
-/* A warp per sum: is it within what gk_gpu_gemm.h assumes? */
-__global__ void __launch_bounds__(THREADS)
-probe_check_kernel(const __half *y, const __half *b, int width, int columns, const float *sums, int *bad)
-{
-	int			at = blockIdx.x * WARPS + threadIdx.x / 32;
-	int			lane = threadIdx.x % 32;
-	double		sum = 0.0;
-	double		square[2] = {0.0, 0.0};
-
-	for (int j = lane; j < width; j += 32)
-	{
-		double		u = __half2float(y[at / columns * width + j]);
-		double		v = __half2float(b[at % columns * width + j]);
-
-		sum += u * v;
-		square[0] += u * u;
-		square[1] += v * v;
+				square[o] = fma(t, t, square[o]);
+			}
 	}
 #pragma unroll
-	for (int o = 16; o > 0; o >>= 1)
+	for (int o = 0; o < TILE / WARPS; o++)
 	{
-		sum += __shfl_xor_sync(0xffffffffu, sum, o);
-		square[0] += __shfl_xor_sync(0xffffffffu, square[0], o);
-		square[1] += __shfl_xor_sync(0xffffffffu, square[1], o);
+		/* Column 8 j + 2 quad + o of a tile is number 2 j + o of lane quad. */
+		unsigned int number = at % GK_GEMM_COLUMNS / 8 * 2 + at % 2;
+		/* The sum's bits, -64 times, bring the magic number's with them. */
+		unsigned int key = 64u * (unsigned int) __float_as_int(magic) + number;
+		int			pivot = p0 + with + o * WARPS;
+
+		if (pivot >= a.order.pivots)
+			break;
+		if (at < a.k)
+		{
+			key += 64u * (unsigned int) __double2int_rn(fmin(square[o] * 0.5 / unit, (double) GK_GEMM_FAR));
+			atomicMin(a.nearest + (int64_t) pivot * a.tiles + at / GK_GEMM_COLUMNS,
+					  __float_as_uint(__double2float_rd(sqrt(square[o]) * (1.0 / MORE))));
+		}
+		else
+			key += (unsigned int) GK_GEMM_PAD;
+		if (at < a.tiles * GK_GEMM_COLUMNS)
+			a.keys[(int64_t) pivot * a.tiles * GK_GEMM_COLUMNS + at] = (int) key;
 	}
-	/* A third of the bound: the worst that was measured is a fifth. */
-	if (lane == 0 && !(fabs(sums[at] - sum) <= width * 0x1p-24 / 3.0 * sqrt(square[0]) * sqrt(square[1])))
-		*bad = 1;
 }
 
 GkStatus
-gk_gpu_gemm_probe(GkSession *s, bool *good, GkError *err)
+gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, int k, GkError *err)
 {
-	size_t		y_at = 256;
-	size_t		b_at = y_at + (size_t) PROBE_ROWS * PROBE_WIDTH * sizeof(__half);
-	size_t		keys_at = b_at + (size_t) GK_GEMM_COLUMNS * PROBE_WIDTH * sizeof(__half);
-	size_t		sums_at = keys_at + GK_GEMM_COLUMNS * sizeof(int);
-	size_t		bytes = sums_at + (size_t) PROBE_ROWS * GK_GEMM_COLUMNS * sizeof(float);
-	GkGemmArgs	a = {};
-	char	   *at;
-	int			bad;
+	CentroidArgs a = {s->centroids, k, s->d, g->parts, g->width, g->pitch, gk_gemm_tiles(k), g->scale, g->order,
+	g->b, g->c, g->keys, g->nearest, g->longest, g->state};
+	dim3		blocks(a.tiles * GK_GEMM_COLUMNS / TILE, (g->order.pivots + TILE - 1) / TILE);
 
-	GK_DO(gk_gpu_scratch(s, bytes, err));
-	at = (char *) s->scratch;
-	GK_TRY(cudaMemsetAsync(at, 0, bytes, s->gpu->stream));
-	a.rows = PROBE_ROWS;
-	a.parts = 1;
-	a.state = (GkGemmState *) at;
-	a.keys = (int *) (at + keys_at);
-	a.dump = (float *) (at + sums_at);
-	for (int width = 16; width <= PROBE_WIDTH; width *= 4)
-	{
-		__half	   *y = (__half *) (at + y_at);
-		__half	   *b = (__half *) (at + b_at);
-
-		probe_data_kernel<<<64, THREADS, 0, s->gpu->stream>>>(y, PROBE_ROWS, width, 1);
-		GK_LAUNCHED();
-		probe_data_kernel<<<64, THREADS, 0, s->gpu->stream>>>(b, GK_GEMM_COLUMNS, width, 2);
-		GK_LAUNCHED();
-		GK_DO(gk_gpu_gemm_multiply(s, GK_GEMM_DUMP, y, PROBE_ROWS, b, GK_GEMM_COLUMNS, width, &a, err));
-		probe_check_kernel<<<PROBE_ROWS * GK_GEMM_COLUMNS / WARPS, THREADS, 0, s->gpu->stream>>>
-			(y, b, width, GK_GEMM_COLUMNS, a.dump, (int *) (at + 128));
-		GK_LAUNCHED();
-	}
-	GK_TRY(cudaMemcpyAsync(&bad, at + 128, sizeof(bad), cudaMemcpyDeviceToHost, s->gpu->stream));
-	GK_DO(gk_gpu_drain(s, err));
-	*good = bad == 0;
+	a.order.centroid = (int *) gk_gemm_centroids(g, k);
+	GK_TRY(cudaMemsetAsync(g->state, 0, sizeof(*g->state), s->gpu->stream));
+	GK_TRY(cudaMemsetAsync(g->nearest, FAR_AWAY & 0xff, (size_t) g->order.pivots * a.tiles * sizeof(int), s->gpu->stream));
+	round_centroids_kernel<<<(k + WARPS - 1) / WARPS, THREADS, 0, s->gpu->stream>>>(a);
+	GK_LAUNCHED();
+	keys_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+	GK_LAUNCHED();
 	return GK_OK;
 }

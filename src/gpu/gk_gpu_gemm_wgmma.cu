@@ -4,8 +4,9 @@
  *
  * A block has 128 points x 256 centroids in the registers of two warpgroups; 64 values of each row at a time
  * pass by in shared memory, four stages deep, brought by the copy engine (TMA, 128-byte swizzle) that one
- * thread of a third warpgroup feeds.  The blocks stay for all tiles.  Every block reads the same centroids at
- * nearly the same time, so they come from the L2 cache.
+ * thread of a third warpgroup feeds.  Up to 256 values of the points stay there for all tiles of centroids,
+ * wider ones come along with the centroids.  The blocks stay for all tiles.  Every block reads the same
+ * centroids at nearly the same time, so they come from the L2 cache.
  *
  * Scores are compared as integers: a sum in float32 plus 1.5 * 2^23 units is an integer in the low bits, and
  * one multiply-add makes a key of it, with the column's number in the last six bits.
@@ -27,8 +28,11 @@
 #define KEY_BYTES	(GK_GEMM_COLUMNS * 4)
 #define KEY_SLOTS	(STAGES + 2)
 #define KEYS_AT		(STAGES * (POINT_BYTES + CENTROID_BYTES))
-#define BARRIERS_AT	(KEYS_AT + KEY_SLOTS * KEY_BYTES)
-#define SHARED		(BARRIERS_AT + 2 * STAGES * 8 + 1024)	/* and room to align it to 1024 */
+#define FULL_AT		(KEYS_AT + KEY_SLOTS * KEY_BYTES)	/* barriers of the stages */
+#define EMPTY_AT	(FULL_AT + STAGES * 8)
+#define STAY_FULL_AT	(EMPTY_AT + STAGES * 8)	/* of points that stay */
+#define STAY_EMPTY_AT	(STAY_FULL_AT + STAGES * 8)
+#define SHARED		(STAY_EMPTY_AT + STAGES * 8 + 1024)	/* and room to align it to 1024 */
 
 #define NO_KEY		0x7fffffff
 
@@ -189,14 +193,19 @@ struct Smallest
 	}
 
 	__device__ __forceinline__ void
-	take(const float (&sum)[128], const int2 *keys, float magic, int t)
+	take(const float (&sum)[128], const int2 *keys, float magic, int t, int columns)
 	{
 		int			before[2] = {first[0], first[1]};
 
 #pragma unroll
 		for (int j = 0; j < 32; j++)
 		{
-			int2		h = keys[j * 4 + threadIdx.x % 4];
+			int2		h;
+
+			/* Past the last centroid there is nothing to look at. */
+			if (j % 8 == 0 && j * 8 >= columns)
+				break;
+			h = keys[j * 4 + threadIdx.x % 4];
 
 #pragma unroll
 			for (int r = 0; r < 2; r++)
@@ -223,96 +232,37 @@ column(int tile, int key, int quad)
 	return tile * GK_GEMM_COLUMNS + (key & 62) * 4 + quad * 2 + (key & 1);
 }
 
-/*
- * The largest score, in units, that a candidate for the nearest centroid can have if the smallest score is
- * `best` units: see gk_gpu_gemm.h, whose names these are.
- */
-__device__ __forceinline__ int
-largest_score(const GkGemmArgs &p, const GkGemmBound &of, int best)
-{
-	const GkGemmState *s = p.state;
-	double		unit = s->unit;
-	double		length = __uint_as_float(s->length);
-	double		low = __uint_as_float(s->low);
-	double		g = (p.d + 3) * 0x1p-24;
-	double		e = (double) of.rest + (double) __uint_as_float(s->rest);
-	/* The sums of the parts that come last, and of those that come first. */
-	double		lost = (p.d + 16) * 0x1p-24 * ((double) of.length + of.low) * (length + low) +
-		(p.parts - 1) * (p.d + 16) * 0x1p-24 * (of.length * low + of.low * length);
-	double		a = unit + of.square * 0x1p-24 + of.low * low + lost;
-	double		w = of.square;
-	double		r = sqrt(fmax(w + 2.0 * best * unit + 2.0 * a, 0.0)) + e;
-	double		t = sqrt((r * r * (1.0 + g) + p.tiny) / (1.0 - g)) + e;
-	/* The last factor and summand cover the roundings here. */
-	double		most = ((t * t - w) * 0.5 + a) / unit * (1.0 + 0x1p-40) + 1.0 + w / unit * 0x1p-48;
-
-	return most < GK_GEMM_MAX_SLACK ? (int) ceil(most) : GK_GEMM_MAX_SLACK;
-}
-
-/* Labels of a warp's 16 rows from `row0` on, undecided rows into the list. */
+/* The smallest keys of a warp's 16 rows from `row0` on. */
 __device__ __forceinline__ void
-store_labels(const GkGemmArgs &p, const Smallest &s, int row0, int rows)
+store_best(const GkGemmArgs &p, const Smallest &s, int row0, int rows)
 {
 	int			lane = threadIdx.x % 32;
 	int			quad = lane % 4;
-	int			mine = 0;		/* of lane 0 and 1 of four: their row's */
-	int			second = 0;
-	int			label = 0;
-	int			row = row0 + lane / 4 + quad * 8;
-	int			limit = 0;
-	bool		undecided = false;
-	unsigned int who;
 
 #pragma unroll
 	for (int r = 0; r < 2; r++)
 	{
+		int			row = row0 + lane / 4 + r * 8;
 		int			first = s.first[r];
-		int			next = s.second[r];
-		int			l = column(s.tile[r], first, quad);
+		int			second = s.second[r];
+		int			at = column(s.tile[r], first, quad);
 
 #pragma unroll
 		for (int o = 1; o < 4; o <<= 1)
 		{
 			int			other = __shfl_xor_sync(0xffffffffu, first, o);
-			int			other_next = __shfl_xor_sync(0xffffffffu, next, o);
-			int			other_l = __shfl_xor_sync(0xffffffffu, l, o);
+			int			other_second = __shfl_xor_sync(0xffffffffu, second, o);
+			int			other_at = __shfl_xor_sync(0xffffffffu, at, o);
 
-			next = __vimin3_s32(next, other_next, max(first, other));
-			if (other < first || (other == first && other_l < l))
+			second = __vimin3_s32(second, other_second, max(first, other));
+			if (other < first || (other == first && other_at < at))
 			{
 				first = other;
-				l = other_l;
+				at = other_at;
 			}
 		}
-		if (quad == r)
-		{
-			mine = first;
-			second = next;
-			label = l;
-		}
-	}
-	if (quad < 2 && row < rows)
-	{
-		limit = largest_score(p, p.bound[row], mine >> 6);
-		undecided = second >> 6 <= limit;
-		if (p.labels.narrow)
-			((uint8_t *) p.labels.at)[row] = (uint8_t) label;
-		else
-			((int32_t *) p.labels.at)[row] = label;
-	}
-	who = __ballot_sync(0xffffffffu, undecided);
-	if (who != 0)
-	{
-		int			at = 0;
-
-		if (lane == 0)
-			at = atomicAdd(&p.state->undecided, __popc(who));
-		at = __shfl_sync(0xffffffffu, at, 0) + __popc(who & ((1u << lane) - 1));
-		if (undecided)
-		{
-			p.list[at] = row;
-			p.limit[at] = limit * 64 + 63;
-		}
+		if (quad == r && row < rows)
+			*(int4 *) (p.best + row) = make_int4(first, second, at, 0);
 	}
 }
 
@@ -367,48 +317,85 @@ next_stage(int &stage, unsigned int &parity)
 	}
 }
 
+/* Tiles of columns that a tile of rows needs, and the i-th of them. */
+__device__ __forceinline__ int
+needs(const GkGemmArgs &p, int tile)
+{
+	return p.needs != NULL ? p.needs[tile] : p.tiles;
+}
+
+__device__ __forceinline__ int
+need(const GkGemmArgs &p, int tile, int i)
+{
+	return p.needs != NULL ? p.need[(int64_t) tile * p.tiles + i] : i;
+}
+
 /* Bring the tiles' slices in the order in which they are multiplied. */
+template <bool STAY>
 __device__ __forceinline__ void
 feed(const GkGemmArgs &p, const CUtensorMap *points, const CUtensorMap *centroids, unsigned int base, int row_tiles)
 {
+	int			first_tile = (p.first + p.from) / GK_GEMM_ROWS;
 	int			stage = 0;
+	int			stay = 0;
 	int			slot = 0;
 	unsigned int parity = 1;
+	unsigned int stay_parity = 1;
 
 	for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
-		for (int tile = 0; tile < p.tiles; tile++)
+	{
+		int			count = needs(p, first_tile + m);
+		const int  *keys = p.keys + (p.pivot != NULL ? (int64_t) p.pivot[first_tile + m] * p.tiles * GK_GEMM_COLUMNS : 0);
+		int			row = p.first + m * GK_GEMM_ROWS;
+
+		if (STAY)
 			for (int slice = 0; slice < p.slices; slice++)
 			{
-				unsigned int full = base + BARRIERS_AT + stage * 8;
+				unsigned int full = base + STAY_FULL_AT + stay * 8;
 
-				barrier_wait(full + STAGES * 8, parity);
-				barrier_expect(full, POINT_BYTES + CENTROID_BYTES + (slice == 0 ? KEY_BYTES : 0));
+				barrier_wait(base + STAY_EMPTY_AT + stay * 8, stay_parity);
+				barrier_expect(full, POINT_BYTES);
+				bring(base + STAGES * CENTROID_BYTES + stay * POINT_BYTES, points, full, slice * GK_GEMM_DEPTH, row);
+				next_stage(stay, stay_parity);
+			}
+		for (int i = 0; i < count; i++)
+		{
+			int			tile = need(p, first_tile + m, i);
+
+			for (int slice = 0; slice < p.slices; slice++)
+			{
+				unsigned int full = base + FULL_AT + stage * 8;
+
+				barrier_wait(base + EMPTY_AT + stage * 8, parity);
+				barrier_expect(full, CENTROID_BYTES + (STAY ? 0 : POINT_BYTES) + (slice == 0 ? KEY_BYTES : 0));
 				bring(base + stage * CENTROID_BYTES, centroids, full, slice * GK_GEMM_DEPTH, tile * GK_GEMM_COLUMNS);
-				bring(base + STAGES * CENTROID_BYTES + stage * POINT_BYTES, points, full, slice * GK_GEMM_DEPTH,
-					  p.first + m * GK_GEMM_ROWS);
+				if (!STAY)
+					bring(base + STAGES * CENTROID_BYTES + stage * POINT_BYTES, points, full, slice * GK_GEMM_DEPTH, row);
 				if (slice == 0)
 				{
-					bring_bytes(base + KEYS_AT + slot * KEY_BYTES, p.keys + tile * GK_GEMM_COLUMNS, KEY_BYTES, full);
+					bring_bytes(base + KEYS_AT + slot * KEY_BYTES, keys + tile * GK_GEMM_COLUMNS, KEY_BYTES, full);
 					slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
 				}
 				next_stage(stage, parity);
 			}
+		}
+	}
 }
 
-/* A warpgroup needs this stage no more; -1: the last one. */
+/* A warpgroup needs a stage no more; -1: the last one. */
 __device__ __forceinline__ void
-release(unsigned int base, int stage)
+release(unsigned int empty, int stage)
 {
-	barrier_arrive(base + BARRIERS_AT + (STAGES + (stage + STAGES) % STAGES) * 8);
+	barrier_arrive(empty + (stage + STAGES) % STAGES * 8);
 }
 
-/* STEPS times 16 values of a stage's 64 rows and all its centroids. */
+/* STEPS times 16 values of 64 rows and all centroids of a stage. */
 template <int STEPS>
 __device__ __forceinline__ void
-multiply_slice(float (&sum)[128], unsigned int base, int half, int stage, bool add)
+multiply_slice(float (&sum)[128], unsigned int base, int half, int points, int stage, bool add)
 {
 	uint64_t	b = matrix(base + stage * CENTROID_BYTES);
-	uint64_t	y = matrix(base + STAGES * CENTROID_BYTES + stage * POINT_BYTES + half * (POINT_BYTES / 2));
+	uint64_t	y = matrix(base + STAGES * CENTROID_BYTES + points * POINT_BYTES + half * (POINT_BYTES / 2));
 
 	multiply_fence();
 #pragma unroll
@@ -417,8 +404,117 @@ multiply_slice(float (&sum)[128], unsigned int base, int half, int stage, bool a
 	multiply_commit();
 }
 
-/* STEPS: of 16 values, in the last slice. */
-template <GkGemmUse USE, int STEPS>
+/* The products of a warpgroup's rows and a tile of columns.  STEPS: of 16 values, in the last slice. */
+template <int STEPS, bool STAY>
+__device__ __forceinline__ void
+multiply_tile(const GkGemmArgs &p, float (&sum)[128], unsigned int base, int half, int stay, int &stage, unsigned int &parity)
+{
+	bool		leader = threadIdx.x % WARPGROUP == 0;
+
+	touch(sum);
+	for (int slice = 0; slice + 1 < p.slices; slice++)
+	{
+		barrier_wait(base + FULL_AT + stage * 8, parity);
+		multiply_slice<4>(sum, base, half, STAY ? (stay + slice) % STAGES : stage, stage, slice > 0);
+		multiply_wait<1>();
+		if (leader && slice > 0)
+			release(base + EMPTY_AT, stage - 1);
+		next_stage(stage, parity);
+	}
+	barrier_wait(base + FULL_AT + stage * 8, parity);
+	multiply_slice<STEPS>(sum, base, half, STAY ? (stay + p.slices - 1) % STAGES : stage, stage, p.slices > 1);
+	multiply_wait<1>();
+	if (leader && p.slices > 1)
+		release(base + EMPTY_AT, stage - 1);
+	multiply_wait<0>();
+	touch(sum);
+	if (leader)
+		release(base + EMPTY_AT, stage);
+	next_stage(stage, parity);
+}
+
+/* The products as they are. */
+__device__ __forceinline__ void
+store_sums(const GkGemmArgs &p, const float (&sum)[128], int tile, int row0, int rows)
+{
+#pragma unroll
+	for (int i = 0; i < 128; i++)
+	{
+		int			row = row0 + threadIdx.x % 32 / 4 + i / 2 % 2 * 8;
+		int			at = tile * GK_GEMM_COLUMNS + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
+
+		if (row < rows)
+			p.dump[(int64_t) row * p.tiles * GK_GEMM_COLUMNS + at] = sum[i];
+	}
+}
+
+/* What a warpgroup does: half of each of the block's tiles. */
+template <GkGemmUse USE, int STEPS, bool STAY>
+__device__ __forceinline__ void
+use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int half, int rows, int row_tiles)
+{
+	float		sum[128];
+	float		magic = p.state->magic;
+	int			first_tile = (p.first + p.from) / GK_GEMM_ROWS;
+	int			stage = 0;
+	int			stay = 0;
+	int			slot = 0;
+	unsigned int parity = 0;
+	unsigned int stay_parity = 0;
+
+	for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
+	{
+		int			row0 = m * GK_GEMM_ROWS + half * 64 + threadIdx.x % WARPGROUP / 32 * 16;
+		int			count = needs(p, first_tile + m);
+		int			limit[2];
+		Smallest	smallest;
+
+		smallest.reset();
+		if (USE == GK_GEMM_CANDIDATES)
+#pragma unroll
+			for (int r = 0; r < 2; r++)
+			{
+				int			row = row0 + threadIdx.x % 32 / 4 + r * 8;
+
+				limit[r] = row < rows ? p.limit[p.from + row] : INT_MIN;
+			}
+		if (STAY)
+		{
+			int			at = stay;
+
+			for (int slice = 0; slice < p.slices; slice++)
+			{
+				barrier_wait(base + STAY_FULL_AT + at * 8, stay_parity);
+				next_stage(at, stay_parity);
+			}
+		}
+		for (int i = 0; i < count; i++)
+		{
+			int			tile = need(p, first_tile + m, i);
+			const int2 *keys = (const int2 *) (shared + KEYS_AT + slot * KEY_BYTES);
+
+			slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
+			multiply_tile<STEPS, STAY>(p, sum, base, half, stay, stage, parity);
+			if (STAY && i + 1 == count)
+				for (int slice = 0; slice < p.slices; slice++)
+				{
+					if (threadIdx.x % WARPGROUP == 0)
+						release(base + STAY_EMPTY_AT, stay);
+					stay = (stay + 1) % STAGES;
+				}
+			if (USE == GK_GEMM_LABELS)
+				smallest.take(sum, keys, magic, tile, p.k - tile * GK_GEMM_COLUMNS);
+			else if (USE == GK_GEMM_CANDIDATES)
+				store_candidates(p, sum, keys, magic, tile, limit, row0);
+			else
+				store_sums(p, sum, tile, row0, rows);
+		}
+		if (USE == GK_GEMM_LABELS)
+			store_best(p, smallest, row0, rows);
+	}
+}
+
+template <GkGemmUse USE, int STEPS, bool STAY>
 __global__ void __launch_bounds__(THREADS, 1)
 gemm_kernel(const __grid_constant__ CUtensorMap points, const __grid_constant__ CUtensorMap centroids,
 			const __grid_constant__ GkGemmArgs p)
@@ -437,8 +533,10 @@ gemm_kernel(const __grid_constant__ CUtensorMap points, const __grid_constant__ 
 	{
 		for (int i = 0; i < STAGES; i++)
 		{
-			barrier_init(base + BARRIERS_AT + i * 8, 1);
-			barrier_init(base + BARRIERS_AT + (STAGES + i) * 8, 2);
+			barrier_init(base + FULL_AT + i * 8, 1);
+			barrier_init(base + EMPTY_AT + i * 8, 2);
+			barrier_init(base + STAY_FULL_AT + i * 8, 1);
+			barrier_init(base + STAY_EMPTY_AT + i * 8, 2);
 		}
 		asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
 		asm volatile("fence.proxy.async;" : : : "memory");
@@ -448,79 +546,12 @@ gemm_kernel(const __grid_constant__ CUtensorMap points, const __grid_constant__ 
 	{
 		set_registers<40, false>();
 		if (threadIdx.x == 0)
-			feed(p, &points, &centroids, base, row_tiles);
+			feed<STAY>(p, &points, &centroids, base, row_tiles);
 	}
 	else
 	{
-		float		sum[128];
-		float		magic = p.state->magic;
-		bool		leader = threadIdx.x % WARPGROUP == 0;
-		int			warp_row = (group - 1) * 64 + threadIdx.x % WARPGROUP / 32 * 16;
-		int			stage = 0;
-		int			slot = 0;
-		unsigned int parity = 0;
-
 		set_registers<232, true>();
-		for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
-		{
-			int			row0 = m * GK_GEMM_ROWS + warp_row;
-			int			limit[2];
-			Smallest	smallest;
-
-			smallest.reset();
-			if (USE == GK_GEMM_CANDIDATES)
-#pragma unroll
-				for (int r = 0; r < 2; r++)
-				{
-					int			row = row0 + threadIdx.x % 32 / 4 + r * 8;
-
-					limit[r] = row < rows ? p.limit[p.from + row] : INT_MIN;
-				}
-			for (int tile = 0; tile < p.tiles; tile++)
-			{
-				const int2 *keys = (const int2 *) (raw + (base - shared_address(raw)) + KEYS_AT + slot * KEY_BYTES);
-
-				slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
-				touch(sum);
-				for (int slice = 0; slice + 1 < p.slices; slice++)
-				{
-					barrier_wait(base + BARRIERS_AT + stage * 8, parity);
-					multiply_slice<4>(sum, base, group - 1, stage, slice > 0);
-					multiply_wait<1>();
-					if (leader && slice > 0)
-						release(base, stage - 1);
-					next_stage(stage, parity);
-				}
-				barrier_wait(base + BARRIERS_AT + stage * 8, parity);
-				multiply_slice<STEPS>(sum, base, group - 1, stage, p.slices > 1);
-				multiply_wait<1>();
-				if (leader && p.slices > 1)
-					release(base, stage - 1);
-				multiply_wait<0>();
-				touch(sum);
-				if (leader)
-					release(base, stage);
-				next_stage(stage, parity);
-				if (USE == GK_GEMM_LABELS)
-					smallest.take(sum, keys, magic, tile);
-				else if (USE == GK_GEMM_CANDIDATES)
-					store_candidates(p, sum, keys, magic, tile, limit, row0);
-				else
-				{
-#pragma unroll
-					for (int i = 0; i < 128; i++)
-					{
-						int			row = row0 + threadIdx.x % 32 / 4 + i / 2 % 2 * 8;
-
-						if (row < rows)
-							p.dump[(int64_t) row * p.tiles * GK_GEMM_COLUMNS + tile * GK_GEMM_COLUMNS + i / 4 * 8 +
-								   threadIdx.x % 4 * 2 + i % 2] = sum[i];
-					}
-				}
-			}
-			if (USE == GK_GEMM_LABELS)
-				store_labels(p, smallest, row0, rows);
-		}
+		use_products<USE, STEPS, STAY>(p, raw + (base - shared_address(raw)), base, group - 1, rows, row_tiles);
 	}
 #endif
 }
@@ -565,15 +596,18 @@ make_map(CUtensorMap *map, const __half *at, int64_t rows, int width, int box)
 						  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+template <bool STAY>
 static const void *
 kernel_for(GkGemmUse use, int steps)
 {
 	if (use == GK_GEMM_CANDIDATES)
-		return (const void *) gemm_kernel<GK_GEMM_CANDIDATES, 4>;
+		return (const void *) gemm_kernel<GK_GEMM_CANDIDATES, 4, STAY>;
 	if (use == GK_GEMM_DUMP)
-		return (const void *) gemm_kernel<GK_GEMM_DUMP, 4>;
-	return steps == 1 ? (const void *) gemm_kernel<GK_GEMM_LABELS, 1> : steps == 2 ? (const void *) gemm_kernel<GK_GEMM_LABELS, 2> :
-		steps == 3 ? (const void *) gemm_kernel<GK_GEMM_LABELS, 3> : (const void *) gemm_kernel<GK_GEMM_LABELS, 4>;
+		return (const void *) gemm_kernel<GK_GEMM_DUMP, 4, STAY>;
+	return steps == 1 ? (const void *) gemm_kernel<GK_GEMM_LABELS, 1, STAY> :
+		steps == 2 ? (const void *) gemm_kernel<GK_GEMM_LABELS, 2, STAY> :
+		steps == 3 ? (const void *) gemm_kernel<GK_GEMM_LABELS, 3, STAY> :
+		(const void *) gemm_kernel<GK_GEMM_LABELS, 4, STAY>;
 }
 
 GkStatus
@@ -581,15 +615,17 @@ gk_gpu_gemm_multiply(GkSession *s, GkGemmUse use, const __half *points, int64_t 
 					 int k, int width, const GkGemmArgs *a, GkError *err)
 {
 	int			last = (width - 1) % GK_GEMM_DEPTH + 1;
-	const void *kernel = kernel_for(use, (last + 15) / 16);
+	int			slices = (width + GK_GEMM_DEPTH - 1) / GK_GEMM_DEPTH;
+	const void *kernel = slices <= STAGES ? kernel_for<true>(use, (last + 15) / 16) : kernel_for<false>(use, (last + 15) / 16);
 	int64_t		blocks = gk_min((a->rows + GK_GEMM_ROWS - 1) / GK_GEMM_ROWS, s->gpu->sms);
 	CUtensorMap points_map;
 	CUtensorMap centroids_map;
 	GkGemmArgs	args = *a;
 	void	   *all[] = {&points_map, &centroids_map, &args};
 
-	args.slices = (width + GK_GEMM_DEPTH - 1) / GK_GEMM_DEPTH;
+	args.slices = slices;
 	args.tiles = gk_gemm_tiles(k);
+	args.k = k;
 	if (!make_map(&points_map, points, points_rows, width, GK_GEMM_ROWS) ||
 		!make_map(&centroids_map, centroids, k, width, GK_GEMM_COLUMNS))
 		return gk_gpu_error(err, GK_ERR_INTERNAL, "the GPU's driver refuses a tensor of width %d", width);

@@ -16,6 +16,7 @@
 #define SEGMENT		64			/* moves of a warp */
 #define COLUMNS		128			/* features of a warp: four each lane */
 #define SCAN		1024
+#define LOCAL_K		4096		/* clusters whose counters a block has in shared memory */
 
 /* Row of the slice, negative (-1 - row) when it leaves the cluster. */
 typedef struct Move
@@ -51,48 +52,59 @@ moved(const MoveArgs &a, int row, int &to, int &from)
 	return to != from;
 }
 
-/* Add one to a counter for each lane that has this key (not < 0); returns the lane's own place. */
-__device__ __forceinline__ int
-take_place(int *counter, int key)
+/* What a row's move adds to the counters: its places, or nowhere. */
+template <typename L, bool PLACE>
+__device__ __forceinline__ void
+take_places(const MoveArgs &a, int row, int *counter)
 {
-	unsigned int same = __match_any_sync(0xffffffffu, key);
-	int			lane = threadIdx.x % 32;
-	int			leader = __ffs(same) - 1;
-	int			at = 0;
+	int			to;
+	int			from;
+	int			at;
 
-	if (key >= 0 && lane == leader)
-		at = atomicAdd(counter + key, __popc(same));
-	return __shfl_sync(0xffffffffu, at, leader) + __popc(same & ((1u << lane) - 1));
+	if (!moved<L>(a, row, to, from))
+		return;
+	at = atomicAdd(counter + to, 1);
+	if (PLACE)
+	{
+		a.move[at] = (Move) {row, to};
+		((L *) a.old)[row] = (L) to;
+	}
+	if (from < 0)
+		return;
+	at = atomicAdd(counter + from, 1);
+	if (PLACE)
+		a.move[at] = (Move) {-1 - row, from};
 }
 
-/* PLACE: put the moves in their order; else count them. */
-template <typename L, bool PLACE>
+/*
+ * PLACE: put the moves in their order; else count them.  LOCAL: a block counts its rows' in shared memory
+ * first, so that few clusters' counters are not asked for each row.
+ */
+template <typename L, bool PLACE, bool LOCAL>
 __global__ void __launch_bounds__(THREADS)
 moves_kernel(const __grid_constant__ MoveArgs a)
 {
-	for (int row0 = blockIdx.x * THREADS; row0 < a.rows; row0 += gridDim.x * THREADS)
-	{
-		int			row = row0 + threadIdx.x;
-		int			to = -1;
-		int			from = -1;
-		int			at[2];
+	__shared__ int local[LOCAL ? LOCAL_K : 1];
+	int			per = (a.rows + gridDim.x - 1) / gridDim.x;
+	int			first = blockIdx.x * per;
+	int			last = min(first + per, a.rows);
 
-		if (row < a.rows && !moved<L>(a, row, to, from))
-			to = from = -1;
-		if (__ballot_sync(0xffffffffu, to >= 0) == 0)
-			continue;
-		at[0] = take_place(a.count, to);
-		at[1] = take_place(a.count, from);
-		if (!PLACE)
-			continue;
-		if (to >= 0)
-		{
-			a.move[at[0]] = (Move) {row, to};
-			((L *) a.old)[row] = (L) to;
-		}
-		if (from >= 0)
-			a.move[at[1]] = (Move) {-1 - row, from};
+	if (LOCAL)
+	{
+		for (int i = threadIdx.x; i < a.k; i += THREADS)
+			local[i] = 0;
+		__syncthreads();
+		for (int row = first + threadIdx.x; row < last; row += THREADS)
+			take_places<L, false>(a, row, local);
+		__syncthreads();
+		for (int i = threadIdx.x; i < a.k; i += THREADS)
+			if (local[i] > 0)
+				local[i] = atomicAdd(a.count + i, local[i]);
+		__syncthreads();
 	}
+	if (PLACE || !LOCAL)
+		for (int row = first + threadIdx.x; row < last; row += THREADS)
+			take_places<L, PLACE>(a, row, LOCAL ? local : a.count);
 }
 
 /* Counts to the places where clusters begin; one block. */
@@ -240,14 +252,14 @@ segments_kernel(const __grid_constant__ MoveArgs a)
 
 /* ---- launchers ---- */
 
-template <typename L>
+template <typename L, bool PLACE>
 static void
-launch_moves(GkSession *s, const MoveArgs &a, bool place, int blocks)
+launch_moves(GkSession *s, const MoveArgs &a, int blocks)
 {
-	if (place)
-		moves_kernel<L, true><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+	if (a.k <= LOCAL_K)
+		moves_kernel<L, PLACE, true><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
 	else
-		moves_kernel<L, false><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+		moves_kernel<L, PLACE, false><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
 }
 
 GkStatus
@@ -263,17 +275,18 @@ gk_gpu_move_sum(GkSession *s, const GkRows *rows, const float *x, int pitch, int
 	a.count = (int *) s->scratch;
 	a.move = (Move *) ((char *) s->scratch + counts);
 	GK_TRY(cudaMemsetAsync(a.count, 0, counts, s->gpu->stream));
-	for (int place = 0; place < 2; place++)
-	{
-		if (labels.narrow)
-			launch_moves<uint8_t>(s, a, place, blocks);
-		else
-			launch_moves<int32_t>(s, a, place, blocks);
-		GK_LAUNCHED();
-		if (!place)
-			scan_kernel<<<1, SCAN, 0, s->gpu->stream>>>(a.count, k);
-		GK_LAUNCHED();
-	}
+	if (labels.narrow)
+		launch_moves<uint8_t, false>(s, a, blocks);
+	else
+		launch_moves<int32_t, false>(s, a, blocks);
+	GK_LAUNCHED();
+	scan_kernel<<<1, SCAN, 0, s->gpu->stream>>>(a.count, k);
+	GK_LAUNCHED();
+	if (labels.narrow)
+		launch_moves<uint8_t, true>(s, a, blocks);
+	else
+		launch_moves<int32_t, true>(s, a, blocks);
+	GK_LAUNCHED();
 	if (rows->w != NULL)
 		segments_kernel<true><<<grid, THREADS, 0, s->gpu->stream>>>(a);
 	else

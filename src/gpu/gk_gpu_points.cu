@@ -381,8 +381,8 @@ gk_gpu_slice_rows(const GkSession *s, int k)
 }
 
 /* Not more than two slices ahead of the device, so that a cancel need not wait. */
-static GkStatus
-keep_pace(GkSession *s, GkError *err)
+GkStatus
+gk_gpu_keep_pace(GkSession *s, GkError *err)
 {
 	GkGpu	   *g = s->gpu;
 	int			i = g->pace_next;
@@ -411,7 +411,7 @@ each_resident(GkSession *s, int64_t max_rows, GkSliceFn fn, void *arg, GkError *
 		rows.first = r;
 		GK_DO(fn(s, &rows, arg, err));
 		if (many)
-			GK_DO(keep_pace(s, err));
+			GK_DO(gk_gpu_keep_pace(s, err));
 	}
 	return GK_OK;
 }

@@ -77,6 +77,7 @@ typedef struct Pass
 	int			k;
 	GkRegime	regime;
 	bool		last;			/* out: the last cluster was left out */
+	GkLabels	labels;			/* GK_GEMM: of all points */
 } Pass;
 
 /* Labels, then their sums. */
@@ -97,17 +98,6 @@ assign_sum(GkSession *s, const GkRows *rows, int k, GkError *err)
 		GK_TRY(cudaMemcpyAsync((char *) s->delta_labels + rows->first * width, labels.at, rows->rows * width,
 							   cudaMemcpyDeviceToDevice, s->gpu->stream));
 	return GK_OK;
-}
-
-/* Labels by a matrix product, then the sums of what moved. */
-static GkStatus
-gemm(GkSession *s, const GkRows *rows, int k, GkError *err)
-{
-	GkLabels	labels;
-
-	GK_DO(gk_gpu_labels(s, rows->rows, k, &labels, err));
-	GK_DO(gk_gpu_gemm_assign(s, rows, k, labels, err));
-	return gk_gpu_gemm_sum(s, rows, k, labels, err);
 }
 
 static GkStatus
@@ -131,7 +121,7 @@ pass_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 			st = gk_gpu_paper_fused(s, rows, p->k, err);
 			break;
 		case GK_GEMM:
-			st = gemm(s, rows, p->k, err);
+			st = gk_gpu_gemm_sum(s, rows, p->k, p->labels, err);
 			break;
 		default:
 			st = assign_sum(s, rows, p->k, err);
@@ -158,7 +148,7 @@ delta_begin(GkSession *s, int k, GkError *err)
 static GkStatus
 pass(GkSession *s, int k, GkError *err)
 {
-	Pass		p = {k, regime_of(s, k), false};
+	Pass		p = {k, regime_of(s, k), false, {NULL, k <= GK_NARROW_K}};
 	int64_t		rows = gk_gpu_slice_rows(s, k);
 
 	if (p.regime != GK_FUSE_REGISTERS)
@@ -179,7 +169,10 @@ pass(GkSession *s, int k, GkError *err)
 	if (p.regime == GK_FUSE_REGISTERS)
 		rows = gk_min(rows, gk_gpu_fuse_registers_rows(s, k));
 	if (p.regime == GK_GEMM)
-		rows = gk_gpu_update_rows(s, k);
+	{
+		GK_DO(gk_gpu_gemm_labels(s, k, &p.labels, err));
+		rows = GK_INT64_ROWS;
+	}
 	if (p.regime == GK_ASSIGN_SUM)
 	{
 		int64_t		cached = (int64_t) s->gpu->l2 / 3 / (s->cols * (int64_t) sizeof(float));
@@ -251,9 +244,12 @@ chain_launch(GkSession *s, bool rehearsal, GkError *err)
 		if (s->gemm_k == k)
 			GK_DO(gk_gpu_gemm_log(s, (GkLogHead *) unit, err));
 	}
+	/* It comes back while the next unit computes. */
+	GK_TRY(cudaEventRecord(s->gpu->unit_made, s->gpu->stream));
+	GK_TRY(cudaStreamWaitEvent(s->gpu->copy, s->gpu->unit_made, 0));
 	GK_TRY(cudaMemcpyAsync(unit_at(s, s->log_host, slot), unit, GK_LOG_HEAD + iters * s->entry_bytes,
-						   cudaMemcpyDeviceToHost, s->gpu->stream));
-	GK_TRY(cudaEventRecord(s->gpu->unit_done[slot], s->gpu->stream));
+						   cudaMemcpyDeviceToHost, s->gpu->copy));
+	GK_TRY(cudaEventRecord(s->gpu->unit_done[slot], s->gpu->copy));
 	s->unit_count[slot] = iters;
 	s->units++;
 	s->chain_left -= iters;

@@ -23,7 +23,8 @@ typedef enum Kind
 	INTEGERS,					/* coordinates 0, 1, 2: ties in thousands */
 	RIVALS,						/* the first k at random, the others nearly midway between two of these */
 	OUTLIER,					/* blobs a million times smaller than their box, but for one point */
-	CONSTANT					/* blobs in every second column, the others are 0 */
+	CONSTANT,					/* blobs in every second column, the others are 0 */
+	SPECTRUM					/* normal, column j's variance 1 / j: like embeddings */
 } Kind;
 
 typedef struct Shape

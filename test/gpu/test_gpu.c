@@ -413,7 +413,7 @@ gemm_cases(int64_t n, double most)
 
 			if (most < (double) n * sh.d * sh.k)
 				continue;
-			for (int kind = BLOBS; kind <= CONSTANT; kind++)
+			for (int kind = BLOBS; kind <= SPECTRUM; kind++)
 			{
 				sh.kind = kind;
 				sh.distinct = kind == RIVALS;

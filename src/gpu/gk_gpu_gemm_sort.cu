@@ -1,0 +1,333 @@
+/*
+ * gk_gpu_gemm_sort.cu - rows in the order of pivots, columns in the order of groups: where points lie in
+ * clumps that are far apart, a row is near its pivot, so that little is lost by rounding x - p, and most
+ * tiles of columns are too far away to be looked at (gk_gpu_gemm.h, 6).
+ *
+ * Pivots are the centroids at the time of the sort, or GK_GEMM_PIVOTS of them; a row's pivot is the one
+ * nearest to the centroid of its last label.  Both orders only decide how much is left out.
+ */
+#include <float.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/gk_gpu_cost.h"
+#include "gpu/gk_gpu_device.cuh"
+#include "gpu/gk_gpu_gemm.h"
+
+#define THREADS		256
+#define GROUPS		48			/* of columns, about */
+
+/* ---- on the host: pivots and groups of centroids ---- */
+
+static double
+square_distance(const float *a, const float *b, int d)
+{
+	float		sum = 0.0f;
+
+	for (int j = 0; j < d; j++)
+		sum += (a[j] - b[j]) * (a[j] - b[j]);
+	return sum;
+}
+
+typedef struct Group
+{
+	int			group;
+	int			centroid;
+} Group;
+
+static int
+by_group(const void *a, const void *b)
+{
+	const Group *x = (const Group *) a;
+	const Group *y = (const Group *) b;
+
+	return x->group != y->group ? (x->group < y->group ? -1 : 1) : x->centroid < y->centroid ? -1 : x->centroid > y->centroid;
+}
+
+/* Centroids in groups about some of them, each the farthest from those before (Gonzalez 1985). */
+static void
+order_columns(const float *c, int k, int d, Group *out, double *nearest)
+{
+	int			seed = 0;
+
+	for (int i = 0; i < k; i++)
+	{
+		nearest[i] = DBL_MAX;
+		out[i].centroid = i;
+	}
+	for (int g = 0; g < GROUPS && g < k; g++)
+	{
+		int			farthest = 0;
+
+		for (int i = 0; i < k; i++)
+		{
+			double		d2 = square_distance(c + (size_t) i * d, c + (size_t) seed * d, d);
+
+			if (d2 < nearest[i])
+			{
+				nearest[i] = d2;
+				out[i].group = g;
+			}
+			if (nearest[i] > nearest[farthest])
+				farthest = i;
+		}
+		seed = farthest;
+	}
+	qsort(out, k, sizeof(Group), by_group);
+}
+
+typedef struct PivotJob
+{
+	const float *c;
+	int			pivots;
+	int			k;
+	int			d;
+	int		   *pivot_of;		/* [k] */
+} PivotJob;
+
+static void
+find_pivot(void *arg, int64_t job, int thread)
+{
+	PivotJob   *p = (PivotJob *) arg;
+	double		nearest = DBL_MAX;
+
+	(void) thread;
+	for (int i = 0; i < p->pivots; i++)
+	{
+		double		d2 = square_distance(p->c + (size_t) i * p->d, p->c + (size_t) job * p->d, p->d);
+
+		if (d2 < nearest)
+		{
+			nearest = d2;
+			p->pivot_of[job] = i;
+		}
+	}
+}
+
+/* ---- rows ---- */
+
+typedef struct SortArgs
+{
+	GkLabels	labels;
+	int			n;
+	int			k;
+	const int  *pivot_of;		/* [k] */
+	int		   *begin;			/* [pivots]: count, then the next place */
+	int		   *row;
+} SortArgs;
+
+__device__ __forceinline__ int
+pivot_of_row(const SortArgs &a, int row)
+{
+	int			label = a.labels.narrow ? ((const uint8_t *) a.labels.at)[row] : ((const int32_t *) a.labels.at)[row];
+
+	return a.pivot_of[label < 0 || label >= a.k ? 0 : label];
+}
+
+/* PLACE: give each row a place; else count the rows of each pivot. */
+template <bool PLACE>
+__global__ void __launch_bounds__(THREADS)
+place_kernel(const __grid_constant__ SortArgs a)
+{
+	__shared__ int local[GK_GEMM_PIVOTS];
+	int			per = (a.n + gridDim.x - 1) / gridDim.x;
+	int			from = blockIdx.x * per;
+	int			to = min(from + per, a.n);
+
+	for (int i = threadIdx.x; i < GK_GEMM_PIVOTS; i += THREADS)
+		local[i] = 0;
+	__syncthreads();
+	for (int row = from + threadIdx.x; row < to; row += THREADS)
+		atomicAdd(&local[pivot_of_row(a, row)], 1);
+	__syncthreads();
+	for (int i = threadIdx.x; i < GK_GEMM_PIVOTS; i += THREADS)
+		if (local[i] > 0)
+			local[i] = atomicAdd(a.begin + i, local[i]);
+	__syncthreads();
+	if (PLACE)
+		for (int row = from + threadIdx.x; row < to; row += THREADS)
+			a.row[atomicAdd(&local[pivot_of_row(a, row)], 1)] = row;
+}
+
+void
+gk_gpu_gemm_unsort(GkGemmOrder *o)
+{
+	cudaFree(o->pivot_at);
+	cudaFree(o->pivot);
+	cudaFree(o->row);
+	cudaFree(o->centroid);
+	memset(o, 0, sizeof(*o));
+	o->pivots = 1;
+}
+
+/* Of the rows of each pivot: where its tiles begin, and what pivot each tile has. */
+static GkStatus
+place_tiles(GkSession *s, GkGemmOrder *o, int *count, GkError *err)
+{
+	int		   *pivot;
+
+	o->places = 0;
+	for (int i = 0; i < o->pivots; i++)
+	{
+		int64_t		rows = gk_round_up(count[i], GK_GEMM_ROWS);
+
+		count[i] = (int) o->places;
+		o->places += rows;
+	}
+	pivot = (int *) s->core->alloc(s->host, (size_t) (o->places / GK_GEMM_ROWS) + 1, sizeof(int));
+	if (pivot == NULL)
+		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
+	for (int i = 0; i < o->pivots; i++)
+		for (int64_t t = count[i]; t < (i + 1 < o->pivots ? count[i + 1] : o->places); t += GK_GEMM_ROWS)
+			pivot[t / GK_GEMM_ROWS] = i;
+	{
+		cudaError_t e = cudaMalloc((void **) &o->pivot, (size_t) (o->places / GK_GEMM_ROWS) * sizeof(int));
+
+		if (e == cudaSuccess)
+			e = cudaMalloc((void **) &o->row, (size_t) o->places * sizeof(int));
+		if (e == cudaSuccess)
+			e = cudaMemcpy(o->pivot, pivot, (size_t) (o->places / GK_GEMM_ROWS) * sizeof(int), cudaMemcpyHostToDevice);
+		s->core->free(s->host, pivot);
+		if (e != cudaSuccess)
+			return gk_gpu_fail(s, e, "order of rows", __FILE__, __LINE__, err);
+	}
+	return GK_OK;
+}
+
+static GkStatus
+order_rows(GkSession *s, GkGemm *g, int k, const int *pivot_of, int *count, GkError *err)
+{
+	GkGemmOrder *o = &g->order;
+	SortArgs	a = {{s->delta_labels, k <= GK_NARROW_K}, (int) s->n, k};
+	size_t		counts = GK_GEMM_PIVOTS * sizeof(int);
+
+	GK_DO(gk_gpu_scratch(s, counts + (size_t) k * sizeof(int), err));
+	a.begin = (int *) s->scratch;
+	a.pivot_of = a.begin + GK_GEMM_PIVOTS;
+	GK_TRY(cudaMemcpyAsync((int *) a.pivot_of, pivot_of, (size_t) k * sizeof(int), cudaMemcpyHostToDevice, s->gpu->stream));
+	GK_TRY(cudaMemsetAsync(a.begin, 0, counts, s->gpu->stream));
+	place_kernel<false><<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(a);
+	GK_LAUNCHED();
+	GK_TRY(cudaMemcpyAsync(count, a.begin, counts, cudaMemcpyDeviceToHost, s->gpu->stream));
+	GK_DO(gk_gpu_drain(s, err));
+	GK_DO(place_tiles(s, o, count, err));
+	a.row = o->row;
+	GK_TRY(cudaMemcpyAsync(a.begin, count, counts, cudaMemcpyHostToDevice, s->gpu->stream));
+	GK_TRY(cudaMemsetAsync(o->row, 0xff, (size_t) o->places * sizeof(int), s->gpu->stream));
+	place_kernel<true><<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(a);
+	GK_LAUNCHED();
+	return gk_gpu_drain(s, err);
+}
+
+GkStatus
+gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, GkError *err)
+{
+	GkGemmOrder *o = &g->order;
+	size_t		kd = (size_t) k * s->d;
+	size_t		bytes = kd * sizeof(float) + (size_t) k * (sizeof(Group) + sizeof(double) + sizeof(int)) +
+		GK_GEMM_PIVOTS * sizeof(int);
+	double	   *nearest = (double *) s->core->alloc(s->host, bytes, 1);
+	Group	   *group = (Group *) (nearest + k);
+	float	   *c = (float *) (group + k);
+	int		   *pivot_of = (int *) (c + kd);
+	int		   *count = pivot_of + k;
+	PivotJob	job = {c, k < GK_GEMM_PIVOTS ? k : GK_GEMM_PIVOTS, k, s->d, pivot_of};
+	cudaError_t e;
+	GkStatus	st = GK_OK;
+
+	if (nearest == NULL)
+		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
+	gk_gpu_gemm_unsort(o);
+	o->pivots = job.pivots;
+	o->columns = k;
+	e = cudaMemcpyAsync(c, s->centroids, kd * sizeof(float), cudaMemcpyDeviceToHost, s->gpu->stream);
+	if (e == cudaSuccess)
+		st = gk_gpu_drain(s, err);
+	if (e == cudaSuccess && st == GK_OK && !s->core->parallel_for(s->host, k, find_pivot, &job))
+		st = GK_STOPPED;
+	if (e == cudaSuccess && st == GK_OK)
+		e = cudaMalloc((void **) &o->pivot_at, (size_t) o->pivots * g->pitch * sizeof(float));
+	if (e == cudaSuccess && st == GK_OK)
+		e = cudaMalloc((void **) &o->centroid, (size_t) k * sizeof(int));
+	if (e == cudaSuccess && st == GK_OK)
+		e = cudaMemcpy2D(o->pivot_at, g->pitch * sizeof(float), c, s->d * sizeof(float), s->d * sizeof(float), o->pivots,
+						 cudaMemcpyHostToDevice);
+	if (e == cudaSuccess && st == GK_OK)
+		st = order_rows(s, g, k, pivot_of, count, err);
+	if (e == cudaSuccess && st == GK_OK)
+	{
+		order_columns(c, k, s->d, group, nearest);
+		for (int i = 0; i < k; i++)
+			pivot_of[i] = group[i].centroid;
+		e = cudaMemcpy(o->centroid, pivot_of, (size_t) k * sizeof(int), cudaMemcpyHostToDevice);
+	}
+	s->core->free(s->host, nearest);
+	return e != cudaSuccess ? gk_gpu_fail(s, e, "pivots", __FILE__, __LINE__, err) : st;
+}
+
+/* ---- tiles of columns that are needed ---- */
+
+typedef struct NeedsArgs
+{
+	const GkGemmBound *bound;	/* [places] */
+	int			d;
+	int			tiles;
+	double		tiny;
+	const int  *pivot;
+	const int  *count;			/* rows; NULL: all */
+	const unsigned int *nearest;
+	const GkGemmState *state;
+	int		   *needs;
+	unsigned short *need;
+} NeedsArgs;
+
+/* A block per tile of rows. */
+__global__ void __launch_bounds__(GK_GEMM_ROWS)
+needs_kernel(const __grid_constant__ NeedsArgs a)
+{
+	__shared__ unsigned int length;
+	__shared__ unsigned int rest;
+	__shared__ unsigned int closest;
+	__shared__ int count;
+	GkGemmBound mine;
+	const unsigned int *nearest;
+	double		x;
+	double		far;
+
+	if (a.count != NULL && (int) blockIdx.x * GK_GEMM_ROWS >= *a.count)
+		return;
+	mine = a.bound[(int64_t) blockIdx.x * GK_GEMM_ROWS + threadIdx.x];
+	nearest = a.nearest + (int64_t) a.pivot[blockIdx.x] * a.tiles;
+	if (threadIdx.x == 0)
+	{
+		length = rest = 0;
+		closest = 0x7f800000;
+		count = 0;
+	}
+	__syncthreads();
+	atomicMax(&length, __float_as_uint(mine.length));
+	atomicMax(&rest, __float_as_uint(mine.rest));
+	for (int t = threadIdx.x; t < a.tiles; t += GK_GEMM_ROWS)
+		atomicMin(&closest, nearest[t]);
+	__syncthreads();
+	/* (nearest[] is rounded down, so the closest is up by as much.) */
+	x = (double) __uint_as_float(length) + (double) __uint_as_float(rest) + (double) __uint_as_float(a.state->rest);
+	far = gk_gemm_out((double) __uint_as_float(closest) * 1.0003 + x, a.d, a.tiny) + x;
+	for (int t = threadIdx.x; t < a.tiles; t += GK_GEMM_ROWS)
+		if (!((double) __uint_as_float(nearest[t]) > far))
+			a.need[(int64_t) blockIdx.x * a.tiles + atomicAdd(&count, 1)] = (unsigned short) t;
+	__syncthreads();
+	if (threadIdx.x == 0)
+		a.needs[blockIdx.x] = count;
+}
+
+GkStatus
+gk_gpu_gemm_needs(GkSession *s, GkGemm *g, const GkGemmBound *bound, const int *pivot, int64_t rows, const int *count,
+				  int k, int *needs, unsigned short *need, GkError *err)
+{
+	NeedsArgs	a = {bound, s->d, gk_gemm_tiles(k), gk_gemm_tiny(s, g), pivot, count, g->nearest, g->state, needs, need};
+
+	needs_kernel<<<(unsigned int) ((rows + GK_GEMM_ROWS - 1) / GK_GEMM_ROWS), GK_GEMM_ROWS, 0, s->gpu->stream>>>(a);
+	GK_LAUNCHED();
+	return GK_OK;
+}
