@@ -53,6 +53,8 @@
 #define GK_GEMM_MIN_K		8
 #define GK_GEMM_MIN_WORK	1e8	/* points, features, clusters: with less, launches take the time */
 #define GK_GEMM_SLICE		4	/* times the rows of other kernels' slices: only at worst it takes as long */
+#define GK_GEMM_MOST_KEYS	(1 << 20)	/* about all pivots */
+#define GK_GEMM_PIVOT_TILES	8	/* of rows a pivot, at least: half a tile of them is padding */
 #define GK_GEMM_MAX_UNDECIDED	0.2 /* of the rows: with more, sorting them pays */
 #define GK_GEMM_MAX_PAIRS	0.1 /* of all distances: with more, other kernels take less */
 

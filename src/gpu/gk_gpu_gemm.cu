@@ -6,6 +6,7 @@
  * that change their cluster, and rounded to float16 for the product.  Without the memory for that, and where
  * the product leaves so much undecided that it does not pay, other kernels do the pass.
  */
+#include <math.h>
 #include <string.h>
 #ifdef TRACE
 #include <stdio.h>
@@ -51,7 +52,7 @@ free_centroids(GkGemm *g)
 static void
 free_slice(GkGemm *g)
 {
-	void	  **all[] = {(void **) &g->best, (void **) &g->count, (void **) &g->list, (void **) &g->list_limit,
+	void	  **all[] = {(void **) &g->limits, (void **) &g->count, (void **) &g->list,
 		(void **) &g->rank, (void **) &g->gathered_row, (void **) &g->gathered_pivot, (void **) &g->gathered_bound,
 		(void **) &g->gathered_needs, (void **) &g->gathered_need, (void **) &g->limit, (void **) &g->decided,
 	(void **) &g->in_crowd, (void **) &g->crowd, (void **) &g->pair, (void **) &g->gathered};
@@ -117,12 +118,12 @@ bytes_needed(const GkSession *s, const GkGemm *g, int k)
 {
 	size_t		place = width_of(s, g->parts) * sizeof(__half) + sizeof(GkGemmBound) + 2 * sizeof(int);
 	size_t		slice = (size_t) gk_gemm_gather_room(g, slice_rows(s, g, k));
-	size_t		tiles = gk_gemm_tiles(k);
+	size_t		tiles = gk_gemm_key_pitch(k) / GK_GEMM_STAY_COLUMNS;
 
 	return (size_t) s->n * g->pitch * sizeof(float) + (size_t) g->order.places * place +
-		slice * (72 + tiles * sizeof(short) / GK_GEMM_ROWS) + PAIR_ROOM * sizeof(GkGemmPair) + GATHER_BYTES + MOVE_BYTES +
+		slice * (64 + tiles * sizeof(short) / GK_GEMM_ROWS) + PAIR_ROOM * sizeof(GkGemmPair) + GATHER_BYTES + MOVE_BYTES +
 		(size_t) k * (width_of(s, g->parts) * sizeof(__half) + (size_t) g->pitch * sizeof(float)) +
-		(size_t) g->order.pivots * tiles * GK_GEMM_COLUMNS * sizeof(int) +
+		(size_t) g->order.pivots * gk_gemm_key_pitch(k) * sizeof(int) +
 		(size_t) g->order.places / GK_GEMM_ROWS * tiles * sizeof(short);
 }
 
@@ -137,7 +138,7 @@ allocate_points(GkSession *s, GkGemm *g, GkError *err)
 static GkStatus
 allocate_centroids(GkSession *s, GkGemm *g, int k, GkError *err)
 {
-	size_t		tiles = gk_gemm_tiles(k);
+	size_t		tiles = gk_gemm_tiles(g, k);
 	size_t		row_tiles = (size_t) gk_round_up(g->order.places, GK_GEMM_ROWS) / GK_GEMM_ROWS;
 
 	if (k <= g->k_room)
@@ -145,7 +146,7 @@ allocate_centroids(GkSession *s, GkGemm *g, int k, GkError *err)
 	free_centroids(g);
 	GK_TRY(cudaMalloc((void **) &g->b, (size_t) k * g->width * sizeof(__half)));
 	GK_TRY(cudaMalloc((void **) &g->c, (size_t) k * g->pitch * sizeof(float)));
-	GK_TRY(cudaMalloc((void **) &g->keys, (size_t) g->order.pivots * tiles * GK_GEMM_COLUMNS * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &g->keys, (size_t) g->order.pivots * gk_gemm_key_pitch(k) * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->nearest, (size_t) g->order.pivots * tiles * sizeof(int)));
 	if (g->order.row != NULL)
 	{
@@ -165,16 +166,15 @@ allocate_slice(GkSession *s, GkGemm *g, int k, GkError *err)
 	if (rows <= g->rows_room && k <= g->slice_k)
 		return GK_OK;
 	free_slice(g);
-	GK_TRY(cudaMalloc((void **) &g->best, rows * sizeof(*g->best)));
+	GK_TRY(cudaMalloc((void **) &g->limits, rows * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->count, (g->order.pivots + 1) * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->list, rows * sizeof(int)));
-	GK_TRY(cudaMalloc((void **) &g->list_limit, rows * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->rank, rows * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->gathered_row, room * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->gathered_pivot, room / GK_GEMM_ROWS * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->gathered_bound, room * sizeof(GkGemmBound)));
 	GK_TRY(cudaMalloc((void **) &g->gathered_needs, room / GK_GEMM_ROWS * sizeof(int)));
-	GK_TRY(cudaMalloc((void **) &g->gathered_need, room / GK_GEMM_ROWS * gk_gemm_tiles(k) * sizeof(short)));
+	GK_TRY(cudaMalloc((void **) &g->gathered_need, room / GK_GEMM_ROWS * gk_gemm_tiles(g, k) * sizeof(short)));
 	GK_TRY(cudaMalloc((void **) &g->limit, room * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->decided, room * sizeof(*g->decided)));
 	GK_TRY(cudaMalloc((void **) &g->in_crowd, room));
@@ -342,7 +342,14 @@ gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 	a.need = g->need;
 	a.keys = g->keys;
 	a.state = g->state;
-	a.best = g->best;
+	a.d = s->d;
+	a.parts = g->parts;
+	a.tiny = (float) (sqrt(gk_gemm_tiny(s, g)) * 1.02);
+	a.bound = g->bound;
+	a.row = g->order.row;
+	a.centroid = gk_gemm_centroids(g, k);
+	a.labels = *labels;
+	a.limits = g->limits;
 	for (int64_t first = 0; first < g->order.places; first += step)
 	{
 		a.first = (int) first;

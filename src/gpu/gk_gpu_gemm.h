@@ -43,12 +43,17 @@
 
 #include "gpu/gk_gpu.h"
 
-#define GK_GEMM_ROWS	128		/* of a tile */
-#define GK_GEMM_COLUMNS	256		/* of a tile */
+#define GK_GEMM_ROWS	256		/* that have one pivot, at least */
+#define GK_GEMM_STREAM_ROWS		128 /* of a block's tile, gk_gpu_gemm_stream.cu */
+#define GK_GEMM_STREAM_COLUMNS	256
+#define GK_GEMM_STAY_COLUMNS	128 /* gk_gpu_gemm_stay.cu */
+#define GK_GEMM_STAY_SLICES		4	/* of a row's values that can stay */
 #define GK_GEMM_DEPTH	64		/* float16 values of a row that are brought at a time */
 #define GK_GEMM_PAD		(1 << 30)	/* the key of a column without a centroid; of others: less */
 #define GK_GEMM_FAR		(3 << 22)	/* units that |b - p|^2 / 2 has at most; farther ones are as far */
 #define GK_GEMM_MAX_LIMIT	(1 << 23)	/* units: a limit above it rules nothing out */
+#define GK_GEMM_MAX_SLACK	(1 << 24)	/* units: the same */
+#define GK_GEMM_NO_LIMIT	((int) 0x80808080)	/* of a row without candidates; bytes, for memset */
 #define GK_GEMM_TOP		10		/* the common scale brings all points into +-2^it */
 #define GK_GEMM_PIVOTS	1024	/* at most */
 
@@ -89,15 +94,6 @@ typedef enum GkGemmUse
 	GK_GEMM_DUMP				/* the products themselves: for the probe */
 } GkGemmUse;
 
-/* The smallest keys of a row, and the column of the first. */
-typedef struct GkGemmBest
-{
-	int			first;
-	int			second;
-	int			column;
-	int			pad;
-} GkGemmBest;
-
 /* An undecided row and a candidate. */
 typedef struct GkGemmPair
 {
@@ -111,22 +107,32 @@ typedef struct GkGemmArgs
 	int			rows;
 	const int  *count;			/* in device memory, rows from `from` on up to it; NULL: all */
 	int			from;
-	int			first;			/* of the points' tensor, whole tiles */
+	int			first;			/* place of the first row, a multiple of GK_GEMM_ROWS */
 	int			slices;			/* of GK_GEMM_DEPTH values */
 	int			tiles;			/* of columns */
 	int			k;
-	const int  *pivot;			/* [tiles of rows], from `first` or `from` on; NULL: 0 */
-	/* Which tiles of columns a tile of rows needs: how many, and [tiles] of each; NULL: all. */
+	int			d;
+	int			parts;
+	float		tiny;			/* 2 sqrt(t), rounded up */
+	const int  *pivot;			/* [places / GK_GEMM_ROWS]; NULL: all 0 */
+	/* Which tiles of columns GK_GEMM_ROWS places need: how many, and [tiles] of each; NULL: all. */
 	const int  *needs;
 	const unsigned short *need;
-	const int  *keys;			/* [pivots][tiles * GK_GEMM_COLUMNS]: of |b_j - p|^2 / 2, and the magic number's */
+	const int  *keys;			/* [pivots][key_pitch]: of |b_j - p|^2 / 2, and the magic number's */
+	int			key_pitch;
 	GkGemmState *state;
-	GkGemmBest *best;			/* labels: [rows] */
-	const int  *limit;			/* candidates: the largest key that one has */
+	/* Labels. */
+	const GkGemmBound *bound;	/* [places] */
+	const int  *row;			/* [places]; NULL: the same */
+	const int  *centroid;		/* [columns]; NULL: the same */
+	GkLabels	labels;			/* of all rows */
+	int		   *limits;			/* [rows]: the largest key of a candidate, or GK_GEMM_NO_LIMIT if it is decided */
+	/* Candidates, of gathered rows. */
+	const int  *limit;
 	GkGemmPair *pair;
 	int			pair_room;
 	unsigned char *in_crowd;	/* rows whose candidates had no room */
-	float	   *dump;			/* [rows][tiles * GK_GEMM_COLUMNS] */
+	float	   *dump;			/* [rows][key_pitch] */
 } GkGemmArgs;
 
 /* The order of rows and columns about some pivots: gk_gpu_gemm_sort.cu. */
@@ -158,19 +164,18 @@ struct GkGemm
 	int			k_room;
 	__half	   *b;				/* [columns][width] */
 	float	   *c;				/* [k][pitch]: as they are */
-	int		   *keys;			/* [pivots][columns of tiles] */
+	int		   *keys;			/* [pivots][key_pitch] */
 	unsigned int *nearest;		/* [pivots][tiles]: bits of the smallest |b_j - p| */
-	int		   *needs;			/* [tiles of rows] */
-	unsigned short *need;		/* [tiles of rows][tiles] */
+	int		   *needs;			/* [places / GK_GEMM_ROWS] */
+	unsigned short *need;		/* [places / GK_GEMM_ROWS][tiles] */
 	unsigned int *longest;		/* bits of max |y'| over all rows */
 	GkGemmState *state;
 	/* Of a slice, sized for rows_room places and as many more as padding takes. */
 	int64_t		rows_room;
 	int			slice_k;
-	GkGemmBest *best;
+	int		   *limits;			/* [places of the slice] */
 	int		   *count;			/* [pivots + 1]: undecided, then where they begin among the gathered */
 	int		   *list;			/* undecided places */
-	int		   *list_limit;
 	int		   *rank;			/* among those of its pivot */
 	int		   *gathered_row;	/* [gathered] */
 	int		   *gathered_pivot;	/* [tiles] */
@@ -187,10 +192,22 @@ struct GkGemm
 	int			gather_rows;
 };
 
+/* Keys are padded to whole tiles of either kernel. */
 static inline int
-gk_gemm_tiles(int k)
+gk_gemm_key_pitch(int k)
 {
-	return (k + GK_GEMM_COLUMNS - 1) / GK_GEMM_COLUMNS;
+	return (k + GK_GEMM_STREAM_COLUMNS - 1) / GK_GEMM_STREAM_COLUMNS * GK_GEMM_STREAM_COLUMNS;
+}
+
+/* Columns of a tile, with rows of this width; how many tiles. */
+int			gk_gpu_gemm_columns(int width);
+
+static inline int
+gk_gemm_tiles(const GkGemm *g, int k)
+{
+	int			columns = gk_gpu_gemm_columns(g->width);
+
+	return (k + columns - 1) / columns;
 }
 
 /* Which centroid a column has; NULL: the same number. */
@@ -225,7 +242,22 @@ gk_gemm_tiny(const GkSession *s, const GkGemm *g)
 	return s->d * 0x1p-147 * (double) g->scale * g->scale;
 }
 
-/* ---- gk_gpu_gemm_wgmma.cu ---- */
+/* ---- gk_gpu_gemm_stream.cu, gk_gpu_gemm_stay.cu: the kernels ---- */
+
+typedef struct GkGemmKernel
+{
+	const void *kernel;
+	int			threads;
+	size_t		shared;
+	int			rows;			/* of a block's tile */
+	int			columns;
+} GkGemmKernel;
+
+/* steps: of 16 values, in a row's last GK_GEMM_DEPTH. */
+GkGemmKernel gk_gpu_gemm_stream(GkGemmUse use, int steps);
+GkGemmKernel gk_gpu_gemm_stay(GkGemmUse use, int steps);
+
+/* ---- gk_gpu_gemm_multiply.cu ---- */
 
 /* Can this device do it?  Hopper only. */
 bool		gk_gpu_gemm_supported(const GkSession *s);

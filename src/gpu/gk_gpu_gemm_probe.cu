@@ -11,6 +11,7 @@
 #define THREADS		256
 #define WARPS		(THREADS / 32)
 #define PROBE_ROWS	GK_GEMM_ROWS
+#define PROBE_COLUMNS	256
 #define PROBE_KINDS	6
 #define PROBE_WIDTH	1024
 
@@ -87,9 +88,9 @@ gk_gpu_gemm_probe(GkSession *s, bool *good, GkError *err)
 {
 	size_t		y_at = 256;
 	size_t		b_at = y_at + (size_t) PROBE_ROWS * PROBE_WIDTH * sizeof(__half);
-	size_t		keys_at = b_at + (size_t) GK_GEMM_COLUMNS * PROBE_WIDTH * sizeof(__half);
-	size_t		sums_at = keys_at + GK_GEMM_COLUMNS * sizeof(int);
-	size_t		bytes = sums_at + (size_t) PROBE_ROWS * GK_GEMM_COLUMNS * sizeof(float);
+	size_t		keys_at = b_at + (size_t) PROBE_COLUMNS * PROBE_WIDTH * sizeof(__half);
+	size_t		sums_at = keys_at + PROBE_COLUMNS * sizeof(int);
+	size_t		bytes = sums_at + (size_t) PROBE_ROWS * PROBE_COLUMNS * sizeof(float);
 	GkGemmArgs	a = {};
 	char	   *at;
 	int			bad;
@@ -108,11 +109,11 @@ gk_gpu_gemm_probe(GkSession *s, bool *good, GkError *err)
 
 		probe_data_kernel<<<64, THREADS, 0, s->gpu->stream>>>(y, PROBE_ROWS, width, 1);
 		GK_LAUNCHED();
-		probe_data_kernel<<<64, THREADS, 0, s->gpu->stream>>>(b, GK_GEMM_COLUMNS, width, 2);
+		probe_data_kernel<<<64, THREADS, 0, s->gpu->stream>>>(b, PROBE_COLUMNS, width, 2);
 		GK_LAUNCHED();
-		GK_DO(gk_gpu_gemm_multiply(s, GK_GEMM_DUMP, y, PROBE_ROWS, b, GK_GEMM_COLUMNS, width, &a, err));
-		probe_check_kernel<<<PROBE_ROWS * GK_GEMM_COLUMNS / WARPS, THREADS, 0, s->gpu->stream>>>
-			(y, b, width, GK_GEMM_COLUMNS, a.dump, (int *) (at + 128));
+		GK_DO(gk_gpu_gemm_multiply(s, GK_GEMM_DUMP, y, PROBE_ROWS, b, PROBE_COLUMNS, width, &a, err));
+		probe_check_kernel<<<PROBE_ROWS * PROBE_COLUMNS / WARPS, THREADS, 0, s->gpu->stream>>>
+			(y, b, width, PROBE_COLUMNS, a.dump, (int *) (at + 128));
 		GK_LAUNCHED();
 	}
 	GK_TRY(cudaMemcpyAsync(&bad, at + 128, sizeof(bad), cudaMemcpyDeviceToHost, s->gpu->stream));

@@ -22,8 +22,6 @@ typedef struct RecheckArgs
 	const float *c;				/* [k][pitch] */
 	int			d;
 	int			k;
-	int			parts;
-	double		tiny;
 	GkGemmOrder order;
 	const int  *centroid;		/* of a column; NULL: the same */
 	GkGemmState *state;
@@ -31,14 +29,13 @@ typedef struct RecheckArgs
 	/* The slice: its first place, and how many. */
 	int64_t		first;
 	int			rows;
-	const GkGemmBest *best;
+	const int  *limits;
 	const GkGemmBound *bound;
 	const __half *y;
 	int			width;
 	/* Undecided ones. */
 	int		   *count;
 	int		   *list;
-	int		   *list_limit;
 	int		   *rank;
 	/* Gathered. */
 	int			from;
@@ -66,71 +63,31 @@ store_label(const RecheckArgs &a, int64_t row, int label)
 
 /* ---- which rows are undecided ---- */
 
-/*
- * The largest score, in units, that a candidate for the nearest centroid can have if the smallest score is
- * `best` units: see gk_gpu_gemm.h, whose names these are.
- */
-__device__ __forceinline__ int
-largest_score(const RecheckArgs &p, const GkGemmBound &of, int best)
-{
-	const GkGemmState *s = p.state;
-	double		unit = s->unit;
-	double		length = __uint_as_float(s->length);
-	double		low = __uint_as_float(s->low);
-	double		e = (double) of.rest + (double) __uint_as_float(s->rest);
-	double		w = of.w;
-	/* What sums lose: those of the high parts, which come last, and those of the low ones. */
-	double		lost = (p.d + 16) * 0x1p-24 * of.length * (length + p.parts * low);
-	double		a = unit + fabs(w) * 0x1p-24 + lost;
-	double		r = sqrt(fmax(w + 2.0 * best * unit + 2.0 * a, 0.0)) + e;
-	double		t = gk_gemm_out(r, p.d, p.tiny) + e;
-	/* The last summands cover the roundings here. */
-	double		most = ((t * t - w) * 0.5 + a) / unit + 1.0 + (t * t + fabs(w)) / unit * 0x1p-48;
-
-	return most < GK_GEMM_MAX_LIMIT ? (int) ceil(most) * 64 + 63 : GK_GEMM_PAD - 1;
-}
-
-/* A thread per place: its label, if it is decided. */
+/* A thread per place: the undecided into the list, and their rank among those of their pivot. */
 __global__ void __launch_bounds__(THREADS)
-labels_kernel(const __grid_constant__ RecheckArgs a)
+list_kernel(const __grid_constant__ RecheckArgs a)
 {
 	int			i = blockIdx.x * THREADS + threadIdx.x;
 	int			lane = threadIdx.x % 32;
-	int64_t		row = -1;
-	int			limit = 0;
-	bool		undecided = false;
-	unsigned int who;
+	bool		undecided = i < a.rows && __ldcs(a.limits + i) != GK_GEMM_NO_LIMIT;
+	unsigned int who = __ballot_sync(0xffffffffu, undecided);
+	int			at = 0;
+	int			rank = 0;
 
-	if (i < a.rows)
-		row = a.order.row != NULL ? a.order.row[a.first + i] : a.first + i;
-	if (row >= 0)
+	if (who == 0)
+		return;
+	/* All of a warp have the same pivot. */
+	if (lane == 0)
 	{
-		int4		best = __ldcs((const int4 *) (a.best + i));
-
-		limit = largest_score(a, a.bound[a.first + i], best.x >> 6);
-		undecided = best.y <= limit;
-		store_label(a, row, a.centroid != NULL ? a.centroid[best.z] : best.z);
+		at = atomicAdd(&a.state->undecided, __popc(who));
+		rank = atomicAdd(a.count + (a.order.row != NULL ? a.order.pivot[(a.first + i) / GK_GEMM_ROWS] : 0), __popc(who));
 	}
-	who = __ballot_sync(0xffffffffu, undecided);
-	if (who != 0)
+	at = __shfl_sync(0xffffffffu, at, 0) + __popc(who & ((1u << lane) - 1));
+	rank = __shfl_sync(0xffffffffu, rank, 0) + __popc(who & ((1u << lane) - 1));
+	if (undecided)
 	{
-		int			at = 0;
-		int			rank = 0;
-
-		/* All of a warp have the same pivot. */
-		if (lane == 0)
-		{
-			at = atomicAdd(&a.state->undecided, __popc(who));
-			rank = atomicAdd(a.count + (a.order.row != NULL ? a.order.pivot[(a.first + i) / GK_GEMM_ROWS] : 0), __popc(who));
-		}
-		at = __shfl_sync(0xffffffffu, at, 0) + __popc(who & ((1u << lane) - 1));
-		rank = __shfl_sync(0xffffffffu, rank, 0) + __popc(who & ((1u << lane) - 1));
-		if (undecided)
-		{
-			a.list[at] = i;
-			a.list_limit[at] = limit;
-			a.rank[at] = rank;
-		}
+		a.list[at] = i;
+		a.rank[at] = rank;
 	}
 }
 
@@ -189,7 +146,7 @@ gather_kernel(const __grid_constant__ RecheckArgs a)
 		{
 			a.gathered_row[to] = a.order.row != NULL ? a.order.row[place] : (int) place;
 			a.gathered_bound[to] = a.bound[place];
-			a.limit[to] = a.list_limit[i];
+			a.limit[to] = a.limits[a.list[i]];
 			a.decided[to] = NOT_YET;
 			a.in_crowd[to] = 0;
 		}
@@ -324,8 +281,7 @@ find_candidates(GkSession *s, GkGemm *g, RecheckArgs *r, int k, GkError *err)
 
 	GK_TRY(cudaMemsetAsync(g->gathered_row, 0xff, room * sizeof(int), s->gpu->stream));
 	GK_TRY(cudaMemsetAsync(g->gathered_bound, 0, room * sizeof(GkGemmBound), s->gpu->stream));
-	/* A limit that no key is below. */
-	GK_TRY(cudaMemsetAsync(g->limit, 0x80, room * sizeof(int), s->gpu->stream));
+	GK_TRY(cudaMemsetAsync(g->limit, GK_GEMM_NO_LIMIT & 0xff, room * sizeof(int), s->gpu->stream));
 	a.count = &g->state->gathered;
 	a.pivot = g->gathered_pivot;
 	a.keys = g->keys;
@@ -364,21 +320,18 @@ gk_gpu_gemm_decide(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, 
 	r.c = g->c;
 	r.d = s->d;
 	r.k = k;
-	r.parts = g->parts;
-	r.tiny = gk_gemm_tiny(s, g);
 	r.order = g->order;
 	r.centroid = gk_gemm_centroids(g, k);
 	r.state = g->state;
 	r.labels = labels;
 	r.first = first;
 	r.rows = (int) rows;
-	r.best = g->best;
+	r.limits = g->limits;
 	r.bound = g->bound;
 	r.y = g->y;
 	r.width = g->width;
 	r.count = g->count;
 	r.list = g->list;
-	r.list_limit = g->list_limit;
 	r.rank = g->rank;
 	r.gather_rows = g->gather_rows;
 	r.gathered = g->gathered;
@@ -393,7 +346,7 @@ gk_gpu_gemm_decide(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, 
 	r.crowd = g->crowd;
 	GK_TRY(cudaMemsetAsync(&g->state->undecided, 0, 4 * sizeof(int), s->gpu->stream));
 	GK_TRY(cudaMemsetAsync(g->count, 0, g->order.pivots * sizeof(int), s->gpu->stream));
-	labels_kernel<<<(unsigned int) ((rows + THREADS - 1) / THREADS), THREADS, 0, s->gpu->stream>>>(r);
+	list_kernel<<<(unsigned int) ((rows + THREADS - 1) / THREADS), THREADS, 0, s->gpu->stream>>>(r);
 	GK_LAUNCHED();
 	begin_kernel<<<1, GK_GEMM_PIVOTS, 0, s->gpu->stream>>>(r);
 	GK_LAUNCHED();

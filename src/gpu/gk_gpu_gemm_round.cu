@@ -171,6 +171,8 @@ typedef struct CentroidArgs
 	int			width;
 	int			pitch;
 	int			tiles;
+	int			columns;		/* of a tile */
+	int			key_pitch;
 	double		scale;
 	GkGemmOrder order;
 	__half	   *b;
@@ -289,8 +291,8 @@ keys_kernel(const __grid_constant__ CentroidArgs a)
 #pragma unroll
 	for (int o = 0; o < TILE / WARPS; o++)
 	{
-		/* Column 8 j + 2 quad + o of a tile is number 2 j + o of lane quad. */
-		unsigned int number = at % GK_GEMM_COLUMNS / 8 * 2 + at % 2;
+		/* Column 8 j + 2 quad + o of 256 is number 2 j + o of lane quad. */
+		unsigned int number = at % 256 / 8 * 2 + at % 2;
 		/* The sum's bits, -64 times, bring the magic number's with them. */
 		unsigned int key = 64u * (unsigned int) __float_as_int(magic) + number;
 		int			pivot = p0 + with + o * WARPS;
@@ -300,22 +302,23 @@ keys_kernel(const __grid_constant__ CentroidArgs a)
 		if (at < a.k)
 		{
 			key += 64u * (unsigned int) __double2int_rn(fmin(square[o] * 0.5 / unit, (double) GK_GEMM_FAR));
-			atomicMin(a.nearest + (int64_t) pivot * a.tiles + at / GK_GEMM_COLUMNS,
+			atomicMin(a.nearest + (int64_t) pivot * a.tiles + at / a.columns,
 					  __float_as_uint(__double2float_rd(sqrt(square[o]) * (1.0 / MORE))));
 		}
 		else
 			key += (unsigned int) GK_GEMM_PAD;
-		if (at < a.tiles * GK_GEMM_COLUMNS)
-			a.keys[(int64_t) pivot * a.tiles * GK_GEMM_COLUMNS + at] = (int) key;
+		if (at < a.key_pitch)
+			a.keys[(int64_t) pivot * a.key_pitch + at] = (int) key;
 	}
 }
 
 GkStatus
 gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, int k, GkError *err)
 {
-	CentroidArgs a = {s->centroids, k, s->d, g->parts, g->width, g->pitch, gk_gemm_tiles(k), g->scale, g->order,
+	CentroidArgs a = {s->centroids, k, s->d, g->parts, g->width, g->pitch, gk_gemm_tiles(g, k),
+		gk_gpu_gemm_columns(g->width), gk_gemm_key_pitch(k), g->scale, g->order,
 	g->b, g->c, g->keys, g->nearest, g->longest, g->state};
-	dim3		blocks(a.tiles * GK_GEMM_COLUMNS / TILE, (g->order.pivots + TILE - 1) / TILE);
+	dim3		blocks(a.key_pitch / TILE, (g->order.pivots + TILE - 1) / TILE);
 
 	a.order.centroid = (int *) gk_gemm_centroids(g, k);
 	GK_TRY(cudaMemsetAsync(g->state, 0, sizeof(*g->state), s->gpu->stream));

@@ -3,7 +3,7 @@
  * clumps that are far apart, a row is near its pivot, so that little is lost by rounding x - p, and most
  * tiles of columns are too far away to be looked at (gk_gpu_gemm.h, 6).
  *
- * Pivots are the centroids at the time of the sort, or GK_GEMM_PIVOTS of them; a row's pivot is the one
+ * Pivots are the centroids at the time of the sort, or the first of them; a row's pivot is the one
  * nearest to the centroid of its last label.  Both orders only decide how much is left out.
  */
 #include <float.h>
@@ -44,35 +44,60 @@ by_group(const void *a, const void *b)
 	return x->group != y->group ? (x->group < y->group ? -1 : 1) : x->centroid < y->centroid ? -1 : x->centroid > y->centroid;
 }
 
-/* Centroids in groups about some of them, each the farthest from those before (Gonzalez 1985). */
+/*
+ * Centroids in groups about some of them, each the farthest from those before (Gonzalez 1985); the groups in
+ * a chain from each to the nearest that is left, so that neighbours in it are near each other.
+ */
 static void
 order_columns(const float *c, int k, int d, Group *out, double *nearest)
 {
-	int			seed = 0;
+	int			seed[GROUPS];
+	int			rank[GROUPS];
+	int			groups = k < GROUPS ? k : GROUPS;
+	int			at = 0;
 
 	for (int i = 0; i < k; i++)
 	{
 		nearest[i] = DBL_MAX;
 		out[i].centroid = i;
 	}
-	for (int g = 0; g < GROUPS && g < k; g++)
+	for (int g = 0, next = 0; g < groups; g++)
 	{
-		int			farthest = 0;
-
+		seed[g] = next;
+		rank[g] = -1;
 		for (int i = 0; i < k; i++)
 		{
-			double		d2 = square_distance(c + (size_t) i * d, c + (size_t) seed * d, d);
+			double		d2 = square_distance(c + (size_t) i * d, c + (size_t) seed[g] * d, d);
 
 			if (d2 < nearest[i])
 			{
 				nearest[i] = d2;
 				out[i].group = g;
 			}
-			if (nearest[i] > nearest[farthest])
-				farthest = i;
+			if (nearest[i] > nearest[next])
+				next = i;
 		}
-		seed = farthest;
 	}
+	for (int g = 0; g < groups; g++)
+	{
+		double		closest = DBL_MAX;
+		int			next = at;
+
+		rank[at] = g;
+		for (int i = 0; i < groups; i++)
+		{
+			double		d2 = square_distance(c + (size_t) seed[i] * d, c + (size_t) seed[at] * d, d);
+
+			if (rank[i] < 0 && d2 < closest)
+			{
+				closest = d2;
+				next = i;
+			}
+		}
+		at = next;
+	}
+	for (int i = 0; i < k; i++)
+		out[i].group = rank[out[i].group];
 	qsort(out, k, sizeof(Group), by_group);
 }
 
@@ -219,6 +244,16 @@ order_rows(GkSession *s, GkGemm *g, int k, const int *pivot_of, int *count, GkEr
 	return gk_gpu_drain(s, err);
 }
 
+/* Keys of all pivots and columns are made in each pass, and each pivot's rows padded: not too many. */
+static int
+pivots_of(const GkSession *s, int k)
+{
+	int64_t		most = gk_min(GK_GEMM_MOST_KEYS / k, s->n / (GK_GEMM_ROWS * GK_GEMM_PIVOT_TILES));
+
+	most = most < 8 ? 8 : gk_min(most, GK_GEMM_PIVOTS);
+	return (int) gk_min(k, most);
+}
+
 GkStatus
 gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, GkError *err)
 {
@@ -231,7 +266,7 @@ gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, GkError *err)
 	float	   *c = (float *) (group + k);
 	int		   *pivot_of = (int *) (c + kd);
 	int		   *count = pivot_of + k;
-	PivotJob	job = {c, k < GK_GEMM_PIVOTS ? k : GK_GEMM_PIVOTS, k, s->d, pivot_of};
+	PivotJob	job = {c, pivots_of(s, k), k, s->d, pivot_of};
 	cudaError_t e;
 	GkStatus	st = GK_OK;
 
@@ -325,7 +360,7 @@ GkStatus
 gk_gpu_gemm_needs(GkSession *s, GkGemm *g, const GkGemmBound *bound, const int *pivot, int64_t rows, const int *count,
 				  int k, int *needs, unsigned short *need, GkError *err)
 {
-	NeedsArgs	a = {bound, s->d, gk_gemm_tiles(k), gk_gemm_tiny(s, g), pivot, count, g->nearest, g->state, needs, need};
+	NeedsArgs	a = {bound, s->d, gk_gemm_tiles(g, k), gk_gemm_tiny(s, g), pivot, count, g->nearest, g->state, needs, need};
 
 	needs_kernel<<<(unsigned int) ((rows + GK_GEMM_ROWS - 1) / GK_GEMM_ROWS), GK_GEMM_ROWS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();

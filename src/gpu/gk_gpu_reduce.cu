@@ -113,14 +113,18 @@ stop_kernel(const double *shifts, int k, double tol, char *unit, int *done)
 		if (i0 + (int) threadIdx.x < k)
 			tile[threadIdx.x] = shifts[i0 + threadIdx.x];
 		__syncthreads();
+		/* (-1 is an empty cluster's; adding 0 changes no bits.) */
 		if (threadIdx.x == 0)
-			for (int i = 0; i < 256 && i0 + i < k; i++)
+		{
+			int			count = k - i0 < 256 ? k - i0 : 256;
+
+#pragma unroll 16
+			for (int i = 0; i < count; i++)
 			{
-				if (tile[i] < 0.0)
-					empty = true;
-				else
-					shift += tile[i];
+				empty |= tile[i] < 0.0;
+				shift += fmax(tile[i], 0.0);
 			}
+		}
 		__syncthreads();
 	}
 	if (threadIdx.x == 0)

@@ -1,0 +1,498 @@
+/*
+ * gk_gpu_gemm_hopper.cuh - what the products on Hopper's tensor cores share: the instructions, and what is
+ * made of a tile's sums.  gk_gpu_gemm.h says what for and why it is enough.
+ *
+ * A thread of a warpgroup has two rows of 64, lane / 4 and 8 more of its warp's 16, and of these the columns
+ * 8 j + 2 (lane % 4) + {0, 1}.  Scores are compared as integers: a sum in float32 plus 1.5 * 2^23 units is an
+ * integer in the low bits, and one multiply-add makes a key of it, with the column's number in the last six
+ * bits.
+ */
+#ifndef GK_GPU_GEMM_HOPPER_CUH
+#define GK_GPU_GEMM_HOPPER_CUH
+
+#include <cuda.h>
+#include <limits.h>
+
+#include "gpu/gk_gpu_device.cuh"
+#include "gpu/gk_gpu_gemm.h"
+
+#define WARPGROUP	128
+#define NO_KEY		0x7fffffff
+
+/* ---- instructions ---- */
+
+__device__ __forceinline__ unsigned int
+shared_address(const void *p)
+{
+	return (unsigned int) __cvta_generic_to_shared(p);
+}
+
+__device__ __forceinline__ void
+barrier_init(unsigned int barrier, int arrivals)
+{
+	asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(barrier), "r"(arrivals));
+}
+
+__device__ __forceinline__ void
+barrier_expect(unsigned int barrier, int bytes)
+{
+	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" : : "r"(barrier), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void
+barrier_arrive(unsigned int barrier)
+{
+	asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" : : "r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void
+barrier_wait(unsigned int barrier, unsigned int parity)
+{
+	asm volatile("{\n"
+				 ".reg .pred done;\n"
+				 "AGAIN:\n"
+				 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+				 "@done bra READY;\n"
+				 "bra AGAIN;\n"
+				 "READY:\n"
+				 "}" : : "r"(barrier), "r"(parity) : "memory");
+}
+
+/* After barrier_init(): the copy engine sees them. */
+__device__ __forceinline__ void
+barriers_ready(void)
+{
+	asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+	asm volatile("fence.proxy.async;" : : : "memory");
+}
+
+/* Bring a box of a tensor. */
+__device__ __forceinline__ void
+bring(unsigned int to, const CUtensorMap *map, unsigned int barrier, int column, int row)
+{
+	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
+				 : : "r"(to), "l"(map), "r"(barrier), "r"(column), "r"(row) : "memory");
+}
+
+__device__ __forceinline__ void
+bring_bytes(unsigned int to, const void *from, int bytes, unsigned int barrier)
+{
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+				 : : "r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+}
+
+/* How wgmma finds rows of 128 swizzled bytes, eight of them 1024 bytes apart. */
+__device__ __forceinline__ uint64_t
+matrix(unsigned int address)
+{
+	return (uint64_t) ((address & 0x3ffff) >> 4) | (uint64_t) 1 << 16 | (uint64_t) 64 << 32 | (uint64_t) 1 << 62;
+}
+
+#define SUMS4(i)	"+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3])
+#define SUMS16(i)	SUMS4(i), SUMS4(i + 4), SUMS4(i + 8), SUMS4(i + 12)
+#define SUMS64(i)	SUMS16(i), SUMS16(i + 16), SUMS16(i + 32), SUMS16(i + 48)
+
+/* 64 points x 128 centroids x 16 values: sum = points * centroids, + sum if add. */
+__device__ __forceinline__ void
+multiply(float (&sum)[64], uint64_t points, uint64_t centroids, int add)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+	asm volatile("{\n"
+				 ".reg .pred add;\n"
+				 "setp.ne.b32 add, %66, 0;\n"
+				 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+				 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+				 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+				 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+				 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+				 "%64, %65, add, 1, 1, 0, 0;\n"
+				 "}"
+				 : SUMS64(0) : "l"(points), "l"(centroids), "r"(add));
+#endif
+}
+
+/* 64 points x 256 centroids x 16 values: sum = points * centroids, + sum if add. */
+__device__ __forceinline__ void
+multiply(float (&sum)[128], uint64_t points, uint64_t centroids, int add)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+	asm volatile("{\n"
+				 ".reg .pred add;\n"
+				 "setp.ne.b32 add, %130, 0;\n"
+				 "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
+				 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+				 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+				 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+				 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
+				 "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"
+				 "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"
+				 "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"
+				 "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127}, "
+				 "%128, %129, add, 1, 1, 0, 0;\n"
+				 "}"
+				 : SUMS64(0), SUMS64(64) : "l"(points), "l"(centroids), "r"(add));
+#endif
+}
+
+__device__ __forceinline__ void
+multiply_fence(void)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+	asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
+#endif
+}
+
+__device__ __forceinline__ void
+multiply_commit(void)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+	asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
+#endif
+}
+
+/* Wait until at most N groups are under way. */
+template <int N>
+__device__ __forceinline__ void
+multiply_wait(void)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+	asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(N) : "memory");
+#endif
+}
+
+/* Keep the compiler from moving the use of sums across a wait. */
+template <int N>
+__device__ __forceinline__ void
+touch(float (&sum)[N])
+{
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		asm volatile("" : "+f"(sum[i]) : : "memory");
+}
+
+/* Registers from the thread that brings to those that multiply. */
+template <int N, bool MORE>
+__device__ __forceinline__ void
+set_registers(void)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+	if (MORE)
+		asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(N));
+	else
+		asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(N));
+#endif
+}
+
+/* Pass on to the next of N stages. */
+template <int N>
+__device__ __forceinline__ void
+next_stage(int &stage, unsigned int &parity)
+{
+	if (++stage == N)
+	{
+		stage = 0;
+		parity ^= 1;
+	}
+}
+
+/* ---- what is made of the scores ---- */
+
+/* The two smallest keys of a thread's two rows. */
+struct Smallest
+{
+	int			first[2];
+	int			second[2];
+	int			tile[2];		/* of the first */
+
+	__device__ __forceinline__ void
+	reset(void)
+	{
+#pragma unroll
+		for (int r = 0; r < 2; r++)
+		{
+			first[r] = second[r] = NO_KEY;
+			tile[r] = 0;
+		}
+	}
+
+	/* Of the sums of a tile of 2 N columns, of which there are so many. */
+	template <int N>
+	__device__ __forceinline__ void
+	take(const float (&sum)[N], const int2 *keys, float magic, int t, int columns)
+	{
+		int			before[2] = {first[0], first[1]};
+
+#pragma unroll
+		for (int j = 0; j < N / 4; j++)
+		{
+			int2		h;
+
+			/* Past the last centroid there is nothing to look at. */
+			if (j % 8 == 0 && j * 8 >= columns)
+				break;
+			h = keys[j * 4 + threadIdx.x % 4];
+#pragma unroll
+			for (int r = 0; r < 2; r++)
+			{
+				int			a = __float_as_int(sum[4 * j + 2 * r] + magic) * -64 + h.x;
+				int			b = __float_as_int(sum[4 * j + 2 * r + 1] + magic) * -64 + h.y;
+				int			low = min(a, b);
+
+				second[r] = __vimin3_s32(second[r], max(a, b), max(first[r], low));
+				first[r] = min(first[r], low);
+			}
+		}
+#pragma unroll
+		for (int r = 0; r < 2; r++)
+			if (first[r] != before[r])
+				tile[r] = t;
+	}
+};
+
+/* The column of a key of lane `quad` of four, in a tile of so many columns; the key has it within 256. */
+template <int COLUMNS>
+__device__ __forceinline__ int
+column(int tile, int key, int quad)
+{
+	return tile * COLUMNS / 256 * 256 + (key & 62) * 4 + quad * 2 + (key & 1);
+}
+
+/* What all rows' limits have in common. */
+struct Common
+{
+	float		unit;
+	float		e;				/* max |c - b| */
+	float		lost;			/* by sums, times |y'| */
+	float		g;				/* of two canonical distances */
+	float		tiny;
+
+	__device__ __forceinline__
+	Common(const GkGemmArgs &p)
+	{
+		const GkGemmState *s = p.state;
+
+		unit = s->unit;
+		e = __uint_as_float(s->rest);
+		lost = (p.d + 16) * 0x1.01p-24f * (__uint_as_float(s->length) + p.parts * __uint_as_float(s->low));
+		g = (p.d + 3) * 0x1.01p-24f;
+		tiny = p.tiny;
+	}
+};
+
+/*
+ * The largest key that a candidate for the nearest centroid can have if the smallest score is `best` units.
+ * With the names of gk_gpu_gemm.h, q = sqrt(w + 2 s + 2 a) and out(R) + e <= q + z, the limit is s + 2 a +
+ * q z + z^2 / 2: nothing cancels but in q, so float32 with an allowance for its roundings will do.
+ */
+__device__ __forceinline__ int
+largest_key(const Common &c, const GkGemmBound &of, int best)
+{
+	float		s2 = 2.0f * c.unit * (float) best;
+	float		a2 = 2.0f * (c.unit + fabsf(of.w) * 0x1p-24f + c.lost * of.length);
+	float		q = sqrtf(fmaxf(of.w + s2 + a2 + (fabsf(of.w) + fabsf(s2)) * 0x1p-22f, 0.0f));
+	float		e = of.rest + c.e;
+	float		z = 2.0f * e + 1.01f * c.g * (q + e) + c.tiny;
+	float		slack = (a2 + q * z + 0.5f * z * z) / c.unit * (1.0f + 0x1p-18f) + 2.0f;
+
+	/* (What is no number is not below.) */
+	return slack < GK_GEMM_MAX_SLACK && best + (int) slack < GK_GEMM_MAX_LIMIT ? (best + (int) slack) * 64 + 63 :
+		GK_GEMM_PAD - 1;
+}
+
+/*
+ * Labels of a warp's 16 rows from `row0` on, and their limits, or NO_LIMIT.  of: the bound of the row that
+ * this lane ends up with, lane / 4 + 8 (lane % 4), of the first two lanes of four.
+ */
+template <int COLUMNS>
+__device__ __forceinline__ void
+store_labels(const GkGemmArgs &p, const Common &c, const Smallest &s, const GkGemmBound &of, int row0, int rows)
+{
+	int			lane = threadIdx.x % 32;
+	int			quad = lane % 4;
+	int			row = row0 + lane / 4 + quad * 8;
+	int			best = 0;
+	int			second = 0;
+	int			at = 0;
+
+#pragma unroll
+	for (int r = 0; r < 2; r++)
+	{
+		int			first = s.first[r];
+		int			next = s.second[r];
+		int			col = column<COLUMNS>(s.tile[r], first, quad);
+
+#pragma unroll
+		for (int o = 1; o < 4; o <<= 1)
+		{
+			int			other = __shfl_xor_sync(0xffffffffu, first, o);
+			int			other_next = __shfl_xor_sync(0xffffffffu, next, o);
+			int			other_col = __shfl_xor_sync(0xffffffffu, col, o);
+
+			next = __vimin3_s32(next, other_next, max(first, other));
+			if (other < first || (other == first && other_col < col))
+			{
+				first = other;
+				col = other_col;
+			}
+		}
+		if (quad == r)
+		{
+			best = first;
+			second = next;
+			at = col;
+		}
+	}
+	if (quad < 2 && row < rows)
+	{
+		int			limit = largest_key(c, of, best >> 6);
+		int64_t		place = p.first + row;
+		int64_t		to = p.row != NULL ? p.row[place] : place;
+
+		p.limits[row] = to >= 0 && second <= limit ? limit : GK_GEMM_NO_LIMIT;
+		if (p.centroid != NULL)
+			at = p.centroid[at];
+		if (to < 0)
+			return;
+		if (p.labels.narrow)
+			((uint8_t *) p.labels.at)[to] = (uint8_t) at;
+		else
+			((int32_t *) p.labels.at)[to] = at;
+	}
+}
+
+/* The bound for store_labels(). */
+__device__ __forceinline__ GkGemmBound
+load_bound(const GkGemmArgs &p, int row0, int rows)
+{
+	int			row = row0 + threadIdx.x % 32 / 4 + threadIdx.x % 4 * 8;
+	float4		v = threadIdx.x % 4 < 2 && row < rows ? __ldg((const float4 *) (p.bound + p.first + row)) : make_float4(0, 0, 0, 0);
+
+	return (GkGemmBound) {v.x, v.y, v.z, v.w};
+}
+
+/* The limits of a thread's two rows. */
+__device__ __forceinline__ void
+load_limits(const GkGemmArgs &p, int row0, int rows, int (&limit)[2])
+{
+#pragma unroll
+	for (int r = 0; r < 2; r++)
+	{
+		int			row = row0 + threadIdx.x % 32 / 4 + r * 8;
+
+		limit[r] = row < rows ? p.limit[p.from + row] : GK_GEMM_NO_LIMIT;
+	}
+}
+
+/* Pairs of rows and the columns whose key is not above the row's limit. */
+template <int N>
+__device__ __forceinline__ void
+store_candidates(const GkGemmArgs &p, const float (&sum)[N], const int2 *keys, float magic, int tile, const int (&limit)[2],
+				 int row0)
+{
+	int			lane = threadIdx.x % 32;
+	uint64_t	near[2] = {0, 0};
+	int			mine;
+	int			upto;
+	int			at = 0;
+
+#pragma unroll
+	for (int j = 0; j < N / 4; j++)
+	{
+		int2		h = keys[j * 4 + lane % 4];
+
+#pragma unroll
+		for (int r = 0; r < 2; r++)
+		{
+			if (__float_as_int(sum[4 * j + 2 * r] + magic) * -64 + h.x <= limit[r])
+				near[r] |= (uint64_t) 1 << 2 * j;
+			if (__float_as_int(sum[4 * j + 2 * r + 1] + magic) * -64 + h.y <= limit[r])
+				near[r] |= (uint64_t) 2 << 2 * j;
+		}
+	}
+	mine = __popcll(near[0]) + __popcll(near[1]);
+	if (!__any_sync(0xffffffffu, mine))
+		return;
+	/* The warp asks for room once. */
+	upto = mine;
+#pragma unroll
+	for (int o = 1; o < 32; o <<= 1)
+	{
+		int			before = __shfl_up_sync(0xffffffffu, upto, o);
+
+		if (lane >= o)
+			upto += before;
+	}
+	if (lane == 31)
+		at = atomicAdd(&p.state->pairs, upto);
+	at = __shfl_sync(0xffffffffu, at, 31) + upto - mine;
+#pragma unroll
+	for (int r = 0; r < 2; r++)
+	{
+		int			row = p.from + row0 + lane / 4 + r * 8;
+
+		/* A row whose candidates have no room will be compared with all centroids. */
+		if (near[r] != 0 && at + __popcll(near[r]) > p.pair_room)
+			p.in_crowd[row] = 1;
+		for (; near[r] != 0; near[r] &= near[r] - 1, at++)
+		{
+			int			number = __ffsll((long long) near[r]) - 1;
+
+			if (at < p.pair_room)
+				p.pair[at] = (GkGemmPair) {row, tile * N * 2 + number / 2 * 8 + lane % 4 * 2 + number % 2};
+		}
+	}
+}
+
+/* The products as they are. */
+template <int N>
+__device__ __forceinline__ void
+store_sums(const GkGemmArgs &p, const float (&sum)[N], int tile, int row0, int rows)
+{
+#pragma unroll
+	for (int i = 0; i < N; i++)
+	{
+		int			row = row0 + threadIdx.x % 32 / 4 + i / 2 % 2 * 8;
+		int			at = tile * N * 2 + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
+
+		if (row < rows)
+			p.dump[(int64_t) row * p.key_pitch + at] = sum[i];
+	}
+}
+
+/* ---- tiles ---- */
+
+/* Rows of this product: all, or as many as there are on the device. */
+__device__ __forceinline__ int
+rows_of(const GkGemmArgs &p)
+{
+	return p.count != NULL ? min(p.rows, *p.count - p.from) : p.rows;
+}
+
+/* The tile in which rows of one pivot lie. */
+__device__ __forceinline__ int
+pivot_tile(const GkGemmArgs &p, int row)
+{
+	return (p.first + p.from + row) / GK_GEMM_ROWS;
+}
+
+/* The keys of a tile's pivot. */
+__device__ __forceinline__ const int *
+pivot_keys(const GkGemmArgs &p, int tile)
+{
+	return p.keys + (p.pivot != NULL ? (int64_t) p.pivot[tile] * p.key_pitch : 0);
+}
+
+/* Tiles of columns that a tile of rows needs, and the i-th of them. */
+__device__ __forceinline__ int
+needs(const GkGemmArgs &p, int tile)
+{
+	return p.needs != NULL ? p.needs[tile] : p.tiles;
+}
+
+__device__ __forceinline__ int
+need(const GkGemmArgs &p, int tile, int i)
+{
+	return p.needs != NULL ? p.need[(int64_t) tile * p.tiles + i] : i;
+}
+
+#endif							/* GK_GPU_GEMM_HOPPER_CUH */

@@ -1,0 +1,80 @@
+/*
+ * gk_gpu_gemm_multiply.cu - launch a product: which kernel, and what its copy engine reads.
+ *
+ * Only code for sm_90a has these instructions; other devices never get here (gk_gpu_gemm_supported).
+ */
+#include <cuda.h>
+
+#include "gpu/gk_gpu_gemm.h"
+
+typedef CUresult (*EncodeTiled) (CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+								 const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
+								 CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+/* The driver's function, without linking to the driver. */
+static EncodeTiled
+encode_tiled(void)
+{
+	static EncodeTiled encode;
+	void	   *found = NULL;
+	cudaDriverEntryPointQueryResult how;
+
+	if (encode == NULL &&
+		cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &how) == cudaSuccess)
+		encode = (EncodeTiled) found;
+	return encode;
+}
+
+/* (An exact match: other devices have no wgmma.) */
+bool
+gk_gpu_gemm_supported(const GkSession *s)
+{
+	return s->gpu->major == 9 && s->gpu->minor == 0 && encode_tiled() != NULL &&
+		gk_gpu_gemm_stream(GK_GEMM_LABELS, 4).shared <= s->gpu->shared_optin &&
+		gk_gpu_gemm_stay(GK_GEMM_LABELS, 4).shared <= s->gpu->shared_optin;
+}
+
+/* A matrix of float16, brought `box` rows at a time; what lies outside is zero. */
+static bool
+make_map(CUtensorMap *map, const __half *at, int64_t rows, int width, int box)
+{
+	cuuint64_t	size[2] = {(cuuint64_t) width, (cuuint64_t) rows};
+	cuuint64_t	pitch[1] = {(cuuint64_t) width * sizeof(__half)};
+	cuuint32_t	boxes[2] = {GK_GEMM_DEPTH, (cuuint32_t) box};
+	cuuint32_t	each[2] = {1, 1};
+
+	return encode_tiled()(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, (void *) at, size, pitch, boxes, each,
+						  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+						  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+int
+gk_gpu_gemm_columns(int width)
+{
+	return width <= GK_GEMM_STAY_SLICES * GK_GEMM_DEPTH ? GK_GEMM_STAY_COLUMNS : GK_GEMM_STREAM_COLUMNS;
+}
+
+GkStatus
+gk_gpu_gemm_multiply(GkSession *s, GkGemmUse use, const __half *points, int64_t points_rows, const __half *centroids,
+					 int k, int width, const GkGemmArgs *a, GkError *err)
+{
+	int			slices = (width + GK_GEMM_DEPTH - 1) / GK_GEMM_DEPTH;
+	int			steps = ((width - 1) % GK_GEMM_DEPTH + 16) / 16;
+	GkGemmKernel run = slices <= GK_GEMM_STAY_SLICES ? gk_gpu_gemm_stay(use, steps) : gk_gpu_gemm_stream(use, steps);
+	int64_t		blocks = gk_min((a->rows + run.rows - 1) / run.rows, s->gpu->sms);
+	CUtensorMap points_map;
+	CUtensorMap centroids_map;
+	GkGemmArgs	args = *a;
+	void	   *all[] = {&points_map, &centroids_map, &args};
+
+	args.slices = slices;
+	args.k = k;
+	args.tiles = (k + run.columns - 1) / run.columns;
+	args.key_pitch = gk_gemm_key_pitch(k);
+	if (!make_map(&points_map, points, points_rows, width, run.rows) ||
+		!make_map(&centroids_map, centroids, k, width, run.columns))
+		return gk_gpu_error(err, GK_ERR_INTERNAL, "the GPU's driver refuses a tensor of width %d", width);
+	GK_TRY(cudaFuncSetAttribute(run.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) run.shared));
+	GK_TRY(cudaLaunchKernel(run.kernel, dim3((unsigned int) blocks), dim3(run.threads), all, run.shared, s->gpu->stream));
+	return GK_OK;
+}

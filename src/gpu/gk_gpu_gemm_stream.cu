@@ -1,0 +1,204 @@
+/*
+ * gk_gpu_gemm_stream.cu - the product of wide rows: points and centroids stream through shared memory.
+ *
+ * A block has 128 points x 256 centroids in the registers of two warpgroups; 64 values of each row at a time
+ * pass by in shared memory, four stages deep, brought by the copy engine (TMA, 128-byte swizzle) that one
+ * thread of a third warpgroup feeds.  The blocks stay for all tiles.  Every block reads the same centroids at
+ * nearly the same time, so they come from the L2 cache.
+ */
+#include "gpu/gk_gpu_gemm_hopper.cuh"
+
+#define THREADS		(3 * WARPGROUP)
+#define ROWS		GK_GEMM_STREAM_ROWS
+#define COLUMNS		GK_GEMM_STREAM_COLUMNS
+#define STAGES		4
+#define POINT_BYTES	(ROWS * GK_GEMM_DEPTH * 2)
+#define CENTROID_BYTES	(COLUMNS * GK_GEMM_DEPTH * 2)
+#define KEY_BYTES	(COLUMNS * 4)
+#define KEY_SLOTS	(STAGES + 2)
+#define POINTS_AT	(STAGES * CENTROID_BYTES)
+#define KEYS_AT		(POINTS_AT + STAGES * POINT_BYTES)
+#define FULL_AT		(KEYS_AT + KEY_SLOTS * KEY_BYTES)	/* barriers */
+#define EMPTY_AT	(FULL_AT + STAGES * 8)
+#define SHARED		(EMPTY_AT + STAGES * 8 + 1024)	/* and room to align it to 1024 */
+
+/* Bring the tiles' slices in the order in which they are multiplied. */
+__device__ __forceinline__ void
+feed(const GkGemmArgs &p, const CUtensorMap *points, const CUtensorMap *centroids, unsigned int base, int row_tiles)
+{
+	int			stage = 0;
+	int			slot = 0;
+	unsigned int parity = 1;
+
+	for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
+	{
+		int			pivot = pivot_tile(p, m * ROWS);
+		int			count = needs(p, pivot);
+		const int  *keys = pivot_keys(p, pivot);
+
+		for (int i = 0; i < count; i++)
+		{
+			int			tile = need(p, pivot, i);
+
+			for (int slice = 0; slice < p.slices; slice++)
+			{
+				unsigned int full = base + FULL_AT + stage * 8;
+
+				barrier_wait(base + EMPTY_AT + stage * 8, parity);
+				barrier_expect(full, CENTROID_BYTES + POINT_BYTES + (slice == 0 ? KEY_BYTES : 0));
+				bring(base + stage * CENTROID_BYTES, centroids, full, slice * GK_GEMM_DEPTH, tile * COLUMNS);
+				bring(base + POINTS_AT + stage * POINT_BYTES, points, full, slice * GK_GEMM_DEPTH, p.first + m * ROWS);
+				if (slice == 0)
+				{
+					bring_bytes(base + KEYS_AT + slot * KEY_BYTES, keys + tile * COLUMNS, KEY_BYTES, full);
+					slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
+				}
+				next_stage<STAGES>(stage, parity);
+			}
+		}
+	}
+}
+
+/* A warpgroup needs a stage no more; -1: the last one. */
+__device__ __forceinline__ void
+release(unsigned int base, int stage)
+{
+	barrier_arrive(base + EMPTY_AT + (stage + STAGES) % STAGES * 8);
+}
+
+/* STEPS times 16 values of 64 rows and all centroids of a stage. */
+template <int STEPS>
+__device__ __forceinline__ void
+multiply_slice(float (&sum)[128], unsigned int base, int half, int stage, bool add)
+{
+	uint64_t	b = matrix(base + stage * CENTROID_BYTES);
+	uint64_t	y = matrix(base + POINTS_AT + stage * POINT_BYTES + half * (POINT_BYTES / 2));
+
+	multiply_fence();
+#pragma unroll
+	for (int i = 0; i < STEPS; i++)
+		multiply(sum, y + 2 * i, b + 2 * i, i > 0 || add);
+	multiply_commit();
+}
+
+/* The products of a warpgroup's rows and a tile of columns.  STEPS: of 16 values, in the last slice. */
+template <int STEPS>
+__device__ __forceinline__ void
+multiply_tile(const GkGemmArgs &p, float (&sum)[128], unsigned int base, int half, int &stage, unsigned int &parity)
+{
+	bool		leader = threadIdx.x % WARPGROUP == 0;
+
+	touch(sum);
+	for (int slice = 0; slice + 1 < p.slices; slice++)
+	{
+		barrier_wait(base + FULL_AT + stage * 8, parity);
+		multiply_slice<4>(sum, base, half, stage, slice > 0);
+		multiply_wait<1>();
+		if (leader && slice > 0)
+			release(base, stage - 1);
+		next_stage<STAGES>(stage, parity);
+	}
+	barrier_wait(base + FULL_AT + stage * 8, parity);
+	multiply_slice<STEPS>(sum, base, half, stage, p.slices > 1);
+	multiply_wait<1>();
+	if (leader && p.slices > 1)
+		release(base, stage - 1);
+	multiply_wait<0>();
+	touch(sum);
+	if (leader)
+		release(base, stage);
+	next_stage<STAGES>(stage, parity);
+}
+
+/* What a warpgroup does: half of each of the block's tiles. */
+template <GkGemmUse USE, int STEPS>
+__device__ __forceinline__ void
+use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int half, int rows, int row_tiles)
+{
+	Common		common(p);
+	float		sum[128];
+	float		magic = p.state->magic;
+	int			stage = 0;
+	int			slot = 0;
+	unsigned int parity = 0;
+
+	for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
+	{
+		int			row0 = m * ROWS + half * 64 + threadIdx.x % WARPGROUP / 32 * 16;
+		int			pivot = pivot_tile(p, m * ROWS);
+		int			count = needs(p, pivot);
+		int			limit[2];
+		GkGemmBound bound;
+		Smallest	smallest;
+
+		smallest.reset();
+		if (USE == GK_GEMM_LABELS)
+			bound = load_bound(p, row0, rows);
+		if (USE == GK_GEMM_CANDIDATES)
+			load_limits(p, row0, rows, limit);
+		for (int i = 0; i < count; i++)
+		{
+			int			tile = need(p, pivot, i);
+			const int2 *keys = (const int2 *) (shared + KEYS_AT + slot * KEY_BYTES);
+
+			slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
+			multiply_tile<STEPS>(p, sum, base, half, stage, parity);
+			if (USE == GK_GEMM_LABELS)
+				smallest.take(sum, keys, magic, tile, p.k - tile * COLUMNS);
+			else if (USE == GK_GEMM_CANDIDATES)
+				store_candidates(p, sum, keys, magic, tile, limit, row0);
+			else
+				store_sums(p, sum, tile, row0, rows);
+		}
+		if (USE == GK_GEMM_LABELS)
+			store_labels<COLUMNS>(p, common, smallest, bound, row0, rows);
+	}
+}
+
+template <GkGemmUse USE, int STEPS>
+__global__ void __launch_bounds__(THREADS, 1)
+stream_kernel(const __grid_constant__ CUtensorMap points, const __grid_constant__ CUtensorMap centroids,
+			  const __grid_constant__ GkGemmArgs p)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+	extern __shared__ char raw[];
+	unsigned int base = (shared_address(raw) + 1023) & ~1023u;
+	int			group = threadIdx.x / WARPGROUP;
+	int			rows = rows_of(p);
+	int			row_tiles = rows > 0 ? (rows + ROWS - 1) / ROWS : 0;
+
+	if (threadIdx.x == 0)
+	{
+		for (int i = 0; i < STAGES; i++)
+		{
+			barrier_init(base + FULL_AT + i * 8, 1);
+			barrier_init(base + EMPTY_AT + i * 8, 2);
+		}
+		barriers_ready();
+	}
+	__syncthreads();
+	if (group == 0)
+	{
+		set_registers<40, false>();
+		if (threadIdx.x == 0)
+			feed(p, &points, &centroids, base, row_tiles);
+	}
+	else
+	{
+		set_registers<232, true>();
+		use_products<USE, STEPS>(p, raw + (base - shared_address(raw)), base, group - 1, rows, row_tiles);
+	}
+#endif
+}
+
+GkGemmKernel
+gk_gpu_gemm_stream(GkGemmUse use, int steps)
+{
+	const void *kernel = use == GK_GEMM_CANDIDATES ? (const void *) stream_kernel<GK_GEMM_CANDIDATES, 4> :
+		use == GK_GEMM_DUMP ? (const void *) stream_kernel<GK_GEMM_DUMP, 4> :
+		steps == 1 ? (const void *) stream_kernel<GK_GEMM_LABELS, 1> :
+		steps == 2 ? (const void *) stream_kernel<GK_GEMM_LABELS, 2> :
+		steps == 3 ? (const void *) stream_kernel<GK_GEMM_LABELS, 3> : (const void *) stream_kernel<GK_GEMM_LABELS, 4>;
+
+	return (GkGemmKernel) {kernel, THREADS, SHARED, ROWS, COLUMNS};
+}
