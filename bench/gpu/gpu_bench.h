@@ -197,6 +197,22 @@ spread_centroids(const GkStore *store, int k, float *out)
 	}
 }
 
+/* Give an empty cluster some point: with one a device must not run ahead, and the engine repairs it, too. */
+static void
+repair(const GkStore *store, const GkStep *step, const Shape *sh, int iteration, float *c)
+{
+	for (int i = 0; i < sh->k; i++)
+		if (step->count[i] == 0)
+		{
+			size_t		stride;
+			float		w;
+			const float *x = harness_row(store, (int64_t) (gk_hash(iteration, i) % (uint64_t) sh->n), &stride, &w);
+
+			for (int j = 0; j < sh->d; j++)
+				c[(size_t) i * sh->d + j] = x[j * stride];
+		}
+}
+
 /* All iterations of run()'s warm-up: the session's first, with what is done once. */
 static double	warm_up_ms;
 
@@ -253,7 +269,10 @@ run(const GkBackend *gpu, GkStore *store, const Shape *sh, int iters, const floa
 		{
 			status = gpu->step(s, c.data(), sh->k, &step, &err);
 			if (status == GK_OK)
+			{
 				oracle_update(store, &step, sh->k, c.data());
+				repair(store, &step, sh, i, c.data());
+			}
 		}
 		if (r == 0)
 			warm_up_ms = harness_ms() - t0;

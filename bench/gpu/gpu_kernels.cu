@@ -4,6 +4,10 @@
  *
  *   gpu_kernels LIBRARY [--json FILE] [--commit ID] [case ...]
  *
+ * A case is a name of the table below, or points x features x clusters, like
+ * 1000000x128x4096: normal points around ten centres (Lutz et al.), or with an s at
+ * the end points whose columns' variances fall like 1 / j, as those of embeddings do.
+ *
  * An iteration is what the engine pays for: step() and the host's update,
  * averaged over a run of them after a warm-up; the median of several runs.  The
  * device's own time for the same runs is measured by events on its stream.
@@ -103,6 +107,44 @@ skipping(const GkBackend *gpu, GkStore *store, const Bench *b, const float *firs
 	store->host.skip = GK_SKIP_AUTO;
 }
 
+/*
+ * A shape of the command line: later iterations, and the same without products where
+ * it is not clear that they pay.
+ */
+static bool
+shape_case(const GkBackend *gpu, const char *name)
+{
+	Shape		sh = {};
+	long		n;
+	char		kind = 0;
+	double		device_ms;
+	double		ms[2] = {0, 0};
+
+	if (sscanf(name, "%ldx%dx%d%c", &n, &sh.d, &sh.k, &kind) < 3)
+		return false;
+	sh.n = n;
+	sh.kind = kind == 's' ? SPECTRUM : BLOBS;
+	sh.distinct = true;
+	{
+		GkStore    *store = harness_store(&sh, 1);
+		std::vector<float> first((size_t) sh.k * sh.d);
+
+		harness_centroids(store, sh.k, 99, first.data());
+		for (int off = 0; off < 2; off++)
+		{
+			store->host.skip = off ? GK_SKIP_OFF : GK_SKIP_ON;
+			ms[off] = run(gpu, store, &sh, 4, first.data(), GK_STRATEGY_AUTO, GK_FSUM_AUTO, GK_MSUM_AUTO, 0, NULL, &device_ms, true);
+			record(SUITE, name, off ? "later iterations, no products" : "later iterations", &sh, ms[off], device_ms, "target_ms", 0.0);
+			if ((double) n * sh.d * sh.k > 3e11)
+				break;
+		}
+		harness_store_free(store);
+	}
+	printf("%-24s later iterations %9.4f ms, without products %9.4f\n", name, ms[0], ms[1]);
+	fflush(stdout);
+	return true;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -113,6 +155,8 @@ main(int argc, char **argv)
 		return 0;
 	printf("%-10s %11s %4s %5s %9s %9s %9s %8s %8s %9s %6s\n", "case", "n", "d", "k", "ms", "device ms", "target",
 		   "of read", "of fp32", "flash ms", "times");
+	for (int i = 2; i < argc; i++)
+		shape_case(gpu, argv[i]);
 	for (const Bench &b : benches)
 	{
 		bool		wanted = all;

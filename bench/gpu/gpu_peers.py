@@ -4,8 +4,11 @@ update), points resident, float32 input, CUDA events, median.
 
     bench/gpu/gpu_peers.py [--json FILE] [--commit ID] [case ...]
 
-flash-kmeans (Triton) multiplies float32 input in TF32 inside, so its labels are
-not always those of the nearest centroid.  "pytorch" is what one would write in a
+A case is a name of gpu_kernels.cu's table or a shape, as there.
+
+flash-kmeans (Triton) multiplies float32 input in TF32 inside, flashlib in TF32 or,
+given float16, in float16, so their labels are not always those of the nearest
+centroid.  "pytorch" is what one would write in a
 few lines: cdist-like distances in blocks by a matrix product (TF32 off), argmin,
 index_add_.  Neither gives the same sums twice; gkmeans does.
 """
@@ -23,10 +26,14 @@ CASES = {
     "1m4096": (1000000, 128, 4096), "8m1024": (8388608, 128, 1024), "768": (1000000, 768, 1000),
 }
 
+ITERATIONS = 5      # of a call, where a library offers no single ones
 
-def points(n, d):
-    """Lutz et al.'s data: ten centres uniform in [-100, 100]^d, normal around them."""
+def points(n, d, spectrum=False):
+    """Lutz et al.'s data: ten centres uniform in [-100, 100]^d, normal around them; or
+    normal, the variance of column j being 1 / j."""
     g = torch.Generator(device="cuda").manual_seed(1)
+    if spectrum:
+        return torch.randn((n, d), device="cuda", generator=g) / torch.arange(1, d + 1, device="cuda").sqrt()
     centres = torch.rand((10, d), device="cuda", generator=g) * 200 - 100
     x = torch.randn((n, d), device="cuda", generator=g) * 10
     step = 1 << 22
@@ -51,7 +58,18 @@ def flash_iteration():
         x, x_sq = state
         return _euclid_iter(x, x_sq, c[None])[0][0]
 
-    return "flash-kmeans " + importlib.metadata.version("flash-kmeans"), prepare, iterate
+    return "flash-kmeans " + importlib.metadata.version("flash-kmeans"), prepare, iterate, 1
+
+
+def flashlib_iteration(dtype):
+    from flashlib.primitives.kmeans.impl import flash_kmeans
+    import importlib.metadata
+
+    def iterate(x, c):
+        return flash_kmeans(x, c.shape[0], max_iters=ITERATIONS, init_centroids=c.to(x.dtype))[1]
+
+    name = f"flashlib {importlib.metadata.version('flashlib')} {str(dtype).split('.')[1]}"
+    return name, lambda x: x.to(dtype), iterate, ITERATIONS
 
 
 def torch_iteration():
@@ -70,7 +88,7 @@ def torch_iteration():
             counts.index_add_(0, label, torch.ones(len(part), device=x.device))
         return torch.where(counts[:, None] > 0, sums / counts[:, None].clamp(min=1), c)
 
-    return "pytorch " + torch.__version__, lambda x: x, iterate
+    return "pytorch " + torch.__version__, lambda x: x, iterate, 1
 
 
 def median_ms(iterate, state, c, most_s=6.0):
@@ -97,18 +115,20 @@ def main():
     ap.add_argument("cases", nargs="*")
     args = ap.parse_args()
     peers = []
-    for make in (flash_iteration, torch_iteration):
+    makers = [flash_iteration, lambda: flashlib_iteration(torch.float32), lambda: flashlib_iteration(torch.float16),
+              torch_iteration]
+    for make in makers:
         try:
             peers.append(make())
         except ImportError as e:
             print(f"left out: {e}")
     for name in args.cases or CASES:
-        n, d, k = CASES[name]
-        x = points(n, d)
+        n, d, k = CASES[name] if name in CASES else map(int, name.rstrip("s").split("x"))
+        x = points(n, d, name.endswith("s"))
         start = x[torch.randperm(min(n, 1 << 20), device="cuda")[:k]].clone()
-        for library, prepare, iterate in peers:
+        for library, prepare, iterate, iterations in peers:
             try:
-                ms = median_ms(iterate, prepare(x), start.clone())
+                ms = median_ms(iterate, prepare(x), start.clone()) / iterations
             except Exception as e:      # a peer that fails is a result too
                 print(f"{name:10} {library:28} failed: {str(e)[:120]}")
                 continue

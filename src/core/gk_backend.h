@@ -20,7 +20,7 @@
 #include "core/groups/gk_group_slot.h"
 #include "core/store/gk_points.h"
 
-#define GK_BACKEND_API	7
+#define GK_BACKEND_API	8
 
 typedef struct GkSession GkSession;
 
@@ -97,7 +97,7 @@ typedef struct GkProblem
 	 */
 	const char *gpu_fault;
 	/* Points that are on the device already: what GkIngestBackend.open() began; NULL: none. */
-	GkSession  *staged;
+	GkSession  *ingesting;
 } GkProblem;
 
 /* Make a problem of a store, with what its host says of GPUs. */
@@ -152,7 +152,7 @@ struct GkBackend
 
 	/* Devices, usable or not with the reason; keeps no resources. Returns how many (<= max). */
 	int			(*devices) (GkDeviceInfo *out, int max);
-	/* Bind to a prepared store: allocate, upload.  A staged session is used up, also on failure. */
+	/* Bind to a prepared store: allocate, upload.  A session that was ingesting is used up, also on failure. */
 	GkStatus	(*open) (const GkProblem *problem, GkSession **out, GkError *err);
 	/* Idempotent, never fails, NULL allowed. */
 	void		(*close) (GkSession *session);
@@ -208,9 +208,9 @@ struct GkBackend
 	 */
 	GkStatus	(*row) (GkSession *session, int64_t row, float *out, GkError *err);
 	/* (optional) Many small groups at once. */
-	const GkGroupBatchBackend *packed;
+	const GkGroupBatchBackend *groups;
 	/* (optional) */
-	const GkIngestBackend *stage;
+	const GkIngestBackend *ingest;
 };
 
 extern const GkBackend gk_cpu_backend;

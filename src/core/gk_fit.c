@@ -161,7 +161,7 @@ open_session(GkEngine *e, int k, int max_iter, double tol, const GkOptions *opt,
 	if (e->store->reader != NULL && e->backend != e->store->reader)
 		return gk_fail(err, GK_ERR_INTERNAL, "backend \"%s\" cannot read these points", e->backend->name);
 	problem.tol = tol;
-	problem.staged = gk_ingest_take(e->store);
+	problem.ingesting = gk_ingest_take(e->store);
 	if (opt != NULL)
 	{
 		problem.strategy = opt->strategy;

@@ -158,7 +158,7 @@ begin_ingest(void *arg, GkStore *store)
 	if (kind == GK_DEVICE_CPU || !device_prepares(fit) || (kind == GK_DEVICE_AUTO && rows < 0))
 		return;
 	backend = km_choose_backend(fit->host, kind, (int64) Max(rows, 0), gk_store_features(store), fit->options.engine.k);
-	if (backend->stage == NULL)
+	if (backend->ingest == NULL)
 		return;
 	ingested = MemoryContextAllocZero(km_host_context(fit->host), sizeof(Ingested));
 	ingested->callback.func = release_device;

@@ -155,7 +155,7 @@ gk_gpu_close(GkSession *s)
 static GkStatus
 backend_open(const GkProblem *problem, GkSession **out, GkError *err)
 {
-	GkSession  *s = problem->staged != NULL ? problem->staged : gk_gpu_session(problem);
+	GkSession  *s = problem->ingesting != NULL ? problem->ingesting : gk_gpu_session(problem);
 	GkStatus	st;
 
 	*out = NULL;
@@ -213,8 +213,8 @@ make_backend(void)
 	b.seed_race = gk_gpu_seed_race;
 	b.seed_far = gk_gpu_seed_far;
 	b.row = gk_gpu_row;
-	b.packed = &gk_gpu_group_batch;
-	b.stage = &gk_gpu_ingest;
+	b.groups = &gk_gpu_group_batch;
+	b.ingest = &gk_gpu_ingest;
 	return b;
 }
 

@@ -415,6 +415,9 @@ GkStatus	gk_gpu_gemm_begin(GkSession *s, int k, GkError *err);
 /* Labels of all points, as narrow as *labels says, into s->labels. */
 GkStatus	gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err);
 
+/* Both, where it is worth it: int32 labels in s->labels.  gk_gpu_assign() then only adds distances. */
+GkStatus	gk_gpu_gemm_all(GkSession *s, int k, GkError *err);
+
 /* Sums of what moved since s->delta_labels, which become these. */
 GkStatus	gk_gpu_gemm_sum(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
 

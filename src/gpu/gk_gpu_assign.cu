@@ -424,6 +424,9 @@ gk_gpu_assign(GkSession *s, const GkRows *rows, int k, GkLabels labels, float *d
 	int			step = (int) (centroids > k ? k : centroids);
 
 	a.p.first = 0;
+	/* All labels are there (gk_gpu_gemm_all). */
+	if (s->gemm_k == k)
+		return gk_gpu_own_d2(s, rows, {s->labels + rows->first, false}, d2, err);
 	if (d2 == NULL && gk_gpu_assign_mma_fits(s, k))
 		return gk_gpu_assign_mma(s, &a.p, k, labels, err);
 	step = step < PAD_K ? PAD_K : step / PAD_K * PAD_K;

@@ -187,15 +187,8 @@ finish_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 
 	GK_DO(gk_gpu_grow(s, (void **) &s->labels, &s->labels_room, rows->rows + GK_ROW_PAD, sizeof(int32_t), err));
 	GK_DO(gk_gpu_grow(s, (void **) &s->d2, &s->d2_room, rows->rows, sizeof(float), err));
-	labels = s->labels;
-	if (s->gemm_k == d->k)
-	{
-		/* All labels are there. */
-		labels += rows->first;
-		GK_DO(gk_gpu_own_d2(s, rows, {labels, false}, s->d2, err));
-	}
-	else
-		GK_DO(gk_gpu_assign(s, rows, d->k, {labels, false}, s->d2, err));
+	labels = s->labels + (s->gemm_k == d->k ? rows->first : 0);
+	GK_DO(gk_gpu_assign(s, rows, d->k, {labels, false}, s->d2, err));
 	if (d->stats)
 		GK_DO(launch_stats(s, rows, labels, d->k, err));
 	if (d->sink != NULL)
@@ -279,13 +272,7 @@ run(GkSession *s, const float *centroids, int64_t rows, Down *d, GkError *err)
 	GK_TRY(cudaMemsetAsync(s->totals, 0, 2 * (size_t) d->k * sizeof(gk_int128), s->gpu->stream));
 	GK_TRY(cudaMemsetAsync(s->shifts, 0, d->k * sizeof(double), s->gpu->stream));
 	GK_DO(gk_gpu_pack(s, s->centroids, d->k, err));
-	GK_DO(gk_gpu_gemm_begin(s, d->k, err));
-	if (s->gemm_k == d->k)
-	{
-		GkLabels	labels = {NULL, false};
-
-		GK_DO(gk_gpu_gemm_labels(s, d->k, &labels, err));
-	}
+	GK_DO(gk_gpu_gemm_all(s, d->k, err));
 	if (d->sink != NULL)
 		GK_DO(open_sink(s, d, err));
 	GK_DO(gk_gpu_each(s, rows, finish_slice, d, err));

@@ -8,15 +8,12 @@
  */
 #include <math.h>
 #include <string.h>
-#ifdef TRACE
-#include <stdio.h>
-#endif
 
 #include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_gemm.h"
 #include "gpu/gk_gpu_move_sum.h"
 
-#define GATHER_BYTES	((size_t) 128 << 20)
+#define GATHER_BYTES	((size_t) 256 << 20)
 #define PAIR_ROOM		((int64_t) 1 << 23)
 #define MOVE_BYTES		((size_t) 72 << 20)	/* that gk_gpu_move_sum.cu takes */
 
@@ -95,6 +92,7 @@ switch_off(GkSession *s)
 {
 	free_memory(s->gemm);
 	s->gemm->off = true;
+	s->gemm_k = 0;
 }
 
 /* Places of a slice: at worst all distances of all its rows are computed. */
@@ -190,6 +188,16 @@ allocate_slice(GkSession *s, GkGemm *g, int k, GkError *err)
 
 /* ---- is it wanted, is it worth it ---- */
 
+/* Does it pay, with points, features and clusters as they are? */
+static bool
+pays(const GkSession *s, int k)
+{
+	int64_t		values = (int64_t) s->d * k;
+
+	return s->d >= GK_GEMM_MIN_D && values >= (s->d <= GK_GEMM_NARROW_D ? GK_GEMM_MIN_NARROW : GK_GEMM_MIN_WIDE) &&
+		(double) s->n * (double) values >= GK_GEMM_MIN_WORK;
+}
+
 bool
 gk_gpu_gemm_wanted(const GkSession *s, int k)
 {
@@ -198,8 +206,7 @@ gk_gpu_gemm_wanted(const GkSession *s, int k)
 	return (s->gemm == NULL || !s->gemm->off) && k >= 2 && s->resident == s->n && s->n < INT32_MAX &&
 		s->problem.strategy == GK_STRATEGY_AUTO && s->problem.feature_sum == GK_FSUM_AUTO &&
 		s->problem.mass_sum == GK_MSUM_AUTO && gk_gpu_gemm_supported(s) &&
-		(skip == GK_SKIP_ON || (skip != GK_SKIP_OFF && s->d >= GK_GEMM_MIN_D && k >= GK_GEMM_MIN_K &&
-								(double) s->n * s->d * k >= GK_GEMM_MIN_WORK));
+		(skip == GK_SKIP_ON || (skip != GK_SKIP_OFF && pays(s, k)));
 }
 
 /* The points as they are, turned; nothing changes them. */
@@ -313,9 +320,6 @@ gk_gpu_gemm_judge(GkSession *s, int k, const GkLogHead *head)
 	if (g == NULL || !g->built || (int) head->parts != g->parts)
 		return;
 	many = (double) head->pairs > (double) s->n * k * GK_GEMM_MAX_PAIRS;
-#ifdef TRACE
-	printf("[%d parts: undecided %.3f%%, pairs %.3f per row]\n", (int) head->parts, 100.0 * head->undecided / s->n, (double) head->pairs / s->n);
-#endif
 	if (!g->sort && s->delta_k == k && (many || (double) head->undecided > s->n * GK_GEMM_MAX_UNDECIDED))
 	{
 		g->sort = true;
@@ -360,6 +364,15 @@ gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 			GK_DO(gk_gpu_keep_pace(s, err));
 	}
 	return GK_OK;
+}
+
+GkStatus
+gk_gpu_gemm_all(GkSession *s, int k, GkError *err)
+{
+	GkLabels	labels = {NULL, false};
+
+	GK_DO(gk_gpu_gemm_begin(s, k, err));
+	return s->gemm_k == k ? gk_gpu_gemm_labels(s, k, &labels, err) : GK_OK;
 }
 
 GkStatus

@@ -126,7 +126,8 @@ typedef struct GkGemmArgs
 	const int  *row;			/* [places]; NULL: the same */
 	const int  *centroid;		/* [columns]; NULL: the same */
 	GkLabels	labels;			/* of all rows */
-	int		   *limits;			/* [rows]: the largest key of a candidate, or GK_GEMM_NO_LIMIT if it is decided */
+	int		   *limits;			/* [rows]: the largest key of a candidate, or GK_GEMM_NO_LIMIT if it is
+								 * decided */
 	/* Candidates, of gathered rows. */
 	const int  *limit;
 	GkGemmPair *pair;
@@ -178,7 +179,7 @@ struct GkGemm
 	int		   *list;			/* undecided places */
 	int		   *rank;			/* among those of its pivot */
 	int		   *gathered_row;	/* [gathered] */
-	int		   *gathered_pivot;	/* [tiles] */
+	int		   *gathered_pivot; /* [tiles] */
 	GkGemmBound *gathered_bound;	/* [gathered] */
 	int		   *gathered_needs; /* [tiles] */
 	unsigned short *gathered_need;	/* [tiles][tiles of columns] */
@@ -263,8 +264,8 @@ GkGemmKernel gk_gpu_gemm_stay(GkGemmUse use, int steps);
 bool		gk_gpu_gemm_supported(const GkSession *s);
 
 /* One product of the rows of `points` ([points_rows][width]) with k columns. */
-GkStatus	gk_gpu_gemm_multiply(GkSession *s, GkGemmUse use, const __half *points, int64_t points_rows,
-								 const __half *centroids, int k, int width, const GkGemmArgs *a, GkError *err);
+GkStatus	gk_gpu_gemm_multiply(GkSession *s, GkGemmUse use, const __half * points, int64_t points_rows,
+								 const __half * centroids, int k, int width, const GkGemmArgs *a, GkError *err);
 
 /* ---- gk_gpu_gemm_probe.cu ---- */
 

@@ -300,74 +300,82 @@ largest_key(const Common &c, const GkGemmBound &of, int best)
 }
 
 /*
- * Labels of a warp's 16 rows from `row0` on, and their limits, or NO_LIMIT.  of: the bound of the row that
- * this lane ends up with, lane / 4 + 8 (lane % 4), of the first two lanes of four.
+ * A warp has 16 rows of each of BLOCKS blocks of 64; of these lane i of four ends up with row i % 2 of block
+ * i / 2: which of the tile's rows that is, or -1.
  */
-template <int COLUMNS>
-__device__ __forceinline__ void
-store_labels(const GkGemmArgs &p, const Common &c, const Smallest &s, const GkGemmBound &of, int row0, int rows)
+template <int BLOCKS>
+__device__ __forceinline__ int
+row_of_lane(int row0, int rows)
 {
-	int			lane = threadIdx.x % 32;
-	int			quad = lane % 4;
-	int			row = row0 + lane / 4 + quad * 8;
-	int			best = 0;
-	int			second = 0;
-	int			at = 0;
+	int			quad = threadIdx.x % 4;
+	int			row = row0 + quad / 2 * 64 + quad % 2 * 8 + threadIdx.x % 32 / 4;
 
-#pragma unroll
-	for (int r = 0; r < 2; r++)
-	{
-		int			first = s.first[r];
-		int			next = s.second[r];
-		int			col = column<COLUMNS>(s.tile[r], first, quad);
-
-#pragma unroll
-		for (int o = 1; o < 4; o <<= 1)
-		{
-			int			other = __shfl_xor_sync(0xffffffffu, first, o);
-			int			other_next = __shfl_xor_sync(0xffffffffu, next, o);
-			int			other_col = __shfl_xor_sync(0xffffffffu, col, o);
-
-			next = __vimin3_s32(next, other_next, max(first, other));
-			if (other < first || (other == first && other_col < col))
-			{
-				first = other;
-				col = other_col;
-			}
-		}
-		if (quad == r)
-		{
-			best = first;
-			second = next;
-			at = col;
-		}
-	}
-	if (quad < 2 && row < rows)
-	{
-		int			limit = largest_key(c, of, best >> 6);
-		int64_t		place = p.first + row;
-		int64_t		to = p.row != NULL ? p.row[place] : place;
-
-		p.limits[row] = to >= 0 && second <= limit ? limit : GK_GEMM_NO_LIMIT;
-		if (p.centroid != NULL)
-			at = p.centroid[at];
-		if (to < 0)
-			return;
-		if (p.labels.narrow)
-			((uint8_t *) p.labels.at)[to] = (uint8_t) at;
-		else
-			((int32_t *) p.labels.at)[to] = at;
-	}
+	return quad < 2 * BLOCKS && row < rows ? row : -1;
 }
 
-/* The bound for store_labels(). */
+/* The bound of that row. */
 __device__ __forceinline__ GkGemmBound
-load_bound(const GkGemmArgs &p, int row0, int rows)
+load_bound(const GkGemmArgs &p, int row)
 {
-	int			row = row0 + threadIdx.x % 32 / 4 + threadIdx.x % 4 * 8;
-	float4		v = threadIdx.x % 4 < 2 && row < rows ? __ldg((const float4 *) (p.bound + p.first + row)) : make_float4(0, 0, 0, 0);
+	float4		v = row >= 0 ? __ldg((const float4 *) (p.bound + p.first + row)) : make_float4(0, 0, 0, 0);
 
 	return (GkGemmBound) {v.x, v.y, v.z, v.w};
+}
+
+/* Labels of a warp's rows, and their limits, or NO_LIMIT; row, of: of row_of_lane(). */
+template <int BLOCKS, int COLUMNS>
+__device__ __forceinline__ void
+store_labels(const GkGemmArgs &p, const Common &c, const Smallest *s, const GkGemmBound &of, int row)
+{
+	int			quad = threadIdx.x % 4;
+	int			first[2 * BLOCKS];
+	int			second[2 * BLOCKS];
+	int			at[2 * BLOCKS];
+	int			limit;
+	int64_t		to;
+
+	/* All rows at once: each step waits for the one before. */
+#pragma unroll
+	for (int i = 0; i < 2 * BLOCKS; i++)
+	{
+		first[i] = s[i / 2].first[i % 2];
+		second[i] = s[i / 2].second[i % 2];
+		at[i] = column<COLUMNS>(s[i / 2].tile[i % 2], first[i], quad);
+	}
+#pragma unroll
+	for (int o = 1; o < 4; o <<= 1)
+#pragma unroll
+		for (int i = 0; i < 2 * BLOCKS; i++)
+		{
+			int			other = __shfl_xor_sync(0xffffffffu, first[i], o);
+			int			other_second = __shfl_xor_sync(0xffffffffu, second[i], o);
+			int			other_at = __shfl_xor_sync(0xffffffffu, at[i], o);
+			bool		better = other < first[i] || (other == first[i] && other_at < at[i]);
+
+			second[i] = __vimin3_s32(second[i], other_second, max(first[i], other));
+			first[i] = better ? other : first[i];
+			at[i] = better ? other_at : at[i];
+		}
+#pragma unroll
+	for (int i = 1; i < 2 * BLOCKS; i++)
+	{
+		first[0] = quad == i ? first[i] : first[0];
+		second[0] = quad == i ? second[i] : second[0];
+		at[0] = quad == i ? at[i] : at[0];
+	}
+	if (row < 0)
+		return;
+	limit = largest_key(c, of, first[0] >> 6);
+	to = p.row != NULL ? p.row[p.first + row] : p.first + row;
+	p.limits[row] = to >= 0 && second[0] <= limit ? limit : GK_GEMM_NO_LIMIT;
+	if (to < 0)
+		return;
+	if (p.centroid != NULL)
+		at[0] = p.centroid[at[0]];
+	if (p.labels.narrow)
+		((uint8_t *) p.labels.at)[to] = (uint8_t) at[0];
+	else
+		((int32_t *) p.labels.at)[to] = at[0];
 }
 
 /* The limits of a thread's two rows. */

@@ -11,6 +11,7 @@
 
 #define THREADS		256
 #define WARPS		(THREADS / 32)
+#define PAIR_THREADS	64		/* few, so that all multiprocessors have some of the pairs */
 #define AT_ONCE		16			/* rows that a block compares with all centroids */
 #define SLAB		128			/* features of them in shared memory */
 #define NOT_YET		0xffffffffffffffffULL
@@ -67,29 +68,46 @@ store_label(const RecheckArgs &a, int64_t row, int label)
 __global__ void __launch_bounds__(THREADS)
 list_kernel(const __grid_constant__ RecheckArgs a)
 {
+	__shared__ int warp_count[WARPS];
+	__shared__ int base[2];		/* of the block: in the list, and of its pivot */
 	int			i = blockIdx.x * THREADS + threadIdx.x;
 	int			lane = threadIdx.x % 32;
+	int			warp = threadIdx.x / 32;
 	bool		undecided = i < a.rows && __ldcs(a.limits + i) != GK_GEMM_NO_LIMIT;
 	unsigned int who = __ballot_sync(0xffffffffu, undecided);
-	int			at = 0;
-	int			rank = 0;
+	int			before = __popc(who & ((1u << lane) - 1));
 
-	if (who == 0)
-		return;
-	/* All of a warp have the same pivot. */
 	if (lane == 0)
+		warp_count[warp] = __popc(who);
+	__syncthreads();
+	if (threadIdx.x == 0)
 	{
-		at = atomicAdd(&a.state->undecided, __popc(who));
-		rank = atomicAdd(a.count + (a.order.row != NULL ? a.order.pivot[(a.first + i) / GK_GEMM_ROWS] : 0), __popc(who));
+		int			count = 0;
+
+		for (int w = 0; w < WARPS; w++)
+		{
+			int			n = warp_count[w];
+
+			warp_count[w] = count;
+			count += n;
+		}
+		/* All of a block have the same pivot: it has GK_GEMM_ROWS threads. */
+		if (count > 0)
+		{
+			base[0] = atomicAdd(&a.state->undecided, count);
+			base[1] = atomicAdd(a.count + (a.order.row != NULL ? a.order.pivot[(a.first + i) / GK_GEMM_ROWS] : 0), count);
+		}
 	}
-	at = __shfl_sync(0xffffffffu, at, 0) + __popc(who & ((1u << lane) - 1));
-	rank = __shfl_sync(0xffffffffu, rank, 0) + __popc(who & ((1u << lane) - 1));
+	__syncthreads();
 	if (undecided)
 	{
-		a.list[at] = i;
-		a.rank[at] = rank;
+		before += warp_count[warp];
+		a.list[base[0] + before] = i;
+		a.rank[base[0] + before] = base[1] + before;
 	}
 }
+
+static_assert(THREADS == GK_GEMM_ROWS, "list_kernel: a block, a pivot");
 
 /* Where each pivot's rows begin among the gathered; one block. */
 __global__ void __launch_bounds__(GK_GEMM_PIVOTS)
@@ -132,6 +150,8 @@ offer(unsigned long long *best, float d2, int label)
 __global__ void __launch_bounds__(THREADS)
 gather_kernel(const __grid_constant__ RecheckArgs a)
 {
+	if (a.from >= a.state->gathered)
+		return;
 	for (int i = blockIdx.x * WARPS + threadIdx.x / 32; i < a.state->undecided; i += gridDim.x * WARPS)
 	{
 		int64_t		place = a.first + a.list[i];
@@ -156,12 +176,12 @@ gather_kernel(const __grid_constant__ RecheckArgs a)
 /* ---- canonical distances ---- */
 
 /* A thread per pair: features in their order. */
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(PAIR_THREADS)
 pairs_kernel(const __grid_constant__ RecheckArgs a)
 {
 	int			pairs = min(a.state->pairs, a.pair_room);
 
-	for (int i = blockIdx.x * THREADS + threadIdx.x; i < pairs; i += gridDim.x * THREADS)
+	for (int i = blockIdx.x * PAIR_THREADS + threadIdx.x; i < pairs; i += gridDim.x * PAIR_THREADS)
 	{
 		GkGemmPair	p = a.pair[i];
 		int			label = a.centroid != NULL ? a.centroid[p.column] : p.column;
@@ -170,7 +190,7 @@ pairs_kernel(const __grid_constant__ RecheckArgs a)
 		float		d2 = 0.0f;
 
 		/* Past the last feature both are 0 and add nothing. */
-#pragma unroll 4
+#pragma unroll 8
 		for (int j = 0; j < a.pitch; j += 4)
 		{
 			float4		v = __ldg((const float4 *) (x + j));
@@ -351,7 +371,7 @@ gk_gpu_gemm_decide(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, 
 	begin_kernel<<<1, GK_GEMM_PIVOTS, 0, s->gpu->stream>>>(r);
 	GK_LAUNCHED();
 	GK_DO(find_candidates(s, g, &r, k, err));
-	pairs_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(r);
+	pairs_kernel<<<blocks * 2, PAIR_THREADS, 0, s->gpu->stream>>>(r);
 	GK_LAUNCHED();
 	crowd_kernel<<<s->gpu->sms, THREADS, 0, s->gpu->stream>>>(r);
 	GK_LAUNCHED();

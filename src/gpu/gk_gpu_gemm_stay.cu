@@ -189,10 +189,8 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 	int			slot = 0;
 	unsigned int parity = 0;
 	unsigned int stay_parity = 0;
-	Smallest	smallest0;
-	Smallest	smallest1;
-	GkGemmBound bound0;
-	GkGemmBound bound1;
+	Smallest	smallest[2];
+	GkGemmBound bound;
 	int			limit0[2];
 	int			limit1[2];
 	Item		item;
@@ -218,20 +216,17 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 		begin<STEPS>(p, sum1, base, item, half * 2 + 1, stage, parity, false);
 		if (item.i == 0)
 		{
-			smallest0.reset();
-			smallest1.reset();
+			smallest[0].reset();
+			smallest[1].reset();
 			if (USE == GK_GEMM_LABELS)
-			{
-				bound0 = load_bound(p, row0, rows);
-				bound1 = load_bound(p, row0 + 64, rows);
-			}
+				bound = load_bound(p, row_of_lane<2>(row0, rows));
 			if (USE == GK_GEMM_CANDIDATES)
 			{
 				load_limits(p, row0, rows, limit0);
 				load_limits(p, row0 + 64, rows, limit1);
 			}
 		}
-		look<USE>(p, sum0, keys, magic, item, row0, rows, smallest0, limit0);
+		look<USE>(p, sum0, keys, magic, item, row0, rows, smallest[0], limit0);
 		finish(sum1);
 		/* The stages of this tile, and at its last the points. */
 		for (int slice = 0; slice < p.slices; slice++)
@@ -247,12 +242,9 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 			wait_points(p, base, stay, stay_parity);
 		/* Also after the last one, of whatever is there: a branch about it would serialise the products. */
 		begin<STEPS>(p, sum0, base, next, half * 2, stage, parity, more);
-		look<USE>(p, sum1, keys, magic, item, row0 + 64, rows, smallest1, limit1);
+		look<USE>(p, sum1, keys, magic, item, row0 + 64, rows, smallest[1], limit1);
 		if (USE == GK_GEMM_LABELS && next.m != item.m)
-		{
-			store_labels<COLUMNS>(p, common, smallest0, bound0, row0, rows);
-			store_labels<COLUMNS>(p, common, smallest1, bound1, row0 + 64, rows);
-		}
+			store_labels<2, COLUMNS>(p, common, smallest, bound, row_of_lane<2>(row0, rows));
 		finish(sum0);
 		if (!more)
 			break;

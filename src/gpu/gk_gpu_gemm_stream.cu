@@ -128,12 +128,13 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 		int			pivot = pivot_tile(p, m * ROWS);
 		int			count = needs(p, pivot);
 		int			limit[2];
+		int			mine = row_of_lane<1>(row0, rows);
 		GkGemmBound bound;
 		Smallest	smallest;
 
 		smallest.reset();
 		if (USE == GK_GEMM_LABELS)
-			bound = load_bound(p, row0, rows);
+			bound = load_bound(p, mine);
 		if (USE == GK_GEMM_CANDIDATES)
 			load_limits(p, row0, rows, limit);
 		for (int i = 0; i < count; i++)
@@ -151,7 +152,7 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 				store_sums(p, sum, tile, row0, rows);
 		}
 		if (USE == GK_GEMM_LABELS)
-			store_labels<COLUMNS>(p, common, smallest, bound, row0, rows);
+			store_labels<1, COLUMNS>(p, common, &smallest, bound, mine);
 	}
 }
 

@@ -18,7 +18,7 @@
 
 typedef struct Packs
 {
-	GkPacks		pub;			/* must be first */
+	GkGroupSession		pub;			/* must be first */
 	GkSession	s;				/* the device, errors and faults; it has no points */
 	GkGroupBatchTask task;
 	char	   *data[GK_GPU_RING];	/* of the ring, after the heads */
@@ -71,9 +71,9 @@ size_of(const Packs *p, int64_t n, int k, int candidates)
 
 /* The share of a slot's time that a group takes; over 1: it is not taken. */
 static double
-share(const GkPacks *packs, int64_t n, int k)
+share(const GkGroupSession *session, int64_t n, int k)
 {
-	const Packs *p = (const Packs *) packs;
+	const Packs *p = (const Packs *) session;
 	double		d = p->task.d;
 	int			candidates = k < 3 ? 2 : 16;	/* at most */
 	int			size = size_of(p, n, k, candidates);
@@ -91,9 +91,9 @@ share(const GkPacks *packs, int64_t n, int k)
 /* ---- slots ---- */
 
 static void
-close_packs(GkPacks *packs)
+close_session(GkGroupSession *session)
 {
-	Packs	   *p = (Packs *) packs;
+	Packs	   *p = (Packs *) session;
 
 	if (p == NULL)
 		return;
@@ -139,7 +139,7 @@ set_up(Packs *p, GkError *err)
 }
 
 static GkStatus
-open_packs(const GkHost *host, const GkCore *core, const GkGroupBatchTask *task, GkPacks **out, GkError *err)
+open_session(const GkHost *host, const GkCore *core, const GkGroupBatchTask *task, GkGroupSession **out, GkError *err)
 {
 	Packs	   *p = (Packs *) core->alloc(host, 1, sizeof(Packs));
 	GkStatus	st;
@@ -156,7 +156,7 @@ open_packs(const GkHost *host, const GkCore *core, const GkGroupBatchTask *task,
 	st = set_up(p, err);
 	if (st != GK_OK)
 	{
-		close_packs(&p->pub);
+		close_session(&p->pub);
 		return st;
 	}
 	*out = &p->pub;
@@ -182,9 +182,9 @@ sort_heads(const Packs *p, const GkGroupBatchItem *groups, int n, GkGroupBatchIt
 }
 
 static GkStatus
-start(GkPacks *packs, int slot, const GkGroupBatchItem *groups, int n, size_t read, size_t end, GkError *err)
+start(GkGroupSession *session, int slot, const GkGroupBatchItem *groups, int n, size_t read, size_t end, GkError *err)
 {
-	Packs	   *p = (Packs *) packs;
+	Packs	   *p = (Packs *) session;
 	GkSession  *s = &p->s;
 	GkGpu	   *g = s->gpu;
 	GkGroupBatchItem *heads = (GkGroupBatchItem *) g->ring[slot];
@@ -213,11 +213,11 @@ start(GkPacks *packs, int slot, const GkGroupBatchItem *groups, int n, size_t re
 }
 
 static GkStatus
-wait(GkPacks *packs, int slot, GkError *err)
+wait(GkGroupSession *session, int slot, GkError *err)
 {
-	Packs	   *p = (Packs *) packs;
+	Packs	   *p = (Packs *) session;
 
 	return gk_gpu_wait(&p->s, p->s.gpu->ring_used[slot], err);
 }
 
-const GkGroupBatchBackend gk_gpu_group_batch = {open_packs, share, start, wait, close_packs};
+const GkGroupBatchBackend gk_gpu_group_batch = {open_session, share, start, wait, close_session};

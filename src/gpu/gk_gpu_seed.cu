@@ -323,7 +323,10 @@ seed_pass(GkSession *s, const float *centroids, int m, bool keep, gk_int128 *out
 	GK_TRY(cudaMemsetAsync(s->totals, 0, m * sizeof(gk_int128), s->gpu->stream));
 	pass.centroids = s->centroids;
 	if (keep && m > M)
+	{
 		GK_DO(gk_gpu_pack(s, s->centroids, m, err));
+		GK_DO(gk_gpu_gemm_all(s, m, err));
+	}
 	GK_DO(gk_gpu_each(s, gk_gpu_update_rows(s, keep && m > M ? m : M), seed_slice, &pass, err));
 	return gk_gpu_totals(s, keep ? 1 : m, out, err);
 }

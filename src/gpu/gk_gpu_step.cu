@@ -340,16 +340,42 @@ chain_next(GkSession *s, const float *centroids, int k, const gk_int128 **entry,
 	return GK_OK;
 }
 
-/* Sums as the host wants them. */
+/* Many sums are copied by all threads: with thousands of wide clusters one takes as long as the device. */
+#define UNPACK_WORK		((size_t) 1 << 15)
+
+typedef struct Unpack
+{
+	const gk_int128 *totals;
+	GkStep	   *out;
+	size_t		sums;
+} Unpack;
+
 static void
-unpack(const GkSession *s, const gk_int128 *totals, int k, GkStep *out)
+unpack_sums(void *arg, int64_t job, int thread)
+{
+	const Unpack *u = (const Unpack *) arg;
+	size_t		from = (size_t) job * UNPACK_WORK;
+	size_t		count = u->sums - from < UNPACK_WORK ? u->sums - from : UNPACK_WORK;
+
+	(void) thread;
+	memcpy(u->out->sum + from, u->totals + from, count * sizeof(gk_int128));
+}
+
+/* Sums as the host wants them. */
+static GkStatus
+unpack(GkSession *s, const gk_int128 *totals, int k, GkStep *out)
 {
 	size_t		sums = (size_t) k * s->d;
+	Unpack		u = {totals, out, sums};
 
-	memcpy(out->sum, totals, sums * sizeof(gk_int128));
 	memcpy(out->mass, totals + sums, k * sizeof(gk_int128));
 	for (int i = 0; i < k; i++)
 		out->count[i] = (int64_t) totals[sums + (s->pts->weighted ? k : 0) + i];
+	if (sums > 2 * UNPACK_WORK)
+		return s->core->parallel_for(s->host, (int64_t) ((sums + UNPACK_WORK - 1) / UNPACK_WORK), unpack_sums, &u) ?
+			GK_OK : GK_STOPPED;
+	memcpy(out->sum, totals, sums * sizeof(gk_int128));
+	return GK_OK;
 }
 
 GkStatus
@@ -372,6 +398,5 @@ gk_gpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *e
 	/* Keep two units under way while the host looks at this one. */
 	while (s->units < 3 && s->chain_left > 0)
 		GK_DO(chain_launch(s, false, err));
-	unpack(s, entry, k, out);
-	return GK_OK;
+	return unpack(s, entry, k, out);
 }

@@ -141,7 +141,7 @@ km_grouped_choose_gpu(KmGrouped *g, int64 rows)
 	if (rows == 0 || g->options->device == GK_DEVICE_CPU)
 		return;
 	b = km_choose_backend(g->host, g->options->device, rows, g->d, (int) Min((int64) o->k * o->n_init, GK_MAX_K));
-	if (b->packed != NULL && gk_group_batch_possible(o, g->source->weighted))
+	if (b->groups != NULL && gk_group_batch_possible(o, g->source->weighted))
 		g->gpu = b;
 }
 

@@ -12,7 +12,7 @@
 
 #include "core/gk_backend.h"
 #include "core/gk_numerics.h"
-#include "fake_packed.h"
+#include "fake_groups.h"
 
 struct GkSession
 {
@@ -127,7 +127,7 @@ bind(const GkProblem *problem, GkSession **out, GkError *err)
 static GkStatus
 open_session(const GkProblem *problem, GkSession **out, GkError *err)
 {
-	GkSession  *s = problem->staged;
+	GkSession  *s = problem->ingesting;
 	GkStatus	st = s != NULL ? GK_OK : bind(problem, &s, err);
 
 	*out = NULL;
@@ -143,7 +143,7 @@ open_session(const GkProblem *problem, GkSession **out, GkError *err)
 /* ---- points that come while they are read ---- */
 
 static GkStatus
-stage_open(const GkProblem *problem, int64_t rows, bool wide, GkSession **out, GkError *err)
+ingest_open(const GkProblem *problem, int64_t rows, bool wide, GkSession **out, GkError *err)
 {
 	GkStatus	st = bind(problem, out, err);
 
@@ -154,7 +154,7 @@ stage_open(const GkProblem *problem, int64_t rows, bool wide, GkSession **out, G
 }
 
 static GkStatus
-stage_room(GkSession *s, void **to, int *rows, GkError *err)
+ingest_room(GkSession *s, void **to, int *rows, GkError *err)
 {
 	GkStatus	st = call(s, err);
 
@@ -166,7 +166,7 @@ stage_room(GkSession *s, void **to, int *rows, GkError *err)
 }
 
 static GkStatus
-stage_send(GkSession *s, int rows, GkError *err)
+ingest_send(GkSession *s, int rows, GkError *err)
 {
 	int			d = s->problem.core->points(s->problem.store)->d;
 	GkStatus	st = call(s, err);
@@ -192,7 +192,7 @@ stage_send(GkSession *s, int rows, GkError *err)
 
 /* A real device keeps the points to itself; this one, which the CPU plays, needs them in the store. */
 static GkStatus
-stage_prepare(GkSession *s, const GkPrep *prep, GkMoments *moments, GkError *err)
+ingest_prepare(GkSession *s, const GkPrep *prep, GkMoments *moments, GkError *err)
 {
 	const GkCore *core = s->problem.core;
 	GkPoints   *pts = (GkPoints *) (uintptr_t) core->points(s->problem.store);
@@ -225,7 +225,7 @@ stage_prepare(GkSession *s, const GkPrep *prep, GkMoments *moments, GkError *err
 	return GK_OK;
 }
 
-static const GkIngestBackend stage = {stage_open, stage_room, stage_send, stage_prepare};
+static const GkIngestBackend ingest = {ingest_open, ingest_room, ingest_send, ingest_prepare};
 
 static void
 describe(GkSession *s, char *device, size_t device_len, char *strategy, size_t strategy_len)
@@ -311,7 +311,7 @@ static long packed_left;		/* slots until the fault, < 0: none */
 static GkStatus packed_fault;
 
 static GkStatus
-packed_open(const GkHost *host, const GkCore *core, const GkGroupBatchTask *task, GkPacks **out, GkError *err)
+groups_open(const GkHost *host, const GkCore *core, const GkGroupBatchTask *task, GkGroupSession **out, GkError *err)
 {
 	const char *f = task->gpu_fault ? task->gpu_fault : "";
 	const char *n = strchr(f, ':');
@@ -325,16 +325,16 @@ packed_open(const GkHost *host, const GkCore *core, const GkGroupBatchTask *task
 }
 
 static GkStatus
-packed_start(GkPacks *packs, int slot, const GkGroupBatchItem *groups, int n, size_t read, size_t end, GkError *err)
+groups_start(GkGroupSession *session, int slot, const GkGroupBatchItem *groups, int n, size_t read, size_t end, GkError *err)
 {
 	if (packed_left == 0)
 		return fail(err, packed_fault);
 	if (packed_left > 0)
 		packed_left--;
-	return fake_start(packs, slot, groups, n, read, end, err);
+	return fake_start(session, slot, groups, n, read, end, err);
 }
 
-static const GkGroupBatchBackend packed = {packed_open, fake_share, packed_start, fake_wait, fake_close};
+static const GkGroupBatchBackend groups = {groups_open, fake_share, groups_start, fake_wait, fake_close};
 
 const GkBackend *gk_gpu_backend_init(void);
 
@@ -360,8 +360,8 @@ gk_gpu_backend_init(void)
 		.seed_eval = seed_eval,
 		.seed_race = seed_race,
 		.seed_far = seed_far,
-		.packed = &packed,
-		.stage = &stage,
+		.groups = &groups,
+		.ingest = &ingest,
 	};
 
 	return &backend;

@@ -9,7 +9,7 @@
  */
 #define _GNU_SOURCE
 #include "gpu_memory.h"
-#include "packed_cases.h"
+#include "group_cases.h"
 
 static int	passed;
 static int	failed;
@@ -108,8 +108,8 @@ int
 main(int argc, char **argv)
 {
 	const char *mode = argc > 2 ? argv[2] : "full";
-	PackedCase	small[] = PACKED_CASES(1);
-	PackedCase	full[] = PACKED_CASES(20);
+	PackedCase	small[] = GROUP_CASES(1);
+	PackedCase	full[] = GROUP_CASES(20);
 	const PackedCase *cases = strcmp(mode, "full") == 0 ? full : small;
 	GkHost		host = {.alloc = packed_alloc,.free = packed_free,.poll = poll};
 	GkDeviceInfo info[16];

@@ -4,18 +4,18 @@
  * is stopped.
  */
 #define FAKE_TEAM	4
-#include "../gpu/fake_packed.h"
-#include "../gpu/packed_cases.h"
+#include "../gpu/fake_groups.h"
+#include "../gpu/group_cases.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
 
 static int	calls;				/* of start() until it fails; < 0: never */
 
 static GkStatus
-failing_start(GkPacks *packs, int slot, const GkGroupBatchItem *groups, int n, size_t read, size_t end, GkError *err)
+failing_start(GkGroupSession *session, int slot, const GkGroupBatchItem *groups, int n, size_t read, size_t end, GkError *err)
 {
 	return calls-- == 0 ? gk_fail(err, GK_ERR_DEVICE, "injected")
-		: fake_start(packs, slot, groups, n, read, end, err);
+		: fake_start(session, slot, groups, n, read, end, err);
 }
 
 static bool
@@ -28,9 +28,9 @@ stop(void *ctx)
 int
 main(void)
 {
-	PackedCase	cases[] = PACKED_CASES(1);
-	GkBackend	backend = {.packed = &fake_packed};
-	GkGroupBatchBackend failing = fake_packed;
+	PackedCase	cases[] = GROUP_CASES(1);
+	GkBackend	backend = {.groups = &fake_groups};
+	GkGroupBatchBackend failing = fake_groups;
 	TestHost	t;
 	GkHost		host;
 	PackedReport r;
@@ -53,7 +53,7 @@ main(void)
 	ok(t.live == 0, "nothing is left");
 
 	failing.start = failing_start;
-	backend.packed = &failing;
+	backend.groups = &failing;
 	for (int n = 0; n < 6; n++)
 	{
 		calls = n;

@@ -24,8 +24,8 @@ typedef struct Run
 	const GkHost *host;
 	const GkGroupBatchWork *work;
 	const GkGroupBatchBackend *device;
-	GkPacks    *packs;
-	Slot	   *slot;			/* [packs->slots] */
+	GkGroupSession *session;
+	Slot	   *slot;			/* [session->slots] */
 	int			at;				/* the slot that is being filled or emptied */
 	int			failed;			/* GkStatus of a thread */
 } Run;
@@ -54,12 +54,12 @@ choose(Run *p, Slot *s, int64_t *next, size_t *read, size_t *end)
 		double		own;
 		size_t		bytes;
 
-		if (n > GK_GROUP_BATCH_ROWS || (own = p->device->share(p->packs, n, k)) > 1.0)
+		if (n > GK_GROUP_BATCH_ROWS || (own = p->device->share(p->session, n, k)) > 1.0)
 			continue;
 		bytes = gk_group_batch_in_bytes(n, w->d) + gk_group_batch_out_bytes(k, w->d);
-		if (bytes > p->packs->slot_bytes)
+		if (bytes > p->session->slot_bytes)
 			continue;
-		if (s->n > 0 && (share + own > 1.0 || *read + out + bytes > p->packs->slot_bytes))
+		if (s->n > 0 && (share + own > 1.0 || *read + out + bytes > p->session->slot_bytes))
 			break;
 		share += own;
 		s->group[s->n] = *next;
@@ -109,7 +109,7 @@ prepare_one(void *arg, int64_t job, int thread)
 		to->d2_expo = pts->d2_expo;
 		to->tol = w->options->tol * pts->mean_var;
 		s->unit_exp[job] = pts->prep.unit_exp;
-		copy_points(pts, p->packs->slot[p->at] + to->in);
+		copy_points(pts, p->session->slot[p->at] + to->in);
 	}
 	else
 		__atomic_store_n(&p->failed, st, __ATOMIC_RELAXED);
@@ -126,7 +126,7 @@ deliver_one(void *arg, int64_t job, int thread)
 	const GkGroupBatchWork *w = p->work;
 	const Slot *s = &p->slot[p->at];
 	const GkGroupBatchItem *g = &s->item[job];
-	GkGroupBatchOut out = gk_group_batch_out(p->packs->slot[p->at] + g->out, g->k, w->d);
+	GkGroupBatchOut out = gk_group_batch_out(p->session->slot[p->at] + g->out, g->k, w->d);
 	const GkHost *host = w->host(w->ctx, thread);
 	int			k = out.head->k;
 	GkPoints	pts = {.prep = {.d = w->d,.unit_exp = s->unit_exp[job]}};
@@ -185,7 +185,7 @@ empty_slot(Run *p, int slot, GkError *err)
 
 	if (n == 0)
 		return GK_OK;
-	st = p->device->wait(p->packs, slot, err);
+	st = p->device->wait(p->session, slot, err);
 	p->at = slot;
 	if (st == GK_OK)
 		st = run_jobs(p, n, deliver_one, err);
@@ -213,21 +213,21 @@ all_slots(Run *p, GkError *err)
 		p->at = slot;
 		st = run_jobs(p, s->n, prepare_one, err);
 		if (st == GK_OK && s->n > 0)
-			st = p->device->start(p->packs, slot, s->item, s->n, read, end, err);
-		slot = (slot + 1) % p->packs->slots;
+			st = p->device->start(p->session, slot, s->item, s->n, read, end, err);
+		slot = (slot + 1) % p->session->slots;
 	}
-	for (int i = 0; st == GK_OK && i < p->packs->slots; i++)
-		st = empty_slot(p, (slot + i) % p->packs->slots, err);
+	for (int i = 0; st == GK_OK && i < p->session->slots; i++)
+		st = empty_slot(p, (slot + i) % p->session->slots, err);
 	return st;
 }
 
 static GkStatus
 make_slots(Run *p, GkError *err)
 {
-	p->slot = gk_alloc0(p->host, p->packs->slots, sizeof(Slot));
+	p->slot = gk_alloc0(p->host, p->session->slots, sizeof(Slot));
 	if (p->slot == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
-	for (int i = 0; i < p->packs->slots; i++)
+	for (int i = 0; i < p->session->slots; i++)
 	{
 		Slot	   *s = &p->slot[i];
 
@@ -245,23 +245,23 @@ gk_group_batch_fit(const GkHost *host, const GkBackend *backend, const GkGroupBa
 {
 	const GkOptions *o = work->options;
 	bool		given = o->init == GK_INIT_CENTROIDS || o->init == GK_INIT_WARM_START;
-	Run			p = {.host = host,.work = work,.device = backend->packed};
+	Run			p = {.host = host,.work = work,.device = backend->groups};
 	GkGroupBatchTask task = {.d = work->d,.k = o->k,.random = o->init == GK_INIT_RANDOM,
 		.given = given ? o->centroids : NULL,.n_init = o->n_init,.max_iter = o->max_iter,.seed = o->seed,
 		.gpu_devices = host->gpu_devices,.gpu_fault = host->gpu_fault};
-	GkStatus	st = p.device->open(host, &gk_core, &task, &p.packs, err);
+	GkStatus	st = p.device->open(host, &gk_core, &task, &p.session, err);
 
 	if (st == GK_OK)
 		st = make_slots(&p, err);
 	if (st == GK_OK)
 		st = all_slots(&p, err);
-	for (int i = 0; p.slot != NULL && i < p.packs->slots; i++)
+	for (int i = 0; p.slot != NULL && i < p.session->slots; i++)
 	{
 		gk_free(host, p.slot[i].item);
 		gk_free(host, p.slot[i].group);
 		gk_free(host, p.slot[i].unit_exp);
 	}
 	gk_free(host, p.slot);
-	p.device->close(p.packs);
+	p.device->close(p.session);
 	return st;
 }

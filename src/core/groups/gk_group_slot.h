@@ -109,32 +109,32 @@ gk_group_batch_out(char *at, int k, int d)
 /* ---- the backend's side ---- */
 
 /* A call's slots; what the backend itself needs of it follows. */
-typedef struct GkPacks
+typedef struct GkGroupSession
 {
 	int			slots;
 	size_t		slot_bytes;
 	char	  **slot;			/* [slots] */
-} GkPacks;
+} GkGroupSession;
 
 typedef struct GkGroupBatchBackend
 {
 	GkStatus	(*open) (const GkHost *host, const struct GkCore *core, const GkGroupBatchTask *task,
-						 GkPacks **out, GkError *err);
+						 GkGroupSession **out, GkError *err);
 	/*
 	 * An upper bound of the time that a group of n points takes, as a share of a slot's (1 for
 	 * all of its groups); over 1 when the device does not take it.
 	 */
-	double		(*share) (const GkPacks *packs, int64_t n, int k);
+	double		(*share) (const GkGroupSession *session, int64_t n, int k);
 	/*
 	 * Start on a slot that was filled: n groups, which read bytes [0, read) and write
 	 * [read, end).
 	 */
-	GkStatus	(*start) (GkPacks *packs, int slot, const GkGroupBatchItem *groups, int n,
+	GkStatus	(*start) (GkGroupSession *session, int slot, const GkGroupBatchItem *groups, int n,
 						  size_t read, size_t end, GkError *err);
 	/* Wait until the slot's results are there. */
-	GkStatus	(*wait) (GkPacks *packs, int slot, GkError *err);
+	GkStatus	(*wait) (GkGroupSession *session, int slot, GkError *err);
 	/* Never fails, NULL allowed; gives up slots that are under way. */
-	void		(*close) (GkPacks *packs);
+	void		(*close) (GkGroupSession *session);
 } GkGroupBatchBackend;
 
 #endif							/* GK_GROUP_SLOT_H */

@@ -51,7 +51,7 @@ find_room(GkStore *s, GkError *err)
 	in->rows = 0;
 	if (s->session != NULL)
 	{
-		GkStatus	st = s->reader->stage->room(s->session, &in->room, &in->stride, err);
+		GkStatus	st = s->reader->ingest->room(s->session, &in->room, &in->stride, err);
 
 		if ((st = keep_failure(s, st, err)) != GK_OK || s->session != NULL)
 			return st;
@@ -73,7 +73,7 @@ send(GkStore *s, GkError *err)
 	in->room = NULL;
 	if (s->session == NULL)
 		return GK_OK;
-	return keep_failure(s, s->reader->stage->send(s->session, in->rows, err), err);
+	return keep_failure(s, s->reader->ingest->send(s->session, in->rows, err), err);
 }
 
 static GkStatus
@@ -122,7 +122,7 @@ ingest_prepare(GkStore *s, const GkPrep *prep, bool keep, GkMoments *moments, gk
 		return gk_fail(err, GK_ERR_INTERNAL, "the device prepares its rows only to keep them");
 	*mass = (gk_int128) s->pts.n;
 	if (s->session != NULL)
-		st = keep_failure(s, s->reader->stage->prepare(s->session, prep, moments, err), err);
+		st = keep_failure(s, s->reader->ingest->prepare(s->session, prep, moments, err), err);
 	in->ms += gk_now_ms() - start;
 	if (st == GK_OK && s->session == NULL)
 	{
@@ -156,12 +156,12 @@ gk_store_ingest(GkStore *store, const GkBackend *backend, bool wide, GkError *er
 	GkIngest   *in;
 	GkStatus	st;
 
-	if (store->pts.n > 0 || store->pts.weighted || store->pts.naux > 0 || backend->stage == NULL)
+	if (store->pts.n > 0 || store->pts.weighted || store->pts.naux > 0 || backend->ingest == NULL)
 		return gk_fail(err, GK_ERR_INTERNAL, "these rows cannot go to a device as they come");
 	in = gk_alloc0(host, 1, sizeof(GkIngest));
 	if (in == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
-	st = backend->stage->open(&problem, store->expected > 0 ? (int64_t) store->expected : 0, wide, &store->session, err);
+	st = backend->ingest->open(&problem, store->expected > 0 ? (int64_t) store->expected : 0, wide, &store->session, err);
 	if (st != GK_OK)
 	{
 		gk_free(host, in);

@@ -1,11 +1,11 @@
 /*
- * fake_packed.h - a device for packed groups without a device: the GPU's own code
+ * fake_groups.h - a device for packed groups without a device: the GPU's own code
  * (gk_gpu_block_lloyd.h), compiled for the CPU, with a team of threads for each group.
  *
  * Define FAKE_TEAM, the threads of a team (a power of two), before including it.
  */
-#ifndef FAKE_PACKED_H
-#define FAKE_PACKED_H
+#ifndef FAKE_GROUPS_H
+#define FAKE_GROUPS_H
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -42,7 +42,7 @@ fake_sync(void)
 
 typedef struct FakePacks
 {
-	GkPacks		pub;			/* must be first */
+	GkGroupSession pub;			/* must be first */
 	const GkHost *host;
 	const GkCore *core;
 	GkGroupBatchTask task;
@@ -54,9 +54,9 @@ typedef struct FakePacks
 } FakePacks;
 
 static void
-fake_close(GkPacks *packs)
+fake_close(GkGroupSession *session)
 {
-	FakePacks  *p = (FakePacks *) packs;
+	FakePacks  *p = (FakePacks *) session;
 
 	if (p == NULL)
 		return;
@@ -67,7 +67,7 @@ fake_close(GkPacks *packs)
 }
 
 static GkStatus
-fake_open(const GkHost *host, const GkCore *core, const GkGroupBatchTask *task, GkPacks **out, GkError *err)
+fake_open(const GkHost *host, const GkCore *core, const GkGroupBatchTask *task, GkGroupSession **out, GkError *err)
 {
 	FakePacks  *p = core->alloc(host, 1, sizeof(FakePacks));
 	bool		good = p != NULL;
@@ -92,7 +92,7 @@ fake_open(const GkHost *host, const GkCore *core, const GkGroupBatchTask *task, 
 	}
 	if (!good)
 	{
-		fake_close((GkPacks *) p);
+		fake_close((GkGroupSession *) p);
 		memset(err, 0, sizeof(*err));
 		return err->code = GK_ERR_MEMORY;
 	}
@@ -101,17 +101,17 @@ fake_open(const GkHost *host, const GkCore *core, const GkGroupBatchTask *task, 
 }
 
 static double
-fake_share(const GkPacks *packs, int64_t n, int k)
+fake_share(const GkGroupSession *session, int64_t n, int k)
 {
-	const FakePacks *p = (const FakePacks *) packs;
+	const FakePacks *p = (const FakePacks *) session;
 
 	return gk_block_bytes(n, p->task.d, k, 16, FAKE_TEAM) > FAKE_GROUP_BYTES ? 2.0 : n * k * 1e-5;
 }
 
 static GkStatus
-fake_start(GkPacks *packs, int slot, const GkGroupBatchItem *groups, int n, size_t read, size_t end, GkError *err)
+fake_start(GkGroupSession *session, int slot, const GkGroupBatchItem *groups, int n, size_t read, size_t end, GkError *err)
 {
-	FakePacks  *p = (FakePacks *) packs;
+	FakePacks  *p = (FakePacks *) session;
 
 	(void) err;
 	memcpy(p->groups[slot], groups, n * sizeof(GkGroupBatchItem));
@@ -121,9 +121,9 @@ fake_start(GkPacks *packs, int slot, const GkGroupBatchItem *groups, int n, size
 }
 
 static GkStatus
-fake_wait(GkPacks *packs, int slot, GkError *err)
+fake_wait(GkGroupSession *session, int slot, GkError *err)
 {
-	FakePacks  *p = (FakePacks *) packs;
+	FakePacks  *p = (FakePacks *) session;
 
 	(void) err;
 	for (int i = 0; i < p->n[slot]; i++)
@@ -137,6 +137,6 @@ fake_wait(GkPacks *packs, int slot, GkError *err)
 	return GK_OK;
 }
 
-static const GkGroupBatchBackend fake_packed = {fake_open, fake_share, fake_start, fake_wait, fake_close};
+static const GkGroupBatchBackend fake_groups = {fake_open, fake_share, fake_start, fake_wait, fake_close};
 
-#endif							/* FAKE_PACKED_H */
+#endif							/* FAKE_GROUPS_H */

@@ -1,9 +1,9 @@
 /*
- * packed_cases.h - groups of points to be clustered one by one on the CPU and packed
+ * group_cases.h - groups of points to be clustered one by one on the CPU and packed
  * by some device: the same models, bit for bit.
  */
-#ifndef PACKED_CASES_H
-#define PACKED_CASES_H
+#ifndef GROUP_CASES_H
+#define GROUP_CASES_H
 
 #include <math.h>
 #include <stdio.h>
@@ -301,7 +301,7 @@ packed_run(const PackedCase *c, const GkHost *host, const GkBackend *backend)
 }
 
 /* What every device has to do right; options by turns. */
-#define PACKED_CASES(scale) { \
+#define GROUP_CASES(scale) { \
 	{"k-means++", 1000 * (scale), 200, 4, {.k = 3,.n_init = 1,.max_iter = 100,.tol = 1e-4}}, \
 	{"one feature", 500 * (scale), 60, 1, {.k = 5,.n_init = 1,.max_iter = 50,.tol = 0}}, \
 	{"k = 1", 100 * (scale), 40, 2, {.k = 1,.n_init = 1,.max_iter = 10,.tol = 0}}, \
@@ -316,4 +316,4 @@ packed_run(const PackedCase *c, const GkHost *host, const GkBackend *backend)
 	{"one iteration", 300 * (scale), 100, 2, {.k = 9,.init = GK_INIT_RANDOM,.n_init = 1,.max_iter = 1,.tol = 0}}, \
 }
 
-#endif							/* PACKED_CASES_H */
+#endif							/* GROUP_CASES_H */

@@ -1,9 +1,9 @@
 /*
- * test_stage.c - points that go to a real GPU while they are read: the same prepared points,
+ * test_ingest.c - points that go to a real GPU while they are read: the same prepared points,
  * exact totals and models as those that stay in main memory, bit for bit; faults, cancels, no
  * memory lost.
  *
- *   test_stage DIRECTORY [small|full]     of gkmeans_gpu.so
+ *   test_ingest DIRECTORY [small|full]     of gkmeans_gpu.so
  *
  * small: little work, for compute-sanitizer.  Prints what failed, then "N passed, N failed",
  * or "skipped: reason" without a usable GPU.
@@ -107,14 +107,14 @@ fill(GkStore *s, const double *x, int64_t n, int d, int threads, GkError *err)
 }
 
 static GkStatus
-make_store(TestHost *t, const GkBackend *stage, bool wide, int64_t expect, const double *x, int64_t n, int d, GkStore **out, GkError *err)
+make_store(TestHost *t, const GkBackend *device, bool wide, int64_t expect, const double *x, int64_t n, int d, GkStore **out, GkError *err)
 {
 	GkStatus	st = gk_store_create(&t->host, d, false, 0, 16 << 20, SIZE_MAX, out, err);
 
-	if (st == GK_OK && stage != NULL)
+	if (st == GK_OK && device != NULL)
 	{
 		gk_store_expect(*out, expect);
-		st = gk_store_ingest(*out, stage, wide, err);
+		st = gk_store_ingest(*out, device, wide, err);
 	}
 	if (st == GK_OK)
 		st = fill(*out, x, n, d, t->host.threads, err);
@@ -177,7 +177,7 @@ test_points(const GkBackend *gpu, Kind kind, bool wide, int64_t n, int d, int64_
 		return;
 	}
 	{
-		GkProblem	problem = {.host = &t.host,.core = &gk_core,.store = got,.k_max = 1,.max_iter = 1,.staged = gk_ingest_take(got)};
+		GkProblem	problem = {.host = &t.host,.core = &gk_core,.store = got,.k_max = 1,.max_iter = 1,.ingesting = gk_ingest_take(got)};
 		GkSession  *session;
 
 		check(gpu->open(&problem, &session, &err) == GK_OK &&
