@@ -14,6 +14,8 @@ class Gpu:
     def __init__(self):
         self.rows = {}
         for name in sorted(glob.glob(os.path.join(RESULTS, "gpu", "*.jsonl"))):
+            if "-products-" in name:    # another GPU's: page_gpu_products.py
+                continue
             for line in open(name, encoding="utf-8"):
                 r = json.loads(line)
                 key = r["suite"], r["case"], r["what"], r["n"], r["d"], r["k"]

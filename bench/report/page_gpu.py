@@ -10,6 +10,8 @@ def newest():
     """All rows of the newest file that has rows of gpu_kernels."""
     files = []
     for name in glob.glob(os.path.join(RESULTS, "gpu", "*.jsonl")):
+        if "-products-" in name:    # page_gpu_products.py
+            continue
         with open(name, encoding="utf-8") as f:
             rows = [json.loads(line) for line in f if line.strip()]
         if any(r["suite"] == "gpu_kernels" for r in rows):

@@ -7,6 +7,7 @@ import re
 
 import page_engine
 import page_gpu
+import page_gpu_products
 import page_load
 import page_roundtrip
 from about import RESULTS, number, read, table
@@ -94,7 +95,8 @@ def page(gpu, summary, engine_missed):
     growth_about, _ = read("growth.json")
     roundtrip = page_roundtrip.read()
     grouped, window, scan, labels = (Printed(name) for name in ("grouped.txt", "window.txt", "scan.txt", "labels.txt"))
-    kernels = [r for r in page_gpu.newest() if r["suite"] == "gpu_kernels" and r["what"] == "gkmeans"]
+    kernels = [r for r in page_gpu.newest() if r["suite"] == "gpu_kernels" and r["what"] == "gkmeans" and r["d"] <= 16]
+    products = page_gpu_products.compared()
     loads = [page_load.Loads(name) for name in page_load.FILES]
 
     rows, missed = [], []
@@ -121,6 +123,13 @@ def page(gpu, summary, engine_missed):
     if kernels:
         add("GPU, an iteration: its target over its time", *extremes([(r["target_ms"] / r["ms"], shape(r)) for r in kernels], times), "gpu.md")
         missed += [f"GPU, {shape(r)}: {number(r['ms'])} ms, target {number(r['target_ms'])} ms ({link('gpu.md')})" for r in kernels if r["ms"] > r["target_ms"] * 1.005]
+    if products:
+        rivals_of = [(min(r["peers"].values()) / r["later"], shape(r)) for r in products if r["peers"]]
+        add("GPU, wide points, later iterations: the fastest of flash-kmeans and flashlib, float16 included, over gkmeans", *extremes(rivals_of, times), "gpu_products.md")
+        missed += [f"GPU, {shape(r)}, {r['points']}: {number(r['later'])} ms, target {number(r['target'])} ms ({link('gpu_products.md')})"
+                   for r in products if r["later"] > r["target"] * 1.005]
+        missed += [f"GPU, {shape(r)}, {r['points']}: {name} takes {number(ms)} ms, gkmeans {number(r['later'])} ms ({link('gpu_products.md')})"
+                   for r in products for name, ms in r["peers"].items() if ms < r["later"]]
     for start, title in (("round trip", "a round trip through scikit-learn"), ("PostGIS", "PostGIS"), ("pure SQL", "k-means in SQL")):
         found = [(r["seconds"] / next(o["seconds"] for o in rivals if o["rows"] == r["rows"] and o["rival"] == "gkmeans, given centroids"),
                   f"{r['rows']:,} rows of {r['features']}") for r in rivals if r["rival"].startswith(start) and "seconds" in r]
@@ -158,7 +167,7 @@ def page(gpu, summary, engine_missed):
     missed += [f"CPU, {m} ({link('engine.md')})" for m in engine_missed]
 
     runs = [about_run("papers.md", papers_about), about_run("engine.md", {**engine["about"], "settings": {}}), about_run("peers.md", rivals_about)]
-    for page_of, own in (("gpu.md", kernels[:1]), ("papers.md", gpu.all("gpu_papers")), ("peers.md", gpu.all("gpu_peers"))):
+    for page_of, own in (("gpu.md", kernels[:1]), ("gpu_products.md", page_gpu_products.rows()), ("papers.md", gpu.all("gpu_papers")), ("peers.md", gpu.all("gpu_peers"))):
         runs += [[link(page_of), g.replace("GPU 0: ", ""), date, commit, f"`{command}`"]
                  for g, date, commit, command in sorted({(r["gpu"], r["date"], r["commit"], r["command"]) for r in own})]
     runs.append([link("roundtrip.md"), f"{roundtrip['machine']}, PostgreSQL {roundtrip['postgresql']}", roundtrip["date"], roundtrip["commit"], f"`{roundtrip['command']}`"])
