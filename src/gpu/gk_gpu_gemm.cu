@@ -230,8 +230,9 @@ build_points(GkSession *s, GkGemm *g, int k, GkError *err)
 	gk_gpu_gemm_unsort(&g->order);
 	g->order.places = s->n;
 	g->parts = 1;
-	/* By labels of these clusters. */
-	if (g->sort && s->delta_k == k)
+	/* By labels of these clusters; without them, not yet. */
+	g->sort = g->sort && s->delta_k == k;
+	if (g->sort)
 	{
 		GK_DO(gk_gpu_gemm_sort(s, g, k, err));
 		g->parts = 2;

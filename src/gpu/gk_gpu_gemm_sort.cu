@@ -15,18 +15,20 @@
 #include "gpu/gk_gpu_gemm.h"
 
 #define THREADS		256
-#define GROUPS		48			/* of columns, about */
+#define GROUPS		48			/* of columns, at most */
+#define GROUP_WORK	((int64_t) 1 << 31) /* coordinates that may be compared for them */
 
 /* ---- on the host: pivots and groups of centroids ---- */
 
+/* In four sums, which a CPU can add to at the same time. */
 static double
 square_distance(const float *a, const float *b, int d)
 {
-	float		sum = 0.0f;
+	float		sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 
 	for (int j = 0; j < d; j++)
-		sum += (a[j] - b[j]) * (a[j] - b[j]);
-	return sum;
+		sum[j % 4] += (a[j] - b[j]) * (a[j] - b[j]);
+	return (double) sum[0] + sum[1] + sum[2] + sum[3];
 }
 
 typedef struct Group
@@ -44,39 +46,67 @@ by_group(const void *a, const void *b)
 	return x->group != y->group ? (x->group < y->group ? -1 : 1) : x->centroid < y->centroid ? -1 : x->centroid > y->centroid;
 }
 
+typedef struct GroupJob
+{
+	const float *c;
+	int			k;
+	int			d;
+	int			group;
+	int			seed;			/* centroid about which it is */
+	Group	   *out;			/* [k] */
+	double	   *nearest;		/* [k]: distance to the own group's seed */
+} GroupJob;
+
+#define GROUP_JOB	64			/* centroids */
+
+static void
+join_group(void *arg, int64_t job, int thread)
+{
+	const GroupJob *g = (const GroupJob *) arg;
+	int			end = (int) gk_min(g->k, (job + 1) * GROUP_JOB);
+
+	(void) thread;
+	for (int i = (int) job * GROUP_JOB; i < end; i++)
+	{
+		double		d2 = square_distance(g->c + (size_t) i * g->d, g->c + (size_t) g->seed * g->d, g->d);
+
+		if (d2 < g->nearest[i])
+		{
+			g->nearest[i] = d2;
+			g->out[i].group = g->group;
+		}
+	}
+}
+
 /*
  * Centroids in groups about some of them, each the farthest from those before (Gonzalez 1985); the groups in
  * a chain from each to the nearest that is left, so that neighbours in it are near each other.
  */
-static void
-order_columns(const float *c, int k, int d, Group *out, double *nearest)
+static GkStatus
+order_columns(GkSession *s, const float *c, int k, Group *out, double *nearest)
 {
 	int			seed[GROUPS];
 	int			rank[GROUPS];
-	int			groups = k < GROUPS ? k : GROUPS;
+	int			groups = (int) gk_min(gk_min(k, GROUPS), 1 + GROUP_WORK / ((int64_t) k * s->d));
+	GroupJob	job = {c, k, s->d, 0, 0, out, nearest};
 	int			at = 0;
 
 	for (int i = 0; i < k; i++)
 	{
 		nearest[i] = DBL_MAX;
+		out[i].group = 0;
 		out[i].centroid = i;
 	}
-	for (int g = 0, next = 0; g < groups; g++)
+	for (int g = 0; g < groups; g++)
 	{
-		seed[g] = next;
+		seed[g] = job.seed;
 		rank[g] = -1;
+		job.group = g;
+		if (!s->core->parallel_for(s->host, (k + GROUP_JOB - 1) / GROUP_JOB, join_group, &job))
+			return GK_STOPPED;
 		for (int i = 0; i < k; i++)
-		{
-			double		d2 = square_distance(c + (size_t) i * d, c + (size_t) seed[g] * d, d);
-
-			if (d2 < nearest[i])
-			{
-				nearest[i] = d2;
-				out[i].group = g;
-			}
-			if (nearest[i] > nearest[next])
-				next = i;
-		}
+			if (nearest[i] > nearest[job.seed])
+				job.seed = i;
 	}
 	for (int g = 0; g < groups; g++)
 	{
@@ -86,7 +116,7 @@ order_columns(const float *c, int k, int d, Group *out, double *nearest)
 		rank[at] = g;
 		for (int i = 0; i < groups; i++)
 		{
-			double		d2 = square_distance(c + (size_t) seed[i] * d, c + (size_t) seed[at] * d, d);
+			double		d2 = square_distance(c + (size_t) seed[i] * s->d, c + (size_t) seed[at] * s->d, s->d);
 
 			if (rank[i] < 0 && d2 < closest)
 			{
@@ -99,6 +129,7 @@ order_columns(const float *c, int k, int d, Group *out, double *nearest)
 	for (int i = 0; i < k; i++)
 		out[i].group = rank[out[i].group];
 	qsort(out, k, sizeof(Group), by_group);
+	return GK_OK;
 }
 
 typedef struct PivotJob
@@ -290,8 +321,9 @@ gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, GkError *err)
 	if (e == cudaSuccess && st == GK_OK)
 		st = order_rows(s, g, k, pivot_of, count, err);
 	if (e == cudaSuccess && st == GK_OK)
+		st = order_columns(s, c, k, group, nearest);
+	if (e == cudaSuccess && st == GK_OK)
 	{
-		order_columns(c, k, s->d, group, nearest);
 		for (int i = 0; i < k; i++)
 			pivot_of[i] = group[i].centroid;
 		e = cudaMemcpy(o->centroid, pivot_of, (size_t) k * sizeof(int), cudaMemcpyHostToDevice);
