@@ -119,10 +119,10 @@ bytes_needed(const GkSession *s, const GkGemm *g, int k)
 	size_t		tiles = gk_gemm_key_pitch(k) / GK_GEMM_STAY_COLUMNS;
 
 	return (size_t) s->n * g->pitch * sizeof(float) + (size_t) g->order.places * place +
-		slice * (64 + tiles * sizeof(short) / GK_GEMM_ROWS) + PAIR_ROOM * sizeof(GkGemmPair) + GATHER_BYTES + MOVE_BYTES +
+		slice * (64 + tiles * sizeof(int) / GK_GEMM_ROWS) + PAIR_ROOM * sizeof(GkGemmPair) + GATHER_BYTES + MOVE_BYTES +
 		(size_t) k * (width_of(s, g->parts) * sizeof(__half) + (size_t) g->pitch * sizeof(float)) +
 		(size_t) g->order.pivots * gk_gemm_key_pitch(k) * sizeof(int) +
-		(size_t) g->order.places / GK_GEMM_ROWS * tiles * sizeof(short);
+		(size_t) g->order.places / GK_GEMM_ROWS * tiles * sizeof(int);
 }
 
 static GkStatus
@@ -149,7 +149,7 @@ allocate_centroids(GkSession *s, GkGemm *g, int k, GkError *err)
 	if (g->order.row != NULL)
 	{
 		GK_TRY(cudaMalloc((void **) &g->needs, row_tiles * sizeof(int)));
-		GK_TRY(cudaMalloc((void **) &g->need, row_tiles * tiles * sizeof(short)));
+		GK_TRY(cudaMalloc((void **) &g->need, row_tiles * tiles * sizeof(int)));
 	}
 	g->k_room = k;
 	return GK_OK;
@@ -172,7 +172,7 @@ allocate_slice(GkSession *s, GkGemm *g, int k, GkError *err)
 	GK_TRY(cudaMalloc((void **) &g->gathered_pivot, room / GK_GEMM_ROWS * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->gathered_bound, room * sizeof(GkGemmBound)));
 	GK_TRY(cudaMalloc((void **) &g->gathered_needs, room / GK_GEMM_ROWS * sizeof(int)));
-	GK_TRY(cudaMalloc((void **) &g->gathered_need, room / GK_GEMM_ROWS * gk_gemm_tiles(g, k) * sizeof(short)));
+	GK_TRY(cudaMalloc((void **) &g->gathered_need, room / GK_GEMM_ROWS * gk_gemm_tiles(g, k) * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->limit, room * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->decided, room * sizeof(*g->decided)));
 	GK_TRY(cudaMalloc((void **) &g->in_crowd, room));

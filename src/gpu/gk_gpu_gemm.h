@@ -113,11 +113,11 @@ typedef struct GkGemmArgs
 	int			k;
 	int			d;
 	int			parts;
-	float		tiny;			/* 2 sqrt(t), rounded up */
+	float		tiny;			/* the square root of 2 t, rounded up */
 	const int  *pivot;			/* [places / GK_GEMM_ROWS]; NULL: all 0 */
 	/* Which tiles of columns GK_GEMM_ROWS places need: how many, and [tiles] of each; NULL: all. */
 	const int  *needs;
-	const unsigned short *need;
+	const int  *need;
 	const int  *keys;			/* [pivots][key_pitch]: of |b_j - p|^2 / 2, and the magic number's */
 	int			key_pitch;
 	GkGemmState *state;
@@ -168,7 +168,7 @@ struct GkGemm
 	int		   *keys;			/* [pivots][key_pitch] */
 	unsigned int *nearest;		/* [pivots][tiles]: bits of the smallest |b_j - p| */
 	int		   *needs;			/* [places / GK_GEMM_ROWS] */
-	unsigned short *need;		/* [places / GK_GEMM_ROWS][tiles] */
+	int		   *need;			/* [places / GK_GEMM_ROWS][tiles] */
 	unsigned int *longest;		/* bits of max |y'| over all rows */
 	GkGemmState *state;
 	/* Of a slice, sized for rows_room places and as many more as padding takes. */
@@ -182,7 +182,7 @@ struct GkGemm
 	int		   *gathered_pivot; /* [tiles] */
 	GkGemmBound *gathered_bound;	/* [gathered] */
 	int		   *gathered_needs; /* [tiles] */
-	unsigned short *gathered_need;	/* [tiles][tiles of columns] */
+	int		   *gathered_need;	/* [tiles][tiles of columns] */
 	int		   *limit;			/* [gathered] */
 	unsigned long long *decided;	/* [gathered]: distance and label */
 	unsigned char *in_crowd;	/* [gathered] */
@@ -283,7 +283,7 @@ void		gk_gpu_gemm_unsort(GkGemmOrder *o);
  * rows, in device memory, when there may be fewer.
  */
 GkStatus	gk_gpu_gemm_needs(GkSession *s, GkGemm *g, const GkGemmBound *bound, const int *pivot, int64_t rows,
-							  const int *count, int k, int *needs, unsigned short *need, GkError *err);
+							  const int *count, int k, int *needs, int *need, GkError *err);
 
 /* ---- gk_gpu_gemm_round.cu ---- */
 

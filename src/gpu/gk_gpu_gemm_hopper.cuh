@@ -417,6 +417,11 @@ store_candidates(const GkGemmArgs &p, const float (&sum)[N], const int2 *keys, f
 				near[r] |= (uint64_t) 2 << 2 * j;
 		}
 	}
+	/* Rows that are not there have no candidates, whatever their sums are. */
+#pragma unroll
+	for (int r = 0; r < 2; r++)
+		if (limit[r] == GK_GEMM_NO_LIMIT)
+			near[r] = 0;
 	mine = __popcll(near[0]) + __popcll(near[1]);
 	if (!__any_sync(0xffffffffu, mine))
 		return;
@@ -430,8 +435,9 @@ store_candidates(const GkGemmArgs &p, const float (&sum)[N], const int2 *keys, f
 		if (lane >= o)
 			upto += before;
 	}
+	/* Once there is none it does not add any more: all candidates of all rows could be more than an int has. */
 	if (lane == 31)
-		at = atomicAdd(&p.state->pairs, upto);
+		at = *(volatile int *) &p.state->pairs < p.pair_room ? atomicAdd(&p.state->pairs, upto) : p.pair_room;
 	at = __shfl_sync(0xffffffffu, at, 31) + upto - mine;
 #pragma unroll
 	for (int r = 0; r < 2; r++)

@@ -148,6 +148,8 @@ find_pivot(void *arg, int64_t job, int thread)
 	double		nearest = DBL_MAX;
 
 	(void) thread;
+	/* (No distance is less when all overflow.) */
+	p->pivot_of[job] = 0;
 	for (int i = 0; i < p->pivots; i++)
 	{
 		double		d2 = square_distance(p->c + (size_t) i * p->d, p->c + (size_t) job * p->d, p->d);
@@ -242,7 +244,8 @@ place_tiles(GkSession *s, GkGemmOrder *o, int *count, GkError *err)
 		if (e == cudaSuccess)
 			e = cudaMalloc((void **) &o->row, (size_t) o->places * sizeof(int));
 		if (e == cudaSuccess)
-			e = cudaMemcpy(o->pivot, pivot, (size_t) (o->places / GK_GEMM_ROWS) * sizeof(int), cudaMemcpyHostToDevice);
+			e = cudaMemcpyAsync(o->pivot, pivot, (size_t) (o->places / GK_GEMM_ROWS) * sizeof(int), cudaMemcpyHostToDevice,
+								s->gpu->stream);
 		s->core->free(s->host, pivot);
 		if (e != cudaSuccess)
 			return gk_gpu_fail(s, e, "order of rows", __FILE__, __LINE__, err);
@@ -316,8 +319,8 @@ gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, GkError *err)
 	if (e == cudaSuccess && st == GK_OK)
 		e = cudaMalloc((void **) &o->centroid, (size_t) k * sizeof(int));
 	if (e == cudaSuccess && st == GK_OK)
-		e = cudaMemcpy2D(o->pivot_at, g->pitch * sizeof(float), c, s->d * sizeof(float), s->d * sizeof(float), o->pivots,
-						 cudaMemcpyHostToDevice);
+		e = cudaMemcpy2DAsync(o->pivot_at, g->pitch * sizeof(float), c, s->d * sizeof(float), s->d * sizeof(float), o->pivots,
+							  cudaMemcpyHostToDevice, s->gpu->stream);
 	if (e == cudaSuccess && st == GK_OK)
 		st = order_rows(s, g, k, pivot_of, count, err);
 	if (e == cudaSuccess && st == GK_OK)
@@ -326,7 +329,7 @@ gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, GkError *err)
 	{
 		for (int i = 0; i < k; i++)
 			pivot_of[i] = group[i].centroid;
-		e = cudaMemcpy(o->centroid, pivot_of, (size_t) k * sizeof(int), cudaMemcpyHostToDevice);
+		e = cudaMemcpyAsync(o->centroid, pivot_of, (size_t) k * sizeof(int), cudaMemcpyHostToDevice, s->gpu->stream);
 	}
 	s->core->free(s->host, nearest);
 	return e != cudaSuccess ? gk_gpu_fail(s, e, "pivots", __FILE__, __LINE__, err) : st;
@@ -345,7 +348,7 @@ typedef struct NeedsArgs
 	const unsigned int *nearest;
 	const GkGemmState *state;
 	int		   *needs;
-	unsigned short *need;
+	int		   *need;
 } NeedsArgs;
 
 /* A block per tile of rows. */
@@ -382,7 +385,7 @@ needs_kernel(const __grid_constant__ NeedsArgs a)
 	far = gk_gemm_out((double) __uint_as_float(closest) * 1.0003 + x, a.d, a.tiny) + x;
 	for (int t = threadIdx.x; t < a.tiles; t += GK_GEMM_ROWS)
 		if (!((double) __uint_as_float(nearest[t]) > far))
-			a.need[(int64_t) blockIdx.x * a.tiles + atomicAdd(&count, 1)] = (unsigned short) t;
+			a.need[(int64_t) blockIdx.x * a.tiles + atomicAdd(&count, 1)] = t;
 	__syncthreads();
 	if (threadIdx.x == 0)
 		a.needs[blockIdx.x] = count;
@@ -390,7 +393,7 @@ needs_kernel(const __grid_constant__ NeedsArgs a)
 
 GkStatus
 gk_gpu_gemm_needs(GkSession *s, GkGemm *g, const GkGemmBound *bound, const int *pivot, int64_t rows, const int *count,
-				  int k, int *needs, unsigned short *need, GkError *err)
+				  int k, int *needs, int *need, GkError *err)
 {
 	NeedsArgs	a = {bound, s->d, gk_gemm_tiles(g, k), gk_gemm_tiny(s, g), pivot, count, g->nearest, g->state, needs, need};
 

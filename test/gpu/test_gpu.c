@@ -480,6 +480,8 @@ test_full(void)
 			one((Shape) {.n = 20011,.d = d,.k = 12 * d,.far = far}, 1);
 		one((Shape) {.n = 5003,.d = 40,.k = 70,.far = far}, 1);
 	}
+	/* A centroid so far out that every row has all others for candidates: more pairs than an int counts. */
+	one((Shape) {.n = 66000,.d = 8,.k = 33000,.far = 1e9f}, 1);
 	/* Many centroids among the same points: close cases. */
 	one((Shape) {.n = 40009,.d = 24,.k = 2000,.centres = 1}, 2);
 	one((Shape) {.n = 5000001,.d = 4,.k = 4}, 12);
