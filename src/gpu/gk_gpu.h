@@ -399,9 +399,6 @@ GkStatus	gk_gpu_labels(GkSession *s, int64_t rows, int k, GkLabels *out, GkError
 bool		gk_gpu_assign_mma_fits(const GkSession *s, int k);
 GkStatus	gk_gpu_assign_mma(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
 
-/* Canonical distances of rows to the centroids of their labels. */
-GkStatus	gk_gpu_own_d2(GkSession *s, const GkRows *rows, GkLabels labels, float *d2, GkError *err);
-
 /* ---- gk_gpu_gemm.cu: the same by a matrix product, for many features or clusters ---- */
 
 /* May k clusters' labels come from there? */

@@ -331,9 +331,9 @@ assign_wide_kernel(AssignArgs a, L *labels, float *d2out)
 
 /* ---- the distance of a label ---- */
 
-template <typename L>
+/* Canonical distances of rows to the centroids of their labels. */
 __global__ void __launch_bounds__(THREADS)
-own_d2_kernel(GkRows p, const float *c, int d, const L *labels, float *d2out)
+own_d2_kernel(GkRows p, const float *c, int d, const int32_t *labels, float *d2out)
 {
 	for (int64_t row = (int64_t) blockIdx.x * THREADS + threadIdx.x; row < p.rows; row += (int64_t) gridDim.x * THREADS)
 	{
@@ -349,19 +349,6 @@ own_d2_kernel(GkRows p, const float *c, int d, const L *labels, float *d2out)
 		}
 		d2out[row] = d2;
 	}
-}
-
-GkStatus
-gk_gpu_own_d2(GkSession *s, const GkRows *rows, GkLabels labels, float *d2, GkError *err)
-{
-	unsigned int blocks = (unsigned int) ((rows->rows + THREADS - 1) / THREADS);
-
-	if (labels.narrow)
-		own_d2_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(*rows, s->centroids, s->d, (const uint8_t *) labels.at, d2);
-	else
-		own_d2_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(*rows, s->centroids, s->d, (const int32_t *) labels.at, d2);
-	GK_LAUNCHED();
-	return GK_OK;
 }
 
 /* ---- launchers ---- */
@@ -426,7 +413,12 @@ gk_gpu_assign(GkSession *s, const GkRows *rows, int k, GkLabels labels, float *d
 	a.p.first = 0;
 	/* All labels are there (gk_gpu_gemm_all). */
 	if (s->gemm_k == k)
-		return gk_gpu_own_d2(s, rows, {s->labels + rows->first, false}, d2, err);
+	{
+		own_d2_kernel<<<(unsigned int) ((rows->rows + THREADS - 1) / THREADS), THREADS, 0, s->gpu->stream>>>
+			(*rows, s->centroids, s->d, s->labels + rows->first, d2);
+		GK_LAUNCHED();
+		return GK_OK;
+	}
 	if (d2 == NULL && gk_gpu_assign_mma_fits(s, k))
 		return gk_gpu_assign_mma(s, &a.p, k, labels, err);
 	step = step < PAD_K ? PAD_K : step / PAD_K * PAD_K;

@@ -50,7 +50,7 @@
 /* Where a matrix product makes the labels (gk_gpu_gemm.cu). */
 #define GK_GEMM_MS			2e11	/* points, features, clusters per millisecond */
 #define GK_GEMM_MIN_D		5
-#define GK_GEMM_NARROW_D	16	/* up to so many features other kernels have them in registers ... */
+#define GK_GEMM_NARROW_D	16	/* features: up to these other kernels have them in registers ... */
 #define GK_GEMM_MIN_NARROW	6000	/* ... and win with fewer values of all centroids */
 #define GK_GEMM_MIN_WIDE	250
 #define GK_GEMM_MIN_WORK	1e8 /* points, features, clusters: with less, launches take the time */

@@ -110,7 +110,7 @@ width_of(const GkSession *s, int parts)
 	return (size_t) gk_round_up((int64_t) parts * s->d, 8);
 }
 
-/* Bytes for the points in so many places, a slice of them, and the centroids. */
+/* Bytes for the points in their places, a slice of them, and k centroids. */
 static size_t
 bytes_needed(const GkSession *s, const GkGemm *g, int k)
 {
@@ -165,7 +165,7 @@ allocate_slice(GkSession *s, GkGemm *g, int k, GkError *err)
 		return GK_OK;
 	free_slice(g);
 	GK_TRY(cudaMalloc((void **) &g->limits, rows * sizeof(int)));
-	GK_TRY(cudaMalloc((void **) &g->count, (g->order.pivots + 1) * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &g->count, g->order.pivots * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->list, rows * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->rank, rows * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->gathered_row, room * sizeof(int)));

@@ -33,8 +33,8 @@
  *
  * a is the sum of: half a unit each for the rounding of the product and of |b - p|^2 / 2; |w| 2^-24 for the
  * rounding of w; and what the tensor core loses in its sums.  For that it is assumed that adding 16 products
- * to a sum loses at most 16 * 2^-24 of the largest magnitude there, some five times what was measured;
- * gk_gpu_gemm_probe() tests it on the device at hand.
+ * to a sum loses at most 16 * 2^-24 of the largest magnitude there: three times what gk_gpu_gemm_probe()
+ * allows the device at hand.
  */
 #ifndef GK_GPU_GEMM_H
 #define GK_GPU_GEMM_H
@@ -175,7 +175,7 @@ struct GkGemm
 	int64_t		rows_room;
 	int			slice_k;
 	int		   *limits;			/* [places of the slice] */
-	int		   *count;			/* [pivots + 1]: undecided, then where they begin among the gathered */
+	int		   *count;			/* [pivots]: undecided, then where they begin among the gathered */
 	int		   *list;			/* undecided places */
 	int		   *rank;			/* among those of its pivot */
 	int		   *gathered_row;	/* [gathered] */

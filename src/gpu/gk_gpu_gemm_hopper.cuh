@@ -215,7 +215,7 @@ struct Smallest
 		}
 	}
 
-	/* Of the sums of a tile of 2 N columns, of which there are so many. */
+	/* Of the sums of a tile of 2 N columns; `columns` of these and of what follows have a centroid. */
 	template <int N>
 	__device__ __forceinline__ void
 	take(const float (&sum)[N], const int2 *keys, float magic, int t, int columns)
@@ -249,7 +249,7 @@ struct Smallest
 	}
 };
 
-/* The column of a key of lane `quad` of four, in a tile of so many columns; the key has it within 256. */
+/* The column of a key of lane `quad` of four, in a tile of COLUMNS; the key has it within 256. */
 template <int COLUMNS>
 __device__ __forceinline__ int
 column(int tile, int key, int quad)

@@ -78,7 +78,7 @@ probe_check_kernel(const __half *y, const __half *b, int width, int columns, con
 		square[0] += __shfl_xor_sync(0xffffffffu, square[0], o);
 		square[1] += __shfl_xor_sync(0xffffffffu, square[1], o);
 	}
-	/* A third of the bound: the worst that was measured is a fifth. */
+	/* A third of the bound: what these rows do not show has room. */
 	if (lane == 0 && !(fabs(sums[at] - sum) <= width * 0x1p-24 / 3.0 * sqrt(square[0]) * sqrt(square[1])))
 		*bad = 1;
 }
