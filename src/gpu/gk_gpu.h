@@ -100,7 +100,7 @@ typedef struct GkLogHead
 	/* Where gk_gpu_gemm.cu made the labels. */
 	unsigned long long undecided;	/* rows */
 	unsigned long long pairs;	/* canonical distances of these */
-	unsigned long long parts;	/* of which products */
+	unsigned long long sorts;	/* of the points, before */
 } GkLogHead;
 
 /* What the update needs to know of the columns, on the device. */

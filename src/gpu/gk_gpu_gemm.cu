@@ -20,29 +20,34 @@
 /* ---- memory ---- */
 
 static void
+free_all(void **const *all, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+	{
+		cudaFree(*all[i]);
+		*all[i] = NULL;
+	}
+}
+
+static void
 free_points(GkGemm *g)
 {
 	cudaFree(g->y);
 	cudaFree(g->bound);
+	cudaFree(g->reach);
 	g->y = NULL;
 	g->bound = NULL;
+	g->reach = NULL;
 	g->built = false;
 }
 
 static void
 free_centroids(GkGemm *g)
 {
-	cudaFree(g->b);
-	cudaFree(g->c);
-	cudaFree(g->keys);
-	cudaFree(g->nearest);
-	cudaFree(g->needs);
-	cudaFree(g->need);
-	g->b = NULL;
-	g->c = NULL;
-	g->keys = g->needs = NULL;
-	g->nearest = NULL;
-	g->need = NULL;
+	void	  **all[] = {(void **) &g->b, (void **) &g->square, (void **) &g->lost, (void **) &g->c, (void **) &g->keys, (void **) &g->z,
+	(void **) &g->nearest, (void **) &g->needs, (void **) &g->need};
+
+	free_all(all, sizeof(all) / sizeof(all[0]));
 	g->k_room = 0;
 }
 
@@ -54,11 +59,7 @@ free_slice(GkGemm *g)
 		(void **) &g->gathered_needs, (void **) &g->gathered_need, (void **) &g->limit, (void **) &g->decided,
 	(void **) &g->in_crowd, (void **) &g->crowd, (void **) &g->pair, (void **) &g->gathered};
 
-	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-	{
-		cudaFree(*all[i]);
-		*all[i] = NULL;
-	}
+	free_all(all, sizeof(all) / sizeof(all[0]));
 	g->rows_room = 0;
 }
 
@@ -104,24 +105,19 @@ slice_rows(const GkSession *s, const GkGemm *g, int k)
 	return gk_min(gk_round_up(rows, GK_GEMM_ROWS), gk_round_up(g->order.places, GK_GEMM_ROWS));
 }
 
-static size_t
-width_of(const GkSession *s, int parts)
-{
-	return (size_t) gk_round_up((int64_t) parts * s->d, 8);
-}
-
 /* Bytes for the points in their places, a slice of them, and k centroids. */
 static size_t
 bytes_needed(const GkSession *s, const GkGemm *g, int k)
 {
-	size_t		place = width_of(s, g->parts) * sizeof(__half) + sizeof(GkGemmBound) + 2 * sizeof(int);
+	size_t		width = g->width * sizeof(__half);
+	size_t		place = width + sizeof(GkGemmBound) + 2 * sizeof(int);
 	size_t		slice = (size_t) gk_gemm_gather_room(g, slice_rows(s, g, k));
 	size_t		tiles = gk_gemm_key_pitch(k) / GK_GEMM_STAY_COLUMNS;
 
 	return (size_t) s->n * g->pitch * sizeof(float) + (size_t) g->order.places * place +
 		slice * (64 + tiles * sizeof(int) / GK_GEMM_ROWS) + PAIR_ROOM * sizeof(GkGemmPair) + GATHER_BYTES + MOVE_BYTES +
-		(size_t) k * (width_of(s, g->parts) * sizeof(__half) + (size_t) g->pitch * sizeof(float)) +
-		(size_t) g->order.pivots * gk_gemm_key_pitch(k) * sizeof(int) +
+		(size_t) k * (g->order.copies * (width + sizeof(double)) + (size_t) g->pitch * sizeof(float)) +
+		(size_t) g->order.pivots * gk_gemm_key_pitch(k) * (sizeof(int) + sizeof(float)) +
 		(size_t) g->order.places / GK_GEMM_ROWS * tiles * sizeof(int);
 }
 
@@ -130,6 +126,7 @@ allocate_points(GkSession *s, GkGemm *g, GkError *err)
 {
 	GK_TRY(cudaMalloc((void **) &g->y, (size_t) g->order.places * g->width * sizeof(__half)));
 	GK_TRY(cudaMalloc((void **) &g->bound, (size_t) g->order.places * sizeof(GkGemmBound)));
+	GK_TRY(cudaMalloc((void **) &g->reach, (size_t) g->order.pivots * sizeof(GkGemmReach)));
 	return GK_OK;
 }
 
@@ -138,16 +135,21 @@ allocate_centroids(GkSession *s, GkGemm *g, int k, GkError *err)
 {
 	size_t		tiles = gk_gemm_tiles(g, k);
 	size_t		row_tiles = (size_t) gk_round_up(g->order.places, GK_GEMM_ROWS) / GK_GEMM_ROWS;
+	size_t		keys = (size_t) g->order.pivots * gk_gemm_key_pitch(k);
 
 	if (k <= g->k_room)
 		return GK_OK;
 	free_centroids(g);
-	GK_TRY(cudaMalloc((void **) &g->b, (size_t) k * g->width * sizeof(__half)));
+	GK_TRY(cudaMalloc((void **) &g->b, (size_t) g->order.copies * k * g->width * sizeof(__half)));
 	GK_TRY(cudaMalloc((void **) &g->c, (size_t) k * g->pitch * sizeof(float)));
-	GK_TRY(cudaMalloc((void **) &g->keys, (size_t) g->order.pivots * gk_gemm_key_pitch(k) * sizeof(int)));
-	GK_TRY(cudaMalloc((void **) &g->nearest, (size_t) g->order.pivots * tiles * sizeof(int)));
-	if (g->order.row != NULL)
+	GK_TRY(cudaMalloc((void **) &g->keys, keys * sizeof(int)));
+	if (g->order.row == NULL)
+		GK_TRY(cudaMalloc((void **) &g->square, k * sizeof(double)));
+	else
 	{
+		GK_TRY(cudaMalloc((void **) &g->nearest, g->order.pivots * tiles * sizeof(int)));
+		GK_TRY(cudaMalloc((void **) &g->lost, (size_t) g->order.copies * k * sizeof(float)));
+		GK_TRY(cudaMalloc((void **) &g->z, keys * sizeof(float)));
 		GK_TRY(cudaMalloc((void **) &g->needs, row_tiles * sizeof(int)));
 		GK_TRY(cudaMalloc((void **) &g->need, row_tiles * tiles * sizeof(int)));
 	}
@@ -229,15 +231,13 @@ build_points(GkSession *s, GkGemm *g, int k, GkError *err)
 	free_slice(g);
 	gk_gpu_gemm_unsort(&g->order);
 	g->order.places = s->n;
-	g->parts = 1;
 	/* By labels of these clusters; without them, not yet. */
 	g->sort = g->sort && s->delta_k == k;
 	if (g->sort)
 	{
 		GK_DO(gk_gpu_gemm_sort(s, g, k, err));
-		g->parts = 2;
+		g->sorts++;
 	}
-	g->width = (int) width_of(s, g->parts);
 	if (bytes_needed(s, g, k) > s->spare)
 		return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "no memory for products");
 	GK_DO(allocate_points(s, g, err));
@@ -254,8 +254,8 @@ build(GkSession *s, GkGemm *g, int k, GkError *err)
 	if (g->x == NULL)
 	{
 		g->pitch = (int) gk_round_up(s->d, 4);
+		g->width = (int) gk_round_up(s->d, 8);
 		g->scale = (float) gk_pow2(GK_GEMM_TOP - gk_gpu_top_expo(s));
-		g->parts = 1;
 		gk_gpu_gemm_unsort(&g->order);
 		g->order.places = s->n;
 		if (bytes_needed(s, g, k) > s->spare)
@@ -318,7 +318,7 @@ gk_gpu_gemm_judge(GkSession *s, int k, const GkLogHead *head)
 	bool		many;
 
 	/* What was under way when the order changed says nothing of it. */
-	if (g == NULL || !g->built || (int) head->parts != g->parts)
+	if (g == NULL || !g->built || head->sorts != g->sorts)
 		return;
 	many = (double) head->pairs > (double) s->n * k * GK_GEMM_MAX_PAIRS;
 	if (!g->sort && s->delta_k == k && (many || (double) head->undecided > s->n * GK_GEMM_MAX_UNDECIDED))
@@ -345,10 +345,12 @@ gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 	a.pivot = g->order.pivot;
 	a.needs = g->needs;
 	a.need = g->need;
+	a.copy = g->order.copy;
+	a.copies = g->order.copies;
 	a.keys = g->keys;
+	a.z = g->z;
 	a.state = g->state;
 	a.d = s->d;
-	a.parts = g->parts;
 	a.tiny = (float) (sqrt(gk_gemm_tiny(s, g)) * 1.02);
 	a.bound = g->bound;
 	a.row = g->order.row;

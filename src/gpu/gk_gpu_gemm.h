@@ -4,13 +4,12 @@
  *
  * Words:
  *   pivot      a point p near some rows, which are rounded as x - p; without pivots there is one, 0
+ *   middle     a point q near some pivots and the centroids about them.  For the rows of these pivots the
+ *              centroids are rounded as c - q: a copy of them for each middle.  Without pivots it is 0
  *   place      rows lie in the order of their pivots, each pivot's rows padded to whole tiles; without
  *              pivots a row's place is its number
- *   part       a centroid is one float16, c_hi, or with pivots two, (c_lo, c_hi): the small products come
- *              first, so that little of them is lost.  A row has the same part for each
- *   rounded    y = p + y' for a point, b for a centroid, divided by the common scale
- *   score      s_j = |b_j - p|^2 / 2 - y' . b_j, so that |y - b_j|^2 = w + 2 s_j with
- *              w = |y'|^2 + 2 y' . p
+ *   rounded    y' for x - p, and y = p + y'; b for c - q; divided by the common scale
+ *   score      s_j: what is left of half a square distance when what all j have in common is taken away
  *   unit       scores are compared as integers, multiples of a power of two
  *   key        64 * score + a number that tells the column, 32 bits
  *   column     a centroid's place; with pivots near centroids lie together
@@ -19,6 +18,8 @@
  *
  * Why the label is the canonical argmin (all lengths in the common scale).  Let r_j = |x - c_j|, D~_j its
  * canonical square, |D~_j - r_j^2| <= g r_j^2 + t with g = (d + 3) 2^-24 and t = d 2^-148 for what underflows.
+ *
+ * Without pivots, by distances: s_j = |b_j|^2 / 2 - y . b_j, so that |y - b_j|^2 = w + 2 s_j with w = |y|^2.
  *  1. | r_j - |y - b_j| | <= e, with e = |x - y| + max |c_j - b_j|: the triangle inequality, twice.
  *  2. |y - b_j|^2 = w + 2 s_j, and the computed score s~_j is within a of s_j.
  *  3. So sqrt(w + 2 s~_j - 2 a) - e <= r_j <= sqrt(w + 2 s~_j + 2 a) + e.
@@ -28,13 +29,27 @@
  *  5. By 3 that is so if s~_j > ((out(R) + e)^2 - w) / 2 + a.
  *  If that holds for all j but i, the label is i; otherwise the label is the best, by canonical distance,
  *  of those for which it does not hold.
- *  6. A tile of columns is left out for a tile of rows if all its |b_j - p| - max |y'| - e > out(R) with
- *     R = min_j |b_j - p| + max |y'| + e: again the triangle inequality, by way of p.
+ * a is the sum of: half a unit each for the rounding of the product and of |b|^2 / 2; |w| 2^-24 for the
+ * rounding of w; and what the tensor core loses in its sums.
  *
- * a is the sum of: half a unit each for the rounding of the product and of |b - p|^2 / 2; |w| 2^-24 for the
- * rounding of w; and what the tensor core loses in its sums.  For that it is assumed that adding 16 products
- * to a sum loses at most 16 * 2^-24 of the largest magnitude there: three times what gk_gpu_gemm_probe()
- * allows the device at hand.
+ * With pivots, by scores: s_j = |c_j - p|^2 / 2 - y' . b_j.
+ *  6. r_j^2 = |x - p|^2 + 2 f_j with f_j = |c_j - p|^2 / 2 - (x - p) . (c_j - p).  With x - p = y' + u and
+ *     c_j - q = b_j + v_j, f_j = s_j + y' . (p - q) - y' . v_j - u . (c_j - p): so f_j is within z_j of
+ *     s_j + y' . (p - q) with z_j = E |c_j - p| + Y (|v_j| + T |b_j|), where E and Y are the largest |u| and
+ *     |y'| of the pivot's rows, and T |y'| |b_j| is what the tensor core loses.  (z_j also has what float32
+ *     loses in |c_j - p|^2 / 2.)
+ *  7. Keys are made of s_j - z_j.  With i the smallest of these found, f_i <= s~_i + 2 z_i + a, and f_j >= s~_j - a
+ *     for the others, in units that have y' . (p - q) taken away; a is a unit for both roundings.
+ *  8. r_j^2 - r_i^2 = 2 (f_j - f_i): if f_j - f_i > (g r_i^2 + t) / (1 - g), then D~_j > D~_i.  r_i^2 is at most
+ *     w + 2 (s~_i + 2 z_i + a) with w = |y'|^2 + 2 y' . (p - q) + |u| (2 |y'| + |u|).
+ *  9. A tile of columns is left out for a tile of rows if all its |c_j - p| - l > out(R) with R = min_j |c_j - p| +
+ *     l, where l = max |y'| + max |u|: the triangle inequality, by way of p.
+ * Errors are in proportion to |c_j - p| and |c_j - q|, not to the distances, and centroids near a row's pivot
+ * are what the row has to be compared with: in clumps of many features they are much nearer to each other
+ * than to the points.
+ *
+ * The tensor core: it is assumed that adding 16 products to a sum loses at most 16 * 2^-24 of the largest
+ * magnitude there, three times what gk_gpu_gemm_probe() allows the device at hand; so T = (d + 16) 2^-24.
  */
 #ifndef GK_GPU_GEMM_H
 #define GK_GPU_GEMM_H
@@ -50,28 +65,36 @@
 #define GK_GEMM_STAY_SLICES		4	/* of a row's values that can stay */
 #define GK_GEMM_DEPTH	64		/* float16 values of a row that are brought at a time */
 #define GK_GEMM_PAD		(1 << 30)	/* the key of a column without a centroid; of others: less */
-#define GK_GEMM_FAR		(3 << 22)	/* units that |b - p|^2 / 2 has at most; farther ones are as far */
+#define GK_GEMM_FAR		(3 << 22)	/* units of a key without its product, at most and at least: what is
+									 * beyond them is as far */
 #define GK_GEMM_MAX_LIMIT	(1 << 23)	/* units: a limit above it rules nothing out */
 #define GK_GEMM_MAX_SLACK	(1 << 24)	/* units: the same */
 #define GK_GEMM_NO_LIMIT	((int) 0x80808080)	/* of a row without candidates; bytes, for memset */
 #define GK_GEMM_TOP		10		/* the common scale brings all points into +-2^it */
 #define GK_GEMM_PIVOTS	1024	/* at most */
+#define GK_GEMM_MIDDLES	48		/* at most */
 
-/* Of a row, in the common scale; rounded up but for the first. */
+/* Of a row, in the common scale; rounded up. */
 typedef struct GkGemmBound
 {
-	float		w;				/* to nearest */
+	float		w;				/* without pivots to nearest */
 	float		length;			/* |y'| */
-	float		rest;			/* |x - y| */
-	float		pad;
+	float		rest;			/* |u| = |x - y| */
+	int			pivot;
 } GkGemmBound;
+
+/* Of a pivot's rows: bits of the largest of each, so that they can be raised by atomics. */
+typedef struct GkGemmReach
+{
+	unsigned int length;
+	unsigned int rest;
+} GkGemmReach;
 
 /* What is known of all centroids, and what a pass counts.  In device memory. */
 typedef struct GkGemmState
 {
-	unsigned int length;		/* bits of floats: max |b_j|, max |c_j - b_j|, max |c_lo| */
+	unsigned int length;		/* bits of floats: max |b_j|, max |v_j| */
 	unsigned int rest;
-	unsigned int low;
 	float		unit;
 	float		magic;			/* 1.5 * 2^23 units */
 	/* Of a slice. */
@@ -79,11 +102,10 @@ typedef struct GkGemmState
 	int			gathered;		/* the same, each pivot's padded to whole tiles */
 	int			pairs;
 	int			crowded;		/* undecided rows whose candidates had no room */
-	int			pad;
 	/* Of a pass. */
 	unsigned long long all_undecided;
 	unsigned long long all_pairs;
-	unsigned long long parts;
+	unsigned long long sorts;
 } GkGemmState;
 
 /* What a product is for. */
@@ -112,13 +134,15 @@ typedef struct GkGemmArgs
 	int			tiles;			/* of columns */
 	int			k;
 	int			d;
-	int			parts;
+	int			copies;			/* of the centroids; 0: one */
 	float		tiny;			/* the square root of 2 t, rounded up */
 	const int  *pivot;			/* [places / GK_GEMM_ROWS]; NULL: all 0 */
+	const int  *copy;			/* [pivots]: which copy of the centroids; NULL: all 0 */
 	/* Which tiles of columns GK_GEMM_ROWS places need: how many, and [tiles] of each; NULL: all. */
 	const int  *needs;
 	const int  *need;
-	const int  *keys;			/* [pivots][key_pitch]: of |b_j - p|^2 / 2, and the magic number's */
+	const int  *keys;			/* [pivots][key_pitch]: of what is known of s_j but for its product */
+	const float *z;				/* [pivots][key_pitch]: z_j; NULL: by distances */
 	int			key_pitch;
 	GkGemmState *state;
 	/* Labels. */
@@ -141,6 +165,9 @@ typedef struct GkGemmOrder
 {
 	int			pivots;			/* at least 1 */
 	float	   *pivot_at;		/* [pivots][pitch] */
+	int		   *copy;			/* [pivots]: which copy, and which middle */
+	int			copies;			/* at least 1 */
+	float	   *middle;			/* [copies][pitch] */
 	int		   *pivot;			/* [tiles of rows] */
 	int		   *row;			/* [places]: -1: padding; NULL: a row's place is its number */
 	int		   *centroid;		/* [columns]: NULL: the same */
@@ -153,8 +180,8 @@ struct GkGemm
 	bool		built;
 	bool		off;			/* not possible, or not worth it */
 	bool		sort;			/* wanted from now on */
+	unsigned long long sorts;	/* so far */
 	GkGemmOrder order;
-	int			parts;			/* 1, sorted 2 */
 	int			width;			/* of a row of the product, float16 values */
 	int			pitch;			/* of a row of x, floats */
 	float		scale;			/* of points and centroids, a power of two */
@@ -163,12 +190,16 @@ struct GkGemm
 	GkGemmBound *bound;			/* [places] */
 	/* Of the centroids, sized for k_room. */
 	int			k_room;
-	__half	   *b;				/* [columns][width] */
+	__half	   *b;				/* [copies][columns][width] */
+	double	   *square;			/* [columns]: |b_j|^2; not sorted */
+	float	   *lost;			/* [copies][columns]: |v_j| + T |b_j|; sorted */
 	float	   *c;				/* [k][pitch]: as they are */
 	int		   *keys;			/* [pivots][key_pitch] */
-	unsigned int *nearest;		/* [pivots][tiles]: bits of the smallest |b_j - p| */
+	float	   *z;				/* [pivots][key_pitch]; sorted */
+	unsigned int *nearest;		/* [pivots][tiles]: bits of the smallest |c_j - p| */
 	int		   *needs;			/* [places / GK_GEMM_ROWS] */
 	int		   *need;			/* [places / GK_GEMM_ROWS][tiles] */
+	GkGemmReach *reach;			/* [pivots] */
 	unsigned int *longest;		/* bits of max |y'| over all rows */
 	GkGemmState *state;
 	/* Of a slice, sized for rows_room places and as many more as padding takes. */

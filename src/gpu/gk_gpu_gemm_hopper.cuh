@@ -261,7 +261,7 @@ column(int tile, int key, int quad)
 struct Common
 {
 	float		unit;
-	float		e;				/* max |c - b| */
+	float		e;				/* max |v_j| */
 	float		lost;			/* by sums, times |y'| */
 	float		g;				/* of two canonical distances */
 	float		tiny;
@@ -273,19 +273,30 @@ struct Common
 
 		unit = s->unit;
 		e = __uint_as_float(s->rest);
-		lost = (p.d + 16) * 0x1.01p-24f * (__uint_as_float(s->length) + p.parts * __uint_as_float(s->low));
+		lost = (p.d + 16) * 0x1.01p-24f * __uint_as_float(s->length);
 		g = (p.d + 3) * 0x1.01p-24f;
 		tiny = p.tiny;
 	}
 };
 
 /*
- * The largest key that a candidate for the nearest centroid can have if the smallest score is `best` units.
- * With the names of gk_gpu_gemm.h, q = sqrt(w + 2 s + 2 a) and out(R) + e <= q + z, the limit is s + 2 a +
+ * `best` and `slack` units as a key.  What is no number is not below; and with a best one so low others may be
+ * lower than their keys.
+ */
+__device__ __forceinline__ int
+limit_key(int best, float slack)
+{
+	return best > -GK_GEMM_MAX_LIMIT && slack < GK_GEMM_MAX_SLACK && best + (int) slack < GK_GEMM_MAX_LIMIT ? (best + (int) slack) * 64 + 63 :
+		GK_GEMM_PAD - 1;
+}
+
+/*
+ * The largest key that a candidate for the nearest centroid can have if the smallest score is `best` units, by
+ * distances.  With the names of gk_gpu_gemm.h, q = sqrt(w + 2 s + 2 a) and out(R) + e <= q + z, the limit is s + 2 a +
  * q z + z^2 / 2: nothing cancels but in q, so float32 with an allowance for its roundings will do.
  */
 __device__ __forceinline__ int
-largest_key(const Common &c, const GkGemmBound &of, int best)
+largest_by_distance(const Common &c, const GkGemmBound &of, int best)
 {
 	float		s2 = 2.0f * c.unit * (float) best;
 	float		a2 = 2.0f * (c.unit + fabsf(of.w) * 0x1p-24f + c.lost * of.length);
@@ -294,9 +305,18 @@ largest_key(const Common &c, const GkGemmBound &of, int best)
 	float		z = 2.0f * e + 1.01f * c.g * (q + e) + c.tiny;
 	float		slack = (a2 + q * z + 0.5f * z * z) / c.unit * (1.0f + 0x1p-18f) + 2.0f;
 
-	/* (What is no number is not below.) */
-	return slack < GK_GEMM_MAX_SLACK && best + (int) slack < GK_GEMM_MAX_LIMIT ? (best + (int) slack) * 64 + 63 :
-		GK_GEMM_PAD - 1;
+	return limit_key(best, slack);
+}
+
+/* The same by scores, with z of the smallest: 7 and 8 there. */
+__device__ __forceinline__ int
+largest_by_score(const Common &c, const GkGemmBound &of, int best, float z)
+{
+	float		f = c.unit * (float) best + 2.0f * z + 2.0f * c.unit;
+	float		square = fmaxf(of.w + 2.0f * f + (fabsf(of.w) + fabsf(f)) * 0x1p-21f, 0.0f);
+	float		slack = (2.0f * z + 2.0f * c.unit + 1.01f * (c.g * square + 0.5f * c.tiny * c.tiny)) / c.unit;
+
+	return limit_key(best, slack * (1.0f + 0x1p-18f) + 2.0f);
 }
 
 /*
@@ -319,7 +339,7 @@ load_bound(const GkGemmArgs &p, int row)
 {
 	float4		v = row >= 0 ? __ldg((const float4 *) (p.bound + p.first + row)) : make_float4(0, 0, 0, 0);
 
-	return (GkGemmBound) {v.x, v.y, v.z, v.w};
+	return (GkGemmBound) {v.x, v.y, v.z, __float_as_int(v.w)};
 }
 
 /* Labels of a warp's rows, and their limits, or NO_LIMIT; row, of: of row_of_lane(). */
@@ -365,7 +385,8 @@ store_labels(const GkGemmArgs &p, const Common &c, const Smallest *s, const GkGe
 	}
 	if (row < 0)
 		return;
-	limit = largest_key(c, of, first[0] >> 6);
+	limit = p.z != NULL ? largest_by_score(c, of, first[0] >> 6, __ldg(p.z + (int64_t) of.pivot * p.key_pitch + at[0])) :
+		largest_by_distance(c, of, first[0] >> 6);
 	to = p.row != NULL ? p.row[p.first + row] : p.first + row;
 	p.limits[row] = to >= 0 && second[0] <= limit ? limit : GK_GEMM_NO_LIMIT;
 	if (to < 0)
@@ -494,6 +515,13 @@ __device__ __forceinline__ const int *
 pivot_keys(const GkGemmArgs &p, int tile)
 {
 	return p.keys + (p.pivot != NULL ? (int64_t) p.pivot[tile] * p.key_pitch : 0);
+}
+
+/* Where the centroids about its middle begin. */
+__device__ __forceinline__ int
+pivot_copy(const GkGemmArgs &p, int tile)
+{
+	return p.copy != NULL ? p.copy[p.pivot[tile]] * p.k : 0;
 }
 
 /* Tiles of columns that a tile of rows needs, and the i-th of them. */

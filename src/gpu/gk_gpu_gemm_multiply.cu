@@ -72,7 +72,7 @@ gk_gpu_gemm_multiply(GkSession *s, GkGemmUse use, const __half *points, int64_t 
 	args.tiles = (k + run.columns - 1) / run.columns;
 	args.key_pitch = gk_gemm_key_pitch(k);
 	if (!make_map(&points_map, points, points_rows, width, run.rows) ||
-		!make_map(&centroids_map, centroids, k, width, run.columns))
+		!make_map(&centroids_map, centroids, (int64_t) k * (a->copies > 0 ? a->copies : 1), width, run.columns))
 		return gk_gpu_error(err, GK_ERR_INTERNAL, "the GPU's driver refuses a tensor of width %d", width);
 	GK_TRY(cudaFuncSetAttribute(run.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) run.shared));
 	GK_TRY(cudaLaunchKernel(run.kernel, dim3((unsigned int) blocks), dim3(run.threads), all, run.shared, s->gpu->stream));

@@ -146,29 +146,53 @@ offer(unsigned long long *best, float d2, int label)
 
 /* ---- gather ---- */
 
-/* Undecided rows with their pivot's, from place `from` on; a warp each.  Their width is a multiple of 8. */
+/*
+ * Undecided rows with their pivot's, from place `from` on.  A warp takes some rows: first a lane what is known
+ * of its row, then all lanes their values, one row's after the other's.  Their width is a multiple of 8.
+ */
 __global__ void __launch_bounds__(THREADS)
 gather_kernel(const __grid_constant__ RecheckArgs a)
 {
+	int			undecided = a.state->undecided;
+	int			vectors = a.width / 8;
+	int			rows = max(1, min(32, 8 * 32 / vectors));
+	int			lane = threadIdx.x % 32;
+
 	if (a.from >= a.state->gathered)
 		return;
-	for (int i = blockIdx.x * WARPS + threadIdx.x / 32; i < a.state->undecided; i += gridDim.x * WARPS)
+	for (int first = (blockIdx.x * WARPS + threadIdx.x / 32) * rows; first < undecided; first += gridDim.x * WARPS * rows)
 	{
-		int64_t		place = a.first + a.list[i];
-		int			to = a.rank[i] + a.count[a.order.row != NULL ? a.order.pivot[place / GK_GEMM_ROWS] : 0];
-		const uint4 *from = (const uint4 *) (a.y + place * a.width);
+		int			i = first + lane;
+		int			place = 0;
+		int			to = -1;
 
-		if (to < a.from || to >= a.from + a.gather_rows)
-			continue;
-		for (int v = threadIdx.x % 32; v < a.width / 8; v += 32)
-			((uint4 *) (a.gathered + (int64_t) (to - a.from) * a.width))[v] = __ldg(from + v);
-		if (threadIdx.x % 32 == 0)
+		if (lane < rows && i < undecided)
 		{
-			a.gathered_row[to] = a.order.row != NULL ? a.order.row[place] : (int) place;
-			a.gathered_bound[to] = a.bound[place];
-			a.limit[to] = a.limits[a.list[i]];
-			a.decided[to] = NOT_YET;
-			a.in_crowd[to] = 0;
+			int			at = a.list[i];
+
+			place = (int) a.first + at;
+			to = a.rank[i] + a.count[a.order.row != NULL ? a.order.pivot[place / GK_GEMM_ROWS] : 0];
+			if (to < a.from || to >= a.from + a.gather_rows)
+				to = -1;
+			else
+			{
+				a.gathered_row[to] = a.order.row != NULL ? a.order.row[place] : place;
+				a.gathered_bound[to] = a.bound[place];
+				a.limit[to] = a.limits[at];
+				a.decided[to] = NOT_YET;
+				a.in_crowd[to] = 0;
+			}
+		}
+		#pragma unroll 4
+		for (int v0 = 0; v0 < rows * vectors; v0 += 32)
+		{
+			int			v = v0 + lane;
+			int			row = min(v / vectors, rows - 1);
+			int64_t		at = (int64_t) __shfl_sync(0xffffffffu, place, row) * vectors + v % vectors;
+			int			gathered = __shfl_sync(0xffffffffu, to, row);
+
+			if (gathered >= 0 && v < rows * vectors)
+				((uint4 *) a.gathered)[(int64_t) (gathered - a.from) * vectors + v % vectors] = __ldg((const uint4 *) a.y + at);
 		}
 	}
 }
@@ -304,6 +328,8 @@ find_candidates(GkSession *s, GkGemm *g, RecheckArgs *r, int k, GkError *err)
 	GK_TRY(cudaMemsetAsync(g->limit, GK_GEMM_NO_LIMIT & 0xff, room * sizeof(int), s->gpu->stream));
 	a.count = &g->state->gathered;
 	a.pivot = g->gathered_pivot;
+	a.copy = g->order.copy;
+	a.copies = g->order.copies;
 	a.keys = g->keys;
 	a.state = g->state;
 	a.limit = g->limit;

@@ -12,7 +12,8 @@
 #define THREADS		256
 #define WARPS		(THREADS / 32)
 #define SIDE		64			/* rows and features that a block turns at a time */
-#define TILE		32			/* columns and pivots that a block makes keys of */
+#define TILE		64			/* columns and pivots that a block makes keys of ... */
+#define DEPTH		32			/* ... by as many features at a time */
 #define LARGEST		65504.0		/* of float16 */
 #define MORE		1.0001
 #define FAR_AWAY	0x7f7f7f7f	/* bits of a large float, and of its bytes */
@@ -74,12 +75,12 @@ typedef struct RoundArgs
 	int64_t		places;
 	GkGemmOrder order;
 	int			d;
-	int			parts;
 	int			width;
 	int			pitch;
 	double		scale;
 	__half	   *y;
 	GkGemmBound *bound;
+	GkGemmReach *reach;
 	unsigned int *longest;
 } RoundArgs;
 
@@ -105,6 +106,14 @@ round_up(double square)
 	return __double2float_ru(sqrt(square) * MORE);
 }
 
+/* Of floats that are not negative, as bits. */
+__device__ __forceinline__ void
+raise(unsigned int *largest, float v)
+{
+	if (__float_as_uint(v) > *(volatile unsigned int *) largest)
+		atomicMax(largest, __float_as_uint(v));
+}
+
 /* A warp per place. */
 __global__ void __launch_bounds__(THREADS)
 round_points_kernel(const __grid_constant__ RoundArgs a)
@@ -114,27 +123,30 @@ round_points_kernel(const __grid_constant__ RoundArgs a)
 	for (int64_t place = (int64_t) blockIdx.x * WARPS + threadIdx.x / 32; place < a.places; place += (int64_t) gridDim.x * WARPS)
 	{
 		int64_t		row = a.order.row != NULL ? a.order.row[place] : place;
-		const float *pivot = a.order.row != NULL ? a.order.pivot_at + (int64_t) a.order.pivot[place / GK_GEMM_ROWS] * a.pitch : NULL;
+		bool		sorted = a.order.row != NULL;
+		int			pivot = sorted ? a.order.pivot[place / GK_GEMM_ROWS] : 0;
+		const float *p_at = a.order.pivot_at + (int64_t) pivot * a.pitch;
+		const float *q_at = a.order.middle + (sorted ? (int64_t) a.order.copy[pivot] * a.pitch : 0);
 		__half	   *to = a.y + place * a.width;
 		double		square = 0.0;
 		double		cross = 0.0;
 		double		rest = 0.0;
 
 		for (int j = lane; j < a.width; j += 32)
-			if (row < 0 || j >= a.parts * a.d)
+			if (row < 0 || j >= a.d)
 				to[j] = __double2half(0.0);
 		for (int j = lane; row >= 0 && j < a.d; j += 32)
 		{
-			double		p = pivot != NULL ? (double) pivot[j] * a.scale : 0.0;
+			double		p = sorted ? (double) p_at[j] * a.scale : 0.0;
+			double		q = sorted ? (double) q_at[j] * a.scale : 0.0;
 			double		v = (double) a.x[row * a.pitch + j] * a.scale - p;
 			__half		h = to_half(v);
 			double		y = __half2float(h);
 
 			square += y * y;
-			cross += y * p;
+			cross += y * (p - q);
 			rest += (v - y) * (v - y);
-			for (int part = 0; part < a.parts; part++)
-				to[part * a.d + j] = h;
+			to[j] = h;
 		}
 		square = warp_sum(square);
 		cross = warp_sum(cross);
@@ -142,9 +154,13 @@ round_points_kernel(const __grid_constant__ RoundArgs a)
 		if (lane == 0)
 		{
 			float		length = round_up(square);
+			float		u = round_up(rest);
+			double		w = square + 2.0 * cross;
 
-			a.bound[place] = (GkGemmBound) {(float) (square + 2.0 * cross), length, round_up(rest), 0.0f};
-			atomicMax(a.longest, __float_as_uint(length));
+			a.bound[place] = (GkGemmBound) {sorted ? __double2float_ru(w + (double) u * (2.0 * length + u)) : (float) w, length, u, pivot};
+			raise(a.longest, length);
+			raise(&a.reach[pivot].length, length);
+			raise(&a.reach[pivot].rest, u);
 		}
 	}
 }
@@ -152,8 +168,9 @@ round_points_kernel(const __grid_constant__ RoundArgs a)
 GkStatus
 gk_gpu_gemm_round_points(GkSession *s, GkGemm *g, GkError *err)
 {
-	RoundArgs	a = {g->x, g->order.places, g->order, s->d, g->parts, g->width, g->pitch, g->scale, g->y, g->bound, g->longest};
+	RoundArgs	a = {g->x, g->order.places, g->order, s->d, g->width, g->pitch, g->scale, g->y, g->bound, g->reach, g->longest};
 
+	GK_TRY(cudaMemsetAsync(g->reach, 0, g->order.pivots * sizeof(GkGemmReach), s->gpu->stream));
 	GK_TRY(cudaMemsetAsync(g->longest, 0, sizeof(*g->longest), s->gpu->stream));
 	round_points_kernel<<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
@@ -167,7 +184,6 @@ typedef struct CentroidArgs
 	const float *c;				/* [k][d] */
 	int			k;
 	int			d;
-	int			parts;
 	int			width;
 	int			pitch;
 	int			tiles;
@@ -176,22 +192,28 @@ typedef struct CentroidArgs
 	double		scale;
 	GkGemmOrder order;
 	__half	   *b;
+	double	   *square;			/* |b_j|^2; NULL: sorted */
+	float	   *lost;			/* NULL: not sorted */
 	float	   *out;			/* [k][pitch] */
 	int		   *keys;
+	float	   *z;
 	unsigned int *nearest;
+	unsigned long long sorts;
+	const GkGemmReach *reach;
 	const unsigned int *longest;
 	GkGemmState *state;
 } CentroidArgs;
 
-/* A warp per column. */
+/* A warp per column and copy. */
 __global__ void __launch_bounds__(THREADS)
 round_centroids_kernel(const __grid_constant__ CentroidArgs a)
 {
 	int			at = blockIdx.x * WARPS + threadIdx.x / 32;
 	int			lane = threadIdx.x % 32;
+	int64_t		column = (int64_t) blockIdx.y * a.k + at;
+	const float *q = a.order.middle + (int64_t) blockIdx.y * a.pitch;
 	double		square = 0.0;
 	double		rest = 0.0;
-	double		low = 0.0;
 	int			i;
 
 	if (at >= a.k)
@@ -199,133 +221,182 @@ round_centroids_kernel(const __grid_constant__ CentroidArgs a)
 	i = a.order.centroid != NULL ? a.order.centroid[at] : at;
 	for (int j = lane; j < a.d; j += 32)
 	{
-		double		v = (double) a.c[(int64_t) i * a.d + j] * a.scale;
+		double		v = (double) a.c[(int64_t) i * a.d + j] * a.scale - (a.lost != NULL ? (double) q[j] * a.scale : 0.0);
 		__half		h = to_half(v);
-		__half		l = to_half(a.parts > 1 ? v - (double) __half2float(h) : 0.0);
-		double		b = (double) __half2float(h) + (double) __half2float(l);
-		__half	   *to = a.b + (int64_t) at * a.width + j;
+		double		b = __half2float(h);
 
 		square += b * b;
 		rest += (v - b) * (v - b);
-		low += (double) __half2float(l) * (double) __half2float(l);
-		to[0] = a.parts > 1 ? l : h;
-		if (a.parts > 1)
-			to[a.d] = h;
+		a.b[column * a.width + j] = h;
 	}
-	for (int j = a.parts * a.d + lane; j < a.width; j += 32)
-		a.b[(int64_t) at * a.width + j] = __double2half(0.0);
-	for (int j = lane; j < a.pitch; j += 32)
+	for (int j = a.d + lane; j < a.width; j += 32)
+		a.b[column * a.width + j] = __double2half(0.0);
+	for (int j = lane; blockIdx.y == 0 && j < a.pitch; j += 32)
 		a.out[(int64_t) i * a.pitch + j] = j < a.d ? a.c[(int64_t) i * a.d + j] : 0.0f;
 	square = warp_sum(square);
 	rest = warp_sum(rest);
-	low = warp_sum(low);
 	if (lane == 0)
 	{
-		atomicMax(&a.state->length, __float_as_uint(round_up(square)));
-		atomicMax(&a.state->rest, __float_as_uint(round_up(rest)));
-		atomicMax(&a.state->low, __float_as_uint(round_up(low)));
+		raise(&a.state->length, round_up(square));
+		raise(&a.state->rest, round_up(rest));
+		if (a.lost == NULL)
+			a.square[column] = square;
+		else
+			a.lost[column] = __double2float_ru((sqrt(rest) + (a.d + 16) * 0x1p-24 * sqrt(square)) * MORE);
 	}
 }
 
-/* A column's b. */
-__device__ __forceinline__ double
-rounded(const CentroidArgs &a, int at, int j)
+/* Products are below 2^22 units, and so are keys without them, as far as they matter. */
+__device__ __forceinline__ float
+unit_of(const CentroidArgs &a)
 {
-	const __half *b = a.b + (int64_t) at * a.width + j;
+	double		c = __uint_as_float(a.state->length);
+	double		with = fmax((double) __uint_as_float(*a.longest), a.lost == NULL ? c : 0.0);
+	int			expo;
 
-	return a.parts > 1 ? (double) __half2float(b[0]) + (double) __half2float(b[a.d]) : (double) __half2float(b[0]);
+	frexp(fmax(c * with, 0x1p-60) * 1.01, &expo);
+	return (float) gk_pow2(expo - 22);
 }
 
-/*
- * Keys of TILE columns about TILE pivots.  Products are below 2^22 units, and so are halves of squares, as
- * far as they matter.
- */
+/* A column's key but for its product. */
+__device__ __forceinline__ int
+key_of(const CentroidArgs &a, int at, double score, float unit)
+{
+	/* The sum's bits, -64 times, bring the magic number's with them. */
+	unsigned int key = 64u * (unsigned int) __float_as_int(0x1.8p23f * unit);
+	double		units = fmin(fmax(score / unit, -(double) GK_GEMM_FAR), (double) GK_GEMM_FAR);
+
+	/* Column 8 j + 2 quad + o of 256 is number 2 j + o of lane quad. */
+	key += (unsigned int) (at % 256 / 8 * 2 + at % 2);
+	key += at < a.k ? 64u * (unsigned int) __double2int_rn(units) : (unsigned int) GK_GEMM_PAD;
+	return (int) key;
+}
+
+__device__ __forceinline__ void
+say_units(const CentroidArgs &a, float unit)
+{
+	a.state->sorts = a.sorts;
+	a.state->unit = unit;
+	a.state->magic = 0x1.8p23f * unit;
+}
+
+/* Without pivots. */
 __global__ void __launch_bounds__(THREADS)
 keys_kernel(const __grid_constant__ CentroidArgs a)
 {
-	__shared__ double b[TILE][TILE + 1];	/* [feature][column] */
-	__shared__ double p[TILE][TILE + 1];	/* [feature][pivot] */
+	int			at = blockIdx.x * THREADS + threadIdx.x;
+	float		unit = unit_of(a);
+
+	if (at < a.key_pitch)
+		a.keys[at] = key_of(a, at, at < a.k ? 0.5 * a.square[at] : 0.0, unit);
+	if (at == 0)
+		say_units(a, unit);
+}
+
+/*
+ * Keys of TILE columns about TILE pivots; a thread has 4 x 4.  In float32: the sum of d squares, each of a
+ * rounded difference, is off by at most (d + 4) 2^-24 of it, which z has room for.
+ */
+__global__ void __launch_bounds__(THREADS)
+pivot_keys_kernel(const __grid_constant__ CentroidArgs a)
+{
+	__shared__ float c[DEPTH][TILE + 4];	/* [feature][column] */
+	__shared__ float p[DEPTH][TILE + 4];	/* [feature][pivot] */
 	int			at0 = blockIdx.x * TILE;
 	int			p0 = blockIdx.y * TILE;
-	int			mine = threadIdx.x % TILE;
-	int			with = threadIdx.x / TILE;	/* pivots with, with + 8, ... */
-	int			at = at0 + mine;
-	double		square[TILE / WARPS] = {};
-	double		c = __uint_as_float(a.state->length);
-	int			expo;
-	float		unit;
-	float		magic;
+	int			column = threadIdx.x % (TILE / 4) * 4;
+	int			with = threadIdx.x / (TILE / 4) * 4;
+	float		scale = (float) a.scale;
+	float		square[4][4] = {};	/* [pivot][column] */
+	float		unit = unit_of(a);
 
-	frexp(fmax(fmax(c * __uint_as_float(*a.longest), c * c), 0x1p-60) * 1.01, &expo);
-	unit = (float) gk_pow2(expo - 22);
-	magic = 0x1.8p23f * unit;
-	if (at == 0 && p0 + with == 0)
+	if (at0 + p0 + (int) threadIdx.x == 0)
+		say_units(a, unit);
+	for (int j0 = 0; j0 < a.d; j0 += DEPTH)
 	{
-		a.state->parts = a.parts;
-		a.state->unit = unit;
-		a.state->magic = magic;
-	}
-	for (int j0 = 0; j0 < a.d; j0 += TILE)
-	{
+		int			j = j0 + threadIdx.x % DEPTH;
+
 		__syncthreads();
-		for (int v = with; v < TILE; v += WARPS)
+		/* A warp reads neighbours: features of one column, of one pivot. */
+		for (int v = threadIdx.x / DEPTH; v < TILE; v += THREADS / DEPTH)
 		{
-			/* A warp reads neighbours: features of one column, of one pivot. */
-			int			j = j0 + mine;
+			int			i = at0 + v < a.k && a.order.centroid != NULL ? a.order.centroid[at0 + v] : at0 + v;
 
-			b[mine][v] = j < a.d && at0 + v < a.k ? rounded(a, at0 + v, j) : 0.0;
-			p[mine][v] = j < a.d && p0 + v < a.order.pivots && a.order.row != NULL ?
-				(double) a.order.pivot_at[(int64_t) (p0 + v) * a.pitch + j] * a.scale : 0.0;
+			c[j - j0][v] = j < a.d && at0 + v < a.k ? a.c[(int64_t) i * a.d + j] * scale : 0.0f;
+			p[j - j0][v] = j < a.d && p0 + v < a.order.pivots ? a.order.pivot_at[(int64_t) (p0 + v) * a.pitch + j] * scale : 0.0f;
 		}
 		__syncthreads();
-#pragma unroll 4
-		for (int j = 0; j < TILE; j++)
-#pragma unroll
-			for (int o = 0; o < TILE / WARPS; o++)
-			{
-				double		t = b[j][mine] - p[j][with + o * WARPS];
+#pragma unroll 8
+		for (int f = 0; f < DEPTH; f++)
+		{
+			float4		u = *(const float4 *) &c[f][column];
+			float4		v = *(const float4 *) &p[f][with];
+			float		of_column[4] = {u.x, u.y, u.z, u.w};
+			float		of_pivot[4] = {v.x, v.y, v.z, v.w};
 
-				square[o] = fma(t, t, square[o]);
-			}
+#pragma unroll
+			for (int o = 0; o < 4; o++)
+#pragma unroll
+				for (int i = 0; i < 4; i++)
+				{
+					float		t = of_column[i] - of_pivot[o];
+
+					square[o][i] = __fmaf_rn(t, t, square[o][i]);
+				}
+		}
 	}
 #pragma unroll
-	for (int o = 0; o < TILE / WARPS; o++)
+	for (int o = 0; o < 4; o++)
 	{
-		/* Column 8 j + 2 quad + o of 256 is number 2 j + o of lane quad. */
-		unsigned int number = at % 256 / 8 * 2 + at % 2;
-		/* The sum's bits, -64 times, bring the magic number's with them. */
-		unsigned int key = 64u * (unsigned int) __float_as_int(magic) + number;
-		int			pivot = p0 + with + o * WARPS;
+		int			pivot = p0 + with + o;
 
 		if (pivot >= a.order.pivots)
 			break;
-		if (at < a.k)
+#pragma unroll
+		for (int i = 0; i < 4; i++)
 		{
-			key += 64u * (unsigned int) __double2int_rn(fmin(square[o] * 0.5 / unit, (double) GK_GEMM_FAR));
-			atomicMin(a.nearest + (int64_t) pivot * a.tiles + at / a.columns,
-					  __float_as_uint(__double2float_rd(sqrt(square[o]) * (1.0 / MORE))));
+			int			at = at0 + column + i;
+			/* Beyond float32: far away. */
+			double		score = 0.5 * fmin((double) square[o][i], 1e38);
+
+			if (at < a.k)
+			{
+				double		rest = __uint_as_float(a.reach[pivot].rest);
+				double		length = __uint_as_float(a.reach[pivot].length);
+				double		lost = a.lost[(int64_t) a.order.copy[pivot] * a.k + at];
+				double		off = (a.d + 4) * 0x1p-24 * 1.01 * score;
+				float		z = __double2float_ru((rest * sqrt(2.0 * (score + off)) + length * lost + off) * MORE);
+
+				a.z[(int64_t) pivot * a.key_pitch + at] = z;
+				atomicMin(a.nearest + (int64_t) pivot * a.tiles + at / a.columns,
+						  __float_as_uint(__double2float_rd(sqrt(2.0 * fmax(score - off, 0.0)) * (1.0 / MORE))));
+				score -= z;
+			}
+			if (at < a.key_pitch)
+				a.keys[(int64_t) pivot * a.key_pitch + at] = key_of(a, at, score, unit);
 		}
-		else
-			key += (unsigned int) GK_GEMM_PAD;
-		if (at < a.key_pitch)
-			a.keys[(int64_t) pivot * a.key_pitch + at] = (int) key;
 	}
 }
 
 GkStatus
 gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, int k, GkError *err)
 {
-	CentroidArgs a = {s->centroids, k, s->d, g->parts, g->width, g->pitch, gk_gemm_tiles(g, k),
+	CentroidArgs a = {s->centroids, k, s->d, g->width, g->pitch, gk_gemm_tiles(g, k),
 		gk_gpu_gemm_columns(g->width), gk_gemm_key_pitch(k), g->scale, g->order,
-	g->b, g->c, g->keys, g->nearest, g->longest, g->state};
-	dim3		blocks(a.key_pitch / TILE, (g->order.pivots + TILE - 1) / TILE);
+	g->b, g->square, g->lost, g->c, g->keys, g->z, g->nearest, g->sorts, g->reach, g->longest, g->state};
+	dim3		blocks((k + WARPS - 1) / WARPS, g->order.copies);
 
 	a.order.centroid = (int *) gk_gemm_centroids(g, k);
 	GK_TRY(cudaMemsetAsync(g->state, 0, sizeof(*g->state), s->gpu->stream));
-	GK_TRY(cudaMemsetAsync(g->nearest, FAR_AWAY & 0xff, (size_t) g->order.pivots * a.tiles * sizeof(int), s->gpu->stream));
-	round_centroids_kernel<<<(k + WARPS - 1) / WARPS, THREADS, 0, s->gpu->stream>>>(a);
+	round_centroids_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
-	keys_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+	if (g->order.row == NULL)
+		keys_kernel<<<(a.key_pitch + THREADS - 1) / THREADS, THREADS, 0, s->gpu->stream>>>(a);
+	else
+	{
+		GK_TRY(cudaMemsetAsync(g->nearest, FAR_AWAY & 0xff, (size_t) g->order.pivots * a.tiles * sizeof(int), s->gpu->stream));
+		pivot_keys_kernel<<<dim3(a.key_pitch / TILE, (g->order.pivots + TILE - 1) / TILE), THREADS, 0, s->gpu->stream>>>(a);
+	}
 	GK_LAUNCHED();
 	return GK_OK;
 }

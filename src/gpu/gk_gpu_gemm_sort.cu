@@ -7,6 +7,7 @@
  * nearest to the centroid of its last label.  Both orders only decide how much is left out.
  */
 #include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,7 +84,7 @@ join_group(void *arg, int64_t job, int thread)
  * a chain from each to the nearest that is left, so that neighbours in it are near each other.
  */
 static GkStatus
-order_columns(GkSession *s, const float *c, int k, Group *out, double *nearest)
+order_columns(GkSession *s, const float *c, int k, int *count, Group *out, double *nearest)
 {
 	int			seed[GROUPS];
 	int			rank[GROUPS];
@@ -91,6 +92,7 @@ order_columns(GkSession *s, const float *c, int k, Group *out, double *nearest)
 	GroupJob	job = {c, k, s->d, 0, 0, out, nearest};
 	int			at = 0;
 
+	*count = groups;
 	for (int i = 0; i < k; i++)
 	{
 		nearest[i] = DBL_MAX;
@@ -130,6 +132,38 @@ order_columns(GkSession *s, const float *c, int k, Group *out, double *nearest)
 		out[i].group = rank[out[i].group];
 	qsort(out, k, sizeof(Group), by_group);
 	return GK_OK;
+}
+
+/*
+ * Groups that are neighbours in the chain share a copy of the centroids, so that copies take little time and
+ * memory; a copy's middle is the mean of its centroids.
+ */
+static int
+find_middles(const GkSession *s, const GkGemm *g, const float *c, int k, int groups, const Group *group, int *copy_of,
+			 float *middle)
+{
+	int64_t		values = (int64_t) k * g->width;
+	int			copies = (int) gk_min(gk_min(groups, GK_GEMM_MOST_COPIES / values + 1),
+									  gk_min(GK_GEMM_COPIES / values + 8, GK_GEMM_MIDDLES));
+	int			from = 0;
+
+	memset(middle, 0, (size_t) copies * g->pitch * sizeof(float));
+	for (int copy = 0; copy < copies; copy++)
+	{
+		float	   *q = middle + (size_t) copy * g->pitch;
+		int			to = from;
+
+		for (; to < k && (int64_t) group[to].group * copies / groups == copy; to++)
+		{
+			copy_of[group[to].centroid] = copy;
+			for (int j = 0; j < s->d; j++)
+				q[j] += c[(size_t) group[to].centroid * s->d + j];
+		}
+		for (int j = 0; j < s->d; j++)
+			q[j] = to > from && isfinite(q[j]) ? q[j] / (to - from) : 0.0f;
+		from = to;
+	}
+	return copies;
 }
 
 typedef struct PivotJob
@@ -211,11 +245,13 @@ void
 gk_gpu_gemm_unsort(GkGemmOrder *o)
 {
 	cudaFree(o->pivot_at);
+	cudaFree(o->copy);
+	cudaFree(o->middle);
 	cudaFree(o->pivot);
 	cudaFree(o->row);
 	cudaFree(o->centroid);
 	memset(o, 0, sizeof(*o));
-	o->pivots = 1;
+	o->pivots = o->copies = 1;
 }
 
 /* Of the rows of each pivot: where its tiles begin, and what pivot each tile has. */
@@ -288,51 +324,83 @@ pivots_of(const GkSession *s, int k)
 	return (int) gk_min(k, most);
 }
 
-GkStatus
-gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, GkError *err)
+/* What the host makes of the centroids for a sort. */
+typedef struct SortPlan
+{
+	float	   *c;				/* [k][d] */
+	double	   *nearest;		/* [k] */
+	Group	   *group;			/* [k] */
+	float	   *middle;			/* [GK_GEMM_MIDDLES][pitch] */
+	int		   *pivot_of;		/* [k] */
+	int		   *copy_of;		/* [k] */
+	int		   *column;			/* [k]: its centroid */
+	int		   *count;			/* [GK_GEMM_PIVOTS] */
+} SortPlan;
+
+/* All of it in one piece, which is returned. */
+static void *
+allocate_plan(const GkSession *s, const GkGemm *g, int k, SortPlan *plan)
+{
+	size_t		kd = (size_t) k * s->d;
+	size_t		middles = (size_t) GK_GEMM_MIDDLES * g->pitch;
+
+	plan->nearest = (double *) s->core->alloc(s->host, k * (sizeof(double) + sizeof(Group) + 3 * sizeof(int)) +
+											  (kd + middles) * sizeof(float) + GK_GEMM_PIVOTS * sizeof(int), 1);
+	plan->group = (Group *) (plan->nearest + k);
+	plan->c = (float *) (plan->group + k);
+	plan->middle = plan->c + kd;
+	plan->pivot_of = (int *) (plan->middle + middles);
+	plan->copy_of = plan->pivot_of + k;
+	plan->column = plan->copy_of + k;
+	plan->count = plan->column + k;
+	return plan->nearest;
+}
+
+static GkStatus
+sort_by(GkSession *s, GkGemm *g, int k, const SortPlan *plan, GkError *err)
 {
 	GkGemmOrder *o = &g->order;
-	size_t		kd = (size_t) k * s->d;
-	size_t		bytes = kd * sizeof(float) + (size_t) k * (sizeof(Group) + sizeof(double) + sizeof(int)) +
-		GK_GEMM_PIVOTS * sizeof(int);
-	double	   *nearest = (double *) s->core->alloc(s->host, bytes, 1);
-	Group	   *group = (Group *) (nearest + k);
-	float	   *c = (float *) (group + k);
-	int		   *pivot_of = (int *) (c + kd);
-	int		   *count = pivot_of + k;
-	PivotJob	job = {c, pivots_of(s, k), k, s->d, pivot_of};
-	cudaError_t e;
-	GkStatus	st = GK_OK;
+	size_t		row = g->pitch * sizeof(float);
+	PivotJob	job = {plan->c, pivots_of(s, k), k, s->d, plan->pivot_of};
+	int			groups;
 
-	if (nearest == NULL)
-		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
 	gk_gpu_gemm_unsort(o);
 	o->pivots = job.pivots;
 	o->columns = k;
-	e = cudaMemcpyAsync(c, s->centroids, kd * sizeof(float), cudaMemcpyDeviceToHost, s->gpu->stream);
-	if (e == cudaSuccess)
-		st = gk_gpu_drain(s, err);
-	if (e == cudaSuccess && st == GK_OK && !s->core->parallel_for(s->host, k, find_pivot, &job))
-		st = GK_STOPPED;
-	if (e == cudaSuccess && st == GK_OK)
-		e = cudaMalloc((void **) &o->pivot_at, (size_t) o->pivots * g->pitch * sizeof(float));
-	if (e == cudaSuccess && st == GK_OK)
-		e = cudaMalloc((void **) &o->centroid, (size_t) k * sizeof(int));
-	if (e == cudaSuccess && st == GK_OK)
-		e = cudaMemcpy2DAsync(o->pivot_at, g->pitch * sizeof(float), c, s->d * sizeof(float), s->d * sizeof(float), o->pivots,
-							  cudaMemcpyHostToDevice, s->gpu->stream);
-	if (e == cudaSuccess && st == GK_OK)
-		st = order_rows(s, g, k, pivot_of, count, err);
-	if (e == cudaSuccess && st == GK_OK)
-		st = order_columns(s, c, k, group, nearest);
-	if (e == cudaSuccess && st == GK_OK)
-	{
-		for (int i = 0; i < k; i++)
-			pivot_of[i] = group[i].centroid;
-		e = cudaMemcpyAsync(o->centroid, pivot_of, (size_t) k * sizeof(int), cudaMemcpyHostToDevice, s->gpu->stream);
-	}
-	s->core->free(s->host, nearest);
-	return e != cudaSuccess ? gk_gpu_fail(s, e, "pivots", __FILE__, __LINE__, err) : st;
+	GK_TRY(cudaMemcpyAsync(plan->c, s->centroids, (size_t) k * s->d * sizeof(float), cudaMemcpyDeviceToHost, s->gpu->stream));
+	GK_DO(gk_gpu_drain(s, err));
+	if (!s->core->parallel_for(s->host, k, find_pivot, &job))
+		return GK_STOPPED;
+	GK_TRY(cudaMalloc((void **) &o->pivot_at, o->pivots * row));
+	GK_TRY(cudaMemcpy2DAsync(o->pivot_at, row, plan->c, s->d * sizeof(float), s->d * sizeof(float), o->pivots,
+							 cudaMemcpyHostToDevice, s->gpu->stream));
+	GK_DO(order_rows(s, g, k, plan->pivot_of, plan->count, err));
+	GK_DO(order_columns(s, plan->c, k, &groups, plan->group, plan->nearest));
+	for (int i = 0; i < k; i++)
+		plan->column[i] = plan->group[i].centroid;
+	o->copies = find_middles(s, g, plan->c, k, groups, plan->group, plan->copy_of, plan->middle);
+	GK_TRY(cudaMalloc((void **) &o->centroid, (size_t) k * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &o->copy, o->pivots * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &o->middle, o->copies * row));
+	GK_TRY(cudaMemcpyAsync(o->centroid, plan->column, (size_t) k * sizeof(int), cudaMemcpyHostToDevice, s->gpu->stream));
+	/* A pivot is the centroid of its number. */
+	GK_TRY(cudaMemcpyAsync(o->copy, plan->copy_of, o->pivots * sizeof(int), cudaMemcpyHostToDevice, s->gpu->stream));
+	GK_TRY(cudaMemcpyAsync(o->middle, plan->middle, o->copies * row, cudaMemcpyHostToDevice, s->gpu->stream));
+	return gk_gpu_drain(s, err);
+}
+
+GkStatus
+gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, GkError *err)
+{
+	SortPlan	plan;
+	void	   *memory = allocate_plan(s, g, k, &plan);
+	GkStatus	st;
+
+	if (memory == NULL)
+		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
+	st = sort_by(s, g, k, &plan, err);
+	s->core->free(s->host, memory);
+	return st;
 }
 
 /* ---- tiles of columns that are needed ---- */
@@ -346,7 +414,6 @@ typedef struct NeedsArgs
 	const int  *pivot;
 	const int  *count;			/* rows; NULL: all */
 	const unsigned int *nearest;
-	const GkGemmState *state;
 	int		   *needs;
 	int		   *need;
 } NeedsArgs;
@@ -381,7 +448,7 @@ needs_kernel(const __grid_constant__ NeedsArgs a)
 		atomicMin(&closest, nearest[t]);
 	__syncthreads();
 	/* (nearest[] is rounded down, so the closest is up by as much.) */
-	x = (double) __uint_as_float(length) + (double) __uint_as_float(rest) + (double) __uint_as_float(a.state->rest);
+	x = (double) __uint_as_float(length) + (double) __uint_as_float(rest);
 	far = gk_gemm_out((double) __uint_as_float(closest) * 1.0003 + x, a.d, a.tiny) + x;
 	for (int t = threadIdx.x; t < a.tiles; t += GK_GEMM_ROWS)
 		if (!((double) __uint_as_float(nearest[t]) > far))
@@ -395,7 +462,7 @@ GkStatus
 gk_gpu_gemm_needs(GkSession *s, GkGemm *g, const GkGemmBound *bound, const int *pivot, int64_t rows, const int *count,
 				  int k, int *needs, int *need, GkError *err)
 {
-	NeedsArgs	a = {bound, s->d, gk_gemm_tiles(g, k), gk_gemm_tiny(s, g), pivot, count, g->nearest, g->state, needs, need};
+	NeedsArgs	a = {bound, s->d, gk_gemm_tiles(g, k), gk_gemm_tiny(s, g), pivot, count, g->nearest, needs, need};
 
 	needs_kernel<<<(unsigned int) ((rows + GK_GEMM_ROWS - 1) / GK_GEMM_ROWS), GK_GEMM_ROWS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();

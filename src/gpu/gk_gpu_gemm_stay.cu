@@ -40,6 +40,7 @@ feed(const GkGemmArgs &p, const CUtensorMap *points, const CUtensorMap *centroid
 		int			pivot = pivot_tile(p, m * ROWS);
 		int			count = needs(p, pivot);
 		const int  *keys = pivot_keys(p, pivot);
+		int			copy = pivot_copy(p, pivot);
 
 		for (int slice = 0; slice < p.slices; slice++)
 		{
@@ -60,7 +61,7 @@ feed(const GkGemmArgs &p, const CUtensorMap *points, const CUtensorMap *centroid
 
 				barrier_wait(base + EMPTY_AT + stage * 8, parity);
 				barrier_expect(full, CENTROID_BYTES + (slice == 0 ? KEY_BYTES : 0));
-				bring(base + stage * CENTROID_BYTES, centroids, full, slice * GK_GEMM_DEPTH, tile * COLUMNS);
+				bring(base + stage * CENTROID_BYTES, centroids, full, slice * GK_GEMM_DEPTH, copy + tile * COLUMNS);
 				if (slice == 0)
 				{
 					bring_bytes(base + KEYS_AT + slot * KEY_BYTES, keys + tile * COLUMNS, KEY_BYTES, full);

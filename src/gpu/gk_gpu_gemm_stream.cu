@@ -35,6 +35,7 @@ feed(const GkGemmArgs &p, const CUtensorMap *points, const CUtensorMap *centroid
 		int			pivot = pivot_tile(p, m * ROWS);
 		int			count = needs(p, pivot);
 		const int  *keys = pivot_keys(p, pivot);
+		int			copy = pivot_copy(p, pivot);
 
 		for (int i = 0; i < count; i++)
 		{
@@ -46,7 +47,7 @@ feed(const GkGemmArgs &p, const CUtensorMap *points, const CUtensorMap *centroid
 
 				barrier_wait(base + EMPTY_AT + stage * 8, parity);
 				barrier_expect(full, CENTROID_BYTES + POINT_BYTES + (slice == 0 ? KEY_BYTES : 0));
-				bring(base + stage * CENTROID_BYTES, centroids, full, slice * GK_GEMM_DEPTH, tile * COLUMNS);
+				bring(base + stage * CENTROID_BYTES, centroids, full, slice * GK_GEMM_DEPTH, copy + tile * COLUMNS);
 				bring(base + POINTS_AT + stage * POINT_BYTES, points, full, slice * GK_GEMM_DEPTH, p.first + m * ROWS);
 				if (slice == 0)
 				{
