@@ -342,17 +342,31 @@ load_bound(const GkGemmArgs &p, int row)
 	return (GkGemmBound) {v.x, v.y, v.z, __float_as_int(v.w)};
 }
 
-/* Labels of a warp's rows, and their limits, or NO_LIMIT; row, of: of row_of_lane(). */
+/*
+ * What a lane knows of its row after all tiles of columns.  Some of it is still on its way from memory: there
+ * is a product to look at before it is used.
+ */
+struct Found
+{
+	int			row;			/* -1: none */
+	int			first;			/* keys */
+	int			second;
+	int			label;
+	int			to;				/* the row's number; -1: it is padding */
+	float		z;
+	GkGemmBound of;
+};
+
+/* The labels of a warp's rows; row, of: of row_of_lane(). */
 template <int BLOCKS, int COLUMNS>
-__device__ __forceinline__ void
-store_labels(const GkGemmArgs &p, const Common &c, const Smallest *s, const GkGemmBound &of, int row)
+__device__ __forceinline__ Found
+find_labels(const GkGemmArgs &p, const Smallest *s, const GkGemmBound &of, int row)
 {
 	int			quad = threadIdx.x % 4;
 	int			first[2 * BLOCKS];
 	int			second[2 * BLOCKS];
 	int			at[2 * BLOCKS];
-	int			limit;
-	int64_t		to;
+	Found		f;
 
 	/* All rows at once: each step waits for the one before. */
 #pragma unroll
@@ -383,20 +397,38 @@ store_labels(const GkGemmArgs &p, const Common &c, const Smallest *s, const GkGe
 		second[0] = quad == i ? second[i] : second[0];
 		at[0] = quad == i ? at[i] : at[0];
 	}
-	if (row < 0)
+	f.row = row;
+	f.first = first[0];
+	f.second = second[0];
+	f.label = at[0];
+	f.to = p.first + row;
+	f.of = of;
+	if (row >= 0 && p.row != NULL)
+	{
+		f.to = __ldg(p.row + p.first + row);
+		f.z = __ldg(p.z + (int64_t) of.pivot * p.key_pitch + at[0]);
+		if (p.centroid != NULL)
+			f.label = __ldg(p.centroid + at[0]);
+	}
+	return f;
+}
+
+/* Store them, and their limits, or NO_LIMIT. */
+__device__ __forceinline__ void
+store_labels(const GkGemmArgs &p, const Common &c, const Found &f)
+{
+	int			limit;
+
+	if (f.row < 0)
 		return;
-	limit = p.z != NULL ? largest_by_score(c, of, first[0] >> 6, __ldg(p.z + (int64_t) of.pivot * p.key_pitch + at[0])) :
-		largest_by_distance(c, of, first[0] >> 6);
-	to = p.row != NULL ? p.row[p.first + row] : p.first + row;
-	p.limits[row] = to >= 0 && second[0] <= limit ? limit : GK_GEMM_NO_LIMIT;
-	if (to < 0)
+	limit = p.row != NULL ? largest_by_score(c, f.of, f.first >> 6, f.z) : largest_by_distance(c, f.of, f.first >> 6);
+	p.limits[f.row] = f.to >= 0 && f.second <= limit ? limit : GK_GEMM_NO_LIMIT;
+	if (f.to < 0)
 		return;
-	if (p.centroid != NULL)
-		at[0] = p.centroid[at[0]];
 	if (p.labels.narrow)
-		((uint8_t *) p.labels.at)[to] = (uint8_t) at[0];
+		((uint8_t *) p.labels.at)[f.to] = (uint8_t) f.label;
 	else
-		((int32_t *) p.labels.at)[to] = at[0];
+		((int32_t *) p.labels.at)[f.to] = f.label;
 }
 
 /* The limits of a thread's two rows. */

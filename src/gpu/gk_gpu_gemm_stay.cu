@@ -192,10 +192,12 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 	unsigned int stay_parity = 0;
 	Smallest	smallest[2];
 	GkGemmBound bound;
+	Found		found;
 	int			limit0[2];
 	int			limit1[2];
 	Item		item;
 
+	found.row = -1;
 	item.m = blockIdx.x;
 	item.stay = 0;
 	item.rows(p, row_tiles);
@@ -228,6 +230,8 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 			}
 		}
 		look<USE>(p, sum0, keys, magic, item, row0, rows, smallest[0], limit0);
+		if (USE == GK_GEMM_LABELS && item.i == 0)
+			store_labels(p, common, found);
 		finish(sum1);
 		/* The stages of this tile, and at its last the points. */
 		for (int slice = 0; slice < p.slices; slice++)
@@ -245,12 +249,14 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 		begin<STEPS>(p, sum0, base, next, half * 2, stage, parity, more);
 		look<USE>(p, sum1, keys, magic, item, row0 + 64, rows, smallest[1], limit1);
 		if (USE == GK_GEMM_LABELS && next.m != item.m)
-			store_labels<2, COLUMNS>(p, common, smallest, bound, row_of_lane<2>(row0, rows));
+			found = find_labels<2, COLUMNS>(p, smallest, bound, row_of_lane<2>(row0, rows));
 		finish(sum0);
 		if (!more)
 			break;
 		item = next;
 	}
+	if (USE == GK_GEMM_LABELS)
+		store_labels(p, common, found);
 }
 
 template <GkGemmUse USE, int STEPS>

@@ -122,7 +122,9 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 	int			stage = 0;
 	int			slot = 0;
 	unsigned int parity = 0;
+	Found		found;
 
+	found.row = -1;
 	for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
 	{
 		int			row0 = m * ROWS + half * 64 + threadIdx.x % WARPGROUP / 32 * 16;
@@ -146,15 +148,21 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 			slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
 			multiply_tile<STEPS>(p, sum, base, half, stage, parity);
 			if (USE == GK_GEMM_LABELS)
+			{
 				smallest.take(sum, keys, magic, tile, p.k - tile * COLUMNS);
+				if (i == 0)
+					store_labels(p, common, found);
+			}
 			else if (USE == GK_GEMM_CANDIDATES)
 				store_candidates(p, sum, keys, magic, tile, limit, row0);
 			else
 				store_sums(p, sum, tile, row0, rows);
 		}
 		if (USE == GK_GEMM_LABELS)
-			store_labels<1, COLUMNS>(p, common, &smallest, bound, mine);
+			found = find_labels<1, COLUMNS>(p, &smallest, bound, mine);
 	}
+	if (USE == GK_GEMM_LABELS)
+		store_labels(p, common, found);
 }
 
 template <GkGemmUse USE, int STEPS>

@@ -149,6 +149,8 @@ coordinate(const Shape *sh, uint64_t seed, int64_t id, int j)
 	uint64_t	h = gk_hash(seed + 31, id);
 	double		t;
 
+	if (sh->point != NULL)
+		return sh->point(id, j);
 	switch (sh->kind)
 	{
 		case INTEGERS:

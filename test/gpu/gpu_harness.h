@@ -39,6 +39,7 @@ typedef struct Shape
 	float		far;			/* not 0: all coordinates of centroid k / 2 at the start */
 	Kind		kind;
 	int			expo;			/* all coordinates times 2^it */
+	double		(*point) (int64_t row, int feature);	/* NULL: kind's */
 } Shape;
 
 extern const GkCore harness_core;

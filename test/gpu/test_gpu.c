@@ -427,6 +427,188 @@ gemm_cases(int64_t n, double most, int step)
 	one((Shape) {.n = n,.d = 33,.k = (int) n - 1,.kind = INTEGERS}, 2);
 }
 
+/* ---- traps: points whose rounding is as bad as the products' bound says (gk_gpu_gemm.h) ---- */
+
+#define TRAP_K	8				/* clusters, two of a pair of which one is right */
+#define PAIRS	(TRAP_K / 2)
+
+/* 1 or -1, of a pair's feature. */
+static double
+sign_of(int pair, int j)
+{
+	return gk_hash(77 + pair, j) & 1 ? 1.0 : -1.0;
+}
+
+/*
+ * By distances: all coordinates lie midway between two float16 numbers, and are rounded towards the pair's
+ * second centroid; but they are as near to the first.
+ */
+static double
+between(int64_t row, int j)
+{
+	int			pair = (int) (row % PAIRS);
+	int			steps = (int) (gk_hash(5 + pair, j) % 256) * 2 + (sign_of(pair, j) > 0.0 ? 1 : 0);
+
+	return 32.0 + steps * 0x1p-5 + 0x1p-6;
+}
+
+static double
+beside(int cluster, int j)
+{
+	return between(cluster / 2, j) + (cluster % 2 ? 1.0 : -1.0) * sign_of(cluster / 2, j) * (4.0 + 0x1p-6);
+}
+
+/* Pivots far from one another; the last two have a fourth of the rows midway between them, so that rows are sorted. */
+static double
+pivot(int cluster, int j)
+{
+	return (double) (int) (gk_hash(900 + cluster, j) % 64) - 32.0;
+}
+
+static bool
+is_bait(int64_t row)
+{
+	return row % 4 == 0;
+}
+
+static double
+bait(int j)
+{
+	return 0.5 * (pivot(TRAP_K - 2, j) + pivot(TRAP_K - 1, j));
+}
+
+/* A row's pair is its pivot, too. */
+static int
+pair_of(int64_t row)
+{
+	return (int) (row / 4 % PAIRS);
+}
+
+/* About a pivot: the middle of a pair of centroids that float16 has. */
+static double
+middle(int pair, int j)
+{
+	return 1.0 + (double) (gk_hash(300 + pair, j) % 128) * 0x1p-7;
+}
+
+/* By scores, x - p: each feature is rounded towards the second centroid by half a unit, though x is nearer to the first. */
+static double
+rounded(int64_t row, int j)
+{
+	int			pair = pair_of(row);
+	double		away = j % 2 && j % 16 > 1 ? 0x1p-11 + 0x1p-15 : -0x1p-11 + 0x1p-15;
+
+	return is_bait(row) ? bait(j) : pivot(pair, j) + middle(pair, j) + sign_of(pair, j) * away;
+}
+
+static double
+beside_middle(int cluster, int j)
+{
+	int			pair = cluster / 2;
+
+	return pivot(pair, j) + middle(pair, j) + (cluster % 2 ? 8.0 : -8.0) * sign_of(pair, j);
+}
+
+/* By scores, c - q: points are as they are, the second centroid is rounded so that it seems nearer than the first. */
+static double
+exact(int64_t row, int j)
+{
+	return is_bait(row) ? bait(j) : pivot(pair_of(row), j) + 1.5 + j % 2 * 0x1p-6;
+}
+
+static double
+rounded_centroid(int cluster, int j)
+{
+	return pivot(cluster / 2, j) + 1.5 + j % 2 * 0x1p-6 + (cluster % 2 ? 1.0 : -1.0) * (16.0 + 0x1p-7 + 0x1p-12);
+}
+
+/*
+ * The canonical distance loses what is small beside its first square: it takes the first centroid, though the
+ * second is nearer by much more than the product loses.
+ */
+static double
+far_out(int64_t row, int j)
+{
+	(void) row;
+	return j == 0 ? 32.0 : 0.0;
+}
+
+static double
+beside_zero(int cluster, int j)
+{
+	return j == 1002 ? (cluster ? -0x1p-7 : 0x1p-7) : 0.0;
+}
+
+static double
+small_steps(int cluster, int j)
+{
+	return j == 0 ? 0.0 : cluster == 0 ? 0.9375 * 0x1p-7 : j == 1 ? 20 * 0x1p-7 : 0.0;
+}
+
+typedef double (*Centroid) (int cluster, int feature);
+
+/* One step after the other, each from the centroids that it is given. */
+static void
+trap_case(const char *name, Shape sh, const Centroid *centroids, int count)
+{
+	GkStore    *store = harness_store(&sh, 1);
+	GkProblem	p = problem_for(store, sh.k, 1);
+	size_t		kd = (size_t) sh.k * sh.d;
+	float	   *c = malloc(kd * sizeof(float));
+	int32_t    *labels = malloc(sh.n * sizeof(int32_t));
+	float	   *d2 = malloc(sh.n * sizeof(float));
+	GkStep		step = harness_step_alloc(sh.k, sh.d);
+	GkStep		right = harness_step_alloc(sh.k, sh.d);
+	GkSession  *s = NULL;
+	GkError		err;
+	GkStatus	st;
+
+	store->host.skip = GK_SKIP_ON;
+	st = gpu->open(&p, &s, &err);
+	for (int i = 0; st == GK_OK && i < count; i++)
+	{
+		for (size_t v = 0; v < kd; v++)
+			c[v] = (float) centroids[i]((int) (v / sh.d), (int) (v % sh.d));
+		oracle_step(store, c, sh.k, &right, labels, d2);
+		st = gpu->step(s, c, sh.k, &step, &err);
+		if (st == GK_OK)
+			check(harness_step_equal(&step, &right, sh.k, sh.d), "trap %s d=%d: step %d differs", name, sh.d, i);
+	}
+	check(st == GK_OK, "trap %s: %s (%s)", name, err.message, err.detail);
+	gpu->close(s);
+	harness_step_free(&step);
+	harness_step_free(&right);
+	harness_store_free(store);
+	free(c);
+	free(labels);
+	free(d2);
+}
+
+static void
+traps(void)
+{
+	const int	ds[] = {24, 100, 250, 600};
+
+	for (size_t i = 0; i < sizeof(ds) / sizeof(ds[0]); i++)
+	{
+		Shape		sh = {.n = 1500,.d = ds[i],.k = TRAP_K,.distinct = true};
+
+		sh.point = between;
+		trap_case("between", sh, (Centroid[]) {beside}, 1);
+		/* Twice from the pivots: then rows are sorted about them. */
+		sh.point = rounded;
+		trap_case("rounded", sh, (Centroid[]) {pivot, pivot, beside_middle}, 3);
+		sh.point = exact;
+		trap_case("rounded centroid", sh, (Centroid[]) {pivot, pivot, rounded_centroid}, 3);
+	}
+	{
+		Shape		sh = {.n = 700,.d = 1003,.k = 2,.distinct = true,.point = far_out};
+
+		trap_case("small steps", sh, (Centroid[]) {small_steps}, 1);
+		trap_case("small steps, sorted", sh, (Centroid[]) {beside_zero, beside_zero, small_steps}, 3);
+	}
+}
+
 static void
 all_variants(Shape sh, int iters)
 {
@@ -450,6 +632,7 @@ test_small(void)
 	for (int d = 1; d <= 4; d++)
 		one((Shape) {.n = 2603,.d = d,.k = 37}, 2);
 	gemm_cases(700, 1e7, 3);
+	traps();
 	one((Shape) {.n = 700,.d = 300,.k = 40}, 2);
 	seed_case((Shape) {.n = 5003,.d = 3,.k = 4}, 0);
 	seed_case((Shape) {.n = 1003,.d = 300,.k = 4,.weighted = true,.chunk_rows = 320}, 0);
@@ -471,6 +654,7 @@ test_full(void)
 	printf("sweep: %.1f s\n", (harness_ms() - t0) / 1e3);
 	t0 = harness_ms();
 	gemm_cases(3001, 1e9, 1);
+	traps();
 	printf("products: %.1f s\n", (harness_ms() - t0) / 1e3);
 	t0 = harness_ms();
 	/* A centroid far out: beyond the points' box no bound holds, and all distances are canonical. */
@@ -559,7 +743,10 @@ main(int argc, char **argv)
 	else if (strcmp(mode, "trap") == 0)
 		test_trap();
 	else if (strcmp(mode, "products") == 0)
+	{
 		gemm_cases(3001, 1e9, 1);
+		traps();
+	}
 	else
 		test_full();
 	printf("%d passed, %d failed\n", passed, failed);
