@@ -25,14 +25,14 @@ def compared():
     peers = {}
     for r in all_rows:
         if r["suite"] == "gpu_peers":
-            peers.setdefault(r["case"], {})[r["what"]] = r["ms"]
+            peers.setdefault((r["n"], r["d"], r["k"]), {})[r["what"]] = r["ms"]
     out = []
     for r in all_rows:
         if r["what"] != "gkmeans":
             continue
         spectrum = r["case"].endswith("s")
         out.append({"n": r["n"], "d": r["d"], "k": r["k"], "points": SHAPES[spectrum], "first": r["ms"], "later": later[r["case"]],
-                    "target": r["target_ms"], "peers": peers.get(r["case"][:-1] if spectrum else r["case"], {})})
+                    "target": r["target_ms"], "peers": peers.get((r["n"], r["d"], r["k"]), {})})
     return out
 
 
@@ -49,8 +49,8 @@ def page():
            f"{first['gpu']}, driver {first['driver']}, {first['date']}. Milliseconds per iteration (assign and update), median, points resident on the GPU, "
            "the host's update included. `first` is the mean of the first 5 or 10 iterations from given centroids, with sorting the points where it is done; "
            "`later` is that of those which follow. Labels are exact and sums the same bits in every run. flash-kmeans and flashlib float32 compute in TF32, "
-           "flashlib float16 in float16: their labels are not always those of the nearest centroid. Their time does not depend on the data; it was measured on "
-           "points around ten centres, the same day on another machine with this GPU. `target` is the goal of later iterations, set for an H200, whose memory is 1.4 times as fast.", "",
+           "flashlib float16 in float16: their labels are not always those of the nearest centroid. Their time does not depend on the data; it was measured in "
+           "the same run on points around ten centres. `target` is the goal of later iterations.", "",
            "| n | d | k | points | first | later | target | " + " | ".join(names) + " |", "|" + "---|" * (7 + len(names))]
     for r in table:
         cells = [f"{r['n']:,}", r["d"], f"{r['k']:,}", r["points"], f"{r['first']:.2f}", f"{r['later']:.2f}", f"{r['target']:.2f}"]
