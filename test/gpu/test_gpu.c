@@ -568,7 +568,7 @@ trap_case(const char *name, Shape sh, const Centroid *centroids, int count)
 	for (int i = 0; st == GK_OK && i < count; i++)
 	{
 		for (size_t v = 0; v < kd; v++)
-			c[v] = (float) centroids[i]((int) (v / sh.d), (int) (v % sh.d));
+			c[v] = (float) centroids[i] ((int) (v / sh.d), (int) (v % sh.d));
 		oracle_step(store, c, sh.k, &right, labels, d2);
 		st = gpu->step(s, c, sh.k, &step, &err);
 		if (st == GK_OK)
