@@ -117,6 +117,7 @@ def internal_errors(log):
 
 
 others = []
+ran = slow = 0
 for rng in campaign.cases():
     start, smith_seed = log_size(), rng.randrange(2 ** 24)
     command = [program, f"--target=host={os.environ['PGHOST']} port={os.environ['PGPORT']} dbname={os.environ['PGDATABASE']} user=smith",
@@ -139,8 +140,14 @@ for rng in campaign.cases():
             campaign.fail(f"SQLsmith seed {smith_seed}: {message} at {place}", statement)
         else:
             others.append(f"{message} at {place}"[:200])
-    if queries == 0 and not failures:
+    ran += queries
+    if queries == 0 and "canceling statement due to statement timeout" in output:
+        slow += 1   # a busy machine reads the catalogs for longer than one of its queries may take
+    elif queries == 0 and not failures:
         campaign.fail(f"SQLsmith ran no query: {output[-500:]}")
+campaign.check(ran > 0, "SQLsmith ran no query")
+if slow:
+    print(f"sqlsmith: {slow} times it could not read the catalogs in {TIMEOUT}")
 calls = session.run("SELECT coalesce(sum(calls), 0), count(*) FROM pg_stat_user_functions f JOIN pg_proc p ON p.oid = f.funcid "
                     "JOIN pg_language l ON l.oid = p.prolang WHERE lanname = 'c'").rows[0]
 print(f"sqlsmith: {calls[0]} calls of {calls[1]} functions of gkmeans; {len(others)} internal errors of PostgreSQL's own code")
