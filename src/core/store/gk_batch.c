@@ -6,11 +6,18 @@
 #include "core/base/gk_sizes.h"
 #include "core/store/gk_batch.h"
 
+/* A batch of fewer rows may be up to four times as large. */
+#define FEW_ROWS	128
+
 int
 gk_batch_capacity(int columns, size_t bytes)
 {
-	size_t		rows = bytes / sizeof(double) / columns;
+	size_t		row = sizeof(double) * columns;
+	size_t		rows = bytes / row;
 
+	/* statistics of a column take as long for a few values as for these */
+	if (rows < FEW_ROWS)
+		rows = 4 * bytes / row < FEW_ROWS ? 4 * bytes / row / 16 * 16 : FEW_ROWS;
 	return rows > GK_BATCH_ROWS ? GK_BATCH_ROWS : rows < 16 ? 16 : (int) rows;
 }
 
