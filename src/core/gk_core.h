@@ -363,6 +363,9 @@ void		gk_store_pass_on(GkStore *store, GkTake take, void *arg);
 int64_t		gk_store_rows(const GkStore *store);
 int			gk_store_features(const GkStore *store);
 
+/* A memory limit that keeps all points in memory; 0: they are. */
+size_t		gk_store_enough_memory(const GkStore *store);
+
 /*
  * End of loading: compute the exact means, choose the scale and the grid, and
  * turn every chunk into prepared float32 columns.

@@ -238,6 +238,20 @@ read_points(Points *p, const KmLabelWant *want, KmReadEnd *end)
 	p->store = km_read(fit->host, fit->source, &read, &fit->counts, &p->tables);
 }
 
+/* That a file is read in every pass is what a user can change. */
+static void
+notice_file(const GkStore *store)
+{
+	size_t		enough = gk_store_enough_memory(store);
+
+	if (enough > 0)
+		ereport(NOTICE,
+				(errmsg("some of the points are in a temporary file"),
+				 errdetail(gkmeans_memory_limit < 0 ? "gkmeans.memory_limit is that of maintenance_work_mem, %d kB." :
+						   "gkmeans.memory_limit is %d kB.", (int) (km_memory_limit_bytes() / 1024)),
+				 errhint("SET gkmeans.memory_limit = '%zuMB' keeps all in memory.", (enough >> 20) + 1)));
+}
+
 /* Read and prepare.  No store, after a NOTICE: no usable rows. */
 static GkStatus
 load(Points *p, const KmLabelWant *want, GkError *err)
@@ -270,6 +284,7 @@ load(Points *p, const KmLabelWant *want, GkError *err)
 		return st;
 	p->prepared = true;
 	km_notice_left_out(&fit->counts);
+	notice_file(p->store);
 	fit->load_ms = gk_now_ms() - start - gk_store_ingest_ms(p->store);
 	return GK_OK;
 }

@@ -60,6 +60,20 @@ foreach my $what (sort keys %calls)
 	is($out{'1200kB'}, $out{'1GB'}, "$what: the same result from the file");
 }
 
+# ---- a NOTICE, and what it advises ----
+
+foreach my $limit ("gkmeans.memory_limit = '1200kB'", "maintenance_work_mem = '1200kB'", "gkmeans.memory_limit = '20MB'; SET gkmeans.chunk_size = '1MB'")
+{
+	my ($notice, $quiet) = ('', '');
+	my $call = "SELECT count(*) FROM kmeans('pts', '$features', 2, init => 'random', tol => 1)";
+	$node->psql('postgres', "SET $limit; $call", stderr => \$notice);
+	like($notice, qr/NOTICE:  some of the points are in a temporary file\nDETAIL:  .*memory_limit is .*kB\.\nHINT:  SET gkmeans\.memory_limit = '(\d+)MB'/, "$limit: a notice");
+	my ($enough) = $notice =~ /memory_limit = '(\d+)MB'/;
+	cmp_ok($enough // 0, '<=', 100, "$limit: not much more than the points take");
+	$node->psql('postgres', "SET $limit; SET gkmeans.memory_limit = '${enough}MB'; $call", stderr => \$quiet);
+	unlike($quiet, qr/temporary file/, "$limit: ${enough}MB is enough");
+}
+
 # ---- memory ----
 
 # The highest resident memory of a session so far, in kB, after each of these calls.

@@ -221,6 +221,7 @@ seal(GkStore *s, GkError *err)
 		c->stride = stride;
 	}
 	c->sealed = true;
+	s->raw_bytes += c->bytes;
 	if (over_limit(s))
 	{
 		size_t		bytes = gk_store_raw_bytes(s, c->wide, c->stride);

@@ -27,6 +27,15 @@
 /* Bytes of the spill file that one thread reads at a time. */
 #define PIECE			((size_t) 256 * 1024)
 
+/* What chunks of that size, at work, take off the limit. */
+static size_t
+set_aside(size_t chunk_bytes)
+{
+	size_t		working = WORKING_CHUNKS * chunk_bytes;
+
+	return working > NOT_COUNTED ? working - NOT_COUNTED : 0;
+}
+
 GkStatus
 gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 				size_t chunk_bytes, size_t memory_limit,
@@ -36,7 +45,6 @@ gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 	size_t		row_bytes = (size_t) (d + (weighted ? 1 : 0) + naux) * sizeof(float);
 	size_t		rows;
 	int			batch_rows;
-	size_t		working;
 
 	*out = NULL;
 	if (d < 1 || d > GK_MAX_D)
@@ -54,6 +62,7 @@ gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 	s->pts.naux = naux;
 	s->columns = d + (weighted ? 1 : 0);
 	s->memory_limit = memory_limit;
+	s->largest_chunk = chunk_bytes;
 
 	/*
 	 * A quarter of the limit per chunk, so that two views and a chunk being
@@ -68,9 +77,7 @@ gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 		rows = (size_t) GK_INT64_ROWS;
 	s->chunk_rows = (int) rows;
 	/* Chunks at work above NOT_COUNTED take the place of chunks that stay. */
-	working = WORKING_CHUNKS * rows * row_bytes;
-	if (working > NOT_COUNTED)
-		s->memory_limit -= working - NOT_COUNTED > memory_limit ? memory_limit : working - NOT_COUNTED;
+	s->memory_limit -= set_aside(rows * row_bytes) > memory_limit ? memory_limit : set_aside(rows * row_bytes);
 	batch_rows = gk_batch_capacity(s->columns, BATCH_BYTES);
 	s->batch_memory = gk_alloc(host, gk_batch_bytes(s->columns, naux, batch_rows), 1);
 	s->wide = gk_alloc0(host, s->columns, sizeof(uint8_t));
@@ -103,6 +110,17 @@ double
 gk_store_expected(const GkStore *store)
 {
 	return store->expected;
+}
+
+size_t
+gk_store_enough_memory(const GkStore *s)
+{
+	/* larger chunks, of doubles too, may be less full at the end; seeding takes one more column */
+	size_t		bytes = s->raw_bytes + 2 * s->largest_chunk;
+
+	if (s->spill_end == 0)
+		return 0;
+	return bytes + bytes / (s->columns + s->pts.naux) + set_aside(s->largest_chunk);
 }
 
 void

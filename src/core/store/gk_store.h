@@ -56,6 +56,8 @@ struct GkStore
 	size_t		memory_limit;
 	size_t		memory;			/* bytes of chunks in memory */
 	int64_t		spill_end;		/* bytes used of the spill file */
+	size_t		largest_chunk;	/* bytes of one, if the limit allows it */
+	size_t		raw_bytes;		/* of all chunks when they were filled, spilled or not */
 
 	/* Where the rows go. */
 	const GkSink *sink;
