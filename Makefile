@@ -114,7 +114,7 @@ unit: unit-programs
 # The readers of bytes from outside, attacked without a server: see test/fuzz/readers.py. They
 # are glue code, so this takes PostgreSQL's headers and libpgcommon.
 FUZZ_SRCS := $(filter-out %/fail_nth.c,$(wildcard test/fuzz/*.c)) \
-	$(patsubst %,src/%.c,functions/fn_options pg/pg_args pg/pg_error relation/rel_rules relation/rel_value rescan/rescan_wire \
+	$(patsubst %,src/%.c,functions/fn_options pg/pg_args pg/pg_error relation/rel_rules relation/rel_value relation/rel_vector rescan/rescan_wire \
 	types/model types/model_io types/model_json types/state types/state_step types/state_sum)
 FUZZ_HEADERS := $(wildcard src/*.h src/*/*.h src/*/*/*.h test/fuzz/*.h)
 FUZZ_CFLAGS = -O1 -g -ffp-contract=off -fno-math-errno -fwrapv -fno-strict-aliasing -Wall -Isrc -Itest/fuzz \

@@ -24,7 +24,7 @@ is_number(Oid type)
 }
 
 /*
- * The cast of a vector type, as value::real[] finds it: by the type alone, so no search_path
+ * The cast of a type to real[], as value::real[] finds it: by the type alone, so no search_path
  * can put another function in its place.  False: the type has none.
  */
 static bool
@@ -117,6 +117,12 @@ kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs,
 			p->types[i] = getBaseType(element);
 			if (is_number(p->types[i]))
 				continue;
+		}
+		else if (p->nargs == 1 && OidIsValid(base) && (p->layout = km_vector_layout(base)) != KM_LAYOUT_ARRAY)
+		{
+			p->whole = true;
+			p->types[i] = FLOAT4OID;
+			continue;
 		}
 		else if (p->nargs == 1 && OidIsValid(base) && find_cast(p, base))
 		{
@@ -300,6 +306,17 @@ read_array(KmeansPoint *p, Datum datum, Oid type)
 	return complete;
 }
 
+static void
+read_vector(KmeansPoint *p, Datum datum)
+{
+	struct varlena *v = PG_DETOAST_DATUM_PACKED(datum);
+
+	set_features(p, km_valid_features(p->layout, VARDATA_ANY(v), VARSIZE_ANY_EXHDR(v), &p->origin));
+	km_vector_values(p->layout, VARDATA_ANY(v), p->d, p->values);
+	if ((Pointer) v != DatumGetPointer(datum))
+		pfree(v);
+}
+
 /* An untyped literal is a whole point when it looks like an array. */
 static bool
 is_array_literal(const char *s)
@@ -316,6 +333,11 @@ kmeans_point_read_one(KmeansPoint *p, Datum value, bool isnull)
 	{
 		set_features(p, p->whole ? 0 : 1);
 		return false;
+	}
+	if (p->layout != KM_LAYOUT_ARRAY)
+	{
+		read_vector(p, value);
+		return true;
 	}
 	if (p->cast_kind != KM_CAST_NONE && !cast_to_reals(p, &value))
 	{

@@ -79,6 +79,7 @@ typedef struct KmeansPoint
 	bool		whole;			/* the one argument is the whole point */
 	bool		floats;			/* all arguments are real */
 	Oid		   *types;			/* base types of the arguments; of an array: of its elements */
+	KmLayout	layout;			/* of the one argument, if it is a vector */
 	KmPointCast cast_kind;		/* of the one argument, to real[] */
 	FmgrInfo	cast;
 	KmPointOrigin origin;		/* for errors */

@@ -7,16 +7,12 @@
  */
 #include "postgres.h"
 
-#include "access/detoast.h"
 #include "access/htup_details.h"
 #include "access/tupdesc_details.h"
-#include "utils/array.h"
 #include "utils/memutils.h"
 
+#include "relation/rel_array.h"
 #include "relation/rel_deform.h"
-
-/* Bytes of arrays kept outside of the page that are copied before the batch takes them. */
-#define MAX_COPIES	(256 * 1024)
 
 /* Values of one type that are side by side. */
 typedef struct PageRun
@@ -57,21 +53,13 @@ struct KmDeformer
 	int			nleft;
 	int			left_row[MaxHeapTuplesPerPage];
 	uint8		left_why[MaxHeapTuplesPerPage];
-	MemoryContext copies;		/* of arrays */
-	Size		copied;
+	KmArrays   *arrays;			/* NULL: there is no array */
 
 	/* A row that is not plain: its attributes. */
 	Datum	   *values;			/* [last] */
 	bool	   *nulls;
 	double	   *point;			/* [d + 1] features and weight of that row */
 	double	   *plain_point;	/* [d + 1] the same of a plain one */
-};
-
-/* What becomes of a row, beside the verdicts of rel_rules.h. */
-enum
-{
-	PLAIN = KM_ROW_VERDICTS,	/* to be judged with the other plain rows */
-	DEFERRED					/* the executor path reads it: it is an error, or PostgreSQL is needed */
 };
 
 /* ---- values ---- */
@@ -172,7 +160,7 @@ find_places(KmDeformer *t)
 }
 
 KmDeformer *
-km_deform_open(TupleDesc desc, const KmRowSpec *spec, const KmHeapTable *table, bool helper)
+km_deform_open(TupleDesc desc, const KmRowSpec *spec, const KmHeapTable *table, KmToast *toast)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gkmeans rows", ALLOCSET_SMALL_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
@@ -182,14 +170,14 @@ km_deform_open(TupleDesc desc, const KmRowSpec *spec, const KmHeapTable *table, 
 	t->desc = desc;
 	t->spec = spec;
 	t->table = table;
-	t->helper = helper;
+	t->helper = toast == NULL;
 	find_places(t);
 	t->values = palloc(t->last * sizeof(Datum));
 	t->nulls = palloc(t->last * sizeof(bool));
 	t->point = palloc((spec->d + 1) * sizeof(double));
 	t->plain_point = palloc((spec->d + 1) * sizeof(double));
-	if (spec->array && !helper)
-		t->copies = AllocSetContextCreate(context, "gkmeans arrays", ALLOCSET_DEFAULT_SIZES);
+	if (spec->array)
+		t->arrays = km_arrays_open(spec, toast);
 	MemoryContextSwitchTo(caller);
 	return t;
 }
@@ -342,11 +330,8 @@ flush_plain(KmDeformer *t, int deferred)
 	t->n = 0;
 	leave_out_to(t, next, deferred < 0 ? MaxHeapTuplesPerPage : deferred);
 	t->nleft = 0;
-	if (t->copied > 0)
-	{
-		MemoryContextReset(t->copies);
-		t->copied = 0;
-	}
+	if (t->arrays != NULL)
+		km_arrays_forget(t->arrays);
 	return deferred;
 }
 
@@ -390,48 +375,6 @@ deform_row(KmDeformer *t, HeapTupleHeader row)
 		t->values[i] = getmissingattr(t->desc, i + 1, &t->nulls[i]);
 }
 
-/* Find the numbers in an array: PLAIN, and where they are. */
-static int
-find_elements(KmDeformer *t, Datum value, const char **elements)
-{
-	struct varlena *array = (struct varlena *) DatumGetPointer(value);
-	const char *body;			/* an ArrayType without its first word */
-	KmArrayHead head;
-
-	/* a pointer to a value elsewhere has the bit of a short one, too */
-	if (VARATT_IS_EXTERNAL(array) || (VARATT_IS_EXTENDED(array) && !VARATT_IS_SHORT(array)))
-	{
-		MemoryContext caller;
-
-		if (t->helper)
-			return DEFERRED;
-		caller = MemoryContextSwitchTo(t->copies);
-		array = detoast_attr(array);
-		t->copied += VARSIZE(array);
-		MemoryContextSwitchTo(caller);
-	}
-	body = VARDATA_ANY(array);
-	/* an empty array ends before the head does */
-	if (VARSIZE_ANY_EXHDR(array) < sizeof(head))
-		return DEFERRED;
-	/* not aligned if it is short */
-	memcpy(&head, body, sizeof(head));
-	if (head.ndim != 1 || head.d != t->spec->d)
-		return DEFERRED;
-	if (head.dataoffset == 0)
-		head.dataoffset = ARR_OVERHEAD_NONULLS(1);
-	else
-	{
-		const		bits8 *bits = (const bits8 *) body + sizeof(ArrayType) + 2 * sizeof(int) - VARHDRSZ;
-
-		for (int j = 0; j < t->spec->d; j++)
-			if (att_isnull(j, bits))
-				return KM_ROW_NULL_FEATURE;
-	}
-	*elements = body + head.dataoffset - VARHDRSZ;
-	return PLAIN;
-}
-
 /* The features and weight of a row that was deformed, into t->point. */
 static int
 read_values(KmDeformer *t, const char **elements)
@@ -449,7 +392,7 @@ read_values(KmDeformer *t, const char **elements)
 		t->point[spec->d] = km_value_of(spec->type[spec->nvalues - 1], t->values[at]);
 		verdict = km_judge_weight(t->point[spec->d]);
 		if (verdict != KM_ROW_KEPT)
-			return km_leaves_out(verdict, &spec->rules) ? (int) verdict : DEFERRED;
+			return km_leaves_out(verdict, &spec->rules) ? (int) verdict : KM_ROW_DEFERRED;
 	}
 	if (spec->array)
 	{
@@ -457,8 +400,8 @@ read_values(KmDeformer *t, const char **elements)
 
 		if (t->nulls[attnums[0] - 1])
 			return KM_ROW_NULL_FEATURE;
-		verdict = find_elements(t, t->values[attnums[0] - 1], elements);
-		if (verdict == PLAIN && spec->weighted)
+		verdict = km_arrays_find(t->arrays, t->values[attnums[0] - 1], elements);
+		if (verdict == KM_ROW_PLAIN && spec->weighted)
 		{
 			km_values_in(spec->type[0], *elements, spec->d, t->point);
 			verdict = KM_ROW_KEPT;
@@ -491,12 +434,12 @@ classify(KmDeformer *t, HeapTupleHeader row, const char **data)
 		if (!null)
 		{
 			*data = (const char *) row + row->t_hoff;
-			return PLAIN;
+			return KM_ROW_PLAIN;
 		}
 	}
 	/* what a column added later has in this row is PostgreSQL's to find */
 	if (t->helper && HeapTupleHeaderGetNatts(row) < t->last)
-		return DEFERRED;
+		return KM_ROW_DEFERRED;
 	deform_row(t, row);
 	return read_values(t, data);
 }
@@ -575,20 +518,20 @@ km_deform_page(KmDeformer *t, const KmPageRows *rows, int first, KmRowBatch *to,
 			continue;
 		}
 		verdict = classify(t, row, &data);
-		if (verdict == PLAIN)
+		if (verdict == KM_ROW_PLAIN)
 		{
 			collect(t, i, data);
-			if (t->copied < MAX_COPIES)
+			if (t->arrays == NULL || km_arrays_have_room(t->arrays))
 				continue;
 		}
-		else if (verdict != KM_ROW_KEPT && verdict != DEFERRED)
+		else if (verdict != KM_ROW_KEPT && verdict != KM_ROW_DEFERRED)
 		{
 			t->left_row[t->nleft] = i;
 			t->left_why[t->nleft++] = verdict;
 			continue;
 		}
 		/* the rows' order is to stay */
-		deferred = flush_plain(t, verdict == DEFERRED ? i : -1);
+		deferred = flush_plain(t, verdict == KM_ROW_DEFERRED ? i : -1);
 		if (deferred < 0 && verdict == KM_ROW_KEPT && !add_point(t, i, t->point))
 			deferred = i;
 	}

@@ -14,12 +14,21 @@
 #include "core/store/gk_batch.h"
 #include "gkmeans.h"
 #include "relation/rel_rules.h"
+#include "relation/rel_toast.h"
+
+/* What becomes of a row, beside the verdicts of rel_rules.h. */
+enum
+{
+	KM_ROW_PLAIN = KM_ROW_VERDICTS, /* to be judged with the other plain rows */
+	KM_ROW_DEFERRED				/* the executor path reads it: it is an error, or PostgreSQL is needed */
+};
 
 /* What to read of a row, the same for all tables of a query.  Flat, to be sent to workers. */
 typedef struct KmRowSpec
 {
 	int			d;				/* features; 0: not known so far */
-	bool		array;			/* one array of them */
+	bool		array;			/* one array of them, or vector */
+	KmLayout	layout;			/* of it */
 	bool		weighted;
 	bool		identify;		/* fill the aux columns */
 	bool		labelled;		/* the old label, too */
@@ -95,10 +104,10 @@ typedef struct KmDeformer KmDeformer;
 extern Size km_row_spec_size(int nvalues);
 
 /*
- * A helper calls nothing of PostgreSQL, so that it may be another thread's: rows for which it
- * would have to are deferred.
+ * A helper, which gets no toast, calls nothing of PostgreSQL, so that it may be another thread's:
+ * rows for which it would have to are deferred.
  */
-extern KmDeformer *km_deform_open(TupleDesc desc, const KmRowSpec *spec, const KmHeapTable *table, bool helper);
+extern KmDeformer *km_deform_open(TupleDesc desc, const KmRowSpec *spec, const KmHeapTable *table, KmToast *toast);
 
 /*
  * Add rows of a page to a batch, from the first-th on.  Returns the row at which it stopped:

@@ -80,6 +80,7 @@ row_spec(const KmReader *r)
 	KmRowSpec  *spec = palloc0(km_row_spec_size(nvalues));
 
 	spec->array = source->array;
+	spec->layout = source->layout;
 	spec->weighted = source->weighted;
 	spec->identify = source->identify;
 	spec->labelled = source->at_label >= 0;
@@ -181,6 +182,7 @@ read_tables(KmHeapRead *h)
 		return;
 	km_reader_commit(r);
 	h->spec->d = r->rows.d;
+	h->elsewhere = r->rows.elsewhere;
 	if (!km_workers_read(h, table, block))
 		read_direct(h, table, block);
 }

@@ -17,6 +17,7 @@ typedef struct KmHeapRead
 	Relation   *rels;			/* [ntables] */
 	KmHeapTable *tables;		/* [ntables] */
 	KmRowSpec  *spec;
+	bool		elsewhere;		/* values are out of line, in the rows seen first */
 	/* A table whose rows are read like the executor's. */
 	int			row_table;		/* -1: none is open */
 	struct HeapScanDescData *row_scan;

@@ -35,6 +35,7 @@ struct KmPageReader
 	HeapScanDesc scan;
 	bool		plain_snapshot; /* all-visible pages need no second look */
 	KmDeformer *deformer;
+	KmToast    *toast;
 	Buffer	   *where;			/* [nwhere] the buffer that may hold a page; 0: none known */
 	BlockNumber nwhere;
 
@@ -66,7 +67,8 @@ km_page_open(Relation rel, Snapshot snapshot, const KmRowSpec *spec, const KmHea
 	p->rel = rel;
 	p->scan = km_heap_open(rel, snapshot);
 	p->plain_snapshot = !snapshot->takenDuringRecovery && !IsolationIsSerializable();
-	p->deformer = km_deform_open(RelationGetDescr(rel), spec, table, false);
+	p->toast = km_toast_begin(rel, snapshot);
+	p->deformer = km_deform_open(RelationGetDescr(rel), spec, table, p->toast);
 	return p;
 }
 
@@ -87,6 +89,7 @@ km_page_close(KmPageReader *p)
 		pfree(p->where);
 	km_heap_close(p->scan);
 	km_deform_close(p->deformer);
+	km_toast_end(p->toast);
 	km_free_lines(p);
 }
 

@@ -195,6 +195,21 @@ km_array_features(const ArrayType *array, const KmPointOrigin *o)
 	return ARR_DIMS(array)[0];
 }
 
+int
+km_valid_features(KmLayout layout, const char *body, Size bytes, const KmPointOrigin *o)
+{
+	int			d = km_vector_features(layout, body, bytes);
+
+	if (unlikely(d == 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 o->source != NULL ?
+				 errmsg("column \"%s\" has a value that is not a valid %s", o->source->columns[0], km_vector_type_name(layout)) :
+				 errmsg("point is not a valid %s", km_vector_type_name(layout)),
+				 o->source != NULL ? row_detail(o) : 0));
+	return d;
+}
+
 void
 km_check_most_features(int d)
 {
@@ -278,6 +293,26 @@ read_array(KmRowReader *r, Datum value, bool isnull)
 	return usable ? KM_ROW_KEPT : KM_ROW_NULL_FEATURE;
 }
 
+static KmVerdict
+read_vector(KmRowReader *r, Datum value, bool isnull)
+{
+	KmLayout	layout = r->origin.source->layout;
+	struct varlena *vector;
+	int			d;
+
+	if (isnull)
+		return KM_ROW_NULL_FEATURE;
+	vector = PG_DETOAST_DATUM_PACKED(value);
+	d = km_valid_features(layout, VARDATA_ANY(vector), VARSIZE_ANY_EXHDR(vector), &r->origin);
+	if (r->d != 0)
+		km_check_features(d, r->d, &r->origin);
+	set_features(r, d);
+	km_vector_values(layout, VARDATA_ANY(vector), d, r->point);
+	if ((Pointer) vector != DatumGetPointer(value))
+		pfree(vector);
+	return KM_ROW_KEPT;
+}
+
 /* The weight, when there is one, behind the features. */
 static KmVerdict
 read_point(KmRowReader *r, const Datum *values, const bool *nulls)
@@ -295,12 +330,14 @@ read_point(KmRowReader *r, const Datum *values, const bool *nulls)
 		(void) km_keeps(verdict, &r->rules, &r->origin, &weight, 1, 0);
 	}
 	if (verdict == KM_ROW_KEPT)
-		verdict = source->array ? read_array(r, values[0], nulls[0]) : read_columns(r, values, nulls);
+		verdict = !source->array ? read_columns(r, values, nulls) : source->layout != KM_LAYOUT_ARRAY
+			? read_vector(r, values[0], nulls[0]) : read_array(r, values[0], nulls[0]);
 	if (verdict != KM_ROW_KEPT)
 		return verdict;
 	r->point[r->d] = weight;
 	verdict = km_judge_point(r->point, r->d, &r->rules);
 	(void) km_keeps(verdict, &r->rules, &r->origin, r->point, 1, r->d);
+	r->elsewhere = source->array && VARATT_IS_EXTERNAL(DatumGetPointer(values[0]));
 	return verdict;
 }
 

@@ -144,6 +144,9 @@ km_keeps(KmVerdict verdict, const KmRowRules *rules, const KmPointOrigin *origin
 /* The features of an array; ERROR when it is not of one dimension, or empty. */
 extern int	km_array_features(const ArrayType *array, const KmPointOrigin *origin);
 
+/* The features of a vector's value, given without its header; ERROR when it is not a valid one. */
+extern int	km_valid_features(KmLayout layout, const char *body, Size bytes, const KmPointOrigin *origin);
+
 /* ERROR when d is over the limit. */
 extern void km_check_most_features(int d);
 
@@ -172,6 +175,7 @@ typedef struct KmRowReader
 	MemoryContext context;		/* of point */
 	int			d;				/* 0: not known yet */
 	double	   *point;			/* [d + 1] features, weight of the row */
+	bool		elsewhere;		/* the array read last was out of line */
 } KmRowReader;
 
 /* Read a row's point: KM_ROW_KEPT, or why it is left out.  Raises the errors. */

@@ -11,9 +11,11 @@
 #include "access/attnum.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "catalog/dependency.h"
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
+#include "commands/extension.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "optimizer/plancat.h"
@@ -29,8 +31,9 @@
 /* How a column is read. */
 typedef struct ColumnKind
 {
-	bool		array;
-	KmValueType type;			/* of the value, or of the array's elements */
+	bool		array;			/* or vector */
+	KmLayout	layout;			/* of it */
+	KmValueType type;			/* of the value, or of its elements */
 	const char *cast;			/* appended in the query, "" for none */
 } ColumnKind;
 
@@ -237,10 +240,41 @@ km_casts_to_reals(Oid type)
 	return SearchSysCacheExists2(CASTSOURCETARGET, ObjectIdGetDatum(type), ObjectIdGetDatum(FLOAT4ARRAYOID));
 }
 
+static bool
+of_pgvector(Oid type)
+{
+	Oid			extension = getExtensionOfObject(TypeRelationId, type);
+	char	   *name = OidIsValid(extension) ? get_extension_name(extension) : NULL;
+
+	return name != NULL && strcmp(name, "vector") == 0;
+}
+
+KmLayout
+km_vector_layout(Oid type)
+{
+	KmLayout	layout = KM_LAYOUT_ARRAY;
+	HeapTuple	tuple;
+	Form_pg_type form;
+
+	if (type == BITOID)
+		return KM_LAYOUT_BIT;
+	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
+	if (!HeapTupleIsValid(tuple))
+		return KM_LAYOUT_ARRAY;
+	form = (Form_pg_type) GETSTRUCT(tuple);
+	if (form->typtype == TYPTYPE_BASE && form->typlen == -1 && form->typalign == TYPALIGN_INT && !OidIsValid(form->typelem))
+		for (KmLayout i = KM_LAYOUT_VECTOR; i <= KM_LAYOUT_SPARSEVEC; i++)
+			if (strcmp(NameStr(form->typname), km_vector_type_name(i)) == 0)
+				layout = i;
+	ReleaseSysCache(tuple);
+	return layout != KM_LAYOUT_ARRAY && of_pgvector(type) ? layout : KM_LAYOUT_ARRAY;
+}
+
 /* True when values of the type can be read as features. */
 static bool
 classify(Oid type, ColumnKind *kind)
 {
+	kind->layout = KM_LAYOUT_ARRAY;
 	for (int i = 0; i < (int) lengthof(type_table); i++)
 	{
 		const TypeRow *row = &type_table[i];
@@ -253,18 +287,11 @@ classify(Oid type, ColumnKind *kind)
 		return true;
 	}
 
-	/*
-	 * Any other type with a cast to real[], such as pgvector's vector and
-	 * halfvec, which must not be known by name.
-	 */
-	if (km_casts_to_reals(type))
-	{
-		kind->array = true;
-		kind->type = KM_VALUE_FLOAT4;
-		kind->cast = "::pg_catalog.float4[]";
-		return true;
-	}
-	return false;
+	kind->array = true;
+	kind->type = KM_VALUE_FLOAT4;
+	kind->layout = km_vector_layout(type);
+	kind->cast = kind->layout != KM_LAYOUT_ARRAY ? "" : "::pg_catalog.float4[]";
+	return kind->layout != KM_LAYOUT_ARRAY || km_casts_to_reals(type);
 }
 
 static void
@@ -367,6 +394,7 @@ km_source_open(Oid relid, char **columns, int ncolumns, const char *weight_colum
 	{
 		classify_feature(source, columns[i], &kind);
 		source->array = kind.array;
+		source->layout = kind.layout;
 		add_target(&query, columns[i], kind.cast, &count);
 		if (i == 0 || source->runs[source->nruns - 1].type != kind.type)
 		{

@@ -397,13 +397,14 @@ make_threads(KmThreads *g)
 }
 
 /*
- * Where a row's label is, is PostgreSQL's to find.  And what takes batches is the leader,
- * which would have no time left for pages; a pass in there would have one thread, too.
+ * Where a row's label is, and a value that is out of line, is PostgreSQL's to find.  And what takes
+ * batches is the leader, which would have no time left for pages; a pass in there would have one
+ * thread, too.
  */
 static bool
 have_threads(const KmHeapRead *h)
 {
-	return gk_threads(km_host_engine(h->r->host)) > 1 && !h->spec->labelled && h->r->options->take == NULL;
+	return gk_threads(km_host_engine(h->r->host)) > 1 && !h->spec->labelled && !h->elsewhere && h->r->options->take == NULL;
 }
 
 bool
@@ -463,7 +464,7 @@ km_threads_read(KmThreads *g, KmPageReader *pages, int table, BlockNumber block)
 	if (g->job_pages == 0)
 		return false;
 	for (int i = 0; i < g->threads; i++)
-		g->thread[i].deformer = km_deform_open(RelationGetDescr(g->h->rels[table]), g->h->spec, t, true);
+		g->thread[i].deformer = km_deform_open(RelationGetDescr(g->h->rels[table]), g->h->spec, t, NULL);
 	ereport(DEBUG1,
 			(errmsg("\"%s\" is read by %d threads", g->r->source->relname, g->threads)));
 	read_pages(g);

@@ -431,6 +431,7 @@ static int
 workers_wanted(const KmHeapRead *h, uint64 blocks)
 {
 	uint64		threshold = (uint64) Max(min_parallel_table_scan_size, 1) * 4;
+	uint64		pages = blocks;
 	int			n = 0;
 
 	if (gkmeans_workers == 0 || IsInParallelMode() || IsolationIsSerializable())
@@ -444,8 +445,12 @@ workers_wanted(const KmHeapRead *h, uint64 blocks)
 	else if (km_threads_suit(h))
 		return 0;
 	else
-		for (; n < max_parallel_maintenance_workers && blocks >= threshold; threshold *= 3)
+	{
+		for (int i = 0; h->elsewhere && i < h->ntables; i++)
+			pages += km_toast_pages(h->rels[i]);
+		for (; n < max_parallel_maintenance_workers && pages >= threshold; threshold *= 3)
 			n++;
+	}
 	/* each gets shared memory, so ask for no more than the server can start */
 	n = Min(n, Min(max_parallel_workers, max_worker_processes));
 	return (int) Min((uint64) n, blocks);

@@ -15,9 +15,12 @@
  *   rel_workers.c     ... by parallel workers
  *   rel_page.c        pages                  -> their visible rows
  *   rel_deform.c      the rows of a page     -> batch
+ *   rel_array.c       where the numbers of a row's array or vector are
  *   rel_transpose.c   values side by side in rows -> columns of a batch
  *   rel_rules.c       which rows are points, and what errors say about others
  *   rel_value.c       numbers as PostgreSQL has them -> doubles
+ *   rel_vector.c      vectors as pgvector has them -> floats
+ *   rel_toast.c       values that are stored out of line
  *
  * Words: batch: rows on their way to the store, column by column (gk_batch.h).
  *        deferred row: one that the heap path leaves to the executor path: it is an error, or
@@ -39,6 +42,7 @@
 #include "core/base/gk_sizes.h"
 #include "pg/pg.h"
 #include "relation/rel_value.h"
+#include "relation/rel_vector.h"
 
 struct KmPgHost;
 struct PlanState;
@@ -63,7 +67,8 @@ typedef struct KmSource
 	char	   *qualified;		/* quoted and qualified, for queries */
 	int			ncolumns;
 	char	  **columns;
-	bool		array;			/* columns[0] is one array of features */
+	bool		array;			/* columns[0] is one array of features, or vector */
+	KmLayout	layout;			/* of it */
 	KmColumnRun *runs;			/* of the scalar columns; runs[0].type: element type */
 	int			nruns;
 	bool		weighted;

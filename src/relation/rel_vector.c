@@ -1,0 +1,205 @@
+/*
+ * rel_vector.c - values of vector types as they are stored.
+ */
+#include "postgres.h"
+
+#include "relation/rel_vector.h"
+
+/* Bits that float has more than half: of the fraction, and the difference of the biases. */
+#define HALF_SHIFT		13
+#define HALF_BIAS		(112u << 23)
+
+typedef uint16 u16x8 __attribute__((vector_size(16)));
+typedef uint32 u32x8 __attribute__((vector_size(32)));
+typedef int32 i32x8 __attribute__((vector_size(32)));
+typedef float f32x8 __attribute__((vector_size(32)));
+
+/* A sparse vector's head. */
+typedef struct Sparse
+{
+	int32		dim;
+	int32		nnz;
+	int32		unused;
+} Sparse;
+
+static const char *const type_names[] = {
+	[KM_LAYOUT_ARRAY] = "array",[KM_LAYOUT_VECTOR] = "vector",[KM_LAYOUT_HALFVEC] = "halfvec",
+	[KM_LAYOUT_SPARSEVEC] = "sparsevec",[KM_LAYOUT_BIT] = "bit"
+};
+
+const char *
+km_vector_type_name(KmLayout layout)
+{
+	return type_names[layout];
+}
+
+static int32
+word(const char *from)
+{
+	int32		v;
+
+	memcpy(&v, from, sizeof(v));
+	return v;
+}
+
+/* vector and halfvec: the number of elements, a word that is 0, the elements. */
+static int
+dense_features(const char *body, Size bytes, Size element)
+{
+	int16		head[2];
+
+	if (bytes < sizeof(head))
+		return 0;
+	memcpy(head, body, sizeof(head));
+	return head[0] > 0 && head[1] == 0 && bytes == sizeof(head) + head[0] * element ? head[0] : 0;
+}
+
+static int
+sparse_features(const char *body, Size bytes)
+{
+	Sparse		head;
+	int32		last = -1;
+
+	if (bytes < sizeof(head))
+		return 0;
+	memcpy(&head, body, sizeof(head));
+	if (head.dim <= 0 || head.nnz < 0 || head.unused != 0 ||
+		bytes != sizeof(head) + (Size) head.nnz * (sizeof(int32) + sizeof(float4)))
+		return 0;
+	for (int i = 0; i < head.nnz; i++)
+	{
+		int32		index = word(body + sizeof(head) + i * sizeof(int32));
+
+		if (index <= last || index >= head.dim)
+			return 0;
+		last = index;
+	}
+	return head.dim;
+}
+
+static int
+bit_features(const char *body, Size bytes)
+{
+	int32		bits = bytes < sizeof(int32) ? 0 : word(body);
+
+	return bits > 0 && bytes == sizeof(int32) + ((Size) bits + 7) / 8 ? bits : 0;
+}
+
+int
+km_vector_features(KmLayout layout, const char *body, Size bytes)
+{
+	switch (layout)
+	{
+		case KM_LAYOUT_VECTOR:
+			return dense_features(body, bytes, sizeof(float4));
+		case KM_LAYOUT_HALFVEC:
+			return dense_features(body, bytes, sizeof(uint16));
+		case KM_LAYOUT_SPARSEVEC:
+			return sparse_features(body, bytes);
+		case KM_LAYOUT_BIT:
+			return bit_features(body, bytes);
+		case KM_LAYOUT_ARRAY:
+			break;
+	}
+	return 0;
+}
+
+Size
+km_vector_largest(KmLayout layout, int d)
+{
+	switch (layout)
+	{
+		case KM_LAYOUT_HALFVEC:
+			return KM_VECTOR_HEAD + d * sizeof(uint16);
+		case KM_LAYOUT_SPARSEVEC:
+			return sizeof(Sparse) + d * (sizeof(int32) + sizeof(float4));
+		case KM_LAYOUT_BIT:
+			return sizeof(int32) + (d + 7) / 8;
+		default:
+			return KM_VECTOR_HEAD + d * sizeof(float4);
+	}
+}
+
+/* Exact for every half: one without an exponent is a multiple of 2^-24. */
+static inline __attribute__((always_inline)) void
+eight_halves(const void *from, void *to)
+{
+	u16x8		half;
+	u32x8		word;
+	i32x8		magnitude;
+	f32x8		small;
+	u32x8		large;
+	u32x8		is_large;
+
+	memcpy(&half, from, sizeof(half));
+	word = __builtin_convertvector(half, u32x8);
+	magnitude = (i32x8) (word & 0x7fff);
+	small = __builtin_convertvector(magnitude, f32x8) * 0x1p-24f;
+	/* a difference's sign, since compilers compare such vectors one by one */
+	is_large = (u32x8) ((0x03ff - magnitude) >> 31);
+	/* infinity and NaN have the highest exponent */
+	large = ((u32x8) magnitude << HALF_SHIFT) + HALF_BIAS + ((u32x8) ((0x7bff - magnitude) >> 31) & HALF_BIAS);
+	word = (is_large & large) | (~is_large & (u32x8) small) | (word & 0x8000) << 16;
+	memcpy(to, &word, sizeof(word));
+}
+
+static void
+halves_to_floats(const char *from, int d, float *to)
+{
+	uint16		rest[8] = {0};
+	float		last[8];
+	int			j;
+
+	for (j = 0; j + 8 <= d; j += 8)
+		eight_halves(from + j * sizeof(uint16), to + j);
+	memcpy(rest, from + j * sizeof(uint16), (d - j) * sizeof(uint16));
+	eight_halves(rest, last);
+	memcpy(to + j, last, (d - j) * sizeof(float));
+}
+
+static void
+sparse_to_floats(const char *body, int d, float *to)
+{
+	const char *index = body + sizeof(Sparse);
+	Sparse		head;
+
+	memcpy(&head, body, sizeof(head));
+	memset(to, 0, d * sizeof(float));
+	for (int i = 0; i < head.nnz; i++)
+		memcpy(&to[word(index + i * sizeof(int32))], index + (head.nnz + i) * sizeof(int32), sizeof(float));
+}
+
+void
+km_vector_floats(KmLayout layout, const char *body, int d, float *to)
+{
+	switch (layout)
+	{
+		case KM_LAYOUT_VECTOR:
+			memcpy(to, body + KM_VECTOR_HEAD, d * sizeof(float));
+			break;
+		case KM_LAYOUT_HALFVEC:
+			halves_to_floats(body + KM_VECTOR_HEAD, d, to);
+			break;
+		case KM_LAYOUT_SPARSEVEC:
+			sparse_to_floats(body, d, to);
+			break;
+		case KM_LAYOUT_BIT:
+			/* the first bit is the highest of its byte */
+			for (int j = 0; j < d; j++)
+				to[j] = (float) ((uint8) body[sizeof(int32) + j / 8] >> (7 - j % 8) & 1);
+			break;
+		case KM_LAYOUT_ARRAY:
+			break;
+	}
+}
+
+void
+km_vector_values(KmLayout layout, const char *body, int d, double *to)
+{
+	float	   *floats = palloc(d * sizeof(float));
+
+	km_vector_floats(layout, body, d, floats);
+	for (int j = 0; j < d; j++)
+		to[j] = floats[j];
+	pfree(floats);
+}
