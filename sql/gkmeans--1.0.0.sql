@@ -60,6 +60,13 @@ CREATE FUNCTION kmeans_transform(model kmeans_model, VARIADIC point "any") RETUR
 COMMENT ON FUNCTION kmeans_transform(kmeans_model, "any") IS
     'distances of a point (as for kmeans_predict) to all centroids: k numbers in the order of the clusters, units as for kmeans_distance';
 
+CREATE FUNCTION kmeans_nearest(model kmeans_model, point "any", m integer)
+    RETURNS TABLE (cluster integer, distance double precision)
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE ROWS 10;
+
+COMMENT ON FUNCTION kmeans_nearest(kmeans_model, "any", integer) IS
+    'the m clusters nearest to a point (an array or vector as for kmeans_predict, or one number), nearest first, then by number; all k if m is larger. The first row is what kmeans_predict() and kmeans_distance() return; no rows when the model, the point or a feature is NULL';
+
 CREATE FUNCTION kmeans_centroids(model kmeans_model,
     OUT cluster integer, OUT size bigint, OUT centroid double precision[],
     OUT inertia double precision, OUT radius double precision)

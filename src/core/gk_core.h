@@ -303,6 +303,9 @@ double		gk_inertia_from_d2(const GkPrep *prep, double d2);
 /* Canonical nearest centroid of one prepared point; best CPU kernel. */
 int			gk_nearest(const float *point, int d, const float *centroids, int k, float *d2);
 
+/* Canonical squared distances of one prepared point to all k centroids; best CPU kernel. */
+void		gk_distances(const float *point, int d, const float *centroids, int k, float *d2);
+
 /* ---- the points ---- */
 
 typedef struct GkStore GkStore;

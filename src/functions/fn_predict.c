@@ -1,5 +1,6 @@
 /*
- * fn_predict.c - kmeans_predict, kmeans_distance, kmeans_transform: one point against a model.
+ * fn_predict.c - kmeans_predict, kmeans_distance, kmeans_transform, kmeans_nearest: one point
+ * against a model.
  *
  * A query calls these for row after row with the same model, so the model is prepared once and kept
  * with the call site (fn_extra).  Each call only has to see that the model is still the same one,
@@ -27,6 +28,7 @@
 PG_FUNCTION_INFO_V1(kmeans_predict);
 PG_FUNCTION_INFO_V1(kmeans_distance);
 PG_FUNCTION_INFO_V1(kmeans_transform);
+PG_FUNCTION_INFO_V1(kmeans_nearest);
 
 typedef struct Predictor
 {
@@ -44,6 +46,7 @@ typedef struct Predictor
 	int			k;
 	float	   *centroids;		/* [k][d], prepared */
 	float	   *prepared;		/* [d], the point */
+	float	   *d2;				/* [k], to the centroids; NULL: not asked for yet */
 	char	   *names;			/* of the features, one after the other, or NULL */
 } Predictor;
 
@@ -62,6 +65,13 @@ copy(const void *from, Size bytes)
 	return memcpy(palloc_extended(bytes, MCXT_ALLOC_HUGE), from, bytes);
 }
 
+/* Centroids that are dealt with between two looks at interrupts. */
+static int
+slice_of(int d)
+{
+	return Max(1, 1000000 / d);
+}
+
 /* Copy a model that s is not prepared for to a context below parent, with prepared centroids. */
 static void
 prepare(Predictor *s, const KmeansModel *v, MemoryContext parent)
@@ -69,7 +79,7 @@ prepare(Predictor *s, const KmeansModel *v, MemoryContext parent)
 	MemoryContext caller;
 	GkModel		m;
 	int64		d = v->d;
-	int			slice = Max(1, 1000000 / v->d);
+	int			slice = slice_of(v->d);
 
 	if (s->cxt != NULL)
 		MemoryContextDelete(s->cxt);
@@ -89,6 +99,7 @@ prepare(Predictor *s, const KmeansModel *v, MemoryContext parent)
 		gk_model_prepare(&s->prep, m.centroids + i * d, Min(slice, m.k - i), s->centroids + i * d);
 	}
 	s->prepared = palloc(d * sizeof(float));
+	s->d2 = NULL;
 	s->names = v->ncolumns > 0 && !v->columns_array ? copy(kmeans_model_names(v), v->names_len) : NULL;
 	s->size = VARSIZE(v);
 	s->fingerprint = v->fingerprint;
@@ -140,10 +151,10 @@ same_model(const Predictor *s, Datum datum)
 }
 
 /*
- * The call's model and point, both prepared; NULL when a feature is NULL.
+ * The call's model and point of nargs arguments, both prepared; NULL when a feature is NULL.
  */
 static Predictor *
-begin(FunctionCallInfo fcinfo)
+begin(FunctionCallInfo fcinfo, int nargs)
 {
 	FmgrInfo   *flinfo = fcinfo->flinfo;
 	Predictor  *s = flinfo->fn_extra;
@@ -154,7 +165,7 @@ begin(FunctionCallInfo fcinfo)
 	{
 		s = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(Predictor));
 		s->constant = is_constant(flinfo);
-		kmeans_point_init(&s->point, fcinfo, 1, PG_NARGS() - 1, KM_POINT_TO_LABEL, flinfo->fn_mcxt);
+		kmeans_point_init(&s->point, fcinfo, 1, nargs, KM_POINT_TO_LABEL, flinfo->fn_mcxt);
 		flinfo->fn_extra = s;
 	}
 	if (!same_model(s, PG_GETARG_DATUM(0)))
@@ -174,11 +185,27 @@ begin(FunctionCallInfo fcinfo)
 	return s;
 }
 
+/* Squared distances of the point to all centroids: s->d2. */
+static void
+measure_all(Predictor *s)
+{
+	int			d = s->prep.d;
+	int			slice = slice_of(d);
+
+	if (s->d2 == NULL)
+		s->d2 = MemoryContextAllocHuge(s->cxt, s->k * sizeof(float));
+	for (int i = 0; i < s->k; i += slice)
+	{
+		CHECK_FOR_INTERRUPTS();
+		gk_distances(s->prepared, d, s->centroids + (int64) i * d, Min(slice, s->k - i), s->d2 + i);
+	}
+}
+
 /* kmeans_predict(model kmeans_model, VARIADIC point "any") returns int */
 Datum
 kmeans_predict(PG_FUNCTION_ARGS)
 {
-	Predictor  *s = begin(fcinfo);
+	Predictor  *s = begin(fcinfo, PG_NARGS() - 1);
 	float		d2;
 
 	if (s == NULL)
@@ -190,7 +217,7 @@ kmeans_predict(PG_FUNCTION_ARGS)
 Datum
 kmeans_distance(PG_FUNCTION_ARGS)
 {
-	Predictor  *s = begin(fcinfo);
+	Predictor  *s = begin(fcinfo, PG_NARGS() - 1);
 	float		d2;
 
 	if (s == NULL)
@@ -203,19 +230,90 @@ kmeans_distance(PG_FUNCTION_ARGS)
 Datum
 kmeans_transform(PG_FUNCTION_ARGS)
 {
-	Predictor  *s = begin(fcinfo);
+	Predictor  *s = begin(fcinfo, PG_NARGS() - 1);
 	double	   *distance;
 
 	if (s == NULL)
 		PG_RETURN_NULL();
+	measure_all(s);
 	distance = palloc(s->k * sizeof(double));
 	for (int i = 0; i < s->k; i++)
-	{
-		float		d2 = gk_d2(s->prepared, 1, s->centroids + (int64) i * s->prep.d, s->prep.d);
-
-		if (i % 4096 == 4095)
-			CHECK_FOR_INTERRUPTS();
-		distance[i] = gk_distance_from_d2(&s->prep, d2);
-	}
+		distance[i] = gk_distance_from_d2(&s->prep, s->d2[i]);
 	PG_RETURN_DATUM(km_float8_array(distance, s->k));
+}
+
+/*
+ * A cluster and its squared distance as one number, in the order of the label's rule: the
+ * smaller distance, then the lower number.  Bits of floats that are not negative have the
+ * order of the floats.
+ */
+static uint64
+rank_of(float d2, int cluster)
+{
+	uint32		bits;
+
+	memcpy(&bits, &d2, sizeof(bits));
+	return (uint64) bits << 32 | (uint32) cluster;
+}
+
+static int
+compare_ranks(const void *a, const void *b)
+{
+	uint64		x = *(const uint64 *) a;
+	uint64		y = *(const uint64 *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* The m lowest ranks of the k clusters, in order, m <= k. */
+static uint64 *
+lowest_ranks(const float *d2, int k, int m)
+{
+	uint64	   *rank = palloc_extended(2 * (Size) m * sizeof(uint64), MCXT_ALLOC_HUGE);
+	uint64		limit = PG_UINT64_MAX;
+	int			n = 0;
+
+	for (int c = 0; c < k; c++)
+	{
+		uint64		r = rank_of(d2[c], c);
+
+		if (r >= limit)
+			continue;
+		rank[n++] = r;
+		if (n < 2 * m)
+			continue;
+		qsort(rank, n, sizeof(uint64), compare_ranks);
+		n = m;
+		limit = rank[m - 1];
+	}
+	qsort(rank, n, sizeof(uint64), compare_ranks);
+	return rank;
+}
+
+/* kmeans_nearest(model kmeans_model, point "any", m int) returns table (cluster int, distance float8) */
+Datum
+kmeans_nearest(PG_FUNCTION_ARGS)
+{
+	int			m = km_parse_int(fcinfo, 2, "m", 1, PG_INT32_MAX);
+	Predictor  *s;
+	KmResult	result;
+	uint64	   *rank;
+
+	km_result_begin(fcinfo, &result);
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || (s = begin(fcinfo, 1)) == NULL)
+		return (Datum) 0;
+	measure_all(s);
+	m = Min(m, s->k);
+	rank = lowest_ranks(s->d2, s->k, m);
+	for (int i = 0; i < m; i++)
+	{
+		int			cluster = (int) (uint32) rank[i];
+		Datum		values[2] = {Int32GetDatum(cluster),
+		Float8GetDatum(gk_distance_from_d2(&s->prep, s->d2[cluster]))};
+		bool		nulls[2] = {false};
+
+		CHECK_FOR_INTERRUPTS();
+		tuplestore_putvalues(result.store, result.desc, values, nulls);
+	}
+	return (Datum) 0;
 }

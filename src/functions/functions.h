@@ -10,7 +10,7 @@
  *   fn_labels.c         kmeans_labels(): labels as rows; reading with a model
  *   fn_label_column.c   kmeans(label_column): labels into the table, by fn_label_changes.c
  *   fn_label_table.c    kmeans_label_table(): labels into a new table, by fn_label_changes.c
- *   fn_predict.c        kmeans_predict(), _distance(), _transform(): one point, a model
+ *   fn_predict.c        kmeans_predict(), _distance(), _transform(), _nearest(): one point, a model
  *   fn_quality.c        kmeans_evaluate(), kmeans_scan(): how good clusters are, which k
  *   fn_feature_sum.c, fn_step.c   aggregates, with the states of types/state.h
  *

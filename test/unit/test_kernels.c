@@ -727,6 +727,24 @@ test_reach(void)
 
 /* ---- dispatch and the single point ---- */
 
+/* Of the distances of one point to all centroids, those that are not the chain's, and writes beyond them. */
+static int
+count_wrong_distances(const Data *a, const float *point)
+{
+	float		d2[MAX_K + 1];
+	int			bad = 0;
+
+	d2[a->k] = -1.0f;
+	gk_distances(point, a->d, a->c, a->k, d2);
+	for (int i = 0; i < a->k; i++)
+	{
+		float		want = gk_d2(point, 1, a->c + i * a->d, a->d);
+
+		bad += memcmp(&d2[i], &want, sizeof(want)) != 0;
+	}
+	return bad + (d2[a->k] != -1.0f);
+}
+
 static void
 test_dispatch(void)
 {
@@ -753,6 +771,8 @@ test_dispatch(void)
 
 	for (int level = 0; level < 2; level++)
 	{
+		int			bad_distances = 0;
+
 		bad = 0;
 		gk_cpu_set_simd(level ? "scalar" : "auto", reason, sizeof(reason));
 		for (int number = 0; number < CASES; number++)
@@ -771,10 +791,12 @@ test_dispatch(void)
 				for (int j = 0; j < a.d; j++)
 					point[j] = a.x[(size_t) j * a.stride + a.first + i];
 				bad += gk_nearest(point, a.d, a.c, a.k, &got) != label[i] || memcmp(&got, &d2[i], sizeof(got)) != 0;
+				bad_distances += count_wrong_distances(&a, point);
 			}
 			discard(&a);
 		}
 		ok(bad == 0, "gk_nearest (%s): %d differ", level ? "scalar" : "auto", bad);
+		ok(bad_distances == 0, "gk_distances (%s): %d differ", level ? "scalar" : "auto", bad_distances);
 	}
 }
 

@@ -178,15 +178,15 @@ turn_rows(const float *c, const size_t *row, __m256 out[4])
 	turn(v[0], v[1], v[2], v[3], out);
 }
 
-/* 8 * groups centroids from k on, a lane each; groups is a constant at every call. */
+/* Squared distances to 8 * groups centroids, a lane each; groups is a constant at every call. */
 GK_INLINE void
-nearest_of(const int groups, const float *x, size_t d, const float *c, const size_t *row, int k,
-		   __m256 *best, __m256i *label)
+distances_of(const int groups, const float *x, size_t d, const float *c, const size_t *row, __m256 *acc)
 {
-	__m256		acc[2] = {v_zero(), v_zero()};
 	size_t		j = 0;
 
-	c += k * d;
+	GK_UNROLL
+	for (int g = 0; g < groups; g++)
+		acc[g] = v_zero();
 	for (; j + 4 <= d; j += 4)
 	{
 		GK_UNROLL
@@ -216,6 +216,16 @@ nearest_of(const int groups, const float *x, size_t d, const float *c, const siz
 			acc[g] = v_fma(t, t, acc[g]);
 		}
 	}
+}
+
+/* The nearest so far, with 8 * groups centroids from k on. */
+GK_INLINE void
+nearest_of(const int groups, const float *x, size_t d, const float *c, const size_t *row, int k,
+		   __m256 *best, __m256i *label)
+{
+	__m256		acc[2];
+
+	distances_of(groups, x, d, c + k * d, row, acc);
 	GK_UNROLL
 	for (int g = 0; g < groups; g++)
 	{
@@ -282,6 +292,38 @@ gk_cpu_avx2_nearest(const float *point, int d, const float *centroids, int k, fl
 	return best_of(best, label, d2);
 }
 
+/* Lanes are centroids as in nearest(); what is taken twice is stored twice. */
+GK_TARGET void
+gk_cpu_avx2_distances(const float *point, int d, const float *centroids, int k, float *d2)
+{
+	__m256		acc[2];
+	float		few[8];
+	size_t		row[8];
+	int			i = 0;
+
+	place_rows(k < 8 ? k : 8, d, row);
+	if (k < 8)
+	{
+		distances_of(1, point, d, centroids, row, acc);
+		_mm256_storeu_ps(few, acc[0]);
+		memcpy(d2, few, k * sizeof(float));
+		return;
+	}
+	for (; i + 16 <= k; i += 16)
+	{
+		distances_of(2, point, d, centroids + (size_t) i * d, row, acc);
+		_mm256_storeu_ps(d2 + i, acc[0]);
+		_mm256_storeu_ps(d2 + i + 8, acc[1]);
+	}
+	for (; i < k; i += 8)
+	{
+		int			at = i + 8 <= k ? i : k - 8;
+
+		distances_of(1, point, d, centroids + (size_t) at * d, row, acc);
+		_mm256_storeu_ps(d2 + at, acc[0]);
+	}
+}
+
 const GkCpuKernels gk_cpu_avx2 = {
 	.name = "avx2",
 	.job_work = 1 << 23,
@@ -297,6 +339,7 @@ const GkCpuKernels gk_cpu_avx2 = {
 	.sum_d2 = sum_d2,
 	.race = gk_cpu_scalar_race,	/* no 64-bit multiply or conversion to gain from */
 	.nearest = gk_cpu_avx2_nearest,
+	.distances = gk_cpu_avx2_distances,
 };
 
 /* ---- columns ---- */

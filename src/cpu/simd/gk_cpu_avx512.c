@@ -170,6 +170,7 @@ const GkCpuKernels gk_cpu_avx512 = {
 	.sum_d2 = sum_d2,
 	.race = race,
 	.nearest = gk_cpu_avx2_nearest,
+	.distances = gk_cpu_avx2_distances,
 };
 
 /* ---- columns ---- */

@@ -105,6 +105,12 @@ gk_nearest(const float *point, int d, const float *centroids, int k, float *d2)
 }
 
 void
+gk_distances(const float *point, int d, const float *centroids, int k, float *d2)
+{
+	gk_cpu_kernels()->distances(point, d, centroids, k, d2);
+}
+
+void
 gk_tiles_assign(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2)
 {
 	gk_cpu_kernels()->assign(x, c, k0, k1, label, d2);

@@ -105,6 +105,8 @@ typedef struct GkCpuKernels
 	int32_t		(*assign_one) (const float *x, const GkDot *s, int d);
 	/* gk_nearest() */
 	int			(*nearest) (const float *point, int d, const float *centroids, int k, float *d2);
+	/* gk_distances() */
+	void		(*distances) (const float *point, int d, const float *centroids, int k, float *d2);
 
 	/* ---- bounds ---- */
 
@@ -221,6 +223,7 @@ void		gk_cpu_scalar_margin(const GkMargin *m, const int32_t *label, const float 
 								 float *upper, float *lower, float *slack);
 uint64_t	gk_cpu_scalar_open_rows(const float *slack, const int32_t *label, const float *limit, float *least);
 int			gk_cpu_scalar_nearest(const float *point, int d, const float *centroids, int k, float *d2);
+void		gk_cpu_scalar_distances(const float *point, int d, const float *centroids, int k, float *d2);
 
 #if defined(__x86_64__)
 #define GK_CPU_X86	1
@@ -232,6 +235,7 @@ extern const GkColumnKernels gk_columns_avx512;
 /* Shared by both: 256-bit vectors fit the job. */
 void		gk_cpu_avx2_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);
 int			gk_cpu_avx2_nearest(const float *point, int d, const float *centroids, int k, float *d2);
+void		gk_cpu_avx2_distances(const float *point, int d, const float *centroids, int k, float *d2);
 
 /* gk_cpu_smallk_avx512.c; registers of 32 that sums take */
 #define GK_CPU_AVX512_SUMS	24

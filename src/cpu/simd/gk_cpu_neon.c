@@ -51,6 +51,7 @@ const GkCpuKernels gk_cpu_neon = {
 	.sum_d2 = gk_cpu_scalar_sum_d2,
 	.race = gk_cpu_scalar_race,
 	.nearest = gk_cpu_scalar_nearest,
+	.distances = gk_cpu_scalar_distances,
 };
 
 #endif							/* GK_CPU_NEON */

@@ -223,6 +223,13 @@ gk_cpu_scalar_nearest(const float *point, int d, const float *centroids, int k, 
 	return label;
 }
 
+void
+gk_cpu_scalar_distances(const float *point, int d, const float *centroids, int k, float *d2)
+{
+	for (int i = 0; i < k; i++)
+		d2[i] = gk_d2(point, 1, centroids + (size_t) i * d, d);
+}
+
 const GkCpuKernels gk_cpu_scalar = {
 	.name = "scalar",
 	.job_work = 1 << 18,
@@ -239,4 +246,5 @@ const GkCpuKernels gk_cpu_scalar = {
 	.sum_d2 = gk_cpu_scalar_sum_d2,
 	.race = gk_cpu_scalar_race,
 	.nearest = gk_cpu_scalar_nearest,
+	.distances = gk_cpu_scalar_distances,
 };
