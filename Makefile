@@ -7,10 +7,10 @@
 # WITH_CUDA=0|1  without or with the GPU part      NVCC=...       which nvcc
 # OPTFLAGS=...   extra compiler flags              PG_CONFIG=...  which PostgreSQL
 
-EXTENSION = gkmeans
+EXTENSION = gkmeans gkmeans_vector
 EXTVERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" gkmeans.control)
 MODULE_big = gkmeans
-DATA = $(wildcard sql/gkmeans--*.sql)
+DATA = $(wildcard sql/gkmeans--*.sql sql/gkmeans_vector--*.sql)
 ENGINE_DIRS := src/core $(patsubst %/,%,$(wildcard src/core/*/)) src/cpu $(patsubst %/,%,$(wildcard src/cpu/*/))
 ENGINE_SRCS := $(sort $(wildcard $(ENGINE_DIRS:%=%/*.c)))
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c) $(ENGINE_SRCS)))

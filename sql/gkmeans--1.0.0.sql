@@ -318,7 +318,7 @@ COMMENT ON FUNCTION feature_sum_finish(kmeans_state) IS
 -- Sums of features given one by one, and of whatever kmeans_predict() takes as a
 -- point. The array types have aggregates of their own, because with feature_sum(point,
 -- weight) a call with an array would be ambiguous otherwise, and because distributed
--- executors take no VARIADIC "any" apart. A pgvector value needs a cast to real[].
+-- executors take no VARIADIC "any" apart. Of pgvector's vector they are in gkmeans_vector.
 
 CREATE FUNCTION feature_sum_add_array(state kmeans_state, point float8[]) RETURNS kmeans_state
     AS 'MODULE_PATHNAME', 'feature_sum_add' LANGUAGE C IMMUTABLE PARALLEL SAFE;

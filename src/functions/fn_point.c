@@ -317,13 +317,36 @@ read_vector(KmeansPoint *p, Datum datum)
 		pfree(v);
 }
 
-/* An untyped literal is a whole point when it looks like an array. */
+/* An untyped literal is a whole point when it looks like an array, or like a vector of pgvector. */
 static bool
 is_array_literal(const char *s)
 {
 	while (isspace((unsigned char) *s))
 		s++;
 	return *s == '{' || *s == '[';
+}
+
+/*
+ * '{1,2}' as a float8[].  '[1,2]' is how pgvector writes a vector, so it has that type's
+ * precision and becomes '{1,2}' of real[]; '[0:1]={1,2}' is an array with bounds.
+ */
+static Datum
+array_of_literal(const char *s, Oid *type)
+{
+	size_t		end = strlen(s);
+	size_t		start = strspn(s, " \t\n\r\v\f");
+	char	   *braces;
+
+	*type = FLOAT8OID;
+	while (end > start + 1 && isspace((unsigned char) s[end - 1]))
+		end--;
+	if (s[start] != '[' || s[end - 1] != ']')
+		return OidInputFunctionCall(F_ARRAY_IN, unconstify(char *, s), FLOAT8OID, -1);
+	*type = FLOAT4OID;
+	braces = pnstrdup(s + start, end - start);
+	braces[0] = '{';
+	braces[end - start - 1] = '}';
+	return OidInputFunctionCall(F_ARRAY_IN, braces, FLOAT4OID, -1);
 }
 
 bool
@@ -347,8 +370,12 @@ kmeans_point_read_one(KmeansPoint *p, Datum value, bool isnull)
 	if (p->whole)
 		return (p->types[0] == FLOAT8OID && read_short_float8(p, value)) || read_array(p, value, p->types[0]);
 	if (p->types[0] == UNKNOWNOID && is_array_literal(DatumGetCString(value)))
-		return read_array(p, OidInputFunctionCall(F_ARRAY_IN, DatumGetCString(value), FLOAT8OID, -1),
-						  FLOAT8OID);
+	{
+		Oid			type;
+		Datum		array = array_of_literal(DatumGetCString(value), &type);
+
+		return read_array(p, array, type);
+	}
 	set_features(p, 1);
 	p->values[0] = number(value, p->types[0]);
 	return true;

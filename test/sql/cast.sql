@@ -55,7 +55,7 @@ BEGIN
     RETURN QUERY SELECT results[1], results[2], results[3], results[4], results[5], results[6], results[7];
 END $$;
 SELECT * FROM points_of('reals') \gx
--- (an implicit cast leaves PostgreSQL two forms of kmeans_step() to choose from, as with pgvector: it needs ::real[])
+-- (an implicit cast leaves PostgreSQL two forms of kmeans_step() to choose from, as with pgvector without gkmeans_vector)
 SELECT col, (p.kmeans, p.predict, p.distance, p.agg, p.over, p.grouped) = (r.kmeans, r.predict, r.distance, r.agg, r.over, r.grouped) AS same,
     CASE WHEN p.step = r.step THEN 'same' ELSE p.step END AS step
 FROM points_of('reals') r, unnest('{implicit,assigned,explicit,told,labels,explicit_domain}'::text[]) col, points_of(col) p;

@@ -49,6 +49,9 @@ FROM models WHERE name = 'corners' \gx
 SELECT kmeans_predict(:'m', 9, 1), kmeans_predict(:'m', '{9,1}'), kmeans_predict(:'m', ARRAY[9, 1]);
 SELECT kmeans_predict(m, 7), kmeans_predict(m, 7.5), kmeans_predict(m, '7'), kmeans_predict(m, '{7}'), kmeans_predict(m, ARRAY[7])
 FROM models WHERE name = 'line';
+-- a literal as pgvector writes it, in its precision
+SELECT kmeans_predict(m, '[9,1]'), kmeans_distance(m, E' [ 0.1 ,0\n] ') = kmeans_distance(m, '{0.1,0}'::real[]) AS as_real,
+    kmeans_distance(m, '{0.1,0}') = kmeans_distance(m, '{0.1,0}'::float8[]) AS as_float8 FROM models WHERE name = 'corners';
 -- domains; a type with a cast to real[], as pgvector's types have
 CREATE DOMAIN metres AS float8;
 CREATE DOMAIN place AS int[];
@@ -99,6 +102,13 @@ SELECT kmeans_predict(m, '0', 0) FROM models WHERE name = 'cosine';
 SELECT kmeans_predict(m, 'x', 'y') FROM models WHERE name = 'corners';
 SELECT kmeans_predict(m, 'x') FROM models WHERE name = 'corners';
 SELECT kmeans_predict(m, '{x,y}') FROM models WHERE name = 'corners';
+SELECT kmeans_predict(m, '[x,y]') FROM models WHERE name = 'corners';
+SELECT kmeans_predict(m, '[1,2') FROM models WHERE name = 'corners';
+SELECT kmeans_predict(m, '[') FROM models WHERE name = 'corners';
+SELECT kmeans_predict(m, '[]') FROM models WHERE name = 'corners';
+SELECT kmeans_predict(m, '[1,2,3]') FROM models WHERE name = 'corners';
+SELECT kmeans_predict(m, '[1,NaN]') FROM models WHERE name = 'corners';
+SELECT kmeans_predict(m, '[1e99,1]') FROM models WHERE name = 'corners';
 SELECT kmeans_predict(m, 'x'::text) FROM models WHERE name = 'corners';
 SELECT kmeans_predict(m, ARRAY['1', '2']) FROM models WHERE name = 'corners';
 SELECT kmeans_predict(m, 1, true) FROM models WHERE name = 'corners';
