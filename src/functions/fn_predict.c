@@ -2,8 +2,8 @@
  * fn_predict.c - kmeans_predict, kmeans_distance, kmeans_transform, kmeans_nearest: one point
  * against a model.
  *
- * A query calls these for row after row with the same model, so the model is prepared once and kept
- * with the call site (fn_extra).  Each call only has to see that the model is still the same one,
+ * A query calls these for row after row with the same model, so the prepared model (fn_prepared.c) is
+ * kept with the call site (fn_extra).  Each call only has to see that the model is still the same one,
  * without detoasting it:
  *   - a constant cannot change;
  *   - a value in a TOAST table is known by its pointer (a value's id is not
@@ -35,19 +35,14 @@ typedef struct Predictor
 	KmeansPoint point;
 	bool		constant;		/* the model argument is a constant */
 
-	/* The model it is prepared for. */
-	MemoryContext cxt;			/* all below, NULL: no model yet */
-	bool		toasted;
+	KmPrepared *model;			/* NULL: none yet */
+	bool		toasted;		/* it came from there: */
 	struct varatt_external toast;
-	Size		size;
-	uint64		fingerprint;
 
-	GkPrep		prep;
-	int			k;
-	float	   *centroids;		/* [k][d], prepared */
+	MemoryContext cxt;			/* of what follows, which has the model's sizes */
 	float	   *prepared;		/* [d], the point */
 	float	   *d2;				/* [k], to the centroids; NULL: not asked for yet */
-	char	   *names;			/* of the features, one after the other, or NULL */
+	MemoryContextCallback callback;
 } Predictor;
 
 static bool
@@ -59,69 +54,47 @@ is_constant(const FmgrInfo *flinfo)
 		IsA(linitial(((const FuncExpr *) expr)->args), Const);
 }
 
-static void *
-copy(const void *from, Size bytes)
-{
-	return memcpy(palloc_extended(bytes, MCXT_ALLOC_HUGE), from, bytes);
-}
-
-/* Centroids that are dealt with between two looks at interrupts. */
-static int
-slice_of(int d)
-{
-	return Max(1, 1000000 / d);
-}
-
-/* Copy a model that s is not prepared for to a context below parent, with prepared centroids. */
+/* The call site is going away. */
 static void
-prepare(Predictor *s, const KmeansModel *v, MemoryContext parent)
+release_model(void *arg)
 {
-	MemoryContext caller;
-	GkModel		m;
-	int64		d = v->d;
-	int			slice = slice_of(v->d);
+	Predictor  *s = arg;
 
-	if (s->cxt != NULL)
-		MemoryContextDelete(s->cxt);
-	s->cxt = NULL;
-	kmeans_model_view(v, &m);
-	caller = MemoryContextSwitchTo(AllocSetContextCreate(parent, "kmeans_model prepared",
-														 ALLOCSET_SMALL_SIZES));
-	s->prep = m.prep;
-	s->prep.center = copy(m.prep.center, d * sizeof(double));
-	s->prep.scale = copy(m.prep.scale, d * sizeof(double));
-	s->prep.expo = copy(m.prep.expo, d * sizeof(int32));
-	s->k = m.k;
-	s->centroids = palloc_extended(m.k * d * sizeof(float), MCXT_ALLOC_HUGE);
-	for (int i = 0; i < m.k; i += slice)
-	{
-		CHECK_FOR_INTERRUPTS();
-		gk_model_prepare(&s->prep, m.centroids + i * d, Min(slice, m.k - i), s->centroids + i * d);
-	}
-	s->prepared = palloc(d * sizeof(float));
-	s->d2 = NULL;
-	s->names = v->ncolumns > 0 && !v->columns_array ? copy(kmeans_model_names(v), v->names_len) : NULL;
-	s->size = VARSIZE(v);
-	s->fingerprint = v->fingerprint;
-	s->cxt = CurrentMemoryContext;
-	MemoryContextSwitchTo(caller);
+	if (s->model != NULL)
+		km_prepared_release(s->model);
+	s->model = NULL;
+}
+
+static Predictor *
+new_predictor(FunctionCallInfo fcinfo, int nargs)
+{
+	FmgrInfo   *flinfo = fcinfo->flinfo;
+	Predictor  *s = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(Predictor));
+
+	s->constant = is_constant(flinfo);
+	kmeans_point_init(&s->point, fcinfo, 1, nargs, KM_POINT_TO_LABEL, flinfo->fn_mcxt);
+	s->cxt = AllocSetContextCreate(flinfo->fn_mcxt, "kmeans_predict", ALLOCSET_SMALL_SIZES);
+	s->callback.func = release_model;
+	s->callback.arg = s;
+	MemoryContextRegisterResetCallback(flinfo->fn_mcxt, &s->callback);
+	return s;
 }
 
 /* Make s ready for a value, which same_model() did not recognize. */
 static void
-take_model(Predictor *s, Datum datum, MemoryContext parent)
+take_model(Predictor *s, Datum datum)
 {
-	KmeansModel *v = kmeans_model_from_datum(datum);
 	const Pointer raw = DatumGetPointer(datum);
+	KmPrepared *model = km_prepared_take(datum);
 
-	/* it may be the same content from another place: compressed, or another row */
-	if (s->cxt == NULL || s->size != VARSIZE(v) || s->fingerprint != v->fingerprint)
-		prepare(s, v, parent);
+	release_model(s);
+	s->model = model;
+	MemoryContextReset(s->cxt);
+	s->d2 = NULL;
+	s->prepared = MemoryContextAlloc(s->cxt, model->prep.d * sizeof(float));
 	s->toasted = VARATT_IS_EXTERNAL_ONDISK(raw);
 	if (s->toasted)
 		VARATT_EXTERNAL_GET_POINTER(s->toast, raw);
-	if ((Pointer) v != raw)
-		pfree(v);
 }
 
 /* Is this the model that s is prepared for?  False may also mean "not sure". */
@@ -130,7 +103,7 @@ same_model(const Predictor *s, Datum datum)
 {
 	const Pointer raw = DatumGetPointer(datum);
 
-	if (s->cxt == NULL)
+	if (s->model == NULL)
 		return false;
 	if (s->constant)
 		return true;
@@ -145,7 +118,7 @@ same_model(const Predictor *s, Datum datum)
 	{
 		const KmeansModel *v = (const KmeansModel *) raw;
 
-		return VARSIZE(v) == s->size && v->fingerprint == s->fingerprint;
+		return VARSIZE(v) == s->model->size && v->fingerprint == s->model->fingerprint;
 	}
 	return false;
 }
@@ -162,26 +135,21 @@ begin(FunctionCallInfo fcinfo, int nargs)
 	KmRowRules	rules = {0};
 
 	if (s == NULL)
-	{
-		s = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(Predictor));
-		s->constant = is_constant(flinfo);
-		kmeans_point_init(&s->point, fcinfo, 1, nargs, KM_POINT_TO_LABEL, flinfo->fn_mcxt);
-		flinfo->fn_extra = s;
-	}
+		flinfo->fn_extra = s = new_predictor(fcinfo, nargs);
 	if (!same_model(s, PG_GETARG_DATUM(0)))
-		take_model(s, PG_GETARG_DATUM(0), flinfo->fn_mcxt);
+		take_model(s, PG_GETARG_DATUM(0));
 
 	complete = kmeans_point_read(&s->point, fcinfo);
 	if (!complete && s->point.d == 0)
 		return NULL;			/* a NULL instead of a point */
-	s->point.origin.names = s->names;
-	rules.cosine = s->prep.distance == GK_COSINE;
-	km_check_features(s->point.d, s->prep.d, &s->point.origin);
+	s->point.origin.names = s->model->names;
+	rules.cosine = s->model->prep.distance == GK_COSINE;
+	km_check_features(s->point.d, s->model->prep.d, &s->point.origin);
 	if (!complete)
 		return NULL;
 	(void) km_keeps(km_judge_point(s->point.values, s->point.d, &rules), &rules, &s->point.origin,
 					s->point.values, 1, s->point.d);
-	(void) gk_prepare_point(&s->prep, s->point.values, s->prepared);
+	(void) gk_prepare_point(&s->model->prep, s->point.values, s->prepared);
 	return s;
 }
 
@@ -189,15 +157,15 @@ begin(FunctionCallInfo fcinfo, int nargs)
 static void
 measure_all(Predictor *s)
 {
-	int			d = s->prep.d;
-	int			slice = slice_of(d);
+	int			d = s->model->prep.d;
+	int			slice = km_centroid_slice(d);
 
 	if (s->d2 == NULL)
-		s->d2 = MemoryContextAllocHuge(s->cxt, s->k * sizeof(float));
-	for (int i = 0; i < s->k; i += slice)
+		s->d2 = MemoryContextAllocHuge(s->cxt, s->model->k * sizeof(float));
+	for (int i = 0; i < s->model->k; i += slice)
 	{
 		CHECK_FOR_INTERRUPTS();
-		gk_distances(s->prepared, d, s->centroids + (int64) i * d, Min(slice, s->k - i), s->d2 + i);
+		gk_distances(s->prepared, d, s->model->centroids + (int64) i * d, Min(slice, s->model->k - i), s->d2 + i);
 	}
 }
 
@@ -210,7 +178,7 @@ kmeans_predict(PG_FUNCTION_ARGS)
 
 	if (s == NULL)
 		PG_RETURN_NULL();
-	PG_RETURN_INT32(gk_nearest(s->prepared, s->prep.d, s->centroids, s->k, &d2));
+	PG_RETURN_INT32(gk_nearest(s->prepared, s->model->prep.d, s->model->centroids, s->model->k, &d2));
 }
 
 /* kmeans_distance(model kmeans_model, VARIADIC point "any") returns float8 */
@@ -222,8 +190,8 @@ kmeans_distance(PG_FUNCTION_ARGS)
 
 	if (s == NULL)
 		PG_RETURN_NULL();
-	gk_nearest(s->prepared, s->prep.d, s->centroids, s->k, &d2);
-	PG_RETURN_FLOAT8(gk_distance_from_d2(&s->prep, d2));
+	gk_nearest(s->prepared, s->model->prep.d, s->model->centroids, s->model->k, &d2);
+	PG_RETURN_FLOAT8(gk_distance_from_d2(&s->model->prep, d2));
 }
 
 /* kmeans_transform(model kmeans_model, VARIADIC point "any") returns float8[] */
@@ -236,10 +204,10 @@ kmeans_transform(PG_FUNCTION_ARGS)
 	if (s == NULL)
 		PG_RETURN_NULL();
 	measure_all(s);
-	distance = palloc(s->k * sizeof(double));
-	for (int i = 0; i < s->k; i++)
-		distance[i] = gk_distance_from_d2(&s->prep, s->d2[i]);
-	PG_RETURN_DATUM(km_float8_array(distance, s->k));
+	distance = palloc(s->model->k * sizeof(double));
+	for (int i = 0; i < s->model->k; i++)
+		distance[i] = gk_distance_from_d2(&s->model->prep, s->d2[i]);
+	PG_RETURN_DATUM(km_float8_array(distance, s->model->k));
 }
 
 /*
@@ -303,13 +271,13 @@ kmeans_nearest(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || (s = begin(fcinfo, 1)) == NULL)
 		return (Datum) 0;
 	measure_all(s);
-	m = Min(m, s->k);
-	rank = lowest_ranks(s->d2, s->k, m);
+	m = Min(m, s->model->k);
+	rank = lowest_ranks(s->d2, s->model->k, m);
 	for (int i = 0; i < m; i++)
 	{
 		int			cluster = (int) (uint32) rank[i];
 		Datum		values[2] = {Int32GetDatum(cluster),
-		Float8GetDatum(gk_distance_from_d2(&s->prep, s->d2[cluster]))};
+		Float8GetDatum(gk_distance_from_d2(&s->model->prep, s->d2[cluster]))};
 		bool		nulls[2] = {false};
 
 		CHECK_FOR_INTERRUPTS();

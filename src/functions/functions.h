@@ -10,6 +10,7 @@
  *   fn_labels.c         kmeans_labels(): labels as rows; reading with a model
  *   fn_label_column.c   kmeans(label_column): labels into the table, by fn_label_changes.c
  *   fn_label_table.c    kmeans_label_table(): labels into a new table, by fn_label_changes.c
+ *   fn_prepared.c       models made ready for points, kept by the session
  *   fn_predict.c        kmeans_predict(), _distance(), _transform(), _nearest(): one point, a model
  *   fn_quality.c        kmeans_evaluate(), kmeans_scan(): how good clusters are, which k
  *   fn_feature_sum.c, fn_step.c   aggregates, with the states of types/state.h
@@ -21,6 +22,7 @@
 #define FUNCTIONS_H
 
 #include "fmgr.h"
+#include "lib/ilist.h"
 
 #include "core/quality/gk_quality.h"
 #include "gkmeans.h"
@@ -104,6 +106,33 @@ extern bool kmeans_point_read_one(KmeansPoint *p, Datum value, bool isnull);
 
 /* Convert features of one number type, given one by one, to x. */
 extern void km_point_features(Oid type, int d, const Datum *values, double *x);
+
+/* ---- models made ready for points (fn_prepared.c) ---- */
+
+typedef struct KmPrepared
+{
+	GkPrep		prep;
+	int			k;
+	float	   *centroids;		/* [k][d], prepared */
+	char	   *names;			/* of the features, one after the other, or NULL */
+
+	/* What it was made from, by whom. */
+	Size		size;
+	uint64		fingerprint;
+	Oid			user;
+
+	MemoryContext cxt;			/* all of it */
+	Size		bytes;
+	int			pins;			/* call sites that use it */
+	dlist_node	node;
+} KmPrepared;
+
+/* The model of a value, which stays until it is released: prepared, unless the session has kept it. */
+extern KmPrepared *km_prepared_take(Datum datum);
+extern void km_prepared_release(KmPrepared *p);
+
+/* Centroids of d features that are dealt with between two looks at interrupts. */
+extern int	km_centroid_slice(int d);
 
 /* ---- a fit (fn_fit.c) ---- */
 
