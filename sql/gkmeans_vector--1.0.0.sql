@@ -11,34 +11,34 @@
 
 DO $do$
 DECLARE
-    gkmeans pg_catalog.text := (SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n
+    gkmeans pg_catalog.name := (SELECT n.nspname FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n
         WHERE n.oid OPERATOR(pg_catalog.=) e.extnamespace AND e.extname OPERATOR(pg_catalog.=) 'gkmeans');
-    vector pg_catalog.text := (SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n
+    vector pg_catalog.name := (SELECT n.nspname FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n
         WHERE n.oid OPERATOR(pg_catalog.=) e.extnamespace AND e.extname OPERATOR(pg_catalog.=) 'vector');
 BEGIN
-    EXECUTE pg_catalog.replace(pg_catalog.replace($sql$
-        CREATE AGGREGATE feature_sum(point :vector.vector) (
-            SFUNC = :gkmeans.feature_sum_add,
-            STYPE = :gkmeans.kmeans_state,
-            FINALFUNC = :gkmeans.feature_sum_finish,
-            COMBINEFUNC = :gkmeans.kmeans_state_combine,
-            MSFUNC = :gkmeans.feature_sum_add,
-            MINVFUNC = :gkmeans.feature_sum_subtract,
-            MSTYPE = :gkmeans.kmeans_state,
-            MFINALFUNC = :gkmeans.feature_sum_finish,
+    EXECUTE pg_catalog.format($sql$
+        CREATE AGGREGATE feature_sum(point %2$I.vector) (
+            SFUNC = %1$I.feature_sum_add,
+            STYPE = %1$I.kmeans_state,
+            FINALFUNC = %1$I.feature_sum_finish,
+            COMBINEFUNC = %1$I.kmeans_state_combine,
+            MSFUNC = %1$I.feature_sum_add,
+            MINVFUNC = %1$I.feature_sum_subtract,
+            MSTYPE = %1$I.kmeans_state,
+            MFINALFUNC = %1$I.feature_sum_finish,
             PARALLEL = SAFE
         );
-        COMMENT ON AGGREGATE feature_sum(:vector.vector) IS
+        COMMENT ON AGGREGATE feature_sum(%2$I.vector) IS
             'the sum of the points, as feature_sum(VARIADIC "any")';
-        CREATE AGGREGATE kmeans_step(model :gkmeans.kmeans_model, point :vector.vector) (
-            SFUNC = :gkmeans.kmeans_step_add,
-            STYPE = :gkmeans.kmeans_state,
-            FINALFUNC = :gkmeans.kmeans_finish,
-            COMBINEFUNC = :gkmeans.kmeans_state_combine,
+        CREATE AGGREGATE kmeans_step(model %1$I.kmeans_model, point %2$I.vector) (
+            SFUNC = %1$I.kmeans_step_add,
+            STYPE = %1$I.kmeans_state,
+            FINALFUNC = %1$I.kmeans_finish,
+            COMBINEFUNC = %1$I.kmeans_state_combine,
             PARALLEL = SAFE
         );
-        COMMENT ON AGGREGATE kmeans_step(:gkmeans.kmeans_model, :vector.vector) IS
+        COMMENT ON AGGREGATE kmeans_step(%1$I.kmeans_model, %2$I.vector) IS
             'one Lloyd iteration, as kmeans_step(kmeans_model, VARIADIC "any")';
-        $sql$, ':gkmeans', gkmeans), ':vector', vector);
+        $sql$, gkmeans, vector);
 END
 $do$;

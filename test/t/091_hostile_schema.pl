@@ -185,6 +185,7 @@ my %calls = (
 	kmeans_predict => "SELECT public.kmeans_predict($model, 1, 2), public.kmeans_predict($model, $point)",
 	kmeans_distance => "SELECT public.kmeans_distance($model, $point)",
 	kmeans_transform => "SELECT public.kmeans_transform($model, $point)",
+	kmeans_nearest => "SELECT public.kmeans_nearest($model, $point, 2)",
 	kmeans_centroids => "SELECT c FROM public.kmeans_centroids($model) c",
 	kmeans_info => "SELECT c FROM public.kmeans_info($model) c",
 	kmeans_model_in => "SELECT $model\::pg_catalog.text::public.kmeans_model",
