@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # What the label of a new row costs by a trigger that reads the model from a table, and by a
 # generated column with the model as a constant: test/with-cluster bench/server/trigger.sh
-# K=, D= clusters and features of the model (default 100 and 768). BATCH= rows of one INSERT.
+# K=, D= clusters and features of the model (default 100 and 768). BATCH= rows of one INSERT,
+# SINGLES= single ones in each session.
 #
 # Every round does each INSERT once: BATCH rows in one statement, and single rows in
 # transactions of their own. Medians of the rounds; the table without labels is the floor.
 set -euo pipefail
 
-k=${K:-100} d=${D:-768} rows=${BATCH:-1000} rounds=${ROUNDS:-5} singles=${SINGLES:-20}
+k=${K:-100} d=${D:-768} rows=${BATCH:-1000} rounds=${ROUNDS:-5} singles=${SINGLES:-50}
 here=$(cd "$(dirname "$0")/../.." && pwd)
 
 sql() { psql -X -q -A -t -v ON_ERROR_STOP=1 "$@"; }
