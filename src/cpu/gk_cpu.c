@@ -105,6 +105,8 @@ static void
 seed_end(GkSession *s)
 {
 	s->seed.pending = NULL;
+	s->seed.kept = false;
+	gk_cpu_room_free(s, &s->seed.all);
 	gk_cpu_seed_index_free(s);
 	s->core->mind2_end(s->store);
 }

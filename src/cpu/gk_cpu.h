@@ -39,7 +39,8 @@ GkStatus	gk_cpu_seed_update(GkSession *s, const float *centroids, int m, gk_int1
 GkStatus	gk_cpu_seed_eval(GkSession *s, const float *centroids, int m, gk_int128 *pot, GkError *err);
 GkStatus	gk_cpu_seed_far(GkSession *s, int64_t *row, GkError *err);
 
-/* Lower the block's D by the pending seed. */
+/* Lower the block's D by the pending seed; the plan of a pass that does it. */
+GkSweep		gk_cpu_seed_settle_plan(const GkSession *s);
 void		gk_cpu_seed_settle(GkSession *s, const GkBlock *b, const float *seed);
 
 /* Lower all of it. */

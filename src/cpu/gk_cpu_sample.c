@@ -222,7 +222,7 @@ gk_cpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want,
 	if (use_d2 && s->index.made && (st = gk_cpu_seed_settled(s, err)) != GK_OK)
 		return st;
 	seed = use_d2 ? s->seed.pending : NULL;
-	r = (Race) {.sweep = gk_cpu_plan(s, seed != NULL ? 1 : GK_D_ONLY),.key = key,.use_d2 = use_d2,
+	r = (Race) {.sweep = gk_cpu_seed_settle_plan(s),.key = key,.use_d2 = use_d2,
 	.seed = seed,.want = want};
 	s->previous_k = 0;			/* new centroids are coming */
 	if (want > s->pts->n)

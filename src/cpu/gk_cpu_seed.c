@@ -9,6 +9,9 @@
  *  - The update with a candidate that was just evaluated is put off, since its
  *    potential is known: the next pass, as a rule the race, does it on the way, and only
  *    in tiles with rows closer to it.  The evaluation has marked them.
+ * Reading wide points takes longer than comparing them with few candidates, so the distances
+ * to all candidates are kept, and that update reads no points.  Narrow ones are as quickly
+ * compared again.
  */
 #include <math.h>
 #include <string.h>
@@ -105,6 +108,25 @@ update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err
 /* The bit of candidate q. */
 #define MARK(q)			((q) % GK_MARKS)
 
+/* Take the distances that the evaluation has kept. */
+static void
+settle_kept(const GkSession *s, const GkBlock *b, const uint16_t *mark)
+{
+	const float *all = s->seed.pending_all + (size_t) (b->slot / GK_ROW_PAD) * s->seed.all_stride;
+	float	   *d2 = b->chunk->mind2 + b->row;
+
+	for (int t = 0; t < b->tiles; t++, all += s->seed.all_stride, d2 += GK_ROW_PAD)
+	{
+		int			rows = b->rows - t * GK_ROW_PAD;
+
+		if (!(mark[t] >> s->seed.pending_mark & 1))
+			continue;
+		rows = rows < GK_ROW_PAD ? rows : GK_ROW_PAD;
+		for (int i = 0; i < rows; i++)
+			d2[i] = all[i] < d2[i] ? all[i] : d2[i];
+	}
+}
+
 void
 gk_cpu_seed_settle(GkSession *s, const GkBlock *b, const float *seed)
 {
@@ -112,6 +134,11 @@ gk_cpu_seed_settle(GkSession *s, const GkBlock *b, const float *seed)
 	GkTiles		x = gk_cpu_tiles(s, b);
 	float	   *d2 = b->chunk->mind2 + b->row;
 
+	if (s->seed.pending_all != NULL)
+	{
+		settle_kept(s, b, mark);
+		return;
+	}
 	for (int t = 0, end; t < b->tiles; t = end + 1)
 	{
 		for (end = t; end < b->tiles && mark[end] >> s->seed.pending_mark & 1;)
@@ -122,6 +149,12 @@ gk_cpu_seed_settle(GkSession *s, const GkBlock *b, const float *seed)
 		x.count = end - t;
 		s->kernels->mindist(&x, seed, 0, 1, d2 + t * GK_ROW_PAD);
 	}
+}
+
+GkSweep
+gk_cpu_seed_settle_plan(const GkSession *s)
+{
+	return gk_cpu_plan(s, s->seed.pending == NULL || s->seed.pending_all != NULL ? GK_D_ONLY : 1);
 }
 
 static void
@@ -163,7 +196,7 @@ settle_index(GkSession *s, void *arg, const GkBlock *b)
 GkStatus
 gk_cpu_seed_settled(GkSession *s, GkError *err)
 {
-	Pass		p = {.sweep = s->index.made ? gk_cpu_seed_index_plan(s, 1) : gk_cpu_plan(s, 1),.c = s->seed.pending};
+	Pass		p = {.sweep = s->index.made ? gk_cpu_seed_index_plan(s, 1) : gk_cpu_seed_settle_plan(s),.c = s->seed.pending};
 
 	if (p.c == NULL)
 		return GK_OK;
@@ -198,6 +231,7 @@ gk_cpu_seed_update(GkSession *s, const float *centroids, int m, gk_int128 *phi, 
 	{
 		s->seed.pending = s->seed.points + (size_t) known * s->pts->d;
 		s->seed.pending_mark = MARK(known);
+		s->seed.pending_all = s->seed.kept ? s->seed.all + known * GK_ROW_PAD : NULL;
 		s->seed.phi = s->seed.pot[known];
 	}
 	else if (st == GK_OK)
@@ -226,7 +260,7 @@ lower(const GkSession *s, GkCandidates *c, gk_int128 *pot)
 /* Evaluate candidates k0 .. k1 - 1 for one tile: those closer to a row than D leave their mark. */
 static void
 eval_tile(GkSession *s, const Pass *p, int thread, const GkTiles *x, int tile, const float *d2,
-		  const float *weight, int rows, int k0, int k1, uint16_t *mark)
+		  const float *weight, int rows, int k0, int k1, uint16_t *mark, float *all)
 {
 	GkCandidates *improved = p->improved + (size_t) thread * p->m;
 	gk_int128  *pot = p->pot + (size_t) thread * p->m;
@@ -235,7 +269,8 @@ eval_tile(GkSession *s, const Pass *p, int thread, const GkTiles *x, int tile, c
 	{
 		unsigned	found = s->kernels->candidates(x, tile, p->c + (size_t) k * x->d,
 												   k1 - k < GK_MAX_CANDIDATES ? k1 - k : GK_MAX_CANDIDATES,
-												   d2, weight, rows, improved + k) << MARK(k);
+												   d2, weight, rows, improved + k,
+												   all != NULL ? all + k * GK_ROW_PAD : NULL) << MARK(k);
 
 		*mark |= (uint16_t) (found | found >> GK_MARKS);
 	}
@@ -262,7 +297,8 @@ eval_block(GkSession *s, void *arg, const GkBlock *b)
 
 		if (k0 == 0)
 			mark[t] = 0;
-		eval_tile(s, p, b->thread, &x, t, d2 + at, w ? w + b->row + at : NULL, rows, k0, k1, &mark[t]);
+		eval_tile(s, p, b->thread, &x, t, d2 + at, w ? w + b->row + at : NULL, rows, k0, k1, &mark[t],
+				  s->seed.kept ? s->seed.all + (size_t) (b->slot / GK_ROW_PAD + t) * s->seed.all_stride : NULL);
 	}
 }
 
@@ -281,7 +317,7 @@ eval_open(GkSession *s, const Pass *p, int thread, int t, uint32_t open)
 
 		k1 = k0 + __builtin_ctz(~(open >> k0));
 		/* D of rows past the last one is 0: nothing is closer */
-		eval_tile(s, p, thread, &x, t, s->index.d2 + at, w, GK_ROW_PAD, k0, k1, mark);
+		eval_tile(s, p, thread, &x, t, s->index.d2 + at, w, GK_ROW_PAD, k0, k1, mark, NULL);
 	}
 }
 
@@ -336,6 +372,21 @@ remember(GkSession *s, const float *centroids, int m, const gk_int128 *pot, GkEr
 	return GK_OK;
 }
 
+/* Keep the distances of all points to m candidates, if the points are wide enough and there is memory for that. */
+static GkStatus
+keep_distances(GkSession *s, int m, GkError *err)
+{
+	size_t		each = (size_t) m * GK_ROW_PAD;
+	size_t		tiles = s->all_rows / GK_ROW_PAD;
+
+	s->seed.all_stride = (int) each;
+	s->seed.kept = !s->index.made && s->pts->resident && m <= s->pts->d / GK_COST_SEED_KEEP_D &&
+		tiles * each * sizeof(float) <= s->pts->spare;
+	if (s->seed.kept && !gk_cpu_room(s, &s->seed.all, tiles, each * sizeof(float)))
+		return gk_cpu_out_of_memory(err);
+	return GK_OK;
+}
+
 GkStatus
 gk_cpu_seed_eval(GkSession *s, const float *centroids, int m, gk_int128 *pot, GkError *err)
 {
@@ -357,6 +408,8 @@ gk_cpu_seed_eval(GkSession *s, const float *centroids, int m, gk_int128 *pot, Gk
 	if (!gk_cpu_room(s, &s->seed.improved, count, sizeof(GkCandidates)) ||
 		!gk_cpu_room(s, &s->seed.marks, s->all_rows / GK_ROW_PAD, sizeof(uint16_t)))
 		return gk_cpu_out_of_memory(err);
+	if ((st = keep_distances(s, m, err)) != GK_OK)
+		return st;
 	p.improved = s->seed.improved;
 	for (size_t i = 0; i < count; i++)
 		p.improved[i].count = 0;

@@ -25,7 +25,11 @@ typedef struct GkCpuSeed
 	int			consider;		/* at this number of seeds, whether to make an index (gk_cpu_seed_index.c) */
 	bool		known;			/* phi is the potential of D */
 	gk_int128	phi;
+	float	   *all;			/* [all_rows / GK_ROW_PAD][count][GK_ROW_PAD]: their distances, if kept */
+	bool		kept;
 	const float *pending;		/* a seed that D does not know yet; NULL: none */
+	const float *pending_all;	/* its first distances in all; NULL: not kept */
+	int			all_stride;		/* from a tile's to the next one's */
 	int			pending_mark;	/* its bit in marks */
 	int			count;			/* candidates of the last evaluation; 0: D has changed since */
 	float	   *points;			/* [count][d] */

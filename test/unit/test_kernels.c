@@ -634,13 +634,14 @@ test_closer(void)
 		int			rows = pick(1, GK_ROW_PAD);
 		const float *w = number % 2 ? a.x : NULL;
 		float		d2[GK_ROW_PAD];
+		float		all[2][GK_MAX_CANDIDATES * GK_ROW_PAD];
 		unsigned	found;
 
 		for (int i = 0; i < GK_ROW_PAD; i++)
 			d2[i] = pick(0, 2) ? gk_d2(a.in_place.x + i, a.stride, a.c + (size_t) pick(0, a.k - 1) * a.d, a.d) : pick(0, 1) ? INFINITY : 0.0f;
 		for (int k = 0; k < GK_MAX_CANDIDATES; k++)
 			want[k].count = 0;
-		found = gk_cpu_scalar.candidates(&a.in_place, 0, a.c, nc, d2, w, rows, want);
+		found = gk_cpu_scalar.candidates(&a.in_place, 0, a.c, nc, d2, w, rows, want, number % 3 ? all[0] : NULL);
 		for (int k = 0; k < nc; k++)
 		{
 			some += want[k].count > 0;
@@ -651,9 +652,10 @@ test_closer(void)
 		{
 			for (int k = 0; k < nc; k++)
 				got[k].count = 0;
-			bad[q] += sets[q]->candidates(&a.in_place, 0, a.c, nc, d2, w, rows, got) != found;
+			bad[q] += sets[q]->candidates(&a.in_place, 0, a.c, nc, d2, w, rows, got, number % 3 ? all[1] : NULL) != found;
 			for (int k = 0; k < nc; k++)
-				bad[q] += !same_closer(&want[k], &got[k], w != NULL);
+				bad[q] += !same_closer(&want[k], &got[k], w != NULL) ||
+					(number % 3 && memcmp(all[0] + k * GK_ROW_PAD, all[1] + k * GK_ROW_PAD, rows * sizeof(float)) != 0);
 		}
 		discard(&a);
 	}

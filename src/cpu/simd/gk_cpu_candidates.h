@@ -21,7 +21,7 @@ append_lanes(unsigned bits, vfloat v, float *to)
 
 GK_INLINE unsigned
 candidates_run(const int nc, const GkRegisterTile *first, const float *d2, const float *weight, int rows,
-			   GkCandidates *out)
+			   GkCandidates *out, float *all)
 {
 	unsigned	found = 0;
 
@@ -40,6 +40,9 @@ candidates_run(const int nc, const GkRegisterTile *first, const float *d2, const
 			int			count = to->count;
 			uint64_t	bits = 0;
 
+			GK_UNROLL
+			for (int p = 0; all != NULL && p < GK_VECTORS; p++)
+				v_store(all + q * GK_ROW_PAD + i + p * GK_LANES, acc[q][p]);
 			GK_UNROLL
 			for (int p = 0; p < GK_VECTORS; p++)
 				bits |= (uint64_t) v_bits(v_less(acc[q][p], v_load(d2 + i + p * GK_LANES))) << p * GK_LANES;
@@ -68,22 +71,24 @@ candidates_run(const int nc, const GkRegisterTile *first, const float *d2, const
 /* All registers for each width. */
 #define GK_CANDIDATES(nc) \
 	GK_TARGET static __attribute__((noinline)) unsigned \
-	candidates_##nc(const GkRegisterTile *r, const float *d2, const float *weight, int rows, GkCandidates *out) \
+	candidates_##nc(const GkRegisterTile *r, const float *d2, const float *weight, int rows, GkCandidates *out, \
+					float *all) \
 	{ \
-		return candidates_run(nc, r, d2, weight, rows, out); \
+		return candidates_run(nc, r, d2, weight, rows, out, all); \
 	}
 GK_WIDTHS(GK_CANDIDATES)
 
 GK_TARGET static unsigned
 candidates(const GkTiles *x, int tile, const float *c, int nc, const float *d2, const float *weight,
-		   int rows, GkCandidates *out)
+		   int rows, GkCandidates *out, float *all)
 {
-	static unsigned (*const run[]) (const GkRegisterTile *, const float *, const float *, int, GkCandidates *) =
+	static unsigned (*const run[]) (const GkRegisterTile *, const float *, const float *, int, GkCandidates *,
+									float *) =
 	GK_TABLE(candidates);
 	const GkPrefetch ahead = rows_ahead(x, nc);
 	const GkRegisterTile r = register_tile(x, tile * GK_ROW_PAD, c, &ahead);
 
-	return run[nc] (&r, d2, weight, rows, out);
+	return run[nc] (&r, d2, weight, rows, out, all);
 }
 
 /* Boxes are lanes here, as points are elsewhere. */

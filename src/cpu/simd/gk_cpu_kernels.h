@@ -130,10 +130,11 @@ typedef struct GkCpuKernels
 	/*
 	 * The first `rows` rows of one tile that are closer to one of nc candidates than
 	 * d2 says, with both distances: out [nc].  d2 and weight (may be NULL) are the tile's.
-	 * Returns which candidates have such rows: bit q for candidate q.
+	 * Returns which candidates have such rows: bit q for candidate q.  all [nc][GK_ROW_PAD]:
+	 * the distances of these rows to every candidate; NULL: not wanted.
 	 */
 	unsigned	(*candidates) (const GkTiles *x, int tile, const float *c, int nc, const float *d2,
-							   const float *weight, int rows, GkCandidates *out);
+							   const float *weight, int rows, GkCandidates *out, float *all);
 	/*
 	 * Of GK_ROW_PAD boxes from low[j * stride] to high[j * stride] those with a point
 	 * closer to c than max_d2: bit i for box i.

@@ -51,7 +51,7 @@ scalar_mindist(const GkTiles *x, const float *c, int k0, int k1, float *d2)
 
 static unsigned
 scalar_candidates(const GkTiles *x, int tile, const float *c, int nc, const float *d2, const float *weight,
-				  int rows, GkCandidates *out)
+				  int rows, GkCandidates *out, float *all)
 {
 	unsigned	found = 0;
 
@@ -61,6 +61,8 @@ scalar_candidates(const GkTiles *x, int tile, const float *c, int nc, const floa
 			GkCandidates *to = &out[q];
 			float		s = gk_d2(point(x, tile * GK_ROW_PAD + i), x->stride, c + (size_t) q * x->d, x->d);
 
+			if (all != NULL)
+				all[q * GK_ROW_PAD + i] = s;
 			if (!(s < d2[i]))
 				continue;
 			to->was[to->count] = d2[i];
