@@ -20,6 +20,10 @@
  *       k-means++ of float32 rows of a file, with and without a copy of the points
  *       (gkmeans.skip_points), and iterations from there without skipping; -o writes the
  *       centroids after the first one, float64
+ *   engine init INIT N D K [-t THREADS] [-i ITERATIONS] [-r ROUNDS] [-s SIMD]
+ *       seeding by k-means++, k-means||, random or hierarchical, and the inertia after
+ *       ITERATIONS, on points like embeddings, made here: feature j is normal with variance
+ *       1 / (j + 1); ms: an iteration without skipping, the median of ROUNDS
  *   engine accuracy N D K [-t THREADS] [-i ITERATIONS]
  *       error of the centroids against sums in long double (He et al. 2022, Table 3)
  */
@@ -50,6 +54,12 @@ die(const char *what)
 {
 	fprintf(stderr, "engine: %s\n", what);
 	exit(1);
+}
+
+static void
+usage(void)
+{
+	die("see the head of bench/engine/engine.c for its arguments");
 }
 
 /* ---- the host ---- */
@@ -95,10 +105,19 @@ blob(int64_t row, int j, int d)
 	return (float) ((gk_uniform(gk_hash(2, centre * d + j)) * 2 - 1) * 100 + 10 * normal(gk_hash(3, row * d + j)));
 }
 
+static float
+embedding(int64_t row, int j, int d)
+{
+	return (float) (normal(gk_hash(4, row * d + j)) / sqrt(j + 1));
+}
+
+typedef float (*Make) (int64_t row, int j, int d);
+
 typedef struct Load
 {
 	GkBatch    *batch;
 	const float *rows;			/* NULL: made here */
+	Make		make;
 	int			d;
 	int64_t		first;
 } Load;
@@ -110,13 +129,13 @@ load_column(void *arg, int64_t j, int thread)
 
 	(void) thread;
 	for (int i = 0; i < l->batch->rows; i++)
-		gk_batch_set(l->batch, (int) j, i, l->rows ? l->rows[(l->first + i) * l->d + j] : blob(l->first + i, (int) j, l->d));
+		gk_batch_set(l->batch, (int) j, i, l->rows ? l->rows[(l->first + i) * l->d + j] : l->make(l->first + i, (int) j, l->d));
 }
 
 static GkStore *
-load(int64_t n, int d, const float *rows)
+load(int64_t n, int d, const float *rows, Make make)
 {
-	Load		l = {.rows = rows,.d = d};
+	Load		l = {.rows = rows,.make = make,.d = d};
 	GkStore    *store;
 	GkError		err;
 	GkBatch    *batch;
@@ -237,7 +256,7 @@ step(int64_t n, int d, int k)
 {
 	size_t		bytes = (size_t) n * d * sizeof(float);
 	size_t		probe = bytes < (size_t) 512 << 20 ? bytes : (size_t) 512 << 20;
-	GkStore    *store = load(n, d, NULL);
+	GkStore    *store = load(n, d, NULL, blob);
 	double	   *centroids = first_centroids(n, d, k, NULL);
 	double		flop = 2.0 * n * k * d;
 	double		read = 0.0,
@@ -306,7 +325,7 @@ count(int64_t n, int d, int k)
 	Run			r;
 
 	host.threads = 1;
-	store = load(n, d, NULL);
+	store = load(n, d, NULL, blob);
 	if (gk_store_prepare(store, GK_EUCLIDEAN, false, &err) != GK_OK)
 		die(err.message);
 	r = run_open(store, k, centroids);
@@ -359,7 +378,7 @@ fit(const char *what, int64_t n, int d, int k, const float *rows, double *centro
 
 	for (int round = 0; round < rounds; round++)
 	{
-		GkStore    *store = load(n, d, rows);
+		GkStore    *store = load(n, d, rows, blob);
 		double		t0 = gk_now_ms();
 
 		if (gk_store_prepare(store, GK_EUCLIDEAN, false, &err) != GK_OK)
@@ -417,7 +436,7 @@ static void
 seed_file(const char *name, int64_t n, int d, int k)
 {
 	float	   *rows = read_floats(name, (size_t) n * d);
-	GkStore    *store = load(n, d, rows);
+	GkStore    *store = load(n, d, rows, blob);
 	GkOptions	opt = {.k = k,.init = GK_INIT_PLUSPLUS,.n_init = 1,.max_iter = 1};
 	double	   *ms = malloc(iterations * rounds * sizeof(double));
 	double		seed_ms = INFINITY,
@@ -459,6 +478,38 @@ seed_file(const char *name, int64_t n, int d, int k)
 	free(rows);
 }
 
+static void
+init(const char *name, int64_t n, int d, int k)
+{
+	static const char *const names[] = {"k-means++", "k-means||", "random", "hierarchical"};
+	static const GkInit inits[] = {GK_INIT_PLUSPLUS, GK_INIT_PARALLEL, GK_INIT_RANDOM, GK_INIT_HIERARCHICAL};
+	GkStore    *store = load(n, d, NULL, embedding);
+	GkOptions	opt = {.k = k,.n_init = 1,.max_iter = iterations};
+	double	   *ms = malloc(rounds * sizeof(double));
+	int			which = 0;
+	GkModel		model;
+	GkError		err;
+	Run			r;
+
+	while (strcmp(name, names[which]) != 0)
+		if (++which == 4)
+			usage();
+	opt.init = inits[which];
+	if (gk_store_prepare(store, GK_EUCLIDEAN, false, &err) != GK_OK ||
+		gk_fit(store, &gk_cpu_backend, &opt, NULL, &model, &err) != GK_OK)
+		die(err.message);
+	r = run_open(store, model.k, model.centroids);
+	for (int i = 0; i < rounds; i++)
+		ms[i] = run_step(&r);
+	run_close(&r);
+	printf("{\"what\": \"init\", \"init\": \"%s\", \"n\": %lld, \"d\": %d, \"k\": %d, \"device\": \"%s\", \"seed_ms\": %.1f, "
+		   "\"ms\": %.1f, \"iterations\": %d, \"inertia\": %.17g}\n", name, (long long) n, d, model.k, model.device,
+		   model.seed_ms, median(ms, rounds), model.iterations, model.inertia);
+	gk_model_free(&host, &model);
+	gk_store_free(store);
+	free(ms);
+}
+
 /* ---- accuracy ---- */
 
 /*
@@ -470,7 +521,7 @@ seed_file(const char *name, int64_t n, int d, int k)
 static void
 accuracy(int64_t n, int d, int k)
 {
-	GkStore    *store = load(n, d, NULL);
+	GkStore    *store = load(n, d, NULL, blob);
 	double	   *centroids = first_centroids(n, d, k, NULL);
 	long double *sum = calloc((size_t) k * d, sizeof(long double));
 	long double *own = calloc((size_t) k * d, sizeof(long double));
@@ -568,12 +619,6 @@ feature_sum_named(const char *name)
 	return GK_FSUM_AUTO;
 }
 
-static void
-usage(void)
-{
-	die("see the head of bench/engine/engine.c for its arguments");
-}
-
 int
 main(int argc, char **argv)
 {
@@ -581,7 +626,8 @@ main(int argc, char **argv)
 	int			words = 0;
 	int64_t		n;
 	int			d,
-				k;
+				k,
+				named;
 	char		reason[256];
 
 	for (int i = 1; i < argc; i++)
@@ -636,14 +682,17 @@ main(int argc, char **argv)
 		seed_file(word[1], atoll(word[2]), atoi(word[3]), atoi(word[4]));
 		return 0;
 	}
-	if (words != 4)
+	named = words == 5 && strcmp(word[0], "init") == 0;
+	if (words != 4 + named)
 		usage();
-	n = atoll(word[1]);
-	d = atoi(word[2]);
-	k = atoi(word[3]);
+	n = atoll(word[1 + named]);
+	d = atoi(word[2 + named]);
+	k = atoi(word[3 + named]);
 	if (n < 1 || d < 1 || k < 1 || k > n || iterations < 1 || rounds < 1)
 		usage();
-	if (strcmp(word[0], "step") == 0)
+	if (named)
+		init(word[1], n, d, k);
+	else if (strcmp(word[0], "step") == 0)
 		step(n, d, k);
 	else if (strcmp(word[0], "count") == 0)
 		count(n, d, k);

@@ -170,7 +170,9 @@ typedef enum GkInit
 	GK_INIT_PARALLEL,			/* k-means|| (Bahmani et al. 2012) */
 	GK_INIT_RANDOM,				/* k rows, without replacement */
 	GK_INIT_CENTROIDS,			/* given centroids, their order is kept */
-	GK_INIT_WARM_START			/* an earlier model's centroids, their order is kept */
+	GK_INIT_WARM_START,			/* an earlier model's centroids, their order is kept */
+	/* Models keep these numbers, so new ones come at the end. */
+	GK_INIT_HIERARCHICAL		/* clusters of a sample's clusters */
 } GkInit;
 
 typedef enum GkStrategy

@@ -48,6 +48,9 @@ gk_picked_row(const GkBackend *backend, GkSession *session, GkStore *store, int6
 	return backend->row != NULL ? backend->row(session, row, out, err) : gk_store_row(store, row, out, err);
 }
 
+/* Allocate the engine's memory for opt->k centroids; the caller frees it. */
+GkStatus	gk_engine_alloc(GkEngine *e, GkError *err);
+
 /* Keep the centroid at index i equal to a prepared point. */
 void		gk_engine_set_point(GkEngine *e, int i, const float *point);
 

@@ -69,11 +69,11 @@ copy_prep(const GkHost *host, const GkPrep *from, GkPrep *to, GkError *err)
 }
 
 /*
- * Allocate all in one block, what needs the largest alignment first: an allocation costs
- * time where thousands of small groups are clustered.
+ * All in one block, what needs the largest alignment first: an allocation costs time where
+ * thousands of small groups are clustered.
  */
-static GkStatus
-engine_alloc(GkEngine *e, GkError *err)
+GkStatus
+gk_engine_alloc(GkEngine *e, GkError *err)
 {
 	size_t		k = e->opt->k;
 	size_t		kd = k * e->pts->d;
@@ -227,7 +227,7 @@ fit_on(const GkBackend *backend, GkStore *store, const GkOptions *options,
 	st = copy_prep(e.host, &pts->prep, &model->prep, err);
 	if (st == GK_OK && pts->n > 0)
 	{
-		st = engine_alloc(&e, err);
+		st = gk_engine_alloc(&e, err);
 		if (st == GK_OK)
 			st = open_session(&e, options->k, options->max_iter, options->tol * pts->mean_var, options, err);
 		if (st == GK_OK)

@@ -7,6 +7,7 @@
  * that lowers the sum of w * D most.
  * k-means||: Bahmani et al., "Scalable k-means++", VLDB 2012: five rounds of
  * 2k candidates each, then weighted k-means++ among the candidates.
+ * Clusters of a sample's clusters: gk_seed_hierarchical.c.
  *
  * Draws are exponential races over counter-based hashes (gk_numerics.h): a
  * reduction in any order, the same on every device.  The candidates of a round
@@ -15,8 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/gk_engine.h"
-#include "core/store/gk_store.h"
+#include "core/gk_seeds.h"
 #include "core/gk_update.h"
 
 #define PARALLEL_ROUNDS			5
@@ -42,32 +42,11 @@ gk_seed_candidates(int k)
 	return 2 + (int) log((double) k);
 }
 
-/* Seeds in progress: prepared points, in order of choice. */
-typedef struct Seeds
-{
-	const GkBackend *backend;
-	GkSession  *session;
-	GkStore    *store;
-	const GkHost *host;
-	int			d;
-	int64_t		seed;
-	int			run;
-	int			stream;			/* keeps nested seedings' random numbers apart */
-	float	   *points;			/* [k][d] */
-	int			n;
-} Seeds;
-
-static uint64_t
-round_key(const Seeds *s, int64_t round)
-{
-	return gk_key(s->seed, s->run, round + ((int64_t) s->stream << 40));
-}
-
 /* Run a race; the picked rows' points go to `out` ([want][d]). */
 static GkStatus
-race(Seeds *s, int64_t round, bool use_d2, int want, GkPick *picks, float *out, int *got, GkError *err)
+race(GkSeeds *s, int64_t round, bool use_d2, int want, GkPick *picks, float *out, int *got, GkError *err)
 {
-	GkStatus	st = s->backend->seed_race(s->session, round_key(s, round), use_d2, want, picks, got, err);
+	GkStatus	st = s->backend->seed_race(s->session, gk_seeds_key(s, round), use_d2, want, picks, got, err);
 
 	for (int i = 0; st == GK_OK && i < *got; i++)
 	{
@@ -78,9 +57,8 @@ race(Seeds *s, int64_t round, bool use_d2, int want, GkPick *picks, float *out, 
 	return st;
 }
 
-/* Greedy k-means++ from s->n seeds (whose D is up to date if s->n > 0) up to k. */
-static GkStatus
-plus_plus(Seeds *s, int k, GkError *err)
+GkStatus
+gk_seeds_plus_plus(GkSeeds *s, int k, GkError *err)
 {
 	int			want = gk_seed_candidates(k);
 	GkPick	   *picks = gk_alloc(s->host, want, sizeof(GkPick));
@@ -103,7 +81,7 @@ plus_plus(Seeds *s, int k, GkError *err)
 		if (got > 1)
 		{
 			if (s->backend->seed_ahead != NULL && s->n + 1 < k)
-				s->backend->seed_ahead(s->session, round_key(s, s->n + 1), want);
+				s->backend->seed_ahead(s->session, gk_seeds_key(s, s->n + 1), want);
 			st = s->backend->seed_eval(s->session, cand, got, pot, err);
 			if (st != GK_OK)
 				break;
@@ -129,64 +107,98 @@ plus_plus(Seeds *s, int k, GkError *err)
 	return st;
 }
 
-/* Make a store of prepared points with weights. */
-static GkStatus
-candidate_store(Seeds *s, const float *points, int m, const gk_int128 *mass, GkChunkStore *out, GkError *err)
+/* ---- seeds among other points ---- */
+
+GkStatus
+gk_seeds_store(const GkSeeds *s, bool weighted, int rows, GkChunkStore *out, GkError *err)
 {
 	const GkPoints *pts = gk_store_points(s->store);
-	GkStatus	st = gk_chunk_store_make(out, s->host, &pts->prep, true, 0, m, err);
-	double		top = 0.0;
+	GkStatus	st = gk_chunk_store_make(out, s->host, &pts->prep, weighted, 0, rows, err);
 
-	if (st != GK_OK)
-		return st;
-	for (int i = 0; i < m; i++)
-		top = fmax(top, gk_i128_to_double(mass[i]));
-	for (int i = 0; i < m; i++)
+	if (st == GK_OK)
 	{
-		float	   *to = out->chunk->data + i;
-		double		w = gk_i128_to_double(mass[i]) / top;
-
-		for (int j = 0; j < s->d; j++)
-			to[(size_t) j * out->chunk->stride] = points[(size_t) i * s->d + j];
-		/* At least one grid unit, as every weight. */
-		to[(size_t) s->d * out->chunk->stride] = fmaxf(gk_to_grid(w, gk_grid_magic(0)), 0x1p-40f);
+		out->store->pts.resident = true;
+		out->store->pts.d2_expo = pts->d2_expo;
 	}
-	out->fill = m;
-	out->store->pts.resident = true;
-	out->store->pts.d2_expo = pts->d2_expo;
-	gk_chunk_store_close(out, 0);
-	return GK_OK;
+	return st;
 }
 
-/* Choose k of m weighted candidates by k-means++, on the CPU for any backend. */
-static GkStatus
-recluster(Seeds *s, const float *points, int m, const gk_int128 *mass, int k, GkError *err)
+void
+gk_seeds_weigh(GkChunkStore *o, const double *w)
 {
-	GkChunkStore sub = {NULL};
-	Seeds		inner = *s;
-	GkStatus	st = candidate_store(s, points, m, mass, &sub, err);
+	float	   *to = o->chunk->data + (size_t) o->store->pts.d * o->chunk->stride;
+	double		top = 0.0;
+
+	for (int i = 0; i < o->fill; i++)
+		top = fmax(top, w[i]);
+	/* at least one grid unit, as every weight */
+	for (int i = 0; i < o->fill; i++)
+		to[i] = fmaxf(gk_to_grid(w[i] / top, gk_grid_magic(0)), 0x1p-40f);
+}
+
+GkStatus
+gk_seeds_plus_plus_of(GkSeeds *s, const GkChunkStore *points, int stream, int k, GkError *err)
+{
+	GkSeeds		inner = *s;
+	gk_int128	phi;
+	GkStatus	st;
 
 	inner.backend = &gk_cpu_backend;
 	inner.session = NULL;
-	inner.store = sub.store;
-	inner.stream = s->stream + 1;
-	inner.n = 0;
-	if (st == GK_OK)
-		st = gk_chunk_store_open(&sub, inner.backend, k, &inner.session, err);
+	inner.store = points->store;
+	inner.stream = stream;
+	st = gk_chunk_store_open(points, inner.backend, k, &inner.session, err);
 	if (st == GK_OK)
 		st = inner.backend->seed_begin(inner.session, err);
+	if (st == GK_OK && inner.n > 0)
+		st = inner.backend->seed_update(inner.session, inner.points, inner.n, &phi, err);
 	if (st == GK_OK)
-		st = plus_plus(&inner, k, err);
+		st = gk_seeds_plus_plus(&inner, k, err);
 	if (inner.session != NULL)
 		inner.backend->seed_end(inner.session);
 	inner.backend->close(inner.session);
-	gk_chunk_store_free(&sub);
 	s->n = inner.n;
 	return st;
 }
 
+/* Make a store of prepared points with weights. */
 static GkStatus
-parallel(Seeds *s, int k, GkError *err)
+candidate_store(GkSeeds *s, const float *points, int m, const gk_int128 *mass, GkChunkStore *out, GkError *err)
+{
+	double	   *w = gk_alloc(s->host, m, sizeof(double));
+	GkStatus	st = w != NULL ? gk_seeds_store(s, true, m, out, err) : gk_fail(err, GK_ERR_MEMORY, "out of memory");
+
+	for (int i = 0; st == GK_OK && i < m; i++)
+	{
+		w[i] = gk_i128_to_double(mass[i]);
+		for (int j = 0; j < s->d; j++)
+			out->chunk->data[(size_t) j * out->chunk->stride + i] = points[(size_t) i * s->d + j];
+	}
+	if (st == GK_OK)
+	{
+		out->fill = m;
+		gk_seeds_weigh(out, w);
+		gk_chunk_store_close(out, 0);
+	}
+	gk_free(s->host, w);
+	return st;
+}
+
+/* Choose k of m weighted candidates by k-means++. */
+static GkStatus
+recluster(GkSeeds *s, const float *points, int m, const gk_int128 *mass, int k, GkError *err)
+{
+	GkChunkStore sub = {NULL};
+	GkStatus	st = candidate_store(s, points, m, mass, &sub, err);
+
+	if (st == GK_OK)
+		st = gk_seeds_plus_plus_of(s, &sub, s->stream + 1, k, err);
+	gk_chunk_store_free(&sub);
+	return st;
+}
+
+static GkStatus
+parallel(GkSeeds *s, int k, GkError *err)
 {
 	int			per_round = PARALLEL_OVERSAMPLING * k;
 	int			room = 1 + PARALLEL_ROUNDS * per_round;
@@ -237,12 +249,12 @@ parallel(Seeds *s, int k, GkError *err)
 	gk_free(s->host, cand);
 	/* Fewer candidates than k (or copies among them): go on one by one. */
 	if (st == GK_OK && s->n < k)
-		st = plus_plus(s, k, err);
+		st = gk_seeds_plus_plus(s, k, err);
 	return st;
 }
 
 static GkStatus
-random_rows(Seeds *s, int k, GkError *err)
+random_rows(GkSeeds *s, int k, GkError *err)
 {
 	GkPick	   *picks = gk_alloc(s->host, k, sizeof(GkPick));
 	GkStatus	st;
@@ -313,9 +325,9 @@ same_rounds(int k, int k_max)
 	return k;
 }
 
-/* As plus_plus() from no seed on, but keep the rounds of the larger k for its fit. */
+/* As gk_seeds_plus_plus() from no seed on, but keep the rounds of the larger k for its fit. */
 static GkStatus
-shared_plus_plus(Seeds *s, int k, int runs, GkSharedSeeds *shared, GkError *err)
+shared_plus_plus(GkSeeds *s, int k, int runs, GkSharedSeeds *shared, GkError *err)
 {
 	float	   *points = s->points;
 	GkStatus	st = GK_OK;
@@ -327,7 +339,7 @@ shared_plus_plus(Seeds *s, int k, int runs, GkSharedSeeds *shared, GkError *err)
 
 		gk_shared_seeds_free(s->host, shared);
 		if (SHARED_VALUES / asked / runs < (size_t) s->d)
-			return plus_plus(s, k, err);
+			return gk_seeds_plus_plus(s, k, err);
 		shared->got = gk_alloc(s->host, runs, sizeof(int));
 		shared->points = gk_alloc(s->host, (size_t) runs * asked * s->d, sizeof(float));
 		if (!shared->got || !shared->points)
@@ -344,7 +356,7 @@ shared_plus_plus(Seeds *s, int k, int runs, GkSharedSeeds *shared, GkError *err)
 	s->points = shared->points + (size_t) s->run * shared->asked * s->d;
 	if (shared->got[s->run] < 0)
 	{
-		st = plus_plus(s, shared->asked, err);
+		st = gk_seeds_plus_plus(s, shared->asked, err);
 		if (st == GK_OK)
 			shared->got[s->run] = s->n;
 	}
@@ -363,7 +375,7 @@ gk_seed(GkEngine *e, int run, GkError *err)
 	const GkOptions *opt = e->opt;
 	int			d = e->pts->d;
 	GkStatus	st;
-	Seeds		s = {.backend = e->backend,.session = e->session,.store = e->store,.host = e->host,
+	GkSeeds		s = {.backend = e->backend,.session = e->session,.store = e->store,.host = e->host,
 	.d = d,.seed = opt->seed,.run = run};
 
 	e->k = opt->k;
@@ -387,8 +399,9 @@ gk_seed(GkEngine *e, int run, GkError *err)
 		st = e->backend->seed_begin(e->session, err);
 		if (st == GK_OK)
 			st = opt->init == GK_INIT_PARALLEL ? parallel(&s, e->k, err)
+				: opt->init == GK_INIT_HIERARCHICAL ? gk_seeds_hierarchical(&s, e->k, err)
 				: opt->shared != NULL ? shared_plus_plus(&s, e->k, opt->n_init, opt->shared, err)
-				: plus_plus(&s, e->k, err);
+				: gk_seeds_plus_plus(&s, e->k, err);
 		e->backend->seed_end(e->session);
 	}
 	if (st == GK_OK)

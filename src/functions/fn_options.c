@@ -25,6 +25,7 @@ StaticAssertDecl(OPT_COUNT == GKMEANS_NOPTIONS, "option count differs from funct
 static const struct config_enum_entry init_words[] = {
 	{"k-means++", GK_INIT_PLUSPLUS, false},
 	{"k-means||", GK_INIT_PARALLEL, false},
+	{"hierarchical", GK_INIT_HIERARCHICAL, false},
 	{"random", GK_INIT_RANDOM, false},
 	{NULL, 0, false}
 };

@@ -34,7 +34,7 @@
 #define TEXT_CLUSTER	64
 
 const char *const kmeans_init_words[KMEANS_INITS] = {
-	"k-means++", "k-means||", "random", "centroids", "warm_start"
+	"k-means++", "k-means||", "random", "centroids", "warm_start", "hierarchical"
 };
 const char *const kmeans_distance_words[KMEANS_DISTANCES] = {"euclidean", "cosine"};
 

@@ -90,7 +90,7 @@ extern KmeansModel *kmeans_model_get(StringInfo buf, int encoding);
 /* The words for init and distance, as options and in a model's text. */
 extern const char *const kmeans_init_words[];
 extern const char *const kmeans_distance_words[];
-#define KMEANS_INITS		(GK_INIT_WARM_START + 1)
+#define KMEANS_INITS		(GK_INIT_HIERARCHICAL + 1)
 #define KMEANS_DISTANCES	(GK_COSINE + 1)
 
 /*

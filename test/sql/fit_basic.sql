@@ -11,7 +11,7 @@ SELECT * FROM kmeans('pts', '{x,y}', 3);
 
 -- every way of seeding finds the same groups; cluster 0 is the largest
 SELECT init, cluster, size, centroid
-FROM unnest('{k-means++,k-means||,random}'::text[]) init,
+FROM unnest('{k-means++,k-means||,hierarchical,random}'::text[]) init,
      kmeans('pts', '{x,y}', 3, init => init, n_init => 10)
 ORDER BY init COLLATE "C", cluster;
 
@@ -49,6 +49,7 @@ SELECT cluster, size, centroid FROM kmeans('ties', '{v}', 3);
 SELECT cluster, size, centroid, inertia FROM kmeans('ties', '{v}', 5);
 SELECT cluster, size FROM kmeans('ties', '{v}', 5, init => 'k-means||');
 SELECT cluster, size FROM kmeans('ties', '{v}', 5, init => 'random');
+SELECT cluster, size FROM kmeans('ties', '{v}', 5, init => 'hierarchical');
 CREATE TABLE one_row AS SELECT 3 AS v;
 SELECT * FROM kmeans('one_row', '{v}', 1);
 SELECT * FROM kmeans('one_row', '{v}', 3);

@@ -52,7 +52,7 @@ SELECT cluster, size FROM kmeans('weights', '{n}', 1, weight_column => 'w');
 
 -- init
 SELECT (kmeans_info(kmeans_fit('pts', '{x,y}', 3, init => w))).init
-FROM unnest('{k-means++,k-means||,random,K-Means++}'::text[]) w;
+FROM unnest('{k-means++,k-means||,hierarchical,random,K-Means++}'::text[]) w;
 SELECT * FROM kmeans('pts', '{x,y}', 3, init => 'kmeans++');
 SELECT * FROM kmeans('pts', '{x,y}', 3, init => NULL);
 

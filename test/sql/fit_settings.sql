@@ -33,6 +33,7 @@ $$ SELECT md5((m::text::jsonb - '{load_ms,context_ms,upload_ms,seed_ms,iterate_m
 CREATE FUNCTION fits(OUT job text, OUT fingerprint text) RETURNS SETOF record LANGUAGE sql AS $$
     SELECT 'plus' , fingerprint(kmeans_fit('pts', '{a,b,c}', 7))
     UNION ALL SELECT 'parallel', fingerprint(kmeans_fit('pts', '{a,b,c}', 7, init => 'k-means||', seed => 3))
+    UNION ALL SELECT 'hierarchical', fingerprint(kmeans_fit('pts', '{a,b,c}', 300, init => 'hierarchical', max_iter => 2))
     UNION ALL SELECT 'random', fingerprint(kmeans_fit('pts', '{a,b,c}', 7, init => 'random', n_init => 2))
     UNION ALL SELECT 'weights', fingerprint(kmeans_fit('pts', '{a,b,c}', 7, weight_column => 'w'))
     UNION ALL SELECT 'standardize', fingerprint(kmeans_fit('pts', '{a,b,c}', 7, standardize => true))

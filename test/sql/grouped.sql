@@ -35,6 +35,7 @@ RESET gkmeans.memory_limit;
 
 -- array column, options, weights, one large group
 SELECT count(*), count(DISTINCT grp) FROM kmeans_grouped('gr', '{g}', '{p}', 3, init => 'random', seed => 7, n_init => 2);
+SELECT count(*), count(DISTINCT grp) FROM kmeans_grouped('gr', '{g}', '{p}', 3, init => 'hierarchical', seed => 7);
 CREATE VIEW gr_even AS SELECT * FROM gr WHERE d = '2024-01-01';
 SELECT count(*), bool_and(x.centroid = y.centroid AND x.inertia = y.inertia AND x.size = y.size) AS weighted
 FROM kmeans_grouped('gr', '{d}', '{a,b}', 3, weight_column => 'w', centroids => '{{0,0},{5,1},{10,4}}') x

@@ -39,7 +39,9 @@ SELECT o.options, it_same('it', '{a,b,c}', 6, o.options) FROM (VALUES
     (4, ', init => ''random'''), (5, ', init => ''k-means||'''), (6, ', weight_column => ''w'''),
     (7, ', standardize => true'), (8, ', distance => ''cosine'''), (9, ', max_iter => 2, tol => 0'),
     (10, ', centroids => ''{{0,0,0},{5,5,100},{20,10,-100},{30,5,500},{40,20,-500},{0,10,900}}'''),
-    (11, ', weight_column => ''w'', init => ''k-means||'', standardize => true')) o (n, options) ORDER BY n;
+    (11, ', weight_column => ''w'', init => ''k-means||'', standardize => true'),
+    (12, ', init => ''hierarchical'''), (13, ', weight_column => ''w'', init => ''hierarchical'', standardize => true'),
+    (14, ', distance => ''cosine'', init => ''hierarchical''')) o (n, options) ORDER BY n;
 SELECT it_same('it', '{p}', 5) AS array_column, it_same('it', '{c}', 40) AS one_column, it_same('it', '{w}', 50) AS few_distinct,
     it_same('it', '{a,b,c}', 1) AS one_cluster;
 -- an empty cluster on the way

@@ -53,7 +53,7 @@ SELECT columns FROM kmeans_info(changed('{"columns": ["embedding"], "columns_arr
 SELECT columns FROM kmeans_info(changed('{"columns": []}')::kmeans_model);
 SELECT distance, init, standardize FROM kmeans_info(
     changed('{"distance": "cosine", "init": "warm_start", "standardize": true}')::kmeans_model);
-SELECT init FROM unnest('{k-means++,k-means||,random,centroids,warm_start}'::text[]) w,
+SELECT init FROM unnest('{k-means++,k-means||,random,centroids,warm_start,hierarchical}'::text[]) w,
     kmeans_info(changed(jsonb_build_object('init', w))::kmeans_model);
 
 -- the times of a GPU are only in models that one has made; a zero is as good as none

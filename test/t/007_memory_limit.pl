@@ -38,6 +38,7 @@ my %calls = (
 	'k-means++' => "SELECT * FROM kmeans('pts', '$features', 8, max_iter => 5, seed => 1)",
 	'k-means||, weights' => "SELECT * FROM kmeans('pts', '$features', 6, init => 'k-means||', weight_column => 'w', max_iter => 3)",
 	'random, standardized' => "SELECT * FROM kmeans('pts', '$features', 4, init => 'random', standardize => true, max_iter => 3)",
+	'hierarchical' => "SELECT * FROM kmeans('pts', '$features', 50, init => 'hierarchical', max_iter => 3)",
 	'cosine' => "SELECT * FROM kmeans('pts', '$features', 3, distance => 'cosine', max_iter => 3)",
 	'labels' => "SELECT count(*), sum(cluster), sum(hashfloat8(distance)) FROM kmeans_labels('pts', '$features', 5, max_iter => 3)",
 	'evaluate' => "SELECT * FROM kmeans_evaluate((SELECT kmeans_fit('pts', '$features', 4, max_iter => 3)), 'pts')",

@@ -145,7 +145,7 @@ for my $case (
 	[ 'columns 1', changed(columns => int32(1)), qr/^22P03 .*: 5 bytes follow the end of the value$/ ],
 	[ 'k_asked', changed(k_asked => int32(2)), qr/^22P03 .*: "k_asked" is 2, expected 3 to 1000000$/ ],
 	[ 'iterations', changed(iterations => int32(-5)), qr/^22P03 .*: "iterations" is -5, expected 0 to/ ],
-	[ 'init', changed(init => int32(5)), qr/^22P03 .*: "init" is 5, expected 0 to 4$/ ],
+	[ 'init', changed(init => int32(6)), qr/^22P03 .*: "init" is 6, expected 0 to 5$/ ],
 	[ 'distance', changed(distance => int32(2)), qr/^22P03 .*: "distance" is 2, expected 0 to 1$/ ],
 	[ 'unit_exp', changed(unit_exp => int32(9999)), qr/^22P03 .*: "preparation.unit_exp" is 9999, expected/ ],
 	[ 'boolean', changed(standardize => "\2"), qr/^22P03 .*: "standardize" is byte 2, expected 0 or 1$/ ],

@@ -171,7 +171,7 @@ $workers[0]->safe_psql('postgres', q{
 
 # ---- the distributed table ----
 
-foreach my $options ('', ', seed => 3, n_init => 2', q{, init => 'k-means||'}, q{, init => 'random'},
+foreach my $options ('', ', seed => 3, n_init => 2', q{, init => 'k-means||'}, q{, init => 'hierarchical'}, q{, init => 'random'},
 	q{, weight_column => 'w'}, ', standardize => true', q{, distance => 'cosine', nonfinite => 'skip'},
 	", centroids => $start", q{, centroids => '{{0,0,0},{1e6,1e6,1e6},{2e6,2e6,2e6},{0,1,0},{0,0,1},{2,2,2}}'})
 {

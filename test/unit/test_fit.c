@@ -14,6 +14,8 @@
 #include "gk_test.h"
 #include "gk_testhost.h"
 
+static const GkInit random_inits[] = {GK_INIT_PARALLEL, GK_INIT_RANDOM, GK_INIT_HIERARCHICAL};
+
 typedef struct Problem
 {
 	int			n,
@@ -286,7 +288,7 @@ test_same_bits(int problems)
 		Answer		oracle;
 
 		if (number % 4 == 3)
-			p.opt.init = number % 8 == 3 ? GK_INIT_PARALLEL : GK_INIT_RANDOM;
+			p.opt.init = random_inits[number / 4 % 3];
 		else if (number % 2)
 			given_centroids(&p, &rng);
 		gk_cpu_set_simd("scalar", reason, sizeof(reason));
@@ -539,13 +541,13 @@ test_behaviour(void)
 	p.d = 2;
 	p.x = blobs;
 	p.opt = (GkOptions) {.k = 3,.n_init = 1,.max_iter = 100,.tol = 1e-4};
-	for (int init = 0; init < 3; init++)
+	for (int init = 0; init < 4; init++)
 	{
-		p.opt.init = (GkInit) init;
+		p.opt.init = init == 3 ? GK_INIT_PLUSPLUS : random_inits[init];
 		p.opt.n_init = 3;
 		solve(&a, &p, 1, NULL, 1 << 20, SIZE_MAX, &err);
 		ok(a.model.k == 3 && a.model.converged && a.model.size[0] == 500 && a.model.size[1] == 300 &&
-		   a.model.size[2] == 100, "init %d: blobs found, largest cluster first", init);
+		   a.model.size[2] == 100, "init %d: blobs found, largest cluster first", (int) p.opt.init);
 		answer_free(&a);
 	}
 
@@ -585,7 +587,7 @@ test_behaviour(void)
 	answer_free(&a);
 
 	/* Fewer distinct points than k. */
-	for (int init = 0; init < 4; init++)
+	for (int init = GK_INIT_PLUSPLUS; init <= GK_INIT_HIERARCHICAL; init++)
 	{
 		for (int i = 0; i < 20; i++)
 			few[i * 2] = i % 3, few[i * 2 + 1] = 5;
@@ -765,14 +767,14 @@ test_failures(void)
 	static const char *const name[] = {"allocation", "poll", "spill call"};
 	uint64_t	rng = 15;
 
-	for (int init = 0; init < 3; init++)
+	for (int init = 0; init < 4; init++)
 	{
 		Problem		p = random_problem(&rng, 1 + 3 * init);
 
 		if (p.n > 800)
 			p.n = 800;
 		p.k = p.opt.k = 5;
-		p.opt.init = (GkInit) init;
+		p.opt.init = init == 3 ? GK_INIT_PLUSPLUS : random_inits[init];
 		p.opt.max_iter = 3;
 		p.opt.distance = GK_EUCLIDEAN;
 		for (int what = 0; what < 3; what++)
@@ -785,7 +787,7 @@ test_failures(void)
 				if (fail_at(&p, (Failure) what, nth, want[what], &bad))
 					break;
 			ok(bad == 0 && nth > 3, "init %d: failing %s, 1st to %lldth, leaves the right error and nothing else (%d bad)",
-			   init, name[what], (long long) nth - 1, bad);
+			   (int) p.opt.init, name[what], (long long) nth - 1, bad);
 		}
 		problem_free(&p);
 	}
@@ -867,7 +869,7 @@ test_again_gpu(int problems)
 		Answer		oracle;
 		Answer		a;
 
-		p.opt.init = number % 3 == 0 ? GK_INIT_PARALLEL : number % 3 == 1 ? GK_INIT_RANDOM : GK_INIT_PLUSPLUS;
+		p.opt.init = number % 4 == 3 ? GK_INIT_PLUSPLUS : random_inits[number % 4];
 		solve(&oracle, &p, 2, NULL, 1 << 24, SIZE_MAX, &err);
 		solve_again(&a, &p, 2, number % 2 ? 100000 : 1 << 24, 1, 0, 0, &err);
 		if (!same(&oracle, &a, p.n))

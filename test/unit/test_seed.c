@@ -1,7 +1,8 @@
 /*
- * Seeding with a copy of the points in which neighbours are together (gk_cpu_seed_index.c): the
- * seeds that there are without it, bit for bit, over sizes, duplicates, outliers,
- * weights, chunks, threads and instruction sets; and it is made where it helps.
+ * Seeding: the same seeds, bit for bit, over sizes, duplicates, outliers, weights, chunks,
+ * threads and instruction sets, with and without a copy of the points in which neighbours are
+ * together (gk_cpu_seed_index.c), which is made where it helps; and how good those of
+ * gk_seed_hierarchical.c are.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -105,7 +106,7 @@ test_fits(const char *simd, int problems)
 	for (int number = 0; number < problems; number++)
 	{
 		Data		p = random_data(number);
-		GkInit		init = number % 6 == 5 ? GK_INIT_PARALLEL : GK_INIT_PLUSPLUS;
+		GkInit		init = number % 6 == 5 ? GK_INIT_PARALLEL : number % 6 == 2 ? GK_INIT_HIERARCHICAL : GK_INIT_PLUSPLUS;
 		Answer		want;
 
 		gk_cpu_set_simd("scalar", reason, sizeof(reason));
@@ -131,6 +132,85 @@ test_fits(const char *simd, int problems)
 	}
 	ok(bad == 0 && leaks == 0, "%s: seeds of %d problems with and without a copy (%d differ, %d leak)",
 	   simd, problems, bad, leaks);
+}
+
+/* ---- clusters of a sample's clusters ---- */
+
+/* The inertia after ten iterations, and the clusters found. */
+static double
+inertia(const double *x, const double *w, int n, int d, GkDistance distance, GkInit init, int k, int *found)
+{
+	GkOptions	opt = {.k = k,.init = init,.n_init = 1,.max_iter = 10,.distance = distance};
+	TestHost	host;
+	GkStore    *store;
+	GkModel		model;
+	GkError		err;
+	double		result = -1.0;
+
+	test_host_init(&host, 2);
+	store = load_store(&host, x, w, n, d, NULL, 1 << 18, SIZE_MAX, &err);
+	if (gk_store_prepare(store, distance, false, &err) == GK_OK &&
+		gk_fit(store, &gk_cpu_backend, &opt, NULL, &model, &err) == GK_OK)
+	{
+		result = model.inertia;
+		*found = model.k;
+		gk_model_free(&host.host, &model);
+	}
+	gk_store_free(store);
+	test_host_end(&host);
+	return result;
+}
+
+static void
+test_hierarchical(void)
+{
+	enum
+	{
+	N = 12000, D = 6};
+	static const int ks[] = {1, 2, 3, 30, 250};
+	double	   *x = malloc(sizeof(double) * N * D);
+	double	   *w = malloc(sizeof(double) * N);
+	double		few[600];
+	int			found = 0;
+	int			all = 0;
+
+	for (int i = 0; i < N; i++)
+	{
+		for (int j = 0; j < D; j++)
+			x[i * D + j] = (i % 40 * (j + 3) % 17) * 4.0 + 3.0 * test_normal(&rng);
+		w[i] = i % 10 == 0 ? 50.0 : 1.0;
+	}
+	for (int i = 0; i < 5; i++)
+		for (int how = 0; how < 3; how++)
+		{
+			GkDistance	distance = how == 2 ? GK_COSINE : GK_EUCLIDEAN;
+			const double *weight = how == 1 ? w : NULL;
+			double		other = inertia(x, weight, N, D, distance, GK_INIT_PLUSPLUS, ks[i], &found);
+			double		own = inertia(x, weight, N, D, distance, GK_INIT_HIERARCHICAL, ks[i], &found);
+
+			/* of few clusters there may be another local optimum; these directions spread unevenly */
+			ok(found == ks[i] && own >= 0.0 && (ks[i] < 30 || own <= (how == 2 ? 1.25 : 1.05) * other), "%s, k = %d: %.4f of the inertia from k-means++",
+			   how == 0 ? "hierarchical" : how == 1 ? "weights" : "cosine", ks[i], own / other);
+		}
+
+	/* as many clusters as there are points, with copies among them or not */
+	for (int k = 590; k <= 600; k += 5)
+		for (int copies = 1; copies <= 3; copies++)
+		{
+			for (int i = 0; i < 600; i++)
+				few[i] = i / copies * (i / copies % 7 + 1.0);
+			inertia(few, NULL, 600, 1, GK_EUCLIDEAN, GK_INIT_PLUSPLUS, k, &all);
+			inertia(few, NULL, 600, 1, GK_EUCLIDEAN, GK_INIT_HIERARCHICAL, k, &found);
+			ok(found == all, "600 points, %d of a kind, k = %d: %d clusters", copies, k, found);
+		}
+
+	/* nine rows of ten are one point, and a sample has few of the others */
+	for (int i = 0; i < N; i++)
+		x[i] = i % 10 == 0 ? i : 5.0;
+	inertia(x, NULL, N, 1, GK_EUCLIDEAN, GK_INIT_HIERARCHICAL, 300, &found);
+	ok(found == 300, "mostly one point: %d clusters of 300", found);
+	free(x);
+	free(w);
 }
 
 /* ---- whether the copy is made ---- */
@@ -190,6 +270,7 @@ main(void)
 		else
 			skip("%s", reason);
 	gk_cpu_set_simd("auto", reason, sizeof(reason));
+	test_hierarchical();
 	ok(made(GK_SKIP_AUTO, 20000, 4, 500, true, SIZE_MAX), "many seeds among clusters: a copy");
 	ok(!made(GK_SKIP_AUTO, 20000, 4, 16, true, SIZE_MAX), "few seeds: none");
 	ok(!made(GK_SKIP_AUTO, 5000, 4, 500, true, SIZE_MAX), "few points: none");

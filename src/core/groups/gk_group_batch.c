@@ -33,7 +33,8 @@ typedef struct Run
 bool
 gk_group_batch_possible(const GkOptions *options, bool weighted)
 {
-	return !weighted && options->distance == GK_EUCLIDEAN && options->init != GK_INIT_PARALLEL;
+	return !weighted && options->distance == GK_EUCLIDEAN && options->init != GK_INIT_PARALLEL &&
+		options->init != GK_INIT_HIERARCHICAL;
 }
 
 /* ---- into a slot ---- */

@@ -144,6 +144,15 @@ GkStatus	gk_chunk_store_make(GkChunkStore *o, const GkHost *host, const GkPrep *
 /* The rows like those of a store that fit into `bytes`, at least min_rows. */
 size_t		gk_chunk_store_rows(const GkStore *like, size_t bytes, int min_rows);
 
+/*
+ * gk_gather.c: put rows of a store that has chunks at the end of these, in its order: row is
+ * ascending.  Weights come along where both have them.
+ */
+GkStatus	gk_chunk_store_gather(GkChunkStore *o, GkStore *from, const int64_t *row, int n, GkError *err);
+
+/* Sum the rows up: a step may leave one cluster to be the total less the others. */
+GkStatus	gk_chunk_store_total(GkChunkStore *o);
+
 /* No more rows come: make whole tiles of those that were put in. */
 void		gk_chunk_store_close(GkChunkStore *o, int64_t first);
 
