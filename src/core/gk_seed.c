@@ -5,8 +5,8 @@
  * seeding", SODA 2007, in the greedy form of scikit-learn: each round draws
  * 2 + ln k candidates with probability proportional to w * D and keeps the one
  * that lowers the sum of w * D most.
- * k-means||: Bahmani et al., "Scalable k-means++", VLDB 2012: five rounds of
- * 2k candidates each, then weighted k-means++ among the candidates.
+ * k-means||: Bahmani et al., "Scalable k-means++", VLDB 2012: five rounds of many
+ * candidates, then weighted k-means++ among them.
  * Clusters of a sample's clusters: gk_seed_hierarchical.c.
  *
  * Draws are exponential races over counter-based hashes (gk_numerics.h): a
@@ -20,7 +20,6 @@
 #include "core/gk_update.h"
 
 #define PARALLEL_ROUNDS			5
-#define PARALLEL_OVERSAMPLING	2
 
 void
 gk_engine_set_point(GkEngine *e, int i, const float *point)
@@ -197,10 +196,20 @@ recluster(GkSeeds *s, const float *points, int m, const gk_int128 *mass, int k, 
 	return st;
 }
 
+/*
+ * Candidates of a round.  Bahmani et al. find five rounds of k / 2 as good as more; few clusters
+ * take more, which costs little.
+ */
+static int
+parallel_candidates(int k)
+{
+	return k / 2 + 16 < 2 * k ? k / 2 + 16 : 2 * k;
+}
+
 static GkStatus
 parallel(GkSeeds *s, int k, GkError *err)
 {
-	int			per_round = PARALLEL_OVERSAMPLING * k;
+	int			per_round = parallel_candidates(k);
 	int			room = 1 + PARALLEL_ROUNDS * per_round;
 	GkPick	   *picks = gk_alloc(s->host, per_round, sizeof(GkPick));
 	float	   *cand = gk_alloc(s->host, (size_t) room * s->d, sizeof(float));

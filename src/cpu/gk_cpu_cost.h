@@ -106,6 +106,8 @@
 #define GK_COST_INDEX_HOPELESS	0.9
 /* More features than this: a row's are moved one by one. */
 #define GK_COST_INDEX_MAX_D		256
+/* Seeds that scalar products compare at a time, at least. */
+#define GK_COST_SEED_DOT		64
 /* Seeding keeps the distances to all candidates where a point has so many features for each. */
 #define GK_COST_SEED_KEEP_D		4
 /* Up to this number of rows the first ones of a race are a large part of all work. */

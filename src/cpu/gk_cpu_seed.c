@@ -88,20 +88,79 @@ update_block(GkSession *s, void *arg, const GkBlock *b)
 		p->pot[b->thread] += potential(s, b, d2);
 }
 
+/* The same with many of them: scalar products find the nearest (gk_cpu_dot.c). */
+static void
+update_block_dot(GkSession *s, void *arg, const GkBlock *b)
+{
+	const Pass *p = arg;
+	GkTiles		x = gk_cpu_tiles(s, b);
+	float	   *d2 = b->chunk->mind2 + b->row;
+
+	gk_cpu_dot_labels(s, &x, b->slot, b->rows, b->label);
+	for (int first = 0; first < b->rows; first += GK_ROW_PAD)
+	{
+		int			n = b->rows - first < GK_ROW_PAD ? b->rows - first : GK_ROW_PAD;
+		int32_t		row[GK_ROW_PAD];
+		float		own[GK_ROW_PAD];
+
+		for (int i = 0; i < n; i++)
+			row[i] = first + i;
+		s->kernels->own_distance(x.x, x.stride, row, b->label + first, n, p->c, x.d, own);
+		for (int i = 0; i < n; i++)
+			d2[first + i] = own[i] < d2[first + i] ? own[i] : d2[first + i];
+	}
+	p->pot[b->thread] += potential(s, b, d2);
+}
+
+/* One sweep of an update. */
 static GkStatus
-update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err)
+update_sweep(GkSession *s, const float *centroids, int m, bool dot, gk_int128 *phi, GkError *err)
 {
 	Pass		p = {.sweep = gk_cpu_plan(s, m),.c = centroids,.m = m};
 	GkStatus	st = pot_room(s, &p, 1, err);
 
-	gk_cpu_seed_index_free(s);	/* it does not follow */
 	p.sweep.mind2 = p.sweep.dirty = true;
 	p.sweep.arg = &p;
-	p.sweep.block = update_block;
+	p.sweep.block = dot ? update_block_dot : update_block;
+	if (st == GK_OK && dot)
+		st = gk_cpu_dot_begin(s, &p.sweep, centroids, m, err);
 	if (st == GK_OK)
 		st = gk_cpu_sweep(s, &p.sweep, err);
+	if (st == GK_OK && dot)
+		gk_cpu_dot_end(s);
 	if (st == GK_OK)
 		merge_pot(&p, 1, phi);
+	return st;
+}
+
+/* Centroids that are compared by scalar products at a time: fewer are not worth it. */
+static int
+dot_group(const GkSession *s, int m)
+{
+	int			group = m;
+
+	for (; group >= GK_COST_SEED_DOT; group /= 2)
+	{
+		GkSweep		sweep = gk_cpu_plan(s, group);
+
+		if (gk_cpu_dot_wanted(s, &sweep, group))
+			return group;
+	}
+	return 0;
+}
+
+static GkStatus
+update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err)
+{
+	int			group = dot_group(s, m);
+	GkStatus	st = GK_OK;
+
+	gk_cpu_seed_index_free(s);	/* it does not follow */
+	if (group == 0)
+		return update_sweep(s, centroids, m, false, phi, err);
+	for (int first = 0; st == GK_OK && first < m; first += group)
+		st = update_sweep(s, centroids + (size_t) first * s->pts->d, m - first < group ? m - first : group,
+						  m - first >= GK_COST_SEED_DOT && !s->dot.useless, phi, err);
 	return st;
 }
 

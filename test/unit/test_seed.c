@@ -213,6 +213,66 @@ test_hierarchical(void)
 	free(w);
 }
 
+/* ---- many seeds at once ---- */
+
+/* The sum of w * D of `seeds` of the points, `each` at a time. */
+static gk_int128
+potential(const Data *p, int seeds, int each, size_t limit, int *leaks)
+{
+	TestHost	host;
+	GkError		err;
+	GkStore    *store;
+	GkSession  *session;
+	GkProblem	problem;
+	gk_int128	phi = -1;
+	float	   *c = malloc(sizeof(float) * seeds * p->d);
+
+	test_host_init(&host, 2);
+	store = load_store(&host, p->x, p->w, p->n, p->d, NULL, 1 << 18, limit, &err);
+	gk_store_prepare(store, GK_EUCLIDEAN, false, &err);
+	for (int i = 0; i < seeds; i++)
+		gk_store_row(store, (int64_t) i * 7919 % p->n, c + i * p->d, &err);
+	problem = gk_problem(store, seeds, 1);
+	gk_cpu_backend.open(&problem, &session, &err);
+	gk_cpu_backend.seed_begin(session, &err);
+	for (int i = 0; i < seeds; i += each)
+		gk_cpu_backend.seed_update(session, c + i * p->d, seeds - i < each ? seeds - i : each, &phi, &err);
+	gk_cpu_backend.seed_end(session);
+	gk_cpu_backend.close(session);
+	gk_store_free(store);
+	free(c);
+	*leaks += host.live != 0;
+	test_host_end(&host);
+	return phi;
+}
+
+/* Scalar products find the nearest of many: D is that of one seed after the other. */
+static void
+test_many(const char *simd)
+{
+	static const int ds[] = {8, 16, 37, 300, 700};
+	static const TestKind kinds[] = {TEST_BLOBS, TEST_DUPLICATES, TEST_LATTICE, TEST_OUTLIERS, TEST_UNIFORM};
+	char		reason[128];
+	int			bad = 0;
+	int			leaks = 0;
+
+	gk_cpu_set_simd(simd, reason, sizeof(reason));
+	for (int i = 0; i < 5; i++)
+		for (int seeds = 63; seeds <= 500; seeds += 209)
+		{
+			Data		p = {.n = 1000,.d = ds[i]};
+			gk_int128	want;
+
+			p.x = random_points(&rng, kinds[(i + seeds) % 5], p.n, p.d);
+			p.w = i % 2 ? random_weights(&rng, p.n) : NULL;
+			want = potential(&p, seeds, 1, SIZE_MAX, &leaks);
+			bad += potential(&p, seeds, seeds, SIZE_MAX, &leaks) != want;
+			bad += potential(&p, seeds, 100, 100000, &leaks) != want;
+			data_free(&p);
+		}
+	ok(bad == 0 && leaks == 0, "%s: many seeds at once (%d differ, %d leak)", simd, bad, leaks);
+}
+
 /* ---- whether the copy is made ---- */
 
 static bool
@@ -266,7 +326,10 @@ main(void)
 
 	for (int i = 0; i < 4; i++)
 		if (gk_cpu_kernels_named(levels[i], reason, sizeof(reason)) != NULL)
+		{
 			test_fits(levels[i], i == 3 ? 14 : 35);
+			test_many(levels[i]);
+		}
 		else
 			skip("%s", reason);
 	gk_cpu_set_simd("auto", reason, sizeof(reason));
