@@ -58,7 +58,6 @@ my @jobs = (
 	[ 'workers',  'SET gkmeans.reader = heap; SET gkmeans.workers = 2;', "SELECT count(*) FROM kmeans('pages', '{a,b,c,d}', 1, max_iter => 1)" ],
 	[ 'seed',     '', "SELECT count(*) FROM kmeans($args, 30, max_iter => 1)" ],
 	[ 'seed ||',  '', "SELECT count(*) FROM kmeans($args, 100, max_iter => 1, init => 'k-means||')" ],
-	[ 'seed hierarchical', '', "SELECT count(*) FROM kmeans($args, 2000, max_iter => 1, init => 'hierarchical')" ],
 	[ 'iterate',  '', "SELECT count(*) FROM kmeans($args, 200, init => 'random', tol => 0, max_iter => 30)" ],
 	[ 'spilled',  'SET gkmeans.memory_limit = 1024;',
 		"SELECT count(*) FROM kmeans($args, 100, init => 'random', tol => 0, max_iter => 10)" ],
