@@ -36,7 +36,8 @@ if (!$real)
 		CREATE TYPE vector;
 		CREATE FUNCTION vector_in(cstring) RETURNS vector LANGUAGE internal IMMUTABLE STRICT AS 'textin';
 		CREATE FUNCTION vector_out(vector) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'textout';
-		CREATE TYPE vector (INPUT = vector_in, OUTPUT = vector_out, LIKE = text);
+		-- aligned as pgvector's is not: read by its cast, not as pgvector stores its own
+		CREATE TYPE vector (INPUT = vector_in, OUTPUT = vector_out, LIKE = text, ALIGNMENT = double);
 		CREATE FUNCTION vector_to_float4(vector, int, bool) RETURNS real[] LANGUAGE sql IMMUTABLE STRICT
 			AS $$ SELECT translate($1::text, '[]', '{}')::real[] $$;
 		CREATE FUNCTION array_to_vector(real[], int, bool) RETURNS vector LANGUAGE plpgsql IMMUTABLE STRICT
