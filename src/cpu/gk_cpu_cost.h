@@ -108,7 +108,7 @@
 #define GK_COST_INDEX_MAX_D		256
 /* Seeds that scalar products compare at a time, at least. */
 #define GK_COST_SEED_DOT		64
-/* Seeding keeps the distances to all candidates where a point has so many features for each. */
+/* Seeding keeps the distances to all candidates where a point has this number of features for each. */
 #define GK_COST_SEED_KEEP_D		4
 /* Up to this number of rows the first ones of a race are a large part of all work. */
 #define GK_COST_RACE_ROWS		4096

@@ -289,8 +289,9 @@ struct Common
 __device__ __forceinline__ int
 limit_key(int best, float slack)
 {
-	return best > -GK_GEMM_MAX_LIMIT && slack < GK_GEMM_MAX_SLACK && best + (int) slack < GK_GEMM_MAX_LIMIT ? (best + (int) slack) * 64 + 63 :
-		GK_GEMM_PAD - 1;
+	if (best > -GK_GEMM_MAX_LIMIT && slack < GK_GEMM_MAX_SLACK && best + (int) slack < GK_GEMM_MAX_LIMIT)
+		return (best + (int) slack) * 64 + 63;
+	return GK_GEMM_PAD - 1;
 }
 
 /*

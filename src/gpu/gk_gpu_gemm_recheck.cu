@@ -183,7 +183,7 @@ gather_kernel(const __grid_constant__ RecheckArgs a)
 				a.in_crowd[to] = 0;
 			}
 		}
-		#pragma unroll 4
+#pragma unroll 4
 		for (int v0 = 0; v0 < rows * vectors; v0 += 32)
 		{
 			int			v = v0 + lane;

@@ -258,12 +258,19 @@ unit_of(const CentroidArgs &a)
 	return (float) gk_pow2(expo - 22);
 }
 
+/* A number whose last bit is a unit: the scores' sums are rounded to units by adding it. */
+__device__ __forceinline__ float
+magic_of(float unit)
+{
+	return 0x1.8p23f * unit;
+}
+
 /* A column's key but for its product. */
 __device__ __forceinline__ int
 key_of(const CentroidArgs &a, int at, double score, float unit)
 {
 	/* The sum's bits, -64 times, bring the magic number's with them. */
-	unsigned int key = 64u * (unsigned int) __float_as_int(0x1.8p23f * unit);
+	unsigned int key = 64u * (unsigned int) __float_as_int(magic_of(unit));
 	double		units = fmin(fmax(score / unit, -(double) GK_GEMM_FAR), (double) GK_GEMM_FAR);
 
 	/* Column 8 j + 2 quad + o of 256 is number 2 j + o of lane quad. */
@@ -277,7 +284,7 @@ say_units(const CentroidArgs &a, float unit)
 {
 	a.state->sorts = a.sorts;
 	a.state->unit = unit;
-	a.state->magic = 0x1.8p23f * unit;
+	a.state->magic = magic_of(unit);
 }
 
 /* Without pivots. */

@@ -196,10 +196,10 @@ km_vector_floats(KmLayout layout, const char *body, int d, float *to)
 void
 km_vector_values(KmLayout layout, const char *body, int d, double *to)
 {
-	float	   *floats = palloc(d * sizeof(float));
+	/* The floats stand in the upper half: a double ends where the next float begins, or before. */
+	float	   *floats = (float *) to + d;
 
 	km_vector_floats(layout, body, d, floats);
 	for (int j = 0; j < d; j++)
 		to[j] = floats[j];
-	pfree(floats);
 }
