@@ -170,10 +170,7 @@ touch(float (&sum)[N])
 		asm volatile("" : "+f"(sum[i]) : : "memory");
 }
 
-/*
- * Registers from the threads that bring to those that multiply.  All together have no more than at the launch, or
- * they wait for more for ever: 168 of each of 384.
- */
+/* Registers from the thread that brings to those that multiply. */
 template <int N, bool MORE>
 __device__ __forceinline__ void
 set_registers(void)
@@ -546,6 +543,20 @@ pivot_tile(const GkGemmArgs &p, int row)
 	return (p.first + p.from + row) / GK_GEMM_ROWS;
 }
 
+/* The keys of a tile's pivot. */
+__device__ __forceinline__ const int *
+pivot_keys(const GkGemmArgs &p, int tile)
+{
+	return p.keys + (p.pivot != NULL ? (int64_t) p.pivot[tile] * p.key_pitch : 0);
+}
+
+/* Where the centroids about its middle begin. */
+__device__ __forceinline__ int
+pivot_copy(const GkGemmArgs &p, int tile)
+{
+	return p.copy != NULL ? p.copy[p.pivot[tile]] * p.k : 0;
+}
+
 /* Tiles of columns that a tile of rows needs, and the i-th of them. */
 __device__ __forceinline__ int
 needs(const GkGemmArgs &p, int tile)
@@ -558,39 +569,5 @@ need(const GkGemmArgs &p, int tile, int i)
 {
 	return p.needs != NULL ? p.need[(int64_t) tile * p.tiles + i] : i;
 }
-
-/*
- * What the warp that brings tiles has to know of a block's tiles of rows.  Each lane has one of the next 32,
- * and one of the tiles of columns that the next needs, so that loads do not wait for one another.
- */
-struct Ahead
-{
-	int			count;			/* tiles of columns */
-	int			pivot;
-	int			copy;			/* where the centroids begin */
-	int			need;
-
-	/* m: the lane's tile of ROWS rows. */
-	template <int ROWS>
-	__device__ __forceinline__ void
-	load(const GkGemmArgs &p, int m, int row_tiles)
-	{
-		int			tile = pivot_tile(p, m * ROWS);
-
-		count = m < row_tiles ? needs(p, tile) : 0;
-		pivot = m < row_tiles && p.pivot != NULL ? p.pivot[tile] : 0;
-		copy = m < row_tiles && p.copy != NULL ? p.copy[pivot] * p.k : 0;
-	}
-
-	/* Tiles of columns from the first on that row tile m needs. */
-	template <int ROWS>
-	__device__ __forceinline__ void
-	load_need(const GkGemmArgs &p, int m, int first, int of)
-	{
-		int			i = first + threadIdx.x % 32;
-
-		need = i < of ? ::need(p, pivot_tile(p, m * ROWS), i) : 0;
-	}
-};
 
 #endif							/* GK_GPU_GEMM_HOPPER_CUH */

@@ -22,55 +22,41 @@
 #define EMPTY_AT	(FULL_AT + STAGES * 8)
 #define SHARED		(EMPTY_AT + STAGES * 8 + 1024)	/* and room to align it to 1024 */
 
-/* Bring the tiles' slices in the order in which they are multiplied: one thread of a warp does. */
+/* Bring the tiles' slices in the order in which they are multiplied. */
 __device__ __forceinline__ void
 feed(const GkGemmArgs &p, const CUtensorMap *points, const CUtensorMap *centroids, unsigned int base, int row_tiles)
 {
 	int			stage = 0;
 	int			slot = 0;
 	unsigned int parity = 1;
-	int			lane = threadIdx.x % 32;
-	Ahead		ahead;
 
-	for (int m = blockIdx.x, t = 0; m < row_tiles; m += gridDim.x, t = (t + 1) % 32)
+	for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
 	{
-		int			count;
-		int			copy;
-		const int  *keys;
+		int			pivot = pivot_tile(p, m * ROWS);
+		int			count = needs(p, pivot);
+		const int  *keys = pivot_keys(p, pivot);
+		int			copy = pivot_copy(p, pivot);
 
-		if (t == 0)
-			ahead.load<ROWS>(p, m + lane * gridDim.x, row_tiles);
-		count = __shfl_sync(0xffffffffu, ahead.count, t);
-		copy = __shfl_sync(0xffffffffu, ahead.copy, t);
-		keys = p.keys + (int64_t) __shfl_sync(0xffffffffu, ahead.pivot, t) * p.key_pitch;
-		if (t == 0)
-			ahead.load_need<ROWS>(p, m, 0, count);
 		for (int i = 0; i < count; i++)
 		{
-			int			tile = __shfl_sync(0xffffffffu, ahead.need, i % 32);
+			int			tile = need(p, pivot, i);
 
-			if (i % 32 == 31)
-				ahead.load_need<ROWS>(p, m, i + 1, count);
 			for (int slice = 0; slice < p.slices; slice++)
 			{
 				unsigned int full = base + FULL_AT + stage * 8;
 
-				if (lane == 0)
-				{
-					barrier_wait(base + EMPTY_AT + stage * 8, parity);
-					barrier_expect(full, CENTROID_BYTES + POINT_BYTES + (slice == 0 ? KEY_BYTES : 0));
-					bring(base + stage * CENTROID_BYTES, centroids, full, slice * GK_GEMM_DEPTH, copy + tile * COLUMNS);
-					bring(base + POINTS_AT + stage * POINT_BYTES, points, full, slice * GK_GEMM_DEPTH, p.first + m * ROWS);
-					if (slice == 0)
-						bring_bytes(base + KEYS_AT + slot * KEY_BYTES, keys + tile * COLUMNS, KEY_BYTES, full);
-				}
+				barrier_wait(base + EMPTY_AT + stage * 8, parity);
+				barrier_expect(full, CENTROID_BYTES + POINT_BYTES + (slice == 0 ? KEY_BYTES : 0));
+				bring(base + stage * CENTROID_BYTES, centroids, full, slice * GK_GEMM_DEPTH, copy + tile * COLUMNS);
+				bring(base + POINTS_AT + stage * POINT_BYTES, points, full, slice * GK_GEMM_DEPTH, p.first + m * ROWS);
 				if (slice == 0)
+				{
+					bring_bytes(base + KEYS_AT + slot * KEY_BYTES, keys + tile * COLUMNS, KEY_BYTES, full);
 					slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
+				}
 				next_stage<STAGES>(stage, parity);
 			}
 		}
-		if (t < 31)
-			ahead.load_need<ROWS>(p, m + gridDim.x, 0, __shfl_sync(0xffffffffu, ahead.count, t + 1));
 	}
 }
 
@@ -204,7 +190,7 @@ stream_kernel(const __grid_constant__ CUtensorMap points, const __grid_constant_
 	if (group == 0)
 	{
 		set_registers<40, false>();
-		if (threadIdx.x < 32)
+		if (threadIdx.x == 0)
 			feed(p, &points, &centroids, base, row_tiles);
 	}
 	else
