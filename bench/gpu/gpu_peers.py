@@ -2,9 +2,10 @@
 """Time other GPU k-means on the shapes of gpu_kernels.cu: one iteration (assign and
 update), points resident, float32 input, CUDA events, median.
 
-    bench/gpu/gpu_peers.py [--json FILE] [--commit ID] [case ...]
+    bench/gpu/gpu_peers.py [--json FILE] [--commit ID] [--seconds S] [--only LIBRARY] [case ...]
 
-A case is a name of gpu_kernels.cu's table or a shape, as there.
+A case is a name of gpu_kernels.cu's table or a shape, as there, like those of grid.py. After
+S seconds no other case begins; --only takes the libraries whose name has that text.
 
 flash-kmeans (Triton) multiplies float32 input in TF32 inside, flashlib in TF32 or,
 given float16, in float16, so their labels are not always those of the nearest
@@ -16,6 +17,7 @@ import argparse
 import datetime
 import json
 import statistics
+import time
 
 import torch
 
@@ -112,6 +114,8 @@ def main():
     ap.add_argument("--json")
     ap.add_argument("--commit", default="unknown")
     ap.add_argument("--driver", default="unknown")
+    ap.add_argument("--seconds", type=float, default=1e9)
+    ap.add_argument("--only", default="")
     ap.add_argument("cases", nargs="*")
     args = ap.parse_args()
     peers = []
@@ -122,7 +126,12 @@ def main():
             peers.append(make())
         except ImportError as e:
             print(f"left out: {e}")
+    peers = [p for p in peers if args.only in p[0]]
+    begin = time.monotonic()
     for name in args.cases or CASES:
+        if time.monotonic() - begin > args.seconds:
+            print(f"left out for lack of time: {name} and those after it")
+            break
         n, d, k = CASES[name] if name in CASES else map(int, name.rstrip("s").split("x"))
         x = points(n, d, name.endswith("s"))
         start = x[torch.randperm(min(n, 1 << 20), device="cuda")[:k]].clone()
@@ -137,7 +146,7 @@ def main():
                 row = {"suite": "gpu_peers", "case": name, "what": library, "n": n, "d": d, "k": k, "ms": round(ms, 6),
                        "gpu": torch.cuda.get_device_name(), "driver": args.driver,
                        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
-                       "commit": args.commit, "command": " ".join(["gpu_peers.py"] + (args.cases or []))}
+                       "commit": args.commit, "command": " ".join(["gpu_peers.py", *(args.cases[:8] + ["..."] if len(args.cases) > 8 else args.cases)])}
                 with open(args.json, "a") as f:
                     f.write(json.dumps(row) + "\n")
         del x

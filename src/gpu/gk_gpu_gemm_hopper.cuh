@@ -320,18 +320,14 @@ largest_by_score(const Common &c, const GkGemmBound &of, int best, float z)
 	return limit_key(best, slack * (1.0f + 0x1p-18f) + 2.0f);
 }
 
-/*
- * A warp has 16 rows of each of BLOCKS blocks of 64; of these lane i of four ends up with row i % 2 of block
- * i / 2: which of the tile's rows that is, or -1.
- */
-template <int BLOCKS>
+/* A warp has 16 rows; of these lane i of four ends up with row i * 8, if i < 2: which of the tile's rows that is, or -1. */
 __device__ __forceinline__ int
 row_of_lane(int row0, int rows)
 {
 	int			quad = threadIdx.x % 4;
-	int			row = row0 + quad / 2 * 64 + quad % 2 * 8 + threadIdx.x % 32 / 4;
+	int			row = row0 + quad * 8 + threadIdx.x % 32 / 4;
 
-	return quad < 2 * BLOCKS && row < rows ? row : -1;
+	return quad < 2 && row < rows ? row : -1;
 }
 
 /* The bound of that row. */
@@ -359,44 +355,39 @@ struct Found
 };
 
 /* The labels of a warp's rows; row, of: of row_of_lane(). */
-template <int BLOCKS, int COLUMNS>
+template <int COLUMNS>
 __device__ __forceinline__ Found
-find_labels(const GkGemmArgs &p, const Smallest *s, const GkGemmBound &of, int row)
+find_labels(const GkGemmArgs &p, const Smallest &s, const GkGemmBound &of, int row)
 {
 	int			quad = threadIdx.x % 4;
-	int			first[2 * BLOCKS];
-	int			second[2 * BLOCKS];
-	int			at[2 * BLOCKS];
+	int			first[2] = {s.first[0], s.first[1]};
+	int			second[2] = {s.second[0], s.second[1]};
+	int			at[2];
 	Found		f;
 
-	/* All rows at once: each step waits for the one before. */
+	/* Both rows at once: each step waits for the one before. */
 #pragma unroll
-	for (int i = 0; i < 2 * BLOCKS; i++)
-	{
-		first[i] = s[i / 2].first[i % 2];
-		second[i] = s[i / 2].second[i % 2];
-		at[i] = column<COLUMNS>(s[i / 2].tile[i % 2], first[i], quad);
-	}
+	for (int r = 0; r < 2; r++)
+		at[r] = column<COLUMNS>(s.tile[r], first[r], quad);
 #pragma unroll
 	for (int o = 1; o < 4; o <<= 1)
 #pragma unroll
-		for (int i = 0; i < 2 * BLOCKS; i++)
+		for (int r = 0; r < 2; r++)
 		{
-			int			other = __shfl_xor_sync(0xffffffffu, first[i], o);
-			int			other_second = __shfl_xor_sync(0xffffffffu, second[i], o);
-			int			other_at = __shfl_xor_sync(0xffffffffu, at[i], o);
-			bool		better = other < first[i] || (other == first[i] && other_at < at[i]);
+			int			other = __shfl_xor_sync(0xffffffffu, first[r], o);
+			int			other_second = __shfl_xor_sync(0xffffffffu, second[r], o);
+			int			other_at = __shfl_xor_sync(0xffffffffu, at[r], o);
+			bool		better = other < first[r] || (other == first[r] && other_at < at[r]);
 
-			second[i] = __vimin3_s32(second[i], other_second, max(first[i], other));
-			first[i] = better ? other : first[i];
-			at[i] = better ? other_at : at[i];
+			second[r] = __vimin3_s32(second[r], other_second, max(first[r], other));
+			first[r] = better ? other : first[r];
+			at[r] = better ? other_at : at[r];
 		}
-#pragma unroll
-	for (int i = 1; i < 2 * BLOCKS; i++)
+	if (quad == 1)
 	{
-		first[0] = quad == i ? first[i] : first[0];
-		second[0] = quad == i ? second[i] : second[0];
-		at[0] = quad == i ? at[i] : at[0];
+		first[0] = first[1];
+		second[0] = second[1];
+		at[0] = at[1];
 	}
 	f.row = row;
 	f.first = first[0];

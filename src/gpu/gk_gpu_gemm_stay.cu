@@ -2,13 +2,15 @@
  * gk_gpu_gemm_stay.cu - the product of rows of up to 256 values: a block's points stay in shared memory while
  * the centroids pass by.
  *
- * A warpgroup has 128 points x 128 centroids, as two blocks of 64 rows: while one is multiplied, the scores of
- * the other are looked at.  With so few values a row that takes as long as the product.  The rest is as in
- * gk_gpu_gemm_stream.cu: one thread of a third warpgroup feeds the copy engine, the blocks stay for all tiles.
+ * A warpgroup has 64 points x 128 centroids.  With so few values a row, looking at the scores takes longer than
+ * the product, and each step of it waits for the one before: four warpgroups, each at its own pace, keep the
+ * multiprocessor busy.  The rest is as in gk_gpu_gemm_stream.cu: one thread of one more warpgroup feeds the copy
+ * engine, the blocks stay for all tiles.
  */
 #include "gpu/gk_gpu_gemm_hopper.cuh"
 
-#define THREADS		(3 * WARPGROUP)
+#define GROUPS		4			/* of 64 rows */
+#define THREADS		((GROUPS + 1) * WARPGROUP)
 #define ROWS		GK_GEMM_ROWS
 #define COLUMNS		GK_GEMM_STAY_COLUMNS
 #define STAGES		5			/* of centroids */
@@ -109,20 +111,25 @@ struct Item
 	}
 };
 
-/* Begin a product of 64 rows; STEPS: of 16 values, in the last slice.  wait: for the stages. */
+/* Where a slice of a warpgroup's points lies. */
+__device__ __forceinline__ uint64_t
+points_of(unsigned int base, const Item &item, int slice, int group)
+{
+	return matrix(base + POINTS_AT + (item.stay + slice) % STAY * POINT_BYTES + group * (POINT_BYTES / GROUPS));
+}
+
+/* Begin a product of 64 rows; STEPS: of 16 values, in the last slice. */
 template <int STEPS>
 __device__ __forceinline__ void
-begin(const GkGemmArgs &p, float (&sum)[64], unsigned int base, const Item &item, int block, int stage, unsigned int parity,
-	  bool wait)
+begin(const GkGemmArgs &p, float (&sum)[64], unsigned int base, const Item &item, int group, int stage, unsigned int parity)
 {
 	touch(sum);
 	for (int slice = 0; slice + 1 < p.slices; slice++)
 	{
 		uint64_t	b = matrix(base + stage * CENTROID_BYTES);
-		uint64_t	y = matrix(base + POINTS_AT + (item.stay + slice) % STAY * POINT_BYTES + block * (POINT_BYTES / 4));
+		uint64_t	y = points_of(base, item, slice, group);
 
-		if (wait)
-			barrier_wait(base + FULL_AT + stage * 8, parity);
+		barrier_wait(base + FULL_AT + stage * 8, parity);
 		multiply_fence();
 #pragma unroll
 		for (int i = 0; i < 4; i++)
@@ -131,23 +138,15 @@ begin(const GkGemmArgs &p, float (&sum)[64], unsigned int base, const Item &item
 	}
 	{
 		uint64_t	b = matrix(base + stage * CENTROID_BYTES);
-		uint64_t	y = matrix(base + POINTS_AT + (item.stay + p.slices - 1) % STAY * POINT_BYTES + block * (POINT_BYTES / 4));
+		uint64_t	y = points_of(base, item, p.slices - 1, group);
 
-		if (wait)
-			barrier_wait(base + FULL_AT + stage * 8, parity);
+		barrier_wait(base + FULL_AT + stage * 8, parity);
 		multiply_fence();
 #pragma unroll
 		for (int i = 0; i < STEPS; i++)
 			multiply(sum, y + 2 * i, b + 2 * i, i > 0 || p.slices > 1);
 	}
 	multiply_commit();
-}
-
-__device__ __forceinline__ void
-finish(float (&sum)[64])
-{
-	multiply_wait<0>();
-	touch(sum);
 }
 
 /* Look at the scores of 64 rows. */
@@ -175,14 +174,13 @@ wait_points(const GkGemmArgs &p, unsigned int base, int &stay, unsigned int &par
 	}
 }
 
-/* What a warpgroup does: half of each of the block's tiles, two blocks of 64 rows in turn. */
+/* What a warpgroup does: its 64 rows of each of the block's tiles. */
 template <GkGemmUse USE, int STEPS>
 __device__ __forceinline__ void
-use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int half, int rows, int row_tiles)
+use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int group, int rows, int row_tiles)
 {
 	Common		common(p);
-	float		sum0[64];
-	float		sum1[64];
+	float		sum[64];
 	float		magic = p.state->magic;
 	bool		leader = threadIdx.x % WARPGROUP == 0;
 	int			stage = 0;
@@ -190,49 +188,40 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 	int			slot = 0;
 	unsigned int parity = 0;
 	unsigned int stay_parity = 0;
-	Smallest	smallest[2];
+	Smallest	smallest;
 	GkGemmBound bound;
 	Found		found;
-	int			limit0[2];
-	int			limit1[2];
+	int			limit[2];
 	Item		item;
 
 	found.row = -1;
 	item.m = blockIdx.x;
 	item.stay = 0;
 	item.rows(p, row_tiles);
-	if (item.m >= row_tiles)
-		return;
-	wait_points(p, base, stay, stay_parity);
-	begin<STEPS>(p, sum0, base, item, half * 2, stage, parity, true);
-	finish(sum0);
-	for (;;)
+	while (item.m < row_tiles)
 	{
 		const int2 *keys = (const int2 *) (shared + KEYS_AT + slot * KEY_BYTES);
-		int			row0 = item.m * ROWS + half * 128 + threadIdx.x % WARPGROUP / 32 * 16;
+		int			row0 = item.m * ROWS + group * 64 + threadIdx.x % WARPGROUP / 32 * 16;
 		Item		next = item;
-		bool		more;
 
+		if (item.i == 0)
+			wait_points(p, base, stay, stay_parity);
+		begin<STEPS>(p, sum, base, item, group, stage, parity);
 		next.next(p, row_tiles);
-		more = next.m < row_tiles;
 		slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
-		begin<STEPS>(p, sum1, base, item, half * 2 + 1, stage, parity, false);
 		if (item.i == 0)
 		{
-			smallest[0].reset();
-			smallest[1].reset();
 			if (USE == GK_GEMM_LABELS)
-				bound = load_bound(p, row_of_lane<2>(row0, rows));
-			if (USE == GK_GEMM_CANDIDATES)
 			{
-				load_limits(p, row0, rows, limit0);
-				load_limits(p, row0 + 64, rows, limit1);
+				store_labels(p, common, found);
+				bound = load_bound(p, row_of_lane(row0, rows));
 			}
+			if (USE == GK_GEMM_CANDIDATES)
+				load_limits(p, row0, rows, limit);
+			smallest.reset();
 		}
-		look<USE>(p, sum0, keys, magic, item, row0, rows, smallest[0], limit0);
-		if (USE == GK_GEMM_LABELS && item.i == 0)
-			store_labels(p, common, found);
-		finish(sum1);
+		multiply_wait<0>();
+		touch(sum);
 		/* The stages of this tile, and at its last the points. */
 		for (int slice = 0; slice < p.slices; slice++)
 		{
@@ -243,16 +232,9 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 		if (leader && next.m != item.m)
 			for (int slice = 0; slice < p.slices; slice++)
 				barrier_arrive(base + STAY_EMPTY_AT + (item.stay + slice) % STAY * 8);
-		if (more && next.m != item.m)
-			wait_points(p, base, stay, stay_parity);
-		/* Also after the last one, of whatever is there: a branch about it would serialise the products. */
-		begin<STEPS>(p, sum0, base, next, half * 2, stage, parity, more);
-		look<USE>(p, sum1, keys, magic, item, row0 + 64, rows, smallest[1], limit1);
+		look<USE>(p, sum, keys, magic, item, row0, rows, smallest, limit);
 		if (USE == GK_GEMM_LABELS && next.m != item.m)
-			found = find_labels<2, COLUMNS>(p, smallest, bound, row_of_lane<2>(row0, rows));
-		finish(sum0);
-		if (!more)
-			break;
+			found = find_labels<COLUMNS>(p, smallest, bound, row_of_lane(row0, rows));
 		item = next;
 	}
 	if (USE == GK_GEMM_LABELS)
@@ -267,7 +249,7 @@ stay_kernel(const __grid_constant__ CUtensorMap points, const __grid_constant__ 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 	extern __shared__ char raw[];
 	unsigned int base = (shared_address(raw) + 1023) & ~1023u;
-	int			group = threadIdx.x / WARPGROUP;
+	int			group = threadIdx.x / WARPGROUP - 1;
 	int			rows = rows_of(p);
 	int			row_tiles = rows > 0 ? (rows + ROWS - 1) / ROWS : 0;
 
@@ -276,17 +258,17 @@ stay_kernel(const __grid_constant__ CUtensorMap points, const __grid_constant__ 
 		for (int i = 0; i < STAGES; i++)
 		{
 			barrier_init(base + FULL_AT + i * 8, 1);
-			barrier_init(base + EMPTY_AT + i * 8, 2);
+			barrier_init(base + EMPTY_AT + i * 8, GROUPS);
 		}
 		for (int i = 0; i < STAY; i++)
 		{
 			barrier_init(base + STAY_FULL_AT + i * 8, 1);
-			barrier_init(base + STAY_EMPTY_AT + i * 8, 2);
+			barrier_init(base + STAY_EMPTY_AT + i * 8, GROUPS);
 		}
 		barriers_ready();
 	}
 	__syncthreads();
-	if (group == 0)
+	if (group < 0)
 	{
 		set_registers<24, false>();
 		if (threadIdx.x == 0)
@@ -294,8 +276,8 @@ stay_kernel(const __grid_constant__ CUtensorMap points, const __grid_constant__ 
 	}
 	else
 	{
-		set_registers<240, true>();
-		use_products<USE, STEPS>(p, raw + (base - shared_address(raw)), base, group - 1, rows, row_tiles);
+		set_registers<112, true>();
+		use_products<USE, STEPS>(p, raw + (base - shared_address(raw)), base, group, rows, row_tiles);
 	}
 #endif
 }

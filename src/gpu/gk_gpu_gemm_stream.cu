@@ -131,7 +131,7 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 		int			pivot = pivot_tile(p, m * ROWS);
 		int			count = needs(p, pivot);
 		int			limit[2];
-		int			mine = row_of_lane<1>(row0, rows);
+		int			mine = row_of_lane(row0, rows);
 		GkGemmBound bound;
 		Smallest	smallest;
 
@@ -159,7 +159,7 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 				store_sums(p, sum, tile, row0, rows);
 		}
 		if (USE == GK_GEMM_LABELS)
-			found = find_labels<1, COLUMNS>(p, &smallest, bound, mine);
+			found = find_labels<COLUMNS>(p, smallest, bound, mine);
 	}
 	if (USE == GK_GEMM_LABELS)
 		store_labels(p, common, found);
