@@ -11,6 +11,7 @@ import sys
 
 import page_engine
 import page_gpu
+import page_gpu_grid
 import page_gpu_products
 import page_groups
 import page_load
@@ -28,7 +29,8 @@ def main():
     papers, images, summary = page_papers.page(gpu)
     engine, missed = page_engine.page()
     planning, plots = page_planning.page(gpu, read("papers-cpu.json")[1])
-    pages = {"papers.md": papers, "engine.md": engine, "gpu.md": page_gpu.page(), "gpu_products.md": page_gpu_products.page(), "groups.md": page_groups.page(),
+    pages = {"papers.md": papers, "engine.md": engine, "gpu.md": page_gpu.page(), "gpu_grid.md": page_gpu_grid.page(),
+             "gpu_products.md": page_gpu_products.page(), "groups.md": page_groups.page(),
              "load.md": page_load.page(), "peers.md": page_peers.page(gpu), "roundtrip.md": page_roundtrip.page()}
     files = {os.path.join(RESULTS, name): text for name, text in pages.items()}
     files.update({os.path.join(RESULTS, "images", name): text for name, text in images.items()})
