@@ -153,6 +153,48 @@ CREATE FUNCTION kmeans_fit(
 COMMENT ON FUNCTION kmeans_fit(regclass, text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
     'clusters the rows of a relation and returns the model, for kmeans_predict(), kmeans_centroids(), kmeans_info() and warm_start; NULL when no row is usable';
 
+CREATE FUNCTION kmeans_query(
+    query text,
+    k int,
+    weight_column text DEFAULT NULL,
+    init text DEFAULT 'k-means++',
+    warm_start kmeans_model DEFAULT NULL,
+    centroids float8[] DEFAULT NULL,
+    n_init int DEFAULT 1,
+    max_iter int DEFAULT 100,
+    tol float8 DEFAULT 1e-4,
+    distance text DEFAULT 'euclidean',
+    standardize bool DEFAULT false,
+    seed bigint DEFAULT 0,
+    nonfinite text DEFAULT 'error',
+    device text DEFAULT NULL
+) RETURNS TABLE (cluster int, size bigint, centroid float8[], inertia float8, radius float8)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+
+COMMENT ON FUNCTION kmeans_query(text, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+    'clusters the rows of a SELECT, all columns of which are features but for the weight_column, as kmeans() does those of a relation; it runs with the rights of the caller, and may not write';
+
+CREATE FUNCTION kmeans_query_fit(
+    query text,
+    k int,
+    weight_column text DEFAULT NULL,
+    init text DEFAULT 'k-means++',
+    warm_start kmeans_model DEFAULT NULL,
+    centroids float8[] DEFAULT NULL,
+    n_init int DEFAULT 1,
+    max_iter int DEFAULT 100,
+    tol float8 DEFAULT 1e-4,
+    distance text DEFAULT 'euclidean',
+    standardize bool DEFAULT false,
+    seed bigint DEFAULT 0,
+    nonfinite text DEFAULT 'error',
+    device text DEFAULT NULL
+) RETURNS kmeans_model
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION kmeans_query_fit(text, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+    'kmeans_query() that returns the model, as kmeans_fit() does';
+
 CREATE FUNCTION kmeans_label_table(
     relation regclass,
     columns text[],

@@ -1,5 +1,5 @@
 /*
- * fn_fit.c - kmeans() and kmeans_fit(): read, prepare, cluster, report.
+ * fn_fit.c - kmeans() and kmeans_fit(), of a relation or of a query: read, prepare, cluster, report.
  */
 #include "postgres.h"
 
@@ -14,6 +14,8 @@
 
 PG_FUNCTION_INFO_V1(kmeans);
 PG_FUNCTION_INFO_V1(kmeans_fit);
+PG_FUNCTION_INFO_V1(kmeans_query);
+PG_FUNCTION_INFO_V1(kmeans_query_fit);
 
 /* ---- labels from the engine to their consumer ---- */
 
@@ -419,22 +421,69 @@ kmeans(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+/* From the arguments (query, k, <options>). */
+static void
+open_query(FunctionCallInfo fcinfo, KmFit *fit)
+{
+	memset(fit, 0, sizeof(*fit));
+	km_require_arg(fcinfo, 0, "query");
+	km_parse_options(fcinfo, 2, km_parse_k(fcinfo, 1), &fit->options);
+	fit->source = km_source_of_query(km_parse_text(fcinfo, 0), fit->options.weight_column);
+}
+
+/*
+ * kmeans_query(query text, k int, <options>) returns what kmeans() does
+ */
+Datum
+kmeans_query(PG_FUNCTION_ARGS)
+{
+	KmResult	result;
+	KmFit		fit;
+
+	km_result_begin(fcinfo, &result);
+	open_query(fcinfo, &fit);
+	if (km_fit_run(&fit, NULL))
+		km_result_clusters(&result, &fit.model);
+	km_fit_end(&fit);
+	return (Datum) 0;
+}
+
+/* The model of an open fit, as a value or NULL. */
+static Datum
+fit_value(FunctionCallInfo fcinfo, KmFit *fit)
+{
+	KmeansModel *model = NULL;
+
+	fit->as_model = true;
+	if (km_fit_run(fit, NULL))
+		model = kmeans_model_build(&fit->model, fit->source->columns,
+								   fit->source->array ? KMEANS_ARRAY_COLUMN : fit->source->ncolumns);
+	km_fit_end(fit);
+	if (model == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_POINTER(model);
+}
+
 /*
  * kmeans_fit(relation regclass, columns text[], k int, <options>) returns kmeans_model
  */
 Datum
 kmeans_fit(PG_FUNCTION_ARGS)
 {
-	KmeansModel *model = NULL;
 	KmFit		fit;
 
 	km_fit_open(fcinfo, 3, NULL, false, &fit);
-	fit.as_model = true;
-	if (km_fit_run(&fit, NULL))
-		model = kmeans_model_build(&fit.model, fit.source->columns,
-								   fit.source->array ? KMEANS_ARRAY_COLUMN : fit.source->ncolumns);
-	km_fit_end(&fit);
-	if (model == NULL)
-		PG_RETURN_NULL();
-	PG_RETURN_POINTER(model);
+	return fit_value(fcinfo, &fit);
+}
+
+/*
+ * kmeans_query_fit(query text, k int, <options>) returns kmeans_model
+ */
+Datum
+kmeans_query_fit(PG_FUNCTION_ARGS)
+{
+	KmFit		fit;
+
+	open_query(fcinfo, &fit);
+	return fit_value(fcinfo, &fit);
 }

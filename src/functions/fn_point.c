@@ -15,6 +15,7 @@
 
 #include "pg/pg_compat.h"
 #include "functions/functions.h"
+#include "relation/rel_types.h"
 
 static bool
 is_number(Oid type)
@@ -91,6 +92,15 @@ argument_type(FunctionCallInfo fcinfo, int arg)
 	return arg < n && declared[arg] != ANYOID ? declared[arg] : InvalidOid;
 }
 
+/* For a type that a fit reads as a number. */
+static int
+number_hint(Oid type)
+{
+	KmColumnKind kind;
+
+	return km_classify(type, &kind) && !kind.array ? errhint("A fit reads x of this type as %s: give that.", km_number_expression(type, "x")) : 0;
+}
+
 void
 kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs, KmPointUse use, MemoryContext cxt)
 {
@@ -138,7 +148,7 @@ kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs,
 						OidIsValid(type) ? format_type_be(type) : "unknown",
 						p->nargs == 1 ? " or an array of numbers" : ""),
 		/* on the shards of Citus, aggregates are not told */
-				 OidIsValid(type) ? 0 : errhint("Cast the point to float8[].")));
+				 OidIsValid(type) ? number_hint(base) : errhint("Cast the point to float8[].")));
 	}
 }
 

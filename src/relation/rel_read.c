@@ -51,6 +51,25 @@ pin_row_order(const KmSource *source)
 	}
 }
 
+void
+km_query_settings(const KmSource *source)
+{
+	pin_row_order(source);
+	/* what the caller's own query calls may not write either */
+	if (source->relkind == '\0')
+		(void) set_config_option("transaction_read_only", "on", PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_SAVE, true, 0, false);
+}
+
+PlannedStmt *
+km_query_plan(RawStmt *raw, const char *text)
+{
+	Query	   *query = linitial_node(Query, pg_analyze_and_rewrite_fixedparams(raw, text, NULL, 0, NULL));
+
+	/* no CURSOR_OPT_PARALLEL_OK: a Gather would mix the rows' order */
+	return pg_plan_query(query, text, 0, NULL);
+}
+
 /* Rows of a distributed table arrive in any order. */
 static const char *
 in_order(const KmSource *source)
@@ -58,21 +77,29 @@ in_order(const KmSource *source)
 	return km_citus_distributed(source->relid) ? psprintf("%s%s", source->query, km_citus_order()) : source->query;
 }
 
+static PlannedStmt *
+plan_of(const KmSource *source, const char **text)
+{
+	*text = source->query;
+	if (source->plan != NULL)
+		return source->plan;
+	*text = in_order(source);
+	return km_query_plan(linitial_node(RawStmt, pg_parse_query(*text)), *text);
+}
+
 void
 km_query_run(const KmSource *source, DestReceiver *dest, KmQueryScan scan)
 {
-	const char *text = in_order(source);
 	int			guc_level = NewGUCNestLevel();
-	RawStmt    *raw;
-	Query	   *query;
+	ErrorContextCallback callback = {error_context_stack, km_query_error, source->query};
+	const char *text;
 	PlannedStmt *plan;
 	QueryDesc  *desc;
 
-	pin_row_order(source);
-	raw = linitial_node(RawStmt, pg_parse_query(text));
-	query = linitial_node(Query, pg_analyze_and_rewrite_fixedparams(raw, text, NULL, 0, NULL));
-	/* no CURSOR_OPT_PARALLEL_OK: a Gather would mix the rows' order */
-	plan = pg_plan_query(query, text, 0, NULL);
+	if (source->plan != NULL)
+		error_context_stack = &callback;
+	km_query_settings(source);
+	plan = plan_of(source, &text);
 	desc = CreateQueryDesc(plan, text, GetActiveSnapshot(), InvalidSnapshot,
 						   dest, NULL, NULL, 0);
 	ExecutorStart(desc, 0);
@@ -83,6 +110,7 @@ km_query_run(const KmSource *source, DestReceiver *dest, KmQueryScan scan)
 	ExecutorEnd(desc);
 	FreeQueryDesc(desc);
 	AtEOXact_GUC(true, guc_level);
+	error_context_stack = callback.previous;
 }
 
 /* ---- the store ---- */

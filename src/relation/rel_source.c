@@ -11,13 +11,12 @@
 #include "access/attnum.h"
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "catalog/dependency.h"
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
-#include "commands/extension.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "nodes/plannodes.h"
 #include "optimizer/plancat.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
@@ -26,36 +25,8 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
+#include "relation/rel_types.h"
 #include "relation/relation.h"
-
-/* How a column is read. */
-typedef struct ColumnKind
-{
-	bool		array;			/* or vector */
-	KmLayout	layout;			/* of it */
-	KmValueType type;			/* of the value, or of its elements */
-	const char *cast;			/* appended in the query, "" for none */
-} ColumnKind;
-
-typedef struct TypeRow
-{
-	Oid			scalar;
-	Oid			array;
-	KmValueType type;
-	const char *scalar_cast;
-	const char *array_cast;
-} TypeRow;
-
-/* numeric has no fixed size: PostgreSQL's own cast converts it. */
-static const TypeRow type_table[] = {
-	{FLOAT8OID, FLOAT8ARRAYOID, KM_VALUE_FLOAT8, "", ""},
-	{FLOAT4OID, FLOAT4ARRAYOID, KM_VALUE_FLOAT4, "", ""},
-	{INT4OID, INT4ARRAYOID, KM_VALUE_INT4, "", ""},
-	{INT8OID, INT8ARRAYOID, KM_VALUE_INT8, "", ""},
-	{INT2OID, INT2ARRAYOID, KM_VALUE_INT2, "", ""},
-	{NUMERICOID, NUMERICARRAYOID, KM_VALUE_FLOAT8,
-	"::pg_catalog.float8", "::pg_catalog.float8[]"},
-};
 
 char **
 km_column_names(ArrayType *array, const char *name, int *count)
@@ -234,104 +205,10 @@ km_source_require(const KmSource *source, char **columns, int ncolumns)
 		(void) require_column(source, columns[i]);
 }
 
-bool
-km_casts_to_reals(Oid type)
-{
-	return SearchSysCacheExists2(CASTSOURCETARGET, ObjectIdGetDatum(type), ObjectIdGetDatum(FLOAT4ARRAYOID));
-}
-
-static bool
-of_pgvector(Oid type)
-{
-	Oid			extension = getExtensionOfObject(TypeRelationId, type);
-	char	   *name = OidIsValid(extension) ? get_extension_name(extension) : NULL;
-
-	return name != NULL && strcmp(name, "vector") == 0;
-}
-
-KmLayout
-km_vector_layout(Oid type)
-{
-	KmLayout	layout = KM_LAYOUT_ARRAY;
-	HeapTuple	tuple;
-	Form_pg_type form;
-
-	if (type == BITOID)
-		return KM_LAYOUT_BIT;
-	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
-	if (!HeapTupleIsValid(tuple))
-		return KM_LAYOUT_ARRAY;
-	form = (Form_pg_type) GETSTRUCT(tuple);
-	if (form->typtype == TYPTYPE_BASE && form->typlen == -1 && form->typalign == TYPALIGN_INT && !OidIsValid(form->typelem))
-		for (KmLayout i = KM_LAYOUT_VECTOR; i <= KM_LAYOUT_SPARSEVEC; i++)
-			if (strcmp(NameStr(form->typname), km_vector_type_name(i)) == 0)
-				layout = i;
-	ReleaseSysCache(tuple);
-	return layout != KM_LAYOUT_ARRAY && of_pgvector(type) ? layout : KM_LAYOUT_ARRAY;
-}
-
-/* True when values of the type can be read as features. */
-static bool
-classify(Oid type, ColumnKind *kind)
-{
-	kind->layout = KM_LAYOUT_ARRAY;
-	for (int i = 0; i < (int) lengthof(type_table); i++)
-	{
-		const TypeRow *row = &type_table[i];
-
-		if (type != row->scalar && type != row->array)
-			continue;
-		kind->array = type == row->array;
-		kind->type = row->type;
-		kind->cast = kind->array ? row->array_cast : row->scalar_cast;
-		return true;
-	}
-
-	kind->array = true;
-	kind->type = KM_VALUE_FLOAT4;
-	kind->layout = km_vector_layout(type);
-	kind->cast = kind->layout != KM_LAYOUT_ARRAY ? "" : "::pg_catalog.float4[]";
-	return kind->layout != KM_LAYOUT_ARRAY || km_casts_to_reals(type);
-}
-
-static void
-classify_feature(const KmSource *source, const char *name, ColumnKind *kind)
-{
-	Oid			type = require_column(source, name);
-
-	if (!classify(type, kind))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("column \"%s\" is of type %s, which is not numeric",
-						name, format_type_be(type)),
-				 errhint("Features are smallint, integer, bigint, real, double precision or numeric columns, or one array or vector column.")));
-	if (kind->array && source->ncolumns > 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("column \"%s\" is of type %s, but there are %d columns",
-						name, format_type_be(type), source->ncolumns),
-				 errhint("Give either one array or vector column, or numeric columns.")));
-}
-
-static void
-classify_weight(KmSource *source, const char *name, ColumnKind *kind)
-{
-	Oid			type = require_column(source, name);
-
-	if (!classify(type, kind) || kind->array)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("weight column \"%s\" is of type %s, which is not numeric",
-						name, format_type_be(type))));
-	source->weighted = true;
-	source->weight_column = pstrdup(name);
-	source->weight_type = kind->type;
-}
-
 static void
 classify_label(KmSource *source, const char *name)
 {
-	ColumnKind	kind;
+	KmColumnKind kind;
 	Oid			type = InvalidOid;
 	AttrNumber	attnum = find_column(source->relid, name, &type);
 
@@ -358,44 +235,73 @@ classify_label(KmSource *source, const char *name)
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("label_column \"%s\" is of type %s, not integer",
 						name, format_type_be(type))));
-	(void) classify(type, &kind);
+	(void) km_classify(type, &kind);
 	source->label_type = kind.type;
+}
+
+/* A type whose values are no features: what is the statement that makes them some? */
+static int
+not_numeric_hint(const KmSource *source, const KmSourceColumn *column)
+{
+	if (source->qualified == NULL)
+		return errhint("Cast it in the query: %s::float8 if it is a number in another form, (%s = 'a value')::int for a category.",
+					   quote_identifier(column->name), quote_identifier(column->name));
+	return errhint("Make it a number in a query: SELECT * FROM kmeans_query('SELECT %s::float8 FROM %s', 3), or (%s = ''a value'')::int for a category.",
+				   column->quoted, source->qualified, column->quoted);
+}
+
+static void
+classify_feature(const KmSource *source, const KmSourceColumn *column, KmColumnKind *kind)
+{
+	if (!km_classify(column->type, kind))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("column \"%s\" is of type %s, which is not numeric",
+						column->name, format_type_be(column->type)),
+				 not_numeric_hint(source, column)));
+	if (kind->array && source->ncolumns > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("column \"%s\" is of type %s, but there are %d columns",
+						column->name, format_type_be(column->type), source->ncolumns),
+				 errhint("Give either one array, vector or point column, or numeric columns. A query takes numbers out of it: kmeans_query('SELECT %s[%d], ...', 3).",
+						 quote_identifier(column->name), column->type == POINTOID ? 0 : 1)));
+}
+
+static void
+classify_weight(KmSource *source, const KmSourceColumn *column, KmColumnKind *kind)
+{
+	if (!km_classify(column->type, kind) || kind->array)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("weight column \"%s\" is of type %s, which is not numeric",
+						column->name, format_type_be(column->type))));
+	source->weighted = true;
+	source->weight_column = pstrdup(column->name);
+	source->weight_type = kind->type;
 }
 
 /* Select another value; returns its place. */
 static int
-add_target(StringInfo query, const char *name, const char *cast, int *count)
+add_target(StringInfo query, const char *expression, int *count)
 {
-	appendStringInfo(query, "%s%s%s", *count > 0 ? ", " : "", quote_identifier(name), cast);
+	appendStringInfo(query, "%s%s", *count > 0 ? ", " : "", expression);
 	return (*count)++;
 }
 
-KmSource *
-km_source_open(Oid relid, char **columns, int ncolumns, const char *weight_column,
-			   const char *label_column, bool identify)
+void
+km_source_targets(KmSource *source, const KmSourceColumn *columns, const KmSourceColumn *weight, StringInfo query)
 {
-	KmSource   *source = palloc0(sizeof(KmSource));
-	StringInfoData query;
-	ColumnKind	kind;
+	KmColumnKind kind;
 	int			count = 0;
 
-	source->relid = relid;
-	source->columns = columns;
-	source->ncolumns = ncolumns;
-	source->identify = identify || label_column != NULL;
-	source->at_weight = source->at_ctid = source->at_tableoid = source->at_label = -1;
-
-	open_relation(source);
-
-	initStringInfo(&query);
-	appendStringInfoString(&query, "SELECT ");
-	source->runs = palloc(ncolumns * sizeof(KmColumnRun));
-	for (int i = 0; i < ncolumns; i++)
+	source->runs = palloc(source->ncolumns * sizeof(KmColumnRun));
+	for (int i = 0; i < source->ncolumns; i++)
 	{
-		classify_feature(source, columns[i], &kind);
+		classify_feature(source, &columns[i], &kind);
 		source->array = kind.array;
 		source->layout = kind.layout;
-		add_target(&query, columns[i], kind.cast, &count);
+		add_target(query, km_column_expression(columns[i].type, columns[i].quoted), &count);
 		if (i == 0 || source->runs[source->nruns - 1].type != kind.type)
 		{
 			source->runs[source->nruns].type = kind.type;
@@ -404,35 +310,79 @@ km_source_open(Oid relid, char **columns, int ncolumns, const char *weight_colum
 		}
 		source->runs[source->nruns - 1].end = i + 1;
 	}
-	if (weight_column != NULL)
+	if (weight != NULL)
 	{
-		classify_weight(source, weight_column, &kind);
-		source->at_weight = add_target(&query, weight_column, kind.cast, &count);
+		classify_weight(source, weight, &kind);
+		source->at_weight = add_target(query, km_column_expression(weight->type, weight->quoted), &count);
 	}
-	source->targets = pstrdup(query.data + strlen("SELECT "));
+	source->ntargets = count;
+}
+
+KmSource *
+km_source_make(int ncolumns)
+{
+	KmSource   *source = palloc0(sizeof(KmSource));
+
+	source->ncolumns = ncolumns;
+	source->at_weight = source->at_ctid = source->at_tableoid = source->at_label = -1;
+	return source;
+}
+
+/* A column of the relation, which must exist. */
+static KmSourceColumn
+relation_column(const KmSource *source, const char *name)
+{
+	return (KmSourceColumn) {name, quote_identifier(name), require_column(source, name)};
+}
+
+KmSource *
+km_source_open(Oid relid, char **columns, int ncolumns, const char *weight_column,
+			   const char *label_column, bool identify)
+{
+	KmSource   *source = km_source_make(ncolumns);
+	KmSourceColumn *features = palloc(ncolumns * sizeof(KmSourceColumn));
+	KmSourceColumn weight;
+	StringInfoData query;
+
+	source->relid = relid;
+	source->columns = columns;
+	source->identify = identify || label_column != NULL;
+
+	open_relation(source);
+
+	for (int i = 0; i < ncolumns; i++)
+		features[i] = relation_column(source, columns[i]);
+	if (weight_column != NULL)
+		weight = relation_column(source, weight_column);
+	initStringInfo(&query);
+	km_source_targets(source, features, weight_column != NULL ? &weight : NULL, &query);
+	source->targets = pstrdup(query.data);
 	if (label_column != NULL)
 	{
 		classify_label(source, label_column);
 		if (!source->label_missing)
-			source->at_label = add_target(&query, label_column, "", &count);
+			source->at_label = add_target(&query, quote_identifier(label_column), &source->ntargets);
 	}
 	if (source->identify)
 	{
 		require_row_ids(source);
-		source->at_ctid = add_target(&query, "ctid", "", &count);
-		source->at_tableoid = add_target(&query, "tableoid", "", &count);
+		source->at_ctid = add_target(&query, "ctid", &source->ntargets);
+		source->at_tableoid = add_target(&query, "tableoid", &source->ntargets);
 	}
-	appendStringInfo(&query, " FROM %s", source->qualified);
-	source->query = query.data;
+	source->query = psprintf("SELECT %s FROM %s", query.data, source->qualified);
 	return source;
 }
 
 double
 km_source_rows(const KmSource *source)
 {
-	Relation	rel = table_open(source->relid, NoLock);
-	double		rows = rel->rd_rel->reltuples;
+	Relation	rel;
+	double		rows;
 
+	if (source->plan != NULL)
+		return source->plan->planTree->plan_rows;
+	rel = table_open(source->relid, NoLock);
+	rows = rel->rd_rel->reltuples;
 	if (rel->rd_rel->relkind == RELKIND_RELATION || rel->rd_rel->relkind == RELKIND_MATVIEW)
 	{
 		BlockNumber pages;

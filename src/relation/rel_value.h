@@ -23,7 +23,7 @@ typedef struct KmArrayHead
 } KmArrayHead;
 
 /* Is there a cast to real[] for the type, implicit or not?  Then its values are points. */
-extern bool km_casts_to_reals(Oid type);	/* rel_source.c */
+extern bool km_casts_to_reals(Oid type);	/* rel_types.c */
 
 /* Bytes of a stored value. */
 extern int	km_value_size(KmValueType type);

@@ -20,7 +20,7 @@ typedef enum KmLayout
 #define KM_VECTOR_HEAD	(2 * sizeof(int16))
 
 /* How values of a base type are stored; KM_LAYOUT_ARRAY: it is no vector type. */
-extern KmLayout km_vector_layout(Oid type); /* rel_source.c */
+extern KmLayout km_vector_layout(Oid type); /* rel_types.c */
 extern const char *km_vector_type_name(KmLayout layout);
 
 /*

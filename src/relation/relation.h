@@ -7,6 +7,8 @@
  * give the same rows in the same order, and ask rel_rules.h which of them are points.
  *
  *   rel_source.c      relation, columns      -> KmSource
+ *   rel_query.c       a query of the caller's -> KmSource
+ *   rel_types.c       types                  -> features
  *   rel_citus.c       is it a table of Citus?
  *   rel_read.c        the query's rows       -> GkStore
  *   rel_executor.c    a row                  -> the store's batch
@@ -35,6 +37,7 @@
 
 #include "postgres.h"
 
+#include "lib/stringinfo.h"
 #include "storage/itemptr.h"
 #include "tcop/dest.h"
 #include "utils/array.h"
@@ -45,8 +48,10 @@
 #include "relation/rel_vector.h"
 
 struct KmPgHost;
+struct PlannedStmt;
 struct PlanState;
 struct QueryDesc;
+struct RawStmt;
 
 /* ---- what to read (rel_source.c) ---- */
 
@@ -75,11 +80,13 @@ typedef struct KmSource
 	char	   *weight_column;
 	KmValueType weight_type;
 	char	   *targets;		/* what the query selects: features, and the weight */
+	int			ntargets;
 	bool		identify;		/* ctid and tableoid are read too */
 	char	   *label_column;	/* or NULL */
 	bool		label_missing;	/* it is still to be added */
 	KmValueType label_type;
 	char	   *query;
+	struct PlannedStmt *plan;	/* of a query that the caller has given; NULL: query is still to be planned */
 	/* Places of the values in the query's rows; -1: not there. */
 	int			at_weight,
 				at_ctid,
@@ -94,6 +101,25 @@ extern char **km_column_names(ArrayType *array, const char *name, int *count);
 extern KmSource *km_source_open(Oid relid, char **columns, int ncolumns,
 								const char *weight_column, const char *label_column,
 								bool identify);
+
+/* The same for a query that the caller gives: what it selects is clustered, without the weight. */
+extern KmSource *km_source_of_query(const char *text, const char *weight_column);
+
+/* Errors are those of a given query: an ErrorContextCallback whose argument is its text. */
+extern void km_query_error(void *text);
+
+/* One value that a source selects. */
+typedef struct KmSourceColumn
+{
+	const char *name;
+	const char *quoted;			/* as the query names it */
+	Oid			type;			/* base type */
+} KmSourceColumn;
+
+/* For those who make sources: an empty one, and what its query selects, by column and weight (or NULL). */
+extern KmSource *km_source_make(int ncolumns);
+extern void km_source_targets(KmSource *source, const KmSourceColumn *columns, const KmSourceColumn *weight,
+							  StringInfo query);
 
 /* ERROR when one of these columns does not exist or may not be read. */
 extern void km_source_require(const KmSource *source, char **columns, int ncolumns);
@@ -120,6 +146,12 @@ extern int	km_heap_scans(struct QueryDesc *desc, struct PlanState ***scans);
 
 /* Switch a setting off until the caller's GUC nest level ends. */
 extern void km_switch_off(const char *setting);
+
+/* The settings for planning and running the source's query, until the caller's GUC nest level ends. */
+extern void km_query_settings(const KmSource *source);
+
+/* Plan a parsed SELECT. */
+extern struct PlannedStmt *km_query_plan(struct RawStmt *raw, const char *text);
 
 /* ---- the rows (rel_read.c) ---- */
 

@@ -81,7 +81,7 @@ SELECT cluster, centroid FROM kmeans('types', '{i2,i4,i8,f4,f8,nu,i4,i2}', 1);
 SELECT columns, d FROM kmeans_info((SELECT kmeans_fit('types', '{af8}', 2)));
 SELECT * FROM kmeans('types', '{t}', 2);
 SELECT * FROM kmeans('types', '{b}', 2);
-SELECT * FROM kmeans('types', '{d}', 2);
+SELECT size, centroid[1]::int % 86400 AS midnight FROM kmeans('types', '{d}', 1);
 SELECT * FROM kmeans('types', '{at}', 2);
 SELECT * FROM kmeans('types', '{aa}', 2);
 SELECT * FROM kmeans('types', '{af8,af4}', 2);

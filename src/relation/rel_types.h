@@ -1,0 +1,27 @@
+/*
+ * rel_types.h - which types can be features, and how a query makes numbers of them.
+ */
+#ifndef REL_TYPES_H
+#define REL_TYPES_H
+
+#include "relation/rel_value.h"
+#include "relation/rel_vector.h"
+
+/* What the query's values of a column are. */
+typedef struct KmColumnKind
+{
+	bool		array;			/* or vector, or point: all features at once */
+	KmLayout	layout;			/* of it */
+	KmValueType type;			/* of the value, or of its elements */
+} KmColumnKind;
+
+/* True when values of a base type can be read as features. */
+extern bool km_classify(Oid type, KmColumnKind *kind);
+
+/* The expression that a query selects for a column of a type that km_classify() knows. */
+extern char *km_column_expression(Oid type, const char *quoted);
+
+/* The same for users to read. */
+extern char *km_number_expression(Oid type, const char *quoted);
+
+#endif							/* REL_TYPES_H */
