@@ -76,6 +76,21 @@ CREATE FUNCTION kmeans_centroids(model kmeans_model,
 COMMENT ON FUNCTION kmeans_centroids(kmeans_model) IS
     'one row per cluster of a model: its number, how many points it had, its centroid (d numbers in the units of the features), the sum of squared distances of its points, and the largest distance of one';
 
+CREATE FUNCTION kmeans_table(model kmeans_model, digits integer DEFAULT 4)
+    RETURNS TABLE (cluster integer, size bigint, centroid json)
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE ROWS 10;
+
+COMMENT ON FUNCTION kmeans_table(kmeans_model, integer) IS
+    'the clusters of a model to read: centroids by the names of their columns, rounded to that many digits';
+
+CREATE FUNCTION kmeans_explain(model kmeans_model)
+    RETURNS TABLE (cluster integer, feature text, value double precision, overall double precision,
+        difference double precision, deviations double precision, share double precision)
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE ROWS 100;
+
+COMMENT ON FUNCTION kmeans_explain(kmeans_model) IS
+    'what sets each cluster apart from the mean of all rows, the most telling feature first: its value and the overall mean, their difference (with standardize also in standard deviations), and its share of the squared distance between centroid and mean';
+
 CREATE FUNCTION kmeans_info(model kmeans_model,
     OUT k integer, OUT d integer, OUT columns text[],
     OUT rows_used bigint, OUT rows_skipped bigint,

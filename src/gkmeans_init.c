@@ -29,6 +29,7 @@ _PG_init(void)
 	km_device_init();
 	km_monitor_init();
 	km_window_plan_init();
+	km_advice_init();
 }
 
 /* gkmeans_version() returns text */

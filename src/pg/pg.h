@@ -131,6 +131,10 @@ extern void km_stat_run(const char *relname, const GkModel *m);
 /* A GPU failed, and the CPU goes on. */
 extern void km_stat_fallback(void);
 
+/* ---- hints for calls that cannot be resolved (pg_advice.c) ---- */
+
+extern void km_advice_init(void);
+
 /* ---- hosts for small engine jobs, one on each thread (pg_thread_host.c) ---- */
 
 /* They know memory and the stop flag, nothing of PostgreSQL. */

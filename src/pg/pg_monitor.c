@@ -152,6 +152,8 @@ km_stat_run(const char *relname, const GkModel *m)
 		add(STAT_TOTAL, m->total_ms * 1000);
 		add(STAT_GPU_RUNS, gpu);
 	}
+	ereport(DEBUG1,
+			(errmsg("\"%s\" was clustered by %s", relname, m->device)));
 	if (gkmeans_log_min_duration >= 0 && m->total_ms >= gkmeans_log_min_duration)
 		ereport(LOG,
 				(errmsg("gkmeans: \"%s\": k = %d, d = %d, " INT64_FORMAT " rows: %.0f ms, %d iterations, %s",
@@ -393,6 +395,21 @@ read_slot(Slot *s, uint32 *pid, Report *report)
 	return false;
 }
 
+/* Without shared memory there is never a row: say so, once in a session. */
+static void
+tell_why_empty(void)
+{
+	static bool told = false;
+
+	if (slots != NULL || told)
+		return;
+	told = true;
+	ereport(NOTICE,
+			(errmsg("gkmeans_progress is empty, whatever runs"),
+			 errdetail("Sessions cannot see each other's jobs: gkmeans is not preloaded."),
+			 errhint("Add gkmeans to shared_preload_libraries and restart the server, or use PostgreSQL 17.")));
+}
+
 /* gkmeans_progress_info() returns set of record: the rows of the view */
 Datum
 gkmeans_progress_info(PG_FUNCTION_ARGS)
@@ -401,6 +418,7 @@ gkmeans_progress_info(PG_FUNCTION_ARGS)
 
 	km_result_begin(fcinfo, &result);
 	attach();
+	tell_why_empty();
 	for (int i = 0; slots != NULL && i < SLOTS; i++)
 	{
 		Report		r;

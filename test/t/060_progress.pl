@@ -112,5 +112,25 @@ like($log, qr/LOG:  gkmeans: "small": k = 7, d = 1, 1000 rows: \d+ ms, \d+ itera
 	'a run over the limit is logged');
 unlike($log, qr/LOG:  gkmeans: "small": k = [348]/, 'one under it, or without one, is not');
 
+# which device did it: at the level DEBUG1
+my ($told, $device) = ('', '');
+$node->psql('postgres', q{SET client_min_messages = debug1; SELECT count(*) FROM kmeans('pts', '{a}', 2, max_iter => 1, device => 'cpu')}, stdout => \$device, stderr => \$told);
+like($told, qr/DEBUG:  "pts" was clustered by cpu \(/, 'kmeans() says at DEBUG1 which device did it');
+
+# without shared memory the view says why it is empty, once
+$node->append_conf('postgresql.conf', "shared_preload_libraries = ''");
+$node->restart;
+my $why = '';
+$node->psql('postgres', 'SELECT count(*) FROM gkmeans_progress; SELECT count(*) FROM gkmeans_progress', stdout => \$device, stderr => \$why);
+is($device, "0\n0", 'without preloading: no job');
+if ($node->safe_psql('postgres', 'SHOW server_version_num') < 170000)
+{
+	like($why, qr/\A[^\n]*NOTICE:  gkmeans_progress is empty, whatever runs\nDETAIL:  [^\n]*\nHINT:  Add gkmeans to shared_preload_libraries and restart the server, or use PostgreSQL 17\.\n?\z/, '... and why, once');
+}
+else
+{
+	is($why, '', '... and nothing is missing');
+}
+
 $node->stop;
 done_testing();

@@ -1,0 +1,206 @@
+/*
+ * pg_advice.c - hints for calls that PostgreSQL cannot resolve.
+ *
+ * A misspelt option, k = 3.0 or a name without quotes never reaches a function: the parser
+ * refuses the call, and says only that there is no such function.  An error on its way to the
+ * client is the one place where something can be added, so its HINT is written here.  The error
+ * has happened, and nothing may fail: this looks at texts only.
+ */
+#include "postgres.h"
+
+#include <ctype.h>
+
+#include "mb/pg_wchar.h"
+#include "tcop/tcopprot.h"
+#include "utils/builtins.h"
+#include "utils/elog.h"
+#include "utils/varlena.h"
+
+#include "pg/pg.h"
+
+static emit_log_hook_type next_hook;
+
+/* Names of arguments. */
+static const char *const names[] = {
+	"centroids", "columns", "device", "distance", "group_by", "id_columns", "init", "k", "k_max", "k_min",
+	"label_column", "label_table", "max_iter", "model", "n_init", "nonfinite", "point", "query", "relation",
+	"sample", "seed", "standardize", "step", "tol", "warm_start", "weight_column"
+};
+
+/* Names that others have for them: scikit-learn, BigQuery ML, MADlib, Spark. */
+static const char *const synonyms[][2] = {
+	{"algorithm", "init"}, {"clusters", "k"}, {"distance_type", "distance"}, {"fn_dist", "distance"},
+	{"initial_centroids", "centroids"}, {"initialization", "init"}, {"initmode", "init"},
+	{"iterations", "max_iter"}, {"kmeans_init_method", "init"}, {"label", "label_column"},
+	{"max_iterations", "max_iter"}, {"max_num_iterations", "max_iter"}, {"maxiter", "max_iter"},
+	{"metric", "distance"}, {"min_frac_reassigned", "tol"}, {"min_rel_progress", "tol"}, {"n_clusters", "k"},
+	{"normalize", "standardize"}, {"num_clusters", "k"}, {"random_seed", "seed"}, {"random_state", "seed"},
+	{"sample_weight", "weight_column"}, {"standardize_features", "standardize"}, {"tolerance", "tol"},
+	{"weight", "weight_column"}, {"weightcol", "weight_column"}
+};
+
+#define MAX_NAME	63
+
+/* The argument that a word was meant for, or NULL when it is one already or like none. */
+static const char *
+meant(const char *word)
+{
+	int			length = (int) strlen(word);
+	int			best = length / 2 + 1;
+	const char *found = NULL;
+
+	for (int i = 0; i < (int) lengthof(names); i++)
+		if (strcmp(word, names[i]) == 0)
+			return NULL;
+	for (int i = 0; i < (int) lengthof(synonyms); i++)
+		if (pg_strcasecmp(word, synonyms[i][0]) == 0)
+			return synonyms[i][1];
+	for (int i = 0; i < (int) lengthof(names); i++)
+	{
+		int			changes = varstr_levenshtein(word, length, names[i], (int) strlen(names[i]), 1, 1, 1, true);
+
+		if (changes < best)
+		{
+			best = changes;
+			found = names[i];
+		}
+	}
+	return found;
+}
+
+/* How a function is called. */
+static const char *
+call_of(const char *function)
+{
+	if (strcmp(function, "kmeans_query") == 0 || strcmp(function, "kmeans_query_fit") == 0)
+		return "('SELECT visits, spent FROM customers', 3, seed => 7)";
+	if (strcmp(function, "kmeans_label_table") == 0)
+		return "('customers', '{visits,spent}', 3, 'segments', '{id}', seed => 7)";
+	if (strcmp(function, "kmeans_grouped") == 0)
+		return "('customers', '{country}', '{visits,spent}', 3, seed => 7)";
+	if (strcmp(function, "kmeans_scan") == 0)
+		return "('customers', '{visits,spent}', 2, 10, seed => 7)";
+	if (strcmp(function, "kmeans") == 0 || strcmp(function, "kmeans_fit") == 0 || strcmp(function, "kmeans_labels") == 0)
+		return "('customers', '{visits,spent}', 3, seed => 7)";
+	return NULL;
+}
+
+/* The next word of an argument list: name => type, or type.  False: there is no more. */
+static bool
+next_argument(const char **at, char *name, bool *fraction)
+{
+	const char *end = *at + strcspn(*at, ",)");
+	const char *arrow = strstr(*at, " => ");
+	const char *type = *at;
+
+	if (**at == '\0' || **at == ')')
+		return false;
+	name[0] = '\0';
+	if (arrow != NULL && arrow < end)
+	{
+		if (arrow - *at <= MAX_NAME)
+			strlcpy(name, *at, arrow - *at + 1);
+		type = arrow + strlen(" => ");
+	}
+	*fraction = strncmp(type, "numeric", 7) == 0 || strncmp(type, "double precision", 16) == 0 || strncmp(type, "real", 4) == 0;
+	*at = *end == ',' ? end + 1 + strspn(end + 1, " ") : end;
+	return true;
+}
+
+/* function kmeans(unknown, unknown, numeric, n_clusters => integer) does not exist */
+static char *
+about_call(const char *message)
+{
+	const char *open = strchr(message, '(');
+	const char *at = open;
+	char		function[MAX_NAME + 1];
+	char		name[MAX_NAME + 1];
+	bool		fraction;
+	const char *call;
+
+	/* it may have a schema */
+	while (at != NULL && at > message && (isalnum((unsigned char) at[-1]) || at[-1] == '_'))
+		at--;
+	if (open == NULL || open - at > MAX_NAME)
+		return NULL;
+	strlcpy(function, at, open - at + 1);
+	call = call_of(function);
+	if (call == NULL)
+		return NULL;
+	at = open + 1;
+	for (int i = 0; next_argument(&at, name, &fraction); i++)
+	{
+		const char *word = name[0] != '\0' ? meant(name) : NULL;
+		bool		k = name[0] != '\0' ? strcmp(name, "k") == 0 : i == (strncmp(function, "kmeans_query", 12) == 0 ? 1 : 2);
+
+		if (word != NULL)
+			return psprintf("There is no option \"%s\"; \"%s\" is meant? The call is %s%s.", name, word, function, call);
+		if (k && fraction)
+			return psprintf("k is an integer, as in %s%s; of another type, cast it: k::int.", function, call);
+	}
+	return psprintf("The call is %s%s.", function, call);
+}
+
+/* What stands before an error's place: is it an open call of one of our functions, and of which? */
+static bool
+in_call(const ErrorData *e, char *function)
+{
+	const char *text = e->internalquery != NULL ? e->internalquery : debug_query_string;
+	int			place = e->internalquery != NULL ? e->internalpos : e->cursorpos;
+	const char *start;
+	const char *end;
+
+	if (text == NULL || place <= 0)
+		return false;
+	/* places are counted in characters, from 1 */
+	end = text;
+	for (int i = 1; i < place && *end != '\0'; i++)
+		end += pg_mblen(end);
+	while (end > text && isspace((unsigned char) end[-1]))
+		end--;
+	if (end == text || *--end != '(')
+		return false;
+	for (start = end; start > text && (isalnum((unsigned char) start[-1]) || start[-1] == '_');)
+		start--;
+	if (end - start > MAX_NAME || pg_strncasecmp(start, "kmeans", 6) != 0)
+		return false;
+	strlcpy(function, start, end - start + 1);
+	return true;
+}
+
+static char *
+advice(const ErrorData *e)
+{
+	char		function[MAX_NAME + 1];
+
+	if (e->message_id == NULL || e->message == NULL)
+		return NULL;
+	if (strcmp(e->message_id, "function %s does not exist") == 0)
+		return about_call(e->message);
+	if (strcmp(e->message_id, "window function %s requires an OVER clause") == 0)
+		return strstr(e->message, "kmeans") == NULL ? NULL :
+			psprintf("Is k missing? The call is kmeans%s; labels of a query's rows: kmeans(ARRAY[visits, spent], 3) OVER ().", call_of("kmeans"));
+	if (strcmp(e->message_id, "invalid name syntax") == 0 && in_call(e, function))
+		return psprintf("The first argument is the name of a relation. For a query: kmeans_query%s.", call_of("kmeans_query"));
+	if (strcmp(e->message_id, "column \"%s\" does not exist") == 0 && in_call(e, function))
+		return psprintf("A relation's name is quoted, as in %s('customers', ...).", function);
+	return NULL;
+}
+
+static void
+add_hint(ErrorData *e)
+{
+	char	   *hint = e->elevel == ERROR ? advice(e) : NULL;
+
+	if (hint != NULL)
+		e->hint = hint;
+	if (next_hook != NULL)
+		next_hook(e);
+}
+
+void
+km_advice_init(void)
+{
+	next_hook = emit_log_hook;
+	emit_log_hook = add_hint;
+}

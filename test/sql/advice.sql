@@ -1,0 +1,47 @@
+-- What was meant by a call that PostgreSQL cannot resolve: the HINT says so, and shows the call.
+
+LOAD 'gkmeans';
+\set VERBOSITY default
+CREATE TABLE customers (id int, visits int, spent numeric);
+-- misspelt options, and what others call them
+SELECT * FROM kmeans('customers', '{visits,spent}', 3, max_iterations => 5);
+SELECT * FROM kmeans('customers', '{visits,spent}', n_clusters => 3);
+SELECT kmeans_fit('customers', '{visits,spent}', 3, random_state => 1);
+SELECT kmeans_fit('customers', '{visits,spent}', 3, sede => 1);
+SELECT kmeans_fit('customers', '{visits,spent}', 3, max_iter => 5, standardise => true);
+SELECT kmeans_query_fit('SELECT visits FROM customers', 3, "Metric" => 'cosine');
+SELECT * FROM kmeans_label_table('customers', '{visits,spent}', 3, 'segments', '{id}', tolerance => 0);
+SELECT * FROM kmeans_grouped('customers', '{id}', '{visits,spent}', 3, labels => 'x');
+SELECT * FROM kmeans_scan('customers', '{visits,spent}', 2, 10, kmax => 3);
+-- like none: the call, at least
+SELECT * FROM kmeans('customers', '{visits,spent}', 3, zzzzzzzz => 5);
+-- k that is not an integer; too few and too many arguments
+SELECT * FROM kmeans('customers', '{visits,spent}', 3.0);
+SELECT * FROM kmeans('customers', '{visits,spent}', k => 3.5);
+SELECT * FROM kmeans('customers', '{visits,spent}', 3::float8, seed => 1);
+SELECT * FROM kmeans_query('SELECT visits FROM customers', 3.0);
+SELECT kmeans_fit('customers');
+-- k is forgotten
+SELECT * FROM kmeans('customers', '{visits,spent}');
+SELECT kmeans(ARRAY[visits, spent], 3) FROM customers;
+-- a name without quotes, a query instead of a name; in a function, too
+SELECT * FROM kmeans(customers, '{visits,spent}', 3);
+SELECT 'ä€' AS wide, c.* FROM kmeans_fit( customers, '{visits,spent}', 3) c;
+SELECT * FROM kmeans('SELECT visits, spent FROM customers', '{visits,spent}', 3);
+DO $$ BEGIN PERFORM kmeans_fit(customers, '{visits,spent}', 3); END $$;
+DO $$ BEGIN PERFORM kmeans_fit('customers', '{visits,spent}', 3, n_clusters => 3); END $$;
+-- errors of others stay as they are
+SELECT kmean(1, 2);
+SELECT kmeans_predict(1, 2, nothing => 3);
+SELECT abs(1, 2);
+SELECT customers;
+SELECT upper(customers);
+SELECT 'a b'::regclass;
+SELECT row_number() FROM customers;
+-- not when the error is caught
+DO $$ BEGIN PERFORM kmeans_fit('customers', '{visits}', 3, zeed => 1); EXCEPTION WHEN undefined_function THEN RAISE NOTICE 'caught'; END $$;
+-- every argument of these functions is one that the hints know
+SELECT DISTINCT proname, name FROM pg_proc, unnest(proargnames, proargmodes) a (name, mode)
+WHERE proname IN ('kmeans', 'kmeans_fit', 'kmeans_query', 'kmeans_query_fit', 'kmeans_labels', 'kmeans_label_table', 'kmeans_grouped', 'kmeans_scan')
+    AND coalesce(mode, 'i') = 'i' AND name <> ALL ('{centroids,columns,device,distance,group_by,id_columns,init,k,k_max,k_min,label_column,label_table,max_iter,model,n_init,nonfinite,point,query,relation,sample,seed,standardize,step,tol,warm_start,weight_column}') ORDER BY 1, 2;
+DROP TABLE customers;
