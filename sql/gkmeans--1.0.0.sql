@@ -60,6 +60,12 @@ CREATE FUNCTION kmeans_transform(model kmeans_model, VARIADIC point "any") RETUR
 COMMENT ON FUNCTION kmeans_transform(kmeans_model, "any") IS
     'distances of a point (as for kmeans_predict) to all centroids: k numbers in the order of the clusters, units as for kmeans_distance';
 
+CREATE FUNCTION kmeans_memberships(model kmeans_model, VARIADIC point "any") RETURNS double precision[]
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION kmeans_memberships(kmeans_model, "any") IS
+    'how much a point (as for kmeans_predict) belongs to each cluster: k numbers with the sum 1, in inverse proportion to the squared distances, as in fuzzy c-means with exponent 2';
+
 CREATE FUNCTION kmeans_nearest(model kmeans_model, point "any", m integer)
     RETURNS TABLE (cluster integer, distance double precision)
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE ROWS 10;
@@ -275,6 +281,29 @@ CREATE FUNCTION kmeans_labels(
 
 COMMENT ON FUNCTION kmeans_labels(regclass, kmeans_model, text, text) IS
     'the nearest cluster of a model, and the distance to its centroid, for every row of a table that has the columns which the model was made from; NULLs for rows that were left out';
+
+CREATE FUNCTION kmeans_anomalies(
+    relation regclass,
+    model kmeans_model,
+    contamination float8 DEFAULT 0.01,
+    nonfinite text DEFAULT 'error',
+    device text DEFAULT NULL
+) RETURNS TABLE (tableoid oid, ctid tid, cluster int, distance float8, normalized_distance float8)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION kmeans_anomalies(regclass, kmeans_model, float8, text, text) IS
+    'the rows of a table farthest from their cluster: the share contamination of them, by distance in units of the root mean square distance of the cluster''s rows in the fit, the farthest first. Join on (tableoid, ctid) in the same statement';
+
+CREATE FUNCTION kmeans_medoids(
+    relation regclass,
+    model kmeans_model,
+    nonfinite text DEFAULT 'error',
+    device text DEFAULT NULL
+) RETURNS TABLE (tableoid oid, ctid tid, cluster int, distance float8)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10;
+
+COMMENT ON FUNCTION kmeans_medoids(regclass, kmeans_model, text, text) IS
+    'of each cluster of a model, the row of a table that is nearest to the centroid, the first of equal ones. Join on (tableoid, ctid) in the same statement';
 
 CREATE FUNCTION gkmeans_devices() RETURNS TABLE (backend text, name text, usable bool, reason text, memory bigint, detail text)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10;

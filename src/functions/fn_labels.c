@@ -152,6 +152,20 @@ km_model_rows_read(KmModelRows *rows, Oid relation, bool identify)
 	return store;
 }
 
+void
+km_model_rows_label(const KmModelRows *rows, GkStore *store, GkDeviceKind device, const KmLabelWant *want)
+{
+	const GkModel *m = &rows->model;
+	const GkBackend *backend;
+	KmLabelRelay relay;
+	GkError		err;
+
+	km_check(rows->host, gk_store_prepare_as(store, &m->prep, &err), &err);
+	backend = km_choose_backend(rows->host, device, gk_store_rows(store), m->prep.d, m->k);
+	km_label_relay(&relay, rows->host, want, &rows->tables, &m->prep);
+	km_check(rows->host, gk_label(store, backend, m, &relay.sink, &err), &err);
+}
+
 /*
  * kmeans_labels(relation regclass, model kmeans_model, nonfinite text, device text)
  * returns the same: bulk prediction.
@@ -172,17 +186,7 @@ kmeans_labels_model(PG_FUNCTION_ARGS)
 	km_result_begin(fcinfo, &result);
 	store = km_model_rows_read(&rows, PG_GETARG_OID(0), true);
 	if (store != NULL)
-	{
-		const GkModel *m = &rows.model;
-		const GkBackend *backend;
-		KmLabelRelay relay;
-		GkError		err;
-
-		km_check(rows.host, gk_store_prepare_as(store, &m->prep, &err), &err);
-		backend = km_choose_backend(rows.host, device, gk_store_rows(store), m->prep.d, m->k);
-		km_label_relay(&relay, rows.host, &want, &rows.tables, &m->prep);
-		km_check(rows.host, gk_label(store, backend, m, &relay.sink, &err), &err);
-	}
+		km_model_rows_label(&rows, store, device, &want);
 	km_host_end(rows.host);
 	return (Datum) 0;
 }

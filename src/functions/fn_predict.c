@@ -1,6 +1,6 @@
 /*
- * fn_predict.c - kmeans_predict, kmeans_distance, kmeans_transform, kmeans_nearest: one point
- * against a model.
+ * fn_predict.c - kmeans_predict, kmeans_distance, kmeans_transform, kmeans_memberships,
+ * kmeans_nearest: one point against a model.
  *
  * A query calls these for row after row with the same model, so the prepared model (fn_prepared.c) is
  * kept with the call site (fn_extra).  Each call only has to see that the model is still the same one,
@@ -17,6 +17,8 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "access/detoast.h"
 #include "miscadmin.h"
 #include "nodes/primnodes.h"
@@ -28,6 +30,7 @@
 PG_FUNCTION_INFO_V1(kmeans_predict);
 PG_FUNCTION_INFO_V1(kmeans_distance);
 PG_FUNCTION_INFO_V1(kmeans_transform);
+PG_FUNCTION_INFO_V1(kmeans_memberships);
 PG_FUNCTION_INFO_V1(kmeans_nearest);
 
 typedef struct Predictor
@@ -208,6 +211,35 @@ kmeans_transform(PG_FUNCTION_ARGS)
 	for (int i = 0; i < s->model->k; i++)
 		distance[i] = gk_distance_from_d2(&s->model->prep, s->d2[i]);
 	PG_RETURN_DATUM(km_float8_array(distance, s->model->k));
+}
+
+/*
+ * kmeans_memberships(model kmeans_model, VARIADIC point "any") returns float8[]: of fuzzy c-means
+ * with exponent 2, in inverse proportion to the squared distances.
+ */
+Datum
+kmeans_memberships(PG_FUNCTION_ARGS)
+{
+	Predictor  *s = begin(fcinfo, PG_NARGS() - 1);
+	double	   *share;
+	double		nearest = INFINITY;
+	double		sum = 0.0;
+
+	if (s == NULL)
+		PG_RETURN_NULL();
+	measure_all(s);
+	share = palloc(s->model->k * sizeof(double));
+	for (int i = 0; i < s->model->k; i++)
+		nearest = fmin(nearest, s->d2[i]);
+	for (int i = 0; i < s->model->k; i++)
+	{
+		/* at a centroid, and where all are infinitely far, equal ones share */
+		share[i] = s->d2[i] == nearest ? 1.0 : nearest / s->d2[i];
+		sum += share[i];
+	}
+	for (int i = 0; i < s->model->k; i++)
+		share[i] /= sum;
+	PG_RETURN_DATUM(km_float8_array(share, s->model->k));
 }
 
 /*

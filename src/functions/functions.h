@@ -10,8 +10,9 @@
  *   fn_labels.c         kmeans_labels(): labels as rows; reading with a model
  *   fn_label_column.c   kmeans(label_column): labels into the table, by fn_label_changes.c
  *   fn_label_table.c    kmeans_label_table(): labels into a new table, by fn_label_changes.c
+ *   fn_distances.c      kmeans_anomalies(), kmeans_medoids(): rows far from their centroid, and near
  *   fn_prepared.c       models made ready for points, kept by the session
- *   fn_predict.c        kmeans_predict(), _distance(), _transform(), _nearest(): one point, a model
+ *   fn_predict.c        kmeans_predict(), _distance(), _transform(), _memberships(), _nearest(): one point, a model
  *   fn_quality.c        kmeans_evaluate(), kmeans_scan(): how good clusters are, which k
  *   fn_feature_sum.c, fn_step.c   aggregates, with the states of types/state.h
  *
@@ -199,6 +200,9 @@ extern void km_model_rows_open(FunctionCallInfo fcinfo, int model, int relation,
 
 /* Begin the host, and read the relation; NULL: no usable rows. */
 extern GkStore *km_model_rows_read(KmModelRows *rows, Oid relation, bool identify);
+
+/* Prepare what was read, and give out its labels. */
+extern void km_model_rows_label(const KmModelRows *rows, GkStore *store, GkDeviceKind device, const KmLabelWant *want);
 
 /* ---- labels into the table (fn_label_column.c) ---- */
 
