@@ -668,6 +668,28 @@ COMMENT ON AGGREGATE kmeans_step_partial(kmeans_model, VARIADIC "any") IS
 COMMENT ON AGGREGATE kmeans_step_partial(kmeans_model, float8[], float8) IS
     'kmeans_step() with weights before its last step: a state for kmeans_combine() and kmeans_finish()';
 
+-- kmeans_update: kmeans_step with another end
+
+CREATE FUNCTION kmeans_update_finish(state kmeans_state) RETURNS kmeans_model
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION kmeans_forget(model kmeans_model, keep float8) RETURNS kmeans_model
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION kmeans_update_finish(kmeans_state) IS
+    'the model of kmeans_update(), from a state of kmeans_step_partial() or kmeans_step(relation, ...)';
+COMMENT ON FUNCTION kmeans_forget(kmeans_model, float8) IS
+    'the model as if it had seen only the part keep (0 to 1) of its rows: sizes and inertia are multiplied, so that kmeans_update() moves the centroids farther';
+
+CREATE AGGREGATE kmeans_update(model kmeans_model, VARIADIC point "any") (
+    SFUNC = kmeans_step_add,
+    STYPE = kmeans_state,
+    FINALFUNC = kmeans_update_finish,
+    COMBINEFUNC = kmeans_state_combine,
+    PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE kmeans_update(kmeans_model, VARIADIC "any") IS
+    'the model with new rows: each goes to the nearest centroid, which moves to the mean of its old rows and the new ones; sizes, inertia and rows_used add up; exact, in any order of the rows; NULL for no rows; error for models with weights or the cosine distance';
+
 CREATE FUNCTION kmeans_step(
     relation regclass,
     columns text[],

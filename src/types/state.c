@@ -34,6 +34,8 @@ PG_FUNCTION_INFO_V1(kmeans_state_combine);
 PG_FUNCTION_INFO_V1(kmeans_state_normal);
 PG_FUNCTION_INFO_V1(feature_sum_finish);
 PG_FUNCTION_INFO_V1(kmeans_step_finish);
+PG_FUNCTION_INFO_V1(kmeans_update_finish);
+PG_FUNCTION_INFO_V1(kmeans_forget);
 
 /* Magic, version, kind, d, rows. */
 #define HEADER_BYTES	24
@@ -193,9 +195,54 @@ append(const double *history, int n, double v)
 	return to;
 }
 
-/* kmeans_finish(state kmeans_state) returns kmeans_model */
-Datum
-kmeans_step_finish(PG_FUNCTION_ARGS)
+/* The model after one more iteration. */
+static void
+iterate(GkModel *m, const GkPartialResult *r, const KmeansStep *step)
+{
+	m->size = r->size;
+	m->cluster_inertia = r->cluster_inertia;
+	m->radius = r->radius;
+	m->inertia = r->inertia;
+	m->rows_used = step->head.rows;
+	m->rows_skipped = step->skipped;
+	m->iterations = Min(m->iterations, PG_INT32_MAX - 1) + 1;
+	m->converged = !r->moved;
+	m->history_inertia = append(m->history_inertia, m->history_len, r->inertia);
+	m->history_shift = append(m->history_shift, m->history_len, r->shift);
+	m->history_len++;
+	strlcpy(m->strategy, "aggregate", sizeof(m->strategy));
+}
+
+/*
+ * The model of its own rows and the new ones: a centroid moves to the mean of both, as far as
+ * one can know it from the mean of the new ones and two counts.
+ */
+static void
+update(GkModel *m, GkPartialResult *r, const GkModel *old)
+{
+	for (int c = 0; c < m->k; c++)
+	{
+		const double *from = old->centroids + (int64) c * m->prep.d;
+		double	   *to = r->centroids + (int64) c * m->prep.d;
+		double		part = (double) r->size[c] / ((double) old->size[c] + r->size[c]);
+
+		/* one without new rows stays, empty or not */
+		for (int j = 0; j < m->prep.d; j++)
+			to[j] = r->size[c] == 0 ? from[j] : old->size[c] == 0 ? to[j] : from[j] + (to[j] - from[j]) * part;
+		kmeans_state_count(&r->size[c], old->size[c]);
+		r->cluster_inertia[c] += old->cluster_inertia[c];
+		r->radius[c] = fmax(r->radius[c], old->radius[c]);
+	}
+	m->size = r->size;
+	m->cluster_inertia = r->cluster_inertia;
+	m->radius = r->radius;
+	m->inertia = old->inertia + r->inertia;
+	strlcpy(m->strategy, "update", sizeof(m->strategy));
+}
+
+/* The model that a finished step leads to: as kmeans_step(), or as kmeans_update(). */
+static Datum
+finish_step(FunctionCallInfo fcinfo, bool updates)
 {
 	KmeansStep *step = kmeans_step_flushed(kmeans_step_from_datum(PG_GETARG_DATUM(0)));
 	KmeansStepView view;
@@ -218,20 +265,16 @@ kmeans_step_finish(PG_FUNCTION_ARGS)
 	gk_partial_finish(&view.partial, &r);
 
 	m.centroids = r.centroids;
-	m.size = r.size;
-	m.cluster_inertia = r.cluster_inertia;
-	m.radius = r.radius;
-	m.inertia = r.inertia;
-	m.rows_used = step->head.rows;
-	m.rows_skipped = step->skipped;
-	m.iterations = Min(m.iterations, PG_INT32_MAX - 1) + 1;
-	m.converged = !r.moved;
-	m.history_inertia = append(m.history_inertia, m.history_len, r.inertia);
-	m.history_shift = append(m.history_shift, m.history_len, r.shift);
-	m.history_len++;
+	if (updates)
+	{
+		kmeans_state_count(&m.rows_used, step->head.rows);
+		kmeans_state_count(&m.rows_skipped, step->skipped);
+		update(&m, &r, &view.m);
+	}
+	else
+		iterate(&m, &r, step);
 	strlcpy(m.device, "cpu", sizeof(m.device));
 	m.context_ms = m.upload_ms = 0.0;
-	strlcpy(m.strategy, "aggregate", sizeof(m.strategy));
 
 	columns = kmeans_model_columns(view.model);
 	km_check(NULL, gk_model_check_range(&m, &err), &err);
@@ -239,6 +282,62 @@ kmeans_step_finish(PG_FUNCTION_ARGS)
 						  ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE);
 	PG_RETURN_POINTER(kmeans_model_assemble(&m, columns, view.model->ncolumns,
 											view.model->columns_array));
+}
+
+/* kmeans_finish(state kmeans_state) returns kmeans_model */
+Datum
+kmeans_step_finish(PG_FUNCTION_ARGS)
+{
+	return finish_step(fcinfo, false);
+}
+
+/* kmeans_update_finish(state kmeans_state) returns kmeans_model */
+Datum
+kmeans_update_finish(PG_FUNCTION_ARGS)
+{
+	const KmeansStep *step = kmeans_step_from_datum(PG_GETARG_DATUM(0));
+	const KmeansModel *model = (const KmeansModel *) step->data;
+
+	if (model->distance == GK_COSINE || model->weighted || step->weighted)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 model->distance == GK_COSINE ? errmsg("kmeans_update() cannot update a model with distance 'cosine'") :
+				 errmsg("kmeans_update() cannot update a model with weights"),
+				 errdetail(model->distance == GK_COSINE ? "Its centroids do not tell how long the sums of its points are." :
+						   "It does not tell how much its rows weigh together."),
+				 errhint("Fit again, beginning with it: kmeans_fit(..., warm_start => model).")));
+	return finish_step(fcinfo, true);
+}
+
+/* kmeans_forget(model kmeans_model, keep float8) returns kmeans_model: as if it had seen only a part of its rows. */
+Datum
+kmeans_forget(PG_FUNCTION_ARGS)
+{
+	const KmeansModel *v = PG_GETARG_KMEANS_MODEL(0);
+	double		keep = PG_GETARG_FLOAT8(1);
+	int64	   *size;
+	double	   *inertia;
+	GkModel		m;
+
+	if (!(keep >= 0.0 && keep <= 1.0))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("keep must be between 0 and 1, not %g", keep),
+				 errhint("It is the part of the rows that still count: 0.9 forgets a tenth of them.")));
+	kmeans_model_view(v, &m);
+	size = palloc(m.k * sizeof(int64));
+	inertia = palloc(m.k * sizeof(double));
+	m.rows_used = 0;
+	for (int c = 0; c < m.k; c++)
+	{
+		size[c] = (int64) rint(m.size[c] * keep);
+		inertia[c] = m.cluster_inertia[c] * keep;
+		m.rows_used += size[c];
+	}
+	m.size = size;
+	m.cluster_inertia = inertia;
+	m.inertia *= keep;
+	PG_RETURN_POINTER(kmeans_model_assemble(&m, kmeans_model_columns(v), v->ncolumns, v->columns_array));
 }
 
 /* ---- output ---- */
