@@ -5,7 +5,8 @@ Same data, same initial centroids, Lloyd, tol = 0, same max_iter: labels must be
 equal on every row of iris, penguins and digits, and on all but 1 in 100,000 rows
 of flights, where each difference must be a tie within 1e-6 relative. Inertia
 within 1e-6 relative. Seeding: the best of 10 seeds within 1 % of scikit-learn's
-best of 10. Connects by the PG* environment; needs the extension installed.
+best of 10. What follows a fit (distances, memberships, medoids, anomalies, shares, updates)
+within 1e-5 of scikit-learn and numpy. Connects by the PG* environment; needs the extension installed.
 """
 import csv
 import gzip
@@ -16,7 +17,8 @@ import sys
 try:
     import numpy as np
     import psycopg2
-    from sklearn.cluster import KMeans
+    from sklearn.cluster import KMeans, MiniBatchKMeans
+    from sklearn.metrics import pairwise_distances_argmin
     from sklearn.preprocessing import StandardScaler
 except ImportError as e:
     print(f"skipped: {e.name} is not installed")
@@ -117,6 +119,68 @@ def seeding(cur, table, columns, x, k, init):
        f"{table}, k = {k}, {init}: best of 10 seeds {min(ours):.4f}, scikit-learn {theirs:.4f}, ratio {min(ours) / theirs:.4f}")
 
 
+def rows_by(cur, table, sql):
+    """Rows of a function of (tableoid, ctid), with the table's id in place of both."""
+    cur.execute(f"SELECT t.id, f.* FROM ({sql}) f JOIN {table} t ON t.tableoid = f.tableoid AND t.ctid = f.ctid")
+    names = [c.name for c in cur.description]
+    return [dict(zip(names, row)) for row in cur.fetchall()]
+
+
+def after_the_fit(cur, table, columns, ids, x, k):
+    """What is asked of a model: distances, medoids, anomalies, explanation, new rows."""
+    name = f"{table}, k = {k}"
+    cols = "{" + ",".join(columns) + "}"
+    point = "ARRAY[" + ",".join(columns) + "]"
+    cur.execute(f"CREATE TABLE model_{table} AS SELECT kmeans_fit('{table}', '{cols}', {k}, tol => 0) AS m")
+    cur.execute(f"SELECT array_agg(centroid ORDER BY cluster), array_agg(size ORDER BY cluster), array_agg(inertia ORDER BY cluster) "
+                f"FROM model_{table}, kmeans_centroids(m)")
+    centroids, sizes, inertia = (np.array(v, dtype=float) for v in cur.fetchone())
+    sk = KMeans(k, init=centroids, n_init=1, max_iter=1).fit(x)
+    sk.cluster_centers_ = centroids.copy()
+    far = sk.transform(x)
+
+    cur.execute(f"SELECT kmeans_transform(m, {point}), kmeans_memberships(m, {point}) FROM model_{table}, {table} "
+                f"WHERE id = ANY (%s) ORDER BY id", (ids.tolist(),))
+    ours = cur.fetchall()
+    worst = np.abs(np.array([r[0] for r in ours]) - far).max() / far.max()
+    ok(worst <= 1e-6, f"{name}: kmeans_transform within {worst:.1e} of KMeans.transform")
+    shares = 1 / ((far[:, :, None] / np.maximum(far, 1e-300)[:, None, :]) ** 2).sum(2)
+    worst = np.abs(np.array([r[1] for r in ours]) - shares).max()
+    ok(worst <= 1e-5, f"{name}: kmeans_memberships within {worst:.1e} of fuzzy c-means")
+
+    place = {int(i): n for n, i in enumerate(ids)}
+    medoid = pairwise_distances_argmin(centroids, x)
+    got = rows_by(cur, table, f"SELECT d.* FROM model_{table}, kmeans_medoids('{table}', m) d")
+    near = max(far[place[r["id"]], r["cluster"]] / max(far[medoid[r["cluster"]], r["cluster"]], 1e-300) for r in got)
+    ok(len(got) == k and near <= 1 + 1e-6, f"{name}: medoids are the rows of pairwise_distances_argmin")
+
+    normalized = far.min(1) / np.sqrt(inertia / sizes)[far.argmin(1)]
+    count = int(np.ceil(0.05 * len(x)))
+    got = rows_by(cur, table, f"SELECT a.* FROM model_{table}, kmeans_anomalies('{table}', m, 0.05) a")
+    worst = np.abs(np.sort([r["normalized_distance"] for r in got])[::-1] / np.sort(normalized)[::-1][:count] - 1).max()
+    ok(len(got) == count and worst <= 1e-5, f"{name}: the {count} anomalies are numpy's, within {worst:.1e}")
+
+    cur.execute(f"SELECT e.cluster, e.feature, e.share FROM model_{table}, kmeans_explain(m) e")
+    apart = (centroids - x.mean(0)) ** 2
+    apart /= apart.sum(1, keepdims=True)
+    worst = max(abs(share - apart[c, columns.index(f)]) for c, f, share in cur.fetchall())
+    ok(worst <= 1e-5, f"{name}: shares of kmeans_explain within {worst:.1e} of numpy's")
+
+    # two batches from the same centroids, without rows so far and without random reassignment
+    half = int(ids[len(ids) // 2])
+    mini = MiniBatchKMeans(k, init=centroids, n_init=1, reassignment_ratio=0)
+    mini.partial_fit(x[ids < half])
+    mini.partial_fit(x[ids >= half])
+    cur.execute(f"SELECT (SELECT array_agg(centroid ORDER BY cluster) FROM kmeans_centroids(two)), "
+                f"(SELECT array_agg(size ORDER BY cluster) FROM kmeans_centroids(two)) FROM "
+                f"(SELECT kmeans_update(first, {point}) AS two FROM {table}, "
+                f"(SELECT kmeans_update(kmeans_forget(m, 0), {point}) AS first FROM model_{table}, {table} WHERE id < {half}) a WHERE id >= {half}) b")
+    c, n = cur.fetchone()
+    worst = np.abs(np.array(c) - mini.cluster_centers_).max() / np.abs(x).max()
+    ok(worst <= 1e-6 and (np.array(n) == mini._counts).all(),
+       f"{name}: kmeans_update within {worst:.1e} of MiniBatchKMeans.partial_fit, and its counts")
+
+
 def main():
     con = psycopg2.connect("")
     con.autocommit = True
@@ -141,6 +205,8 @@ def main():
             compare(cur, table, columns, ids, x, ks[0], 50, True, 0)
     for table, columns, ids, x, ks in sets:
         seeding(cur, table, columns, x, ks[-1], "k-means++")
+    for table, columns, ids, x, ks in sets[:3]:
+        after_the_fit(cur, table, columns, ids, x, ks[-1])
     seeding(cur, sets[2][0], sets[2][1], sets[2][3], 20, "k-means||")
     cur.execute("DROP SCHEMA compare_sklearn CASCADE")
     print(f"{passed} passed, {failed} failed")

@@ -27,12 +27,16 @@ $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION pg_cron');
 my $page = slurp_file("$ENV{TESTDIR}/docs/scheduling.md");
 my @blocks = $page =~ /^```sql\n(.*?)^```/msg;
-is(scalar @blocks, 9, 'the page has nine blocks');
+is(scalar @blocks, 12, 'the page has twelve blocks');
 $node->safe_psql('postgres', "SET client_min_messages = warning; $_") for @blocks;
 is($node->safe_psql('postgres', 'SELECT jobname, schedule FROM cron.job ORDER BY jobid'),
-	"refit customers|30 3 * * *\nforget models|0 4 1 * *\nforget runs|10 4 * * *", 'and three jobs');
+	"refit customers|30 3 * * *\nupdate customers|*/10 * * * *\nforget models|0 4 1 * *\nforget runs|10 4 * * *", 'and four jobs');
 is($node->safe_psql('postgres', 'SELECT relabelled, added, total FROM relabelled ORDER BY made'),
 	"0|3000|3000\n10|500|3500", 'by hand: what was labelled and relabelled');
+
+is($node->safe_psql('postgres', q{SELECT i.rows_used, last_id FROM live_model, kmeans_info(model) i; SELECT update_customers(); SELECT i.rows_used FROM live_model, kmeans_info(model) i}),
+	"3700|3700\n\n3700", 'new rows are in the model, once');
+$node->safe_psql('postgres', q{SELECT cron.unschedule('update customers'); DELETE FROM customers WHERE id > 3500});
 
 # the same job, but every minute
 my ($call) = $page =~ /'30 3 \* \* \*', '(SELECT refit_customers\(\))'/;
