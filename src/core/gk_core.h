@@ -247,6 +247,57 @@ typedef struct GkWeightGrid
 	int32_t		expo;
 } GkWeightGrid;
 
+/* ---- spectral clustering (core/spectral/) ---- */
+
+typedef enum GkAffinity
+{
+	GK_AFFINITY_NEIGHBORS = 0,	/* 1 for mutual nearest neighbours, 1/2 for one-sided ones */
+	GK_AFFINITY_RBF				/* exp(-gamma distance^2), or with each point's own scale */
+} GkAffinity;
+
+typedef enum GkLaplacian
+{
+	GK_LAPLACIAN_SYMMETRIC = 0, /* I - D^-1/2 W D^-1/2, rows of the embedding have length 1 */
+	GK_LAPLACIAN_RANDOM_WALK,	/* I - D^-1 W */
+	GK_LAPLACIAN_UNNORMALIZED	/* D - W */
+} GkLaplacian;
+
+/* What has decided the number of clusters. */
+typedef enum GkChoice
+{
+	GK_CHOICE_ASKED = 0,		/* the user */
+	GK_CHOICE_COMPONENTS,		/* parts of the graph without an edge between them */
+	GK_CHOICE_LAST_GAP,			/* a gap that only small ones follow */
+	GK_CHOICE_POWER_GAP,		/* the largest gap of the eigenvalues' powers */
+	GK_CHOICE_GAP				/* the largest gap */
+} GkChoice;
+
+typedef struct GkSpectralOptions
+{
+	int			k;				/* 0: chosen by the eigenvalues */
+	int			neighbors;		/* >= 1 */
+	GkAffinity	affinity;
+	double		gamma;			/* of GK_AFFINITY_RBF; 0: each point's own scale */
+	GkLaplacian laplacian;
+} GkSpectralOptions;
+
+/* What makes a model of representatives one of clusters of representatives. */
+typedef struct GkSpectral
+{
+	int			k;				/* clusters; 0: the model is a plain one */
+	GkSpectralOptions asked;
+	GkChoice	choice;
+	double		strength;		/* of the gap after the k-th eigenvalue, 0 .. 1 */
+	int			components;		/* of the graph, without those cut off */
+	int			cut_off;		/* components too light to be clusters */
+	int			neigenvalues;
+	double	   *eigenvalue;		/* [neigenvalues] of the Laplacian, smallest first */
+	int32_t    *cluster;		/* [k of the model] of each representative */
+	double		graph_ms,
+				eigen_ms,
+				embed_ms;
+} GkSpectral;
+
 typedef struct GkModel
 {
 	GkPrep		prep;
@@ -277,6 +328,7 @@ typedef struct GkModel
 								 * without one */
 	char		device[96];		/* "cpu (avx512, 2 threads)", "gpu 0 (NVIDIA H200)" */
 	char		strategy[64];
+	GkSpectral	spectral;		/* if spectral.k > 0, the k clusters above are representatives */
 } GkModel;
 
 /* Fail with gk_fail_range() if the model's inertia is beyond double precision. */

@@ -80,6 +80,10 @@ gk_model_free(const GkHost *host, GkModel *model)
 	gk_free(host, model->radius);
 	gk_free(host, model->history_inertia);
 	gk_free(host, model->history_shift);
+	gk_free(host, model->spectral.eigenvalue);
+	gk_free(host, model->spectral.cluster);
+	model->spectral.eigenvalue = NULL;
+	model->spectral.cluster = NULL;
 	model->prep.center = model->prep.scale = NULL;
 	model->prep.expo = NULL;
 	model->centroids = model->cluster_inertia = model->radius = NULL;

@@ -1,0 +1,282 @@
+/*
+ * gk_spectral.c - spectral clustering: k-means finds representatives, eigenvectors of their
+ * graph's Laplacian cluster them, and a point belongs to its representative's cluster.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/gk_backend.h"
+#include "core/spectral/gk_spectral.h"
+
+static GkStatus
+out_of_memory(int n, GkError *err)
+{
+	return gk_fail(err, GK_ERR_MEMORY, "out of memory for the clusters of %d representatives", n);
+}
+
+static void
+report(const GkHost *host, const GkModel *m, const char *phase)
+{
+	GkProgress	p = {.phase = phase,.run = 1,.rows = m->rows_used,.inertia = -1};
+
+	if (host->progress)
+		host->progress(host->ctx, &p);
+}
+
+/* ---- labels ---- */
+
+/* A sink between the representatives' labels and the clusters'. */
+typedef struct Map
+{
+	GkLabelSink sink;
+	const GkLabelSink *to;
+	const GkHost *host;
+	const int32_t *cluster;
+	int32_t    *label;
+	int			room;
+} Map;
+
+static bool
+map_emit(void *ctx, int rows, const int32_t *label, const float *d2, const uint32_t *const *aux)
+{
+	Map		   *m = ctx;
+
+	if (rows > m->room)
+	{
+		gk_free(m->host, m->label);
+		m->label = gk_alloc(m->host, rows, sizeof(int32_t));
+		m->room = m->label != NULL ? rows : 0;
+	}
+	if (rows > m->room)
+		return false;
+	for (int i = 0; i < rows; i++)
+		m->label[i] = m->cluster[label[i]];
+	return m->to->emit(m->to->ctx, rows, m->label, d2, aux);
+}
+
+static void
+map_again(void *ctx)
+{
+	Map		   *m = ctx;
+
+	m->to->again(m->to->ctx);
+}
+
+GkStatus
+gk_spectral_label(GkStore *store, const GkBackend *backend, const GkModel *model,
+				  const GkLabelSink *sink, GkError *err)
+{
+	Map			map = {.to = sink,.host = gk_store_host(store),.cluster = model->spectral.cluster};
+	GkStatus	st;
+
+	if (model->spectral.k == 0)
+		return gk_label(store, backend, model, sink, err);
+	map.sink = (GkLabelSink) {&map, map_emit, sink->again != NULL ? map_again : NULL};
+	st = gk_label(store, backend, model, &map.sink, err);
+	gk_free(map.host, map.label);
+	return st;
+}
+
+/* ---- clusters ---- */
+
+/* Representatives that were cut off go with the nearest one that was not. */
+static void
+attach_cut_off(const GkGraph *g, int32_t *cluster)
+{
+	for (int i = 0; i < g->n; i++)
+	{
+		const float *d2 = g->d2 + (size_t) i * g->n;
+		int			best = -1;
+
+		if (g->component[i] >= 0)
+			continue;
+		for (int j = 0; j < g->n; j++)
+			if (g->component[j] >= 0 && (best < 0 || d2[j] < d2[best]))
+				best = j;
+		cluster[i] = cluster[best];
+	}
+}
+
+typedef struct Ranked
+{
+	int64_t		size;
+	int			cluster;
+} Ranked;
+
+static int
+by_size(const void *va, const void *vb)
+{
+	const Ranked *a = va;
+	const Ranked *b = vb;
+
+	if (a->size != b->size)
+		return a->size > b->size ? -1 : 1;
+	return a->cluster - b->cluster;
+}
+
+/* Number clusters by their points, the largest first, ties by their first representative. */
+static GkStatus
+order_clusters(const GkHost *host, GkModel *m, GkError *err)
+{
+	GkSpectral *s = &m->spectral;
+	Ranked	   *rank = gk_alloc0(host, s->k, sizeof(Ranked));
+	int32_t    *number = gk_alloc(host, s->k, sizeof(int32_t));
+	int			seen = 0;
+
+	if (rank == NULL || number == NULL)
+	{
+		gk_free(host, rank);
+		gk_free(host, number);
+		return out_of_memory(m->k, err);
+	}
+	for (int c = 0; c < s->k; c++)
+		number[c] = -1;
+	for (int i = 0; i < m->k; i++)
+	{
+		if (number[s->cluster[i]] < 0)
+			number[s->cluster[i]] = seen++;
+		s->cluster[i] = number[s->cluster[i]];
+		rank[s->cluster[i]].size += m->size[i];
+	}
+	for (int c = 0; c < s->k; c++)
+		rank[c].cluster = c;
+	qsort(rank, s->k, sizeof(Ranked), by_size);
+	for (int c = 0; c < s->k; c++)
+		number[rank[c].cluster] = c;
+	for (int i = 0; i < m->k; i++)
+		s->cluster[i] = number[s->cluster[i]];
+	gk_free(host, rank);
+	gk_free(host, number);
+	return GK_OK;
+}
+
+/* Of the unnormalized Laplacian, whose eigenvalues grow with the edges' weights: the mean degree. */
+static double
+scale_of(const GkGraph *g, GkLaplacian kind)
+{
+	double		sum = 0.0;
+
+	if (kind != GK_LAPLACIAN_UNNORMALIZED)
+		return 1.0;
+	for (size_t i = 0; i < (size_t) g->n * g->n; i++)
+		sum += g->weight[i];
+	return sum > 0.0 ? sum / g->n : 1.0;
+}
+
+/* The eigenvalues, k and the embedding of a graph. */
+static GkStatus
+cluster_graph(const GkHost *host, GkGraph *g, GkModel *m, GkError *err)
+{
+	GkSpectral *s = &m->spectral;
+	int			most = s->asked.k > GK_CHOOSE_MAX ? s->asked.k : GK_CHOOSE_MAX;
+	double	   *vector;
+	double		start = gk_now_ms();
+	GkStatus	st;
+
+	if (most < g->components)
+		most = g->components;
+	s->neigenvalues = most + GK_CHOOSE_MORE < g->kept ? most + GK_CHOOSE_MORE : g->kept;
+	s->eigenvalue = gk_alloc(host, s->neigenvalues, sizeof(double));
+	vector = gk_alloc(host, (size_t) s->neigenvalues * g->n, sizeof(double));
+	if (s->eigenvalue == NULL || vector == NULL)
+		st = out_of_memory(m->k, err);
+	else
+		st = gk_laplacian_smallest(host, g, s->asked.laplacian, s->neigenvalues, s->eigenvalue, vector, err);
+	s->eigen_ms = gk_now_ms() - start;
+	if (st == GK_OK)
+	{
+		double		scale = scale_of(g, s->asked.laplacian);
+
+		start += s->eigen_ms;
+		s->choice = GK_CHOICE_ASKED;
+		s->k = s->asked.k < g->kept ? s->asked.k : g->kept;
+		if (s->k == 0)
+			s->k = gk_choose_k(s->eigenvalue, s->neigenvalues, g->components, scale, &s->choice, &s->strength);
+		else
+			s->strength = s->k < s->neigenvalues ? gk_power_gap(s->eigenvalue, s->k, scale) : 0.0;
+		report(host, m, "embed");
+		st = gk_spectral_embed(host, g, vector, s->k, s->asked.laplacian == GK_LAPLACIAN_SYMMETRIC,
+							   m->seed, s->cluster, &s->k, err);
+		s->embed_ms = gk_now_ms() - start;
+	}
+	gk_free(host, vector);
+	return st;
+}
+
+GkStatus
+gk_spectral_cluster(const GkHost *host, const GkSpectralOptions *options, GkModel *model, GkError *err)
+{
+	GkSpectral *s = &model->spectral;
+	double		start = gk_now_ms();
+	GkGraph		g;
+	GkStatus	st;
+
+	if (model->k > GK_MAX_REPRESENTATIVES)
+		return gk_fail(err, GK_ERR_LIMIT, "%d representatives are more than %d", model->k, GK_MAX_REPRESENTATIVES);
+	memset(s, 0, sizeof(*s));
+	s->asked = *options;
+	report(host, model, "graph");
+	st = gk_graph_make(host, model, options, &g, err);
+	s->cluster = gk_alloc(host, model->k, sizeof(int32_t));
+	if (st == GK_OK && s->cluster == NULL)
+		st = out_of_memory(model->k, err);
+	if (st == GK_OK)
+		st = gk_graph_part(host, model->size, &g, err);
+	s->components = g.components;
+	s->cut_off = g.cut_off;
+	if (st == GK_OK && options->k > 0)
+		st = gk_graph_join(host, options->k, &g, err);
+	s->graph_ms = gk_now_ms() - start;
+	report(host, model, "eigenvectors");
+	if (st == GK_OK)
+		st = cluster_graph(host, &g, model, err);
+	if (st == GK_OK)
+	{
+		attach_cut_off(&g, s->cluster);
+		st = order_clusters(host, model, err);
+	}
+	gk_graph_free(host, &g);
+	return st;
+}
+
+GkStatus
+gk_spectral_fit(GkStore *store, const GkBackend *backend, const GkOptions *options,
+				const GkSpectralOptions *spectral, const GkLabelSink *sink, GkModel *model, GkError *err)
+{
+	const GkHost *host = gk_store_host(store);
+	GkStatus	st = gk_fit(store, backend, options, NULL, model, err);
+
+	if (st != GK_OK || model->k == 0)
+		return st;
+	st = gk_spectral_cluster(host, spectral, model, err);
+	if (st == GK_OK && sink != NULL)
+		st = gk_spectral_label(store, backend, model, sink, err);
+	if (st != GK_OK)
+		gk_model_free(host, model);
+	return st;
+}
+
+void
+gk_spectral_clusters(const GkModel *model, GkSpectralClusters *out)
+{
+	int			k = model->spectral.k;
+	int			d = model->prep.d;
+
+	memset(out->size, 0, k * sizeof(int64_t));
+	memset(out->centroid, 0, (size_t) k * d * sizeof(double));
+	memset(out->inertia, 0, k * sizeof(double));
+	memset(out->radius, 0, k * sizeof(double));
+	for (int i = 0; i < model->k; i++)
+		out->size[model->spectral.cluster[i]] += model->size[i];
+	for (int i = 0; i < model->k; i++)
+	{
+		int			c = model->spectral.cluster[i];
+		double		share = out->size[c] > 0 ? (double) model->size[i] / (double) out->size[c] : 0.0;
+
+		out->inertia[c] += model->cluster_inertia[i];
+		if (model->radius[i] > out->radius[c])
+			out->radius[c] = model->radius[i];
+		for (int j = 0; j < d; j++)
+			out->centroid[(size_t) c * d + j] += share * model->centroids[(size_t) i * d + j];
+	}
+}
