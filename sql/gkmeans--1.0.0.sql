@@ -104,12 +104,15 @@ CREATE FUNCTION kmeans_info(model kmeans_model,
     OUT seed bigint, OUT init text, OUT distance text, OUT standardize boolean,
     OUT device text, OUT strategy text,
     OUT load_ms double precision, OUT context_ms double precision, OUT upload_ms double precision,
-    OUT seed_ms double precision, OUT iterate_ms double precision, OUT total_ms double precision)
+    OUT seed_ms double precision, OUT iterate_ms double precision, OUT total_ms double precision,
+    OUT representatives integer, OUT eigenvalues double precision[], OUT gaps double precision[],
+    OUT k_by text, OUT gap_strength double precision, OUT components integer, OUT cut_off integer,
+    OUT graph_ms double precision, OUT eigen_ms double precision, OUT embed_ms double precision)
     RETURNS record
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
 COMMENT ON FUNCTION kmeans_info(kmeans_model) IS
-    'how a model was made: sizes, columns (NULL: not known), rows, iterations, options, device, and where the time went (milliseconds; context_ms: until a GPU was open and its kernels loaded, upload_ms: until it had the points, NULL without one)';
+    'how a model was made: sizes, columns (NULL: not known), rows, iterations, options, device, and where the time went (milliseconds; context_ms: until a GPU was open and its kernels loaded, upload_ms: until it had the points, NULL without one). From representatives on: of spectral models, else NULL';
 
 -- == end of model ==
 
@@ -215,6 +218,63 @@ CREATE FUNCTION kmeans_query_fit(
 
 COMMENT ON FUNCTION kmeans_query_fit(text, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
     'kmeans_query() that returns the model, as kmeans_fit() does';
+
+-- spectral clustering; <options> are those of the fit of the representatives
+
+CREATE FUNCTION kmeans_spectral(
+    relation regclass,
+    columns text[],
+    k int DEFAULT NULL,
+    representatives int DEFAULT 1000,
+    neighbors int DEFAULT 10,
+    affinity text DEFAULT 'nearest_neighbors',
+    gamma float8 DEFAULT NULL,
+    laplacian text DEFAULT 'symmetric',
+    label_column text DEFAULT NULL,
+    weight_column text DEFAULT NULL,
+    init text DEFAULT 'k-means++',
+    warm_start kmeans_model DEFAULT NULL,
+    centroids float8[] DEFAULT NULL,
+    n_init int DEFAULT 1,
+    max_iter int DEFAULT 100,
+    tol float8 DEFAULT 1e-4,
+    distance text DEFAULT 'euclidean',
+    standardize bool DEFAULT false,
+    seed bigint DEFAULT 0,
+    nonfinite text DEFAULT 'error',
+    device text DEFAULT NULL
+) RETURNS TABLE (cluster int, size bigint, centroid float8[], inertia float8, radius float8)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+
+COMMENT ON FUNCTION kmeans_spectral(regclass, text[], int, int, int, text, float8, text, text, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+    'clusters of any shape: k-means finds representatives, the eigenvectors of their graph cluster those, and each row belongs to its representative''s cluster. One row per cluster, largest first; inertia and radius are of rows to their representatives. k NULL: chosen by the eigenvalues. gamma: of affinity rbf; NULL: each representative''s own scale';
+
+CREATE FUNCTION kmeans_spectral_fit(
+    relation regclass,
+    columns text[],
+    k int DEFAULT NULL,
+    representatives int DEFAULT 1000,
+    neighbors int DEFAULT 10,
+    affinity text DEFAULT 'nearest_neighbors',
+    gamma float8 DEFAULT NULL,
+    laplacian text DEFAULT 'symmetric',
+    weight_column text DEFAULT NULL,
+    init text DEFAULT 'k-means++',
+    warm_start kmeans_model DEFAULT NULL,
+    centroids float8[] DEFAULT NULL,
+    n_init int DEFAULT 1,
+    max_iter int DEFAULT 100,
+    tol float8 DEFAULT 1e-4,
+    distance text DEFAULT 'euclidean',
+    standardize bool DEFAULT false,
+    seed bigint DEFAULT 0,
+    nonfinite text DEFAULT 'error',
+    device text DEFAULT NULL
+) RETURNS kmeans_model
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION kmeans_spectral_fit(regclass, text[], int, int, int, text, float8, text, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+    'clusters as kmeans_spectral() does and returns the model: kmeans_predict() and kmeans_labels() give the cluster of the nearest representative, kmeans_info() shows the eigenvalues; NULL when no row is usable';
 
 CREATE FUNCTION kmeans_label_table(
     relation regclass,

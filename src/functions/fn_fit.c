@@ -8,6 +8,7 @@
 #include "utils/memutils.h"
 
 #include "core/gk_backend.h"
+#include "core/spectral/gk_spectral.h"
 #include "core/store/gk_points.h"
 #include "functions/functions.h"
 #include "rescan/rescan.h"
@@ -57,12 +58,49 @@ km_label_relay(KmLabelRelay *relay, KmPgHost *host, const KmLabelWant *want,
 
 /* ---- notices ---- */
 
+/* A chosen k that is not asked for by strong words. */
+#define WEAK	0.5
+
+static void
+notice_spectral(const GkModel *m)
+{
+	const GkSpectral *s = &m->spectral;
+	bool		weak = s->choice == GK_CHOICE_GAP && s->strength < WEAK;
+
+	if (s->asked.k == 0)
+		ereport(NOTICE,
+				(errmsg(weak ? "k = %d, by a weak gap of the eigenvalues" :
+						s->choice == GK_CHOICE_COMPONENTS ? "k = %d, by the components of the graph" :
+						"k = %d, by the gap of the eigenvalues", s->k),
+				 errdetail("The strength of the gap is %.2f of 1.", s->strength),
+				 weak ? errhint("There may be no clusters. kmeans_info() shows the eigenvalues; k => %d takes this k without a notice.", s->k) : 0));
+	else if (s->components > s->asked.k)
+		ereport(NOTICE,
+				(errmsg("the graph has %d components, more than k = %d", s->components, s->asked.k),
+				 errdetail("The nearest ones were joined.")));
+	else if (s->k < s->asked.k)
+		ereport(NOTICE,
+				(errmsg_plural("found %d cluster, fewer than k = %d",
+							   "found %d clusters, fewer than k = %d",
+							   s->k, s->k, s->asked.k),
+				 errdetail_plural("The graph has %d representative.",
+								  "The graph has %d representatives.", m->k, m->k)));
+	if (s->cut_off > 0)
+		ereport(NOTICE,
+				(errmsg_plural("%d component of the graph is too light to be a cluster",
+							   "%d components of the graph are too light to be clusters",
+							   s->cut_off, s->cut_off),
+				 errdetail("Its points are in the cluster of the nearest other representative.")));
+}
+
 static void
 notice_result(const KmFit *fit)
 {
 	const GkModel *m = &fit->model;
 
-	if (m->k < m->k_asked)
+	if (m->spectral.k > 0)
+		notice_spectral(m);
+	else if (m->k < m->k_asked)
 		ereport(NOTICE,
 				(errmsg_plural("found %d cluster, fewer than k = %d",
 							   "found %d clusters, fewer than k = %d",
@@ -321,6 +359,9 @@ load_and_fit(Points *p, const KmLabelWant *want, GkError *err)
 		check_model_size(engine.k, gk_store_features(p->store));
 	if (want != NULL)
 		km_label_relay(&relay, fit->host, want, &p->tables, &gk_store_points(p->store)->prep);
+	if (fit->spectral != NULL)
+		return gk_spectral_fit(p->store, choose_backend(p, engine.k), &engine, fit->spectral,
+							   want != NULL ? &relay.sink : NULL, &fit->model, err);
 	return gk_fit(p->store, choose_backend(p, engine.k), &engine, want != NULL ? &relay.sink : NULL, &fit->model, err);
 }
 
@@ -379,13 +420,23 @@ void
 km_fit_open(FunctionCallInfo fcinfo, int first_option, const char *label_column,
 			bool identify, KmFit *fit)
 {
+	/* the first two arguments are looked at first */
+	km_require_arg(fcinfo, 0, "relation");
+	km_require_arg(fcinfo, 1, "columns");
+	km_fit_open_k(fcinfo, first_option, km_parse_k(fcinfo, 2), label_column, identify, fit);
+}
+
+void
+km_fit_open_k(FunctionCallInfo fcinfo, int first_option, int k, const char *label_column,
+			  bool identify, KmFit *fit)
+{
 	char	  **columns;
 	int			ncolumns;
 
 	memset(fit, 0, sizeof(*fit));
 	km_require_arg(fcinfo, 0, "relation");
 	columns = names_arg(fcinfo, 1, &ncolumns);
-	km_parse_options(fcinfo, first_option, km_parse_k(fcinfo, 2), &fit->options);
+	km_parse_options(fcinfo, first_option, k, &fit->options);
 	fit->source = km_source_open(PG_GETARG_OID(0), columns, ncolumns,
 								 fit->options.weight_column, label_column, identify);
 	if (km_citus_distributed(fit->source->relid))
@@ -448,6 +499,13 @@ kmeans_query(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+KmeansModel *
+km_fit_model(const KmFit *fit)
+{
+	return kmeans_model_build(&fit->model, fit->source->columns,
+							  fit->source->array ? KMEANS_ARRAY_COLUMN : fit->source->ncolumns);
+}
+
 /* The model of an open fit, as a value or NULL. */
 static Datum
 fit_value(FunctionCallInfo fcinfo, KmFit *fit)
@@ -456,8 +514,7 @@ fit_value(FunctionCallInfo fcinfo, KmFit *fit)
 
 	fit->as_model = true;
 	if (km_fit_run(fit, NULL))
-		model = kmeans_model_build(&fit->model, fit->source->columns,
-								   fit->source->array ? KMEANS_ARRAY_COLUMN : fit->source->ncolumns);
+		model = km_fit_model(fit);
 	km_fit_end(fit);
 	if (model == NULL)
 		PG_RETURN_NULL();

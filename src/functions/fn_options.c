@@ -119,6 +119,7 @@ parse_warm_start(FunctionCallInfo fcinfo, int arg, KmFitOptions *out)
 {
 	GkModel		model;
 
+	kmeans_model_refuse_spectral(PG_GETARG_KMEANS_MODEL(arg), "warm_start");
 	kmeans_model_view(PG_GETARG_KMEANS_MODEL(arg), &model);
 	if (model.k != out->engine.k)
 		ereport(ERROR,

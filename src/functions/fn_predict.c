@@ -45,6 +45,7 @@ typedef struct Predictor
 	MemoryContext cxt;			/* of what follows, which has the model's sizes */
 	float	   *prepared;		/* [d], the point */
 	float	   *d2;				/* [k], to the centroids; NULL: not asked for yet */
+	float	   *cluster_d2;		/* of a spectral model: to the nearest representative of each cluster */
 	MemoryContextCallback callback;
 } Predictor;
 
@@ -156,20 +157,38 @@ begin(FunctionCallInfo fcinfo, int nargs)
 	return s;
 }
 
-/* Squared distances of the point to all centroids: s->d2. */
-static void
-measure_all(Predictor *s)
+/* The nearest representative of each cluster. */
+static const float *
+nearest_by_cluster(Predictor *s)
+{
+	const KmPrepared *m = s->model;
+
+	for (int c = 0; c < m->clusters; c++)
+		s->cluster_d2[c] = INFINITY;
+	for (int i = 0; i < m->k; i++)
+		s->cluster_d2[m->cluster[i]] = Min(s->cluster_d2[m->cluster[i]], s->d2[i]);
+	return s->cluster_d2;
+}
+
+/* Squared distances of the point to all clusters, and their number. */
+static const float *
+measure_all(Predictor *s, int *k)
 {
 	int			d = s->model->prep.d;
 	int			slice = km_centroid_slice(d);
 
 	if (s->d2 == NULL)
+	{
 		s->d2 = MemoryContextAllocHuge(s->cxt, s->model->k * sizeof(float));
+		s->cluster_d2 = MemoryContextAlloc(s->cxt, Max(1, s->model->clusters) * sizeof(float));
+	}
 	for (int i = 0; i < s->model->k; i += slice)
 	{
 		CHECK_FOR_INTERRUPTS();
 		gk_distances(s->prepared, d, s->model->centroids + (int64) i * d, Min(slice, s->model->k - i), s->d2 + i);
 	}
+	*k = s->model->clusters > 0 ? s->model->clusters : s->model->k;
+	return s->model->clusters > 0 ? nearest_by_cluster(s) : s->d2;
 }
 
 /* kmeans_predict(model kmeans_model, VARIADIC point "any") returns int */
@@ -178,10 +197,12 @@ kmeans_predict(PG_FUNCTION_ARGS)
 {
 	Predictor  *s = begin(fcinfo, PG_NARGS() - 1);
 	float		d2;
+	int			nearest;
 
 	if (s == NULL)
 		PG_RETURN_NULL();
-	PG_RETURN_INT32(gk_nearest(s->prepared, s->model->prep.d, s->model->centroids, s->model->k, &d2));
+	nearest = gk_nearest(s->prepared, s->model->prep.d, s->model->centroids, s->model->k, &d2);
+	PG_RETURN_INT32(s->model->clusters > 0 ? s->model->cluster[nearest] : nearest);
 }
 
 /* kmeans_distance(model kmeans_model, VARIADIC point "any") returns float8 */
@@ -202,15 +223,17 @@ Datum
 kmeans_transform(PG_FUNCTION_ARGS)
 {
 	Predictor  *s = begin(fcinfo, PG_NARGS() - 1);
+	const float *d2;
 	double	   *distance;
+	int			k;
 
 	if (s == NULL)
 		PG_RETURN_NULL();
-	measure_all(s);
-	distance = palloc(s->model->k * sizeof(double));
-	for (int i = 0; i < s->model->k; i++)
-		distance[i] = gk_distance_from_d2(&s->model->prep, s->d2[i]);
-	PG_RETURN_DATUM(km_float8_array(distance, s->model->k));
+	d2 = measure_all(s, &k);
+	distance = palloc(k * sizeof(double));
+	for (int i = 0; i < k; i++)
+		distance[i] = gk_distance_from_d2(&s->model->prep, d2[i]);
+	PG_RETURN_DATUM(km_float8_array(distance, k));
 }
 
 /*
@@ -297,19 +320,21 @@ kmeans_nearest(PG_FUNCTION_ARGS)
 	int			m = km_parse_int(fcinfo, 2, "m", 1, PG_INT32_MAX);
 	Predictor  *s;
 	KmResult	result;
+	const float *d2;
 	uint64	   *rank;
+	int			k;
 
 	km_result_begin(fcinfo, &result);
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || (s = begin(fcinfo, 1)) == NULL)
 		return (Datum) 0;
-	measure_all(s);
-	m = Min(m, s->model->k);
-	rank = lowest_ranks(s->d2, s->model->k, m);
+	d2 = measure_all(s, &k);
+	m = Min(m, k);
+	rank = lowest_ranks(d2, k, m);
 	for (int i = 0; i < m; i++)
 	{
 		int			cluster = (int) (uint32) rank[i];
 		Datum		values[2] = {Int32GetDatum(cluster),
-		Float8GetDatum(gk_distance_from_d2(&s->model->prep, s->d2[cluster]))};
+		Float8GetDatum(gk_distance_from_d2(&s->model->prep, d2[cluster]))};
 		bool		nulls[2] = {false};
 
 		CHECK_FOR_INTERRUPTS();

@@ -12,6 +12,7 @@
 
 #include "utils/builtins.h"
 
+#include "core/spectral/gk_spectral.h"
 #include "functions/functions.h"
 
 PG_FUNCTION_INFO_V1(kmeans_evaluate);
@@ -37,57 +38,6 @@ put_measures(const GkMeasures *m, Datum *values, bool *nulls)
 	}
 }
 
-/*
- * kmeans_evaluate(model kmeans_model, relation regclass, sample int, nonfinite text)
- * returns a record
- */
-Datum
-kmeans_evaluate(PG_FUNCTION_ARGS)
-{
-	KmModelRows rows;
-	GkMeasures	measures = {0};
-	Datum		values[8];
-	bool		nulls[8] = {false};
-	GkStore    *store;
-	int			sample = km_parse_int(fcinfo, 2, "sample", 0, PG_INT32_MAX);
-
-	km_model_rows_open(fcinfo, 0, 1, 3, &rows);
-	store = km_model_rows_read(&rows, PG_GETARG_OID(1), false);
-	if (store == NULL)
-		km_notice_no_rows(rows.source);
-	else
-	{
-		GkError		err;
-
-		km_check(rows.host, gk_quality_model(store, &rows.model, sample, &measures, &err), &err);
-	}
-	km_host_end(rows.host);
-	if (store == NULL)
-		PG_RETURN_NULL();
-
-	values[0] = Int32GetDatum(measures.k);
-	values[1] = Int64GetDatum(measures.rows);
-	values[2] = Float8GetDatum(measures.inertia);
-	put_measures(&measures, values + 3, nulls + 3);
-	values[7] = Int64GetDatum(measures.sample);
-	PG_RETURN_DATUM(km_result_record(fcinfo, values, nulls, lengthof(values)));
-}
-
-/* A warm start and centroids belong to one k. */
-static void
-refuse_starts(FunctionCallInfo fcinfo)
-{
-	/* second and third of <options> after the weight column */
-	static const char *const names[] = {"warm_start", "centroids"};
-
-	for (int i = 0; i < 2; i++)
-		if (!PG_ARGISNULL(ARG_OPTIONS + 2 + i))
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("%s cannot be used with more than one k", names[i]),
-					 errhint("Use kmeans_fit() and kmeans_evaluate().")));
-}
-
 /* ---- labels ---- */
 
 typedef struct Collect
@@ -111,6 +61,92 @@ static void
 start_over(void *ctx)
 {
 	((Collect *) ctx)->rows = 0;
+}
+
+static int32_t *
+alloc_labels(const GkHost *engine, GkStore *store)
+{
+	int32_t    *label = gk_alloc(engine, gk_store_rows(store), sizeof(int32_t));
+
+	if (label == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory for the labels of " INT64_FORMAT " rows",
+						(int64) gk_store_rows(store))));
+	return label;
+}
+
+/* ---- one model ---- */
+
+/* The measures of a spectral model's clusters, which are not those of its centroids. */
+static void
+measure_spectral(KmModelRows *rows, GkStore *store, int sample, GkMeasures *out)
+{
+	const GkModel *m = &rows->model;
+	Collect		labels = {alloc_labels(km_host_engine(rows->host), store)};
+	GkLabelSink sink = {&labels, collect, start_over};
+	const GkBackend *backend;
+	GkError		err;
+
+	km_check(rows->host, gk_store_prepare_as(store, &m->prep, &err), &err);
+	backend = km_choose_backend(rows->host, GK_DEVICE_CPU, gk_store_rows(store), m->prep.d, m->k);
+	km_check(rows->host, gk_spectral_label(store, backend, m, &sink, &err), &err);
+	km_check(rows->host, gk_quality_labels(store, labels.label, m->spectral.k, sample, out, &err), &err);
+}
+
+/*
+ * kmeans_evaluate(model kmeans_model, relation regclass, sample int, nonfinite text)
+ * returns a record
+ */
+Datum
+kmeans_evaluate(PG_FUNCTION_ARGS)
+{
+	KmModelRows rows;
+	GkMeasures	measures = {0};
+	Datum		values[8];
+	bool		nulls[8] = {false};
+	GkStore    *store;
+	int			sample = km_parse_int(fcinfo, 2, "sample", 0, PG_INT32_MAX);
+
+	km_model_rows_open(fcinfo, 0, 1, 3, &rows);
+	store = km_model_rows_read(&rows, PG_GETARG_OID(1), false);
+	if (store == NULL)
+		km_notice_no_rows(rows.source);
+	else
+	{
+		GkError		err;
+
+		if (rows.model.spectral.k > 0)
+			measure_spectral(&rows, store, sample, &measures);
+		else
+			km_check(rows.host, gk_quality_model(store, &rows.model, sample, &measures, &err), &err);
+	}
+	km_host_end(rows.host);
+	if (store == NULL)
+		PG_RETURN_NULL();
+
+	values[0] = Int32GetDatum(measures.k);
+	values[1] = Int64GetDatum(measures.rows);
+	values[2] = Float8GetDatum(measures.inertia);
+	nulls[2] = rows.model.spectral.k > 0;
+	put_measures(&measures, values + 3, nulls + 3);
+	values[7] = Int64GetDatum(measures.sample);
+	PG_RETURN_DATUM(km_result_record(fcinfo, values, nulls, lengthof(values)));
+}
+
+/* A warm start and centroids belong to one k. */
+static void
+refuse_starts(FunctionCallInfo fcinfo)
+{
+	/* second and third of <options> after the weight column */
+	static const char *const names[] = {"warm_start", "centroids"};
+
+	for (int i = 0; i < 2; i++)
+		if (!PG_ARGISNULL(ARG_OPTIONS + 2 + i))
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("%s cannot be used with more than one k", names[i]),
+					 errhint("Use kmeans_fit() and kmeans_evaluate().")));
 }
 
 /* ---- what to suggest ---- */
@@ -164,12 +200,7 @@ fit_each_k(KmFit *fit, GkStore *store, int k_min, int k_max, int step, int sampl
 	Collect		labels = {0};
 	GkError		err;
 
-	labels.label = gk_alloc(engine, gk_store_rows(store), sizeof(int32_t));
-	if (labels.label == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OUT_OF_MEMORY),
-				 errmsg("out of memory for the labels of " INT64_FORMAT " rows",
-						(int64) gk_store_rows(store))));
+	labels.label = alloc_labels(engine, store);
 
 	fit->options.engine.shared = &seeds;
 	for (int64 k = k_min; k <= k_max; k += step)

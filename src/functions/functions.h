@@ -11,6 +11,7 @@
  *   fn_label_column.c   kmeans(label_column): labels into the table, by fn_label_changes.c
  *   fn_label_table.c    kmeans_label_table(): labels into a new table, by fn_label_changes.c
  *   fn_distances.c      kmeans_anomalies(), kmeans_medoids(): rows far from their centroid, and near
+ *   fn_spectral.c       kmeans_spectral(), kmeans_spectral_fit(): a fit of representatives, clustered
  *   fn_prepared.c       models made ready for points, kept by the session
  *   fn_predict.c        kmeans_predict(), _distance(), _transform(), _memberships(), _nearest(): one point, a model
  *   fn_quality.c        kmeans_evaluate(), kmeans_scan(): how good clusters are, which k
@@ -115,6 +116,8 @@ typedef struct KmPrepared
 	GkPrep		prep;
 	int			k;
 	float	   *centroids;		/* [k][d], prepared */
+	int			clusters;		/* of a spectral model, whose k centroids are representatives; else 0 */
+	int32	   *cluster;		/* [k] of each representative */
 	char	   *names;			/* of the features, one after the other, or NULL */
 
 	/* What it was made from, by whom. */
@@ -164,6 +167,7 @@ typedef struct KmFit
 	KmPgHost   *host;
 	KmSource   *source;
 	KmFitOptions options;
+	const GkSpectralOptions *spectral;	/* or NULL; options.engine.k is the number of representatives */
 	bool		as_model;		/* the result has to fit a kmeans_model */
 	KmReadCounts counts;
 	char	   *schema;			/* of gkmeans, if the rows are in shards on other servers; else NULL */
@@ -174,6 +178,13 @@ typedef struct KmFit
 /* From the arguments (relation, columns, k, ..., <options>). */
 extern void km_fit_open(FunctionCallInfo fcinfo, int first_option, const char *label_column,
 						bool identify, KmFit *fit);
+
+/* The same, when k is known. */
+extern void km_fit_open_k(FunctionCallInfo fcinfo, int first_option, int k, const char *label_column,
+						  bool identify, KmFit *fit);
+
+/* The model of a fit as a value. */
+extern KmeansModel *km_fit_model(const KmFit *fit);
 
 /* Begin the host, read and prepare.  NULL, after a NOTICE: no usable rows. */
 extern GkStore *km_fit_load(KmFit *fit, const KmLabelWant *want, KmTables *tables);

@@ -9,6 +9,7 @@
 #include "miscadmin.h"
 #include "utils/array.h"
 
+#include "core/spectral/gk_spectral.h"
 #include "pg/pg.h"
 
 void
@@ -45,9 +46,33 @@ km_result_record(FunctionCallInfo fcinfo, Datum *values, bool *nulls, int n)
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
 }
 
+/* The clusters of a spectral model in the place of its representatives. */
+static GkModel
+clusters_of(const GkModel *m)
+{
+	GkModel		to = *m;
+	GkSpectralClusters clusters;
+
+	to.k = m->spectral.k;
+	to.spectral.k = 0;
+	to.size = clusters.size = palloc(to.k * sizeof(int64));
+	to.centroids = clusters.centroid = palloc_extended((Size) to.k * m->prep.d * sizeof(double), MCXT_ALLOC_HUGE);
+	to.cluster_inertia = clusters.inertia = palloc(to.k * sizeof(double));
+	to.radius = clusters.radius = palloc(to.k * sizeof(double));
+	gk_spectral_clusters(m, &clusters);
+	return to;
+}
+
 void
 km_result_clusters(KmResult *result, const GkModel *m)
 {
+	GkModel		clusters;
+
+	if (m->spectral.k > 0)
+	{
+		clusters = clusters_of(m);
+		m = &clusters;
+	}
 	for (int c = 0; c < m->k; c++)
 	{
 		Datum		values[5];

@@ -38,20 +38,33 @@ const char *const kmeans_init_words[KMEANS_INITS] = {
 };
 const char *const kmeans_distance_words[KMEANS_DISTANCES] = {"euclidean", "cosine"};
 
+const char *const kmeans_affinity_words[KMEANS_AFFINITIES] = {"nearest_neighbors", "rbf"};
+const char *const kmeans_laplacian_words[KMEANS_LAPLACIANS] = {"symmetric", "random_walk", "unnormalized"};
+const char *const kmeans_choice_words[KMEANS_CHOICES] = {"given", "components", "last gap", "power gap", "gap"};
+
 /* Size of a value.  With lengths in their limits nothing here overflows. */
 static uint64
-model_size(uint64 k, uint64 d, uint64 history_len, bool weighted, uint64 names_len)
+model_size(const KmeansModel *head)
 {
-	uint64		numbers = 2 * d + k * d + 3 * k + 2 * history_len;
+	uint64		k = head->k;
+	uint64		d = head->d;
+	uint64		numbers = 2 * d + k * d + 3 * k + 2 * (uint64) head->history_len;
+	uint64		integers = d + (head->weighted ? 1 : 0);
 
-	return offsetof(KmeansModel, data) + numbers * sizeof(double) + (d + (weighted ? 1 : 0)) * sizeof(int32) + names_len;
+	if (head->clusters > 0)
+	{
+		numbers += sizeof(KmeansSpectral) / sizeof(double) + head->eigenvalues;
+		integers += k;
+	}
+	return offsetof(KmeansModel, data) + numbers * sizeof(double) + integers * sizeof(int32) + head->names_len;
 }
 
-/* Where the arrays lie; ncolumns names follow at *names. */
+/* Where the arrays lie; ncolumns names follow at *names, and *spectral is what a spectral model has. */
 static void
-model_arrays(const KmeansModel *v, GkModel *m, char **names)
+model_arrays(const KmeansModel *v, GkModel *m, KmeansSpectral **spectral, char **names)
 {
 	double	   *at = (double *) v->data;
+	int32_t    *grids;
 	int64		k = v->k;
 	int64		d = v->d;
 
@@ -71,14 +84,47 @@ model_arrays(const KmeansModel *v, GkModel *m, char **names)
 	at += v->history_len;
 	m->history_shift = at;
 	at += v->history_len;
-	m->prep.expo = (int32_t *) at;
+	*spectral = NULL;
+	if (v->clusters > 0)
+	{
+		*spectral = (KmeansSpectral *) at;
+		m->spectral.eigenvalue = (double *) (*spectral + 1);
+		at = m->spectral.eigenvalue + v->eigenvalues;
+	}
+	m->prep.expo = grids = (int32_t *) at;
 	m->weights.known = v->weighted != 0;
-	*names = (char *) (m->prep.expo + d + (m->weights.known ? 1 : 0));
+	grids += d + (m->weights.known ? 1 : 0);
+	if (v->clusters > 0)
+	{
+		m->spectral.cluster = grids;
+		grids += k;
+	}
+	*names = (char *) grids;
+}
+
+/* The spectral part of a model from that of its value, but for the arrays. */
+static void
+view_spectral(const KmeansModel *v, const KmeansSpectral *from, GkSpectral *to)
+{
+	to->k = v->clusters;
+	to->neigenvalues = v->eigenvalues;
+	to->asked = (GkSpectralOptions)
+	{
+		from->k_asked, from->neighbors, (GkAffinity) from->affinity, from->gamma, (GkLaplacian) from->laplacian
+	};
+	to->choice = (GkChoice) from->choice;
+	to->strength = from->strength;
+	to->components = from->components;
+	to->cut_off = from->cut_off;
+	to->graph_ms = from->graph_ms;
+	to->eigen_ms = from->eigen_ms;
+	to->embed_ms = from->embed_ms;
 }
 
 void
 kmeans_model_view(const KmeansModel *v, GkModel *m)
 {
+	KmeansSpectral *spectral;
 	char	   *names;
 
 	memset(m, 0, sizeof(*m));
@@ -104,18 +150,21 @@ kmeans_model_view(const KmeansModel *v, GkModel *m)
 	m->total_ms = v->total_ms;
 	memcpy(m->device, v->device, sizeof(m->device));
 	memcpy(m->strategy, v->strategy, sizeof(m->strategy));
-	model_arrays(v, m, &names);
+	model_arrays(v, m, &spectral, &names);
 	if (m->weights.known)
 		m->weights.expo = m->prep.expo[v->d];
+	if (spectral != NULL)
+		view_spectral(v, spectral, &m->spectral);
 }
 
 const char *
 kmeans_model_names(const KmeansModel *v)
 {
+	KmeansSpectral *spectral;
 	GkModel		m;
 	char	   *names;
 
-	model_arrays(v, &m, &names);
+	model_arrays(v, &m, &spectral, &names);
 	return names;
 }
 
@@ -171,12 +220,23 @@ kmeans_model_from_datum(Datum datum)
 		v->history_len < 0 || v->names_len < 0 ||
 		v->distance < 0 || v->distance >= KMEANS_DISTANCES ||
 		v->init < 0 || v->init >= KMEANS_INITS ||
-		v->weighted > 1 || VARSIZE(v) != model_size(v->k, v->d, v->history_len, v->weighted, v->names_len))
+		v->weighted > 1 || v->clusters < 0 || v->clusters > v->k || v->eigenvalues < 0 || v->eigenvalues > v->k ||
+		VARSIZE(v) != model_size(v))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("kmeans_model of %d clusters with %d features has a wrong size, %u bytes",
 						v->k, v->d, VARSIZE(v))));
 	return v;
+}
+
+void
+kmeans_model_refuse_spectral(const KmeansModel *v, const char *what)
+{
+	if (v->clusters > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("%s cannot be used with a spectral model", what),
+				 errdetail("Its %d clusters are made of %d representatives.", v->clusters, v->k)));
 }
 
 /* ---- the rules ---- */
@@ -241,6 +301,31 @@ validate_columns(const GkModel *m, char *const *columns, int ncolumns, bool colu
 							i, strlen(columns[i]), NAMEDATALEN - 1)));
 }
 
+static void
+validate_spectral(const GkModel *m, int sqlstate)
+{
+	const GkSpectral *s = &m->spectral;
+
+	check_integer("spectral.k", s->k, 1, m->k, sqlstate);
+	check_integer("spectral.k_asked", s->asked.k, 0, GK_MAX_K, sqlstate);
+	check_integer("spectral.neighbors", s->asked.neighbors, 1, PG_INT32_MAX, sqlstate);
+	check_integer("spectral.affinity", s->asked.affinity, 0, KMEANS_AFFINITIES - 1, sqlstate);
+	check_integer("spectral.laplacian", s->asked.laplacian, 0, KMEANS_LAPLACIANS - 1, sqlstate);
+	check_integer("spectral.choice", s->choice, 0, KMEANS_CHOICES - 1, sqlstate);
+	check_integer("spectral.components", s->components, 1, m->k, sqlstate);
+	check_integer("spectral.cut_off", s->cut_off, 0, m->k, sqlstate);
+	check_integer("spectral.eigenvalues", s->neigenvalues, 0, m->k, sqlstate);
+	check_number("spectral.gamma", s->asked.gamma, 0.0, sqlstate);
+	check_number("spectral.strength", s->strength, 0.0, sqlstate);
+	check_number("spectral.graph_ms", s->graph_ms, 0.0, sqlstate);
+	check_number("spectral.eigen_ms", s->eigen_ms, 0.0, sqlstate);
+	check_number("spectral.embed_ms", s->embed_ms, 0.0, sqlstate);
+	check_numbers("spectral.eigenvalues[%lld]", s->eigenvalue, s->neigenvalues, 0.0, sqlstate);
+	for (int i = 0; i < m->k; i++)
+		if (s->cluster[i] < 0 || s->cluster[i] >= s->k)
+			check_integer(psprintf("spectral.clusters[%d]", i), s->cluster[i], 0, s->k - 1, sqlstate);
+}
+
 void
 kmeans_model_validate(const GkModel *m, char *const *columns, int ncolumns, bool columns_array,
 					  int sqlstate)
@@ -293,9 +378,31 @@ kmeans_model_validate(const GkModel *m, char *const *columns, int ncolumns, bool
 	check_integer("preparation.weight_exp", m->weights.expo, MIN_WEIGHT_EXP, MAX_WEIGHT_EXP, sqlstate);
 	check_numbers("history.inertia[%lld]", m->history_inertia, m->history_len, 0.0, sqlstate);
 	check_numbers("history.shift[%lld]", m->history_shift, m->history_len, 0.0, sqlstate);
+	if (m->spectral.k != 0)
+		validate_spectral(m, sqlstate);
 }
 
 /* ---- building ---- */
+
+static void
+put_spectral(const GkSpectral *from, int k, KmeansSpectral *to, GkModel *arrays)
+{
+	to->gamma = from->asked.gamma;
+	to->strength = from->strength;
+	to->graph_ms = from->graph_ms;
+	to->eigen_ms = from->eigen_ms;
+	to->embed_ms = from->embed_ms;
+	to->k_asked = from->asked.k;
+	to->neighbors = from->asked.neighbors;
+	to->affinity = from->asked.affinity;
+	to->laplacian = from->asked.laplacian;
+	to->choice = from->choice;
+	to->components = from->components;
+	to->cut_off = from->cut_off;
+	if (from->neigenvalues > 0)
+		memcpy(arrays->spectral.eigenvalue, from->eigenvalue, from->neigenvalues * sizeof(double));
+	memcpy(arrays->spectral.cluster, from->cluster, k * sizeof(int32));
+}
 
 /* One value for a validated model. */
 KmeansModel *
@@ -306,16 +413,20 @@ kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns, bool
 	uint64		names_len = 0;
 	uint64		size;
 	uint64		text;
+	KmeansModel head = {.k = m->k,.d = m->prep.d,.history_len = m->history_len,.weighted = m->weights.known,
+	.clusters = m->spectral.k,.eigenvalues = m->spectral.neigenvalues};
+	KmeansSpectral *spectral;
 	KmeansModel *v;
 	GkModel		to;
 	char	   *names;
 
 	for (int i = 0; i < ncolumns; i++)
 		names_len += strlen(columns[i]) + 1;
-	size = model_size(k, d, m->history_len, m->weights.known, names_len);
+	head.names_len = (int32) names_len;
+	size = model_size(&head);
 	/* A value must also fit into 1 GB as text, or the table could not be dumped. */
 	text = (k * d + 3 * k + 3 * d + 2 * (uint64) m->history_len) * TEXT_NUMBER +
-		k * TEXT_CLUSTER + 7 * names_len + 4096;
+		k * TEXT_CLUSTER + 7 * names_len + 4096 + (m->spectral.k > 0 ? k + m->spectral.neigenvalues : 0) * TEXT_NUMBER;
 	if (Max(size, text) > MaxAllocSize)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -342,6 +453,8 @@ kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns, bool
 	v->converged = m->converged;
 	v->columns_array = columns_array;
 	v->weighted = m->weights.known;
+	v->clusters = m->spectral.k;
+	v->eigenvalues = m->spectral.neigenvalues;
 	v->seed = m->seed;
 	v->rows_used = m->rows_used;
 	v->rows_skipped = m->rows_skipped;
@@ -357,7 +470,7 @@ kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns, bool
 	strlcpy(v->device, m->device, sizeof(v->device));
 	strlcpy(v->strategy, m->strategy, sizeof(v->strategy));
 
-	model_arrays(v, &to, &names);
+	model_arrays(v, &to, &spectral, &names);
 	memcpy(to.prep.center, m->prep.center, d * sizeof(double));
 	memcpy(to.prep.scale, m->prep.scale, d * sizeof(double));
 	memcpy(to.prep.expo, m->prep.expo, d * sizeof(int32));
@@ -372,6 +485,8 @@ kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns, bool
 		memcpy(to.history_inertia, m->history_inertia, m->history_len * sizeof(double));
 		memcpy(to.history_shift, m->history_shift, m->history_len * sizeof(double));
 	}
+	if (spectral != NULL)
+		put_spectral(&m->spectral, m->k, spectral, &to);
 	for (int i = 0; i < ncolumns; i++)
 	{
 		size_t		len = strlen(columns[i]) + 1;

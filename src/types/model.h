@@ -40,6 +40,8 @@ typedef struct KmeansModel
 	uint8		converged;
 	uint8		columns_array;	/* the point is one array or vector column */
 	uint8		weighted;		/* the grid of the weights follows expo */
+	int32		clusters;		/* of a spectral model; else 0 */
+	int32		eigenvalues;
 	int64		seed;
 	int64		rows_used;
 	int64		rows_skipped;
@@ -54,6 +56,24 @@ typedef struct KmeansModel
 	char		strategy[64];
 	double		data[FLEXIBLE_ARRAY_MEMBER];
 } KmeansModel;
+
+/* What a spectral model has after its history; eigenvalues follow.  Clusters follow the grids. */
+typedef struct KmeansSpectral
+{
+	double		gamma;
+	double		strength;
+	double		graph_ms;
+	double		eigen_ms;
+	double		embed_ms;
+	int32		k_asked;		/* 0: not given */
+	int32		neighbors;
+	int32		affinity;		/* GkAffinity */
+	int32		laplacian;		/* GkLaplacian */
+	int32		choice;			/* GkChoice */
+	int32		components;
+	int32		cut_off;
+	int32		unused;
+} KmeansSpectral;
 
 /* ncolumns for a model whose points are one array or vector column, columns[0]. */
 #define KMEANS_ARRAY_COLUMN	(-1)
@@ -87,9 +107,18 @@ extern char **kmeans_model_columns(const KmeansModel *v);
 extern void kmeans_model_put(StringInfo buf, const KmeansModel *v, int encoding);
 extern KmeansModel *kmeans_model_get(StringInfo buf, int encoding);
 
+/* An ERROR if the clusters of a model are not those of its centroids; what: that cannot be had. */
+extern void kmeans_model_refuse_spectral(const KmeansModel *v, const char *what);
+
 /* The words for init and distance, as options and in a model's text. */
 extern const char *const kmeans_init_words[];
 extern const char *const kmeans_distance_words[];
+extern const char *const kmeans_affinity_words[];
+extern const char *const kmeans_laplacian_words[];
+extern const char *const kmeans_choice_words[];
+#define KMEANS_AFFINITIES	(GK_AFFINITY_RBF + 1)
+#define KMEANS_LAPLACIANS	(GK_LAPLACIAN_UNNORMALIZED + 1)
+#define KMEANS_CHOICES		(GK_CHOICE_GAP + 1)
 #define KMEANS_INITS		(GK_INIT_HIERARCHICAL + 1)
 #define KMEANS_DISTANCES	(GK_COSINE + 1)
 

@@ -17,6 +17,11 @@
  *   string  device, strategy, columns[ncolumns]: int32 length, then the bytes in
  *           the client's encoding, in a text form of a kmeans_state in UTF-8
  *   int32   weight_exp, where the fit had weights
+ * and of a spectral model
+ *   int32   magic, k, number of eigenvalues, k_asked, neighbors, affinity, laplacian, choice,
+ *           components, cut_off
+ *   float8  gamma, strength, graph_ms, eigen_ms, embed_ms, eigenvalues
+ *   int32   cluster[k] of each representative
  */
 #include "postgres.h"
 
@@ -38,6 +43,8 @@ PG_FUNCTION_INFO_V1(kmeans_model_recv);
 
 /* Elements between two looks for a cancel. */
 #define SLICE	65536
+
+#define SPECTRAL_MAGIC	0x6b6d7331	/* "kms1" */
 
 /* ---- text ---- */
 
@@ -81,6 +88,31 @@ put_numbers(StringInfo out, const double *v, int n)
 		put_number(out, v[i]);
 	}
 	appendStringInfoChar(out, ']');
+}
+
+static void
+put_spectral(StringInfo out, const GkModel *m)
+{
+	const GkSpectral *s = &m->spectral;
+
+	appendStringInfo(out, ", \"spectral\": {\"k\": %d, \"k_asked\": %d", s->k, s->asked.k);
+	put_key_string(out, "choice", kmeans_choice_words[s->choice]);
+	put_key_number(out, "strength", s->strength);
+	appendStringInfo(out, ", \"components\": %d, \"cut_off\": %d", s->components, s->cut_off);
+	put_key_string(out, "affinity", kmeans_affinity_words[s->asked.affinity]);
+	appendStringInfo(out, ", \"neighbors\": %d", s->asked.neighbors);
+	put_key_number(out, "gamma", s->asked.gamma);
+	put_key_string(out, "laplacian", kmeans_laplacian_words[s->asked.laplacian]);
+	put_key(out, "eigenvalues");
+	put_numbers(out, s->eigenvalue, s->neigenvalues);
+	put_key(out, "clusters");
+	for (int i = 0; i < m->k; i++)
+		appendStringInfo(out, "%s%d", i > 0 ? ", " : "[", s->cluster[i]);
+	appendStringInfoChar(out, ']');
+	put_key_number(out, "graph_ms", s->graph_ms);
+	put_key_number(out, "eigen_ms", s->eigen_ms);
+	put_key_number(out, "embed_ms", s->embed_ms);
+	appendStringInfoChar(out, '}');
 }
 
 Datum
@@ -143,6 +175,8 @@ kmeans_model_out(PG_FUNCTION_ARGS)
 	put_numbers(&out, m.history_shift, m.history_len);
 	appendStringInfoChar(&out, '}');
 
+	if (m.spectral.k > 0)
+		put_spectral(&out, &m);
 	put_key_string(&out, "device", m.device);
 	put_key_string(&out, "strategy", m.strategy);
 	put_key_number(&out, "load_ms", m.load_ms);
@@ -179,6 +213,31 @@ send_string(StringInfo buf, const char *s, int encoding)
 
 	pq_sendint32(buf, len);
 	pq_sendbytes(buf, converted, len);
+}
+
+static void
+send_spectral(StringInfo buf, const GkModel *m)
+{
+	const GkSpectral *s = &m->spectral;
+
+	pq_sendint32(buf, SPECTRAL_MAGIC);
+	pq_sendint32(buf, s->k);
+	pq_sendint32(buf, s->neigenvalues);
+	pq_sendint32(buf, s->asked.k);
+	pq_sendint32(buf, s->asked.neighbors);
+	pq_sendint32(buf, s->asked.affinity);
+	pq_sendint32(buf, s->asked.laplacian);
+	pq_sendint32(buf, s->choice);
+	pq_sendint32(buf, s->components);
+	pq_sendint32(buf, s->cut_off);
+	pq_sendfloat8(buf, s->asked.gamma);
+	pq_sendfloat8(buf, s->strength);
+	pq_sendfloat8(buf, s->graph_ms);
+	pq_sendfloat8(buf, s->eigen_ms);
+	pq_sendfloat8(buf, s->embed_ms);
+	send_numbers(buf, s->eigenvalue, s->neigenvalues);
+	for (int i = 0; i < m->k; i++)
+		pq_sendint32(buf, s->cluster[i]);
 }
 
 void
@@ -229,6 +288,8 @@ kmeans_model_put(StringInfo buf, const KmeansModel *v, int encoding)
 		send_string(buf, columns[i], encoding);
 	if (m.weights.known)
 		pq_sendint32(buf, m.weights.expo);
+	if (m.spectral.k > 0)
+		send_spectral(buf, &m);
 }
 
 Datum
@@ -295,6 +356,54 @@ recv_string(StringInfo buf, const char *name, int max, int encoding)
 	if (converted > max)
 		INVALID("\"%s\" has %d bytes, expected up to %d", name, converted, max);
 	return s;
+}
+
+/* Does the spectral part begin here, or after so many bytes? */
+static bool
+spectral_at(const StringInfoData *buf, int offset)
+{
+	uint32		magic;
+
+	if (buf->len - buf->cursor < offset + (int) sizeof(magic))
+		return false;
+	memcpy(&magic, buf->data + buf->cursor + offset, sizeof(magic));
+	return pg_ntoh32(magic) == SPECTRAL_MAGIC;
+}
+
+/* Bytes of the spectral part before its arrays. */
+#define SPECTRAL_BYTES	(10 * 4 + 5 * 8)
+
+static void
+recv_spectral(StringInfo buf, GkModel *m)
+{
+	GkSpectral *s = &m->spectral;
+	int64		rest = buf->len - buf->cursor;
+
+	if (rest < SPECTRAL_BYTES)
+		INVALID("\"spectral\" has %lld bytes, expected at least %d", (long long) rest, SPECTRAL_BYTES);
+	(void) pq_getmsgint(buf, 4);
+	s->k = (int) pq_getmsgint(buf, 4);
+	s->neigenvalues = (int) pq_getmsgint(buf, 4);
+	if (s->k < 1 || s->neigenvalues < 0 ||
+		rest != SPECTRAL_BYTES + (int64) s->neigenvalues * 8 + (int64) m->k * 4)
+		INVALID("\"spectral\" has %lld bytes, expected %lld for %d clusters and %d eigenvalues", (long long) rest,
+				(long long) (SPECTRAL_BYTES + (int64) s->neigenvalues * 8 + (int64) m->k * 4), s->k, s->neigenvalues);
+	s->asked.k = (int) pq_getmsgint(buf, 4);
+	s->asked.neighbors = (int) pq_getmsgint(buf, 4);
+	s->asked.affinity = (GkAffinity) pq_getmsgint(buf, 4);
+	s->asked.laplacian = (GkLaplacian) pq_getmsgint(buf, 4);
+	s->choice = (GkChoice) pq_getmsgint(buf, 4);
+	s->components = (int) pq_getmsgint(buf, 4);
+	s->cut_off = (int) pq_getmsgint(buf, 4);
+	s->asked.gamma = pq_getmsgfloat8(buf);
+	s->strength = pq_getmsgfloat8(buf);
+	s->graph_ms = pq_getmsgfloat8(buf);
+	s->eigen_ms = pq_getmsgfloat8(buf);
+	s->embed_ms = pq_getmsgfloat8(buf);
+	s->eigenvalue = recv_numbers(buf, s->neigenvalues);
+	s->cluster = palloc(m->k * sizeof(int32));
+	for (int i = 0; i < m->k; i++)
+		s->cluster[i] = (int) pq_getmsgint(buf, 4);
 }
 
 KmeansModel *
@@ -377,9 +486,11 @@ kmeans_model_get(StringInfo buf, int encoding)
 	columns = palloc(ncolumns * sizeof(char *) + 1);
 	for (int i = 0; i < ncolumns; i++)
 		columns[i] = recv_string(buf, "columns", NAMEDATALEN - 1, encoding);
-	m.weights.known = buf->len - buf->cursor == sizeof(int32);
+	m.weights.known = buf->len - buf->cursor == sizeof(int32) || spectral_at(buf, sizeof(int32));
 	if (m.weights.known)
 		m.weights.expo = (int) pq_getmsgint(buf, 4);
+	if (spectral_at(buf, 0))
+		recv_spectral(buf, &m);
 	if (buf->cursor != buf->len)
 		INVALID("%d bytes follow the end of the value", buf->len - buf->cursor);
 	kmeans_model_validate(&m, columns, ncolumns, columns_array, ERRCODE_INVALID_BINARY_REPRESENTATION);

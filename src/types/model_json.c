@@ -23,13 +23,13 @@ PG_FUNCTION_INFO_V1(kmeans_model_in);
 
 typedef enum Scope
 {
-	ROOT, PREPARATION, HISTORY, CLUSTER, SCOPES
+	ROOT, PREPARATION, HISTORY, CLUSTER, SPECTRAL, SCOPES
 } Scope;
 
-/* INIT and DISTANCE are words, OBJECT is a scope of its own. */
+/* INIT to CHOICE are words, OBJECT is a scope of its own. */
 typedef enum Type
 {
-	INTEGER, BIGINT, NUMBER, BOOLEAN, STRING, INIT, DISTANCE, OBJECT
+	INTEGER, BIGINT, NUMBER, BOOLEAN, STRING, INIT, DISTANCE, AFFINITY, LAPLACIAN, CHOICE, OBJECT
 } Type;
 
 /* PER_CLUSTER: one value, but in each cluster's object. */
@@ -73,6 +73,8 @@ typedef struct Reader
 	Vector		expo;
 	Vector		history_inertia;
 	Vector		history_shift;
+	Vector		eigenvalues;
+	Vector		spectral_clusters;
 	int64		centroid_len;	/* features of cluster 0 */
 } Reader;
 
@@ -86,8 +88,9 @@ typedef struct Key
 	bool		optional;		/* keeps its initial value when missing */
 } Key;
 
-/* Of weight_exp: it was not given. */
+/* Of weight_exp, and of the clusters of a spectral model: it was not given. */
 #define NO_WEIGHTS	PG_INT32_MIN
+#define NO_SPECTRAL	PG_INT32_MIN
 
 static const Key keys[] = {
 	{ROOT, "version", INTEGER, ONE, offsetof(Reader, version)},
@@ -108,6 +111,7 @@ static const Key keys[] = {
 	{ROOT, "clusters", OBJECT, ARRAY, CLUSTER},
 	{ROOT, "preparation", OBJECT, ONE, PREPARATION},
 	{ROOT, "history", OBJECT, ONE, HISTORY},
+	{ROOT, "spectral", OBJECT, ONE, SPECTRAL, true},
 	{ROOT, "device", STRING, ONE, offsetof(Reader, m.device)},
 	{ROOT, "strategy", STRING, ONE, offsetof(Reader, m.strategy)},
 	{ROOT, "load_ms", NUMBER, ONE, offsetof(Reader, m.load_ms)},
@@ -123,6 +127,21 @@ static const Key keys[] = {
 	{PREPARATION, "weight_exp", INTEGER, ONE, offsetof(Reader, m.weights.expo), true},
 	{HISTORY, "inertia", NUMBER, ARRAY, offsetof(Reader, history_inertia)},
 	{HISTORY, "shift", NUMBER, ARRAY, offsetof(Reader, history_shift)},
+	{SPECTRAL, "k", INTEGER, ONE, offsetof(Reader, m.spectral.k)},
+	{SPECTRAL, "k_asked", INTEGER, ONE, offsetof(Reader, m.spectral.asked.k)},
+	{SPECTRAL, "choice", CHOICE, ONE, offsetof(Reader, m.spectral.choice)},
+	{SPECTRAL, "strength", NUMBER, ONE, offsetof(Reader, m.spectral.strength)},
+	{SPECTRAL, "components", INTEGER, ONE, offsetof(Reader, m.spectral.components)},
+	{SPECTRAL, "cut_off", INTEGER, ONE, offsetof(Reader, m.spectral.cut_off)},
+	{SPECTRAL, "affinity", AFFINITY, ONE, offsetof(Reader, m.spectral.asked.affinity)},
+	{SPECTRAL, "neighbors", INTEGER, ONE, offsetof(Reader, m.spectral.asked.neighbors)},
+	{SPECTRAL, "gamma", NUMBER, ONE, offsetof(Reader, m.spectral.asked.gamma)},
+	{SPECTRAL, "laplacian", LAPLACIAN, ONE, offsetof(Reader, m.spectral.asked.laplacian)},
+	{SPECTRAL, "eigenvalues", NUMBER, ARRAY, offsetof(Reader, eigenvalues)},
+	{SPECTRAL, "clusters", INTEGER, ARRAY, offsetof(Reader, spectral_clusters)},
+	{SPECTRAL, "graph_ms", NUMBER, ONE, offsetof(Reader, m.spectral.graph_ms)},
+	{SPECTRAL, "eigen_ms", NUMBER, ONE, offsetof(Reader, m.spectral.eigen_ms)},
+	{SPECTRAL, "embed_ms", NUMBER, ONE, offsetof(Reader, m.spectral.embed_ms)},
 	{CLUSTER, "size", BIGINT, PER_CLUSTER, offsetof(Reader, size)},
 	{CLUSTER, "inertia", NUMBER, PER_CLUSTER, offsetof(Reader, inertia)},
 	{CLUSTER, "radius", NUMBER, PER_CLUSTER, offsetof(Reader, radius)},
@@ -132,11 +151,11 @@ static const Key keys[] = {
 StaticAssertDecl(lengthof(keys) <= 64, "too many keys for the bits of Reader.seen");
 
 static const char *const type_names[] = {
-	"an integer", "an integer", "a number", "true or false", "a string", "a string", "a string", "an object"
+	"an integer", "an integer", "a number", "true or false", "a string", "a string", "a string", "a string", "a string", "a string", "an object"
 };
 static const char *const array_names[] = {
 	"an array of integers", "an array of integers", "an array of numbers", NULL,
-	"an array of strings", NULL, NULL, "an array of objects"
+	"an array of strings", NULL, NULL, NULL, NULL, NULL, "an array of objects"
 };
 
 /* ---- errors ---- */
@@ -154,6 +173,8 @@ place(const Reader *r, const Key *key)
 		appendStringInfoString(&s, "preparation.");
 	else if (key->scope == HISTORY)
 		appendStringInfoString(&s, "history.");
+	else if (key->scope == SPECTRAL)
+		appendStringInfoString(&s, "spectral.");
 	else if (key->scope == CLUSTER)
 		appendStringInfo(&s, "clusters[%lld].", (long long) r->element[0]);
 	appendStringInfoString(&s, key->name);
@@ -333,6 +354,15 @@ on_scalar(void *state, char *token, JsonTokenType tokentype)
 		case DISTANCE:
 			*(GkDistance *) at = read_word(r, token, kmeans_distance_words, KMEANS_DISTANCES);
 			break;
+		case AFFINITY:
+			*(GkAffinity *) at = read_word(r, token, kmeans_affinity_words, KMEANS_AFFINITIES);
+			break;
+		case LAPLACIAN:
+			*(GkLaplacian *) at = read_word(r, token, kmeans_laplacian_words, KMEANS_LAPLACIANS);
+			break;
+		case CHOICE:
+			*(GkChoice *) at = read_word(r, token, kmeans_choice_words, KMEANS_CHOICES);
+			break;
 		case OBJECT:
 			break;
 	}
@@ -467,6 +497,25 @@ check_length(const char *name, int64 len, const char *other, int64 expected)
 				name, (long long) len, (long long) expected, other);
 }
 
+/* Take over what belongs to a spectral model, if this is one. */
+static void
+finish_spectral(Reader *r)
+{
+	GkSpectral *s = &r->m.spectral;
+
+	if (s->k == NO_SPECTRAL)
+	{
+		s->k = 0;
+		return;
+	}
+	if (s->k < 1)
+		INVALID("\"spectral.k\" is %d, expected at least 1", s->k);
+	check_length("spectral.clusters", r->spectral_clusters.len, "k", r->m.k);
+	s->neigenvalues = (int) r->eigenvalues.len;
+	s->eigenvalue = (double *) r->eigenvalues.data;
+	s->cluster = (int32_t *) r->spectral_clusters.data;
+}
+
 Datum
 kmeans_model_in(PG_FUNCTION_ARGS)
 {
@@ -480,6 +529,7 @@ kmeans_model_in(PG_FUNCTION_ARGS)
 	MemoryContextSwitchTo(cxt);
 	r = palloc0(sizeof(Reader));
 	r->m.weights.expo = NO_WEIGHTS;
+	r->m.spectral.k = NO_SPECTRAL;
 	actions = (JsonSemAction) {.semstate = r,.object_start = on_object_start,.object_end = on_object_end,
 		.array_start = on_array_start,.array_end = on_array_end,.object_field_start = on_field,.scalar = on_scalar};
 	pg_parse_json_or_ereport(km_json_lexer(text, strlen(text)), &actions);
@@ -508,6 +558,7 @@ kmeans_model_in(PG_FUNCTION_ARGS)
 	r->m.history_len = (int) r->history_inertia.len;
 	r->m.history_inertia = (double *) r->history_inertia.data;
 	r->m.history_shift = (double *) r->history_shift.data;
+	finish_spectral(r);
 	kmeans_model_validate(&r->m, (char *const *) r->columns.data, (int) r->columns.len,
 						  r->columns_array, ERRCODE_INVALID_TEXT_REPRESENTATION);
 

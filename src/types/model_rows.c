@@ -13,6 +13,9 @@
 PG_FUNCTION_INFO_V1(kmeans_centroids);
 PG_FUNCTION_INFO_V1(kmeans_info);
 
+/* Columns of kmeans_info() that only spectral models have. */
+#define SPECTRAL_COLUMNS	10
+
 /* kmeans_centroids(model) returns table (cluster, size, centroid, inertia, radius) */
 Datum
 kmeans_centroids(PG_FUNCTION_ARGS)
@@ -39,18 +42,48 @@ column_array(const KmeansModel *v)
 	return PointerGetDatum(construct_array(names, v->ncolumns, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
+/* The columns of a spectral model; NULLs for others.  Returns their number. */
+static int
+spectral_columns(const GkModel *m, Datum *values, bool *nulls)
+{
+	const GkSpectral *s = &m->spectral;
+	double	   *gap;
+	int			i = 0;
+
+	if (s->k == 0)
+	{
+		memset(nulls, true, SPECTRAL_COLUMNS);
+		return SPECTRAL_COLUMNS;
+	}
+	gap = palloc(Max(s->neigenvalues, 1) * sizeof(double));
+	for (int g = 0; g < s->neigenvalues - 1; g++)
+		gap[g] = s->eigenvalue[g + 1] - s->eigenvalue[g];
+	values[i++] = Int32GetDatum(m->k);
+	values[i++] = km_float8_array(s->eigenvalue, s->neigenvalues);
+	values[i++] = km_float8_array(gap, Max(s->neigenvalues - 1, 0));
+	values[i++] = CStringGetTextDatum(kmeans_choice_words[s->choice]);
+	values[i++] = Float8GetDatum(s->strength);
+	values[i++] = Int32GetDatum(s->components);
+	values[i++] = Int32GetDatum(s->cut_off);
+	values[i++] = Float8GetDatum(s->graph_ms);
+	values[i++] = Float8GetDatum(s->eigen_ms);
+	values[i++] = Float8GetDatum(s->embed_ms);
+	Assert(i == SPECTRAL_COLUMNS);
+	return i;
+}
+
 /* kmeans_info(model) returns a record */
 Datum
 kmeans_info(PG_FUNCTION_ARGS)
 {
 	const KmeansModel *v = PG_GETARG_KMEANS_MODEL(0);
-	Datum		values[20];
-	bool		nulls[20] = {false};
+	Datum		values[20 + SPECTRAL_COLUMNS] = {0};
+	bool		nulls[20 + SPECTRAL_COLUMNS] = {false};
 	GkModel		m;
 	int			i = 0;
 
 	kmeans_model_view(v, &m);
-	values[i++] = Int32GetDatum(m.k);
+	values[i++] = Int32GetDatum(m.spectral.k > 0 ? m.spectral.k : m.k);
 	values[i++] = Int32GetDatum(m.prep.d);
 	nulls[i] = v->ncolumns == 0;
 	values[i++] = v->ncolumns == 0 ? (Datum) 0 : column_array(v);
@@ -72,5 +105,6 @@ kmeans_info(PG_FUNCTION_ARGS)
 	values[i++] = Float8GetDatum(m.seed_ms);
 	values[i++] = Float8GetDatum(m.iterate_ms);
 	values[i++] = Float8GetDatum(m.total_ms);
+	i += spectral_columns(&m, values + i, nulls + i);
 	PG_RETURN_DATUM(km_result_record(fcinfo, values, nulls, i));
 }

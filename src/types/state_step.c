@@ -99,6 +99,7 @@ kmeans_step_make(const KmeansModel *model, bool weighted, bool buffered, int npl
 	KmeansStepView view;
 	Layout		l;
 
+	kmeans_model_refuse_spectral(model, "kmeans_step()");
 	head.head.d = model->d;
 	head.k = model->k;
 	head.weighted = weighted;
