@@ -31,9 +31,10 @@ SELECT k, rows, inertia, silhouette < 0.5 AS silhouette FROM spectral_model, kme
 -- its text and back, a generated column
 SELECT m::text::kmeans_model::text = m::text AS text, m::text::jsonb->'spectral' ? 'eigenvalues' AS spectral FROM spectral_model;
 SELECT m::text::jsonb::text::kmeans_model::text = m::text AS jsonb FROM spectral_model;
-COPY spectral_model TO '/tmp/gkmeans_spectral.bin' (FORMAT binary);
+SELECT current_setting('data_directory') || '/gkmeans_spectral.bin' AS file \gset
+COPY spectral_model TO :'file' (FORMAT binary);
 CREATE TABLE spectral_copy (m kmeans_model);
-COPY spectral_copy FROM '/tmp/gkmeans_spectral.bin' (FORMAT binary);
+COPY spectral_copy FROM :'file' (FORMAT binary);
 SELECT c.m::text = o.m::text AS binary FROM spectral_copy c, spectral_model o;
 SELECT m FROM spectral_model \gset
 CREATE TABLE points (x float8, y float8, label int GENERATED ALWAYS AS (kmeans_predict(:'m'::kmeans_model, x, y)) STORED);
