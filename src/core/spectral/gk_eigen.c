@@ -44,20 +44,20 @@ change_and_multiply(void *arg, int64_t job, int thread)
 		double	   *row = r->a + (size_t) i * r->stride;
 		double		vi = r->v[i];
 		double		wi = r->w[i];
-		double		s[GK_EIGEN_LANES] = {0};
+		GkQuad		low = {0};
+		GkQuad		high = {0};
 
 		for (size_t c = begin; c < r->stride; c += GK_EIGEN_LANES)
 		{
-#pragma omp simd
-			for (int l = 0; l < GK_EIGEN_LANES; l++)
-			{
-				double		t = row[c + l] - (vi * r->w[c + l] + wi * r->v[c + l]);
+			GkQuad		a = GK_QUAD(row + c) - (vi * GK_QUAD_CONST(r->w + c) + wi * GK_QUAD_CONST(r->v + c));
+			GkQuad		b = GK_QUAD(row + c + 4) - (vi * GK_QUAD_CONST(r->w + c + 4) + wi * GK_QUAD_CONST(r->v + c + 4));
 
-				row[c + l] = t;
-				s[l] += t * r->next[c + l];
-			}
+			GK_QUAD(row + c) = a;
+			GK_QUAD(row + c + 4) = b;
+			low += a * GK_QUAD_CONST(r->next + c);
+			high += b * GK_QUAD_CONST(r->next + c + 4);
 		}
-		r->product[i] = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+		r->product[i] = GK_QUAD_SUM(low, high);
 	}
 }
 

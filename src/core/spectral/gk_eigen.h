@@ -46,19 +46,31 @@ void		gk_eigen_bisect(const double *diagonal, const double *off, int n, int m, d
 GkStatus	gk_eigen_inverse(const GkHost *host, const double *diagonal, const double *off, int n,
 							 const double *value, int m, double *vector, GkError *err);
 
+/*
+ * Four lanes as one value; the compiler makes of it what the machine has, and each lane's
+ * arithmetic is that of a double.
+ */
+typedef double GkQuad __attribute__((vector_size(32), aligned(8), may_alias));
+
+#define GK_QUAD(p)	(*(GkQuad *) (p))
+#define GK_QUAD_CONST(p)	(*(const GkQuad *) (p))
+
+/* The sum of two quads' lanes, in one order. */
+#define GK_QUAD_SUM(a, b)	(((a)[0] + (b)[0] + ((a)[2] + (b)[2])) + ((a)[1] + (b)[1] + ((a)[3] + (b)[3])))
+
 /* The sum of x[i] y[i] for i in [from, to), both multiples of the lanes, in one order. */
 static inline double
 gk_eigen_dot(const double *x, const double *y, size_t from, size_t to)
 {
-	double		s[GK_EIGEN_LANES] = {0};
+	GkQuad		low = {0};
+	GkQuad		high = {0};
 
 	for (size_t i = from; i < to; i += GK_EIGEN_LANES)
 	{
-#pragma omp simd
-		for (int l = 0; l < GK_EIGEN_LANES; l++)
-			s[l] += x[i + l] * y[i + l];
+		low += GK_QUAD_CONST(x + i) * GK_QUAD_CONST(y + i);
+		high += GK_QUAD_CONST(x + i + 4) * GK_QUAD_CONST(y + i + 4);
 	}
-	return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+	return GK_QUAD_SUM(low, high);
 }
 
 #endif							/* GK_EIGEN_H */

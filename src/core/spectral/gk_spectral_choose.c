@@ -16,7 +16,7 @@
 
 #define LAST_RATIO		2.5
 #define LAST_STANDS_OUT	3.0
-#define SURE			0.9
+#define SURE			0.5
 /* Powers 1, 2, 4 ... 2^20: from there on only zeros are left of what is a gap. */
 #define POWERS			21
 
