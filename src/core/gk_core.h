@@ -215,6 +215,12 @@ typedef struct GkOptions
 	GkDistance	distance;
 	bool		standardize;
 	int64_t		seed;
+	/*
+	 * Rows of a sample, or below 1 a share of the rows; 0, or more than there are: all rows.
+	 * Centroids are found in the first; the second, of those rows, is what they begin with.
+	 */
+	double		fit_sample;
+	double		init_sample;
 	GkSharedSeeds *shared;		/* or NULL */
 	GkStrategy	strategy;
 	GkFeatureSum feature_sum;
@@ -456,7 +462,8 @@ typedef struct GkLabelSink
 typedef struct GkBackend GkBackend;
 
 /*
- * Cluster a prepared store.  The model is filled on GK_OK and owned by the
+ * Cluster a prepared store.  Sizes, inertia, radius and labels are those of all rows, even if
+ * the centroids are a sample's.  The model is filled on GK_OK and owned by the
  * caller (gk_model_free).  With a sink, the labels of the final centroids are
  * emitted too.  An empty store gives k = 0.  The backend is gk_store_reader()'s, if there is one.
  */

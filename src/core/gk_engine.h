@@ -17,6 +17,8 @@ typedef struct GkEngine
 	GkStore    *store;
 	const GkPoints *pts;
 	const GkOptions *opt;
+	float	   *seeds;			/* [runs][opt->k][d] of a sample; NULL: the points' own */
+	int		   *seeded;			/* [runs] */
 	void	   *memory;			/* of the following, if it is one block */
 
 	/* The centroids of the run at hand. */

@@ -1,7 +1,7 @@
 /*
  * gk_fit.c - the engine's two entry points: cluster a store, label a store.
  *
- * Here are restarts, the model, and the CPU going on where a device fails.
+ * Here are restarts, the model, samples, and the CPU going on where a device fails.
  */
 #include <string.h>
 
@@ -10,33 +10,25 @@
 
 /* ---- the model ---- */
 
-/* Keep this run: copy everything that the engine will overwrite. */
+/* Copy the clusters, which the engine will overwrite. */
 static GkStatus
-keep_run(GkEngine *e, const GkRun *r, GkModel *m, GkError *err)
+keep_clusters(GkEngine *e, GkModel *m, GkError *err)
 {
 	const GkHost *host = e->host;
 	int			d = e->pts->d;
-	int			iters = r->iterations;
 
 	gk_free(host, m->centroids);
 	gk_free(host, m->size);
 	gk_free(host, m->cluster_inertia);
 	gk_free(host, m->radius);
-	gk_free(host, m->history_inertia);
-	gk_free(host, m->history_shift);
 	m->centroids = gk_alloc(host, (size_t) e->k * d, sizeof(double));
 	m->size = gk_alloc(host, e->k, sizeof(int64_t));
 	m->cluster_inertia = gk_alloc(host, e->k, sizeof(double));
 	m->radius = gk_alloc(host, e->k, sizeof(double));
-	m->history_inertia = gk_alloc(host, iters, sizeof(double));
-	m->history_shift = gk_alloc(host, iters, sizeof(double));
-	if (!m->centroids || !m->size || !m->cluster_inertia || !m->radius ||
-		!m->history_inertia || !m->history_shift)
+	if (!m->centroids || !m->size || !m->cluster_inertia || !m->radius)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 
 	m->k = e->k;
-	m->iterations = m->history_len = iters;
-	m->converged = r->converged;
 	memcpy(m->centroids, e->c, (size_t) e->k * d * sizeof(double));
 	memcpy(m->size, e->fin.count, e->k * sizeof(int64_t));
 	for (int i = 0; i < e->k; i++)
@@ -45,12 +37,36 @@ keep_run(GkEngine *e, const GkRun *r, GkModel *m, GkError *err)
 												  gk_pow2(e->pts->d2_expo - 80));
 		m->radius[i] = gk_distance_from_d2(&e->pts->prep, e->fin.max_d2[i]);
 	}
+	return GK_OK;
+}
+
+/* Keep this run. */
+static GkStatus
+keep_run(GkEngine *e, const GkRun *r, GkModel *m, GkError *err)
+{
+	const GkHost *host = e->host;
+	int			iters = r->iterations;
+
+	gk_free(host, m->history_inertia);
+	gk_free(host, m->history_shift);
+	m->history_inertia = gk_alloc(host, iters, sizeof(double));
+	m->history_shift = gk_alloc(host, iters, sizeof(double));
+	if (!m->history_inertia || !m->history_shift)
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	m->iterations = m->history_len = iters;
+	m->converged = r->converged;
 	for (int i = 0; i < iters; i++)
 	{
 		m->history_inertia[i] = gk_engine_inertia(e->pts, r->history_inertia[i]);
 		m->history_shift[i] = gk_inertia_from_d2(&e->pts->prep, r->history_shift[i]);
 	}
-	return GK_OK;
+	return keep_clusters(e, m, err);
+}
+
+static void
+keep_inertia(const GkEngine *e, gk_int128 inertia, GkModel *m)
+{
+	m->inertia = gk_engine_inertia(e->pts, gk_i128_to_double(inertia) * gk_pow2(e->pts->d2_expo - 80));
 }
 
 static GkStatus
@@ -111,6 +127,20 @@ runs(const GkOptions *opt)
 	return given(opt) ? 1 : opt->n_init;
 }
 
+/* The centroids of one restart. */
+static GkStatus
+begin_run(GkEngine *e, int run, GkError *err)
+{
+	int			d = e->pts->d;
+
+	if (e->seeds == NULL)
+		return gk_seed(e, run, err);
+	e->k = e->seeded[run];
+	for (int i = 0; i < e->k; i++)
+		gk_engine_set_point(e, i, e->seeds + ((size_t) run * e->opt->k + i) * d);
+	return GK_OK;
+}
+
 /*
  * Make all restarts; the model keeps the one of lowest (exact) inertia, ties to the first.
  * sink takes the labels of each run; NULL: not wanted.
@@ -132,7 +162,7 @@ run_all(GkEngine *e, const GkLabelSink *sink, GkModel *model, GkError *err)
 
 		r.iterations = 0;
 		r.converged = false;
-		st = gk_seed(e, run, err);
+		st = begin_run(e, run, err);
 		seeded = gk_now_ms();
 		model->seed_ms += seeded - start;
 		if (st == GK_OK)
@@ -147,7 +177,7 @@ run_all(GkEngine *e, const GkLabelSink *sink, GkModel *model, GkError *err)
 		}
 	}
 	if (st == GK_OK)
-		model->inertia = gk_engine_inertia(e->pts, gk_i128_to_double(best) * gk_pow2(e->pts->d2_expo - 80));
+		keep_inertia(e, best, model);
 	gk_free(e->host, r.history_inertia);
 	gk_free(e->host, r.history_shift);
 	return st;
@@ -169,6 +199,73 @@ open_session(GkEngine *e, int k, int max_iter, double tol, const GkOptions *opt,
 		problem.mass_sum = opt->mass_sum;
 	}
 	return e->backend->open(&problem, &e->session, err);
+}
+
+static void
+close_session(GkEngine *e)
+{
+	e->backend->close(e->session);
+	e->session = NULL;
+	gk_free(e->host, e->memory);
+	e->memory = NULL;
+}
+
+/* ---- samples ---- */
+
+/* Of the samples' random numbers, beside those of the runs. */
+#define SAMPLE_RUN		(-1)
+#define ROUND_FIT		0
+#define ROUND_INIT		1
+
+/* Make an engine on a sample of the rows; the caller frees its store. */
+static GkStatus
+open_sample(const GkEngine *e, int64_t rows, int round, const GkOptions *opt, GkEngine *out, GkError *err)
+{
+	GkStatus	st;
+
+	*out = (GkEngine) {.host = e->host,.backend = e->backend,.opt = opt};
+	st = gk_store_sample(e->store, rows, gk_key(opt->seed, SAMPLE_RUN, round), &out->store, err);
+	if (st == GK_OK)
+		out->pts = gk_store_points(out->store);
+	return st;
+}
+
+static bool
+seeds_are_sampled(const GkEngine *e)
+{
+	return !given(e->opt) && gk_sample_rows(e->opt->init_sample, e->opt->k, e->pts->n) < e->pts->n;
+}
+
+/* Find the seeds of all runs in a sample.  Its session is closed before that of all rows is opened. */
+static GkStatus
+seed_from_sample(GkEngine *e, GkModel *model, GkError *err)
+{
+	const GkOptions *opt = e->opt;
+	int			d = e->pts->d;
+	double		start = gk_now_ms();
+	GkEngine	s;
+	GkStatus	st;
+
+	st = open_sample(e, gk_sample_rows(opt->init_sample, opt->k, e->pts->n), ROUND_INIT, opt, &s, err);
+	e->seeds = gk_alloc(e->host, (size_t) runs(opt) * opt->k, d * sizeof(float));
+	e->seeded = gk_alloc(e->host, runs(opt), sizeof(int));
+	if (st == GK_OK && (e->seeds == NULL || e->seeded == NULL))
+		st = gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	if (st == GK_OK)
+		st = gk_engine_alloc(&s, err);
+	if (st == GK_OK)
+		st = open_session(&s, opt->k, 1, 0.0, opt, err);
+	for (int run = 0; st == GK_OK && run < runs(opt); run++)
+	{
+		st = gk_seed(&s, run, err);
+		e->seeded[run] = s.k;
+		if (st == GK_OK)
+			memcpy(e->seeds + (size_t) run * opt->k * d, s.f, (size_t) s.k * d * sizeof(float));
+	}
+	close_session(&s);
+	gk_store_free(s.store);
+	model->seed_ms += gk_now_ms() - start;
+	return st;
 }
 
 /* ---- on a device, or else on the CPU ---- */
@@ -204,13 +301,103 @@ resume_emit(void *ctx, int rows, const int32_t *label, const float *d2, const ui
 	return r->to->emit(r->to->ctx, rows - (int) skip, label + skip, d2 + skip, rest);
 }
 
+/* The labels of the model's centroids. */
+static GkStatus
+emit_labels(GkEngine *e, const GkModel *model, const GkLabelSink *sink, GkError *err)
+{
+	if (sink->again != NULL)
+		sink->again(sink->ctx);
+	gk_model_prepare(&e->pts->prep, model->centroids, model->k, e->f);
+	return e->backend->finish(e->session, e->f, model->k, NULL, sink, err);
+}
+
+/* What is said of the computation when it is over. */
+static void
+describe(const GkEngine *e, GkModel *model)
+{
+	e->backend->describe(e->session, model->device, sizeof(model->device),
+						 model->strategy, sizeof(model->strategy));
+	if (e->backend->times != NULL)
+		e->backend->times(e->session, &model->context_ms, &model->upload_ms);
+}
+
+/* Cluster the engine's rows. */
+static GkStatus
+fit_rows(GkEngine *e, const GkLabelSink *sink, GkModel *model, GkError *err)
+{
+	const GkOptions *opt = e->opt;
+	const GkLabelSink *each = sink != NULL && sink->again != NULL && runs(opt) == 1 ? sink : NULL;
+	GkStatus	st = seeds_are_sampled(e) ? seed_from_sample(e, model, err) : GK_OK;
+
+	if (st == GK_OK)
+		st = gk_engine_alloc(e, err);
+	if (st == GK_OK)
+		st = open_session(e, opt->k, opt->max_iter, opt->tol * e->pts->mean_var, opt, err);
+	if (st == GK_OK)
+		st = run_all(e, each, model, err);
+	if (st == GK_OK && sink != NULL && each == NULL)
+		st = emit_labels(e, model, sink, err);
+	if (st == GK_OK)
+		describe(e, model);
+	close_session(e);
+	gk_free(e->host, e->seeds);
+	gk_free(e->host, e->seeded);
+	return st;
+}
+
+/* All rows to the centroids of a sample: number the clusters by their sizes, and measure them. */
+static GkStatus
+finish_rows(GkEngine *e, const GkLabelSink *sink, GkModel *model, GkError *err)
+{
+	const GkLabelSink *each = sink != NULL && sink->again != NULL ? sink : NULL;
+	double		start = gk_now_ms();
+	gk_int128	inertia = 0;
+	GkStatus	st = gk_engine_alloc(e, err);
+
+	if (st == GK_OK)
+		st = open_session(e, model->k, 1, 0.0, e->opt, err);
+	if (st == GK_OK)
+	{
+		e->k = model->k;
+		memcpy(e->c, model->centroids, (size_t) e->k * e->pts->d * sizeof(double));
+		memcpy(e->step.count, model->size, e->k * sizeof(int64_t));
+		gk_model_prepare(&e->pts->prep, e->c, e->k, e->f);
+		st = gk_finish(e, given(e->opt), each, &inertia, err);
+	}
+	if (st == GK_OK)
+		st = keep_clusters(e, model, err);
+	if (st == GK_OK)
+		keep_inertia(e, inertia, model);
+	if (st == GK_OK && sink != NULL && each == NULL)
+		st = emit_labels(e, model, sink, err);
+	if (st == GK_OK)
+		describe(e, model);
+	close_session(e);
+	model->iterate_ms += gk_now_ms() - start;
+	return st;
+}
+
+static GkStatus
+fit_sample(GkEngine *e, int64_t rows, const GkLabelSink *sink, GkModel *model, GkError *err)
+{
+	double		start = gk_now_ms();
+	GkEngine	s;
+	GkStatus	st = open_sample(e, rows, ROUND_FIT, e->opt, &s, err);
+
+	model->seed_ms += gk_now_ms() - start;
+	if (st == GK_OK)
+		st = fit_rows(&s, NULL, model, err);
+	gk_store_free(s.store);
+	return st == GK_OK ? finish_rows(e, sink, model, err) : st;
+}
+
 static GkStatus
 fit_on(const GkBackend *backend, GkStore *store, const GkOptions *options,
 	   const GkLabelSink *sink, GkModel *model, GkError *err)
 {
 	const GkPoints *pts = gk_store_points(store);
 	GkEngine	e = {.backend = backend,.store = store,.pts = pts,.opt = options};
-	const GkLabelSink *each = sink != NULL && sink->again != NULL && runs(options) == 1 ? sink : NULL;
+	int64_t		rows = gk_sample_rows(options->fit_sample, options->k, pts->n);
 	GkStatus	st;
 
 	e.host = gk_store_host(store);
@@ -227,27 +414,9 @@ fit_on(const GkBackend *backend, GkStore *store, const GkOptions *options,
 	st = copy_prep(e.host, &pts->prep, &model->prep, err);
 	if (st == GK_OK && pts->n > 0)
 	{
-		st = gk_engine_alloc(&e, err);
-		if (st == GK_OK)
-			st = open_session(&e, options->k, options->max_iter, options->tol * pts->mean_var, options, err);
-		if (st == GK_OK)
-			st = run_all(&e, each, model, err);
-		if (st == GK_OK && sink != NULL && each == NULL)
-		{
-			if (sink->again != NULL)
-				sink->again(sink->ctx);
-			gk_model_prepare(&pts->prep, model->centroids, model->k, e.f);
-			st = backend->finish(e.session, e.f, model->k, NULL, sink, err);
-		}
+		st = rows < pts->n ? fit_sample(&e, rows, sink, model, err) : fit_rows(&e, sink, model, err);
 		if (st == GK_OK)
 			st = gk_model_check_range(model, err);
-		if (st == GK_OK)
-			backend->describe(e.session, model->device, sizeof(model->device),
-							  model->strategy, sizeof(model->strategy));
-		if (st == GK_OK && backend->times != NULL)
-			backend->times(e.session, &model->context_ms, &model->upload_ms);
-		backend->close(e.session);
-		gk_free(e.host, e.memory);
 	}
 	if (st != GK_OK)
 		gk_model_free(e.host, model);

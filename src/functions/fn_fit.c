@@ -377,14 +377,35 @@ km_fit_load(KmFit *fit, const KmLabelWant *want, KmTables *tables)
 	return p.store;
 }
 
+static bool
+is_sampled(const KmFit *fit)
+{
+	return fit->options.engine.init_sample > 0 || fit->options.engine.fit_sample > 0;
+}
+
+/* A sample is of rows that are kept. */
+static void
+refuse_sample(const KmFit *fit)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("init_sample and fit_sample cannot be used %s",
+					fit->schema != NULL ? "with a distributed table" : "with gkmeans.strategy 'scan'"),
+			 errdetail("Rows are read again in every pass there, and none are kept."),
+			 errhint("Make a table of the sample, fit that, and use kmeans_labels() with the model.")));
+}
+
 bool
 km_fit_run(KmFit *fit, const KmLabelWant *want)
 {
-	Points		p = {.fit = fit,.rescan = fit->options.scan || fit->schema != NULL,.ingest = want == NULL};
+	Points		p = {.fit = fit,.rescan = fit->options.scan || fit->schema != NULL,
+	.ingest = want == NULL && !is_sampled(fit)};
 	double		start = gk_now_ms();
 	GkStatus	st;
 	GkError		err;
 
+	if (p.rescan && is_sampled(fit))
+		refuse_sample(fit);
 	while ((st = load_and_fit(&p, want, &err)) != GK_OK && p.ingested != NULL)
 		ingest_failed(&p, st, &err);
 	km_check(fit->host, st, &err);
@@ -444,7 +465,7 @@ km_fit_open_k(FunctionCallInfo fcinfo, int first_option, int k, const char *labe
 }
 
 /*
- * kmeans(relation regclass, columns text[], k int, label_column text, <options>)
+ * kmeans(relation regclass, columns text[], k int, label_column text, <options>, <samples>)
  * returns table (cluster int, size bigint, centroid float8[], inertia float8, radius float8)
  */
 Datum
@@ -458,6 +479,7 @@ kmeans(PG_FUNCTION_ARGS)
 
 	km_result_begin(fcinfo, &result);
 	km_fit_open(fcinfo, 4, label_column, false, &fit);
+	km_parse_samples(fcinfo, 4 + GKMEANS_NOPTIONS, &fit.options);
 	if (label_column != NULL)
 	{
 		km_relabel_check(fit.source, fit.options.engine.k);
@@ -522,7 +544,7 @@ fit_value(FunctionCallInfo fcinfo, KmFit *fit)
 }
 
 /*
- * kmeans_fit(relation regclass, columns text[], k int, <options>) returns kmeans_model
+ * kmeans_fit(relation regclass, columns text[], k int, <options>, <samples>) returns kmeans_model
  */
 Datum
 kmeans_fit(PG_FUNCTION_ARGS)
@@ -530,6 +552,7 @@ kmeans_fit(PG_FUNCTION_ARGS)
 	KmFit		fit;
 
 	km_fit_open(fcinfo, 3, NULL, false, &fit);
+	km_parse_samples(fcinfo, 3 + GKMEANS_NOPTIONS, &fit.options);
 	return fit_value(fcinfo, &fit);
 }
 

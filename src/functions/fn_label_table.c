@@ -314,6 +314,7 @@ kmeans_label_table(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("kmeans_label_table()");
 	km_result_begin(fcinfo, &result);
 	km_fit_open(fcinfo, 5, NULL, true, &fit);
+	km_parse_samples(fcinfo, 5 + GKMEANS_NOPTIONS, &fit.options);
 	t->source = fit.source;
 	t->ids = km_column_names(PG_GETARG_ARRAYTYPE_P(4), "id_columns", &t->nids);
 	km_source_require(t->source, t->ids, t->nids);

@@ -138,6 +138,35 @@ parse_warm_start(FunctionCallInfo fcinfo, int arg, KmFitOptions *out)
 	out->given_d = model.prep.d;
 }
 
+/* A number of rows, or a share of them below 1; 0: all rows. */
+static double
+parse_sample(FunctionCallInfo fcinfo, int arg, const char *name, int k)
+{
+	double		sample;
+
+	if (PG_ARGISNULL(arg))
+		return 0;
+	sample = PG_GETARG_FLOAT8(arg);
+	if (!(sample > 0) || isinf(sample) || (sample > 1 && sample != floor(sample)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must be a number of rows, or a share of them between 0 and 1, not %g", name, sample),
+				 errhint("Use 10000 for 10000 rows, 0.1 for a tenth of the rows, NULL for all rows.")));
+	if (sample >= 1 && sample < k)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s of %.0f rows is smaller than k = %d", name, sample, k),
+				 errhint("A cluster needs some tens of rows: ivfflat takes 50 for each.")));
+	return sample;
+}
+
+void
+km_parse_samples(FunctionCallInfo fcinfo, int first, KmFitOptions *out)
+{
+	out->engine.init_sample = parse_sample(fcinfo, first, "init_sample", out->engine.k);
+	out->engine.fit_sample = parse_sample(fcinfo, first + 1, "fit_sample", out->engine.k);
+}
+
 void
 km_parse_options(FunctionCallInfo fcinfo, int first, int k, KmFitOptions *out)
 {

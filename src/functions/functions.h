@@ -51,6 +51,9 @@ typedef struct KmFitOptions
 /* <options> are arguments first, first + 1, ... of the call. */
 extern void km_parse_options(FunctionCallInfo fcinfo, int first, int k, KmFitOptions *out);
 
+/* The arguments init_sample and fit_sample, the first of which has this number, of a call with such <options>. */
+extern void km_parse_samples(FunctionCallInfo fcinfo, int first, KmFitOptions *out);
+
 static inline KmRowRules
 km_fit_rules(const KmFitOptions *options)
 {

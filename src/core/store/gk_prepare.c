@@ -299,3 +299,37 @@ gk_store_prepare_as(GkStore *store, const GkPrep *prep, GkError *err)
 		return st;
 	return finish_prepare(store, NULL, 0);
 }
+
+GkStatus
+gk_store_prepare_like(GkStore *store, const GkStore *like, GkError *err)
+{
+	GkPoints   *pts = &store->pts;
+	GkPrep	   *p = &pts->prep;
+	GkMoments  *moments;
+	gk_int128	mass = 0;
+	GkStatus	st;
+
+	if ((st = begin_prepare(store, err)) != GK_OK)
+		return st;
+	moments = gk_alloc(store->host, p->d, sizeof(GkMoments));
+	if (moments == NULL)
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	/* values on the grid, and weights on theirs, are rounded to themselves */
+	p->distance = GK_EUCLIDEAN;
+	for (int j = 0; j < p->d; j++)
+	{
+		p->center[j] = 0.0;
+		p->scale[j] = 1.0;
+		p->expo[j] = like->pts.prep.expo[j];
+	}
+	st = store->sink->prepare(store, p, true, moments, &mass, err);
+	if (st == GK_OK)
+	{
+		gk_store_take_prep(store, &like->pts.prep);
+		pts->weight_exp = like->pts.weight_exp;
+		st = finish_prepare(store, moments, mass);
+		pts->mean_var = like->pts.mean_var;
+	}
+	gk_free(store->host, moments);
+	return st;
+}

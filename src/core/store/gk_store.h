@@ -110,6 +110,17 @@ struct GkSession *gk_ingest_take(GkStore *store);
 /* Prepare rows as those of another fit with as many features. */
 void		gk_store_take_prep(GkStore *store, const GkPrep *prep);
 
+/* Prepare rows that are prepared points of another store: their values stay as they are. */
+GkStatus	gk_store_prepare_like(GkStore *store, const GkStore *like, GkError *err);
+
+/*
+ * gk_sample.c: the rows of a sample of n, of GkOptions.fit_sample or init_sample; and a store of
+ * that number of a prepared store's rows, chosen by the key.  They come after the rows of that
+ * store in the spill file, which has to stay as it is.
+ */
+int64_t		gk_sample_rows(double sample, int k, int64_t n);
+GkStatus	gk_store_sample(GkStore *from, int64_t rows, uint64_t key, GkStore **out, GkError *err);
+
 /* GkSink.prepare of chunks. */
 GkStatus	gk_store_convert(GkStore *store, const GkPrep *prep, bool keep,
 							 GkMoments *moments, gk_int128 *mass, GkError *err);
