@@ -150,7 +150,7 @@ parse_sample(FunctionCallInfo fcinfo, int arg, const char *name, int k)
 	if (!(sample > 0) || isinf(sample) || (sample > 1 && sample != floor(sample)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must be a number of rows, or a share of them between 0 and 1, not %g", name, sample),
+				 errmsg("%s must be a number of rows, or a share of them below 1, not %g", name, sample),
 				 errhint("Use 10000 for 10000 rows, 0.1 for a tenth of the rows, NULL for all rows.")));
 	if (sample >= 1 && sample < k)
 		ereport(ERROR,

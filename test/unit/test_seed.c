@@ -2,12 +2,13 @@
  * Seeding: the same seeds, bit for bit, over sizes, duplicates, outliers, weights, chunks,
  * threads and instruction sets, with and without a copy of the points in which neighbours are
  * together (gk_cpu_seed_index.c), which is made where it helps; and how good those of
- * gk_seed_hierarchical.c are.
+ * gk_seed_hierarchical.c are.  Samples of the rows (gk_sample.c): which, and the same ones.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/gk_numerics.h"
+#include "core/store/gk_store.h"
 #include "cpu/gk_cpu.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
@@ -21,6 +22,8 @@ typedef struct Data
 				k;
 	double	   *x;
 	double	   *w;				/* NULL: no weights */
+	double		fit_sample,
+				init_sample;
 } Data;
 
 static Data
@@ -62,7 +65,8 @@ typedef struct Answer
 static void
 solve(Answer *a, const Data *p, GkInit init, GkSkip skip, int threads, size_t chunk, size_t limit)
 {
-	GkOptions	opt = {.k = p->k,.init = init,.seed = p->n,.n_init = 1,.max_iter = 1};
+	GkOptions	opt = {.k = p->k,.init = init,.seed = p->n,.n_init = 1,.max_iter = 1,
+	.fit_sample = p->fit_sample,.init_sample = p->init_sample};
 	GkStore    *s;
 	GkError		err;
 
@@ -318,6 +322,107 @@ made(GkSkip skip, int n, int d, int k, bool blobs, size_t limit)
 	return yes;
 }
 
+/* ---- samples ---- */
+
+static int
+by_hash(const void *a, const void *b)
+{
+	uint64_t	x = *(const uint64_t *) a;
+	uint64_t	y = *(const uint64_t *) b;
+
+	return (x > y) - (x < y);
+}
+
+/* Are the rows of a sample those with the smallest hashes, in order, with their values and weights? */
+static bool
+right_sample(int n, int rows, size_t limit)
+{
+	TestHost	host;
+	GkError		err;
+	double	   *x = malloc(sizeof(double) * n * 3);
+	double	   *w = random_weights(&rng, n);
+	uint64_t   *hash = malloc(sizeof(uint64_t) * n);
+	GkStore    *store,
+			   *sample;
+	bool		right;
+	int			at = 0;
+
+	test_host_init(&host, 2);
+	for (int i = 0; i < n * 3; i++)
+		x[i] = test_uniform(&rng) * 100 - 30;
+	for (int i = 0; i < n; i++)
+		hash[i] = gk_hash(n, i);
+	qsort(hash, n, sizeof(uint64_t), by_hash);
+	store = load_store(&host, x, w, n, 3, NULL, 30000, limit, &err);
+	right = gk_store_prepare(store, GK_EUCLIDEAN, true, &err) == GK_OK &&
+		gk_store_sample(store, rows, n, &sample, &err) == GK_OK && gk_store_rows(sample) == rows;
+	for (int i = 0; right && i < n; i++)
+	{
+		float		is[3],
+					was[3];
+
+		if (gk_hash(n, i) > hash[rows - 1])
+			continue;
+		right = gk_store_row(store, i, was, &err) == GK_OK && gk_store_row(sample, at++, is, &err) == GK_OK &&
+			memcmp(is, was, sizeof(is)) == 0;
+	}
+	right = right && at == rows && sample->pts.weight_exp == store->pts.weight_exp &&
+		sample->pts.d2_expo == store->pts.d2_expo && sample->pts.mean_var == store->pts.mean_var;
+	gk_store_free(sample);
+	gk_store_free(store);
+	free(x);
+	free(w);
+	free(hash);
+	right = right && host.live == 0;
+	test_host_end(&host);
+	return right;
+}
+
+static void
+test_samples(void)
+{
+	static const int threads[] = {1, 2, 7};
+	static const size_t chunks[] = {1 << 24, 30000, 7000};
+	int			bad = 0;
+
+	ok(gk_sample_rows(0, 5, 100) == 100 && gk_sample_rows(NAN, 5, 100) == 100, "no sample: all rows");
+	ok(gk_sample_rows(0.25, 5, 100) == 25 && gk_sample_rows(0.251, 5, 100) == 26, "a share of the rows");
+	ok(gk_sample_rows(30, 5, 100) == 30 && gk_sample_rows(1, 1, 100) == 1, "a number of rows");
+	ok(gk_sample_rows(1e-9, 5, 100) == 5 && gk_sample_rows(1e-9, 500, 100) == 100, "k rows at least");
+	ok(gk_sample_rows(1e300, 5, 100) == 100, "not more than there are");
+	ok(right_sample(9000, 1, SIZE_MAX) && right_sample(9000, 2345, SIZE_MAX) && right_sample(9000, 9000, SIZE_MAX),
+	   "the rows with the smallest hashes");
+	ok(right_sample(20000, 15000, 0), "the same from a file, into a file");
+
+	for (int number = 0; number < 30; number++)
+	{
+		Data		p = random_data(number);
+		GkInit		init = number % 5 == 0 ? GK_INIT_RANDOM : number % 5 == 1 ? GK_INIT_HIERARCHICAL : GK_INIT_PLUSPLUS;
+		Answer		want;
+		int64_t		rows = 0;
+
+		p.fit_sample = number % 3 == 0 ? 0.3 : number % 3 == 1 ? p.n / 2 + 1 : 0;
+		p.init_sample = number % 2 == 0 ? 0.5 : number % 3 == 2 ? p.n / 3 + 1 : 0;
+		solve(&want, &p, init, GK_SKIP_OFF, 1, 1 << 24, SIZE_MAX);
+		for (int i = 0; i < want.model.k; i++)
+			rows += want.model.size[i];
+		bad += want.status != GK_OK || rows != p.n || want.model.rows_used != p.n;
+		for (int way = 0; way < 3; way++)
+		{
+			Answer		got;
+
+			solve(&got, &p, init, GK_SKIP_AUTO, threads[(number + way) % 3], chunks[way], way == 2 ? 100000 : SIZE_MAX);
+			if (!same(&want, &got) || memcmp(want.model.size, got.model.size, want.model.k * sizeof(int64_t)) != 0)
+				bad++;
+			answer_free(&got);
+			bad += got.host.live != 0;
+		}
+		answer_free(&want);
+		data_free(&p);
+	}
+	ok(bad == 0, "fits of samples: all rows have a cluster, the same bits by every way (%d differ)", bad);
+}
+
 int
 main(void)
 {
@@ -334,6 +439,7 @@ main(void)
 			skip("%s", reason);
 	gk_cpu_set_simd("auto", reason, sizeof(reason));
 	test_hierarchical();
+	test_samples();
 	ok(made(GK_SKIP_AUTO, 20000, 4, 500, true, SIZE_MAX), "many seeds among clusters: a copy");
 	ok(!made(GK_SKIP_AUTO, 20000, 4, 16, true, SIZE_MAX), "few seeds: none");
 	ok(!made(GK_SKIP_AUTO, 5000, 4, 500, true, SIZE_MAX), "few points: none");
