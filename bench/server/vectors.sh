@@ -19,6 +19,7 @@ set -euo pipefail
 rows=${ROWS:-100000} dim=${DIM:-768} rounds=${ROUNDS:-5} workers=${WORKERS:-0 2}
 here=$(cd "$(dirname "$0")/../.." && pwd)
 sql() { psql -X -q -A -t -v ON_ERROR_STOP=1 "$@"; }
+[ "$(sql -c "SELECT count(*) FROM pg_available_extensions WHERE name = 'vector'")" -eq 1 ] || { echo 'skipped: pgvector is not installed: vectors'; exit; }
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 "${CC:-cc}" -O3 -fopenmp -o "$tmp/floor" "$here/bench/server/load_floor.c"
