@@ -5,7 +5,6 @@
 
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "utils/memutils.h"
 
 #include "core/gk_backend.h"
 #include "core/spectral/gk_spectral.h"
@@ -114,20 +113,6 @@ notice_result(const KmFit *fit)
 }
 
 /* ---- the fit ---- */
-
-/* ERROR before the work when the centroids alone are too large for a value. */
-static void
-check_model_size(int k, int d)
-{
-	uint64		bytes = (uint64) k * d * sizeof(double);
-
-	if (bytes > MaxAllocSize)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("a model of %d clusters with %d features has " UINT64_FORMAT " MB, the limit is %d MB",
-						k, d, bytes >> 20, (int) (MaxAllocSize >> 20)),
-				 errhint("Use fewer clusters or features, or kmeans(), which returns rows.")));
-}
 
 /*
  * The points of a fit.  Rows that go to a GPU while they are read (gk_ingest.c) are nowhere
@@ -355,8 +340,9 @@ load_and_fit(Points *p, const KmLabelWant *want, GkError *err)
 	/* no more clusters than rows: no memory for what cannot be found */
 	if (engine.centroids == NULL)
 		engine.k = (int) Min((int64) engine.k, gk_store_rows(p->store));
+	/* an ERROR before the work, not after it */
 	if (fit->as_model)
-		check_model_size(engine.k, gk_store_features(p->store));
+		kmeans_model_check_size(engine.k, gk_store_features(p->store), 0, 0);
 	if (want != NULL)
 		km_label_relay(&relay, fit->host, want, &p->tables, &gk_store_points(p->store)->prep);
 	if (fit->spectral != NULL)

@@ -244,25 +244,27 @@ Datum
 kmeans_memberships(PG_FUNCTION_ARGS)
 {
 	Predictor  *s = begin(fcinfo, PG_NARGS() - 1);
+	const float *d2;
 	double	   *share;
 	double		nearest = INFINITY;
 	double		sum = 0.0;
+	int			k;
 
 	if (s == NULL)
 		PG_RETURN_NULL();
-	measure_all(s);
-	share = palloc(s->model->k * sizeof(double));
-	for (int i = 0; i < s->model->k; i++)
-		nearest = fmin(nearest, s->d2[i]);
-	for (int i = 0; i < s->model->k; i++)
+	d2 = measure_all(s, &k);
+	share = palloc(k * sizeof(double));
+	for (int i = 0; i < k; i++)
+		nearest = fmin(nearest, d2[i]);
+	for (int i = 0; i < k; i++)
 	{
 		/* at a centroid, and where all are infinitely far, equal ones share */
-		share[i] = s->d2[i] == nearest ? 1.0 : nearest / s->d2[i];
+		share[i] = d2[i] == nearest ? 1.0 : nearest / d2[i];
 		sum += share[i];
 	}
-	for (int i = 0; i < s->model->k; i++)
+	for (int i = 0; i < k; i++)
 		share[i] /= sum;
-	PG_RETURN_DATUM(km_float8_array(share, s->model->k));
+	PG_RETURN_DATUM(km_float8_array(share, k));
 }
 
 /*

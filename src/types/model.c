@@ -404,6 +404,21 @@ put_spectral(const GkSpectral *from, int k, KmeansSpectral *to, GkModel *arrays)
 	memcpy(arrays->spectral.cluster, from->cluster, k * sizeof(int32));
 }
 
+/* A value must also fit into 1 GB as text, which is longer, or the table could not be dumped. */
+void
+kmeans_model_check_size(int k, int d, uint64 more, uint64 names_len)
+{
+	uint64		numbers = (uint64) k * d + 3 * (uint64) k + 3 * (uint64) d + more;
+	uint64		text = numbers * TEXT_NUMBER + (uint64) k * TEXT_CLUSTER + 7 * names_len + 4096;
+
+	if (text > MaxAllocSize)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("kmeans_model of %d clusters with %d features would need up to %llu MB as text, the limit is %llu MB",
+						k, d, (unsigned long long) (text >> 20), (unsigned long long) (MaxAllocSize >> 20)),
+				 errhint("Use fewer clusters or features, or keep the rows that kmeans() returns in a table of centroids.")));
+}
+
 /* One value for a validated model. */
 KmeansModel *
 kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns, bool columns_array)
@@ -412,7 +427,6 @@ kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns, bool
 	uint64		d = m->prep.d;
 	uint64		names_len = 0;
 	uint64		size;
-	uint64		text;
 	KmeansModel head = {.k = m->k,.d = m->prep.d,.history_len = m->history_len,.weighted = m->weights.known,
 	.clusters = m->spectral.k,.eigenvalues = m->spectral.neigenvalues};
 	KmeansSpectral *spectral;
@@ -424,17 +438,7 @@ kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns, bool
 		names_len += strlen(columns[i]) + 1;
 	head.names_len = (int32) names_len;
 	size = model_size(&head);
-	/* A value must also fit into 1 GB as text, or the table could not be dumped. */
-	text = (k * d + 3 * k + 3 * d + 2 * (uint64) m->history_len) * TEXT_NUMBER +
-		k * TEXT_CLUSTER + 7 * names_len + 4096 + (m->spectral.k > 0 ? k + m->spectral.neigenvalues : 0) * TEXT_NUMBER;
-	if (Max(size, text) > MaxAllocSize)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("kmeans_model of %d clusters with %d features would need up to %llu MB as text, the limit is %llu MB",
-						m->k, m->prep.d, (unsigned long long) (text >> 20),
-						(unsigned long long) (MaxAllocSize >> 20)),
-				 errhint("Use fewer clusters or fewer features.")));
-
+	kmeans_model_check_size(m->k, m->prep.d, 2 * (uint64) m->history_len + (m->spectral.k > 0 ? k + m->spectral.neigenvalues : 0), names_len);
 	v = palloc0(size);
 	SET_VARSIZE(v, size);
 	v->magic = KMEANS_MODEL_MAGIC;

@@ -78,6 +78,9 @@ typedef struct KmeansSpectral
 /* ncolumns for a model whose points are one array or vector column, columns[0]. */
 #define KMEANS_ARRAY_COLUMN	(-1)
 
+/* ERROR when a value of that size, `more` numbers besides what all models have, would be too large. */
+extern void kmeans_model_check_size(int k, int d, uint64 more, uint64 names_len);
+
 /*
  * A value from an engine model. columns: the names of the d feature columns, or of the one array
  * column (ncolumns KMEANS_ARRAY_COLUMN, or 1 when d > 1); ncolumns 0: not known.

@@ -82,3 +82,12 @@ RESET client_min_messages;
 
 DROP FUNCTION ex_pictures, ex_numbers;
 DROP TABLE ex_two, ex_between, ex_huge, ex_small, ex_model, ex_far, ex_ends;
+
+-- more numbers than a kmeans_model holds: an error before the work; kmeans() returns them as rows
+CREATE TABLE long_points AS SELECT array_fill(i::real, '{16384}') AS p FROM generate_series(1, 2450) i;
+SET maintenance_work_mem = '256MB';
+\set VERBOSITY default
+SELECT kmeans_fit('long_points', '{p}', 2450, init => 'random');
+\set VERBOSITY terse
+SELECT (kmeans_info(kmeans_fit('long_points', '{p}', 2, init => 'random', max_iter => 50))).k;
+DROP TABLE long_points;
