@@ -22,9 +22,10 @@ static emit_log_hook_type next_hook;
 
 /* Names of arguments. */
 static const char *const names[] = {
-	"centroids", "columns", "device", "distance", "group_by", "id_columns", "init", "k", "k_max", "k_min",
-	"label_column", "label_table", "max_iter", "model", "n_init", "nonfinite", "point", "query", "relation",
-	"sample", "seed", "standardize", "step", "tol", "warm_start", "weight_column"
+	"affinity", "centroids", "columns", "device", "distance", "fit_sample", "gamma", "group_by", "id_columns",
+	"init", "init_sample", "k", "k_max", "k_min", "label_column", "label_table", "laplacian", "max_iter", "model",
+	"n_init", "neighbors", "nonfinite", "point", "query", "relation", "representatives", "sample", "seed",
+	"standardize", "step", "tol", "warm_start", "weight_column"
 };
 
 /* Names that others have for them: scikit-learn, BigQuery ML, MADlib, Spark. */
@@ -80,7 +81,8 @@ call_of(const char *function)
 		return "('customers', '{country}', '{visits,spent}', 3, seed => 7)";
 	if (strcmp(function, "kmeans_scan") == 0)
 		return "('customers', '{visits,spent}', 2, 10, seed => 7)";
-	if (strcmp(function, "kmeans") == 0 || strcmp(function, "kmeans_fit") == 0 || strcmp(function, "kmeans_labels") == 0)
+	if (strcmp(function, "kmeans") == 0 || strcmp(function, "kmeans_fit") == 0 || strcmp(function, "kmeans_labels") == 0 ||
+		strcmp(function, "kmeans_spectral") == 0 || strcmp(function, "kmeans_spectral_fit") == 0)
 		return "('customers', '{visits,spent}', 3, seed => 7)";
 	return NULL;
 }

@@ -38,10 +38,11 @@ SELECT customers;
 SELECT upper(customers);
 SELECT 'a b'::regclass;
 SELECT row_number() FROM customers;
+SELECT * FROM kmeans_spectral('customers', '{visits,spent}', 3, neighbours => 5);
 -- not when the error is caught
 DO $$ BEGIN PERFORM kmeans_fit('customers', '{visits}', 3, zeed => 1); EXCEPTION WHEN undefined_function THEN RAISE NOTICE 'caught'; END $$;
 -- every argument of these functions is one that the hints know
 SELECT DISTINCT proname, name FROM pg_proc, unnest(proargnames, proargmodes) a (name, mode)
-WHERE proname IN ('kmeans', 'kmeans_fit', 'kmeans_query', 'kmeans_query_fit', 'kmeans_labels', 'kmeans_label_table', 'kmeans_grouped', 'kmeans_scan')
-    AND coalesce(mode, 'i') = 'i' AND name <> ALL ('{centroids,columns,device,distance,group_by,id_columns,init,k,k_max,k_min,label_column,label_table,max_iter,model,n_init,nonfinite,point,query,relation,sample,seed,standardize,step,tol,warm_start,weight_column}') ORDER BY 1, 2;
+WHERE proname IN ('kmeans', 'kmeans_fit', 'kmeans_query', 'kmeans_query_fit', 'kmeans_labels', 'kmeans_label_table', 'kmeans_grouped', 'kmeans_scan', 'kmeans_spectral', 'kmeans_spectral_fit')
+    AND coalesce(mode, 'i') = 'i' AND name <> ALL ('{affinity,centroids,columns,device,distance,fit_sample,gamma,group_by,id_columns,init,init_sample,k,k_max,k_min,label_column,label_table,laplacian,max_iter,model,n_init,neighbors,nonfinite,point,query,relation,representatives,sample,seed,standardize,step,tol,warm_start,weight_column}') ORDER BY 1, 2;
 DROP TABLE customers;

@@ -127,3 +127,5 @@ SELECT jsonb_set(m::text::jsonb, '{spectral,choice}', '"none"')::text::kmeans_mo
 SELECT jsonb_set(m::text::jsonb, '{spectral,eigenvalues,0}', '-1')::text::kmeans_model FROM spectral_model;
 SELECT jsonb_set(m::text::jsonb, '{spectral}', '{}')::text::kmeans_model FROM spectral_model;
 SELECT jsonb_set(m::text::jsonb, '{spectral}', '3')::text::kmeans_model FROM spectral_model;
+
+DROP TABLE few;
