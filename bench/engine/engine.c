@@ -3,10 +3,11 @@
  * can do at most.  One line of JSON per case on stdout.
  *
  *   engine roofline [-t THREADS]
- *   engine step N D K [-t THREADS] [-i ITERATIONS] [-r ROUNDS] [-s SIMD] [-f FEATURE_SUM]
+ *   engine step N D K [-t THREADS] [-i ITERATIONS] [-r ROUNDS] [-s SIMD] [-f FEATURE_SUM] [-p embeddings]
  *       the passes of one Lloyd run, without skipping, on points made here:
  *       Lutz et al.'s, 10 centres uniform in [-100, 100]^d, standard deviation 10;
- *       bytes read and multiply-adds over the rooflines of the same moment
+ *       bytes read and multiply-adds over the rooflines of the same moment; or points like
+ *       embeddings, as of init
  *   engine count N D K [-s SIMD] [-b BEFORE]
  *       instructions of one of those passes, after BEFORE others (1), one thread
  *       (bench/engine/instructions)
@@ -48,6 +49,7 @@ static int	iterations = 10;
 static int	rounds = 3;
 static GkFeatureSum feature_sum = GK_FSUM_AUTO;
 static const char *output;
+static bool embeddings;
 
 static void
 die(const char *what)
@@ -120,12 +122,12 @@ typedef struct Load
 	Make		make;
 	int			d;
 	int64_t		first;
-} Load;
+}			Load;
 
 static void
 load_column(void *arg, int64_t j, int thread)
 {
-	const Load *l = arg;
+	const		Load *l = arg;
 
 	(void) thread;
 	for (int i = 0; i < l->batch->rows; i++)
@@ -159,6 +161,7 @@ load(int64_t n, int d, const float *rows, Make make)
 static double *
 first_centroids(int64_t n, int d, int k, const float *rows)
 {
+	Make		make = embeddings ? embedding : blob;
 	double	   *c = malloc((size_t) k * d * sizeof(double));
 
 	for (int i = 0; i < k; i++)
@@ -166,7 +169,7 @@ first_centroids(int64_t n, int d, int k, const float *rows)
 		{
 			int64_t		row = n / k * i;
 
-			c[(size_t) i * d + j] = rows ? rows[row * d + j] : blob(row, j, d);
+			c[(size_t) i * d + j] = rows ? rows[row * d + j] : make(row, j, d);
 		}
 	return c;
 }
@@ -256,7 +259,7 @@ step(int64_t n, int d, int k)
 {
 	size_t		bytes = (size_t) n * d * sizeof(float);
 	size_t		probe = bytes < (size_t) 512 << 20 ? bytes : (size_t) 512 << 20;
-	GkStore    *store = load(n, d, NULL, blob);
+	GkStore    *store = load(n, d, NULL, embeddings ? embedding : blob);
 	double	   *centroids = first_centroids(n, d, k, NULL);
 	double		flop = 2.0 * n * k * d;
 	double		read = 0.0,
@@ -639,7 +642,7 @@ main(int argc, char **argv)
 			word[words++] = argv[i];
 			continue;
 		}
-		if (i + 1 == argc || argv[i][1] == '\0' || strchr("tirsfob", argv[i][1]) == NULL)
+		if (i + 1 == argc || argv[i][1] == '\0' || strchr("tirsfobp", argv[i][1]) == NULL)
 			usage();
 		switch (argv[i++][1])
 		{
@@ -657,6 +660,11 @@ main(int argc, char **argv)
 				break;
 			case 'f':
 				feature_sum = feature_sum_named(argv[i]);
+				break;
+			case 'p':
+				if (strcmp(argv[i], "embeddings") != 0)
+					usage();
+				embeddings = true;
 				break;
 			case 'o':
 				output = argv[i];

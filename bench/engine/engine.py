@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Benchmark of the CPU engine: rooflines, passes, whole fits beside scikit-learn (lloyd
-and elkan), faiss-cpu and scikit-learn-intelex; k-means++ beside scikit-learn's.  Same points, same first centroids, same
+and elkan), faiss-cpu and scikit-learn-intelex, of wide points ten iterations; k-means++ beside scikit-learn's.  Same points, same first centroids, same
 number of iterations, same threads, float32.
 
     make -C bench smoke               small problems, a few seconds, writes nothing
@@ -38,6 +38,9 @@ SMALL = (100000, 2, 5, 300, 10.0)       # n, d, k, iterations, ms
 HE = (50000000, 4, 4, 52.4, 7.4e-4)     # ... their ms on 20 cores and their error
 GRID_D = [2, 4, 8, 16, 32, 68, 128, 256]
 GRID_K = [4, 16, 64, 256, 1024]
+WIDE_D = [128, 384, 768, 1536]          # points like embeddings
+WIDE_K = [256, 1000, 4096]
+WIDE_ROWS, WIDE_ITER = 20000, 10
 SEEDS = [(1000000, 2), (1000000, 4), (1000000, 8), (400000, 16), (200000, 68)]    # n, d
 SEED_K = [16, 64, 256]
 MAX_ITER = 300
@@ -145,6 +148,13 @@ def blobs(n, d, seed=1):
     return (centres[rng.integers(0, 10, n)] + rng.normal(0, 10, (n, d))).astype(np.float32)
 
 
+def embeddings(n, d, seed=1):
+    """Normal, with a variance of 1 / (j + 1) in feature j."""
+    import numpy as np
+    rng = np.random.default_rng(seed)
+    return (rng.normal(size=(n, d)) / np.sqrt(1 + np.arange(d))).astype(np.float32)
+
+
 def repeat(fit, args, rounds, out):
     """Send what fit() returns, as often as it is to be measured, to the pipe `out`."""
     x, _, _, threads = args
@@ -184,15 +194,15 @@ def measure(fit, args, rounds, limit):
     return best
 
 
-def whole_fit(n, d, k, found, threads, directory, rounds):
+def whole_fit(n, d, k, found, threads, directory, rounds, what="grid", points=blobs, most=MAX_ITER):
     import numpy as np
-    x = blobs(n, d)
+    x = points(n, d)
     c = x[np.random.default_rng(k).choice(n, k, replace=False)].copy()
     files = [os.path.join(directory, name) for name in ("points", "centroids")]
     x.tofile(files[0])
     c.tofile(files[1])
-    own = engine("fit", files[0], n, d, k, files[1], "-i", MAX_ITER, "-r", rounds, threads=threads)
-    row = {"what": "grid", "n": n, "d": d, "k": k, "iterations": own["iterations"],
+    own = engine("fit", files[0], n, d, k, files[1], "-i", most, "-r", rounds, threads=threads)
+    row = {"what": what, "n": n, "d": d, "k": k, "iterations": own["iterations"],
            "converged": own["converged"], "inertia": own["inertia"], "strategy": own["strategy"],
            "ms": {"gkmeans": own["prepare_ms"] + own["fit_ms"]}, "peer_inertia": {}, "peer_iterations": {}, "over_ms": {}}
     limit = LONGEST
@@ -242,6 +252,12 @@ def run_cases(found, only, smoke, threads, most, rounds, keep):
                 rows = 20000 if smoke else grid_rows(d, k, most)
                 cases.append((f"grid {d} {k}", lambda rows=rows, d=d, k=k: whole_fit(
                     rows, d, k, found, threads, directory, 1 if smoke else rounds)))
+        for d in WIDE_D:
+            for k in WIDE_K:
+                if not smoke or (d, k) == (128, 256):
+                    cases.append((f"wide {d} {k}", lambda d=d, k=k: whole_fit(
+                        WIDE_ROWS // (10 if smoke else 1), d, k, found, threads, directory, 1 if smoke else rounds,
+                        "wide", embeddings, WIDE_ITER)))
         for n, d in SEEDS:
             for k in SEED_K:
                 if smoke and k != 16:

@@ -21,6 +21,9 @@
  */
 #define GK_COST_DOT(k, d)		((k) * (1.5 * (d) + 4.0) + 8.0 * (d))
 
+/* ... and of 16-bit integers: two features in one instruction. */
+#define GK_COST_INT16(k, d)		((k) * (0.6 * (d) + 6.0) + 10.0 * (d))
+
 /* A row that bounds leave open: gather its features and keep its new bounds, ... */
 #define GK_COST_SEARCH(d)		(2.0 * (d) + 30.0)
 /* ... sort it by its group of centroids as well, ... */
@@ -70,6 +73,19 @@
 /* Of no use when more than n / this rows are undecided. */
 #define GK_COST_DOT_OPEN_SHARE	8
 
+/* With this number of features a tile is copied first: each of them is in another page. */
+#define GK_COST_DOT_COPY_D		64
+/* The longest a block may take, in GkCpuKernels.job_work. */
+#define GK_COST_DOT_LONGEST		128
+
+/* Products of integers: with fewer features or centroids, rounding takes as long as what is saved. */
+#define GK_COST_INT16_MIN_D		32
+#define GK_COST_INT16_MIN_K		48
+/* Of no use when more than rows / this are undecided, ... */
+#define GK_COST_INT16_OPEN_SHARE	2
+/* ... where a row with very many centroids that may be the nearest counts as this number. */
+#define GK_COST_INT16_CROWDED	8
+
 /* ---- bounds ---- */
 
 /* With fewer rows there is no work to save. */
@@ -80,6 +96,8 @@
 #define GK_COST_BOUNDS_LONGEST	16
 /* Begin when fewer than n / this rows changed their label, ... */
 #define GK_COST_BOUNDS_CALM		24
+/* ... or this, where products of integers find labels so much faster, ... */
+#define GK_COST_BOUNDS_CALM_INT16	256
 /* ... end after this many passes in a row that cost no less than without, ... */
 #define GK_COST_BOUNDS_STRIKES	2
 /* ... and wait until this many times fewer rows change. */

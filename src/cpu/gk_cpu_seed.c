@@ -96,7 +96,7 @@ update_block_dot(GkSession *s, void *arg, const GkBlock *b)
 	GkTiles		x = gk_cpu_tiles(s, b);
 	float	   *d2 = b->chunk->mind2 + b->row;
 
-	gk_cpu_dot_labels(s, &x, b->slot, b->rows, b->label);
+	gk_cpu_dot_labels(s, &x, b->slot, b->rows, b->thread, b->label);
 	for (int first = 0; first < b->rows; first += GK_ROW_PAD)
 	{
 		int			n = b->rows - first < GK_ROW_PAD ? b->rows - first : GK_ROW_PAD;

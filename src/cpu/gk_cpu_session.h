@@ -58,6 +58,14 @@ typedef struct GkCpuDot
 	bool		useless;		/* too many rows were undecided */
 	int64_t		open;			/* rows that were undecided in this pass */
 	GkDot		args;			/* of the kernels */
+	GkInt16		int16;			/* of those of integers: gk_cpu_int16.c; k = 0: not in this pass */
+	bool		int16_useless;	/* too many rows were undecided by integers */
+	int64_t		int16_open;		/* rows that were, in this pass */
+	int64_t		int16_rows;		/* of how many */
+	int32_t    *int16_c;
+	float	   *int16_half;
+	char	   *scratch;		/* [threads][scratch_bytes]: a tile of rows, then what integers take */
+	size_t		scratch_bytes;
 	float	   *half;			/* [k] */
 	float	   *columns;		/* [d][gk_dot_width(k)] */
 	float	   *square;			/* [all_rows / GK_ROW_PAD]: largest |x|^2 of each tile; < 0: not known yet */

@@ -381,7 +381,7 @@ assign_block(GkSession *s, void *arg, const GkBlock *b)
 		if (p->dot)
 		{
 			l = (GkBlockLabels) {.x = gk_cpu_tiles(s, &piece),.label = piece.label};
-			gk_cpu_dot_labels(s, &l.x, piece.slot, piece.rows, l.label);
+			gk_cpu_dot_labels(s, &l.x, piece.slot, piece.rows, piece.thread, l.label);
 		}
 		else if (!gk_cpu_assign(s, &p->sweep, &piece, p->c, p->k, &l))
 			continue;
@@ -526,6 +526,8 @@ begin(Pass *p, GkError *err)
 		p->sweep.per_round = p->k;
 	}
 	p->dot = (p->path == GK_STEP_MERGE || p->path == GK_STEP_DELTA) && gk_cpu_dot_wanted(s, &p->sweep, p->k);
+	if (p->dot && gk_cpu_int16_possible(s, p->k) && p->piece < gk_cpu_int16_tiles(p->d) * GK_ROW_PAD)
+		p->piece = gk_cpu_int16_tiles(p->d) * GK_ROW_PAD;
 	return p->dot ? gk_cpu_dot_begin(s, &p->sweep, p->c, p->k, err) : GK_OK;
 }
 

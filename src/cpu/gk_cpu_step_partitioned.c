@@ -9,6 +9,7 @@
 
 #include "core/gk_numerics.h"
 #include "cpu/gk_cpu.h"
+#include "cpu/prune/gk_cpu_prune.h"
 
 /* Features that one job owns at most: two cache lines of results. */
 #define OWN_FEATURES	(2 * GK_CACHE_LINE / (int) sizeof(gk_int128))
@@ -77,6 +78,16 @@ own_features(void *arg, int64_t job, int thread)
 	}
 }
 
+/* The same by scalar products (gk_cpu_dot.c). */
+static void
+assign_block_dot(GkSession *s, void *arg, const GkBlock *b)
+{
+	GkTiles		x = gk_cpu_tiles(s, b);
+
+	(void) arg;
+	gk_cpu_dot_labels(s, &x, b->slot, b->rows, b->thread, s->label + b->at);
+}
+
 static GkStatus
 own_chunk(GkSession *s, void *arg, const GkChunk *chunk, int64_t at, GkError *err)
 {
@@ -112,12 +123,20 @@ gk_cpu_step_partitioned(GkSession *s, const GkSweep *sweep, const float *centroi
 	Pass		p = {.s = s,.sweep = *sweep,.host = s->host,.c = centroids,.k = k,.out = out,
 	.per_job = GK_CPU_JOB_SUMS / s->pts->d + 1};
 
+	bool		dot = gk_cpu_dot_wanted(s, sweep, k);
+	GkStatus	st = dot ? gk_cpu_dot_begin(s, &p.sweep, centroids, k, err) : GK_OK;
+
+	if (st != GK_OK)
+		return st;
 	p.host.threads = sweep->threads;
 	p.sweep.arg = &p;
-	p.sweep.block = assign_block;
+	p.sweep.block = dot ? assign_block_dot : assign_block;
 	p.sweep.chunk = own_chunk;
 	p.sweep.keep_labels = true;
 	if (!s->core->parallel_for(&p.host, (k + p.per_job - 1) / p.per_job, clear_clusters, &p))
 		return GK_STOPPED;
-	return gk_cpu_sweep(s, &p.sweep, err);
+	st = gk_cpu_sweep(s, &p.sweep, err);
+	if (dot)
+		gk_cpu_dot_end(s);
+	return st;
 }

@@ -15,44 +15,61 @@
  *     With b the least and q any other, D_q = D_b + 2 (their difference): the order stays
  *     if the difference exceeds (d + 2) u D_b.
  * A difference above the sum decides, with 2 % for what rounding does to the bound itself
- * and to |x|^2 and D_b in it (they are off by d u |x|^2: up to 1,024 features that is
- * nothing beside L), and 2^-120 for what underflow does.  |x|^2 may be any larger number:
- * it is the largest of 64 rows, which is kept from pass to pass, since each row's own takes
- * as long as one more centroid.  Rows that are not decided, mostly some in a thousand and
+ * and to D_b in it (where it matters by d u of itself, up to 16,384 features 0.1 %), and 2^-120
+ * for what underflow does.  |x|^2 may be any larger number: it is the largest of 64 rows, with
+ * 2 d u of itself for its roundings, which is kept from pass to pass, since each row's own takes as
+ * long as one more centroid.  Rows that are not decided, mostly some in a thousand and
  * all ties, are compared in the canonical way, lanes being centroids.
+ *
+ * Of wide points, integers decide where the processor multiplies them faster: gk_cpu_int16.c.
  *
  * Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1.
  */
 #include <math.h>
+#include <string.h>
 
 #include "core/gk_numerics.h"
 #include "cpu/prune/gk_cpu_prune.h"
 
-/* Features that the proof above holds for. */
-#define MAX_D			1024
 /* Products added up in a row, at most: more round more, fewer take longer. */
 #define CHAIN			48
-/* Tiles at a time. */
-#define TILES			64
+/* A row takes the place of this number, so that what follows is aligned. */
+#define POINT_ROOM		16
 
 bool
 gk_cpu_dot_possible(const GkSession *s, int k)
 {
 	return s->kernels->assign_dot != NULL && !s->dot.useless &&
-		s->pts->d >= GK_COST_DOT_MIN_D && s->pts->d <= MAX_D && k >= GK_COST_DOT_MIN_K;
+		s->pts->d >= GK_COST_DOT_MIN_D && k >= GK_COST_DOT_MIN_K;
 }
 
-/* Rows of a block when all centroids are compared at once, as the second nearest may be any. */
+/*
+ * Rows of a block when all centroids are compared at once, as the second nearest may be any.  Blocks
+ * of wide points and many centroids may be larger than others: a tile at least, and with integers
+ * those that are compared at a time.
+ */
 static int
-block_rows(const GkSweep *sweep)
+block_rows(const GkSession *s, const GkSweep *sweep, int k)
 {
-	return sweep->rows / sweep->rounds / GK_ROW_PAD * GK_ROW_PAD;
+	int			rows = sweep->rows / sweep->rounds / GK_ROW_PAD * GK_ROW_PAD;
+	double		most = (double) GK_COST_DOT_LONGEST * s->kernels->job_work / ((double) GK_ROW_PAD * s->pts->d * k);
+	int			wanted = GK_ROW_PAD;
+
+	if (gk_cpu_int16_possible(s, k))
+	{
+		wanted = gk_cpu_int16_tiles(s->pts->d) * GK_ROW_PAD;
+		while (wanted > GK_ROW_PAD && wanted > s->pts->n / (4 * sweep->threads))
+			wanted -= GK_ROW_PAD;
+	}
+	if (wanted > most * GK_ROW_PAD)
+		wanted = (int) most * GK_ROW_PAD;
+	return rows > wanted ? rows : wanted;
 }
 
 bool
 gk_cpu_dot_wanted(const GkSession *s, const GkSweep *sweep, int k)
 {
-	return gk_cpu_dot_possible(s, k) && block_rows(sweep) >= GK_ROW_PAD;
+	return gk_cpu_dot_possible(s, k) && block_rows(s, sweep, k) > 0;
 }
 
 /* Make room for the largest squares; points that are not all in memory leave none. */
@@ -70,73 +87,146 @@ keep_squares(GkSession *s)
 	return true;
 }
 
+/* A thread's scratch: a tile of rows, one row, and what integers take. */
+static bool
+scratch_room(GkSession *s, const GkSweep *sweep, int k)
+{
+	size_t		d = s->pts->d;
+	bool int16 = gk_cpu_int16_possible(s, k);
+
+	s->dot.scratch_bytes = gk_cpu_region_bytes((GK_ROW_PAD + POINT_ROOM) * d * sizeof(float) + (int16 ? gk_cpu_int16_bytes((int) d, k) : 0));
+	return gk_cpu_room(s, &s->dot.scratch, sweep->threads, s->dot.scratch_bytes);
+}
+
+/* Centroids of one job: whole rows of gk_dot_width(). */
+#define JOB_CENTROIDS	64
+
+typedef struct Arrange
+{
+	GkCpuDot   *dot;
+	const float *c;
+	int			k;
+	int			d;
+	double	   *max_square;		/* [jobs] */
+} Arrange;
+
+/* Half of the squares, and columns. */
+static void
+arrange(void *arg, int64_t job, int thread)
+{
+	const Arrange *a = arg;
+	size_t		width = gk_dot_width(a->k);
+	int			first = (int) job * JOB_CENTROIDS;
+	double		most = 0.0;
+
+	(void) thread;
+	for (int q = first; q < first + JOB_CENTROIDS; q++)
+	{
+		const float *c = a->c + (size_t) q * a->d;
+		double		square = 0.0;
+
+		for (int j = 0; j < a->d; j++)
+		{
+			float		v = q < a->k ? c[j] : INFINITY;
+
+			square += (double) v * (double) v;
+			a->dot->columns[j * width + q] = v;
+		}
+		if (q >= a->k)
+			continue;
+		a->dot->half[q] = (float) (0.5 * square);
+		most = fmax(most, square);
+	}
+	a->max_square[job] = most;
+}
+
 GkStatus
 gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *err)
 {
 	GkCpuDot   *dot = &s->dot;
+	GkHost		host = s->host;
 	int			d = s->pts->d;
 	int			chains = (d + CHAIN - 1) / CHAIN;
 	int			chain = (d + chains - 1) / chains;
 	double		rounding = 1.02 * (chain + chains + 5) * 0x1p-24;
 	size_t		width = gk_dot_width(k);
+	int			jobs = (k + JOB_CENTROIDS - 1) / JOB_CENTROIDS;
+	Arrange		a = {.dot = dot,.c = c,.k = k,.d = d};
 	double		max_square = 0.0;
+	bool		done;
 
-	if (!gk_cpu_room(s, &dot->half, k, sizeof(float)) ||
-		!gk_cpu_room(s, &dot->columns, width * d, sizeof(float)) || !keep_squares(s))
+	if (!gk_cpu_room(s, &dot->half, k, sizeof(float)) || !gk_cpu_room(s, &a.max_square, jobs, sizeof(double)) ||
+		!gk_cpu_room(s, &dot->columns, width * d, sizeof(float)) || !keep_squares(s) || !scratch_room(s, sweep, k))
 		return gk_cpu_out_of_memory(err);
-	for (int q = 0; q < k; q++)
-	{
-		double		square = 0.0;
-
-		for (int j = 0; j < d; j++)
-			square += (double) c[(size_t) q * d + j] * (double) c[(size_t) q * d + j];
-		dot->half[q] = (float) (0.5 * square);
-		max_square = fmax(max_square, square);
-	}
-	for (int j = 0; j < d; j++)
-		for (size_t q = 0; q < width; q++)
-			dot->columns[j * width + q] = q < (size_t) k ? c[q * d + j] : INFINITY;
+	host.threads = sweep->threads;
+	done = s->core->parallel_for(&host, jobs, arrange, &a);
+	for (int i = 0; done && i < jobs; i++)
+		max_square = fmax(max_square, a.max_square[i]);
+	gk_cpu_room_free(s, &a.max_square);
+	if (!done)
+		return GK_STOPPED;
 	dot->args = (GkDot) {.c = c,.half = dot->half,.columns = dot->columns,.k = k,.chain = chain,
 		.slack = (float) rounding,.apart = (float) (rounding * 2.0 * max_square + 0x1p-120),
 		.relative = (float) (1.02 * (d + 3) * 0x1p-24)};
 	dot->open = 0;
-	sweep->rows = block_rows(sweep);
+	sweep->rows = block_rows(s, sweep, k);
 	sweep->rounds = 1;
 	sweep->per_round = k;
-	return GK_OK;
+	sweep->job_work = (double) sweep->rows * d * (k + GK_COST_OVERHEAD);
+	return gk_cpu_int16_begin(s, sweep, c, k, sqrt(max_square), err);
+}
+
+/* Labels of one tile by float products, its open rows by canonical distances. */
+static int64_t
+dot_tile(GkSession *s, const GkTiles *x, float *square, int rows, int32_t *label, float *point)
+{
+	uint64_t	open;
+	int64_t		count = 0;
+
+	s->kernels->assign_dot(x, &s->dot.args, square, label, &open);
+	for (; open != 0; open &= open - 1, count++)
+	{
+		int			i = __builtin_ctzll(open);
+
+		if (i >= rows)
+			break;
+		for (int j = 0; j < x->d; j++)
+			point[j] = x->x[j * x->stride + i];
+		label[i] = s->kernels->assign_one(point, &s->dot.args, x->d);
+	}
+	return count;
 }
 
 void
-gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int32_t *label)
+gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, int32_t *label)
 {
+	char	   *scratch = s->dot.scratch + thread * s->dot.scratch_bytes;
+	float	   *tile = (float *) scratch;
+	float	   *point = tile + (size_t) x->d * GK_ROW_PAD;
 	float	   *kept = s->dot.square;
 	int64_t		all = 0;
 
-	for (int first = 0; first < x->count; first += TILES)
+	if (s->dot.int16.k > 0)
 	{
-		GkTiles		some = *x;
-		uint64_t	open[TILES];
-		float		square[TILES];
+		gk_cpu_int16_labels(s, x, rows, point, (char *) (point + POINT_ROOM * (size_t) x->d), label);
+		return;
+	}
+	for (int t = 0; t < x->count; t++)
+	{
+		GkTiles		one = *x;
+		float		square = -1.0f;
 
-		for (int t = 0; t < TILES; t++)
-			square[t] = -1.0f;
-		some.x += first * x->tile;
-		some.count = x->count - first < TILES ? x->count - first : TILES;
-		s->kernels->assign_dot(&some, &s->dot.args, kept != NULL ? kept + slot / GK_ROW_PAD + first : square,
-							   label + first * GK_ROW_PAD, open);
-		for (int t = 0; t < some.count; t++)
-			for (; open[t] != 0; open[t] &= open[t] - 1, all++)
-			{
-				int			i = __builtin_ctzll(open[t]);
-				int			row = (first + t) * GK_ROW_PAD + i;
-				float		point[MAX_D];
-
-				if (row >= rows)
-					break;
-				for (int j = 0; j < x->d; j++)
-					point[j] = some.x[t * x->tile + j * x->stride + i];
-				label[row] = s->kernels->assign_one(point, &s->dot.args, x->d);
-			}
+		one.x += t * x->tile;
+		one.count = 1;
+		if (x->stride != GK_ROW_PAD && x->d >= GK_COST_DOT_COPY_D)
+		{
+			for (int j = 0; j < x->d; j++)
+				memcpy(tile + j * GK_ROW_PAD, one.x + j * x->stride, GK_ROW_PAD * sizeof(float));
+			one.x = tile;
+			one.stride = GK_ROW_PAD;
+		}
+		all += dot_tile(s, &one, kept != NULL ? kept + slot / GK_ROW_PAD + t : &square, rows - t * GK_ROW_PAD,
+						label + t * GK_ROW_PAD, point);
 	}
 	__atomic_fetch_add(&s->dot.open, all, __ATOMIC_RELAXED);
 }
@@ -146,4 +236,5 @@ gk_cpu_dot_end(GkSession *s)
 {
 	if (s->dot.open > s->pts->n / GK_COST_DOT_OPEN_SHARE)
 		s->dot.useless = true;
+	gk_cpu_int16_end(s);
 }

@@ -247,8 +247,14 @@ gk_cpu_hamerly_wanted(const GkSession *s, int k)
 
 	if (!gk_cpu_hamerly_possible(s, k))
 		return false;
-	return s->host.skip != GK_SKIP_AUTO || !begins(h, k) || (with_groups(s, k) && h->calm == 0) ||
-		s->changed <= (h->calm > 0 ? h->calm : s->pts->n / GK_COST_BOUNDS_CALM);
+	if (s->host.skip != GK_SKIP_AUTO || !begins(h, k))
+		return true;
+	if (h->calm > 0)
+		return s->changed <= h->calm;
+	/* making bounds takes as long as some passes by integers */
+	if (gk_cpu_int16_possible(s, k))
+		return s->changed <= s->pts->n / GK_COST_BOUNDS_CALM_INT16;
+	return with_groups(s, k) || s->changed <= s->pts->n / GK_COST_BOUNDS_CALM;
 }
 
 /* The size of a thread's scratch for blocks of `rows` rows; lay out its arrays, if at is not NULL. */
@@ -392,7 +398,7 @@ judge(GkSession *s, const GkHamerlyCounts *done)
 	double		cost = (double) done->tiles * GK_COST_TILE + own + (h->grouped ? near : search);
 
 	if (gk_cpu_dot_possible(s, h->k))
-		plain = fmin(plain, GK_COST_DOT(h->k, d) / lanes);
+		plain = fmin(plain, (gk_cpu_int16_possible(s, h->k) ? GK_COST_INT16(h->k, d) : GK_COST_DOT(h->k, d)) / lanes);
 	h->share = searched / n;
 	if (h->grouped)
 	{

@@ -6,6 +6,7 @@
  *   gk_cpu_exponion.c
  *                   skip centroids too far from a point's own (Newling and Fleuret, ICML 2016)
  *   gk_cpu_dot.c    labels by scalar products, where their rounding cannot matter
+ *   gk_cpu_int16.c  the same by products of 16-bit integers
  *   gk_cpu_seed_index.c, gk_cpu_kdtree.c
  *                   skip tiles of a copy of the points when seeding (Bentley, 1975)
  *
@@ -31,8 +32,21 @@ bool		gk_cpu_dot_wanted(const GkSession *s, const GkSweep *sweep, int k);
 GkStatus	gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *err);
 
 /* Labels of the `rows` rows of some tiles; slot is the first one's. */
-void		gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int32_t *label);
+void		gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, int32_t *label);
 void		gk_cpu_dot_end(GkSession *s);
+
+/* ---- scalar products of 16-bit integers: called by gk_cpu_dot.c ---- */
+
+bool		gk_cpu_int16_possible(const GkSession *s, int k);
+
+/* Tiles at a time, and a thread's scratch for them. */
+int			gk_cpu_int16_tiles(int d);
+size_t		gk_cpu_int16_bytes(int d, int k);
+
+/* Round centroids, the longest of them given; s->dot.int16.k stays 0 where that is of no use. */
+GkStatus	gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, double longest, GkError *err);
+void		gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int rows, float *point, char *scratch, int32_t *label);
+void		gk_cpu_int16_end(GkSession *s);
 
 /* ---- bounds ---- */
 

@@ -7,7 +7,7 @@
 #define GK_DOT(nc)	GK_RUN(dot, nc, true, keep_two(nc, acc, k, r->label, r->d2, r->second))
 GK_WIDTHS(GK_DOT)
 
-/* The largest square of a tile's points. */
+/* The largest square of a tile's points, or somewhat more. */
 GK_TARGET static __attribute__((noinline)) float
 largest_square(const float *x, size_t stride, size_t d)
 {
@@ -39,7 +39,7 @@ largest_square(const float *x, size_t stride, size_t d)
 	v_store(lane, all);
 	for (int i = 0; i < GK_LANES; i++)
 		max = lane[i] > max ? lane[i] : max;
-	return max;
+	return max * (1.0f + (float) d * 0x1p-23f);
 }
 
 /* Rows of a register tile with the second no farther behind the least than all roundings together. */

@@ -153,24 +153,33 @@ race(const float *d2, const float *weight, uint64_t key, int64_t row, double wor
 	return may;
 }
 
+#define GK_AVX512_KERNELS \
+	.name = "avx512", \
+	.job_work = 1 << 24, \
+	GK_TILE_KERNELS, \
+	.assign_dot = assign_dot, \
+	.assign_one = assign_one, \
+	.open_rows = open_rows, \
+	.margin = margin, \
+	.add = gk_cpu_avx2_add, \
+	.add_smallk = gk_cpu_avx512_add_smallk, \
+	.tally_smallk = gk_cpu_avx512_tally_smallk, \
+	.step_smallk = gk_cpu_avx512_step_smallk, \
+	.move_smallk = gk_cpu_avx512_move_smallk, \
+	.smallk_sums = GK_CPU_AVX512_SUMS, \
+	.sum_d2 = sum_d2, \
+	.race = race, \
+	.nearest = gk_cpu_avx2_nearest, \
+	.distances = gk_cpu_avx2_distances
+
 const GkCpuKernels gk_cpu_avx512 = {
-	.name = "avx512",
-	.job_work = 1 << 24,
-	GK_TILE_KERNELS,
-	.assign_dot = assign_dot,
-	.assign_one = assign_one,
-	.open_rows = open_rows,
-	.margin = margin,
-	.add = gk_cpu_avx2_add,
-	.add_smallk = gk_cpu_avx512_add_smallk,
-	.tally_smallk = gk_cpu_avx512_tally_smallk,
-	.step_smallk = gk_cpu_avx512_step_smallk,
-	.move_smallk = gk_cpu_avx512_move_smallk,
-	.smallk_sums = GK_CPU_AVX512_SUMS,
-	.sum_d2 = sum_d2,
-	.race = race,
-	.nearest = gk_cpu_avx2_nearest,
-	.distances = gk_cpu_avx2_distances,
+	GK_AVX512_KERNELS
+};
+
+const GkCpuKernels gk_cpu_avx512_vnni = {
+	GK_AVX512_KERNELS,
+	.assign_int16 = gk_cpu_avx512_assign_int16,
+	.near_int16 = gk_cpu_avx512_near_int16
 };
 
 /* ---- columns ---- */

@@ -1,8 +1,8 @@
 /*
  * gk_cpu_dispatch.c - which kernels this machine runs, decided at run time.
  *
- * Best first; "auto" takes the first that the processor and the operating system
- * both support (__builtin_cpu_supports looks at XCR0 too).  Chosen at first use,
+ * Best first; "auto", or the name of several, takes the first that the processor and the
+ * operating system both support (__builtin_cpu_supports looks at XCR0 too).  Chosen at first use,
  * on the main thread; gk_cpu_set_simd() chooses by name.
  */
 #include <stdio.h>
@@ -12,6 +12,7 @@
 
 static const GkCpuKernels *const sets[] = {
 #ifdef GK_CPU_X86
+	&gk_cpu_avx512_vnni,
 	&gk_cpu_avx512,
 	&gk_cpu_avx2,
 #endif
@@ -30,6 +31,8 @@ static bool
 supported(const GkCpuKernels *set)
 {
 #ifdef GK_CPU_X86
+	if (set == &gk_cpu_avx512_vnni)
+		return supported(&gk_cpu_avx512) && __builtin_cpu_supports("avx512vnni");
 	if (set == &gk_cpu_avx512)
 		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
 			__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
@@ -44,6 +47,7 @@ const GkCpuKernels *
 gk_cpu_kernels_named(const char *name, char *reason, size_t reason_len)
 {
 	bool		any = strcmp(name, "auto") == 0;
+	bool		known = false;
 
 	for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++)
 	{
@@ -51,11 +55,12 @@ gk_cpu_kernels_named(const char *name, char *reason, size_t reason_len)
 			continue;
 		if (supported(sets[i]))
 			return sets[i];
-		if (!any)
-		{
-			snprintf(reason, reason_len, "this processor or operating system does not support %s", name);
-			return NULL;
-		}
+		known = true;
+	}
+	if (known)
+	{
+		snprintf(reason, reason_len, "this processor or operating system does not support %s", name);
+		return NULL;
 	}
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (strcmp(name, names[i]) == 0)

@@ -72,6 +72,69 @@ gk_dot_width(int k)
 	return ((size_t) k + 63) / 64 * 64;
 }
 
+/* Centroids that the products of 16-bit integers take at a time, and tiles at most. */
+#define GK_INT16_GROUP	12
+#define GK_INT16_TILES	16
+
+/* What products of 16-bit integers are compared by: see gk_cpu_int16.c. */
+typedef struct GkInt16
+{
+	const int32_t *c;			/* [groups][(d + 1) / 2][GK_INT16_GROUP]: two features of -b each */
+	const float *half;			/* [gk_dot_width(k)] half of their squares */
+	int			k;
+	float		scale;			/* B */
+	float		longest;		/* C */
+	float		lost;			/* E */
+	float		relative;		/* G */
+} GkInt16;
+
+/* A tile's rows. */
+typedef struct GkInt16Rows
+{
+	int32_t		least[GK_ROW_PAD];
+	int32_t		second[GK_ROW_PAD];
+	int32_t		label[GK_ROW_PAD];
+	int32_t		square[GK_ROW_PAD]; /* |y|^2 */
+	float		lost[GK_ROW_PAD];	/* |A x - y|^2 */
+	int32_t		limit[GK_ROW_PAD];	/* centroids above are not the nearest */
+} GkInt16Rows;
+
+/* A thread's scratch. */
+typedef struct GkInt16Scratch
+{
+	GkInt16Rows *rows;			/* [tiles] */
+	int32_t    *y;				/* [tiles][(d + 1) / 2][GK_ROW_PAD]: two features each */
+	int32_t    *half;			/* [gk_dot_width(k + GK_INT16_GROUP)] */
+	int32_t    *few;			/* [(d + 1) / 2][GK_INT16_FEW] */
+} GkInt16Scratch;
+
+/* Rows whose nearest centroids are listed at a time, and how many of them. */
+#define GK_INT16_FEW	16
+#define GK_INT16_NEAR	32
+
+typedef struct GkInt16Near
+{
+	int			count;			/* of which the first GK_INT16_NEAR are listed */
+	int32_t		label[GK_INT16_NEAR];
+} GkInt16Near;
+
+/* Half of a centroid's square and a product are off by less than this together, in units of the product. */
+#define GK_INT16_OFF	400.0f
+
+/* A, given the largest value and the largest |x|^2: see gk_cpu_int16.c. */
+static inline float
+gk_int16_scale(float value, float square, float longest)
+{
+	float		length = __builtin_sqrtf(square) * 1.001f;
+	float		scale = 65000.0f / (length + 0.5f * longest);
+
+	if (value * scale > 32760.0f)
+		scale = 32760.0f / value;
+	if (length * scale > 46000.0f)
+		scale = 46000.0f / length;
+	return scale;
+}
+
 typedef struct GkCpuKernels
 {
 	const char *name;
@@ -103,6 +166,15 @@ typedef struct GkCpuKernels
 	void		(*assign_dot) (const GkTiles *x, const GkDot *s, float *square, int32_t *label, uint64_t *open);
 	/* The label of one point [d], as assign() would have it.  Goes with assign_dot(). */
 	int32_t		(*assign_one) (const float *x, const GkDot *s, int d);
+	/*
+	 * The same by products of 16-bit integers, of at most GK_INT16_TILES tiles.  NULL: nothing here
+	 * beats assign_dot().
+	 */
+	void		(*assign_int16) (const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, int32_t *label,
+								 uint64_t *open);
+	/* The centroids that may be nearest to `count` rows of these tiles, in order: out [GK_INT16_FEW]. */
+	void		(*near_int16) (const GkInt16 *s, int d, const GkInt16Scratch *scratch, const int *row, int count,
+							   GkInt16Near *out);
 	/* gk_nearest() */
 	int			(*nearest) (const float *point, int d, const float *centroids, int k, float *d2);
 	/* gk_distances() */
@@ -230,6 +302,7 @@ void		gk_cpu_scalar_distances(const float *point, int d, const float *centroids,
 #define GK_CPU_X86	1
 extern const GkCpuKernels gk_cpu_avx2;
 extern const GkCpuKernels gk_cpu_avx512;
+extern const GkCpuKernels gk_cpu_avx512_vnni;	/* the same, with assign_int16() */
 extern const GkColumnKernels gk_columns_avx2;
 extern const GkColumnKernels gk_columns_avx512;
 
@@ -237,6 +310,12 @@ extern const GkColumnKernels gk_columns_avx512;
 void		gk_cpu_avx2_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);
 int			gk_cpu_avx2_nearest(const float *point, int d, const float *centroids, int k, float *d2);
 void		gk_cpu_avx2_distances(const float *point, int d, const float *centroids, int k, float *d2);
+
+/* gk_cpu_int16_avx512.c */
+void		gk_cpu_avx512_assign_int16(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, int32_t *label,
+									   uint64_t *open);
+void		gk_cpu_avx512_near_int16(const GkInt16 *s, int d, const GkInt16Scratch *scratch, const int *row, int count,
+									 GkInt16Near *out);
 
 /* gk_cpu_smallk_avx512.c; registers of 32 that sums take */
 #define GK_CPU_AVX512_SUMS	24

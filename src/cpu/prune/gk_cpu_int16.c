@@ -1,0 +1,254 @@
+/*
+ * gk_cpu_int16.c - labels by scalar products of 16-bit integers, where they are certain.
+ *
+ * Some processors multiply and add 16-bit integers at twice the rate of floats, and exactly.  So points
+ * and centroids are rounded to y = A x and b = B c, A for some tiles of points, and of the integers
+ * s_j = |b_j|^2 / 2 A / B - y b_j the least mostly tells the nearest centroid.  This works for wide
+ * points only, as rounding them takes as long as some ten centroids; nothing is kept from pass to pass.
+ *
+ * What may be wrong, in lengths, with x' = y / A, c' = b / B, q = 1 / (A B), e = |x - x'| of the row,
+ * E = the largest |c - c'|, C = the largest |c| or |c'|, and i the centroid of the least s:
+ *   - r = |x' - c'_i| = sqrt(|x'|^2 + 2 q s_i).
+ *   - A canonical distance d_j is off by at most G / 2 of the square |x - c_j|^2 (gk_cpu_dot.c), so that
+ *     d_j > d_i if |x - c_j| > |x - c_i| (1 + G).  That follows from |x - c'_j| > |x - c'_i| + t, where
+ *     t = 2 E + G (r + e + E), as r + e is at least |x - c'_i|.
+ *   - By lengths: |x - c'_j|^2 - |x - c'_i|^2 = 2 q (s_j - s_i) - 2 (x - x') (c'_j - c'_i), and the last
+ *     scalar product is at most 2 e C.  So q (s_j - s_i) > 2 e C + t (r + e + t / 2) is enough.
+ *   - By distances: |x - c'| differs from |x' - c'| by at most e, so |x' - c'_j| > r + t' with
+ *     t' = t + 2 e is enough, which is q (s_j - s_i) > t' (r + t' / 2).
+ * The smaller of both decides, and the second least s stands for all j.  Embeddings pass the first,
+ * points in clumps far from each other the second.  Of a row that is not decided, the products of
+ * integers are made once more, to list the centroids for which this does not hold; canonical
+ * distances tell which of them is the nearest.
+ *
+ * What rounding does to all this: y b is exact.  The first term of s is off by 1/2 and three roundings
+ * of less than 2^31: GK_INT16_OFF.  A x is rounded before it becomes y, by u A |x| < 0.003, which is
+ * added to e.  Sums of d squares are off by d u < 0.1 %, which is more than added to their roots; the
+ * rest of the bound is off by some u, and 0.1 % is added.
+ *
+ * Nothing overflows: B C <= 32760, so |b| <= 32824 with half a unit for each of 16,384 features.
+ * A |x| <= 46000, so |y|^2 < 2^31; A times the largest value is at most 32760; and
+ * A (|x| + C / 2) <= 65000, so |y b| + |b|^2 / 2 A / B <= 32888 * (65000 + 64) < 2^31 - 1.  Sums on the
+ * way may overflow, as they wrap around.  Underflow is less than GK_INT16_OFF where C is not tiny:
+ * MIN_LENGTH.
+ */
+#include <math.h>
+
+#include "core/gk_numerics.h"
+#include "cpu/prune/gk_cpu_prune.h"
+
+#define MIN_LENGTH		0x1p-40
+#define MAX_LENGTH		0x1p+40
+/* Bytes of rounded points that stay in the second-level cache. */
+#define CACHE_BYTES		((size_t) 768 << 10)
+
+typedef struct Rounding
+{
+	GkCpuDot   *dot;
+	const float *c;
+	int			k;
+	int			d;
+	double	   *lost;			/* [groups] |B c - b|^2, the largest */
+} Rounding;
+
+/* Round to the nearest integer: |v| is below 2^51. */
+static inline double
+nearest_integer(double v)
+{
+	return (v + 0x1.8p52) - 0x1.8p52;
+}
+
+/* A group of centroids. */
+static void
+round_group(void *arg, int64_t group, int thread)
+{
+	const Rounding *r = arg;
+	int			pairs = (r->d + 1) / 2;
+	int32_t    *to = r->dot->int16_c + (size_t) group * pairs * GK_INT16_GROUP;
+	double		scale = (double) r->dot->int16.scale;
+	double		most = 0.0;
+
+	(void) thread;
+	for (int q = 0; q < GK_INT16_GROUP; q++)
+	{
+		int			at = (int) group * GK_INT16_GROUP + q;
+		const float *c = r->c + (size_t) at * r->d;
+		double		lost = 0.0;
+		double		square = 0.0;
+
+		for (int j = 0; j < pairs; j++)
+			to[j * GK_INT16_GROUP + q] = 0;
+		if (at >= r->k)
+			continue;
+		for (int j = 0; j < r->d; j++)
+		{
+			double		v = (double) c[j] * scale;
+			double		b = nearest_integer(v);
+			uint32_t	bits = (uint32_t) -(int32_t) b & 0xffff;
+
+			lost += (v - b) * (v - b);
+			square += b * b;
+			to[j / 2 * GK_INT16_GROUP + q] |= (int32_t) (bits << j % 2 * 16);
+		}
+		r->dot->int16_half[at] = (float) (0.5 * square);
+		most = fmax(most, lost);
+	}
+	r->lost[group] = most;
+}
+
+bool
+gk_cpu_int16_possible(const GkSession *s, int k)
+{
+	return s->kernels->assign_int16 != NULL && !s->dot.int16_useless &&
+		s->pts->d >= GK_COST_INT16_MIN_D && k >= GK_COST_INT16_MIN_K;
+}
+
+int
+gk_cpu_int16_tiles(int d)
+{
+	size_t		tiles = CACHE_BYTES / ((size_t) d * GK_ROW_PAD * sizeof(int16_t));
+
+	return tiles < 1 ? 1 : tiles > GK_INT16_TILES ? GK_INT16_TILES : (int) tiles;
+}
+
+/* Where arrays are in a thread's scratch; returns its bytes. */
+static size_t
+lay_out(char *at, int d, int k, GkInt16Scratch *out)
+{
+	size_t		tiles = gk_cpu_int16_tiles(d);
+	size_t		pairs = (size_t) (d + 1) / 2;
+	size_t		y_at = tiles * sizeof(GkInt16Rows);
+	size_t		half_at = y_at + tiles * pairs * GK_ROW_PAD * sizeof(int32_t);
+	size_t		few_at = half_at + gk_dot_width(k + GK_INT16_GROUP) * sizeof(int32_t);
+
+	*out = (GkInt16Scratch) {(GkInt16Rows *) at, (int32_t *) (at + y_at), (int32_t *) (at + half_at), (int32_t *) (at + few_at)};
+	return few_at + pairs * GK_INT16_FEW * sizeof(int32_t);
+}
+
+size_t
+gk_cpu_int16_bytes(int d, int k)
+{
+	GkInt16Scratch none;
+
+	return lay_out(NULL, d, k, &none);
+}
+
+/* Canonical distances of `count` rows of the tiles to the centroids that may be nearest. */
+static int64_t
+settle(GkSession *s, const GkTiles *x, const GkInt16Scratch *scratch, const int *row, int count, float *point, int32_t *label)
+{
+	static const int32_t same[GK_INT16_NEAR];
+	GkInt16Near near[GK_INT16_FEW];
+	int64_t		crowded = 0;
+
+	s->kernels->near_int16(&s->dot.int16, x->d, scratch, row, count, near);
+	for (int i = 0; i < count; i++)
+	{
+		const float *from = x->x + row[i] / GK_ROW_PAD * x->tile + row[i] % GK_ROW_PAD;
+		float		d2[GK_INT16_NEAR];
+		int			best = 0;
+
+		for (int j = 0; j < x->d; j++)
+			point[j] = from[j * x->stride];
+		if (near[i].count > GK_INT16_NEAR)
+		{
+			label[row[i]] = s->kernels->assign_one(point, &s->dot.args, x->d);
+			crowded++;
+			continue;
+		}
+		s->kernels->own_distance(point, 1, same, near[i].label, near[i].count, s->dot.args.c, x->d, d2);
+		for (int q = 1; q < near[i].count; q++)
+			if (d2[q] < d2[best])
+				best = q;
+		label[row[i]] = near[i].label[best];
+	}
+	return crowded;
+}
+
+void
+gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int rows, float *point, char *scratch, int32_t *label)
+{
+	int			some = gk_cpu_int16_tiles(x->d);
+	int64_t		open_rows = 0;
+	int64_t		crowded = 0;
+	GkInt16Scratch in;
+
+	lay_out(scratch, x->d, s->dot.int16.k, &in);
+	for (int first = 0; first < x->count; first += some)
+	{
+		GkTiles		now = *x;
+		int			end = rows - first * GK_ROW_PAD;
+		uint64_t	open[GK_INT16_TILES];
+		int			row[GK_INT16_FEW];
+		int			count = 0;
+
+		now.x += first * x->tile;
+		now.count = x->count - first < some ? x->count - first : some;
+		s->kernels->assign_int16(&now, &s->dot.int16, &in, label + first * GK_ROW_PAD, open);
+		for (int t = 0; t < now.count; t++)
+			for (; open[t] != 0; open[t] &= open[t] - 1)
+			{
+				int			at = t * GK_ROW_PAD + __builtin_ctzll(open[t]);
+
+				if (at >= end)
+					break;
+				row[count++] = at;
+				open_rows++;
+				if (count == GK_INT16_FEW)
+				{
+					crowded += settle(s, &now, &in, row, count, point, label + first * GK_ROW_PAD);
+					count = 0;
+				}
+			}
+		if (count > 0)
+			crowded += settle(s, &now, &in, row, count, point, label + first * GK_ROW_PAD);
+	}
+	__atomic_fetch_add(&s->dot.int16_rows, rows, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&s->dot.int16_open, open_rows + GK_COST_INT16_CROWDED * crowded, __ATOMIC_RELAXED);
+}
+
+GkStatus
+gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, double longest, GkError *err)
+{
+	GkCpuDot   *dot = &s->dot;
+	GkHost		host = s->host;
+	int			d = s->pts->d;
+	size_t		groups = ((size_t) k + GK_INT16_GROUP - 1) / GK_INT16_GROUP;
+	Rounding	r = {.dot = dot,.c = c,.k = k,.d = d};
+	double		most = 0.0;
+	bool		done;
+
+	dot->int16.k = 0;
+	dot->int16_open = dot->int16_rows = 0;
+	if (!gk_cpu_int16_possible(s, k) || !(longest >= MIN_LENGTH && longest <= MAX_LENGTH))
+		return GK_OK;
+	if (!gk_cpu_room(s, &dot->int16_c, groups * GK_INT16_GROUP * ((d + 1) / 2), sizeof(int32_t)) ||
+		!gk_cpu_room(s, &dot->int16_half, gk_dot_width(k), sizeof(float)) ||
+		!gk_cpu_room(s, &r.lost, groups, sizeof(double)))
+		return gk_cpu_out_of_memory(err);
+	dot->int16.scale = (float) (32760.0 / longest * (1.0 - 0x1p-20));
+	host.threads = sweep->threads;
+	done = s->core->parallel_for(&host, (int64_t) groups, round_group, &r);
+	for (size_t g = 0; done && g < groups; g++)
+		most = fmax(most, r.lost[g]);
+	gk_cpu_room_free(s, &r.lost);
+	if (!done)
+		return GK_STOPPED;
+	dot->int16.c = dot->int16_c;
+	dot->int16.half = dot->int16_half;
+	dot->int16.k = k;
+	dot->int16.lost = (float) (1.0001 * sqrt(most) / (double) dot->int16.scale);
+	dot->int16.longest = (float) (1.0001 * longest) + dot->int16.lost;
+	dot->int16.relative = (float) (1.02 * (d + 3) * 0x1p-24);
+	return GK_OK;
+}
+
+void
+gk_cpu_int16_end(GkSession *s)
+{
+	GkCpuDot   *dot = &s->dot;
+
+	if (dot->int16.k > 0 && dot->int16_open > dot->int16_rows / GK_COST_INT16_OPEN_SHARE)
+		dot->int16_useless = true;
+	dot->int16.k = 0;
+}

@@ -1,0 +1,171 @@
+/*
+ * Labels of wide points by scalar products, of floats and of 16-bit integers, against plain loops: every
+ * instruction set, points and centroids at the ends of what integers hold, ties, and points that no
+ * product decides.  Where integers are used they have to decide nearly all of points like embeddings.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/gk_backend.h"
+#include "core/store/gk_store.h"
+#include "cpu/prune/gk_cpu_prune.h"
+#include "gk_test.h"
+#include "gk_testhost.h"
+
+#define ROWS		145
+
+static uint64_t rng = 11;
+
+enum
+{
+	EMBEDDINGS, CLUMPS, TIES, ALIGNED, FAR_CENTROID, NEAR_ORIGIN, ONE_FEATURE, DIFFERENT_LENGTHS, KINDS
+};
+
+static double
+value(int kind, int i, int j)
+{
+	switch (kind)
+	{
+		case CLUMPS:
+			return (i * 7 + j * 3) % 11 * 100.0 + test_normal(&rng);
+		case TIES:
+			return floor(3 * test_uniform(&rng));
+		case ALIGNED:
+			return (i % 2 ? 1.0 : -1.0) * (1.0 + i * 1e-5);
+		case ONE_FEATURE:
+			return j == 0 ? (i % 2 ? 1000.0 : -1000.0) + test_normal(&rng) : 0.01 * test_normal(&rng);
+		case DIFFERENT_LENGTHS:
+			return test_normal(&rng) * ldexp(1.0, i % 20 - 10);
+		default:
+			return test_normal(&rng) / sqrt(j + 1);
+	}
+}
+
+/* Centroids among and near the points, one of them twice; FAR_CENTROID, NEAR_ORIGIN: much longer, shorter than all points. */
+static void
+fill_centroids(float *c, int k, const GkTiles *x, int kind)
+{
+	for (int q = 0; q < k; q++)
+	{
+		int			row = test_pick(&rng, 0, ROWS - 1);
+		float		by = kind == ALIGNED ? 1.0f + (float) (q % 5) * 0.25f : kind == NEAR_ORIGIN ? 1e-4f :
+		q % 3 ? 1.0f : 1.0f + (float) test_normal(&rng) * 0.1f;
+
+		for (int j = 0; j < x->d; j++)
+			c[(size_t) q * x->d + j] = x->x[row / GK_ROW_PAD * x->tile + j * x->stride + row % GK_ROW_PAD] * by;
+	}
+	memcpy(c + (size_t) (k - 1) * x->d, c + x->d, x->d * sizeof(float));
+	for (int j = 0; kind == FAR_CENTROID && j < x->d; j++)
+		c[j] *= 3e4f;
+}
+
+/* Rows with another label than the plain loops'. */
+static int
+wrong_labels(GkSession *s, const GkTiles *x, const float *c, int k, int64_t *by_int16, int64_t *open)
+{
+	GkSweep		sweep = gk_cpu_plan(s, k);
+	int32_t		label[(ROWS + GK_ROW_PAD) / GK_ROW_PAD * GK_ROW_PAD];
+	int32_t		want[sizeof(label) / sizeof(*label)];
+	float		d2[sizeof(label) / sizeof(*label)];
+	int			wrong = 0;
+	GkError		err;
+
+	gk_cpu_scalar.assign(x, c, 0, k, want, d2);
+	if (!gk_cpu_dot_wanted(s, &sweep, k) || gk_cpu_dot_begin(s, &sweep, c, k, &err) != GK_OK)
+		return ROWS;
+	gk_cpu_dot_labels(s, x, 0, ROWS, 0, label);
+	*by_int16 = s->dot.int16_rows;
+	*open = s->dot.int16_open;
+	gk_cpu_dot_end(s);
+	for (int i = 0; i < ROWS; i++)
+		wrong += label[i] != want[i];
+	return wrong;
+}
+
+static void
+test_labels(const GkCpuKernels *set)
+{
+	static const int features[] = {32, 33, 63, 128, 385, 770, 1537, 2050};
+	static const int clusters[] = {4, 48, 49, 61, 130};
+	int			wrong = 0;
+	int			integers = 0;
+	int			cases = 0;
+	int			with_integers = 0;
+	int64_t		open_embeddings = 0;
+	int64_t		rows_embeddings = 0;
+
+	for (int kind = 0; kind < KINDS; kind++)
+		for (int number = 0; number < 8; number++)
+		{
+			int			d = features[number];
+			int			k = clusters[(number + kind) % 5];
+			double	   *values = malloc(sizeof(double) * ROWS * d);
+			float	   *c = malloc(sizeof(float) * k * d);
+			GkProblem	problem;
+			GkSession  *session;
+			GkStore    *store;
+			TestHost	host;
+			GkError		err;
+			GkTiles		x;
+			int64_t		by_int16 = 0;
+			int64_t		open = 0;
+
+			for (int i = 0; i < ROWS * d; i++)
+				values[i] = value(kind, i / d, i % d);
+			test_host_init(&host, 1);
+			store = load_store(&host, values, NULL, ROWS, d, NULL, (size_t) 16 << 20, SIZE_MAX, &err);
+			gk_store_prepare(store, GK_EUCLIDEAN, false, &err);
+			problem = (GkProblem) {.host = &host.host,.core = &gk_core,.store = store,.k_max = k};
+			if (gk_cpu_backend.open(&problem, &session, &err) != GK_OK)
+				abort();
+			x = (GkTiles) {session->pts->chunks[0].data, GK_ROW_PAD, session->pts->chunks[0].stride,
+				(ROWS + GK_ROW_PAD - 1) / GK_ROW_PAD, d};
+			session->kernels = set;
+			fill_centroids(c, k, &x, kind);
+			wrong += wrong_labels(session, &x, c, k, &by_int16, &open);
+			cases++;
+			with_integers += k >= GK_COST_INT16_MIN_K;
+			integers += by_int16 > 0;
+			if (kind == EMBEDDINGS)
+			{
+				rows_embeddings += by_int16;
+				open_embeddings += open;
+			}
+			gk_cpu_backend.close(session);
+			gk_store_free(store);
+			wrong += host.live != 0;
+			test_host_end(&host);
+			free(values);
+			free(c);
+		}
+	ok(wrong == 0, "%s: labels of wide points (%d wrong in %d cases)", set->name, wrong, cases);
+	if (set->assign_int16 != NULL)
+		ok(integers == with_integers && open_embeddings * 5 < rows_embeddings,
+		   "%s: integers decide from %d clusters on (%d of %d cases), of embeddings all but %lld of %lld rows",
+		   set->name, GK_COST_INT16_MIN_K, integers, cases, (long long) open_embeddings, (long long) rows_embeddings);
+}
+
+int
+main(void)
+{
+	static const char *const names[] = {"avx512", "avx2", "neon"};
+	char		reason[128];
+
+	for (int i = 0; i < 3; i++)
+	{
+		const GkCpuKernels *set = gk_cpu_kernels_named(names[i], reason, sizeof(reason));
+
+		if (set == NULL)
+			skip("%s", reason);
+		else if (set->assign_dot == NULL)
+			skip("%s has no scalar products", names[i]);
+		else
+			test_labels(set);
+#ifdef GK_CPU_X86
+		if (set == &gk_cpu_avx512_vnni)
+			test_labels(&gk_cpu_avx512);
+#endif
+	}
+	return done_testing();
+}
