@@ -1,4 +1,6 @@
 -- kmeans_spectral() and kmeans_spectral_fit()
+CREATE SCHEMA spectral;
+SET search_path = spectral, public;
 CREATE TABLE rings AS
 SELECT i AS id, i % 2 AS truth,
        (1 + i % 2 * 2 + 0.1 * sin(i * 7.3)) * cos(i * 0.37) AS x,
@@ -128,4 +130,5 @@ SELECT jsonb_set(m::text::jsonb, '{spectral,eigenvalues,0}', '-1')::text::kmeans
 SELECT jsonb_set(m::text::jsonb, '{spectral}', '{}')::text::kmeans_model FROM spectral_model;
 SELECT jsonb_set(m::text::jsonb, '{spectral}', '3')::text::kmeans_model FROM spectral_model;
 
-DROP TABLE few;
+SET client_min_messages = warning;
+DROP SCHEMA spectral CASCADE;
