@@ -58,7 +58,7 @@ typedef struct GkCpuDot
 	bool		useless;		/* too many rows were undecided */
 	int64_t		open;			/* rows that were undecided in this pass */
 	GkDot		args;			/* of the kernels */
-	GkInt16		int16;			/* of those of integers: gk_cpu_int16.c; k = 0: not in this pass */
+	GkInt16 int16;				/* of those of integers: gk_cpu_int16.c; k = 0: not in this pass */
 	bool		int16_useless;	/* too many rows were undecided by integers */
 	int64_t		int16_open;		/* rows that were, in this pass */
 	int64_t		int16_rows;		/* of how many */
