@@ -8,6 +8,10 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), 
 RESULTS = os.path.join(ROOT, "bench", "results")
 
 
+# Files of results that have pages of their own: page_gpu_products.py, page_gpu_grid.py
+OWN_PAGES = ("-products-", "-grid-")
+
+
 def machine():
     name = "CPU"
     with open("/proc/cpuinfo") as f:

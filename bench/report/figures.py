@@ -3,7 +3,7 @@ import glob
 import json
 import os
 
-from about import RESULTS, ROOT, number
+from about import OWN_PAGES, RESULTS, ROOT, number
 
 PAPERS, NOTES = (json.load(open(os.path.join(ROOT, "bench", "report", name), encoding="utf-8")) for name in ("papers.json", "notes.json"))
 
@@ -14,7 +14,7 @@ class Gpu:
     def __init__(self):
         self.rows = {}
         for name in sorted(glob.glob(os.path.join(RESULTS, "gpu", "*.jsonl"))):
-            if "-products-" in name:    # another GPU's: page_gpu_products.py
+            if any(part in name for part in OWN_PAGES):
                 continue
             for line in open(name, encoding="utf-8"):
                 r = json.loads(line)

@@ -3,14 +3,14 @@ import glob
 import json
 import os
 
-from about import RESULTS
+from about import OWN_PAGES, RESULTS
 
 
 def newest():
     """All rows of the newest file that has rows of gpu_kernels."""
     files = []
     for name in glob.glob(os.path.join(RESULTS, "gpu", "*.jsonl")):
-        if "-products-" in name:    # page_gpu_products.py
+        if any(part in name for part in OWN_PAGES):
             continue
         with open(name, encoding="utf-8") as f:
             rows = [json.loads(line) for line in f if line.strip()]

@@ -30,14 +30,31 @@ def shape(row):
     return row["n"], row["d"], row["k"]
 
 
-def table(all_rows, chosen):
-    """Lines of the table of `chosen` shapes: features down, clusters across."""
-    first = {shape(r): r["ms"] for r in all_rows if r["what"] == "gkmeans"}
-    later = {shape(r): r["ms"] for r in all_rows if r["what"] == "later iterations"}
-    rivals = {}
+def own(all_rows, what):
+    return {shape(r): r["ms"] for r in all_rows if r["what"] == what}
+
+
+def others(all_rows):
+    """The others' times of each shape, by their names."""
+    found = {}
     for r in all_rows:
         if r["suite"] == "gpu_peers":
-            rivals.setdefault(shape(r), []).append(r["ms"])
+            found.setdefault(shape(r), {})[r["what"]] = r["ms"]
+    return found
+
+
+def compared():
+    """(n, d, k), milliseconds of the first iterations, the others' by name."""
+    all_rows = rows()
+    first = own(all_rows, "gkmeans")
+    return [(s, first[s], ms) for s, ms in others(all_rows).items() if s in first]
+
+
+def table(all_rows, chosen):
+    """Lines of the table of `chosen` shapes: features down, clusters across."""
+    first = own(all_rows, "gkmeans")
+    later = own(all_rows, "later iterations")
+    rivals = others(all_rows)
     chosen = [s for s in chosen if s in first]
     clusters = sorted({k for _, _, k in chosen})
     out = ["| d \\ k | " + " | ".join(f"{k:,}" for k in clusters) + " |", "|" + "---|" * (1 + len(clusters))]
@@ -50,7 +67,7 @@ def table(all_rows, chosen):
                 continue
             cell = f"{first[here[0]]:.3f} / {later[here[0]]:.3f}"
             if here[0] in rivals:
-                times = min(rivals[here[0]]) / first[here[0]]
+                times = min(rivals[here[0]].values()) / first[here[0]]
                 cell += f" ({times:.1f})"
                 cell = cell if times >= 1 else f"**{cell}**"
             line.append(cell)
@@ -62,12 +79,12 @@ def page():
     all_rows = rows()
     if not all_rows:
         return "# Benchmarks: grids of shapes on a GPU\n\nMissing: no results.\n"
-    own = next(r for r in all_rows if r["suite"] == "gpu_kernels")
-    others = sorted({r["what"] for r in all_rows if r["suite"] == "gpu_peers"})
+    head = next(r for r in all_rows if r["suite"] == "gpu_kernels")
+    names = sorted({r["what"] for r in all_rows if r["suite"] == "gpu_peers"})
     shapes = sorted({shape(r) for r in all_rows if r["what"] == "gkmeans"})
     narrow = [s for s in shapes if s[0] == (8000000 if s[1] <= 8 else 4000000) and s[1] <= 24]
     wide = [s for s in shapes if s not in narrow]
-    out = [HEAD, f"{own['gpu']}, driver {own['driver']}, {own['date']}, commit {own['commit']}; the others: {', '.join(others)}.", "",
+    out = [HEAD, f"{head['gpu']}, driver {head['driver']}, {head['date']}, commit {head['commit']}; the others: {', '.join(names)}.", "",
            "## Narrow points", "", "8,000,000 rows, from 12 features on 4,000,000; beside flash-kmeans only.", "", *table(all_rows, narrow), "",
            "## Wide points", "", *table(all_rows, wide)]
     commands = sorted({f"{r['commit']}: {r['command'][:200]}" for r in all_rows})

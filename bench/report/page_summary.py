@@ -7,6 +7,7 @@ import re
 
 import page_engine
 import page_gpu
+import page_gpu_grid
 import page_gpu_products
 import page_load
 import page_roundtrip
@@ -162,12 +163,16 @@ def page(gpu, summary, engine_missed):
             missed.append(f"Reading over `count(*)`, {load.name}: " + "; ".join(over) + f" ({link('load.md')})")
     claims = [row[0] for row in summary if row[1] == "" and row[4].startswith("**")]
     missed.append(f"{len(claims)} of the papers' quotients between strategies are smaller here, each with its reason ({link('papers.md#summary', 'papers.md')})")
+    on_grid = [(min(ms.values()) / first, f"n = {n:,}, d = {d}, k = {k}") for (n, d, k), first, ms in page_gpu_grid.compared()]
+    if on_grid:
+        add("GPU, a grid of shapes, first iterations: the fastest of flash-kmeans and flashlib over gkmeans", *extremes(on_grid, times), "gpu_grid.md")
+        missed += [f"GPU, {where}: {times(ratio)} the speed of the fastest of flash-kmeans and flashlib ({link('gpu_grid.md')})" for ratio, where in on_grid if ratio < 1]
     missing = [row[0] for row in summary if row[3] == "missing"]
     missed.append(f"{len(missing)} of the papers' {len(summary)} rows were not measured ({link('papers.md#summary', 'papers.md')})")
     missed += [f"CPU, {m} ({link('engine.md')})" for m in engine_missed]
 
     runs = [about_run("papers.md", papers_about), about_run("engine.md", {**engine["about"], "settings": {}}), about_run("peers.md", rivals_about)]
-    for page_of, own in (("gpu.md", kernels[:1]), ("gpu_products.md", page_gpu_products.rows()), ("papers.md", gpu.all("gpu_papers")), ("peers.md", gpu.all("gpu_peers"))):
+    for page_of, own in (("gpu.md", kernels[:1]), ("gpu_products.md", page_gpu_products.rows()), ("gpu_grid.md", page_gpu_grid.rows()), ("papers.md", gpu.all("gpu_papers")), ("peers.md", gpu.all("gpu_peers"))):
         runs += [[link(page_of), g.replace("GPU 0: ", ""), date, commit, f"`{command}`"]
                  for g, date, commit, command in sorted({(r["gpu"], r["date"], r["commit"], r["command"]) for r in own})]
     runs.append([link("roundtrip.md"), f"{roundtrip['machine']}, PostgreSQL {roundtrip['postgresql']}", roundtrip["date"], roundtrip["commit"], f"`{roundtrip['command']}`"])
