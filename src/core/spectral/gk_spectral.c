@@ -34,6 +34,7 @@ typedef struct Map
 	const int32_t *cluster;
 	int32_t    *label;
 	int			room;
+	bool		no_memory;
 } Map;
 
 static bool
@@ -47,7 +48,8 @@ map_emit(void *ctx, int rows, const int32_t *label, const float *d2, const uint3
 		m->label = gk_alloc(m->host, rows, sizeof(int32_t));
 		m->room = m->label != NULL ? rows : 0;
 	}
-	if (rows > m->room)
+	m->no_memory = rows > m->room;
+	if (m->no_memory)
 		return false;
 	for (int i = 0; i < rows; i++)
 		m->label[i] = m->cluster[label[i]];
@@ -74,7 +76,7 @@ gk_spectral_label(GkStore *store, const GkBackend *backend, const GkModel *model
 	map.sink = (GkLabelSink) {&map, map_emit, sink->again != NULL ? map_again : NULL};
 	st = gk_label(store, backend, model, &map.sink, err);
 	gk_free(map.host, map.label);
-	return st;
+	return map.no_memory ? out_of_memory(model->k, err) : st;
 }
 
 /* ---- clusters ---- */
