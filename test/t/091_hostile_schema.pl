@@ -194,6 +194,10 @@ my %calls = (
 	kmeans_query_fit => 'SELECT c FROM public.kmeans_centroids(public.kmeans_query_fit(' . literal("SELECT x, w FROM $here") . q{, 3, weight_column => 'w')) c},
 	kmeans_table => "SELECT c FROM public.kmeans_table($model) c",
 	kmeans_explain => "SELECT c FROM public.kmeans_explain($model) c",
+	kmeans_spectral => "SELECT c FROM public.kmeans_spectral($r, $array, 2, 10, neighbors => 3) c;
+		SELECT c FROM public.kmeans_spectral($r, $array, representatives => 10, affinity => 'rbf', laplacian => 'random_walk') c",
+	kmeans_spectral_fit => "SELECT c.k_by FROM public.kmeans_info(public.kmeans_spectral_fit($r, $array, 2, 10, neighbors => 3)) c;
+		SELECT c FROM public.kmeans_labels($r, public.kmeans_spectral_fit($r, $array, 2, 10, neighbors => 3)) c",
 	kmeans_update => "SELECT c FROM public.kmeans_centroids((SELECT public.kmeans_update($model, x, id) FROM $here)) c",
 	kmeans_update_finish => "SELECT public.kmeans_update_finish($step)",
 	kmeans_forget => "SELECT public.kmeans_forget($model, 0.5)",
