@@ -327,6 +327,7 @@ gk_cpu_avx2_distances(const float *point, int d, const float *centroids, int k, 
 const GkCpuKernels gk_cpu_avx2 = {
 	.name = "avx2",
 	.job_work = 1 << 23,
+	.columns = &gk_columns_avx2,
 	GK_TILE_KERNELS,
 	.assign_dot = assign_dot,
 	.assign_one = assign_one,

@@ -156,6 +156,7 @@ race(const float *d2, const float *weight, uint64_t key, int64_t row, double wor
 #define GK_AVX512_KERNELS \
 	.name = "avx512", \
 	.job_work = 1 << 24, \
+	.columns = &gk_columns_avx512, \
 	GK_TILE_KERNELS, \
 	.assign_dot = assign_dot, \
 	.assign_one = assign_one, \

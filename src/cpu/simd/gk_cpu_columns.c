@@ -51,11 +51,5 @@ gk_float_column(double center, double scale)
 const GkColumnKernels *
 gk_columns(void)
 {
-#ifdef GK_CPU_X86
-	if (gk_cpu_kernels() == &gk_cpu_avx512)
-		return &gk_columns_avx512;
-	if (gk_cpu_kernels() == &gk_cpu_avx2)
-		return &gk_columns_avx2;
-#endif
-	return &gk_columns_base;
+	return gk_cpu_kernels()->columns;
 }

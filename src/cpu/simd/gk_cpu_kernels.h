@@ -145,6 +145,7 @@ typedef struct GkCpuKernels
 	 */
 	int64_t		job_work;
 	int			lanes;			/* floats in a vector */
+	const GkColumnKernels *columns; /* loops over one column */
 
 	/* ---- assignment ---- */
 

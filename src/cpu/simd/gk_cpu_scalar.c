@@ -235,6 +235,7 @@ gk_cpu_scalar_distances(const float *point, int d, const float *centroids, int k
 const GkCpuKernels gk_cpu_scalar = {
 	.name = "scalar",
 	.job_work = 1 << 18,
+	.columns = &gk_columns_base,
 	.lanes = 1,
 	.assign = scalar_assign,
 	.mindist = scalar_mindist,
