@@ -179,7 +179,8 @@ allocate_slice(GkSession *s, GkGemm *g, int k, GkError *err)
 	GK_TRY(cudaMalloc((void **) &g->decided, room * sizeof(*g->decided)));
 	GK_TRY(cudaMalloc((void **) &g->in_crowd, room));
 	GK_TRY(cudaMalloc((void **) &g->crowd, room * sizeof(int)));
-	g->pair_room = (int) gk_min(4 * rows + 65536, PAIR_ROOM);
+	/* A warp, at most 16 on a multiprocessor, may leave what it has not filled. */
+	g->pair_room = (int) gk_min(4 * rows + 65536 + (int64_t) s->gpu->sms * 16 * GK_GEMM_PAIRS, PAIR_ROOM);
 	GK_TRY(cudaMalloc((void **) &g->pair, g->pair_room * sizeof(GkGemmPair)));
 	g->gather_rows = (int) gk_round_up(gk_min(GATHER_BYTES / (g->width * sizeof(__half)) + 1, room), GK_GEMM_ROWS);
 	GK_TRY(cudaMalloc((void **) &g->gathered, (size_t) g->gather_rows * g->width * sizeof(__half)));

@@ -71,6 +71,7 @@
 #define GK_GEMM_MAX_SLACK	(1 << 24)	/* units: the same */
 #define GK_GEMM_NO_LIMIT	((int) 0x80808080)	/* of a row without candidates; bytes, for memset */
 #define GK_GEMM_TOP		10		/* the common scale brings all points into +-2^it */
+#define GK_GEMM_PAIRS	128		/* that a warp takes room for at a time */
 #define GK_GEMM_PIVOTS	1024	/* at most */
 #define GK_GEMM_MIDDLES	48		/* at most */
 
@@ -119,7 +120,7 @@ typedef enum GkGemmUse
 /* An undecided row and a candidate. */
 typedef struct GkGemmPair
 {
-	int			at;				/* among the gathered */
+	int			at;				/* among the gathered; -1: no pair */
 	int			column;
 } GkGemmPair;
 
@@ -285,9 +286,12 @@ typedef struct GkGemmKernel
 	int			columns;
 } GkGemmKernel;
 
-/* steps: of 16 values, in a row's last GK_GEMM_DEPTH. */
+/*
+ * slices: of GK_GEMM_DEPTH values of a row; steps: of 16 values, in the last of them.  pivots: may rows be sorted
+ * about some?
+ */
 GkGemmKernel gk_gpu_gemm_stream(GkGemmUse use, int steps);
-GkGemmKernel gk_gpu_gemm_stay(GkGemmUse use, int steps);
+GkGemmKernel gk_gpu_gemm_stay(GkGemmUse use, int slices, int steps, bool pivots);
 
 /* ---- gk_gpu_gemm_multiply.cu ---- */
 

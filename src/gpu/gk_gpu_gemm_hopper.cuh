@@ -215,7 +215,11 @@ struct Smallest
 		}
 	}
 
-	/* Of the sums of a tile of 2 N columns; `columns` of these and of what follows have a centroid. */
+	/*
+	 * Of the sums of a tile of 2 N columns; `columns` of these and of what follows have a centroid.  Keys of 64
+	 * columns at a time: first the smallest, then the smallest of how far the others are above it.  That takes
+	 * two instructions a key less than to keep the two smallest all along; the keys differ, by their columns.
+	 */
 	template <int N>
 	__device__ __forceinline__ void
 	take(const float (&sum)[N], const int2 *keys, float magic, int t, int columns)
@@ -223,29 +227,50 @@ struct Smallest
 		int			before[2] = {first[0], first[1]};
 
 #pragma unroll
-		for (int j = 0; j < N / 4; j++)
+		for (int j0 = 0; j0 < N / 4; j0 += 8)
 		{
-			int2		h;
+			int			key[2][16];
 
 			/* Past the last centroid there is nothing to look at. */
-			if (j % 8 == 0 && j * 8 >= columns)
+			if (j0 * 8 >= columns)
 				break;
-			h = keys[j * 4 + threadIdx.x % 4];
+#pragma unroll
+			for (int j = 0; j < 8; j++)
+			{
+				int2		h = keys[(j0 + j) * 4 + threadIdx.x % 4];
+
+#pragma unroll
+				for (int r = 0; r < 2; r++)
+				{
+					key[r][2 * j] = __float_as_int(sum[4 * (j0 + j) + 2 * r] + magic) * -64 + h.x;
+					key[r][2 * j + 1] = __float_as_int(sum[4 * (j0 + j) + 2 * r + 1] + magic) * -64 + h.y;
+				}
+			}
 #pragma unroll
 			for (int r = 0; r < 2; r++)
-			{
-				int			a = __float_as_int(sum[4 * j + 2 * r] + magic) * -64 + h.x;
-				int			b = __float_as_int(sum[4 * j + 2 * r + 1] + magic) * -64 + h.y;
-				int			low = min(a, b);
-
-				second[r] = __vimin3_s32(second[r], max(a, b), max(first[r], low));
-				first[r] = min(first[r], low);
-			}
+				offer(r, key[r]);
 		}
 #pragma unroll
 		for (int r = 0; r < 2; r++)
 			if (first[r] != before[r])
 				tile[r] = t;
+	}
+
+	__device__ __forceinline__ void
+	offer(int r, const int (&key)[16])
+	{
+		int			low = min(key[0], key[1]);
+		unsigned int above[2] = {UINT_MAX, UINT_MAX};
+
+#pragma unroll
+		for (int i = 2; i < 16; i += 2)
+			low = __vimin3_s32(low, key[i], key[i + 1]);
+		/* The smallest itself is farthest: -1, without a sign. */
+#pragma unroll
+		for (int i = 0; i < 16; i++)
+			above[i % 2] = __viaddmin_u32((unsigned int) key[i], ~(unsigned int) low, above[i % 2]);
+		second[r] = __vimin3_s32(second[r], max(first[r], low), (int) (min(above[0], above[1]) + (unsigned int) low + 1));
+		first[r] = min(first[r], low);
 	}
 };
 
@@ -261,6 +286,7 @@ column(int tile, int key, int quad)
 struct Common
 {
 	float		unit;
+	float		per_unit;		/* 1 / unit, exactly */
 	float		e;				/* max |v_j| */
 	float		lost;			/* by sums, times |y'| */
 	float		g;				/* of two canonical distances */
@@ -272,6 +298,7 @@ struct Common
 		const GkGemmState *s = p.state;
 
 		unit = s->unit;
+		per_unit = 1.0f / unit;
 		e = __uint_as_float(s->rest);
 		lost = (p.d + 16) * 0x1.01p-24f * __uint_as_float(s->length);
 		g = (p.d + 3) * 0x1.01p-24f;
@@ -286,9 +313,19 @@ struct Common
 __device__ __forceinline__ int
 limit_key(int best, float slack)
 {
-	if (best > -GK_GEMM_MAX_LIMIT && slack < GK_GEMM_MAX_SLACK && best + (int) slack < GK_GEMM_MAX_LIMIT)
-		return (best + (int) slack) * 64 + 63;
-	return GK_GEMM_PAD - 1;
+	int			limit = best + (int) fminf(slack, GK_GEMM_MAX_SLACK);
+
+	return best > -GK_GEMM_MAX_LIMIT && slack < GK_GEMM_MAX_SLACK && limit < GK_GEMM_MAX_LIMIT ? limit * 64 + 63 : GK_GEMM_PAD - 1;
+}
+
+/* The square root, within 2^-22 of it. */
+__device__ __forceinline__ float
+near_sqrt(float v)
+{
+	float		root;
+
+	asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(v));
+	return root;
 }
 
 /*
@@ -301,10 +338,10 @@ largest_by_distance(const Common &c, const GkGemmBound &of, int best)
 {
 	float		s2 = 2.0f * c.unit * (float) best;
 	float		a2 = 2.0f * (c.unit + fabsf(of.w) * 0x1p-24f + c.lost * of.length);
-	float		q = sqrtf(fmaxf(of.w + s2 + a2 + (fabsf(of.w) + fabsf(s2)) * 0x1p-22f, 0.0f));
+	float		q = near_sqrt(fmaxf(of.w + s2 + a2 + (fabsf(of.w) + fabsf(s2)) * 0x1p-22f, 0.0f));
 	float		e = of.rest + c.e;
 	float		z = 2.0f * e + 1.01f * c.g * (q + e) + c.tiny;
-	float		slack = (a2 + q * z + 0.5f * z * z) / c.unit * (1.0f + 0x1p-18f) + 2.0f;
+	float		slack = (a2 + q * z + 0.5f * z * z) * c.per_unit * (1.0f + 0x1p-18f) + 2.0f;
 
 	return limit_key(best, slack);
 }
@@ -315,7 +352,7 @@ largest_by_score(const Common &c, const GkGemmBound &of, int best, float z)
 {
 	float		f = c.unit * (float) best + 2.0f * z + 2.0f * c.unit;
 	float		square = fmaxf(of.w + 2.0f * f + (fabsf(of.w) + fabsf(f)) * 0x1p-21f, 0.0f);
-	float		slack = (2.0f * z + 2.0f * c.unit + 1.01f * (c.g * square + 0.5f * c.tiny * c.tiny)) / c.unit;
+	float		slack = (2.0f * z + 2.0f * c.unit + 1.01f * (c.g * square + 0.5f * c.tiny * c.tiny)) * c.per_unit;
 
 	return limit_key(best, slack * (1.0f + 0x1p-18f) + 2.0f);
 }
@@ -339,6 +376,15 @@ load_bound(const GkGemmArgs &p, int row)
 	return (GkGemmBound) {v.x, v.y, v.z, __float_as_int(v.w)};
 }
 
+__device__ __forceinline__ void
+swap(int &a, int &b)
+{
+	int			before = a;
+
+	a = b;
+	b = before;
+}
+
 /*
  * What a lane knows of its row after all tiles of columns.  Some of it is still on its way from memory: there
  * is a product to look at before it is used.
@@ -354,66 +400,64 @@ struct Found
 	GkGemmBound of;
 };
 
-/* The labels of a warp's rows; row, of: of row_of_lane(). */
+/* The labels of a warp's rows; row, of: of row_of_lane().  Are rows sorted about pivots? */
 template <int COLUMNS>
 __device__ __forceinline__ Found
-find_labels(const GkGemmArgs &p, const Smallest &s, const GkGemmBound &of, int row)
+find_labels(const GkGemmArgs &p, bool sorted, const Smallest &s, const GkGemmBound &of, int row)
 {
 	int			quad = threadIdx.x % 4;
-	int			first[2] = {s.first[0], s.first[1]};
-	int			second[2] = {s.second[0], s.second[1]};
-	int			at[2];
+	int			mine = quad % 2;
+	int			first = s.first[0];
+	int			second = s.second[0];
+	int			at = column<COLUMNS>(s.tile[0], first, quad);
+	int			other_first = s.first[1];
+	int			other_second = s.second[1];
+	int			other_at = column<COLUMNS>(s.tile[1], other_first, quad);
 	Found		f;
 
-	/* Both rows at once: each step waits for the one before. */
-#pragma unroll
-	for (int r = 0; r < 2; r++)
-		at[r] = column<COLUMNS>(s.tile[r], first[r], quad);
+	/* An even lane gives its second row to the next lane for that one's first. */
+	if (mine == 1)
+	{
+		swap(first, other_first);
+		swap(second, other_second);
+		swap(at, other_at);
+	}
 #pragma unroll
 	for (int o = 1; o < 4; o <<= 1)
-#pragma unroll
-		for (int r = 0; r < 2; r++)
-		{
-			int			other = __shfl_xor_sync(0xffffffffu, first[r], o);
-			int			other_second = __shfl_xor_sync(0xffffffffu, second[r], o);
-			int			other_at = __shfl_xor_sync(0xffffffffu, at[r], o);
-			bool		better = other < first[r] || (other == first[r] && other_at < at[r]);
-
-			second[r] = __vimin3_s32(second[r], other_second, max(first[r], other));
-			first[r] = better ? other : first[r];
-			at[r] = better ? other_at : at[r];
-		}
-	if (quad == 1)
 	{
-		first[0] = first[1];
-		second[0] = second[1];
-		at[0] = at[1];
+		other_first = __shfl_xor_sync(0xffffffffu, o == 1 ? other_first : first, o);
+		other_second = __shfl_xor_sync(0xffffffffu, o == 1 ? other_second : second, o);
+		other_at = __shfl_xor_sync(0xffffffffu, o == 1 ? other_at : at, o);
+		second = __vimin3_s32(second, other_second, max(first, other_first));
+		if (other_first < first || (other_first == first && other_at < at))
+			at = other_at;
+		first = min(first, other_first);
 	}
 	f.row = row;
-	f.first = first[0];
-	f.second = second[0];
-	f.label = at[0];
+	f.first = first;
+	f.second = second;
+	f.label = at;
 	f.to = p.first + row;
 	f.of = of;
-	if (row >= 0 && p.row != NULL)
+	if (sorted && row >= 0)
 	{
 		f.to = __ldg(p.row + p.first + row);
-		f.z = __ldg(p.z + (int64_t) of.pivot * p.key_pitch + at[0]);
+		f.z = __ldg(p.z + (int64_t) of.pivot * p.key_pitch + at);
 		if (p.centroid != NULL)
-			f.label = __ldg(p.centroid + at[0]);
+			f.label = __ldg(p.centroid + at);
 	}
 	return f;
 }
 
 /* Store them, and their limits, or NO_LIMIT. */
 __device__ __forceinline__ void
-store_labels(const GkGemmArgs &p, const Common &c, const Found &f)
+store_labels(const GkGemmArgs &p, bool sorted, const Common &c, const Found &f)
 {
 	int			limit;
 
 	if (f.row < 0)
 		return;
-	limit = p.row != NULL ? largest_by_score(c, f.of, f.first >> 6, f.z) : largest_by_distance(c, f.of, f.first >> 6);
+	limit = sorted ? largest_by_score(c, f.of, f.first >> 6, f.z) : largest_by_distance(c, f.of, f.first >> 6);
 	p.limits[f.row] = f.to >= 0 && f.second <= limit ? limit : GK_GEMM_NO_LIMIT;
 	if (f.to < 0)
 		return;
@@ -436,17 +480,49 @@ load_limits(const GkGemmArgs &p, int row0, int rows, int (&limit)[2])
 	}
 }
 
+/* A warp's room in the list of pairs.  It asks for GK_GEMM_PAIRS at a time: all warps ask at the same address. */
+struct PairRoom
+{
+	int			at;
+	int			end;
+
+	/* What is left has no pairs. */
+	__device__ __forceinline__ void
+	fill(const GkGemmArgs &p)
+	{
+		for (int i = at + threadIdx.x % 32; i < end; i += 32)
+			p.pair[i] = (GkGemmPair) {-1, 0};
+	}
+
+	/* Make room for some pairs. */
+	__device__ __forceinline__ void
+	want(const GkGemmArgs &p, int pairs)
+	{
+		int			size = max(pairs, GK_GEMM_PAIRS);
+
+		if (at + pairs <= end)
+			return;
+		fill(p);
+		/* Once there is none it does not add any more: all candidates of all rows could be more than an int has. */
+		if (threadIdx.x % 32 == 0)
+			at = *(volatile int *) &p.state->pairs < p.pair_room ? atomicAdd(&p.state->pairs, size) : p.pair_room;
+		at = min(__shfl_sync(0xffffffffu, at, 0), p.pair_room);
+		end = min(at + size, p.pair_room);
+	}
+};
+
 /* Pairs of rows and the columns whose key is not above the row's limit. */
 template <int N>
 __device__ __forceinline__ void
 store_candidates(const GkGemmArgs &p, const float (&sum)[N], const int2 *keys, float magic, int tile, const int (&limit)[2],
-				 int row0)
+				 int row0, PairRoom &room)
 {
 	int			lane = threadIdx.x % 32;
 	uint64_t	near[2] = {0, 0};
 	int			mine;
 	int			upto;
-	int			at = 0;
+	int			all;
+	int			at;
 
 #pragma unroll
 	for (int j = 0; j < N / 4; j++)
@@ -470,7 +546,6 @@ store_candidates(const GkGemmArgs &p, const float (&sum)[N], const int2 *keys, f
 	mine = __popcll(near[0]) + __popcll(near[1]);
 	if (!__any_sync(0xffffffffu, mine))
 		return;
-	/* The warp asks for room once. */
 	upto = mine;
 #pragma unroll
 	for (int o = 1; o < 32; o <<= 1)
@@ -480,23 +555,23 @@ store_candidates(const GkGemmArgs &p, const float (&sum)[N], const int2 *keys, f
 		if (lane >= o)
 			upto += before;
 	}
-	/* Once there is none it does not add any more: all candidates of all rows could be more than an int has. */
-	if (lane == 31)
-		at = *(volatile int *) &p.state->pairs < p.pair_room ? atomicAdd(&p.state->pairs, upto) : p.pair_room;
-	at = __shfl_sync(0xffffffffu, at, 31) + upto - mine;
+	all = __shfl_sync(0xffffffffu, upto, 31);
+	room.want(p, all);
+	at = room.at + upto - mine;
+	room.at = min(room.at + all, room.end);
 #pragma unroll
 	for (int r = 0; r < 2; r++)
 	{
 		int			row = p.from + row0 + lane / 4 + r * 8;
 
 		/* A row whose candidates have no room will be compared with all centroids. */
-		if (near[r] != 0 && at + __popcll(near[r]) > p.pair_room)
+		if (near[r] != 0 && at + __popcll(near[r]) > room.end)
 			p.in_crowd[row] = 1;
 		for (; near[r] != 0; near[r] &= near[r] - 1, at++)
 		{
 			int			number = __ffsll((long long) near[r]) - 1;
 
-			if (at < p.pair_room)
+			if (at < room.end)
 				p.pair[at] = (GkGemmPair) {row, tile * N * 2 + number / 2 * 8 + lane % 4 * 2 + number % 2};
 		}
 	}
@@ -534,31 +609,31 @@ pivot_tile(const GkGemmArgs &p, int row)
 	return (p.first + p.from + row) / GK_GEMM_ROWS;
 }
 
-/* The keys of a tile's pivot. */
+/* What follows is of a tile's pivot, if there may be pivots: its keys. */
 __device__ __forceinline__ const int *
-pivot_keys(const GkGemmArgs &p, int tile)
+pivot_keys(const GkGemmArgs &p, bool pivots, int tile)
 {
-	return p.keys + (p.pivot != NULL ? (int64_t) p.pivot[tile] * p.key_pitch : 0);
+	return p.keys + (pivots && p.pivot != NULL ? (int64_t) p.pivot[tile] * p.key_pitch : 0);
 }
 
 /* Where the centroids about its middle begin. */
 __device__ __forceinline__ int
-pivot_copy(const GkGemmArgs &p, int tile)
+pivot_copy(const GkGemmArgs &p, bool pivots, int tile)
 {
-	return p.copy != NULL ? p.copy[p.pivot[tile]] * p.k : 0;
+	return pivots && p.copy != NULL ? p.copy[p.pivot[tile]] * p.k : 0;
 }
 
 /* Tiles of columns that a tile of rows needs, and the i-th of them. */
 __device__ __forceinline__ int
-needs(const GkGemmArgs &p, int tile)
+needs(const GkGemmArgs &p, bool pivots, int tile)
 {
-	return p.needs != NULL ? p.needs[tile] : p.tiles;
+	return pivots && p.needs != NULL ? p.needs[tile] : p.tiles;
 }
 
 __device__ __forceinline__ int
-need(const GkGemmArgs &p, int tile, int i)
+need(const GkGemmArgs &p, bool pivots, int tile, int i)
 {
-	return p.needs != NULL ? p.need[(int64_t) tile * p.tiles + i] : i;
+	return pivots && p.needs != NULL ? p.need[(int64_t) tile * p.tiles + i] : i;
 }
 
 #endif							/* GK_GPU_GEMM_HOPPER_CUH */

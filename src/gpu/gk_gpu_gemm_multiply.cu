@@ -31,7 +31,7 @@ gk_gpu_gemm_supported(const GkSession *s)
 {
 	return s->gpu->major == 9 && s->gpu->minor == 0 && encode_tiled() != NULL &&
 		gk_gpu_gemm_stream(GK_GEMM_LABELS, 4).shared <= s->gpu->shared_optin &&
-		gk_gpu_gemm_stay(GK_GEMM_LABELS, 4).shared <= s->gpu->shared_optin;
+		gk_gpu_gemm_stay(GK_GEMM_LABELS, 1, 4, true).shared <= s->gpu->shared_optin;
 }
 
 /* A matrix of float16, brought `box` rows at a time; what lies outside is zero. */
@@ -60,7 +60,8 @@ gk_gpu_gemm_multiply(GkSession *s, GkGemmUse use, const __half *points, int64_t 
 {
 	int			slices = (width + GK_GEMM_DEPTH - 1) / GK_GEMM_DEPTH;
 	int			steps = ((width - 1) % GK_GEMM_DEPTH + 16) / 16;
-	GkGemmKernel run = slices <= GK_GEMM_STAY_SLICES ? gk_gpu_gemm_stay(use, steps) : gk_gpu_gemm_stream(use, steps);
+	GkGemmKernel run = slices <= GK_GEMM_STAY_SLICES ? gk_gpu_gemm_stay(use, slices, steps, a->pivot != NULL) :
+		gk_gpu_gemm_stream(use, steps);
 	int64_t		blocks = gk_min((a->rows + run.rows - 1) / run.rows, s->gpu->sms);
 	CUtensorMap points_map;
 	CUtensorMap centroids_map;

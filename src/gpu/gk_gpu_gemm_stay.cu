@@ -27,243 +27,226 @@
 #define STAY_EMPTY_AT	(STAY_FULL_AT + STAY * 8)
 #define SHARED		(STAY_EMPTY_AT + STAY * 8 + 1024)	/* and room to align it to 1024 */
 
-/* Bring tiles in the order in which they are multiplied. */
-__device__ __forceinline__ void
-feed(const GkGemmArgs &p, const CUtensorMap *points, const CUtensorMap *centroids, unsigned int base, int row_tiles)
+/*
+ * What is known when a kernel is compiled: how many slices a row has (0: any number), whether rows may be
+ * sorted about pivots, and how many times 16 values there are in the last slice.  Whatever is done beside the
+ * sums is as long as they are when rows are narrow, so that it counts.
+ */
+template <GkGemmUse USE, int SLICES, bool PIVOTS, int STEPS>
+struct Stay
 {
-	int			stage = 0;
-	int			stay = 0;
+	const GkGemmArgs &p;
+	const char *shared;
+	unsigned int base;			/* its address */
+	int			rows;
+	int			row_tiles;
+	int			slices;
+
+	__device__ __forceinline__
+	Stay(const GkGemmArgs &args, const char *raw)
+		: p(args)
+	{
+		unsigned int at = shared_address(raw);
+
+		/* Kept: the compiler would make it again wherever it is used. */
+		asm volatile("and.b32 %0, %1, 0xfffffc00;" : "=r"(base) : "r"(at + 1023));
+		shared = raw + (base - at);
+		rows = rows_of(p);
+		row_tiles = rows > 0 ? (rows + ROWS - 1) / ROWS : 0;
+		slices = SLICES > 0 ? SLICES : p.slices;
+	}
+
+	__device__ void feed(const CUtensorMap *points, const CUtensorMap *centroids) const;
+	__device__ void use(int group) const;
+};
+
+/* A place in a ring of N, and the parity of the barriers there. */
+template <int N>
+struct Ring
+{
+	int			at;
+	unsigned int parity;
+
+	__device__ __forceinline__ void
+	next(void)
+	{
+		next_stage<N>(at, parity);
+	}
+};
+
+/* Bring tiles in the order in which they are multiplied. */
+template <GkGemmUse USE, int SLICES, bool PIVOTS, int STEPS>
+__device__ __forceinline__ void
+Stay<USE, SLICES, PIVOTS, STEPS>::feed(const CUtensorMap *points, const CUtensorMap *centroids) const
+{
+	Ring<STAGES> stage = {0, 1};
+	Ring<STAY>	stay = {0, 1};
 	int			slot = 0;
-	unsigned int parity = 1;
-	unsigned int stay_parity = 1;
 
 	for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
 	{
 		int			pivot = pivot_tile(p, m * ROWS);
-		int			count = needs(p, pivot);
-		const int  *keys = pivot_keys(p, pivot);
-		int			copy = pivot_copy(p, pivot);
+		int			count = needs(p, PIVOTS, pivot);
+		const int  *keys = pivot_keys(p, PIVOTS, pivot);
+		int			copy = pivot_copy(p, PIVOTS, pivot);
 
-		for (int slice = 0; slice < p.slices; slice++)
+		for (int slice = 0; slice < slices; slice++)
 		{
-			unsigned int full = base + STAY_FULL_AT + stay * 8;
+			unsigned int full = base + STAY_FULL_AT + stay.at * 8;
 
-			barrier_wait(base + STAY_EMPTY_AT + stay * 8, stay_parity);
+			barrier_wait(base + STAY_EMPTY_AT + stay.at * 8, stay.parity);
 			barrier_expect(full, POINT_BYTES);
-			bring(base + POINTS_AT + stay * POINT_BYTES, points, full, slice * GK_GEMM_DEPTH, p.first + m * ROWS);
-			next_stage<STAY>(stay, stay_parity);
+			bring(base + POINTS_AT + stay.at * POINT_BYTES, points, full, slice * GK_GEMM_DEPTH, p.first + m * ROWS);
+			stay.next();
 		}
 		for (int i = 0; i < count; i++)
 		{
-			int			tile = need(p, pivot, i);
+			int			tile = need(p, PIVOTS, pivot, i);
 
-			for (int slice = 0; slice < p.slices; slice++)
+			for (int slice = 0; slice < slices; slice++)
 			{
-				unsigned int full = base + FULL_AT + stage * 8;
+				unsigned int full = base + FULL_AT + stage.at * 8;
 
-				barrier_wait(base + EMPTY_AT + stage * 8, parity);
+				barrier_wait(base + EMPTY_AT + stage.at * 8, stage.parity);
 				barrier_expect(full, CENTROID_BYTES + (slice == 0 ? KEY_BYTES : 0));
-				bring(base + stage * CENTROID_BYTES, centroids, full, slice * GK_GEMM_DEPTH, copy + tile * COLUMNS);
+				bring(base + stage.at * CENTROID_BYTES, centroids, full, slice * GK_GEMM_DEPTH, copy + tile * COLUMNS);
 				if (slice == 0)
 				{
 					bring_bytes(base + KEYS_AT + slot * KEY_BYTES, keys + tile * COLUMNS, KEY_BYTES, full);
 					slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
 				}
-				next_stage<STAGES>(stage, parity);
+				stage.next();
 			}
 		}
 	}
 }
 
-/* A tile of rows and one of columns, of a block's, one after the other. */
-struct Item
-{
-	int			m;				/* tile of rows */
-	int			pivot;			/* its pivot's */
-	int			count;			/* tiles of columns that it needs */
-	int			i;
-	int			tile;			/* of columns */
-	int			stay;			/* where its points begin */
-
-	__device__ __forceinline__ void
-	rows(const GkGemmArgs &p, int row_tiles)
-	{
-		if (m < row_tiles)
-		{
-			pivot = pivot_tile(p, m * ROWS);
-			count = needs(p, pivot);
-			i = 0;
-			tile = need(p, pivot, 0);
-		}
-	}
-
-	__device__ __forceinline__ void
-	next(const GkGemmArgs &p, int row_tiles)
-	{
-		if (++i < count)
-			tile = need(p, pivot, i);
-		else
-		{
-			m += gridDim.x;
-			stay = (stay + p.slices) % STAY;
-			rows(p, row_tiles);
-		}
-	}
-};
-
-/* Where a slice of a warpgroup's points lies. */
-__device__ __forceinline__ uint64_t
-points_of(unsigned int base, const Item &item, int slice, int group)
-{
-	return matrix(base + POINTS_AT + (item.stay + slice) % STAY * POINT_BYTES + group * (POINT_BYTES / GROUPS));
-}
-
-/* Begin a product of 64 rows; STEPS: of 16 values, in the last slice. */
+/* STEPS times 16 values of 64 rows: points and centroids at these addresses. */
 template <int STEPS>
 __device__ __forceinline__ void
-begin(const GkGemmArgs &p, float (&sum)[64], unsigned int base, const Item &item, int group, int stage, unsigned int parity)
+multiply_slice(float (&sum)[64], unsigned int points, unsigned int centroids, bool add)
 {
-	touch(sum);
-	for (int slice = 0; slice + 1 < p.slices; slice++)
-	{
-		uint64_t	b = matrix(base + stage * CENTROID_BYTES);
-		uint64_t	y = points_of(base, item, slice, group);
+	uint64_t	y = matrix(points);
+	uint64_t	b = matrix(centroids);
 
-		barrier_wait(base + FULL_AT + stage * 8, parity);
-		multiply_fence();
+	multiply_fence();
 #pragma unroll
-		for (int i = 0; i < 4; i++)
-			multiply(sum, y + 2 * i, b + 2 * i, slice + i > 0);
-		next_stage<STAGES>(stage, parity);
-	}
-	{
-		uint64_t	b = matrix(base + stage * CENTROID_BYTES);
-		uint64_t	y = points_of(base, item, p.slices - 1, group);
-
-		barrier_wait(base + FULL_AT + stage * 8, parity);
-		multiply_fence();
-#pragma unroll
-		for (int i = 0; i < STEPS; i++)
-			multiply(sum, y + 2 * i, b + 2 * i, i > 0 || p.slices > 1);
-	}
-	multiply_commit();
-}
-
-/* Look at the scores of 64 rows. */
-template <GkGemmUse USE>
-__device__ __forceinline__ void
-look(const GkGemmArgs &p, const float (&sum)[64], const int2 *keys, float magic, const Item &item, int row0, int rows,
-	 Smallest &smallest, const int (&limit)[2])
-{
-	if (USE == GK_GEMM_LABELS)
-		smallest.take(sum, keys, magic, item.tile, p.k - item.tile * COLUMNS);
-	else if (USE == GK_GEMM_CANDIDATES)
-		store_candidates(p, sum, keys, magic, item.tile, limit, row0);
-	else
-		store_sums(p, sum, item.tile, row0, rows);
-}
-
-/* The points of an item's rows are there: wait for them. */
-__device__ __forceinline__ void
-wait_points(const GkGemmArgs &p, unsigned int base, int &stay, unsigned int &parity)
-{
-	for (int slice = 0; slice < p.slices; slice++)
-	{
-		barrier_wait(base + STAY_FULL_AT + stay * 8, parity);
-		next_stage<STAY>(stay, parity);
-	}
+	for (int i = 0; i < STEPS; i++)
+		multiply(sum, y + 2 * i, b + 2 * i, i > 0 || add);
 }
 
 /* What a warpgroup does: its 64 rows of each of the block's tiles. */
-template <GkGemmUse USE, int STEPS>
+template <GkGemmUse USE, int SLICES, bool PIVOTS, int STEPS>
 __device__ __forceinline__ void
-use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int group, int rows, int row_tiles)
+Stay<USE, SLICES, PIVOTS, STEPS>::use(int group) const
 {
 	Common		common(p);
 	float		sum[64];
 	float		magic = p.state->magic;
+	unsigned int mine = base + POINTS_AT + group * (POINT_BYTES / GROUPS);
 	bool		leader = threadIdx.x % WARPGROUP == 0;
-	int			stage = 0;
-	int			stay = 0;
+	bool		sorted = PIVOTS && p.row != NULL;
+	Ring<STAGES> stage = {0, 0};
+	Ring<STAY>	stay = {0, 0};
 	int			slot = 0;
-	unsigned int parity = 0;
-	unsigned int stay_parity = 0;
 	Smallest	smallest;
 	GkGemmBound bound;
 	Found		found;
 	int			limit[2];
-	Item		item;
+	PairRoom	room = {};
 
 	found.row = -1;
-	item.m = blockIdx.x;
-	item.stay = 0;
-	item.rows(p, row_tiles);
-	while (item.m < row_tiles)
+	for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
 	{
-		const int2 *keys = (const int2 *) (shared + KEYS_AT + slot * KEY_BYTES);
-		int			row0 = item.m * ROWS + group * 64 + threadIdx.x % WARPGROUP / 32 * 16;
-		Item		next = item;
+		int			pivot = pivot_tile(p, m * ROWS);
+		int			count = needs(p, PIVOTS, pivot);
+		int			row0 = m * ROWS + group * 64 + threadIdx.x % WARPGROUP / 32 * 16;
+		int			from = stay.at;
 
-		if (item.i == 0)
-			wait_points(p, base, stay, stay_parity);
-		begin<STEPS>(p, sum, base, item, group, stage, parity);
-		next.next(p, row_tiles);
-		slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
-		if (item.i == 0)
+		for (int slice = 0; slice < slices; slice++)
 		{
-			if (USE == GK_GEMM_LABELS)
+			barrier_wait(base + STAY_FULL_AT + stay.at * 8, stay.parity);
+			stay.next();
+		}
+		for (int i = 0; i < count; i++)
+		{
+			const int2 *keys = (const int2 *) (shared + KEYS_AT + slot * KEY_BYTES);
+			int			tile = need(p, PIVOTS, pivot, i);
+			Ring<STAGES> used = stage;
+
+			touch(sum);
+			for (int slice = 0; slice + 1 < slices; slice++)
 			{
-				store_labels(p, common, found);
-				bound = load_bound(p, row_of_lane(row0, rows));
+				barrier_wait(base + FULL_AT + stage.at * 8, stage.parity);
+				multiply_slice<4>(sum, mine + ((from + slice) & (STAY - 1)) * POINT_BYTES, base + stage.at * CENTROID_BYTES, slice > 0);
+				stage.next();
 			}
-			if (USE == GK_GEMM_CANDIDATES)
-				load_limits(p, row0, rows, limit);
-			smallest.reset();
-		}
-		multiply_wait<0>();
-		touch(sum);
-		/* The stages of this tile, and at its last the points. */
-		for (int slice = 0; slice < p.slices; slice++)
-		{
+			barrier_wait(base + FULL_AT + stage.at * 8, stage.parity);
+			multiply_slice<STEPS>(sum, mine + ((from + slices - 1) & (STAY - 1)) * POINT_BYTES, base + stage.at * CENTROID_BYTES, slices > 1);
+			stage.next();
+			multiply_commit();
+			slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
+			if (i == 0)
+			{
+				if (USE == GK_GEMM_LABELS)
+				{
+					store_labels(p, sorted, common, found);
+					bound = load_bound(p, row_of_lane(row0, rows));
+				}
+				if (USE == GK_GEMM_CANDIDATES)
+					load_limits(p, row0, rows, limit);
+				smallest.reset();
+			}
+			multiply_wait<0>();
+			touch(sum);
+			/* The stages of this tile, and at its last the points. */
 			if (leader)
-				barrier_arrive(base + EMPTY_AT + stage * 8);
-			next_stage<STAGES>(stage, parity);
+				for (int slice = 0; slice < slices; slice++)
+				{
+					barrier_arrive(base + EMPTY_AT + used.at * 8);
+					used.next();
+				}
+			if (leader && i + 1 == count)
+				for (int slice = 0; slice < slices; slice++)
+					barrier_arrive(base + STAY_EMPTY_AT + ((from + slice) & (STAY - 1)) * 8);
+			if (USE == GK_GEMM_LABELS)
+				smallest.take(sum, keys, magic, tile, p.k - tile * COLUMNS);
+			else if (USE == GK_GEMM_CANDIDATES)
+				store_candidates(p, sum, keys, magic, tile, limit, row0, room);
+			else
+				store_sums(p, sum, tile, row0, rows);
 		}
-		if (leader && next.m != item.m)
-			for (int slice = 0; slice < p.slices; slice++)
-				barrier_arrive(base + STAY_EMPTY_AT + (item.stay + slice) % STAY * 8);
-		look<USE>(p, sum, keys, magic, item, row0, rows, smallest, limit);
-		if (USE == GK_GEMM_LABELS && next.m != item.m)
-			found = find_labels<COLUMNS>(p, smallest, bound, row_of_lane(row0, rows));
-		item = next;
+		if (USE == GK_GEMM_LABELS)
+			found = find_labels<COLUMNS>(p, sorted, smallest, bound, row_of_lane(row0, rows));
 	}
 	if (USE == GK_GEMM_LABELS)
-		store_labels(p, common, found);
+		store_labels(p, sorted, common, found);
+	if (USE == GK_GEMM_CANDIDATES)
+		room.fill(p);
 }
 
-template <GkGemmUse USE, int STEPS>
+template <GkGemmUse USE, int SLICES, bool PIVOTS, int STEPS>
 __global__ void __launch_bounds__(THREADS, 1)
 stay_kernel(const __grid_constant__ CUtensorMap points, const __grid_constant__ CUtensorMap centroids,
 			const __grid_constant__ GkGemmArgs p)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 	extern __shared__ char raw[];
-	unsigned int base = (shared_address(raw) + 1023) & ~1023u;
-	int			group = threadIdx.x / WARPGROUP - 1;
-	int			rows = rows_of(p);
-	int			row_tiles = rows > 0 ? (rows + ROWS - 1) / ROWS : 0;
+	Stay<USE, SLICES, PIVOTS, STEPS> stay(p, raw);
+	/* The same for all lanes of a warp, and the compiler knows it. */
+	int			group = __shfl_sync(0xffffffffu, threadIdx.x / WARPGROUP, 0) - 1;
 
 	if (threadIdx.x == 0)
 	{
 		for (int i = 0; i < STAGES; i++)
 		{
-			barrier_init(base + FULL_AT + i * 8, 1);
-			barrier_init(base + EMPTY_AT + i * 8, GROUPS);
+			barrier_init(stay.base + FULL_AT + i * 8, 1);
+			barrier_init(stay.base + EMPTY_AT + i * 8, GROUPS);
 		}
 		for (int i = 0; i < STAY; i++)
 		{
-			barrier_init(base + STAY_FULL_AT + i * 8, 1);
-			barrier_init(base + STAY_EMPTY_AT + i * 8, GROUPS);
+			barrier_init(stay.base + STAY_FULL_AT + i * 8, 1);
+			barrier_init(stay.base + STAY_EMPTY_AT + i * 8, GROUPS);
 		}
 		barriers_ready();
 	}
@@ -272,24 +255,40 @@ stay_kernel(const __grid_constant__ CUtensorMap points, const __grid_constant__ 
 	{
 		set_registers<24, false>();
 		if (threadIdx.x == 0)
-			feed(p, &points, &centroids, base, row_tiles);
+			stay.feed(&points, &centroids);
 	}
 	else
 	{
 		set_registers<112, true>();
-		use_products<USE, STEPS>(p, raw + (base - shared_address(raw)), base, group, rows, row_tiles);
+		stay.use(group);
 	}
 #endif
 }
 
-GkGemmKernel
-gk_gpu_gemm_stay(GkGemmUse use, int steps)
+/* The kernel for labels. */
+template <int SLICES, bool PIVOTS>
+static const void *
+labels_kernel(int steps)
 {
-	const void *kernel = use == GK_GEMM_CANDIDATES ? (const void *) stay_kernel<GK_GEMM_CANDIDATES, 4> :
-		use == GK_GEMM_DUMP ? (const void *) stay_kernel<GK_GEMM_DUMP, 4> :
-		steps == 1 ? (const void *) stay_kernel<GK_GEMM_LABELS, 1> :
-		steps == 2 ? (const void *) stay_kernel<GK_GEMM_LABELS, 2> :
-		steps == 3 ? (const void *) stay_kernel<GK_GEMM_LABELS, 3> : (const void *) stay_kernel<GK_GEMM_LABELS, 4>;
+	static const void *const kernels[] = {
+		(const void *) stay_kernel<GK_GEMM_LABELS, SLICES, PIVOTS, 1>,
+		(const void *) stay_kernel<GK_GEMM_LABELS, SLICES, PIVOTS, 2>,
+		(const void *) stay_kernel<GK_GEMM_LABELS, SLICES, PIVOTS, 3>,
+		(const void *) stay_kernel<GK_GEMM_LABELS, SLICES, PIVOTS, 4>,
+	};
+
+	return kernels[steps - 1];
+}
+
+GkGemmKernel
+gk_gpu_gemm_stay(GkGemmUse use, int slices, int steps, bool pivots)
+{
+	const void *kernel = use == GK_GEMM_CANDIDATES ? (const void *) stay_kernel<GK_GEMM_CANDIDATES, 0, true, 4> :
+		use == GK_GEMM_DUMP ? (const void *) stay_kernel<GK_GEMM_DUMP, 0, true, 4> :
+		slices == 4 ? labels_kernel<4, true>(steps) :
+		slices == 3 ? labels_kernel<3, true>(steps) :
+		slices == 2 ? labels_kernel<2, true>(steps) :
+		pivots ? labels_kernel<1, true>(steps) : labels_kernel<1, false>(steps);
 
 	return (GkGemmKernel) {kernel, THREADS, SHARED, ROWS, COLUMNS};
 }

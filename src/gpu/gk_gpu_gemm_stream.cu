@@ -33,13 +33,13 @@ feed(const GkGemmArgs &p, const CUtensorMap *points, const CUtensorMap *centroid
 	for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
 	{
 		int			pivot = pivot_tile(p, m * ROWS);
-		int			count = needs(p, pivot);
-		const int  *keys = pivot_keys(p, pivot);
-		int			copy = pivot_copy(p, pivot);
+		int			count = needs(p, true, pivot);
+		const int  *keys = pivot_keys(p, true, pivot);
+		int			copy = pivot_copy(p, true, pivot);
 
 		for (int i = 0; i < count; i++)
 		{
-			int			tile = need(p, pivot, i);
+			int			tile = need(p, true, pivot, i);
 
 			for (int slice = 0; slice < p.slices; slice++)
 			{
@@ -123,13 +123,14 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 	int			slot = 0;
 	unsigned int parity = 0;
 	Found		found;
+	PairRoom	room = {};
 
 	found.row = -1;
 	for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
 	{
 		int			row0 = m * ROWS + half * 64 + threadIdx.x % WARPGROUP / 32 * 16;
 		int			pivot = pivot_tile(p, m * ROWS);
-		int			count = needs(p, pivot);
+		int			count = needs(p, true, pivot);
 		int			limit[2];
 		int			mine = row_of_lane(row0, rows);
 		GkGemmBound bound;
@@ -142,7 +143,7 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 			load_limits(p, row0, rows, limit);
 		for (int i = 0; i < count; i++)
 		{
-			int			tile = need(p, pivot, i);
+			int			tile = need(p, true, pivot, i);
 			const int2 *keys = (const int2 *) (shared + KEYS_AT + slot * KEY_BYTES);
 
 			slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
@@ -151,18 +152,20 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 			{
 				smallest.take(sum, keys, magic, tile, p.k - tile * COLUMNS);
 				if (i == 0)
-					store_labels(p, common, found);
+					store_labels(p, p.row != NULL, common, found);
 			}
 			else if (USE == GK_GEMM_CANDIDATES)
-				store_candidates(p, sum, keys, magic, tile, limit, row0);
+				store_candidates(p, sum, keys, magic, tile, limit, row0, room);
 			else
 				store_sums(p, sum, tile, row0, rows);
 		}
 		if (USE == GK_GEMM_LABELS)
-			found = find_labels<COLUMNS>(p, smallest, bound, mine);
+			found = find_labels<COLUMNS>(p, p.row != NULL, smallest, bound, mine);
 	}
 	if (USE == GK_GEMM_LABELS)
-		store_labels(p, common, found);
+		store_labels(p, p.row != NULL, common, found);
+	if (USE == GK_GEMM_CANDIDATES)
+		room.fill(p);
 }
 
 template <GkGemmUse USE, int STEPS>
