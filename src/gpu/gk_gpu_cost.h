@@ -50,9 +50,10 @@
 /* Where a matrix product makes the labels (gk_gpu_gemm.cu). */
 #define GK_GEMM_MS			2e11	/* points, features, clusters per millisecond */
 #define GK_GEMM_MIN_D		5
-#define GK_GEMM_NARROW_D	16	/* features: up to these other kernels have them in registers ... */
-#define GK_GEMM_MIN_NARROW	6000	/* ... and win with fewer values of all centroids */
-#define GK_GEMM_MIN_WIDE	250
+#define GK_GEMM_NARROW_D	16	/* features: up to these other kernels have them in registers, and win ... */
+#define GK_GEMM_MIN_NARROW	1500	/* ... with fewer clusters times the features above GK_GEMM_FREE_D */
+#define GK_GEMM_FREE_D		4
+#define GK_GEMM_MIN_WIDE	500 /* clusters times features */
 #define GK_GEMM_MIN_WORK	1e8 /* points, features, clusters: with less, launches take the time */
 #define GK_GEMM_SLICE		4	/* times the rows of other kernels' slices: only at worst it takes as long */
 #define GK_GEMM_MOST_KEYS	(1 << 20)	/* about all pivots */
