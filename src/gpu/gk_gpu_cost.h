@@ -60,7 +60,7 @@
 #define GK_GEMM_COPIES		(1 << 24)	/* values of all copies of the centroids: to make them takes time ... */
 #define GK_GEMM_MOST_COPIES	(1 << 28)	/* ... but a few must be; at most */
 #define GK_GEMM_PIVOT_TILES	8	/* of rows a pivot, at least: half a tile of them is padding */
-#define GK_GEMM_MAX_UNDECIDED	0.08	/* of the rows: with more, sorting them pays */
+#define GK_GEMM_MAX_UNDECIDED	0.03	/* of the rows: with more, sorting them pays */
 #define GK_GEMM_MAX_PAIRS	0.1 /* of all distances: with more, other kernels take less */
 
 /* ---- memory ---- */
