@@ -120,7 +120,7 @@ COMMENT ON FUNCTION kmeans_info(kmeans_model) IS
 
 -- <options> are the same twelve arguments in the same order in every function
 -- that fits. They are documented once, in docs/reference.md. init_sample and fit_sample
--- follow them where the rows of one relation are clustered once.
+-- follow them where the rows of one relation or query are clustered once.
 
 CREATE FUNCTION kmeans(
     relation regclass,
@@ -196,11 +196,13 @@ CREATE FUNCTION kmeans_query(
     standardize bool DEFAULT false,
     seed bigint DEFAULT 0,
     nonfinite text DEFAULT 'error',
-    device text DEFAULT NULL
+    device text DEFAULT NULL,
+    init_sample float8 DEFAULT NULL,
+    fit_sample float8 DEFAULT NULL
 ) RETURNS TABLE (cluster int, size bigint, centroid float8[], inertia float8, radius float8)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 
-COMMENT ON FUNCTION kmeans_query(text, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+COMMENT ON FUNCTION kmeans_query(text, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, float8, float8) IS
     'clusters the rows of a SELECT, all columns of which are features but for the weight_column, as kmeans() does those of a relation; it runs with the rights of the caller, and may not write';
 
 CREATE FUNCTION kmeans_query_fit(
@@ -217,11 +219,13 @@ CREATE FUNCTION kmeans_query_fit(
     standardize bool DEFAULT false,
     seed bigint DEFAULT 0,
     nonfinite text DEFAULT 'error',
-    device text DEFAULT NULL
+    device text DEFAULT NULL,
+    init_sample float8 DEFAULT NULL,
+    fit_sample float8 DEFAULT NULL
 ) RETURNS kmeans_model
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION kmeans_query_fit(text, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+COMMENT ON FUNCTION kmeans_query_fit(text, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, float8, float8) IS
     'kmeans_query() that returns the model, as kmeans_fit() does';
 
 -- spectral clustering; <options> are those of the fit of the representatives

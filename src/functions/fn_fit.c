@@ -480,18 +480,19 @@ kmeans(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* From the arguments (query, k, <options>). */
+/* From the arguments (query, k, <options>, <samples>). */
 static void
 open_query(FunctionCallInfo fcinfo, KmFit *fit)
 {
 	memset(fit, 0, sizeof(*fit));
 	km_require_arg(fcinfo, 0, "query");
 	km_parse_options(fcinfo, 2, km_parse_k(fcinfo, 1), &fit->options);
+	km_parse_samples(fcinfo, 2 + GKMEANS_NOPTIONS, &fit->options);
 	fit->source = km_source_of_query(km_parse_text(fcinfo, 0), fit->options.weight_column);
 }
 
 /*
- * kmeans_query(query text, k int, <options>) returns what kmeans() does
+ * kmeans_query(query text, k int, <options>, <samples>) returns what kmeans() does
  */
 Datum
 kmeans_query(PG_FUNCTION_ARGS)
@@ -543,7 +544,7 @@ kmeans_fit(PG_FUNCTION_ARGS)
 }
 
 /*
- * kmeans_query_fit(query text, k int, <options>) returns kmeans_model
+ * kmeans_query_fit(query text, k int, <options>, <samples>) returns kmeans_model
  */
 Datum
 kmeans_query_fit(PG_FUNCTION_ARGS)

@@ -69,6 +69,8 @@ BEGIN
     END LOOP;
     this := kmeans_fit('pts_view', '{x,y}', 20, weight_column => 'w', standardize => true, fit_sample => sample, init_sample => 0.5);
     RETURN QUERY SELECT 'view', same(first, this);
+    this := kmeans_query_fit('SELECT x, y, w FROM pts ORDER BY i', 20, weight_column => 'w', standardize => true, fit_sample => sample, init_sample => 0.5);
+    RETURN QUERY SELECT 'query', same(first, this);
 END $$;
 CREATE VIEW pts_view AS SELECT x, y, w FROM pts ORDER BY i;
 SELECT sample, bool_and(same) AS same, array_agg(way) FILTER (WHERE NOT same) FROM unnest('{0.3,100}'::float8[]) sample, of_ways(sample) GROUP BY 1;
@@ -85,7 +87,10 @@ SELECT init, (i).k, (i).init FROM unnest('{k-means++,k-means||,random,hierarchic
     LATERAL (SELECT kmeans_info(kmeans_fit('pts', '{x,y}', 20, init => init, fit_sample => 500, init_sample => 100)) AS i OFFSET 0) f;
 SELECT cluster, round(centroid[1]) AS x, size FROM kmeans('pts', '{x}', 3, centroids => '{{120},{0},{60}}', fit_sample => 100, init_sample => 10);
 
+SELECT kmeans_query('SELECT x FROM pts', 1, fit_sample => 200) = kmeans('pts', '{x}', 1, fit_sample => 200) AS query;
+
 -- bad values
+SELECT kmeans_query('SELECT x FROM pts', 5, fit_sample => 4);
 SELECT kmeans_fit('pts', '{x,y}', 5, fit_sample => 0);
 SELECT kmeans_fit('pts', '{x,y}', 5, fit_sample => -0.5);
 SELECT kmeans_fit('pts', '{x,y}', 5, init_sample => 'NaN');
