@@ -54,6 +54,12 @@ CREATE FUNCTION kmeans_distance(model kmeans_model, VARIADIC point "any") RETURN
 COMMENT ON FUNCTION kmeans_distance(kmeans_model, "any") IS
     'distance of a point (as for kmeans_predict) to the nearest centroid: Euclidean in the units of the features, of the standardized features if the model standardizes; 1 - cosine for the cosine distance';
 
+CREATE FUNCTION kmeans_normalized_distance(model kmeans_model, VARIADIC point "any") RETURNS double precision
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION kmeans_normalized_distance(kmeans_model, "any") IS
+    'kmeans_distance in units of the root mean square distance of the cluster''s rows in the fit, as in kmeans_anomalies: above a threshold, the point is an anomaly';
+
 CREATE FUNCTION kmeans_transform(model kmeans_model, VARIADIC point "any") RETURNS double precision[]
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 

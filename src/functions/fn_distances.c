@@ -62,7 +62,7 @@ put_row(KmResult *result, const SeenRow *row, bool normalized)
 typedef struct Anomalies
 {
 	double		contamination;
-	double	   *unit;			/* [k] typical distance of a cluster's rows */
+	double	   *unit;			/* [k] see km_cluster_units() */
 	int64		seen;
 	int64		count;
 	int64		most;
@@ -105,10 +105,17 @@ sift_up(Anomalies *a, SeenRow row)
 	a->row[at] = row;
 }
 
-/*
- * How many rows, and each cluster's unit: the root of the mean squared distance of the rows it was
- * made from; under the cosine distance their mean, because inertia is not of squares there.
- */
+void
+km_cluster_units(const GkModel *m, double *unit)
+{
+	for (int c = 0; c < m->k; c++)
+	{
+		double		mean = m->size[c] > 0 ? m->cluster_inertia[c] / m->size[c] : 0.0;
+
+		unit[c] = m->prep.distance == GK_COSINE ? mean : sqrt(mean);
+	}
+}
+
 static void
 begin_anomalies(void *arg, const GkModel *m, int64 rows)
 {
@@ -118,12 +125,7 @@ begin_anomalies(void *arg, const GkModel *m, int64 rows)
 	a->most = (int64) ceil(a->contamination * rows * (1.0 - 1e-12));
 	a->row = palloc_extended(Max(a->most, 1) * sizeof(SeenRow), MCXT_ALLOC_HUGE);
 	a->unit = palloc(m->k * sizeof(double));
-	for (int c = 0; c < m->k; c++)
-	{
-		double		mean = m->size[c] > 0 ? m->cluster_inertia[c] / m->size[c] : 0.0;
-
-		a->unit[c] = m->prep.distance == GK_COSINE ? mean : sqrt(mean);
-	}
+	km_cluster_units(m, a->unit);
 }
 
 static void
@@ -136,9 +138,8 @@ see_anomalies(void *arg, const KmTables *tables, const GkPrep *prep, int rows,
 	for (int i = 0; i < rows; i++)
 	{
 		SeenRow		row = {.number = a->seen++,.cluster = label[i],.distance = gk_distance_from_d2(prep, d2[i])};
-		double		unit = a->unit[label[i]];
 
-		row.normalized = row.distance == 0.0 ? 0.0 : row.distance / unit;
+		row.normalized = km_normalized(row.distance, a->unit[label[i]]);
 		if (a->count == a->most && (a->most == 0 || !more_usual(&a->row[0], &row)))
 			continue;
 		km_row_id(tables, aux, i, &row.id);
@@ -187,6 +188,8 @@ kmeans_anomalies(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("contamination must be between 0 and 0.5, not %g", a.contamination),
 				 errhint("It is the share of rows to return: 0.01 for one in a hundred.")));
+	km_require_arg(fcinfo, 1, "model");
+	kmeans_model_refuse_spectral(PG_GETARG_KMEANS_MODEL(1), "kmeans_anomalies()");
 	label_rows(fcinfo, 3, begin_anomalies, (KmLabelWant) {NULL, see_anomalies, &a});
 	put_anomalies(&a, &result);
 	return (Datum) 0;

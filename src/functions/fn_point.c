@@ -92,13 +92,13 @@ argument_type(FunctionCallInfo fcinfo, int arg)
 	return arg < n && declared[arg] != ANYOID ? declared[arg] : InvalidOid;
 }
 
-/* For a type that a fit reads as a number. */
+/* For a type that a fit reads as a number, or as a whole point. */
 static int
-number_hint(Oid type)
+number_hint(Oid type, bool whole)
 {
 	KmColumnKind kind;
 
-	return km_classify(type, &kind) && !kind.array ? errhint("A fit reads x of this type as %s: give that.", km_number_expression(type, "x")) : 0;
+	return km_classify(type, &kind) && (whole || !kind.array) ? errhint("A fit reads x of this type as %s: give that.", km_number_expression(type, "x")) : 0;
 }
 
 void
@@ -148,7 +148,7 @@ kmeans_point_init(KmeansPoint *p, FunctionCallInfo fcinfo, int first, int nargs,
 						OidIsValid(type) ? format_type_be(type) : "unknown",
 						p->nargs == 1 ? " or an array of numbers" : ""),
 		/* on the shards of Citus, aggregates are not told */
-				 OidIsValid(type) ? number_hint(base) : errhint("Cast the point to float8[].")));
+				 OidIsValid(type) ? number_hint(base, p->nargs == 1) : errhint("Cast the point to float8[].")));
 	}
 }
 

@@ -1,6 +1,6 @@
 /*
- * fn_predict.c - kmeans_predict, kmeans_distance, kmeans_transform, kmeans_memberships,
- * kmeans_nearest: one point against a model.
+ * fn_predict.c - kmeans_predict, kmeans_distance, kmeans_normalized_distance, kmeans_transform,
+ * kmeans_memberships, kmeans_nearest: one point against a model.
  *
  * A query calls these for row after row with the same model, so the prepared model (fn_prepared.c) is
  * kept with the call site (fn_extra).  Each call only has to see that the model is still the same one,
@@ -29,6 +29,7 @@
 
 PG_FUNCTION_INFO_V1(kmeans_predict);
 PG_FUNCTION_INFO_V1(kmeans_distance);
+PG_FUNCTION_INFO_V1(kmeans_normalized_distance);
 PG_FUNCTION_INFO_V1(kmeans_transform);
 PG_FUNCTION_INFO_V1(kmeans_memberships);
 PG_FUNCTION_INFO_V1(kmeans_nearest);
@@ -216,6 +217,22 @@ kmeans_distance(PG_FUNCTION_ARGS)
 		PG_RETURN_NULL();
 	gk_nearest(s->prepared, s->model->prep.d, s->model->centroids, s->model->k, &d2);
 	PG_RETURN_FLOAT8(gk_distance_from_d2(&s->model->prep, d2));
+}
+
+/* kmeans_normalized_distance(model kmeans_model, VARIADIC point "any") returns float8: as kmeans_anomalies() has it */
+Datum
+kmeans_normalized_distance(PG_FUNCTION_ARGS)
+{
+	Predictor  *s = begin(fcinfo, PG_NARGS() - 1);
+	float		d2;
+	int			nearest;
+
+	if (s == NULL)
+		PG_RETURN_NULL();
+	if (s->model->clusters > 0)
+		kmeans_model_refuse_spectral(PG_GETARG_KMEANS_MODEL(0), "kmeans_normalized_distance()");
+	nearest = gk_nearest(s->prepared, s->model->prep.d, s->model->centroids, s->model->k, &d2);
+	PG_RETURN_FLOAT8(km_normalized(gk_distance_from_d2(&s->model->prep, d2), s->model->unit[nearest]));
 }
 
 /* kmeans_transform(model kmeans_model, VARIADIC point "any") returns float8[] */

@@ -111,6 +111,8 @@ prepare(const KmeansModel *v)
 		CHECK_FOR_INTERRUPTS();
 		gk_model_prepare(&p->prep, m.centroids + i * d, Min(slice, m.k - i), p->centroids + i * d);
 	}
+	p->unit = palloc(m.k * sizeof(double));
+	km_cluster_units(&m, p->unit);
 	p->clusters = m.spectral.k;
 	p->cluster = p->clusters > 0 ? copy(m.spectral.cluster, m.k * sizeof(int32)) : NULL;
 	p->names = v->ncolumns > 0 && !v->columns_array ? copy(kmeans_model_names(v), v->names_len) : NULL;

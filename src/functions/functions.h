@@ -13,7 +13,8 @@
  *   fn_distances.c      kmeans_anomalies(), kmeans_medoids(): rows far from their centroid, and near
  *   fn_spectral.c       kmeans_spectral(), kmeans_spectral_fit(): a fit of representatives, clustered
  *   fn_prepared.c       models made ready for points, kept by the session
- *   fn_predict.c        kmeans_predict(), _distance(), _transform(), _memberships(), _nearest(): one point, a model
+ *   fn_predict.c        kmeans_predict(), _distance(), _normalized_distance(), _transform(), _memberships(), _nearest():
+ *                       one point, a model
  *   fn_quality.c        kmeans_evaluate(), kmeans_scan(): how good clusters are, which k
  *   fn_feature_sum.c, fn_step.c   aggregates, with the states of types/state.h
  *
@@ -119,6 +120,7 @@ typedef struct KmPrepared
 	GkPrep		prep;
 	int			k;
 	float	   *centroids;		/* [k][d], prepared */
+	double	   *unit;			/* [k] see km_cluster_units() */
 	int			clusters;		/* of a spectral model, whose k centroids are representatives; else 0 */
 	int32	   *cluster;		/* [k] of each representative */
 	char	   *names;			/* of the features, one after the other, or NULL */
@@ -140,6 +142,20 @@ extern void km_prepared_release(KmPrepared *p);
 
 /* Centroids of d features that are dealt with between two looks at interrupts. */
 extern int	km_centroid_slice(int d);
+
+/* ---- distances in units of a cluster's (fn_distances.c) ---- */
+
+/*
+ * Each cluster's unit: the root of the mean squared distance of the rows it was made from; under
+ * the cosine distance their mean, because inertia is not of squares there.
+ */
+extern void km_cluster_units(const GkModel *m, double *unit);
+
+static inline double
+km_normalized(double distance, double unit)
+{
+	return distance == 0.0 ? 0.0 : distance / unit;
+}
 
 /* ---- a fit (fn_fit.c) ---- */
 

@@ -10,6 +10,7 @@
 #include "catalog/pg_class.h"
 #include "executor/executor.h"
 #include "nodes/parsenodes.h"
+#include "utils/builtins.h"
 #include "utils/rls.h"
 #include "utils/snapmgr.h"
 
@@ -87,17 +88,28 @@ plan_of(const KmSource *source, const char **text)
 	return km_query_plan(linitial_node(RawStmt, pg_parse_query(*text)), *text);
 }
 
+/* PostGIS has an error of its own for a geometry that is no point: an ErrorContextCallback. */
+static void
+geometry_error(void *arg)
+{
+	const KmSource *source = arg;
+
+	if (source->geometry != NULL && geterrcode() == ERRCODE_INTERNAL_ERROR)
+		errhint("Geometries are features if they are points. Of others, take the centroids: SELECT * FROM kmeans_query('SELECT ST_Centroid(%s) FROM %s', 3).",
+				quote_identifier(source->geometry), source->qualified != NULL ? source->qualified : "...");
+}
+
 void
 km_query_run(const KmSource *source, DestReceiver *dest, KmQueryScan scan)
 {
 	int			guc_level = NewGUCNestLevel();
-	ErrorContextCallback callback = {error_context_stack, km_query_error, source->query};
+	ErrorContextCallback geometry = {error_context_stack, geometry_error, unconstify(KmSource *, source)};
+	ErrorContextCallback callback = {&geometry, km_query_error, source->query};
 	const char *text;
 	PlannedStmt *plan;
 	QueryDesc  *desc;
 
-	if (source->plan != NULL)
-		error_context_stack = &callback;
+	error_context_stack = source->plan != NULL ? &callback : &geometry;
 	km_query_settings(source);
 	plan = plan_of(source, &text);
 	desc = CreateQueryDesc(plan, text, GetActiveSnapshot(), InvalidSnapshot,
@@ -110,7 +122,7 @@ km_query_run(const KmSource *source, DestReceiver *dest, KmQueryScan scan)
 	ExecutorEnd(desc);
 	FreeQueryDesc(desc);
 	AtEOXact_GUC(true, guc_level);
-	error_context_stack = callback.previous;
+	error_context_stack = geometry.previous;
 }
 
 /* ---- the store ---- */

@@ -264,8 +264,8 @@ classify_feature(const KmSource *source, const KmSourceColumn *column, KmColumnK
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("column \"%s\" is of type %s, but there are %d columns",
 						column->name, format_type_be(column->type), source->ncolumns),
-				 errhint("Give either one array, vector or point column, or numeric columns. A query takes numbers out of it: kmeans_query('SELECT %s[%d], ...', 3).",
-						 quote_identifier(column->name), column->type == POINTOID ? 0 : 1)));
+				 errhint("Give either one array, vector or point column, or numeric columns. A query takes numbers out of it: kmeans_query('SELECT %s, ...', 3).",
+						 km_first_feature(column->type, quote_identifier(column->name)))));
 }
 
 static void
@@ -301,6 +301,8 @@ km_source_targets(KmSource *source, const KmSourceColumn *columns, const KmSourc
 		classify_feature(source, &columns[i], &kind);
 		source->array = kind.array;
 		source->layout = kind.layout;
+		if (km_is_geometry(columns[i].type))
+			source->geometry = columns[i].name;
 		add_target(query, km_column_expression(columns[i].type, columns[i].quoted), &count);
 		if (i == 0 || source->runs[source->nruns - 1].type != kind.type)
 		{

@@ -101,8 +101,8 @@ postgis_expression(Oid type, const char *quoted)
 					s, g, s, g, s, g, s, g, s, g, s, g);
 }
 
-static bool
-of_postgis(Oid type)
+bool
+km_is_geometry(Oid type)
 {
 	bool		geography;
 
@@ -139,7 +139,7 @@ km_classify(Oid type, KmColumnKind *kind)
 	}
 
 	kind->array = true;
-	if (type == POINTOID || of_postgis(type))
+	if (type == POINTOID || km_is_geometry(type))
 	{
 		kind->type = KM_VALUE_FLOAT8;
 		return true;
@@ -184,17 +184,39 @@ km_column_expression(Oid type, const char *quoted)
 		default:
 			break;
 	}
-	if (of_postgis(type))
+	if (km_is_geometry(type))
 		return postgis_expression(type, quoted);
 	return km_vector_layout(type) != KM_LAYOUT_ARRAY ? psprintf("%s", quoted) : psprintf("%s::pg_catalog.float4[]", quoted);
+}
+
+char *
+km_first_feature(Oid type, const char *quoted)
+{
+	bool		geography;
+
+	if (postgis_schema(type, &geography) != NULL)
+		return psprintf("ST_X(%s%s)", quoted, geography ? "::geometry" : "");
+	if (type == BITOID)
+		return psprintf("get_bit(%s, 0)", quoted);
+	if (type != POINTOID && !OidIsValid(get_element_type(type)))
+		return psprintf("(%s::real[])[1]", quoted);
+	return psprintf("%s[%d]", quoted, type == POINTOID ? 0 : 1);
 }
 
 char *
 km_number_expression(Oid type, const char *quoted)
 {
 	static const char schema[] = "pg_catalog.";
-	char	   *expression = km_column_expression(type, quoted);
+	bool		geography;
+	char	   *expression;
 
+	if (postgis_schema(type, &geography) != NULL)
+	{
+		const char *cast = geography ? "::geometry" : "";
+
+		return psprintf("ARRAY[ST_X(%s%s), ST_Y(%s%s)]", quoted, cast, quoted, cast);
+	}
+	expression = km_column_expression(type, quoted);
 	for (char *at; (at = strstr(expression, schema)) != NULL;)
 		memmove(at, at + strlen(schema), strlen(at + strlen(schema)) + 1);
 	return expression;

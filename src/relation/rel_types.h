@@ -21,7 +21,11 @@ extern bool km_classify(Oid type, KmColumnKind *kind);
 /* The expression that a query selects for a column of a type that km_classify() knows. */
 extern char *km_column_expression(Oid type, const char *quoted);
 
-/* The same for users to read. */
+/* For users to read: that expression, and one for the first feature of an array, vector or point. */
 extern char *km_number_expression(Oid type, const char *quoted);
+extern char *km_first_feature(Oid type, const char *quoted);
+
+/* Is it geometry or geography of PostGIS?  Their values are features if they are points. */
+extern bool km_is_geometry(Oid type);
 
 #endif							/* REL_TYPES_H */

@@ -74,6 +74,7 @@ typedef struct KmSource
 	char	  **columns;
 	bool		array;			/* columns[0] is one array of features, or vector */
 	KmLayout	layout;			/* of it */
+	const char *geometry;		/* columns[0] if it is one of PostGIS, else NULL */
 	KmColumnRun *runs;			/* of the scalar columns; runs[0].type: element type */
 	int			nruns;
 	bool		weighted;

@@ -1,4 +1,4 @@
--- kmeans_anomalies(), kmeans_medoids(), kmeans_memberships(): distances to the centroids of a model.
+-- kmeans_anomalies(), kmeans_medoids(), kmeans_memberships(), kmeans_normalized_distance(): distances to the centroids of a model.
 
 SET client_min_messages = warning;
 SET extra_float_digits = 0;
@@ -60,7 +60,20 @@ GROUP BY name ORDER BY name COLLATE "C";
 SELECT kmeans_memberships(m, 1), kmeans_memberships(m, 2), kmeans_memberships(m, '{1e300}'), kmeans_memberships(m, NULL::int), kmeans_memberships(m, 1.5) = kmeans_memberships(m, ARRAY[1.5]) AS array
 FROM kmeans_fit('three', '{x}', 2, centroids => '{{1},{9}}', max_iter => 1) m0, LATERAL (SELECT kmeans_fit('three', '{x}', 2, centroids => '{{2},{10}}', tol => 1e9) AS m) n LIMIT 1;
 
+-- one point: what kmeans_anomalies() says of its row, by any way of calling
+SELECT count(*), bool_and(float8send(kmeans_normalized_distance(m, x, y)) = float8send(a.normalized_distance) AND
+    kmeans_normalized_distance(m, ARRAY[x, y]) = a.normalized_distance) AS as_anomalies
+FROM models, LATERAL kmeans_anomalies('pts', m, 0.5, 'skip') a JOIN pts p ON p.tableoid = a.tableoid AND p.ctid = a.ctid;
+-- a threshold of the rows of the fit finds them again
+SELECT (SELECT count(*) FROM pts WHERE kmeans_normalized_distance(m, x, y) >= t) AS found, (SELECT count(*) FROM kmeans_anomalies('pts', m, 0.02)) AS wanted
+FROM models, LATERAL (SELECT min(normalized_distance) AS t FROM kmeans_anomalies('pts', m, 0.02)) t WHERE name = 'euclidean';
+SELECT kmeans_normalized_distance(m, 1, NULL) IS NULL AND kmeans_normalized_distance(NULL, 1) IS NULL AS nulls FROM models WHERE name = 'euclidean';
+SELECT kmeans_normalized_distance(model, 3), kmeans_normalized_distance(model, 4) FROM (SELECT kmeans_fit('three', '{x}', 3) AS model) s;
+
 -- what is refused
+SELECT kmeans_normalized_distance(m, 1, 'NaN'::float8) FROM models WHERE name = 'euclidean';
+SELECT kmeans_normalized_distance(kmeans_spectral_fit('pts', '{x,y}', 2, representatives => 10), 1, 2);
+SELECT count(*) FROM kmeans_anomalies('pts', kmeans_spectral_fit('pts', '{x,y}', 2, representatives => 10));
 RESET client_min_messages;
 \set VERBOSITY terse
 SELECT count(*) FROM models, kmeans_anomalies('pts', m, 0.6);

@@ -184,6 +184,7 @@ my %calls = (
 	kmeans_pass => "SELECT public.kmeans_pass($r, '{p}', pg_catalog.decode('6b6d70310000000100000001@{[ '0' x 32 ]}', 'hex'))",
 	kmeans_predict => "SELECT public.kmeans_predict($model, 1, 2), public.kmeans_predict($model, $point)",
 	kmeans_distance => "SELECT public.kmeans_distance($model, $point)",
+	kmeans_normalized_distance => "SELECT public.kmeans_normalized_distance($model, $point)",
 	kmeans_transform => "SELECT public.kmeans_transform($model, $point)",
 	kmeans_nearest => "SELECT public.kmeans_nearest($model, $point, 2)",
 	kmeans_memberships => "SELECT public.kmeans_memberships($model, $point)",
