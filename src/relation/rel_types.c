@@ -88,13 +88,22 @@ postgis_schema(Oid type, bool *geography)
 	return schema;
 }
 
-/* x, y, and z where there is one; of a geography in degrees. */
+/* A value of PostGIS as a geometry: of a geography in degrees; *schema: of its functions. */
+static const char *
+as_geometry(Oid type, const char *quoted, const char **schema)
+{
+	bool		geography;
+
+	*schema = postgis_schema(type, &geography);
+	return geography ? psprintf("%s::%s.geometry", quoted, *schema) : quoted;
+}
+
+/* x, y, and z where there is one. */
 static char *
 postgis_expression(Oid type, const char *quoted)
 {
-	bool		geography;
-	const char *s = postgis_schema(type, &geography);
-	char	   *g = geography ? psprintf("%s::%s.geometry", quoted, s) : psprintf("%s", quoted);
+	const char *s;
+	const char *g = as_geometry(type, quoted, &s);
 
 	return psprintf("CASE WHEN %s.st_z(%s) IS NULL THEN ARRAY[%s.st_x(%s), %s.st_y(%s)] "
 					"ELSE ARRAY[%s.st_x(%s), %s.st_y(%s), %s.st_z(%s)] END",
@@ -189,35 +198,43 @@ km_column_expression(Oid type, const char *quoted)
 	return km_vector_layout(type) != KM_LAYOUT_ARRAY ? psprintf("%s", quoted) : psprintf("%s::pg_catalog.float4[]", quoted);
 }
 
+/* Without what users do not write. */
+static char *
+readable(char *expression)
+{
+	static const char schema[] = "pg_catalog.";
+
+	for (char *at; (at = strstr(expression, schema)) != NULL;)
+		memmove(at, at + strlen(schema), strlen(at + strlen(schema)) + 1);
+	return expression;
+}
+
 char *
 km_first_feature(Oid type, const char *quoted)
 {
-	bool		geography;
+	if (km_is_geometry(type))
+	{
+		const char *s;
+		const char *g = as_geometry(type, quoted, &s);
 
-	if (postgis_schema(type, &geography) != NULL)
-		return psprintf("ST_X(%s%s)", quoted, geography ? "::geometry" : "");
+		return psprintf("%s.st_x(%s)", s, g);
+	}
 	if (type == BITOID)
-		return psprintf("get_bit(%s, 0)", quoted);
+		return readable(psprintf("pg_catalog.get_bit(%s, 0)", quoted));
 	if (type != POINTOID && !OidIsValid(get_element_type(type)))
-		return psprintf("(%s::real[])[1]", quoted);
+		return readable(psprintf("(%s::pg_catalog.float4[])[1]", quoted));
 	return psprintf("%s[%d]", quoted, type == POINTOID ? 0 : 1);
 }
 
 char *
 km_number_expression(Oid type, const char *quoted)
 {
-	static const char schema[] = "pg_catalog.";
-	bool		geography;
-	char	   *expression;
-
-	if (postgis_schema(type, &geography) != NULL)
+	if (km_is_geometry(type))
 	{
-		const char *cast = geography ? "::geometry" : "";
+		const char *s;
+		const char *g = as_geometry(type, quoted, &s);
 
-		return psprintf("ARRAY[ST_X(%s%s), ST_Y(%s%s)]", quoted, cast, quoted, cast);
+		return psprintf("ARRAY[%s.st_x(%s), %s.st_y(%s)]", s, g, s, g);
 	}
-	expression = km_column_expression(type, quoted);
-	for (char *at; (at = strstr(expression, schema)) != NULL;)
-		memmove(at, at + strlen(schema), strlen(at + strlen(schema)) + 1);
-	return expression;
+	return readable(km_column_expression(type, quoted));
 }
