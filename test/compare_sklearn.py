@@ -18,6 +18,7 @@ try:
     import numpy as np
     import psycopg2
     from sklearn.cluster import KMeans, MiniBatchKMeans
+    from sklearn.datasets import load_breast_cancer, load_wine
     from sklearn.metrics import pairwise_distances_argmin
     from sklearn.preprocessing import StandardScaler
 except ImportError as e:
@@ -61,6 +62,15 @@ def load(cur, table, name, columns, sql_type):
     text.seek(0)
     cur.copy_expert(f"COPY {table} FROM STDIN (FORMAT csv)", text)
     return np.array(kept_id), np.array(kept)
+
+
+def load_bunch(cur, table, bunch):
+    """The same for a data set that comes with scikit-learn."""
+    columns = [n.replace(" ", "_").replace("/", "_") for n in bunch.feature_names]
+    cur.execute(f"CREATE TABLE {table} (id int, {', '.join(c + ' float8' for c in columns)})")
+    text = io.StringIO("".join(f"{i}," + ",".join(map(repr, row)) + "\n" for i, row in enumerate(bunch.data.tolist())))
+    cur.copy_expert(f"COPY {table} FROM STDIN (FORMAT csv)", text)
+    return columns, np.arange(len(bunch.data)), bunch.data
 
 
 def sql_array(m):
@@ -148,23 +158,51 @@ def after_the_fit(cur, table, columns, ids, x, k):
     worst = np.abs(np.array([r[1] for r in ours]) - shares).max()
     ok(worst <= 1e-5, f"{name}: kmeans_memberships within {worst:.1e} of fuzzy c-means")
 
+    cur.execute(f"SELECT (SELECT array_agg(n.cluster) FROM kmeans_nearest(m, {point}, 2) n), kmeans_normalized_distance(m, {point}) "
+                f"FROM model_{table}, {table} WHERE id = ANY (%s) ORDER BY id", (ids.tolist(),))
+    ours = cur.fetchall()
+    order = np.argsort(far, 1, kind="stable")[:, :2]
+    near = np.take_along_axis(far, np.array([r[0] for r in ours]), 1)
+    ok((np.diff(near, axis=1) >= 0).all() and np.abs(near / np.maximum(np.take_along_axis(far, order, 1), 1e-300) - 1).max() <= 1e-6,
+       f"{name}: kmeans_nearest gives the 2 nearest of KMeans.transform")
+    normalized = far.min(1) / np.sqrt(inertia / sizes)[far.argmin(1)]
+    worst = np.abs(np.array([r[1] for r in ours]) - normalized).max()
+    ok(worst <= 1e-5, f"{name}: kmeans_normalized_distance within {worst:.1e} of numpy's")
+
     place = {int(i): n for n, i in enumerate(ids)}
     medoid = pairwise_distances_argmin(centroids, x)
     got = rows_by(cur, table, f"SELECT d.* FROM model_{table}, kmeans_medoids('{table}', m) d")
     near = max(far[place[r["id"]], r["cluster"]] / max(far[medoid[r["cluster"]], r["cluster"]], 1e-300) for r in got)
     ok(len(got) == k and near <= 1 + 1e-6, f"{name}: medoids are the rows of pairwise_distances_argmin")
 
-    normalized = far.min(1) / np.sqrt(inertia / sizes)[far.argmin(1)]
     count = int(np.ceil(0.05 * len(x)))
     got = rows_by(cur, table, f"SELECT a.* FROM model_{table}, kmeans_anomalies('{table}', m, 0.05) a")
     worst = np.abs(np.sort([r["normalized_distance"] for r in got])[::-1] / np.sort(normalized)[::-1][:count] - 1).max()
     ok(len(got) == count and worst <= 1e-5, f"{name}: the {count} anomalies are numpy's, within {worst:.1e}")
+
+    quantile = np.quantile(normalized, (len(x) - count) / (len(x) - 1), method="nearest")
+    least = min(r["normalized_distance"] for r in got)
+    ok(abs(least / quantile - 1) <= 1e-5, f"{name}: the least of them is numpy's quantile {quantile:.6f}")
 
     cur.execute(f"SELECT e.cluster, e.feature, e.share FROM model_{table}, kmeans_explain(m) e")
     apart = (centroids - x.mean(0)) ** 2
     apart /= apart.sum(1, keepdims=True)
     worst = max(abs(share - apart[c, columns.index(f)]) for c, f, share in cur.fetchall())
     ok(worst <= 1e-5, f"{name}: shares of kmeans_explain within {worst:.1e} of numpy's")
+
+    # new rows, one after the other, move the mean of what their centroid has seen
+    fresh = x[::3] * 1.01
+    mean, seen = centroids.copy(), sizes.copy()
+    for row, c in zip(fresh, ((fresh[:, None] - centroids) ** 2).sum(2).argmin(1)):
+        seen[c] += 1
+        mean[c] += (row - mean[c]) / seen[c]
+    cur.execute(f"SELECT (SELECT array_agg(centroid ORDER BY cluster) FROM kmeans_centroids(u)), "
+                f"(SELECT array_agg(size ORDER BY cluster) FROM kmeans_centroids(u)) FROM "
+                f"(SELECT kmeans_update(m, p) AS u FROM model_{table}, (SELECT array_agg(e ORDER BY o) AS p "
+                f"FROM unnest(%s::float8[]) WITH ORDINALITY t (e, o) GROUP BY (o - 1) / {x.shape[1]}) r) f", (fresh.tolist(),))
+    c, n = cur.fetchone()
+    worst = np.abs(np.array(c) - mean).max() / np.abs(x).max()
+    ok(worst <= 1e-6 and (np.array(n) == seen).all(), f"{name}: kmeans_update within {worst:.1e} of the running means, and their counts")
 
     # two batches from the same centroids, without rows so far and without random reassignment
     half = int(ids[len(ids) // 2])
@@ -207,6 +245,8 @@ def main():
         seeding(cur, table, columns, x, ks[-1], "k-means++")
     for table, columns, ids, x, ks in sets[:3]:
         after_the_fit(cur, table, columns, ids, x, ks[-1])
+    for table, bunch in ("wine", load_wine()), ("breast_cancer", load_breast_cancer()):
+        after_the_fit(cur, table, *load_bunch(cur, table, bunch), 4)
     seeding(cur, sets[2][0], sets[2][1], sets[2][3], 20, "k-means||")
     cur.execute("DROP SCHEMA compare_sklearn CASCADE")
     print(f"{passed} passed, {failed} failed")
