@@ -40,33 +40,69 @@ static const char *const synonyms[][2] = {
 	{"weight", "weight_column"}, {"weightcol", "weight_column"}
 };
 
+/* Settings, after "gkmeans.". */
+static const char *const settings[] = {
+	"chunk_size", "device", "enable_window_scan", "feature_sum", "gpu_devices", "gpu_memory_limit", "keep_memory",
+	"log_min_duration", "mass_sum", "max_gpu_sessions", "memory_limit", "reader", "simd", "skip_points", "strategy",
+	"threads", "workers"
+};
+
 #define MAX_NAME	63
 
-/* The argument that a word was meant for, or NULL when it is one already or like none. */
+/* The one of these words that is most like another one, or NULL when none is. */
 static const char *
-meant(const char *word)
+most_like(const char *word, const char *const *words, int n)
 {
 	int			length = (int) strlen(word);
 	int			best = length / 2 + 1;
 	const char *found = NULL;
 
+	for (int i = 0; i < n; i++)
+	{
+		int			changes = varstr_levenshtein(word, length, words[i], (int) strlen(words[i]), 1, 1, 1, true);
+
+		if (changes < best)
+		{
+			best = changes;
+			found = words[i];
+		}
+	}
+	return found;
+}
+
+/* The argument that a word was meant for, or NULL when it is one already or like none. */
+static const char *
+meant(const char *word)
+{
 	for (int i = 0; i < (int) lengthof(names); i++)
 		if (strcmp(word, names[i]) == 0)
 			return NULL;
 	for (int i = 0; i < (int) lengthof(synonyms); i++)
 		if (pg_strcasecmp(word, synonyms[i][0]) == 0)
 			return synonyms[i][1];
-	for (int i = 0; i < (int) lengthof(names); i++)
-	{
-		int			changes = varstr_levenshtein(word, length, names[i], (int) strlen(names[i]), 1, 1, 1, true);
+	return most_like(word, names, lengthof(names));
+}
 
-		if (changes < best)
-		{
-			best = changes;
-			found = names[i];
-		}
-	}
-	return found;
+/* unrecognized configuration parameter "gkmeans.devices" */
+static char *
+about_setting(const char *message)
+{
+	static const char prefix[] = "\"gkmeans.";
+	const char *start = strstr(message, prefix);
+	char		name[MAX_NAME + 1];
+	const char *setting;
+	Size		length;
+
+	if (start == NULL)
+		return NULL;
+	start += strlen(prefix);
+	length = strcspn(start, "\"");
+	if (length > MAX_NAME)
+		return NULL;
+	strlcpy(name, start, length + 1);
+	setting = most_like(name, settings, lengthof(settings));
+	return setting == NULL ? pstrdup("SELECT name, short_desc FROM pg_settings WHERE name LIKE 'gkmeans.%' shows the settings.") :
+		psprintf("There is no setting \"gkmeans.%s\"; \"gkmeans.%s\" is meant?", name, setting);
 }
 
 /* How a function is called. */
@@ -182,6 +218,9 @@ advice(const ErrorData *e)
 	if (strcmp(e->message_id, "window function %s requires an OVER clause") == 0)
 		return strstr(e->message, "kmeans") == NULL ? NULL :
 			psprintf("Is k missing? The call is kmeans%s; labels of a query's rows: kmeans(ARRAY[visits, spent], 3) OVER ().", call_of("kmeans"));
+	if (strcmp(e->message_id, "unrecognized configuration parameter \"%s\"") == 0 ||
+		strcmp(e->message_id, "invalid configuration parameter name \"%s\"") == 0)
+		return about_setting(e->message);
 	if (strcmp(e->message_id, "invalid name syntax") == 0 && in_call(e, function))
 		return psprintf("The first argument is the name of a relation. For a query: kmeans_query%s.", call_of("kmeans_query"));
 	if (strcmp(e->message_id, "column \"%s\" does not exist") == 0 && in_call(e, function))

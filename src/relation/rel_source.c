@@ -183,6 +183,28 @@ require_select(const KmSource *source, const char *name, AttrNumber attnum)
 		aclcheck_error_col(ACLCHECK_NO_PRIV, OBJECT_COLUMN, source->relname, name);
 }
 
+/* Names that may be expressions, as a list of what a query selects. */
+static char *
+as_targets(char *const *columns, int ncolumns)
+{
+	StringInfoData list;
+
+	initStringInfo(&list);
+	for (int i = 0; i < ncolumns; i++)
+		appendStringInfo(&list, "%s%s", i == 0 ? "" : ", ", columns[i]);
+	return list.data;
+}
+
+/* The name of a column that is none: does it look like one? */
+static int
+no_column_hint(const KmSource *source, const char *name)
+{
+	if (strpbrk(name, " ()+-*/%:|[]'") == NULL)
+		return errhint("Columns are named exactly as in the table, upper and lower case included.");
+	return errhint("An expression stands in a query: SELECT * FROM kmeans_query(%s, 3).",
+				   quote_literal_cstr(psprintf("SELECT %s FROM %s", as_targets(source->columns, source->ncolumns), source->qualified)));
+}
+
 static Oid
 require_column(const KmSource *source, const char *name)
 {
@@ -193,7 +215,7 @@ require_column(const KmSource *source, const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
 				 errmsg("column \"%s\" of relation \"%s\" does not exist", name, source->relname),
-				 errhint("Columns are named exactly as in the table, upper and lower case included.")));
+				 no_column_hint(source, name)));
 	require_select(source, name, attnum);
 	return type;
 }

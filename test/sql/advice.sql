@@ -30,6 +30,15 @@ SELECT 'ä€' AS wide, c.* FROM kmeans_fit( customers, '{visits,spent}', 3) c;
 SELECT * FROM kmeans('SELECT visits, spent FROM customers', '{visits,spent}', 3);
 DO $$ BEGIN PERFORM kmeans_fit(customers, '{visits,spent}', 3); END $$;
 DO $$ BEGIN PERFORM kmeans_fit('customers', '{visits,spent}', 3, n_clusters => 3); END $$;
+-- a misspelt setting
+SHOW gkmeans.devices;
+SHOW gkmeans.xyzzyxyzzyxyzzy;
+SHOW gkmeans.max_gpu_session;
+SHOW other.device;
+-- an expression where a column is named
+SELECT * FROM kmeans('customers', '{visits * 2,"ln(spent)"}', 3);
+SELECT * FROM kmeans('customers', ARRAY['visits', $$coalesce(spent, '0')$$], 3);
+SELECT * FROM kmeans('customers', '{visits,spend}', 3);
 -- errors of others stay as they are
 SELECT kmean(1, 2);
 SELECT kmeans_predict(1, 2, nothing => 3);
@@ -45,4 +54,6 @@ DO $$ BEGIN PERFORM kmeans_fit('customers', '{visits}', 3, zeed => 1); EXCEPTION
 SELECT DISTINCT proname, name FROM pg_proc, unnest(proargnames, proargmodes) a (name, mode)
 WHERE proname IN ('kmeans', 'kmeans_fit', 'kmeans_query', 'kmeans_query_fit', 'kmeans_labels', 'kmeans_label_table', 'kmeans_grouped', 'kmeans_scan', 'kmeans_spectral', 'kmeans_spectral_fit')
     AND coalesce(mode, 'i') = 'i' AND name <> ALL ('{affinity,centroids,columns,device,distance,fit_sample,gamma,group_by,id_columns,init,init_sample,k,k_max,k_min,label_column,label_table,laplacian,max_iter,model,n_init,neighbors,nonfinite,point,query,relation,representatives,sample,seed,standardize,step,tol,warm_start,weight_column}') ORDER BY 1, 2;
+-- as is every setting; one of them is there only when the server starts with gkmeans, another is for tests
+SELECT name FROM pg_settings WHERE name LIKE 'gkmeans.%' AND substr(name, 9) <> ALL ('{chunk_size,device,enable_window_scan,feature_sum,gpu_devices,gpu_fault,gpu_memory_limit,keep_memory,log_min_duration,mass_sum,max_gpu_sessions,memory_limit,reader,simd,skip_points,strategy,threads,workers}');
 DROP TABLE customers;
