@@ -15,7 +15,8 @@ from fuzz_common import ident, literal
 from problem_attack import FIRST, PLAIN, SETTINGS, Attack, campaign, floats, problem, problems
 from problem_oracle import close
 from problem_tables import SHAPES, Table
-import problem_sums  # noqa: F401 - whose problems join these
+import problem_after  # noqa: F401 - whose problems join these
+import problem_sums  # noqa: F401
 
 # What a model says of how and how fast it was made
 VOLATILE = ("device", "strategy", "load_ms", "context_ms", "upload_ms", "seed_ms", "iterate_ms", "total_ms")
