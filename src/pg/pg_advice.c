@@ -101,7 +101,7 @@ about_setting(const char *message)
 		return NULL;
 	strlcpy(name, start, length + 1);
 	setting = most_like(name, settings, lengthof(settings));
-	return setting == NULL ? pstrdup("SELECT name, short_desc FROM pg_settings WHERE name LIKE 'gkmeans.%' shows the settings.") :
+	return setting == NULL ? pstrdup("The settings are those in pg_settings whose names begin with \"gkmeans\".") :
 		psprintf("There is no setting \"gkmeans.%s\"; \"gkmeans.%s\" is meant?", name, setting);
 }
 

@@ -8,6 +8,8 @@
  */
 #include "postgres.h"
 
+#include <ctype.h>
+
 #include "access/attnum.h"
 #include "access/htup_details.h"
 #include "access/table.h"
@@ -195,11 +197,20 @@ as_targets(char *const *columns, int ncolumns)
 	return list.data;
 }
 
-/* The name of a column that is none: does it look like one? */
+/* Has it anything but letters, digits and dots? */
+static bool
+looks_like_expression(const char *name)
+{
+	for (; *name != '\0'; name++)
+		if (!IS_HIGHBIT_SET(*name) && !isalnum((unsigned char) *name) && *name != '_' && *name != '.')
+			return true;
+	return false;
+}
+
 static int
 no_column_hint(const KmSource *source, const char *name)
 {
-	if (strpbrk(name, " ()+-*/%:|[]'") == NULL)
+	if (!looks_like_expression(name))
 		return errhint("Columns are named exactly as in the table, upper and lower case included.");
 	return errhint("An expression stands in a query: SELECT * FROM kmeans_query(%s, 3).",
 				   quote_literal_cstr(psprintf("SELECT %s FROM %s", as_targets(source->columns, source->ncolumns), source->qualified)));
