@@ -43,6 +43,12 @@ SELECT k, (SELECT inertia FROM kmeans_info(kmeans_fit('places', '{geom}', k, n_i
         FROM (SELECT x, y, avg(x) OVER c AS a, avg(y) OVER c AS b, c FROM (SELECT x, y, ST_ClusterKMeans(geom, k) OVER () AS c FROM places) l WINDOW c AS (PARTITION BY c)) r) s) AS as_good
 FROM unnest('{2,5,20}'::int[]) k;
 
+-- its weights are the M of a point
+CREATE TABLE heavy AS SELECT x, m, ST_MakePointM(x, 0, m) AS geom FROM (VALUES (0.0, 1.0), (6, 1000), (8, 1), (14, 1)) v (x, m);
+SELECT count(DISTINCT (theirs, ours)) AS pairs, count(DISTINCT theirs) AS theirs, count(DISTINCT ours) AS ours
+FROM (SELECT ST_ClusterKMeans(geom, 2) OVER () AS theirs, kmeans_predict(f.m, x) AS ours FROM heavy,
+    (SELECT kmeans_query_fit('SELECT ST_X(geom), ST_M(geom) AS m FROM heavy', 2, weight_column => 'm', n_init => 10) AS m) f) l;
+
 -- NULL and an empty point have no features
 INSERT INTO places (id, geom) VALUES (1000, NULL), (1001, 'POINT EMPTY');
 SELECT sum(size) FROM kmeans('places', '{geom}', 3);
@@ -64,6 +70,6 @@ SELECT kmeans(geog, 3) OVER () FROM places;
 SELECT kmeans_agg(point(x, y), 3) FROM places;
 SELECT size FROM kmeans('places', '{x}', 3, weight_column => 'geom');
 
-DROP TABLE places, towns;
+DROP TABLE places, towns, heavy;
 DROP FUNCTION told;
 DROP EXTENSION postgis;
