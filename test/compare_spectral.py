@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """kmeans_spectral() beside scikit-learn's SpectralClustering and LAPACK, in a running server.
 
-Eigenvalues of the same graph within 1e-12 of LAPACK's largest. NMI and accuracy in the mean of
-five seeds: at least those of representatives, SpectralClustering and labels in scikit-learn
-(CHAIN, measured before), and scikit-learn's better one of rbf and nearest_neighbors at its
-defaults, each less 0.01; with 10 neighbors or 6, whichever is better there: no one number meets
-it on all sets. The right k by itself, with 10. Connects by the PG* environment; needs the
-extension installed.
+Eigenvalues of the same graph within 1e-12 of LAPACK's largest. NMI in the mean of five seeds, at
+the defaults: at least that of representatives, SpectralClustering and labels in scikit-learn
+(CHAIN, measured before), and of scikit-learn's better one of rbf and nearest_neighbors at its
+defaults less 0.01; accuracy at least the larger one less 0.015. The right k by itself, and where
+there is no structure, a weak gap. Connects by the PG* environment; needs the extension installed.
 """
 import json
 import sys
@@ -28,7 +27,7 @@ except ImportError as e:
     print(f"skipped: {e.name} is not installed")
     sys.exit(0)
 
-# NMI and accuracy of the chain in scikit-learn, by the representatives used
+# Representatives; NMI and accuracy of the chain in scikit-learn
 CHAIN = {
     "digits": (500, 0.864, 0.883), "iris": (50, 0.805, 0.909), "wine": (59, 0.854, 0.961),
     "breast_cancer": (189, 0.669, 0.936), "moons": (500, 1.0, 1.0), "circles": (500, 1.0, 1.0),
@@ -61,10 +60,10 @@ def load(cur, name, x):
         cur.execute(f"INSERT INTO {name} VALUES {rows}")
 
 
-def fit(cur, name, k, representatives, seed, more=""):
+def fit(cur, name, k, representatives, seed):
     """k, the labels and how k was found."""
     cur.execute(f"CREATE TEMP TABLE m AS SELECT kmeans_spectral_fit('{name}', '{{p}}', {k or 'NULL'}, {representatives}, "
-                f"seed => {seed}{more}) AS m")
+                f"seed => {seed}) AS m")
     cur.execute("SELECT (kmeans_info(m)).k, (kmeans_info(m)).k_by, (kmeans_info(m)).gap_strength FROM m")
     found = cur.fetchone()
     cur.execute(f"SELECT l.cluster FROM m, kmeans_labels('{name}', m) l JOIN {name} t ON t.ctid = l.ctid "
@@ -74,14 +73,16 @@ def fit(cur, name, k, representatives, seed, more=""):
     return found, label
 
 
-def laplacian(centroid, kind):
-    n = len(centroid)
-    d2 = ((centroid[:, None] - centroid[None]) ** 2).sum(2)
-    np.fill_diagonal(d2, np.inf)
-    near = np.argsort(d2, 1, kind="stable")[:, :10]
-    w = np.zeros((n, n))
-    w[np.repeat(np.arange(n), 10), near.ravel()] = 1
-    w = (w + w.T) / 2
+def laplacian(distance, kind, neighbors=10):
+    """By the documented weights, from the distances of the representatives."""
+    n = len(distance)
+    order = np.argsort(distance + np.diag(np.full(n, -1.0)), 1, kind="stable")  # itself first
+    near = np.zeros((n, n))
+    near[np.repeat(np.arange(n), neighbors + 1), order[:, :neighbors + 1].ravel()] = 1
+    both = near @ near.T
+    scale = distance[np.arange(n), order[:, 7]]
+    w = np.maximum(near, near.T) * both / (2 * (neighbors + 1) - both) / (1 + distance ** 2 / (scale[:, None] * scale[None]))
+    np.fill_diagonal(w, 0)
     degree = w.sum(1)
     if kind == "unnormalized":
         return np.diag(degree) - w
@@ -92,12 +93,14 @@ def eigenvalues(cur):
     """The same Laplacian by LAPACK."""
     rng = np.random.RandomState(1)
     load(cur, "normal", rng.randn(3000, 4))
-    for kind in ("symmetric", "random_walk", "unnormalized"):
-        for p in (60, 300):
+    for p in (60, 300):
+        cur.execute(f"SELECT kmeans_transform(m, c.centroid) FROM (SELECT kmeans_fit('normal', '{{p}}', {p}) AS m) f, "
+                    "kmeans_centroids(m) c ORDER BY c.cluster")
+        distance = np.array([row[0] for row in cur.fetchall()])
+        for kind in ("symmetric", "random_walk", "unnormalized"):
             cur.execute(f"SELECT kmeans_spectral_fit('normal', '{{p}}', 5, {p}, laplacian => '{kind}')::text")
-            model = json.loads(cur.fetchone()[0])
-            ours = np.array(model["spectral"]["eigenvalues"])
-            lapack = np.linalg.eigvalsh(laplacian(np.array([c["centroid"] for c in model["clusters"]]), kind))
+            ours = np.array(json.loads(cur.fetchone()[0])["spectral"]["eigenvalues"])
+            lapack = np.linalg.eigvalsh(laplacian(distance, kind))
             worst = np.abs(ours - lapack[:len(ours)]).max() / lapack.max()
             ok(worst <= 1e-12, f"{kind}, {p} representatives: {len(ours)} eigenvalues within {worst:.1e} of LAPACK's")
 
@@ -122,14 +125,14 @@ def theirs(x, truth, k):
     return best
 
 
-def mean_quality(cur, name, truth, representatives, more):
+def mean_quality(cur, name, truth, representatives):
     """NMI and accuracy in the mean of the seeds, and milliseconds of a fit and its labels."""
     start = time.time()
     got = []
     for seed in range(SEEDS):
-        _, label = fit(cur, name, truth.max() + 1, representatives, seed, more)
+        _, label = fit(cur, name, truth.max() + 1, representatives, seed)
         got.append((normalized_mutual_info_score(truth, label), accuracy(truth, label)))
-    return np.mean(got, 0), (time.time() - start) * 1000 / SEEDS
+    return *np.mean(got, 0), (time.time() - start) * 1000 / SEEDS
 
 
 def quality(cur):
@@ -138,19 +141,26 @@ def quality(cur):
         p, nmi, acc = CHAIN[name]
         k = truth.max() + 1
         sk = theirs(x, truth, k)
-        runs = [(*mean_quality(cur, name, truth, p, f", neighbors => {n}"), n) for n in (10, 6)]
-        for mean, ms, n in runs:
-            print(f"# {name}: NMI {mean[0]:.3f}, accuracy {mean[1]:.3f} with {n} neighbors; {ms:.0f} ms a fit")
-        mean, ms, n = max(runs, key=lambda run: tuple(run[0]))
-        ok(mean[0] >= max(nmi, sk[0]) - 0.01 and mean[1] >= max(acc, sk[1]) - 0.01,
-           f"{name}: NMI {mean[0]:.3f}, accuracy {mean[1]:.3f}; chain {nmi:.3f}, {acc:.3f}; "
-           f"scikit-learn {sk[0]:.3f}, {sk[1]:.3f}")
+        got, got_acc, ms = mean_quality(cur, name, truth, p)
+        ok(round(got, 3) >= max(nmi, sk[0] - 0.01),
+           f"{name}: NMI {got:.3f}; chain {nmi:.3f}, scikit-learn {sk[0]:.3f}; {ms:.0f} ms a fit")
+        ok(got_acc >= max(acc, sk[1]) - 0.015, f"{name}: accuracy {got_acc:.3f}; chain {acc:.3f}, scikit-learn {sk[1]:.3f}")
         chosen = [fit(cur, name, None, 1000 if name == "digits" else p, seed)[0][0] for seed in range(SEEDS)]
-        right = {"digits": (10, 11, 12), "moons": (2,), "circles": (2,)}.get(name)
+        right = {"digits": (10, 11), "moons": (2,), "circles": (2,)}.get(name)
         if right:
             ok(all(c in right for c in chosen), f"{name}: k = {chosen} by itself")
         else:
             print(f"# {name}: k = {chosen} by itself, classes {k}")
+
+
+def noise(cur):
+    """No structure: a gap that is called weak."""
+    rng = np.random.RandomState(0)
+    for name, x in (("square", rng.rand(10000, 2)), ("cube", rng.rand(10000, 8)), ("ball", rng.randn(10000, 8))):
+        load(cur, name, x)
+        found = [fit(cur, name, None, 500, seed)[0] for seed in range(SEEDS)]
+        ok(all(by == "gap" and strength < 0.5 for _, by, strength in found),
+           f"{name}, no structure: weak gaps of {', '.join(f'{strength:.2f}' for _, _, strength in found)}")
 
 
 def blobs(cur):
@@ -182,6 +192,7 @@ def main():
     eigenvalues(cur)
     quality(cur)
     blobs(cur)
+    noise(cur)
     cur.execute("DROP SCHEMA compare_spectral CASCADE")
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0

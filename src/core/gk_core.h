@@ -257,7 +257,7 @@ typedef struct GkWeightGrid
 
 typedef enum GkAffinity
 {
-	GK_AFFINITY_NEIGHBORS = 0,	/* 1 for mutual nearest neighbours, 1/2 for one-sided ones */
+	GK_AFFINITY_NEIGHBORS = 0,	/* nearest neighbours, by how many of theirs they share and how near they are */
 	GK_AFFINITY_RBF				/* exp(-gamma distance^2), or with each point's own scale */
 } GkAffinity;
 

@@ -9,9 +9,11 @@
  *     LAST_STANDS_OUT times as wide as each of the two gaps that follow;
  *   - components, where there are two or more;
  *   - the gap of powers (Azran and Ghahramani 2006), where it is SURE;
- *   - the largest gap.
+ *   - the largest gap of the eigenvalues' square roots, which are evenly spaced along a curve.
  * The last one finds a number anywhere.  Its strength is what tells whether to believe it.
  */
+#include <math.h>
+
 #include "core/spectral/gk_spectral.h"
 
 #define LAST_RATIO		2.5
@@ -37,6 +39,12 @@ gk_power_gap(const double *value, int k, double scale)
 		b *= b;
 	}
 	return best;
+}
+
+static double
+root_gap(const double *value, int k)
+{
+	return sqrt(value[k]) - sqrt(value[k - 1]);
 }
 
 static bool
@@ -78,7 +86,7 @@ gk_choose_k(const double *value, int m, int components, double scale, GkChoice *
 			power_gap = gap;
 			power = k;
 		}
-		if (plain == 0 || value[k] - value[k - 1] > value[plain] - value[plain - 1])
+		if (plain == 0 || root_gap(value, k) > root_gap(value, plain))
 			plain = k;
 	}
 	*choice = power_gap >= SURE ? GK_CHOICE_POWER_GAP : GK_CHOICE_GAP;

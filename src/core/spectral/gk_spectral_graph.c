@@ -68,6 +68,19 @@ measure(const GkHost *host, const GkModel *model, GkGraph *g, GkError *err)
 
 /* ---- neighbours ---- */
 
+typedef struct Near
+{
+	const GkPrep *prep;
+	GkGraph    *g;
+	double		gamma;
+	int			count;			/* neighbours that edges go to */
+	int			found;			/* that many, and as far as the own scale's */
+	int32_t    *nearest;		/* [threads][found] */
+	double	   *scale;			/* [n] */
+	size_t		words;
+	uint64_t   *set;			/* [n][words] of each, itself and its neighbours */
+} Near;
+
 /* The count nearest of representative i but itself, nearest first; ties to the lower number. */
 static void
 find_nearest(const GkGraph *g, int i, int count, int32_t *to)
@@ -88,53 +101,118 @@ find_nearest(const GkGraph *g, int i, int count, int32_t *to)
 	}
 }
 
-/* Half an edge for each time that one is among the other's nearest. */
 static void
-weigh_neighbors(GkGraph *g, int count, int32_t *nearest)
+add_to_set(const Near *r, int i, int member)
 {
-	for (int i = 0; i < g->n; i++)
-	{
-		find_nearest(g, i, count, nearest);
-		for (int a = 0; a < count; a++)
-		{
-			g->weight[(size_t) i * g->n + nearest[a]] += 0.5;
-			g->weight[(size_t) nearest[a] * g->n + i] += 0.5;
-		}
-	}
+	r->set[(size_t) i * r->words + member / 64] |= UINT64_C(1) << member % 64;
+}
+
+static bool
+in_set(const Near *r, int i, int member)
+{
+	return r->set[(size_t) i * r->words + member / 64] >> member % 64 & 1;
+}
+
+static void
+look_around(void *arg, int64_t job, int thread)
+{
+	const Near *r = arg;
+	int			i = (int) job;
+	int32_t    *nearest = r->nearest + (size_t) thread * r->found;
+	int			last = r->found < SCALE_NEIGHBOR ? r->found : SCALE_NEIGHBOR;
+
+	find_nearest(r->g, i, r->found, nearest);
+	r->scale[i] = sqrt((double) r->g->d2[(size_t) i * r->g->n + nearest[last - 1]]);
+	add_to_set(r, i, i);
+	for (int a = 0; a < r->count; a++)
+		add_to_set(r, i, nearest[a]);
+}
+
+/* ---- weights: a job has the edges of one representative to those before it ---- */
+
+/* Squared distance in units of both representatives' own scales. */
+static double
+scaled(const Near *r, int i, int j)
+{
+	double		d2 = r->g->d2[(size_t) i * r->g->n + j];
+
+	return d2 > 0.0 ? d2 / (r->scale[i] * r->scale[j]) : 0.0;
+}
+
+/* Of all that are near one of two, the share that are near both (Jarvis and Patrick 1973). */
+static double
+shared(const Near *r, int i, int j)
+{
+	int			both = 0;
+
+	for (size_t w = 0; w < r->words; w++)
+		both += __builtin_popcountll(r->set[i * r->words + w] & r->set[j * r->words + w]);
+	return (double) both / (2 * (r->count + 1) - both);
+}
+
+static void
+put_edge(const GkGraph *g, int i, int j, double weight)
+{
+	g->weight[(size_t) i * g->n + j] = g->weight[(size_t) j * g->n + i] = weight;
+}
+
+static void
+weigh_neighbors(void *arg, int64_t job, int thread)
+{
+	const Near *r = arg;
+	int			i = (int) job;
+
+	(void) thread;
+	for (int j = 0; j < i; j++)
+		if (in_set(r, i, j) || in_set(r, j, i))
+			put_edge(r->g, i, j, shared(r, i, j) / (1.0 + scaled(r, i, j)));
 }
 
 /* Every pair by the radial basis function. */
 static void
-weigh_pairs(const GkPrep *prep, GkGraph *g, double gamma, double *scale, int32_t *nearest)
+weigh_pairs(void *arg, int64_t job, int thread)
 {
-	int			count = SCALE_NEIGHBOR < g->n - 1 ? SCALE_NEIGHBOR : g->n - 1;
+	const Near *r = arg;
+	int			i = (int) job;
 
-	for (int i = 0; i < g->n; i++)
+	(void) thread;
+	for (int j = 0; j < i; j++)
 	{
-		find_nearest(g, i, count, nearest);
-		scale[i] = sqrt((double) g->d2[(size_t) i * g->n + nearest[count - 1]]);
-	}
-	for (int i = 0; i < g->n; i++)
-		for (int j = 0; j < i; j++)
-		{
-			double		d2 = g->d2[(size_t) i * g->n + j];
-			double		x = gamma > 0.0 ? gamma * gk_inertia_from_d2(prep, d2) :
-			d2 > 0.0 ? d2 / (scale[i] * scale[j]) : 0.0;
-			double		w = gk_exp_minus(x);
+		double		x = r->gamma > 0.0 ? r->gamma * gk_inertia_from_d2(r->prep, r->g->d2[(size_t) i * r->g->n + j]) :
+		scaled(r, i, j);
+		double		w = gk_exp_minus(x);
 
-			if (w < LIGHTEST_EDGE)
-				w = 0.0;
-			g->weight[(size_t) i * g->n + j] = g->weight[(size_t) j * g->n + i] = w;
-		}
+		put_edge(r->g, i, j, w < LIGHTEST_EDGE ? 0.0 : w);
+	}
+}
+
+static GkStatus
+weigh(const GkHost *host, const GkModel *model, const GkSpectralOptions *o, GkGraph *g, GkError *err)
+{
+	int			count = o->neighbors < g->n - 1 ? o->neighbors : g->n - 1;
+	int			scale = SCALE_NEIGHBOR < g->n - 1 ? SCALE_NEIGHBOR : g->n - 1;
+	Near		r = {&model->prep, g, o->gamma,.count = count,.found = count > scale ? count : scale};
+	GkStatus	st = GK_OK;
+
+	r.words = ((size_t) g->n + 63) / 64;
+	r.nearest = gk_alloc(host, (size_t) gk_threads(host) * r.found, sizeof(int32_t));
+	r.scale = gk_alloc(host, g->n, sizeof(double));
+	r.set = gk_alloc0(host, g->n * r.words, sizeof(uint64_t));
+	if (r.nearest == NULL || r.scale == NULL || r.set == NULL)
+		st = gk_fail(err, GK_ERR_MEMORY, "out of memory for the neighbors of %d representatives", g->n);
+	else if (!gk_parallel_for(host, g->n, look_around, &r) ||
+			 !gk_parallel_for(host, g->n, o->affinity == GK_AFFINITY_RBF ? weigh_pairs : weigh_neighbors, &r))
+		st = GK_STOPPED;
+	gk_free(host, r.nearest);
+	gk_free(host, r.scale);
+	gk_free(host, r.set);
+	return st;
 }
 
 GkStatus
 gk_graph_make(const GkHost *host, const GkModel *model, const GkSpectralOptions *o, GkGraph *g, GkError *err)
 {
 	size_t		n = model->k;
-	int			count = o->neighbors < model->k - 1 ? o->neighbors : model->k - 1;
-	int32_t    *nearest = gk_alloc(host, n + SCALE_NEIGHBOR, sizeof(int32_t));
-	double	   *scale = gk_alloc(host, n, sizeof(double));
 	GkStatus	st = GK_OK;
 
 	memset(g, 0, sizeof(*g));
@@ -142,17 +220,11 @@ gk_graph_make(const GkHost *host, const GkModel *model, const GkSpectralOptions 
 	g->d2 = gk_alloc(host, n * n, sizeof(float));
 	g->weight = gk_alloc0(host, n * n, sizeof(double));
 	g->component = gk_alloc(host, n, sizeof(int32_t));
-	if (nearest == NULL || scale == NULL || g->d2 == NULL || g->weight == NULL || g->component == NULL)
+	if (g->d2 == NULL || g->weight == NULL || g->component == NULL)
 		st = gk_fail(err, GK_ERR_MEMORY, "out of memory for the graph of %d representatives", g->n);
 	if (st == GK_OK)
 		st = measure(host, model, g, err);
-	if (st == GK_OK && o->affinity == GK_AFFINITY_NEIGHBORS)
-		weigh_neighbors(g, count, nearest);
-	else if (st == GK_OK && g->n > 1)
-		weigh_pairs(&model->prep, g, o->gamma, scale, nearest);
-	gk_free(host, nearest);
-	gk_free(host, scale);
-	return st;
+	return st == GK_OK && g->n > 1 ? weigh(host, model, o, g, err) : st;
 }
 
 void
