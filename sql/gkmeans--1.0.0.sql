@@ -291,6 +291,27 @@ CREATE FUNCTION kmeans_spectral_fit(
 COMMENT ON FUNCTION kmeans_spectral_fit(regclass, text[], int, int, int, text, float8, text, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
     'clusters as kmeans_spectral() does and returns the model: kmeans_predict() and kmeans_labels() give the cluster of the nearest representative, kmeans_info() shows the eigenvalues; NULL when no row is usable';
 
+CREATE FUNCTION kmeans_spectral_scan(
+    model kmeans_model,
+    k_min int DEFAULT 2,
+    k_max int DEFAULT 15
+) RETURNS TABLE (k int, eigenvalue float8, gap float8, strength float8, silhouette float8, suggested text)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20;
+
+COMMENT ON FUNCTION kmeans_spectral_scan(kmeans_model, int, int) IS
+    'clusters the representatives of a spectral model for each k from k_min to k_max: the k-th eigenvalue, its gap to the next one and the strength of that, and the silhouette in the space of k eigenvectors, where each row is at its representative. suggested: ''eigengap'' for the k that kmeans_spectral() chooses, ''silhouette'' where that is largest';
+
+CREATE FUNCTION kmeans_spectral_svg(
+    model kmeans_model,
+    width int DEFAULT 1000,
+    height int DEFAULT 460,
+    title text DEFAULT NULL
+) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION kmeans_spectral_svg(kmeans_model, int, int, text) IS
+    'an SVG picture of a spectral model: its eigenvalues with the gap after the k-th one, and its representatives in the space of k eigenvectors (of more than two, the two principal components), coloured by cluster. width and height in pixels';
+
 CREATE FUNCTION kmeans_label_table(
     relation regclass,
     columns text[],

@@ -12,6 +12,7 @@
  *   fn_label_table.c    kmeans_label_table(): labels into a new table, by fn_label_changes.c
  *   fn_distances.c      kmeans_anomalies(), kmeans_medoids(): rows far from their centroid, and near
  *   fn_spectral.c       kmeans_spectral(), kmeans_spectral_fit(): a fit of representatives, clustered
+ *   fn_spectral_scan.c  kmeans_spectral_scan(): gaps and silhouettes of many k in a model's spectral space
  *   fn_prepared.c       models made ready for points, kept by the session
  *   fn_predict.c        kmeans_predict(), _distance(), _normalized_distance(), _transform(), _memberships(), _nearest():
  *                       one point, a model

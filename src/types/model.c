@@ -239,6 +239,17 @@ kmeans_model_refuse_spectral(const KmeansModel *v, const char *what)
 				 errdetail("Its %d clusters are made of %d representatives.", v->clusters, v->k)));
 }
 
+void
+kmeans_model_require_spectral(const KmeansModel *v, const char *what)
+{
+	if (v->clusters == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s can be used with a spectral model only", what),
+				 errdetail("The model's %d clusters are those of its centroids.", v->k),
+				 errhint("kmeans_spectral_fit() makes one.")));
+}
+
 /* ---- the rules ---- */
 
 static void

@@ -113,6 +113,9 @@ extern KmeansModel *kmeans_model_get(StringInfo buf, int encoding);
 /* An ERROR if the clusters of a model are not those of its centroids; what: that cannot be had. */
 extern void kmeans_model_refuse_spectral(const KmeansModel *v, const char *what);
 
+/* And an ERROR if they are. */
+extern void kmeans_model_require_spectral(const KmeansModel *v, const char *what);
+
 /* The words for init and distance, as options and in a model's text. */
 extern const char *const kmeans_init_words[];
 extern const char *const kmeans_distance_words[];

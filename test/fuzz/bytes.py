@@ -44,6 +44,8 @@ MODEL_USES = [
     "SELECT * FROM kmeans_evaluate($1, 't')",
     "SELECT * FROM kmeans_labels('t', $1)",
     "SELECT kmeans_svg($1, 't')",
+    "SELECT * FROM kmeans_spectral_scan($1)",
+    "SELECT kmeans_spectral_svg($1)",
     "SELECT kmeans_fit('t', '{x,y}', (SELECT k FROM kmeans_info($1)), warm_start => $1, "
     "distance => (SELECT distance FROM kmeans_info($1)))",
     "SELECT kmeans_agg(a, (SELECT k FROM kmeans_info($1)), kmeans_options(warm_start => $1)) FROM t",
@@ -151,9 +153,9 @@ class Ways:
 
     def __init__(self, session):
         fits = ["kmeans_fit('t', '{x,y}', 3)", "kmeans_fit('t', '{a}', 2, weight_column => 'w', distance => 'cosine', nonfinite => 'skip')",
-                "kmeans_fit('t', '{x}', 2, standardize => true)"]
+                "kmeans_fit('t', '{x}', 2, standardize => true)", "kmeans_spectral_fit('t', '{x,y}', 2, 8, neighbors => 2)"]
         sums = ["(SELECT feature_sum_partial(ARRAY[x, y * 1e200]) FROM t)"] + [
-            f"(SELECT kmeans_step_partial((SELECT {f}), {p}) FROM t WHERE a[1] > 0)" for f, p in zip(fits, ("x, y", "a", "x"))]
+            f"(SELECT kmeans_step_partial((SELECT {f}), {p}) FROM t WHERE a[1] > 0)" for f, p in zip(fits[:3], ("x, y", "a", "x"))]
         get = lambda query: session.run(f"SELECT {query}", remember=False).value
         self.settings_names = sorted(r[0] for r in session.run(
             "SELECT name FROM pg_settings WHERE name LIKE 'gkmeans.%'", remember=False).rows)

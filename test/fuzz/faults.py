@@ -185,6 +185,8 @@ JOBS = [
     rows("window parts", "(SELECT id, kmeans(ARRAY[a,b,c,d]::float8[], 3) OVER (PARTITION BY part) FROM TABLE)"),
     rows("window read", "(SELECT id, kmeans(ARRAY[a,b,c,d]::float8[], 1) OVER () FROM TABLE)"),
     rows("k-scan", "kmeans_scan(ARGS, 2, 6, max_iter => 3, sample => 500)"),
+    rows("spectral", "kmeans_spectral(ARGS, 4, 40, max_iter => 3)"),
+    rows("spectral scan", "kmeans_spectral_scan((SELECT kmeans_spectral_fit(ARGS, 4, 40, max_iter => 3)), 2, 5)"),
     rows("evaluate", "kmeans_evaluate((SELECT m FROM models), 'TABLE', 1000)"),
     Job("step", "SELECT hash(kmeans_step(ARGS, (SELECT m FROM models))::text)"),
     Job("step of rows", "SELECT answer(kmeans_step(m, a, b, c, d)) FROM TABLE, models"),
@@ -192,6 +194,7 @@ JOBS = [
     Job("predict", "SELECT hash(string_agg(kmeans_predict(m, a, b, c, d)::text, '' ORDER BY id)) FROM TABLE, models"),
     Job("svg", "SELECT hash(kmeans_svg((SELECT m FROM models), 'TABLE', points => 500))"),
     Job("scan svg", "SELECT hash(kmeans_scan_svg(ARGS, 2, 5, max_iter => 3, sample => 500))"),
+    Job("spectral svg", "SELECT hash(kmeans_spectral_svg(kmeans_spectral_fit(ARGS, 4, 40, max_iter => 3)))"),
 ]
 
 SETTINGS = {

@@ -58,6 +58,7 @@ MODELS = {
     "cosine": "kmeans_fit('t', '{a}', 3, distance => 'cosine')",
     "given": "kmeans_fit('t', '{x,y}', 2, centroids => '{{0,0},{20,1}}')",
     "agg": "(SELECT kmeans_agg(a, 2) FROM t)",
+    "spectral": "kmeans_spectral_fit('t', '{x,y}', 2, 8, neighbors => 2)",
 }
 for name, fit in MODELS.items():
     write(f"model-{name}.json", value(f"SELECT {fit}::text"))

@@ -203,6 +203,23 @@ def refused(a):
     a.check(any(got.state == s and got.message.startswith(m) for s, m in right), f"expected {state} {message}, got {got}")
 
 
+@problem()
+def spectral(a):
+    """Clusters of representatives: no setting changes them, and they have all rows."""
+    if not a.model or "centroids" in a.options:
+        return
+    representatives = a.rng.choice((2, 3, 8, 30))
+    more = a.rng.choice(("", ", affinity => 'rbf'", ", laplacian => 'random_walk'", ", laplacian => 'unnormalized'"))
+    query = ("SELECT sum(size), string_agg(c::text, ' ' ORDER BY cluster), max(eigenvalues::text), min(k_by) FROM "
+             f"(SELECT kmeans_spectral_fit({a.t.regclass}, {a.t.names}, {a.rng.choice(('NULL', 1, 2))}, {representatives}, "
+             f"neighbors => {a.rng.choice((1, 3, 10))}{more}{a.arguments()}) AS m OFFSET 0) f, kmeans_centroids(m) c, kmeans_info(m)")
+    got = a.s.run(query)
+    a.settings(dict(PLAIN))
+    expected = a.s.run(query)
+    if campaign.sane(expected, a.s) and a.same(got, expected, "kmeans_spectral_fit") and got.ok:
+        a.check(got.rows[0][0] == str(len(a.x)), f"clusters of {got.rows[0][0]} rows, not {len(a.x)}")
+
+
 # ---- groups ----
 
 def agg_options(a):

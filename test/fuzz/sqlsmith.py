@@ -73,6 +73,7 @@ WRAPPERS = [
     ("r regclass, c text[], m kmeans_model", "kmeans_state", "SELECT kmeans_step_partial(m, x, y) FROM points"),
     ("m kmeans_model, r regclass", "float8", "SELECT silhouette FROM kmeans_evaluate(m, r)"),
     ("m kmeans_model, r regclass", "text", "SELECT kmeans_svg(m, r)"),
+    ("r regclass, c text[], k int", "kmeans_model", "SELECT kmeans_spectral_fit(r, c, k, 20)"),
     ("d jsonb", "kmeans_model", "SELECT d::text::kmeans_model"),
     ("t text", "kmeans_state", "SELECT t::kmeans_state"),
     ("s kmeans_state", "text", "SELECT s::text"),

@@ -118,6 +118,46 @@ SELECT kmeans_spectral_fit('rings', NULL);
 SELECT kmeans_fit('rings', '{x,y}', 100, warm_start => m) FROM spectral_model;
 SELECT kmeans_step('rings', '{x,y}', m) FROM spectral_model;
 
+-- how many clusters: of rings, of islands, with fewer than components, of nothing
+SELECT k, round(eigenvalue::numeric, 3) AS eigenvalue, round(gap::numeric, 3) AS gap, round(strength::numeric, 2) AS strength,
+       round(silhouette::numeric, 3) AS silhouette, suggested
+FROM spectral_model, kmeans_spectral_scan(m, 1, 5);
+SELECT k, gap > 0 AS gap, silhouette BETWEEN -1 AND 1 AS silhouette, suggested
+FROM kmeans_spectral_scan((SELECT kmeans_spectral_fit('islands', '{x,y}', 2, 100)), k_max => 6);
+SELECT count(*), max(k), count(suggested) FROM kmeans_spectral_scan((SELECT kmeans_spectral_fit('noise', '{x,y}', 4, 100, affinity => 'rbf')));
+SELECT k, gap IS NULL AS last, round(silhouette::numeric, 3) AS silhouette FROM kmeans_spectral_scan((SELECT kmeans_spectral_fit('few', '{x,y}', 2, nonfinite => 'skip')));
+SELECT * FROM kmeans_spectral_scan((SELECT kmeans_spectral_fit('few', '{x,y}', 2, nonfinite => 'skip')), 50, 60);
+SELECT count(*) FROM spectral_model, kmeans_spectral_scan(m, 90);
+-- the same numbers as in kmeans_info()
+SELECT s.k, i.k_by, (i.gaps)[s.k] = s.gap AS gap, (i.eigenvalues)[s.k] = s.eigenvalue AS eigenvalue
+FROM spectral_model, kmeans_spectral_scan(m, 2, 3) s, kmeans_info(m) i;
+
+-- the picture: a mark for each eigenvalue and representative, a number for each cluster
+CREATE FUNCTION svg_count(svg text, what text) RETURNS int LANGUAGE sql IMMUTABLE AS
+$$ SELECT (length(svg) - length(replace(svg, what, ''))) / length(what) $$;
+SELECT svg_count(s, '<circle') AS circles, array_length(i.eigenvalues, 1) + 100 AS marks, svg_count(s, 'class="number"') AS numbers,
+       svg_count(s, '>k = 2</text>') AS k, svg_count(s, '>eigenvector 2</text>') AS axis, s ~ 'nan|inf' AS nan
+FROM spectral_model, kmeans_info(m) i, kmeans_spectral_svg(m) s;
+SELECT svg_count(s, 'class="cluster"') AS clusters, svg_count(s, 'principal component') AS axes, s ~ 'nan|inf' AS nan,
+       svg_count(s, '<title>a &lt; b</title>') AS title
+FROM kmeans_spectral_svg((SELECT kmeans_spectral_fit('islands', '{x,y}', 3, 100)), 400, 300, 'a < b') s;
+SELECT svg_count(s, 'class="number"') AS numbers, s ~ 'nan|inf' AS nan
+FROM kmeans_spectral_svg((SELECT kmeans_spectral_fit('few', '{x,y}', 1, 2, nonfinite => 'skip'))) s;
+CREATE TABLE one AS SELECT 1 AS x;
+SELECT svg_count(s, 'class="number"') AS numbers, s ~ 'nan|inf' AS nan FROM kmeans_spectral_svg((SELECT kmeans_spectral_fit('one', '{x}'))) s;
+SELECT * FROM kmeans_spectral_scan((SELECT kmeans_spectral_fit('one', '{x}')), 1);
+SELECT count(DISTINCT kmeans_spectral_svg(m)) FROM spectral_model, generate_series(1, 3);
+
+-- what they refuse
+SELECT kmeans_spectral_scan(NULL);
+SELECT kmeans_spectral_scan(m, 0) FROM spectral_model;
+SELECT kmeans_spectral_scan(m, 4, 3) FROM spectral_model;
+SELECT kmeans_spectral_scan(m, 2, 5001) FROM spectral_model;
+SELECT kmeans_spectral_scan(kmeans_fit('rings', '{x,y}', 3));
+SELECT kmeans_spectral_svg(NULL);
+SELECT kmeans_spectral_svg(m, 10) FROM spectral_model;
+SELECT kmeans_spectral_svg(kmeans_fit('rings', '{x,y}', 3));
+
 -- damaged models
 SELECT jsonb_set(m::text::jsonb, '{spectral,k}', '0')::text::kmeans_model FROM spectral_model;
 SELECT jsonb_set(m::text::jsonb, '{spectral,k}', '101')::text::kmeans_model FROM spectral_model;

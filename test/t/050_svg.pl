@@ -27,7 +27,8 @@ my $columns = "'{bill_length_mm,bill_depth_mm,flipper_length_mm,body_mass_g}'";
 my %picture = (
 	features => "kmeans_svg(kmeans_fit('penguins', $columns, 3, standardize => true), 'penguins', 'bill_length_mm', 'flipper_length_mm', title => 'Penguins & <bills>')",
 	components => "kmeans_svg(kmeans_fit('penguins', $columns, 20, standardize => true), 'penguins', points => 100)",
-	scan => "kmeans_scan_svg('penguins', $columns, 2, 12, standardize => true, n_init => 5)");
+	scan => "kmeans_scan_svg('penguins', $columns, 2, 12, standardize => true, n_init => 5)",
+	spectral => "kmeans_spectral_svg(kmeans_spectral_fit('penguins', $columns, 4, 100, standardize => true), title => 'Penguins & <graph>')");
 
 # What the browser makes of the picture, counted by a script in a page around it.
 my $dir = PostgreSQL::Test::Utils::tempdir();
@@ -79,6 +80,10 @@ like($seen->{text}, qr/principal component 1 \(\d+ % of the variance, standard d
 $seen = look('scan');
 is("$seen->{lines} $seen->{marks} $seen->{suggested}", '3 33 2', 'three lines over eleven k, two suggestions');
 like($seen->{text}, qr/elbow: k = \d+\|.*best silhouette: k = 2\|/, 'the suggested k are named');
+$seen = look('spectral');
+is("$seen->{clusters} $seen->{points} $seen->{colours}", '4 100 4', 'four clusters of a hundred representatives');
+is("$seen->{lines} $seen->{marks} $seen->{suggested}", '1 18 1', 'eighteen eigenvalues, one gap');
+like($seen->{text}, qr/Penguins &amp; &lt;graph&gt;\|.*k = 4\|.*principal component 1 of 4 eigenvectors/, 'title, gap and axes are named');
 
 $node->stop;
 done_testing();

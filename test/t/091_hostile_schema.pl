@@ -199,6 +199,8 @@ my %calls = (
 		SELECT c FROM public.kmeans_spectral($r, $array, representatives => 10, affinity => 'rbf', laplacian => 'random_walk') c",
 	kmeans_spectral_fit => "SELECT c.k_by FROM public.kmeans_info(public.kmeans_spectral_fit($r, $array, 2, 10, neighbors => 3)) c;
 		SELECT c FROM public.kmeans_labels($r, public.kmeans_spectral_fit($r, $array, 2, 10, neighbors => 3)) c",
+	kmeans_spectral_scan => "SELECT c.k FROM public.kmeans_spectral_scan(public.kmeans_spectral_fit($r, $array, 2, 10, neighbors => 3), 2, 4) c",
+	kmeans_spectral_svg => "SELECT pg_catalog.md5(public.kmeans_spectral_svg(public.kmeans_spectral_fit($r, $array, 2, 10, neighbors => 3)))",
 	kmeans_update => "SELECT c FROM public.kmeans_centroids((SELECT public.kmeans_update($model, x, id) FROM $here)) c",
 	kmeans_update_finish => "SELECT public.kmeans_update_finish($step)",
 	kmeans_forget => "SELECT public.kmeans_forget($model, 0.5)",

@@ -448,6 +448,104 @@ test_parts(void)
 	free(x);
 }
 
+/* ---- the scan ---- */
+
+#define SCAN_MAX	6
+
+/* The silhouette by its definition, each representative as often as it has points. */
+static double
+plain_silhouette(const GkModel *m, const GkSpace *space, const int32_t *cluster, int k)
+{
+	double		total = 0.0;
+	int64_t		rows = 0;
+
+	for (int i = 0; i < m->k; i++)
+	{
+		double		a[SCAN_MAX];
+		double		b[SCAN_MAX];
+		double		sum[SCAN_MAX] = {0};
+		int64_t		mass[SCAN_MAX] = {0};
+		double		own;
+		double		other = INFINITY;
+
+		gk_space_row(space, k, i, a);
+		for (int j = 0; j < m->k; j++)
+		{
+			double		d2 = 0.0;
+
+			gk_space_row(space, k, j, b);
+			for (int c = 0; c < k; c++)
+				d2 += (a[c] - b[c]) * (a[c] - b[c]);
+			sum[cluster[j]] += (double) m->size[j] * sqrt(d2);
+			mass[cluster[j]] += m->size[j];
+		}
+		own = sum[cluster[i]] / (double) (mass[cluster[i]] - 1);
+		for (int c = 0; c < k; c++)
+			if (c != cluster[i] && mass[c] > 0)
+				other = fmin(other, sum[c] / (double) mass[c]);
+		total += (double) m->size[i] * (other == own ? 0.0 : (other - own) / fmax(own, other));
+		rows += m->size[i];
+	}
+	return total / (double) rows;
+}
+
+static void
+test_scan(void)
+{
+	uint64_t	state = 21;
+	int			n = 4000;
+	double	   *x = malloc(2 * n * sizeof(double));
+	struct GkSpectralScanRow row[40];
+	GkSpectralScan scan = {.row = row};
+	GkSpectralOptions o = {.neighbors = 10};
+	int32_t		cluster[200];
+	int			found;
+	int			failed = 0;
+	GkStatus	st = GK_ERR_MEMORY;
+	GkSpace		space;
+	TestHost	t;
+	Fitted		f;
+	GkError		err;
+
+	/* four clusters, of which two nearly touch */
+	for (int i = 0; i < n; i++)
+	{
+		x[2 * i] = test_normal(&state) + (i % 4 == 3 ? 5.0 : i % 4 * 100.0);
+		x[2 * i + 1] = test_normal(&state);
+	}
+	test_host_init(&t, 3);
+	f = fit_points(&t, x, n, 2, 200, &o);
+	ok(f.st == GK_OK && gk_spectral_scan(&t.host, &f.m, 1, SCAN_MAX, &scan, &err) == GK_OK && scan.n == SCAN_MAX &&
+	   row[0].k == 1 && isnan(row[0].silhouette) && row[0].value == 0.0 && scan.gap >= 0 && row[scan.gap].k == f.m.spectral.k,
+	   "a scan suggests the fit's k = %d", f.m.spectral.k);
+	ok(scan.silhouette > 0 && row[f.m.spectral.components - 1].silhouette > 0.999,
+	   "in %d components: silhouette %.4f", f.m.spectral.components, row[f.m.spectral.components - 1].silhouette);
+	ok(gk_space_graph(&t.host, &f.m, &o, &space, &err) == GK_OK && gk_space_solve(&t.host, &space, SCAN_MAX, &err) == GK_OK &&
+	   gk_spectral_embed(&t.host, &space, 5, f.m.seed, cluster, &found, &err) == GK_OK, "its space");
+	ok(fabs(plain_silhouette(&f.m, &space, cluster, 5) - row[4].silhouette) < 1e-12,
+	   "five clusters: silhouette %.6f, by its definition %.6f", row[4].silhouette, plain_silhouette(&f.m, &space, cluster, 5));
+	gk_space_free(&t.host, &space);
+	ok(gk_spectral_scan(&t.host, &f.m, 190, 220, &scan, &err) == GK_OK && scan.n == 11 && row[10].k == 200 &&
+	   isnan(row[10].gap) && isnan(row[10].strength) && scan.gap == -1, "as many clusters as representatives: %d rows", scan.n);
+	ok(gk_spectral_scan(&t.host, &f.m, 201, 220, &scan, &err) == GK_OK && scan.n == 0 && scan.silhouette == -1, "and more: none");
+
+	for (int64_t at = 1; st != GK_OK && at < 1000; at++)
+	{
+		int64_t		live = t.live;
+
+		t.fail_at = t.allocs + at;
+		st = gk_spectral_scan(&t.host, &f.m, 2, 4, &scan, &err);
+		failed += st == GK_ERR_MEMORY && t.live == live;
+		if (st != GK_OK && (st != GK_ERR_MEMORY || t.live != live))
+			break;
+	}
+	ok(st == GK_OK && failed > 10, "each of %d allocations of a scan failed, and nothing was left", failed);
+	t.fail_at = 0;
+	free_fitted(&t, &f);
+	test_host_end(&t);
+	free(x);
+}
+
 static void
 test_small(void)
 {
@@ -520,6 +618,7 @@ test_failures(void)
 	ok(st == GK_OK && stopped > 10 && left == 0, "stopped at each of %d polls, and nothing was left", stopped);
 	test_host_init(&t, 1);
 	ok(gk_spectral_cluster(&t.host, &o, &m, &err) == GK_ERR_LIMIT, "too many representatives: %s", err.message);
+	gk_model_free(&t.host, &m);
 	test_host_end(&t);
 	free(x);
 }
@@ -534,6 +633,7 @@ main(void)
 	test_moons();
 	test_same_bits();
 	test_parts();
+	test_scan();
 	test_small();
 	test_failures();
 	return done_testing();

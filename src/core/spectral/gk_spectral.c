@@ -152,56 +152,54 @@ order_clusters(const GkHost *host, GkModel *m, GkError *err)
 	return GK_OK;
 }
 
-/* Of the unnormalized Laplacian, whose eigenvalues grow with the edges' weights: the mean degree. */
-static double
-scale_of(const GkGraph *g, GkLaplacian kind)
-{
-	double		sum = 0.0;
-
-	if (kind != GK_LAPLACIAN_UNNORMALIZED)
-		return 1.0;
-	for (size_t i = 0; i < (size_t) g->n * g->n; i++)
-		sum += g->weight[i];
-	return sum > 0.0 ? sum / g->n : 1.0;
-}
-
-/* The eigenvalues, k and the embedding of a graph. */
+/* k and the clusters by the eigenvectors. */
 static GkStatus
-cluster_graph(const GkHost *host, GkGraph *g, GkModel *m, GkError *err)
+cluster_space(const GkHost *host, const GkSpace *space, GkModel *m, GkError *err)
 {
 	GkSpectral *s = &m->spectral;
-	int			most = s->asked.k > GK_CHOOSE_MAX ? s->asked.k : GK_CHOOSE_MAX;
-	double	   *vector;
+
+	s->neigenvalues = space->m;
+	s->eigenvalue = gk_alloc(host, space->m, sizeof(double));
+	if (s->eigenvalue == NULL)
+		return out_of_memory(m->k, err);
+	memcpy(s->eigenvalue, space->value, space->m * sizeof(double));
+	s->choice = GK_CHOICE_ASKED;
+	s->k = s->asked.k < space->graph.kept ? s->asked.k : space->graph.kept;
+	if (s->k == 0)
+		s->k = gk_choose_k(space->value, space->m, space->graph.components, space->scale, &s->choice, &s->strength);
+	else
+		s->strength = s->k < space->m ? gk_power_gap(space->value, s->k, space->scale) : 0.0;
+	return gk_spectral_embed(host, space, s->k, m->seed, s->cluster, &s->k, err);
+}
+
+/* The phases, and how long they take. */
+static GkStatus
+run_phases(const GkHost *host, GkSpace *space, GkModel *m, GkError *err)
+{
+	GkSpectral *s = &m->spectral;
 	double		start = gk_now_ms();
+	double		now;
 	GkStatus	st;
 
-	if (most < g->components)
-		most = g->components;
-	s->neigenvalues = most + GK_CHOOSE_MORE < g->kept ? most + GK_CHOOSE_MORE : g->kept;
-	s->eigenvalue = gk_alloc(host, s->neigenvalues, sizeof(double));
-	vector = gk_alloc(host, (size_t) s->neigenvalues * g->n, sizeof(double));
-	if (s->eigenvalue == NULL || vector == NULL)
-		st = out_of_memory(m->k, err);
-	else
-		st = gk_laplacian_smallest(host, g, s->asked.laplacian, s->neigenvalues, s->eigenvalue, vector, err);
-	s->eigen_ms = gk_now_ms() - start;
+	report(host, m, "graph");
+	st = gk_space_graph(host, m, &s->asked, space, err);
+	s->components = space->graph.components;
+	s->cut_off = space->graph.cut_off;
+	if (st == GK_OK && s->asked.k > 0)
+		st = gk_graph_join(host, s->asked.k, &space->graph, err);
+	now = gk_now_ms();
+	s->graph_ms = now - start;
+	start = now;
+	report(host, m, "eigenvectors");
 	if (st == GK_OK)
-	{
-		double		scale = scale_of(g, s->asked.laplacian);
-
-		start += s->eigen_ms;
-		s->choice = GK_CHOICE_ASKED;
-		s->k = s->asked.k < g->kept ? s->asked.k : g->kept;
-		if (s->k == 0)
-			s->k = gk_choose_k(s->eigenvalue, s->neigenvalues, g->components, scale, &s->choice, &s->strength);
-		else
-			s->strength = s->k < s->neigenvalues ? gk_power_gap(s->eigenvalue, s->k, scale) : 0.0;
-		report(host, m, "embed");
-		st = gk_spectral_embed(host, g, vector, s->k, s->asked.laplacian == GK_LAPLACIAN_SYMMETRIC,
-							   m->seed, s->cluster, &s->k, err);
-		s->embed_ms = gk_now_ms() - start;
-	}
-	gk_free(host, vector);
+		st = gk_space_solve(host, space, gk_count_eigenvalues(&space->graph, s->asked.k), err);
+	now = gk_now_ms();
+	s->eigen_ms = now - start;
+	start = now;
+	report(host, m, "embed");
+	if (st == GK_OK)
+		st = cluster_space(host, space, m, err);
+	s->embed_ms = gk_now_ms() - start;
 	return st;
 }
 
@@ -209,35 +207,19 @@ GkStatus
 gk_spectral_cluster(const GkHost *host, const GkSpectralOptions *options, GkModel *model, GkError *err)
 {
 	GkSpectral *s = &model->spectral;
-	double		start = gk_now_ms();
-	GkGraph		g;
+	GkSpace		space = {0};
 	GkStatus	st;
 
-	if (model->k > GK_MAX_REPRESENTATIVES)
-		return gk_fail(err, GK_ERR_LIMIT, "%d representatives are more than %d", model->k, GK_MAX_REPRESENTATIVES);
 	memset(s, 0, sizeof(*s));
 	s->asked = *options;
-	report(host, model, "graph");
-	st = gk_graph_make(host, model, options, &g, err);
 	s->cluster = gk_alloc(host, model->k, sizeof(int32_t));
-	if (st == GK_OK && s->cluster == NULL)
-		st = out_of_memory(model->k, err);
-	if (st == GK_OK)
-		st = gk_graph_part(host, model->size, &g, err);
-	s->components = g.components;
-	s->cut_off = g.cut_off;
-	if (st == GK_OK && options->k > 0)
-		st = gk_graph_join(host, options->k, &g, err);
-	s->graph_ms = gk_now_ms() - start;
-	report(host, model, "eigenvectors");
-	if (st == GK_OK)
-		st = cluster_graph(host, &g, model, err);
+	st = s->cluster != NULL ? run_phases(host, &space, model, err) : out_of_memory(model->k, err);
 	if (st == GK_OK)
 	{
-		attach_cut_off(&g, s->cluster);
+		attach_cut_off(&space.graph, s->cluster);
 		st = order_clusters(host, model, err);
 	}
-	gk_graph_free(host, &g);
+	gk_space_free(host, &space);
 	return st;
 }
 

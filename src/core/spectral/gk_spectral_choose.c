@@ -22,6 +22,14 @@
 /* Powers 1, 2, 4 ... 2^20: from there on only zeros are left of what is a gap. */
 #define POWERS			21
 
+int
+gk_count_eigenvalues(const GkGraph *g, int k)
+{
+	int			most = k > GK_CHOOSE_MAX ? k : GK_CHOOSE_MAX;
+
+	return (most > g->components ? most : g->components) + GK_CHOOSE_MORE;
+}
+
 double
 gk_power_gap(const double *value, int k, double scale)
 {

@@ -1,7 +1,6 @@
 /*
  * gk_spectral_embed.c - representatives as points of the eigenvectors' space, clustered by k-means.
  */
-#include <math.h>
 #include <string.h>
 
 #include "core/gk_backend.h"
@@ -12,33 +11,17 @@
 #define ITERATIONS	300
 #define CHUNK_BYTES	((size_t) 1 << 20)
 
-/* The row of a representative: its elements of the k eigenvectors, of length 1 if asked. */
-static void
-read_row(const double *vector, int n, int k, int i, bool normalise, double *row)
-{
-	double		length = 0.0;
-
-	for (int j = 0; j < k; j++)
-	{
-		row[j] = vector[(size_t) j * n + i];
-		length += row[j] * row[j];
-	}
-	length = normalise && length > 0.0 ? sqrt(length) : 1.0;
-	for (int j = 0; j < k; j++)
-		row[j] /= length;
-}
-
 static GkStatus
-load_rows(const GkGraph *g, const double *vector, int k, bool normalise, double *row, GkStore *store, GkError *err)
+load_rows(const GkSpace *space, int k, double *row, GkStore *store, GkError *err)
 {
 	GkBatch    *b = gk_store_batch(store);
 	GkStatus	st = GK_OK;
 
-	for (int i = 0; st == GK_OK && i < g->n; i++)
+	for (int i = 0; st == GK_OK && i < space->graph.n; i++)
 	{
-		if (g->component[i] < 0)
+		if (space->graph.component[i] < 0)
 			continue;
-		read_row(vector, g->n, k, i, normalise, row);
+		gk_space_row(space, k, i, row);
 		for (int j = 0; j < k; j++)
 			gk_batch_put(b, j, row[j]);
 		if (++b->rows == b->capacity)
@@ -68,9 +51,10 @@ take_labels(void *ctx, int rows, const int32_t *label, const float *d2, const ui
 }
 
 GkStatus
-gk_spectral_embed(const GkHost *host, const GkGraph *g, const double *vector, int k,
-				  bool normalise_rows, int64_t seed, int32_t *cluster, int *found, GkError *err)
+gk_spectral_embed(const GkHost *host, const GkSpace *space, int k, int64_t seed,
+				  int32_t *cluster, int *found, GkError *err)
 {
+	const GkGraph *g = &space->graph;
 	GkHost		quiet = *host;
 	GkOptions	options = {.k = k < g->kept ? k : g->kept,.n_init = RESTARTS,.max_iter = ITERATIONS,
 	.tol = 0.0,.seed = seed};
@@ -88,7 +72,7 @@ gk_spectral_embed(const GkHost *host, const GkGraph *g, const double *vector, in
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	st = gk_store_create(&quiet, k, false, 0, CHUNK_BYTES, SIZE_MAX, &store, err);
 	if (st == GK_OK)
-		st = load_rows(g, vector, k, normalise_rows, row, store, err);
+		st = load_rows(space, k, row, store, err);
 	if (st == GK_OK)
 		st = gk_store_prepare(store, GK_EUCLIDEAN, false, err);
 	if (st == GK_OK)
