@@ -14,8 +14,8 @@
 /* Elements of a job, and of a step that is not worth a second thread. */
 #define JOB_ELEMENTS	16384
 #define FEW_ELEMENTS	65536
-/* Steps between two looks for a cancel. */
-#define STEPS_A_POLL	32
+/* Elements between two looks for a cancel. */
+#define POLL_ELEMENTS	4000000
 
 typedef struct Reduction
 {
@@ -102,6 +102,7 @@ gk_eigen_tridiagonalise(const GkHost *host, double *a, int n, double *diagonal, 
 	double	   *v = work;
 	double	   *w = work + stride;
 	Reduction	r = {.a = a,.stride = stride,.n = n,.v = v,.w = w,.product = work + 2 * stride};
+	int64_t		elements = 0;
 	GkStatus	st = GK_OK;
 
 	if (work == NULL)
@@ -122,8 +123,11 @@ gk_eigen_tridiagonalise(const GkHost *host, double *a, int n, double *diagonal, 
 		beta[j] = reflect(row, (size_t) j + 1, stride, &off[j]);
 		r.first = j + 1;
 		r.next = row;
-		if (!change_rows(host, &r) || (j % STEPS_A_POLL == 0 && host->poll != NULL && host->poll(host->ctx)))
+		elements += (int64_t) (n - j) * (n - j);
+		if (!change_rows(host, &r) || (elements > POLL_ELEMENTS && host->poll != NULL && host->poll(host->ctx)))
 			st = GK_STOPPED;
+		if (elements > POLL_ELEMENTS)
+			elements = 0;
 
 		/* w = beta (A v - v beta (v' A v) / 2); elements up to j are 0 */
 		memcpy(v, row, stride * sizeof(double));

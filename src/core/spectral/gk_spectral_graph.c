@@ -40,6 +40,7 @@ typedef struct Rows
 	GkGraph    *g;
 } Rows;
 
+/* Distances of a representative; it has no edges so far. */
 static void
 measure_row(void *arg, int64_t job, int thread)
 {
@@ -48,6 +49,7 @@ measure_row(void *arg, int64_t job, int thread)
 
 	(void) thread;
 	gk_distances(r->f + (size_t) job * d, d, r->f, r->g->n, r->g->d2 + (size_t) job * r->g->n);
+	memset(r->g->weight + (size_t) job * r->g->n, 0, r->g->n * sizeof(double));
 }
 
 static GkStatus
@@ -218,7 +220,7 @@ gk_graph_make(const GkHost *host, const GkModel *model, const GkSpectralOptions 
 	memset(g, 0, sizeof(*g));
 	g->n = model->k;
 	g->d2 = gk_alloc(host, n * n, sizeof(float));
-	g->weight = gk_alloc0(host, n * n, sizeof(double));
+	g->weight = gk_alloc(host, n * n, sizeof(double));
 	g->component = gk_alloc(host, n, sizeof(int32_t));
 	if (g->d2 == NULL || g->weight == NULL || g->component == NULL)
 		st = gk_fail(err, GK_ERR_MEMORY, "out of memory for the graph of %d representatives", g->n);

@@ -54,25 +54,32 @@ take_members(Work *w, int component)
 			w->member[w->members++] = i;
 }
 
-static void
-fill_laplacian(const Work *w, double *a)
+typedef struct Fill
 {
+	const Work *w;
+	double	   *a;
+} Fill;
+
+static void
+fill_row(void *arg, int64_t job, int thread)
+{
+	const Work *w = ((const Fill *) arg)->w;
 	size_t		stride = gk_eigen_stride(w->members);
+	double	   *row = ((const Fill *) arg)->a + job * stride;
+	int			from = w->member[job];
 
-	memset(a, 0, w->members * stride * sizeof(double));
-	for (int i = 0; i < w->members; i++)
-		for (int j = 0; j < w->members; j++)
-		{
-			int			from = w->member[i];
-			int			to = w->member[j];
-			double		weight = i == j ? 0.0 : w->g->weight[(size_t) from * w->g->n + to];
-			double	   *to_a = &a[i * stride + j];
+	(void) thread;
+	memset(row, 0, stride * sizeof(double));
+	for (int j = 0; j < w->members; j++)
+	{
+		int			to = w->member[j];
+		double		weight = w->g->weight[(size_t) from * w->g->n + to];
 
-			if (w->kind == GK_LAPLACIAN_UNNORMALIZED)
-				*to_a = i == j ? w->degree[from] : -weight;
-			else
-				*to_a = i == j ? 1.0 : weight > 0.0 ? -weight / (w->root[from] * w->root[to]) : 0.0;
-		}
+		if (j == job)
+			row[j] = w->kind == GK_LAPLACIAN_UNNORMALIZED ? w->degree[from] : 1.0;
+		else if (weight > 0.0)
+			row[j] = w->kind == GK_LAPLACIAN_UNNORMALIZED ? -weight : -weight / (w->root[from] * w->root[to]);
+	}
 }
 
 /* The first eigenvector, of the eigenvalue 0: of length 1. */
@@ -105,8 +112,10 @@ solve_component(const GkHost *host, Work *w, int component, int m, GkError *err)
 		st = gk_fail(err, GK_ERR_MEMORY, "out of memory for the Laplacian of %d representatives", w->members);
 	else
 	{
-		fill_laplacian(w, a);
-		st = gk_eigen_smallest(host, a, w->members, wanted, value, vector, err);
+		Fill		fill = {w, a};
+
+		st = !gk_parallel_for(host, w->members, fill_row, &fill) ? GK_STOPPED :
+			gk_eigen_smallest(host, a, w->members, wanted, value, vector, err);
 	}
 	for (int i = 0; st == GK_OK && i < wanted; i++)
 		w->pair[w->npairs++] = (Pair) {i == 0 || value[i] < 0.0 ? 0.0 : value[i], component, i, w->used + i * stride};
