@@ -275,7 +275,8 @@ check_model(Datum model)
 	check_forms(model);
 	kmeans_model_view(value, &m);
 	predict(&m);
-	step(value, value->fingerprint & 1);
+	if (value->clusters == 0)
+		step(value, value->fingerprint & 1);
 }
 
 /* ---- what is done with a state ---- */
