@@ -157,30 +157,40 @@ choose_range(const Embedding *e, KmSvgPlot *plot)
 	km_svg_range(&plot->y0, &plot->y1);
 }
 
-/* A mark for each representative of cluster c, and the cluster's number in their middle. */
+/* A mark for each representative of cluster c. */
 static void
 draw_cluster(StringInfo out, const GkModel *m, const Embedding *e, const KmSvgPlot *plot, int c)
 {
 	double		mean = (double) m->rows_used / m->k;
-	double		x = 0.0;
-	double		y = 0.0;
-	double		mass = 0.0;
 
 	appendStringInfo(out, "<g class=\"cluster\" data-cluster=\"%d\" fill=\"%s\" fill-opacity=\"0.6\">\n", c, km_svg_colour(c));
 	for (int i = 0; i < e->n; i++)
 	{
-		double		size = (double) m->size[i];
-
 		if (m->spectral.cluster[i] != c || isnan(e->x[i]))
 			continue;
 		km_svg_mark(out, c, km_svg_x(plot, e->x[i]), km_svg_y(plot, e->y[i]),
-					fmin(fmax(RADIUS * sqrt(size / mean), SMALLEST), LARGEST));
+					fmin(fmax(RADIUS * sqrt((double) m->size[i] / mean), SMALLEST), LARGEST));
 		appendStringInfoChar(out, '\n');
-		x += size * e->x[i];
-		y += size * e->y[i];
-		mass += size;
 	}
 	appendStringInfoString(out, "</g>\n");
+}
+
+/* Its number, in the middle of its rows. */
+static void
+draw_number(StringInfo out, const GkModel *m, const Embedding *e, const KmSvgPlot *plot, int c)
+{
+	double		x = 0.0;
+	double		y = 0.0;
+	double		mass = 0.0;
+
+	for (int i = 0; i < e->n; i++)
+	{
+		if (m->spectral.cluster[i] != c || isnan(e->x[i]))
+			continue;
+		x += (double) m->size[i] * e->x[i];
+		y += (double) m->size[i] * e->y[i];
+		mass += (double) m->size[i];
+	}
 	if (mass > 0.0)
 		appendStringInfo(out, "<text class=\"number\" x=\"%.1f\" y=\"%.1f\" font-size=\"12\" font-weight=\"bold\" text-anchor=\"middle\" "
 						 "fill=\"#ffffff\" stroke=\"#222222\" stroke-width=\"2\" paint-order=\"stroke\">%d</text>\n",
@@ -225,6 +235,11 @@ kmeans_spectral_svg(PG_FUNCTION_ARGS)
 	{
 		CHECK_FOR_INTERRUPTS();
 		draw_cluster(&out, &m, &e, &right, c);
+	}
+	for (int c = 0; c < m.spectral.k; c++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		draw_number(&out, &m, &e, &right, c);
 	}
 	km_svg_end(&out);
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(out.data, out.len));
