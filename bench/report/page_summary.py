@@ -11,6 +11,7 @@ import page_gpu_grid
 import page_gpu_products
 import page_load
 import page_roundtrip
+import page_spectral
 from about import RESULTS, number, read, table
 from figures import PAPERS
 
@@ -95,7 +96,7 @@ def page(gpu, summary, engine_missed):
     papers_about, _ = read("papers-cpu.json")
     growth_about, _ = read("growth.json")
     roundtrip = page_roundtrip.read()
-    grouped, window, scan, labels = (Printed(name) for name in ("grouped.txt", "window.txt", "scan.txt", "labels.txt"))
+    grouped, window, scan, labels, spectral = (Printed(name) for name in ("grouped.txt", "window.txt", "scan.txt", "labels.txt", "spectral.txt"))
     kernels = [r for r in page_gpu.newest() if r["suite"] == "gpu_kernels" and r["what"] == "gkmeans" and r["d"] <= 16]
     products = page_gpu_products.compared()
     loads = [page_load.Loads(name) for name in page_load.FILES]
@@ -147,11 +148,14 @@ def page(gpu, summary, engine_missed):
         f"{times(window.value('new session: ST_ClusterKMeans / window form'))} (new session)", "groups.md")
     add("`label_column`: its time over `UPDATE t SET label = 1`", times(labels.value("kmeans() with label_column") / labels.value("UPDATE")), "", "labels.txt")
     add("`kmeans_scan()`, k = 2 to 20: its time over the fits and one load", times(scan.value("kmeans_scan / (fits")), "", "scan.txt")
+    add("Spectral clustering, 10,000,000 rows of 16, 1,000 representatives: its time over `kmeans()` and the k-means of the representatives",
+        times(spectral.value("kmeans_spectral / both")), "", "spectral.md")
+    add("Spectral clustering: share of graph, eigenvectors and embedding in its time", *extremes(page_spectral.shares(), lambda v: f"{100 * v:.2g} %", low_is_best=True), "spectral.md")
 
     for name, device, paper, ours, text, _, note in summary:
         if "slower" in text:
             missed.append(f"{device}, {named(name)}: {ours}, the paper {paper}" + (f"; {note}" if note else "") + f" ({link('papers.md')})")
-    for printed in (grouped, window, scan):
+    for printed in (grouped, window, scan, spectral):
         missed += printed.missed()
     per_group = [float(v) for v in re.findall(r"; index, .*?([0-9.]+) times that of kmeans_agg", grouped.text)]
     missed.append(f"One `kmeans()` per group over an index should take at least 20 times as long as `kmeans_agg()`: it takes {number(min(per_group))} to {number(max(per_group))} times "
@@ -177,7 +181,7 @@ def page(gpu, summary, engine_missed):
                  for g, date, commit, command in sorted({(r["gpu"], r["date"], r["commit"], r["command"]) for r in own})]
     runs.append([link("roundtrip.md"), f"{roundtrip['machine']}, PostgreSQL {roundtrip['postgresql']}", roundtrip["date"], roundtrip["commit"], f"`{roundtrip['command']}`"])
     runs += [[link("load.md"), a["machine"], a["date"][:10], a["commit"], f"`{a['command']}`"] for a in (load.about for load in loads)]
-    runs += [grouped.run("groups.md"), window.run("groups.md"), labels.run("labels.txt"), scan.run("scan.txt"), ["[planning.md](planning.md)", *about_run("", growth_about)[1:]]]
+    runs += [grouped.run("groups.md"), window.run("groups.md"), labels.run("labels.txt"), scan.run("scan.txt"), spectral.run("spectral.md"), ["[planning.md](planning.md)", *about_run("", growth_about)[1:]]]
 
     return "\n".join([
         "# Benchmarks", "",

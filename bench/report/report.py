@@ -19,6 +19,7 @@ import page_papers
 import page_peers
 import page_planning
 import page_roundtrip
+import page_spectral
 import page_summary
 from about import RESULTS, ROOT, read
 from figures import Gpu
@@ -31,7 +32,8 @@ def main():
     planning, plots = page_planning.page(gpu, read("papers-cpu.json")[1])
     pages = {"papers.md": papers, "engine.md": engine, "gpu.md": page_gpu.page(), "gpu_grid.md": page_gpu_grid.page(),
              "gpu_products.md": page_gpu_products.page(), "groups.md": page_groups.page(),
-             "load.md": page_load.page(), "peers.md": page_peers.page(gpu), "roundtrip.md": page_roundtrip.page()}
+             "load.md": page_load.page(), "peers.md": page_peers.page(gpu), "roundtrip.md": page_roundtrip.page(),
+             "spectral.md": page_spectral.page()}
     files = {os.path.join(RESULTS, name): text for name, text in pages.items()}
     files.update({os.path.join(RESULTS, "images", name): text for name, text in images.items()})
     files.update({os.path.join(ROOT, "docs", "images", name): text for name, text in plots.items()})

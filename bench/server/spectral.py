@@ -105,6 +105,7 @@ def main():
     with psycopg.connect(autocommit=True) as db:
         db.execute(SETTINGS + "; CREATE EXTENSION IF NOT EXISTS gkmeans")
         print(f"machine: {machine()}, PostgreSQL {db.execute('SHOW server_version').fetchone()[0]}")
+        print("note:    one run of each call")
         for name in args.sizes:
             rows, d, k = SIZES[name]
             rows = rows // 1000 if args.smoke else rows
