@@ -6,7 +6,8 @@ equal on every row of iris, penguins and digits, and on all but 1 in 100,000 row
 of flights, where each difference must be a tie within 1e-6 relative. Inertia
 within 1e-6 relative. Seeding: the best of 10 seeds within 1 % of scikit-learn's
 best of 10. What follows a fit (distances, memberships, medoids, anomalies, shares, updates)
-within 1e-5 of scikit-learn and numpy. Connects by the PG* environment; needs the extension installed.
+within 1e-5 of scikit-learn and numpy. Rows with holes, filled with means: the labels of SimpleImputer
+and KMeans. Connects by the PG* environment; needs the extension installed.
 """
 import csv
 import gzip
@@ -18,7 +19,8 @@ try:
     import numpy as np
     import psycopg2
     from sklearn.cluster import KMeans, MiniBatchKMeans
-    from sklearn.datasets import load_breast_cancer, load_wine
+    from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
+    from sklearn.impute import SimpleImputer
     from sklearn.metrics import pairwise_distances_argmin
     from sklearn.preprocessing import StandardScaler
 except ImportError as e:
@@ -219,6 +221,30 @@ def after_the_fit(cur, table, columns, ids, x, k):
        f"{name}: kmeans_update within {worst:.1e} of MiniBatchKMeans.partial_fit, and its counts")
 
 
+def missing_values(cur, table, bunch, k, share):
+    """Holes at random places, filled with means: labels of SimpleImputer, then KMeans."""
+    rng = np.random.default_rng(1)
+    table = f"holes_{table}_{round(share * 100)}"
+    columns = [f"f{j}" for j in range(bunch.data.shape[1])]
+    x = np.where(rng.random(bunch.data.shape) < share, np.nan, bunch.data)
+    cur.execute(f"CREATE TABLE {table} (id int, {', '.join(c + ' float8' for c in columns)})")
+    text = "".join(f"{i}," + ",".join("" if np.isnan(v) else repr(v) for v in row) + "\n" for i, row in enumerate(x.tolist()))
+    cur.copy_expert(f"COPY {table} FROM STDIN (FORMAT csv)", io.StringIO(text))
+    cur.execute(f"CREATE TABLE means_{table} AS SELECT "
+                + ", ".join(f"(feature_sum({c}))[1] / count({c}) AS {c}" for c in columns) + f" FROM {table}")
+    cur.execute(f"CREATE TABLE filled_{table} AS SELECT id, "
+                + ", ".join(f"coalesce(t.{c}, m.{c}) AS {c}" for c in columns) + f" FROM {table} t, means_{table} m")
+
+    filled = SimpleImputer(strategy="mean").fit_transform(x)
+    start = filled[rng.choice(len(filled), k, replace=False)]
+    theirs = KMeans(k, init=start, n_init=1, tol=0, max_iter=300, algorithm="lloyd").fit(filled)
+    cur.execute(f"SELECT f.id, l.cluster FROM kmeans_labels('filled_{table}', '{{{','.join(columns)}}}', {k}, "
+                f"centroids => {sql_array(start)}, tol => 0, max_iter => 300) l JOIN filled_{table} f ON f.ctid = l.ctid ORDER BY 1")
+    labels = np.array([r[1] for r in cur.fetchall()])
+    ok(len(labels) == len(x) and (labels == theirs.labels_).all(),
+       f"{table}, k = {k}: labels are those of SimpleImputer and KMeans")
+
+
 def main():
     con = psycopg2.connect("")
     con.autocommit = True
@@ -247,6 +273,10 @@ def main():
         after_the_fit(cur, table, columns, ids, x, ks[-1])
     for table, bunch in ("wine", load_wine()), ("breast_cancer", load_breast_cancer()):
         after_the_fit(cur, table, *load_bunch(cur, table, bunch), 4)
+    for table, bunch, k in (("iris", load_iris(), 3), ("wine", load_wine(), 3),
+                            ("breast_cancer", load_breast_cancer(), 2), ("digits", load_digits(), 10)):
+        for share in 0, 0.1, 0.3, 0.5:
+            missing_values(cur, table, bunch, k, share)
     seeding(cur, sets[2][0], sets[2][1], sets[2][3], 20, "k-means||")
     cur.execute("DROP SCHEMA compare_sklearn CASCADE")
     print(f"{passed} passed, {failed} failed")
