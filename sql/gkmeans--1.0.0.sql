@@ -43,31 +43,31 @@ COMMENT ON FUNCTION kmeans_model_send(kmeans_model) IS
 -- overloads a call with an untyped literal or a pgvector value would be ambiguous.
 
 CREATE FUNCTION kmeans_predict(model kmeans_model, VARIADIC point "any") RETURNS integer
-    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
 
 COMMENT ON FUNCTION kmeans_predict(kmeans_model, "any") IS
     'number (0-based) of the cluster whose centroid is nearest to a point: one array of d numbers (smallint, int, bigint, real, float8, numeric, or a type with a cast to real[] such as vector), or d numbers one by one; NULL when a feature is NULL; error for NaN, infinity and another number of features than the model has';
 
 CREATE FUNCTION kmeans_distance(model kmeans_model, VARIADIC point "any") RETURNS double precision
-    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
 
 COMMENT ON FUNCTION kmeans_distance(kmeans_model, "any") IS
     'distance of a point (as for kmeans_predict) to the nearest centroid: Euclidean in the units of the features, of the standardized features if the model standardizes; 1 - cosine for the cosine distance';
 
 CREATE FUNCTION kmeans_normalized_distance(model kmeans_model, VARIADIC point "any") RETURNS double precision
-    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
 
 COMMENT ON FUNCTION kmeans_normalized_distance(kmeans_model, "any") IS
     'kmeans_distance in units of the root mean square distance of the cluster''s rows in the fit, as in kmeans_anomalies: above a threshold, the point is an anomaly';
 
 CREATE FUNCTION kmeans_transform(model kmeans_model, VARIADIC point "any") RETURNS double precision[]
-    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
 
 COMMENT ON FUNCTION kmeans_transform(kmeans_model, "any") IS
     'distances of a point (as for kmeans_predict) to all centroids: k numbers in the order of the clusters, units as for kmeans_distance';
 
 CREATE FUNCTION kmeans_memberships(model kmeans_model, VARIADIC point "any") RETURNS double precision[]
-    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
 
 COMMENT ON FUNCTION kmeans_memberships(kmeans_model, "any") IS
     'how much a point (as for kmeans_predict) belongs to each cluster: k numbers with the sum 1, in inverse proportion to the squared distances, as in fuzzy c-means with exponent 2';
@@ -108,6 +108,7 @@ CREATE FUNCTION kmeans_info(model kmeans_model,
     OUT rows_used bigint, OUT rows_skipped bigint,
     OUT iterations integer, OUT converged boolean, OUT inertia double precision,
     OUT seed bigint, OUT init text, OUT distance text, OUT standardize boolean,
+    OUT nulls text, OUT fill double precision[],
     OUT device text, OUT strategy text,
     OUT load_ms double precision, OUT context_ms double precision, OUT upload_ms double precision,
     OUT seed_ms double precision, OUT iterate_ms double precision, OUT total_ms double precision,
@@ -124,7 +125,7 @@ COMMENT ON FUNCTION kmeans_info(kmeans_model) IS
 
 -- == fit ==
 
--- <options> are the same twelve arguments in the same order in every function
+-- <options> are the same thirteen arguments in the same order in every function
 -- that fits. They are documented once, in docs/reference.md. init_sample and fit_sample
 -- follow them where the rows of one relation or query are clustered once.
 
@@ -145,12 +146,13 @@ CREATE FUNCTION kmeans(
     seed bigint DEFAULT 0,
     nonfinite text DEFAULT 'error',
     device text DEFAULT NULL,
+    nulls text DEFAULT 'skip',
     init_sample float8 DEFAULT NULL,
     fit_sample float8 DEFAULT NULL
 ) RETURNS TABLE (cluster int, size bigint, centroid float8[], inertia float8, radius float8)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 
-COMMENT ON FUNCTION kmeans(regclass, text[], int, text, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, float8, float8) IS
+COMMENT ON FUNCTION kmeans(regclass, text[], int, text, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8) IS
     'clusters the rows of a relation: one row per cluster, largest first. columns are numeric columns or one array or vector column; centroid (one element per feature), inertia (sum of squared distances) and radius (largest distance) are in the columns'' units (under the cosine distance: 1 - cosine). label_column: also write each row''s cluster there (an integer column, added when missing)';
 
 -- what the UPDATE of kmeans() with label_column asks for each row
@@ -180,12 +182,13 @@ CREATE FUNCTION kmeans_fit(
     seed bigint DEFAULT 0,
     nonfinite text DEFAULT 'error',
     device text DEFAULT NULL,
+    nulls text DEFAULT 'skip',
     init_sample float8 DEFAULT NULL,
     fit_sample float8 DEFAULT NULL
 ) RETURNS kmeans_model
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION kmeans_fit(regclass, text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, float8, float8) IS
+COMMENT ON FUNCTION kmeans_fit(regclass, text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8) IS
     'clusters the rows of a relation and returns the model, for kmeans_predict(), kmeans_centroids(), kmeans_info() and warm_start; NULL when no row is usable';
 
 CREATE FUNCTION kmeans_query(
@@ -203,12 +206,13 @@ CREATE FUNCTION kmeans_query(
     seed bigint DEFAULT 0,
     nonfinite text DEFAULT 'error',
     device text DEFAULT NULL,
+    nulls text DEFAULT 'skip',
     init_sample float8 DEFAULT NULL,
     fit_sample float8 DEFAULT NULL
 ) RETURNS TABLE (cluster int, size bigint, centroid float8[], inertia float8, radius float8)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 
-COMMENT ON FUNCTION kmeans_query(text, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, float8, float8) IS
+COMMENT ON FUNCTION kmeans_query(text, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8) IS
     'clusters the rows of a SELECT, all columns of which are features but for the weight_column, as kmeans() does those of a relation; it runs with the rights of the caller, and may not write';
 
 CREATE FUNCTION kmeans_query_fit(
@@ -226,12 +230,13 @@ CREATE FUNCTION kmeans_query_fit(
     seed bigint DEFAULT 0,
     nonfinite text DEFAULT 'error',
     device text DEFAULT NULL,
+    nulls text DEFAULT 'skip',
     init_sample float8 DEFAULT NULL,
     fit_sample float8 DEFAULT NULL
 ) RETURNS kmeans_model
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION kmeans_query_fit(text, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, float8, float8) IS
+COMMENT ON FUNCTION kmeans_query_fit(text, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8) IS
     'kmeans_query() that returns the model, as kmeans_fit() does';
 
 -- spectral clustering; <options> are those of the fit of the representatives
@@ -257,11 +262,12 @@ CREATE FUNCTION kmeans_spectral(
     standardize bool DEFAULT false,
     seed bigint DEFAULT 0,
     nonfinite text DEFAULT 'error',
-    device text DEFAULT NULL
+    device text DEFAULT NULL,
+    nulls text DEFAULT 'skip'
 ) RETURNS TABLE (cluster int, size bigint, centroid float8[], inertia float8, radius float8)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 
-COMMENT ON FUNCTION kmeans_spectral(regclass, text[], int, int, int, text, float8, text, text, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+COMMENT ON FUNCTION kmeans_spectral(regclass, text[], int, int, int, text, float8, text, text, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text) IS
     'clusters of any shape: k-means finds representatives, the eigenvectors of their graph cluster those, and each row belongs to its representative''s cluster. One row per cluster, largest first; inertia and radius are of rows to their representatives. k NULL: chosen by the eigenvalues. gamma: of affinity rbf; NULL: each representative''s own scale';
 
 CREATE FUNCTION kmeans_spectral_fit(
@@ -284,11 +290,12 @@ CREATE FUNCTION kmeans_spectral_fit(
     standardize bool DEFAULT false,
     seed bigint DEFAULT 0,
     nonfinite text DEFAULT 'error',
-    device text DEFAULT NULL
+    device text DEFAULT NULL,
+    nulls text DEFAULT 'skip'
 ) RETURNS kmeans_model
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION kmeans_spectral_fit(regclass, text[], int, int, int, text, float8, text, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+COMMENT ON FUNCTION kmeans_spectral_fit(regclass, text[], int, int, int, text, float8, text, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text) IS
     'clusters as kmeans_spectral() does and returns the model: kmeans_predict() and kmeans_labels() give the cluster of the nearest representative, kmeans_info() shows the eigenvalues; NULL when no row is usable';
 
 CREATE FUNCTION kmeans_spectral_scan(
@@ -330,12 +337,13 @@ CREATE FUNCTION kmeans_label_table(
     seed bigint DEFAULT 0,
     nonfinite text DEFAULT 'error',
     device text DEFAULT NULL,
+    nulls text DEFAULT 'skip',
     init_sample float8 DEFAULT NULL,
     fit_sample float8 DEFAULT NULL
 ) RETURNS TABLE (cluster int, size bigint, centroid float8[], inertia float8, radius float8)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 
-COMMENT ON FUNCTION kmeans_label_table(regclass, text[], int, text, text[], text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, float8, float8) IS
+COMMENT ON FUNCTION kmeans_label_table(regclass, text[], int, text, text[], text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8) IS
     'clusters the rows of a table, as kmeans() does, and creates the table label_table with the id_columns of each row and its cluster (NULL for rows that were left out); many rows are written at once';
 
 -- lets the planner know how many labels to expect: as many as the relation has rows
@@ -361,13 +369,14 @@ CREATE FUNCTION kmeans_labels(
     seed bigint DEFAULT 0,
     nonfinite text DEFAULT 'error',
     device text DEFAULT NULL,
+    nulls text DEFAULT 'skip',
     init_sample float8 DEFAULT NULL,
     fit_sample float8 DEFAULT NULL
 ) RETURNS TABLE (tableoid oid, ctid tid, cluster int, distance float8)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE
     SUPPORT kmeans_labels_support;
 
-COMMENT ON FUNCTION kmeans_labels(regclass, text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, float8, float8) IS
+COMMENT ON FUNCTION kmeans_labels(regclass, text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8) IS
     'clusters the rows of a table and returns each row''s cluster and its distance to that centroid; NULLs for rows that were left out. Join on (tableoid, ctid) in the same statement';
 
 CREATE FUNCTION kmeans_labels(
@@ -830,7 +839,8 @@ CREATE TYPE kmeans_options AS (
     standardize bool,
     seed bigint,
     nonfinite text,
-    device text
+    device text,
+    nulls text
 );
 
 COMMENT ON TYPE kmeans_options IS
@@ -847,12 +857,13 @@ CREATE FUNCTION kmeans_options(
     standardize bool DEFAULT false,
     seed bigint DEFAULT 0,
     nonfinite text DEFAULT 'error',
-    device text DEFAULT NULL
+    device text DEFAULT NULL,
+    nulls text DEFAULT 'skip'
 ) RETURNS kmeans_options
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ SELECT NULL::pg_catalog.text, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11 $$;
+    AS $$ SELECT NULL::pg_catalog.text, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12 $$;
 
-COMMENT ON FUNCTION kmeans_options(text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+COMMENT ON FUNCTION kmeans_options(text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text) IS
     'options for kmeans_agg(): those of kmeans_fit() but weight_column';
 
 CREATE FUNCTION kmeans_agg_add(state internal, point "any", k int) RETURNS internal
@@ -939,11 +950,12 @@ CREATE FUNCTION kmeans_grouped(
     standardize bool DEFAULT false,
     seed bigint DEFAULT 0,
     nonfinite text DEFAULT 'error',
-    device text DEFAULT NULL
+    device text DEFAULT NULL,
+    nulls text DEFAULT 'skip'
 ) RETURNS TABLE (grp jsonb, cluster int, size bigint, centroid float8[], inertia float8, radius float8)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1000;
 
-COMMENT ON FUNCTION kmeans_grouped(regclass, text[], text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+COMMENT ON FUNCTION kmeans_grouped(regclass, text[], text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text) IS
     'clusters each group of a relation''s rows by itself: the clusters of every combination of values of the group_by columns (grp: those values as an object); the result for a group is that of kmeans_agg()';
 
 -- == end of aggregates ==
@@ -982,12 +994,13 @@ CREATE FUNCTION kmeans_scan(
     seed bigint DEFAULT 0,
     nonfinite text DEFAULT 'error',
     device text DEFAULT NULL,
+    nulls text DEFAULT 'skip',
     sample int DEFAULT 2000
 ) RETURNS TABLE (k int, inertia float8, silhouette float8, simplified_silhouette float8,
     davies_bouldin float8, calinski_harabasz float8, iterations int, converged bool, suggested text)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20;
 
-COMMENT ON FUNCTION kmeans_scan(regclass, text[], int, int, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, int) IS
+COMMENT ON FUNCTION kmeans_scan(regclass, text[], int, int, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, int) IS
     'clusters the rows of a relation for each k from k_min to k_max, reading them once: one row of measures per k (see kmeans_evaluate); sample: rows in the silhouette. suggested: ''elbow'' where the inertia bends most, ''silhouette'' where that is largest. warm_start and centroids belong to one k and must be NULL';
 
 CREATE FUNCTION kmeans_svg(
@@ -1024,6 +1037,7 @@ CREATE FUNCTION kmeans_scan_svg(
     seed bigint DEFAULT 0,
     nonfinite text DEFAULT 'error',
     device text DEFAULT NULL,
+    nulls text DEFAULT 'skip',
     sample int DEFAULT 2000,
     width int DEFAULT 800,
     height int DEFAULT 620,
@@ -1031,7 +1045,7 @@ CREATE FUNCTION kmeans_scan_svg(
 ) RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION kmeans_scan_svg(regclass, text[], int, int, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, int, int, int, text) IS
+COMMENT ON FUNCTION kmeans_scan_svg(regclass, text[], int, int, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, int, int, int, text) IS
     'an SVG picture of kmeans_scan(), with the same arguments: inertia and silhouette against k, the suggested k marked. width and height in pixels';
 
 CREATE FUNCTION gkmeans_progress_info(OUT pid int, OUT datid oid, OUT relid oid, OUT phase text,

@@ -322,6 +322,7 @@ typedef struct GkModel
 	int64_t    *size;			/* [k] points */
 	double	   *cluster_inertia;	/* [k] */
 	double	   *radius;			/* [k] largest distance of a point to its centroid */
+	double	   *fill;			/* [d] what missing features became; NULL: they had none; set by the host */
 	int			history_len;	/* one entry per iteration of the winning run */
 	double	   *history_inertia;	/* before the iteration's update */
 	double	   *history_shift;	/* summed squared centroid movement */

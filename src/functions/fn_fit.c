@@ -245,6 +245,9 @@ read_points(Points *p, const KmLabelWant *want, KmReadEnd *end)
 		.arg = want != NULL ? want->arg : NULL
 	};
 
+	if (o->fill_nulls && fit->fill.value == NULL)
+		fit->fill = km_read_means(fit->source, o->skip_nonfinite);
+	read.fill = fit->fill;
 	memset(&p->tables, 0, sizeof(p->tables));
 	if (p->rescan)
 	{
@@ -392,6 +395,8 @@ km_fit_run(KmFit *fit, const KmLabelWant *want)
 
 	if (p.rescan && is_sampled(fit))
 		refuse_sample(fit);
+	if (fit->schema != NULL)
+		km_refuse_fill(&fit->options, "a distributed table");
 	while ((st = load_and_fit(&p, want, &err)) != GK_OK && p.ingested != NULL)
 		ingest_failed(&p, st, &err);
 	km_check(fit->host, st, &err);
@@ -400,6 +405,7 @@ km_fit_run(KmFit *fit, const KmLabelWant *want)
 	free_points(&p);
 
 	fit->model.k_asked = fit->options.engine.k;
+	fit->model.fill = unconstify(double *, fit->fill.value);
 	fit->model.rows_skipped = km_group_rows_left_out(&fit->counts);
 	fit->model.load_ms = fit->load_ms;
 	fit->model.total_ms = gk_now_ms() - start;

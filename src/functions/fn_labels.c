@@ -137,6 +137,7 @@ km_model_rows_open(FunctionCallInfo fcinfo, int model, int relation, int nonfini
 	rows->read.expect_of = "the model";
 	rows->read.expect_d = rows->model.prep.d;
 	rows->read.distance = rows->model.prep.distance;
+	rows->read.fill = (KmFill) {rows->model.prep.d, rows->model.fill};
 	rows->columns = model_columns(rows->value);
 }
 

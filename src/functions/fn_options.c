@@ -17,7 +17,7 @@
 enum
 {
 	OPT_WEIGHT_COLUMN, OPT_INIT, OPT_WARM_START, OPT_CENTROIDS, OPT_N_INIT, OPT_MAX_ITER,
-	OPT_TOL, OPT_DISTANCE, OPT_STANDARDIZE, OPT_SEED, OPT_NONFINITE, OPT_DEVICE, OPT_COUNT
+	OPT_TOL, OPT_DISTANCE, OPT_STANDARDIZE, OPT_SEED, OPT_NONFINITE, OPT_DEVICE, OPT_NULLS, OPT_COUNT
 };
 
 StaticAssertDecl(OPT_COUNT == GKMEANS_NOPTIONS, "option count differs from functions.h");
@@ -33,6 +33,13 @@ static const struct config_enum_entry init_words[] = {
 static const struct config_enum_entry distance_words[] = {
 	{"euclidean", GK_EUCLIDEAN, false},
 	{"cosine", GK_COSINE, false},
+	{NULL, 0, false}
+};
+
+/* By whether they are filled in. */
+static const struct config_enum_entry nulls_words[] = {
+	{"skip", false, false},
+	{"mean", true, false},
 	{NULL, 0, false}
 };
 
@@ -168,6 +175,16 @@ km_parse_samples(FunctionCallInfo fcinfo, int first, KmFitOptions *out)
 }
 
 void
+km_refuse_fill(const KmFitOptions *options, const char *where)
+{
+	if (options->fill_nulls)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("nulls => 'mean' cannot be used with %s", where),
+				 errhint("Fill in the means by a view: coalesce(t.x, m.x), where m.x is (feature_sum(x))[1] / count(x), kept in a table.")));
+}
+
+void
 km_parse_options(FunctionCallInfo fcinfo, int first, int k, KmFitOptions *out)
 {
 	GkOptions  *o = &out->engine;
@@ -185,6 +202,7 @@ km_parse_options(FunctionCallInfo fcinfo, int first, int k, KmFitOptions *out)
 	o->seed = parse_seed(fcinfo, first + OPT_SEED);
 	out->skip_nonfinite = km_parse_nonfinite(fcinfo, first + OPT_NONFINITE);
 	out->device = km_parse_device(fcinfo, first + OPT_DEVICE);
+	out->fill_nulls = km_parse_word(fcinfo, first + OPT_NULLS, "nulls", nulls_words);
 	out->scan = gkmeans_strategy == GKMEANS_SCAN;
 	o->strategy = out->scan ? GK_STRATEGY_AUTO : gkmeans_strategy;
 	o->feature_sum = gkmeans_feature_sum;

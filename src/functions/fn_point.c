@@ -284,6 +284,16 @@ read_short_float8(KmeansPoint *p, Datum datum)
 	return true;
 }
 
+/* What a NULL feature becomes.  False: nothing. */
+static inline bool
+fill_in(KmeansPoint *p, int j)
+{
+	bool		filled = p->fill.value != NULL && j < p->fill.d;
+
+	p->values[j] = filled ? p->fill.value[j] : 0.0;
+	return filled;
+}
+
 static bool
 read_array(KmeansPoint *p, Datum datum, Oid type)
 {
@@ -305,8 +315,10 @@ read_array(KmeansPoint *p, Datum datum, Oid type)
 		deconstruct_array(array, ARR_ELEMTYPE(array), len, byval, align, &elements, &nulls, &n);
 		for (int j = 0; j < n; j++)
 		{
-			p->values[j] = nulls[j] ? 0.0 : number(elements[j], type);
-			complete &= !nulls[j];
+			if (nulls[j])
+				complete &= fill_in(p, j);
+			else
+				p->values[j] = number(elements[j], type);
 		}
 		pfree(elements);
 		pfree(nulls);
@@ -365,7 +377,7 @@ kmeans_point_read_one(KmeansPoint *p, Datum value, bool isnull)
 	if (isnull)
 	{
 		set_features(p, p->whole ? 0 : 1);
-		return false;
+		return !p->whole && p->fill.d == 1 && fill_in(p, 0);
 	}
 	if (p->layout != KM_LAYOUT_ARRAY)
 	{
@@ -405,17 +417,19 @@ kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo)
 
 		for (int j = 0; j < p->nargs; j++)
 		{
-			p->values[j] = arg[j].isnull ? 0.0 : DatumGetFloat4(arg[j].value);
-			complete &= !arg[j].isnull;
+			if (arg[j].isnull)
+				complete &= fill_in(p, j);
+			else
+				p->values[j] = DatumGetFloat4(arg[j].value);
 		}
 		return complete;
 	}
 	for (int j = 0; j < p->nargs; j++)
 	{
-		bool		isnull = PG_ARGISNULL(p->first + j);
-
-		p->values[j] = isnull ? 0.0 : number(PG_GETARG_DATUM(p->first + j), p->types[j]);
-		complete &= !isnull;
+		if (PG_ARGISNULL(p->first + j))
+			complete &= fill_in(p, j);
+		else
+			p->values[j] = number(PG_GETARG_DATUM(p->first + j), p->types[j]);
 	}
 	return complete;
 }

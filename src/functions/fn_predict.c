@@ -128,8 +128,18 @@ same_model(const Predictor *s, Datum datum)
 	return false;
 }
 
+static bool
+has_null(FunctionCallInfo fcinfo, int first, int nargs)
+{
+	for (int i = first; i < first + nargs; i++)
+		if (PG_ARGISNULL(i))
+			return true;
+	return false;
+}
+
 /*
- * The call's model and point of nargs arguments, both prepared; NULL when a feature is NULL.
+ * The call's model and point of nargs arguments, both prepared; NULL when the model is, or the
+ * point, or a feature that the model has no fill for.
  */
 static Predictor *
 begin(FunctionCallInfo fcinfo, int nargs)
@@ -139,11 +149,17 @@ begin(FunctionCallInfo fcinfo, int nargs)
 	bool		complete;
 	KmRowRules	rules = {0};
 
+	if (PG_ARGISNULL(0))
+		return NULL;
 	if (s == NULL)
 		flinfo->fn_extra = s = new_predictor(fcinfo, nargs);
 	if (!same_model(s, PG_GETARG_DATUM(0)))
 		take_model(s, PG_GETARG_DATUM(0));
 
+	/* one NULL is no point, whatever type it is taken for; except of a model with one feature */
+	if (has_null(fcinfo, 1, nargs) && (s->model->fill.value == NULL || (nargs == 1 && s->model->fill.d > 1)))
+		return NULL;
+	s->point.fill = s->model->fill;
 	complete = kmeans_point_read(&s->point, fcinfo);
 	if (!complete && s->point.d == 0)
 		return NULL;			/* a NULL instead of a point */

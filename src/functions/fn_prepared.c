@@ -111,6 +111,7 @@ prepare(const KmeansModel *v)
 		CHECK_FOR_INTERRUPTS();
 		gk_model_prepare(&p->prep, m.centroids + i * d, Min(slice, m.k - i), p->centroids + i * d);
 	}
+	p->fill = (KmFill) {v->d, m.fill != NULL ? copy(m.fill, d * sizeof(double)) : NULL};
 	p->unit = palloc(m.k * sizeof(double));
 	km_cluster_units(&m, p->unit);
 	p->clusters = m.spectral.k;

@@ -128,9 +128,11 @@ read_numbers(FunctionCallInfo fcinfo, const KmeansPoint *p, const KmRowRules *ru
 	{
 		double		v;
 
-		if (arg[j].isnull)
+		if (arg[j].isnull && p->fill.value == NULL)
 			return KM_ROW_NULL_FEATURE;
-		if (p->types[j] == FLOAT4OID)
+		if (arg[j].isnull)
+			v = p->fill.value[j];
+		else if (p->types[j] == FLOAT4OID)
 			v = DatumGetFloat4(arg[j].value);
 		else if (p->types[j] == FLOAT8OID)
 			v = DatumGetFloat8(arg[j].value);
@@ -158,7 +160,8 @@ read_point(FunctionCallInfo fcinfo, KmeansPoint *p, const KmRowRules *rules, int
 static KmVerdict
 read_row(FunctionCallInfo fcinfo, const KmeansStep *step, StepCall *call, bool weighted, double *to)
 {
-	const KmRowRules rules = {.cosine = ((const KmeansModel *) step->data)->distance == GK_COSINE};
+	const KmeansModel *model = (const KmeansModel *) step->data;
+	const KmRowRules rules = {.cosine = model->distance == GK_COSINE};
 
 	if (weighted)
 	{
@@ -172,6 +175,7 @@ read_row(FunctionCallInfo fcinfo, const KmeansStep *step, StepCall *call, bool w
 		if (verdict != KM_ROW_KEPT)
 			return verdict;
 	}
+	call->point.fill = (KmFill) {model->d, kmeans_model_fill(model)};
 	if (!call->numbers)
 		return read_point(fcinfo, &call->point, &rules, step->head.d, to, step->room);
 	km_check_features(call->point.nargs, step->head.d, &call->point.origin);
@@ -321,6 +325,7 @@ kmeans_step_relation(PG_FUNCTION_ARGS)
 	kmeans_model_view(s.model, &model);
 	s.read.expect_d = model.prep.d;
 	s.read.distance = model.prep.distance;
+	s.read.fill = (KmFill) {model.prep.d, model.fill};
 	s.read.skip_nonfinite = km_parse_nonfinite(fcinfo, 4);
 	kind = km_parse_device(fcinfo, 5);
 	s.source = km_source_open(PG_GETARG_OID(0), columns, ncolumns, km_parse_text(fcinfo, 3), NULL, false);

@@ -43,15 +43,19 @@ typedef struct KmFitOptions
 	bool		scan;			/* strategy "scan" */
 	char	   *weight_column;	/* or NULL */
 	bool		skip_nonfinite;
+	bool		fill_nulls;		/* with the columns' means */
 	/* Number of features of the given centroids or warm_start; 0: none given. */
 	int			given_d;
 } KmFitOptions;
 
 /* Number of arguments that <options> takes. */
-#define GKMEANS_NOPTIONS	12
+#define GKMEANS_NOPTIONS	13
 
 /* <options> are arguments first, first + 1, ... of the call. */
 extern void km_parse_options(FunctionCallInfo fcinfo, int first, int k, KmFitOptions *out);
+
+/* ERROR if NULLs are to be filled in, with what cannot: "a distributed table". */
+extern void km_refuse_fill(const KmFitOptions *options, const char *where);
 
 /* The arguments init_sample and fit_sample, the first of which has this number, of a call with such <options>. */
 extern void km_parse_samples(FunctionCallInfo fcinfo, int first, KmFitOptions *out);
@@ -81,10 +85,11 @@ typedef enum KmPointCast
 typedef struct KmeansPoint
 {
 	int			d;				/* features of the point read last */
-	double	   *values;			/* [d]; 0 for a NULL feature */
+	double	   *values;			/* [d]; 0 for a NULL feature without a fill */
 	int			capacity;
 	int			first;			/* number of the first argument */
 	int			nargs;			/* how many there are */
+	KmFill		fill;			/* of the model; set by the caller */
 	bool		whole;			/* the one argument is the whole point */
 	bool		floats;			/* all arguments are real */
 	Oid		   *types;			/* base types of the arguments; of an array: of its elements */
@@ -104,7 +109,7 @@ extern KmeansPoint *kmeans_point_of_call(FunctionCallInfo fcinfo, int first, int
 
 /*
  * Read the point of this call into p->d and p->values.  False when a feature is
- * NULL.  NaN and infinities pass; km_judge_point() finds them.
+ * NULL and p->fill has no value for it.  NaN and infinities pass; km_judge_point() finds them.
  */
 extern bool kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo);
 
@@ -121,6 +126,7 @@ typedef struct KmPrepared
 	GkPrep		prep;
 	int			k;
 	float	   *centroids;		/* [k][d], prepared */
+	KmFill		fill;			/* of NULL features */
 	double	   *unit;			/* [k] see km_cluster_units() */
 	int			clusters;		/* of a spectral model, whose k centroids are representatives; else 0 */
 	int32	   *cluster;		/* [k] of each representative */
@@ -190,6 +196,7 @@ typedef struct KmFit
 	const GkSpectralOptions *spectral;	/* or NULL; options.engine.k is the number of representatives */
 	bool		as_model;		/* the result has to fit a kmeans_model */
 	KmReadCounts counts;
+	KmFill		fill;			/* of NULL features, from the first read on */
 	char	   *schema;			/* of gkmeans, if the rows are in shards on other servers; else NULL */
 	double		load_ms;
 	GkModel		model;			/* valid when there were usable rows */

@@ -141,6 +141,7 @@ km_options_from_value(HeapTupleHeader value, int k, KmFitOptions *out)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("weight_column cannot be used with an aggregate"),
 				 errdetail("The points of an aggregate have no other columns.")));
+	km_refuse_fill(out, "an aggregate");
 }
 
 /* The defaults of <options> in the SQL script, in their order. */
@@ -159,7 +160,8 @@ km_options_from_defaults(Datum centroids, int k, KmFitOptions *out)
 		BoolGetDatum(false),	/* standardize */
 		Int64GetDatum(0),		/* seed */
 		CStringGetTextDatum("error"),	/* nonfinite */
-		(Datum) 0				/* device */
+		(Datum) 0,				/* device */
+		CStringGetTextDatum("skip") /* nulls */
 	};
 	bool		nulls[GKMEANS_NOPTIONS] = {[0] = true,[2] = true,[3] = centroids == (Datum) 0,[11] = true};
 

@@ -150,7 +150,7 @@ find_elements(const KmArrays *a, const char *body, Size bytes, const char **elem
 
 		for (int j = 0; j < a->spec->d; j++)
 			if (att_isnull(j, bits))
-				return KM_ROW_NULL_FEATURE;
+				return a->spec->filled ? KM_ROW_DEFERRED : KM_ROW_NULL_FEATURE;
 	}
 	*elements = body + head.dataoffset - VARHDRSZ;
 	return KM_ROW_PLAIN;

@@ -88,7 +88,13 @@ batch_value(const GkBatch *b, int column, int row)
 Size
 km_row_spec_size(int nvalues)
 {
-	return offsetof(KmRowSpec, type) + nvalues * sizeof(KmValueType);
+	return MAXALIGN(offsetof(KmRowSpec, type) + nvalues * sizeof(KmValueType)) + nvalues * sizeof(double);
+}
+
+double *
+km_row_fill(const KmRowSpec *spec)
+{
+	return (double *) ((char *) spec + km_row_spec_size(spec->nvalues)) - spec->nvalues;
 }
 
 /* The attributes at constant places in a row without NULLs before them. */
@@ -408,11 +414,12 @@ read_values(KmDeformer *t, const char **elements)
 		}
 		return verdict;
 	}
-	for (int j = 0; j < spec->d; j++)
+	for (int j = 0; !spec->filled && j < spec->d; j++)
 		if (t->nulls[attnums[j] - 1])
 			return KM_ROW_NULL_FEATURE;
 	for (int j = 0; j < spec->d; j++)
-		t->point[j] = km_value_of(spec->type[j], t->values[attnums[j] - 1]);
+		t->point[j] = t->nulls[attnums[j] - 1] ? km_row_fill(spec)[j]
+			: km_value_of(spec->type[j], t->values[attnums[j] - 1]);
 	return KM_ROW_KEPT;
 }
 
@@ -425,7 +432,7 @@ classify(KmDeformer *t, HeapTupleHeader row, const char **data)
 	{
 		bool		null = false;
 
-		if (!spec->weighted)
+		if (!spec->weighted && !spec->filled)
 			for (int j = 0; j < spec->d; j++)
 				if (att_isnull(t->table->attnums[j] - 1, row->t_bits))
 					return KM_ROW_NULL_FEATURE;

@@ -34,6 +34,7 @@ typedef struct KmRowSpec
 	bool		labelled;		/* the old label, too */
 	bool		left_out;		/* note the rows that are left out */
 	KmRowRules	rules;
+	bool		filled;			/* NULL features have values: km_row_fill() */
 	KmValueType label_type;
 	int			nvalues;		/* columns of features (1: the array), and the weight */
 	KmValueType type[FLEXIBLE_ARRAY_MEMBER];	/* of them; of the array's elements */
@@ -102,6 +103,9 @@ typedef struct KmPrefetch
 typedef struct KmDeformer KmDeformer;
 
 extern Size km_row_spec_size(int nvalues);
+
+/* [nvalues] What NULL columns become, if they are filled in. */
+extern double *km_row_fill(const KmRowSpec *spec);
 
 /*
  * A helper, which gets no toast, calls nothing of PostgreSQL, so that it may be another thread's:

@@ -93,6 +93,10 @@ row_spec(const KmReader *r)
 			spec->type[j] = source->runs[i].type;
 	if (source->weighted)
 		spec->type[source->ncolumns] = source->weight_type;
+	/* an array with a NULL is deferred */
+	spec->filled = r->rows.fill.value != NULL;
+	if (spec->filled && !source->array)
+		memcpy(km_row_fill(spec), r->rows.fill.value, source->ncolumns * sizeof(double));
 	return spec;
 }
 

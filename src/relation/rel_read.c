@@ -190,6 +190,7 @@ km_read(KmPgHost *host, const KmSource *source, const KmReadOptions *options,
 	r.context = CurrentMemoryContext;
 	r.rows.origin.source = source;
 	r.rows.rules = (KmRowRules) {options->distance == GK_COSINE, options->skip_nonfinite};
+	r.rows.fill = options->fill;
 	r.rows.begin = create_store;
 	r.rows.arg = &r;
 	r.rows.context = CurrentMemoryContext;

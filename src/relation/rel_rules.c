@@ -247,19 +247,85 @@ set_features(KmRowReader *r, int d)
 	if (likely(r->d != 0))
 		return;
 	km_check_most_features(d);
+	/* arrays of a query may have changed since the means were taken */
+	if (r->fill.value != NULL)
+		km_check_features(d, r->fill.d, &r->origin);
 	r->point = MemoryContextAlloc(r->context, (d + 1) * sizeof(double));
+	if (r->keep_nulls)
+		r->missing = MemoryContextAlloc(r->context, d * sizeof(bool));
 	r->begin(r->arg, d);
 	r->d = d;
+}
+
+static inline bool
+leaves_out_nulls(const KmRowReader *r)
+{
+	return r->fill.value == NULL && !r->keep_nulls;
+}
+
+static void
+put_null(KmRowReader *r, int j)
+{
+	r->point[j] = r->keep_nulls ? 0.0 : r->fill.value[j];
+	if (r->keep_nulls)
+		r->missing[j] = true;
+}
+
+/* A row of which some columns are NULL. */
+static void
+read_gaps(KmRowReader *r, const Datum *values, const bool *nulls)
+{
+	const KmSource *source = r->origin.source;
+
+	for (int i = 0; i < source->nruns; i++)
+		for (int j = source->runs[i].first; j < source->runs[i].end; j++)
+			if (nulls[j])
+				put_null(r, j);
+			else
+				r->point[j] = km_value_of(source->runs[i].type, values[j]);
+}
+
+/* An array of which some elements are NULL. */
+static void
+read_array_gaps(KmRowReader *r, const ArrayType *array, int d)
+{
+	KmValueType type = r->origin.source->runs[0].type;
+	const char *at = ARR_DATA_PTR(array);
+
+	for (int j = 0; j < d; j++)
+	{
+		if (att_isnull(j, ARR_NULLBITMAP(array)))
+		{
+			put_null(r, j);
+			continue;
+		}
+		km_values_in(type, at, 1, r->point + j);
+		at += km_value_size(type);
+	}
+}
+
+static void
+begin_missing(KmRowReader *r, int d)
+{
+	if (r->keep_nulls)
+		memset(r->missing, 0, d * sizeof(bool));
 }
 
 static KmVerdict
 read_columns(KmRowReader *r, const Datum *values, const bool *nulls)
 {
 	const KmSource *source = r->origin.source;
+	bool		gaps = memchr(nulls, true, source->ncolumns) != NULL;
 
-	if (memchr(nulls, true, source->ncolumns) != NULL)
+	if (gaps && leaves_out_nulls(r))
 		return KM_ROW_NULL_FEATURE;
 	set_features(r, source->ncolumns);
+	begin_missing(r, r->d);
+	if (gaps)
+	{
+		read_gaps(r, values, nulls);
+		return KM_ROW_KEPT;
+	}
 	for (int i = 0; i < source->nruns; i++)
 	{
 		const KmColumnRun *run = &source->runs[i];
@@ -274,6 +340,7 @@ read_array(KmRowReader *r, Datum value, bool isnull)
 {
 	ArrayType  *array;
 	int			d;
+	bool		gaps;
 	bool		usable;
 
 	if (isnull)
@@ -282,12 +349,17 @@ read_array(KmRowReader *r, Datum value, bool isnull)
 	d = km_array_features(array, &r->origin);
 	if (r->d != 0)
 		km_check_features(d, r->d, &r->origin);
-	usable = !array_contains_nulls(array);
+	gaps = array_contains_nulls(array);
+	usable = !gaps || !leaves_out_nulls(r);
 	if (usable)
 	{
 		set_features(r, d);
-		km_values_in(r->origin.source->runs[0].type, ARR_DATA_PTR(array), d, r->point);
+		begin_missing(r, d);
 	}
+	if (gaps && usable)
+		read_array_gaps(r, array, d);
+	else if (usable)
+		km_values_in(r->origin.source->runs[0].type, ARR_DATA_PTR(array), d, r->point);
 	if ((Pointer) array != DatumGetPointer(value))
 		pfree(array);
 	return usable ? KM_ROW_KEPT : KM_ROW_NULL_FEATURE;
@@ -307,6 +379,7 @@ read_vector(KmRowReader *r, Datum value, bool isnull)
 	if (r->d != 0)
 		km_check_features(d, r->d, &r->origin);
 	set_features(r, d);
+	begin_missing(r, d);
 	km_vector_values(layout, VARDATA_ANY(vector), d, r->point);
 	if ((Pointer) vector != DatumGetPointer(value))
 		pfree(vector);

@@ -7,7 +7,7 @@
  *   weight NaN, infinite, < 0  error
  *   NULL instead of an array   left out
  *   array of a wrong shape     error
- *   a feature is NULL          left out
+ *   a feature is NULL          left out, unless the rows are filled in: then it has a value
  *   a feature is not finite    left out by nonfinite => 'skip', else an error
  *   cosine, all features 0     left out by nonfinite => 'skip', else an error
  *
@@ -169,12 +169,15 @@ typedef struct KmRowReader
 	KmRowRules	rules;
 	int			first;			/* place of the source's first value among a row's */
 	bool		sorted;			/* rows do not come in the relation's order: do not number them */
+	KmFill		fill;
+	bool		keep_nulls;		/* a NULL feature leaves no row out, but is 0 and among the missing ones */
 	/* Called when the number of features is known, before a row is kept. */
 	void		(*begin) (void *arg, int d);
 	void	   *arg;
 	MemoryContext context;		/* of point */
 	int			d;				/* 0: not known yet */
 	double	   *point;			/* [d + 1] features, weight of the row */
+	bool	   *missing;		/* [d] that are NULL, with keep_nulls */
 	bool		elsewhere;		/* the array read last was out of line */
 } KmRowReader;
 

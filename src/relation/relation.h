@@ -19,6 +19,7 @@
  *   rel_deform.c      the rows of a page     -> batch
  *   rel_array.c       where the numbers of a row's array or vector are
  *   rel_transpose.c   values side by side in rows -> columns of a batch
+ *   rel_fill.c        the columns' means, for NULL features
  *   rel_rules.c       which rows are points, and what errors say about others
  *   rel_value.c       numbers as PostgreSQL has them -> doubles
  *   rel_vector.c      vectors as pgvector has them -> floats
@@ -164,6 +165,13 @@ typedef struct KmReadCounts
 	int64		no_weight;		/* weight NULL or 0 */
 } KmReadCounts;
 
+/* What NULL features become. */
+typedef struct KmFill
+{
+	int			d;
+	const double *value;		/* [d]; NULL: nothing, a row with one is left out */
+} KmFill;
+
 /* Where a row is. */
 typedef struct KmRowId
 {
@@ -179,6 +187,7 @@ typedef struct KmReadOptions
 {
 	GkDistance	distance;
 	bool		skip_nonfinite;
+	KmFill		fill;
 	int			expect_d;		/* 0: any */
 	const char *expect_of;		/* "warm_start", "centroids", "model" */
 	/* Called for each row that is left out, when the source identifies rows. */
@@ -215,6 +224,12 @@ typedef struct KmTables
 extern GkStore *km_read(struct KmPgHost *host, const KmSource *source, const KmReadOptions *options,
 						KmReadCounts *counts, KmTables *tables);
 extern void km_read_end(KmReadEnd *end);
+
+/*
+ * Read the rows for the exact mean of each feature over its values that are not NULL, in the
+ * caller's memory; ERROR for a feature that has none.  No value: there are no rows.
+ */
+extern KmFill km_read_means(const KmSource *source, bool skip_nonfinite);
 
 /* The rows' aux columns, unpacked. */
 extern void km_row_id(const KmTables *tables, const uint32_t *const *aux, int row, KmRowId *out);

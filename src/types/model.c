@@ -38,6 +38,9 @@ const char *const kmeans_init_words[KMEANS_INITS] = {
 };
 const char *const kmeans_distance_words[KMEANS_DISTANCES] = {"euclidean", "cosine"};
 
+/* by whether a model has a fill */
+const char *const kmeans_nulls_words[2] = {"skip", "mean"};
+
 const char *const kmeans_affinity_words[KMEANS_AFFINITIES] = {"nearest_neighbors", "rbf"};
 const char *const kmeans_laplacian_words[KMEANS_LAPLACIANS] = {"symmetric", "random_walk", "unnormalized"};
 const char *const kmeans_choice_words[KMEANS_CHOICES] = {"given", "components", "last gap", "power gap", "gap"};
@@ -49,8 +52,10 @@ model_size(const KmeansModel *head)
 	uint64		k = head->k;
 	uint64		d = head->d;
 	uint64		numbers = 2 * d + k * d + 3 * k + 2 * (uint64) head->history_len;
-	uint64		integers = d + (head->weighted ? 1 : 0);
+	uint64		integers = d + (head->parts & KMEANS_WEIGHTED ? 1 : 0);
 
+	if (head->parts & KMEANS_FILLED)
+		numbers += d;
 	if (head->clusters > 0)
 	{
 		numbers += sizeof(KmeansSpectral) / sizeof(double) + head->eigenvalues;
@@ -84,6 +89,12 @@ model_arrays(const KmeansModel *v, GkModel *m, KmeansSpectral **spectral, char *
 	at += v->history_len;
 	m->history_shift = at;
 	at += v->history_len;
+	m->fill = NULL;
+	if (v->parts & KMEANS_FILLED)
+	{
+		m->fill = at;
+		at += d;
+	}
 	*spectral = NULL;
 	if (v->clusters > 0)
 	{
@@ -92,7 +103,7 @@ model_arrays(const KmeansModel *v, GkModel *m, KmeansSpectral **spectral, char *
 		at = m->spectral.eigenvalue + v->eigenvalues;
 	}
 	m->prep.expo = grids = (int32_t *) at;
-	m->weights.known = v->weighted != 0;
+	m->weights.known = (v->parts & KMEANS_WEIGHTED) != 0;
 	grids += d + (m->weights.known ? 1 : 0);
 	if (v->clusters > 0)
 	{
@@ -168,6 +179,17 @@ kmeans_model_names(const KmeansModel *v)
 	return names;
 }
 
+const double *
+kmeans_model_fill(const KmeansModel *v)
+{
+	KmeansSpectral *spectral;
+	GkModel		m;
+	char	   *names;
+
+	model_arrays(v, &m, &spectral, &names);
+	return m.fill;
+}
+
 char **
 kmeans_model_columns(const KmeansModel *v)
 {
@@ -220,7 +242,7 @@ kmeans_model_from_datum(Datum datum)
 		v->history_len < 0 || v->names_len < 0 ||
 		v->distance < 0 || v->distance >= KMEANS_DISTANCES ||
 		v->init < 0 || v->init >= KMEANS_INITS ||
-		v->weighted > 1 || v->clusters < 0 || v->clusters > v->k || v->eigenvalues < 0 || v->eigenvalues > v->k ||
+		v->parts > (KMEANS_WEIGHTED | KMEANS_FILLED) || v->clusters < 0 || v->clusters > v->k || v->eigenvalues < 0 || v->eigenvalues > v->k ||
 		VARSIZE(v) != model_size(v))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -389,6 +411,8 @@ kmeans_model_validate(const GkModel *m, char *const *columns, int ncolumns, bool
 	check_integer("preparation.weight_exp", m->weights.expo, MIN_WEIGHT_EXP, MAX_WEIGHT_EXP, sqlstate);
 	check_numbers("history.inertia[%lld]", m->history_inertia, m->history_len, 0.0, sqlstate);
 	check_numbers("history.shift[%lld]", m->history_shift, m->history_len, 0.0, sqlstate);
+	if (m->fill != NULL)
+		check_numbers("preparation.fill[%lld]", m->fill, p->d, -INFINITY, sqlstate);
 	if (m->spectral.k != 0)
 		validate_spectral(m, sqlstate);
 }
@@ -438,7 +462,8 @@ kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns, bool
 	uint64		d = m->prep.d;
 	uint64		names_len = 0;
 	uint64		size;
-	KmeansModel head = {.k = m->k,.d = m->prep.d,.history_len = m->history_len,.weighted = m->weights.known,
+	KmeansModel head = {.k = m->k,.d = m->prep.d,.history_len = m->history_len,
+		.parts = (m->weights.known ? KMEANS_WEIGHTED : 0) | (m->fill != NULL ? KMEANS_FILLED : 0),
 	.clusters = m->spectral.k,.eigenvalues = m->spectral.neigenvalues};
 	KmeansSpectral *spectral;
 	KmeansModel *v;
@@ -449,7 +474,7 @@ kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns, bool
 		names_len += strlen(columns[i]) + 1;
 	head.names_len = (int32) names_len;
 	size = model_size(&head);
-	kmeans_model_check_size(m->k, m->prep.d, 2 * (uint64) m->history_len + (m->spectral.k > 0 ? k + m->spectral.neigenvalues : 0), names_len);
+	kmeans_model_check_size(m->k, m->prep.d, 2 * (uint64) m->history_len + (m->fill != NULL ? d : 0) + (m->spectral.k > 0 ? k + m->spectral.neigenvalues : 0), names_len);
 	v = palloc0(size);
 	SET_VARSIZE(v, size);
 	v->magic = KMEANS_MODEL_MAGIC;
@@ -467,7 +492,7 @@ kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns, bool
 	v->standardize = m->prep.standardize;
 	v->converged = m->converged;
 	v->columns_array = columns_array;
-	v->weighted = m->weights.known;
+	v->parts = head.parts;
 	v->clusters = m->spectral.k;
 	v->eigenvalues = m->spectral.neigenvalues;
 	v->seed = m->seed;
@@ -500,6 +525,8 @@ kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns, bool
 		memcpy(to.history_inertia, m->history_inertia, m->history_len * sizeof(double));
 		memcpy(to.history_shift, m->history_shift, m->history_len * sizeof(double));
 	}
+	if (m->fill != NULL)
+		memcpy(to.fill, m->fill, d * sizeof(double));
 	if (spectral != NULL)
 		put_spectral(&m->spectral, m->k, spectral, &to);
 	for (int i = 0; i < ncolumns; i++)

@@ -39,7 +39,7 @@ typedef struct KmeansModel
 	uint8		standardize;
 	uint8		converged;
 	uint8		columns_array;	/* the point is one array or vector column */
-	uint8		weighted;		/* the grid of the weights follows expo */
+	uint8		parts;			/* KMEANS_WEIGHTED, KMEANS_FILLED */
 	int32		clusters;		/* of a spectral model; else 0 */
 	int32		eigenvalues;
 	int64		seed;
@@ -57,7 +57,11 @@ typedef struct KmeansModel
 	double		data[FLEXIBLE_ARRAY_MEMBER];
 } KmeansModel;
 
-/* What a spectral model has after its history; eigenvalues follow.  Clusters follow the grids. */
+/* Parts that not all models have: the grid of the weights, after expo; what NULLs become, after the history. */
+#define KMEANS_WEIGHTED		1
+#define KMEANS_FILLED		2
+
+/* What a spectral model has after that; eigenvalues follow.  Clusters follow the grids. */
 typedef struct KmeansSpectral
 {
 	double		gamma;
@@ -100,6 +104,9 @@ extern KmeansModel *kmeans_model_from_datum(Datum datum);
 /* An ERROR for a format version that cannot be read; sqlstate: for one that never was. */
 extern void kmeans_model_check_version(int version, int sqlstate);
 
+/* [d] What a NULL feature of a point becomes; NULL: a point with one has no cluster. */
+extern const double *kmeans_model_fill(const KmeansModel *v);
+
 /* The column names one after the other: v->ncolumns strings with their NULs. */
 extern const char *kmeans_model_names(const KmeansModel *v);
 
@@ -122,6 +129,7 @@ extern const char *const kmeans_distance_words[];
 extern const char *const kmeans_affinity_words[];
 extern const char *const kmeans_laplacian_words[];
 extern const char *const kmeans_choice_words[];
+extern const char *const kmeans_nulls_words[];
 #define KMEANS_AFFINITIES	(GK_AFFINITY_RBF + 1)
 #define KMEANS_LAPLACIANS	(GK_LAPLACIAN_UNNORMALIZED + 1)
 #define KMEANS_CHOICES		(GK_CHOICE_GAP + 1)

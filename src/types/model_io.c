@@ -17,6 +17,9 @@
  *   string  device, strategy, columns[ncolumns]: int32 length, then the bytes in
  *           the client's encoding, in a text form of a kmeans_state in UTF-8
  *   int32   weight_exp, where the fit had weights
+ * and of a model that fills in NULLs
+ *   int32   magic
+ *   float8  fill[d]
  * and of a spectral model
  *   int32   magic, k, number of eigenvalues, k_asked, neighbors, affinity, laplacian, choice,
  *           components, cut_off
@@ -45,6 +48,7 @@ PG_FUNCTION_INFO_V1(kmeans_model_recv);
 #define SLICE	65536
 
 #define SPECTRAL_MAGIC	0x6b6d7331	/* "kms1" */
+#define FILL_MAGIC		0x6b6d6631	/* "kmf1" */
 
 /* ---- text ---- */
 
@@ -167,6 +171,11 @@ kmeans_model_out(PG_FUNCTION_ARGS)
 	appendStringInfo(&out, "], \"unit_exp\": %d", m.prep.unit_exp);
 	if (m.weights.known)
 		appendStringInfo(&out, ", \"weight_exp\": %d", m.weights.expo);
+	if (m.fill != NULL)
+	{
+		put_key(&out, "fill");
+		put_numbers(&out, m.fill, m.prep.d);
+	}
 	appendStringInfoChar(&out, '}');
 
 	appendStringInfoString(&out, ", \"history\": {\"inertia\": ");
@@ -288,6 +297,11 @@ kmeans_model_put(StringInfo buf, const KmeansModel *v, int encoding)
 		send_string(buf, columns[i], encoding);
 	if (m.weights.known)
 		pq_sendint32(buf, m.weights.expo);
+	if (m.fill != NULL)
+	{
+		pq_sendint32(buf, FILL_MAGIC);
+		send_numbers(buf, m.fill, m.prep.d);
+	}
 	if (m.spectral.k > 0)
 		send_spectral(buf, &m);
 }
@@ -358,16 +372,40 @@ recv_string(StringInfo buf, const char *name, int max, int encoding)
 	return s;
 }
 
-/* Does the spectral part begin here, or after so many bytes? */
+/* Does the part with this magic begin here, or some bytes on? */
 static bool
-spectral_at(const StringInfoData *buf, int offset)
+part_at(const StringInfoData *buf, int offset, uint32 magic)
 {
-	uint32		magic;
+	uint32		found;
 
-	if (buf->len - buf->cursor < offset + (int) sizeof(magic))
+	if (buf->len - buf->cursor < offset + (int) sizeof(found))
 		return false;
-	memcpy(&magic, buf->data + buf->cursor + offset, sizeof(magic));
-	return pg_ntoh32(magic) == SPECTRAL_MAGIC;
+	memcpy(&found, buf->data + buf->cursor + offset, sizeof(found));
+	return pg_ntoh32(found) == magic;
+}
+
+/* The grid of the weights has no magic: it is what stands before the other parts. */
+static void
+recv_weights(StringInfo buf, GkModel *m)
+{
+	int			size = sizeof(int32);
+
+	m->weights.known = buf->len - buf->cursor == size ||
+		(!part_at(buf, 0, FILL_MAGIC) && (part_at(buf, size, FILL_MAGIC) || part_at(buf, size, SPECTRAL_MAGIC)));
+	if (m->weights.known)
+		m->weights.expo = (int) pq_getmsgint(buf, 4);
+}
+
+static void
+recv_fill(StringInfo buf, GkModel *m)
+{
+	int64		rest = buf->len - buf->cursor - (int64) sizeof(int32);
+
+	if (rest < m->prep.d * (int64) sizeof(double))
+		INVALID("\"fill\" has %lld bytes, expected %lld for d = %d", (long long) rest,
+				(long long) (m->prep.d * (int64) sizeof(double)), m->prep.d);
+	(void) pq_getmsgint(buf, 4);
+	m->fill = recv_numbers(buf, m->prep.d);
 }
 
 /* Bytes of the spectral part before its arrays. */
@@ -486,10 +524,10 @@ kmeans_model_get(StringInfo buf, int encoding)
 	columns = palloc(ncolumns * sizeof(char *) + 1);
 	for (int i = 0; i < ncolumns; i++)
 		columns[i] = recv_string(buf, "columns", NAMEDATALEN - 1, encoding);
-	m.weights.known = buf->len - buf->cursor == sizeof(int32) || spectral_at(buf, sizeof(int32));
-	if (m.weights.known)
-		m.weights.expo = (int) pq_getmsgint(buf, 4);
-	if (spectral_at(buf, 0))
+	recv_weights(buf, &m);
+	if (part_at(buf, 0, FILL_MAGIC))
+		recv_fill(buf, &m);
+	if (part_at(buf, 0, SPECTRAL_MAGIC))
 		recv_spectral(buf, &m);
 	if (buf->cursor != buf->len)
 		INVALID("%d bytes follow the end of the value", buf->len - buf->cursor);

@@ -71,6 +71,7 @@ typedef struct Reader
 	Vector		center;
 	Vector		scale;
 	Vector		expo;
+	Vector		fill;
 	Vector		history_inertia;
 	Vector		history_shift;
 	Vector		eigenvalues;
@@ -125,6 +126,7 @@ static const Key keys[] = {
 	{PREPARATION, "expo", INTEGER, ARRAY, offsetof(Reader, expo)},
 	{PREPARATION, "unit_exp", INTEGER, ONE, offsetof(Reader, m.prep.unit_exp)},
 	{PREPARATION, "weight_exp", INTEGER, ONE, offsetof(Reader, m.weights.expo), true},
+	{PREPARATION, "fill", NUMBER, ARRAY, offsetof(Reader, fill), true},
 	{HISTORY, "inertia", NUMBER, ARRAY, offsetof(Reader, history_inertia)},
 	{HISTORY, "shift", NUMBER, ARRAY, offsetof(Reader, history_shift)},
 	{SPECTRAL, "k", INTEGER, ONE, offsetof(Reader, m.spectral.k)},
@@ -497,6 +499,26 @@ check_length(const char *name, int64 len, const char *other, int64 expected)
 				name, (long long) len, (long long) expected, other);
 }
 
+/* Was this key of an object there, which is optional? */
+static bool
+is_given(const Reader *r, size_t offset)
+{
+	for (int i = 0; i < lengthof(keys); i++)
+		if (keys[i].type != OBJECT && keys[i].offset == offset)
+			return (r->seen & (UINT64_C(1) << i)) != 0;
+	return false;
+}
+
+/* What belongs to models that fill in NULLs. */
+static void
+finish_fill(Reader *r)
+{
+	if (!is_given(r, offsetof(Reader, fill)))
+		return;
+	check_length("preparation.fill", r->fill.len, "d", r->m.prep.d);
+	r->m.fill = (double *) r->fill.data;
+}
+
 /* Take over what belongs to a spectral model, if this is one. */
 static void
 finish_spectral(Reader *r)
@@ -558,6 +580,7 @@ kmeans_model_in(PG_FUNCTION_ARGS)
 	r->m.history_len = (int) r->history_inertia.len;
 	r->m.history_inertia = (double *) r->history_inertia.data;
 	r->m.history_shift = (double *) r->history_shift.data;
+	finish_fill(r);
 	finish_spectral(r);
 	kmeans_model_validate(&r->m, (char *const *) r->columns.data, (int) r->columns.len,
 						  r->columns_array, ERRCODE_INVALID_TEXT_REPRESENTATION);

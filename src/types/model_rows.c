@@ -77,8 +77,8 @@ Datum
 kmeans_info(PG_FUNCTION_ARGS)
 {
 	const KmeansModel *v = PG_GETARG_KMEANS_MODEL(0);
-	Datum		values[20 + SPECTRAL_COLUMNS] = {0};
-	bool		nulls[20 + SPECTRAL_COLUMNS] = {false};
+	Datum		values[22 + SPECTRAL_COLUMNS] = {0};
+	bool		nulls[22 + SPECTRAL_COLUMNS] = {false};
 	GkModel		m;
 	int			i = 0;
 
@@ -96,6 +96,9 @@ kmeans_info(PG_FUNCTION_ARGS)
 	values[i++] = CStringGetTextDatum(kmeans_init_words[m.init]);
 	values[i++] = CStringGetTextDatum(kmeans_distance_words[m.prep.distance]);
 	values[i++] = BoolGetDatum(m.prep.standardize);
+	values[i++] = CStringGetTextDatum(kmeans_nulls_words[m.fill != NULL]);
+	nulls[i] = m.fill == NULL;
+	values[i++] = m.fill == NULL ? (Datum) 0 : km_float8_array(m.fill, m.prep.d);
 	values[i++] = CStringGetTextDatum(m.device);
 	values[i++] = CStringGetTextDatum(m.strategy);
 	values[i++] = Float8GetDatum(m.load_ms);

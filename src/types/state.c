@@ -298,7 +298,7 @@ kmeans_update_finish(PG_FUNCTION_ARGS)
 	const KmeansStep *step = kmeans_step_from_datum(PG_GETARG_DATUM(0));
 	const KmeansModel *model = (const KmeansModel *) step->data;
 
-	if (model->distance == GK_COSINE || model->weighted || step->weighted)
+	if (model->distance == GK_COSINE || (model->parts & KMEANS_WEIGHTED) || step->weighted)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 model->distance == GK_COSINE ? errmsg("kmeans_update() cannot update a model with distance 'cosine'") :

@@ -84,7 +84,7 @@ SELECT kmeans_agg(p, 1) FROM (VALUES (ARRAY[1.0, 2]), ('{1}')) v (p);
 SELECT kmeans_agg(ARRAY[a], 2, kmeans_options(init => 'best')) FROM ag;
 SELECT kmeans_agg(ARRAY[a], 2, kmeans_options(max_iter => 0)) FROM ag;
 SELECT kmeans_agg(ARRAY[a], 2, kmeans_options(centroids => '{{1,2},{3,4}}')) FROM ag;
-SELECT kmeans_agg(ARRAY[a], 2, ROW('w', 'random', NULL, NULL, 1, 1, 0, 'euclidean', false, 0, 'error', NULL)::kmeans_options) FROM ag;
+SELECT kmeans_agg(ARRAY[a], 2, ROW('w', 'random', NULL, NULL, 1, 1, 0, 'euclidean', false, 0, 'error', NULL, 'skip')::kmeans_options) FROM ag;
 SELECT kmeans_agg(ARRAY[0.0, 0], 1, kmeans_options(distance => 'cosine'));
 
 DROP TABLE ag;

@@ -173,6 +173,13 @@ for my $case (
 	[ 'column name empty', substr($good, 0, length($good) - 5) . int32(0), qr/^22P03 .*: "columns\[1\]" has 0 bytes, expected 1 to 63$/ ],
 	[ 'column name not UTF-8', substr($good, 0, length($good) - 1) . "\xff", qr/^22021 invalid byte sequence for encoding/ ],
 	[ 'column name with NUL', substr($good, 0, length($good) - 1) . "\0", qr/^22(021|P03) / ],
+	[ 'fill', $good . 'kmf1' . float8(1) . float8(2), qr/^ok$/ ],
+	[ 'weights and fill', $good . int32(3) . 'kmf1' . float8(1) . float8(2), qr/^ok$/ ],
+	[ 'fill that looks like another part', $good . 'kmf1' . 'kms1kms1' . float8(2), qr/^ok$/ ],
+	[ 'fill cut', substr($good . 'kmf1' . float8(1) . float8(2), 0, length($good) + 19), qr/^22P03 .*: "fill" has 15 bytes, expected 16 for d = 2$/ ],
+	[ 'fill without numbers', $good . int32(3) . 'kmf1', qr/^22P03 .*: "fill" has 0 bytes, expected 16 for d = 2$/ ],
+	[ 'fill NaN', $good . 'kmf1' . float8(1) . $nan, qr/^22P03 .*: "preparation.fill\[1\]" is -?NaN, expected a finite number$/i ],
+	[ 'fill twice', $good . ('kmf1' . float8(1) . float8(2)) x 2, qr/^22P03 .*: 20 bytes follow the end of the value$/ ],
 	[ 'trailing byte', $good . 'x', qr/^22P03 .*: 1 bytes follow the end of the value$/ ])
 {
 	my ($name, $bytes, $expected) = @$case;
