@@ -128,13 +128,18 @@ same_model(const Predictor *s, Datum datum)
 	return false;
 }
 
+/*
+ * Of a point that is not complete: is that so before its features are counted?  One NULL is no
+ * point, whatever type it is taken for; nor are features with a NULL that nothing fills in.
+ */
 static bool
-has_null(FunctionCallInfo fcinfo, int first, int nargs)
+has_no_point(const Predictor *s, FunctionCallInfo fcinfo, int nargs)
 {
-	for (int i = first; i < first + nargs; i++)
-		if (PG_ARGISNULL(i))
-			return true;
-	return false;
+	bool		null = false;
+
+	for (int i = 1; i <= nargs; i++)
+		null |= PG_ARGISNULL(i);
+	return s->point.d == 0 || (null && (nargs == 1 || s->point.fill.value == NULL));
 }
 
 /*
@@ -156,13 +161,10 @@ begin(FunctionCallInfo fcinfo, int nargs)
 	if (!same_model(s, PG_GETARG_DATUM(0)))
 		take_model(s, PG_GETARG_DATUM(0));
 
-	/* one NULL is no point, whatever type it is taken for; except of a model with one feature */
-	if (has_null(fcinfo, 1, nargs) && (s->model->fill.value == NULL || (nargs == 1 && s->model->fill.d > 1)))
-		return NULL;
 	s->point.fill = s->model->fill;
 	complete = kmeans_point_read(&s->point, fcinfo);
-	if (!complete && s->point.d == 0)
-		return NULL;			/* a NULL instead of a point */
+	if (!complete && has_no_point(s, fcinfo, nargs))
+		return NULL;
 	s->point.origin.names = s->model->names;
 	rules.cosine = s->model->prep.distance == GK_COSINE;
 	km_check_features(s->point.d, s->model->prep.d, &s->point.origin);

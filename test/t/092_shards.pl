@@ -36,7 +36,7 @@ my $rows = q{
 	SELECT i AS id, 10 * (i % 5) + (hashint4(i) % 10007) / 5000.0 AS a,
 		((i % 5) * (i % 5) + (hashint4(i + 100000) % 10007) / 3000.0)::real AS b, hashint4(i + 200000) % 1000 AS "c'%",
 		CASE WHEN i % 11 = 0 THEN 0 ELSE 1 + i % 7 * 0.3 END AS w,
-		CASE WHEN i % 500 <> 7 THEN ARRAY[i % 13, (i % 7) * 0.1, i % 3]::float8[] END AS p
+		CASE WHEN i % 500 <> 7 THEN ARRAY[i % 13, (i % 7) * 0.1, i % 3]::float8[] WHEN i % 1000 = 7 THEN ARRAY[NULL, i % 7, 1]::float8[] END AS p
 	FROM generate_series(%d, %d) i};
 my @shards = ([ 102008, 0, 1, 6000 ], [ 102009, 1, 6001, 6000 ], [ 102010, 2, 6001, 13000 ], [ 102011, 3, 13001, 19000 ],
 	[ 102012, 0, 19001, 20000 ]);
@@ -208,6 +208,11 @@ foreach my $case ([ $columns, 'm' ], [ $columns, q{m, 'w'} ], [ q{'{p}'}, 'p' ],
 }
 is($head->safe_psql('postgres', q{SELECT count(*) || ' ' || (max(greatest(bytes, received)) < 20000) FROM sent}), '20 true',
 	'each shard made its part');
+is($head->safe_psql('postgres', q{
+	SET client_min_messages = error;
+	SELECT kmeans_step('dist', '{p}', m)::text = kmeans_step('here', '{p}', m)::text, (kmeans_info(m)).nulls
+	FROM (SELECT kmeans_fit('here', '{p}', 3, nulls => 'mean', max_iter => 1) AS m) f}),
+	't|mean', 'shards fill in the means of the model');
 is($head->safe_psql('postgres', "SELECT kmeans_step('none', '{a}', kmeans_fit('here', '{a}', 2)) IS NULL"), 't', 'no rows in any shard: NULL');
 
 # ---- a table with one shard ----
@@ -224,6 +229,11 @@ is($head->safe_psql('postgres', q{
 	SELECT (SELECT array_agg(s::text ORDER BY k) FROM kmeans_scan('moved', '{a,b}', 2, 9) s) =
 		(SELECT array_agg(s::text ORDER BY k) FROM kmeans_scan('here', '{a,b}', 2, 9) s)}),
 	't', 'kmeans_scan() takes them in the order of the shards');
+is($head->safe_psql('postgres', q{
+	SET client_min_messages = error;
+	SELECT (SELECT array_agg(s::text ORDER BY k) FROM kmeans_scan('moved', '{p}', 2, 4, nulls => 'mean') s) =
+		(SELECT array_agg(s::text ORDER BY k) FROM kmeans_scan('here', '{p}', 2, 4, nulls => 'mean') s)}),
+	't', 'and fills in their means');
 
 my ($out, $err);
 $head->psql('postgres', q{SELECT count(*) FROM kmeans('dist', '{p}', 3)}, stdout => \$out, stderr => \$err);
@@ -251,6 +261,8 @@ fails(q{SELECT * FROM kmeans('dist', '{p}', 2, centroids => '{{1,2},{3,4}}')},
 	qr/ERROR:  shard \d+ of "dist" gave no answer\nDETAIL: .*2 in the coordinator, 3 in "dist_/, 'a worker has the error');
 fails(q{SELECT kmeans_step('dist', '{a,b}', m) FROM m},
 	qr/ERROR:  shard \d+ of "dist" gave no answer\nDETAIL: .*3 in the model, 2 in "dist_/, 'a worker has the error of a step');
+fails(q{SELECT * FROM kmeans('dist', '{p}', 3, nulls => 'mean')},
+	qr/ERROR:  nulls => 'mean' cannot be used with a distributed table\nHINT:  Fill in the means by a view/, 'means are of one server');
 fails(q{SELECT * FROM kmeans('dist', '{nosuch}', 2)}, qr/ERROR:  column "nosuch"/, 'the coordinator has the error');
 $workers[2]->safe_psql('postgres', 'ALTER TABLE dist_102010 RENAME TO gone');
 fails(q{SELECT * FROM kmeans('dist', '{a}', 2)}, qr/ERROR:  shard 102010 of "dist" gave no answer\nDETAIL: .*does not exist/, 'a shard is gone');
