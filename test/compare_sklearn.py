@@ -244,6 +244,17 @@ def missing_values(cur, table, bunch, k, share):
     ok(len(labels) == len(x) and (labels == theirs.labels_).all(),
        f"{table}, k = {k}: labels are those of SimpleImputer and KMeans")
 
+    # the option does the same, and its model to new rows
+    call = f"'{table}', '{{{','.join(columns)}}}', {k}, centroids => {sql_array(start)}, tol => 0, max_iter => 300, nulls => 'mean'"
+    cur.execute(f"CREATE TEMP TABLE m_{table} AS SELECT kmeans_fit({call}) AS m")
+    cur.execute(f"SELECT t.id, l.cluster, kmeans_predict(m, {', '.join('t.' + c for c in columns)}), fill FROM m_{table}, kmeans_info(m), "
+                f"kmeans_labels({call}) l JOIN {table} t ON t.ctid = l.ctid ORDER BY 1")
+    rows = cur.fetchall()
+    imputer = SimpleImputer(strategy="mean").fit(x)
+    ok([r[1] for r in rows] == theirs.labels_.tolist() and [r[2] for r in rows] == theirs.labels_.tolist(),
+       f"{table}, k = {k}: so are those of nulls => 'mean', of the fit and of its model")
+    ok(np.allclose(rows[0][3], imputer.statistics_, rtol=1e-13, atol=0), f"{table}: the means are those of SimpleImputer")
+
 
 def main():
     con = psycopg2.connect("")
