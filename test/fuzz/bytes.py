@@ -153,7 +153,8 @@ class Ways:
 
     def __init__(self, session):
         fits = ["kmeans_fit('t', '{x,y}', 3)", "kmeans_fit('t', '{a}', 2, weight_column => 'w', distance => 'cosine', nonfinite => 'skip')",
-                "kmeans_fit('t', '{x}', 2, standardize => true)", "kmeans_spectral_fit('t', '{x,y}', 2, 8, neighbors => 2)"]
+                "kmeans_fit('t', '{x}', 2, standardize => true)", "kmeans_spectral_fit('t', '{x,y}', 2, 8, neighbors => 2)",
+                "kmeans_fit('t', '{x,y}', 3, nulls => 'mean')"]
         sums = ["(SELECT feature_sum_partial(ARRAY[x, y * 1e200]) FROM t)"] + [
             f"(SELECT kmeans_step_partial((SELECT {f}), {p}) FROM t WHERE a[1] > 0)" for f, p in zip(fits[:3], ("x, y", "a", "x"))]
         get = lambda query: session.run(f"SELECT {query}", remember=False).value
@@ -180,14 +181,14 @@ class Ways:
             "again := length(kmeans_pass('t', '{a}', input.b, weight_column => nullif('w', left('w', input.i % 2))));", "false", [])
 
     def options(self, rng):
-        words = ["k-means++", "k-means||", "random", "euclidean", "cosine", "error", "skip", "cpu", "auto"] + WORDS
+        words = ["k-means++", "k-means||", "random", "euclidean", "cosine", "error", "skip", "mean", "cpu", "auto"] + WORDS
         word = lambda: rng.choice(words) if rng.random() < 0.7 else mutate_text(rng, rng.choice(words))
         inputs = []
         for _ in range(BATCH // 5):
             arguments = {"init": literal(word()), "n_init": str(rng.choice((0, 1, 2, -1))), "max_iter": str(rng.choice((0, 1, 5))),
                          "tol": f"'{rng.choice(('0', '-1', 'NaN', 'Infinity', '1e-300', '1e300'))}'::float8",
                          "distance": literal(word()), "standardize": rng.choice(("true", "false", "NULL")),
-                         "seed": rng.choice(("NULL", "-1", "9223372036854775807")), "nonfinite": literal(word()),
+                         "seed": rng.choice(("NULL", "-1", "9223372036854775807")), "nonfinite": literal(word()), "nulls": literal(word()),
                          "device": literal(rng.choice(("cpu", word()))),
                          "centroids": literal(rng.choice(("{{0,0,0},{1,1,1}}", "{}", "{1,2}", "{{NaN,1,1},{2,2,2}}", "{{1,NULL,1},{1,1,1}}")))}
             chosen = ", ".join(f"{n} => {arguments[n]}" for n in rng.sample(list(arguments), rng.randrange(1, 4)))

@@ -59,6 +59,7 @@ MODELS = {
     "given": "kmeans_fit('t', '{x,y}', 2, centroids => '{{0,0},{20,1}}')",
     "agg": "(SELECT kmeans_agg(a, 2) FROM t)",
     "spectral": "kmeans_spectral_fit('t', '{x,y}', 2, 8, neighbors => 2)",
+    "fill": "kmeans_fit('t', '{x,y}', 3, nulls => 'mean')",
 }
 for name, fit in MODELS.items():
     write(f"model-{name}.json", value(f"SELECT {fit}::text"))

@@ -371,7 +371,8 @@ class Rows:
         texts = [[None] * table.d if r[4] is None else r[4][1:-1].split(",") for r in rows] if table.array \
             else [r[4:] for r in rows]
         empty = np.array([[v in (None, "NULL") for v in t] for t in texts], bool).reshape(self.n, table.d)
-        self.null = empty.any(axis=1)
+        self.empty, self.null = empty, empty.any(axis=1)
+        self.no_array = np.array([table.array and r[4] is None for r in rows], bool)
         self.x = np.array([[0.0 if v in (None, "NULL") else float(v) for v in t] for t in texts]).reshape(self.n, table.d)
 
     def judge(self, table, weighted, cosine, skip):

@@ -16,6 +16,7 @@ from problem_attack import FIRST, PLAIN, SETTINGS, Attack, campaign, floats, pro
 from problem_oracle import close
 from problem_tables import SHAPES, Table
 import problem_after  # noqa: F401 - whose problems join these
+import problem_nulls  # noqa: F401
 import problem_sums  # noqa: F401
 
 # What a model says of how and how fast it was made
@@ -185,6 +186,7 @@ REFUSED = [  # what to write instead of what, and the answer
     (dict(init="best"), "22023", 'invalid value for init: "best"'),
     (dict(distance="manhattan"), "22023", 'invalid value for distance: "manhattan"'),
     (dict(nonfinite="ignore"), "22023", 'invalid value for nonfinite: "ignore"'),
+    (dict(nulls="partial"), "22023", 'invalid value for nulls: "partial"'),
     (dict(weight_column="nowhere"), "42703", 'column "nowhere" of relation'),
     (dict(nonfinite=None), "22004", "nonfinite must not be NULL"),
 ]
