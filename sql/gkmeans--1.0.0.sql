@@ -46,7 +46,7 @@ CREATE FUNCTION kmeans_predict(model kmeans_model, VARIADIC point "any") RETURNS
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
 
 COMMENT ON FUNCTION kmeans_predict(kmeans_model, "any") IS
-    'number (0-based) of the cluster whose centroid is nearest to a point: one array of d numbers (smallint, int, bigint, real, float8, numeric, or a type with a cast to real[] such as vector), or d numbers one by one; NULL when a feature is NULL; error for NaN, infinity and another number of features than the model has';
+    'number (0-based) of the cluster whose centroid is nearest to a point: one array of d numbers (smallint, int, bigint, real, float8, numeric, or a type with a cast to real[] such as vector), or d numbers one by one; NULL when a feature is NULL that the model has no mean for (nulls => ''mean''); error for NaN, infinity and another number of features than the model has';
 
 CREATE FUNCTION kmeans_distance(model kmeans_model, VARIADIC point "any") RETURNS double precision
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
@@ -685,7 +685,7 @@ CREATE AGGREGATE kmeans_step(model kmeans_model, VARIADIC point "any") (
     PARALLEL = SAFE
 );
 COMMENT ON AGGREGATE kmeans_step(kmeans_model, VARIADIC "any") IS
-    'one Lloyd iteration: assigns each point to the nearest centroid of the model and returns the model with the means as centroids (iterations + 1, same order and preparation); rows with a NULL feature are left out and counted; a cluster without points keeps its centroid, but the first such cluster moves to the point farthest from all centroids';
+    'one Lloyd iteration: assigns each point to the nearest centroid of the model and returns the model with the means as centroids (iterations + 1, same order and preparation); rows with a NULL feature are left out and counted, unless the model has means for them; a cluster without points keeps its centroid, but the first such cluster moves to the point farthest from all centroids';
 
 CREATE AGGREGATE kmeans_step(model kmeans_model, point float8[]) (
     SFUNC = kmeans_step_add_array,

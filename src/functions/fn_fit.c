@@ -246,7 +246,7 @@ read_points(Points *p, const KmLabelWant *want, KmReadEnd *end)
 	};
 
 	if (o->fill_nulls && fit->fill.value == NULL)
-		fit->fill = km_read_means(fit->source, o->skip_nonfinite);
+		fit->fill = km_read_means(fit->host, fit->source, o->skip_nonfinite);
 	read.fill = fit->fill;
 	memset(&p->tables, 0, sizeof(p->tables));
 	if (p->rescan)

@@ -12,6 +12,8 @@
 #include "pg/pg.h"
 #include "relation/rel_executor.h"
 
+#define PROGRESS_ROWS	1024
+
 typedef struct Means
 {
 	DestReceiver pub;			/* must be first */
@@ -30,6 +32,14 @@ begin_means(void *arg, int d)
 	m->count = MemoryContextAllocZero(m->rows.context, d * sizeof(int64));
 }
 
+static void
+report(const Means *m)
+{
+	GkProgress	progress = {.phase = "load",.rows = m->rows.origin.number,.inertia = -1};
+
+	km_progress_report(&progress);
+}
+
 static bool
 add_row(TupleTableSlot *slot, DestReceiver *self)
 {
@@ -37,7 +47,8 @@ add_row(TupleTableSlot *slot, DestReceiver *self)
 
 	if (km_read_row(&m->rows, slot) != KM_ROW_KEPT)
 		return true;
-	m->kept++;
+	if (++m->kept % PROGRESS_ROWS == 0)
+		report(m);
 	for (int j = 0; j < m->rows.d; j++)
 	{
 		if (m->rows.missing[j])
@@ -80,7 +91,7 @@ throw_no_mean(const Means *m, int j)
 }
 
 KmFill
-km_read_means(const KmSource *source, bool skip_nonfinite)
+km_read_means(KmPgHost *host, const KmSource *source, bool skip_nonfinite)
 {
 	Means		m = {.pub = *None_Receiver,.rows = {.origin.source = source,.rules.skip_nonfinite = skip_nonfinite,
 	.keep_nulls = true,.begin = begin_means,.context = CurrentMemoryContext}};
@@ -88,6 +99,7 @@ km_read_means(const KmSource *source, bool skip_nonfinite)
 
 	m.pub.receiveSlot = add_row;
 	m.rows.arg = &m;
+	km_progress_begin(km_host_context(host), source->relid);
 	km_query_run(source, &m.pub, by_executor);
 	if (m.kept == 0)
 		return (KmFill) {0, NULL};

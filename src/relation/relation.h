@@ -229,7 +229,7 @@ extern void km_read_end(KmReadEnd *end);
  * Read the rows for the exact mean of each feature over its values that are not NULL, in the
  * caller's memory; ERROR for a feature that has none.  No value: there are no rows.
  */
-extern KmFill km_read_means(const KmSource *source, bool skip_nonfinite);
+extern KmFill km_read_means(struct KmPgHost *host, const KmSource *source, bool skip_nonfinite);
 
 /* The rows' aux columns, unpacked. */
 extern void km_row_id(const KmTables *tables, const uint32_t *const *aux, int row, KmRowId *out);
