@@ -106,6 +106,9 @@ SELECT kmeans_predict(model, NULL::real, 7.5::real, 4::real) = kmeans_predict(mo
        kmeans_predict(model, NULL) AS no_point, kmeans_predict(model, NULL::float8[]) AS no_array, kmeans_predict(NULL, 1, 2, 3) AS no_model,
        (SELECT count(*) FROM kmeans_nearest(model, ARRAY[NULL, 7.5, 4], 2)) AS nearest
 FROM own, kept k;
+SELECT kmeans_predict(m, NULL::int) = kmeans_predict(m, kept.a) AS one_feature, kmeans_predict(m, ARRAY[NULL]::real[]) = kmeans_predict(m, kept.a) AS array,
+       kmeans_predict(m, NULL::real[]) AS no_array, (SELECT count(*) FROM kmeans_nearest(m, NULL::int, 2)) AS nearest
+FROM kmeans_fit('measured', '{a}', 3, nulls => 'mean') m, kept;
 SELECT kmeans_predict(model, NULL, 7.5) FROM own;
 SELECT kmeans_predict(model, 'NaN', NULL, 4) FROM own;
 SELECT model AS model_text FROM own \gset
