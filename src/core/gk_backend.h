@@ -120,12 +120,16 @@ typedef struct GkIngestBackend
 	GkStatus	(*prepare) (GkSession *session, const GkPrep *prep, GkMoments *moments, GkError *err);
 } GkIngestBackend;
 
-/* Result of one Lloyd pass; arrays are the caller's, k_max long. */
+/*
+ * Result of one Lloyd pass; arrays are the caller's, k_max long.  Under GK_MANHATTAN a sum is the cluster's
+ * median, as the sum of one point: the mass is 1.
+ */
 typedef struct GkStep
 {
 	gk_int128  *sum;			/* [k][d]: units of 2^(expo_j - 40), weighted 2^(expo_j - 80) */
 	gk_int128  *mass;			/* [k]: points; weighted: units of 2^-40 */
 	int64_t    *count;			/* [k]: points */
+	gk_int128	cost;			/* of gk_medians_backend: sum of the distances, gk_d2_fixed */
 } GkStep;
 
 /* Result of the final pass. */
@@ -214,6 +218,9 @@ struct GkBackend
 };
 
 extern const GkBackend gk_cpu_backend;
+
+/* Under GK_MANHATTAN, whatever was chosen: gk_medians.h. */
+extern const GkBackend gk_medians_backend;
 
 /* A pass failed: may the CPU do it again?  The host is asked (GkHost.device_failed). */
 bool		gk_go_on_with_cpu(const GkHost *host, const GkBackend *backend, GkStatus st, const GkError *err);

@@ -161,7 +161,8 @@ bool		gk_parallel_for(const GkHost *host, int64_t jobs, GkJob fn, void *arg);
 typedef enum GkDistance
 {
 	GK_EUCLIDEAN = 0,
-	GK_COSINE = 1
+	GK_COSINE = 1,
+	GK_MANHATTAN = 2			/* centroids are medians; fits on the CPU, gk_medians.h */
 } GkDistance;
 
 typedef enum GkInit
@@ -317,7 +318,7 @@ typedef struct GkModel
 	int			iterations;		/* of the winning run */
 	bool		converged;
 	double		inertia;		/* original units; standardised units with standardize; sum of (1 - cosine)
-								 * for GK_COSINE */
+								 * for GK_COSINE, of distances for GK_MANHATTAN */
 	double	   *centroids;		/* [k][d] original units */
 	int64_t    *size;			/* [k] points */
 	double	   *cluster_inertia;	/* [k] */
@@ -358,6 +359,9 @@ bool		gk_prepare_point(const GkPrep *prep, const double *point, float *out);
 /* Distance in original units from a canonical squared distance. */
 double		gk_distance_from_d2(const GkPrep *prep, float d2);
 
+/* The squared movement of centroids, original units. */
+double		gk_shift_from_d2(const GkPrep *prep, double d2);
+
 /* What one d2 contributes to the inertia, original units. */
 double		gk_inertia_from_d2(const GkPrep *prep, double d2);
 
@@ -366,6 +370,16 @@ int			gk_nearest(const float *point, int d, const float *centroids, int k, float
 
 /* Canonical squared distances of one prepared point to all k centroids; best CPU kernel. */
 void		gk_distances(const float *point, int d, const float *centroids, int k, float *d2);
+
+/* The same two under GK_MANHATTAN, whose distances are not squared. */
+int			gk_l1_nearest(const float *point, int d, const float *centroids, int k, float *distance);
+void		gk_l1_distances(const float *point, int d, const float *centroids, int k, float *distance);
+
+static inline int
+gk_nearest_by(GkDistance by, const float *point, int d, const float *centroids, int k, float *d2)
+{
+	return by == GK_MANHATTAN ? gk_l1_nearest(point, d, centroids, k, d2) : gk_nearest(point, d, centroids, k, d2);
+}
 
 /* ---- the points ---- */
 

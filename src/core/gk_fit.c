@@ -58,7 +58,7 @@ keep_run(GkEngine *e, const GkRun *r, GkModel *m, GkError *err)
 	for (int i = 0; i < iters; i++)
 	{
 		m->history_inertia[i] = gk_engine_inertia(e->pts, r->history_inertia[i]);
-		m->history_shift[i] = gk_inertia_from_d2(&e->pts->prep, r->history_shift[i]);
+		m->history_shift[i] = gk_shift_from_d2(&e->pts->prep, r->history_shift[i]);
 	}
 	return keep_clusters(e, m, err);
 }
@@ -355,7 +355,7 @@ finish_rows(GkEngine *e, const GkLabelSink *sink, GkModel *model, GkError *err)
 	GkStatus	st = gk_engine_alloc(e, err);
 
 	if (st == GK_OK)
-		st = open_session(e, model->k, 1, 0.0, e->opt, err);
+		st = open_session(e, model->k, 0, 0.0, e->opt, err);
 	if (st == GK_OK)
 	{
 		e->k = model->k;
@@ -438,7 +438,7 @@ label_on(const GkBackend *backend, GkStore *store, const GkModel *model,
 	if (f == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	gk_model_prepare(&e.pts->prep, model->centroids, model->k, f);
-	st = open_session(&e, model->k, 1, 0.0, NULL, err);
+	st = open_session(&e, model->k, 0, 0.0, NULL, err);
 	if (st == GK_OK && sink->again != NULL)
 		sink->again(sink->ctx);
 	if (st == GK_OK)
@@ -446,6 +446,12 @@ label_on(const GkBackend *backend, GkStore *store, const GkModel *model,
 	backend->close(e.session);
 	gk_free(e.host, f);
 	return st;
+}
+
+static const GkBackend *
+backend_of(const GkStore *store, const GkBackend *chosen)
+{
+	return store->pts.prep.distance == GK_MANHATTAN ? &gk_medians_backend : chosen;
 }
 
 static const GkLabelSink *
@@ -468,6 +474,7 @@ gk_fit(GkStore *store, const GkBackend *backend, const GkOptions *options,
 	GkStatus	st;
 
 	memset(model, 0, sizeof(*model));
+	backend = backend_of(store, backend);
 	/* the CPU cannot go on with points that it cannot read */
 	if (store->reader != NULL)
 		return fit_on(backend, store, options, sink, model, err);
@@ -484,6 +491,7 @@ gk_label(GkStore *store, const GkBackend *backend, const GkModel *model,
 	Resume		r = {.sent = 0};
 	GkStatus	st;
 
+	backend = backend_of(store, backend);
 	if (store->reader != NULL)
 		return label_on(backend, store, model, sink, err);
 	st = label_on(backend, store, model, resume_sink(&r, sink, store), err);

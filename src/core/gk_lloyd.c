@@ -139,6 +139,8 @@ update(GkEngine *e, double *shift, double *inertia)
 		*shift += e->moved[i];
 		*inertia -= e->explained[i];
 	}
+	if (e->pts->prep.distance == GK_MANHATTAN)
+		*inertia = gk_i128_to_double(e->step.cost) * gk_pow2(e->pts->d2_expo - 80);
 	if (*inertia < 0.0)
 		*inertia = 0.0;
 	return GK_OK;
@@ -178,7 +180,7 @@ gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 		{
 			GkProgress	p = {.phase = "iterate",.run = run + 1,.iteration = it + 1,.max_iter = opt->max_iter,
 				.rows = e->pts->n,.inertia = gk_engine_inertia(e->pts, r->history_inertia[it]),
-			.shift = gk_inertia_from_d2(&e->pts->prep, shift)};
+			.shift = gk_shift_from_d2(&e->pts->prep, shift)};
 
 			e->host->progress(e->host->ctx, &p);
 		}

@@ -27,13 +27,21 @@ gk_model_prepare(const GkPrep *prep, const double *centroids, int k, float *out)
 double
 gk_inertia_from_d2(const GkPrep *prep, double d2)
 {
+	if (prep->distance == GK_MANHATTAN)
+		return gk_ldexp(d2, -prep->unit_exp);
 	return gk_ldexp(d2, -2 * prep->unit_exp - (prep->distance == GK_COSINE ? 1 : 0));
+}
+
+double
+gk_shift_from_d2(const GkPrep *prep, double d2)
+{
+	return prep->distance == GK_MANHATTAN ? gk_ldexp(d2, -2 * prep->unit_exp) : gk_inertia_from_d2(prep, d2);
 }
 
 double
 gk_distance_from_d2(const GkPrep *prep, float d2)
 {
-	if (prep->distance == GK_COSINE)
+	if (prep->distance != GK_EUCLIDEAN)
 		return gk_inertia_from_d2(prep, d2);
 	return gk_ldexp(sqrt((double) d2), -prep->unit_exp);
 }

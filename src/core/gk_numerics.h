@@ -9,6 +9,7 @@
  *    an integer of at most 41 bits times a power of two.
  * 2. Canonical distance: t = x_j - c_j; s = fmaf(t, t, s), j in order, float32.
  *    The label is the argmin, ties to the lowest cluster number.
+ *    Under GK_MANHATTAN: gk_l1(), s = s + |x_j - c_j|, two roundings each.
  * 3. Sums are sums of those integers: exact, so associative.
  *    Unweighted Feature Sum: units of 2^(expo_j - 40).
  *    Weights are scaled by a power of two to at most 1 and are float32 on the
@@ -180,6 +181,17 @@ gk_d2(const float *x, size_t xs, const float *c, int d)
 
 		s = gk_fmaf(t, t, s);
 	}
+	return s;
+}
+
+/* The Manhattan distance, in d2's place under GK_MANHATTAN: |x_j - c_j| rounded, then added, j in order. */
+GK_HD float
+gk_l1(const float *x, size_t xs, const float *c, int d)
+{
+	float		s = 0.0f;
+
+	for (int j = 0; j < d; j++)
+		s += fabsf(x[(size_t) j * xs] - c[j]);
 	return s;
 }
 

@@ -141,6 +141,17 @@ typedef struct GkCpuExponion
 	size_t		scratch_bytes;
 } GkCpuExponion;
 
+/* gk_medians_step.c */
+typedef struct GkCpuMedians
+{
+	int32_t    *label;			/* [all_rows] */
+	float	   *distance;		/* [all_rows] */
+	float	   *value;			/* [n]: a feature, cluster by cluster */
+	float	   *near;			/* [threads]: values around a median */
+	int64_t    *count;
+	float	   *median;			/* [k] */
+} GkCpuMedians;
+
 struct GkSession
 {
 	const GkCore *core;
@@ -165,6 +176,7 @@ struct GkSession
 	GkCpuHamerly hamerly;
 	GkCpuExponion exponion;
 	GkCpuDot	dot;
+	GkCpuMedians medians;
 	/* The last step, for GK_DELTA. */
 	int			previous_k;		/* clusters; 0: nothing is known */
 	int64_t		changed;		/* rows that changed their label in it */

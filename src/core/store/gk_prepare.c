@@ -151,7 +151,7 @@ choose_weight_grid(GkStore *s, GkError *err)
 	return GK_ERR_RANGE;
 }
 
-/* (2 * 2^expo)^2 summed over the features, rounded up to a power of two. */
+/* (2 * 2^expo)^2, or 2 * 2^expo, summed over the features, rounded up to a power of two. */
 int
 gk_bound_d2(const GkPrep *prep)
 {
@@ -159,7 +159,7 @@ gk_bound_d2(const GkPrep *prep)
 	int			e;
 
 	for (int j = 0; j < prep->d; j++)
-		sum += gk_pow2(2 * prep->expo[j] + 2);
+		sum += gk_pow2(prep->distance == GK_MANHATTAN ? prep->expo[j] + 1 : 2 * prep->expo[j] + 2);
 	frexp(sum, &e);
 	return e;
 }
