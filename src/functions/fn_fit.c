@@ -393,6 +393,9 @@ km_fit_run(KmFit *fit, const KmLabelWant *want)
 	GkStatus	st;
 	GkError		err;
 
+	if (p.rescan)
+		kmeans_refuse_manhattan(fit->options.engine.distance,
+								fit->schema != NULL ? "a distributed table" : "gkmeans.strategy 'scan'");
 	if (p.rescan && is_sampled(fit))
 		refuse_sample(fit);
 	if (fit->schema != NULL)

@@ -33,6 +33,7 @@ static const struct config_enum_entry init_words[] = {
 static const struct config_enum_entry distance_words[] = {
 	{"euclidean", GK_EUCLIDEAN, false},
 	{"cosine", GK_COSINE, false},
+	{"manhattan", GK_MANHATTAN, false},
 	{NULL, 0, false}
 };
 
@@ -174,6 +175,29 @@ km_parse_samples(FunctionCallInfo fcinfo, int first, KmFitOptions *out)
 	out->engine.fit_sample = parse_sample(fcinfo, first + 1, "fit_sample", out->engine.k);
 }
 
+/* What k-medians cannot do; they run on the CPU. */
+static void
+check_manhattan(KmFitOptions *out)
+{
+	const GkOptions *o = &out->engine;
+
+	if (o->distance != GK_MANHATTAN)
+		return;
+	if (out->device == GK_DEVICE_GPU)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("distance 'manhattan' runs on the CPU only"),
+				 errhint("Use device => 'cpu' or 'auto'.")));
+	out->device = GK_DEVICE_CPU;
+	if (out->weight_column != NULL)
+		kmeans_refuse_manhattan(o->distance, "weight_column");
+	if (o->init == GK_INIT_PARALLEL || o->init == GK_INIT_HIERARCHICAL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("init '%s' cannot be used with distance 'manhattan'", kmeans_init_words[o->init]),
+				 errhint("Use init => 'k-means++' or 'random', or give centroids.")));
+}
+
 void
 km_refuse_fill(const KmFitOptions *options, const char *where)
 {
@@ -208,6 +232,7 @@ km_parse_options(FunctionCallInfo fcinfo, int first, int k, KmFitOptions *out)
 	o->feature_sum = gkmeans_feature_sum;
 	o->mass_sum = gkmeans_mass_sum;
 
+	check_manhattan(out);
 	if (o->standardize && o->distance == GK_COSINE)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -204,10 +204,19 @@ measure_all(Predictor *s, int *k)
 	for (int i = 0; i < s->model->k; i += slice)
 	{
 		CHECK_FOR_INTERRUPTS();
-		gk_distances(s->prepared, d, s->model->centroids + (int64) i * d, Min(slice, s->model->k - i), s->d2 + i);
+		(s->model->prep.distance == GK_MANHATTAN ? gk_l1_distances : gk_distances)
+			(s->prepared, d, s->model->centroids + (int64) i * d, Min(slice, s->model->k - i), s->d2 + i);
 	}
 	*k = s->model->clusters > 0 ? s->model->clusters : s->model->k;
 	return s->model->clusters > 0 ? nearest_by_cluster(s) : s->d2;
+}
+
+static int
+nearest_of(const Predictor *s, float *d2)
+{
+	const KmPrepared *m = s->model;
+
+	return gk_nearest_by(m->prep.distance, s->prepared, m->prep.d, m->centroids, m->k, d2);
 }
 
 /* kmeans_predict(model kmeans_model, VARIADIC point "any") returns int */
@@ -220,7 +229,7 @@ kmeans_predict(PG_FUNCTION_ARGS)
 
 	if (s == NULL)
 		PG_RETURN_NULL();
-	nearest = gk_nearest(s->prepared, s->model->prep.d, s->model->centroids, s->model->k, &d2);
+	nearest = nearest_of(s, &d2);
 	PG_RETURN_INT32(s->model->clusters > 0 ? s->model->cluster[nearest] : nearest);
 }
 
@@ -233,7 +242,7 @@ kmeans_distance(PG_FUNCTION_ARGS)
 
 	if (s == NULL)
 		PG_RETURN_NULL();
-	gk_nearest(s->prepared, s->model->prep.d, s->model->centroids, s->model->k, &d2);
+	nearest_of(s, &d2);
 	PG_RETURN_FLOAT8(gk_distance_from_d2(&s->model->prep, d2));
 }
 
@@ -249,7 +258,7 @@ kmeans_normalized_distance(PG_FUNCTION_ARGS)
 		PG_RETURN_NULL();
 	if (s->model->clusters > 0)
 		kmeans_model_refuse_spectral(PG_GETARG_KMEANS_MODEL(0), "kmeans_normalized_distance()");
-	nearest = gk_nearest(s->prepared, s->model->prep.d, s->model->centroids, s->model->k, &d2);
+	nearest = nearest_of(s, &d2);
 	PG_RETURN_FLOAT8(km_normalized(gk_distance_from_d2(&s->model->prep, d2), s->model->unit[nearest]));
 }
 
@@ -287,6 +296,7 @@ kmeans_memberships(PG_FUNCTION_ARGS)
 
 	if (s == NULL)
 		PG_RETURN_NULL();
+	kmeans_refuse_manhattan(s->model->prep.distance, "kmeans_memberships()");
 	d2 = measure_all(s, &k);
 	share = palloc(k * sizeof(double));
 	for (int i = 0; i < k; i++)

@@ -154,7 +154,7 @@ extern int	km_centroid_slice(int d);
 
 /*
  * Each cluster's unit: the root of the mean squared distance of the rows it was made from; under
- * the cosine distance their mean, because inertia is not of squares there.
+ * another distance their mean, because inertia is not of squares there.
  */
 extern void km_cluster_units(const GkModel *m, double *unit);
 

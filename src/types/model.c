@@ -36,7 +36,7 @@
 const char *const kmeans_init_words[KMEANS_INITS] = {
 	"k-means++", "k-means||", "random", "centroids", "warm_start", "hierarchical"
 };
-const char *const kmeans_distance_words[KMEANS_DISTANCES] = {"euclidean", "cosine"};
+const char *const kmeans_distance_words[KMEANS_DISTANCES] = {"euclidean", "cosine", "manhattan"};
 
 /* by whether a model has a fill */
 const char *const kmeans_nulls_words[2] = {"skip", "mean"};
@@ -249,6 +249,16 @@ kmeans_model_from_datum(Datum datum)
 				 errmsg("kmeans_model of %d clusters with %d features has a wrong size, %u bytes",
 						v->k, v->d, VARSIZE(v))));
 	return v;
+}
+
+void
+kmeans_refuse_manhattan(GkDistance distance, const char *what)
+{
+	if (distance == GK_MANHATTAN)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("%s cannot be used with distance 'manhattan'", what),
+				 errhint("Use distance => 'euclidean'.")));
 }
 
 void

@@ -117,6 +117,9 @@ extern char **kmeans_model_columns(const KmeansModel *v);
 extern void kmeans_model_put(StringInfo buf, const KmeansModel *v, int encoding);
 extern KmeansModel *kmeans_model_get(StringInfo buf, int encoding);
 
+/* An ERROR if the distance is 'manhattan'. */
+extern void kmeans_refuse_manhattan(GkDistance distance, const char *what);
+
 /* An ERROR if the clusters of a model are not those of its centroids; what: that cannot be had. */
 extern void kmeans_model_refuse_spectral(const KmeansModel *v, const char *what);
 
@@ -134,7 +137,7 @@ extern const char *const kmeans_nulls_words[];
 #define KMEANS_LAPLACIANS	(GK_LAPLACIAN_UNNORMALIZED + 1)
 #define KMEANS_CHOICES		(GK_CHOICE_GAP + 1)
 #define KMEANS_INITS		(GK_INIT_HIERARCHICAL + 1)
-#define KMEANS_DISTANCES	(GK_COSINE + 1)
+#define KMEANS_DISTANCES	(GK_MANHATTAN + 1)
 
 /*
  * For the input functions: raise an error with this SQLSTATE unless the model

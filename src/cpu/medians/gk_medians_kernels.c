@@ -19,7 +19,7 @@ typedef int32_t Ints __attribute__((vector_size(LANES * 4), aligned(4), may_alia
 
 /* *s: distances of LANES rows to one centroid. */
 INLINE void
-distances(const float *x, size_t stride, const float *c, int d, Floats *s)
+distances(const float *x, size_t stride, const float *c, int d, Floats * s)
 {
 	Floats		sum = {0};
 
@@ -43,7 +43,7 @@ assign(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *
 		Ints		nearest = {0};
 
 		if (label != NULL && k0 == 0)
-			best = best * 0.0f + INFINITY;
+			best = (Floats) {0} + INFINITY;
 		else if (label != NULL)
 			nearest = *(Ints *) (label + i);
 		for (int k = k0; k < k1; k++)
