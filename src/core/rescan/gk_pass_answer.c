@@ -116,7 +116,7 @@ static GkStatus
 step(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 {
 	size_t		kd = (size_t) p->pass->k * p->chunk_answer.d;
-	GkStep		out = {p->chunk_answer.i128, p->chunk_answer.i128 + kd, p->chunk_answer.i64};
+	GkStep		out = {.sum = p->chunk_answer.i128,.mass = p->chunk_answer.i128 + kd,.count = p->chunk_answer.i64};
 
 	return b->step(s, p->pass->centroids, p->pass->k, &out, err);
 }

@@ -172,6 +172,7 @@ walk_part(Step *p, int64_t part, Piece each)
 static void
 count_piece(Step *p, int64_t *count, const GkChunk *chunk, int row, int rows, const int32_t *label)
 {
+	(void) p, (void) chunk, (void) row;
 	for (int i = 0; i < rows; i++)
 		count[label[i]]++;
 }
@@ -188,12 +189,14 @@ move_piece(Step *p, int64_t *next, const GkChunk *chunk, int row, int rows, cons
 static void
 count_part(void *arg, int64_t part, int thread)
 {
+	(void) thread;
 	walk_part(arg, part, count_piece);
 }
 
 static void
 move_part(void *arg, int64_t part, int thread)
 {
+	(void) thread;
 	walk_part(arg, part, move_piece);
 }
 
