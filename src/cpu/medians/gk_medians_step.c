@@ -51,6 +51,8 @@ assign_block(GkSession *s, void *arg, const GkBlock *b)
 
 /* Values that a thread has room for beside those of all rows. */
 #define NEAR_ROOM	(1 << 16)
+/* Values that are looked at in one go. */
+#define NEAR_BLOCK		4096
 /* Clusters of fewer rows are not sampled. */
 #define FEW_ROWS	2048
 #define MAX_SAMPLE	16384
@@ -96,6 +98,26 @@ gk_select(float *v, int64_t count, int64_t n)
 	return v[n];
 }
 
+/* Count values below low, up to low and up to high. */
+static void
+count_block(const float *v, int rows, float low, float high, int64_t *below, int64_t *to_low, int64_t *to_high)
+{
+	int			a = 0,
+				b = 0,
+				c = 0;
+
+#pragma omp simd reduction(+: a, b, c)
+	for (int i = 0; i < rows; i++)
+	{
+		a += v[i] < low;
+		b += v[i] <= low;
+		c += v[i] <= high;
+	}
+	*below += a;
+	*to_low += b;
+	*to_high += c;
+}
+
 /*
  * The n-th smallest of many values: a sample of them says between which two it is, all but surely, and few
  * others are there (Floyd and Rivest, "Expected time bounds for selection", 1975).
@@ -116,15 +138,18 @@ select_of_many(float *v, int64_t count, int64_t n, float *near)
 		near[i] = v[i * (count / sample)];
 	low = gk_select(near, sample, sample / 2 - margin);
 	high = gk_select(near, sample, sample / 2 + margin);
-	for (int64_t i = 0; i < count; i++)
+	for (int64_t first = 0; first < count; first += NEAR_BLOCK)
 	{
-		near[inside] = v[i];
-		below += v[i] < low;
-		to_low += v[i] <= low;
-		to_high += v[i] <= high;
-		inside += (v[i] > low) & (v[i] < high);
-		if (inside == NEAR_ROOM)
+		int			rows = count - first < NEAR_BLOCK ? (int) (count - first) : NEAR_BLOCK;
+
+		if (inside > NEAR_ROOM - NEAR_BLOCK)
 			return gk_select(v, count, n);
+		count_block(v + first, rows, low, high, &below, &to_low, &to_high);
+		for (const float *x = v + first; x < v + first + rows; x++)
+		{
+			near[inside] = *x;
+			inside += (*x > low) & (*x < high);
+		}
 	}
 	if (n < below || n >= to_high)
 		return gk_select(v, count, n);
