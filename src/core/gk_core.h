@@ -375,11 +375,8 @@ void		gk_distances(const float *point, int d, const float *centroids, int k, flo
 int			gk_l1_nearest(const float *point, int d, const float *centroids, int k, float *distance);
 void		gk_l1_distances(const float *point, int d, const float *centroids, int k, float *distance);
 
-static inline int
-gk_nearest_by(GkDistance by, const float *point, int d, const float *centroids, int k, float *d2)
-{
-	return by == GK_MANHATTAN ? gk_l1_nearest(point, d, centroids, k, d2) : gk_nearest(point, d, centroids, k, d2);
-}
+/* The one of a model's distance. */
+int			gk_nearest_by(GkDistance by, const float *point, int d, const float *centroids, int k, float *d2);
 
 /* ---- the points ---- */
 
