@@ -146,10 +146,10 @@ typedef struct GkCpuMedians
 {
 	int32_t    *label;			/* [all_rows] */
 	float	   *distance;		/* [all_rows] */
-	float	   *value;			/* [n]: a feature, cluster by cluster */
+	float	   *value;			/* [features at a time][n]: cluster by cluster */
 	float	   *near;			/* [threads]: values around a median */
 	int64_t    *count;
-	float	   *median;			/* [k] */
+	float	   *median;			/* [features at a time][k] */
 } GkCpuMedians;
 
 struct GkSession

@@ -1,7 +1,7 @@
 /*
  * gk_medians_step.c - an iteration of k-medians: labels, then the median of each cluster's feature.
  *
- * A feature at a time: each part of the rows puts its values where its clusters' begin in an array of all
+ * A few features at a time: each part of the rows puts its values where its clusters' begin in an array of all
  * rows, then each cluster's are selected from.  Which of them is at the median's place depends on no order.
  */
 #include <math.h>
@@ -21,11 +21,15 @@ typedef struct Step
 	int			parts;
 	int64_t    *count;			/* [parts][k] of rows; then where the next one's value goes */
 	int64_t    *begin;			/* [k + 1] of each cluster's values */
-	float	   *value;			/* [rows] of the feature */
+	float	   *value;			/* [GROUP][rows] of features */
 	float	   *near;			/* [threads][NEAR_ROOM] */
-	int			feature;
-	float	   *median;			/* [k] */
+	int			feature;		/* the first of those */
+	int			features;
+	float	   *median;			/* [GROUP][k] */
 } Step;
+
+/* Features at a time: a row's values of all go to the same place. */
+#define GROUP			4
 
 /* ---- labels ---- */
 
@@ -159,15 +163,16 @@ select_of_many(float *v, int64_t count, int64_t n, float *near)
 }
 
 static void
-select_cluster(void *arg, int64_t c, int thread)
+select_cluster(void *arg, int64_t job, int thread)
 {
 	Step	   *p = arg;
+	int64_t		c = job % p->k;
 	int64_t		count = p->begin[c + 1] - p->begin[c];
-	float	   *v = p->value + p->begin[c];
+	float	   *v = p->value + job / p->k * p->s->pts->n + p->begin[c];
 
 	if (count == 0)
 		return;
-	p->median[c] = count < FEW_ROWS ? gk_select(v, count, (count - 1) / 2) :
+	p->median[job] = count < FEW_ROWS ? gk_select(v, count, (count - 1) / 2) :
 		select_of_many(v, count, (count - 1) / 2, p->near + (size_t) thread * NEAR_ROOM);
 }
 
@@ -207,8 +212,27 @@ move_piece(Step *p, int64_t *next, const GkChunk *chunk, int row, int rows, cons
 {
 	const float *x = chunk->data + (size_t) p->feature * chunk->stride + row;
 
-	for (int i = 0; i < rows; i++)
-		p->value[next[label[i]]++] = x[i];
+	size_t		stride = chunk->stride;
+	int64_t		n = p->s->pts->n;
+
+	if (p->features == GROUP)
+		for (int i = 0; i < rows; i++)
+		{
+			float	   *to = p->value + next[label[i]]++;
+
+			to[0] = x[i];
+			to[n] = x[stride + i];
+			to[2 * n] = x[2 * stride + i];
+			to[3 * n] = x[3 * stride + i];
+		}
+	else
+		for (int i = 0; i < rows; i++)
+		{
+			float	   *to = p->value + next[label[i]]++;
+
+			for (int j = 0; j < p->features; j++)
+				to[j * n] = x[j * stride + i];
+		}
 }
 
 static void
@@ -246,7 +270,7 @@ places(Step *p)
 	p->begin[p->k] = at;
 }
 
-/* After a feature each place is the next part's: go back. */
+/* After a group of features each place is the next part's: go back. */
 static void
 places_again(Step *p)
 {
@@ -266,16 +290,19 @@ find_medians(Step *p, GkStep *out)
 	if (!s->core->parallel_for(host, p->parts, count_part, p))
 		return GK_STOPPED;
 	places(p);
-	for (p->feature = 0; p->feature < d; p->feature++)
+	for (p->feature = 0; p->feature < d; p->feature += GROUP)
 	{
+		p->features = d - p->feature < GROUP ? d - p->feature : GROUP;
 		if (!s->core->parallel_for(host, p->parts, move_part, p) ||
-			!s->core->parallel_for(host, p->k, select_cluster, p) ||
+			!s->core->parallel_for(host, (int64_t) p->k * p->features, select_cluster, p) ||
 			(host->poll != NULL && host->poll(host->ctx)))
 			return GK_STOPPED;
 		places_again(p);
-		for (int c = 0; c < p->k; c++)
-			if (p->begin[c] < p->begin[c + 1])
-				out->sum[(size_t) c * d + p->feature] = gk_fixed(p->median[c], s->inv[p->feature]);
+		for (int j = 0; j < p->features; j++)
+			for (int c = 0; c < p->k; c++)
+				if (p->begin[c] < p->begin[c + 1])
+					out->sum[(size_t) c * d + p->feature + j] = gk_fixed(p->median[(size_t) j * p->k + c],
+																		 s->inv[p->feature + j]);
 	}
 	for (int c = 0; c < p->k; c++)
 	{
@@ -295,10 +322,10 @@ make_room(GkSession *s, Step *p)
 	p->parts = s->pts->n < FEW_ROWS ? 1 : 4 * s->host.threads;
 	return gk_cpu_room(s, &s->medians.label, s->all_rows, sizeof(int32_t)) &&
 		gk_cpu_room(s, &s->medians.distance, s->all_rows, sizeof(float)) &&
-		gk_cpu_room(s, &s->medians.value, s->pts->n, sizeof(float)) &&
+		gk_cpu_room(s, &s->medians.value, (size_t) s->pts->n * (s->pts->d < GROUP ? s->pts->d : GROUP), sizeof(float)) &&
 		gk_cpu_room(s, &s->medians.near, s->host.threads, NEAR_ROOM * sizeof(float)) &&
 		gk_cpu_room(s, &s->medians.count, p->parts * k + k + 1, sizeof(int64_t)) &&
-		gk_cpu_room(s, &s->medians.median, k, sizeof(float)) &&
+		gk_cpu_room(s, &s->medians.median, GROUP * k, sizeof(float)) &&
 		gk_cpu_room(s, &s->sums, p->sweep.threads, sizeof(gk_int128));
 }
 
