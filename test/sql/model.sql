@@ -121,7 +121,7 @@ SELECT try(replace(t, '"load_ms"', '"context_ms": NaN, "load_ms"')), try(changed
     try(replace(t, '"load_ms"', '"upload_ms": 1, "upload_ms": 1, "load_ms"')) FROM model_text \gx
 -- words, names, unknown keys
 SELECT path, left(value, 30) AS value, try(changed(path, to_jsonb(value))) FROM (VALUES
-    ('distance', 'manhattan'), ('init', 'k-means'), ('init', repeat('x', 100)), ('device', repeat('x', 95)), ('device', repeat('x', 96)),
+    ('distance', 'chebyshev'), ('init', 'k-means'), ('init', repeat('x', 100)), ('device', repeat('x', 95)), ('device', repeat('x', 96)),
     ('strategy', repeat('x', 63)), ('strategy', repeat('x', 64)), ('columns,1', ''), ('columns,1', repeat('x', 63)),
     ('columns,1', repeat('x', 64))) v (p, value), string_to_array(p, ',') path;
 SELECT try(changed('{"columns": ["a", "b"]}')), try(changed('{"columns_array": true}')),

@@ -60,7 +60,7 @@ SELECT * FROM kmeans_scan('scan_five', '{x,y}', 2, 3, NULL);
 SELECT * FROM kmeans_scan('scan_five', '{x,y}', 2, 3, sample => -5);
 SELECT * FROM kmeans_scan(NULL, '{x,y}', 2, 3);
 SELECT * FROM kmeans_scan('scan_five', '{x,z}', 2, 3);
-SELECT * FROM kmeans_scan('scan_five', '{x,y}', 2, 3, distance => 'manhattan');
+SELECT * FROM kmeans_scan('scan_five', '{x,y}', 2, 3, distance => 'chebyshev');
 SELECT * FROM kmeans_scan('scan_five', '{x,y}', 2, 2, centroids => '{{1,2},{3,4}}');
 SELECT * FROM kmeans_scan('scan_five', '{x,y}', 2, 2, warm_start => kmeans_fit('scan_five', '{x,y}', 2));
 
