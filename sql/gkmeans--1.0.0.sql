@@ -239,6 +239,57 @@ CREATE FUNCTION kmeans_query_fit(
 COMMENT ON FUNCTION kmeans_query_fit(text, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8) IS
     'kmeans_query() that returns the model, as kmeans_fit() does';
 
+-- clusters of bounded sizes
+
+CREATE FUNCTION kmeans_balanced(
+    relation regclass,
+    columns text[],
+    k int,
+    min_size bigint DEFAULT NULL,
+    max_size bigint DEFAULT NULL,
+    label_column text DEFAULT NULL,
+    weight_column text DEFAULT NULL,
+    init text DEFAULT 'k-means++',
+    warm_start kmeans_model DEFAULT NULL,
+    centroids float8[] DEFAULT NULL,
+    n_init int DEFAULT 1,
+    max_iter int DEFAULT 100,
+    tol float8 DEFAULT 1e-4,
+    distance text DEFAULT 'euclidean',
+    standardize bool DEFAULT false,
+    seed bigint DEFAULT 0,
+    nonfinite text DEFAULT 'error',
+    device text DEFAULT NULL
+) RETURNS TABLE (cluster int, size bigint, centroid float8[], inertia float8, radius float8)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+
+COMMENT ON FUNCTION kmeans_balanced(regclass, text[], int, bigint, bigint, text, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+    'kmeans() with clusters of at least min_size and at most max_size rows: in each iteration the rows are assigned so that the sum of their squared distances is the least that these bounds allow. min_size NULL: 1; max_size NULL: all rows';
+
+CREATE FUNCTION kmeans_balanced_fit(
+    relation regclass,
+    columns text[],
+    k int,
+    min_size bigint DEFAULT NULL,
+    max_size bigint DEFAULT NULL,
+    weight_column text DEFAULT NULL,
+    init text DEFAULT 'k-means++',
+    warm_start kmeans_model DEFAULT NULL,
+    centroids float8[] DEFAULT NULL,
+    n_init int DEFAULT 1,
+    max_iter int DEFAULT 100,
+    tol float8 DEFAULT 1e-4,
+    distance text DEFAULT 'euclidean',
+    standardize bool DEFAULT false,
+    seed bigint DEFAULT 0,
+    nonfinite text DEFAULT 'error',
+    device text DEFAULT NULL
+) RETURNS kmeans_model
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION kmeans_balanced_fit(regclass, text[], int, bigint, bigint, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+    'clusters as kmeans_balanced() does and returns the model: kmeans_info() shows inertia, iterations and convergence; kmeans_predict() and kmeans_labels() give the nearest cluster, whatever its size. NULL when no row is usable';
+
 -- spectral clustering; <options> are those of the fit of the representatives
 
 CREATE FUNCTION kmeans_spectral(

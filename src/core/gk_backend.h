@@ -20,7 +20,7 @@
 #include "core/groups/gk_group_slot.h"
 #include "core/store/gk_points.h"
 
-#define GK_BACKEND_API	8
+#define GK_BACKEND_API	9
 
 typedef struct GkSession GkSession;
 
@@ -98,6 +98,9 @@ typedef struct GkProblem
 	const char *gpu_fault;
 	/* Points that are on the device already: what GkIngestBackend.open() began; NULL: none. */
 	GkSession  *ingesting;
+	/* As in GkOptions. */
+	int64_t		min_size;
+	int64_t		max_size;
 } GkProblem;
 
 /* Make a problem of a store, with what its host says of GPUs. */

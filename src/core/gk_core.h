@@ -226,6 +226,9 @@ typedef struct GkOptions
 	GkStrategy	strategy;
 	GkFeatureSum feature_sum;
 	GkMassSum	mass_sum;
+	/* Bounds of clusters' sizes, for gk_balanced_fit() only; 0: none. */
+	int64_t		min_size;
+	int64_t		max_size;
 } GkOptions;
 
 /* ---- the model ---- */

@@ -197,6 +197,8 @@ open_session(GkEngine *e, int k, int max_iter, double tol, const GkOptions *opt,
 		problem.strategy = opt->strategy;
 		problem.feature_sum = opt->feature_sum;
 		problem.mass_sum = opt->mass_sum;
+		problem.min_size = opt->min_size;
+		problem.max_size = opt->max_size;
 	}
 	return e->backend->open(&problem, &e->session, err);
 }

@@ -6,6 +6,7 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 
+#include "core/balanced/gk_balanced.h"
 #include "core/gk_backend.h"
 #include "core/spectral/gk_spectral.h"
 #include "core/store/gk_points.h"
@@ -351,6 +352,8 @@ load_and_fit(Points *p, const KmLabelWant *want, GkError *err)
 	if (fit->spectral != NULL)
 		return gk_spectral_fit(p->store, choose_backend(p, engine.k), &engine, fit->spectral,
 							   want != NULL ? &relay.sink : NULL, &fit->model, err);
+	if (fit->balanced)
+		return gk_balanced_fit(p->store, &engine, want != NULL ? &relay.sink : NULL, &fit->model, err);
 	return gk_fit(p->store, choose_backend(p, engine.k), &engine, want != NULL ? &relay.sink : NULL, &fit->model, err);
 }
 

@@ -13,6 +13,7 @@
  *   fn_distances.c      kmeans_anomalies(), kmeans_medoids(): rows far from their centroid, and near
  *   fn_spectral.c       kmeans_spectral(), kmeans_spectral_fit(): a fit of representatives, clustered
  *   fn_spectral_scan.c  kmeans_spectral_scan(): gaps and silhouettes of many k in a model's spectral space
+ *   fn_balanced.c       kmeans_balanced(), kmeans_balanced_fit(): clusters of bounded sizes
  *   fn_prepared.c       models made ready for points, kept by the session
  *   fn_predict.c        kmeans_predict(), _distance(), _normalized_distance(), _transform(), _memberships(), _nearest():
  *                       one point, a model
@@ -194,6 +195,7 @@ typedef struct KmFit
 	KmSource   *source;
 	KmFitOptions options;
 	const GkSpectralOptions *spectral;	/* or NULL; options.engine.k is the number of representatives */
+	bool		balanced;		/* clusters of bounded sizes, options.engine has the bounds; on the CPU */
 	bool		as_model;		/* the result has to fit a kmeans_model */
 	KmReadCounts counts;
 	KmFill		fill;			/* of NULL features, from the first read on */
