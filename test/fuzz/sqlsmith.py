@@ -74,6 +74,7 @@ WRAPPERS = [
     ("m kmeans_model, r regclass", "float8", "SELECT silhouette FROM kmeans_evaluate(m, r)"),
     ("m kmeans_model, r regclass", "text", "SELECT kmeans_svg(m, r)"),
     ("r regclass, c text[], k int", "kmeans_model", "SELECT kmeans_spectral_fit(r, c, k, 20)"),
+    ("r regclass, c text[], k int", "kmeans_model", "SELECT kmeans_balanced_fit(r, c, k)"),
     ("d jsonb", "kmeans_model", "SELECT d::text::kmeans_model"),
     ("t text", "kmeans_state", "SELECT t::kmeans_state"),
     ("s kmeans_state", "text", "SELECT s::text"),

@@ -195,6 +195,8 @@ my %calls = (
 	kmeans_query_fit => 'SELECT c FROM public.kmeans_centroids(public.kmeans_query_fit(' . literal("SELECT x, w FROM $here") . q{, 3, weight_column => 'w')) c},
 	kmeans_table => "SELECT c FROM public.kmeans_table($model) c",
 	kmeans_explain => "SELECT c FROM public.kmeans_explain($model) c",
+	kmeans_balanced => "SELECT c FROM public.kmeans_balanced($r, $array, 2, 1, 100000) c",
+	kmeans_balanced_fit => "SELECT c.k FROM public.kmeans_info(public.kmeans_balanced_fit($r, $array, 2, 1)) c",
 	kmeans_spectral => "SELECT c FROM public.kmeans_spectral($r, $array, 2, 10, neighbors => 3) c;
 		SELECT c FROM public.kmeans_spectral($r, $array, representatives => 10, affinity => 'rbf', laplacian => 'random_walk') c",
 	kmeans_spectral_fit => "SELECT c.k_by FROM public.kmeans_info(public.kmeans_spectral_fit($r, $array, 2, 10, neighbors => 3)) c;

@@ -49,6 +49,7 @@ typedef struct GkFlow
 {
 	const GkHost *host;
 	int64_t		n;
+	int64_t		stride;			/* the rows are every stride-th one, numbered from 0 */
 	int			k;
 	int64_t		min_size;
 	int64_t		max_size;
@@ -80,9 +81,9 @@ typedef struct GkFlow
 static inline int64_t
 gk_flow_cost(const GkFlow *f, int64_t row, int cluster)
 {
-	double		d2 = f->d2[row * f->k + cluster];
+	double		d2 = f->d2[row * f->stride * f->k + cluster];
 
-	return (int64_t) ((f->weight ? d2 * f->weight[row] : d2) * f->scale);
+	return (int64_t) ((f->weight ? d2 * f->weight[row * f->stride] : d2) * f->scale);
 }
 
 /* Bytes that an assignment of n rows to k clusters takes, distances and labels included. */

@@ -8,16 +8,18 @@
  * sends max_size units if its price is above that of node k, min_size if it is below.  All edges have then
  * reduced costs of at least 0, whatever the prices are, and each path keeps that so: when no node has more
  * units than it sends, the assignment is the cheapest one.  Good prices, those of the iteration before,
- * leave few paths to find.
+ * leave few paths to find.  Where there are none, the prices of every STEP-th row are found first.
  */
 #include <string.h>
 
 #include "core/balanced/gk_balanced.h"
 
 #define NONE		INT64_MAX
-#define MOST_MOVES	256
+#define MOST_MOVES	64
 #define POLL_WORK	(4 * 1024 * 1024)
 #define JOB_ROWS	4096
+#define STEP		11			/* a prime, as tables have periods */
+#define MANY		32			/* paths for one in so many rows are worth that */
 
 static int
 near_room(int64_t n, int k)
@@ -44,6 +46,7 @@ gk_flow_alloc(GkFlow *f, const GkHost *host, int64_t n, int k_max, GkError *err)
 
 	f->host = host;
 	f->n = n;
+	f->stride = 1;
 	f->room = near_room(n, k_max);
 	f->label = gk_alloc(host, n, sizeof(int32_t));
 	f->next = gk_alloc(host, n, sizeof(int32_t));
@@ -128,12 +131,12 @@ unlink_row(GkFlow *f, int32_t row)
 	f->size[from]--;
 }
 
-/* What each cluster sends on, and what is then too much or too little.  Is all as it should be? */
-static bool
+/* What each cluster sends on, and what is then too much or too little.  Returns how many units are too much. */
+static int64_t
 begin_flow(GkFlow *f)
 {
 	int			k = f->k;
-	bool		balanced = true;
+	int64_t		units = 0;
 
 	for (int j = 0; j < k; j++)
 	{
@@ -153,9 +156,10 @@ begin_flow(GkFlow *f)
 			f->flow[j] = size > f->max_size ? f->max_size : size < f->min_size ? f->min_size : size;
 		f->excess[j] = size - f->flow[j];
 		f->excess[k] += f->flow[j];
-		balanced &= f->excess[j] == 0;
 	}
-	return balanced && f->excess[k] == 0;
+	for (int v = 0; v <= k; v++)
+		units += f->excess[v] > 0 ? f->excess[v] : 0;
+	return units;
 }
 
 /* ---- paths ---- */
@@ -237,8 +241,8 @@ capacity(const GkFlow *f, int to)
 	return f->excess[v] < units ? f->excess[v] : units;
 }
 
-/* Send units along the path to the node. */
-static void
+/* Send units along the path to the node; returns how many. */
+static int64_t
 augment(GkFlow *f, int to)
 {
 	int64_t		units = capacity(f, to);
@@ -267,6 +271,7 @@ augment(GkFlow *f, int to)
 	for (v = to; v >= 0; v = f->from[v])
 		if (v != f->k)
 			gk_near_edges(f, v);
+	return units;
 }
 
 static void
@@ -298,26 +303,12 @@ settle_prices(GkFlow *f)
 	f->price[f->k] = 0;
 }
 
-static bool
-unbalanced(const GkFlow *f)
+static GkStatus
+find_paths(GkFlow *f, int64_t units, GkError *err)
 {
-	for (int v = 0; v <= f->k; v++)
-		if (f->excess[v] > 0)
-			return true;
-	return false;
-}
-
-GkStatus
-gk_flow_solve(GkFlow *f, GkError *err)
-{
-	if (!gk_parallel_for(f->host, (f->n + JOB_ROWS - 1) / JOB_ROWS, assign_rows, f))
+	if (units > 0 && !gk_parallel_for(f->host, f->k, fill_cluster, f))
 		return GK_STOPPED;
-	if (begin_flow(f))
-		return GK_OK;
-	if (!gk_parallel_for(f->host, f->k, fill_cluster, f))
-		return GK_STOPPED;
-	f->work = 0;
-	while (unbalanced(f))
+	while (units > 0)
 	{
 		int			to = nearest_deficit(f);
 
@@ -325,7 +316,7 @@ gk_flow_solve(GkFlow *f, GkError *err)
 			return gk_fail(err, GK_ERR_INTERNAL, "no path between clusters of bounded sizes");
 		for (int v = 0; v <= f->k; v++)
 			f->price[v] -= f->dist[v] < f->dist[to] ? f->dist[v] : f->dist[to];
-		augment(f, to);
+		units -= augment(f, to);
 		f->work += (int64_t) f->k * f->k;
 		if (f->work >= POLL_WORK)
 		{
@@ -336,4 +327,37 @@ gk_flow_solve(GkFlow *f, GkError *err)
 	}
 	settle_prices(f);
 	return GK_OK;
+}
+
+static bool
+assign_all(GkFlow *f)
+{
+	return gk_parallel_for(f->host, (f->n + JOB_ROWS - 1) / JOB_ROWS, assign_rows, f);
+}
+
+GkStatus
+gk_flow_solve(GkFlow *f, GkError *err)
+{
+	int64_t		units;
+
+	if (!assign_all(f))
+		return GK_STOPPED;
+	units = begin_flow(f);
+	if (units > f->n / MANY && f->n / STEP >= (int64_t) f->k * STEP)
+	{
+		GkFlow		few = *f;
+		GkStatus	st;
+
+		/* the arrays are the same, so are the prices; bounds are rounded to where they stay possible */
+		few.stride = f->stride * STEP;
+		few.n = (f->n + STEP - 1) / STEP;
+		few.min_size = f->min_size * few.n / f->n;
+		few.max_size = (f->max_size * few.n + f->n - 1) / f->n;
+		if ((st = gk_flow_solve(&few, err)) != GK_OK)
+			return st;
+		if (!assign_all(f))
+			return GK_STOPPED;
+		units = begin_flow(f);
+	}
+	return find_paths(f, units, err);
 }
