@@ -34,6 +34,7 @@ typedef struct Session
 	float	   *own;			/* [n] distance to the row's centroid */
 	float	   *most;			/* [threads] largest distance */
 	float	   *point;			/* [threads][d] */
+	int64_t    *part;			/* [threads][k_max] of a feature's sums */
 	GkFlow		flow;
 } Session;
 
@@ -55,6 +56,7 @@ balanced_close(GkSession *session)
 	gk_free(s->host, s->own);
 	gk_free(s->host, s->most);
 	gk_free(s->host, s->point);
+	gk_free(s->host, s->part);
 	gk_free(s->host, s);
 }
 
@@ -84,9 +86,10 @@ alloc_session(Session *s, int k, GkError *err)
 	s->own = gk_alloc(s->host, n, sizeof(float));
 	s->most = gk_alloc(s->host, gk_threads(s->host), sizeof(float));
 	s->point = gk_alloc(s->host, (size_t) gk_threads(s->host) * d, sizeof(float));
+	s->part = gk_alloc(s->host, (size_t) gk_threads(s->host) * k, sizeof(int64_t));
 	if (s->pts->weighted)
 		s->weight = gk_alloc(s->host, n, sizeof(float));
-	if (!s->before || !s->price || !s->d2 || !s->own || !s->most || !s->point || (s->pts->weighted && !s->weight))
+	if (!s->before || !s->price || !s->d2 || !s->own || !s->most || !s->point || !s->part || (s->pts->weighted && !s->weight))
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory for clusters of bounded sizes");
 	return gk_flow_alloc(&s->flow, s->host, n, k, err);
 }
@@ -301,16 +304,21 @@ sum_feature(void *arg, int64_t job, int thread)
 	int			d = s->pts->d;
 	const float *x = p->chunk->data + (size_t) job * p->chunk->stride;
 	const int32_t *label = s->flow.label + p->chunk->first;
+	const float *w = s->weight != NULL ? s->weight + p->chunk->first : NULL;
 	double		inv = gk_pow2(GK_GRID_BITS - s->pts->prep.expo[job]);
+	int64_t    *part = s->part + (size_t) thread * p->k;
 
-	(void) thread;
-	for (int i = 0; i < p->chunk->rows; i++)
+	for (int i = 0; w != NULL && i < p->chunk->rows; i++)
+		p->out->sum[(size_t) label[i] * d + job] += (gk_int128) gk_fixed(x[i], inv) * gk_fixed(w[i], 0x1p40);
+	for (int64_t first = 0; w == NULL && first < p->chunk->rows; first += GK_INT64_ROWS)
 	{
-		gk_int128	v = gk_fixed(x[i], inv);
+		int64_t		end = first + GK_INT64_ROWS < p->chunk->rows ? first + GK_INT64_ROWS : p->chunk->rows;
 
-		if (s->weight != NULL)
-			v *= gk_fixed(s->weight[p->chunk->first + i], 0x1p40);
-		p->out->sum[(size_t) label[i] * d + job] += v;
+		memset(part, 0, p->k * sizeof(int64_t));
+		for (int64_t i = first; i < end; i++)
+			part[label[i]] += gk_fixed(x[i], inv);
+		for (int j = 0; j < p->k; j++)
+			p->out->sum[(size_t) j * d + job] += part[j];
 	}
 }
 

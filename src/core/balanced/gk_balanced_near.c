@@ -48,7 +48,10 @@ sift_up(GkMove *heap, int i, bool last_first)
 	heap[i] = m;
 }
 
-/* Keep the cheapest moves, the last one first. */
+/*
+ * Keep the cheapest moves, the last one first.  It is compared where it stands beside those of other
+ * clusters: the heaps are a power of two apart, and would push each other out of the cache.
+ */
 static inline void
 offer(const GkFlow *f, GkNear *near, GkMove *heap, GkMove m)
 {
@@ -56,22 +59,22 @@ offer(const GkFlow *f, GkNear *near, GkMove *heap, GkMove m)
 	{
 		heap[near->count] = m;
 		sift_up(heap, near->count++, true);
-		return;
 	}
-	near->complete = false;
-	if (before(m, heap[0]))
+	else
 	{
+		near->complete = false;
+		if (!before(m, near->last))
+			return;
 		heap[0] = m;
 		sift_down(heap, near->count, 0, true);
 	}
+	near->last = heap[0];
 }
 
 /* All are offered: turn the heap round. */
 static void
 close_heap(GkNear *near, GkMove *heap)
 {
-	if (near->count > 0)
-		near->last = heap[0];
 	for (int i = near->count / 2 - 1; i >= 0; i--)
 		sift_down(heap, near->count, i, false);
 }
