@@ -28,7 +28,6 @@ LONG = [
     Job("long window", "SELECT max(l) FROM (SELECT kmeans(ARRAY[a,b,c,d]::float8[], 900) OVER (PARTITION BY tenth) AS l FROM pages) x"),
     Job("long k-scan", f"SELECT FROM kmeans_scan('pages', '{{a,b,c,d}}', 100, 300, {FOREVER})"),
     Job("long eigenvectors", "SELECT FROM kmeans_spectral(ARGS, 3, 4000, init => 'random', max_iter => 1)"),
-    Job("balanced", "SELECT FROM kmeans_balanced(ARGS, 100, init => 'random', max_iter => 3)"),
     Job("long spectral scan", "SELECT FROM kmeans_spectral_scan((SELECT kmeans_spectral_fit(ARGS, 3, 2000, init => 'random', max_iter => 1)), 2, 2000)"),
     Job("long evaluate", "SELECT kmeans_evaluate(m, 'pages', 480000) FROM models"),
     Job("long step", "SELECT length(kmeans_step('long', '{a,b,c,d}', (SELECT m FROM models))::text)"),
