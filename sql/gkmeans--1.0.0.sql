@@ -259,11 +259,12 @@ CREATE FUNCTION kmeans_balanced(
     standardize bool DEFAULT false,
     seed bigint DEFAULT 0,
     nonfinite text DEFAULT 'error',
-    device text DEFAULT NULL
+    device text DEFAULT NULL,
+    nulls text DEFAULT 'skip'
 ) RETURNS TABLE (cluster int, size bigint, centroid float8[], inertia float8, radius float8)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 
-COMMENT ON FUNCTION kmeans_balanced(regclass, text[], int, bigint, bigint, text, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+COMMENT ON FUNCTION kmeans_balanced(regclass, text[], int, bigint, bigint, text, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text) IS
     'kmeans() with clusters of at least min_size and at most max_size rows: in each iteration the rows are assigned so that the sum of their squared distances is the least that these bounds allow. min_size NULL: 1; max_size NULL: all rows';
 
 CREATE FUNCTION kmeans_balanced_fit(
@@ -283,11 +284,12 @@ CREATE FUNCTION kmeans_balanced_fit(
     standardize bool DEFAULT false,
     seed bigint DEFAULT 0,
     nonfinite text DEFAULT 'error',
-    device text DEFAULT NULL
+    device text DEFAULT NULL,
+    nulls text DEFAULT 'skip'
 ) RETURNS kmeans_model
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION kmeans_balanced_fit(regclass, text[], int, bigint, bigint, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text) IS
+COMMENT ON FUNCTION kmeans_balanced_fit(regclass, text[], int, bigint, bigint, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text) IS
     'clusters as kmeans_balanced() does and returns the model: kmeans_info() shows inertia, iterations and convergence; kmeans_predict() and kmeans_labels() give the nearest cluster, whatever its size. NULL when no row is usable';
 
 -- spectral clustering; <options> are those of the fit of the representatives

@@ -213,6 +213,7 @@ km_parse_options(FunctionCallInfo fcinfo, int first, int k, KmFitOptions *out)
 {
 	GkOptions  *o = &out->engine;
 
+	Assert(fcinfo->nargs >= first + GKMEANS_NOPTIONS);
 	memset(out, 0, sizeof(*out));
 	o->k = k;
 	out->weight_column = km_parse_text(fcinfo, first + OPT_WEIGHT_COLUMN);
