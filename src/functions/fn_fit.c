@@ -174,8 +174,8 @@ begin_ingest(void *arg, GkStore *store)
 	GkDeviceKind kind = fit->options.device;
 	double		rows = gk_store_expected(store);
 
-	/* one value that a float does not hold makes doubles of its row */
-	bool		wide = source->nruns > 1 || source->runs[0].type != KM_VALUE_FLOAT4;
+	/* one value that a float does not hold, like most means, makes doubles of its row */
+	bool		wide = fit->options.fill_nulls || source->nruns > 1 || source->runs[0].type != KM_VALUE_FLOAT4;
 	const GkBackend *backend;
 	Ingested   *ingested;
 	GkStatus	st;
