@@ -84,7 +84,7 @@ def page():
     shapes = sorted({shape(r) for r in all_rows if r["what"] == "gkmeans"})
     narrow = [s for s in shapes if s[0] == (8000000 if s[1] <= 8 else 4000000) and s[1] <= 24]
     wide = [s for s in shapes if s not in narrow]
-    out = [HEAD, f"{head['gpu']}, driver {head['driver']}, {head['date']}, commit {head['commit']}; the others: {', '.join(names)}.", "",
+    out = [HEAD, f"{head['gpu']}, driver {head['driver']}, {head['date']}, commits below; the others: {', '.join(names)}.", "",
            "## Narrow points", "", "8,000,000 rows, from 12 features on 4,000,000; beside flash-kmeans only.", "", *table(all_rows, narrow), "",
            "## Wide points", "", *table(all_rows, wide)]
     commands = sorted({f"{r['commit']}: {r['command'][:200]}" for r in all_rows})
