@@ -158,7 +158,7 @@ kmeans_agg_deserialize(PG_FUNCTION_ARGS)
 {
 	bytea	   *in;
 	const char *at;
-	CollectedHeader h;
+	CollectedHeader h = {.d = -1};
 	Collected  *s;
 	HeapTupleHeader value = NULL;
 
@@ -167,7 +167,7 @@ kmeans_agg_deserialize(PG_FUNCTION_ARGS)
 	at = VARDATA_ANY(in);
 	if (VARSIZE_ANY_EXHDR(in) >= sizeof(h))
 		memcpy(&h, at, sizeof(h));
-	if (VARSIZE_ANY_EXHDR(in) < sizeof(h) || h.d < 0 || h.d > GK_MAX_D || h.n < 0 || h.n > GK_MAX_GROUP ||
+	if (h.d < 0 || h.d > GK_MAX_D || h.n < 0 || h.n > GK_MAX_GROUP ||
 		(uint64) VARSIZE_ANY_EXHDR(in) != sizeof(h) + h.value_len + (uint64) h.n * h.d * sizeof(double))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_BINARY_REPRESENTATION),

@@ -13,7 +13,7 @@
 
 /* ---- one assignment ---- */
 
-/* The least sum of costs of rows from `row` on, with so many rows in each cluster already. */
+/* The least sum of costs of rows from `row` on, where some rows are in each cluster already. */
 static int64_t
 least_of_all(const GkFlow *f, int row, int64_t *size)
 {

@@ -14,7 +14,7 @@
 
 #include "core/gk_core.h"
 
-/* A path of so many moves, of costs below 2^49, stays within 64 bits. */
+/* A path of that many moves, of costs below 2^49, stays within 64 bits. */
 #define GK_MAX_BALANCED_K	4096
 
 /*

@@ -19,7 +19,7 @@
 #define POLL_WORK	(4 * 1024 * 1024)
 #define JOB_ROWS	4096
 #define STEP		11			/* a prime, as tables have periods */
-#define MANY		32			/* paths for one in so many rows are worth that */
+#define MANY		32			/* paths for one in this number of rows are worth that */
 
 static int
 near_room(int64_t n, int k)
