@@ -117,7 +117,7 @@ FUZZ_SRCS := $(filter-out %/fail_nth.c,$(wildcard test/fuzz/*.c)) \
 	$(patsubst %,src/%.c,functions/fn_options pg/pg_args pg/pg_error relation/rel_rules relation/rel_value relation/rel_vector rescan/rescan_wire \
 	types/model types/model_io types/model_json types/state types/state_step types/state_sum)
 FUZZ_HEADERS := $(wildcard src/*.h src/*/*.h src/*/*/*.h test/fuzz/*.h)
-FUZZ_CFLAGS = -O1 -g -ffp-contract=off -fno-math-errno -fwrapv -fno-strict-aliasing -Wall -Isrc -Itest/fuzz \
+FUZZ_CFLAGS = -O1 -g $(GK_FLAGS) -fwrapv -fno-strict-aliasing -Wall -Isrc -Itest/fuzz \
 	-isystem $(shell $(PG_CONFIG) --includedir-server)
 FUZZ_LIBS = $(patsubst %,$(shell $(PG_CONFIG) --pkglibdir)/lib%.a,pgcommon pgport) -pthread -lm -ldl
 

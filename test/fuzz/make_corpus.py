@@ -60,6 +60,7 @@ MODELS = {
     "agg": "(SELECT kmeans_agg(a, 2) FROM t)",
     "spectral": "kmeans_spectral_fit('t', '{x,y}', 2, 8, neighbors => 2)",
     "fill": "kmeans_fit('t', '{x,y}', 3, nulls => 'mean')",
+    "manhattan": "kmeans_fit('t', '{x,y}', 3, distance => 'manhattan')",
 }
 for name, fit in MODELS.items():
     write(f"model-{name}.json", value(f"SELECT {fit}::text"))
@@ -80,9 +81,9 @@ for name, query in STATES.items():
     if name in ("sum", "rest"):
         write(f"state-{name}.txt", value(f"SELECT {query}::text"))
 model = value(f"SELECT {MODELS['given']}::text")
-write("options-defaults", "3\n\nk-means++\n\n\n1\n100\n1e-4\neuclidean\nf\n0\nerror\n")
-write("options-all", "2\nw\nrandom\n\n1,2;3,4\n5\n7\n0\ncosine\nf\n-1\nskip\ncpu\n")
-write("options-warm", f"2\n\nk-means||\n{model}\n\n1\n1\n0.5\neuclidean\nt\n9\nerror\nauto\n")
+write("options-defaults", "3\n\nk-means++\n\n\n1\n100\n1e-4\neuclidean\nf\n0\nerror\nauto\nskip\n")
+write("options-all", "2\nw\nrandom\n\n1,2;3,4\n5\n7\n0\ncosine\nf\n-1\nskip\ncpu\nmean\n")
+write("options-warm", f"2\n\nk-means||\n{model}\n\n1\n1\n0.5\neuclidean\nt\n9\nerror\nauto\nskip\n")
 C = [(0.0, 0.0, 0.0), (1.5, -2.0, 0.25)]
 QUESTIONS = {
     "stats": question(STATS),

@@ -194,7 +194,7 @@ predict(const GkModel *m)
 			int			label;
 
 			reader_set_simd(level);
-			label = gk_nearest(x, d, f, m->k, &d2);
+			label = gk_nearest_by(m->prep.distance, x, d, f, m->k, &d2);
 			if (level == 0)
 				first = label;
 			if (label < 0 || label >= m->k || label != first)
@@ -275,7 +275,7 @@ check_model(Datum model)
 	check_forms(model);
 	kmeans_model_view(value, &m);
 	predict(&m);
-	if (value->clusters == 0)
+	if (value->clusters == 0 && m.prep.distance != GK_MANHATTAN)
 		step(value, value->fingerprint & 1);
 }
 

@@ -91,18 +91,19 @@ parse_options(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* Lines: k, weight_column, init, warm_start (a model's text), centroids, n_init, ... device. */
+/* Lines: k, weight_column, init, warm_start (a model's text), centroids, n_init, ... device, nulls. */
 bool
 read_options(const char *data, int size)
 {
 	char	   *text = pnstrdup(data, size);
-	static const Oid types[1 + GKMEANS_NOPTIONS] = {
+	static const Oid types[] = {
 		INT4OID, TEXTOID, TEXTOID, TEXTOID, FLOAT8ARRAYOID, INT4OID, INT4OID, FLOAT8OID, TEXTOID, BOOLOID,
-		INT8OID, TEXTOID, TEXTOID
+		INT8OID, TEXTOID, TEXTOID, TEXTOID
 	};
 	Call		call = {parse_options, lengthof(types)};
 	const GkOptions *o = &parsed.engine;
 
+	StaticAssertStmt(lengthof(types) == 1 + GKMEANS_NOPTIONS, "types differ from <options>");
 	for (int i = 0; i < (int) lengthof(types); i++)
 	{
 		char	   *line = strsep(&text, "\n");
