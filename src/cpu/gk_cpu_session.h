@@ -146,10 +146,15 @@ typedef struct GkCpuMedians
 {
 	int32_t    *label;			/* [all_rows] */
 	float	   *distance;		/* [all_rows] */
-	float	   *value;			/* [features at a time][n]: cluster by cluster */
-	float	   *near;			/* [threads]: values around a median */
-	int64_t    *count;
-	float	   *median;			/* [features at a time][k] */
+	uint32_t   *code;			/* [all_rows]: buckets of some features */
+	float	   *value;			/* those that may be medians */
+	struct Spread *spread;
+	struct Buckets *bucket;
+	uint32_t   *count;
+	uint32_t   *chosen;
+	int64_t    *next;
+	struct Median *median;
+	int64_t    *rows;
 } GkCpuMedians;
 
 struct GkSession

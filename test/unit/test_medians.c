@@ -92,12 +92,17 @@ l1(const double *x, const double *c, int d)
 	return sum;
 }
 
-/* Labels nearest, ties lowest; the inertia of the labels; medians of the labels, once converged. */
+/*
+ * Labels nearest, ties lowest; the inertia of the labels; medians of the labels, once converged.  Clusters get
+ * their numbers after the last medians, which can move a row that is as near to another one: those of such
+ * rows are left out.
+ */
 static void
 check_answer(const Answer *a, const double *x, int n, int d)
 {
 	const GkModel *m = &a->model;
 	float	   *v = malloc(n * sizeof(float));
+	bool	   *tied = calloc(m->k, sizeof(bool));
 	double		inertia = 0;
 
 	CHECK(m->converged);
@@ -110,6 +115,10 @@ check_answer(const Answer *a, const double *x, int n, int d)
 				l1(x + (size_t) i * d, m->centroids + (size_t) best * d, d))
 				best = c;
 		CHECK(a->label[i] == best);
+		for (int c = best + 1; c < m->k; c++)
+			if (l1(x + (size_t) i * d, m->centroids + (size_t) c * d, d) ==
+				l1(x + (size_t) i * d, m->centroids + (size_t) best * d, d))
+				tied[c] = tied[best] = true;
 		inertia += l1(x + (size_t) i * d, m->centroids + (size_t) best * d, d);
 	}
 	CHECK(m->inertia == inertia);
@@ -123,9 +132,10 @@ check_answer(const Answer *a, const double *x, int n, int d)
 					v[count++] = (float) x[(size_t) i * d + j];
 			qsort(v, count, sizeof(float), by_value);
 			CHECK(count == m->size[c]);
-			CHECK(m->centroids[(size_t) c * d + j] == v[(count - 1) / 2]);
+			CHECK(tied[c] || m->centroids[(size_t) c * d + j] == v[(count - 1) / 2]);
 		}
 	free(v);
+	free(tied);
 }
 
 static void
@@ -157,7 +167,14 @@ test_fit(int round)
 	char		reason[256];
 
 	for (int i = 0; i < n * d; i++)
+	{
 		x[i] = test_pick(&rng, 0, range) + test_pick(&rng, 0, 2) * range;
+		/* outliers; and groups that no sample of each 17th row meets */
+		if (round % 5 == 1 && test_pick(&rng, 0, 99) == 0)
+			x[i] += 500000;
+		if (round % 5 == 2)
+			x[i] += i / d % 17 * 3 * range;
+	}
 	for (int i = 0; i < n; i++)
 		order[i] = n - 1 - i;
 	test_host_init(&host, 1);
