@@ -143,12 +143,17 @@ view_batch(const Producer *p, int number, KmRowBatch *out, GkBatch *batch)
 	out->left = (KmLeftOut *) (memory + left_offset(s));
 }
 
-/* Are the number's slot and the producer's next batch free? */
+/*
+ * Are the number's slot and the producer's next batch free?  A batch that this very number has had is: its
+ * slot would not be, unless those rows were stored.
+ */
 static bool
 may_fill(const Producer *p, uint64 number)
 {
+	uint64		used = p->used[p->fills % p->shared->nbatches];
+
 	return km_slot_in(&p->conveyor, number, KM_SLOT_FREE) &&
-		(p->fills < p->shared->nbatches || km_slot_freed(&p->conveyor, p->used[p->fills % p->shared->nbatches]));
+		(p->fills < p->shared->nbatches || used == number || km_slot_freed(&p->conveyor, used));
 }
 
 /* ---- reading ---- */
@@ -292,7 +297,7 @@ producer_init(Producer *p, shm_toc * toc, Snapshot snapshot, int process, void (
 	p->conveyor = (KmConveyor) {(char *) CACHELINEALIGN(shm_toc_lookup(toc, KEY_SLOTS, false)), sizeof(Slot), s->nslots};
 	p->batches = (char *) CACHELINEALIGN(shm_toc_lookup(toc, KEY_BATCHES, false));
 	p->process = process;
-	p->used = palloc(s->nbatches * sizeof(uint64));
+	p->used = palloc0(s->nbatches * sizeof(uint64));
 	if (s->observe)
 		p->stats = (GkColumnStats *) shm_toc_lookup(toc, KEY_STATS, false) + process * s->columns;
 	p->snapshot = snapshot;

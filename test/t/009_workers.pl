@@ -24,6 +24,10 @@ $node->safe_psql('postgres', q{
 	ALTER TABLE arrays ALTER v SET STORAGE EXTERNAL;
 	INSERT INTO arrays SELECT i, CASE WHEN i % 9 > 0 THEN ARRAY(SELECT sin(i * j) FROM generate_series(1, 700) j) END
 	FROM generate_series(1, 500) i;
+	-- a page of them fills more batches than a process has
+	CREATE TABLE embeddings (v float4[]);
+	ALTER TABLE embeddings ALTER v SET STORAGE EXTERNAL;
+	INSERT INTO embeddings SELECT ARRAY(SELECT sin(i * j) FROM generate_series(1, 8000) j) FROM generate_series(1, 400) i;
 	CREATE TABLE parts (g int, x float4, y float8) PARTITION BY LIST (g);
 	CREATE TABLE parts_1 (y float8, note text, x float4, g int);
 	ALTER TABLE parts_1 DROP COLUMN note;
@@ -59,7 +63,7 @@ $node->safe_psql('postgres', q{
 	END $$;
 });
 
-foreach my $what ([ 'pts', '{a,b,c}' ], [ 'pts', '{d,a}' ], [ 'arrays', '{v}' ], [ 'parts', '{x,y}' ], [ 'mat', '{a,b}' ])
+foreach my $what ([ 'pts', '{a,b,c}' ], [ 'pts', '{d,a}' ], [ 'arrays', '{v}' ], [ 'embeddings', '{v}' ], [ 'parts', '{x,y}' ], [ 'mat', '{a,b}' ])
 {
 	my ($table, $columns) = @$what;
 	my $want = $node->safe_psql('postgres',
