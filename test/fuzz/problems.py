@@ -16,6 +16,8 @@ from problem_attack import FIRST, PLAIN, SETTINGS, Attack, campaign, floats, pro
 from problem_oracle import close
 from problem_tables import SHAPES, Table
 import problem_after  # noqa: F401 - whose problems join these
+import problem_balanced  # noqa: F401
+import problem_manhattan  # noqa: F401
 import problem_nulls  # noqa: F401
 import problem_sums  # noqa: F401
 
