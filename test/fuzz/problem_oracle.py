@@ -123,8 +123,8 @@ class Oracle:
         slack += self.n * self.d * 2.0 ** -76 * (1 + (self.reach ** 2).sum()) + 1e-14 * value
         return value, slack, 2 * self.unit + self.wexp
 
-    def mean_is_off(self, labels, centroids):
-        """The first cluster whose centroid is not the mean of its points, or None."""
+    def mean_is_off(self, labels, centroids, moved):
+        """The first cluster whose centroid is not the mean of its points, or None; not those that rows have moved to or from."""
         p = self._directions(centroids) if self.cosine else self._centred(centroids)
         own = 0 if self.cosine else np.ldexp(np.abs(centroids) * self.part, -self.exponent - 50) / self.scale
         own = own + np.zeros_like(p)
@@ -132,7 +132,7 @@ class Oracle:
             of = labels == i
             w, q, error = self.w[of, None], self.p[of], self.error[of]
             mass = w.sum()
-            if mass == 0:
+            if mass == 0 or moved[i]:
                 continue
             mean = (w * q).sum(axis=0) / mass
             bound = (w * error).sum(axis=0) / mass
