@@ -21,10 +21,12 @@
  *       k-means++ of float32 rows of a file, with and without a copy of the points
  *       (gkmeans.skip_points), and iterations from there without skipping; -o writes the
  *       centroids after the first one, float64
- *   engine init INIT N D K [-t THREADS] [-i ITERATIONS] [-r ROUNDS] [-s SIMD]
+ *   engine init INIT N D K [-t THREADS] [-i ITERATIONS] [-r ROUNDS] [-s SIMD] [-p blobs] [-g DIRECTORY]
  *       seeding by k-means++, k-means||, random or hierarchical, and the inertia after
  *       ITERATIONS, on points like embeddings, made here: feature j is normal with variance
- *       1 / (j + 1); ms: an iteration without skipping, the median of ROUNDS
+ *       1 / (j + 1); ms: an iteration without skipping, the median of ROUNDS; or on blobs, as of step.
+ *       -g: on the GPU, by gkmeans_gpu.so there, with skipping; plain_ms: seeding that reads all points
+ *       in each round
  *   engine accuracy N D K [-t THREADS] [-i ITERATIONS]
  *       error of the centroids against sums in long double (He et al. 2022, Table 3)
  */
@@ -50,6 +52,8 @@ static int	rounds = 3;
 static GkFeatureSum feature_sum = GK_FSUM_AUTO;
 static const char *output;
 static bool embeddings;
+static bool blobs;
+static const GkBackend *backend = &gk_cpu_backend;
 
 static void
 die(const char *what)
@@ -200,16 +204,23 @@ typedef struct Run
 	GkStep		step;
 } Run;
 
+static bool
+on_gpu(void)
+{
+	return backend != &gk_cpu_backend;
+}
+
 static Run
 run_open(GkStore *store, int k, const double *centroids)
 {
-	GkHost		plain = host;
+	static GkHost plain;		/* sessions keep its address */
 	Run			r = {.store = store,.pts = gk_store_points(store),.k = k};
 	size_t		kd = (size_t) k * r.pts->d;
 	GkProblem	problem = {.host = &plain,.core = &gk_core,.store = store,.k_max = k,.max_iter = iterations,
-	.strategy = GK_SINGLE_PASS,.feature_sum = feature_sum};
+	.strategy = on_gpu() ? GK_STRATEGY_AUTO : GK_SINGLE_PASS,.feature_sum = feature_sum};
 	GkError		err;
 
+	plain = host;
 	r.c = malloc(kd * sizeof(double));
 	r.f = malloc(kd * sizeof(float));
 	r.step.sum = malloc(kd * sizeof(gk_int128));
@@ -217,8 +228,8 @@ run_open(GkStore *store, int k, const double *centroids)
 	r.step.count = malloc(k * sizeof(int64_t));
 	memcpy(r.c, centroids, kd * sizeof(double));
 	gk_model_prepare(&r.pts->prep, centroids, k, r.f);
-	plain.skip = GK_SKIP_OFF;
-	if (gk_cpu_backend.open(&problem, &r.session, &err) != GK_OK)
+	plain.skip = on_gpu() ? GK_SKIP_AUTO : GK_SKIP_OFF;
+	if (backend->open(&problem, &r.session, &err) != GK_OK)
 		die(err.message);
 	return r;
 }
@@ -230,7 +241,7 @@ run_step(Run *r)
 	double		t0 = gk_now_ms();
 	GkError		err;
 
-	if (gk_cpu_backend.step(r->session, r->f, r->k, &r->step, &err) != GK_OK)
+	if (backend->step(r->session, r->f, r->k, &r->step, &err) != GK_OK)
 		die(err.message);
 	for (int i = 0; i < r->k; i++)
 		for (int j = 0; r->step.count[i] > 0 && j < p->d; j++)
@@ -246,7 +257,7 @@ run_step(Run *r)
 static void
 run_close(Run *r)
 {
-	gk_cpu_backend.close(r->session);
+	backend->close(r->session);
 	free(r->c);
 	free(r->f);
 	free(r->step.sum);
@@ -486,10 +497,12 @@ init(const char *name, int64_t n, int d, int k)
 {
 	static const char *const names[] = {"k-means++", "k-means||", "random", "hierarchical"};
 	static const GkInit inits[] = {GK_INIT_PLUSPLUS, GK_INIT_PARALLEL, GK_INIT_RANDOM, GK_INIT_HIERARCHICAL};
-	GkStore    *store = load(n, d, NULL, embedding);
+	GkStore    *store = load(n, d, NULL, blobs ? blob : embedding);
 	GkOptions	opt = {.k = k,.n_init = 1,.max_iter = iterations};
 	double	   *ms = malloc(rounds * sizeof(double));
 	int			which = 0;
+	double		plain_ms = 0.0,
+				plain_inertia = 0.0;
 	GkModel		model;
 	GkError		err;
 	Run			r;
@@ -498,19 +511,45 @@ init(const char *name, int64_t n, int d, int k)
 		if (++which == 4)
 			usage();
 	opt.init = inits[which];
-	if (gk_store_prepare(store, GK_EUCLIDEAN, false, &err) != GK_OK ||
-		gk_fit(store, &gk_cpu_backend, &opt, NULL, &model, &err) != GK_OK)
+	if (gk_store_prepare(store, GK_EUCLIDEAN, false, &err) != GK_OK)
 		die(err.message);
+	/* Twice on a GPU: the first time opens it, and reads all points in each round. */
+	for (host.skip = on_gpu() ? GK_SKIP_OFF : GK_SKIP_AUTO;; host.skip = GK_SKIP_AUTO)
+	{
+		if (gk_fit(store, backend, &opt, NULL, &model, &err) != GK_OK)
+			die(err.message);
+		if (host.skip == GK_SKIP_AUTO)
+			break;
+		plain_ms = model.seed_ms;
+		plain_inertia = model.inertia;
+		gk_model_free(&host, &model);
+	}
+	if (on_gpu() && model.inertia != plain_inertia)
+		die("other seeds with skipping than without");
 	r = run_open(store, model.k, model.centroids);
 	for (int i = 0; i < rounds; i++)
 		ms[i] = run_step(&r);
 	run_close(&r);
 	printf("{\"what\": \"init\", \"init\": \"%s\", \"n\": %lld, \"d\": %d, \"k\": %d, \"device\": \"%s\", \"seed_ms\": %.1f, "
-		   "\"ms\": %.1f, \"iterations\": %d, \"inertia\": %.17g}\n", name, (long long) n, d, model.k, model.device,
-		   model.seed_ms, median(ms, rounds), model.iterations, model.inertia);
+		   "\"plain_ms\": %.1f, \"ms\": %.3f, \"iterations\": %d, \"inertia\": %.17g}\n", name, (long long) n, d, model.k, model.device,
+		   model.seed_ms, plain_ms, median(ms, rounds), model.iterations, model.inertia);
 	gk_model_free(&host, &model);
 	gk_store_free(store);
 	free(ms);
+}
+
+static const GkBackend *
+gpu_backend(const char *directory)
+{
+	GkError		err;
+	const GkBackend *gpu;
+	int			which;
+
+	gk_registry_set_directory(directory);
+	gpu = gk_registry_choose(GK_DEVICE_GPU, NULL, 1, 1, 1, &which, &err);
+	if (gpu == NULL)
+		die(err.message);
+	return gpu;
 }
 
 /* ---- accuracy ---- */
@@ -642,7 +681,7 @@ main(int argc, char **argv)
 			word[words++] = argv[i];
 			continue;
 		}
-		if (i + 1 == argc || argv[i][1] == '\0' || strchr("tirsfobp", argv[i][1]) == NULL)
+		if (i + 1 == argc || argv[i][1] == '\0' || strchr("tirsfobpg", argv[i][1]) == NULL)
 			usage();
 		switch (argv[i++][1])
 		{
@@ -662,9 +701,13 @@ main(int argc, char **argv)
 				feature_sum = feature_sum_named(argv[i]);
 				break;
 			case 'p':
-				if (strcmp(argv[i], "embeddings") != 0)
+				embeddings = strcmp(argv[i], "embeddings") == 0;
+				blobs = strcmp(argv[i], "blobs") == 0;
+				if (!embeddings && !blobs)
 					usage();
-				embeddings = true;
+				break;
+			case 'g':
+				backend = gpu_backend(argv[i]);
 				break;
 			case 'o':
 				output = argv[i];

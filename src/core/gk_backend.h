@@ -20,7 +20,7 @@
 #include "core/groups/gk_group_slot.h"
 #include "core/store/gk_points.h"
 
-#define GK_BACKEND_API	9
+#define GK_BACKEND_API	11
 
 typedef struct GkSession GkSession;
 
@@ -69,8 +69,8 @@ typedef struct GkProblem
 	const GkCore *core;
 	GkStore    *store;			/* prepared */
 	/*
-	 * Centroids of the model: no finish() uses more.  Seeding may: k-means|| calls
-	 * step() with all its candidates, up to 1 + 10 * k_max.
+	 * Centroids of the model.  Seeding may use more: k-means|| calls step() or finish() with
+	 * all its candidates, up to 1 + 10 * k_max.
 	 */
 	int			k_max;
 	/*
@@ -125,14 +125,17 @@ typedef struct GkIngestBackend
 
 /*
  * Result of one Lloyd pass; arrays are the caller's, k_max long.  Under GK_MANHATTAN a sum is the cluster's
- * median, as the sum of one point: the mass is 1.
+ * median, as the sum of one point: the mass is 1.  Under GK_PARTIAL sums and masses are weighted ones, by what
+ * a point's share in each of its features is, and each feature has a mass of its own.
  */
 typedef struct GkStep
 {
 	gk_int128  *sum;			/* [k][d]: units of 2^(expo_j - 40), weighted 2^(expo_j - 80) */
 	gk_int128  *mass;			/* [k]: points; weighted: units of 2^-40 */
 	int64_t    *count;			/* [k]: points */
-	gk_int128	cost;			/* of gk_medians_backend: sum of the distances, gk_d2_fixed */
+	gk_int128	cost;			/* of gk_medians_backend and gk_holes_backend: sum of the distances,
+								 * gk_d2_fixed */
+	gk_int128  *feature_mass;	/* [k][d] of gk_holes_backend, in place of mass */
 } GkStep;
 
 /* Result of the final pass. */
@@ -210,6 +213,13 @@ struct GkBackend
 	 */
 	void		(*seed_ahead) (GkSession *session, uint64_t key, int want);
 	/*
+	 * (optional) Up to `rounds` rounds of greedy k-means++, whose races have these keys and `want`
+	 * candidates each: choose what seed_race(), seed_eval() and seed_update() would, whatever the
+	 * device.  The first *done points [rounds][d]; D is up to date.  0: not now.
+	 */
+	GkStatus	(*seed_rounds) (GkSession *session, const uint64_t *keys, int rounds, int want,
+								float *points, int *done, GkError *err);
+	/*
 	 * (optional) The point of a row that the last seed_race() or seed_far() named;
 	 * without it the store is asked.
 	 */
@@ -224,6 +234,9 @@ extern const GkBackend gk_cpu_backend;
 
 /* Under GK_MANHATTAN, whatever was chosen: gk_medians.h. */
 extern const GkBackend gk_medians_backend;
+
+/* And under GK_PARTIAL: gk_holes.h. */
+extern const GkBackend gk_holes_backend;
 
 /* A pass failed: may the CPU do it again?  The host is asked (GkHost.device_failed). */
 bool		gk_go_on_with_cpu(const GkHost *host, const GkBackend *backend, GkStatus st, const GkError *err);

@@ -20,6 +20,8 @@
 #include "core/gk_update.h"
 
 #define PARALLEL_ROUNDS			5
+#define AT_ONCE					64	/* rounds that a backend is asked for */
+#define ELSEWHERE				4e9 /* features of points, candidates: 0.1 s of a CPU */
 
 void
 gk_engine_set_point(GkEngine *e, int i, const float *point)
@@ -56,6 +58,32 @@ race(GkSeeds *s, int64_t round, bool use_d2, int want, GkPick *picks, float *out
 	return st;
 }
 
+/* Several rounds by the backend, if it can: at most AT_ONCE of them up to k. */
+static GkStatus
+rounds_at_once(GkSeeds *s, int k, int want, GkError *err)
+{
+	uint64_t	keys[AT_ONCE];
+	int			rounds = k - s->n < AT_ONCE ? k - s->n : AT_ONCE;
+	int			done = 0;
+	GkStatus	st;
+
+	for (int i = 0; i < rounds; i++)
+		keys[i] = gk_seeds_key(s, s->n + i);
+	st = s->backend->seed_rounds(s->session, keys, rounds, want, s->points + (size_t) s->n * s->d, &done, err);
+	s->n += done;
+	return st;
+}
+
+static void
+report_seeds(const GkSeeds *s, int k)
+{
+	GkProgress	p = {.phase = "seed",.run = s->run + 1,.iteration = s->n,.max_iter = k,
+	.rows = gk_store_rows(s->store),.inertia = -1};
+
+	if (s->host->progress)
+		s->host->progress(s->host->ctx, &p);
+}
+
 GkStatus
 gk_seeds_plus_plus(GkSeeds *s, int k, GkError *err)
 {
@@ -70,10 +98,18 @@ gk_seeds_plus_plus(GkSeeds *s, int k, GkError *err)
 	while (st == GK_OK && s->n < k)
 	{
 		bool		first = s->n == 0;
+		int			before = s->n;
 		int			got;
 		int			best = 0;
 		gk_int128	phi;
 
+		if (!first && s->backend->seed_rounds != NULL)
+			st = rounds_at_once(s, k, want, err);
+		if (s->n > before || st != GK_OK)
+		{
+			report_seeds(s, k);
+			continue;
+		}
 		st = race(s, s->n, !first, first ? 1 : want, picks, cand, &got, err);
 		if (st != GK_OK || got == 0)
 			break;				/* every point is a seed already */
@@ -92,13 +128,8 @@ gk_seeds_plus_plus(GkSeeds *s, int k, GkError *err)
 		s->n++;
 		if (s->n < k)
 			st = s->backend->seed_update(s->session, s->points + (size_t) (s->n - 1) * s->d, 1, &phi, err);
-		if (st == GK_OK && s->host->progress)
-		{
-			GkProgress	p = {.phase = "seed",.run = s->run + 1,.iteration = s->n,.max_iter = k,
-			.rows = gk_store_rows(s->store),.inertia = -1};
-
-			s->host->progress(s->host->ctx, &p);
-		}
+		if (st == GK_OK)
+			report_seeds(s, k);
 	}
 	gk_free(s->host, picks);
 	gk_free(s->host, cand);
@@ -135,6 +166,15 @@ gk_seeds_weigh(GkChunkStore *o, const double *w)
 		to[i] = fmaxf(gk_to_grid(w[i] / top, gk_grid_magic(0)), 0x1p-40f);
 }
 
+/* Few points are seeded on the CPU while that takes no longer than to bring them to another device. */
+static const GkBackend *
+backend_for(const GkSeeds *s, const GkChunkStore *points, int k)
+{
+	double		work = (double) points->fill * s->d * k * gk_seed_candidates(k);
+
+	return s->backend->seed_rounds != NULL && work >= ELSEWHERE ? s->backend : &gk_cpu_backend;
+}
+
 GkStatus
 gk_seeds_plus_plus_of(GkSeeds *s, const GkChunkStore *points, int stream, int k, GkError *err)
 {
@@ -142,7 +182,7 @@ gk_seeds_plus_plus_of(GkSeeds *s, const GkChunkStore *points, int stream, int k,
 	gk_int128	phi;
 	GkStatus	st;
 
-	inner.backend = &gk_cpu_backend;
+	inner.backend = backend_for(s, points, k);
 	inner.session = NULL;
 	inner.store = points->store;
 	inner.stream = stream;
@@ -196,6 +236,45 @@ recluster(GkSeeds *s, const float *points, int m, const gk_int128 *mass, int k, 
 	return st;
 }
 
+/* The number of points nearest to each. */
+static GkStatus
+nearest_counts(GkSeeds *s, const float *points, int m, gk_int128 *mass, GkError *err)
+{
+	GkFinish	f;
+	GkStatus	st;
+
+	f.count = gk_alloc(s->host, m, sizeof(int64_t));
+	f.inertia = gk_alloc(s->host, m, sizeof(gk_int128));
+	f.max_d2 = gk_alloc(s->host, m, sizeof(float));
+	st = f.count && f.inertia && f.max_d2 ? s->backend->finish(s->session, points, m, &f, NULL, err)
+		: gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	for (int i = 0; st == GK_OK && i < m; i++)
+		mass[i] = f.count[i];
+	gk_free(s->host, f.count);
+	gk_free(s->host, f.inertia);
+	gk_free(s->host, f.max_d2);
+	return st;
+}
+
+/* A candidate's weight: the mass of the points nearest to it, of which only a step knows if they have weights. */
+static GkStatus
+masses(GkSeeds *s, const float *points, int m, gk_int128 *mass, GkError *err)
+{
+	GkStep		step;
+	GkStatus	st;
+
+	if (!gk_store_points(s->store)->weighted)
+		return nearest_counts(s, points, m, mass, err);
+	step.sum = gk_alloc(s->host, (size_t) m * s->d, sizeof(gk_int128));
+	step.mass = mass;
+	step.count = gk_alloc(s->host, m, sizeof(int64_t));
+	st = step.sum && step.count ? s->backend->step(s->session, points, m, &step, err)
+		: gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	gk_free(s->host, step.sum);
+	gk_free(s->host, step.count);
+	return st;
+}
+
 /*
  * Candidates of a round.  Bahmani et al. find five rounds of k / 2 as good as more; few clusters
  * take more, which costs little.
@@ -234,20 +313,12 @@ parallel(GkSeeds *s, int k, GkError *err)
 	}
 	if (st == GK_OK && m > k)
 	{
-		/* A candidate's weight is the mass of the points nearest to it. */
-		GkStep		step;
+		gk_int128  *mass = gk_alloc(s->host, m, sizeof(gk_int128));
 
-		step.sum = gk_alloc(s->host, (size_t) m * s->d, sizeof(gk_int128));
-		step.mass = gk_alloc(s->host, m, sizeof(gk_int128));
-		step.count = gk_alloc(s->host, m, sizeof(int64_t));
-		st = step.sum && step.mass && step.count
-			? s->backend->step(s->session, cand, m, &step, err)
-			: gk_fail(err, GK_ERR_MEMORY, "out of memory");
+		st = mass != NULL ? masses(s, cand, m, mass, err) : gk_fail(err, GK_ERR_MEMORY, "out of memory");
 		if (st == GK_OK)
-			st = recluster(s, cand, m, step.mass, k, err);
-		gk_free(s->host, step.sum);
-		gk_free(s->host, step.mass);
-		gk_free(s->host, step.count);
+			st = recluster(s, cand, m, mass, k, err);
+		gk_free(s->host, mass);
 	}
 	else if (st == GK_OK)
 	{

@@ -38,7 +38,7 @@ GkStatus	gk_seeds_plus_plus(GkSeeds *s, int k, GkError *err);
 GkStatus	gk_seeds_store(const GkSeeds *s, bool weighted, int rows, GkChunkStore *out, GkError *err);
 void		gk_seeds_weigh(GkChunkStore *o, const double *w);
 
-/* k-means++ among such points, on the CPU for any backend: from s->n seeds up to k. */
+/* k-means++ among such points: from s->n seeds up to k. */
 GkStatus	gk_seeds_plus_plus_of(GkSeeds *s, const GkChunkStore *points, int stream, int k, GkError *err);
 
 /* k seeds by clustering a sample in two levels: gk_seed_hierarchical.c. */

@@ -127,6 +127,8 @@ open_session(GkSession *s, GkError *err)
 	GK_DO(s->ingested ? gk_gpu_ingested(s, err) : gk_gpu_upload(s, err));
 	s->upload_ms += gk_gpu_ms() - start;
 	GK_DO(gk_gpu_room(s, s->problem.k_max, err));
+	if (s->problem.max_iter > 1)
+		GK_DO(gk_gpu_log_room(s, s->problem.k_max, err));
 	gk_gpu_choose(s);
 	start = gk_gpu_ms();
 	GK_DO(gk_gpu_step_rehearse(s, s->problem.k_max, err));
@@ -212,6 +214,7 @@ make_backend(void)
 	b.seed_eval = gk_gpu_seed_eval;
 	b.seed_race = gk_gpu_seed_race;
 	b.seed_far = gk_gpu_seed_far;
+	b.seed_rounds = gk_gpu_seed_rounds;
 	b.row = gk_gpu_row;
 	b.groups = &gk_gpu_group_batch;
 	b.ingest = &gk_gpu_ingest;

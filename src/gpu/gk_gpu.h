@@ -127,6 +127,7 @@ typedef enum GkRegime
 
 typedef struct GkFilter GkFilter;
 typedef struct GkGemm GkGemm;
+typedef struct GkSeedRounds GkSeedRounds;
 
 struct GkSession
 {
@@ -171,6 +172,7 @@ struct GkSession
 	GkAcc		acc;
 	gk_int128  *totals;
 	double	   *shifts;			/* [k] */
+	int			log_room;		/* centroids; grown by gk_gpu_log_room() */
 	char	   *log;			/* device: units of unit_bytes */
 	char	   *log_host;		/* the same in pinned memory */
 	size_t		unit_bytes;
@@ -190,6 +192,14 @@ struct GkSession
 
 	/* Seeding. */
 	float	   *mind2;			/* [n] */
+	int			seeds;			/* so far */
+	double		phi;			/* sum of w * D, rounded; 0: not known */
+	float	   *kept;			/* [candidates][n]: distances of the last seed_eval() */
+	int64_t		kept_room;
+	int			candidates;		/* 0: none are kept */
+	float	   *candidate;		/* host, [candidates][d] */
+	int64_t		candidate_room;
+	GkSeedRounds *seed_rounds;	/* gk_gpu_seed_rounds.cu; NULL: none yet */
 
 	/* The chain: iterations that run ahead of the host, gk_gpu_step.cu. */
 	int			chain_k;		/* 0: none */
@@ -333,6 +343,7 @@ GkStatus	gk_gpu_next_slot(GkSession *s, int *slot, GkError *err);
 int64_t		gk_gpu_piece_rows(const GkSession *s);
 void		gk_gpu_free_all(GkSession *s);
 GkStatus	gk_gpu_room(GkSession *s, int k, GkError *err);
+GkStatus	gk_gpu_log_room(GkSession *s, int k, GkError *err);
 GkStatus	gk_gpu_grow(GkSession *s, void **buf, int64_t *room, int64_t want, size_t size, GkError *err);
 GkStatus	gk_gpu_scratch(GkSession *s, size_t bytes, GkError *err);
 
@@ -404,6 +415,9 @@ GkStatus	gk_gpu_assign_mma(GkSession *s, const GkRows *rows, int k, GkLabels lab
 /* May k clusters' labels come from there? */
 bool		gk_gpu_gemm_wanted(const GkSession *s, int k);
 
+/* Make the points ready for up to k centroids; *good: they are. */
+GkStatus	gk_gpu_gemm_points(GkSession *s, int k, bool *good, GkError *err);
+
 /*
  * Make the centroids in s->centroids ready, and the points, at the first time.  Afterwards s->gemm_k is k, or
  * 0 where it is not possible or not worth it.
@@ -474,13 +488,17 @@ GkStatus	gk_gpu_step_rehearse(GkSession *s, int k, GkError *err);
 GkStatus	gk_gpu_finish(GkSession *s, const float *centroids, int k, GkFinish *out,
 						  const GkLabelSink *sink, GkError *err);
 
-/* ---- gk_gpu_seed.cu, gk_gpu_sample.cu ---- */
+/* ---- gk_gpu_seed.cu, gk_gpu_sample.cu, gk_gpu_seed_rounds.cu ---- */
 
 GkStatus	gk_gpu_seed_begin(GkSession *s, GkError *err);
 void		gk_gpu_seed_end(GkSession *s);
 GkStatus	gk_gpu_seed_update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err);
 GkStatus	gk_gpu_seed_eval(GkSession *s, const float *centroids, int m, gk_int128 *pot, GkError *err);
+void		gk_gpu_seed_forget(GkSession *s);	/* distances to candidates */
 GkStatus	gk_gpu_seed_race(GkSession *s, uint64_t key, bool use_d2, int want, GkPick *out, int *got, GkError *err);
 GkStatus	gk_gpu_seed_far(GkSession *s, int64_t *row, GkError *err);
+GkStatus	gk_gpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *points, int *done,
+							   GkError *err);
+void		gk_gpu_seed_rounds_free(GkSession *s);
 
 #endif							/* GK_GPU_H */

@@ -56,6 +56,18 @@ gk_load_labels(const L *p, int (&l)[4])
 	}
 }
 
+/* Is a row's key in a race at most `most`?  Most rows need no more than their hash: -ln(u) is at least 1 - u. */
+__device__ __forceinline__ bool
+gk_race_upto(uint64_t h, double weight, double most, double *key)
+{
+	double		upto = most * weight * (1.0 + 0x1p-20);
+
+	if (upto < 1.0 && h >> 12 < (uint64_t) ((1.0 - upto) * 0x1p52))
+		return false;
+	*key = gk_race_key(h, weight);
+	return *key <= most;
+}
+
 template <typename L>
 __device__ __forceinline__ void
 gk_store_labels(L *p, const int (&l)[4])

@@ -105,9 +105,8 @@ slice_rows(const GkSession *s, const GkGemm *g, int k)
 	return gk_min(gk_round_up(rows, GK_GEMM_ROWS), gk_round_up(g->order.places, GK_GEMM_ROWS));
 }
 
-/* Bytes for the points in their places, a slice of them, and k centroids. */
-static size_t
-bytes_needed(const GkSession *s, const GkGemm *g, int k)
+size_t
+gk_gpu_gemm_bytes(const GkSession *s, const GkGemm *g, int k)
 {
 	size_t		width = g->width * sizeof(__half);
 	size_t		place = width + sizeof(GkGemmBound) + 2 * sizeof(int);
@@ -161,10 +160,16 @@ static GkStatus
 allocate_slice(GkSession *s, GkGemm *g, int k, GkError *err)
 {
 	int64_t		rows = slice_rows(s, g, k);
-	int64_t		room = gk_gemm_gather_room(g, rows);
+	int64_t		room;
 
 	if (rows <= g->rows_room && k <= g->slice_k)
 		return GK_OK;
+	/* More clusters take fewer rows: what has been asked for in turns is there from now on. */
+	if (rows < g->rows_room)
+		rows = g->rows_room;
+	if (k < g->slice_k)
+		k = g->slice_k;
+	room = gk_gemm_gather_room(g, rows);
 	free_slice(g);
 	GK_TRY(cudaMalloc((void **) &g->limits, rows * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->count, g->order.pivots * sizeof(int)));
@@ -240,7 +245,7 @@ build_points(GkSession *s, GkGemm *g, int k, GkError *err)
 		GK_DO(gk_gpu_gemm_sort(s, g, k, err));
 		g->sorts++;
 	}
-	if (bytes_needed(s, g, k) > s->spare)
+	if (gk_gpu_gemm_bytes(s, g, k) > s->spare)
 		return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "no memory for products");
 	GK_DO(allocate_points(s, g, err));
 	GK_DO(gk_gpu_gemm_round_points(s, g, err));
@@ -260,7 +265,7 @@ build(GkSession *s, GkGemm *g, int k, GkError *err)
 		g->scale = (float) gk_pow2(GK_GEMM_TOP - gk_gpu_top_expo(s));
 		gk_gpu_gemm_unsort(&g->order);
 		g->order.places = s->n;
-		if (bytes_needed(s, g, k) > s->spare)
+		if (gk_gpu_gemm_bytes(s, g, k) > s->spare)
 			return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "no memory for products");
 		GK_DO(build_rows(s, g, &good, err));
 		if (!good)
@@ -273,30 +278,42 @@ build(GkSession *s, GkGemm *g, int k, GkError *err)
 }
 
 GkStatus
-gk_gpu_gemm_begin(GkSession *s, int k, GkError *err)
+gk_gpu_gemm_points(GkSession *s, int k, bool *good, GkError *err)
 {
-	GkGemm	   *g = s->gemm;
 	GkStatus	st;
 
-	s->gemm_k = 0;
-	if (!gk_gpu_gemm_wanted(s, k))
-		return GK_OK;
-	if (g == NULL)
+	*good = false;
+	if (s->gemm == NULL)
 	{
-		g = s->gemm = (GkGemm *) s->core->alloc(s->host, 1, sizeof(GkGemm));
-		if (g == NULL)
+		s->gemm = (GkGemm *) s->core->alloc(s->host, 1, sizeof(GkGemm));
+		if (s->gemm == NULL)
 			return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
-		memset(g, 0, sizeof(*g));
+		memset(s->gemm, 0, sizeof(*s->gemm));
 	}
-	st = build(s, g, k, err);
+	st = build(s, s->gemm, k, err);
 	if (st == GK_ERR_DEVICE_MEMORY)
 	{
 		/* Not an error: other kernels need no more than the points. */
 		switch_off(s);
 		return GK_OK;
 	}
-	GK_DO(st);
-	GK_DO(gk_gpu_gemm_round_centroids(s, g, k, err));
+	*good = st == GK_OK;
+	return st;
+}
+
+GkStatus
+gk_gpu_gemm_begin(GkSession *s, int k, GkError *err)
+{
+	GkGemm	   *g;
+	bool		good = false;
+
+	s->gemm_k = 0;
+	if (gk_gpu_gemm_wanted(s, k))
+		GK_DO(gk_gpu_gemm_points(s, k, &good, err));
+	if (!good)
+		return GK_OK;
+	g = s->gemm;
+	GK_DO(gk_gpu_gemm_round_centroids(s, g, s->centroids, k, err));
 	if (g->order.row != NULL)
 		GK_DO(gk_gpu_gemm_needs(s, g, g->bound, g->order.pivot, g->order.places, NULL, k, g->needs, g->need, err));
 	s->gemm_k = k;

@@ -275,6 +275,11 @@ gk_gemm_tiny(const GkSession *s, const GkGemm *g)
 	return s->d * 0x1p-147 * (double) g->scale * g->scale;
 }
 
+/* ---- gk_gpu_gemm.cu ---- */
+
+/* Bytes for the points in their places, a slice of them, and k centroids. */
+size_t		gk_gpu_gemm_bytes(const GkSession *s, const GkGemm *g, int k);
+
 /* ---- gk_gpu_gemm_stream.cu, gk_gpu_gemm_stay.cu: the kernels ---- */
 
 typedef struct GkGemmKernel
@@ -328,8 +333,8 @@ GkStatus	gk_gpu_gemm_turn(GkSession *s, GkGemm *g, GkError *err);
 /* Round them: y and bounds. */
 GkStatus	gk_gpu_gemm_round_points(GkSession *s, GkGemm *g, GkError *err);
 
-/* Round the k centroids in s->centroids, choose the unit, make their keys. */
-GkStatus	gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, int k, GkError *err);
+/* Round k centroids [k][d], in device memory, choose the unit, make their keys. */
+GkStatus	gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centroids, int k, GkError *err);
 
 /* ---- gk_gpu_gemm_recheck.cu ---- */
 

@@ -357,6 +357,23 @@ largest_by_score(const Common &c, const GkGemmBound &of, int best, float z)
 	return limit_key(best, slack * (1.0f + 0x1p-18f) + 2.0f);
 }
 
+/*
+ * The largest key that a centroid can have whose canonical distance is below d2, in the common scale, by distances:
+ * 5 of gk_gpu_gemm.h, with out^2 = (d2 + t) / (1 - g) since d2 is canonical itself.
+ */
+__device__ __forceinline__ int
+largest_below(const Common &c, const GkGemmBound &of, double d2)
+{
+	double		out = sqrt((d2 + 0.5 * c.tiny * c.tiny) / (1.0 - c.g));
+	double		away = (out + of.rest + c.e) * (1.0 + 0x1p-40);
+	double		a = c.unit + fabs((double) of.w) * 0x1p-24 + c.lost * of.length;
+	double		units = (0.5 * (away * away - of.w) + a) * c.per_unit + 2.0;
+
+	if (units < -GK_GEMM_MAX_LIMIT)
+		return GK_GEMM_NO_LIMIT;
+	return units < GK_GEMM_MAX_LIMIT ? (int) units * 64 + 63 : GK_GEMM_PAD - 1;
+}
+
 /* A warp has 16 rows; of these lane i of four ends up with row i * 8, if i < 2: which of the tile's rows that is, or -1. */
 __device__ __forceinline__ int
 row_of_lane(int row0, int rows)

@@ -8,11 +8,11 @@
 #include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_device.cuh"
 #include "gpu/gk_gpu_gemm.h"
+#include "gpu/gk_gpu_gemm_pairs.cuh"
 
 #define THREADS		256
 #define WARPS		(THREADS / 32)
 #define PAIR_THREADS	64		/* few, so that all multiprocessors have some of the pairs */
-#define PAIR_STEP	32			/* features of them at a time */
 #define AT_ONCE		16			/* rows that a block compares with all centroids */
 #define SLAB		128			/* features of them in shared memory */
 #define NOT_YET		0xffffffffffffffffULL
@@ -200,61 +200,21 @@ gather_kernel(const __grid_constant__ RecheckArgs a)
 
 /* ---- canonical distances ---- */
 
-/*
- * A warp takes 32 pairs.  Eight lanes bring PAIR_STEP features of a pair at a time and leave their differences in
- * shared memory; then each lane has a pair, whose features it adds up in their order.
- */
+/* A warp takes 32 pairs. */
 __global__ void __launch_bounds__(PAIR_THREADS)
 pairs_kernel(const __grid_constant__ RecheckArgs a)
 {
-	__shared__ float4 differences[PAIR_THREADS][PAIR_STEP / 4 + 1]; /* padded: no two lanes want one bank */
+	__shared__ GkPairs<32> tile[PAIR_THREADS / 32];
 	int			pairs = min(a.state->pairs, a.pair_room);
 	int			lane = threadIdx.x % 32;
-	int			part = lane % 8;
-	float4		(*mine)[PAIR_STEP / 4 + 1] = differences + (threadIdx.x - lane);
 
 	for (int first = blockIdx.x * PAIR_THREADS + threadIdx.x - lane; first < pairs; first += gridDim.x * PAIR_THREADS)
 	{
 		GkGemmPair	p = a.pair[min(first + lane, pairs - 1)];
 		int			label = a.centroid != NULL ? a.centroid[p.column] : p.column;
 		int			row = a.gathered_row[max(p.at, 0)];
-		float		d2 = 0.0f;
+		float		d2 = tile[threadIdx.x / 32].d2(a.x, a.c, a.pitch, row, label);
 
-		for (int j0 = 0; j0 < a.pitch; j0 += PAIR_STEP)
-		{
-			int			j = j0 + part * 4;
-			float4		x[8];
-			float4		c[8];
-
-			/* All of them on their way before the first is used. */
-#pragma unroll
-			for (int i = 0; i < 8; i++)
-			{
-				int			pair = 4 * i + lane / 8;
-				const float *at_x = a.x + (int64_t) __shfl_sync(0xffffffffu, row, pair) * a.pitch + j;
-				const float *at_c = a.c + (int64_t) __shfl_sync(0xffffffffu, label, pair) * a.pitch + j;
-
-				/* Past the last feature both are 0 and add nothing. */
-				x[i] = j < a.pitch ? __ldg((const float4 *) at_x) : float4{};
-				c[i] = j < a.pitch ? __ldg((const float4 *) at_c) : float4{};
-			}
-#pragma unroll
-			for (int i = 0; i < 8; i++)
-				mine[4 * i + lane / 8][part] = make_float4(__fsub_rn(x[i].x, c[i].x), __fsub_rn(x[i].y, c[i].y),
-														   __fsub_rn(x[i].z, c[i].z), __fsub_rn(x[i].w, c[i].w));
-			__syncwarp();
-#pragma unroll
-			for (int i = 0; i < PAIR_STEP / 4; i++)
-			{
-				float4		t = mine[lane][i];
-
-				d2 = __fmaf_rn(t.x, t.x, d2);
-				d2 = __fmaf_rn(t.y, t.y, d2);
-				d2 = __fmaf_rn(t.z, t.z, d2);
-				d2 = __fmaf_rn(t.w, t.w, d2);
-			}
-			__syncwarp();
-		}
 		if (first + lane < pairs && p.at >= 0)
 			offer(a.decided + p.at, d2, label);
 	}

@@ -386,9 +386,9 @@ pivot_keys_kernel(const __grid_constant__ CentroidArgs a)
 }
 
 GkStatus
-gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, int k, GkError *err)
+gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centroids, int k, GkError *err)
 {
-	CentroidArgs a = {s->centroids, k, s->d, g->width, g->pitch, gk_gemm_tiles(g, k),
+	CentroidArgs a = {centroids, k, s->d, g->width, g->pitch, gk_gemm_tiles(g, k),
 		gk_gpu_gemm_columns(g->width), gk_gemm_key_pitch(k), g->scale, g->order,
 	g->b, g->square, g->lost, g->c, g->keys, g->z, g->nearest, g->sorts, g->reach, g->longest, g->state};
 	dim3		blocks((k + WARPS - 1) / WARPS, g->order.copies);

@@ -301,6 +301,17 @@ gk_gpu_put_centroids(GkSession *s, const float *centroids, int k, GkError *err)
 	return GK_OK;
 }
 
+/* Waits for what is copied from or to it. */
+static void
+free_log(GkSession *s)
+{
+	cudaFree(s->log);
+	if (s->log_host != NULL)
+		cudaFreeHost(s->log_host);
+	s->log = s->log_host = NULL;
+	s->log_room = 0;
+}
+
 static void
 free_room(GkSession *s)
 {
@@ -309,14 +320,10 @@ free_room(GkSession *s)
 	cudaFree(s->acc.a);
 	cudaFree(s->totals);
 	cudaFree(s->shifts);
-	cudaFree(s->log);
-	if (s->log_host != NULL)
-		cudaFreeHost(s->log_host);
 	s->centroids = s->packed = NULL;
 	s->acc.a = s->acc.b = NULL;
 	s->totals = NULL;
 	s->shifts = NULL;
-	s->log = s->log_host = NULL;
 	s->k_room = 0;
 }
 
@@ -332,19 +339,34 @@ gk_gpu_room(GkSession *s, int k, GkError *err)
 	gk_gpu_step_stop(s);
 	GK_DO(gk_gpu_drain(s, err));
 	free_room(s);
-	s->entry_bytes = gk_round_up(values * sizeof(gk_int128) + (size_t) k * s->d * sizeof(float), 16);
-	s->entries = s->entry_bytes < UNIT_BYTES ? (int) gk_min(UNIT_BYTES / s->entry_bytes, 64) : 1;
-	s->unit_bytes = GK_LOG_HEAD + s->entries * s->entry_bytes;
 	GK_TRY(cudaMalloc((void **) &s->centroids, ((size_t) k * s->d + 4) * sizeof(float)));
 	GK_TRY(cudaMalloc((void **) &s->packed, kpad * gk_round_up(s->d, 16) * sizeof(float)));
 	GK_TRY(cudaMalloc((void **) &s->acc.a, 2 * values * sizeof(unsigned long long)));
 	s->acc.b = s->acc.a + values;
 	GK_TRY(cudaMalloc((void **) &s->totals, values * sizeof(gk_int128)));
 	GK_TRY(cudaMalloc((void **) &s->shifts, (size_t) k * sizeof(double)));
-	GK_TRY(cudaMalloc((void **) &s->log, GK_GPU_UNITS * s->unit_bytes));
-	GK_TRY(cudaHostAlloc((void **) &s->log_host, GK_GPU_UNITS * s->unit_bytes, cudaHostAllocDefault));
 	GK_TRY(cudaMemsetAsync(s->acc.a, 0, 2 * values * sizeof(unsigned long long), s->gpu->stream));
 	s->k_room = k;
+	return GK_OK;
+}
+
+/* The same for the log of steps: pinned memory takes long to get, and not all that has centroids makes steps. */
+GkStatus
+gk_gpu_log_room(GkSession *s, int k, GkError *err)
+{
+	int64_t		values = gk_gpu_values(s, k);
+
+	if (k <= s->log_room)
+		return GK_OK;
+	gk_gpu_step_stop(s);
+	GK_DO(gk_gpu_drain(s, err));
+	free_log(s);
+	s->entry_bytes = gk_round_up(values * sizeof(gk_int128) + (size_t) k * s->d * sizeof(float), 16);
+	s->entries = s->entry_bytes < UNIT_BYTES ? (int) gk_min(UNIT_BYTES / s->entry_bytes, 64) : 1;
+	s->unit_bytes = GK_LOG_HEAD + s->entries * s->entry_bytes;
+	GK_TRY(cudaMalloc((void **) &s->log, GK_GPU_UNITS * s->unit_bytes));
+	GK_TRY(cudaHostAlloc((void **) &s->log_host, GK_GPU_UNITS * s->unit_bytes, cudaHostAllocDefault));
+	s->log_room = k;
 	return GK_OK;
 }
 
@@ -354,6 +376,7 @@ gk_gpu_free_all(GkSession *s)
 	unpin_chunks(s);
 	free_points(s);
 	free_room(s);
+	free_log(s);
 	gk_gpu_filter_free(s);
 	gk_gpu_gemm_free(s);
 	cudaFree(s->columns_block);
@@ -362,7 +385,7 @@ gk_gpu_free_all(GkSession *s)
 	cudaFree(s->d2);
 	cudaFree(s->scratch);
 	cudaFree(s->delta_labels);
-	cudaFree(s->mind2);
+	gk_gpu_seed_end(s);
 	s->core->free(s->host, s->picked);
 	s->core->free(s->host, s->picked_points);
 }

@@ -1,10 +1,13 @@
 /*
  * gk_gpu_sample.cu - exponential race: the rows with the smallest keys.
  *
- * Keys are positive doubles, so their bits order them.  A first look at a sample of rows gives a bound that
- * at least `want` rows are under; a pass over all rows collects those under it, and the host sorts them.
- * When that would be too many, a radix search over all rows (16 bits a level) finds a tighter one.
+ * A bound lets through somewhat more than `want` rows; a pass over all rows collects those under it, and the
+ * host sorts them.  With the sum of all weights known the bound is too: that many rows have keys below it, on
+ * average.  Otherwise, or if that is too few or too many, a look at a sample of rows gives one that at least
+ * `want` rows are under (keys are positive doubles, so their bits order them), and when that would be too many, a
+ * radix search over all rows (16 bits a level) finds a tighter one.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +19,8 @@
 #define SAMPLE_ROWS		((int64_t) 1 << 20)
 #define RANGE_ROWS		((int64_t) 1 << 25)
 #define LEVELS			4
+#define HEAD			64		/* bytes before the picks */
+#define FEW				1000	/* rows: more are not guessed */
 
 typedef struct RaceArgs
 {
@@ -29,28 +34,17 @@ typedef struct RaceArgs
 	uint64_t	prefix;
 	unsigned int *hist;
 	/* Collecting. */
-	uint64_t	bound;
+	double		most;			/* key */
 	int64_t		room;
 	unsigned long long *found;
 	GkPick	   *picks;
 } RaceArgs;
 
-/* Bits of the row's key; false: the row does not run. */
-__device__ __forceinline__ bool
-race_bits(const RaceArgs &a, int64_t i, uint64_t *bits)
+/* The row's weight; 0: it does not run. */
+__device__ __forceinline__ double
+race_weight(const RaceArgs &a, int64_t i)
 {
-	double		weight = a.w != NULL ? (double) __ldg(a.w + i) : 1.0;
-
-	if (a.mind2 != NULL)
-	{
-		float		d = a.mind2[i];
-
-		if (d == 0.0f)
-			return false;
-		weight *= (double) d;
-	}
-	*bits = (uint64_t) __double_as_longlong(gk_race_key(gk_hash(a.key, a.first + i), weight));
-	return true;
+	return (a.w != NULL ? (double) __ldg(a.w + i) : 1.0) * (a.mind2 != NULL ? (double) a.mind2[i] : 1.0);
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -58,9 +52,13 @@ count_kernel(RaceArgs a)
 {
 	for (int64_t i = (int64_t) blockIdx.x * THREADS + threadIdx.x; i < a.rows; i += (int64_t) gridDim.x * THREADS)
 	{
+		double		weight = race_weight(a, i);
 		uint64_t	bits;
 
-		if (race_bits(a, i, &bits) && (a.level == 0 || bits >> (64 - 16 * a.level) == a.prefix))
+		if (weight == 0.0)
+			continue;
+		bits = (uint64_t) __double_as_longlong(gk_race_key(gk_hash(a.key, a.first + i), weight));
+		if (a.level == 0 || bits >> (64 - 16 * a.level) == a.prefix)
 			atomicAdd(a.hist + ((bits >> (48 - 16 * a.level)) & (BINS - 1)), 1u);
 	}
 }
@@ -70,17 +68,15 @@ collect_kernel(RaceArgs a)
 {
 	for (int64_t i = (int64_t) blockIdx.x * THREADS + threadIdx.x; i < a.rows; i += (int64_t) gridDim.x * THREADS)
 	{
-		uint64_t	bits;
+		double		weight = race_weight(a, i);
+		double		key;
 
-		if (race_bits(a, i, &bits) && bits <= a.bound)
+		if (weight > 0.0 && gk_race_upto(gk_hash(a.key, a.first + i), weight, a.most, &key))
 		{
 			unsigned long long at = atomicAdd(a.found, 1ULL);
 
 			if ((int64_t) at < a.room)
-			{
-				a.picks[at].key = __longlong_as_double((long long) bits);
-				a.picks[at].row = a.first + i;
-			}
+				a.picks[at] = (GkPick) {key, a.first + i};
 		}
 	}
 }
@@ -150,6 +146,16 @@ count(GkSession *s, Race *r, int level, uint64_t prefix, GkError *err)
 	return GK_OK;
 }
 
+/* The largest key with these leading bits, or that there is. */
+static double
+key_of(uint64_t bits)
+{
+	double		key;
+
+	memcpy(&key, &bits, sizeof(key));
+	return key < INFINITY ? key : INFINITY;
+}
+
 /* The bin in which the want-th smallest lies; *below: rows in lower bins. */
 static int
 bin_of(const unsigned int *hist, int64_t want, int64_t *below)
@@ -186,7 +192,7 @@ tight_bound(GkSession *s, Race *r, GkError *err)
 		under += below;
 		/* If fewer rows run than are wanted: all of them. */
 		prefix = prefix << 16 | (uint64_t) bin;
-		a->bound = bin == BINS ? UINT64_MAX : level == LEVELS - 1 ? prefix : ((prefix + 1) << (48 - 16 * level)) - 1;
+		a->most = bin == BINS ? INFINITY : key_of(level == LEVELS - 1 ? prefix : ((prefix + 1) << (48 - 16 * level)) - 1);
 		a->room = under + (bin == BINS ? 0 : r->hist[bin]);
 		if (a->room <= room || bin == BINS)
 			break;
@@ -202,12 +208,12 @@ collect(GkSession *s, Race *r, int64_t *found, GkError *err)
 {
 	unsigned long long n;
 
-	GK_DO(gk_gpu_scratch(s, 64 + (size_t) r->args.room * sizeof(GkPick), err));
+	GK_DO(gk_gpu_scratch(s, HEAD + (size_t) r->args.room * sizeof(GkPick), err));
 	r->collect = true;
 	r->limit = s->n;
 	r->args.found = (unsigned long long *) s->scratch;
-	r->args.picks = (GkPick *) ((char *) s->scratch + 64);
-	GK_TRY(cudaMemsetAsync(s->scratch, 0, 64, s->gpu->stream));
+	r->args.picks = (GkPick *) ((char *) s->scratch + HEAD);
+	GK_TRY(cudaMemsetAsync(s->scratch, 0, HEAD, s->gpu->stream));
 	GK_DO(race_pass(s, r, err));
 	GK_DO(gk_gpu_drain(s, err));
 	GK_TRY(cudaMemcpy(&n, s->scratch, sizeof(n), cudaMemcpyDeviceToHost));
@@ -226,32 +232,57 @@ by_key(const void *va, const void *vb)
 	return a->row < b->row ? -1 : a->row > b->row;
 }
 
+/*
+ * Rows under a bound that lets `want` of them through but for one time in a million, if their weights' sum is phi:
+ * they are that many as a Poisson variable is.
+ */
 static GkStatus
-race(GkSession *s, Race *r, GkPick *out, int *got, GkError *err)
+guess(GkSession *s, Race *r, int64_t *found, GkError *err)
 {
-	int64_t		found;
+	double		on_average = r->want + 6.0 * sqrt((double) r->want) + 20.0;
+
+	r->args.room = 2 * (int64_t) on_average;
+	r->args.most = on_average / s->phi;
+	return collect(s, r, found, err);
+}
+
+static GkStatus
+search(GkSession *s, Race *r, int64_t *found, GkError *err)
+{
 	int64_t		below;
 	int			bin;
-	GkPick	   *picks;
-	cudaError_t e;
 
 	r->args.room = r->want > 16384 ? 4 * (int64_t) r->want : 65536;
-	found = r->args.room + 1;
-	GK_DO(gk_gpu_drain(s, err));
+	*found = r->args.room + 1;
 	GK_DO(gk_gpu_scratch(s, BINS * sizeof(unsigned int), err));
 	r->limit = gk_min(s->n, SAMPLE_ROWS);
 	GK_DO(count(s, r, 0, 0, err));
 	bin = bin_of(r->hist, r->want, &below);
-	r->args.bound = ((uint64_t) (bin + 1) << 48) - 1;
+	r->args.most = key_of(((uint64_t) (bin + 1) << 48) - 1);
 	if (bin < BINS)
-		GK_DO(collect(s, r, &found, err));
-	if (found > r->args.room)
+		GK_DO(collect(s, r, found, err));
+	if (*found > r->args.room)
 	{
 		GK_DO(tight_bound(s, r, err));
-		GK_DO(collect(s, r, &found, err));
+		GK_DO(collect(s, r, found, err));
 	}
-	if (found > r->args.room)
+	if (*found > r->args.room)
 		return gk_gpu_error(err, GK_ERR_INTERNAL, "the race has more rows than were counted");
+	return GK_OK;
+}
+
+static GkStatus
+race(GkSession *s, Race *r, GkPick *out, int *got, GkError *err)
+{
+	int64_t		found = 0;
+	GkPick	   *picks;
+	cudaError_t e;
+
+	GK_DO(gk_gpu_drain(s, err));
+	if (r->use_d2 && s->phi > 0.0 && r->want <= FEW)
+		GK_DO(guess(s, r, &found, err));
+	if (found < r->want || found > r->args.room)
+		GK_DO(search(s, r, &found, err));
 	picks = (GkPick *) s->core->alloc(s->host, found > 0 ? found : 1, sizeof(GkPick));
 	if (picks == NULL)
 		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");

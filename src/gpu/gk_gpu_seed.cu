@@ -3,14 +3,18 @@
  * point, kept on the device) and its weighted sums.
  *
  * A thread takes a row and up to M centroids at once: distances in registers, centroids in shared memory,
- * exact float64 sums of their parts (gk_d2_split) per centroid.
+ * exact float64 sums of their parts (gk_d2_split) per centroid.  Distances to candidates are kept where reading
+ * them takes less than reading the points: one of them is the next seed.
  */
+#include <string.h>
+
 #include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_device.cuh"
 
 #define THREADS		256
 #define M			8			/* centroids per launch */
 #define FEATURES	256			/* of each in shared memory at a time */
+#define NARROW		4			/* features that are loaded at a time */
 
 typedef struct SeedArgs
 {
@@ -20,6 +24,8 @@ typedef struct SeedArgs
 	int			m;
 	float	   *mind2;			/* of the slice */
 	const float *d2;			/* known distances instead of centroids, or NULL */
+	float	   *keep;			/* [m][keep_ld]: where distances are kept, or NULL */
+	int64_t		keep_ld;
 	double		scale;
 	GkAcc		acc;			/* one value per centroid, or one */
 } SeedArgs;
@@ -44,8 +50,11 @@ add_parts(const SeedArgs &a, int v, double hi, double lo)
 		gk_acc_add_parts(a.acc, v, h, l);
 }
 
-/* KEEP: D = min(D, nearest of them) and one sum; else a sum per candidate. */
-template <int C, bool KEEP>
+/*
+ * KEEP: D = min(D, nearest of them) and one sum; else a sum per candidate.  AHEAD: features whose loads are under
+ * way at a time.
+ */
+template <int C, bool KEEP, int AHEAD>
 __global__ void __launch_bounds__(THREADS)
 distance_kernel(SeedArgs a)
 {
@@ -82,7 +91,7 @@ distance_kernel(SeedArgs a)
 			}
 			if (mine)
 			{
-#pragma unroll 4
+#pragma unroll AHEAD
 				for (int j = 0; j < count; j++)
 				{
 					float		x = __ldg(a.p.x + (j0 + j) * a.p.ld + row);
@@ -117,6 +126,9 @@ distance_kernel(SeedArgs a)
 					float		v = !KEEP && s[i] < d ? s[i] : d;
 					double		h,
 								l;
+
+					if (!KEEP && a.keep != NULL)
+						a.keep[i * a.keep_ld + row] = s[i];
 
 					gk_d2_split_double(w * (double) v, a.scale, h, l);
 					hi[i] += h;
@@ -266,8 +278,24 @@ typedef struct SeedPass
 {
 	const float *centroids;		/* on the device */
 	int			m;
-	bool		keep;
+	bool		keep;			/* D = min(D, ...) */
+	const float *known;			/* [n]: distances to the only centroid, or NULL */
+	bool		all;			/* keep the distances */
 } SeedPass;
+
+template <int AHEAD>
+static void
+launch(const SeedArgs &a, bool keep, int blocks, cudaStream_t stream)
+{
+	if (keep && a.m == 1)
+		distance_kernel<1, true, AHEAD><<<blocks, THREADS, 0, stream>>>(a);
+	else if (keep)
+		distance_kernel<M, true, AHEAD><<<blocks, THREADS, 0, stream>>>(a);
+	else if (a.m <= 4)
+		distance_kernel<4, false, AHEAD><<<blocks, THREADS, 0, stream>>>(a);
+	else
+		distance_kernel<M, false, AHEAD><<<blocks, THREADS, 0, stream>>>(a);
+}
 
 static GkStatus
 seed_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
@@ -280,12 +308,17 @@ seed_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 	a.d = s->d;
 	a.mind2 = s->mind2 + rows->first;
 	a.d2 = NULL;
+	a.keep = NULL;
+	a.keep_ld = s->n;
 	a.scale = gk_pow2(GK_GRID_BITS - s->pts->d2_expo);
-	if (pass->keep && pass->m > M)
+	if (pass->known != NULL || (pass->keep && pass->m > M))
 	{
-		GK_DO(gk_gpu_grow(s, (void **) &s->d2, &s->d2_room, rows->rows, sizeof(float), err));
-		GK_DO(gk_gpu_assign(s, rows, pass->m, {NULL, false}, s->d2, err));
-		a.d2 = s->d2;
+		if (pass->known == NULL)
+		{
+			GK_DO(gk_gpu_grow(s, (void **) &s->d2, &s->d2_room, rows->rows, sizeof(float), err));
+			GK_DO(gk_gpu_assign(s, rows, pass->m, {NULL, false}, s->d2, err));
+		}
+		a.d2 = pass->known != NULL ? pass->known + rows->first : s->d2;
 		a.acc = s->acc;
 		min_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(a);
 		GK_LAUNCHED();
@@ -297,45 +330,117 @@ seed_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 		a.centroids = pass->centroids + (size_t) i * s->d;
 		a.acc.a = s->acc.a + i;
 		a.acc.b = s->acc.b + i;
-		if (pass->keep && a.m == 1)
-			distance_kernel<1, true><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
-		else if (pass->keep)
-			distance_kernel<M, true><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
-		else if (a.m <= 4)
-			distance_kernel<4, false><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+		if (pass->all)
+			a.keep = s->kept + i * s->n + rows->first;
+		if (s->d < 2 * NARROW)
+			launch<NARROW>(a, pass->keep, blocks, s->gpu->stream);
 		else
-			distance_kernel<M, false><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+			launch<2 * NARROW>(a, pass->keep, blocks, s->gpu->stream);
 		GK_LAUNCHED();
 	}
 	return gk_gpu_reduce_values(s, pass->keep ? 1 : pass->m, pass->keep ? 1 : pass->m, 40, err);
 }
 
+/* Without the points, if the only centroid's distances are known. */
 static GkStatus
-seed_pass(GkSession *s, const float *centroids, int m, bool keep, gk_int128 *out, GkError *err)
+each_slice(GkSession *s, SeedPass *pass, GkError *err)
 {
-	SeedPass	pass = {NULL, m, keep};
+	int64_t		most = gk_gpu_update_rows(s, pass->keep && pass->m > M ? pass->m : M);
+
+	if (pass->known == NULL)
+		return gk_gpu_each(s, most, seed_slice, pass, err);
+	for (int64_t first = 0; first < s->n; first += most)
+	{
+		const float *w = s->pts->weighted ? s->x + (size_t) s->d * s->ld + first : NULL;
+		GkRows		rows = {NULL, w, 0, gk_min(most, s->n - first), first};
+
+		GK_DO(seed_slice(s, &rows, pass, err));
+	}
+	return GK_OK;
+}
+
+static GkStatus
+seed_pass(GkSession *s, SeedPass *pass, const float *centroids, gk_int128 *out, GkError *err)
+{
+	int			m = pass->m;
+	bool		many = pass->keep && m > M;
 
 	GK_DO(gk_gpu_room(s, m, err));
 	gk_gpu_step_stop(s);
 	s->delta_k = 0;
 	GK_DO(gk_gpu_drain(s, err));
-	GK_DO(gk_gpu_put_centroids(s, centroids, m, err));
+	if (pass->known == NULL)
+		GK_DO(gk_gpu_put_centroids(s, centroids, m, err));
 	GK_TRY(cudaMemsetAsync(s->totals, 0, m * sizeof(gk_int128), s->gpu->stream));
-	pass.centroids = s->centroids;
-	if (keep && m > M)
+	pass->centroids = s->centroids;
+	if (many)
 	{
 		GK_DO(gk_gpu_pack(s, s->centroids, m, err));
 		GK_DO(gk_gpu_gemm_all(s, m, err));
 	}
-	GK_DO(gk_gpu_each(s, gk_gpu_update_rows(s, keep && m > M ? m : M), seed_slice, &pass, err));
-	return gk_gpu_totals(s, keep ? 1 : m, out, err);
+	GK_DO(each_slice(s, pass, err));
+	return gk_gpu_totals(s, pass->keep ? 1 : m, out, err);
 }
+
+/* ---- distances to candidates, kept ---- */
+
+/* Which of them is this?  -1: none. */
+static int
+candidate(const GkSession *s, const float *centroid)
+{
+	size_t		bytes = s->d * sizeof(float);
+
+	for (int i = 0; i < s->candidates; i++)
+		if (memcmp(s->candidate + (size_t) i * s->d, centroid, bytes) == 0)
+			return i;
+	return -1;
+}
+
+void
+gk_gpu_seed_forget(GkSession *s)
+{
+	cudaFree(s->kept);
+	s->core->free(s->host, s->candidate);
+	s->kept = s->candidate = NULL;
+	s->kept_room = s->candidate_room = 0;
+	s->candidates = 0;
+}
+
+/* Are they to be kept, and is there room? */
+static GkStatus
+keep_candidates(GkSession *s, const float *centroids, int m, bool *keep, GkError *err)
+{
+	size_t		values = (size_t) m * s->d;
+	GkStatus	st;
+
+	s->candidates = 0;
+	*keep = m < s->d && s->seed_rounds == NULL && (size_t) m * s->n * sizeof(float) <= s->spare / 2;
+	if (!*keep)
+		return GK_OK;
+	if (m > s->candidate_room)
+	{
+		s->core->free(s->host, s->candidate);
+		s->candidate_room = 0;
+		s->candidate = (float *) s->core->alloc(s->host, values, sizeof(float));
+		if (s->candidate == NULL)
+			return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
+		s->candidate_room = m;
+	}
+	memcpy(s->candidate, centroids, values * sizeof(float));
+	st = gk_gpu_grow(s, (void **) &s->kept, &s->kept_room, (int64_t) m * s->n, sizeof(float), err);
+	*keep = st == GK_OK;
+	return st == GK_ERR_DEVICE_MEMORY ? GK_OK : st;
+}
+
+/* ---- the interface ---- */
 
 GkStatus
 gk_gpu_seed_begin(GkSession *s, GkError *err)
 {
 	if (s->mind2 == NULL)
 		GK_TRY(cudaMalloc((void **) &s->mind2, s->n * sizeof(float)));
+	s->seeds = s->candidates = 0;
+	s->phi = 0.0;
 	fill_kernel<<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(s->mind2, s->n, INFINITY);
 	GK_LAUNCHED();
 	return GK_OK;
@@ -344,23 +449,39 @@ gk_gpu_seed_begin(GkSession *s, GkError *err)
 void
 gk_gpu_seed_end(GkSession *s)
 {
-	if (s != NULL && s->mind2 != NULL)
-	{
-		cudaFree(s->mind2);
-		s->mind2 = NULL;
-	}
+	if (s == NULL)
+		return;
+	gk_gpu_seed_rounds_free(s);
+	gk_gpu_seed_forget(s);
+	cudaFree(s->mind2);
+	s->mind2 = NULL;
 }
 
 GkStatus
 gk_gpu_seed_update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err)
 {
-	return seed_pass(s, centroids, m, true, phi, err);
+	SeedPass	pass = {NULL, m, true, NULL, false};
+	int			known = m == 1 ? candidate(s, centroids) : -1;
+
+	if (known >= 0)
+		pass.known = s->kept + known * s->n;
+	s->candidates = 0;
+	s->seeds += m;
+	s->phi = 0.0;
+	GK_DO(seed_pass(s, &pass, centroids, phi, err));
+	s->phi = gk_i128_to_double(*phi) * gk_pow2(s->pts->d2_expo - 2 * GK_GRID_BITS);
+	return GK_OK;
 }
 
 GkStatus
 gk_gpu_seed_eval(GkSession *s, const float *centroids, int m, gk_int128 *pot, GkError *err)
 {
-	return seed_pass(s, centroids, m, false, pot, err);
+	SeedPass	pass = {NULL, m, false, NULL, false};
+
+	GK_DO(keep_candidates(s, centroids, m, &pass.all, err));
+	GK_DO(seed_pass(s, &pass, centroids, pot, err));
+	s->candidates = pass.all ? m : 0;
+	return GK_OK;
 }
 
 static GkStatus

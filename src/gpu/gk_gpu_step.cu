@@ -263,6 +263,7 @@ chain_start(GkSession *s, const float *centroids, int k, GkError *err)
 	bool		ahead = k <= s->problem.k_max && s->pts->prep.distance == GK_EUCLIDEAN &&
 		ms <= GK_AHEAD_MS && s->resident == s->n;
 
+	GK_DO(gk_gpu_log_room(s, k, err));
 	/* An old chain may still use the buffers: stop it and wait. */
 	if (s->units > 0)
 		GK_TRY(cudaMemsetAsync(s->done, 1, sizeof(int), s->gpu->copy));
@@ -292,6 +293,7 @@ gk_gpu_step_rehearse(GkSession *s, int k, GkError *err)
 
 	if (regime == GK_GEMM || regime == GK_ASSIGN_SUM || regime == GK_PAPER_HYBRID || s->resident < s->n || s->fsum == GK_DELTA)
 		return GK_OK;
+	GK_DO(gk_gpu_log_room(s, k, err));
 	GK_TRY(cudaMemsetAsync(s->done, 1, sizeof(int), s->gpu->stream));
 	s->chain_k = k;
 	s->chain_iters = s->chain_left = 1;

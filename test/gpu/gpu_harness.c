@@ -283,17 +283,21 @@ harness_row(const GkStore *s, int64_t row, size_t *stride, float *weight)
 }
 
 void
+harness_point(const GkStore *s, int64_t row, float *out)
+{
+	size_t		st;
+	float		w;
+	const float *x = harness_row(s, row, &st, &w);
+
+	for (int j = 0; j < s->pts.d; j++)
+		out[j] = x[j * st];
+}
+
+void
 harness_centroids(const GkStore *s, int k, uint64_t seed, float *out)
 {
 	for (int i = 0; i < k; i++)
-	{
-		size_t		st;
-		float		w;
-		const float *x = harness_row(s, (int64_t) (gk_hash(seed, i) % (uint64_t) s->pts.n), &st, &w);
-
-		for (int j = 0; j < s->pts.d; j++)
-			out[(size_t) i * s->pts.d + j] = x[j * st];
-	}
+		harness_point(s, (int64_t) (gk_hash(seed, i) % (uint64_t) s->pts.n), out + (size_t) i * s->pts.d);
 }
 
 /* ---- steps ---- */

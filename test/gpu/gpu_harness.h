@@ -50,6 +50,7 @@ void		harness_store_free(GkStore *store);
 /* k points of the store as centroids, [k][d]. */
 void		harness_centroids(const GkStore *store, int k, uint64_t seed, float *out);
 const float *harness_row(const GkStore *store, int64_t row, size_t *stride, float *weight);
+void		harness_point(const GkStore *store, int64_t row, float *out);	/* [d] */
 const GkBackend *harness_load(const char *path, char *reason, size_t len);
 
 /* The oracle: gk_numerics.h in plain C. */

@@ -1,7 +1,7 @@
 /*
  * test_gpu.c - the GPU backend against the oracle, bit for bit.
  *
- *   test_gpu LIBRARY [small|full|trap|products]
+ *   test_gpu LIBRARY [small|full|trap|products|seeding]
  *
  * small: little work, for compute-sanitizer.  trap: only the test that loses
  * the device for good.  Prints what failed, then "N passed, N failed", or
@@ -17,6 +17,7 @@
 #include "gpu_memory.h"
 
 static const GkBackend *gpu;
+static bool products;			/* this GPU has them */
 static int	passed;
 static int	failed;
 
@@ -268,6 +269,169 @@ seed_case(Shape sh, double limit)
 	free(b);
 }
 
+/* k seeds by k-means++ as gk_seed.c has it, from an oracle; *n: how many there are. */
+static void
+oracle_seeds(const GkStore *store, int k, int want, float *points, int *n, float *mind2)
+{
+	int			d = store->pts.d;
+	GkPick	   *picks = malloc(want * sizeof(GkPick));
+	float	   *c = malloc((size_t) want * d * sizeof(float));
+
+	for (int64_t i = 0; i < store->pts.n; i++)
+		mind2[i] = INFINITY;
+	for (*n = 0; *n < k; ++*n)
+	{
+		int			got = oracle_race(store, 100 + *n, *n > 0 ? mind2 : NULL, *n > 0 ? want : 1, picks);
+		gk_int128	lowest = 0;
+		int			best = 0;
+
+		if (got == 0)
+			break;
+		for (int i = 0; i < got; i++)
+		{
+			gk_int128	pot;
+
+			harness_point(store, picks[i].row, c + (size_t) i * d);
+			pot = got > 1 ? oracle_seed_eval(store, c + (size_t) i * d, mind2) : 0;
+			if (i == 0 || pot < lowest)
+			{
+				lowest = pot;
+				best = i;
+			}
+		}
+		memcpy(points + (size_t) *n * d, c + (size_t) best * d, d * sizeof(float));
+		oracle_seed_update(store, c + (size_t) best * d, 1, mind2);
+	}
+	free(picks);
+	free(c);
+}
+
+/* The same, with rounds at once where the GPU has them; *ahead: how many those were. */
+static GkStatus
+gpu_seeds(GkSession *s, const GkStore *store, int k, int want, float *points, int *n, int *ahead, GkError *err)
+{
+	int			d = store->pts.d;
+	GkPick	   *picks = malloc(want * sizeof(GkPick));
+	float	   *c = malloc((size_t) want * d * sizeof(float));
+	gk_int128  *pot = malloc(want * sizeof(gk_int128));
+	uint64_t   *keys = malloc(k * sizeof(uint64_t));
+	GkStatus	st = gpu->seed_begin(s, err);
+
+	for (int i = 0; i < k; i++)
+		keys[i] = 100 + i;
+	*ahead = 0;
+	for (*n = 0; st == GK_OK && *n < k;)
+	{
+		gk_int128	phi;
+		int			done = 0;
+		int			got;
+		int			best = 0;
+
+		if (*n > 0)
+			st = gpu->seed_rounds(s, keys + *n, k - *n < 64 ? k - *n : 64, want, points + (size_t) *n * d, &done, err);
+		*n += done;
+		*ahead += done;
+		if (done > 0 || st != GK_OK)
+			continue;
+		st = gpu->seed_race(s, keys[*n], *n > 0, *n > 0 ? want : 1, picks, &got, err);
+		if (st != GK_OK || got == 0)
+			break;
+		for (int i = 0; i < got; i++)
+			harness_point(store, picks[i].row, c + (size_t) i * d);
+		if (got > 1)
+			st = gpu->seed_eval(s, c, got, pot, err);
+		for (int i = 1; i < got; i++)
+			if (pot[i] < pot[best])
+				best = i;
+		memcpy(points + (size_t) *n * d, c + (size_t) best * d, d * sizeof(float));
+		if (st == GK_OK)
+			st = gpu->seed_update(s, c + (size_t) best * d, 1, &phi, err);
+		++*n;
+	}
+	free(picks);
+	free(c);
+	free(pot);
+	free(keys);
+	return st;
+}
+
+/* ahead: rounds that must have been done at once, at least. */
+static void
+rounds_case(Shape sh, int want, int ahead)
+{
+	GkStore    *store = harness_store(&sh, 11 + sh.n);
+	GkProblem	p = problem_for(store, sh.k, 1);
+	float	   *points[2] = {calloc((size_t) sh.k * sh.d, sizeof(float)), calloc((size_t) sh.k * sh.d, sizeof(float))};
+	float	   *mind2 = malloc(sh.n * sizeof(float));
+	GkPick		a[40];
+	GkPick		b[40];
+	GkSession  *s = NULL;
+	int			n[2];
+	int			was = 0;
+	int			got = -1;
+	int			expect;
+	GkError		err;
+	GkStatus	st;
+	char		name[100];
+
+	snprintf(name, sizeof(name), "rounds n=%ld d=%d k=%d kind=%d%s", (long) sh.n, sh.d, sh.k, (int) sh.kind, sh.weighted ? " weighted" : "");
+	store->host.skip = GK_SKIP_ON;
+	oracle_seeds(store, sh.k, want, points[0], &n[0], mind2);
+	st = gpu->open(&p, &s, &err);
+	/* Twice: the second time most is there. */
+	for (int i = 0; st == GK_OK && i < 2; i++)
+	{
+		st = gpu_seeds(s, store, sh.k, want, points[1], &n[1], &was, &err);
+		check(st == GK_OK, "%s: %s (%s)", name, err.message, err.detail);
+		check(n[0] == n[1] && memcmp(points[0], points[1], (size_t) n[0] * sh.d * sizeof(float)) == 0, "%s: seeds differ", name);
+		check(!products || was >= ahead, "%s: %d rounds at once, not %d", name, was, ahead);
+		expect = oracle_race(store, 5, mind2, 40, b);
+		if (st == GK_OK)
+			st = gpu->seed_race(s, 5, true, 40, a, &got, &err);
+		check(st == GK_OK && got == expect && memcmp(a, b, got * sizeof(GkPick)) == 0, "%s: D differs", name);
+	}
+	gpu->close(s);
+	harness_store_free(store);
+	free(points[0]);
+	free(points[1]);
+	free(mind2);
+}
+
+/*
+ * Points whose rounding misleads: seeds are at -1, candidates at 3 and the points that they are slightly nearer to at
+ * 1, but rounded to float16 they are farther away than the seeds.  Groups are far from each other.
+ */
+static double
+rounded_apart(int64_t row, int j)
+{
+	int			group = row % 24;
+	int			type = row / 24 % 76;
+
+	if (j < 24)
+		return j == group ? 32.0 : 0.0;
+	return type < 60 ? -1.0 - 0x1p-10 : type < 70 ? 3.0 + 0.51 * 0x1p-9 : 1.0 + 0.49 * 0x1p-10;
+}
+
+/* Many rounds of k-means++ at once (gk_gpu_seed_rounds.cu). */
+static void
+rounds_cases(int times)
+{
+	rounds_case((Shape) {.n = 1500 * times,.d = 40,.k = 120}, 6, 60);
+	rounds_case((Shape) {.n = 1200 * times,.d = 100,.k = 100,.kind = SPECTRUM,.weighted = true}, 6, 60);
+	rounds_case((Shape) {.n = 1000 * times,.d = 300,.k = 70,.kind = SPECTRUM,.chunk_rows = 640}, 6, 30);
+	rounds_case((Shape) {.n = 1400 * times,.d = 68,.k = 90,.kind = RIVALS,.distinct = true}, 6, 40);
+	rounds_case((Shape) {.n = 1100 * times,.d = 129,.k = 150,.kind = RIVALS,.distinct = true}, 11, 40);
+	rounds_case((Shape) {.n = 1300 * times,.d = 24,.k = 200,.kind = INTEGERS}, 7, 60);
+	rounds_case((Shape) {.n = 900 * times,.d = 64,.k = 80,.kind = CONSTANT,.expo = 40}, 6, 30);
+	rounds_case((Shape) {.n = 900 * times,.d = 64,.k = 60,.kind = OUTLIER,.expo = -40}, 6, 0);
+	for (int d = 40; d < 400; d += 100)
+		rounds_case((Shape) {.n = 24 * 76,.d = d,.k = 44,.distinct = true,.point = rounded_apart}, 6, 8);
+	/* Hardly more points than seeds; fewer distinct ones: at the end no point runs. */
+	rounds_case((Shape) {.n = 300,.d = 20,.k = 290,.distinct = true}, 7, 100);
+	rounds_case((Shape) {.n = 700,.d = 17,.k = 600,.kind = INTEGERS,.centres = 3}, 8, 0);
+	rounds_case((Shape) {.n = 600,.d = 33,.k = 12}, 4, 0);
+}
+
 /* ---- faults ---- */
 
 /* Everything that a clustering does, until it fails; the status it ended with. */
@@ -280,6 +444,7 @@ whole_run(GkStore *store, int k, const char *fault, double limit, int polls, GkE
 	GkStep		step = harness_step_alloc(k, d);
 	GkFinish	fin = {calloc(k, sizeof(int64_t)), calloc(k, sizeof(gk_int128)), calloc(k, sizeof(float))};
 	GkPick		pick[4];
+	float	   *two = malloc((size_t) 2 * d * sizeof(float));
 	GkSession  *s = NULL;
 	gk_int128	phi;
 	int64_t		row;
@@ -294,9 +459,11 @@ whole_run(GkStore *store, int k, const char *fault, double limit, int polls, GkE
 	if (st == GK_OK)
 		st = gpu->seed_begin(s, err);
 	if (st == GK_OK)
-		st = gpu->seed_update(s, c, 1, &phi, err);
+		st = gpu->seed_update(s, c, k < 9 ? k : 9, &phi, err);
 	if (st == GK_OK)
 		st = gpu->seed_race(s, 1, true, 4, pick, &got, err);
+	if (st == GK_OK)
+		st = gpu->seed_rounds(s, (uint64_t[]) {1, 2}, 2, 4, two, &got, err);
 	if (st == GK_OK)
 		st = gpu->seed_far(s, &row, err);
 	for (int i = 0; st == GK_OK && i < 5; i++)
@@ -310,6 +477,7 @@ whole_run(GkStore *store, int k, const char *fault, double limit, int polls, GkE
 	gpu->close(s);
 	store->poll_after = -1;
 	free(c);
+	free(two);
 	free(fin.count);
 	free(fin.inertia);
 	free(fin.max_d2);
@@ -634,6 +802,7 @@ test_small(void)
 	gemm_cases(700, 1e7, 3);
 	traps();
 	one((Shape) {.n = 700,.d = 300,.k = 40}, 2);
+	rounds_cases(1);
 	seed_case((Shape) {.n = 5003,.d = 3,.k = 4}, 0);
 	seed_case((Shape) {.n = 1003,.d = 300,.k = 4,.weighted = true,.chunk_rows = 320}, 0);
 }
@@ -689,6 +858,8 @@ test_full(void)
 	all_variants((Shape) {.n = 20011,.d = 100,.k = 300,.weighted = true}, 2);
 	printf("variants: %.1f s\n", (harness_ms() - t0) / 1e3);
 	t0 = harness_ms();
+	rounds_cases(7);
+	rounds_case((Shape) {.n = 100003,.d = 96,.k = 150,.kind = SPECTRUM}, 7, 100);
 	seed_case((Shape) {.n = 1,.d = 1,.k = 1}, 0);
 	seed_case((Shape) {.n = 1500007,.d = 4,.k = 4}, 0);
 	seed_case((Shape) {.n = 50021,.d = 300,.k = 4,.weighted = true}, 0);
@@ -738,14 +909,18 @@ main(int argc, char **argv)
 		printf("skipped: no usable GPU: %s\n", info[0].reason);
 		return 0;
 	}
+	products = has_products();
 	if (strcmp(mode, "small") == 0)
 		test_small();
 	else if (strcmp(mode, "trap") == 0)
 		test_trap();
+	else if (strcmp(mode, "seeding") == 0)
+		rounds_cases(1);
 	else if (strcmp(mode, "products") == 0)
 	{
 		gemm_cases(3001, 1e9, 1);
 		traps();
+		rounds_cases(1);
 	}
 	else
 		test_full();

@@ -1,0 +1,697 @@
+/*
+ * gk_gpu_seed_rounds.cu - many rounds of greedy k-means++ with one product, for points of many features.
+ *
+ * A round draws candidates by a race over w * D, takes the one that lowers the sum of w * D most and lowers D
+ * by it (gk_seed.c).  The next round depends on that, but little: where D is as it was, keys of the next race
+ * are as they were, and where it is lower they are higher.  So a batch of rounds looks ahead:
+ *
+ *  1. SPARE rows more than a round draws, of the smallest keys by D as it is, stand for each of its rounds.
+ *  2. One product of all points with these rows tells which points may be nearer to them than D: the pairs.
+ *     It dismisses only what is farther by the bound of gk_gpu_gemm.h, with D in the place of the distance to
+ *     the nearest centroid.  D only falls, so no round of the batch has others.
+ *  3. A round takes its candidates by D as it is by then.  They are those of a race over all rows if even the
+ *     last of them has a key below all that were left out at 1; otherwise the batch ends before this round.
+ *  4. The canonical distances of its candidates' pairs tell by how much each would lower the sum, exactly;
+ *     the best one's lower D.
+ *
+ * After r seeds a point is nearer to a new one about once in r times: a round takes a share of 1 / r of the
+ * distances, and the points are read once a batch.  Nothing waits for the host within a batch.
+ */
+#include "gpu/gk_gpu_cost.h"
+#include "gpu/gk_gpu_gemm_hopper.cuh"
+#include "gpu/gk_gpu_gemm_pairs.cuh"
+
+#define THREADS			256
+#define PAIR_THREADS	64		/* as few as in gk_gpu_gemm_recheck.cu, for the same reason */
+#define PAIRS			8		/* of a warp at a time: a round has few, and waits for them */
+#define ROUNDS			64		/* of a batch, at most */
+#define MOST_ROWS		32		/* that stand for a round: a warp */
+#define SPARE			4		/* of these, at least */
+#define DRAW			72.0	/* rows that a race lets through, on average: fewer than MOST_ROWS one time
+								 * in 10^7 */
+#define DRAW_ROOM		256
+#define MOST_COLUMNS	(ROUNDS * MOST_ROWS)
+#define COLUMN_PAIRS	(1 << 22)	/* of a candidate: so many parts of distances add up in 64 bits */
+#define MOST_PAIRS		((int64_t) 1 << 25)
+#define FIRST_SEEDS		8		/* before, most points are nearer to a new seed */
+#define SEEDS_A_ROUND	4		/* with few seeds each one changes much: so many for each round ahead */
+
+typedef struct Drawn
+{
+	double		key;
+	int			row;
+} Drawn;
+
+/* What happens on the device. */
+typedef struct RoundsState
+{
+	double		phi;			/* sum of w * D, nearly: says how many rows a race lets through, no more */
+	int			over;			/* no further rounds */
+	int			done;			/* rounds */
+	int			crowded;		/* more pairs than there is room for */
+	int			pairs;
+	int			drawn[ROUNDS];
+	int			drawn_ok[ROUNDS];
+	double		limit[ROUNDS];	/* all rows that were left out have keys above it */
+	int			other[ROUNDS];	/* the candidates may be others */
+	int			winner[ROUNDS]; /* columns */
+	int			chosen[ROUNDS][MOST_ROWS];	/* columns, in the race's order */
+	unsigned long long gain[ROUNDS][MOST_ROWS][2];	/* high and low parts */
+	int			column_pairs[MOST_COLUMNS];
+	int			column_begin[MOST_COLUMNS];
+	int			column_next[MOST_COLUMNS];
+	int			row[MOST_COLUMNS];	/* of a column */
+	Drawn		draw[ROUNDS][DRAW_ROOM];
+} RoundsState;
+
+struct GkSeedRounds
+{
+	RoundsState *state;
+	float	   *points;			/* [MOST_COLUMNS][d] of the columns */
+	float	   *winners;		/* [ROUNDS][d] */
+	int		   *limit;			/* [n] keys, as GkGemmArgs.limit */
+	unsigned char *in_crowd;	/* [n] */
+	GkGemmPair *pair;			/* [room] as they are found */
+	int		   *pair_row;		/* [room] by columns */
+	float	   *pair_d2;
+	int			room;
+	int			rounds;			/* of the next batch */
+	int			pause;			/* rounds to wait after a batch that did none ... */
+	int			waited;			/* ... and how many have been */
+};
+
+typedef struct RoundsArgs
+{
+	RoundsState *state;
+	int64_t		n;
+	int			d;
+	int			pitch;
+	const float *x;				/* [n][pitch] */
+	const float *w;				/* [n] or NULL */
+	float	   *mind2;			/* [n] */
+	double		d2_scale;
+	int			rounds;
+	int			each;			/* rows that stand for a round */
+	int			want;
+	uint64_t	key[ROUNDS];
+	/* Pairs. */
+	const GkGemmPair *pair;
+	int		   *pair_row;
+	float	   *pair_d2;
+	int			room;
+	const int  *found;			/* how many, in device memory */
+	const float *c;				/* [columns][pitch] */
+} RoundsArgs;
+
+__device__ __forceinline__ double
+weight_of(const RoundsArgs &a, int64_t row)
+{
+	return a.w != NULL ? (double) __ldg(a.w + row) : 1.0;
+}
+
+/* Does (key, row) come before another in a race? */
+__device__ __forceinline__ bool
+before(double key, int row, double other_key, int other_row)
+{
+	return key < other_key || (key == other_key && row < other_row);
+}
+
+/* ---- 1. races ---- */
+
+__global__ void __launch_bounds__(THREADS)
+phi_kernel(const __grid_constant__ RoundsArgs a)
+{
+	double		sum = 0.0;
+
+	for (int64_t row = (int64_t) blockIdx.x * THREADS + threadIdx.x; row < a.n; row += (int64_t) gridDim.x * THREADS)
+		sum += weight_of(a, row) * (double) a.mind2[row];
+	for (int o = 16; o > 0; o >>= 1)
+		sum += __shfl_xor_sync(0xffffffffu, sum, o);
+	if (threadIdx.x % 32 == 0)
+		atomicAdd(&a.state->phi, sum);
+}
+
+/* The rows whose keys are below DRAW / phi, of each round. */
+__global__ void __launch_bounds__(THREADS)
+draw_kernel(const __grid_constant__ RoundsArgs a)
+{
+	double		most = DRAW / a.state->phi;
+
+	for (int64_t row = (int64_t) blockIdx.x * THREADS + threadIdx.x; row < a.n; row += (int64_t) gridDim.x * THREADS)
+	{
+		double		weight = weight_of(a, row) * (double) a.mind2[row];
+
+		if (a.mind2[row] == 0.0f)
+			continue;
+		for (int i = 0; i < a.rounds; i++)
+		{
+			double		key;
+
+			if (gk_race_upto(gk_hash(a.key[i], row), weight, most, &key))
+			{
+				int			at = atomicAdd(&a.state->drawn[i], 1);
+
+				if (at < DRAW_ROOM)
+					a.state->draw[i][at] = (Drawn) {key, (int) row};
+			}
+		}
+	}
+}
+
+/* A block per round: the smallest keys' rows become its columns. */
+__global__ void __launch_bounds__(DRAW_ROOM)
+stand_kernel(const __grid_constant__ RoundsArgs a)
+{
+	__shared__	Drawn all[DRAW_ROOM];
+	RoundsState *s = a.state;
+	int			round = blockIdx.x;
+	int			i = threadIdx.x;
+	int			drawn = s->drawn[round];
+	int			rank = 0;
+
+	if (i == 0)
+		s->drawn_ok[round] = drawn >= a.each && drawn <= DRAW_ROOM;
+	drawn = min(drawn, DRAW_ROOM);
+	if (i < drawn)
+		all[i] = s->draw[round][i];
+	if (i < a.each)
+		s->row[round * a.each + i] = 0;
+	__syncthreads();
+	if (i >= drawn)
+		return;
+	for (int j = 0; j < drawn; j++)
+		rank += before(all[j].key, all[j].row, all[i].key, all[i].row);
+	if (rank < a.each)
+		s->row[round * a.each + rank] = all[i].row;
+	if (rank == a.each - 1)
+		s->limit[round] = all[i].key;
+}
+
+/* A block per column. */
+__global__ void __launch_bounds__(THREADS)
+points_kernel(const __grid_constant__ RoundsArgs a, const int *column, float *out)
+{
+	const float *from = a.x + (int64_t) a.state->row[column != NULL ? column[blockIdx.x] : blockIdx.x] * a.pitch;
+
+	for (int j = threadIdx.x; j < a.d; j += THREADS)
+		out[(int64_t) blockIdx.x * a.d + j] = from[j];
+}
+
+/* ---- 2. pairs ---- */
+
+/* Up to which key a column may be nearer to a row than D. */
+__global__ void __launch_bounds__(THREADS)
+limit_kernel(const __grid_constant__ RoundsArgs a, const __grid_constant__ GkGemmArgs product, double scale, int *limit)
+{
+	Common		common(product);
+
+	for (int64_t row = (int64_t) blockIdx.x * THREADS + threadIdx.x; row < a.n; row += (int64_t) gridDim.x * THREADS)
+	{
+		float		d2 = a.mind2[row];
+
+		limit[row] = d2 > 0.0f ? largest_below(common, product.bound[row], (double) d2 * scale * scale) : GK_GEMM_NO_LIMIT;
+	}
+}
+
+/* How many pairs each column has. */
+__global__ void __launch_bounds__(THREADS)
+count_kernel(const __grid_constant__ RoundsArgs a)
+{
+	__shared__ int count[MOST_COLUMNS];
+	int			pairs = min(*a.found, a.room);
+
+	for (int i = threadIdx.x; i < MOST_COLUMNS; i += THREADS)
+		count[i] = 0;
+	__syncthreads();
+	for (int i = blockIdx.x * THREADS + threadIdx.x; i < pairs; i += gridDim.x * THREADS)
+		if (a.pair[i].at >= 0)
+			atomicAdd(&count[a.pair[i].column], 1);
+	__syncthreads();
+	for (int i = threadIdx.x; i < MOST_COLUMNS; i += THREADS)
+		if (count[i] > 0)
+			atomicAdd(&a.state->column_pairs[i], count[i]);
+}
+
+/* Where each column's begin; one block. */
+__global__ void __launch_bounds__(1024)
+begin_kernel(const __grid_constant__ RoundsArgs a)
+{
+	__shared__ int sum[1024];
+	RoundsState *s = a.state;
+	int			i = threadIdx.x * 2;
+	int			mine[2] = {s->column_pairs[i], s->column_pairs[i + 1]};
+
+	if (mine[0] > COLUMN_PAIRS || mine[1] > COLUMN_PAIRS || *a.found >= a.room)
+		s->crowded = s->over = 1;
+	sum[threadIdx.x] = mine[0] + mine[1];
+	__syncthreads();
+	for (int o = 1; o < 1024; o <<= 1)
+	{
+		int			other = (int) threadIdx.x >= o ? sum[threadIdx.x - o] : 0;
+
+		__syncthreads();
+		sum[threadIdx.x] += other;
+		__syncthreads();
+	}
+	s->column_next[i] = s->column_begin[i] = sum[threadIdx.x] - mine[0] - mine[1];
+	s->column_next[i + 1] = s->column_begin[i + 1] = sum[threadIdx.x] - mine[1];
+	if (threadIdx.x == 1023)
+		s->pairs = sum[1023];
+}
+
+static_assert(MOST_COLUMNS == 2048, "begin_kernel: two columns a thread");
+
+/* Bring them there: a block those that it has of a column at once. */
+__global__ void __launch_bounds__(THREADS)
+place_kernel(const __grid_constant__ RoundsArgs a)
+{
+	__shared__ int count[MOST_COLUMNS];
+	__shared__ int to[MOST_COLUMNS];
+	int			pairs = min(*a.found, a.room);
+	int			step = (pairs + gridDim.x - 1) / gridDim.x;
+	int			first = blockIdx.x * step;
+	int			end = min(pairs, first + step);
+
+	for (int i = threadIdx.x; i < MOST_COLUMNS; i += THREADS)
+		count[i] = 0;
+	__syncthreads();
+	for (int i = first + threadIdx.x; i < end; i += THREADS)
+		if (a.pair[i].at >= 0)
+			atomicAdd(&count[a.pair[i].column], 1);
+	__syncthreads();
+	for (int i = threadIdx.x; i < MOST_COLUMNS; i += THREADS)
+		to[i] = count[i] > 0 ? atomicAdd(&a.state->column_next[i], count[i]) : 0;
+	__syncthreads();
+	for (int i = first + threadIdx.x; i < end; i += THREADS)
+	{
+		GkGemmPair	p = a.pair[i];
+
+		if (p.at >= 0)
+			a.pair_row[atomicAdd(&to[p.column], 1)] = p.at;
+	}
+}
+
+/* ---- 3. a round's candidates ---- */
+
+/* A warp finds them, in the race's order: lane i has the i-th column or, past `want`, -1.  false: perhaps others. */
+__device__ __forceinline__ bool
+choose(const RoundsArgs &a, int round, int *column)
+{
+	const		RoundsState *s = a.state;
+	int			lane = threadIdx.x % 32;
+	int			row = lane < a.each ? s->row[round * a.each + lane] : 0;
+	float		d2 = lane < a.each ? a.mind2[row] : 0.0f;
+	double		key = d2 > 0.0f ? gk_race_key(gk_hash(a.key[round], row), weight_of(a, row) * (double) d2) : GK_INF;
+	int			rank = 0;
+	double		last;
+
+	*column = -1;
+	for (int i = 0; i < 32; i++)
+	{
+		double		other = __shfl_sync(0xffffffffu, key, i);
+		int			other_row = __shfl_sync(0xffffffffu, row, i);
+
+		/* Those that do not run are behind all that do. */
+		rank += before(other, other_row, key, row) || (i < lane && other == key && other_row == row);
+	}
+	for (int i = 0; i < 32; i++)
+	{
+		int			other = __shfl_sync(0xffffffffu, rank, i);
+
+		if (other == lane && lane < a.want)
+			*column = round * a.each + i;
+	}
+	last = __shfl_sync(0xffffffffu, key, __ffs(__ballot_sync(0xffffffffu, rank == a.want - 1)) - 1);
+	return s->drawn_ok[round] && last < s->limit[round];
+}
+
+/* ---- 4. what they would gain, and the best one ---- */
+
+/* Distances of the candidates' pairs, and how much lower the sum would be. */
+__global__ void __launch_bounds__(PAIR_THREADS)
+gain_kernel(const __grid_constant__ RoundsArgs a, int round)
+{
+	__shared__ GkPairs<PAIRS> pairs[PAIR_THREADS / 32];
+	__shared__ int chosen[MOST_ROWS];
+	__shared__ int upto[MOST_ROWS]; /* tiles of PAIRS, of all candidates to this one */
+	__shared__ bool good;
+	RoundsState *s = a.state;
+	int			lane = threadIdx.x % 32;
+	int			candidate = 0;
+
+	if (s->over)
+		return;
+	if (threadIdx.x < 32)
+	{
+		int			column;
+		bool		same = choose(a, round, &column);
+		int			tiles = column >= 0 ? (s->column_pairs[column] + PAIRS - 1) / PAIRS : 0;
+
+		for (int o = 1; o < 32; o <<= 1)
+		{
+			int			other = __shfl_up_sync(0xffffffffu, tiles, o);
+
+			if (lane >= o)
+				tiles += other;
+		}
+		chosen[lane] = column;
+		upto[lane] = tiles;
+		if (lane == 0)
+			good = same;
+		/* All blocks find the same. */
+		if (blockIdx.x == 0)
+			s->chosen[round][lane] = column;
+		if (blockIdx.x == 0 && lane == 0)
+			s->other[round] = !same;
+	}
+	__syncthreads();
+	if (!good)
+		return;
+	for (int tile = blockIdx.x * (PAIR_THREADS / 32) + threadIdx.x / 32; tile < upto[a.want - 1]; tile += gridDim.x * (PAIR_THREADS / 32))
+	{
+		int			column;
+		int			begin;
+		int			i;
+		int			row;
+		float		d2;
+		long long	hi = 0;
+		long long	lo = 0;
+
+		while (tile >= upto[candidate])
+			candidate++;
+		column = chosen[candidate];
+		begin = s->column_begin[column];
+		i = (tile - (candidate > 0 ? upto[candidate - 1] : 0)) * PAIRS + lane % PAIRS;
+		row = a.pair_row[begin + min(i, s->column_pairs[column] - 1)];
+		d2 = pairs[threadIdx.x / 32].d2(a.x, a.c, a.pitch, row, column);
+		if (lane < PAIRS && i < s->column_pairs[column])
+		{
+			float		was = a.mind2[row];
+			double		h[2];
+			double		l[2];
+
+			a.pair_d2[begin + i] = d2;
+			if (d2 < was)
+			{
+				gk_d2_split_double(weight_of(a, row) * (double) was, a.d2_scale, h[0], l[0]);
+				gk_d2_split_double(weight_of(a, row) * (double) d2, a.d2_scale, h[1], l[1]);
+				hi = (long long) (h[0] - h[1]);
+				lo = (long long) (l[0] - l[1]);
+			}
+		}
+		hi = gk_warp_sum(hi);
+		lo = gk_warp_sum(lo);
+		if (lane == 0)
+		{
+			gk_red(&s->gain[round][candidate][0], hi);
+			gk_red(&s->gain[round][candidate][1], lo);
+		}
+	}
+}
+
+/* The first of those with the largest gain lowers D. */
+__global__ void __launch_bounds__(THREADS)
+take_kernel(const __grid_constant__ RoundsArgs a, int round)
+{
+	RoundsState *s = a.state;
+	int			lane = threadIdx.x % 32;
+	gk_int128	gain;
+	int			winner = lane;
+	int			begin;
+
+	if (s->over)
+		return;
+	if (s->other[round])
+	{
+		s->over = 1;
+		return;
+	}
+	gain = lane < a.want ? gk_acc_value(s->gain[round][lane][1], s->gain[round][lane][0], 40) : -1;
+	for (int o = 16; o > 0; o >>= 1)
+	{
+		gk_int128	other = (gk_int128) __shfl_xor_sync(0xffffffffu, (long long) (gain >> 64), o) << 64 |
+			(unsigned long long) __shfl_xor_sync(0xffffffffu, (unsigned long long) gain, o);
+		int			other_winner = __shfl_xor_sync(0xffffffffu, winner, o);
+
+		if (other > gain || (other == gain && other_winner < winner))
+		{
+			gain = other;
+			winner = other_winner;
+		}
+	}
+	winner = s->chosen[round][winner];
+	if (blockIdx.x == 0 && threadIdx.x == 0)
+	{
+		s->winner[round] = winner;
+		s->done = round + 1;
+	}
+	begin = s->column_begin[winner];
+	for (int i = blockIdx.x * THREADS + threadIdx.x; i < s->column_pairs[winner]; i += gridDim.x * THREADS)
+	{
+		int			row = a.pair_row[begin + i];
+
+		a.mind2[row] = fminf(a.mind2[row], a.pair_d2[begin + i]);
+	}
+}
+
+/* ---- batches ---- */
+
+static size_t
+bytes_of(const GkSession *s, int64_t room)
+{
+	return sizeof(RoundsState) + (size_t) (MOST_COLUMNS + ROUNDS) * s->d * sizeof(float) +
+		s->n * (sizeof(int) + 1) + room * (sizeof(GkGemmPair) + sizeof(int) + sizeof(float));
+}
+
+/* Room for pairs of four columns with every row, and for what warps do not fill. */
+static int64_t
+pair_room(const GkSession *s)
+{
+	return gk_min(4 * s->n + (int64_t) s->gpu->sms * 32 * GK_GEMM_PAIRS, MOST_PAIRS);
+}
+
+static GkStatus
+make(GkSession *s, GkSeedRounds *r, GkError *err)
+{
+	r->room = (int) pair_room(s);
+	GK_TRY(cudaMalloc((void **) &r->state, sizeof(RoundsState)));
+	GK_TRY(cudaMalloc((void **) &r->points, (size_t) MOST_COLUMNS * s->d * sizeof(float)));
+	GK_TRY(cudaMalloc((void **) &r->winners, (size_t) ROUNDS * s->d * sizeof(float)));
+	GK_TRY(cudaMalloc((void **) &r->limit, s->n * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &r->in_crowd, s->n));
+	GK_TRY(cudaMalloc((void **) &r->pair, r->room * sizeof(GkGemmPair)));
+	GK_TRY(cudaMalloc((void **) &r->pair_row, r->room * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &r->pair_d2, r->room * sizeof(float)));
+	return GK_OK;
+}
+
+void
+gk_gpu_seed_rounds_free(GkSession *s)
+{
+	GkSeedRounds *r = s->seed_rounds;
+
+	if (r == NULL)
+		return;
+	cudaFree(r->state);
+	cudaFree(r->points);
+	cudaFree(r->winners);
+	cudaFree(r->limit);
+	cudaFree(r->in_crowd);
+	cudaFree(r->pair);
+	cudaFree(r->pair_row);
+	cudaFree(r->pair_d2);
+	s->core->free(s->host, r);
+	s->seed_rounds = NULL;
+}
+
+/* Rows that stand for a round. */
+static int
+rows_each(int want)
+{
+	return (want + SPARE + 3) / 4 * 4;
+}
+
+static void
+set_args(GkSession *s, const GkSeedRounds *r, RoundsArgs *a)
+{
+	const GkGemm *g = s->gemm;
+
+	a->x = g->x;
+	a->pitch = g->pitch;
+	a->c = g->c;
+	a->state = r->state;
+	a->n = s->n;
+	a->d = s->d;
+	a->w = s->pts->weighted ? s->x + (size_t) s->d * s->ld : NULL;
+	a->mind2 = s->mind2;
+	a->d2_scale = gk_pow2(GK_GRID_BITS - s->pts->d2_expo);
+	a->pair = r->pair;
+	a->pair_row = r->pair_row;
+	a->pair_d2 = r->pair_d2;
+	a->room = r->room;
+	a->found = &g->state->pairs;
+}
+
+/* 1: the columns' rows and points. */
+static GkStatus
+stand(GkSession *s, GkSeedRounds *r, const RoundsArgs *a, GkError *err)
+{
+	int			blocks = s->gpu->sms * GK_SM_BLOCKS;
+
+	GK_TRY(cudaMemsetAsync(r->state, 0, offsetof(RoundsState, draw), s->gpu->stream));
+	phi_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(*a);
+	GK_LAUNCHED();
+	draw_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(*a);
+	GK_LAUNCHED();
+	stand_kernel<<<a->rounds, DRAW_ROOM, 0, s->gpu->stream>>>(*a);
+	GK_LAUNCHED();
+	points_kernel<<<a->rounds * a->each, THREADS, 0, s->gpu->stream>>>(*a, NULL, r->points);
+	GK_LAUNCHED();
+	return GK_OK;
+}
+
+/* 2: their pairs. */
+static GkStatus
+find_pairs(GkSession *s, GkSeedRounds *r, const RoundsArgs *a, GkError *err)
+{
+	GkGemm	   *g = s->gemm;
+	int			blocks = s->gpu->sms * GK_SM_BLOCKS;
+	GkGemmArgs	p = {};
+
+	p.rows = (int) s->n;
+	p.keys = g->keys;
+	p.state = g->state;
+	p.d = s->d;
+	p.tiny = (float) (sqrt(gk_gemm_tiny(s, g)) * 1.02);
+	p.bound = g->bound;
+	p.limit = r->limit;
+	p.pair = r->pair;
+	p.pair_room = r->room;
+	p.in_crowd = r->in_crowd;
+	limit_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(*a, p, (double) g->scale, r->limit);
+	GK_LAUNCHED();
+	GK_DO(gk_gpu_gemm_multiply(s, GK_GEMM_CANDIDATES, g->y, s->n, g->b, a->rounds * a->each, g->width, &p, err));
+	count_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(*a);
+	GK_LAUNCHED();
+	begin_kernel<<<1, 1024, 0, s->gpu->stream>>>(*a);
+	GK_LAUNCHED();
+	place_kernel<<<s->gpu->sms * 2, THREADS, 0, s->gpu->stream>>>(*a);
+	GK_LAUNCHED();
+	return GK_OK;
+}
+
+/* One batch; what came of it. */
+static GkStatus
+batch(GkSession *s, GkSeedRounds *r, RoundsArgs *a, float *points, int *done, int *pairs, bool *crowded, GkError *err)
+{
+	int			head[4];		/* over, done, crowded, pairs */
+
+	GK_DO(stand(s, r, a, err));
+	GK_DO(gk_gpu_gemm_round_centroids(s, s->gemm, r->points, a->rounds * a->each, err));
+	GK_DO(find_pairs(s, r, a, err));
+	for (int i = 0; i < a->rounds; i++)
+	{
+		gain_kernel<<<s->gpu->sms * GK_SM_BLOCKS, PAIR_THREADS, 0, s->gpu->stream>>>(*a, i);
+		GK_LAUNCHED();
+		take_kernel<<<s->gpu->sms, THREADS, 0, s->gpu->stream>>>(*a, i);
+		GK_LAUNCHED();
+	}
+	points_kernel<<<a->rounds, THREADS, 0, s->gpu->stream>>>(*a, r->state->winner, r->winners);
+	GK_LAUNCHED();
+	GK_DO(gk_gpu_drain(s, err));
+	GK_TRY(cudaMemcpy(head, &r->state->over, sizeof(head), cudaMemcpyDeviceToHost));
+	*done = head[1];
+	*crowded = head[2];
+	*pairs = head[3];
+	GK_TRY(cudaMemcpy(points, r->winners, (size_t) *done * s->d * sizeof(float), cudaMemcpyDeviceToHost));
+	return GK_OK;
+}
+
+/* Are the points ready for it: row-major and rounded, in the order of their rows? */
+static GkStatus
+ready(GkSession *s, int columns, bool *good, GkError *err)
+{
+	GkGemm	   *g = s->gemm;
+	GkSeedRounds *r;
+	GkStatus	st;
+
+	*good = false;
+	if (s->d <= GK_GEMM_NARROW_D || !gk_gpu_gemm_wanted(s, s->problem.k_max) || !gk_gpu_gemm_wanted(s, columns))
+		return GK_OK;
+	gk_gpu_step_stop(s);
+	s->delta_k = s->gemm_k = 0;
+	GK_DO(gk_gpu_drain(s, err));
+	if (g != NULL && g->order.row != NULL)
+		g->sort = g->built = false;
+	GK_DO(gk_gpu_gemm_points(s, columns, good, err));
+	if (!*good || s->seed_rounds != NULL)
+		return GK_OK;
+	*good = false;
+	if (gk_gpu_gemm_bytes(s, s->gemm, s->problem.k_max) + bytes_of(s, pair_room(s)) > s->spare)
+		return GK_OK;
+	r = s->seed_rounds = (GkSeedRounds *) s->core->alloc(s->host, 1, sizeof(GkSeedRounds));
+	if (r == NULL)
+		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
+	memset(r, 0, sizeof(*r));
+	r->rounds = 2;
+	gk_gpu_seed_forget(s);
+	st = make(s, r, err);
+	if (st == GK_ERR_DEVICE_MEMORY)
+	{
+		/* Not an error: rounds one by one need no more than the points. */
+		gk_gpu_seed_rounds_free(s);
+		return GK_OK;
+	}
+	*good = st == GK_OK;
+	return st;
+}
+
+/* How many rounds to try next. */
+static void
+learn(GkSession *s, GkSeedRounds *r, int rounds, int done, int pairs, bool crowded)
+{
+	if (crowded || done < rounds)
+		r->rounds = rounds / 2 > 0 ? rounds / 2 : 1;
+	else if (rounds == r->rounds && rounds < ROUNDS && 3 * (int64_t) pairs < r->room)
+		r->rounds = 2 * rounds;
+	/* None: something that looking ahead is not made for, such as few points that are far from all others. */
+	r->pause = done > 0 ? 0 : 2 * r->pause + 1;
+	r->waited = 0;
+	s->seeds += done;
+}
+
+GkStatus
+gk_gpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *points, int *done, GkError *err)
+{
+	GkSeedRounds *r = s->seed_rounds;
+	int			most = (int) gk_min(gk_min(rounds, ROUNDS), s->seeds / SEEDS_A_ROUND);
+	int			pairs = 0;
+	bool		crowded = false;
+	bool		good;
+	RoundsArgs	a = {};
+
+	*done = 0;
+	if (s->seeds < FIRST_SEEDS || rounds < 2 || want + SPARE > MOST_ROWS)
+		return GK_OK;
+	if (r != NULL && r->waited < r->pause)
+	{
+		r->waited++;
+		return GK_OK;
+	}
+	a.each = rows_each(want);
+	GK_DO(ready(s, ROUNDS * a.each, &good, err));
+	if (!good)
+		return GK_OK;
+	r = s->seed_rounds;
+	s->phi = 0.0;
+	a.want = want;
+	memcpy(a.key, keys, most * sizeof(*keys));
+	do
+	{
+		a.rounds = (int) gk_min(r->rounds, most);
+		set_args(s, r, &a);
+		GK_DO(batch(s, r, &a, points, done, &pairs, &crowded, err));
+		learn(s, r, a.rounds, *done, pairs, crowded);
+	} while (crowded && a.rounds > 1);
+	return GK_OK;
+}
