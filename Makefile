@@ -25,9 +25,9 @@ REGRESS_OPTS = --inputdir=test --load-extension=gkmeans
 # choose their instructions at run time). -fno-math-errno changes errno, not results.
 GK_FLAGS = -ffp-contract=off -fno-math-errno -fopenmp-simd -pthread
 OPTFLAGS ?=
-PG_CPPFLAGS = -I$(CURDIR)/src
+PG_CPPFLAGS = -I$(CURDIR)/src -I$(libpq_srcdir)
 PG_CFLAGS = $(OPTFLAGS) $(GK_FLAGS) -MMD -MP
-SHLIB_LINK = -pthread -lm -ldl
+SHLIB_LINK = $(libpq) -pthread -lm -ldl
 
 # No JIT bitcode: it would compile our arithmetic a second time, by another compiler
 # with other flags. The kernels gain nothing from being inlined into expressions.

@@ -55,18 +55,44 @@ km_citus_distributed(Oid relid)
 							"AND colocationid OPERATOR(pg_catalog.<>) 0)", relid);
 }
 
-int
-km_citus_shards(Oid relid, MemoryContext context, int64 **id)
+/* A shard's name as SQL.  Citus leaves the schema public out, and a search_path might find another table. */
+static char *
+shard_name(const char *name, bool is_public)
 {
-	int			n = select_by_relation("SELECT shardid FROM pg_catalog.pg_dist_shard " OF_RELATION " ORDER BY shardid", relid);
+	return is_public && strncmp(name, "public.", 7) != 0 ? psprintf("public.%s", name) : pstrdup(name);
+}
 
-	*id = MemoryContextAlloc(context, Max(n, 1) * sizeof(int64));
-	for (int i = 0; i < n; i++)
+int
+km_citus_shards(Oid relid, MemoryContext context, KmShard **shard)
+{
+	bool		is_public = strcmp(get_namespace_name(get_rel_namespace(relid)), "public") == 0;
+	int			rows = select_by_relation("SELECT s.shardid, p.nodename::pg_catalog.text, p.nodeport, "
+										  "pg_catalog.shard_name(s.logicalrelid, s.shardid) "
+										  "FROM pg_catalog.pg_dist_shard s LEFT JOIN pg_catalog.pg_dist_shard_placement p "
+										  "ON p.shardid OPERATOR(pg_catalog.=) s.shardid "
+										  "WHERE s.logicalrelid::pg_catalog.oid OPERATOR(pg_catalog.=) $1 ORDER BY 1, 2, 3", relid);
+	MemoryContext spi = MemoryContextSwitchTo(context);
+	int			n = 0;
+
+	*shard = palloc(Max(rows, 1) * sizeof(KmShard));
+	for (int i = 0; i < rows; i++)
 	{
+		HeapTuple	row = SPI_tuptable->vals[i];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+		KmShard    *to = *shard + n;
+		char	   *host = SPI_getvalue(row, desc, 2);
 		bool		isnull;
 
-		(*id)[i] = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
+		to->id = DatumGetInt64(SPI_getbinval(row, desc, 1, &isnull));
+		/* any one copy of it will do */
+		if (n > 0 && to->id == to[-1].id)
+			continue;
+		to->host = host != NULL ? pstrdup(host) : NULL;
+		to->port = DatumGetInt32(SPI_getbinval(row, desc, 3, &isnull));
+		to->name = shard_name(SPI_getvalue(row, desc, 4), is_public);
+		n++;
 	}
+	MemoryContextSwitchTo(spi);
 	SPI_finish();
 	return n;
 }

@@ -123,6 +123,9 @@ extern KmSource *km_source_make(int ncolumns);
 extern void km_source_targets(KmSource *source, const KmSourceColumn *columns, const KmSourceColumn *weight,
 							  StringInfo query);
 
+/* The relation and its columns' base types, whatever they are: the query is the caller's. */
+extern KmSource *km_source_of_values(Oid relid, char **columns, int ncolumns, Oid *types);
+
 /* ERROR when one of these columns does not exist or may not be read. */
 extern void km_source_require(const KmSource *source, char **columns, int ncolumns);
 
@@ -231,6 +234,9 @@ extern void km_read_end(KmReadEnd *end);
  */
 extern KmFill km_read_means(struct KmPgHost *host, const KmSource *source, bool skip_nonfinite);
 
+/* ERROR: feature j is NULL in all rows that were read. */
+extern void km_throw_no_mean(const KmSource *source, int j, int64 rows);
+
 /* The rows' aux columns, unpacked. */
 extern void km_row_id(const KmTables *tables, const uint32_t *const *aux, int row, KmRowId *out);
 #define KM_AUX_BLOCK	0
@@ -253,7 +259,16 @@ extern const char *km_citus_order(void);
 
 /* The number of a shard, by an expression for its name. */
 #define KM_CITUS_NUMBER_OF(name)	"pg_catalog.substring(" name ", '_([0-9]+)\"?$')::pg_catalog.int8"
-/* The numbers of a table's shards, ascending; returns how many there are. */
-extern int	km_citus_shards(Oid relid, MemoryContext context, int64 **id);
+
+typedef struct KmShard
+{
+	int64		id;
+	char	   *host;			/* of a server that has it; NULL: there is none */
+	int			port;
+	char	   *name;			/* there, as SQL */
+} KmShard;
+
+/* A table's shards by ascending id; returns how many there are. */
+extern int	km_citus_shards(Oid relid, MemoryContext context, KmShard **shard);
 
 #endif							/* RELATION_H */

@@ -57,6 +57,7 @@ typedef struct KmPassOver
 	const GkBackend **device;	/* becomes the CPU when it fails and the host agrees */
 	const GkLabelSink *sink;	/* takes the labels; NULL: not wanted */
 	GkKeptD    *kept;			/* of the seeding; may be NULL */
+	GkKeptRows *rows;			/* for rows to stay in; may be NULL */
 	/* Results. */
 	KmReadCounts *counts;
 	KmTables   *tables;			/* valid until the return */
@@ -78,6 +79,40 @@ extern void km_citus_rows(const KmRescanOf *of, const KmReadOptions *read, GkRow
 extern KmeansStep *km_citus_step(const KmSource *source, const char *schema, const KmeansModel *model,
 								 bool skip_nonfinite, GkDeviceKind device);
 
+/* ---- their servers (rescan_nodes.c) ---- */
+
+typedef struct KmNodes KmNodes;
+
+#define KM_NODES_PARAMS	6
+
+/* A parameter of a query: a string, or bytes. */
+typedef struct KmNodesParam
+{
+	Oid			type;			/* InvalidOid: what the query says */
+	const char *value;
+	int			bytes;			/* 0: a string */
+} KmNodesParam;
+
+/*
+ * Connect to the servers of these shards and begin a transaction on each, in one snapshot.  All
+ * ends with the context.
+ */
+extern KmNodes *km_nodes_open(const KmSource *source, int nshards, const KmShard *shard, MemoryContext context);
+
+/* A text[] as a parameter. */
+extern char *km_nodes_array(char **text, int n);
+
+/* FROM of a query over a server's shards. */
+#define KM_NODES_SHARDS	"FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2)) AS s (name, first)"
+
+/*
+ * Have each server run a query that returns a value, text or bytea, for each of its shards in
+ * their order.  Its first two parameters are the shards' names and first[shard]; NULL: 0.  take()
+ * gets the values, in any order.
+ */
+extern void km_nodes_ask(KmNodes *nodes, const char *sql, const int64 *first, const KmNodesParam *param, int nparams,
+						 void (*take) (void *arg, int shard, bytea * answer), void *arg);
+
 /* ---- passes as bytes (rescan_wire.c) ---- */
 
 /* How rows are read; a relation has to be read like that on every server. */
@@ -92,5 +127,16 @@ extern bytea * km_pass_bytes(const GkPass *pass, const KmPassReading *reading);
 /* Read an answer to the pass, into memory of the engine's; ERROR when the bytes are none. */
 extern void km_pass_answer(const GkHost *engine, const GkPass *pass, bytea * bytes,
 						   GkPassResult *out, KmReadCounts *counts, GkPassAnswererNames *names);
+
+/* ---- rows that stay (rescan_kept.c) ---- */
+
+typedef struct KmKept KmKept;
+
+/* Where the rows of a pass are, or are to be, in this transaction; NULL: they may not stay. */
+extern KmKept *km_kept_find(const KmSource *source, const KmPassReading *reading, const GkPass *pass);
+
+/* The host of such a pass. */
+extern KmPgHost *km_kept_host(const KmKept *k);
+extern void km_kept_answer(KmKept *k, KmPassOver *over, const GkPass *pass, GkPassResult *out);
 
 #endif							/* RESCAN_H */

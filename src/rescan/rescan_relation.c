@@ -62,6 +62,8 @@ km_rescan_answer(KmPgHost *host, KmPassOver *over, const GkPass *pass, GkPassRes
 
 	km_check(host, gk_pass_answer_open(km_host_engine(host), pass, over->device, km_rescan_chunk_bytes(), over->sink,
 									   over->kept, &answerer, &err), &err);
+	if (over->rows != NULL)
+		gk_pass_answer_keep(answerer, over->rows);
 	read.take = gk_pass_answer_take;
 	read.take_arg = answerer;
 	memset(over->tables, 0, sizeof(*over->tables));

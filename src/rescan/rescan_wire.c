@@ -347,6 +347,7 @@ kmeans_pass(PG_FUNCTION_ARGS)
 	KmPgHost   *host;
 	const GkBackend *device;
 	KmPassOver	over;
+	KmKept	   *kept;
 	char	  **columns;
 	int			ncolumns;
 	bytea	   *out;
@@ -379,11 +380,18 @@ kmeans_pass(PG_FUNCTION_ARGS)
 	read.expect_of = "the coordinator";
 
 	km_apply_simd();
-	host = km_host_begin();
+	kept = km_kept_find(source, &reading, &pass);
+	host = kept != NULL ? km_kept_host(kept) : km_host_begin();
 	device = choose_device(host, km_parse_device(fcinfo, 5), &pass);
 	over = (KmPassOver) {.source = source,.read = &read,.device = &device,.counts = &counts,.tables = &tables};
-	km_rescan_answer(host, &over, &pass, &r);
+	if (kept != NULL)
+		km_kept_answer(kept, &over, &pass, &r);
+	else
+		km_rescan_answer(host, &over, &pass, &r);
 	out = put_answer(&pass, &r, &counts, &over.names);
-	km_host_end(host);
+	if (kept != NULL)
+		gk_pass_result_free(km_host_engine(host), &r);
+	else
+		km_host_end(host);
 	PG_RETURN_BYTEA_P(out);
 }

@@ -2,8 +2,8 @@
 # workers, sent as text and in binary form, and combined on the coordinator. Then a
 # distributed table, whose passes kmeans() sends to the shards by itself.
 #
-# Citus is not needed: the coordinator has a MOCK of what gkmeans uses of it, two
-# catalogs and run_command_on_shards(), which here goes to the workers by dblink.
+# Citus is not needed: the coordinator has a MOCK of what gkmeans uses of it, three
+# catalogs and shard_name().
 # docs/group-by.md says what was tested with the real one.
 use strict;
 use warnings;
@@ -16,15 +16,13 @@ my $head = PostgreSQL::Test::Cluster->new('coordinator');
 $head->init;
 $head->append_conf('postgresql.conf', "allow_system_table_mods = on\nfsync = off");
 $head->start;
-plan skip_all => 'dblink is not installed'
-  if $head->safe_psql('postgres', "SELECT count(*) FROM pg_available_extensions WHERE name = 'dblink'") == 0;
 
 my @workers;
 foreach my $i (1 .. 4)
 {
 	my $node = PostgreSQL::Test::Cluster->new("worker$i");
 	$node->init;
-	$node->append_conf('postgresql.conf', 'fsync = off');
+	$node->append_conf('postgresql.conf', "fsync = off\nlog_connections = on");
 	$node->start;
 	push @workers, $node;
 }
@@ -111,43 +109,19 @@ foreach my $form ('text', 'binary')
 # ---- the mock ----
 
 $head->safe_psql('postgres', q{
-	CREATE EXTENSION dblink;
 	CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass, partmethod "char", repmodel "char", colocationid int);
 	CREATE TABLE pg_catalog.pg_dist_shard (logicalrelid regclass, shardid bigint);
-	CREATE TABLE placement (shardid bigint, connstr text);
-	CREATE TABLE sent (bytes int, received int);
-	-- answers come in any order
-	CREATE FUNCTION pg_catalog.run_command_on_shards(table_name regclass, command text, parallel bool DEFAULT true,
-		OUT shardid bigint, OUT success bool, OUT result text) RETURNS SETOF record LANGUAGE plpgsql AS $$
-	DECLARE
-		shard record; name text;
-	BEGIN
-		FOR shard IN SELECT s.shardid AS id, p.connstr FROM pg_dist_shard s JOIN public.placement p USING (shardid)
-			WHERE s.logicalrelid = table_name ORDER BY md5(s.shardid::text || command)
-		LOOP
-			shardid := shard.id;
-			SELECT format('%I.%I', nspname, relname || '_' || shard.id) INTO name
-			FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid = table_name;
-			BEGIN
-				SELECT r INTO result FROM public.dblink(shard.connstr, format(command, name)) AS t (r text);
-				success := true;
-				INSERT INTO public.sent VALUES (length(command), length(result));
-			EXCEPTION WHEN OTHERS THEN
-				success := false;
-				result := sqlerrm;
-			END;
-			RETURN NEXT;
-		END LOOP;
-	END $$;
+	CREATE TABLE pg_catalog.pg_dist_shard_placement (shardid bigint, nodename text, nodeport int);
+	CREATE FUNCTION pg_catalog.shard_name(regclass, bigint) RETURNS text LANGUAGE sql STABLE AS $$
+		SELECT CASE WHEN nspname <> 'public' THEN quote_ident(nspname) || '.' ELSE '' END || quote_ident(relname || '_' || $2)
+		FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid = $1 $$;
 	INSERT INTO pg_dist_partition SELECT t, 'h', 's', 1 FROM unnest(ARRAY['dist', '"so ''so"']::regclass[]) t;
 });
 foreach my $s (@shards)
 {
 	my ($id, $worker) = @$s;
-	my $connstr = $workers[$worker]->connstr('postgres');
-	$connstr =~ s/'/''/g;
 	$head->safe_psql('postgres', "INSERT INTO pg_dist_shard VALUES ('dist', $id), ('\"so ''so\"', $id);
-		INSERT INTO placement VALUES ($id, '$connstr')");
+		INSERT INTO pg_dist_shard_placement VALUES ($id, '@{[ $workers[$worker]->host ]}', @{[ $workers[$worker]->port ]})");
 }
 
 # 'n' and the same model of replication as 'dist': one shard on any server; the same
@@ -163,8 +137,11 @@ $head->safe_psql('postgres', q{
 	CREATE TABLE moved_2 PARTITION OF moved FOR VALUES FROM (10000) TO (20001);
 	INSERT INTO moved SELECT (id + 4999) % 20001, a, b, "c'%", w, p FROM here;
 	INSERT INTO pg_dist_partition VALUES ('moved', 'h', 's', 5);
+	CREATE TABLE split (LIKE here) PARTITION BY RANGE (id);
+	CREATE TABLE split_1 PARTITION OF split FOR VALUES FROM (0) TO (5000);
+	INSERT INTO pg_dist_partition VALUES ('split', 'h', 's', 6), ('split_1', 'h', 's', 6);
 	INSERT INTO pg_dist_shard VALUES ('single', 102020), ('none', 102021), ('none', 102022);
-	INSERT INTO placement SELECT 102019 + i, connstr FROM placement, generate_series(1, 3) i WHERE shardid = 102008});
+	INSERT INTO pg_dist_shard_placement SELECT 102019 + i, nodename, nodeport FROM pg_dist_shard_placement, generate_series(1, 3) i WHERE shardid = 102008});
 $workers[0]->safe_psql('postgres', q{
 	CREATE TABLE single_102020 AS SELECT * FROM dist_102008;
 	CREATE TABLE none_102021 (LIKE dist_102008); CREATE TABLE none_102022 (LIKE dist_102008)});
@@ -179,6 +156,11 @@ foreach my $options ('', ', seed => 3, n_init => 2', q{, init => 'k-means||'}, q
 		SELECT text_of(kmeans_fit('dist', $columns, 6 $options)) = text_of(kmeans_fit('here', $columns, 6 $options))"),
 		't', "distributed: the same bits as a local copy$options");
 }
+$workers[0]->safe_psql('postgres', q{ALTER DATABASE postgres SET gkmeans.memory_limit = '64kB'});
+is($head->safe_psql('postgres', "SET client_min_messages = error;
+	SELECT text_of(kmeans_fit('dist', $columns, 6)) = text_of(kmeans_fit('here', $columns, 6))"),
+	't', 'distributed: the same bits where points have no room');
+$workers[0]->safe_psql('postgres', 'ALTER DATABASE postgres RESET gkmeans.memory_limit');
 is($head->safe_psql('postgres', q{
 	SET client_min_messages = error;
 	SELECT text_of(kmeans_fit('"so ''so"', '{p}', 4)) = text_of(kmeans_fit('here', '{p}', 4))}),
@@ -187,17 +169,24 @@ is($head->safe_psql('postgres', "SET client_min_messages = error;
 	SELECT array_agg(k::text ORDER BY cluster)::text FROM kmeans('dist', $columns, 6) k"),
 	$head->safe_psql('postgres', "SET client_min_messages = error;
 	SELECT array_agg(k::text ORDER BY cluster)::text FROM kmeans('here', $columns, 6) k"), 'kmeans()');
+my $sessions = () = slurp_file($workers[0]->logfile) =~ /connection authorized: .*application_name=gkmeans/g;
+is($sessions, 12, 'each call connected to each server once');
+
+# a cancel reaches the servers, and their transaction ends
+$workers[2]->safe_psql('postgres', q{ALTER TABLE dist_102010 RENAME TO whole; CREATE VIEW dist_102010 AS SELECT * FROM whole WHERE pg_sleep(0.01) IS NOT NULL});
+$head->psql('postgres', "SET statement_timeout = 300; SELECT kmeans_fit('dist', $columns, 6)", stdout => \my $unused, stderr => \my $cancelled);
+like($cancelled, qr/ERROR:  canceling statement due to statement timeout/, 'a job on shards is cancelled');
+ok($workers[2]->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'gkmeans'"), 'so are the servers');
+$workers[2]->safe_psql('postgres', 'DROP VIEW dist_102010; ALTER TABLE whole RENAME TO dist_102010');
 like($head->safe_psql('postgres', "SET client_min_messages = error;
 	SELECT strategy FROM kmeans_info(kmeans_fit('dist', $columns, 6))"), qr/^5 shards, /, 'kmeans_info() tells the shards');
-cmp_ok($head->safe_psql('postgres', 'SELECT max(greatest(bytes, received)) FROM sent'), '<', 20000, 'no rows were sent');
-# ... but for a sample of 32 rows a cluster
 is($head->safe_psql('postgres', "SET client_min_messages = error;
 	SELECT text_of(kmeans_fit('dist', $columns, 6, init => 'hierarchical')) = text_of(kmeans_fit('here', $columns, 6, init => 'hierarchical'))"),
 	't', 'distributed: the same bits as a local copy, hierarchical');
 
 # ---- a part of a step ----
 
-$head->safe_psql('postgres', "SET client_min_messages = error; TRUNCATE sent;
+$head->safe_psql('postgres', "SET client_min_messages = error;
 	CREATE TABLE m AS SELECT kmeans_fit('here', $columns, 6, centroids => $start, max_iter => 1) AS m,
 		kmeans_fit('here', '{p}', 3, max_iter => 1) AS p");
 foreach my $case ([ $columns, 'm' ], [ $columns, q{m, 'w'} ], [ q{'{p}'}, 'p' ], [ q{'{p}'}, q{p, 'w', 'skip', 'cpu'} ])
@@ -206,8 +195,6 @@ foreach my $case ([ $columns, 'm' ], [ $columns, q{m, 'w'} ], [ q{'{p}'}, 'p' ],
 	is($head->safe_psql('postgres', "SELECT kmeans_step('dist', $names, $rest)::text = kmeans_step('here', $names, $rest)::text FROM m"),
 		't', "kmeans_step() of a distributed table: the state of a local copy ($rest)");
 }
-is($head->safe_psql('postgres', q{SELECT count(*) || ' ' || (max(greatest(bytes, received)) < 20000) FROM sent}), '20 true',
-	'each shard made its part');
 is($head->safe_psql('postgres', q{
 	SET client_min_messages = error;
 	SELECT kmeans_step('dist', '{p}', m)::text = kmeans_step('here', '{p}', m)::text, (kmeans_info(m)).nulls
@@ -258,25 +245,62 @@ foreach my $table ('dist', 'single', 'reference', 'alone')
 	fails("SELECT * FROM kmeans('$table', '{a}', 2, label_column => 'id')", $error, "no label_column: $table");
 }
 fails(q{SELECT * FROM kmeans('dist', '{p}', 2, centroids => '{{1,2},{3,4}}')},
-	qr/ERROR:  shard \d+ of "dist" gave no answer\nDETAIL: .*2 in the coordinator, 3 in "dist_/, 'a worker has the error');
+	qr/ERROR:  different numbers of features: 2 in the coordinator, 3 in "dist_\d+"\nCONTEXT:  server \S+:\d+, which has 2 of the shards/, 'a worker has the error');
 fails(q{SELECT kmeans_step('dist', '{a,b}', m) FROM m},
-	qr/ERROR:  shard \d+ of "dist" gave no answer\nDETAIL: .*3 in the model, 2 in "dist_/, 'a worker has the error of a step');
+	qr/ERROR:  different numbers of features: 3 in the model, 2 in "dist_/, 'a worker has the error of a step');
 fails(q{SELECT * FROM kmeans('dist', '{p}', 3, nulls => 'mean')},
 	qr/ERROR:  nulls => 'mean' cannot be used with a distributed table\nHINT:  Fill in the means by a view/, 'means are of one server');
 fails(q{SELECT * FROM kmeans('dist', '{nosuch}', 2)}, qr/ERROR:  column "nosuch"/, 'the coordinator has the error');
+
+# other servers would wait for a lock of this transaction, unseen by any of them, or not see its rows
+foreach my $change ('TRUNCATE dist', 'ALTER TABLE dist ADD COLUMN new int', 'LOCK TABLE dist', 'INSERT INTO dist (id) VALUES (1)', 'DELETE FROM dist')
+{
+	foreach my $call (q{SELECT * FROM kmeans('dist', '{a}', 2)}, q{SELECT kmeans_step('dist', '{p}', p) FROM m})
+	{
+		fails("BEGIN; $change; $call", qr/ERROR:  "dist" was created, changed or locked by this transaction.*\nDETAIL: .*\nHINT:  Commit first/,
+			"$change; $call: refused at once");
+	}
+}
+fails(q{BEGIN; TRUNCATE split_1; SELECT * FROM kmeans('split', '{a}', 2)}, qr/ERROR:  "split_1" was created, changed or locked/,
+	'nor are partitions waited for');
+foreach my $change ('LOCK TABLE dist IN SHARE MODE', 'SELECT FROM dist FOR UPDATE',
+	'CREATE INDEX ON dist (a)', 'SAVEPOINT s; TRUNCATE dist; ROLLBACK TO s')
+{
+	is($head->safe_psql('postgres', "SET client_min_messages = error; BEGIN; $change; SELECT count(*) FROM kmeans('dist', '{a}', 2)"), 2,
+		"$change: nothing that matters to a reader");
+}
 $workers[2]->safe_psql('postgres', 'ALTER TABLE dist_102010 RENAME TO gone');
-fails(q{SELECT * FROM kmeans('dist', '{a}', 2)}, qr/ERROR:  shard 102010 of "dist" gave no answer\nDETAIL: .*does not exist/, 'a shard is gone');
+fails(q{SELECT * FROM kmeans('dist', '{a}', 2)}, qr/ERROR:  relation "public.dist_102010" does not exist\nCONTEXT:  server \S+:\d+, which has 1 of the shards/, 'a shard is gone');
 $workers[2]->safe_psql('postgres', 'ALTER TABLE gone RENAME TO dist_102010');
 $workers[3]->safe_psql('postgres', 'DROP EXTENSION gkmeans');
 fails(q{SELECT * FROM kmeans('dist', '{a}', 2)}, qr/kmeans_pass.*does not exist/, 'a server without gkmeans');
 $workers[3]->safe_psql('postgres', 'CREATE EXTENSION gkmeans');
-$head->safe_psql('postgres', 'DELETE FROM placement WHERE shardid = 102011');
-fails(q{SELECT * FROM kmeans('dist', '{a}', 2)}, qr/ERROR:  4 of 5 shards of "dist" answered/, 'a shard without a server');
-$head->safe_psql('postgres', 'INSERT INTO placement SELECT 102011, connstr FROM placement WHERE shardid = 102008');
+$head->safe_psql('postgres', 'DELETE FROM pg_dist_shard_placement WHERE shardid = 102011');
+fails(q{SELECT * FROM kmeans('dist', '{a}', 2)}, qr/ERROR:  shard 102011 of "dist" is on no server/, 'a shard without a server');
+$head->safe_psql('postgres', 'INSERT INTO pg_dist_shard_placement SELECT 102011, nodename, nodeport FROM pg_dist_shard_placement WHERE shardid = 102008');
 $workers[0]->safe_psql('postgres', q{
 	CREATE SEQUENCE n;
 	CREATE VIEW dist_102011 AS SELECT (id * nextval('n')) % 997 AS a, b, w, p FROM dist_102008});
 fails(q{SELECT * FROM kmeans('dist', '{a}', 2)}, qr/ERROR:  the rows changed between two passes over them/, 'rows that change');
+
+# points stay in a transaction with one snapshot, within the memory limit
+my $step = '6b6d7031' . '00000001' . '00000003' . '00000001' . '00000000' x 5 . '0000000c' . '00000000'
+  . '00' x 8 . '3ff0000000000000' . '00000006' . '00000001' . '00000000' . '00000000' . '00' x 8 . '00000000' x 2;
+foreach my $case ([ 'READ COMMITTED', '64MB', 0 ], [ 'REPEATABLE READ', '64MB', 1 ], [ 'REPEATABLE READ', '1MB', 1 ])
+{
+	my ($level, $limit, $hosts) = @$case;
+	my $result = $workers[1]->safe_psql('postgres', qq{
+		CREATE TABLE IF NOT EXISTS many_1 AS SELECT (i % 40)::real AS a FROM generate_series(1, 300000) i;
+		CREATE TEMP TABLE answer (a bytea);
+		SET gkmeans.memory_limit = '$limit';
+		BEGIN ISOLATION LEVEL $level;
+		INSERT INTO answer SELECT kmeans_pass('many_1', '{a}', '\\x$step') FROM generate_series(1, 3);
+		SELECT count(*), sum(total_bytes) > 1000000 FROM pg_backend_memory_contexts WHERE name = 'gkmeans';
+		SELECT count(DISTINCT a) FROM answer;
+		DELETE FROM many_1 WHERE a < 20;
+		SELECT kmeans_pass('many_1', '{a}', '\\x$step') <> a FROM answer LIMIT 1});
+	is($result, ($hosts ? "1|" . ($limit eq '64MB' ? 't' : 'f') : '0|') . "\n1\nt", "points that stay: $level, $limit");
+}
 
 # damaged questions and answers
 my $pass = $workers[0]->safe_psql('postgres', q{SELECT '\x6b6d7031'::bytea || decode(
@@ -294,7 +318,6 @@ foreach my $case ([ "set_byte('$pass'::bytea, 0, 1)", qr/does not begin as one d
 	$workers[0]->psql('postgres', "SELECT kmeans_pass('dist_102008', '{a}', $bytes)", stdout => \$out, stderr => \$err);
 	like($err, $pattern, "pass: $pattern");
 }
-$workers[0]->safe_psql('postgres', q{ALTER TABLE dist_102008 RENAME TO whole});
 foreach my $case ([ 'set_byte(r, 0, 1)', qr/does not begin as one does/ ],
 	[ 'set_byte(r, 7, 2)', qr/format version 2, this gkmeans reads version 1/ ],
 	[ 'set_byte(r, 11, 3)', qr/answers another question/ ],
@@ -302,10 +325,10 @@ foreach my $case ([ 'set_byte(r, 0, 1)', qr/does not begin as one does/ ],
 	[ q{r || '\x00'}, qr/1 bytes too many/ ])
 {
 	my ($change, $pattern) = @$case;
-	$head->safe_psql('postgres', qq{
-		CREATE OR REPLACE FUNCTION pg_catalog.run_command_on_shards(table_name regclass, command text, parallel bool DEFAULT true,
-			OUT shardid bigint, OUT success bool, OUT result text) RETURNS SETOF record LANGUAGE sql AS \$\$
-			SELECT s.shardid, true, ($change)::text FROM pg_dist_shard s, CAST('$whole' AS bytea) r WHERE s.logicalrelid = table_name \$\$});
+	$_->safe_psql('postgres', qq{
+		DROP EXTENSION IF EXISTS gkmeans;
+		CREATE OR REPLACE FUNCTION kmeans_pass(regclass, text[], bytea, text, bigint, text) RETURNS bytea LANGUAGE sql AS \$\$
+			SELECT $change FROM CAST('$whole' AS bytea) r \$\$}) foreach @workers;
 	fails(q{SELECT * FROM kmeans('dist', '{a}', 2)}, $pattern, "answer: $pattern");
 }
 

@@ -144,6 +144,28 @@ GkStatus	gk_pass_answer_open(const GkHost *host, const GkPass *pass, const GkBac
 								size_t chunk_bytes, const GkLabelSink *sink, GkKeptD *kept, GkPassAnswerer **out,
 								GkError *err);
 
+/*
+ * Prepared rows that stay in memory from one pass to the next, as long as all of them have room.
+ * Zeros but for the limit at first.
+ */
+typedef struct GkKeptRows
+{
+	size_t		limit;
+	size_t		bytes;
+	bool		full;			/* there is no room: nothing is kept */
+	int			n;
+	int			room;
+	struct GkChunkStore *chunk; /* [n], in the memory of the host that the passes have */
+} GkKeptRows;
+
+void		gk_kept_rows_free(const GkHost *host, GkKeptRows *rows);
+
+/* Keep the batches that come, too; not for STATS and MOMENTS, and not with labels. */
+void		gk_pass_answer_keep(GkPassAnswerer *p, GkKeptRows *rows);
+
+/* Answer from kept rows instead of batches; they are prepared as the pass says. */
+GkStatus	gk_pass_answer_again(GkPassAnswerer *p, const GkKeptRows *rows, GkError *err);
+
 /* A GkTake. */
 GkStatus	gk_pass_answer_take(void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);
 

@@ -36,6 +36,7 @@ struct GkPassAnswerer
 	GkPick	   *picks;			/* [want] */
 	float	   *saved;			/* [stride] D from the seeds alone */
 	GkKeptD    *kept;			/* NULL: not in this pass */
+	GkKeptRows *keep;			/* NULL: rows are not kept */
 };
 
 static GkStatus
@@ -59,6 +60,19 @@ backend_of(const GkPassAnswerer *p)
 
 /* ---- the chunk ---- */
 
+/* Room for the answers of chunks like this one. */
+static GkStatus
+begin_answers(GkPassAnswerer *p, GkPoints *pts, GkError *err)
+{
+	pts->d2_expo = p->pass->d2_expo;
+	pts->weight_exp = p->pass->weight_exp;
+	p->moments = gk_alloc0(p->host, pts->d, sizeof(GkMoments));
+	p->picks = gk_alloc(p->host, p->pass->want, sizeof(GkPick));
+	if (p->moments == NULL || p->picks == NULL)
+		return out_of_memory(err);
+	return gk_pass_result_init(p->host, p->pass, pts->d, &p->chunk_answer, err);
+}
+
 /* Make the chunk when the first batch shows how many features and aux columns there are. */
 static GkStatus
 begin_chunk(GkPassAnswerer *p, const GkStore *from, const GkBatch *b, GkError *err)
@@ -66,18 +80,8 @@ begin_chunk(GkPassAnswerer *p, const GkStore *from, const GkBatch *b, GkError *e
 	const GkPass *pass = p->pass;
 	GkStatus	st = gk_chunk_store_make(&p->chunk, p->host, pass->prep, from->pts.weighted, from->pts.naux,
 										 gk_chunk_store_rows(from, p->chunk_bytes, b->capacity), err);
-	GkPoints   *pts;
 
-	if (st != GK_OK)
-		return st;
-	pts = &p->chunk.store->pts;
-	pts->d2_expo = pass->d2_expo;
-	pts->weight_exp = pass->weight_exp;
-	p->moments = gk_alloc0(p->host, pts->d, sizeof(GkMoments));
-	p->picks = gk_alloc(p->host, pass->want, sizeof(GkPick));
-	if (p->moments == NULL || p->picks == NULL)
-		return out_of_memory(err);
-	return gk_pass_result_init(p->host, pass, pts->d, &p->chunk_answer, err);
+	return st == GK_OK ? begin_answers(p, &p->chunk.store->pts, err) : st;
 }
 
 /* Backends may leave one cluster to be the chunk's total less the others. */
@@ -253,16 +257,13 @@ ask(GkPassAnswerer *p, const GkBackend *b, GkError *err)
 
 /* ---- rows in ---- */
 
+/* Ask about the closed chunk and add the answer. */
 static GkStatus
-run_chunk(GkPassAnswerer *p, GkError *err)
+ask_chunk(GkPassAnswerer *p, GkError *err)
 {
 	const GkBackend *b = backend_of(p);
-	GkStatus	st;
+	GkStatus	st = ask(p, b, err);
 
-	if (p->chunk.fill == 0)
-		return GK_OK;
-	close_chunk(p);
-	st = ask(p, b, err);
 	if (gk_go_on_with_cpu(p->host, b, st, err))
 	{
 		*p->device = &gk_cpu_backend;
@@ -272,7 +273,109 @@ run_chunk(GkPassAnswerer *p, GkError *err)
 	if (st == GK_OK)
 		st = gk_pass_add(p->host, p->pass, &p->answer, &p->chunk_answer, err);
 	p->row += p->chunk.fill;
+	return st;
+}
+
+/* Copy the chunk, without the room that it leaves. */
+static GkStatus
+copy_chunk(GkPassAnswerer *p, GkChunkStore *to, GkError *err)
+{
+	const GkChunkStore *from = &p->chunk;
+	GkStatus	st = gk_chunk_store_make(to, p->host, p->pass->prep, from->store->pts.weighted, 0, from->fill, err);
+
+	if (st != GK_OK)
+		return st;
+	for (int j = 0; j < to->store->columns; j++)
+		memcpy(to->chunk->data + (size_t) j * to->chunk->stride, from->chunk->data + (size_t) j * from->chunk->stride,
+			   from->fill * sizeof(float));
+	to->fill = from->fill;
+	to->store->pts.weight_exp = p->pass->weight_exp;
+	gk_chunk_store_close(to, 0);
+	return gk_chunk_store_total(to);
+}
+
+static GkStatus
+keep_chunk(GkPassAnswerer *p, GkError *err)
+{
+	GkKeptRows *k = p->keep;
+	size_t		bytes = gk_store_chunk_bytes(p->chunk.store, gk_stride(p->chunk.fill));
+
+	if (k->full || bytes > k->limit - k->bytes)
+	{
+		gk_kept_rows_free(p->host, k);
+		k->full = true;
+		return GK_OK;
+	}
+	if (k->n == k->room)
+	{
+		GkChunkStore *grown = gk_alloc0(p->host, 2 * k->room + 1, sizeof(GkChunkStore));
+
+		if (grown == NULL)
+			return out_of_memory(err);
+		if (k->n > 0)
+			memcpy(grown, k->chunk, k->n * sizeof(GkChunkStore));
+		gk_free(p->host, k->chunk);
+		k->chunk = grown;
+		k->room = 2 * k->room + 1;
+	}
+	k->bytes += bytes;
+	return copy_chunk(p, &k->chunk[k->n++], err);
+}
+
+static GkStatus
+run_chunk(GkPassAnswerer *p, GkError *err)
+{
+	GkStatus	st;
+
+	if (p->chunk.fill == 0)
+		return GK_OK;
+	close_chunk(p);
+	st = ask_chunk(p, err);
+	if (st == GK_OK && p->keep != NULL)
+		st = keep_chunk(p, err);
 	p->chunk.fill = 0;
+	return st;
+}
+
+void
+gk_kept_rows_free(const GkHost *host, GkKeptRows *rows)
+{
+	for (int i = 0; i < rows->n; i++)
+		gk_chunk_store_free(&rows->chunk[i]);
+	gk_free(host, rows->chunk);
+	*rows = (GkKeptRows) {.limit = rows->limit};
+}
+
+void
+gk_pass_answer_keep(GkPassAnswerer *p, GkKeptRows *rows)
+{
+	if (p->pass->kind != GK_PASS_STATS && p->pass->kind != GK_PASS_MOMENTS && p->sink == NULL)
+		p->keep = rows;
+}
+
+GkStatus
+gk_pass_answer_again(GkPassAnswerer *p, const GkKeptRows *rows, GkError *err)
+{
+	GkStatus	st = GK_OK;
+
+	for (int i = 0; st == GK_OK && i < rows->n; i++)
+	{
+		GkPoints   *pts;
+
+		p->chunk = rows->chunk[i];
+		pts = &p->chunk.store->pts;
+		p->chunk.chunk->first = seeding(p->pass) ? p->row : 0;
+		pts->resident = backend_of(p) != &gk_cpu_backend;
+		/* chunks differ in size */
+		gk_free(p->host, p->saved);
+		p->saved = NULL;
+		if (i == 0)
+			st = begin_answers(p, pts, err);
+		pts->d2_expo = p->pass->d2_expo;
+		if (st == GK_OK)
+			st = ask_chunk(p, err);
+	}
+	memset(&p->chunk, 0, sizeof(p->chunk));
 	return st;
 }
 

@@ -96,7 +96,7 @@ rows_prepare(GkStore *store, const GkPrep *prep, bool keep, GkMoments *moments, 
 	if ((st = ask(store, &pass, NULL, &r, err)) != GK_OK)
 		return st;
 	for (int j = 0; j < store->pts.d; j++)
-		moments[j] = (GkMoments) {r.i128[j], r.i128[store->pts.d + j]};
+		moments[j] = (GkMoments) {.sum = r.i128[j],.sq = r.i128[store->pts.d + j]};
 	*mass = r.i128[2 * store->pts.d];
 	gk_pass_result_free(store->host, &r);
 	return GK_OK;
@@ -123,7 +123,7 @@ gk_rows_open(const GkHost *host, const GkRows *rows, bool weighted, GkStore **ou
 		s->reader = &gk_rows_backend;
 		s->pts.n = r.rows;
 		for (int c = 0; c < s->columns; c++)
-			s->stats[c] = (GkColumnStats) {r.dbl[2 * c], r.dbl[2 * c + 1], ((const GkWide *) r.i64)[c]};
+			s->stats[c] = (GkColumnStats) {.min = r.dbl[2 * c],.max = r.dbl[2 * c + 1],.sum = ((const GkWide *) r.i64)[c]};
 	}
 	gk_pass_result_free(host, &r);
 	return st;

@@ -16,6 +16,7 @@ typedef struct GkColumnStats
 	double		min;
 	double		max;
 	GkWide		sum;
+	int64_t		missing;		/* values that there were not: gk_batch_miss() */
 } GkColumnStats;
 
 /* Exact sums of a prepared column: x in grid units, x^2 in grid units squared. */
@@ -23,6 +24,7 @@ typedef struct GkMoments
 {
 	gk_int128	sum;
 	gk_int128	sq;
+	gk_int128	mass;			/* of the values, under GK_PARTIAL only: else it is that of the rows */
 } GkMoments;
 
 /* Make statistics of no values; add those of other values. */

@@ -15,8 +15,11 @@
 
 /* Sum of w x^2 and variance of a column, prepared units. */
 static double
-variance(const GkMoments *m, gk_int128 mass, bool weighted, int expo, double *sum_sq)
+variance(const GkStore *s, const GkMoments *m, gk_int128 rows, int expo, double *sum_sq)
 {
+	bool		weighted = s->pts.weighted;
+	gk_int128	mass = s->pts.prep.distance == GK_PARTIAL ? m->mass : rows;
+
 	/* Weighted sums carry 40 more bits, as does the mass. */
 	double		w = gk_i128_to_double(mass) * (weighted ? 0x1p-40 : 1.0);
 	double		mean = gk_i128_to_double(m->sum) * (weighted ? 0x1p-40 : 1.0) / w;
@@ -151,7 +154,14 @@ choose_weight_grid(GkStore *s, GkError *err)
 	return GK_ERR_RANGE;
 }
 
-/* (2 * 2^expo)^2, or 2 * 2^expo, summed over the features, rounded up to a power of two. */
+/* (2 * 2^expo)^2, or 2 * 2^expo. */
+static double
+bound_feature(const GkPrep *prep, int j)
+{
+	return gk_pow2(prep->distance == GK_MANHATTAN ? prep->expo[j] + 1 : 2 * prep->expo[j] + 2);
+}
+
+/* That, summed over the features, rounded up to a power of two. */
 int
 gk_bound_d2(const GkPrep *prep)
 {
@@ -159,9 +169,27 @@ gk_bound_d2(const GkPrep *prep)
 	int			e;
 
 	for (int j = 0; j < prep->d; j++)
-		sum += gk_pow2(prep->distance == GK_MANHATTAN ? prep->expo[j] + 1 : 2 * prep->expo[j] + 2);
+		sum += bound_feature(prep, j);
 	frexp(sum, &e);
 	return e;
+}
+
+/* A point that lacks features may have nothing but the widest one, which then counts d times. */
+static int
+bound_store(const GkStore *s)
+{
+	const GkPrep *prep = &s->pts.prep;
+	double		widest = 0.0;
+	bool		missing = false;
+	int			e;
+
+	for (int j = 0; j < prep->d; j++)
+	{
+		widest = fmax(widest, bound_feature(prep, j));
+		missing |= s->stats[j].missing > 0;
+	}
+	frexp(prep->d * widest, &e);
+	return missing ? e : gk_bound_d2(prep);
 }
 
 void
@@ -197,7 +225,7 @@ finish_prepare(GkStore *s, GkMoments *moments, gk_int128 mass)
 		if (pts->chunks[i].data == NULL)
 			pts->resident = false;
 	pts->spare = s->memory < s->memory_limit ? s->memory_limit - s->memory : 0;
-	pts->d2_expo = gk_bound_d2(&pts->prep);
+	pts->d2_expo = bound_store(s);
 	if (moments != NULL)
 	{
 		pts->total_mass = mass;
@@ -205,7 +233,7 @@ finish_prepare(GkStore *s, GkMoments *moments, gk_int128 mass)
 		{
 			double		sum_sq;
 
-			pts->mean_var += variance(&moments[j], mass, pts->weighted, pts->prep.expo[j], &sum_sq) / pts->d;
+			pts->mean_var += variance(s, &moments[j], mass, pts->prep.expo[j], &sum_sq) / pts->d;
 			pts->sum_sq += sum_sq;
 			pts->total_sum[j] = moments[j].sum;
 		}
@@ -254,7 +282,7 @@ gk_store_prepare(GkStore *store, GkDistance distance, bool standardize, GkError 
 	else
 	{
 		for (int j = 0; j < p->d; j++)
-			p->center[j] = choose_centre(&store->stats[j], pts->n);
+			p->center[j] = choose_centre(&store->stats[j], pts->n - store->stats[j].missing);
 		choose_scale(store, NULL);
 		if (standardize)
 		{
@@ -268,7 +296,7 @@ gk_store_prepare(GkStore *store, GkDistance distance, bool standardize, GkError 
 
 				/* Constant columns keep scale and value 0. */
 				for (int j = 0; j < p->d; j++)
-					sd[j] = sqrt(variance(&moments[j], mass, pts->weighted, p->expo[j], &unused));
+					sd[j] = sqrt(variance(store, &moments[j], mass, p->expo[j], &unused));
 				choose_scale(store, sd);
 			}
 			gk_free(store->host, sd);
@@ -315,7 +343,7 @@ gk_store_prepare_like(GkStore *store, const GkStore *like, GkError *err)
 	if (moments == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	/* values on the grid, and weights on theirs, are rounded to themselves */
-	p->distance = GK_EUCLIDEAN;
+	p->distance = like->pts.prep.distance == GK_PARTIAL ? GK_PARTIAL : GK_EUCLIDEAN;
 	for (int j = 0; j < p->d; j++)
 	{
 		p->center[j] = 0.0;
@@ -329,6 +357,7 @@ gk_store_prepare_like(GkStore *store, const GkStore *like, GkError *err)
 		pts->weight_exp = like->pts.weight_exp;
 		st = finish_prepare(store, moments, mass);
 		pts->mean_var = like->pts.mean_var;
+		pts->d2_expo = like->pts.d2_expo;
 	}
 	gk_free(store->host, moments);
 	return st;

@@ -1,0 +1,390 @@
+/*
+ * rescan_nodes.c - the servers that have the shards of a distributed table: one connection to
+ * each, for the time of a job.
+ *
+ * Citus opens a connection per shard for every command on shards, and closes it: far longer than
+ * a pass over a shard takes.  Here a node is asked about all its shards at once, and the
+ * job is a transaction there, so it sees the rows of one snapshot.  Connections are
+ * those that Citus would make: the current role's, to the nodes of its catalogs, by
+ * citus.node_conninfo.
+ *
+ * All waits can be cancelled, and so are the nodes then.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "commands/dbcommands.h"
+#include "libpq-fe.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/fd.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#include "rescan/rescan.h"
+
+/* Parameters of a query: those of the node, then the caller's. */
+#define MAX_PARAMS	(2 + KM_NODES_PARAMS)
+
+typedef struct Server
+{
+	char	   *host;
+	int			port;
+	PGconn	   *connection;		/* NULL: closed */
+	bool		busy;			/* with a query whose result is still to come */
+	int			n;
+	int		   *shard;			/* [n] ordinals of its shards, ascending */
+	char	  **name;			/* [n] as SQL */
+} Server;
+
+struct KmNodes
+{
+	MemoryContext context;
+	const char *relname;
+	int			nshards;
+	int			n;
+	Server	   *node;			/* [n] */
+	MemoryContextCallback release;
+};
+
+/* ---- errors ---- */
+
+static void
+where(void *arg)
+{
+	const Server *node = arg;
+
+	errcontext("server %s:%d, which has %d of the shards", node->host, node->port, node->n);
+}
+
+/* Raise what the node says; result may be NULL, and is cleared. */
+static void
+fail(const Server *node, PGresult * result)
+{
+	ErrorContextCallback context = {error_context_stack, where, unconstify(Server *, node)};
+	const char *sqlstate = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+	const char *primary = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
+	const char *hint = PQresultErrorField(result, PG_DIAG_MESSAGE_HINT);
+	int			code = ERRCODE_CONNECTION_FAILURE;
+	char	   *message = primary != NULL ? pstrdup(primary) : pchomp(PQerrorMessage(node->connection));
+
+	detail = detail != NULL ? pstrdup(detail) : NULL;
+	hint = hint != NULL ? pstrdup(hint) : NULL;
+	if (sqlstate != NULL)
+		code = MAKE_SQLSTATE(sqlstate[0], sqlstate[1], sqlstate[2], sqlstate[3], sqlstate[4]);
+	PQclear(result);
+	if (code == ERRCODE_UNDEFINED_FUNCTION && hint != NULL)
+		hint = "All servers need the extension gkmeans of the same version, in the same schema.";
+	error_context_stack = &context;
+	ereport(ERROR,
+			(errcode(code),
+			 errmsg_internal("%s", message[0] != '\0' ? message : "the server of some shards gave no answer"),
+			 detail != NULL ? errdetail_internal("%s", detail) : 0,
+			 hint != NULL ? errhint("%s", hint) : 0));
+}
+
+static void
+pass_on_notice(void *arg, const PGresult * result)
+{
+	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+
+	if (severity != NULL && message != NULL && strcmp(severity, "WARNING") == 0)
+		ereport(WARNING, (errmsg_internal("%s", message)));
+}
+
+/* ---- the end ---- */
+
+static void
+cancel(Server *node)
+{
+	char		unused[256];
+	PGcancel   *request = PQgetCancel(node->connection);
+
+	if (request != NULL)
+		(void) PQcancel(request, unused, sizeof(unused));
+	PQfreeCancel(request);
+	node->busy = false;
+}
+
+/* Also after an ERROR: a node does not notice by itself that nobody waits. */
+static void
+close_all(void *arg)
+{
+	KmNodes    *nodes = arg;
+
+	for (int i = 0; i < nodes->n; i++)
+	{
+		Server	   *node = &nodes->node[i];
+
+		if (node->connection == NULL)
+			continue;
+		if (node->busy)
+			cancel(node);
+		PQfinish(node->connection);
+		node->connection = NULL;
+		ReleaseExternalFD();
+	}
+}
+
+/* ---- connections ---- */
+
+static void
+wait_for(const Server *node, int events)
+{
+	int			rc = WaitLatchOrSocket(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | events,
+									   PQsocket(node->connection), -1L, PG_WAIT_EXTENSION);
+
+	if (rc & WL_LATCH_SET)
+	{
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+static void
+begin_connection(Server *node)
+{
+	const char *conninfo = GetConfigOption("citus.node_conninfo", true, false);
+	const char *keywords[] = {"dbname", "host", "port", "user", "dbname", "client_encoding", "application_name", NULL};
+	char	   *port = psprintf("%d", node->port);
+	const char *values[] = {
+		/* the first one alone may be many settings, which the others override */
+		conninfo != NULL && conninfo[0] != '\0' ? conninfo : "sslmode=prefer",
+		node->host, port, GetUserNameFromId(GetUserId(), false), get_database_name(MyDatabaseId),
+		GetDatabaseEncodingName(), "gkmeans", NULL
+	};
+
+	if (!AcquireExternalFD())
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+				 errmsg("could not connect to the server %s:%d: there are too many open files", node->host, node->port)));
+	node->connection = PQconnectStartParams(keywords, values, 1);
+	if (node->connection == NULL)
+	{
+		ReleaseExternalFD();
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
+	}
+	PQsetNoticeReceiver(node->connection, pass_on_notice, NULL);
+}
+
+static void
+end_connection(Server *node)
+{
+	PostgresPollingStatusType status = PGRES_POLLING_WRITING;
+
+	while (PQstatus(node->connection) != CONNECTION_BAD && status != PGRES_POLLING_OK && status != PGRES_POLLING_FAILED)
+	{
+		wait_for(node, status == PGRES_POLLING_READING ? WL_SOCKET_READABLE : WL_SOCKET_WRITEABLE);
+		status = PQconnectPoll(node->connection);
+	}
+	if (PQstatus(node->connection) != CONNECTION_OK)
+		fail(node, NULL);
+}
+
+/* ---- queries ---- */
+
+/* Wait for the last result of a query; ERROR unless it has this status. */
+static PGresult *
+result_of(Server *node, ExecStatusType expected)
+{
+	PGresult   *last = NULL;
+
+	for (;;)
+	{
+		PGresult   *next;
+
+		while (PQisBusy(node->connection))
+		{
+			wait_for(node, WL_SOCKET_READABLE);
+			if (!PQconsumeInput(node->connection))
+			{
+				node->busy = false;
+				fail(node, last);
+			}
+		}
+		if ((next = PQgetResult(node->connection)) == NULL)
+			break;
+		PQclear(last);
+		last = next;
+		if (PQresultStatus(last) != expected)
+		{
+			/* an error ends the query */
+			node->busy = false;
+			fail(node, last);
+		}
+	}
+	node->busy = false;
+	if (last == NULL)
+		fail(node, NULL);
+	return last;
+}
+
+static void
+begin_transaction(Server *node)
+{
+	char	   *sql = psprintf("BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL search_path = pg_catalog, pg_temp; "
+							   "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL lock_timeout = %d", LockTimeout);
+
+	if (!PQsendQuery(node->connection, sql))
+		fail(node, NULL);
+	node->busy = true;
+}
+
+/* ---- the nodes of a table ---- */
+
+/* The node of a shard, made if it is a new one. */
+static Server *
+find_node(KmNodes *nodes, const KmShard *shard)
+{
+	Server	   *node = nodes->node;
+
+	while (node < nodes->node + nodes->n && (node->port != shard->port || strcmp(node->host, shard->host) != 0))
+		node++;
+	if (node == nodes->node + nodes->n)
+	{
+		node->host = shard->host;
+		node->port = shard->port;
+		node->shard = MemoryContextAlloc(nodes->context, nodes->nshards * sizeof(int));
+		node->name = MemoryContextAlloc(nodes->context, nodes->nshards * sizeof(char *));
+		nodes->n++;
+	}
+	return node;
+}
+
+static void
+find_nodes(KmNodes *nodes, const KmShard *shard)
+{
+	for (int i = 0; i < nodes->nshards; i++)
+	{
+		Server	   *node;
+
+		if (shard[i].host == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_EXTERNAL_ROUTINE_EXCEPTION),
+					 errmsg("shard " INT64_FORMAT " of \"%s\" is on no server", shard[i].id, nodes->relname)));
+		node = find_node(nodes, &shard[i]);
+		node->shard[node->n] = i;
+		node->name[node->n++] = shard[i].name;
+	}
+}
+
+KmNodes *
+km_nodes_open(const KmSource *source, int nshards, const KmShard *shard, MemoryContext context)
+{
+	KmNodes    *nodes = MemoryContextAllocZero(context, sizeof(KmNodes));
+
+	nodes->context = context;
+	nodes->relname = source->relname;
+	nodes->nshards = nshards;
+	nodes->node = MemoryContextAllocZero(context, Max(nshards, 1) * sizeof(Server));
+	find_nodes(nodes, shard);
+	nodes->release.func = close_all;
+	nodes->release.arg = nodes;
+	MemoryContextRegisterResetCallback(context, &nodes->release);
+	for (int i = 0; i < nodes->n; i++)
+		begin_connection(&nodes->node[i]);
+	for (int i = 0; i < nodes->n; i++)
+	{
+		end_connection(&nodes->node[i]);
+		begin_transaction(&nodes->node[i]);
+	}
+	for (int i = 0; i < nodes->n; i++)
+		PQclear(result_of(&nodes->node[i], PGRES_COMMAND_OK));
+	return nodes;
+}
+
+/* ---- questions ---- */
+
+char *
+km_nodes_array(char **text, int n)
+{
+	Datum	   *value = palloc(Max(n, 1) * sizeof(Datum));
+
+	for (int i = 0; i < n; i++)
+		value[i] = CStringGetTextDatum(text[i]);
+	return DatumGetCString(OidFunctionCall1(F_ARRAY_OUT,
+											PointerGetDatum(construct_array(value, n, TEXTOID, -1, false, TYPALIGN_INT))));
+}
+
+static char *
+first_rows(const Server *node, const int64 *first)
+{
+	StringInfoData list;
+
+	initStringInfo(&list);
+	for (int i = 0; i < node->n; i++)
+		appendStringInfo(&list, "%c" INT64_FORMAT, i > 0 ? ',' : '{', first != NULL ? first[node->shard[i]] : 0);
+	appendStringInfoChar(&list, '}');
+	return list.data;
+}
+
+static void
+send_query(Server *node, const char *sql, const int64 *first, const KmNodesParam *param, int nparams)
+{
+	Oid			types[MAX_PARAMS] = {TEXTARRAYOID, INT8ARRAYOID};
+	const char *values[MAX_PARAMS] = {km_nodes_array(node->name, node->n), first_rows(node, first)};
+	int			lengths[MAX_PARAMS] = {0};
+	int			formats[MAX_PARAMS] = {0};
+
+	for (int i = 0; i < nparams; i++)
+	{
+		types[2 + i] = param[i].type;
+		values[2 + i] = param[i].value;
+		lengths[2 + i] = param[i].bytes;
+		formats[2 + i] = param[i].bytes > 0;
+	}
+	if (!PQsendQueryParams(node->connection, sql, 2 + nparams, types, values, lengths, formats, 1))
+		fail(node, NULL);
+	node->busy = true;
+}
+
+/* Copies of a node's answers, in the order of its shards. */
+static bytea * *answers_of(Server *node)
+{
+	bytea	  **answer = palloc(node->n * sizeof(bytea *));
+	PGresult   *result = result_of(node, PGRES_TUPLES_OK);
+	int			rows = PQntuples(result);
+
+	for (int i = 0; i < node->n && rows == node->n; i++)
+	{
+		int			bytes = PQgetlength(result, i, 0);
+
+		answer[i] = palloc_extended(VARHDRSZ + bytes, MCXT_ALLOC_HUGE);
+		SET_VARSIZE(answer[i], VARHDRSZ + bytes);
+		memcpy(VARDATA(answer[i]), PQgetvalue(result, i, 0), bytes);
+	}
+	PQclear(result);
+	if (rows != node->n)
+		ereport(ERROR,
+				(errcode(ERRCODE_EXTERNAL_ROUTINE_EXCEPTION),
+				 errmsg("the server %s:%d answered for %d of %d shards", node->host, node->port, rows, node->n)));
+	return answer;
+}
+
+void
+km_nodes_ask(KmNodes *nodes, const char *sql, const int64 *first, const KmNodesParam *param, int nparams,
+			 void (*take) (void *arg, int shard, bytea * answer), void *arg)
+{
+	for (int i = 0; i < nodes->n; i++)
+		send_query(&nodes->node[i], sql, first, param, nparams);
+	for (int i = 0; i < nodes->n; i++)
+	{
+		Server	   *node = &nodes->node[i];
+		bytea	  **answer = answers_of(node);
+
+		for (int j = 0; j < node->n; j++)
+		{
+			take(arg, node->shard[j], answer[j]);
+			pfree(answer[j]);
+		}
+		pfree(answer);
+	}
+}
