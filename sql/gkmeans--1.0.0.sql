@@ -46,7 +46,7 @@ CREATE FUNCTION kmeans_predict(model kmeans_model, VARIADIC point "any") RETURNS
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
 
 COMMENT ON FUNCTION kmeans_predict(kmeans_model, "any") IS
-    'number (0-based) of the cluster whose centroid is nearest to a point: one array of d numbers (smallint, int, bigint, real, float8, numeric, or a type with a cast to real[] such as vector), or d numbers one by one; NULL when a feature is NULL that the model has no mean for (nulls => ''mean''); error for NaN, infinity and another number of features than the model has';
+    'number (0-based) of the cluster whose centroid is nearest to a point: one array of d numbers (smallint, int, bigint, real, float8, numeric, or a type with a cast to real[] such as vector), or d numbers one by one; NULL when a feature is NULL, unless the model has a mean for it (nulls => ''mean'') or does without (nulls => ''partial''); error for NaN, infinity and another number of features than the model has';
 
 CREATE FUNCTION kmeans_distance(model kmeans_model, VARIADIC point "any") RETURNS double precision
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
@@ -291,6 +291,44 @@ CREATE FUNCTION kmeans_balanced_fit(
 
 COMMENT ON FUNCTION kmeans_balanced_fit(regclass, text[], int, bigint, bigint, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text) IS
     'clusters as kmeans_balanced() does and returns the model: kmeans_info() shows inertia, iterations and convergence; kmeans_predict() and kmeans_labels() give the nearest cluster, whatever its size. NULL when no row is usable';
+
+-- k-prototypes: numbers and categories
+
+CREATE FUNCTION kmeans_mixed(
+    relation regclass,
+    columns text[],
+    k int,
+    gamma float8 DEFAULT NULL,
+    standardize bool DEFAULT true,
+    n_init int DEFAULT 1,
+    max_iter int DEFAULT 100,
+    seed bigint DEFAULT 0
+) RETURNS TABLE (cluster int, size bigint, centroid jsonb, cost float8)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+
+COMMENT ON FUNCTION kmeans_mixed(regclass, text[], int, float8, bool, int, int, bigint) IS
+    'clusters numbers and categories (text, enum, boolean, uuid columns) by k-prototypes (Huang 1998): a row costs its squared distance to the means of its cluster, plus gamma for each category that is not the cluster''s mode. gamma NULL: half the mean standard deviation of the numbers, standardized if asked for. centroid: means, modes and the shares of the ten most frequent categories; cost: of the cluster''s rows';
+
+CREATE FUNCTION kmeans_mixed_fit(
+    relation regclass,
+    columns text[],
+    k int,
+    gamma float8 DEFAULT NULL,
+    standardize bool DEFAULT true,
+    n_init int DEFAULT 1,
+    max_iter int DEFAULT 100,
+    seed bigint DEFAULT 0
+) RETURNS jsonb
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION kmeans_mixed_fit(regclass, text[], int, float8, bool, int, int, bigint) IS
+    'clusters as kmeans_mixed() does and returns the model: gamma, cost, iterations, and for each cluster size, cost and centroid. NULL when no row is usable';
+
+CREATE FUNCTION kmeans_mixed_predict(model jsonb, VARIADIC "row" "any") RETURNS int
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+COMMENT ON FUNCTION kmeans_mixed_predict(jsonb, "any") IS
+    'cluster, from 0 on, in which a row costs least by a model of kmeans_mixed_fit(): its values in the order of the model''s columns. A category that is no mode, also one that the fit has not seen, differs from all clusters. NULL for a NULL';
 
 -- spectral clustering; <options> are those of the fit of the representatives
 

@@ -231,6 +231,19 @@ require_column(const KmSource *source, const char *name)
 	return type;
 }
 
+KmSource *
+km_source_of_values(Oid relid, char **columns, int ncolumns, Oid *types)
+{
+	KmSource   *source = km_source_make(ncolumns);
+
+	source->relid = relid;
+	source->columns = columns;
+	open_relation(source);
+	for (int i = 0; i < ncolumns; i++)
+		types[i] = require_column(source, columns[i]);
+	return source;
+}
+
 void
 km_source_require(const KmSource *source, char **columns, int ncolumns)
 {

@@ -1,0 +1,103 @@
+-- k-prototypes: numbers and categories
+CREATE TYPE mixed_plan AS ENUM ('free', 'basic', 'pro');
+CREATE TABLE mixed_rows AS
+    SELECT i AS id, (CASE WHEN i % 3 = 0 THEN 10 ELSE 50 END + i % 5)::float8 AS visits, (i % 11)::real AS spent,
+           (ARRAY['de', 'fr', 'us'])[1 + i % 3] AS country, (ARRAY['free', 'basic', 'pro'])[1 + i % 3]::mixed_plan AS plan,
+           i % 3 = 1 AS active, (i * 10)::numeric AS total, ('00000000-0000-0000-0000-00000000000' || i % 3)::uuid AS code
+    FROM generate_series(1, 300) i;
+
+SELECT cluster, size, centroid, round(cost::numeric, 6) AS cost
+    FROM kmeans_mixed('mixed_rows', '{visits,spent,country,plan,active}', 3, seed => 1);
+-- categories alone, in which gamma is 1; numbers alone; k above the number of rows
+SELECT cluster, size, centroid, cost FROM kmeans_mixed('mixed_rows', '{country,code}', 3) ORDER BY centroid->'country'->>'mode';
+SELECT count(*), sum(size) FROM kmeans_mixed('mixed_rows', '{visits,spent,total}', 4, standardize => false);
+CREATE VIEW mixed_few AS SELECT * FROM mixed_rows WHERE id <= 4;
+SELECT cluster, size, cost FROM kmeans_mixed('mixed_few', '{visits,country}', 9);
+
+-- the model: labels of the fit's rows are those of the fit, and the cost is their sum
+CREATE TABLE mixed_models AS SELECT kmeans_mixed_fit('mixed_rows', '{visits,spent,country,plan,active}', 3, seed => 1) AS model;
+SELECT model->'rows' AS rows, model->'gamma' AS gamma, model->'converged' AS converged, jsonb_array_length(model->'clusters') AS k FROM mixed_models;
+SELECT (SELECT array_agg(n ORDER BY c) FROM (SELECT kmeans_mixed_predict(model, visits, spent, country, plan, active) AS c, count(*) AS n
+            FROM mixed_rows, mixed_models GROUP BY 1) p) =
+       (SELECT array_agg(size ORDER BY cluster) FROM kmeans_mixed('mixed_rows', '{visits,spent,country,plan,active}', 3, seed => 1)) AS same;
+-- a cluster's means and modes are those of its rows
+SELECT bool_and(abs((centroid->>'visits')::float8 - visits) < 1e-6 AND centroid->'country'->>'mode' = country) AS right
+    FROM (SELECT kmeans_mixed_predict(model, visits, spent, country, plan, active) AS cluster, avg(visits) AS visits,
+                 mode() WITHIN GROUP (ORDER BY country) AS country FROM mixed_rows, mixed_models GROUP BY 1) p
+    JOIN kmeans_mixed('mixed_rows', '{visits,spent,country,plan,active}', 3, seed => 1) USING (cluster);
+-- the cost is what the formula says: standardized numbers, and gamma for each category that differs
+SELECT abs(sum(cost) - (SELECT (model->>'cost')::float8 FROM mixed_models)) < 1e-4 AS right FROM (
+    SELECT ((r.visits - (c->>'visits')::float8) / s.visits) ^ 2 + ((r.spent - (c->>'spent')::float8) / s.spent) ^ 2 +
+           (model->>'gamma')::float8 * ((country <> c->'country'->>'mode')::int + (plan::text <> c->'plan'->>'mode')::int +
+                                        (active::text <> c->'active'->>'mode')::int) AS cost
+    FROM mixed_rows r, mixed_models,
+         LATERAL (SELECT model->'clusters'->kmeans_mixed_predict(model, r.visits, r.spent, country, plan, active)->'centroid' AS c) l,
+         (SELECT stddev_pop(visits) AS visits, stddev_pop(spent) AS spent FROM mixed_rows) s) x;
+-- unknown categories differ from all; NULL for a NULL; a type that is cast to text as the fit did
+SELECT kmeans_mixed_predict(model, 12, 3, 'xx'::text, 'free'::mixed_plan, false) = kmeans_mixed_predict(model, 12.0, 3::real, 'yy'::varchar, 'free'::text, 'false'::text) AS same,
+       kmeans_mixed_predict(model, 12, 3, NULL::text, 'free'::mixed_plan, false) AS nothing FROM mixed_models;
+SELECT kmeans_mixed_predict(kmeans_mixed_fit('mixed_rows', '{country}', 3), 'fr'::char(5)) = kmeans_mixed_predict(kmeans_mixed_fit('mixed_rows', '{country}', 3), 'fr'::text) AS same;
+
+-- the same whatever the threads, the instruction set and the order of rows
+SET gkmeans.threads = 1;
+SET gkmeans.simd = scalar;
+SELECT model = kmeans_mixed_fit('mixed_rows', '{visits,spent,country,plan,active}', 3, seed => 1) AS same FROM mixed_models;
+RESET gkmeans.threads;
+RESET gkmeans.simd;
+-- more starts do not cost more; none moves without iterations
+SELECT (kmeans_mixed_fit('mixed_rows', '{visits,spent,country}', 5, n_init => 8)->>'cost')::float8 <= (kmeans_mixed_fit('mixed_rows', '{visits,spent,country}', 5)->>'cost')::float8 AS less,
+       kmeans_mixed_fit('mixed_rows', '{visits,spent,country}', 5, max_iter => 0)->'iterations' AS none;
+-- gamma 0: categories do not count
+SELECT kmeans_mixed_fit('mixed_rows', '{visits,country}', 2, gamma => 0)->'cost' = kmeans_mixed_fit('mixed_rows', '{visits}', 2)->'cost' AS same;
+
+-- rows with a NULL are left out; no rows
+CREATE VIEW mixed_holes AS SELECT id, CASE WHEN id % 100 > 0 THEN visits END AS visits, nullif(country, 'fr') AS country FROM mixed_rows;
+SELECT sum(size) FROM kmeans_mixed('mixed_holes', '{visits,country}', 2);
+SELECT count(*) FROM kmeans_mixed('mixed_holes', '{country}', 2, gamma => 1) WHERE false;
+CREATE VIEW mixed_none AS SELECT * FROM mixed_rows WHERE false;
+SELECT count(*) FROM kmeans_mixed('mixed_none', '{visits,country}', 2);
+SELECT kmeans_mixed_fit('mixed_none', '{visits,country}', 2) IS NULL AS nothing;
+
+-- bad input
+SELECT kmeans_mixed('mixed_rows', '{visits,nosuch}', 2);
+SELECT kmeans_mixed('mixed_rows', '{}', 2);
+SELECT kmeans_mixed('mixed_rows', NULL, 2);
+SELECT kmeans_mixed('mixed_rows', '{visits}', 0);
+SELECT kmeans_mixed('mixed_rows', '{visits}', 2, gamma => -1);
+SELECT kmeans_mixed('mixed_rows', '{visits}', 2, gamma => 'NaN');
+SELECT kmeans_mixed('mixed_rows', '{visits}', 2, n_init => 0);
+SELECT kmeans_mixed('mixed_rows', '{visits}', 2, max_iter => -1);
+SELECT kmeans_mixed('mixed_rows', '{visits}', 2, standardize => NULL);
+SELECT kmeans_mixed('mixed_rows', '{visits}', 2, seed => NULL);
+CREATE VIEW mixed_bad AS SELECT id, now() AS t, ARRAY[visits] AS a, CASE WHEN id = 7 THEN 'NaN' ELSE visits END AS v, 1e200 * id AS big FROM mixed_rows;
+SELECT kmeans_mixed('mixed_bad', '{id,t}', 2);
+SELECT kmeans_mixed('mixed_bad', '{a}', 2);
+SELECT kmeans_mixed('mixed_bad', '{v}', 2);
+SELECT kmeans_mixed('mixed_bad', '{big}', 2, standardize => false);
+SELECT sum(size) FROM kmeans_mixed('mixed_bad', '{big}', 2);
+SET gkmeans.memory_limit = '1MB';
+CREATE TABLE mixed_many AS SELECT i AS a, 'c' || i AS b FROM generate_series(1, 20000) i;
+SELECT kmeans_mixed('mixed_many', '{a,b}', 2);
+RESET gkmeans.memory_limit;
+SELECT kmeans_mixed_predict(model, 1, 2, 'de'::text) FROM mixed_models;
+SELECT kmeans_mixed_predict(model, 1, 2, 3, 'free'::text, true) FROM mixed_models;
+SELECT kmeans_mixed_predict(model, '1'::text, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
+SELECT kmeans_mixed_predict(model, 'infinity'::float8, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
+SELECT kmeans_mixed_predict(model, VARIADIC ARRAY[1, 2]) FROM mixed_models;
+SELECT kmeans_mixed_predict('{}', 1);
+SELECT kmeans_mixed_predict('[1]', 1);
+SELECT kmeans_mixed_predict('7', 1);
+SELECT kmeans_mixed_predict(jsonb_set(model, '{kmeans_mixed}', '2'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
+SELECT kmeans_mixed_predict(jsonb_set(model, '{gamma}', '-1'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
+SELECT kmeans_mixed_predict(jsonb_set(model, '{clusters}', '[]'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
+SELECT kmeans_mixed_predict(jsonb_set(model, '{clusters,1}', '3'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
+SELECT kmeans_mixed_predict(jsonb_set(model, '{clusters,1,modes}', '["de"]'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
+SELECT kmeans_mixed_predict(jsonb_set(model, '{clusters,1,means,0}', '"x"'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
+SELECT kmeans_mixed_predict(jsonb_set(model, '{clusters,1,means,0}', '1e99'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
+SELECT kmeans_mixed_predict(jsonb_set(model, '{clusters,1,modes,0}', '1'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
+SELECT kmeans_mixed_predict(jsonb_set(model, '{columns,0,scale}', '0'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
+SELECT kmeans_mixed_predict(jsonb_set(model, '{columns,0,expo}', '0.5'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
+SELECT kmeans_mixed_predict(jsonb_set(model, '{columns}', '[]'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
+
+DROP TABLE mixed_rows, mixed_models, mixed_many CASCADE;
+DROP TYPE mixed_plan;
