@@ -162,8 +162,16 @@ typedef enum GkDistance
 {
 	GK_EUCLIDEAN = 0,
 	GK_COSINE = 1,
-	GK_MANHATTAN = 2			/* centroids are medians; fits on the CPU, gk_medians.h */
+	GK_MANHATTAN = 2,			/* centroids are medians; fits on the CPU, gk_medians.h */
+	GK_PARTIAL = 3				/* Euclidean over the features that a point has; on the CPU, gk_holes.h */
 } GkDistance;
+
+/* Is a distance the root of what is compared and summed up? */
+static inline bool
+gk_distance_is_root(GkDistance distance)
+{
+	return distance == GK_EUCLIDEAN || distance == GK_PARTIAL;
+}
 
 typedef enum GkInit
 {
@@ -236,7 +244,7 @@ typedef struct GkOptions
 /*
  * How original features become prepared ones (gk_numerics.h):
  * for GK_EUCLIDEAN centre, scale by scale[j] and round to float32 on the grid
- * 2^(expo[j] - 40); for GK_COSINE divide by the length first (center is 0).
+ * 2^(expo[j] - 40); for GK_PARTIAL the same, and a missing feature stays NaN; for GK_COSINE divide by the length first (center is 0).
  */
 typedef struct GkPrep
 {
@@ -374,12 +382,17 @@ int			gk_nearest(const float *point, int d, const float *centroids, int k, float
 /* Canonical squared distances of one prepared point to all k centroids; best CPU kernel. */
 void		gk_distances(const float *point, int d, const float *centroids, int k, float *d2);
 
-/* The same two under GK_MANHATTAN, whose distances are not squared. */
+/* The same two under GK_PARTIAL, of a point with a NaN for each missing feature, but not for all. */
+int			gk_partial_nearest(const float *point, int d, const float *centroids, int k, float *d2);
+void		gk_partial_distances(const float *point, int d, const float *centroids, int k, float *d2);
+
+/* And under GK_MANHATTAN, whose distances are not squared. */
 int			gk_l1_nearest(const float *point, int d, const float *centroids, int k, float *distance);
 void		gk_l1_distances(const float *point, int d, const float *centroids, int k, float *distance);
 
-/* The one of a model's distance. */
+/* Those of a model's distance. */
 int			gk_nearest_by(GkDistance by, const float *point, int d, const float *centroids, int k, float *d2);
+void		gk_distances_by(GkDistance by, const float *point, int d, const float *centroids, int k, float *d2);
 
 /* ---- the points ---- */
 
@@ -440,6 +453,9 @@ typedef GkStatus (*GkTake) (void *arg, GkStore *store, const struct GkBatch *bat
 void		gk_store_pass_on(GkStore *store, GkTake take, void *arg);
 int64_t		gk_store_rows(const GkStore *store);
 int			gk_store_features(const GkStore *store);
+
+/* The first feature that is missing in all rows, before they are prepared; -1: there is none. */
+int			gk_store_valueless(const GkStore *store);
 
 /* A memory limit that keeps all points in memory; 0: they are. */
 size_t		gk_store_enough_memory(const GkStore *store);

@@ -96,13 +96,16 @@ gk_engine_alloc(GkEngine *e, GkError *err)
 	size_t		per_value = sizeof(gk_int128) + sizeof(double) + sizeof(float);
 	size_t		per_cluster = 2 * sizeof(gk_int128) + 2 * sizeof(int64_t) + 2 * sizeof(double) + sizeof(float) + sizeof(int);
 
+	if (e->pts->prep.distance == GK_PARTIAL)
+		per_value += sizeof(gk_int128);
 	e->memory = gk_alloc(e->host, kd * per_value + k * per_cluster, 1);
 	if (e->memory == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory for %zu centroids of %d features", k, e->pts->d);
 	e->step.sum = e->memory;
 	e->step.mass = e->step.sum + kd;
 	e->fin.inertia = e->step.mass + k;
-	e->step.count = (int64_t *) (e->fin.inertia + k);
+	e->step.feature_mass = e->fin.inertia + k;
+	e->step.count = (int64_t *) (e->step.feature_mass + (e->pts->prep.distance == GK_PARTIAL ? kd : 0));
 	e->fin.count = e->step.count + k;
 	e->c = (double *) (e->fin.count + k);
 	e->moved = e->c + kd;
@@ -453,6 +456,8 @@ label_on(const GkBackend *backend, GkStore *store, const GkModel *model,
 static const GkBackend *
 backend_of(const GkStore *store, const GkBackend *chosen)
 {
+	if (store->pts.prep.distance == GK_PARTIAL)
+		return &gk_holes_backend;
 	return store->pts.prep.distance == GK_MANHATTAN ? &gk_medians_backend : chosen;
 }
 

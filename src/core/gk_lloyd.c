@@ -102,6 +102,25 @@ update_cluster(GkEngine *e, int i, double *explained)
 	return shift;
 }
 
+/* The same under GK_PARTIAL.  A feature that no point of the cluster has stays where it is. */
+static double
+update_partial(GkEngine *e, int i)
+{
+	const GkPrep *p = &e->pts->prep;
+	double		shift = 0.0;
+
+	for (int j = 0; j < p->d; j++)
+	{
+		size_t		at = (size_t) i * p->d + j;
+		double		mass = gk_i128_to_double(e->step.feature_mass[at]);
+
+		if (mass > 0.0)
+			shift += gk_update_feature(gk_i128_to_double(e->step.sum[at]) / mass,
+									   gk_feature_prep(p->center, p->scale, p->expo, j), e->f[at], &e->c[at], &e->f[at]);
+	}
+	return shift;
+}
+
 /* Coordinates that one job updates: some hundred microseconds. */
 #define UPDATE_WORK		8192
 
@@ -116,8 +135,9 @@ update_clusters(void *arg, int64_t job, int thread)
 	for (int i = (int) job * per_job; i < end; i++)
 	{
 		e->explained[i] = e->moved[i] = 0.0;
-		if (e->step.count[i] != 0)
-			e->moved[i] = update_cluster(e, i, &e->explained[i]);
+		if (e->step.count[i] == 0)
+			continue;
+		e->moved[i] = e->pts->prep.distance == GK_PARTIAL ? update_partial(e, i) : update_cluster(e, i, &e->explained[i]);
 	}
 }
 
@@ -139,7 +159,7 @@ update(GkEngine *e, double *shift, double *inertia)
 		*shift += e->moved[i];
 		*inertia -= e->explained[i];
 	}
-	if (e->pts->prep.distance == GK_MANHATTAN)
+	if (e->pts->prep.distance == GK_MANHATTAN || e->pts->prep.distance == GK_PARTIAL)
 		*inertia = gk_i128_to_double(e->step.cost) * gk_pow2(e->pts->d2_expo - 80);
 	if (*inertia < 0.0)
 		*inertia = 0.0;

@@ -41,7 +41,7 @@ gk_shift_from_d2(const GkPrep *prep, double d2)
 double
 gk_distance_from_d2(const GkPrep *prep, float d2)
 {
-	if (prep->distance != GK_EUCLIDEAN)
+	if (!gk_distance_is_root(prep->distance))
 		return gk_inertia_from_d2(prep, d2);
 	return gk_ldexp(sqrt((double) d2), -prep->unit_exp);
 }

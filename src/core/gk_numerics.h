@@ -10,6 +10,8 @@
  * 2. Canonical distance: t = x_j - c_j; s = fmaf(t, t, s), j in order, float32.
  *    The label is the argmin, ties to the lowest cluster number.
  *    Under GK_MANHATTAN: gk_l1(), s = s + |x_j - c_j|, two roundings each.
+ *    Under GK_PARTIAL: gk_partial_d2(), that chain over the features that the point has, times d over their
+ *    number.
  * 3. Sums are sums of those integers: exact, so associative.
  *    Unweighted Feature Sum: units of 2^(expo_j - 40).
  *    Weights are scaled by a power of two to at most 1 and are float32 on the
@@ -182,6 +184,39 @@ gk_d2(const float *x, size_t xs, const float *c, int d)
 		s = gk_fmaf(t, t, s);
 	}
 	return s;
+}
+
+/* Is a prepared feature one that the point does not have, under GK_PARTIAL? */
+GK_HD bool
+gk_is_missing(double v)
+{
+	return v != v;
+}
+
+/* What a squared distance over so many of d features is multiplied with. */
+GK_HD float
+gk_partial_factor(int d, int present)
+{
+	return (float) d / (float) present;
+}
+
+/* d2 under GK_PARTIAL: without missing features, gk_d2(). */
+GK_HD float
+gk_partial_d2(const float *x, size_t xs, const float *c, int d)
+{
+	float		s = 0.0f;
+	int			present = 0;
+
+	for (int j = 0; j < d; j++)
+	{
+		float		t = x[(size_t) j * xs] - c[j];
+
+		if (gk_is_missing(x[(size_t) j * xs]))
+			continue;
+		s = gk_fmaf(t, t, s);
+		present++;
+	}
+	return s * gk_partial_factor(d, present);
 }
 
 /* The Manhattan distance, in d2's place under GK_MANHATTAN: |x_j - c_j| rounded, then added, j in order. */

@@ -496,6 +496,13 @@ typedef struct Far
 	float		x[];
 } Far;
 
+/* A missing feature has the mean, as in gk_store_row(). */
+static inline float
+present(float v)
+{
+	return gk_is_missing(v) ? 0.0f : v;
+}
+
 /* Is that row farther than the thread's best, ties to the smaller coordinates, then to the lower row? */
 static bool
 farther(const Far *best, float d2, int64_t row, const float *x, size_t stride, int d)
@@ -503,8 +510,8 @@ farther(const Far *best, float d2, int64_t row, const float *x, size_t stride, i
 	if (best->row < 0 || d2 != best->d2)
 		return d2 > best->d2;
 	for (int j = 0; j < d; j++)
-		if (x[j * stride] != best->x[j])
-			return x[j * stride] < best->x[j];
+		if (present(x[j * stride]) != present(best->x[j]))
+			return present(x[j * stride]) < present(best->x[j]);
 	return row < best->row;
 }
 

@@ -58,7 +58,7 @@ open_fit(FunctionCallInfo fcinfo, int first_option, const char *label_column, Km
 				 errmsg("min_size = " INT64_FORMAT " is more than max_size = " INT64_FORMAT, min_size, max_size),
 				 errhint("Use a min_size of at most max_size.")));
 	km_fit_open(fcinfo, first_option, label_column, false, fit);
-	kmeans_refuse_manhattan(fit->options.engine.distance, "kmeans_balanced()");
+	kmeans_refuse_distance(fit->options.engine.distance, "kmeans_balanced()");
 	refuse_roads(fit);
 	fit->balanced = true;
 	fit->options.device = GK_DEVICE_CPU;

@@ -112,7 +112,7 @@ km_cluster_units(const GkModel *m, double *unit)
 	{
 		double		mean = m->size[c] > 0 ? m->cluster_inertia[c] / m->size[c] : 0.0;
 
-		unit[c] = m->prep.distance == GK_EUCLIDEAN ? sqrt(mean) : mean;
+		unit[c] = gk_distance_is_root(m->prep.distance) ? sqrt(mean) : mean;
 	}
 }
 

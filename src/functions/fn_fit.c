@@ -289,6 +289,7 @@ load(Points *p, const KmLabelWant *want, GkError *err)
 	const KmFitOptions *o = &fit->options;
 	double		start = gk_now_ms();
 	KmReadEnd	end = {NULL};
+	int			valueless;
 	GkStatus	st;
 
 	p->prepared = false;
@@ -305,6 +306,11 @@ load(Points *p, const KmLabelWant *want, GkError *err)
 		km_notice_no_rows(fit->source);
 		km_read_end(&end);
 		return GK_OK;
+	}
+	if (o->engine.distance == GK_PARTIAL && (valueless = gk_store_valueless(p->store)) >= 0)
+	{
+		km_read_end(&end);
+		km_throw_no_mean(fit->source, valueless, gk_store_rows(p->store));
 	}
 	/* the rows are prepared while the workers end */
 	st = gk_store_prepare(p->store, o->engine.distance, o->engine.standardize, err);
@@ -397,8 +403,8 @@ km_fit_run(KmFit *fit, const KmLabelWant *want)
 	GkError		err;
 
 	if (p.rescan)
-		kmeans_refuse_manhattan(fit->options.engine.distance,
-								fit->schema != NULL ? "a distributed table" : "gkmeans.strategy 'scan'");
+		kmeans_refuse_distance(fit->options.engine.distance,
+							   fit->schema != NULL ? "a distributed table" : "gkmeans.strategy 'scan'");
 	if (p.rescan && is_sampled(fit))
 		refuse_sample(fit);
 	if (fit->schema != NULL)

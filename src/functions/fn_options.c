@@ -37,10 +37,15 @@ static const struct config_enum_entry distance_words[] = {
 	{NULL, 0, false}
 };
 
-/* By whether they are filled in. */
+enum
+{
+	NULLS_SKIP, NULLS_MEAN, NULLS_PARTIAL
+};
+
 static const struct config_enum_entry nulls_words[] = {
-	{"skip", false, false},
-	{"mean", true, false},
+	{"skip", NULLS_SKIP, false},
+	{"mean", NULLS_MEAN, false},
+	{"partial", NULLS_PARTIAL, false},
 	{NULL, 0, false}
 };
 
@@ -122,6 +127,13 @@ parse_centroids(FunctionCallInfo fcinfo, int arg, KmFitOptions *out)
 	out->given_d = d;
 }
 
+/* Those of nulls => 'partial' are Euclidean ones. */
+static GkDistance
+centroids_of(GkDistance distance)
+{
+	return distance == GK_PARTIAL ? GK_EUCLIDEAN : distance;
+}
+
 static void
 parse_warm_start(FunctionCallInfo fcinfo, int arg, KmFitOptions *out)
 {
@@ -135,12 +147,12 @@ parse_warm_start(FunctionCallInfo fcinfo, int arg, KmFitOptions *out)
 				 errmsg("the model of warm_start has %d clusters, but k is %d",
 						model.k, out->engine.k),
 				 errhint("Use k => %d, or leave warm_start out.", model.k)));
-	if (model.prep.distance != out->engine.distance)
+	if (centroids_of(model.prep.distance) != centroids_of(out->engine.distance))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("the model of warm_start has distance '%s', but distance is '%s'",
-						kmeans_distance_words[model.prep.distance],
-						kmeans_distance_words[out->engine.distance])));
+						kmeans_distance_words[centroids_of(model.prep.distance)],
+						kmeans_distance_words[centroids_of(out->engine.distance)])));
 	out->engine.init = GK_INIT_WARM_START;
 	out->engine.centroids = model.centroids;
 	out->given_d = model.prep.d;
@@ -175,26 +187,43 @@ km_parse_samples(FunctionCallInfo fcinfo, int first, KmFitOptions *out)
 	out->engine.fit_sample = parse_sample(fcinfo, first + 1, "fit_sample", out->engine.k);
 }
 
-/* What k-medians cannot do; they run on the CPU. */
 static void
-check_manhattan(KmFitOptions *out)
+parse_nulls(FunctionCallInfo fcinfo, int arg, KmFitOptions *out)
+{
+	int			nulls = km_parse_word(fcinfo, arg, "nulls", nulls_words);
+	GkOptions  *o = &out->engine;
+
+	out->fill_nulls = nulls == NULLS_MEAN;
+	if (nulls != NULLS_PARTIAL)
+		return;
+	if (o->distance != GK_EUCLIDEAN)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("nulls => 'partial' cannot be used with distance '%s'", kmeans_distance_words[o->distance]),
+				 errhint("Use distance => 'euclidean', or nulls => 'mean' or 'skip'.")));
+	o->distance = GK_PARTIAL;
+}
+
+/* What k-medians, and k-means of points that lack features, cannot do; they run on the CPU. */
+static void
+check_on_cpu(KmFitOptions *out)
 {
 	const GkOptions *o = &out->engine;
 
-	if (o->distance != GK_MANHATTAN)
+	if (o->distance != GK_MANHATTAN && o->distance != GK_PARTIAL)
 		return;
 	if (out->device == GK_DEVICE_GPU)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("distance 'manhattan' runs on the CPU only"),
+				 errmsg("%s runs on the CPU only", kmeans_distance_option(o->distance)),
 				 errhint("Use device => 'cpu' or 'auto'.")));
 	out->device = GK_DEVICE_CPU;
-	if (out->weight_column != NULL)
-		kmeans_refuse_manhattan(o->distance, "weight_column");
+	if (out->weight_column != NULL && o->distance == GK_MANHATTAN)
+		kmeans_refuse_distance(o->distance, "weight_column");
 	if (o->init == GK_INIT_PARALLEL || o->init == GK_INIT_HIERARCHICAL)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("init '%s' cannot be used with distance 'manhattan'", kmeans_init_words[o->init]),
+				 errmsg("init '%s' cannot be used with %s", kmeans_init_words[o->init], kmeans_distance_option(o->distance)),
 				 errhint("Use init => 'k-means++' or 'random', or give centroids.")));
 }
 
@@ -227,13 +256,13 @@ km_parse_options(FunctionCallInfo fcinfo, int first, int k, KmFitOptions *out)
 	o->seed = parse_seed(fcinfo, first + OPT_SEED);
 	out->skip_nonfinite = km_parse_nonfinite(fcinfo, first + OPT_NONFINITE);
 	out->device = km_parse_device(fcinfo, first + OPT_DEVICE);
-	out->fill_nulls = km_parse_word(fcinfo, first + OPT_NULLS, "nulls", nulls_words);
+	parse_nulls(fcinfo, first + OPT_NULLS, out);
 	out->scan = gkmeans_strategy == GKMEANS_SCAN;
 	o->strategy = out->scan ? GK_STRATEGY_AUTO : gkmeans_strategy;
 	o->feature_sum = gkmeans_feature_sum;
 	o->mass_sum = gkmeans_mass_sum;
 
-	check_manhattan(out);
+	check_on_cpu(out);
 	if (o->standardize && o->distance == GK_COSINE)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -178,8 +178,11 @@ set_features(KmeansPoint *p, int d)
 			pfree(p->values);
 		p->values = NULL;
 		p->capacity = Max(d, 8);
-		p->values = MemoryContextAlloc(p->cxt, p->capacity * sizeof(double));
+		p->values = MemoryContextAlloc(p->cxt, p->capacity * (sizeof(double) + sizeof(bool)));
+		p->missing = (bool *) (p->values + p->capacity);
 	}
+	if (p->partial)
+		memset(p->missing, 0, d * sizeof(bool));
 	p->d = d;
 }
 
@@ -284,14 +287,16 @@ read_short_float8(KmeansPoint *p, Datum datum)
 	return true;
 }
 
-/* What a NULL feature becomes.  False: nothing. */
+/* What a NULL feature becomes.  False: nothing, and the point may not lack it. */
 static inline bool
 fill_in(KmeansPoint *p, int j)
 {
 	bool		filled = p->fill.value != NULL && j < p->fill.d;
 
 	p->values[j] = filled ? p->fill.value[j] : 0.0;
-	return filled;
+	if (p->partial)
+		p->missing[j] = true;
+	return filled || p->partial;
 }
 
 static bool

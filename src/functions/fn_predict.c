@@ -142,9 +142,15 @@ has_no_point(const Predictor *s, FunctionCallInfo fcinfo, int nargs)
 	return s->point.d == 0 || (null && (nargs == 1 || s->point.fill.value == NULL));
 }
 
+static bool
+lacks_all(const KmeansPoint *p)
+{
+	return p->partial && memchr(p->missing, false, p->d) == NULL;
+}
+
 /*
  * The call's model and point of nargs arguments, both prepared; NULL when the model is, or the
- * point, or a feature that the model has no fill for.
+ * point, or a feature that the model has no fill for, or all of a point that may lack some.
  */
 static Predictor *
 begin(FunctionCallInfo fcinfo, int nargs)
@@ -162,17 +168,21 @@ begin(FunctionCallInfo fcinfo, int nargs)
 		take_model(s, PG_GETARG_DATUM(0));
 
 	s->point.fill = s->model->fill;
+	s->point.partial = s->model->prep.distance == GK_PARTIAL;
 	complete = kmeans_point_read(&s->point, fcinfo);
 	if (!complete && has_no_point(s, fcinfo, nargs))
 		return NULL;
 	s->point.origin.names = s->model->names;
 	rules.cosine = s->model->prep.distance == GK_COSINE;
 	km_check_features(s->point.d, s->model->prep.d, &s->point.origin);
-	if (!complete)
+	if (!complete || lacks_all(&s->point))
 		return NULL;
 	(void) km_keeps(km_judge_point(s->point.values, s->point.d, &rules), &rules, &s->point.origin,
 					s->point.values, 1, s->point.d);
 	(void) gk_prepare_point(&s->model->prep, s->point.values, s->prepared);
+	for (int j = 0; s->point.partial && j < s->point.d; j++)
+		if (s->point.missing[j])
+			s->prepared[j] = NAN;
 	return s;
 }
 
@@ -204,8 +214,8 @@ measure_all(Predictor *s, int *k)
 	for (int i = 0; i < s->model->k; i += slice)
 	{
 		CHECK_FOR_INTERRUPTS();
-		(s->model->prep.distance == GK_MANHATTAN ? gk_l1_distances : gk_distances)
-			(s->prepared, d, s->model->centroids + (int64) i * d, Min(slice, s->model->k - i), s->d2 + i);
+		gk_distances_by(s->model->prep.distance, s->prepared, d, s->model->centroids + (int64) i * d,
+						Min(slice, s->model->k - i), s->d2 + i);
 	}
 	*k = s->model->clusters > 0 ? s->model->clusters : s->model->k;
 	return s->model->clusters > 0 ? nearest_by_cluster(s) : s->d2;
@@ -296,7 +306,8 @@ kmeans_memberships(PG_FUNCTION_ARGS)
 
 	if (s == NULL)
 		PG_RETURN_NULL();
-	kmeans_refuse_manhattan(s->model->prep.distance, "kmeans_memberships()");
+	if (!gk_distance_is_root(s->model->prep.distance))
+		kmeans_refuse_distance(s->model->prep.distance, "kmeans_memberships()");
 	d2 = measure_all(s, &k);
 	share = palloc(k * sizeof(double));
 	for (int i = 0; i < k; i++)

@@ -109,7 +109,7 @@ kmeans_evaluate(PG_FUNCTION_ARGS)
 	int			sample = km_parse_int(fcinfo, 2, "sample", 0, PG_INT32_MAX);
 
 	km_model_rows_open(fcinfo, 0, 1, 3, &rows);
-	kmeans_refuse_manhattan(rows.model.prep.distance, "kmeans_evaluate()");
+	kmeans_refuse_distance(rows.model.prep.distance, "kmeans_evaluate()");
 	store = km_model_rows_read(&rows, PG_GETARG_OID(1), false);
 	if (store == NULL)
 		km_notice_no_rows(rows.source);
@@ -260,7 +260,7 @@ km_choose_k(FunctionCallInfo fcinfo, KmChooseK *choice)
 	choice->row = palloc0(((k_max - k_min) / step + 1) * sizeof(KmChooseKRow));
 	refuse_starts(fcinfo);
 	km_fit_open(fcinfo, ARG_OPTIONS, NULL, false, &fit);
-	kmeans_refuse_manhattan(fit.options.engine.distance, "kmeans_scan()");
+	kmeans_refuse_distance(fit.options.engine.distance, "kmeans_scan()");
 	store = km_fit_load(&fit, NULL, &tables);
 	if (store != NULL)
 		fit_each_k(&fit, store, k_min, k_max, step, sample, choice);

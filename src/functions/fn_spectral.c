@@ -87,7 +87,7 @@ kmeans_spectral(PG_FUNCTION_ARGS)
 
 	km_result_begin(fcinfo, &result);
 	km_fit_open_k(fcinfo, ARG_REST + 1, representatives, label_column, false, &fit);
-	kmeans_refuse_manhattan(fit.options.engine.distance, "spectral clustering");
+	kmeans_refuse_distance(fit.options.engine.distance, "spectral clustering");
 	fit.spectral = &spectral;
 	if (label_column != NULL)
 	{
@@ -117,7 +117,7 @@ kmeans_spectral_fit(PG_FUNCTION_ARGS)
 	KmFit		fit;
 
 	km_fit_open_k(fcinfo, ARG_REST, representatives, NULL, false, &fit);
-	kmeans_refuse_manhattan(fit.options.engine.distance, "spectral clustering");
+	kmeans_refuse_distance(fit.options.engine.distance, "spectral clustering");
 	fit.spectral = &spectral;
 	fit.as_model = true;
 	if (km_fit_run(&fit, NULL))

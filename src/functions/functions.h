@@ -64,7 +64,7 @@ extern void km_parse_samples(FunctionCallInfo fcinfo, int first, KmFitOptions *o
 static inline KmRowRules
 km_fit_rules(const KmFitOptions *options)
 {
-	return (KmRowRules) {options->engine.distance == GK_COSINE, options->skip_nonfinite};
+	return (KmRowRules) {.cosine = options->engine.distance == GK_COSINE,.skip_nonfinite = options->skip_nonfinite};
 }
 
 /* ---- a point from the arguments of a call (fn_point.c) ---- */
@@ -87,10 +87,12 @@ typedef struct KmeansPoint
 {
 	int			d;				/* features of the point read last */
 	double	   *values;			/* [d]; 0 for a NULL feature without a fill */
+	bool	   *missing;		/* [d] that are NULL, if partial */
 	int			capacity;
 	int			first;			/* number of the first argument */
 	int			nargs;			/* how many there are */
 	KmFill		fill;			/* of the model; set by the caller */
+	bool		partial;		/* a point may lack features, likewise */
 	bool		whole;			/* the one argument is the whole point */
 	bool		floats;			/* all arguments are real */
 	Oid		   *types;			/* base types of the arguments; of an array: of its elements */
@@ -110,7 +112,7 @@ extern KmeansPoint *kmeans_point_of_call(FunctionCallInfo fcinfo, int first, int
 
 /*
  * Read the point of this call into p->d and p->values.  False when a feature is
- * NULL and p->fill has no value for it.  NaN and infinities pass; km_judge_point() finds them.
+ * NULL, p->fill has no value for it, and the point may not lack it.  NaN and infinities pass; km_judge_point() finds them.
  */
 extern bool kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo);
 

@@ -136,7 +136,7 @@ km_options_from_value(HeapTupleHeader value, int k, KmFitOptions *out)
 	heap_deform_tuple(&tuple, desc, values, nulls);
 	ReleaseTupleDesc(desc);
 	parse(values, nulls, k, out);
-	kmeans_refuse_manhattan(out->engine.distance, "an aggregate");
+	kmeans_refuse_distance(out->engine.distance, "an aggregate");
 	if (out->weight_column != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

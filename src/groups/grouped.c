@@ -167,7 +167,7 @@ kmeans_grouped(PG_FUNCTION_ARGS)
 	columns = km_column_names(PG_GETARG_ARRAYTYPE_P(2), "columns", &ncolumns);
 	km_parse_options(fcinfo, 4, km_parse_k(fcinfo, 3), &options);
 	km_refuse_fill(&options, "group_by");
-	kmeans_refuse_manhattan(options.engine.distance, "a clustering of groups");
+	kmeans_refuse_distance(options.engine.distance, "a clustering of groups");
 	g.source = km_source_open(PG_GETARG_OID(0), columns, ncolumns, options.weight_column, NULL, false);
 	for (int i = 0; i < g.nkeys; i++)
 		if (get_attnum(g.source->relid, group_by[i]) == InvalidAttrNumber)

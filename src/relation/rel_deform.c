@@ -230,6 +230,15 @@ leave_out(KmDeformer *t, int i, KmVerdict why)
 		to->left[to->nleft++] = (KmLeftOut) {t->rows->block, t->rows->offset[i], t->table->index, row_label(t, i)};
 }
 
+/* Does a point lack a feature?  An array that does is deferred, and a plain row does not. */
+static inline bool
+lacks(const KmDeformer *t, const double *point, int j)
+{
+	const KmRowSpec *spec = t->spec;
+
+	return spec->rules.partial && point == t->point && !spec->array && j < spec->d && t->nulls[t->table->attnums[j] - 1];
+}
+
 /* Add row i with its features and weight.  False: it is deferred. */
 static bool
 add_point(KmDeformer *t, int i, const double *point)
@@ -248,7 +257,10 @@ add_point(KmDeformer *t, int i, const double *point)
 		return true;
 	}
 	for (int j = 0; j < b->columns; j++)
-		gk_batch_put(b, j, point[j]);
+		if (lacks(t, point, j))
+			gk_batch_miss(b, j);
+		else
+			gk_batch_put(b, j, point[j]);
 	if (spec->identify)
 		put_id(t, b, i, b->rows);
 	b->rows++;
@@ -387,6 +399,7 @@ read_values(KmDeformer *t, const char **elements)
 {
 	const KmRowSpec *spec = t->spec;
 	const AttrNumber *attnums = t->table->attnums;
+	bool		some = false;
 
 	if (spec->weighted)
 	{
@@ -418,9 +431,13 @@ read_values(KmDeformer *t, const char **elements)
 		if (t->nulls[attnums[j] - 1])
 			return KM_ROW_NULL_FEATURE;
 	for (int j = 0; j < spec->d; j++)
-		t->point[j] = t->nulls[attnums[j] - 1] ? km_row_fill(spec)[j]
-			: km_value_of(spec->type[j], t->values[attnums[j] - 1]);
-	return KM_ROW_KEPT;
+	{
+		bool		null = t->nulls[attnums[j] - 1];
+
+		t->point[j] = null ? km_row_fill(spec)[j] : km_value_of(spec->type[j], t->values[attnums[j] - 1]);
+		some |= !null;
+	}
+	return spec->rules.partial && !some ? KM_ROW_NULL_FEATURE : KM_ROW_KEPT;
 }
 
 static int

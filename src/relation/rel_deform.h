@@ -34,7 +34,7 @@ typedef struct KmRowSpec
 	bool		labelled;		/* the old label, too */
 	bool		left_out;		/* note the rows that are left out */
 	KmRowRules	rules;
-	bool		filled;			/* NULL features have values: km_row_fill() */
+	bool		filled;			/* NULL features have values: km_row_fill(); 0 for those that a point lacks */
 	KmValueType label_type;
 	int			nvalues;		/* columns of features (1: the array), and the weight */
 	KmValueType type[FLEXIBLE_ARRAY_MEMBER];	/* of them; of the array's elements */

@@ -95,7 +95,10 @@ keep_row(KmReader *r, const TupleTableSlot *slot)
 	GkBatch    *b = r->batch;
 
 	for (int j = 0; j < b->columns; j++)
-		gk_batch_put(b, j, r->rows.point[j]);
+		if (r->rows.keep_nulls && j < r->rows.d && r->rows.missing[j])
+			gk_batch_miss(b, j);
+		else
+			gk_batch_put(b, j, r->rows.point[j]);
 	if (source->identify)
 	{
 		ItemPointer ctid = (ItemPointer) DatumGetPointer(slot->tts_values[source->at_ctid]);

@@ -75,18 +75,16 @@ mean_of(GkWide *sum, int64 count)
 	return isfinite(rounded) ? rounded / count : gk_wide_mean(sum, count);
 }
 
-static void
-throw_no_mean(const Means *m, int j)
+void
+km_throw_no_mean(const KmSource *source, int j, int64 rows)
 {
-	const KmSource *source = m->rows.origin.source;
-
 	ereport(ERROR,
 			(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 			 source->array ?
 			 errmsg("element %d of column \"%s\" has no mean: it is always NULL", j + 1, source->columns[0]) :
 			 errmsg("column \"%s\" has no mean: it is always NULL", source->columns[j]),
 			 errdetail_plural(INT64_FORMAT " row of \"%s\" was read.", INT64_FORMAT " rows of \"%s\" were read.",
-							  (unsigned long) m->kept, m->kept, source->relname),
+							  (unsigned long) rows, rows, source->relname),
 			 errhint("Leave it out of the features.")));
 }
 
@@ -107,7 +105,7 @@ km_read_means(KmPgHost *host, const KmSource *source, bool skip_nonfinite)
 	for (int j = 0; j < m.rows.d; j++)
 	{
 		if (m.count[j] == 0)
-			throw_no_mean(&m, j);
+			km_throw_no_mean(source, j, m.kept);
 		mean[j] = mean_of(&m.sum[j], m.count[j]);
 	}
 	pfree(m.sum);

@@ -94,8 +94,8 @@ row_spec(const KmReader *r)
 	if (source->weighted)
 		spec->type[source->ncolumns] = source->weight_type;
 	/* an array with a NULL is deferred */
-	spec->filled = r->rows.fill.value != NULL;
-	if (spec->filled && !source->array)
+	spec->filled = r->rows.fill.value != NULL || r->rows.rules.partial;
+	if (r->rows.fill.value != NULL && !source->array)
 		memcpy(km_row_fill(spec), r->rows.fill.value, source->ncolumns * sizeof(double));
 	return spec;
 }

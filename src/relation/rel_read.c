@@ -189,8 +189,9 @@ km_read(KmPgHost *host, const KmSource *source, const KmReadOptions *options,
 	r.tables = tables;
 	r.context = CurrentMemoryContext;
 	r.rows.origin.source = source;
-	r.rows.rules = (KmRowRules) {options->distance == GK_COSINE, options->skip_nonfinite};
+	r.rows.rules = (KmRowRules) {options->distance == GK_COSINE, options->skip_nonfinite, options->distance == GK_PARTIAL};
 	r.rows.fill = options->fill;
+	r.rows.keep_nulls = r.rows.rules.partial;
 	r.rows.begin = create_store;
 	r.rows.arg = &r;
 	r.rows.context = CurrentMemoryContext;

@@ -386,6 +386,12 @@ read_vector(KmRowReader *r, Datum value, bool isnull)
 	return KM_ROW_KEPT;
 }
 
+static bool
+lacks_all(const KmRowReader *r)
+{
+	return r->rules.partial && memchr(r->missing, false, r->d) == NULL;
+}
+
 /* The weight, when there is one, behind the features. */
 static KmVerdict
 read_point(KmRowReader *r, const Datum *values, const bool *nulls)
@@ -407,6 +413,8 @@ read_point(KmRowReader *r, const Datum *values, const bool *nulls)
 			? read_vector(r, values[0], nulls[0]) : read_array(r, values[0], nulls[0]);
 	if (verdict != KM_ROW_KEPT)
 		return verdict;
+	if (lacks_all(r))
+		return KM_ROW_NULL_FEATURE;
 	r->point[r->d] = weight;
 	verdict = km_judge_point(r->point, r->d, &r->rules);
 	(void) km_keeps(verdict, &r->rules, &r->origin, r->point, 1, r->d);

@@ -7,7 +7,8 @@
  *   weight NaN, infinite, < 0  error
  *   NULL instead of an array   left out
  *   array of a wrong shape     error
- *   a feature is NULL          left out, unless the rows are filled in: then it has a value
+ *   a feature is NULL          left out, unless the rows are filled in: then it has a value; where points may
+ *                              lack features, left out if all are NULL
  *   a feature is not finite    left out by nonfinite => 'skip', else an error
  *   cosine, all features 0     left out by nonfinite => 'skip', else an error
  *
@@ -42,6 +43,7 @@ typedef struct KmRowRules
 {
 	bool		cosine;			/* a point needs a direction */
 	bool		skip_nonfinite;
+	bool		partial;		/* a point may lack features, but not all */
 } KmRowRules;
 
 /* ---- verdicts; any thread may ask ---- */

@@ -288,7 +288,7 @@ kmeans_svg(PG_FUNCTION_ARGS)
 
 	km_model_rows_open(fcinfo, 0, 1, 8, &s.rows);
 	kmeans_model_refuse_spectral(s.rows.value, "kmeans_svg()");
-	kmeans_refuse_manhattan(s.rows.value->distance, "kmeans_svg()");
+	kmeans_refuse_distance(s.rows.value->distance, "kmeans_svg()");
 	choose_axes(&s, km_parse_text(fcinfo, 2), km_parse_text(fcinfo, 3));
 	if (!read_points(&s, PG_GETARG_OID(1), points))
 	{

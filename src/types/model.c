@@ -36,10 +36,13 @@
 const char *const kmeans_init_words[KMEANS_INITS] = {
 	"k-means++", "k-means||", "random", "centroids", "warm_start", "hierarchical"
 };
-const char *const kmeans_distance_words[KMEANS_DISTANCES] = {"euclidean", "cosine", "manhattan"};
+const char *const kmeans_distance_words[KMEANS_DISTANCES] = {"euclidean", "cosine", "manhattan", "partial"};
 
-/* by whether a model has a fill */
-const char *const kmeans_nulls_words[2] = {"skip", "mean"};
+const char *
+kmeans_nulls_word(const GkModel *m)
+{
+	return m->prep.distance == GK_PARTIAL ? "partial" : m->fill != NULL ? "mean" : "skip";
+}
 
 const char *const kmeans_affinity_words[KMEANS_AFFINITIES] = {"nearest_neighbors", "rbf"};
 const char *const kmeans_laplacian_words[KMEANS_LAPLACIANS] = {"symmetric", "random_walk", "unnormalized"};
@@ -251,14 +254,20 @@ kmeans_model_from_datum(Datum datum)
 	return v;
 }
 
-void
-kmeans_refuse_manhattan(GkDistance distance, const char *what)
+const char *
+kmeans_distance_option(GkDistance distance)
 {
-	if (distance == GK_MANHATTAN)
+	return distance == GK_PARTIAL ? "nulls => 'partial'" : psprintf("distance '%s'", kmeans_distance_words[distance]);
+}
+
+void
+kmeans_refuse_distance(GkDistance distance, const char *what)
+{
+	if (distance == GK_MANHATTAN || distance == GK_PARTIAL)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("%s cannot be used with distance 'manhattan'", what),
-				 errhint("Use distance => 'euclidean'.")));
+				 errmsg("%s cannot be used with %s", what, kmeans_distance_option(distance)),
+				 distance == GK_PARTIAL ? errhint("Use nulls => 'skip', or fill NULLs in by a view.") : errhint("Use distance => 'euclidean'.")));
 }
 
 void
@@ -425,6 +434,11 @@ kmeans_model_validate(const GkModel *m, char *const *columns, int ncolumns, bool
 		check_numbers("preparation.fill[%lld]", m->fill, p->d, -INFINITY, sqlstate);
 	if (m->spectral.k != 0)
 		validate_spectral(m, sqlstate);
+	if (p->distance == GK_PARTIAL && (m->fill != NULL || m->spectral.k != 0))
+		ereport(ERROR,
+				(errcode(sqlstate),
+				 errmsg("invalid kmeans_model: \"distance\" is \"partial\", but there is \"%s\"",
+						m->fill != NULL ? "preparation.fill" : "spectral")));
 }
 
 /* ---- building ---- */

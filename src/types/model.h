@@ -117,8 +117,11 @@ extern char **kmeans_model_columns(const KmeansModel *v);
 extern void kmeans_model_put(StringInfo buf, const KmeansModel *v, int encoding);
 extern KmeansModel *kmeans_model_get(StringInfo buf, int encoding);
 
-/* An ERROR if the distance is 'manhattan'. */
-extern void kmeans_refuse_manhattan(GkDistance distance, const char *what);
+/* The option that makes it another distance than 'euclidean', as messages name it. */
+extern const char *kmeans_distance_option(GkDistance distance);
+
+/* An ERROR if the distance is 'manhattan', or that of nulls => 'partial'. */
+extern void kmeans_refuse_distance(GkDistance distance, const char *what);
 
 /* An ERROR if the clusters of a model are not those of its centroids; what: that cannot be had. */
 extern void kmeans_model_refuse_spectral(const KmeansModel *v, const char *what);
@@ -126,18 +129,20 @@ extern void kmeans_model_refuse_spectral(const KmeansModel *v, const char *what)
 /* And an ERROR if they are. */
 extern void kmeans_model_require_spectral(const KmeansModel *v, const char *what);
 
-/* The words for init and distance, as options and in a model's text. */
+/* What a model does with NULL features, as the option nulls has it. */
+extern const char *kmeans_nulls_word(const GkModel *m);
+
+/* The words for init and distance, as options and in a model's text; 'partial' is in the text only. */
 extern const char *const kmeans_init_words[];
 extern const char *const kmeans_distance_words[];
 extern const char *const kmeans_affinity_words[];
 extern const char *const kmeans_laplacian_words[];
 extern const char *const kmeans_choice_words[];
-extern const char *const kmeans_nulls_words[];
 #define KMEANS_AFFINITIES	(GK_AFFINITY_RBF + 1)
 #define KMEANS_LAPLACIANS	(GK_LAPLACIAN_UNNORMALIZED + 1)
 #define KMEANS_CHOICES		(GK_CHOICE_GAP + 1)
 #define KMEANS_INITS		(GK_INIT_HIERARCHICAL + 1)
-#define KMEANS_DISTANCES	(GK_MANHATTAN + 1)
+#define KMEANS_DISTANCES	(GK_PARTIAL + 1)
 
 /*
  * For the input functions: raise an error with this SQLSTATE unless the model

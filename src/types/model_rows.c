@@ -94,9 +94,9 @@ kmeans_info(PG_FUNCTION_ARGS)
 	values[i++] = Float8GetDatum(m.inertia);
 	values[i++] = Int64GetDatum(m.seed);
 	values[i++] = CStringGetTextDatum(kmeans_init_words[m.init]);
-	values[i++] = CStringGetTextDatum(kmeans_distance_words[m.prep.distance]);
+	values[i++] = CStringGetTextDatum(kmeans_distance_words[m.prep.distance == GK_PARTIAL ? GK_EUCLIDEAN : m.prep.distance]);
 	values[i++] = BoolGetDatum(m.prep.standardize);
-	values[i++] = CStringGetTextDatum(kmeans_nulls_words[m.fill != NULL]);
+	values[i++] = CStringGetTextDatum(kmeans_nulls_word(&m));
 	nulls[i] = m.fill == NULL;
 	values[i++] = m.fill == NULL ? (Datum) 0 : km_float8_array(m.fill, m.prep.d);
 	values[i++] = CStringGetTextDatum(m.device);

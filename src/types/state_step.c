@@ -100,7 +100,7 @@ kmeans_step_make(const KmeansModel *model, bool weighted, bool buffered, int npl
 	Layout		l;
 
 	kmeans_model_refuse_spectral(model, "kmeans_step()");
-	kmeans_refuse_manhattan(model->distance, "kmeans_step()");
+	kmeans_refuse_distance(model->distance, "kmeans_step()");
 	head.head.d = model->d;
 	head.k = model->k;
 	head.weighted = weighted;

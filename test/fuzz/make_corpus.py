@@ -61,6 +61,7 @@ MODELS = {
     "spectral": "kmeans_spectral_fit('t', '{x,y}', 2, 8, neighbors => 2)",
     "fill": "kmeans_fit('t', '{x,y}', 3, nulls => 'mean')",
     "manhattan": "kmeans_fit('t', '{x,y}', 3, distance => 'manhattan')",
+    "partial": "kmeans_fit('t', '{x,y}', 3, nulls => 'partial')",
 }
 for name, fit in MODELS.items():
     write(f"model-{name}.json", value(f"SELECT {fit}::text"))
@@ -83,6 +84,7 @@ for name, query in STATES.items():
 model = value(f"SELECT {MODELS['given']}::text")
 write("options-defaults", "3\n\nk-means++\n\n\n1\n100\n1e-4\neuclidean\nf\n0\nerror\nauto\nskip\n")
 write("options-all", "2\nw\nrandom\n\n1,2;3,4\n5\n7\n0\ncosine\nf\n-1\nskip\ncpu\nmean\n")
+write("options-partial", "2\nw\nrandom\n\n1,2;3,4\n5\n7\n0\neuclidean\nt\n-1\nskip\ncpu\npartial\n")
 write("options-warm", f"2\n\nk-means||\n{model}\n\n1\n1\n0.5\neuclidean\nt\n9\nerror\nauto\nskip\n")
 C = [(0.0, 0.0, 0.0), (1.5, -2.0, 0.25)]
 QUESTIONS = {

@@ -18,7 +18,9 @@ from problem_tables import SHAPES, Table
 import problem_after  # noqa: F401 - whose problems join these
 import problem_balanced  # noqa: F401
 import problem_manhattan  # noqa: F401
+import problem_mixed  # noqa: F401
 import problem_nulls  # noqa: F401
+import problem_partial  # noqa: F401
 import problem_sums  # noqa: F401
 
 # What a model says of how and how fast it was made
@@ -188,7 +190,7 @@ REFUSED = [  # what to write instead of what, and the answer
     (dict(init="best"), "22023", 'invalid value for init: "best"'),
     (dict(distance="chebyshev"), "22023", 'invalid value for distance: "chebyshev"'),
     (dict(nonfinite="ignore"), "22023", 'invalid value for nonfinite: "ignore"'),
-    (dict(nulls="partial"), "22023", 'invalid value for nulls: "partial"'),
+    (dict(nulls="median"), "22023", 'invalid value for nulls: "median"'),
     (dict(weight_column="nowhere"), "42703", 'column "nowhere" of relation'),
     (dict(nonfinite=None), "22004", "nonfinite must not be NULL"),
 ]

@@ -275,7 +275,7 @@ check_model(Datum model)
 	check_forms(model);
 	kmeans_model_view(value, &m);
 	predict(&m);
-	if (value->clusters == 0 && m.prep.distance != GK_MANHATTAN)
+	if (value->clusters == 0 && m.prep.distance != GK_MANHATTAN && m.prep.distance != GK_PARTIAL)
 		step(value, value->fingerprint & 1);
 }
 

@@ -171,6 +171,30 @@ km_rescan_answer(KmPgHost *host, KmPassOver *over, const GkPass *pass, GkPassRes
 	gk_pass_answer_free(answerer);
 }
 
+const GkHost *
+km_host_engine(KmPgHost *host)
+{
+	return &engine;
+}
+
+/* No rows stay. */
+KmKept *
+km_kept_find(const KmSource *source, const KmPassReading *reading, const GkPass *pass)
+{
+	return NULL;
+}
+
+KmPgHost *
+km_kept_host(const KmKept *kept)
+{
+	return NULL;
+}
+
+void
+km_kept_answer(KmKept *kept, KmPassOver *over, const GkPass *pass, GkPassResult *out)
+{
+}
+
 /* ---- reading ---- */
 
 static bytea *

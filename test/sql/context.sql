@@ -19,7 +19,7 @@ INSERT INTO context_value VALUES
     ('"any"', 'ARRAY[1.0::float8]'), ('"any"[]', '1.0::float8'), ('double precision[]', '''{1}''::float8[]'), ('double precision', '1.0::float8'),
     ('integer', '2'), ('bigint', '2::bigint'), ('oid', '1259::oid'), ('tid', '''(0,1)''::tid'), ('bytea', '''\x00''::bytea'),
     ('text', '''x''::text'), ('text[]', '''{x}''::text[]'), ('regclass', '''pg_class''::regclass'), ('boolean', 'true'),
-    ('kmeans_options', 'kmeans_options()'), ('cstring', '''x''::cstring');
+    ('kmeans_options', 'kmeans_options()'), ('cstring', '''x''::cstring'), ('jsonb', '''{}''::jsonb');
 
 -- how a statement ends; its text takes no more than one row
 CREATE FUNCTION outcome(statement text) RETURNS text LANGUAGE plpgsql AS $$

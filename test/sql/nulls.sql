@@ -233,7 +233,7 @@ SELECT * FROM kmeans('directions', '{a,b}', 2, distance => 'cosine', nulls => 'm
 SELECT size FROM kmeans('directions', '{a,b}', 2, distance => 'cosine', nulls => 'mean', nonfinite => 'skip');
 
 -- words, and where means cannot be had
-SELECT kmeans_fit('measured', '{a,b,c}', 3, nulls => 'partial');
+SELECT kmeans_fit('measured', '{a,b,c}', 3, nulls => 'median');
 SELECT kmeans_fit('measured', '{a,b,c}', 3, nulls => NULL);
 SELECT kmeans_agg(ARRAY[a, b, c], 3, kmeans_options(nulls => 'mean')) FROM measured;
 SELECT kmeans_agg(ARRAY[a, b, c], 3, kmeans_options(nulls => 'skip')) IS NOT NULL AS agg FROM measured;

@@ -65,28 +65,14 @@ sub set_traps
 $node->safe_psql('postgres', q{
 	CREATE ROLE mallory;
 	CREATE EXTENSION gkmeans SCHEMA public;
-	-- MOCK of what gkmeans uses of Citus; like there, the function's own names are not qualified, its shards' names
-	-- have no schema when that is public, and commands run elsewhere, with another search_path
+	-- MOCK of what gkmeans uses of Citus; like there, names of shards have no schema when that is public
 	CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass, partmethod "char", repmodel "char", colocationid int);
 	CREATE TABLE pg_catalog.pg_dist_shard (logicalrelid regclass, shardid bigint);
-	GRANT SELECT ON pg_catalog.pg_dist_partition, pg_catalog.pg_dist_shard TO PUBLIC;
-	CREATE FUNCTION pg_catalog.run_command_on_shards(table_name regclass, command text, parallel bool DEFAULT true,
-		OUT shardid bigint, OUT success bool, OUT result text) RETURNS SETOF record LANGUAGE plpgsql AS $$
-	DECLARE
-		name text; here text := current_setting('search_path');
-	BEGIN
-		FOR shardid, name IN SELECT s.shardid, CASE WHEN nspname <> 'public' THEN quote_ident(nspname) || '.' ELSE '' END || quote_ident(relname || '_' || s.shardid)
-			FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid JOIN pg_namespace n ON n.oid = relnamespace
-			WHERE s.logicalrelid = table_name ORDER BY s.shardid
-		LOOP
-			command := format(command, name);
-			PERFORM set_config('search_path', 'traps, pg_catalog, public', false);
-			EXECUTE command INTO result;
-			PERFORM pg_catalog.set_config('search_path', here, false);
-			success := true;
-			RETURN NEXT;
-		END LOOP;
-	END $$;
+	CREATE TABLE pg_catalog.pg_dist_shard_placement (shardid bigint, nodename text, nodeport int);
+	GRANT SELECT ON pg_catalog.pg_dist_partition, pg_catalog.pg_dist_shard, pg_catalog.pg_dist_shard_placement TO PUBLIC;
+	CREATE FUNCTION pg_catalog.shard_name(regclass, bigint) RETURNS text LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+		SELECT CASE WHEN nspname <> 'public' THEN quote_ident(nspname) || '.' ELSE '' END || quote_ident(relname || '_' || $2)
+		FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid = $1 $$;
 	GRANT CREATE ON SCHEMA public TO mallory;
 	GRANT CREATE ON DATABASE postgres TO mallory;
 	SET ROLE mallory;
@@ -197,6 +183,9 @@ my %calls = (
 	kmeans_explain => "SELECT c FROM public.kmeans_explain($model) c",
 	kmeans_balanced => "SELECT c FROM public.kmeans_balanced($r, $array, 2, 1, 100000) c",
 	kmeans_balanced_fit => "SELECT c.k FROM public.kmeans_info(public.kmeans_balanced_fit($r, $array, 2, 1)) c",
+	kmeans_mixed => "SELECT c FROM public.kmeans_mixed($r, '{id,w}', 2) c",
+	kmeans_mixed_fit => "SELECT public.kmeans_mixed_fit($r, '{id,w}', 2)",
+	kmeans_mixed_predict => "SELECT public.kmeans_mixed_predict(public.kmeans_mixed_fit($r, '{id,w}', 2), 1, 2.5)",
 	kmeans_spectral => "SELECT c FROM public.kmeans_spectral($r, $array, 2, 10, neighbors => 3) c;
 		SELECT c FROM public.kmeans_spectral($r, $array, representatives => 10, affinity => 'rbf', laplacian => 'random_walk') c",
 	kmeans_spectral_fit => "SELECT c.k_by FROM public.kmeans_info(public.kmeans_spectral_fit($r, $array, 2, 10, neighbors => 3)) c;
@@ -250,6 +239,10 @@ foreach my $name (sort keys %calls)
 }
 
 # ---- on shards ----
+
+# servers have a search_path of their own
+$node->safe_psql('postgres', "INSERT INTO pg_dist_shard_placement VALUES (7, '@{[ $node->host ]}', @{[ $node->port ]});
+	ALTER DATABASE postgres SET search_path = traps, pg_catalog, public");
 
 foreach my $table ('public.dist', $evil)
 {

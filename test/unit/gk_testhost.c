@@ -105,7 +105,10 @@ fill_store(GkStore *s, const double *x, const double *w, int64_t n, int d, const
 		int64_t		row = order ? order[i] : i;
 
 		for (int j = 0; j < d; j++)
-			gk_batch_put(b, j, x[row * d + j]);
+			if (isnan(x[row * d + j]))
+				gk_batch_miss(b, j);
+			else
+				gk_batch_put(b, j, x[row * d + j]);
 		if (w != NULL)
 			gk_batch_put(b, d, w[row]);
 		gk_batch_aux(b, 0)[b->rows] = (uint32_t) row;

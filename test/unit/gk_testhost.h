@@ -26,7 +26,7 @@ void		test_host_end(TestHost *t);
 
 /*
  * A store of n rows, row-major values, optional weights; aux column 0 holds the
- * row's index in x.  order: NULL or a permutation.  Not prepared yet.
+ * row's index in x.  order: NULL or a permutation.  NaN is a missing value.  Not prepared yet.
  */
 GkStore    *load_store(TestHost *t, const double *x, const double *w, int64_t n, int d,
 					   const int *order, size_t chunk_bytes, size_t limit, GkError *err);

@@ -408,8 +408,11 @@ static GkStatus
 balanced_finish(GkSession *session, const float *centroids, int k, GkFinish *out, const GkLabelSink *sink, GkError *err)
 {
 	Session    *s = (Session *) session;
-	GkStatus	st = assign(s, centroids, k, err);
+	GkStatus	st;
 
+	if (s->seeding)
+		return gk_cpu_backend.finish(s->cpu, centroids, k, out, sink, err);
+	st = assign(s, centroids, k, err);
 	if (st != GK_OK)
 		return st;
 	for (int64_t i = 0; i < s->pts->n; i++)

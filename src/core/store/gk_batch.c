@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/base/gk_sizes.h"
+#include "core/gk_numerics.h"
 #include "core/store/gk_batch.h"
 
 /* A batch of fewer rows may be up to four times as large. */
@@ -43,6 +44,7 @@ gk_batch_attach(GkBatch *b, void *memory, int columns, int naux, int capacity)
 	b->naux = naux;
 	b->capacity = capacity;
 	b->rows = 0;
+	b->holes = false;
 	b->values = memory;
 	b->stride = column_stride(capacity);
 	b->aux = (uint32_t *) (b->values + columns * b->stride);
@@ -72,12 +74,34 @@ gk_batch_widen(GkBatch *b, int column, int rows)
 	b->wide[column] = true;
 }
 
+/* Add those values of a column that there are. */
+static void
+observe_present(const GkBatch *b, int column, GkColumnStats *stats)
+{
+	const void *from = gk_batch_column(b, column);
+	double		x[GK_BATCH_ROWS];
+	int			n = 0;
+
+	for (int i = 0; i < b->rows; i++)
+	{
+		double		v = b->wide[column] ? ((const double *) from)[i] : ((const float *) from)[i];
+
+		if (!gk_is_missing(v))
+			x[n++] = v;
+	}
+	stats->missing += b->rows - n;
+	if (n > 0)
+		gk_columns()->observe(stats, x, n);
+}
+
 void
 gk_batch_observe(const GkBatch *b, GkColumnStats *stats)
 {
 	for (int j = 0; j < b->columns; j++)
 	{
-		if (b->wide[j])
+		if (b->holes)
+			observe_present(b, j, &stats[j]);
+		else if (b->wide[j])
 			gk_columns()->observe(&stats[j], gk_batch_column(b, j), b->rows);
 		else
 			gk_columns()->observe_floats(&stats[j], gk_batch_column(b, j), b->rows);

@@ -25,6 +25,7 @@ typedef struct GkBatch
 	int			capacity;
 	int			rows;
 	bool	   *wide;			/* [columns] stays set when the batch is emptied */
+	bool		holes;			/* NaN is a missing value; likewise, of this process */
 	size_t		stride;			/* bytes from one column to the next */
 	char	   *values;			/* [columns][capacity] places of 8 bytes */
 	uint32_t   *aux;			/* [naux][capacity] */
@@ -72,6 +73,17 @@ gk_batch_set(GkBatch *b, int column, int row, double v)
 		gk_batch_widen(b, column, row);
 	}
 	((double *) gk_batch_column(b, column))[row] = v;
+}
+
+/* A value of the row that comes next is missing: under GK_PARTIAL. */
+static inline void
+gk_batch_miss(GkBatch *b, int column)
+{
+	if (b->wide[column])
+		((double *) gk_batch_column(b, column))[b->rows] = __builtin_nan("");
+	else
+		((float *) gk_batch_column(b, column))[b->rows] = __builtin_nanf("");
+	b->holes = true;
 }
 
 /* Set a value of the row that comes next; b->rows++ makes it one of the batch. */

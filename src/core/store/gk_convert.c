@@ -183,6 +183,52 @@ convert_column(const GkPrep *prep, int j, const void *in, bool wide, int rows, f
 		gk_columns()->prepare_floats(in, rows, prep->center[j], prep->scale[j], magic, out);
 }
 
+/*
+ * The same under GK_PARTIAL: what is missing stays so, whatever a kernel would make of it, and the values
+ * are added to the moments, if they are wanted.  weight may be NULL.
+ */
+static void
+convert_present(const GkPrep *prep, int j, const void *in, bool wide, int rows, const float *weight, float *out,
+				GkMoments *m)
+{
+	double		x[BLOCK];
+	float		present[BLOCK];
+	float		w[BLOCK];
+	bool		missing[BLOCK];
+	int			n = 0;
+
+	for (int i = 0; i < rows; i++)
+	{
+		x[i] = wide ? ((const double *) in)[i] : ((const float *) in)[i];
+		missing[i] = gk_is_missing(x[i]);
+		if (missing[i])
+			x[i] = prep->center[j];
+	}
+	convert_column(prep, j, x, true, rows, out);
+	for (int i = 0; i < rows; i++)
+	{
+		if (missing[i])
+			out[i] = NAN;
+		else
+		{
+			if (weight != NULL)
+				w[n] = weight[i];
+			present[n++] = out[i];
+		}
+	}
+	if (m == NULL)
+		return;
+	if (weight == NULL)
+	{
+		gk_columns()->moments(m, present, n, prep->expo[j]);
+		m->mass += n;
+		return;
+	}
+	add_weighted(m, present, w, n, prep->expo[j]);
+	for (int i = 0; i < n; i++)
+		m->mass += gk_fixed(w[i], 0x1p40);
+}
+
 /* A job is a block of rows: the moments need the weights, the directions the lengths. */
 static void
 convert_block(void *arg, int64_t job, int thread)
@@ -222,6 +268,11 @@ convert_block(void *arg, int64_t job, int thread)
 			bool		wide;
 			const void *in = next_column(c, j, first, &at, &wide);
 
+			if (prep->distance == GK_PARTIAL)
+			{
+				convert_present(prep, j, in, wide, rows, weighted ? weight : NULL, out, m);
+				continue;
+			}
 			convert_column(prep, j, in, wide, rows, out);
 		}
 		if (m != NULL && weighted)
@@ -237,7 +288,7 @@ convert_block(void *arg, int64_t job, int thread)
 }
 
 /*
- * Where neither lengths nor weights join the columns, a job is a run of one.  Runs of
+ * Where neither lengths nor weights join the columns, and no values are missing, a job is a run of one.  Runs of
  * the same column follow each other.
  */
 static void
@@ -281,7 +332,7 @@ convert_rows(Convert *c)
 {
 	const GkStore *s = c->store;
 
-	if (c->prep->distance == GK_COSINE || s->pts.weighted)
+	if (c->prep->distance == GK_COSINE || c->prep->distance == GK_PARTIAL || s->pts.weighted)
 		return gk_parallel_for(s->host, (c->rows + BLOCK - 1) / BLOCK, convert_block, c);
 	return gk_parallel_for(s->host, (int64_t) ((c->rows + RUN - 1) / RUN) * s->pts.d, convert_run, c);
 }
@@ -407,6 +458,7 @@ gk_store_convert(GkStore *s, const GkPrep *prep, bool keep, GkMoments *moments,
 			{
 				moments[j].sum += c.moments[(size_t) t * d + j].sum;
 				moments[j].sq += c.moments[(size_t) t * d + j].sq;
+				moments[j].mass += c.moments[(size_t) t * d + j].mass;
 			}
 			*mass += c.mass[t];
 		}

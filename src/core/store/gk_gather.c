@@ -65,7 +65,7 @@ total_column(void *arg, int64_t j, int thread)
 	const float *x = o->chunk->data + (size_t) j * o->chunk->stride;
 	const float *w = gk_chunk_weight(pts, o->chunk);
 	double		inv = gk_pow2(GK_GRID_BITS - pts->prep.expo[j]);
-	GkMoments	m = {0, 0};
+	GkMoments	m = {0};
 
 	(void) thread;
 	for (int i = 0; w != NULL && i < o->fill; i++)

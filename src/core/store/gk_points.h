@@ -84,7 +84,7 @@ GkStatus	gk_chunk_close(GkStore *store, int index, GkChunk *view, bool dirty_min
 GkStatus	gk_store_mind2_begin(GkStore *store, GkError *err);
 void		gk_store_mind2_end(GkStore *store);
 
-/* One prepared row by ordinal. */
+/* One prepared row by ordinal; a feature that is missing has the mean. */
 GkStatus	gk_store_row(GkStore *store, int64_t row, float *out, GkError *err);
 
 /* Aux column i of a chunk view. */

@@ -174,6 +174,15 @@ gk_store_features(const GkStore *store)
 	return store->pts.d;
 }
 
+int
+gk_store_valueless(const GkStore *store)
+{
+	for (int j = 0; j < store->pts.d; j++)
+		if (store->stats[j].missing == store->pts.n)
+			return j;
+	return -1;
+}
+
 const GkPoints *
 gk_store_points(GkStore *store)
 {
@@ -465,6 +474,9 @@ gk_store_row(GkStore *store, int64_t row, float *out, GkError *err)
 		else if ((st = gk_spill_read(store->host, c->spill_at + (int64_t) (index * sizeof(float)),
 									 &out[j], sizeof(float), err)) != GK_OK)
 			return st;
+		/* the centre, which is the mean */
+		if (store->pts.prep.distance == GK_PARTIAL && gk_is_missing(out[j]))
+			out[j] = 0.0f;
 	}
 	return GK_OK;
 }

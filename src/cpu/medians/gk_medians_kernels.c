@@ -155,9 +155,3 @@ gk_l1_nearest(const float *point, int d, const float *centroids, int k, float *d
 	}
 	return label;
 }
-
-int
-gk_nearest_by(GkDistance by, const float *point, int d, const float *centroids, int k, float *d2)
-{
-	return by == GK_MANHATTAN ? gk_l1_nearest(point, d, centroids, k, d2) : gk_nearest(point, d, centroids, k, d2);
-}

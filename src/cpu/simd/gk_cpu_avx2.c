@@ -55,6 +55,7 @@ least_lanes(__m256 v)
 #include "cpu/simd/gk_cpu_assign.h"
 #include "cpu/simd/gk_cpu_candidates.h"
 #include "cpu/simd/gk_cpu_assign_dot.h"
+#include "cpu/simd/gk_cpu_partial.h"
 
 /* Four values of each of 8 things, the halves apart: things of each of 4 values. */
 GK_INLINE void
@@ -329,6 +330,7 @@ const GkCpuKernels gk_cpu_avx2 = {
 	.job_work = 1 << 23,
 	.columns = &gk_columns_avx2,
 	GK_TILE_KERNELS,
+	GK_PARTIAL_KERNELS,
 	.assign_dot = assign_dot,
 	.assign_one = assign_one,
 	.open_rows = open_rows,

@@ -48,6 +48,7 @@ typedef __mmask16 vmask;
 #include "cpu/simd/gk_cpu_assign.h"
 #include "cpu/simd/gk_cpu_candidates.h"
 #include "cpu/simd/gk_cpu_assign_dot.h"
+#include "cpu/simd/gk_cpu_partial.h"
 
 /* ---- sums of distances ---- */
 
@@ -158,6 +159,7 @@ race(const float *d2, const float *weight, uint64_t key, int64_t row, double wor
 	.job_work = 1 << 24, \
 	.columns = &gk_columns_avx512, \
 	GK_TILE_KERNELS, \
+	GK_PARTIAL_KERNELS, \
 	.assign_dot = assign_dot, \
 	.assign_one = assign_one, \
 	.open_rows = open_rows, \

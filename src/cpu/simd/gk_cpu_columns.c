@@ -36,6 +36,7 @@ gk_stats_merge(GkColumnStats *to, const GkColumnStats *from, int n)
 		to[j].min = from[j].min < to[j].min ? from[j].min : to[j].min;
 		to[j].max = from[j].max > to[j].max ? from[j].max : to[j].max;
 		gk_wide_merge(&to[j].sum, &from[j].sum);
+		to[j].missing += from[j].missing;
 	}
 }
 

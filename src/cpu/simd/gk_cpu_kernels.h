@@ -7,7 +7,7 @@
  * loops over gk_numerics.h and define the result; all others give the same bits.
  *
  * A set's file (gk_cpu_avx512.c, ...) defines its vectors and includes the templates:
- * gk_cpu_assign.h (distances), gk_cpu_candidates.h (seeding), gk_cpu_assign_dot.h (scalar
+ * gk_cpu_assign.h (distances), gk_cpu_partial.h (those of GK_PARTIAL), gk_cpu_candidates.h (seeding), gk_cpu_assign_dot.h (scalar
  * products), gk_cpu_columns.h (loading and preparing).  gk_cpu_smallk_<set>.c has the
  * kernels for small k: at most GK_CPU_SMALLK clusters.
  */
@@ -181,6 +181,12 @@ typedef struct GkCpuKernels
 	/* gk_distances() */
 	void		(*distances) (const float *point, int d, const float *centroids, int k, float *d2);
 
+	/* assign(), mindist() and candidates() under GK_PARTIAL. */
+	void		(*partial_assign) (const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2);
+	void		(*partial_mindist) (const GkTiles *x, const float *c, int k0, int k1, float *d2);
+	unsigned	(*partial_candidates) (const GkTiles *x, int tile, const float *c, int nc, const float *d2,
+									   const float *weight, int rows, GkCandidates *out, float *all);
+
 	/* ---- bounds ---- */
 
 	/* d2[i]: distance of row[i] of the columns x to centroid label[i]. */
@@ -287,6 +293,12 @@ gk_smallk_bits(int k)
 
 extern const GkCpuKernels gk_cpu_scalar;
 extern const GkColumnKernels gk_columns_base;
+
+/*
+ * Of the first `rows` rows of a tile, gather those that are closer to the candidate (d2) than `was` says.
+ * Returns whether there are any.
+ */
+bool		gk_candidates_gather(const float *was, const float *d2, const float *weight, int rows, GkCandidates *to);
 
 /* Where a set has nothing better. */
 void		gk_cpu_scalar_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);

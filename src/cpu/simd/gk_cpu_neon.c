@@ -30,6 +30,7 @@ static const uint32x4_t lane_bits = {1, 2, 4, 8};
 #define v_fma(a, b, c)		vfmaq_f32(c, a, b)
 #define v_fnma(a, b, c)		vfmsq_f32(c, a, b)
 #define v_add(a, b)			vaddq_f32(a, b)
+#define v_mul(a, b)			vmulq_f32(a, b)
 #define v_less(a, b)		vcltq_f32(a, b)
 #define v_bits(m)			((unsigned) vaddvq_u32(vandq_u32(m, lane_bits)))
 #define v_pick(m, a, b)		vbslq_f32(m, a, b)
@@ -40,12 +41,14 @@ static const uint32x4_t lane_bits = {1, 2, 4, 8};
 
 #include "cpu/simd/gk_cpu_assign.h"
 #include "cpu/simd/gk_cpu_candidates.h"
+#include "cpu/simd/gk_cpu_partial.h"
 
 const GkCpuKernels gk_cpu_neon = {
 	.name = "neon",
 	.job_work = 1 << 22,
 	.columns = &gk_columns_base,
 	GK_TILE_KERNELS,
+	GK_PARTIAL_KERNELS,
 	.open_rows = gk_cpu_scalar_open_rows,
 	.margin = gk_cpu_scalar_margin,
 	.add = gk_cpu_scalar_add,

@@ -232,6 +232,80 @@ gk_cpu_scalar_distances(const float *point, int d, const float *centroids, int k
 		d2[i] = gk_d2(point, 1, centroids + (size_t) i * d, d);
 }
 
+/* ---- GK_PARTIAL ---- */
+
+static void
+partial_assign(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, float *d2)
+{
+	for (int i = 0; i < x->count * GK_ROW_PAD; i++)
+	{
+		if (k0 == 0)
+		{
+			d2[i] = INFINITY;
+			label[i] = 0;
+		}
+		for (int k = k0; k < k1; k++)
+		{
+			float		s = gk_partial_d2(point(x, i), x->stride, c + (size_t) k * x->d, x->d);
+
+			if (s < d2[i])
+			{
+				d2[i] = s;
+				label[i] = k;
+			}
+		}
+	}
+}
+
+static void
+partial_mindist(const GkTiles *x, const float *c, int k0, int k1, float *d2)
+{
+	for (int i = 0; i < x->count * GK_ROW_PAD; i++)
+		for (int k = k0; k < k1; k++)
+		{
+			float		s = gk_partial_d2(point(x, i), x->stride, c + (size_t) k * x->d, x->d);
+
+			if (s < d2[i])
+				d2[i] = s;
+		}
+}
+
+bool
+gk_candidates_gather(const float *was, const float *d2, const float *weight, int rows, GkCandidates *to)
+{
+	int			before = to->count;
+
+	for (int i = 0; i < rows; i++)
+	{
+		if (!(d2[i] < was[i]))
+			continue;
+		to->was[to->count] = was[i];
+		to->is[to->count] = d2[i];
+		if (weight != NULL)
+			to->weight[to->count] = weight[i];
+		to->count++;
+	}
+	return to->count > before;
+}
+
+static unsigned
+partial_candidates(const GkTiles *x, int tile, const float *c, int nc, const float *was, const float *weight,
+				   int rows, GkCandidates *out, float *all)
+{
+	unsigned	found = 0;
+
+	for (int q = 0; q < nc; q++)
+	{
+		float		own[GK_ROW_PAD];
+		float	   *d2 = all != NULL ? all + q * GK_ROW_PAD : own;
+
+		for (int i = 0; i < rows; i++)
+			d2[i] = gk_partial_d2(point(x, tile * GK_ROW_PAD + i), x->stride, c + (size_t) q * x->d, x->d);
+		found |= (unsigned) gk_candidates_gather(was, d2, weight, rows, &out[q]) << q;
+	}
+	return found;
+}
+
 const GkCpuKernels gk_cpu_scalar = {
 	.name = "scalar",
 	.job_work = 1 << 18,
@@ -240,6 +314,9 @@ const GkCpuKernels gk_cpu_scalar = {
 	.assign = scalar_assign,
 	.mindist = scalar_mindist,
 	.candidates = scalar_candidates,
+	.partial_assign = partial_assign,
+	.partial_mindist = partial_mindist,
+	.partial_candidates = partial_candidates,
 	.open_boxes = scalar_open_boxes,
 	.assign_two = scalar_assign_two,
 	.own_distance = scalar_own_distance,
