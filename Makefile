@@ -102,14 +102,13 @@ $(UNIT_BINS): build/unit/%: build/unit/%.o $(UNIT_LIB)
 
 -include $(wildcard build/unit/*.d)
 
-unit-programs: $(UNIT_BINS)
+# make unit UNIT=test_rng runs one of them; -j several at a time, -k all of them
+UNIT_RUNS := $(UNIT_TESTS:test/unit/%.c=run-%)
+unit: $(if $(UNIT),$(UNIT:%=run-%),$(UNIT_RUNS))
 
-# make unit UNIT=test_rng runs one of them
-unit: unit-programs
-	@failed=0; for t in $(if $(UNIT),$(UNIT:%=build/unit/%),$(UNIT_BINS)); do \
-		echo "# $${t##*/}"; \
-		$$t || { echo "not ok - $${t##*/} exited with status $$?"; failed=1; }; \
-	done; exit $$failed
+$(UNIT_RUNS): run-%: build/unit/%
+	@echo '# $*'
+	@$< || { echo "not ok - $* exited with status $$?"; exit 1; }
 
 # The readers of bytes from outside, attacked without a server: see test/fuzz/readers.py. They
 # are glue code, so this takes PostgreSQL's headers and libpgcommon.
@@ -179,5 +178,5 @@ DIST ?= gkmeans-$(EXTVERSION).zip
 dist:
 	git archive --format=zip --prefix=gkmeans-$(EXTVERSION)/ -o $(DIST) HEAD
 
-.PHONY: all install installcheck uninstall clean cuda-note unit unit-programs tap fuzz test-gpu test test-deb demo dist \
+.PHONY: all install installcheck uninstall clean cuda-note unit $(UNIT_RUNS) tap fuzz test-gpu test test-deb demo dist \
 	bench bench-server bench-gpu bench-report

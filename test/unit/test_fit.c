@@ -35,6 +35,13 @@ typedef struct Answer
 	TestHost	host;
 } Answer;
 
+/* Bytes of a chunk that has room for all rows; more would be pages to zero in each of some thousand fits. */
+static size_t
+whole_chunk(const Problem *p)
+{
+	return ((size_t) p->n + 2 * GK_ROW_PAD) * (p->d + 4) * sizeof(float);
+}
+
 /* Into *a, which must stay where it is: its host is the engine's. */
 static void
 solve(Answer *a, const Problem *p, int threads, const int *order, size_t chunk, size_t limit, GkError *err)
@@ -292,7 +299,7 @@ test_same_bits(int problems)
 		else if (number % 2)
 			given_centroids(&p, &rng);
 		gk_cpu_set_simd("scalar", reason, sizeof(reason));
-		solve(&oracle, &p, 1, NULL, 1 << 24, SIZE_MAX, &err);
+		solve(&oracle, &p, 1, NULL, whole_chunk(&p), SIZE_MAX, &err);
 		if (oracle.status != GK_OK)
 		{
 			ok(false, "problem %d: %s", number, err.message);
@@ -310,7 +317,7 @@ test_same_bits(int problems)
 			{
 				Answer		a;
 
-				solve(&a, &p, threads[t], NULL, t == 1 ? 30000 : 1 << 24,
+				solve(&a, &p, threads[t], NULL, t == 1 ? 30000 : whole_chunk(&p),
 					  t == 2 ? 100000 : SIZE_MAX, &err);
 
 				if (!same(&oracle, &a, p.n))
@@ -328,7 +335,7 @@ test_same_bits(int problems)
 		{
 			Answer		a;
 
-			solve_again(&a, &p, t + 1, t == 1 ? 30000 : 1 << 24, t == 2 ? 3 : 1, 0, 0, &err);
+			solve_again(&a, &p, t + 1, t == 1 ? 30000 : whole_chunk(&p), t == 2 ? 3 : 1, 0, 0, &err);
 			if (!same(&oracle, &a, p.n))
 			{
 				again++;
