@@ -36,6 +36,7 @@ struct KmDeformer
 	int		   *at;				/* [values of a point] from data[i] on; arrays: [d] */
 	int			nruns;
 	PageRun    *runs;			/* of the values of a point */
+	KmStage		stage;			/* if there is one run, without a weight */
 	int			nfixed;			/* attributes at constant places, if no NULL is before them */
 	int		   *place;			/* [nfixed] theirs */
 	int			fixed_end;		/* where the next one would be */
@@ -178,6 +179,8 @@ km_deform_open(TupleDesc desc, const KmRowSpec *spec, const KmHeapTable *table, 
 	t->table = table;
 	t->helper = toast == NULL;
 	find_places(t);
+	if (t->nruns == 1 && !spec->weighted)
+		km_stage_init(&t->stage, t->runs->type, t->runs->count);
 	t->values = palloc(t->last * sizeof(Datum));
 	t->nulls = palloc(t->last * sizeof(bool));
 	t->point = palloc((spec->d + 1) * sizeof(double));
@@ -256,6 +259,7 @@ add_point(KmDeformer *t, int i, const double *point)
 		leave_out(t, i, verdict);
 		return true;
 	}
+	km_stage_flush(&t->stage);
 	for (int j = 0; j < b->columns; j++)
 		if (lacks(t, point, j))
 			gk_batch_miss(b, j);
@@ -284,7 +288,7 @@ some_zero(const GkBatch *b, int d, int n)
 	return false;
 }
 
-/* Add all plain rows at once.  False: they have to be judged one by one. */
+/* Turn all plain rows at once, behind those of the batch.  False: they have to be judged one by one. */
 static bool
 transpose_plain(KmDeformer *t)
 {
@@ -292,6 +296,7 @@ transpose_plain(KmDeformer *t)
 	GkBatch    *b = t->to->batch;
 	bool		good = true;
 
+	km_stage_flush(&t->stage);
 	for (int i = 0; good && i < t->nruns; i++)
 		good = km_transpose(b, t->runs[i].first, t->runs[i].count, t->runs[i].type,
 							t->data, t->n, t->at[t->runs[i].first], t->ahead);
@@ -300,10 +305,32 @@ transpose_plain(KmDeformer *t)
 			good = batch_value(b, spec->d, b->rows + i) > 0;
 	if (!good || (spec->rules.cosine && some_zero(b, spec->d, t->n)))
 		return false;
-	if (spec->identify)
-		for (int i = 0; i < t->n; i++)
-			put_id(t, b, t->at_row[i], b->rows + i);
 	b->rows += t->n;
+	return true;
+}
+
+/* Have them turned together with those of other pages. */
+static bool
+stage_plain(KmDeformer *t)
+{
+	const char *data[KM_STAGE_ROWS];
+
+	for (int i = 0; i < t->n; i++)
+		data[i] = t->data[i] + t->at[0];
+	return km_stage_add(&t->stage, t->to->batch, data, t->n, !t->spec->rules.cosine);
+}
+
+/* Add all plain rows at once.  False: they have to be judged one by one. */
+static bool
+add_plain(KmDeformer *t)
+{
+	GkBatch    *b = t->to->batch;
+
+	if (!(t->stage.rows != NULL && t->n < KM_STAGE_ROWS ? stage_plain(t) : transpose_plain(t)))
+		return false;
+	if (t->spec->identify)
+		for (int i = 0; i < t->n; i++)
+			put_id(t, b, t->at_row[i], b->rows - t->n + i);
 	t->to->seen += t->n;
 	return true;
 }
@@ -334,7 +361,7 @@ flush_plain(KmDeformer *t, int deferred)
 {
 	int			next = 0;
 
-	if (t->n > 0 && !transpose_plain(t))
+	if (t->n > 0 && !add_plain(t))
 		for (int i = 0; i < t->n; i++)
 		{
 			read_plain(t, t->data[i]);
@@ -570,4 +597,10 @@ km_deform_page(KmDeformer *t, const KmPageRows *rows, int first, KmRowBatch *to,
 	if (i == rows->n || deferred >= 0)
 		km_prefetch_rest(ahead);
 	return i;
+}
+
+void
+km_deform_finish(KmDeformer *t)
+{
+	km_stage_flush(&t->stage);
 }

@@ -118,6 +118,9 @@ extern KmDeformer *km_deform_open(TupleDesc desc, const KmRowSpec *spec, const K
  * rows->n, or the batch is full, or to->deferred says that this row is deferred.
  */
 extern int	km_deform_page(KmDeformer *t, const KmPageRows *rows, int first, KmRowBatch *to, KmPrefetch *ahead);
+
+/* Call it before the values of the batch are read: some are written only now. */
+extern void km_deform_finish(KmDeformer *t);
 extern void km_deform_close(KmDeformer *t);
 
 /* What a value of the label column means. */
@@ -129,6 +132,34 @@ extern uint32 km_old_label(KmValueType type, Datum value, bool isnull);
  */
 extern bool km_transpose(GkBatch *b, int column, int columns, KmValueType type,
 						 const char *const *data, int n, int at, KmPrefetch *ahead);
+
+/*
+ * Rows that wait, until there are enough to be turned at once.  A page has few rows of many values,
+ * and to write these alone would touch a cache line for each value: a line of a batch's column
+ * has those of KM_STAGE_ROWS rows.
+ */
+#define KM_STAGE_ROWS	16
+
+typedef struct KmStage
+{
+	KmValueType type;
+	int			columns;		/* of this type, side by side, the batch's first */
+	Size		stride;			/* bytes from one row to the next */
+	char	   *rows;			/* [KM_STAGE_ROWS] NULL: rows are not like this */
+	GkBatch    *batch;			/* of the n rows that wait, which are its last */
+	int			n;
+} KmStage;
+
+extern void km_stage_init(KmStage *s, KmValueType type, int columns);
+
+/*
+ * Add n < KM_STAGE_ROWS rows, whose values are from data[i] on, to those of the batch.  False, with none
+ * added: a value is not finite, or a point is zero and must not be.
+ */
+extern bool km_stage_add(KmStage *s, GkBatch *b, const char *const *data, int n, bool zero);
+
+/* Write those that wait into their batch. */
+extern void km_stage_flush(KmStage *s);
 
 /* Ask for what is left. */
 static inline void

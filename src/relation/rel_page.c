@@ -352,6 +352,7 @@ km_page_next(KmPageReader *p, KmRowBatch *to)
 		else if (p->at < p->rows.n)
 			break;				/* the batch is full */
 	}
+	km_deform_finish(p->deformer);
 	return p->at < p->rows.n || p->block < p->end;
 }
 

@@ -121,6 +121,7 @@ fill_job(const KmThreads *g, Job *job, Thread *self)
 		job->rows[i] = km_deform_page(self->deformer, &self->rows, 0, &job->out, &ahead);
 		km_page_touch_ahead(g->pages, &job->page[i], distance);
 	}
+	km_deform_finish(self->deformer);
 	gk_batch_observe(&job->batch, self->stats);
 }
 

@@ -292,3 +292,76 @@ km_transpose(GkBatch *b, int column, int columns, KmValueType type,
 	}
 	return good;
 }
+
+/* ---- rows that wait ---- */
+
+/* Rows whose values are a power of two apart would share sets of the cache: an odd number of its lines. */
+void
+km_stage_init(KmStage *s, KmValueType type, int columns)
+{
+	Size		bytes = (Size) columns * km_value_size(type);
+
+	*s = (KmStage) {.type = type,.columns = columns};
+	s->stride = (bytes / GK_CACHE_LINE | 1) * GK_CACHE_LINE;
+	if (s->stride < bytes)
+		s->stride += 2 * GK_CACHE_LINE;
+	s->rows = palloc(KM_STAGE_ROWS * s->stride);
+}
+
+static bool
+is_finite(KmValueType type, const void *row, int n)
+{
+	switch (type)
+	{
+		case KM_VALUE_FLOAT4:
+			return finite_floats(row, n);
+		case KM_VALUE_FLOAT8:
+			return finite_doubles(row, n);
+		default:
+			return true;
+	}
+}
+
+static bool
+is_zero(const KmStage *s, const char *row)
+{
+	for (int j = 0; j < s->columns; j++)
+		if (km_value_in(s->type, row + j * km_value_size(s->type)) != 0)
+			return false;
+	return true;
+}
+
+bool
+km_stage_add(KmStage *s, GkBatch *b, const char *const *data, int n, bool zero)
+{
+	if (s->n + n > KM_STAGE_ROWS)
+		km_stage_flush(s);
+	for (int i = 0; i < n; i++)
+	{
+		char	   *row = s->rows + (s->n + i) * s->stride;
+
+		memcpy(row, data[i], (Size) s->columns * km_value_size(s->type));
+		if (!is_finite(s->type, row, s->columns) || (!zero && is_zero(s, row)))
+			return false;
+	}
+	s->batch = b;
+	s->n += n;
+	b->rows += n;
+	return true;
+}
+
+void
+km_stage_flush(KmStage *s)
+{
+	const char *data[KM_STAGE_ROWS];
+	KmPrefetch	nothing = {0};
+
+	if (s->n == 0)
+		return;
+	for (int i = 0; i < s->n; i++)
+		data[i] = s->rows + i * s->stride;
+	s->batch->rows -= s->n;
+	(void) km_transpose(s->batch, 0, s->columns, s->type, data, s->n, 0, &nothing);
+	s->batch->rows += s->n;
+	s->n = 0;
+}

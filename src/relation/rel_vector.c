@@ -3,16 +3,8 @@
  */
 #include "postgres.h"
 
+#include "core/store/gk_columns.h"
 #include "relation/rel_vector.h"
-
-/* Bits that float has more than half: of the fraction, and the difference of the biases. */
-#define HALF_SHIFT		13
-#define HALF_BIAS		(112u << 23)
-
-typedef uint16 u16x8 __attribute__((vector_size(16)));
-typedef uint32 u32x8 __attribute__((vector_size(32)));
-typedef int32 i32x8 __attribute__((vector_size(32)));
-typedef float f32x8 __attribute__((vector_size(32)));
 
 /* A sparse vector's head. */
 typedef struct Sparse
@@ -120,43 +112,6 @@ km_vector_largest(KmLayout layout, int d)
 	}
 }
 
-/* Exact for every half: one without an exponent is a multiple of 2^-24. */
-static inline __attribute__((always_inline)) void
-eight_halves(const void *from, void *to)
-{
-	u16x8		half;
-	u32x8		word;
-	i32x8		magnitude;
-	f32x8		small;
-	u32x8		large;
-	u32x8		is_large;
-
-	memcpy(&half, from, sizeof(half));
-	word = __builtin_convertvector(half, u32x8);
-	magnitude = (i32x8) (word & 0x7fff);
-	small = __builtin_convertvector(magnitude, f32x8) * 0x1p-24f;
-	/* a difference's sign, since compilers compare such vectors one by one */
-	is_large = (u32x8) ((0x03ff - magnitude) >> 31);
-	/* infinity and NaN have the highest exponent */
-	large = ((u32x8) magnitude << HALF_SHIFT) + HALF_BIAS + ((u32x8) ((0x7bff - magnitude) >> 31) & HALF_BIAS);
-	word = (is_large & large) | (~is_large & (u32x8) small) | (word & 0x8000) << 16;
-	memcpy(to, &word, sizeof(word));
-}
-
-static void
-halves_to_floats(const char *from, int d, float *to)
-{
-	uint16		rest[8] = {0};
-	float		last[8];
-	int			j;
-
-	for (j = 0; j + 8 <= d; j += 8)
-		eight_halves(from + j * sizeof(uint16), to + j);
-	memcpy(rest, from + j * sizeof(uint16), (d - j) * sizeof(uint16));
-	eight_halves(rest, last);
-	memcpy(to + j, last, (d - j) * sizeof(float));
-}
-
 static void
 sparse_to_floats(const char *body, int d, float *to)
 {
@@ -178,7 +133,7 @@ km_vector_floats(KmLayout layout, const char *body, int d, float *to)
 			memcpy(to, body + KM_VECTOR_HEAD, d * sizeof(float));
 			break;
 		case KM_LAYOUT_HALFVEC:
-			halves_to_floats(body + KM_VECTOR_HEAD, d, to);
+			gk_columns()->halves(body + KM_VECTOR_HEAD, d, to);
 			break;
 		case KM_LAYOUT_SPARSEVEC:
 			sparse_to_floats(body, d, to);

@@ -115,6 +115,30 @@ END $$;
 SELECT rows, bad, one_bad(rows, bad, 1 + bad * 3 % 8)
 FROM generate_series(17, 24) rows, LATERAL (VALUES (rows - 8), (rows)) v (bad);
 
+-- values of one type on pages with few rows wait until there are enough to be turned: a value that is
+-- not finite, a point that is zero, a weight that is 0 among them or at either end; and without any
+CREATE TABLE few (id int, a real, b real, w real, h float8, i float8, r real[], pad text);
+ALTER TABLE few ALTER r SET STORAGE plain;
+CREATE FUNCTION one_odd(rows int, odd int) RETURNS SETOF text LANGUAGE plpgsql AS $$
+BEGIN
+    TRUNCATE few;
+    INSERT INTO few SELECT i, v * sin(i), v * cos(i), 1, v, i, ARRAY[v * sin(i), v * cos(i), 0, v, v * (i % 7)], repeat('x', 1500)
+    FROM generate_series(1, rows) i, LATERAL (SELECT (i <> odd)::int) o (v);
+    RETURN NEXT roads('few', '{a,b}', dist => 'cosine');
+    RETURN NEXT roads('few', '{r}', dist => 'cosine');
+    TRUNCATE few;
+    INSERT INTO few SELECT i, sin(i), cos(i), (i <> odd)::int, sin(i), v, ARRAY[sin(i), cos(i), i % 5, v, i % 7], repeat('x', 1500)
+    FROM generate_series(1, rows) i, LATERAL (SELECT CASE WHEN i = odd THEN 'NaN'::float8 ELSE i % 9 END) o (v);
+    RETURN NEXT roads('few', '{a,b}', weight => 'w');
+    RETURN NEXT roads('few', '{a,b,w}');
+    RETURN NEXT roads('few', '{r}');
+    RETURN NEXT roads('few', '{h,i}');
+    UPDATE few SET r = NULL, h = NULL WHERE id = odd;
+    RETURN NEXT roads('few', '{r}');
+    RETURN NEXT roads('few', '{h,i}');
+END $$;
+SELECT rows, odd, count(*), array_agg(DISTINCT r) FROM (VALUES (15, 1), (16, 15), (17, 16), (33, 17), (47, 32), (48, 48), (64, 0)) v (rows, odd), one_odd(rows, odd) r GROUP BY rows, odd ORDER BY rows;
+
 -- columns added and dropped
 CREATE TABLE changed (gone int, x float4, y float8);
 INSERT INTO changed SELECT i, i % 10, i % 9 FROM generate_series(1, 500) i;

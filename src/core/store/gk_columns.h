@@ -48,8 +48,8 @@ typedef struct GkColumnKernels
 	/* prepare() of one value each of d columns. */
 	void		(*prepare_row) (const double *x, int d, const double *center, const double *scale,
 								const int32_t *expo, float *out);
-	/* Are all of n values finite? */
-	bool		(*all_finite) (const double *x, int n);
+	/* n IEEE halves, which need not be aligned, as floats. */
+	void		(*halves) (const void *from, int n, float *to);
 } GkColumnKernels;
 
 /*

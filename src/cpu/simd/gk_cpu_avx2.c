@@ -12,7 +12,7 @@
 
 #include "core/gk_numerics.h"
 
-#define GK_TARGET	__attribute__((target("avx2,fma")))
+#define GK_TARGET	__attribute__((target("avx2,fma,f16c")))
 #define GK_LANES	8
 #define GK_VECTORS	2
 

@@ -13,7 +13,7 @@
 
 #include "core/gk_numerics.h"
 
-#define GK_TARGET	__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma")))
+#define GK_TARGET	__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma,f16c")))
 #define GK_LANES	16
 #define GK_VECTORS	4
 

@@ -10,6 +10,10 @@
 
 #include "cpu/simd/gk_cpu_kernels.h"
 
+#ifdef GK_CPU_X86
+#include <cpuid.h>
+#endif
+
 static const GkCpuKernels *const sets[] = {
 #ifdef GK_CPU_X86
 	&gk_cpu_avx512_vnni,
@@ -27,6 +31,20 @@ static const char *const names[] = {"avx512", "avx2", "neon", "scalar"};
 
 static const GkCpuKernels *chosen;
 
+#ifdef GK_CPU_X86
+/* __builtin_cpu_supports() knows it from GCC 11 on. */
+static bool
+has_f16c(void)
+{
+	unsigned	a,
+				b,
+				c,
+				d;
+
+	return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+}
+#endif
+
 static bool
 supported(const GkCpuKernels *set)
 {
@@ -36,9 +54,9 @@ supported(const GkCpuKernels *set)
 	if (set == &gk_cpu_avx512)
 		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
 			__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-			__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+			supported(&gk_cpu_avx2);
 	if (set == &gk_cpu_avx2)
-		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 #endif
 	return set != NULL;
 }
