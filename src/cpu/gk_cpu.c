@@ -87,8 +87,8 @@ describe(GkSession *s, char *device, size_t device_len, char *strategy, size_t s
 	put(strategy, &strategy_len, names[s->used]);
 }
 
-static GkStatus
-seed_begin(GkSession *s, GkError *err)
+GkStatus
+gk_cpu_seed_begin(GkSession *s, GkError *err)
 {
 	GkStatus	st = s->core->mind2_begin(s->store, err);
 
@@ -101,8 +101,8 @@ seed_begin(GkSession *s, GkError *err)
 	return st;
 }
 
-static void
-seed_end(GkSession *s)
+void
+gk_cpu_seed_end(GkSession *s)
 {
 	s->seed.pending = NULL;
 	s->seed.kept = false;
@@ -122,8 +122,8 @@ const GkBackend gk_cpu_backend = {
 	.describe = describe,
 	.step = gk_cpu_step,
 	.finish = gk_cpu_finish,
-	.seed_begin = seed_begin,
-	.seed_end = seed_end,
+	.seed_begin = gk_cpu_seed_begin,
+	.seed_end = gk_cpu_seed_end,
 	.seed_update = gk_cpu_seed_update,
 	.seed_eval = gk_cpu_seed_eval,
 	.seed_race = gk_cpu_seed_race,

@@ -34,6 +34,10 @@ GkStatus	gk_cpu_step_partitioned(GkSession *s, const GkSweep *sweep, const float
 GkStatus	gk_cpu_finish(GkSession *s, const float *centroids, int k,
 						  GkFinish *out, const GkLabelSink *sink, GkError *err);
 
+/* gk_cpu.c */
+GkStatus	gk_cpu_seed_begin(GkSession *s, GkError *err);
+void		gk_cpu_seed_end(GkSession *s);
+
 /* gk_cpu_seed.c */
 GkStatus	gk_cpu_seed_update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err);
 GkStatus	gk_cpu_seed_eval(GkSession *s, const float *centroids, int m, gk_int128 *pot, GkError *err);

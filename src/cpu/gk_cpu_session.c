@@ -132,3 +132,26 @@ gk_cpu_open(const GkProblem *problem, GkSession **out, GkError *err)
 	*out = s;
 	return GK_OK;
 }
+
+GkStatus
+gk_cpu_open_with(const GkProblem *problem, GkKernelsOf *kernels_of, GkSession **out, GkError *err)
+{
+	GkCpuKernels *kernels = NULL;
+	GkSession  *s;
+	GkStatus	st = gk_cpu_open(problem, &s, err);
+
+	*out = NULL;
+	if (st != GK_OK)
+		return st;
+	/* its bounds are of squared distances */
+	s->host.skip = GK_SKIP_OFF;
+	if (!gk_cpu_room(s, &kernels, 1, sizeof(GkCpuKernels)))
+	{
+		gk_cpu_close(s);
+		return gk_cpu_out_of_memory(err);
+	}
+	kernels_of(s->kernels, kernels);
+	s->kernels = kernels;
+	*out = s;
+	return GK_OK;
+}

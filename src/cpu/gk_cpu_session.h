@@ -191,6 +191,11 @@ struct GkSession
 };
 
 GkStatus	gk_cpu_open(const GkProblem *problem, GkSession **out, GkError *err);
+
+/* Open a session for another distance: with kernels that are made of this CPU's, and without skipping points. */
+typedef void GkKernelsOf (const GkCpuKernels *cpu, GkCpuKernels *out);
+
+GkStatus	gk_cpu_open_with(const GkProblem *problem, GkKernelsOf *kernels_of, GkSession **out, GkError *err);
 void		gk_cpu_close(GkSession *s);
 
 /*

@@ -21,23 +21,7 @@ gk_holes_kernels(const GkCpuKernels *of, GkCpuKernels *out)
 static GkStatus
 open_session(const GkProblem *problem, GkSession **out, GkError *err)
 {
-	GkCpuKernels *kernels = NULL;
-	GkSession  *s;
-	GkStatus	st = gk_cpu_open(problem, &s, err);
-
-	*out = NULL;
-	if (st != GK_OK)
-		return st;
-	s->host.skip = GK_SKIP_OFF;
-	if (!gk_cpu_room(s, &kernels, 1, sizeof(GkCpuKernels)))
-	{
-		gk_cpu_close(s);
-		return gk_cpu_out_of_memory(err);
-	}
-	gk_holes_kernels(s->kernels, kernels);
-	s->kernels = kernels;
-	*out = s;
-	return GK_OK;
+	return gk_cpu_open_with(problem, gk_holes_kernels, out, err);
 }
 
 static void
@@ -45,18 +29,6 @@ describe(GkSession *s, char *device, size_t device_len, char *strategy, size_t s
 {
 	gk_cpu_backend.describe(s, device, device_len, strategy, strategy_len);
 	snprintf(strategy, strategy_len, "partial");
-}
-
-static GkStatus
-seed_begin(GkSession *s, GkError *err)
-{
-	return gk_cpu_backend.seed_begin(s, err);
-}
-
-static void
-seed_end(GkSession *s)
-{
-	gk_cpu_backend.seed_end(s);
 }
 
 const GkBackend gk_holes_backend = {
@@ -69,8 +41,8 @@ const GkBackend gk_holes_backend = {
 	.describe = describe,
 	.step = gk_holes_step,
 	.finish = gk_cpu_finish,
-	.seed_begin = seed_begin,
-	.seed_end = seed_end,
+	.seed_begin = gk_cpu_seed_begin,
+	.seed_end = gk_cpu_seed_end,
 	.seed_update = gk_cpu_seed_update,
 	.seed_eval = gk_cpu_seed_eval,
 	.seed_race = gk_cpu_seed_race,

@@ -31,23 +31,9 @@ static GkStatus
 open_session(const GkProblem *problem, GkSession **out, GkError *err)
 {
 	GkStatus	st = refuse(problem, problem->core->points(problem->store), err);
-	GkCpuKernels *kernels = NULL;
-	GkSession  *s;
 
 	*out = NULL;
-	if (st != GK_OK || (st = gk_cpu_open(problem, &s, err)) != GK_OK)
-		return st;
-	/* of squared distances */
-	s->host.skip = GK_SKIP_OFF;
-	if (!gk_cpu_room(s, &kernels, 1, sizeof(GkCpuKernels)))
-	{
-		gk_cpu_close(s);
-		return gk_cpu_out_of_memory(err);
-	}
-	gk_medians_kernels(s->kernels, kernels);
-	s->kernels = kernels;
-	*out = s;
-	return GK_OK;
+	return st == GK_OK ? gk_cpu_open_with(problem, gk_medians_kernels, out, err) : st;
 }
 
 static void
@@ -55,18 +41,6 @@ describe(GkSession *s, char *device, size_t device_len, char *strategy, size_t s
 {
 	gk_cpu_backend.describe(s, device, device_len, strategy, strategy_len);
 	snprintf(strategy, strategy_len, "medians");
-}
-
-static GkStatus
-seed_begin(GkSession *s, GkError *err)
-{
-	return gk_cpu_backend.seed_begin(s, err);
-}
-
-static void
-seed_end(GkSession *s)
-{
-	gk_cpu_backend.seed_end(s);
 }
 
 const GkBackend gk_medians_backend = {
@@ -79,8 +53,8 @@ const GkBackend gk_medians_backend = {
 	.describe = describe,
 	.step = gk_medians_step,
 	.finish = gk_cpu_finish,
-	.seed_begin = seed_begin,
-	.seed_end = seed_end,
+	.seed_begin = gk_cpu_seed_begin,
+	.seed_end = gk_cpu_seed_end,
 	.seed_update = gk_cpu_seed_update,
 	.seed_eval = gk_cpu_seed_eval,
 	.seed_race = gk_cpu_seed_race,
