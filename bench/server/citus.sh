@@ -1,117 +1,99 @@
 #!/usr/bin/env bash
-# kmeans() on a distributed table of a real Citus: a coordinator and two workers on this
-# machine, against a local copy of the rows with strategy "scan".
-# usage: bench/server/citus.sh CITUS [ROWS [SHARDS]]     CITUS: a built source tree of Citus
+# What kmeans() costs on a distributed table of Citus, beside one server that keeps its points and
+# has as many threads, and beside pulling every row through a view.
+# usage: PGHOST=... PGPORT=... PGUSER=... PGDATABASE=... bench/server/citus.sh [ROWS [SHARDS...]]
+# ROWS: default 3000000. SHARDS: default 2 8 32 128. ROUNDS: default 5.
 #
-# Citus 13.2.2 builds against PostgreSQL 15 with ./configure --without-libcurl, and on Debian
-# libzstd-dev, liblz4-dev and libkrb5-dev; with 15.20 its own have_createdb_privilege() in
-# src/include/pg_version_compat.h has to be removed.
+# The connection is a superuser's to the coordinator of a running Citus that has gkmeans on all
+# nodes; tables are made in a schema of their own, which goes away at the end. Each node
+# gets one thread, and the one server as many as there are nodes with shards. All take turns, round
+# after round; the figures are medians.
 set -euo pipefail
-[ $# -ge 1 ] || { sed -n '2,4s/^# //p' "$0" >&2; exit 2; }
-citus=$(cd "$1" && pwd) rows=${2:-8000000} shards=${3:-8}
-tree=$(cd "$(dirname "$0")/../.." && pwd)
-bindir=$(pg_config --bindir) sharedir=$(pg_config --sharedir) pkglibdir=$(pg_config --pkglibdir)
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/gkmeans.XXXXXX")
-chmod 755 "$tmp"
-root=$tmp/root
-as=()
-[ "$(id -u)" -ne 0 ] || as=(setpriv --reuid=postgres --regid="$(id -g postgres)" --init-groups env HOME="$tmp")
+
+rows=${1:-3000000} rounds=${ROUNDS:-5}
+[ $# -eq 0 ] || shift
+counts=("${@:-2}")
+[ $# -gt 0 ] || counts=(2 8 32 128)
+here=$(cd "$(dirname "$0")/../.." && pwd)
+
+sql() { PGOPTIONS='-c client_min_messages=error -c search_path=gkmeans_bench,public' psql -X -q -A -t -v ON_ERROR_STOP=1 "$@"; }
+# a node may not pass on what the coordinator asks it to change
+on_nodes() {
+	sql -c "SELECT result FROM run_command_on_workers(\$run\$DO 'BEGIN SET LOCAL citus.enable_ddl_propagation = off; $1; END'\$run\$) WHERE NOT success" >&2
+}
+median() { sort -n | awk '{ x[NR] = $1 } END { print (x[int((NR + 1) / 2)] + x[int(NR / 2) + 1]) / 2 }'; }
+bytes() { awk '$1 == "lo:" {print $2}' /proc/net/dev; }
+ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", a / b }'; }
+
+database=$(sql -c 'SELECT quote_ident(current_database())')
+nodes=$(sql -c "SELECT count(*) FROM pg_dist_node WHERE shouldhaveshards AND isactive AND noderole = 'primary'")
 cleanup() {
-	cd /
-	for i in 0 1 2; do "${as[@]}" "$root$bindir/pg_ctl" -D "$tmp/data$i" -m immediate -w stop >/dev/null 2>&1 || true; done
-	rm -rf "$tmp"
+	sql -c 'DROP SCHEMA IF EXISTS gkmeans_bench CASCADE' || true
+	on_nodes "ALTER DATABASE $database RESET gkmeans.threads" || true
 }
 trap cleanup EXIT
+sql -c 'DROP SCHEMA IF EXISTS gkmeans_bench CASCADE' -c 'CREATE SCHEMA gkmeans_bench'
+on_nodes "ALTER DATABASE $database SET gkmeans.threads = 1"
+sql -c "CREATE TABLE here AS SELECT i AS id, (i % 5 + random())::real AS a, (i % 3 + random())::real AS b,
+	(i % 7 + random())::real AS c, random()::real AS d, -1 AS label FROM generate_series(1, $rows) i"
+tables=(here)
+for n in "${counts[@]}"; do
+	tables+=("shards_$n")
+	sql -c "CREATE TABLE shards_$n (LIKE here)" -c "SET citus.shard_count = $n" \
+		-c "SELECT create_distributed_table('shards_$n', 'id', colocate_with => 'none')" -c "INSERT INTO shards_$n SELECT * FROM here" >/dev/null
+done
+sql -c "CREATE VIEW pulled AS SELECT * FROM shards_${counts[-1]}"
+tables+=(pulled)
+sql -c 'VACUUM ANALYZE' -c CHECKPOINT
+sql -c "SELECT FROM run_command_on_workers('CHECKPOINT')" >/dev/null
 
-# A private installation, as in test/with-cluster
-make --no-print-directory -s -C "$tree" install DESTDIR="$root" >"$tmp/install.log" 2>&1
-make --no-print-directory -s -C "$citus" install DESTDIR="$root" >>"$tmp/install.log" 2>&1
-mkdir -p "$root$bindir"
-cp -L "$bindir"/* "$root$bindir/"
-link_all() {
-	mkdir -p "$root$1"
-	for from in "$1"/*; do
-		[ -e "$root$from" ] || ln -s "$from" "$root$from"
-	done
+# total ms of a job and ms of one of its iterations
+job() {
+	sql -c "SET gkmeans.threads = $nodes" \
+		-c "SELECT round(i.total_ms::numeric, 1) || ' ' || round((i.iterate_ms / i.iterations)::numeric, 2) FROM kmeans_info(kmeans_fit('$1', '{a,b,c,d}', 4, $2)) i"
 }
-link_all "$sharedir/extension"
-link_all "$sharedir"
-link_all "$pkglibdir"
-PATH=$root$bindir:$PATH
+given="centroids => '{{0,0,0,0},{2,2,2,0},{4,1,5,1},{1,1,6,0}}', tol => 0, max_iter => 20"
+seeded='tol => 0, max_iter => 20'
 
-port() { echo $((54320 + $1)); }
-for i in 0 1 2; do
-	mkdir "$tmp/data$i"
-	[ "$(id -u)" -ne 0 ] || chown postgres "$tmp/data$i"
-	"${as[@]}" "$root$bindir/initdb" -D "$tmp/data$i" -U postgres -A trust -E UTF8 --no-locale --no-sync >/dev/null
-	"${as[@]}" tee -a "$tmp/data$i/postgresql.conf" >/dev/null <<-CONF
-		shared_preload_libraries = 'citus'
-		listen_addresses = '127.0.0.1'
-		port = $(port $i)
-		unix_socket_directories = '$tmp/data$i'
-		fsync = off
-		max_wal_size = 4GB
-		shared_buffers = 1GB
-		citus.enable_statistics_collection = off
-	CONF
-	# several shards of a worker are read at once, by a process each
-	[ "$i" -eq 0 ] || "${as[@]}" tee -a "$tmp/data$i/postgresql.conf" >/dev/null <<<'gkmeans.threads = 1'
-	"${as[@]}" "$root$bindir/pg_ctl" -D "$tmp/data$i" -l "$tmp/data$i/log" -w start >/dev/null
-	psql -qX -h 127.0.0.1 -p "$(port $i)" -U postgres -c 'CREATE EXTENSION citus' -c 'CREATE EXTENSION gkmeans'
-done
-sql() { psql -qXAt -h 127.0.0.1 -p "$(port 0)" -U postgres -v ON_ERROR_STOP=1 -c 'SET client_min_messages = warning' "$@"; }
-bytes() { awk '$1 == "lo:" {print $2}' /proc/net/dev; }
-
-sql -c "SELECT citus_set_coordinator_host('127.0.0.1', $(port 0))" -c "SELECT citus_add_node('127.0.0.1', $(port 1))" \
-	-c "SELECT citus_add_node('127.0.0.1', $(port 2))" \
-	-c "SELECT citus_set_node_property('127.0.0.1', $(port 0), 'shouldhaveshards', false)" >/dev/null
-sql -c "SET citus.shard_count = $shards" -c "CREATE TABLE dist (id int, a real, b real, c real, d real)" \
-	-c "SELECT create_distributed_table('dist', 'id')" \
-	-c "INSERT INTO dist SELECT i, i % 5 + random(), i % 3 + random(), i % 7 + random(), random() FROM generate_series(1, $rows) i" >/dev/null
-# the local copy: shard by shard, each in its physical order
-sql -c "CREATE TABLE here (LIKE dist)" -c "COMMENT ON TABLE here IS 'copy'"
-for id in $(sql -c "SELECT shardid FROM pg_dist_shard WHERE logicalrelid = 'dist'::regclass ORDER BY shardid"); do
-	from=$(sql -c "SELECT nodeport FROM pg_dist_shard_placement WHERE shardid = $id")
-	psql -qXAt -h 127.0.0.1 -p "$from" -U postgres -c "COPY (SELECT * FROM dist_$id) TO STDOUT (FORMAT binary)" >"$tmp/shard"
-	sql -c '\copy here FROM '"$tmp/shard"' (FORMAT binary)' >/dev/null
-done
-for i in 0 1 2; do psql -qX -h 127.0.0.1 -p "$(port $i)" -U postgres -c 'VACUUM ANALYZE' -c CHECKPOINT >/dev/null; done
-
-echo "command: bench/server/citus.sh CITUS $rows $shards"
-echo "commit:  $("$tree/bench/report/commit"), $(date -u +%F)"
+echo "command: bench/server/citus.sh $rows ${counts[*]}"
+echo "commit:  $("$here/bench/report/commit"), $(date -u +%F)"
 echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg), PostgreSQL $(sql -c 'SHOW server_version')"
-echo "citus $(sql -c "SELECT extversion FROM pg_extension WHERE extname = 'citus'"), $rows rows of 4 real, $shards shards on 2 workers, $(nproc) CPUs"
-sql -f - <<-'SQL'
-	CREATE FUNCTION text_of(m kmeans_model) RETURNS text LANGUAGE sql AS $$
-		SELECT (m::text::jsonb - '{load_ms,seed_ms,iterate_ms,total_ms,device,strategy}'::text[])::text $$;
-	SELECT 'rows equal: ' || (SELECT count(*) FROM dist) || ' ' || (SELECT count(*) FROM here);
-SQL
-# a step of the relation, and rows that come here by a query, in the order of the shards
-sql -c "CREATE TABLE m AS SELECT kmeans_fit('here', '{a,b,c,d}', 4, max_iter => 1) AS m"
+echo "citus $(sql -c "SELECT extversion FROM pg_extension WHERE extname = 'citus'"), $rows rows of 4 real, $nodes nodes with 1 thread each, the local table with $nodes threads; medians of $rounds"
+for options in "$given" "$seeded"; do
+	declare -A total=() iteration=()
+	for ((round = 0; round < rounds; round++)); do
+		for table in "${tables[@]}"; do
+			read -r t i < <(job "$table" "$options")
+			total[$table]+="$t"$'\n'
+			iteration[$table]+="$i"$'\n'
+		done
+	done
+	for table in "${tables[@]}"; do
+		total[$table]=$(printf %s "${total[$table]}" | median)
+		iteration[$table]=$(printf %s "${iteration[$table]}" | median)
+	done
+	echo "options: $options"
+	for table in "${tables[@]}"; do
+		printf '  %-11s whole %8.1f ms, %5.2f times the local one; an iteration %7.2f ms, %+7.2f\n' "$table" "${total[$table]}" \
+			"$(ratio "${total[$table]}" "${total[here]}")" "${iteration[$table]}" \
+			"$(awk -v a="${iteration[$table]}" -v b="${iteration[here]}" 'BEGIN { print a - b }')"
+	done
+done
+
 before=$(bytes)
-sql -c "CREATE TABLE s AS SELECT kmeans_step('dist', '{a,b,c,d}', m) AS s FROM m"
-after=$(bytes)
-sql -c "SELECT 'kmeans_step(relation) of the distributed table gives the state of the local one: ' ||
-	(s::text = kmeans_step('here', '{a,b,c,d}', m)::text) || ', bytes over the loopback device: $((after - before))' FROM s, m"
-sql -c "SELECT 'kmeans_evaluate() measures the same: ' || (kmeans_evaluate(m, 'dist')::text = kmeans_evaluate(m, 'here')::text) FROM m"
-# the aggregate is pushed down, too
-sql -c "SELECT 'kmeans_step() over the distributed table gives the model of the local one: ' ||
-	((SELECT kmeans_step((SELECT m FROM m), ARRAY[a,b,c,d]::float8[])::text FROM dist) = (SELECT kmeans_step((SELECT m FROM m), ARRAY[a,b,c,d]::float8[])::text FROM here))" || true
-sql -c "EXPLAIN (COSTS off) SELECT feature_sum(ARRAY[a,b,c,d]::float8[]) FROM dist" | sed 's/^/  /' | head -12
-given="centroids => '{{0,0,0,0},{2,2,2,0},{4,1,5,1},{1,1,6,0}}', tol => 0, max_iter => 10"
-for options in "seed => 1, max_iter => 5" "$given" "init => 'k-means||', max_iter => 3"; do
-	before=$(bytes)
-	sql -c "CREATE TABLE m_dist AS SELECT kmeans_fit('dist', '{a,b,c,d}', 4, $options) AS m"
-	after=$(bytes)
-	sql -c "SET gkmeans.strategy = scan" -c "CREATE TABLE m_here AS SELECT kmeans_fit('here', '{a,b,c,d}', 4, $options) AS m"
-	sql -c "SET gkmeans.strategy = auto" -c "CREATE TABLE m_kept AS SELECT kmeans_fit('here', '{a,b,c,d}', 4, $options) AS m"
-	sql -c "SELECT 'options: $(echo "$options" | sed "s/'/''/g")'"
-	sql -c "SELECT format('  same bits: %s (scan), %s (kept); strategy %s', text_of(d.m) = text_of(h.m), text_of(d.m) = text_of(k.m), i.strategy)
-		FROM m_dist d, m_here h, m_kept k, kmeans_info(d.m) i"
-	sql -c "SELECT format('  per iteration (the final passes included): distributed %s ms, local scan %s ms, ratio %s',
-		round((i.iterate_ms / i.iterations)::numeric, 1), round((j.iterate_ms / j.iterations)::numeric, 1),
-		round((i.iterate_ms / i.iterations / (j.iterate_ms / j.iterations))::numeric, 2))
-		FROM m_dist d, m_here h, kmeans_info(d.m) i, kmeans_info(h.m) j"
-	echo "  bytes over the loopback device: $((after - before)), the rows have $((rows * 16))"
-	sql -c "DROP TABLE m_dist, m_here, m_kept"
+read -r _ _ < <(job "${tables[1]}" "$given")
+echo "  bytes over this machine's loopback device for one job on ${tables[1]}, 20 iterations: $(($(bytes) - before)); its rows have $((rows * 16))"
+before=$(bytes)
+read -r _ _ < <(job "${tables[-2]}" "$given")
+echo "  the same on ${tables[-2]}: $(($(bytes) - before))"
+
+# many clusters of few rows: what a round of seeding costs
+sql -c 'CREATE TABLE few (id int, a real, b real)' -c 'SET citus.shard_count = 32' \
+	-c "SELECT create_distributed_table('few', 'id', colocate_with => 'none')" -c 'INSERT INTO few SELECT id, a, b FROM here LIMIT 2000' >/dev/null
+for k in 200 1000; do
+	times=''
+	for ((round = 0; round < rounds; round++)); do
+		times+="$(sql -c "SELECT round(total_ms) FROM kmeans_info(kmeans_fit('few', '{a,b}', $k))")"$'\n'
+	done
+	echo "  2000 rows in 32 shards, k = $k: $(printf %s "$times" | median) ms"
 done
