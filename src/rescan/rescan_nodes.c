@@ -26,6 +26,7 @@
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 #include "rescan/rescan.h"
 
@@ -136,27 +137,32 @@ close_all(void *arg)
 
 /* ---- connections ---- */
 
-static void
-wait_for(const Server *node, int events)
+/* Wait at most so many milliseconds, -1: for ever.  False: nothing happened. */
+static bool
+wait_for(const Server *node, int events, long timeout)
 {
-	int			rc = WaitLatchOrSocket(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | events,
-									   PQsocket(node->connection), -1L, PG_WAIT_EXTENSION);
+	int			rc = WaitLatchOrSocket(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | events | (timeout >= 0 ? WL_TIMEOUT : 0),
+									   PQsocket(node->connection), timeout, PG_WAIT_EXTENSION);
 
 	if (rc & WL_LATCH_SET)
 	{
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 	}
+	return (rc & WL_TIMEOUT) == 0;
 }
 
 static void
 begin_connection(Server *node)
 {
 	const char *conninfo = GetConfigOption("citus.node_conninfo", true, false);
-	const char *keywords[] = {"dbname", "host", "port", "user", "dbname", "client_encoding", "application_name", NULL};
+	const char *keywords[] = {"keepalives_idle", "keepalives_interval", "keepalives_count",
+	"dbname", "host", "port", "user", "dbname", "client_encoding", "application_name", NULL};
 	char	   *port = psprintf("%d", node->port);
 	const char *values[] = {
-		/* the first one alone may be many settings, which the others override */
+		/* a machine that is gone says nothing: it is noticed in two minutes */
+		"60", "20", "3",
+		/* it may be many settings, which override those before and yield to those after */
 		conninfo != NULL && conninfo[0] != '\0' ? conninfo : "sslmode=prefer",
 		node->host, port, GetUserNameFromId(GetUserId(), false), get_database_name(MyDatabaseId),
 		GetDatabaseEncodingName(), "gkmeans", NULL
@@ -175,14 +181,32 @@ begin_connection(Server *node)
 	PQsetNoticeReceiver(node->connection, pass_on_notice, NULL);
 }
 
+/* Milliseconds that Citus waits for a connection. */
+static int
+connection_timeout(void)
+{
+	const char *value = GetConfigOption("citus.node_connection_timeout", true, false);
+	int			timeout = 0;
+
+	return value != NULL && parse_int(value, &timeout, GUC_UNIT_MS, NULL) && timeout > 0 ? timeout : 30000;
+}
+
 static void
 end_connection(Server *node)
 {
 	PostgresPollingStatusType status = PGRES_POLLING_WRITING;
+	int			timeout = connection_timeout();
+	TimestampTz end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout);
 
 	while (PQstatus(node->connection) != CONNECTION_BAD && status != PGRES_POLLING_OK && status != PGRES_POLLING_FAILED)
 	{
-		wait_for(node, status == PGRES_POLLING_READING ? WL_SOCKET_READABLE : WL_SOCKET_WRITEABLE);
+		if (!wait_for(node, status == PGRES_POLLING_READING ? WL_SOCKET_READABLE : WL_SOCKET_WRITEABLE,
+					  TimestampDifferenceMilliseconds(GetCurrentTimestamp(), end)))
+			ereport(ERROR,
+					(errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
+					 errmsg("server %s:%d did not let us connect within %d ms", node->host, node->port, timeout),
+					 errdetail("It has %d of the shards.", node->n),
+					 errhint("citus.node_connection_timeout is how long to wait.")));
 		status = PQconnectPoll(node->connection);
 	}
 	if (PQstatus(node->connection) != CONNECTION_OK)
@@ -191,7 +215,7 @@ end_connection(Server *node)
 
 /* ---- queries ---- */
 
-/* Wait for the last result of a query; ERROR unless it has this status. */
+/* Wait for the last result of a query, or of several; ERROR unless it has this status. */
 static PGresult *
 result_of(Server *node, ExecStatusType expected)
 {
@@ -203,7 +227,7 @@ result_of(Server *node, ExecStatusType expected)
 
 		while (PQisBusy(node->connection))
 		{
-			wait_for(node, WL_SOCKET_READABLE);
+			(void) wait_for(node, WL_SOCKET_READABLE, -1);
 			if (!PQconsumeInput(node->connection))
 			{
 				node->busy = false;
@@ -214,7 +238,7 @@ result_of(Server *node, ExecStatusType expected)
 			break;
 		PQclear(last);
 		last = next;
-		if (PQresultStatus(last) != expected)
+		if (PQresultStatus(last) != PGRES_COMMAND_OK && PQresultStatus(last) != PGRES_TUPLES_OK)
 		{
 			/* an error ends the query */
 			node->busy = false;
@@ -222,15 +246,20 @@ result_of(Server *node, ExecStatusType expected)
 		}
 	}
 	node->busy = false;
-	if (last == NULL)
-		fail(node, NULL);
+	if (last == NULL || PQresultStatus(last) != expected)
+		fail(node, last);
 	return last;
 }
+
+/* Have it notice within a second that this process is gone, where its system and version can. */
+#define LOOK_FOR_US \
+	"SELECT set_config('client_connection_check_interval', '1s', true) " \
+	"WHERE current_setting('client_connection_check_interval', true) = '0' AND version() ~ 'linux'"
 
 static void
 begin_transaction(Server *node)
 {
-	char	   *sql = psprintf("BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL search_path = pg_catalog, pg_temp; "
+	char	   *sql = psprintf("BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL search_path = pg_catalog, pg_temp; " LOOK_FOR_US "; "
 							   "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL lock_timeout = %d", LockTimeout);
 
 	if (!PQsendQuery(node->connection, sql))

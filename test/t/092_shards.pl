@@ -8,6 +8,8 @@
 use strict;
 use warnings;
 
+use IO::Socket::INET;
+
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -177,6 +179,17 @@ $workers[2]->safe_psql('postgres', q{ALTER TABLE dist_102010 RENAME TO whole; CR
 $head->psql('postgres', "SET statement_timeout = 300; SELECT kmeans_fit('dist', $columns, 6)", stdout => \my $unused, stderr => \my $cancelled);
 like($cancelled, qr/ERROR:  canceling statement due to statement timeout/, 'a job on shards is cancelled');
 ok($workers[2]->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'gkmeans'"), 'so are the servers');
+# so they do when the coordinator's session is gone and sends nothing any more
+$head->append_conf('postgresql.conf', 'restart_after_crash = on');
+$head->reload;
+my $job = IPC::Run::start([ 'psql', '-X', $head->connstr('postgres'), '-c', "SELECT kmeans_fit('dist', $columns, 6)" ], '>&', \my $lost);
+$workers[2]->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'gkmeans' AND query LIKE '%kmeans_pass%'");
+kill 'KILL', $head->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE query LIKE '%kmeans_fit%' AND pid <> pg_backend_pid()");
+my $killed = time;
+$job->finish;
+ok($workers[2]->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'gkmeans'"), 'servers notice that the coordinator is gone');
+cmp_ok(time - $killed, '<', 30, 'long before the end of their pass');
+$head->poll_query_until('postgres', 'SELECT true');
 $workers[2]->safe_psql('postgres', 'DROP VIEW dist_102010; ALTER TABLE whole RENAME TO dist_102010');
 like($head->safe_psql('postgres', "SET client_min_messages = error;
 	SELECT strategy FROM kmeans_info(kmeans_fit('dist', $columns, 6))"), qr/^5 shards, /, 'kmeans_info() tells the shards');
@@ -277,6 +290,11 @@ fails(q{SELECT * FROM kmeans('dist', '{a}', 2)}, qr/kmeans_pass.*does not exist/
 $workers[3]->safe_psql('postgres', 'CREATE EXTENSION gkmeans');
 $head->safe_psql('postgres', 'DELETE FROM pg_dist_shard_placement WHERE shardid = 102011');
 fails(q{SELECT * FROM kmeans('dist', '{a}', 2)}, qr/ERROR:  shard 102011 of "dist" is on no server/, 'a shard without a server');
+my $mute = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 1);
+$head->safe_psql('postgres', "INSERT INTO pg_dist_shard_placement VALUES (102011, '127.0.0.1', @{[ $mute->sockport ]})");
+fails(q{SET citus.node_connection_timeout = 300; SELECT * FROM kmeans('dist', '{a}', 2)},
+	qr/ERROR:  server 127.0.0.1:\d+ did not let us connect within 300 ms\nDETAIL:  It has 1 of the shards.\nHINT:  citus.node_connection_timeout/, 'a server that does not answer');
+$head->safe_psql('postgres', 'DELETE FROM pg_dist_shard_placement WHERE shardid = 102011');
 $head->safe_psql('postgres', 'INSERT INTO pg_dist_shard_placement SELECT 102011, nodename, nodeport FROM pg_dist_shard_placement WHERE shardid = 102008');
 $workers[0]->safe_psql('postgres', q{
 	CREATE SEQUENCE n;
