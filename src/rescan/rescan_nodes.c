@@ -64,6 +64,13 @@ where(void *arg)
 	errcontext("server %s:%d, which has %d of the shards", node->host, node->port, node->n);
 }
 
+/* libpq explains at length what is known here. */
+static const char *
+first_line(const char *message)
+{
+	return message[0] != '\0' ? pnstrdup(message, strcspn(message, "\n")) : NULL;
+}
+
 /* Raise what the node says; result may be NULL, and is cleared. */
 static void
 fail(const Server *node, PGresult * result)
@@ -74,10 +81,15 @@ fail(const Server *node, PGresult * result)
 	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
 	const char *hint = PQresultErrorField(result, PG_DIAG_MESSAGE_HINT);
 	int			code = ERRCODE_CONNECTION_FAILURE;
-	char	   *message = primary != NULL ? pstrdup(primary) : pchomp(PQerrorMessage(node->connection));
+	char	   *message = primary != NULL ? pstrdup(primary) : psprintf("no connection to the server %s:%d", node->host, node->port);
 
 	detail = detail != NULL ? pstrdup(detail) : NULL;
 	hint = hint != NULL ? pstrdup(hint) : NULL;
+	if (primary == NULL)
+	{
+		detail = first_line(PQerrorMessage(node->connection));
+		hint = "Nothing was changed: call it again when the server is there.";
+	}
 	if (sqlstate != NULL)
 		code = MAKE_SQLSTATE(sqlstate[0], sqlstate[1], sqlstate[2], sqlstate[3], sqlstate[4]);
 	PQclear(result);
@@ -86,7 +98,7 @@ fail(const Server *node, PGresult * result)
 	error_context_stack = &context;
 	ereport(ERROR,
 			(errcode(code),
-			 errmsg_internal("%s", message[0] != '\0' ? message : "the server of some shards gave no answer"),
+			 errmsg_internal("%s", message),
 			 detail != NULL ? errdetail_internal("%s", detail) : 0,
 			 hint != NULL ? errhint("%s", hint) : 0));
 }

@@ -179,7 +179,18 @@ $workers[2]->safe_psql('postgres', q{ALTER TABLE dist_102010 RENAME TO whole; CR
 $head->psql('postgres', "SET statement_timeout = 300; SELECT kmeans_fit('dist', $columns, 6)", stdout => \my $unused, stderr => \my $cancelled);
 like($cancelled, qr/ERROR:  canceling statement due to statement timeout/, 'a job on shards is cancelled');
 ok($workers[2]->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'gkmeans'"), 'so are the servers');
-# so they do when the coordinator's session is gone and sends nothing any more
+# a lost server is an error that says so
+my $lost_server = qr/ERROR:  no connection to the server \S+:\d+\nDETAIL:  .*\nHINT:  Nothing was changed: .*\nCONTEXT:  server \S+:\d+, which has 1 of the shards/;
+my $losing = IPC::Run::start([ 'psql', '-X', $head->connstr('postgres'), '-c', "SELECT kmeans_fit('dist', $columns, 6)" ], '>', \my $nothing, '2>', \my $losing_err);
+$workers[2]->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'gkmeans' AND query LIKE '%kmeans_pass%'");
+$workers[2]->stop('immediate');
+$losing->finish;
+like($losing_err, $lost_server, 'a server that is lost in a pass');
+$head->psql('postgres', "SELECT kmeans_fit('dist', $columns, 6)", stdout => \$nothing, stderr => \$losing_err);
+like($losing_err, $lost_server, 'a server that is not there');
+$workers[2]->start;
+
+# a server's transaction ends when the coordinator's session is gone and sends nothing any more
 $head->append_conf('postgresql.conf', 'restart_after_crash = on');
 $head->reload;
 my $job = IPC::Run::start([ 'psql', '-X', $head->connstr('postgres'), '-c', "SELECT kmeans_fit('dist', $columns, 6)" ], '>&', \my $lost);
