@@ -166,6 +166,13 @@ COMMENT ON FUNCTION gkmeans_has_new_label(oid, tid) IS
 COMMENT ON FUNCTION gkmeans_new_label(oid, tid) IS
     'internal, for kmeans() with label_column: the new label of this row';
 
+-- what kmeans() and kmeans_label_table() have Citus ask for each row of its tables
+CREATE FUNCTION gkmeans_label(model kmeans_model, VARIADIC point "any") RETURNS integer
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+COMMENT ON FUNCTION gkmeans_label(kmeans_model, "any") IS
+    'internal, for labels of tables of Citus: as kmeans_predict(), but NULL for a point that is not finite';
+
 CREATE FUNCTION kmeans_fit(
     relation regclass,
     columns text[],

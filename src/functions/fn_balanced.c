@@ -75,24 +75,12 @@ Datum
 kmeans_balanced(PG_FUNCTION_ARGS)
 {
 	char	   *label_column = km_parse_text(fcinfo, ARG_REST);
-	KmRelabel  *relabel = NULL;
-	KmLabelWant want;
 	KmResult	result;
 	KmFit		fit;
 
 	km_result_begin(fcinfo, &result);
 	open_fit(fcinfo, ARG_REST + 1, label_column, &fit);
-	if (label_column != NULL)
-	{
-		km_relabel_check(fit.source, fit.options.engine.k);
-		relabel = km_relabel_begin(fit.source);
-		want = km_relabel_want(relabel);
-	}
-	if (km_fit_run(&fit, relabel != NULL ? &want : NULL))
-		km_result_clusters(&result, &fit.model);
-	km_fit_end(&fit);
-	if (relabel != NULL)
-		km_relabel_write(relabel, fcinfo->flinfo->fn_oid);
+	km_relabel_fit(fcinfo, &fit, fit.options.engine.k, &result);
 	return (Datum) 0;
 }
 

@@ -476,25 +476,13 @@ Datum
 kmeans(PG_FUNCTION_ARGS)
 {
 	char	   *label_column = km_parse_text(fcinfo, 3);
-	KmRelabel  *relabel = NULL;
-	KmLabelWant want;
 	KmResult	result;
 	KmFit		fit;
 
 	km_result_begin(fcinfo, &result);
 	km_fit_open(fcinfo, 4, label_column, false, &fit);
 	km_parse_samples(fcinfo, 4 + GKMEANS_NOPTIONS, &fit.options);
-	if (label_column != NULL)
-	{
-		km_relabel_check(fit.source, fit.options.engine.k);
-		relabel = km_relabel_begin(fit.source);
-		want = km_relabel_want(relabel);
-	}
-	if (km_fit_run(&fit, relabel != NULL ? &want : NULL))
-		km_result_clusters(&result, &fit.model);
-	km_fit_end(&fit);
-	if (relabel != NULL)
-		km_relabel_write(relabel, fcinfo->flinfo->fn_oid);
+	km_relabel_fit(fcinfo, &fit, fit.options.engine.k, &result);
 	return (Datum) 0;
 }
 

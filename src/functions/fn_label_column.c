@@ -39,7 +39,7 @@ PG_FUNCTION_INFO_V1(gkmeans_new_label);
 /* The label of a row that was left out: NULL in the table. */
 #define LABEL_LEFT_OUT	(-1)
 
-struct KmRelabel
+typedef struct KmRelabel
 {
 	const KmSource *source;
 	/* Two lists, since all rows that were left out are known before any label. */
@@ -51,7 +51,7 @@ struct KmRelabel
 	KmRowId		row;
 	bool		found;			/* it gets a label */
 	int32		label;			/* of the row found last */
-};
+} KmRelabel;
 
 /* The one that an UPDATE is running for; a trigger of it may write labels, too. */
 static KmRelabel *writing = NULL;
@@ -140,8 +140,8 @@ check_rules(const KmSource *source)
 	return also;
 }
 
-void
-km_relabel_check(const KmSource *source, int k)
+static void
+check(const KmSource *source, int k)
 {
 	PreventCommandIfReadOnly("kmeans() with label_column");
 	(void) check_rules(source);
@@ -153,8 +153,8 @@ km_relabel_check(const KmSource *source, int k)
 
 /* ---- changes ---- */
 
-KmRelabel *
-km_relabel_begin(const KmSource *source)
+static KmRelabel *
+begin_relabel(const KmSource *source)
 {
 	KmRelabel  *relabel = palloc0(sizeof(KmRelabel));
 
@@ -181,14 +181,6 @@ note_labels(void *arg, const KmTables *tables, const GkPrep *prep, int rows,
 
 	km_changes_add_labels(relabel->labelled, tables, rows, label,
 						  relabel->source->at_label >= 0 ? aux[KM_AUX_LABEL] : NULL, aux);
-}
-
-KmLabelWant
-km_relabel_want(KmRelabel *relabel)
-{
-	KmLabelWant want = {note_left_out, note_labels, relabel};
-
-	return want;
 }
 
 /* ---- writing ---- */
@@ -361,8 +353,8 @@ update_rows(KmRelabel *relabel, Oid function)
 	AtEOXact_GUC(true, guc_level);
 }
 
-void
-km_relabel_write(KmRelabel *relabel, Oid function)
+static void
+write_labels(KmRelabel *relabel, Oid function)
 {
 	bool		changes = km_changes_count(relabel->left_out) + km_changes_count(relabel->labelled) > 0;
 
@@ -378,4 +370,57 @@ km_relabel_write(KmRelabel *relabel, Oid function)
 	}
 	km_changes_end(relabel->left_out);
 	km_changes_end(relabel->labelled);
+}
+
+/* ---- the whole ---- */
+
+static void
+relabel_by_place(FunctionCallInfo fcinfo, KmFit *fit, KmResult *result)
+{
+	KmRelabel  *relabel = begin_relabel(fit->source);
+	KmLabelWant want = {note_left_out, note_labels, relabel};
+
+	if (km_fit_run(fit, &want))
+		km_result_clusters(result, &fit->model);
+	km_fit_end(fit);
+	write_labels(relabel, fcinfo->flinfo->fn_oid);
+}
+
+static void
+relabel_by_model(FunctionCallInfo fcinfo, KmFit *fit, KmResult *result)
+{
+	KmeansModel *model = NULL;
+
+	if (fit->balanced)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("kmeans_balanced() cannot label \"%s\", a table of Citus", fit->source->relname),
+				 errdetail("Which cluster a row is in depends on all rows there."),
+				 errhint("Make a local table of the rows.")));
+	fit->as_model = true;
+	if (km_fit_run(fit, NULL))
+	{
+		km_result_clusters(result, &fit->model);
+		model = km_fit_model(fit);
+	}
+	/* the servers' transactions end here: what follows may lock what they read */
+	km_fit_end(fit);
+	km_label_citus_column(fit->source, model, get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid)));
+}
+
+void
+km_relabel_fit(FunctionCallInfo fcinfo, KmFit *fit, int k, KmResult *result)
+{
+	if (fit->source->label_column != NULL)
+		check(fit->source, k);
+	if (fit->source->label_column != NULL && fit->source->identify)
+		relabel_by_place(fcinfo, fit, result);
+	else if (fit->source->label_column != NULL)
+		relabel_by_model(fcinfo, fit, result);
+	else
+	{
+		if (km_fit_run(fit, NULL))
+			km_result_clusters(result, &fit->model);
+		km_fit_end(fit);
+	}
 }

@@ -73,15 +73,25 @@ name_table(LabelTable *t, text * name)
 	t->qualified = quote_qualified_identifier(get_namespace_name(t->namespace), t->name);
 }
 
+/* The id columns as SQL, with a comma after each. */
+static const char *
+id_list(const LabelTable *t)
+{
+	StringInfoData list;
+
+	initStringInfo(&list);
+	for (int i = 0; i < t->nids; i++)
+		appendStringInfo(&list, "%s, ", quote_identifier(t->ids[i]));
+	return list.data;
+}
+
 static void
 create_table(const LabelTable *t)
 {
 	StringInfoData sql;
 
 	initStringInfo(&sql);
-	appendStringInfo(&sql, "CREATE TABLE %s AS SELECT ", t->qualified);
-	for (int i = 0; i < t->nids; i++)
-		appendStringInfo(&sql, "%s, ", quote_identifier(t->ids[i]));
+	appendStringInfo(&sql, "CREATE TABLE %s AS SELECT %s", t->qualified, id_list(t));
 	appendStringInfo(&sql, "NULL::pg_catalog.int4 AS " LABEL_NAME " FROM %s WITH NO DATA", t->source->qualified);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
@@ -268,14 +278,8 @@ static void
 fill_table(LabelTable *t)
 {
 	KmSource	ids = *t->source;
-	StringInfoData sql;
 
-	initStringInfo(&sql);
-	appendStringInfoString(&sql, "SELECT ");
-	for (int i = 0; i < t->nids; i++)
-		appendStringInfo(&sql, "%s, ", quote_identifier(t->ids[i]));
-	appendStringInfo(&sql, "ctid, tableoid FROM %s", t->source->qualified);
-	ids.query = sql.data;
+	ids.query = psprintf("SELECT %sctid, tableoid FROM %s", id_list(t), t->source->qualified);
 	t->pub.receiveSlot = take_row;
 	t->pub.rStartup = begin_rows;
 	t->pub.rShutdown = end_rows;
@@ -294,6 +298,36 @@ note_labels(void *arg, const KmTables *tables, const GkPrep *prep, int rows,
 	km_changes_add_labels(t->labels, tables, rows, label, NULL, aux);
 }
 
+static void
+fill_by_place(LabelTable *t, KmFit *fit, KmResult *result)
+{
+	/* rows that are left out are not noted: a row without a label gets NULL */
+	KmLabelWant want = {NULL, note_labels, t};
+
+	t->labels = km_changes_begin();
+	if (km_fit_run(fit, &want))
+		km_result_clusters(result, &fit->model);
+	km_fit_end(fit);
+	fill_table(t);
+	km_changes_end(t->labels);
+}
+
+static void
+fill_by_model(LabelTable *t, FunctionCallInfo fcinfo, KmFit *fit, KmResult *result)
+{
+	KmeansModel *model = NULL;
+
+	fit->as_model = true;
+	if (km_fit_run(fit, NULL))
+	{
+		km_result_clusters(result, &fit->model);
+		model = km_fit_model(fit);
+	}
+	km_fit_end(fit);
+	km_label_citus_table(t->source, t->qualified, id_list(t), model,
+						 get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid)));
+}
+
 /*
  * kmeans_label_table(relation regclass, columns text[], k int, label_table text,
  *					  id_columns text[], <options>)
@@ -304,29 +338,28 @@ kmeans_label_table(PG_FUNCTION_ARGS)
 {
 	LabelTable *t = palloc0(sizeof(LabelTable));
 
-	/* rows that are left out are not noted: a row without a label gets NULL */
-	KmLabelWant want = {NULL, note_labels, t};
 	KmResult	result;
 	KmFit		fit;
+	bool		citus;
 
 	km_require_arg(fcinfo, 3, "label_table");
 	km_require_arg(fcinfo, 4, "id_columns");
 	PreventCommandIfReadOnly("kmeans_label_table()");
 	km_result_begin(fcinfo, &result);
-	km_fit_open(fcinfo, 5, NULL, true, &fit);
+	km_require_arg(fcinfo, 0, "relation");
+	citus = km_citus_known(PG_GETARG_OID(0));
+	km_fit_open(fcinfo, 5, NULL, !citus, &fit);
 	km_parse_samples(fcinfo, 5 + GKMEANS_NOPTIONS, &fit.options);
 	t->source = fit.source;
 	t->ids = km_column_names(PG_GETARG_ARRAYTYPE_P(4), "id_columns", &t->nids);
 	km_source_require(t->source, t->ids, t->nids);
 	name_table(t, PG_GETARG_TEXT_PP(3));
-	t->labels = km_changes_begin();
 
 	/* before the work: a name that is taken, or a right that is missing */
 	create_table(t);
-	if (km_fit_run(&fit, &want))
-		km_result_clusters(&result, &fit.model);
-	km_fit_end(&fit);
-	fill_table(t);
-	km_changes_end(t->labels);
+	if (citus)
+		fill_by_model(t, fcinfo, &fit, &result);
+	else
+		fill_by_place(t, &fit, &result);
 	return (Datum) 0;
 }

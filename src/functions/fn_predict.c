@@ -28,6 +28,7 @@
 #include "functions/functions.h"
 
 PG_FUNCTION_INFO_V1(kmeans_predict);
+PG_FUNCTION_INFO_V1(gkmeans_label);
 PG_FUNCTION_INFO_V1(kmeans_distance);
 PG_FUNCTION_INFO_V1(kmeans_normalized_distance);
 PG_FUNCTION_INFO_V1(kmeans_transform);
@@ -150,10 +151,11 @@ lacks_all(const KmeansPoint *p)
 
 /*
  * The call's model and point of nargs arguments, both prepared; NULL when the model is, or the
- * point, or a feature that the model has no fill for, or all of a point that may lack some.
+ * point, or a feature that the model has no fill for, or all of a point that may lack some, or, to
+ * skip them, when a feature is not finite.
  */
 static Predictor *
-begin(FunctionCallInfo fcinfo, int nargs)
+begin_or_skip(FunctionCallInfo fcinfo, int nargs, bool skip_nonfinite)
 {
 	FmgrInfo   *flinfo = fcinfo->flinfo;
 	Predictor  *s = flinfo->fn_extra;
@@ -174,16 +176,24 @@ begin(FunctionCallInfo fcinfo, int nargs)
 		return NULL;
 	s->point.origin.names = s->model->names;
 	rules.cosine = s->model->prep.distance == GK_COSINE;
+	rules.skip_nonfinite = skip_nonfinite;
 	km_check_features(s->point.d, s->model->prep.d, &s->point.origin);
 	if (!complete || lacks_all(&s->point))
 		return NULL;
-	(void) km_keeps(km_judge_point(s->point.values, s->point.d, &rules), &rules, &s->point.origin,
-					s->point.values, 1, s->point.d);
+	if (!km_keeps(km_judge_point(s->point.values, s->point.d, &rules), &rules, &s->point.origin,
+				  s->point.values, 1, s->point.d))
+		return NULL;
 	(void) gk_prepare_point(&s->model->prep, s->point.values, s->prepared);
 	for (int j = 0; s->point.partial && j < s->point.d; j++)
 		if (s->point.missing[j])
 			s->prepared[j] = NAN;
 	return s;
+}
+
+static Predictor *
+begin(FunctionCallInfo fcinfo, int nargs)
+{
+	return begin_or_skip(fcinfo, nargs, false);
 }
 
 /* The nearest representative of each cluster. */
@@ -229,18 +239,35 @@ nearest_of(const Predictor *s, float *d2)
 	return gk_nearest_by(m->prep.distance, s->prepared, m->prep.d, m->centroids, m->k, d2);
 }
 
+static int
+label_of(const Predictor *s)
+{
+	float		d2;
+	int			nearest = nearest_of(s, &d2);
+
+	return s->model->clusters > 0 ? s->model->cluster[nearest] : nearest;
+}
+
 /* kmeans_predict(model kmeans_model, VARIADIC point "any") returns int */
 Datum
 kmeans_predict(PG_FUNCTION_ARGS)
 {
 	Predictor  *s = begin(fcinfo, PG_NARGS() - 1);
-	float		d2;
-	int			nearest;
 
 	if (s == NULL)
 		PG_RETURN_NULL();
-	nearest = nearest_of(s, &d2);
-	PG_RETURN_INT32(s->model->clusters > 0 ? s->model->cluster[nearest] : nearest);
+	PG_RETURN_INT32(label_of(s));
+}
+
+/* gkmeans_label(model kmeans_model, VARIADIC point "any") returns int: NULL for all points that a fit may leave out */
+Datum
+gkmeans_label(PG_FUNCTION_ARGS)
+{
+	Predictor  *s = begin_or_skip(fcinfo, PG_NARGS() - 1, true);
+
+	if (s == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_INT32(label_of(s));
 }
 
 /* kmeans_distance(model kmeans_model, VARIADIC point "any") returns float8 */

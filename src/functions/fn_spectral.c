@@ -78,10 +78,8 @@ Datum
 kmeans_spectral(PG_FUNCTION_ARGS)
 {
 	char	   *label_column = km_parse_text(fcinfo, ARG_REST);
-	KmRelabel  *relabel = NULL;
 	GkSpectralOptions spectral;
 	int			representatives = parse_spectral(fcinfo, &spectral);
-	KmLabelWant want;
 	KmResult	result;
 	KmFit		fit;
 
@@ -89,17 +87,7 @@ kmeans_spectral(PG_FUNCTION_ARGS)
 	km_fit_open_k(fcinfo, ARG_REST + 1, representatives, label_column, false, &fit);
 	kmeans_refuse_distance(fit.options.engine.distance, "spectral clustering");
 	fit.spectral = &spectral;
-	if (label_column != NULL)
-	{
-		km_relabel_check(fit.source, spectral.k > 0 ? spectral.k : representatives);
-		relabel = km_relabel_begin(fit.source);
-		want = km_relabel_want(relabel);
-	}
-	if (km_fit_run(&fit, relabel != NULL ? &want : NULL))
-		km_result_clusters(&result, &fit.model);
-	km_fit_end(&fit);
-	if (relabel != NULL)
-		km_relabel_write(relabel, fcinfo->flinfo->fn_oid);
+	km_relabel_fit(fcinfo, &fit, spectral.k > 0 ? spectral.k : representatives, &result);
 	return (Datum) 0;
 }
 

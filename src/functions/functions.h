@@ -248,15 +248,19 @@ extern void km_model_rows_label(const KmModelRows *rows, GkStore *store, GkDevic
 
 /* ---- labels into the table (fn_label_column.c) ---- */
 
-typedef struct KmRelabel KmRelabel;
+/*
+ * Run and end a fit of at most k clusters, put these into the result, and write the labels that
+ * differ into the source's label column, if it has one.
+ */
+extern void km_relabel_fit(FunctionCallInfo fcinfo, KmFit *fit, int k, KmResult *result);
 
-/* Check rights and the column; before anything is read. */
-extern void km_relabel_check(const KmSource *source, int k);
-extern KmRelabel *km_relabel_begin(const KmSource *source);
-extern KmLabelWant km_relabel_want(KmRelabel *relabel);
+/* ---- labels of tables of Citus (fn_label_citus.c); model: NULL if no row is usable; schema: of gkmeans ---- */
 
-/* Add the column if missing, and write the labels that differ; function: kmeans(). */
-extern void km_relabel_write(KmRelabel *relabel, Oid function);
+extern void km_label_citus_column(const KmSource *source, const KmeansModel *model, const char *schema);
+
+/* Fill a table that has the id columns, given as SQL with a comma after each, and the label. */
+extern void km_label_citus_table(const KmSource *source, const char *label_table, const char *id_columns,
+								 const KmeansModel *model, const char *schema);
 
 /* ---- changed labels, for a later scan of the same table (fn_label_changes.c) ---- */
 

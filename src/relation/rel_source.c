@@ -140,13 +140,13 @@ require_row_ids(const KmSource *source)
 				 errmsg("\"%s\" is %s, whose rows cannot be labelled by ctid",
 						source->relname, relkind_name(source->relkind)),
 				 errhint("Use kmeans_fit() and kmeans_predict(), or a table.")));
-	/* which shard, which copy of it?  And Citus lets no UPDATE call gkmeans_new_label() */
+	/* which shard, which copy of it? */
 	if (km_citus_known(source->relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("\"%s\" is a table of Citus, whose rows cannot be labelled by ctid",
 						source->relname),
-				 errhint("Use kmeans_fit(), and kmeans_predict() in an UPDATE.")));
+				 errhint("Use label_column, kmeans_label_table(), or kmeans_predict() in a query.")));
 	if (source->label_column != NULL && source->relkind == RELKIND_MATVIEW)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
@@ -342,6 +342,7 @@ km_source_targets(KmSource *source, const KmSourceColumn *columns, const KmSourc
 	int			count = 0;
 
 	source->runs = palloc(source->ncolumns * sizeof(KmColumnRun));
+	source->feature = palloc(source->ncolumns * sizeof(char *));
 	for (int i = 0; i < source->ncolumns; i++)
 	{
 		classify_feature(source, &columns[i], &kind);
@@ -349,7 +350,8 @@ km_source_targets(KmSource *source, const KmSourceColumn *columns, const KmSourc
 		source->layout = kind.layout;
 		if (km_is_geometry(columns[i].type))
 			source->geometry = columns[i].name;
-		add_target(query, km_column_expression(columns[i].type, columns[i].quoted), &count);
+		source->feature[i] = km_column_expression(columns[i].type, columns[i].quoted);
+		add_target(query, source->feature[i], &count);
 		if (i == 0 || source->runs[source->nruns - 1].type != kind.type)
 		{
 			source->runs[source->nruns].type = kind.type;
@@ -361,7 +363,8 @@ km_source_targets(KmSource *source, const KmSourceColumn *columns, const KmSourc
 	if (weight != NULL)
 	{
 		classify_weight(source, weight, &kind);
-		source->at_weight = add_target(query, km_column_expression(weight->type, weight->quoted), &count);
+		source->weight = km_column_expression(weight->type, weight->quoted);
+		source->at_weight = add_target(query, source->weight, &count);
 	}
 	source->ntargets = count;
 }
@@ -394,9 +397,10 @@ km_source_open(Oid relid, char **columns, int ncolumns, const char *weight_colum
 
 	source->relid = relid;
 	source->columns = columns;
-	source->identify = identify || label_column != NULL;
 
 	open_relation(source);
+	/* Citus lets no UPDATE call gkmeans_new_label(): fn_label_citus.c */
+	source->identify = identify || (label_column != NULL && !km_citus_known(relid));
 
 	for (int i = 0; i < ncolumns; i++)
 		features[i] = relation_column(source, columns[i]);
@@ -408,7 +412,7 @@ km_source_open(Oid relid, char **columns, int ncolumns, const char *weight_colum
 	if (label_column != NULL)
 	{
 		classify_label(source, label_column);
-		if (!source->label_missing)
+		if (!source->label_missing && source->identify)
 			source->at_label = add_target(&query, quote_identifier(label_column), &source->ntargets);
 	}
 	if (source->identify)

@@ -81,10 +81,12 @@ typedef struct KmSource
 	bool		weighted;
 	char	   *weight_column;
 	KmValueType weight_type;
+	char	  **feature;		/* [ncolumns] as the query selects them */
+	char	   *weight;			/* or NULL */
 	char	   *targets;		/* what the query selects: features, and the weight */
 	int			ntargets;
 	bool		identify;		/* ctid and tableoid are read too */
-	char	   *label_column;	/* or NULL */
+	char	   *label_column;	/* or NULL; of a table of Citus, whose rows are not identified, too */
 	bool		label_missing;	/* it is still to be added */
 	KmValueType label_type;
 	char	   *query;

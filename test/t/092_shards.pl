@@ -251,6 +251,48 @@ $head->psql('postgres', q{SELECT count(*) FROM kmeans('dist', '{p}', 3)}, stdout
 is($out, 3, 'rows with NULL');
 like($err, qr/NOTICE:  40 rows were left out/, 'are counted over all shards');
 
+# ---- labels: by a statement, which Citus would send to the shards ----
+
+sub labels { return $head->safe_psql('postgres', "SELECT string_agg(id || ' ' || coalesce(label::text, '-'), ',' ORDER BY id) FROM $_[0]") }
+
+$head->safe_psql('postgres', 'CREATE TABLE labelled AS SELECT * FROM here');
+my @cases = ([ $columns, '' ], [ $columns, q{, weight_column => 'w'} ], [ q{'{p}'}, '' ], [ q{'{p}'}, q{, nonfinite => 'skip', distance => 'cosine'} ], [ q{'{w}'}, ', standardize => true' ]);
+foreach my $table ('reference', 'alone')
+{
+	foreach my $case (@cases)
+	{
+		my ($names, $options) = @$case;
+		$head->safe_psql('postgres', "SET client_min_messages = error; CREATE TABLE m2 AS SELECT kmeans_fit('here', $names, 4 $options) AS m");
+		foreach my $t ($table, 'labelled')
+		{
+			$head->safe_psql('postgres', "SET client_min_messages = error;
+				DO \$\$ BEGIN PERFORM kmeans('$t', $names, 4, label_column => 'label', warm_start => m $options) FROM m2; END \$\$");
+		}
+		is(labels($table), labels('labelled'), "label_column: $table: $names$options");
+		is($head->safe_psql('postgres', "SET client_min_messages = error;
+			SELECT count(*) FROM kmeans_label_table('$table', $names, 4, 'labels', '{id}', warm_start => (SELECT m FROM m2) $options)"), 4, 'kmeans_label_table()');
+		is($head->safe_psql('postgres', "SELECT count(*) FROM labels l FULL JOIN labelled t USING (id) WHERE l.cluster IS DISTINCT FROM t.label"), 0, 'has the same');
+		$head->safe_psql('postgres', 'DROP TABLE labels, m2');
+	}
+}
+is($head->safe_psql('postgres', q{SELECT count(label) || ' ' || count(*) FROM reference WHERE w = 0 OR w IS NULL}), '1818 1818', 'a feature of 0 is no weight');
+is($head->safe_psql('postgres', q{SET client_min_messages = error;
+	SELECT count(*) FROM kmeans('reference', '{w}', 2, label_column => 'label', weight_column => 'w');
+	SELECT count(label) || ' ' || count(*) FROM reference WHERE w = 0}), "2\n0 1818", 'rows without weight have no label');
+$head->safe_psql('postgres', q{INSERT INTO dist (id, a, p) VALUES (1, 0, '{1,2,3}'), (2, 40, NULL), (3, NULL, '{NaN,0,0}')});
+is($head->safe_psql('postgres', q{SET client_min_messages = error;
+	SELECT count(*) FROM kmeans('dist', '{a}', 2, label_column => 'label', centroids => '{{0},{50}}');
+	SELECT string_agg(id || ' ' || coalesce(label::text, '-'), ', ' ORDER BY id) FROM dist}), "2\n1 0, 2 1, 3 -", 'the rows of a distributed table');
+is($head->safe_psql('postgres', q{SET client_min_messages = error;
+	SELECT count(*) FROM kmeans('dist', '{p}', 2, label_column => 'label', nonfinite => 'skip');
+	SELECT string_agg(CASE WHEN label IS NULL THEN '-' ELSE '+' END, '' ORDER BY id) FROM dist}), "2\n+--", 'a row that is not finite has no label');
+$head->safe_psql('postgres', "CREATE TABLE wide AS SELECT i AS id, " . join(', ', map { "(i % ($_ + 2))::real AS f$_" } 1 .. 120) . ' FROM generate_series(1, 500) i;
+	CREATE TABLE wide_here AS SELECT * FROM wide; INSERT INTO pg_dist_partition VALUES (\'wide\', \'n\', \'t\', 7)');
+$head->safe_psql('postgres', "SET client_min_messages = error; SELECT count(*) FROM kmeans('$_', '{" . join(',', map { "f$_" } 1 .. 120) . "}', 5, label_column => 'label')")
+  foreach ('wide', 'wide_here');
+is(labels('wide'), labels('wide_here'), 'more features than a function has arguments');
+$head->safe_psql('postgres', 'DELETE FROM dist');
+
 # ---- errors ----
 
 sub fails
@@ -262,11 +304,11 @@ sub fails
 
 foreach my $table ('dist', 'single', 'reference', 'alone')
 {
-	my $error = qr/ERROR:  "$table" is a table of Citus, whose rows cannot be labelled by ctid\nHINT: .*kmeans_predict/;
+	my $error = qr/ERROR:  "$table" is a table of Citus, whose rows cannot be labelled by ctid\nHINT:  Use label_column, kmeans_label_table\(\)/;
 	fails("SELECT * FROM kmeans_labels('$table', '{a}', 2)", $error, "no labels by ctid: $table");
 	fails("SELECT * FROM kmeans_labels('$table', kmeans_fit('here', '{a}', 2))", $error, "nor with a model: $table");
-	fails("SELECT * FROM kmeans_label_table('$table', '{a}', 2, 'labels', '{id}')", $error, "no kmeans_label_table(): $table");
-	fails("SELECT * FROM kmeans('$table', '{a}', 2, label_column => 'id')", $error, "no label_column: $table");
+	fails("SELECT * FROM kmeans_balanced('$table', '{a}', 2, label_column => 'id')",
+		qr/ERROR:  kmeans_balanced\(\) cannot .*\nDETAIL: .*\nHINT:  Make a local table/, "no labels of bounded sizes: $table");
 }
 fails(q{SELECT * FROM kmeans('dist', '{p}', 2, centroids => '{{1,2},{3,4}}')},
 	qr/ERROR:  different numbers of features: 2 in the coordinator, 3 in "dist_\d+"\nCONTEXT:  server \S+:\d+, which has 2 of the shards/, 'a worker has the error');

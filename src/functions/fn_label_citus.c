@@ -1,0 +1,92 @@
+/*
+ * fn_label_citus.c - labels of tables of Citus: by the model, in a statement that Citus runs where
+ * the rows are.
+ *
+ * A row's place says nothing over several servers, and no statement that Citus sends to them can ask
+ * this process for a label.  But a label is a function of the model and the row, so
+ *
+ *	 UPDATE t SET label = gkmeans_label(model, columns) WHERE it is another one
+ *
+ * gives each row the label that the fit gave it, in the caller's transaction.  Rows that have
+ * come or changed since the fit read them get the label of what they are now.
+ */
+#include "postgres.h"
+
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "lib/stringinfo.h"
+#include "utils/builtins.h"
+#include "utils/syscache.h"
+
+#include "functions/functions.h"
+
+/* A function has at most FUNC_MAX_ARGS arguments; the first one is the model. */
+#define MOST_FEATURES	(FUNC_MAX_ARGS - 1)
+
+/* The features as arguments. */
+static char *
+features(const KmSource *source)
+{
+	bool		many = source->ncolumns > MOST_FEATURES;
+	StringInfoData list;
+
+	initStringInfo(&list);
+	for (int i = 0; i < source->ncolumns; i++)
+		appendStringInfo(&list, many ? "%s(%s)::pg_catalog.float8" : "%s%s", i > 0 ? ", " : "", source->feature[i]);
+	return many ? psprintf("ARRAY[%s]", list.data) : list.data;
+}
+
+/* A row's label by the model $1; NULL for a row that the fit leaves out. */
+static char *
+label(const KmSource *source, const char *schema)
+{
+	char	   *call = psprintf("%s($1, %s)", quote_qualified_identifier(schema, "gkmeans_label"), features(source));
+
+	return source->weight == NULL ? call :
+		psprintf("CASE WHEN (%s)::pg_catalog.float8 OPERATOR(pg_catalog.>) 0 THEN %s END", source->weight, call);
+}
+
+static void
+run(const char *sql, const KmeansModel *model, Oid type, int expected)
+{
+	Datum		value = PointerGetDatum(model);
+	char		null = model == NULL ? 'n' : ' ';
+	int			result = SPI_execute_with_args(sql, type != InvalidOid, &type, &value, &null, false, 0);
+
+	if (result != expected)
+		elog(ERROR, "could not run \"%s\": %s", sql, SPI_result_code_string(result));
+}
+
+static Oid
+model_type(const char *schema)
+{
+	return GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("kmeans_model"),
+						   ObjectIdGetDatum(get_namespace_oid(schema, false)));
+}
+
+void
+km_label_citus_column(const KmSource *source, const KmeansModel *model, const char *schema)
+{
+	const char *column = quote_identifier(source->label_column);
+	char	   *new_label = label(source, schema);
+
+	SPI_connect();
+	if (source->label_missing)
+		run(psprintf("ALTER TABLE %s ADD COLUMN %s pg_catalog.int4", source->qualified, column), NULL, InvalidOid, SPI_OK_UTILITY);
+	run(psprintf("UPDATE %s AS t SET %s = %s WHERE CASE WHEN %s IS NULL THEN %s IS NOT NULL "
+				 "ELSE (%s OPERATOR(pg_catalog.=) %s) IS NOT TRUE END",
+				 source->qualified, column, new_label, column, new_label, column, new_label),
+		model, model_type(schema), SPI_OK_UPDATE);
+	SPI_finish();
+}
+
+void
+km_label_citus_table(const KmSource *source, const char *label_table, const char *id_columns, const KmeansModel *model,
+					 const char *schema)
+{
+	SPI_connect();
+	run(psprintf("INSERT INTO %s SELECT %s%s FROM %s", label_table, id_columns, label(source, schema), source->qualified),
+		model, model_type(schema), SPI_OK_INSERT);
+	SPI_finish();
+}

@@ -1,0 +1,286 @@
+# The real Citus: a coordinator, two workers. Skipped where Citus is not installed; the same
+# protocol is tested everywhere, with a mock of Citus' catalogs, by 092_shards.pl.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+chomp(my $share = `pg_config --sharedir`);
+plan skip_all => 'skipped: Citus is not installed here' if !-e "$share/extension/citus.control";
+
+my @nodes;
+foreach my $i (0 .. 2)
+{
+	my $node = PostgreSQL::Test::Cluster->new($i == 0 ? 'coordinator' : "worker$i");
+	$node->init;
+	$node->append_conf('postgresql.conf', q{
+fsync = off
+listen_addresses = '127.0.0.1'
+shared_preload_libraries = 'citus'
+max_connections = 60
+restart_after_crash = on
+citus.enable_statistics_collection = off
+citus.node_conninfo = 'sslmode=disable'
+client_min_messages = error
+});
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION citus; CREATE EXTENSION gkmeans');
+	push @nodes, $node;
+}
+my $head = $nodes[0];
+
+sub sql { return $head->safe_psql('postgres', $_[0]) }
+
+# statements one by one: Citus passes on the text of a DDL command, which has to be one
+sub psql
+{
+	my @statements = @_;
+	my ($out, $err);
+	IPC::Run::run([ 'psql', '-XAtq', '-d', $head->connstr('postgres'), map { ('-c', $_) } @statements ], '>', \$out, '2>', \$err);
+	return ($out, $err);
+}
+
+sql("SELECT citus_set_coordinator_host('127.0.0.1', " . $head->port . ')');
+sql("SELECT citus_add_node('127.0.0.1', " . $_->port . ')') foreach @nodes[ 1, 2 ];
+sql("SELECT citus_set_node_property('127.0.0.1', " . $head->port . ", 'shouldhaveshards', false)");
+
+# ---- tables ----
+
+my $columns = q{'{a,b,c}'};
+sql(q{
+	CREATE FUNCTION text_of(m kmeans_model) RETURNS text LANGUAGE sql AS $$
+		SELECT (m::text::jsonb - '{load_ms,seed_ms,iterate_ms,total_ms,device,strategy,columns}'::text[])::text $$});
+
+sub make
+{
+	my ($table, $shards, $rows) = @_;
+	sql("CREATE TABLE $table (id int, a float8, b real, c int, w float8, n float8, p float8[]); SET citus.shard_count = $shards;
+		SELECT create_distributed_table('$table', 'id', colocate_with => 'none');
+		INSERT INTO $table SELECT i, 10 * (i % 5) + (hashint4(i) % 10007) / 5000.0, ((i % 5) * (i % 5) + (hashint4(i + 100000) % 10007) / 3000.0)::real,
+			hashint4(i + 200000) % 1000, CASE WHEN i % 11 = 0 THEN 0 WHEN i % 13 > 0 THEN 1 + i % 7 * 0.3 END,
+			CASE i % 301 WHEN 7 THEN 'NaN'::float8 WHEN 8 THEN 'Infinity' ELSE i % 97 END,
+			CASE WHEN i % 500 <> 7 THEN ARRAY[i % 13, (i % 7) * 0.1, i % 3]::float8[] WHEN i % 1000 = 7 THEN ARRAY[NULL, i % 7, 1]::float8[] END
+		FROM generate_series(1, $rows) i");
+}
+
+# a local copy: shard after shard, each in the order of its rows
+sub copy
+{
+	my ($table, $local) = @_;
+	sql("CREATE TABLE $local (LIKE $table)");
+	my $file = PostgreSQL::Test::Utils::tempdir() . '/shard';
+	foreach my $shard (split /\n/, sql("SELECT shardid || ' ' || nodeport FROM pg_dist_shard JOIN pg_dist_shard_placement USING (shardid)
+		WHERE logicalrelid = '$table'::regclass ORDER BY shardid"))
+	{
+		my ($id, $port) = split / /, $shard;
+		my ($worker) = grep { $_->port == $port } @nodes;
+		$worker->safe_psql('postgres', "COPY (SELECT * FROM ${table}_$id) TO '$file' (FORMAT binary)");
+		sql("COPY $local FROM '$file' (FORMAT binary)");
+	}
+}
+
+make("dist$_", $_, 12000) foreach (2, 7, 32);
+copy("dist$_", "here$_") foreach (2, 7, 32);
+
+# ---- bits ----
+
+my $start = q{'{{1,0,0},{5,5,100},{20,10,-100},{30,5,500},{40,20,-500},{0,10,900}}'};
+foreach my $shards (2, 7, 32)
+{
+	foreach my $options ('', ', seed => 3, n_init => 2', q{, init => 'k-means||'}, q{, init => 'hierarchical'}, q{, weight_column => 'w'},
+		', standardize => true', q{, distance => 'cosine'}, ", centroids => $start", ", warm_start => kmeans_fit('here2', $columns, 6)")
+	{
+		is(sql("SELECT text_of(kmeans_fit('dist$shards', $columns, 6 $options)) = text_of(kmeans_fit('here$shards', $columns, 6 $options))"),
+			't', "$shards shards: the bits of a local copy$options");
+	}
+}
+sql(q{SELECT citus_move_shard_placement(shardid, nodename, nodeport, n, p, 'block_writes')
+	FROM (SELECT s.shardid, p.nodename, p.nodeport, w.nodename AS n, w.nodeport AS p FROM pg_dist_shard s JOIN pg_dist_shard_placement p USING (shardid)
+		JOIN pg_dist_node w ON w.shouldhaveshards AND w.nodeport <> p.nodeport WHERE logicalrelid = 'dist7'::regclass ORDER BY 1 LIMIT 1) m});
+is(sql("SELECT text_of(kmeans_fit('dist7', $columns, 6)) = text_of(kmeans_fit('here7', $columns, 6))"), 't', 'the same after a shard has moved');
+
+# ---- own changes ----
+
+foreach my $change ('TRUNCATE dist7', 'INSERT INTO dist7 VALUES (1)', 'UPDATE dist7 SET a = 1', 'DELETE FROM dist7 WHERE id = 1',
+	'ALTER TABLE dist7 ADD COLUMN z int', 'ALTER TABLE dist7 RENAME COLUMN w TO ww', 'REINDEX TABLE dist7', 'ALTER TABLE dist7 ENABLE ROW LEVEL SECURITY',
+	"SELECT create_distributed_table('here7', 'id', colocate_with => 'none')")
+{
+	my $table = $change =~ /here7/ ? 'here7' : 'dist7';
+	my $began = time;
+	my ($out, $err) = psql('BEGIN', $change, "SELECT kmeans_fit('$table', $columns, 6)");
+	like($err, qr/ERROR:  "$table" was created, changed or locked by this transaction.*\nDETAIL: .*\nHINT:  Commit first/, "$change: refused");
+	cmp_ok(time - $began, '<', 5, '... at once');
+}
+foreach my $nothing ('CREATE INDEX ON dist7 (a)', 'SELECT count(*) FROM dist7', 'CREATE SCHEMA new', 'LOCK TABLE dist7 IN SHARE MODE')
+{
+	my ($out, $err) = psql('BEGIN', $nothing, "SELECT count(*) FROM kmeans('dist7', $columns, 6)");
+	like($out, qr/^6$/m, "$nothing: nothing that matters to a reader");
+}
+
+# ---- waits ----
+
+my ($shard, $port) = split / /, sql(q{SELECT 'dist7_' || shardid || ' ' || nodeport FROM pg_dist_shard JOIN pg_dist_shard_placement USING (shardid)
+	WHERE logicalrelid = 'dist7'::regclass ORDER BY shardid LIMIT 1});
+my ($owner) = grep { $_->port == $port } @nodes;
+my $locker = $owner->background_psql('postgres');
+$locker->query_safe("SET citus.$_ = on") foreach ('allow_unsafe_locks_from_workers', 'enable_manual_changes_to_shards');
+$locker->query_safe('SET citus.enable_ddl_propagation = off');
+$locker->query_safe("BEGIN; LOCK TABLE $shard");
+foreach my $limit ('lock_timeout', 'statement_timeout')
+{
+	my $began = time;
+	my ($out, $err) = psql("SET $limit = 300", "SELECT kmeans_fit('dist7', $columns, 6)");
+	my $what = $limit =~ s/_/ /r;
+	like($err, qr/ERROR:  canceling statement due to $what/, "another session's lock: $limit");
+	cmp_ok(time - $began, '<', 3, '... in time');
+}
+$locker->quit;
+
+sub sessions
+{
+	return join ' ', map { $_->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'gkmeans'}) } @nodes[ 1, 2 ];
+}
+
+sub job
+{
+	my ($sql) = @_;
+	my %job = (out => '', err => '');
+	$job{run} = IPC::Run::start([ 'psql', '-XAtq', '-d', $head->connstr('postgres'), '-c', $sql ], '>', \$job{out}, '2>', \$job{err});
+	return \%job;
+}
+
+# nothing is left on any node but the answer to the next question
+sub clean
+{
+	my ($name) = @_;
+	$_->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'gkmeans'}) foreach @nodes;
+	is(sessions(), '0 0', "$name: no session is left");
+	is(join(' ', map { $_->safe_psql('postgres', q{SELECT count(*) FROM pg_locks WHERE locktype = 'relation' AND relation > 16384 AND pid <> pg_backend_pid()}) } @nodes),
+		'0 0 0', '... no lock');
+	is(join(' ', map { scalar grep { !m{/t3_}x } glob($_->data_dir . '/base/pgsql_tmp/*') } @nodes), '0 0 0', '... no file');
+	is(sql("SELECT text_of(kmeans_fit('dist7', $columns, 6)) = text_of(kmeans_fit('here7', $columns, 6))"), 't', '... and the next job is answered');
+}
+
+# a job of some seconds, many passes
+make('big', 8, 400000);
+my $long = q{SELECT kmeans_fit('big', '{a,b,c}', 300)};
+
+{
+	my $job = job($long);
+	sleep(1);
+	is(sessions(), '1 1', 'a job has one session on each node');
+	my $began = time;
+	sql(q{SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT kmeans_fit(''big%'});
+	$job->{run}->finish;
+	like($job->{err}, qr/canceling statement due to user request/, 'cancelled');
+	foreach my $worker (@nodes[ 1, 2 ]) { sleep(0.01) while sessions() ne '0 0' && time - $began < 10 }
+	cmp_ok(time - $began, '<', 2, 'cancelled everywhere');
+	clean('cancelled');
+}
+
+# ---- errors of a worker ----
+
+{
+	my ($out, $err) = psql(q{SELECT kmeans_fit('dist7', '{n}', 3)});
+	like($err, qr/ERROR:  .*(NaN|infinit).*\n(DETAIL: .*\n)?HINT: .*nonfinite.*\nCONTEXT:  server \S+:\d+, which has \d of the shards/i, 'an error of a worker has its hint');
+}
+
+# ---- what dies ----
+
+foreach my $after (0.05, 0.3, 0.9, 1.5)
+{
+	my $job = job($long);
+	sleep($after);
+	my $pid = $nodes[1]->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE application_name = 'gkmeans' AND backend_type = 'client backend'});
+	kill 'KILL', $pid if $pid ne '';
+	$job->{run}->finish;
+	like($job->{err}, qr/ERROR:  no connection to the server|ERROR:  terminating connection/, "kill -9 of a worker's session after $after s") if $pid ne '';
+	$nodes[1]->poll_query_until('postgres', 'SELECT true');
+	clean("a worker's session is killed");
+}
+foreach my $after (0.2, 1)
+{
+	my $job = job($long);
+	sleep($after);
+	$nodes[2]->stop('immediate');
+	$job->{run}->finish;
+	like($job->{err}, qr/ERROR:  (no connection to the server|terminating connection|connection)/, "a worker that stops at once after $after s");
+	my ($out, $err) = psql("SELECT kmeans_fit('dist7', $columns, 6)");
+	like($err, qr/ERROR:  no connection to the server \S+\nDETAIL: .*\nHINT: /, 'a worker that is not there');
+	$nodes[2]->start;
+	clean('a worker is lost');
+}
+foreach my $after (0.1, 0.6, 1.2)
+{
+	my $job = job($long);
+	sleep($after);
+	kill 'KILL', sql(q{SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT kmeans_fit(''big%' AND pid <> pg_backend_pid()});
+	$job->{run}->finish;
+	$head->poll_query_until('postgres', 'SELECT true');
+	clean("kill -9 of the coordinator's session after $after s");
+}
+
+# ---- a table that is written to ----
+
+{
+	sql('CREATE TABLE sizes (n bigint)');
+	my $writer = IPC::Run::start([ 'bash', '-c', "for i in \$(seq 1 200); do echo \"INSERT INTO big (id, a, b, c) VALUES (\$i, 1, 1, 1);\"; sleep 0.02; done | psql -XAtq -d '" . $head->connstr('postgres') . "'" ]);
+	sleep(0.3);
+	my $before = sql('SELECT count(*) FROM big');
+	my $used = sql(q{SELECT (kmeans_info(kmeans_fit('big', '{a,b,c}', 40))).rows_used});
+	my $after = sql('SELECT count(*) FROM big');
+	cmp_ok($used, '>=', $before, 'a job among INSERTs ends, with the rows of its beginning');
+	cmp_ok($used, '<', $after, '... and without those that came later');
+	$writer->kill_kill;
+}
+
+# ---- labels ----
+
+sub labels { return sql("SELECT md5(string_agg(id || ' ' || coalesce(label::text, '-'), ',' ORDER BY id)) FROM $_[0]") }
+
+# with given centroids: an UPDATE changes the order of the rows, on which seeds depend
+foreach my $options ('', q{, weight_column => 'w'}, q{, distance => 'cosine'})
+{
+	sql("SELECT * FROM kmeans('$_', $columns, 6, label_column => 'label', centroids => $start $options)") foreach ('dist7', 'here7');
+	is(labels('dist7'), labels('here7'), "label_column: the labels of a local copy$options");
+}
+foreach my $case ([ '{p}', q{, centroids => '{{0,0,0},{5,0.5,1},{12,0.3,2}}'} ], [ '{a,n}', q{, nonfinite => 'skip', centroids => '{{0,0},{20,90},{40,3}}'} ])
+{
+	my ($which, $options) = @$case;
+	sql("SELECT * FROM kmeans('$_', '$which', 3, label_column => 'label' $options)") foreach ('dist7', 'here7');
+	is(labels('dist7'), labels('here7'), "rows that are left out have NULL: $which");
+	sql("SELECT * FROM kmeans_label_table('$_', '$which', 3, 'labels_$_', '{id}' $options); ALTER TABLE labels_$_ RENAME cluster TO label") foreach ('dist7', 'here7');
+	is(labels('labels_dist7'), labels('here7'), "kmeans_label_table(): $which");
+	sql('DROP TABLE labels_dist7, labels_here7');
+}
+{
+	my $before = labels('dist7');
+	psql('BEGIN', "SELECT count(*) FROM kmeans('dist7', $columns, 3, label_column => 'label')", 'ROLLBACK');
+	is(labels('dist7'), $before, "labels are the caller's transaction's");
+	psql('BEGIN', "SELECT count(*) FROM kmeans('dist7', $columns, 3, label_column => 'new')", 'ROLLBACK');
+	is(sql(q{SELECT count(*) FROM pg_attribute WHERE attrelid = 'dist7'::regclass AND attname = 'new'}), 0, 'so is a column');
+}
+sql(q{CREATE TABLE ref AS SELECT * FROM here7; SELECT create_reference_table('ref'); CREATE TABLE alone AS SELECT * FROM here7; SELECT citus_add_local_table_to_metadata('alone')});
+foreach my $table ('ref', 'alone')
+{
+	sql("SELECT * FROM kmeans('$_', $columns, 6, label_column => 'label', centroids => $start)") foreach ($table, 'here7');
+	is(labels($table), labels('here7'), "label_column of \"$table\"");
+}
+is(sql('SELECT count(DISTINCT result) FROM run_command_on_all_nodes($$SELECT md5(string_agg(id || label::text, $q$,$q$ ORDER BY id)) FROM ref$$)'), 1, 'a reference table has the same on all nodes');
+{
+	my ($out, $err) = psql(qq{SELECT * FROM kmeans_labels('dist7', $columns, 5)});
+	like($err, qr/ERROR:  "dist7" is a table of Citus, whose rows cannot be labelled by ctid\nHINT:  Use label_column, kmeans_label_table\(\)/, 'kmeans_labels() says what to use');
+	($out, $err) = psql(qq{SELECT * FROM kmeans_balanced('ref', $columns, 5, label_column => 'label')});
+	like($err, qr/ERROR:  kmeans_balanced\(\) cannot label "ref", a table of Citus\nDETAIL: .*\nHINT: /, 'balanced labels are refused');
+}
+
+# ---- more shards than connections ----
+
+make('many', 200, 2000);
+is(sql("SELECT (kmeans_info(kmeans_fit('many', $columns, 5))).rows_used"), 2000, '200 shards, 60 connections');
+
+$_->stop('immediate') foreach @nodes;
+done_testing();
