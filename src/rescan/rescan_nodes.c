@@ -265,16 +265,16 @@ result_of(Server *node, ExecStatusType expected)
 
 /* It notices within a second that this process is gone; the nodes are like this server. */
 #if PG_VERSION_NUM >= 140000 && defined(__linux__)
-#define BEGIN_HERE	"BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL client_connection_check_interval TO 1000; "
+#define LOOK_FOR_US	"; SET LOCAL client_connection_check_interval TO 1000"
 #else
-#define BEGIN_HERE	"BEGIN ISOLATION LEVEL REPEATABLE READ; "
+#define LOOK_FOR_US	""
 #endif
 
 static void
 begin_transaction(Server *node)
 {
-	char	   *sql = psprintf(BEGIN_HERE "SET LOCAL search_path TO pg_catalog, pg_temp; "
-							   "SET LOCAL idle_in_transaction_session_timeout TO 0; SET LOCAL lock_timeout TO %d", LockTimeout);
+	char	   *sql = psprintf("BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL search_path TO pg_catalog, pg_temp" LOOK_FOR_US
+							   "; SET LOCAL idle_in_transaction_session_timeout TO 0; SET LOCAL lock_timeout TO %d", LockTimeout);
 
 	if (!PQsendQuery(node->connection, sql))
 		fail(node, NULL);
