@@ -158,6 +158,12 @@ foreach my $options ('', ', seed => 3, n_init => 2', q{, init => 'k-means||'}, q
 		SELECT text_of(kmeans_fit('dist', $columns, 6 $options)) = text_of(kmeans_fit('here', $columns, 6 $options))"),
 		't', "distributed: the same bits as a local copy$options");
 }
+foreach my $options ('', ', n_init => 2, weight_column => \'w\'', q{, init => 'k-means||'})
+{
+	is($head->safe_psql('postgres', "SET client_min_messages = error;
+		SELECT text_of(kmeans_fit('dist', $columns, 150, max_iter => 1 $options)) = text_of(kmeans_fit('here', $columns, 150, max_iter => 1 $options))"),
+		't', "distributed: the same bits after many rounds of seeding$options");
+}
 $workers[0]->safe_psql('postgres', q{ALTER DATABASE postgres SET gkmeans.memory_limit = '64kB'});
 is($head->safe_psql('postgres', "SET client_min_messages = error;
 	SELECT text_of(kmeans_fit('dist', $columns, 6)) = text_of(kmeans_fit('here', $columns, 6))"),
@@ -172,7 +178,7 @@ is($head->safe_psql('postgres', "SET client_min_messages = error;
 	$head->safe_psql('postgres', "SET client_min_messages = error;
 	SELECT array_agg(k::text ORDER BY cluster)::text FROM kmeans('here', $columns, 6) k"), 'kmeans()');
 my $sessions = () = slurp_file($workers[0]->logfile) =~ /connection authorized: .*application_name=gkmeans/g;
-is($sessions, 12, 'each call connected to each server once');
+is($sessions, 15, 'each call connected to each server once');
 
 # a cancel reaches the servers, and their transaction ends
 $workers[2]->safe_psql('postgres', q{ALTER TABLE dist_102010 RENAME TO whole; CREATE VIEW dist_102010 AS SELECT * FROM whole WHERE pg_sleep(0.01) IS NOT NULL});

@@ -156,6 +156,10 @@ typedef struct GkKeptRows
 	int			n;
 	int			room;
 	struct GkChunkStore *chunk; /* [n], in the memory of the host that the passes have */
+	/* Of a seeding: D from these seeds, as a later pass has them, too, and more.  NULL: not kept. */
+	float	  **d2;				/* [n][rows of the chunk] */
+	int			nseeds;
+	float	   *seeds;			/* [nseeds][d] */
 } GkKeptRows;
 
 void		gk_kept_rows_free(const GkHost *host, GkKeptRows *rows);
@@ -164,7 +168,7 @@ void		gk_kept_rows_free(const GkHost *host, GkKeptRows *rows);
 void		gk_pass_answer_keep(GkPassAnswerer *p, GkKeptRows *rows);
 
 /* Answer from kept rows instead of batches; they are prepared as the pass says. */
-GkStatus	gk_pass_answer_again(GkPassAnswerer *p, const GkKeptRows *rows, GkError *err);
+GkStatus	gk_pass_answer_again(GkPassAnswerer *p, GkKeptRows *rows, GkError *err);
 
 /* A GkTake. */
 GkStatus	gk_pass_answer_take(void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);

@@ -7,8 +7,8 @@
  * points that are kept, and memory is that of one chunk.
  *
  * Seeding works on D, a float per point.  The CPU computes it anew from all seeds so far;
- * where that is much, and the rows are in this server, D is kept in a temporary file and
- * only new seeds are looked at, or the time would grow with the square of k.
+ * where that is much, D is kept and only new seeds are looked at, or the time would grow with the
+ * square of k: with rows that stay in memory, or in a temporary file where the rows are in this server.
  */
 #include <string.h>
 
@@ -37,6 +37,8 @@ struct GkPassAnswerer
 	float	   *saved;			/* [stride] D from the seeds alone */
 	GkKeptD    *kept;			/* NULL: not in this pass */
 	GkKeptRows *keep;			/* NULL: rows are not kept */
+	float	   *kept_d2;		/* of the chunk, which stays; NULL: none is kept */
+	int			kept_nseeds;	/* that it is from */
 };
 
 static GkStatus
@@ -188,6 +190,26 @@ run_races(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 	return st;
 }
 
+/* The same with a D that stays in memory. */
+static GkStatus
+make_kept_d(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
+{
+	const GkPass *pass = p->pass;
+	float	   *d2 = p->chunk.chunk->mind2;
+	size_t		bytes = p->chunk.fill * sizeof(float);
+	int			done = p->kept_nseeds;
+	gk_int128	unused;
+	GkStatus	st;
+
+	if (done > 0)
+		memcpy(d2, p->kept_d2, bytes);
+	if (done == pass->nseeds)
+		return GK_OK;
+	st = b->seed_update(s, pass->seeds + (size_t) done * p->chunk_answer.d, pass->nseeds - done, &unused, err);
+	memcpy(p->kept_d2, d2, bytes);
+	return st;
+}
+
 /* Compute the chunk's D of all seeds. */
 static GkStatus
 make_d(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
@@ -217,7 +239,7 @@ seed(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 	GkStatus	st = b->seed_begin(s, err);
 
 	if (st == GK_OK)
-		st = make_d(p, b, s, err);
+		st = p->kept_d2 != NULL ? make_kept_d(p, b, s, err) : make_d(p, b, s, err);
 	if (st == GK_OK && pass->kind == GK_PASS_FAR)
 	{
 		st = b->seed_far(s, &p->chunk_answer.i64[0], err);
@@ -341,8 +363,14 @@ void
 gk_kept_rows_free(const GkHost *host, GkKeptRows *rows)
 {
 	for (int i = 0; i < rows->n; i++)
+	{
 		gk_chunk_store_free(&rows->chunk[i]);
+		if (rows->d2 != NULL)
+			gk_free(host, rows->d2[i]);
+	}
 	gk_free(host, rows->chunk);
+	gk_free(host, rows->d2);
+	gk_free(host, rows->seeds);
 	*rows = (GkKeptRows) {.limit = rows->limit};
 }
 
@@ -353,11 +381,59 @@ gk_pass_answer_keep(GkPassAnswerer *p, GkKeptRows *rows)
 		p->keep = rows;
 }
 
-GkStatus
-gk_pass_answer_again(GkPassAnswerer *p, const GkKeptRows *rows, GkError *err)
+/* Have room for the D of all chunks, if the limit allows. */
+static GkStatus
+make_room_for_d(GkPassAnswerer *p, GkKeptRows *rows, GkError *err)
 {
-	GkStatus	st = GK_OK;
+	size_t		bytes = 0;
 
+	for (int i = 0; i < rows->n; i++)
+		bytes += rows->chunk[i].fill * sizeof(float);
+	if (rows->n == 0 || rows->d2 != NULL || bytes > rows->limit - rows->bytes)
+		return GK_OK;
+	rows->d2 = gk_alloc0(p->host, rows->n, sizeof(float *));
+	if (rows->d2 == NULL)
+		return out_of_memory(err);
+	for (int i = 0; i < rows->n; i++)
+		if ((rows->d2[i] = gk_alloc(p->host, rows->chunk[i].fill, sizeof(float))) == NULL)
+			return out_of_memory(err);
+	rows->bytes += bytes;
+	return GK_OK;
+}
+
+/* Does the pass have all seeds of the kept D, in their order? */
+static bool
+has_kept_seeds(const GkPass *pass, const GkKeptRows *rows)
+{
+	return rows->nseeds > 0 && rows->nseeds <= pass->nseeds &&
+		memcmp(rows->seeds, pass->seeds, (size_t) rows->nseeds * pass->prep->d * sizeof(float)) == 0;
+}
+
+static GkStatus
+keep_seeds(GkPassAnswerer *p, GkKeptRows *rows, GkError *err)
+{
+	size_t		bytes = (size_t) p->pass->nseeds * p->pass->prep->d * sizeof(float);
+
+	gk_free(p->host, rows->seeds);
+	rows->seeds = gk_alloc(p->host, bytes, 1);
+	if (rows->seeds == NULL)
+		return out_of_memory(err);
+	memcpy(rows->seeds, p->pass->seeds, bytes);
+	rows->nseeds = p->pass->nseeds;
+	return GK_OK;
+}
+
+GkStatus
+gk_pass_answer_again(GkPassAnswerer *p, GkKeptRows *rows, GkError *err)
+{
+	bool		with_d = seeding(p->pass) && p->pass->nseeds > 0;
+	GkStatus	st = with_d ? make_room_for_d(p, rows, err) : GK_OK;
+
+	with_d = with_d && rows->d2 != NULL;
+	p->kept_nseeds = with_d && has_kept_seeds(p->pass, rows) ? rows->nseeds : 0;
+	/* an error on the way leaves some of one pass and some of the other */
+	if (with_d)
+		rows->nseeds = 0;
 	for (int i = 0; st == GK_OK && i < rows->n; i++)
 	{
 		GkPoints   *pts;
@@ -372,11 +448,12 @@ gk_pass_answer_again(GkPassAnswerer *p, const GkKeptRows *rows, GkError *err)
 		if (i == 0)
 			st = begin_answers(p, pts, err);
 		pts->d2_expo = p->pass->d2_expo;
+		p->kept_d2 = with_d ? rows->d2[i] : NULL;
 		if (st == GK_OK)
 			st = ask_chunk(p, err);
 	}
 	memset(&p->chunk, 0, sizeof(p->chunk));
-	return st;
+	return st == GK_OK && with_d ? keep_seeds(p, rows, err) : st;
 }
 
 static GkStatus
