@@ -158,9 +158,9 @@ def page(gpu, cpu):
         t = together[d, k] + passes * reading
         lines.append([d, k, f"{passes:,.0f}", hours(reading), hours(t)] + [hours(t / nodes) for nodes in NODES] + [f"{k * (d + 1) * 32 / 1e6:.2g} MB"])
     out += ["### A cluster of nodes (Citus)", "", "Rows are spread evenly; each node makes its part of every pass and answers with sums: k (d + 1) numbers of at most 32 bytes. "
-            "Nodes read their part of the table again in each pass. What a reading adds is the difference between \"none kept\" and \"all\" above, and k-means++ "
+            "Counted for nodes that read their part of the table again in each pass, as they do where it has no room in memory. What a reading adds is the difference between \"none kept\" and \"all\" above, and k-means++ "
             f"took {ref['seed_passes']:.0f} of them with k = {ref['k']}; with `init => 'k-means||'` there are fewer. Divided by the number of nodes: the best case, without the "
-            "time of the network and of the slowest node. [More than one machine](group-by.md#more-than-one-machine) says how to do it.", "",
+            "time of the network and of the slowest node. [Distributed tables](distributed.md) says how to do it.", "",
             *table(["d", "k", "passes", "a reading, one node", "one node that reads in each pass"] + [f"{nodes} nodes" for nodes in NODES] + ["answer per node and pass"], lines), "",
             "## What isn't known", "", "- More CPUs than this machine has: threads were measured up to "
             f"{about['cpus']}.", "- Several GPUs in one job: not built.", "- A table that isn't in the page cache: add its size over the disk's bandwidth to the load.", ""]

@@ -19,7 +19,7 @@ foreach my $i (0 .. 2)
 	$node->append_conf('postgresql.conf', q{
 fsync = off
 listen_addresses = '127.0.0.1'
-shared_preload_libraries = 'citus'
+shared_preload_libraries = 'citus, gkmeans'
 max_connections = 60
 restart_after_crash = on
 citus.enable_statistics_collection = off
@@ -172,6 +172,7 @@ my $long = q{SELECT kmeans_fit('big', '{a,b,c}', 300)};
 	my $job = job($long);
 	sleep(1);
 	is(sessions(), '1 1', 'a job has one session on each node');
+	like(sql('SELECT relation, phase FROM gkmeans_progress'), qr/^big\|(seed|iterat)/, 'its progress is on the coordinator');
 	my $began = time;
 	sql(q{SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT kmeans_fit(''big%'});
 	$job->{run}->finish;
