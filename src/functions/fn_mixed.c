@@ -439,7 +439,7 @@ prepare(Mixed *x, bool standardize)
 	GkMixed    *m = &x->m;
 	double		deviations = 0.0;
 
-	m->stride = (m->n + GK_MIXED_LANES - 1) / GK_MIXED_LANES * GK_MIXED_LANES;
+	m->stride = (m->n + GK_MIXED_ROWS - 1) / GK_MIXED_ROWS * GK_MIXED_ROWS;
 	turn_codes(x);
 	m->x = MemoryContextAllocHuge(x->cxt, m->stride * Max(m->d, 1) * sizeof(float));
 	m->expo = palloc((m->d + 1) * sizeof(int));
@@ -480,24 +480,6 @@ best_run(GkMixed *m, int n_init, int max_iter, int64 seed, GkError *err)
 	return st;
 }
 
-/* Each cluster's cost. */
-static double *
-costs_of(const GkMixed *m)
-{
-	GkWide	   *sum = MemoryContextAllocExtended(CurrentMemoryContext, m->k * sizeof(GkWide), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	double	   *cost = palloc(m->k * sizeof(double));
-
-	for (int64 i = 0; i < m->n; i++)
-	{
-		if (i % 65536 == 0)
-			CHECK_FOR_INTERRUPTS();
-		gk_wide_add(&sum[m->label[i]], m->cost[i]);
-	}
-	for (int i = 0; i < m->k; i++)
-		cost[i] = gk_wide_mean(&sum[i], 1);
-	return cost;
-}
-
 static double
 parse_gamma(FunctionCallInfo fcinfo)
 {
@@ -513,7 +495,7 @@ parse_gamma(FunctionCallInfo fcinfo)
 
 /* The whole call; false: there are no rows. */
 static bool
-fit(FunctionCallInfo fcinfo, Mixed *x, KmPgHost **host, double **cost)
+fit(FunctionCallInfo fcinfo, Mixed *x, KmPgHost **host)
 {
 	double		gamma = parse_gamma(fcinfo);
 	int			n_init = km_parse_int(fcinfo, ARG_N_INIT, "n_init", 1, PG_INT32_MAX);
@@ -542,7 +524,6 @@ fit(FunctionCallInfo fcinfo, Mixed *x, KmPgHost **host, double **cost)
 	x->m.host = km_host_engine(*host);
 	km_check(*host, gk_mixed_alloc(&x->m, &err), &err);
 	km_check(*host, best_run(&x->m, n_init, max_iter, PG_GETARG_INT64(ARG_SEED), &err), &err);
-	*cost = costs_of(&x->m);
 	return true;
 }
 
@@ -556,11 +537,10 @@ kmeans_mixed(PG_FUNCTION_ARGS)
 {
 	KmPgHost   *host;
 	KmResult	result;
-	double	   *cost;
 	Mixed		x;
 
 	km_result_begin(fcinfo, &result);
-	if (!fit(fcinfo, &x, &host, &cost))
+	if (!fit(fcinfo, &x, &host))
 		return (Datum) 0;
 	for (int i = 0; i < x.m.k; i++)
 	{
@@ -570,7 +550,7 @@ kmeans_mixed(PG_FUNCTION_ARGS)
 		values[0] = Int32GetDatum(i);
 		values[1] = Int64GetDatum(x.m.size[i]);
 		values[2] = JsonbPGetDatum(km_mixed_centroid(&x.m, x.column, x.ncolumns, i));
-		values[3] = Float8GetDatum(cost[i]);
+		values[3] = Float8GetDatum(x.m.spent[i]);
 		tuplestore_putvalues(result.store, result.desc, values, nulls);
 	}
 	gk_mixed_free(&x.m);
@@ -584,12 +564,11 @@ kmeans_mixed_fit(PG_FUNCTION_ARGS)
 {
 	KmPgHost   *host;
 	Jsonb	   *model;
-	double	   *cost;
 	Mixed		x;
 
-	if (!fit(fcinfo, &x, &host, &cost))
+	if (!fit(fcinfo, &x, &host))
 		PG_RETURN_NULL();
-	model = km_mixed_model(&x.m, x.column, x.ncolumns, cost);
+	model = km_mixed_model(&x.m, x.column, x.ncolumns);
 	gk_mixed_free(&x.m);
 	km_host_end(host);
 	PG_RETURN_JSONB_P(model);

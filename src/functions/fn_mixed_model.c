@@ -86,7 +86,7 @@ push_bool(JsonbParseState **state, bool b)
 static void
 push_shares(JsonbParseState **state, const GkMixed *m, const KmMixedColumn *column, int category, int cluster)
 {
-	const int64_t *count = m->counts[category] + (size_t) cluster * m->codes[category];
+	const int32_t *count = m->counts[category] + (size_t) cluster * m->codes[category];
 	int			best[MOST_SHARES];
 	int			n = 0;
 
@@ -170,7 +170,7 @@ push_column(JsonbParseState **state, const KmMixedColumn *c)
 
 /* means: the prepared ones. */
 static void
-push_cluster(JsonbParseState **state, const GkMixed *m, const KmMixedColumn *columns, int ncolumns, int cluster, double cost)
+push_cluster(JsonbParseState **state, const GkMixed *m, const KmMixedColumn *columns, int ncolumns, int cluster)
 {
 	int			category = 0;
 
@@ -178,7 +178,7 @@ push_cluster(JsonbParseState **state, const GkMixed *m, const KmMixedColumn *col
 	push_key(state, "size");
 	push_number(state, WJB_VALUE, (double) m->size[cluster]);
 	push_key(state, "cost");
-	push_number(state, WJB_VALUE, cost);
+	push_number(state, WJB_VALUE, m->spent[cluster]);
 	push_key(state, "centroid");
 	push_centroid(state, m, columns, ncolumns, cluster);
 	push_key(state, "means");
@@ -196,7 +196,7 @@ push_cluster(JsonbParseState **state, const GkMixed *m, const KmMixedColumn *col
 }
 
 Jsonb *
-km_mixed_model(const GkMixed *m, const KmMixedColumn *columns, int ncolumns, const double *cost)
+km_mixed_model(const GkMixed *m, const KmMixedColumn *columns, int ncolumns)
 {
 	JsonbParseState *state = NULL;
 
@@ -221,7 +221,7 @@ km_mixed_model(const GkMixed *m, const KmMixedColumn *columns, int ncolumns, con
 	push_key(&state, "clusters");
 	pushJsonbValue(&state, WJB_BEGIN_ARRAY, NULL);
 	for (int i = 0; i < m->k; i++)
-		push_cluster(&state, m, columns, ncolumns, i, cost[i]);
+		push_cluster(&state, m, columns, ncolumns, i);
 	pushJsonbValue(&state, WJB_END_ARRAY, NULL);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }

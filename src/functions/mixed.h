@@ -37,7 +37,7 @@ extern double km_mixed_number(Oid type, Datum value);
 /* A cluster's means and shares, for users to read. */
 extern Jsonb * km_mixed_centroid(const GkMixed *m, const KmMixedColumn *columns, int ncolumns, int cluster);
 
-/* The whole model; cost: [k] of each cluster. */
-extern Jsonb * km_mixed_model(const GkMixed *m, const KmMixedColumn *columns, int ncolumns, const double *cost);
+/* The whole model. */
+extern Jsonb * km_mixed_model(const GkMixed *m, const KmMixedColumn *columns, int ncolumns);
 
 #endif							/* MIXED_H */

@@ -21,8 +21,8 @@ typedef struct Case
 	int			stride;
 	int			k;
 	float		gamma;
-	float		x[D * MOST_ROWS];
-	int32_t		code[C * MOST_ROWS];
+	float		x[D * (MOST_ROWS + GK_MIXED_ROWS)];
+	int32_t		code[C * (MOST_ROWS + GK_MIXED_ROWS)];
 	int32_t		codes[C];
 	int			expo[D];
 } Case;
@@ -34,7 +34,7 @@ static void
 make(Case *c, uint64_t *state, int n, int k, int codes, bool ties)
 {
 	c->n = n;
-	c->stride = (n + GK_MIXED_LANES - 1) / GK_MIXED_LANES * GK_MIXED_LANES;
+	c->stride = (n + GK_MIXED_ROWS - 1) / GK_MIXED_ROWS * GK_MIXED_ROWS;
 	c->k = k;
 	c->gamma = ties ? 1 : 0.3f;
 	for (int j = 0; j < D; j++)

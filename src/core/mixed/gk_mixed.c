@@ -5,9 +5,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/base/gk_exact.h"
 #include "core/gk_numerics.h"
 #include "core/mixed/gk_mixed.h"
+#include "core/store/gk_store.h"
 
 /* Rows of a job. */
 #define BLOCK	4096
@@ -18,8 +18,16 @@ typedef struct Block
 	double		key;			/* of a race */
 	int64_t		row;			/* that wins it; -1: none runs */
 	int			moved;			/* rows */
-	GkWide		cost;
 } Block;
+
+/* Sums and counts, by a thread for itself or of all rows. */
+typedef struct Tally
+{
+	gk_int128  *sum;			/* [d][k] */
+	int64_t    *size;			/* [k] */
+	int32_t    *count;			/* as GkMixed.count */
+	void	   *memory;			/* of a thread's */
+} Tally;
 
 static int64_t
 blocks(const GkMixed *m)
@@ -51,8 +59,42 @@ run(GkMixed *m, int64_t jobs, GkJob fn, void *arg)
 double
 gk_mixed_bytes(int64_t n, int d, int c, int k, double codes)
 {
-	return ((double) n + GK_MIXED_LANES) * 4.0 * (d + c + 4) + (double) n / BLOCK * sizeof(Block) +
-		(double) k * (codes * sizeof(int64_t) + d * (sizeof(gk_int128) + 4.0) + c * 4.0);
+	return ((double) n + GK_MIXED_ROWS) * 4.0 * (d + c + 5) + (double) n / BLOCK * sizeof(Block) +
+		(double) k * (codes * sizeof(int32_t) + d * (sizeof(gk_int128) + 4.0) + c * 4.0 + sizeof(gk_int128) + 16.0);
+}
+
+/*
+ * Threads have sums of their own where these are few beside the rows: a block's rows are counted while they are in
+ * the cache.  Otherwise a column is one thread's.
+ */
+static bool
+alloc_tallies(GkMixed *m)
+{
+	Tally	   *all = m->tally;
+	int			threads = gk_threads(m->host);
+	size_t		sums = (size_t) m->k * m->d * sizeof(gk_int128);
+	size_t		sizes = m->k * sizeof(int64_t);
+	size_t		counts = (m->counts[m->c] - m->count) * sizeof(int32_t);
+
+	*all = (Tally) {m->sum, m->size, m->count, NULL};
+	if ((double) (sums + sizes + counts) * threads > 4.0 * m->n)
+		return true;
+	for (int i = 1; i <= threads; i++)
+	{
+		char	   *memory = gk_alloc0(m->host, sums + sizes + counts + 1, 1);
+
+		if (memory == NULL)
+			return false;
+		all[i] = (Tally) {(gk_int128 *) memory, (int64_t *) (memory + sums), (int32_t *) (memory + sums + sizes), memory};
+	}
+	return true;
+}
+
+/* Do threads have sums of their own? */
+static bool
+own_tallies(const GkMixed *m)
+{
+	return ((const Tally *) m->tally)[1].memory != NULL;
 }
 
 GkStatus
@@ -72,25 +114,31 @@ gk_mixed_alloc(GkMixed *m, GkError *err)
 	m->tallied = gk_alloc(m->host, m->n, sizeof(int32_t));
 	m->moved = gk_alloc(m->host, m->n, sizeof(int32_t));
 	m->cost = gk_alloc(m->host, m->stride, sizeof(float));
-	m->count = gk_alloc(m->host, all + 1, sizeof(int64_t));
-	m->counts = gk_alloc(m->host, m->c + 1, sizeof(int64_t *));
+	m->count = gk_alloc(m->host, all + 1, sizeof(int32_t));
+	m->counts = gk_alloc(m->host, m->c + 1, sizeof(int32_t *));
 	m->sum = gk_alloc(m->host, k * m->d + 1, sizeof(gk_int128));
+	m->tally = gk_alloc0(m->host, gk_threads(m->host) + 1, sizeof(Tally));
+	m->total = gk_alloc(m->host, k, sizeof(gk_int128));
+	m->spent = gk_alloc(m->host, k, sizeof(double));
 	m->block = gk_alloc(m->host, blocks(m) + 1, sizeof(Block));
 	if (m->mean == NULL || m->mode == NULL || m->size == NULL || m->label == NULL || m->tallied == NULL ||
-		m->moved == NULL || m->cost == NULL ||
-		m->count == NULL || m->counts == NULL || m->sum == NULL || m->block == NULL)
+		m->moved == NULL || m->cost == NULL || m->count == NULL || m->counts == NULL || m->sum == NULL ||
+		m->tally == NULL || m->total == NULL || m->spent == NULL || m->block == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	m->counts[0] = m->count;
 	for (int j = 0; j < m->c; j++)
 		m->counts[j + 1] = m->counts[j] + k * m->codes[j];
-	return GK_OK;
+	return alloc_tallies(m) ? GK_OK : gk_fail(err, GK_ERR_MEMORY, "out of memory");
 }
 
 void
 gk_mixed_free(GkMixed *m)
 {
-	void	   *all[] = {m->mean, m->mode, m->size, m->label, m->tallied, m->moved, m->cost, m->count, m->counts, m->sum, m->block};
+	void	   *all[] = {m->mean, m->mode, m->size, m->label, m->tallied, m->moved, m->cost, m->count, m->counts,
+	m->sum, m->tally, m->total, m->spent, m->block};
 
+	for (int i = 1; m->tally != NULL && i <= gk_threads(m->host); i++)
+		gk_free(m->host, ((Tally *) m->tally)[i].memory);
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		gk_free(m->host, all[i]);
 }
@@ -193,6 +241,86 @@ gk_mixed_seed(GkMixed *m, int64_t seed, int run_number, GkError *err)
 
 /* ---- iterations ---- */
 
+static int64_t
+number(const GkMixed *m, int j, int64_t row)
+{
+	return gk_fixed(m->x[j * m->stride + row], gk_pow2(GK_GRID_BITS - m->expo[j]));
+}
+
+/* The rows of a block that have moved, in a column's sums. */
+static void
+tally_number(const GkMixed *m, int j, int64_t b, gk_int128 *sum)
+{
+	const float *x = m->x + j * m->stride;
+	const int32_t *moved = m->moved + b * BLOCK;
+	double		inv = gk_pow2(GK_GRID_BITS - m->expo[j]);
+
+	sum += (size_t) j * m->k;
+	for (int i = 0; i < ((Block *) m->block)[b].moved; i++)
+	{
+		int32_t		row = moved[i];
+		int64_t		v = gk_fixed(x[row], inv);
+
+		sum[m->label[row]] += v;
+		if (m->tallied[row] >= 0)
+			sum[m->tallied[row]] -= v;
+	}
+}
+
+static void
+tally_category(const GkMixed *m, int j, int64_t b, int32_t *count)
+{
+	const int32_t *code = m->code + j * m->stride;
+	const int32_t *moved = m->moved + b * BLOCK;
+	int64_t		codes = m->codes[j];
+
+	count += m->counts[j] - m->count;
+	for (int i = 0; i < ((Block *) m->block)[b].moved; i++)
+	{
+		int32_t		row = moved[i];
+
+		count[m->label[row] * codes + code[row]]++;
+		if (m->tallied[row] >= 0)
+			count[m->tallied[row] * codes + code[row]]--;
+	}
+}
+
+static void
+tally_size(const GkMixed *m, int64_t b, int64_t *size)
+{
+	const int32_t *moved = m->moved + b * BLOCK;
+
+	for (int i = 0; i < ((Block *) m->block)[b].moved; i++)
+	{
+		size[m->label[moved[i]]]++;
+		if (m->tallied[moved[i]] >= 0)
+			size[m->tallied[moved[i]]]--;
+	}
+}
+
+/* The categories are columns, the numbers, and the sizes. */
+static void
+tally_column(const GkMixed *m, int column, int64_t b, const Tally *to)
+{
+	if (column < m->c)
+		tally_category(m, column, b, to->count);
+	else if (column < m->c + m->d)
+		tally_number(m, column - m->c, b, to->sum);
+	else
+		tally_size(m, b, to->size);
+}
+
+static void
+note_tallied(GkMixed *m, int64_t b)
+{
+	for (int i = 0; i < ((Block *) m->block)[b].moved; i++)
+	{
+		int32_t		row = m->moved[b * BLOCK + i];
+
+		m->tallied[row] = m->label[row];
+	}
+}
+
 static void
 assign_block(void *arg, int64_t b, int thread)
 {
@@ -201,7 +329,6 @@ assign_block(void *arg, int64_t b, int thread)
 	int64_t		first = b * BLOCK;
 	int32_t    *moved = m->moved + first;
 
-	(void) thread;
 	gk_mixed_assign() (m, 0, first, block_end(m->stride, b), m->label, m->cost);
 	to->moved = 0;
 	for (int64_t i = first; i < block_end(m->n, b); i++)
@@ -209,51 +336,58 @@ assign_block(void *arg, int64_t b, int thread)
 		moved[to->moved] = (int32_t) i;
 		to->moved += m->label[i] != m->tallied[i];
 	}
+	if (!own_tallies(m))
+		return;
+	for (int column = 0; column <= m->d + m->c; column++)
+		tally_column(m, column, b, (Tally *) m->tally + 1 + thread);
+	note_tallied(m, b);
+}
+
+/* Add the threads' counts of a category to those of all, and begin anew. */
+static void
+merge_counts(GkMixed *m, int j)
+{
+	int64_t		first = m->counts[j] - m->count;
+	int64_t		end = m->counts[j + 1] - m->count;
+
+	for (int t = 1; t <= gk_threads(m->host); t++)
+	{
+		int32_t    *count = ((Tally *) m->tally)[t].count;
+
+		for (int64_t i = first; i < end; i++)
+			m->count[i] += count[i];
+		memset(count + first, 0, (end - first) * sizeof(int32_t));
+	}
 }
 
 static void
-add_costs(void *arg, int64_t b, int thread)
+merge_sums(GkMixed *m)
 {
-	GkMixed    *m = arg;
-	Block	   *to = (Block *) m->block + b;
+	for (int t = 1; t <= gk_threads(m->host); t++)
+	{
+		Tally	   *from = (Tally *) m->tally + t;
 
+		for (int64_t i = 0; i < (int64_t) m->k * m->d; i++)
+			m->sum[i] += from->sum[i];
+		for (int i = 0; i < m->k; i++)
+			m->size[i] += from->size[i];
+		memset(from->sum, 0, (size_t) m->k * m->d * sizeof(gk_int128));
+		memset(from->size, 0, m->k * sizeof(int64_t));
+	}
+}
+
+/* A category is a job, and all numbers are one. */
+static void
+merge(void *arg, int64_t column, int thread)
+{
 	(void) thread;
-	memset(&to->cost, 0, sizeof(to->cost));
-	for (int64_t i = b * BLOCK; i < block_end(m->n, b); i++)
-		gk_wide_add(&to->cost, m->cost[i]);
-}
-
-/* Sums and counts of a column, or the sizes, with a row in its new cluster. */
-static void
-move_row(GkMixed *m, int column, int64_t row, int from, int to)
-{
-	if (column < m->d)
-	{
-		gk_int128  *sum = m->sum + (size_t) column * m->k;
-		int64_t		v = gk_fixed(m->x[column * m->stride + row], gk_pow2(GK_GRID_BITS - m->expo[column]));
-
-		sum[to] += v;
-		if (from >= 0)
-			sum[from] -= v;
-	}
-	else if (column < m->d + m->c)
-	{
-		int			j = column - m->d;
-		int64_t    *count = m->counts[j] + m->code[j * m->stride + row];
-
-		count[(size_t) to * m->codes[j]]++;
-		if (from >= 0)
-			count[(size_t) from * m->codes[j]]--;
-	}
+	if (column < ((GkMixed *) arg)->c)
+		merge_counts(arg, (int) column);
 	else
-	{
-		m->size[to]++;
-		if (from >= 0)
-			m->size[from]--;
-	}
+		merge_sums(arg);
 }
 
-/* A column is a job, and the sizes are one: each has its own sums, which no other thread adds to. */
+/* A column is a job: no other thread adds to its sums. */
 static void
 tally(void *arg, int64_t column, int thread)
 {
@@ -261,26 +395,67 @@ tally(void *arg, int64_t column, int thread)
 
 	(void) thread;
 	for (int64_t b = 0; b < blocks(m) && !stops(m); b++)
-		for (int i = 0; i < ((Block *) m->block)[b].moved; i++)
-		{
-			int32_t		row = m->moved[b * BLOCK + i];
-
-			move_row(m, (int) column, row, m->tallied[row], m->label[row]);
-		}
+		tally_column(m, (int) column, b, m->tally);
 }
 
 static void
-note_tallied(void *arg, int64_t b, int thread)
+note_block(void *arg, int64_t b, int thread)
 {
-	GkMixed    *m = arg;
-
 	(void) thread;
-	for (int i = 0; i < ((Block *) m->block)[b].moved; i++)
-	{
-		int32_t		row = m->moved[b * BLOCK + i];
+	note_tallied(arg, b);
+}
 
-		m->tallied[row] = m->label[row];
+/* Take a row out of one cluster, into another, in all sums. */
+static void
+move_row(GkMixed *m, int64_t row, int from, int to)
+{
+	for (int j = 0; j < m->d; j++)
+	{
+		int64_t		v = number(m, j, row);
+
+		m->sum[(size_t) j * m->k + from] -= v;
+		m->sum[(size_t) j * m->k + to] += v;
 	}
+	for (int j = 0; j < m->c; j++)
+	{
+		int32_t    *count = m->counts[j] + m->code[j * m->stride + row];
+
+		count[(size_t) from * m->codes[j]]--;
+		count[(size_t) to * m->codes[j]]++;
+	}
+	m->size[from]--;
+	m->size[to]++;
+	m->label[row] = m->tallied[row] = to;
+}
+
+/* What the clusters and all of them cost. */
+static GkStatus
+add_costs(GkMixed *m)
+{
+	gk_int128	all = 0;
+	float		most = 0.0f;
+	double		scale;
+	int			expo;
+
+	for (int64_t i = 0; i < m->n; i++)
+		most = m->cost[i] > most ? m->cost[i] : most;
+	expo = most > 0.0f ? gk_expo_of(most) : 0;
+	scale = gk_pow2(40 - expo);
+	memset(m->total, 0, m->k * sizeof(gk_int128));
+	for (int64_t b = 0; b < blocks(m); b++)
+	{
+		if (stops(m))
+			return GK_STOPPED;
+		for (int64_t i = b * BLOCK; i < block_end(m->n, b); i++)
+			m->total[m->label[i]] += gk_d2_fixed(m->cost[i], scale);
+	}
+	for (int i = 0; i < m->k; i++)
+	{
+		m->spent[i] = gk_ldexp(gk_i128_to_double(m->total[i]), expo - 80);
+		all += m->total[i];
+	}
+	m->objective = gk_ldexp(gk_i128_to_double(all), expo - 80);
+	return GK_OK;
 }
 
 /*
@@ -305,9 +480,7 @@ repair(GkMixed *m)
 		}
 		if (row < 0)
 			return GK_OK;
-		for (int column = 0; column <= m->d + m->c; column++)
-			move_row(m, column, row, m->label[row], j);
-		m->label[row] = m->tallied[row] = j;
+		move_row(m, row, m->label[row], j);
 		m->cost[row] = 0.0f;
 	}
 	return GK_OK;
@@ -325,7 +498,7 @@ update(GkMixed *m)
 													  (double) m->size[i] * gk_pow2(m->expo[j] - GK_GRID_BITS));
 		for (int j = 0; j < m->c; j++)
 		{
-			const int64_t *count = m->counts[j] + (size_t) i * m->codes[j];
+			const int32_t *count = m->counts[j] + (size_t) i * m->codes[j];
 			int			mode = 0;
 
 			for (int v = 1; v < m->codes[j]; v++)
@@ -342,10 +515,10 @@ pass(GkMixed *m, int64_t *moved)
 {
 	GkStatus	st = run(m, blocks(m), assign_block, m);
 
-	if (st == GK_OK)
-		st = run(m, m->d + m->c + 1, tally, m);
-	if (st == GK_OK)
-		st = run(m, blocks(m), note_tallied, m);
+	if (st == GK_OK && own_tallies(m))
+		st = run(m, m->c + 1, merge, m);
+	else if (st == GK_OK && (st = run(m, m->d + m->c + 1, tally, m)) == GK_OK)
+		st = run(m, blocks(m), note_block, m);
 	*moved = 0;
 	for (int64_t b = 0; st == GK_OK && b < blocks(m); b++)
 		*moved += ((Block *) m->block)[b].moved;
@@ -357,14 +530,13 @@ clear(GkMixed *m)
 {
 	memset(m->tallied, 0xff, m->n * sizeof(int32_t));
 	memset(m->sum, 0, (size_t) m->k * m->d * sizeof(gk_int128));
-	memset(m->count, 0, (m->counts[m->c] - m->count) * sizeof(int64_t));
+	memset(m->count, 0, (m->counts[m->c] - m->count) * sizeof(int32_t));
 	memset(m->size, 0, m->k * sizeof(int64_t));
 }
 
 GkStatus
 gk_mixed_fit(GkMixed *m, int max_iter, GkError *err)
 {
-	GkWide		all = {.pending = 0};
 	int64_t		moved;
 	GkStatus	st;
 
@@ -381,9 +553,6 @@ gk_mixed_fit(GkMixed *m, int max_iter, GkError *err)
 	}
 	m->converged = st == GK_OK && moved == 0;
 	if (st == GK_OK)
-		st = run(m, blocks(m), add_costs, m);
-	for (int64_t b = 0; st == GK_OK && b < blocks(m); b++)
-		gk_wide_merge(&all, &((Block *) m->block)[b].cost);
-	m->objective = gk_wide_mean(&all, 1);
+		st = add_costs(m);
 	return st;
 }

@@ -16,7 +16,7 @@
 #include "core/gk_core.h"
 
 /* Rows of x and code are padded to a multiple of this. */
-#define GK_MIXED_LANES	16
+#define GK_MIXED_ROWS	64
 
 typedef struct GkMixed
 {
@@ -44,10 +44,13 @@ typedef struct GkMixed
 	bool		converged;		/* no label changes any more */
 	double		objective;		/* sum of cost, rounded once */
 
-	int64_t    *count;			/* [k][codes[j]] for each category, of the labels */
-	int64_t   **counts;			/* [c] where each one's begin */
+	int32_t    *count;			/* [k][codes[j]] for each category, of the labels */
+	int32_t   **counts;			/* [c] where each one's begin */
 	gk_int128  *sum;			/* [d][k] */
+	gk_int128  *total;			/* [k] of costs */
+	double	   *spent;			/* [k] the same, rounded once */
 	void	   *block;			/* of each block of rows: what a pass finds there */
+	void	   *tally;			/* of each thread, beside one of all: its sums and counts */
 } GkMixed;
 
 /* Allocate the clusters of a problem that is described (the rows are the caller's); gk_mixed_free() in any case. */
@@ -71,7 +74,7 @@ float		gk_mixed_cost(const float *x, const int32_t *code, const float *mean, con
 
 /* ---- gk_mixed_assign.c ---- */
 
-/* Nearest of k clusters, and the cost in it, of rows [first, end), multiples of GK_MIXED_LANES. */
+/* Nearest of k clusters, and the cost in it, of rows [first, end), multiples of GK_MIXED_ROWS. */
 typedef void (*GkMixedAssign) (const GkMixed *m, int first_cluster, int64_t first, int64_t end, int32_t *label, float *cost);
 
 /* That of the instruction set that is in use. */
