@@ -67,6 +67,8 @@ km_page_open(Relation rel, Snapshot snapshot, const KmRowSpec *spec, const KmHea
 	p->rel = rel;
 	p->scan = km_heap_open(rel, snapshot);
 	p->plain_snapshot = !snapshot->takenDuringRecovery && !IsolationIsSerializable();
+	if (spec == NULL)
+		return p;
 	p->toast = km_toast_begin(rel, snapshot);
 	p->deformer = km_deform_open(RelationGetDescr(rel), spec, table, p->toast);
 	return p;
@@ -88,8 +90,11 @@ km_page_close(KmPageReader *p)
 	if (p->where != NULL)
 		pfree(p->where);
 	km_heap_close(p->scan);
-	km_deform_close(p->deformer);
-	km_toast_end(p->toast);
+	if (p->deformer != NULL)
+	{
+		km_deform_close(p->deformer);
+		km_toast_end(p->toast);
+	}
 	km_free_lines(p);
 }
 

@@ -13,6 +13,7 @@
 
 typedef struct KmPageReader KmPageReader;
 
+/* spec and table NULL: pages are held for others, who read their rows. */
 extern KmPageReader *km_page_open(Relation rel, Snapshot snapshot, const KmRowSpec *spec, const KmHeapTable *table);
 
 /* Go to some blocks; of the first one, rows are read from an offset on. */
