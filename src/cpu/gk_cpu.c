@@ -96,7 +96,7 @@ gk_cpu_seed_begin(GkSession *s, GkError *err)
 	s->previous_k = 0;
 	gk_cpu_hamerly_forget(s);
 	s->seed.known = false;
-	s->seed.seeds = s->seed.consider = s->seed.count = 0;
+	s->seed.seeds = s->seed.consider = s->seed.count = s->seed.given_count = 0;
 	s->seed.pending = NULL;
 	return st;
 }
@@ -106,7 +106,10 @@ gk_cpu_seed_end(GkSession *s)
 {
 	s->seed.pending = NULL;
 	s->seed.kept = false;
+	s->seed.given_count = 0;
 	gk_cpu_room_free(s, &s->seed.all);
+	gk_cpu_room_free(s, &s->seed.given);
+	gk_cpu_room_free(s, &s->seed.nearest);
 	gk_cpu_seed_index_free(s);
 	s->core->mind2_end(s->store);
 }

@@ -47,6 +47,9 @@ GkStatus	gk_cpu_seed_far(GkSession *s, int64_t *row, GkError *err);
 GkSweep		gk_cpu_seed_settle_plan(const GkSession *s);
 void		gk_cpu_seed_settle(GkSession *s, const GkBlock *b, const float *seed);
 
+/* Which of the seeds is nearest to each row ([all_rows]), if it is known and these are all of them; else NULL. */
+const int32_t *gk_cpu_seed_nearest(const GkSession *s, const float *centroids, int k);
+
 /* Lower all of it. */
 GkStatus	gk_cpu_seed_settled(GkSession *s, GkError *err);
 

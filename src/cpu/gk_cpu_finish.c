@@ -5,6 +5,7 @@
 
 #include "core/gk_numerics.h"
 #include "cpu/gk_cpu.h"
+#include "cpu/prune/gk_cpu_prune.h"
 
 /* Rows that the main thread gathers between two polls. */
 #define POLL_ROWS		(128 * 1024)
@@ -22,6 +23,8 @@ typedef struct Pass
 	const float *c;
 	int			k;
 	Stat	   *stat;			/* [copies][k], NULL: none wanted */
+	bool		dot;			/* labels by scalar products */
+	const int32_t *nearest;		/* [all_rows]: labels that seeding has found; NULL: none */
 	bool		shared;			/* one stat, filled by the main thread; else one per thread */
 	const GkLabelSink *sink;
 } Pass;
@@ -73,8 +76,26 @@ block(GkSession *s, void *arg, const GkBlock *b)
 	const Pass *p = arg;
 	GkBlockLabels l;
 
-	if (gk_cpu_assign(s, &p->sweep, b, p->c, p->k, &l) && p->stat != NULL && !p->shared)
+	if (p->dot)
+	{
+		l = (GkBlockLabels) {gk_cpu_tiles(s, b), p->sweep.keep_labels ? s->label + b->at : b->label,
+			p->sweep.keep_labels ? s->d2 + b->at : b->d2};
+		gk_cpu_dot_assign(s, &l.x, b->slot, b->rows, b->thread, l.label, l.d2);
+	}
+	else if (!gk_cpu_assign(s, &p->sweep, b, p->c, p->k, &l))
+		return;
+	if (p->stat != NULL && !p->shared)
 		gather(s, p->stat + (size_t) b->thread * p->k, p->k, b->chunk, b->row, b->rows, l.label, l.d2);
+}
+
+/* Centroids that are the seeds: their distances are D. */
+static void
+seeded_block(GkSession *s, void *arg, const GkBlock *b)
+{
+	const Pass *p = arg;
+
+	gather(s, p->stat + (size_t) b->thread * p->k, p->k, b->chunk, b->row, b->rows, p->nearest + b->slot,
+		   b->chunk->mind2 + b->row);
 }
 
 static GkStatus
@@ -133,21 +154,34 @@ gk_cpu_finish(GkSession *s, const float *centroids, int k,
 	int			copies = p.sweep.threads;
 	GkStatus	st;
 
-	p.sweep.arg = &p;
-	p.sweep.block = block;
-	p.sweep.chunk = chunk;
+	p.shared = out != NULL && copies > 1 && bytes * copies > GK_COST_FINISH_BYTES;
+	if (p.shared)
+		copies = 1;
+	p.nearest = out != NULL && sink == NULL && !p.shared ? gk_cpu_seed_nearest(s, centroids, k) : NULL;
+	if (p.nearest != NULL)
+	{
+		p.sweep = gk_cpu_plan(s, GK_D_ONLY);
+		p.sweep.mind2 = true;
+		copies = p.sweep.threads;
+	}
 	if (out != NULL)
 	{
-		p.shared = copies > 1 && bytes * copies > GK_COST_FINISH_BYTES;
-		if (p.shared)
-			copies = 1;
 		if (!gk_cpu_room(s, &s->sums, copies, bytes))
 			return gk_cpu_out_of_memory(err);
 		p.stat = s->sums;
 		memset(p.stat, 0, copies * bytes);
 	}
+	p.dot = p.nearest == NULL && gk_cpu_dot_wanted(s, &p.sweep, k);
+	st = p.dot ? gk_cpu_dot_begin(s, &p.sweep, centroids, k, err) : GK_OK;
+	if (st != GK_OK)
+		return st;
+	p.sweep.arg = &p;
+	p.sweep.block = p.nearest != NULL ? seeded_block : block;
+	p.sweep.chunk = chunk;
 	p.sweep.keep_labels = p.sweep.rounds > 1 || sink != NULL || p.shared;
 	st = gk_cpu_sweep(s, &p.sweep, err);
+	if (p.dot)
+		gk_cpu_dot_end(s);
 	if (st == GK_OK && out != NULL)
 		merge(&p, copies, out);
 	return st;

@@ -12,6 +12,10 @@
  * Reading wide points takes longer than comparing them with few candidates, so the distances
  * to all candidates are kept, and that update reads no points.  Narrow ones are as quickly
  * compared again.
+ *
+ * The candidates of k-means|| are many, and come as seeds in a few updates.  Scalar products tell
+ * not only how near a row's nearest one is but which it is, too: gk_cpu_finish() need not
+ * find it once more to weigh the candidates.
  */
 #include <math.h>
 #include <string.h>
@@ -25,6 +29,8 @@ typedef struct Pass
 	GkSweep		sweep;
 	const float *c;
 	int			m;
+	int32_t    *nearest;		/* NULL: not to be kept */
+	int			first;			/* the number of seed c */
 	gk_int128  *pot;			/* [threads][m] */
 	GkCandidates *improved;		/* [threads][m] */
 	char	   *far;			/* [threads] regions of far_bytes */
@@ -96,28 +102,66 @@ update_block_dot(GkSession *s, void *arg, const GkBlock *b)
 	GkTiles		x = gk_cpu_tiles(s, b);
 	float	   *d2 = b->chunk->mind2 + b->row;
 
-	gk_cpu_dot_labels(s, &x, b->slot, b->rows, b->thread, b->label);
-	for (int first = 0; first < b->rows; first += GK_ROW_PAD)
+	gk_cpu_dot_assign(s, &x, b->slot, b->rows, b->thread, b->label, b->d2);
+	for (int i = 0; i < b->rows; i++)
 	{
-		int			n = b->rows - first < GK_ROW_PAD ? b->rows - first : GK_ROW_PAD;
-		int32_t		row[GK_ROW_PAD];
-		float		own[GK_ROW_PAD];
-
-		for (int i = 0; i < n; i++)
-			row[i] = first + i;
-		s->kernels->own_distance(x.x, x.stride, row, b->label + first, n, p->c, x.d, own);
-		for (int i = 0; i < n; i++)
-			d2[first + i] = own[i] < d2[first + i] ? own[i] : d2[first + i];
+		if (b->d2[i] >= d2[i])
+			continue;
+		d2[i] = b->d2[i];
+		if (p->nearest != NULL)
+			p->nearest[b->slot + i] = p->first + b->label[i];
 	}
 	p->pot[b->thread] += potential(s, b, d2);
+}
+
+/* Remember the seeds that come with an update, if it tells which is the nearest of a row. */
+static GkStatus
+remember_seeds(GkSession *s, const float *seeds, int m, bool dot, GkError *err)
+{
+	GkCpuSeed  *seed = &s->seed;
+	size_t		d = s->pts->d;
+	float	   *was = seed->given;
+	int			count = seed->given_count;
+
+	seed->given_count = 0;
+	if (!(seed->seeds == 0 ? m == 1 && gk_cpu_dot_possible(s, GK_COST_SEED_DOT) : count > 0 && dot) || !s->pts->resident)
+		return GK_OK;
+	if (dot && count == 1)
+	{
+		if (!gk_cpu_room(s, &seed->nearest, s->all_rows, sizeof(int32_t)))
+			return gk_cpu_out_of_memory(err);
+		memset(seed->nearest, 0, s->all_rows * sizeof(int32_t));
+	}
+	seed->given = NULL;
+	if (!gk_cpu_room(s, &seed->given, count + m, d * sizeof(float)))
+		return gk_cpu_out_of_memory(err);
+	if (count > 0)
+		memcpy(seed->given, was, count * d * sizeof(float));
+	memcpy(seed->given + count * d, seeds, m * d * sizeof(float));
+	gk_cpu_room_free(s, &was);
+	seed->given_count = count + m;
+	return GK_OK;
+}
+
+const int32_t *
+gk_cpu_seed_nearest(const GkSession *s, const float *centroids, int k)
+{
+	const GkCpuSeed *seed = &s->seed;
+
+	return k > 1 && k == seed->given_count &&
+		memcmp(seed->given, centroids, (size_t) k * s->pts->d * sizeof(float)) == 0 ? seed->nearest : NULL;
 }
 
 /* One sweep of an update. */
 static GkStatus
 update_sweep(GkSession *s, const float *centroids, int m, bool dot, gk_int128 *phi, GkError *err)
 {
-	Pass		p = {.sweep = gk_cpu_plan(s, m),.c = centroids,.m = m};
-	GkStatus	st = pot_room(s, &p, 1, err);
+	Pass		p = {.sweep = gk_cpu_plan(s, m),.c = centroids,.m = m,.first = s->seed.given_count};
+	GkStatus	st = remember_seeds(s, centroids, m, dot, err);
+
+	if (st == GK_OK)
+		st = pot_room(s, &p, 1, err);
+	p.nearest = s->seed.given_count > 1 ? s->seed.nearest : NULL;
 
 	p.sweep.mind2 = p.sweep.dirty = true;
 	p.sweep.arg = &p;
@@ -285,9 +329,9 @@ gk_cpu_seed_update(GkSession *s, const float *centroids, int m, gk_int128 *phi, 
 	GkStatus	st = gk_cpu_seed_settled(s, err);
 
 	s->seed.count = 0;
-	s->seed.seeds += m;
 	if (st == GK_OK && known >= 0)
 	{
+		s->seed.given_count = 0;
 		s->seed.pending = s->seed.points + (size_t) known * s->pts->d;
 		s->seed.pending_mark = MARK(known);
 		s->seed.pending_all = s->seed.kept ? s->seed.all + known * GK_ROW_PAD : NULL;
@@ -295,6 +339,7 @@ gk_cpu_seed_update(GkSession *s, const float *centroids, int m, gk_int128 *phi, 
 	}
 	else if (st == GK_OK)
 		st = update(s, centroids, m, &s->seed.phi, err);
+	s->seed.seeds += m;
 	s->seed.known = st == GK_OK;
 	*phi = s->seed.phi;
 	return st;

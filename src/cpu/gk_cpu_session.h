@@ -36,6 +36,9 @@ typedef struct GkCpuSeed
 	gk_int128  *pot;			/* [count] */
 	GkCandidates *improved;		/* [threads][count] */
 	uint16_t   *marks;			/* [all_rows / GK_ROW_PAD]: the candidates that a tile has closer rows to */
+	float	   *given;			/* [given_count][d]: all seeds, while the nearest one of each row is known */
+	int			given_count;	/* 0: not known */
+	int32_t    *nearest;		/* [all_rows]; with a single seed not yet there */
 } GkCpuSeed;
 
 /* A copy of the points, neighbours in one tile: gk_cpu_seed_index.c. */

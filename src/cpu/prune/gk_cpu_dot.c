@@ -232,6 +232,22 @@ gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int th
 }
 
 void
+gk_cpu_dot_assign(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, int32_t *label, float *d2)
+{
+	gk_cpu_dot_labels(s, x, slot, rows, thread, label);
+	for (int first = 0; first < rows; first += GK_ROW_PAD)
+	{
+		int			n = rows - first < GK_ROW_PAD ? rows - first : GK_ROW_PAD;
+		int32_t		row[GK_ROW_PAD];
+
+		for (int i = 0; i < n; i++)
+			row[i] = i;
+		s->kernels->own_distance(x->x + first / GK_ROW_PAD * x->tile, x->stride, row, label + first, n, s->dot.args.c, x->d,
+								 d2 + first);
+	}
+}
+
+void
 gk_cpu_dot_end(GkSession *s)
 {
 	if (s->dot.open > s->pts->n / GK_COST_DOT_OPEN_SHARE)

@@ -33,6 +33,9 @@ GkStatus	gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, G
 
 /* Labels of the `rows` rows of some tiles; slot is the first one's. */
 void		gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, int32_t *label);
+
+/* The same with the canonical distances to these centroids. */
+void		gk_cpu_dot_assign(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, int32_t *label, float *d2);
 void		gk_cpu_dot_end(GkSession *s);
 
 /* ---- scalar products of 16-bit integers: called by gk_cpu_dot.c ---- */
