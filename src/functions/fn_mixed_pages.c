@@ -155,7 +155,7 @@ read_page(const TableRead *s, HeldPage *page, KmPageRows *rows, Datum *value)
 static void
 read_pages(void *arg, int64_t job, int thread)
 {
-	TableRead	   *s = arg;
+	TableRead  *s = arg;
 
 	for (int i = (int) job * JOB_PAGES; i < Min((job + 1) * JOB_PAGES, s->npages); i++)
 		read_page(s, &s->page[i], &s->rows[thread], s->value + (Size) thread * s->last);
@@ -272,7 +272,7 @@ read_held(TableRead *s)
 static void
 read_table(KmMixedRows *x, PlanState *scan, Snapshot snapshot, int hold)
 {
-	TableRead		s = {.x = x,.rel = ((SeqScanState *) scan)->ss.ss_currentRelation};
+	TableRead	s = {.x = x,.rel = ((SeqScanState *) scan)->ss.ss_currentRelation};
 	int			threads = gk_threads(km_host_engine(x->host));
 	BlockNumber nblocks;
 	ListCell   *cell;
@@ -317,7 +317,7 @@ suits(const KmMixedRows *x, const PlanState *scan)
 		return false;
 	foreach(cell, scan->plan->targetlist)
 		if (((Var *) lfirst_node(TargetEntry, cell)->expr)->varattno <= 0)
-			return false;
+		return false;
 	for (int i = 0; i < x->ncolumns; i++)
 		if (x->column[i].number ? x->type[i] == NUMERICOID : !km_mixed_is_plain(x->type[i]))
 			return false;
@@ -331,6 +331,7 @@ km_mixed_scan(QueryDesc *desc, DestReceiver *dest)
 	MemoryContext caller = MemoryContextSwitchTo(desc->estate->es_query_cxt);
 	PlanState **scans;
 	int			n = gkmeans_reader == KM_READER_EXECUTOR ? 0 : km_heap_scans(desc, &scans);
+
 	/* each session's share of the buffers, as km_page_hold_limit() has it */
 	bool		suit = n > 0 && NBuffers / (MaxBackends + NUM_AUXILIARY_PROCS) > 0;
 
