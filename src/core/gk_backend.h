@@ -20,7 +20,7 @@
 #include "core/groups/gk_group_slot.h"
 #include "core/store/gk_points.h"
 
-#define GK_BACKEND_API	11
+#define GK_BACKEND_API	12
 
 typedef struct GkSession GkSession;
 

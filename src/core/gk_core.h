@@ -117,12 +117,17 @@ typedef struct GkHost
 	 * whole job on the CPU, which gives the same answer; false: fail.
 	 */
 	bool		(*device_failed) (void *ctx, const GkError *err);
+	/* Optional, main thread: one of several did.  True: the others do its share; false: fail. */
+	bool		(*device_lost) (void *ctx, const GkError *err);
+	/* Optional, main thread: several devices compute, each with such a share of the rows. */
+	void		(*devices) (void *ctx, const char *shares);
 	int			threads;		/* compute threads; 0: every CPU the process may use */
 	GkSkip		skip;			/* skip what bounds prove: gk_cpu_hamerly.c, gk_gpu_filter.cu */
 	/* For a GPU; zeros mean the defaults.  See GkProblem, which they are copied to. */
 	double		gpu_memory_limit;
 	const char *gpu_devices;
 	const char *gpu_fault;
+	const struct GkSpread *spread;	/* of gk_spread_backend: core/spread/gk_spread.h */
 } GkHost;
 
 /* Cache-line aligned allocation through the host; NULL on overflow or failure. */
@@ -519,6 +524,7 @@ typedef struct GkDeviceInfo
 	bool		usable;
 	char		reason[256];	/* why not, when not usable */
 	int64_t		memory;			/* bytes, 0: not known */
+	double		speed;			/* about how many GB/s of points it reads, 0: not known */
 	char		detail[256];
 } GkDeviceInfo;
 

@@ -317,6 +317,13 @@ gk_hash(uint64_t key, int64_t row)
 	return gk_mix(key + (uint64_t) row * UINT64_C(0x9e3779b97f4a7c15));
 }
 
+/* The key whose hashes of rows 0, 1, ... are those of `first`, first + 1, ... by another key. */
+GK_HD uint64_t
+gk_hash_from(uint64_t key, int64_t first)
+{
+	return key + (uint64_t) first * UINT64_C(0x9e3779b97f4a7c15);
+}
+
 /* Uniform in the open interval (0, 1), 52 bits. */
 GK_HD double
 gk_uniform(uint64_t h)

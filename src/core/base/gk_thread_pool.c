@@ -178,9 +178,8 @@ help(void *arg)
 
 /* ---- making helpers ---- */
 
-/* Block all signals but those that report an error of the running thread itself. */
-static void
-block_signals(sigset_t *own)
+void
+gk_block_signals(sigset_t *own)
 {
 	sigset_t	mask;
 
@@ -215,7 +214,7 @@ make_helper(void)
 	made = make_bell(&h->bell);
 	if (made)
 	{
-		block_signals(&own);
+		gk_block_signals(&own);
 		made = pthread_create(&thread, NULL, help, h) == 0;
 		pthread_sigmask(SIG_SETMASK, &own, NULL);
 	}

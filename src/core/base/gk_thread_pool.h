@@ -4,6 +4,7 @@
 #ifndef GK_THREAD_POOL_H
 #define GK_THREAD_POOL_H
 
+#include <signal.h>
 #include <stdbool.h>
 
 #define GK_POOL_THREADS		1024
@@ -17,6 +18,9 @@ typedef void (*GkPoolWork) (void *arg, int thread);
  * is no helper, or the pool is busy: nothing was called.
  */
 bool		gk_pool_run(int threads, GkPoolWork work, void *arg);
+
+/* For a new thread: block all signals but those that report an error of the running thread itself. */
+void		gk_block_signals(sigset_t *own);
 
 /* Inside of a call, on any thread. */
 bool		gk_pool_busy(void);

@@ -35,7 +35,7 @@ typedef struct Loop
 	double		done;			/* when the calling thread had nothing left to do */
 } Loop;
 
-/* Most threads of a loop, and until when. */
+/* Most threads of a loop, and until when: a guess, which several threads may make. */
 static int	fewer = GK_POOL_THREADS;
 static double fewer_until;
 #define FEWER_WAITS	8
@@ -167,19 +167,23 @@ run_threads(Loop *loop, int threads)
 {
 	double		start = gk_now_ms();
 	double		end;
+	double		until;
+	int			most = __atomic_load_n(&fewer, __ATOMIC_RELAXED);
 
-	if (fewer < GK_POOL_THREADS && start >= fewer_until)
-		fewer *= 2;
-	if (threads > fewer)
-		threads = fewer;
+	__atomic_load(&fewer_until, &until, __ATOMIC_RELAXED);
+	if (most < GK_POOL_THREADS && start >= until)
+		__atomic_store_n(&fewer, most *= 2, __ATOMIC_RELAXED);
+	if (threads > most)
+		threads = most;
 	loop->threads = threads;
 	if (threads == 1 || !gk_pool_run(threads, work, loop))
 		return run_inline(loop);
 	end = gk_now_ms();
 	if (end - loop->done > loop->done - start)
 	{
-		fewer = threads / 2;
-		fewer_until = end + FEWER_WAITS * (end - loop->done);
+		until = end + FEWER_WAITS * (end - loop->done);
+		__atomic_store_n(&fewer, threads / 2, __ATOMIC_RELAXED);
+		__atomic_store(&fewer_until, &until, __ATOMIC_RELAXED);
 	}
 	return !loop->stopped;
 }

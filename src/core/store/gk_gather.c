@@ -57,33 +57,47 @@ gk_chunk_store_gather(GkChunkStore *o, GkStore *from, const int64_t *row, int n,
 
 /* ---- totals ---- */
 
+gk_int128
+gk_chunk_sum(const GkPoints *pts, const GkChunk *chunk, int rows, int j)
+{
+	const float *x = chunk->data + (size_t) j * chunk->stride;
+	const float *w = gk_chunk_weight(pts, chunk);
+	double		inv = gk_pow2(GK_GRID_BITS - pts->prep.expo[j]);
+	GkMoments	m = {0};
+
+	for (int i = 0; w != NULL && i < rows; i++)
+		m.sum += (gk_int128) gk_fixed(x[i], inv) * gk_fixed(w[i], 0x1p40);
+	for (int i = 0; w == NULL && i < rows; i += GK_COLUMN_BLOCK)
+		gk_columns()->moments(&m, x + i, rows - i < GK_COLUMN_BLOCK ? rows - i : GK_COLUMN_BLOCK, pts->prep.expo[j]);
+	return m.sum;
+}
+
+gk_int128
+gk_chunk_mass(const GkPoints *pts, const GkChunk *chunk, int rows)
+{
+	const float *w = gk_chunk_weight(pts, chunk);
+	gk_int128	mass = w == NULL ? rows : 0;
+
+	for (int i = 0; w != NULL && i < rows; i++)
+		mass += gk_fixed(w[i], 0x1p40);
+	return mass;
+}
+
 static void
 total_column(void *arg, int64_t j, int thread)
 {
 	const GkChunkStore *o = arg;
 	GkPoints   *pts = &o->store->pts;
-	const float *x = o->chunk->data + (size_t) j * o->chunk->stride;
-	const float *w = gk_chunk_weight(pts, o->chunk);
-	double		inv = gk_pow2(GK_GRID_BITS - pts->prep.expo[j]);
-	GkMoments	m = {0};
 
 	(void) thread;
-	for (int i = 0; w != NULL && i < o->fill; i++)
-		m.sum += (gk_int128) gk_fixed(x[i], inv) * gk_fixed(w[i], 0x1p40);
-	for (int i = 0; w == NULL && i < o->fill; i += GK_COLUMN_BLOCK)
-		gk_columns()->moments(&m, x + i, o->fill - i < GK_COLUMN_BLOCK ? o->fill - i : GK_COLUMN_BLOCK,
-							  pts->prep.expo[j]);
-	pts->total_sum[j] = m.sum;
+	pts->total_sum[j] = gk_chunk_sum(pts, o->chunk, o->fill, (int) j);
 }
 
 GkStatus
 gk_chunk_store_total(GkChunkStore *o)
 {
 	GkPoints   *pts = &o->store->pts;
-	const float *w = gk_chunk_weight(pts, o->chunk);
 
-	pts->total_mass = w == NULL ? o->fill : 0;
-	for (int i = 0; w != NULL && i < o->fill; i++)
-		pts->total_mass += gk_fixed(w[i], 0x1p40);
+	pts->total_mass = gk_chunk_mass(pts, o->chunk, o->fill);
 	return gk_parallel_for(o->store->host, pts->d, total_column, o) ? GK_OK : GK_STOPPED;
 }

@@ -132,6 +132,25 @@ GkStatus	gk_store_convert(GkStore *store, const GkPrep *prep, bool keep,
 void		gk_store_convert_batch(GkStore *s, const GkPrep *prep, const GkBatch *batch, float *to, int to_stride,
 								   GkMoments *moments, gk_int128 *mass);
 
+/* ---- a part of a store ---- */
+
+/* The row nearest to one where a part may end, if so many parts share the store. */
+int64_t		gk_store_edge(const GkStore *store, int64_t row, int parts);
+
+/*
+ * Make a store of a run of rows of a prepared one, whose points it uses, without totals.  Its host
+ * may be another thread's; it is made and freed by the main thread.
+ */
+GkStatus	gk_store_part(GkStore *of, int64_t first, int64_t rows, int parts, const GkHost *host, GkStore **out, GkError *err);
+void		gk_store_part_free(GkStore *part);
+
+/* Sum its rows up, as GkPoints.total_sum and total_mass, which are zeros. */
+GkStatus	gk_store_part_total(GkStore *part, GkError *err);
+
+/* gk_gather.c: the sum of a feature, and of the weights, of a chunk's first rows, in the units of a GkStep. */
+gk_int128	gk_chunk_sum(const GkPoints *pts, const GkChunk *chunk, int rows, int j);
+gk_int128	gk_chunk_mass(const GkPoints *pts, const GkChunk *chunk, int rows);
+
 /* ---- a store of one chunk ---- */
 
 /*

@@ -1,0 +1,657 @@
+/*
+ * gk_spread.c - the backend of several devices: each pass is one of all their backends, added up.
+ *
+ * What a pass returns is an exact sum, a maximum, or the first of an order that is the same
+ * everywhere, so that the parts' results make that of all rows, whoever had which.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "core/base/gk_sizes.h"
+#include "core/spread/gk_spread_session.h"
+
+/* Sums that one thread adds up at a time. */
+#define SUMS		8192
+
+/* ---- a run ---- */
+
+static void
+run_part(void *arg, int i)
+{
+	GkSession  *s = arg;
+	GkSpreadPart *p = &s->part[i];
+	double		start = gk_now_ms();
+
+	if (p->store == NULL || (s->only != NULL && p != s->only))
+		return;
+	s->run(p);
+	p->ms = gk_now_ms() - start;
+}
+
+GkStatus
+gk_spread_run_once(GkSession *s, GkSpreadRun run, GkError *err)
+{
+	GkStatus	st = GK_OK;
+
+	for (int i = 0; i < s->n; i++)
+		s->part[i].status = GK_OK;
+	s->run = run;
+	gk_spread_threads_run(&s->threads, run_part, s);
+	for (int i = 0; i < s->n; i++)
+	{
+		GkSpreadPart *p = &s->part[i];
+
+		if (p->status == GK_STOPPED)
+			return GK_STOPPED;
+		if (p->status == GK_OK || (st != GK_OK && (gk_spread_is_loss(p->status) || !gk_spread_is_loss(st))))
+			continue;
+		st = p->status;
+		*err = p->error;
+	}
+	return st;
+}
+
+GkStatus
+gk_spread_drop_lost(GkSession *s, GkStatus st)
+{
+	int			left = 0;
+
+	for (int i = 0; i < s->n; i++)
+	{
+		GkSpreadPart *p = &s->part[i];
+
+		if (gk_spread_is_loss(p->status))
+			p->lost = true;
+		left += !p->lost;
+	}
+	if (left == 0 || s->host->device_lost == NULL)
+		return st;
+	for (int i = 0; i < s->n; i++)
+		if (gk_spread_is_loss(s->part[i].status) && !s->host->device_lost(s->host->ctx, &s->part[i].error))
+			return st;
+	return GK_OK;
+}
+
+GkStatus
+gk_spread_run(GkSession *s, GkSpreadRun run, GkError *err)
+{
+	for (;;)
+	{
+		GkStatus	st = gk_spread_run_once(s, run, err);
+
+		if (!gk_spread_is_loss(st))
+			return st;
+		st = gk_spread_drop_lost(s, st);
+		if (st == GK_OK)
+			st = gk_spread_arrange(s, err);
+		if (st != GK_OK)
+			return st;
+	}
+}
+
+bool
+gk_spread_room(GkSession *s, size_t bytes)
+{
+	bytes = (bytes + GK_CACHE_LINE - 1) / GK_CACHE_LINE * GK_CACHE_LINE;
+	s->room_bytes = bytes;
+	if (bytes * s->n <= s->room_all)
+		return true;
+	gk_free(s->host, s->room);
+	s->room = gk_alloc(s->host, s->n, bytes);
+	s->room_all = s->room != NULL ? bytes * s->n : 0;
+	return s->room != NULL;
+}
+
+void *
+gk_spread_room_of(const GkSession *s, int i)
+{
+	return s->room + i * s->room_bytes;
+}
+
+static GkStatus
+out_of_memory(GkError *err)
+{
+	return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+}
+
+/* ---- the host, as a part sees it: any thread may call it ---- */
+
+static void *
+part_alloc(void *ctx, size_t bytes)
+{
+	(void) ctx;
+	return malloc(bytes);
+}
+
+static void
+part_free(void *ctx, void *ptr)
+{
+	(void) ctx;
+	free(ptr);
+}
+
+static bool
+part_stop(void *ctx)
+{
+	const GkSpreadPart *p = ctx;
+
+	return gk_spread_threads_stopped(&p->whole->threads);
+}
+
+typedef struct Write
+{
+	const GkHost *host;
+	int64_t		offset;
+	const void *data;
+	size_t		bytes;
+} Write;
+
+static bool
+write_spill(void *arg)
+{
+	const Write *w = arg;
+
+	return w->host->spill_write(w->host->ctx, w->offset, w->data, w->bytes);
+}
+
+static bool
+part_spill_write(void *ctx, int64_t offset, const void *data, size_t bytes)
+{
+	GkSpreadPart *p = ctx;
+	Write		w = {p->whole->host, offset, data, bytes};
+
+	return gk_spread_threads_call(&p->whole->threads, write_spill, &w);
+}
+
+static int
+part_spill_fd(void *ctx)
+{
+	const GkSpreadPart *p = ctx;
+
+	return p->whole->spill_fd;
+}
+
+/* The fault of a device: "1@error:5" is that of GPU 1, "error:5" every GPU's. */
+static const char *
+fault_of(const char *fault, int number)
+{
+	const char *at = fault != NULL ? strchr(fault, '@') : NULL;
+
+	if (at == NULL)
+		return fault;
+	return atoi(fault) == number ? at + 1 : NULL;
+}
+
+static void
+set_part(GkSession *s, GkSpreadPart *p, const GkSpreadDevice *of)
+{
+	p->of = *of;
+	p->whole = s;
+	if (of->number >= 0)
+		snprintf(p->number, sizeof(p->number), "%d", of->number);
+	p->host = *s->host;
+	p->host.ctx = p;
+	p->host.alloc = part_alloc;
+	p->host.free = part_free;
+	p->host.keep = false;
+	p->host.poll = part_stop;
+	p->host.stop = part_stop;
+	p->host.spill_write = s->host->spill_write != NULL ? part_spill_write : NULL;
+	p->host.spill_fd = part_spill_fd;
+	p->host.progress = NULL;
+	p->host.device_failed = NULL;
+	p->host.device_lost = NULL;
+	p->host.devices = NULL;
+	p->host.spread = NULL;
+	p->host.gpu_devices = p->number;
+	p->host.gpu_fault = fault_of(s->host->gpu_fault, of->number);
+}
+
+/* ---- the session ---- */
+
+static void
+spread_close(GkSession *s)
+{
+	if (s == NULL)
+		return;
+	if (s->threads.thread != NULL)
+		gk_spread_close_parts(s);
+	gk_spread_threads_end(&s->threads);
+	if (s->spill_fd >= 0)
+		close(s->spill_fd);
+	gk_free(s->host, s->seeds);
+	gk_free(s->host, s->room);
+	gk_free(s->host, s);
+}
+
+/* The host may close its file for another one, and its threads' reads must not be that one's. */
+static GkStatus
+own_spill_file(GkSession *s, GkError *err)
+{
+	int			fd;
+
+	if (s->pts->resident)
+		return GK_OK;
+	fd = s->host->spill_fd(s->host->ctx);
+	if (fd < 0)
+		return gk_fail(err, GK_ERR_HOST, "could not read the temporary file");
+	s->spill_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	return s->spill_fd >= 0 ? GK_OK : gk_fail(err, GK_ERR_SPILL, "could not open the temporary file once more");
+}
+
+static GkStatus
+open_session(GkSession *s, GkError *err)
+{
+	GkStatus	st = own_spill_file(s, err);
+
+	if (st != GK_OK)
+		return st;
+	/* what is found out once, by the main thread */
+	(void) gk_threads(s->host);
+	(void) gk_cpu_simd();
+	(void) gk_columns();
+	if (!gk_spread_threads_start(&s->threads, s->host, s->n))
+		return gk_fail(err, GK_ERR_DEVICE, "could not start a thread for each of %d devices", s->n);
+	return gk_spread_arrange(s, err);
+}
+
+static GkStatus
+spread_open(const GkProblem *problem, GkSession **out, GkError *err)
+{
+	const GkHost *host = problem->host;
+	const GkSpread *spread = host->spread;
+	GkSession  *s;
+	GkStatus	st;
+
+	*out = NULL;
+	if (spread == NULL || spread->n < 1 || spread->n > GK_SPREAD_DEVICES || problem->ingesting != NULL)
+		return gk_fail(err, GK_ERR_INTERNAL, "no devices to spread the points over");
+	s = gk_alloc0(host, 1, sizeof(GkSession));
+	if (s == NULL)
+		return out_of_memory(err);
+	s->host = host;
+	s->store = problem->store;
+	s->pts = gk_store_points(problem->store);
+	s->problem = *problem;
+	s->n = spread->n;
+	s->spill_fd = -1;
+	for (int i = 0; i < s->n; i++)
+		set_part(s, &s->part[i], &spread->device[i]);
+	st = open_session(s, err);
+	if (st != GK_OK)
+		spread_close(s);
+	else
+		*out = s;
+	return st;
+}
+
+static int
+no_devices(GkDeviceInfo *out, int max)
+{
+	(void) out;
+	(void) max;
+	return 0;
+}
+
+static void
+describe(GkSession *s, char *device, size_t device_len, char *strategy, size_t strategy_len)
+{
+	char		own[sizeof(((GkModel *) 0)->device)];
+
+	gk_spread_describe(s, device, device_len);
+	for (int i = 0; i < s->n; i++)
+		if (s->part[i].rows > 0)
+		{
+			s->part[i].of.backend->describe(s->part[i].session, own, sizeof(own), strategy, strategy_len);
+			return;
+		}
+}
+
+/* The devices are opened at the same time. */
+static void
+times(GkSession *s, double *context_ms, double *upload_ms)
+{
+	for (int i = 0; i < s->n; i++)
+	{
+		const GkSpreadPart *p = &s->part[i];
+		double		context = 0.0;
+		double		upload = 0.0;
+
+		if (p->rows == 0 || p->of.backend->times == NULL)
+			continue;
+		p->of.backend->times(p->session, &context, &upload);
+		if (context > *context_ms)
+			*context_ms = context;
+		if (upload > *upload_ms)
+			*upload_ms = upload;
+	}
+}
+
+/* ---- a step ---- */
+
+static void
+step_part(GkSpreadPart *p)
+{
+	const GkSpreadPass *pass = &p->whole->pass;
+
+	p->status = p->of.backend->step(p->session, pass->c, pass->k, &p->step, &p->error);
+}
+
+static GkStatus
+step_room(GkSession *s, int k, GkError *err)
+{
+	size_t		values = (size_t) k * s->pts->d;
+
+	if (!gk_spread_room(s, (values + k) * sizeof(gk_int128) + k * sizeof(int64_t)))
+		return out_of_memory(err);
+	for (int i = 0; i < s->n; i++)
+	{
+		GkStep	   *step = &s->part[i].step;
+
+		step->sum = gk_spread_room_of(s, i);
+		step->mass = step->sum + values;
+		step->count = (int64_t *) (step->mass + k);
+	}
+	return GK_OK;
+}
+
+/* Add up the clusters of one job. */
+typedef struct Combine
+{
+	const GkSession *s;
+	GkStep	   *out;
+	int			per_job;
+} Combine;
+
+static void
+combine_job(void *arg, int64_t job, int thread)
+{
+	const Combine *c = arg;
+	const GkSession *s = c->s;
+	int			d = s->pts->d;
+	int			from = (int) job * c->per_job;
+	int			end = s->pass.k - from > c->per_job ? from + c->per_job : s->pass.k;
+
+	(void) thread;
+	memset(c->out->sum + (size_t) from * d, 0, (size_t) (end - from) * d * sizeof(gk_int128));
+	for (int q = from; q < end; q++)
+	{
+		c->out->mass[q] = 0;
+		c->out->count[q] = 0;
+	}
+	for (int i = 0; i < s->n; i++)
+	{
+		const GkStep *part = &s->part[i].step;
+
+		if (s->part[i].rows == 0)
+			continue;
+		for (size_t v = (size_t) from * d; v < (size_t) end * d; v++)
+			c->out->sum[v] += part->sum[v];
+		for (int q = from; q < end; q++)
+		{
+			c->out->mass[q] += part->mass[q];
+			c->out->count[q] += part->count[q];
+		}
+	}
+}
+
+static GkStatus
+step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err)
+{
+	Combine		c = {s, out, SUMS / s->pts->d + 1};
+	GkStatus	st = step_room(s, k, err);
+
+	if (st != GK_OK)
+		return st;
+	s->pass = (GkSpreadPass) {.c = centroids,.k = k};
+	st = gk_spread_run(s, step_part, err);
+	if (st != GK_OK)
+		return st;
+	if (!gk_parallel_for(s->host, (k + c.per_job - 1) / c.per_job, combine_job, &c))
+		return GK_STOPPED;
+	out->cost = 0;
+	return !s->seeding && gk_spread_measure(s) ? gk_spread_arrange(s, err) : GK_OK;
+}
+
+/* ---- seeding ---- */
+
+static void
+seed_begin_part(GkSpreadPart *p)
+{
+	p->status = p->of.backend->seed_begin(p->session, &p->error);
+}
+
+static GkStatus
+seed_begin(GkSession *s, GkError *err)
+{
+	GkStatus	st;
+
+	s->seeding = false;
+	s->nseeds = 0;
+	st = gk_spread_run(s, seed_begin_part, err);
+	s->seeding = st == GK_OK;
+	return st;
+}
+
+static void
+seed_end_part(GkSpreadPart *p)
+{
+	if (p->session != NULL)
+		p->of.backend->seed_end(p->session);
+}
+
+static void
+seed_end(GkSession *s)
+{
+	GkError		err;
+
+	s->seeding = false;
+	(void) gk_spread_run_once(s, seed_end_part, &err);
+}
+
+/* Remember seeds: a device that takes over rows needs them. */
+static GkStatus
+remember(GkSession *s, const float *centroids, int m, GkError *err)
+{
+	size_t		d = s->pts->d;
+
+	if (s->nseeds + m > s->seeds_room)
+	{
+		int			room = 2 * s->nseeds + m + 64;
+		float	   *grown = gk_alloc(s->host, room, d * sizeof(float));
+
+		if (grown == NULL)
+			return out_of_memory(err);
+		if (s->nseeds > 0)
+			memcpy(grown, s->seeds, s->nseeds * d * sizeof(float));
+		gk_free(s->host, s->seeds);
+		s->seeds = grown;
+		s->seeds_room = room;
+	}
+	memcpy(s->seeds + s->nseeds * d, centroids, m * d * sizeof(float));
+	s->nseeds += m;
+	return GK_OK;
+}
+
+static void
+seed_update_part(GkSpreadPart *p)
+{
+	const GkSpreadPass *pass = &p->whole->pass;
+
+	p->status = p->of.backend->seed_update(p->session, pass->c, pass->k, &p->phi, &p->error);
+}
+
+static GkStatus
+seed_update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err)
+{
+	bool		known = true;
+	GkStatus	st;
+
+	s->pass = (GkSpreadPass) {.c = centroids,.k = m};
+	st = gk_spread_run(s, seed_update_part, err);
+	*phi = 0;
+	for (int i = 0; st == GK_OK && i < s->n; i++)
+		if (s->part[i].rows > 0)
+		{
+			known &= s->part[i].phi >= 0;
+			*phi += s->part[i].phi;
+		}
+	if (!known)
+		*phi = -1;
+	return st == GK_OK ? remember(s, centroids, m, err) : st;
+}
+
+static void
+seed_eval_part(GkSpreadPart *p)
+{
+	const GkSpreadPass *pass = &p->whole->pass;
+
+	p->status = p->of.backend->seed_eval(p->session, pass->c, pass->k, p->pot, &p->error);
+}
+
+static GkStatus
+seed_eval(GkSession *s, const float *centroids, int m, gk_int128 *pot, GkError *err)
+{
+	GkStatus	st;
+
+	if (!gk_spread_room(s, m * sizeof(gk_int128)))
+		return out_of_memory(err);
+	for (int i = 0; i < s->n; i++)
+		s->part[i].pot = gk_spread_room_of(s, i);
+	s->pass = (GkSpreadPass) {.c = centroids,.k = m};
+	st = gk_spread_run(s, seed_eval_part, err);
+	memset(pot, 0, m * sizeof(gk_int128));
+	for (int i = 0; st == GK_OK && i < s->n; i++)
+		for (int q = 0; s->part[i].rows > 0 && q < m; q++)
+			pot[q] += s->part[i].pot[q];
+	return st;
+}
+
+static void
+seed_race_part(GkSpreadPart *p)
+{
+	const GkSpreadPass *pass = &p->whole->pass;
+
+	p->got = 0;
+	/* a part counts its rows from 0 */
+	p->status = p->of.backend->seed_race(p->session, gk_hash_from(pass->key, p->first), pass->use_d2, pass->want,
+										 p->pick, &p->got, &p->error);
+}
+
+/* Of two parts' picks, both in order, take the first ones. */
+static int
+merge_picks(const GkPick *a, int na, const GkPick *b, int nb, int64_t b_first, int want, GkPick *out)
+{
+	int			n = 0;
+
+	for (int i = 0, j = 0; n < want && (i < na || j < nb);)
+	{
+		/* of equal keys, the lower row, which is a's */
+		if (j == nb || (i < na && a[i].key <= b[j].key))
+			out[n++] = a[i++];
+		else
+		{
+			out[n] = b[j++];
+			out[n++].row += b_first;
+		}
+	}
+	return n;
+}
+
+static GkStatus
+seed_race(GkSession *s, uint64_t key, bool use_d2, int want, GkPick *out, int *got, GkError *err)
+{
+	GkPick	   *before = gk_alloc(s->host, want, sizeof(GkPick));
+	GkStatus	st = GK_OK;
+
+	*got = 0;
+	if (before == NULL || !gk_spread_room(s, want * sizeof(GkPick)))
+		st = out_of_memory(err);
+	for (int i = 0; st == GK_OK && i < s->n; i++)
+		s->part[i].pick = gk_spread_room_of(s, i);
+	s->pass = (GkSpreadPass) {.key = key,.use_d2 = use_d2,.want = want};
+	if (st == GK_OK)
+		st = gk_spread_run(s, seed_race_part, err);
+	for (int i = 0; st == GK_OK && i < s->n; i++)
+	{
+		const GkSpreadPart *p = &s->part[i];
+
+		if (p->rows == 0)
+			continue;
+		memcpy(before, out, *got * sizeof(GkPick));
+		*got = merge_picks(before, *got, p->pick, p->got, p->first, want, out);
+	}
+	gk_free(s->host, before);
+	return st;
+}
+
+static void
+seed_far_part(GkSpreadPart *p)
+{
+	p->status = p->of.backend->seed_far(p->session, &p->far, &p->error);
+}
+
+/* Is a point farther, ties to the smaller coordinates?  Of equal ones the first part's stays. */
+static bool
+farther(float d2, const float *x, float best_d2, const float *best, int d)
+{
+	if (d2 != best_d2)
+		return d2 > best_d2;
+	for (int j = 0; j < d; j++)
+		if (x[j] != best[j])
+			return x[j] < best[j];
+	return false;
+}
+
+/* A part tells its farthest row, but not how far: that is once more the distance to the nearest seed. */
+static GkStatus
+seed_far(GkSession *s, int64_t *row, GkError *err)
+{
+	int			d = s->pts->d;
+	float	   *x = gk_alloc(s->host, 2 * (size_t) d, sizeof(float));
+	float	   *best = x != NULL ? x + d : NULL;
+	float		best_d2 = 0.0f;
+	GkStatus	st = x != NULL ? gk_spread_run(s, seed_far_part, err) : out_of_memory(err);
+
+	*row = -1;
+	for (int i = 0; st == GK_OK && i < s->n; i++)
+	{
+		const GkSpreadPart *p = &s->part[i];
+		float		d2;
+
+		if (p->rows == 0 || p->far < 0)
+			continue;
+		st = gk_store_row(s->store, p->first + p->far, x, err);
+		if (st != GK_OK)
+			break;
+		(void) gk_nearest(x, d, s->seeds, s->nseeds, &d2);
+		if (*row >= 0 && !farther(d2, x, best_d2, best, d))
+			continue;
+		*row = p->first + p->far;
+		best_d2 = d2;
+		memcpy(best, x, d * sizeof(float));
+	}
+	gk_free(s->host, x);
+	return st;
+}
+
+const GkBackend gk_spread_backend = {
+	.api_version = GK_BACKEND_API,
+	.struct_size = sizeof(GkBackend),
+	.name = "spread",
+	.description = "several devices",
+	.devices = no_devices,
+	.open = spread_open,
+	.close = spread_close,
+	.describe = describe,
+	.times = times,
+	.step = step,
+	.finish = gk_spread_finish,
+	.seed_begin = seed_begin,
+	.seed_end = seed_end,
+	.seed_update = seed_update,
+	.seed_eval = seed_eval,
+	.seed_race = seed_race,
+	.seed_far = seed_far,
+};

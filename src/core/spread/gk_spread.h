@@ -1,0 +1,41 @@
+/*
+ * gk_spread.h - one clustering on several devices: GPUs, and the CPU beside them.
+ *
+ * The rows of a store are shared out: each device has a session of its own backend with a run of
+ * rows, on a thread of its own, and computes its part of a pass.  Sums are exact integers, so the
+ * parts add up to the same bits whatever the devices, and whatever their shares.  The engine sees
+ * one backend, and decides once per iteration.
+ *
+ * Shares follow speed (after Mohiuddin et al. 2014, who share points by capability): at first by
+ * what is known of a device, then as measured.  A device that fails leaves its rows to the others.
+ */
+#ifndef GK_SPREAD_H
+#define GK_SPREAD_H
+
+#include "core/gk_backend.h"
+
+/* Sixteen GPUs and the CPU. */
+#define GK_SPREAD_DEVICES	17
+
+typedef struct GkSpreadDevice
+{
+	const GkBackend *backend;
+	int			number;			/* of the GPU; -1: the CPU */
+	double		speed;			/* relative to the others, > 0; as GkDeviceInfo.speed */
+} GkSpreadDevice;
+
+typedef struct GkSpread
+{
+	int			n;
+	GkSpreadDevice device[GK_SPREAD_DEVICES];
+	/*
+	 * Test only: rows of the devices as in "64,1", which stay so; the last one has the rest.  They are
+	 * rounded to tiles.  NULL or "": by speed.
+	 */
+	const char *rows;
+} GkSpread;
+
+/* Its sessions take the devices of GkHost.spread.  They ingest nothing and take no groups. */
+extern const GkBackend gk_spread_backend;
+
+#endif							/* GK_SPREAD_H */

@@ -1,0 +1,122 @@
+/*
+ * gk_spread_session.h - a session on several devices: what gk_spread.c (passes), gk_spread_share.c
+ * (who has which rows) and gk_spread_labels.c share.
+ */
+#ifndef GK_SPREAD_SESSION_H
+#define GK_SPREAD_SESSION_H
+
+#include "core/spread/gk_spread.h"
+#include "core/spread/gk_spread_threads.h"
+#include "core/store/gk_store.h"
+
+typedef struct GkSpreadPart
+{
+	GkSpreadDevice of;
+	GkSession  *whole;
+	GkHost		host;			/* of its session: any thread may call it */
+	char		number[8];		/* as GkProblem.gpu_devices; "": the CPU */
+	bool		lost;			/* it failed */
+	double		speed;			/* rows a millisecond, of the steps so far; 0: not known */
+	/* Its rows, if it has any. */
+	int64_t		first;
+	int64_t		rows;
+	GkStore    *store;
+	GkSession  *session;		/* of of.backend */
+	/* Of the pass at hand. */
+	GkStatus	status;
+	GkError		error;
+	double		ms;
+	GkStep		step;
+	GkFinish	finish;
+	gk_int128	phi;
+	gk_int128  *pot;
+	GkPick	   *pick;
+	int			got;
+	int64_t		far;
+} GkSpreadPart;
+
+/* Arguments of a pass. */
+typedef struct GkSpreadPass
+{
+	const float *c;
+	int			k;
+	bool		stats;			/* GkFinish is wanted */
+	bool		labels;			/* and labels */
+	uint64_t	key;
+	bool		use_d2;
+	int			want;
+} GkSpreadPass;
+
+typedef void (*GkSpreadRun) (GkSpreadPart *p);
+
+struct GkSession
+{
+	const GkHost *host;
+	GkStore    *store;
+	const GkPoints *pts;
+	GkProblem	problem;
+	GkSpreadThreads threads;
+	int			n;
+	GkSpreadPart part[GK_SPREAD_DEVICES];
+	int			spill_fd;		/* the host's, for all threads; -1: none */
+	/* The pass at hand. */
+	GkSpreadRun run;
+	GkSpreadPass pass;
+	GkSpreadPart *only;			/* the one that takes part; NULL: all */
+	/* Room for the parts' results: gk_spread_room(). */
+	char	   *room;
+	size_t		room_bytes;		/* of each part */
+	size_t		room_all;
+	/* The seeds since seed_begin(), for a device that has not seen them. */
+	bool		seeding;
+	float	   *seeds;			/* [nseeds][d] */
+	int			nseeds;
+	int			seeds_room;
+	/* Whether other shares pay: milliseconds. */
+	double		arrange_ms;		/* what new shares cost */
+	double		lost_ms;		/* what these have cost since they were made */
+	/* Labels on their way (gk_spread_labels.c). */
+	const GkLabelSink *sink;
+	int32_t    *label;			/* [n] of all rows, to be sent afterwards; NULL: they are sent at once */
+	float	   *d2;
+	int64_t		sent;			/* rows that the sink has */
+};
+
+/*
+ * Have the parts run a pass.  A device that fails leaves its rows to the others, if the host says
+ * so, and all run it again.
+ */
+GkStatus	gk_spread_run(GkSession *s, GkSpreadRun run, GkError *err);
+
+/* Once: return the error of a part, that of a device only where there is no other. */
+GkStatus	gk_spread_run_once(GkSession *s, GkSpreadRun run, GkError *err);
+
+/* Is that a status of a device which the others can do without? */
+static inline bool
+gk_spread_is_loss(GkStatus st)
+{
+	return st == GK_ERR_DEVICE || st == GK_ERR_DEVICE_MEMORY || st == GK_ERR_NO_DEVICE;
+}
+
+/* After a run that returned st: GK_OK if the other devices may go on, after new shares. */
+GkStatus	gk_spread_drop_lost(GkSession *s, GkStatus st);
+
+/* Room for the parts' results: so many bytes each, that of part i.  NULL: out of memory. */
+bool		gk_spread_room(GkSession *s, size_t bytes);
+void	   *gk_spread_room_of(const GkSession *s, int i);
+
+/* gk_spread_share.c: give each device that is left its rows, and open its session. */
+GkStatus	gk_spread_arrange(GkSession *s, GkError *err);
+void		gk_spread_close_parts(GkSession *s);
+
+/* After a step: measure; true: other shares would pay. */
+bool		gk_spread_measure(GkSession *s);
+
+/* Each device with its share, as "gpu 0 50 %, cpu 50 %". */
+void		gk_spread_describe(const GkSession *s, char *out, size_t len);
+
+/* gk_spread_labels.c */
+GkStatus	gk_spread_finish(GkSession *s, const float *centroids, int k,
+							 GkFinish *out, const GkLabelSink *sink, GkError *err);
+
+#endif							/* GK_SPREAD_SESSION_H */

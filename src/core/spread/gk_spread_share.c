@@ -1,0 +1,247 @@
+/*
+ * gk_spread_share.c - which device has which rows.
+ *
+ * Devices have runs of rows, in their order, as long as they are fast.  Rows move when that pays:
+ * when what has been lost since the last time, against the shares that would have been right, is
+ * more than moving costs.  Whenever the iterations end, that has lost at most twice what would
+ * have been lost by who knew it all, as for the one who rents skis until that has cost a pair.
+ */
+#include <math.h>
+#include <stdio.h>
+
+#include "core/spread/gk_spread_session.h"
+
+/* Shares that are within this of the right ones stay. */
+#define NEAR_ENOUGH		0.95
+
+/* ---- speed ---- */
+
+/* Rows a millisecond of one that has not been measured: as far as is known, beside those that have. */
+static double
+speed_of(const GkSession *s, const GkSpreadPart *p)
+{
+	double		measured = 0.0;
+	double		known = 0.0;
+
+	if (p->speed > 0.0)
+		return p->speed;
+	for (int i = 0; i < s->n; i++)
+		if (s->part[i].speed > 0.0)
+		{
+			measured += s->part[i].speed;
+			known += s->part[i].of.speed;
+		}
+	return known > 0.0 ? p->of.speed * measured / known : p->of.speed;
+}
+
+bool
+gk_spread_measure(GkSession *s)
+{
+	double		longest = 0.0;
+	double		speed = 0.0;
+	double		best;
+
+	for (int i = 0; i < s->n; i++)
+	{
+		GkSpreadPart *p = &s->part[i];
+		double		now;
+
+		if (p->rows == 0 || !(p->ms > 0.0))
+			continue;
+		now = (double) p->rows / p->ms;
+		p->speed = p->speed > 0.0 ? (p->speed + now) / 2.0 : now;
+		if (p->ms > longest)
+			longest = p->ms;
+	}
+	for (int i = 0; i < s->n; i++)
+		if (!s->part[i].lost)
+			speed += speed_of(s, &s->part[i]);
+	if (!(speed > 0.0) || (s->host->spread->rows != NULL && s->host->spread->rows[0] != '\0'))
+		return false;
+	best = (double) s->pts->n / speed;
+	if (longest > best)
+		s->lost_ms += longest - best;
+	return best < NEAR_ENOUGH * longest && s->lost_ms > s->arrange_ms;
+}
+
+/* ---- shares ---- */
+
+/* The rows of each device that is left, one after the other. */
+static void
+share(GkSession *s)
+{
+	const char *forced = s->host->spread->rows != NULL && s->host->spread->rows[0] != '\0' ? s->host->spread->rows : NULL;
+	double		all = 0.0;
+	double		before = 0.0;
+	int64_t		first = 0;
+	int			last = -1;
+
+	for (int i = 0; i < s->n; i++)
+		if (!s->part[i].lost)
+		{
+			all += speed_of(s, &s->part[i]);
+			last = i;
+		}
+	for (int i = 0; i < s->n; i++)
+	{
+		GkSpreadPart *p = &s->part[i];
+		int64_t		end = first;
+
+		if (!p->lost && forced != NULL)
+		{
+			char	   *rest;
+
+			end = first + strtoll(forced, &rest, 10);
+			forced = *rest == ',' ? rest + 1 : rest;
+		}
+		else if (!p->lost)
+		{
+			before += speed_of(s, p);
+			end = (int64_t) ((double) s->pts->n * (before / all));
+		}
+		end = i == last ? s->pts->n : gk_store_edge(s->store, end, s->n);
+		p->first = first;
+		p->rows = end > first ? end - first : 0;
+		first += p->rows;
+	}
+}
+
+static GkStatus
+make_stores(GkSession *s, GkError *err)
+{
+	const GkPoints *pts = s->pts;
+	bool		totals = s->problem.max_iter > 0 && pts->total_mass != 0;
+	GkPoints   *last = NULL;
+	GkStatus	st = GK_OK;
+
+	for (int i = s->n - 1; st == GK_OK && i >= 0; i--)
+	{
+		GkSpreadPart *p = &s->part[i];
+		GkPoints   *own;
+
+		if (p->rows == 0)
+			continue;
+		st = gk_store_part(s->store, p->first, p->rows, s->n, &p->host, &p->store, err);
+		if (st != GK_OK || !totals)
+			continue;
+		own = &p->store->pts;
+		/* the last one's are what the others leave */
+		if (last == NULL)
+		{
+			last = own;
+			memcpy(own->total_sum, pts->total_sum, pts->d * sizeof(gk_int128));
+			own->total_mass = pts->total_mass;
+			continue;
+		}
+		st = gk_store_part_total(p->store, err);
+		for (int j = 0; j < pts->d; j++)
+			last->total_sum[j] -= own->total_sum[j];
+		last->total_mass -= own->total_mass;
+	}
+	return st;
+}
+
+/* ---- sessions ---- */
+
+static void
+open_part(GkSpreadPart *p)
+{
+	const GkSession *s = p->whole;
+	GkProblem	problem = s->problem;
+
+	problem.host = &p->host;
+	problem.store = p->store;
+	problem.gpu_devices = p->host.gpu_devices;
+	problem.gpu_fault = p->host.gpu_fault;
+	/* a part's sums do not tell the next centroids */
+	problem.max_iter = problem.max_iter > 1 ? 1 : problem.max_iter;
+	problem.tol = 0.0;
+	p->status = p->of.backend->open(&problem, &p->session, &p->error);
+}
+
+static void
+close_part(GkSpreadPart *p)
+{
+	p->of.backend->close(p->session);
+	p->session = NULL;
+}
+
+static void
+begin_seeds(GkSpreadPart *p)
+{
+	const GkSession *s = p->whole;
+
+	p->status = p->of.backend->seed_begin(p->session, &p->error);
+	if (p->status == GK_OK && s->nseeds > 0)
+		p->status = p->of.backend->seed_update(p->session, s->seeds, s->nseeds, &p->phi, &p->error);
+}
+
+void
+gk_spread_close_parts(GkSession *s)
+{
+	GkError		err;
+
+	s->only = NULL;
+	(void) gk_spread_run_once(s, close_part, &err);
+	for (int i = 0; i < s->n; i++)
+	{
+		gk_store_part_free(s->part[i].store);
+		s->part[i].store = NULL;
+		s->part[i].rows = 0;
+	}
+}
+
+static GkStatus
+arrange(GkSession *s, GkError *err)
+{
+	GkStatus	st;
+
+	gk_spread_close_parts(s);
+	share(s);
+	st = make_stores(s, err);
+	if (st == GK_OK)
+		st = gk_spread_run_once(s, open_part, err);
+	if (st == GK_OK && s->seeding)
+		st = gk_spread_run_once(s, begin_seeds, err);
+	return st;
+}
+
+GkStatus
+gk_spread_arrange(GkSession *s, GkError *err)
+{
+	char		shares[sizeof(((GkModel *) 0)->device)];
+	double		start = gk_now_ms();
+	GkStatus	st;
+
+	while (gk_spread_is_loss(st = arrange(s, err)))
+		if ((st = gk_spread_drop_lost(s, st)) != GK_OK)
+			return st;
+	s->arrange_ms = gk_now_ms() - start;
+	s->lost_ms = 0.0;
+	if (st == GK_OK && s->host->devices != NULL)
+	{
+		gk_spread_describe(s, shares, sizeof(shares));
+		s->host->devices(s->host->ctx, shares);
+	}
+	return st;
+}
+
+void
+gk_spread_describe(const GkSession *s, char *out, size_t len)
+{
+	size_t		at = 0;
+
+	out[0] = '\0';
+	for (int i = 0; i < s->n && at < len; i++)
+	{
+		const GkSpreadPart *p = &s->part[i];
+		char		name[16] = "cpu";
+
+		if (p->rows == 0)
+			continue;
+		if (p->of.number >= 0)
+			snprintf(name, sizeof(name), "gpu %d", p->of.number);
+		at += (size_t) snprintf(out + at, len - at, "%s%s %.0f %%", at > 0 ? ", " : "", name,
+								100.0 * (double) p->rows / (double) s->pts->n);
+	}
+}
