@@ -12,35 +12,7 @@
 #include "core/rescan/gk_pass.h"
 #include "core/gk_update.h"
 #include "gk_test.h"
-#include "gk_testhost.h"
-
-static const GkInit random_inits[] = {GK_INIT_PARALLEL, GK_INIT_RANDOM, GK_INIT_HIERARCHICAL};
-
-typedef struct Problem
-{
-	int			n,
-				d,
-				k;
-	double	   *x,
-			   *w;
-	double	   *init;
-	GkOptions	opt;
-} Problem;
-
-typedef struct Answer
-{
-	GkStatus	status;
-	GkModel		model;
-	Labels		labels;
-	TestHost	host;
-} Answer;
-
-/* Bytes of a chunk that has room for all rows; more would be pages to zero in each of some thousand fits. */
-static size_t
-whole_chunk(const Problem *p)
-{
-	return ((size_t) p->n + 2 * GK_ROW_PAD) * (p->d + 4) * sizeof(float);
-}
+#include "gk_testfit.h"
 
 /* Into *a, which must stay where it is: its host is the engine's. */
 static void
@@ -49,11 +21,7 @@ solve(Answer *a, const Problem *p, int threads, const int *order, size_t chunk, 
 	GkStore    *s;
 	GkLabelSink sink;
 
-	memset(a, 0, sizeof(*a));
-	test_host_init(&a->host, threads);
-	a->labels.label = malloc(sizeof(int32_t) * (p->n + 1));
-	a->labels.d2 = malloc(sizeof(float) * (p->n + 1));
-	memset(a->labels.label, 0xff, sizeof(int32_t) * (p->n + 1));
+	answer_init(a, p, threads);
 	sink = test_sink(&a->labels);
 	s = load_store(&a->host, p->x, p->w, p->n, p->d, order, chunk, limit, err);
 	a->status = gk_store_prepare(s, p->opt.distance, p->opt.standardize, err);
@@ -153,11 +121,7 @@ solve_again(Answer *a, const Problem *p, int threads, size_t chunk, int parts, i
 	GkLabelSink sink;
 	GkStore    *s;
 
-	memset(a, 0, sizeof(*a));
-	test_host_init(&a->host, threads);
-	a->labels.label = malloc(sizeof(int32_t) * (p->n + 1));
-	a->labels.d2 = malloc(sizeof(float) * (p->n + 1));
-	memset(a->labels.label, 0xff, sizeof(int32_t) * (p->n + 1));
+	answer_init(a, p, threads);
 	sink = test_sink(&a->labels);
 	a->host.fail_at = fail_at;
 	a->status = gk_rows_open(&a->host.host, &rows, p->w != NULL, &s, err);
@@ -167,111 +131,6 @@ solve_again(Answer *a, const Problem *p, int threads, size_t chunk, int parts, i
 		a->status = gk_fit(s, &gk_rows_backend, &p->opt, &sink, &a->model, err);
 	gk_store_free(s);
 	return again.passes;
-}
-
-static void
-answer_free(Answer *a)
-{
-	gk_model_free(&a->host.host, &a->model);
-	free(a->labels.label);
-	free(a->labels.d2);
-	test_host_end(&a->host);
-}
-
-/* Bit for bit: what the model says, not how it was computed. */
-static bool
-same(const Answer *a, const Answer *b, int n)
-{
-	const GkModel *x = &a->model,
-			   *y = &b->model;
-	size_t		kd = (size_t) x->k * x->prep.d;
-
-	return a->status == b->status && x->k == y->k && x->iterations == y->iterations &&
-		x->converged == y->converged && x->inertia == y->inertia && x->rows_used == y->rows_used &&
-		memcmp(x->centroids, y->centroids, kd * sizeof(double)) == 0 &&
-		memcmp(x->size, y->size, x->k * sizeof(int64_t)) == 0 &&
-		memcmp(x->cluster_inertia, y->cluster_inertia, x->k * sizeof(double)) == 0 &&
-		memcmp(x->radius, y->radius, x->k * sizeof(double)) == 0 &&
-		x->history_len == y->history_len &&
-		memcmp(x->history_inertia, y->history_inertia, x->history_len * sizeof(double)) == 0 &&
-		memcmp(x->history_shift, y->history_shift, x->history_len * sizeof(double)) == 0 &&
-		a->labels.seen == n && b->labels.seen == n &&
-		memcmp(a->labels.label, b->labels.label, n * sizeof(int32_t)) == 0 &&
-		memcmp(a->labels.d2, b->labels.d2, n * sizeof(float)) == 0;
-}
-
-/* ---- random problems ---- */
-
-static Problem
-random_problem(uint64_t *rng, int number)
-{
-	Problem		p = {0};
-	int			work;
-	int			centres;
-
-	p.d = number % 4 == 0 ? test_pick(rng, 1, 200) : test_pick(rng, 1, 12);
-	p.k = number % 3 == 0 ? test_pick(rng, 1, 300) : test_pick(rng, 1, 20);
-	p.n = number % 10 == 0 ? test_pick(rng, 1, 20) : test_pick(rng, 1, 20000);
-	/* Sanitizers are slow: bound the work, keep the corners. */
-	work = 3000000 / (p.d * p.k) + 1;
-	if (p.n > work)
-		p.n = work;
-	p.x = malloc(sizeof(double) * p.n * p.d);
-	centres = test_pick(rng, 1, 8);
-	for (int j = 0; j < p.d; j++)
-	{
-		double		scale = number % 5 == 0 ? pow(10.0, test_pick(rng, -30, 30)) : 1.0;
-		double		offset = number % 7 == 0 ? 1e6 * scale : 0.0;
-		int			kind = test_pick(rng, 0, 5);
-
-		for (int i = 0; i < p.n; i++)
-		{
-			double		v = kind == 0 ? 3.0 /* constant */
-			: kind == 1 ? (double) test_pick(rng, 0, 3) /* many ties */
-			: (i % centres) * 5.0 + test_normal(rng);
-
-			p.x[(size_t) i * p.d + j] = offset + scale * v;
-		}
-	}
-	/* Duplicates. */
-	for (int i = 1; i < p.n; i++)
-		if (test_uniform(rng) < 0.1)
-			memcpy(p.x + (size_t) i * p.d, p.x + (size_t) (i - 1) * p.d, sizeof(double) * p.d);
-	if (number % 3 == 1)
-	{
-		p.w = malloc(sizeof(double) * p.n);
-		for (int i = 0; i < p.n; i++)
-			p.w[i] = number % 2 ? (double) test_pick(rng, 1, 9) : pow(10.0, 6 * test_uniform(rng) - 3);
-	}
-	p.opt.k = p.k;
-	p.opt.n_init = 1;
-	p.opt.max_iter = test_pick(rng, 1, 12);
-	p.opt.tol = number % 2 ? 0.0 : 1e-4;
-	p.opt.seed = number;
-	p.opt.standardize = number % 11 == 3;
-	p.opt.distance = number % 13 == 5 && !p.opt.standardize ? GK_COSINE : GK_EUCLIDEAN;
-	if (p.opt.distance == GK_COSINE)
-		for (int i = 0; i < p.n; i++)
-			p.x[(size_t) i * p.d] += 10.0;	/* no zero vectors */
-	return p;
-}
-
-static void
-given_centroids(Problem *p, uint64_t *rng)
-{
-	p->init = malloc(sizeof(double) * p->k * p->d);
-	for (int i = 0; i < p->k; i++)
-		memcpy(p->init + (size_t) i * p->d, p->x + (size_t) test_pick(rng, 0, p->n - 1) * p->d, sizeof(double) * p->d);
-	p->opt.init = GK_INIT_CENTROIDS;
-	p->opt.centroids = p->init;
-}
-
-static void
-problem_free(Problem *p)
-{
-	free(p->x);
-	free(p->w);
-	free(p->init);
 }
 
 static void
@@ -320,7 +179,7 @@ test_same_bits(int problems)
 				solve(&a, &p, threads[t], NULL, t == 1 ? 30000 : whole_chunk(&p),
 					  t == 2 ? 100000 : SIZE_MAX, &err);
 
-				if (!same(&oracle, &a, p.n))
+				if (!same_answer(&oracle, &a, p.n))
 				{
 					differ++;
 					printf("# problem %d (n %d d %d k %d): %s with %d threads differs\n",
@@ -336,7 +195,7 @@ test_same_bits(int problems)
 			Answer		a;
 
 			solve_again(&a, &p, t + 1, t == 1 ? 30000 : whole_chunk(&p), t == 2 ? 3 : 1, 0, 0, &err);
-			if (!same(&oracle, &a, p.n))
+			if (!same_answer(&oracle, &a, p.n))
 			{
 				again++;
 				printf("# problem %d (n %d d %d k %d): %s\n", number, p.n, p.d, p.k,
@@ -362,7 +221,7 @@ test_same_bits(int problems)
 					perm[r] = s;
 				}
 				solve(&a, &p, 2, perm, 50000, SIZE_MAX, &err);
-				orders += !same(&oracle, &a, p.n);
+				orders += !same_answer(&oracle, &a, p.n);
 				answer_free(&a);
 			}
 		answer_free(&oracle);
@@ -879,7 +738,7 @@ test_again_gpu(int problems)
 		p.opt.init = number % 4 == 3 ? GK_INIT_PLUSPLUS : random_inits[number % 4];
 		solve(&oracle, &p, 2, NULL, 1 << 24, SIZE_MAX, &err);
 		solve_again(&a, &p, 2, number % 2 ? 100000 : 1 << 24, 1, 0, 0, &err);
-		if (!same(&oracle, &a, p.n))
+		if (!same_answer(&oracle, &a, p.n))
 		{
 			differ++;
 			printf("# problem %d (n %d d %d k %d): %s\n", number, p.n, p.d, p.k,
@@ -982,7 +841,7 @@ test_fallback(void)
 		fragile_asked = 0;
 		a.status = gk_fit(s, &fragile, &p.opt, &sink, &a.model, &err);
 		failures += fragile_asked;
-		bad += !same(&want, &a, p.n);
+		bad += !same_answer(&want, &a, p.n);
 		if (call == 1)
 		{
 			/* The host says no. */
@@ -1092,7 +951,7 @@ test_many_k(void)
 			p.opt.shared = &seeds;
 			a.labels.seen = 0;
 			a.status = gk_fit(s, &gk_cpu_backend, &p.opt, &sink, &a.model, &err);
-			bad += !same(&alone, &a, p.n);
+			bad += !same_answer(&alone, &a, p.n);
 			shared += seeds.got != NULL && seeds.asked > k;
 			fits++;
 			gk_model_free(&host.host, &a.model);

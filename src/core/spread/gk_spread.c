@@ -251,9 +251,8 @@ open_session(GkSession *s, GkError *err)
 	(void) gk_threads(s->host);
 	(void) gk_cpu_simd();
 	(void) gk_columns();
-	if (!gk_spread_threads_start(&s->threads, s->host, s->n))
-		return gk_fail(err, GK_ERR_DEVICE, "could not start a thread for each of %d devices", s->n);
-	return gk_spread_arrange(s, err);
+	st = gk_spread_threads_start(&s->threads, s->host, s->n, err);
+	return st == GK_OK ? gk_spread_arrange(s, err) : st;
 }
 
 static GkStatus

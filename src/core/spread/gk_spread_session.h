@@ -14,7 +14,7 @@ typedef struct GkSpreadPart
 	GkSpreadDevice of;
 	GkSession  *whole;
 	GkHost		host;			/* of its session: any thread may call it */
-	char		number[8];		/* as GkProblem.gpu_devices; "": the CPU */
+	char		number[12];		/* as GkProblem.gpu_devices; "": the CPU */
 	bool		lost;			/* it failed */
 	double		speed;			/* rows a millisecond, of the steps so far; 0: not known */
 	/* Its rows, if it has any. */

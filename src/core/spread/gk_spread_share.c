@@ -34,6 +34,15 @@ speed_of(const GkSession *s, const GkSpreadPart *p)
 	return known > 0.0 ? p->of.speed * measured / known : p->of.speed;
 }
 
+/* GkSpread.rows, if there are any. */
+static const char *
+forced_rows(const GkSession *s)
+{
+	const char *rows = s->host->spread->rows;
+
+	return rows != NULL && rows[0] != '\0' ? rows : NULL;
+}
+
 bool
 gk_spread_measure(GkSession *s)
 {
@@ -50,18 +59,18 @@ gk_spread_measure(GkSession *s)
 			continue;
 		now = (double) p->rows / p->ms;
 		p->speed = p->speed > 0.0 ? (p->speed + now) / 2.0 : now;
-		if (p->ms > longest)
-			longest = p->ms;
+		longest = fmax(longest, (double) p->rows / p->speed);
 	}
 	for (int i = 0; i < s->n; i++)
 		if (!s->part[i].lost)
 			speed += speed_of(s, &s->part[i]);
-	if (!(speed > 0.0) || (s->host->spread->rows != NULL && s->host->spread->rows[0] != '\0'))
+	if (!(speed > 0.0) || forced_rows(s) != NULL)
 		return false;
 	best = (double) s->pts->n / speed;
-	if (longest > best)
-		s->lost_ms += longest - best;
-	return best < NEAR_ENOUGH * longest && s->lost_ms > s->arrange_ms;
+	if (best > NEAR_ENOUGH * longest)
+		return false;
+	s->lost_ms += longest - best;
+	return s->lost_ms > s->arrange_ms;
 }
 
 /* ---- shares ---- */
@@ -70,7 +79,7 @@ gk_spread_measure(GkSession *s)
 static void
 share(GkSession *s)
 {
-	const char *forced = s->host->spread->rows != NULL && s->host->spread->rows[0] != '\0' ? s->host->spread->rows : NULL;
+	const char *forced = forced_rows(s);
 	double		all = 0.0;
 	double		before = 0.0;
 	int64_t		first = 0;

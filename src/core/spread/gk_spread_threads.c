@@ -193,8 +193,8 @@ gk_spread_threads_end(GkSpreadThreads *t)
 	t->thread = NULL;
 }
 
-bool
-gk_spread_threads_start(GkSpreadThreads *t, const GkHost *host, int n)
+GkStatus
+gk_spread_threads_start(GkSpreadThreads *t, const GkHost *host, int n, GkError *err)
 {
 	sigset_t	own;
 
@@ -208,7 +208,7 @@ gk_spread_threads_start(GkSpreadThreads *t, const GkHost *host, int n)
 		gk_free(host, t->thread);
 		gk_free(host, t->seat);
 		t->thread = NULL;
-		return false;
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	}
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_cond_init(&t->work, NULL);
@@ -223,7 +223,8 @@ gk_spread_threads_start(GkSpreadThreads *t, const GkHost *host, int n)
 		t->made++;
 	}
 	pthread_sigmask(SIG_SETMASK, &own, NULL);
-	if (t->made < n)
-		gk_spread_threads_end(t);
-	return t->thread != NULL;
+	if (t->made == n)
+		return GK_OK;
+	gk_spread_threads_end(t);
+	return gk_fail(err, GK_ERR_DEVICE, "could not start a thread for each of %d devices", n);
 }

@@ -40,8 +40,8 @@ typedef struct GkSpreadThreads
 	bool		asking;			/* a thread has the place above */
 } GkSpreadThreads;
 
-/* Start n threads.  false: the system, or memory, refused; nothing is left. */
-bool		gk_spread_threads_start(GkSpreadThreads *t, const GkHost *host, int n);
+/* Start n threads, or none. */
+GkStatus	gk_spread_threads_start(GkSpreadThreads *t, const GkHost *host, int n, GkError *err);
 
 /* Main thread: have each thread do task(arg, device), and return when all have. */
 void		gk_spread_threads_run(GkSpreadThreads *t, GkSpreadTask task, void *arg);
