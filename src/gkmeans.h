@@ -46,6 +46,10 @@ extern bool gkmeans_enable_window_scan;
 extern int	gkmeans_feature_sum;	/* GkFeatureSum */
 extern char *gkmeans_gpu_devices;
 extern char *gkmeans_gpu_fault;
+extern char *gkmeans_gpu_rows;
+
+/* As many GPUs as a backend looks at. */
+#define KM_MAX_GPUS		16
 extern double gkmeans_gpu_memory_limit;
 extern int	gkmeans_keep_memory;	/* kB, -1: gkmeans_memory_limit */
 extern int	gkmeans_log_min_duration;	/* ms, -1: off */

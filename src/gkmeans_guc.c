@@ -21,6 +21,7 @@ int			gkmeans_feature_sum = GK_FSUM_AUTO;
 char	   *gkmeans_gpu_devices = NULL;
 char	   *gkmeans_gpu_fault = NULL;
 double		gkmeans_gpu_memory_limit = 0.8;
+char	   *gkmeans_gpu_rows = NULL;
 int			gkmeans_keep_memory = -1;
 int			gkmeans_log_min_duration = -1;
 int			gkmeans_mass_sum = GK_MSUM_AUTO;
@@ -37,6 +38,7 @@ const struct config_enum_entry gkmeans_device_words[] = {
 	{"auto", GK_DEVICE_AUTO, false},
 	{"gpu", GK_DEVICE_GPU, false},
 	{"cpu", GK_DEVICE_CPU, false},
+	{"both", GK_DEVICE_BOTH, false},
 	{NULL, 0, false}
 };
 
@@ -97,6 +99,38 @@ assign_keep_memory(int kb, void *extra)
 		gk_mem_pool_limit((size_t) kb * 1024);
 }
 
+/* "all", or numbers with commas between them. */
+static bool
+check_gpu_devices(char **value, void **extra, GucSource source)
+{
+	const char *p = *value;
+
+	if (strcmp(p, "all") == 0)
+		return true;
+	for (;; p++)
+	{
+		size_t		digits;
+
+		p += strspn(p, " ");
+		digits = strspn(p, "0123456789");
+		if (digits < 1 || digits > 2 || atoi(p) >= KM_MAX_GPUS)
+		{
+			GUC_check_errdetail("GPUs are numbered from 0 to %d.", KM_MAX_GPUS - 1);
+			GUC_check_errhint("Use \"all\", or a list like \"0,1\" of numbers that gkmeans_devices() shows.");
+			return false;
+		}
+		p += digits;
+		if (*p == '\0')
+			return true;
+		if (*p != ',')
+		{
+			GUC_check_errdetail("After the number of a GPU comes a comma, or nothing.");
+			GUC_check_errhint("Use \"all\", or a list like \"0,1\" of numbers that gkmeans_devices() shows.");
+			return false;
+		}
+	}
+}
+
 /* Settings that any user may change at any time; their values so far are the defaults. */
 
 static void
@@ -130,7 +164,7 @@ km_guc_init(void)
 				&gkmeans_feature_sum, feature_sum_words, 0);
 	DefineCustomStringVariable("gkmeans.gpu_devices", "Sets which GPUs may be used.",
 							   "A list of their numbers as in \"0,1\", or \"all\".",
-							   &gkmeans_gpu_devices, "all", PGC_USERSET, 0, NULL, NULL, NULL);
+							   &gkmeans_gpu_devices, "all", PGC_USERSET, 0, check_gpu_devices, NULL, NULL);
 	DefineCustomStringVariable("gkmeans.gpu_fault", "Makes the GPU fail, to test what happens then.",
 							   "\"memory:100\" fails the call of CUDA number 100.",
 							   &gkmeans_gpu_fault, "", PGC_SUSET, GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL,
@@ -139,6 +173,10 @@ km_guc_init(void)
 							 "Sets the share of the free GPU memory that one job may take.",
 							 "Points that do not fit are streamed. The results do not depend on it.",
 							 &gkmeans_gpu_memory_limit, 0.8, 0.0001, 1.0, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("gkmeans.gpu_rows", "Sets how many rows each device has, to test shares.",
+							   "\"64,1\" gives the third device the rest.",
+							   &gkmeans_gpu_rows, "", PGC_SUSET, GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL,
+							   NULL, NULL, NULL);
 	DefineCustomIntVariable("gkmeans.keep_memory",
 							"Sets the host memory that a session keeps for its next call.",
 							"It is the system's as soon as it is short of memory. "

@@ -514,7 +514,8 @@ GkStatus	gk_label(GkStore *store, const GkBackend *backend, const GkModel *model
 
 typedef enum GkDeviceKind
 {
-	GK_DEVICE_AUTO = 0, GK_DEVICE_GPU, GK_DEVICE_CPU
+	GK_DEVICE_AUTO = 0, GK_DEVICE_GPU, GK_DEVICE_CPU,
+	GK_DEVICE_BOTH				/* all GPUs and the CPU: core/spread */
 } GkDeviceKind;
 
 typedef struct GkDeviceInfo
@@ -542,6 +543,9 @@ void		gk_registry_set_directory(const char *dir);
  */
 const GkBackend *gk_registry_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k,
 									int *gpu, GkError *err);
+
+/* The GPUs, and their backend, as gk_registry_choose() saw them when it last chose one. */
+int			gk_registry_seen(const GkDeviceInfo **out, const GkBackend **backend);
 
 /* Give back what this process keeps of a GPU between jobs. */
 void		gk_registry_release(int gpu);

@@ -16,6 +16,9 @@ static char directory[1024];
 static bool gpu_tried;
 static const GkBackend *gpu;
 static char gpu_reason[256];
+/* What the GPUs were when a job last looked: asking the driver takes time. */
+static GkDeviceInfo seen[MAX_DEVICES];
+static int	nseen;
 
 void
 gk_registry_set_directory(const char *dir)
@@ -71,7 +74,7 @@ static const GkBackend *
 usable_gpu(const char *gpus, int *gpu_number, char *reason, size_t len)
 {
 	const GkBackend *b = gpu_backend();
-	GkDeviceInfo info[MAX_DEVICES];
+	const GkDeviceInfo *info = seen;
 	int			n;
 
 	if (b == NULL)
@@ -79,7 +82,7 @@ usable_gpu(const char *gpus, int *gpu_number, char *reason, size_t len)
 		snprintf(reason, len, "%s", gpu_reason);
 		return NULL;
 	}
-	n = b->devices(info, MAX_DEVICES);
+	n = nseen = b->devices(seen, MAX_DEVICES);
 	for (int i = 0; i < n; i++)
 		if (info[i].usable && gk_device_listed(gpus, i))
 		{
@@ -127,6 +130,14 @@ gk_registry_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k,
 	snprintf(err->hint, sizeof(err->hint),
 			 "SELECT * FROM gkmeans_devices() shows every device; device => 'auto' uses the CPU when there is no GPU.");
 	return NULL;
+}
+
+int
+gk_registry_seen(const GkDeviceInfo **out, const GkBackend **backend)
+{
+	*out = seen;
+	*backend = gpu;
+	return nseen;
 }
 
 bool

@@ -10,6 +10,9 @@
 
 /* ---- the device ---- */
 
+/* GkDeviceInfo.speed of a thread, about: it is where shares begin, and steps tell better. */
+#define CPU_SPEED		8.0
+
 /* "model name : ..." of /proc/cpuinfo, where there is one. */
 static void
 processor_name(char *out, size_t len)
@@ -49,6 +52,7 @@ devices(GkDeviceInfo *out, int max)
 	processor_name(out->name, sizeof(out->name));
 	out->usable = true;
 	out->memory = pages > 0 && page > 0 ? (int64_t) pages * page : 0;
+	out->speed = CPU_SPEED * gk_threads(&any);
 	snprintf(out->detail, sizeof(out->detail), "%d CPUs, %s kernels", gk_threads(&any), gk_cpu_simd());
 	return 1;
 }

@@ -39,7 +39,7 @@ refuse_roads(const KmFit *fit)
 						fit->schema != NULL ? "with a distributed table" : "with gkmeans.strategy 'scan'"),
 				 errdetail("Rows are read again in every pass there, and none are kept."),
 				 errhint("Make a local table of the rows, and use another gkmeans.strategy.")));
-	if (fit->options.device == GK_DEVICE_GPU)
+	if (km_wants_gpu(fit->options.device))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("kmeans_balanced() does not run on a GPU"),

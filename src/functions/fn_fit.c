@@ -181,10 +181,11 @@ begin_ingest(void *arg, GkStore *store)
 	GkStatus	st;
 	GkError		err;
 
-	if (kind == GK_DEVICE_CPU || !device_prepares(fit) || (kind == GK_DEVICE_AUTO && rows < 0))
+	if (kind == GK_DEVICE_CPU || kind == GK_DEVICE_BOTH || !device_prepares(fit) || (kind == GK_DEVICE_AUTO && rows < 0))
 		return;
 	backend = km_choose_backend(fit->host, kind, (int64) Max(rows, 0), gk_store_features(store), fit->options.engine.k);
-	if (backend->ingest == NULL)
+	if (backend->ingest == NULL ||
+		km_several_pay(fit->host, kind, (int64) Max(rows, 0), gk_store_features(store), fit->options.engine.k))
 		return;
 	ingested = MemoryContextAllocZero(km_host_context(fit->host), sizeof(Ingested));
 	ingested->callback.func = release_device;
@@ -333,8 +334,12 @@ choose_backend(const Points *p, int k)
 
 	if (p->rescan)
 		km_rescan_device(p->passes, fit->options.device, n, d, k);
-	return gk_store_reader(p->store) != NULL ? gk_store_reader(p->store) :
-		km_choose_backend(fit->host, fit->options.device, n, d, k);
+	if (gk_store_reader(p->store) != NULL)
+		return gk_store_reader(p->store);
+	/* that is one GPU and the CPU already */
+	if (fit->options.engine.strategy == GK_CROSS_PROCESSING)
+		return km_choose_backend(fit->host, fit->options.device, n, d, k);
+	return km_choose_devices(fit->host, fit->options.device, n, d, k);
 }
 
 static GkStatus

@@ -164,7 +164,7 @@ km_model_rows_label(const KmModelRows *rows, GkStore *store, GkDeviceKind device
 	GkError		err;
 
 	km_check(rows->host, gk_store_prepare_as(store, &m->prep, &err), &err);
-	backend = km_choose_backend(rows->host, device, gk_store_rows(store), m->prep.d, m->k);
+	backend = km_choose_devices(rows->host, device, gk_store_rows(store), m->prep.d, m->k);
 	km_label_relay(&relay, rows->host, want, &rows->tables, &m->prep);
 	km_check(rows->host, gk_spectral_label(store, backend, m, &relay.sink, &err), &err);
 }

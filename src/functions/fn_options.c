@@ -212,7 +212,7 @@ check_on_cpu(KmFitOptions *out)
 
 	if (o->distance != GK_MANHATTAN && o->distance != GK_PARTIAL)
 		return;
-	if (out->device == GK_DEVICE_GPU)
+	if (km_wants_gpu(out->device))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("%s runs on the CPU only", kmeans_distance_option(o->distance)),

@@ -22,7 +22,11 @@ extern KmPgHost *km_host_begin(void);
 extern void km_host_end(KmPgHost *host);
 extern const GkHost *km_host_engine(KmPgHost *host);
 
-/* Whether a job whose device fails goes on, with a WARNING, on the CPU. */
+/* The devices of a job on several; from now on its backends know them. */
+struct GkSpread;
+extern struct GkSpread *km_host_spread(KmPgHost *host);
+
+/* Whether a job whose device fails goes on, with a WARNING, on the others or the CPU. */
 extern void km_host_fall_back(KmPgHost *host, bool allowed);
 
 /* Memory that lives as long as the host. */
@@ -106,6 +110,19 @@ extern void km_check_device(KmPgHost *host, GkDeviceKind kind);
  * jobs on the GPU.  Its place there is the host's, to the end.
  */
 extern const GkBackend *km_choose_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
+
+/* The same where several devices can share the job: only there may kind be GK_DEVICE_BOTH. */
+extern const GkBackend *km_choose_devices(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
+
+/* After that: are several worth it, although one could take the rows while they are read? */
+extern bool km_several_pay(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
+
+/* Is there no job without a GPU? */
+static inline bool
+km_wants_gpu(GkDeviceKind kind)
+{
+	return kind == GK_DEVICE_GPU || kind == GK_DEVICE_BOTH;
+}
 
 /* ---- what other sessions see (pg_monitor.c) ---- */
 

@@ -1,5 +1,5 @@
 /*
- * pg_device.c - which devices there are, which one a job gets, and how many sessions use a
+ * pg_device.c - which devices there are, which ones a job gets, and how many sessions use a
  * GPU at once.
  *
  * Each job's points take device memory, and so does each session's CUDA
@@ -28,13 +28,13 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
+#include "core/spread/gk_spread.h"
 #include "gkmeans.h"
 #include "pg/pg.h"
 
 PG_FUNCTION_INFO_V1(gkmeans_devices);
 
 #define MAX_DEVICES	64
-#define MAX_GPUS	16			/* as many as the backend looks at */
 
 typedef struct GpuShared
 {
@@ -49,9 +49,9 @@ typedef struct Job
 	MemoryContextCallback callback;
 } Job;
 
-static GpuShared *shared;		/* [MAX_GPUS]; NULL: not preloaded */
-static int	my_job = -1;		/* the GPU that this process runs a job on */
-static bool my_context[MAX_GPUS];	/* a context that is counted */
+static GpuShared *shared;		/* [KM_MAX_GPUS]; NULL: not preloaded */
+static bool my_job[KM_MAX_GPUS];	/* the GPUs that this process runs a job on */
+static bool my_context[KM_MAX_GPUS];	/* a context that is counted */
 
 /* ---- counting ---- */
 
@@ -67,11 +67,11 @@ take(pg_atomic_uint32 * count)
 }
 
 static void
-job_end(void)
+job_end(int gpu)
 {
-	GpuShared  *g = &shared[my_job];
+	GpuShared  *g = &shared[gpu];
 
-	my_job = -1;
+	my_job[gpu] = false;
 	pg_atomic_fetch_sub_u32(&g->jobs, 1);
 	ConditionVariableBroadcast(&g->job_done);
 }
@@ -82,7 +82,7 @@ job_released(void *arg)
 {
 	Job		   *job = arg;
 
-	if (my_job != job->gpu)
+	if (!my_job[job->gpu])
 		return;					/* the process is exiting and has given it up */
 	if (!my_context[job->gpu])
 	{
@@ -90,16 +90,16 @@ job_released(void *arg)
 		if (!my_context[job->gpu])
 			gk_registry_release(job->gpu);
 	}
-	job_end();
+	job_end(job->gpu);
 }
 
 static void
 at_exit(int code, Datum arg)
 {
-	if (my_job >= 0)
-		job_end();
-	for (int i = 0; i < MAX_GPUS; i++)
+	for (int i = 0; i < KM_MAX_GPUS; i++)
 	{
+		if (my_job[i])
+			job_end(i);
 		if (my_context[i])
 			pg_atomic_fetch_sub_u32(&shared[i].contexts, 1);
 		my_context[i] = false;
@@ -116,7 +116,7 @@ begin_job(MemoryContext context, int gpu, bool wait)
 	static bool registered;
 	Job		   *job;
 
-	if (shared == NULL || my_job >= 0)
+	if (shared == NULL || my_job[gpu])
 		return true;
 	if (!registered)
 	{
@@ -137,12 +137,12 @@ begin_job(MemoryContext context, int gpu, bool wait)
 			ConditionVariableSleep(&shared[gpu].job_done, km_wait_event_gpu());
 		ConditionVariableCancelSleep();
 	}
-	my_job = gpu;
+	my_job[gpu] = true;
 	MemoryContextRegisterResetCallback(context, &job->callback);
 	return true;
 }
 
-/* ---- the device of a job ---- */
+/* ---- the devices of a job ---- */
 
 static const GkBackend *
 find_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k, int *gpu)
@@ -160,26 +160,86 @@ km_check_device(KmPgHost *host, GkDeviceKind kind)
 {
 	int			gpu;
 
-	if (kind == GK_DEVICE_GPU)
-		(void) find_backend(host, kind, 0, 0, 0, &gpu);
+	if (km_wants_gpu(kind))
+		(void) find_backend(host, GK_DEVICE_GPU, 0, 0, 0, &gpu);
+}
+
+/* The job has no place on a GPU. */
+static const GkBackend *
+take_cpu(int gpu)
+{
+	ereport(DEBUG1,
+			(errmsg("all %d sessions of GPU %d are taken, the CPU does the job",
+					gkmeans_max_gpu_sessions, gpu)));
+	km_progress_device("cpu");
+	return &gk_cpu_backend;
+}
+
+static const GkBackend *
+use_one(KmPgHost *host, GkDeviceKind kind, const GkBackend *backend, int gpu)
+{
+	if (gpu >= 0 && !begin_job(km_host_context(host), gpu, kind == GK_DEVICE_GPU))
+		return take_cpu(gpu);
+	km_progress_device(gpu >= 0 ? "gpu" : "cpu");
+	return backend;
 }
 
 const GkBackend *
 km_choose_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
 {
 	int			gpu;
-	const GkBackend *backend = find_backend(host, kind, n, d, k, &gpu);
+	const GkBackend *backend;
+
+	if (kind == GK_DEVICE_BOTH)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("device 'both' is for one clustering of rows that are kept in memory"),
+				 errdetail("Many groups, aggregates, steps, strategy 'scan' and distributed tables use one device."),
+				 errhint("Use device => 'gpu', 'cpu' or 'auto'.")));
+	backend = find_backend(host, kind, n, d, k, &gpu);
+	km_host_fall_back(host, kind == GK_DEVICE_AUTO);
+	return use_one(host, kind, backend, gpu);
+}
+
+bool
+km_several_pay(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
+{
+	return gk_spread_choose(kind, gkmeans_gpu_devices, n, d, k, true, km_host_spread(host)) > 0;
+}
+
+/*
+ * Keep those devices on which the job has a place.  All sessions ask in the same order, so that no
+ * two wait for each other.
+ */
+static void
+take_places(KmPgHost *host, GkSpread *spread, bool wait)
+{
+	int			n = spread->n;
+
+	spread->n = 0;
+	for (int i = 0; i < n; i++)
+	{
+		GkSpreadDevice of = spread->device[i];
+
+		if (of.number < 0 || begin_job(km_host_context(host), of.number, wait))
+			spread->device[spread->n++] = of;
+	}
+}
+
+const GkBackend *
+km_choose_devices(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
+{
+	GkSpread   *spread = km_host_spread(host);
+	int			gpu;
+
+	/* whether there is a GPU, and whether auto wants one */
+	const GkBackend *backend = find_backend(host, kind == GK_DEVICE_BOTH ? GK_DEVICE_GPU : kind, n, d, k, &gpu);
 
 	km_host_fall_back(host, kind == GK_DEVICE_AUTO);
-	if (gpu >= 0 && !begin_job(km_host_context(host), gpu, kind == GK_DEVICE_GPU))
-	{
-		ereport(DEBUG1,
-				(errmsg("all %d sessions of GPU %d are taken, the CPU does the job",
-						gkmeans_max_gpu_sessions, gpu)));
-		backend = find_backend(host, GK_DEVICE_CPU, n, d, k, &gpu);
-	}
-	km_progress_device(gpu >= 0 ? "gpu" : "cpu");
-	return backend;
+	if (gpu < 0 || gk_spread_choose(kind, gkmeans_gpu_devices, n, d, k, false, spread) == 0)
+		return use_one(host, kind, backend, gpu);
+	take_places(host, spread, kind != GK_DEVICE_AUTO);
+	return spread->n > 0 ? &gk_spread_backend : take_cpu(gpu);
 }
 
 /* ---- SQL ---- */
@@ -223,7 +283,7 @@ init_shared(void *area)
 {
 	GpuShared  *s = area;
 
-	for (int i = 0; i < MAX_GPUS; i++)
+	for (int i = 0; i < KM_MAX_GPUS; i++)
 	{
 		pg_atomic_init_u32(&s[i].jobs, 0);
 		pg_atomic_init_u32(&s[i].contexts, 0);
@@ -248,5 +308,5 @@ km_device_init(void)
 		get_parent_directory(dir);
 		gk_registry_set_directory(dir);
 	}
-	km_shmem_register("gkmeans", MAX_GPUS * sizeof(GpuShared), (void **) &shared, init_shared);
+	km_shmem_register("gkmeans", KM_MAX_GPUS * sizeof(GpuShared), (void **) &shared, init_shared);
 }

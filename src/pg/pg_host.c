@@ -15,6 +15,7 @@
 #include "utils/memutils.h"
 
 #include "core/base/gk_mem.h"
+#include "core/spread/gk_spread.h"
 #include "gkmeans.h"
 #include "pg/pg.h"
 
@@ -29,6 +30,7 @@ struct KmPgHost
 	ErrorData  *error;			/* the kept ERROR */
 	MemoryContextCallback release;
 	bool		fall_back;		/* a device may fail: the CPU is as good */
+	GkSpread	spread;			/* the devices of a job on several */
 };
 
 typedef struct SpillWrite
@@ -205,6 +207,40 @@ host_device_failed(void *ctx, const GkError *err)
 	return true;
 }
 
+static void
+warn_lost(void *arg)
+{
+	const GkError *err = arg;
+
+	ereport(WARNING,
+			(errcode(ERRCODE_SYSTEM_ERROR),
+			 errmsg("a device failed, the others do its share: %s", err->message),
+			 err->detail[0] != '\0' ? errdetail("%s", err->detail) : 0,
+			 errhint("The result is the same. See gkmeans_devices() for the state of the GPUs.")));
+}
+
+static bool
+host_device_lost(void *ctx, const GkError *err)
+{
+	KmPgHost   *host = ctx;
+
+	return host->fall_back && km_host_guard(host, warn_lost, unconstify(GkError *, err));
+}
+
+static void
+host_devices(void *ctx, const char *shares)
+{
+	km_progress_device(shares);
+}
+
+GkSpread *
+km_host_spread(KmPgHost *host)
+{
+	host->engine.spread = &host->spread;
+	host->spread.rows = gkmeans_gpu_rows;
+	return &host->spread;
+}
+
 void
 km_host_fall_back(KmPgHost *host, bool allowed)
 {
@@ -246,6 +282,8 @@ km_host_begin(void)
 	host->engine.spill_write = host_spill_write;
 	host->engine.spill_fd = host_spill_fd;
 	host->engine.device_failed = host_device_failed;
+	host->engine.device_lost = host_device_lost;
+	host->engine.devices = host_devices;
 	host->engine.progress = host_progress;
 	host->engine.threads = gkmeans_threads;
 	host->engine.skip = gkmeans_skip_points;

@@ -230,7 +230,7 @@ typedef struct Report
 	int64		rows;
 	double		inertia;		/* < 0: not known */
 	double		shift;
-	char		device[16];
+	char		device[96];		/* as in a GkModel, if there are several */
 } Report;
 
 typedef struct Slot

@@ -197,7 +197,7 @@ fit_partitions(const KmWindowPoints *w, int c, int first, int end, int32_t *labe
 			continue;
 		km_check_given_features(options, rows->d);
 		/* a GPU that is asked for is used, as in WindowAgg */
-		if (rows->n * rows->d < KM_LARGE_GROUP && options->device != GK_DEVICE_GPU)
+		if (rows->n * rows->d < KM_LARGE_GROUP && !km_wants_gpu(options->device))
 			work.jobs[work.n++] = (Job) {.rows = rows,.label = label};
 		else
 			fit_large(rows, options, label);

@@ -1,6 +1,6 @@
 /*
  * fake_gpu.c - a gkmeans_gpu.so without a GPU, to test what the server does
- * around one on any machine: one device, which the CPU's kernels play.
+ * around one on any machine: one device, or FAKE_GPUS of them, which the CPU's kernels play.
  *
  * gkmeans.gpu_fault is understood as by the real one, but counts calls of the
  * backend, not of CUDA; "slow:ms" makes open() take that long.
@@ -14,9 +14,14 @@
 #include "core/gk_numerics.h"
 #include "fake_groups.h"
 
+#ifndef FAKE_GPUS
+#define FAKE_GPUS	1
+#endif
+
 struct GkSession
 {
 	GkProblem	problem;
+	int			number;
 	GkSession  *cpu;
 	long		left;			/* calls until the fault, < 0: none */
 	GkStatus	fault;
@@ -30,16 +35,16 @@ struct GkSession
 
 #define ROOM	5000
 
-static bool dead;				/* as after a sticky error */
+static bool dead[FAKE_GPUS];	/* as after a sticky error */
 static int	released;
 
 static GkStatus
-fail(GkError *err, GkStatus code)
+fail(GkError *err, GkStatus code, int number)
 {
 	memset(err, 0, sizeof(*err));
 	err->code = code;
-	snprintf(err->message, sizeof(err->message), "%s",
-			 code == GK_ERR_DEVICE_MEMORY ? "out of memory on GPU 0" : "GPU 0 failed");
+	snprintf(err->message, sizeof(err->message),
+			 code == GK_ERR_DEVICE_MEMORY ? "out of memory on GPU %d" : "GPU %d failed", number);
 	snprintf(err->detail, sizeof(err->detail), "injected");
 	return code;
 }
@@ -47,16 +52,33 @@ fail(GkError *err, GkStatus code)
 static int
 devices(GkDeviceInfo *out, int max)
 {
-	if (max < 1)
-		return 0;
-	memset(out, 0, sizeof(*out));
-	snprintf(out->backend, sizeof(out->backend), "gpu");
-	snprintf(out->name, sizeof(out->name), "GPU 0: fake");
-	snprintf(out->detail, sizeof(out->detail), "released %d times", released);
-	out->usable = !dead;
-	if (dead)
-		snprintf(out->reason, sizeof(out->reason), "failed earlier in this session: injected");
-	return 1;
+	int			n = max < FAKE_GPUS ? max : FAKE_GPUS;
+
+	for (int i = 0; i < n; i++)
+	{
+		GkDeviceInfo *d = &out[i];
+
+		memset(d, 0, sizeof(*d));
+		snprintf(d->backend, sizeof(d->backend), "gpu");
+		snprintf(d->name, sizeof(d->name), "GPU %d: fake", i);
+		snprintf(d->detail, sizeof(d->detail), "released %d times", released);
+		d->usable = !dead[i];
+		d->speed = 100.0 * (i + 1);
+		if (dead[i])
+			snprintf(d->reason, sizeof(d->reason), "failed earlier in this session: injected");
+	}
+	return n;
+}
+
+/* The first one that is usable and listed. */
+static int
+choose(const char *list)
+{
+	int			i = 0;
+
+	while (i < FAKE_GPUS - 1 && (dead[i] || !gk_device_listed(list, i)))
+		i++;
+	return i;
 }
 
 /* Every call of the backend comes by here. */
@@ -65,7 +87,7 @@ call(GkSession *s, GkError *err)
 {
 	if (s->left < 0 || s->left-- > 0)
 		return GK_OK;
-	return fail(err, s->fault);
+	return fail(err, s->fault, s->number);
 }
 
 static GkStatus
@@ -104,19 +126,20 @@ bind(const GkProblem *problem, GkSession **out, GkError *err)
 
 	*out = NULL;
 	if (s == NULL)
-		return fail(err, GK_ERR_MEMORY);
+		return fail(err, GK_ERR_MEMORY, 0);
 	memset(s, 0, sizeof(*s));
 	s->problem = *problem;
+	s->number = choose(problem->gpu_devices);
 	s->left = -1;
 	s->fault = strstr(f, "memory") ? GK_ERR_DEVICE_MEMORY : GK_ERR_DEVICE;
 	if (strncmp(f, "slow", 4) == 0)
 		st = be_slow(problem->host, atol(n + 1));
 	else if (strncmp(f, "open-", 5) == 0)
-		st = fail(err, s->fault);
+		st = fail(err, s->fault, s->number);
 	else if (n != NULL)
 		s->left = atol(n + 1);
 	if (strstr(f, "trap"))
-		dead = true;
+		dead[s->number] = true;
 	if (st != GK_OK)
 		close_session(s);
 	else
@@ -231,7 +254,7 @@ static void
 describe(GkSession *s, char *device, size_t device_len, char *strategy, size_t strategy_len)
 {
 	s->problem.core->cpu->describe(s->cpu, device, device_len, strategy, strategy_len);
-	snprintf(device, device_len, "gpu 0 (fake)");
+	snprintf(device, device_len, "gpu %d (fake)", s->number);
 }
 
 static void
@@ -320,7 +343,7 @@ groups_open(const GkHost *host, const GkCore *core, const GkGroupBatchTask *task
 	packed_fault = strstr(f, "memory") ? GK_ERR_DEVICE_MEMORY : GK_ERR_DEVICE;
 	packed_left = n != NULL && strncmp(f, "slow", 4) != 0 ? atol(n + 1) : -1;
 	if (strncmp(f, "open-", 5) == 0)
-		return fail(err, packed_fault);
+		return fail(err, packed_fault, 0);
 	return fake_open(host, core, task, out, err);
 }
 
@@ -328,7 +351,7 @@ static GkStatus
 groups_start(GkGroupSession *session, int slot, const GkGroupBatchItem *groups, int n, size_t read, size_t end, GkError *err)
 {
 	if (packed_left == 0)
-		return fail(err, packed_fault);
+		return fail(err, packed_fault, 0);
 	if (packed_left > 0)
 		packed_left--;
 	return fake_start(session, slot, groups, n, read, end, err);

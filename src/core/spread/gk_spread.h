@@ -35,6 +35,14 @@ typedef struct GkSpread
 	const char *rows;
 } GkSpread;
 
+/*
+ * After gk_registry_choose() has chosen a GPU: find the devices that share the job instead.  Returns
+ * how many, or 0 where one device is to do it.  loads: one GPU
+ * could take the rows while they are read.  With GK_DEVICE_BOTH, or a list and GK_DEVICE_GPU, all
+ * that are usable; else as many as are worth it.  rows is the caller's.
+ */
+int			gk_spread_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k, bool loads, GkSpread *out);
+
 /* Its sessions take the devices of GkHost.spread.  They ingest nothing and take no groups. */
 extern const GkBackend gk_spread_backend;
 

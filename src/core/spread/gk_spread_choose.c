@@ -1,0 +1,74 @@
+/*
+ * gk_spread_choose.c - which devices share a job.
+ *
+ * Several devices pay where each has enough to do in an iteration: they wait for each other at its
+ * end.  Measured on two H100 of one host (issue 21): two kernels that wait for each other take
+ * 13.4 us a round, and one that reads 4 MB of the other's memory 16 us; the host's threads take
+ * about as long again.  So an iteration below 0.1 ms a device cannot gain.
+ */
+#include "core/spread/gk_spread.h"
+
+/* Milliseconds of an iteration that each device should have. */
+#define LEAST_MS			0.1
+/*
+ * What a large GPU does in a millisecond at most, whatever kernel runs: bytes of points and
+ * multiply-adds of products.  No iteration is shorter than these say, so that several devices are
+ * not chosen where one is as good.
+ */
+#define BYTES_PER_MS		3.35e9
+#define PRODUCTS_PER_MS		2.5e11
+/* Of points that could go to one GPU while they are read, but to several only afterwards: bytes in a millisecond. */
+#define LOADED_PER_MS		1e7
+/* Iterations of a fit, as far as is known before it. */
+#define ITERATIONS			20
+
+/* Of a device that does not say. */
+#define UNKNOWN_SPEED		1000.0
+
+static bool
+is_list(const char *gpus)
+{
+	return gpus != NULL && gpus[0] != '\0' && strcmp(gpus, "all") != 0;
+}
+
+/* How many of so many GPUs are worth it. */
+static int
+worth(int gpus, int64_t n, int d, int k, bool loads)
+{
+	double		values = (double) n * d;
+	double		bytes = values * sizeof(float) / BYTES_PER_MS;
+	double		products = values * k / PRODUCTS_PER_MS;
+	double		ms = bytes > products ? bytes : products;
+	int			most = ms / LEAST_MS < gpus ? (int) (ms / LEAST_MS) : gpus;
+
+	if (most < 2 || (loads && ms * (1.0 - 1.0 / most) * ITERATIONS < values * sizeof(float) / LOADED_PER_MS))
+		return 1;
+	return most;
+}
+
+static void
+add(GkSpread *s, const GkBackend *backend, int number, const GkDeviceInfo *info)
+{
+	s->device[s->n++] = (GkSpreadDevice) {backend, number, info->speed > 0.0 ? info->speed : UNKNOWN_SPEED};
+}
+
+int
+gk_spread_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k, bool loads, GkSpread *out)
+{
+	const GkDeviceInfo *info;
+	const GkBackend *gpu;
+	int			there = gk_registry_seen(&info, &gpu);
+	GkDeviceInfo cpu;
+	bool		forced = kind == GK_DEVICE_BOTH || (out->rows != NULL && out->rows[0] != '\0') ||
+		(kind == GK_DEVICE_GPU && is_list(gpus));
+
+	out->n = 0;
+	for (int i = 0; i < there && i < GK_SPREAD_DEVICES - 1; i++)
+		if (info[i].usable && gk_device_listed(gpus, i))
+			add(out, gpu, i, &info[i]);
+	if (out->n > 0 && !forced)
+		out->n = worth(out->n, n, d, k, loads);
+	if (out->n > 0 && kind == GK_DEVICE_BOTH && gk_cpu_backend.devices(&cpu, 1) == 1)
+		add(out, &gk_cpu_backend, -1, &cpu);
+	return out->n > 1 ? out->n : 0;
+}
