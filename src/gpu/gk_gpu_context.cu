@@ -19,6 +19,7 @@
 #define MIN_MAJOR	8			/* compute capability of the oldest architecture built for */
 #define SPIN_MS		0.3			/* wait actively that long, then sleep between looks */
 #define POLL_MS		5.0
+#define SM_SPEED	25.0		/* GkDeviceInfo.speed of a multiprocessor, about, without another question to the driver */
 
 static GkGpu gpus[16];
 
@@ -120,6 +121,7 @@ gk_gpu_probe(GkDeviceInfo *out, int max)
 		}
 		snprintf(d->name, sizeof(d->name), "GPU %d: %.60s", i, prop.name);
 		d->memory = (int64_t) prop.totalGlobalMem;
+		d->speed = SM_SPEED * prop.multiProcessorCount;
 		snprintf(d->detail, sizeof(d->detail), "compute capability %d.%d, %d multiprocessors, %d MB of L2 cache",
 				 prop.major, prop.minor, prop.multiProcessorCount, prop.l2CacheSize >> 20);
 		if (prop.major < MIN_MAJOR)

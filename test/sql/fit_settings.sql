@@ -5,6 +5,12 @@ SELECT name, setting, unit, min_val, max_val, enumvals, context FROM pg_settings
 WHERE name LIKE 'gkmeans.%' ORDER BY name COLLATE "C";
 SET gkmeans.device = 'tpu';
 SET gkmeans.feature_sum = 'none';
+SET gkmeans.gpu_devices = '';
+SET gkmeans.gpu_devices = '0,';
+SET gkmeans.gpu_devices = '0;1';
+SET gkmeans.gpu_devices = '0,16';
+SET gkmeans.gpu_devices = '0, 1';
+RESET gkmeans.gpu_devices;
 SET gkmeans.mass_sum = 'none';
 SET gkmeans.simd = 'sse9';
 SET gkmeans.skip_points = 'sometimes';
