@@ -16,6 +16,7 @@ static char directory[1024];
 static bool gpu_tried;
 static const GkBackend *gpu;
 static char gpu_reason[256];
+
 /* What the GPUs were when a job last looked: asking the driver takes time. */
 static GkDeviceInfo seen[MAX_DEVICES];
 static int	nseen;
@@ -90,7 +91,7 @@ usable_gpu(const char *gpus, int *gpu_number, char *reason, size_t len)
 			return b;
 		}
 	if (n > 0 && info[0].reason[0] != '\0')
-		snprintf(reason, len, "%s", info[0].reason);
+		snprintf(reason, len, "%.255s", info[0].reason);
 	else
 		snprintf(reason, len, "gkmeans.gpu_devices = \"%.100s\" names no usable GPU", gpus ? gpus : "");
 	return NULL;

@@ -60,7 +60,7 @@ gk_spread_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k, b
 	int			there = gk_registry_seen(&info, &gpu);
 	GkDeviceInfo cpu;
 	bool		forced = kind == GK_DEVICE_BOTH || (out->rows != NULL && out->rows[0] != '\0') ||
-		(kind == GK_DEVICE_GPU && is_list(gpus));
+	(kind == GK_DEVICE_GPU && is_list(gpus));
 
 	out->n = 0;
 	for (int i = 0; i < there && i < GK_SPREAD_DEVICES - 1; i++)

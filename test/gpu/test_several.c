@@ -1,0 +1,241 @@
+/*
+ * test_several.c - several real GPUs, and the CPU beside them, in one clustering: the bits of the
+ * CPU alone, whoever has which rows and whoever fails; no memory lost.
+ *
+ *   test_several DIRECTORY [small|full]    of gkmeans_gpu.so
+ *
+ * small: little work, for compute-sanitizer.  Prints what failed, then "N passed, N failed", or
+ * "skipped: reason" without a usable GPU.  With one GPU, only it and the CPU are tested.
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/gk_backend.h"
+#include "core/spread/gk_spread.h"
+#include "core/store/gk_points.h"
+#include "gk_testfit.h"
+#include "gpu_memory.h"
+
+static int	passed;
+static int	failed;
+
+static void
+check(bool good, const char *what, const Problem *p, const char *devices)
+{
+	if (good)
+		passed++;
+	else
+	{
+		failed++;
+		printf("FAILED: %s, n %d d %d k %d init %d on %s\n", what, p->n, p->d, p->k, (int) p->opt.init, devices);
+	}
+	fflush(stdout);
+}
+
+/* ---- a fit ---- */
+
+typedef struct Way
+{
+	const char *gpus;			/* as GkHost.gpu_devices */
+	bool		cpu;			/* beside them */
+	const char *rows;			/* as GkSpread.rows */
+	const char *fault;			/* as GkHost.gpu_fault */
+	double		memory;			/* as GkHost.gpu_memory_limit */
+} Way;
+
+static int	lost;
+
+static bool
+device_lost(void *ctx, const GkError *err)
+{
+	(void) ctx;
+	(void) err;
+	lost++;
+	return true;
+}
+
+/* On the CPU: way is NULL. */
+static void
+solve(Answer *a, const Problem *p, const Way *way, size_t chunk, GkError *err)
+{
+	GkSpread	spread = {.rows = way != NULL ? way->rows : NULL};
+	const GkBackend *backend = &gk_cpu_backend;
+	GkStore    *s;
+	GkLabelSink sink;
+
+	answer_init(a, p, 0);
+	sink = test_sink(&a->labels);
+	lost = 0;
+	if (way != NULL)
+	{
+		GkHost	   *h = &a->host.host;
+
+		(void) gk_spread_choose(way->cpu ? GK_DEVICE_BOTH : GK_DEVICE_GPU, way->gpus, p->n, p->d, p->k, false, &spread);
+		h->spread = &spread;
+		h->gpu_devices = way->gpus;
+		h->gpu_fault = way->fault;
+		h->gpu_memory_limit = way->memory;
+		h->device_lost = device_lost;
+		backend = &gk_spread_backend;
+	}
+	s = load_store(&a->host, p->x, p->w, p->n, p->d, NULL, chunk, SIZE_MAX, err);
+	a->status = gk_store_prepare(s, p->opt.distance, p->opt.standardize, err);
+	if (a->status == GK_OK)
+		a->status = gk_fit(s, backend, &p->opt, &sink, &a->model, err);
+	gk_store_free(s);
+}
+
+static void
+compare(const Problem *p, const Answer *oracle, const Way *way, size_t chunk, const char *what)
+{
+	Answer		a;
+	GkError		err;
+
+	solve(&a, p, way, chunk, &err);
+	if (a.status != GK_OK)
+		printf("%s: %s\n", err.message, err.detail);
+	check(same_answer(oracle, &a, p->n), what, p, a.model.device[0] != '\0' ? a.model.device : way->gpus);
+	answer_free(&a);
+	check(a.host.live == 0, "host memory is left", p, way->gpus);
+}
+
+/* ---- problems ---- */
+
+/* Shapes of each family of kernels: few features, bounds, registers, shared memory, products. */
+static const int shapes[][3] = {{300000, 4, 4}, {200000, 4, 64}, {60000, 68, 256}, {100000, 12, 300}, {40000, 128, 512}, {20000, 768, 200}};
+
+static Problem
+shaped(uint64_t *rng, int i, GkInit init, bool full)
+{
+	Problem		p = {.n = full ? shapes[i][0] : shapes[i][0] / 100,.d = shapes[i][1]};
+
+	p.k = full ? shapes[i][2] : shapes[i][2] / 10 + 2;
+	p.x = random_points(rng, TEST_BLOBS, p.n, p.d);
+	if (i % 3 == 1)
+		p.w = random_weights(rng, p.n);
+	p.opt = (GkOptions) {.k = p.k,.init = init,.n_init = 1,.max_iter = 12,.seed = i};
+	return p;
+}
+
+static void
+test_shapes(const char *gpus, bool full)
+{
+	static const GkInit inits[] = {GK_INIT_RANDOM, GK_INIT_PLUSPLUS, GK_INIT_PARALLEL, GK_INIT_HIERARCHICAL};
+	static const char *const rows[] = {NULL, "64", "0,100", "1000000000", "8192,64"};
+	uint64_t	rng = 41;
+
+	for (int i = 0; i < (int) (sizeof(shapes) / sizeof(shapes[0])); i++)
+	{
+		Problem		p = shaped(&rng, i, inits[i % 4], full);
+		Answer		oracle;
+		GkError		err;
+
+		solve(&oracle, &p, NULL, (size_t) 4 << 20, &err);
+		for (int r = 0; r < 5; r++)
+			for (int cpu = 0; cpu < 2; cpu++)
+			{
+				Way			way = {gpus, cpu, rows[r], NULL, 0.0};
+
+				if (cpu || strcmp(gpus, "0") != 0)
+					compare(&p, &oracle, &way, (size_t) 4 << 20, "another answer");
+			}
+		/* little of the memory: each streams its share */
+		compare(&p, &oracle, &(Way) {gpus, true, "20000", NULL, 0.0001}, (size_t) 1 << 20, "another answer when points are streamed");
+		answer_free(&oracle);
+		problem_free(&p);
+	}
+}
+
+static void
+test_random(const char *gpus, int problems)
+{
+	uint64_t	rng = 42;
+
+	for (int number = 0; number < problems; number++)
+	{
+		Problem		p = random_problem(&rng, number);
+		Way			way = {gpus, number % 2 || strcmp(gpus, "0") == 0, number % 3 ? NULL : "64,1", NULL, 0.0};
+		Answer		oracle;
+		GkError		err;
+
+		if (number % 5 == 0)
+			given_centroids(&p, &rng);
+		else
+			p.opt.init = number % 5 == 1 ? GK_INIT_PLUSPLUS : random_inits[number % 5 - 2];
+		p.opt.n_init = number % 4 == 2 ? 2 : 1;
+		solve(&oracle, &p, NULL, whole_chunk(&p), &err);
+		compare(&p, &oracle, &way, number % 2 ? 30000 : whole_chunk(&p), "another answer to a random problem");
+		answer_free(&oracle);
+		problem_free(&p);
+	}
+}
+
+/* The first GPU fails at call n of CUDA: the others, or the CPU, do its share. */
+static void
+test_faults(const char *gpus, int step)
+{
+	uint64_t	rng = 43;
+	Problem		p = shaped(&rng, 1, GK_INIT_PLUSPLUS, false);
+	Answer		oracle;
+	Answer		first;
+	size_t		before;
+	GkError		err;
+
+	solve(&oracle, &p, NULL, 30000, &err);
+	/* a session's context takes memory, and stays */
+	solve(&first, &p, &(Way) {gpus, true, "700,700", NULL, 0.0}, 30000, &err);
+	answer_free(&first);
+	before = free_memory();
+	for (int n = 0;; n += step)
+	{
+		char		fault[32];
+		Way			way = {gpus, true, "700,700", fault, 0.0};
+
+		snprintf(fault, sizeof(fault), "0@%s:%d", n % 2 ? "memory" : "error", n);
+		compare(&p, &oracle, &way, 30000, fault);
+		if (lost == 0)
+			break;
+	}
+	check(free_memory() >= before, "device memory is left", &p, gpus);
+	answer_free(&oracle);
+	problem_free(&p);
+}
+
+int
+main(int argc, char **argv)
+{
+	bool		full = argc <= 2 || strcmp(argv[2], "full") == 0;
+	const GkDeviceInfo *info;
+	const GkBackend *gpu;
+	int			there;
+	int			usable = 0;
+	int			ordinal;
+	GkError		err;
+
+	gk_registry_set_directory(argc > 1 ? argv[1] : ".");
+	if (gk_registry_choose(GK_DEVICE_GPU, NULL, 0, 0, 0, &ordinal, &err) == NULL)
+	{
+		printf("skipped: %s: %s\n", err.message, err.detail);
+		return 0;
+	}
+	there = gk_registry_seen(&info, &gpu);
+	for (int i = 0; i < there; i++)
+		usable += info[i].usable;
+	test_random("0", full ? 60 : 6);
+	test_shapes("0", full);
+	if (usable < 2)
+		printf("skipped: one device, so nothing of two GPUs\n");
+	else
+	{
+		test_random("0,1", full ? 60 : 6);
+		test_shapes("0,1", full);
+	}
+	if (usable > 2)
+		test_random("all", full ? 60 : 6);
+	if (full)
+		test_faults(usable < 2 ? "0" : "0,1", 3);
+	printf("%d passed, %d failed\n", passed, failed);
+	return failed > 0;
+}
