@@ -1,0 +1,251 @@
+/*
+ * several.c - one GPU against several of the same host, and the CPU beside them.
+ *
+ *   several DIRECTORY [--smoke|--check]     of gkmeans_gpu.so; bench/gpu/several.sh builds and runs it
+ *
+ * --check: only say "skipped: reason", if there is one.
+ *
+ * Each shape is loaded once.  Ways take turns, ROUNDS times, and medians are printed: milliseconds
+ * of an iteration, from fits with 10 and 30 iterations of the same given centroids, and of a whole
+ * fit by k-means++ with 20 iterations (opening and upload included, loading and preparing not).
+ * The last shapes are streamed: the points are ten times the memory that each GPU gives.  All ways
+ * must have the same inertia.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/gk_backend.h"
+#include "core/spread/gk_spread.h"
+#include "core/store/gk_batch.h"
+#include "core/store/gk_store.h"
+
+#define ROUNDS		5
+#define WAYS		4
+
+typedef struct Shape
+{
+	int64_t		n;
+	int			d;
+	int			k;
+	bool		stream;
+} Shape;
+
+static const Shape shapes[] = {{134217728, 4, 4, false}, {50000000, 4, 64, false}, {2458285, 68, 256, false},
+{10000000, 32, 256, false}, {8388608, 128, 1024, false}, {1000000, 768, 4096, false},
+{134217728, 4, 64, true}, {10000000, 32, 256, true}};
+static const Shape small[] = {{20000, 4, 4, false}, {5000, 68, 16, false}};
+
+typedef struct Way
+{
+	const char *name;
+	GkDeviceKind kind;			/* GK_DEVICE_GPU: one */
+	const char *gpus;
+} Way;
+
+/* ---- the host ---- */
+
+static void *
+host_alloc(void *ctx, size_t bytes)
+{
+	(void) ctx;
+	return malloc(bytes);
+}
+
+static void
+host_free(void *ctx, void *p)
+{
+	(void) ctx;
+	free(p);
+}
+
+static GkHost host = {.alloc = host_alloc,.free = host_free};
+
+static void
+die(const GkError *err)
+{
+	fprintf(stderr, "%s (%s)\n", err->message, err->detail);
+	exit(1);
+}
+
+/* ---- points: uniform, so that iterations go on ---- */
+
+static double
+value(uint64_t *rng)
+{
+	*rng = *rng * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+	return (double) (*rng >> 40) * 0x1p-24;
+}
+
+static GkStore *
+load(const Shape *s)
+{
+	GkStore    *store;
+	GkBatch    *b;
+	uint64_t	rng = 1;
+	GkError		err;
+
+	if (gk_store_create(&host, s->d, false, 0, (size_t) 16 << 20, SIZE_MAX, &store, &err) != GK_OK)
+		die(&err);
+	b = gk_store_batch(store);
+	for (int64_t i = 0; i < s->n; i++)
+	{
+		for (int j = 0; j < s->d; j++)
+			gk_batch_put(b, j, value(&rng));
+		if ((++b->rows == b->capacity || i == s->n - 1) && gk_store_commit(store, &err) != GK_OK)
+			die(&err);
+	}
+	if (gk_store_prepare(store, GK_EUCLIDEAN, false, &err) != GK_OK)
+		die(&err);
+	return store;
+}
+
+/* ---- fits ---- */
+
+static void
+fit(GkStore *store, const Shape *s, const Way *way, const double *centroids, int iterations, GkModel *model, char *device)
+{
+	GkOptions	opt = {.k = s->k,.init = centroids != NULL ? GK_INIT_CENTROIDS : GK_INIT_PLUSPLUS,.centroids = centroids,
+		.n_init = 1,.max_iter = iterations,.seed = 1};
+	const GkBackend *backend = &gk_cpu_backend;
+	GkSpread	spread = {0};
+	int			gpu = -1;
+	double		start = gk_now_ms();
+	GkError		err;
+
+	host.gpu_devices = way->gpus;
+	if (way->kind != GK_DEVICE_CPU)
+		backend = gk_registry_choose(GK_DEVICE_GPU, way->gpus, s->n, s->d, s->k, &gpu, &err);
+	if (way->kind == GK_DEVICE_BOTH || (way->kind == GK_DEVICE_GPU && strcmp(way->gpus, "0") != 0))
+	{
+		if (gk_spread_choose(way->kind, way->gpus, s->n, s->d, s->k, false, &spread) == 0)
+			exit(1);
+		host.spread = &spread;
+		backend = &gk_spread_backend;
+	}
+	if (gk_fit(store, backend, &opt, NULL, model, &err) != GK_OK)
+		die(&err);
+	host.spread = NULL;
+	model->total_ms = gk_now_ms() - start;
+	snprintf(device, sizeof(model->device), "%s", model->device);
+}
+
+static int
+by_value(const void *a, const void *b)
+{
+	double		x = *(const double *) a;
+	double		y = *(const double *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+static double
+median(double *v, int n)
+{
+	qsort(v, n, sizeof(double), by_value);
+	return v[n / 2];
+}
+
+static double *
+first_centroids(const Shape *s)
+{
+	double	   *c = malloc((size_t) s->k * s->d * sizeof(double));
+	uint64_t	rng = 2;
+
+	for (int i = 0; i < s->k; i++)
+		for (int j = 0; j < s->d; j++)
+			c[(size_t) i * s->d + j] = value(&rng);
+	return c;
+}
+
+static void
+run(const Shape *s, const Way *ways, int nways, int rounds)
+{
+	GkStore    *store = load(s);
+	double	   *centroids = first_centroids(s);
+	double		iteration[WAYS][ROUNDS];
+	double		whole[WAYS][ROUNDS];
+	char		device[WAYS][96];
+	double		inertia = NAN;
+
+	for (int round = -1; round < rounds; round++)	/* the first one opens the devices */
+		for (int w = 0; w < nways; w++)
+		{
+			GkModel		few;
+			GkModel		many;
+			GkModel		all;
+
+			fit(store, s, &ways[w], centroids, 10, &few, device[w]);
+			fit(store, s, &ways[w], centroids, 30, &many, device[w]);
+			fit(store, s, &ways[w], NULL, 20, &all, device[w]);
+			if (isnan(inertia))
+				inertia = all.inertia;
+			if (all.inertia != inertia)
+			{
+				printf("not ok: %s has inertia %.17g, not %.17g\n", device[w], all.inertia, inertia);
+				exit(1);
+			}
+			if (round >= 0 && many.iterations > few.iterations)
+				iteration[w][round] = (many.iterate_ms - few.iterate_ms) / (many.iterations - few.iterations);
+			else if (round >= 0)
+				iteration[w][round] = NAN;
+			if (round >= 0)
+				whole[w][round] = all.total_ms;
+			gk_model_free(&host, &few);
+			gk_model_free(&host, &many);
+			gk_model_free(&host, &all);
+		}
+	for (int w = 0; w < nways; w++)
+	{
+		double		one = median(iteration[0], rounds);
+		double		fit_one = median(whole[0], rounds);
+		double		ms = median(iteration[w], rounds);
+		double		fit_ms = median(whole[w], rounds);
+		char		shape[64];
+
+		snprintf(shape, sizeof(shape), "%lld x %d, %d%s", (long long) s->n, s->d, s->k, s->stream ? " streamed" : "");
+		printf("%-32s %-10s %10.3f %6.2f %10.1f %6.2f  %s\n", shape, ways[w].name, ms, one / ms, fit_ms, fit_one / fit_ms, device[w]);
+		fflush(stdout);
+	}
+	free(centroids);
+	gk_store_free(store);
+}
+
+int
+main(int argc, char **argv)
+{
+	static const Way all_ways[WAYS] = {{"one", GK_DEVICE_GPU, "0"}, {"two", GK_DEVICE_GPU, "0,1"},
+	{"one + CPU", GK_DEVICE_BOTH, "0"}, {"CPU", GK_DEVICE_CPU, "0"}};
+	bool		smoke = argc > 2 && strcmp(argv[2], "--smoke") == 0;
+	const Shape *list = smoke ? small : shapes;
+	int			nlist = smoke ? 2 : (int) (sizeof(shapes) / sizeof(shapes[0]));
+	const GkDeviceInfo *info;
+	const GkBackend *gpu;
+	int			ordinal;
+	int			there;
+	GkError		err;
+
+	gk_registry_set_directory(argc > 1 ? argv[1] : ".");
+	if (gk_registry_choose(GK_DEVICE_GPU, NULL, 0, 0, 0, &ordinal, &err) == NULL)
+	{
+		printf("skipped: %s: %s\n", err.message, err.detail);
+		return 0;
+	}
+	there = gk_registry_seen(&info, &gpu);
+	if (there < 2 || !info[0].usable || !info[1].usable)
+	{
+		printf("skipped: one device\n");
+		return 0;
+	}
+	if (argc > 2 && strcmp(argv[2], "--check") == 0)
+		return 0;
+	printf("%-32s %-10s %10s %6s %10s %6s  %s\n", "n x d, k", "devices", "iteration", "times", "whole fit", "times", "shares");
+	for (int i = 0; i < nlist; i++)
+	{
+		/* what is streamed: a tenth of the points at a time, as a share of an idle GPU's memory */
+		host.gpu_memory_limit = list[i].stream ? (double) list[i].n * list[i].d * sizeof(float) / 10.0 / (double) info[0].memory : 0.0;
+		run(&list[i], all_ways, list[i].stream || smoke ? 4 : 2, smoke ? 1 : ROUNDS);
+	}
+	return 0;
+}
