@@ -38,6 +38,8 @@ gk_spread_run_once(GkSession *s, GkSpreadRun run, GkError *err)
 		s->part[i].status = GK_OK;
 	s->run = run;
 	gk_spread_threads_run(&s->threads, run_part, s);
+	if (s->host->poll != NULL && s->host->poll(s->host->ctx))
+		return GK_STOPPED;
 	for (int i = 0; i < s->n; i++)
 	{
 		GkSpreadPart *p = &s->part[i];
@@ -136,7 +138,7 @@ part_stop(void *ctx)
 {
 	const GkSpreadPart *p = ctx;
 
-	return gk_spread_threads_stopped(&p->whole->threads);
+	return p->whole->host->stop != NULL && p->whole->host->stop(p->whole->host->ctx);
 }
 
 typedef struct Write

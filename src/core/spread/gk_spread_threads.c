@@ -13,8 +13,8 @@
 
 /* Threads look this long for the next task, or its end, before they sleep: as long as a short pass takes. */
 #define AWAKE_MS		0.2
-/* Milliseconds between two questions to the host. */
-#define POLL_MS			5
+/* The main thread looks again after as many milliseconds, should it have missed the news. */
+#define SLEEP_MS		50
 
 typedef struct GkSpreadSeat
 {
@@ -83,12 +83,6 @@ gk_spread_threads_call(GkSpreadThreads *t, GkSpreadCall call, void *arg)
 	return result;
 }
 
-bool
-gk_spread_threads_stopped(const GkSpreadThreads *t)
-{
-	return __atomic_load_n(&t->stop, __ATOMIC_RELAXED) || (t->host->stop != NULL && t->host->stop(t->host->ctx));
-}
-
 /* ---- the main thread ---- */
 
 static bool
@@ -125,7 +119,7 @@ sleep_for_news(GkSpreadThreads *t)
 	struct timespec until;
 
 	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += POLL_MS * 1000000L;
+	until.tv_nsec += SLEEP_MS * 1000000L;
 	if (until.tv_nsec >= 1000000000L)
 	{
 		until.tv_nsec -= 1000000000L;
@@ -141,7 +135,6 @@ void
 gk_spread_threads_run(GkSpreadThreads *t, GkSpreadTask task, void *arg)
 {
 	double		start = gk_now_ms();
-	double		polled = start;
 
 	pthread_mutex_lock(&t->lock);
 	t->task = task;
@@ -152,20 +145,12 @@ gk_spread_threads_run(GkSpreadThreads *t, GkSpreadTask task, void *arg)
 	pthread_mutex_unlock(&t->lock);
 	while (!ended(t))
 	{
-		double		now = gk_now_ms();
-
 		if (is_asked(t))
 			make_call(t);
-		else if (now - start < AWAKE_MS)
+		else if (gk_now_ms() - start < AWAKE_MS)
 			sched_yield();
 		else
 			sleep_for_news(t);
-		if (now - polled >= POLL_MS)
-		{
-			polled = now;
-			if (t->host->poll != NULL && t->host->poll(t->host->ctx))
-				__atomic_store_n(&t->stop, true, __ATOMIC_RELAXED);
-		}
 	}
 	/* the last one may still hold the lock */
 	pthread_mutex_lock(&t->lock);

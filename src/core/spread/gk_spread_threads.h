@@ -2,8 +2,9 @@
  * gk_spread_threads.h - a thread for each device, and the main thread beside them.
  *
  * A device's thread calls everything of that device, from its opening to its end: CUDA has a
- * current device for each thread.  Only the main thread may call the host, so it waits for the
- * others where they may ask it to: it makes calls for them, and asks the host whether to stop.
+ * current device for each thread.  Only the main thread may call the host, so it makes such calls
+ * for the others while it waits for them.  It does not poll then: a server process that is to end
+ * does so in the poll, and its memory goes while the others use it.  They look at the host's flag.
  */
 #ifndef GK_SPREAD_THREADS_H
 #define GK_SPREAD_THREADS_H
@@ -29,7 +30,6 @@ typedef struct GkSpreadThreads
 	unsigned	turn;			/* of tasks; threads do each once */
 	int			running;		/* threads that have not ended the task */
 	bool		ending;
-	bool		stop;			/* the host wants to stop */
 	GkSpreadTask task;
 	void	   *arg;
 	/* A call for the main thread. */
@@ -49,8 +49,6 @@ void		gk_spread_threads_run(GkSpreadThreads *t, GkSpreadTask task, void *arg);
 /* A device's thread: have the main thread make a call; false: not made, or it returned that. */
 bool		gk_spread_threads_call(GkSpreadThreads *t, GkSpreadCall call, void *arg);
 
-/* Any thread: does the host want to stop? */
-bool		gk_spread_threads_stopped(const GkSpreadThreads *t);
 void		gk_spread_threads_end(GkSpreadThreads *t);
 
 #endif							/* GK_SPREAD_THREADS_H */
