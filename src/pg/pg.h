@@ -114,6 +114,9 @@ extern const GkBackend *km_choose_backend(KmPgHost *host, GkDeviceKind kind, int
 /* The same where several devices can share the job: only there may kind be GK_DEVICE_BOTH. */
 extern const GkBackend *km_choose_devices(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
 
+/* What gkmeans_devices() and the progress tell of a job on several devices. */
+extern void km_device_shares(const char *text);
+
 /* After that: are several worth it, although one could take the rows while they are read? */
 extern bool km_several_pay(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
 

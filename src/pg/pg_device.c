@@ -52,6 +52,7 @@ typedef struct Job
 static GpuShared *shared;		/* [KM_MAX_GPUS]; NULL: not preloaded */
 static bool my_job[KM_MAX_GPUS];	/* the GPUs that this process runs a job on */
 static bool my_context[KM_MAX_GPUS];	/* a context that is counted */
+static char shares[96];			/* of the last job, if several devices did it */
 
 /* ---- counting ---- */
 
@@ -150,6 +151,8 @@ find_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k, int *gpu)
 	GkError		err;
 	const GkBackend *backend = gk_registry_choose(kind, gkmeans_gpu_devices, n, d, k, gpu, &err);
 
+	shares[0] = '\0';
+
 	if (backend == NULL)
 		km_throw(host, err.code, &err);
 	return backend;
@@ -242,7 +245,24 @@ km_choose_devices(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
 	return spread->n > 0 ? &gk_spread_backend : take_cpu(gpu);
 }
 
+void
+km_device_shares(const char *text)
+{
+	strlcpy(shares, text, sizeof(shares));
+	km_progress_device(text);
+}
+
 /* ---- SQL ---- */
+
+/* What a device is, and which share of the last job's rows it had.  gpu: -1: the CPU. */
+static char *
+detail(const GkDeviceInfo *info, int gpu)
+{
+	char	   *name = gpu < 0 ? pstrdup("cpu ") : psprintf("gpu %d ", gpu);
+	const char *at = strstr(shares, name);
+
+	return at == NULL ? pstrdup(info->detail) : psprintf("%s, %d %% of the last call's rows", info->detail, atoi(at + strlen(name)));
+}
 
 /*
  * gkmeans_devices(backend, name, usable, reason, memory, detail) returns setof record
@@ -256,6 +276,7 @@ gkmeans_devices(PG_FUNCTION_ARGS)
 
 	km_result_begin(fcinfo, &result);
 	km_apply_simd();
+	/* the CPU comes first */
 	n = gk_registry_devices(info, MAX_DEVICES);
 	for (int i = 0; i < n; i++)
 	{
@@ -269,7 +290,7 @@ gkmeans_devices(PG_FUNCTION_ARGS)
 		nulls[3] = info[i].reason[0] == '\0';
 		values[4] = Int64GetDatum(info[i].memory);
 		nulls[4] = info[i].memory == 0;
-		values[5] = CStringGetTextDatum(info[i].detail);
+		values[5] = CStringGetTextDatum(detail(&info[i], i - 1));
 		nulls[5] = info[i].detail[0] == '\0';
 		tuplestore_putvalues(result.store, result.desc, values, nulls);
 	}

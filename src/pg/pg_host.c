@@ -230,7 +230,7 @@ host_device_lost(void *ctx, const GkError *err)
 static void
 host_devices(void *ctx, const char *shares)
 {
-	km_progress_device(shares);
+	km_device_shares(shares);
 }
 
 GkSpread *
