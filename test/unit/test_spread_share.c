@@ -1,0 +1,149 @@
+/*
+ * Which device gets which rows (gk_spread_share.c), with times that are said, not measured.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/spread/gk_spread_session.h"
+#include "gk_test.h"
+#include "gk_testhost.h"
+
+#define N		6400
+
+/* A device that does nothing. */
+static GkStatus
+idle_open(const GkProblem *problem, GkSession **out, GkError *err)
+{
+	(void) problem;
+	(void) err;
+	*out = NULL;
+	return GK_OK;
+}
+
+static void
+idle_close(GkSession *s)
+{
+	(void) s;
+}
+
+static const GkBackend idle = {.name = "idle",.open = idle_open,.close = idle_close};
+
+/* What a step of each device takes for a row. */
+static bool
+step_takes(GkSession *s, const double *ms_per_row)
+{
+	for (int i = 0; i < s->n; i++)
+		s->part[i].ms = ms_per_row[i] * (double) s->part[i].rows;
+	return gk_spread_measure(s);
+}
+
+/* So many steps; each move costs `cost`.  Returns the number of moves. */
+static int
+steps(GkSession *s, const double *ms_per_row, int n, double cost)
+{
+	int			moves = 0;
+	GkError		err;
+
+	for (int i = 0; i < n; i++)
+		if (step_takes(s, ms_per_row))
+		{
+			if (gk_spread_arrange(s, &err) != GK_OK)
+				return -1;
+			s->arrange_ms = cost;
+			moves++;
+		}
+	return moves;
+}
+
+static bool
+rows_are(const GkSession *s, int64_t a, int64_t b, int64_t c)
+{
+	int64_t		all = 0;
+	bool		in_order = true;
+
+	for (int i = 0; i < s->n; i++)
+	{
+		in_order &= s->part[i].first == all;
+		all += s->part[i].rows;
+	}
+	return in_order && all == N && s->part[0].rows == a && s->part[1].rows == b && (s->n < 3 || s->part[2].rows == c);
+}
+
+static GkSession *
+open_over(TestHost *host, GkStore *store, const GkSpread *spread)
+{
+	GkProblem	problem;
+	GkSession  *s;
+	GkError		err;
+
+	host->host.spread = spread;
+	problem = gk_problem(store, 2, 10);
+	return gk_spread_backend.open(&problem, &s, &err) == GK_OK ? s : NULL;
+}
+
+int
+main(void)
+{
+	static const double right[] = {3e-3, 1e-3, 0.0};
+	static const double equal[] = {1e-3, 1e-3, 1e-3};
+	static const double tenth[] = {10e-3, 1e-3, 0.0};
+	GkSpread	spread = {.n = 2,.device = {{&idle, 0, 1.0}, {&idle, 1, 3.0}, {&idle, 2, 1e-3}}};
+	uint64_t	rng = 1;
+	double	   *x = random_points(&rng, TEST_UNIFORM, N, 2);
+	char		text[96];
+	TestHost	host;
+	GkStore    *store;
+	GkSession  *s;
+	GkError		err;
+	int			moves;
+	int			later;
+
+	test_host_init(&host, 1);
+	store = load_store(&host, x, NULL, N, 2, NULL, 1 << 20, SIZE_MAX, &err);
+	if (store == NULL || gk_store_prepare(store, GK_EUCLIDEAN, false, &err) != GK_OK)
+		return 1;
+
+	s = open_over(&host, store, &spread);
+	ok(rows_are(s, 1600, 4800, 0), "at first by what is known");
+	s->arrange_ms = 0.1;
+	ok(steps(s, right, 100, 0.1) == 0 && rows_are(s, 1600, 4800, 0), "shares that are right stay");
+
+	/* equal ones take 4.8 ms, 3.2 would do: so 1.6 ms are lost in each step, and a move costs 15.9 */
+	s->arrange_ms = 15.9;
+	s->part[0].speed = s->part[1].speed = 0.0;
+	ok(steps(s, equal, 9, 15.9) == 0, "rows stay while less is lost than a move costs");
+	ok(steps(s, equal, 1, 15.9) == 1 && rows_are(s, 3200, 3200, 0), "and move when it is more");
+	ok(steps(s, equal, 1000, 15.9) == 0, "once");
+	moves = steps(s, tenth, 30, 1.0);
+	later = steps(s, tenth, 100, 1.0);
+	ok(moves >= 1 && later <= 1 && s->part[0].rows >= 512 && s->part[0].rows <= 640,
+	   "a device that becomes slow has less: %lld of %d", (long long) s->part[0].rows, N);
+	gk_spread_describe(s, text, sizeof(text));
+	ok(strncmp(text, "gpu 0 ", 6) == 0 && strstr(text, ", gpu 1 9") != NULL, "described as \"%s\"", text);
+	gk_spread_backend.close(s);
+
+	/* a third one, too slow for a tile of its own, is judged by the others' speed */
+	spread.n = 3;
+	s = open_over(&host, store, &spread);
+	ok(rows_are(s, 1600, 4800, 0), "a slow device has no rows");
+	s->arrange_ms = 1.0;
+	ok(steps(s, right, 100, 1.0) == 0 && rows_are(s, 1600, 4800, 0), "and gets none");
+	s->part[1].lost = true;
+	ok(gk_spread_arrange(s, &err) == GK_OK && rows_are(s, 6400, 0, 0), "until others are lost, it has too few");
+	s->part[0].lost = true;
+	ok(gk_spread_arrange(s, &err) == GK_OK && rows_are(s, 0, 0, 6400), "the last one has all");
+	gk_spread_backend.close(s);
+
+	spread.rows = "64,0,128";
+	spread.n = 3;
+	s = open_over(&host, store, &spread);
+	ok(rows_are(s, 64, 0, 6336), "forced ones, the last has the rest");
+	ok(steps(s, tenth, 100, 0.0) == 0, "which stay");
+	gk_spread_backend.close(s);
+
+	gk_store_free(store);
+	free(x);
+	test_host_end(&host);
+	ok(host.live == 0, "nothing is left");
+	return done_testing();
+}
