@@ -66,8 +66,9 @@ gk_spread_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k, b
 	for (int i = 0; i < there && i < GK_SPREAD_DEVICES - 1; i++)
 		if (info[i].usable && gk_device_listed(gpus, i))
 			add(out, gpu, i, &info[i]);
+	/* "all" is also what nobody has set: not before several have been measured beside one */
 	if (out->n > 0 && !forced)
-		out->n = worth(out->n, n, d, k, loads);
+		out->n = is_list(gpus) ? worth(out->n, n, d, k, loads) : 1;
 	if (out->n > 0 && kind == GK_DEVICE_BOTH && gk_cpu_backend.devices(&cpu, 1) == 1)
 		add(out, &gk_cpu_backend, -1, &cpu);
 	return out->n > 1 ? out->n : 0;
