@@ -89,21 +89,22 @@ echo "  the same on ${tables[-2]}: $(($(bytes) - before))"
 
 # labels of all rows, beside Citus' own UPDATE of one value; they take turns in being first
 timed() { sql -c '\timing on' -c "$1" | sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p'; }
-labelled=${tables[-2]} update='' labels=''
+labelled=${tables[-2]} update='' labels='' fit=''
 for ((round = 0; round < rounds; round++)); do
 	for turn in 0 1; do
 		if [ $(((round + turn) % 2)) -eq 0 ]; then
 			update+="$(timed "UPDATE $labelled SET label = -1 - $round")"$'\n'
 		else
 			sql -c "UPDATE $labelled SET label = NULL" -c "VACUUM $labelled"
+			fit+="$(timed "SELECT count(*) FROM kmeans('$labelled', '{a,b,c,d}', 4, $given)")"$'\n'
 			labels+="$(timed "SELECT count(*) FROM kmeans('$labelled', '{a,b,c,d}', 4, label_column => 'label', $given)")"$'\n'
 		fi
 		sql -c "VACUUM $labelled"
 		sql -c "SELECT FROM run_command_on_workers('CHECKPOINT')" >/dev/null
 	done
 done
-update=$(printf %s "$update" | median) labels=$(printf %s "$labels" | median)
-echo "  $labelled: UPDATE of one value $update ms, kmeans() with label_column $labels ms, $(ratio "$labels" "$update") times"
+update=$(printf %s "$update" | median) labels=$(printf %s "$labels" | median) fit=$(printf %s "$fit" | median)
+echo "  $labelled: UPDATE of one value $update ms; kmeans() with label_column $labels ms, $(ratio "$labels" "$update") times; without $fit ms"
 
 # many clusters of few rows: what a round of seeding costs
 sql -c 'CREATE TABLE few (id int, a real, b real)' -c 'SET citus.shard_count = 32' \

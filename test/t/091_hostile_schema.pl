@@ -169,6 +169,7 @@ my %calls = (
 	kmeans_labels => "SELECT c FROM public.kmeans_labels($r, $array, 3) c; SELECT c FROM public.kmeans_labels($r, $model) c",
 	kmeans_pass => "SELECT public.kmeans_pass($r, '{p}', pg_catalog.decode('6b6d70310000000100000001@{[ '0' x 32 ]}', 'hex'))",
 	kmeans_predict => "SELECT public.kmeans_predict($model, 1, 2), public.kmeans_predict($model, $point)",
+	gkmeans_label => "SELECT public.gkmeans_label($model, 1, 2), public.gkmeans_label($model, $point)",
 	kmeans_distance => "SELECT public.kmeans_distance($model, $point)",
 	kmeans_normalized_distance => "SELECT public.kmeans_normalized_distance($model, $point)",
 	kmeans_transform => "SELECT public.kmeans_transform($model, $point)",
@@ -256,6 +257,15 @@ foreach my $table ('public.dist', $evil)
 		is(run_with($_, $sharded{$name}), $clean, "$title, $name: search_path = $_") foreach ('public', 'traps, pg_catalog, public', 'traps, public');
 	}
 }
+# labels of tables of Citus are written by another statement than those of others
+my $by_model = "$calls{kmeans_label_table}; SELECT c FROM public.kmeans($r, $array, 3, label_column => 'new', weight_column => 'w', centroids => '{{0,0},{9,3},{20,6}}') c;
+	SELECT id, new FROM $here ORDER BY id";
+my $by_place = run_with('public', $by_model);
+unlike($by_place, qr/^failed|^$/, 'labels: works');
+$node->safe_psql('postgres', 'INSERT INTO pg_catalog.pg_dist_partition VALUES (' . literal($here) . ", 'n', 't', 2)");
+is(run_with($_, $by_model), $by_place, "labels of a table of Citus: search_path = $_") foreach ('public', 'traps, pg_catalog, public', 'traps, public');
+$node->safe_psql('postgres', "SET search_path = pg_catalog; DELETE FROM pg_dist_partition WHERE partmethod = 'n'");
+
 is(run_with('public', 'SELECT i.strategy FROM public.kmeans_info(public.kmeans_fit(' . literal($evil) . ", $array, 3)) i") =~ /^1 shard, /, 1,
 	'the shards are asked');
 
