@@ -923,6 +923,19 @@ CREATE FUNCTION kmeans_pass(
 COMMENT ON FUNCTION kmeans_pass(regclass, text[], bytea, text, bigint, text) IS
     'what kmeans() on a distributed table asks of every shard: one pass over the rows, and its exact sums; the bytes are between servers of the same version';
 
+CREATE FUNCTION kmeans_passes(
+    relations regclass[],
+    columns text[],
+    pass bytea,
+    weight_column text,
+    first_rows bigint[],
+    device text DEFAULT NULL
+) RETURNS bytea
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION kmeans_passes(regclass[], text[], bytea, text, bigint[], text) IS
+    'kmeans_pass() of several relations of a server, and the sum of the answers';
+
 -- kmeans_agg: the fields are <options>, in the same order
 
 CREATE TYPE kmeans_options AS (

@@ -107,10 +107,10 @@ extern char *km_nodes_array(char **text, int n);
 
 /*
  * Have each server run a query that returns a value, text or bytea, for each of its shards in
- * their order.  Its first two parameters are the shards' names and first[shard]; NULL: 0.  take()
- * gets the values, in any order.
+ * their order, or one for all of them (summed).  Its first two parameters are the shards' names and first[shard]; NULL: 0.
+ * take() gets the values, in any order; that of all shards with the first one.
  */
-extern void km_nodes_ask(KmNodes *nodes, const char *sql, const int64 *first, const KmNodesParam *param, int nparams,
+extern void km_nodes_ask(KmNodes *nodes, const char *sql, bool summed, const int64 *first, const KmNodesParam *param, int nparams,
 						 void (*take) (void *arg, int shard, bytea * answer), void *arg);
 
 /* ---- passes as bytes (rescan_wire.c) ---- */
@@ -124,6 +124,12 @@ typedef struct KmPassReading
 } KmPassReading;
 
 extern bytea * km_pass_bytes(const GkPass *pass, const KmPassReading *reading);
+
+/* Read it, into memory of the caller's; weighted and first are not part of it. */
+extern void km_pass_question(bytea * bytes, GkPass *pass, KmPassReading *reading);
+extern bytea * km_pass_answer_bytes(const GkPass *pass, const GkPassResult *r, const KmReadCounts *counts,
+									const GkPassAnswererNames *names);
+
 /* Read an answer to the pass, into memory of the engine's; ERROR when the bytes are none. */
 extern void km_pass_answer(const GkHost *engine, const GkPass *pass, bytea * bytes,
 						   GkPassResult *out, KmReadCounts *counts, GkPassAnswererNames *names);

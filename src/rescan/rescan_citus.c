@@ -91,9 +91,15 @@ ask_pass(Shards *s, const GkPass *pass, void (*take) (void *arg, int shard, byte
 		{TEXTOID, gkmeans_device_words[s->of.device].name}
 	};
 
-	km_nodes_ask(s->nodes, psprintf("SELECT %s(s.name::pg_catalog.regclass, $3, $4, $5, s.first, $6) " KM_NODES_SHARDS,
-									quote_qualified_identifier(s->of.schema, "kmeans_pass")),
-				 s->first, param, lengthof(param), take, arg);
+	/* the first answers say how many rows each shard has; of the others the sum will do */
+	if (s->first == NULL)
+		km_nodes_ask(s->nodes, psprintf("SELECT %s(s.name::pg_catalog.regclass, $3, $4, $5, s.first, $6) " KM_NODES_SHARDS,
+										quote_qualified_identifier(s->of.schema, "kmeans_pass")),
+					 false, NULL, param, lengthof(param), take, arg);
+	else
+		km_nodes_ask(s->nodes, psprintf("SELECT %s($1::pg_catalog.regclass[], $3, $4, $5, $2, $6)",
+										quote_qualified_identifier(s->of.schema, "kmeans_passes")),
+					 true, s->first, param, lengthof(param), take, arg);
 }
 
 static void
@@ -231,7 +237,7 @@ km_citus_step(const KmSource *source, const char *schema, const KmeansModel *mod
 	km_nodes_ask(km_nodes_open(source, n, shard, context),
 				 psprintf("SELECT coalesce(%s(s.name::pg_catalog.regclass, $3, $4::%s, $5, $6, $7)::pg_catalog.text, '') " KM_NODES_SHARDS,
 						  quote_qualified_identifier(schema, "kmeans_step"), quote_qualified_identifier(schema, "kmeans_model")),
-				 NULL, param, lengthof(param), add_state, &sum);
+				 false, NULL, param, lengthof(param), add_state, &sum);
 	MemoryContextDelete(context);
 	return sum;
 }

@@ -389,14 +389,14 @@ send_query(Server *node, const char *sql, const int64 *first, const KmNodesParam
 	node->busy = true;
 }
 
-/* Copies of a node's answers, in the order of its shards. */
-static bytea * *answers_of(Server *node)
+/* Copies of a node's n answers. */
+static bytea * *answers_of(Server *node, int n)
 {
-	bytea	  **answer = palloc(node->n * sizeof(bytea *));
+	bytea	  **answer = palloc(n * sizeof(bytea *));
 	PGresult   *result = result_of(node, PGRES_TUPLES_OK);
 	int			rows = PQntuples(result);
 
-	for (int i = 0; i < node->n && rows == node->n; i++)
+	for (int i = 0; i < n && rows == n; i++)
 	{
 		int			bytes = PQgetlength(result, i, 0);
 
@@ -405,15 +405,15 @@ static bytea * *answers_of(Server *node)
 		memcpy(VARDATA(answer[i]), PQgetvalue(result, i, 0), bytes);
 	}
 	PQclear(result);
-	if (rows != node->n)
+	if (rows != n)
 		ereport(ERROR,
 				(errcode(ERRCODE_EXTERNAL_ROUTINE_EXCEPTION),
-				 errmsg("the server %s:%d answered for %d of %d shards", node->host, node->port, rows, node->n)));
+				 errmsg("the server %s:%d gave %d of %d answers", node->host, node->port, rows, n)));
 	return answer;
 }
 
 void
-km_nodes_ask(KmNodes *nodes, const char *sql, const int64 *first, const KmNodesParam *param, int nparams,
+km_nodes_ask(KmNodes *nodes, const char *sql, bool summed, const int64 *first, const KmNodesParam *param, int nparams,
 			 void (*take) (void *arg, int shard, bytea * answer), void *arg)
 {
 	for (int i = 0; i < nodes->n; i++)
@@ -421,9 +421,10 @@ km_nodes_ask(KmNodes *nodes, const char *sql, const int64 *first, const KmNodesP
 	for (int i = 0; i < nodes->n; i++)
 	{
 		Server	   *node = &nodes->node[i];
-		bytea	  **answer = answers_of(node);
+		int			n = summed ? 1 : node->n;
+		bytea	  **answer = answers_of(node, n);
 
-		for (int j = 0; j < node->n; j++)
+		for (int j = 0; j < n; j++)
 		{
 			take(arg, node->shard[j], answer[j]);
 			pfree(answer[j]);

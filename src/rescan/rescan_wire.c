@@ -125,9 +125,8 @@ km_pass_bytes(const GkPass *pass, const KmPassReading *reading)
 	return pq_endtypsend(&buf);
 }
 
-/* Into memory of the caller's; weighted and first are not part of it. */
-static void
-get_pass(bytea * bytes, GkPass *pass, KmPassReading *reading)
+void
+km_pass_question(bytea * bytes, GkPass *pass, KmPassReading *reading)
 {
 	StringInfoData buf;
 	GkPrep	   *prep;
@@ -217,8 +216,8 @@ get_string(StringInfo buf, char *out, int room)
 			INVALID("a name has byte 0x%02x", (unsigned char) out[i]);
 }
 
-static bytea *
-put_answer(const GkPass *pass, const GkPassResult *r, const KmReadCounts *counts, const GkPassAnswererNames *names)
+bytea *
+km_pass_answer_bytes(const GkPass *pass, const GkPassResult *r, const KmReadCounts *counts, const GkPassAnswererNames *names)
 {
 	StringInfoData buf;
 
@@ -357,7 +356,7 @@ kmeans_pass(PG_FUNCTION_ARGS)
 	km_require_arg(fcinfo, 2, "pass");
 	km_require_arg(fcinfo, 4, "first_row");
 	columns = km_column_names(PG_GETARG_ARRAYTYPE_P(1), "columns", &ncolumns);
-	get_pass(PG_GETARG_BYTEA_PP(2), &pass, &reading);
+	km_pass_question(PG_GETARG_BYTEA_PP(2), &pass, &reading);
 	source = km_source_open(PG_GETARG_OID(0), columns, ncolumns, km_parse_text(fcinfo, 3), NULL, false);
 	pass.weighted = source->weighted;
 	pass.first = PG_GETARG_INT64(4);
@@ -388,7 +387,7 @@ kmeans_pass(PG_FUNCTION_ARGS)
 		km_kept_answer(kept, &over, &pass, &r);
 	else
 		km_rescan_answer(host, &over, &pass, &r);
-	out = put_answer(&pass, &r, &counts, &over.names);
+	out = km_pass_answer_bytes(&pass, &r, &counts, &over.names);
 	if (kept != NULL)
 		gk_pass_result_free(km_host_engine(host), &r);
 	else

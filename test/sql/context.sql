@@ -18,7 +18,7 @@ INSERT INTO context_value VALUES
     ('kmeans_state', (SELECT quote_literal(feature_sum_partial(v)) || '::kmeans_state' FROM (VALUES (1.0::float8), (2), (9)) AS t(v))),
     ('"any"', 'ARRAY[1.0::float8]'), ('"any"[]', '1.0::float8'), ('double precision[]', '''{1}''::float8[]'), ('double precision', '1.0::float8'),
     ('integer', '2'), ('bigint', '2::bigint'), ('oid', '1259::oid'), ('tid', '''(0,1)''::tid'), ('bytea', '''\x00''::bytea'),
-    ('text', '''x''::text'), ('text[]', '''{x}''::text[]'), ('regclass', '''pg_class''::regclass'), ('boolean', 'true'),
+    ('text', '''x''::text'), ('text[]', '''{x}''::text[]'), ('regclass', '''pg_class''::regclass'), ('regclass[]', '''{pg_class}''::regclass[]'), ('bigint[]', '''{0}''::bigint[]'), ('boolean', 'true'),
     ('kmeans_options', 'kmeans_options()'), ('cstring', '''x''::cstring'), ('jsonb', '''{}''::jsonb');
 
 -- how a statement ends; its text takes no more than one row

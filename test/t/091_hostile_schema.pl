@@ -168,6 +168,7 @@ my %calls = (
 		TABLE $schema.\"l'abels\"",
 	kmeans_labels => "SELECT c FROM public.kmeans_labels($r, $array, 3) c; SELECT c FROM public.kmeans_labels($r, $model) c",
 	kmeans_pass => "SELECT public.kmeans_pass($r, '{p}', pg_catalog.decode('6b6d70310000000100000001@{[ '0' x 32 ]}', 'hex'))",
+	kmeans_passes => "SELECT public.kmeans_passes(ARRAY[$r, $r], '{p}', pg_catalog.decode('6b6d70310000000100000001@{[ '0' x 32 ]}', 'hex'), NULL, '{0,0}')",
 	kmeans_predict => "SELECT public.kmeans_predict($model, 1, 2), public.kmeans_predict($model, $point)",
 	gkmeans_label => "SELECT public.gkmeans_label($model, 1, 2), public.gkmeans_label($model, $point)",
 	kmeans_distance => "SELECT public.kmeans_distance($model, $point)",

@@ -379,6 +379,22 @@ foreach my $case ([ 'READ COMMITTED', '64MB', 0 ], [ 'REPEATABLE READ', '64MB', 
 	is($result, ($hosts ? "1|" . ($limit eq '64MB' ? 't' : 'f') : '0|') . "\n1\nt", "points that stay: $level, $limit");
 }
 
+# the answers of a server's shards, summed there
+is($workers[0]->safe_psql('postgres', qq{
+	CREATE TABLE half_1 AS SELECT (i % 40)::real AS a FROM generate_series(1, 500) i; CREATE TABLE half_2 AS SELECT (i % 40)::real AS a FROM generate_series(501, 900) i;
+	CREATE TABLE halves AS SELECT * FROM half_1 UNION ALL SELECT * FROM half_2;
+	SELECT kmeans_passes('{half_1,half_2}', '{a}', '\\x$step', NULL, '{0,500}') = kmeans_pass('halves', '{a}', '\\x$step'),
+		length(kmeans_passes('{}', '{a}', '\\x$step', NULL, '{}')) > 0}), 't|t', 'kmeans_passes(): the answer of all rows');
+foreach my $case ([ "'{half_1}', '{a}', '\\x$step', NULL, '{}'", qr/ERROR:  there are 1 relations, but 0 first_rows/ ],
+	[ "'{NULL}', '{a}', '\\x$step', NULL, '{0}'", qr/ERROR:  relations must not contain NULLs/ ],
+	[ "'{half_1}', '{a}', '\\x$step', NULL, '{-1}'", qr/ERROR:  first_row is -1/ ],
+	[ "'{half_1}', '{a}', NULL, NULL, '{0}'", qr/ERROR:  pass must not be NULL/ ])
+{
+	my ($args, $pattern) = @$case;
+	$workers[0]->psql('postgres', "SELECT kmeans_passes($args)", stdout => \$out, stderr => \$err);
+	like($err, $pattern, "kmeans_passes(): $pattern");
+}
+
 # damaged questions and answers
 my $pass = $workers[0]->safe_psql('postgres', q{SELECT '\x6b6d7031'::bytea || decode(
 	'00000001' || '00000001' || '00000000' || '00000000' || '00000000' || '00000000', 'hex')});
