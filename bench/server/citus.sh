@@ -55,7 +55,7 @@ job() {
 given="centroids => '{{0,0,0,0},{2,2,2,0},{4,1,5,1},{1,1,6,0}}', tol => 0, max_iter => 20"
 seeded='tol => 0, max_iter => 20'
 
-echo "command: bench/server/citus.sh $rows ${counts[*]}"
+echo "command: ROUNDS=$rounds bench/server/citus.sh $rows ${counts[*]}"
 echo "commit:  $("$here/bench/report/commit"), $(date -u +%F)"
 echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg), PostgreSQL $(sql -c 'SHOW server_version')"
 echo "citus $(sql -c "SELECT extversion FROM pg_extension WHERE extname = 'citus'"), $rows rows of 4 real, $nodes nodes with 1 thread each, the local table with $nodes threads; medians of $rounds"
