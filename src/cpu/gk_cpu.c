@@ -102,6 +102,7 @@ gk_cpu_seed_begin(GkSession *s, GkError *err)
 	s->seed.known = false;
 	s->seed.seeds = s->seed.consider = s->seed.count = s->seed.given_count = 0;
 	s->seed.pending = NULL;
+	s->seed.ahead_from = 0;
 	return st;
 }
 
@@ -134,5 +135,6 @@ const GkBackend gk_cpu_backend = {
 	.seed_update = gk_cpu_seed_update,
 	.seed_eval = gk_cpu_seed_eval,
 	.seed_race = gk_cpu_seed_race,
+	.seed_rounds = gk_cpu_seed_rounds,
 	.seed_far = gk_cpu_seed_far,
 };

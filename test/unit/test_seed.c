@@ -4,6 +4,7 @@
  * together (gk_cpu_seed_index.c), which is made where it helps; and how good those of
  * gk_seed_hierarchical.c are.  Samples of the rows (gk_sample.c): which, and the same ones.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -277,6 +278,136 @@ test_many(const char *simd)
 	ok(bad == 0 && leaks == 0, "%s: many seeds at once (%d differ, %d leak)", simd, bad, leaks);
 }
 
+/* ---- rounds ahead ---- */
+
+/* Points like embeddings or not, with copies or weights: many clusters of wide points, as on the plain road. */
+static void
+test_wide(const char *simd)
+{
+	static const TestKind kinds[] = {TEST_UNIFORM, TEST_DUPLICATES, TEST_BLOBS, TEST_LATTICE, TEST_OUTLIERS};
+	char		reason[128];
+	int			bad = 0;
+	int			leaks = 0;
+
+	for (int i = 0; i < 10; i++)
+	{
+		Data		p = {.n = 1200 + 77 * i,.d = 33 + 15 * (i % 4),.k = 90};
+		GkInit		init = i % 3 == 1 ? GK_INIT_PARALLEL : GK_INIT_PLUSPLUS;
+		Answer		want;
+
+		p.x = random_points(&rng, kinds[i % 5], p.n, p.d);
+		p.w = i % 4 == 3 ? random_weights(&rng, p.n) : NULL;
+		gk_cpu_set_simd("scalar", reason, sizeof(reason));
+		solve(&want, &p, init, GK_SKIP_OFF, 1, 1 << 24, SIZE_MAX);
+		gk_cpu_set_simd(simd, reason, sizeof(reason));
+		for (int threads = 1; threads <= 2; threads++)
+		{
+			Answer		got;
+
+			solve(&got, &p, init, GK_SKIP_AUTO, threads, 30000, SIZE_MAX);
+			bad += !same(&want, &got);
+			answer_free(&got);
+			leaks += got.host.live != 0;
+		}
+		answer_free(&want);
+		data_free(&p);
+	}
+	ok(bad == 0 && leaks == 0, "%s: many seeds of wide points (%d differ, %d leak)", simd, bad, leaks);
+}
+
+/* Rounds that are played ahead after 32 seeds, and whether D is as after the same rounds one by one. */
+static int
+ahead(const Data *p, GkSkip skip, uint64_t *d2_hash)
+{
+	enum
+	{
+	SEEDS = 32, ROUNDS = 40, WANT = 6};
+	TestHost	host;
+	GkError		err;
+	GkStore    *store;
+	GkSession  *session;
+	GkProblem	problem;
+	const GkPoints *pts;
+	float	   *c = malloc(sizeof(float) * (SEEDS > ROUNDS ? SEEDS : ROUNDS) * p->d);
+	uint64_t	keys[ROUNDS];
+	gk_int128	pot[WANT];
+	GkPick		pick[WANT];
+	int			done = 0;
+	int			got = 0;
+
+	test_host_init(&host, 2);
+	host.host.skip = skip;
+	store = load_store(&host, p->x, p->w, p->n, p->d, NULL, 1 << 18, SIZE_MAX, &err);
+	gk_store_prepare(store, GK_EUCLIDEAN, false, &err);
+	pts = gk_store_points(store);
+	for (int i = 0; i < SEEDS; i++)
+		gk_store_row(store, (int64_t) i * 7919 % p->n, c + i * p->d, &err);
+	for (int i = 0; i < ROUNDS; i++)
+		keys[i] = gk_key(p->n, 0, i);
+	problem = gk_problem(store, SEEDS + ROUNDS, 1);
+	gk_cpu_backend.open(&problem, &session, &err);
+	gk_cpu_backend.seed_begin(session, &err);
+	gk_cpu_backend.seed_update(session, c, SEEDS, pot, &err);
+	session->host.skip = skip;
+	gk_cpu_backend.seed_rounds(session, keys, ROUNDS, WANT, c, &done, &err);
+	/* the rest, or all, one by one */
+	for (int i = done; i < ROUNDS; i++)
+	{
+		int			best = 0;
+
+		gk_cpu_backend.seed_race(session, keys[i], true, WANT, pick, &got, &err);
+		for (int q = 0; q < got; q++)
+			gk_store_row(store, pick[q].row, c + q * p->d, &err);
+		gk_cpu_backend.seed_eval(session, c, got, pot, &err);
+		for (int q = 1; q < got; q++)
+			if (pot[q] < pot[best])
+				best = q;
+		gk_cpu_backend.seed_update(session, c + best * p->d, 1, pot, &err);
+	}
+	gk_cpu_seed_settled(session, &err);
+	*d2_hash = (uint64_t) session->seed.phi;
+	for (int i = 0; i < pts->nchunks; i++)
+		for (int row = 0; row < pts->chunks[i].rows; row++)
+		{
+			uint32_t	bits;
+
+			memcpy(&bits, &pts->chunks[i].mind2[row], sizeof(bits));
+			*d2_hash = gk_mix(*d2_hash ^ bits);
+		}
+	gk_cpu_backend.seed_end(session);
+	gk_cpu_backend.close(session);
+	gk_store_free(store);
+	free(c);
+	done = host.live == 0 ? done : -1;
+	test_host_end(&host);
+	return done;
+}
+
+static void
+test_ahead(const char *simd)
+{
+	Data		p = {.n = 4000,.d = 300};
+	uint64_t	plain = 0;
+	uint64_t	early = 1;
+	char		reason[128];
+	bool		integers;
+	int			done;
+
+	gk_cpu_set_simd(simd, reason, sizeof(reason));
+	integers = gk_cpu_kernels()->closer_int16 != NULL;
+	for (int weighted = 0; weighted < 2; weighted++)
+	{
+		p.x = malloc(sizeof(double) * p.n * p.d);
+		p.w = weighted ? random_weights(&rng, p.n) : NULL;
+		for (int i = 0; i < p.n * p.d; i++)
+			p.x[i] = test_normal(&rng) / sqrt(i % p.d + 1);
+		ok(ahead(&p, GK_SKIP_OFF, &plain) == 0, "%s: no rounds ahead where nothing may be skipped", simd);
+		done = ahead(&p, GK_SKIP_AUTO, &early);
+		ok(done == (integers ? 8 : 0) && early == plain, "%s: %d rounds ahead leave D as it is one by one", simd, done);
+		data_free(&p);
+	}
+}
+
 /* ---- whether the copy is made ---- */
 
 static bool
@@ -434,6 +565,8 @@ main(void)
 		{
 			test_fits(levels[i], i == 3 ? 14 : 35);
 			test_many(levels[i]);
+			test_wide(levels[i]);
+			test_ahead(levels[i]);
 		}
 		else
 			skip("%s", reason);

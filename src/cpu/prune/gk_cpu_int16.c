@@ -21,6 +21,10 @@
  * integers are made once more, to list the centroids for which this does not hold; canonical
  * distances tell which of them is the nearest.
  *
+ * Seeding asks which centroids may be closer than D, a canonical distance (gk_cpu_seed_rounds.c).  Those
+ * are not of which |x' - c'_j| is at least R = sqrt(D) (1 + G) + e + E, that is s_j > (R^2 - |x'|^2) / (2 q),
+ * with 2^-18 of both squares for what rounding does to the limit.
+ *
  * What rounding does to all this: y b is exact.  The first term of s is off by 1/2 and three roundings
  * of less than 2^31: GK_INT16_OFF.  A x is rounded before it becomes y, by u A |x| < 0.003, which is
  * added to e.  Sums of d squares are off by d u < 0.1 %, which is more than added to their roots; the
@@ -111,9 +115,8 @@ gk_cpu_int16_tiles(int d)
 	return tiles < 1 ? 1 : tiles > GK_INT16_TILES ? GK_INT16_TILES : (int) tiles;
 }
 
-/* Where arrays are in a thread's scratch; returns its bytes. */
-static size_t
-lay_out(char *at, int d, int k, GkInt16Scratch *out)
+size_t
+gk_cpu_int16_scratch(char *at, int d, int k, GkInt16Scratch *out)
 {
 	size_t		tiles = gk_cpu_int16_tiles(d);
 	size_t		pairs = (size_t) (d + 1) / 2;
@@ -130,7 +133,7 @@ gk_cpu_int16_bytes(int d, int k)
 {
 	GkInt16Scratch none;
 
-	return lay_out(NULL, d, k, &none);
+	return gk_cpu_int16_scratch(NULL, d, k, &none);
 }
 
 /* Canonical distances of `count` rows of the tiles to the centroids that may be nearest. */
@@ -173,7 +176,7 @@ gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int rows, float *point, char
 	int64_t		crowded = 0;
 	GkInt16Scratch in;
 
-	lay_out(scratch, x->d, s->dot.int16.k, &in);
+	gk_cpu_int16_scratch(scratch, x->d, s->dot.int16.k, &in);
 	for (int first = 0; first < x->count; first += some)
 	{
 		GkTiles		now = *x;

@@ -7,6 +7,8 @@
  *                   skip centroids too far from a point's own (Newling and Fleuret, ICML 2016)
  *   gk_cpu_dot.c    labels by scalar products, where their rounding cannot matter
  *   gk_cpu_int16.c  the same by products of 16-bit integers
+ *   gk_cpu_seed_rounds.c
+ *                   compare the candidates of many rounds of seeding at once, by products of integers
  *   gk_cpu_seed_index.c, gk_cpu_kdtree.c
  *                   skip tiles of a copy of the points when seeding (Bentley, 1975)
  *
@@ -45,6 +47,9 @@ bool		gk_cpu_int16_possible(const GkSession *s, int k);
 /* Tiles at a time, and a thread's scratch for them. */
 int			gk_cpu_int16_tiles(int d);
 size_t		gk_cpu_int16_bytes(int d, int k);
+
+/* Where arrays are in it; returns its bytes. */
+size_t		gk_cpu_int16_scratch(char *at, int d, int k, GkInt16Scratch *out);
 
 /* Round centroids, the longest of them given; s->dot.int16.k stays 0 where that is of no use. */
 GkStatus	gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, double longest, GkError *err);
@@ -121,6 +126,11 @@ bool		gk_cpu_exponion_possible(const GkSession *s, int k);
 
 /* Follow the centroids' moves; anew: they are others, or arrange them anew.  false: stopped, or no memory. */
 bool		gk_cpu_exponion_follow(GkSession *s, const GkHost *host, const float *centroids, int k, bool anew);
+
+/* ---- rounds of seeding ahead ---- */
+
+/* As seed_rounds() of gk_backend.h. */
+GkStatus	gk_cpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *points, int *done, GkError *err);
 
 /* ---- the seed index ---- */
 

@@ -182,7 +182,8 @@ const GkCpuKernels gk_cpu_avx512 = {
 const GkCpuKernels gk_cpu_avx512_vnni = {
 	GK_AVX512_KERNELS,
 	.assign_int16 = gk_cpu_avx512_assign_int16,
-	.near_int16 = gk_cpu_avx512_near_int16
+	.near_int16 = gk_cpu_avx512_near_int16,
+	.closer_int16 = gk_cpu_avx512_closer_int16
 };
 
 /* ---- columns ---- */

@@ -126,12 +126,10 @@ add_products(__m512i *sum, __m512i a, __m512i b)
 	__asm__("vpdpwssd %2, %1, %0" : "+v"(*sum) : "v"(a), "v"(b));
 }
 
-/* 32 rows against a group of centroids from k on: keep the least, which it is, and the second. */
-GK_TARGET static __attribute__((noinline)) void
-compare(const int32_t *y, const int32_t *c, int pairs, const int32_t *half, int k, GkInt16Rows *rows, int row)
+/* 32 rows against a group of centroids: half of the squares less the products. */
+GK_INLINE void
+products(__m512i acc[GK_INT16_GROUP][2], const int32_t *y, const int32_t *c, int pairs, const int32_t *half)
 {
-	__m512i		acc[GK_INT16_GROUP][2];
-
 	GK_UNROLL
 	for (int q = 0; q < GK_INT16_GROUP; q++)
 		acc[q][0] = acc[q][1] = _mm512_set1_epi32(half[q]);
@@ -149,6 +147,15 @@ compare(const int32_t *y, const int32_t *c, int pairs, const int32_t *half, int 
 			add_products(&acc[q][1], y1, b);
 		}
 	}
+}
+
+/* Of a group from k on: keep the least, which it is, and the second. */
+GK_TARGET static __attribute__((noinline)) void
+compare(const int32_t *y, const int32_t *c, int pairs, const int32_t *half, int k, GkInt16Rows *rows, int row)
+{
+	__m512i		acc[GK_INT16_GROUP][2];
+
+	products(acc, y, c, pairs, half);
 	GK_UNROLL
 	for (int p = 0; p < 2; p++)
 	{
@@ -212,11 +219,11 @@ undecided(const GkInt16 *s, float scale, GkInt16Rows *rows)
 	return open;
 }
 
-GK_TARGET void
-gk_cpu_avx512_assign_int16(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, int32_t *label, uint64_t *open)
+/* Round tiles, and the centroids' squares to suit; returns the scale. */
+GK_TARGET static float
+begin(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch)
 {
 	int			pairs = (x->d + 1) / 2;
-	int			groups = (s->k + GK_INT16_GROUP - 1) / GK_INT16_GROUP;
 	float		value = 0.0f;
 	float		square = 0.0f;
 	float		scale;
@@ -227,6 +234,16 @@ gk_cpu_avx512_assign_int16(const GkTiles *x, const GkInt16 *s, const GkInt16Scra
 	for (int t = 0; t < x->count; t++)
 		round_tile(x->x + t * x->tile, x->stride, x->d, scale, scratch->y + (size_t) t * pairs * GK_ROW_PAD, scratch->rows + t);
 	halves(s, scale / s->scale, scratch->half);
+	return scale;
+}
+
+GK_TARGET void
+gk_cpu_avx512_assign_int16(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, int32_t *label, uint64_t *open)
+{
+	int			pairs = (x->d + 1) / 2;
+	int			groups = (s->k + GK_INT16_GROUP - 1) / GK_INT16_GROUP;
+	float		scale = begin(x, s, scratch);
+
 	for (int g = 0; g < groups; g++)
 		for (int t = 0; t < x->count; t++)
 			for (int row = 0; row < GK_ROW_PAD; row += 2 * LANES)
@@ -237,6 +254,65 @@ gk_cpu_avx512_assign_int16(const GkTiles *x, const GkInt16 *s, const GkInt16Scra
 		memcpy(label + t * GK_ROW_PAD, scratch->rows[t].label, sizeof(scratch->rows[t].label));
 		open[t] = undecided(s, scale, scratch->rows + t);
 	}
+}
+
+/* ---- what may be closer than something else ---- */
+
+/* The products of centroids as near as d2 says, at least: no closer one has a larger product. */
+GK_TARGET static void
+limits(const GkInt16 *s, float scale, const float *d2, GkInt16Rows *rows)
+{
+	const float per_unit = 0.5f * scale * s->scale;
+
+	for (int i = 0; i < GK_ROW_PAD; i += LANES)
+	{
+		__m512		e_x = _mm512_div_ps(_mm512_fmadd_ps(_mm512_sqrt_ps(_mm512_loadu_ps(rows->lost + i)), _mm512_set1_ps(1.001f),
+														_mm512_set1_ps(0.004f)), _mm512_set1_ps(scale));
+		__m512		x2 = _mm512_div_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(rows->square + i)), _mm512_set1_ps(scale * scale));
+		__m512		r = _mm512_fmadd_ps(_mm512_sqrt_ps(_mm512_loadu_ps(d2 + i)), _mm512_set1_ps(1.0f + s->relative),
+										_mm512_add_ps(e_x, _mm512_set1_ps(s->lost)));
+		__m512		r2 = _mm512_mul_ps(r, r);
+		__m512		above = _mm512_fmadd_ps(_mm512_add_ps(r2, x2), _mm512_set1_ps(0x1p-18f), _mm512_sub_ps(r2, x2));
+		__m512		limit = _mm512_fmadd_ps(above, _mm512_set1_ps(per_unit), _mm512_set1_ps(GK_INT16_OFF + 1.0f));
+
+		/* what is not a number becomes the largest one, which no centroid past the last one is below */
+		_mm512_storeu_si512(rows->limit + i, _mm512_cvtps_epi32(_mm512_min_ps(limit, _mm512_set1_ps(0x1.fffffep30f))));
+	}
+}
+
+/* Of 32 rows those with products within the limits: bits of each of a group of centroids. */
+GK_TARGET static __attribute__((noinline)) void
+within(const int32_t *y, const int32_t *c, int pairs, const int32_t *half, const int32_t *limit, int row, uint64_t *closer)
+{
+	__m512i		acc[GK_INT16_GROUP][2];
+
+	products(acc, y, c, pairs, half);
+	GK_UNROLL
+	for (int q = 0; q < GK_INT16_GROUP; q++)
+	{
+		uint64_t	low = _mm512_cmple_epi32_mask(acc[q][0], _mm512_loadu_si512(limit + row));
+		uint64_t	high = _mm512_cmple_epi32_mask(acc[q][1], _mm512_loadu_si512(limit + row + LANES));
+
+		closer[q] |= (low | high << LANES) << row;
+	}
+}
+
+GK_TARGET void
+gk_cpu_avx512_closer_int16(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2, uint64_t *closer)
+{
+	int			pairs = (x->d + 1) / 2;
+	int			groups = (s->k + GK_INT16_GROUP - 1) / GK_INT16_GROUP;
+	size_t		width = (size_t) groups * GK_INT16_GROUP;
+	float		scale = begin(x, s, scratch);
+
+	memset(closer, 0, x->count * width * sizeof(uint64_t));
+	for (int t = 0; t < x->count; t++)
+		limits(s, scale, d2 + t * GK_ROW_PAD, scratch->rows + t);
+	for (int g = 0; g < groups; g++)
+		for (int t = 0; t < x->count; t++)
+			for (int row = 0; row < GK_ROW_PAD; row += 2 * LANES)
+				within(scratch->y + (size_t) t * pairs * GK_ROW_PAD + row, s->c + (size_t) g * pairs * GK_INT16_GROUP, pairs,
+					   scratch->half + g * GK_INT16_GROUP, scratch->rows[t].limit, row, closer + t * width + g * GK_INT16_GROUP);
 }
 
 /* ---- what may be the nearest ---- */

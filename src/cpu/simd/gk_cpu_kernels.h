@@ -176,6 +176,12 @@ typedef struct GkCpuKernels
 	/* The centroids that may be nearest to `count` rows of these tiles, in order: out [GK_INT16_FEW]. */
 	void		(*near_int16) (const GkInt16 *s, int d, const GkInt16Scratch *scratch, const int *row, int count,
 							   GkInt16Near *out);
+	/*
+	 * The centroids that may be closer than d2 ([tiles][GK_ROW_PAD]) to rows of these tiles, whole groups
+	 * of them: closer [tiles][groups * GK_INT16_GROUP], bit i for row i.
+	 */
+	void		(*closer_int16) (const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2,
+								 uint64_t *closer);
 	/* gk_nearest() */
 	int			(*nearest) (const float *point, int d, const float *centroids, int k, float *d2);
 	/* gk_distances() */
@@ -327,6 +333,8 @@ void		gk_cpu_avx2_distances(const float *point, int d, const float *centroids, i
 /* gk_cpu_int16_avx512.c */
 void		gk_cpu_avx512_assign_int16(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, int32_t *label,
 									   uint64_t *open);
+void		gk_cpu_avx512_closer_int16(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2,
+									   uint64_t *closer);
 void		gk_cpu_avx512_near_int16(const GkInt16 *s, int d, const GkInt16Scratch *scratch, const int *row, int count,
 									 GkInt16Near *out);
 

@@ -1,0 +1,413 @@
+/*
+ * gk_cpu_seed_rounds.c - many rounds of greedy k-means++ in one pass over wide points.
+ *
+ * A round draws candidates by a race over w * D, takes the one that lowers the sum of w * D most, and
+ * lowers D by it (gk_seed.c).  To compare wide points with the few candidates of a round takes less time
+ * than to read them.  So a batch of rounds looks ahead, as on a GPU (gk_gpu_seed_rounds.cu):
+ *
+ *  1. A race for each of its rounds, by D as it is, names more rows than a round draws.
+ *  2. One pass finds all pairs of a row and one of these candidates that is closer to it than D.  Products of
+ *     16-bit integers tell which may be, the canonical distance which are.  D only falls, so no round of the
+ *     batch has others.
+ *  3. A round draws its candidates among those of its race by the keys that D as it is by then gives them.
+ *     Keys only grow, so that is the race over all rows as long as the last one drawn comes before all
+ *     that were left out at 1; otherwise the batch ends before this round.
+ *  4. The pairs of the round's candidates tell by how much each lowers the sum, exactly; the best one's
+ *     lower D.
+ *
+ * After r seeds a point is nearer to a new one about once in r times, so there are few pairs.  Points that
+ * are not like that, or that integers cannot tell apart, make a batch crowded: it is dropped, and others wait.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "core/gk_numerics.h"
+#include "cpu/gk_cpu.h"
+#include "cpu/prune/gk_cpu_prune.h"
+
+/* Rounds of a batch, and candidates that one draws, at most. */
+#define MOST_ROUNDS		64
+#define MOST_WANTED		16
+/* Pairs for each row that a batch has room for, and that those of a tile may have. */
+#define PAIRS_ROOM		6
+#define PAIRS_CROWD		32
+/* Pairs whose distances are computed at a time. */
+#define SOME			64
+
+typedef struct Pair
+{
+	float	   *d2;				/* the row's D */
+	float		weight;
+	float		is;				/* its distance to the candidate */
+	int32_t		candidate;
+} Pair;
+
+/* A thread's pairs. */
+typedef struct Pairs
+{
+	size_t		count;
+	Pair		pair[];
+} Pairs;
+
+typedef struct Draw
+{
+	GkPick		pick;
+	const float *d2;			/* the row's D */
+	double		weight;
+	int			candidate;
+} Draw;
+
+typedef struct Batch
+{
+	GkSweep		sweep;
+	int			rounds;
+	int			want;
+	int			candidates;
+	float	   *c;				/* [candidates][d] */
+	Draw	   *draw;			/* [candidates], round by round */
+	int			first[MOST_ROUNDS + 1]; /* of a round's */
+	bool		whole[MOST_ROUNDS]; /* no row was left out */
+	char	   *own;			/* [threads] regions of Pairs */
+	size_t		own_bytes;
+	size_t		room;			/* of a thread */
+	uint64_t   *closer;			/* [threads][closer_room] */
+	size_t		closer_room;
+	bool		crowded;
+	Pair	   *pair;			/* all pairs, by candidates */
+	size_t	   *begin;			/* [candidates + 1] */
+} Batch;
+
+static Pairs *
+pairs_of(const Batch *a, int thread)
+{
+	return (Pairs *) (a->own + thread * a->own_bytes);
+}
+
+/* ---- 1: the races ---- */
+
+/* Where a row's D and weight are. */
+static void
+locate(const GkSession *s, Draw *draw)
+{
+	const GkChunk *c = s->pts->chunks;
+	const float *w;
+
+	while (draw->pick.row >= c->first + c->rows)
+		c++;
+	w = gk_chunk_weight(s->pts, c);
+	draw->d2 = c->mind2 + (draw->pick.row - c->first);
+	draw->weight = w != NULL ? (double) w[draw->pick.row - c->first] : 1.0;
+}
+
+static GkStatus
+draw_candidates(GkSession *s, Batch *a, const uint64_t *keys, GkError *err)
+{
+	GkPick		pick[2 * MOST_WANTED];
+	int			ask = a->want + a->want / 2;
+	size_t		d = s->pts->d;
+	GkStatus	st = GK_OK;
+
+	if (!gk_cpu_room(s, &a->c, (size_t) a->rounds * ask, d * sizeof(float)) ||
+		!gk_cpu_room(s, &a->draw, (size_t) a->rounds * ask, sizeof(Draw)))
+		return gk_cpu_out_of_memory(err);
+	for (int r = 0; st == GK_OK && r < a->rounds; r++)
+	{
+		int			got;
+
+		st = gk_cpu_seed_race(s, keys[r], true, ask, pick, &got, err);
+		a->first[r] = a->candidates;
+		a->whole[r] = got < ask;
+		for (int i = 0; st == GK_OK && i < got; i++)
+		{
+			Draw	   *draw = &a->draw[a->candidates];
+
+			*draw = (Draw) {.pick = pick[i],.candidate = a->candidates};
+			locate(s, draw);
+			st = s->core->row(s->store, pick[i].row, a->c + a->candidates++ * d, err);
+		}
+	}
+	a->first[a->rounds] = a->candidates;
+	return st;
+}
+
+/* ---- 2: the pairs ---- */
+
+/* Keep those of a tile's pairs that are closer; label: the candidate. */
+static void
+keep_closer(const GkSession *s, Batch *a, const GkBlock *b, const GkTiles *tile, int at, const int32_t *row, const int32_t *label,
+			int count)
+{
+	Pairs	   *own = pairs_of(a, b->thread);
+	const float *w = gk_chunk_weight(s->pts, b->chunk);
+	float		is[SOME];
+
+	s->kernels->own_distance(tile->x, tile->stride, row, label, count, a->c, tile->d, is);
+	for (int i = 0; i < count; i++)
+	{
+		float	   *d2 = b->chunk->mind2 + at + row[i];
+
+		if (is[i] >= *d2)
+			continue;
+		if (own->count == a->room)
+		{
+			__atomic_store_n(&a->crowded, true, __ATOMIC_RELAXED);
+			return;
+		}
+		own->pair[own->count++] = (Pair) {d2, w != NULL ? w[at + row[i]] : 1.0f, is[i], label[i]};
+	}
+}
+
+/* The pairs of one tile, whose first row is number `at` of the chunk. */
+static void
+tile_pairs(const GkSession *s, Batch *a, const GkBlock *b, const GkTiles *tile, int at, int rows, const uint64_t *closer)
+{
+	uint64_t	some = rows < GK_ROW_PAD ? (UINT64_C(1) << rows) - 1 : ~UINT64_C(0);
+	int32_t		row[SOME];
+	int32_t		label[SOME];
+	int			count = 0;
+
+	for (int q = 0; q < a->candidates; q++)
+		count += __builtin_popcountll(closer[q] & some);
+	if (count > GK_ROW_PAD * PAIRS_CROWD)
+	{
+		__atomic_store_n(&a->crowded, true, __ATOMIC_RELAXED);
+		return;
+	}
+	count = 0;
+	for (int q = 0; q < a->candidates; q++)
+		for (uint64_t bits = closer[q] & some; bits != 0; bits &= bits - 1)
+		{
+			row[count] = __builtin_ctzll(bits);
+			label[count++] = q;
+			if (count == SOME)
+			{
+				keep_closer(s, a, b, tile, at, row, label, count);
+				count = 0;
+			}
+		}
+	if (count > 0)
+		keep_closer(s, a, b, tile, at, row, label, count);
+}
+
+static void
+find_pairs(GkSession *s, void *arg, const GkBlock *b)
+{
+	Batch	   *a = arg;
+	GkTiles		x = gk_cpu_tiles(s, b);
+	int			tiles = gk_cpu_int16_tiles(x.d);
+	size_t		width = a->closer_room / tiles;
+	uint64_t   *closer = a->closer + b->thread * a->closer_room;
+	char	   *scratch = s->dot.scratch + b->thread * s->dot.scratch_bytes;
+	GkInt16Scratch in;
+
+	gk_cpu_int16_scratch(scratch, x.d, a->candidates, &in);
+	for (int first = 0; first < b->tiles; first += tiles)
+	{
+		GkTiles		now = x;
+		int			at = b->row + first * GK_ROW_PAD;
+
+		now.x += first * x.tile;
+		now.count = b->tiles - first < tiles ? b->tiles - first : tiles;
+		if (__atomic_load_n(&a->crowded, __ATOMIC_RELAXED))
+			return;
+		s->kernels->closer_int16(&now, &s->dot.int16, &in, b->chunk->mind2 + at, closer);
+		for (int t = 0; t < now.count; t++)
+		{
+			GkTiles		tile = now;
+
+			tile.x += t * x.tile;
+			tile_pairs(s, a, b, &tile, at + t * GK_ROW_PAD, b->row + b->rows - at - t * GK_ROW_PAD, closer + t * width);
+		}
+	}
+}
+
+/* All threads' pairs by candidates. */
+static GkStatus
+sort_pairs(GkSession *s, Batch *a, GkError *err)
+{
+	size_t		all = 0;
+	size_t		before = 0;
+
+	for (int t = 0; t < a->sweep.threads; t++)
+		all += pairs_of(a, t)->count;
+	if (!gk_cpu_room(s, &a->pair, all, sizeof(Pair)) || !gk_cpu_room(s, &a->begin, a->candidates + 1, sizeof(size_t)))
+		return gk_cpu_out_of_memory(err);
+	memset(a->begin, 0, (a->candidates + 1) * sizeof(size_t));
+	for (int t = 0; t < a->sweep.threads; t++)
+		for (size_t i = 0; i < pairs_of(a, t)->count; i++)
+			a->begin[pairs_of(a, t)->pair[i].candidate]++;
+	for (int q = 0; q <= a->candidates; q++)
+	{
+		size_t		count = a->begin[q];
+
+		a->begin[q] = before;
+		before += count;
+	}
+	for (int t = 0; t < a->sweep.threads; t++)
+		for (size_t i = 0; i < pairs_of(a, t)->count; i++)
+			a->pair[a->begin[pairs_of(a, t)->pair[i].candidate]++] = pairs_of(a, t)->pair[i];
+	/* each now begins where the next one did */
+	memmove(a->begin + 1, a->begin, a->candidates * sizeof(size_t));
+	a->begin[0] = 0;
+	return GK_OK;
+}
+
+static GkStatus
+compare_all(GkSession *s, Batch *a, GkError *err)
+{
+	int			groups = (a->candidates + GK_INT16_GROUP - 1) / GK_INT16_GROUP;
+	GkStatus	st = gk_cpu_dot_begin(s, &a->sweep, a->c, a->candidates, err);
+
+	if (st != GK_OK)
+		return st;
+	a->room = PAIRS_ROOM * (size_t) s->pts->n / a->sweep.threads + GK_ROW_PAD;
+	a->own_bytes = gk_cpu_region_bytes(sizeof(Pairs) + a->room * sizeof(Pair));
+	a->closer_room = (size_t) gk_cpu_int16_tiles(s->pts->d) * groups * GK_INT16_GROUP;
+	a->crowded = s->dot.int16.k == 0;
+	if (!gk_cpu_room(s, &a->own, a->sweep.threads, a->own_bytes) ||
+		!gk_cpu_room(s, &a->closer, a->sweep.threads * a->closer_room, sizeof(uint64_t)))
+		st = gk_cpu_out_of_memory(err);
+	for (int t = 0; st == GK_OK && t < a->sweep.threads; t++)
+		pairs_of(a, t)->count = 0;
+	a->sweep.mind2 = true;
+	a->sweep.arg = a;
+	a->sweep.block = find_pairs;
+	if (st == GK_OK && !a->crowded)
+		st = gk_cpu_sweep(s, &a->sweep, err);
+	gk_cpu_dot_end(s);
+	return st == GK_OK && !a->crowded ? sort_pairs(s, a, err) : st;
+}
+
+/* ---- 3 and 4: the rounds ---- */
+
+static bool
+before(const GkPick *a, const GkPick *b)
+{
+	return a->key < b->key || (a->key == b->key && a->row < b->row);
+}
+
+/* Draw a round's candidates, in order; -1: others may come before them. */
+static int
+draw_again(const Batch *a, int round, uint64_t key, Draw *out)
+{
+	const Draw *last = &a->draw[a->first[round + 1] - 1];
+	int			count = 0;
+
+	for (int i = a->first[round]; i < a->first[round + 1]; i++)
+	{
+		Draw		draw = a->draw[i];
+		double		weight = draw.weight * (double) *draw.d2;
+		int			at;
+
+		if (!(weight > 0.0))
+			continue;
+		draw.pick.key = gk_race_key(gk_hash(key, draw.pick.row), weight);
+		for (at = count; at > 0 && before(&draw.pick, &out[at - 1].pick); at--)
+			out[at] = out[at - 1];
+		out[at] = draw;
+		count++;
+	}
+	count = count < a->want ? count : a->want;
+	if (a->whole[round])
+		return count;
+	/* those that were left out come after the last one of the race */
+	return count == a->want && !before(&last->pick, &out[count - 1].pick) ? count : -1;
+}
+
+/* What the sum of w * D would lose. */
+static gk_int128
+gain(const GkSession *s, const Batch *a, int q)
+{
+	gk_int128	sum = 0;
+
+	for (size_t i = a->begin[q]; i < a->begin[q + 1]; i++)
+	{
+		const Pair *p = &a->pair[i];
+
+		if (p->is < *p->d2)
+			sum += gk_d2_fixed((double) p->weight * (double) *p->d2, s->d2_scale) -
+				gk_d2_fixed((double) p->weight * (double) p->is, s->d2_scale);
+	}
+	return sum;
+}
+
+/* One round; false: the batch ends before it. */
+static bool
+play(GkSession *s, Batch *a, int round, uint64_t key, float *point)
+{
+	Draw		draw[2 * MOST_WANTED];
+	int			count = draw_again(a, round, key, draw);
+	int			best = 0;
+	gk_int128	most = -1;
+	int			q;
+
+	if (count <= 0)
+		return false;
+	for (int i = 0; i < count; i++)
+	{
+		gk_int128	own = gain(s, a, draw[i].candidate);
+
+		if (own > most)
+		{
+			most = own;
+			best = i;
+		}
+	}
+	q = draw[best].candidate;
+	memcpy(point, a->c + (size_t) q * s->pts->d, s->pts->d * sizeof(float));
+	for (size_t i = a->begin[q]; i < a->begin[q + 1]; i++)
+		if (a->pair[i].is < *a->pair[i].d2)
+			*a->pair[i].d2 = a->pair[i].is;
+	s->seed.phi -= most;
+	s->seed.seeds++;
+	return true;
+}
+
+/* Rounds that a batch is worth now; 0: none. */
+static int
+rounds_ahead(const GkSession *s, int rounds, int want)
+{
+	const GkCpuSeed *seed = &s->seed;
+	int			most = seed->seeds / GK_COST_AHEAD_SHARE < MOST_ROUNDS ? seed->seeds / GK_COST_AHEAD_SHARE : MOST_ROUNDS;
+
+	if (s->kernels->closer_int16 == NULL || s->host.skip == GK_SKIP_OFF || s->index.made || !s->pts->resident || want > MOST_WANTED)
+		return 0;
+	if (!seed->known || seed->seeds < GK_COST_AHEAD_SEEDS || seed->seeds < seed->ahead_from)
+		return 0;
+	if ((double) s->pts->n * PAIRS_ROOM * 2 * sizeof(Pair) > (double) s->pts->spare)
+		return 0;
+	rounds = rounds < most ? rounds : most;
+	return gk_cpu_int16_possible(s, rounds * want) ? rounds : 0;
+}
+
+GkStatus
+gk_cpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *points, int *done, GkError *err)
+{
+	Batch		a = {.rounds = rounds_ahead(s, rounds, want),.want = want};
+	GkStatus	st;
+
+	*done = 0;
+	if (a.rounds == 0)
+		return GK_OK;
+	st = gk_cpu_seed_settled(s, err);
+	s->seed.count = s->seed.given_count = 0;
+	if (st == GK_OK)
+		st = draw_candidates(s, &a, keys, err);
+	a.sweep = gk_cpu_plan(s, a.candidates);
+	if (st == GK_OK && a.candidates > 0 && gk_cpu_dot_wanted(s, &a.sweep, a.candidates))
+	{
+		st = compare_all(s, &a, err);
+		if (a.crowded)
+			s->seed.ahead_from = 2 * s->seed.seeds;
+		while (st == GK_OK && !a.crowded && *done < a.rounds &&
+			   play(s, &a, *done, keys[*done], points + (size_t) *done * s->pts->d))
+			*done += 1;
+	}
+	gk_cpu_room_free(s, &a.c);
+	gk_cpu_room_free(s, &a.draw);
+	gk_cpu_room_free(s, &a.own);
+	gk_cpu_room_free(s, &a.closer);
+	gk_cpu_room_free(s, &a.pair);
+	gk_cpu_room_free(s, &a.begin);
+	return st;
+}
