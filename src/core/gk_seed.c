@@ -143,10 +143,12 @@ GkStatus
 gk_seeds_store(const GkSeeds *s, bool weighted, int rows, GkChunkStore *out, GkError *err)
 {
 	const GkPoints *pts = gk_store_points(s->store);
+	size_t		bytes = ((size_t) s->d + weighted) * rows * sizeof(float);
 	GkStatus	st = gk_chunk_store_make(out, s->host, &pts->prep, weighted, 0, rows, err);
 
 	if (st == GK_OK)
 	{
+		out->store->pts.spare = pts->spare > bytes ? pts->spare - bytes : 0;
 		out->store->pts.resident = true;
 		out->store->pts.d2_expo = pts->d2_expo;
 	}
