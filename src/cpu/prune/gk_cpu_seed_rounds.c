@@ -28,6 +28,8 @@
 /* Rounds of a batch, and candidates that one draws, at most. */
 #define MOST_ROUNDS		64
 #define MOST_WANTED		16
+/* Rows that stand for a round. */
+#define ASKED(want)		((want) + (want) / 2)
 /* Pairs for each row that a batch has room for, and that those of a tile may have. */
 #define PAIRS_ROOM		6
 #define PAIRS_CROWD		32
@@ -103,7 +105,7 @@ static GkStatus
 draw_candidates(GkSession *s, Batch *a, const uint64_t *keys, GkError *err)
 {
 	GkPick		pick[2 * MOST_WANTED];
-	int			ask = a->want + a->want / 2;
+	int			ask = ASKED(a->want);
 	size_t		d = s->pts->d;
 	GkStatus	st = GK_OK;
 
@@ -377,7 +379,7 @@ rounds_ahead(const GkSession *s, int rounds, int want)
 	if ((double) s->pts->n * PAIRS_ROOM * 2 * sizeof(Pair) > (double) s->pts->spare)
 		return 0;
 	rounds = rounds < most ? rounds : most;
-	return gk_cpu_int16_possible(s, rounds * want) ? rounds : 0;
+	return gk_cpu_int16_possible(s, rounds * ASKED(want)) ? rounds : 0;
 }
 
 GkStatus
