@@ -28,7 +28,7 @@
 
 /* Pages that are held at once, and those of a job. */
 #define MOST_PAGES		128
-#define JOB_PAGES		4
+#define JOB_PAGES		8
 
 typedef struct HeldPage
 {
@@ -133,14 +133,20 @@ put_row(const TableRead *s, HeldPage *page, const Datum *value, int64 to)
 	return true;
 }
 
+/* Have the page that comes next on its way into the cache, a line for each row. */
 static void
-read_page(const TableRead *s, HeldPage *page, KmPageRows *rows, Datum *value)
+read_page(const TableRead *s, HeldPage *page, KmPageRows *rows, Datum *value, KmPrefetch *ahead)
 {
 	km_page_held_rows(&page->held, rows);
 	for (int i = 0; i < rows->n && !page->slow; i++)
 	{
 		bool		null;
 
+		if (ahead->next < ahead->end)
+		{
+			__builtin_prefetch(ahead->next);
+			ahead->next += GK_CACHE_LINE;
+		}
 		if (!deform(s, rows->row[i], value, &null))
 			page->slow = true;
 		else if (null)
@@ -157,8 +163,16 @@ read_pages(void *arg, int64_t job, int thread)
 {
 	TableRead  *s = arg;
 
-	for (int i = (int) job * JOB_PAGES; i < Min((job + 1) * JOB_PAGES, s->npages); i++)
-		read_page(s, &s->page[i], &s->rows[thread], s->value + (Size) thread * s->last);
+	int			end = Min((job + 1) * JOB_PAGES, s->npages);
+
+	for (int i = (int) job * JOB_PAGES; i < end; i++)
+	{
+		KmPrefetch	ahead = {0};
+
+		if (i + 1 < end)
+			ahead = km_prefetch_page(BufferGetPage(s->page[i + 1].held.buffer));
+		read_page(s, &s->page[i], &s->rows[thread], s->value + (Size) thread * s->last, &ahead);
+	}
 }
 
 /* ---- what only this process does ---- */

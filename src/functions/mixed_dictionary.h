@@ -10,7 +10,7 @@
 
 #include "core/gk_numerics.h"
 
-/* Bytes that are a category.  The first eight, zeros behind the end, tell most of them apart. */
+/* Bytes that are a category.  Up to eight are known by their head and length alone. */
 typedef struct KmMixedKey
 {
 	const char *data;
@@ -35,12 +35,32 @@ typedef struct KmMixedDictionary
 	KmMixedEntry *entry;		/* [size] */
 } KmMixedDictionary;
 
+/* The first eight bytes, or all: no call, and no byte behind the end. */
+static inline uint64
+km_mixed_head(const char *data, uint32 len)
+{
+	uint64		head = 0;
+	uint32		first;
+	uint32		last;
+
+	if (len >= sizeof(uint64))
+		memcpy(&head, data, sizeof(uint64));
+	else if (len >= sizeof(uint32))
+	{
+		memcpy(&first, data, sizeof(uint32));
+		memcpy(&last, data + len - sizeof(uint32), sizeof(uint32));
+		head = (uint64) last << 32 | first;
+	}
+	else if (len > 0)
+		head = (uint8) data[0] | (uint64) (uint8) data[len / 2] << 8 | (uint64) (uint8) data[len - 1] << 16;
+	return head;
+}
+
 static inline KmMixedKey
 km_mixed_key(const char *data, uint32 len)
 {
-	KmMixedKey	key = {data, len, 0, 0};
+	KmMixedKey	key = {data, len, km_mixed_head(data, len), 0};
 
-	memcpy(&key.head, data, Min(len, sizeof(uint64)));
 	key.hash = gk_mix(key.head + (uint64) len * UINT64CONST(0x9e3779b97f4a7c15));
 	for (uint32 at = sizeof(uint64); at < len; at += sizeof(uint64))
 	{

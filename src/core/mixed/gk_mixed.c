@@ -241,12 +241,6 @@ gk_mixed_seed(GkMixed *m, int64_t seed, int run_number, GkError *err)
 
 /* ---- iterations ---- */
 
-static int64_t
-number(const GkMixed *m, int j, int64_t row)
-{
-	return gk_fixed(m->x[j * m->stride + row], gk_pow2(GK_GRID_BITS - m->expo[j]));
-}
-
 /* The rows of a block that have moved, in a column's sums. */
 static void
 tally_number(const GkMixed *m, int j, int64_t b, gk_int128 *sum)
@@ -405,13 +399,14 @@ note_block(void *arg, int64_t b, int thread)
 	note_tallied(arg, b);
 }
 
-/* Take a row out of one cluster, into another, in all sums. */
-static void
-move_row(GkMixed *m, int64_t row, int from, int to)
+void
+gk_mixed_move(GkMixed *m, int64_t row, int to)
 {
+	int			from = m->label[row];
+
 	for (int j = 0; j < m->d; j++)
 	{
-		int64_t		v = number(m, j, row);
+		int64_t		v = gk_fixed(m->x[j * m->stride + row], gk_pow2(GK_GRID_BITS - m->expo[j]));
 
 		m->sum[(size_t) j * m->k + from] -= v;
 		m->sum[(size_t) j * m->k + to] += v;
@@ -480,7 +475,7 @@ repair(GkMixed *m)
 		}
 		if (row < 0)
 			return GK_OK;
-		move_row(m, row, m->label[row], j);
+		gk_mixed_move(m, row, j);
 		m->cost[row] = 0.0f;
 	}
 	return GK_OK;
@@ -540,13 +535,13 @@ gk_mixed_fit(GkMixed *m, int max_iter, GkError *err)
 	int64_t		moved;
 	GkStatus	st;
 
-	(void) err;
 	clear(m);
 	st = pass(m, &moved);
-	for (m->iterations = 0; st == GK_OK && moved > 0 && m->iterations < max_iter; m->iterations++)
+	for (m->iterations = 0; st == GK_OK && m->iterations < max_iter; m->iterations++)
 	{
-		st = repair(m);
-		if (st != GK_OK)
+		if (moved == 0 && gk_mixed_moves_suit(m))
+			st = gk_mixed_moves(m, &moved, err);
+		if (st != GK_OK || moved == 0 || (st = repair(m)) != GK_OK)
 			break;
 		update(m);
 		st = pass(m, &moved);

@@ -64,13 +64,27 @@ double		gk_mixed_bytes(int64_t n, int d, int c, int k, double codes);
 GkStatus	gk_mixed_seed(GkMixed *m, int64_t seed, int run, GkError *err);
 
 /*
- * Assign and update until no label changes, or max_iter times, and assign once more; counts, sizes and costs are
- * those of the labels.
+ * Assign and update until no label changes and, of few rows, no single move lowers the cost; or max_iter times, and
+ * assign once more.  Counts, sizes and costs are those of the labels.
  */
 GkStatus	gk_mixed_fit(GkMixed *m, int max_iter, GkError *err);
 
 /* What a row costs in a cluster: its numbers and categories, and the cluster's. */
 float		gk_mixed_cost(const float *x, const int32_t *code, const float *mean, const int32_t *mode, int d, int c, float gamma);
+
+/* Take a row into another cluster, in its label and in all sums and counts. */
+void		gk_mixed_move(GkMixed *m, int64_t row, int to);
+
+/* ---- gk_mixed_moves.c ---- */
+
+/* Are there few enough rows for gk_mixed_moves()? */
+bool		gk_mixed_moves_suit(const GkMixed *m);
+
+/*
+ * Move single rows, in their order, wherever that lowers the cost with the means and modes that follow from it, which
+ * the nearest cluster alone does not tell.  *moved: how many.
+ */
+GkStatus	gk_mixed_moves(GkMixed *m, int64_t *moved, GkError *err);
 
 /* ---- gk_mixed_assign.c ---- */
 
