@@ -20,6 +20,7 @@
 #include "core/gk_numerics.h"
 #include "functions/functions.h"
 #include "functions/mixed.h"
+#include "relation/rel_types.h"
 
 PG_FUNCTION_INFO_V1(kmeans_mixed_predict);
 
@@ -435,7 +436,7 @@ check_arguments(FunctionCallInfo fcinfo, Parsed *p)
 		Oid			type = get_fn_expr_argtype(fcinfo->flinfo, i + 1);
 
 		p->type[i] = OidIsValid(type) ? getBaseType(type) : InvalidOid;
-		if (p->column[i].number ? km_mixed_is_number(p->type[i]) : km_mixed_is_category(p->type[i]))
+		if (p->column[i].number ? km_mixed_is_number(p->type[i]) : km_is_category(p->type[i]))
 			continue;
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),

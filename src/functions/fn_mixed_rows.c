@@ -19,6 +19,7 @@
 
 #include "functions/functions.h"
 #include "functions/mixed.h"
+#include "relation/rel_types.h"
 
 #define FIRST_ROWS	1024
 #define FIRST_ENTRIES	64
@@ -30,18 +31,6 @@ km_mixed_is_number(Oid type)
 {
 	return type == INT2OID || type == INT4OID || type == INT8OID || type == FLOAT4OID || type == FLOAT8OID ||
 		type == NUMERICOID;
-}
-
-bool
-km_mixed_is_category(Oid type)
-{
-	char		category;
-	bool		preferred;
-
-	if (!OidIsValid(type))
-		return false;
-	get_type_category_preferred(type, &category, &preferred);
-	return category == TYPCATEGORY_STRING || category == TYPCATEGORY_ENUM || type == BOOLOID || type == UUIDOID;
 }
 
 double
@@ -280,7 +269,7 @@ end_rows(DestReceiver *self)
 static void
 check_type(const KmMixedRows *x, int i)
 {
-	if (!km_mixed_is_number(x->type[i]) && !km_mixed_is_category(x->type[i]))
+	if (!km_mixed_is_number(x->type[i]) && !km_is_category(x->type[i]))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("column \"%s\" is of type %s, which is neither a number nor a category",

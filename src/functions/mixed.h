@@ -56,9 +56,8 @@ typedef struct KmMixedRows
 
 /* ---- fn_mixed_rows.c ---- */
 
-/* Is a column of this base type a number, a category, or neither? */
+/* Is a column of this base type a number?  If not, km_is_category() says whether it is a category. */
 extern bool km_mixed_is_number(Oid type);
-extern bool km_mixed_is_category(Oid type);
 
 /* A value of a number's type. */
 extern double km_mixed_number(Oid type, Datum value);

@@ -285,10 +285,39 @@ classify_label(KmSource *source, const char *name)
 	source->label_type = kind.type;
 }
 
+/* Names as the elements of an array's text form, all quoted. */
+static char *
+as_list(char *const *columns, int ncolumns)
+{
+	StringInfoData list;
+
+	initStringInfo(&list);
+	for (int i = 0; i < ncolumns; i++)
+	{
+		appendStringInfoString(&list, i == 0 ? "\"" : ",\"");
+		for (const char *c = columns[i]; *c != '\0'; c++)
+		{
+			if (*c == '"' || *c == '\\')
+				appendStringInfoChar(&list, '\\');
+			appendStringInfoChar(&list, *c);
+		}
+		appendStringInfoChar(&list, '"');
+	}
+	return list.data;
+}
+
 /* A type whose values are no features: what is the statement that makes them some? */
 static int
 not_numeric_hint(const KmSource *source, const KmSourceColumn *column)
 {
+	if (km_is_category(column->type) && source->qualified == NULL)
+		return errhint("kmeans_mixed() takes categories, of a table or view. Cast it in the query: %s::float8 if it is a number in another form, (%s = 'a value')::int for a category.",
+					   quote_identifier(column->name), quote_identifier(column->name));
+	if (km_is_category(column->type))
+		return errhint("Categories are for SELECT * FROM kmeans_mixed(%s, %s, 3). Or make it a number in a query: SELECT * FROM kmeans_query('SELECT %s::float8 FROM %s', 3), or (%s = ''a value'')::int for a category.",
+					   quote_literal_cstr(source->qualified),
+					   quote_literal_cstr(psprintf("{%s}", as_list(source->columns, source->ncolumns))),
+					   column->quoted, source->qualified, column->quoted);
 	if (source->qualified == NULL)
 		return errhint("Cast it in the query: %s::float8 if it is a number in another form, (%s = 'a value')::int for a category.",
 					   quote_identifier(column->name), quote_identifier(column->name));

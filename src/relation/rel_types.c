@@ -238,3 +238,15 @@ km_number_expression(Oid type, const char *quoted)
 	}
 	return readable(km_column_expression(type, quoted));
 }
+
+bool
+km_is_category(Oid type)
+{
+	char		category;
+	bool		preferred;
+
+	if (!OidIsValid(type))
+		return false;
+	get_type_category_preferred(type, &category, &preferred);
+	return category == TYPCATEGORY_STRING || category == TYPCATEGORY_ENUM || type == BOOLOID || type == UUIDOID;
+}

@@ -18,6 +18,9 @@ typedef struct KmColumnKind
 /* True when values of a base type can be read as features. */
 extern bool km_classify(Oid type, KmColumnKind *kind);
 
+/* Is it a base type whose values are categories to kmeans_mixed()? */
+extern bool km_is_category(Oid type);
+
 /* The expression that a query selects for a column of a type that km_classify() knows. */
 extern char *km_column_expression(Oid type, const char *quoted);
 

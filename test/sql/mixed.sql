@@ -98,6 +98,51 @@ SELECT kmeans_mixed_predict(jsonb_set(model, '{clusters,1,modes,0}', '1'), 1, 2,
 SELECT kmeans_mixed_predict(jsonb_set(model, '{columns,0,scale}', '0'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
 SELECT kmeans_mixed_predict(jsonb_set(model, '{columns,0,expo}', '0.5'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
 SELECT kmeans_mixed_predict(jsonb_set(model, '{columns}', '[]'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
+-- where there are no categories, the hint says where there are
+SELECT kmeans('mixed_rows', '{visits,country}', 2);
+SELECT kmeans_fit('mixed_rows', '{plan}', 2);
+SELECT kmeans_labels('mixed_rows', '{visits,country}', 2);
+SELECT kmeans_label_table('mixed_rows', '{code}', 2, 'mixed_labels', '{id}');
+SELECT kmeans_balanced('mixed_rows', '{country}', 2);
+SELECT kmeans_spectral('mixed_rows', '{country}', 2);
+SELECT kmeans_scan('mixed_rows', '{visits,country}', 2, 3);
+SELECT kmeans_grouped('mixed_rows', '{plan}', '{country}', 2);
+SELECT kmeans_query('SELECT country FROM mixed_rows', 2);
+SELECT kmeans(country, 2) OVER () FROM mixed_rows LIMIT 1;
+SELECT kmeans_evaluate('mixed_rows', '{country}', 2);
 
+-- any of the types, from pages and from the executor: values stored out of line, columns added later, NULLs, gaps
+CREATE TABLE mixed_pages AS
+    SELECT i AS id, i % 7 AS n, CASE i % 5 WHEN 0 THEN repeat('long', 5000 + i % 3) WHEN 1 THEN '' WHEN 2 THEN 'ümlaut' WHEN 3 THEN ' ' END AS t,
+           (ARRAY['a', 'a ', 'b'])[1 + i % 3]::char(4) AS c, (i % 2)::bool AS b, (ARRAY['free', 'pro'])[1 + i % 2]::mixed_plan AS p,
+           ('00000000-0000-0000-0000-00000000000' || i % 4)::uuid AS u, 'long category, the last letter tells: ' || i % 3 AS w
+    FROM generate_series(1, 3000) i;
+ALTER TABLE mixed_pages ALTER t SET STORAGE EXTERNAL, ADD later text DEFAULT 'later', ADD number int2 DEFAULT 3;
+UPDATE mixed_pages SET later = 'now', number = 4 WHERE id % 11 = 0;
+DELETE FROM mixed_pages WHERE id % 13 = 0;
+CREATE TABLE mixed_read AS SELECT kmeans_mixed_fit('mixed_pages', '{n,t,c,b,p,u,w,later,number}', 4) AS model;
+SET gkmeans.reader = executor;
+SELECT model = kmeans_mixed_fit('mixed_pages', '{n,t,c,b,p,u,w,later,number}', 4) AS same, model->'rows' AS rows,
+       (SELECT count(*) FROM mixed_pages WHERE t IS NOT NULL) AS expected FROM mixed_read;
+RESET gkmeans.reader;
+SET gkmeans.threads = 1;
+SELECT model = kmeans_mixed_fit('mixed_pages', '{n,t,c,b,p,u,w,later,number}', 4) AS same FROM mixed_read;
+RESET gkmeans.threads;
+-- an unknown category differs from all modes, however long; an empty string is a category
+SELECT count(DISTINCT l) AS one FROM mixed_read, (VALUES (''), ('no'), (repeat('long', 9999))) AS v(t),
+       LATERAL (SELECT kmeans_mixed_predict(model, 3, v.t || 'unknown', 'x'::char(4), true, 'pro'::mixed_plan, id, 'x'::text, 'later'::text, 3) AS l
+                FROM (SELECT '00000000-0000-0000-0000-000000000001'::uuid AS id) i) p;
+-- labels into a table, and the share of each: forms that label_column, grouped and scan have for numbers
+ALTER TABLE mixed_pages ADD label int;
+UPDATE mixed_pages SET label = kmeans_mixed_predict(model, n, t, c, b, p, u, w, later, number) FROM mixed_read;
+SELECT bool_and(n = size) AS same FROM (SELECT label, count(*) AS n FROM mixed_pages WHERE label IS NOT NULL GROUP BY 1) l
+    JOIN mixed_read ON true JOIN LATERAL (SELECT ord - 1 AS label, (q->>'size')::int AS size
+        FROM jsonb_array_elements(model->'clusters') WITH ORDINALITY AS e(q, ord)) c USING (label);
+CREATE VIEW mixed_group AS SELECT * FROM mixed_rows WHERE plan = current_setting('mixed.plan')::mixed_plan;
+SELECT p, cluster, size FROM unnest(enum_range(NULL::mixed_plan)) AS p, LATERAL (SELECT set_config('mixed.plan', p::text, true)) s,
+    LATERAL kmeans_mixed(CASE WHEN s IS NOT NULL THEN 'mixed_group'::regclass END, '{spent,country}', 2) ORDER BY 1, 2;
+SELECT k, (kmeans_mixed_fit('mixed_rows', '{visits,spent,country}', k, n_init => 3)->>'cost')::float8 < 700 AS less FROM generate_series(1, 3) k;
+
+DROP TABLE mixed_read, mixed_pages;
 DROP TABLE mixed_rows, mixed_models, mixed_many CASCADE;
 DROP TYPE mixed_plan;
