@@ -92,13 +92,15 @@ argument_type(FunctionCallInfo fcinfo, int arg)
 	return arg < n && declared[arg] != ANYOID ? declared[arg] : InvalidOid;
 }
 
-/* For a type that a fit reads as a number, or as a whole point. */
+/* For a type that a fit reads as a number, or as a whole point, or kmeans_mixed() as a category. */
 static int
 number_hint(Oid type, bool whole)
 {
 	KmColumnKind kind;
 
-	return km_classify(type, &kind) && (whole || !kind.array) ? errhint("A fit reads x of this type as %s: give that.", km_number_expression(type, "x")) : 0;
+	if (!km_classify(type, &kind))
+		return km_is_category(type) ? errhint("Categories are for kmeans_mixed(), and for kmeans_mixed_predict() of its models.") : 0;
+	return whole || !kind.array ? errhint("A fit reads x of this type as %s: give that.", km_number_expression(type, "x")) : 0;
 }
 
 void
