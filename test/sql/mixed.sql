@@ -109,7 +109,6 @@ SELECT kmeans_scan('mixed_rows', '{visits,country}', 2, 3);
 SELECT kmeans_grouped('mixed_rows', '{plan}', '{country}', 2);
 SELECT kmeans_query('SELECT country FROM mixed_rows', 2);
 SELECT kmeans(country, 2) OVER () FROM mixed_rows LIMIT 1;
-SELECT kmeans_evaluate('mixed_rows', '{country}', 2);
 
 -- any of the types, from pages and from the executor: values stored out of line, columns added later, NULLs, gaps
 CREATE TABLE mixed_pages AS
