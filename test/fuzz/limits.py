@@ -173,7 +173,7 @@ def connections(right):
         except Exception:  # no more
             break
     outcome = session.run(SHARDS_JOB.on("dist"))
-    campaign.check(outcome.state == "08006" and "too many clients" in outcome.message, f"shards without connections: {outcome}", session)
+    campaign.check(outcome.state == "08006" and "too many clients" in (outcome.detail or ""), f"shards without connections: {outcome}", session)
     for other in others:
         other.close()
     # their processes end when they have seen it
