@@ -160,9 +160,9 @@ km_mixed_code_of(KmMixedRows *x, int category, const KmMixedKey *key)
 
 	if (code == n)
 	{
-		x->dictionary_bytes += key->len + 4.0 * sizeof(KmMixedEntry);
-		if (code % 4096 == 4095)
-			km_mixed_check_memory(x);
+		/* as bytes, and as text in the end */
+		x->dictionary_bytes += 2.0 * key->len + 4.0 * sizeof(KmMixedEntry);
+		km_mixed_check_memory(x);
 	}
 	return code;
 }

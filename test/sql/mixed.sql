@@ -78,6 +78,10 @@ SELECT sum(size) FROM kmeans_mixed('mixed_bad', '{big}', 2);
 SET gkmeans.memory_limit = '1MB';
 CREATE TABLE mixed_many AS SELECT i AS a, 'c' || i AS b FROM generate_series(1, 20000) i;
 SELECT kmeans_mixed('mixed_many', '{a,b}', 2);
+-- few rows, but long categories
+CREATE TABLE mixed_long AS SELECT repeat(md5(i::text), 3200) AS t FROM generate_series(1, 40) i;
+SELECT * FROM kmeans_mixed('mixed_long', '{t}', 2);
+DROP TABLE mixed_long;
 RESET gkmeans.memory_limit;
 SELECT kmeans_mixed_predict(model, 1, 2, 'de'::text) FROM mixed_models;
 SELECT kmeans_mixed_predict(model, 1, 2, 3, 'free'::text, true) FROM mixed_models;
