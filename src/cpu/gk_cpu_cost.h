@@ -126,7 +126,7 @@
 #define GK_COST_INDEX_MAX_D		256
 /* Seeds that scalar products compare at a time, at least. */
 #define GK_COST_SEED_DOT		64
-/* Rounds ahead: with fewer seeds most points are nearer to a new one; so many seeds for each round. */
+/* Rounds ahead: with fewer seeds most points are nearer to a new one; at least this many seeds for each round. */
 #define GK_COST_AHEAD_SEEDS		8
 #define GK_COST_AHEAD_SHARE		4
 /* Seeding keeps the distances to all candidates where a point has this number of features for each. */

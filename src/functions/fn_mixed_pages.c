@@ -3,7 +3,7 @@
  *
  * This process holds some pages and gives their rows places behind those that are there; threads put numbers and
  * codes at these.  A category that the dictionary has not is left to this process, which adds those of all pages in
- * the order of the rows: codes do not depend on threads, and nobody adds while others look up.  So is a page with a
+ * the order of the rows: codes do not depend on threads, and no thread adds while others look up.  So is a page with a
  * row that needs more of PostgreSQL: a value that is out of line or compressed, a column that was added later, an error.
  */
 #include "postgres.h"
@@ -54,7 +54,7 @@ typedef struct TableRead
 	Datum	   *value;			/* [last] */
 	/* of this process */
 	Datum	   *wanted;			/* [ncolumns] */
-	bool	   *isnull;			/* [max(last, natts)] */
+	bool	   *isnull;			/* [ncolumns] */
 } TableRead;
 
 /* ---- what any thread does ---- */

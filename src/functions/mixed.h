@@ -75,7 +75,7 @@ extern void km_mixed_read(KmMixedRows *x);
 /* ERROR when the rows and categories are more than memory allows. */
 extern void km_mixed_check_memory(const KmMixedRows *x);
 
-/* Have room for so many rows more. */
+/* Have room for `rows` more. */
 extern void km_mixed_make_room(KmMixedRows *x, int64 rows);
 
 /* The code of a category, which may be new. */

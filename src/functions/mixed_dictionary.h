@@ -1,7 +1,7 @@
 /*
  * mixed_dictionary.h - the categories of a column, numbered as they come: a hash table of bytes.
  *
- * Looking up changes nothing, so threads may, while nobody adds.
+ * Looking up changes nothing, so threads may, while none adds.
  */
 #ifndef MIXED_DICTIONARY_H
 #define MIXED_DICTIONARY_H

@@ -149,7 +149,7 @@ close_all(void *arg)
 
 /* ---- connections ---- */
 
-/* Wait at most so many milliseconds, -1: for ever.  False: nothing happened. */
+/* Wait at most `timeout` milliseconds, -1: for ever.  False: nothing happened. */
 static bool
 wait_for(const Server *node, int events, long timeout)
 {

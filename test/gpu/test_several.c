@@ -1,6 +1,6 @@
 /*
  * test_several.c - several real GPUs, and the CPU beside them, in one clustering: the bits of the
- * CPU alone, whoever has which rows and whoever fails; no memory lost.
+ * CPU alone, whichever device has which rows, and whichever fails; no memory lost.
  *
  *   test_several DIRECTORY [small|full]    of gkmeans_gpu.so
  *

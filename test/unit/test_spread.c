@@ -364,7 +364,7 @@ test_farthest(void)
 		answer_free(&a);
 		problem_free(&p);
 	}
-	ok(differ == 0, "of points that are equally far the same ones, whoever has them: %d differ", differ);
+	ok(differ == 0, "of points that are equally far the same ones, whichever device has them: %d differ", differ);
 }
 
 /* Labels by a model are no fit: another way to the last pass. */

@@ -2,7 +2,7 @@
  * gk_spread.c - the backend of several devices: each pass is one of all their backends, added up.
  *
  * What a pass returns is an exact sum, a maximum, or the first of an order that is the same
- * everywhere, so that the parts' results make that of all rows, whoever had which.
+ * everywhere, so that the parts' results make that of all rows, whichever device had which.
  */
 #include <fcntl.h>
 #include <stdio.h>

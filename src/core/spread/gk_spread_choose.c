@@ -31,7 +31,7 @@ is_list(const char *gpus)
 	return gpus != NULL && gpus[0] != '\0' && strcmp(gpus, "all") != 0;
 }
 
-/* How many of so many GPUs are worth it. */
+/* How many of the usable GPUs are worth it. */
 static int
 worth(int gpus, int64_t n, int d, int k, bool loads)
 {

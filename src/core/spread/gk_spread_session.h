@@ -101,7 +101,7 @@ gk_spread_is_loss(GkStatus st)
 /* After a run that returned st: GK_OK if the other devices may go on, after new shares. */
 GkStatus	gk_spread_drop_lost(GkSession *s, GkStatus st);
 
-/* Room for the parts' results: so many bytes each, that of part i.  NULL: out of memory. */
+/* Room for the parts' results, `bytes` for each; that of part i.  false: out of memory. */
 bool		gk_spread_room(GkSession *s, size_t bytes);
 void	   *gk_spread_room_of(const GkSession *s, int i);
 

@@ -3,8 +3,8 @@
  *
  * Devices have runs of rows, in their order, as long as they are fast.  Rows move when that pays:
  * when what has been lost since the last time, against the shares that would have been right, is
- * more than moving costs.  Whenever the iterations end, that has lost at most twice what would
- * have been lost by who knew it all, as for the one who rents skis until that has cost a pair.
+ * more than moving costs.  Whenever the iterations end, that has lost at most twice the least
+ * (the rule of the ski rental problem).
  */
 #include <math.h>
 #include <stdio.h>

@@ -134,7 +134,7 @@ void		gk_store_convert_batch(GkStore *s, const GkPrep *prep, const GkBatch *batc
 
 /* ---- a part of a store ---- */
 
-/* The row nearest to one where a part may end, if so many parts share the store. */
+/* The row nearest to one where a part may end; `parts` of them share the store. */
 int64_t		gk_store_edge(const GkStore *store, int64_t row, int parts);
 
 /*
