@@ -20,7 +20,7 @@
 #include "core/groups/gk_group_slot.h"
 #include "core/store/gk_points.h"
 
-#define GK_BACKEND_API	12
+#define GK_BACKEND_API	13
 
 typedef struct GkSession GkSession;
 
@@ -136,6 +136,7 @@ typedef struct GkStep
 	gk_int128	cost;			/* of gk_medians_backend and gk_holes_backend: sum of the distances,
 								 * gk_d2_fixed */
 	gk_int128  *feature_mass;	/* [k][d] of gk_holes_backend, in place of mass */
+	double		busy_ms;		/* of a joined session: what its own rows took, 0: not known */
 } GkStep;
 
 /* Result of the final pass. */
@@ -152,6 +153,13 @@ typedef struct GkPick
 	double		key;
 	int64_t		row;
 } GkPick;
+
+/* One of the sessions that share the rows of a clustering. */
+typedef struct GkJoin
+{
+	GkSession  *session;
+	int64_t		first;			/* number of its first row among all */
+} GkJoin;
 
 struct GkBackend
 {
@@ -224,6 +232,17 @@ struct GkBackend
 	 * without it the store is asked.
 	 */
 	GkStatus	(*row) (GkSession *session, int64_t row, float *out, GkError *err);
+	/*
+	 * (optional) Join sessions on different devices that share the rows of one clustering, or
+	 * return false: they stay alone.  Then step() with up to k_max clusters gives the sums of all
+	 * rows, to those whose GkStep.sum is not NULL, and seed_rounds() chooses among all rows, with
+	 * keys that are each session's own; its points may be NULL.  All are called at the same time,
+	 * each on a thread of its own, with the same centroids; when one fails, the others return.
+	 * max_iter and tol are GkProblem's hints, which hold from now on.
+	 */
+	bool		(*join) (const GkJoin *members, int n, int max_iter, double tol);
+	/* End what a joined session has under way: all of them, before the first one is closed. */
+	void		(*leave) (GkSession *session);
 	/* (optional) Many small groups at once. */
 	const GkGroupBatchBackend *groups;
 	/* (optional) */

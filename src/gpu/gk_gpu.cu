@@ -215,6 +215,8 @@ make_backend(void)
 	b.seed_race = gk_gpu_seed_race;
 	b.seed_far = gk_gpu_seed_far;
 	b.seed_rounds = gk_gpu_seed_rounds;
+	b.join = gk_gpu_join;
+	b.leave = gk_gpu_leave;
 	b.row = gk_gpu_row;
 	b.groups = &gk_gpu_group_batch;
 	b.ingest = &gk_gpu_ingest;

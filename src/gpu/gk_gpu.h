@@ -101,6 +101,7 @@ typedef struct GkLogHead
 	unsigned long long undecided;	/* rows */
 	unsigned long long pairs;	/* canonical distances of these */
 	unsigned long long sorts;	/* of the points, before */
+	unsigned long long busy;	/* nanoseconds that a joined session computed, 0: not known */
 } GkLogHead;
 
 /* What the update needs to know of the columns, on the device. */
@@ -209,6 +210,8 @@ struct GkSession
 	int			unit_entry;		/* next entry of the oldest */
 	int			unit_count[GK_GPU_UNITS];
 	int			chain_iters;	/* iterations per unit */
+
+	struct GkJoined *joined;	/* gk_gpu_join.cu; NULL: alone */
 
 	GkRegime	regime;
 	bool		single_pass;	/* else slices of GK_ASSIGN_SUM need not stay in the L2 cache */
@@ -375,8 +378,8 @@ GkStatus	gk_gpu_totals(GkSession *s, int64_t values, gk_int128 *out, GkError *er
 /* The last cluster is the total minus the rest. */
 GkStatus	gk_gpu_reduce_last(GkSession *s, int k, GkError *err);
 
-/* Log the totals, make the next centroids, decide whether to stop. */
-GkStatus	gk_gpu_update(GkSession *s, int k, char *unit, GkError *err);
+/* Log the totals of all rows, make the next centroids, decide whether to stop. */
+GkStatus	gk_gpu_update(GkSession *s, const gk_int128 *totals, int k, char *unit, GkError *err);
 
 /* ---- gk_gpu_fuse_registers.cu ---- */
 
@@ -482,6 +485,47 @@ void		gk_gpu_step_stop(GkSession *s);
 
 /* Load what a chain of this k launches, without an iteration. */
 GkStatus	gk_gpu_step_rehearse(GkSession *s, int k, GkError *err);
+
+/* ---- gk_gpu_join.cu: sessions on several devices as one ---- */
+
+/* Do passes with k centroids belong to several devices? */
+static inline bool
+gk_gpu_is_joined(const GkSession *s, int k)
+{
+	return s->joined != NULL && k <= s->problem.k_max;
+}
+
+/* As GkBackend.join and leave. */
+bool		gk_gpu_join(const GkJoin *members, int n, int max_iter, double tol);
+void		gk_gpu_leave(GkSession *s);
+
+/* When all have left. */
+void		gk_gpu_join_free(GkSession *s);
+
+/* This one has failed: the others do not wait for it.  Has one? */
+void		gk_gpu_join_give_up(GkSession *s);
+bool		gk_gpu_join_is_over(const GkSession *s);
+
+/* Host: is that so for all of them?  Waits for the others; false as well when one has failed. */
+GkStatus	gk_gpu_agree(GkSession *s, bool mine, bool *all, GkError *err);
+
+/* Begin to number meetings anew; all do so in the same order. */
+GkStatus	gk_gpu_join_begin(GkSession *s, GkError *err);
+
+/* Host: what was begun may end without the others. */
+void		gk_gpu_join_stop(GkSession *s);
+
+/*
+ * Device: wait until all others are here, and what they have written before can be read; *done, or
+ * becomes 1 when one does not come.
+ */
+GkStatus	gk_gpu_meet(GkSession *s, int *done, GkError *err);
+
+/* The totals of all rows: s->totals, or the sums of all devices'. */
+GkStatus	gk_gpu_join_totals(GkSession *s, int k, const gk_int128 **totals, GkError *err);
+
+/* Log how long its own rows took. */
+GkStatus	gk_gpu_join_log(GkSession *s, GkLogHead *head, GkError *err);
 
 /* ---- gk_gpu_finish.cu ---- */
 

@@ -379,6 +379,7 @@ gk_gpu_free_all(GkSession *s)
 	free_log(s);
 	gk_gpu_filter_free(s);
 	gk_gpu_gemm_free(s);
+	gk_gpu_join_free(s);
 	cudaFree(s->columns_block);
 	cudaFree(s->done);
 	cudaFree(s->labels);

@@ -171,13 +171,13 @@ gk_gpu_reduce_last(GkSession *s, int k, GkError *err)
 }
 
 GkStatus
-gk_gpu_update(GkSession *s, int k, char *unit, GkError *err)
+gk_gpu_update(GkSession *s, const gk_int128 *totals, int k, char *unit, GkError *err)
 {
 	int			threads = s->d < 256 ? (s->d + 31) / 32 * 32 : 256;
 
 	GK_TRY(cudaMemsetAsync(unit, 0, sizeof(GkLogHead), s->gpu->stream));
 	update_kernel<<<k, threads, threads * sizeof(double), s->gpu->stream>>>
-		(s->totals, s->columns, k, s->d, s->pts->weighted, s->centroids, s->shifts, unit, s->done);
+		(totals, s->columns, k, s->d, s->pts->weighted, s->centroids, s->shifts, unit, s->done);
 	GK_LAUNCHED();
 	stop_kernel<<<1, 256, 0, s->gpu->stream>>>(s->shifts, k, s->problem.tol, unit, s->done);
 	GK_LAUNCHED();

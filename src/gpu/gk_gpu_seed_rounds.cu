@@ -16,10 +16,15 @@
  *
  * After r seeds a point is nearer to a new one about once in r times: a round takes a share of 1 / r of the
  * distances, and the points are read once a batch.  Nothing waits for the host within a batch.
+ *
+ * Where several devices have some of the rows each (gk_gpu_join.cu), each offers its rows of the smallest keys
+ * at 1, all take the same ones of all offers, find the pairs of their own rows, and add up what all would gain at
+ * 4.  Then a row's D is known where it is stored, so that all keep the D of the rows that stand for rounds.
  */
 #include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_gemm_hopper.cuh"
 #include "gpu/gk_gpu_gemm_pairs.cuh"
+#include "gpu/gk_gpu_join.h"
 
 #define THREADS			256
 #define PAIR_THREADS	64		/* as few as in gk_gpu_gemm_recheck.cu, for the same reason */
@@ -42,14 +47,24 @@ typedef struct Drawn
 	int			row;
 } Drawn;
 
+/* A row that may stand for a round, with what the other devices cannot look up. */
+typedef struct Offer
+{
+	double		key;
+	int64_t		row;
+	float		d2;
+	float		w;
+} Offer;
+
 /* What happens on the device. */
 typedef struct RoundsState
 {
 	double		phi;			/* sum of w * D, nearly: says how many rows a race lets through, no more */
 	int			over;			/* no further rounds */
 	int			done;			/* rounds */
-	int			crowded;		/* more pairs than there is room for */
+	int			crowded;		/* more pairs than there is room for, on one of the devices */
 	int			pairs;
+	int			crowded_here;
 	int			drawn[ROUNDS];
 	int			drawn_ok[ROUNDS];
 	double		limit[ROUNDS];	/* all rows that were left out have keys above it */
@@ -60,7 +75,12 @@ typedef struct RoundsState
 	int			column_pairs[MOST_COLUMNS];
 	int			column_begin[MOST_COLUMNS];
 	int			column_next[MOST_COLUMNS];
-	int			row[MOST_COLUMNS];	/* of a column */
+	int64_t		row[MOST_COLUMNS];	/* of a column; of another device: counted from this one's first row */
+	float		d2[MOST_COLUMNS];	/* D of a column's row, and its weight; only where there are other devices */
+	float		w[MOST_COLUMNS];
+	int			offers[ROUNDS]; /* -1: more were drawn than there is room for */
+	Offer		offer[ROUNDS][MOST_ROWS];	/* in the order of their keys */
+	int			from[MOST_COLUMNS]; /* device * MOST_COLUMNS + column there; -1: none */
 	Drawn		draw[ROUNDS][DRAW_ROOM];
 } RoundsState;
 
@@ -68,6 +88,7 @@ struct GkSeedRounds
 {
 	RoundsState *state;
 	float	   *points;			/* [MOST_COLUMNS][d] of the columns */
+	float	   *offered;		/* the same, of this device's offers */
 	float	   *winners;		/* [ROUNDS][d] */
 	int		   *limit;			/* [n] keys, as GkGemmArgs.limit */
 	unsigned char *in_crowd;	/* [n] */
@@ -94,6 +115,12 @@ typedef struct RoundsArgs
 	int			each;			/* rows that stand for a round */
 	int			want;
 	uint64_t	key[ROUNDS];
+	/* All devices, this one among them. */
+	int			devices;
+	int			me;
+	const RoundsState *state_of[GK_JOIN_MOST];
+	const float *offered[GK_JOIN_MOST];
+	int64_t		first[GK_JOIN_MOST];	/* number of the first row */
 	/* Pairs. */
 	const GkGemmPair *pair;
 	int		   *pair_row;
@@ -111,7 +138,7 @@ weight_of(const RoundsArgs &a, int64_t row)
 
 /* Does (key, row) come before another in a race? */
 __device__ __forceinline__ bool
-before(double key, int row, double other_key, int other_row)
+before(double key, int64_t row, double other_key, int64_t other_row)
 {
 	return key < other_key || (key == other_key && row < other_row);
 }
@@ -135,8 +162,13 @@ phi_kernel(const __grid_constant__ RoundsArgs a)
 __global__ void __launch_bounds__(THREADS)
 draw_kernel(const __grid_constant__ RoundsArgs a)
 {
-	double		most = DRAW / a.state->phi;
+	double		phi = 0.0;
+	double		most;
 
+	/* In their order, so that it is the same everywhere. */
+	for (int i = 0; i < a.devices; i++)
+		phi += a.state_of[i]->phi;
+	most = DRAW / phi;
 	for (int64_t row = (int64_t) blockIdx.x * THREADS + threadIdx.x; row < a.n; row += (int64_t) gridDim.x * THREADS)
 	{
 		double		weight = weight_of(a, row) * (double) a.mind2[row];
@@ -158,9 +190,9 @@ draw_kernel(const __grid_constant__ RoundsArgs a)
 	}
 }
 
-/* A block per round: the smallest keys' rows become its columns. */
+/* A block per round: offer the rows of the smallest keys. */
 __global__ void __launch_bounds__(DRAW_ROOM)
-stand_kernel(const __grid_constant__ RoundsArgs a)
+offer_kernel(const __grid_constant__ RoundsArgs a)
 {
 	__shared__	Drawn all[DRAW_ROOM];
 	RoundsState *s = a.state;
@@ -170,31 +202,83 @@ stand_kernel(const __grid_constant__ RoundsArgs a)
 	int			rank = 0;
 
 	if (i == 0)
-		s->drawn_ok[round] = drawn >= a.each && drawn <= DRAW_ROOM;
+		s->offers[round] = drawn > DRAW_ROOM ? -1 : min(drawn, a.each);
 	drawn = min(drawn, DRAW_ROOM);
 	if (i < drawn)
 		all[i] = s->draw[round][i];
-	if (i < a.each)
-		s->row[round * a.each + i] = 0;
 	__syncthreads();
 	if (i >= drawn)
 		return;
 	for (int j = 0; j < drawn; j++)
 		rank += before(all[j].key, all[j].row, all[i].key, all[i].row);
 	if (rank < a.each)
-		s->row[round * a.each + rank] = all[i].row;
-	if (rank == a.each - 1)
-		s->limit[round] = all[i].key;
+		s->offer[round][rank] = (Offer) {all[i].key, all[i].row, a.mind2[all[i].row], (float) weight_of(a, all[i].row)};
 }
 
-/* A block per column. */
+/* A block per offer. */
+__global__ void __launch_bounds__(THREADS)
+offered_kernel(const __grid_constant__ RoundsArgs a, float *out)
+{
+	int			round = blockIdx.x / a.each;
+	int			i = blockIdx.x % a.each;
+
+	for (int j = threadIdx.x; i < a.state->offers[round] && j < a.d; j += THREADS)
+		out[(int64_t) blockIdx.x * a.d + j] = a.x[a.state->offer[round][i].row * a.pitch + j];
+}
+
+/* A block per round, a thread per offer of all devices: those of the smallest keys become its columns. */
+__global__ void __launch_bounds__(GK_JOIN_MOST * MOST_ROWS)
+stand_kernel(const __grid_constant__ RoundsArgs a)
+{
+	__shared__	Offer all[GK_JOIN_MOST * MOST_ROWS];
+	RoundsState *s = a.state;
+	int			round = blockIdx.x;
+	int			device = threadIdx.x / MOST_ROWS;
+	int			i = threadIdx.x % MOST_ROWS;
+	int			offers = device < a.devices ? a.state_of[device]->offers[round] : 0;
+	bool		mine = i < offers;
+	int			rank = 0;
+	bool		good;
+
+	if (mine)
+	{
+		all[threadIdx.x] = a.state_of[device]->offer[round][i];
+		all[threadIdx.x].row += a.first[device] - a.first[a.me];
+	}
+	good = !__syncthreads_or(offers < 0) & (__syncthreads_count(mine) >= a.each);
+	if (threadIdx.x == 0)
+		s->drawn_ok[round] = good;
+	if (!mine)
+		return;
+	for (int o = 0; o < a.devices; o++)
+		for (int j = 0; j < a.state_of[o]->offers[round]; j++)
+		{
+			const		Offer *other = &all[o * MOST_ROWS + j];
+
+			rank += before(other->key, other->row, all[threadIdx.x].key, all[threadIdx.x].row);
+		}
+	if (rank < a.each)
+	{
+		int			column = round * a.each + rank;
+
+		s->row[column] = all[threadIdx.x].row;
+		s->d2[column] = all[threadIdx.x].d2;
+		s->w[column] = all[threadIdx.x].w;
+		s->from[column] = device * MOST_COLUMNS + round * a.each + i;
+	}
+	if (rank == a.each - 1)
+		s->limit[round] = all[threadIdx.x].key;
+}
+
+/* A block per column, or per winner of `column`. */
 __global__ void __launch_bounds__(THREADS)
 points_kernel(const __grid_constant__ RoundsArgs a, const int *column, float *out)
 {
-	const float *from = a.x + (int64_t) a.state->row[column != NULL ? column[blockIdx.x] : blockIdx.x] * a.pitch;
+	int			from = a.state->from[column != NULL ? column[blockIdx.x] : blockIdx.x];
+	const float *point = from < 0 ? NULL : a.offered[from / MOST_COLUMNS] + (int64_t) (from % MOST_COLUMNS) * a.d;
 
 	for (int j = threadIdx.x; j < a.d; j += THREADS)
-		out[(int64_t) blockIdx.x * a.d + j] = from[j];
+		out[(int64_t) blockIdx.x * a.d + j] = point != NULL ? point[j] : 0.0f;
 }
 
 /* ---- 2. pairs ---- */
@@ -242,7 +326,7 @@ begin_kernel(const __grid_constant__ RoundsArgs a)
 	int			mine[2] = {s->column_pairs[i], s->column_pairs[i + 1]};
 
 	if (mine[0] > COLUMN_PAIRS || mine[1] > COLUMN_PAIRS || *a.found >= a.room)
-		s->crowded = s->over = 1;
+		s->crowded_here = 1;
 	sum[threadIdx.x] = mine[0] + mine[1];
 	__syncthreads();
 	for (int o = 1; o < 1024; o <<= 1)
@@ -260,6 +344,16 @@ begin_kernel(const __grid_constant__ RoundsArgs a)
 }
 
 static_assert(MOST_COLUMNS == 2048, "begin_kernel: two columns a thread");
+
+/* One warp: no rounds where a device has too many. */
+__global__ void
+crowded_kernel(const __grid_constant__ RoundsArgs a)
+{
+	bool		crowded = (int) threadIdx.x < a.devices && a.state_of[threadIdx.x]->crowded_here;
+
+	if (__any_sync(0xffffffffu, crowded) && threadIdx.x == 0)
+		a.state->crowded = a.state->over = 1;
+}
 
 /* Bring them there: a block those that it has of a column at once. */
 __global__ void __launch_bounds__(THREADS)
@@ -299,9 +393,11 @@ choose(const RoundsArgs &a, int round, int *column)
 {
 	const		RoundsState *s = a.state;
 	int			lane = threadIdx.x % 32;
-	int			row = lane < a.each ? s->row[round * a.each + lane] : 0;
-	float		d2 = lane < a.each ? a.mind2[row] : 0.0f;
-	double		key = d2 > 0.0f ? gk_race_key(gk_hash(a.key[round], row), weight_of(a, row) * (double) d2) : GK_INF;
+	int			mine = round * a.each + lane;
+	int64_t		row = lane < a.each ? s->row[mine] : 0;
+	float		d2 = lane >= a.each || !s->drawn_ok[round] ? 0.0f : a.devices > 1 ? s->d2[mine] : a.mind2[row];
+	double		weight = d2 > 0.0f ? a.devices > 1 ? (double) s->w[mine] : weight_of(a, row) : 0.0;
+	double		key = d2 > 0.0f ? gk_race_key(gk_hash(a.key[round], row), weight * (double) d2) : GK_INF;
 	int			rank = 0;
 	double		last;
 
@@ -309,7 +405,7 @@ choose(const RoundsArgs &a, int round, int *column)
 	for (int i = 0; i < 32; i++)
 	{
 		double		other = __shfl_sync(0xffffffffu, key, i);
-		int			other_row = __shfl_sync(0xffffffffu, row, i);
+		long long	other_row = __shfl_sync(0xffffffffu, (long long) row, i);
 
 		/* Those that do not run are behind all that do. */
 		rank += before(other, other_row, key, row) || (i < lane && other == key && other_row == row);
@@ -409,13 +505,33 @@ gain_kernel(const __grid_constant__ RoundsArgs a, int round)
 	}
 }
 
+/* The D of rows that stand for later rounds. */
+__device__ __forceinline__ void
+lower_columns(const RoundsArgs &a, GkPairs<PAIRS> *pairs, int round, int winner)
+{
+	RoundsState *s = a.state;
+	int			lane = threadIdx.x % 32;
+	int			end = a.rounds * a.each;
+
+	for (int at = (round + 1) * a.each + (blockIdx.x * (THREADS / 32) + threadIdx.x / 32) * PAIRS; at < end;
+		 at += gridDim.x * (THREADS / 32) * PAIRS)
+	{
+		int			column = min(at + lane % PAIRS, end - 1);
+		float		d2 = pairs[threadIdx.x / 32].d2(a.c, a.c, a.pitch, column, winner);
+
+		if (lane < PAIRS && at + lane < end)
+			s->d2[column] = fminf(s->d2[column], d2);
+	}
+}
+
 /* The first of those with the largest gain lowers D. */
 __global__ void __launch_bounds__(THREADS)
 take_kernel(const __grid_constant__ RoundsArgs a, int round)
 {
+	__shared__ GkPairs<PAIRS> pairs[THREADS / 32];
 	RoundsState *s = a.state;
 	int			lane = threadIdx.x % 32;
-	gk_int128	gain;
+	gk_int128	gain = lane < a.want ? 0 : -1;
 	int			winner = lane;
 	int			begin;
 
@@ -426,7 +542,8 @@ take_kernel(const __grid_constant__ RoundsArgs a, int round)
 		s->over = 1;
 		return;
 	}
-	gain = lane < a.want ? gk_acc_value(s->gain[round][lane][1], s->gain[round][lane][0], 40) : -1;
+	for (int i = 0; i < a.devices && lane < a.want; i++)
+		gain += gk_acc_value(a.state_of[i]->gain[round][lane][1], a.state_of[i]->gain[round][lane][0], 40);
 	for (int o = 16; o > 0; o >>= 1)
 	{
 		gk_int128	other = (gk_int128) __shfl_xor_sync(0xffffffffu, (long long) (gain >> 64), o) << 64 |
@@ -452,6 +569,8 @@ take_kernel(const __grid_constant__ RoundsArgs a, int round)
 
 		a.mind2[row] = fminf(a.mind2[row], a.pair_d2[begin + i]);
 	}
+	if (a.devices > 1)
+		lower_columns(a, pairs, round, winner);
 }
 
 /* ---- batches ---- */
@@ -459,7 +578,7 @@ take_kernel(const __grid_constant__ RoundsArgs a, int round)
 static size_t
 bytes_of(const GkSession *s, int64_t room)
 {
-	return sizeof(RoundsState) + (size_t) (MOST_COLUMNS + ROUNDS) * s->d * sizeof(float) +
+	return sizeof(RoundsState) + (size_t) (2 * MOST_COLUMNS + ROUNDS) * s->d * sizeof(float) +
 		s->n * (sizeof(int) + 1) + room * (sizeof(GkGemmPair) + sizeof(int) + sizeof(float));
 }
 
@@ -476,6 +595,7 @@ make(GkSession *s, GkSeedRounds *r, GkError *err)
 	r->room = (int) pair_room(s);
 	GK_TRY(cudaMalloc((void **) &r->state, sizeof(RoundsState)));
 	GK_TRY(cudaMalloc((void **) &r->points, (size_t) MOST_COLUMNS * s->d * sizeof(float)));
+	GK_TRY(cudaMalloc((void **) &r->offered, (size_t) MOST_COLUMNS * s->d * sizeof(float)));
 	GK_TRY(cudaMalloc((void **) &r->winners, (size_t) ROUNDS * s->d * sizeof(float)));
 	GK_TRY(cudaMalloc((void **) &r->limit, s->n * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &r->in_crowd, s->n));
@@ -494,6 +614,7 @@ gk_gpu_seed_rounds_free(GkSession *s)
 		return;
 	cudaFree(r->state);
 	cudaFree(r->points);
+	cudaFree(r->offered);
 	cudaFree(r->winners);
 	cudaFree(r->limit);
 	cudaFree(r->in_crowd);
@@ -530,6 +651,19 @@ set_args(GkSession *s, const GkSeedRounds *r, RoundsArgs *a)
 	a->pair_d2 = r->pair_d2;
 	a->room = r->room;
 	a->found = &g->state->pairs;
+	a->devices = 1;
+	a->state_of[0] = r->state;
+	a->offered[0] = r->offered;
+	if (s->joined == NULL)
+		return;
+	a->devices = s->joined->with->n;
+	a->me = s->joined->me;
+	for (int i = 0; i < a->devices; i++)
+	{
+		a->state_of[i] = (const RoundsState *) s->joined->with->seed_state[i];
+		a->offered[i] = s->joined->with->seed_points[i];
+		a->first[i] = s->joined->first[i];
+	}
 }
 
 /* 1: the columns' rows and points. */
@@ -538,12 +672,20 @@ stand(GkSession *s, GkSeedRounds *r, const RoundsArgs *a, GkError *err)
 {
 	int			blocks = s->gpu->sms * GK_SM_BLOCKS;
 
-	GK_TRY(cudaMemsetAsync(r->state, 0, offsetof(RoundsState, draw), s->gpu->stream));
+	GK_TRY(cudaMemsetAsync(r->state, 0, offsetof(RoundsState, from), s->gpu->stream));
+	GK_TRY(cudaMemsetAsync(r->state->from, 0xff, sizeof(r->state->from), s->gpu->stream));
+	GK_DO(gk_gpu_join_begin(s, err));
 	phi_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(*a);
 	GK_LAUNCHED();
+	GK_DO(gk_gpu_meet(s, &r->state->over, err));
 	draw_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(*a);
 	GK_LAUNCHED();
-	stand_kernel<<<a->rounds, DRAW_ROOM, 0, s->gpu->stream>>>(*a);
+	offer_kernel<<<a->rounds, DRAW_ROOM, 0, s->gpu->stream>>>(*a);
+	GK_LAUNCHED();
+	offered_kernel<<<a->rounds * a->each, THREADS, 0, s->gpu->stream>>>(*a, r->offered);
+	GK_LAUNCHED();
+	GK_DO(gk_gpu_meet(s, &r->state->over, err));
+	stand_kernel<<<a->rounds, GK_JOIN_MOST * MOST_ROWS, 0, s->gpu->stream>>>(*a);
 	GK_LAUNCHED();
 	points_kernel<<<a->rounds * a->each, THREADS, 0, s->gpu->stream>>>(*a, NULL, r->points);
 	GK_LAUNCHED();
@@ -577,6 +719,9 @@ find_pairs(GkSession *s, GkSeedRounds *r, const RoundsArgs *a, GkError *err)
 	GK_LAUNCHED();
 	place_kernel<<<s->gpu->sms * 2, THREADS, 0, s->gpu->stream>>>(*a);
 	GK_LAUNCHED();
+	GK_DO(gk_gpu_meet(s, &r->state->over, err));
+	crowded_kernel<<<1, 32, 0, s->gpu->stream>>>(*a);
+	GK_LAUNCHED();
 	return GK_OK;
 }
 
@@ -593,6 +738,7 @@ batch(GkSession *s, GkSeedRounds *r, RoundsArgs *a, float *points, int *done, in
 	{
 		gain_kernel<<<s->gpu->sms * GK_SM_BLOCKS, PAIR_THREADS, 0, s->gpu->stream>>>(*a, i);
 		GK_LAUNCHED();
+		GK_DO(gk_gpu_meet(s, &r->state->over, err));
 		take_kernel<<<s->gpu->sms, THREADS, 0, s->gpu->stream>>>(*a, i);
 		GK_LAUNCHED();
 	}
@@ -603,7 +749,8 @@ batch(GkSession *s, GkSeedRounds *r, RoundsArgs *a, float *points, int *done, in
 	*done = head[1];
 	*crowded = head[2];
 	*pairs = head[3];
-	GK_TRY(cudaMemcpy(points, r->winners, (size_t) *done * s->d * sizeof(float), cudaMemcpyDeviceToHost));
+	if (points != NULL)
+		GK_TRY(cudaMemcpy(points, r->winners, (size_t) *done * s->d * sizeof(float), cudaMemcpyDeviceToHost));
 	return GK_OK;
 }
 
@@ -648,11 +795,11 @@ ready(GkSession *s, int columns, bool *good, GkError *err)
 
 /* How many rounds to try next. */
 static void
-learn(GkSession *s, GkSeedRounds *r, int rounds, int done, int pairs, bool crowded)
+learn(GkSession *s, GkSeedRounds *r, int rounds, int done, bool room, bool crowded)
 {
 	if (crowded || done < rounds)
 		r->rounds = rounds / 2 > 0 ? rounds / 2 : 1;
-	else if (rounds == r->rounds && rounds < ROUNDS && 3 * (int64_t) pairs < r->room)
+	else if (rounds == r->rounds && rounds < ROUNDS && room)
 		r->rounds = 2 * rounds;
 	/* None: something that looking ahead is not made for, such as few points that are far from all others. */
 	r->pause = done > 0 ? 0 : 2 * r->pause + 1;
@@ -660,17 +807,17 @@ learn(GkSession *s, GkSeedRounds *r, int rounds, int done, int pairs, bool crowd
 	s->seeds += done;
 }
 
-GkStatus
-gk_gpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *points, int *done, GkError *err)
+static GkStatus
+seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *points, int *done, GkError *err)
 {
 	GkSeedRounds *r = s->seed_rounds;
 	int			most = (int) gk_min(gk_min(rounds, ROUNDS), s->seeds / SEEDS_A_ROUND);
 	int			pairs = 0;
 	bool		crowded = false;
+	bool		room;
 	bool		good;
 	RoundsArgs	a = {};
 
-	*done = 0;
 	if (s->seeds < FIRST_SEEDS || rounds < 2 || want + SPARE > MOST_ROWS)
 		return GK_OK;
 	if (r != NULL && r->waited < r->pause)
@@ -680,9 +827,15 @@ gk_gpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, flo
 	}
 	a.each = rows_each(want);
 	GK_DO(ready(s, ROUNDS * a.each, &good, err));
+	r = s->seed_rounds;
+	if (s->joined != NULL && good)
+	{
+		s->joined->with->seed_state[s->joined->me] = r->state;
+		s->joined->with->seed_points[s->joined->me] = r->offered;
+	}
+	GK_DO(gk_gpu_agree(s, good, &good, err));
 	if (!good)
 		return GK_OK;
-	r = s->seed_rounds;
 	s->phi = 0.0;
 	a.want = want;
 	memcpy(a.key, keys, most * sizeof(*keys));
@@ -691,7 +844,20 @@ gk_gpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, flo
 		a.rounds = (int) gk_min(r->rounds, most);
 		set_args(s, r, &a);
 		GK_DO(batch(s, r, &a, points, done, &pairs, &crowded, err));
-		learn(s, r, a.rounds, *done, pairs, crowded);
-	} while (crowded && a.rounds > 1);
+		GK_DO(gk_gpu_agree(s, 3 * (int64_t) pairs < r->room, &room, err));
+		learn(s, r, a.rounds, *done, room, crowded);
+	} while (crowded && a.rounds > 1 && !gk_gpu_join_is_over(s));
 	return GK_OK;
+}
+
+GkStatus
+gk_gpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *points, int *done, GkError *err)
+{
+	GkStatus	st;
+
+	*done = 0;
+	st = seed_rounds(s, keys, rounds, want, points, done, err);
+	if (st != GK_OK)
+		gk_gpu_join_give_up(s);
+	return st;
 }

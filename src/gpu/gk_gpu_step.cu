@@ -198,6 +198,8 @@ unit_at(const GkSession *s, char *base, int unit)
 void
 gk_gpu_step_stop(GkSession *s)
 {
+	if (s->units > 0)
+		gk_gpu_join_stop(s);
 	s->chain_k = 0;
 	s->units = 0;
 	s->unit_entry = 0;
@@ -223,26 +225,26 @@ chain_launch(GkSession *s, bool rehearsal, GkError *err)
 	char	   *unit = unit_at(s, s->log, slot);
 	int			k = s->chain_k;
 	int			iters = s->chain_iters < s->chain_left ? s->chain_iters : s->chain_left;
+	const gk_int128 *totals;
 	bool		filter = false;
 
 	if (!rehearsal)
 		GK_DO(gk_gpu_filter_ready(s, k, &filter, err));
-	if (filter)
-	{
-		iters = 1;
-		GK_DO(gk_gpu_filter_pass(s, k, err));
-		GK_DO(gk_gpu_update(s, k, unit, err));
-		GK_DO(gk_gpu_filter_log(s, (GkLogHead *) unit, err));
-	}
-	else if (regime_of(s, k) == GK_FUSE_REGISTERS && s->n <= gk_gpu_fuse_registers_rows(s, k) && s->resident == s->n)
+	if (!filter && regime_of(s, k) == GK_FUSE_REGISTERS && s->n <= gk_gpu_fuse_registers_rows(s, k) && s->resident == s->n &&
+		!gk_gpu_is_joined(s, k))
 		GK_DO(gk_gpu_fuse_registers_run(s, k, iters, unit, err));
 	else
 	{
 		iters = 1;
-		GK_DO(pass(s, k, err));
-		GK_DO(gk_gpu_update(s, k, unit, err));
-		if (s->gemm_k == k)
+		GK_DO(filter ? gk_gpu_filter_pass(s, k, err) : pass(s, k, err));
+		GK_DO(gk_gpu_join_totals(s, k, &totals, err));
+		GK_DO(gk_gpu_update(s, totals, k, unit, err));
+		if (filter)
+			GK_DO(gk_gpu_filter_log(s, (GkLogHead *) unit, err));
+		else if (s->gemm_k == k)
 			GK_DO(gk_gpu_gemm_log(s, (GkLogHead *) unit, err));
+		if (gk_gpu_is_joined(s, k))
+			GK_DO(gk_gpu_join_log(s, (GkLogHead *) unit, err));
 	}
 	/* It comes back while the next unit computes. */
 	GK_TRY(cudaEventRecord(s->gpu->unit_made, s->gpu->stream));
@@ -264,15 +266,17 @@ chain_start(GkSession *s, const float *centroids, int k, GkError *err)
 		ms <= GK_AHEAD_MS && s->resident == s->n;
 
 	GK_DO(gk_gpu_log_room(s, k, err));
+	GK_DO(gk_gpu_agree(s, ahead, &ahead, err));
 	/* An old chain may still use the buffers: stop it and wait. */
 	if (s->units > 0)
 		GK_TRY(cudaMemsetAsync(s->done, 1, sizeof(int), s->gpu->copy));
 	GK_TRY(cudaEventRecord(s->gpu->pace[1], s->gpu->copy));
 	GK_TRY(cudaStreamWaitEvent(s->gpu->stream, s->gpu->pace[1], 0));
-	GK_DO(gk_gpu_drain(s, err));
 	gk_gpu_step_stop(s);
+	GK_DO(gk_gpu_drain(s, err));
 	GK_DO(gk_gpu_put_centroids(s, centroids, k, err));
 	GK_TRY(cudaMemsetAsync(s->done, 0, sizeof(int), s->gpu->stream));
+	GK_DO(gk_gpu_join_begin(s, err));
 	s->chain_k = k;
 	s->unit_first = 0;
 	s->chain_left = ahead && s->problem.max_iter > 1 ? s->problem.max_iter : 1;
@@ -380,25 +384,45 @@ unpack(GkSession *s, const gk_int128 *totals, int k, GkStep *out)
 	return GK_OK;
 }
 
-GkStatus
-gk_gpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err)
+/* The entry of the log for these centroids, which a chain begins with if it has to; NULL: another device failed. */
+static GkStatus
+entry_of(GkSession *s, const float *centroids, int k, const gk_int128 **entry, GkError *err)
 {
-	const gk_int128 *entry;
-
 	GK_DO(gk_gpu_room(s, k, err));
-	/* The papers' hybrid has no chain, and no other pass knows of it. */
-	if (s->regime == GK_PAPER_HYBRID)
-		return gk_gpu_paper_hybrid(s, centroids, k, out, err);
-	GK_DO(chain_next(s, centroids, k, &entry, err));
-	if (entry == NULL)
+	GK_DO(chain_next(s, centroids, k, entry, err));
+	if (*entry == NULL)
 	{
 		GK_DO(chain_start(s, centroids, k, err));
-		GK_DO(chain_next(s, centroids, k, &entry, err));
-		if (entry == NULL)
-			return gk_gpu_error(err, GK_ERR_INTERNAL, "the GPU's log does not start with what it was given");
+		GK_DO(chain_next(s, centroids, k, entry, err));
+		if (*entry == NULL)
+			return gk_gpu_join_is_over(s) ? GK_OK :
+				gk_gpu_error(err, GK_ERR_INTERNAL, "the GPU's log does not start with what it was given");
 	}
 	/* Keep two units under way while the host looks at this one. */
 	while (s->units < 3 && s->chain_left > 0)
 		GK_DO(chain_launch(s, false, err));
-	return unpack(s, entry, k, out);
+	return GK_OK;
+}
+
+GkStatus
+gk_gpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err)
+{
+	const gk_int128 *entry = NULL;
+	GkStatus	st;
+
+	/* The papers' hybrid has no chain, and no other pass knows of it. */
+	if (s->regime == GK_PAPER_HYBRID)
+	{
+		GK_DO(gk_gpu_room(s, k, err));
+		return gk_gpu_paper_hybrid(s, centroids, k, out, err);
+	}
+	st = entry_of(s, centroids, k, &entry, err);
+	if (st == GK_OK && entry != NULL && out->sum != NULL)
+		st = unpack(s, entry, k, out);
+	if (s->joined == NULL)
+		return st;
+	if (st != GK_OK)
+		gk_gpu_join_give_up(s);
+	out->busy_ms = entry != NULL ? (double) ((const GkLogHead *) unit_at(s, s->log_host, s->unit_first))->busy * 1e-6 : 0.0;
+	return st;
 }

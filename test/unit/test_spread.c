@@ -2,6 +2,7 @@
  * Several devices in one clustering: two to eight of unequal speed, played by the CPU, give the
  * bits of one, however the rows are shared out and whichever of them fails at whichever call.
  */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -33,12 +34,38 @@ typedef struct Fake
 static Fake fakes[DEVICES];
 static int	wrong_problems;		/* that a device was given */
 
+static bool joining;			/* their sessions join */
+static int	joined_rounds;		/* of seeding that joined sessions have done */
+
+/* What joined sessions have in common. */
+typedef struct Meeting
+{
+	pthread_mutex_t lock;
+	pthread_cond_t news;
+	int			n;
+	int			here;
+	unsigned	turn;
+	bool		over;			/* one has failed or left */
+	GkJoin		member[DEVICES];
+	GkStep		step[DEVICES];
+	/* Of a round of seeding. */
+	GkPick		pick[DEVICES][64];
+	float	   *point[DEVICES]; /* [64][d] */
+	int			got[DEVICES];
+	gk_int128	pot[DEVICES][64];
+} Meeting;
+
 struct GkSession
 {
 	Fake	   *fake;
 	GkSession  *cpu;
 	int64_t		n;
+	int			d;
+	int			k_max;
 	const GkHost *host;
+	GkStore    *store;
+	Meeting    *with;			/* NULL: alone */
+	int			me;
 };
 
 static GkStatus
@@ -73,11 +100,217 @@ right_problem(const GkProblem *problem)
 	return right && mass == pts->total_mass;
 }
 
+/* ---- sessions that join ---- */
+
+static void
+give_up(Meeting *m)
+{
+	pthread_mutex_lock(&m->lock);
+	m->over = true;
+	pthread_cond_broadcast(&m->news);
+	pthread_mutex_unlock(&m->lock);
+}
+
+/* Wait until all are here; false: one has failed. */
+static bool
+meet(GkSession *s)
+{
+	Meeting    *m = s->with;
+	unsigned	turn;
+	bool		all;
+
+	pthread_mutex_lock(&m->lock);
+	turn = m->turn;
+	if (++m->here == m->n)
+	{
+		m->here = 0;
+		m->turn++;
+		pthread_cond_broadcast(&m->news);
+	}
+	while (m->turn == turn && !m->over)
+		pthread_cond_wait(&m->news, &m->lock);
+	all = m->turn != turn;
+	pthread_mutex_unlock(&m->lock);
+	return all;
+}
+
+static bool
+fake_join(const GkJoin *members, int n, int max_iter, double tol)
+{
+	Meeting    *m;
+
+	(void) tol;
+	(void) max_iter;
+	if (!joining || n < 2)
+		return false;
+	m = calloc(1, sizeof(Meeting));
+	pthread_mutex_init(&m->lock, NULL);
+	pthread_cond_init(&m->news, NULL);
+	m->n = n;
+	for (int i = 0; i < n; i++)
+	{
+		GkSession  *s = members[i].session;
+		size_t		sums = (size_t) s->k_max * s->d;
+
+		m->member[i] = members[i];
+		m->step[i].sum = calloc(sums + s->k_max, sizeof(gk_int128));
+		m->step[i].mass = m->step[i].sum + sums;
+		m->step[i].count = calloc(s->k_max, sizeof(int64_t));
+		m->point[i] = calloc(64 * s->d, sizeof(float));
+		s->with = m;
+		s->me = i;
+	}
+	return true;
+}
+
+static void
+fake_leave(GkSession *s)
+{
+	give_up(s->with);
+}
+
+static void
+end_join(GkSession *s)
+{
+	Meeting    *m = s->with;
+	bool		last;
+
+	free(m->step[s->me].sum);
+	free(m->step[s->me].count);
+	free(m->point[s->me]);
+	pthread_mutex_lock(&m->lock);
+	/* has been left by all, so that nobody waits */
+	last = ++m->turn && --m->n == 0;
+	pthread_mutex_unlock(&m->lock);
+	if (last)
+	{
+		pthread_cond_destroy(&m->news);
+		pthread_mutex_destroy(&m->lock);
+		free(m);
+	}
+}
+
+static GkStatus
+joined_step(GkSession *s, const float *c, int k, GkStep *out, GkError *err)
+{
+	Meeting    *m = s->with;
+	size_t		sums = (size_t) k * s->d;
+	GkStatus	st = gk_cpu_backend.step(s->cpu, c, k, &m->step[s->me], err);
+
+	out->busy_ms = 1e-6 + s->fake->ms_per_row * (double) s->n;
+	if (st != GK_OK || !meet(s))
+		return st;
+	if (out->sum != NULL)
+	{
+		memset(out->sum, 0, sums * sizeof(gk_int128));
+		memset(out->mass, 0, k * sizeof(gk_int128));
+		memset(out->count, 0, k * sizeof(int64_t));
+		for (int i = 0; i < m->n; i++)
+		{
+			for (size_t v = 0; v < sums; v++)
+				out->sum[v] += m->step[i].sum[v];
+			for (int q = 0; q < k; q++)
+			{
+				out->mass[q] += m->step[i].mass[q];
+				out->count[q] += m->step[i].count[q];
+			}
+		}
+	}
+	(void) meet(s);
+	return GK_OK;
+}
+
+/* The first `want` of all members' picks, whose points go to c.  Returns how many. */
+static int
+first_picks(const GkSession *s, int want, float *c)
+{
+	const Meeting *m = s->with;
+	int			at[DEVICES] = {0};
+	int			n = 0;
+
+	for (; n < want; n++)
+	{
+		int			best = -1;
+
+		for (int i = 0; i < m->n; i++)
+			if (at[i] < m->got[i] && (best < 0 || m->pick[i][at[i]].key < m->pick[best][at[best]].key))
+				best = i;
+		if (best < 0)
+			break;
+		memcpy(c + n * s->d, m->point[best] + at[best]++ * s->d, s->d * sizeof(float));
+	}
+	return n;
+}
+
+static GkStatus
+joined_round(GkSession *s, uint64_t key, int want, float *c, int *n, int *best, GkError *err)
+{
+	Meeting    *m = s->with;
+	GkStatus	st = gk_cpu_backend.seed_race(s->cpu, key, true, want, m->pick[s->me], &m->got[s->me], err);
+	gk_int128	least = 0;
+	gk_int128	phi;
+
+	for (int i = 0; st == GK_OK && i < m->got[s->me]; i++)
+		st = gk_store_row(s->store, m->pick[s->me][i].row, m->point[s->me] + i * s->d, err);
+	if (st != GK_OK || !meet(s))
+		return st;
+	*n = first_picks(s, want, c);
+	if (*n > 0)
+		st = gk_cpu_backend.seed_eval(s->cpu, c, *n, m->pot[s->me], err);
+	if (st != GK_OK || !meet(s))
+		return st;
+	for (int q = 0; q < *n; q++)
+	{
+		gk_int128	pot = 0;
+
+		for (int i = 0; i < m->n; i++)
+			pot += m->pot[i][q];
+		if (q == 0 || pot < least)
+		{
+			*best = q;
+			least = pot;
+		}
+	}
+	if (*n > 0)
+		st = gk_cpu_backend.seed_update(s->cpu, c + *best * s->d, 1, &phi, err);
+	return st == GK_OK && meet(s) ? GK_OK : st;
+}
+
+static GkStatus
+fake_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *points, int *done, GkError *err)
+{
+	GkStatus	st = call(s->fake, err);
+	float	   *c = calloc((size_t) want * s->d, sizeof(float));
+
+	*done = 0;
+	for (int r = 0; s->with != NULL && st == GK_OK && !s->with->over && r < rounds && r < 3; r++)
+	{
+		int			n = 0;
+		int			best = 0;
+
+		st = joined_round(s, keys[r], want, c, &n, &best, err);
+		if (st != GK_OK || n == 0 || s->with->over)
+			break;
+		if (points != NULL)
+		{
+			memcpy(points + *done * s->d, c + best * s->d, s->d * sizeof(float));
+			joined_rounds++;
+		}
+		++*done;
+	}
+	if (st != GK_OK && s->with != NULL)
+		give_up(s->with);
+	free(c);
+	return st;
+}
+
 static void
 fake_close(GkSession *s)
 {
 	if (s == NULL)
 		return;
+	if (s->with != NULL)
+		end_join(s);
 	gk_cpu_backend.close(s->cpu);
 	s->fake->open--;
 	gk_free(s->host, s);
@@ -96,7 +329,10 @@ fake_open(const GkProblem *problem, GkSession **out, GkError *err)
 	s = gk_alloc0(problem->host, 1, sizeof(GkSession));
 	s->fake = f;
 	s->host = problem->host;
+	s->store = problem->store;
 	s->n = gk_store_points(problem->store)->n;
+	s->d = gk_store_points(problem->store)->d;
+	s->k_max = problem->k_max;
 	f->rows = s->n;
 	f->open++;
 	if (!right_problem(problem))
@@ -127,7 +363,11 @@ fake_step(GkSession *s, const float *c, int k, GkStep *out, GkError *err)
 	s->fake->steps++;
 	if (s->fake->ms_per_row > 0.0)
 		take_time(s);
-	return st == GK_OK ? gk_cpu_backend.step(s->cpu, c, k, out, err) : st;
+	if (st == GK_OK)
+		st = s->with != NULL && k <= s->k_max ? joined_step(s, c, k, out, err) : gk_cpu_backend.step(s->cpu, c, k, out, err);
+	if (st != GK_OK && s->with != NULL)
+		give_up(s->with);
+	return st;
 }
 
 /* Labels that a device hands out before it fails. */
@@ -211,6 +451,9 @@ static const GkBackend fake = {
 	.seed_eval = fake_seed_eval,
 	.seed_race = fake_seed_race,
 	.seed_far = fake_seed_far,
+	.seed_rounds = fake_seed_rounds,
+	.join = fake_join,
+	.leave = fake_leave,
 };
 
 /* n such devices, the last one the CPU itself if wanted. */
@@ -313,6 +556,7 @@ test_same_bits(int problems)
 		Answer		oracle;
 		Answer		a;
 
+		joining = number % 4 < 2;
 		solve(&oracle, &p, NULL, 2, whole_chunk(&p), SIZE_MAX, &err);
 		solve(&a, &p, &spread, 1 + number % 2, number % 3 == 1 ? 30000 : whole_chunk(&p),
 			  number % 3 == 1 && number % 2 ? 100000 : SIZE_MAX, &err);
@@ -332,6 +576,7 @@ test_same_bits(int problems)
 	ok(left == 0, "nothing is left of them");
 	ok(wrong_problems == 0, "each device has the totals of its rows, and no hint to run ahead");
 	ok(many > problems / 2, "most of them were on several: %d", many);
+	ok(joined_rounds > problems, "joined sessions chose seeds: %d", joined_rounds);
 }
 
 /* Empty clusters go to the farthest points, of which there are several in each part. */
@@ -453,11 +698,12 @@ test_failures(void)
 	int			bad = 0;
 	GkError		err;
 
-	for (int number = 0; number < 5; number++)
+	for (int number = 0; number < 10; number++)
 	{
-		Problem		p = problem_of(&rng, number);
+		Problem		p = problem_of(&rng, number % 5);
 		Answer		oracle;
 
+		joining = number >= 5;
 		/* few calls, but rows in several chunks */
 		p.n = p.n < 900 ? p.n : 900;
 		p.k = p.opt.k = p.k < 6 ? p.k : 6;
@@ -468,7 +714,7 @@ test_failures(void)
 		answer_free(&oracle);
 		problem_free(&p);
 	}
-	ok(bad == 0 && injected >= 100, "%d failures, at each call of each device: the others do its share (%d bad)", injected, bad);
+	ok(bad == 0 && injected >= 200, "%d failures, at each call of each device: the others do its share (%d bad)", injected, bad);
 }
 
 static void
@@ -544,8 +790,10 @@ test_stop_and_memory(void)
 	p.opt.max_iter = 3;
 	for (int at = 1; at < 40; at++)
 	{
-		GkSpread	spread = spread_over(3, at % 2, NULL);
+		GkSpread	spread = spread_over(3, at % 4 == 1, NULL);
 		Answer		a;
+
+		joining = at % 4 > 1;
 		GkLabelSink sink;
 		GkStore    *s;
 
@@ -595,7 +843,7 @@ test_stop_and_memory(void)
 /* ---- shares ---- */
 
 static void
-test_shares(void)
+test_shares(bool joined)
 {
 	uint64_t	rng = 37;
 	Problem		p = {.n = 6400,.d = 2,.k = 5};
@@ -612,6 +860,7 @@ test_shares(void)
 	spread.device[1].speed = spread.device[0].speed;
 	fakes[0].ms_per_row = 9e-3;
 	fakes[1].ms_per_row = 1e-3;
+	joining = joined;
 	shares_told = 0;
 	solve(&a, &p, &spread, 1, whole_chunk(&p), SIZE_MAX, &err);
 	ok(same_answer(&oracle, &a, p.n), "rows move between devices: the same answer");
@@ -637,13 +886,14 @@ test_shares(void)
 int
 main(void)
 {
-	test_same_bits(120);
+	test_same_bits(160);
 	test_farthest();
 	test_labels();
 	test_failures();
 	test_no_one_left();
 	test_too_small();
 	test_stop_and_memory();
-	test_shares();
+	test_shares(false);
+	test_shares(true);
 	return done_testing();
 }

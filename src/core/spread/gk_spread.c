@@ -331,12 +331,22 @@ times(GkSession *s, double *context_ms, double *upload_ms)
 
 /* ---- a step ---- */
 
+/* Do the sessions add up its sums by themselves? */
+static bool
+pass_is_joined(const GkSession *s)
+{
+	return s->joined && s->pass.k <= s->problem.k_max;
+}
+
 static void
 step_part(GkSpreadPart *p)
 {
 	const GkSpreadPass *pass = &p->whole->pass;
+	GkStep		unwanted = {NULL};
+	GkStep	   *out = !pass_is_joined(p->whole) ? &p->step : p->speaks ? pass->step : &unwanted;
 
-	p->status = p->of.backend->step(p->session, pass->c, pass->k, &p->step, &p->error);
+	p->status = p->of.backend->step(p->session, pass->c, pass->k, out, &p->error);
+	p->busy_ms = out->busy_ms;
 }
 
 static GkStatus
@@ -405,11 +415,14 @@ step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err)
 
 	if (st != GK_OK)
 		return st;
-	s->pass = (GkSpreadPass) {.c = centroids,.k = k};
+	s->pass = (GkSpreadPass) {.c = centroids,.k = k,.step = out};
 	st = gk_spread_run(s, step_part, err);
 	if (st != GK_OK)
 		return st;
-	if (!gk_parallel_for(s->host, (k + c.per_job - 1) / c.per_job, combine_job, &c))
+	/* they wait for each other: what each took says nothing */
+	for (int i = 0; pass_is_joined(s) && i < s->n; i++)
+		s->part[i].ms = s->part[i].busy_ms;
+	if (!pass_is_joined(s) && !gk_parallel_for(s->host, (k + c.per_job - 1) / c.per_job, combine_job, &c))
 		return GK_STOPPED;
 	out->cost = 0;
 	return !s->seeding && gk_spread_measure(s) ? gk_spread_arrange(s, err) : GK_OK;
@@ -587,6 +600,58 @@ seed_race(GkSession *s, uint64_t key, bool use_d2, int want, GkPick *out, int *g
 	return st;
 }
 
+/* Can rounds be done at once: by joined sessions, or by the only one? */
+static bool
+has_rounds(const GkSession *s)
+{
+	const GkBackend *backend = NULL;
+	int			parts = 0;
+
+	for (int i = 0; i < s->n; i++)
+		if (s->part[i].rows > 0)
+		{
+			backend = s->part[i].of.backend;
+			parts++;
+		}
+	return (s->joined || parts == 1) && backend->seed_rounds != NULL;
+}
+
+static void
+seed_rounds_part(GkSpreadPart *p)
+{
+	const GkSession *s = p->whole;
+	const GkSpreadPass *pass = &s->pass;
+	uint64_t   *keys = gk_spread_room_of(s, (int) (p - s->part));
+
+	p->status = GK_OK;
+	p->rounds = 0;
+	/* asked again after a loss, they may not be joined any more */
+	if (!has_rounds(s))
+		return;
+	for (int i = 0; i < pass->rounds; i++)
+		keys[i] = gk_hash_from(pass->keys[i], p->first);
+	p->status = p->of.backend->seed_rounds(p->session, keys, pass->rounds, pass->want, p->speaks ? pass->points : NULL,
+										   &p->rounds, &p->error);
+}
+
+static GkStatus
+seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *points, int *done, GkError *err)
+{
+	GkStatus	st;
+
+	*done = 0;
+	if (!has_rounds(s))
+		return GK_OK;
+	if (!gk_spread_room(s, rounds * sizeof(uint64_t)))
+		return out_of_memory(err);
+	s->pass = (GkSpreadPass) {.keys = keys,.rounds = rounds,.want = want,.points = points};
+	st = gk_spread_run(s, seed_rounds_part, err);
+	for (int i = 0; st == GK_OK && i < s->n; i++)
+		if (s->part[i].rows > 0 && s->part[i].speaks)
+			*done = s->part[i].rounds;
+	return st == GK_OK && *done > 0 ? remember(s, points, *done, err) : st;
+}
+
 static void
 seed_far_part(GkSpreadPart *p)
 {
@@ -655,4 +720,5 @@ const GkBackend gk_spread_backend = {
 	.seed_eval = seed_eval,
 	.seed_race = seed_race,
 	.seed_far = seed_far,
+	.seed_rounds = seed_rounds,
 };

@@ -22,16 +22,19 @@ typedef struct GkSpreadPart
 	int64_t		rows;
 	GkStore    *store;
 	GkSession  *session;		/* of of.backend */
+	bool		speaks;			/* the one whose results are taken where all have the same */
 	/* Of the pass at hand. */
 	GkStatus	status;
 	GkError		error;
 	double		ms;
+	double		busy_ms;		/* GkStep's */
 	GkStep		step;
 	GkFinish	finish;
 	gk_int128	phi;
 	gk_int128  *pot;
 	GkPick	   *pick;
 	int			got;
+	int			rounds;			/* of seeding, done */
 	int64_t		far;
 } GkSpreadPart;
 
@@ -40,11 +43,15 @@ typedef struct GkSpreadPass
 {
 	const float *c;
 	int			k;
+	GkStep	   *step;			/* the caller's */
 	bool		stats;			/* GkFinish is wanted */
 	bool		labels;			/* and labels */
 	uint64_t	key;
 	bool		use_d2;
 	int			want;
+	const uint64_t *keys;		/* [rounds] of seeding */
+	int			rounds;
+	float	   *points;			/* [rounds][d], of the part that speaks */
 } GkSpreadPass;
 
 typedef void (*GkSpreadRun) (GkSpreadPart *p);
@@ -58,6 +65,7 @@ struct GkSession
 	GkSpreadThreads threads;
 	int			n;
 	GkSpreadPart part[GK_SPREAD_DEVICES];
+	bool		joined;			/* their sessions add up what they find by themselves (GkBackend.join) */
 	int			spill_fd;		/* the host's, for all threads; -1: none */
 	/* The pass at hand. */
 	GkSpreadRun run;

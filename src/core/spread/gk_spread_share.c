@@ -162,10 +162,16 @@ open_part(GkSpreadPart *p)
 	problem.store = p->store;
 	problem.gpu_devices = p->host.gpu_devices;
 	problem.gpu_fault = p->host.gpu_fault;
-	/* a part's sums do not tell the next centroids */
+	/* a part's sums do not tell the next centroids; those of joined parts do */
 	problem.max_iter = problem.max_iter > 1 ? 1 : problem.max_iter;
 	problem.tol = 0.0;
 	p->status = p->of.backend->open(&problem, &p->session, &p->error);
+}
+
+static void
+leave_part(GkSpreadPart *p)
+{
+	p->of.backend->leave(p->session);
 }
 
 static void
@@ -173,6 +179,29 @@ close_part(GkSpreadPart *p)
 {
 	p->of.backend->close(p->session);
 	p->session = NULL;
+}
+
+/* Have the sessions join, where all are of one backend that can. */
+static void
+join_parts(GkSession *s)
+{
+	const GkBackend *backend = NULL;
+	GkJoin		member[GK_SPREAD_DEVICES];
+	int			n = 0;
+
+	for (int i = 0; i < s->n; i++)
+	{
+		GkSpreadPart *p = &s->part[i];
+
+		if (p->rows == 0)
+			continue;
+		p->speaks = n == 0;
+		if (n > 0 && p->of.backend != backend)
+			return;
+		backend = p->of.backend;
+		member[n++] = (GkJoin) {p->session, p->first};
+	}
+	s->joined = n > 1 && backend->join != NULL && backend->join(member, n, s->problem.max_iter, s->problem.tol);
 }
 
 static void
@@ -191,6 +220,9 @@ gk_spread_close_parts(GkSession *s)
 	GkError		err;
 
 	s->only = NULL;
+	if (s->joined)
+		(void) gk_spread_run_once(s, leave_part, &err);
+	s->joined = false;
 	(void) gk_spread_run_once(s, close_part, &err);
 	for (int i = 0; i < s->n; i++)
 	{
@@ -210,6 +242,8 @@ arrange(GkSession *s, GkError *err)
 	st = make_stores(s, err);
 	if (st == GK_OK)
 		st = gk_spread_run_once(s, open_part, err);
+	if (st == GK_OK)
+		join_parts(s);
 	if (st == GK_OK && s->seeding)
 		st = gk_spread_run_once(s, begin_seeds, err);
 	return st;

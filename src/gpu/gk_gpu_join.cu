@@ -1,0 +1,460 @@
+/*
+ * gk_gpu_join.cu - sessions on several GPUs, each with some of the rows, as one clustering.
+ *
+ * Each device makes the totals of its own rows, leaves a copy where the others can read it, meets them, and
+ * adds up all copies.  So all have the same totals, exact integers, and each makes the same next centroids and
+ * goes on ahead of the host as it does alone (gk_gpu_step.cu); no sums cross to the host and back.
+ *
+ * A meeting is a kernel that writes its number into the others' memory and waits for theirs.  It never waits
+ * for a device that does not come: one that has stopped says so instead, the host says so for one that failed,
+ * and then the meeting breaks up: what was begun is void, and the host begins anew.
+ *
+ * All sessions launch the same meetings in the same order, because the host gives all the same calls, and what
+ * each decides by itself they agree on first (gk_gpu_agree).
+ */
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+#include "gpu/gk_gpu_join.h"
+
+#define THREADS			256
+#define LOOKS			64		/* at a flag, between two at the host's memory */
+#define ALL_ROUNDS		0xffffffffu
+#define AGREE_POLL_NS	5000000L
+
+/* ---- kernels ---- */
+
+typedef struct MeetArgs
+{
+	int			n;
+	int			me;
+	unsigned long long number;	/* round * 2^32 + turn * 2 */
+	unsigned long long *heard;
+	unsigned long long *tell[GK_JOIN_MOST];
+	const unsigned *stop;		/* this device's */
+	int		   *done;
+	unsigned long long *clock;
+} MeetArgs;
+
+#define VOID			1ull	/* of a number: it did not get there */
+
+__device__ __forceinline__ unsigned long long
+now_ns()
+{
+	unsigned long long t;
+
+	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+	return t;
+}
+
+__device__ __forceinline__ void
+tell(unsigned long long *to, unsigned long long number)
+{
+	asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(to), "l"(number) : "memory");
+}
+
+__device__ __forceinline__ unsigned long long
+hear(const unsigned long long *from)
+{
+	unsigned long long number;
+
+	asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(number) : "l"(from) : "memory");
+	return number;
+}
+
+/* Has the one who says `theirs` come to meeting `mine`?  0: not yet, 1: yes, -1: it will not. */
+__device__ __forceinline__ int
+has_come(unsigned long long theirs, unsigned long long mine)
+{
+	if (theirs >> 32 != mine >> 32)
+		return theirs >> 32 > mine >> 32 ? -1 : 0;
+	if (theirs >> 1 > mine >> 1)
+		return 1;
+	return theirs & VOID ? -1 : theirs == mine;
+}
+
+/* One warp, a lane for each of the others. */
+__global__ void
+meet_kernel(const __grid_constant__ MeetArgs a)
+{
+	int			i = threadIdx.x;
+	bool		other = i < a.n && i != a.me;
+	bool		alone = *(volatile int *) a.done != 0;
+	unsigned long long begin = now_ns();
+
+	if (other)
+	{
+		/* What earlier kernels wrote is there before this is. */
+		__threadfence_system();
+		tell(a.tell[i], a.number | (alone ? VOID : 0));
+	}
+	for (unsigned look = 1; other && !alone; look++)
+	{
+		int			come = has_come(hear(a.heard + i), a.number);
+
+		if (come > 0)
+			break;
+		alone = come < 0 || (look % LOOKS == 0 && *(const volatile unsigned *) a.stop >= a.number >> 32);
+	}
+	alone = __any_sync(0xffffffffu, alone);
+	if (i == 0)
+	{
+		if (alone)
+			*a.done = 1;
+		a.clock[1] = a.clock[0] != 0 && !alone ? begin - a.clock[0] : 0;
+		a.clock[0] = now_ns();
+	}
+}
+
+__global__ void
+clock_kernel(unsigned long long *clock)
+{
+	clock[0] = now_ns();
+	clock[1] = 0;
+}
+
+typedef struct SumArgs
+{
+	int			n;
+	int64_t		values;
+	const gk_int128 *box[GK_JOIN_MOST];
+	gk_int128  *sums;
+	const int  *done;
+} SumArgs;
+
+__global__ void __launch_bounds__(THREADS)
+sum_kernel(const __grid_constant__ SumArgs a)
+{
+	if (*a.done)
+		return;
+	for (int64_t v = (int64_t) blockIdx.x * THREADS + threadIdx.x; v < a.values; v += (int64_t) gridDim.x * THREADS)
+	{
+		gk_int128	sum = 0;
+
+		for (int i = 0; i < a.n; i++)
+			sum += a.box[i][v];
+		a.sums[v] = sum;
+	}
+}
+
+/* ---- the host's side of a meeting ---- */
+
+bool
+gk_gpu_join_is_over(const GkSession *s)
+{
+	return s->joined != NULL && s->joined->with != NULL && __atomic_load_n(&s->joined->with->over, __ATOMIC_ACQUIRE);
+}
+
+void
+gk_gpu_join_give_up(GkSession *s)
+{
+	GkMeeting  *m;
+
+	if (s == NULL || s->joined == NULL || s->joined->with == NULL)
+		return;
+	m = s->joined->with;
+	pthread_mutex_lock(&m->lock);
+	__atomic_store_n(&m->over, true, __ATOMIC_RELEASE);
+	for (int i = 0; i < m->n; i++)
+		__atomic_store_n(&m->stop[i], ALL_ROUNDS, __ATOMIC_RELEASE);
+	pthread_cond_broadcast(&m->news);
+	pthread_mutex_unlock(&m->lock);
+}
+
+void
+gk_gpu_join_stop(GkSession *s)
+{
+	GkJoined   *j = s->joined;
+
+	if (j != NULL && !gk_gpu_join_is_over(s))
+		__atomic_store_n(&j->with->stop[j->me], j->round, __ATOMIC_RELEASE);
+}
+
+static void
+wait_for_news(GkMeeting *m)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += AGREE_POLL_NS;
+	if (until.tv_nsec >= 1000000000L)
+	{
+		until.tv_nsec -= 1000000000L;
+		until.tv_sec++;
+	}
+	pthread_cond_timedwait(&m->news, &m->lock, &until);
+}
+
+GkStatus
+gk_gpu_agree(GkSession *s, bool mine, bool *all, GkError *err)
+{
+	GkMeeting  *m = s->joined != NULL ? s->joined->with : NULL;
+	bool		stopped = false;
+	unsigned	turn;
+
+	(void) err;
+	*all = mine;
+	if (m == NULL)
+		return GK_OK;
+	pthread_mutex_lock(&m->lock);
+	turn = m->agreements;
+	m->so_far = (m->here == 0 || m->so_far) && mine;
+	if (++m->here == m->n)
+	{
+		m->agreed = m->so_far;
+		m->here = 0;
+		m->agreements++;
+		pthread_cond_broadcast(&m->news);
+	}
+	while (m->agreements == turn && !m->over && !stopped)
+	{
+		wait_for_news(m);
+		stopped = s->host->poll != NULL && s->host->poll(s->host->ctx);
+	}
+	*all = m->agreements != turn && m->agreed && !m->over;
+	pthread_mutex_unlock(&m->lock);
+	return stopped ? GK_STOPPED : GK_OK;
+}
+
+/* ---- meetings ---- */
+
+GkStatus
+gk_gpu_join_begin(GkSession *s, GkError *err)
+{
+	GkJoined   *j = s->joined;
+
+	if (j == NULL)
+		return GK_OK;
+	j->round++;
+	j->turn = 0;
+	clock_kernel<<<1, 1, 0, s->gpu->stream>>>(j->clock);
+	GK_LAUNCHED();
+	return GK_OK;
+}
+
+GkStatus
+gk_gpu_meet(GkSession *s, int *done, GkError *err)
+{
+	GkJoined   *j = s->joined;
+	MeetArgs	a = {};
+
+	if (j == NULL)
+		return GK_OK;
+	a.n = j->with->n;
+	a.me = j->me;
+	a.number = (unsigned long long) j->round << 32 | (unsigned long long) j->turn << 1;
+	a.heard = j->heard;
+	memcpy(a.tell, j->tell, sizeof(a.tell));
+	a.stop = &j->with->stop[j->me];
+	a.done = done;
+	a.clock = j->clock;
+	meet_kernel<<<1, 32, 0, s->gpu->stream>>>(a);
+	GK_LAUNCHED();
+	j->turn++;
+	return GK_OK;
+}
+
+/*
+ * Copies at even and odd turns lie apart: a device that is at the next turn already does not write to what a
+ * slower one still reads.  It cannot be two turns ahead.
+ */
+GkStatus
+gk_gpu_join_totals(GkSession *s, int k, const gk_int128 **totals, GkError *err)
+{
+	GkJoined   *j = s->joined;
+	int			side;
+	SumArgs		a = {};
+
+	*totals = s->totals;
+	if (!gk_gpu_is_joined(s, k))
+		return GK_OK;
+	side = j->turn % 2;
+	a.n = j->with->n;
+	a.values = gk_gpu_values(s, k);
+	memcpy(a.box, j->boxes[side], sizeof(a.box));
+	a.sums = j->sums;
+	a.done = s->done;
+	GK_TRY(cudaMemcpyAsync(j->box[side], s->totals, a.values * sizeof(gk_int128), cudaMemcpyDeviceToDevice, s->gpu->stream));
+	GK_DO(gk_gpu_meet(s, s->done, err));
+	sum_kernel<<<(unsigned int) gk_min((a.values + THREADS - 1) / THREADS, s->gpu->sms * 8), THREADS, 0, s->gpu->stream>>>(a);
+	GK_LAUNCHED();
+	*totals = j->sums;
+	return GK_OK;
+}
+
+GkStatus
+gk_gpu_join_log(GkSession *s, GkLogHead *head, GkError *err)
+{
+	GK_TRY(cudaMemcpyAsync(&head->busy, s->joined->clock + 1, sizeof(head->busy), cudaMemcpyDeviceToDevice, s->gpu->stream));
+	return GK_OK;
+}
+
+/* ---- joining and leaving ---- */
+
+void
+gk_gpu_join_free(GkSession *s)
+{
+	GkJoined   *j = s->joined;
+
+	if (j == NULL)
+		return;
+	cudaFree(j->heard);
+	cudaFree(j->clock);
+	cudaFree(j->box[0]);
+	cudaFree(j->box[1]);
+	cudaFree(j->sums);
+	/* All have left, so that this one may end what they had in common. */
+	if (j->me == 0 && j->with != NULL)
+	{
+		if (j->with->stop != NULL)
+			cudaFreeHost(j->with->stop);
+		pthread_cond_destroy(&j->with->news);
+		pthread_mutex_destroy(&j->with->lock);
+		s->core->free(s->host, j->with);
+	}
+	s->core->free(s->host, j);
+	s->joined = NULL;
+}
+
+void
+gk_gpu_leave(GkSession *s)
+{
+	if (s->joined == NULL)
+		return;
+	gk_gpu_join_give_up(s);
+	cudaStreamSynchronize(s->gpu->copy);
+	cudaStreamSynchronize(s->gpu->stream);
+}
+
+/* May each read the others' memory?  That is possible for good once it was asked for. */
+static bool
+reach_each_other(const GkJoin *members, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		int			me = members[i].session->gpu->ordinal;
+
+		if (cudaSetDevice(me) != cudaSuccess)
+			return false;
+		for (int o = 0; o < n; o++)
+		{
+			int			other = members[o].session->gpu->ordinal;
+			int			can = 0;
+			cudaError_t e;
+
+			if (o == i)
+				continue;
+			if (other == me || cudaDeviceCanAccessPeer(&can, me, other) != cudaSuccess || !can)
+				return false;
+			e = cudaDeviceEnablePeerAccess(other, 0);
+			if (e != cudaSuccess && e != cudaErrorPeerAccessAlreadyEnabled)
+				return false;
+			cudaGetLastError();
+		}
+	}
+	return true;
+}
+
+static GkStatus
+make(GkSession *s, int me, const GkJoin *members, int n, GkError *err)
+{
+	size_t		bytes = gk_gpu_values(s, s->problem.k_max) * sizeof(gk_int128);
+	GkJoined   *j = (GkJoined *) s->core->alloc(s->host, 1, sizeof(GkJoined));
+
+	if (j == NULL)
+		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
+	memset(j, 0, sizeof(*j));
+	j->me = me;
+	for (int i = 0; i < n; i++)
+		j->first[i] = members[i].first;
+	s->joined = j;
+	GK_TRY(cudaSetDevice(s->gpu->ordinal));
+	GK_TRY(cudaMalloc((void **) &j->heard, n * sizeof(*j->heard)));
+	GK_TRY(cudaMemset(j->heard, 0, n * sizeof(*j->heard)));
+	GK_TRY(cudaMalloc((void **) &j->clock, 2 * sizeof(*j->clock)));
+	GK_TRY(cudaMalloc((void **) &j->box[0], bytes));
+	GK_TRY(cudaMalloc((void **) &j->box[1], bytes));
+	GK_TRY(cudaMalloc((void **) &j->sums, bytes));
+	return GK_OK;
+}
+
+static GkMeeting *
+make_meeting(GkSession *s, int n)
+{
+	GkMeeting  *m = (GkMeeting *) s->core->alloc(s->host, 1, sizeof(GkMeeting));
+
+	if (m == NULL)
+		return NULL;
+	memset(m, 0, sizeof(*m));
+	m->n = n;
+	pthread_mutex_init(&m->lock, NULL);
+	pthread_cond_init(&m->news, NULL);
+	if (cudaHostAlloc((void **) &m->stop, n * sizeof(unsigned), cudaHostAllocPortable) != cudaSuccess)
+		m->stop = NULL;
+	else
+		memset(m->stop, 0, n * sizeof(unsigned));
+	return m;
+}
+
+/* Where each finds what the others have. */
+static void
+introduce(GkSession *s, int me, const GkJoin *members, int n)
+{
+	GkJoined   *j = s->joined;
+
+	for (int o = 0; o < n; o++)
+	{
+		const		GkJoined *other = members[o].session->joined;
+
+		j->boxes[0][o] = other->box[0];
+		j->boxes[1][o] = other->box[1];
+		j->tell[o] = other->heard + me;
+	}
+}
+
+static bool
+join(const GkJoin *members, int n)
+{
+	GkMeeting  *m;
+	GkError		err;
+
+	if (n > GK_JOIN_MOST || !reach_each_other(members, n))
+		return false;
+	for (int i = 0; i < n; i++)
+		if (make(members[i].session, i, members, n, &err) != GK_OK)
+			return false;
+	m = make_meeting(members[0].session, n);
+	if (m == NULL)
+		return false;
+	for (int i = 0; i < n; i++)
+	{
+		members[i].session->joined->with = m;
+		introduce(members[i].session, i, members, n);
+	}
+	return m->stop != NULL;
+}
+
+bool
+gk_gpu_join(const GkJoin *members, int n, int max_iter, double tol)
+{
+	sigset_t	all,
+				before;
+	bool		joined;
+
+	/* The driver may start threads of its own (gk_gpu_acquire). */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	joined = join(members, n);
+	for (int i = 0; i < n; i++)
+		if (joined)
+		{
+			members[i].session->problem.max_iter = max_iter;
+			members[i].session->problem.tol = tol;
+		}
+		else
+			gk_gpu_join_free(members[i].session);
+	cudaGetLastError();
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return joined;
+}

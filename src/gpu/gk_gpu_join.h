@@ -1,0 +1,49 @@
+/*
+ * gk_gpu_join.h - sessions of one clustering on several GPUs, as gk_gpu_join.cu and gk_gpu_seed_rounds.cu
+ * see them.
+ */
+#ifndef GK_GPU_JOIN_H
+#define GK_GPU_JOIN_H
+
+#include <pthread.h>
+
+#include "gpu/gk_gpu.h"
+
+#define GK_JOIN_MOST	16		/* devices */
+
+/* What they have in common, in the host's memory. */
+typedef struct GkMeeting
+{
+	int			n;
+	bool		over;			/* one has failed or left; all other fields but `stop` under the lock */
+	pthread_mutex_t lock;
+	pthread_cond_t news;
+	unsigned	agreements;		/* so far */
+	int			here;			/* sessions, for the next one */
+	bool		so_far;
+	bool		agreed;			/* the last one's result */
+	unsigned   *stop;			/* [n] pinned: meetings up to this round of each device may end alone */
+	/* Of the seeding (gk_gpu_seed_rounds.cu); read after an agreement. */
+	void	   *seed_state[GK_JOIN_MOST];
+	float	   *seed_points[GK_JOIN_MOST];
+} GkMeeting;
+
+typedef struct GkJoined
+{
+	GkMeeting  *with;
+	int			me;
+	int64_t		first[GK_JOIN_MOST];	/* of each: number of its first row */
+	/* Meetings are numbered by rounds, which are a chain or a batch of seeds each, and by turns of these. */
+	unsigned	round;
+	unsigned	turn;
+	/* Device memory. */
+	unsigned long long *heard;	/* [n] the meetings where the others were last */
+	unsigned long long *clock;	/* [2] end of the last meeting, 0: none; time from there to the next one */
+	gk_int128  *box[2];			/* own totals, at even and odd turns */
+	gk_int128  *sums;
+	/* The others' memory. */
+	gk_int128  *boxes[2][GK_JOIN_MOST];
+	unsigned long long *tell[GK_JOIN_MOST]; /* own place in what they heard */
+} GkJoined;
+
+#endif							/* GK_GPU_JOIN_H */
