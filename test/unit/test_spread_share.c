@@ -110,10 +110,15 @@ main(void)
 
 	/* equal ones take 4.8 ms, 3.2 would do: so 1.6 ms are lost in each step, and a move costs 15.9 */
 	s->arrange_ms = 15.9;
-	s->part[0].speed = s->part[1].speed = 0.0;
-	ok(steps(s, equal, 9, 15.9) == 0, "rows stay while less is lost than a move costs");
+	s->part[0].measured = s->part[1].measured = 0;
+	ok(steps(s, equal, 12, 15.9) == 0, "rows stay while less is lost than a move costs");
 	ok(steps(s, equal, 1, 15.9) == 1 && rows_are(s, 3200, 3200, 0), "and move when it is more");
 	ok(steps(s, equal, 1000, 15.9) == 0, "once");
+	/* a device sorts its points now and then */
+	moves = 0;
+	for (int i = 0; i < 20; i++)
+		moves += steps(s, tenth, 1, 1.0) + steps(s, equal, 3, 1.0);
+	ok(moves == 0 && rows_are(s, 3200, 3200, 0), "steps that take longer now and then move nothing");
 	moves = steps(s, tenth, 30, 1.0);
 	later = steps(s, tenth, 100, 1.0);
 	ok(moves >= 1 && later <= 1 && s->part[0].rows >= 512 && s->part[0].rows <= 640,

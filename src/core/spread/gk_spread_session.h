@@ -16,7 +16,9 @@ typedef struct GkSpreadPart
 	GkHost		host;			/* of its session: any thread may call it */
 	char		number[12];		/* as GkProblem.gpu_devices; "": the CPU */
 	bool		lost;			/* it failed */
-	double		speed;			/* rows a millisecond, of the steps so far; 0: not known */
+	double		speed;			/* rows a millisecond; 0: not known */
+	double		recent_ms[4];	/* of the last steps with these rows */
+	int			measured;		/* steps with these rows */
 	/* Its rows, if it has any. */
 	int64_t		first;
 	int64_t		rows;

@@ -13,6 +13,7 @@
 
 /* Shares that are within this of the right ones stay. */
 #define NEAR_ENOUGH		0.95
+#define RECENT			(int) (sizeof(((GkSpreadPart *) 0)->recent_ms) / sizeof(double))
 
 /* ---- speed ---- */
 
@@ -43,6 +44,26 @@ forced_rows(const GkSession *s)
 	return rows != NULL && rows[0] != '\0' ? rows : NULL;
 }
 
+/*
+ * After a step of a part: the shortest of the last ones is what it takes.  Others had more to do, once: to sort the
+ * points, to load a kernel.  Returns milliseconds, 0: not known yet.
+ */
+static double
+takes(GkSpreadPart *p)
+{
+	double		least = p->ms;
+
+	if (!(p->ms > 0.0))
+		return 0.0;
+	p->recent_ms[p->measured++ % RECENT] = p->ms;
+	if (p->measured < RECENT)
+		return 0.0;
+	for (int i = 0; i < RECENT; i++)
+		least = fmin(least, p->recent_ms[i]);
+	p->speed = (double) p->rows / least;
+	return least;
+}
+
 bool
 gk_spread_measure(GkSession *s)
 {
@@ -51,16 +72,10 @@ gk_spread_measure(GkSession *s)
 	double		best;
 
 	for (int i = 0; i < s->n; i++)
-	{
-		GkSpreadPart *p = &s->part[i];
-		double		now;
-
-		if (p->rows == 0 || !(p->ms > 0.0))
-			continue;
-		now = (double) p->rows / p->ms;
-		p->speed = p->speed > 0.0 ? (p->speed + now) / 2.0 : now;
-		longest = fmax(longest, (double) p->rows / p->speed);
-	}
+		if (s->part[i].rows > 0)
+			longest = fmax(longest, takes(&s->part[i]));
+	if (!(longest > 0.0))
+		return false;
 	for (int i = 0; i < s->n; i++)
 		if (!s->part[i].lost)
 			speed += speed_of(s, &s->part[i]);
@@ -239,6 +254,8 @@ arrange(GkSession *s, GkError *err)
 
 	gk_spread_close_parts(s);
 	share(s);
+	for (int i = 0; i < s->n; i++)
+		s->part[i].measured = 0;
 	st = make_stores(s, err);
 	if (st == GK_OK)
 		st = gk_spread_run_once(s, open_part, err);

@@ -12,7 +12,7 @@
 #include "core/spread/gk_spread_threads.h"
 
 /* Threads look this long for the next task, or its end, before they sleep: as long as a short pass takes. */
-#define AWAKE_MS		0.2
+#define AWAKE_MS		1.0
 /* The main thread looks again after as many milliseconds, should it have missed the news. */
 #define SLEEP_MS		50
 
