@@ -31,7 +31,7 @@
 
 #define GK_GPU_RING			4
 #define GK_GPU_RING_BYTES	((size_t) 8 << 20)
-#define GK_GPU_UNITS		4	/* of a chain, in flight */
+#define GK_GPU_UNITS		3	/* of a chain, in flight or being looked at */
 #define GK_GPU_SLACK		1024	/* floats readable past the last column */
 
 typedef struct GkGpu
@@ -175,9 +175,10 @@ struct GkSession
 	double	   *shifts;			/* [k] */
 	int			log_room;		/* centroids; grown by gk_gpu_log_room() */
 	char	   *log;			/* device: units of unit_bytes */
-	char	   *log_host;		/* the same in pinned memory */
+	char	   *log_host;		/* in pinned memory: units of the same size, or without the totals */
 	size_t		unit_bytes;
 	size_t		entry_bytes;
+	bool		quiet;			/* a joined session whose totals the host takes from another one */
 	int			entries;		/* per unit */
 	int		   *done;			/* device: the chain has stopped */
 
@@ -246,6 +247,13 @@ static inline int64_t
 gk_gpu_values(const GkSession *s, int k)
 {
 	return (int64_t) k * s->d + (s->pts->weighted ? 2 : 1) * (int64_t) k;
+}
+
+/* Of a unit of the log in the host's memory; a quiet session's has one entry. */
+static inline size_t
+gk_gpu_unit_host_bytes(const GkSession *s, int k)
+{
+	return s->quiet ? GK_LOG_HEAD + gk_round_up((size_t) k * s->d * sizeof(float), 16) : s->unit_bytes;
 }
 
 /* No coordinate of a point is larger than 2^it. */
@@ -487,6 +495,9 @@ void		gk_gpu_step_stop(GkSession *s);
 GkStatus	gk_gpu_step_rehearse(GkSession *s, int k, GkError *err);
 
 /* ---- gk_gpu_join.cu: sessions on several devices as one ---- */
+
+/* Device memory that joined sessions may read and write, of all others; freed by cudaFree(). */
+GkStatus	gk_gpu_join_malloc(GkSession *s, void **to, size_t bytes, GkError *err);
 
 /* Do passes with k centroids belong to several devices? */
 static inline bool

@@ -36,6 +36,7 @@ typedef struct GkJoined
 	/* Meetings are numbered by rounds, which are a chain or a batch of seeds each, and by turns of these. */
 	unsigned	round;
 	unsigned	turn;
+	cudaMemPool_t pool;			/* of this device's memory, which the others reach */
 	/* Device memory. */
 	unsigned long long *heard;	/* [n] the meetings where the others were last */
 	unsigned long long *clock;	/* [2] end of the last meeting, 0: none; time from there to the next one */

@@ -365,7 +365,7 @@ gk_gpu_log_room(GkSession *s, int k, GkError *err)
 	s->entries = s->entry_bytes < UNIT_BYTES ? (int) gk_min(UNIT_BYTES / s->entry_bytes, 64) : 1;
 	s->unit_bytes = GK_LOG_HEAD + s->entries * s->entry_bytes;
 	GK_TRY(cudaMalloc((void **) &s->log, GK_GPU_UNITS * s->unit_bytes));
-	GK_TRY(cudaHostAlloc((void **) &s->log_host, GK_GPU_UNITS * s->unit_bytes, cudaHostAllocDefault));
+	GK_TRY(cudaHostAlloc((void **) &s->log_host, GK_GPU_UNITS * gk_gpu_unit_host_bytes(s, k), cudaHostAllocDefault));
 	s->log_room = k;
 	return GK_OK;
 }
@@ -379,7 +379,6 @@ gk_gpu_free_all(GkSession *s)
 	free_log(s);
 	gk_gpu_filter_free(s);
 	gk_gpu_gemm_free(s);
-	gk_gpu_join_free(s);
 	cudaFree(s->columns_block);
 	cudaFree(s->done);
 	cudaFree(s->labels);
@@ -387,6 +386,7 @@ gk_gpu_free_all(GkSession *s)
 	cudaFree(s->scratch);
 	cudaFree(s->delta_labels);
 	gk_gpu_seed_end(s);
+	gk_gpu_join_free(s);
 	s->core->free(s->host, s->picked);
 	s->core->free(s->host, s->picked_points);
 }

@@ -593,9 +593,9 @@ static GkStatus
 make(GkSession *s, GkSeedRounds *r, GkError *err)
 {
 	r->room = (int) pair_room(s);
-	GK_TRY(cudaMalloc((void **) &r->state, sizeof(RoundsState)));
+	GK_DO(gk_gpu_join_malloc(s, (void **) &r->state, sizeof(RoundsState), err));
 	GK_TRY(cudaMalloc((void **) &r->points, (size_t) MOST_COLUMNS * s->d * sizeof(float)));
-	GK_TRY(cudaMalloc((void **) &r->offered, (size_t) MOST_COLUMNS * s->d * sizeof(float)));
+	GK_DO(gk_gpu_join_malloc(s, (void **) &r->offered, (size_t) MOST_COLUMNS * s->d * sizeof(float), err));
 	GK_TRY(cudaMalloc((void **) &r->winners, (size_t) ROUNDS * s->d * sizeof(float)));
 	GK_TRY(cudaMalloc((void **) &r->limit, s->n * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &r->in_crowd, s->n));

@@ -190,9 +190,26 @@ pass(GkSession *s, int k, GkError *err)
 /* ---- the chain ---- */
 
 static char *
-unit_at(const GkSession *s, char *base, int unit)
+host_unit(const GkSession *s, int unit)
 {
-	return base + (size_t) unit * s->unit_bytes;
+	return s->log_host + (size_t) unit * gk_gpu_unit_host_bytes(s, s->log_room);
+}
+
+/* Entries of a unit on its way to the host; without the totals there is one. */
+static GkStatus
+bring(GkSession *s, const char *unit, char *to, int entries, GkError *err)
+{
+	size_t		totals = gk_gpu_values(s, s->chain_k) * sizeof(gk_int128);
+
+	if (!s->quiet)
+	{
+		GK_TRY(cudaMemcpyAsync(to, unit, GK_LOG_HEAD + entries * s->entry_bytes, cudaMemcpyDeviceToHost, s->gpu->copy));
+		return GK_OK;
+	}
+	GK_TRY(cudaMemcpyAsync(to, unit, GK_LOG_HEAD, cudaMemcpyDeviceToHost, s->gpu->copy));
+	GK_TRY(cudaMemcpyAsync(to + GK_LOG_HEAD, unit + GK_LOG_HEAD + totals, (size_t) s->chain_k * s->d * sizeof(float),
+						   cudaMemcpyDeviceToHost, s->gpu->copy));
+	return GK_OK;
 }
 
 void
@@ -222,7 +239,7 @@ static GkStatus
 chain_launch(GkSession *s, bool rehearsal, GkError *err)
 {
 	int			slot = (s->unit_first + s->units) % GK_GPU_UNITS;
-	char	   *unit = unit_at(s, s->log, slot);
+	char	   *unit = s->log + slot * s->unit_bytes;
 	int			k = s->chain_k;
 	int			iters = s->chain_iters < s->chain_left ? s->chain_iters : s->chain_left;
 	const gk_int128 *totals;
@@ -249,8 +266,7 @@ chain_launch(GkSession *s, bool rehearsal, GkError *err)
 	/* It comes back while the next unit computes. */
 	GK_TRY(cudaEventRecord(s->gpu->unit_made, s->gpu->stream));
 	GK_TRY(cudaStreamWaitEvent(s->gpu->copy, s->gpu->unit_made, 0));
-	GK_TRY(cudaMemcpyAsync(unit_at(s, s->log_host, slot), unit, GK_LOG_HEAD + iters * s->entry_bytes,
-						   cudaMemcpyDeviceToHost, s->gpu->copy));
+	GK_DO(bring(s, unit, host_unit(s, slot), iters, err));
 	GK_TRY(cudaEventRecord(s->gpu->unit_done[slot], s->gpu->copy));
 	s->unit_count[slot] = iters;
 	s->units++;
@@ -317,7 +333,7 @@ chain_next(GkSession *s, const float *centroids, int k, const gk_int128 **entry,
 		return GK_OK;
 	while (s->units > 0)
 	{
-		char	   *unit = unit_at(s, s->log_host, s->unit_first);
+		char	   *unit = host_unit(s, s->unit_first);
 		const GkLogHead *head = (const GkLogHead *) unit;
 		const gk_int128 *log;
 
@@ -336,7 +352,7 @@ chain_next(GkSession *s, const float *centroids, int k, const gk_int128 **entry,
 			continue;
 		}
 		log = (const gk_int128 *) (unit + GK_LOG_HEAD + s->unit_entry * s->entry_bytes);
-		if (memcmp(log + gk_gpu_values(s, k), centroids, (size_t) k * s->d * sizeof(float)) == 0)
+		if (memcmp(log + (s->quiet ? 0 : gk_gpu_values(s, k)), centroids, (size_t) k * s->d * sizeof(float)) == 0)
 		{
 			*entry = log;
 			s->unit_entry++;
@@ -384,6 +400,19 @@ unpack(GkSession *s, const gk_int128 *totals, int k, GkStep *out)
 	return GK_OK;
 }
 
+/* Does the host want the totals from here? */
+static GkStatus
+set_quiet(GkSession *s, bool quiet, GkError *err)
+{
+	if (s->quiet == quiet)
+		return GK_OK;
+	gk_gpu_step_stop(s);
+	GK_DO(gk_gpu_drain(s, err));
+	s->quiet = quiet;
+	s->log_room = 0;
+	return GK_OK;
+}
+
 /* The entry of the log for these centroids, which a chain begins with if it has to; NULL: another device failed. */
 static GkStatus
 entry_of(GkSession *s, const float *centroids, int k, const gk_int128 **entry, GkError *err)
@@ -399,7 +428,7 @@ entry_of(GkSession *s, const float *centroids, int k, const gk_int128 **entry, G
 				gk_gpu_error(err, GK_ERR_INTERNAL, "the GPU's log does not start with what it was given");
 	}
 	/* Keep two units under way while the host looks at this one. */
-	while (s->units < 3 && s->chain_left > 0)
+	while (s->units < GK_GPU_UNITS && s->chain_left > 0)
 		GK_DO(chain_launch(s, false, err));
 	return GK_OK;
 }
@@ -416,13 +445,15 @@ gk_gpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *e
 		GK_DO(gk_gpu_room(s, k, err));
 		return gk_gpu_paper_hybrid(s, centroids, k, out, err);
 	}
-	st = entry_of(s, centroids, k, &entry, err);
-	if (st == GK_OK && entry != NULL && out->sum != NULL)
+	st = set_quiet(s, gk_gpu_is_joined(s, k) && out->sum == NULL, err);
+	if (st == GK_OK)
+		st = entry_of(s, centroids, k, &entry, err);
+	if (st == GK_OK && entry != NULL && !s->quiet)
 		st = unpack(s, entry, k, out);
 	if (s->joined == NULL)
 		return st;
 	if (st != GK_OK)
 		gk_gpu_join_give_up(s);
-	out->busy_ms = entry != NULL ? (double) ((const GkLogHead *) unit_at(s, s->log_host, s->unit_first))->busy * 1e-6 : 0.0;
+	out->busy_ms = entry != NULL ? (double) ((const GkLogHead *) host_unit(s, s->unit_first))->busy * 1e-6 : 0.0;
 	return st;
 }

@@ -197,6 +197,9 @@ set_part(GkSession *s, GkSpreadPart *p, const GkSpreadDevice *of)
 	p->host.alloc = part_alloc;
 	p->host.free = part_free;
 	p->host.keep = false;
+	/* the threads that feed GPUs need a CPU each */
+	if (of->number < 0)
+		p->host.threads = gk_threads(s->host) > s->n ? gk_threads(s->host) - (s->n - 1) : 1;
 	p->host.poll = part_stop;
 	p->host.stop = part_stop;
 	p->host.spill_write = s->host->spill_write != NULL ? part_spill_write : NULL;
