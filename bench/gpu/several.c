@@ -111,15 +111,14 @@ fit(GkStore *store, const Shape *s, const Way *way, const double *centroids, int
 {
 	GkOptions	opt = {.k = s->k,.init = centroids != NULL ? GK_INIT_CENTROIDS : GK_INIT_PLUSPLUS,.centroids = centroids,
 		.n_init = 1,.max_iter = iterations,.seed = 1};
-
-	if (centroids == NULL && s->stream)
-		opt.init = GK_INIT_PARALLEL;
 	const GkBackend *backend = &gk_cpu_backend;
 	GkSpread	spread = {0};
 	int			gpu = -1;
 	double		start = gk_now_ms();
 	GkError		err;
 
+	if (centroids == NULL && s->stream)
+		opt.init = GK_INIT_PARALLEL;
 	host.gpu_devices = way->gpus;
 	if (way->kind != GK_DEVICE_CPU)
 		backend = gk_registry_choose(GK_DEVICE_GPU, way->gpus, s->n, s->d, s->k, &gpu, &err);
