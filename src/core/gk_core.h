@@ -122,6 +122,7 @@ typedef struct GkHost
 	/* Optional, main thread: several devices compute, each with such a share of the rows. */
 	void		(*devices) (void *ctx, const char *shares);
 	int			threads;		/* compute threads; 0: every CPU the process may use */
+	bool		threads_wait;	/* a loop waits while another host's has the threads; else one thread does it */
 	GkSkip		skip;			/* skip what bounds prove: gk_cpu_hamerly.c, gk_gpu_filter.cu */
 	/* For a GPU; zeros mean the defaults.  See GkProblem, which they are copied to. */
 	double		gpu_memory_limit;

@@ -11,6 +11,7 @@
 #endif
 #include <sched.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/gk_core.h"
@@ -162,6 +163,28 @@ work(void *arg, int thread)
 		loop->done = gk_now_ms();
 }
 
+/* Wait this long for threads that are at work. */
+#define NAP_NS			20000
+
+/* Run the loop on the pool's threads; false: there are none, or it was stopped while it waited for them. */
+static bool
+get_threads(Loop *loop)
+{
+	/* the pool may be free by the time that one looks why it was not had */
+	for (int idle = 0; idle < 2; idle += !gk_pool_busy())
+	{
+		if (gk_pool_run(loop->threads, work, loop))
+			return true;
+		if (!loop->host->threads_wait)
+			return false;
+		loop->stopped = should_stop(loop->host);
+		if (loop->stopped)
+			return false;
+		nanosleep(&(struct timespec) {0, NAP_NS}, NULL);
+	}
+	return false;
+}
+
 static bool
 run_threads(Loop *loop, int threads)
 {
@@ -176,8 +199,8 @@ run_threads(Loop *loop, int threads)
 	if (threads > most)
 		threads = most;
 	loop->threads = threads;
-	if (threads == 1 || !gk_pool_run(threads, work, loop))
-		return run_inline(loop);
+	if (threads == 1 || !get_threads(loop))
+		return loop->stopped ? false : run_inline(loop);
 	end = gk_now_ms();
 	if (end - loop->done > loop->done - start)
 	{
@@ -196,5 +219,5 @@ gk_parallel_for(const GkHost *host, int64_t jobs, GkJob fn, void *arg)
 
 	if (threads > jobs)
 		threads = (int) jobs;
-	return threads > 1 && !gk_pool_busy() ? run_threads(&loop, threads) : run_inline(&loop);
+	return threads > 1 && (host->threads_wait || !gk_pool_busy()) ? run_threads(&loop, threads) : run_inline(&loop);
 }

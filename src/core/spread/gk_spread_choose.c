@@ -1,15 +1,16 @@
 /*
  * gk_spread_choose.c - which devices share a job.
  *
- * Several devices pay where each has enough to do in an iteration: they wait for each other at its
- * end.  Measured on two H100 of one host (issue 21): two kernels that wait for each other take
- * 13.4 us a round, and one that reads 4 MB of the other's memory 16 us; the host's threads take
- * about as long again.  So an iteration below 0.1 ms a device cannot gain.
+ * Several devices pay where each has enough to do in an iteration, at whose end they wait for each
+ * other, and where the iterations gain more than it takes to open and to join them.  Measured on two
+ * H100 of one host (bench/gpu/several.sh).
  */
 #include "core/spread/gk_spread.h"
 
 /* Milliseconds of an iteration that each device should have. */
 #define LEAST_MS			0.1
+/* To open and to join them; and so much is spared with any luck, else it is not worth a second GPU. */
+#define LEAST_GAIN_MS		20.0
 /*
  * What a large GPU does in a millisecond at most, whatever kernel runs: bytes of points and
  * multiply-adds of products.  No iteration is shorter than these say, so that several devices are
@@ -40,10 +41,9 @@ worth(int gpus, int64_t n, int d, int k, bool loads)
 	double		products = values * k / PRODUCTS_PER_MS;
 	double		ms = bytes > products ? bytes : products;
 	int			most = ms / LEAST_MS < gpus ? (int) (ms / LEAST_MS) : gpus;
+	double		gain = most > 1 ? ms * (1.0 - 1.0 / most) * ITERATIONS : 0.0;
 
-	if (most < 2 || (loads && ms * (1.0 - 1.0 / most) * ITERATIONS < values * sizeof(float) / LOADED_PER_MS))
-		return 1;
-	return most;
+	return gain >= LEAST_GAIN_MS + (loads ? values * sizeof(float) / LOADED_PER_MS : 0.0) ? most : 1;
 }
 
 static void
@@ -66,9 +66,8 @@ gk_spread_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k, b
 	for (int i = 0; i < there && i < GK_SPREAD_DEVICES - 1; i++)
 		if (info[i].usable && gk_device_listed(gpus, i))
 			add(out, gpu, i, &info[i]);
-	/* "all" is also what nobody has set: not before several have been measured beside one */
 	if (out->n > 0 && !forced)
-		out->n = is_list(gpus) ? worth(out->n, n, d, k, loads) : 1;
+		out->n = worth(out->n, n, d, k, loads);
 	if (out->n > 0 && kind == GK_DEVICE_BOTH && gk_cpu_backend.devices(&cpu, 1) == 1)
 		add(out, &gk_cpu_backend, -1, &cpu);
 	return out->n > 1 ? out->n : 0;
