@@ -57,6 +57,7 @@ typedef struct GkCore
 	void	   *(*alloc) (const GkHost *host, size_t count, size_t size);
 	void		(*free) (const GkHost *host, void *ptr);
 	bool		(*parallel_for) (const GkHost *host, int64_t jobs, GkJob fn, void *arg);
+	bool		(*parallel_for_long) (const GkHost *host, int64_t jobs, GkJob fn, void *arg);
 	int			(*threads) (const GkHost *host);
 	const struct GkBackend *cpu;	/* for work shared with the CPU */
 } GkCore;

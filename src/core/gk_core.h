@@ -122,7 +122,6 @@ typedef struct GkHost
 	/* Optional, main thread: several devices compute, each with such a share of the rows. */
 	void		(*devices) (void *ctx, const char *shares);
 	int			threads;		/* compute threads; 0: every CPU the process may use */
-	bool		threads_wait;	/* a loop waits while another host's has the threads; else one thread does it */
 	GkSkip		skip;			/* skip what bounds prove: gk_cpu_hamerly.c, gk_gpu_filter.cu */
 	/* For a GPU; zeros mean the defaults.  See GkProblem, which they are copied to. */
 	double		gpu_memory_limit;
@@ -161,6 +160,9 @@ double		gk_now_ms(void);
 typedef void (*GkJob) (void *arg, int64_t job, int thread);
 int			gk_threads(const GkHost *host);
 bool		gk_parallel_for(const GkHost *host, int64_t jobs, GkJob fn, void *arg);
+
+/* For what takes long on one thread: while another thread's loop has the helpers, wait for them.  Not inside of a loop. */
+bool		gk_parallel_for_long(const GkHost *host, int64_t jobs, GkJob fn, void *arg);
 
 /* ---- options ---- */
 

@@ -104,7 +104,7 @@ order_columns(GkSession *s, const float *c, int k, int *count, Group *out, doubl
 		seed[g] = job.seed;
 		rank[g] = -1;
 		job.group = g;
-		if (!s->core->parallel_for(s->host, (k + GROUP_JOB - 1) / GROUP_JOB, join_group, &job))
+		if (!s->core->parallel_for_long(s->host, (k + GROUP_JOB - 1) / GROUP_JOB, join_group, &job))
 			return GK_STOPPED;
 		for (int i = 0; i < k; i++)
 			if (nearest[i] > nearest[job.seed])
@@ -369,7 +369,7 @@ sort_by(GkSession *s, GkGemm *g, int k, const SortPlan *plan, GkError *err)
 	o->columns = k;
 	GK_TRY(cudaMemcpyAsync(plan->c, s->centroids, (size_t) k * s->d * sizeof(float), cudaMemcpyDeviceToHost, s->gpu->stream));
 	GK_DO(gk_gpu_drain(s, err));
-	if (!s->core->parallel_for(s->host, k, find_pivot, &job))
+	if (!s->core->parallel_for_long(s->host, k, find_pivot, &job))
 		return GK_STOPPED;
 	GK_TRY(cudaMalloc((void **) &o->pivot_at, o->pivots * row));
 	GK_TRY(cudaMemcpy2DAsync(o->pivot_at, row, plan->c, s->d * sizeof(float), s->d * sizeof(float), o->pivots,

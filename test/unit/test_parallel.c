@@ -69,6 +69,61 @@ run(TestHost *t, int jobs, Work *w)
 	return gk_parallel_for(&t->host, jobs, one, w);
 }
 
+/* ---- loops of two threads ---- */
+
+typedef struct Pair
+{
+	TestHost	host;
+	bool		(*loop) (const GkHost *host, int64_t jobs, GkJob fn, void *arg);
+	int			helped;			/* jobs that helpers did */
+	int			jobs;
+	bool		began;
+} Pair;
+
+static void
+slow(void *arg, int64_t job, int thread)
+{
+	Pair	   *p = arg;
+
+	(void) job;
+	__atomic_store_n(&p->began, true, __ATOMIC_RELEASE);
+	__atomic_fetch_add(&p->jobs, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&p->helped, thread > 0, __ATOMIC_RELAXED);
+	nanosleep(&(struct timespec) {0, 3000000}, NULL);
+}
+
+static void *
+run_pair(void *arg)
+{
+	Pair	   *p = arg;
+
+	return p->loop(&p->host.host, 40, slow, p) ? p : NULL;
+}
+
+/* While another thread's loop has the helpers, a loop does without, but a long one waits. */
+static void
+test_two(void)
+{
+	for (int waits = 0; waits < 2; waits++)
+	{
+		Pair		first = {.loop = gk_parallel_for};
+		Pair		second = {.loop = waits ? gk_parallel_for_long : gk_parallel_for};
+		pthread_t	other;
+		void	   *result;
+
+		test_host_init(&first.host, 4);
+		test_host_init(&second.host, 4);
+		if (pthread_create(&other, NULL, run_pair, &first) != 0)
+			return;
+		while (!__atomic_load_n(&first.began, __ATOMIC_ACQUIRE))
+			sched_yield();
+		result = run_pair(&second);
+		ok(result != NULL && second.jobs == 40 && (second.helped > 0) == waits,
+		   "beside another loop, helpers did %d jobs of one that %s", second.helped, waits ? "waits" : "does not wait");
+		ok(pthread_join(other, &result) == 0 && result != NULL && first.jobs == 40, "which did all its jobs");
+	}
+}
+
 static int
 wrong(const Work *w, int jobs)
 {
@@ -344,6 +399,7 @@ main(void)
 		   most[0], most[1], most[2], most[3], most[4]);
 	}
 
+	test_two();
 	t.host.threads = 0;
 	ok(gk_threads(&t.host) >= 1, "by default %d threads", gk_threads(&t.host));
 	return done_testing();

@@ -33,6 +33,7 @@ typedef struct Loop
 	int			threads;
 	int64_t		next;			/* shared counter: the next job to take */
 	bool		stopped;
+	bool		waits;			/* while another loop has the threads */
 	double		done;			/* when the calling thread had nothing left to do */
 } Loop;
 
@@ -175,7 +176,7 @@ get_threads(Loop *loop)
 	{
 		if (gk_pool_run(loop->threads, work, loop))
 			return true;
-		if (!loop->host->threads_wait)
+		if (!loop->waits)
 			return false;
 		loop->stopped = should_stop(loop->host);
 		if (loop->stopped)
@@ -211,13 +212,24 @@ run_threads(Loop *loop, int threads)
 	return !loop->stopped;
 }
 
+static bool
+run(Loop *loop)
+{
+	int			threads = gk_threads(loop->host);
+
+	if (threads > loop->jobs)
+		threads = (int) loop->jobs;
+	return threads > 1 && (loop->waits || !gk_pool_busy()) ? run_threads(loop, threads) : run_inline(loop);
+}
+
 bool
 gk_parallel_for(const GkHost *host, int64_t jobs, GkJob fn, void *arg)
 {
-	Loop		loop = {.host = host,.jobs = jobs,.fn = fn,.arg = arg};
-	int			threads = gk_threads(host);
+	return run(&(Loop) {.host = host,.jobs = jobs,.fn = fn,.arg = arg});
+}
 
-	if (threads > jobs)
-		threads = (int) jobs;
-	return threads > 1 && (host->threads_wait || !gk_pool_busy()) ? run_threads(&loop, threads) : run_inline(&loop);
+bool
+gk_parallel_for_long(const GkHost *host, int64_t jobs, GkJob fn, void *arg)
+{
+	return run(&(Loop) {.host = host,.jobs = jobs,.fn = fn,.arg = arg,.waits = true});
 }

@@ -200,8 +200,6 @@ set_part(GkSession *s, GkSpreadPart *p, const GkSpreadDevice *of)
 	/* the threads that feed GPUs need a CPU each */
 	if (of->number < 0)
 		p->host.threads = gk_threads(s->host) > s->n ? gk_threads(s->host) - (s->n - 1) : 1;
-	/* what GPUs have the CPU do is short; a step of the CPU as a device is not */
-	p->host.threads_wait = s->host->spread->device[s->n - 1].number >= 0;
 	p->host.poll = part_stop;
 	p->host.stop = part_stop;
 	p->host.spill_write = s->host->spill_write != NULL ? part_spill_write : NULL;

@@ -13,6 +13,7 @@ const GkCore gk_core = {
 	.alloc = gk_alloc,
 	.free = gk_free,
 	.parallel_for = gk_parallel_for,
+	.parallel_for_long = gk_parallel_for_long,
 	.threads = gk_threads,
 	.cpu = &gk_cpu_backend,
 };
