@@ -18,8 +18,8 @@
  *   fuse       labels and sums in one kernel; the opposite is assign, then sum
  *
  * Files: gk_gpu_fuse_*, gk_gpu_assign* and gk_gpu_gemm* are the passes, gk_gpu_filter* skips distances,
- * gk_gpu_block* clusters a small group within one block, and gk_gpu_paper_* reproduces papers and runs on
- * request only.
+ * gk_gpu_block* clusters a small group within one block, gk_gpu_join makes sessions on several devices one, and
+ * gk_gpu_paper_* reproduces papers and runs on request only.
  */
 #ifndef GK_GPU_H
 #define GK_GPU_H

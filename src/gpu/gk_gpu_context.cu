@@ -53,7 +53,9 @@ gk_gpu_fail(GkSession *s, cudaError_t e, const char *call, const char *file, int
 	bool		memory = e == cudaErrorMemoryAllocation;
 
 	cudaGetLastError();
-	gk_gpu_join_give_up(s);
+	/* Without memory some go on by another way; else the others must not be waited for below. */
+	if (!memory)
+		gk_gpu_join_give_up(s);
 	gk_gpu_error(err, memory ? GK_ERR_DEVICE_MEMORY : GK_ERR_DEVICE,
 				 memory ? "out of memory on GPU %d" : "GPU %d failed", gpu ? gpu->ordinal : 0);
 	snprintf(err->detail, sizeof(err->detail), "%s (%s) at %s:%d in %.120s",

@@ -844,9 +844,11 @@ seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *poi
 		a.rounds = (int) gk_min(r->rounds, most);
 		set_args(s, r, &a);
 		GK_DO(batch(s, r, &a, points, done, &pairs, &crowded, err));
+		if (gk_gpu_join_is_over(s))
+			return GK_STOPPED;
 		GK_DO(gk_gpu_agree(s, 3 * (int64_t) pairs < r->room, &room, err));
 		learn(s, r, a.rounds, *done, room, crowded);
-	} while (crowded && a.rounds > 1 && !gk_gpu_join_is_over(s));
+	} while (crowded && a.rounds > 1);
 	return GK_OK;
 }
 

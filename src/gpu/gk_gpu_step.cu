@@ -413,7 +413,7 @@ set_quiet(GkSession *s, bool quiet, GkError *err)
 	return GK_OK;
 }
 
-/* The entry of the log for these centroids, which a chain begins with if it has to; NULL: another device failed. */
+/* The entry of the log for these centroids, which a chain begins with if it has to. */
 static GkStatus
 entry_of(GkSession *s, const float *centroids, int k, const gk_int128 **entry, GkError *err)
 {
@@ -424,7 +424,7 @@ entry_of(GkSession *s, const float *centroids, int k, const gk_int128 **entry, G
 		GK_DO(chain_start(s, centroids, k, err));
 		GK_DO(chain_next(s, centroids, k, entry, err));
 		if (*entry == NULL)
-			return gk_gpu_join_is_over(s) ? GK_OK :
+			return gk_gpu_join_is_over(s) ? GK_STOPPED :
 				gk_gpu_error(err, GK_ERR_INTERNAL, "the GPU's log does not start with what it was given");
 	}
 	/* Keep two units under way while the host looks at this one. */

@@ -198,7 +198,9 @@ joined_step(GkSession *s, const float *c, int k, GkStep *out, GkError *err)
 	GkStatus	st = gk_cpu_backend.step(s->cpu, c, k, &m->step[s->me], err);
 
 	out->busy_ms = 1e-6 + s->fake->ms_per_row * (double) s->n;
-	if (st != GK_OK || !meet(s))
+	if (st == GK_OK && !meet(s))
+		st = GK_STOPPED;
+	if (st != GK_OK)
 		return st;
 	if (out->sum != NULL)
 	{
@@ -252,12 +254,16 @@ joined_round(GkSession *s, uint64_t key, int want, float *c, int *n, int *best, 
 
 	for (int i = 0; st == GK_OK && i < m->got[s->me]; i++)
 		st = gk_store_row(s->store, m->pick[s->me][i].row, m->point[s->me] + i * s->d, err);
-	if (st != GK_OK || !meet(s))
+	if (st == GK_OK && !meet(s))
+		st = GK_STOPPED;
+	if (st != GK_OK)
 		return st;
 	*n = first_picks(s, want, c);
 	if (*n > 0)
 		st = gk_cpu_backend.seed_eval(s->cpu, c, *n, m->pot[s->me], err);
-	if (st != GK_OK || !meet(s))
+	if (st == GK_OK && !meet(s))
+		st = GK_STOPPED;
+	if (st != GK_OK)
 		return st;
 	for (int q = 0; q < *n; q++)
 	{
@@ -273,7 +279,7 @@ joined_round(GkSession *s, uint64_t key, int want, float *c, int *n, int *best, 
 	}
 	if (*n > 0)
 		st = gk_cpu_backend.seed_update(s->cpu, c + *best * s->d, 1, &phi, err);
-	return st == GK_OK && meet(s) ? GK_OK : st;
+	return st == GK_OK && !meet(s) ? GK_STOPPED : st;
 }
 
 static GkStatus
@@ -283,13 +289,13 @@ fake_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float
 	float	   *c = calloc((size_t) want * s->d, sizeof(float));
 
 	*done = 0;
-	for (int r = 0; s->with != NULL && st == GK_OK && !s->with->over && r < rounds && r < 3; r++)
+	for (int r = 0; s->with != NULL && st == GK_OK && r < rounds && r < 3; r++)
 	{
 		int			n = 0;
 		int			best = 0;
 
 		st = joined_round(s, keys[r], want, c, &n, &best, err);
-		if (st != GK_OK || n == 0 || s->with->over)
+		if (st != GK_OK || n == 0)
 			break;
 		if (points != NULL)
 		{

@@ -33,6 +33,7 @@ GkStatus
 gk_spread_run_once(GkSession *s, GkSpreadRun run, GkError *err)
 {
 	GkStatus	st = GK_OK;
+	bool		stopped = false;
 
 	for (int i = 0; i < s->n; i++)
 		s->part[i].status = GK_OK;
@@ -44,14 +45,14 @@ gk_spread_run_once(GkSession *s, GkSpreadRun run, GkError *err)
 	{
 		GkSpreadPart *p = &s->part[i];
 
-		if (p->status == GK_STOPPED)
-			return GK_STOPPED;
-		if (p->status == GK_OK || (st != GK_OK && (gk_spread_is_loss(p->status) || !gk_spread_is_loss(st))))
+		/* perhaps only because another one failed */
+		stopped |= p->status == GK_STOPPED;
+		if (p->status == GK_OK || p->status == GK_STOPPED || (st != GK_OK && (gk_spread_is_loss(p->status) || !gk_spread_is_loss(st))))
 			continue;
 		st = p->status;
 		*err = p->error;
 	}
-	return st;
+	return st == GK_OK && stopped ? GK_STOPPED : st;
 }
 
 GkStatus
