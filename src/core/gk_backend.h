@@ -182,6 +182,14 @@ struct GkBackend
 	void		(*times) (GkSession *session, double *context_ms, double *upload_ms);
 	/* (optional) Give back what the process keeps of a device between sessions; none is open. */
 	void		(*release) (int ordinal);
+	/*
+	 * (optional) Open a usable device as open() would, for sessions to come, which find out if it
+	 * failed.  On any thread, but no other function is called meanwhile.  fault: as
+	 * GkProblem.gpu_fault, never NULL.
+	 */
+	void		(*warm) (int ordinal, const char *fault);
+	/* (with warm) Is it open? */
+	bool		(*is_warm) (int ordinal);
 
 	/* Assign every point to the nearest of k centroids ([k][d], prepared) and sum up. */
 	GkStatus	(*step) (GkSession *session, const float *centroids, int k, GkStep *out, GkError *err);

@@ -439,13 +439,25 @@ GkStatus	gk_store_add(GkStore *store, const struct GkBatch *batches, int n, int 
 void		gk_store_observed(GkStore *store, const struct GkColumnStats *stats);
 
 /*
- * Send an empty store's rows to a device as they come; wide: as doubles, else all have to be
- * floats.  They have no weights and aux columns, the fit is Euclidean, not standardized and
- * wants no labels.  gk_store_prepare() returns the error of a device that failed meanwhile:
- * then, and when gk_fit() fails, the rows are lost (gk_ingest.c).
+ * Send a store's rows to a device: those that it has in memory, and then as they come; wide: as
+ * doubles, else all have to be floats.  They have no weights and aux columns, the fit is
+ * Euclidean, not standardized and wants no labels.  If this fails, the store is as it was.
+ * gk_store_prepare() returns the error of a device that failed later: then, and when gk_fit()
+ * fails, the rows are lost (gk_ingest.c).
  */
 struct GkBackend;
 GkStatus	gk_store_ingest(GkStore *store, const struct GkBackend *backend, bool wide, GkError *err);
+
+/* Can that be done with the rows that came so far?  Not with those in the spill file. */
+bool		gk_store_can_ingest(const GkStore *store);
+
+/*
+ * Keep the rows in memory until it is known whether they go to a device.  That is asked by the main
+ * thread before it adds rows; now: there is no memory for more, or there are no more, so it has
+ * to be decided.  The answer may be gk_store_ingest(), and ends by gk_store_ask() with NULL.
+ */
+typedef GkStatus (*GkAsk) (void *arg, bool now, GkError *err);
+void		gk_store_ask(GkStore *store, GkAsk ask, void *arg);
 
 /* Milliseconds of the loading that a GkModel has in context_ms and upload_ms. */
 double		gk_store_ingest_ms(const GkStore *store);
@@ -547,10 +559,36 @@ void		gk_registry_set_directory(const char *dir);
 const GkBackend *gk_registry_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k,
 									int *gpu, GkError *err);
 
+/* Is a job large enough for a GPU, if there is one? */
+bool		gk_registry_worth(int64_t n, int d, int k);
+
 /* The GPUs, and their backend, as gk_registry_choose() saw them when it last chose one. */
 int			gk_registry_seen(const GkDeviceInfo **out, const GkBackend **backend);
 
-/* Give back what this process keeps of a GPU between jobs. */
+/*
+ * Two things that may be done beside the reading of rows, by a thread of its own, one after the
+ * other: find out which GPUs there are, and open one.  True: that has begun, or the thread has
+ * something else to do; ask gk_registry_busy() every now and then.  False: there is nothing to do.
+ * fault: as GkHost.gpu_fault.
+ */
+bool		gk_registry_look(void);
+bool		gk_registry_open(int gpu, const char *fault);
+bool		gk_registry_busy(void);
+
+/*
+ * Wait for the thread; false: the host asked to stop.  All other functions here wait, too, but
+ * ask nobody.  The second one says how long the main thread has waited so far.
+ */
+bool		gk_registry_wait(const GkHost *host);
+double		gk_registry_waited_ms(void);
+
+/* Is a GPU open?  If a backend does not say: as far as is known. */
+bool		gk_registry_is_open(int gpu);
+
+/* Wait for the thread before the process exits, so many milliseconds at most; false: it is still at work. */
+bool		gk_registry_end(double ms);
+
+/* Give back what this process keeps of a GPU between jobs; of one that is being opened, when it is open. */
 void		gk_registry_release(int gpu);
 
 /* All backends' devices; returns how many were written (<= max). */

@@ -2,12 +2,17 @@
  * gk_registry.c - the backends: the CPU, always there, and gkmeans_gpu.so,
  * loaded on first use by plain dlopen and never unloaded.  If that fails, the reason is
  * kept for gkmeans_devices() and for device => 'gpu'.
+ *
+ * Finding out which GPUs there are, and opening one, takes as long as reading millions of rows.
+ * So both may run beside that, on a thread (gk_beside.h).  What is below belongs to that thread
+ * while it runs; all other functions wait for its end first.
  */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/gk_beside.h"
 #include "core/gk_backend.h"
 
 #define MAX_DEVICES		16
@@ -21,10 +26,29 @@ static char gpu_reason[256];
 static GkDeviceInfo seen[MAX_DEVICES];
 static int	nseen;
 
+/* What the thread opens (-1: it looks), and the fault that a test wants of it. */
+static int	opening;
+static char opening_fault[64];
+static double waited_ms;
+
+static void
+settle(void)
+{
+	(void) gk_registry_wait(NULL);
+}
+
 void
 gk_registry_set_directory(const char *dir)
 {
 	snprintf(directory, sizeof(directory), "%s", dir);
+}
+
+/* Its path; false: it is not there. */
+static bool
+gpu_library(char *path, size_t len)
+{
+	snprintf(path, len, "%s/%s", directory, GK_GPU_LIBRARY);
+	return access(path, R_OK) == 0;
 }
 
 static const GkBackend *
@@ -38,8 +62,7 @@ gpu_backend(void)
 	if (gpu_tried)
 		return gpu;
 	gpu_tried = true;
-	snprintf(path, sizeof(path), "%s/%s", directory, GK_GPU_LIBRARY);
-	if (access(path, R_OK) != 0)
+	if (!gpu_library(path, sizeof(path)))
 	{
 		snprintf(gpu_reason, sizeof(gpu_reason), "built without CUDA: %s is not installed", GK_GPU_LIBRARY);
 		return NULL;
@@ -103,8 +126,8 @@ usable_gpu(const char *gpus, int *gpu_number, char *reason, size_t len)
  * cluster, which only many values at a time pay for, however many clusters there
  * are; and below 10^8 all is done in some 10 ms anyway.
  */
-static bool
-worth_a_gpu(int64_t n, int d, int k)
+bool
+gk_registry_worth(int64_t n, int d, int k)
 {
 	double		values = (double) n * d;
 
@@ -119,7 +142,8 @@ gk_registry_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k,
 	const GkBackend *b;
 
 	*gpu_number = -1;
-	if (kind == GK_DEVICE_CPU || (kind == GK_DEVICE_AUTO && !worth_a_gpu(n, d, k)))
+	settle();
+	if (kind == GK_DEVICE_CPU || (kind == GK_DEVICE_AUTO && !gk_registry_worth(n, d, k)))
 		return &gk_cpu_backend;
 	b = usable_gpu(gpus, gpu_number, reason, sizeof(reason));
 	if (b != NULL)
@@ -136,6 +160,7 @@ gk_registry_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k,
 int
 gk_registry_seen(const GkDeviceInfo **out, const GkBackend **backend)
 {
+	settle();
 	*out = seen;
 	*backend = gpu;
 	return nseen;
@@ -148,9 +173,103 @@ gk_go_on_with_cpu(const GkHost *host, const GkBackend *backend, GkStatus st, con
 		host->device_failed != NULL && host->device_failed(host->ctx, err);
 }
 
+/* ---- beside the main thread ---- */
+
+static void
+look(void)
+{
+	const GkBackend *b = gpu_backend();
+
+	if (b != NULL)
+		nseen = b->devices(seen, MAX_DEVICES);
+}
+
+static void
+open_gpu(void)
+{
+	gpu->warm(opening, opening_fault);
+}
+
+static void
+release_gpu(void)
+{
+	gpu->release(opening);
+}
+
+bool
+gk_registry_look(void)
+{
+	char		path[1100];
+
+	if (gk_beside_running())
+		return true;
+	if (gpu_tried || !gpu_library(path, sizeof(path)))
+		return false;
+	opening = -1;
+	gk_beside_start(look);
+	return gk_beside_running();
+}
+
+bool
+gk_registry_open(int gpu_number, const char *fault)
+{
+	settle();
+	if (gpu == NULL || gpu->warm == NULL || gpu->is_warm(gpu_number))
+		return false;
+	opening = gpu_number;
+	snprintf(opening_fault, sizeof(opening_fault), "%s", fault ? fault : "");
+	gk_beside_start(open_gpu);
+	return gk_beside_running();
+}
+
+bool
+gk_registry_is_open(int gpu_number)
+{
+	settle();
+	return gpu != NULL && (gpu->warm == NULL || gpu->is_warm(gpu_number));
+}
+
+bool
+gk_registry_busy(void)
+{
+	return gk_beside_running();
+}
+
+bool
+gk_registry_wait(const GkHost *host)
+{
+	double		start;
+	bool		ended;
+
+	if (!gk_beside_running())
+		return true;
+	start = gk_now_ms();
+	ended = gk_beside_wait(host);
+	waited_ms += gk_now_ms() - start;
+	return ended;
+}
+
+double
+gk_registry_waited_ms(void)
+{
+	return waited_ms;
+}
+
+bool
+gk_registry_end(double ms)
+{
+	return gk_beside_wait_ms(ms);
+}
+
+/* ---- the devices of the process ---- */
+
 void
 gk_registry_release(int gpu_number)
 {
+	/* what is being opened is given back when it is open: nobody waits for that */
+	if (gk_beside_running() && gpu_number == opening && gpu->release != NULL && gk_beside_then(release_gpu))
+		return;
+	settle();
 	if (gpu != NULL && gpu->release != NULL)
 		gpu->release(gpu_number);
 }
@@ -159,8 +278,10 @@ int
 gk_registry_devices(GkDeviceInfo *out, int max)
 {
 	int			n = gk_cpu_backend.devices(out, max);
-	const GkBackend *b = gpu_backend();
+	const GkBackend *b;
 
+	settle();
+	b = gpu_backend();
 	if (b != NULL)
 		return n + b->devices(out + n, max - n);
 	if (n < max)

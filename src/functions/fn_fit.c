@@ -124,93 +124,19 @@ typedef struct Points
 {
 	KmFit	   *fit;
 	bool		rescan;			/* rows are read again in every pass, not kept */
-	bool		ingest;			/* rows may go to a GPU while they are read */
+	KmFitDevice device;
 	KmTables	tables;
 	GkStore    *store;			/* NULL: no row is usable */
 	KmRescan   *passes;			/* if rescan */
-	struct Ingested *ingested;	/* NULL: the rows have not gone to a GPU */
 	bool		prepared;
 } Points;
-
-/* ---- rows that go to a GPU while they are read ---- */
-
-typedef struct Ingested
-{
-	MemoryContextCallback callback;
-	GkStore    *store;			/* in the host's memory; NULL: it is freed */
-} Ingested;
-
-/* Give back what the store has of the device before the host's memory goes, perhaps by an ERROR. */
-static void
-release_device(void *arg)
-{
-	Ingested   *ingested = arg;
-
-	if (ingested->store != NULL)
-		gk_store_ingest_end(ingested->store);
-}
-
-/* Can a device prepare the rows by itself? */
-static bool
-device_prepares(const KmFit *fit)
-{
-	const KmSource *source = fit->source;
-	const GkOptions *o = &fit->options.engine;
-
-	return !source->weighted && !source->identify && o->distance == GK_EUCLIDEAN && !o->standardize &&
-		o->strategy != GK_CROSS_PROCESSING;
-}
-
-/*
- * For KmReadOptions.created: have the store's rows go to a GPU, if that pays.  Under auto the
- * planner's estimate decides, since it has to be decided before the first row.
- */
-static void
-begin_ingest(void *arg, GkStore *store)
-{
-	Points	   *p = arg;
-	const KmFit *fit = p->fit;
-	const KmSource *source = fit->source;
-	GkDeviceKind kind = fit->options.device;
-	double		rows = gk_store_expected(store);
-
-	/* one value that a float does not hold, like most means, makes doubles of its row */
-	bool		wide = fit->options.fill_nulls || source->nruns > 1 || source->runs[0].type != KM_VALUE_FLOAT4;
-	const GkBackend *backend;
-	Ingested   *ingested;
-	GkStatus	st;
-	GkError		err;
-
-	if (kind == GK_DEVICE_CPU || kind == GK_DEVICE_BOTH || !device_prepares(fit) || (kind == GK_DEVICE_AUTO && rows < 0))
-		return;
-	backend = km_choose_backend(fit->host, kind, (int64) Max(rows, 0), gk_store_features(store), fit->options.engine.k);
-	if (backend->ingest == NULL ||
-		km_several_pay(fit->host, kind, (int64) Max(rows, 0), gk_store_features(store), fit->options.engine.k))
-		return;
-	ingested = MemoryContextAllocZero(km_host_context(fit->host), sizeof(Ingested));
-	ingested->callback.func = release_device;
-	ingested->callback.arg = ingested;
-	MemoryContextRegisterResetCallback(km_host_context(fit->host), &ingested->callback);
-	st = gk_store_ingest(store, backend, wide, &err);
-	if (st == GK_STOPPED)
-		km_throw(fit->host, st, &err);
-	/* a device that fails now will say so again when all rows are there */
-	if (st != GK_OK)
-		return;
-	ereport(DEBUG1,
-			(errmsg("rows of \"%s\" go to the GPU while they are read", source->relname)));
-	ingested->store = store;
-	p->ingested = ingested;
-}
 
 static void
 free_points(Points *p)
 {
 	gk_store_free(p->store);
 	p->store = NULL;
-	if (p->ingested != NULL)
-		p->ingested->store = NULL;
-	p->ingested = NULL;
+	km_fit_device_forget(&p->device);
 }
 
 /* The GPU has failed with st: raise it, or have the rows read once more, without ingestion. */
@@ -227,7 +153,7 @@ ingest_failed(Points *p, GkStatus st, const GkError *err)
 		fit->options.device = GK_DEVICE_CPU;
 	}
 	free_points(p);
-	p->ingest = false;
+	p->device.ingest = false;
 	memset(&fit->counts, 0, sizeof(fit->counts));
 }
 
@@ -260,11 +186,8 @@ read_points(Points *p, const KmLabelWant *want, KmReadEnd *end)
 		return;
 	}
 	read.end = end;
-	if (p->ingest)
-	{
-		read.created = begin_ingest;
-		read.created_arg = p;
-	}
+	read.created = km_fit_device_begin;
+	read.created_arg = &p->device;
 	p->store = km_read(fit->host, fit->source, &read, &fit->counts, &p->tables);
 }
 
@@ -289,6 +212,7 @@ load(Points *p, const KmLabelWant *want, GkError *err)
 	KmFit	   *fit = p->fit;
 	const KmFitOptions *o = &fit->options;
 	double		start = gk_now_ms();
+	double		waited = gk_registry_waited_ms();
 	KmReadEnd	end = {NULL};
 	int			valueless;
 	GkStatus	st;
@@ -297,12 +221,16 @@ load(Points *p, const KmLabelWant *want, GkError *err)
 	km_apply_simd();
 	if (fit->host == NULL)
 		fit->host = km_host_begin();
-	/* a missing GPU is known before a long read; shards' servers look for themselves */
-	if (fit->schema == NULL)
+	/* a missing GPU is known early in a long read; shards' servers look for themselves */
+	if (fit->schema == NULL && (p->rescan || fit->balanced))
 		km_check_device(fit->host, o->device);
+	else if (fit->schema == NULL)
+		km_check_device_soon(fit->host, o->device);
 	read_points(p, want, &end);
 	if (p->store == NULL)
 	{
+		if (fit->schema == NULL)
+			km_check_device(fit->host, o->device);
 		km_notice_left_out(&fit->counts);
 		km_notice_no_rows(fit->source);
 		km_read_end(&end);
@@ -321,7 +249,7 @@ load(Points *p, const KmLabelWant *want, GkError *err)
 	p->prepared = true;
 	km_notice_left_out(&fit->counts);
 	notice_file(p->store);
-	fit->load_ms = gk_now_ms() - start - gk_store_ingest_ms(p->store);
+	fit->load_ms = gk_now_ms() - start - gk_store_ingest_ms(p->store) - (gk_registry_waited_ms() - waited);
 	return GK_OK;
 }
 
@@ -371,7 +299,7 @@ load_and_fit(Points *p, const KmLabelWant *want, GkError *err)
 GkStore *
 km_fit_load(KmFit *fit, const KmLabelWant *want, KmTables *tables)
 {
-	Points		p = {.fit = fit};
+	Points		p = {.fit = fit,.device.fit = fit};
 	GkError		err;
 	GkStatus	st = load(&p, want, &err);
 
@@ -402,8 +330,9 @@ bool
 km_fit_run(KmFit *fit, const KmLabelWant *want)
 {
 	Points		p = {.fit = fit,.rescan = fit->options.scan || fit->schema != NULL,
-	.ingest = want == NULL && !is_sampled(fit)};
+	.device = {.fit = fit,.ingest = want == NULL && !is_sampled(fit)}};
 	double		start = gk_now_ms();
+	double		waited = gk_registry_waited_ms();
 	GkStatus	st;
 	GkError		err;
 
@@ -414,7 +343,7 @@ km_fit_run(KmFit *fit, const KmLabelWant *want)
 		refuse_sample(fit);
 	if (fit->schema != NULL)
 		km_refuse_fill(&fit->options, "a distributed table");
-	while ((st = load_and_fit(&p, want, &err)) != GK_OK && p.ingested != NULL)
+	while ((st = load_and_fit(&p, want, &err)) != GK_OK && km_fit_device_has_rows(&p.device))
 		ingest_failed(&p, st, &err);
 	km_check(fit->host, st, &err);
 	if (p.store == NULL)
@@ -425,6 +354,8 @@ km_fit_run(KmFit *fit, const KmLabelWant *want)
 	fit->model.fill = unconstify(double *, fit->fill.value);
 	fit->model.rows_skipped = km_group_rows_left_out(&fit->counts);
 	fit->model.load_ms = fit->load_ms;
+	if (fit->model.context_ms > 0.0)
+		fit->model.context_ms += gk_registry_waited_ms() - waited;
 	fit->model.total_ms = gk_now_ms() - start;
 	km_stat_run(fit->source->relname, &fit->model);
 	notice_result(fit);

@@ -7,6 +7,7 @@
  *   fn_options.c        <options>  -> KmFitOptions
  *   fn_point.c          arguments  -> a point
  *   fn_fit.c            kmeans(), kmeans_fit(): KmFit, the whole way of a fit
+ *   fn_fit_device.c     its device, opened while rows are read
  *   fn_labels.c         kmeans_labels(): labels as rows; reading with a model
  *   fn_label_column.c   kmeans(label_column): labels into the table, by fn_label_changes.c
  *   fn_label_table.c    kmeans_label_table(): labels into a new table, by fn_label_changes.c
@@ -223,6 +224,37 @@ extern GkStore *km_fit_load(KmFit *fit, const KmLabelWant *want, KmTables *table
 /* Read, prepare, fit, and raise the NOTICEs.  False: no usable rows. */
 extern bool km_fit_run(KmFit *fit, const KmLabelWant *want);
 extern void km_fit_end(KmFit *fit);
+
+/* ---- the device of a fit, beside the reading of its rows (fn_fit_device.c) ---- */
+
+typedef enum KmDeviceStep
+{
+	KM_DEVICE_UNKNOWN,			/* which ones there are */
+	KM_DEVICE_OPENING,			/* then the rows go up */
+	KM_DEVICE_SENDING,			/* of the rows that are there */
+	KM_DEVICE_DECIDED
+} KmDeviceStep;
+
+typedef struct KmFitDevice
+{
+	KmFit	   *fit;
+	bool		ingest;			/* rows may go to a GPU while they are read */
+	GkStore    *store;
+	KmDeviceStep step;
+	const GkBackend *backend;
+	int			gpu;
+	int64		before;			/* rows that came before it was open */
+	struct KmIngested *ingested;	/* NULL: the rows have not gone to a GPU */
+} KmFitDevice;
+
+/* For KmReadOptions.created: find and open the device, and have the rows go there if that pays. */
+extern void km_fit_device_begin(void *arg, GkStore *store);
+
+/* Are the rows on the GPU, and nowhere else? */
+extern bool km_fit_device_has_rows(const KmFitDevice *device);
+
+/* The store is freed. */
+extern void km_fit_device_forget(KmFitDevice *device);
 
 /* ---- rows read with a model (fn_labels.c) ---- */
 

@@ -206,6 +206,8 @@ make_backend(void)
 	b.describe = backend_describe;
 	b.times = backend_times;
 	b.release = gk_gpu_release;
+	b.warm = gk_gpu_warm;
+	b.is_warm = gk_gpu_is_warm;
 	b.step = gk_gpu_step;
 	b.finish = gk_gpu_finish;
 	b.seed_begin = gk_gpu_seed_begin;

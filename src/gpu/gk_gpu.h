@@ -287,6 +287,9 @@ extern const GkGroupBatchBackend gk_gpu_group_batch;
 
 extern const GkIngestBackend gk_gpu_ingest;
 
+/* Load its kernels, which the first launch would do otherwise. */
+void		gk_gpu_ingest_load(void);
+
 /* All points are there and prepared: complete the session. */
 GkStatus	gk_gpu_ingested(GkSession *s, GkError *err);
 
@@ -300,6 +303,8 @@ GkStatus	gk_gpu_fail(GkSession *s, cudaError_t e, const char *call, const char *
 cudaError_t gk_gpu_injected(GkSession *s);
 GkStatus	gk_gpu_acquire(const char *devices, GkGpu **out, GkError *err);
 int			gk_gpu_probe(GkDeviceInfo *out, int max);
+void		gk_gpu_warm(int ordinal, const char *fault);
+bool		gk_gpu_is_warm(int ordinal);
 void		gk_gpu_release(int ordinal);
 
 /* After a sticky error: give back what the device holds for this process, and never use it again. */

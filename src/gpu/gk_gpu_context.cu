@@ -1,7 +1,7 @@
 /*
  * gk_gpu_context.cu - the device of this process: found and opened once, kept until the process ends or gives
  * it back.  A CUDA context costs 170-310 ms and some hundred MB; the points' memory is freed at the end of
- * every clustering.
+ * every clustering.  A thread may open it while the main thread does something else (gk_gpu_warm()).
  *
  * Waiting polls: the host may want to stop at any moment, and a process blocked inside the driver cannot be
  * cancelled.
@@ -179,19 +179,36 @@ set_up(GkGpu *g)
 }
 
 /*
- * The first usable device of the list, opened.  The driver starts threads of its own: they must not catch the
- * process's signals, so all are blocked while it does.
+ * Open a device, or bind this thread to it if it is open.  The driver starts threads of its own: they must not
+ * catch the process's signals, so all are blocked while it does.
  */
+static cudaError_t
+open_device(GkGpu *g, int ordinal)
+{
+	sigset_t	all,
+				before;
+	cudaError_t e;
+
+	g->ordinal = ordinal;
+	g->opened = true;
+	if (g->ready)
+		return cudaSetDevice(ordinal);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	e = set_up(g);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	g->ready = e == cudaSuccess;
+	return e;
+}
+
+/* The first usable device of the list, opened. */
 GkStatus
 gk_gpu_acquire(const char *devices, GkGpu **out, GkError *err)
 {
 	GkDeviceInfo info[16];
 	int			n = gk_gpu_probe(info, 16);
 	int			found = -1;
-	sigset_t	all,
-				before;
-	cudaError_t e = cudaSuccess;
-	GkGpu	   *g;
+	cudaError_t e;
 
 	for (int i = 0; i < n && found < 0; i++)
 		if (info[i].usable && gk_device_listed(devices, i))
@@ -203,19 +220,7 @@ gk_gpu_acquire(const char *devices, GkGpu **out, GkError *err)
 				 info[0].usable ? "the list of devices names none that is usable" : info[0].reason);
 		return err->code;
 	}
-	g = &gpus[found];
-	g->ordinal = found;
-	g->opened = true;
-	if (!g->ready)
-	{
-		sigfillset(&all);
-		pthread_sigmask(SIG_SETMASK, &all, &before);
-		e = set_up(g);
-		pthread_sigmask(SIG_SETMASK, &before, NULL);
-		g->ready = e == cudaSuccess;
-	}
-	else
-		e = cudaSetDevice(found);
+	e = open_device(&gpus[found], found);
 	if (e != cudaSuccess)
 	{
 		cudaGetLastError();
@@ -224,8 +229,24 @@ gk_gpu_acquire(const char *devices, GkGpu **out, GkError *err)
 		snprintf(err->detail, sizeof(err->detail), "%s (%s)", cudaGetErrorName(e), cudaGetErrorString(e));
 		return err->code;
 	}
-	*out = g;
+	*out = &gpus[found];
 	return GK_OK;
+}
+
+/* Faults are gk_gpu_arm_fault()'s, in open(). */
+void
+gk_gpu_warm(int ordinal, const char *fault)
+{
+	(void) fault;
+	if (open_device(&gpus[ordinal], ordinal) == cudaSuccess)
+		gk_gpu_ingest_load();
+	cudaGetLastError();
+}
+
+bool
+gk_gpu_is_warm(int ordinal)
+{
+	return gpus[ordinal].ready;
 }
 
 /*

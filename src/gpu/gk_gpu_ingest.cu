@@ -92,6 +92,16 @@ picked_kernel(const float *x, int64_t ld, int d, const GkPick *picks, int n, flo
 		out[i] = x[(int64_t) (i % d) * ld + picks[i / d].row];
 }
 
+void
+gk_gpu_ingest_load(void)
+{
+	cudaFuncAttributes a;
+
+	cudaFuncGetAttributes(&a, (const void *) prepare_kernel<float>);
+	cudaFuncGetAttributes(&a, (const void *) prepare_kernel<double>);
+	cudaFuncGetAttributes(&a, (const void *) picked_kernel);
+}
+
 /* ---- room ---- */
 
 static size_t

@@ -102,14 +102,31 @@ extern Datum km_float8_array(const double *v, int n);
 
 extern void km_device_init(void);
 
-/* ERROR when a GPU is asked for and there is none. */
+/*
+ * ERROR when a GPU is asked for and there is none.  The second one does not wait for the first look
+ * at the GPUs of a session, which goes on beside what the caller does next: then whoever chooses a
+ * device raises it.
+ */
 extern void km_check_device(KmPgHost *host, GkDeviceKind kind);
+extern void km_check_device_soon(KmPgHost *host, GkDeviceKind kind);
+
+/* Begin that look; false: the GPUs are known.  gk_registry_busy() says when it has ended. */
+extern bool km_look_for_devices(void);
 
 /*
  * The backend that was asked for; ERROR when there is none.  It may wait for other sessions'
  * jobs on the GPU.  Its place there is the host's, to the end.
  */
 extern const GkBackend *km_choose_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
+
+/*
+ * For a job whose rows are still to be read: the backend and the GPU's number, -1: the CPU.  Then
+ * take a place there; false: not now, if it does not wait, or not under auto.  And have it opened
+ * beside what comes next, if this session may keep it open.  The functions above are for later.
+ */
+extern const GkBackend *km_choose_backend_soon(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k, int *gpu);
+extern bool km_take_place(KmPgHost *host, GkDeviceKind kind, int gpu, bool wait);
+extern void km_open_device(KmPgHost *host, int gpu);
 
 /* The same where several devices can share the job: only there may kind be GK_DEVICE_BOTH. */
 extern const GkBackend *km_choose_devices(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k);

@@ -16,10 +16,16 @@
  *
  * A job's place belongs to the memory context of its host, which an ERROR
  * deletes too; a process that exits gives up what it has left.
+ *
+ * A device may be opened by a thread while rows are read (gk_registry.c): by a job that has a
+ * place, or where the context is counted already.  The thread goes on when its job has ended by
+ * an ERROR or a cancel; the session's next job uses what it has opened.  A process that exits
+ * waits for it, since the driver's own work at exit would meet it.
  */
 #include "postgres.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include "miscadmin.h"
 #include "port/atomics.h"
@@ -35,6 +41,8 @@
 PG_FUNCTION_INFO_V1(gkmeans_devices);
 
 #define MAX_DEVICES	64
+/* Milliseconds that an exit waits for a device that is being opened: ten times as long as that takes. */
+#define EXIT_WAIT	2000
 
 typedef struct GpuShared
 {
@@ -77,6 +85,14 @@ job_end(int gpu)
 	ConditionVariableBroadcast(&g->job_done);
 }
 
+/* May the session keep its context of this GPU? */
+static bool
+keep_context(int gpu)
+{
+	my_context[gpu] = my_context[gpu] || take(&shared[gpu].contexts);
+	return my_context[gpu];
+}
+
 /* The job's host is released.  Must not raise an ERROR. */
 static void
 job_released(void *arg)
@@ -85,12 +101,8 @@ job_released(void *arg)
 
 	if (!my_job[job->gpu])
 		return;					/* the process is exiting and has given it up */
-	if (!my_context[job->gpu])
-	{
-		my_context[job->gpu] = take(&shared[job->gpu].contexts);
-		if (!my_context[job->gpu])
-			gk_registry_release(job->gpu);
-	}
+	if (!keep_context(job->gpu))
+		gk_registry_release(job->gpu);
 	job_end(job->gpu);
 }
 
@@ -107,6 +119,17 @@ at_exit(int code, Datum arg)
 	}
 }
 
+/* Before anything is counted. */
+static void
+count_until_exit(void)
+{
+	static bool registered;
+
+	if (!registered)
+		before_shmem_exit(at_exit, (Datum) 0);
+	registered = true;
+}
+
 /*
  * Take a place on this GPU until the context goes away.  When all are taken,
  * wait for one, or return false.
@@ -114,16 +137,11 @@ at_exit(int code, Datum arg)
 static bool
 begin_job(MemoryContext context, int gpu, bool wait)
 {
-	static bool registered;
 	Job		   *job;
 
 	if (shared == NULL || my_job[gpu])
 		return true;
-	if (!registered)
-	{
-		before_shmem_exit(at_exit, (Datum) 0);
-		registered = true;
-	}
+	count_until_exit();
 	job = MemoryContextAllocZero(context, sizeof(Job));
 	job->gpu = gpu;
 	job->callback.func = job_released;
@@ -143,14 +161,56 @@ begin_job(MemoryContext context, int gpu, bool wait)
 	return true;
 }
 
+/* ---- opening beside reading ---- */
+
+/*
+ * The last thing that this process does, when it has given up all that others wait for.  Should the
+ * driver hang, nothing but an exit without its work at exit is left.
+ */
+static void
+await_thread(int code, Datum arg)
+{
+	if (!gk_registry_end(EXIT_WAIT))
+		_exit(code);
+}
+
+static void
+await_thread_at_exit(void)
+{
+	static bool registered;
+
+	if (!registered)
+		on_proc_exit(await_thread, (Datum) 0);
+	registered = true;
+}
+
+bool
+km_look_for_devices(void)
+{
+	await_thread_at_exit();
+	return gk_registry_look();
+}
+
+void
+km_open_device(KmPgHost *host, int gpu)
+{
+	await_thread_at_exit();
+	count_until_exit();
+	if (shared == NULL || my_job[gpu] || keep_context(gpu))
+		(void) gk_registry_open(gpu, km_host_engine(host)->gpu_fault);
+}
+
 /* ---- the devices of a job ---- */
 
 static const GkBackend *
 find_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k, int *gpu)
 {
 	GkError		err;
-	const GkBackend *backend = gk_registry_choose(kind, gkmeans_gpu_devices, n, d, k, gpu, &err);
+	const GkBackend *backend;
 
+	if (!gk_registry_wait(km_host_engine(host)))
+		km_throw(host, GK_STOPPED, NULL);
+	backend = gk_registry_choose(kind, gkmeans_gpu_devices, n, d, k, gpu, &err);
 	shares[0] = '\0';
 
 	if (backend == NULL)
@@ -167,6 +227,13 @@ km_check_device(KmPgHost *host, GkDeviceKind kind)
 		(void) find_backend(host, GK_DEVICE_GPU, 0, 0, 0, &gpu);
 }
 
+void
+km_check_device_soon(KmPgHost *host, GkDeviceKind kind)
+{
+	if (km_wants_gpu(kind) && !km_look_for_devices())
+		km_check_device(host, kind);
+}
+
 /* The job has no place on a GPU. */
 static const GkBackend *
 take_cpu(int gpu)
@@ -178,13 +245,37 @@ take_cpu(int gpu)
 	return &gk_cpu_backend;
 }
 
+bool
+km_take_place(KmPgHost *host, GkDeviceKind kind, int gpu, bool wait)
+{
+	if (!begin_job(km_host_context(host), gpu, wait && kind == GK_DEVICE_GPU))
+	{
+		if (kind == GK_DEVICE_AUTO)
+			take_cpu(gpu);
+		return false;
+	}
+	km_progress_device("gpu");
+	return true;
+}
+
 static const GkBackend *
 use_one(KmPgHost *host, GkDeviceKind kind, const GkBackend *backend, int gpu)
 {
-	if (gpu >= 0 && !begin_job(km_host_context(host), gpu, kind == GK_DEVICE_GPU))
-		return take_cpu(gpu);
-	km_progress_device(gpu >= 0 ? "gpu" : "cpu");
+	if (gpu >= 0)
+		return km_take_place(host, kind, gpu, true) ? backend : &gk_cpu_backend;
+	km_progress_device("cpu");
 	return backend;
+}
+
+static void
+refuse_both(GkDeviceKind kind)
+{
+	if (kind == GK_DEVICE_BOTH)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("device 'both' is for one clustering of rows that are kept in memory"),
+				 errdetail("Many groups, aggregates, steps, strategy 'scan' and distributed tables use one device."),
+				 errhint("Use device => 'gpu', 'cpu' or 'auto'.")));
 }
 
 const GkBackend *
@@ -193,15 +284,19 @@ km_choose_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
 	int			gpu;
 	const GkBackend *backend;
 
-	if (kind == GK_DEVICE_BOTH)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("device 'both' is for one clustering of rows that are kept in memory"),
-				 errdetail("Many groups, aggregates, steps, strategy 'scan' and distributed tables use one device."),
-				 errhint("Use device => 'gpu', 'cpu' or 'auto'.")));
+	refuse_both(kind);
 	backend = find_backend(host, kind, n, d, k, &gpu);
 	km_host_fall_back(host, kind == GK_DEVICE_AUTO);
 	return use_one(host, kind, backend, gpu);
+}
+
+const GkBackend *
+km_choose_backend_soon(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k, int *gpu)
+{
+	const GkBackend *backend = find_backend(host, kind == GK_DEVICE_BOTH ? GK_DEVICE_GPU : kind, n, d, k, gpu);
+
+	km_host_fall_back(host, kind == GK_DEVICE_AUTO);
+	return backend;
 }
 
 bool
@@ -277,6 +372,11 @@ gkmeans_devices(PG_FUNCTION_ARGS)
 	km_result_begin(fcinfo, &result);
 	km_apply_simd();
 	/* the CPU comes first */
+	while (gk_registry_busy())
+	{
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(1000);
+	}
 	n = gk_registry_devices(info, MAX_DEVICES);
 	for (int i = 0; i < n; i++)
 	{

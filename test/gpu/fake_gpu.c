@@ -3,7 +3,8 @@
  * around one on any machine: one device, or FAKE_GPUS of them, which the CPU's kernels play.
  *
  * gkmeans.gpu_fault is understood as by the real one, but counts calls of the
- * backend, not of CUDA; "slow:ms" makes open() take that long.
+ * backend, not of CUDA; "slow:ms" makes opening a device take that long, as far as it is not
+ * open.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,7 @@ struct GkSession
 #define ROOM	5000
 
 static bool dead[FAKE_GPUS];	/* as after a sticky error */
+static bool warmed[FAKE_GPUS];	/* open */
 static int	released;
 
 static GkStatus
@@ -97,7 +99,7 @@ be_slow(const GkHost *host, long ms)
 
 	for (double end = ms; end > 0; end -= 5)
 	{
-		if (host->poll(host->ctx))
+		if (host != NULL && host->poll(host->ctx))
 			return GK_STOPPED;
 		nanosleep(&nap, NULL);
 	}
@@ -133,13 +135,14 @@ bind(const GkProblem *problem, GkSession **out, GkError *err)
 	s->left = -1;
 	s->fault = strstr(f, "memory") ? GK_ERR_DEVICE_MEMORY : GK_ERR_DEVICE;
 	if (strncmp(f, "slow", 4) == 0)
-		st = be_slow(problem->host, atol(n + 1));
+		st = warmed[s->number] ? GK_OK : be_slow(problem->host, atol(n + 1));
 	else if (strncmp(f, "open-", 5) == 0)
 		st = fail(err, s->fault, s->number);
 	else if (n != NULL)
 		s->left = atol(n + 1);
 	if (strstr(f, "trap"))
 		dead[s->number] = true;
+	warmed[s->number] = st == GK_OK;
 	if (st != GK_OK)
 		close_session(s);
 	else
@@ -268,8 +271,22 @@ times(GkSession *s, double *context_ms, double *upload_ms)
 static void
 release(int ordinal)
 {
-	(void) ordinal;
+	warmed[ordinal] = false;
 	released++;
+}
+
+static void
+warm(int ordinal, const char *fault)
+{
+	if (strncmp(fault, "slow", 4) == 0)
+		(void) be_slow(NULL, atol(strchr(fault, ':') + 1));
+	warmed[ordinal] = strncmp(fault, "open-", 5) != 0;
+}
+
+static bool
+is_warm(int ordinal)
+{
+	return warmed[ordinal];
 }
 
 /* An error of the n-th label is one that comes after the first labels have gone up. */
@@ -375,6 +392,8 @@ gk_gpu_backend_init(void)
 		.describe = describe,
 		.times = times,
 		.release = release,
+		.warm = warm,
+		.is_warm = is_warm,
 		.step = step,
 		.finish = finish,
 		.seed_begin = seed_begin,

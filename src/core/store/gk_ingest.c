@@ -7,6 +7,9 @@
  * allocated, filled, prepared and read again: that is most of what loading takes besides
  * the reading.
  *
+ * Rows that came before the device was open are in chunks.  They are sent first, and stay in
+ * the chunks until all of them are there.
+ *
  * If the device fails, the rows are lost.  Those that still come are dropped, and
  * gk_store_prepare() returns the device's error; the caller reads the rows once more, into
  * chunks.
@@ -18,6 +21,8 @@
 
 /* Rows that are dropped at a time. */
 #define LOST_ROWS		4096
+/* Rows of a column that a thread copies at a time. */
+#define COPY_ROWS		16384
 
 typedef struct GkIngest
 {
@@ -147,31 +152,117 @@ ingest_end(GkStore *s)
 
 static const GkSink ingest_sink = {true, ingest_take, ingest_finish, ingest_prepare, ingest_end};
 
+/* ---- rows that are in chunks ---- */
+
+typedef struct Copy
+{
+	const GkStore *store;
+	const GkChunk *chunk;
+	int			from;
+	int			rows;
+	char	   *room;			/* for the first of them */
+	int			stride;
+	bool		wide;
+	int			blocks;
+} Copy;
+
+static void
+copy_block(void *arg, int64_t job, int thread)
+{
+	const Copy *c = arg;
+	int			column = (int) (job / c->blocks);
+	int			first = (int) (job % c->blocks) * COPY_ROWS;
+	int			rows = c->rows - first < COPY_ROWS ? c->rows - first : COPY_ROWS;
+	const char *from = (const char *) c->chunk->data;
+	bool		from_wide = c->chunk->wide[column];
+
+	(void) thread;
+	for (int j = 0; j < column; j++)
+		from += c->chunk->stride * gk_value_bytes(c->chunk->wide[j]);
+	gk_copy_values(c->room + ((size_t) column * c->stride + first) * gk_value_bytes(c->wide), c->wide,
+				   from + (c->from + first) * gk_value_bytes(from_wide), from_wide, rows);
+}
+
+static GkStatus
+send_chunk(GkStore *s, const GkChunk *chunk, bool wide, GkError *err)
+{
+	GkIngest   *in = s->state;
+	GkStatus	st = GK_OK;
+
+	for (int j = 0; j < s->columns; j++)
+		if (chunk->wide[j] && !wide)
+			return gk_fail(err, GK_ERR_INTERNAL, "rows that go to a device as floats must be floats");
+	for (int done = 0, rows; st == GK_OK && done < chunk->rows; done += rows)
+	{
+		Copy		c = {.store = s,.chunk = chunk,.from = done,.wide = wide};
+
+		if (in->room == NULL && (st = find_room(s, err)) != GK_OK)
+			return st;
+		rows = chunk->rows - done < in->stride - in->rows ? chunk->rows - done : in->stride - in->rows;
+		c.rows = rows;
+		c.room = (char *) in->room + in->rows * gk_value_bytes(wide);
+		c.stride = in->stride;
+		c.blocks = (rows + COPY_ROWS - 1) / COPY_ROWS;
+		if (!gk_parallel_for(s->host, (int64_t) s->columns * c.blocks, copy_block, &c))
+			return GK_STOPPED;
+		in->rows += rows;
+		if (in->rows == in->stride)
+			st = send(s, err);
+		if (st == GK_OK && s->session == NULL)
+		{
+			*err = in->lost;
+			st = err->code;
+		}
+	}
+	return st;
+}
+
+static GkStatus
+send_chunks(GkStore *s, bool wide, GkError *err)
+{
+	GkStatus	st = s->mover != NULL ? s->mover->finish(s->mover->arg) : GK_OK;
+
+	for (int i = 0; st == GK_OK && i < s->pts.nchunks; i++)
+		st = send_chunk(s, &s->pts.chunks[i], wide, err);
+	return st;
+}
+
+bool
+gk_store_can_ingest(const GkStore *store)
+{
+	return store->sink == &gk_chunk_sink && store->spill_end == 0 && !store->pts.weighted && store->pts.naux == 0;
+}
+
 GkStatus
 gk_store_ingest(GkStore *store, const GkBackend *backend, bool wide, GkError *err)
 {
 	const GkHost *host = store->host;
 	GkProblem	problem = gk_problem(store, 0, 0);
 	double		start = gk_now_ms();
+	double		expected = store->expected > (double) store->pts.n ? store->expected : (double) store->pts.n;
 	GkIngest   *in;
 	GkStatus	st;
 
-	if (store->pts.n > 0 || store->pts.weighted || store->pts.naux > 0 || backend->ingest == NULL)
+	if (!gk_store_can_ingest(store) || backend->ingest == NULL)
 		return gk_fail(err, GK_ERR_INTERNAL, "these rows cannot go to a device as they come");
 	in = gk_alloc0(host, 1, sizeof(GkIngest));
 	if (in == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
-	st = backend->ingest->open(&problem, store->expected > 0 ? (int64_t) store->expected : 0, wide, &store->session, err);
-	if (st != GK_OK)
-	{
-		gk_free(host, in);
-		return st;
-	}
-	in->ms = gk_now_ms() - start;
-	memset(store->wide, wide, store->columns);
-	store->sink = &ingest_sink;
 	store->state = in;
 	store->reader = backend;
+	st = backend->ingest->open(&problem, (int64_t) expected, wide, &store->session, err);
+	in->ms = gk_now_ms() - start;
+	if (st == GK_OK)
+		st = send_chunks(store, wide, err);
+	if (st != GK_OK)
+	{
+		ingest_end(store);
+		store->reader = NULL;
+		return st;
+	}
+	gk_store_drop_chunks(store);
+	memset(store->wide, wide, store->columns);
+	store->sink = &ingest_sink;
 	return GK_OK;
 }
 

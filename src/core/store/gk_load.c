@@ -291,6 +291,20 @@ chunk_finish(GkStore *s, GkError *err)
 	return seal(s, err);
 }
 
+void
+gk_store_drop_chunks(GkStore *s)
+{
+	drop_ahead(s);
+	for (int i = 0; i < s->pts.nchunks; i++)
+	{
+		gk_free(s->host, s->pts.chunks[i].data);
+		gk_free(s->host, s->pts.chunks[i].wide);
+	}
+	s->pts.nchunks = 0;
+	s->memory = 0;
+	s->raw_bytes = 0;
+}
+
 const GkSink gk_chunk_sink = {true, chunk_take, chunk_finish, gk_store_convert, NULL};
 
 /* ---- copying ---- */
@@ -334,18 +348,40 @@ copy(char *to, const char *from, size_t bytes, bool cached)
 	memcpy(to, from, bytes);
 }
 
+static void
+copy_values(char *to, bool wide, const char *from, bool from_wide, size_t n, bool cached)
+{
+	if (from_wide == wide)
+		copy(to, from, n * gk_value_bytes(wide), cached);
+	else
+		for (size_t i = 0; i < n; i++)
+			((double *) to)[i] = ((const float *) from)[i];
+}
+
+/* Before other threads are told of a copy. */
+static void
+copied(void)
+{
+#ifdef __SSE2__
+	_mm_sfence();
+#endif
+}
+
+void
+gk_copy_values(char *to, bool wide, const char *from, bool from_wide, size_t n)
+{
+	copy_values(to, wide, from, from_wide, n, false);
+	copied();
+}
+
 /* Copy rows of a batch's column to those of a chunk's column at `to`. */
 static void
 move_column(const GkMove *m, int column, char *to, bool wide, bool cached)
 {
+	bool		from_wide = m->batch->wide[column];
 	const char *from = gk_batch_column(m->batch, column);
-	size_t		size = wide ? sizeof(double) : sizeof(float);
 
-	if (m->batch->wide[column] == wide)
-		copy(to + m->to * size, from + m->from * size, m->rows * size, cached);
-	else
-		for (int i = 0; i < m->rows; i++)
-			((double *) to)[m->to + i] = ((const float *) from)[m->from + i];
+	copy_values(to + m->to * gk_value_bytes(wide), wide, from + m->from * gk_value_bytes(from_wide), from_wide, m->rows, cached);
 }
 
 void
@@ -365,9 +401,7 @@ gk_store_move(const GkStore *s, const GkMove *m)
 			 m->rows * sizeof(uint32_t), cached);
 		to += m->stride * sizeof(uint32_t);
 	}
-#ifdef __SSE2__
-	_mm_sfence();				/* before other threads are told */
-#endif
+	copied();
 }
 
 static void
@@ -417,6 +451,17 @@ gk_store_add_by(GkStore *store, const GkBatch *b, const GkMover *mover, GkError 
 		return gk_fail(err, GK_ERR_LIMIT, "more than %lld rows", (long long) GK_MAX_ROWS);
 	if (store->sink->take == NULL)
 		return gk_fail(err, GK_ERR_INTERNAL, "this store takes no rows");
+	if (store->ask != NULL)
+	{
+		GkStatus	st;
+
+		/* a chunk that is over the limit goes to the spill file when it is full */
+		store->mover = mover;
+		st = store->ask(store->ask_arg, over_limit(store), err);
+		store->mover = NULL;
+		if (st != GK_OK)
+			return st;
+	}
 	return store->sink->take(store, b, mover, err);
 }
 

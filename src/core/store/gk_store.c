@@ -207,9 +207,21 @@ gk_store_chunk_bytes(const GkStore *store, int stride)
 	return (size_t) (store->columns + store->pts.naux) * stride * sizeof(float);
 }
 
+void
+gk_store_ask(GkStore *store, GkAsk ask, void *arg)
+{
+	store->ask = ask;
+	store->ask_arg = arg;
+}
+
 GkStatus
 gk_store_loaded(GkStore *store, GkError *err)
 {
+	GkStatus	st = store->ask != NULL ? store->ask(store->ask_arg, true, err) : GK_OK;
+
+	store->ask = NULL;
+	if (st != GK_OK)
+		return st;
 	return store->sink->finish != NULL ? store->sink->finish(store, err) : GK_OK;
 }
 

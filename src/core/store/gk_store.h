@@ -62,6 +62,9 @@ struct GkStore
 	/* Where the rows go. */
 	const GkSink *sink;
 	GkTake		take;			/* of the sink that passes on */
+	GkAsk		ask;			/* do the rows in the chunks go to a device?  NULL: that is decided */
+	void	   *ask_arg;
+	const GkMover *mover;		/* that may still copy rows to chunks, while it is asked */
 	void	   *state;			/* of the sink: take's argument, GkIngest or GkRows */
 	const GkBackend *reader;	/* the only backend that can read the points; NULL: any */
 	struct GkSession *session;	/* reader's, with the points; NULL: open() reads them */
@@ -97,6 +100,12 @@ gk_value_bytes(bool wide)
 /* Bytes of a raw chunk of `stride` rows, padding included; of a prepared one. */
 size_t		gk_store_raw_bytes(const GkStore *store, const uint8_t *wide, int stride);
 size_t		gk_store_chunk_bytes(const GkStore *store, int stride);
+
+/* Copy values of a raw column, floats or doubles, to another one, past the caches.  Doubles do not become floats. */
+void		gk_copy_values(char *to, bool wide, const char *from, bool from_wide, size_t n);
+
+/* Give back the chunks of a store whose rows are somewhere else. */
+void		gk_store_drop_chunks(GkStore *store);
 
 /* Read from the spill file. */
 GkStatus	gk_spill_read(const GkHost *host, int64_t at, void *to, size_t bytes, GkError *err);

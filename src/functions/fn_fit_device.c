@@ -1,0 +1,213 @@
+/*
+ * fn_fit_device.c - the device of a fit, beside the reading of its rows.
+ *
+ * A session's first call on a GPU has to find the GPUs and to open one.  A thread does that while
+ * rows are read (gk_registry.c), in two steps, since a device is chosen in between: which ones
+ * are usable is known by then, and a place on one may have to be taken.  Rows stay in main
+ * memory meanwhile.  Where they may go to a GPU while they are read, those that are there go up
+ * when it is open, and the others as they come (gk_ingest.c); it is waited for when
+ * gkmeans.memory_limit leaves no room for more rows, or all are there.
+ *
+ * A session that has its device open takes all of these steps before the first row.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+
+#include "core/gk_backend.h"
+#include "functions/functions.h"
+
+/* Rows that went up. */
+typedef struct KmIngested
+{
+	MemoryContextCallback callback;
+	GkStore    *store;			/* in the host's memory; NULL: it is freed */
+} KmIngested;
+
+/* Give back what the store has of the device before the host's memory goes, perhaps by an ERROR. */
+static void
+release_device(void *arg)
+{
+	KmIngested *ingested = arg;
+
+	if (ingested->store != NULL)
+		gk_store_ingest_end(ingested->store);
+}
+
+/* Can a device prepare the rows by itself? */
+static bool
+device_prepares(const KmFit *fit)
+{
+	const KmSource *source = fit->source;
+	const GkOptions *o = &fit->options.engine;
+
+	return !source->weighted && !source->identify && o->distance == GK_EUCLIDEAN && !o->standardize &&
+		o->strategy != GK_CROSS_PROCESSING;
+}
+
+/* Is it the CPU's work, whatever device was asked for? */
+static bool
+left_to_cpu(const KmFit *fit)
+{
+	return fit->balanced || fit->options.engine.distance == GK_MANHATTAN || fit->options.engine.distance == GK_PARTIAL;
+}
+
+/* Choose the device, take a place on it if the rows may go up, and have it opened. */
+static void
+choose(KmFitDevice *d, bool wait)
+{
+	KmFit	   *fit = d->fit;
+	GkDeviceKind kind = fit->options.device;
+	int64		rows = (int64) Max(gk_store_expected(d->store), 0);
+	int			features = gk_store_features(d->store);
+	int			k = fit->options.engine.k;
+	bool		several;
+
+	d->step = KM_DEVICE_DECIDED;
+	d->backend = km_choose_backend_soon(fit->host, kind, rows, features, k, &d->gpu);
+	if (d->gpu < 0)
+		return;
+	several = kind == GK_DEVICE_BOTH || km_several_pay(fit->host, kind, rows, features, k);
+	if (d->ingest && d->backend->ingest != NULL && !several)
+	{
+		if (!km_take_place(fit->host, kind, d->gpu, wait))
+			return;
+		d->step = KM_DEVICE_OPENING;
+	}
+	(void) km_open_device(fit->host, d->gpu);
+}
+
+/* It is open, unless that failed: then opening it once more, for rows in memory, tells why. */
+static void
+prepare_to_send(KmFitDevice *d)
+{
+	MemoryContext context = km_host_context(d->fit->host);
+	KmIngested *ingested;
+
+	d->step = KM_DEVICE_DECIDED;
+	if (!gk_registry_is_open(d->gpu) || !gk_store_can_ingest(d->store))
+		return;
+	ingested = MemoryContextAllocZero(context, sizeof(KmIngested));
+	ingested->callback.func = release_device;
+	ingested->callback.arg = ingested;
+	MemoryContextRegisterResetCallback(context, &ingested->callback);
+	ingested->store = d->store;
+	d->ingested = ingested;
+	d->step = KM_DEVICE_SENDING;
+}
+
+/* Go on as far as that is possible without waiting. */
+static void
+advance(KmFitDevice *d, bool wait)
+{
+	if (d->step == KM_DEVICE_UNKNOWN)
+		choose(d, wait);
+	if (d->step == KM_DEVICE_OPENING && !gk_registry_busy())
+		prepare_to_send(d);
+	if (d->step == KM_DEVICE_DECIDED)
+		gk_store_ask(d->store, NULL, NULL);
+}
+
+static void
+tell(void *arg)
+{
+	const KmFitDevice *d = arg;
+
+	ereport(DEBUG1,
+			(errmsg("rows of \"%s\" go to the GPU while they are read", d->fit->source->relname),
+			 errdetail("%lld rows came before it was open.", (long long) d->before)));
+}
+
+/* A device that fails now will say so again when all rows are there. */
+static GkStatus
+send(KmFitDevice *d, GkError *err)
+{
+	KmFit	   *fit = d->fit;
+	const KmSource *source = fit->source;
+
+	/* one value that a float does not hold, like most means, makes doubles of its row */
+	bool		wide = fit->options.fill_nulls || source->nruns > 1 || source->runs[0].type != KM_VALUE_FLOAT4;
+	GkStatus	st;
+
+	d->before = gk_store_rows(d->store);
+	st = gk_store_ingest(d->store, d->backend, wide, err);
+	d->step = KM_DEVICE_DECIDED;
+	gk_store_ask(d->store, NULL, NULL);
+	if (st == GK_STOPPED)
+		return st;
+	if (st == GK_OK)
+		return km_host_guard(fit->host, tell, d) ? GK_OK : gk_fail(err, GK_ERR_HOST, "could not say where the rows go");
+	d->ingested->store = NULL;
+	d->ingested = NULL;
+	return GK_OK;
+}
+
+static void
+advance_guarded(void *arg)
+{
+	/* other sessions' jobs may take long, and helper threads wait */
+	advance(arg, false);
+}
+
+/* GkAsk: between batches of rows, with the engine on the stack. */
+static GkStatus
+ask(void *arg, bool now, GkError *err)
+{
+	KmFitDevice *d = arg;
+	KmPgHost   *host = d->fit->host;
+
+	while (d->step != KM_DEVICE_DECIDED)
+	{
+		if (gk_registry_busy())
+		{
+			if (!now || !d->ingest)
+				return GK_OK;
+			if (!gk_registry_wait(km_host_engine(host)))
+				return GK_STOPPED;
+		}
+		if (!km_host_guard(host, advance_guarded, d))
+			return gk_fail(err, GK_ERR_HOST, "could not choose a device");
+		if (d->step == KM_DEVICE_SENDING)
+			return send(d, err);
+	}
+	return GK_OK;
+}
+
+void
+km_fit_device_begin(void *arg, GkStore *store)
+{
+	KmFitDevice *d = arg;
+	KmFit	   *fit = d->fit;
+	GkDeviceKind kind = fit->options.device;
+	GkStatus	st;
+	GkError		err;
+
+	/* under auto the planner's estimate decides, since it has to be decided before the first row */
+	if (kind == GK_DEVICE_CPU || left_to_cpu(fit) || (kind == GK_DEVICE_AUTO && gk_store_expected(store) < 0))
+		return;
+	d->store = store;
+	d->step = KM_DEVICE_UNKNOWN;
+	d->ingest = d->ingest && kind != GK_DEVICE_BOTH && device_prepares(fit);
+	if (kind == GK_DEVICE_AUTO && !gk_registry_worth((int64) gk_store_expected(store), gk_store_features(store), fit->options.engine.k))
+		return;
+	gk_store_ask(store, ask, d);
+	if (km_look_for_devices())
+		return;
+	advance(d, true);
+	if (d->step == KM_DEVICE_SENDING && (st = send(d, &err)) != GK_OK)
+		km_throw(fit->host, st, &err);
+}
+
+bool
+km_fit_device_has_rows(const KmFitDevice *d)
+{
+	return d->ingested != NULL;
+}
+
+void
+km_fit_device_forget(KmFitDevice *d)
+{
+	if (d->ingested != NULL)
+		d->ingested->store = NULL;
+	d->ingested = NULL;
+}
