@@ -559,8 +559,8 @@ void		gk_registry_set_directory(const char *dir);
 const GkBackend *gk_registry_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k,
 									int *gpu, GkError *err);
 
-/* Is a job large enough for a GPU, if there is one? */
-bool		gk_registry_worth(int64_t n, int d, int k);
+/* Is a job to have a GPU, if there is one?  Under auto it has to be large enough. */
+bool		gk_registry_wants_gpu(GkDeviceKind kind, int64_t n, int d, int k);
 
 /* The GPUs, and their backend, as gk_registry_choose() saw them when it last chose one. */
 int			gk_registry_seen(const GkDeviceInfo **out, const GkBackend **backend);
@@ -576,8 +576,8 @@ bool		gk_registry_open(int gpu, const char *fault);
 bool		gk_registry_busy(void);
 
 /*
- * Wait for the thread; false: the host asked to stop.  All other functions here wait, too, but
- * ask nobody.  The second one says how long the main thread has waited so far.
+ * Wait for the thread; false: the host asked to stop.  All other functions here that need to know
+ * of GPUs wait, too, but ask nobody.  The second one says how long the main thread has waited so far.
  */
 bool		gk_registry_wait(const GkHost *host);
 double		gk_registry_waited_ms(void);

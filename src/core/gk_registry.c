@@ -126,12 +126,18 @@ usable_gpu(const char *gpus, int *gpu_number, char *reason, size_t len)
  * cluster, which only many values at a time pay for, however many clusters there
  * are; and below 10^8 all is done in some 10 ms anyway.
  */
-bool
-gk_registry_worth(int64_t n, int d, int k)
+static bool
+worth_a_gpu(int64_t n, int d, int k)
 {
 	double		values = (double) n * d;
 
 	return values >= 4e6 && values * k >= 1e8;
+}
+
+bool
+gk_registry_wants_gpu(GkDeviceKind kind, int64_t n, int d, int k)
+{
+	return kind != GK_DEVICE_CPU && (kind != GK_DEVICE_AUTO || worth_a_gpu(n, d, k));
 }
 
 const GkBackend *
@@ -142,9 +148,9 @@ gk_registry_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k,
 	const GkBackend *b;
 
 	*gpu_number = -1;
-	settle();
-	if (kind == GK_DEVICE_CPU || (kind == GK_DEVICE_AUTO && !gk_registry_worth(n, d, k)))
+	if (!gk_registry_wants_gpu(kind, n, d, k))
 		return &gk_cpu_backend;
+	settle();
 	b = usable_gpu(gpus, gpu_number, reason, sizeof(reason));
 	if (b != NULL)
 		return b;

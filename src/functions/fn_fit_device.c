@@ -183,13 +183,12 @@ km_fit_device_begin(void *arg, GkStore *store)
 	GkError		err;
 
 	/* under auto the planner's estimate decides, since it has to be decided before the first row */
-	if (kind == GK_DEVICE_CPU || left_to_cpu(fit) || (kind == GK_DEVICE_AUTO && gk_store_expected(store) < 0))
+	if (left_to_cpu(fit) ||
+		!gk_registry_wants_gpu(kind, (int64_t) Max(gk_store_expected(store), 0), gk_store_features(store), fit->options.engine.k))
 		return;
 	d->store = store;
 	d->step = KM_DEVICE_UNKNOWN;
-	d->ingest = d->ingest && kind != GK_DEVICE_BOTH && device_prepares(fit);
-	if (kind == GK_DEVICE_AUTO && !gk_registry_worth((int64) gk_store_expected(store), gk_store_features(store), fit->options.engine.k))
-		return;
+	d->ingest = d->ingest && device_prepares(fit);
 	gk_store_ask(store, ask, d);
 	if (km_look_for_devices())
 		return;

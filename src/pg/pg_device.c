@@ -208,7 +208,7 @@ find_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k, int *gpu)
 	GkError		err;
 	const GkBackend *backend;
 
-	if (!gk_registry_wait(km_host_engine(host)))
+	if (gk_registry_wants_gpu(kind, n, d, k) && !gk_registry_wait(km_host_engine(host)))
 		km_throw(host, GK_STOPPED, NULL);
 	backend = gk_registry_choose(kind, gkmeans_gpu_devices, n, d, k, gpu, &err);
 	shares[0] = '\0';

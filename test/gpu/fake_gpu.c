@@ -96,14 +96,22 @@ static GkStatus
 be_slow(const GkHost *host, long ms)
 {
 	struct timespec nap = {0, 5000000};
+	struct timespec end;
+	struct timespec now;
 
-	for (double end = ms; end > 0; end -= 5)
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_nsec += ms % 1000 * 1000000;
+	end.tv_sec += ms / 1000 + end.tv_nsec / 1000000000;
+	end.tv_nsec %= 1000000000;
+	for (;;)
 	{
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if (now.tv_sec > end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec >= end.tv_nsec))
+			return GK_OK;
 		if (host != NULL && host->poll(host->ctx))
 			return GK_STOPPED;
 		nanosleep(&nap, NULL);
 	}
-	return GK_OK;
 }
 
 static void
