@@ -126,10 +126,10 @@ void		gk_quality_own_other(const double *z, int d, const double *mean, int k, co
 								 double *own, double *other);
 
 /*
- * In place, roots of what that gave; the sum of (other - own) / the larger one, and
- * in *within that of own before the root.
+ * In place, roots of what that gave; the sums of (other - own) / the larger one, and of own
+ * before the root: two doubles each, whole multiples of 2^-62.
  */
-double		gk_quality_scores(double *own, double *other, double *within);
+void		gk_quality_scores(double *own, double *other, double *score, double *within);
 
 /*
  * Sums of the distances of n points (z: whole vectors are readable) to each of

@@ -8,8 +8,7 @@
  * one subtraction; from a prepared one the points are the float32 ones that were
  * clustered.
  *
- * Values of one block are added up as doubles in a fixed order, everything above as
- * integers: blocks begin at the same rows in chunks of any size.
+ * All sums are of integers, so blocks may begin at any row: in chunks of any size, in shards.
  */
 #include <float.h>
 #include <string.h>
@@ -175,7 +174,8 @@ measure_block(GkQuality *q, GkQualitySums *t, int first, int rows)
 	double		l[ROWS];
 	double		own[ROWS];
 	double		other[ROWS];
-	double		within;
+	double		score[2];
+	double		within[2];
 
 	for (int i = 0; i < ROWS; i++)
 		l[i] = i < rows ? label[i] : -1.0;
@@ -187,8 +187,12 @@ measure_block(GkQuality *q, GkQualitySums *t, int first, int rows)
 	for (int i = 0; q->lone && i < rows; i++)
 		if (q->sum.count[label[i]] == 1)
 			other[i] = own[i];
-	t->simplified += (gk_int128) (gk_quality_scores(own, other, &within) * 0x1p62);
-	t->within += (gk_int128) (within * 0x1p62);
+	gk_quality_scores(own, other, score, within);
+	for (int i = 0; i < 2; i++)
+	{
+		t->simplified += (gk_int128) (score[i] * 0x1p62);
+		t->within += (gk_int128) (within[i] * 0x1p62);
+	}
 	for (int i = 0; i < rows; i++)
 		t->spread[label[i]] += gk_quality_fixed(own[i]);
 }

@@ -72,15 +72,35 @@ gk_quality_own_other(const double *z, int d, const double *mean, int k, const do
 		}
 }
 
-VECTORS		CLONES double
-gk_quality_scores(double *own, double *other, double *within)
+/*
+ * A value of at most 1 in two parts, multiples of 2^-46 and of 2^-62: sums of ROWS of either are exact,
+ * in any order.
+ */
+static inline double
+coarse(double v)
 {
-	double		square[LANES] = {0};
-	double		score[LANES] = {0};
+	return (v + 0x1.8p6) - 0x1.8p6;
+}
+
+static inline double
+fine(double v)
+{
+	return ((v - coarse(v)) + 0x1.8p-10) - 0x1.8p-10;
+}
+
+VECTORS		CLONES void
+gk_quality_scores(double *own, double *other, double *score, double *within)
+{
+	double		sum[4][LANES] = {{0}};
 
 	for (int i = 0; i < ROWS; i += LANES)
 		for (int l = 0; l < LANES; l++)
-			square[l] += own[i + l];
+		{
+			double		v = own[i + l];
+
+			sum[2][l] += coarse(v);
+			sum[3][l] += fine(v);
+		}
 	for (int i = 0; i < ROWS; i++)
 	{
 		own[i] = sqrt(own[i]);
@@ -94,10 +114,15 @@ gk_quality_scores(double *own, double *other, double *within)
 			double		larger = a > b ? a : b;
 
 			/* both 0: no cluster is nearer than the other */
-			score[l] += (b - a) / (larger > 0.0 ? larger : 1.0);
+			double		v = (b - a) / (larger > 0.0 ? larger : 1.0);
+
+			sum[0][l] += coarse(v);
+			sum[1][l] += fine(v);
 		}
-	*within = gk_quality_add(square);
-	return gk_quality_add(score);
+	score[0] = gk_quality_add(sum[0]);
+	score[1] = gk_quality_add(sum[1]);
+	within[0] = gk_quality_add(sum[2]);
+	within[1] = gk_quality_add(sum[3]);
 }
 
 VECTORS		CLONES void
