@@ -33,7 +33,7 @@ label_rows(FunctionCallInfo fcinfo, int nonfinite, void (*begin) (void *arg, con
 	GkStore    *store;
 
 	km_model_rows_open(fcinfo, 1, 0, nonfinite, &rows);
-	store = km_model_rows_read(&rows, PG_GETARG_OID(0), true);
+	store = km_model_rows_read(&rows, PG_GETARG_OID(0), true, NULL);
 	if (store == NULL)
 		km_notice_no_rows(rows.source);
 	else

@@ -299,7 +299,8 @@ load_and_fit(Points *p, const KmLabelWant *want, GkError *err)
 GkStore *
 km_fit_load(KmFit *fit, const KmLabelWant *want, KmTables *tables)
 {
-	Points		p = {.fit = fit,.device.fit = fit};
+	/* shards do not know the means that NULLs become */
+	Points		p = {.fit = fit,.device.fit = fit,.rescan = fit->schema != NULL && !fit->options.fill_nulls};
 	GkError		err;
 	GkStatus	st = load(&p, want, &err);
 

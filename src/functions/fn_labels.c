@@ -13,10 +13,12 @@
 #include "nodes/nodeFuncs.h"
 #include "nodes/supportnodes.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
 #include "core/spectral/gk_spectral.h"
 #include "functions/functions.h"
+#include "rescan/rescan.h"
 
 PG_FUNCTION_INFO_V1(kmeans_labels);
 PG_FUNCTION_INFO_V1(kmeans_labels_model);
@@ -141,8 +143,15 @@ km_model_rows_open(FunctionCallInfo fcinfo, int model, int relation, int nonfini
 	rows->columns = model_columns(rows->value);
 }
 
+/* Shards do not know the means that NULLs become. */
+static bool
+rows_can_stay(const KmModelRows *rows)
+{
+	return km_citus_distributed(rows->source->relid) && rows->model.fill == NULL;
+}
+
 GkStore *
-km_model_rows_read(KmModelRows *rows, Oid relation, bool identify)
+km_model_rows_read(KmModelRows *rows, Oid relation, bool identify, FunctionCallInfo fcinfo)
 {
 	KmReadCounts counts = {0};
 	GkStore    *store;
@@ -150,7 +159,15 @@ km_model_rows_read(KmModelRows *rows, Oid relation, bool identify)
 	rows->source = km_source_open(relation, rows->columns, rows->value->ncolumns, NULL, NULL, identify);
 	km_apply_simd();
 	rows->host = km_host_begin();
-	store = km_read(rows->host, rows->source, &rows->read, &counts, &rows->tables);
+	if (fcinfo != NULL && rows_can_stay(rows))
+	{
+		KmRescanOf	of = {rows->host, rows->source, GK_DEVICE_AUTO, get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid)),
+		&counts};
+
+		store = km_rescan_open(km_rescan_begin(&of, &rows->read, &rows->tables));
+	}
+	else
+		store = km_read(rows->host, rows->source, &rows->read, &counts, &rows->tables);
 	km_notice_left_out(&counts);
 	return store;
 }
@@ -187,7 +204,7 @@ kmeans_labels_model(PG_FUNCTION_ARGS)
 	rows.read.arg = &result;
 	device = km_parse_device(fcinfo, 3);
 	km_result_begin(fcinfo, &result);
-	store = km_model_rows_read(&rows, PG_GETARG_OID(0), true);
+	store = km_model_rows_read(&rows, PG_GETARG_OID(0), true, NULL);
 	if (store != NULL)
 		km_model_rows_label(&rows, store, device, &want);
 	km_host_end(rows.host);

@@ -12,6 +12,7 @@
 
 #include "utils/builtins.h"
 
+#include "core/rescan/gk_rows_quality.h"
 #include "core/spectral/gk_spectral.h"
 #include "functions/functions.h"
 
@@ -110,7 +111,7 @@ kmeans_evaluate(PG_FUNCTION_ARGS)
 
 	km_model_rows_open(fcinfo, 0, 1, 3, &rows);
 	kmeans_refuse_distance(rows.model.prep.distance, "kmeans_evaluate()");
-	store = km_model_rows_read(&rows, PG_GETARG_OID(1), false);
+	store = km_model_rows_read(&rows, PG_GETARG_OID(1), false, rows.model.spectral.k > 0 ? NULL : fcinfo);
 	if (store == NULL)
 		km_notice_no_rows(rows.source);
 	else
@@ -119,6 +120,8 @@ kmeans_evaluate(PG_FUNCTION_ARGS)
 
 		if (rows.model.spectral.k > 0)
 			measure_spectral(&rows, store, sample, &measures);
+		else if (gk_store_reader(store) == &gk_rows_backend)
+			km_check(rows.host, gk_rows_quality(store, &rows.model, false, sample, &measures, &err), &err);
 		else
 			km_check(rows.host, gk_quality_model(store, &rows.model, sample, &measures, &err), &err);
 	}
@@ -199,10 +202,13 @@ fit_each_k(KmFit *fit, GkStore *store, int k_min, int k_max, int step, int sampl
 	int64		last = k_min + (int64) (k_max - k_min) / step * step;
 	GkSharedSeeds seeds = {.k_max = (int) Min(last, gk_store_rows(store))};
 	Collect		labels = {0};
+
+	/* rows in shards are labelled there */
+	bool		here = gk_store_reader(store) != &gk_rows_backend;
 	GkError		err;
 
-	labels.label = alloc_labels(engine, store);
-
+	if (here)
+		labels.label = alloc_labels(engine, store);
 	fit->options.engine.shared = &seeds;
 	for (int64 k = k_min; k <= k_max; k += step)
 	{
@@ -212,10 +218,10 @@ fit_each_k(KmFit *fit, GkStore *store, int k_min, int k_max, int step, int sampl
 
 		/* no more clusters than rows: no memory for what cannot be found */
 		fit->options.engine.k = (int) Min(k, gk_store_rows(store));
-		backend = km_choose_devices(fit->host, fit->options.device, gk_store_rows(store),
-									gk_store_features(store), fit->options.engine.k);
+		backend = here ? km_choose_devices(fit->host, fit->options.device, gk_store_rows(store),
+										   gk_store_features(store), fit->options.engine.k) : &gk_rows_backend;
 		km_check(fit->host,
-				 gk_fit(store, backend, &fit->options.engine, &sink, &fit->model, &err),
+				 gk_fit(store, backend, &fit->options.engine, here ? &sink : NULL, &fit->model, &err),
 				 &err);
 		fit->model.k_asked = (int) k;
 		fit->model.load_ms = choice->n == 1 ? fit->load_ms : 0.0;
@@ -228,7 +234,8 @@ fit_each_k(KmFit *fit, GkStore *store, int k_min, int k_max, int step, int sampl
 		row->converged = fit->model.converged;
 		choice->fit_ms += fit->model.seed_ms + fit->model.iterate_ms;
 		km_check(fit->host,
-				 gk_quality_labels(store, labels.label, fit->model.k, sample, &row->measures, &err),
+				 here ? gk_quality_labels(store, labels.label, fit->model.k, sample, &row->measures, &err) :
+				 gk_rows_quality(store, &fit->model, true, sample, &row->measures, &err),
 				 &err);
 		gk_model_free(engine, &fit->model);
 		if (row->measures.k < k)

@@ -218,7 +218,10 @@ extern void km_fit_open_k(FunctionCallInfo fcinfo, int first_option, int k, cons
 /* The model of a fit as a value. */
 extern KmeansModel *km_fit_model(const KmFit *fit);
 
-/* Begin the host, read and prepare.  NULL, after a NOTICE: no usable rows. */
+/*
+ * Begin the host, read and prepare.  NULL, after a NOTICE: no usable rows.  Rows in shards stay there: the store is
+ * one of gk_rows_open().
+ */
 extern GkStore *km_fit_load(KmFit *fit, const KmLabelWant *want, KmTables *tables);
 
 /* Read, prepare, fit, and raise the NOTICEs.  False: no usable rows. */
@@ -272,8 +275,11 @@ typedef struct KmModelRows
 /* From the arguments with these numbers, all required; ERROR when the model does not know its columns. */
 extern void km_model_rows_open(FunctionCallInfo fcinfo, int model, int relation, int nonfinite, KmModelRows *out);
 
-/* Begin the host, and read the relation; NULL: no usable rows. */
-extern GkStore *km_model_rows_read(KmModelRows *rows, Oid relation, bool identify);
+/*
+ * Begin the host, and read the relation; NULL: no usable rows.  A function that gives its FunctionCallInfo
+ * can do with a store of gk_rows_open(), and gets one for rows in shards.
+ */
+extern GkStore *km_model_rows_read(KmModelRows *rows, Oid relation, bool identify, FunctionCallInfo fcinfo);
 
 /* Prepare what was read, and give out its labels. */
 extern void km_model_rows_label(const KmModelRows *rows, GkStore *store, GkDeviceKind device, const KmLabelWant *want);

@@ -3,7 +3,7 @@
  * each is checked before anything is done with it.
  *
  * Who includes this says what the bytes should be: KM_WIRE_INVALID is the message, as far
- * as the reason.
+ * as the reason, and KM_WIRE_HINT, if there is one, the hint.
  */
 #ifndef PG_WIRE_H
 #define PG_WIRE_H
@@ -13,10 +13,16 @@
 
 #include "core/gk_core.h"
 
+#ifdef KM_WIRE_HINT
+#define AND_HINT	, errhint(KM_WIRE_HINT)
+#else
+#define AND_HINT
+#endif
+
 #define INVALID(...) \
 	ereport(ERROR, \
 			(errcode(ERRCODE_INVALID_BINARY_REPRESENTATION), \
-			 errmsg(KM_WIRE_INVALID __VA_ARGS__)))
+			 errmsg(KM_WIRE_INVALID __VA_ARGS__) AND_HINT))
 
 /* Before memory is asked for. */
 static inline void

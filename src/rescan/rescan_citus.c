@@ -23,8 +23,9 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-#include "rescan/rescan.h"
+#include "core/quality/gk_quality.h"
 #include "relation/rel_rules.h"
+#include "rescan/rescan.h"
 
 extern Datum kmeans_model_out(PG_FUNCTION_ARGS);
 extern Datum kmeans_state_in(PG_FUNCTION_ARGS);
@@ -35,7 +36,7 @@ typedef struct Shards
 	KmReadOptions read;
 	int			n;
 	KmNodes    *nodes;
-	int64	   *first;			/* [n] ordinal of the first row; NULL: not known so far */
+	int64	   *first;			/* [n + 1] ordinal of the first row; NULL: not known so far */
 	GkPassAnswererNames names;
 } Shards;
 
@@ -91,15 +92,23 @@ ask_pass(Shards *s, const GkPass *pass, void (*take) (void *arg, int shard, byte
 		{TEXTOID, gkmeans_device_words[s->of.device].name}
 	};
 
-	/* the first answers say how many rows each shard has; of the others the sum will do */
-	if (s->first == NULL)
+	/* the first answers say how many rows each shard has; a sample's rows are put in order by shard; else the sum will do */
+	if (s->first == NULL || pass->kind == GK_PASS_SAMPLE)
 		km_nodes_ask(s->nodes, psprintf("SELECT %s(s.name::pg_catalog.regclass, $3, $4, $5, s.first, $6) " KM_NODES_SHARDS,
 										quote_qualified_identifier(s->of.schema, "kmeans_pass")),
-					 false, NULL, param, lengthof(param), take, arg);
+					 false, s->first, param, lengthof(param), take, arg);
 	else
 		km_nodes_ask(s->nodes, psprintf("SELECT %s($1::pg_catalog.regclass[], $3, $4, $5, $2, $6)",
 										quote_qualified_identifier(s->of.schema, "kmeans_passes")),
 					 true, s->first, param, lengthof(param), take, arg);
+}
+
+/* How many rows of the sample a shard has. */
+static int
+sampled_rows(const Shards *s, const GkPass *pass, int shard)
+{
+	return (int) (gk_quality_stratum(pass->all_rows, pass->sample, s->first[shard + 1]) -
+				  gk_quality_stratum(pass->all_rows, pass->sample, s->first[shard]));
 }
 
 static void
@@ -107,13 +116,16 @@ add_answer(void *arg, int shard, bytea * answer)
 {
 	Ask		   *a = arg;
 	KmPgHost   *host = a->shards->of.host;
+	GkPass		pass = *a->pass;
 	const GkHost *engine = km_host_engine(host);
 	KmReadCounts counts;
 	GkPassAnswererNames names;
 	GkPassResult of_shard;
 	GkError		err;
 
-	km_pass_answer(engine, a->pass, answer, &of_shard, &counts, &names);
+	if (pass.kind == GK_PASS_SAMPLE)
+		pass.want = sampled_rows(a->shards, &pass, shard);
+	km_pass_answer(engine, &pass, answer, &of_shard, &counts, &names);
 	a->rows[shard] = of_shard.rows;
 	km_check(host, gk_pass_add(engine, a->pass, a->out, &of_shard, &err), &err);
 	gk_pass_result_free(engine, &of_shard);
@@ -128,12 +140,13 @@ number_rows(Shards *s, const int64 *rows)
 {
 	int64		next = 0;
 
-	s->first = MemoryContextAlloc(km_host_context(s->of.host), Max(s->n, 1) * sizeof(int64));
+	s->first = MemoryContextAlloc(km_host_context(s->of.host), (s->n + 1) * sizeof(int64));
 	for (int i = 0; i < s->n; i++)
 	{
 		s->first[i] = next;
 		next += rows[i];
 	}
+	s->first[s->n] = next;
 }
 
 static void

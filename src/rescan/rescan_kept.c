@@ -116,7 +116,7 @@ begin_kept(const KmSource *source, const KmPassReading *reading, const GkPass *p
 static bool
 may_stay(const KmSource *source, const GkPass *pass)
 {
-	return IsolationUsesXactSnapshot() && pass->kind != GK_PASS_STATS && pass->kind != GK_PASS_MOMENTS &&
+	return IsolationUsesXactSnapshot() && gk_pass_of_prepared(pass) &&
 		source->relkind == RELKIND_RELATION && check_enable_rls(source->relid, InvalidOid, true) == RLS_NONE;
 }
 

@@ -183,7 +183,8 @@ begin_connection(Server *node)
 	if (!AcquireExternalFD())
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-				 errmsg("could not connect to the server %s:%d: there are too many open files", node->host, node->port)));
+				 errmsg("could not connect to the server %s:%d: there are too many open files", node->host, node->port),
+				 errhint("Raise max_files_per_process, or the system's limit of open files.")));
 	node->connection = PQconnectStartParams(keywords, values, 1);
 	if (node->connection == NULL)
 	{
@@ -312,7 +313,8 @@ find_nodes(KmNodes *nodes, const KmShard *shard)
 		if (shard[i].host == NULL)
 			ereport(ERROR,
 					(errcode(ERRCODE_EXTERNAL_ROUTINE_EXCEPTION),
-					 errmsg("shard " INT64_FORMAT " of \"%s\" is on no server", shard[i].id, nodes->relname)));
+					 errmsg("shard " INT64_FORMAT " of \"%s\" is on no server", shard[i].id, nodes->relname),
+					 errhint("SELECT * FROM citus_shards shows where shards are.")));
 		node = find_node(nodes, &shard[i]);
 		node->shard[node->n] = i;
 		node->name[node->n++] = shard[i].name;
@@ -408,7 +410,8 @@ static bytea * *answers_of(Server *node, int n)
 	if (rows != n)
 		ereport(ERROR,
 				(errcode(ERRCODE_EXTERNAL_ROUTINE_EXCEPTION),
-				 errmsg("the server %s:%d gave %d of %d answers", node->host, node->port, rows, n)));
+				 errmsg("the server %s:%d gave %d of %d answers", node->host, node->port, rows, n),
+				 errhint("All servers need the extension gkmeans of the same version, in the same schema.")));
 	return answer;
 }
 

@@ -13,6 +13,8 @@
 #include "relation/rel_rules.h"
 #include "rescan/rescan.h"
 
+#define FOR_COORDINATORS	"kmeans_passes() is for kmeans() on a distributed table, whose servers need the same version of gkmeans."
+
 PG_FUNCTION_INFO_V1(kmeans_passes);
 
 extern Datum kmeans_pass(PG_FUNCTION_ARGS);
@@ -39,7 +41,8 @@ elements(FunctionCallInfo fcinfo, int arg, const char *name, Oid type, int bytes
 		if (nulls[i])
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("%s must not contain NULLs", name)));
+					 errmsg("%s must not contain NULLs", name),
+					 errhint(FOR_COORDINATORS)));
 	return values;
 }
 
@@ -95,9 +98,15 @@ kmeans_passes(PG_FUNCTION_ARGS)
 	if (n != nfirst)
 		ereport(ERROR,
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("there are %d relations, but %d first_rows", n, nfirst)));
+				 errmsg("there are %d relations, but %d first_rows", n, nfirst),
+				 errhint("Each relation has the ordinal of its first row. " FOR_COORDINATORS)));
 	km_require_arg(fcinfo, 2, "pass");
 	km_pass_question(PG_GETARG_BYTEA_PP(2), &pass, &reading);
+	if (pass.kind == GK_PASS_SAMPLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("rows of a sample cannot be summed"),
+				 errhint("Call kmeans_pass() for each relation.")));
 	pass.weighted = !PG_ARGISNULL(3);
 	sum.host = km_host_begin();
 	km_check(sum.host, gk_pass_result_init(km_host_engine(sum.host), &pass, pass.prep != NULL ? pass.prep->d : 0,

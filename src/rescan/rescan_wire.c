@@ -16,7 +16,9 @@
 #include "core/gk_numerics.h"
 #include "rescan/rescan.h"
 
-#define KM_WIRE_INVALID "invalid pass of k-means: "
+#define FOR_COORDINATORS	"kmeans_pass() is for kmeans() on a distributed table, whose servers need the same version of gkmeans."
+#define KM_WIRE_INVALID		"invalid pass of k-means: "
+#define KM_WIRE_HINT		FOR_COORDINATORS
 #include "pg/pg_wire.h"
 
 PG_FUNCTION_INFO_V1(kmeans_pass);
@@ -66,6 +68,25 @@ get_points(StringInfo buf, const char *name, int d, int *n)
 	return points;
 }
 
+static void
+put_doubles(StringInfo buf, const double *values, Size n)
+{
+	for (Size i = 0; i < n; i++)
+		pq_sendfloat8(buf, values[i]);
+}
+
+static double *
+get_doubles(StringInfo buf, const char *name, Size n)
+{
+	double	   *values;
+
+	require_bytes(buf, (uint64) n * sizeof(double));
+	values = palloc_extended(n * sizeof(double) + 1, MCXT_ALLOC_HUGE);
+	for (Size i = 0; i < n; i++)
+		values[i] = get_double(buf, name);
+	return values;
+}
+
 /* Magic and version. */
 static void
 get_head(StringInfo buf, bytea * bytes, uint32 magic)
@@ -88,6 +109,67 @@ get_head(StringInfo buf, bytea * bytes, uint32 magic)
 }
 
 /* ---- the question ---- */
+
+/* What the measures of quality ask about. */
+static void
+put_measure(StringInfo buf, const GkPass *pass, int d)
+{
+	pq_sendint32(buf, pass->raw);
+	pq_sendint32(buf, pass->expo);
+	pq_sendint32(buf, pass->k);
+	put_doubles(buf, pass->centers, (Size) pass->k * d);
+	if (pass->kind == GK_PASS_SPREAD)
+		for (int c = 0; c < pass->k; c++)
+		{
+			pq_sendint64(buf, pass->size[c]);
+			if (pass->size[c] > 0)
+				put_doubles(buf, pass->means + (Size) c * d, d);
+		}
+	if (pass->kind == GK_PASS_SAMPLE)
+	{
+		pq_sendint64(buf, pass->all_rows);
+		pq_sendint32(buf, pass->sample);
+	}
+}
+
+static void
+get_sizes(StringInfo buf, GkPass *pass, int d)
+{
+	int64	   *size;
+	double	   *means;
+
+	/* before memory is asked for */
+	require_bytes(buf, (uint64) pass->k * sizeof(int64));
+	pass->size = size = palloc(pass->k * sizeof(int64));
+	pass->means = means = palloc_extended((Size) pass->k * d * sizeof(double), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	for (int c = 0; c < pass->k; c++)
+	{
+		require_bytes(buf, sizeof(int64));
+		size[c] = get_count(buf, "size");
+		if (size[c] > 0)
+			memcpy(means + (Size) c * d, get_doubles(buf, "means", d), d * sizeof(double));
+	}
+}
+
+static void
+get_measure(StringInfo buf, GkPass *pass, int d)
+{
+	require_bytes(buf, 12);
+	pass->raw = get_int(buf, "raw", 0, 1);
+	pass->expo = get_int(buf, "unit of measures", -2200, 400);
+	pass->k = get_int(buf, "clusters", 1, GK_MAX_K);
+	pass->centers = get_doubles(buf, "centers", (Size) pass->k * d);
+	if (pass->kind == GK_PASS_SPREAD)
+		get_sizes(buf, pass, d);
+	if (pass->kind == GK_PASS_SAMPLE)
+	{
+		require_bytes(buf, 12);
+		pass->all_rows = get_count(buf, "rows");
+		pass->sample = get_int(buf, "sample", 1, PG_INT32_MAX);
+		if (pass->sample > pass->all_rows)
+			INVALID("it is of %d of %lld rows", pass->sample, (long long) pass->all_rows);
+	}
+}
 
 bytea *
 km_pass_bytes(const GkPass *pass, const KmPassReading *reading)
@@ -116,13 +198,33 @@ km_pass_bytes(const GkPass *pass, const KmPassReading *reading)
 			pq_sendfloat8(&buf, prep->scale[j]);
 			pq_sendint32(&buf, prep->expo[j]);
 		}
-		put_points(&buf, pass->centroids, pass->k, d);
-		put_points(&buf, pass->seeds, pass->nseeds, d);
-		pq_sendint64(&buf, pass->key);
-		pq_sendint32(&buf, pass->use_d2);
-		pq_sendint32(&buf, pass->want);
+		if (gk_pass_measures(pass))
+			put_measure(&buf, pass, d);
+		else
+		{
+			put_points(&buf, pass->centroids, pass->k, d);
+			put_points(&buf, pass->seeds, pass->nseeds, d);
+			pq_sendint64(&buf, pass->key);
+			pq_sendint32(&buf, pass->use_d2);
+			pq_sendint32(&buf, pass->want);
+		}
 	}
 	return pq_endtypsend(&buf);
+}
+
+static void
+get_seeds(StringInfo buf, GkPass *pass, int d)
+{
+	pass->centroids = get_points(buf, "centroids", d, &pass->k);
+	pass->seeds = get_points(buf, "seeds", d, &pass->nseeds);
+	require_bytes(buf, 16);
+	pass->key = (uint64) pq_getmsgint64(buf);
+	pass->use_d2 = get_int(buf, "use_d2", 0, 1);
+	pass->want = get_int(buf, "want", 0, 2 * GK_MAX_K);
+	if (pass->k == 0 && (pass->kind == GK_PASS_STEP || pass->kind == GK_PASS_FINISH))
+		INVALID("it has no centroids");
+	if (pass->use_d2 && pass->nseeds == 0)
+		INVALID("it has no seeds");
 }
 
 void
@@ -135,7 +237,7 @@ km_pass_question(bytea * bytes, GkPass *pass, KmPassReading *reading)
 	memset(pass, 0, sizeof(*pass));
 	get_head(&buf, bytes, PASS_MAGIC);
 	require_bytes(&buf, 20);
-	pass->kind = get_int(&buf, "kind", GK_PASS_STATS, GK_PASS_FAR);
+	pass->kind = get_int(&buf, "kind", GK_PASS_STATS, GK_PASS_SAMPLE);
 	d = get_int(&buf, "d", pass->kind == GK_PASS_STATS ? 0 : 1, pass->kind == GK_PASS_STATS ? 0 : GK_MAX_D);
 	reading->distance = get_int(&buf, "distance", GK_EUCLIDEAN, GK_COSINE);
 	reading->skip_nonfinite = get_int(&buf, "nonfinite", 0, 1);
@@ -160,16 +262,10 @@ km_pass_question(bytea * bytes, GkPass *pass, KmPassReading *reading)
 			prep->scale[j] = get_double(&buf, "scale");
 			prep->expo[j] = get_int(&buf, "expo", -GK_TOP_EXPO, 2 * GK_TOP_EXPO);
 		}
-		pass->centroids = get_points(&buf, "centroids", d, &pass->k);
-		pass->seeds = get_points(&buf, "seeds", d, &pass->nseeds);
-		require_bytes(&buf, 16);
-		pass->key = (uint64) pq_getmsgint64(&buf);
-		pass->use_d2 = get_int(&buf, "use_d2", 0, 1);
-		pass->want = get_int(&buf, "want", 0, 2 * GK_MAX_K);
-		if (pass->k == 0 && (pass->kind == GK_PASS_STEP || pass->kind == GK_PASS_FINISH))
-			INVALID("it has no centroids");
-		if (pass->use_d2 && pass->nseeds == 0)
-			INVALID("it has no seeds");
+		if (gk_pass_measures(pass))
+			get_measure(&buf, pass, d);
+		else
+			get_seeds(&buf, pass, d);
 	}
 	require_end(&buf);
 }
@@ -190,7 +286,7 @@ check_size(const GkPassResult *r)
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("answer of %llu MB is too large to be sent to another server",
 						(unsigned long long) (answer_bytes(r) >> 20)),
-				 errhint("Use fewer clusters.")));
+				 errhint("Use fewer clusters, or a smaller sample.")));
 }
 
 static void
@@ -266,6 +362,10 @@ check_answer(const GkPass *pass, const GkPassResult *r)
 		for (int i = 0; i < gk_pass_races(pass); i++)
 			if (r->i64[i] < 0 || r->i64[i] > pass->want)
 				INVALID("a race has %lld of %d rows", (long long) r->i64[i], pass->want);
+	if (pass->kind == GK_PASS_SAMPLE)
+		for (int i = 0; i < pass->want; i++)
+			if (r->i64[1 + i] < 0 || r->i64[1 + i] >= pass->k)
+				INVALID("a row is in cluster %lld of %d", (long long) r->i64[1 + i], pass->k);
 	if (pass->kind == GK_PASS_STATS)
 		for (Size c = 0; c < r->ndbl / 2; c++)
 		{
@@ -287,7 +387,7 @@ km_pass_answer(const GkHost *engine, const GkPass *pass, bytea * bytes,
 
 	get_head(&buf, bytes, ANSWER_MAGIC);
 	require_bytes(&buf, 48);
-	if (get_int(&buf, "kind", GK_PASS_STATS, GK_PASS_FAR) != (int) pass->kind)
+	if (get_int(&buf, "kind", GK_PASS_STATS, GK_PASS_SAMPLE) != (int) pass->kind)
 		INVALID("it answers another question");
 	d = get_int(&buf, "d", 0, GK_MAX_D);
 	rows = get_count(&buf, "rows");
@@ -324,7 +424,7 @@ km_pass_answer(const GkHost *engine, const GkPass *pass, bytea * bytes,
 static const GkBackend *
 choose_device(KmPgHost *host, GkDeviceKind kind, const GkPass *pass)
 {
-	if (pass->kind != GK_PASS_STEP && pass->kind != GK_PASS_FINISH)
+	if (pass->kind != GK_PASS_STEP && pass->kind != GK_PASS_FINISH && (!gk_pass_measures(pass) || pass->raw))
 		return &gk_cpu_backend;
 	return km_rescan_choose(host, kind, PG_INT64_MAX, pass->prep->d, pass->k);
 }
@@ -363,11 +463,13 @@ kmeans_pass(PG_FUNCTION_ARGS)
 	if (pass.first < 0 || pass.first > GK_MAX_ROWS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("first_row is " INT64_FORMAT ", expected 0 to " INT64_FORMAT, pass.first, (int64) GK_MAX_ROWS)));
+				 errmsg("first_row is " INT64_FORMAT ", expected 0 to " INT64_FORMAT, pass.first, (int64) GK_MAX_ROWS),
+				 errhint(FOR_COORDINATORS)));
 	if (pass.prep != NULL && !source->array && ncolumns != pass.prep->d)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("there are %d columns, but the pass has %d features", ncolumns, pass.prep->d)));
+				 errmsg("there are %d columns, but the pass has %d features", ncolumns, pass.prep->d),
+				 errhint(FOR_COORDINATORS)));
 	if (pass.prep != NULL)
 	{
 		gk_pass_lengths(&pass, pass.prep->d, &r);
@@ -387,6 +489,7 @@ kmeans_pass(PG_FUNCTION_ARGS)
 		km_kept_answer(kept, &over, &pass, &r);
 	else
 		km_rescan_answer(host, &over, &pass, &r);
+	check_size(&r);
 	out = km_pass_answer_bytes(&pass, &r, &counts, &over.names);
 	if (kept != NULL)
 		gk_pass_result_free(km_host_engine(host), &r);

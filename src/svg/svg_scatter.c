@@ -14,6 +14,7 @@
 
 #include "core/gk_numerics.h"
 #include "core/quality/gk_quality.h"
+#include "core/rescan/gk_rows_quality.h"
 #include "functions/functions.h"
 #include "svg/svg.h"
 
@@ -149,9 +150,9 @@ choose_unit(Scatter *s)
 
 /* False: no usable rows. */
 static bool
-read_points(Scatter *s, Oid relid, int points)
+read_points(Scatter *s, FunctionCallInfo fcinfo, Oid relid, int points)
 {
-	GkStore    *store = km_model_rows_read(&s->rows, relid, false);
+	GkStore    *store = km_model_rows_read(&s->rows, relid, false, fcinfo);
 	KmPgHost   *host = s->rows.host;
 	const GkPrep *prep = &s->rows.model.prep;
 	GkError		err;
@@ -163,7 +164,9 @@ read_points(Scatter *s, Oid relid, int points)
 	}
 	s->x = MemoryContextAllocHuge(CurrentMemoryContext, (Size) points * prep->d * sizeof(double));
 	s->label = palloc(points * sizeof(int32_t));
-	km_check(host, gk_quality_rows(store, &s->rows.model, points, s->x, s->label, &s->n, &err), &err);
+	km_check(host, gk_store_reader(store) == &gk_rows_backend ?
+			 gk_rows_sample(store, &s->rows.model, points, s->x, s->label, &s->n, &err) :
+			 gk_quality_rows(store, &s->rows.model, points, s->x, s->label, &s->n, &err), &err);
 	if (prep->distance == GK_COSINE)
 		to_directions(s);
 	if (s->axis[0] < 0)
@@ -290,7 +293,7 @@ kmeans_svg(PG_FUNCTION_ARGS)
 	kmeans_model_refuse_spectral(s.rows.value, "kmeans_svg()");
 	kmeans_refuse_distance(s.rows.value->distance, "kmeans_svg()");
 	choose_axes(&s, km_parse_text(fcinfo, 2), km_parse_text(fcinfo, 3));
-	if (!read_points(&s, PG_GETARG_OID(1), points))
+	if (!read_points(&s, fcinfo, PG_GETARG_OID(1), points))
 	{
 		km_host_end(s.rows.host);
 		PG_RETURN_NULL();

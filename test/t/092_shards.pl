@@ -168,6 +168,9 @@ $workers[0]->safe_psql('postgres', q{ALTER DATABASE postgres SET gkmeans.memory_
 is($head->safe_psql('postgres', "SET client_min_messages = error;
 	SELECT text_of(kmeans_fit('dist', $columns, 6)) = text_of(kmeans_fit('here', $columns, 6))"),
 	't', 'distributed: the same bits where points have no room');
+is($head->safe_psql('postgres', "SET client_min_messages = error; SET extra_float_digits = 3;
+	SELECT (SELECT array_agg(s::text ORDER BY k) FROM kmeans_scan('dist', $columns, 2, 3) s) = (SELECT array_agg(s::text ORDER BY k) FROM kmeans_scan('here', $columns, 2, 3) s)"),
+	't', 'measures of quality, too');
 $workers[0]->safe_psql('postgres', 'ALTER DATABASE postgres RESET gkmeans.memory_limit');
 is($head->safe_psql('postgres', q{
 	SET client_min_messages = error;
@@ -240,17 +243,38 @@ is($head->safe_psql('postgres', q{
 is($head->safe_psql('postgres', q{SELECT i.strategy || ' ' || i.rows_used FROM kmeans_info(kmeans_fit('single', '{a}', 2)) i}),
 	'1 shard, single_pass/cluster_merge 6000', 'on another server');
 
+# ---- measures of quality: made where the rows are ----
+
+foreach my $options ('', q{, weight_column => 'w', sample => 100}, ', standardize => true, n_init => 2', ', sample => 0', ', sample => 100000')
+{
+	is($head->safe_psql('postgres', "SET client_min_messages = error; SET extra_float_digits = 3;
+		SELECT (SELECT array_agg(s::text ORDER BY k) FROM kmeans_scan('dist', $columns, 1, 9, step => 2 $options) s) =
+			(SELECT array_agg(s::text ORDER BY k) FROM kmeans_scan('here', $columns, 1, 9, step => 2 $options) s)"),
+		't', "kmeans_scan(): the bits of a local copy$options");
+}
+foreach my $case ([ $columns, '', 6 ], [ q{'{p}'}, '', 4 ], [ q{'{p}'}, q{, distance => 'cosine', nonfinite => 'skip'}, 4 ], [ $columns, ', standardize => true', 3 ], [ q{'{a}'}, '', 1 ])
+{
+	my ($names, $options, $k) = @$case;
+	my $skip = $options =~ /nonfinite/ ? q{, nonfinite => 'skip'} : '';
+	$head->safe_psql('postgres', "SET client_min_messages = error; CREATE TABLE m3 AS SELECT kmeans_fit('here', $names, $k, max_iter => 2 $options) AS m");
+	foreach my $sample (0, 500, 100000)
+	{
+		is($head->safe_psql('postgres', "SET client_min_messages = error; SET extra_float_digits = 3;
+			SELECT (SELECT e::text FROM kmeans_evaluate(m, 'dist', sample => $sample $skip) e) = (SELECT e::text FROM kmeans_evaluate(m, 'here', sample => $sample $skip) e) FROM m3"),
+			't', "kmeans_evaluate(): the bits of a local copy, k = $k$options, sample of $sample");
+	}
+	is($head->safe_psql('postgres', "SELECT kmeans_svg(m, 'dist' $skip) = kmeans_svg(m, 'here' $skip) FROM m3"), 't', "kmeans_svg(): the same picture, k = $k$options") if $k > 1;
+	$head->safe_psql('postgres', 'DROP TABLE m3');
+}
+is($head->safe_psql('postgres', q{SELECT count(*) FROM kmeans_evaluate((SELECT kmeans_fit('here', '{a,b}', 2)), 'none') e WHERE e IS NOT NULL}), 0, 'no rows');
+
 # ---- rows that a query brings here ----
 
-is($head->safe_psql('postgres', q{
-	SELECT (SELECT array_agg(s::text ORDER BY k) FROM kmeans_scan('moved', '{a,b}', 2, 9) s) =
-		(SELECT array_agg(s::text ORDER BY k) FROM kmeans_scan('here', '{a,b}', 2, 9) s)}),
-	't', 'kmeans_scan() takes them in the order of the shards');
 is($head->safe_psql('postgres', q{
 	SET client_min_messages = error;
 	SELECT (SELECT array_agg(s::text ORDER BY k) FROM kmeans_scan('moved', '{p}', 2, 4, nulls => 'mean') s) =
 		(SELECT array_agg(s::text ORDER BY k) FROM kmeans_scan('here', '{p}', 2, 4, nulls => 'mean') s)}),
-	't', 'and fills in their means');
+	't', 'kmeans_scan() of rows in the order of the shards, with their means filled in');
 
 my ($out, $err);
 $head->psql('postgres', q{SELECT count(*) FROM kmeans('dist', '{p}', 3)}, stdout => \$out, stderr => \$err);
@@ -385,13 +409,13 @@ is($workers[0]->safe_psql('postgres', qq{
 	CREATE TABLE halves AS SELECT * FROM half_1 UNION ALL SELECT * FROM half_2;
 	SELECT kmeans_passes('{half_1,half_2}', '{a}', '\\x$step', NULL, '{0,500}') = kmeans_pass('halves', '{a}', '\\x$step'),
 		length(kmeans_passes('{}', '{a}', '\\x$step', NULL, '{}')) > 0}), 't|t', 'kmeans_passes(): the answer of all rows');
-foreach my $case ([ "'{half_1}', '{a}', '\\x$step', NULL, '{}'", qr/ERROR:  there are 1 relations, but 0 first_rows/ ],
-	[ "'{NULL}', '{a}', '\\x$step', NULL, '{0}'", qr/ERROR:  relations must not contain NULLs/ ],
-	[ "'{half_1}', '{a}', '\\x$step', NULL, '{-1}'", qr/ERROR:  first_row is -1/ ],
-	[ "'{half_1}', '{a}', NULL, NULL, '{0}'", qr/ERROR:  pass must not be NULL/ ])
+foreach my $case ([ "'{half_1}', '{a}', '\\x$step', NULL, '{}'", qr/ERROR:  22\d+: there are 1 relations, but 0 first_rows\nHINT:  Each relation/ ],
+	[ "'{NULL}', '{a}', '\\x$step', NULL, '{0}'", qr/ERROR:  22004: relations must not contain NULLs\nHINT: / ],
+	[ "'{half_1}', '{a}', '\\x$step', NULL, '{-1}'", qr/ERROR:  22023: first_row is -1.*\nHINT:  kmeans_pass\(\) is for/ ],
+	[ "'{half_1}', '{a}', NULL, NULL, '{0}'", qr/ERROR:  22004: pass must not be NULL/ ])
 {
 	my ($args, $pattern) = @$case;
-	$workers[0]->psql('postgres', "SELECT kmeans_passes($args)", stdout => \$out, stderr => \$err);
+	$workers[0]->psql('postgres', "\\set VERBOSITY verbose\nSELECT kmeans_passes($args)", stdout => \$out, stderr => \$err);
 	like($err, $pattern, "kmeans_passes(): $pattern");
 }
 
@@ -402,7 +426,7 @@ my $whole = $workers[0]->safe_psql('postgres', "SELECT kmeans_pass('dist_102008'
 like($whole, qr/^\\x6b6d6131/, 'a pass by hand');
 foreach my $case ([ "set_byte('$pass'::bytea, 0, 1)", qr/does not begin as one does/ ],
 	[ "set_byte('$pass'::bytea, 7, 2)", qr/format version 2, this gkmeans reads version 1/ ],
-	[ "set_byte('$pass'::bytea, 11, 9)", qr/"kind" is 9, expected 1 to 6/ ],
+	[ "set_byte('$pass'::bytea, 11, 19)", qr/"kind" is 19, expected 1 to 9/ ],
 	[ "set_byte('$pass'::bytea, 15, 3)", qr/"d" is 3/ ],
 	[ "substr('$pass'::bytea, 1, 27)", qr/cut off, 1 bytes are missing/ ],
 	[ "'$pass'::bytea || '\\x00'", qr/1 bytes too many/ ])

@@ -18,8 +18,8 @@
 
 /* ---- from sums to measures ---- */
 
-static void
-merge_sums(GkQuality *q)
+void
+gk_quality_add_sums(GkQuality *q)
 {
 	GkQualitySums *s = &q->sum;
 
@@ -32,6 +32,13 @@ merge_sums(GkQuality *q)
 		s->inertia += q->per_thread[t].inertia;
 		s->far |= q->per_thread[t].far;
 	}
+}
+
+GkStatus
+gk_quality_find_means(GkQuality *q, GkError *err)
+{
+	GkQualitySums *s = &q->sum;
+
 	for (int c = 0; c < q->k; c++)
 	{
 		q->used += s->count[c] > 0;
@@ -39,6 +46,19 @@ merge_sums(GkQuality *q)
 		for (int j = 0; j < q->d; j++)
 			q->mean[(size_t) c * q->d + j] = s->count[c] == 0 ? INFINITY :
 				gk_i128_to_double(s->sum[(size_t) c * q->d + j]) / (double) s->count[c] * q->unit[j];
+	}
+	return s->far ? gk_fail_far(err) : GK_OK;
+}
+
+void
+gk_quality_add_spreads(GkQuality *q)
+{
+	for (int t = 0; t < q->threads; t++)
+	{
+		for (int c = 0; c < q->k; c++)
+			q->sum.spread[c] += q->per_thread[t].spread[c];
+		q->sum.within += q->per_thread[t].within;
+		q->sum.simplified += q->per_thread[t].simplified;
 	}
 }
 
@@ -106,15 +126,8 @@ calinski_harabasz(const GkQuality *q, int used)
 }
 
 static void
-measures(GkQuality *q, GkMeasures *out)
+measures(const GkQuality *q, GkMeasures *out)
 {
-	for (int t = 0; t < q->threads; t++)
-	{
-		for (int c = 0; c < q->k; c++)
-			q->sum.spread[c] += q->per_thread[t].spread[c];
-		q->sum.within += q->per_thread[t].within;
-		q->sum.simplified += q->per_thread[t].simplified;
-	}
 	out->k = q->used;
 	out->rows = q->n;
 	out->sample = q->m;
@@ -163,13 +176,20 @@ choose_expo(const GkQuality *q, const double *centroid)
 	return top + 1 + (e + 1) / 2;
 }
 
-static GkStatus
-set_up(GkQuality *q, const GkModel *model, GkError *err)
+GkStatus
+gk_quality_begin(GkQuality *q, const double *centroids, GkError *err)
 {
 	const GkHost *host = q->host;
 	size_t		kd = (size_t) q->k * q->d;
+	int64_t		blocks = ((int64_t) 1 << 20) / q->k / q->d;
 	bool		good;
 
+	if (q->store != NULL)
+		q->expo = choose_expo(q, centroids);
+	if (q->expo > MAX_EXPO)
+		return gk_fail_far(err);
+	/* some tens of milliseconds at most */
+	q->per_job = GK_QUALITY_ROWS * (blocks < 1 ? 1 : blocks > GK_PACKAGE / GK_QUALITY_ROWS ? GK_PACKAGE / GK_QUALITY_ROWS : (int) blocks);
 	q->threads = gk_threads(host);
 	q->width = ((size_t) q->d + 3) / 4 * 4;
 	q->copies = q->k * q->width * sizeof(double) * GK_ADD_COPIES <= COPIES_BYTES ? GK_ADD_COPIES : 1;
@@ -199,28 +219,28 @@ set_up(GkQuality *q, const GkModel *model, GkError *err)
 		return gk_quality_no_memory(err);
 	for (int j = 0; j < q->d; j++)
 		q->unit[j] = q->raw ? 0x1p-62 : gk_pow2(q->prep->expo[j] - GK_GRID_BITS - q->expo);
-	if (model != NULL)
+	if (centroids != NULL)
 	{
 		float	   *f = gk_alloc(host, kd, sizeof(float));
 
 		q->centroid_f = f;
 		q->centroid = gk_alloc(host, kd, sizeof(double));
-		q->own_label = gk_alloc(host, q->n, sizeof(int32_t));
+		q->own_label = gk_alloc(host, q->own_labels, sizeof(int32_t));
 		if (!f || !q->centroid || !q->own_label)
 			return gk_quality_no_memory(err);
 		q->label = q->own_label;
-		gk_model_prepare(q->prep, model->centroids, q->k, f);
+		gk_model_prepare(q->prep, centroids, q->k, f);
 		for (int c = 0; c < q->k; c++)
 			for (int j = 0; j < q->d; j++)
 				q->centroid[(size_t) c * q->d + j] =
-					gk_centre_scale(model->centroids[(size_t) c * q->d + j], q->prep->center[j], q->prep->scale[j]) *
+					gk_centre_scale(centroids[(size_t) c * q->d + j], q->prep->center[j], q->prep->scale[j]) *
 					gk_pow2(-q->expo);
 	}
 	return GK_OK;
 }
 
-static void
-tear_down(GkQuality *q)
+void
+gk_quality_end(GkQuality *q)
 {
 	const GkHost *host = q->host;
 
@@ -249,41 +269,42 @@ tear_down(GkQuality *q)
 	gk_free(host, q->own_label);
 }
 
+GkStatus
+gk_quality_result(GkQuality *q, GkMeasures *out, GkError *err)
+{
+	measures(q, out);
+	if (!isfinite(out->inertia))
+		return gk_fail_range(err);
+	return q->used > 1 ? gk_silhouette(q->host, q->sample, q->lanes, q->d, q->sample_size, q->k, &out->silhouette, err) : GK_OK;
+}
+
 static GkStatus
-measure(GkQuality *q, const GkModel *model, int64_t sample, GkMeasures *out, GkError *err)
+measure(GkQuality *q, const double *centroids, int64_t sample, GkMeasures *out, GkError *err)
 {
 	GkStatus	st;
 
 	q->host = gk_store_host(q->store);
-	q->n = gk_store_rows(q->store);
+	q->n = q->own_labels = gk_store_rows(q->store);
 	q->d = q->prep->d;
 	q->m = sample < q->n ? sample : q->n;
-	q->expo = choose_expo(q, model ? model->centroids : NULL);
-	if (q->expo > MAX_EXPO)
-		return gk_fail_far(err);
-	st = set_up(q, model, err);
+	st = gk_quality_begin(q, centroids, err);
 	if (st == GK_OK)
 		st = gk_quality_sum(q, err);
 	if (st == GK_OK)
 	{
-		merge_sums(q);
-		if (q->sum.far)
-			st = gk_fail_far(err);
-		if (st == GK_OK && q->used > 1)
-			st = gk_quality_place_sample(q, err);
-		if (st == GK_OK && q->used > 1)
-			st = gk_quality_measure(q, err);
+		gk_quality_add_sums(q);
+		st = gk_quality_find_means(q, err);
 	}
+	if (st == GK_OK && q->used > 1)
+		st = gk_quality_place_sample(q, err);
+	if (st == GK_OK && q->used > 1)
+		st = gk_quality_measure(q, err);
 	if (st == GK_OK)
 	{
-		measures(q, out);
-		if (!isfinite(out->inertia))
-			st = gk_fail_range(err);
-		else if (q->used > 1)
-			st = gk_silhouette(q->host, q->sample, q->lanes, q->d, q->sample_size, q->k,
-							   &out->silhouette, err);
+		gk_quality_add_spreads(q);
+		st = gk_quality_result(q, out, err);
 	}
-	tear_down(q);
+	gk_quality_end(q);
 	return st;
 }
 
@@ -298,7 +319,7 @@ gk_quality_model(GkStore *store, const GkModel *model, int64_t sample, GkMeasure
 					   gk_store_features(store), model->prep.d);
 	if ((st = gk_store_loaded(store, err)) != GK_OK)
 		return st;
-	return measure(&q, model, sample, out, err);
+	return measure(&q, model->centroids, sample, out, err);
 }
 
 GkStatus

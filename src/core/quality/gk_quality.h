@@ -51,6 +51,13 @@ GkStatus	gk_quality_labels(GkStore *store, const int32_t *label, int k, int64_t 
 GkStatus	gk_quality_rows(GkStore *store, const GkModel *model, int64_t sample,
 							double *x, int32_t *label, int64_t *got, GkError *err);
 
+/*
+ * Of a sample of m of n rows: the row of its stratum s, ascending in s; the stratum of the first such
+ * row from `row` on.
+ */
+int64_t		gk_quality_sample_row(int64_t n, int64_t m, int64_t s);
+int64_t		gk_quality_stratum(int64_t n, int64_t m, int64_t row);
+
 /* ---- two principal components, for pictures (gk_pca.c) ---- */
 
 typedef struct GkPca

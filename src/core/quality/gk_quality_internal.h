@@ -1,7 +1,7 @@
 /*
  * gk_quality_internal.h - inside of the measures of quality: what gk_quality.c (from sums to
  * measures), gk_quality_pass.c (passes over the points, and the sample), gk_silhouette.c and
- * gk_quality_simd.c share.
+ * gk_quality_simd.c share with those who pass over points elsewhere (core/rescan/).
  */
 #ifndef GK_QUALITY_INTERNAL_H
 #define GK_QUALITY_INTERNAL_H
@@ -49,8 +49,9 @@ typedef struct GkQuality
 	/* For labels. */
 	const float *centroid_f;	/* [k][d] prepared */
 	double	   *centroid;		/* [k][d] as z */
-	int32_t    *own_label;		/* [n], written by the first pass */
-	const int32_t *label;		/* [n] */
+	int64_t		own_labels;
+	int32_t    *own_label;		/* [own_labels], written by the first pass */
+	const int32_t *label;		/* [n], or of the rows at hand */
 	/* Results of the first pass. */
 	GkQualitySums sum;
 	double	   *mean;			/* [k][d], infinite for a cluster without points */
@@ -58,7 +59,7 @@ typedef struct GkQuality
 	bool		lone;			/* some have just one */
 	int			threads;
 	GkQualitySums *per_thread;
-	/* The chunk at hand. */
+	/* The rows at hand: a chunk, or a batch. */
 	const void **column;		/* [d] */
 	const uint8_t *wide;		/* NULL: floats only */
 	int			stride;
@@ -70,6 +71,7 @@ typedef struct GkQuality
 	int64_t		sampled;		/* rows so far */
 	size_t		lanes;			/* with what is left over in the clusters' last vectors */
 	double	   *sample;			/* [d][lanes] */
+	const int32_t *sample_label;	/* [m]; NULL: those of all rows are known */
 	int64_t    *place;			/* [k] the next one's */
 	int64_t    *sample_size;	/* [k] */
 } GkQuality;
@@ -94,10 +96,39 @@ gk_quality_no_memory(GkError *err)
 	return gk_fail(err, GK_ERR_MEMORY, "out of memory for the measures of quality");
 }
 
+/* ---- gk_quality.c: the way from rows to measures ---- */
+
+/*
+ * Make what passes need; host, prep, d, k and raw are set.  With a store the unit is chosen; else expo is
+ * set.  centroids: for labels; NULL: they are known.
+ */
+GkStatus	gk_quality_begin(GkQuality *q, const double *centroids, GkError *err);
+
+/* After the first pass: add the threads' sums up; the means, or an error when a point was too far. */
+void		gk_quality_add_sums(GkQuality *q);
+GkStatus	gk_quality_find_means(GkQuality *q, GkError *err);
+
+/* After the second: add the threads' distances up. */
+void		gk_quality_add_spreads(GkQuality *q);
+
+/* From sums, and the sample, to measures. */
+GkStatus	gk_quality_result(GkQuality *q, GkMeasures *out, GkError *err);
+void		gk_quality_end(GkQuality *q);
+
 /* ---- gk_quality_pass.c ---- */
 
 /* Find room for the sample, as soon as labels are known. */
 GkStatus	gk_quality_place_sample(GkQuality *q, GkError *err);
+
+/* Take the next row of the sample: its values as they are given, or prepared. */
+void		gk_quality_take(GkQuality *q, const double *x);
+
+/* The label of row i of those at hand, by its values (x has room for them). */
+int32_t		gk_quality_label(const GkQuality *q, int i, double *x, float *f);
+
+/* What the two passes do with the rows at hand; false: stopped. */
+bool		gk_quality_sum_rows(GkQuality *q);
+bool		gk_quality_measure_rows(GkQuality *q);
 
 /* First pass: labels (of a raw store), sums and counts, for each thread. */
 GkStatus	gk_quality_sum(GkQuality *q, GkError *err);

@@ -210,17 +210,38 @@ measure_job(void *arg, int64_t job, int thread)
 
 /* ---- the sample ---- */
 
-/*
- * Return the row of stratum s: the rows are cut into m strata of equal size and one row is
- * drawn from each.  Ascending in s.
- */
-static int64_t
-sample_row(const GkQuality *q, int64_t s)
+/* The n rows are cut into m strata of equal size and one row is drawn from each. */
+int64_t
+gk_quality_sample_row(int64_t n, int64_t m, int64_t s)
 {
-	int64_t		lo = (int64_t) ((gk_int128) s * q->n / q->m);
-	int64_t		hi = (int64_t) ((gk_int128) (s + 1) * q->n / q->m);
+	int64_t		lo = (int64_t) ((gk_int128) s * n / m);
+	int64_t		hi = (int64_t) ((gk_int128) (s + 1) * n / m);
 
-	return lo + (int64_t) (gk_hash(gk_key(0, 0, q->n), s) % (uint64_t) (hi - lo));
+	return lo + (int64_t) (gk_hash(gk_key(0, 0, n), s) % (uint64_t) (hi - lo));
+}
+
+int64_t
+gk_quality_stratum(int64_t n, int64_t m, int64_t row)
+{
+	int64_t		lo = 0;
+	int64_t		hi = m;
+
+	while (lo < hi)
+	{
+		int64_t		mid = lo + (hi - lo) / 2;
+
+		if (gk_quality_sample_row(n, m, mid) < row)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static int32_t
+sample_label(const GkQuality *q, int64_t s)
+{
+	return q->sample_label != NULL ? q->sample_label[s] : q->label[gk_quality_sample_row(q->n, q->m, s)];
 }
 
 GkStatus
@@ -231,7 +252,7 @@ gk_quality_place_sample(GkQuality *q, GkError *err)
 	if (!q->place || !q->sample_size)
 		return gk_quality_no_memory(err);
 	for (int64_t s = 0; s < q->m; s++)
-		q->sample_size[q->label[sample_row(q, s)]]++;
+		q->sample_size[sample_label(q, s)]++;
 	for (int c = 0; c < q->k; c++)
 	{
 		q->place[c] = (int64_t) q->lanes;
@@ -247,7 +268,7 @@ take_sample(GkQuality *q)
 {
 	for (; q->sampled < q->m; q->sampled++)
 	{
-		int64_t		row = sample_row(q, q->sampled);
+		int64_t		row = gk_quality_sample_row(q->n, q->m, q->sampled);
 
 		if (row >= q->first + q->rows)
 			return;
@@ -255,7 +276,59 @@ take_sample(GkQuality *q)
 	}
 }
 
+void
+gk_quality_take(GkQuality *q, const double *x)
+{
+	GkQualitySums *t = &q->per_thread[0];
+	uint8_t		wide[GK_MAX_D];
+
+	memset(wide, 1, q->d);
+	for (int j = 0; j < q->d; j++)
+	{
+		t->x[j] = x[j];
+		t->f[j] = q->raw ? 0.0f : (float) x[j];
+		q->column[j] = q->raw ? (const void *) &t->x[j] : (const void *) &t->f[j];
+	}
+	q->wide = wide;
+	read_rows(q, 0, 1, q->sample + q->place[q->sample_label[q->sampled]]++, q->lanes);
+	q->wide = NULL;
+	q->sampled++;
+}
+
+int32_t
+gk_quality_label(const GkQuality *q, int i, double *x, float *f)
+{
+	float		d2;
+
+	for (int j = 0; j < q->d; j++)
+		x[j] = q->raw ? raw_value(q, j, i) : (double) ((const float *) q->column[j])[i];
+	if (q->raw)
+		(void) gk_prepare_point(q->prep, x, f);
+	else
+		for (int j = 0; j < q->d; j++)
+			f[j] = ((const float *) q->column[j])[i];
+	return gk_nearest(f, q->d, q->centroid_f, q->k, &d2);
+}
+
 /* ---- passes ---- */
+
+static bool
+run(GkQuality *q, GkJob job)
+{
+	return gk_parallel_for(q->host, (q->rows + q->per_job - 1) / q->per_job, job, q);
+}
+
+bool
+gk_quality_sum_rows(GkQuality *q)
+{
+	return run(q, sum_job);
+}
+
+bool
+gk_quality_measure_rows(GkQuality *q)
+{
+	return run(q, measure_job);
+}
 
 /* Point at a chunk's columns, reading it back when it was spilled; the caller frees *copy. */
 static GkStatus
@@ -300,21 +373,19 @@ open_chunk(GkQuality *q, int index, void **copy, GkError *err)
 	return GK_OK;
 }
 
-/* Call job for the rows of each chunk, some tens of milliseconds at most at a time. */
+/* Call job for the rows of each chunk. */
 static GkStatus
 walk(GkQuality *q, GkJob job, bool sample, GkError *err)
 {
 	int			chunks = gk_store_points(q->store)->nchunks;
-	int64_t		blocks = ((int64_t) 1 << 20) / q->k / q->d;
 	GkStatus	st = GK_OK;
 
-	q->per_job = ROWS * (blocks < 1 ? 1 : blocks > GK_PACKAGE / ROWS ? GK_PACKAGE / ROWS : (int) blocks);
 	for (int i = 0; st == GK_OK && i < chunks; i++)
 	{
 		void	   *copy;
 
 		st = open_chunk(q, i, &copy, err);
-		if (st == GK_OK && !gk_parallel_for(q->host, (q->rows + q->per_job - 1) / q->per_job, job, q))
+		if (st == GK_OK && !run(q, job))
 			st = GK_STOPPED;
 		if (st == GK_OK && sample)
 			take_sample(q);
@@ -360,6 +431,7 @@ gk_quality_rows(GkStore *store, const GkModel *model, int64_t sample, double *x,
 		st = gk_quality_no_memory(err);
 	else
 		gk_model_prepare(q.prep, model->centroids, q.k, f);
+	q.centroid_f = f;
 	chunks = gk_store_points(store)->nchunks;
 	for (int i = 0; st == GK_OK && i < chunks && q.sampled < q.m; i++)
 	{
@@ -368,16 +440,11 @@ gk_quality_rows(GkStore *store, const GkModel *model, int64_t sample, double *x,
 		st = open_chunk(&q, i, &copy, err);
 		for (; st == GK_OK && q.sampled < q.m; q.sampled++)
 		{
-			int64_t		row = sample_row(&q, q.sampled);
-			double	   *to = x + (size_t) q.sampled * q.d;
-			float		d2;
+			int64_t		row = gk_quality_sample_row(q.n, q.m, q.sampled);
 
 			if (row >= q.first + q.rows)
 				break;
-			for (int j = 0; j < q.d; j++)
-				to[j] = raw_value(&q, j, (int) (row - q.first));
-			(void) gk_prepare_point(q.prep, to, point);
-			label[q.sampled] = gk_nearest(point, q.d, f, q.k, &d2);
+			label[q.sampled] = gk_quality_label(&q, (int) (row - q.first), x + (size_t) q.sampled * q.d, point);
 		}
 		gk_free(q.host, copy);
 		if (st == GK_OK && q.host->poll && q.host->poll(q.host->ctx))

@@ -43,6 +43,17 @@ gk_pass_lengths(const GkPass *pass, int d, GkPassResult *r)
 			r->ni64 = 1;
 			r->nflt = 1 + (size_t) d;
 			break;
+		case GK_PASS_MEANS:
+			r->ni128 = k * d + 1;
+			r->ni64 = k + 1;
+			break;
+		case GK_PASS_SPREAD:
+			r->ni128 = k + 2;
+			break;
+		case GK_PASS_SAMPLE:
+			r->ni64 = 1 + (size_t) pass->want;
+			r->ndbl = (size_t) pass->want * d;
+			break;
 	}
 }
 
@@ -157,6 +168,21 @@ farther(const GkPassResult *a, const GkPassResult *b)
 	return b->i64[0] < a->i64[0];
 }
 
+/* ---- the sample ---- */
+
+/* Put rows of a sample at their places. */
+static GkStatus
+add_sample(GkPassResult *to, const GkPassResult *from, GkError *err)
+{
+	size_t		n = from->ni64 - 1;
+
+	if (from->i64[0] < 0 || (uint64_t) from->i64[0] + n > to->ni64 - 1)
+		return gk_fail(err, GK_ERR_DATA, "rows are of no stratum of the sample");
+	memcpy(to->i64 + 1 + from->i64[0], from->i64 + 1, n * sizeof(int64_t));
+	memcpy(to->dbl + (size_t) from->i64[0] * to->d, from->dbl, from->ndbl * sizeof(double));
+	return GK_OK;
+}
+
 /* ---- all kinds ---- */
 
 /* Sums wrap instead of being undefined: answers from elsewhere may hold anything. */
@@ -234,6 +260,15 @@ gk_pass_add(const GkHost *host, const GkPass *pass, GkPassResult *to, const GkPa
 				memcpy(to->flt, from->flt, to->nflt * sizeof(float));
 			}
 			break;
+		case GK_PASS_MEANS:
+			add_sums(to, from);
+			add_counts(to, from);
+			break;
+		case GK_PASS_SPREAD:
+			add_sums(to, from);
+			break;
+		case GK_PASS_SAMPLE:
+			return add_sample(to, from, err);
 	}
 	return GK_OK;
 }

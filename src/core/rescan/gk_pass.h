@@ -14,7 +14,11 @@
  *   FINISH    inertia [k]              count [k]                                 max_d2 [k]
  *   SEED      potential [k]            [races] (got, row [want])  key [races][want]  point [races][want][d]
  *   FAR                                row                                       d2, point [d]
- * races: one for each candidate, or one without candidates.
+ *   MEANS     sum [k][d], inertia      count [k], far
+ *   SPREAD    spread [k], within, simplified
+ *   SAMPLE                             stratum, label [want]      row [want][d]
+ * races: one for each candidate, or one without candidates.  MEANS, SPREAD and SAMPLE are for the
+ * measures of quality and have their units (core/quality/).
  */
 #ifndef GK_PASS_H
 #define GK_PASS_H
@@ -29,7 +33,10 @@ typedef enum GkPassKind
 	GK_PASS_STEP,				/* as GkBackend.step */
 	GK_PASS_FINISH,				/* as GkBackend.finish */
 	GK_PASS_SEED,				/* potentials of candidates, and a race for each */
-	GK_PASS_FAR					/* as GkBackend.seed_far */
+	GK_PASS_FAR,				/* as GkBackend.seed_far */
+	GK_PASS_MEANS,				/* sums of the clusters' rows */
+	GK_PASS_SPREAD,				/* distances to the clusters' means */
+	GK_PASS_SAMPLE				/* the sample's rows that are among these, from a stratum on */
 } GkPassKind;
 
 typedef struct GkPass
@@ -55,7 +62,29 @@ typedef struct GkPass
 	int			want;
 	/* SEED: which seeding it is, from 1 on.  Within one, seeds are only added at the end. */
 	int64_t		seeding;
+	/* MEANS, SPREAD, SAMPLE. */
+	bool		raw;			/* of rows as they are given, not as they are prepared */
+	const double *centers;		/* [k][d] as in a model */
+	int			expo;			/* GkQuality.expo */
+	const double *means;		/* SPREAD: [k][d], as that has them, of clusters that have rows */
+	const int64_t *size;		/* SPREAD: [k] */
+	int64_t		all_rows;		/* SAMPLE: of them, */
+	int			sample;			/* these many; `want` of them are among the rows that are asked for */
 } GkPass;
+
+/* Does it look at prepared rows, which may stay? */
+static inline bool
+gk_pass_of_prepared(const GkPass *pass)
+{
+	return pass->kind != GK_PASS_STATS && pass->kind != GK_PASS_MOMENTS && !pass->raw;
+}
+
+/* Is it one of the measures of quality? */
+static inline bool
+gk_pass_measures(const GkPass *pass)
+{
+	return pass->kind >= GK_PASS_MEANS;
+}
 
 typedef struct GkPassResult
 {
@@ -121,6 +150,10 @@ GkStatus	gk_rows_open(const GkHost *host, const GkRows *rows, bool weighted, GkS
 /* The one backend that clusters such a store. */
 extern const GkBackend gk_rows_backend;
 
+/* Ask such a store; an error when the rows are not those of its first pass. */
+GkStatus	gk_rows_ask(const GkStore *store, const GkPass *pass, const GkLabelSink *sink, GkPassResult *out, GkError *err);
+GkStatus	gk_rows_changed(GkError *err);
+
 /* ---- answering: batches of a loading store in, an answer out (gk_pass_answer.c) ---- */
 
 typedef struct GkPassAnswerer GkPassAnswerer;
@@ -164,7 +197,7 @@ typedef struct GkKeptRows
 
 void		gk_kept_rows_free(const GkHost *host, GkKeptRows *rows);
 
-/* Keep the batches that come, too; not for STATS and MOMENTS, and not with labels. */
+/* Keep the batches that come, too, if they are prepared; not with labels. */
 void		gk_pass_answer_keep(GkPassAnswerer *p, GkKeptRows *rows);
 
 /* Answer from kept rows instead of batches; they are prepared as the pass says. */

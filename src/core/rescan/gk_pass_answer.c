@@ -14,6 +14,7 @@
 
 #include "core/store/gk_store.h"
 #include "core/rescan/gk_pass.h"
+#include "core/rescan/gk_pass_quality.h"
 
 /* Keep D if the seeds have this many numbers: reading and writing it costs time, too. */
 #define KEEP_FROM		256
@@ -39,6 +40,7 @@ struct GkPassAnswerer
 	GkKeptRows *keep;			/* NULL: rows are not kept */
 	float	   *kept_d2;		/* of the chunk, which stays; NULL: none is kept */
 	int			kept_nseeds;	/* that it is from */
+	GkPassQuality *quality;		/* answers a pass that measures; else NULL */
 };
 
 static GkStatus
@@ -69,9 +71,11 @@ begin_answers(GkPassAnswerer *p, GkPoints *pts, GkError *err)
 	pts->d2_expo = p->pass->d2_expo;
 	pts->weight_exp = p->pass->weight_exp;
 	p->moments = gk_alloc0(p->host, pts->d, sizeof(GkMoments));
-	p->picks = gk_alloc(p->host, p->pass->want, sizeof(GkPick));
+	p->picks = gk_alloc(p->host, p->quality != NULL ? 0 : p->pass->want, sizeof(GkPick));
 	if (p->moments == NULL || p->picks == NULL)
 		return out_of_memory(err);
+	if (p->quality != NULL)
+		return GK_OK;
 	return gk_pass_result_init(p->host, p->pass, pts->d, &p->chunk_answer, err);
 }
 
@@ -270,6 +274,7 @@ ask(GkPassAnswerer *p, const GkBackend *b, GkError *err)
 	if (st == GK_OK)
 		st = pass->kind == GK_PASS_STEP ? step(p, b, s, err)
 			: pass->kind == GK_PASS_FINISH ? finish(p, b, s, err)
+			: p->quality != NULL ? gk_pass_quality_chunk(p->quality, b, s, p->chunk.chunk, p->row, err)
 			: seed(p, b, s, err);
 	if (st == GK_OK && pass->kind == GK_PASS_STEP)
 		b->describe(s, p->names.device, sizeof(p->names.device), p->names.strategy, sizeof(p->names.strategy));
@@ -292,7 +297,9 @@ ask_chunk(GkPassAnswerer *p, GkError *err)
 		st = ask(p, &gk_cpu_backend, err);
 	}
 	p->chunk_answer.rows = p->chunk.fill;
-	if (st == GK_OK)
+	if (p->quality != NULL)
+		p->answer.rows += p->chunk.fill;
+	else if (st == GK_OK)
 		st = gk_pass_add(p->host, p->pass, &p->answer, &p->chunk_answer, err);
 	p->row += p->chunk.fill;
 	return st;
@@ -377,7 +384,7 @@ gk_kept_rows_free(const GkHost *host, GkKeptRows *rows)
 void
 gk_pass_answer_keep(GkPassAnswerer *p, GkKeptRows *rows)
 {
-	if (p->pass->kind != GK_PASS_STATS && p->pass->kind != GK_PASS_MOMENTS && p->sink == NULL)
+	if (gk_pass_of_prepared(p->pass) && p->sink == NULL)
 		p->keep = rows;
 }
 
@@ -485,6 +492,12 @@ gk_pass_answer_take(void *arg, GkStore *store, const GkBatch *b, GkError *err)
 	if (store->pts.d != pass->prep->d)
 		return gk_fail(err, GK_ERR_DATA, "points have %d features now, they had %d", store->pts.d, pass->prep->d);
 	store->pts.weight_exp = pass->weight_exp;
+	if (p->quality != NULL && pass->raw)
+	{
+		p->answer.rows += b->rows;
+		p->row += b->rows;
+		return gk_pass_quality_batch(p->quality, b, p->row - b->rows, err);
+	}
 	if (pass->kind == GK_PASS_MOMENTS)
 	{
 		if (p->moments == NULL && (p->moments = gk_alloc0(p->host, store->pts.d, sizeof(GkMoments))) == NULL)
@@ -527,7 +540,10 @@ gk_pass_answer_open(const GkHost *host, const GkPass *pass, const GkBackend **de
 	if (pass->kind == GK_PASS_SEED && host->spill_write != NULL &&
 		(int64_t) pass->nseeds * pass->prep->d >= KEEP_FROM)
 		p->kept = kept;
-	st = gk_pass_result_init(host, pass, pass->kind == GK_PASS_STATS ? 0 : pass->prep->d, &p->answer, err);
+	if (gk_pass_measures(pass))
+		st = gk_pass_quality_open(host, pass, &p->quality, err);
+	else
+		st = gk_pass_result_init(host, pass, pass->kind == GK_PASS_STATS ? 0 : pass->prep->d, &p->answer, err);
 	if (st == GK_OK)
 		*out = p;
 	else
@@ -558,6 +574,18 @@ answer_stats(GkPassAnswerer *p, GkError *err)
 	return GK_OK;
 }
 
+static GkStatus
+answer_quality(GkPassAnswerer *p, GkError *err)
+{
+	GkStatus	st = run_chunk(p, err);
+	int64_t		rows = p->answer.rows;
+
+	if (st == GK_OK)
+		st = gk_pass_quality_end(p->quality, &p->answer, err);
+	p->answer.rows = rows;
+	return st;
+}
+
 GkStatus
 gk_pass_answer_end(GkPassAnswerer *p, GkPassResult *out, GkError *err)
 {
@@ -575,6 +603,8 @@ gk_pass_answer_end(GkPassAnswerer *p, GkPassResult *out, GkError *err)
 		}
 		p->answer.i128[2 * d] = p->pass->weighted ? p->mass : (gk_int128) p->answer.rows;
 	}
+	else if (p->quality != NULL)
+		st = answer_quality(p, err);
 	else
 		st = run_chunk(p, err);
 	if (st != GK_OK)
@@ -606,6 +636,7 @@ gk_pass_answer_free(GkPassAnswerer *p)
 	gk_free(host, p->moments);
 	gk_free(host, p->picks);
 	gk_free(host, p->saved);
+	gk_pass_quality_free(p->quality);
 	gk_chunk_store_free(&p->chunk);
 	gk_free(host, p);
 }

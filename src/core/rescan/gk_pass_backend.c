@@ -47,8 +47,8 @@ out_of_memory(GkError *err)
 /* ---- one pass ---- */
 
 /* Fail: the rows, or their sums, differ from those of an earlier pass. */
-static GkStatus
-changed(GkError *err)
+GkStatus
+gk_rows_changed(GkError *err)
 {
 	gk_fail(err, GK_ERR_DATA, "the rows changed between two passes over them");
 	snprintf(err->hint, sizeof(err->hint),
@@ -64,8 +64,8 @@ question(const GkSession *s, GkPassKind kind, const float *centroids, int k)
 		.d2_expo = s->pts->d2_expo,.weight_exp = s->pts->weight_exp,.k = k,.centroids = centroids};
 }
 
-static GkStatus
-ask(const GkStore *store, const GkPass *pass, const GkLabelSink *sink, GkPassResult *out, GkError *err)
+GkStatus
+gk_rows_ask(const GkStore *store, const GkPass *pass, const GkLabelSink *sink, GkPassResult *out, GkError *err)
 {
 	const GkRows *rows = store->state;
 	GkStatus	st;
@@ -73,7 +73,7 @@ ask(const GkStore *store, const GkPass *pass, const GkLabelSink *sink, GkPassRes
 	memset(out, 0, sizeof(*out));
 	st = rows->pass(rows->ctx, pass, sink, out, err);
 	if (st == GK_OK && (out->rows != store->pts.n || out->d != store->pts.d))
-		st = changed(err);
+		st = gk_rows_changed(err);
 	if (st != GK_OK)
 		gk_pass_result_free(store->host, out);
 	return st;
@@ -93,7 +93,7 @@ rows_prepare(GkStore *store, const GkPrep *prep, bool keep, GkMoments *moments, 
 	(void) keep;
 	if (moments == NULL)
 		return GK_OK;
-	if ((st = ask(store, &pass, NULL, &r, err)) != GK_OK)
+	if ((st = gk_rows_ask(store, &pass, NULL, &r, err)) != GK_OK)
 		return st;
 	for (int j = 0; j < store->pts.d; j++)
 		moments[j] = (GkMoments) {.sum = r.i128[j],.sq = r.i128[store->pts.d + j]};
@@ -211,7 +211,7 @@ step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err)
 	GkPass		pass = question(s, GK_PASS_STEP, centroids, k);
 	size_t		kd = (size_t) k * s->pts->d;
 	GkPassResult r;
-	GkStatus	st = ask(s->store, &pass, NULL, &r, err);
+	GkStatus	st = gk_rows_ask(s->store, &pass, NULL, &r, err);
 
 	if (st != GK_OK)
 		return st;
@@ -219,7 +219,7 @@ step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err)
 	memcpy(out->mass, r.i128 + kd, k * sizeof(gk_int128));
 	memcpy(out->count, r.i64, k * sizeof(int64_t));
 	gk_pass_result_free(s->host, &r);
-	return complete(s, out, k) ? GK_OK : changed(err);
+	return complete(s, out, k) ? GK_OK : gk_rows_changed(err);
 }
 
 static GkStatus
@@ -227,7 +227,7 @@ finish(GkSession *s, const float *centroids, int k, GkFinish *out, const GkLabel
 {
 	GkPass		pass = question(s, GK_PASS_FINISH, centroids, k);
 	GkPassResult r;
-	GkStatus	st = ask(s->store, &pass, sink, &r, err);
+	GkStatus	st = gk_rows_ask(s->store, &pass, sink, &r, err);
 
 	if (st == GK_OK && out != NULL)
 	{
@@ -324,7 +324,7 @@ ask_race(GkSession *s, const float *candidates, int m, uint64_t key, bool use_d2
 	pass.use_d2 = use_d2;
 	pass.want = want;
 	s->asked = pass;
-	return ask(s->store, &pass, NULL, &s->answer, err);
+	return gk_rows_ask(s->store, &pass, NULL, &s->answer, err);
 }
 
 static GkStatus
@@ -381,7 +381,7 @@ seed_far(GkSession *s, int64_t *row, GkError *err)
 	pass.nseeds = s->nseeds;
 	pass.seeds = s->seeds;
 	s->asked = pass;
-	st = ask(s->store, &pass, NULL, &s->answer, err);
+	st = gk_rows_ask(s->store, &pass, NULL, &s->answer, err);
 	if (st == GK_OK)
 		*row = s->answer.i64[0];
 	return st;

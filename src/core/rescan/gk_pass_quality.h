@@ -1,0 +1,24 @@
+/*
+ * gk_pass_quality.h - answer passes of the measures of quality, MEANS, SPREAD and SAMPLE: for
+ * gk_pass_answer.c alone.
+ */
+#ifndef GK_PASS_QUALITY_H
+#define GK_PASS_QUALITY_H
+
+#include "core/rescan/gk_pass.h"
+#include "core/store/gk_batch.h"
+
+typedef struct GkPassQuality GkPassQuality;
+
+GkStatus	gk_pass_quality_open(const GkHost *host, const GkPass *pass, GkPassQuality **out, GkError *err);
+
+/* Rows as they are given; those of a prepared chunk.  row: ordinal of the first. */
+GkStatus	gk_pass_quality_batch(GkPassQuality *p, const GkBatch *b, int64_t row, GkError *err);
+GkStatus	gk_pass_quality_chunk(GkPassQuality *p, const GkBackend *backend, GkSession *session, const GkChunk *chunk,
+								  int64_t row, GkError *err);
+
+/* Make the answer of all of them. */
+GkStatus	gk_pass_quality_end(GkPassQuality *p, GkPassResult *out, GkError *err);
+void		gk_pass_quality_free(GkPassQuality *p);
+
+#endif							/* GK_PASS_QUALITY_H */
