@@ -1069,6 +1069,30 @@ CREATE FUNCTION kmeans_grouped(
 COMMENT ON FUNCTION kmeans_grouped(regclass, text[], text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text) IS
     'clusters each group of a relation''s rows by itself: the clusters of every combination of values of the group_by columns (grp: those values as an object); the result for a group is that of kmeans_agg()';
 
+CREATE FUNCTION kmeans_grouped_part(
+    relation regclass,
+    group_by text[],
+    columns text[],
+    k int,
+    weight_column text,
+    init text,
+    warm_start kmeans_model,
+    centroids float8[],
+    n_init int,
+    max_iter int,
+    tol float8,
+    distance text,
+    standardize bool,
+    seed bigint,
+    nonfinite text,
+    device text,
+    nulls text
+) RETURNS TABLE (grp jsonb, cluster int, size bigint, centroid float8[], inertia float8, radius float8)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1000;
+
+COMMENT ON FUNCTION kmeans_grouped_part(regclass, text[], text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text) IS
+    'what kmeans_grouped() of a distributed table asks of every shard: its clusters, and a last row that counts the rows that were left out';
+
 -- == end of aggregates ==
 
 -- == quality ==

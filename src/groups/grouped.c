@@ -22,6 +22,7 @@
 #include "groups/grouped.h"
 
 PG_FUNCTION_INFO_V1(kmeans_grouped);
+PG_FUNCTION_INFO_V1(kmeans_grouped_part);
 
 /* ---- rows ---- */
 
@@ -145,12 +146,9 @@ run_query(KmGrouped *g, const char *text)
 		km_grouped_finish(g);
 }
 
-/*
- * kmeans_grouped(relation regclass, group_by text[], columns text[], k int, <options>)
- * returns table (grp jsonb, cluster int, size bigint, centroid float8[], inertia float8, radius float8)
- */
-Datum
-kmeans_grouped(PG_FUNCTION_ARGS)
+/* part: of what the caller wants; it gets the counts of rows that are left out. */
+static Datum
+grouped(FunctionCallInfo fcinfo, bool part)
 {
 	KmGrouped	g = {0};
 	KmFitOptions options;
@@ -189,7 +187,7 @@ kmeans_grouped(PG_FUNCTION_ARGS)
 	g.host = km_host_begin();
 	km_grouped_put_begin(&g);
 
-	if (g.nkeys != 1 || !km_grouped_by_int(&g, group_by[0]))
+	if (!km_grouped_by_nodes(&g, group_by, fcinfo) && (g.nkeys != 1 || !km_grouped_by_int(&g, group_by[0])))
 		run_query(&g, grouped_query(&g, group_by));
 	if (g.over)
 	{
@@ -197,7 +195,27 @@ kmeans_grouped(PG_FUNCTION_ARGS)
 		g.over = false;
 		run_query(&g, grouped_query(&g, group_by));
 	}
-	km_notice_left_out(&g.counts);
+	if (part)
+		km_grouped_put_counts(&g);
+	else
+		km_notice_left_out(&g.counts);
 	km_host_end(g.host);
 	return (Datum) 0;
+}
+
+/*
+ * kmeans_grouped(relation regclass, group_by text[], columns text[], k int, <options>)
+ * returns table (grp jsonb, cluster int, size bigint, centroid float8[], inertia float8, radius float8)
+ */
+Datum
+kmeans_grouped(PG_FUNCTION_ARGS)
+{
+	return grouped(fcinfo, false);
+}
+
+/* kmeans_grouped_part(the same) returns the same, and a last row without a cluster. */
+Datum
+kmeans_grouped_part(PG_FUNCTION_ARGS)
+{
+	return grouped(fcinfo, true);
 }

@@ -1,6 +1,7 @@
 /*
  * grouped.h - the inside of kmeans_grouped(): grouped.c reads rows of any query, grouped_by_int.c,
  * which is faster, those whose key is one whole number; grouped_fit.c clusters the groups of both.
+ * grouped_citus.c has the servers of a distributed table do all that.
  */
 #ifndef GROUPED_H
 #define GROUPED_H
@@ -60,5 +61,16 @@ extern void km_grouped_put_begin(KmGrouped *g);
  * nothing was done; g->ordered is set when the points were too many for memory.
  */
 extern bool km_grouped_by_int(KmGrouped *g, char *key);
+
+/* ---- grouped_citus.c ---- */
+
+/*
+ * Groups that are in one shard each, clustered where they are.  False: they are not, or a key would not
+ * come back as it is; nothing was done.
+ */
+extern bool km_grouped_by_nodes(KmGrouped *g, char **group_by, FunctionCallInfo fcinfo);
+
+/* Put what was left out into the result of kmeans_grouped_part(), as its last row. */
+extern void km_grouped_put_counts(const KmGrouped *g);
 
 #endif							/* GROUPED_H */

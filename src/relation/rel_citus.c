@@ -55,6 +55,27 @@ km_citus_distributed(Oid relid)
 							"AND colocationid OPERATOR(pg_catalog.<>) 0)", relid);
 }
 
+bool
+km_citus_groups_stay(Oid relid, char **group_by, int n)
+{
+	/* 'n': there is one shard */
+	const char *query = "SELECT CASE WHEN partmethod OPERATOR(pg_catalog.=) 'h' "
+	"THEN pg_catalog.column_to_column_name(logicalrelid, partkey) END FROM pg_catalog.pg_dist_partition " OF_RELATION
+	" AND (partmethod OPERATOR(pg_catalog.=) 'h' OR partmethod OPERATOR(pg_catalog.=) 'n')";
+	bool		found = false;
+
+	if (select_by_relation(query, relid) == 1)
+	{
+		char	   *key = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+
+		found = key == NULL;
+		for (int i = 0; i < n; i++)
+			found |= key != NULL && strcmp(key, group_by[i]) == 0;
+	}
+	SPI_finish();
+	return found;
+}
+
 /* A shard's name as SQL.  Citus leaves the schema public out, and a search_path might find another table. */
 static char *
 shard_name(const char *name, bool is_public)

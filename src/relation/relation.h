@@ -253,6 +253,9 @@ extern bool km_citus_known(Oid relid);
 /* Are the rows in shards, rather than here or copied to every server? */
 extern bool km_citus_distributed(Oid relid);
 
+/* Has a distributed table the rows of each group in one shard? */
+extern bool km_citus_groups_stay(Oid relid, char **group_by, int n);
+
 /*
  * An ORDER BY for rows that a query brings here: by shard, and within a shard by place.
  * Otherwise the order is that of their arrival.

@@ -83,7 +83,10 @@ extern KmeansStep *km_citus_step(const KmSource *source, const char *schema, con
 
 typedef struct KmNodes KmNodes;
 
-#define KM_NODES_PARAMS	6
+/* Connect to the servers that have a table's shards; ERROR when this transaction has changed it (rescan_citus.c). */
+extern KmNodes *km_citus_nodes(const KmSource *source, MemoryContext context);
+
+#define KM_NODES_PARAMS	20
 
 /* A parameter of a query: a string, or bytes. */
 typedef struct KmNodesParam
@@ -112,6 +115,13 @@ extern char *km_nodes_array(char **text, int n);
  */
 extern void km_nodes_ask(KmNodes *nodes, const char *sql, bool summed, const int64 *first, const KmNodesParam *param, int nparams,
 						 void (*take) (void *arg, int shard, bytea * answer), void *arg);
+
+/*
+ * Have each server run a query with rows of text values, and give them to take() one by one; NULL: NULL.  Its first
+ * two parameters are as there.
+ */
+extern void km_nodes_rows(KmNodes *nodes, const char *sql, const KmNodesParam *param, int nparams, int columns,
+						  void (*take) (void *arg, char **value), void *arg);
 
 /* ---- passes as bytes (rescan_wire.c) ---- */
 

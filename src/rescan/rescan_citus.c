@@ -76,6 +76,17 @@ refuse_own_changes(const KmSource *source)
 	}
 }
 
+KmNodes *
+km_citus_nodes(const KmSource *source, MemoryContext context)
+{
+	KmShard    *shard;
+	int			n;
+
+	refuse_own_changes(source);
+	n = km_citus_shards(source->relid, context, &shard);
+	return km_nodes_open(source, n, shard, context);
+}
+
 /* ---- a pass ---- */
 
 /* Arguments have exactly the types of our functions, so that no other function of that schema fits better. */
@@ -92,7 +103,10 @@ ask_pass(Shards *s, const GkPass *pass, void (*take) (void *arg, int shard, byte
 		{TEXTOID, gkmeans_device_words[s->of.device].name}
 	};
 
-	/* the first answers say how many rows each shard has; a sample's rows are put in order by shard; else the sum will do */
+	/*
+	 * the first answers say how many rows each shard has; a sample's rows are put in order by shard; else
+	 * the sum will do
+	 */
 	if (s->first == NULL || pass->kind == GK_PASS_SAMPLE)
 		km_nodes_ask(s->nodes, psprintf("SELECT %s(s.name::pg_catalog.regclass, $3, $4, $5, s.first, $6) " KM_NODES_SHARDS,
 										quote_qualified_identifier(s->of.schema, "kmeans_pass")),
@@ -242,12 +256,8 @@ km_citus_step(const KmSource *source, const char *schema, const KmeansModel *mod
 		{TEXTOID, gkmeans_device_words[device].name}
 	};
 	KmeansStep *sum = NULL;
-	KmShard    *shard;
-	int			n;
 
-	refuse_own_changes(source);
-	n = km_citus_shards(source->relid, context, &shard);
-	km_nodes_ask(km_nodes_open(source, n, shard, context),
+	km_nodes_ask(km_citus_nodes(source, context),
 				 psprintf("SELECT coalesce(%s(s.name::pg_catalog.regclass, $3, $4::%s, $5, $6, $7)::pg_catalog.text, '') " KM_NODES_SHARDS,
 						  quote_qualified_identifier(schema, "kmeans_step"), quote_qualified_identifier(schema, "kmeans_model")),
 				 false, NULL, param, lengthof(param), add_state, &sum);

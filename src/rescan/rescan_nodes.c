@@ -228,27 +228,31 @@ end_connection(Server *node)
 
 /* ---- queries ---- */
 
+/* Wait for a result; NULL: there is none any more.  An ERROR clears the one before. */
+static PGresult *
+next_result(Server *node, PGresult * before)
+{
+	while (PQisBusy(node->connection))
+	{
+		(void) wait_for(node, WL_SOCKET_READABLE, -1);
+		if (!PQconsumeInput(node->connection))
+		{
+			node->busy = false;
+			fail(node, before);
+		}
+	}
+	return PQgetResult(node->connection);
+}
+
 /* Wait for the last result of a query, or of several; ERROR unless it has this status. */
 static PGresult *
 result_of(Server *node, ExecStatusType expected)
 {
 	PGresult   *last = NULL;
+	PGresult   *next;
 
-	for (;;)
+	while ((next = next_result(node, last)) != NULL)
 	{
-		PGresult   *next;
-
-		while (PQisBusy(node->connection))
-		{
-			(void) wait_for(node, WL_SOCKET_READABLE, -1);
-			if (!PQconsumeInput(node->connection))
-			{
-				node->busy = false;
-				fail(node, last);
-			}
-		}
-		if ((next = PQgetResult(node->connection)) == NULL)
-			break;
 		PQclear(last);
 		last = next;
 		if (PQresultStatus(last) != expected)
@@ -274,7 +278,7 @@ result_of(Server *node, ExecStatusType expected)
 static void
 begin_transaction(Server *node)
 {
-	char	   *sql = psprintf("BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL search_path TO pg_catalog, pg_temp" LOOK_FOR_US
+	char	   *sql = psprintf("BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL search_path TO pg_catalog, pg_temp; SET LOCAL extra_float_digits TO 3" LOOK_FOR_US
 							   "; SET LOCAL idle_in_transaction_session_timeout TO 0; SET LOCAL lock_timeout TO %d", LockTimeout);
 
 	if (!PQsendQuery(node->connection, sql))
@@ -372,7 +376,7 @@ first_rows(const Server *node, const int64 *first)
 }
 
 static void
-send_query(Server *node, const char *sql, const int64 *first, const KmNodesParam *param, int nparams)
+send_query(Server *node, const char *sql, const int64 *first, const KmNodesParam *param, int nparams, bool binary)
 {
 	Oid			types[MAX_PARAMS] = {TEXTARRAYOID, INT8ARRAYOID};
 	const char *values[MAX_PARAMS] = {km_nodes_array(node->name, node->n), first_rows(node, first)};
@@ -386,7 +390,7 @@ send_query(Server *node, const char *sql, const int64 *first, const KmNodesParam
 		lengths[2 + i] = param[i].bytes;
 		formats[2 + i] = param[i].bytes > 0;
 	}
-	if (!PQsendQueryParams(node->connection, sql, 2 + nparams, types, values, lengths, formats, 1))
+	if (!PQsendQueryParams(node->connection, sql, 2 + nparams, types, values, lengths, formats, binary))
 		fail(node, NULL);
 	node->busy = true;
 }
@@ -420,7 +424,7 @@ km_nodes_ask(KmNodes *nodes, const char *sql, bool summed, const int64 *first, c
 			 void (*take) (void *arg, int shard, bytea * answer), void *arg)
 {
 	for (int i = 0; i < nodes->n; i++)
-		send_query(&nodes->node[i], sql, first, param, nparams);
+		send_query(&nodes->node[i], sql, first, param, nparams, true);
 	for (int i = 0; i < nodes->n; i++)
 	{
 		Server	   *node = &nodes->node[i];
@@ -434,4 +438,58 @@ km_nodes_ask(KmNodes *nodes, const char *sql, bool summed, const int64 *first, c
 		}
 		pfree(answer);
 	}
+}
+
+/* Give the one row of a result to take(). */
+static void
+give_row(PGresult * result, int columns, void (*take) (void *arg, char **value), void *arg)
+{
+	char	  **value = palloc(columns * sizeof(char *));
+
+	/* copies, since take() may raise an ERROR */
+	for (int i = 0; i < columns; i++)
+		value[i] = PQgetisnull(result, 0, i) ? NULL : pstrdup(PQgetvalue(result, 0, i));
+	PQclear(result);
+	take(arg, value);
+}
+
+static void
+rows_of(Server *node, int columns, void (*take) (void *arg, char **value), void *arg)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gkmeans rows of a node", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(context);
+	PGresult   *result;
+
+	while ((result = next_result(node, NULL)) != NULL)
+	{
+		if (PQresultStatus(result) == PGRES_SINGLE_TUPLE && PQnfields(result) == columns)
+		{
+			give_row(result, columns, take, arg);
+			MemoryContextReset(context);
+		}
+		else if (PQresultStatus(result) == PGRES_TUPLES_OK)
+			PQclear(result);
+		else
+		{
+			/* an error ends the query */
+			node->busy = false;
+			fail(node, result);
+		}
+	}
+	node->busy = false;
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(context);
+}
+
+void
+km_nodes_rows(KmNodes *nodes, const char *sql, const KmNodesParam *param, int nparams, int columns,
+			  void (*take) (void *arg, char **value), void *arg)
+{
+	for (int i = 0; i < nodes->n; i++)
+	{
+		send_query(&nodes->node[i], sql, NULL, param, nparams, false);
+		(void) PQsetSingleRowMode(nodes->node[i].connection);
+	}
+	for (int i = 0; i < nodes->n; i++)
+		rows_of(&nodes->node[i], columns, take, arg);
 }

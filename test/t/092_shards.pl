@@ -36,7 +36,9 @@ my $rows = q{
 	SELECT i AS id, 10 * (i % 5) + (hashint4(i) % 10007) / 5000.0 AS a,
 		((i % 5) * (i % 5) + (hashint4(i + 100000) % 10007) / 3000.0)::real AS b, hashint4(i + 200000) % 1000 AS "c'%",
 		CASE WHEN i % 11 = 0 THEN 0 ELSE 1 + i % 7 * 0.3 END AS w,
-		CASE WHEN i % 500 <> 7 THEN ARRAY[i % 13, (i % 7) * 0.1, i % 3]::float8[] WHEN i % 1000 = 7 THEN ARRAY[NULL, i % 7, 1]::float8[] END AS p
+		CASE WHEN i % 500 <> 7 THEN ARRAY[i % 13, (i % 7) * 0.1, i % 3]::float8[] WHEN i % 1000 = 7 THEN ARRAY[NULL, i % 7, 1]::float8[] END AS p,
+		(i - 1) / 1000 AS g, 'the "' || (i - 1) / 100 AS t, CASE WHEN i % 4 > 0 THEN i % 4 = 1 END AS h,
+		timestamptz '2026-01-01 00:00:00.5' + (i - 1) / 500 * interval '1 day 1 microsecond' AS at, ((i - 1) / 200 / 7.0)::float8 AS f
 	FROM generate_series(%d, %d) i};
 my @shards = ([ 102008, 0, 1, 6000 ], [ 102009, 1, 6001, 6000 ], [ 102010, 2, 6001, 13000 ], [ 102011, 3, 13001, 19000 ],
 	[ 102012, 0, 19001, 20000 ]);
@@ -111,7 +113,8 @@ foreach my $form ('text', 'binary')
 # ---- the mock ----
 
 $head->safe_psql('postgres', q{
-	CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass, partmethod "char", repmodel "char", colocationid int);
+	CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass, partmethod "char", repmodel "char", colocationid int, partkey text);
+	CREATE FUNCTION pg_catalog.column_to_column_name(regclass, text) RETURNS text LANGUAGE sql STABLE AS $$ SELECT $2 $$;
 	CREATE TABLE pg_catalog.pg_dist_shard (logicalrelid regclass, shardid bigint);
 	CREATE TABLE pg_catalog.pg_dist_shard_placement (shardid bigint, nodename text, nodeport int);
 	CREATE FUNCTION pg_catalog.shard_name(regclass, bigint) RETURNS text LANGUAGE sql STABLE AS $$
@@ -181,7 +184,7 @@ is($head->safe_psql('postgres', "SET client_min_messages = error;
 	$head->safe_psql('postgres', "SET client_min_messages = error;
 	SELECT array_agg(k::text ORDER BY cluster)::text FROM kmeans('here', $columns, 6) k"), 'kmeans()');
 my $sessions = () = slurp_file($workers[0]->logfile) =~ /connection authorized: .*application_name=gkmeans/g;
-is($sessions, 15, 'each call connected to each server once');
+is($sessions, 16, 'each call connected to each server once');
 
 # a cancel reaches the servers, and their transaction ends
 $workers[2]->safe_psql('postgres', q{ALTER TABLE dist_102010 RENAME TO whole; CREATE VIEW dist_102010 AS SELECT * FROM whole WHERE pg_sleep(0.01) IS NOT NULL});
@@ -267,6 +270,30 @@ foreach my $case ([ $columns, '', 6 ], [ q{'{p}'}, '', 4 ], [ q{'{p}'}, q{, dist
 	$head->safe_psql('postgres', 'DROP TABLE m3');
 }
 is($head->safe_psql('postgres', q{SELECT count(*) FROM kmeans_evaluate((SELECT kmeans_fit('here', '{a,b}', 2)), 'none') e WHERE e IS NOT NULL}), 0, 'no rows');
+
+# ---- groups ----
+
+sub groups { return "(SELECT array_agg(r::text) FROM kmeans_grouped('$_[0]', '{$_[1]}', $_[2]) r)" }
+
+my ($notices, $left_out) = ('', '');
+foreach my $case ([ 'g', 'g', "$columns, 3" ], [ 'g', 'g', "$columns, 3, weight_column => 'w', standardize => true, n_init => 2, tol => 1e-7" ],
+	[ 't', 't', q{'{p}', 4, nonfinite => 'skip', distance => 'cosine'} ], [ 'g', 'h,g', "$columns, 2, init => 'random', seed => 7" ],
+	[ 'at', 'at,h', q{'{p}', 2} ], [ 'f', 'f', "$columns, 3, centroids => '{{1,0,0},{5,5,100},{20.1,10,-100}}', max_iter => 1" ],
+	[ 'id', 'g', "$columns, 2" ])
+{
+	my ($key, $group_by, $rest) = @$case;
+	$head->safe_psql('postgres', "UPDATE pg_dist_partition SET partkey = '$key' WHERE logicalrelid = 'dist'::regclass");
+	my $same = $key eq 'id' ? 'SELECT ' . groups('dist', $group_by, $rest) . ' IS NULL' : 'SELECT ' . groups('dist', $group_by, $rest) . ' = ' . groups('here', $group_by, $rest);
+	is($head->safe_psql('postgres', "SET client_min_messages = error; SET extra_float_digits = 0; SET TimeZone = 'Asia/Kolkata'; SET DateStyle = 'German'; $same"), 't',
+		$key eq 'id' ? 'groups that are not in one shard each are clustered here, of rows that a query brings' : "kmeans_grouped(): the same rows in the same order as of a local copy: $group_by, $rest");
+}
+$head->safe_psql('postgres', "UPDATE pg_dist_partition SET partkey = 'g' WHERE logicalrelid = 'dist'::regclass");
+is($head->safe_psql('postgres', q{SELECT count(DISTINCT grp) || ' ' || sum(size) FROM kmeans_grouped('single', '{h}', '{a}', 2)}), '3 6000', 'one shard: any groups');
+is($head->safe_psql('postgres', q{SELECT count(*) FROM kmeans_grouped('none', '{id}', '{a}', 2)}), 0, 'no rows: no groups');
+$head->psql('postgres', "SELECT count(*) FROM kmeans_grouped('$_', '{g}', '{p}', 2)", stderr => \$left_out), $notices .= "$left_out\n" foreach ('dist', 'here');
+like($notices, qr/^(.*NOTICE:  40 rows were left out.*\n(?:DETAIL:.*\n)?)\1$/, 'rows that are left out are counted over all shards');
+$head->psql('postgres', "SELECT kmeans_grouped('dist', '{g}', $columns, 2, centroids => '{{1},{2}}')", stderr => \$left_out);
+like($left_out, qr/ERROR: .*(features|centroids).*\n(.*\n)*CONTEXT:  server \S+:\d+, which has/, 'a worker has the error');
 
 # ---- rows that a query brings here ----
 
@@ -409,7 +436,7 @@ is($workers[0]->safe_psql('postgres', qq{
 	CREATE TABLE halves AS SELECT * FROM half_1 UNION ALL SELECT * FROM half_2;
 	SELECT kmeans_passes('{half_1,half_2}', '{a}', '\\x$step', NULL, '{0,500}') = kmeans_pass('halves', '{a}', '\\x$step'),
 		length(kmeans_passes('{}', '{a}', '\\x$step', NULL, '{}')) > 0}), 't|t', 'kmeans_passes(): the answer of all rows');
-foreach my $case ([ "'{half_1}', '{a}', '\\x$step', NULL, '{}'", qr/ERROR:  22\d+: there are 1 relations, but 0 first_rows\nHINT:  Each relation/ ],
+foreach my $case ([ "'{half_1}', '{a}', '\\x$step', NULL, '{}'", qr/ERROR:  2202E: there are 1 relations, but 0 first_rows\nHINT:  Each relation/ ],
 	[ "'{NULL}', '{a}', '\\x$step', NULL, '{0}'", qr/ERROR:  22004: relations must not contain NULLs\nHINT: / ],
 	[ "'{half_1}', '{a}', '\\x$step', NULL, '{-1}'", qr/ERROR:  22023: first_row is -1.*\nHINT:  kmeans_pass\(\) is for/ ],
 	[ "'{half_1}', '{a}', NULL, NULL, '{0}'", qr/ERROR:  22004: pass must not be NULL/ ])
