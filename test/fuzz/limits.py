@@ -30,7 +30,8 @@ PARTS_JOBS = [
 
 # A MOCK of what gkmeans uses of Citus: its catalogs; all shards are on this server
 SHARDS = """
-CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass, partmethod "char", repmodel "char", colocationid int);
+CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass, partmethod "char", repmodel "char", colocationid int, partkey text);
+CREATE FUNCTION pg_catalog.column_to_column_name(regclass, text) RETURNS text LANGUAGE sql STABLE AS $$ SELECT $2 $$;
 CREATE TABLE pg_catalog.pg_dist_shard (logicalrelid regclass, shardid bigint);
 CREATE TABLE dist (LIKE pts);
 CREATE TABLE dist_101 AS SELECT * FROM pts WHERE id <= 5000;

@@ -240,11 +240,12 @@ sub at_work
 my $kills = $ENV{KILLS} // 9;
 my %killed_in;
 
-# Start the long job, and kill at moments that are spread over its connecting, its seeding and its first iterations.
+# Start a long job, and kill at moments that are spread over its connecting, its seeding and its iterations, which
+# come soon in every other job.
 sub killing
 {
 	my ($number, $of) = @_;
-	my $job = job($long);
+	my $job = job($number % 2 ? $long : $long =~ s/tol/init => 'random', tol/r);
 	sleep(0.02 + 1.6 * $number / $of);
 	my $phase = $asked{$head}->query_safe('SELECT phase FROM gkmeans_progress');
 	$killed_in{ $phase eq '' ? 'before its first row' : $phase }++;
