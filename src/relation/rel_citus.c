@@ -94,24 +94,25 @@ km_citus_shards(Oid relid, MemoryContext context, KmShard **shard)
 										  "WHERE s.logicalrelid::pg_catalog.oid OPERATOR(pg_catalog.=) $1 ORDER BY 1, 2, 3", relid);
 	MemoryContext spi = MemoryContextSwitchTo(context);
 	int			n = 0;
+	KmPlace    *place = palloc(Max(rows, 1) * sizeof(KmPlace));
 
 	*shard = palloc(Max(rows, 1) * sizeof(KmShard));
 	for (int i = 0; i < rows; i++)
 	{
 		HeapTuple	row = SPI_tuptable->vals[i];
 		TupleDesc	desc = SPI_tuptable->tupdesc;
-		KmShard    *to = *shard + n;
 		char	   *host = SPI_getvalue(row, desc, 2);
 		bool		isnull;
+		int64		id = DatumGetInt64(SPI_getbinval(row, desc, 1, &isnull));
+		KmShard    *to = *shard + n - 1;
 
-		to->id = DatumGetInt64(SPI_getbinval(row, desc, 1, &isnull));
-		/* any one copy of it will do */
-		if (n > 0 && to->id == to[-1].id)
-			continue;
-		to->host = host != NULL ? pstrdup(host) : NULL;
-		to->port = DatumGetInt32(SPI_getbinval(row, desc, 3, &isnull));
-		to->name = shard_name(SPI_getvalue(row, desc, 4), is_public);
-		n++;
+		if (n == 0 || to->id != id)
+		{
+			to = *shard + n++;
+			*to = (KmShard) {id, shard_name(SPI_getvalue(row, desc, 4), is_public), 0, place + i};
+		}
+		if (host != NULL)
+			to->place[to->places++] = (KmPlace) {pstrdup(host), DatumGetInt32(SPI_getbinval(row, desc, 3, &isnull))};
 	}
 	MemoryContextSwitchTo(spi);
 	SPI_finish();

@@ -265,12 +265,18 @@ extern const char *km_citus_order(void);
 /* The number of a shard, by an expression for its name. */
 #define KM_CITUS_NUMBER_OF(name)	"pg_catalog.substring(" name ", '_([0-9]+)\"?$')::pg_catalog.int8"
 
+typedef struct KmPlace
+{
+	char	   *host;
+	int			port;
+} KmPlace;
+
 typedef struct KmShard
 {
 	int64		id;
-	char	   *host;			/* of a server that has it; NULL: there is none */
-	int			port;
-	char	   *name;			/* there, as SQL */
+	char	   *name;			/* as SQL */
+	int			places;
+	KmPlace    *place;			/* [places] the servers that have a copy of it */
 } KmShard;
 
 /* A table's shards by ascending id; returns how many there are. */

@@ -8,7 +8,8 @@
  * those that Citus would make: the current role's, to the nodes of its catalogs, by
  * citus.node_conninfo.
  *
- * All waits can be cancelled, and so are the nodes then.
+ * All waits can be cancelled, and so are the nodes then.  A node that does not let us connect is done
+ * without where others have copies of its shards.
  */
 #include "postgres.h"
 
@@ -51,6 +52,8 @@ struct KmNodes
 	int			nshards;
 	int			n;
 	Server	   *node;			/* [n] */
+	int			lost;
+	KmPlace    *lost_place;		/* [lost] servers that did not let us connect */
 	MemoryContextCallback release;
 };
 
@@ -204,26 +207,34 @@ connection_timeout(void)
 	return value != NULL && parse_int(value, &timeout, GUC_UNIT_MS, NULL) && timeout > 0 ? timeout : 30000;
 }
 
-static void
+/* False: the server does not let us. */
+static bool
 end_connection(Server *node)
 {
 	PostgresPollingStatusType status = PGRES_POLLING_WRITING;
-	int			timeout = connection_timeout();
-	TimestampTz end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout);
+	TimestampTz end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), connection_timeout());
 
 	while (PQstatus(node->connection) != CONNECTION_BAD && status != PGRES_POLLING_OK && status != PGRES_POLLING_FAILED)
 	{
 		if (!wait_for(node, status == PGRES_POLLING_READING ? WL_SOCKET_READABLE : WL_SOCKET_WRITEABLE,
 					  TimestampDifferenceMilliseconds(GetCurrentTimestamp(), end)))
-			ereport(ERROR,
-					(errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
-					 errmsg("server %s:%d did not let us connect within %d ms", node->host, node->port, timeout),
-					 errdetail("It has %d of the shards.", node->n),
-					 errhint("citus.node_connection_timeout is how long to wait.")));
+			return false;
 		status = PQconnectPoll(node->connection);
 	}
-	if (PQstatus(node->connection) != CONNECTION_OK)
+	return PQstatus(node->connection) == CONNECTION_OK;
+}
+
+/* Raise that it did not. */
+static void
+fail_to_connect(const Server *node)
+{
+	if (PQstatus(node->connection) == CONNECTION_BAD)
 		fail(node, NULL);
+	ereport(ERROR,
+			(errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
+			 errmsg("server %s:%d did not let us connect within %d ms", node->host, node->port, connection_timeout()),
+			 errdetail("It has %d of the shards.", node->n),
+			 errhint("citus.node_connection_timeout is how long to wait.")));
 }
 
 /* ---- queries ---- */
@@ -288,18 +299,40 @@ begin_transaction(Server *node)
 
 /* ---- the nodes of a table ---- */
 
-/* The node of a shard, made if it is a new one. */
+static bool
+is_lost(const KmNodes *nodes, const KmPlace *place)
+{
+	for (int i = 0; i < nodes->lost; i++)
+		if (place->port == nodes->lost_place[i].port && strcmp(place->host, nodes->lost_place[i].host) == 0)
+			return true;
+	return false;
+}
+
+/* Where to read a shard: copies take turns, since all servers may have one of each.  NULL: nowhere. */
+static const KmPlace *
+choose_place(const KmNodes *nodes, const KmShard *shard, int number)
+{
+	for (int i = 0; i < shard->places; i++)
+	{
+		const KmPlace *place = &shard->place[(number + i) % shard->places];
+
+		if (!is_lost(nodes, place))
+			return place;
+	}
+	return NULL;
+}
+
+/* The node of a place, made if it is a new one. */
 static Server *
-find_node(KmNodes *nodes, const KmShard *shard)
+find_node(KmNodes *nodes, const KmPlace *place)
 {
 	Server	   *node = nodes->node;
 
-	while (node < nodes->node + nodes->n && (node->port != shard->port || strcmp(node->host, shard->host) != 0))
+	while (node < nodes->node + nodes->n && (node->port != place->port || strcmp(node->host, place->host) != 0))
 		node++;
 	if (node == nodes->node + nodes->n)
 	{
-		node->host = shard->host;
-		node->port = shard->port;
+		*node = (Server) {place->host, place->port};
 		node->shard = MemoryContextAlloc(nodes->context, nodes->nshards * sizeof(int));
 		node->name = MemoryContextAlloc(nodes->context, nodes->nshards * sizeof(char *));
 		nodes->n++;
@@ -310,41 +343,92 @@ find_node(KmNodes *nodes, const KmShard *shard)
 static void
 find_nodes(KmNodes *nodes, const KmShard *shard)
 {
+	nodes->n = 0;
 	for (int i = 0; i < nodes->nshards; i++)
 	{
+		const KmPlace *place = choose_place(nodes, &shard[i], i);
 		Server	   *node;
 
-		if (shard[i].host == NULL)
+		if (place == NULL)
 			ereport(ERROR,
 					(errcode(ERRCODE_EXTERNAL_ROUTINE_EXCEPTION),
 					 errmsg("shard " INT64_FORMAT " of \"%s\" is on no server", shard[i].id, nodes->relname),
 					 errhint("SELECT * FROM citus_shards shows where shards are.")));
-		node = find_node(nodes, &shard[i]);
+		node = find_node(nodes, place);
 		node->shard[node->n] = i;
 		node->name[node->n++] = shard[i].name;
 	}
+}
+
+/* Have others copies of all shards of a node? */
+static bool
+can_do_without(const KmNodes *nodes, const Server *node, const KmShard *shard)
+{
+	for (int i = 0; i < node->n; i++)
+	{
+		const KmShard *s = &shard[node->shard[i]];
+		bool		other = false;
+
+		for (int j = 0; j < s->places; j++)
+			other |= !is_lost(nodes, &s->place[j]) && (s->place[j].port != node->port || strcmp(s->place[j].host, node->host) != 0);
+		if (!other)
+			return false;
+	}
+	return true;
+}
+
+static void
+do_without(KmNodes *nodes, const Server *node)
+{
+	nodes->lost_place[nodes->lost++] = (KmPlace) {node->host, node->port};
+	ereport(WARNING,
+			(errcode(ERRCODE_CONNECTION_FAILURE),
+			 errmsg("no connection to the server %s:%d, other servers answer for it", node->host, node->port),
+			 errdetail_plural("They have a copy of its %d shard.", "They have copies of its %d shards.", node->n, node->n)));
+	close_all(nodes);
+}
+
+/* False: not to all of them, but there are others. */
+static bool
+connect_all(KmNodes *nodes, const KmShard *shard)
+{
+	find_nodes(nodes, shard);
+	for (int i = 0; i < nodes->n; i++)
+		begin_connection(&nodes->node[i]);
+	for (int i = 0; i < nodes->n; i++)
+	{
+		Server	   *node = &nodes->node[i];
+
+		if (!end_connection(node))
+		{
+			if (!can_do_without(nodes, node, shard))
+				fail_to_connect(node);
+			do_without(nodes, node);
+			return false;
+		}
+		begin_transaction(node);
+	}
+	return true;
 }
 
 KmNodes *
 km_nodes_open(const KmSource *source, int nshards, const KmShard *shard, MemoryContext context)
 {
 	KmNodes    *nodes = MemoryContextAllocZero(context, sizeof(KmNodes));
+	int			places = 0;
 
+	for (int i = 0; i < nshards; i++)
+		places += shard[i].places;
 	nodes->context = context;
 	nodes->relname = source->relname;
 	nodes->nshards = nshards;
 	nodes->node = MemoryContextAllocZero(context, Max(nshards, 1) * sizeof(Server));
-	find_nodes(nodes, shard);
+	nodes->lost_place = MemoryContextAlloc(context, (places + 1) * sizeof(KmPlace));
 	nodes->release.func = close_all;
 	nodes->release.arg = nodes;
 	MemoryContextRegisterResetCallback(context, &nodes->release);
-	for (int i = 0; i < nodes->n; i++)
-		begin_connection(&nodes->node[i]);
-	for (int i = 0; i < nodes->n; i++)
-	{
-		end_connection(&nodes->node[i]);
-		begin_transaction(&nodes->node[i]);
-	}
+	while (!connect_all(nodes, shard))
+		CHECK_FOR_INTERRUPTS();
 	for (int i = 0; i < nodes->n; i++)
 		PQclear(result_of(&nodes->node[i], PGRES_COMMAND_OK));
 	return nodes;

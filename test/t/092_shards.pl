@@ -200,7 +200,21 @@ $losing->finish;
 like($losing_err, $lost_server, 'a server that is lost in a pass');
 $head->psql('postgres', "SELECT kmeans_fit('dist', $columns, 6)", stdout => \$nothing, stderr => \$losing_err);
 like($losing_err, $lost_server, 'a server that is not there');
+# where another server has a copy of its shards, that one answers
+my ($other) = grep { $_->[0] == 102010 } @shards;
+$workers[3]->safe_psql('postgres', 'CREATE TABLE dist_102010 AS ' . rows($other->[2], $other->[3]));
+$head->safe_psql('postgres', "INSERT INTO pg_dist_shard_placement VALUES (102010, '@{[ $workers[3]->host ]}', @{[ $workers[3]->port ]})");
+foreach my $call ("text_of(kmeans_fit('%s', $columns, 6))", "(SELECT array_agg(g::text) FROM kmeans_grouped('%s', '{g,id}', '{a}', 2) g WHERE cluster = 0)")
+{
+	$head->safe_psql('postgres', q{UPDATE pg_dist_partition SET partkey = 'g'});
+	$head->psql('postgres', "SET client_min_messages = warning; SELECT " . sprintf("$call = $call", 'dist', 'here'), stdout => \$nothing, stderr => \$losing_err);
+	is($nothing, 't', 'a lost server whose shards have copies: the same bits');
+	like($losing_err, qr/^(psql:\S+ )?WARNING:  no connection to the server \S+:\d+, other servers answer for it\nDETAIL:  They have a copy of its 1 shard\.$/, '... with a warning');
+}
 $workers[2]->start;
+
+$head->safe_psql('postgres', "DELETE FROM pg_dist_shard_placement WHERE shardid = 102010 AND nodename = '@{[ $workers[3]->host ]}' AND nodeport = @{[ $workers[3]->port ]}");
+$workers[3]->safe_psql('postgres', 'DROP TABLE dist_102010');
 
 # a server's transaction ends when the coordinator's session is gone and sends nothing any more
 $head->append_conf('postgresql.conf', 'restart_after_crash = on');

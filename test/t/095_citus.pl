@@ -185,7 +185,7 @@ sub clean
 	my ($name) = @_;
 	$_->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'gkmeans'}) foreach @nodes;
 	is(sessions(), '0 0', "$name: no session is left");
-	is(join(' ', map { $_->safe_psql('postgres', q{SELECT count(*) FROM pg_locks WHERE locktype = 'relation' AND relation > 16384 AND pid <> pg_backend_pid()}) } @nodes),
+	is(join(' ', map { $_->safe_psql('postgres', q{SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'relation' AND relation > 16384 AND pid <> pg_backend_pid() AND backend_type !~ 'autovacuum'}) } @nodes),
 		'0 0 0', '... no lock');
 	is(join(' ', map { scalar grep { !m{/t3_}x } glob($_->data_dir . '/base/pgsql_tmp/*') } @nodes), '0 0 0', '... no file');
 	is(sql("SELECT text_of(kmeans_fit('dist7', $columns, 6)) = text_of(kmeans_fit('here7', $columns, 6))"), 't', '... and the next job is answered');
@@ -337,6 +337,24 @@ diag(3 * $per_kind . ' kills: ' . join(', ', map { "$killed_in{$_} in phase '$_'
 	is((grep { $_ eq $answer } values %tried) + 0, 1, 'its bits are those of a local copy of its snapshots, of ' . scalar(keys %tried) . ' that can be');
 	my %different = map { $_ => 1 } values %tried;
 	is(keys %different, keys %tried, '... whose bits differ');
+}
+
+# ---- shards that have copies ----
+
+sql('SET citus.shard_replication_factor = 2; ' . q{CREATE TABLE twice (LIKE dist7); SET citus.shard_count = 5; SELECT create_distributed_table('twice', 'id', colocate_with => 'none')});
+sql('INSERT INTO twice SELECT * FROM dist7');
+sql('CREATE TABLE twice_here AS SELECT * FROM twice');
+{
+	my $fit = "text_of(kmeans_fit('%s', $columns, 6, centroids => $start))";
+	my $same = 'SELECT ' . sprintf("$fit = $fit", 'twice', 'twice_here');
+	is(sql($same), 't', 'shards with two copies');
+	$nodes[1]->stop('immediate');
+	my ($out, $err) = psql('SET client_min_messages = warning', $same);
+	is($out, "t\n", 'a server is lost: the copies on the other one answer');
+	like($err, qr/^WARNING:  no connection to the server \S+, other servers answer for it\nDETAIL:  They have copies? of its \d shards?\.\n$/, '... with a warning');
+	$nodes[1]->start;
+	$asked{ $nodes[1] } = $nodes[1]->background_psql('postgres');
+	is(sql($same), 't', '... and back again');
 }
 
 # ---- labels ----
