@@ -12,7 +12,7 @@ import struct
 from fuzz_common import Campaign, TREE
 
 DIR = os.path.join(TREE, "test", "fuzz", "corpus")
-STATS, MOMENTS, STEP, FINISH, SEED, FAR = range(1, 7)
+STATS, MOMENTS, STEP, FINISH, SEED, FAR, MEANS, SPREAD, SAMPLE = range(1, 10)
 
 db = Campaign("corpus").session()
 
@@ -32,13 +32,17 @@ def write(name, data):
         f.write(data.encode() if isinstance(data, str) else data)
 
 
-def question(kind, d=0, distance=0, centroids=(), seeds=(), use_d2=0, want=0, expo=3):
+def question(kind, d=0, distance=0, centroids=(), seeds=(), use_d2=0, want=0, expo=3, raw=0, sizes=(), rows=0):
     q = b"kmp1" + struct.pack(">6i", 1, kind, d, distance, 0, 0)
     if kind == STATS:
         return q
     q += struct.pack(">4i", 0, 10, 8, 0)
     for _ in range(d):
         q += struct.pack(">ddi", 0.5 if distance == 0 else 0.0, 1.0, expo)
+    if kind >= MEANS:
+        q += struct.pack(">3i", raw, 6, len(centroids)) + b"".join(struct.pack(f">{d}d", *p) for p in centroids)
+        q += b"".join(struct.pack(">q", n) + (struct.pack(f">{d}d", *p) if n else b"") for n, p in zip(sizes, centroids))
+        return q + (struct.pack(">qi", rows, want) if kind == SAMPLE else b"")
     for points in (centroids, seeds):
         q += struct.pack(">i", len(points)) + b"".join(struct.pack(f">{d}f", *p) for p in points)
     return q + struct.pack(">qii", 42, use_d2, want)
@@ -50,6 +54,8 @@ db.run("SET gkmeans.threads = 1; SET gkmeans.simd = scalar")
 db.run("CREATE TABLE t (x float8, y float8, \"größe\" real, a float8[], w float8)")
 db.run("INSERT INTO t SELECT i % 3 * 10 + i % 7 * 0.25, i % 5 - 2, i, ARRAY[i % 4, i % 3 - 1, 1], i % 4 * 0.5 "
        "FROM generate_series(1, 24) i")
+# as many rows as readers_pass.c has, and from the same one on: a sample's answer depends on that
+db.run("CREATE TABLE forty AS SELECT ARRAY[i % 4, i % 3 - 1, 1]::float8[] AS a FROM generate_series(1, 40) i")
 MODELS = {
     "one": "kmeans_fit('t', '{x}', 1)",
     "plain": "kmeans_fit('t', '{x,y}', 3)",
@@ -98,8 +104,15 @@ QUESTIONS = {
     "candidates": question(SEED, 3, centroids=C, seeds=C[:1], use_d2=1, want=2),
     "potential": question(SEED, 3, centroids=C, seeds=C),
     "far": question(FAR, 3, seeds=C),
+    "means": question(MEANS, 3, centroids=C),
+    "means-raw": question(MEANS, 3, centroids=C, raw=1),
+    "means-cosine": question(MEANS, 3, distance=1, centroids=C, raw=1, expo=0),
+    "spread": question(SPREAD, 3, centroids=C, sizes=(9, 15)),
+    "spread-raw": question(SPREAD, 3, centroids=C, sizes=(24, 0), raw=1),
+    "sample": question(SAMPLE, 3, centroids=C, rows=60, want=20),
+    "sample-raw": question(SAMPLE, 3, centroids=C, rows=60, want=20, raw=1),
 }
 for name, q in QUESTIONS.items():
     write(f"pass-{name}", q)
-    a = binary(f"SELECT kmeans_pass('t', '{{a}}', '\\x{q.hex()}')")
+    a = binary(f"SELECT kmeans_pass('{'forty' if name.startswith('sample') else 't'}', '{{a}}', '\\x{q.hex()}', first_row => 5)")
     write(f"answer-{name}", struct.pack(">i", len(q)) + q + a)

@@ -10,6 +10,7 @@
 #include "utils/array.h"
 #include "utils/memutils.h"
 
+#include "core/quality/gk_quality.h"
 #include "core/store/gk_batch.h"
 #include "core/gk_numerics.h"
 #include "rescan/rescan.h"
@@ -18,6 +19,8 @@
 extern Datum kmeans_pass(PG_FUNCTION_ARGS);
 
 #define ROWS		40
+#define FIRST		5
+#define MAX_SAMPLE	10000
 #define MAX_FEATURES 64
 /* A pass may ask for more, by its right; here that only takes time. */
 #define MEMORY		((Size) 8 << 20)
@@ -222,7 +225,7 @@ pass_call(const char *data, int size)
 	call.args[1].value = PointerGetDatum(array);
 	call.args[2].value = PointerGetDatum(to_bytea(data, size));
 	call.args[3].isnull = true;
-	call.args[4].value = Int64GetDatum(5);
+	call.args[4].value = Int64GetDatum(FIRST);
 	call.args[5].isnull = true;
 	return call;
 }
@@ -252,14 +255,21 @@ read_pass(const char *data, int size)
 	return good;
 }
 
-/* As a coordinator does that gets the same answer from two shards. */
+/* As a coordinator does that gets the same answer from two shards, and knows how many rows of a sample they have. */
 static Datum
 take_answer(PG_FUNCTION_ARGS)
 {
+	GkPass		of_shard = question;
 	GkPassResult all;
 	GkError		err;
 
-	km_pass_answer(&engine, &question, DatumGetByteaP(PG_GETARG_DATUM(0)), &given, &given_counts, &given_names);
+	if (question.kind == GK_PASS_SAMPLE)
+	{
+		question.want = question.sample > MAX_SAMPLE ? MAX_SAMPLE : question.sample;
+		of_shard.want = (int) (gk_quality_stratum(question.all_rows, question.sample, FIRST + ROWS) -
+							   gk_quality_stratum(question.all_rows, question.sample, FIRST));
+	}
+	km_pass_answer(&engine, &of_shard, DatumGetByteaP(PG_GETARG_DATUM(0)), &given, &given_counts, &given_names);
 	check(gk_pass_result_init(&engine, &question, question.prep != NULL ? question.prep->d : 0, &all, &err), &err);
 	check(gk_pass_add(&engine, &question, &all, &given, &err), &err);
 	check(gk_pass_add(&engine, &question, &all, &given, &err), &err);

@@ -185,7 +185,7 @@ sub clean
 	my ($name) = @_;
 	$_->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'gkmeans'}) foreach @nodes;
 	is(sessions(), '0 0', "$name: no session is left");
-	is(join(' ', map { $_->safe_psql('postgres', q{SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'relation' AND relation > 16384 AND pid <> pg_backend_pid() AND backend_type !~ 'autovacuum'}) } @nodes),
+	is(join(' ', map { $_->safe_psql('postgres', q{SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) JOIN pg_class c ON c.oid = relation AND relnamespace = 'public'::regnamespace WHERE pid <> pg_backend_pid() AND backend_type !~ 'autovacuum'}) } @nodes),
 		'0 0 0', '... no lock');
 	is(join(' ', map { scalar grep { !m{/t3_}x } glob($_->data_dir . '/base/pgsql_tmp/*') } @nodes), '0 0 0', '... no file');
 	is(sql("SELECT text_of(kmeans_fit('dist7', $columns, 6)) = text_of(kmeans_fit('here7', $columns, 6))"), 't', '... and the next job is answered');

@@ -59,6 +59,7 @@ gk_quality_add_spreads(GkQuality *q)
 			q->sum.spread[c] += q->per_thread[t].spread[c];
 		q->sum.within += q->per_thread[t].within;
 		q->sum.simplified += q->per_thread[t].simplified;
+		q->sum.far |= q->per_thread[t].far;
 	}
 }
 

@@ -26,7 +26,7 @@ typedef struct GkQualitySums
 	gk_int128	within;			/* squared distances to the own mean */
 	gk_int128	inertia;		/* squared distances to the own centroid */
 	gk_int128	simplified;
-	bool		far;			/* a distance is beyond float32 */
+	bool		far;			/* a distance is beyond float32, or the unit */
 	double	   *add;			/* [copies][k][width] prepared values of one job */
 	double	   *z;				/* [d][GK_QUALITY_ROWS] */
 	double	   *x;				/* [d] */

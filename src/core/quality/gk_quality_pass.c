@@ -188,6 +188,12 @@ measure_block(GkQuality *q, GkQualitySums *t, int first, int rows)
 		if (q->sum.count[label[i]] == 1)
 			other[i] = own[i];
 	gk_quality_scores(own, other, score, within);
+	/* in a unit that suits the points no distance is beyond 1 */
+	if (!(fabs(score[0]) <= ROWS && within[0] <= ROWS))
+	{
+		t->far = true;
+		return;
+	}
 	for (int i = 0; i < 2; i++)
 	{
 		t->simplified += (gk_int128) (score[i] * 0x1p62);

@@ -216,6 +216,8 @@ gk_pass_quality_end(GkPassQuality *p, GkPassResult *out, GkError *err)
 		case GK_PASS_SPREAD:
 			gk_quality_add_spreads(&p->q);
 			put_spread(&p->q, out);
+			if (p->q.sum.far)
+				return gk_fail(err, GK_ERR_DATA, "the unit of a pass does not suit the rows");
 			break;
 		default:
 			out->i64[0] = p->stratum < 0 ? 0 : p->stratum;
