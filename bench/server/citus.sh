@@ -106,6 +106,20 @@ done
 update=$(printf %s "$update" | median) labels=$(printf %s "$labels" | median) fit=$(printf %s "$fit" | median)
 echo "  $labelled: UPDATE of one value $update ms; kmeans() with label_column $labels ms, $(ratio "$labels" "$update") times; without $fit ms"
 
+# measures of quality; of kept points, of a model, and of the rows through a view
+sql -c "CREATE TABLE model AS SELECT kmeans_fit('here', '{a,b,c,d}', 4, $given) AS m"
+declare -A scan=() evaluate=()
+for ((round = 0; round < rounds; round++)); do
+	for table in here "$labelled" pulled; do
+		scan[$table]+="$(timed "SELECT count(*) FROM kmeans_scan('$table', '{a,b,c,d}', 2, 5, max_iter => 10, sample => 1000)")"$'\n'
+		evaluate[$table]+="$(timed "SELECT kmeans_evaluate(m, '$table', sample => 1000) FROM model")"$'\n'
+	done
+done
+for table in here "$labelled" pulled; do
+	printf '  %-11s kmeans_scan() of k = 2 to 5 %8.1f ms; kmeans_evaluate() %8.1f ms\n' "$table" \
+		"$(printf %s "${scan[$table]}" | median)" "$(printf %s "${evaluate[$table]}" | median)"
+done
+
 # many clusters of few rows: what a round of seeding costs
 sql -c 'CREATE TABLE few (id int, a real, b real)' -c 'SET citus.shard_count = 32' \
 	-c "SELECT create_distributed_table('few', 'id', colocate_with => 'none')" -c 'INSERT INTO few SELECT id, a, b FROM here LIMIT 2000' >/dev/null
