@@ -59,6 +59,7 @@ open_fit(FunctionCallInfo fcinfo, int first_option, const char *label_column, Km
 				 errhint("Use a min_size of at most max_size.")));
 	km_fit_open(fcinfo, first_option, label_column, false, fit);
 	kmeans_refuse_distance(fit->options.engine.distance, "kmeans_balanced()");
+	km_fit_bring(fit);
 	refuse_roads(fit);
 	fit->balanced = true;
 	fit->options.device = GK_DEVICE_CPU;

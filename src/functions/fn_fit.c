@@ -330,13 +330,15 @@ refuse_sample(const KmFit *fit)
 bool
 km_fit_run(KmFit *fit, const KmLabelWant *want)
 {
-	Points		p = {.fit = fit,.rescan = fit->options.scan || fit->schema != NULL,
-	.device = {.fit = fit,.ingest = want == NULL && !is_sampled(fit)}};
+	Points		p = {.fit = fit,.device = {.fit = fit,.ingest = want == NULL && !is_sampled(fit)}};
 	double		start = gk_now_ms();
 	double		waited = gk_registry_waited_ms();
 	GkStatus	st;
 	GkError		err;
 
+	if (is_sampled(fit))
+		km_fit_bring(fit);
+	p.rescan = fit->options.scan || fit->schema != NULL;
 	if (p.rescan)
 		kmeans_refuse_distance(fit->options.engine.distance,
 							   fit->schema != NULL ? "a distributed table" : "gkmeans.strategy 'scan'");
@@ -401,8 +403,19 @@ km_fit_open_k(FunctionCallInfo fcinfo, int first_option, int k, const char *labe
 	km_parse_options(fcinfo, first_option, k, &fit->options);
 	fit->source = km_source_open(PG_GETARG_OID(0), columns, ncolumns,
 								 fit->options.weight_column, label_column, identify);
-	if (km_citus_distributed(fit->source->relid))
+	fit->foreign = label_column == NULL && !identify && km_foreign_sharded(fit->source);
+	if (fit->foreign || km_citus_distributed(fit->source->relid))
 		fit->schema = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
+	if (fit->options.fill_nulls || fit->options.engine.distance == GK_MANHATTAN || fit->options.engine.distance == GK_PARTIAL)
+		km_fit_bring(fit);
+}
+
+void
+km_fit_bring(KmFit *fit)
+{
+	if (fit->foreign)
+		fit->schema = NULL;
+	fit->foreign = false;
 }
 
 /*

@@ -203,6 +203,7 @@ typedef struct KmFit
 	KmReadCounts counts;
 	KmFill		fill;			/* of NULL features, from the first read on */
 	char	   *schema;			/* of gkmeans, if the rows are in shards on other servers; else NULL */
+	bool		foreign;		/* these are tables of postgres_fdw, by which they can be read as well */
 	double		load_ms;
 	GkModel		model;			/* valid when there were usable rows */
 } KmFit;
@@ -214,6 +215,9 @@ extern void km_fit_open(FunctionCallInfo fcinfo, int first_option, const char *l
 /* The same, when k is known. */
 extern void km_fit_open_k(FunctionCallInfo fcinfo, int first_option, int k, const char *label_column,
 						  bool identify, KmFit *fit);
+
+/* Bring rows here by a query where shards cannot do what is asked. */
+extern void km_fit_bring(KmFit *fit);
 
 /* The model of a fit as a value. */
 extern KmeansModel *km_fit_model(const KmFit *fit);

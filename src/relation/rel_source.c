@@ -13,6 +13,7 @@
 #include "access/attnum.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "catalog/objectaddress.h"
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
@@ -183,6 +184,23 @@ require_select(const KmSource *source, const char *name, AttrNumber attnum)
 		pg_attribute_aclcheck(source->relid, attnum, user, ACL_SELECT) != ACLCHECK_OK &&
 		pg_attribute_aclcheck_all(source->relid, user, ACL_SELECT, ACLMASK_ANY) == ACLCHECK_OK)
 		aclcheck_error_col(ACLCHECK_NO_PRIV, OBJECT_COLUMN, source->relname, name);
+}
+
+/* The right to read what the source reads, where no query of this server checks it. */
+void
+km_source_require_rights(const KmSource *source)
+{
+	Oid			user = GetUserId();
+	bool		good = pg_class_aclcheck(source->relid, user, ACL_SELECT) == ACLCHECK_OK;
+
+	if (good)
+		return;
+	good = source->weight_column == NULL ||
+		pg_attribute_aclcheck(source->relid, get_attnum(source->relid, source->weight_column), user, ACL_SELECT) == ACLCHECK_OK;
+	for (int i = 0; i < source->ncolumns; i++)
+		good = good && pg_attribute_aclcheck(source->relid, get_attnum(source->relid, source->columns[i]), user, ACL_SELECT) == ACLCHECK_OK;
+	if (!good)
+		aclcheck_error(ACLCHECK_NO_PRIV, get_relkind_objtype(source->relkind), source->relname);
 }
 
 /* Names that may be expressions, as a list of what a query selects. */

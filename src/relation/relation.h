@@ -10,6 +10,7 @@
  *   rel_query.c       a query of the caller's -> KmSource
  *   rel_types.c       types                  -> features
  *   rel_citus.c       is it a table of Citus?
+ *   rel_foreign.c     is it one of postgres_fdw, whose servers have gkmeans?
  *   rel_read.c        the query's rows       -> GkStore
  *   rel_executor.c    a row                  -> the store's batch
  *   rel_heap.c        is it for the heap path? tables, one after the other
@@ -130,6 +131,9 @@ extern KmSource *km_source_of_values(Oid relid, char **columns, int ncolumns, Oi
 
 /* ERROR when one of these columns does not exist or may not be read. */
 extern void km_source_require(const KmSource *source, char **columns, int ncolumns);
+
+/* ERROR when the caller may not read these columns: for who has others read them. */
+extern void km_source_require_rights(const KmSource *source);
 
 /* How many rows the planner expects; < 0: it does not know. */
 extern double km_source_rows(const KmSource *source);
@@ -267,8 +271,9 @@ extern const char *km_citus_order(void);
 
 typedef struct KmPlace
 {
-	char	   *host;
+	char	   *host;			/* or the name of a foreign server */
 	int			port;
+	Oid			server;			/* the foreign server; InvalidOid: a node of Citus */
 } KmPlace;
 
 typedef struct KmShard
@@ -281,5 +286,16 @@ typedef struct KmShard
 
 /* A table's shards by ascending id; returns how many there are. */
 extern int	km_citus_shards(Oid relid, MemoryContext context, KmShard **shard);
+
+/* ---- tables of postgres_fdw (rel_foreign.c) ---- */
+
+/* Is the source made of foreign tables whose servers can answer? */
+extern bool km_foreign_sharded(const KmSource *source);
+
+/* Its tables as shards, in the order of the partitions' bounds. */
+extern int	km_foreign_shards(const KmSource *source, MemoryContext context, KmShard **shard);
+
+/* The name of a table, among a relation and its children, that this transaction has changed or locked; NULL: none. */
+extern const char *km_changed_here(Oid relid);
 
 #endif							/* RELATION_H */

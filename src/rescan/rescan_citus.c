@@ -1,6 +1,6 @@
 /*
- * rescan_citus.c - distributed tables of Citus: every pass goes to the shards,
- * and a small answer comes back from each.
+ * rescan_citus.c - distributed tables of Citus, and foreign tables of postgres_fdw: every pass goes to the
+ * shards, and a small answer comes back from each.
  *
  * Citus is known by its catalogs only.  A pass is a call of kmeans_pass() for each shard, and
  * kmeans_step() calls itself there: every server reads its shards with its own reader, threads
@@ -15,13 +15,9 @@
  */
 #include "postgres.h"
 
-#include "access/relation.h"
-#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
-#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
-#include "utils/rel.h"
 
 #include "core/quality/gk_quality.h"
 #include "relation/rel_rules.h"
@@ -49,7 +45,7 @@ typedef struct Ask
 	int64	   *rows;			/* [n] of each shard */
 } Ask;
 
-/* ---- this transaction's own changes ---- */
+/* ---- the shards ---- */
 
 /*
  * TRUNCATE, most of ALTER TABLE and CREATE TABLE lock their shards as they lock the table here, until the
@@ -59,21 +55,24 @@ typedef struct Ask
 static void
 refuse_own_changes(const KmSource *source)
 {
-	ListCell   *l;
+	const char *name = km_changed_here(source->relid);
 
-	foreach(l, find_all_inheritors(source->relid, AccessShareLock, NULL))
-	{
-		Relation	rel = relation_open(lfirst_oid(l), NoLock);
+	if (name != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("\"%s\" was created, changed or locked by this transaction, so its shards cannot be read", name),
+				 errdetail("Shards are read by transactions of their own, which would wait for this one, or not see its rows."),
+				 errhint("Commit first.")));
+}
 
-		if (CheckRelationLockedByMe(rel, AccessExclusiveLock, false) || CheckRelationLockedByMe(rel, RowExclusiveLock, false))
-			ereport(ERROR,
-					(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-					 errmsg("\"%s\" was created, changed or locked by this transaction, so its shards cannot be read",
-							RelationGetRelationName(rel)),
-					 errdetail("Shards are read by transactions of their own, which would wait for this one, or not see its rows."),
-					 errhint("Commit first.")));
-		relation_close(rel, NoLock);
-	}
+/* Returns how many there are. */
+static int
+find_shards(const KmSource *source, MemoryContext context, KmShard **shard)
+{
+	km_source_require_rights(source);
+	refuse_own_changes(source);
+	return km_citus_distributed(source->relid) ? km_citus_shards(source->relid, context, shard) :
+		km_foreign_shards(source, context, shard);
 }
 
 KmNodes *
@@ -82,8 +81,7 @@ km_citus_nodes(const KmSource *source, MemoryContext context)
 	KmShard    *shard;
 	int			n;
 
-	refuse_own_changes(source);
-	n = km_citus_shards(source->relid, context, &shard);
+	n = find_shards(source, context, &shard);
 	return km_nodes_open(source, n, shard, context);
 }
 
@@ -212,10 +210,9 @@ km_citus_rows(const KmRescanOf *of, const KmReadOptions *read, GkRows *rows)
 	Shards	   *s = MemoryContextAllocZero(km_host_context(of->host), sizeof(Shards));
 	KmShard    *shard;
 
-	refuse_own_changes(of->source);
 	s->of = *of;
 	s->read = *read;
-	s->n = km_citus_shards(of->source->relid, km_host_context(of->host), &shard);
+	s->n = find_shards(of->source, km_host_context(of->host), &shard);
 	s->nodes = km_nodes_open(of->source, s->n, shard, km_host_context(of->host));
 	km_progress_begin(km_host_context(of->host), of->source->relid);
 	rows->ctx = s;

@@ -6,7 +6,7 @@
  * a pass over a shard takes.  Here a node is asked about all its shards at once, and the
  * job is a transaction there, so it sees the rows of one snapshot.  Connections are
  * those that Citus would make: the current role's, to the nodes of its catalogs, by
- * citus.node_conninfo.
+ * citus.node_conninfo; or those of postgres_fdw (rescan_foreign.c).
  *
  * All waits can be cancelled, and so are the nodes then.  A node that does not let us connect is done
  * without where others have copies of its shards.
@@ -30,14 +30,16 @@
 #include "utils/timestamp.h"
 
 #include "rescan/rescan.h"
+#include "rescan/rescan_nodes.h"
 
 /* Parameters of a query: those of the node, then the caller's. */
 #define MAX_PARAMS	(2 + KM_NODES_PARAMS)
 
 typedef struct Server
 {
-	char	   *host;
-	int			port;
+	KmPlace		place;
+	char	   *label;			/* for messages */
+	KmForeignOptions foreign;	/* if it is a foreign server */
 	PGconn	   *connection;		/* NULL: closed */
 	bool		busy;			/* with a query whose result is still to come */
 	int			n;
@@ -64,7 +66,7 @@ where(void *arg)
 {
 	const Server *node = arg;
 
-	errcontext("server %s:%d, which has %d of the shards", node->host, node->port, node->n);
+	errcontext("server %s, which has %d of the shards", node->label, node->n);
 }
 
 /* libpq explains at length what is known here. */
@@ -84,7 +86,7 @@ fail(const Server *node, PGresult * result)
 	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
 	const char *hint = PQresultErrorField(result, PG_DIAG_MESSAGE_HINT);
 	int			code = ERRCODE_CONNECTION_FAILURE;
-	char	   *message = primary != NULL ? pstrdup(primary) : psprintf("no connection to the server %s:%d", node->host, node->port);
+	char	   *message = primary != NULL ? pstrdup(primary) : psprintf("no connection to the server %s", node->label);
 
 	detail = detail != NULL ? pstrdup(detail) : NULL;
 	hint = hint != NULL ? pstrdup(hint) : NULL;
@@ -167,28 +169,38 @@ wait_for(const Server *node, int events, long timeout)
 	return (rc & WL_TIMEOUT) == 0;
 }
 
-static void
-begin_connection(Server *node)
+/* As Citus would. */
+static PGconn *
+connect_to_node(const KmPlace *place)
 {
 	const char *conninfo = GetConfigOption("citus.node_conninfo", true, false);
 	const char *keywords[] = {"keepalives_idle", "keepalives_interval", "keepalives_count",
 	"dbname", "host", "port", "user", "dbname", "client_encoding", "application_name", NULL};
-	char	   *port = psprintf("%d", node->port);
+	char	   *port = psprintf("%d", place->port);
 	const char *values[] = {
 		/* a machine that is gone says nothing: it is noticed in two minutes */
 		"60", "20", "3",
 		/* it may be many settings, which override those before and yield to those after */
 		conninfo != NULL && conninfo[0] != '\0' ? conninfo : "sslmode=prefer",
-		node->host, port, GetUserNameFromId(GetUserId(), false), get_database_name(MyDatabaseId),
+		place->host, port, GetUserNameFromId(GetUserId(), false), get_database_name(MyDatabaseId),
 		GetDatabaseEncodingName(), "gkmeans", NULL
 	};
 
+	return PQconnectStartParams(keywords, values, 1);
+}
+
+static void
+begin_connection(Server *node)
+{
+	if (OidIsValid(node->place.server))
+		km_foreign_options(node->place.server, &node->foreign);
 	if (!AcquireExternalFD())
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-				 errmsg("could not connect to the server %s:%d: there are too many open files", node->host, node->port),
+				 errmsg("could not connect to the server %s: there are too many open files", node->label),
 				 errhint("Raise max_files_per_process, or the system's limit of open files.")));
-	node->connection = PQconnectStartParams(keywords, values, 1);
+	node->connection = OidIsValid(node->place.server) ? PQconnectStartParams(node->foreign.keyword, node->foreign.value, 0) :
+		connect_to_node(&node->place);
 	if (node->connection == NULL)
 	{
 		ReleaseExternalFD();
@@ -197,13 +209,15 @@ begin_connection(Server *node)
 	PQsetNoticeReceiver(node->connection, pass_on_notice, NULL);
 }
 
-/* Milliseconds that Citus waits for a connection. */
+/* Milliseconds that postgres_fdw, or Citus, waits for a connection. */
 static int
-connection_timeout(void)
+connection_timeout(const Server *node)
 {
 	const char *value = GetConfigOption("citus.node_connection_timeout", true, false);
 	int			timeout = 0;
 
+	if (OidIsValid(node->place.server))
+		return node->foreign.timeout > 0 && node->foreign.timeout < INT_MAX / 1000 ? node->foreign.timeout * 1000 : INT_MAX;
 	return value != NULL && parse_int(value, &timeout, GUC_UNIT_MS, NULL) && timeout > 0 ? timeout : 30000;
 }
 
@@ -212,7 +226,7 @@ static bool
 end_connection(Server *node)
 {
 	PostgresPollingStatusType status = PGRES_POLLING_WRITING;
-	TimestampTz end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), connection_timeout());
+	TimestampTz end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), connection_timeout(node));
 
 	while (PQstatus(node->connection) != CONNECTION_BAD && status != PGRES_POLLING_OK && status != PGRES_POLLING_FAILED)
 	{
@@ -221,6 +235,8 @@ end_connection(Server *node)
 			return false;
 		status = PQconnectPoll(node->connection);
 	}
+	if (PQstatus(node->connection) == CONNECTION_OK && OidIsValid(node->place.server))
+		km_foreign_check(node->connection, &node->foreign);
 	return PQstatus(node->connection) == CONNECTION_OK;
 }
 
@@ -232,9 +248,10 @@ fail_to_connect(const Server *node)
 		fail(node, NULL);
 	ereport(ERROR,
 			(errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
-			 errmsg("server %s:%d did not let us connect within %d ms", node->host, node->port, connection_timeout()),
+			 errmsg("server %s did not let us connect within %d ms", node->label, connection_timeout(node)),
 			 errdetail("It has %d of the shards.", node->n),
-			 errhint("citus.node_connection_timeout is how long to wait.")));
+			 errhint("%s is how long to wait.",
+					 OidIsValid(node->place.server) ? "connect_timeout of the foreign server" : "citus.node_connection_timeout")));
 }
 
 /* ---- queries ---- */
@@ -300,10 +317,16 @@ begin_transaction(Server *node)
 /* ---- the nodes of a table ---- */
 
 static bool
+same_place(const KmPlace *a, const KmPlace *b)
+{
+	return a->port == b->port && a->server == b->server && strcmp(a->host, b->host) == 0;
+}
+
+static bool
 is_lost(const KmNodes *nodes, const KmPlace *place)
 {
 	for (int i = 0; i < nodes->lost; i++)
-		if (place->port == nodes->lost_place[i].port && strcmp(place->host, nodes->lost_place[i].host) == 0)
+		if (same_place(place, &nodes->lost_place[i]))
 			return true;
 	return false;
 }
@@ -328,11 +351,11 @@ find_node(KmNodes *nodes, const KmPlace *place)
 {
 	Server	   *node = nodes->node;
 
-	while (node < nodes->node + nodes->n && (node->port != place->port || strcmp(node->host, place->host) != 0))
+	while (node < nodes->node + nodes->n && !same_place(&node->place, place))
 		node++;
 	if (node == nodes->node + nodes->n)
 	{
-		*node = (Server) {place->host, place->port};
+		*node = (Server) {*place, OidIsValid(place->server) ? psprintf("\"%s\"", place->host) : psprintf("%s:%d", place->host, place->port)};
 		node->shard = MemoryContextAlloc(nodes->context, nodes->nshards * sizeof(int));
 		node->name = MemoryContextAlloc(nodes->context, nodes->nshards * sizeof(char *));
 		nodes->n++;
@@ -370,7 +393,7 @@ can_do_without(const KmNodes *nodes, const Server *node, const KmShard *shard)
 		bool		other = false;
 
 		for (int j = 0; j < s->places; j++)
-			other |= !is_lost(nodes, &s->place[j]) && (s->place[j].port != node->port || strcmp(s->place[j].host, node->host) != 0);
+			other |= !is_lost(nodes, &s->place[j]) && !same_place(&s->place[j], &node->place);
 		if (!other)
 			return false;
 	}
@@ -380,10 +403,10 @@ can_do_without(const KmNodes *nodes, const Server *node, const KmShard *shard)
 static void
 do_without(KmNodes *nodes, const Server *node)
 {
-	nodes->lost_place[nodes->lost++] = (KmPlace) {node->host, node->port};
+	nodes->lost_place[nodes->lost++] = node->place;
 	ereport(WARNING,
 			(errcode(ERRCODE_CONNECTION_FAILURE),
-			 errmsg("no connection to the server %s:%d, other servers answer for it", node->host, node->port),
+			 errmsg("no connection to the server %s, other servers answer for it", node->label),
 			 errdetail_plural("They have a copy of its %d shard.", "They have copies of its %d shards.", node->n, node->n)));
 	close_all(nodes);
 }
@@ -498,7 +521,7 @@ static bytea * *answers_of(Server *node, int n)
 	if (rows != n)
 		ereport(ERROR,
 				(errcode(ERRCODE_EXTERNAL_ROUTINE_EXCEPTION),
-				 errmsg("the server %s:%d gave %d of %d answers", node->host, node->port, rows, n),
+				 errmsg("the server %s gave %d of %d answers", node->label, rows, n),
 				 errhint("All servers need the extension gkmeans of the same version, in the same schema.")));
 	return answer;
 }
