@@ -2,7 +2,7 @@
  * rescan_kept.c - rows that stay in memory between the passes of a transaction.
  *
  * In a transaction with one snapshot, as a job on a distributed table is on each server, all
- * passes see the same rows.  Those of a plain table stay, prepared, until its end, within
+ * passes see the same rows.  Those of a plain table stay, as its passes look at them, until its end, within
  * gkmeans.memory_limit; a table that has no room is read again in every pass.
  */
 #include "postgres.h"
@@ -26,6 +26,7 @@ struct KmKept
 	char	   *query;
 	KmPassReading reading;
 	int			weight_exp;
+	bool		raw;
 	GkPrep		prep;
 	KmPgHost   *host;
 	KmReadCounts counts;
@@ -64,7 +65,7 @@ find_kept(const KmSource *source, const KmPassReading *reading, const GkPass *pa
 	for (KmKept *k = kept; k != NULL; k = k->next)
 		if (!k->busy && k->relid == source->relid && k->user == GetUserId() && k->command == GetCurrentCommandId(false) &&
 			strcmp(k->query, source->query) == 0 && same_reading(&k->reading, reading) &&
-			k->weight_exp == pass->weight_exp && same_prep(&k->prep, pass->prep))
+			k->weight_exp == pass->weight_exp && k->raw == pass->raw && same_prep(&k->prep, pass->prep))
 			return k;
 	return NULL;
 }
@@ -100,6 +101,7 @@ begin_kept(const KmSource *source, const KmPassReading *reading, const GkPass *p
 	k->query = pstrdup(source->query);
 	k->reading = *reading;
 	k->weight_exp = pass->weight_exp;
+	k->raw = pass->raw;
 	k->prep = *pass->prep;
 	k->prep.center = memcpy(palloc(d * sizeof(double)), pass->prep->center, d * sizeof(double));
 	k->prep.scale = memcpy(palloc(d * sizeof(double)), pass->prep->scale, d * sizeof(double));
@@ -116,7 +118,7 @@ begin_kept(const KmSource *source, const KmPassReading *reading, const GkPass *p
 static bool
 may_stay(const KmSource *source, const GkPass *pass)
 {
-	return IsolationUsesXactSnapshot() && gk_pass_of_prepared(pass) &&
+	return IsolationUsesXactSnapshot() && gk_pass_may_keep(pass) &&
 		source->relkind == RELKIND_RELATION && check_enable_rls(source->relid, InvalidOid, true) == RLS_NONE;
 }
 

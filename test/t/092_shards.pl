@@ -174,6 +174,9 @@ is($head->safe_psql('postgres', "SET client_min_messages = error;
 is($head->safe_psql('postgres', "SET client_min_messages = error; SET extra_float_digits = 3;
 	SELECT (SELECT array_agg(s::text ORDER BY k) FROM kmeans_scan('dist', $columns, 2, 3) s) = (SELECT array_agg(s::text ORDER BY k) FROM kmeans_scan('here', $columns, 2, 3) s)"),
 	't', 'measures of quality, too');
+is($head->safe_psql('postgres', "SET client_min_messages = error; SET extra_float_digits = 3;
+	SELECT (SELECT e::text FROM kmeans_evaluate(m, 'dist') e) = (SELECT e::text FROM kmeans_evaluate(m, 'here') e) FROM kmeans_fit('here', $columns, 3) m"),
+	't', 'and those of a model');
 $workers[0]->safe_psql('postgres', 'ALTER DATABASE postgres RESET gkmeans.memory_limit');
 is($head->safe_psql('postgres', q{
 	SET client_min_messages = error;
@@ -184,7 +187,7 @@ is($head->safe_psql('postgres', "SET client_min_messages = error;
 	$head->safe_psql('postgres', "SET client_min_messages = error;
 	SELECT array_agg(k::text ORDER BY cluster)::text FROM kmeans('here', $columns, 6) k"), 'kmeans()');
 my $sessions = () = slurp_file($workers[0]->logfile) =~ /connection authorized: .*application_name=gkmeans/g;
-is($sessions, 16, 'each call connected to each server once');
+is($sessions, 17, 'each call connected to each server once');
 
 # a cancel reaches the servers, and their transaction ends
 $workers[2]->safe_psql('postgres', q{ALTER TABLE dist_102010 RENAME TO whole; CREATE VIEW dist_102010 AS SELECT * FROM whole WHERE pg_sleep(0.01) IS NOT NULL});

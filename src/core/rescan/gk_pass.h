@@ -72,11 +72,11 @@ typedef struct GkPass
 	int			sample;			/* these many; `want` of them are among the rows that are asked for */
 } GkPass;
 
-/* Does it look at prepared rows, which may stay? */
+/* May the rows that it looks at stay for others like it? */
 static inline bool
-gk_pass_of_prepared(const GkPass *pass)
+gk_pass_may_keep(const GkPass *pass)
 {
-	return pass->kind != GK_PASS_STATS && pass->kind != GK_PASS_MOMENTS && !pass->raw;
+	return pass->kind != GK_PASS_STATS && pass->kind != GK_PASS_MOMENTS;
 }
 
 /* Is it one of the measures of quality? */
@@ -178,8 +178,8 @@ GkStatus	gk_pass_answer_open(const GkHost *host, const GkPass *pass, const GkBac
 								GkError *err);
 
 /*
- * Prepared rows that stay in memory from one pass to the next, as long as all of them have room.
- * Zeros but for the limit at first.
+ * Rows that stay in memory from one pass to the next, as long as all of them have room: prepared, or as they
+ * are given to passes that are raw.  Zeros but for the limit at first.
  */
 typedef struct GkKeptRows
 {
@@ -193,14 +193,17 @@ typedef struct GkKeptRows
 	float	  **d2;				/* [n][rows of the chunk] */
 	int			nseeds;
 	float	   *seeds;			/* [nseeds][d] */
+	int			nbatches;
+	int			batch_room;
+	struct GkBatch *batch;		/* [nbatches] of rows as they are given */
 } GkKeptRows;
 
 void		gk_kept_rows_free(const GkHost *host, GkKeptRows *rows);
 
-/* Keep the batches that come, too, if they are prepared; not with labels. */
+/* Keep the batches that come, too; not for STATS and MOMENTS, and not with labels. */
 void		gk_pass_answer_keep(GkPassAnswerer *p, GkKeptRows *rows);
 
-/* Answer from kept rows instead of batches; they are prepared as the pass says. */
+/* Answer from kept rows instead of batches; they are prepared as the pass says, or both are raw. */
 GkStatus	gk_pass_answer_again(GkPassAnswerer *p, GkKeptRows *rows, GkError *err);
 
 /* A GkTake. */

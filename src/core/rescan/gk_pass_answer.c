@@ -375,6 +375,9 @@ gk_kept_rows_free(const GkHost *host, GkKeptRows *rows)
 		if (rows->d2 != NULL)
 			gk_free(host, rows->d2[i]);
 	}
+	for (int i = 0; i < rows->nbatches; i++)
+		gk_free(host, rows->batch[i].values);
+	gk_free(host, rows->batch);
 	gk_free(host, rows->chunk);
 	gk_free(host, rows->d2);
 	gk_free(host, rows->seeds);
@@ -384,7 +387,7 @@ gk_kept_rows_free(const GkHost *host, GkKeptRows *rows)
 void
 gk_pass_answer_keep(GkPassAnswerer *p, GkKeptRows *rows)
 {
-	if (gk_pass_of_prepared(p->pass) && p->sink == NULL)
+	if (gk_pass_may_keep(p->pass) && p->sink == NULL)
 		p->keep = rows;
 }
 
@@ -436,6 +439,8 @@ gk_pass_answer_again(GkPassAnswerer *p, GkKeptRows *rows, GkError *err)
 	bool		with_d = seeding(p->pass) && p->pass->nseeds > 0;
 	GkStatus	st = with_d ? make_room_for_d(p, rows, err) : GK_OK;
 
+	if (p->pass->raw)
+		return gk_pass_quality_again(p->quality, rows, &p->answer.rows, err);
 	with_d = with_d && rows->d2 != NULL;
 	p->kept_nseeds = with_d && has_kept_seeds(p->pass, rows) ? rows->nseeds : 0;
 	/* an error on the way leaves some of one pass and some of the other */
@@ -495,8 +500,7 @@ gk_pass_answer_take(void *arg, GkStore *store, const GkBatch *b, GkError *err)
 	if (p->quality != NULL && pass->raw)
 	{
 		p->answer.rows += b->rows;
-		p->row += b->rows;
-		return gk_pass_quality_batch(p->quality, b, p->row - b->rows, err);
+		return gk_pass_quality_batch(p->quality, b, p->keep, err);
 	}
 	if (pass->kind == GK_PASS_MOMENTS)
 	{
@@ -541,7 +545,7 @@ gk_pass_answer_open(const GkHost *host, const GkPass *pass, const GkBackend **de
 		(int64_t) pass->nseeds * pass->prep->d >= KEEP_FROM)
 		p->kept = kept;
 	if (gk_pass_measures(pass))
-		st = gk_pass_quality_open(host, pass, &p->quality, err);
+		st = gk_pass_quality_open(host, pass, chunk_bytes, &p->quality, err);
 	else
 		st = gk_pass_result_init(host, pass, pass->kind == GK_PASS_STATS ? 0 : pass->prep->d, &p->answer, err);
 	if (st == GK_OK)
@@ -581,7 +585,7 @@ answer_quality(GkPassAnswerer *p, GkError *err)
 	int64_t		rows = p->answer.rows;
 
 	if (st == GK_OK)
-		st = gk_pass_quality_end(p->quality, &p->answer, err);
+		st = gk_pass_quality_end(p->quality, p->keep, &p->answer, err);
 	p->answer.rows = rows;
 	return st;
 }

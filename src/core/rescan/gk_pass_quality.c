@@ -10,10 +10,18 @@
 #include "core/quality/gk_quality_internal.h"
 #include "core/rescan/gk_pass_quality.h"
 
+/* Rows as they are given that are looked at together: enough for all threads. */
+#define MOST_ROWS	65536
+
 struct GkPassQuality
 {
 	const GkPass *pass;
 	GkQuality	q;
+	/* Rows as they are given, until there are enough. */
+	GkBatch		rows;
+	void	   *memory;			/* of them; NULL: none */
+	int			capacity;
+	int64_t		row;			/* ordinal of the first */
 	/* The sample's rows so far. */
 	int64_t		stratum;		/* of the first one; < 0: no row has come */
 	int64_t		next;			/* to look for */
@@ -24,8 +32,10 @@ struct GkPassQuality
 };
 
 GkStatus
-gk_pass_quality_open(const GkHost *host, const GkPass *pass, GkPassQuality **out, GkError *err)
+gk_pass_quality_open(const GkHost *host, const GkPass *pass, size_t chunk_bytes, GkPassQuality **out, GkError *err)
 {
+	size_t		rows = chunk_bytes / (pass->prep->d * sizeof(double));
+
 	GkPassQuality *p = gk_alloc0(host, 1, sizeof(GkPassQuality));
 	GkStatus	st;
 
@@ -33,9 +43,11 @@ gk_pass_quality_open(const GkHost *host, const GkPass *pass, GkPassQuality **out
 	if (p == NULL)
 		return gk_quality_no_memory(err);
 	p->pass = pass;
+	p->row = pass->first;
+	p->capacity = rows < GK_BATCH_ROWS ? GK_BATCH_ROWS : rows > MOST_ROWS ? MOST_ROWS : (int) rows;
 	p->stratum = -1;
 	p->q = (GkQuality) {.host = host,.prep = pass->prep,.d = pass->prep->d,.k = pass->k,.raw = pass->raw,.expo = pass->expo,
-		.n = pass->all_rows,.m = pass->sample,.own_labels = pass->raw ? GK_BATCH_ROWS : 0};
+		.n = pass->all_rows,.m = pass->sample};
 	st = gk_quality_begin(&p->q, pass->centers, err);
 	for (int c = 0; st == GK_OK && pass->kind == GK_PASS_SPREAD && c < pass->k; c++)
 	{
@@ -103,21 +115,142 @@ pick(GkPassQuality *p, int64_t row, GkError *err)
 	return GK_OK;
 }
 
-GkStatus
-gk_pass_quality_batch(GkPassQuality *p, const GkBatch *b, int64_t row, GkError *err)
+/* Of the rows at hand. */
+static GkStatus
+room_for_labels(GkQuality *q, GkError *err)
+{
+	if (q->own_labels >= q->rows)
+		return GK_OK;
+	gk_free(q->host, q->own_label);
+	q->own_labels = 0;
+	q->own_label = gk_alloc(q->host, q->rows, sizeof(int32_t));
+	if (q->own_label == NULL)
+		return gk_quality_no_memory(err);
+	q->own_labels = q->rows;
+	q->label = q->own_label;
+	return GK_OK;
+}
+
+/* Look at rows as they are given. */
+static GkStatus
+run_rows(GkPassQuality *p, const GkBatch *b, GkError *err)
 {
 	GkQuality  *q = &p->q;
+	int64_t		row = p->row;
+	GkStatus	st;
 
 	for (int j = 0; j < q->d; j++)
 		q->column[j] = gk_batch_column(b, j);
 	q->wide = (const uint8_t *) b->wide;
 	q->rows = b->rows;
+	p->row += b->rows;
+	if ((st = room_for_labels(q, err)) != GK_OK)
+		return st;
 	if (p->pass->kind == GK_PASS_SAMPLE)
 		return pick(p, row, err);
 	/* the first pass labels the rows */
 	if (!gk_quality_sum_rows(q) || (p->pass->kind == GK_PASS_SPREAD && !gk_quality_measure_rows(q)))
 		return GK_STOPPED;
 	return GK_OK;
+}
+
+/* Give the rows at hand to who keeps them, if there is room; else all that are kept go. */
+static GkStatus
+keep_rows(GkPassQuality *p, GkKeptRows *keep, GkError *err)
+{
+	const GkHost *host = p->q.host;
+	size_t		bytes = gk_batch_bytes(p->q.d, 0, p->capacity);
+
+	if (keep->full || bytes > keep->limit - keep->bytes)
+	{
+		gk_kept_rows_free(host, keep);
+		keep->full = true;
+		return GK_OK;
+	}
+	if (keep->nbatches == keep->batch_room)
+	{
+		int			room = 2 * keep->batch_room + 1;
+		GkBatch    *grown = gk_alloc0(host, room, sizeof(GkBatch));
+
+		if (grown == NULL)
+			return gk_quality_no_memory(err);
+		if (keep->nbatches > 0)
+			memcpy(grown, keep->batch, keep->nbatches * sizeof(GkBatch));
+		gk_free(host, keep->batch);
+		keep->batch = grown;
+		keep->batch_room = room;
+	}
+	keep->bytes += bytes;
+	keep->batch[keep->nbatches++] = p->rows;
+	p->memory = NULL;
+	return GK_OK;
+}
+
+/* Look at the rows that have come so far. */
+static GkStatus
+flush(GkPassQuality *p, GkKeptRows *keep, GkError *err)
+{
+	GkStatus	st;
+
+	if (p->memory == NULL || p->rows.rows == 0)
+		return GK_OK;
+	st = run_rows(p, &p->rows, err);
+	if (st == GK_OK && keep != NULL)
+		st = keep_rows(p, keep, err);
+	if (p->memory != NULL)
+		p->rows.rows = 0;
+	return st;
+}
+
+/* Put a batch's values behind those of a column. */
+static void
+append_column(GkBatch *to, const GkBatch *b, int j)
+{
+	if (b->wide[j] && !to->wide[j])
+		gk_batch_widen(to, j, to->rows);
+	if (to->wide[j] && !b->wide[j])
+		for (int i = 0; i < b->rows; i++)
+			((double *) gk_batch_column(to, j))[to->rows + i] = ((const float *) gk_batch_column(b, j))[i];
+	else
+		memcpy((char *) gk_batch_column(to, j) + to->rows * gk_value_bytes(b->wide[j]), gk_batch_column(b, j),
+			   b->rows * gk_value_bytes(b->wide[j]));
+}
+
+GkStatus
+gk_pass_quality_batch(GkPassQuality *p, const GkBatch *b, GkKeptRows *keep, GkError *err)
+{
+	const GkHost *host = p->q.host;
+	GkStatus	st = GK_OK;
+
+	if (p->memory != NULL && p->rows.rows + b->rows > p->capacity)
+		st = flush(p, keep, err);
+	if (st != GK_OK)
+		return st;
+	if (p->memory == NULL)
+	{
+		p->memory = gk_alloc(host, gk_batch_bytes(p->q.d, 0, p->capacity), 1);
+		if (p->memory == NULL)
+			return gk_quality_no_memory(err);
+		gk_batch_init(&p->rows, p->memory, p->q.d, 0, p->capacity);
+	}
+	for (int j = 0; j < p->q.d; j++)
+		append_column(&p->rows, b, j);
+	p->rows.rows += b->rows;
+	return GK_OK;
+}
+
+GkStatus
+gk_pass_quality_again(GkPassQuality *p, const GkKeptRows *kept, int64_t *rows, GkError *err)
+{
+	GkStatus	st = GK_OK;
+
+	*rows = 0;
+	for (int i = 0; st == GK_OK && i < kept->nbatches; i++)
+	{
+		st = run_rows(p, &kept->batch[i], err);
+		*rows += kept->batch[i].rows;
+	}
+	return st;
 }
 
 typedef struct Labels
@@ -145,16 +278,10 @@ label_chunk(GkPassQuality *p, const GkBackend *backend, GkSession *session, GkEr
 	Labels		labels = {NULL};
 	GkLabelSink sink = {&labels, take_labels, NULL};
 
-	if (q->own_labels < q->rows)
-	{
-		gk_free(q->host, q->own_label);
-		q->own_labels = 0;
-		q->own_label = gk_alloc(q->host, q->rows, sizeof(int32_t));
-		if (q->own_label == NULL)
-			return gk_quality_no_memory(err);
-		q->own_labels = q->rows;
-		q->label = q->own_label;
-	}
+	GkStatus	st = room_for_labels(q, err);
+
+	if (st != GK_OK)
+		return st;
 	labels.label = q->own_label;
 	return backend->finish(session, q->centroid_f, q->k, NULL, &sink, err);
 }
@@ -199,13 +326,13 @@ put_spread(const GkQuality *q, GkPassResult *out)
 }
 
 GkStatus
-gk_pass_quality_end(GkPassQuality *p, GkPassResult *out, GkError *err)
+gk_pass_quality_end(GkPassQuality *p, GkKeptRows *keep, GkPassResult *out, GkError *err)
 {
 	GkPass		pass = *p->pass;
-	GkStatus	st;
+	GkStatus	st = flush(p, keep, err);
 
 	pass.want = (int) p->got;
-	if ((st = gk_pass_result_init(p->q.host, &pass, p->q.d, out, err)) != GK_OK)
+	if (st != GK_OK || (st = gk_pass_result_init(p->q.host, &pass, p->q.d, out, err)) != GK_OK)
 		return st;
 	switch (pass.kind)
 	{
@@ -239,6 +366,7 @@ gk_pass_quality_free(GkPassQuality *p)
 		return;
 	host = p->q.host;
 	gk_quality_end(&p->q);
+	gk_free(host, p->memory);
 	gk_free(host, p->label);
 	gk_free(host, p->x);
 	gk_free(host, p);

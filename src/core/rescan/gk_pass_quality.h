@@ -10,15 +10,19 @@
 
 typedef struct GkPassQuality GkPassQuality;
 
-GkStatus	gk_pass_quality_open(const GkHost *host, const GkPass *pass, GkPassQuality **out, GkError *err);
+/* chunk_bytes: of rows that are given, which are looked at together. */
+GkStatus	gk_pass_quality_open(const GkHost *host, const GkPass *pass, size_t chunk_bytes, GkPassQuality **out, GkError *err);
 
-/* Rows as they are given; those of a prepared chunk.  row: ordinal of the first. */
-GkStatus	gk_pass_quality_batch(GkPassQuality *p, const GkBatch *b, int64_t row, GkError *err);
+/* Rows as they are given: keep them, too, where keep is not NULL; and take kept ones.  *rows: how many these are. */
+GkStatus	gk_pass_quality_batch(GkPassQuality *p, const GkBatch *b, GkKeptRows *keep, GkError *err);
+GkStatus	gk_pass_quality_again(GkPassQuality *p, const GkKeptRows *kept, int64_t *rows, GkError *err);
+
+/* Those of a prepared chunk.  row: ordinal of the first. */
 GkStatus	gk_pass_quality_chunk(GkPassQuality *p, const GkBackend *backend, GkSession *session, const GkChunk *chunk,
 								  int64_t row, GkError *err);
 
 /* Make the answer of all of them. */
-GkStatus	gk_pass_quality_end(GkPassQuality *p, GkPassResult *out, GkError *err);
+GkStatus	gk_pass_quality_end(GkPassQuality *p, GkKeptRows *keep, GkPassResult *out, GkError *err);
 void		gk_pass_quality_free(GkPassQuality *p);
 
 #endif							/* GK_PASS_QUALITY_H */
