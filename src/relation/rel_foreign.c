@@ -23,6 +23,17 @@
 
 #include "relation/relation.h"
 
+/* Without those that are being detached, as a query sees it. */
+static PartitionDesc
+partition_desc(Relation rel)
+{
+#if PG_VERSION_NUM >= 140000
+	return RelationGetPartitionDesc(rel, true);
+#else
+	return RelationGetPartitionDesc(rel);
+#endif
+}
+
 const char *
 km_changed_here(Oid relid)
 {
@@ -114,7 +125,7 @@ leaves_of(Oid relid, List *leaves)
 
 	if (rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
 	{
-		PartitionDesc desc = RelationGetPartitionDesc(rel, true);
+		PartitionDesc desc = partition_desc(rel);
 
 		for (int i = 0; i < desc->nparts; i++)
 			leaves = leaves_of(desc->oids[i], leaves);
@@ -134,7 +145,7 @@ all_can_answer(const KmSource *source, Oid relid)
 
 	if (rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
 	{
-		PartitionDesc desc = RelationGetPartitionDesc(rel, true);
+		PartitionDesc desc = partition_desc(rel);
 
 		good = desc->nparts > 0;
 		for (int i = 0; good && i < desc->nparts; i++)
