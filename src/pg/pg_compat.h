@@ -8,6 +8,7 @@
 #include "common/jsonapi.h"
 #include "executor/executor.h"
 #include "mb/pg_wchar.h"
+#include "partitioning/partdesc.h"
 #include "storage/fd.h"
 #include "tcop/tcopprot.h"
 #include "utils/acl.h"
@@ -33,6 +34,17 @@
 #define pg_analyze_and_rewrite_fixedparams(raw, text, types, n, env) \
 	pg_analyze_and_rewrite(raw, text, types, n, env)
 #endif
+
+/* Without partitions that are being detached, as a query sees it. */
+static inline PartitionDesc
+km_partition_desc(Relation rel)
+{
+#if PG_VERSION_NUM >= 140000
+	return RelationGetPartitionDesc(rel, true);
+#else
+	return RelationGetPartitionDesc(rel);
+#endif
+}
 
 /* To the last row. */
 static inline void

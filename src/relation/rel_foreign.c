@@ -13,7 +13,6 @@
 #include "catalog/pg_inherits.h"
 #include "commands/defrem.h"
 #include "foreign/foreign.h"
-#include "partitioning/partdesc.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -21,18 +20,8 @@
 #include "utils/rls.h"
 #include "utils/varlena.h"
 
+#include "pg/pg_compat.h"
 #include "relation/relation.h"
-
-/* Without those that are being detached, as a query sees it. */
-static PartitionDesc
-partition_desc(Relation rel)
-{
-#if PG_VERSION_NUM >= 140000
-	return RelationGetPartitionDesc(rel, true);
-#else
-	return RelationGetPartitionDesc(rel);
-#endif
-}
 
 const char *
 km_changed_here(Oid relid)
@@ -125,7 +114,7 @@ leaves_of(Oid relid, List *leaves)
 
 	if (rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
 	{
-		PartitionDesc desc = partition_desc(rel);
+		PartitionDesc desc = km_partition_desc(rel);
 
 		for (int i = 0; i < desc->nparts; i++)
 			leaves = leaves_of(desc->oids[i], leaves);
@@ -145,7 +134,7 @@ all_can_answer(const KmSource *source, Oid relid)
 
 	if (rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
 	{
-		PartitionDesc desc = partition_desc(rel);
+		PartitionDesc desc = km_partition_desc(rel);
 
 		good = desc->nparts > 0;
 		for (int i = 0; good && i < desc->nparts; i++)
