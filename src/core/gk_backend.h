@@ -246,8 +246,8 @@ struct GkBackend
 	 * return false: they stay alone.  Then step() with up to k_max clusters gives the sums of all
 	 * rows, to those whose GkStep.sum is not NULL, and seed_rounds() chooses among all rows, with
 	 * keys that are each session's own; its points may be NULL.  All are called at the same time,
-	 * each on a thread of its own, with the same centroids; when one fails, the others return
-	 * GK_STOPPED.
+	 * each on a thread of its own, with the same centroids; when one fails, the call is void, and the
+	 * others return GK_STOPPED or GK_OK.
 	 * max_iter and tol are GkProblem's hints, which hold from now on.
 	 */
 	bool		(*join) (const GkJoin *members, int n, int max_iter, double tol);

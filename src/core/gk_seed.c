@@ -168,13 +168,16 @@ gk_seeds_weigh(GkChunkStore *o, const double *w)
 		to[i] = fmaxf(gk_to_grid(w[i] / top, gk_grid_magic(0)), 0x1p-40f);
 }
 
-/* Few points are seeded on the CPU while that takes no longer than to bring them to another device. */
+/*
+ * Few points are seeded on the CPU while that takes no longer than to bring them to another device, and where there
+ * are several of these (they join, and are not joined): they would share out what one has to itself.
+ */
 static const GkBackend *
 backend_for(const GkSeeds *s, const GkChunkStore *points, int k)
 {
 	double		work = (double) points->fill * s->d * k * gk_seed_candidates(k);
 
-	return s->backend->seed_rounds != NULL && work >= ELSEWHERE ? s->backend : &gk_cpu_backend;
+	return s->backend->seed_rounds != NULL && s->backend->join != NULL && work >= ELSEWHERE ? s->backend : &gk_cpu_backend;
 }
 
 GkStatus

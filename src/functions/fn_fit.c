@@ -264,10 +264,7 @@ choose_backend(const Points *p, int k)
 		km_rescan_device(p->passes, fit->options.device, n, d, k);
 	if (gk_store_reader(p->store) != NULL)
 		return gk_store_reader(p->store);
-	/* that is one GPU and the CPU already */
-	if (fit->options.engine.strategy == GK_CROSS_PROCESSING)
-		return km_choose_backend(fit->host, fit->options.device, n, d, k);
-	return km_choose_devices(fit->host, fit->options.device, n, d, k);
+	return km_fit_devices(fit, n, d, k);
 }
 
 static GkStatus

@@ -16,12 +16,14 @@
 #include <string.h>
 #include <time.h>
 
+#include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_join.h"
 
 #define THREADS			256
 #define LOOKS			64		/* at a flag, between two at the host's memory */
 #define ALL_ROUNDS		0xffffffffu
 #define AGREE_POLL_NS	5000000L
+#define JOIN_VALUES		3		/* of a session: own totals twice, and sums */
 
 /* ---- kernels ---- */
 
@@ -82,12 +84,16 @@ meet_kernel(const __grid_constant__ MeetArgs a)
 	bool		other = i < a.n && i != a.me;
 	bool		alone = *(volatile int *) a.done != 0;
 	unsigned long long begin = now_ns();
+	unsigned long long left = a.clock[2];
 
+	/* Until the next round it goes on to say where it left: nothing after that is valid. */
+	if (left == 0 && alone)
+		left = a.number | VOID;
 	if (other)
 	{
 		/* What earlier kernels wrote is there before this is. */
 		__threadfence_system();
-		tell(a.tell[i], a.number | (alone ? VOID : 0));
+		tell(a.tell[i], left != 0 ? left : a.number);
 	}
 	for (unsigned look = 1; other && !alone; look++)
 	{
@@ -101,7 +107,10 @@ meet_kernel(const __grid_constant__ MeetArgs a)
 	if (i == 0)
 	{
 		if (alone)
+		{
 			*a.done = 1;
+			a.clock[2] = left != 0 ? left : a.number | VOID;
+		}
 		a.clock[1] = a.clock[0] != 0 && !alone ? begin - a.clock[0] : 0;
 		a.clock[0] = now_ns();
 	}
@@ -111,7 +120,17 @@ __global__ void
 clock_kernel(unsigned long long *clock)
 {
 	clock[0] = now_ns();
-	clock[1] = 0;
+	clock[1] = clock[2] = 0;
+}
+
+/* Not of what has stopped: a device that does not wait must leave what the others may still read. */
+__global__ void __launch_bounds__(THREADS)
+copy_kernel(const gk_int128 *totals, gk_int128 *box, int64_t values, const int *done)
+{
+	if (*done)
+		return;
+	for (int64_t v = (int64_t) blockIdx.x * THREADS + threadIdx.x; v < values; v += (int64_t) gridDim.x * THREADS)
+		box[v] = totals[v];
 }
 
 typedef struct SumArgs
@@ -167,8 +186,12 @@ gk_gpu_join_stop(GkSession *s)
 {
 	GkJoined   *j = s->joined;
 
-	if (j != NULL && !gk_gpu_join_is_over(s))
+	if (j == NULL || j->with == NULL)
+		return;
+	pthread_mutex_lock(&j->with->lock);
+	if (!j->with->over)
 		__atomic_store_n(&j->with->stop[j->me], j->round, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&j->with->lock);
 }
 
 static void
@@ -257,13 +280,14 @@ gk_gpu_meet(GkSession *s, int *done, GkError *err)
 
 /*
  * Copies at even and odd turns lie apart: a device that is at the next turn already does not write to what a
- * slower one still reads.  It cannot be two turns ahead.
+ * slower one still reads.  It cannot be two turns ahead, unless it has stopped, and then it writes none.
  */
 GkStatus
 gk_gpu_join_totals(GkSession *s, int k, const gk_int128 **totals, GkError *err)
 {
 	GkJoined   *j = s->joined;
 	int			side;
+	unsigned int blocks;
 	SumArgs		a = {};
 
 	*totals = s->totals;
@@ -275,9 +299,11 @@ gk_gpu_join_totals(GkSession *s, int k, const gk_int128 **totals, GkError *err)
 	memcpy(a.box, j->boxes[side], sizeof(a.box));
 	a.sums = j->sums;
 	a.done = s->done;
-	GK_TRY(cudaMemcpyAsync(j->box[side], s->totals, a.values * sizeof(gk_int128), cudaMemcpyDeviceToDevice, s->gpu->stream));
+	blocks = (unsigned int) gk_min((a.values + THREADS - 1) / THREADS, s->gpu->sms * GK_SM_BLOCKS);
+	copy_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(s->totals, j->box[side], a.values, s->done);
+	GK_LAUNCHED();
 	GK_DO(gk_gpu_meet(s, s->done, err));
-	sum_kernel<<<(unsigned int) gk_min((a.values + THREADS - 1) / THREADS, s->gpu->sms * 8), THREADS, 0, s->gpu->stream>>>(a);
+	sum_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
 	*totals = j->sums;
 	return GK_OK;
@@ -387,6 +413,8 @@ static GkStatus
 make(GkSession *s, int me, const GkJoin *members, int n, GkError *err)
 {
 	size_t		bytes = gk_gpu_values(s, s->problem.k_max) * sizeof(gk_int128);
+	size_t		avail;
+	size_t		total;
 	GkJoined   *j = (GkJoined *) s->core->alloc(s->host, 1, sizeof(GkJoined));
 
 	if (j == NULL)
@@ -397,13 +425,19 @@ make(GkSession *s, int me, const GkJoin *members, int n, GkError *err)
 		j->first[i] = members[i].first;
 	s->joined = j;
 	GK_TRY(cudaSetDevice(s->gpu->ordinal));
+	GK_TRY(cudaMemGetInfo(&avail, &total));
+	/* The log must fit, too: without that memory the device would be lost. */
+	if (avail < (JOIN_VALUES + GK_REST_VALUE / sizeof(gk_int128)) * bytes)
+		return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "out of memory on GPU %d", s->gpu->ordinal);
 	GK_DO(make_pool(s, members, n, err));
 	GK_DO(gk_gpu_join_malloc(s, (void **) &j->heard, n * sizeof(*j->heard), err));
-	GK_TRY(cudaMemset(j->heard, 0, n * sizeof(*j->heard)));
+	GK_TRY(cudaMemsetAsync(j->heard, 0, n * sizeof(*j->heard), s->gpu->stream));
 	GK_DO(gk_gpu_join_malloc(s, (void **) &j->box[0], bytes, err));
 	GK_DO(gk_gpu_join_malloc(s, (void **) &j->box[1], bytes, err));
 	GK_TRY(cudaMalloc((void **) &j->sums, bytes));
-	GK_TRY(cudaMalloc((void **) &j->clock, 2 * sizeof(*j->clock)));
+	GK_TRY(cudaMalloc((void **) &j->clock, 3 * sizeof(*j->clock)));
+	/* The others may write to it from now on. */
+	GK_TRY(cudaStreamSynchronize(s->gpu->stream));
 	return GK_OK;
 }
 
@@ -449,6 +483,10 @@ join(const GkJoin *members, int n)
 
 	if (n > GK_JOIN_MOST || !reach_each_other(members, n))
 		return false;
+	/* The papers' hybrid has no chain. */
+	for (int i = 0; i < n; i++)
+		if (members[i].session->regime == GK_PAPER_HYBRID)
+			return false;
 	for (int i = 0; i < n; i++)
 		if (make(members[i].session, i, members, n, &err) != GK_OK)
 			return false;
@@ -468,8 +506,10 @@ gk_gpu_join(const GkJoin *members, int n, int max_iter, double tol)
 {
 	sigset_t	all,
 				before;
+	int			device = -1;
 	bool		joined;
 
+	(void) cudaGetDevice(&device);
 	/* The driver may start threads of its own (gk_gpu_acquire). */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -482,6 +522,7 @@ gk_gpu_join(const GkJoin *members, int n, int max_iter, double tol)
 		}
 		else
 			gk_gpu_join_free(members[i].session);
+	(void) cudaSetDevice(device);
 	cudaGetLastError();
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return joined;

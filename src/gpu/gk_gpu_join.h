@@ -15,9 +15,10 @@
 typedef struct GkMeeting
 {
 	int			n;
-	bool		over;			/* one has failed or left; all other fields but `stop` under the lock */
 	pthread_mutex_t lock;
 	pthread_cond_t news;
+	/* Under the lock: */
+	bool		over;			/* one has failed or left */
 	unsigned	agreements;		/* so far */
 	int			here;			/* sessions, for the next one */
 	bool		so_far;
@@ -39,7 +40,8 @@ typedef struct GkJoined
 	cudaMemPool_t pool;			/* of this device's memory, which the others reach */
 	/* Device memory. */
 	unsigned long long *heard;	/* [n] the meetings where the others were last */
-	unsigned long long *clock;	/* [2] end of the last meeting, 0: none; time from there to the next one */
+	/* [3] end of the last meeting, 0: none; time from there to the next one; where this one left the round, 0: not yet */
+	unsigned long long *clock;
 	gk_int128  *box[2];			/* own totals, at even and odd turns */
 	gk_int128  *sums;
 	/* The others' memory. */

@@ -226,6 +226,13 @@ offered_kernel(const __grid_constant__ RoundsArgs a, float *out)
 		out[(int64_t) blockIdx.x * a.d + j] = a.x[a.state->offer[round][i].row * a.pitch + j];
 }
 
+/* (One that has failed may not have written any.) */
+__device__ __forceinline__ int
+offers_of(const RoundsArgs &a, int device, int round)
+{
+	return min(a.state_of[device]->offers[round], a.each);
+}
+
 /* A block per round, a thread per offer of all devices: those of the smallest keys become its columns. */
 __global__ void __launch_bounds__(GK_JOIN_MOST * MOST_ROWS)
 stand_kernel(const __grid_constant__ RoundsArgs a)
@@ -235,7 +242,7 @@ stand_kernel(const __grid_constant__ RoundsArgs a)
 	int			round = blockIdx.x;
 	int			device = threadIdx.x / MOST_ROWS;
 	int			i = threadIdx.x % MOST_ROWS;
-	int			offers = device < a.devices ? a.state_of[device]->offers[round] : 0;
+	int			offers = device < a.devices ? offers_of(a, device, round) : 0;
 	bool		mine = i < offers;
 	int			rank = 0;
 	bool		good;
@@ -251,7 +258,7 @@ stand_kernel(const __grid_constant__ RoundsArgs a)
 	if (!mine)
 		return;
 	for (int o = 0; o < a.devices; o++)
-		for (int j = 0; j < a.state_of[o]->offers[round]; j++)
+		for (int j = 0; j < offers_of(a, o, round); j++)
 		{
 			const		Offer *other = &all[o * MOST_ROWS + j];
 
@@ -763,7 +770,7 @@ ready(GkSession *s, int columns, bool *good, GkError *err)
 	GkStatus	st;
 
 	*good = false;
-	if (s->d <= GK_GEMM_NARROW_D || !gk_gpu_gemm_wanted(s, s->problem.k_max) || !gk_gpu_gemm_wanted(s, columns))
+	if (!gk_gpu_gemm_wanted(s, s->problem.k_max) || !gk_gpu_gemm_wanted(s, columns))
 		return GK_OK;
 	gk_gpu_step_stop(s);
 	s->delta_k = s->gemm_k = 0;
@@ -818,7 +825,7 @@ seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *poi
 	bool		good;
 	RoundsArgs	a = {};
 
-	if (s->seeds < FIRST_SEEDS || rounds < 2 || want + SPARE > MOST_ROWS)
+	if (s->seeds < FIRST_SEEDS || rounds < 2 || want + SPARE > MOST_ROWS || s->d <= GK_GEMM_NARROW_D)
 		return GK_OK;
 	if (r != NULL && r->waited < r->pause)
 	{

@@ -8,7 +8,7 @@
  * the chain is dropped and a new one starts from what it was given.
  *
  * The log comes back in units: one launch's entries (gk_gpu_fuse_registers.cu: many) or one iteration.  At
- * most GK_GPU_UNITS are in flight.
+ * most GK_GPU_UNITS are in flight or being looked at.
  */
 #include <string.h>
 

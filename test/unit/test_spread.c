@@ -33,6 +33,7 @@ typedef struct Fake
 
 static Fake fakes[DEVICES];
 static int	wrong_problems;		/* that a device was given */
+static int64_t all_rows;		/* of the problem; -1: any */
 
 static bool joining;			/* their sessions join */
 static int	joined_rounds;		/* of seeding that joined sessions have done */
@@ -79,11 +80,11 @@ call(Fake *f, GkError *err)
 
 /* Are a part's totals those of its rows?  Is it kept from running ahead by its own sums? */
 static bool
-right_problem(const GkProblem *problem)
+right_problem(const GkProblem *problem, bool all)
 {
 	const GkPoints *pts = gk_store_points(problem->store);
 	gk_int128	mass = 0;
-	bool		right = problem->max_iter <= 1 && problem->tol == 0.0;
+	bool		right = all || (problem->max_iter <= 1 && problem->tol == 0.0);
 
 	for (int i = 0; i < pts->nchunks; i++)
 		mass += pts->resident ? gk_chunk_mass(pts, &pts->chunks[i], pts->chunks[i].rows) : 0;
@@ -341,7 +342,7 @@ fake_open(const GkProblem *problem, GkSession **out, GkError *err)
 	s->k_max = problem->k_max;
 	f->rows = s->n;
 	f->open++;
-	if (!right_problem(problem))
+	if (!right_problem(problem, all_rows < 0 || s->n == all_rows))
 		__atomic_add_fetch(&wrong_problems, 1, __ATOMIC_RELAXED);
 	if (f->max_rows > 0 && s->n > f->max_rows)
 		st = gk_fail(err, GK_ERR_DEVICE_MEMORY, "device %d is too small", (int) (f - fakes));
@@ -521,6 +522,8 @@ solve(Answer *a, const Problem *p, const GkSpread *spread, int threads, size_t c
 	a->host.host.spread = spread;
 	a->host.host.device_lost = device_lost;
 	a->host.host.devices = devices;
+	/* samples, and parts of them, are stores of their own */
+	all_rows = p->opt.fit_sample > 0.0 || p->opt.init_sample > 0.0 || p->opt.init == GK_INIT_HIERARCHICAL ? -1 : p->n;
 	s = load_store(&a->host, p->x, p->w, p->n, p->d, NULL, chunk, limit, err);
 	a->status = gk_store_prepare(s, p->opt.distance, p->opt.standardize, err);
 	if (a->status == GK_OK)

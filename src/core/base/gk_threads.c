@@ -34,7 +34,8 @@ typedef struct Loop
 	int64_t		next;			/* shared counter: the next job to take */
 	bool		stopped;
 	bool		waits;			/* while another loop has the threads */
-	double		done;			/* when the calling thread had nothing left to do */
+	double		began;			/* when the calling thread had the others */
+	double		done;			/* and when it had nothing left to do */
 } Loop;
 
 /* Most threads of a loop, and until when: a guess, which several threads may make. */
@@ -159,6 +160,8 @@ work(void *arg, int thread)
 {
 	Loop	   *loop = arg;
 
+	if (thread == 0)
+		loop->began = gk_now_ms();
 	take_jobs(loop, thread);
 	if (thread == 0)
 		loop->done = gk_now_ms();
@@ -203,7 +206,7 @@ run_threads(Loop *loop, int threads)
 	if (threads == 1 || !get_threads(loop))
 		return loop->stopped ? false : run_inline(loop);
 	end = gk_now_ms();
-	if (end - loop->done > loop->done - start)
+	if (end - loop->done > loop->done - loop->began)
 	{
 		until = end + FEWER_WAITS * (end - loop->done);
 		__atomic_store_n(&fewer, threads / 2, __ATOMIC_RELAXED);

@@ -9,8 +9,9 @@
 
 /* Milliseconds of an iteration that each device should have. */
 #define LEAST_MS			0.1
-/* To open and to join them; and so much is spared with any luck, else it is not worth a second GPU. */
+/* What all iterations must gain, for it takes time to join devices; and to open those that are not, at worst. */
 #define LEAST_GAIN_MS		20.0
+#define OPENING_MS			300.0
 /*
  * What a large GPU does in a millisecond at most, whatever kernel runs: bytes of points and
  * multiply-adds of products.  No iteration is shorter than these say, so that several devices are
@@ -34,7 +35,7 @@ is_list(const char *gpus)
 
 /* How many of the usable GPUs are worth it. */
 static int
-worth(int gpus, int64_t n, int d, int k, bool loads)
+worth(int gpus, bool open, int64_t n, int d, int k, bool loads)
 {
 	double		values = (double) n * d;
 	double		bytes = values * sizeof(float) / BYTES_PER_MS;
@@ -43,7 +44,7 @@ worth(int gpus, int64_t n, int d, int k, bool loads)
 	int			most = ms / LEAST_MS < gpus ? (int) (ms / LEAST_MS) : gpus;
 	double		gain = most > 1 ? ms * (1.0 - 1.0 / most) * ITERATIONS : 0.0;
 
-	return gain >= LEAST_GAIN_MS + (loads ? values * sizeof(float) / LOADED_PER_MS : 0.0) ? most : 1;
+	return gain >= LEAST_GAIN_MS + (open ? 0.0 : OPENING_MS) + (loads ? values * sizeof(float) / LOADED_PER_MS : 0.0) ? most : 1;
 }
 
 static void
@@ -59,15 +60,20 @@ gk_spread_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k, b
 	const GkBackend *gpu;
 	int			there = gk_registry_seen(&info, &gpu);
 	GkDeviceInfo cpu;
+	bool		open = true;
 	bool		forced = kind == GK_DEVICE_BOTH || (out->rows != NULL && out->rows[0] != '\0') ||
 	(kind == GK_DEVICE_GPU && is_list(gpus));
 
 	out->n = 0;
 	for (int i = 0; i < there && i < GK_SPREAD_DEVICES - 1; i++)
 		if (info[i].usable && gk_device_listed(gpus, i))
+		{
+			/* the first one is opened in any case */
+			open &= out->n == 0 || gk_registry_is_open(i);
 			add(out, gpu, i, &info[i]);
+		}
 	if (out->n > 0 && !forced)
-		out->n = worth(out->n, n, d, k, loads);
+		out->n = worth(out->n, open, n, d, k, loads);
 	if (out->n > 0 && kind == GK_DEVICE_BOTH && gk_cpu_backend.devices(&cpu, 1) == 1)
 		add(out, &gk_cpu_backend, -1, &cpu);
 	return out->n > 1 ? out->n : 0;

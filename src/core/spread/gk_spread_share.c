@@ -2,9 +2,9 @@
  * gk_spread_share.c - which device has which rows.
  *
  * Devices have runs of rows, in their order, as long as they are fast.  Rows move when that pays:
- * when what has been lost since the last time, against the shares that would have been right, is
- * more than moving costs.  Whenever the iterations end, that has lost at most twice the least
- * (the rule of the ski rental problem).
+ * when what has been lost since they were measured, against the shares that would have been right,
+ * is more than moving costs.  Whenever the iterations end, that has lost at most twice the least (the
+ * rule of the ski rental problem), but for the first steps with new shares, which are not judged.
  */
 #include <math.h>
 #include <stdio.h>
@@ -177,9 +177,12 @@ open_part(GkSpreadPart *p)
 	problem.store = p->store;
 	problem.gpu_devices = p->host.gpu_devices;
 	problem.gpu_fault = p->host.gpu_fault;
-	/* a part's sums do not tell the next centroids; those of joined parts do */
-	problem.max_iter = problem.max_iter > 1 ? 1 : problem.max_iter;
-	problem.tol = 0.0;
+	/* a part's sums do not tell the next centroids; those of joined parts do, or of one that has all rows */
+	if (p->rows < s->pts->n)
+	{
+		problem.max_iter = problem.max_iter > 1 ? 1 : problem.max_iter;
+		problem.tol = 0.0;
+	}
 	p->status = p->of.backend->open(&problem, &p->session, &p->error);
 }
 
@@ -216,7 +219,7 @@ join_parts(GkSession *s)
 		backend = p->of.backend;
 		member[n++] = (GkJoin) {p->session, p->first};
 	}
-	s->joined = n > 1 && backend->join != NULL && backend->join(member, n, s->problem.max_iter, s->problem.tol);
+	s->joined = n > 1 && s->problem.max_iter > 0 && backend->join != NULL && backend->join(member, n, s->problem.max_iter, s->problem.tol);
 }
 
 static void
