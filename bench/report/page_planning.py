@@ -173,5 +173,5 @@ def page(gpu, cpu):
             "d = 768 and k = 1000 lie outside of what the exponents were fitted to. [Distributed tables](distributed.md) says how to do it.", "",
             *table(["rows", "d", "k", "points of a node", "load", "seed", "20 iterations", "passes", "answers of a pass", "together", "none kept"], lines), "",
             "## What isn't known", "", "- More CPUs than this machine has: threads were measured up to "
-            f"{about['cpus']}.", "- Several GPUs in one job: not measured.", "- A table that isn't in the page cache: add its size over the disk's bandwidth to the load.", ""]
+            f"{about['cpus']}.", "- Several GPUs in one job are not computed: see [when several pay](gpu.md#several-gpus).", "- A table that isn't in the page cache: add its size over the disk's bandwidth to the load.", ""]
     return "\n".join(out), plots

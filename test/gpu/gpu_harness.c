@@ -96,6 +96,7 @@ const GkCore harness_core = {
 	.alloc = core_alloc,
 	.free = core_free,
 	.parallel_for = core_parallel,
+	.parallel_for_long = core_parallel,
 	.threads = core_threads,
 };
 
