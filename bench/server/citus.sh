@@ -104,7 +104,8 @@ for ((round = 0; round < rounds; round++)); do
 	done
 done
 update=$(printf %s "$update" | median) labels=$(printf %s "$labels" | median) fit=$(printf %s "$fit" | median)
-echo "  $labelled: UPDATE of one value $update ms; kmeans() with label_column $labels ms, $(ratio "$labels" "$update") times; without $fit ms"
+echo "  $labelled: UPDATE of one value $update ms; kmeans() with label_column $labels ms, $(ratio "$labels" "$update") times; without $fit ms;" \
+	"the labels alone $(awk -v a="$labels" -v b="$fit" -v c="$update" 'BEGIN { printf "%.2f", (a - b) / c }') times"
 
 # measures of quality; of kept points, of a model, and of the rows through a view
 sql -c "CREATE TABLE model AS SELECT kmeans_fit('here', '{a,b,c,d}', 4, $given) AS m"

@@ -228,6 +228,23 @@ sub at_work
 	clean('cancelled');
 }
 
+# ---- statements that lock the table, while a job reads it: one after the other, whichever node they come from ----
+
+make('contended', 8, 200000);
+foreach my $case ([ 0, 'ALTER TABLE contended ADD COLUMN more int' ], [ 0, 'TRUNCATE contended' ], [ 1, 'TRUNCATE contended' ])
+{
+	my ($from, $statement) = @$case;
+	sql('INSERT INTO contended (id, a, b, c) SELECT i, i % 10, i % 31, i % 7 FROM generate_series(1, 200000) i') if sql('SELECT count(*) FROM contended') == 0;
+	my $job = job(q{SELECT (kmeans_info(kmeans_fit('contended', '{a,b,c}', 150, init => 'random', tol => 0, max_iter => 25))).rows_used});
+	sleep(0.01) while at_work() !~ /1/;
+	my $began = time;
+	my ($status, $out, $err) = $nodes[$from]->psql('postgres', "SET lock_timeout = '60s'; $statement");
+	is($status, 0, "$statement during a job, from node $from: it comes after the job") or diag($err);
+	$job->{run}->finish;
+	is($job->{out}, "200000\n", '... which has the rows of its beginning') or diag($job->{err});
+	cmp_ok(time - $began, '<', 60, '... and no deadlock ends either of them');
+}
+
 # ---- errors of a worker ----
 
 {
