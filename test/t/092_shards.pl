@@ -288,6 +288,20 @@ foreach my $case ([ $columns, '', 6 ], [ q{'{p}'}, '', 4 ], [ q{'{p}'}, q{, dist
 }
 is($head->safe_psql('postgres', q{SELECT count(*) FROM kmeans_evaluate((SELECT kmeans_fit('here', '{a,b}', 2)), 'none') e WHERE e IS NOT NULL}), 0, 'no rows');
 
+$head->safe_psql('postgres', q{SET client_min_messages = error; CREATE TABLE m3 AS SELECT kmeans_fit('here', '{p}', 3) AS m});
+foreach my $call (q{kmeans_scan('%s', '{p}', 2, 2)}, q{m3, kmeans_evaluate(m, '%s')})
+{
+	my @said;
+	foreach my $table ('dist', 'here')
+	{
+		$head->psql('postgres', 'SELECT count(*) FROM ' . sprintf($call, $table), stderr => \my $notice);
+		push @said, $notice;
+	}
+	like($said[0], qr/40 rows were left out/, "rows that are left out are counted: $call");
+	is($said[0], $said[1], '... as in a local copy');
+}
+$head->safe_psql('postgres', 'DROP TABLE m3');
+
 # ---- groups ----
 
 sub groups { return "(SELECT array_agg(r::text) FROM kmeans_grouped('$_[0]', '{$_[1]}', $_[2]) r)" }
