@@ -218,6 +218,7 @@ load(Points *p, const KmLabelWant *want, GkError *err)
 	GkStatus	st;
 
 	p->prepared = false;
+	p->device.context = error_context_stack;
 	km_apply_simd();
 	if (fit->host == NULL)
 		fit->host = km_host_begin();

@@ -100,12 +100,16 @@ prepare_to_send(KmFitDevice *d)
 static void
 advance(KmFitDevice *d, bool wait)
 {
+	ErrorContextCallback *query = error_context_stack;
+
+	error_context_stack = d->context;
 	if (d->step == KM_DEVICE_UNKNOWN)
 		choose(d, wait);
 	if (d->step == KM_DEVICE_OPENING && !gk_registry_busy())
 		prepare_to_send(d);
 	if (d->step == KM_DEVICE_DECIDED)
 		gk_store_ask(d->store, NULL, NULL);
+	error_context_stack = query;
 }
 
 static void

@@ -251,6 +251,7 @@ typedef struct KmFitDevice
 	const GkBackend *backend;
 	int			gpu;
 	int64		before;			/* rows that came before it was open */
+	struct ErrorContextCallback *context;	/* of the call: errors of a device are not the query's */
 	struct KmIngested *ingested;	/* NULL: the rows have not gone to a GPU */
 } KmFitDevice;
 
