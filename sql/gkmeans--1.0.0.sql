@@ -126,8 +126,8 @@ COMMENT ON FUNCTION kmeans_info(kmeans_model) IS
 -- == fit ==
 
 -- <options> are the same thirteen arguments in the same order in every function
--- that fits. They are documented once, in docs/reference.md. init_sample and fit_sample
--- follow them where the rows of one relation or query are clustered once.
+-- that fits. They are documented once, in docs/reference.md. init_sample, fit_sample
+-- and centroid_table follow them where the rows of one relation or query are clustered once.
 
 CREATE FUNCTION kmeans(
     relation regclass,
@@ -148,11 +148,12 @@ CREATE FUNCTION kmeans(
     device text DEFAULT NULL,
     nulls text DEFAULT 'skip',
     init_sample float8 DEFAULT NULL,
-    fit_sample float8 DEFAULT NULL
+    fit_sample float8 DEFAULT NULL,
+    centroid_table regclass DEFAULT NULL
 ) RETURNS TABLE (cluster int, size bigint, centroid float8[], inertia float8, radius float8)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 
-COMMENT ON FUNCTION kmeans(regclass, text[], int, text, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8) IS
+COMMENT ON FUNCTION kmeans(regclass, text[], int, text, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8, regclass) IS
     'clusters the rows of a relation: one row per cluster, largest first. columns are numeric columns or one array or vector column; centroid (one element per feature), inertia (sum of squared distances) and radius (largest distance) are in the columns'' units (under the cosine distance: 1 - cosine). label_column: also write each row''s cluster there (an integer column, added when missing)';
 
 -- what the UPDATE of kmeans() with label_column asks for each row
@@ -191,11 +192,12 @@ CREATE FUNCTION kmeans_fit(
     device text DEFAULT NULL,
     nulls text DEFAULT 'skip',
     init_sample float8 DEFAULT NULL,
-    fit_sample float8 DEFAULT NULL
+    fit_sample float8 DEFAULT NULL,
+    centroid_table regclass DEFAULT NULL
 ) RETURNS kmeans_model
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION kmeans_fit(regclass, text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8) IS
+COMMENT ON FUNCTION kmeans_fit(regclass, text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8, regclass) IS
     'clusters the rows of a relation and returns the model, for kmeans_predict(), kmeans_centroids(), kmeans_info() and warm_start; NULL when no row is usable';
 
 CREATE FUNCTION kmeans_query(
@@ -215,11 +217,12 @@ CREATE FUNCTION kmeans_query(
     device text DEFAULT NULL,
     nulls text DEFAULT 'skip',
     init_sample float8 DEFAULT NULL,
-    fit_sample float8 DEFAULT NULL
+    fit_sample float8 DEFAULT NULL,
+    centroid_table regclass DEFAULT NULL
 ) RETURNS TABLE (cluster int, size bigint, centroid float8[], inertia float8, radius float8)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 
-COMMENT ON FUNCTION kmeans_query(text, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8) IS
+COMMENT ON FUNCTION kmeans_query(text, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8, regclass) IS
     'clusters the rows of a SELECT, all columns of which are features but for the weight_column, as kmeans() does those of a relation; it runs with the rights of the caller, and may not write';
 
 CREATE FUNCTION kmeans_query_fit(
@@ -239,11 +242,12 @@ CREATE FUNCTION kmeans_query_fit(
     device text DEFAULT NULL,
     nulls text DEFAULT 'skip',
     init_sample float8 DEFAULT NULL,
-    fit_sample float8 DEFAULT NULL
+    fit_sample float8 DEFAULT NULL,
+    centroid_table regclass DEFAULT NULL
 ) RETURNS kmeans_model
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION kmeans_query_fit(text, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8) IS
+COMMENT ON FUNCTION kmeans_query_fit(text, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8, regclass) IS
     'kmeans_query() that returns the model, as kmeans_fit() does';
 
 -- clusters of bounded sizes
@@ -437,11 +441,12 @@ CREATE FUNCTION kmeans_label_table(
     device text DEFAULT NULL,
     nulls text DEFAULT 'skip',
     init_sample float8 DEFAULT NULL,
-    fit_sample float8 DEFAULT NULL
+    fit_sample float8 DEFAULT NULL,
+    centroid_table regclass DEFAULT NULL
 ) RETURNS TABLE (cluster int, size bigint, centroid float8[], inertia float8, radius float8)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 
-COMMENT ON FUNCTION kmeans_label_table(regclass, text[], int, text, text[], text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8) IS
+COMMENT ON FUNCTION kmeans_label_table(regclass, text[], int, text, text[], text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8, regclass) IS
     'clusters the rows of a table, as kmeans() does, and creates the table label_table with the id_columns of each row and its cluster (NULL for rows that were left out); many rows are written at once';
 
 -- lets the planner know how many labels to expect: as many as the relation has rows
@@ -469,12 +474,13 @@ CREATE FUNCTION kmeans_labels(
     device text DEFAULT NULL,
     nulls text DEFAULT 'skip',
     init_sample float8 DEFAULT NULL,
-    fit_sample float8 DEFAULT NULL
+    fit_sample float8 DEFAULT NULL,
+    centroid_table regclass DEFAULT NULL
 ) RETURNS TABLE (tableoid oid, ctid tid, cluster int, distance float8)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE
     SUPPORT kmeans_labels_support;
 
-COMMENT ON FUNCTION kmeans_labels(regclass, text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8) IS
+COMMENT ON FUNCTION kmeans_labels(regclass, text[], int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8, regclass) IS
     'clusters the rows of a table and returns each row''s cluster and its distance to that centroid; NULLs for rows that were left out. Join on (tableoid, ctid) in the same statement';
 
 CREATE FUNCTION kmeans_labels(

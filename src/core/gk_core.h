@@ -227,7 +227,7 @@ typedef struct GkOptions
 	GkInit		init;
 	const double *centroids;	/* k x d, row-major, original units; for the last two inits */
 	int			n_init;			/* restarts, >= 1; one for given centroids */
-	int			max_iter;		/* >= 1 */
+	int			max_iter;		/* >= 1; 0: given centroids stay as they are */
 	double		tol;			/* >= 0, relative to the mean feature variance */
 	GkDistance	distance;
 	bool		standardize;

@@ -125,6 +125,9 @@ gk_finish(GkEngine *e, bool keep_order, const GkLabelSink *sink, gk_int128 *iner
 		st = e->backend->finish(e->session, e->f, e->k, &e->fin, sink, err);
 		if (st != GK_OK)
 			return st;
+		/* centroids that are to stay keep their number, with points or without */
+		if (e->opt->max_iter == 0)
+			break;
 		count = e->fin.count;
 		for (int i = 0; i < e->k; i++)
 			empty |= count[i] == 0;

@@ -409,7 +409,7 @@ fit_on(const GkBackend *backend, GkStore *store, const GkOptions *options,
 	memset(model, 0, sizeof(*model));
 	if (options->k < 1 || options->k > GK_MAX_K)
 		return gk_fail(err, GK_ERR_LIMIT, "k = %d is not between 1 and %d", options->k, GK_MAX_K);
-	if (options->max_iter < 1 || options->n_init < 1 || !(options->tol >= 0))
+	if (options->max_iter < (given(options) ? 0 : 1) || options->n_init < 1 || !(options->tol >= 0))
 		return gk_fail(err, GK_ERR_OPTION, "max_iter and n_init must be at least 1, tol at least 0");
 	model->k_asked = options->k;
 	model->init = options->init;

@@ -106,7 +106,7 @@ notice_result(const KmFit *fit)
 							   "found %d clusters, fewer than k = %d",
 							   m->k, m->k, m->k_asked),
 				 errdetail("There are no more distinct points.")));
-	if (!m->converged)
+	if (!m->converged && fit->options.engine.max_iter > 0)
 		ereport(NOTICE,
 				(errmsg("stopped after max_iter = %d iterations, before convergence",
 						fit->options.engine.max_iter),
@@ -168,7 +168,7 @@ read_points(Points *p, const KmLabelWant *want, KmReadEnd *end)
 		.distance = o->engine.distance,
 		.skip_nonfinite = o->skip_nonfinite,
 		.expect_d = o->given_d,
-		.expect_of = o->engine.init == GK_INIT_WARM_START ? "warm_start" : "centroids",
+		.expect_of = o->given_by,
 		.left_out = want != NULL ? want->left_out : NULL,
 		.arg = want != NULL ? want->arg : NULL
 	};
@@ -337,6 +337,8 @@ km_fit_run(KmFit *fit, const KmLabelWant *want)
 	if (is_sampled(fit))
 		km_fit_bring(fit);
 	p.rescan = fit->options.scan || fit->schema != NULL;
+	if (fit->options.engine.centroids == NULL || fit->spectral != NULL || fit->balanced)
+		km_require_iterations(&fit->options);
 	if (p.rescan)
 		kmeans_refuse_distance(fit->options.engine.distance,
 							   fit->schema != NULL ? "a distributed table" : "gkmeans.strategy 'scan'");
@@ -416,8 +418,16 @@ km_fit_bring(KmFit *fit)
 	fit->foreign = false;
 }
 
+void
+km_fit_open_rest(FunctionCallInfo fcinfo, int first, KmFit *fit)
+{
+	km_parse_samples(fcinfo, first, &fit->options);
+	if (!PG_ARGISNULL(first + 2))
+		km_fit_centroid_table(PG_GETARG_OID(first + 2), fit);
+}
+
 /*
- * kmeans(relation regclass, columns text[], k int, label_column text, <options>, <samples>)
+ * kmeans(relation regclass, columns text[], k int, label_column text, <options>, <rest>)
  * returns table (cluster int, size bigint, centroid float8[], inertia float8, radius float8)
  */
 Datum
@@ -429,24 +439,24 @@ kmeans(PG_FUNCTION_ARGS)
 
 	km_result_begin(fcinfo, &result);
 	km_fit_open(fcinfo, 4, label_column, false, &fit);
-	km_parse_samples(fcinfo, 4 + GKMEANS_NOPTIONS, &fit.options);
+	km_fit_open_rest(fcinfo, 4 + GKMEANS_NOPTIONS, &fit);
 	km_relabel_fit(fcinfo, &fit, fit.options.engine.k, &result);
 	return (Datum) 0;
 }
 
-/* From the arguments (query, k, <options>, <samples>). */
+/* From the arguments (query, k, <options>, <rest>). */
 static void
 open_query(FunctionCallInfo fcinfo, KmFit *fit)
 {
 	memset(fit, 0, sizeof(*fit));
 	km_require_arg(fcinfo, 0, "query");
 	km_parse_options(fcinfo, 2, km_parse_k(fcinfo, 1), &fit->options);
-	km_parse_samples(fcinfo, 2 + GKMEANS_NOPTIONS, &fit->options);
 	fit->source = km_source_of_query(km_parse_text(fcinfo, 0), fit->options.weight_column);
+	km_fit_open_rest(fcinfo, 2 + GKMEANS_NOPTIONS, fit);
 }
 
 /*
- * kmeans_query(query text, k int, <options>, <samples>) returns what kmeans() does
+ * kmeans_query(query text, k int, <options>, <rest>) returns what kmeans() does
  */
 Datum
 kmeans_query(PG_FUNCTION_ARGS)
@@ -485,7 +495,7 @@ fit_value(FunctionCallInfo fcinfo, KmFit *fit)
 }
 
 /*
- * kmeans_fit(relation regclass, columns text[], k int, <options>, <samples>) returns kmeans_model
+ * kmeans_fit(relation regclass, columns text[], k int, <options>, <rest>) returns kmeans_model
  */
 Datum
 kmeans_fit(PG_FUNCTION_ARGS)
@@ -493,12 +503,12 @@ kmeans_fit(PG_FUNCTION_ARGS)
 	KmFit		fit;
 
 	km_fit_open(fcinfo, 3, NULL, false, &fit);
-	km_parse_samples(fcinfo, 3 + GKMEANS_NOPTIONS, &fit.options);
+	km_fit_open_rest(fcinfo, 3 + GKMEANS_NOPTIONS, &fit);
 	return fit_value(fcinfo, &fit);
 }
 
 /*
- * kmeans_query_fit(query text, k int, <options>, <samples>) returns kmeans_model
+ * kmeans_query_fit(query text, k int, <options>, <rest>) returns kmeans_model
  */
 Datum
 kmeans_query_fit(PG_FUNCTION_ARGS)

@@ -349,7 +349,7 @@ kmeans_label_table(PG_FUNCTION_ARGS)
 	km_require_arg(fcinfo, 0, "relation");
 	citus = km_citus_known(PG_GETARG_OID(0));
 	km_fit_open(fcinfo, 5, NULL, !citus, &fit);
-	km_parse_samples(fcinfo, 5 + GKMEANS_NOPTIONS, &fit.options);
+	km_fit_open_rest(fcinfo, 5 + GKMEANS_NOPTIONS, &fit);
 	t->source = fit.source;
 	t->ids = km_column_names(PG_GETARG_ARRAYTYPE_P(4), "id_columns", &t->nids);
 	km_source_require(t->source, t->ids, t->nids);

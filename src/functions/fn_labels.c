@@ -108,7 +108,7 @@ kmeans_labels(PG_FUNCTION_ARGS)
 
 	km_result_begin(fcinfo, &result);
 	km_fit_open(fcinfo, 3, NULL, true, &fit);
-	km_parse_samples(fcinfo, 3 + GKMEANS_NOPTIONS, &fit.options);
+	km_fit_open_rest(fcinfo, 3 + GKMEANS_NOPTIONS, &fit);
 	(void) km_fit_run(&fit, &want);
 	km_fit_end(&fit);
 	return (Datum) 0;

@@ -125,6 +125,7 @@ parse_centroids(FunctionCallInfo fcinfo, int arg, KmFitOptions *out)
 	out->engine.init = GK_INIT_CENTROIDS;
 	out->engine.centroids = values;
 	out->given_d = d;
+	out->given_by = "centroids";
 }
 
 /* Those of nulls => 'partial' are Euclidean ones. */
@@ -156,6 +157,7 @@ parse_warm_start(FunctionCallInfo fcinfo, int arg, KmFitOptions *out)
 	out->engine.init = GK_INIT_WARM_START;
 	out->engine.centroids = model.centroids;
 	out->given_d = model.prep.d;
+	out->given_by = "warm_start";
 }
 
 /* A number of rows, or a share of them below 1; 0: all rows. */
@@ -228,6 +230,16 @@ check_on_cpu(KmFitOptions *out)
 }
 
 void
+km_require_iterations(const KmFitOptions *options)
+{
+	if (options->engine.max_iter == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("max_iter must be at least 1, not 0"),
+				 errhint("max_iter => 0 keeps given centroids as they are, in kmeans(), kmeans_fit(), kmeans_query(), kmeans_query_fit(), kmeans_labels() and kmeans_label_table().")));
+}
+
+void
 km_refuse_fill(const KmFitOptions *options, const char *where)
 {
 	if (options->fill_nulls)
@@ -248,7 +260,7 @@ km_parse_options(FunctionCallInfo fcinfo, int first, int k, KmFitOptions *out)
 	out->weight_column = km_parse_text(fcinfo, first + OPT_WEIGHT_COLUMN);
 	o->init = km_parse_word(fcinfo, first + OPT_INIT, "init", init_words);
 	o->n_init = km_parse_int(fcinfo, first + OPT_N_INIT, "n_init", 1, PG_INT32_MAX);
-	o->max_iter = km_parse_int(fcinfo, first + OPT_MAX_ITER, "max_iter", 1, PG_INT32_MAX);
+	o->max_iter = km_parse_int(fcinfo, first + OPT_MAX_ITER, "max_iter", 0, PG_INT32_MAX);
 	o->tol = parse_tol(fcinfo, first + OPT_TOL);
 	o->distance = km_parse_word(fcinfo, first + OPT_DISTANCE, "distance", distance_words);
 	km_require_arg(fcinfo, first + OPT_STANDARDIZE, "standardize");

@@ -268,6 +268,7 @@ km_choose_k(FunctionCallInfo fcinfo, KmChooseK *choice)
 	refuse_starts(fcinfo);
 	km_fit_open(fcinfo, ARG_OPTIONS, NULL, false, &fit);
 	kmeans_refuse_distance(fit.options.engine.distance, "kmeans_scan()");
+	km_require_iterations(&fit.options);
 	store = km_fit_load(&fit, NULL, &tables);
 	if (store != NULL)
 		fit_each_k(&fit, store, k_min, k_max, step, sample, choice);

@@ -5,6 +5,7 @@
  * calls the engine and returns its result:
  *
  *   fn_options.c        <options>  -> KmFitOptions
+ *   fn_centroid_table.c a table of centroids -> the centroids that a fit begins with
  *   fn_point.c          arguments  -> a point
  *   fn_fit.c            kmeans(), kmeans_fit(): KmFit, the whole way of a fit
  *   fn_fit_device.c     its device, opened while rows are read
@@ -48,6 +49,7 @@ typedef struct KmFitOptions
 	bool		fill_nulls;		/* with the columns' means */
 	/* Number of features of the given centroids or warm_start; 0: none given. */
 	int			given_d;
+	const char *given_by;		/* the option that has given them */
 } KmFitOptions;
 
 /* Number of arguments that <options> takes. */
@@ -55,6 +57,9 @@ typedef struct KmFitOptions
 
 /* <options> are arguments first, first + 1, ... of the call. */
 extern void km_parse_options(FunctionCallInfo fcinfo, int first, int k, KmFitOptions *out);
+
+/* ERROR if max_iter is 0, which only a fit that begins with given centroids may have. */
+extern void km_require_iterations(const KmFitOptions *options);
 
 /* ERROR if NULLs are to be filled in, with what cannot: "a distributed table". */
 extern void km_refuse_fill(const KmFitOptions *options, const char *where);
@@ -218,6 +223,12 @@ extern void km_fit_open_k(FunctionCallInfo fcinfo, int first_option, int k, cons
 
 /* Bring rows here by a query where shards cannot do what is asked. */
 extern void km_fit_bring(KmFit *fit);
+
+/* The arguments that follow <options> where the rows of one relation or query are clustered once. */
+extern void km_fit_open_rest(FunctionCallInfo fcinfo, int first, KmFit *fit);
+
+/* Begin the fit's host, and have the fit begin with the rows of a table of centroids (fn_centroid_table.c). */
+extern void km_fit_centroid_table(Oid table, KmFit *fit);
 
 /* The model of a fit as a value. */
 extern KmeansModel *km_fit_model(const KmFit *fit);

@@ -78,7 +78,7 @@ km_check_given_features(const KmFitOptions *options, int d)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("different numbers of features: %d in %s, %d in the points",
 						options->given_d,
-						options->engine.init == GK_INIT_WARM_START ? "warm_start" : "centroids", d)));
+						options->given_by, d)));
 }
 
 void
@@ -143,6 +143,7 @@ km_options_from_value(HeapTupleHeader value, int k, KmFitOptions *out)
 				 errmsg("weight_column cannot be used with an aggregate"),
 				 errdetail("The points of an aggregate have no other columns.")));
 	km_refuse_fill(out, "an aggregate");
+	km_require_iterations(out);
 }
 
 /* The defaults of <options> in the SQL script, in their order. */

@@ -165,6 +165,7 @@ grouped(FunctionCallInfo fcinfo, bool part)
 	columns = km_column_names(PG_GETARG_ARRAYTYPE_P(2), "columns", &ncolumns);
 	km_parse_options(fcinfo, 4, km_parse_k(fcinfo, 3), &options);
 	km_refuse_fill(&options, "group_by");
+	km_require_iterations(&options);
 	kmeans_refuse_distance(options.engine.distance, "a clustering of groups");
 	g.source = km_source_open(PG_GETARG_OID(0), columns, ncolumns, options.weight_column, NULL, false);
 	for (int i = 0; i < g.nkeys; i++)

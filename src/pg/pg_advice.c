@@ -22,7 +22,7 @@ static emit_log_hook_type next_hook;
 
 /* Names of arguments. */
 static const char *const names[] = {
-	"affinity", "centroids", "columns", "device", "distance", "fit_sample", "gamma", "group_by", "id_columns",
+	"affinity", "centroid_table", "centroids", "columns", "device", "distance", "fit_sample", "gamma", "group_by", "id_columns",
 	"init", "init_sample", "k", "k_max", "k_min", "label_column", "label_table", "laplacian", "max_iter", "model",
 	"n_init", "neighbors", "nonfinite", "nulls", "point", "query", "relation", "representatives", "sample", "seed",
 	"standardize", "step", "tol", "warm_start", "weight_column"

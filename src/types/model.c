@@ -475,7 +475,7 @@ kmeans_model_check_size(int k, int d, uint64 more, uint64 names_len)
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("kmeans_model of %d clusters with %d features would need up to %llu MB as text, the limit is %llu MB",
 						k, d, (unsigned long long) (text >> 20), (unsigned long long) (MaxAllocSize >> 20)),
-				 errhint("Use fewer clusters or features, or keep the rows that kmeans() returns in a table of centroids.")));
+				 errhint("Use fewer clusters or features, or keep the rows of kmeans() in a table: centroid_table => 'the_table', max_iter => 0 labels rows by it.")));
 }
 
 /* One value for a validated model. */

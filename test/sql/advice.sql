@@ -53,7 +53,7 @@ DO $$ BEGIN PERFORM kmeans_fit('customers', '{visits}', 3, zeed => 1); EXCEPTION
 -- every argument of these functions is one that the hints know
 SELECT DISTINCT proname, name FROM pg_proc, unnest(proargnames, proargmodes) a (name, mode)
 WHERE proname IN ('kmeans', 'kmeans_fit', 'kmeans_query', 'kmeans_query_fit', 'kmeans_labels', 'kmeans_label_table', 'kmeans_grouped', 'kmeans_scan', 'kmeans_spectral', 'kmeans_spectral_fit')
-    AND coalesce(mode, 'i') = 'i' AND name <> ALL ('{affinity,centroids,columns,device,distance,fit_sample,gamma,group_by,id_columns,init,init_sample,k,k_max,k_min,label_column,label_table,laplacian,max_iter,model,n_init,neighbors,nonfinite,nulls,point,query,relation,representatives,sample,seed,standardize,step,tol,warm_start,weight_column}') ORDER BY 1, 2;
+    AND coalesce(mode, 'i') = 'i' AND name <> ALL ('{affinity,centroid_table,centroids,columns,device,distance,fit_sample,gamma,group_by,id_columns,init,init_sample,k,k_max,k_min,label_column,label_table,laplacian,max_iter,model,n_init,neighbors,nonfinite,nulls,point,query,relation,representatives,sample,seed,standardize,step,tol,warm_start,weight_column}') ORDER BY 1, 2;
 -- as is every setting; one of them is there only when the server starts with gkmeans, another is for tests
 SELECT name FROM pg_settings WHERE name LIKE 'gkmeans.%' AND substr(name, 9) <> ALL ('{chunk_size,device,enable_window_scan,feature_sum,gpu_devices,gpu_fault,gpu_memory_limit,keep_memory,log_min_duration,mass_sum,max_gpu_sessions,memory_limit,reader,simd,skip_points,strategy,threads,workers}');
 DROP TABLE customers;
