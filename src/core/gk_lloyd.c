@@ -166,11 +166,25 @@ update(GkEngine *e, double *shift, double *inertia)
 	return GK_OK;
 }
 
+/* inertia: < 0 before the first iteration has ended. */
+static void
+report(const GkEngine *e, int run, int iteration, double inertia, double shift)
+{
+	GkProgress	p = {.phase = "iterate",.run = run + 1,.iteration = iteration,.max_iter = e->opt->max_iter,
+		.rows = e->pts->n,.inertia = inertia < 0.0 ? inertia : gk_engine_inertia(e->pts, inertia),
+	.shift = gk_shift_from_d2(&e->pts->prep, shift)};
+
+	if (e->host->progress)
+		e->host->progress(e->host->ctx, &p);
+}
+
 GkStatus
 gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 {
 	const GkOptions *opt = e->opt;
 
+	/* an iteration of very many clusters takes minutes */
+	report(e, run, 0, -1.0, 0.0);
 	for (int it = 0; it < opt->max_iter && !r->converged; it++)
 	{
 		bool		empty = false;
@@ -196,14 +210,7 @@ gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 		 * repaired cluster has not been assigned any points yet.
 		 */
 		r->converged = repaired == 0 && shift <= tol;
-		if (e->host->progress)
-		{
-			GkProgress	p = {.phase = "iterate",.run = run + 1,.iteration = it + 1,.max_iter = opt->max_iter,
-				.rows = e->pts->n,.inertia = gk_engine_inertia(e->pts, r->history_inertia[it]),
-			.shift = gk_shift_from_d2(&e->pts->prep, shift)};
-
-			e->host->progress(e->host->ctx, &p);
-		}
+		report(e, run, it + 1, r->history_inertia[it], shift);
 		if (e->host->poll && e->host->poll(e->host->ctx))
 			return GK_STOPPED;
 	}
