@@ -1,6 +1,7 @@
 /*
  * gk_cpu.c - the CPU backend's vtable: always usable, and the fallback of every other.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -103,6 +104,7 @@ gk_cpu_seed_begin(GkSession *s, GkError *err)
 	s->seed.seeds = s->seed.consider = s->seed.count = s->seed.given_count = 0;
 	s->seed.pending = NULL;
 	s->seed.ahead_from = 0;
+	s->seed.ahead_most = INT_MAX;
 	return st;
 }
 

@@ -126,9 +126,12 @@
 #define GK_COST_INDEX_MAX_D		256
 /* Seeds that scalar products compare at a time, at least. */
 #define GK_COST_SEED_DOT		64
-/* Rounds ahead: with fewer seeds most points are nearer to a new one; at least this many seeds for each round. */
+/* Rounds ahead: with fewer seeds most points are nearer to a new one. */
 #define GK_COST_AHEAD_SEEDS		8
-#define GK_COST_AHEAD_SHARE		4
+/* Rows that stand for a round beside those that it draws: with more of them a batch ends later. */
+#define GK_COST_AHEAD_EXTRA		2
+/* Fewer rounds at a time are not worth a pass. */
+#define GK_COST_AHEAD_FEWEST	6
 /* Seeding keeps the distances to all candidates where a point has this number of features for each. */
 #define GK_COST_SEED_KEEP_D		4
 /* Up to this number of rows the first ones of a race are a large part of all work. */

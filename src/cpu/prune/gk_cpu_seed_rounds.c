@@ -29,7 +29,7 @@
 #define MOST_ROUNDS		64
 #define MOST_WANTED		16
 /* Rows that stand for a round. */
-#define ASKED(want)		((want) + (want) / 2)
+#define ASKED(want)		((want) + GK_COST_AHEAD_EXTRA)
 /* Pairs for each row that a batch has room for, and that those of a tile may have. */
 #define PAIRS_ROOM		6
 #define PAIRS_CROWD		32
@@ -370,7 +370,9 @@ static int
 rounds_ahead(const GkSession *s, int rounds, int want)
 {
 	const GkCpuSeed *seed = &s->seed;
-	int			most = seed->seeds / GK_COST_AHEAD_SHARE < MOST_ROUNDS ? seed->seeds / GK_COST_AHEAD_SHARE : MOST_ROUNDS;
+	int			most = seed->seeds < seed->ahead_most ? seed->seeds : seed->ahead_most;
+
+	most = most < MOST_ROUNDS ? most : MOST_ROUNDS;
 
 	if (s->kernels->closer_int16 == NULL || s->host.skip == GK_SKIP_OFF || s->index.made || !s->pts->resident || want > MOST_WANTED)
 		return 0;
@@ -380,6 +382,15 @@ rounds_ahead(const GkSession *s, int rounds, int want)
 		return 0;
 	rounds = rounds < most ? rounds : most;
 	return gk_cpu_int16_possible(s, rounds * ASKED(want)) ? rounds : 0;
+}
+
+/* Where seeds take rows from each other, D falls faster, and a batch ends early. */
+static void
+learn(GkCpuSeed *seed, int rounds, int done)
+{
+	int			most = done < rounds ? done : 2 * rounds;
+
+	seed->ahead_most = most > GK_COST_AHEAD_FEWEST ? most : GK_COST_AHEAD_FEWEST;
 }
 
 GkStatus
@@ -404,6 +415,8 @@ gk_cpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, flo
 		while (st == GK_OK && !a.crowded && *done < a.rounds &&
 			   play(s, &a, *done, keys[*done], points + (size_t) *done * s->pts->d))
 			*done += 1;
+		if (!a.crowded)
+			learn(&s->seed, a.rounds, *done);
 	}
 	gk_cpu_room_free(s, &a.c);
 	gk_cpu_room_free(s, &a.draw);
