@@ -80,7 +80,7 @@ block(GkSession *s, void *arg, const GkBlock *b)
 	{
 		l = (GkBlockLabels) {gk_cpu_tiles(s, b), p->sweep.keep_labels ? s->label + b->at : b->label,
 			p->sweep.keep_labels ? s->d2 + b->at : b->d2};
-		gk_cpu_dot_assign(s, &l.x, b->slot, b->rows, b->thread, l.label, l.d2);
+		gk_cpu_dot_assign(s, &l.x, b->slot, b->rows, b->thread, NULL, l.label, l.d2);
 	}
 	else if (!gk_cpu_assign(s, &p->sweep, b, p->c, p->k, &l))
 		return;

@@ -102,7 +102,7 @@ update_block_dot(GkSession *s, void *arg, const GkBlock *b)
 	GkTiles		x = gk_cpu_tiles(s, b);
 	float	   *d2 = b->chunk->mind2 + b->row;
 
-	gk_cpu_dot_assign(s, &x, b->slot, b->rows, b->thread, b->label, b->d2);
+	gk_cpu_dot_assign(s, &x, b->slot, b->rows, b->thread, s->host.skip == GK_SKIP_OFF ? NULL : d2, b->label, b->d2);
 	for (int i = 0; i < b->rows; i++)
 	{
 		if (b->d2[i] >= d2[i])

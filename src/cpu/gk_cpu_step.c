@@ -381,7 +381,7 @@ assign_block(GkSession *s, void *arg, const GkBlock *b)
 		if (p->dot)
 		{
 			l = (GkBlockLabels) {.x = gk_cpu_tiles(s, &piece),.label = piece.label};
-			gk_cpu_dot_labels(s, &l.x, piece.slot, piece.rows, piece.thread, l.label);
+			gk_cpu_dot_labels(s, &l.x, piece.slot, piece.rows, piece.thread, NULL, l.label);
 		}
 		else if (!gk_cpu_assign(s, &p->sweep, &piece, p->c, p->k, &l))
 			continue;

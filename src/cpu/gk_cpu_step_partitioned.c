@@ -85,7 +85,7 @@ assign_block_dot(GkSession *s, void *arg, const GkBlock *b)
 	GkTiles		x = gk_cpu_tiles(s, b);
 
 	(void) arg;
-	gk_cpu_dot_labels(s, &x, b->slot, b->rows, b->thread, s->label + b->at);
+	gk_cpu_dot_labels(s, &x, b->slot, b->rows, b->thread, NULL, s->label + b->at);
 }
 
 static GkStatus

@@ -60,9 +60,30 @@ fill_centroids(float *c, int k, const GkTiles *x, int kind)
 		c[j] *= 3e4f;
 }
 
+/* Rows whose nearest centroid is closer than a limit, but is not found; some have limits at their distance. */
+static int
+wrong_below(GkSession *s, const GkTiles *x, const int32_t *want, const float *want_d2, int *dismissed)
+{
+	int32_t		label[(ROWS + GK_ROW_PAD) / GK_ROW_PAD * GK_ROW_PAD];
+	float		d2[sizeof(label) / sizeof(*label)];
+	float		below[sizeof(label) / sizeof(*label)] = {0};
+	int			wrong = 0;
+
+	for (int i = 0; i < ROWS; i++)
+		below[i] = i % 4 == 0 ? 0.5f * want_d2[i] : i % 4 == 1 ? want_d2[i] : i % 4 == 2 ? nextafterf(want_d2[i], INFINITY) : 2 * want_d2[i];
+	gk_cpu_dot_assign(s, x, 0, ROWS, 0, below, label, d2);
+	for (int i = 0; i < ROWS; i++)
+	{
+		wrong += want_d2[i] < below[i] && (label[i] != want[i] || d2[i] != want_d2[i]);
+		wrong += d2[i] != (label[i] < 0 ? INFINITY : want_d2[i]);
+		*dismissed += label[i] < 0;
+	}
+	return wrong;
+}
+
 /* Rows with another label than the plain loops'. */
 static int
-wrong_labels(GkSession *s, const GkTiles *x, const float *c, int k, int64_t *by_int16, int64_t *open)
+wrong_labels(GkSession *s, const GkTiles *x, const float *c, int k, int64_t *by_int16, int64_t *open, int *dismissed)
 {
 	GkSweep		sweep = gk_cpu_plan(s, k);
 	int32_t		label[(ROWS + GK_ROW_PAD) / GK_ROW_PAD * GK_ROW_PAD];
@@ -74,12 +95,13 @@ wrong_labels(GkSession *s, const GkTiles *x, const float *c, int k, int64_t *by_
 	gk_cpu_scalar.assign(x, c, 0, k, want, d2);
 	if (!gk_cpu_dot_wanted(s, &sweep, k) || gk_cpu_dot_begin(s, &sweep, c, k, &err) != GK_OK)
 		return ROWS;
-	gk_cpu_dot_labels(s, x, 0, ROWS, 0, label);
+	gk_cpu_dot_labels(s, x, 0, ROWS, 0, NULL, label);
 	*by_int16 = s->dot.int16_rows;
 	*open = s->dot.int16_open;
-	gk_cpu_dot_end(s);
 	for (int i = 0; i < ROWS; i++)
 		wrong += label[i] != want[i];
+	wrong += wrong_below(s, x, want, d2, dismissed);
+	gk_cpu_dot_end(s);
 	return wrong;
 }
 
@@ -94,6 +116,7 @@ test_labels(const GkCpuKernels *set)
 	int			with_integers = 0;
 	int64_t		open_embeddings = 0;
 	int64_t		rows_embeddings = 0;
+	int			dismissed_embeddings = 0;
 
 	for (int kind = 0; kind < KINDS; kind++)
 		for (int number = 0; number < 8; number++)
@@ -110,6 +133,7 @@ test_labels(const GkCpuKernels *set)
 			GkTiles		x;
 			int64_t		by_int16 = 0;
 			int64_t		open = 0;
+			int			dismissed = 0;
 
 			for (int i = 0; i < ROWS * d; i++)
 				values[i] = value(kind, i / d, i % d);
@@ -123,7 +147,7 @@ test_labels(const GkCpuKernels *set)
 				(ROWS + GK_ROW_PAD - 1) / GK_ROW_PAD, d};
 			session->kernels = set;
 			fill_centroids(c, k, &x, kind);
-			wrong += wrong_labels(session, &x, c, k, &by_int16, &open);
+			wrong += wrong_labels(session, &x, c, k, &by_int16, &open, &dismissed);
 			cases++;
 			with_integers += k >= GK_COST_INT16_MIN_K;
 			integers += by_int16 > 0;
@@ -131,6 +155,7 @@ test_labels(const GkCpuKernels *set)
 			{
 				rows_embeddings += by_int16;
 				open_embeddings += open;
+				dismissed_embeddings += dismissed;
 			}
 			gk_cpu_backend.close(session);
 			gk_store_free(store);
@@ -140,6 +165,8 @@ test_labels(const GkCpuKernels *set)
 			free(c);
 		}
 	ok(wrong == 0, "%s: labels of wide points (%d wrong in %d cases)", set->name, wrong, cases);
+	ok((dismissed_embeddings * 8 > rows_embeddings) == (set->assign_int16 != NULL),
+	   "%s: %d of %lld rows without a centroid closer than a limit are left out", set->name, dismissed_embeddings, (long long) rows_embeddings);
 	if (set->assign_int16 != NULL)
 		ok(integers == with_integers && open_embeddings * 5 < rows_embeddings,
 		   "%s: integers decide from %d clusters on (%d of %d cases), of embeddings all but %lld of %lld rows",

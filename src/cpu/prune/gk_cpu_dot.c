@@ -198,7 +198,7 @@ dot_tile(GkSession *s, const GkTiles *x, float *square, int rows, int32_t *label
 }
 
 void
-gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, int32_t *label)
+gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const float *below, int32_t *label)
 {
 	char	   *scratch = s->dot.scratch + thread * s->dot.scratch_bytes;
 	float	   *tile = (float *) scratch;
@@ -208,7 +208,7 @@ gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int th
 
 	if (s->dot.int16.k > 0)
 	{
-		gk_cpu_int16_labels(s, x, rows, point, (char *) (point + POINT_ROOM * (size_t) x->d), label);
+		gk_cpu_int16_labels(s, x, rows, point, (char *) (point + POINT_ROOM * (size_t) x->d), below, label);
 		return;
 	}
 	for (int t = 0; t < x->count; t++)
@@ -232,18 +232,30 @@ gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int th
 }
 
 void
-gk_cpu_dot_assign(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, int32_t *label, float *d2)
+gk_cpu_dot_assign(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const float *below, int32_t *label,
+				  float *d2)
 {
-	gk_cpu_dot_labels(s, x, slot, rows, thread, label);
+	gk_cpu_dot_labels(s, x, slot, rows, thread, below, label);
 	for (int first = 0; first < rows; first += GK_ROW_PAD)
 	{
-		int			n = rows - first < GK_ROW_PAD ? rows - first : GK_ROW_PAD;
+		int			end = rows - first < GK_ROW_PAD ? rows - first : GK_ROW_PAD;
+		int			n = 0;
 		int32_t		row[GK_ROW_PAD];
+		int32_t		own[GK_ROW_PAD];
+		float		is[GK_ROW_PAD];
 
+		for (int i = 0; i < end; i++)
+		{
+			d2[first + i] = INFINITY;
+			row[n] = i;
+			own[n] = label[first + i];
+			n += own[n] >= 0;
+		}
+		if (n == 0)
+			continue;
+		s->kernels->own_distance(x->x + first / GK_ROW_PAD * x->tile, x->stride, row, own, n, s->dot.args.c, x->d, is);
 		for (int i = 0; i < n; i++)
-			row[i] = i;
-		s->kernels->own_distance(x->x + first / GK_ROW_PAD * x->tile, x->stride, row, label + first, n, s->dot.args.c, x->d,
-								 d2 + first);
+			d2[first + row[i]] = is[i];
 	}
 }
 

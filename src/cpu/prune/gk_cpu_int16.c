@@ -169,7 +169,7 @@ settle(GkSession *s, const GkTiles *x, const GkInt16Scratch *scratch, const int 
 }
 
 void
-gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int rows, float *point, char *scratch, int32_t *label)
+gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int rows, float *point, char *scratch, const float *below, int32_t *label)
 {
 	int			some = gk_cpu_int16_tiles(x->d);
 	int64_t		open_rows = 0;
@@ -187,7 +187,8 @@ gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int rows, float *point, char
 
 		now.x += first * x->tile;
 		now.count = x->count - first < some ? x->count - first : some;
-		s->kernels->assign_int16(&now, &s->dot.int16, &in, label + first * GK_ROW_PAD, open);
+		s->kernels->assign_int16(&now, &s->dot.int16, &in, below != NULL ? below + first * GK_ROW_PAD : NULL,
+								 label + first * GK_ROW_PAD, open);
 		for (int t = 0; t < now.count; t++)
 			for (; open[t] != 0; open[t] &= open[t] - 1)
 			{

@@ -33,11 +33,12 @@ bool		gk_cpu_dot_wanted(const GkSession *s, const GkSweep *sweep, int k);
 /* Begin a pass with them; the sweep then takes all centroids in one round. */
 GkStatus	gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *err);
 
-/* Labels of the `rows` rows of some tiles; slot is the first one's. */
-void		gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, int32_t *label);
+/* Labels of the `rows` rows of some tiles; slot is the first one's.  below: where no centroid is closer, it may be -1; or NULL. */
+void		gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const float *below, int32_t *label);
 
-/* The same with the canonical distances to these centroids. */
-void		gk_cpu_dot_assign(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, int32_t *label, float *d2);
+/* The same with the canonical distances to these centroids; INFINITY for label -1. */
+void		gk_cpu_dot_assign(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const float *below, int32_t *label,
+							  float *d2);
 void		gk_cpu_dot_end(GkSession *s);
 
 /* ---- scalar products of 16-bit integers: called by gk_cpu_dot.c ---- */
@@ -53,7 +54,7 @@ size_t		gk_cpu_int16_scratch(char *at, int d, int k, GkInt16Scratch *out);
 
 /* Round centroids, the longest of them given; s->dot.int16.k stays 0 where that is of no use. */
 GkStatus	gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, double longest, GkError *err);
-void		gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int rows, float *point, char *scratch, int32_t *label);
+void		gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int rows, float *point, char *scratch, const float *below, int32_t *label);
 void		gk_cpu_int16_end(GkSession *s);
 
 /* ---- bounds ---- */

@@ -30,7 +30,8 @@
 #define MOST_WANTED		16
 /* Rows that stand for a round. */
 #define ASKED(want)		((want) + GK_COST_AHEAD_EXTRA)
-/* Pairs for each row that a batch has room for, and that those of a tile may have. */
+/* Pairs for each row that a batch is to have at most, that it has room for, and that those of a tile may have. */
+#define PAIRS_EXPECTED	4
 #define PAIRS_ROOM		6
 #define PAIRS_CROWD		32
 /* Pairs whose distances are computed at a time. */
@@ -370,8 +371,10 @@ static int
 rounds_ahead(const GkSession *s, int rounds, int want)
 {
 	const GkCpuSeed *seed = &s->seed;
-	int			most = seed->seeds < seed->ahead_most ? seed->seeds : seed->ahead_most;
+	/* of s + 1 seeds each is the nearest of as many points */
+	int			most = (int) ((int64_t) seed->seeds * PAIRS_EXPECTED / ASKED(want));
 
+	most = most < seed->ahead_most ? most : seed->ahead_most;
 	most = most < MOST_ROUNDS ? most : MOST_ROUNDS;
 
 	if (s->kernels->closer_int16 == NULL || s->host.skip == GK_SKIP_OFF || s->index.made || !s->pts->resident || want > MOST_WANTED)

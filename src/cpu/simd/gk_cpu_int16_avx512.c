@@ -219,6 +219,42 @@ undecided(const GkInt16 *s, float scale, GkInt16Rows *rows)
 	return open;
 }
 
+/* The products of centroids as near as d2 says, at least: no closer one has a larger product.  Rows i to i + 15. */
+GK_INLINE __m512i
+limit_of(const GkInt16 *s, float scale, const float *d2, const GkInt16Rows *rows, int i)
+{
+	const float per_unit = 0.5f * scale * s->scale;
+	__m512		e_x = _mm512_div_ps(_mm512_fmadd_ps(_mm512_sqrt_ps(_mm512_loadu_ps(rows->lost + i)), _mm512_set1_ps(1.001f),
+													_mm512_set1_ps(0.004f)), _mm512_set1_ps(scale));
+	__m512		x2 = _mm512_div_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(rows->square + i)), _mm512_set1_ps(scale * scale));
+	__m512		r = _mm512_fmadd_ps(_mm512_sqrt_ps(_mm512_loadu_ps(d2 + i)), _mm512_set1_ps(1.0f + s->relative),
+									_mm512_add_ps(e_x, _mm512_set1_ps(s->lost)));
+	__m512		r2 = _mm512_mul_ps(r, r);
+	__m512		above = _mm512_fmadd_ps(_mm512_add_ps(r2, x2), _mm512_set1_ps(0x1p-18f), _mm512_sub_ps(r2, x2));
+	__m512		limit = _mm512_fmadd_ps(above, _mm512_set1_ps(per_unit), _mm512_set1_ps(GK_INT16_OFF + 1.0f));
+
+	/* what is not a number becomes the largest one, which no centroid past the last one is below */
+	return _mm512_cvtps_epi32(_mm512_min_ps(limit, _mm512_set1_ps(0x1.fffffep30f)));
+}
+
+GK_TARGET static void
+limits(const GkInt16 *s, float scale, const float *d2, GkInt16Rows *rows)
+{
+	for (int i = 0; i < GK_ROW_PAD; i += LANES)
+		_mm512_storeu_si512(rows->limit + i, limit_of(s, scale, d2, rows, i));
+}
+
+/* Rows whose least product says that no centroid is as near as d2. */
+GK_TARGET static uint64_t
+beyond(const GkInt16 *s, float scale, const float *d2, const GkInt16Rows *rows)
+{
+	uint64_t	far = 0;
+
+	for (int i = 0; i < GK_ROW_PAD; i += LANES)
+		far |= (uint64_t) _mm512_cmpgt_epi32_mask(_mm512_loadu_si512(rows->least + i), limit_of(s, scale, d2, rows, i)) << i;
+	return far;
+}
+
 /* Round tiles, and the centroids' squares to suit; returns the scale. */
 GK_TARGET static float
 begin(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch)
@@ -238,7 +274,8 @@ begin(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch)
 }
 
 GK_TARGET void
-gk_cpu_avx512_assign_int16(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, int32_t *label, uint64_t *open)
+gk_cpu_avx512_assign_int16(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2, int32_t *label,
+						   uint64_t *open)
 {
 	int			pairs = (x->d + 1) / 2;
 	int			groups = (s->k + GK_INT16_GROUP - 1) / GK_INT16_GROUP;
@@ -251,34 +288,16 @@ gk_cpu_avx512_assign_int16(const GkTiles *x, const GkInt16 *s, const GkInt16Scra
 						scratch->half + g * GK_INT16_GROUP, g * GK_INT16_GROUP, scratch->rows + t, row);
 	for (int t = 0; t < x->count; t++)
 	{
+		uint64_t	far = d2 != NULL ? beyond(s, scale, d2 + t * GK_ROW_PAD, scratch->rows + t) : 0;
+
 		memcpy(label + t * GK_ROW_PAD, scratch->rows[t].label, sizeof(scratch->rows[t].label));
-		open[t] = undecided(s, scale, scratch->rows + t);
+		open[t] = undecided(s, scale, scratch->rows + t) & ~far;
+		for (; far != 0; far &= far - 1)
+			label[t * GK_ROW_PAD + __builtin_ctzll(far)] = -1;
 	}
 }
 
 /* ---- what may be closer than something else ---- */
-
-/* The products of centroids as near as d2 says, at least: no closer one has a larger product. */
-GK_TARGET static void
-limits(const GkInt16 *s, float scale, const float *d2, GkInt16Rows *rows)
-{
-	const float per_unit = 0.5f * scale * s->scale;
-
-	for (int i = 0; i < GK_ROW_PAD; i += LANES)
-	{
-		__m512		e_x = _mm512_div_ps(_mm512_fmadd_ps(_mm512_sqrt_ps(_mm512_loadu_ps(rows->lost + i)), _mm512_set1_ps(1.001f),
-														_mm512_set1_ps(0.004f)), _mm512_set1_ps(scale));
-		__m512		x2 = _mm512_div_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(rows->square + i)), _mm512_set1_ps(scale * scale));
-		__m512		r = _mm512_fmadd_ps(_mm512_sqrt_ps(_mm512_loadu_ps(d2 + i)), _mm512_set1_ps(1.0f + s->relative),
-										_mm512_add_ps(e_x, _mm512_set1_ps(s->lost)));
-		__m512		r2 = _mm512_mul_ps(r, r);
-		__m512		above = _mm512_fmadd_ps(_mm512_add_ps(r2, x2), _mm512_set1_ps(0x1p-18f), _mm512_sub_ps(r2, x2));
-		__m512		limit = _mm512_fmadd_ps(above, _mm512_set1_ps(per_unit), _mm512_set1_ps(GK_INT16_OFF + 1.0f));
-
-		/* what is not a number becomes the largest one, which no centroid past the last one is below */
-		_mm512_storeu_si512(rows->limit + i, _mm512_cvtps_epi32(_mm512_min_ps(limit, _mm512_set1_ps(0x1.fffffep30f))));
-	}
-}
 
 /* Of 32 rows those with products within the limits: bits of each of a group of centroids. */
 GK_TARGET static __attribute__((noinline)) void

@@ -168,11 +168,12 @@ typedef struct GkCpuKernels
 	/* The label of one point [d], as assign() would have it.  Goes with assign_dot(). */
 	int32_t		(*assign_one) (const float *x, const GkDot *s, int d);
 	/*
-	 * The same by products of 16-bit integers, of at most GK_INT16_TILES tiles.  NULL: nothing here
+	 * The same by products of 16-bit integers, of at most GK_INT16_TILES tiles.  Label -1: no centroid is
+	 * closer to the row than d2 ([tiles][GK_ROW_PAD]) says; d2 NULL: all are wanted.  NULL: nothing here
 	 * beats assign_dot().
 	 */
-	void		(*assign_int16) (const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, int32_t *label,
-								 uint64_t *open);
+	void		(*assign_int16) (const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2,
+								 int32_t *label, uint64_t *open);
 	/* The centroids that may be nearest to `count` rows of these tiles, in order: out [GK_INT16_FEW]. */
 	void		(*near_int16) (const GkInt16 *s, int d, const GkInt16Scratch *scratch, const int *row, int count,
 							   GkInt16Near *out);
@@ -331,8 +332,8 @@ int			gk_cpu_avx2_nearest(const float *point, int d, const float *centroids, int
 void		gk_cpu_avx2_distances(const float *point, int d, const float *centroids, int k, float *d2);
 
 /* gk_cpu_int16_avx512.c */
-void		gk_cpu_avx512_assign_int16(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, int32_t *label,
-									   uint64_t *open);
+void		gk_cpu_avx512_assign_int16(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2,
+									   int32_t *label, uint64_t *open);
 void		gk_cpu_avx512_closer_int16(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2,
 									   uint64_t *closer);
 void		gk_cpu_avx512_near_int16(const GkInt16 *s, int d, const GkInt16Scratch *scratch, const int *row, int count,
