@@ -371,6 +371,7 @@ static int
 rounds_ahead(const GkSession *s, int rounds, int want)
 {
 	const GkCpuSeed *seed = &s->seed;
+
 	/* of s + 1 seeds each is the nearest of as many points */
 	int			most = (int) ((int64_t) seed->seeds * PAIRS_EXPECTED / ASKED(want));
 
