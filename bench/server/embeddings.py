@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Clusters and index lists of real embeddings, beside pgvector's ivfflat, scikit-learn and faiss.
 
-usage: test/with-cluster bench/server/embeddings.py [--rows N] [--lists K] [--rounds N] [--smoke]
+usage: test/with-cluster bench/server/embeddings.py [--rows N] [--lists K] [--rounds N] [--made D] [--smoke]
 
 The embeddings are the table of token vectors that the Python package wordllama ships (256
-features); without it, and with --smoke, made ones. QUERIES of them are held out. One run
+features); without it, with --smoke, and of D features with --made D, made ones: noise around topics of topics.
+QUERIES of them are held out. One run
 measures, in turn, for each number of lists:
 
   fit         kmeans_fit() with the cosine distance, by several options; and the table of rows
@@ -60,17 +61,18 @@ def wordllama():
 
 
 def made(rows, d=32):
-    """Directions around some hundred others."""
+    """Directions around some thousand others, which are around some hundred."""
     rng = numpy.random.default_rng(1)
-    centers = rng.normal(size=(200, d))
-    return (centers[rng.integers(0, 200, rows)] + rng.normal(size=(rows, d)) * 0.5).astype(numpy.float32)
+    centers = rng.normal(size=(200, d)).astype(numpy.float32)
+    topics = centers[rng.integers(0, 200, 5000)] + 0.8 * rng.normal(size=(5000, d)).astype(numpy.float32)
+    return topics[rng.integers(0, 5000, rows)] + 0.8 * rng.standard_normal((rows, d), numpy.float32)
 
 
 def points(args):
     """All rows, and the queries, in an order of their own."""
-    x = None if args.smoke else wordllama()
+    x = None if args.smoke or args.made else wordllama()
     name = "wordllama" if x is not None else "made"
-    x = made(args.rows + args.queries) if x is None else x
+    x = made(args.rows + args.queries, args.made or 32) if x is None else x
     x = x[numpy.linalg.norm(x, axis=1) > 0]
     x = x[numpy.random.default_rng(0).permutation(len(x))]
     rows = min(args.rows, len(x) - args.queries)
@@ -246,6 +248,7 @@ def main():
     parser.add_argument("--lists", type=int, nargs="+", default=[100, 316])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--queries", type=int, default=300)
+    parser.add_argument("--made", type=int)
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
     if args.smoke:
