@@ -40,7 +40,11 @@ typedef struct GkJoined
 	cudaMemPool_t pool;			/* of this device's memory, which the others reach */
 	/* Device memory. */
 	unsigned long long *heard;	/* [n] the meetings where the others were last */
-	/* [3] end of the last meeting, 0: none; time from there to the next one; where this one left the round, 0: not yet */
+
+	/*
+	 * [3] end of the last meeting, 0: none; time from there to the next one; where this one left the round,
+	 * 0: not yet
+	 */
 	unsigned long long *clock;
 	gk_int128  *box[2];			/* own totals, at even and odd turns */
 	gk_int128  *sums;

@@ -125,6 +125,19 @@ bool		gk_spread_measure(GkSession *s);
 /* Each device with its share, as "gpu 0 50 %, cpu 50 %". */
 void		gk_spread_describe(const GkSession *s, char *out, size_t len);
 
+/* Say so. */
+GkStatus	gk_spread_out_of_memory(GkError *err);
+
+/* gk_spread_seed.c: GkBackend's seeding. */
+GkStatus	gk_spread_seed_begin(GkSession *s, GkError *err);
+void		gk_spread_seed_end(GkSession *s);
+GkStatus	gk_spread_seed_update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err);
+GkStatus	gk_spread_seed_eval(GkSession *s, const float *centroids, int m, gk_int128 *pot, GkError *err);
+GkStatus	gk_spread_seed_race(GkSession *s, uint64_t key, bool use_d2, int want, GkPick *out, int *got, GkError *err);
+GkStatus	gk_spread_seed_far(GkSession *s, int64_t *row, GkError *err);
+GkStatus	gk_spread_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *points, int *done,
+								  GkError *err);
+
 /* gk_spread_labels.c */
 GkStatus	gk_spread_finish(GkSession *s, const float *centroids, int k,
 							 GkFinish *out, const GkLabelSink *sink, GkError *err);
