@@ -263,7 +263,8 @@ compare_all(GkSession *s, Batch *a, GkError *err)
 
 	if (st != GK_OK)
 		return st;
-	a->room = PAIRS_ROOM * (size_t) s->pts->n / a->sweep.threads + GK_ROW_PAD;
+	/* on a busy machine one thread gets more of the rows than another */
+	a->room = 2 * PAIRS_ROOM * (size_t) s->pts->n / a->sweep.threads + GK_ROW_PAD;
 	a->own_bytes = gk_cpu_region_bytes(sizeof(Pairs) + a->room * sizeof(Pair));
 	a->closer_room = (size_t) gk_cpu_int16_tiles(s->pts->d) * groups * GK_INT16_GROUP;
 	a->crowded = s->dot.int16.k == 0;
@@ -382,7 +383,7 @@ rounds_ahead(const GkSession *s, int rounds, int want)
 		return 0;
 	if (!seed->known || seed->seeds < GK_COST_AHEAD_SEEDS || seed->seeds < seed->ahead_from)
 		return 0;
-	if ((double) s->pts->n * PAIRS_ROOM * 2 * sizeof(Pair) > (double) s->pts->spare)
+	if ((double) s->pts->n * PAIRS_ROOM * 3 * sizeof(Pair) > (double) s->pts->spare)
 		return 0;
 	rounds = rounds < most ? rounds : most;
 	return gk_cpu_int16_possible(s, rounds * ASKED(want)) ? rounds : 0;
