@@ -119,7 +119,7 @@ CREATE FUNCTION kmeans_info(model kmeans_model,
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
 COMMENT ON FUNCTION kmeans_info(kmeans_model) IS
-    'how a model was made: sizes, columns (NULL: not known), rows, iterations, options, device, and where the time went (milliseconds; context_ms: until a GPU was open and its kernels loaded, upload_ms: until it had the points, NULL without one). From representatives on: of spectral models, else NULL';
+    'how a model was made: sizes, columns (NULL: not known), rows, iterations, options, device, and where the time went (milliseconds; context_ms: that the call waited for a GPU to be open and its kernels loaded, upload_ms: until it had the points, NULL without one). From representatives on: of spectral models, else NULL';
 
 -- == end of model ==
 
