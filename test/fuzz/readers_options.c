@@ -120,7 +120,7 @@ read_options(const char *data, int size)
 	}
 	if (!reader_call(&call))
 		return false;
-	if (o->k < 1 || o->k > GK_MAX_K || o->n_init < 1 || o->max_iter < 1 || !(o->tol >= 0.0 && o->tol <= DBL_MAX) ||
+	if (o->k < 1 || o->k > GK_MAX_K || o->n_init < 1 || o->max_iter < 0 || !(o->tol >= 0.0 && o->tol <= DBL_MAX) ||
 		(o->centroids != NULL) != (parsed.given_d > 0))
 		reader_broken("bad options: k %d, n_init %d, max_iter %d, tol %g, centroids of %d features",
 					  o->k, o->n_init, o->max_iter, o->tol, parsed.given_d);

@@ -193,7 +193,7 @@ sub clean
 
 # a job of many passes, which does not end by itself for long
 make('big', 8, 400000);
-my $long = q{SELECT kmeans_fit('big', '{a,b,c}', 300, tol => 0, max_iter => 1000000)};
+my $long = q{SELECT kmeans_fit('big', '{a,b,c}', 300, tol => 0, n_init => 1000, max_iter => 1000000)};
 
 # sessions to ask by, since a psql takes longer to start than a cancel may take
 my %asked = map { $_ => $_->background_psql('postgres') } @nodes;
