@@ -1,9 +1,9 @@
 /*
  * several.c - one GPU against several of the same host, and the CPU beside them.
  *
- *   several DIRECTORY [--smoke|--check]     of gkmeans_gpu.so; bench/gpu/several.sh builds and runs it
+ *   several DIRECTORY [--smoke|--check|--resident|--streamed]   of gkmeans_gpu.so; bench/gpu/several.sh builds and runs it
  *
- * --check: only say "skipped: reason", if there is one.
+ * --check: only say "skipped: reason", if there is one.  --resident, --streamed: only these shapes.
  *
  * Each shape is loaded once.  Ways take turns, ROUNDS times, and medians are printed: milliseconds
  * of an iteration, from fits with FEW and MANY iterations of the same given centroids; of what comes
@@ -22,7 +22,7 @@
 #include "core/store/gk_batch.h"
 #include "core/store/gk_store.h"
 
-#define ROUNDS		5
+#define ROUNDS		3
 #define WAYS		4
 #define FEW(shape)	((shape)->stream ? 4 : 10)
 #define MANY(shape)	((shape)->stream ? 14 : 50)
@@ -227,7 +227,8 @@ main(int argc, char **argv)
 {
 	static const Way all_ways[WAYS] = {{"one", GK_DEVICE_GPU, "0"}, {"two", GK_DEVICE_GPU, "0,1"},
 	{"one + CPU", GK_DEVICE_BOTH, "0"}, {"CPU", GK_DEVICE_CPU, "0"}};
-	bool		smoke = argc > 2 && strcmp(argv[2], "--smoke") == 0;
+	const char *option = argc > 2 ? argv[2] : "";
+	bool		smoke = strcmp(option, "--smoke") == 0;
 	const Shape *list = smoke ? small : shapes;
 	int			nlist = smoke ? 2 : (int) (sizeof(shapes) / sizeof(shapes[0]));
 	const GkDeviceInfo *info;
@@ -248,14 +249,16 @@ main(int argc, char **argv)
 		printf("skipped: one device\n");
 		return 0;
 	}
-	if (argc > 2 && strcmp(argv[2], "--check") == 0)
+	if (strcmp(option, "--check") == 0)
 		return 0;
 	printf("%-32s %-10s %10s %6s %8s %10s %6s  %s\n", "n x d, k", "devices", "iteration", "times", "before", "whole fit", "times", "shares");
 	for (int i = 0; i < nlist; i++)
 	{
+		if (strcmp(option, list[i].stream ? "--resident" : "--streamed") == 0)
+			continue;
 		/* what is streamed: a tenth of the points at a time, as a share of an idle GPU's memory */
 		host.gpu_memory_limit = list[i].stream ? (double) list[i].n * list[i].d * sizeof(float) / 10.0 / (double) info[0].memory : 0.0;
-		run(&list[i], all_ways, list[i].stream || smoke ? 4 : 2, smoke ? 1 : list[i].stream ? 3 : ROUNDS);
+		run(&list[i], all_ways, list[i].stream || smoke ? 4 : 2, smoke ? 1 : ROUNDS);
 	}
 	return 0;
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Two GPUs of one host against one of them, and the CPU beside one: bench/gpu/several.sh [FOLDER of gkmeans_gpu.so (.)] [--smoke]
+# Two GPUs of one host against one of them, and the CPU beside one: bench/gpu/several.sh
+# [FOLDER of gkmeans_gpu.so (.) [--smoke|--resident|--streamed]].  --resident, --streamed: only these shapes.
 # COMMIT=: what is measured, where there is no git.  Some minutes, and 16 GB of main memory.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

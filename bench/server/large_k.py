@@ -17,7 +17,6 @@ import datetime
 import os
 import statistics
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -25,20 +24,10 @@ import time
 import numpy
 import psycopg
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "report"))
+from about import commit, machine  # noqa: E402
+
 PHASES = ("load", "seed", "iterate")
-
-
-def commit():
-    command = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "report", "commit")]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def machine():
-    with open("/proc/cpuinfo", encoding="ascii") as f:
-        model = [line.split(":")[1].strip() for line in f if line.startswith("model name")][0]
-    with open("/proc/meminfo", encoding="ascii") as f:
-        memory = int(f.readline().split()[1]) / 2**20
-    return f"{model}, {os.cpu_count()} CPUs, {memory:.0f} GB, load {os.getloadavg()[0]:.2f}"
 
 
 def fill(db, rows, d, centres, vector):
@@ -162,7 +151,8 @@ def main():
     with session(args.limit) as db:
         vector = db.execute("SELECT count(*) FROM pg_available_extensions WHERE name = 'vector'").fetchone()[0] == 1
         kind = f"vector({args.dim})" if vector else "real[]"
-        print(f"machine: {machine()}, PostgreSQL {db.execute('SHOW server_version').fetchone()[0]}")
+        print(f"machine: {machine()}, {os.cpu_count()} CPUs, {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GB,"
+              f" load {os.getloadavg()[0]:.2f}, PostgreSQL {db.execute('SHOW server_version').fetchone()[0]}")
         print(f"{args.rows} rows of {kind}, k = {args.k}, init => '{args.init}', max_iter => {args.max_iter},"
               f" gkmeans.memory_limit {args.limit} MB; a model would need {27 * args.k * args.dim / 2**20:.0f} MB as text", flush=True)
         db.execute("CREATE EXTENSION IF NOT EXISTS gkmeans")

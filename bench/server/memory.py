@@ -15,24 +15,16 @@ import argparse
 import datetime
 import os
 import statistics
-import subprocess
+import sys
 import threading
 import time
 
 import psycopg
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "report"))
+from about import commit, machine  # noqa: E402
+
 K = 8
-
-
-def commit():
-    command = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "report", "commit")]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def machine():
-    with open("/proc/cpuinfo", encoding="ascii") as f:
-        model = [line.split(":")[1].strip() for line in f if line.startswith("model name")][0]
-    return f"{model}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.2f}"
 
 
 class Memory:
@@ -83,7 +75,7 @@ def main():
 
     print(f"command: test/with-cluster python3 bench/server/memory.py --values {args.values} --rounds {args.rounds}")
     print(f"commit:  {commit()}, {datetime.date.today()}")
-    print(f"machine: {machine()}")
+    print(f"machine: {machine()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.2f}")
     print(f"{'table, seeding':28} {'points MB':>9} {'limit MB':>8} {'cached ms':>9} {'limited ms':>10} {'ratio':>6}"
           f" {'before MB':>9} {'cached MB':>9} {'limited MB':>10}")
     with psycopg.connect(autocommit=True) as db:

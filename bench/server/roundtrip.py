@@ -23,7 +23,6 @@ import datetime
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 
@@ -34,21 +33,11 @@ import threadpoolctl
 from sklearn.cluster import KMeans
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "report"))
-from about import RESULTS, ROOT  # noqa: E402
+from about import RESULTS, commit, machine  # noqa: E402
 from page_roundtrip import ITERATIONS, K, table  # noqa: E402
 
 SIZES = ((1_000_000, 2), (1_000_000, 8), (200_000, 68))
 COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-
-
-def machine():
-    with open("/proc/cpuinfo", encoding="ascii") as f:
-        model = [line.split(":")[1].strip() for line in f if line.startswith("model name")][0]
-    return f"{model}, {os.cpu_count()} CPUs"
-
-
-def commit():
-    return subprocess.run([os.path.join(ROOT, "bench", "report", "commit")], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def make_table(db, rows, d):
@@ -219,7 +208,7 @@ def main():
         blas = {f"{p['internal_api']} {p['version']}" for p in threadpoolctl.threadpool_info() if p["user_api"] == "blas"}
         report = {"command": "test/with-cluster python3 bench/server/roundtrip.py --rounds %d --threads %d%s" % (
                       args.rounds, args.threads, f" --scale {args.scale}" if args.scale != 1 else ""),
-                  "commit": commit(), "date": str(datetime.date.today()), "machine": machine(), "rounds": args.rounds,
+                  "commit": commit(), "date": str(datetime.date.today()), "machine": f"{machine()}, {os.cpu_count()} CPUs", "rounds": args.rounds,
                   "threads": args.threads, "postgresql": db.execute("SHOW server_version").fetchone()[0],
                   "sklearn": sklearn.__version__, "blas": ", ".join(sorted(blas)), "load": [os.getloadavg()[0]]}
         report["results"] = [bench(db, int(rows * args.scale), d, args.rounds, args.threads) for rows, d in SIZES]

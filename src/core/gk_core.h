@@ -585,7 +585,7 @@ double		gk_registry_waited_ms(void);
 /* Is a GPU open?  If a backend does not say: as far as is known. */
 bool		gk_registry_is_open(int gpu);
 
-/* Wait for the thread before the process exits, so many milliseconds at most; false: it is still at work. */
+/* Wait for the thread before the process exits, `ms` milliseconds at most; false: it is still at work. */
 bool		gk_registry_end(double ms);
 
 /* Give back what this process keeps of a GPU between jobs; of one that is being opened, when it is open. */

@@ -24,7 +24,7 @@ typedef struct GkCpuSeed
 	int			seeds;			/* there are */
 	int			consider;		/* at this number of seeds, whether to make an index (gk_cpu_seed_index.c) */
 	int			ahead_from;		/* with fewer seeds, no rounds ahead: gk_cpu_seed_rounds.c */
-	int			ahead_most;		/* so many at a time, at most */
+	int			ahead_most;		/* rounds at a time, at most */
 	bool		known;			/* phi is the potential of D */
 	gk_int128	phi;
 	float	   *all;			/* [all_rows / GK_ROW_PAD][count][GK_ROW_PAD]: their distances, if kept */

@@ -275,7 +275,7 @@ extern bool km_fit_device_has_rows(const KmFitDevice *device);
 /* The store is freed. */
 extern void km_fit_device_forget(KmFitDevice *device);
 
-/* Choose what computes so many prepared rows: one backend, or that of several devices. */
+/* Choose what computes n prepared rows of d features: one backend, or that of several devices. */
 extern const GkBackend *km_fit_devices(KmFit *fit, int64 n, int d, int k);
 
 /* ---- rows read with a model (fn_labels.c) ---- */

@@ -523,7 +523,7 @@ void		gk_gpu_join_give_up(GkSession *s);
 bool		gk_gpu_join_is_over(const GkSession *s);
 
 /* Host: is that so for all of them?  Waits for the others; false as well when one has failed. */
-GkStatus	gk_gpu_agree(GkSession *s, bool mine, bool *all, GkError *err);
+GkStatus	gk_gpu_agree(GkSession *s, bool mine, bool *all);
 
 /* Begin to number meetings anew; all do so in the same order. */
 GkStatus	gk_gpu_join_begin(GkSession *s, GkError *err);

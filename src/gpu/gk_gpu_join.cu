@@ -210,13 +210,12 @@ wait_for_news(GkMeeting *m)
 }
 
 GkStatus
-gk_gpu_agree(GkSession *s, bool mine, bool *all, GkError *err)
+gk_gpu_agree(GkSession *s, bool mine, bool *all)
 {
 	GkMeeting  *m = s->joined != NULL ? s->joined->with : NULL;
 	bool		stopped = false;
 	unsigned	turn;
 
-	(void) err;
 	*all = mine;
 	if (m == NULL)
 		return GK_OK;

@@ -551,7 +551,7 @@ seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *poi
 		s->joined->with->seed_state[s->joined->me] = r->state;
 		s->joined->with->seed_points[s->joined->me] = r->offered;
 	}
-	GK_DO(gk_gpu_agree(s, good, &good, err));
+	GK_DO(gk_gpu_agree(s, good, &good));
 	if (!good)
 		return GK_OK;
 	s->phi = 0.0;
@@ -564,7 +564,7 @@ seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *poi
 		GK_DO(batch(s, r, &a, points, done, &pairs, &crowded, err));
 		if (gk_gpu_join_is_over(s))
 			return GK_STOPPED;
-		GK_DO(gk_gpu_agree(s, 3 * (int64_t) pairs < r->room, &room, err));
+		GK_DO(gk_gpu_agree(s, 3 * (int64_t) pairs < r->room, &room));
 		learn(s, r, a.rounds, *done, room, crowded);
 	} while (crowded && a.rounds > 1);
 	return GK_OK;

@@ -18,10 +18,10 @@
 								 * in 10^7 */
 #define DRAW_ROOM		256
 #define MOST_COLUMNS	(ROUNDS * MOST_ROWS)
-#define COLUMN_PAIRS	(1 << 22)	/* of a candidate: so many parts of distances add up in 64 bits */
+#define COLUMN_PAIRS	(1 << 22)	/* of a candidate: 2^22 parts of distances, 2^40 each, add up in 64 bits */
 #define MOST_PAIRS		((int64_t) 1 << 25)
 #define FIRST_SEEDS		8		/* before, most points are nearer to a new seed */
-#define SEEDS_A_ROUND	4		/* with few seeds each one changes much: so many for each round ahead */
+#define SEEDS_A_ROUND	4		/* with few seeds each one changes much: four for each round ahead */
 
 typedef struct Drawn
 {

@@ -282,7 +282,7 @@ chain_start(GkSession *s, const float *centroids, int k, GkError *err)
 		ms <= GK_AHEAD_MS && s->resident == s->n;
 
 	GK_DO(gk_gpu_log_room(s, k, err));
-	GK_DO(gk_gpu_agree(s, ahead, &ahead, err));
+	GK_DO(gk_gpu_agree(s, ahead, &ahead));
 	/* An old chain may still use the buffers: stop it and wait. */
 	if (s->units > 0)
 		GK_TRY(cudaMemsetAsync(s->done, 1, sizeof(int), s->gpu->copy));

@@ -104,8 +104,8 @@ extern void km_device_init(void);
 
 /*
  * ERROR when a GPU is asked for and there is none.  The second one does not wait for the first look
- * at the GPUs of a session, which goes on beside what the caller does next: then whoever chooses a
- * device raises it.
+ * at the GPUs of a session, which goes on beside what the caller does next: then the function that
+ * chooses a device raises it.
  */
 extern void km_check_device(KmPgHost *host, GkDeviceKind kind);
 extern void km_check_device_soon(KmPgHost *host, GkDeviceKind kind);

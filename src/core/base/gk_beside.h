@@ -3,7 +3,8 @@
  *
  * The thread is the process's, not a job's: a job that ends, perhaps by an error, leaves it
  * alone.  So a task uses nothing that a job owns and calls nothing of a host.  It cannot be
- * stopped; whoever needs what it finds out waits for its end, and so does a process that exits.
+ * stopped: the main thread waits for its end where it needs what the task finds out, and before the
+ * process exits.
  *
  * All functions but the task are the main thread's.
  */
@@ -26,7 +27,7 @@ bool		gk_beside_then(GkBesideTask task);
 /* Wait for its end.  False: the host asked to stop, and it is still at work. */
 bool		gk_beside_wait(const GkHost *host);
 
-/* The same for so many milliseconds at most. */
+/* The same, but for `ms` milliseconds at most. */
 bool		gk_beside_wait_ms(double ms);
 
 #endif							/* GK_BESIDE_H */
