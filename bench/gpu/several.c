@@ -1,5 +1,5 @@
 /*
- * several.c - one GPU against several of the same host, and the CPU beside them.
+ * several.c - one GPU against two, four, eight and so on of the same host, and the CPU beside one.
  *
  *   several DIRECTORY [--smoke|--check|--resident|--streamed]   of gkmeans_gpu.so; bench/gpu/several.sh builds and runs it
  *
@@ -23,9 +23,9 @@
 #include "core/store/gk_store.h"
 
 #define ROUNDS		3
-#define WAYS		4
-#define FEW(shape)	((shape)->stream ? 4 : 10)
-#define MANY(shape)	((shape)->stream ? 14 : 50)
+#define WAYS		8
+#define FEW			10			/* until shares have settled */
+#define MANY(shape)	((shape)->stream ? 30 : 50)
 
 typedef struct Shape
 {
@@ -42,9 +42,9 @@ static const Shape small[] = {{20000, 4, 4, false}, {5000, 68, 16, false}};
 
 typedef struct Way
 {
-	const char *name;
-	GkDeviceKind kind;			/* GK_DEVICE_GPU: one */
-	const char *gpus;
+	char		name[16];
+	GkDeviceKind kind;			/* GK_DEVICE_GPU: these alone */
+	char		gpus[64];
 } Way;
 
 /* ---- the host ---- */
@@ -125,7 +125,10 @@ fit(GkStore *store, const Shape *s, const Way *way, const double *centroids, int
 	if (way->kind == GK_DEVICE_BOTH || (way->kind == GK_DEVICE_GPU && strcmp(way->gpus, "0") != 0))
 	{
 		if (gk_spread_choose(way->kind, way->gpus, s->n, s->d, s->k, false, &spread) == 0)
+		{
+			fprintf(stderr, "%s: one of the devices is not usable\n", way->name);
 			exit(1);
+		}
 		host.spread = &spread;
 		backend = &gk_spread_backend;
 	}
@@ -183,7 +186,7 @@ run(const Shape *s, const Way *ways, int nways, int rounds)
 			GkModel		many;
 			GkModel		all;
 
-			fit(store, s, &ways[w], centroids, FEW(s), &few, device[w]);
+			fit(store, s, &ways[w], centroids, FEW, &few, device[w]);
 			fit(store, s, &ways[w], centroids, MANY(s), &many, device[w]);
 			fit(store, s, &ways[w], NULL, 20, &all, device[w]);
 			if (isnan(inertia))
@@ -209,12 +212,12 @@ run(const Shape *s, const Way *ways, int nways, int rounds)
 		double		one = (median(many_ms[0], rounds) - median(few_ms[0], rounds)) / iterations[0];
 		double		fit_one = median(whole[0], rounds);
 		double		ms = (median(many_ms[w], rounds) - median(few_ms[w], rounds)) / iterations[w];
-		double		before = median(few_ms[w], rounds) - FEW(s) * ms;
+		double		before = median(few_ms[w], rounds) - FEW * ms;
 		double		fit_ms = median(whole[w], rounds);
 		char		shape[64];
 
 		snprintf(shape, sizeof(shape), "%lld x %d, %d%s", (long long) s->n, s->d, s->k, s->stream ? " streamed" : "");
-		printf("%-32s %-10s %10.3f %6.2f %8.1f %10.1f %6.2f  %s\n", shape, ways[w].name, ms, one / ms, before, fit_ms,
+		printf("%-32s %-12s %10.3f %6.2f %8.1f %10.1f %6.2f  %s\n", shape, ways[w].name, ms, one / ms, before, fit_ms,
 			   fit_one / fit_ms, device[w]);
 		fflush(stdout);
 	}
@@ -222,15 +225,36 @@ run(const Shape *s, const Way *ways, int nways, int rounds)
 	gk_store_free(store);
 }
 
+/* One GPU, twice as many while there are, and for streaming the CPU beside one and alone; the last two are `cpu`. */
+static int
+make_ways(Way *ways, int there)
+{
+	int			n = 0;
+
+	for (int gpus = 1; gpus <= there && n < WAYS - 2; gpus *= 2)
+	{
+		Way		   *w = &ways[n++];
+		size_t		at = 0;
+
+		w->kind = GK_DEVICE_GPU;
+		snprintf(w->name, sizeof(w->name), gpus == 1 ? "%d GPU" : "%d GPUs", gpus);
+		for (int i = 0; i < gpus; i++)
+			at += (size_t) snprintf(w->gpus + at, sizeof(w->gpus) - at, i > 0 ? ",%d" : "%d", i);
+	}
+	ways[n++] = (Way) {"1 GPU + CPU", GK_DEVICE_BOTH, "0"};
+	ways[n++] = (Way) {"CPU", GK_DEVICE_CPU, "0"};
+	return n;
+}
+
 int
 main(int argc, char **argv)
 {
-	static const Way all_ways[WAYS] = {{"one", GK_DEVICE_GPU, "0"}, {"two", GK_DEVICE_GPU, "0,1"},
-	{"one + CPU", GK_DEVICE_BOTH, "0"}, {"CPU", GK_DEVICE_CPU, "0"}};
 	const char *option = argc > 2 ? argv[2] : "";
 	bool		smoke = strcmp(option, "--smoke") == 0;
 	const Shape *list = smoke ? small : shapes;
 	int			nlist = smoke ? 2 : (int) (sizeof(shapes) / sizeof(shapes[0]));
+	Way			ways[WAYS];
+	int			nways;
 	const GkDeviceInfo *info;
 	const GkBackend *gpu;
 	int			ordinal;
@@ -243,22 +267,20 @@ main(int argc, char **argv)
 		printf("skipped: %s: %s\n", err.message, err.detail);
 		return 0;
 	}
-	there = gk_registry_seen(&info, &gpu);
-	if (there < 2 || !info[0].usable || !info[1].usable)
-	{
-		printf("skipped: one device\n");
-		return 0;
-	}
 	if (strcmp(option, "--check") == 0)
 		return 0;
-	printf("%-32s %-10s %10s %6s %8s %10s %6s  %s\n", "n x d, k", "devices", "iteration", "times", "before", "whole fit", "times", "shares");
+	there = gk_registry_seen(&info, &gpu);
+	nways = make_ways(ways, there);
+	printf("%-32s %-12s %10s %6s %8s %10s %6s  %s\n", "n x d, k", "devices", "iteration", "times", "before", "whole fit", "times", "shares");
 	for (int i = 0; i < nlist; i++)
 	{
-		if (strcmp(option, list[i].stream ? "--resident" : "--streamed") == 0)
+		bool		cpu = list[i].stream || smoke;
+
+		if (strcmp(option, list[i].stream ? "--resident" : "--streamed") == 0 || (!cpu && there < 2))
 			continue;
 		/* what is streamed: a tenth of the points at a time, as a share of an idle GPU's memory */
 		host.gpu_memory_limit = list[i].stream ? (double) list[i].n * list[i].d * sizeof(float) / 10.0 / (double) info[0].memory : 0.0;
-		run(&list[i], all_ways, list[i].stream || smoke ? 4 : 2, smoke ? 1 : ROUNDS);
+		run(&list[i], ways, cpu ? nways : nways - 2, smoke ? 1 : ROUNDS);
 	}
 	return 0;
 }

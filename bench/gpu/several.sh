@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Two GPUs of one host against one of them, and the CPU beside one: bench/gpu/several.sh
+# Two, four, eight GPUs of one host against one of them, and the CPU beside one: bench/gpu/several.sh
 # [FOLDER of gkmeans_gpu.so (.) [--smoke|--resident|--streamed]].  --resident, --streamed: only these shapes.
 # COMMIT=: what is measured, where there is no git.  Some minutes, and 16 GB of main memory.
 set -euo pipefail

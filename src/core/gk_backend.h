@@ -20,7 +20,7 @@
 #include "core/groups/gk_group_slot.h"
 #include "core/store/gk_points.h"
 
-#define GK_BACKEND_API	13
+#define GK_BACKEND_API	14
 
 typedef struct GkSession GkSession;
 
@@ -171,6 +171,11 @@ struct GkBackend
 
 	/* Devices, usable or not with the reason; keeps no resources. Returns how many (<= max). */
 	int			(*devices) (GkDeviceInfo *out, int max);
+	/*
+	 * (optional) About how many milliseconds a step over `rows` of the problem's rows takes on a usable
+	 * device: shares begin by it, steps tell better.
+	 */
+	double		(*step_ms) (int ordinal, const GkProblem *problem, int64_t rows);
 	/* Bind to a prepared store: allocate, upload.  A session that was ingesting is used up, also on failure. */
 	GkStatus	(*open) (const GkProblem *problem, GkSession **out, GkError *err);
 	/* Idempotent, never fails, NULL allowed. */

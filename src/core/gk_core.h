@@ -540,7 +540,6 @@ typedef struct GkDeviceInfo
 	bool		usable;
 	char		reason[256];	/* why not, when not usable */
 	int64_t		memory;			/* bytes, 0: not known */
-	double		speed;			/* about how many GB/s of points it reads, 0: not known */
 	char		detail[256];
 } GkDeviceInfo;
 

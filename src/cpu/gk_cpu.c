@@ -7,12 +7,10 @@
 #include <unistd.h>
 
 #include "cpu/gk_cpu.h"
+#include "cpu/gk_cpu_cost.h"
 #include "cpu/prune/gk_cpu_prune.h"
 
 /* ---- the device ---- */
-
-/* GkDeviceInfo.speed of a thread, about: it is where shares begin, and steps tell better. */
-#define CPU_SPEED		8.0
 
 /* "model name : ..." of /proc/cpuinfo, where there is one. */
 static void
@@ -53,9 +51,31 @@ devices(GkDeviceInfo *out, int max)
 	processor_name(out->name, sizeof(out->name));
 	out->usable = true;
 	out->memory = pages > 0 && page > 0 ? (int64_t) pages * page : 0;
-	out->speed = CPU_SPEED * gk_threads(&any);
 	snprintf(out->detail, sizeof(out->detail), "%d CPUs, %s kernels", gk_threads(&any), gk_cpu_simd());
 	return 1;
+}
+
+/* Instructions of one vector for a point and k centroids, by the kernels that a first step runs. */
+static double
+point_cost(const GkCpuKernels *kernels, int k, int d)
+{
+	if (kernels->assign_int16 != NULL && d >= GK_COST_INT16_MIN_D && k >= GK_COST_INT16_MIN_K)
+		return GK_COST_INT16(k, d);
+	if (kernels->assign_dot != NULL && d >= GK_COST_DOT_MIN_D && k >= GK_COST_DOT_MIN_K)
+		return GK_COST_DOT(k, d);
+	return k * GK_COST_DISTANCE(d);
+}
+
+static double
+step_ms(int ordinal, const GkProblem *problem, int64_t rows)
+{
+	const GkCpuKernels *kernels = gk_cpu_kernels();
+	const GkPoints *pts = problem->core->points(problem->store);
+	double		compute = point_cost(kernels, problem->k_max, pts->d) / kernels->lanes / GK_COST_INSTRUCTIONS_MS;
+	double		read = pts->d * sizeof(float) / GK_COST_READ_MS;
+
+	(void) ordinal;
+	return (double) rows * (compute > read ? compute : read) / gk_threads(problem->host);
 }
 
 /* ---- the session ---- */
@@ -127,6 +147,7 @@ const GkBackend gk_cpu_backend = {
 	.name = "cpu",
 	.description = "all CPU cores, vector instructions chosen at run time",
 	.devices = devices,
+	.step_ms = step_ms,
 	.open = gk_cpu_open,
 	.close = gk_cpu_close,
 	.describe = describe,

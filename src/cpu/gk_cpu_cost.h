@@ -38,6 +38,10 @@
 /* Look at its tile's box, in every round. */
 #define GK_COST_INDEX_BOX		1.0
 
+/* What a thread does in a millisecond, about, where time decides after all: vector instructions, bytes read. */
+#define GK_COST_INSTRUCTIONS_MS	2.4e6
+#define GK_COST_READ_MS			8e6
+
 /* ---- the sweep ---- */
 
 /* Host polls are this far apart, in milliseconds. */

@@ -201,6 +201,7 @@ make_backend(void)
 	b.name = "gpu";
 	b.description = "CUDA";
 	b.devices = gk_gpu_probe;
+	b.step_ms = gk_gpu_step_ms;
 	b.open = backend_open;
 	b.close = gk_gpu_close;
 	b.describe = backend_describe;

@@ -303,6 +303,7 @@ GkStatus	gk_gpu_fail(GkSession *s, cudaError_t e, const char *call, const char *
 cudaError_t gk_gpu_injected(GkSession *s);
 GkStatus	gk_gpu_acquire(const char *devices, GkGpu **out, GkError *err);
 int			gk_gpu_probe(GkDeviceInfo *out, int max);
+double		gk_gpu_step_ms(int ordinal, const GkProblem *problem, int64_t rows);
 void		gk_gpu_warm(int ordinal, const char *fault);
 bool		gk_gpu_is_warm(int ordinal);
 void		gk_gpu_release(int ordinal);

@@ -14,14 +14,20 @@
 #include <string.h>
 #include <time.h>
 
-#include "gpu/gk_gpu.h"
+#include "gpu/gk_gpu_cost.h"
 
 #define MIN_MAJOR	8			/* compute capability of the oldest architecture built for */
 #define SPIN_MS		0.3			/* wait actively that long, then sleep between looks */
 #define POLL_MS		5.0
-#define SM_SPEED	25.0		/* GkDeviceInfo.speed of a multiprocessor, about, without another question to the driver */
 
 static GkGpu gpus[16];
+
+/* What gk_gpu_probe() saw of each. */
+static struct
+{
+	int			sms;
+	double		memory;
+}			seen[16];
 
 GkStatus
 gk_gpu_error(GkError *err, GkStatus code, const char *fmt,...)
@@ -124,7 +130,11 @@ gk_gpu_probe(GkDeviceInfo *out, int max)
 		}
 		snprintf(d->name, sizeof(d->name), "GPU %d: %.60s", i, prop.name);
 		d->memory = (int64_t) prop.totalGlobalMem;
-		d->speed = SM_SPEED * prop.multiProcessorCount;
+		if (i < 16)
+		{
+			seen[i].sms = prop.multiProcessorCount;
+			seen[i].memory = (double) prop.totalGlobalMem;
+		}
 		snprintf(d->detail, sizeof(d->detail), "compute capability %d.%d, %d multiprocessors, %d MB of L2 cache",
 				 prop.major, prop.minor, prop.multiProcessorCount, prop.l2CacheSize >> 20);
 		if (prop.major < MIN_MAJOR)
@@ -136,6 +146,19 @@ gk_gpu_probe(GkDeviceInfo *out, int max)
 			d->usable = true;
 	}
 	return count;
+}
+
+double
+gk_gpu_step_ms(int ordinal, const GkProblem *problem, int64_t rows)
+{
+	const GkPoints *pts = problem->core->points(problem->store);
+	double		values = (double) rows * pts->d;
+	double		bytes = values * sizeof(float);
+	double		limit = problem->gpu_memory_limit > 0.0 ? problem->gpu_memory_limit : GK_DEFAULT_LIMIT;
+	double		part = (double) seen[ordinal].sms / GK_COST_SMS;	/* of the device that the costs are of */
+
+	return fmax(fmax(bytes / (GK_READ_MS * part), values * problem->k_max / (GK_GEMM_MS * part)),
+				(bytes - limit * seen[ordinal].memory) / GK_BUS_MS);
 }
 
 static cudaError_t

@@ -25,8 +25,10 @@
 #define GK_LAUNCH_S			0.03	/* of one launch that compares all of a slice */
 
 /* One iteration over resident points (gk_gpu_step.cu); to decide how far to run ahead of the host. */
+#define GK_COST_SMS			132 /* multiprocessors of the GPU that these are of */
 #define GK_ITERATION_MS		0.004	/* with nothing to do */
 #define GK_READ_MS			4e9 /* bytes read per millisecond */
+#define GK_BUS_MS			5e7 /* ... from main memory */
 #define GK_CYCLES_MS		1.5e6	/* cycles per millisecond */
 #define GK_DISTANCE_OPS		3	/* operations per row, centroid and feature */
 #define GK_UNIT_MS			4.0 /* of a launch that does many iterations */

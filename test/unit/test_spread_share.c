@@ -28,6 +28,15 @@ idle_close(GkSession *s)
 
 static const GkBackend idle = {.name = "idle",.open = idle_open,.close = idle_close};
 
+/* Devices that say what a step takes: the second one half as long. */
+static double
+idle_step_ms(int ordinal, const GkProblem *problem, int64_t rows)
+{
+	return problem->k_max * (double) rows / (ordinal + 1);
+}
+
+static const GkBackend knowing = {.name = "knowing",.step_ms = idle_step_ms,.open = idle_open,.close = idle_close};
+
 /* What a step of each device takes for a row. */
 static bool
 step_takes(GkSession *s, const double *ms_per_row)
@@ -125,6 +134,10 @@ main(void)
 	   "a device that becomes slow has less: %lld of %d", (long long) s->part[0].rows, N);
 	gk_spread_describe(s, text, sizeof(text));
 	ok(strncmp(text, "gpu 0 ", 6) == 0 && strstr(text, ", gpu 1 9") != NULL, "described as \"%s\"", text);
+	gk_spread_backend.close(s);
+
+	s = open_over(&host, store, &(GkSpread) {.n = 2,.device = {{.backend = &knowing,.number = 0}, {.backend = &knowing,.number = 1}}});
+	ok(rows_are(s, 2112, 4288, 0), "or by what their backend says");
 	gk_spread_backend.close(s);
 
 	/* a third one, too slow for a tile of its own, is judged by the others' speed */

@@ -21,7 +21,7 @@ typedef struct GkSpreadDevice
 {
 	const GkBackend *backend;
 	int			number;			/* of the GPU; -1: the CPU */
-	double		speed;			/* relative to the others, > 0; as GkDeviceInfo.speed */
+	double		speed;			/* rows a millisecond, to begin with; 0: as its backend says */
 } GkSpreadDevice;
 
 typedef struct GkSpread

@@ -24,9 +24,6 @@
 /* Iterations of a fit, as far as is known before it. */
 #define ITERATIONS			20
 
-/* Of a device that does not say. */
-#define UNKNOWN_SPEED		1000.0
-
 static bool
 is_list(const char *gpus)
 {
@@ -47,19 +44,12 @@ worth(int gpus, bool open, int64_t n, int d, int k, bool loads)
 	return gain >= LEAST_GAIN_MS + (open ? 0.0 : OPENING_MS) + (loads ? values * sizeof(float) / LOADED_PER_MS : 0.0) ? most : 1;
 }
 
-static void
-add(GkSpread *s, const GkBackend *backend, int number, const GkDeviceInfo *info)
-{
-	s->device[s->n++] = (GkSpreadDevice) {backend, number, info->speed > 0.0 ? info->speed : UNKNOWN_SPEED};
-}
-
 int
 gk_spread_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k, bool loads, GkSpread *out)
 {
 	const GkDeviceInfo *info;
 	const GkBackend *gpu;
 	int			there = gk_registry_seen(&info, &gpu);
-	GkDeviceInfo cpu;
 	bool		open = true;
 	bool		forced = kind == GK_DEVICE_BOTH || (out->rows != NULL && out->rows[0] != '\0') ||
 	(kind == GK_DEVICE_GPU && is_list(gpus));
@@ -70,11 +60,11 @@ gk_spread_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k, b
 		{
 			/* the first one is opened in any case */
 			open &= out->n == 0 || gk_registry_is_open(i);
-			add(out, gpu, i, &info[i]);
+			out->device[out->n++] = (GkSpreadDevice) {.backend = gpu,.number = i};
 		}
 	if (out->n > 0 && !forced)
 		out->n = worth(out->n, open, n, d, k, loads);
-	if (out->n > 0 && kind == GK_DEVICE_BOTH && gk_cpu_backend.devices(&cpu, 1) == 1)
-		add(out, &gk_cpu_backend, -1, &cpu);
+	if (out->n > 0 && kind == GK_DEVICE_BOTH)
+		out->device[out->n++] = (GkSpreadDevice) {.backend = &gk_cpu_backend,.number = -1};
 	return out->n > 1 ? out->n : 0;
 }

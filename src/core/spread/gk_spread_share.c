@@ -17,12 +17,22 @@
 
 /* ---- speed ---- */
 
-/* Rows a millisecond of one that has not been measured: as far as is known, beside those that have. */
+/* Rows a millisecond of a part that has not been measured, by what its backend says of such a share. */
+static double
+guess_of(const GkSession *s, const GkSpreadPart *p)
+{
+	double		rows = (double) s->pts->n / s->n;
+	double		ms = p->of.backend->step_ms != NULL ? p->of.backend->step_ms(p->of.number, &s->problem, (int64_t) rows) : 0.0;
+
+	return p->of.speed > 0.0 ? p->of.speed : ms > 0.0 ? rows / ms : 1.0;
+}
+
+/* ... and by how that compares with what was measured of the others. */
 static double
 speed_of(const GkSession *s, const GkSpreadPart *p)
 {
 	double		measured = 0.0;
-	double		known = 0.0;
+	double		guessed = 0.0;
 
 	if (p->speed > 0.0)
 		return p->speed;
@@ -30,9 +40,9 @@ speed_of(const GkSession *s, const GkSpreadPart *p)
 		if (s->part[i].speed > 0.0)
 		{
 			measured += s->part[i].speed;
-			known += s->part[i].of.speed;
+			guessed += guess_of(s, &s->part[i]);
 		}
-	return known > 0.0 ? p->of.speed * measured / known : p->of.speed;
+	return guessed > 0.0 ? guess_of(s, p) * measured / guessed : guess_of(s, p);
 }
 
 /* GkSpread.rows, if there are any. */
