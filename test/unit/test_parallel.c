@@ -328,6 +328,19 @@ threads_of(const TestHost *t, int ms)
 	return l.threads;
 }
 
+/* All 8 may run, in one of some loops. */
+static bool
+all_run(const TestHost *t)
+{
+	for (int i = 0; i < 40; i++)
+	{
+		if (threads_of(t, 0) == 8)
+			return true;
+		nanosleep(&(struct timespec) {0, 100000000}, NULL);
+	}
+	return false;
+}
+
 int
 main(void)
 {
@@ -383,9 +396,14 @@ main(void)
 		int			most[5];
 		bool		grows = false;
 
+		Late		two = {.ms = 900};
+
 		t.host.threads = 8;
-		for (int i = 0; i < 40 && threads_of(&t, 0) < 8; i++)
-			nanosleep(&(struct timespec) {0, 100000000}, NULL);
+		all_run(&t);
+		(void) gk_parallel_for(&t.host, 2, late, &two);
+		most[0] = threads_of(&t, 0);
+		ok(two.threads == 2 && most[0] > 1, "a loop of two jobs that waits says nothing of eight threads (%d)", most[0]);
+		all_run(&t);
 		for (int i = 0; i < 4; i++)
 			most[i] = threads_of(&t, 200);
 		most[4] = threads_of(&t, 0);

@@ -4,7 +4,8 @@
  * A loop ends when all its jobs have ended, and a thread with a job may have to wait for a
  * CPU.  Where other sessions keep the CPUs busy, that wait can be longer than the loop: then
  * loops use half as many threads, down to one, for FEWER_WAITS times the time that was lost
- * by waiting; and twice as many after that.
+ * by waiting; and twice as many after that.  Loops that have fewer jobs than threads, or were
+ * waited for no longer than it takes to wake a thread up, say nothing of the CPUs.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -42,6 +43,7 @@ typedef struct Loop
 static int	fewer = GK_POOL_THREADS;
 static double fewer_until;
 #define FEWER_WAITS	8
+#define WAKE_MS		0.5
 
 static bool
 should_stop(const GkHost *host)
@@ -195,6 +197,7 @@ run_threads(Loop *loop, int threads)
 	double		start = gk_now_ms();
 	double		end;
 	double		until;
+	bool		enough;			/* jobs */
 	int			most = __atomic_load_n(&fewer, __ATOMIC_RELAXED);
 
 	__atomic_load(&fewer_until, &until, __ATOMIC_RELAXED);
@@ -202,11 +205,14 @@ run_threads(Loop *loop, int threads)
 		__atomic_store_n(&fewer, most *= 2, __ATOMIC_RELAXED);
 	if (threads > most)
 		threads = most;
+	enough = threads <= loop->jobs;
+	if (!enough)
+		threads = (int) loop->jobs;
 	loop->threads = threads;
 	if (threads == 1 || !get_threads(loop))
 		return loop->stopped ? false : run_inline(loop);
 	end = gk_now_ms();
-	if (end - loop->done > loop->done - loop->began)
+	if (enough && end - loop->done > WAKE_MS && end - loop->done > loop->done - loop->began)
 	{
 		until = end + FEWER_WAITS * (end - loop->done);
 		__atomic_store_n(&fewer, threads / 2, __ATOMIC_RELAXED);
@@ -220,9 +226,7 @@ run(Loop *loop)
 {
 	int			threads = gk_threads(loop->host);
 
-	if (threads > loop->jobs)
-		threads = (int) loop->jobs;
-	return threads > 1 && (loop->waits || !gk_pool_busy()) ? run_threads(loop, threads) : run_inline(loop);
+	return threads > 1 && loop->jobs > 1 && (loop->waits || !gk_pool_busy()) ? run_threads(loop, threads) : run_inline(loop);
 }
 
 bool
