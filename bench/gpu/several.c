@@ -1,9 +1,10 @@
 /*
  * several.c - one GPU against two, four, eight and so on of the same host, and the CPU beside one.
  *
- *   several DIRECTORY [--smoke|--check|--resident|--streamed]   of gkmeans_gpu.so; bench/gpu/several.sh builds and runs it
+ *   several DIRECTORY [--smoke|--check|--resident|--streamed|NxDxK]   of gkmeans_gpu.so; bench/gpu/several.sh builds and runs it
  *
- * --check: only say "skipped: reason", if there is one.  --resident, --streamed: only these shapes.
+ * --check: only say "skipped: reason", if there is one.  --resident, --streamed, NxDxK: only these shapes,
+ * or this one.
  *
  * Each shape is loaded once.  Ways take turns, ROUNDS times, and medians are printed: milliseconds
  * of an iteration, from fits with FEW and MANY iterations of the same given centroids; of what comes
@@ -12,6 +13,7 @@
  * times the memory that each GPU gives; there seeds are k-means||'s, and iterations fewer.  All ways
  * must have the same inertia.
  */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -253,6 +255,7 @@ main(int argc, char **argv)
 	bool		smoke = strcmp(option, "--smoke") == 0;
 	const Shape *list = smoke ? small : shapes;
 	int			nlist = smoke ? 2 : (int) (sizeof(shapes) / sizeof(shapes[0]));
+	Shape		own = {0};
 	Way			ways[WAYS];
 	int			nways;
 	const GkDeviceInfo *info;
@@ -261,6 +264,11 @@ main(int argc, char **argv)
 	int			there;
 	GkError		err;
 
+	if (sscanf(option, "%" SCNd64 "x%dx%d", &own.n, &own.d, &own.k) == 3)
+	{
+		list = &own;
+		nlist = 1;
+	}
 	gk_registry_set_directory(argc > 1 ? argv[1] : ".");
 	if (gk_registry_choose(GK_DEVICE_GPU, NULL, 0, 0, 0, &ordinal, &err) == NULL)
 	{

@@ -211,6 +211,8 @@ struct GkSession
 	int			unit_entry;		/* next entry of the oldest */
 	int			unit_count[GK_GPU_UNITS];
 	int			chain_iters;	/* iterations per unit */
+	bool		chain_ahead;	/* they may be launched before they are asked for */
+	bool		unpaced;		/* what is launched is short enough to be waited for */
 
 	struct GkJoined *joined;	/* gk_gpu_join.cu; NULL: alone */
 

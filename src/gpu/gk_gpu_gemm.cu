@@ -96,11 +96,14 @@ switch_off(GkSession *s)
 	s->gemm_k = 0;
 }
 
-/* Places of a slice: at worst all distances of all its rows are computed. */
+/*
+ * Places of a slice: at worst all distances of all its rows are computed.  calm: which is not so, or was not in
+ * the last pass.
+ */
 static int64_t
-slice_rows(const GkSession *s, const GkGemm *g, int k)
+slice_rows(const GkSession *s, const GkGemm *g, int k, bool calm)
 {
-	int64_t		rows = gk_min(gk_gpu_slice_rows(s, k) * GK_GEMM_SLICE, (int64_t) 1 << 22);
+	int64_t		rows = gk_min(gk_gpu_slice_rows(s, k) * GK_GEMM_SLICE * (calm ? GK_GEMM_CALM : 1), (int64_t) 1 << 22);
 
 	return gk_min(gk_round_up(rows, GK_GEMM_ROWS), gk_round_up(g->order.places, GK_GEMM_ROWS));
 }
@@ -110,7 +113,7 @@ gk_gpu_gemm_bytes(const GkSession *s, const GkGemm *g, int k)
 {
 	size_t		width = g->width * sizeof(__half);
 	size_t		place = width + sizeof(GkGemmBound) + 2 * sizeof(int);
-	size_t		slice = (size_t) gk_gemm_gather_room(g, slice_rows(s, g, k));
+	size_t		slice = (size_t) gk_gemm_gather_room(g, slice_rows(s, g, k, true));
 	size_t		tiles = gk_gemm_key_pitch(k) / GK_GEMM_STAY_COLUMNS;
 
 	return (size_t) s->n * g->pitch * sizeof(float) + (size_t) g->order.places * place +
@@ -159,7 +162,7 @@ allocate_centroids(GkSession *s, GkGemm *g, int k, GkError *err)
 static GkStatus
 allocate_slice(GkSession *s, GkGemm *g, int k, GkError *err)
 {
-	int64_t		rows = slice_rows(s, g, k);
+	int64_t		rows = slice_rows(s, g, k, true);
 	int64_t		room;
 
 	if (rows <= g->rows_room && k <= g->slice_k)
@@ -339,8 +342,9 @@ gk_gpu_gemm_judge(GkSession *s, int k, const GkLogHead *head)
 	/* What was under way when the order changed says nothing of it. */
 	if (g == NULL || !g->built || head->sorts != g->sorts)
 		return;
+	g->calm = (double) head->undecided < s->n * GK_GEMM_MAX_UNDECIDED;
 	many = (double) head->pairs > (double) s->n * k * GK_GEMM_MAX_PAIRS;
-	if (!g->sort && s->delta_k == k && (many || (double) head->undecided > s->n * GK_GEMM_MAX_UNDECIDED))
+	if (!g->sort && s->delta_k == k && (many || !g->calm))
 	{
 		g->sort = true;
 		g->built = false;
@@ -355,12 +359,13 @@ GkStatus
 gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 {
 	GkGemm	   *g = s->gemm;
-	int64_t		step = slice_rows(s, g, k);
+	int64_t		step = slice_rows(s, g, k, g->calm);
 	GkGemmArgs	a = {};
 
 	GK_DO(gk_gpu_grow(s, (void **) &s->labels, &s->labels_room, (labels->narrow ? s->n / 4 : s->n) + GK_ROW_PAD,
 					  sizeof(int32_t), err));
 	labels->at = s->labels;
+	a.done = gk_gemm_done(s);
 	a.pivot = g->order.pivot;
 	a.needs = g->needs;
 	a.need = g->need;

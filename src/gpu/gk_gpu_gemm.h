@@ -130,6 +130,7 @@ typedef struct GkGemmArgs
 	int			rows;
 	const int  *count;			/* in device memory, rows from `from` on up to it; NULL: all */
 	int			from;
+	const int  *done;			/* in device memory: no rows any more; NULL: all */
 	int			first;			/* place of the first row, a multiple of GK_GEMM_ROWS */
 	int			slices;			/* of GK_GEMM_DEPTH values */
 	int			tiles;			/* of columns */
@@ -181,6 +182,7 @@ struct GkGemm
 	bool		built;
 	bool		off;			/* not possible, or not worth it */
 	bool		sort;			/* wanted from now on */
+	bool		calm;			/* few rows were undecided */
 	unsigned long long sorts;	/* so far */
 	GkGemmOrder order;
 	int			width;			/* of a row of the product, float16 values */
@@ -241,6 +243,13 @@ gk_gemm_tiles(const GkGemm *g, int k)
 	int			columns = gk_gpu_gemm_columns(g->width);
 
 	return (k + columns - 1) / columns;
+}
+
+/* What says that the chain has stopped while its kernels were launched ahead; NULL: they are wanted. */
+static inline const int *
+gk_gemm_done(const GkSession *s)
+{
+	return s->unpaced ? s->done : NULL;
 }
 
 /* Which centroid a column has; NULL: the same number. */

@@ -616,6 +616,8 @@ store_sums(const GkGemmArgs &p, const float (&sum)[N], int tile, int row0, int r
 __device__ __forceinline__ int
 rows_of(const GkGemmArgs &p)
 {
+	if (p.done != NULL && *p.done)
+		return 0;
 	return p.count != NULL ? min(p.rows, *p.count - p.from) : p.rows;
 }
 

@@ -31,6 +31,7 @@ typedef struct RecheckArgs
 	/* The slice: its first place, and how many. */
 	int64_t		first;
 	int			rows;
+	const int  *done;			/* no rows any more; NULL: all */
 	const int  *limits;
 	const GkGemmBound *bound;
 	const __half *y;
@@ -74,7 +75,7 @@ list_kernel(const __grid_constant__ RecheckArgs a)
 	int			i = blockIdx.x * THREADS + threadIdx.x;
 	int			lane = threadIdx.x % 32;
 	int			warp = threadIdx.x / 32;
-	bool		undecided = i < a.rows && __ldcs(a.limits + i) != GK_GEMM_NO_LIMIT;
+	bool		undecided = (a.done == NULL || !*a.done) && i < a.rows && __ldcs(a.limits + i) != GK_GEMM_NO_LIMIT;
 	unsigned int who = __ballot_sync(0xffffffffu, undecided);
 	int			before = __popc(who & ((1u << lane) - 1));
 
@@ -363,6 +364,7 @@ gk_gpu_gemm_decide(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, 
 	r.labels = labels;
 	r.first = first;
 	r.rows = (int) rows;
+	r.done = gk_gemm_done(s);
 	r.limits = g->limits;
 	r.bound = g->bound;
 	r.y = g->y;

@@ -411,6 +411,8 @@ gk_gpu_keep_pace(GkSession *s, GkError *err)
 	GkGpu	   *g = s->gpu;
 	int			i = g->pace_next;
 
+	if (s->unpaced)
+		return GK_OK;
 	if (g->pace_set[i])
 		GK_DO(gk_gpu_wait(s, g->pace[i], err));
 	GK_TRY(cudaEventRecord(g->pace[i], g->stream));

@@ -151,7 +151,7 @@ pass(GkSession *s, int k, GkError *err)
 	Pass		p = {k, regime_of(s, k), false, {NULL, k <= GK_NARROW_K}};
 	int64_t		rows = gk_gpu_slice_rows(s, k);
 
-	if (p.regime != GK_FUSE_REGISTERS)
+	if (p.regime != GK_FUSE_REGISTERS && p.regime != GK_GEMM)
 		GK_DO(gk_gpu_pack(s, s->centroids, k, err));
 	if (p.regime == GK_GEMM)
 	{
@@ -252,8 +252,14 @@ chain_launch(GkSession *s, bool rehearsal, GkError *err)
 		GK_DO(gk_gpu_fuse_registers_run(s, k, iters, unit, err));
 	else
 	{
+		GkStatus	st;
+
 		iters = 1;
-		GK_DO(filter ? gk_gpu_filter_pass(s, k, err) : pass(s, k, err));
+		/* or the host would come to its own work only when the device has done all of this */
+		s->unpaced = s->chain_ahead;
+		st = filter ? gk_gpu_filter_pass(s, k, err) : pass(s, k, err);
+		s->unpaced = false;
+		GK_DO(st);
 		GK_DO(gk_gpu_join_totals(s, k, &totals, err));
 		GK_DO(gk_gpu_update(s, totals, k, unit, err));
 		if (filter)
@@ -295,7 +301,8 @@ chain_start(GkSession *s, const float *centroids, int k, GkError *err)
 	GK_DO(gk_gpu_join_begin(s, err));
 	s->chain_k = k;
 	s->unit_first = 0;
-	s->chain_left = ahead && s->problem.max_iter > 1 ? s->problem.max_iter : 1;
+	s->chain_ahead = ahead && s->problem.max_iter > 1;
+	s->chain_left = s->chain_ahead ? s->problem.max_iter : 1;
 	s->chain_iters = (int) gk_min((int) (GK_UNIT_MS / ms), s->entries);
 	if (s->chain_iters < 1)
 		s->chain_iters = 1;
