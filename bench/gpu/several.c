@@ -1,10 +1,10 @@
 /*
  * several.c - one GPU against two, four, eight and so on of the same host, and the CPU beside one.
  *
- *   several DIRECTORY [--smoke|--check|--resident|--streamed|NxDxK]   of gkmeans_gpu.so; bench/gpu/several.sh builds and runs it
+ *   several DIRECTORY [--smoke|--check|--resident|--streamed|--papers|NxDxK]   of gkmeans_gpu.so; bench/gpu/several.sh builds and runs it
  *
- * --check: only say "skipped: reason", if there is one.  --resident, --streamed, NxDxK: only these shapes,
- * or this one.
+ * --check: only say "skipped: reason", if there is one.  --resident, --streamed, --papers, NxDxK: only these
+ * shapes, or this one; those of the paper are of its tables 1 and 4 (Mohiuddin, Narayanan, 2011).
  *
  * Each shape is loaded once.  Ways take turns, ROUNDS times, and medians are printed: milliseconds
  * of an iteration, from fits with FEW and MANY iterations of the same given centroids; of what comes
@@ -40,6 +40,9 @@ typedef struct Shape
 static const Shape shapes[] = {{134217728, 4, 4, false}, {50000000, 4, 64, false}, {2458285, 68, 256, false},
 {10000000, 32, 256, false}, {8388608, 128, 1024, false}, {1000000, 768, 4096, false},
 {134217728, 4, 64, true}, {10000000, 32, 256, true}};
+static const Shape papers[] = {{500000, 128, 4000, false}, {1000000, 128, 8000, false}, {1000000, 128, 4000, false},
+{1500000, 128, 4000, false}, {3000000, 128, 4000, false}, {6000000, 128, 4000, false}, {16000000, 16, 4000, false},
+{32000000, 16, 4000, false}};
 static const Shape small[] = {{20000, 4, 4, false}, {5000, 68, 16, false}};
 
 typedef struct Way
@@ -253,8 +256,8 @@ main(int argc, char **argv)
 {
 	const char *option = argc > 2 ? argv[2] : "";
 	bool		smoke = strcmp(option, "--smoke") == 0;
-	const Shape *list = smoke ? small : shapes;
-	int			nlist = smoke ? 2 : (int) (sizeof(shapes) / sizeof(shapes[0]));
+	const Shape *list = smoke ? small : strcmp(option, "--papers") == 0 ? papers : shapes;
+	int			nlist = smoke ? 2 : 8;
 	Shape		own = {0};
 	Way			ways[WAYS];
 	int			nways;

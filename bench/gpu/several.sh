@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Two, four, eight GPUs of one host against one of them, and the CPU beside one: bench/gpu/several.sh
-# [FOLDER of gkmeans_gpu.so (.) [--smoke|--resident|--streamed|NxDxK]].  Only these shapes, or this one.
+# [FOLDER of gkmeans_gpu.so (.) [--smoke|--resident|--streamed|--papers|NxDxK]].  Only these shapes, or this one.
 # COMMIT=: what is measured, where there is no git.  Some minutes, and 16 GB of main memory.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -272,7 +272,7 @@ def page(gpu):
         out += [f"## {names[paper]}", ""] + (accuracy(cpu) if paper == "004" else [])
         if paper == "003":
             out += ["Their vectors are SIFT features; ours are normal clouds of the same n and d. Times of gkmeans are of whole iterations: labels and "
-                    "means are not separated. gkmeans uses one GPU for a job, so the columns of several GPUs have no counterpart.", ""]
+                    "means are not separated. These columns are of one GPU; [two H100 beside one](gpu/several_papers.txt) on shapes of tables 1 and 4.", ""]
         if paper == "004":
             out += ["The two real data sets were not available: the points are normal clouds of the same n and d, so iterations until "
                     "convergence are not compared. gkmeans's times are of float32 points with exact sums.", ""]

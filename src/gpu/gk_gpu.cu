@@ -143,7 +143,7 @@ gk_gpu_close(GkSession *s)
 		return;
 	if (s->gpu != NULL)
 	{
-		/* Kernels are bounded: this takes some 50 ms at most. */
+		/* What is under way is bounded: this takes some 80 ms at most. */
 		cudaStreamSynchronize(s->gpu->copy);
 		cudaStreamSynchronize(s->gpu->stream);
 		gk_gpu_free_all(s);

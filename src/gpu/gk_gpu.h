@@ -176,6 +176,7 @@ struct GkSession
 	int			log_room;		/* centroids; grown by gk_gpu_log_room() */
 	char	   *log;			/* device: units of unit_bytes */
 	char	   *log_host;		/* in pinned memory: units of the same size, or without the totals */
+	bool		log_pinned;		/* by cudaHostRegister() */
 	size_t		unit_bytes;
 	size_t		entry_bytes;
 	bool		quiet;			/* a joined session whose totals the host takes from another one */

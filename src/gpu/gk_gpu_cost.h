@@ -32,7 +32,7 @@
 #define GK_CYCLES_MS		1.5e6	/* cycles per millisecond */
 #define GK_DISTANCE_OPS		3	/* operations per row, centroid and feature */
 #define GK_UNIT_MS			4.0 /* of a launch that does many iterations */
-#define GK_AHEAD_MS			40.0	/* longer iterations are not worth running ahead: at most two are waited for at the end */
+#define GK_AHEAD_MS			40.0	/* longer iterations are not worth running ahead */
 
 /* Small groups (gk_gpu_groups.cu), cycles of a block. */
 #define GK_GROUP_SLOT_MS	12.0	/* of a slot, at most */
@@ -58,7 +58,7 @@
 #define GK_GEMM_MIN_WIDE	500 /* clusters times features */
 #define GK_GEMM_MIN_WORK	1e8 /* points, features, clusters: with less, launches take the time */
 #define GK_GEMM_SLICE		4	/* times the rows of other kernels' slices: only at worst it takes as long */
-#define GK_GEMM_CALM		4	/* times that where few rows were undecided: each slice has a tail, of one tile of rows */
+#define GK_GEMM_CALM		4	/* times that where few rows were undecided: each slice has a tail */
 #define GK_GEMM_MOST_KEYS	(1 << 20)	/* about all pivots */
 #define GK_GEMM_COPIES		(1 << 24)	/* values of all copies of the centroids: to make them takes time ... */
 #define GK_GEMM_MOST_COPIES	(1 << 28)	/* ... but a few must be; at most */

@@ -103,7 +103,7 @@ switch_off(GkSession *s)
 static int64_t
 slice_rows(const GkSession *s, const GkGemm *g, int k, bool calm)
 {
-	int64_t		rows = gk_min(gk_gpu_slice_rows(s, k) * GK_GEMM_SLICE * (calm ? GK_GEMM_CALM : 1), (int64_t) 1 << 22);
+	int64_t		rows = gk_min(gk_gpu_slice_rows(s, k) * GK_GEMM_SLICE * (calm ? GK_GEMM_CALM : 1), (int64_t) 1 << 23);
 
 	return gk_min(gk_round_up(rows, GK_GEMM_ROWS), gk_round_up(g->order.places, GK_GEMM_ROWS));
 }

@@ -69,7 +69,7 @@
 									 * beyond them is as far */
 #define GK_GEMM_MAX_LIMIT	(1 << 23)	/* units: a limit above it rules nothing out */
 #define GK_GEMM_MAX_SLACK	(1 << 24)	/* units: the same */
-#define GK_GEMM_NO_LIMIT	((int) 0x80808080)	/* of a row without candidates; bytes, for memset */
+#define GK_GEMM_NO_LIMIT	((int) 0x80808080)	/* of a row without candidates */
 #define GK_GEMM_TOP		10		/* the common scale brings all points into +-2^it */
 #define GK_GEMM_PAIRS	128		/* that a warp takes room for at a time */
 #define GK_GEMM_PIVOTS	1024	/* at most */

@@ -148,6 +148,18 @@ offer(unsigned long long *best, float d2, int label)
 
 /* ---- gather ---- */
 
+/* The places of gathered rows: what no row takes is padding, and has no candidates. */
+__global__ void __launch_bounds__(THREADS)
+clear_kernel(const __grid_constant__ RecheckArgs a)
+{
+	for (int i = blockIdx.x * THREADS + threadIdx.x; i < a.state->gathered; i += gridDim.x * THREADS)
+	{
+		a.gathered_row[i] = -1;
+		a.gathered_bound[i] = {};
+		a.limit[i] = GK_GEMM_NO_LIMIT;
+	}
+}
+
 /*
  * Undecided rows with their pivot's, from place `from` on.  A warp takes some rows: first a lane what is known
  * of its row, then all lanes their values, one row's after the other's.  Their width is a multiple of 8.
@@ -315,9 +327,8 @@ find_candidates(GkSession *s, GkGemm *g, RecheckArgs *r, int k, GkError *err)
 	bool		sorted = g->order.row != NULL;
 	GkGemmArgs	a = {};
 
-	GK_TRY(cudaMemsetAsync(g->gathered_row, 0xff, room * sizeof(int), s->gpu->stream));
-	GK_TRY(cudaMemsetAsync(g->gathered_bound, 0, room * sizeof(GkGemmBound), s->gpu->stream));
-	GK_TRY(cudaMemsetAsync(g->limit, GK_GEMM_NO_LIMIT & 0xff, room * sizeof(int), s->gpu->stream));
+	clear_kernel<<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(*r);
+	GK_LAUNCHED();
 	a.count = &g->state->gathered;
 	a.pivot = g->gathered_pivot;
 	a.copy = g->order.copy;
