@@ -1,10 +1,10 @@
 /*
  * several.c - one GPU against two, four, eight and so on of the same host, and the CPU beside one.
  *
- *   several DIRECTORY [--smoke|--check|--resident|--streamed|--papers|NxDxK]   of gkmeans_gpu.so; bench/gpu/several.sh builds and runs it
+ *   several DIRECTORY [--smoke|--check|--resident|--streamed|--papers|NxDxK...]   of gkmeans_gpu.so; bench/gpu/several.sh builds and runs it
  *
  * --check: only say "skipped: reason", if there is one.  --resident, --streamed, --papers, NxDxK: only these
- * shapes, or this one; those of the paper are of its tables 1 and 4 (Mohiuddin, Narayanan, 2011).
+ * shapes; those of the paper are of its tables 1 and 4 (Mohiuddin, Narayanan, 2011).  NxDxKs is streamed.
  *
  * Each shape is loaded once.  Ways take turns, ROUNDS times, and medians are printed: milliseconds
  * of an iteration, from fits with FEW and MANY iterations of the same given centroids; of what comes
@@ -26,6 +26,7 @@
 
 #define ROUNDS		3
 #define WAYS		8
+#define OWN			16			/* shapes by argument, at most */
 #define FEW			10			/* until shares have settled */
 #define MANY(shape)	((shape)->stream ? 30 : 50)
 
@@ -258,7 +259,8 @@ main(int argc, char **argv)
 	bool		smoke = strcmp(option, "--smoke") == 0;
 	const Shape *list = smoke ? small : strcmp(option, "--papers") == 0 ? papers : shapes;
 	int			nlist = smoke ? 2 : 8;
-	Shape		own = {0};
+	Shape		own[OWN];
+	int			nown = 0;
 	Way			ways[WAYS];
 	int			nways;
 	const GkDeviceInfo *info;
@@ -267,10 +269,18 @@ main(int argc, char **argv)
 	int			there;
 	GkError		err;
 
-	if (sscanf(option, "%" SCNd64 "x%dx%d", &own.n, &own.d, &own.k) == 3)
+	for (int i = 2; i < argc && nown < OWN; i++)
 	{
-		list = &own;
-		nlist = 1;
+		Shape	   *s = &own[nown];
+		char		streamed = '\0';
+
+		if (sscanf(argv[i], "%" SCNd64 "x%dx%d%c", &s->n, &s->d, &s->k, &streamed) >= 3)
+			own[nown++].stream = streamed == 's';
+	}
+	if (nown > 0)
+	{
+		list = own;
+		nlist = nown;
 	}
 	gk_registry_set_directory(argc > 1 ? argv[1] : ".");
 	if (gk_registry_choose(GK_DEVICE_GPU, NULL, 0, 0, 0, &ordinal, &err) == NULL)

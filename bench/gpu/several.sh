@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Two, four, eight GPUs of one host against one of them, and the CPU beside one: bench/gpu/several.sh
-# [FOLDER of gkmeans_gpu.so (.) [--smoke|--resident|--streamed|--papers|NxDxK]].  Only these shapes, or this one.
+# [FOLDER of gkmeans_gpu.so (.) [--smoke|--resident|--streamed|--papers|NxDxK...]].  Only these shapes.
 # COMMIT=: what is measured, where there is no git.  Some minutes, and 16 GB of main memory.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -16,5 +16,5 @@ ${CC:-cc} -std=gnu11 -O2 $fma -ffp-contract=off -fno-math-errno -fopenmp-simd -p
 why=$(build/gpu/several "$lib" --check)
 [ -z "$why" ] || { echo "$why"; exit; }
 echo "$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | sort | uniq -c | sed 's/^ *//' | paste -sd,), $(nproc) CPUs," \
-	"$(date -u +%F), commit ${COMMIT:-$(git rev-parse --short HEAD)}, bench/gpu/several.sh"
-exec build/gpu/several "$lib" ${2:+"$2"}
+	"$(date -u +%F), commit ${COMMIT:-$(git rev-parse --short HEAD)}, bench/gpu/several.sh ${*:2}"
+exec build/gpu/several "$lib" "${@:2}"
