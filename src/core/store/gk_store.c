@@ -398,10 +398,17 @@ gk_chunk_close(GkStore *store, int index, GkChunk *view, bool dirty_mind2, GkErr
 /* Rows of the seeding column that one job fills. */
 #define FILL_ROWS	(1 << 16)
 
+/* Rows of the column of a chunk in memory: whole tiles, however many more have room in the chunk. */
+static int64_t
+mind2_rows(const GkChunk *c)
+{
+	return ((int64_t) c->rows + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD;
+}
+
 static int64_t
 fill_jobs(const GkChunk *c)
 {
-	return c->mind2 != NULL ? ((int64_t) c->stride + FILL_ROWS - 1) / FILL_ROWS : 0;
+	return c->mind2 != NULL ? (mind2_rows(c) + FILL_ROWS - 1) / FILL_ROWS : 0;
 }
 
 static void
@@ -413,7 +420,7 @@ fill_mind2(void *arg, int64_t job, int thread)
 	(void) thread;
 	for (; job >= fill_jobs(c); c++)
 		job -= fill_jobs(c);
-	end = (job + 1) * FILL_ROWS < c->stride ? (job + 1) * FILL_ROWS : c->stride;
+	end = (job + 1) * FILL_ROWS < mind2_rows(c) ? (job + 1) * FILL_ROWS : mind2_rows(c);
 	for (int64_t r = job * FILL_ROWS; r < end; r++)
 		c->mind2[r] = INFINITY;
 }
@@ -432,7 +439,7 @@ gk_store_mind2_begin(GkStore *store, GkError *err)
 
 		if (c->data == NULL)
 			continue;
-		c->mind2 = gk_alloc(store->host, c->stride, sizeof(float));
+		c->mind2 = gk_alloc(store->host, mind2_rows(c), sizeof(float));
 		if (c->mind2 == NULL)
 		{
 			gk_store_mind2_end(store);
