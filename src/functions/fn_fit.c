@@ -404,7 +404,7 @@ km_fit_open_k(FunctionCallInfo fcinfo, int first_option, int k, const char *labe
 	fit->source = km_source_open(PG_GETARG_OID(0), columns, ncolumns,
 								 fit->options.weight_column, label_column, identify);
 	fit->foreign = label_column == NULL && !identify && km_foreign_sharded(fit->source);
-	if (fit->foreign || km_citus_distributed(fit->source->relid))
+	if (fit->foreign || fit->source->distributed)
 		fit->schema = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
 	if (fit->options.fill_nulls || fit->options.engine.distance == GK_MANHATTAN || fit->options.engine.distance == GK_PARTIAL)
 		km_fit_bring(fit);

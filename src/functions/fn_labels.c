@@ -147,7 +147,7 @@ km_model_rows_open(FunctionCallInfo fcinfo, int model, int relation, int nonfini
 static bool
 rows_can_stay(const KmModelRows *rows)
 {
-	return (km_citus_distributed(rows->source->relid) || km_foreign_sharded(rows->source)) && rows->model.fill == NULL;
+	return (rows->source->distributed || km_foreign_sharded(rows->source)) && rows->model.fill == NULL;
 }
 
 GkStore *

@@ -332,7 +332,7 @@ kmeans_step_relation(PG_FUNCTION_ARGS)
 	/* a state that is too large is known before a long read */
 	pfree(kmeans_step_make(s.model, s.source->weighted, false, 0, NULL));
 
-	if (km_citus_distributed(s.source->relid) || km_foreign_sharded(s.source))
+	if (s.source->distributed || km_foreign_sharded(s.source))
 		step = km_citus_step(s.source, get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid)), s.model,
 							 s.read.skip_nonfinite, kind);
 	else

@@ -75,7 +75,7 @@ km_query_plan(RawStmt *raw, const char *text)
 static const char *
 in_order(const KmSource *source)
 {
-	return km_citus_distributed(source->relid) ? psprintf("%s%s", source->query, km_citus_order()) : source->query;
+	return source->distributed ? psprintf("%s%s", source->query, km_citus_order()) : source->query;
 }
 
 static PlannedStmt *

@@ -113,6 +113,7 @@ open_relation(KmSource *source)
 	source->qualified = quote_qualified_identifier(get_namespace_name(form->relnamespace),
 												   source->relname);
 	ReleaseSysCache(tuple);
+	source->distributed = km_citus_distributed(source->relid);
 
 	switch (source->relkind)
 	{

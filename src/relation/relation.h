@@ -70,6 +70,7 @@ typedef struct KmSource
 	Oid			relid;
 	char		relkind;
 	bool		is_partition;
+	bool		distributed;	/* a table of Citus, whose rows are in shards */
 	char	   *relname;		/* unqualified, for messages */
 	char	   *qualified;		/* quoted and qualified, for queries */
 	int			ncolumns;
