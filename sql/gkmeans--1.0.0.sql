@@ -917,30 +917,17 @@ COMMENT ON FUNCTION kmeans_step(regclass, text[], kmeans_model, text, text, text
     'kmeans_step_partial() of all rows of a relation, read like that of kmeans(): columns, weight_column, nonfinite and device are as there. NULL for a relation without rows';
 
 CREATE FUNCTION kmeans_pass(
-    relation regclass,
-    columns text[],
-    pass bytea,
-    weight_column text DEFAULT NULL,
-    first_row bigint DEFAULT 0,
-    device text DEFAULT NULL
-) RETURNS bytea
-    AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL RESTRICTED;
-
-COMMENT ON FUNCTION kmeans_pass(regclass, text[], bytea, text, bigint, text) IS
-    'what kmeans() on a distributed table asks of every shard: one pass over the rows, and its exact sums; the bytes are between servers of the same version';
-
-CREATE FUNCTION kmeans_passes(
     relations regclass[],
     columns text[],
     pass bytea,
-    weight_column text,
-    first_rows bigint[],
+    weight_column text DEFAULT NULL,
+    first_rows bigint[] DEFAULT NULL,
     device text DEFAULT NULL
 ) RETURNS bytea
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION kmeans_passes(regclass[], text[], bytea, text, bigint[], text) IS
-    'kmeans_pass() of several relations of a server, and the sum of the answers';
+COMMENT ON FUNCTION kmeans_pass(regclass[], text[], bytea, text, bigint[], text) IS
+    'what kmeans() on a distributed table asks of every server: one pass over the rows of its shards, and their exact sums; NULL instead of relations: those that this transaction has named; the bytes are between servers of the same version';
 
 -- kmeans_agg: the fields are <options>, in the same order
 

@@ -318,22 +318,22 @@ km_grouped_by_nodes(KmGrouped *g, char **group_by, FunctionCallInfo fcinfo)
 	Answer		a = {.g = g,.group_by = group_by};
 	KmNodesParam param[KM_NODES_PARAMS] = {{0}};
 	MemoryContext nodes;
+	KmNodesQuery query = {.names = true,.nparams = fcinfo->nargs - 1,.param = param};
 	char	   *schema;
-	char	   *sql;
 
-	if (!km_citus_distributed(g->source->relid) || !km_citus_groups_stay(g->source->relid, group_by, g->nkeys) || !look_at_keys(&a))
+	if (!g->source->distributed || !km_citus_groups_stay(g->source->relid, group_by, g->nkeys) || !look_at_keys(&a))
 		return false;
 	a.key = palloc(g->nkeys * sizeof(Datum));
 	a.key_null = palloc(g->nkeys * sizeof(bool));
 	a.context = AllocSetContextCreate(g->parent, "gkmeans key", ALLOCSET_SMALL_SIZES);
 	km_group_hash_begin(&g->groups, g->parent);
 	schema = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
-	sql = psprintf("SELECT g.grp, g.cluster, g.size, g.centroid, g.inertia, g.radius " KM_NODES_SHARDS
-				   ", LATERAL %s(s.name::pg_catalog.regclass%s) AS g",
-				   quote_qualified_identifier(schema, "kmeans_grouped_part"),
-				   arguments(fcinfo, quote_qualified_identifier(schema, "kmeans_model"), param));
+	query.sql = psprintf("SELECT g.grp, g.cluster, g.size, g.centroid, g.inertia, g.radius " KM_NODES_SHARDS
+						 ", LATERAL %s(s.name::pg_catalog.regclass%s) AS g",
+						 quote_qualified_identifier(schema, "kmeans_grouped_part"),
+						 arguments(fcinfo, quote_qualified_identifier(schema, "kmeans_model"), param));
 	nodes = AllocSetContextCreate(g->parent, "gkmeans nodes", ALLOCSET_DEFAULT_SIZES);
-	km_nodes_rows(km_citus_nodes(g->source, nodes), sql, param, fcinfo->nargs - 1, ANSWER_COLUMNS, take_row, &a);
+	km_nodes_rows(km_citus_nodes(g->source, nodes), &query, ANSWER_COLUMNS, take_row, &a);
 	MemoryContextDelete(nodes);
 	km_grouped_finish(g);
 	return true;

@@ -49,23 +49,9 @@ extern size_t km_rescan_chunk_bytes(void);
 /* Choose the backend for passes over n rows. */
 extern const GkBackend *km_rescan_choose(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
 
-/* A pass over a relation of this server. */
-typedef struct KmPassOver
-{
-	const KmSource *source;
-	const KmReadOptions *read;
-	const GkBackend **device;	/* becomes the CPU when it fails and the host agrees */
-	const GkLabelSink *sink;	/* takes the labels; NULL: not wanted */
-	GkKeptD    *kept;			/* of the seeding; may be NULL */
-	GkKeptRows *rows;			/* for rows to stay in; may be NULL */
-	/* Results. */
-	KmReadCounts *counts;
-	KmTables   *tables;			/* valid until the return */
-	GkPassAnswererNames names;	/* empty unless the pass was a step */
-} KmPassOver;
-
-/* Answer a pass.  ERRORs are raised. */
-extern void km_rescan_answer(KmPgHost *host, KmPassOver *over, const GkPass *pass, GkPassResult *out);
+/* Read rows into an answerer, in the caller's memory. */
+extern void km_rescan_read(KmPgHost *host, const KmSource *source, const KmReadOptions *options, GkPassAnswerer *answerer,
+						   KmReadCounts *counts, KmTables *tables);
 
 /* ---- tables in shards (rescan_citus.c) ---- */
 
@@ -105,22 +91,28 @@ extern KmNodes *km_nodes_open(const KmSource *source, int nshards, const KmShard
 /* A text[] as a parameter. */
 extern char *km_nodes_array(char **text, int n);
 
-/* FROM of a query over a server's shards. */
-#define KM_NODES_SHARDS	"FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2)) AS s (name, first)"
+/* A query for each server.  Its first two parameters are the server's, the others the caller's. */
+typedef struct KmNodesQuery
+{
+	const char *sql;
+	bool		names;			/* $1: the names of its shards, a text[]; else NULL */
+	const int64 *first;			/* $2: this of its shards, a bigint[]; NULL: NULL */
+	int			nparams;
+	const KmNodesParam *param;	/* $3 and so on */
+} KmNodesQuery;
+
+/* FROM of a query over a server's shards, by their names. */
+#define KM_NODES_SHARDS	"FROM pg_catalog.unnest($1) AS s (name)"
 
 /*
  * Have each server run a query that returns a value, text or bytea, for each of its shards in
- * their order, or one for all of them (summed).  Its first two parameters are the shards' names and first[shard]; NULL: 0.
- * take() gets the values, in any order; that of all shards with the first one.
+ * their order; or one for all of them (summed).  take() gets the values, of one shard or of n.
  */
-extern void km_nodes_ask(KmNodes *nodes, const char *sql, bool summed, const int64 *first, const KmNodesParam *param, int nparams,
-						 void (*take) (void *arg, int shard, bytea * answer), void *arg);
+extern void km_nodes_ask(KmNodes *nodes, const KmNodesQuery *query, bool summed,
+						 void (*take) (void *arg, const int *shard, int n, bytea * answer), void *arg);
 
-/*
- * Have each server run a query with rows of text values, and give them to take() one by one; NULL: NULL.  Its first
- * two parameters are as there.
- */
-extern void km_nodes_rows(KmNodes *nodes, const char *sql, const KmNodesParam *param, int nparams, int columns,
+/* Have each server run a query with rows of text values, and give them to take() one by one; NULL: NULL. */
+extern void km_nodes_rows(KmNodes *nodes, const KmNodesQuery *query, int columns,
 						  void (*take) (void *arg, char **value), void *arg);
 
 /* ---- passes as bytes (rescan_wire.c) ---- */
@@ -135,24 +127,36 @@ typedef struct KmPassReading
 
 extern bytea * km_pass_bytes(const GkPass *pass, const KmPassReading *reading);
 
-/* Read it, into memory of the caller's; weighted and first are not part of it. */
+/* Read it, into memory of the caller's; weighted is not part of it. */
 extern void km_pass_question(bytea * bytes, GkPass *pass, KmPassReading *reading);
-extern bytea * km_pass_answer_bytes(const GkPass *pass, const GkPassResult *r, const KmReadCounts *counts,
-									const GkPassAnswererNames *names);
 
-/* Read an answer to the pass, into memory of the engine's; ERROR when the bytes are none. */
-extern void km_pass_answer(const GkHost *engine, const GkPass *pass, bytea * bytes,
-						   GkPassResult *out, KmReadCounts *counts, GkPassAnswererNames *names);
+/* Of some relations. */
+typedef struct KmPassAnswer
+{
+	GkPassResult result;
+	KmReadCounts counts;
+	GkPassAnswererNames names;	/* empty unless the pass was a step */
+	int			n;				/* relations */
+	int64	   *rows;			/* [n] STATS: of each */
+} KmPassAnswer;
 
-/* ---- rows that stay (rescan_kept.c) ---- */
+extern bytea * km_pass_answer_bytes(const GkPass *pass, const KmPassAnswer *answer);
 
-typedef struct KmKept KmKept;
+/* Read an answer of out->n relations to the pass, into memory of the engine's; ERROR when the bytes are none. */
+extern void km_pass_answer(const GkHost *engine, const GkPass *pass, bytea * bytes, KmPassAnswer *out);
 
-/* Where the rows of a pass are, or are to be, in this transaction; NULL: they may not stay. */
-extern KmKept *km_kept_find(const KmSource *source, const KmPassReading *reading, const GkPass *pass);
+/* ---- a job on its servers (rescan_job.c) ---- */
 
-/* The host of such a pass. */
-extern KmPgHost *km_kept_host(const KmKept *k);
-extern void km_kept_answer(KmKept *k, KmPassOver *over, const GkPass *pass, GkPassResult *out);
+#define KM_FOR_COORDINATORS	"kmeans_pass() is for kmeans() on a distributed table, whose servers need the same version of gkmeans."
+
+/*
+ * Begin the job of the relations that are named, or go on with that of this transaction.  relations, first_rows: regclass[],
+ * bigint[]; NULL: as they were.
+ */
+extern void km_job(struct ArrayType *relations, char **columns, int ncolumns, const char *weight_column,
+				   struct ArrayType *first_rows);
+
+/* Answer a pass over all its relations. */
+extern bytea * km_job_answer(const GkPass *pass, const KmPassReading *reading, GkDeviceKind device);
 
 #endif							/* RESCAN_H */

@@ -1,9 +1,9 @@
 /*
  * rescan_citus.c - distributed tables of Citus, and foreign tables of postgres_fdw: every pass goes to the
- * shards, and a small answer comes back from each.
+ * servers that have the shards, and a small answer comes back from each.
  *
- * Citus is known by its catalogs only.  A pass is a call of kmeans_pass() for each shard, and
- * kmeans_step() calls itself there: every server reads its shards with its own reader, threads
+ * Citus is known by its catalogs only.  A pass is a call of kmeans_pass() on each server, for all its shards, and
+ * kmeans_step() calls itself there for each: every server reads its shards with its own reader, threads
  * and GPU (rescan_nodes.c).  Answers are exact, so they may be added up in any order.
  *
  * Rows are numbered in the order of the shards' numbers, and within a shard as in any table:
@@ -33,6 +33,7 @@ typedef struct Shards
 	int			n;
 	KmNodes    *nodes;
 	int64	   *first;			/* [n + 1] ordinal of the first row; NULL: not known so far */
+	bool		numbered;		/* the servers know them */
 	GkPassAnswererNames names;
 } Shards;
 
@@ -71,7 +72,7 @@ find_shards(const KmSource *source, MemoryContext context, KmShard **shard)
 {
 	km_source_require_rights(source);
 	refuse_own_changes(source);
-	return km_citus_distributed(source->relid) ? km_citus_shards(source->relid, context, shard) :
+	return source->distributed ? km_citus_shards(source->relid, context, shard) :
 		km_foreign_shards(source, context, shard);
 }
 
@@ -89,7 +90,7 @@ km_citus_nodes(const KmSource *source, MemoryContext context)
 
 /* Arguments have exactly the types of our functions, so that no other function of that schema fits better. */
 static void
-ask_pass(Shards *s, const GkPass *pass, void (*take) (void *arg, int shard, bytea * answer), void *arg)
+ask_pass(Shards *s, const GkPass *pass, void (*take) (void *arg, const int *shard, int n, bytea * answer), void *arg)
 {
 	const KmSource *source = s->of.source;
 	KmPassReading reading = {s->read.distance, s->read.skip_nonfinite, s->read.expect_d};
@@ -101,49 +102,49 @@ ask_pass(Shards *s, const GkPass *pass, void (*take) (void *arg, int shard, byte
 		{TEXTOID, gkmeans_device_words[s->of.device].name}
 	};
 
-	/*
-	 * the first answers say how many rows each shard has; a sample's rows are put in order by shard; else
-	 * the sum will do
-	 */
-	if (s->first == NULL || pass->kind == GK_PASS_SAMPLE)
-		km_nodes_ask(s->nodes, psprintf("SELECT %s(s.name::pg_catalog.regclass, $3, $4, $5, s.first, $6) " KM_NODES_SHARDS,
-										quote_qualified_identifier(s->of.schema, "kmeans_pass")),
-					 false, s->first, param, lengthof(param), take, arg);
-	else
-		km_nodes_ask(s->nodes, psprintf("SELECT %s($1::pg_catalog.regclass[], $3, $4, $5, $2, $6)",
-										quote_qualified_identifier(s->of.schema, "kmeans_passes")),
-					 true, s->first, param, lengthof(param), take, arg);
+	/* the first pass names the shards and finds how many rows each has, the second one numbers the rows */
+	KmNodesQuery query = {
+		psprintf("SELECT %s($1::pg_catalog.regclass[], $3, $4, $5, $2, $6)", quote_qualified_identifier(s->of.schema, "kmeans_pass")),
+		s->first == NULL, s->numbered ? NULL : s->first, lengthof(param), param
+	};
+
+	s->numbered = s->first != NULL;
+	km_nodes_ask(s->nodes, &query, true, take, arg);
 }
 
-/* How many rows of the sample a shard has. */
+/* How many rows of the sample some shards have. */
 static int
-sampled_rows(const Shards *s, const GkPass *pass, int shard)
+sampled_rows(const Shards *s, const GkPass *pass, const int *shard, int n)
 {
-	return (int) (gk_quality_stratum(pass->all_rows, pass->sample, s->first[shard + 1]) -
-				  gk_quality_stratum(pass->all_rows, pass->sample, s->first[shard]));
+	int64		rows = 0;
+
+	for (int i = 0; i < n; i++)
+		rows += gk_quality_stratum(pass->all_rows, pass->sample, s->first[shard[i] + 1]) -
+			gk_quality_stratum(pass->all_rows, pass->sample, s->first[shard[i]]);
+	return (int) rows;
 }
 
 static void
-add_answer(void *arg, int shard, bytea * answer)
+add_answer(void *arg, const int *shard, int n, bytea * bytes)
 {
 	Ask		   *a = arg;
 	KmPgHost   *host = a->shards->of.host;
 	GkPass		pass = *a->pass;
 	const GkHost *engine = km_host_engine(host);
-	KmReadCounts counts;
-	GkPassAnswererNames names;
-	GkPassResult of_shard;
+	KmPassAnswer answer = {.n = n,.rows = palloc(n * sizeof(int64))};
 	GkError		err;
 
 	if (pass.kind == GK_PASS_SAMPLE)
-		pass.want = sampled_rows(a->shards, &pass, shard);
-	km_pass_answer(engine, &pass, answer, &of_shard, &counts, &names);
-	a->rows[shard] = of_shard.rows;
-	km_check(host, gk_pass_add(engine, a->pass, a->out, &of_shard, &err), &err);
-	gk_pass_result_free(engine, &of_shard);
-	km_counts_add(&a->counts, &counts);
-	if (names.device[0] != '\0')
-		a->shards->names = names;
+		pass.want = sampled_rows(a->shards, &pass, shard, n);
+	km_pass_answer(engine, &pass, bytes, &answer);
+	for (int i = 0; pass.kind == GK_PASS_STATS && i < n; i++)
+		a->rows[shard[i]] = answer.rows[i];
+	km_check(host, gk_pass_add(engine, a->pass, a->out, &answer.result, &err), &err);
+	gk_pass_result_free(engine, &answer.result);
+	pfree(answer.rows);
+	km_counts_add(&a->counts, &answer.counts);
+	if (answer.names.device[0] != '\0')
+		a->shards->names = answer.names;
 }
 
 /* Number the rows, now that it is known how many each shard has. */
@@ -223,7 +224,7 @@ km_citus_rows(const KmRescanOf *of, const KmReadOptions *read, GkRows *rows)
 /* ---- kmeans_step() of all shards ---- */
 
 static void
-add_state(void *arg, int shard, bytea * answer)
+add_state(void *arg, const int *shard, int n, bytea * answer)
 {
 	KmeansStep **sum = arg;
 	KmeansStep *step;
@@ -252,12 +253,14 @@ km_citus_step(const KmSource *source, const char *schema, const KmeansModel *mod
 		{TEXTOID, skip_nonfinite ? "skip" : "error"},
 		{TEXTOID, gkmeans_device_words[device].name}
 	};
+	KmNodesQuery query = {
+		psprintf("SELECT coalesce(%s(s.name::pg_catalog.regclass, $3, $4::%s, $5, $6, $7)::pg_catalog.text, '') " KM_NODES_SHARDS,
+				 quote_qualified_identifier(schema, "kmeans_step"), quote_qualified_identifier(schema, "kmeans_model")),
+		true, NULL, lengthof(param), param
+	};
 	KmeansStep *sum = NULL;
 
-	km_nodes_ask(km_citus_nodes(source, context),
-				 psprintf("SELECT coalesce(%s(s.name::pg_catalog.regclass, $3, $4::%s, $5, $6, $7)::pg_catalog.text, '') " KM_NODES_SHARDS,
-						  quote_qualified_identifier(schema, "kmeans_step"), quote_qualified_identifier(schema, "kmeans_model")),
-				 false, NULL, param, lengthof(param), add_state, &sum);
+	km_nodes_ask(km_citus_nodes(source, context), &query, false, add_state, &sum);
 	MemoryContextDelete(context);
 	return sum;
 }

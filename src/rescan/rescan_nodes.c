@@ -477,27 +477,28 @@ first_rows(const Server *node, const int64 *first)
 
 	initStringInfo(&list);
 	for (int i = 0; i < node->n; i++)
-		appendStringInfo(&list, "%c" INT64_FORMAT, i > 0 ? ',' : '{', first != NULL ? first[node->shard[i]] : 0);
+		appendStringInfo(&list, "%c" INT64_FORMAT, i > 0 ? ',' : '{', first[node->shard[i]]);
 	appendStringInfoChar(&list, '}');
 	return list.data;
 }
 
 static void
-send_query(Server *node, const char *sql, const int64 *first, const KmNodesParam *param, int nparams, bool binary)
+send_query(Server *node, const KmNodesQuery *q, bool binary)
 {
 	Oid			types[MAX_PARAMS] = {TEXTARRAYOID, INT8ARRAYOID};
-	const char *values[MAX_PARAMS] = {km_nodes_array(node->name, node->n), first_rows(node, first)};
+	const char *values[MAX_PARAMS] = {q->names ? km_nodes_array(node->name, node->n) : NULL,
+	q->first != NULL ? first_rows(node, q->first) : NULL};
 	int			lengths[MAX_PARAMS] = {0};
 	int			formats[MAX_PARAMS] = {0};
 
-	for (int i = 0; i < nparams; i++)
+	for (int i = 0; i < q->nparams; i++)
 	{
-		types[2 + i] = param[i].type;
-		values[2 + i] = param[i].value;
-		lengths[2 + i] = param[i].bytes;
-		formats[2 + i] = param[i].bytes > 0;
+		types[2 + i] = q->param[i].type;
+		values[2 + i] = q->param[i].value;
+		lengths[2 + i] = q->param[i].bytes;
+		formats[2 + i] = q->param[i].bytes > 0;
 	}
-	if (!PQsendQueryParams(node->connection, sql, 2 + nparams, types, values, lengths, formats, binary))
+	if (!PQsendQueryParams(node->connection, q->sql, 2 + q->nparams, types, values, lengths, formats, binary))
 		fail(node, NULL);
 	node->busy = true;
 }
@@ -527,11 +528,11 @@ static bytea * *answers_of(Server *node, int n)
 }
 
 void
-km_nodes_ask(KmNodes *nodes, const char *sql, bool summed, const int64 *first, const KmNodesParam *param, int nparams,
-			 void (*take) (void *arg, int shard, bytea * answer), void *arg)
+km_nodes_ask(KmNodes *nodes, const KmNodesQuery *query, bool summed,
+			 void (*take) (void *arg, const int *shard, int n, bytea * answer), void *arg)
 {
 	for (int i = 0; i < nodes->n; i++)
-		send_query(&nodes->node[i], sql, first, param, nparams, true);
+		send_query(&nodes->node[i], query, true);
 	for (int i = 0; i < nodes->n; i++)
 	{
 		Server	   *node = &nodes->node[i];
@@ -540,7 +541,7 @@ km_nodes_ask(KmNodes *nodes, const char *sql, bool summed, const int64 *first, c
 
 		for (int j = 0; j < n; j++)
 		{
-			take(arg, node->shard[j], answer[j]);
+			take(arg, node->shard + j, summed ? node->n : 1, answer[j]);
 			pfree(answer[j]);
 		}
 		pfree(answer);
@@ -589,12 +590,12 @@ rows_of(Server *node, int columns, void (*take) (void *arg, char **value), void 
 }
 
 void
-km_nodes_rows(KmNodes *nodes, const char *sql, const KmNodesParam *param, int nparams, int columns,
+km_nodes_rows(KmNodes *nodes, const KmNodesQuery *query, int columns,
 			  void (*take) (void *arg, char **value), void *arg)
 {
 	for (int i = 0; i < nodes->n; i++)
 	{
-		send_query(&nodes->node[i], sql, NULL, param, nparams, false);
+		send_query(&nodes->node[i], query, false);
 		(void) PQsetSingleRowMode(nodes->node[i].connection);
 	}
 	for (int i = 0; i < nodes->n; i++)

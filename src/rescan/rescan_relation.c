@@ -52,27 +52,15 @@ km_rescan_choose(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
 }
 
 void
-km_rescan_answer(KmPgHost *host, KmPassOver *over, const GkPass *pass, GkPassResult *out)
+km_rescan_read(KmPgHost *host, const KmSource *source, const KmReadOptions *options, GkPassAnswerer *answerer,
+			   KmReadCounts *counts, KmTables *tables)
 {
-	MemoryContext context = AllocSetContextCreate(km_host_context(host), "gkmeans pass", ALLOCSET_DEFAULT_SIZES);
-	MemoryContext caller = MemoryContextSwitchTo(context);
-	KmReadOptions read = *over->read;
-	GkPassAnswerer *answerer;
-	GkError		err;
+	KmReadOptions read = *options;
 
-	km_check(host, gk_pass_answer_open(km_host_engine(host), pass, over->device, km_rescan_chunk_bytes(), over->sink,
-									   over->kept, &answerer, &err), &err);
-	if (over->rows != NULL)
-		gk_pass_answer_keep(answerer, over->rows);
 	read.take = gk_pass_answer_take;
 	read.take_arg = answerer;
-	memset(over->tables, 0, sizeof(*over->tables));
-	gk_store_free(km_read(host, over->source, &read, over->counts, over->tables));
-	km_check(host, gk_pass_answer_end(answerer, out, &err), &err);
-	gk_pass_answer_names(answerer, &over->names);
-	gk_pass_answer_free(answerer);
-	MemoryContextSwitchTo(caller);
-	MemoryContextDelete(context);
+	memset(tables, 0, sizeof(*tables));
+	gk_store_free(km_read(host, source, &read, counts, tables));
 }
 
 static void
@@ -81,28 +69,32 @@ answer(void *arg)
 	Ask		   *a = arg;
 	KmRescan   *r = a->rescan;
 	bool		first = !r->begun;
+	MemoryContext context = AllocSetContextCreate(km_host_context(r->host), "gkmeans pass", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(context);
 	KmReadOptions read = r->read;
 	KmReadCounts unused = {0};
-	KmPassOver	over = {
-		.source = r->labelled != NULL && (first || a->sink != NULL) ? r->labelled : r->source,
-		.read = &read,
-		.device = &r->device,
-		.sink = a->sink,
-		.kept = &r->kept,
-		.counts = first ? r->counts : &unused,
-		.tables = r->tables
-	};
+	GkPassAnswerer *answerer;
+	GkPassAnswererNames names;
+	GkError		err;
 
 	/* rows that are left out are the same every time */
 	if (!first)
 		read.left_out = NULL;
 	read.silent = !first;
-	km_rescan_answer(r->host, &over, a->pass, a->out);
+	km_check(r->host, gk_pass_answer_open(km_host_engine(r->host), a->pass, &r->device, km_rescan_chunk_bytes(), a->sink,
+										  &r->kept, &answerer, &err), &err);
+	km_rescan_read(r->host, r->labelled != NULL && (first || a->sink != NULL) ? r->labelled : r->source, &read, answerer,
+				   first ? r->counts : &unused, r->tables);
+	km_check(r->host, gk_pass_answer_end(answerer, a->out, &err), &err);
+	gk_pass_answer_names(answerer, &names);
+	gk_pass_answer_free(answerer);
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(context);
 	r->begun = true;
-	if (over.names.device[0] != '\0')
+	if (names.device[0] != '\0')
 	{
-		strlcpy(r->device_name, over.names.device, sizeof(r->device_name));
-		snprintf(r->strategy, sizeof(r->strategy), "scan, %s", over.names.strategy);
+		strlcpy(r->device_name, names.device, sizeof(r->device_name));
+		snprintf(r->strategy, sizeof(r->strategy), "scan, %s", names.strategy);
 	}
 }
 

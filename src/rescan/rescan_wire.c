@@ -1,5 +1,5 @@
 /*
- * rescan_wire.c - kmeans_pass(): one pass over a relation of this server, asked by a
+ * rescan_wire.c - kmeans_pass(): one pass over relations of this server, asked by a
  * coordinator.
  *
  * Question and answer are bytes in network order.  They come from another server, so
@@ -16,9 +16,8 @@
 #include "core/gk_numerics.h"
 #include "rescan/rescan.h"
 
-#define FOR_COORDINATORS	"kmeans_pass() is for kmeans() on a distributed table, whose servers need the same version of gkmeans."
 #define KM_WIRE_INVALID		"invalid pass of k-means: "
-#define KM_WIRE_HINT		FOR_COORDINATORS
+#define KM_WIRE_HINT		KM_FOR_COORDINATORS
 #include "pg/pg_wire.h"
 
 PG_FUNCTION_INFO_V1(kmeans_pass);
@@ -312,11 +311,44 @@ get_string(StringInfo buf, char *out, int room)
 			INVALID("a name has byte 0x%02x", (unsigned char) out[i]);
 }
 
-bytea *
-km_pass_answer_bytes(const GkPass *pass, const GkPassResult *r, const KmReadCounts *counts, const GkPassAnswererNames *names)
+/* The rows of each relation; r->rows is their sum. */
+static void
+put_rows(StringInfo buf, const KmPassAnswer *answer)
 {
+	pq_sendint32(buf, answer->n);
+	for (int i = 0; i < answer->n; i++)
+		pq_sendint64(buf, answer->rows[i]);
+}
+
+static void
+get_rows(StringInfo buf, KmPassAnswer *out, int64 rows)
+{
+	int			n;
+
+	require_bytes(buf, 4);
+	n = get_int(buf, "relations", 0, PG_INT32_MAX);
+	if (n != out->n)
+		INVALID("it is of %d relations, expected %d", n, out->n);
+	require_bytes(buf, (uint64) n * sizeof(int64));
+	for (int i = 0; i < n; i++)
+	{
+		out->rows[i] = get_count(buf, "rows of a relation");
+		if (out->rows[i] > rows)
+			INVALID("a relation has %lld of %lld rows", (long long) out->rows[i], (long long) rows);
+		rows -= out->rows[i];
+	}
+	if (rows != 0)
+		INVALID("%lld rows are of no relation", (long long) rows);
+}
+
+bytea *
+km_pass_answer_bytes(const GkPass *pass, const KmPassAnswer *answer)
+{
+	const GkPassResult *r = &answer->result;
+	const KmReadCounts *counts = &answer->counts;
 	StringInfoData buf;
 
+	check_size(r);
 	pq_begintypsend(&buf);
 	pq_sendint32(&buf, ANSWER_MAGIC);
 	pq_sendint32(&buf, PASS_VERSION);
@@ -327,8 +359,10 @@ km_pass_answer_bytes(const GkPass *pass, const GkPassResult *r, const KmReadCoun
 	pq_sendint64(&buf, counts->nonfinite);
 	pq_sendint64(&buf, counts->no_direction);
 	pq_sendint64(&buf, counts->no_weight);
-	put_string(&buf, names->device);
-	put_string(&buf, names->strategy);
+	put_string(&buf, answer->names.device);
+	put_string(&buf, answer->names.strategy);
+	if (pass->kind == GK_PASS_STATS)
+		put_rows(&buf, answer);
 	for (Size i = 0; i < r->ni128; i++)
 		put_int128(&buf, r->i128[i]);
 	for (Size i = 0; i < r->ni64; i++)
@@ -364,8 +398,8 @@ check_answer(const GkPass *pass, const GkPassResult *r)
 				INVALID("a race has %lld of %d rows", (long long) r->i64[i], pass->want);
 	if (pass->kind == GK_PASS_SAMPLE)
 		for (int i = 0; i < pass->want; i++)
-			if (r->i64[1 + i] < 0 || r->i64[1 + i] >= pass->k)
-				INVALID("a row is in cluster %lld of %d", (long long) r->i64[1 + i], pass->k);
+			if (r->i64[pass->want + i] < 0 || r->i64[pass->want + i] >= pass->k)
+				INVALID("a row is in cluster %lld of %d", (long long) r->i64[pass->want + i], pass->k);
 	if (pass->kind == GK_PASS_STATS)
 		for (Size c = 0; c < r->ndbl / 2; c++)
 		{
@@ -376,9 +410,9 @@ check_answer(const GkPass *pass, const GkPassResult *r)
 }
 
 void
-km_pass_answer(const GkHost *engine, const GkPass *pass, bytea * bytes,
-			   GkPassResult *out, KmReadCounts *counts, GkPassAnswererNames *names)
+km_pass_answer(const GkHost *engine, const GkPass *pass, bytea * bytes, KmPassAnswer *out)
 {
+	GkPassResult *r = &out->result;
 	StringInfoData buf;
 	GkPassResult lengths;
 	GkError		err;
@@ -395,105 +429,64 @@ km_pass_answer(const GkHost *engine, const GkPass *pass, bytea * bytes,
 		INVALID("it is of %d features, expected %d", d, pass->prep->d);
 	if (d == 0 && rows > 0)
 		INVALID("it is of %lld rows without features", (long long) rows);
-	counts->null_feature = get_count(&buf, "rows with NULL");
-	counts->nonfinite = get_count(&buf, "rows with NaN");
-	counts->no_direction = get_count(&buf, "zero rows");
-	counts->no_weight = get_count(&buf, "rows without weight");
-	get_string(&buf, names->device, sizeof(names->device));
-	get_string(&buf, names->strategy, sizeof(names->strategy));
+	out->counts.null_feature = get_count(&buf, "rows with NULL");
+	out->counts.nonfinite = get_count(&buf, "rows with NaN");
+	out->counts.no_direction = get_count(&buf, "zero rows");
+	out->counts.no_weight = get_count(&buf, "rows without weight");
+	get_string(&buf, out->names.device, sizeof(out->names.device));
+	get_string(&buf, out->names.strategy, sizeof(out->names.strategy));
+	if (pass->kind == GK_PASS_STATS)
+		get_rows(&buf, out, rows);
 
 	gk_pass_lengths(pass, d, &lengths);
 	require_bytes(&buf, answer_bytes(&lengths));
-	if (gk_pass_result_init(engine, pass, d, out, &err) != GK_OK)
+	if (gk_pass_result_init(engine, pass, d, r, &err) != GK_OK)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("%s", err.message)));
-	out->rows = rows;
-	for (Size i = 0; i < out->ni128; i++)
-		out->i128[i] = get_int128(&buf);
-	for (Size i = 0; i < out->ni64; i++)
-		out->i64[i] = pq_getmsgint64(&buf);
-	for (Size i = 0; i < out->ndbl; i++)
-		out->dbl[i] = pq_getmsgfloat8(&buf);
-	for (Size i = 0; i < out->nflt; i++)
-		out->flt[i] = pq_getmsgfloat4(&buf);
+	r->rows = rows;
+	for (Size i = 0; i < r->ni128; i++)
+		r->i128[i] = get_int128(&buf);
+	for (Size i = 0; i < r->ni64; i++)
+		r->i64[i] = pq_getmsgint64(&buf);
+	for (Size i = 0; i < r->ndbl; i++)
+		r->dbl[i] = pq_getmsgfloat8(&buf);
+	for (Size i = 0; i < r->nflt; i++)
+		r->flt[i] = pq_getmsgfloat4(&buf);
 	require_end(&buf);
-	check_answer(pass, out);
+	check_answer(pass, r);
 }
 
 /* ---- SQL ---- */
 
-static const GkBackend *
-choose_device(KmPgHost *host, GkDeviceKind kind, const GkPass *pass)
+static ArrayType *
+array_or_null(FunctionCallInfo fcinfo, int arg)
 {
-	if (pass->kind != GK_PASS_STEP && pass->kind != GK_PASS_FINISH && (!gk_pass_measures(pass) || pass->raw))
-		return &gk_cpu_backend;
-	return km_rescan_choose(host, kind, PG_INT64_MAX, pass->prep->d, pass->k);
+	return PG_ARGISNULL(arg) ? NULL : PG_GETARG_ARRAYTYPE_P(arg);
 }
 
 /*
- * kmeans_pass(relation regclass, columns text[], pass bytea, weight_column text,
- *             first_row bigint, device text) returns bytea
+ * kmeans_pass(relations regclass[], columns text[], pass bytea, weight_column text,
+ *             first_rows bigint[], device text) returns bytea
  */
 Datum
 kmeans_pass(PG_FUNCTION_ARGS)
 {
 	KmPassReading reading;
-	KmReadOptions read = {0};
-	KmReadCounts counts = {0};
-	KmTables	tables;
 	GkPassResult r;
 	GkPass		pass;
-	KmSource   *source;
-	KmPgHost   *host;
-	const GkBackend *device;
-	KmPassOver	over;
-	KmKept	   *kept;
 	char	  **columns;
 	int			ncolumns;
-	bytea	   *out;
 
-	km_require_arg(fcinfo, 0, "relation");
 	km_require_arg(fcinfo, 1, "columns");
 	km_require_arg(fcinfo, 2, "pass");
-	km_require_arg(fcinfo, 4, "first_row");
 	columns = km_column_names(PG_GETARG_ARRAYTYPE_P(1), "columns", &ncolumns);
 	km_pass_question(PG_GETARG_BYTEA_PP(2), &pass, &reading);
-	source = km_source_open(PG_GETARG_OID(0), columns, ncolumns, km_parse_text(fcinfo, 3), NULL, false);
-	pass.weighted = source->weighted;
-	pass.first = PG_GETARG_INT64(4);
-	if (pass.first < 0 || pass.first > GK_MAX_ROWS)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("first_row is " INT64_FORMAT ", expected 0 to " INT64_FORMAT, pass.first, (int64) GK_MAX_ROWS),
-				 errhint(FOR_COORDINATORS)));
-	if (pass.prep != NULL && !source->array && ncolumns != pass.prep->d)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("there are %d columns, but the pass has %d features", ncolumns, pass.prep->d),
-				 errhint(FOR_COORDINATORS)));
+	pass.weighted = !PG_ARGISNULL(3);
 	if (pass.prep != NULL)
 	{
 		gk_pass_lengths(&pass, pass.prep->d, &r);
 		check_size(&r);
 	}
-	read.distance = reading.distance;
-	read.skip_nonfinite = reading.skip_nonfinite;
-	read.expect_d = reading.expect_d;
-	read.expect_of = "the coordinator";
-
+	km_job(array_or_null(fcinfo, 0), columns, ncolumns, km_parse_text(fcinfo, 3), array_or_null(fcinfo, 4));
 	km_apply_simd();
-	kept = km_kept_find(source, &reading, &pass);
-	host = kept != NULL ? km_kept_host(kept) : km_host_begin();
-	device = choose_device(host, km_parse_device(fcinfo, 5), &pass);
-	over = (KmPassOver) {.source = source,.read = &read,.device = &device,.counts = &counts,.tables = &tables};
-	if (kept != NULL)
-		km_kept_answer(kept, &over, &pass, &r);
-	else
-		km_rescan_answer(host, &over, &pass, &r);
-	check_size(&r);
-	out = km_pass_answer_bytes(&pass, &r, &counts, &over.names);
-	if (kept != NULL)
-		gk_pass_result_free(km_host_engine(host), &r);
-	else
-		km_host_end(host);
-	PG_RETURN_BYTEA_P(out);
+	PG_RETURN_BYTEA_P(km_job_answer(&pass, &reading, km_parse_device(fcinfo, 5)));
 }

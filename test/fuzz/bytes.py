@@ -178,7 +178,7 @@ class Ways:
 
     def passes(self, rng):
         return [(None, mutate_bytes(rng, rng.choice(QUESTIONS))) for _ in range(BATCH)], (
-            "again := length(kmeans_pass('t', '{a}', input.b, weight_column => nullif('w', left('w', input.i % 2))));", "false", [])
+            "again := length(kmeans_pass('{t}', '{a}', input.b, weight_column => nullif('w', left('w', input.i % 2))));", "false", [])
 
     def options(self, rng):
         words = ["k-means++", "k-means||", "random", "euclidean", "cosine", "error", "skip", "mean", "cpu", "auto"] + WORDS

@@ -114,5 +114,5 @@ QUESTIONS = {
 }
 for name, q in QUESTIONS.items():
     write(f"pass-{name}", q)
-    a = binary(f"SELECT kmeans_pass('{'forty' if name.startswith('sample') else 't'}', '{{a}}', '\\x{q.hex()}', first_row => 5)")
+    a = binary(f"SELECT kmeans_pass('{{{'forty' if name.startswith('sample') else 't'}}}', '{{a}}', '\\x{q.hex()}', first_rows => '{{5}}')")
     write(f"answer-{name}", struct.pack(">i", len(q)) + q + a)

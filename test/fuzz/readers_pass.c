@@ -54,17 +54,6 @@ static const GkHost engine = {
 	.threads = 1
 };
 
-KmPgHost *
-km_host_begin(void)
-{
-	return NULL;
-}
-
-void
-km_host_end(KmPgHost *host)
-{
-}
-
 void
 km_host_rethrow(KmPgHost *host)
 {
@@ -81,21 +70,9 @@ km_column_names(ArrayType *array, const char *name, int *count)
 	return palloc0(sizeof(char *));
 }
 
-KmSource *
-km_source_open(Oid relid, char **columns, int ncolumns, const char *weight_column, const char *label_column,
-			   bool identify)
+void
+km_job(ArrayType *relations, char **columns, int ncolumns, const char *weight_column, ArrayType *first_rows)
 {
-	KmSource   *source = palloc0(sizeof(KmSource));
-
-	source->array = true;
-	source->weighted = weighted;
-	return source;
-}
-
-const GkBackend *
-km_rescan_choose(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
-{
-	return &gk_cpu_backend;
 }
 
 static double
@@ -137,9 +114,8 @@ typedef enum Mode
 
 static Mode mode;
 static GkPass question;			/* KEEP_QUESTION */
-static GkPassResult given;		/* GIVE_ANSWER */
-static KmReadCounts given_counts;
-static GkPassAnswererNames given_names;
+static int64 given_rows[1];
+static KmPassAnswer given = {.n = 1,.rows = given_rows};	/* GIVE_ANSWER */
 
 static void
 check(GkStatus st, const GkError *err)
@@ -148,54 +124,31 @@ check(GkStatus st, const GkError *err)
 		km_throw(NULL, st, err);
 }
 
-void
-km_rescan_answer(KmPgHost *host, KmPassOver *over, const GkPass *pass, GkPassResult *out)
+bytea *
+km_job_answer(const GkPass *pass, const KmPassReading *reading, GkDeviceKind kind)
 {
+	const GkBackend *device = &gk_cpu_backend;
+	GkPass		of_rows = *pass;
+	KmPassAnswer answer = {.n = 1,.rows = (int64[]) {ROWS}};
 	GkPassAnswerer *answerer;
 	GkError		err;
 
+	of_rows.weighted = weighted;
 	if (mode == KEEP_QUESTION)
 	{
-		question = *pass;
+		question = of_rows;
 		mode = ANSWER;
 		ereport(ERROR, (errcode(ERRCODE_SUCCESSFUL_COMPLETION), errmsg("kept")));
 	}
 	if (mode == GIVE_ANSWER)
-	{
-		*out = given;
-		*over->counts = given_counts;
-		over->names = given_names;
-		return;
-	}
-	check(gk_pass_answer_open(&engine, pass, over->device, CHUNK_BYTES, NULL, NULL, &answerer, &err), &err);
+		return km_pass_answer_bytes(&of_rows, &given);
+	check(gk_pass_answer_open(&engine, &of_rows, &device, CHUNK_BYTES, NULL, NULL, &answerer, &err), &err);
+	gk_pass_answer_begin(answerer, FIRST, NULL);
 	check(take_rows(answerer, pass->prep != NULL ? pass->prep->d : 3, &err), &err);
-	check(gk_pass_answer_end(answerer, out, &err), &err);
-	gk_pass_answer_names(answerer, &over->names);
+	check(gk_pass_answer_end(answerer, &answer.result, &err), &err);
+	gk_pass_answer_names(answerer, &answer.names);
 	gk_pass_answer_free(answerer);
-}
-
-const GkHost *
-km_host_engine(KmPgHost *host)
-{
-	return &engine;
-}
-
-/* No rows stay. */
-KmKept *
-km_kept_find(const KmSource *source, const KmPassReading *reading, const GkPass *pass)
-{
-	return NULL;
-}
-
-KmPgHost *
-km_kept_host(const KmKept *kept)
-{
-	return NULL;
-}
-
-void
-km_kept_answer(KmKept *kept, KmPassOver *over, const GkPass *pass, GkPassResult *out)
-{
+	return km_pass_answer_bytes(&of_rows, &answer);
 }
 
 /* ---- reading ---- */
@@ -210,7 +163,7 @@ to_bytea(const char *data, int size)
 	return b;
 }
 
-/* kmeans_pass(relation, columns, pass, weight_column, first_row, device) */
+/* kmeans_pass(relations, columns, pass, weight_column, first_rows, device) */
 static Call
 pass_call(const char *data, int size)
 {
@@ -222,10 +175,11 @@ pass_call(const char *data, int size)
 		array = MemoryContextAllocZero(TopMemoryContext, VARHDRSZ);
 		SET_VARSIZE(array, VARHDRSZ);
 	}
+	call.args[0].isnull = true;
 	call.args[1].value = PointerGetDatum(array);
 	call.args[2].value = PointerGetDatum(to_bytea(data, size));
 	call.args[3].isnull = true;
-	call.args[4].value = Int64GetDatum(FIRST);
+	call.args[4].isnull = true;
 	call.args[5].isnull = true;
 	return call;
 }
@@ -255,24 +209,24 @@ read_pass(const char *data, int size)
 	return good;
 }
 
-/* As a coordinator does that gets the same answer from two shards, and knows how many rows of a sample they have. */
+/* As a coordinator does that gets the same answer from two servers, and knows how many rows of a sample they have. */
 static Datum
 take_answer(PG_FUNCTION_ARGS)
 {
-	GkPass		of_shard = question;
+	GkPass		of_server = question;
 	GkPassResult all;
 	GkError		err;
 
 	if (question.kind == GK_PASS_SAMPLE)
 	{
 		question.want = question.sample > MAX_SAMPLE ? MAX_SAMPLE : question.sample;
-		of_shard.want = (int) (gk_quality_stratum(question.all_rows, question.sample, FIRST + ROWS) -
-							   gk_quality_stratum(question.all_rows, question.sample, FIRST));
+		of_server.want = (int) (gk_quality_stratum(question.all_rows, question.sample, FIRST + ROWS) -
+								gk_quality_stratum(question.all_rows, question.sample, FIRST));
 	}
-	km_pass_answer(&engine, &of_shard, DatumGetByteaP(PG_GETARG_DATUM(0)), &given, &given_counts, &given_names);
+	km_pass_answer(&engine, &of_server, DatumGetByteaP(PG_GETARG_DATUM(0)), &given);
 	check(gk_pass_result_init(&engine, &question, question.prep != NULL ? question.prep->d : 0, &all, &err), &err);
-	check(gk_pass_add(&engine, &question, &all, &given, &err), &err);
-	check(gk_pass_add(&engine, &question, &all, &given, &err), &err);
+	check(gk_pass_add(&engine, &question, &all, &given.result, &err), &err);
+	check(gk_pass_add(&engine, &question, &all, &given.result, &err), &err);
 	return (Datum) 0;
 }
 
@@ -298,8 +252,8 @@ read_answer(const char *data, int size)
 	take.args[0].value = PointerGetDatum(to_bytea(data + 4 + n, size - 4 - n));
 	if (!reader_call(&take))
 		return false;
-	if (!stub_is_utf8(given_names.device, strlen(given_names.device)) ||
-		!stub_is_utf8(given_names.strategy, strlen(given_names.strategy)))
+	if (!stub_is_utf8(given.names.device, strlen(given.names.device)) ||
+		!stub_is_utf8(given.names.strategy, strlen(given.names.strategy)))
 		reader_broken("names are not in UTF-8");
 	mode = GIVE_ANSWER;
 	if (!reader_call(&ask))

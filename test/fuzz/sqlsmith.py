@@ -79,7 +79,7 @@ WRAPPERS = [
     ("t text", "kmeans_state", "SELECT t::kmeans_state"),
     ("s kmeans_state", "text", "SELECT s::text"),
     ("m kmeans_model", "jsonb", "SELECT m::text::jsonb"),
-    ("r regclass, c text[], p bytea", "bytea", "SELECT kmeans_pass(r, c, p)"),
+    ("r regclass, c text[], p bytea", "bytea", "SELECT kmeans_pass(ARRAY[r], c, p)"),
     ("k int, o kmeans_options", "kmeans_model", "SELECT kmeans_agg(a, k, o) FROM points"),
     ("r regclass, c text[], k int", "bigint", "SELECT max(size) FROM kmeans(r, c, k)"),
 ]

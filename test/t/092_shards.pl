@@ -189,6 +189,18 @@ is($head->safe_psql('postgres', "SET client_min_messages = error;
 my $sessions = () = slurp_file($workers[0]->logfile) =~ /connection authorized: .*application_name=gkmeans/g;
 is($sessions, 17, 'each call connected to each server once');
 
+# a job sends O(k d) numbers in a pass
+$workers[0]->append_conf('postgresql.conf', 'log_statement = all');
+$workers[0]->reload;
+$workers[0]->poll_query_until('postgres', q{SELECT current_setting('log_statement') = 'all'});
+my $log_from = -s $workers[0]->logfile;
+$head->safe_psql('postgres', "SET client_min_messages = error; SELECT count(*) FROM kmeans('dist', $columns, 6)");
+my $said = slurp_file($workers[0]->logfile, $log_from);
+is(scalar(() = $said =~ /dist_102008/g), 1, 'a job sends the names of the shards once');
+cmp_ok(scalar(() = $said =~ /kmeans_pass/g), '>', 10, '... in many passes');
+$workers[0]->append_conf('postgresql.conf', 'log_statement = none');
+$workers[0]->reload;
+
 # a cancel reaches the servers, and their transaction ends
 $workers[2]->safe_psql('postgres', q{ALTER TABLE dist_102010 RENAME TO whole; CREATE VIEW dist_102010 AS SELECT * FROM whole WHERE pg_sleep(0.01) IS NOT NULL});
 $head->psql('postgres', "SET statement_timeout = 300; SELECT kmeans_fit('dist', $columns, 6)", stdout => \my $unused, stderr => \my $cancelled);
@@ -453,11 +465,11 @@ foreach my $case ([ 'READ COMMITTED', '64MB', 0 ], [ 'REPEATABLE READ', '64MB', 
 		CREATE TEMP TABLE answer (a bytea);
 		SET gkmeans.memory_limit = '$limit';
 		BEGIN ISOLATION LEVEL $level;
-		INSERT INTO answer SELECT kmeans_pass('many_1', '{a}', '\\x$step') FROM generate_series(1, 3);
+		INSERT INTO answer SELECT kmeans_pass('{many_1}', '{a}', '\\x$step') FROM generate_series(1, 3);
 		SELECT count(*), sum(total_bytes) > 1000000 FROM pg_backend_memory_contexts WHERE name = 'gkmeans';
 		SELECT count(DISTINCT a) FROM answer;
 		DELETE FROM many_1 WHERE a < 20;
-		SELECT kmeans_pass('many_1', '{a}', '\\x$step') <> a FROM answer LIMIT 1});
+		SELECT kmeans_pass('{many_1}', '{a}', '\\x$step') <> a FROM answer LIMIT 1});
 	is($result, ($hosts ? "1|" . ($limit eq '64MB' ? 't' : 'f') : '0|') . "\n1\nt", "points that stay: $level, $limit");
 }
 
@@ -465,22 +477,50 @@ foreach my $case ([ 'READ COMMITTED', '64MB', 0 ], [ 'REPEATABLE READ', '64MB', 
 is($workers[0]->safe_psql('postgres', qq{
 	CREATE TABLE half_1 AS SELECT (i % 40)::real AS a FROM generate_series(1, 500) i; CREATE TABLE half_2 AS SELECT (i % 40)::real AS a FROM generate_series(501, 900) i;
 	CREATE TABLE halves AS SELECT * FROM half_1 UNION ALL SELECT * FROM half_2;
-	SELECT kmeans_passes('{half_1,half_2}', '{a}', '\\x$step', NULL, '{0,500}') = kmeans_pass('halves', '{a}', '\\x$step'),
-		length(kmeans_passes('{}', '{a}', '\\x$step', NULL, '{}')) > 0}), 't|t', 'kmeans_passes(): the answer of all rows');
+	SELECT kmeans_pass('{half_1,half_2}', '{a}', '\\x$step', NULL, '{0,500}') = kmeans_pass('{halves}', '{a}', '\\x$step'),
+		length(kmeans_pass('{}', '{a}', '\\x$step', NULL, '{}')) > 0}), 't|t', 'kmeans_pass(): the answer of all rows');
+
+# a job names its relations once, as long as nothing can have changed
+my $again = "SELECT kmeans_pass(NULL, '{a}', '\\x$step')";
+foreach my $level ('READ COMMITTED', 'REPEATABLE READ')
+{
+	is($workers[0]->safe_psql('postgres', qq{
+		BEGIN ISOLATION LEVEL $level;
+		SELECT length(kmeans_pass('{half_1,half_2}', '{a}', '\\x$step')) > 0;
+		SELECT kmeans_pass(NULL, '{a}', '\\x$step', NULL, '{0,500}') = (SELECT kmeans_pass(NULL, '{a}', '\\x$step'));
+		SELECT kmeans_pass(NULL, '{a}', '\\x$step') = (SELECT kmeans_pass('{halves}', '{a}', '\\x$step'));
+		SELECT kmeans_pass(NULL, '{a}', '\\x$step') = (SELECT kmeans_pass('{half_2}', '{a}', '\\x$step'))}), "t\nt\nt\nf", "relations are named once: $level");
+}
+is($workers[0]->safe_psql('postgres', qq{
+	CREATE VIEW asking AS SELECT a FROM half_1 WHERE kmeans_pass('{half_1,half_2}', '{a}', '\\x$step') IS NOT NULL;
+	BEGIN ISOLATION LEVEL REPEATABLE READ;
+	SELECT length(kmeans_pass('{half_2,asking}', '{a}', '\\x$step')) > 0;
+	SELECT kmeans_pass('{half_2,asking}', '{a}', '\\x$step') = kmeans_pass('{halves}', '{a}', '\\x$step') FROM generate_series(1, 2);
+	COMMIT; DROP VIEW asking}), "t\nt\nt", 'a view that asks, too');
+$workers[0]->safe_psql('postgres', 'CREATE ROLE other; GRANT SELECT ON half_1 TO other; ALTER TABLE half_1 ADD COLUMN b int');
+foreach my $case ([ '', $again ], [ 'DELETE FROM half_2', $again ], [ 'SAVEPOINT s', $again ], [ 'SET LOCAL ROLE other', $again ],
+	[ '', $again =~ s/{a}/{b}/r ], [ '', $again =~ s/\)$/, 'a')/r ], [ 'COMMIT', $again ])
+{
+	my ($before, $call) = @$case;
+	my $named = $before eq '' && $call eq $again ? '' : "SELECT kmeans_pass('{half_1}', '{a}', '\\x$step');";
+	$workers[0]->psql('postgres', "\\set VERBOSITY verbose\nBEGIN ISOLATION LEVEL REPEATABLE READ; $named $before; $call", stdout => \$out, stderr => \$err);
+	like($err, qr/ERROR:  55000: no relations have been named in this transaction\nHINT: /, "no relations: $before; " . substr($call, 0, 40) . '...' . substr($call, -6));
+}
 foreach my $case ([ "'{half_1}', '{a}', '\\x$step', NULL, '{}'", qr/ERROR:  2202E: there are 1 relations, but 0 first_rows\nHINT:  Each relation/ ],
 	[ "'{NULL}', '{a}', '\\x$step', NULL, '{0}'", qr/ERROR:  22004: relations must not contain NULLs\nHINT: / ],
 	[ "'{half_1}', '{a}', '\\x$step', NULL, '{-1}'", qr/ERROR:  22023: first_row is -1.*\nHINT:  kmeans_pass\(\) is for/ ],
+	[ "'{half_1}', '{a}', '\\x$step', NULL, '{NULL}'", qr/ERROR:  22004: first_rows must not contain NULLs\nHINT: / ],
 	[ "'{half_1}', '{a}', NULL, NULL, '{0}'", qr/ERROR:  22004: pass must not be NULL/ ])
 {
 	my ($args, $pattern) = @$case;
-	$workers[0]->psql('postgres', "\\set VERBOSITY verbose\nSELECT kmeans_passes($args)", stdout => \$out, stderr => \$err);
-	like($err, $pattern, "kmeans_passes(): $pattern");
+	$workers[0]->psql('postgres', "\\set VERBOSITY verbose\nSELECT kmeans_pass($args)", stdout => \$out, stderr => \$err);
+	like($err, $pattern, "kmeans_pass(): $pattern");
 }
 
 # damaged questions and answers
 my $pass = $workers[0]->safe_psql('postgres', q{SELECT '\x6b6d7031'::bytea || decode(
 	'00000001' || '00000001' || '00000000' || '00000000' || '00000000' || '00000000', 'hex')});
-my $whole = $workers[0]->safe_psql('postgres', "SELECT kmeans_pass('dist_102008', '{a}', '$pass')");
+my ($whole, $half) = map { $workers[0]->safe_psql('postgres', "SELECT kmeans_pass('$_', '{a}', '$pass')") } ('{dist_102008,dist_102008,dist_102012}', '{dist_102008}');
 like($whole, qr/^\\x6b6d6131/, 'a pass by hand');
 foreach my $case ([ "set_byte('$pass'::bytea, 0, 1)", qr/does not begin as one does/ ],
 	[ "set_byte('$pass'::bytea, 7, 2)", qr/format version 2, this gkmeans reads version 1/ ],
@@ -490,19 +530,22 @@ foreach my $case ([ "set_byte('$pass'::bytea, 0, 1)", qr/does not begin as one d
 	[ "'$pass'::bytea || '\\x00'", qr/1 bytes too many/ ])
 {
 	my ($bytes, $pattern) = @$case;
-	$workers[0]->psql('postgres', "SELECT kmeans_pass('dist_102008', '{a}', $bytes)", stdout => \$out, stderr => \$err);
+	$workers[0]->psql('postgres', "SELECT kmeans_pass('{dist_102008}', '{a}', $bytes)", stdout => \$out, stderr => \$err);
 	like($err, $pattern, "pass: $pattern");
 }
 foreach my $case ([ 'set_byte(r, 0, 1)', qr/does not begin as one does/ ],
 	[ 'set_byte(r, 7, 2)', qr/format version 2, this gkmeans reads version 1/ ],
 	[ 'set_byte(r, 11, 3)', qr/answers another question/ ],
 	[ 'substr(r, 1, 99)', qr/cut off, \d+ bytes are missing/ ],
+	[ "CAST('$half' AS bytea)", qr/it is of 1 relations, expected 3/ ],
+	[ 'set_byte(r, 75, 1 + get_byte(r, 75))', qr/a relation has 1000 of 999 rows/ ],
+	[ 'set_byte(r, 75, get_byte(r, 75) - 1)', qr/1 rows are of no relation/ ],
 	[ q{r || '\x00'}, qr/1 bytes too many/ ])
 {
 	my ($change, $pattern) = @$case;
 	$_->safe_psql('postgres', qq{
 		DROP EXTENSION IF EXISTS gkmeans;
-		CREATE OR REPLACE FUNCTION kmeans_pass(regclass, text[], bytea, text, bigint, text) RETURNS bytea LANGUAGE sql AS \$\$
+		CREATE OR REPLACE FUNCTION kmeans_pass(regclass[], text[], bytea, text, bigint[], text) RETURNS bytea LANGUAGE sql AS \$\$
 			SELECT $change FROM CAST('$whole' AS bytea) r \$\$}) foreach @workers;
 	fails(q{SELECT * FROM kmeans('dist', '{a}', 2)}, $pattern, "answer: $pattern");
 }

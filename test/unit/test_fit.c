@@ -52,7 +52,6 @@ ask_part(Again *a, const GkPass *pass, int first, int end, const GkLabelSink *si
 {
 	const GkHost *host = &a->host->host;
 	const Problem *p = a->p;
-	GkPass		part = *pass;
 	const GkBackend *device = a->device;
 	GkPassAnswerer *passer;
 	GkStore    *s = NULL;
@@ -61,12 +60,12 @@ ask_part(Again *a, const GkPass *pass, int first, int end, const GkLabelSink *si
 
 	for (int i = 0; i < p->n; i++)
 		order[i] = first + i;
-	part.first = first;
-	st = gk_pass_answer_open(host, &part, &device, a->chunk, sink, a->parts == 1 ? &a->kept : NULL, &passer, err);
+	st = gk_pass_answer_open(host, pass, &device, a->chunk, sink, a->parts == 1 ? &a->kept : NULL, &passer, err);
 	if (st == GK_OK)
 		st = gk_store_create(host, p->d, p->w != NULL, 1, 1 << 20, SIZE_MAX, &s, err);
 	if (st == GK_OK)
 	{
+		gk_pass_answer_begin(passer, first, NULL);
 		gk_store_pass_on(s, gk_pass_answer_take, passer);
 		st = fill_store(s, p->x, p->w, end - first, p->d, order, err);
 	}

@@ -1,6 +1,6 @@
 /*
- * Measures of quality of rows that are not kept here: in any number of parts, kept there or read again, the
- * bits of the same rows in one store; failures at every allocation leave nothing behind.
+ * Fits and measures of quality of rows that are not kept here: in any number of parts, on some servers that keep them
+ * or read them again, the bits of the same rows in one store; failures at every allocation leave nothing behind.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -11,9 +11,10 @@
 #include "gk_test.h"
 #include "gk_testfit.h"
 
-#define MOST_PARTS	5
+#define MOST_PARTS	9
+#define SERVERS		2
 
-/* Parts that answer passes, and keep their rows from one to the next if they may. */
+/* Parts, every other one on the other server, that answer passes, and stay there from one to the next if they may. */
 typedef struct Parts
 {
 	TestHost   *host;
@@ -24,9 +25,11 @@ typedef struct Parts
 	int			parts;
 	size_t		chunk;
 	bool		keeps;
-	/* As a server has them: of raw and of prepared rows. */
-	GkKeptRows	kept[2][MOST_PARTS];
-	bool		whole[2][MOST_PARTS];
+	/* As a server has them: of prepared and of raw rows. */
+	GkKeptRows	kept[2][SERVERS];
+	bool		made[2][SERVERS];
+	bool		stays[2][MOST_PARTS];
+	int			stayed;
 	int			reads;
 } Parts;
 
@@ -50,34 +53,45 @@ read_part(Parts *p, GkPassAnswerer *answerer, int first, int end, GkError *err)
 	return st;
 }
 
-static GkStatus
-ask_part(Parts *p, const GkPass *pass, int number, GkPassResult *out, GkError *err)
+/* Of a part. */
+static int
+first_row(const Parts *p, int number)
 {
-	int			first = (int) ((int64_t) p->n * number / p->parts);
-	int			end = (int) ((int64_t) p->n * (number + 1) / p->parts);
-	bool		keeps = p->keeps && gk_pass_may_keep(pass);
-	GkKeptRows *kept = &p->kept[pass->raw][number];
-	bool	   *whole = &p->whole[pass->raw][number];
-	const GkBackend *device = &gk_cpu_backend;
-	GkPass		part = *pass;
-	GkPassAnswerer *answerer;
-	GkStatus	st;
+	return (int) ((int64_t) p->n * number / p->parts);
+}
 
-	part.first = first;
-	st = gk_pass_answer_open(&p->host->host, &part, &device, keeps && *whole ? 0 : p->chunk, NULL, NULL, &answerer, err);
+static GkStatus
+ask_server(Parts *p, const GkPass *pass, int server, GkPassResult *out, GkError *err)
+{
+	GkKeptRows *kept = p->keeps && gk_pass_may_keep(pass) ? &p->kept[pass->raw][server] : NULL;
+	bool	   *made = &p->made[pass->raw][server];
+	const GkBackend *device = &gk_cpu_backend;
+	GkPassAnswerer *answerer;
+	GkStatus	st = gk_pass_answer_open(&p->host->host, pass, &device, p->chunk, NULL, NULL, &answerer, err);
+
 	if (st != GK_OK)
 		return st;
-	if (keeps && *whole)
+	if (kept != NULL && *made)
 		st = gk_pass_answer_again(answerer, kept, err);
-	else
+	for (int i = server; st == GK_OK && i < p->parts; i += SERVERS)
 	{
-		if (keeps && !kept->full)
-			gk_pass_answer_keep(answerer, kept);
-		st = read_part(p, answerer, first, end, err);
+		bool	   *stays = &p->stays[pass->raw][i];
+
+		if (kept != NULL && *made && *stays)
+			continue;
+		gk_pass_answer_begin(answerer, first_row(p, i), *made ? NULL : kept);
+		st = read_part(p, answerer, first_row(p, i), first_row(p, i + 1), err);
+		if (st == GK_OK)
+			st = gk_pass_answer_flush(answerer, err);
+		if (kept != NULL && !*made)
+		{
+			*stays = !kept->full;
+			p->stayed += *stays;
+		}
 	}
+	*made = *made || kept != NULL;
 	if (st == GK_OK)
 		st = gk_pass_answer_end(answerer, out, err);
-	*whole = st == GK_OK && keeps && !kept->full;
 	gk_pass_answer_free(answerer);
 	return st;
 }
@@ -89,14 +103,14 @@ ask(void *ctx, const GkPass *pass, const GkLabelSink *sink, GkPassResult *out, G
 	GkStatus	st = gk_pass_result_init(&p->host->host, pass, pass->kind == GK_PASS_STATS ? 0 : p->d, out, err);
 
 	(void) sink;
-	for (int i = 0; st == GK_OK && i < p->parts; i++)
+	for (int i = 0; st == GK_OK && i < SERVERS; i++)
 	{
-		GkPassResult part = {0};
+		GkPassResult some = {0};
 
-		st = ask_part(p, pass, i, &part, err);
+		st = ask_server(p, pass, i, &some, err);
 		if (st == GK_OK)
-			st = gk_pass_add(&p->host->host, pass, out, &part, err);
-		gk_pass_result_free(&p->host->host, &part);
+			st = gk_pass_add(&p->host->host, pass, out, &some, err);
+		gk_pass_result_free(&p->host->host, &some);
 	}
 	return st;
 }
@@ -160,10 +174,16 @@ typedef struct Measured
 
 #define SAMPLE	200
 
+static GkOptions
+options(const Data *p)
+{
+	return (GkOptions) {.k = p->k,.n_init = 1,.max_iter = 3,.distance = p->distance,.standardize = p->standardize};
+}
+
 static void
 measure_here(TestHost *host, const Data *p, Measured *m)
 {
-	GkOptions	o = {.k = p->k,.n_init = 1,.max_iter = 3,.distance = p->distance,.standardize = p->standardize};
+	GkOptions	o = options(p);
 	Labels		labels = {.label = malloc(sizeof(int32_t) * p->n),.d2 = malloc(sizeof(float) * p->n)};
 	GkLabelSink sink = test_sink(&labels);
 	GkError		err;
@@ -194,17 +214,18 @@ free_measured(TestHost *host, Measured *m)
 	free(m->label);
 }
 
-/* The same of parts; *reads: how often they were read. */
+/* The same of parts; *reads: how often they were read, *stayed: how many stayed. */
 static GkStatus
-measure_parts(TestHost *host, const Data *p, const GkModel *model, int parts, size_t chunk, size_t limit, Measured *m, int *reads,
-			  GkError *err)
+measure_parts(TestHost *host, const Data *p, const GkModel *model, int parts, size_t chunk, size_t limit, Measured *m,
+			  int *reads, int *stayed, GkError *err)
 {
 	Parts		all = {.host = host,.x = p->x,.w = p->w,.n = p->n,.d = p->d,.parts = parts,.chunk = chunk,.keeps = limit > 0};
 	GkRows		rows = {&all, ask, describe};
+	GkOptions	o = options(p);
 	GkStore    *s = NULL;
 	GkStatus	st;
 
-	for (int i = 0; i < MOST_PARTS; i++)
+	for (int i = 0; i < SERVERS; i++)
 		all.kept[0][i].limit = all.kept[1][i].limit = limit;
 	st = gk_rows_open(&host->host, &rows, p->w != NULL, &s, err);
 	if (st == GK_OK)
@@ -215,20 +236,24 @@ measure_parts(TestHost *host, const Data *p, const GkModel *model, int parts, si
 		st = gk_store_prepare(s, p->distance, p->standardize, err);
 	if (st == GK_OK)
 		st = gk_rows_quality(s, model, true, SAMPLE, &m->prepared, err);
+	if (st == GK_OK)
+		st = gk_fit(s, &gk_rows_backend, &o, NULL, &m->model, err);
 	gk_store_free(s);
-	for (int i = 0; i < MOST_PARTS; i++)
+	for (int i = 0; i < SERVERS; i++)
 	{
 		gk_kept_rows_free(&host->host, &all.kept[0][i]);
 		gk_kept_rows_free(&host->host, &all.kept[1][i]);
 	}
 	*reads = all.reads;
+	*stayed = all.stayed;
 	return st;
 }
 
 static bool
-same(const Measured *a, const Measured *b, int d)
+same(const Measured *a, const Measured *b, int k, int d)
 {
-	return memcmp(&a->raw, &b->raw, sizeof(GkMeasures)) == 0 && memcmp(&a->prepared, &b->prepared, sizeof(GkMeasures)) == 0 &&
+	return b->model.centroids != NULL && memcmp(a->model.centroids, b->model.centroids, sizeof(double) * k * d) == 0 &&
+		memcmp(&a->raw, &b->raw, sizeof(GkMeasures)) == 0 && memcmp(&a->prepared, &b->prepared, sizeof(GkMeasures)) == 0 &&
 		a->got == b->got && memcmp(a->x, b->x, sizeof(double) * a->got * d) == 0 &&
 		memcmp(a->label, b->label, sizeof(int32_t) * a->got) == 0;
 }
@@ -239,6 +264,7 @@ test_same_bits(void)
 	static const size_t limits[] = {0, 20000, SIZE_MAX};
 	uint64_t	rng = 5;
 	int			differ = 0;
+	int			some = 0;
 	int			more = 0;
 	int			leaks = 0;
 	int			tried = 0;
@@ -257,14 +283,17 @@ test_same_bits(void)
 			Measured	got = {.x = malloc(sizeof(double) * SAMPLE * p.d),.label = malloc(sizeof(int32_t) * SAMPLE)};
 			int			parts = test_pick(&rng, 1, MOST_PARTS);
 			int			reads = 0;
+			int			stayed;
 			GkError		err = {0};
 
 			test_host_init(&host, test_pick(&rng, 1, 3));
 			/* chunks of one batch, and of all rows */
-			if (measure_parts(&host, &p, &want.model, parts, i == 1 ? 1000 : 1 << 20, limits[i], &got, &reads, &err) != GK_OK)
+			if (measure_parts(&host, &p, &want.model, parts, i == 1 ? 1000 : 1 << 20, limits[i], &got, &reads, &stayed, &err) != GK_OK)
 				printf("# %s\n", err.message);
-			differ += !same(&want, &got, p.d);
+			differ += !same(&want, &got, p.k, p.d);
+			gk_model_free(&host.host, &got.model);
 			/* statistics, raw rows, moments, prepared rows: once each */
+			some += stayed > 0 && stayed < 2 * parts;
 			more += limits[i] == SIZE_MAX && reads > 4 * parts + (p.standardize ? parts : 0);
 			leaks += host.live != 0;
 			tried++;
@@ -277,6 +306,7 @@ test_same_bits(void)
 		free_data(&p);
 	}
 	ok(differ == 0, "rows in parts, read again or kept: %d of %d differ from those in one store", differ, tried);
+	ok(some > 5, "and where only some of them have room (%d times)", some);
 	ok(more == 0, "parts that keep their rows are read once for each way of looking at them (%d more often)", more);
 	ok(leaks == 0, "all memory was given back");
 }
@@ -301,10 +331,12 @@ test_failures(void)
 		GkStatus	st;
 		GkError		err;
 		int			reads;
+		int			stayed;
 
 		test_host_init(&host, 1);
 		host.fail_at = at;
-		st = measure_parts(&host, &p, &want.model, 2, 1000, at % 2 ? SIZE_MAX : 0, &got, &reads, &err);
+		st = measure_parts(&host, &p, &want.model, 4, 1000, at % 2 ? SIZE_MAX : 0, &got, &reads, &stayed, &err);
+		gk_model_free(&host.host, &got.model);
 		failed += st == GK_ERR_MEMORY;
 		wrong += (st != GK_OK && st != GK_ERR_MEMORY) || host.live != 0;
 		free(got.x);

@@ -51,7 +51,7 @@ gk_pass_lengths(const GkPass *pass, int d, GkPassResult *r)
 			r->ni128 = k + 2;
 			break;
 		case GK_PASS_SAMPLE:
-			r->ni64 = 1 + (size_t) pass->want;
+			r->ni64 = 2 * (size_t) pass->want;
 			r->ndbl = (size_t) pass->want * d;
 			break;
 	}
@@ -174,12 +174,19 @@ farther(const GkPassResult *a, const GkPassResult *b)
 static GkStatus
 add_sample(GkPassResult *to, const GkPassResult *from, GkError *err)
 {
-	size_t		n = from->ni64 - 1;
+	size_t		n = from->ni64 / 2;
+	size_t		room = to->ni64 / 2;
 
-	if (from->i64[0] < 0 || (uint64_t) from->i64[0] + n > to->ni64 - 1)
-		return gk_fail(err, GK_ERR_DATA, "rows are of no stratum of the sample");
-	memcpy(to->i64 + 1 + from->i64[0], from->i64 + 1, n * sizeof(int64_t));
-	memcpy(to->dbl + (size_t) from->i64[0] * to->d, from->dbl, from->ndbl * sizeof(double));
+	for (size_t i = 0; i < n; i++)
+	{
+		int64_t		s = from->i64[i];
+
+		if (s < 0 || (uint64_t) s >= room)
+			return gk_fail(err, GK_ERR_DATA, "rows are of no stratum of the sample");
+		to->i64[s] = s;
+		to->i64[room + s] = from->i64[n + i];
+		memcpy(to->dbl + (size_t) s * to->d, from->dbl + i * to->d, to->d * sizeof(double));
+	}
 	return GK_OK;
 }
 

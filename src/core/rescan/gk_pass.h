@@ -16,7 +16,7 @@
  *   FAR                                row                                       d2, point [d]
  *   MEANS     sum [k][d], inertia      count [k], far
  *   SPREAD    spread [k], within, simplified
- *   SAMPLE                             stratum, label [want]      row [want][d]
+ *   SAMPLE                             stratum, label [want each] row [want][d]
  * races: one for each candidate, or one without candidates.  MEANS, SPREAD and SAMPLE are for the
  * measures of quality and have their units (core/quality/).
  */
@@ -36,14 +36,13 @@ typedef enum GkPassKind
 	GK_PASS_FAR,				/* as GkBackend.seed_far */
 	GK_PASS_MEANS,				/* sums of the clusters' rows */
 	GK_PASS_SPREAD,				/* distances to the clusters' means */
-	GK_PASS_SAMPLE				/* the sample's rows that are among these, from a stratum on */
+	GK_PASS_SAMPLE				/* the sample's rows that are among these, and their strata */
 } GkPassKind;
 
 typedef struct GkPass
 {
 	GkPassKind	kind;
 	bool		weighted;
-	int64_t		first;			/* ordinal of the first row */
 	/* Not for STATS, which knows neither the features nor the preparation. */
 	const GkPrep *prep;
 	int			d2_expo;
@@ -119,7 +118,7 @@ void		gk_pass_lengths(const GkPass *pass, int d, GkPassResult *r);
 GkStatus	gk_pass_result_init(const GkHost *host, const GkPass *pass, int d, GkPassResult *r, GkError *err);
 void		gk_pass_result_free(const GkHost *host, GkPassResult *r);
 
-/* Add the answer of other rows; their order of rows only matters to `first`. */
+/* Add the answer of other rows. */
 GkStatus	gk_pass_add(const GkHost *host, const GkPass *pass, GkPassResult *to,
 						const GkPassResult *from, GkError *err);
 
@@ -178,38 +177,55 @@ GkStatus	gk_pass_answer_open(const GkHost *host, const GkPass *pass, const GkBac
 								GkError *err);
 
 /*
- * Rows that stay in memory from one pass to the next, as long as all of them have room: prepared, or as they
- * are given to passes that are raw.  Zeros but for the limit at first.
+ * Rows that stay in memory from one pass to the next (gk_pass_kept.c): prepared, or as they are given to
+ * passes that are raw.  They come in parts, each of which stays if all of it has room.  Zeros but for the
+ * limit at first; all memory is that of the host that the passes have.
  */
 typedef struct GkKeptRows
 {
 	size_t		limit;
 	size_t		bytes;
-	bool		full;			/* there is no room: nothing is kept */
-	int			n;
-	int			room;
-	struct GkChunkStore *chunk; /* [n], in the memory of the host that the passes have */
-	/* Of a seeding: D from these seeds, as a later pass has them, too, and more.  NULL: not kept. */
-	float	  **d2;				/* [n][rows of the chunk] */
+	/* Prepared ones: a store of their chunks, and what it does not know of each. */
+	GkStore    *store;			/* NULL: none */
+	int			room;			/* for chunks */
+	struct GkKeptChunk *chunk;	/* [room] */
+	bool		summed;			/* the store has its totals */
+	/* Of a seeding: D from these seeds, as a later pass has them, too, and more. */
+	bool		with_d;
 	int			nseeds;
 	float	   *seeds;			/* [nseeds][d] */
+	/* Rows as they are given. */
 	int			nbatches;
 	int			batch_room;
-	struct GkBatch *batch;		/* [nbatches] of rows as they are given */
+	struct GkKeptBatch *batch;	/* [nbatches] */
+	/* The part that comes. */
+	bool		full;			/* it has no room: none of it stays */
+	int			chunks_before;
+	int			batches_before;
+	size_t		bytes_before;
 } GkKeptRows;
 
 void		gk_kept_rows_free(const GkHost *host, GkKeptRows *rows);
 
-/* Keep the batches that come, too; not for STATS and MOMENTS, and not with labels. */
-void		gk_pass_answer_keep(GkPassAnswerer *p, GkKeptRows *rows);
-
-/* Answer from kept rows instead of batches; they are prepared as the pass says, or both are raw. */
-GkStatus	gk_pass_answer_again(GkPassAnswerer *p, GkKeptRows *rows, GkError *err);
+/*
+ * Begin a part of the rows, the first of which has this ordinal.  keep: where they are to stay; NULL: nowhere.
+ * None do in STATS and MOMENTS, and with labels.
+ */
+void		gk_pass_answer_begin(GkPassAnswerer *p, int64_t first, GkKeptRows *keep);
 
 /* A GkTake. */
 GkStatus	gk_pass_answer_take(void *arg, GkStore *store, const struct GkBatch *batch, GkError *err);
 
-/* End after the last batch.  The answer becomes the caller's. */
+/* All rows of the part have come: answer for them.  They stay unless keep->full. */
+GkStatus	gk_pass_answer_flush(GkPassAnswerer *p, GkError *err);
+
+/* Answer for the rows that have stayed; they are prepared as the pass says, or both are raw. */
+GkStatus	gk_pass_answer_again(GkPassAnswerer *p, GkKeptRows *rows, GkError *err);
+
+/* How many rows there have been so far. */
+int64_t		gk_pass_answer_rows(const GkPassAnswerer *p);
+
+/* End the last part, and all.  The answer becomes the caller's. */
 GkStatus	gk_pass_answer_end(GkPassAnswerer *p, GkPassResult *out, GkError *err);
 
 /* What made a step, as GkBackend.describe; empty: the pass was no step. */

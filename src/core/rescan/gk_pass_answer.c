@@ -4,7 +4,8 @@
  * Batches of a loading store are prepared into one chunk; when that is full, the
  * backend's own pass runs over it, as over a store of one chunk, and its result
  * is added to the answer.  So every kernel, thread and device is used as for
- * points that are kept, and memory is that of one chunk.
+ * points that are kept, and memory is that of one chunk.  Rows that have stayed are a
+ * store of many chunks (gk_pass_kept.c).
  *
  * Seeding works on D, a float per point.  The CPU computes it anew from all seeds so far;
  * where that is much, D is kept and only new seeds are looked at, or the time would grow with the
@@ -14,6 +15,7 @@
 
 #include "core/store/gk_store.h"
 #include "core/rescan/gk_pass.h"
+#include "core/rescan/gk_pass_kept.h"
 #include "core/rescan/gk_pass_quality.h"
 
 /* Keep D if the seeds have this many numbers: reading and writing it costs time, too. */
@@ -27,19 +29,21 @@ struct GkPassAnswerer
 	size_t		chunk_bytes;
 	const GkLabelSink *sink;
 	GkPassResult answer;
-	GkPassResult chunk_answer;
+	GkPassResult some_answer;	/* of the rows at hand */
 	GkColumnStats *stats;		/* [columns] STATS */
 	GkMoments  *moments;		/* [d] MOMENTS, and totals of the chunk */
 	gk_int128	mass;
-	GkChunkStore chunk;
-	int64_t		row;			/* ordinal of its first row */
+	GkChunkStore chunk;			/* for the batches */
+	GkStore    *some;			/* the rows at hand: of the chunk, or of some that have stayed */
+	int64_t		row;			/* ordinal of the first of them */
 	GkPassAnswererNames names;
 	GkPick	   *picks;			/* [want] */
-	float	   *saved;			/* [stride] D from the seeds alone */
+	float	   *saved;			/* D from the seeds alone, in whole tiles, chunk after chunk */
+	size_t		saved_bytes;
 	GkKeptD    *kept;			/* NULL: not in this pass */
-	GkKeptRows *keep;			/* NULL: rows are not kept */
-	float	   *kept_d2;		/* of the chunk, which stays; NULL: none is kept */
-	int			kept_nseeds;	/* that it is from */
+	GkKeptRows *keep;			/* where the rows are to stay; NULL: nowhere */
+	GkKeptChunk *kept_chunk;	/* what stays of each chunk at hand, with D; NULL: none has */
+	int			kept_nseeds;	/* that D is from */
 	GkPassQuality *quality;		/* answers a pass that measures; else NULL */
 };
 
@@ -64,19 +68,21 @@ backend_of(const GkPassAnswerer *p)
 
 /* ---- the chunk ---- */
 
-/* Room for the answers of chunks like this one. */
+/* Room for the answers of some rows. */
 static GkStatus
-begin_answers(GkPassAnswerer *p, GkPoints *pts, GkError *err)
+begin_answers(GkPassAnswerer *p, GkError *err)
 {
-	pts->d2_expo = p->pass->d2_expo;
-	pts->weight_exp = p->pass->weight_exp;
-	p->moments = gk_alloc0(p->host, pts->d, sizeof(GkMoments));
+	int			d = p->pass->prep->d;
+
+	if (p->moments != NULL)
+		return GK_OK;
+	p->moments = gk_alloc0(p->host, d, sizeof(GkMoments));
 	p->picks = gk_alloc(p->host, p->quality != NULL ? 0 : p->pass->want, sizeof(GkPick));
 	if (p->moments == NULL || p->picks == NULL)
 		return out_of_memory(err);
 	if (p->quality != NULL)
 		return GK_OK;
-	return gk_pass_result_init(p->host, p->pass, pts->d, &p->chunk_answer, err);
+	return gk_pass_result_init(p->host, p->pass, d, &p->some_answer, err);
 }
 
 /* Make the chunk when the first batch shows how many features and aux columns there are. */
@@ -87,7 +93,11 @@ begin_chunk(GkPassAnswerer *p, const GkStore *from, const GkBatch *b, GkError *e
 	GkStatus	st = gk_chunk_store_make(&p->chunk, p->host, pass->prep, from->pts.weighted, from->pts.naux,
 										 gk_chunk_store_rows(from, p->chunk_bytes, b->capacity), err);
 
-	return st == GK_OK ? begin_answers(p, &p->chunk.store->pts, err) : st;
+	if (st != GK_OK)
+		return st;
+	p->chunk.store->pts.d2_expo = pass->d2_expo;
+	p->chunk.store->pts.weight_exp = pass->weight_exp;
+	return begin_answers(p, err);
 }
 
 /* Backends may leave one cluster to be the chunk's total less the others. */
@@ -125,8 +135,8 @@ close_chunk(GkPassAnswerer *p)
 static GkStatus
 step(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 {
-	size_t		kd = (size_t) p->pass->k * p->chunk_answer.d;
-	GkStep		out = {.sum = p->chunk_answer.i128,.mass = p->chunk_answer.i128 + kd,.count = p->chunk_answer.i64};
+	size_t		kd = (size_t) p->pass->k * p->some_answer.d;
+	GkStep		out = {.sum = p->some_answer.i128,.mass = p->some_answer.i128 + kd,.count = p->some_answer.i64};
 
 	return b->step(s, p->pass->centroids, p->pass->k, &out, err);
 }
@@ -134,17 +144,28 @@ step(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 static GkStatus
 finish(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 {
-	GkFinish	out = {p->chunk_answer.i64, p->chunk_answer.i128, p->chunk_answer.flt};
+	GkFinish	out = {p->some_answer.i64, p->some_answer.i128, p->some_answer.flt};
 
 	return b->finish(s, p->pass->centroids, p->pass->k, &out, p->sink, err);
+}
+
+/* The chunk at hand that has the row. */
+static const GkChunk *
+chunk_of(const GkPassAnswerer *p, int64_t row)
+{
+	const GkChunk *c = p->some->pts.chunks;
+
+	while (row < c->first || row >= c->first + c->rows)
+		c++;
+	return c;
 }
 
 static void
 copy_point(const GkPassAnswerer *p, int64_t row, float *to)
 {
-	const GkChunk *c = p->chunk.chunk;
+	const GkChunk *c = chunk_of(p, row);
 
-	for (int j = 0; j < p->chunk_answer.d; j++)
+	for (int j = 0; j < p->some_answer.d; j++)
 		to[j] = c->data[(size_t) j * c->stride + (size_t) (row - c->first)];
 }
 
@@ -153,18 +174,55 @@ run_race(GkPassAnswerer *p, const GkBackend *b, GkSession *s, int race, GkError 
 {
 	const GkPass *pass = p->pass;
 	size_t		first = (size_t) race * pass->want;
-	int64_t    *row = p->chunk_answer.i64 + gk_pass_races(pass) + first;
+	int64_t    *row = p->some_answer.i64 + gk_pass_races(pass) + first;
 	int			got = 0;
 	GkStatus	st = b->seed_race(s, pass->key, pass->use_d2, pass->want, p->picks, &got, err);
 
-	p->chunk_answer.i64[race] = got;
+	p->some_answer.i64[race] = got;
 	for (int i = 0; i < got; i++)
 	{
 		row[i] = p->picks[i].row;
-		p->chunk_answer.dbl[first + i] = p->picks[i].key;
-		copy_point(p, row[i], p->chunk_answer.flt + (first + i) * p->chunk_answer.d);
+		p->some_answer.dbl[first + i] = p->picks[i].key;
+		copy_point(p, row[i], p->some_answer.flt + (first + i) * p->some_answer.d);
 	}
 	return st;
+}
+
+/* Save D, unless it stays anyway. */
+static GkStatus
+save_d(GkPassAnswerer *p, GkError *err)
+{
+	const GkPoints *pts = &p->some->pts;
+	size_t		bytes = 0;
+	char	   *to;
+
+	if (p->kept_chunk != NULL)
+		return GK_OK;
+	for (int i = 0; i < pts->nchunks; i++)
+		bytes += gk_kept_d_bytes(&pts->chunks[i]);
+	if (bytes > p->saved_bytes)
+	{
+		gk_free(p->host, p->saved);
+		p->saved = gk_alloc(p->host, bytes, 1);
+		p->saved_bytes = p->saved != NULL ? bytes : 0;
+		if (p->saved == NULL)
+			return out_of_memory(err);
+	}
+	to = (char *) p->saved;
+	for (int i = 0; i < pts->nchunks; to += gk_kept_d_bytes(&pts->chunks[i]), i++)
+		memcpy(to, pts->chunks[i].mind2, gk_kept_d_bytes(&pts->chunks[i]));
+	return GK_OK;
+}
+
+static void
+restore_d(GkPassAnswerer *p)
+{
+	const GkPoints *pts = &p->some->pts;
+	const char *from = (const char *) p->saved;
+
+	for (int i = 0; i < pts->nchunks; from += gk_kept_d_bytes(&pts->chunks[i]), i++)
+		memcpy(pts->chunks[i].mind2, p->kept_chunk != NULL ? (const char *) p->kept_chunk[i].d2 : from,
+			   gk_kept_d_bytes(&pts->chunks[i]));
 }
 
 /*
@@ -175,19 +233,16 @@ static GkStatus
 run_races(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 {
 	const GkPass *pass = p->pass;
-	GkChunk    *c = p->chunk.chunk;
-	size_t		bytes = (c->rows + GK_ROW_PAD - 1) / GK_ROW_PAD * GK_ROW_PAD * sizeof(float);
-	GkStatus	st = GK_OK;
+	GkStatus	st;
 
 	if (pass->k == 0)
 		return run_race(p, b, s, 0, err);
-	if (p->saved == NULL && (p->saved = gk_alloc(p->host, c->stride, sizeof(float))) == NULL)
-		return out_of_memory(err);
-	memcpy(p->saved, c->mind2, bytes);
+	st = save_d(p, err);
 	for (int i = 0; st == GK_OK && i < pass->k; i++)
 	{
-		memcpy(c->mind2, p->saved, bytes);
-		st = b->seed_update(s, pass->centroids + (size_t) i * p->chunk_answer.d, 1, &p->chunk_answer.i128[i], err);
+		if (i > 0)
+			restore_d(p);
+		st = b->seed_update(s, pass->centroids + (size_t) i * p->some_answer.d, 1, &p->some_answer.i128[i], err);
 		if (st == GK_OK)
 			st = run_race(p, b, s, i, err);
 	}
@@ -199,38 +254,37 @@ static GkStatus
 make_kept_d(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 {
 	const GkPass *pass = p->pass;
-	float	   *d2 = p->chunk.chunk->mind2;
-	size_t		bytes = p->chunk.fill * sizeof(float);
+	const GkPoints *pts = &p->some->pts;
 	int			done = p->kept_nseeds;
 	gk_int128	unused;
 	GkStatus	st;
 
 	if (done > 0)
-		memcpy(d2, p->kept_d2, bytes);
+		restore_d(p);
 	if (done == pass->nseeds)
 		return GK_OK;
-	st = b->seed_update(s, pass->seeds + (size_t) done * p->chunk_answer.d, pass->nseeds - done, &unused, err);
-	memcpy(p->kept_d2, d2, bytes);
+	st = b->seed_update(s, pass->seeds + (size_t) done * p->some_answer.d, pass->nseeds - done, &unused, err);
+	for (int i = 0; i < pts->nchunks; i++)
+		memcpy(p->kept_chunk[i].d2, pts->chunks[i].mind2, gk_kept_d_bytes(&pts->chunks[i]));
 	return st;
 }
 
-/* Compute the chunk's D of all seeds. */
+/* Compute the D of all seeds, of the chunk. */
 static GkStatus
 make_d(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 {
 	const GkPass *pass = p->pass;
-	float	   *d2 = p->chunk.chunk->mind2;
-	int64_t		row = p->row - pass->first;
-	int64_t		at = row * (int64_t) sizeof(float);
-	size_t		bytes = p->chunk.fill * sizeof(float);
-	bool		kept = p->kept != NULL && p->kept->seeding == pass->seeding && row + p->chunk.fill <= p->kept->rows;
+	float	   *d2 = p->some->pts.chunks[0].mind2;
+	int64_t		at = p->row * (int64_t) sizeof(float);
+	size_t		bytes = p->some->pts.n * sizeof(float);
+	bool		kept = p->kept != NULL && p->kept->seeding == pass->seeding && p->row + p->some->pts.n <= p->kept->rows;
 	int			done = kept ? p->kept->nseeds : 0;
 	gk_int128	unused;
 	GkStatus	st = done > 0 ? gk_spill_read(p->host, at, d2, bytes, err) : GK_OK;
 
 	if (st != GK_OK || done == pass->nseeds)
 		return st;
-	st = b->seed_update(s, pass->seeds + (size_t) done * p->chunk_answer.d, pass->nseeds - done, &unused, err);
+	st = b->seed_update(s, pass->seeds + (size_t) done * p->some_answer.d, pass->nseeds - done, &unused, err);
 	if (st == GK_OK && p->kept != NULL && !p->host->spill_write(p->host->ctx, at, d2, bytes))
 		st = gk_fail(err, GK_ERR_HOST, "could not write the temporary file");
 	return st;
@@ -243,14 +297,16 @@ seed(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 	GkStatus	st = b->seed_begin(s, err);
 
 	if (st == GK_OK)
-		st = p->kept_d2 != NULL ? make_kept_d(p, b, s, err) : make_d(p, b, s, err);
+		st = p->kept_chunk != NULL ? make_kept_d(p, b, s, err) : make_d(p, b, s, err);
 	if (st == GK_OK && pass->kind == GK_PASS_FAR)
 	{
-		st = b->seed_far(s, &p->chunk_answer.i64[0], err);
-		if (st == GK_OK && p->chunk_answer.i64[0] >= 0)
+		st = b->seed_far(s, &p->some_answer.i64[0], err);
+		if (st == GK_OK && p->some_answer.i64[0] >= 0)
 		{
-			p->chunk_answer.flt[0] = p->chunk.chunk->mind2[p->chunk_answer.i64[0] - p->row];
-			copy_point(p, p->chunk_answer.i64[0], p->chunk_answer.flt + 1);
+			const GkChunk *c = chunk_of(p, p->some_answer.i64[0]);
+
+			p->some_answer.flt[0] = c->mind2[p->some_answer.i64[0] - c->first];
+			copy_point(p, p->some_answer.i64[0], p->some_answer.flt + 1);
 		}
 	}
 	else
@@ -258,7 +314,7 @@ seed(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 		if (st == GK_OK && pass->want > 0)
 			st = run_races(p, b, s, err);
 		else if (st == GK_OK)
-			st = b->seed_eval(s, pass->centroids, pass->k, p->chunk_answer.i128, err);
+			st = b->seed_eval(s, pass->centroids, pass->k, p->some_answer.i128, err);
 	}
 	b->seed_end(s);
 	return st;
@@ -268,13 +324,14 @@ static GkStatus
 ask(GkPassAnswerer *p, const GkBackend *b, GkError *err)
 {
 	const GkPass *pass = p->pass;
+	GkProblem	problem = gk_problem(p->some, pass->k > 0 ? pass->k : 1, 1);
 	GkSession  *s = NULL;
-	GkStatus	st = gk_chunk_store_open(&p->chunk, b, pass->k > 0 ? pass->k : 1, &s, err);
+	GkStatus	st = b->open(&problem, &s, err);
 
 	if (st == GK_OK)
 		st = pass->kind == GK_PASS_STEP ? step(p, b, s, err)
 			: pass->kind == GK_PASS_FINISH ? finish(p, b, s, err)
-			: p->quality != NULL ? gk_pass_quality_chunk(p->quality, b, s, p->chunk.chunk, p->row, err)
+			: p->quality != NULL ? gk_pass_quality_chunk(p->quality, b, s, &p->some->pts.chunks[0], p->row, err)
 			: seed(p, b, s, err);
 	if (st == GK_OK && pass->kind == GK_PASS_STEP)
 		b->describe(s, p->names.device, sizeof(p->names.device), p->names.strategy, sizeof(p->names.strategy));
@@ -282,11 +339,11 @@ ask(GkPassAnswerer *p, const GkBackend *b, GkError *err)
 	return st;
 }
 
-/* ---- rows in ---- */
+/* ---- rows at hand ---- */
 
-/* Ask about the closed chunk and add the answer. */
+/* Ask about the rows at hand and add the answer. */
 static GkStatus
-ask_chunk(GkPassAnswerer *p, GkError *err)
+ask_some(GkPassAnswerer *p, GkError *err)
 {
 	const GkBackend *b = backend_of(p);
 	GkStatus	st = ask(p, b, err);
@@ -296,59 +353,12 @@ ask_chunk(GkPassAnswerer *p, GkError *err)
 		*p->device = &gk_cpu_backend;
 		st = ask(p, &gk_cpu_backend, err);
 	}
-	p->chunk_answer.rows = p->chunk.fill;
+	p->some_answer.rows = p->some->pts.n;
 	if (p->quality != NULL)
-		p->answer.rows += p->chunk.fill;
+		p->answer.rows += p->some->pts.n;
 	else if (st == GK_OK)
-		st = gk_pass_add(p->host, p->pass, &p->answer, &p->chunk_answer, err);
-	p->row += p->chunk.fill;
+		st = gk_pass_add(p->host, p->pass, &p->answer, &p->some_answer, err);
 	return st;
-}
-
-/* Copy the chunk, without the room that it leaves. */
-static GkStatus
-copy_chunk(GkPassAnswerer *p, GkChunkStore *to, GkError *err)
-{
-	const GkChunkStore *from = &p->chunk;
-	GkStatus	st = gk_chunk_store_make(to, p->host, p->pass->prep, from->store->pts.weighted, 0, from->fill, err);
-
-	if (st != GK_OK)
-		return st;
-	for (int j = 0; j < to->store->columns; j++)
-		memcpy(to->chunk->data + (size_t) j * to->chunk->stride, from->chunk->data + (size_t) j * from->chunk->stride,
-			   from->fill * sizeof(float));
-	to->fill = from->fill;
-	to->store->pts.weight_exp = p->pass->weight_exp;
-	gk_chunk_store_close(to, 0);
-	return gk_chunk_store_total(to);
-}
-
-static GkStatus
-keep_chunk(GkPassAnswerer *p, GkError *err)
-{
-	GkKeptRows *k = p->keep;
-	size_t		bytes = gk_store_chunk_bytes(p->chunk.store, gk_stride(p->chunk.fill));
-
-	if (k->full || bytes > k->limit - k->bytes)
-	{
-		gk_kept_rows_free(p->host, k);
-		k->full = true;
-		return GK_OK;
-	}
-	if (k->n == k->room)
-	{
-		GkChunkStore *grown = gk_alloc0(p->host, 2 * k->room + 1, sizeof(GkChunkStore));
-
-		if (grown == NULL)
-			return out_of_memory(err);
-		if (k->n > 0)
-			memcpy(grown, k->chunk, k->n * sizeof(GkChunkStore));
-		gk_free(p->host, k->chunk);
-		k->chunk = grown;
-		k->room = 2 * k->room + 1;
-	}
-	k->bytes += bytes;
-	return copy_chunk(p, &k->chunk[k->n++], err);
 }
 
 static GkStatus
@@ -359,114 +369,114 @@ run_chunk(GkPassAnswerer *p, GkError *err)
 	if (p->chunk.fill == 0)
 		return GK_OK;
 	close_chunk(p);
-	st = ask_chunk(p, err);
+	p->some = p->chunk.store;
+	p->kept_chunk = NULL;
+	st = ask_some(p, err);
 	if (st == GK_OK && p->keep != NULL)
-		st = keep_chunk(p, err);
+		st = gk_kept_add_chunk(p->keep, p->host, &p->chunk, p->row, err);
+	p->row += p->chunk.fill;
 	p->chunk.fill = 0;
 	return st;
 }
 
 void
-gk_kept_rows_free(const GkHost *host, GkKeptRows *rows)
+gk_pass_answer_begin(GkPassAnswerer *p, int64_t first, GkKeptRows *keep)
 {
-	for (int i = 0; i < rows->n; i++)
-	{
-		gk_chunk_store_free(&rows->chunk[i]);
-		if (rows->d2 != NULL)
-			gk_free(host, rows->d2[i]);
-	}
-	for (int i = 0; i < rows->nbatches; i++)
-		gk_free(host, rows->batch[i].values);
-	gk_free(host, rows->batch);
-	gk_free(host, rows->chunk);
-	gk_free(host, rows->d2);
-	gk_free(host, rows->seeds);
-	*rows = (GkKeptRows) {.limit = rows->limit};
-}
-
-void
-gk_pass_answer_keep(GkPassAnswerer *p, GkKeptRows *rows)
-{
-	if (gk_pass_may_keep(p->pass) && p->sink == NULL)
-		p->keep = rows;
-}
-
-/* Have room for the D of all chunks, if the limit allows. */
-static GkStatus
-make_room_for_d(GkPassAnswerer *p, GkKeptRows *rows, GkError *err)
-{
-	size_t		bytes = 0;
-
-	for (int i = 0; i < rows->n; i++)
-		bytes += rows->chunk[i].fill * sizeof(float);
-	if (rows->n == 0 || rows->d2 != NULL || bytes > rows->limit - rows->bytes)
-		return GK_OK;
-	rows->d2 = gk_alloc0(p->host, rows->n, sizeof(float *));
-	if (rows->d2 == NULL)
-		return out_of_memory(err);
-	for (int i = 0; i < rows->n; i++)
-		if ((rows->d2[i] = gk_alloc(p->host, rows->chunk[i].fill, sizeof(float))) == NULL)
-			return out_of_memory(err);
-	rows->bytes += bytes;
-	return GK_OK;
-}
-
-/* Does the pass have all seeds of the kept D, in their order? */
-static bool
-has_kept_seeds(const GkPass *pass, const GkKeptRows *rows)
-{
-	return rows->nseeds > 0 && rows->nseeds <= pass->nseeds &&
-		memcmp(rows->seeds, pass->seeds, (size_t) rows->nseeds * pass->prep->d * sizeof(float)) == 0;
-}
-
-static GkStatus
-keep_seeds(GkPassAnswerer *p, GkKeptRows *rows, GkError *err)
-{
-	size_t		bytes = (size_t) p->pass->nseeds * p->pass->prep->d * sizeof(float);
-
-	gk_free(p->host, rows->seeds);
-	rows->seeds = gk_alloc(p->host, bytes, 1);
-	if (rows->seeds == NULL)
-		return out_of_memory(err);
-	memcpy(rows->seeds, p->pass->seeds, bytes);
-	rows->nseeds = p->pass->nseeds;
-	return GK_OK;
+	p->row = first;
+	p->keep = gk_pass_may_keep(p->pass) && p->sink == NULL ? keep : NULL;
+	if (p->keep != NULL)
+		gk_kept_begin(p->keep);
+	if (p->quality != NULL)
+		gk_pass_quality_begin(p->quality, first);
 }
 
 GkStatus
-gk_pass_answer_again(GkPassAnswerer *p, GkKeptRows *rows, GkError *err)
+gk_pass_answer_flush(GkPassAnswerer *p, GkError *err)
+{
+	GkStatus	st = run_chunk(p, err);
+
+	return st == GK_OK && p->quality != NULL ? gk_pass_quality_flush(p->quality, p->keep, err) : st;
+}
+
+int64_t
+gk_pass_answer_rows(const GkPassAnswerer *p)
+{
+	return p->answer.rows;
+}
+
+/* ---- rows that have stayed ---- */
+
+/*
+ * How many of the chunks from this one on are asked about at once: all of them; those of a seeding, which has two
+ * floats per row in memory, as many as have room; measures look at one after the other.
+ */
+static int
+chunks_at_once(const GkPassAnswerer *p, const GkKeptRows *k, int from)
+{
+	const GkPoints *pts = &k->store->pts;
+	size_t		bytes = 0;
+	int			n = 0;
+
+	if (p->quality != NULL)
+		return 1;
+	if (!seeding(p->pass))
+		return pts->nchunks - from;
+	while (from + n < pts->nchunks &&
+		   (bytes += gk_store_chunk_bytes(k->store, pts->chunks[from + n].stride)) <= p->chunk_bytes)
+		n++;
+	return n > 0 ? n : 1;
+}
+
+/* Ask about n chunks as a store of their own. */
+static GkStatus
+ask_kept(GkPassAnswerer *p, GkKeptRows *k, int from, int n, bool with_d, GkError *err)
+{
+	GkStore		some = *k->store;
+	GkPoints   *pts = &some.pts;
+
+	pts->chunks += from;
+	pts->nchunks = n;
+	pts->n = 0;
+	for (int i = 0; i < n; i++)
+	{
+		/* races count the rows of all servers; to a step these are all there are */
+		pts->chunks[i].first = seeding(p->pass) ? k->chunk[from + i].row : pts->n;
+		pts->n += pts->chunks[i].rows;
+	}
+	pts->resident = backend_of(p) != &gk_cpu_backend;
+	pts->d2_expo = p->pass->d2_expo;
+	p->some = &some;
+	p->row = k->chunk[from].row;
+	p->kept_chunk = with_d ? k->chunk + from : NULL;
+	return ask_some(p, err);
+}
+
+GkStatus
+gk_pass_answer_again(GkPassAnswerer *p, GkKeptRows *k, GkError *err)
 {
 	bool		with_d = seeding(p->pass) && p->pass->nseeds > 0;
-	GkStatus	st = with_d ? make_room_for_d(p, rows, err) : GK_OK;
+	GkStatus	st;
 
 	if (p->pass->raw)
-		return gk_pass_quality_again(p->quality, rows, &p->answer.rows, err);
-	with_d = with_d && rows->d2 != NULL;
-	p->kept_nseeds = with_d && has_kept_seeds(p->pass, rows) ? rows->nseeds : 0;
-	/* an error on the way leaves some of one pass and some of the other */
-	if (with_d)
-		rows->nseeds = 0;
-	for (int i = 0; st == GK_OK && i < rows->n; i++)
+		return gk_pass_quality_again(p->quality, k, &p->answer.rows, err);
+	if (k->store == NULL)
+		return GK_OK;
+	st = begin_answers(p, err);
+	if (st == GK_OK && wants_totals(p))
+		st = gk_kept_sum(k, err);
+	if (st == GK_OK && with_d)
+		st = gk_kept_begin_d(k, p->host, p->pass, &p->kept_nseeds, err);
+	with_d = with_d && k->with_d;
+	for (int from = 0, n; st == GK_OK && from < k->store->pts.nchunks; from += n)
 	{
-		GkPoints   *pts;
-
-		p->chunk = rows->chunk[i];
-		pts = &p->chunk.store->pts;
-		p->chunk.chunk->first = seeding(p->pass) ? p->row : 0;
-		pts->resident = backend_of(p) != &gk_cpu_backend;
-		/* chunks differ in size */
-		gk_free(p->host, p->saved);
-		p->saved = NULL;
-		if (i == 0)
-			st = begin_answers(p, pts, err);
-		pts->d2_expo = p->pass->d2_expo;
-		p->kept_d2 = with_d ? rows->d2[i] : NULL;
-		if (st == GK_OK)
-			st = ask_chunk(p, err);
+		n = chunks_at_once(p, k, from);
+		st = ask_kept(p, k, from, n, with_d, err);
 	}
-	memset(&p->chunk, 0, sizeof(p->chunk));
-	return st == GK_OK && with_d ? keep_seeds(p, rows, err) : st;
+	p->some = NULL;
+	return st == GK_OK && with_d ? gk_kept_seeds(k, p->host, p->pass, err) : st;
 }
+
+/* ---- rows in ---- */
 
 static GkStatus
 observe(GkPassAnswerer *p, const GkStore *from, const GkBatch *b, GkError *err)
@@ -478,6 +488,8 @@ observe(GkPassAnswerer *p, const GkStore *from, const GkBatch *b, GkError *err)
 			return out_of_memory(err);
 		gk_stats_clear(p->stats, from->columns);
 	}
+	if (p->answer.d != 0 && p->answer.d != from->pts.d)
+		return gk_fail(err, GK_ERR_DATA, "some points have %d features, others %d", p->answer.d, from->pts.d);
 	gk_batch_observe(b, p->stats);
 	p->answer.rows += b->rows;
 	p->answer.d = from->pts.d;
@@ -540,7 +552,6 @@ gk_pass_answer_open(const GkHost *host, const GkPass *pass, const GkBackend **de
 	p->device = device;
 	p->chunk_bytes = chunk_bytes;
 	p->sink = sink;
-	p->row = pass->first;
 	if (pass->kind == GK_PASS_SEED && host->spill_write != NULL &&
 		(int64_t) pass->nseeds * pass->prep->d >= KEEP_FROM)
 		p->kept = kept;
@@ -581,11 +592,9 @@ answer_stats(GkPassAnswerer *p, GkError *err)
 static GkStatus
 answer_quality(GkPassAnswerer *p, GkError *err)
 {
-	GkStatus	st = run_chunk(p, err);
 	int64_t		rows = p->answer.rows;
+	GkStatus	st = gk_pass_quality_end(p->quality, &p->answer, err);
 
-	if (st == GK_OK)
-		st = gk_pass_quality_end(p->quality, p->keep, &p->answer, err);
 	p->answer.rows = rows;
 	return st;
 }
@@ -593,9 +602,11 @@ answer_quality(GkPassAnswerer *p, GkError *err)
 GkStatus
 gk_pass_answer_end(GkPassAnswerer *p, GkPassResult *out, GkError *err)
 {
-	GkStatus	st = GK_OK;
+	GkStatus	st = gk_pass_answer_flush(p, err);
 	int			d = p->answer.d;
 
+	if (st != GK_OK)
+		return st;
 	if (p->pass->kind == GK_PASS_STATS)
 		st = answer_stats(p, err);
 	else if (p->pass->kind == GK_PASS_MOMENTS)
@@ -609,8 +620,6 @@ gk_pass_answer_end(GkPassAnswerer *p, GkPassResult *out, GkError *err)
 	}
 	else if (p->quality != NULL)
 		st = answer_quality(p, err);
-	else
-		st = run_chunk(p, err);
 	if (st != GK_OK)
 		return st;
 	if (p->kept != NULL)
@@ -635,7 +644,7 @@ gk_pass_answer_free(GkPassAnswerer *p)
 		return;
 	host = p->host;
 	gk_pass_result_free(host, &p->answer);
-	gk_pass_result_free(host, &p->chunk_answer);
+	gk_pass_result_free(host, &p->some_answer);
 	gk_free(host, p->stats);
 	gk_free(host, p->moments);
 	gk_free(host, p->picks);

@@ -23,10 +23,9 @@ struct GkPassQuality
 	int			capacity;
 	int64_t		row;			/* ordinal of the first */
 	/* The sample's rows so far. */
-	int64_t		stratum;		/* of the first one; < 0: no row has come */
-	int64_t		next;			/* to look for */
 	size_t		got;
 	size_t		room;
+	int64_t    *stratum;		/* [room] */
 	int64_t    *label;			/* [room] */
 	double	   *x;				/* [room][d] */
 };
@@ -43,9 +42,7 @@ gk_pass_quality_open(const GkHost *host, const GkPass *pass, size_t chunk_bytes,
 	if (p == NULL)
 		return gk_quality_no_memory(err);
 	p->pass = pass;
-	p->row = pass->first;
 	p->capacity = rows < GK_BATCH_ROWS ? GK_BATCH_ROWS : rows > MOST_ROWS ? MOST_ROWS : (int) rows;
-	p->stratum = -1;
 	p->q = (GkQuality) {.host = host,.prep = pass->prep,.d = pass->prep->d,.k = pass->k,.raw = pass->raw,.expo = pass->expo,
 		.n = pass->all_rows,.m = pass->sample};
 	st = gk_quality_begin(&p->q, pass->centers, err);
@@ -70,22 +67,27 @@ more_room(GkPassQuality *p, GkError *err)
 {
 	const GkHost *host = p->q.host;
 	size_t		room = 2 * p->room + 64;
+	int64_t    *stratum = gk_alloc(host, room, sizeof(int64_t));
 	int64_t    *label = gk_alloc(host, room, sizeof(int64_t));
 	double	   *x = gk_alloc(host, room * p->q.d, sizeof(double));
 
-	if (label == NULL || x == NULL)
+	if (stratum == NULL || label == NULL || x == NULL)
 	{
+		gk_free(host, stratum);
 		gk_free(host, label);
 		gk_free(host, x);
 		return gk_quality_no_memory(err);
 	}
 	if (p->got > 0)
 	{
+		memcpy(stratum, p->stratum, p->got * sizeof(int64_t));
 		memcpy(label, p->label, p->got * sizeof(int64_t));
 		memcpy(x, p->x, p->got * p->q.d * sizeof(double));
 	}
+	gk_free(host, p->stratum);
 	gk_free(host, p->label);
 	gk_free(host, p->x);
+	p->stratum = stratum;
 	p->label = label;
 	p->x = x;
 	p->room = room;
@@ -98,17 +100,16 @@ pick(GkPassQuality *p, int64_t row, GkError *err)
 {
 	GkQuality  *q = &p->q;
 
-	if (p->stratum < 0)
-		p->stratum = p->next = gk_quality_stratum(q->n, q->m, row);
-	for (; p->next < q->m; p->next++)
+	for (int64_t s = gk_quality_stratum(q->n, q->m, row); s < q->m; s++)
 	{
-		int64_t		at = gk_quality_sample_row(q->n, q->m, p->next);
+		int64_t		at = gk_quality_sample_row(q->n, q->m, s);
 		GkStatus	st = GK_OK;
 
 		if (at >= row + q->rows)
 			break;
 		if (p->got == p->room && (st = more_room(p, err)) != GK_OK)
 			return st;
+		p->stratum[p->got] = s;
 		p->label[p->got] = gk_quality_label(q, (int) (at - row), p->x + p->got * q->d, q->per_thread[0].f);
 		p->got++;
 	}
@@ -154,51 +155,30 @@ run_rows(GkPassQuality *p, const GkBatch *b, GkError *err)
 	return GK_OK;
 }
 
-/* Give the rows at hand to who keeps them, if there is room; else all that are kept go. */
-static GkStatus
-keep_rows(GkPassQuality *p, GkKeptRows *keep, GkError *err)
+void
+gk_pass_quality_begin(GkPassQuality *p, int64_t first)
 {
-	const GkHost *host = p->q.host;
-	size_t		bytes = gk_batch_bytes(p->q.d, 0, p->capacity);
-
-	if (keep->full || bytes > keep->limit - keep->bytes)
-	{
-		gk_kept_rows_free(host, keep);
-		keep->full = true;
-		return GK_OK;
-	}
-	if (keep->nbatches == keep->batch_room)
-	{
-		int			room = 2 * keep->batch_room + 1;
-		GkBatch    *grown = gk_alloc0(host, room, sizeof(GkBatch));
-
-		if (grown == NULL)
-			return gk_quality_no_memory(err);
-		if (keep->nbatches > 0)
-			memcpy(grown, keep->batch, keep->nbatches * sizeof(GkBatch));
-		gk_free(host, keep->batch);
-		keep->batch = grown;
-		keep->batch_room = room;
-	}
-	keep->bytes += bytes;
-	keep->batch[keep->nbatches++] = p->rows;
-	p->memory = NULL;
-	return GK_OK;
+	p->row = first;
 }
 
-/* Look at the rows that have come so far. */
-static GkStatus
-flush(GkPassQuality *p, GkKeptRows *keep, GkError *err)
+GkStatus
+gk_pass_quality_flush(GkPassQuality *p, GkKeptRows *keep, GkError *err)
 {
+	int64_t		row = p->row;
 	GkStatus	st;
 
 	if (p->memory == NULL || p->rows.rows == 0)
 		return GK_OK;
 	st = run_rows(p, &p->rows, err);
 	if (st == GK_OK && keep != NULL)
-		st = keep_rows(p, keep, err);
-	if (p->memory != NULL)
-		p->rows.rows = 0;
+	{
+		bool		taken;
+
+		st = gk_kept_take_batch(keep, p->q.host, &p->rows, gk_batch_bytes(p->q.d, 0, p->capacity), row, &taken, err);
+		if (taken)
+			p->memory = NULL;
+	}
+	p->rows.rows = 0;
 	return st;
 }
 
@@ -223,7 +203,7 @@ gk_pass_quality_batch(GkPassQuality *p, const GkBatch *b, GkKeptRows *keep, GkEr
 	GkStatus	st = GK_OK;
 
 	if (p->memory != NULL && p->rows.rows + b->rows > p->capacity)
-		st = flush(p, keep, err);
+		st = gk_pass_quality_flush(p, keep, err);
 	if (st != GK_OK)
 		return st;
 	if (p->memory == NULL)
@@ -247,8 +227,9 @@ gk_pass_quality_again(GkPassQuality *p, const GkKeptRows *kept, int64_t *rows, G
 	*rows = 0;
 	for (int i = 0; st == GK_OK && i < kept->nbatches; i++)
 	{
-		st = run_rows(p, &kept->batch[i], err);
-		*rows += kept->batch[i].rows;
+		p->row = kept->batch[i].row;
+		st = run_rows(p, &kept->batch[i].rows, err);
+		*rows += kept->batch[i].rows.rows;
 	}
 	return st;
 }
@@ -326,13 +307,13 @@ put_spread(const GkQuality *q, GkPassResult *out)
 }
 
 GkStatus
-gk_pass_quality_end(GkPassQuality *p, GkKeptRows *keep, GkPassResult *out, GkError *err)
+gk_pass_quality_end(GkPassQuality *p, GkPassResult *out, GkError *err)
 {
 	GkPass		pass = *p->pass;
-	GkStatus	st = flush(p, keep, err);
+	GkStatus	st;
 
 	pass.want = (int) p->got;
-	if (st != GK_OK || (st = gk_pass_result_init(p->q.host, &pass, p->q.d, out, err)) != GK_OK)
+	if ((st = gk_pass_result_init(p->q.host, &pass, p->q.d, out, err)) != GK_OK)
 		return st;
 	switch (pass.kind)
 	{
@@ -347,10 +328,10 @@ gk_pass_quality_end(GkPassQuality *p, GkKeptRows *keep, GkPassResult *out, GkErr
 				return gk_fail(err, GK_ERR_DATA, "the unit of a pass does not suit the rows");
 			break;
 		default:
-			out->i64[0] = p->stratum < 0 ? 0 : p->stratum;
 			if (p->got > 0)
 			{
-				memcpy(out->i64 + 1, p->label, p->got * sizeof(int64_t));
+				memcpy(out->i64, p->stratum, p->got * sizeof(int64_t));
+				memcpy(out->i64 + p->got, p->label, p->got * sizeof(int64_t));
 				memcpy(out->dbl, p->x, out->ndbl * sizeof(double));
 			}
 	}
@@ -367,6 +348,7 @@ gk_pass_quality_free(GkPassQuality *p)
 	host = p->q.host;
 	gk_quality_end(&p->q);
 	gk_free(host, p->memory);
+	gk_free(host, p->stratum);
 	gk_free(host, p->label);
 	gk_free(host, p->x);
 	gk_free(host, p);

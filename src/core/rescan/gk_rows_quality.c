@@ -76,7 +76,7 @@ ask_sample(const GkQuality *q, const GkModel *model, double *x, int32_t *label, 
 		return st;
 	memcpy(x, r.dbl, r.ndbl * sizeof(double));
 	for (int64_t s = 0; s < q->m; s++)
-		label[s] = (int32_t) r.i64[1 + s];
+		label[s] = (int32_t) r.i64[q->m + s];
 	gk_pass_result_free(q->host, &r);
 	return GK_OK;
 }
