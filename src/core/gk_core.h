@@ -366,6 +366,14 @@ GkStatus	gk_fail_range(GkError *err);
 GkStatus	gk_fail_far(GkError *err);
 void		gk_model_free(const GkHost *host, GkModel *model);
 
+/*
+ * Make a model of k given centroids of d features, original units, that has seen no rows: points
+ * are prepared as those of a fit to the centroids.  The centroids are from gk_alloc(), and become
+ * the model's; in case of an error they are freed.
+ */
+GkStatus	gk_model_of_given(const GkHost *host, double *centroids, int k, int d, GkDistance distance,
+							  GkModel *model, GkError *err);
+
 /* Prepared float32 centroids, [k][d], from the model's original-unit ones. */
 void		gk_model_prepare(const GkPrep *prep, const double *centroids, int k, float *out);
 

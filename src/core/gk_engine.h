@@ -60,6 +60,12 @@ void		gk_engine_set_point(GkEngine *e, int i, const float *point);
  * have fewer distinct values. */
 GkStatus	gk_seed(GkEngine *e, int run, GkError *err);
 
+/* gk_given.c: make each of k given centroids a direction of length 1. */
+GkStatus	gk_given_directions(double *centroids, int k, int d, GkError *err);
+
+/* Copy a preparation to memory of the host's. */
+GkStatus	gk_prep_copy(const GkHost *host, const GkPrep *from, GkPrep *to, GkError *err);
+
 /* Candidates that a round of k-means++ draws. */
 int			gk_seed_candidates(int k);
 

@@ -69,21 +69,6 @@ keep_inertia(const GkEngine *e, gk_int128 inertia, GkModel *m)
 	m->inertia = gk_engine_inertia(e->pts, gk_i128_to_double(inertia) * gk_pow2(e->pts->d2_expo - 80));
 }
 
-static GkStatus
-copy_prep(const GkHost *host, const GkPrep *from, GkPrep *to, GkError *err)
-{
-	*to = *from;
-	to->center = gk_alloc(host, from->d, sizeof(double));
-	to->scale = gk_alloc(host, from->d, sizeof(double));
-	to->expo = gk_alloc(host, from->d, sizeof(int32_t));
-	if (!to->center || !to->scale || !to->expo)
-		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
-	memcpy(to->center, from->center, from->d * sizeof(double));
-	memcpy(to->scale, from->scale, from->d * sizeof(double));
-	memcpy(to->expo, from->expo, from->d * sizeof(int32_t));
-	return GK_OK;
-}
-
 /*
  * All in one block, what needs the largest alignment first: an allocation costs time where
  * thousands of small groups are clustered.
@@ -416,7 +401,7 @@ fit_on(const GkBackend *backend, GkStore *store, const GkOptions *options,
 	model->seed = options->seed;
 	model->rows_used = pts->n;
 	model->weights = (GkWeightGrid) {pts->weighted, pts->weight_exp};
-	st = copy_prep(e.host, &pts->prep, &model->prep, err);
+	st = gk_prep_copy(e.host, &pts->prep, &model->prep, err);
 	if (st == GK_OK && pts->n > 0)
 	{
 		st = rows < pts->n ? fit_sample(&e, rows, sink, model, err) : fit_rows(&e, sink, model, err);

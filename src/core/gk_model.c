@@ -4,7 +4,9 @@
  */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "core/gk_engine.h"
 #include "core/gk_numerics.h"
 #include "core/gk_update.h"
 
@@ -73,6 +75,21 @@ gk_model_check_range(const GkModel *m, GkError *err)
 	for (int i = 0; i < m->history_len; i++)
 		if (!isfinite(m->history_inertia[i]) || !isfinite(m->history_shift[i]))
 			return gk_fail_range(err);
+	return GK_OK;
+}
+
+GkStatus
+gk_prep_copy(const GkHost *host, const GkPrep *from, GkPrep *to, GkError *err)
+{
+	*to = *from;
+	to->center = gk_alloc(host, from->d, sizeof(double));
+	to->scale = gk_alloc(host, from->d, sizeof(double));
+	to->expo = gk_alloc(host, from->d, sizeof(int32_t));
+	if (!to->center || !to->scale || !to->expo)
+		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+	memcpy(to->center, from->center, from->d * sizeof(double));
+	memcpy(to->scale, from->scale, from->d * sizeof(double));
+	memcpy(to->expo, from->expo, from->d * sizeof(int32_t));
 	return GK_OK;
 }
 

@@ -351,33 +351,6 @@ random_rows(GkSeeds *s, int k, GkError *err)
 	return st;
 }
 
-/* Given centroids under cosine: only their direction counts. */
-static GkStatus
-directions(GkEngine *e, GkError *err)
-{
-	int			d = e->pts->d;
-
-	for (int i = 0; i < e->k; i++)
-	{
-		double	   *c = e->c + (size_t) i * d;
-		double		most = 0.0;
-		double		length = 0.0;
-
-		for (int j = 0; j < d; j++)
-			most = fmax(most, fabs(c[j]));
-		if (most == 0.0)
-			return gk_fail(err, GK_ERR_OPTION, "given centroid %d is zero and has no direction", i);
-		for (int j = 0; j < d; j++)
-		{
-			c[j] *= gk_scale_of(-gk_expo_of(most));
-			length += c[j] * c[j];
-		}
-		for (int j = 0; j < d; j++)
-			c[j] /= sqrt(length);
-	}
-	return GK_OK;
-}
-
 /* ---- seeds that several fits share ---- */
 
 /* Keep no larger seeds. */
@@ -467,7 +440,7 @@ gk_seed(GkEngine *e, int run, GkError *err)
 	if (opt->init == GK_INIT_CENTROIDS || opt->init == GK_INIT_WARM_START)
 	{
 		memcpy(e->c, opt->centroids, (size_t) e->k * d * sizeof(double));
-		if (opt->distance == GK_COSINE && (st = directions(e, err)) != GK_OK)
+		if (opt->distance == GK_COSINE && (st = gk_given_directions(e->c, e->k, d, err)) != GK_OK)
 			return st;
 		gk_model_prepare(&e->pts->prep, e->c, e->k, e->f);
 		return GK_OK;
