@@ -250,6 +250,16 @@ CREATE FUNCTION kmeans_query_fit(
 COMMENT ON FUNCTION kmeans_query_fit(text, int, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8, regclass) IS
     'kmeans_query() that returns the model, as kmeans_fit() does';
 
+CREATE FUNCTION kmeans_from_table(
+    centroid_table regclass,
+    columns text[] DEFAULT NULL,
+    distance text DEFAULT 'euclidean'
+) RETURNS kmeans_model
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION kmeans_from_table(regclass, text[], text) IS
+    'a model of the centroids in a table or view with the columns cluster (0 to k - 1) and centroid (an array or vector), such as the rows of kmeans(): for kmeans_predict(), kmeans_nearest() and, with the columns that points are in, kmeans_evaluate() and kmeans_labels()';
+
 -- clusters of bounded sizes
 
 CREATE FUNCTION kmeans_balanced(

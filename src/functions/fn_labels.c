@@ -123,7 +123,7 @@ model_columns(const KmeansModel *model)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("the model does not know the columns that it was made from"),
-				 errhint("Use kmeans_predict() with a point made of the right columns.")));
+				 errhint("Use kmeans_predict() with a point made of the right columns. kmeans_from_table() takes their names.")));
 	return kmeans_model_columns(model);
 }
 

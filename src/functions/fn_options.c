@@ -63,6 +63,12 @@ parse_tol(FunctionCallInfo fcinfo, int arg)
 	return tol;
 }
 
+GkDistance
+km_parse_distance(FunctionCallInfo fcinfo, int arg)
+{
+	return km_parse_word(fcinfo, arg, "distance", distance_words);
+}
+
 /* NULL: any; the model records which one it was. */
 static int64
 parse_seed(FunctionCallInfo fcinfo, int arg)
@@ -262,7 +268,7 @@ km_parse_options(FunctionCallInfo fcinfo, int first, int k, KmFitOptions *out)
 	o->n_init = km_parse_int(fcinfo, first + OPT_N_INIT, "n_init", 1, PG_INT32_MAX);
 	o->max_iter = km_parse_int(fcinfo, first + OPT_MAX_ITER, "max_iter", 0, PG_INT32_MAX);
 	o->tol = parse_tol(fcinfo, first + OPT_TOL);
-	o->distance = km_parse_word(fcinfo, first + OPT_DISTANCE, "distance", distance_words);
+	o->distance = km_parse_distance(fcinfo, first + OPT_DISTANCE);
 	km_require_arg(fcinfo, first + OPT_STANDARDIZE, "standardize");
 	o->standardize = PG_GETARG_BOOL(first + OPT_STANDARDIZE);
 	o->seed = parse_seed(fcinfo, first + OPT_SEED);

@@ -6,6 +6,7 @@
  *
  *   fn_options.c        <options>  -> KmFitOptions
  *   fn_centroid_table.c a table of centroids -> the centroids that a fit begins with
+ *   fn_from_table.c     kmeans_from_table(): a table of centroids -> a model
  *   fn_point.c          arguments  -> a point
  *   fn_fit.c            kmeans(), kmeans_fit(): KmFit, the whole way of a fit
  *   fn_fit_device.c     its device, opened while rows are read
@@ -63,6 +64,9 @@ extern void km_require_iterations(const KmFitOptions *options);
 
 /* ERROR if NULLs are to be filled in, with what cannot: "a distributed table". */
 extern void km_refuse_fill(const KmFitOptions *options, const char *where);
+
+/* One of those, and of other functions: a distance by its word. */
+extern GkDistance km_parse_distance(FunctionCallInfo fcinfo, int arg);
 
 /* The arguments init_sample and fit_sample, the first of which has this number, of a call with such <options>. */
 extern void km_parse_samples(FunctionCallInfo fcinfo, int first, KmFitOptions *out);
@@ -227,7 +231,27 @@ extern void km_fit_bring(KmFit *fit);
 /* The arguments that follow <options> where the rows of one relation or query are clustered once. */
 extern void km_fit_open_rest(FunctionCallInfo fcinfo, int first, KmFit *fit);
 
-/* Begin the fit's host, and have the fit begin with the rows of a table of centroids (fn_centroid_table.c). */
+/* ---- tables of centroids (fn_centroid_table.c) ---- */
+
+/* The number of a row's cluster, of any integer type. */
+#define KM_CLUSTER	"cluster::pg_catalog.int8"
+
+typedef struct KmCentroids
+{
+	KmPgHost   *host;			/* NULL: begin one */
+	bool		as_model;		/* they have to fit a kmeans_model */
+	int			k;				/* 0: as many as there are rows */
+	int			d;
+	double	   *value;			/* [k][d], the host's */
+	char	   *relname;		/* unqualified, for messages */
+	char	   *qualified;
+	int			rows;			/* so far */
+} KmCentroids;
+
+/* Read the centroids in the order of their numbers. */
+extern void km_centroids_read(Oid table, GkDistance distance, KmCentroids *c);
+
+/* Begin the fit's host, and have the fit begin with the rows of such a table. */
 extern void km_fit_centroid_table(Oid table, KmFit *fit);
 
 /* The model of a fit as a value. */

@@ -113,6 +113,8 @@ call_of(const char *function)
 		return "('SELECT visits, spent FROM customers', 3, seed => 7)";
 	if (strcmp(function, "kmeans_label_table") == 0)
 		return "('customers', '{visits,spent}', 3, 'segments', '{id}', seed => 7)";
+	if (strcmp(function, "kmeans_from_table") == 0)
+		return "('centroids', '{visits,spent}', distance => 'cosine')";
 	if (strcmp(function, "kmeans_grouped") == 0)
 		return "('customers', '{country}', '{visits,spent}', 3, seed => 7)";
 	if (strcmp(function, "kmeans_scan") == 0)

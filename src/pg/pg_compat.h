@@ -10,9 +10,11 @@
 #include "mb/pg_wchar.h"
 #include "partitioning/partdesc.h"
 #include "storage/fd.h"
+#include "storage/proc.h"
 #include "tcop/tcopprot.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
+#include "utils/rel.h"
 #if PG_VERSION_NUM >= 140000
 #include "utils/wait_event.h"
 #else
@@ -116,6 +118,28 @@ km_json_lexer(char *text, int len)
 	return makeJsonLexContextCstringLen(NULL, text, len, GetDatabaseEncoding(), true);
 #else
 	return makeJsonLexContextCstringLen(text, len, GetDatabaseEncoding(), true);
+#endif
+}
+
+/* The number of this session's transaction, for as long as it lasts. */
+static inline LocalTransactionId
+km_transaction(void)
+{
+#if PG_VERSION_NUM >= 170000
+	return MyProc->vxid.lxid;
+#else
+	return MyProc->lxid;
+#endif
+}
+
+/* Has this transaction created or rewritten the relation? */
+static inline bool
+km_relation_is_new(Relation rel)
+{
+#if PG_VERSION_NUM >= 160000
+	return rel->rd_createSubid != InvalidSubTransactionId || rel->rd_newRelfilelocatorSubid != InvalidSubTransactionId;
+#else
+	return rel->rd_createSubid != InvalidSubTransactionId || rel->rd_newRelfilenodeSubid != InvalidSubTransactionId;
 #endif
 }
 

@@ -36,6 +36,19 @@ FROM unnest('{short,long}'::regclass[]) rel, (VALUES ('v', 'r'), ('h', 'hr'), ('
 GROUP BY rel, col, of, dist, expected ORDER BY rel::text, col, dist;
 SELECT bool_and(kmeans_predict(m, v) = kmeans_predict(m, r)), bool_and(kmeans_predict(m, h) = kmeans_predict(m, hr)), bool_and(kmeans_predict(m, s) = kmeans_predict(m, r))
 FROM long, (SELECT kmeans_fit('long', '{v}', 4) AS m) f;
+-- tables of centroids
+CREATE TABLE centres AS SELECT cluster, centroid::real[] AS r, centroid::vector AS v, centroid::halfvec AS h, centroid::halfvec::real[] AS hr FROM kmeans('long', '{v}', 4);
+CREATE VIEW centres_r AS SELECT cluster, r AS centroid FROM centres;
+CREATE VIEW centres_v AS SELECT cluster, v AS centroid FROM centres;
+CREATE VIEW centres_h AS SELECT cluster, h AS centroid FROM centres;
+CREATE VIEW centres_hr AS SELECT cluster, hr AS centroid FROM centres;
+SELECT dist, kmeans_from_table('centres_v', distance => dist)::text = kmeans_from_table('centres_r', distance => dist)::text AS vector,
+       kmeans_from_table('centres_h', distance => dist)::text = kmeans_from_table('centres_hr', distance => dist)::text AS halfvec
+FROM unnest('{euclidean,cosine,manhattan}'::text[]) dist;
+SELECT bool_and(kmeans_predict(m, v) = kmeans_predict(m, r)) AS predict,
+       bool_and((SELECT array_agg(n) FROM kmeans_nearest(m, v, 3) n) = (SELECT array_agg(n) FROM kmeans_nearest(m, r, 3) n)) AS nearest
+FROM long, kmeans_from_table('centres_v') m;
+SELECT kmeans_evaluate(kmeans_from_table('centres_v', '{v}'), 'long') = kmeans_evaluate(kmeans_from_table('centres_r', '{r}'), 'long') AS evaluate;
 \set VERBOSITY terse
 INSERT INTO short (id, v, h, s) VALUES (3000, '[0,0,0]', '[0,0,0]', '{}/3');
 SELECT * FROM kmeans('short', '{v}', 2, distance => 'cosine');
@@ -43,6 +56,7 @@ ALTER TABLE short ALTER v TYPE vector;
 INSERT INTO short (id, v, s) VALUES (3001, '[1,2]', '{1:1}/4');
 SELECT * FROM kmeans('short', '{v}', 2);
 SELECT * FROM kmeans('short', '{s}', 2);
-DROP TABLE short, long;
+DROP VIEW centres_r, centres_v, centres_h, centres_hr;
+DROP TABLE short, long, centres;
 DROP FUNCTION result_of;
 DROP EXTENSION vector;

@@ -108,5 +108,38 @@ $node->psql('postgres', q{
 like($err, qr/violates check constraint "c".*this function is only for the UPDATE/s, 'after an error nothing is being written');
 is($out, '2', 'and labels can be written again');
 
+# kmeans_from_table() at one place of PL/pgSQL: a snapshot that sees another transaction's commit sees its centroids
+$node->safe_psql('postgres', q{
+	CREATE TABLE centres AS SELECT cluster, centroid FROM (VALUES (0, 0.0), (1, 100.0)) c (cluster, centroid);
+	CREATE FUNCTION labels_around_a_lock() RETURNS int[] LANGUAGE plpgsql AS $$
+	DECLARE
+		labels int[] := '{}';
+	BEGIN
+		FOR i IN 1..3 LOOP
+			labels := labels || kmeans_predict(kmeans_from_table('centres'), 90);
+			IF i = 2 THEN
+				LOCK TABLE pts;
+			END IF;
+		END LOOP;
+		RETURN labels;
+	END $$});
+for my $level ('READ COMMITTED', 'REPEATABLE READ')
+{
+	my ($other_in, $other_out) = ('', '');
+	my ($out, $err) = ('', '');
+	my $other = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres') ], '<', \$other_in, '>', \$other_out);
+	$other_in .= "BEGIN; LOCK TABLE pts; UPDATE centres SET cluster = 1 - cluster; SELECT 'updated';\n";
+	$other->pump until $other_out =~ /updated/;
+	my $labeller = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c', q{SET application_name = 'labeller'},
+			'-c', "BEGIN ISOLATION LEVEL $level", '-c', 'SELECT labels_around_a_lock()', '-c', 'COMMIT' ], '>', \$out, '2>', \$err);
+	$node->poll_query_until('postgres', q{
+		SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'labeller' AND wait_event_type = 'Lock'})
+	  or die 'the labeller does not wait';
+	$other_in .= "COMMIT;\n\\q\n";
+	$other->finish;
+	$labeller->finish;
+	is($err . $out, $level eq 'READ COMMITTED' ? "{1,1,0}\n" : "{0,0,0}\n", "kmeans_from_table(), $level: as the snapshot has it");
+}
+
 $node->stop;
 done_testing();

@@ -94,6 +94,7 @@ foreach my $case ([ 'operators', q{SELECT 1 + 1}, 'operator \+' ], [ 'functions'
 my $schema = q{"a%s"};
 my $evil = qq{$schema."t\$gkmeans\$operator(public.@@)1,'{}','')--"};
 my $here = qq{$schema."h'; SELECT traps.trap('a name'); --"};
+my $centres = qq{$schema."c'; SELECT traps.trap('a name'); --"};
 my $value = q{"v'"", traps.trap('a column')--%1$s"};
 my $columns = q({x,"v'\\", traps.trap('a column')--%1$s"});
 sub literal { my ($s) = @_; $s =~ s/'/''/g; return "'$s'" }
@@ -105,6 +106,8 @@ $node->safe_psql('postgres', qq{
 	CREATE OPERATOR public.@@ (FUNCTION = public.hijack, LEFTARG = text, RIGHTARG = int);
 	CREATE TABLE $here AS SELECT i AS id, (i % 10 * 3)::numeric AS x, (i % 7)::float8 AS $value, 1 + i % 2 AS w, i % 2 AS g, ARRAY[i % 3, i % 5]::numeric[] AS p
 		FROM generate_series(1, 300) i;
+	CREATE TABLE $centres AS SELECT i AS cluster, 150::bigint AS size, ARRAY[i * 3, i]::numeric[] AS centroid, 1.5::float8 AS inertia, 2.5::float8 AS radius
+		FROM generate_series(0, 1) i;
 	-- a table whose only partition is its only shard
 	CREATE TABLE $evil (LIKE $here) PARTITION BY RANGE (id);
 	CREATE TABLE public.dist (LIKE $here) PARTITION BY RANGE (id)});
@@ -183,6 +186,8 @@ my %calls = (
 		SELECT c FROM public.kmeans_query(' . literal("SELECT '(1,2)'::pg_catalog.point FROM $here") . ', 1) c',
 	kmeans_query_fit => 'SELECT c FROM public.kmeans_centroids(public.kmeans_query_fit(' . literal("SELECT x, w FROM $here") . q{, 3, weight_column => 'w')) c},
 	kmeans_table => "SELECT c FROM public.kmeans_table($model) c",
+	kmeans_from_table => 'SELECT c FROM public.kmeans_centroids(public.kmeans_from_table(' . literal($centres) . "::pg_catalog.regclass, $array)) c;
+		SELECT c FROM public.kmeans($r, $array, 2, centroid_table => " . literal($centres) . '::pg_catalog.regclass) c',
 	kmeans_explain => "SELECT c FROM public.kmeans_explain($model) c",
 	kmeans_balanced => "SELECT c FROM public.kmeans_balanced($r, $array, 2, 1, 100000) c",
 	kmeans_balanced_fit => "SELECT c.k FROM public.kmeans_info(public.kmeans_balanced_fit($r, $array, 2, 1)) c",
