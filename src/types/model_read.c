@@ -86,7 +86,7 @@ kmeans_table(PG_FUNCTION_ARGS)
 
 /* ---- what sets a cluster apart ---- */
 
-/* The mean of all rows: that of the centroids, by their sizes. */
+/* The mean of all rows: that of the centroids, by their sizes; of no rows, of all centroids alike. */
 static double *
 overall_mean(const GkModel *m)
 {
@@ -95,9 +95,9 @@ overall_mean(const GkModel *m)
 
 	for (int c = 0; c < m->k; c++)
 		rows += m->size[c];
-	for (int c = 0; c < m->k && rows > 0.0; c++)
+	for (int c = 0; c < m->k; c++)
 		for (int j = 0; j < m->prep.d; j++)
-			mean[j] += m->centroids[(int64) c * m->prep.d + j] * (m->size[c] / rows);
+			mean[j] += m->centroids[(int64) c * m->prep.d + j] * (rows > 0.0 ? m->size[c] / rows : 1.0 / m->k);
 	return mean;
 }
 

@@ -85,3 +85,25 @@ def anomalies(a):
     a.check(farthest == equal == wanted and farther == 0,
             f"kmeans_anomalies: {farthest} rows, {equal} with the distance of the point, {farther} rows are farther; expected {wanted}")
     a.check(medoids == clusters, f"kmeans_medoids: {medoids} of {clusters} clusters")
+
+
+@problem(2)
+def from_table(a):
+    """The clusters as rows of a table, and a model of these: the same clusters, and distances as near as the fit's."""
+    if not a.model:
+        return
+    distance = f", distance => '{a.options['distance']}'" if "distance" in a.options else ""
+    a.s.run(f"DROP TABLE IF EXISTS kept; CREATE TABLE kept AS SELECT * FROM kmeans_centroids({a.model['text']})")
+    got = a.s.run(f"SELECT count(*), count(*) FILTER (WHERE c::text = k::text), count(DISTINCT kmeans_predict(m, k.centroid))\n"
+                  f"FROM kmeans_from_table('kept'{distance}) m, kmeans_centroids(m) c JOIN kept k USING (cluster)")
+    if not campaign.sane(got, a.s) or not a.check(got.ok, f"kmeans_from_table: {got}"):
+        return
+    rows, same, labels = map(int, got.rows[0])
+    a.check(rows == a.size.size and (a.cosine or same == rows) and 1 <= labels <= rows,
+            f"kmeans_from_table: {same} of {rows} clusters are the same, with {labels} labels")
+    rows, point = a.usable_rows(a.kept, False)
+    far = a.s.run(f"SELECT count(*) FROM {rows}, (SELECT {a.model['text']} AS m) f, kmeans_from_table('kept'{distance}) k,\n"
+                  f"    LATERAL (SELECT kmeans_distance(f.m, {point}) AS of_fit, kmeans_distance(k, {point}) AS of_table) d\n"
+                  f"WHERE of_fit <> of_table AND abs(of_fit - of_table) > 1e-5 * of_fit + {a.reach if not a.cosine else 1!r} * 1e-5")
+    if campaign.sane(far, a.s) and a.check(far.ok, f"kmeans_from_table: {far}") and not a.standardize:
+        a.check(far.rows[0][0] == "0", f"{far.rows[0][0]} points are farther by kmeans_from_table, or nearer")

@@ -42,6 +42,11 @@ SELECT cluster, size, centroid FROM kmeans_centroids(kmeans_from_table('"Other".
 SELECT kmeans_predict(model, 4, 4.5), kmeans_predict(model, 60, 60) FROM kmeans_from_table('"Other".named') model;
 SELECT kmeans_predict(model, 4, 4.5), kmeans_distance(model, 60, 60)::numeric(8,6) FROM kmeans_from_table('"Other".named', distance => 'cosine') model;
 SELECT round(inertia) AS inertia, rows FROM kmeans_evaluate(kmeans_from_table('"Other".named', '{e}'), 'pts');
+-- such a model has seen no rows
+SELECT feature, cluster, value, round(overall) AS overall, round(difference) AS difference FROM kmeans_explain(kmeans_from_table('"Other".named')) WHERE cluster = 1;
+SELECT kmeans_distance(model, 5, 4) AS distance, kmeans_normalized_distance(model, 5, 4) AS normalized, kmeans_normalized_distance(model, 5, 5) AS at_the_centroid
+FROM kmeans_from_table('"Other".named') model;
+SELECT cluster, size, centroid FROM kmeans_centroids((SELECT kmeans_update(model, p) FROM kmeans_from_table('"Other".named') model, (VALUES (ARRAY[6, 7]), ('{8,9}')) v (p)));
 CREATE DOMAIN small AS smallint;
 CREATE VIEW line AS SELECT n::small AS cluster, 10.0 - n AS centroid FROM generate_series(0, 10) n;
 SELECT cluster, centroid FROM kmeans_centroids(kmeans_from_table('line')) WHERE cluster > 8;
