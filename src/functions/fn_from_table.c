@@ -1,22 +1,34 @@
 /*
  * fn_from_table.c - kmeans_from_table(): a model of the rows of a table of centroids.
  *
- * A call in a select list or a WHERE comes again for every row, with the same table.  So the call
- * site keeps the value (fn_extra), as long as it is sure that the table's rows are the same: in one
- * transaction equal snapshots see the same rows of a plain table.  PL/pgSQL keeps call sites from
- * statement to statement, so being called again is not enough to know that.
+ * A call in a select list or a WHERE comes again for every row, and a search for one point after the
+ * other in every statement, with the same table.  So the session keeps the values that it has made
+ * last, and knows one by the versions of the table's rows: a row that was changed is another version,
+ * at another place or of another transaction, and what a snapshot sees are versions.  To look at
+ * them costs a pass over the table's pages without the centroids, which are stored out of line.
+ *
+ * Not even that is needed while the snapshot is the same, so a call site keeps its value with that,
+ * too (fn_extra).  PL/pgSQL keeps call sites from statement to statement: being called again is
+ * not enough to know it.
  */
 #include "postgres.h"
 
+#include "access/heapam.h"
+#include "access/htup_details.h"
 #include "access/table.h"
+#include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "executor/spi.h"
+#include "lib/ilist.h"
 #include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/rls.h"
 #include "utils/snapmgr.h"
@@ -31,39 +43,62 @@ enum
 	ARG_TABLE, ARG_COLUMNS, ARG_DISTANCE
 };
 
-/* ---- what a call site keeps ---- */
+/* The columns that are read. */
+static const char *const columns_of_table[] = {"cluster", "centroid", "size", "inertia", "radius"};
+#define COLUMNS		((int) lengthof(columns_of_table))
 
-typedef struct Kept
+/* What a table's rows are, as a snapshot sees them. */
+typedef struct TableState
 {
-	/* for which call */
+	Oid			file;			/* a table that is rewritten gets another one */
+	AttrNumber	attnum[COLUMNS];
+	Oid			type[COLUMNS];
+	uint64		rows;
+	uint64		versions;		/* sum of the hashes of the rows' versions */
+} TableState;
+
+typedef struct Call
+{
 	Oid			table;
 	Datum		columns;		/* a pointer, 0: NULL */
 	GkDistance	distance;
-	/* and when */
+} Call;
+
+/* A value that the session keeps. */
+typedef struct Kept
+{
+	Call		call;
+	TableState	state;
+	KmeansModel *value;
+	MemoryContext cxt;			/* all of it */
+	Size		bytes;
+	int			pins;			/* call sites that use it */
+	dlist_node	node;
+} Kept;
+
+/* The snapshot of a call, and whose it is. */
+typedef struct Moment
+{
 	Oid			user;
 	LocalTransactionId transaction;
 	SubTransactionId subtransaction;
 	Size		size;
 	uint32	   *snapshot;		/* of that size: all that visibility depends on */
+} Moment;
 
-	KmeansModel *value;			/* NULL: nothing is kept */
-	MemoryContext cxt;			/* all of that */
-} Kept;
-
-/* Are the rows of a relation that was read, as the user sees them, a matter of the snapshot alone? */
-static bool
-is_plain(Oid table)
+typedef struct CallSite
 {
-	Relation	rel = table_open(table, NoLock);
-	char		relkind = rel->rd_rel->relkind;
+	Kept	   *kept;			/* NULL: none so far */
+	Moment		moment;			/* its snapshot is in cxt */
+	MemoryContext cxt;
+	MemoryContextCallback callback;
+} CallSite;
 
-	/* descendants may be foreign tables; what is new here may be truncated without a trace */
-	bool		plain = (relkind == RELKIND_RELATION || relkind == RELKIND_MATVIEW) && !rel->rd_rel->relhassubclass &&
-	!km_relation_is_new(rel) && check_enable_rls(table, InvalidOid, true) == RLS_NONE;
+/* The one used last is at the end. */
+static dlist_head values = DLIST_STATIC_INIT(values);
+static Size bytes_of_values = 0;
 
-	table_close(rel, NoLock);
-	return plain;
-}
+/* ---- the moment ---- */
 
 static uint32 *
 write_snapshot(const SnapshotData * s, Size *size)
@@ -83,55 +118,183 @@ write_snapshot(const SnapshotData * s, Size *size)
 	return to;
 }
 
-static void
-describe_call(FunctionCallInfo fcinfo, GkDistance distance, Kept *call)
+static Moment
+this_moment(void)
 {
-	*call = (Kept) {.table = PG_GETARG_OID(ARG_TABLE),.distance = distance,.user = GetUserId(),
-	.transaction = km_transaction(),.subtransaction = GetCurrentSubTransactionId()};
-	if (!PG_ARGISNULL(ARG_COLUMNS))
-		call->columns = PointerGetDatum(PG_GETARG_ARRAYTYPE_P(ARG_COLUMNS));
-	call->snapshot = write_snapshot(GetActiveSnapshot(), &call->size);
+	Moment		now = {.user = GetUserId(),.transaction = km_transaction(),.subtransaction = GetCurrentSubTransactionId()};
+
+	now.snapshot = write_snapshot(GetActiveSnapshot(), &now.size);
+	return now;
 }
 
 static bool
-same_call(const Kept *a, const Kept *b)
+same_moment(const Moment *a, const Moment *b)
 {
-	return a->table == b->table && a->distance == b->distance && a->user == b->user &&
-		a->transaction == b->transaction && a->subtransaction == b->subtransaction &&
-		a->size == b->size && memcmp(a->snapshot, b->snapshot, a->size) == 0 &&
-		(a->columns == 0) == (b->columns == 0) &&
+	return a->user == b->user && a->transaction == b->transaction && a->subtransaction == b->subtransaction &&
+		a->size == b->size && memcmp(a->snapshot, b->snapshot, a->size) == 0;
+}
+
+/* ---- the table's rows ---- */
+
+/* Are they, as the user sees them, a matter of their versions alone? */
+static bool
+is_plain(Relation rel)
+{
+	char		relkind = rel->rd_rel->relkind;
+
+	/* descendants may be foreign tables; what is new here may be truncated without a trace */
+	return (relkind == RELKIND_RELATION || relkind == RELKIND_MATVIEW) && !rel->rd_rel->relhassubclass &&
+		rel->rd_tableam == GetHeapamTableAmRoutine() && !km_relation_is_new(rel) &&
+		pg_class_aclcheck(RelationGetRelid(rel), GetUserId(), ACL_SELECT) == ACLCHECK_OK &&
+		check_enable_rls(RelationGetRelid(rel), InvalidOid, true) == RLS_NONE;
+}
+
+static void
+add_versions(Relation rel, TableState *state)
+{
+	TableScanDesc scan = table_beginscan(rel, GetActiveSnapshot(), 0, NULL);
+	HeapTuple	tuple;
+
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		uint32		version[] = {ItemPointerGetBlockNumber(&tuple->t_self), ItemPointerGetOffsetNumber(&tuple->t_self),
+		HeapTupleHeaderGetRawXmin(tuple->t_data)};
+
+		state->rows++;
+		state->versions += hash_bytes_extended((const unsigned char *) version, sizeof(version), 0);
+		if (state->rows % 1024 == 0)
+			CHECK_FOR_INTERRUPTS();
+	}
+	table_endscan(scan);
+}
+
+/* False: there is no such table, or it is no plain one. */
+static bool
+look_at_table(Oid table, TableState *state)
+{
+	Relation	rel = try_relation_open(table, AccessShareLock);
+	bool		plain = rel != NULL && is_plain(rel);
+
+	/* zeros, also between the fields */
+	memset(state, 0, sizeof(*state));
+	if (plain)
+	{
+		state->file = rel->rd_rel->relfilenode;
+		for (int i = 0; i < COLUMNS; i++)
+		{
+			state->attnum[i] = get_attnum(table, columns_of_table[i]);
+			state->type[i] = get_atttype(table, state->attnum[i]);
+		}
+		add_versions(rel, state);
+	}
+	/* the lock stays: what was seen is to be what is read */
+	if (rel != NULL)
+		relation_close(rel, NoLock);
+	return plain;
+}
+
+/* ---- what is kept ---- */
+
+static bool
+same_call(const Call *a, const Call *b)
+{
+	return a->table == b->table && a->distance == b->distance && (a->columns == 0) == (b->columns == 0) &&
 		(a->columns == 0 || datumIsEqual(a->columns, b->columns, false, -1));
 }
 
 static Kept *
-kept_of(FmgrInfo *flinfo)
+find(const Call *call, const TableState *state)
+{
+	dlist_iter	at;
+
+	dlist_foreach(at, &values)
+	{
+		Kept	   *kept = dlist_container(Kept, node, at.cur);
+
+		if (same_call(&kept->call, call) && memcmp(&kept->state, state, sizeof(TableState)) == 0)
+			return kept;
+	}
+	return NULL;
+}
+
+static Kept *
+keep(const Call *call, const TableState *state, const KmeansModel *value)
+{
+	MemoryContext caller = MemoryContextSwitchTo(AllocSetContextCreate(CurrentMemoryContext, "kmeans_from_table", ALLOCSET_SMALL_SIZES));
+	Kept	   *kept = palloc0(sizeof(Kept));
+
+	kept->cxt = CurrentMemoryContext;
+	kept->call = *call;
+	if (call->columns != 0)
+		kept->call.columns = datumCopy(call->columns, false, -1);
+	kept->state = *state;
+	kept->value = memcpy(palloc(VARSIZE(value)), value, VARSIZE(value));
+	kept->bytes = MemoryContextMemAllocated(kept->cxt, false);
+	MemoryContextSetParent(kept->cxt, TopMemoryContext);
+	MemoryContextSwitchTo(caller);
+	dlist_push_tail(&values, &kept->node);
+	bytes_of_values += kept->bytes;
+	return kept;
+}
+
+static void
+forget_oldest(void)
+{
+	dlist_mutable_iter at;
+
+	dlist_foreach_modify(at, &values)
+	{
+		Kept	   *oldest = dlist_container(Kept, node, at.cur);
+
+		if (bytes_of_values <= km_models_to_keep())
+			break;
+		if (oldest->pins > 0)
+			continue;
+		dlist_delete(&oldest->node);
+		bytes_of_values -= oldest->bytes;
+		MemoryContextDelete(oldest->cxt);
+	}
+}
+
+/* The call site is going away, or takes another value. */
+static void
+release(void *arg)
+{
+	CallSite   *site = arg;
+
+	if (site->kept != NULL)
+		site->kept->pins--;
+	site->kept = NULL;
+	forget_oldest();
+}
+
+static CallSite *
+call_site(FmgrInfo *flinfo)
 {
 	if (flinfo->fn_extra == NULL)
 	{
-		Kept	   *kept = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(Kept));
+		CallSite   *site = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(CallSite));
 
-		kept->cxt = AllocSetContextCreate(flinfo->fn_mcxt, "kmeans_from_table", ALLOCSET_SMALL_SIZES);
-		flinfo->fn_extra = kept;
+		site->cxt = AllocSetContextCreate(flinfo->fn_mcxt, "kmeans_from_table call", ALLOCSET_SMALL_SIZES);
+		site->callback.func = release;
+		site->callback.arg = site;
+		MemoryContextRegisterResetCallback(flinfo->fn_mcxt, &site->callback);
+		flinfo->fn_extra = site;
 	}
 	return flinfo->fn_extra;
 }
 
 static void
-keep(Kept *kept, const Kept *call, const KmeansModel *value)
+use(CallSite *site, Kept *kept, const Moment *now)
 {
-	MemoryContext cxt = kept->cxt;
-	MemoryContext caller;
-
-	kept->value = NULL;
-	MemoryContextReset(cxt);
-	caller = MemoryContextSwitchTo(cxt);
-	*kept = *call;
-	kept->cxt = cxt;
-	kept->snapshot = memcpy(palloc(call->size), call->snapshot, call->size);
-	if (call->columns != 0)
-		kept->columns = datumCopy(call->columns, false, -1);
-	kept->value = memcpy(palloc(VARSIZE(value)), value, VARSIZE(value));
-	MemoryContextSwitchTo(caller);
+	kept->pins++;
+	release(site);
+	dlist_delete(&kept->node);
+	dlist_push_tail(&values, &kept->node);
+	MemoryContextReset(site->cxt);
+	site->moment = *now;
+	site->moment.snapshot = memcpy(MemoryContextAlloc(site->cxt, now->size), now->snapshot, now->size);
+	site->kept = kept;
 }
 
 /* ---- the model ---- */
@@ -198,7 +361,7 @@ read_measures(const KmCentroids *c, GkModel *m)
 
 /* No time is taken: the same rows make the same value, which a session keeps prepared (fn_prepared.c). */
 static KmeansModel *
-read_model(const Kept *call)
+read_model(const Call *call)
 {
 	KmCentroids c = {.as_model = true};
 	KmeansModel *value;
@@ -222,16 +385,23 @@ Datum
 kmeans_from_table(PG_FUNCTION_ARGS)
 {
 	GkDistance	distance = km_parse_distance(fcinfo, ARG_DISTANCE);
-	Kept	   *kept = kept_of(fcinfo->flinfo);
-	KmeansModel *value;
-	Kept		call;
+	CallSite   *site = call_site(fcinfo->flinfo);
+	Moment		now = this_moment();
+	TableState	state;
+	Call		call;
+	Kept	   *kept;
 
 	km_require_arg(fcinfo, ARG_TABLE, "centroid_table");
-	describe_call(fcinfo, distance, &call);
-	if (kept->value != NULL && same_call(kept, &call))
-		PG_RETURN_POINTER(kept->value);
-	value = read_model(&call);
-	if (is_plain(call.table))
-		keep(kept, &call, value);
-	PG_RETURN_POINTER(value);
+	call = (Call) {PG_GETARG_OID(ARG_TABLE),.distance = distance};
+	if (!PG_ARGISNULL(ARG_COLUMNS))
+		call.columns = PointerGetDatum(PG_GETARG_ARRAYTYPE_P(ARG_COLUMNS));
+	if (site->kept != NULL && same_call(&site->kept->call, &call) && same_moment(&site->moment, &now))
+		PG_RETURN_POINTER(site->kept->value);
+	if (!look_at_table(call.table, &state))
+		PG_RETURN_POINTER(read_model(&call));
+	kept = find(&call, &state);
+	if (kept == NULL)
+		kept = keep(&call, &state, read_model(&call));
+	use(site, kept, &now);
+	PG_RETURN_POINTER(kept->value);
 }

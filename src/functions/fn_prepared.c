@@ -27,8 +27,8 @@
 static dlist_head models = DLIST_STATIC_INIT(models);
 static Size bytes_of_models = 0;
 
-static Size
-most_to_keep(void)
+Size
+km_models_to_keep(void)
 {
 	return gkmeans_keep_memory < 0 ? KEEP_MOST : Min(KEEP_MOST, (Size) gkmeans_keep_memory * 1024);
 }
@@ -171,7 +171,7 @@ km_prepared_release(KmPrepared *p)
 	{
 		KmPrepared *oldest = dlist_container(KmPrepared, node, at.cur);
 
-		if (bytes_of_models <= most_to_keep())
+		if (bytes_of_models <= km_models_to_keep())
 			break;
 		if (oldest->pins == 0)
 			forget(oldest);

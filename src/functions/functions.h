@@ -160,6 +160,9 @@ typedef struct KmPrepared
 extern KmPrepared *km_prepared_take(Datum datum);
 extern void km_prepared_release(KmPrepared *p);
 
+/* Bytes of models that a session keeps of each kind, while no call site uses them. */
+extern Size km_models_to_keep(void);
+
 /* Centroids of d features that are dealt with between two looks at interrupts. */
 extern int	km_centroid_slice(int d);
 

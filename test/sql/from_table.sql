@@ -111,7 +111,23 @@ SELECT * FROM all_labels();
 SELECT bool_and((i.columns IS NULL) = (c IS NULL) AND coalesce(i.columns = c, true)) AS columns, count(*)
 FROM (VALUES (NULL::text[]), ('{x,y}'), ('{e}'), ('{x,y}'), (NULL)) v (c), kmeans_info(kmeans_from_table('many', c)) i;
 SELECT count(*) FILTER (WHERE kmeans_predict(kmeans_from_table('many'), e) <> label) AS differ FROM pts;
--- how often the table is read: the numbers, the centroids, the sizes; of a view, whose rows need not be the snapshot's, for each row
+-- other rows at the same places, and other columns of the same rows, are others
+CREATE TABLE place AS SELECT 0 AS cluster, 1.0 AS centroid, 9.0 AS other UNION ALL SELECT 1, 9.0, 1.0;
+SELECT kmeans_predict(kmeans_from_table('place'), 8);
+ALTER TABLE place RENAME centroid TO first;
+ALTER TABLE place RENAME other TO centroid;
+SELECT kmeans_predict(kmeans_from_table('place'), 8);
+DELETE FROM place;
+VACUUM place;
+INSERT INTO place VALUES (0, NULL, 1.0), (1, NULL, 9.0);
+SELECT kmeans_predict(kmeans_from_table('place'), 8);
+BEGIN;
+UPDATE place SET cluster = 1 - cluster;
+SELECT kmeans_predict(kmeans_from_table('place'), 8);
+ROLLBACK;
+SELECT kmeans_predict(kmeans_from_table('place'), 8);
+-- how often the table is scanned: for the versions of its rows and, if the session has not kept the model, for the numbers, the
+-- centroids and the sizes; a view, which may compute, for each row
 CREATE VIEW again AS TABLE many;
 CREATE FUNCTION scans(query text, OUT labels bigint, OUT scans bigint) LANGUAGE plpgsql AS $$
 DECLARE
@@ -126,6 +142,13 @@ SELECT q, labels, scans FROM unnest(ARRAY[
     $$SELECT count(kmeans_predict(kmeans_from_table('many'), e)) FROM pts$$,
     $$SELECT count(kmeans_predict(kmeans_from_table('again'), e)) FROM pts WHERE i <= 5$$,
     $$SELECT sum(n) FROM pts, LATERAL (SELECT count(*) AS n FROM kmeans_nearest(kmeans_from_table('many', '{e}', 'cosine'), e, 3)) n$$]) q, scans(q);
+-- without memory to keep models in, a statement has them nonetheless
+SET gkmeans.keep_memory = 0;
+SELECT q, labels, scans FROM unnest(ARRAY[
+    $$SELECT count(kmeans_predict(kmeans_from_table('many'), e)) FROM pts$$,
+    $$SELECT count(kmeans_predict(kmeans_from_table('many'), e)) FROM pts$$,
+    $$SELECT sum((kmeans_predict(kmeans_from_table('many'), e) = kmeans_predict(kmeans_from_table('many', '{e}'), e))::int + kmeans_predict(kmeans_from_table('place'), 8) - 1) FROM pts$$]) q, scans(q);
+RESET gkmeans.keep_memory;
 -- parallel workers get the model from the leader
 SET parallel_setup_cost = 0;
 SET parallel_tuple_cost = 0;
@@ -207,6 +230,6 @@ DROP ROLE regress_from_table;
 DROP SCHEMA "Other" CASCADE;
 DROP VIEW again, line, numerals, fractions, wide, long, given;
 DROP DOMAIN small;
-DROP TABLE pts, many, one, empty, words, one_wide;
+DROP TABLE pts, many, one, place, empty, words, one_wide;
 DROP SEQUENCE numbers;
 DROP FUNCTION label_of, all_labels, scans, try, try_rows;
