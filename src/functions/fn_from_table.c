@@ -15,7 +15,7 @@
 
 #include "access/heapam.h"
 #include "access/htup_details.h"
-#include "access/table.h"
+#include "access/relation.h"
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_class.h"

@@ -141,5 +141,26 @@ for my $level ('READ COMMITTED', 'REPEATABLE READ')
 	is($err . $out, $level eq 'READ COMMITTED' ? "{1,1,0}\n" : "{0,0,0}\n", "kmeans_from_table(), $level: as the snapshot has it");
 }
 
+# What the session keeps of a table, while another one changes the rows, undoes that, and has their places used again:
+# the label is that of a search in the same snapshot.
+$node->safe_psql('postgres', 'CREATE TABLE busy (cluster int, centroid float8); INSERT INTO busy SELECT i, i * 10 FROM generate_series(0, 5) i');
+my @changes = ('UPDATE busy SET cluster = 5 - cluster', 'BEGIN; UPDATE busy SET cluster = (cluster + 1) % 6; ROLLBACK',
+	'UPDATE busy SET centroid = (centroid * 7 + 13)::int % 61 WHERE cluster = 3', 'VACUUM busy',
+	'BEGIN; DELETE FROM busy; INSERT INTO busy SELECT i, (i * 7 + :n * 11) % 60 FROM generate_series(0, 5) i; COMMIT', 'VACUUM busy');
+my $writes = join '', map { my $n = $_; "$changes[ $n % @changes ];\n" =~ s/:n/$n/r } 1 .. 3000;
+my $reads = join '', map { my $p = $_ * 13 % 64 + 0.25;
+	"SELECT 'wrong', l, n FROM (SELECT kmeans_predict(kmeans_from_table('busy'), $p) AS l, "
+	  . "(SELECT cluster FROM busy ORDER BY abs(centroid - $p), cluster LIMIT 1) AS n OFFSET 0) s WHERE l <> n;\n" } 1 .. 3000;
+my ($written, $read, $errors) = ('', '', '');
+my $dir = PostgreSQL::Test::Utils::tempdir();
+append_to_file("$dir/writes", $writes);
+append_to_file("$dir/reads", $reads);
+my @psql = ('psql', '-XAtq', '-d', $node->connstr('postgres'));
+my $writer = IPC::Run::start([ @psql, '-f', "$dir/writes" ], '>', \$written, '2>', \$errors);
+my $reader = IPC::Run::start([ @psql, '-f', "$dir/reads" ], '>', \$read, '2>', \$errors);
+$writer->finish;
+$reader->finish;
+is($read . $errors, '', 'kmeans_from_table() beside changes: every label is that of the snapshot');
+
 $node->stop;
 done_testing();
