@@ -146,7 +146,7 @@ is_plain(Relation rel)
 	return (relkind == RELKIND_RELATION || relkind == RELKIND_MATVIEW) && !rel->rd_rel->relhassubclass &&
 		rel->rd_tableam == GetHeapamTableAmRoutine() && !km_relation_is_new(rel) &&
 		pg_class_aclcheck(RelationGetRelid(rel), GetUserId(), ACL_SELECT) == ACLCHECK_OK &&
-		check_enable_rls(RelationGetRelid(rel), InvalidOid, true) == RLS_NONE;
+		check_enable_rls(RelationGetRelid(rel), InvalidOid, true) == RLS_NONE && !km_citus_known(RelationGetRelid(rel));
 }
 
 static void

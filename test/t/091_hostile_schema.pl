@@ -272,6 +272,13 @@ unlike($by_place, qr/^failed|^$/, 'labels: works');
 $node->safe_psql('postgres', 'INSERT INTO pg_catalog.pg_dist_partition VALUES (' . literal($here) . ", 'n', 't', 2)");
 is(run_with($_, $by_model), $by_place, "labels of a table of Citus: search_path = $_") foreach ('public', 'traps, pg_catalog, public', 'traps, public');
 $node->safe_psql('postgres', "SET search_path = pg_catalog; DELETE FROM pg_dist_partition WHERE partmethod = 'n'");
+# a table of Citus may have its rows elsewhere, so a session does not keep the model of those that are here
+my $given = literal($centres) . '::pg_catalog.regclass';
+my $scans = "SELECT public.kmeans_from_table($given) IS NULL; SELECT public.kmeans_from_table($given) IS NULL; SELECT pg_catalog.pg_stat_get_xact_numscans($given)";
+like(run_with('public', $scans), qr/\n5$/, 'kmeans_from_table: a local table is read once');
+$node->safe_psql('postgres', "INSERT INTO pg_catalog.pg_dist_partition VALUES ($given, 'n', 't', 2)");
+like(run_with('public', $scans), qr/\n6$/, 'kmeans_from_table: a table of Citus is read each time');
+$node->safe_psql('postgres', "SET search_path = pg_catalog; DELETE FROM pg_dist_partition WHERE partmethod = 'n'");
 
 is(run_with('public', 'SELECT i.strategy FROM public.kmeans_info(public.kmeans_fit(' . literal($evil) . ", $array, 3)) i") =~ /^1 shard, /, 1,
 	'the shards are asked');
