@@ -8,7 +8,7 @@
 
 #include "tcop/dest.h"
 
-#include "core/gk_backend.h"
+#include "core/spread/gk_spread.h"
 #include "groups/groups.h"
 
 typedef struct KmGrouped
@@ -35,6 +35,8 @@ typedef struct KmGrouped
 	MemoryContext row_cxt;		/* of a few groups' rows, in the batch's; NULL: not made */
 	const GkBackend *gpu;		/* takes small groups; NULL: the CPU does, */
 	bool		chosen;			/* and that is settled */
+	GkSpread	several;		/* devices that share them, if there are any, */
+	bool		shared;			/* and that is settled */
 } KmGrouped;
 
 /* ---- grouped_fit.c ---- */

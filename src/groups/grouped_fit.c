@@ -1,9 +1,9 @@
 /*
  * grouped_fit.c - kmeans_grouped(): cluster a batch of groups, and put their rows out.
  *
- * Small groups go to a GPU by the thousand (core/groups/gk_group_batch.h) if there is one, or
- * to the threads, one group to one thread (pg_thread_host.c).  Large groups are clustered one
- * after the other, by all threads or a GPU.
+ * Small groups go to a GPU by the thousand (core/groups/gk_group_batch.h) if there is one, or to
+ * several, or to the threads, one group to one thread (pg_thread_host.c).  Large groups are
+ * clustered one after the other, by all threads or GPUs.
  */
 #include "postgres.h"
 
@@ -98,7 +98,7 @@ fit_job(void *arg, int64_t job, int thread)
 	km_grouped_fit(w->g, thread, &points, one);
 }
 
-/* Cluster a large group by all threads, or by a GPU. */
+/* Cluster a large group by all threads, or as one clustering on GPUs. */
 static void
 fit_large(KmGrouped *g, KmOneGroup *one)
 {
@@ -109,7 +109,7 @@ fit_large(KmGrouped *g, KmOneGroup *one)
 	GkError		err;
 
 	CHECK_FOR_INTERRUPTS();
-	backend = km_choose_backend(g->host, g->options->device, points.n, g->d, g->options->engine.k);
+	backend = km_choose_devices(g->host, g->options->device, points.n, g->d, g->options->engine.k);
 	km_check(g->host,
 			 gk_group_fit(engine, backend, &g->options->engine, &points, NULL, &model, &err),
 			 &err);
@@ -117,7 +117,7 @@ fit_large(KmGrouped *g, KmOneGroup *one)
 	gk_model_free(engine, &model);
 }
 
-/* ---- the GPU ---- */
+/* ---- GPUs ---- */
 
 typedef struct Packing
 {
@@ -140,7 +140,7 @@ km_grouped_choose_gpu(KmGrouped *g, int64 rows)
 	g->chosen = true;
 	if (rows == 0 || g->options->device == GK_DEVICE_CPU)
 		return;
-	b = km_choose_backend(g->host, g->options->device, rows, g->d, (int) Min((int64) o->k * o->n_init, GK_MAX_K));
+	b = km_choose_group_backend(g->host, g->options->device, rows, g->d, (int) Min((int64) o->k * o->n_init, GK_MAX_K));
 	if (b->groups != NULL && gk_group_batch_possible(o, g->source->weighted))
 		g->gpu = b;
 }
@@ -154,7 +154,9 @@ group_at(void *ctx, int64_t group)
 static int64_t
 group_rows(void *ctx, int64_t group)
 {
-	return group_at(ctx, group)->rows->n;
+	const KmOneGroup *one = group_at(ctx, group);
+
+	return one->k > 0 ? 0 : one->rows->n;
 }
 
 static const void *
@@ -196,10 +198,19 @@ fit_on_gpu(KmGrouped *g)
 	GkGroupBatchWork work = {.options = &g->options->engine,.d = g->d,.groups = g->groups.n,.ctx = &p,.rows = group_rows,
 		.row = km_group_rows_point,.arg = row_arg,.host = begin_job,.done = end_job,.result = keep_model};
 	GkError		err;
-	GkStatus	st = gk_group_batch_fit(engine, g->gpu, &work, &err);
+	GkStatus	st;
 
-	/* the CPU does what the GPU has not done, now and in later batches */
-	if ((st == GK_ERR_DEVICE || st == GK_ERR_DEVICE_MEMORY) && engine->device_failed(engine->ctx, &err))
+	/* the first batch is as large as any */
+	if (!g->shared)
+	{
+		GkSpreadGroups all = gk_group_batch_measure(engine, &work);
+
+		km_choose_group_devices(g->host, g->options->device, &all, &g->several);
+		g->shared = true;
+	}
+	st = gk_group_batch_fit(engine, g->gpu, &g->several, &work, &err);
+	/* the CPU does what no GPU has done, now and in later batches */
+	if (gk_go_on_with_cpu(engine, g->gpu, st, &err))
 		g->gpu = NULL;
 	else
 		km_check(g->host, st, &err);

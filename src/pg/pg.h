@@ -24,6 +24,7 @@ extern const GkHost *km_host_engine(KmPgHost *host);
 
 /* The devices of a job on several; from now on its backends know them. */
 struct GkSpread;
+struct GkSpreadGroups;
 extern struct GkSpread *km_host_spread(KmPgHost *host);
 
 /* Whether a job whose device fails goes on, with a WARNING, on the others or the CPU. */
@@ -130,6 +131,13 @@ extern void km_open_device(KmPgHost *host, int gpu);
 
 /* The same where several devices can share the job: only there may kind be GK_DEVICE_BOTH. */
 extern const GkBackend *km_choose_devices(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
+
+/*
+ * And for many groups: the backend, then the devices that share them; out->n is 0 where the backend's
+ * first one does it alone.
+ */
+extern const GkBackend *km_choose_group_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
+extern void km_choose_group_devices(KmPgHost *host, GkDeviceKind kind, const struct GkSpreadGroups *work, struct GkSpread *out);
 
 /* What gkmeans_devices() and the progress tell of a job on several devices. */
 extern void km_device_shares(const char *text);

@@ -248,7 +248,7 @@ take_cpu(int gpu)
 bool
 km_take_place(KmPgHost *host, GkDeviceKind kind, int gpu, bool wait)
 {
-	if (!begin_job(km_host_context(host), gpu, wait && kind == GK_DEVICE_GPU))
+	if (!begin_job(km_host_context(host), gpu, wait && kind != GK_DEVICE_AUTO))
 	{
 		if (kind == GK_DEVICE_AUTO)
 			take_cpu(gpu);
@@ -273,30 +273,35 @@ refuse_both(GkDeviceKind kind)
 	if (kind == GK_DEVICE_BOTH)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("device 'both' is for one clustering of rows that are kept in memory"),
-				 errdetail("Many groups, aggregates, steps, strategy 'scan' and distributed tables use one device."),
+				 errmsg("device 'both' is for clusterings of rows that are kept in memory"),
+				 errdetail("Aggregates, steps, strategy 'scan' and distributed tables use one device."),
 				 errhint("Use device => 'gpu', 'cpu' or 'auto'.")));
-}
-
-const GkBackend *
-km_choose_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
-{
-	int			gpu;
-	const GkBackend *backend;
-
-	refuse_both(kind);
-	backend = find_backend(host, kind, n, d, k, &gpu);
-	km_host_fall_back(host, kind == GK_DEVICE_AUTO);
-	return use_one(host, kind, backend, gpu);
 }
 
 const GkBackend *
 km_choose_backend_soon(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k, int *gpu)
 {
+	/* whether there is a GPU, and whether auto wants one */
 	const GkBackend *backend = find_backend(host, kind == GK_DEVICE_BOTH ? GK_DEVICE_GPU : kind, n, d, k, gpu);
 
 	km_host_fall_back(host, kind == GK_DEVICE_AUTO);
 	return backend;
+}
+
+const GkBackend *
+km_choose_group_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
+{
+	int			gpu;
+	const GkBackend *backend = km_choose_backend_soon(host, kind, n, d, k, &gpu);
+
+	return use_one(host, kind, backend, gpu);
+}
+
+const GkBackend *
+km_choose_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
+{
+	refuse_both(kind);
+	return km_choose_group_backend(host, kind, n, d, k);
 }
 
 bool
@@ -329,15 +334,20 @@ km_choose_devices(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
 {
 	GkSpread   *spread = km_host_spread(host);
 	int			gpu;
+	const GkBackend *backend = km_choose_backend_soon(host, kind, n, d, k, &gpu);
 
-	/* whether there is a GPU, and whether auto wants one */
-	const GkBackend *backend = find_backend(host, kind == GK_DEVICE_BOTH ? GK_DEVICE_GPU : kind, n, d, k, &gpu);
-
-	km_host_fall_back(host, kind == GK_DEVICE_AUTO);
 	if (gpu < 0 || gk_spread_choose(kind, gkmeans_gpu_devices, n, d, k, false, spread) == 0)
 		return use_one(host, kind, backend, gpu);
 	take_places(host, spread, kind != GK_DEVICE_AUTO);
 	return spread->n > 0 ? &gk_spread_backend : take_cpu(gpu);
+}
+
+void
+km_choose_group_devices(KmPgHost *host, GkDeviceKind kind, const GkSpreadGroups *work, GkSpread *out)
+{
+	out->rows = gkmeans_gpu_rows;
+	if (gk_spread_choose_groups(kind, gkmeans_gpu_devices, work, out) > 0)
+		take_places(host, out, kind != GK_DEVICE_AUTO);
 }
 
 void

@@ -359,36 +359,55 @@ seed_end(GkSession *s)
 	s->problem.core->cpu->seed_end(s->cpu);
 }
 
-/* ---- many small groups ---- */
-
-static long packed_left;		/* slots until the fault, < 0: none */
-static GkStatus packed_fault;
+/* ---- many small groups: a fault is that of the n-th slot ---- */
 
 static GkStatus
 groups_open(const GkHost *host, const GkCore *core, const GkGroupBatchTask *task, GkGroupSession **out, GkError *err)
 {
 	const char *f = task->gpu_fault ? task->gpu_fault : "";
 	const char *n = strchr(f, ':');
+	GkStatus	fault = strstr(f, "memory") ? GK_ERR_DEVICE_MEMORY : GK_ERR_DEVICE;
+	int			number = choose(task->gpu_devices);
+	GkStatus	st;
+	FakePacks  *p;
 
 	*out = NULL;
-	packed_fault = strstr(f, "memory") ? GK_ERR_DEVICE_MEMORY : GK_ERR_DEVICE;
-	packed_left = n != NULL && strncmp(f, "slow", 4) != 0 ? atol(n + 1) : -1;
 	if (strncmp(f, "open-", 5) == 0)
-		return fail(err, packed_fault, 0);
-	return fake_open(host, core, task, out, err);
+		return fail(err, fault, number);
+	st = fake_open(host, core, task, out, err);
+	if (st != GK_OK)
+		return st;
+	p = (FakePacks *) *out;
+	p->number = number;
+	p->fault = fault;
+	p->left = n != NULL && strncmp(f, "slow", 4) != 0 ? atol(n + 1) : -1;
+	if (strstr(f, "trap"))
+		dead[number] = true;
+	warmed[number] = true;
+	return GK_OK;
 }
 
 static GkStatus
 groups_start(GkGroupSession *session, int slot, const GkGroupBatchItem *groups, int n, size_t read, size_t end, GkError *err)
 {
-	if (packed_left == 0)
-		return fail(err, packed_fault, 0);
-	if (packed_left > 0)
-		packed_left--;
+	FakePacks  *p = (FakePacks *) session;
+
+	if (p->left == 0)
+		return fail(err, p->fault, p->number);
+	if (p->left > 0)
+		p->left--;
 	return fake_start(session, slot, groups, n, read, end, err);
 }
 
-static const GkGroupBatchBackend groups = {groups_open, fake_share, groups_start, fake_wait, fake_close};
+/* Of several devices the first one is the slowest: GkDeviceInfo.speed. */
+static GkStatus
+groups_wait(GkGroupSession *session, int slot, GkError *err)
+{
+	(void) be_slow(NULL, FAKE_GPUS > 1 ? 3 * (FAKE_GPUS - ((FakePacks *) session)->number) : 0);
+	return fake_wait(session, slot, err);
+}
+
+static const GkGroupBatchBackend groups = {groups_open, fake_share, groups_start, groups_wait, fake_close};
 
 const GkBackend *gk_gpu_backend_init(void);
 

@@ -46,6 +46,10 @@ typedef struct FakePacks
 	const GkHost *host;
 	const GkCore *core;
 	GkGroupBatchTask task;
+	/* Of those that play several devices, which may fail. */
+	int			number;
+	long		left;			/* calls until it does, < 0: never */
+	GkStatus	fault;
 	char	   *slot[FAKE_SLOTS];
 	char	   *memory;
 	/* What start() was given: the device works when it is waited for. */

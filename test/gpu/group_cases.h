@@ -100,7 +100,9 @@ packed_row(const void *arg, int64_t i)
 static int64_t
 packed_rows(void *ctx, int64_t g)
 {
-	return ((PackedGroups *) ctx)->n[g];
+	const PackedGroups *p = ctx;
+
+	return p->device[g].k > 0 ? 0 : p->n[g];
 }
 
 static const GkHost *
@@ -254,8 +256,9 @@ packed_arg(void *ctx, int64_t g)
 	return packed_args[g];
 }
 
+/* several: the devices that share the groups; NULL: the backend's. */
 static PackedReport
-packed_run(const PackedCase *c, const GkHost *host, const GkBackend *backend)
+packed_run(const PackedCase *c, const GkHost *host, const GkBackend *backend, GkSpread *several)
 {
 	PackedGroups *p = packed_make(c, host);
 	GkOptions	opt = c->opt;
@@ -280,7 +283,7 @@ packed_run(const PackedCase *c, const GkHost *host, const GkBackend *backend)
 	gk_parallel_for(host, c->groups, packed_prepare_job, &cpu);
 	r.prepare_ms = gk_now_ms() - t0;
 	t0 = gk_now_ms();
-	r.status = gk_group_batch_fit(host, backend, &work, &r.err);
+	r.status = gk_group_batch_fit(host, backend, several, &work, &r.err);
 	r.device_ms = gk_now_ms() - t0;
 	for (int g = 0; g < c->groups; g++)
 	{

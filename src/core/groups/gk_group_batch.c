@@ -1,8 +1,13 @@
 /*
- * gk_group_batch.c - many small groups through a device's slots (gk_group_batch.h).
+ * gk_group_batch.c - many small groups through the slots of one device or several (gk_group_batch.h).
  *
  * All threads sort and prepare the groups of one slot, straight into it, while the
- * device works on the slots before.
+ * devices work on the slots before.
+ *
+ * Several devices have a thread each, which starts its slots and waits for them, and has the main
+ * thread empty and fill them.  A device that has a free slot gets the next groups, so that each does
+ * as much as it can; a group's result is the same whichever had it.  When one fails, the others end
+ * what they have under way; then they do the groups that have no result.
  */
 #include <math.h>
 #include <string.h>
@@ -10,6 +15,12 @@
 #include "core/gk_engine.h"
 #include "core/groups/gk_group_batch.h"
 #include "core/groups/gk_group_fit.h"
+#include "core/spread/gk_spread_session.h"
+
+/* Groups that a slot of several devices has, at least: with fewer a large GPU has too little to do. */
+#define LEAST_GROUPS	256
+/* Several devices end what they have under way after as many milliseconds, for then the host is asked again. */
+#define ROUND_MS		1000.0
 
 typedef struct Slot
 {
@@ -17,17 +28,35 @@ typedef struct Slot
 	GkGroupBatchItem *item;		/* [GK_GROUP_BATCH_GROUPS] */
 	int64_t    *group;			/* their numbers */
 	int32_t    *unit_exp;		/* of their GkPrep */
+	size_t		read;			/* bytes [0, read) are the device's input, */
+	size_t		end;			/* [read, end) its output */
 } Slot;
+
+typedef struct Device
+{
+	struct Run *run;
+	GkSpreadPart *part;			/* its thread's; NULL: it is the only one, on the main thread */
+	const GkHost *host;			/* of its thread */
+	const GkGroupBatchBackend *backend;
+	GkGroupSession *session;	/* NULL: not open */
+	Slot	   *slot;			/* [session->slots] */
+	int			at;				/* the slot that is being emptied and filled */
+	int			failed;			/* GkStatus of a thread */
+	/* What became of that. */
+	GkStatus	status;
+	GkError		error;
+} Device;
 
 typedef struct Run
 {
-	const GkHost *host;
+	const GkHost *host;			/* of the main thread */
 	const GkGroupBatchWork *work;
-	const GkGroupBatchBackend *device;
-	GkGroupSession *session;
-	Slot	   *slot;			/* [session->slots] */
-	int			at;				/* the slot that is being filled or emptied */
-	int			failed;			/* GkStatus of a thread */
+	int64_t		next;			/* group to be looked at */
+	int			n;				/* devices */
+	Device		device[GK_SPREAD_DEVICES];
+	/* Of several devices. */
+	double		until;			/* no more groups from then on, */
+	bool		over;			/* or now: one has failed */
 } Run;
 
 bool
@@ -39,39 +68,52 @@ gk_group_batch_possible(const GkOptions *options, bool weighted)
 
 /* ---- into a slot ---- */
 
-/* Choose groups for a slot from *next on.  They read bytes [0, *read) of it and write up to *end. */
-static void
-choose(Run *p, Slot *s, int64_t *next, size_t *read, size_t *end)
+/* Groups for a slot, at most: of several devices fewer towards the end, so that they end at the same time. */
+static int
+most_groups(const Run *r)
 {
-	const GkGroupBatchWork *w = p->work;
+	int64_t		most = (r->work->groups - r->next) / (2 * r->n);
+
+	if (r->n == 1 || most > GK_GROUP_BATCH_GROUPS)
+		return GK_GROUP_BATCH_GROUPS;
+	return most > LEAST_GROUPS ? (int) most : LEAST_GROUPS;
+}
+
+/* Choose groups for a slot, from the next one on. */
+static void
+choose(const Device *v, Slot *s)
+{
+	Run		   *r = v->run;
+	const GkGroupBatchWork *w = r->work;
+	int			most = most_groups(r);
 	size_t		out = 0;
 	double		share = 0.0;
 
-	*read = 0;
-	for (s->n = 0; *next < w->groups && s->n < GK_GROUP_BATCH_GROUPS; (*next)++)
+	s->read = 0;
+	for (s->n = 0; r->next < w->groups && s->n < most; r->next++)
 	{
-		int64_t		n = w->rows(w->ctx, *next);
+		int64_t		n = w->rows(w->ctx, r->next);
 		int			k = gk_group_clusters(w->options, n);
 		double		own;
 		size_t		bytes;
 
-		if (n > GK_GROUP_BATCH_ROWS || (own = p->device->share(p->session, n, k)) > 1.0)
+		if (n == 0 || n > GK_GROUP_BATCH_ROWS || (own = v->backend->share(v->session, n, k)) > 1.0)
 			continue;
 		bytes = gk_group_batch_in_bytes(n, w->d) + gk_group_batch_out_bytes(k, w->d);
-		if (bytes > p->session->slot_bytes)
+		if (bytes > v->session->slot_bytes)
 			continue;
-		if (s->n > 0 && (share + own > 1.0 || *read + out + bytes > p->session->slot_bytes))
+		if (s->n > 0 && (share + own > 1.0 || s->read + out + bytes > v->session->slot_bytes))
 			break;
 		share += own;
-		s->group[s->n] = *next;
+		s->group[s->n] = r->next;
 		s->item[s->n++] = (GkGroupBatchItem) {.n = (int32_t) n,.k = k,.candidates = gk_seed_candidates(k),
-			.in = (uint32_t) *read,.out = (uint32_t) out};
-		*read += gk_group_batch_in_bytes(n, w->d);
+			.in = (uint32_t) s->read,.out = (uint32_t) out};
+		s->read += gk_group_batch_in_bytes(n, w->d);
 		out += gk_group_batch_out_bytes(k, w->d);
 	}
 	for (int i = 0; i < s->n; i++)
-		s->item[i].out += (uint32_t) *read;
-	*end = *read + out;
+		s->item[i].out += (uint32_t) s->read;
+	s->end = s->read + out;
 }
 
 /* Copy the prepared points, and what the device has to know of their columns. */
@@ -94,9 +136,9 @@ copy_points(const GkPoints *pts, char *to)
 static void
 prepare_one(void *arg, int64_t job, int thread)
 {
-	Run		   *p = arg;
-	const GkGroupBatchWork *w = p->work;
-	Slot	   *s = &p->slot[p->at];
+	Device	   *v = arg;
+	const GkGroupBatchWork *w = v->run->work;
+	Slot	   *s = &v->slot[v->at];
 	GkGroupBatchItem *to = &s->item[job];
 	GkStore    *store;
 	GkError		err;
@@ -110,10 +152,10 @@ prepare_one(void *arg, int64_t job, int thread)
 		to->d2_expo = pts->d2_expo;
 		to->tol = w->options->tol * pts->mean_var;
 		s->unit_exp[job] = pts->prep.unit_exp;
-		copy_points(pts, p->session->slot[p->at] + to->in);
+		copy_points(pts, v->session->slot[v->at] + to->in);
 	}
 	else
-		__atomic_store_n(&p->failed, st, __ATOMIC_RELAXED);
+		__atomic_store_n(&v->failed, st, __ATOMIC_RELAXED);
 	gk_store_free(store);
 	w->done(w->ctx, thread);
 }
@@ -123,11 +165,11 @@ prepare_one(void *arg, int64_t job, int thread)
 static void
 deliver_one(void *arg, int64_t job, int thread)
 {
-	Run		   *p = arg;
-	const GkGroupBatchWork *w = p->work;
-	const Slot *s = &p->slot[p->at];
+	Device	   *v = arg;
+	const GkGroupBatchWork *w = v->run->work;
+	const Slot *s = &v->slot[v->at];
 	const GkGroupBatchItem *g = &s->item[job];
-	GkGroupBatchOut out = gk_group_batch_out(p->session->slot[p->at] + g->out, g->k, w->d);
+	GkGroupBatchOut out = gk_group_batch_out(v->session->slot[v->at] + g->out, g->k, w->d);
 	const GkHost *host = w->host(w->ctx, thread);
 	int			k = out.head->k;
 	GkPoints	pts = {.prep = {.d = w->d,.unit_exp = s->unit_exp[job]}};
@@ -151,118 +193,228 @@ deliver_one(void *arg, int64_t job, int thread)
 		}
 		m.inertia = gk_engine_inertia(&pts, gk_i128_to_double(inertia) * unit);
 		if (!isfinite(m.inertia))
-			__atomic_store_n(&p->failed, GK_ERR_RANGE, __ATOMIC_RELAXED);
+			__atomic_store_n(&v->failed, GK_ERR_RANGE, __ATOMIC_RELAXED);
 		else if (!w->result(w->ctx, s->group[job], &m, thread))
-			__atomic_store_n(&p->failed, GK_ERR_MEMORY, __ATOMIC_RELAXED);
+			__atomic_store_n(&v->failed, GK_ERR_MEMORY, __ATOMIC_RELAXED);
 	}
 	else
-		__atomic_store_n(&p->failed, GK_ERR_MEMORY, __ATOMIC_RELAXED);
+		__atomic_store_n(&v->failed, GK_ERR_MEMORY, __ATOMIC_RELAXED);
 	gk_free(host, m.radius);
 	gk_free(host, m.cluster_inertia);
 	w->done(w->ctx, thread);
 }
 
-/* ---- all of them ---- */
+/* ---- a device ---- */
 
 static GkStatus
-run_jobs(Run *p, int jobs, GkJob fn, GkError *err)
+run_jobs(Device *v, int jobs, GkJob fn, GkError *err)
 {
-	if (!gk_parallel_for(p->host, jobs, fn, p))
+	const GkHost *host = v->run->host;
+
+	if (!gk_parallel_for(host, jobs, fn, v))
 		return GK_STOPPED;
-	if (p->failed == GK_ERR_RANGE)
+	if (v->failed == GK_ERR_RANGE)
 		return gk_fail_range(err);
-	if (p->failed != GK_OK)
-		return gk_fail(err, p->failed, "out of memory");
-	return p->host->poll && p->host->poll(p->host->ctx) ? GK_STOPPED : GK_OK;
+	if (v->failed != GK_OK)
+		return gk_fail(err, v->failed, "out of memory");
+	/* not while devices have threads of their own: gk_spread_threads.h */
+	return v->part == NULL && host->poll != NULL && host->poll(host->ctx) ? GK_STOPPED : GK_OK;
 }
 
-/* Wait for the slot's results and deliver them. */
-static GkStatus
-empty_slot(Run *p, int slot, GkError *err)
+/* Main thread: deliver the results of a slot, and fill it with other groups, if there are any. */
+static bool
+turn_over(void *arg)
 {
-	Slot	   *s = &p->slot[slot];
-	int			n = s->n;
-	GkStatus	st;
+	Device	   *v = arg;
+	Run		   *r = v->run;
+	Slot	   *s = &v->slot[v->at];
 
-	if (n == 0)
-		return GK_OK;
-	st = p->device->wait(p->session, slot, err);
-	p->at = slot;
-	if (st == GK_OK)
-		st = run_jobs(p, n, deliver_one, err);
+	v->status = run_jobs(v, s->n, deliver_one, &v->error);
+	for (int i = 0; v->part != NULL && v->status == GK_OK && i < s->n; i++)
+		v->part->rows += s->item[i].n;
 	s->n = 0;
-	return st;
+	if (v->part != NULL && (__atomic_load_n(&r->over, __ATOMIC_RELAXED) || gk_now_ms() >= r->until))
+		return v->status == GK_OK;
+	if (v->status == GK_OK)
+		choose(v, s);
+	if (v->status == GK_OK)
+		v->status = run_jobs(v, s->n, prepare_one, &v->error);
+	return v->status == GK_OK;
 }
 
-static GkStatus
-all_slots(Run *p, GkError *err)
+static void
+close_device(Device *v)
 {
-	GkStatus	st = GK_OK;
-	int64_t		next = 0;
-	int			slot = 0;
-
-	while (st == GK_OK && next < p->work->groups)
+	for (int i = 0; v->slot != NULL && i < v->session->slots; i++)
 	{
-		Slot	   *s = &p->slot[slot];
-		size_t		read;
-		size_t		end;
-
-		st = empty_slot(p, slot, err);
-		if (st != GK_OK)
-			return st;
-		choose(p, s, &next, &read, &end);
-		p->at = slot;
-		st = run_jobs(p, s->n, prepare_one, err);
-		if (st == GK_OK && s->n > 0)
-			st = p->device->start(p->session, slot, s->item, s->n, read, end, err);
-		slot = (slot + 1) % p->session->slots;
+		gk_free(v->host, v->slot[i].item);
+		gk_free(v->host, v->slot[i].group);
+		gk_free(v->host, v->slot[i].unit_exp);
 	}
-	for (int i = 0; st == GK_OK && i < p->session->slots; i++)
-		st = empty_slot(p, (slot + i) % p->session->slots, err);
-	return st;
+	gk_free(v->host, v->slot);
+	v->slot = NULL;
+	v->backend->close(v->session);
+	v->session = NULL;
 }
 
 static GkStatus
-make_slots(Run *p, GkError *err)
+make_slots(Device *v, GkError *err)
 {
-	p->slot = gk_alloc0(p->host, p->session->slots, sizeof(Slot));
-	if (p->slot == NULL)
+	v->slot = gk_alloc0(v->host, v->session->slots, sizeof(Slot));
+	if (v->slot == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
-	for (int i = 0; i < p->session->slots; i++)
+	for (int i = 0; i < v->session->slots; i++)
 	{
-		Slot	   *s = &p->slot[i];
+		Slot	   *s = &v->slot[i];
 
-		s->item = gk_alloc(p->host, GK_GROUP_BATCH_GROUPS, sizeof(GkGroupBatchItem));
-		s->group = gk_alloc(p->host, GK_GROUP_BATCH_GROUPS, sizeof(int64_t));
-		s->unit_exp = gk_alloc(p->host, GK_GROUP_BATCH_GROUPS, sizeof(int32_t));
+		s->item = gk_alloc(v->host, GK_GROUP_BATCH_GROUPS, sizeof(GkGroupBatchItem));
+		s->group = gk_alloc(v->host, GK_GROUP_BATCH_GROUPS, sizeof(int64_t));
+		s->unit_exp = gk_alloc(v->host, GK_GROUP_BATCH_GROUPS, sizeof(int32_t));
 		if (!s->item || !s->group || !s->unit_exp)
 			return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	}
 	return GK_OK;
 }
 
+static GkStatus
+open_device(Device *v, GkError *err)
+{
+	const GkGroupBatchWork *w = v->run->work;
+	const GkOptions *o = w->options;
+	bool		given = o->init == GK_INIT_CENTROIDS || o->init == GK_INIT_WARM_START;
+	GkGroupBatchTask task = {.d = w->d,.k = o->k,.random = o->init == GK_INIT_RANDOM,
+		.given = given ? o->centroids : NULL,.n_init = o->n_init,.max_iter = o->max_iter,.seed = o->seed,
+		.gpu_devices = v->host->gpu_devices,.gpu_fault = v->host->gpu_fault};
+	GkStatus	st = v->backend->open(v->host, &gk_core, &task, &v->session, err);
+
+	return st == GK_OK ? make_slots(v, err) : st;
+}
+
+/* The device's thread: one slot after the other, until none has anything under way. */
+static GkStatus
+all_slots(Device *v, GkError *err)
+{
+	GkStatus	st = v->session == NULL ? open_device(v, err) : GK_OK;
+	int			empty = 0;		/* slots in a row */
+
+	for (v->at = 0; st == GK_OK && empty < v->session->slots; v->at = (v->at + 1) % v->session->slots)
+	{
+		Slot	   *s = &v->slot[v->at];
+
+		if (s->n > 0)
+			st = v->backend->wait(v->session, v->at, err);
+		if (st != GK_OK)
+			break;
+		if (v->part != NULL ? !gk_spread_threads_call(&v->part->whole->threads, turn_over, v) : !turn_over(v))
+		{
+			*err = v->error;
+			return v->status;
+		}
+		if (s->n > 0)
+			st = v->backend->start(v->session, v->at, s->item, s->n, s->read, s->end, err);
+		empty = s->n > 0 ? 0 : empty + 1;
+	}
+	return st;
+}
+
+/* ---- all of them ---- */
+
+static Device *
+device_of(const GkSpreadPart *p)
+{
+	Run		   *r = p->whole->groups;
+
+	return &r->device[p - p->whole->part];
+}
+
+/* What a device had under way when it failed has no result. */
+static void
+serve_part(GkSpreadPart *p)
+{
+	Device	   *v = device_of(p);
+
+	p->status = all_slots(v, &p->error);
+	if (p->status == GK_OK)
+		return;
+	__atomic_store_n(&v->run->over, true, __ATOMIC_RELAXED);
+	close_device(v);
+}
+
+static void
+close_part(GkSpreadPart *p)
+{
+	close_device(device_of(p));
+}
+
+/* Have the devices do the groups, and take those that are lost out of the list. */
+static GkStatus
+run_several(Run *r, GkSession *s, GkSpread *several, GkError *err)
+{
+	GkStatus	st;
+	GkError		unused;
+
+	do
+	{
+		r->over = false;
+		r->until = gk_now_ms() + ROUND_MS;
+		st = gk_spread_run_once(s, serve_part, err);
+		if (gk_spread_is_loss(st))
+		{
+			st = gk_spread_drop_lost(s, st);
+			r->next = 0;
+		}
+	} while (st == GK_OK && r->next < r->work->groups);
+	(void) gk_spread_run_once(s, close_part, &unused);
+	if (st == GK_OK)
+		gk_spread_tell(s);
+	several->n = 0;
+	for (int i = 0; i < s->n; i++)
+		if (!s->part[i].lost)
+			several->device[several->n++] = s->part[i].of;
+	return st;
+}
+
 GkStatus
-gk_group_batch_fit(const GkHost *host, const GkBackend *backend, const GkGroupBatchWork *work, GkError *err)
+gk_group_batch_fit(const GkHost *host, const GkBackend *backend, GkSpread *several, const GkGroupBatchWork *work, GkError *err)
+{
+	Run			r = {.host = host,.work = work,.n = 1};
+	GkSession  *s;
+	GkStatus	st;
+
+	if (several == NULL || several->n == 0)
+	{
+		r.device[0] = (Device) {.run = &r,.host = host,.backend = backend->groups};
+		st = all_slots(&r.device[0], err);
+		close_device(&r.device[0]);
+		return st;
+	}
+	st = gk_spread_begin(host, several, &s, err);
+	if (st != GK_OK)
+		return st;
+	s->groups = &r;
+	r.n = several->n;
+	for (int i = 0; i < r.n; i++)
+		r.device[i] = (Device) {.run = &r,.part = &s->part[i],.host = &s->part[i].host,.backend = s->part[i].of.backend->groups};
+	st = run_several(&r, s, several, err);
+	gk_spread_end(s);
+	return st;
+}
+
+GkSpreadGroups
+gk_group_batch_measure(const GkHost *host, const GkGroupBatchWork *work)
 {
 	const GkOptions *o = work->options;
-	bool		given = o->init == GK_INIT_CENTROIDS || o->init == GK_INIT_WARM_START;
-	Run			p = {.host = host,.work = work,.device = backend->groups};
-	GkGroupBatchTask task = {.d = work->d,.k = o->k,.random = o->init == GK_INIT_RANDOM,
-		.given = given ? o->centroids : NULL,.n_init = o->n_init,.max_iter = o->max_iter,.seed = o->seed,
-		.gpu_devices = host->gpu_devices,.gpu_fault = host->gpu_fault};
-	GkStatus	st = p.device->open(host, &gk_core, &task, &p.session, err);
+	GkSpreadGroups all = {.d = work->d,.max_iter = o->max_iter,.threads = gk_threads(host)};
 
-	if (st == GK_OK)
-		st = make_slots(&p, err);
-	if (st == GK_OK)
-		st = all_slots(&p, err);
-	for (int i = 0; p.slot != NULL && i < p.session->slots; i++)
+	for (int64_t g = 0; g < work->groups; g++)
 	{
-		gk_free(host, p.slot[i].item);
-		gk_free(host, p.slot[i].group);
-		gk_free(host, p.slot[i].unit_exp);
+		int64_t		n = work->rows(work->ctx, g);
+
+		if (n == 0 || n > GK_GROUP_BATCH_ROWS)
+			continue;
+		all.groups++;
+		all.rows += n;
+		all.products += (double) n * work->d * gk_group_clusters(o, n) * o->n_init;
 	}
-	gk_free(host, p.slot);
-	p.device->close(p.session);
-	return st;
+	return all;
 }

@@ -1,10 +1,10 @@
 /*
- * gk_group_batch.h - many small groups, clustered by a device slot by slot.
+ * gk_group_batch.h - many small groups, clustered by one device or several, slot by slot.
  */
 #ifndef GK_GROUP_BATCH_H
 #define GK_GROUP_BATCH_H
 
-#include "core/gk_backend.h"
+#include "core/spread/gk_spread.h"
 
 /*
  * Groups to be clustered, each as by gk_group_fit() without labels.  Everything but
@@ -16,7 +16,7 @@ typedef struct GkGroupBatchWork
 	int			d;
 	int64_t		groups;
 	void	   *ctx;
-	int64_t		(*rows) (void *ctx, int64_t group); /* n >= 1 */
+	int64_t		(*rows) (void *ctx, int64_t group); /* n >= 1; 0: it has its result */
 	const double *(*row) (const void *rows, int64_t i); /* GkGroupRow */
 	const void *(*arg) (void *ctx, int64_t group);	/* its argument */
 	/* A thread's host; what it gave out is not needed when done() is called. */
@@ -30,9 +30,14 @@ typedef struct GkGroupBatchWork
 bool		gk_group_batch_possible(const GkOptions *options, bool weighted);
 
 /*
- * Cluster the groups that the device takes; the others get no result.  Results stay when the
- * device fails.
+ * Cluster the groups that the backend's device takes, or several, if there are any: the others get
+ * no result.  A device that fails leaves its groups to the others, if the host says so, and is taken
+ * out of the list; results stay when there is none left.
  */
-GkStatus	gk_group_batch_fit(const GkHost *host, const GkBackend *backend, const GkGroupBatchWork *work, GkError *err);
+GkStatus	gk_group_batch_fit(const GkHost *host, const GkBackend *backend, GkSpread *several, const GkGroupBatchWork *work,
+							   GkError *err);
+
+/* How much that is, for gk_spread_choose_groups(). */
+GkSpreadGroups gk_group_batch_measure(const GkHost *host, const GkGroupBatchWork *work);
 
 #endif							/* GK_GROUP_BATCH_H */

@@ -23,7 +23,8 @@ run_part(void *arg, int i)
 	GkSpreadPart *p = &s->part[i];
 	double		start = gk_now_ms();
 
-	if (p->store == NULL || (s->only != NULL && p != s->only))
+	/* those that have rows; with groups, those that are left */
+	if ((s->store != NULL ? p->store == NULL : p->lost) || (s->only != NULL && p != s->only))
 		return;
 	s->run(p);
 	p->ms = gk_now_ms() - start;
@@ -216,19 +217,50 @@ set_part(GkSession *s, GkSpreadPart *p, const GkSpreadDevice *of)
 
 /* ---- the session ---- */
 
-static void
-spread_close(GkSession *s)
+GkStatus
+gk_spread_begin(const GkHost *host, const GkSpread *devices, GkSession **out, GkError *err)
 {
+	GkSession  *s = gk_alloc0(host, 1, sizeof(GkSession));
+	GkStatus	st;
+
+	*out = NULL;
 	if (s == NULL)
-		return;
-	if (s->threads.thread != NULL)
-		gk_spread_close_parts(s);
+		return gk_spread_out_of_memory(err);
+	s->host = host;
+	s->n = devices->n;
+	s->spill_fd = -1;
+	for (int i = 0; i < s->n; i++)
+		set_part(s, &s->part[i], &devices->device[i]);
+	/* what is found out once, by the main thread */
+	(void) gk_threads(host);
+	(void) gk_cpu_simd();
+	(void) gk_columns();
+	st = gk_spread_threads_start(&s->threads, host, s->n, err);
+	if (st != GK_OK)
+		gk_spread_end(s);
+	else
+		*out = s;
+	return st;
+}
+
+void
+gk_spread_end(GkSession *s)
+{
 	gk_spread_threads_end(&s->threads);
 	if (s->spill_fd >= 0)
 		close(s->spill_fd);
 	gk_free(s->host, s->seeds);
 	gk_free(s->host, s->room);
 	gk_free(s->host, s);
+}
+
+static void
+spread_close(GkSession *s)
+{
+	if (s == NULL)
+		return;
+	gk_spread_close_parts(s);
+	gk_spread_end(s);
 }
 
 /* The host may close its file for another one, and its threads' reads must not be that one's. */
@@ -247,43 +279,24 @@ own_spill_file(GkSession *s, GkError *err)
 }
 
 static GkStatus
-open_session(GkSession *s, GkError *err)
-{
-	GkStatus	st = own_spill_file(s, err);
-
-	if (st != GK_OK)
-		return st;
-	/* what is found out once, by the main thread */
-	(void) gk_threads(s->host);
-	(void) gk_cpu_simd();
-	(void) gk_columns();
-	st = gk_spread_threads_start(&s->threads, s->host, s->n, err);
-	return st == GK_OK ? gk_spread_arrange(s, err) : st;
-}
-
-static GkStatus
 spread_open(const GkProblem *problem, GkSession **out, GkError *err)
 {
-	const GkHost *host = problem->host;
-	const GkSpread *spread = host->spread;
+	const GkSpread *spread = problem->host->spread;
 	GkSession  *s;
 	GkStatus	st;
 
 	*out = NULL;
 	if (spread == NULL || spread->n < 1 || spread->n > GK_SPREAD_DEVICES || problem->ingesting != NULL)
 		return gk_fail(err, GK_ERR_INTERNAL, "no devices to spread the points over");
-	s = gk_alloc0(host, 1, sizeof(GkSession));
-	if (s == NULL)
-		return gk_spread_out_of_memory(err);
-	s->host = host;
+	st = gk_spread_begin(problem->host, spread, &s, err);
+	if (st != GK_OK)
+		return st;
 	s->store = problem->store;
 	s->pts = gk_store_points(problem->store);
 	s->problem = *problem;
-	s->n = spread->n;
-	s->spill_fd = -1;
-	for (int i = 0; i < s->n; i++)
-		set_part(s, &s->part[i], &spread->device[i]);
-	st = open_session(s, err);
+	st = own_spill_file(s, err);
+	if (st == GK_OK)
+		st = gk_spread_arrange(s, err);
 	if (st != GK_OK)
 		spread_close(s);
 	else

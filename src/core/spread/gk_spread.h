@@ -1,5 +1,5 @@
 /*
- * gk_spread.h - one clustering on several devices: GPUs, and the CPU beside them.
+ * gk_spread.h - one clustering on several devices: GPUs, and the CPU beside them; or many small ones.
  *
  * The rows of a store are shared out: each device has a session of its own backend with a run of
  * rows, on a thread of its own, and computes its part of a pass.  Sums are exact integers, so the
@@ -43,7 +43,21 @@ typedef struct GkSpread
  */
 int			gk_spread_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k, bool loads, GkSpread *out);
 
-/* Its sessions take the devices of GkHost.spread.  They ingest nothing and take no groups. */
+/* Many small groups, as far as it says which devices pay. */
+typedef struct GkSpreadGroups
+{
+	int64_t		groups;
+	int64_t		rows;			/* of all of them */
+	int			d;
+	double		products;		/* rows x features x clusters x runs, added up */
+	int			max_iter;
+	int			threads;		/* that sort and prepare them */
+} GkSpreadGroups;
+
+/* The same for such groups, which the CPU prepares in any case: with GK_DEVICE_BOTH, too, the devices are GPUs. */
+int			gk_spread_choose_groups(GkDeviceKind kind, const char *gpus, const GkSpreadGroups *work, GkSpread *out);
+
+/* Its sessions take the devices of GkHost.spread.  They ingest nothing and take no groups: gk_group_batch.h. */
 extern const GkBackend gk_spread_backend;
 
 #endif							/* GK_SPREAD_H */

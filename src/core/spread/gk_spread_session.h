@@ -1,6 +1,6 @@
 /*
  * gk_spread_session.h - a session on several devices: what gk_spread.c (passes), gk_spread_share.c
- * (who has which rows) and gk_spread_labels.c share.
+ * (who has which rows), gk_spread_labels.c and gk_group_batch.c (groups, which need no rows) share.
  */
 #ifndef GK_SPREAD_SESSION_H
 #define GK_SPREAD_SESSION_H
@@ -19,7 +19,7 @@ typedef struct GkSpreadPart
 	double		speed;			/* rows a millisecond; 0: not known */
 	double		recent_ms[4];	/* of the last steps with these rows */
 	int			measured;		/* steps with these rows */
-	/* Its rows, if it has any. */
+	/* Its rows, if it has any; with groups, those that it has clustered. */
 	int64_t		first;
 	int64_t		rows;
 	GkStore    *store;
@@ -61,7 +61,8 @@ typedef void (*GkSpreadRun) (GkSpreadPart *p);
 struct GkSession
 {
 	const GkHost *host;
-	GkStore    *store;
+	GkStore    *store;			/* NULL: of groups */
+	void	   *groups;			/* gk_group_batch.c's */
 	const GkPoints *pts;
 	GkProblem	problem;
 	GkSpreadThreads threads;
@@ -91,6 +92,10 @@ struct GkSession
 	float	   *d2;
 	int64_t		sent;			/* rows that the sink has */
 };
+
+/* Start the devices' threads; none has rows yet.  Sessions are to be closed before the end. */
+GkStatus	gk_spread_begin(const GkHost *host, const GkSpread *devices, GkSession **out, GkError *err);
+void		gk_spread_end(GkSession *s);
 
 /*
  * Have the parts run a pass.  A device that fails leaves its rows to the others, if the host says
@@ -122,8 +127,9 @@ void		gk_spread_close_parts(GkSession *s);
 /* After a step: measure; true: other shares would pay. */
 bool		gk_spread_measure(GkSession *s);
 
-/* Each device with its share, as "gpu 0 50 %, cpu 50 %". */
+/* Each device with its share, as "gpu 0 50 %, cpu 50 %"; the second one tells the host. */
 void		gk_spread_describe(const GkSession *s, char *out, size_t len);
+void		gk_spread_tell(const GkSession *s);
 
 /* Say so. */
 GkStatus	gk_spread_out_of_memory(GkError *err);

@@ -282,7 +282,6 @@ arrange(GkSession *s, GkError *err)
 GkStatus
 gk_spread_arrange(GkSession *s, GkError *err)
 {
-	char		shares[sizeof(((GkModel *) 0)->device)];
 	double		start = gk_now_ms();
 	GkStatus	st;
 
@@ -291,11 +290,8 @@ gk_spread_arrange(GkSession *s, GkError *err)
 			return st;
 	s->arrange_ms = gk_now_ms() - start;
 	s->lost_ms = 0.0;
-	if (st == GK_OK && s->host->devices != NULL)
-	{
-		gk_spread_describe(s, shares, sizeof(shares));
-		s->host->devices(s->host->ctx, shares);
-	}
+	if (st == GK_OK)
+		gk_spread_tell(s);
 	return st;
 }
 
@@ -303,8 +299,11 @@ void
 gk_spread_describe(const GkSession *s, char *out, size_t len)
 {
 	size_t		at = 0;
+	int64_t		all = 0;
 
 	out[0] = '\0';
+	for (int i = 0; i < s->n; i++)
+		all += s->part[i].rows;
 	for (int i = 0; i < s->n && at < len; i++)
 	{
 		const GkSpreadPart *p = &s->part[i];
@@ -315,6 +314,17 @@ gk_spread_describe(const GkSession *s, char *out, size_t len)
 		if (p->of.number >= 0)
 			snprintf(name, sizeof(name), "gpu %d", p->of.number);
 		at += (size_t) snprintf(out + at, len - at, "%s%s %.0f %%", at > 0 ? ", " : "", name,
-								100.0 * (double) p->rows / (double) s->pts->n);
+								100.0 * (double) p->rows / (double) all);
 	}
+}
+
+void
+gk_spread_tell(const GkSession *s)
+{
+	char		shares[sizeof(((GkModel *) 0)->device)];
+
+	if (s->host->devices == NULL)
+		return;
+	gk_spread_describe(s, shares, sizeof(shares));
+	s->host->devices(s->host->ctx, shares);
 }
