@@ -265,7 +265,7 @@ choose_backend(const Points *p, int k)
 		km_rescan_device(p->passes, fit->options.device, n, d, k);
 	if (gk_store_reader(p->store) != NULL)
 		return gk_store_reader(p->store);
-	return km_fit_devices(fit, n, d, k);
+	return km_fit_devices(fit->host, &fit->options, n, d, k);
 }
 
 static GkStatus

@@ -216,10 +216,10 @@ km_fit_device_forget(KmFitDevice *d)
 }
 
 const GkBackend *
-km_fit_devices(KmFit *fit, int64 n, int d, int k)
+km_fit_devices(KmPgHost *host, const KmFitOptions *options, int64 n, int d, int k)
 {
 	/* that is one GPU and the CPU already */
-	if (fit->options.engine.strategy == GK_CROSS_PROCESSING)
-		return km_choose_backend(fit->host, fit->options.device, n, d, k);
-	return km_choose_devices(fit->host, fit->options.device, n, d, k);
+	if (options->engine.strategy == GK_CROSS_PROCESSING)
+		return km_choose_backend(host, options->device, n, d, k);
+	return km_choose_devices(host, options->device, n, d, k);
 }

@@ -218,7 +218,7 @@ fit_each_k(KmFit *fit, GkStore *store, int k_min, int k_max, int step, int sampl
 
 		/* no more clusters than rows: no memory for what cannot be found */
 		fit->options.engine.k = (int) Min(k, gk_store_rows(store));
-		backend = here ? km_fit_devices(fit, gk_store_rows(store), gk_store_features(store), fit->options.engine.k) :
+		backend = here ? km_fit_devices(fit->host, &fit->options, gk_store_rows(store), gk_store_features(store), fit->options.engine.k) :
 			&gk_rows_backend;
 		km_check(fit->host,
 				 gk_fit(store, backend, &fit->options.engine, here ? &sink : NULL, &fit->model, &err),

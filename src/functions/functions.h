@@ -303,7 +303,7 @@ extern bool km_fit_device_has_rows(const KmFitDevice *device);
 extern void km_fit_device_forget(KmFitDevice *device);
 
 /* Choose what computes n prepared rows of d features: one backend, or that of several devices. */
-extern const GkBackend *km_fit_devices(KmFit *fit, int64 n, int d, int k);
+extern const GkBackend *km_fit_devices(KmPgHost *host, const KmFitOptions *options, int64 n, int d, int k);
 
 /* ---- rows read with a model (fn_labels.c) ---- */
 

@@ -109,7 +109,7 @@ fit_large(KmGrouped *g, KmOneGroup *one)
 	GkError		err;
 
 	CHECK_FOR_INTERRUPTS();
-	backend = km_choose_devices(g->host, g->options->device, points.n, g->d, g->options->engine.k);
+	backend = km_fit_devices(g->host, g->options, points.n, g->d, g->options->engine.k);
 	km_check(g->host,
 			 gk_group_fit(engine, backend, &g->options->engine, &points, NULL, &model, &err),
 			 &err);
