@@ -130,7 +130,7 @@ fit(GkStore *store, const Shape *s, const Way *way, const double *centroids, int
 		backend = gk_registry_choose(GK_DEVICE_GPU, way->gpus, s->n, s->d, s->k, &gpu, &err);
 	if (way->kind == GK_DEVICE_BOTH || (way->kind == GK_DEVICE_GPU && strcmp(way->gpus, "0") != 0))
 	{
-		if (gk_spread_choose(way->kind, way->gpus, s->n, s->d, s->k, false, &spread) == 0)
+		if (gk_spread_choose(way->kind, way->gpus, s->n, s->d, s->k, &spread) == 0)
 		{
 			fprintf(stderr, "%s: one of the devices is not usable\n", way->name);
 			exit(1);

@@ -42,6 +42,17 @@ gk_device_listed(const char *list, int i)
 	return false;
 }
 
+/* The fault of a device: "1@error:5" is that of GPU 1, "error:5" every GPU's.  NULL: none. */
+static inline const char *
+gk_device_fault(const char *fault, int i)
+{
+	const char *at = fault != NULL ? strchr(fault, '@') : NULL;
+
+	if (at == NULL)
+		return fault;
+	return atoi(fault) == i ? at + 1 : NULL;
+}
+
 /*
  * What a backend in its own library may call of the core; it links to nothing.
  * See gk_points.h and gk_core.h.
@@ -107,7 +118,16 @@ typedef struct GkProblem
 /* Make a problem of a store, with what its host says of GPUs. */
 GkProblem	gk_problem(GkStore *store, int k_max, int max_iter);
 
-/* Points without weights that go up while they are read, and stay nowhere else (gk_ingest.c). */
+/* One of the sessions that share the rows of a clustering. */
+typedef struct GkJoin
+{
+	GkSession  *session;
+	int64_t		first;			/* number of its first row among all */
+} GkJoin;
+
+/*
+ * Points without weights that go up while they are read, and stay nowhere else (gk_ingest.c).
+ * room() and send() may be another thread's than the other functions. */
 typedef struct GkIngestBackend
 {
 	/*
@@ -116,10 +136,16 @@ typedef struct GkIngestBackend
 	 * on as GkBackend.open()'s.
 	 */
 	GkStatus	(*open) (const GkProblem *problem, int64_t rows, bool wide, GkSession **out, GkError *err);
-	/* Memory for the next rows: feature j of row i is to[j * *rows + i]. */
-	GkStatus	(*room) (GkSession *session, void **to, int *rows, GkError *err);
+	/* Memory for the next *rows rows: feature j of row i is to[j * *stride + i]. */
+	GkStatus	(*room) (GkSession *session, void **to, int *stride, int *rows, GkError *err);
 	/* Send the first `rows` of them up. */
 	GkStatus	(*send) (GkSession *session, int rows, GkError *err);
+	/*
+	 * (optional) All rows are there.  Of sessions on different devices, whose rows follow each other, number `me`
+	 * takes over rows [first, first + rows) of all, if there are any; the others keep theirs until prepare().  All are
+	 * called at the same time, each on a thread of its own.
+	 */
+	GkStatus	(*take_over) (const GkJoin *members, int n, int me, int64_t first, int64_t rows, GkError *err);
 	/* Prepare all rows (not cosine); moments [d] become their exact sums. */
 	GkStatus	(*prepare) (GkSession *session, const GkPrep *prep, GkMoments *moments, GkError *err);
 } GkIngestBackend;
@@ -155,13 +181,6 @@ typedef struct GkPick
 	int64_t		row;
 } GkPick;
 
-/* One of the sessions that share the rows of a clustering. */
-typedef struct GkJoin
-{
-	GkSession  *session;
-	int64_t		first;			/* number of its first row among all */
-} GkJoin;
-
 struct GkBackend
 {
 	uint32_t	api_version;	/* GK_BACKEND_API */
@@ -189,8 +208,8 @@ struct GkBackend
 	void		(*release) (int ordinal);
 	/*
 	 * (optional) Open a usable device as open() would, for sessions to come, which find out if it
-	 * failed.  On any thread, but no other function is called meanwhile.  fault: as
-	 * GkProblem.gpu_fault, never NULL.
+	 * failed.  On any thread, but no other function is called meanwhile, except this one for other
+	 * devices.  fault: as GkProblem.gpu_fault, never NULL.
 	 */
 	void		(*warm) (int ordinal, const char *fault);
 	/* (with warm) Is it open? */
@@ -243,7 +262,7 @@ struct GkBackend
 								float *points, int *done, GkError *err);
 	/*
 	 * (optional) The point of a row that the last seed_race() or seed_far() named;
-	 * without it the store is asked.
+	 * without it the store is asked.  As room(), on any thread.
 	 */
 	GkStatus	(*row) (GkSession *session, int64_t row, float *out, GkError *err);
 	/*

@@ -58,6 +58,7 @@ typedef enum GkStatus
 typedef struct GkError
 {
 	GkStatus	code;
+	int			gpu;			/* of several devices the one that failed, counted from 1; 0: not said */
 	char		message[256];
 	char		detail[256];
 	char		hint[256];
@@ -574,12 +575,12 @@ int			gk_registry_seen(const GkDeviceInfo **out, const GkBackend **backend);
 
 /*
  * Two things that may be done beside the reading of rows, by a thread of its own, one after the
- * other: find out which GPUs there are, and open one.  True: that has begun, or the thread has
- * something else to do; ask gk_registry_busy() every now and then.  False: there is nothing to do.
- * fault: as GkHost.gpu_fault.
+ * other: find out which GPUs there are, and open n of them at the same time.  True: that has begun,
+ * or the thread has something else to do; ask gk_registry_busy() every now and then.  False: there is
+ * nothing to do.  fault: as GkHost.gpu_fault.
  */
 bool		gk_registry_look(void);
-bool		gk_registry_open(int gpu, const char *fault);
+bool		gk_registry_open(const int *gpus, int n, const char *fault);
 bool		gk_registry_busy(void);
 
 /*
@@ -595,7 +596,10 @@ bool		gk_registry_is_open(int gpu);
 /* Wait for the thread before the process exits, `ms` milliseconds at most; false: it is still at work. */
 bool		gk_registry_end(double ms);
 
-/* Give back what this process keeps of a GPU between jobs; of one that is being opened, when it is open. */
+/*
+ * Give back what this process keeps of a GPU between jobs.  One that is being opened is given back when it
+ * is open, and those with it.
+ */
 void		gk_registry_release(int gpu);
 
 /* All backends' devices; returns how many were written (<= max). */

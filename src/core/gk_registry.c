@@ -3,11 +3,12 @@
  * loaded on first use by plain dlopen and never unloaded.  If that fails, the reason is
  * kept for gkmeans_devices() and for device => 'gpu'.
  *
- * Finding out which GPUs there are, and opening one, takes as long as reading millions of rows.
+ * Finding out which GPUs there are, and opening some, takes as long as reading millions of rows.
  * So both may run beside that, on a thread (gk_beside.h).  What is below belongs to that thread
  * while it runs; all other functions wait for its end first.
  */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,8 +27,9 @@ static char gpu_reason[256];
 static GkDeviceInfo seen[MAX_DEVICES];
 static int	nseen;
 
-/* What the thread opens (-1: it looks), and the fault that a test wants of it. */
-static int	opening;
+/* What the thread opens (none: it looks), and the fault that a test wants of it. */
+static int	opening[MAX_DEVICES];
+static int	nopening;
 static char opening_fault[64];
 static double waited_ms;
 
@@ -190,16 +192,47 @@ look(void)
 		nseen = b->devices(seen, MAX_DEVICES);
 }
 
-static void
-open_gpu(void)
+static void *
+open_gpu(void *number)
 {
-	gpu->warm(opening, opening_fault);
+	int			i = *(const int *) number;
+	const char *fault = gk_device_fault(opening_fault, i);
+
+	gpu->warm(i, fault != NULL ? fault : "");
+	return NULL;
+}
+
+/* The first one by this thread, the others each by one of its own, as far as the system has some. */
+static void
+open_gpus(void)
+{
+	pthread_t	thread[MAX_DEVICES];
+	bool		made[MAX_DEVICES];
+
+	for (int i = 1; i < nopening; i++)
+		made[i] = pthread_create(&thread[i], NULL, open_gpu, &opening[i]) == 0;
+	(void) open_gpu(&opening[0]);
+	for (int i = 1; i < nopening; i++)
+		if (made[i])
+			pthread_join(thread[i], NULL);
+		else
+			(void) open_gpu(&opening[i]);
 }
 
 static void
-release_gpu(void)
+release_gpus(void)
 {
-	gpu->release(opening);
+	for (int i = 0; i < nopening; i++)
+		gpu->release(opening[i]);
+}
+
+static bool
+is_opening(int gpu_number)
+{
+	for (int i = 0; i < nopening; i++)
+		if (opening[i] == gpu_number)
+			return true;
+	return false;
 }
 
 bool
@@ -211,20 +244,23 @@ gk_registry_look(void)
 		return true;
 	if (gpu_tried || !gpu_library(path, sizeof(path)))
 		return false;
-	opening = -1;
+	nopening = 0;
 	gk_beside_start(look);
 	return gk_beside_running();
 }
 
 bool
-gk_registry_open(int gpu_number, const char *fault)
+gk_registry_open(const int *gpus, int n, const char *fault)
 {
 	settle();
-	if (gpu == NULL || gpu->warm == NULL || gpu->is_warm(gpu_number))
+	nopening = 0;
+	for (int i = 0; gpu != NULL && gpu->warm != NULL && i < n; i++)
+		if (!gpu->is_warm(gpus[i]))
+			opening[nopening++] = gpus[i];
+	if (nopening == 0)
 		return false;
-	opening = gpu_number;
 	snprintf(opening_fault, sizeof(opening_fault), "%s", fault ? fault : "");
-	gk_beside_start(open_gpu);
+	gk_beside_start(open_gpus);
 	return gk_beside_running();
 }
 
@@ -273,7 +309,7 @@ void
 gk_registry_release(int gpu_number)
 {
 	/* what is being opened is given back when it is open: nobody waits for that */
-	if (gk_beside_running() && gpu_number == opening && gpu->release != NULL && gk_beside_then(release_gpu))
+	if (gk_beside_running() && is_opening(gpu_number) && gpu->release != NULL && gk_beside_then(release_gpus))
 		return;
 	settle();
 	if (gpu != NULL && gpu->release != NULL)

@@ -116,8 +116,8 @@ notice_result(const KmFit *fit)
 /* ---- the fit ---- */
 
 /*
- * The points of a fit.  Rows that go to a GPU while they are read (gk_ingest.c) are nowhere
- * else: if it fails before the model is there, they are read once more.  The statement's
+ * The points of a fit.  Rows that go to GPUs while they are read (gk_ingest.c) are nowhere
+ * else: if one fails before the model is there, they are read once more.  The statement's
  * snapshot is the same, and so are they.
  */
 typedef struct Points
@@ -139,21 +139,32 @@ free_points(Points *p)
 	km_fit_device_forget(&p->device);
 }
 
-/* The GPU has failed with st: raise it, or have the rows read once more, without ingestion. */
+/* Not all of the devices have failed, or the CPU may do the job. */
+static bool
+goes_on(const Points *p, GkStatus st, const GkError *err)
+{
+	KmFit	   *fit = p->fit;
+
+	if (km_go_on_with_others(fit->host, st, err))
+		return true;
+	if (!gk_go_on_with_cpu(km_host_engine(fit->host), gk_store_reader(p->store), st, err))
+		return false;
+	fit->options.device = GK_DEVICE_CPU;
+	return true;
+}
+
+/* A GPU has failed with st: raise it, or have the rows read once more. */
 static void
 ingest_failed(Points *p, GkStatus st, const GkError *err)
 {
 	KmFit	   *fit = p->fit;
 
-	/* points that do not fit into the device's memory are streamed to it */
-	if (st != GK_ERR_DEVICE_MEMORY || p->prepared)
-	{
-		if (!gk_go_on_with_cpu(km_host_engine(fit->host), gk_store_reader(p->store), st, err))
-			km_throw(fit->host, st, err);
-		fit->options.device = GK_DEVICE_CPU;
-	}
+	/* points that do not fit into the devices' memory are streamed to it */
+	if (st == GK_ERR_DEVICE_MEMORY && !p->prepared)
+		p->device.ingest = false;
+	else if (!goes_on(p, st, err))
+		km_throw(fit->host, st, err);
 	free_points(p);
-	p->device.ingest = false;
 	memset(&fit->counts, 0, sizeof(fit->counts));
 }
 

@@ -1,20 +1,20 @@
 /*
  * fn_fit_device.c - the device of a fit, beside the reading of its rows.
  *
- * A session's first call on a GPU has to find the GPUs and to open one.  A thread does that while
- * rows are read (gk_registry.c), in two steps, since a device is chosen in between: which ones
- * are usable is known by then, and a place on one may have to be taken.  Rows stay in main
- * memory meanwhile.  Where they may go to a GPU while they are read, those that are there go up
- * when it is open, and the others as they come (gk_ingest.c); it is waited for when
- * gkmeans.memory_limit leaves no room for more rows, or all are there.
+ * A session's first call on a GPU has to find the GPUs and to open one, or several.  A thread does
+ * that while rows are read (gk_registry.c), in two steps, since devices are chosen in between: which
+ * ones are usable is known by then, and places on them may have to be taken.  Rows stay in main
+ * memory meanwhile.  Where they may go to GPUs while they are read, those that are there go up
+ * when these are open, and the others as they come (gk_ingest.c, gk_spread_ingest.c); that is waited for
+ * when gkmeans.memory_limit leaves no room for more rows, or all are there.
  *
- * A session that has its device open takes all of these steps before the first row.
+ * A session that has its devices open takes all of these steps before the first row.
  */
 #include "postgres.h"
 
 #include "utils/memutils.h"
 
-#include "core/gk_backend.h"
+#include "core/spread/gk_spread.h"
 #include "functions/functions.h"
 
 /* Rows that went up. */
@@ -34,15 +34,22 @@ release_device(void *arg)
 		gk_store_ingest_end(ingested->store);
 }
 
-/* Can a device prepare the rows by itself? */
+/* Can the job have several devices?  Cross-processing is one GPU and the CPU already. */
 static bool
-device_prepares(const KmFit *fit)
+may_share(const KmFitOptions *options)
+{
+	return options->engine.strategy != GK_CROSS_PROCESSING;
+}
+
+/* Can devices prepare the rows by themselves?  The CPU's are read into main memory. */
+static bool
+devices_prepare(const KmFit *fit)
 {
 	const KmSource *source = fit->source;
 	const GkOptions *o = &fit->options.engine;
 
 	return !source->weighted && !source->identify && o->distance == GK_EUCLIDEAN && !o->standardize &&
-		o->strategy != GK_CROSS_PROCESSING;
+		o->strategy != GK_CROSS_PROCESSING && fit->options.device != GK_DEVICE_BOTH;
 }
 
 /* Is it the CPU's work, whatever device was asked for? */
@@ -52,7 +59,7 @@ left_to_cpu(const KmFit *fit)
 	return fit->balanced || fit->options.engine.distance == GK_MANHATTAN || fit->options.engine.distance == GK_PARTIAL;
 }
 
-/* Choose the device, take a place on it if the rows may go up, and have it opened. */
+/* Choose the devices, take places on them if the rows may go up, and have them opened. */
 static void
 choose(KmFitDevice *d, bool wait)
 {
@@ -61,23 +68,21 @@ choose(KmFitDevice *d, bool wait)
 	int64		rows = (int64) Max(gk_store_expected(d->store), 0);
 	int			features = gk_store_features(d->store);
 	int			k = fit->options.engine.k;
-	bool		several;
 
 	d->step = KM_DEVICE_DECIDED;
-	d->backend = km_choose_backend_soon(fit->host, kind, rows, features, k, &d->gpu);
+	d->backend = km_choose_backend_soon(fit->host, kind, rows, features, k, may_share(&fit->options), &d->gpu);
 	if (d->gpu < 0)
 		return;
-	several = kind == GK_DEVICE_BOTH || km_several_pay(fit->host, kind, rows, features, k);
-	if (d->ingest && d->backend->ingest != NULL && !several)
+	if (d->ingest && d->backend->ingest != NULL)
 	{
-		if (!km_take_place(fit->host, kind, d->gpu, wait))
+		if (!km_take_places(fit->host, kind, d->gpu, wait))
 			return;
 		d->step = KM_DEVICE_OPENING;
 	}
-	(void) km_open_device(fit->host, d->gpu);
+	km_open_devices(fit->host, d->gpu);
 }
 
-/* It is open, unless that failed: then opening it once more, for rows in memory, tells why. */
+/* They are open, unless that failed: then opening them once more, for rows in memory, tells why. */
 static void
 prepare_to_send(KmFitDevice *d)
 {
@@ -85,7 +90,7 @@ prepare_to_send(KmFitDevice *d)
 	KmIngested *ingested;
 
 	d->step = KM_DEVICE_DECIDED;
-	if (!gk_registry_is_open(d->gpu) || !gk_store_can_ingest(d->store))
+	if (!km_devices_are_open(d->fit->host, d->gpu) || !gk_store_can_ingest(d->store))
 		return;
 	ingested = MemoryContextAllocZero(context, sizeof(KmIngested));
 	ingested->callback.func = release_device;
@@ -116,10 +121,13 @@ static void
 tell(void *arg)
 {
 	const KmFitDevice *d = arg;
+	bool		several = d->backend == &gk_spread_backend;
 
 	ereport(DEBUG1,
-			(errmsg("rows of \"%s\" go to the GPU while they are read", d->fit->source->relname),
-			 errdetail("%lld rows came before it was open.", (long long) d->before)));
+			(errmsg(several ? "rows of \"%s\" go to several GPUs while they are read" : "rows of \"%s\" go to the GPU while they are read",
+					d->fit->source->relname),
+			 errdetail(several ? "%lld rows came before these were open." : "%lld rows came before it was open.",
+					   (long long) d->before)));
 }
 
 /* A device that fails now will say so again when all rows are there. */
@@ -192,7 +200,7 @@ km_fit_device_begin(void *arg, GkStore *store)
 		return;
 	d->store = store;
 	d->step = KM_DEVICE_UNKNOWN;
-	d->ingest = d->ingest && device_prepares(fit);
+	d->ingest = d->ingest && devices_prepare(fit);
 	gk_store_ask(store, ask, d);
 	if (km_look_for_devices())
 		return;
@@ -218,8 +226,7 @@ km_fit_device_forget(KmFitDevice *d)
 const GkBackend *
 km_fit_devices(KmPgHost *host, const KmFitOptions *options, int64 n, int d, int k)
 {
-	/* that is one GPU and the CPU already */
-	if (options->engine.strategy == GK_CROSS_PROCESSING)
+	if (!may_share(options))
 		return km_choose_backend(host, options->device, n, d, k);
 	return km_choose_devices(host, options->device, n, d, k);
 }

@@ -283,20 +283,20 @@ typedef enum KmDeviceStep
 typedef struct KmFitDevice
 {
 	KmFit	   *fit;
-	bool		ingest;			/* rows may go to a GPU while they are read */
+	bool		ingest;			/* rows may go to GPUs while they are read */
 	GkStore    *store;
 	KmDeviceStep step;
 	const GkBackend *backend;
-	int			gpu;
-	int64		before;			/* rows that came before it was open */
+	int			gpu;			/* the first of them */
+	int64		before;			/* rows that came before they were open */
 	struct ErrorContextCallback *context;	/* of the call: errors of a device are not the query's */
 	struct KmIngested *ingested;	/* NULL: the rows have not gone to a GPU */
 } KmFitDevice;
 
-/* For KmReadOptions.created: find and open the device, and have the rows go there if that pays. */
+/* For KmReadOptions.created: find and open the devices, and have the rows go there if they may. */
 extern void km_fit_device_begin(void *arg, GkStore *store);
 
-/* Are the rows on the GPU, and nowhere else? */
+/* Are the rows on GPUs, and nowhere else? */
 extern bool km_fit_device_has_rows(const KmFitDevice *device);
 
 /* The store is freed. */

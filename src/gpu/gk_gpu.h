@@ -153,6 +153,9 @@ struct GkSession
 	bool		ingested;		/* the points came by gk_gpu_ingest.cu and are not in the store */
 	bool		raw_wide;		/* as doubles */
 	char	   *raw;			/* points as they came, until all are prepared */
+	char	   *next_raw;		/* those that take their place (GkIngestBackend.take_over); NULL: they stay */
+	int64_t		next_ld;
+	int64_t		next_rows;
 	int			ingest_slot;	/* of the ring, being filled */
 	int			npicked;		/* of the last race, when ingested */
 	int			picked_next;	/* where to look first */

@@ -5,7 +5,7 @@
  * larger than expected: a copy on the device takes less than a thousandth of the time that reading took.
  * When all rows are there one kernel does what gk_convert.c does on the CPU, to the bit: gk_centre_scale()
  * and gk_to_grid() of every value, and exact sums of what comes out; of floats in place, of doubles into an
- * allocation half as large.
+ * allocation half as large.  Before that, several devices may copy rows from each other, raw.
  *
  * Everything happens on the copying stream, so in order.
  */
@@ -193,11 +193,12 @@ ingest_open(const GkProblem *problem, int64_t rows, bool wide, GkSession **out, 
 }
 
 static GkStatus
-ingest_room(GkSession *s, void **to, int *rows, GkError *err)
+ingest_room(GkSession *s, void **to, int *stride, int *rows, GkError *err)
 {
+	GK_TRY(cudaSetDevice(s->gpu->ordinal));
 	GK_DO(gk_gpu_next_slot(s, &s->ingest_slot, err));
 	*to = s->gpu->ring[s->ingest_slot];
-	*rows = (int) piece_rows(s);
+	*stride = *rows = (int) piece_rows(s);
 	return GK_OK;
 }
 
@@ -207,6 +208,7 @@ ingest_send(GkSession *s, int rows, GkError *err)
 	GkGpu	   *g = s->gpu;
 	size_t		size = raw_size(s);
 
+	GK_TRY(cudaSetDevice(g->ordinal));
 	if (s->resident + rows > s->ld)
 		GK_DO(reserve(s, 2 * s->ld > s->resident + rows ? 2 * s->ld : s->resident + rows, err));
 	GK_TRY(cudaMemcpy2DAsync(s->raw + s->resident * size, s->ld * size, g->ring[s->ingest_slot], piece_rows(s) * size,
@@ -214,6 +216,66 @@ ingest_send(GkSession *s, int rows, GkError *err)
 	GK_TRY(cudaEventRecord(g->ring_sent[s->ingest_slot], g->copy));
 	s->resident += rows;
 	return GK_OK;
+}
+
+/*
+ * The devices' own copies, by whatever way there is between them.  A copy waits for what has gone up to the other
+ * device, which sends no more.
+ */
+static GkStatus
+copy_rows(GkSession *s, int64_t to, const GkSession *of, int64_t from, int64_t rows, GkError *err)
+{
+	size_t		size = raw_size(s);
+
+	GK_TRY(cudaStreamWaitEvent(s->gpu->copy, of->gpu->ring_sent[of->ingest_slot], 0));
+	for (int j = 0; j < s->cols; j++)
+		GK_TRY(cudaMemcpyAsync(s->next_raw + (j * s->next_ld + to) * size, of->raw + (j * of->ld + from) * size,
+							   rows * size, cudaMemcpyDefault, s->gpu->copy));
+	return GK_OK;
+}
+
+static GkStatus
+take_over(GkSession *s, const GkJoin *members, int n, int64_t first, int64_t rows, GkError *err)
+{
+	s->next_ld = gk_round_up(rows, GK_ROW_PAD);
+	s->next_rows = rows;
+	GK_TRY(cudaMalloc((void **) &s->next_raw, s->cols * s->next_ld * raw_size(s) + GK_GPU_SLACK * sizeof(float)));
+	for (int i = 0; i < n; i++)
+	{
+		const GkSession *of = members[i].session;
+		int64_t		from = first > members[i].first ? first : members[i].first;
+		int64_t		end = gk_min(first + rows, members[i].first + of->resident);
+
+		if (from < end)
+			GK_DO(copy_rows(s, from - first, of, from - members[i].first, end - from, err));
+	}
+	GK_TRY(cudaEventRecord(s->gpu->pace[0], s->gpu->copy));
+	return gk_gpu_wait(s, s->gpu->pace[0], err);
+}
+
+static GkStatus
+ingest_take_over(const GkJoin *members, int n, int me, int64_t first, int64_t rows, GkError *err)
+{
+	GkSession  *s = members[me].session;
+	GkStatus	st = rows > 0 ? take_over(s, members, n, first, rows, err) : GK_OK;
+
+	/* The others may free what a copy still reads when all have returned. */
+	if (st != GK_OK)
+		cudaStreamSynchronize(s->gpu->copy);
+	return st;
+}
+
+/* None of the devices needs the rows any more that it had before. */
+static void
+use_next_rows(GkSession *s)
+{
+	if (s->next_raw == NULL)
+		return;
+	cudaFree(s->raw);
+	s->raw = s->next_raw;
+	s->ld = s->next_ld;
+	s->resident = s->next_rows;
+	s->next_raw = NULL;
 }
 
 static GkStatus
@@ -260,6 +322,7 @@ ingest_prepare(GkSession *s, const GkPrep *prep, GkMoments *moments, GkError *er
 	unsigned long long *words = (unsigned long long *) s->core->alloc(s->host, s->d * WORDS, sizeof(*words));
 	GkStatus	st;
 
+	use_next_rows(s);
 	if (columns == NULL || words == NULL)
 		st = gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
 	else
@@ -282,7 +345,7 @@ ingest_prepare(GkSession *s, const GkPrep *prep, GkMoments *moments, GkError *er
 	return st;
 }
 
-extern const GkIngestBackend gk_gpu_ingest = {ingest_open, ingest_room, ingest_send, ingest_prepare};
+extern const GkIngestBackend gk_gpu_ingest = {ingest_open, ingest_room, ingest_send, ingest_take_over, ingest_prepare};
 
 /* ---- the session that goes on with it ---- */
 
@@ -344,6 +407,7 @@ gk_gpu_row(GkSession *s, int64_t row, float *out, GkError *err)
 			return GK_OK;
 		}
 	}
+	GK_TRY(cudaSetDevice(s->gpu->ordinal));
 	GK_TRY(cudaMemcpy2DAsync(out, sizeof(float), s->x + row, s->ld * sizeof(float), sizeof(float), s->d,
 							 cudaMemcpyDeviceToHost, s->gpu->stream));
 	return gk_gpu_drain(s, err);

@@ -204,6 +204,8 @@ free_points(GkSession *s)
 	s->x = NULL;
 	cudaFree(s->raw);
 	s->raw = NULL;
+	cudaFree(s->next_raw);
+	s->next_raw = NULL;
 	for (int i = 0; i < GK_GPU_RING; i++)
 	{
 		cudaFree(s->slot[i]);

@@ -121,13 +121,16 @@ extern bool km_look_for_devices(void);
 extern const GkBackend *km_choose_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
 
 /*
- * For a job whose rows are still to be read: the backend and the GPU's number, -1: the CPU.  Then
- * take a place there; false: not now, if it does not wait, or not under auto.  And have it opened
- * beside what comes next, if this session may keep it open.  The functions above are for later.
+ * For a job whose rows are still to be read: the backend, that of several devices where they can share
+ * the job and are worth it, and the GPU's number, -1: the CPU.  Then take places there; false: not now,
+ * if it does not wait, or not under auto.  And have the devices opened beside what comes next, as far as
+ * this session may keep them open; are they?  The functions above are for later.
  */
-extern const GkBackend *km_choose_backend_soon(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k, int *gpu);
-extern bool km_take_place(KmPgHost *host, GkDeviceKind kind, int gpu, bool wait);
-extern void km_open_device(KmPgHost *host, int gpu);
+extern const GkBackend *km_choose_backend_soon(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k, bool share,
+											   int *gpu);
+extern bool km_take_places(KmPgHost *host, GkDeviceKind kind, int gpu, bool wait);
+extern void km_open_devices(KmPgHost *host, int gpu);
+extern bool km_devices_are_open(KmPgHost *host, int gpu);
 
 /* The same where several devices can share the job: only there may kind be GK_DEVICE_BOTH. */
 extern const GkBackend *km_choose_devices(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
@@ -142,8 +145,11 @@ extern void km_choose_group_devices(KmPgHost *host, GkDeviceKind kind, const str
 /* What gkmeans_devices() and the progress tell of a job on several devices. */
 extern void km_device_shares(const char *text);
 
-/* After that: are several worth it, although one could take the rows while they are read? */
-extern bool km_several_pay(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k);
+/*
+ * A device of several failed with the rows, which it had taken while they were read: leave it out from now on.
+ * True: they may be read once more for the others, which the user has been told.
+ */
+extern bool km_go_on_with_others(KmPgHost *host, GkStatus status, const GkError *err);
 
 /* Is there no job without a GPU? */
 static inline bool

@@ -17,8 +17,8 @@
  * A job's place belongs to the memory context of its host, which an ERROR
  * deletes too; a process that exits gives up what it has left.
  *
- * A device may be opened by a thread while rows are read (gk_registry.c): by a job that has a
- * place, or where the context is counted already.  The thread goes on when its job has ended by
+ * Devices may be opened by a thread while rows are read (gk_registry.c): by a job that has
+ * places, or where the contexts are counted already.  The thread goes on when its job has ended by
  * an ERROR or a cancel; the session's next job uses what it has opened.  A process that exits
  * waits for it, since the driver's own work at exit would meet it.
  */
@@ -191,13 +191,46 @@ km_look_for_devices(void)
 	return gk_registry_look();
 }
 
-void
-km_open_device(KmPgHost *host, int gpu)
+/* The GPUs of a job that has been chosen: `gpu`, or those that share it.  Returns how many. */
+static int
+chosen_gpus(KmPgHost *host, int gpu, int *out)
 {
+	const GkSpread *spread = km_host_spread(host);
+	int			n = 0;
+
+	for (int i = 0; i < spread->n; i++)
+		if (spread->device[i].number >= 0)
+			out[n++] = spread->device[i].number;
+	if (n == 0)
+		out[n++] = gpu;
+	return n;
+}
+
+void
+km_open_devices(KmPgHost *host, int gpu)
+{
+	int			gpus[GK_SPREAD_DEVICES];
+	int			n = chosen_gpus(host, gpu, gpus);
+	int			may = 0;
+
 	await_thread_at_exit();
 	count_until_exit();
-	if (shared == NULL || my_job[gpu] || keep_context(gpu))
-		(void) gk_registry_open(gpu, km_host_engine(host)->gpu_fault);
+	for (int i = 0; i < n; i++)
+		if (shared == NULL || my_job[gpus[i]] || keep_context(gpus[i]))
+			gpus[may++] = gpus[i];
+	(void) gk_registry_open(gpus, may, km_host_engine(host)->gpu_fault);
+}
+
+bool
+km_devices_are_open(KmPgHost *host, int gpu)
+{
+	int			gpus[GK_SPREAD_DEVICES];
+	int			n = chosen_gpus(host, gpu, gpus);
+	bool		all = true;
+
+	for (int i = 0; i < n; i++)
+		all &= gk_registry_is_open(gpus[i]);
+	return all;
 }
 
 /* ---- the devices of a job ---- */
@@ -245,8 +278,8 @@ take_cpu(int gpu)
 	return &gk_cpu_backend;
 }
 
-bool
-km_take_place(KmPgHost *host, GkDeviceKind kind, int gpu, bool wait)
+static bool
+take_place(KmPgHost *host, GkDeviceKind kind, int gpu, bool wait)
 {
 	if (!begin_job(km_host_context(host), gpu, wait && kind != GK_DEVICE_AUTO))
 	{
@@ -256,15 +289,6 @@ km_take_place(KmPgHost *host, GkDeviceKind kind, int gpu, bool wait)
 	}
 	km_progress_device("gpu");
 	return true;
-}
-
-static const GkBackend *
-use_one(KmPgHost *host, GkDeviceKind kind, const GkBackend *backend, int gpu)
-{
-	if (gpu >= 0)
-		return km_take_place(host, kind, gpu, true) ? backend : &gk_cpu_backend;
-	km_progress_device("cpu");
-	return backend;
 }
 
 static void
@@ -279,22 +303,78 @@ refuse_both(GkDeviceKind kind)
 }
 
 const GkBackend *
-km_choose_backend_soon(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k, int *gpu)
+km_choose_backend_soon(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k, bool share, int *gpu)
 {
+	GkSpread   *spread = km_host_spread(host);
+
 	/* whether there is a GPU, and whether auto wants one */
 	const GkBackend *backend = find_backend(host, kind == GK_DEVICE_BOTH ? GK_DEVICE_GPU : kind, n, d, k, gpu);
 
 	km_host_fall_back(host, kind == GK_DEVICE_AUTO);
+	spread->n = 0;
+	if (*gpu >= 0 && share && gk_spread_choose(kind, gkmeans_gpu_devices, n, d, k, spread) > 0)
+		return &gk_spread_backend;
 	return backend;
+}
+
+/*
+ * Under auto keep those devices on which the job has a place; false: there is none.  Else it needs all of them;
+ * false: it would have to wait.  All sessions ask in the same order, and have asked for all devices before the
+ * one that they wait for, so that no two wait for each other.
+ */
+static bool
+take_all_places(KmPgHost *host, GkSpread *spread, GkDeviceKind kind, bool wait)
+{
+	int			n = 0;
+
+	for (int i = 0; i < spread->n; i++)
+	{
+		GkSpreadDevice of = spread->device[i];
+
+		if (of.number < 0 || begin_job(km_host_context(host), of.number, wait && kind != GK_DEVICE_AUTO))
+			spread->device[n++] = of;
+		else if (kind != GK_DEVICE_AUTO)
+			return false;
+	}
+	spread->n = n;
+	return n > 0;
+}
+
+bool
+km_take_places(KmPgHost *host, GkDeviceKind kind, int gpu, bool wait)
+{
+	GkSpread   *spread = km_host_spread(host);
+
+	if (spread->n == 0)
+		return take_place(host, kind, gpu, wait);
+	if (!take_all_places(host, spread, kind, wait))
+	{
+		if (kind == GK_DEVICE_AUTO)
+			take_cpu(gpu);
+		return false;
+	}
+	km_progress_device("gpu");
+	return true;
+}
+
+static const GkBackend *
+choose_now(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k, bool share)
+{
+	int			gpu;
+	const GkBackend *backend = km_choose_backend_soon(host, kind, n, d, k, share, &gpu);
+
+	if (gpu < 0)
+	{
+		km_progress_device("cpu");
+		return backend;
+	}
+	return km_take_places(host, kind, gpu, true) ? backend : &gk_cpu_backend;
 }
 
 const GkBackend *
 km_choose_group_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
 {
-	int			gpu;
-	const GkBackend *backend = km_choose_backend_soon(host, kind, n, d, k, &gpu);
-
-	return use_one(host, kind, backend, gpu);
+	return choose_now(host, kind, n, d, k, false);
 }
 
 const GkBackend *
@@ -304,42 +384,18 @@ km_choose_backend(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
 	return km_choose_group_backend(host, kind, n, d, k);
 }
 
-bool
-km_several_pay(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
-{
-	return gk_spread_choose(kind, gkmeans_gpu_devices, n, d, k, true, km_host_spread(host)) > 0;
-}
-
-/*
- * Keep those devices on which the job has a place.  All sessions ask in the same order, so that no
- * two wait for each other.
- */
-static void
-take_places(KmPgHost *host, GkSpread *spread, bool wait)
-{
-	int			n = spread->n;
-
-	spread->n = 0;
-	for (int i = 0; i < n; i++)
-	{
-		GkSpreadDevice of = spread->device[i];
-
-		if (of.number < 0 || begin_job(km_host_context(host), of.number, wait))
-			spread->device[spread->n++] = of;
-	}
-}
-
 const GkBackend *
 km_choose_devices(KmPgHost *host, GkDeviceKind kind, int64 n, int d, int k)
 {
-	GkSpread   *spread = km_host_spread(host);
-	int			gpu;
-	const GkBackend *backend = km_choose_backend_soon(host, kind, n, d, k, &gpu);
+	return choose_now(host, kind, n, d, k, true);
+}
 
-	if (gpu < 0 || gk_spread_choose(kind, gkmeans_gpu_devices, n, d, k, false, spread) == 0)
-		return use_one(host, kind, backend, gpu);
-	take_places(host, spread, kind != GK_DEVICE_AUTO);
-	return spread->n > 0 ? &gk_spread_backend : take_cpu(gpu);
+bool
+km_go_on_with_others(KmPgHost *host, GkStatus status, const GkError *err)
+{
+	const GkHost *engine = km_host_engine(host);
+
+	return gk_spread_leave_out(km_host_spread(host), status, err) && engine->device_lost(engine->ctx, err);
 }
 
 void
@@ -347,7 +403,7 @@ km_choose_group_devices(KmPgHost *host, GkDeviceKind kind, const GkSpreadGroups 
 {
 	out->rows = gkmeans_gpu_rows;
 	if (gk_spread_choose_groups(kind, gkmeans_gpu_devices, work, out) > 0)
-		take_places(host, out, kind != GK_DEVICE_AUTO);
+		(void) take_all_places(host, out, kind, true);
 }
 
 void

@@ -4,7 +4,7 @@
  *
  * gkmeans.gpu_fault is understood as by the real one, but counts calls of the
  * backend, not of CUDA; "slow:ms" makes opening a device take that long, as far as it is not
- * open.
+ * open, and "up-memory:n" is only of rows that go up while they are read.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +32,8 @@ struct GkSession
 	double	   *x;				/* [d][most] raw */
 	int64_t		rows;
 	int64_t		most;
+	double	   *next_x;			/* taken over; NULL: none */
+	int64_t		next_rows;
 };
 
 #define ROOM	5000
@@ -128,6 +130,7 @@ close_session(GkSession *s)
 	s->problem.core->cpu->close(s->cpu);
 	free(s->room);
 	free(s->x);
+	free(s->next_x);
 	s->problem.core->free(s->problem.host, s);
 }
 
@@ -152,7 +155,7 @@ bind(const GkProblem *problem, GkSession **out, GkError *err)
 		st = warmed[s->number] ? GK_OK : be_slow(problem->host, atol(n + 1));
 	else if (strncmp(f, "open-", 5) == 0)
 		st = fail(err, s->fault, s->number);
-	else if (n != NULL)
+	else if (n != NULL && strncmp(f, "up-", 3) != 0)
 		s->left = atol(n + 1);
 	if (strstr(f, "trap"))
 		dead[s->number] = true;
@@ -190,18 +193,20 @@ ingest_open(const GkProblem *problem, int64_t rows, bool wide, GkSession **out, 
 	(void) rows;
 	if (st == GK_OK)
 		(*out)->wide = wide;
+	if (st == GK_OK && problem->gpu_fault != NULL && strncmp(problem->gpu_fault, "up-", 3) == 0)
+		(*out)->left = atol(strchr(problem->gpu_fault, ':') + 1);
 	return st;
 }
 
 static GkStatus
-ingest_room(GkSession *s, void **to, int *rows, GkError *err)
+ingest_room(GkSession *s, void **to, int *stride, int *rows, GkError *err)
 {
 	GkStatus	st = call(s, err);
 
 	if (s->room == NULL)
 		s->room = malloc((size_t) s->problem.core->points(s->problem.store)->d * ROOM * sizeof(double));
 	*to = s->room;
-	*rows = ROOM;
+	*stride = *rows = ROOM;
 	return st;
 }
 
@@ -230,6 +235,25 @@ ingest_send(GkSession *s, int rows, GkError *err)
 	return st;
 }
 
+static GkStatus
+ingest_take_over(const GkJoin *members, int n, int me, int64_t first, int64_t rows, GkError *err)
+{
+	GkSession  *s = members[me].session;
+	int			d = s->problem.core->points(s->problem.store)->d;
+	GkStatus	st = call(s, err);
+
+	if (st != GK_OK || rows == 0)
+		return st;
+	s->next_x = malloc((size_t) d * rows * sizeof(double));
+	s->next_rows = rows;
+	for (int i = 0; i < n; i++)
+		for (int64_t r = 0, at; r < members[i].session->rows; r++)
+			if ((at = members[i].first + r - first) >= 0 && at < rows)
+				for (int j = 0; j < d; j++)
+					s->next_x[j * rows + at] = members[i].session->x[j * members[i].session->most + r];
+	return GK_OK;
+}
+
 /* A real device keeps the points to itself; this one, which the CPU plays, needs them in the store. */
 static GkStatus
 ingest_prepare(GkSession *s, const GkPrep *prep, GkMoments *moments, GkError *err)
@@ -241,6 +265,13 @@ ingest_prepare(GkSession *s, const GkPrep *prep, GkMoments *moments, GkError *er
 
 	if (st != GK_OK)
 		return st;
+	if (s->next_x != NULL)
+	{
+		free(s->x);
+		s->x = s->next_x;
+		s->rows = s->most = s->next_rows;
+		s->next_x = NULL;
+	}
 	memset(c, 0, sizeof(*c));
 	c->rows = (int) s->rows;
 	c->stride = gk_stride(s->rows);
@@ -265,7 +296,7 @@ ingest_prepare(GkSession *s, const GkPrep *prep, GkMoments *moments, GkError *er
 	return GK_OK;
 }
 
-static const GkIngestBackend ingest = {ingest_open, ingest_room, ingest_send, ingest_prepare};
+static const GkIngestBackend ingest = {ingest_open, ingest_room, ingest_send, ingest_take_over, ingest_prepare};
 
 static void
 describe(GkSession *s, char *device, size_t device_len, char *strategy, size_t strategy_len)

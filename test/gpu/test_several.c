@@ -1,6 +1,7 @@
 /*
  * test_several.c - several real GPUs, and the CPU beside them, in one clustering: the bits of the
- * CPU alone, whichever device has which rows, and whichever fails; no memory lost.
+ * CPU alone, whichever device has which rows, whether they went up while they were read, and whichever
+ * fails; no memory lost.
  *
  *   test_several DIRECTORY [small|full]    of gkmeans_gpu.so
  *
@@ -16,6 +17,7 @@
 #include "core/spread/gk_spread.h"
 #include "core/store/gk_points.h"
 #include "gk_testfit.h"
+#include "gk_testread.h"
 #include "gpu_memory.h"
 
 static int	passed;
@@ -72,7 +74,7 @@ solve(Answer *a, const Problem *p, const Way *way, size_t chunk, GkError *err)
 	{
 		GkHost	   *h = &a->host.host;
 
-		(void) gk_spread_choose(way->cpu ? GK_DEVICE_BOTH : GK_DEVICE_GPU, way->gpus, p->n, p->d, p->k, false, &spread);
+		(void) gk_spread_choose(way->cpu ? GK_DEVICE_BOTH : GK_DEVICE_GPU, way->gpus, p->n, p->d, p->k, &spread);
 		h->spread = &spread;
 		h->gpu_devices = way->gpus;
 		h->gpu_fault = way->fault;
@@ -172,8 +174,120 @@ test_random(const char *gpus, int problems)
 	}
 }
 
+/* ---- rows that go up while they are read ---- */
+
 /* So many faults in a row that lose no device: there are no more calls.  Without memory, some go on by another way. */
 #define HARMLESS		12
+
+/* The devices have them, and the CPU's answer; *reads: how often they were read. */
+static bool
+goes_up(const Problem *p, const GkModel *oracle, const char *gpus, const char *rows, const char *fault, Reading *r)
+{
+	GkSpread	spread = {.rows = rows};
+	Answer		a;
+	GkError		err = {0};
+	bool		same;
+
+	answer_init(&a, p, 0);
+	(void) gk_spread_choose(GK_DEVICE_GPU, gpus, p->n, p->d, p->k, &spread);
+	a.host.host.gpu_devices = gpus;
+	a.host.host.gpu_fault = fault;
+	read_and_fit(&a, p, &spread, r, &err);
+	same = a.status == GK_OK && same_model(oracle, &a.model) && !r->on_cpu;
+	if (!same)
+		printf("%s %s on %s, read %d times\n", err.message, err.detail, a.model.device, r->reads);
+	answer_free(&a);
+	return same && a.host.live == 0;
+}
+
+/* Rows that need doubles, or are floats; a device can prepare them if they have no weights. */
+static Problem
+unweighted(uint64_t *rng, int shape, GkInit init, bool wide, bool full)
+{
+	Problem		p = shaped(rng, shape, init, full);
+
+	free(p.w);
+	p.w = NULL;
+	for (int64_t i = 0; !wide && i < (int64_t) p.n * p.d; i++)
+		p.x[i] = (float) p.x[i];
+	return p;
+}
+
+static void
+test_up(const char *gpus, bool full)
+{
+	static const GkInit inits[] = {GK_INIT_RANDOM, GK_INIT_PLUSPLUS, GK_INIT_PARALLEL, GK_INIT_HIERARCHICAL};
+	static const char *const rows[] = {NULL, "64", "0,100", "1000000000"};
+	static const double estimates[] = {1.0, 0.1, 10.0, 0.0};
+	uint64_t	rng = 44;
+
+	for (int i = 0; i < (int) (sizeof(shapes) / sizeof(shapes[0])); i++)
+	{
+		bool		wide = i % 2;
+		Problem		p = unweighted(&rng, i, inits[i % 4], wide, full);
+		Answer		oracle;
+		GkError		err;
+
+		answer_init(&oracle, &p, 0);
+		read_and_fit(&oracle, &p, NULL, &(Reading) {.expected = -1.0,.chunk = (size_t) 4 << 20}, &err);
+		for (int w = 0; w < 8; w++)
+		{
+			Reading		r = {.expected = estimates[w / 2] * p.n,.before = w % 2 ? p.n / 3 : 0,.wide = wide,.chunk = (size_t) 4 << 20};
+
+			check(goes_up(&p, &oracle.model, gpus, w < 4 ? NULL : rows[w - 4], NULL, &r) && r.up == 1 && r.reads == 1,
+				  "another answer of rows that went up", &p, gpus);
+		}
+		answer_free(&oracle);
+		problem_free(&p);
+	}
+}
+
+/* Rows that go up have set the main thread's device. */
+static size_t
+free_on_both(void)
+{
+	size_t		second;
+
+	cudaSetDevice(1);
+	second = free_memory();
+	cudaSetDevice(0);
+	return second + free_memory();
+}
+
+/* A GPU fails at each call of CUDA, at first of those after its opening. */
+static void
+test_faults_up(const char *gpus, bool wide, int device)
+{
+	uint64_t	rng = 45;
+	Problem		p = unweighted(&rng, 1, GK_INIT_PLUSPLUS, wide, false);
+
+	/* too few, so that the devices take over rows from each other */
+	Reading		r = {.expected = p.n / 4,.before = p.n / 3,.wide = wide,.chunk = 30000};
+	int			again = 0;
+	Answer		oracle;
+	size_t		before;
+	GkError		err;
+
+	answer_init(&oracle, &p, 0);
+	read_and_fit(&oracle, &p, NULL, &r, &err);
+	/* a session's context takes memory, and stays */
+	(void) goes_up(&p, &oracle.model, gpus, NULL, NULL, &r);
+	before = free_on_both();
+	for (int opening = 0; opening < 2; opening++)
+		for (int n = 0, harmless = 0; harmless < HARMLESS; n++)
+		{
+			char		fault[40];
+
+			snprintf(fault, sizeof(fault), "%d@%s%s:%d", device, opening ? "open-" : "", n % 2 ? "memory" : "error", n);
+			check(goes_up(&p, &oracle.model, gpus, NULL, fault, &r) && r.reads <= 2, fault, &p, gpus);
+			harmless = r.reads == 1 && r.up == 1 ? harmless + 1 : 0;
+			again += r.reads == 2;
+		}
+	check(again > 20, "enough faults had the rows read again", &p, gpus);
+	check(free_on_both() >= before, "device memory is left", &p, gpus);
+	answer_free(&oracle);
+	problem_free(&p);
+}
 
 /*
  * The first GPU fails at each step-th call of CUDA: the others, or the CPU, do its share.  Without the CPU, GPUs
@@ -238,6 +352,7 @@ main(int argc, char **argv)
 	{
 		test_random("0,1", full ? 60 : 6);
 		test_shapes("0,1", full);
+		test_up("0,1", full);
 	}
 	if (usable > 2)
 		test_random("all", full ? 60 : 6);
@@ -247,6 +362,9 @@ main(int argc, char **argv)
 	{
 		test_faults("0,1", false, false, 1);
 		test_faults("0,1", false, true, 61);
+		for (int device = 0; device < 2; device++)
+			for (int wide = 0; wide < 2; wide++)
+				test_faults_up("0,1", wide, device);
 	}
 	printf("%d passed, %d failed\n", passed, failed);
 	return failed > 0;

@@ -109,13 +109,11 @@ answer_free(Answer *a)
 }
 
 bool
-same_answer(const Answer *a, const Answer *b, int n)
+same_model(const GkModel *x, const GkModel *y)
 {
-	const GkModel *x = &a->model,
-			   *y = &b->model;
 	size_t		kd = (size_t) x->k * x->prep.d;
 
-	return a->status == b->status && x->k == y->k && x->iterations == y->iterations &&
+	return x->k == y->k && x->iterations == y->iterations &&
 		x->converged == y->converged && x->inertia == y->inertia && x->rows_used == y->rows_used &&
 		memcmp(x->centroids, y->centroids, kd * sizeof(double)) == 0 &&
 		memcmp(x->size, y->size, x->k * sizeof(int64_t)) == 0 &&
@@ -123,7 +121,13 @@ same_answer(const Answer *a, const Answer *b, int n)
 		memcmp(x->radius, y->radius, x->k * sizeof(double)) == 0 &&
 		x->history_len == y->history_len &&
 		memcmp(x->history_inertia, y->history_inertia, x->history_len * sizeof(double)) == 0 &&
-		memcmp(x->history_shift, y->history_shift, x->history_len * sizeof(double)) == 0 &&
+		memcmp(x->history_shift, y->history_shift, x->history_len * sizeof(double)) == 0;
+}
+
+bool
+same_answer(const Answer *a, const Answer *b, int n)
+{
+	return a->status == b->status && same_model(&a->model, &b->model) &&
 		a->labels.seen == n && b->labels.seen == n &&
 		memcmp(a->labels.label, b->labels.label, n * sizeof(int32_t)) == 0 &&
 		memcmp(a->labels.d2, b->labels.d2, n * sizeof(float)) == 0;

@@ -41,7 +41,8 @@ size_t		whole_chunk(const Problem *p);
 void		answer_init(Answer *a, const Problem *p, int threads);
 void		answer_free(Answer *a);
 
-/* Bit for bit: what the model says, not how it was computed. */
+/* Bit for bit: what the model says, not how it was computed; and, with the labels, the whole answer. */
+bool		same_model(const GkModel *x, const GkModel *y);
 bool		same_answer(const Answer *a, const Answer *b, int n);
 
 #endif							/* GK_TESTFIT_H */

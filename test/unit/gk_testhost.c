@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/store/gk_batch.h"
+#include "core/store/gk_points.h"
 #include "core/gk_numerics.h"
 #include "gk_testhost.h"
 
@@ -111,7 +112,8 @@ fill_store(GkStore *s, const double *x, const double *w, int64_t n, int d, const
 				gk_batch_put(b, j, x[row * d + j]);
 		if (w != NULL)
 			gk_batch_put(b, d, w[row]);
-		gk_batch_aux(b, 0)[b->rows] = (uint32_t) row;
+		if (gk_store_points(s)->naux > 0)
+			gk_batch_aux(b, 0)[b->rows] = (uint32_t) row;
 		if (++b->rows == b->capacity || i == n - 1)
 			st = gk_store_commit(s, err);
 	}

@@ -89,6 +89,8 @@ struct GkSession
 };
 
 #define ROOM	1000
+/* The first rows come to a room that takes fewer than have a place. */
+#define FEW		77
 
 static long calls_left;			/* until a call fails; < 0: none does */
 static GkSession *kept;			/* the one that is open */
@@ -120,10 +122,11 @@ keep_open(const GkProblem *problem, int64_t rows, bool wide, GkSession **out, Gk
 }
 
 static GkStatus
-keep_room(GkSession *s, void **to, int *rows, GkError *err)
+keep_room(GkSession *s, void **to, int *stride, int *rows, GkError *err)
 {
 	*to = s->room;
-	*rows = ROOM;
+	*stride = ROOM;
+	*rows = s->rows < FEW ? FEW : ROOM;
 	return call(err);
 }
 
@@ -164,7 +167,7 @@ keep_close(GkSession *s)
 	kept = NULL;
 }
 
-static const GkIngestBackend keep_ingest = {keep_open, keep_room, keep_send, keep_prepare};
+static const GkIngestBackend keep_ingest = {keep_open, keep_room, keep_send, NULL, keep_prepare};
 static const GkBackend keeper = {.name = "keeper",.close = keep_close,.ingest = &keep_ingest};
 
 /* The device is open at the n-th question, or when it has to be. */

@@ -13,6 +13,7 @@ gk_fail(GkError *err, GkStatus code, const char *fmt,...)
 	va_list		ap;
 
 	err->code = code;
+	err->gpu = 0;
 	err->detail[0] = err->hint[0] = '\0';
 	va_start(ap, fmt);
 	vsnprintf(err->message, sizeof(err->message), fmt, ap);

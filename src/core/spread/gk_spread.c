@@ -50,8 +50,8 @@ gk_spread_run_once(GkSession *s, GkSpreadRun run, GkError *err)
 		stopped |= p->status == GK_STOPPED;
 		if (p->status == GK_OK || p->status == GK_STOPPED || (st != GK_OK && (gk_spread_is_loss(p->status) || !gk_spread_is_loss(st))))
 			continue;
-		st = p->status;
 		*err = p->error;
+		st = gk_spread_named(p, p->status, err);
 	}
 	return st == GK_OK && stopped ? GK_STOPPED : st;
 }
@@ -69,7 +69,7 @@ gk_spread_drop_lost(GkSession *s, GkStatus st)
 			p->lost = true;
 		left += !p->lost;
 	}
-	if (left == 0 || s->host->device_lost == NULL)
+	if (left == 0 || s->ingested || s->host->device_lost == NULL)
 		return st;
 	for (int i = 0; i < s->n; i++)
 		if (gk_spread_is_loss(s->part[i].status) && !s->host->device_lost(s->host->ctx, &s->part[i].error))
@@ -176,17 +176,6 @@ part_spill_fd(void *ctx)
 	return p->whole->spill_fd;
 }
 
-/* The fault of a device: "1@error:5" is that of GPU 1, "error:5" every GPU's. */
-static const char *
-fault_of(const char *fault, int number)
-{
-	const char *at = fault != NULL ? strchr(fault, '@') : NULL;
-
-	if (at == NULL)
-		return fault;
-	return atoi(fault) == number ? at + 1 : NULL;
-}
-
 static void
 set_part(GkSession *s, GkSpreadPart *p, const GkSpreadDevice *of)
 {
@@ -212,7 +201,7 @@ set_part(GkSession *s, GkSpreadPart *p, const GkSpreadDevice *of)
 	p->host.devices = NULL;
 	p->host.spread = NULL;
 	p->host.gpu_devices = p->number;
-	p->host.gpu_fault = fault_of(s->host->gpu_fault, of->number);
+	p->host.gpu_fault = gk_device_fault(s->host->gpu_fault, of->number);
 }
 
 /* ---- the session ---- */
@@ -254,8 +243,8 @@ gk_spread_end(GkSession *s)
 	gk_free(s->host, s);
 }
 
-static void
-spread_close(GkSession *s)
+void
+gk_spread_close(GkSession *s)
 {
 	if (s == NULL)
 		return;
@@ -278,15 +267,15 @@ own_spill_file(GkSession *s, GkError *err)
 	return s->spill_fd >= 0 ? GK_OK : gk_fail(err, GK_ERR_SPILL, "could not open the temporary file once more");
 }
 
-static GkStatus
-spread_open(const GkProblem *problem, GkSession **out, GkError *err)
+GkStatus
+gk_spread_begin_rows(const GkProblem *problem, GkSession **out, GkError *err)
 {
 	const GkSpread *spread = problem->host->spread;
 	GkSession  *s;
 	GkStatus	st;
 
 	*out = NULL;
-	if (spread == NULL || spread->n < 1 || spread->n > GK_SPREAD_DEVICES || problem->ingesting != NULL)
+	if (spread == NULL || spread->n < 1 || spread->n > GK_SPREAD_DEVICES)
 		return gk_fail(err, GK_ERR_INTERNAL, "no devices to spread the points over");
 	st = gk_spread_begin(problem->host, spread, &s, err);
 	if (st != GK_OK)
@@ -294,11 +283,25 @@ spread_open(const GkProblem *problem, GkSession **out, GkError *err)
 	s->store = problem->store;
 	s->pts = gk_store_points(problem->store);
 	s->problem = *problem;
+	*out = s;
+	return GK_OK;
+}
+
+static GkStatus
+spread_open(const GkProblem *problem, GkSession **out, GkError *err)
+{
+	GkSession  *s = problem->ingesting;
+	GkStatus	st = s != NULL ? GK_OK : gk_spread_begin_rows(problem, &s, err);
+
+	*out = NULL;
+	if (st != GK_OK)
+		return st;
+	s->problem = *problem;
 	st = own_spill_file(s, err);
 	if (st == GK_OK)
-		st = gk_spread_arrange(s, err);
+		st = s->ingested ? gk_spread_ingested(s, err) : gk_spread_arrange(s, err);
 	if (st != GK_OK)
-		spread_close(s);
+		gk_spread_close(s);
 	else
 		*out = s;
 	return st;
@@ -452,7 +455,7 @@ const GkBackend gk_spread_backend = {
 	.description = "several devices",
 	.devices = no_devices,
 	.open = spread_open,
-	.close = spread_close,
+	.close = gk_spread_close,
 	.describe = describe,
 	.times = times,
 	.step = step,
@@ -464,4 +467,6 @@ const GkBackend gk_spread_backend = {
 	.seed_race = gk_spread_seed_race,
 	.seed_far = gk_spread_seed_far,
 	.seed_rounds = gk_spread_seed_rounds,
+	.row = gk_spread_row,
+	.ingest = &gk_spread_ingest,
 };

@@ -8,6 +8,9 @@
  *
  * Shares follow speed (after Mohiuddin et al. 2014, who share points by capability): at first by
  * what is known of a device, then as measured.  A device that fails leaves its rows to the others.
+ *
+ * Or rows go up while they are read, and stay nowhere else (gk_spread_ingest.c): then shares stay,
+ * and after a failure the rows are read once more, for the others.
  */
 #ifndef GK_SPREAD_H
 #define GK_SPREAD_H
@@ -33,15 +36,22 @@ typedef struct GkSpread
 	 * rounded to tiles.  NULL or "": by speed.
 	 */
 	const char *rows;
+	uint32_t	left_out;		/* GPUs that failed in this job: bit i is GPU i */
 } GkSpread;
+
+/* Is that a status of a device which the others can do without? */
+static inline bool
+gk_spread_is_loss(GkStatus st)
+{
+	return st == GK_ERR_DEVICE || st == GK_ERR_DEVICE_MEMORY || st == GK_ERR_NO_DEVICE;
+}
 
 /*
  * After gk_registry_choose() has chosen a GPU: find the devices that share the job instead.  Returns
- * how many, or 0 where one device is to do it.  loads: one GPU
- * could take the rows while they are read.  With GK_DEVICE_BOTH, or a list and GK_DEVICE_GPU, all
- * that are usable; else as many as are worth it.  rows is the caller's.
+ * how many, or 0 where one device is to do it.  With GK_DEVICE_BOTH, or a list and GK_DEVICE_GPU, all
+ * that are usable; else as many as are worth it.  rows and left_out are the caller's.
  */
-int			gk_spread_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k, bool loads, GkSpread *out);
+int			gk_spread_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k, GkSpread *out);
 
 /* Many small groups, as far as it says which devices pay. */
 typedef struct GkSpreadGroups
@@ -57,7 +67,13 @@ typedef struct GkSpreadGroups
 /* The same for such groups, which the CPU prepares in any case: with GK_DEVICE_BOTH, too, the devices are GPUs. */
 int			gk_spread_choose_groups(GkDeviceKind kind, const char *gpus, const GkSpreadGroups *work, GkSpread *out);
 
-/* Its sessions take the devices of GkHost.spread.  They ingest nothing and take no groups: gk_group_batch.h. */
+/*
+ * After an error of a session that had taken the rows while they were read: leave out the device that
+ * failed.  True: there are others, for which the rows can be read once more.
+ */
+bool		gk_spread_leave_out(GkSpread *spread, GkStatus st, const GkError *err);
+
+/* Its sessions take the devices of GkHost.spread.  They take no groups: gk_group_batch.h. */
 extern const GkBackend gk_spread_backend;
 
 #endif							/* GK_SPREAD_H */

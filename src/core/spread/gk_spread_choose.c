@@ -21,8 +21,6 @@
  */
 #define BYTES_PER_MS		3.35e9
 #define PRODUCTS_PER_MS		2.5e11
-/* Of points that could go to one GPU while they are read, but to several only afterwards: bytes in a millisecond. */
-#define LOADED_PER_MS		1e7
 /* Iterations of a fit, as far as is known before it. */
 #define ITERATIONS			20
 
@@ -43,9 +41,15 @@ is_list(const char *gpus)
 	return gpus != NULL && gpus[0] != '\0' && strcmp(gpus, "all") != 0;
 }
 
+static bool
+is_left_out(const GkSpread *s, int gpu)
+{
+	return gpu >= 0 && (s->left_out >> gpu & 1) != 0;
+}
+
 /* How many of the usable GPUs are worth it. */
 static int
-worth(int gpus, bool open, int64_t n, int d, int k, bool loads)
+worth(int gpus, bool open, int64_t n, int d, int k)
 {
 	double		values = (double) n * d;
 	double		bytes = values * sizeof(float) / BYTES_PER_MS;
@@ -54,7 +58,7 @@ worth(int gpus, bool open, int64_t n, int d, int k, bool loads)
 	int			most = ms / LEAST_MS < gpus ? (int) (ms / LEAST_MS) : gpus;
 	double		gain = most > 1 ? ms * (1.0 - 1.0 / most) * ITERATIONS : 0.0;
 
-	return gain >= LEAST_GAIN_MS + (open ? 0.0 : OPENING_MS) + (loads ? values * sizeof(float) / LOADED_PER_MS : 0.0) ? most : 1;
+	return gain >= LEAST_GAIN_MS + (open ? 0.0 : OPENING_MS) ? most : 1;
 }
 
 /*
@@ -91,7 +95,7 @@ add_gpus(const char *gpus, GkSpread *s)
 
 	s->n = 0;
 	for (int i = 0; i < there && i < GK_SPREAD_DEVICES - 1; i++)
-		if (info[i].usable && gk_device_listed(gpus, i))
+		if (info[i].usable && gk_device_listed(gpus, i) && !is_left_out(s, i))
 		{
 			open &= s->n == 0 || gk_registry_is_open(i);
 			s->device[s->n++] = (GkSpreadDevice) {.backend = gpu,.number = i};
@@ -100,15 +104,29 @@ add_gpus(const char *gpus, GkSpread *s)
 }
 
 int
-gk_spread_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k, bool loads, GkSpread *out)
+gk_spread_choose(GkDeviceKind kind, const char *gpus, int64_t n, int d, int k, GkSpread *out)
 {
 	bool		open = add_gpus(gpus, out);
 
 	if (out->n > 0 && !is_forced(kind, gpus, out))
-		out->n = worth(out->n, open, n, d, k, loads);
+		out->n = worth(out->n, open, n, d, k);
 	if (out->n > 0 && kind == GK_DEVICE_BOTH)
 		out->device[out->n++] = (GkSpreadDevice) {.backend = &gk_cpu_backend,.number = -1};
-	return out->n > 1 ? out->n : 0;
+	/* one that is left of several */
+	return out->n > 1 || out->left_out != 0 ? out->n : 0;
+}
+
+bool
+gk_spread_leave_out(GkSpread *spread, GkStatus st, const GkError *err)
+{
+	int			left = 0;
+
+	if (!gk_spread_is_loss(st) || err->gpu == 0)
+		return false;
+	spread->left_out |= 1u << (err->gpu - 1);
+	for (int i = 0; i < spread->n; i++)
+		left += !is_left_out(spread, spread->device[i].number);
+	return left > 0;
 }
 
 int

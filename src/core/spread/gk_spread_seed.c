@@ -4,6 +4,7 @@
  *
  * Seeds are remembered: a device that takes over rows needs them.
  */
+#include "core/gk_engine.h"
 #include "core/gk_numerics.h"
 #include "core/spread/gk_spread_session.h"
 
@@ -229,6 +230,16 @@ gk_spread_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, 
 	return st == GK_OK && *done > 0 ? remember(s, points, *done, err) : st;
 }
 
+GkStatus
+gk_spread_row(GkSession *s, int64_t row, float *out, GkError *err)
+{
+	const GkSpreadPart *p = s->part;
+
+	while (row >= p->first + p->rows)
+		p++;
+	return gk_spread_named(p, gk_picked_row(p->of.backend, p->session, p->store, row - p->first, out, err), err);
+}
+
 static void
 seed_far_part(GkSpreadPart *p)
 {
@@ -265,7 +276,7 @@ gk_spread_seed_far(GkSession *s, int64_t *row, GkError *err)
 
 		if (p->rows == 0 || p->far < 0)
 			continue;
-		st = gk_store_row(s->store, p->first + p->far, x, err);
+		st = gk_spread_row(s, p->first + p->far, x, err);
 		if (st != GK_OK)
 			break;
 		(void) gk_nearest(x, d, s->seeds, s->nseeds, &d2);

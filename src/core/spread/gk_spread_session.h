@@ -9,6 +9,9 @@
 #include "core/spread/gk_spread_threads.h"
 #include "core/store/gk_store.h"
 
+/* Shares stay if an iteration takes at least this much of the time with others. */
+#define GK_SPREAD_NEAR_ENOUGH	0.95
+
 typedef struct GkSpreadPart
 {
 	GkSpreadDevice of;
@@ -22,6 +25,7 @@ typedef struct GkSpreadPart
 	/* Its rows, if it has any; with groups, those that it has clustered. */
 	int64_t		first;
 	int64_t		rows;
+	int64_t		share;			/* rows that it takes while they are read, if others come after it */
 	GkStore    *store;
 	GkSession  *session;		/* of of.backend */
 	bool		speaks;			/* the one whose results are taken where all have the same */
@@ -35,6 +39,7 @@ typedef struct GkSpreadPart
 	gk_int128	phi;
 	gk_int128  *pot;
 	GkPick	   *pick;
+	GkMoments  *moments;
 	int			got;
 	int			rounds;			/* of seeding, done */
 	int64_t		far;
@@ -54,6 +59,8 @@ typedef struct GkSpreadPass
 	const uint64_t *keys;		/* [rounds] of seeding */
 	int			rounds;
 	float	   *points;			/* [rounds][d], of the part that speaks */
+	const GkPrep *prep;
+	const GkJoin *members;		/* with the rows that they have, while others take them over */
 } GkSpreadPass;
 
 typedef void (*GkSpreadRun) (GkSpreadPart *p);
@@ -68,6 +75,9 @@ struct GkSession
 	GkSpreadThreads threads;
 	int			n;
 	GkSpreadPart part[GK_SPREAD_DEVICES];
+	bool		ingested;		/* the rows came while they were read, and are not in the store */
+	bool		wide;			/* as doubles */
+	int64_t		expected;		/* rows, while they come; 0: not known */
 	bool		joined;			/* their sessions add up what they find by themselves (GkBackend.join) */
 	int			spill_fd;		/* the host's, for all threads; -1: none */
 	/* The pass at hand. */
@@ -106,23 +116,46 @@ GkStatus	gk_spread_run(GkSession *s, GkSpreadRun run, GkError *err);
 /* Once: return the error of a part, that of a device only where there is no other. */
 GkStatus	gk_spread_run_once(GkSession *s, GkSpreadRun run, GkError *err);
 
-/* Is that a status of a device which the others can do without? */
-static inline bool
-gk_spread_is_loss(GkStatus st)
+/* Have an error name the device. */
+static inline GkStatus
+gk_spread_named(const GkSpreadPart *p, GkStatus st, GkError *err)
 {
-	return st == GK_ERR_DEVICE || st == GK_ERR_DEVICE_MEMORY || st == GK_ERR_NO_DEVICE;
+	if (gk_spread_is_loss(st))
+		err->gpu = p->of.number + 1;
+	return st;
 }
 
-/* After a run that returned st: GK_OK if the other devices may go on, after new shares. */
+/* After a run that returned st: GK_OK if the other devices may go on, after new shares; not with rows that are lost. */
 GkStatus	gk_spread_drop_lost(GkSession *s, GkStatus st);
 
 /* Room for the parts' results, `bytes` for each; that of part i.  false: out of memory. */
 bool		gk_spread_room(GkSession *s, size_t bytes);
 void	   *gk_spread_room_of(const GkSession *s, int i);
 
+/* A session that has no rows yet, with its threads; its end. */
+GkStatus	gk_spread_begin_rows(const GkProblem *problem, GkSession **out, GkError *err);
+void		gk_spread_close(GkSession *s);
+
 /* gk_spread_share.c: give each device that is left its rows, and open its session. */
 GkStatus	gk_spread_arrange(GkSession *s, GkError *err);
 void		gk_spread_close_parts(GkSession *s);
+
+/* The rows of each device that is left, of n: GkSpreadPart.first and rows.  Open the sessions of those that have some. */
+void		gk_spread_share(GkSession *s, int64_t n);
+GkStatus	gk_spread_open_parts(GkSession *s, GkError *err);
+
+/* Rows a millisecond, as measured, or about. */
+double		gk_spread_speed(const GkSession *s, const GkSpreadPart *p);
+
+/* What the backend of a part is given. */
+GkProblem	gk_spread_problem(const GkSpreadPart *p);
+
+/* Test only: the shares are given (GkSpread.rows). */
+bool		gk_spread_is_forced(const GkSession *s);
+
+/* gk_spread_ingest.c: all rows are there and prepared: go on with them. */
+extern const GkIngestBackend gk_spread_ingest;
+GkStatus	gk_spread_ingested(GkSession *s, GkError *err);
 
 /* After a step: measure; true: other shares would pay. */
 bool		gk_spread_measure(GkSession *s);
@@ -141,6 +174,7 @@ GkStatus	gk_spread_seed_update(GkSession *s, const float *centroids, int m, gk_i
 GkStatus	gk_spread_seed_eval(GkSession *s, const float *centroids, int m, gk_int128 *pot, GkError *err);
 GkStatus	gk_spread_seed_race(GkSession *s, uint64_t key, bool use_d2, int want, GkPick *out, int *got, GkError *err);
 GkStatus	gk_spread_seed_far(GkSession *s, int64_t *row, GkError *err);
+GkStatus	gk_spread_row(GkSession *s, int64_t row, float *out, GkError *err);
 GkStatus	gk_spread_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *points, int *done,
 								  GkError *err);
 

@@ -11,8 +11,6 @@
 
 #include "core/spread/gk_spread_session.h"
 
-/* Shares that are within this of the right ones stay. */
-#define NEAR_ENOUGH		0.95
 #define RECENT			(int) (sizeof(((GkSpreadPart *) 0)->recent_ms) / sizeof(double))
 
 /* ---- speed ---- */
@@ -21,15 +19,15 @@
 static double
 guess_of(const GkSession *s, const GkSpreadPart *p)
 {
-	double		rows = (double) s->pts->n / s->n;
+	double		rows = (double) (s->ingested ? s->expected : s->pts->n) / s->n;
 	double		ms = p->of.backend->step_ms != NULL ? p->of.backend->step_ms(p->of.number, &s->problem, (int64_t) rows) : 0.0;
 
 	return p->of.speed > 0.0 ? p->of.speed : ms > 0.0 ? rows / ms : 1.0;
 }
 
 /* ... and by how that compares with what was measured of the others. */
-static double
-speed_of(const GkSession *s, const GkSpreadPart *p)
+double
+gk_spread_speed(const GkSession *s, const GkSpreadPart *p)
 {
 	double		measured = 0.0;
 	double		guessed = 0.0;
@@ -52,6 +50,12 @@ forced_rows(const GkSession *s)
 	const char *rows = s->host->spread->rows;
 
 	return rows != NULL && rows[0] != '\0' ? rows : NULL;
+}
+
+bool
+gk_spread_is_forced(const GkSession *s)
+{
+	return forced_rows(s) != NULL;
 }
 
 /*
@@ -88,11 +92,12 @@ gk_spread_measure(GkSession *s)
 		return false;
 	for (int i = 0; i < s->n; i++)
 		if (!s->part[i].lost)
-			speed += speed_of(s, &s->part[i]);
-	if (!(speed > 0.0) || forced_rows(s) != NULL)
+			speed += gk_spread_speed(s, &s->part[i]);
+	/* rows that are nowhere else stay */
+	if (!(speed > 0.0) || s->ingested || gk_spread_is_forced(s))
 		return false;
 	best = (double) s->pts->n / speed;
-	if (best > NEAR_ENOUGH * longest)
+	if (best > GK_SPREAD_NEAR_ENOUGH * longest)
 		return false;
 	s->lost_ms += longest - best;
 	return s->lost_ms > s->arrange_ms;
@@ -100,9 +105,19 @@ gk_spread_measure(GkSession *s)
 
 /* ---- shares ---- */
 
-/* The rows of each device that is left, one after the other. */
-static void
-share(GkSession *s)
+/* Where a part may end. */
+static int64_t
+edge(const GkSession *s, int64_t row, int64_t n)
+{
+	if (!s->ingested)
+		return gk_store_edge(s->store, row, s->n);
+	row = (row + GK_ROW_PAD / 2) / GK_ROW_PAD * GK_ROW_PAD;
+	return row < n ? row : n;
+}
+
+/* One after the other. */
+void
+gk_spread_share(GkSession *s, int64_t n)
 {
 	const char *forced = forced_rows(s);
 	double		all = 0.0;
@@ -113,7 +128,7 @@ share(GkSession *s)
 	for (int i = 0; i < s->n; i++)
 		if (!s->part[i].lost)
 		{
-			all += speed_of(s, &s->part[i]);
+			all += gk_spread_speed(s, &s->part[i]);
 			last = i;
 		}
 	for (int i = 0; i < s->n; i++)
@@ -130,10 +145,10 @@ share(GkSession *s)
 		}
 		else if (!p->lost)
 		{
-			before += speed_of(s, p);
-			end = (int64_t) ((double) s->pts->n * (before / all));
+			before += gk_spread_speed(s, p);
+			end = (int64_t) ((double) n * (before / all));
 		}
-		end = i == last ? s->pts->n : gk_store_edge(s->store, end, s->n);
+		end = i == last ? n : edge(s, end, n);
 		p->first = first;
 		p->rows = end > first ? end - first : 0;
 		first += p->rows;
@@ -177,16 +192,25 @@ make_stores(GkSession *s, GkError *err)
 
 /* ---- sessions ---- */
 
-static void
-open_part(GkSpreadPart *p)
+GkProblem
+gk_spread_problem(const GkSpreadPart *p)
 {
-	const GkSession *s = p->whole;
-	GkProblem	problem = s->problem;
+	GkProblem	problem = p->whole->problem;
 
 	problem.host = &p->host;
 	problem.store = p->store;
 	problem.gpu_devices = p->host.gpu_devices;
 	problem.gpu_fault = p->host.gpu_fault;
+	problem.ingesting = p->session;
+	return problem;
+}
+
+static void
+open_part(GkSpreadPart *p)
+{
+	const GkSession *s = p->whole;
+	GkProblem	problem = gk_spread_problem(p);
+
 	/* a part's sums do not tell the next centroids; those of joined parts do, or of one that has all rows */
 	if (p->rows < s->pts->n)
 	{
@@ -254,10 +278,28 @@ gk_spread_close_parts(GkSession *s)
 	(void) gk_spread_run_once(s, close_part, &err);
 	for (int i = 0; i < s->n; i++)
 	{
-		gk_store_part_free(s->part[i].store);
+		/* the chunks are the whole store's, unless the device had the rows */
+		if (s->ingested)
+			gk_store_free(s->part[i].store);
+		else
+			gk_store_part_free(s->part[i].store);
 		s->part[i].store = NULL;
 		s->part[i].rows = 0;
 	}
+}
+
+GkStatus
+gk_spread_open_parts(GkSession *s, GkError *err)
+{
+	GkStatus	st = gk_spread_run_once(s, open_part, err);
+
+	if (st == GK_OK)
+		join_parts(s);
+	if (st == GK_OK && s->seeding)
+		st = gk_spread_run_once(s, begin_seeds, err);
+	if (st == GK_OK)
+		gk_spread_tell(s);
+	return st;
 }
 
 static GkStatus
@@ -266,17 +308,11 @@ arrange(GkSession *s, GkError *err)
 	GkStatus	st;
 
 	gk_spread_close_parts(s);
-	share(s);
+	gk_spread_share(s, s->pts->n);
 	for (int i = 0; i < s->n; i++)
 		s->part[i].measured = 0;
 	st = make_stores(s, err);
-	if (st == GK_OK)
-		st = gk_spread_run_once(s, open_part, err);
-	if (st == GK_OK)
-		join_parts(s);
-	if (st == GK_OK && s->seeding)
-		st = gk_spread_run_once(s, begin_seeds, err);
-	return st;
+	return st == GK_OK ? gk_spread_open_parts(s, err) : st;
 }
 
 GkStatus
@@ -290,8 +326,6 @@ gk_spread_arrange(GkSession *s, GkError *err)
 			return st;
 	s->arrange_ms = gk_now_ms() - start;
 	s->lost_ms = 0.0;
-	if (st == GK_OK)
-		gk_spread_tell(s);
 	return st;
 }
 

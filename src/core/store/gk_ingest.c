@@ -31,6 +31,7 @@ typedef struct GkIngest
 	/* Memory for the next rows, the device's or lost_rows; NULL: to be asked for. */
 	void	   *room;
 	int			stride;
+	int			most;			/* rows that it takes */
 	int			rows;			/* in it */
 	double		ms;				/* opening the device and preparing the points there */
 } GkIngest;
@@ -56,7 +57,7 @@ find_room(GkStore *s, GkError *err)
 	in->rows = 0;
 	if (s->session != NULL)
 	{
-		GkStatus	st = s->reader->ingest->room(s->session, &in->room, &in->stride, err);
+		GkStatus	st = s->reader->ingest->room(s->session, &in->room, &in->stride, &in->most, err);
 
 		if ((st = keep_failure(s, st, err)) != GK_OK || s->session != NULL)
 			return st;
@@ -66,7 +67,7 @@ find_room(GkStore *s, GkError *err)
 	if (in->lost_rows == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	in->room = in->lost_rows;
-	in->stride = LOST_ROWS;
+	in->stride = in->most = LOST_ROWS;
 	return GK_OK;
 }
 
@@ -94,11 +95,11 @@ ingest_take(GkStore *s, const GkBatch *b, const GkMover *mover, GkError *err)
 	{
 		if (in->room == NULL && (st = find_room(s, err)) != GK_OK)
 			return st;
-		rows = b->rows - done < in->stride - in->rows ? b->rows - done : in->stride - in->rows;
+		rows = b->rows - done < in->most - in->rows ? b->rows - done : in->most - in->rows;
 		st = mover->move(mover->arg, &(GkMove) {b, done, rows, in->room, in->stride, s->wide, in->rows});
 		in->rows += rows;
 		s->pts.n += rows;
-		if (st == GK_OK && in->rows == in->stride)
+		if (st == GK_OK && in->rows == in->most)
 		{
 			st = mover->finish(mover->arg);
 			if (st == GK_OK)
@@ -198,7 +199,7 @@ send_chunk(GkStore *s, const GkChunk *chunk, bool wide, GkError *err)
 
 		if (in->room == NULL && (st = find_room(s, err)) != GK_OK)
 			return st;
-		rows = chunk->rows - done < in->stride - in->rows ? chunk->rows - done : in->stride - in->rows;
+		rows = chunk->rows - done < in->most - in->rows ? chunk->rows - done : in->most - in->rows;
 		c.rows = rows;
 		c.room = (char *) in->room + in->rows * gk_value_bytes(wide);
 		c.stride = in->stride;
@@ -206,7 +207,7 @@ send_chunk(GkStore *s, const GkChunk *chunk, bool wide, GkError *err)
 		if (!gk_parallel_for(s->host, (int64_t) s->columns * c.blocks, copy_block, &c))
 			return GK_STOPPED;
 		in->rows += rows;
-		if (in->rows == in->stride)
+		if (in->rows == in->most)
 			st = send(s, err);
 		if (st == GK_OK && s->session == NULL)
 		{

@@ -125,6 +125,25 @@ cut(GkStore *of, int i, int64_t first, int64_t rows, GkChunk *out)
 	return true;
 }
 
+void
+gk_store_part_prepared(GkStore *part, const GkStore *of, int64_t rows, int parts)
+{
+	const GkPoints *whole = &of->pts;
+	GkPoints   *pts = &part->pts;
+
+	pts->n = rows;
+	gk_store_take_prep(part, &whole->prep);
+	pts->d2_expo = whole->d2_expo;
+	pts->weight_exp = whole->weight_exp;
+	pts->sum_sq = whole->sum_sq;
+	pts->mean_var = whole->mean_var;
+	pts->spare = whole->spare / parts;
+	pts->resident = true;
+	for (int i = 0; i < pts->nchunks; i++)
+		pts->resident &= pts->chunks[i].data != NULL;
+	part->prepared = true;
+}
+
 GkStatus
 gk_store_part(GkStore *of, int64_t first, int64_t rows, int parts, const GkHost *host, GkStore **out, GkError *err)
 {
@@ -142,18 +161,10 @@ gk_store_part(GkStore *of, int64_t first, int64_t rows, int parts, const GkHost 
 		*out = NULL;
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	}
-	pts->resident = true;
 	for (int i = 0; i < whole->nchunks; i++)
 		if (cut(of, i, first, rows, &pts->chunks[pts->nchunks]))
-			pts->resident &= pts->chunks[pts->nchunks++].data != NULL;
-	pts->n = rows;
-	gk_store_take_prep(*out, &whole->prep);
-	pts->d2_expo = whole->d2_expo;
-	pts->weight_exp = whole->weight_exp;
-	pts->sum_sq = whole->sum_sq;
-	pts->mean_var = whole->mean_var;
-	pts->spare = whole->spare / parts;
-	(*out)->prepared = true;
+			pts->nchunks++;
+	gk_store_part_prepared(*out, of, rows, parts);
 	return GK_OK;
 }
 

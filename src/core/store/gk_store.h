@@ -153,6 +153,9 @@ int64_t		gk_store_edge(const GkStore *store, int64_t row, int parts);
 GkStatus	gk_store_part(GkStore *of, int64_t first, int64_t rows, int parts, const GkHost *host, GkStore **out, GkError *err);
 void		gk_store_part_free(GkStore *part);
 
+/* What gk_store_part() gives the store, for one whose rows a device has and that has its totals. */
+void		gk_store_part_prepared(GkStore *part, const GkStore *of, int64_t rows, int parts);
+
 /* Sum its rows up, as GkPoints.total_sum and total_mass, which are zeros. */
 GkStatus	gk_store_part_total(GkStore *part, GkError *err);
 
