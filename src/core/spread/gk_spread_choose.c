@@ -14,6 +14,8 @@
 /* What all iterations must gain, for it takes time to join devices; and to open those that are not, at worst. */
 #define LEAST_GAIN_MS		20.0
 #define OPENING_MS			300.0
+/* ... and in each round of seeding, of which there are as many as clusters, they wait for each other. */
+#define ROUND_MS			0.01
 /*
  * What a large GPU does in a millisecond at most, whatever kernel runs: bytes of points and
  * multiply-adds of products.  No iteration is shorter than these say, so that several devices are
@@ -58,7 +60,7 @@ worth(int gpus, bool open, int64_t n, int d, int k)
 	int			most = ms / LEAST_MS < gpus ? (int) (ms / LEAST_MS) : gpus;
 	double		gain = most > 1 ? ms * (1.0 - 1.0 / most) * ITERATIONS : 0.0;
 
-	return gain >= LEAST_GAIN_MS + (open ? 0.0 : OPENING_MS) ? most : 1;
+	return gain >= LEAST_GAIN_MS + k * ROUND_MS + (open ? 0.0 : OPENING_MS) ? most : 1;
 }
 
 /*
