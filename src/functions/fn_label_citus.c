@@ -8,7 +8,8 @@
  *	 UPDATE t SET label = gkmeans_label(model, columns) WHERE it is another one
  *
  * gives each row the label that the fit gave it, in the caller's transaction.  Rows that have
- * come or changed since the fit read them get the label of what they are now.
+ * come or changed since the fit read them get the label of what they are now.  Tables whose rows have
+ * no ctid fill a table of labels in the same way.
  */
 #include "postgres.h"
 
@@ -82,8 +83,8 @@ km_label_citus_column(const KmSource *source, const KmeansModel *model, const ch
 }
 
 void
-km_label_citus_table(const KmSource *source, const char *label_table, const char *id_columns, const KmeansModel *model,
-					 const char *schema)
+km_label_table_by_model(const KmSource *source, const char *label_table, const char *id_columns, const KmeansModel *model,
+						const char *schema)
 {
 	SPI_connect();
 	run(psprintf("INSERT INTO %s SELECT %s%s FROM %s", label_table, id_columns, label(source, schema), source->qualified),

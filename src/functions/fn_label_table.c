@@ -324,7 +324,7 @@ fill_by_model(LabelTable *t, FunctionCallInfo fcinfo, KmFit *fit, KmResult *resu
 		model = km_fit_model(fit);
 	}
 	km_fit_end(fit);
-	km_label_citus_table(t->source, t->qualified, id_list(t), model,
+	km_label_table_by_model(t->source, t->qualified, id_list(t), model,
 						 get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid)));
 }
 
@@ -340,15 +340,15 @@ kmeans_label_table(PG_FUNCTION_ARGS)
 
 	KmResult	result;
 	KmFit		fit;
-	bool		citus;
+	bool		by_model;
 
 	km_require_arg(fcinfo, 3, "label_table");
 	km_require_arg(fcinfo, 4, "id_columns");
 	PreventCommandIfReadOnly("kmeans_label_table()");
 	km_result_begin(fcinfo, &result);
 	km_require_arg(fcinfo, 0, "relation");
-	citus = km_citus_known(PG_GETARG_OID(0));
-	km_fit_open(fcinfo, 5, NULL, !citus, &fit);
+	by_model = km_citus_known(PG_GETARG_OID(0)) || !km_rows_have_ctid(PG_GETARG_OID(0));
+	km_fit_open(fcinfo, 5, NULL, !by_model, &fit);
 	km_fit_open_rest(fcinfo, 5 + GKMEANS_NOPTIONS, &fit);
 	t->source = fit.source;
 	t->ids = km_column_names(PG_GETARG_ARRAYTYPE_P(4), "id_columns", &t->nids);
@@ -357,7 +357,7 @@ kmeans_label_table(PG_FUNCTION_ARGS)
 
 	/* before the work: a name that is taken, or a right that is missing */
 	create_table(t);
-	if (citus)
+	if (by_model)
 		fill_by_model(t, fcinfo, &fit, &result);
 	else
 		fill_by_place(t, &fit, &result);

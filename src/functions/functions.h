@@ -343,8 +343,8 @@ extern void km_relabel_fit(FunctionCallInfo fcinfo, KmFit *fit, int k, KmResult 
 extern void km_label_citus_column(const KmSource *source, const KmeansModel *model, const char *schema);
 
 /* Fill a table that has the id columns, given as SQL with a comma after each, and the label. */
-extern void km_label_citus_table(const KmSource *source, const char *label_table, const char *id_columns,
-								 const KmeansModel *model, const char *schema);
+extern void km_label_table_by_model(const KmSource *source, const char *label_table, const char *id_columns,
+									const KmeansModel *model, const char *schema);
 
 /* ---- changed labels, for a later scan of the same table (fn_label_changes.c) ---- */
 

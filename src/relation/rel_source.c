@@ -11,11 +11,14 @@
 #include <ctype.h>
 
 #include "access/attnum.h"
+#include "access/heapam.h"
 #include "access/htup_details.h"
+#include "access/relation.h"
 #include "access/table.h"
 #include "catalog/objectaddress.h"
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
@@ -130,6 +133,25 @@ open_relation(KmSource *source)
 							source->relname, relkind_name(source->relkind)),
 					 errhint("Use a table, a view, a materialized view or a foreign table.")));
 	}
+}
+
+bool
+km_rows_have_ctid(Oid relid)
+{
+	ListCell   *lc;
+	bool		heap = true;
+
+	/* another one says that there is no such relation */
+	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)))
+		return true;
+	foreach(lc, find_all_inheritors(relid, AccessShareLock, NULL))
+	{
+		Relation	rel = relation_open(lfirst_oid(lc), NoLock);
+
+		heap &= rel->rd_tableam == NULL || rel->rd_tableam == GetHeapamTableAmRoutine();
+		relation_close(rel, NoLock);
+	}
+	return heap;
 }
 
 static void

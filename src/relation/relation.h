@@ -108,6 +108,12 @@ extern KmSource *km_source_open(Oid relid, char **columns, int ncolumns,
 								const char *weight_column, const char *label_column,
 								bool identify);
 
+/*
+ * Has each row of the relation, and of its descendants, a ctid that names it?  With the access method heap it has; with
+ * others, as with Citus' columnar, it may have none.
+ */
+extern bool km_rows_have_ctid(Oid relid);
+
 /* The same for a query that the caller gives: what it selects is clustered, without the weight. */
 extern KmSource *km_source_of_query(const char *text, const char *weight_column);
 

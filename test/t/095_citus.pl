@@ -393,6 +393,15 @@ foreach my $case ([ '{p}', q{, centroids => '{{0,0,0},{5,0.5,1},{12,0.3,2}}'} ],
 	is(labels('labels_dist7'), labels('here7'), "kmeans_label_table(): $which");
 	sql('DROP TABLE labels_dist7, labels_here7');
 }
+# rows of columnar have no ctid
+sql(q{CREATE EXTENSION IF NOT EXISTS citus_columnar; CREATE TABLE column_here (LIKE here7) USING columnar; CREATE TABLE column_dist (LIKE here7) USING columnar;
+	SELECT create_distributed_table('column_dist', 'id', colocate_with => 'none'); INSERT INTO column_here SELECT * FROM here7; INSERT INTO column_dist SELECT * FROM here7});
+foreach ('here7', 'column_here', 'column_dist')
+{
+	sql("SELECT * FROM kmeans_label_table('$_', $columns, 6, 'labels_$_', '{id}', centroids => $start); ALTER TABLE labels_$_ RENAME cluster TO label");
+	is(labels("labels_$_"), labels('labels_here7'), "kmeans_label_table(): $_ has the labels of a local heap") if $_ ne 'here7';
+}
+sql('DROP TABLE labels_here7, labels_column_here, labels_column_dist, column_here, column_dist');
 {
 	my $before = labels('dist7');
 	psql('BEGIN', "SELECT count(*) FROM kmeans('dist7', $columns, 3, label_column => 'label')", 'ROLLBACK');
