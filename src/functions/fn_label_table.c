@@ -325,7 +325,7 @@ fill_by_model(LabelTable *t, FunctionCallInfo fcinfo, KmFit *fit, KmResult *resu
 	}
 	km_fit_end(fit);
 	km_label_table_by_model(t->source, t->qualified, id_list(t), model,
-						 get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid)));
+							get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid)));
 }
 
 /*

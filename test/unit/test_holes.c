@@ -216,12 +216,13 @@ test_step(int round)
 		add_by_definition(gk_store_points(s), &gk_store_points(s)->chunks[i], c, k, &want);
 	for (int i = 0; i < 3; i++)
 	{
-		Result		got = make_result(n, k, d);
+		Result		got;
 		GkStore    *other;
 		char		reason[256];
 
 		if (!gk_cpu_set_simd(simd[i], reason, sizeof(reason)))
 			continue;
+		got = make_result(n, k, d);
 		host.host.threads = i + 1;
 		step_by(&host, s, c, k, &got);
 		check_step(&want, &got, n, k, d);
