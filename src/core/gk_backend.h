@@ -127,7 +127,8 @@ typedef struct GkJoin
 
 /*
  * Points without weights that go up while they are read, and stay nowhere else (gk_ingest.c).
- * room() and send() may be another thread's than the other functions. */
+ * room() and send() may be another thread's than the other functions.
+ */
 typedef struct GkIngestBackend
 {
 	/*
