@@ -140,10 +140,12 @@ km_rows_have_ctid(Oid relid)
 {
 	ListCell   *lc;
 	bool		heap = true;
+	Relation	parent = try_relation_open(relid, AccessShareLock);
 
 	/* another one says that there is no such relation */
-	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)))
+	if (parent == NULL)
 		return true;
+	/* which locks what inherits, and not the relation itself */
 	foreach(lc, find_all_inheritors(relid, AccessShareLock, NULL))
 	{
 		Relation	rel = relation_open(lfirst_oid(lc), NoLock);
@@ -151,6 +153,7 @@ km_rows_have_ctid(Oid relid)
 		heap &= rel->rd_tableam == NULL || rel->rd_tableam == GetHeapamTableAmRoutine();
 		relation_close(rel, NoLock);
 	}
+	relation_close(parent, NoLock);
 	return heap;
 }
 
