@@ -131,8 +131,10 @@ build/fuzz/readers-libfuzzer: Makefile $(FUZZ_SRCS) $(FUZZ_HEADERS) $(ENGINE_SRC
 	clang $(FUZZ_CFLAGS) -fsanitize=fuzzer,address,undefined -fno-sanitize=float-cast-overflow -fno-sanitize-recover=all \
 		-o $@ $(filter-out %/readers_main.c,$(FUZZ_SRCS)) $(ENGINE_SRCS) $(FUZZ_LIBS)
 
-# make tap PROVE_TESTS=test/t/002_cancel.pl runs one of them
-PROVE_TESTS ?= $(sort $(wildcard test/t/*.pl))
+# make tap PROVE_TESTS=test/t/002_privileges.pl runs one of them, PROVE_FLAGS=-j2 two at a time. The
+# longest come first: one of them alone at the end would leave the other CPUs idle
+TAP_LONG := test/t/070_cron.pl test/t/001_cancel.pl
+PROVE_TESTS ?= $(TAP_LONG) $(filter-out $(TAP_LONG),$(sort $(wildcard test/t/*.pl)))
 PROVE_FLAGS ?=
 tap: all
 	test/with-cluster --tap prove $(PROVE_FLAGS) $(PROVE_TESTS)
