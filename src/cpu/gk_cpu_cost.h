@@ -21,8 +21,8 @@
  */
 #define GK_COST_DOT(k, d)		((k) * (1.5 * (d) + 4.0) + 8.0 * (d))
 
-/* ... and of 16-bit integers: two features in one instruction. */
-#define GK_COST_INT16(k, d)		((k) * (0.6 * (d) + 6.0) + 10.0 * (d))
+/* ... and of 16-bit integers: two features or more in one instruction, GkInt16Kernels.cost. */
+#define GK_COST_INT16(cost, k, d)	((k) * ((cost) * (d) + 6.0) + 10.0 * (d))
 
 /* A row that bounds leave open: gather its features and keep its new bounds, ... */
 #define GK_COST_SEARCH(d)		(2.0 * (d) + 30.0)

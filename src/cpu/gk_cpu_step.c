@@ -526,8 +526,8 @@ begin(Pass *p, GkError *err)
 		p->sweep.per_round = p->k;
 	}
 	p->dot = (p->path == GK_STEP_MERGE || p->path == GK_STEP_DELTA) && gk_cpu_dot_wanted(s, &p->sweep, p->k);
-	if (p->dot && gk_cpu_int16_possible(s, p->k) && p->piece < gk_cpu_int16_tiles(p->d) * GK_ROW_PAD)
-		p->piece = gk_cpu_int16_tiles(p->d) * GK_ROW_PAD;
+	if (p->dot && gk_cpu_int16_possible(s, p->k) && p->piece < gk_cpu_int16_tiles(s, p->d) * GK_ROW_PAD)
+		p->piece = gk_cpu_int16_tiles(s, p->d) * GK_ROW_PAD;
 	return p->dot ? gk_cpu_dot_begin(s, &p->sweep, p->c, p->k, err) : GK_OK;
 }
 

@@ -105,6 +105,29 @@ wrong_labels(GkSession *s, const GkTiles *x, const float *c, int k, int64_t *by_
 	return wrong;
 }
 
+/* Open a session with points of a kind. */
+static GkSession *
+open_session(TestHost *host, int kind, int d, int k, GkStore **store, GkTiles *x)
+{
+	double	   *values = malloc(sizeof(double) * ROWS * d);
+	GkSession  *session;
+	GkProblem	problem;
+	GkError		err;
+
+	for (int i = 0; i < ROWS * d; i++)
+		values[i] = value(kind, i / d, i % d);
+	test_host_init(host, 1);
+	*store = load_store(host, values, NULL, ROWS, d, NULL, (size_t) 16 << 20, SIZE_MAX, &err);
+	gk_store_prepare(*store, GK_EUCLIDEAN, false, &err);
+	problem = (GkProblem) {.host = &host->host,.core = &gk_core,.store = *store,.k_max = k};
+	if (gk_cpu_backend.open(&problem, &session, &err) != GK_OK)
+		abort();
+	*x = (GkTiles) {session->pts->chunks[0].data, GK_ROW_PAD, session->pts->chunks[0].stride,
+		(ROWS + GK_ROW_PAD - 1) / GK_ROW_PAD, d};
+	free(values);
+	return session;
+}
+
 static void
 test_labels(const GkCpuKernels *set)
 {
@@ -123,28 +146,15 @@ test_labels(const GkCpuKernels *set)
 		{
 			int			d = features[number];
 			int			k = clusters[(number + kind) % 5];
-			double	   *values = malloc(sizeof(double) * ROWS * d);
 			float	   *c = malloc(sizeof(float) * k * d);
-			GkProblem	problem;
-			GkSession  *session;
 			GkStore    *store;
 			TestHost	host;
-			GkError		err;
 			GkTiles		x;
+			GkSession  *session = open_session(&host, kind, d, k, &store, &x);
 			int64_t		by_int16 = 0;
 			int64_t		open = 0;
 			int			dismissed = 0;
 
-			for (int i = 0; i < ROWS * d; i++)
-				values[i] = value(kind, i / d, i % d);
-			test_host_init(&host, 1);
-			store = load_store(&host, values, NULL, ROWS, d, NULL, (size_t) 16 << 20, SIZE_MAX, &err);
-			gk_store_prepare(store, GK_EUCLIDEAN, false, &err);
-			problem = (GkProblem) {.host = &host.host,.core = &gk_core,.store = store,.k_max = k};
-			if (gk_cpu_backend.open(&problem, &session, &err) != GK_OK)
-				abort();
-			x = (GkTiles) {session->pts->chunks[0].data, GK_ROW_PAD, session->pts->chunks[0].stride,
-				(ROWS + GK_ROW_PAD - 1) / GK_ROW_PAD, d};
 			session->kernels = set;
 			fill_centroids(c, k, &x, kind);
 			wrong += wrong_labels(session, &x, c, k, &by_int16, &open, &dismissed);
@@ -161,17 +171,94 @@ test_labels(const GkCpuKernels *set)
 			gk_store_free(store);
 			wrong += host.live != 0;
 			test_host_end(&host);
-			free(values);
 			free(c);
 		}
 	ok(wrong == 0, "%s: labels of wide points (%d wrong in %d cases)", set->name, wrong, cases);
-	ok((dismissed_embeddings * 8 > rows_embeddings) == (set->assign_int16 != NULL),
+	ok((dismissed_embeddings * 8 > rows_embeddings) == (set->int16 !=NULL),
 	   "%s: %d of %lld rows without a centroid closer than a limit are left out", set->name, dismissed_embeddings, (long long) rows_embeddings);
-	if (set->assign_int16 != NULL)
+	if (set->int16 !=NULL)
 		ok(integers == with_integers && open_embeddings * 5 < rows_embeddings,
 		   "%s: integers decide from %d clusters on (%d of %d cases), of embeddings all but %lld of %lld rows",
 		   set->name, GK_COST_INT16_MIN_K, integers, cases, (long long) open_embeddings, (long long) rows_embeddings);
 }
+
+#ifdef GK_CPU_AMX
+#define TILES		((ROWS + GK_ROW_PAD - 1) / GK_ROW_PAD)
+#define CLUSTERS	61
+
+/* What the kernels of a set find, or what lies there, from 0 on: all of it is compared. */
+typedef struct Found
+{
+	int32_t		label[TILES * GK_ROW_PAD];
+	uint64_t	open[TILES];
+	uint64_t	closer[TILES][CLUSTERS];
+	GkInt16Near near[GK_INT16_FEW];
+	int32_t		least[TILES * GK_ROW_PAD];
+} Found;
+
+static void
+find(const GkCpuKernels *set, GkSession *s, const GkTiles *x, const float *c, Found *f)
+{
+	static const int row[] = {0, 1, 17, 63, 64, 130, 144};
+	int			groups = (CLUSTERS + set->int16->group - 1) /set->int16->group;
+	int			width = groups * set->int16->group;
+	uint64_t   *closer = malloc(sizeof(uint64_t) * TILES * width);
+	float		d2[TILES * GK_ROW_PAD];
+	GkInt16Scratch scratch;
+	GkSweep		sweep;
+	GkError		err;
+
+	memset(f, 0, sizeof(*f));
+	s->kernels = set;
+	sweep = gk_cpu_plan(s, CLUSTERS);
+	if (gk_cpu_dot_begin(s, &sweep, c, CLUSTERS, &err) != GK_OK || s->dot.int16.k == 0)
+		abort();
+	gk_cpu_int16_scratch(s, s->dot.scratch + (GK_ROW_PAD + 16) * x->d * sizeof(float), x->d, CLUSTERS, &scratch);
+	set->int16->assign(x, &s->dot.int16, &scratch, NULL, f->label, f->open);
+	for (int i = 0; i < TILES * GK_ROW_PAD; i++)
+		f->least[i] = scratch.rows[i / GK_ROW_PAD].least[i % GK_ROW_PAD];
+	set->int16->near(&s->dot.int16, x->d, &scratch, row, 7, f->near);
+	gk_cpu_scalar.assign(x, c, 0, CLUSTERS / 2, f->label, d2);
+	set->int16->closer(x, &s->dot.int16, &scratch, d2, closer);
+	for (int t = 0; t < TILES; t++)
+		memcpy(f->closer[t], closer + t * width, sizeof(f->closer[t]));
+	gk_cpu_dot_end(s);
+	free(closer);
+}
+
+/* The same integers, and so the same of all that follows from them. */
+static void
+test_same_integers(void)
+{
+	static const int features[] = {64, 128, 768, 2048};
+	int			differ = 0;
+	int			open = 0;
+
+	for (int kind = 0; kind < KINDS; kind++)
+		for (int number = 0; number < 4; number++)
+		{
+			int			d = features[number];
+			float	   *c = malloc(sizeof(float) * CLUSTERS * d);
+			Found	   *by = malloc(2 * sizeof(Found));
+			GkStore    *store;
+			TestHost	host;
+			GkTiles		x;
+			GkSession  *session = open_session(&host, kind, d, CLUSTERS, &store, &x);
+
+			fill_centroids(c, CLUSTERS, &x, kind);
+			find(&gk_cpu_avx512_vnni, session, &x, c, &by[0]);
+			find(&gk_cpu_avx512_amx, session, &x, c, &by[1]);
+			differ += memcmp(&by[0], &by[1], sizeof(Found)) != 0;
+			open += __builtin_popcountll(by[0].open[0]);
+			gk_cpu_backend.close(session);
+			gk_store_free(store);
+			test_host_end(&host);
+			free(by);
+			free(c);
+		}
+	ok(differ == 0 && open > 0, "AMX and VNNI: the same integers (%d of %d cases differ, %d rows open)", differ, KINDS * 4, open);
+}
+#endif
 
 int
 main(void)
@@ -190,9 +277,18 @@ main(void)
 		else
 			test_labels(set);
 #ifdef GK_CPU_X86
-		if (set == &gk_cpu_avx512_vnni)
+		/* sets of the same name that the best one stands before */
+		if (set != NULL && set->int16 !=NULL && set != &gk_cpu_avx512_vnni)
+			test_labels(&gk_cpu_avx512_vnni);
+		if (set != NULL && set->int16 !=NULL)
 			test_labels(&gk_cpu_avx512);
 #endif
 	}
+#ifdef GK_CPU_AMX
+	if (gk_cpu_kernels() == &gk_cpu_avx512_amx)
+		test_same_integers();
+	else
+		skip("this processor has no AMX");
+#endif
 	return done_testing();
 }

@@ -58,7 +58,7 @@ block_rows(const GkSession *s, const GkSweep *sweep, int k)
 
 	if (gk_cpu_int16_possible(s, k))
 	{
-		wanted = gk_cpu_int16_tiles(s->pts->d) * GK_ROW_PAD;
+		wanted = gk_cpu_int16_tiles(s, s->pts->d) * GK_ROW_PAD;
 		while (wanted > GK_ROW_PAD && wanted > s->pts->n / (4 * sweep->threads))
 			wanted -= GK_ROW_PAD;
 	}
@@ -95,7 +95,7 @@ scratch_room(GkSession *s, const GkSweep *sweep, int k)
 	size_t		d = s->pts->d;
 	bool int16 = gk_cpu_int16_possible(s, k);
 
-	s->dot.scratch_bytes = gk_cpu_region_bytes((GK_ROW_PAD + POINT_ROOM) * d * sizeof(float) + (int16 ? gk_cpu_int16_bytes((int) d, k) : 0));
+	s->dot.scratch_bytes = gk_cpu_region_bytes((GK_ROW_PAD + POINT_ROOM) * d * sizeof(float) + (int16 ? gk_cpu_int16_bytes(s, (int) d, k) : 0));
 	return gk_cpu_room(s, &s->dot.scratch, sweep->threads, s->dot.scratch_bytes);
 }
 

@@ -37,6 +37,7 @@
  * MIN_LENGTH.
  */
 #include <math.h>
+#include <string.h>
 
 #include "core/gk_numerics.h"
 #include "cpu/prune/gk_cpu_prune.h"
@@ -48,6 +49,7 @@
 
 typedef struct Rounding
 {
+	const GkInt16Kernels *set;
 	GkCpuDot   *dot;
 	const float *c;
 	int			k;
@@ -67,32 +69,36 @@ static void
 round_group(void *arg, int64_t group, int thread)
 {
 	const Rounding *r = arg;
-	int			pairs = (r->d + 1) / 2;
-	int32_t    *to = r->dot->int16_c + (size_t) group * pairs * GK_INT16_GROUP;
+	int			some = r->set->group;
+	size_t		words = gk_int16_words(r->set->unit, r->d) * some;
+	int32_t    *to = r->dot->int16_c + group * words;
 	double		scale = (double) r->dot->int16.scale;
 	double		most = 0.0;
 
 	(void) thread;
-	for (int q = 0; q < GK_INT16_GROUP; q++)
+	memset(to, 0, words * sizeof(int32_t));
+	for (int q = 0; q < some && group * some + q < r->k; q++)
 	{
-		int			at = (int) group * GK_INT16_GROUP + q;
+		int			at = (int) group * some + q;
 		const float *c = r->c + (size_t) at * r->d;
 		double		lost = 0.0;
 		double		square = 0.0;
 
-		for (int j = 0; j < pairs; j++)
-			to[j * GK_INT16_GROUP + q] = 0;
-		if (at >= r->k)
-			continue;
-		for (int j = 0; j < r->d; j++)
+		for (int first = 0; first < r->d; first += GK_INT16_PUT)
 		{
-			double		v = (double) c[j] * scale;
-			double		b = nearest_integer(v);
-			uint32_t	bits = (uint32_t) -(int32_t) b & 0xffff;
+			int16_t		minus[GK_INT16_PUT] = {0};
+			int			count = r->d - first < GK_INT16_PUT ? r->d - first : GK_INT16_PUT;
 
-			lost += (v - b) * (v - b);
-			square += b * b;
-			to[j / 2 * GK_INT16_GROUP + q] |= (int32_t) (bits << j % 2 * 16);
+			for (int j = 0; j < count; j++)
+			{
+				double		v = (double) c[first + j] * scale;
+				double		b = nearest_integer(v);
+
+				lost += (v - b) * (v - b);
+				square += b * b;
+				minus[j] = (int16_t) - (int32_t) b;
+			}
+			r->set->put(to, q, first, minus, count);
 		}
 		r->dot->int16_half[at] = (float) (0.5 * square);
 		most = fmax(most, lost);
@@ -103,37 +109,38 @@ round_group(void *arg, int64_t group, int thread)
 bool
 gk_cpu_int16_possible(const GkSession *s, int k)
 {
-	return s->kernels->assign_int16 != NULL && !s->dot.int16_useless &&
+	return s->kernels->int16 !=NULL && !s->dot.int16_useless &&
 		s->pts->d >= GK_COST_INT16_MIN_D && k >= GK_COST_INT16_MIN_K;
 }
 
 int
-gk_cpu_int16_tiles(int d)
+gk_cpu_int16_tiles(const GkSession *s, int d)
 {
-	size_t		tiles = CACHE_BYTES / ((size_t) d * GK_ROW_PAD * sizeof(int16_t));
+	size_t		tiles = CACHE_BYTES / (gk_int16_words(s->kernels->int16->unit, d) * GK_ROW_PAD * sizeof(int32_t));
 
 	return tiles < 1 ? 1 : tiles > GK_INT16_TILES ? GK_INT16_TILES : (int) tiles;
 }
 
 size_t
-gk_cpu_int16_scratch(char *at, int d, int k, GkInt16Scratch *out)
+gk_cpu_int16_scratch(const GkSession *s, char *at, int d, int k, GkInt16Scratch *out)
 {
-	size_t		tiles = gk_cpu_int16_tiles(d);
-	size_t		pairs = (size_t) (d + 1) / 2;
+	const GkInt16Kernels *set = s->kernels->int16;
+	size_t		tiles = gk_cpu_int16_tiles(s, d);
+	size_t		words = gk_int16_words(set->unit, d);
 	size_t		y_at = tiles * sizeof(GkInt16Rows);
-	size_t		half_at = y_at + tiles * pairs * GK_ROW_PAD * sizeof(int32_t);
-	size_t		few_at = half_at + gk_dot_width(k + GK_INT16_GROUP) * sizeof(int32_t);
+	size_t		half_at = y_at + tiles * words * GK_ROW_PAD * sizeof(int32_t);
+	size_t		few_at = half_at + gk_dot_width(k + set->group) * sizeof(int32_t);
 
 	*out = (GkInt16Scratch) {(GkInt16Rows *) at, (int32_t *) (at + y_at), (int32_t *) (at + half_at), (int32_t *) (at + few_at)};
-	return few_at + pairs * GK_INT16_FEW * sizeof(int32_t);
+	return few_at + words * GK_INT16_FEW * sizeof(int32_t);
 }
 
 size_t
-gk_cpu_int16_bytes(int d, int k)
+gk_cpu_int16_bytes(const GkSession *s, int d, int k)
 {
 	GkInt16Scratch none;
 
-	return gk_cpu_int16_scratch(NULL, d, k, &none);
+	return gk_cpu_int16_scratch(s, NULL, d, k, &none);
 }
 
 /* Canonical distances of `count` rows of the tiles to the centroids that may be nearest. */
@@ -144,7 +151,7 @@ settle(GkSession *s, const GkTiles *x, const GkInt16Scratch *scratch, const int 
 	GkInt16Near near[GK_INT16_FEW];
 	int64_t		crowded = 0;
 
-	s->kernels->near_int16(&s->dot.int16, x->d, scratch, row, count, near);
+	s->kernels->int16->near(&s->dot.int16, x->d, scratch, row, count, near);
 	for (int i = 0; i < count; i++)
 	{
 		const float *from = x->x + row[i] / GK_ROW_PAD * x->tile + row[i] % GK_ROW_PAD;
@@ -171,12 +178,12 @@ settle(GkSession *s, const GkTiles *x, const GkInt16Scratch *scratch, const int 
 void
 gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int rows, float *point, char *scratch, const float *below, int32_t *label)
 {
-	int			some = gk_cpu_int16_tiles(x->d);
+	int			some = gk_cpu_int16_tiles(s, x->d);
 	int64_t		open_rows = 0;
 	int64_t		crowded = 0;
 	GkInt16Scratch in;
 
-	gk_cpu_int16_scratch(scratch, x->d, s->dot.int16.k, &in);
+	gk_cpu_int16_scratch(s, scratch, x->d, s->dot.int16.k, &in);
 	for (int first = 0; first < x->count; first += some)
 	{
 		GkTiles		now = *x;
@@ -187,8 +194,8 @@ gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int rows, float *point, char
 
 		now.x += first * x->tile;
 		now.count = x->count - first < some ? x->count - first : some;
-		s->kernels->assign_int16(&now, &s->dot.int16, &in, below != NULL ? below + first * GK_ROW_PAD : NULL,
-								 label + first * GK_ROW_PAD, open);
+		s->kernels->int16->assign(&now, &s->dot.int16, &in, below != NULL ? below + first * GK_ROW_PAD : NULL,
+								  label + first * GK_ROW_PAD, open);
 		for (int t = 0; t < now.count; t++)
 			for (; open[t] != 0; open[t] &= open[t] - 1)
 			{
@@ -217,8 +224,9 @@ gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, do
 	GkCpuDot   *dot = &s->dot;
 	GkHost		host = s->host;
 	int			d = s->pts->d;
-	size_t		groups = ((size_t) k + GK_INT16_GROUP - 1) / GK_INT16_GROUP;
-	Rounding	r = {.dot = dot,.c = c,.k = k,.d = d};
+	const GkInt16Kernels *set = s->kernels->int16;
+	Rounding	r = {.set = set,.dot = dot,.c = c,.k = k,.d = d};
+	size_t		groups;
 	double		most = 0.0;
 	bool		done;
 
@@ -226,7 +234,8 @@ gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, do
 	dot->int16_open = dot->int16_rows = 0;
 	if (!gk_cpu_int16_possible(s, k) || !(longest >= MIN_LENGTH && longest <= MAX_LENGTH))
 		return GK_OK;
-	if (!gk_cpu_room(s, &dot->int16_c, groups * GK_INT16_GROUP * ((d + 1) / 2), sizeof(int32_t)) ||
+	groups = ((size_t) k + set->group - 1) / set->group;
+	if (!gk_cpu_room(s, &dot->int16_c, groups * set->group * gk_int16_words(set->unit, d), sizeof(int32_t)) ||
 		!gk_cpu_room(s, &dot->int16_half, gk_dot_width(k), sizeof(float)) ||
 		!gk_cpu_room(s, &r.lost, groups, sizeof(double)))
 		return gk_cpu_out_of_memory(err);

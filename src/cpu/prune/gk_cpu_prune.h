@@ -46,11 +46,11 @@ void		gk_cpu_dot_end(GkSession *s);
 bool		gk_cpu_int16_possible(const GkSession *s, int k);
 
 /* Tiles at a time, and a thread's scratch for them. */
-int			gk_cpu_int16_tiles(int d);
-size_t		gk_cpu_int16_bytes(int d, int k);
+int			gk_cpu_int16_tiles(const GkSession *s, int d);
+size_t		gk_cpu_int16_bytes(const GkSession *s, int d, int k);
 
 /* Where arrays are in it; returns its bytes. */
-size_t		gk_cpu_int16_scratch(char *at, int d, int k, GkInt16Scratch *out);
+size_t		gk_cpu_int16_scratch(const GkSession *s, char *at, int d, int k, GkInt16Scratch *out);
 
 /* Round centroids, the longest of them given; s->dot.int16.k stays 0 where that is of no use. */
 GkStatus	gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, double longest, GkError *err);

@@ -197,13 +197,13 @@ find_pairs(GkSession *s, void *arg, const GkBlock *b)
 {
 	Batch	   *a = arg;
 	GkTiles		x = gk_cpu_tiles(s, b);
-	int			tiles = gk_cpu_int16_tiles(x.d);
+	int			tiles = gk_cpu_int16_tiles(s, x.d);
 	size_t		width = a->closer_room / tiles;
 	uint64_t   *closer = a->closer + b->thread * a->closer_room;
 	char	   *scratch = s->dot.scratch + b->thread * s->dot.scratch_bytes;
 	GkInt16Scratch in;
 
-	gk_cpu_int16_scratch(scratch, x.d, a->candidates, &in);
+	gk_cpu_int16_scratch(s, scratch, x.d, a->candidates, &in);
 	for (int first = 0; first < b->tiles; first += tiles)
 	{
 		GkTiles		now = x;
@@ -213,7 +213,7 @@ find_pairs(GkSession *s, void *arg, const GkBlock *b)
 		now.count = b->tiles - first < tiles ? b->tiles - first : tiles;
 		if (__atomic_load_n(&a->crowded, __ATOMIC_RELAXED))
 			return;
-		s->kernels->closer_int16(&now, &s->dot.int16, &in, b->chunk->mind2 + at, closer);
+		s->kernels->int16->closer(&now, &s->dot.int16, &in, b->chunk->mind2 + at, closer);
 		for (int t = 0; t < now.count; t++)
 		{
 			GkTiles		tile = now;
@@ -258,7 +258,8 @@ sort_pairs(GkSession *s, Batch *a, GkError *err)
 static GkStatus
 compare_all(GkSession *s, Batch *a, GkError *err)
 {
-	int			groups = (a->candidates + GK_INT16_GROUP - 1) / GK_INT16_GROUP;
+	int			group = s->kernels->int16->group;
+	int			groups = (a->candidates + group - 1) / group;
 	GkStatus	st = gk_cpu_dot_begin(s, &a->sweep, a->c, a->candidates, err);
 
 	if (st != GK_OK)
@@ -266,7 +267,7 @@ compare_all(GkSession *s, Batch *a, GkError *err)
 	/* on a busy machine one thread gets more of the rows than another */
 	a->room = 2 * PAIRS_ROOM * (size_t) s->pts->n / a->sweep.threads + GK_ROW_PAD;
 	a->own_bytes = gk_cpu_region_bytes(sizeof(Pairs) + a->room * sizeof(Pair));
-	a->closer_room = (size_t) gk_cpu_int16_tiles(s->pts->d) * groups * GK_INT16_GROUP;
+	a->closer_room = (size_t) gk_cpu_int16_tiles(s, s->pts->d) * groups * group;
 	a->crowded = s->dot.int16.k == 0;
 	if (!gk_cpu_room(s, &a->own, a->sweep.threads, a->own_bytes) ||
 		!gk_cpu_room(s, &a->closer, a->sweep.threads * a->closer_room, sizeof(uint64_t)))
@@ -379,7 +380,7 @@ rounds_ahead(const GkSession *s, int rounds, int want)
 	most = most < seed->ahead_most ? most : seed->ahead_most;
 	most = most < MOST_ROUNDS ? most : MOST_ROUNDS;
 
-	if (s->kernels->closer_int16 == NULL || s->host.skip == GK_SKIP_OFF || s->index.made || !s->pts->resident || want > MOST_WANTED)
+	if (s->kernels->int16 == NULL || s->host.skip == GK_SKIP_OFF || s->index.made || !s->pts->resident || want > MOST_WANTED)
 		return 0;
 	if (!seed->known || seed->seeds < GK_COST_AHEAD_SEEDS || seed->seeds < seed->ahead_from)
 		return 0;

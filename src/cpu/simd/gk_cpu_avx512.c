@@ -181,10 +181,15 @@ const GkCpuKernels gk_cpu_avx512 = {
 
 const GkCpuKernels gk_cpu_avx512_vnni = {
 	GK_AVX512_KERNELS,
-	.assign_int16 = gk_cpu_avx512_assign_int16,
-	.near_int16 = gk_cpu_avx512_near_int16,
-	.closer_int16 = gk_cpu_avx512_closer_int16
+	.int16 = &gk_int16_vnni
 };
+
+#ifdef GK_CPU_AMX
+const GkCpuKernels gk_cpu_avx512_amx = {
+	GK_AVX512_KERNELS,
+	.int16 = &gk_int16_amx
+};
+#endif
 
 /* ---- columns ---- */
 

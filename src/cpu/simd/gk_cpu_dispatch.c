@@ -15,6 +15,9 @@
 #endif
 
 static const GkCpuKernels *const sets[] = {
+#ifdef GK_CPU_AMX
+	&gk_cpu_avx512_amx,
+#endif
 #ifdef GK_CPU_X86
 	&gk_cpu_avx512_vnni,
 	&gk_cpu_avx512,
@@ -48,6 +51,10 @@ has_f16c(void)
 static bool
 supported(const GkCpuKernels *set)
 {
+#ifdef GK_CPU_AMX
+	if (set == &gk_cpu_avx512_amx)
+		return supported(&gk_cpu_avx512_vnni) && gk_cpu_has_amx();
+#endif
 #ifdef GK_CPU_X86
 	if (set == &gk_cpu_avx512_vnni)
 		return supported(&gk_cpu_avx512) && __builtin_cpu_supports("avx512vnni");

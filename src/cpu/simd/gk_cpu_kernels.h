@@ -72,14 +72,13 @@ gk_dot_width(int k)
 	return ((size_t) k + 63) / 64 * 64;
 }
 
-/* Centroids that the products of 16-bit integers take at a time, and tiles at most. */
-#define GK_INT16_GROUP	12
+/* Tiles whose products of 16-bit integers are made at a time, at most. */
 #define GK_INT16_TILES	16
 
 /* What products of 16-bit integers are compared by: see gk_cpu_int16.c. */
 typedef struct GkInt16
 {
-	const int32_t *c;			/* [groups][(d + 1) / 2][GK_INT16_GROUP]: two features of -b each */
+	const int32_t *c;			/* [groups][words][group]: two features of -b in a word, as the set has them */
 	const float *half;			/* [gk_dot_width(k)] half of their squares */
 	int			k;
 	float		scale;			/* B */
@@ -103,9 +102,9 @@ typedef struct GkInt16Rows
 typedef struct GkInt16Scratch
 {
 	GkInt16Rows *rows;			/* [tiles] */
-	int32_t    *y;				/* [tiles][(d + 1) / 2][GK_ROW_PAD]: two features each */
-	int32_t    *half;			/* [gk_dot_width(k + GK_INT16_GROUP)] */
-	int32_t    *few;			/* [(d + 1) / 2][GK_INT16_FEW] */
+	int32_t    *y;				/* [tiles][words of GK_ROW_PAD rows] */
+	int32_t    *half;			/* [gk_dot_width(k + group)] */
+	int32_t    *few;			/* [words][GK_INT16_FEW] */
 } GkInt16Scratch;
 
 /* Rows whose nearest centroids are listed at a time, and how many of them. */
@@ -133,6 +132,42 @@ gk_int16_scale(float value, float square, float longest)
 	if (length * scale > 46000.0f)
 		scale = 46000.0f / length;
 	return scale;
+}
+
+/* Products of 16-bit integers: gk_cpu_int16.h. */
+typedef struct GkInt16Kernels
+{
+	int			group;			/* centroids at a time: all arrays of them have room for whole groups */
+	int			unit;			/* features: points and centroids are filled up with zeros to a multiple */
+	double		cost;			/* of a feature and a centroid, see GK_COST_INT16() */
+
+	/* Features first .. first + count - 1 of centroid q of a group: at most GK_INT16_PUT, 0 after the last. */
+	void		(*put) (int32_t *group, int q, int first, const int16_t * b, int count);
+	/*
+	 * assign_dot() of at most GK_INT16_TILES tiles.  Label -1: no centroid is closer to the row than d2
+	 * ([tiles][GK_ROW_PAD]) says; d2 NULL: all are wanted.
+	 */
+	void		(*assign) (const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2,
+						   int32_t *label, uint64_t *open);
+	/* The centroids that may be nearest to `count` rows of these tiles, in order: out [GK_INT16_FEW]. */
+	void		(*near) (const GkInt16 *s, int d, const GkInt16Scratch *scratch, const int *row, int count,
+						 GkInt16Near *out);
+	/*
+	 * The centroids that may be closer than d2 ([tiles][GK_ROW_PAD]) to rows of these tiles, whole groups
+	 * of them: out [tiles][groups * group], bit i for row i.
+	 */
+	void		(*closer) (const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2,
+						   uint64_t *out);
+} GkInt16Kernels;
+
+/* A multiple of all units. */
+#define GK_INT16_PUT	64
+
+/* 32-bit words that a row or a centroid takes. */
+static inline size_t
+gk_int16_words(int unit, int d)
+{
+	return (size_t) (d + unit - 1) / unit * unit / 2;
 }
 
 typedef struct GkCpuKernels
@@ -167,22 +202,7 @@ typedef struct GkCpuKernels
 	void		(*assign_dot) (const GkTiles *x, const GkDot *s, float *square, int32_t *label, uint64_t *open);
 	/* The label of one point [d], as assign() would have it.  Goes with assign_dot(). */
 	int32_t		(*assign_one) (const float *x, const GkDot *s, int d);
-	/*
-	 * The same by products of 16-bit integers, of at most GK_INT16_TILES tiles.  Label -1: no centroid is
-	 * closer to the row than d2 ([tiles][GK_ROW_PAD]) says; d2 NULL: all are wanted.  NULL: nothing here
-	 * beats assign_dot().
-	 */
-	void		(*assign_int16) (const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2,
-								 int32_t *label, uint64_t *open);
-	/* The centroids that may be nearest to `count` rows of these tiles, in order: out [GK_INT16_FEW]. */
-	void		(*near_int16) (const GkInt16 *s, int d, const GkInt16Scratch *scratch, const int *row, int count,
-							   GkInt16Near *out);
-	/*
-	 * The centroids that may be closer than d2 ([tiles][GK_ROW_PAD]) to rows of these tiles, whole groups
-	 * of them: closer [tiles][groups * GK_INT16_GROUP], bit i for row i.
-	 */
-	void		(*closer_int16) (const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2,
-								 uint64_t *closer);
+	const GkInt16Kernels *int16;	/* NULL: nothing here beats assign_dot() */
 	/* gk_nearest() */
 	int			(*nearest) (const float *point, int d, const float *centroids, int k, float *d2);
 	/* gk_distances() */
@@ -322,22 +342,25 @@ void		gk_cpu_scalar_distances(const float *point, int d, const float *centroids,
 #define GK_CPU_X86	1
 extern const GkCpuKernels gk_cpu_avx2;
 extern const GkCpuKernels gk_cpu_avx512;
-extern const GkCpuKernels gk_cpu_avx512_vnni;	/* the same, with assign_int16() */
+extern const GkCpuKernels gk_cpu_avx512_vnni;	/* the same with products of integers, ... */
+extern const GkInt16Kernels gk_int16_vnni;
 extern const GkColumnKernels gk_columns_avx2;
 extern const GkColumnKernels gk_columns_avx512;
+
+/* Compilers that know AMX, and the system that lends its registers. */
+#if defined(__linux__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#define GK_CPU_AMX	1
+extern const GkCpuKernels gk_cpu_avx512_amx;	/* ... by tile registers */
+extern const GkInt16Kernels gk_int16_amx;
+
+/* Whether the processor has them; asks the system for their use in this process. */
+bool		gk_cpu_has_amx(void);
+#endif
 
 /* Shared by both: 256-bit vectors fit the job. */
 void		gk_cpu_avx2_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);
 int			gk_cpu_avx2_nearest(const float *point, int d, const float *centroids, int k, float *d2);
 void		gk_cpu_avx2_distances(const float *point, int d, const float *centroids, int k, float *d2);
-
-/* gk_cpu_int16_avx512.c */
-void		gk_cpu_avx512_assign_int16(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2,
-									   int32_t *label, uint64_t *open);
-void		gk_cpu_avx512_closer_int16(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2,
-									   uint64_t *closer);
-void		gk_cpu_avx512_near_int16(const GkInt16 *s, int d, const GkInt16Scratch *scratch, const int *row, int count,
-									 GkInt16Near *out);
 
 /* gk_cpu_smallk_avx512.c; registers of 32 that sums take */
 #define GK_CPU_AVX512_SUMS	24

@@ -1,0 +1,352 @@
+/*
+ * gk_cpu_int16.h - the kernels of gk_cpu_int16.c, for AVX-512: nearest centroids by scalar products of
+ * 16-bit integers.
+ *
+ * A template: whoever includes it says how integers lie in memory and how they are multiplied, what
+ * products mean is the same for all.  Lanes are points.  Before it come
+ *   GK_TARGET, GK_INLINE
+ *   INT16_GROUP		centroids at a time
+ *   INT16_VECTORS	vectors of rows at a time
+ *   INT16_UNIT		features: rows and centroids are filled up with zeros to a multiple
+ * and these functions, where a word is two features of a row, or what is in their place:
+ *   store_words(y, words, p, w, a, b)	features 2 w .. 2 w + 3 of the rows of vector p of a tile, two in a lane
+ *   block(y, words, row)	where products() finds a tile's rows from `row` on
+ *   word(y, words, row, w)	one word of a row of a tile
+ *   products(acc, y, c, words, half)	of INT16_VECTORS vectors of rows and a group of centroids half of the
+ *						squares less the products: acc [INT16_GROUP][INT16_VECTORS]
+ *   products_few(acc, few, c, words, half)	the same of 16 rows, few [words][16]
+ *   begin_products(), end_products()	around them, in each kernel
+ */
+#include <string.h>
+
+#define LANES		16
+#define VECTORS		(GK_ROW_PAD / LANES)
+#define NEAREST		(_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+
+/* ---- rounding ---- */
+
+/* Make value and square the largest value and the largest square of a tile's rows, if they are less. */
+GK_INLINE void
+largest(const float *x, size_t stride, int d, float *value, float *square)
+{
+	__m512		most = _mm512_setzero_ps();
+	__m512		sum[VECTORS];
+
+	GK_UNROLL
+	for (int p = 0; p < VECTORS; p++)
+		sum[p] = _mm512_setzero_ps();
+	for (int j = 0; j < d; j++)
+	{
+		GK_UNROLL
+		for (int p = 0; p < VECTORS; p++)
+		{
+			__m512		v = _mm512_loadu_ps(x + j * stride + p * LANES);
+
+			most = _mm512_max_ps(most, _mm512_abs_ps(v));
+			sum[p] = _mm512_fmadd_ps(v, v, sum[p]);
+		}
+	}
+	most = _mm512_max_ps(most, _mm512_set1_ps(*value));
+	*value = _mm512_reduce_max_ps(most);
+	sum[0] = _mm512_max_ps(_mm512_max_ps(sum[0], sum[1]), _mm512_set1_ps(*square));
+	*square = _mm512_reduce_max_ps(_mm512_max_ps(sum[0], _mm512_max_ps(sum[2], sum[3])));
+}
+
+/* Features j and j + 1 of 16 rows (0 from d on), rounded; adds to what is lost and to the squares. */
+GK_INLINE __m512i
+round_pair(const float *x, size_t stride, int j, int d, __m512 scale, __m512 *lost, __m512i *square)
+{
+	__m512		a = j < d ? _mm512_mul_ps(_mm512_loadu_ps(x + j * stride), scale) : _mm512_setzero_ps();
+	__m512		b = j + 1 < d ? _mm512_mul_ps(_mm512_loadu_ps(x + (j + 1) * stride), scale) : _mm512_setzero_ps();
+	__m512		ra = _mm512_roundscale_ps(a, NEAREST);
+	__m512		rb = _mm512_roundscale_ps(b, NEAREST);
+	__m512		da = _mm512_sub_ps(a, ra);
+	__m512		db = _mm512_sub_ps(b, rb);
+	__m512i		pair = _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_cvtps_epi32(ra),
+											   _mm512_slli_epi32(_mm512_cvtps_epi32(rb), 16));
+
+	*lost = _mm512_fmadd_ps(da, da, *lost);
+	*lost = _mm512_fmadd_ps(db, db, *lost);
+	*square = _mm512_dpwssd_epi32(*square, pair, pair);
+	return pair;
+}
+
+/* Round a tile: its rows' integers, what rounding lost, and their squares. */
+GK_TARGET static __attribute__((noinline)) void
+round_tile(const float *x, size_t stride, int d, float scale, int32_t *to, GkInt16Rows *rows)
+{
+	const __m512 by = _mm512_set1_ps(scale);
+	int			words = (int) gk_int16_words(INT16_UNIT, d);
+	__m512		lost[VECTORS];
+	__m512i		square[VECTORS];
+
+	GK_UNROLL
+	for (int p = 0; p < VECTORS; p++)
+	{
+		lost[p] = _mm512_setzero_ps();
+		square[p] = _mm512_setzero_si512();
+	}
+	for (int w = 0; w < words; w += 2)
+	{
+		GK_UNROLL
+		for (int p = 0; p < VECTORS; p++)
+		{
+			__m512i		a = round_pair(x + p * LANES, stride, 2 * w, d, by, &lost[p], &square[p]);
+			__m512i		b = round_pair(x + p * LANES, stride, 2 * w + 2, d, by, &lost[p], &square[p]);
+
+			store_words(to, words, p, w, a, b);
+		}
+	}
+	GK_UNROLL
+	for (int p = 0; p < VECTORS; p++)
+	{
+		_mm512_storeu_ps(rows->lost + p * LANES, lost[p]);
+		_mm512_storeu_si512(rows->square + p * LANES, square[p]);
+		_mm512_storeu_si512(rows->least + p * LANES, _mm512_set1_epi32(INT32_MAX));
+		_mm512_storeu_si512(rows->second + p * LANES, _mm512_set1_epi32(INT32_MAX));
+		_mm512_storeu_si512(rows->label + p * LANES, _mm512_setzero_si512());
+	}
+}
+
+/* Half of the centroids' squares in the points' unit. */
+GK_TARGET static void
+halves(const GkInt16 *s, float ratio, int32_t *half)
+{
+	int			all = (s->k + INT16_GROUP - 1) / INT16_GROUP * INT16_GROUP;
+
+	for (int q = 0; q < s->k; q += LANES)
+		_mm512_storeu_si512(half + q, _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(s->half + q),
+																	   _mm512_set1_ps(ratio))));
+	for (int q = s->k; q < all; q++)
+		half[q] = INT32_MAX;
+}
+
+/* Round tiles, and the centroids' squares to suit; returns the scale. */
+GK_TARGET static float
+begin(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch)
+{
+	size_t		words = gk_int16_words(INT16_UNIT, x->d);
+	float		value = 0.0f;
+	float		square = 0.0f;
+	float		scale;
+
+	for (int t = 0; t < x->count; t++)
+		largest(x->x + t * x->tile, x->stride, x->d, &value, &square);
+	scale = gk_int16_scale(value, square, s->longest);
+	for (int t = 0; t < x->count; t++)
+		round_tile(x->x + t * x->tile, x->stride, x->d, scale, scratch->y + t * words * GK_ROW_PAD, scratch->rows + t);
+	halves(s, scale / s->scale, scratch->half);
+	return scale;
+}
+
+/* ---- the nearest ---- */
+
+/* Of a group from k on: keep the least, which it is, and the second. */
+GK_TARGET static __attribute__((noinline)) void
+compare(const int32_t *y, const int32_t *c, size_t words, const int32_t *half, int k, GkInt16Rows *rows, int row)
+{
+	__m512i		acc[INT16_GROUP][INT16_VECTORS];
+
+	products(acc, block(y, words, row), c, words, half);
+	GK_UNROLL
+	for (int p = 0; p < INT16_VECTORS; p++)
+	{
+		int			at = row + p * LANES;
+		__m512i		least = _mm512_loadu_si512(rows->least + at);
+		__m512i		second = _mm512_loadu_si512(rows->second + at);
+		__m512i		label = _mm512_loadu_si512(rows->label + at);
+
+		GK_UNROLL
+		for (int q = 0; q < INT16_GROUP; q++)
+		{
+			__mmask16	less = _mm512_cmplt_epi32_mask(acc[q][p], least);
+
+			second = _mm512_min_epi32(second, _mm512_max_epi32(acc[q][p], least));
+			least = _mm512_min_epi32(least, acc[q][p]);
+			label = _mm512_mask_mov_epi32(label, less, _mm512_set1_epi32(k + q));
+		}
+		_mm512_storeu_si512(rows->least + at, least);
+		_mm512_storeu_si512(rows->second + at, second);
+		_mm512_storeu_si512(rows->label + at, label);
+	}
+}
+
+/* ---- what is certain: the names are those of gk_cpu_int16.c ---- */
+
+/* Rows with the second no farther behind the least than may be wrong; and the limit of what may be the nearest. */
+GK_TARGET static uint64_t
+undecided(const GkInt16 *s, float scale, GkInt16Rows *rows)
+{
+	const float unit = 1.0f / scale / s->scale;
+	const __m512 e_c = _mm512_set1_ps(s->lost);
+	uint64_t	open = 0;
+
+	for (int i = 0; i < GK_ROW_PAD; i += LANES)
+	{
+		__m512i		least = _mm512_loadu_si512(rows->least + i);
+		__m512i		gap = _mm512_sub_epi32(_mm512_loadu_si512(rows->second + i), least);
+		__m512i		room = _mm512_sub_epi32(_mm512_set1_epi32(INT32_MAX - 1), least);
+		__m512		e_x = _mm512_div_ps(_mm512_fmadd_ps(_mm512_sqrt_ps(_mm512_loadu_ps(rows->lost + i)), _mm512_set1_ps(1.001f),
+														_mm512_set1_ps(0.004f)), _mm512_set1_ps(scale));
+		__m512		x2 = _mm512_div_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(rows->square + i)), _mm512_set1_ps(scale * scale));
+		__m512		s2 = _mm512_mul_ps(_mm512_cvtepi32_ps(least), _mm512_set1_ps(2.0f * unit));
+		__m512		above = _mm512_fmadd_ps(_mm512_add_ps(x2, _mm512_abs_ps(s2)), _mm512_set1_ps(0x1p-20f),
+											_mm512_set1_ps(2.0f * GK_INT16_OFF * unit));
+		__m512		r = _mm512_sqrt_ps(_mm512_add_ps(_mm512_max_ps(_mm512_add_ps(x2, s2), _mm512_setzero_ps()), above));
+		__m512		reach = _mm512_add_ps(r, e_x);
+		__m512		t = _mm512_fmadd_ps(_mm512_set1_ps(s->relative), _mm512_add_ps(reach, e_c), _mm512_add_ps(e_c, e_c));
+		__m512		both = _mm512_add_ps(t, _mm512_add_ps(e_x, e_x));
+		__m512		by_length = _mm512_fmadd_ps(_mm512_set1_ps(2.0f * s->longest), e_x,
+												_mm512_mul_ps(t, _mm512_fmadd_ps(t, _mm512_set1_ps(0.5f), reach)));
+		__m512		by_distance = _mm512_mul_ps(both, _mm512_fmadd_ps(both, _mm512_set1_ps(0.5f), r));
+		__m512		wrong = _mm512_fmadd_ps(_mm512_min_ps(by_length, by_distance), _mm512_set1_ps(1.001f * scale * s->scale),
+											_mm512_set1_ps(2.0f * GK_INT16_OFF + 1.0f));
+
+		/* what is not a number becomes the largest one */
+		__m512i		limit = _mm512_cvtps_epu32(_mm512_min_ps(wrong, _mm512_set1_ps(4e9f)));
+
+		open |= (uint64_t) (uint16_t) ~_mm512_cmpgt_epu32_mask(gap, limit) << i;
+		_mm512_storeu_si512(rows->limit + i, _mm512_add_epi32(least, _mm512_min_epu32(limit, room)));
+	}
+	return open;
+}
+
+/* The products of centroids as near as d2 says, at least: no closer one has a larger product.  Rows i to i + 15. */
+GK_INLINE __m512i
+limit_of(const GkInt16 *s, float scale, const float *d2, const GkInt16Rows *rows, int i)
+{
+	const float per_unit = 0.5f * scale * s->scale;
+	__m512		e_x = _mm512_div_ps(_mm512_fmadd_ps(_mm512_sqrt_ps(_mm512_loadu_ps(rows->lost + i)), _mm512_set1_ps(1.001f),
+													_mm512_set1_ps(0.004f)), _mm512_set1_ps(scale));
+	__m512		x2 = _mm512_div_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(rows->square + i)), _mm512_set1_ps(scale * scale));
+	__m512		r = _mm512_fmadd_ps(_mm512_sqrt_ps(_mm512_loadu_ps(d2 + i)), _mm512_set1_ps(1.0f + s->relative),
+									_mm512_add_ps(e_x, _mm512_set1_ps(s->lost)));
+	__m512		r2 = _mm512_mul_ps(r, r);
+	__m512		above = _mm512_fmadd_ps(_mm512_add_ps(r2, x2), _mm512_set1_ps(0x1p-18f), _mm512_sub_ps(r2, x2));
+	__m512		limit = _mm512_fmadd_ps(above, _mm512_set1_ps(per_unit), _mm512_set1_ps(GK_INT16_OFF + 1.0f));
+
+	/* what is not a number becomes the largest one, which no centroid past the last one is below */
+	return _mm512_cvtps_epi32(_mm512_min_ps(limit, _mm512_set1_ps(0x1.fffffep30f)));
+}
+
+GK_TARGET static void
+limits(const GkInt16 *s, float scale, const float *d2, GkInt16Rows *rows)
+{
+	for (int i = 0; i < GK_ROW_PAD; i += LANES)
+		_mm512_storeu_si512(rows->limit + i, limit_of(s, scale, d2, rows, i));
+}
+
+/* Rows whose least product says that no centroid is as near as d2. */
+GK_TARGET static uint64_t
+beyond(const GkInt16 *s, float scale, const float *d2, const GkInt16Rows *rows)
+{
+	uint64_t	far = 0;
+
+	for (int i = 0; i < GK_ROW_PAD; i += LANES)
+		far |= (uint64_t) _mm512_cmpgt_epi32_mask(_mm512_loadu_si512(rows->least + i), limit_of(s, scale, d2, rows, i)) << i;
+	return far;
+}
+
+GK_TARGET static void
+assign(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2, int32_t *label, uint64_t *open)
+{
+	size_t		words = gk_int16_words(INT16_UNIT, x->d);
+	int			groups = (s->k + INT16_GROUP - 1) / INT16_GROUP;
+	float		scale = begin(x, s, scratch);
+
+	begin_products();
+	for (int g = 0; g < groups; g++)
+		for (int t = 0; t < x->count; t++)
+			for (int row = 0; row < GK_ROW_PAD; row += INT16_VECTORS * LANES)
+				compare(scratch->y + t * words * GK_ROW_PAD, s->c + g * words * INT16_GROUP, words,
+						scratch->half + g * INT16_GROUP, g * INT16_GROUP, scratch->rows + t, row);
+	end_products();
+	for (int t = 0; t < x->count; t++)
+	{
+		uint64_t	far = d2 != NULL ? beyond(s, scale, d2 + t * GK_ROW_PAD, scratch->rows + t) : 0;
+
+		memcpy(label + t * GK_ROW_PAD, scratch->rows[t].label, sizeof(scratch->rows[t].label));
+		open[t] = undecided(s, scale, scratch->rows + t) & ~far;
+		for (; far != 0; far &= far - 1)
+			label[t * GK_ROW_PAD + __builtin_ctzll(far)] = -1;
+	}
+}
+
+/* ---- what may be closer than something else ---- */
+
+/* The rows of a block with products within the limits: bits of each of a group of centroids. */
+GK_TARGET static __attribute__((noinline)) void
+within(const int32_t *y, const int32_t *c, size_t words, const int32_t *half, const int32_t *limit, int row, uint64_t *closer)
+{
+	__m512i		acc[INT16_GROUP][INT16_VECTORS];
+
+	products(acc, block(y, words, row), c, words, half);
+	GK_UNROLL
+	for (int q = 0; q < INT16_GROUP; q++)
+	{
+		GK_UNROLL
+		for (int p = 0; p < INT16_VECTORS; p++)
+			closer[q] |= (uint64_t) _mm512_cmple_epi32_mask(acc[q][p], _mm512_loadu_si512(limit + row + p * LANES)) << (row + p * LANES);
+	}
+}
+
+GK_TARGET static void
+closer(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2, uint64_t *out)
+{
+	size_t		words = gk_int16_words(INT16_UNIT, x->d);
+	int			groups = (s->k + INT16_GROUP - 1) / INT16_GROUP;
+	size_t		width = (size_t) groups * INT16_GROUP;
+	float		scale = begin(x, s, scratch);
+
+	memset(out, 0, x->count * width * sizeof(uint64_t));
+	for (int t = 0; t < x->count; t++)
+		limits(s, scale, d2 + t * GK_ROW_PAD, scratch->rows + t);
+	begin_products();
+	for (int g = 0; g < groups; g++)
+		for (int t = 0; t < x->count; t++)
+			for (int row = 0; row < GK_ROW_PAD; row += INT16_VECTORS * LANES)
+				within(scratch->y + t * words * GK_ROW_PAD, s->c + g * words * INT16_GROUP, words,
+					   scratch->half + g * INT16_GROUP, scratch->rows[t].limit, row, out + t * width + g * INT16_GROUP);
+	end_products();
+}
+
+/* ---- what may be the nearest ---- */
+
+GK_TARGET static void
+near(const GkInt16 *s, int d, const GkInt16Scratch *scratch, const int *row, int count, GkInt16Near *out)
+{
+	size_t		words = gk_int16_words(INT16_UNIT, d);
+	int			groups = (s->k + INT16_GROUP - 1) / INT16_GROUP;
+	int32_t		limit[LANES];
+	__m512i		limits;
+
+	for (int i = 0; i < LANES; i++)
+	{
+		int			at = row[i < count ? i : 0];
+		const int32_t *y = scratch->y + at / GK_ROW_PAD * words * GK_ROW_PAD;
+
+		limit[i] = i < count ? scratch->rows[at / GK_ROW_PAD].limit[at % GK_ROW_PAD] : INT32_MIN;
+		out[i].count = 0;
+		for (size_t w = 0; w < words; w++)
+			scratch->few[w * LANES + i] = word(y, words, at % GK_ROW_PAD, w);
+	}
+	limits = _mm512_loadu_si512(limit);
+	begin_products();
+	for (int g = 0; g < groups; g++)
+	{
+		__m512i		acc[INT16_GROUP];
+
+		products_few(acc, scratch->few, s->c + g * words * INT16_GROUP, words, scratch->half + g * INT16_GROUP);
+		GK_UNROLL
+		for (int q = 0; q < INT16_GROUP; q++)
+			for (unsigned bits = _mm512_cmple_epi32_mask(acc[q], limits); bits != 0; bits &= bits - 1)
+			{
+				GkInt16Near *to = &out[__builtin_ctz(bits)];
+
+				if (to->count < GK_INT16_NEAR)
+					to->label[to->count] = g * INT16_GROUP + q;
+				to->count++;
+			}
+	}
+	end_products();
+}
