@@ -107,7 +107,7 @@ end_products(void)
 	_tile_release();
 }
 
-/* A group of centroids and 16 rows. */
+/* A group of centroids and 16 rows: of a wide one both do not fit the first cache, where the centroids are to stay. */
 GK_INLINE void
 products_few(__m512i acc[INT16_GROUP], const int32_t *y, const int32_t *c, size_t words, const int32_t *half)
 {
@@ -122,9 +122,9 @@ products_few(__m512i acc[INT16_GROUP], const int32_t *y, const int32_t *c, size_
 	for (size_t w = 0; w < words; w += INT16_UNIT / 2, y += BOTH, c += BOTH)
 	{
 		_tile_loadd(4, c + HIGH, 64);
-		_tile_loadd(5, y + HIGH, 64);
+		_tile_stream_loadd(5, y + HIGH, 64);
 		_tile_dpbssd(0, 4, 5);
-		_tile_loadd(6, y + LOW, 64);
+		_tile_stream_loadd(6, y + LOW, 64);
 		_tile_dpbsud(1, 4, 6);
 		_tile_loadd(7, c + LOW, 64);
 		_tile_dpbusd(2, 7, 5);
