@@ -104,6 +104,8 @@
 #define GK_COST_BOUNDS_CALM		24
 /* ... or this, where products of integers find labels so much faster, ... */
 #define GK_COST_BOUNDS_CALM_INT16	256
+/* ... never, where they cost less than this: making bounds takes as long as more than ten passes. */
+#define GK_COST_BOUNDS_INT16		0.3
 /* ... end after this many passes in a row that cost no less than without, ... */
 #define GK_COST_BOUNDS_STRIKES	2
 /* ... and wait until this many times fewer rows change. */

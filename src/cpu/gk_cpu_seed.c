@@ -485,7 +485,7 @@ keep_distances(GkSession *s, int m, GkError *err)
 
 	s->seed.all_stride = (int) each;
 	s->seed.kept = !s->index.made && s->pts->resident && m <= s->pts->d / GK_COST_SEED_KEEP_D &&
-		tiles * each * sizeof(float) <= s->pts->spare;
+		tiles * each * sizeof(float) <= gk_cpu_spare(s);
 	if (s->seed.kept && !gk_cpu_room(s, &s->seed.all, tiles, each * sizeof(float)))
 		return gk_cpu_out_of_memory(err);
 	return GK_OK;

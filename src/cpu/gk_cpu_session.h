@@ -67,6 +67,11 @@ typedef struct GkCpuDot
 	bool		int16_useless;	/* too many rows were undecided by integers */
 	int64_t		int16_open;		/* rows that were, in this pass */
 	int64_t		int16_rows;		/* of how many */
+	int			int16_passes;	/* that have used them */
+	int32_t    *int16_y;		/* [all_rows / GK_ROW_PAD][words of GK_ROW_PAD rows]: rounded points; NULL:
+								 * not kept */
+	GkInt16Tile *int16_tile;	/* [all_rows / GK_ROW_PAD] */
+	size_t		int16_bytes;	/* of both */
 	int32_t    *int16_c;
 	float	   *int16_half;
 	char	   *scratch;		/* [threads][scratch_bytes]: a tile of rows, then what integers take */
@@ -208,6 +213,13 @@ void		gk_cpu_close(GkSession *s);
  * count * size bytes; contents are lost when it grows.  false: out of memory, *array is NULL.
  */
 bool		gk_cpu_room(GkSession *s, void *array, size_t count, size_t size);
+
+/* Bytes of the memory limit that are left for what saves time. */
+static inline size_t
+gk_cpu_spare(const GkSession *s)
+{
+	return s->pts->spare > s->dot.int16_bytes ? s->pts->spare - s->dot.int16_bytes : 0;
+}
 
 /* Give *array back before the session ends, and make it NULL. */
 void		gk_cpu_room_free(GkSession *s, void *array);

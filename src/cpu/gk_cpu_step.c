@@ -430,7 +430,7 @@ bits_possible(const Pass *p)
 
 	return s->feature_sum == GK_FSUM_AUTO && s->host.skip != GK_SKIP_ON && in_registers(p) && p->k > 1 &&
 		s->kernels->move_smallk != NULL && s->pts->n > p->sweep.rows &&
-		s->pts->resident && bit_words(p) * sizeof(uint64_t) <= s->pts->spare;
+		s->pts->resident && bit_words(p) * sizeof(uint64_t) <= gk_cpu_spare(s);
 }
 
 /* Choose how to sum: private copies must fit, and clearing and merging them be small beside adding rows. */

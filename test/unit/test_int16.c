@@ -81,7 +81,7 @@ wrong_below(GkSession *s, const GkTiles *x, const int32_t *want, const float *wa
 	return wrong;
 }
 
-/* Rows with another label than the plain loops'. */
+/* Rows with another label than the plain loops', in one pass. */
 static int
 wrong_labels(GkSession *s, const GkTiles *x, const float *c, int k, int64_t *by_int16, int64_t *open, int *dismissed)
 {
@@ -102,7 +102,29 @@ wrong_labels(GkSession *s, const GkTiles *x, const float *c, int k, int64_t *by_
 		wrong += label[i] != want[i];
 	wrong += wrong_below(s, x, want, d2, dismissed);
 	gk_cpu_dot_end(s);
+	/* even where too many were undecided */
+	s->dot.int16_useless = s->dot.useless = false;
 	return wrong;
+}
+
+/* Passes with the same centroids, of which the second one keeps rounded points, and with much longer and shorter ones. */
+static int
+wrong_later(GkSession *s, const GkTiles *x, float *c, int k)
+{
+	static const float by[] = {1.0f, 1.0f, 5.0f, 1e-3f, 200.0f, 1.0f};
+	int			wrong = 0;
+
+	for (int pass = 0; pass < 6; pass++)
+	{
+		int64_t		by_int16 = 0;
+		int64_t		open = 0;
+		int			dismissed = 0;
+
+		for (int i = 0; i < k * x->d; i++)
+			c[i] *= by[pass];
+		wrong += wrong_labels(s, x, c, k, &by_int16, &open, &dismissed);
+	}
+	return wrong + (s->kernels->int16 !=NULL && k >= GK_COST_INT16_MIN_K && s->dot.int16_tile == NULL);
 }
 
 /* Open a session with points of a kind. */
@@ -158,6 +180,7 @@ test_labels(const GkCpuKernels *set)
 			session->kernels = set;
 			fill_centroids(c, k, &x, kind);
 			wrong += wrong_labels(session, &x, c, k, &by_int16, &open, &dismissed);
+			wrong += wrong_later(session, &x, c, k);
 			cases++;
 			with_integers += k >= GK_COST_INT16_MIN_K;
 			integers += by_int16 > 0;
@@ -181,84 +204,6 @@ test_labels(const GkCpuKernels *set)
 		   "%s: integers decide from %d clusters on (%d of %d cases), of embeddings all but %lld of %lld rows",
 		   set->name, GK_COST_INT16_MIN_K, integers, cases, (long long) open_embeddings, (long long) rows_embeddings);
 }
-
-#ifdef GK_CPU_AMX
-#define TILES		((ROWS + GK_ROW_PAD - 1) / GK_ROW_PAD)
-#define CLUSTERS	61
-
-/* What the kernels of a set find, or what lies there, from 0 on: all of it is compared. */
-typedef struct Found
-{
-	int32_t		label[TILES * GK_ROW_PAD];
-	uint64_t	open[TILES];
-	uint64_t	closer[TILES][CLUSTERS];
-	GkInt16Near near[GK_INT16_FEW];
-	int32_t		least[TILES * GK_ROW_PAD];
-} Found;
-
-static void
-find(const GkCpuKernels *set, GkSession *s, const GkTiles *x, const float *c, Found *f)
-{
-	static const int row[] = {0, 1, 17, 63, 64, 130, 144};
-	int			groups = (CLUSTERS + set->int16->group - 1) /set->int16->group;
-	int			width = groups * set->int16->group;
-	uint64_t   *closer = malloc(sizeof(uint64_t) * TILES * width);
-	float		d2[TILES * GK_ROW_PAD];
-	GkInt16Scratch scratch;
-	GkSweep		sweep;
-	GkError		err;
-
-	memset(f, 0, sizeof(*f));
-	s->kernels = set;
-	sweep = gk_cpu_plan(s, CLUSTERS);
-	if (gk_cpu_dot_begin(s, &sweep, c, CLUSTERS, &err) != GK_OK || s->dot.int16.k == 0)
-		abort();
-	gk_cpu_int16_scratch(s, s->dot.scratch + (GK_ROW_PAD + 16) * x->d * sizeof(float), x->d, CLUSTERS, &scratch);
-	set->int16->assign(x, &s->dot.int16, &scratch, NULL, f->label, f->open);
-	for (int i = 0; i < TILES * GK_ROW_PAD; i++)
-		f->least[i] = scratch.rows[i / GK_ROW_PAD].least[i % GK_ROW_PAD];
-	set->int16->near(&s->dot.int16, x->d, &scratch, row, 7, f->near);
-	gk_cpu_scalar.assign(x, c, 0, CLUSTERS / 2, f->label, d2);
-	set->int16->closer(x, &s->dot.int16, &scratch, d2, closer);
-	for (int t = 0; t < TILES; t++)
-		memcpy(f->closer[t], closer + t * width, sizeof(f->closer[t]));
-	gk_cpu_dot_end(s);
-	free(closer);
-}
-
-/* The same integers, and so the same of all that follows from them. */
-static void
-test_same_integers(void)
-{
-	static const int features[] = {64, 128, 768, 2048};
-	int			differ = 0;
-	int			open = 0;
-
-	for (int kind = 0; kind < KINDS; kind++)
-		for (int number = 0; number < 4; number++)
-		{
-			int			d = features[number];
-			float	   *c = malloc(sizeof(float) * CLUSTERS * d);
-			Found	   *by = malloc(2 * sizeof(Found));
-			GkStore    *store;
-			TestHost	host;
-			GkTiles		x;
-			GkSession  *session = open_session(&host, kind, d, CLUSTERS, &store, &x);
-
-			fill_centroids(c, CLUSTERS, &x, kind);
-			find(&gk_cpu_avx512_vnni, session, &x, c, &by[0]);
-			find(&gk_cpu_avx512_amx, session, &x, c, &by[1]);
-			differ += memcmp(&by[0], &by[1], sizeof(Found)) != 0;
-			open += __builtin_popcountll(by[0].open[0]);
-			gk_cpu_backend.close(session);
-			gk_store_free(store);
-			test_host_end(&host);
-			free(by);
-			free(c);
-		}
-	ok(differ == 0 && open > 0, "AMX and VNNI: the same integers (%d of %d cases differ, %d rows open)", differ, KINDS * 4, open);
-}
-#endif
 
 int
 main(void)
@@ -284,11 +229,5 @@ main(void)
 			test_labels(&gk_cpu_avx512);
 #endif
 	}
-#ifdef GK_CPU_AMX
-	if (gk_cpu_kernels() == &gk_cpu_avx512_amx)
-		test_same_integers();
-	else
-		skip("this processor has no AMX");
-#endif
 	return done_testing();
 }

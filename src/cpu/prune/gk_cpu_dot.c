@@ -95,7 +95,7 @@ scratch_room(GkSession *s, const GkSweep *sweep, int k)
 	size_t		d = s->pts->d;
 	bool int16 = gk_cpu_int16_possible(s, k);
 
-	s->dot.scratch_bytes = gk_cpu_region_bytes((GK_ROW_PAD + POINT_ROOM) * d * sizeof(float) + (int16 ? gk_cpu_int16_bytes(s, (int) d, k) : 0));
+	s->dot.scratch_bytes = gk_cpu_region_bytes((GK_ROW_PAD + POINT_ROOM) * d * sizeof(float) + (int16 ? gk_cpu_int16_bytes(s, (int) d) : 0));
 	return gk_cpu_room(s, &s->dot.scratch, sweep->threads, s->dot.scratch_bytes);
 }
 
@@ -109,6 +109,7 @@ typedef struct Arrange
 	int			k;
 	int			d;
 	double	   *max_square;		/* [jobs] */
+	float	   *max_value;		/* [jobs] */
 } Arrange;
 
 /* Half of the squares, and columns. */
@@ -119,6 +120,7 @@ arrange(void *arg, int64_t job, int thread)
 	size_t		width = gk_dot_width(a->k);
 	int			first = (int) job * JOB_CENTROIDS;
 	double		most = 0.0;
+	float		value = 0.0f;
 
 	(void) thread;
 	for (int q = first; q < first + JOB_CENTROIDS; q++)
@@ -131,6 +133,8 @@ arrange(void *arg, int64_t job, int thread)
 			float		v = q < a->k ? c[j] : INFINITY;
 
 			square += (double) v * (double) v;
+			if (q < a->k && fabsf(v) > value)
+				value = fabsf(v);
 			a->dot->columns[j * width + q] = v;
 		}
 		if (q >= a->k)
@@ -139,6 +143,7 @@ arrange(void *arg, int64_t job, int thread)
 		most = fmax(most, square);
 	}
 	a->max_square[job] = most;
+	a->max_value[job] = value;
 }
 
 GkStatus
@@ -154,16 +159,22 @@ gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *e
 	int			jobs = (k + JOB_CENTROIDS - 1) / JOB_CENTROIDS;
 	Arrange		a = {.dot = dot,.c = c,.k = k,.d = d};
 	double		max_square = 0.0;
+	float		max_value = 0.0f;
 	bool		done;
 
 	if (!gk_cpu_room(s, &dot->half, k, sizeof(float)) || !gk_cpu_room(s, &a.max_square, jobs, sizeof(double)) ||
+		!gk_cpu_room(s, &a.max_value, jobs, sizeof(float)) ||
 		!gk_cpu_room(s, &dot->columns, width * d, sizeof(float)) || !keep_squares(s) || !scratch_room(s, sweep, k))
 		return gk_cpu_out_of_memory(err);
 	host.threads = sweep->threads;
 	done = s->core->parallel_for(&host, jobs, arrange, &a);
 	for (int i = 0; done && i < jobs; i++)
+	{
 		max_square = fmax(max_square, a.max_square[i]);
+		max_value = fmaxf(max_value, a.max_value[i]);
+	}
 	gk_cpu_room_free(s, &a.max_square);
+	gk_cpu_room_free(s, &a.max_value);
 	if (!done)
 		return GK_STOPPED;
 	dot->args = (GkDot) {.c = c,.half = dot->half,.columns = dot->columns,.k = k,.chain = chain,
@@ -174,7 +185,7 @@ gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *e
 	sweep->rounds = 1;
 	sweep->per_round = k;
 	sweep->job_work = (double) sweep->rows * d * (k + GK_COST_OVERHEAD);
-	return gk_cpu_int16_begin(s, sweep, c, k, sqrt(max_square), err);
+	return gk_cpu_int16_begin(s, sweep, c, k, sqrt(max_square), (double) max_value, err);
 }
 
 /* Labels of one tile by float products, its open rows by canonical distances. */
@@ -209,7 +220,7 @@ gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int th
 
 	if (s->dot.int16.k > 0)
 	{
-		gk_cpu_int16_labels(s, x, rows, point, (char *) (point + POINT_ROOM * (size_t) x->d), below, label);
+		gk_cpu_int16_labels(s, x, slot, rows, point, (char *) (point + POINT_ROOM * (size_t) x->d), below, label);
 		return;
 	}
 	for (int t = 0; t < x->count; t++)

@@ -220,7 +220,7 @@ gk_cpu_hamerly_possible(const GkSession *s, int k)
 {
 	double		least = (double) GK_ROW_PAD * s->pts->d * k;
 
-	if (s->host.skip == GK_SKIP_OFF || k < 2 || !s->pts->resident || bytes_needed(s, k) > s->pts->spare)
+	if (s->host.skip == GK_SKIP_OFF || k < 2 || !s->pts->resident || bytes_needed(s, k) > gk_cpu_spare(s))
 		return false;
 	if (least > (double) GK_COST_BOUNDS_LONGEST * (double) s->kernels->job_work)
 		return false;
@@ -253,7 +253,7 @@ gk_cpu_hamerly_wanted(const GkSession *s, int k)
 		return s->changed <= h->calm;
 	/* making bounds takes as long as some passes by integers */
 	if (gk_cpu_int16_possible(s, k))
-		return s->changed <= s->pts->n / GK_COST_BOUNDS_CALM_INT16;
+		return s->kernels->int16->cost >= GK_COST_BOUNDS_INT16 && s->changed <= s->pts->n / GK_COST_BOUNDS_CALM_INT16;
 	return with_groups(s, k) || s->changed <= s->pts->n / GK_COST_BOUNDS_CALM;
 }
 

@@ -2,9 +2,10 @@
  * gk_cpu_int16.c - labels by scalar products of 16-bit integers, where they are certain.
  *
  * Some processors multiply and add 16-bit integers at twice the rate of floats, and exactly.  So points
- * and centroids are rounded to y = A x and b = B c, A for some tiles of points, and of the integers
+ * and centroids are rounded to y = A x and b = B c, A for a tile of points, and of the integers
  * s_j = |b_j|^2 / 2 A / B - y b_j the least mostly tells the nearest centroid.  This works for wide
- * points only, as rounding them takes as long as some ten centroids; nothing is kept from pass to pass.
+ * points only, as rounding them takes as long as some ten centroids; from the second pass on they are
+ * kept, if all points are in memory and there is room.
  *
  * What may be wrong, in lengths, with x' = y / A, c' = b / B, q = 1 / (A B), e = |x - x'| of the row,
  * E = the largest |c - c'|, C = the largest |c| or |c'|, and i the centroid of the least s:
@@ -26,15 +27,18 @@
  * with 2^-18 of both squares for what rounding does to the limit.
  *
  * What rounding does to all this: y b is exact.  The first term of s is off by 1/2 and three roundings
- * of less than 2^31: GK_INT16_OFF.  A x is rounded before it becomes y, by u A |x| < 0.003, which is
+ * of less than 2^31: GK_INT16_OFF.  A x is rounded before it becomes y, by u A |x|, so u |x| is
  * added to e.  Sums of d squares are off by d u < 0.1 %, which is more than added to their roots; the
  * rest of the bound is off by some u, and 0.1 % is added.
  *
- * Nothing overflows: B C <= 32760, so |b| <= 32824 with half a unit for each of 16,384 features.
- * A |x| <= 46000, so |y|^2 < 2^31; A times the largest value is at most 32760; and
- * A (|x| + C / 2) <= 65000, so |y b| + |b|^2 / 2 A / B <= 32888 * (65000 + 64) < 2^31 - 1.  Sums on the
- * way may overflow, as they wrap around.  Underflow is less than GK_INT16_OFF where C is not tiny:
- * MIN_LENGTH.
+ * Nothing overflows: A times the largest value is at most 32760, and
+ *   - B C <= 32760, so |b| <= 32824 with half a unit for each of 16,384 features.  A |x| <= 46000, so
+ *     |y|^2 < 2^31; and A (|x| + C / 2) <= 65000, so |y b| + |b|^2 / 2 A / B <= 32888 * (65000 + 64) < 2^31 - 1.
+ *     Sums on the way may overflow, as they wrap around.
+ *   - Or, where sums are added up apart (GkInt16Kernels.apart), B times the largest value of a centroid is at
+ *     most 32760, and s is over 2^shift, which makes it less than 2^30 and, with what is shifted out, off by
+ *     2 more: A B C (|x| + C / 2) <= 2^46 keeps the shift below 17.
+ * Underflow is less than GK_INT16_OFF where C is not tiny: MIN_LENGTH.
  */
 #include <math.h>
 #include <string.h>
@@ -100,7 +104,7 @@ round_group(void *arg, int64_t group, int thread)
 			}
 			r->set->put(to, q, first, minus, count);
 		}
-		r->dot->int16_half[at] = (float) (0.5 * square);
+		r->dot->int16_half[at] = (float) (0.5 * square / (scale * scale));
 		most = fmax(most, lost);
 	}
 	r->lost[group] = most;
@@ -122,25 +126,86 @@ gk_cpu_int16_tiles(const GkSession *s, int d)
 }
 
 size_t
-gk_cpu_int16_scratch(const GkSession *s, char *at, int d, int k, GkInt16Scratch *out)
+gk_cpu_int16_scratch(const GkSession *s, char *at, int d, GkInt16Scratch *out)
 {
 	const GkInt16Kernels *set = s->kernels->int16;
 	size_t		tiles = gk_cpu_int16_tiles(s, d);
 	size_t		words = gk_int16_words(set->unit, d);
-	size_t		y_at = tiles * sizeof(GkInt16Rows);
-	size_t		half_at = y_at + tiles * words * GK_ROW_PAD * sizeof(int32_t);
-	size_t		few_at = half_at + gk_dot_width(k + set->group) * sizeof(int32_t);
+	size_t		few_at = tiles * words * GK_ROW_PAD * sizeof(int32_t);
+	size_t		rows_at = few_at + words * GK_INT16_FEW * sizeof(int32_t);
+	size_t		points_at = rows_at + tiles * sizeof(GkInt16Rows);
+	size_t		tile_at = points_at + tiles * sizeof(GkInt16Points);
 
-	*out = (GkInt16Scratch) {(GkInt16Rows *) at, (int32_t *) (at + y_at), (int32_t *) (at + half_at), (int32_t *) (at + few_at)};
-	return few_at + words * GK_INT16_FEW * sizeof(int32_t);
+	*out = (GkInt16Scratch) {.y = (int32_t *) at,.few = (int32_t *) (at + few_at),.rows = (GkInt16Rows *) (at + rows_at),
+		.tile = (GkInt16Tile *) (at + tile_at),.points = (GkInt16Points *) (at + points_at)};
+	return tile_at + tiles * sizeof(GkInt16Tile);
 }
 
 size_t
-gk_cpu_int16_bytes(const GkSession *s, int d, int k)
+gk_cpu_int16_bytes(const GkSession *s, int d)
 {
 	GkInt16Scratch none;
 
-	return gk_cpu_int16_scratch(s, NULL, d, k, &none);
+	return gk_cpu_int16_scratch(s, NULL, d, &none);
+}
+
+/* The finest scale for a tile. */
+static double
+finest(const GkInt16Kernels *set, const GkInt16 *s, const GkInt16Tile *t)
+{
+	double		length = (double) t->length;
+	double		longest = (double) s->longest;
+	double		scale;
+
+	if (set->apart)
+		scale = 0x1.fp45 / ((double) s->scale * longest * (length + 0.5 * longest));
+	else
+		scale = fmin(65000.0 / (length + 0.5 * longest), 46000.0 / length);
+	return fmin(scale, 32760.0 / (double) t->value);
+}
+
+/* Bits that are shifted out of s: see above.  The largest of its values, with what rounding adds, is A B reach. */
+static int
+shift_of(const GkInt16Kernels *set, const GkInt16 *s, const GkInt16Tile *t)
+{
+	double		reach = 1.01 * (double) s->longest * ((double) t->length + 0.5 * (double) s->longest);
+	int			bits;
+
+	if (!set->apart)
+		return 0;
+	frexp((double) t->scale * (double) s->scale * reach, &bits);
+	return bits - 30 > 8 ? bits - 30 : 8;
+}
+
+void
+gk_cpu_int16_prepare(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *out)
+{
+	const GkInt16Kernels *set = s->kernels->int16;
+	const GkInt16 *args = &s->dot.int16;
+	size_t		words = gk_int16_words(set->unit, x->d) * GK_ROW_PAD;
+	bool		kept = s->dot.int16_tile != NULL;
+	GkInt16Tile *tile = kept ? s->dot.int16_tile + slot / GK_ROW_PAD : out->tile;
+	int32_t    *y = kept ? s->dot.int16_y + slot / GK_ROW_PAD * words : out->y;
+
+	for (int t = 0; t < x->count; t++, tile++, y += words)
+	{
+		const float *from = x->x + t * x->tile;
+		double		most;
+
+		if (!kept)
+			*tile = (GkInt16Tile) {.length = -1.0f};
+		if (tile->length < 0.0f)
+			set->measure(from, x->stride, x->d, tile);
+		most = finest(set, args, tile);
+		if ((double) tile->scale > most || (double) tile->scale < 0.5 * most)
+		{
+			/* where the limit is that of the centroids, the next ones may be longer */
+			tile->scale = (float) ((kept && !set->apart ? 0.9 : 1.0 - 0x1p-20) * most);
+			set->round(from, x->stride, x->d, y, tile);
+		}
+		out->points[t] = (GkInt16Points) {.y = y,.tile = tile,.shift = shift_of(set, args, tile)};
+		out->points[t].per = (float) ldexp((double) tile->scale * (double) args->scale, -out->points[t].shift);
+	}
 }
 
 /* Canonical distances of `count` rows of the tiles to the centroids that may be nearest. */
@@ -176,14 +241,15 @@ settle(GkSession *s, const GkTiles *x, const GkInt16Scratch *scratch, const int 
 }
 
 void
-gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int rows, float *point, char *scratch, const float *below, int32_t *label)
+gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, float *point, char *scratch, const float *below,
+					int32_t *label)
 {
 	int			some = gk_cpu_int16_tiles(s, x->d);
 	int64_t		open_rows = 0;
 	int64_t		crowded = 0;
 	GkInt16Scratch in;
 
-	gk_cpu_int16_scratch(s, scratch, x->d, s->dot.int16.k, &in);
+	gk_cpu_int16_scratch(s, scratch, x->d, &in);
 	for (int first = 0; first < x->count; first += some)
 	{
 		GkTiles		now = *x;
@@ -194,7 +260,8 @@ gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int rows, float *point, char
 
 		now.x += first * x->tile;
 		now.count = x->count - first < some ? x->count - first : some;
-		s->kernels->int16->assign(&now, &s->dot.int16, &in, below != NULL ? below + first * GK_ROW_PAD : NULL,
+		gk_cpu_int16_prepare(s, &now, slot + first * GK_ROW_PAD, &in);
+		s->kernels->int16->assign(now.count, x->d, &s->dot.int16, &in, below != NULL ? below + first * GK_ROW_PAD : NULL,
 								  label + first * GK_ROW_PAD, open);
 		for (int t = 0; t < now.count; t++)
 			for (; open[t] != 0; open[t] &= open[t] - 1)
@@ -218,8 +285,29 @@ gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int rows, float *point, char
 	__atomic_fetch_add(&s->dot.int16_open, open_rows + GK_COST_INT16_CROWDED * crowded, __ATOMIC_RELAXED);
 }
 
+/* From the second pass on, if there is room. */
+static void
+keep(GkSession *s)
+{
+	GkCpuDot   *dot = &s->dot;
+	size_t		tiles = s->all_rows / GK_ROW_PAD;
+	size_t		bytes = gk_int16_words(s->kernels->int16->unit, s->pts->d) * GK_ROW_PAD * sizeof(int32_t);
+	size_t		all = tiles * (bytes + sizeof(GkInt16Tile));
+
+	if (dot->int16_passes++ != 1 || !s->pts->resident || all > s->pts->spare)
+		return;
+	if (!gk_cpu_room(s, &dot->int16_y, tiles, bytes) || !gk_cpu_room(s, &dot->int16_tile, tiles, sizeof(GkInt16Tile)))
+	{
+		gk_cpu_room_free(s, &dot->int16_y);
+		return;
+	}
+	dot->int16_bytes = all;
+	for (size_t t = 0; t < tiles; t++)
+		dot->int16_tile[t] = (GkInt16Tile) {.length = -1.0f};
+}
+
 GkStatus
-gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, double longest, GkError *err)
+gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, double longest, double value, GkError *err)
 {
 	GkCpuDot   *dot = &s->dot;
 	GkHost		host = s->host;
@@ -236,10 +324,11 @@ gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, do
 		return GK_OK;
 	groups = ((size_t) k + set->group - 1) / set->group;
 	if (!gk_cpu_room(s, &dot->int16_c, groups * set->group * gk_int16_words(set->unit, d), sizeof(int32_t)) ||
-		!gk_cpu_room(s, &dot->int16_half, gk_dot_width(k), sizeof(float)) ||
+		!gk_cpu_room(s, &dot->int16_half, gk_dot_width(k + GK_INT16_FEW), sizeof(float)) ||
 		!gk_cpu_room(s, &r.lost, groups, sizeof(double)))
 		return gk_cpu_out_of_memory(err);
-	dot->int16.scale = (float) (32760.0 / longest * (1.0 - 0x1p-20));
+	keep(s);
+	dot->int16.scale = (float) (32760.0 / (set->apart ? value : longest) * (1.0 - 0x1p-20));
 	host.threads = sweep->threads;
 	done = s->core->parallel_for(&host, (int64_t) groups, round_group, &r);
 	for (size_t g = 0; done && g < groups; g++)

@@ -47,14 +47,18 @@ bool		gk_cpu_int16_possible(const GkSession *s, int k);
 
 /* Tiles at a time, and a thread's scratch for them. */
 int			gk_cpu_int16_tiles(const GkSession *s, int d);
-size_t		gk_cpu_int16_bytes(const GkSession *s, int d, int k);
+size_t		gk_cpu_int16_bytes(const GkSession *s, int d);
 
 /* Where arrays are in it; returns its bytes. */
-size_t		gk_cpu_int16_scratch(const GkSession *s, char *at, int d, int k, GkInt16Scratch *out);
+size_t		gk_cpu_int16_scratch(const GkSession *s, char *at, int d, GkInt16Scratch *out);
 
-/* Round centroids, the longest of them given; s->dot.int16.k stays 0 where that is of no use. */
-GkStatus	gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, double longest, GkError *err);
-void		gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int rows, float *point, char *scratch, const float *below, int32_t *label);
+/* Round tiles, from row `slot` on, if they are not kept; scratch->points is for the kernels. */
+void		gk_cpu_int16_prepare(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *scratch);
+
+/* Round centroids, the longest of them and their largest value given; s->dot.int16.k stays 0 where that is of no use. */
+GkStatus	gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, double longest, double value, GkError *err);
+void		gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, float *point, char *scratch, const float *below,
+								int32_t *label);
 void		gk_cpu_int16_end(GkSession *s);
 
 /* ---- bounds ---- */

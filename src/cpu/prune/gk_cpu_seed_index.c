@@ -242,7 +242,7 @@ possible(const GkSession *s, int candidates)
 {
 	if (s->host.skip == GK_SKIP_OFF || s->index.made || candidates > GK_MARKS || !s->pts->resident)
 		return false;
-	if (s->pts->d > GK_COST_INDEX_MAX_D || s->pts->n >= UINT32_MAX || bytes_needed(s) > s->pts->spare)
+	if (s->pts->d > GK_COST_INDEX_MAX_D || s->pts->n >= UINT32_MAX || bytes_needed(s) > gk_cpu_spare(s))
 		return false;
 	return s->host.skip == GK_SKIP_ON ||
 		(s->pts->n >= GK_COST_INDEX_MIN_ROWS && s->seed.seeds >= GK_COST_INDEX_MIN_SEEDS && s->seed.seeds >= s->seed.consider);

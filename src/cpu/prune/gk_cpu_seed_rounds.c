@@ -203,7 +203,7 @@ find_pairs(GkSession *s, void *arg, const GkBlock *b)
 	char	   *scratch = s->dot.scratch + b->thread * s->dot.scratch_bytes;
 	GkInt16Scratch in;
 
-	gk_cpu_int16_scratch(s, scratch, x.d, a->candidates, &in);
+	gk_cpu_int16_scratch(s, scratch, x.d, &in);
 	for (int first = 0; first < b->tiles; first += tiles)
 	{
 		GkTiles		now = x;
@@ -213,7 +213,8 @@ find_pairs(GkSession *s, void *arg, const GkBlock *b)
 		now.count = b->tiles - first < tiles ? b->tiles - first : tiles;
 		if (__atomic_load_n(&a->crowded, __ATOMIC_RELAXED))
 			return;
-		s->kernels->int16->closer(&now, &s->dot.int16, &in, b->chunk->mind2 + at, closer);
+		gk_cpu_int16_prepare(s, &now, b->slot + first * GK_ROW_PAD, &in);
+		s->kernels->int16->closer(now.count, x.d, &s->dot.int16, &in, b->chunk->mind2 + at, closer);
 		for (int t = 0; t < now.count; t++)
 		{
 			GkTiles		tile = now;
@@ -384,7 +385,7 @@ rounds_ahead(const GkSession *s, int rounds, int want)
 		return 0;
 	if (!seed->known || seed->seeds < GK_COST_AHEAD_SEEDS || seed->seeds < seed->ahead_from)
 		return 0;
-	if ((double) s->pts->n * PAIRS_ROOM * 3 * sizeof(Pair) > (double) s->pts->spare)
+	if ((double) s->pts->n * PAIRS_ROOM * 3 * sizeof(Pair) > (double) gk_cpu_spare(s))
 		return 0;
 	rounds = rounds < most ? rounds : most;
 	return gk_cpu_int16_possible(s, rounds * ASKED(want)) ? rounds : 0;

@@ -8,13 +8,14 @@
  *   INT16_GROUP		centroids at a time
  *   INT16_VECTORS	vectors of rows at a time
  *   INT16_UNIT		features: rows and centroids are filled up with zeros to a multiple
+ *   INT16_APART		squares and products may have more than 32 bits (GkInt16Kernels.apart)
  * and these functions, where a word is two features of a row, or what is in their place:
  *   store_words(y, words, p, w, a, b)	features 2 w .. 2 w + 3 of the rows of vector p of a tile, two in a lane
  *   block(y, words, row)	where products() finds a tile's rows from `row` on
  *   word(y, words, row, w)	one word of a row of a tile
- *   products(acc, y, c, words, half)	of INT16_VECTORS vectors of rows and a group of centroids half of the
- *						squares less the products: acc [INT16_GROUP][INT16_VECTORS]
- *   products_few(acc, few, c, words, half)	the same of 16 rows, few [words][16]
+ *   products(acc, y, c, words, shift)	add the products of INT16_VECTORS vectors of rows and a group of
+ *						centroids, over 2^shift: acc [INT16_GROUP][INT16_VECTORS]
+ *   products_few(acc, few, c, words, shift)	the same of 16 rows, few [words][16], a shift for each
  *   begin_products(), end_products()	around them, in each kernel
  */
 #include <string.h>
@@ -22,12 +23,14 @@
 #define LANES		16
 #define VECTORS		(GK_ROW_PAD / LANES)
 #define NEAREST		(_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+/* Above all products, and what centroids past the last one have; both are exact as floats. */
+#define ABOVE		0x1.fffffcp30f
+#define NONE		INT32_MAX
 
 /* ---- rounding ---- */
 
-/* Make value and square the largest value and the largest square of a tile's rows, if they are less. */
-GK_INLINE void
-largest(const float *x, size_t stride, int d, float *value, float *square)
+GK_TARGET static void
+measure(const float *x, size_t stride, int d, GkInt16Tile *tile)
 {
 	__m512		most = _mm512_setzero_ps();
 	__m512		sum[VECTORS];
@@ -46,15 +49,14 @@ largest(const float *x, size_t stride, int d, float *value, float *square)
 			sum[p] = _mm512_fmadd_ps(v, v, sum[p]);
 		}
 	}
-	most = _mm512_max_ps(most, _mm512_set1_ps(*value));
-	*value = _mm512_reduce_max_ps(most);
-	sum[0] = _mm512_max_ps(_mm512_max_ps(sum[0], sum[1]), _mm512_set1_ps(*square));
-	*square = _mm512_reduce_max_ps(_mm512_max_ps(sum[0], _mm512_max_ps(sum[2], sum[3])));
+	tile->value = _mm512_reduce_max_ps(most);
+	sum[0] = _mm512_max_ps(_mm512_max_ps(sum[0], sum[1]), _mm512_max_ps(sum[2], sum[3]));
+	tile->length = 1.001f * __builtin_sqrtf(_mm512_reduce_max_ps(sum[0]));
 }
 
-/* Features j and j + 1 of 16 rows (0 from d on), rounded; adds to what is lost and to the squares. */
+/* Features j and j + 1 of 16 rows (0 from d on), rounded; adds to what is lost. */
 GK_INLINE __m512i
-round_pair(const float *x, size_t stride, int j, int d, __m512 scale, __m512 *lost, __m512i *square)
+round_pair(const float *x, size_t stride, int j, int d, __m512 scale, __m512 *lost)
 {
 	__m512		a = j < d ? _mm512_mul_ps(_mm512_loadu_ps(x + j * stride), scale) : _mm512_setzero_ps();
 	__m512		b = j + 1 < d ? _mm512_mul_ps(_mm512_loadu_ps(x + (j + 1) * stride), scale) : _mm512_setzero_ps();
@@ -62,92 +64,106 @@ round_pair(const float *x, size_t stride, int j, int d, __m512 scale, __m512 *lo
 	__m512		rb = _mm512_roundscale_ps(b, NEAREST);
 	__m512		da = _mm512_sub_ps(a, ra);
 	__m512		db = _mm512_sub_ps(b, rb);
-	__m512i		pair = _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_cvtps_epi32(ra),
-											   _mm512_slli_epi32(_mm512_cvtps_epi32(rb), 16));
 
 	*lost = _mm512_fmadd_ps(da, da, *lost);
 	*lost = _mm512_fmadd_ps(db, db, *lost);
-	*square = _mm512_dpwssd_epi32(*square, pair, pair);
-	return pair;
+	return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_cvtps_epi32(ra), _mm512_slli_epi32(_mm512_cvtps_epi32(rb), 16));
 }
 
-/* Round a tile: its rows' integers, what rounding lost, and their squares. */
-GK_TARGET static __attribute__((noinline)) void
-round_tile(const float *x, size_t stride, int d, float scale, int32_t *to, GkInt16Rows *rows)
+/* Squares of 16 rows, summed up exactly: those of two features fit 32 bits, of others where products do. */
+typedef struct Squares
 {
-	const __m512 by = _mm512_set1_ps(scale);
-	int			words = (int) gk_int16_words(INT16_UNIT, d);
-	__m512		lost[VECTORS];
-	__m512i		square[VECTORS];
+	__m512i		few;
+	__m512d		low,
+				high;
+} Squares;
 
-	GK_UNROLL
-	for (int p = 0; p < VECTORS; p++)
-	{
-		lost[p] = _mm512_setzero_ps();
-		square[p] = _mm512_setzero_si512();
-	}
+GK_INLINE void
+flush_squares(Squares *s)
+{
+	s->low = _mm512_add_pd(s->low, _mm512_cvtepi32_pd(_mm512_castsi512_si256(s->few)));
+	s->high = _mm512_add_pd(s->high, _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(s->few, 1)));
+	s->few = _mm512_setzero_si512();
+}
+
+GK_INLINE void
+add_squares(Squares *s, __m512i pair)
+{
+	s->few = _mm512_dpwssd_epi32(s->few, pair, pair);
+	if (INT16_APART)
+		flush_squares(s);
+}
+
+/* Some rows of a tile at a time: registers suffice. */
+GK_TARGET static __attribute__((noinline)) void
+round_rows(const float *x, size_t stride, int d, int p, int32_t *y, GkInt16Tile *tile)
+{
+	const __m512 by = _mm512_set1_ps(tile->scale);
+	const double unit = 1.0 / ((double) tile->scale * (double) tile->scale);
+	int			words = (int) gk_int16_words(INT16_UNIT, d);
+	__m512		lost = _mm512_setzero_ps();
+	Squares		square = {_mm512_setzero_si512(), _mm512_setzero_pd(), _mm512_setzero_pd()};
+
+	x += p * LANES;
 	for (int w = 0; w < words; w += 2)
 	{
-		GK_UNROLL
-		for (int p = 0; p < VECTORS; p++)
-		{
-			__m512i		a = round_pair(x + p * LANES, stride, 2 * w, d, by, &lost[p], &square[p]);
-			__m512i		b = round_pair(x + p * LANES, stride, 2 * w + 2, d, by, &lost[p], &square[p]);
+		__m512i		a = round_pair(x, stride, 2 * w, d, by, &lost);
+		__m512i		b = round_pair(x, stride, 2 * w + 2, d, by, &lost);
 
-			store_words(to, words, p, w, a, b);
-		}
+		add_squares(&square, a);
+		add_squares(&square, b);
+		store_words(y, words, p, w, a, b);
 	}
-	GK_UNROLL
-	for (int p = 0; p < VECTORS; p++)
-	{
-		_mm512_storeu_ps(rows->lost + p * LANES, lost[p]);
-		_mm512_storeu_si512(rows->square + p * LANES, square[p]);
-		_mm512_storeu_si512(rows->least + p * LANES, _mm512_set1_epi32(INT32_MAX));
-		_mm512_storeu_si512(rows->second + p * LANES, _mm512_set1_epi32(INT32_MAX));
-		_mm512_storeu_si512(rows->label + p * LANES, _mm512_setzero_si512());
-	}
+	flush_squares(&square);
+	_mm256_storeu_ps(tile->square + p * LANES, _mm512_cvtpd_ps(_mm512_mul_pd(square.low, _mm512_set1_pd(unit))));
+	_mm256_storeu_ps(tile->square + p * LANES + 8, _mm512_cvtpd_ps(_mm512_mul_pd(square.high, _mm512_set1_pd(unit))));
+	/* the product of scale and x is rounded before it is made an integer */
+	_mm512_storeu_ps(tile->lost + p * LANES, _mm512_fmadd_ps(_mm512_sqrt_ps(lost), _mm512_set1_ps(1.001f / tile->scale),
+															 _mm512_set1_ps(0x1p-23f * tile->length)));
 }
 
-/* Half of the centroids' squares in the points' unit. */
 GK_TARGET static void
-halves(const GkInt16 *s, float ratio, int32_t *half)
+round_tile(const float *x, size_t stride, int d, int32_t *y, GkInt16Tile *tile)
 {
-	int			all = (s->k + INT16_GROUP - 1) / INT16_GROUP * INT16_GROUP;
-
-	for (int q = 0; q < s->k; q += LANES)
-		_mm512_storeu_si512(half + q, _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(s->half + q),
-																	   _mm512_set1_ps(ratio))));
-	for (int q = s->k; q < all; q++)
-		half[q] = INT32_MAX;
+	for (int p = 0; p < VECTORS; p++)
+		round_rows(x, stride, d, p, y, tile);
 }
 
-/* Round tiles, and the centroids' squares to suit; returns the scale. */
-GK_TARGET static float
-begin(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch)
-{
-	size_t		words = gk_int16_words(INT16_UNIT, x->d);
-	float		value = 0.0f;
-	float		square = 0.0f;
-	float		scale;
+/* ---- products ---- */
 
-	for (int t = 0; t < x->count; t++)
-		largest(x->x + t * x->tile, x->stride, x->d, &value, &square);
-	scale = gk_int16_scale(value, square, s->longest);
-	for (int t = 0; t < x->count; t++)
-		round_tile(x->x + t * x->tile, x->stride, x->d, scale, scratch->y + t * words * GK_ROW_PAD, scratch->rows + t);
-	halves(s, scale / s->scale, scratch->half);
-	return scale;
+/* Half of the squares of a group's centroids, from k on, in a tile's unit. */
+GK_INLINE void
+halves(const GkInt16 *s, const GkInt16Points *x, int k, int32_t half[LANES])
+{
+	__m512i		v = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(s->half + k), _mm512_set1_ps(x->per)));
+	int			left = s->k - k;
+
+	_mm512_storeu_si512(half, _mm512_mask_mov_epi32(_mm512_set1_epi32(NONE), left < LANES ? (__mmask16) ((1u << left) - 1) : 0xffff, v));
+}
+
+/* Half of the squares less the products, of a block of a tile. */
+GK_INLINE void
+compute(__m512i acc[INT16_GROUP][INT16_VECTORS], const GkInt16Points *x, int row, const int32_t *c, size_t words, const int32_t *half)
+{
+	GK_UNROLL
+	for (int q = 0; q < INT16_GROUP; q++)
+	{
+		GK_UNROLL
+		for (int p = 0; p < INT16_VECTORS; p++)
+			acc[q][p] = _mm512_set1_epi32(half[q]);
+	}
+	products(acc, block(x->y, words, row), c, words, _mm512_set1_epi32(x->shift));
 }
 
 /* ---- the nearest ---- */
 
 /* Of a group from k on: keep the least, which it is, and the second. */
 GK_TARGET static __attribute__((noinline)) void
-compare(const int32_t *y, const int32_t *c, size_t words, const int32_t *half, int k, GkInt16Rows *rows, int row)
+compare(const GkInt16Points *x, const int32_t *c, size_t words, const int32_t *half, int k, GkInt16Rows *rows, int row)
 {
 	__m512i		acc[INT16_GROUP][INT16_VECTORS];
 
-	products(acc, block(y, words, row), c, words, half);
+	compute(acc, x, row, c, words, half);
 	GK_UNROLL
 	for (int p = 0; p < INT16_VECTORS; p++)
 	{
@@ -175,9 +191,9 @@ compare(const int32_t *y, const int32_t *c, size_t words, const int32_t *half, i
 
 /* Rows with the second no farther behind the least than may be wrong; and the limit of what may be the nearest. */
 GK_TARGET static uint64_t
-undecided(const GkInt16 *s, float scale, GkInt16Rows *rows)
+undecided(const GkInt16 *s, const GkInt16Points *x, GkInt16Rows *rows)
 {
-	const float unit = 1.0f / scale / s->scale;
+	const float unit = 1.0f / x->per;
 	const __m512 e_c = _mm512_set1_ps(s->lost);
 	uint64_t	open = 0;
 
@@ -185,10 +201,9 @@ undecided(const GkInt16 *s, float scale, GkInt16Rows *rows)
 	{
 		__m512i		least = _mm512_loadu_si512(rows->least + i);
 		__m512i		gap = _mm512_sub_epi32(_mm512_loadu_si512(rows->second + i), least);
-		__m512i		room = _mm512_sub_epi32(_mm512_set1_epi32(INT32_MAX - 1), least);
-		__m512		e_x = _mm512_div_ps(_mm512_fmadd_ps(_mm512_sqrt_ps(_mm512_loadu_ps(rows->lost + i)), _mm512_set1_ps(1.001f),
-														_mm512_set1_ps(0.004f)), _mm512_set1_ps(scale));
-		__m512		x2 = _mm512_div_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(rows->square + i)), _mm512_set1_ps(scale * scale));
+		__m512i		room = _mm512_sub_epi32(_mm512_set1_epi32((int32_t) ABOVE), least);
+		__m512		e_x = _mm512_loadu_ps(x->tile->lost + i);
+		__m512		x2 = _mm512_loadu_ps(x->tile->square + i);
 		__m512		s2 = _mm512_mul_ps(_mm512_cvtepi32_ps(least), _mm512_set1_ps(2.0f * unit));
 		__m512		above = _mm512_fmadd_ps(_mm512_add_ps(x2, _mm512_abs_ps(s2)), _mm512_set1_ps(0x1p-20f),
 											_mm512_set1_ps(2.0f * GK_INT16_OFF * unit));
@@ -199,7 +214,7 @@ undecided(const GkInt16 *s, float scale, GkInt16Rows *rows)
 		__m512		by_length = _mm512_fmadd_ps(_mm512_set1_ps(2.0f * s->longest), e_x,
 												_mm512_mul_ps(t, _mm512_fmadd_ps(t, _mm512_set1_ps(0.5f), reach)));
 		__m512		by_distance = _mm512_mul_ps(both, _mm512_fmadd_ps(both, _mm512_set1_ps(0.5f), r));
-		__m512		wrong = _mm512_fmadd_ps(_mm512_min_ps(by_length, by_distance), _mm512_set1_ps(1.001f * scale * s->scale),
+		__m512		wrong = _mm512_fmadd_ps(_mm512_min_ps(by_length, by_distance), _mm512_set1_ps(1.001f * x->per),
 											_mm512_set1_ps(2.0f * GK_INT16_OFF + 1.0f));
 
 		/* what is not a number becomes the largest one */
@@ -213,60 +228,72 @@ undecided(const GkInt16 *s, float scale, GkInt16Rows *rows)
 
 /* The products of centroids as near as d2 says, at least: no closer one has a larger product.  Rows i to i + 15. */
 GK_INLINE __m512i
-limit_of(const GkInt16 *s, float scale, const float *d2, const GkInt16Rows *rows, int i)
+limit_of(const GkInt16 *s, const GkInt16Points *x, const float *d2, int i)
 {
-	const float per_unit = 0.5f * scale * s->scale;
-	__m512		e_x = _mm512_div_ps(_mm512_fmadd_ps(_mm512_sqrt_ps(_mm512_loadu_ps(rows->lost + i)), _mm512_set1_ps(1.001f),
-													_mm512_set1_ps(0.004f)), _mm512_set1_ps(scale));
-	__m512		x2 = _mm512_div_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(rows->square + i)), _mm512_set1_ps(scale * scale));
+	__m512		e_x = _mm512_loadu_ps(x->tile->lost + i);
+	__m512		x2 = _mm512_loadu_ps(x->tile->square + i);
 	__m512		r = _mm512_fmadd_ps(_mm512_sqrt_ps(_mm512_loadu_ps(d2 + i)), _mm512_set1_ps(1.0f + s->relative),
 									_mm512_add_ps(e_x, _mm512_set1_ps(s->lost)));
 	__m512		r2 = _mm512_mul_ps(r, r);
 	__m512		above = _mm512_fmadd_ps(_mm512_add_ps(r2, x2), _mm512_set1_ps(0x1p-18f), _mm512_sub_ps(r2, x2));
-	__m512		limit = _mm512_fmadd_ps(above, _mm512_set1_ps(per_unit), _mm512_set1_ps(GK_INT16_OFF + 1.0f));
+	__m512		limit = _mm512_fmadd_ps(above, _mm512_set1_ps(0.5f * x->per), _mm512_set1_ps(GK_INT16_OFF + 1.0f));
 
 	/* what is not a number becomes the largest one, which no centroid past the last one is below */
-	return _mm512_cvtps_epi32(_mm512_min_ps(limit, _mm512_set1_ps(0x1.fffffep30f)));
+	return _mm512_cvtps_epi32(_mm512_min_ps(limit, _mm512_set1_ps(ABOVE)));
 }
 
 GK_TARGET static void
-limits(const GkInt16 *s, float scale, const float *d2, GkInt16Rows *rows)
+limits(const GkInt16 *s, const GkInt16Points *x, const float *d2, GkInt16Rows *rows)
 {
 	for (int i = 0; i < GK_ROW_PAD; i += LANES)
-		_mm512_storeu_si512(rows->limit + i, limit_of(s, scale, d2, rows, i));
+		_mm512_storeu_si512(rows->limit + i, limit_of(s, x, d2, i));
 }
 
 /* Rows whose least product says that no centroid is as near as d2. */
 GK_TARGET static uint64_t
-beyond(const GkInt16 *s, float scale, const float *d2, const GkInt16Rows *rows)
+beyond(const GkInt16 *s, const GkInt16Points *x, const float *d2, const GkInt16Rows *rows)
 {
 	uint64_t	far = 0;
 
 	for (int i = 0; i < GK_ROW_PAD; i += LANES)
-		far |= (uint64_t) _mm512_cmpgt_epi32_mask(_mm512_loadu_si512(rows->least + i), limit_of(s, scale, d2, rows, i)) << i;
+		far |= (uint64_t) _mm512_cmpgt_epi32_mask(_mm512_loadu_si512(rows->least + i), limit_of(s, x, d2, i)) << i;
 	return far;
 }
 
 GK_TARGET static void
-assign(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2, int32_t *label, uint64_t *open)
+assign(int tiles, int d, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2, int32_t *label, uint64_t *open)
 {
-	size_t		words = gk_int16_words(INT16_UNIT, x->d);
-	int			groups = (s->k + INT16_GROUP - 1) / INT16_GROUP;
-	float		scale = begin(x, s, scratch);
+	const GkInt16Points *x = scratch->points;
+	size_t		words = gk_int16_words(INT16_UNIT, d);
 
-	begin_products();
-	for (int g = 0; g < groups; g++)
-		for (int t = 0; t < x->count; t++)
-			for (int row = 0; row < GK_ROW_PAD; row += INT16_VECTORS * LANES)
-				compare(scratch->y + t * words * GK_ROW_PAD, s->c + g * words * INT16_GROUP, words,
-						scratch->half + g * INT16_GROUP, g * INT16_GROUP, scratch->rows + t, row);
-	end_products();
-	for (int t = 0; t < x->count; t++)
+	for (int t = 0; t < tiles; t++)
 	{
-		uint64_t	far = d2 != NULL ? beyond(s, scale, d2 + t * GK_ROW_PAD, scratch->rows + t) : 0;
+		GkInt16Rows *rows = scratch->rows + t;
+
+		for (int i = 0; i < GK_ROW_PAD; i += LANES)
+		{
+			_mm512_storeu_si512(rows->least + i, _mm512_set1_epi32(NONE));
+			_mm512_storeu_si512(rows->second + i, _mm512_set1_epi32(NONE));
+			_mm512_storeu_si512(rows->label + i, _mm512_setzero_si512());
+		}
+	}
+	begin_products();
+	for (int k = 0; k < s->k; k += INT16_GROUP)
+		for (int t = 0; t < tiles; t++)
+		{
+			int32_t		half[LANES];
+
+			halves(s, x + t, k, half);
+			for (int row = 0; row < GK_ROW_PAD; row += INT16_VECTORS * LANES)
+				compare(x + t, s->c + k * words, words, half, k, scratch->rows + t, row);
+		}
+	end_products();
+	for (int t = 0; t < tiles; t++)
+	{
+		uint64_t	far = d2 != NULL ? beyond(s, x + t, d2 + t * GK_ROW_PAD, scratch->rows + t) : 0;
 
 		memcpy(label + t * GK_ROW_PAD, scratch->rows[t].label, sizeof(scratch->rows[t].label));
-		open[t] = undecided(s, scale, scratch->rows + t) & ~far;
+		open[t] = undecided(s, x + t, scratch->rows + t) & ~far;
 		for (; far != 0; far &= far - 1)
 			label[t * GK_ROW_PAD + __builtin_ctzll(far)] = -1;
 	}
@@ -276,11 +303,11 @@ assign(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const 
 
 /* The rows of a block with products within the limits: bits of each of a group of centroids. */
 GK_TARGET static __attribute__((noinline)) void
-within(const int32_t *y, const int32_t *c, size_t words, const int32_t *half, const int32_t *limit, int row, uint64_t *closer)
+within(const GkInt16Points *x, const int32_t *c, size_t words, const int32_t *half, const int32_t *limit, int row, uint64_t *closer)
 {
 	__m512i		acc[INT16_GROUP][INT16_VECTORS];
 
-	products(acc, block(y, words, row), c, words, half);
+	compute(acc, x, row, c, words, half);
 	GK_UNROLL
 	for (int q = 0; q < INT16_GROUP; q++)
 	{
@@ -291,22 +318,25 @@ within(const int32_t *y, const int32_t *c, size_t words, const int32_t *half, co
 }
 
 GK_TARGET static void
-closer(const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2, uint64_t *out)
+closer(int tiles, int d, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2, uint64_t *out)
 {
-	size_t		words = gk_int16_words(INT16_UNIT, x->d);
-	int			groups = (s->k + INT16_GROUP - 1) / INT16_GROUP;
-	size_t		width = (size_t) groups * INT16_GROUP;
-	float		scale = begin(x, s, scratch);
+	const GkInt16Points *x = scratch->points;
+	size_t		words = gk_int16_words(INT16_UNIT, d);
+	size_t		width = (size_t) (s->k + INT16_GROUP - 1) / INT16_GROUP * INT16_GROUP;
 
-	memset(out, 0, x->count * width * sizeof(uint64_t));
-	for (int t = 0; t < x->count; t++)
-		limits(s, scale, d2 + t * GK_ROW_PAD, scratch->rows + t);
+	memset(out, 0, tiles * width * sizeof(uint64_t));
+	for (int t = 0; t < tiles; t++)
+		limits(s, x + t, d2 + t * GK_ROW_PAD, scratch->rows + t);
 	begin_products();
-	for (int g = 0; g < groups; g++)
-		for (int t = 0; t < x->count; t++)
+	for (int k = 0; k < s->k; k += INT16_GROUP)
+		for (int t = 0; t < tiles; t++)
+		{
+			int32_t		half[LANES];
+
+			halves(s, x + t, k, half);
 			for (int row = 0; row < GK_ROW_PAD; row += INT16_VECTORS * LANES)
-				within(scratch->y + t * words * GK_ROW_PAD, s->c + g * words * INT16_GROUP, words,
-					   scratch->half + g * INT16_GROUP, scratch->rows[t].limit, row, out + t * width + g * INT16_GROUP);
+				within(x + t, s->c + k * words, words, half, scratch->rows[t].limit, row, out + t * width + k);
+		}
 	end_products();
 }
 
@@ -316,35 +346,40 @@ GK_TARGET static void
 near(const GkInt16 *s, int d, const GkInt16Scratch *scratch, const int *row, int count, GkInt16Near *out)
 {
 	size_t		words = gk_int16_words(INT16_UNIT, d);
-	int			groups = (s->k + INT16_GROUP - 1) / INT16_GROUP;
 	int32_t		limit[LANES];
-	__m512i		limits;
+	int32_t		shift[LANES];
+	float		per[LANES];
 
 	for (int i = 0; i < LANES; i++)
 	{
 		int			at = row[i < count ? i : 0];
-		const int32_t *y = scratch->y + at / GK_ROW_PAD * words * GK_ROW_PAD;
+		const GkInt16Points *x = scratch->points + at / GK_ROW_PAD;
 
 		limit[i] = i < count ? scratch->rows[at / GK_ROW_PAD].limit[at % GK_ROW_PAD] : INT32_MIN;
+		shift[i] = x->shift;
+		per[i] = x->per;
 		out[i].count = 0;
 		for (size_t w = 0; w < words; w++)
-			scratch->few[w * LANES + i] = word(y, words, at % GK_ROW_PAD, w);
+			scratch->few[w * LANES + i] = word(x->y, words, at % GK_ROW_PAD, w);
 	}
-	limits = _mm512_loadu_si512(limit);
 	begin_products();
-	for (int g = 0; g < groups; g++)
+	for (int k = 0; k < s->k; k += INT16_GROUP)
 	{
+		int			some = s->k - k < INT16_GROUP ? s->k - k : INT16_GROUP;
 		__m512i		acc[INT16_GROUP];
 
-		products_few(acc, scratch->few, s->c + g * words * INT16_GROUP, words, scratch->half + g * INT16_GROUP);
 		GK_UNROLL
 		for (int q = 0; q < INT16_GROUP; q++)
-			for (unsigned bits = _mm512_cmple_epi32_mask(acc[q], limits); bits != 0; bits &= bits - 1)
+			acc[q] = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_set1_ps(s->half[k + q]), _mm512_loadu_ps(per)));
+		products_few(acc, scratch->few, s->c + k * words, words, _mm512_loadu_si512(shift));
+		GK_UNROLL
+		for (int q = 0; q < INT16_GROUP; q++)
+			for (unsigned bits = q < some ? _mm512_cmple_epi32_mask(acc[q], _mm512_loadu_si512(limit)) : 0; bits != 0; bits &= bits - 1)
 			{
 				GkInt16Near *to = &out[__builtin_ctz(bits)];
 
 				if (to->count < GK_INT16_NEAR)
-					to->label[to->count] = g * INT16_GROUP + q;
+					to->label[to->count] = k + q;
 				to->count++;
 			}
 	}

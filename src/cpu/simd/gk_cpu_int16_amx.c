@@ -3,8 +3,9 @@
  *
  * Tile registers multiply 16 x 64 by 64 x 16 integers of 8 bits: 16 times what a VNNI instruction does in
  * 16 times its time.  A 16-bit integer is 256 h + l, h of -128 .. 127 and l of 0 .. 255, so a product
- * of two takes four of theirs, which are added up apart: still some five times as fast as VNNI.
- * All sums wrap around at 32 bits as there, so the integers are the same.
+ * of two takes four of theirs, which are added up apart: still some five times as fast as VNNI.  As sums of
+ * bytes do not overflow, points and centroids may be rounded finer than there, and sums are shifted to fit
+ * 32 bits: by 8 bits at least, so that the lowest ones need not be exact, and by 16 at most.
  *
  * Intel, "Architecture Instruction Set Extensions Programming Reference", chapter 3, 2022.
  */
@@ -28,6 +29,7 @@
 #define INT16_GROUP		16
 #define INT16_VECTORS	1
 #define INT16_UNIT		64
+#define INT16_APART		true
 
 /* A tile register's 16 rows of 64 bytes as 32-bit words, and the two of 64 features. */
 #define REGISTER	256
@@ -107,10 +109,15 @@ end_products(void)
 	_tile_release();
 }
 
-/* A group of centroids and 16 rows: of a wide one both do not fit the first cache, where the centroids are to stay. */
+/*
+ * A group of centroids and 16 rows: of wide ones both do not fit the first cache, where the centroids are to stay.
+ * What is shifted out is less than 2.
+ */
 GK_INLINE void
-products_few(__m512i acc[INT16_GROUP], const int32_t *y, const int32_t *c, size_t words, const int32_t *half)
+products_few(__m512i acc[INT16_GROUP], const int32_t *y, const int32_t *c, size_t words, __m512i shift)
 {
+	const __m512i up = _mm512_sub_epi32(_mm512_set1_epi32(16), shift);
+	const __m512i down = _mm512_sub_epi32(shift, _mm512_set1_epi32(8));
 	int32_t		sum[4][REGISTER] __attribute__((aligned(64)));
 
 	/* registers are no operands that a compiler knows of */
@@ -138,18 +145,18 @@ products_few(__m512i acc[INT16_GROUP], const int32_t *y, const int32_t *c, size_
 	GK_UNROLL
 	for (int q = 0; q < INT16_GROUP; q++)
 	{
-		__m512i		high = _mm512_slli_epi32(_mm512_load_si512(sum[0] + q * 16), 16);
+		__m512i		high = _mm512_sllv_epi32(_mm512_load_si512(sum[0] + q * 16), up);
 		__m512i		mixed = _mm512_add_epi32(_mm512_load_si512(sum[1] + q * 16), _mm512_load_si512(sum[2] + q * 16));
-		__m512i		low = _mm512_add_epi32(_mm512_load_si512(sum[3] + q * 16), _mm512_set1_epi32(half[q]));
+		__m512i		low = _mm512_add_epi32(mixed, _mm512_srli_epi32(_mm512_load_si512(sum[3] + q * 16), 8));
 
-		acc[q] = _mm512_add_epi32(_mm512_add_epi32(high, low), _mm512_slli_epi32(mixed, 8));
+		acc[q] = _mm512_add_epi32(_mm512_add_epi32(acc[q], high), _mm512_srav_epi32(low, down));
 	}
 }
 
 GK_INLINE void
-products(__m512i acc[INT16_GROUP][INT16_VECTORS], const int32_t *y, const int32_t *c, size_t words, const int32_t *half)
+products(__m512i acc[INT16_GROUP][INT16_VECTORS], const int32_t *y, const int32_t *c, size_t words, __m512i shift)
 {
-	products_few((__m512i *) acc, y, c, words, half);
+	products_few((__m512i *) acc, y, c, words, shift);
 }
 
 #include "cpu/simd/gk_cpu_int16.h"
@@ -174,8 +181,11 @@ gk_cpu_has_amx(void)
 const GkInt16Kernels gk_int16_amx = {
 	.group = INT16_GROUP,
 	.unit = INT16_UNIT,
+	.apart = INT16_APART,
 	.cost = 0.1,
 	.put = put,
+	.measure = measure,
+	.round = round_tile,
 	.assign = assign,
 	.near = near,
 	.closer = closer

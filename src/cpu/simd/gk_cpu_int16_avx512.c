@@ -21,6 +21,7 @@
 #define INT16_GROUP		12
 #define INT16_VECTORS	2
 #define INT16_UNIT		2
+#define INT16_APART		false
 
 /* Rounded points are [words][GK_ROW_PAD], a group of centroids [words][INT16_GROUP]. */
 
@@ -71,11 +72,9 @@ add_products(__m512i *sum, __m512i a, __m512i b)
 }
 
 GK_INLINE void
-products(__m512i acc[INT16_GROUP][INT16_VECTORS], const int32_t *y, const int32_t *c, size_t words, const int32_t *half)
+products(__m512i acc[INT16_GROUP][INT16_VECTORS], const int32_t *y, const int32_t *c, size_t words, __m512i shift)
 {
-	GK_UNROLL
-	for (int q = 0; q < INT16_GROUP; q++)
-		acc[q][0] = acc[q][1] = _mm512_set1_epi32(half[q]);
+	(void) shift;
 	for (size_t w = 0; w < words; w++, y += GK_ROW_PAD, c += INT16_GROUP)
 	{
 		__m512i		y0 = _mm512_loadu_si512(y);
@@ -93,11 +92,9 @@ products(__m512i acc[INT16_GROUP][INT16_VECTORS], const int32_t *y, const int32_
 }
 
 GK_INLINE void
-products_few(__m512i acc[INT16_GROUP], const int32_t *few, const int32_t *c, size_t words, const int32_t *half)
+products_few(__m512i acc[INT16_GROUP], const int32_t *few, const int32_t *c, size_t words, __m512i shift)
 {
-	GK_UNROLL
-	for (int q = 0; q < INT16_GROUP; q++)
-		acc[q] = _mm512_set1_epi32(half[q]);
+	(void) shift;
 	for (size_t w = 0; w < words; w++, c += INT16_GROUP)
 	{
 		__m512i		y = _mm512_loadu_si512(few + w * 16);
@@ -113,8 +110,11 @@ products_few(__m512i acc[INT16_GROUP], const int32_t *few, const int32_t *c, siz
 const GkInt16Kernels gk_int16_vnni = {
 	.group = INT16_GROUP,
 	.unit = INT16_UNIT,
+	.apart = INT16_APART,
 	.cost = 0.6,
 	.put = put,
+	.measure = measure,
+	.round = round_tile,
 	.assign = assign,
 	.near = near,
 	.closer = closer

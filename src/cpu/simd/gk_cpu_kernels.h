@@ -79,7 +79,7 @@ gk_dot_width(int k)
 typedef struct GkInt16
 {
 	const int32_t *c;			/* [groups][words][group]: two features of -b in a word, as the set has them */
-	const float *half;			/* [gk_dot_width(k)] half of their squares */
+	const float *half;			/* [gk_dot_width(k + 16)] half of |c'|^2 */
 	int			k;
 	float		scale;			/* B */
 	float		longest;		/* C */
@@ -87,23 +87,41 @@ typedef struct GkInt16
 	float		relative;		/* G */
 } GkInt16;
 
-/* A tile's rows. */
+/* A tile's points, and what rounding lost. */
+typedef struct GkInt16Tile
+{
+	float		value;			/* the largest |x_j| */
+	float		length;			/* the largest |x|, or more; < 0: both are not known yet */
+	float		scale;			/* A; 0: not rounded yet */
+	float		square[GK_ROW_PAD]; /* |x'|^2 */
+	float		lost[GK_ROW_PAD];	/* e, or more */
+} GkInt16Tile;
+
+/* A tile in a pass. */
+typedef struct GkInt16Points
+{
+	const int32_t *y;			/* [words of GK_ROW_PAD rows] */
+	const GkInt16Tile *tile;
+	int			shift;			/* s is over 2^shift */
+	float		per;			/* units of s in a squared length: A B / 2^shift */
+} GkInt16Points;
+
+/* What is found of a tile's rows. */
 typedef struct GkInt16Rows
 {
 	int32_t		least[GK_ROW_PAD];
 	int32_t		second[GK_ROW_PAD];
 	int32_t		label[GK_ROW_PAD];
-	int32_t		square[GK_ROW_PAD]; /* |y|^2 */
-	float		lost[GK_ROW_PAD];	/* |A x - y|^2 */
 	int32_t		limit[GK_ROW_PAD];	/* centroids above are not the nearest */
 } GkInt16Rows;
 
 /* A thread's scratch. */
 typedef struct GkInt16Scratch
 {
+	GkInt16Points *points;		/* [tiles] */
+	GkInt16Tile *tile;			/* [tiles] */
 	GkInt16Rows *rows;			/* [tiles] */
 	int32_t    *y;				/* [tiles][words of GK_ROW_PAD rows] */
-	int32_t    *half;			/* [gk_dot_width(k + group)] */
 	int32_t    *few;			/* [words][GK_INT16_FEW] */
 } GkInt16Scratch;
 
@@ -120,43 +138,34 @@ typedef struct GkInt16Near
 /* Half of a centroid's square and a product are off by less than this together, in units of the product. */
 #define GK_INT16_OFF	400.0f
 
-/* A, given the largest value and the largest |x|^2: see gk_cpu_int16.c. */
-static inline float
-gk_int16_scale(float value, float square, float longest)
-{
-	float		length = __builtin_sqrtf(square) * 1.001f;
-	float		scale = 65000.0f / (length + 0.5f * longest);
-
-	if (value * scale > 32760.0f)
-		scale = 32760.0f / value;
-	if (length * scale > 46000.0f)
-		scale = 46000.0f / length;
-	return scale;
-}
-
 /* Products of 16-bit integers: gk_cpu_int16.h. */
 typedef struct GkInt16Kernels
 {
 	int			group;			/* centroids at a time: all arrays of them have room for whole groups */
 	int			unit;			/* features: points and centroids are filled up with zeros to a multiple */
+	bool		apart;			/* |y| and |b| have no limit, as sums are shifted to fit 32 bits */
 	double		cost;			/* of a feature and a centroid, see GK_COST_INT16() */
 
 	/* Features first .. first + count - 1 of centroid q of a group: at most GK_INT16_PUT, 0 after the last. */
 	void		(*put) (int32_t *group, int q, int first, const int16_t * b, int count);
+	/* The largest value and length of a tile. */
+	void		(*measure) (const float *x, size_t stride, int d, GkInt16Tile *tile);
+	/* Round a tile by its scale: y, square and lost. */
+	void		(*round) (const float *x, size_t stride, int d, int32_t *y, GkInt16Tile *tile);
 	/*
-	 * assign_dot() of at most GK_INT16_TILES tiles.  Label -1: no centroid is closer to the row than d2
-	 * ([tiles][GK_ROW_PAD]) says; d2 NULL: all are wanted.
+	 * assign_dot() of scratch->points, at most GK_INT16_TILES tiles.  Label -1: no centroid is closer to the row
+	 * than d2 ([tiles][GK_ROW_PAD]) says; d2 NULL: all are wanted.
 	 */
-	void		(*assign) (const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2,
+	void		(*assign) (int tiles, int d, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2,
 						   int32_t *label, uint64_t *open);
 	/* The centroids that may be nearest to `count` rows of these tiles, in order: out [GK_INT16_FEW]. */
 	void		(*near) (const GkInt16 *s, int d, const GkInt16Scratch *scratch, const int *row, int count,
 						 GkInt16Near *out);
 	/*
-	 * The centroids that may be closer than d2 ([tiles][GK_ROW_PAD]) to rows of these tiles, whole groups
+	 * The centroids that may be closer than d2 ([tiles][GK_ROW_PAD]) to rows of scratch->points, whole groups
 	 * of them: out [tiles][groups * group], bit i for row i.
 	 */
-	void		(*closer) (const GkTiles *x, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2,
+	void		(*closer) (int tiles, int d, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2,
 						   uint64_t *out);
 } GkInt16Kernels;
 
