@@ -618,6 +618,46 @@ same_closer(const GkCandidates *a, const GkCandidates *b, bool weighted)
 		(!weighted || memcmp(a->weight, b->weight, a->count * sizeof(float)) == 0);
 }
 
+/* Distances of pairs: rows of a tile, rows of a block, and points with their features in a row. */
+static void
+test_pairs(void)
+{
+	enum
+	{
+		PAIRS = 70
+	};
+	int			bad[3] = {0};
+
+	for (int number = 0; number < CASES; number++)
+	{
+		Data		a = make(number);
+		int			n = pick(1, PAIRS);
+		bool		points = number % 3 == 0;
+		const float *x = points ? a.c : a.in_place.x;
+		size_t		stride = points ? 1 : a.stride;
+		int32_t		row[PAIRS];
+		int32_t		label[PAIRS];
+		float		want[PAIRS];
+		float		got[PAIRS];
+
+		for (int i = 0; i < n; i++)
+		{
+			row[i] = points ? pick(0, a.k - 1) * a.d : pick(0, number % 3 == 1 ? GK_ROW_PAD - 1 : a.tiles * GK_ROW_PAD - 1);
+			label[i] = pick(0, a.k - 1);
+		}
+		gk_cpu_scalar.own_distance(x, stride, row, label, n, a.c, a.d, want);
+		for (int q = 0; q < nsets; q++)
+		{
+			memset(got, 0xff, sizeof(got));
+			sets[q]->own_distance(x, stride, row, label, n, a.c, a.d, got);
+			bad[q] += memcmp(want, got, n * sizeof(float)) != 0 || (n < PAIRS && !isnan(got[n]));
+		}
+		discard(&a);
+	}
+	for (int q = 0; q < nsets; q++)
+		ok(bad[q] == 0, "%s pairs (%d of %d differ)", sets[q]->name, bad[q], CASES);
+}
+
 /* Rows that are closer, and which candidates have some. */
 static void
 test_closer(void)
@@ -825,6 +865,7 @@ main(void)
 	test_sum_d2();
 	test_tally_few();
 	test_race();
+	test_pairs();
 	test_closer();
 	test_reach();
 	test_dispatch();

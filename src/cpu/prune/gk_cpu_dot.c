@@ -33,8 +33,8 @@
 
 /* Products added up in a row, at most: more round more, fewer take longer. */
 #define CHAIN			48
-/* A row takes the place of this number, so that what follows is aligned. */
-#define POINT_ROOM		16
+/* Rows whose features are gathered: those that integers leave undecided at a time. */
+#define POINT_ROOM		GK_INT16_FEW
 
 bool
 gk_cpu_dot_possible(const GkSession *s, int k)

@@ -208,34 +208,47 @@ gk_cpu_int16_prepare(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16
 	}
 }
 
-/* Canonical distances of `count` rows of the tiles to the centroids that may be nearest. */
+/* Canonical distances of `count` rows of the tiles to the centroids that may be nearest; point: [GK_INT16_FEW][d]. */
 static int64_t
 settle(GkSession *s, const GkTiles *x, const GkInt16Scratch *scratch, const int *row, int count, float *point, int32_t *label)
 {
-	static const int32_t same[GK_INT16_NEAR];
 	GkInt16Near near[GK_INT16_FEW];
+	int32_t		from[GK_INT16_FEW * GK_INT16_NEAR];
+	int32_t		to[GK_INT16_FEW * GK_INT16_NEAR];
+	float		d2[GK_INT16_FEW * GK_INT16_NEAR];
+	int			pairs = 0;
 	int64_t		crowded = 0;
 
 	s->kernels->int16->near(&s->dot.int16, x->d, scratch, row, count, near);
 	for (int i = 0; i < count; i++)
 	{
-		const float *from = x->x + row[i] / GK_ROW_PAD * x->tile + row[i] % GK_ROW_PAD;
-		float		d2[GK_INT16_NEAR];
-		int			best = 0;
+		const float *at = x->x + row[i] / GK_ROW_PAD * x->tile + row[i] % GK_ROW_PAD;
+		float	   *own = point + (size_t) i * x->d;
 
 		for (int j = 0; j < x->d; j++)
-			point[j] = from[j * x->stride];
+			own[j] = at[j * x->stride];
 		if (near[i].count > GK_INT16_NEAR)
 		{
-			label[row[i]] = s->kernels->assign_one(point, &s->dot.args, x->d);
+			label[row[i]] = s->kernels->assign_one(own, &s->dot.args, x->d);
+			near[i].count = 0;
 			crowded++;
-			continue;
 		}
-		s->kernels->own_distance(point, 1, same, near[i].label, near[i].count, s->dot.args.c, x->d, d2);
-		for (int q = 1; q < near[i].count; q++)
+		for (int q = 0; q < near[i].count; q++, pairs++)
+		{
+			from[pairs] = i * x->d;
+			to[pairs] = near[i].label[q];
+		}
+	}
+	s->kernels->own_distance(point, 1, from, to, pairs, s->dot.args.c, x->d, d2);
+	for (int i = 0, first = 0; i < count; first += near[i++].count)
+	{
+		int			best = first;
+
+		for (int q = first; q < first + near[i].count; q++)
 			if (d2[q] < d2[best])
 				best = q;
-		label[row[i]] = near[i].label[best];
+		if (near[i].count > 0)
+			label[row[i]] = to[best];
 	}
 	return crowded;
 }

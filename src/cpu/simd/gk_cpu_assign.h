@@ -353,6 +353,8 @@ assign_two(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, flo
 	}
 }
 
+#ifndef GK_OWN_DISTANCE
+
 /* Canonical distances of scattered points, eight chains at a time. */
 GK_TARGET static void
 own_distance(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
@@ -385,6 +387,8 @@ own_distance(const float *x, size_t stride, const int32_t *row, const int32_t *l
 			d2[i + l] = s[l];
 	}
 }
+
+#endif							/* GK_OWN_DISTANCE */
 
 #ifdef v_gather
 

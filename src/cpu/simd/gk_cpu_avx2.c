@@ -266,6 +266,13 @@ place_rows(int k, size_t d, size_t *row)
 		row[m] = (size_t) (m < k ? m : k - 1) * d;
 }
 
+GK_TARGET void
+gk_cpu_avx2_own_distance(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
+						 const float *c, int d, float *d2)
+{
+	own_distance(x, stride, row, label, n, c, d, d2);
+}
+
 /*
  * Lanes are centroids here: they are turned from rows to columns on the way.  Centroids
  * that do not fill a vector are taken with some before them once more, and of fewer than

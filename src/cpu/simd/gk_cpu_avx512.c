@@ -45,6 +45,8 @@ typedef __mmask16 vmask;
 #define vl_set1(i)			_mm512_set1_epi32(i)
 #define vl_pick(m, a, b)	_mm512_mask_mov_epi32(b, m, a)
 
+#define GK_OWN_DISTANCE	gk_cpu_avx512_own_distance
+
 #include "cpu/simd/gk_cpu_assign.h"
 #include "cpu/simd/gk_cpu_candidates.h"
 #include "cpu/simd/gk_cpu_assign_dot.h"

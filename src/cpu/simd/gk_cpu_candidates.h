@@ -115,7 +115,10 @@ open_boxes(const float *low, const float *high, size_t stride, const float *c, i
 	return bits;
 }
 
-/* What the templates have made. */
+/* What the templates have made, but for what a set has better. */
+#ifndef GK_OWN_DISTANCE
+#define GK_OWN_DISTANCE	own_distance
+#endif
 #define GK_TILE_KERNELS \
 	.lanes = GK_LANES,.assign = assign,.mindist = mindist,.assign_two = assign_two, \
-	.own_distance = own_distance,.candidates = candidates,.open_boxes = open_boxes
+	.own_distance = GK_OWN_DISTANCE,.candidates = candidates,.open_boxes = open_boxes

@@ -368,8 +368,14 @@ bool		gk_cpu_has_amx(void);
 
 /* Shared by both: 256-bit vectors fit the job. */
 void		gk_cpu_avx2_add(const GkTiles *x, const int32_t *label, double *acc, size_t width, size_t copy);
+void		gk_cpu_avx2_own_distance(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
+									 const float *c, int d, float *d2);
 int			gk_cpu_avx2_nearest(const float *point, int d, const float *centroids, int k, float *d2);
 void		gk_cpu_avx2_distances(const float *point, int d, const float *centroids, int k, float *d2);
+
+/* gk_cpu_pairs_avx512.c */
+void		gk_cpu_avx512_own_distance(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
+									   const float *c, int d, float *d2);
 
 /* gk_cpu_smallk_avx512.c; registers of 32 that sums take */
 #define GK_CPU_AVX512_SUMS	24

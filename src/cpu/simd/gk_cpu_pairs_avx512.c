@@ -1,0 +1,180 @@
+/*
+ * gk_cpu_pairs_avx512.c - canonical distances of pairs of a point and a centroid, for AVX-512.
+ *
+ * Lanes are pairs, as the features of one are summed up in order.  Sixteen features of sixteen centroids are
+ * read at once and transposed in registers; a feature of sixteen rows of one tile is permuted out of the
+ * tile's 64 values.
+ */
+#include "cpu/simd/gk_cpu_kernels.h"
+
+#ifdef GK_CPU_X86
+
+#include <immintrin.h>
+
+#define GK_TARGET	__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma")))
+#define GK_INLINE	GK_TARGET static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define GK_UNROLL	_Pragma("clang loop unroll(full)")
+#else
+#define GK_UNROLL	_Pragma("GCC unroll 16")
+#endif
+
+#define LANES		16
+/* Fewer pairs take less time one by one. */
+#define FEW			5
+
+/* Element l of v[j] and element j of v[l] change places. */
+GK_INLINE void
+transpose(__m512 v[LANES])
+{
+	__m512		w[LANES];
+
+	GK_UNROLL
+	for (int i = 0; i < LANES; i += 2)
+	{
+		w[i] = _mm512_unpacklo_ps(v[i], v[i + 1]);
+		w[i + 1] = _mm512_unpackhi_ps(v[i], v[i + 1]);
+	}
+	GK_UNROLL
+	for (int i = 0; i < LANES; i += 4)
+	{
+		v[i] = _mm512_shuffle_ps(w[i], w[i + 2], 0x44);
+		v[i + 1] = _mm512_shuffle_ps(w[i], w[i + 2], 0xee);
+		v[i + 2] = _mm512_shuffle_ps(w[i + 1], w[i + 3], 0x44);
+		v[i + 3] = _mm512_shuffle_ps(w[i + 1], w[i + 3], 0xee);
+	}
+	/* v[4 a + b] has, in its quarter q, features 4 q + b of centroids 4 a .. 4 a + 3 */
+	GK_UNROLL
+	for (int b = 0; b < 4; b++)
+	{
+		w[b] = _mm512_shuffle_f32x4(v[b], v[4 + b], 0x88);
+		w[4 + b] = _mm512_shuffle_f32x4(v[b], v[4 + b], 0xdd);
+		w[8 + b] = _mm512_shuffle_f32x4(v[8 + b], v[12 + b], 0x88);
+		w[12 + b] = _mm512_shuffle_f32x4(v[8 + b], v[12 + b], 0xdd);
+	}
+	GK_UNROLL
+	for (int b = 0; b < 4; b++)
+	{
+		v[b] = _mm512_shuffle_f32x4(w[b], w[8 + b], 0x88);
+		v[4 + b] = _mm512_shuffle_f32x4(w[4 + b], w[12 + b], 0x88);
+		v[8 + b] = _mm512_shuffle_f32x4(w[b], w[8 + b], 0xdd);
+		v[12 + b] = _mm512_shuffle_f32x4(w[4 + b], w[12 + b], 0xdd);
+	}
+}
+
+/* Features of sixteen vectors, 0 past the last one: in feature j the lanes are vectors. */
+GK_INLINE void
+load_features(__m512 v[LANES], const float *const at[LANES], int j, __mmask16 some)
+{
+	GK_UNROLL
+	for (int l = 0; l < LANES; l++)
+		v[l] = _mm512_maskz_loadu_ps(some, at[l] + j);
+	transpose(v);
+}
+
+/* One feature of sixteen of a tile's rows. */
+GK_INLINE __m512
+pick(const float *x, __m512i row, __mmask16 upper)
+{
+	__m512		low = _mm512_permutex2var_ps(_mm512_loadu_ps(x), row, _mm512_loadu_ps(x + 16));
+	__m512		high = _mm512_permutex2var_ps(_mm512_loadu_ps(x + 32), row, _mm512_loadu_ps(x + 48));
+
+	return _mm512_mask_mov_ps(low, upper, high);
+}
+
+/* Sixteen pairs: rows of a tile, ... */
+GK_TARGET static __attribute__((noinline)) __m512
+tile_pairs(const float *x, size_t stride, __m512i row, const float *const c[LANES], int d)
+{
+	__mmask16	upper = _mm512_cmpge_epi32_mask(row, _mm512_set1_epi32(32));
+	__m512		sum = _mm512_setzero_ps();
+
+	for (int j = 0; j < d; j += LANES)
+	{
+		int			left = d - j < LANES ? d - j : LANES;
+		__m512		cv[LANES];
+
+		load_features(cv, c, j, (__mmask16) ((1u << left) - 1));
+		GK_UNROLL
+		for (int f = 0; f < LANES; f++)
+			if (f < left)
+			{
+				__m512		t = _mm512_sub_ps(pick(x + (j + f) * stride, row, upper), cv[f]);
+
+				sum = _mm512_fmadd_ps(t, t, sum);
+			}
+	}
+	return sum;
+}
+
+/* ... or points with their features in a row. */
+GK_TARGET static __attribute__((noinline)) __m512
+point_pairs(const float *const x[LANES], const float *const c[LANES], int d)
+{
+	__m512		sum = _mm512_setzero_ps();
+
+	for (int j = 0; j < d; j += LANES)
+	{
+		int			left = d - j < LANES ? d - j : LANES;
+		__mmask16	some = (__mmask16) ((1u << left) - 1);
+		__m512		cv[LANES];
+		__m512		xv[LANES];
+
+		load_features(cv, c, j, some);
+		load_features(xv, x, j, some);
+		/* past the last feature both are 0, which adds nothing */
+		GK_UNROLL
+		for (int f = 0; f < LANES; f++)
+		{
+			__m512		t = _mm512_sub_ps(xv[f], cv[f]);
+
+			sum = _mm512_fmadd_ps(t, t, sum);
+		}
+	}
+	return sum;
+}
+
+/* Are all rows those of the tile at x? */
+static bool
+within_tile(size_t stride, const int32_t *row, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (row[i] >= GK_ROW_PAD)
+			return false;
+	return stride >= GK_ROW_PAD;
+}
+
+GK_TARGET void
+gk_cpu_avx512_own_distance(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
+						   const float *c, int d, float *d2)
+{
+	for (int i = 0; i < n; i += LANES)
+	{
+		int			some = n - i < LANES ? n - i : LANES;
+		int32_t		rows[LANES];
+		const float *xi[LANES];
+		const float *ci[LANES];
+		__m512		sum;
+
+		if (some < FEW || (stride != 1 && !within_tile(stride, row + i, some)))
+		{
+			gk_cpu_avx2_own_distance(x, stride, row + i, label + i, some, c, d, d2 + i);
+			continue;
+		}
+		for (int l = 0; l < LANES; l++)
+		{
+			int			at = i + (l < some ? l : some - 1);
+
+			rows[l] = row[at];
+			xi[l] = x + row[at];
+			ci[l] = c + (size_t) label[at] * d;
+		}
+		if (stride == 1)
+			sum = point_pairs(xi, ci, d);
+		else
+			sum = tile_pairs(x, stride, _mm512_loadu_si512(rows), ci, d);
+		_mm512_mask_storeu_ps(d2 + i, (__mmask16) ((1u << some) - 1), sum);
+	}
+}
+
+#endif							/* GK_CPU_X86 */
