@@ -59,8 +59,8 @@ devices(GkDeviceInfo *out, int max)
 static double
 point_cost(const GkCpuKernels *kernels, int k, int d)
 {
-	if (kernels->int16 !=NULL && d >= GK_COST_INT16_MIN_D && k >= GK_COST_INT16_MIN_K)
-		return GK_COST_INT16(kernels->int16->cost, k, d);
+	if (kernels->integers != NULL && d >= GK_COST_INT16_MIN_D && k >= GK_COST_INT16_MIN_K)
+		return GK_COST_INT16(kernels->integers->cost, k, d);
 	if (kernels->assign_dot != NULL && d >= GK_COST_DOT_MIN_D && k >= GK_COST_DOT_MIN_K)
 		return GK_COST_DOT(k, d);
 	return k * GK_COST_DISTANCE(d);

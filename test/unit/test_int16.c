@@ -124,7 +124,7 @@ wrong_later(GkSession *s, const GkTiles *x, float *c, int k)
 			c[i] *= by[pass];
 		wrong += wrong_labels(s, x, c, k, &by_int16, &open, &dismissed);
 	}
-	return wrong + (s->kernels->int16 !=NULL && k >= GK_COST_INT16_MIN_K && s->dot.int16_tile == NULL);
+	return wrong + (s->kernels->integers != NULL && k >= GK_COST_INT16_MIN_K && s->dot.int16_tile == NULL);
 }
 
 /* Open a session with points of a kind. */
@@ -197,9 +197,9 @@ test_labels(const GkCpuKernels *set)
 			free(c);
 		}
 	ok(wrong == 0, "%s: labels of wide points (%d wrong in %d cases)", set->name, wrong, cases);
-	ok((dismissed_embeddings * 8 > rows_embeddings) == (set->int16 !=NULL),
+	ok((dismissed_embeddings * 8 > rows_embeddings) == (set->integers != NULL),
 	   "%s: %d of %lld rows without a centroid closer than a limit are left out", set->name, dismissed_embeddings, (long long) rows_embeddings);
-	if (set->int16 !=NULL)
+	if (set->integers != NULL)
 		ok(integers == with_integers && open_embeddings * 5 < rows_embeddings,
 		   "%s: integers decide from %d clusters on (%d of %d cases), of embeddings all but %lld of %lld rows",
 		   set->name, GK_COST_INT16_MIN_K, integers, cases, (long long) open_embeddings, (long long) rows_embeddings);
@@ -223,9 +223,9 @@ main(void)
 			test_labels(set);
 #ifdef GK_CPU_X86
 		/* sets of the same name that the best one stands before */
-		if (set != NULL && set->int16 !=NULL && set != &gk_cpu_avx512_vnni)
+		if (set != NULL && set->integers != NULL && set != &gk_cpu_avx512_vnni)
 			test_labels(&gk_cpu_avx512_vnni);
-		if (set != NULL && set->int16 !=NULL)
+		if (set != NULL && set->integers != NULL)
 			test_labels(&gk_cpu_avx512);
 #endif
 	}

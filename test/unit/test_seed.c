@@ -395,7 +395,7 @@ test_ahead(const char *simd)
 	int			done;
 
 	gk_cpu_set_simd(simd, reason, sizeof(reason));
-	integers = gk_cpu_kernels()->int16 !=NULL;
+	integers = gk_cpu_kernels()->integers != NULL;
 	for (int weighted = 0; weighted < 2; weighted++)
 	{
 		p.x = malloc(sizeof(double) * p.n * p.d);

@@ -253,7 +253,7 @@ gk_cpu_hamerly_wanted(const GkSession *s, int k)
 		return s->changed <= h->calm;
 	/* making bounds takes as long as some passes by integers */
 	if (gk_cpu_int16_possible(s, k))
-		return s->kernels->int16->cost >= GK_COST_BOUNDS_INT16 && s->changed <= s->pts->n / GK_COST_BOUNDS_CALM_INT16;
+		return s->kernels->integers->cost >= GK_COST_BOUNDS_INT16 && s->changed <= s->pts->n / GK_COST_BOUNDS_CALM_INT16;
 	return with_groups(s, k) || s->changed <= s->pts->n / GK_COST_BOUNDS_CALM;
 }
 
@@ -398,7 +398,7 @@ judge(GkSession *s, const GkHamerlyCounts *done)
 	double		cost = (double) done->tiles * GK_COST_TILE + own + (h->grouped ? near : search);
 
 	if (gk_cpu_dot_possible(s, h->k))
-		plain = fmin(plain, (gk_cpu_int16_possible(s, h->k) ? GK_COST_INT16(s->kernels->int16->cost, h->k, d) : GK_COST_DOT(h->k, d)) / lanes);
+		plain = fmin(plain, (gk_cpu_int16_possible(s, h->k) ? GK_COST_INT16(s->kernels->integers->cost, h->k, d) : GK_COST_DOT(h->k, d)) / lanes);
 	h->share = searched / n;
 	if (h->grouped)
 	{

@@ -113,14 +113,14 @@ round_group(void *arg, int64_t group, int thread)
 bool
 gk_cpu_int16_possible(const GkSession *s, int k)
 {
-	return s->kernels->int16 !=NULL && !s->dot.int16_useless &&
+	return s->kernels->integers != NULL && !s->dot.int16_useless &&
 		s->pts->d >= GK_COST_INT16_MIN_D && k >= GK_COST_INT16_MIN_K;
 }
 
 int
 gk_cpu_int16_tiles(const GkSession *s, int d)
 {
-	size_t		tiles = CACHE_BYTES / (gk_int16_words(s->kernels->int16->unit, d) * GK_ROW_PAD * sizeof(int32_t));
+	size_t		tiles = CACHE_BYTES / (gk_int16_words(s->kernels->integers->unit, d) * GK_ROW_PAD * sizeof(int32_t));
 
 	return tiles < 1 ? 1 : tiles > GK_INT16_TILES ? GK_INT16_TILES : (int) tiles;
 }
@@ -128,7 +128,7 @@ gk_cpu_int16_tiles(const GkSession *s, int d)
 size_t
 gk_cpu_int16_scratch(const GkSession *s, char *at, int d, GkInt16Scratch *out)
 {
-	const GkInt16Kernels *set = s->kernels->int16;
+	const GkInt16Kernels *set = s->kernels->integers;
 	size_t		tiles = gk_cpu_int16_tiles(s, d);
 	size_t		words = gk_int16_words(set->unit, d);
 	size_t		few_at = tiles * words * GK_ROW_PAD * sizeof(int32_t);
@@ -180,7 +180,7 @@ shift_of(const GkInt16Kernels *set, const GkInt16 *s, const GkInt16Tile *t)
 void
 gk_cpu_int16_prepare(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *out)
 {
-	const GkInt16Kernels *set = s->kernels->int16;
+	const GkInt16Kernels *set = s->kernels->integers;
 	const GkInt16 *args = &s->dot.int16;
 	size_t		words = gk_int16_words(set->unit, x->d) * GK_ROW_PAD;
 	bool		kept = s->dot.int16_tile != NULL;
@@ -219,7 +219,7 @@ settle(GkSession *s, const GkTiles *x, const GkInt16Scratch *scratch, const int 
 	int			pairs = 0;
 	int64_t		crowded = 0;
 
-	s->kernels->int16->near(&s->dot.int16, x->d, scratch, row, count, near);
+	s->kernels->integers->near(&s->dot.int16, x->d, scratch, row, count, near);
 	for (int i = 0; i < count; i++)
 	{
 		const float *at = x->x + row[i] / GK_ROW_PAD * x->tile + row[i] % GK_ROW_PAD;
@@ -274,8 +274,8 @@ gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, floa
 		now.x += first * x->tile;
 		now.count = x->count - first < some ? x->count - first : some;
 		gk_cpu_int16_prepare(s, &now, slot + first * GK_ROW_PAD, &in);
-		s->kernels->int16->assign(now.count, x->d, &s->dot.int16, &in, below != NULL ? below + first * GK_ROW_PAD : NULL,
-								  label + first * GK_ROW_PAD, open);
+		s->kernels->integers->assign(now.count, x->d, &s->dot.int16, &in, below != NULL ? below + first * GK_ROW_PAD : NULL,
+									 label + first * GK_ROW_PAD, open);
 		for (int t = 0; t < now.count; t++)
 			for (; open[t] != 0; open[t] &= open[t] - 1)
 			{
@@ -304,7 +304,7 @@ keep(GkSession *s)
 {
 	GkCpuDot   *dot = &s->dot;
 	size_t		tiles = s->all_rows / GK_ROW_PAD;
-	size_t		bytes = gk_int16_words(s->kernels->int16->unit, s->pts->d) * GK_ROW_PAD * sizeof(int32_t);
+	size_t		bytes = gk_int16_words(s->kernels->integers->unit, s->pts->d) * GK_ROW_PAD * sizeof(int32_t);
 	size_t		all = tiles * (bytes + sizeof(GkInt16Tile));
 
 	if (dot->int16_passes++ != 1 || !s->pts->resident || all > s->pts->spare)
@@ -325,7 +325,7 @@ gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, do
 	GkCpuDot   *dot = &s->dot;
 	GkHost		host = s->host;
 	int			d = s->pts->d;
-	const GkInt16Kernels *set = s->kernels->int16;
+	const GkInt16Kernels *set = s->kernels->integers;
 	Rounding	r = {.set = set,.dot = dot,.c = c,.k = k,.d = d};
 	size_t		groups;
 	double		most = 0.0;

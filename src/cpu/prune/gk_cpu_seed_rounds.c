@@ -214,7 +214,7 @@ find_pairs(GkSession *s, void *arg, const GkBlock *b)
 		if (__atomic_load_n(&a->crowded, __ATOMIC_RELAXED))
 			return;
 		gk_cpu_int16_prepare(s, &now, b->slot + first * GK_ROW_PAD, &in);
-		s->kernels->int16->closer(now.count, x.d, &s->dot.int16, &in, b->chunk->mind2 + at, closer);
+		s->kernels->integers->closer(now.count, x.d, &s->dot.int16, &in, b->chunk->mind2 + at, closer);
 		for (int t = 0; t < now.count; t++)
 		{
 			GkTiles		tile = now;
@@ -259,7 +259,7 @@ sort_pairs(GkSession *s, Batch *a, GkError *err)
 static GkStatus
 compare_all(GkSession *s, Batch *a, GkError *err)
 {
-	int			group = s->kernels->int16->group;
+	int			group = s->kernels->integers->group;
 	int			groups = (a->candidates + group - 1) / group;
 	GkStatus	st = gk_cpu_dot_begin(s, &a->sweep, a->c, a->candidates, err);
 
@@ -381,7 +381,7 @@ rounds_ahead(const GkSession *s, int rounds, int want)
 	most = most < seed->ahead_most ? most : seed->ahead_most;
 	most = most < MOST_ROUNDS ? most : MOST_ROUNDS;
 
-	if (s->kernels->int16 == NULL || s->host.skip == GK_SKIP_OFF || s->index.made || !s->pts->resident || want > MOST_WANTED)
+	if (s->kernels->integers == NULL || s->host.skip == GK_SKIP_OFF || s->index.made || !s->pts->resident || want > MOST_WANTED)
 		return 0;
 	if (!seed->known || seed->seeds < GK_COST_AHEAD_SEEDS || seed->seeds < seed->ahead_from)
 		return 0;

@@ -183,13 +183,13 @@ const GkCpuKernels gk_cpu_avx512 = {
 
 const GkCpuKernels gk_cpu_avx512_vnni = {
 	GK_AVX512_KERNELS,
-	.int16 = &gk_int16_vnni
+	.integers = &gk_int16_vnni
 };
 
 #ifdef GK_CPU_AMX
 const GkCpuKernels gk_cpu_avx512_amx = {
 	GK_AVX512_KERNELS,
-	.int16 = &gk_int16_amx
+	.integers = &gk_int16_amx
 };
 #endif
 

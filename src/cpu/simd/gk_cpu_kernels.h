@@ -211,7 +211,7 @@ typedef struct GkCpuKernels
 	void		(*assign_dot) (const GkTiles *x, const GkDot *s, float *square, int32_t *label, uint64_t *open);
 	/* The label of one point [d], as assign() would have it.  Goes with assign_dot(). */
 	int32_t		(*assign_one) (const float *x, const GkDot *s, int d);
-	const GkInt16Kernels *int16;	/* NULL: nothing here beats assign_dot() */
+	const GkInt16Kernels *integers; /* NULL: nothing here beats assign_dot() */
 	/* gk_nearest() */
 	int			(*nearest) (const float *point, int d, const float *centroids, int k, float *d2);
 	/* gk_distances() */
