@@ -19,7 +19,7 @@ static uint64_t rng = 11;
 
 enum
 {
-	EMBEDDINGS, CLUMPS, TIES, ALIGNED, FAR_CENTROID, NEAR_ORIGIN, ONE_FEATURE, DIFFERENT_LENGTHS, KINDS
+	EMBEDDINGS, CLUMPS, TIES, ALIGNED, FAR_CENTROID, NEAR_ORIGIN, ONE_FEATURE, DIFFERENT_LENGTHS, INFINITE_SQUARES, KINDS
 };
 
 static double
@@ -35,6 +35,8 @@ value(int kind, int i, int j)
 			return (i % 2 ? 1.0 : -1.0) * (1.0 + i * 1e-5);
 		case ONE_FEATURE:
 			return j == 0 ? (i % 2 ? 1000.0 : -1000.0) + test_normal(&rng) : 0.01 * test_normal(&rng);
+		case INFINITE_SQUARES:
+			return test_normal(&rng) * (i % 50 == 7 ? 1e25 : i % 50 == 9 ? 1e-25 : 1.0);
 		case DIFFERENT_LENGTHS:
 			return test_normal(&rng) * ldexp(1.0, i % 20 - 10);
 		default:
@@ -48,7 +50,8 @@ fill_centroids(float *c, int k, const GkTiles *x, int kind)
 {
 	for (int q = 0; q < k; q++)
 	{
-		int			row = test_pick(&rng, 0, ROWS - 1);
+		int			any = test_pick(&rng, 0, ROWS - 1);
+		int			row = kind == INFINITE_SQUARES && any % 50 == 7 ? any + 1 : any;
 		float		by = kind == ALIGNED ? 1.0f + (float) (q % 5) * 0.25f : kind == NEAR_ORIGIN ? 1e-4f :
 		q % 3 ? 1.0f : 1.0f + (float) test_normal(&rng) * 0.1f;
 

@@ -48,6 +48,7 @@
 
 #define MIN_LENGTH		0x1p-40
 #define MAX_LENGTH		0x1p+40
+#define SMALLEST		0x1p-120
 /* Bytes of rounded points that stay in the second-level cache. */
 #define CACHE_BYTES		((size_t) 768 << 10)
 
@@ -161,7 +162,9 @@ finest(const GkInt16Kernels *set, const GkInt16 *s, const GkInt16Tile *t)
 		scale = 0x1.fp45 / ((double) s->scale * longest * (length + 0.5 * longest));
 	else
 		scale = fmin(65000.0 / (length + 0.5 * longest), 46000.0 / length);
-	return fmin(scale, 32760.0 / (double) t->value);
+	scale = fmin(scale, 32760.0 / (double) t->value);
+	/* the square of a length may be infinite: then values are below 2^8, and no row is decided */
+	return scale > SMALLEST ? scale : SMALLEST;
 }
 
 /* Bits that are shifted out of s: see above.  The largest of its values, with what rounding adds, is A B reach. */
