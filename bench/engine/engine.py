@@ -41,6 +41,7 @@ GRID_K = [4, 16, 64, 256, 1024]
 WIDE_D = [128, 384, 768, 1536]          # points like embeddings
 WIDE_K = [256, 1000, 4096]
 WIDE_ROWS, WIDE_ITER = 20000, 10
+WIDE_WANTED = 2.0                       # times the fastest peer, where the CPU multiplies integers
 SEEDS = [(1000000, 2), (1000000, 4), (1000000, 8), (400000, 16), (200000, 68)]    # n, d
 SEED_K = [16, 64, 256]
 MAX_ITER = 300
@@ -276,14 +277,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true")
     parser.add_argument("--only")
+    parser.add_argument("--output", default=RESULT, help="of another machine's results, which one file does not mix")
     parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))))
     parser.add_argument("--most", type=int, default=200000, help="rows of a whole fit, at most")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="times that a whole fit is measured")
     args = parser.parse_args()
     found, versions = peers()
     data = {"about": None, "rows": []}
-    if args.only and os.path.exists(RESULT):
-        with open(RESULT, encoding="utf-8") as f:
+    if args.only and os.path.exists(args.output):
+        with open(args.output, encoding="utf-8") as f:
             data = json.load(f)
     data["about"] = {
         "machine": machine(), "cpus": len(os.sched_getaffinity(0)), "threads": args.threads,
@@ -299,7 +301,7 @@ def main():
         else:
             data["rows"].append(row)
         if not args.smoke:
-            with open(RESULT, "w", encoding="utf-8") as f:
+            with open(args.output, "w", encoding="utf-8") as f:
                 json.dump(data, f, indent=1)
                 f.write("\n")
 

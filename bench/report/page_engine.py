@@ -7,7 +7,7 @@ import sys
 from about import RESULTS, ROOT, number, table
 
 sys.path.append(os.path.join(ROOT, "bench", "engine"))
-from engine import ENOUGH, GRID_D, GRID_K, MAX_ITER, PATIENCE, fastest_peer, wanted  # noqa: E402
+from engine import ENOUGH, GRID_D, GRID_K, MAX_ITER, PATIENCE, WIDE_WANTED, fastest_peer, wanted  # noqa: E402
 
 
 def load_of(rows):
@@ -25,9 +25,30 @@ def peer_time(row, name):
     return f"over {number(over)}" if over else "-"
 
 
-def read():
-    with open(os.path.join(RESULTS, "engine.json"), encoding="utf-8") as f:
+def read(name="engine.json"):
+    with open(os.path.join(RESULTS, name), encoding="utf-8") as f:
         return json.load(f)
+
+
+def wide_points():
+    """Fits of points like embeddings, measured on a machine of their own, and what was missed."""
+    data = read("wide.json")
+    about, rows = data["about"], [r for r in data["rows"] if r["what"] == "wide"]
+    names = sorted({name for r in rows for name in [*r["ms"], *r.get("over_ms", ())]} - {"gkmeans"})
+    lines, missed = [], []
+    for r in rows:
+        best = fastest_peer(r)
+        gain = r["ms"][best] / r["ms"]["gkmeans"]
+        if gain < WIDE_WANTED:
+            missed.append(f"wide fit n = {r['n']:,}, d = {r['d']}, k = {r['k']}: {gain:.2f} times the fastest peer ({best}), wanted {WIDE_WANTED}")
+        lines.append([r["d"], r["k"], f"{r['n']:,}", r["iterations"], f"**{number(r['ms']['gkmeans'])}**",
+                      *[peer_time(r, name) for name in names], f"{gain:.2f}" + ("" if gain >= WIDE_WANTED else " missed")])
+    return ["", "## Wide points", "",
+            f"Made points like embeddings (feature j is normal with variance 1 / (j + 1)), ten iterations at most, otherwise as above. {about['machine']}, "
+            f"{about['threads']} threads, {about['date']}, commit {about['commit']}; "
+            + ", ".join(f"{name} {version}" for name, version in about["versions"].items()) + f". {load_of(rows)}".rstrip(), "",
+            *table(["d", "k", "n", "iterations", "gkmeans", *names, f"times the fastest (wanted {WIDE_WANTED})"], lines),
+            "", "```", about["command"], "```"], missed
 
 
 def page():
@@ -121,6 +142,9 @@ def page():
         out += ["", f"In {len(worse)} comparisons a peer's inertia differs by more than a thousandth "
                 "(other sums and ties lead other ways)."]
 
+    wide, wide_missed = wide_points()
+    out += wide
+    missed += wide_missed
     out += ["", "## What was missed", ""] + ([f"- {m}" for m in missed] or ["Nothing."])
     out += ["", "## Command", "", "```", about["command"], "```", ""]
     return "\n".join(out), missed

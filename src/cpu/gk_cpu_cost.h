@@ -85,8 +85,6 @@
 /* Products of integers: with fewer features or centroids, rounding takes as long as what is saved. */
 #define GK_COST_INT16_MIN_D		32
 #define GK_COST_INT16_MIN_K		48
-/* The longest a block may take, as above: three times as fast, and one tile against 100,000 centroids of 768 features. */
-#define GK_COST_INT16_LONGEST	384
 /* Of no use when more than rows / this are undecided, ... */
 #define GK_COST_INT16_OPEN_SHARE	2
 /* ... where a row with very many centroids that may be the nearest counts as this number. */

@@ -52,7 +52,7 @@ static int
 block_rows(const GkSession *s, const GkSweep *sweep, int k)
 {
 	int			rows = sweep->rows / sweep->rounds / GK_ROW_PAD * GK_ROW_PAD;
-	double		longest = gk_cpu_int16_possible(s, k) ? GK_COST_INT16_LONGEST : GK_COST_DOT_LONGEST;
+	double		longest = gk_cpu_int16_possible(s, k) ? s->kernels->integers->longest : GK_COST_DOT_LONGEST;
 	double		most = longest * s->kernels->job_work / ((double) GK_ROW_PAD * s->pts->d * k);
 	int			wanted = GK_ROW_PAD;
 

@@ -183,6 +183,8 @@ const GkInt16Kernels gk_int16_amx = {
 	.unit = INT16_UNIT,
 	.apart = INT16_APART,
 	.cost = 0.1,
+	/* four such tiles: with fewer, reading the centroids takes longer than computing */
+	.longest = 1280,
 	.put = put,
 	.measure = measure,
 	.round = round_tile,

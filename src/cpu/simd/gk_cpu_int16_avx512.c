@@ -112,6 +112,8 @@ const GkInt16Kernels gk_int16_vnni = {
 	.unit = INT16_UNIT,
 	.apart = INT16_APART,
 	.cost = 0.6,
+	/* one tile against 100,000 centroids of 768 features */
+	.longest = 384,
 	.put = put,
 	.measure = measure,
 	.round = round_tile,

@@ -145,6 +145,7 @@ typedef struct GkInt16Kernels
 	int			unit;			/* features: points and centroids are filled up with zeros to a multiple */
 	bool		apart;			/* |y| and |b| have no limit, as sums are shifted to fit 32 bits */
 	double		cost;			/* of a feature and a centroid, see GK_COST_INT16() */
+	double		longest;		/* that a block may take, in GkCpuKernels.job_work: some 100 ms */
 
 	/* Features first .. first + count - 1 of centroid q of a group: at most GK_INT16_PUT, 0 after the last. */
 	void		(*put) (int32_t *group, int q, int first, const int16_t * b, int count);
