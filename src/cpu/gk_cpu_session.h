@@ -74,7 +74,8 @@ typedef struct GkCpuDot
 	size_t		int16_bytes;	/* of both */
 	int32_t    *int16_c;
 	float	   *int16_half;
-	char	   *scratch;		/* [threads][scratch_bytes]: a tile of rows, then what integers take */
+	char	   *scratch;		/* [threads][scratch_bytes]: a tile of rows, some more, then what integers
+								 * take */
 	size_t		scratch_bytes;
 	float	   *half;			/* [k] */
 	float	   *columns;		/* [d][gk_dot_width(k)] */

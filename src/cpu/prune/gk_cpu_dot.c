@@ -88,7 +88,7 @@ keep_squares(GkSession *s)
 	return true;
 }
 
-/* A thread's scratch: a tile of rows, one row, and what integers take. */
+/* A thread's scratch: a tile of rows, POINT_ROOM rows, and what integers take. */
 static bool
 scratch_room(GkSession *s, const GkSweep *sweep, int k)
 {
@@ -160,6 +160,7 @@ gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *e
 	Arrange		a = {.dot = dot,.c = c,.k = k,.d = d};
 	double		max_square = 0.0;
 	float		max_value = 0.0f;
+	GkStatus	st;
 	bool		done;
 
 	if (!gk_cpu_room(s, &dot->half, k, sizeof(float)) || !gk_cpu_room(s, &a.max_square, jobs, sizeof(double)) ||
@@ -185,7 +186,10 @@ gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *e
 	sweep->rounds = 1;
 	sweep->per_round = k;
 	sweep->job_work = (double) sweep->rows * d * (k + GK_COST_OVERHEAD);
-	return gk_cpu_int16_begin(s, sweep, c, k, sqrt(max_square), (double) max_value, err);
+	st = gk_cpu_int16_begin(s, sweep, c, k, sqrt(max_square), (double) max_value, err);
+	if (dot->int16.k > 0)
+		sweep->job_work *= s->kernels->integers->cost;
+	return st;
 }
 
 /* Labels of one tile by float products, its open rows by canonical distances. */

@@ -1,7 +1,7 @@
 /*
  * gk_cpu_int16.c - labels by scalar products of 16-bit integers, where they are certain.
  *
- * Some processors multiply and add 16-bit integers at twice the rate of floats, and exactly.  So points
+ * Some processors multiply and add 16-bit integers at twice the rate of floats or more, and exactly.  So points
  * and centroids are rounded to y = A x and b = B c, A for a tile of points, and of the integers
  * s_j = |b_j|^2 / 2 A / B - y b_j the least mostly tells the nearest centroid.  This works for wide
  * points only, as rounding them takes as long as some ten centroids; from the second pass on they are
@@ -10,7 +10,7 @@
  * What may be wrong, in lengths, with x' = y / A, c' = b / B, q = 1 / (A B), e = |x - x'| of the row,
  * E = the largest |c - c'|, C = the largest |c| or |c'|, and i the centroid of the least s:
  *   - r = |x' - c'_i| = sqrt(|x'|^2 + 2 q s_i).
- *   - A canonical distance d_j is off by at most G / 2 of the square |x - c_j|^2 (gk_cpu_dot.c), so that
+ *   - A canonical distance d_j is off by less than G of the square |x - c_j|^2 (gk_cpu_dot.c), so that
  *     d_j > d_i if |x - c_j| > |x - c_i| (1 + G).  That follows from |x - c'_j| > |x - c'_i| + t, where
  *     t = 2 E + G (r + e + E), as r + e is at least |x - c'_i|.
  *   - By lengths: |x - c'_j|^2 - |x - c'_i|^2 = 2 q (s_j - s_i) - 2 (x - x') (c'_j - c'_i), and the last
@@ -172,7 +172,7 @@ static int
 shift_of(const GkInt16Kernels *set, const GkInt16 *s, const GkInt16Tile *t)
 {
 	double		reach = 1.01 * (double) s->longest * ((double) t->length + 0.5 * (double) s->longest);
-	int			bits;
+	int			bits = 0;
 
 	if (!set->apart)
 		return 0;
@@ -309,8 +309,14 @@ keep(GkSession *s)
 	size_t		tiles = s->all_rows / GK_ROW_PAD;
 	size_t		bytes = gk_int16_words(s->kernels->integers->unit, s->pts->d) * GK_ROW_PAD * sizeof(int32_t);
 	size_t		all = tiles * (bytes + sizeof(GkInt16Tile));
+	size_t		others = 0;
 
-	if (dot->int16_passes++ != 1 || !s->pts->resident || all > s->pts->spare)
+	if (dot->int16_tile != NULL || dot->int16_passes++ == 0 || !s->pts->resident || s->index.made)
+		return;
+	/* what seeding has, and its pairs, which save more */
+	if (s->previous_k == 0)
+		others = gk_cpu_ahead_bytes(s) + (s->seed.kept ? tiles * (size_t) s->seed.all_stride * sizeof(float) : 0);
+	if (all > s->pts->spare || others > s->pts->spare - all)
 		return;
 	if (!gk_cpu_room(s, &dot->int16_y, tiles, bytes) || !gk_cpu_room(s, &dot->int16_tile, tiles, sizeof(GkInt16Tile)))
 	{
@@ -367,6 +373,11 @@ gk_cpu_int16_end(GkSession *s)
 	GkCpuDot   *dot = &s->dot;
 
 	if (dot->int16.k > 0 && dot->int16_open > dot->int16_rows / GK_COST_INT16_OPEN_SHARE)
+	{
 		dot->int16_useless = true;
+		gk_cpu_room_free(s, &dot->int16_y);
+		gk_cpu_room_free(s, &dot->int16_tile);
+		dot->int16_bytes = 0;
+	}
 	dot->int16.k = 0;
 }

@@ -52,7 +52,7 @@ size_t		gk_cpu_int16_bytes(const GkSession *s, int d);
 /* Where arrays are in it; returns its bytes. */
 size_t		gk_cpu_int16_scratch(const GkSession *s, char *at, int d, GkInt16Scratch *out);
 
-/* Round tiles, from row `slot` on, if they are not kept; scratch->points is for the kernels. */
+/* Round tiles, from row `slot` on, if that was not done or not finely; scratch->points is for the kernels. */
 void		gk_cpu_int16_prepare(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *scratch);
 
 /* Round centroids, the longest of them and their largest value given; s->dot.int16.k stays 0 where that is of no use. */
@@ -133,6 +133,9 @@ bool		gk_cpu_exponion_possible(const GkSession *s, int k);
 bool		gk_cpu_exponion_follow(GkSession *s, const GkHost *host, const float *centroids, int k, bool anew);
 
 /* ---- rounds of seeding ahead ---- */
+
+/* Memory that rounds ahead may take. */
+size_t		gk_cpu_ahead_bytes(const GkSession *s);
 
 /* As seed_rounds() of gk_backend.h. */
 GkStatus	gk_cpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *points, int *done, GkError *err);

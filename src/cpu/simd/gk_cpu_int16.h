@@ -23,7 +23,7 @@
 #define LANES		16
 #define VECTORS		(GK_ROW_PAD / LANES)
 #define NEAREST		(_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
-/* Above all products, and what centroids past the last one have; both are exact as floats. */
+/* Above all products, a float; and what centroids past the last one have, above it. */
 #define ABOVE		0x1.fffffcp30f
 #define NONE		INT32_MAX
 

@@ -1,10 +1,10 @@
 /*
  * gk_cpu_int16_amx.c - products of 16-bit integers (gk_cpu_int16.h) for processors with AMX.
  *
- * Tile registers multiply 16 x 64 by 64 x 16 integers of 8 bits: 16 times what a VNNI instruction does in
- * 16 times its time.  A 16-bit integer is 256 h + l, h of -128 .. 127 and l of 0 .. 255, so a product
- * of two takes four of theirs, which are added up apart: still some five times as fast as VNNI.  As sums of
- * bytes do not overflow, points and centroids may be rounded finer than there, and sums are shifted to fit
+ * Tile registers multiply 16 x 64 by 64 x 16 integers of 8 bits, as many as 512 VNNI instructions do of 16 bits,
+ * in the time of some 64 of them.  A 16-bit integer is 256 h + l, h of -128 .. 127 and l of 0 .. 255, so a product
+ * of two takes four of theirs, which are added up apart: on a quiet core still 5 to 7 times as fast as VNNI.  As
+ * sums of bytes do not overflow, points and centroids may be rounded finer than there, and sums are shifted to fit
  * 32 bits: by 8 bits at least, so that the lowest ones need not be exact, and by 16 at most.
  *
  * Intel, "Architecture Instruction Set Extensions Programming Reference", chapter 3, 2022.
@@ -30,6 +30,9 @@
 #define INT16_VECTORS	1
 #define INT16_UNIT		64
 #define INT16_APART		true
+
+/* The largest sum: both products of high and low bytes, and the low ones' upper part. */
+_Static_assert((2.0 * 128 * 255 + 255 * 255 / 256.0) * GK_MAX_D < 2147483648.0, "sums of bytes overflow");
 
 /* A tile register's 16 rows of 64 bytes as 32-bit words, and the two of 64 features. */
 #define REGISTER	256
@@ -100,6 +103,8 @@ begin_products(void)
 		config.bytes[i] = 64;
 		config.rows[i] = 16;
 	}
+	/* GCC's function says that it reads less than all of it */
+	__asm__ volatile("" : : "m"(config));
 	_tile_loadconfig(&config);
 }
 

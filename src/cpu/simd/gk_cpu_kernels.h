@@ -78,7 +78,8 @@ gk_dot_width(int k)
 /* What products of 16-bit integers are compared by: see gk_cpu_int16.c. */
 typedef struct GkInt16
 {
-	const int32_t *c;			/* [groups][words][group]: two features of -b in a word, as the set has them */
+	const int32_t *c;			/* [groups][words][group]: -b, two features in a word or what the set has in
+								 * their place */
 	const float *half;			/* [gk_dot_width(k + 16)] half of |c'|^2 */
 	int			k;
 	float		scale;			/* B */
@@ -143,7 +144,8 @@ typedef struct GkInt16Kernels
 {
 	int			group;			/* centroids at a time: all arrays of them have room for whole groups */
 	int			unit;			/* features: points and centroids are filled up with zeros to a multiple */
-	bool		apart;			/* |y| and |b| have no limit, as sums are shifted to fit 32 bits */
+	bool		apart;			/* sums are shifted to fit 32 bits, so that |y| and |b| may be larger:
+								 * finest() */
 	double		cost;			/* of a feature and a centroid, see GK_COST_INT16() */
 	double		longest;		/* that a block may take, in GkCpuKernels.job_work: some 100 ms */
 
