@@ -315,7 +315,7 @@ keep(GkSession *s)
 		return;
 	/* what seeding has, and its pairs, which save more */
 	if (s->previous_k == 0)
-		others = gk_cpu_ahead_bytes(s) + (s->seed.kept ? tiles * (size_t) s->seed.all_stride * sizeof(float) : 0);
+		others = (size_t) s->pts->n * GK_COST_AHEAD_BYTES + (s->seed.kept ? tiles * (size_t) s->seed.all_stride * sizeof(float) : 0);
 	if (all > s->pts->spare || others > s->pts->spare - all)
 		return;
 	if (!gk_cpu_room(s, &dot->int16_y, tiles, bytes) || !gk_cpu_room(s, &dot->int16_tile, tiles, sizeof(GkInt16Tile)))

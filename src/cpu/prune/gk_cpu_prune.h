@@ -134,9 +134,6 @@ bool		gk_cpu_exponion_follow(GkSession *s, const GkHost *host, const float *cent
 
 /* ---- rounds of seeding ahead ---- */
 
-/* Memory that rounds ahead may take. */
-size_t		gk_cpu_ahead_bytes(const GkSession *s);
-
 /* As seed_rounds() of gk_backend.h. */
 GkStatus	gk_cpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *points, int *done, GkError *err);
 

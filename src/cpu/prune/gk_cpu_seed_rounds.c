@@ -45,6 +45,8 @@ typedef struct Pair
 	int32_t		candidate;
 } Pair;
 
+_Static_assert(GK_COST_AHEAD_BYTES == 3 * PAIRS_ROOM * sizeof(Pair), "two times the room of all threads, and the sorted pairs");
+
 /* A thread's pairs. */
 typedef struct Pairs
 {
@@ -369,12 +371,6 @@ play(GkSession *s, Batch *a, int round, uint64_t key, float *point)
 	return true;
 }
 
-size_t
-gk_cpu_ahead_bytes(const GkSession *s)
-{
-	return (size_t) s->pts->n * PAIRS_ROOM * 3 * sizeof(Pair);
-}
-
 /* Rounds that a batch is worth now; 0: none. */
 static int
 rounds_ahead(const GkSession *s, int rounds, int want)
@@ -391,7 +387,7 @@ rounds_ahead(const GkSession *s, int rounds, int want)
 		return 0;
 	if (!seed->known || seed->seeds < GK_COST_AHEAD_SEEDS || seed->seeds < seed->ahead_from)
 		return 0;
-	if (gk_cpu_ahead_bytes(s) > gk_cpu_spare(s))
+	if ((size_t) s->pts->n * GK_COST_AHEAD_BYTES > gk_cpu_spare(s))
 		return 0;
 	rounds = rounds < most ? rounds : most;
 	return gk_cpu_int16_possible(s, rounds * ASKED(want)) ? rounds : 0;
