@@ -21,14 +21,8 @@
  */
 #define GK_WIDEST		6
 #define GK_WIDTHS(F)	F(1) F(2) F(3) F(4) F(5) F(6)
-#define GK_INLINE		GK_TARGET static inline __attribute__((always_inline))
-
 /* The tile lives in registers only if every loop over it is unrolled. */
-#if defined(__clang__)
-#define GK_UNROLL		_Pragma("clang loop unroll(full)")
-#else
-#define GK_UNROLL		_Pragma("GCC unroll 16")
-#endif
+#include "cpu/simd/gk_cpu_unroll.h"
 
 /* Cache lines of a feature in a register tile. */
 #define GK_LINES	((GK_VECTORS * GK_LANES + 15) / 16)

@@ -2,9 +2,9 @@
  * gk_cpu_int16.h - the kernels of gk_cpu_int16.c, for AVX-512: nearest centroids by scalar products of
  * 16-bit integers.
  *
- * A template: whoever includes it says how integers lie in memory and how they are multiplied, what
+ * A template: a file that includes it says how integers lie in memory and how they are multiplied, what
  * products mean is the same for all.  Lanes are points.  Before it come
- *   GK_TARGET, GK_INLINE
+ *   GK_TARGET, gk_cpu_unroll.h
  *   INT16_GROUP		centroids at a time
  *   INT16_VECTORS	vectors of rows at a time
  *   INT16_UNIT		features: rows and centroids are filled up with zeros to a multiple
@@ -385,3 +385,8 @@ near(const GkInt16 *s, int d, const GkInt16Scratch *scratch, const int *row, int
 	}
 	end_products();
 }
+
+/* What the template has made. */
+#define INT16_KERNELS \
+	.group = INT16_GROUP,.unit = INT16_UNIT,.apart = INT16_APART,.put = put,.measure = measure, \
+	.round = round_tile,.assign = assign,.near = near,.closer = closer

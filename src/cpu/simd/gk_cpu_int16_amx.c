@@ -3,13 +3,14 @@
  *
  * Tile registers multiply 16 x 64 by 64 x 16 integers of 8 bits, as many as 512 VNNI instructions do of 16 bits,
  * in the time of some 64 of them.  A 16-bit integer is 256 h + l, h of -128 .. 127 and l of 0 .. 255, so a product
- * of two takes four of theirs, which are added up apart: on a quiet core still 5 to 7 times as fast as VNNI.  As
+ * of two takes four of theirs, which are added up apart: still several times as fast as VNNI.  As
  * sums of bytes do not overflow, points and centroids may be rounded finer than there, and sums are shifted to fit
  * 32 bits: by 8 bits at least, so that the lowest ones need not be exact, and by 16 at most.
  *
  * Intel, "Architecture Instruction Set Extensions Programming Reference", chapter 3, 2022.
  */
 #include "cpu/simd/gk_cpu_kernels.h"
+#include "cpu/simd/gk_cpu_unroll.h"
 
 #ifdef GK_CPU_AMX
 
@@ -19,12 +20,6 @@
 #include <unistd.h>
 
 #define GK_TARGET	__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx512vnni,fma,amx-tile,amx-int8")))
-#define GK_INLINE	GK_TARGET static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define GK_UNROLL	_Pragma("clang loop unroll(full)")
-#else
-#define GK_UNROLL	_Pragma("GCC unroll 16")
-#endif
 
 #define INT16_GROUP		16
 #define INT16_VECTORS	1
@@ -32,7 +27,7 @@
 #define INT16_APART		true
 
 /* The largest sum: both products of high and low bytes, and the low ones' upper part. */
-_Static_assert((2.0 * 128 * 255 + 255 * 255 / 256.0) * GK_MAX_D < 2147483648.0, "sums of bytes overflow");
+_Static_assert((2 * 128 * 255 + 255) * (int64_t) GK_MAX_D <= INT32_MAX, "sums of bytes overflow");
 
 /* A tile register's 16 rows of 64 bytes as 32-bit words, and the two of 64 features. */
 #define REGISTER	256
@@ -184,18 +179,10 @@ gk_cpu_has_amx(void)
 }
 
 const GkInt16Kernels gk_int16_amx = {
-	.group = INT16_GROUP,
-	.unit = INT16_UNIT,
-	.apart = INT16_APART,
+	INT16_KERNELS,
 	.cost = 0.1,
 	/* four such tiles: with fewer, reading the centroids takes longer than computing */
-	.longest = 1280,
-	.put = put,
-	.measure = measure,
-	.round = round_tile,
-	.assign = assign,
-	.near = near,
-	.closer = closer
+	.longest = 1280
 };
 
 #endif							/* GK_CPU_AMX */

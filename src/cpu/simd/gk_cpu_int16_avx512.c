@@ -5,18 +5,13 @@
  * A register tile is 32 points against 12 centroids: 24 of the 32 registers.
  */
 #include "cpu/simd/gk_cpu_kernels.h"
+#include "cpu/simd/gk_cpu_unroll.h"
 
 #ifdef GK_CPU_X86
 
 #include <immintrin.h>
 
 #define GK_TARGET	__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx512vnni,fma")))
-#define GK_INLINE	GK_TARGET static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define GK_UNROLL	_Pragma("clang loop unroll(full)")
-#else
-#define GK_UNROLL	_Pragma("GCC unroll 16")
-#endif
 
 #define INT16_GROUP		12
 #define INT16_VECTORS	2
@@ -108,18 +103,10 @@ products_few(__m512i acc[INT16_GROUP], const int32_t *few, const int32_t *c, siz
 #include "cpu/simd/gk_cpu_int16.h"
 
 const GkInt16Kernels gk_int16_vnni = {
-	.group = INT16_GROUP,
-	.unit = INT16_UNIT,
-	.apart = INT16_APART,
+	INT16_KERNELS,
 	.cost = 0.6,
 	/* one tile against 100,000 centroids of 768 features */
-	.longest = 384,
-	.put = put,
-	.measure = measure,
-	.round = round_tile,
-	.assign = assign,
-	.near = near,
-	.closer = closer
+	.longest = 384
 };
 
 #endif							/* GK_CPU_X86 */

@@ -6,18 +6,13 @@
  * tile's 64 values.
  */
 #include "cpu/simd/gk_cpu_kernels.h"
+#include "cpu/simd/gk_cpu_unroll.h"
 
 #ifdef GK_CPU_X86
 
 #include <immintrin.h>
 
 #define GK_TARGET	__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma")))
-#define GK_INLINE	GK_TARGET static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define GK_UNROLL	_Pragma("clang loop unroll(full)")
-#else
-#define GK_UNROLL	_Pragma("GCC unroll 16")
-#endif
 
 #define LANES		16
 /* Fewer pairs take less time one by one. */

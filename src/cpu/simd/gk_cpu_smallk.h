@@ -5,6 +5,7 @@
  * v_mul, v_fma as for gk_cpu_assign.h, and GK_SUMS, the sums that registers hold at once.
  */
 #include "core/gk_numerics.h"
+#include "cpu/simd/gk_cpu_unroll.h"
 
 #define MAX_K		GK_CPU_SMALLK
 #define MAX_D		8
@@ -12,13 +13,6 @@
 #define FEATURES(k)	(GK_SUMS / ((k) - 1) < MAX_D ? GK_SUMS / ((k) - 1) : MAX_D)
 /* Functions name_2 .. name_8. */
 #define BY_K(name)	name##_2, name##_3, name##_4, name##_5, name##_6, name##_7, name##_8
-
-#define GK_INLINE	GK_TARGET static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define GK_UNROLL	_Pragma("clang loop unroll(full)")
-#else
-#define GK_UNROLL	_Pragma("GCC unroll 32")
-#endif
 
 /* Rows at a time, where there is more than one pass: they stay in the cache. */
 #define GK_SMALLK_ROWS	1024
