@@ -20,7 +20,7 @@
 #include "core/groups/gk_group_slot.h"
 #include "core/store/gk_points.h"
 
-#define GK_BACKEND_API	14
+#define GK_BACKEND_API	15
 
 typedef struct GkSession GkSession;
 
@@ -165,6 +165,12 @@ typedef struct GkStep
 								 * gk_d2_fixed */
 	gk_int128  *feature_mass;	/* [k][d] of gk_holes_backend, in place of mass */
 	double		busy_ms;		/* of a joined session: what its own rows took, 0: not known */
+
+	/*
+	 * (set by the caller) The centroids are what gk_update.h makes of the last step's result: joined sessions that
+	 * have gone on by themselves need not look.
+	 */
+	bool		follows;
 } GkStep;
 
 /* Result of the final pass. */

@@ -185,6 +185,7 @@ gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 
 	/* an iteration of very many clusters takes minutes */
 	report(e, run, 0, -1.0, 0.0);
+	e->step.follows = false;
 	for (int it = 0; it < opt->max_iter && !r->converged; it++)
 	{
 		bool		empty = false;
@@ -202,6 +203,7 @@ gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 			return st;
 		if ((st = update(e, &shift, &r->history_inertia[it])) != GK_OK)
 			return st;
+		e->step.follows = !empty;
 		r->history_shift[it] = shift;
 		r->iterations = it + 1;
 

@@ -265,7 +265,7 @@ nearest_counts(GkSeeds *s, const float *points, int m, gk_int128 *mass, GkError 
 static GkStatus
 masses(GkSeeds *s, const float *points, int m, gk_int128 *mass, GkError *err)
 {
-	GkStep		step;
+	GkStep		step = {NULL};
 	GkStatus	st;
 
 	if (!gk_store_points(s->store)->weighted)

@@ -178,7 +178,7 @@ struct GkSession
 	double	   *shifts;			/* [k] */
 	int			log_room;		/* centroids; grown by gk_gpu_log_room() */
 	char	   *log;			/* device: units of unit_bytes */
-	char	   *log_host;		/* in pinned memory: units of the same size, or without the totals */
+	char	   *log_host;		/* in pinned memory: units of the same size, or their heads */
 	bool		log_pinned;		/* by cudaHostRegister() */
 	size_t		unit_bytes;
 	size_t		entry_bytes;
@@ -255,11 +255,11 @@ gk_gpu_values(const GkSession *s, int k)
 	return (int64_t) k * s->d + (s->pts->weighted ? 2 : 1) * (int64_t) k;
 }
 
-/* Of a unit of the log in the host's memory; a quiet session's has one entry. */
+/* Of a unit of the log in the host's memory; a quiet session's has no entries. */
 static inline size_t
-gk_gpu_unit_host_bytes(const GkSession *s, int k)
+gk_gpu_unit_host_bytes(const GkSession *s)
 {
-	return s->quiet ? GK_LOG_HEAD + gk_round_up((size_t) k * s->d * sizeof(float), 16) : s->unit_bytes;
+	return s->quiet ? GK_LOG_HEAD : s->unit_bytes;
 }
 
 /* No coordinate of a point is larger than 2^it. */

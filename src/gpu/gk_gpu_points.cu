@@ -399,7 +399,7 @@ gk_gpu_log_room(GkSession *s, int k, GkError *err)
 	s->entries = s->entry_bytes < UNIT_BYTES ? (int) gk_min(UNIT_BYTES / s->entry_bytes, 64) : 1;
 	s->unit_bytes = GK_LOG_HEAD + s->entries * s->entry_bytes;
 	GK_TRY(cudaMalloc((void **) &s->log, GK_GPU_UNITS * s->unit_bytes));
-	GK_DO(allocate_log_host(s, GK_GPU_UNITS * gk_gpu_unit_host_bytes(s, k), err));
+	GK_DO(allocate_log_host(s, GK_GPU_UNITS * gk_gpu_unit_host_bytes(s), err));
 	s->log_room = k;
 	return GK_OK;
 }

@@ -192,23 +192,16 @@ pass(GkSession *s, int k, GkError *err)
 static char *
 host_unit(const GkSession *s, int unit)
 {
-	return s->log_host + (size_t) unit * gk_gpu_unit_host_bytes(s, s->log_room);
+	return s->log_host + (size_t) unit * gk_gpu_unit_host_bytes(s);
 }
 
-/* Entries of a unit on its way to the host; without the totals there is one. */
+/* A unit on its way to the host. */
 static GkStatus
 bring(GkSession *s, const char *unit, char *to, int entries, GkError *err)
 {
-	size_t		totals = gk_gpu_values(s, s->chain_k) * sizeof(gk_int128);
+	size_t		bytes = GK_LOG_HEAD + (s->quiet ? 0 : entries * s->entry_bytes);
 
-	if (!s->quiet)
-	{
-		GK_TRY(cudaMemcpyAsync(to, unit, GK_LOG_HEAD + entries * s->entry_bytes, cudaMemcpyDeviceToHost, s->gpu->copy));
-		return GK_OK;
-	}
-	GK_TRY(cudaMemcpyAsync(to, unit, GK_LOG_HEAD, cudaMemcpyDeviceToHost, s->gpu->copy));
-	GK_TRY(cudaMemcpyAsync(to + GK_LOG_HEAD, unit + GK_LOG_HEAD + totals, (size_t) s->chain_k * s->d * sizeof(float),
-						   cudaMemcpyDeviceToHost, s->gpu->copy));
+	GK_TRY(cudaMemcpyAsync(to, unit, bytes, cudaMemcpyDeviceToHost, s->gpu->copy));
 	return GK_OK;
 }
 
@@ -229,7 +222,7 @@ iteration_ms(const GkSession *s, int k)
 	double		read = (double) s->n * s->cols * sizeof(float) / GK_READ_MS;
 	double		work = (double) s->n * s->d * k;
 	double		compute = gk_gpu_gemm_wanted(s, k) ? work / GK_GEMM_MS :
-		work * GK_DISTANCE_OPS / (s->gpu->sms * GK_SM_LANES * GK_CYCLES_MS);
+	work * GK_DISTANCE_OPS / (s->gpu->sms * GK_SM_LANES * GK_CYCLES_MS);
 
 	return GK_ITERATION_MS + (read > compute ? read : compute);
 }
@@ -285,7 +278,7 @@ chain_start(GkSession *s, const float *centroids, int k, GkError *err)
 {
 	double		ms = iteration_ms(s, k);
 	bool		ahead = k <= s->problem.k_max && s->pts->prep.distance == GK_EUCLIDEAN &&
-		ms <= GK_AHEAD_MS && s->resident == s->n;
+	ms <= GK_AHEAD_MS && s->resident == s->n;
 
 	GK_DO(gk_gpu_log_room(s, k, err));
 	GK_DO(gk_gpu_agree(s, ahead, &ahead));
@@ -331,12 +324,58 @@ gk_gpu_step_rehearse(GkSession *s, int k, GkError *err)
 	return GK_OK;
 }
 
-/* The next entry of the log if it is for these centroids, else NULL. */
-static GkStatus
-chain_next(GkSession *s, const float *centroids, int k, const gk_int128 **entry, GkError *err)
+/* What the host does with much memory is done by all threads: one takes as long as the device. */
+#define HOST_BYTES		((size_t) 1 << 19)
+
+static int64_t
+host_jobs(size_t bytes)
 {
+	return (int64_t) ((bytes + HOST_BYTES - 1) / HOST_BYTES);
+}
+
+typedef struct Compare
+{
+	const char *used;
+	const char *centroids;
+	size_t		bytes;
+	bool		differ;
+}			Compare;
+
+static void
+compare_bytes(void *arg, int64_t job, int thread)
+{
+	Compare    *c = (Compare *) arg;
+	size_t		from = (size_t) job * HOST_BYTES;
+
+	(void) thread;
+	if (memcmp(c->used + from, c->centroids + from, gk_min(c->bytes - from, HOST_BYTES)) != 0)
+		__atomic_store_n(&c->differ, true, __ATOMIC_RELAXED);
+}
+
+/* Is this entry of the log for these centroids? */
+static GkStatus
+is_for(GkSession *s, const gk_int128 *entry, const float *centroids, int k, bool *good)
+{
+	Compare		c = {(const char *) (entry + gk_gpu_values(s, k)), (const char *) centroids, (size_t) k * s->d * sizeof(float)};
+
+	if (!s->core->parallel_for(s->host, host_jobs(c.bytes), compare_bytes, &c))
+		return GK_STOPPED;
+	*good = !c.differ;
+	return GK_OK;
+}
+
+/*
+ * The next entry of the log if it is for these centroids, else NULL.  Joined sessions must find the same: they go by
+ * what the host says of the centroids, and the one whose totals it takes sees that it is so.
+ */
+static GkStatus
+chain_next(GkSession *s, const float *centroids, int k, bool follows, const gk_int128 **entry, GkError *err)
+{
+	bool		joined = gk_gpu_is_joined(s, k);
+	bool		good = true;
+
 	*entry = NULL;
-	if (s->chain_k != k)
+	if (s->chain_k != k || (joined && !follows))
 		return GK_OK;
 	while (s->units > 0)
 	{
@@ -359,35 +398,32 @@ chain_next(GkSession *s, const float *centroids, int k, const gk_int128 **entry,
 			continue;
 		}
 		log = (const gk_int128 *) (unit + GK_LOG_HEAD + s->unit_entry * s->entry_bytes);
-		if (memcmp(log + (s->quiet ? 0 : gk_gpu_values(s, k)), centroids, (size_t) k * s->d * sizeof(float)) == 0)
-		{
-			*entry = log;
-			s->unit_entry++;
-		}
+		if (!s->quiet)
+			GK_DO(is_for(s, log, centroids, k, &good));
+		if (!good)
+			return joined ? gk_gpu_error(err, GK_ERR_INTERNAL, "the GPU's next centroids are not the host's") : GK_OK;
+		*entry = log;
+		s->unit_entry++;
 		return GK_OK;
 	}
 	return GK_OK;
 }
 
-/* Many sums are copied by all threads: with thousands of wide clusters one takes as long as the device. */
-#define UNPACK_WORK		((size_t) 1 << 15)
-
 typedef struct Unpack
 {
-	const gk_int128 *totals;
+	const char *totals;
 	GkStep	   *out;
-	size_t		sums;
-} Unpack;
+	size_t		bytes;			/* of the sums */
+}			Unpack;
 
 static void
 unpack_sums(void *arg, int64_t job, int thread)
 {
-	const Unpack *u = (const Unpack *) arg;
-	size_t		from = (size_t) job * UNPACK_WORK;
-	size_t		count = u->sums - from < UNPACK_WORK ? u->sums - from : UNPACK_WORK;
+	const		Unpack *u = (const Unpack *) arg;
+	size_t		from = (size_t) job * HOST_BYTES;
 
 	(void) thread;
-	memcpy(u->out->sum + from, u->totals + from, count * sizeof(gk_int128));
+	memcpy((char *) u->out->sum + from, u->totals + from, gk_min(u->bytes - from, HOST_BYTES));
 }
 
 /* Sums as the host wants them. */
@@ -395,16 +431,12 @@ static GkStatus
 unpack(GkSession *s, const gk_int128 *totals, int k, GkStep *out)
 {
 	size_t		sums = (size_t) k * s->d;
-	Unpack		u = {totals, out, sums};
+	Unpack		u = {(const char *) totals, out, sums * sizeof(gk_int128)};
 
 	memcpy(out->mass, totals + sums, k * sizeof(gk_int128));
 	for (int i = 0; i < k; i++)
 		out->count[i] = (int64_t) totals[sums + (s->pts->weighted ? k : 0) + i];
-	if (sums > 2 * UNPACK_WORK)
-		return s->core->parallel_for(s->host, (int64_t) ((sums + UNPACK_WORK - 1) / UNPACK_WORK), unpack_sums, &u) ?
-			GK_OK : GK_STOPPED;
-	memcpy(out->sum, totals, sums * sizeof(gk_int128));
-	return GK_OK;
+	return s->core->parallel_for(s->host, host_jobs(u.bytes), unpack_sums, &u) ? GK_OK : GK_STOPPED;
 }
 
 /* Does the host want the totals from here? */
@@ -422,14 +454,14 @@ set_quiet(GkSession *s, bool quiet, GkError *err)
 
 /* The entry of the log for these centroids, which a chain begins with if it has to. */
 static GkStatus
-entry_of(GkSession *s, const float *centroids, int k, const gk_int128 **entry, GkError *err)
+entry_of(GkSession *s, const float *centroids, int k, bool follows, const gk_int128 **entry, GkError *err)
 {
 	GK_DO(gk_gpu_room(s, k, err));
-	GK_DO(chain_next(s, centroids, k, entry, err));
+	GK_DO(chain_next(s, centroids, k, follows, entry, err));
 	if (*entry == NULL)
 	{
 		GK_DO(chain_start(s, centroids, k, err));
-		GK_DO(chain_next(s, centroids, k, entry, err));
+		GK_DO(chain_next(s, centroids, k, true, entry, err));
 		if (*entry == NULL)
 			return gk_gpu_join_is_over(s) ? GK_STOPPED :
 				gk_gpu_error(err, GK_ERR_INTERNAL, "the GPU's log does not start with what it was given");
@@ -454,7 +486,7 @@ gk_gpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *e
 	}
 	st = set_quiet(s, gk_gpu_is_joined(s, k) && out->sum == NULL, err);
 	if (st == GK_OK)
-		st = entry_of(s, centroids, k, &entry, err);
+		st = entry_of(s, centroids, k, out->follows, &entry, err);
 	if (st == GK_OK && entry != NULL && !s->quiet)
 		st = unpack(s, entry, k, out);
 	if (s->joined == NULL)

@@ -751,6 +751,87 @@ test_again_gpu(int problems)
 	ok(differ == 0, "rows read again by a GPU, in chunks: %d of %d differ", differ, problems);
 }
 
+/* ---- a backend that goes on ahead by itself ---- */
+
+static const GkPrep *ahead_prep;
+static float *ahead_next;		/* centroids by the last step's result, NULL: there was none */
+static int	ahead_follow,		/* steps that were said to follow, and did */
+			ahead_start,
+			ahead_wrong;
+
+static GkStatus
+ahead_step(GkSession *s, const float *c, int k, GkStep *out, GkError *err)
+{
+	int			d = ahead_prep->d;
+	size_t		bytes = (size_t) k * d * sizeof(float);
+	bool		same = ahead_next != NULL && memcmp(ahead_next, c, bytes) == 0;
+	GkStatus	st;
+
+	if (out->follows && !same)
+		ahead_wrong++;
+	else if (out->follows)
+		ahead_follow++;
+	else
+		ahead_start++;
+	st = gk_cpu_backend.step(s, c, k, out, err);
+	if (ahead_next == NULL)
+		ahead_next = malloc(bytes);
+	memcpy(ahead_next, c, bytes);
+	for (int i = 0; i < k; i++)
+		for (int j = 0; j < d && out->count[i] > 0; j++)
+		{
+			double		unused;
+
+			gk_update_feature(gk_i128_to_double(out->sum[(size_t) i * d + j]) / gk_i128_to_double(out->mass[i]),
+							  gk_feature_prep(ahead_prep->center, ahead_prep->scale, ahead_prep->expo, j),
+							  c[(size_t) i * d + j], &unused, &ahead_next[(size_t) i * d + j]);
+		}
+	return st;
+}
+
+/* A step that is said to follow has the centroids of the one before; after a restart and a repair it is not said. */
+static void
+test_follows(void)
+{
+	uint64_t	rng = 18;
+	GkBackend	ahead = gk_cpu_backend;
+	int			repairs = 0;
+
+	ahead.step = ahead_step;
+	for (int number = 0; number < 40; number++)
+	{
+		Problem		p = random_problem(&rng, number);
+		Answer		a;
+		GkStore    *s;
+		GkError		err;
+
+		p.opt.distance = GK_EUCLIDEAN;
+		p.opt.init = GK_INIT_RANDOM;
+		p.opt.n_init = 1 + number % 3;
+		/* twice the same centroid: one of them is empty */
+		if (number % 2)
+		{
+			given_centroids(&p, &rng);
+			p.opt.n_init = 1;
+			for (int i = 1; i < p.k; i += 3)
+				memcpy(p.init + (size_t) i * p.d, p.init, sizeof(double) * p.d);
+			repairs += p.k > 1;
+		}
+		answer_init(&a, &p, 0);
+		s = load_store(&a.host, p.x, p.w, p.n, p.d, NULL, 20000, SIZE_MAX, &err);
+		gk_store_prepare(s, p.opt.distance, p.opt.standardize, &err);
+		ahead_prep = &gk_store_points(s)->prep;
+		ahead_wrong += gk_fit(s, &ahead, &p.opt, NULL, &a.model, &err) != GK_OK;
+		free(ahead_next);
+		ahead_next = NULL;
+		gk_store_free(s);
+		answer_free(&a);
+		problem_free(&p);
+	}
+	ok(ahead_wrong == 0 && ahead_follow > 100 && ahead_start > 40 + repairs / 2, "steps that follow have the centroids of the one before: "
+	   "%d do, %d begin, %d wrong", ahead_follow, ahead_start, ahead_wrong);
+}
+
 /* ---- a device that fails in the middle ---- */
 
 static int	fragile_calls;		/* until the failure */
@@ -981,6 +1062,7 @@ main(void)
 	test_failures();
 	test_again();
 	test_again_gpu(100);
+	test_follows();
 	test_fallback();
 	test_fallback_times();
 	return done_testing();

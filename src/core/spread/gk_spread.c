@@ -362,7 +362,7 @@ static void
 step_part(GkSpreadPart *p)
 {
 	const GkSpreadPass *pass = &p->whole->pass;
-	GkStep		unwanted = {NULL};
+	GkStep		unwanted = {.follows = pass->step->follows};
 	GkStep	   *out = !pass_is_joined(p->whole) ? &p->step : p->speaks ? pass->step : &unwanted;
 
 	p->status = p->of.backend->step(p->session, pass->c, pass->k, out, &p->error);
