@@ -2,8 +2,9 @@
  * gk_gpu_join.cu - sessions on several GPUs, each with some of the rows, as one clustering.
  *
  * Each device makes the totals of its own rows, leaves a copy where the others can read it, meets them, and
- * adds up all copies.  So all have the same totals, exact integers, and each makes the same next centroids and
- * goes on ahead of the host as it does alone (gk_gpu_step.cu); no sums cross to the host and back.
+ * adds up all copies.  Many devices with many totals add up a slice each, write it to all, and meet once more.
+ * So all have the same totals, exact integers, and each makes the same next centroids and goes on ahead of the
+ * host as it does alone (gk_gpu_step.cu); no sums cross to the host and back.
  *
  * A meeting is a kernel that writes its number into the others' memory and waits for theirs.  It never waits
  * for a device that does not come: one that has stopped says so instead, the host says so for one that failed,
@@ -24,6 +25,8 @@
 #define ALL_ROUNDS		0xffffffffu
 #define AGREE_POLL_NS	5000000L
 #define JOIN_VALUES		3		/* of a session: own totals twice, and sums */
+#define SLICE_ALIGN		8		/* totals: 128 bytes */
+#define SLICE_BYTES		((int64_t) 4 << 20) /* fewer are read before another meeting is over (H100: 10 us) */
 
 /* ---- kernels ---- */
 
@@ -36,8 +39,9 @@ typedef struct MeetArgs
 	unsigned long long *tell[GK_JOIN_MOST];
 	const unsigned *stop;		/* this device's */
 	int		   *done;
+	bool		timed;			/* ends what the device computed by itself */
 	unsigned long long *clock;
-} MeetArgs;
+}			MeetArgs;
 
 #define VOID			1ull	/* of a number: it did not get there */
 
@@ -46,14 +50,15 @@ now_ns()
 {
 	unsigned long long t;
 
-	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+	asm volatile ("mov.u64 %0, %globaltimer;":"=l" (t));
+
 	return t;
 }
 
 __device__ __forceinline__ void
 tell(unsigned long long *to, unsigned long long number)
 {
-	asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(to), "l"(number) : "memory");
+	asm volatile ("st.release.sys.global.u64 [%0], %1;"::"l" (to), "l"(number):"memory");
 }
 
 __device__ __forceinline__ unsigned long long
@@ -61,7 +66,8 @@ hear(const unsigned long long *from)
 {
 	unsigned long long number;
 
-	asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(number) : "l"(from) : "memory");
+	asm volatile ("ld.acquire.sys.global.u64 %0, [%1];":"=l" (number):"l"(from):"memory");
+
 	return number;
 }
 
@@ -111,7 +117,8 @@ meet_kernel(const __grid_constant__ MeetArgs a)
 			*a.done = 1;
 			a.clock[2] = left != 0 ? left : a.number | VOID;
 		}
-		a.clock[1] = a.clock[0] != 0 && !alone ? begin - a.clock[0] : 0;
+		if (a.timed)
+			a.clock[1] = a.clock[0] != 0 && !alone ? begin - a.clock[0] : 0;
 		a.clock[0] = now_ns();
 	}
 }
@@ -124,7 +131,8 @@ clock_kernel(unsigned long long *clock)
 }
 
 /* Not of what has stopped: a device that does not wait must leave what the others may still read. */
-__global__ void __launch_bounds__(THREADS)
+__global__ void
+__launch_bounds__(THREADS)
 copy_kernel(const gk_int128 *totals, gk_int128 *box, int64_t values, const int *done)
 {
 	if (*done)
@@ -136,24 +144,28 @@ copy_kernel(const gk_int128 *totals, gk_int128 *box, int64_t values, const int *
 typedef struct SumArgs
 {
 	int			n;
-	int64_t		values;
+	int64_t		from,
+				to;				/* of the totals */
 	const gk_int128 *box[GK_JOIN_MOST];
-	gk_int128  *sums;
+	int			nsums;
+	gk_int128  *sums[GK_JOIN_MOST];
 	const int  *done;
-} SumArgs;
+}			SumArgs;
 
-__global__ void __launch_bounds__(THREADS)
+__global__ void
+__launch_bounds__(THREADS)
 sum_kernel(const __grid_constant__ SumArgs a)
 {
 	if (*a.done)
 		return;
-	for (int64_t v = (int64_t) blockIdx.x * THREADS + threadIdx.x; v < a.values; v += (int64_t) gridDim.x * THREADS)
+	for (int64_t v = a.from + (int64_t) blockIdx.x * THREADS + threadIdx.x; v < a.to; v += (int64_t) gridDim.x * THREADS)
 	{
 		gk_int128	sum = 0;
 
 		for (int i = 0; i < a.n; i++)
 			sum += a.box[i][v];
-		a.sums[v] = sum;
+		for (int i = 0; i < a.nsums; i++)
+			a.sums[i][v] = sum;
 	}
 }
 
@@ -250,13 +262,13 @@ gk_gpu_join_begin(GkSession *s, GkError *err)
 		return GK_OK;
 	j->round++;
 	j->turn = 0;
-	clock_kernel<<<1, 1, 0, s->gpu->stream>>>(j->clock);
+	clock_kernel << <1, 1, 0, s->gpu->stream >> >(j->clock);
 	GK_LAUNCHED();
 	return GK_OK;
 }
 
-GkStatus
-gk_gpu_meet(GkSession *s, int *done, GkError *err)
+static GkStatus
+meet(GkSession *s, int *done, bool timed, GkError *err)
 {
 	GkJoined   *j = s->joined;
 	MeetArgs	a = {};
@@ -270,40 +282,74 @@ gk_gpu_meet(GkSession *s, int *done, GkError *err)
 	memcpy(a.tell, j->tell, sizeof(a.tell));
 	a.stop = &j->with->stop[j->me];
 	a.done = done;
+	a.timed = timed;
 	a.clock = j->clock;
-	meet_kernel<<<1, 32, 0, s->gpu->stream>>>(a);
+	meet_kernel << <1, 32, 0, s->gpu->stream >> >(a);
 	GK_LAUNCHED();
 	j->turn++;
 	return GK_OK;
 }
 
+GkStatus
+gk_gpu_meet(GkSession *s, int *done, GkError *err)
+{
+	return meet(s, done, true, err);
+}
+
+/*
+ * Does each device add up a slice of the totals?  It reads them from n - 1 others, and writes as much: 2 (n - 1) / n
+ * of the totals pass its link instead of n - 1 times all of them.
+ */
+static bool
+in_slices(int64_t values, int n)
+{
+	return values * (int64_t) sizeof(gk_int128) * (n - 1) * (n - 2) / n > SLICE_BYTES;
+}
+
 /*
  * Copies at even and odd turns lie apart: a device that is at the next turn already does not write to what a
  * slower one still reads.  It cannot be two turns ahead, unless it has stopped, and then it writes none.
+ *
+ * In slices there are two meetings: no device writes totals before all have added up the last ones, nor sums before
+ * all have done with theirs.
  */
 GkStatus
 gk_gpu_join_totals(GkSession *s, int k, const gk_int128 **totals, GkError *err)
 {
 	GkJoined   *j = s->joined;
+	int64_t		values = gk_gpu_values(s, k);
+	unsigned int blocks = (unsigned int) gk_min((values + THREADS - 1) / THREADS, s->gpu->sms * GK_SM_BLOCKS);
 	int			side;
-	unsigned int blocks;
+	bool		slices;
 	SumArgs		a = {};
 
 	*totals = s->totals;
 	if (!gk_gpu_is_joined(s, k))
 		return GK_OK;
 	side = j->turn % 2;
+	slices = in_slices(values, j->with->n);
 	a.n = j->with->n;
-	a.values = gk_gpu_values(s, k);
+	a.to = values;
 	memcpy(a.box, j->boxes[side], sizeof(a.box));
-	a.sums = j->sums;
+	a.nsums = 1;
+	a.sums[0] = j->sums;
 	a.done = s->done;
-	blocks = (unsigned int) gk_min((a.values + THREADS - 1) / THREADS, s->gpu->sms * GK_SM_BLOCKS);
-	copy_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(s->totals, j->box[side], a.values, s->done);
+	if (slices)
+	{
+		int64_t		slice = ((values + a.n - 1) / a.n + SLICE_ALIGN - 1) / SLICE_ALIGN * SLICE_ALIGN;
+
+		a.from = gk_min(j->me * slice, values);
+		a.to = gk_min(a.from + slice, values);
+		a.nsums = a.n;
+		memcpy(a.sums, j->sums_of, sizeof(a.sums));
+	}
+	copy_kernel << <blocks, THREADS, 0, s->gpu->stream >> >(s->totals, j->box[side], values, s->done);
 	GK_LAUNCHED();
-	GK_DO(gk_gpu_meet(s, s->done, err));
-	sum_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+	GK_DO(meet(s, s->done, true, err));
+	sum_kernel << <blocks, THREADS, 0, s->gpu->stream >> >(a);
 	GK_LAUNCHED();
+	if (slices)
+		GK_DO(meet(s, s->done, false, err));
 	*totals = j->sums;
 	return GK_OK;
 }
@@ -433,7 +479,7 @@ make(GkSession *s, int me, const GkJoin *members, int n, GkError *err)
 	GK_TRY(cudaMemsetAsync(j->heard, 0, n * sizeof(*j->heard), s->gpu->stream));
 	GK_DO(gk_gpu_join_malloc(s, (void **) &j->box[0], bytes, err));
 	GK_DO(gk_gpu_join_malloc(s, (void **) &j->box[1], bytes, err));
-	GK_TRY(cudaMalloc((void **) &j->sums, bytes));
+	GK_DO(gk_gpu_join_malloc(s, (void **) &j->sums, bytes, err));
 	GK_TRY(cudaMalloc((void **) &j->clock, 3 * sizeof(*j->clock)));
 	/* The others may write to it from now on. */
 	GK_TRY(cudaStreamSynchronize(s->gpu->stream));
@@ -466,10 +512,11 @@ introduce(GkSession *s, int me, const GkJoin *members, int n)
 
 	for (int o = 0; o < n; o++)
 	{
-		const		GkJoined *other = members[o].session->joined;
+		const GkJoined *other = members[o].session->joined;
 
 		j->boxes[0][o] = other->box[0];
 		j->boxes[1][o] = other->box[1];
+		j->sums_of[o] = other->sums;
 		j->tell[o] = other->heard + me;
 	}
 }

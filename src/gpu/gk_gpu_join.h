@@ -50,6 +50,7 @@ typedef struct GkJoined
 	gk_int128  *sums;
 	/* The others' memory. */
 	gk_int128  *boxes[2][GK_JOIN_MOST];
+	gk_int128  *sums_of[GK_JOIN_MOST];
 	unsigned long long *tell[GK_JOIN_MOST]; /* own place in what they heard */
 } GkJoined;
 

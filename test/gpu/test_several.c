@@ -106,7 +106,7 @@ compare(const Problem *p, const Answer *oracle, const Way *way, size_t chunk, co
 /* ---- problems ---- */
 
 /* Shapes of each family of kernels: few features, bounds, registers, shared memory, products. */
-static const int shapes[][3] = {{300000, 4, 4}, {200000, 4, 64}, {60000, 68, 256}, {100000, 12, 300}, {40000, 128, 512}, {20000, 768, 200}};
+static const int shapes[][3] = {{300000, 4, 4}, {200000, 4, 64}, {60000, 68, 256}, {100000, 12, 300}, {40000, 128, 512}, {20000, 768, 600}};
 
 static Problem
 shaped(uint64_t *rng, int i, GkInit init, bool full)
@@ -355,13 +355,19 @@ main(int argc, char **argv)
 		test_up("0,1", full);
 	}
 	if (usable > 2)
+	{
+		/* the last shape has as many totals as devices add up in slices */
 		test_random("all", full ? 60 : 6);
+		test_shapes("all", full);
+	}
 	if (full)
 		test_faults(usable < 2 ? "0" : "0,1", true, false, 3);
 	if (full && usable > 1)
 	{
 		test_faults("0,1", false, false, 1);
 		test_faults("0,1", false, true, 61);
+		if (usable > 2)
+			test_faults("all", false, true, 97);
 		for (int device = 0; device < 2; device++)
 			for (int wide = 0; wide < 2; wide++)
 				test_faults_up("0,1", wide, device);
