@@ -9,7 +9,8 @@
  * Each shape is loaded once.  Ways take turns, ROUNDS times, and medians are printed: milliseconds
  * of an iteration, from fits with FEW and MANY iterations of the same given centroids; of what comes
  * before them, from the same fits; and of a whole fit by k-means++ with 20 iterations (opening and
- * upload included, loading and preparing not).  The last shapes are streamed: the points are ten
+ * upload included, loading and preparing not), and until it had the points, and of its seeds and its
+ * iterations.  The last shapes are streamed: the points are ten
  * times the memory that each GPU gives; there seeds are k-means||'s, and iterations fewer.  All ways
  * must have the same inertia.
  */
@@ -182,6 +183,9 @@ run(const Shape *s, const Way *ways, int nways, int rounds)
 	double		many_ms[WAYS][ROUNDS];
 	int			iterations[WAYS];
 	double		whole[WAYS][ROUNDS];
+	double		upload[WAYS][ROUNDS];
+	double		seeds[WAYS][ROUNDS];
+	double		iterate[WAYS][ROUNDS];
 	char		device[WAYS][96];
 	double		inertia = NAN;
 
@@ -208,6 +212,9 @@ run(const Shape *s, const Way *ways, int nways, int rounds)
 				many_ms[w][round] = many.iterate_ms;
 				iterations[w] = many.iterations - few.iterations;
 				whole[w][round] = all.total_ms;
+				upload[w][round] = all.context_ms + all.upload_ms;
+				seeds[w][round] = all.seed_ms;
+				iterate[w][round] = all.iterate_ms;
 			}
 			gk_model_free(&host, &few);
 			gk_model_free(&host, &many);
@@ -223,8 +230,8 @@ run(const Shape *s, const Way *ways, int nways, int rounds)
 		char		shape[64];
 
 		snprintf(shape, sizeof(shape), "%lld x %d, %d%s", (long long) s->n, s->d, s->k, s->stream ? " streamed" : "");
-		printf("%-32s %-12s %10.3f %6.2f %8.1f %10.1f %6.2f  %s\n", shape, ways[w].name, ms, one / ms, before, fit_ms,
-			   fit_one / fit_ms, device[w]);
+		printf("%-32s %-12s %10.3f %6.2f %8.1f %10.1f %6.2f %7.1f %7.1f %8.1f  %s\n", shape, ways[w].name, ms, one / ms, before,
+			   fit_ms, fit_one / fit_ms, median(upload[w], rounds), median(seeds[w], rounds), median(iterate[w], rounds), device[w]);
 		fflush(stdout);
 	}
 	free(centroids);
@@ -292,12 +299,13 @@ main(int argc, char **argv)
 		return 0;
 	there = gk_registry_seen(&info, &gpu);
 	nways = make_ways(ways, there);
-	printf("%-32s %-12s %10s %6s %8s %10s %6s  %s\n", "n x d, k", "devices", "iteration", "times", "before", "whole fit", "times", "shares");
+	printf("%-32s %-12s %10s %6s %8s %10s %6s %7s %7s %8s  %s\n", "n x d, k", "devices", "iteration", "times", "before", "whole fit", "times",
+		   "upload", "seeds", "iterate", "shares");
 	for (int i = 0; i < nlist; i++)
 	{
 		bool		cpu = list[i].stream || smoke;
 
-		if (strcmp(option, list[i].stream ? "--resident" : "--streamed") == 0 || (!cpu && there < 2))
+		if (strcmp(option, list[i].stream ? "--resident" : "--streamed") == 0 || (!cpu && there < 2 && nown == 0))
 			continue;
 		/* what is streamed: a tenth of the points at a time, as a share of an idle GPU's memory */
 		host.gpu_memory_limit = list[i].stream ? (double) list[i].n * list[i].d * sizeof(float) / 10.0 / (double) info[0].memory : 0.0;
