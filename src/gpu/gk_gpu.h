@@ -31,6 +31,7 @@
 
 #define GK_GPU_RING			4
 #define GK_GPU_RING_BYTES	((size_t) 8 << 20)
+#define GK_GPU_MOST			16	/* devices */
 #define GK_GPU_UNITS		3	/* of a chain, in flight or being looked at */
 #define GK_GPU_SLACK		1024	/* floats readable past the last column */
 
@@ -58,6 +59,11 @@ typedef struct GkGpu
 	bool		pace_set[2];
 	cudaEvent_t unit_made;
 	cudaEvent_t unit_done[GK_GPU_UNITS];
+	/* Memory that the others reach (gk_gpu_join.cu). */
+	cudaMemPool_t pool;
+	void	   *pool_held;
+	unsigned	reached_by[GK_GPU_MOST];	/* of each device: its gk_gpu_context() then, 0: not */
+	unsigned	contexts;		/* so far */
 } GkGpu;
 
 /* A slice of the points in device memory. */
@@ -316,6 +322,9 @@ void		gk_gpu_release(int ordinal);
 
 /* After a sticky error: give back what the device holds for this process, and never use it again. */
 void		gk_gpu_discard(GkGpu *g);
+
+/* A number of the context that a device has, another one whenever it is opened again; 0: it has none. */
+unsigned	gk_gpu_context(int ordinal);
 double		gk_gpu_ms(void);
 
 /* Wait for an event, polling the host. */

@@ -20,14 +20,14 @@
 #define SPIN_MS		0.3			/* wait actively that long, then sleep between looks */
 #define POLL_MS		5.0
 
-static GkGpu gpus[16];
+static GkGpu gpus[GK_GPU_MOST];
 
 /* What gk_gpu_probe() saw of each. */
 static struct
 {
 	int			sms;
 	double		memory;
-}			seen[16];
+}			seen[GK_GPU_MOST];
 
 GkStatus
 gk_gpu_error(GkError *err, GkStatus code, const char *fmt,...)
@@ -130,7 +130,7 @@ gk_gpu_probe(GkDeviceInfo *out, int max)
 		}
 		snprintf(d->name, sizeof(d->name), "GPU %d: %.60s", i, prop.name);
 		d->memory = (int64_t) prop.totalGlobalMem;
-		if (i < 16)
+		if (i < GK_GPU_MOST)
 		{
 			seen[i].sms = prop.multiProcessorCount;
 			seen[i].memory = (double) prop.totalGlobalMem;
@@ -140,7 +140,7 @@ gk_gpu_probe(GkDeviceInfo *out, int max)
 		if (prop.major < MIN_MAJOR)
 			snprintf(d->reason, sizeof(d->reason), "compute capability %d.%d is below %d.0",
 					 prop.major, prop.minor, MIN_MAJOR);
-		else if (i < 16 && gpus[i].dead)
+		else if (i < GK_GPU_MOST && gpus[i].dead)
 			snprintf(d->reason, sizeof(d->reason), "%s", gpus[i].reason);
 		else
 			d->usable = true;
@@ -162,7 +162,7 @@ gk_gpu_step_ms(int ordinal, const GkProblem *problem, int64_t rows)
 }
 
 static cudaError_t
-make_event(cudaEvent_t *event, unsigned int flags)
+make_event(cudaEvent_t * event, unsigned int flags)
 {
 	return *event != NULL ? cudaSuccess : cudaEventCreateWithFlags(event, flags);
 }
@@ -213,6 +213,8 @@ open_device(GkGpu *g, int ordinal)
 	cudaError_t e;
 
 	g->ordinal = ordinal;
+	if (!g->opened)
+		g->contexts++;
 	g->opened = true;
 	if (g->ready)
 		return cudaSetDevice(ordinal);
@@ -228,8 +230,8 @@ open_device(GkGpu *g, int ordinal)
 GkStatus
 gk_gpu_acquire(const char *devices, GkGpu **out, GkError *err)
 {
-	GkDeviceInfo info[16];
-	int			n = gk_gpu_probe(info, 16);
+	GkDeviceInfo info[GK_GPU_MOST];
+	int			n = gk_gpu_probe(info, GK_GPU_MOST);
 	int			found = -1;
 	cudaError_t e;
 
@@ -290,29 +292,43 @@ destroy_context(int ordinal)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+/* But for how often it was opened. */
+static void
+forget(GkGpu *g)
+{
+	int			ordinal = g->ordinal;
+	unsigned	contexts = g->contexts;
+
+	destroy_context(ordinal);
+	memset(g, 0, sizeof(*g));
+	g->ordinal = ordinal;
+	g->contexts = contexts;
+}
+
 void
 gk_gpu_release(int ordinal)
 {
 	GkGpu	   *g = &gpus[ordinal];
 
-	if (!g->opened)
-		return;
-	destroy_context(ordinal);
-	memset(g, 0, sizeof(*g));
+	if (g->opened)
+		forget(g);
 }
 
 void
 gk_gpu_discard(GkGpu *g)
 {
 	char		reason[sizeof(g->reason)];
-	int			ordinal = g->ordinal;
 
-	destroy_context(ordinal);
 	memcpy(reason, g->reason, sizeof(reason));
-	memset(g, 0, sizeof(*g));
-	g->ordinal = ordinal;
+	forget(g);
 	g->dead = true;
 	memcpy(g->reason, reason, sizeof(reason));
+}
+
+unsigned
+gk_gpu_context(int ordinal)
+{
+	return gpus[ordinal].opened ? gpus[ordinal].contexts : 0;
 }
 
 double

@@ -375,8 +375,8 @@ gk_gpu_join_free(GkSession *s)
 	cudaFree(j->box[0]);
 	cudaFree(j->box[1]);
 	cudaFree(j->sums);
-	if (j->pool != NULL)
-		cudaMemPoolDestroy(j->pool);
+	if (s->gpu->pool != NULL)
+		cudaMemPoolTrimTo(s->gpu->pool, 0);
 	/* All have left, so that this one may end what they had in common. */
 	if (j->me == 0 && j->with != NULL)
 	{
@@ -417,27 +417,60 @@ reach_each_other(const GkJoin *members, int n)
 	return true;
 }
 
+static void
+drop_pool(GkGpu *g)
+{
+	if (g->pool != NULL)
+	{
+		cudaFree(g->pool_held);
+		cudaMemPoolDestroy(g->pool);
+	}
+	g->pool = NULL;
+	g->pool_held = NULL;
+	memset(g->reached_by, 0, sizeof(g->reached_by));
+}
+
 /*
  * Only what is in a pool of its own is mapped for the others.  After cudaDeviceEnablePeerAccess() all memory would
- * be, and getting gigabytes of it took a quarter of a second longer (two H100).
+ * be, and getting gigabytes of it took a quarter of a second longer (two H100).  The pool stays until its device is
+ * closed, and holds some memory: to map the first takes 40 ms (four H200).
  */
 static GkStatus
 make_pool(GkSession *s, const GkJoin *members, int n, GkError *err)
 {
+	GkGpu	   *g = s->gpu;
 	cudaMemPoolProps props = {};
 	cudaMemAccessDesc access[GK_JOIN_MOST] = {};
+	int			more = 0;
 
-	props.allocType = cudaMemAllocationTypePinned;
-	props.location.type = cudaMemLocationTypeDevice;
-	props.location.id = s->gpu->ordinal;
-	GK_TRY(cudaMemPoolCreate(&s->joined->pool, &props));
+	/* What one reached that was closed since, it does not reach again. */
+	for (int o = 0; o < GK_JOIN_MOST; o++)
+		if (g->reached_by[o] != 0 && g->reached_by[o] != gk_gpu_context(o))
+			drop_pool(g);
+	if (g->pool == NULL)
+	{
+		props.allocType = cudaMemAllocationTypePinned;
+		props.location.type = cudaMemLocationTypeDevice;
+		props.location.id = g->ordinal;
+		GK_TRY(cudaMemPoolCreate(&g->pool, &props));
+	}
 	for (int i = 0; i < n; i++)
 	{
-		access[i].location.type = cudaMemLocationTypeDevice;
-		access[i].location.id = members[i].session->gpu->ordinal;
-		access[i].flags = cudaMemAccessFlagsProtReadWrite;
+		const GkGpu *other = members[i].session->gpu;
+
+		if (g->reached_by[other->ordinal] != 0)
+			continue;
+		access[more].location.type = cudaMemLocationTypeDevice;
+		access[more].location.id = other->ordinal;
+		access[more].flags = cudaMemAccessFlagsProtReadWrite;
+		more++;
 	}
-	GK_TRY(cudaMemPoolSetAccess(s->joined->pool, access, n));
+	if (more > 0)
+		GK_TRY(cudaMemPoolSetAccess(g->pool, access, more));
+	for (int i = 0; i < n; i++)
+		g->reached_by[members[i].session->gpu->ordinal] = gk_gpu_context(members[i].session->gpu->ordinal);
+	if (g->pool_held == NULL)
+		GK_DO(gk_gpu_join_malloc(s, &g->pool_held, 1, err));
 	return GK_OK;
 }
 
@@ -449,7 +482,7 @@ gk_gpu_join_malloc(GkSession *s, void **to, size_t bytes, GkError *err)
 		GK_TRY(cudaMalloc(to, bytes));
 		return GK_OK;
 	}
-	GK_TRY(cudaMallocFromPoolAsync(to, bytes, s->joined->pool, s->gpu->stream));
+	GK_TRY(cudaMallocFromPoolAsync(to, bytes, s->gpu->pool, s->gpu->stream));
 	GK_TRY(cudaStreamSynchronize(s->gpu->stream));
 	return GK_OK;
 }

@@ -9,7 +9,7 @@
 
 #include "gpu/gk_gpu.h"
 
-#define GK_JOIN_MOST	16		/* devices */
+#define GK_JOIN_MOST	GK_GPU_MOST
 
 /* What they have in common, in the host's memory. */
 typedef struct GkMeeting
@@ -37,7 +37,6 @@ typedef struct GkJoined
 	/* Meetings are numbered by rounds, which are a chain or a batch of seeds each, and by turns of these. */
 	unsigned	round;
 	unsigned	turn;
-	cudaMemPool_t pool;			/* of this device's memory, which the others reach */
 	/* Device memory. */
 	unsigned long long *heard;	/* [n] the meetings where the others were last */
 
