@@ -334,6 +334,14 @@ void		gk_gpu_gemm_unsort(GkGemmOrder *o);
 GkStatus	gk_gpu_gemm_needs(GkSession *s, GkGemm *g, const GkGemmBound *bound, const int *pivot, int64_t rows,
 							  const int *count, int k, int *needs, int *need, GkError *err);
 
+/* ---- gk_gpu_gemm_columns.cu ---- */
+
+/* The nearest of the first `pivots` centroids to each, in the host's memory. */
+GkStatus	gk_gpu_gemm_nearest_pivots(GkSession *s, const GkGemm *g, int k, int pivots, int *pivot_of, GkError *err);
+
+/* The order's columns, copies and middles. */
+GkStatus	gk_gpu_gemm_order_columns(GkSession *s, GkGemm *g, int k, GkError *err);
+
 /* ---- gk_gpu_gemm_round.cu ---- */
 
 /* x: all resident points, row by row. */

@@ -8,12 +8,11 @@
 #include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_device.cuh"
 #include "gpu/gk_gpu_gemm.h"
+#include "gpu/gk_gpu_gemm_tile.cuh"
 
 #define THREADS		256
 #define WARPS		(THREADS / 32)
 #define SIDE		64			/* rows and features that a block turns at a time */
-#define TILE		64			/* columns and pivots that a block makes keys of ... */
-#define DEPTH		32			/* ... by as many features at a time */
 #define LARGEST		65504.0		/* of float16 */
 #define MORE		1.0001
 #define FAR_AWAY	0x7f7f7f7f	/* bits of a large float, and of its bytes */
@@ -301,57 +300,23 @@ keys_kernel(const __grid_constant__ CentroidArgs a)
 }
 
 /*
- * Keys of TILE columns about TILE pivots; a thread has 4 x 4.  In float32: the sum of d squares, each of a
- * rounded difference, is off by at most (d + 4) 2^-24 of it, which z has room for.
+ * Keys of columns about pivots.  In float32: the sum of d squares, each of a rounded difference, is off by at
+ * most (d + 4) 2^-24 of it, which z has room for.
  */
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(GK_TILE_THREADS)
 pivot_keys_kernel(const __grid_constant__ CentroidArgs a)
 {
-	__shared__ float c[DEPTH][TILE + 4];	/* [feature][column] */
-	__shared__ float p[DEPTH][TILE + 4];	/* [feature][pivot] */
-	int			at0 = blockIdx.x * TILE;
-	int			p0 = blockIdx.y * TILE;
-	int			column = threadIdx.x % (TILE / 4) * 4;
-	int			with = threadIdx.x / (TILE / 4) * 4;
-	float		scale = (float) a.scale;
+	__shared__ GkTileSquares tile;
+	int			at0 = blockIdx.x * GK_TILE;
+	int			p0 = blockIdx.y * GK_TILE;
+	int			column = tile.column();
+	int			with = tile.pivot();
 	float		square[4][4] = {};	/* [pivot][column] */
 	float		unit = unit_of(a);
 
 	if (at0 + p0 + (int) threadIdx.x == 0)
 		say_units(a, unit);
-	for (int j0 = 0; j0 < a.d; j0 += DEPTH)
-	{
-		int			j = j0 + threadIdx.x % DEPTH;
-
-		__syncthreads();
-		/* A warp reads neighbours: features of one column, of one pivot. */
-		for (int v = threadIdx.x / DEPTH; v < TILE; v += THREADS / DEPTH)
-		{
-			int			i = at0 + v < a.k && a.order.centroid != NULL ? a.order.centroid[at0 + v] : at0 + v;
-
-			c[j - j0][v] = j < a.d && at0 + v < a.k ? a.c[(int64_t) i * a.d + j] * scale : 0.0f;
-			p[j - j0][v] = j < a.d && p0 + v < a.order.pivots ? a.order.pivot_at[(int64_t) (p0 + v) * a.pitch + j] * scale : 0.0f;
-		}
-		__syncthreads();
-#pragma unroll 8
-		for (int f = 0; f < DEPTH; f++)
-		{
-			float4		u = *(const float4 *) &c[f][column];
-			float4		v = *(const float4 *) &p[f][with];
-			float		of_column[4] = {u.x, u.y, u.z, u.w};
-			float		of_pivot[4] = {v.x, v.y, v.z, v.w};
-
-#pragma unroll
-			for (int o = 0; o < 4; o++)
-#pragma unroll
-				for (int i = 0; i < 4; i++)
-				{
-					float		t = of_column[i] - of_pivot[o];
-
-					square[o][i] = __fmaf_rn(t, t, square[o][i]);
-				}
-		}
-	}
+	tile.sum(square, {a.c, a.order.centroid, a.k, a.d}, at0, {a.order.pivot_at, NULL, a.order.pivots, a.pitch}, p0, a.d, (float) a.scale);
 #pragma unroll
 	for (int o = 0; o < 4; o++)
 	{
@@ -402,7 +367,7 @@ gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centroids, int
 	else
 	{
 		GK_TRY(cudaMemsetAsync(g->nearest, FAR_AWAY & 0xff, (size_t) g->order.pivots * a.tiles * sizeof(int), s->gpu->stream));
-		pivot_keys_kernel<<<dim3(a.key_pitch / TILE, (g->order.pivots + TILE - 1) / TILE), THREADS, 0, s->gpu->stream>>>(a);
+		pivot_keys_kernel<<<dim3(a.key_pitch / GK_TILE, (g->order.pivots + GK_TILE - 1) / GK_TILE), GK_TILE_THREADS, 0, s->gpu->stream>>>(a);
 	}
 	GK_LAUNCHED();
 	return GK_OK;

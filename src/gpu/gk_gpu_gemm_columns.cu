@@ -1,0 +1,326 @@
+/*
+ * gk_gpu_gemm_columns.cu - centroids near each other in neighbouring columns, for a sort (gk_gpu_gemm_sort.cu).
+ *
+ * Everything that takes each centroid is done on the device: with several GPUs, each with a session of its own,
+ * the host's threads are the others', too.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/gk_gpu_cost.h"
+#include "gpu/gk_gpu_gemm.h"
+#include "gpu/gk_gpu_gemm_tile.cuh"
+
+#define THREADS		256
+#define WARPS		(THREADS / 32)
+#define GROUPS		48			/* at most */
+#define GROUP_WORK	((int64_t) 1 << 31) /* coordinates that may be compared for them */
+#define MIDDLE_THREADS	128
+
+/* ---- the nearest pivot of each centroid ---- */
+
+typedef unsigned long long Nearest; /* bits of a distance, and a number: the smallest is the nearest */
+
+__device__ __forceinline__ Nearest
+nearest_of(float d2, int number)
+{
+	return (Nearest) __float_as_uint(d2) << 32 | (unsigned) number;
+}
+
+__global__ void
+__launch_bounds__(GK_TILE_THREADS)
+nearest_kernel(GkTileSide columns, GkTileSide pivots, int d, float scale, Nearest * nearest)
+{
+	__shared__	GkTileSquares tile;
+	int			at0 = blockIdx.x * GK_TILE + tile.column();
+	int			p0 = blockIdx.y * GK_TILE + tile.pivot();
+	float		square[4][4] = {};
+
+	tile.sum(square, columns, blockIdx.x * GK_TILE, pivots, blockIdx.y * GK_TILE, d, scale);
+	for (int i = 0; i < 4 && at0 + i < columns.count; i++)
+		for (int o = 0; o < 4 && p0 + o < pivots.count; o++)
+			atomicMin(nearest + at0 + i, nearest_of(square[o][i], p0 + o));
+}
+
+GkStatus
+gk_gpu_gemm_nearest_pivots(GkSession *s, const GkGemm *g, int k, int pivots, int *pivot_of, GkError *err)
+{
+	GkTileSide	columns = {s->centroids, NULL, k, s->d};
+	GkTileSide	firsts = {s->centroids, NULL, pivots, s->d};
+	size_t		bytes = (size_t) k * sizeof(Nearest);
+	Nearest    *nearest = (Nearest *) s->core->alloc(s->host, k, sizeof(Nearest));
+	GkStatus	st;
+
+	if (nearest == NULL)
+		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
+	st = gk_gpu_scratch(s, bytes, err);
+	if (st == GK_OK)
+	{
+		cudaError_t e = cudaMemsetAsync(s->scratch, 0xff, bytes, s->gpu->stream);
+
+		nearest_kernel << <dim3((k + GK_TILE - 1) / GK_TILE, (pivots + GK_TILE - 1) / GK_TILE), GK_TILE_THREADS, 0, s->gpu->stream >> >
+			(columns, firsts, s->d, g->scale, (Nearest *) s->scratch);
+		if (e == cudaSuccess)
+			e = cudaGetLastError();
+		if (e == cudaSuccess)
+			e = cudaMemcpyAsync(nearest, s->scratch, bytes, cudaMemcpyDeviceToHost, s->gpu->stream);
+		st = e == cudaSuccess ? gk_gpu_drain(s, err) : gk_gpu_fail(s, e, "nearest pivots", __FILE__, __LINE__, err);
+	}
+	for (int i = 0; st == GK_OK && i < k; i++)
+		pivot_of[i] = (int) (nearest[i] & 0xffffffff);
+	s->core->free(s->host, nearest);
+	return st;
+}
+
+/* ---- groups of centroids ---- */
+
+/* In device memory. */
+typedef struct Groups
+{
+	const float *c;				/* [k][d] */
+	int			k;
+	int			d;
+	int			count;			/* of groups */
+	unsigned long long *seed;	/* [count + 1]: of each group, ~ the centroid in the low bits */
+	float	   *nearest;		/* [k]: distance to the own group's seed */
+	int		   *group;			/* [k] */
+	float	   *between;		/* [count][count]: of seeds */
+}			Groups;
+
+__device__ __forceinline__ const float *
+seed_at(const Groups & a, int g)
+{
+	return a.c + (int64_t) (g == 0 ? 0 : ~(unsigned) a.seed[g]) * a.d;
+}
+
+/* A warp's; all lanes have it. */
+__device__ __forceinline__ float
+square_distance(const float *x, const float *y, int d)
+{
+	float		sum = 0.0f;
+
+	for (int j = threadIdx.x % 32; j < d; j += 32)
+		sum += (x[j] - y[j]) * (x[j] - y[j]);
+#pragma unroll
+	for (int o = 16; o > 0; o >>= 1)
+		sum += __shfl_xor_sync(0xffffffffu, sum, o);
+	return sum;
+}
+
+/* Centroids nearer to seed g than to those before are its group's; the farthest of all is the next seed. */
+__global__ void
+__launch_bounds__(THREADS)
+join_group_kernel(Groups a, int g)
+{
+	__shared__ unsigned long long farthest;
+	const float *seed = seed_at(a, g);
+
+	if (threadIdx.x == 0)
+		farthest = 0;
+	__syncthreads();
+	for (int i = blockIdx.x * WARPS + threadIdx.x / 32; i < a.k; i += gridDim.x * WARPS)
+	{
+		float		d2 = square_distance(a.c + (int64_t) i * a.d, seed, a.d);
+
+		if (threadIdx.x % 32 == 0)
+		{
+			float		was = g == 0 ? INFINITY : a.nearest[i];
+
+			if (g == 0 || d2 < was)
+				a.group[i] = g;
+			if (d2 < was)
+				was = d2;
+			a.nearest[i] = was;
+			atomicMax(&farthest, (unsigned long long) __float_as_uint(was) << 32 | ~(unsigned) i);
+		}
+	}
+	__syncthreads();
+	if (threadIdx.x == 0)
+		atomicMax(a.seed + g + 1, farthest);
+}
+
+/* A block for each group. */
+__global__ void
+__launch_bounds__(THREADS)
+between_kernel(Groups a)
+{
+	for (int g = threadIdx.x / 32; g < a.count; g += WARPS)
+		a.between[blockIdx.x * a.count + g] = square_distance(seed_at(a, blockIdx.x), seed_at(a, g), a.d);
+}
+
+typedef struct Members
+{
+	int			group;
+	int			centroid;
+}			Members;
+
+static int
+by_group(const void *a, const void *b)
+{
+	const		Members *x = (const Members *) a;
+	const		Members *y = (const Members *) b;
+
+	return x->group != y->group ? (x->group < y->group ? -1 : 1) : x->centroid < y->centroid ? -1 : x->centroid > y->centroid;
+}
+
+/* A chain from the first group to the nearest that is left, and so on: neighbours in it are near each other. */
+static void
+chain(const float *between, int groups, int *rank)
+{
+	int			at = 0;
+
+	for (int i = 0; i < groups; i++)
+		rank[i] = -1;
+	for (int g = 0; g < groups; g++)
+	{
+		float		closest = INFINITY;
+		int			next = at;
+
+		rank[at] = g;
+		for (int i = 0; i < groups; i++)
+			if (rank[i] < 0 && (next == at || between[at * groups + i] < closest))
+			{
+				closest = between[at * groups + i];
+				next = i;
+			}
+		at = next;
+	}
+}
+
+/* ---- copies of the centroids, each about a middle ---- */
+
+typedef struct Middles
+{
+	const float *c;				/* [k][d] */
+	int			d;
+	int			pitch;
+	const int  *centroid;		/* [k]: of each column */
+	const int  *begin;			/* [copies + 1]: its first column */
+	float	   *middle;			/* [copies][pitch] */
+}			Middles;
+
+/* The mean of a copy's centroids: a block for each copy and MIDDLE_THREADS features. */
+__global__ void
+__launch_bounds__(MIDDLE_THREADS)
+middle_kernel(Middles a)
+{
+	int			j = blockIdx.y * MIDDLE_THREADS + threadIdx.x;
+	int			from = a.begin[blockIdx.x];
+	int			to = a.begin[blockIdx.x + 1];
+	float		sum = 0.0f;
+
+	if (j >= a.pitch)
+		return;
+#pragma unroll 8
+	for (int at = from; at < to; at++)
+		sum += j < a.d ? a.c[(int64_t) a.centroid[at] * a.d + j] : 0.0f;
+	a.middle[(int64_t) blockIdx.x * a.pitch + j] = to > from && isfinite(sum) ? sum / (to - from) : 0.0f;
+}
+
+/* What the host makes of the groups; one piece of memory. */
+typedef struct Plan
+{
+	int		   *group;			/* [k] */
+	Members    *member;			/* [k] */
+	int		   *column;			/* [k]: its centroid */
+	int		   *copy_of;		/* [k] */
+	float	   *between;		/* [GROUPS][GROUPS] */
+	int			begin[GROUPS + 1];
+} Plan;
+
+/*
+ * Groups that are neighbours in the chain share a copy of the centroids, so that copies take little time and
+ * memory.
+ */
+static int
+plan_columns(const GkGemm *g, int k, int groups, Plan *p)
+{
+	int64_t		values = (int64_t) k * g->width;
+	int			copies = (int) gk_min(gk_min(groups, GK_GEMM_MOST_COPIES / values + 1),
+									  gk_min(GK_GEMM_COPIES / values + 8, GK_GEMM_MIDDLES));
+	int			rank[GROUPS];
+	int			at = 0;
+
+	chain(p->between, groups, rank);
+	for (int i = 0; i < k; i++)
+		p->member[i] = (Members) {rank[p->group[i]], i};
+	qsort(p->member, k, sizeof(Members), by_group);
+	for (int copy = 0; copy < copies; copy++)
+	{
+		p->begin[copy] = at;
+		for (; at < k && (int64_t) p->member[at].group * copies / groups == copy; at++)
+		{
+			p->column[at] = p->member[at].centroid;
+			p->copy_of[p->column[at]] = copy;
+		}
+	}
+	p->begin[copies] = k;
+	return copies;
+}
+
+/* Groups about some centroids, each the farthest from those before (Gonzalez 1985). */
+static GkStatus
+find_groups(GkSession *s, int k, int groups, Plan *p, GkError *err)
+{
+	size_t		seeds = (GROUPS + 1) * sizeof(unsigned long long);
+	Groups		a = {s->centroids, k, s->d, groups};
+	unsigned int blocks = (unsigned int) gk_min((k + WARPS - 1) / WARPS, s->gpu->sms * GK_SM_BLOCKS);
+
+	GK_DO(gk_gpu_scratch(s, seeds + (size_t) k * (sizeof(float) + sizeof(int)) + GROUPS * GROUPS * sizeof(float), err));
+	a.seed = (unsigned long long *) s->scratch;
+	a.between = (float *) (a.seed + GROUPS + 1);
+	a.nearest = a.between + GROUPS * GROUPS;
+	a.group = (int *) (a.nearest + k);
+	GK_TRY(cudaMemsetAsync(a.seed, 0, seeds, s->gpu->stream));
+	for (int g = 0; g < groups; g++)
+		join_group_kernel << <blocks, THREADS, 0, s->gpu->stream >> >(a, g);
+	between_kernel << <groups, THREADS, 0, s->gpu->stream >> >(a);
+	GK_LAUNCHED();
+	GK_TRY(cudaMemcpyAsync(p->group, a.group, (size_t) k * sizeof(int), cudaMemcpyDeviceToHost, s->gpu->stream));
+	GK_TRY(cudaMemcpyAsync(p->between, a.between, (size_t) groups * groups * sizeof(float), cudaMemcpyDeviceToHost, s->gpu->stream));
+	return gk_gpu_drain(s, err);
+}
+
+static GkStatus
+order_columns(GkSession *s, GkGemm *g, int k, Plan *p, GkError *err)
+{
+	GkGemmOrder *o = &g->order;
+	int			groups = (int) gk_min(gk_min(k, GROUPS), 1 + GROUP_WORK / ((int64_t) k * s->d));
+	Middles		a = {s->centroids, s->d, g->pitch};
+
+	GK_DO(find_groups(s, k, groups, p, err));
+	o->copies = plan_columns(g, k, groups, p);
+	GK_TRY(cudaMalloc((void **) &o->centroid, (size_t) k * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &o->copy, o->pivots * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &o->middle, (size_t) o->copies * g->pitch * sizeof(float)));
+	GK_TRY(cudaMemcpyAsync(o->centroid, p->column, (size_t) k * sizeof(int), cudaMemcpyHostToDevice, s->gpu->stream));
+	/* A pivot is the centroid of its number. */
+	GK_TRY(cudaMemcpyAsync(o->copy, p->copy_of, o->pivots * sizeof(int), cudaMemcpyHostToDevice, s->gpu->stream));
+	GK_TRY(cudaMemcpyAsync(s->scratch, p->begin, sizeof(p->begin), cudaMemcpyHostToDevice, s->gpu->stream));
+	a.centroid = o->centroid;
+	a.begin = (const int *) s->scratch;
+	a.middle = o->middle;
+	middle_kernel << <dim3(o->copies, (g->pitch + MIDDLE_THREADS - 1) / MIDDLE_THREADS), MIDDLE_THREADS, 0, s->gpu->stream >> >(a);
+	GK_LAUNCHED();
+	return gk_gpu_drain(s, err);
+}
+
+GkStatus
+gk_gpu_gemm_order_columns(GkSession *s, GkGemm *g, int k, GkError *err)
+{
+	Plan		p;
+	GkStatus	st;
+
+	p.member = (Members *) s->core->alloc(s->host, k * (sizeof(Members) + 3 * sizeof(int)) + GROUPS * GROUPS * sizeof(float), 1);
+	if (p.member == NULL)
+		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
+	p.group = (int *) (p.member + k);
+	p.column = p.group + k;
+	p.copy_of = p.column + k;
+	p.between = (float *) (p.copy_of + k);
+	st = order_columns(s, g, k, &p, err);
+	s->core->free(s->host, p.member);
+	return st;
+}
