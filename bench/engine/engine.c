@@ -29,6 +29,7 @@
  *       in each round
  *   engine accuracy N D K [-t THREADS] [-i ITERATIONS]
  *       error of the centroids against sums in long double (He et al. 2022, Table 3)
+ *   with -m MB in all of them but accuracy: as gkmeans.memory_limit, the rest of the points is in a temporary file
  */
 #include <math.h>
 #include <signal.h>
@@ -36,6 +37,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "core/gk_backend.h"
 #include "core/store/gk_batch.h"
@@ -49,6 +51,7 @@ static int	before = 1;
 static int	threads;
 static int	iterations = 10;
 static int	rounds = 3;
+static size_t memory_limit = SIZE_MAX / 2;
 static GkFeatureSum feature_sum = GK_FSUM_AUTO;
 static const char *output;
 static bool embeddings;
@@ -90,8 +93,27 @@ host_flag(void *ctx)
 	return *(volatile bool *) ctx;
 }
 
+/* A file without a name, which goes with the process. */
+static int
+host_spill_fd(void *ctx)
+{
+	static FILE *f;
+
+	(void) ctx;
+	if (f == NULL)
+		f = tmpfile();
+	return f != NULL ? fileno(f) : -1;
+}
+
+static bool
+host_spill_write(void *ctx, int64_t offset, const void *data, size_t bytes)
+{
+	return pwrite(host_spill_fd(ctx), data, bytes, offset) == (ssize_t) bytes;
+}
+
 static volatile bool stop;
-static GkHost host = {.ctx = (void *) &stop,.alloc = host_alloc,.free = host_free,.poll = host_flag,.stop = host_flag};
+static GkHost host = {.ctx = (void *) &stop,.alloc = host_alloc,.free = host_free,.poll = host_flag,.stop = host_flag,
+.spill_write = host_spill_write,.spill_fd = host_spill_fd};
 
 /* ---- points ---- */
 
@@ -146,7 +168,7 @@ load(int64_t n, int d, const float *rows, Make make)
 	GkError		err;
 	GkBatch    *batch;
 
-	if (gk_store_create(&host, d, false, 0, (size_t) 16 << 20, SIZE_MAX / 2, &store, &err) != GK_OK)
+	if (gk_store_create(&host, d, false, 0, (size_t) 16 << 20, memory_limit, &store, &err) != GK_OK)
 		die(err.message);
 	batch = gk_store_batch(store);
 	for (int64_t first = 0; first < n; first += batch->capacity)
@@ -681,7 +703,7 @@ main(int argc, char **argv)
 			word[words++] = argv[i];
 			continue;
 		}
-		if (i + 1 == argc || argv[i][1] == '\0' || strchr("tirsfobpg", argv[i][1]) == NULL)
+		if (i + 1 == argc || argv[i][1] == '\0' || strchr("tirsfobpgm", argv[i][1]) == NULL)
 			usage();
 		switch (argv[i++][1])
 		{
@@ -708,6 +730,9 @@ main(int argc, char **argv)
 				break;
 			case 'g':
 				backend = gpu_backend(argv[i]);
+				break;
+			case 'm':
+				memory_limit = (size_t) atoll(argv[i]) << 20;
 				break;
 			case 'o':
 				output = argv[i];
