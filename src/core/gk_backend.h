@@ -60,7 +60,7 @@ gk_device_fault(const char *fault, int i)
 typedef struct GkCore
 {
 	const GkPoints *(*points) (GkStore *store);
-	GkStatus	(*chunk_open) (GkStore *store, int index, bool mind2, GkChunk *view, GkError *err);
+	GkStatus	(*chunk_open) (GkStore *store, int index, int read, GkChunk *view, GkError *err);
 	GkStatus	(*chunk_close) (GkStore *store, int index, GkChunk *view, bool dirty_mind2, GkError *err);
 	GkStatus	(*row) (GkStore *store, int64_t row, float *out, GkError *err);
 	GkStatus	(*mind2_begin) (GkStore *store, GkError *err);

@@ -484,7 +484,7 @@ keep_distances(GkSession *s, int m, GkError *err)
 	size_t		tiles = s->all_rows / GK_ROW_PAD;
 
 	s->seed.all_stride = (int) each;
-	s->seed.kept = !s->index.made && s->pts->resident && m <= s->pts->d / GK_COST_SEED_KEEP_D &&
+	s->seed.kept = !s->index.made && m <= s->pts->d / GK_COST_SEED_KEEP_D &&
 		tiles * each * sizeof(float) <= gk_cpu_spare(s);
 	if (s->seed.kept && !gk_cpu_room(s, &s->seed.all, tiles, each * sizeof(float)))
 		return gk_cpu_out_of_memory(err);
@@ -602,7 +602,8 @@ gk_cpu_seed_far(GkSession *s, int64_t *row, GkError *err)
 	p.far = s->sums;
 	for (int t = 0; t < p.sweep.threads; t++)
 		*(Far *) (p.far + t * p.far_bytes) = (Far) {.d2 = 0.0f,.row = -1};
-	p.sweep.mind2 = true;
+	/* among rows as far, the features decide */
+	p.sweep.mind2 = p.sweep.points = true;
 	p.sweep.arg = &p;
 	p.sweep.block = far_block;
 	st = gk_cpu_sweep(s, &p.sweep, err);

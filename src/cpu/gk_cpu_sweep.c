@@ -136,7 +136,8 @@ open_span(Span *g, int next, GkError *err)
 	{
 		int			i = g->pieces;
 		bool		spilled = p->chunks[next].data == NULL;
-		GkStatus	st = g->s->core->chunk_open(g->s->store, next, g->sweep->mind2, &g->chunk[i], err);
+		int			read = (g->sweep->points ? GK_READ_FEATURES : 0) | (g->sweep->mind2 ? GK_READ_MIND2 : 0);
+		GkStatus	st = g->s->core->chunk_open(g->s->store, next, read, &g->chunk[i], err);
 
 		if (st != GK_OK)
 			return st;

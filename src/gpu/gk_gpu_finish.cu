@@ -115,7 +115,7 @@ emit_chunk(GkSession *s, Down *d, GkError *err)
 	GkChunk		view;
 	bool		ok;
 
-	GK_DO(s->core->chunk_open(s->store, d->chunk, false, &view, err));
+	GK_DO(s->core->chunk_open(s->store, d->chunk, GK_READ_FEATURES, &view, err));
 	for (int i = 0; i < s->pts->naux; i++)
 		aux[i] = gk_chunk_aux(s->pts, &view, i);
 	ok = d->sink->emit(d->sink->ctx, view.rows, d->labels, d->d2, aux);

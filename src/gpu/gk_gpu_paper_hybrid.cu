@@ -184,7 +184,7 @@ sum_pending(GkSession *s, Hybrid *c, GkError *err)
 
 		if (a >= b)
 			continue;
-		GK_DO(s->core->chunk_open(s->store, i, false, &view, err));
+		GK_DO(s->core->chunk_open(s->store, i, GK_READ_FEATURES, &view, err));
 		c->chunk = &view;
 		c->from = a - ch->first;
 		c->rows = b - a;

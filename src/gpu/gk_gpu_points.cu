@@ -253,7 +253,7 @@ gk_gpu_upload(GkSession *s, GkError *err)
 		GkChunk		view;
 		GkStatus	st;
 
-		GK_DO(s->core->chunk_open(s->store, c, false, &view, err));
+		GK_DO(s->core->chunk_open(s->store, c, GK_READ_FEATURES, &view, err));
 		st = upload_chunk(s, &view, err);
 		GK_DO(s->core->chunk_close(s->store, c, &view, false, err));
 		GK_DO(st);
@@ -527,7 +527,7 @@ gk_gpu_each(GkSession *s, int64_t max_rows, GkSliceFn fn, void *arg, GkError *er
 		GkChunk		view;
 		GkStatus	st;
 
-		GK_DO(s->core->chunk_open(s->store, c, false, &view, err));
+		GK_DO(s->core->chunk_open(s->store, c, GK_READ_FEATURES, &view, err));
 		st = stream_chunk(s, c, &view, max_rows, fn, arg, err);
 		GK_DO(s->core->chunk_close(s->store, c, &view, false, err));
 		GK_DO(st);

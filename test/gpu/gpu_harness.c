@@ -37,9 +37,9 @@ core_points(GkStore *store)
 }
 
 static GkStatus
-core_open(GkStore *store, int index, bool mind2, GkChunk *view, GkError *err)
+core_open(GkStore *store, int index, int read, GkChunk *view, GkError *err)
 {
-	(void) mind2;
+	(void) read;
 	(void) err;
 	*view = store->pts.chunks[index];
 	return GK_OK;

@@ -435,7 +435,7 @@ fingerprint(GkStore *s, GkError *err)
 	{
 		GkChunk		v;
 
-		if (gk_chunk_open(s, c, false, &v, err) != GK_OK)
+		if (gk_chunk_open(s, c, GK_READ_FEATURES, &v, err) != GK_OK)
 			return -1;
 		for (int i = 0; i < v.rows; i++, row++)
 			for (int j = 0; j < p->d + (p->weighted ? 1 : 0) + p->naux; j++)

@@ -93,7 +93,7 @@ plain(GkStore *store, int k)
 		GkChunk		view;
 		GkError		err;
 
-		gk_chunk_open(store, i, false, &view, &err);
+		gk_chunk_open(store, i, GK_READ_FEATURES, &view, &err);
 		for (int r = 0; r < view.rows; r++)
 		{
 			for (int j = 0; j < p.d; j++)

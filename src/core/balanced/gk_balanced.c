@@ -100,7 +100,7 @@ read_weights(Session *s, GkError *err)
 	for (int i = 0; s->weight != NULL && i < s->pts->nchunks; i++)
 	{
 		GkChunk		c;
-		GkStatus	st = gk_chunk_open(s->store, i, false, &c, err);
+		GkStatus	st = gk_chunk_open(s->store, i, GK_READ_FEATURES, &c, err);
 
 		if (st == GK_OK)
 		{
@@ -201,7 +201,7 @@ all_distances(Session *s, const float *centroids, int k, int *expo, GkError *err
 	{
 		GkChunk		c;
 		Distances	p = {s, &c, centroids, k};
-		GkStatus	st = gk_chunk_open(s->store, i, false, &c, err);
+		GkStatus	st = gk_chunk_open(s->store, i, GK_READ_FEATURES, &c, err);
 
 		if (st == GK_OK && !gk_parallel_for(s->host, (c.rows + JOB_ROWS - 1) / JOB_ROWS, distances_of_rows, &p))
 			st = GK_STOPPED;
@@ -351,7 +351,7 @@ balanced_step(GkSession *session, const float *centroids, int k, GkStep *out, Gk
 		GkChunk		c;
 		Sums		p = {s, &c, out, k};
 
-		st = gk_chunk_open(s->store, i, false, &c, err);
+		st = gk_chunk_open(s->store, i, GK_READ_FEATURES, &c, err);
 		if (st == GK_OK && !gk_parallel_for(s->host, s->pts->d, sum_feature, &p))
 			st = GK_STOPPED;
 		if (st == GK_OK)
@@ -390,7 +390,7 @@ emit(Session *s, const GkLabelSink *sink, GkError *err)
 	{
 		const uint32_t *aux[GK_MAX_AUX];
 		GkChunk		c;
-		GkStatus	st = gk_chunk_open(s->store, i, false, &c, err);
+		GkStatus	st = gk_chunk_open(s->store, i, GK_READ_FEATURES, &c, err);
 
 		if (st != GK_OK)
 			return st;

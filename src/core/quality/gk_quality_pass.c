@@ -366,7 +366,7 @@ open_chunk(GkQuality *q, int index, void **copy, GkError *err)
 	{
 		GkChunk		view;
 
-		st = gk_chunk_open(q->store, index, false, &view, err);
+		st = gk_chunk_open(q->store, index, GK_READ_FEATURES, &view, err);
 		if (st != GK_OK)
 			return st;
 		at = (const char *) view.data;

@@ -42,7 +42,7 @@ gk_chunk_store_gather(GkChunkStore *o, GkStore *from, const int64_t *row, int n,
 			g.n++;
 		if (g.n == 0)
 			continue;
-		if ((st = gk_chunk_open(from, c, false, &view, err)) != GK_OK)
+		if ((st = gk_chunk_open(from, c, GK_READ_FEATURES, &view, err)) != GK_OK)
 			return st;
 		if (!gk_parallel_for(to->host, columns, gather_column, &g))
 			return GK_STOPPED;

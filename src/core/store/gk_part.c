@@ -89,7 +89,7 @@ gk_store_part_total(GkStore *part, GkError *err)
 	{
 		GkChunk		view;
 
-		st = gk_chunk_open(part, i, false, &view, err);
+		st = gk_chunk_open(part, i, GK_READ_FEATURES, &view, err);
 		if (st == GK_OK)
 			st = add_totals(pts, part->host, &view, 1, err);
 	}
@@ -137,10 +137,11 @@ gk_store_part_prepared(GkStore *part, const GkStore *of, int64_t rows, int parts
 	pts->weight_exp = whole->weight_exp;
 	pts->sum_sq = whole->sum_sq;
 	pts->mean_var = whole->mean_var;
-	pts->spare = whole->spare / parts;
 	pts->resident = true;
 	for (int i = 0; i < pts->nchunks; i++)
 		pts->resident &= pts->chunks[i].data != NULL;
+	/* its own views take from its share */
+	pts->spare = gk_rest(whole->spare / parts, pts->resident ? 0 : gk_store_views_bytes(of));
 	part->prepared = true;
 }
 

@@ -30,7 +30,7 @@ typedef struct GkChunk
 	int			rows;
 	int			stride;			/* rows rounded up to GK_ROW_PAD */
 	float	   *data;			/* NULL: spilled, use gk_chunk_open */
-	float	   *mind2;			/* squared distance to the nearest seed; NULL unless seeding */
+	float	   *mind2;			/* squared distance to the nearest seed; NULL unless seeding, and in the file */
 	/* Private to the store. */
 	bool		sealed;			/* no more rows */
 	int64_t		spill_at;		/* < 0: not in the spill file */
@@ -62,7 +62,8 @@ typedef struct GkPoints
 	double		sum_sq;			/* sum over rows of w * |x|^2, prepared units */
 	double		mean_var;		/* mean feature variance, prepared units */
 	bool		resident;		/* every chunk is in memory */
-	size_t		spare;			/* bytes of the memory limit that the points leave */
+	bool		mind2_resident; /* while seeding: every chunk's mind2 is */
+	size_t		spare;			/* bytes of the memory limit that the points leave, and mind2 while seeding */
 } GkPoints;
 
 /* F of a preparation: GkPoints.d2_expo. */
@@ -71,16 +72,23 @@ int			gk_bound_d2(const GkPrep *prep);
 const GkPoints *gk_store_points(GkStore *store);
 const GkHost *gk_store_host(const GkStore *store);
 
+/* What is read of a chunk in the file besides the weights. */
+#define GK_READ_FEATURES	1	/* and aux columns */
+#define GK_READ_MIND2		2	/* the seeding column */
+
 /*
  * Main thread only.  Make a chunk readable: *view is the chunk itself when it
- * is in memory, else a copy read back into one of two buffers (alternating, so
- * the previous view stays valid until the next but one call).  With mind2 the
- * seeding column comes along and gk_chunk_close(..., true) writes it back.
+ * is in memory, else a copy of what is to be read in one of two buffers (alternating, so
+ * the previous view stays valid until the next but one call).  With GK_READ_MIND2
+ * gk_chunk_close(..., true) writes the seeding column back.
  */
-GkStatus	gk_chunk_open(GkStore *store, int index, bool mind2, GkChunk *view, GkError *err);
+GkStatus	gk_chunk_open(GkStore *store, int index, int read, GkChunk *view, GkError *err);
 GkStatus	gk_chunk_close(GkStore *store, int index, GkChunk *view, bool dirty_mind2, GkError *err);
 
-/* Allocate (all +inf) / release the seeding column of every chunk. */
+/*
+ * Allocate (all +inf) / release the seeding column of every chunk.  Where the limit leaves no room for
+ * that of chunks in the file, it goes there, too.
+ */
 GkStatus	gk_store_mind2_begin(GkStore *store, GkError *err);
 void		gk_store_mind2_end(GkStore *store);
 

@@ -224,7 +224,7 @@ finish_prepare(GkStore *s, GkMoments *moments, gk_int128 mass)
 	for (int i = 0; i < pts->nchunks; i++)
 		if (pts->chunks[i].data == NULL)
 			pts->resident = false;
-	pts->spare = s->memory < s->memory_limit ? s->memory_limit - s->memory : 0;
+	pts->spare = gk_store_spare(s);
 	pts->d2_expo = bound_store(s);
 	if (moments != NULL)
 	{

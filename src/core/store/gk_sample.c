@@ -146,7 +146,7 @@ gather_all(GkStore *from, uint64_t key, uint64_t last, GkStore *to, GkError *err
 		gk_batch_init(&s.batch, memory, from->columns, 0, capacity);
 	for (int c = 0; st == GK_OK && c < from->pts.nchunks; c++)
 	{
-		st = gk_chunk_open(from, c, false, &s.from, err);
+		st = gk_chunk_open(from, c, GK_READ_FEATURES, &s.from, err);
 		if (st == GK_OK)
 			st = gather_chunk(&s, key, last, err);
 	}
@@ -158,16 +158,18 @@ gather_all(GkStore *from, uint64_t key, uint64_t last, GkStore *to, GkError *err
 GkStatus
 gk_store_sample(GkStore *from, int64_t rows, uint64_t key, GkStore **out, GkError *err)
 {
+	/* both stores have chunks at work */
+	size_t		room = gk_rest(from->memory_limit, from->memory);
 	uint64_t	last = 0;
 	GkStatus	st;
 
 	*out = NULL;
+	room = room < from->pts.spare ? room : from->pts.spare;
 	if (from->reader != NULL)
 		return gk_fail(err, GK_ERR_INTERNAL, "backend \"%s\" gives no sample of its points", from->reader->name);
 	st = find_last(from->host, key, from->pts.n, rows, &last, err);
 	if (st == GK_OK)
-		st = gk_store_create(from->host, from->pts.d, from->pts.weighted, 0, from->largest_chunk, from->pts.spare,
-							 out, err);
+		st = gk_store_create(from->host, from->pts.d, from->pts.weighted, 0, from->largest_chunk, room, out, err);
 	if (st != GK_OK)
 		return st;
 	gk_store_expect(*out, (double) rows);

@@ -23,6 +23,7 @@
  * two views.  Up to NOT_COUNTED bytes of them are not taken off the memory limit.
  */
 #define WORKING_CHUNKS		3
+#define VIEWS				2
 #define NOT_COUNTED			((size_t) 24 << 20)
 /* Bytes of the spill file that one thread reads at a time. */
 #define PIECE			((size_t) 256 * 1024)
@@ -31,9 +32,7 @@
 static size_t
 set_aside(size_t chunk_bytes)
 {
-	size_t		working = WORKING_CHUNKS * chunk_bytes;
-
-	return working > NOT_COUNTED ? working - NOT_COUNTED : 0;
+	return gk_rest(WORKING_CHUNKS * chunk_bytes, NOT_COUNTED);
 }
 
 GkStatus
@@ -77,7 +76,9 @@ gk_store_create(const GkHost *host, int d, bool weighted, int naux,
 		rows = (size_t) GK_INT64_ROWS;
 	s->chunk_rows = (int) rows;
 	/* Chunks at work above NOT_COUNTED take the place of chunks that stay. */
-	s->memory_limit -= set_aside(rows * row_bytes) > memory_limit ? memory_limit : set_aside(rows * row_bytes);
+	s->set_aside = set_aside(rows * row_bytes);
+	s->set_aside = s->set_aside < memory_limit ? s->set_aside : memory_limit;
+	s->memory_limit -= s->set_aside;
 	batch_rows = gk_batch_capacity(s->columns, BATCH_BYTES);
 	s->batch_memory = gk_alloc(host, gk_batch_bytes(s->columns, naux, batch_rows), 1);
 	s->wide = gk_alloc0(host, s->columns, sizeof(uint8_t));
@@ -123,6 +124,21 @@ gk_store_enough_memory(const GkStore *s)
 	return bytes + bytes / (s->columns + s->pts.naux) + set_aside(s->largest_chunk);
 }
 
+size_t
+gk_store_views_bytes(const GkStore *s)
+{
+	return s->pts.resident ? 0 : VIEWS * gk_store_chunk_bytes(s, s->chunk_rows);
+}
+
+size_t
+gk_store_spare(const GkStore *s)
+{
+	size_t		limit = s->memory_limit + s->set_aside;
+	size_t		used = s->memory + gk_rest(gk_store_views_bytes(s), NOT_COUNTED);
+
+	return gk_rest(limit, used);
+}
+
 void
 gk_store_free(GkStore *store)
 {
@@ -140,7 +156,7 @@ gk_store_free(GkStore *store)
 		gk_free(host, store->pts.chunks[i].wide);
 	}
 	gk_free(host, store->pts.chunks);
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < VIEWS; i++)
 	{
 		gk_free(host, store->view_data[i]);
 		gk_free(host, store->view_mind2[i]);
@@ -318,7 +334,7 @@ view_buffers(GkStore *s, bool mind2, GkError *err)
 	for (int i = 0; i < s->pts.nchunks; i++)
 		if (s->pts.chunks[i].stride > stride)
 			stride = s->pts.chunks[i].stride;
-	for (int b = 0; b < 2; b++)
+	for (int b = 0; b < VIEWS; b++)
 	{
 		if (s->view_data[b] == NULL)
 			s->view_data[b] = gk_alloc(s->host, gk_store_chunk_bytes(s, stride), 1);
@@ -345,9 +361,11 @@ read_ahead(const GkStore *s, int index, GkError *err)
 }
 
 GkStatus
-gk_chunk_open(GkStore *store, int index, bool mind2, GkChunk *view, GkError *err)
+gk_chunk_open(GkStore *store, int index, int read, GkChunk *view, GkError *err)
 {
 	const GkChunk *c = &store->pts.chunks[index];
+	bool		mind2 = (read & GK_READ_MIND2) != 0 && c->mind2 == NULL;
+	size_t		features = (size_t) store->pts.d * c->stride;
 	GkStatus	st;
 	int			b;
 
@@ -359,9 +377,15 @@ gk_chunk_open(GkStore *store, int index, bool mind2, GkChunk *view, GkError *err
 	b = store->view_next;
 	store->view_next = 1 - b;
 	view->data = store->view_data[b];
-	st = gk_spill_read(store->host, c->spill_at, view->data, gk_store_chunk_bytes(store, c->stride), err);
-	if (st == GK_OK)
-		st = read_ahead(store, index, err);
+	if (read & GK_READ_FEATURES)
+	{
+		st = gk_spill_read(store->host, c->spill_at, view->data, gk_store_chunk_bytes(store, c->stride), err);
+		if (st == GK_OK)
+			st = read_ahead(store, index, err);
+	}
+	else if (store->pts.weighted)
+		st = gk_spill_read(store->host, c->spill_at + (int64_t) (features * sizeof(float)), view->data + features,
+						   c->stride * sizeof(float), err);
 	if (st != GK_OK)
 		return st;
 	if (mind2)
@@ -382,7 +406,7 @@ gk_chunk_close(GkStore *store, int index, GkChunk *view, bool dirty_mind2, GkErr
 	GkChunk    *c = &store->pts.chunks[index];
 	const GkHost *host = store->host;
 
-	if (c->data != NULL || !dirty_mind2)
+	if (c->data != NULL || c->mind2 != NULL || !dirty_mind2)
 		return GK_OK;
 	if (c->spill_mind2 < 0)
 	{
@@ -398,7 +422,7 @@ gk_chunk_close(GkStore *store, int index, GkChunk *view, bool dirty_mind2, GkErr
 /* Rows of the seeding column that one job fills. */
 #define FILL_ROWS	(1 << 16)
 
-/* Rows of the column of a chunk in memory: whole tiles, however many more have room in the chunk. */
+/* Rows of the column in memory: whole tiles, however many more have room in the chunk. */
 static int64_t
 mind2_rows(const GkChunk *c)
 {
@@ -429,15 +453,24 @@ fill_mind2(void *arg, int64_t job, int thread)
 GkStatus
 gk_store_mind2_begin(GkStore *store, GkError *err)
 {
+	GkPoints   *pts = &store->pts;
+	size_t		bytes[2] = {0, 0};	/* of chunks in the file, in memory */
 	int64_t		jobs = 0;
 
 	gk_store_mind2_end(store);
 	store->mind2 = true;
-	for (int i = 0; i < store->pts.nchunks; i++)
+	for (int i = 0; i < pts->nchunks; i++)
+		bytes[pts->chunks[i].data != NULL] += mind2_rows(&pts->chunks[i]) * sizeof(float);
+	pts->mind2_resident = bytes[0] == 0 || bytes[0] + bytes[1] <= pts->spare;
+	if (pts->mind2_resident)
+		bytes[1] += bytes[0];
+	store->mind2_bytes = bytes[1] < pts->spare ? bytes[1] : pts->spare;
+	pts->spare -= store->mind2_bytes;
+	for (int i = 0; i < pts->nchunks; i++)
 	{
-		GkChunk    *c = &store->pts.chunks[i];
+		GkChunk    *c = &pts->chunks[i];
 
-		if (c->data == NULL)
+		if (c->data == NULL && !pts->mind2_resident)
 			continue;
 		c->mind2 = gk_alloc(store->host, mind2_rows(c), sizeof(float));
 		if (c->mind2 == NULL)
@@ -455,7 +488,9 @@ gk_store_mind2_end(GkStore *store)
 {
 	if (!store->mind2)
 		return;
-	store->mind2 = false;
+	store->mind2 = store->pts.mind2_resident = false;
+	store->pts.spare += store->mind2_bytes;
+	store->mind2_bytes = 0;
 	for (int i = 0; i < store->pts.nchunks; i++)
 	{
 		gk_free(store->host, store->pts.chunks[i].mind2);

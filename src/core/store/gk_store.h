@@ -53,7 +53,8 @@ struct GkStore
 	GkPoints	pts;
 	bool		prepared;
 	int			columns;		/* features, and the weight */
-	size_t		memory_limit;
+	size_t		memory_limit;	/* less what is set aside */
+	size_t		set_aside;		/* for chunks at work */
 	size_t		memory;			/* bytes of chunks in memory */
 	int64_t		spill_end;		/* bytes used of the spill file */
 	size_t		largest_chunk;	/* bytes of one, if the limit allows it */
@@ -85,6 +86,7 @@ struct GkStore
 	float	   *view_mind2[2];
 	int			view_next;
 	bool		mind2;			/* the seeding column exists */
+	size_t		mind2_bytes;	/* what it takes of pts.spare */
 };
 
 /* The sink that fills chunks. */
@@ -103,6 +105,17 @@ size_t		gk_store_chunk_bytes(const GkStore *store, int stride);
 
 /* Copy values of a raw column, floats or doubles, to another one, past the caches.  Doubles do not become floats. */
 void		gk_copy_values(char *to, bool wide, const char *from, bool from_wide, size_t n);
+
+/* What of a number another one leaves. */
+static inline size_t
+gk_rest(size_t of, size_t less)
+{
+	return of > less ? of - less : 0;
+}
+
+/* Bytes of the views of chunks in the file; and of the limit that prepared points leave, and no chunk at work but those. */
+size_t		gk_store_views_bytes(const GkStore *store);
+size_t		gk_store_spare(const GkStore *store);
 
 /* Give back the chunks of a store whose rows are somewhere else. */
 void		gk_store_drop_chunks(GkStore *store);
