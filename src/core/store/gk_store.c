@@ -25,8 +25,9 @@
 #define WORKING_CHUNKS		3
 #define VIEWS				2
 #define NOT_COUNTED			((size_t) 24 << 20)
-/* Bytes of the spill file that one thread reads at a time. */
+/* Bytes of the spill file that one thread reads at a time; single values. */
 #define PIECE			((size_t) 256 * 1024)
+#define VALUES			128
 
 /* What chunks of that size, at work, take off the limit. */
 static size_t
@@ -263,50 +264,71 @@ gk_store_pass_on(GkStore *store, GkTake take, void *arg)
 
 /* ---- the spill file ---- */
 
+/* Pieces of the file that lie next to each other in memory: `some` of them are a job. */
 typedef struct Read
 {
 	int			fd;
 	int64_t		at;
+	int64_t		apart;			/* from a piece to the next one, in the file */
 	char	   *to;
-	size_t		bytes;
+	size_t		bytes;			/* of all */
+	size_t		piece;
+	size_t		some;
 	int			error;			/* errno; -1: the file is too short */
 } Read;
 
-static void
-read_piece(void *arg, int64_t job, int thread)
+static int
+read_piece(const Read *r, size_t i)
 {
-	Read	   *r = arg;
-	size_t		from = (size_t) job * PIECE;
-	size_t		end = r->bytes - from > PIECE ? from + PIECE : r->bytes;
+	size_t		from = i * r->piece;
+	size_t		bytes = r->bytes - from < r->piece ? r->bytes - from : r->piece;
+	int64_t		at = r->at + (int64_t) i * r->apart;
 
-	(void) thread;
-	while (from < end)
+	for (size_t done = 0; done < bytes;)
 	{
-		ssize_t		got = pread(r->fd, r->to + from, end - from, (off_t) (r->at + (int64_t) from));
+		ssize_t		got = pread(r->fd, r->to + from + done, bytes - done, (off_t) (at + (int64_t) done));
 
 		if (got > 0)
-			from += (size_t) got;
+			done += (size_t) got;
 		else if (got == 0 || errno != EINTR)
-		{
-			__atomic_store_n(&r->error, got == 0 ? -1 : errno, __ATOMIC_RELAXED);
-			return;
-		}
+			return got == 0 ? -1 : errno;
 	}
+	return 0;
+}
+
+static void
+read_pieces(void *arg, int64_t job, int thread)
+{
+	Read	   *r = arg;
+	int			error = 0;
+
+	(void) thread;
+	for (size_t i = job * r->some; error == 0 && i < (job + 1) * r->some && i * r->piece < r->bytes; i++)
+		error = read_piece(r, i);
+	if (error != 0)
+		__atomic_store_n(&r->error, error, __ATOMIC_RELAXED);
+}
+
+static GkStatus
+read_spilled(const GkHost *host, Read r, GkError *err)
+{
+	size_t		job = r.piece * r.some;
+
+	r.fd = host->spill_fd(host->ctx);
+	if (r.fd < 0)
+		return gk_fail(err, GK_ERR_HOST, "could not read the temporary file");
+	if (!gk_parallel_for(host, (int64_t) ((r.bytes + job - 1) / job), read_pieces, &r))
+		return GK_STOPPED;
+	if (r.error != 0)
+		return gk_fail(err, GK_ERR_SPILL, "could not read %zu bytes at %lld of the temporary file: %s",
+					   r.bytes, (long long) r.at, r.error < 0 ? "it is too short" : strerror(r.error));
+	return GK_OK;
 }
 
 GkStatus
 gk_spill_read(const GkHost *host, int64_t at, void *to, size_t bytes, GkError *err)
 {
-	Read		r = {.fd = host->spill_fd(host->ctx),.at = at,.to = to,.bytes = bytes};
-
-	if (r.fd < 0)
-		return gk_fail(err, GK_ERR_HOST, "could not read the temporary file");
-	if (!gk_parallel_for(host, (int64_t) ((bytes + PIECE - 1) / PIECE), read_piece, &r))
-		return GK_STOPPED;
-	if (r.error != 0)
-		return gk_fail(err, GK_ERR_SPILL, "could not read %zu bytes at %lld of the temporary file: %s",
-					   bytes, (long long) at, r.error < 0 ? "it is too short" : strerror(r.error));
-	return GK_OK;
+	return read_spilled(host, (Read) {.at = at,.apart = PIECE,.to = to,.bytes = bytes,.piece = PIECE,.some = 1}, err);
 }
 
 /* Tell the system that these bytes will be read soon. */
@@ -519,15 +541,18 @@ gk_store_row(GkStore *store, int64_t row, float *out, GkError *err)
 	}
 	c = &store->pts.chunks[lo];
 	at = (size_t) (row - c->first);
+	if (c->data == NULL)
+	{
+		st = read_spilled(store->host, (Read) {.at = c->spill_at + (int64_t) (at * sizeof(float)),
+						  .apart = c->stride * (int64_t) sizeof(float),.to = (char *) out,
+						  .bytes = store->pts.d * sizeof(float),.piece = sizeof(float),.some = VALUES}, err);
+		if (st != GK_OK)
+			return st;
+	}
 	for (int j = 0; j < store->pts.d; j++)
 	{
-		size_t		index = (size_t) j * c->stride + at;
-
 		if (c->data != NULL)
-			out[j] = c->data[index];
-		else if ((st = gk_spill_read(store->host, c->spill_at + (int64_t) (index * sizeof(float)),
-									 &out[j], sizeof(float), err)) != GK_OK)
-			return st;
+			out[j] = c->data[(size_t) j * c->stride + at];
 		/* the centre, which is the mean */
 		if (store->pts.prep.distance == GK_PARTIAL && gk_is_missing(out[j]))
 			out[j] = 0.0f;
