@@ -136,8 +136,8 @@
 #define GK_COST_AHEAD_SEEDS		8
 /* Rows that stand for a round beside those that it draws: with more of them a batch ends later. */
 #define GK_COST_AHEAD_EXTRA		2
-/* Bytes for each row that a batch of rounds may take. */
-#define GK_COST_AHEAD_BYTES		432
+/* Bytes for each row that a batch of rounds takes at most. */
+#define GK_COST_AHEAD_BYTES		144
 /* Fewer rounds at a time are not worth a pass. */
 #define GK_COST_AHEAD_FEWEST	6
 /* Seeding keeps the distances to all candidates where a point has this number of features for each. */

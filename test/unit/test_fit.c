@@ -583,7 +583,7 @@ typedef enum Failure
 
 /* The whole way with the Nth call failing; true when the Nth call was never reached. */
 static bool
-fail_at(const Problem *p, Failure what, int64_t nth, GkStatus want, int *bad)
+fail_at(const Problem *p, size_t chunk, size_t limit, Failure what, int64_t nth, GkStatus want, int *bad)
 {
 	TestHost	t;
 	GkError		err = {0};
@@ -601,7 +601,7 @@ fail_at(const Problem *p, Failure what, int64_t nth, GkStatus want, int *bad)
 		t.stop_at = nth;
 	else
 		t.spill_fail_at = nth;
-	s = load_store(&t, p->x, p->w, p->n, p->d, NULL, 10000, what == FAIL_SPILL ? 8000 : 60000, &err);
+	s = load_store(&t, p->x, p->w, p->n, p->d, NULL, chunk, limit, &err);
 	if (s == NULL)
 		st = err.code;
 	else
@@ -626,11 +626,30 @@ fail_at(const Problem *p, Failure what, int64_t nth, GkStatus want, int *bad)
 }
 
 static void
-test_failures(void)
+fail_everywhere(const Problem *p, size_t chunk, size_t limit, size_t spill_limit)
 {
 	static const GkStatus want[] = {GK_ERR_MEMORY, GK_STOPPED, GK_ERR_HOST};
 	static const char *const name[] = {"allocation", "poll", "spill call"};
+
+	for (int what = 0; what < 3; what++)
+	{
+		int			bad = 0;
+		int64_t		nth = 1;
+
+		/* Every one of the first hundred, then ever sparser. */
+		for (; nth < 100000; nth += 1 + nth / 100)
+			if (fail_at(p, chunk, what == FAIL_SPILL ? spill_limit : limit, (Failure) what, nth, want[what], &bad))
+				break;
+		ok(bad == 0 && nth > 3, "init %d, d = %d: failing %s, 1st to %lldth, leaves the right error and nothing else (%d bad)",
+		   (int) p->opt.init, p->d, name[what], (long long) nth - 1, bad);
+	}
+}
+
+static void
+test_failures(void)
+{
 	uint64_t	rng = 15;
+	Problem		wide = {.n = 500,.d = 40,.k = 70,.opt = {.k = 70,.init = GK_INIT_PLUSPLUS,.n_init = 1,.max_iter = 2}};
 
 	for (int init = 0; init < 4; init++)
 	{
@@ -642,20 +661,15 @@ test_failures(void)
 		p.opt.init = init == 3 ? GK_INIT_PLUSPLUS : random_inits[init];
 		p.opt.max_iter = 3;
 		p.opt.distance = GK_EUCLIDEAN;
-		for (int what = 0; what < 3; what++)
-		{
-			int			bad = 0;
-			int64_t		nth = 1;
-
-			/* Every one of the first hundred, then ever sparser. */
-			for (; nth < 100000; nth += 1 + nth / 100)
-				if (fail_at(&p, (Failure) what, nth, want[what], &bad))
-					break;
-			ok(bad == 0 && nth > 3, "init %d: failing %s, 1st to %lldth, leaves the right error and nothing else (%d bad)",
-			   (int) p.opt.init, name[what], (long long) nth - 1, bad);
-		}
+		fail_everywhere(&p, 10000, 60000, 8000);
 		problem_free(&p);
 	}
+	/* half of the points in a file, and memory for many rounds of seeding at once */
+	wide.x = malloc(sizeof(double) * wide.n * wide.d);
+	for (int i = 0; i < wide.n * wide.d; i++)
+		wide.x[i] = (float) (test_normal(&rng) / sqrt(i % wide.d + 1));
+	fail_everywhere(&wide, 45000, 80000, 80000);
+	free(wide.x);
 }
 
 /* ---- rows that are read again ---- */

@@ -286,6 +286,13 @@ static void
 test_wide(const char *simd)
 {
 	static const TestKind kinds[] = {TEST_UNIFORM, TEST_DUPLICATES, TEST_BLOBS, TEST_LATTICE, TEST_OUTLIERS};
+
+	/*
+	 * in memory, half in a file with room for many rounds or some, almost all, all, in chunks of several
+	 * sizes
+	 */
+	static const size_t chunks[] = {30000, 200000, 100000, 50001, 7000};
+	static const size_t limits[] = {SIZE_MAX, 380000, 190001, 65432, 0};
 	char		reason[128];
 	int			bad = 0;
 	int			leaks = 0;
@@ -301,11 +308,11 @@ test_wide(const char *simd)
 		gk_cpu_set_simd("scalar", reason, sizeof(reason));
 		solve(&want, &p, init, GK_SKIP_OFF, 1, 1 << 24, SIZE_MAX);
 		gk_cpu_set_simd(simd, reason, sizeof(reason));
-		for (int threads = 1; threads <= 2; threads++)
+		for (int way = 0; way < 5; way++)
 		{
 			Answer		got;
 
-			solve(&got, &p, init, GK_SKIP_AUTO, threads, 30000, SIZE_MAX);
+			solve(&got, &p, init, GK_SKIP_AUTO, 1 + (i + way) % 2, chunks[way], limits[way]);
 			bad += !same(&want, &got);
 			answer_free(&got);
 			leaks += got.host.live != 0;
@@ -313,12 +320,12 @@ test_wide(const char *simd)
 		answer_free(&want);
 		data_free(&p);
 	}
-	ok(bad == 0 && leaks == 0, "%s: many seeds of wide points (%d differ, %d leak)", simd, bad, leaks);
+	ok(bad == 0 && leaks == 0, "%s: many seeds of wide points, in a file or not (%d differ, %d leak)", simd, bad, leaks);
 }
 
-/* Rounds that are played ahead after 32 seeds, and whether D is as after the same rounds one by one. */
+/* Rounds that are played ahead after 32 seeds, and whether D is as after the same rounds one by one.  -1: another failure. */
 static int
-ahead(const Data *p, GkSkip skip, uint64_t *d2_hash)
+ahead(const Data *p, GkSkip skip, size_t limit, uint64_t *d2_hash)
 {
 	enum
 	{
@@ -333,14 +340,16 @@ ahead(const Data *p, GkSkip skip, uint64_t *d2_hash)
 	uint64_t	keys[ROUNDS];
 	gk_int128	pot[WANT];
 	GkPick		pick[WANT];
+	size_t		spare;
 	int			done = 0;
 	int			got = 0;
 
 	test_host_init(&host, 2);
 	host.host.skip = skip;
-	store = load_store(&host, p->x, p->w, p->n, p->d, NULL, 1 << 18, SIZE_MAX, &err);
+	store = load_store(&host, p->x, p->w, p->n, p->d, NULL, 1 << 20, limit, &err);
 	gk_store_prepare(store, GK_EUCLIDEAN, false, &err);
 	pts = gk_store_points(store);
+	spare = pts->spare;
 	for (int i = 0; i < SEEDS; i++)
 		gk_store_row(store, (int64_t) i * 7919 % p->n, c + i * p->d, &err);
 	for (int i = 0; i < ROUNDS; i++)
@@ -377,6 +386,7 @@ ahead(const Data *p, GkSkip skip, uint64_t *d2_hash)
 		}
 	gk_cpu_backend.seed_end(session);
 	gk_cpu_backend.close(session);
+	done = pts->resident == (limit == SIZE_MAX) && pts->spare == spare ? done : -1;
 	gk_store_free(store);
 	free(c);
 	done = host.live == 0 ? done : -1;
@@ -401,10 +411,15 @@ test_ahead(const char *simd)
 		p.x = malloc(sizeof(double) * p.n * p.d);
 		p.w = weighted ? random_weights(&rng, p.n) : NULL;
 		for (int i = 0; i < p.n * p.d; i++)
-			p.x[i] = test_normal(&rng) / sqrt(i % p.d + 1);
-		ok(ahead(&p, GK_SKIP_OFF, &plain) == 0, "%s: no rounds ahead where nothing may be skipped", simd);
-		done = ahead(&p, GK_SKIP_AUTO, &early);
+			p.x[i] = (float) (test_normal(&rng) / sqrt(i % p.d + 1));
+		ok(ahead(&p, GK_SKIP_OFF, SIZE_MAX, &plain) == 0, "%s: no rounds ahead where nothing may be skipped", simd);
+		done = ahead(&p, GK_SKIP_AUTO, SIZE_MAX, &early);
 		ok(done == (integers ? 16 : 0) && early == plain, "%s: %d rounds ahead leave D as it is one by one", simd, done);
+		done = ahead(&p, GK_SKIP_AUTO, 1900000, &early);
+		ok(done == (integers ? 16 : 0) && early == plain, "%s: %d with most points in a file", simd, done);
+		done = ahead(&p, GK_SKIP_AUTO, 1300000, &early);
+		ok((integers ? done >= 6 && done < 16 : done == 0) && early == plain, "%s: %d where less memory is left", simd, done);
+		ok(ahead(&p, GK_SKIP_AUTO, 1030000, &early) == 0 && early == plain, "%s: none where none is left", simd);
 		data_free(&p);
 	}
 }

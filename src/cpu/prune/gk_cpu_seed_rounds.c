@@ -15,6 +15,8 @@
  *  4. The pairs of the round's candidates tell by how much each lowers the sum, exactly; the best one's
  *     lower D.
  *
+ * Of all rows only D has to be in memory: the pass at 2 may read the others from the file.
+ *
  * After r seeds a point is nearer to a new one about once in r times, so there are few pairs.  Points that
  * are not like that, or that integers cannot tell apart, make a batch crowded: it is dropped, and others wait.
  */
@@ -34,6 +36,8 @@
 #define PAIRS_EXPECTED	4
 #define PAIRS_ROOM		6
 #define PAIRS_CROWD		32
+/* Pairs that a thread takes room for at a time. */
+#define RUN				256
 /* Pairs whose distances are computed at a time. */
 #define SOME			64
 
@@ -45,14 +49,14 @@ typedef struct Pair
 	int32_t		candidate;
 } Pair;
 
-_Static_assert(GK_COST_AHEAD_BYTES == 3 * PAIRS_ROOM * sizeof(Pair), "two times the room of all threads, and the sorted pairs");
+_Static_assert(GK_COST_AHEAD_BYTES == PAIRS_ROOM * sizeof(Pair), "the pairs of a row");
 
-/* A thread's pairs. */
-typedef struct Pairs
+/* Where a thread's next pairs go. */
+typedef struct Run
 {
-	size_t		count;
-	Pair		pair[];
-} Pairs;
+	size_t		next;
+	size_t		end;
+} Run;
 
 typedef struct Draw
 {
@@ -72,36 +76,33 @@ typedef struct Batch
 	Draw	   *draw;			/* [candidates], round by round */
 	int			first[MOST_ROUNDS + 1]; /* of a round's */
 	bool		whole[MOST_ROUNDS]; /* no row was left out */
-	char	   *own;			/* [threads] regions of Pairs */
-	size_t		own_bytes;
-	size_t		room;			/* of a thread */
 	uint64_t   *closer;			/* [threads][closer_room] */
 	size_t		closer_room;
 	bool		crowded;
-	Pair	   *pair;			/* all pairs, by candidates */
-	size_t	   *begin;			/* [candidates + 1] */
+	Pair	   *pair;			/* [room]: at first run by run, then by candidates */
+	size_t		room;
+	size_t		taken;			/* by runs */
+	char	   *run;			/* [threads] regions of one Run */
+	size_t	   *begin;			/* [candidates + 2] */
 } Batch;
 
-static Pairs *
-pairs_of(const Batch *a, int thread)
+static Run *
+run_of(const Batch *a, int thread)
 {
-	return (Pairs *) (a->own + thread * a->own_bytes);
+	return (Run *) (a->run + thread * gk_cpu_region_bytes(sizeof(Run)));
 }
 
 /* ---- 1: the races ---- */
 
-/* Where a row's D and weight are. */
-static void
-locate(const GkSession *s, Draw *draw)
+/* Where a row's D is. */
+static const float *
+d2_of(const GkSession *s, int64_t row)
 {
 	const GkChunk *c = s->pts->chunks;
-	const float *w;
 
-	while (draw->pick.row >= c->first + c->rows)
+	while (row >= c->first + c->rows)
 		c++;
-	w = gk_chunk_weight(s->pts, c);
-	draw->d2 = c->mind2 + (draw->pick.row - c->first);
-	draw->weight = w != NULL ? (double) w[draw->pick.row - c->first] : 1.0;
+	return c->mind2 + (row - c->first);
 }
 
 static GkStatus
@@ -124,10 +125,7 @@ draw_candidates(GkSession *s, Batch *a, const uint64_t *keys, GkError *err)
 		a->whole[r] = got < ask;
 		for (int i = 0; st == GK_OK && i < got; i++)
 		{
-			Draw	   *draw = &a->draw[a->candidates];
-
-			*draw = (Draw) {.pick = pick[i],.candidate = a->candidates};
-			locate(s, draw);
+			a->draw[a->candidates] = (Draw) {.pick = pick[i],.d2 = d2_of(s, pick[i].row),.candidate = a->candidates};
 			st = s->core->row(s->store, pick[i].row, a->c + a->candidates++ * d, err);
 		}
 	}
@@ -137,12 +135,24 @@ draw_candidates(GkSession *s, Batch *a, const uint64_t *keys, GkError *err)
 
 /* ---- 2: the pairs ---- */
 
+/* Take room for some more pairs. */
+static bool
+next_run(Batch *a, Run *own)
+{
+	size_t		next = __atomic_fetch_add(&a->taken, RUN, __ATOMIC_RELAXED);
+
+	if (next + RUN > a->room)
+		return false;
+	*own = (Run) {.next = next,.end = next + RUN};
+	return true;
+}
+
 /* Keep those of a tile's pairs that are closer; label: the candidate. */
 static void
 keep_closer(const GkSession *s, Batch *a, const GkBlock *b, const GkTiles *tile, int at, const int32_t *row, const int32_t *label,
 			int count)
 {
-	Pairs	   *own = pairs_of(a, b->thread);
+	Run		   *own = run_of(a, b->thread);
 	const float *w = gk_chunk_weight(s->pts, b->chunk);
 	float		is[SOME];
 
@@ -153,12 +163,12 @@ keep_closer(const GkSession *s, Batch *a, const GkBlock *b, const GkTiles *tile,
 
 		if (is[i] >= *d2)
 			continue;
-		if (own->count == a->room)
+		if (own->next == own->end && !next_run(a, own))
 		{
 			__atomic_store_n(&a->crowded, true, __ATOMIC_RELAXED);
 			return;
 		}
-		own->pair[own->count++] = (Pair) {d2, w != NULL ? w[at + row[i]] : 1.0f, is[i], label[i]};
+		a->pair[own->next++] = (Pair) {d2, w != NULL ? w[at + row[i]] : 1.0f, is[i], label[i]};
 	}
 }
 
@@ -227,35 +237,54 @@ find_pairs(GkSession *s, void *arg, const GkBlock *b)
 	}
 }
 
-/* All threads' pairs by candidates. */
+/* Put the pairs in order of their candidates, those of no candidate last. */
 static GkStatus
 sort_pairs(GkSession *s, Batch *a, GkError *err)
 {
-	size_t		all = 0;
+	size_t	   *next = NULL;	/* where a candidate's next pair goes */
 	size_t		before = 0;
 
-	for (int t = 0; t < a->sweep.threads; t++)
-		all += pairs_of(a, t)->count;
-	if (!gk_cpu_room(s, &a->pair, all, sizeof(Pair)) || !gk_cpu_room(s, &a->begin, a->candidates + 1, sizeof(size_t)))
+	if (!gk_cpu_room(s, &a->begin, a->candidates + 2, sizeof(size_t)) ||
+		!gk_cpu_room(s, &next, a->candidates + 1, sizeof(size_t)))
 		return gk_cpu_out_of_memory(err);
-	memset(a->begin, 0, (a->candidates + 1) * sizeof(size_t));
+	/* what is left of the last runs */
 	for (int t = 0; t < a->sweep.threads; t++)
-		for (size_t i = 0; i < pairs_of(a, t)->count; i++)
-			a->begin[pairs_of(a, t)->pair[i].candidate]++;
+		for (size_t i = run_of(a, t)->next; i < run_of(a, t)->end; i++)
+			a->pair[i].candidate = a->candidates;
+	memset(next, 0, (a->candidates + 1) * sizeof(size_t));
+	for (size_t i = 0; i < a->taken; i++)
+		next[a->pair[i].candidate]++;
 	for (int q = 0; q <= a->candidates; q++)
 	{
-		size_t		count = a->begin[q];
+		size_t		count = next[q];
 
-		a->begin[q] = before;
+		a->begin[q] = next[q] = before;
 		before += count;
 	}
-	for (int t = 0; t < a->sweep.threads; t++)
-		for (size_t i = 0; i < pairs_of(a, t)->count; i++)
-			a->pair[a->begin[pairs_of(a, t)->pair[i].candidate]++] = pairs_of(a, t)->pair[i];
-	/* each now begins where the next one did */
-	memmove(a->begin + 1, a->begin, a->candidates * sizeof(size_t));
-	a->begin[0] = 0;
+	a->begin[a->candidates + 1] = before;
+	for (int q = 0; q <= a->candidates; q++)
+		while (next[q] < a->begin[q + 1])
+		{
+			Pair		pair = a->pair[next[q]];
+			size_t		to = next[pair.candidate]++;
+
+			if (pair.candidate == q)
+				continue;
+			a->pair[next[q]] = a->pair[to];
+			a->pair[to] = pair;
+		}
+	gk_cpu_room_free(s, &next);
 	return GK_OK;
+}
+
+/* A row that was drawn is a pair of its own, as it is at 0 and D is more: that knows its weight, wherever the points are. */
+static void
+weigh_draws(Batch *a)
+{
+	for (int q = 0; q < a->candidates; q++)
+		for (size_t i = a->begin[q]; i < a->begin[q + 1]; i++)
+			if (a->pair[i].d2 == a->draw[q].d2)
+				a->draw[q].weight = (double) a->pair[i].weight;
 }
 
 static GkStatus
@@ -267,23 +296,26 @@ compare_all(GkSession *s, Batch *a, GkError *err)
 
 	if (st != GK_OK)
 		return st;
-	/* on a busy machine one thread gets more of the rows than another */
-	a->room = 2 * PAIRS_ROOM * (size_t) s->pts->n / a->sweep.threads + GK_ROW_PAD;
-	a->own_bytes = gk_cpu_region_bytes(sizeof(Pairs) + a->room * sizeof(Pair));
 	a->closer_room = (size_t) gk_cpu_int16_tiles(s, s->pts->d) * groups * group;
 	a->crowded = s->dot.int16.k == 0;
-	if (!gk_cpu_room(s, &a->own, a->sweep.threads, a->own_bytes) ||
+	a->room += RUN * (size_t) a->sweep.threads;
+	if (!gk_cpu_room(s, &a->pair, a->room, sizeof(Pair)) ||
+		!gk_cpu_room(s, &a->run, a->sweep.threads, gk_cpu_region_bytes(sizeof(Run))) ||
 		!gk_cpu_room(s, &a->closer, a->sweep.threads * a->closer_room, sizeof(uint64_t)))
 		st = gk_cpu_out_of_memory(err);
 	for (int t = 0; st == GK_OK && t < a->sweep.threads; t++)
-		pairs_of(a, t)->count = 0;
+		*run_of(a, t) = (Run) {0};
 	a->sweep.mind2 = true;
 	a->sweep.arg = a;
 	a->sweep.block = find_pairs;
 	if (st == GK_OK && !a->crowded)
 		st = gk_cpu_sweep(s, &a->sweep, err);
 	gk_cpu_dot_end(s);
-	return st == GK_OK && !a->crowded ? sort_pairs(s, a, err) : st;
+	if (st == GK_OK && !a->crowded)
+		st = sort_pairs(s, a, err);
+	if (st == GK_OK && !a->crowded)
+		weigh_draws(a);
+	return st;
 }
 
 /* ---- 3 and 4: the rounds ---- */
@@ -371,24 +403,31 @@ play(GkSession *s, Batch *a, int round, uint64_t key, float *point)
 	return true;
 }
 
+/* Pairs that there is room for. */
+static size_t
+pair_room(const GkSession *s)
+{
+	size_t		room = gk_cpu_spare(s) / sizeof(Pair);
+	size_t		most = PAIRS_ROOM * (size_t) s->pts->n;
+
+	return room < most ? room : most;
+}
+
 /* Rounds that a batch is worth now; 0: none. */
 static int
-rounds_ahead(const GkSession *s, int rounds, int want)
+rounds_ahead(const GkSession *s, int rounds, int want, size_t room)
 {
 	const GkCpuSeed *seed = &s->seed;
 
 	/* of s + 1 seeds each is the nearest of as many points */
-	int			most = (int) ((int64_t) seed->seeds * PAIRS_EXPECTED / ASKED(want));
+	double		pairs = (double) room / (double) s->pts->n * PAIRS_EXPECTED / PAIRS_ROOM;
+	int			most = seed->ahead_most < MOST_ROUNDS ? seed->ahead_most : MOST_ROUNDS;
 
-	most = most < seed->ahead_most ? most : seed->ahead_most;
-	most = most < MOST_ROUNDS ? most : MOST_ROUNDS;
-
-	if (s->kernels->integers == NULL || s->host.skip == GK_SKIP_OFF || s->index.made || !s->pts->resident || want > MOST_WANTED)
+	if (s->kernels->integers == NULL || s->host.skip == GK_SKIP_OFF || s->index.made || !s->pts->mind2_resident || want > MOST_WANTED)
 		return 0;
 	if (!seed->known || seed->seeds < GK_COST_AHEAD_SEEDS || seed->seeds < seed->ahead_from)
 		return 0;
-	if ((size_t) s->pts->n * GK_COST_AHEAD_BYTES > gk_cpu_spare(s))
-		return 0;
+	most = (int) fmin(most, seed->seeds * pairs / ASKED(want));
 	rounds = rounds < most ? rounds : most;
 	return gk_cpu_int16_possible(s, rounds * ASKED(want)) ? rounds : 0;
 }
@@ -405,14 +444,18 @@ learn(GkCpuSeed *seed, int rounds, int done)
 GkStatus
 gk_cpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *points, int *done, GkError *err)
 {
-	Batch		a = {.rounds = rounds_ahead(s, rounds, want),.want = want};
+	Batch		a = {.want = want,.room = pair_room(s)};
 	GkStatus	st;
 
 	*done = 0;
+	a.rounds = rounds_ahead(s, rounds, want, a.room);
 	if (a.rounds == 0)
 		return GK_OK;
 	st = gk_cpu_seed_settled(s, err);
 	s->seed.count = s->seed.given_count = 0;
+	/* the distances that a round has kept: their memory is that of pairs */
+	s->seed.kept = false;
+	gk_cpu_room_free(s, &s->seed.all);
 	if (st == GK_OK)
 		st = draw_candidates(s, &a, keys, err);
 	a.sweep = gk_cpu_plan(s, a.candidates);
@@ -429,7 +472,7 @@ gk_cpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, flo
 	}
 	gk_cpu_room_free(s, &a.c);
 	gk_cpu_room_free(s, &a.draw);
-	gk_cpu_room_free(s, &a.own);
+	gk_cpu_room_free(s, &a.run);
 	gk_cpu_room_free(s, &a.closer);
 	gk_cpu_room_free(s, &a.pair);
 	gk_cpu_room_free(s, &a.begin);
