@@ -222,6 +222,13 @@ gk_cpu_spare(const GkSession *s)
 	return s->pts->spare > s->dot.int16_bytes ? s->pts->spare - s->dot.int16_bytes : 0;
 }
 
+/* May a number for each row be remembered?  Beside points in a file it has to fit the limit. */
+static inline bool
+gk_cpu_remembers(const GkSession *s)
+{
+	return s->pts->resident || s->all_rows * sizeof(int32_t) <= gk_cpu_spare(s);
+}
+
 /* Give *array back before the session ends, and make it NULL. */
 void		gk_cpu_room_free(GkSession *s, void *array);
 GkStatus	gk_cpu_out_of_memory(GkError *err);

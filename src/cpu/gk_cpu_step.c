@@ -446,7 +446,7 @@ plan_sum(const Pass *p)
 		p->bytes > GK_COST_THREAD_BYTES || p->bytes * threads > GK_COST_PRIVATE_BYTES ||
 		(threads > 1 && p->d >= threads && (int64_t) p->k * threads * GK_COST_MERGE_ROWS > s->pts->n))
 		return GK_PARTITIONED_FEATURES;
-	if (p->d >= GK_COST_DELTA_D && s->pts->resident)
+	if (p->d >= GK_COST_DELTA_D && gk_cpu_remembers(s))
 		return GK_DELTA;
 	/* Bounds need labels; small k of small points is faster without any. */
 	if (gk_cpu_hamerly_possible(s, p->k) && (!in_registers(p) || s->host.skip == GK_SKIP_ON))
@@ -471,8 +471,9 @@ plan_sum(const Pass *p)
  *   any                                            nothing                          MERGE
  *
  * Small k: at most GK_CPU_SMALLK clusters of points without weights, by AVX2 or AVX-512.  Memory for
- * labels needs points that are resident.  Other values of gkmeans.feature_sum: partitioned_features is the
- * first line, delta the third with "any" for n / 4, cluster_merge the last three.
+ * labels of points in a file has to fit the limit, that for label bits and bounds needs points that are
+ * resident.  Other values of gkmeans.feature_sum: partitioned_features is the first line, delta the third
+ * with "any" for n / 4, cluster_merge the last three.
  */
 static void
 plan_step(Pass *p)
