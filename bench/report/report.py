@@ -13,6 +13,7 @@ import page_engine
 import page_gpu
 import page_gpu_grid
 import page_gpu_products
+import page_gpu_several
 import page_groups
 import page_load
 import page_papers
@@ -31,7 +32,7 @@ def main():
     engine, missed = page_engine.page()
     planning, plots = page_planning.page(gpu, read("papers-cpu.json")[1])
     pages = {"papers.md": papers, "engine.md": engine, "gpu.md": page_gpu.page(), "gpu_grid.md": page_gpu_grid.page(),
-             "gpu_products.md": page_gpu_products.page(), "groups.md": page_groups.page(),
+             "gpu_products.md": page_gpu_products.page(), "gpu_several.md": page_gpu_several.page(), "groups.md": page_groups.page(),
              "load.md": page_load.page(), "peers.md": page_peers.page(gpu), "roundtrip.md": page_roundtrip.page(),
              "spectral.md": page_spectral.page()}
     files = {os.path.join(RESULTS, name): text for name, text in pages.items()}
