@@ -162,7 +162,7 @@ gk_gpu_step_ms(int ordinal, const GkProblem *problem, int64_t rows)
 }
 
 static cudaError_t
-make_event(cudaEvent_t * event, unsigned int flags)
+make_event(cudaEvent_t *event, unsigned int flags)
 {
 	return *event != NULL ? cudaSuccess : cudaEventCreateWithFlags(event, flags);
 }

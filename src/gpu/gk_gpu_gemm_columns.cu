@@ -4,7 +4,6 @@
  * Everything that takes each centroid is done on the device: with several GPUs, each with a session of its own,
  * the host's threads are the others', too.
  */
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,11 +28,10 @@ nearest_of(float d2, int number)
 	return (Nearest) __float_as_uint(d2) << 32 | (unsigned) number;
 }
 
-__global__ void
-__launch_bounds__(GK_TILE_THREADS)
-nearest_kernel(GkTileSide columns, GkTileSide pivots, int d, float scale, Nearest * nearest)
+__global__ void __launch_bounds__(GK_TILE_THREADS)
+nearest_kernel(GkTileSide columns, GkTileSide pivots, int d, float scale, Nearest *nearest)
 {
-	__shared__	GkTileSquares tile;
+	__shared__ GkTileSquares tile;
 	int			at0 = blockIdx.x * GK_TILE + tile.column();
 	int			p0 = blockIdx.y * GK_TILE + tile.pivot();
 	float		square[4][4] = {};
@@ -60,7 +58,7 @@ gk_gpu_gemm_nearest_pivots(GkSession *s, const GkGemm *g, int k, int pivots, int
 	{
 		cudaError_t e = cudaMemsetAsync(s->scratch, 0xff, bytes, s->gpu->stream);
 
-		nearest_kernel << <dim3((k + GK_TILE - 1) / GK_TILE, (pivots + GK_TILE - 1) / GK_TILE), GK_TILE_THREADS, 0, s->gpu->stream >> >
+		nearest_kernel<<<dim3((k + GK_TILE - 1) / GK_TILE, (pivots + GK_TILE - 1) / GK_TILE), GK_TILE_THREADS, 0, s->gpu->stream>>>
 			(columns, firsts, s->d, g->scale, (Nearest *) s->scratch);
 		if (e == cudaSuccess)
 			e = cudaGetLastError();
@@ -87,10 +85,10 @@ typedef struct Groups
 	float	   *nearest;		/* [k]: distance to the own group's seed */
 	int		   *group;			/* [k] */
 	float	   *between;		/* [count][count]: of seeds */
-}			Groups;
+} Groups;
 
 __device__ __forceinline__ const float *
-seed_at(const Groups & a, int g)
+seed_at(const Groups &a, int g)
 {
 	return a.c + (int64_t) (g == 0 ? 0 : ~(unsigned) a.seed[g]) * a.d;
 }
@@ -110,8 +108,7 @@ square_distance(const float *x, const float *y, int d)
 }
 
 /* Centroids nearer to seed g than to those before are its group's; the farthest of all is the next seed. */
-__global__ void
-__launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS)
 join_group_kernel(Groups a, int g)
 {
 	__shared__ unsigned long long farthest;
@@ -142,8 +139,7 @@ join_group_kernel(Groups a, int g)
 }
 
 /* A block for each group. */
-__global__ void
-__launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS)
 between_kernel(Groups a)
 {
 	for (int g = threadIdx.x / 32; g < a.count; g += WARPS)
@@ -154,13 +150,13 @@ typedef struct Members
 {
 	int			group;
 	int			centroid;
-}			Members;
+} Members;
 
 static int
 by_group(const void *a, const void *b)
 {
-	const		Members *x = (const Members *) a;
-	const		Members *y = (const Members *) b;
+	const Members *x = (const Members *) a;
+	const Members *y = (const Members *) b;
 
 	return x->group != y->group ? (x->group < y->group ? -1 : 1) : x->centroid < y->centroid ? -1 : x->centroid > y->centroid;
 }
@@ -199,11 +195,10 @@ typedef struct Middles
 	const int  *centroid;		/* [k]: of each column */
 	const int  *begin;			/* [copies + 1]: its first column */
 	float	   *middle;			/* [copies][pitch] */
-}			Middles;
+} Middles;
 
 /* The mean of a copy's centroids: a block for each copy and MIDDLE_THREADS features. */
-__global__ void
-__launch_bounds__(MIDDLE_THREADS)
+__global__ void __launch_bounds__(MIDDLE_THREADS)
 middle_kernel(Middles a)
 {
 	int			j = blockIdx.y * MIDDLE_THREADS + threadIdx.x;
@@ -275,8 +270,8 @@ find_groups(GkSession *s, int k, int groups, Plan *p, GkError *err)
 	a.group = (int *) (a.nearest + k);
 	GK_TRY(cudaMemsetAsync(a.seed, 0, seeds, s->gpu->stream));
 	for (int g = 0; g < groups; g++)
-		join_group_kernel << <blocks, THREADS, 0, s->gpu->stream >> >(a, g);
-	between_kernel << <groups, THREADS, 0, s->gpu->stream >> >(a);
+		join_group_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(a, g);
+	between_kernel<<<groups, THREADS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
 	GK_TRY(cudaMemcpyAsync(p->group, a.group, (size_t) k * sizeof(int), cudaMemcpyDeviceToHost, s->gpu->stream));
 	GK_TRY(cudaMemcpyAsync(p->between, a.between, (size_t) groups * groups * sizeof(float), cudaMemcpyDeviceToHost, s->gpu->stream));
@@ -302,7 +297,7 @@ order_columns(GkSession *s, GkGemm *g, int k, Plan *p, GkError *err)
 	a.centroid = o->centroid;
 	a.begin = (const int *) s->scratch;
 	a.middle = o->middle;
-	middle_kernel << <dim3(o->copies, (g->pitch + MIDDLE_THREADS - 1) / MIDDLE_THREADS), MIDDLE_THREADS, 0, s->gpu->stream >> >(a);
+	middle_kernel<<<dim3(o->copies, (g->pitch + MIDDLE_THREADS - 1) / MIDDLE_THREADS), MIDDLE_THREADS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
 	return gk_gpu_drain(s, err);
 }

@@ -24,10 +24,10 @@ typedef struct SortArgs
 	const int  *pivot_of;		/* [k] */
 	int		   *begin;			/* [pivots]: count, then the next place */
 	int		   *row;
-}			SortArgs;
+} SortArgs;
 
 __device__ __forceinline__ int
-pivot_of_row(const SortArgs & a, int row)
+pivot_of_row(const SortArgs &a, int row)
 {
 	int			label = a.labels.narrow ? ((const uint8_t *) a.labels.at)[row] : ((const int32_t *) a.labels.at)[row];
 
@@ -35,9 +35,8 @@ pivot_of_row(const SortArgs & a, int row)
 }
 
 /* PLACE: give each row a place; else count the rows of each pivot. */
-template < bool PLACE >
-			__global__ void
-__launch_bounds__(THREADS)
+template <bool PLACE>
+__global__ void __launch_bounds__(THREADS)
 place_kernel(const __grid_constant__ SortArgs a)
 {
 	__shared__ int local[GK_GEMM_PIVOTS];
@@ -120,7 +119,7 @@ order_rows(GkSession *s, GkGemm *g, int k, const int *pivot_of, int *count, GkEr
 	a.pivot_of = a.begin + GK_GEMM_PIVOTS;
 	GK_TRY(cudaMemcpyAsync((int *) a.pivot_of, pivot_of, (size_t) k * sizeof(int), cudaMemcpyHostToDevice, s->gpu->stream));
 	GK_TRY(cudaMemsetAsync(a.begin, 0, counts, s->gpu->stream));
-	place_kernel < false >< <<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream >> >(a);
+	place_kernel<false><<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
 	GK_TRY(cudaMemcpyAsync(count, a.begin, counts, cudaMemcpyDeviceToHost, s->gpu->stream));
 	GK_DO(gk_gpu_drain(s, err));
@@ -128,7 +127,7 @@ order_rows(GkSession *s, GkGemm *g, int k, const int *pivot_of, int *count, GkEr
 	a.row = o->row;
 	GK_TRY(cudaMemcpyAsync(a.begin, count, counts, cudaMemcpyHostToDevice, s->gpu->stream));
 	GK_TRY(cudaMemsetAsync(o->row, 0xff, (size_t) o->places * sizeof(int), s->gpu->stream));
-	place_kernel < true >< <<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream >> >(a);
+	place_kernel<true><<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
 	return gk_gpu_drain(s, err);
 }
@@ -186,11 +185,10 @@ typedef struct NeedsArgs
 	const unsigned int *nearest;
 	int		   *needs;
 	int		   *need;
-}			NeedsArgs;
+} NeedsArgs;
 
 /* A block per tile of rows. */
-__global__ void
-__launch_bounds__(GK_GEMM_ROWS)
+__global__ void __launch_bounds__(GK_GEMM_ROWS)
 needs_kernel(const __grid_constant__ NeedsArgs a)
 {
 	__shared__ unsigned int length;
@@ -235,7 +233,7 @@ gk_gpu_gemm_needs(GkSession *s, GkGemm *g, const GkGemmBound *bound, const int *
 {
 	NeedsArgs	a = {bound, s->d, gk_gemm_tiles(g, k), gk_gemm_tiny(s, g), pivot, count, g->nearest, needs, need};
 
-	needs_kernel << <(unsigned int) ((rows + GK_GEMM_ROWS - 1) / GK_GEMM_ROWS), GK_GEMM_ROWS, 0, s->gpu->stream >> >(a);
+	needs_kernel<<<(unsigned int) ((rows + GK_GEMM_ROWS - 1) / GK_GEMM_ROWS), GK_GEMM_ROWS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
 	return GK_OK;
 }

@@ -41,7 +41,7 @@ typedef struct MeetArgs
 	int		   *done;
 	bool		timed;			/* ends what the device computed by itself */
 	unsigned long long *clock;
-}			MeetArgs;
+} MeetArgs;
 
 #define VOID			1ull	/* of a number: it did not get there */
 
@@ -50,15 +50,14 @@ now_ns()
 {
 	unsigned long long t;
 
-	asm volatile ("mov.u64 %0, %globaltimer;":"=l" (t));
-
+	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
 	return t;
 }
 
 __device__ __forceinline__ void
 tell(unsigned long long *to, unsigned long long number)
 {
-	asm volatile ("st.release.sys.global.u64 [%0], %1;"::"l" (to), "l"(number):"memory");
+	asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(to), "l"(number) : "memory");
 }
 
 __device__ __forceinline__ unsigned long long
@@ -66,8 +65,7 @@ hear(const unsigned long long *from)
 {
 	unsigned long long number;
 
-	asm volatile ("ld.acquire.sys.global.u64 %0, [%1];":"=l" (number):"l"(from):"memory");
-
+	asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(number) : "l"(from) : "memory");
 	return number;
 }
 
@@ -131,8 +129,7 @@ clock_kernel(unsigned long long *clock)
 }
 
 /* Not of what has stopped: a device that does not wait must leave what the others may still read. */
-__global__ void
-__launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS)
 copy_kernel(const gk_int128 *totals, gk_int128 *box, int64_t values, const int *done)
 {
 	if (*done)
@@ -150,10 +147,9 @@ typedef struct SumArgs
 	int			nsums;
 	gk_int128  *sums[GK_JOIN_MOST];
 	const int  *done;
-}			SumArgs;
+} SumArgs;
 
-__global__ void
-__launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS)
 sum_kernel(const __grid_constant__ SumArgs a)
 {
 	if (*a.done)
@@ -262,7 +258,7 @@ gk_gpu_join_begin(GkSession *s, GkError *err)
 		return GK_OK;
 	j->round++;
 	j->turn = 0;
-	clock_kernel << <1, 1, 0, s->gpu->stream >> >(j->clock);
+	clock_kernel<<<1, 1, 0, s->gpu->stream>>>(j->clock);
 	GK_LAUNCHED();
 	return GK_OK;
 }
@@ -284,7 +280,7 @@ meet(GkSession *s, int *done, bool timed, GkError *err)
 	a.done = done;
 	a.timed = timed;
 	a.clock = j->clock;
-	meet_kernel << <1, 32, 0, s->gpu->stream >> >(a);
+	meet_kernel<<<1, 32, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
 	j->turn++;
 	return GK_OK;
@@ -343,10 +339,10 @@ gk_gpu_join_totals(GkSession *s, int k, const gk_int128 **totals, GkError *err)
 		a.nsums = a.n;
 		memcpy(a.sums, j->sums_of, sizeof(a.sums));
 	}
-	copy_kernel << <blocks, THREADS, 0, s->gpu->stream >> >(s->totals, j->box[side], values, s->done);
+	copy_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(s->totals, j->box[side], values, s->done);
 	GK_LAUNCHED();
 	GK_DO(meet(s, s->done, true, err));
-	sum_kernel << <blocks, THREADS, 0, s->gpu->stream >> >(a);
+	sum_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
 	if (slices)
 		GK_DO(meet(s, s->done, false, err));

@@ -222,7 +222,7 @@ iteration_ms(const GkSession *s, int k)
 	double		read = (double) s->n * s->cols * sizeof(float) / GK_READ_MS;
 	double		work = (double) s->n * s->d * k;
 	double		compute = gk_gpu_gemm_wanted(s, k) ? work / GK_GEMM_MS :
-	work * GK_DISTANCE_OPS / (s->gpu->sms * GK_SM_LANES * GK_CYCLES_MS);
+		work * GK_DISTANCE_OPS / (s->gpu->sms * GK_SM_LANES * GK_CYCLES_MS);
 
 	return GK_ITERATION_MS + (read > compute ? read : compute);
 }
@@ -278,7 +278,7 @@ chain_start(GkSession *s, const float *centroids, int k, GkError *err)
 {
 	double		ms = iteration_ms(s, k);
 	bool		ahead = k <= s->problem.k_max && s->pts->prep.distance == GK_EUCLIDEAN &&
-	ms <= GK_AHEAD_MS && s->resident == s->n;
+		ms <= GK_AHEAD_MS && s->resident == s->n;
 
 	GK_DO(gk_gpu_log_room(s, k, err));
 	GK_DO(gk_gpu_agree(s, ahead, &ahead));
@@ -339,7 +339,7 @@ typedef struct Compare
 	const char *centroids;
 	size_t		bytes;
 	bool		differ;
-}			Compare;
+} Compare;
 
 static void
 compare_bytes(void *arg, int64_t job, int thread)
@@ -414,12 +414,12 @@ typedef struct Unpack
 	const char *totals;
 	GkStep	   *out;
 	size_t		bytes;			/* of the sums */
-}			Unpack;
+} Unpack;
 
 static void
 unpack_sums(void *arg, int64_t job, int thread)
 {
-	const		Unpack *u = (const Unpack *) arg;
+	const Unpack *u = (const Unpack *) arg;
 	size_t		from = (size_t) job * HOST_BYTES;
 
 	(void) thread;
