@@ -42,6 +42,8 @@ WIDE_D = [128, 384, 768, 1536]          # points like embeddings
 WIDE_K = [256, 1000, 4096]
 WIDE_ROWS, WIDE_ITER = 20000, 10
 WIDE_WANTED = 2.0                       # times the fastest peer, where the CPU multiplies integers
+LONG = [(128, 1000), (768, 256), (768, 1000)]   # d and k of fits with as many iterations as LONG_ITER
+LONG_ITER, LONG_WANTED = 100, 3.0
 SEEDS = [(1000000, 2), (1000000, 4), (1000000, 8), (400000, 16), (200000, 68)]    # n, d
 SEED_K = [16, 64, 256]
 MAX_ITER = 300
@@ -259,6 +261,9 @@ def run_cases(found, only, smoke, threads, most, rounds, keep):
                     cases.append((f"wide {d} {k}", lambda d=d, k=k: whole_fit(
                         WIDE_ROWS // (10 if smoke else 1), d, k, found, threads, directory, 1 if smoke else rounds,
                         "wide", embeddings, WIDE_ITER)))
+        for d, k in [] if smoke else LONG:
+            cases.append((f"long {d} {k}", lambda d=d, k=k: whole_fit(
+                WIDE_ROWS, d, k, found, threads, directory, rounds, "long", embeddings, LONG_ITER)))
         for n, d in SEEDS:
             for k in SEED_K:
                 if smoke and k != 16:
