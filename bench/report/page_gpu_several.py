@@ -38,6 +38,9 @@ def table(shapes, of, columns):
     for (n, d, k, streamed), ways in shapes.items():
         cells = [f"{n:,}", d, f"{k:,}" + (", streamed" if streamed else ""), ms(ways["1 GPU"][of])]
         for way in columns:
+            if way not in ways:
+                cells += ["-"] * 3
+                continue
             times = ways["1 GPU"][of] / ways[way][of]
             cells += [ms(ways[way][of]), f"{times:.2f}", f"{100 * times / int(way.split()[0]):.0f} %"]
         out.append("| " + " | ".join(str(c) for c in cells) + " |")
@@ -60,11 +63,11 @@ def page():
            "After the first ten; `streamed`: the GPUs give memory for a tenth of the points, and the others come from main memory in each iteration.", ""]
     out += table(shapes, "iteration", columns)
     streamed = {shape: ways for shape, ways in shapes.items() if shape[3]}
-    rates = {way: sorted(n * d * 4 / ways[way]["iteration"] / 1e6 for (n, d, _, _), ways in streamed.items()) for way in ["1 GPU"] + columns} if streamed else {}
+    rates = {way: sorted(n * d * 4 / ways[way]["iteration"] / 1e6 for (n, d, _, _), ways in streamed.items() if way in ways) for way in ["1 GPU"] + columns} if streamed else {}
     out += ["", "What keeps several from being as many times as fast as one:", "",
             "- What each does with all centroids, and not with its own rows: to round them, to compare them with each other, to make the next ones, and some 25 short "
             "kernels for that: 0.1 to 0.2 ms in an iteration of 256 to 1,024 clusters, and more of 4,096 wide ones. It is the same with 2 or 8.",
-            "- Two meetings and the sums of all: some 0.02 ms, and with 4,096 clusters of 768 features 50 MB that each reads from, or writes to, the others.",
+            "- Meeting, and the sums of all: some 0.02 ms, and with 4,096 clusters of 768 features 50 MB that each reads from the others (with four and more it adds up a slice, which it writes to them).",
             "- With thousands of wide clusters, what the host does beside it: it makes each iteration's centroids, too, and compares them."]
     if rates:
         out += ["- Streamed points: main memory, or the links to it. All points over the time of an iteration: " +
@@ -72,7 +75,7 @@ def page():
     out += ["", "## Whole fits", "",
             "By k-means++ (streamed: k-means||) and 20 iterations, the points in main memory before, opened sessions; upload, seeding, joining and closing included.", ""]
     out += table(shapes, "fit", columns)
-    beside = {shape: ways for shape, ways in streamed.items() if "1 GPU + CPU" in ways}
+    beside = {shape: ways for shape, ways in streamed.items() if "1 GPU + CPU" in ways and "CPU" in ways}
     if beside:
         out += ["", "## The CPU beside one GPU", "",
                 "Streamed points; what both could do is the sum of their rates.", "",

@@ -119,6 +119,8 @@ gk_cpu_seed_begin(GkSession *s, GkError *err)
 
 	/* New centroids are coming: forget the last step. */
 	s->previous_k = 0;
+	if (!s->pts->resident)
+		gk_cpu_room_free(s, &s->previous);
 	gk_cpu_hamerly_forget(s);
 	s->seed.known = false;
 	s->seed.seeds = s->seed.consider = s->seed.count = s->seed.given_count = 0;

@@ -124,7 +124,7 @@ remember_seeds(GkSession *s, const float *seeds, int m, bool dot, GkError *err)
 	int			count = seed->given_count;
 
 	seed->given_count = 0;
-	if (!(seed->seeds == 0 ? m == 1 && gk_cpu_dot_possible(s, GK_COST_SEED_DOT) : count > 0 && dot) || !gk_cpu_remembers(s))
+	if (!(seed->seeds == 0 ? m == 1 && gk_cpu_dot_possible(s, GK_COST_SEED_DOT) : count > 0 && dot) || !gk_cpu_remembers(s, seed->nearest))
 		return GK_OK;
 	if (dot && count == 1)
 	{

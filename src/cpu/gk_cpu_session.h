@@ -215,18 +215,21 @@ void		gk_cpu_close(GkSession *s);
  */
 bool		gk_cpu_room(GkSession *s, void *array, size_t count, size_t size);
 
-/* Bytes of the memory limit that are left for what saves time. */
+/* Bytes of the memory limit that are left for what saves time; what is remembered beside points in a file is counted. */
 static inline size_t
 gk_cpu_spare(const GkSession *s)
 {
-	return s->pts->spare > s->dot.int16_bytes ? s->pts->spare - s->dot.int16_bytes : 0;
+	size_t		numbers = s->pts->resident ? 0 : (s->previous != NULL) + (s->seed.nearest != NULL);
+	size_t		used = s->dot.int16_bytes + numbers * s->all_rows * sizeof(int32_t);
+
+	return s->pts->spare > used ? s->pts->spare - used : 0;
 }
 
-/* May a number for each row be remembered?  Beside points in a file it has to fit the limit. */
+/* May a number for each row be remembered in *array?  Beside points in a file it has to fit the limit. */
 static inline bool
-gk_cpu_remembers(const GkSession *s)
+gk_cpu_remembers(const GkSession *s, const int32_t *array)
 {
-	return s->pts->resident || s->all_rows * sizeof(int32_t) <= gk_cpu_spare(s);
+	return s->pts->resident || array != NULL || s->all_rows * sizeof(int32_t) <= gk_cpu_spare(s);
 }
 
 /* Give *array back before the session ends, and make it NULL. */

@@ -446,7 +446,7 @@ plan_sum(const Pass *p)
 		p->bytes > GK_COST_THREAD_BYTES || p->bytes * threads > GK_COST_PRIVATE_BYTES ||
 		(threads > 1 && p->d >= threads && (int64_t) p->k * threads * GK_COST_MERGE_ROWS > s->pts->n))
 		return GK_PARTITIONED_FEATURES;
-	if (p->d >= GK_COST_DELTA_D && gk_cpu_remembers(s))
+	if (p->d >= GK_COST_DELTA_D && gk_cpu_remembers(s, s->previous))
 		return GK_DELTA;
 	/* Bounds need labels; small k of small points is faster without any. */
 	if (gk_cpu_hamerly_possible(s, p->k) && (!in_registers(p) || s->host.skip == GK_SKIP_ON))

@@ -534,6 +534,9 @@ void		gk_gpu_leave(GkSession *s);
 /* When all have left. */
 void		gk_gpu_join_free(GkSession *s);
 
+/* Give back the memory of the current device that others reach; it is made anew when it is needed. */
+void		gk_gpu_join_drop(GkGpu *g);
+
 /* This one has failed: the others do not wait for it.  Has one? */
 void		gk_gpu_join_give_up(GkSession *s);
 bool		gk_gpu_join_is_over(const GkSession *s);

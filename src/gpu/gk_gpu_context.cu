@@ -292,7 +292,7 @@ destroy_context(int ordinal)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* But for how often it was opened. */
+/* Forget all of a device but how often it was opened. */
 static void
 forget(GkGpu *g)
 {
@@ -310,8 +310,13 @@ gk_gpu_release(int ordinal)
 {
 	GkGpu	   *g = &gpus[ordinal];
 
-	if (g->opened)
-		forget(g);
+	if (!g->opened)
+		return;
+	/* a pool is the device's, perhaps not its context's */
+	if (g->pool != NULL && cudaSetDevice(ordinal) == cudaSuccess)
+		gk_gpu_join_drop(g);
+	cudaGetLastError();
+	forget(g);
 }
 
 void

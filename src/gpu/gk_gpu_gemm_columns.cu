@@ -1,8 +1,8 @@
 /*
  * gk_gpu_gemm_columns.cu - centroids near each other in neighbouring columns, for a sort (gk_gpu_gemm_sort.cu).
  *
- * Everything that takes each centroid is done on the device: with several GPUs, each with a session of its own,
- * the host's threads are the others', too.
+ * Everything that takes each centroid's features is done on the device: with several GPUs, each with a session of
+ * its own, the host's threads are the others', too.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -42,30 +42,31 @@ nearest_kernel(GkTileSide columns, GkTileSide pivots, int d, float scale, Neares
 			atomicMin(nearest + at0 + i, nearest_of(square[o][i], p0 + o));
 }
 
-GkStatus
-gk_gpu_gemm_nearest_pivots(GkSession *s, const GkGemm *g, int k, int pivots, int *pivot_of, GkError *err)
+static GkStatus
+find_nearest(GkSession *s, const GkGemm *g, int k, int pivots, Nearest *nearest, GkError *err)
 {
 	GkTileSide	columns = {s->centroids, NULL, k, s->d};
 	GkTileSide	firsts = {s->centroids, NULL, pivots, s->d};
 	size_t		bytes = (size_t) k * sizeof(Nearest);
+	dim3		tiles((k + GK_TILE - 1) / GK_TILE, (pivots + GK_TILE - 1) / GK_TILE);
+
+	GK_DO(gk_gpu_scratch(s, bytes, err));
+	GK_TRY(cudaMemsetAsync(s->scratch, 0xff, bytes, s->gpu->stream));
+	nearest_kernel<<<tiles, GK_TILE_THREADS, 0, s->gpu->stream>>>(columns, firsts, s->d, g->scale, (Nearest *) s->scratch);
+	GK_LAUNCHED();
+	GK_TRY(cudaMemcpyAsync(nearest, s->scratch, bytes, cudaMemcpyDeviceToHost, s->gpu->stream));
+	return gk_gpu_drain(s, err);
+}
+
+GkStatus
+gk_gpu_gemm_nearest_pivots(GkSession *s, const GkGemm *g, int k, int pivots, int *pivot_of, GkError *err)
+{
 	Nearest    *nearest = (Nearest *) s->core->alloc(s->host, k, sizeof(Nearest));
 	GkStatus	st;
 
 	if (nearest == NULL)
 		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
-	st = gk_gpu_scratch(s, bytes, err);
-	if (st == GK_OK)
-	{
-		cudaError_t e = cudaMemsetAsync(s->scratch, 0xff, bytes, s->gpu->stream);
-
-		nearest_kernel<<<dim3((k + GK_TILE - 1) / GK_TILE, (pivots + GK_TILE - 1) / GK_TILE), GK_TILE_THREADS, 0, s->gpu->stream>>>
-			(columns, firsts, s->d, g->scale, (Nearest *) s->scratch);
-		if (e == cudaSuccess)
-			e = cudaGetLastError();
-		if (e == cudaSuccess)
-			e = cudaMemcpyAsync(nearest, s->scratch, bytes, cudaMemcpyDeviceToHost, s->gpu->stream);
-		st = e == cudaSuccess ? gk_gpu_drain(s, err) : gk_gpu_fail(s, e, "nearest pivots", __FILE__, __LINE__, err);
-	}
+	st = find_nearest(s, g, k, pivots, nearest, err);
 	for (int i = 0; st == GK_OK && i < k; i++)
 		pivot_of[i] = (int) (nearest[i] & 0xffffffff);
 	s->core->free(s->host, nearest);
@@ -146,17 +147,17 @@ between_kernel(Groups a)
 		a.between[blockIdx.x * a.count + g] = square_distance(seed_at(a, blockIdx.x), seed_at(a, g), a.d);
 }
 
-typedef struct Members
+typedef struct Member
 {
 	int			group;
 	int			centroid;
-} Members;
+} Member;
 
 static int
 by_group(const void *a, const void *b)
 {
-	const Members *x = (const Members *) a;
-	const Members *y = (const Members *) b;
+	const Member *x = (const Member *) a;
+	const Member *y = (const Member *) b;
 
 	return x->group != y->group ? (x->group < y->group ? -1 : 1) : x->centroid < y->centroid ? -1 : x->centroid > y->centroid;
 }
@@ -218,7 +219,7 @@ middle_kernel(Middles a)
 typedef struct Plan
 {
 	int		   *group;			/* [k] */
-	Members    *member;			/* [k] */
+	Member    *member;			/* [k] */
 	int		   *column;			/* [k]: its centroid */
 	int		   *copy_of;		/* [k] */
 	float	   *between;		/* [GROUPS][GROUPS] */
@@ -240,8 +241,8 @@ plan_columns(const GkGemm *g, int k, int groups, Plan *p)
 
 	chain(p->between, groups, rank);
 	for (int i = 0; i < k; i++)
-		p->member[i] = (Members) {rank[p->group[i]], i};
-	qsort(p->member, k, sizeof(Members), by_group);
+		p->member[i] = (Member) {rank[p->group[i]], i};
+	qsort(p->member, k, sizeof(Member), by_group);
 	for (int copy = 0; copy < copies; copy++)
 	{
 		p->begin[copy] = at;
@@ -308,7 +309,7 @@ gk_gpu_gemm_order_columns(GkSession *s, GkGemm *g, int k, GkError *err)
 	Plan		p;
 	GkStatus	st;
 
-	p.member = (Members *) s->core->alloc(s->host, k * (sizeof(Members) + 3 * sizeof(int)) + GROUPS * GROUPS * sizeof(float), 1);
+	p.member = (Member *) s->core->alloc(s->host, k * (sizeof(Member) + 3 * sizeof(int)) + GROUPS * GROUPS * sizeof(float), 1);
 	if (p.member == NULL)
 		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
 	p.group = (int *) (p.member + k);

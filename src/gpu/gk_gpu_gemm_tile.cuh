@@ -22,8 +22,8 @@ typedef struct GkTileSide
 /* In shared memory.  A thread of the block has 4 x 4 of the distances. */
 struct GkTileSquares
 {
-	float		c[GK_TILE_DEPTH][GK_TILE + 4];	/* [feature][column] */
-	float		p[GK_TILE_DEPTH][GK_TILE + 4];	/* [feature][pivot] */
+	alignas(16) float c[GK_TILE_DEPTH][GK_TILE + 4];	/* [feature][column] */
+	alignas(16) float p[GK_TILE_DEPTH][GK_TILE + 4];	/* [feature][pivot] */
 
 	static __device__ __forceinline__ int
 	column(void)

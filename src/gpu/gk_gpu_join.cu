@@ -36,7 +36,7 @@ typedef struct MeetArgs
 	int			me;
 	unsigned long long number;	/* round * 2^32 + turn * 2 */
 	unsigned long long *heard;
-	unsigned long long *tell[GK_JOIN_MOST];
+	unsigned long long *tell[GK_GPU_MOST];
 	const unsigned *stop;		/* this device's */
 	int		   *done;
 	bool		timed;			/* ends what the device computed by itself */
@@ -143,9 +143,9 @@ typedef struct SumArgs
 	int			n;
 	int64_t		from,
 				to;				/* of the totals */
-	const gk_int128 *box[GK_JOIN_MOST];
+	const gk_int128 *box[GK_GPU_MOST];
 	int			nsums;
-	gk_int128  *sums[GK_JOIN_MOST];
+	gk_int128  *sums[GK_GPU_MOST];
 	const int  *done;
 } SumArgs;
 
@@ -306,8 +306,8 @@ in_slices(int64_t values, int n)
  * Copies at even and odd turns lie apart: a device that is at the next turn already does not write to what a
  * slower one still reads.  It cannot be two turns ahead, unless it has stopped, and then it writes none.
  *
- * In slices there are two meetings: no device writes totals before all have added up the last ones, nor sums before
- * all have done with theirs.
+ * In slices there are two meetings, so that all copies lie at even turns: no device writes totals before all have
+ * added up the last ones, nor sums before all have done with theirs.
  */
 GkStatus
 gk_gpu_join_totals(GkSession *s, int k, const gk_int128 **totals, GkError *err)
@@ -366,6 +366,8 @@ gk_gpu_join_free(GkSession *s)
 
 	if (j == NULL)
 		return;
+	/* what failed may not have waited for it */
+	cudaStreamSynchronize(s->gpu->stream);
 	cudaFree(j->heard);
 	cudaFree(j->clock);
 	cudaFree(j->box[0]);
@@ -413,8 +415,8 @@ reach_each_other(const GkJoin *members, int n)
 	return true;
 }
 
-static void
-drop_pool(GkGpu *g)
+void
+gk_gpu_join_drop(GkGpu *g)
 {
 	if (g->pool != NULL)
 	{
@@ -436,13 +438,13 @@ make_pool(GkSession *s, const GkJoin *members, int n, GkError *err)
 {
 	GkGpu	   *g = s->gpu;
 	cudaMemPoolProps props = {};
-	cudaMemAccessDesc access[GK_JOIN_MOST] = {};
+	cudaMemAccessDesc access[GK_GPU_MOST] = {};
 	int			more = 0;
 
 	/* What one reached that was closed since, it does not reach again. */
-	for (int o = 0; o < GK_JOIN_MOST; o++)
+	for (int o = 0; o < GK_GPU_MOST; o++)
 		if (g->reached_by[o] != 0 && g->reached_by[o] != gk_gpu_context(o))
-			drop_pool(g);
+			gk_gpu_join_drop(g);
 	if (g->pool == NULL)
 	{
 		props.allocType = cudaMemAllocationTypePinned;
@@ -556,7 +558,7 @@ join(const GkJoin *members, int n)
 	GkMeeting  *m;
 	GkError		err;
 
-	if (n > GK_JOIN_MOST || !reach_each_other(members, n))
+	if (n > GK_GPU_MOST || !reach_each_other(members, n))
 		return false;
 	/* The papers' hybrid has no chain. */
 	for (int i = 0; i < n; i++)

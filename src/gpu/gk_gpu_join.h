@@ -9,8 +9,6 @@
 
 #include "gpu/gk_gpu.h"
 
-#define GK_JOIN_MOST	GK_GPU_MOST
-
 /* What they have in common, in the host's memory. */
 typedef struct GkMeeting
 {
@@ -25,15 +23,15 @@ typedef struct GkMeeting
 	bool		agreed;			/* the last one's result */
 	unsigned   *stop;			/* [n] pinned: meetings up to this round of each device may end alone */
 	/* Of the seeding (gk_gpu_seed_rounds.cu); read after an agreement. */
-	void	   *seed_state[GK_JOIN_MOST];
-	float	   *seed_points[GK_JOIN_MOST];
+	void	   *seed_state[GK_GPU_MOST];
+	float	   *seed_points[GK_GPU_MOST];
 } GkMeeting;
 
 typedef struct GkJoined
 {
 	GkMeeting  *with;
 	int			me;
-	int64_t		first[GK_JOIN_MOST];	/* of each: number of its first row */
+	int64_t		first[GK_GPU_MOST]; /* of each: number of its first row */
 	/* Meetings are numbered by rounds, which are a chain or a batch of seeds each, and by turns of these. */
 	unsigned	round;
 	unsigned	turn;
@@ -48,9 +46,9 @@ typedef struct GkJoined
 	gk_int128  *box[2];			/* own totals, at even and odd turns */
 	gk_int128  *sums;
 	/* The others' memory. */
-	gk_int128  *boxes[2][GK_JOIN_MOST];
-	gk_int128  *sums_of[GK_JOIN_MOST];
-	unsigned long long *tell[GK_JOIN_MOST]; /* own place in what they heard */
+	gk_int128  *boxes[2][GK_GPU_MOST];
+	gk_int128  *sums_of[GK_GPU_MOST];
+	unsigned long long *tell[GK_GPU_MOST];	/* own place in what they heard */
 } GkJoined;
 
 #endif							/* GK_GPU_JOIN_H */

@@ -361,7 +361,6 @@ gk_gpu_room(GkSession *s, int k, GkError *err)
 	return GK_OK;
 }
 
-/* The same for the log of steps: pinned memory takes long to get, and not all that has centroids makes steps. */
 /* A large log is made of huge pages: the driver takes three times as long to pin small ones. */
 static GkStatus
 allocate_log_host(GkSession *s, size_t bytes, GkError *err)
@@ -385,6 +384,7 @@ allocate_log_host(GkSession *s, size_t bytes, GkError *err)
 	return GK_OK;
 }
 
+/* As gk_gpu_room(), for the log of steps: pinned memory takes long to get, and not all that has centroids makes steps. */
 GkStatus
 gk_gpu_log_room(GkSession *s, int k, GkError *err)
 {

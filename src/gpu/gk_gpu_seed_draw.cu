@@ -96,10 +96,10 @@ offers_of(const RoundsArgs &a, int device, int round)
 }
 
 /* A block per round, a thread per offer of all devices: those of the smallest keys become its columns. */
-__global__ void __launch_bounds__(GK_JOIN_MOST * MOST_ROWS)
+__global__ void __launch_bounds__(GK_GPU_MOST * MOST_ROWS)
 stand_kernel(const __grid_constant__ RoundsArgs a)
 {
-	__shared__	Offer all[GK_JOIN_MOST * MOST_ROWS];
+	__shared__	Offer all[GK_GPU_MOST * MOST_ROWS];
 	RoundsState *s = a.state;
 	int			round = blockIdx.x;
 	int			device = threadIdx.x / MOST_ROWS;
@@ -178,7 +178,7 @@ gk_gpu_seed_stand(GkSession *s, GkSeedRounds *r, const RoundsArgs *a, GkError *e
 	offered_kernel<<<a->rounds * a->each, THREADS, 0, s->gpu->stream>>>(*a, r->offered);
 	GK_LAUNCHED();
 	GK_DO(gk_gpu_meet(s, &r->state->over, err));
-	stand_kernel<<<a->rounds, GK_JOIN_MOST * MOST_ROWS, 0, s->gpu->stream>>>(*a);
+	stand_kernel<<<a->rounds, GK_GPU_MOST * MOST_ROWS, 0, s->gpu->stream>>>(*a);
 	GK_LAUNCHED();
 	return gk_gpu_seed_points(s, a, NULL, a->rounds * a->each, r->points, err);
 }

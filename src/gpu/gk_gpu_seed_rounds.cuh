@@ -100,9 +100,9 @@ typedef struct RoundsArgs
 	/* All devices, this one among them. */
 	int			devices;
 	int			me;
-	const RoundsState *state_of[GK_JOIN_MOST];
-	const float *offered[GK_JOIN_MOST];
-	int64_t		first[GK_JOIN_MOST];	/* number of the first row */
+	const RoundsState *state_of[GK_GPU_MOST];
+	const float *offered[GK_GPU_MOST];
+	int64_t		first[GK_GPU_MOST];	/* number of the first row */
 	/* Pairs. */
 	const GkGemmPair *pair;
 	int		   *pair_row;

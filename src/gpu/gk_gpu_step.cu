@@ -5,7 +5,8 @@
  * the device does nothing.  So the device makes the next centroids itself and goes on; a log keeps what each
  * iteration used and found.  When the host comes with centroids that are, bit for bit, those of the next log
  * entry, the entry is the answer.  When it does not (it repaired an empty cluster, or began another restart),
- * the chain is dropped and a new one starts from what it was given.
+ * the chain is dropped and a new one starts from what it was given.  Joined sessions (gk_gpu_join.cu) have to
+ * find the same, so there the host says whether its centroids follow.
  *
  * The log comes back in units: one launch's entries (gk_gpu_fuse_registers.cu: many) or one iteration.  At
  * most GK_GPU_UNITS are in flight or being looked at.

@@ -306,7 +306,7 @@ harness_centroids(const GkStore *s, int k, uint64_t seed, float *out)
 GkStep
 harness_step_alloc(int k, int d)
 {
-	GkStep		s;
+	GkStep		s = {NULL};
 
 	s.sum = calloc((size_t) k * d, sizeof(gk_int128));
 	s.mass = calloc(k, sizeof(gk_int128));

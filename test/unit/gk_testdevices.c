@@ -27,6 +27,7 @@ typedef struct Meeting
 	bool		over;			/* one has failed or left */
 	GkJoin		member[DEVICES];
 	GkStep		step[DEVICES];
+	bool		follows[DEVICES];
 	/* Of a round of seeding. */
 	GkPick		pick[DEVICES][64];
 	float	   *point[DEVICES]; /* [64][d] */
@@ -188,10 +189,14 @@ joined_step(GkSession *s, const float *c, int k, GkStep *out, GkError *err)
 	GkStatus	st = gk_cpu_backend.step(s->cpu, c, k, &m->step[s->me], err);
 
 	out->busy_ms = 1e-6 + s->fake->ms_per_row * (double) s->n;
+	m->follows[s->me] = out->follows;
 	if (st == GK_OK && !meet(s))
 		st = GK_STOPPED;
 	if (st != GK_OK)
 		return st;
+	for (int i = 0; i < m->n; i++)
+		if (m->follows[i] != out->follows)
+			return gk_fail(err, GK_ERR_INTERNAL, "joined sessions are told different things");
 	if (out->sum != NULL)
 	{
 		memset(out->sum, 0, sums * sizeof(gk_int128));

@@ -30,7 +30,8 @@ typedef struct GkChunk
 	int			rows;
 	int			stride;			/* rows rounded up to GK_ROW_PAD */
 	float	   *data;			/* NULL: spilled, use gk_chunk_open */
-	float	   *mind2;			/* squared distance to the nearest seed; NULL unless seeding, and in the file */
+	float	   *mind2;			/* squared distance to the nearest seed; NULL unless seeding, or where it is
+								 * in the file */
 	/* Private to the store. */
 	bool		sealed;			/* no more rows */
 	int64_t		spill_at;		/* < 0: not in the spill file */

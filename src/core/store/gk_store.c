@@ -25,7 +25,7 @@
 #define WORKING_CHUNKS		3
 #define VIEWS				2
 #define NOT_COUNTED			((size_t) 24 << 20)
-/* Bytes of the spill file that one thread reads at a time; single values. */
+/* Bytes of the spill file, or single values of a row there, that are one job. */
 #define PIECE			((size_t) 256 * 1024)
 #define VALUES			128
 

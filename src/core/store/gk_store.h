@@ -106,15 +106,17 @@ size_t		gk_store_chunk_bytes(const GkStore *store, int stride);
 /* Copy values of a raw column, floats or doubles, to another one, past the caches.  Doubles do not become floats. */
 void		gk_copy_values(char *to, bool wide, const char *from, bool from_wide, size_t n);
 
-/* What of a number another one leaves. */
+/* of - less, at least 0. */
 static inline size_t
 gk_rest(size_t of, size_t less)
 {
 	return of > less ? of - less : 0;
 }
 
-/* Bytes of the views of chunks in the file; and of the limit that prepared points leave, and no chunk at work but those. */
+/* Bytes of the views of chunks in the file, if there are any. */
 size_t		gk_store_views_bytes(const GkStore *store);
+
+/* Bytes of the limit that prepared points and those views leave. */
 size_t		gk_store_spare(const GkStore *store);
 
 /* Give back the chunks of a store whose rows are somewhere else. */

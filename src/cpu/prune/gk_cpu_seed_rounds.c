@@ -277,7 +277,7 @@ sort_pairs(GkSession *s, Batch *a, GkError *err)
 	return GK_OK;
 }
 
-/* A row that was drawn is a pair of its own, as it is at 0 and D is more: that knows its weight, wherever the points are. */
+/* Each drawn row is among its candidate's pairs, at distance 0, where D is more: that pair has its weight. */
 static void
 weigh_draws(Batch *a)
 {
@@ -429,7 +429,7 @@ rounds_ahead(const GkSession *s, int rounds, int want, size_t room)
 		return 0;
 	most = (int) fmin(most, seed->seeds * pairs / ASKED(want));
 	rounds = rounds < most ? rounds : most;
-	return gk_cpu_int16_possible(s, rounds * ASKED(want)) ? rounds : 0;
+	return gk_cpu_dot_possible(s, rounds * ASKED(want)) && gk_cpu_int16_possible(s, rounds * ASKED(want)) ? rounds : 0;
 }
 
 /* Where seeds take rows from each other, D falls faster, and a batch ends early. */
