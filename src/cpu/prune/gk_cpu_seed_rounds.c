@@ -237,12 +237,19 @@ find_pairs(GkSession *s, void *arg, const GkBlock *b)
 	}
 }
 
+static bool
+stopped(const GkSession *s)
+{
+	return s->host.poll != NULL && s->host.poll(s->host.ctx);
+}
+
 /* Put the pairs in order of their candidates, those of no candidate last. */
 static GkStatus
 sort_pairs(GkSession *s, Batch *a, GkError *err)
 {
 	size_t	   *next = NULL;	/* where a candidate's next pair goes */
 	size_t		before = 0;
+	bool		stop = false;
 
 	if (!gk_cpu_room(s, &a->begin, a->candidates + 2, sizeof(size_t)) ||
 		!gk_cpu_room(s, &next, a->candidates + 1, sizeof(size_t)))
@@ -262,7 +269,7 @@ sort_pairs(GkSession *s, Batch *a, GkError *err)
 		before += count;
 	}
 	a->begin[a->candidates + 1] = before;
-	for (int q = 0; q <= a->candidates; q++)
+	for (int q = 0; q <= a->candidates && !(stop = stopped(s)); q++)
 		while (next[q] < a->begin[q + 1])
 		{
 			Pair		pair = a->pair[next[q]];
@@ -274,7 +281,7 @@ sort_pairs(GkSession *s, Batch *a, GkError *err)
 			a->pair[to] = pair;
 		}
 	gk_cpu_room_free(s, &next);
-	return GK_OK;
+	return stop ? GK_STOPPED : GK_OK;
 }
 
 /* Each drawn row is among its candidate's pairs, at distance 0, where D is more: that pair has its weight. */
@@ -466,7 +473,11 @@ gk_cpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, flo
 			s->seed.ahead_from = 2 * s->seed.seeds;
 		while (st == GK_OK && !a.crowded && *done < a.rounds &&
 			   play(s, &a, *done, keys[*done], points + (size_t) *done * s->pts->d))
+		{
 			*done += 1;
+			if (stopped(s))
+				st = GK_STOPPED;
+		}
 		if (!a.crowded)
 			learn(&s->seed, a.rounds, *done);
 	}
