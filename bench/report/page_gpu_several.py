@@ -4,6 +4,7 @@ import re
 
 from about import RESULTS
 
+WANTED = 1.9    # times, of two GPUs
 LINE = re.compile(r"(\d+) x (\d+), (\d+)( streamed)? +(\d+ GPUs?|1 GPU \+ CPU|CPU) +([\d.]+) +[\d.]+ +(-?[\d.]+) +([\d.]+) +[\d.]+ +([\d.]+) +([\d.]+) +([\d.]+) ")
 
 
@@ -11,6 +12,8 @@ def runs():
     """What was run, and for each shape the ways: {name: numbers}."""
     heads = []
     shapes = {}
+    if not os.path.exists(os.path.join(RESULTS, "gpu", "several.txt")):
+        return heads, shapes
     with open(os.path.join(RESULTS, "gpu", "several.txt"), encoding="utf-8") as f:
         for line in f:
             m = LINE.match(line)
@@ -26,6 +29,13 @@ def runs():
 def ways_of(shapes):
     """One GPU, and as many as any shape has."""
     return sorted({way for ways in shapes.values() for way in ways if re.match(r"\d+ GPUs", way)}, key=lambda way: int(way.split()[0]))
+
+
+def compared():
+    """(GPUs, times one, which shape) of iterations that take one GPU 1 ms and more."""
+    _, shapes = runs()
+    return [(int(way.split()[0]), ways["1 GPU"]["iteration"] / ways[way]["iteration"], f"n = {n:,}, d = {d}, k = {k}" + (", streamed" if streamed else ""))
+            for (n, d, k, streamed), ways in shapes.items() if ways["1 GPU"]["iteration"] >= 1 for way in ways if re.match(r"\d+ GPUs", way)]
 
 
 def ms(t):
@@ -48,10 +58,7 @@ def table(shapes, of, columns):
 
 
 def page():
-    try:
-        heads, shapes = runs()
-    except FileNotFoundError:
-        shapes = {}
+    heads, shapes = runs()
     if not shapes:
         return "# Benchmarks: several GPUs\n\nMissing: no results.\n"
     columns = ways_of(shapes)

@@ -9,6 +9,7 @@ import page_engine
 import page_gpu
 import page_gpu_grid
 import page_gpu_products
+import page_gpu_several
 import page_load
 import page_roundtrip
 import page_spectral
@@ -132,6 +133,11 @@ def page(gpu, summary, engine_missed):
                    for r in products if r["later"] > r["target"] * 1.005]
         missed += [f"GPU, {shape(r)}, {r['points']}: {name} takes {number(ms)} ms, gkmeans {number(r['later'])} ms ({link('gpu_products.md')})"
                    for r in products for name, ms in r["peers"].items() if ms < r["later"]]
+    several = page_gpu_several.compared()
+    for gpus in sorted({gpus for gpus, _, _ in several}):
+        add(f"{gpus} GPUs, iterations of 1 ms and more: times one GPU", *extremes([(t, where) for g, t, where in several if g == gpus], times), "gpu_several.md")
+    missed += [f"2 GPUs, {where}: {times(t)} one GPU's speed, wanted {page_gpu_several.WANTED} ({link('gpu_several.md')})"
+               for gpus, t, where in several if gpus == 2 and t < page_gpu_several.WANTED - 0.005]
     for start, title in (("round trip", "a round trip through scikit-learn"), ("PostGIS", "PostGIS"), ("pure SQL", "k-means in SQL")):
         found = [(r["seconds"] / next(o["seconds"] for o in rivals if o["rows"] == r["rows"] and o["rival"] == "gkmeans, given centroids"),
                   f"{r['rows']:,} rows of {r['features']}") for r in rivals if r["rival"].startswith(start) and "seconds" in r]
