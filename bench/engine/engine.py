@@ -300,6 +300,8 @@ def main():
         "command": "make -C bench cpu" if len(sys.argv) == 1 else " ".join(["bench/engine/engine.py", *map(repr, sys.argv[1:])])}
 
     def keep(row):
+        # the others may be of another run
+        row.update({what: data["about"][what] for what in ("commit", "command")})
         old = [i for i, r in enumerate(data["rows"]) if r["name"] == row["name"]]
         if old:
             data["rows"][old[0]] = row

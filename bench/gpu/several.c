@@ -8,11 +8,10 @@
  *
  * Each shape is loaded once.  Ways take turns, ROUNDS times, and medians are printed: milliseconds
  * of an iteration, from fits with FEW and MANY iterations of the same given centroids; of what comes
- * before them, from the same fits; and of a whole fit by k-means++ with 20 iterations (opening and
- * upload included, loading and preparing not), and until it had the points, and of its seeds and its
- * iterations.  The last shapes are streamed: the points are ten
- * times the memory that each GPU gives; there seeds are k-means||'s, and iterations fewer.  All ways
- * must have the same inertia.
+ * before them, from the same fits; of a whole fit by k-means++ with 20 iterations (opening and
+ * upload included, loading and preparing not); and of its parts: until it had the points, its seeds,
+ * its iterations.  The last shapes are streamed: the points are ten times the memory that each GPU
+ * gives; there seeds are k-means||'s, and iterations fewer.  All ways must have the same inertia.
  */
 #include <inttypes.h>
 #include <math.h>

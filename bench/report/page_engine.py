@@ -52,12 +52,12 @@ def wide_points():
     missed = []
     out = ["", "## Wide points", "",
            f"Made points like embeddings (feature j is normal with variance 1 / (j + 1)), {WIDE_ITER} iterations at most, otherwise as above. {about['machine']}, "
-           f"{about['threads']} threads, {about['date']}, commit {about['commit']}; "
+           f"{about['threads']} threads, {about['date']}; "
            + ", ".join(f"{name} {version}" for name, version in about["versions"].items()) + f". {load_of(rows)}".rstrip(), "",
            *wide_fits(few, names, WIDE_WANTED, missed)]
     if many:
         out += ["", f"{LONG_ITER} iterations at most:", "", *wide_fits(many, names, LONG_WANTED, missed)]
-    return out + ["", "```", about["command"], "```"], missed
+    return out + ["", "```", *sorted({f"{r['commit']}: {r['command']}" for r in rows}), "```"], missed
 
 
 def page():

@@ -5,11 +5,12 @@ import re
 from about import RESULTS
 
 WANTED = 1.9    # times, of two GPUs
-LINE = re.compile(r"(\d+) x (\d+), (\d+)( streamed)? +(\d+ GPUs?|1 GPU \+ CPU|CPU) +([\d.]+) +[\d.]+ +(-?[\d.]+) +([\d.]+) +[\d.]+ +([\d.]+) +([\d.]+) +([\d.]+) ")
+LINE = re.compile(r"(\d+) x (\d+), (\d+)( streamed)? +(\d+ GPUs?|1 GPU \+ CPU|CPU) +([\d.]+) +[\d.]+ +-?[\d.]+ +([\d.]+) ")
+GPUS = re.compile(r"(\d+) GPUs")
 
 
 def runs():
-    """What was run, and for each shape the ways: {name: numbers}."""
+    """What was run, and milliseconds of each shape by each way."""
     heads = []
     shapes = {}
     if not os.path.exists(os.path.join(RESULTS, "gpu", "several.txt")):
@@ -18,24 +19,23 @@ def runs():
         for line in f:
             m = LINE.match(line)
             if m:
-                n, d, k, streamed, way = m.group(1, 2, 3, 4, 5)
-                names = ("iteration", "before", "fit", "upload", "seeds", "iterate")
-                shapes.setdefault((int(n), int(d), int(k), streamed is not None), {})[way] = dict(zip(names, map(float, m.groups()[5:])))
+                n, d, k, streamed, way, iteration, fit = m.groups()
+                shapes.setdefault((int(n), int(d), int(k), streamed is not None), {})[way] = {"iteration": float(iteration), "fit": float(fit)}
             elif "commit" in line:
                 heads.append(line.strip())
     return heads, shapes
 
 
 def ways_of(shapes):
-    """One GPU, and as many as any shape has."""
-    return sorted({way for ways in shapes.values() for way in ways if re.match(r"\d+ GPUs", way)}, key=lambda way: int(way.split()[0]))
+    """As many GPUs as any shape has."""
+    return sorted({way for ways in shapes.values() for way in ways if GPUS.match(way)}, key=lambda way: int(way.split()[0]))
 
 
 def compared():
     """(GPUs, times one, which shape) of iterations that take one GPU 1 ms and more."""
     _, shapes = runs()
     return [(int(way.split()[0]), ways["1 GPU"]["iteration"] / ways[way]["iteration"], f"n = {n:,}, d = {d}, k = {k}" + (", streamed" if streamed else ""))
-            for (n, d, k, streamed), ways in shapes.items() if ways["1 GPU"]["iteration"] >= 1 for way in ways if re.match(r"\d+ GPUs", way)]
+            for (n, d, k, streamed), ways in shapes.items() if ways["1 GPU"]["iteration"] >= 1 for way in ways if GPUS.match(way)]
 
 
 def ms(t):
@@ -70,13 +70,13 @@ def page():
            "After the first ten; `streamed`: the GPUs give memory for a tenth of the points, and the others come from main memory in each iteration.", ""]
     out += table(shapes, "iteration", columns)
     streamed = {shape: ways for shape, ways in shapes.items() if shape[3]}
-    rates = {way: sorted(n * d * 4 / ways[way]["iteration"] / 1e6 for (n, d, _, _), ways in streamed.items() if way in ways) for way in ["1 GPU"] + columns} if streamed else {}
+    rates = {way: sorted(n * d * 4 / ways[way]["iteration"] / 1e6 for (n, d, _, _), ways in streamed.items() if way in ways) for way in ["1 GPU"] + columns}
     out += ["", "What keeps several from being as many times as fast as one:", "",
             "- What each does with all centroids, and not with its own rows: to round them, to compare them with each other, to make the next ones, and some 25 short "
             "kernels for that: 0.1 to 0.2 ms in an iteration of 256 to 1,024 clusters, and more of 4,096 wide ones. It is the same with 2 or 8.",
             "- Meeting, and the sums of all: some 0.02 ms, and with 4,096 clusters of 768 features 50 MB that each reads from the others (with four and more it adds up a slice, which it writes to them).",
             "- With thousands of wide clusters, what the host does beside it: it makes each iteration's centroids, too, and compares them."]
-    if rates:
+    if streamed:
         out += ["- Streamed points: main memory, or the links to it. All points over the time of an iteration: " +
                 ", ".join(f"{way}: {', '.join(f'{r:.0f}' for r in rates[way])} GB/s" for way in rates) + "."]
     out += ["", "## Whole fits", "",

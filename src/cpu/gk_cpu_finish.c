@@ -111,7 +111,7 @@ chunk(GkSession *s, void *arg, const GkChunk *c, int64_t at, GkError *err)
 		int			rows = c->rows - row < POLL_ROWS ? c->rows - row : POLL_ROWS;
 
 		gather(s, p->stat, p->k, c, row, rows, label + row, d2 + row);
-		if (s->host.poll != NULL && s->host.poll(s->host.ctx))
+		if (gk_cpu_stopped(s))
 			return GK_STOPPED;
 	}
 	if (p->sink == NULL)

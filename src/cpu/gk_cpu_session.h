@@ -215,6 +215,13 @@ void		gk_cpu_close(GkSession *s);
  */
 bool		gk_cpu_room(GkSession *s, void *array, size_t count, size_t size);
 
+/* Main thread: does the host want the session to stop? */
+static inline bool
+gk_cpu_stopped(const GkSession *s)
+{
+	return s->host.poll != NULL && s->host.poll(s->host.ctx);
+}
+
 /* Bytes of the memory limit that are left for what saves time; what is remembered beside points in a file is counted. */
 static inline size_t
 gk_cpu_spare(const GkSession *s)

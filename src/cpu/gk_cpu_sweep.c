@@ -237,7 +237,7 @@ sweep_block(GkSession *s, const GkSweep *sweep, GkError *err)
 	if (s->host.stop != NULL && s->host.stop(s->host.ctx))
 		return GK_STOPPED;
 	sweep->block(s, sweep->arg, &b);
-	if (s->host.poll != NULL && s->host.poll(s->host.ctx))
+	if (gk_cpu_stopped(s))
 		return GK_STOPPED;
 	return sweep->chunk != NULL ? sweep->chunk(s, sweep->arg, c, 0, err) : GK_OK;
 }

@@ -237,12 +237,6 @@ find_pairs(GkSession *s, void *arg, const GkBlock *b)
 	}
 }
 
-static bool
-stopped(const GkSession *s)
-{
-	return s->host.poll != NULL && s->host.poll(s->host.ctx);
-}
-
 /* Put the pairs in order of their candidates, those of no candidate last. */
 static GkStatus
 sort_pairs(GkSession *s, Batch *a, GkError *err)
@@ -269,7 +263,7 @@ sort_pairs(GkSession *s, Batch *a, GkError *err)
 		before += count;
 	}
 	a->begin[a->candidates + 1] = before;
-	for (int q = 0; q <= a->candidates && !(stop = stopped(s)); q++)
+	for (int q = 0; q <= a->candidates && !(stop = gk_cpu_stopped(s)); q++)
 		while (next[q] < a->begin[q + 1])
 		{
 			Pair		pair = a->pair[next[q]];
@@ -475,7 +469,7 @@ gk_cpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, flo
 			   play(s, &a, *done, keys[*done], points + (size_t) *done * s->pts->d))
 		{
 			*done += 1;
-			if (stopped(s))
+			if (gk_cpu_stopped(s))
 				st = GK_STOPPED;
 		}
 		if (!a.crowded)
