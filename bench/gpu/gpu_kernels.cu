@@ -3,6 +3,7 @@
  * in the same run.
  *
  *   gpu_kernels LIBRARY [--json FILE] [--commit ID] [case ...]
+ *   gpu_kernels LIBRARY [--json FILE] [--commit ID] --fit FOLDER case
  *
  * A case is a name of the table below, or points x features x clusters, like
  * 1000000x128x4096: normal points around ten centres (Lutz et al.), or with an s at
@@ -13,10 +14,17 @@
  * device's own time for the same runs is measured by events on its stream.
  * Every run moves more data than the L2 cache holds, except "small" and "tiny",
  * whose data stays there from iteration to iteration in a real job too.
+ * --fit FOLDER: a whole fit of at most 100 iterations, from points on the device and
+ * k of them as centroids to centroids that do not move any more.  The points
+ * ([n][d] float32), the first and the last centroids go to FOLDER, for
+ * gpu_peers.py --fit FOLDER, which does the same from the same.
  * Bytes are one read of the points, operations are the canonical distance's
  * (a subtraction and a fused multiply-add per feature: 3).
  */
 #include "gpu_bench.h"
+
+#include <fcntl.h>
+#include <unistd.h>
 
 #define SUITE	"gpu_kernels"
 
@@ -107,6 +115,151 @@ skipping(const GkBackend *gpu, GkStore *store, const Bench *b, const float *firs
 	store->host.skip = GK_SKIP_AUTO;
 }
 
+static bool
+write_all(int fd, const void *data, size_t bytes, size_t at)
+{
+	for (size_t done = 0; done < bytes;)
+	{
+		ssize_t		now = pwrite(fd, (const char *) data + done, bytes - done, at + done);
+
+		if (now <= 0)
+			return false;
+		done += now;
+	}
+	return true;
+}
+
+static bool
+write_floats(const char *folder, const char *name, const float *data, size_t count)
+{
+	char		path[500];
+	int			fd;
+	bool		good;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	fd = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0644);
+	good = fd >= 0 && write_all(fd, data, count * sizeof(float), 0);
+	if (fd >= 0)
+		close(fd);
+	return good;
+}
+
+/* The points, row by row. */
+static bool
+write_points(const char *folder, const GkStore *store, int64_t n, int d)
+{
+	const int64_t rows = 16384;
+	char		path[500];
+	int			fd;
+	bool		good = true;
+
+	snprintf(path, sizeof(path), "%s/points", folder);
+	fd = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0644);
+	if (fd < 0)
+		return false;
+#pragma omp parallel for schedule(dynamic) reduction(&&:good)
+	for (int64_t first = 0; first < n; first += rows)
+	{
+		int64_t		last = std::min(first + rows, n);
+		std::vector<float> out((size_t) (last - first) * d);
+
+		for (int64_t row = first; row < last; row++)
+		{
+			size_t		stride;
+			float		w;
+			const float *x = harness_row(store, row, &stride, &w);
+
+			for (int j = 0; j < d; j++)
+				out[(size_t) (row - first) * d + j] = x[j * stride];
+		}
+		good = good && write_all(fd, out.data(), out.size() * sizeof(float), (size_t) first * d * sizeof(float));
+	}
+	close(fd);
+	return good;
+}
+
+/* Milliseconds of a whole fit, and how many iterations it took; c: from the first to the last centroids. */
+static double
+fit(const GkBackend *gpu, GkStore *store, const Shape *sh, std::vector<float> &c, int *iterations)
+{
+	const int	most = 100;
+	GkProblem	p = {};
+	GkStep		step = harness_step_alloc(sh->k, sh->d);
+	std::vector<float> before;
+	GkSession  *s = NULL;
+	GkError		err;
+	GkStatus	status;
+	double		t0;
+
+	p.host = &store->host;
+	p.core = &harness_core;
+	p.store = store;
+	p.k_max = sh->k;
+	p.max_iter = most;
+	status = gpu->open(&p, &s, &err);
+	cudaDeviceSynchronize();
+	t0 = harness_ms();
+	*iterations = 0;
+	while (status == GK_OK && *iterations < most && before != c)
+	{
+		before = c;
+		status = gpu->step(s, c.data(), sh->k, &step, &err);
+		if (status == GK_OK)
+		{
+			oracle_update(store, &step, sh->k, c.data());
+			repair(store, &step, sh, *iterations, c.data());
+		}
+		++*iterations;
+	}
+	t0 = harness_ms() - t0;
+	gpu->close(s);
+	harness_step_free(&step);
+	if (status != GK_OK)
+	{
+		printf("status %d: %s (%s)\n", status, err.message, err.detail);
+		return -1;
+	}
+	return t0;
+}
+
+/* A shape of the command line as a whole fit; the median of three. */
+static bool
+fit_case(const GkBackend *gpu, const char *folder, const char *name)
+{
+	Shape		sh = {};
+	long		n;
+	char		kind = 0;
+	int			iterations = 0;
+	std::vector<double> ms;
+
+	if (sscanf(name, "%ldx%dx%d%c", &n, &sh.d, &sh.k, &kind) < 3)
+		return false;
+	sh.n = n;
+	sh.kind = kind == 's' ? SPECTRUM : BLOBS;
+	sh.distinct = true;
+	{
+		GkStore    *store = harness_store(&sh, 1);
+		std::vector<float> first((size_t) sh.k * sh.d);
+		std::vector<float> c;
+
+		harness_centroids(store, sh.k, 99, first.data());
+		for (int i = 0; i < 3; i++)
+		{
+			c = first;
+			ms.push_back(fit(gpu, store, &sh, c, &iterations));
+		}
+		std::sort(ms.begin(), ms.end());
+		printf("%-24s whole fit %10.3f ms, %d iterations\n", name, ms[1], iterations);
+		fflush(stdout);
+		record("gpu_fits", name, "gkmeans", &sh, ms[1], 0.0, "iterations", iterations);
+		if (!write_points(folder, store, n, sh.d) || !write_floats(folder, "first", first.data(), first.size()) ||
+			!write_floats(folder, "last", c.data(), c.size()))
+			printf("%s: could not be written to\n", folder);
+		harness_store_free(store);
+	}
+	return true;
+}
+
 /* A shape of the command line: the first five iterations, and later ones. */
 static bool
 shape_case(const GkBackend *gpu, const char *name)
@@ -147,6 +300,8 @@ main(int argc, char **argv)
 
 	if (gpu == NULL)
 		return 0;
+	if (argc == 5 && strcmp(argv[2], "--fit") == 0)
+		return fit_case(gpu, argv[3], argv[4]) ? 0 : 1;
 	printf("%-10s %11s %4s %5s %9s %9s %9s %8s %8s %9s %6s\n", "case", "n", "d", "k", "ms", "device ms", "target",
 		   "of read", "of fp32", "flash ms", "times");
 	for (int i = 2; i < argc; i++)

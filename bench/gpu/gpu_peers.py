@@ -3,9 +3,14 @@
 update), points resident, float32 input, CUDA events, median.
 
     bench/gpu/gpu_peers.py [--json FILE] [--commit ID] [--seconds S] [--only LIBRARY] [case ...]
+    bench/gpu/gpu_peers.py [--json FILE] [--commit ID] --fit FOLDER --iterations I case
 
 A case is a name of gpu_kernels.cu's table or a shape, as there, like those of grid.py. After
 S seconds no other case begins; --only takes the libraries whose name has that text.
+
+--fit FOLDER: I iterations from the points and centroids that gpu_kernels --fit left there,
+the median of three after one to warm up, and the inertia that the last centroids give to
+all points, beside that of gkmeans's.
 
 flash-kmeans (Triton) multiplies float32 input in TF32 inside, flashlib in TF32 or,
 given float16, in float16, so their labels are not always those of the nearest
@@ -45,6 +50,54 @@ def points(n, d, spectrum=False):
     return x
 
 
+def inertia(x, c):
+    """The sum of squared distances to the nearest centroid, in float64 from float32 labels."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    half = (c * c).sum(1) * 0.5
+    total = 0.0
+    for i in range(0, len(x), 1 << 16):
+        part = x[i:i + (1 << 16)]
+        label = (half - part @ c.T).argmin(1)
+        total += (part.double() - c[label].double()).square().sum().item()
+    return total
+
+
+def fits(peers, args, record):
+    name, folder = args.cases[0], args.fit
+    n, d, k = map(int, name.rstrip("s").split("x"))
+
+    def read(what, rows):
+        return torch.from_file(f"{folder}/{what}", size=rows * d, dtype=torch.float32).view(rows, d).cuda()
+
+    x, first = read("points", n), read("first", k)
+    ours = inertia(x, read("last", k))
+    print(f"{name:24} {'gkmeans':28} inertia {ours:.9g}")
+    for library, prepare, iterate, iterations in peers:
+        def whole():
+            c = first.clone()
+            if iterations == 1:
+                for _ in range(args.iterations):
+                    c = iterate(state, c)
+                return c
+            return iterate(state, c, args.iterations)
+        try:
+            state = prepare(x)
+            times = []
+            for i in range(4):
+                torch.cuda.synchronize()
+                begin = time.monotonic()
+                c = whole()
+                torch.cuda.synchronize()
+                times.append((time.monotonic() - begin) * 1e3)
+            ms, theirs = statistics.median(times[1:]), inertia(x, c.float().view(k, d))
+        except Exception as e:      # a peer that fails is a result too
+            print(f"{name:24} {library:28} failed: {str(e)[:120]}")
+            continue
+        print(f"{name:24} {library:28} {ms:10.3f} ms, {args.iterations} iterations, inertia {theirs / ours:.6f} of gkmeans's", flush=True)
+        record("gpu_fits", name, library, n, d, k, ms, {"iterations": args.iterations, "inertia": theirs / ours})
+        del state
+
+
 def flash_iteration():
     from flash_kmeans.kmeans_triton_impl import _euclid_iter
     import importlib.metadata
@@ -67,8 +120,8 @@ def flashlib_iteration(dtype):
     from flashlib.primitives.kmeans.impl import flash_kmeans
     import importlib.metadata
 
-    def iterate(x, c):
-        return flash_kmeans(x, c.shape[0], max_iters=ITERATIONS, init_centroids=c.to(x.dtype))[1]
+    def iterate(x, c, iterations=ITERATIONS):
+        return flash_kmeans(x, c.shape[0], max_iters=iterations, init_centroids=c.to(x.dtype))[1]
 
     name = f"flashlib {importlib.metadata.version('flashlib')} {str(dtype).split('.')[1]}"
     return name, lambda x: x.to(dtype), iterate, ITERATIONS
@@ -116,6 +169,8 @@ def main():
     ap.add_argument("--driver", default="unknown")
     ap.add_argument("--seconds", type=float, default=1e9)
     ap.add_argument("--only", default="")
+    ap.add_argument("--fit")
+    ap.add_argument("--iterations", type=int)
     ap.add_argument("cases", nargs="*")
     args = ap.parse_args()
     peers = []
@@ -127,6 +182,22 @@ def main():
         except ImportError as e:
             print(f"left out: {e}")
     peers = [p for p in peers if args.only in p[0]]
+    shown = args.cases[:8] + ["..."] if len(args.cases) > 8 else args.cases
+
+    def record(suite, name, library, n, d, k, ms, more):
+        if not args.json:
+            return
+        fit = ["--fit", "FOLDER", "--iterations", str(args.iterations)] if args.fit else []
+        row = {"suite": suite, "case": name, "what": library, "n": n, "d": d, "k": k, "ms": round(ms, 6), **more,
+               "gpu": torch.cuda.get_device_name(), "driver": args.driver,
+               "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+               "commit": args.commit, "command": " ".join(["gpu_peers.py", *fit, *shown])}
+        with open(args.json, "a") as f:
+            f.write(json.dumps(row) + "\n")
+
+    if args.fit:
+        fits([p for p in peers if not p[0].startswith("pytorch")], args, record)
+        return
     begin = time.monotonic()
     for name in args.cases or CASES:
         if time.monotonic() - begin > args.seconds:
@@ -142,13 +213,7 @@ def main():
                 print(f"{name:10} {library:28} failed: {str(e)[:120]}")
                 continue
             print(f"{name:10} {library:28} {ms:10.4f} ms", flush=True)
-            if args.json:
-                row = {"suite": "gpu_peers", "case": name, "what": library, "n": n, "d": d, "k": k, "ms": round(ms, 6),
-                       "gpu": torch.cuda.get_device_name(), "driver": args.driver,
-                       "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
-                       "commit": args.commit, "command": " ".join(["gpu_peers.py", *(args.cases[:8] + ["..."] if len(args.cases) > 8 else args.cases)])}
-                with open(args.json, "a") as f:
-                    f.write(json.dumps(row) + "\n")
+            record("gpu_peers", name, library, n, d, k, ms, {})
         del x
 
 

@@ -106,6 +106,7 @@ typedef struct GkLogHead
 	/* Where gk_gpu_gemm.cu made the labels. */
 	unsigned long long undecided;	/* rows */
 	unsigned long long pairs;	/* canonical distances of these */
+	unsigned long long parts;	/* of tiles of columns that sorted rows needed, of a sample of them */
 	unsigned long long sorts;	/* of the points, before */
 	unsigned long long busy;	/* nanoseconds that a joined session computed, 0: not known */
 } GkLogHead;

@@ -15,7 +15,7 @@
 
 #define GATHER_BYTES	((size_t) 256 << 20)
 #define PAIR_ROOM		((int64_t) 1 << 23)
-#define MOVE_BYTES		((size_t) 72 << 20)	/* that gk_gpu_move_sum.cu takes */
+#define MOVE_BYTES		((size_t) 88 << 20)	/* that gk_gpu_move_sum.cu takes */
 
 /* ---- memory ---- */
 
@@ -35,9 +35,10 @@ free_points(GkGemm *g)
 	cudaFree(g->y);
 	cudaFree(g->bound);
 	cudaFree(g->reach);
+	cudaFree(g->tile_reach);
 	g->y = NULL;
 	g->bound = NULL;
-	g->reach = NULL;
+	g->reach = g->tile_reach = NULL;
 	g->built = false;
 }
 
@@ -54,7 +55,7 @@ free_centroids(GkGemm *g)
 static void
 free_slice(GkGemm *g)
 {
-	void	  **all[] = {(void **) &g->limits, (void **) &g->count, (void **) &g->list,
+	void	  **all[] = {(void **) &g->limits, (void **) &g->count, (void **) &g->begin, (void **) &g->list,
 		(void **) &g->rank, (void **) &g->gathered_row, (void **) &g->gathered_pivot, (void **) &g->gathered_bound,
 		(void **) &g->gathered_needs, (void **) &g->gathered_need, (void **) &g->limit, (void **) &g->decided,
 	(void **) &g->in_crowd, (void **) &g->crowd, (void **) &g->pair, (void **) &g->gathered};
@@ -120,7 +121,7 @@ gk_gpu_gemm_bytes(const GkSession *s, const GkGemm *g, int k)
 		slice * (64 + tiles * sizeof(int) / GK_GEMM_ROWS) + PAIR_ROOM * sizeof(GkGemmPair) + GATHER_BYTES + MOVE_BYTES +
 		(size_t) k * (g->order.copies * (width + sizeof(double)) + (size_t) g->pitch * sizeof(float)) +
 		(size_t) g->order.pivots * gk_gemm_key_pitch(k) * (sizeof(int) + sizeof(float)) +
-		(size_t) g->order.places / GK_GEMM_ROWS * tiles * sizeof(int);
+		(size_t) g->order.places / GK_GEMM_ROWS * (tiles * sizeof(int) + sizeof(GkGemmNeeds) + sizeof(GkGemmReach));
 }
 
 static GkStatus
@@ -129,6 +130,8 @@ allocate_points(GkSession *s, GkGemm *g, GkError *err)
 	GK_TRY(cudaMalloc((void **) &g->y, (size_t) g->order.places * g->width * sizeof(__half)));
 	GK_TRY(cudaMalloc((void **) &g->bound, (size_t) g->order.places * sizeof(GkGemmBound)));
 	GK_TRY(cudaMalloc((void **) &g->reach, (size_t) g->order.pivots * sizeof(GkGemmReach)));
+	if (g->order.row != NULL)
+		GK_TRY(cudaMalloc((void **) &g->tile_reach, (size_t) (g->order.places / GK_GEMM_ROWS) * sizeof(GkGemmReach)));
 	return GK_OK;
 }
 
@@ -149,10 +152,10 @@ allocate_centroids(GkSession *s, GkGemm *g, int k, GkError *err)
 		GK_TRY(cudaMalloc((void **) &g->square, k * sizeof(double)));
 	else
 	{
-		GK_TRY(cudaMalloc((void **) &g->nearest, g->order.pivots * tiles * sizeof(int)));
+		GK_TRY(cudaMalloc((void **) &g->nearest, (size_t) g->order.pivots * gk_gemm_parts(k) * sizeof(int)));
 		GK_TRY(cudaMalloc((void **) &g->lost, (size_t) g->order.copies * k * sizeof(float)));
 		GK_TRY(cudaMalloc((void **) &g->z, keys * sizeof(float)));
-		GK_TRY(cudaMalloc((void **) &g->needs, row_tiles * sizeof(int)));
+		GK_TRY(cudaMalloc((void **) &g->needs, row_tiles * sizeof(GkGemmNeeds)));
 		GK_TRY(cudaMalloc((void **) &g->need, row_tiles * tiles * sizeof(int)));
 	}
 	g->k_room = k;
@@ -176,16 +179,18 @@ allocate_slice(GkSession *s, GkGemm *g, int k, GkError *err)
 	free_slice(g);
 	GK_TRY(cudaMalloc((void **) &g->limits, rows * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->count, g->order.pivots * sizeof(int)));
+	GK_TRY(cudaMemsetAsync(g->count, 0, g->order.pivots * sizeof(int), s->gpu->stream));
+	GK_TRY(cudaMalloc((void **) &g->begin, g->order.pivots * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->list, rows * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->rank, rows * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->gathered_row, room * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->gathered_pivot, room / GK_GEMM_ROWS * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->gathered_bound, room * sizeof(GkGemmBound)));
-	GK_TRY(cudaMalloc((void **) &g->gathered_needs, room / GK_GEMM_ROWS * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &g->gathered_needs, room / GK_GEMM_ROWS * sizeof(GkGemmNeeds)));
 	GK_TRY(cudaMalloc((void **) &g->gathered_need, room / GK_GEMM_ROWS * gk_gemm_tiles(g, k) * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->limit, room * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->decided, room * sizeof(*g->decided)));
-	GK_TRY(cudaMalloc((void **) &g->in_crowd, room));
+	GK_TRY(cudaMalloc((void **) &g->in_crowd, room * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->crowd, room * sizeof(int)));
 	/* A warp, at most 16 on a multiprocessor, may leave what it has not filled. */
 	g->pair_room = (int) gk_min(4 * rows + 65536 + (int64_t) s->gpu->sms * 16 * GK_GEMM_PAIRS, PAIR_ROOM);
@@ -247,6 +252,8 @@ build_points(GkSession *s, GkGemm *g, int k, GkError *err)
 	{
 		GK_DO(gk_gpu_gemm_sort(s, g, k, err));
 		g->sorts++;
+		g->passes = 0;
+		g->wasted = 0.0;
 	}
 	if (gk_gpu_gemm_bytes(s, g, k) > s->spare)
 		return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "no memory for products");
@@ -318,7 +325,7 @@ gk_gpu_gemm_begin(GkSession *s, int k, GkError *err)
 	g = s->gemm;
 	GK_DO(gk_gpu_gemm_round_centroids(s, g, s->centroids, k, err));
 	if (g->order.row != NULL)
-		GK_DO(gk_gpu_gemm_needs(s, g, g->bound, g->order.pivot, g->order.places, NULL, k, g->needs, g->need, err));
+		GK_DO(gk_gpu_gemm_needs(s, g, k, err));
 	s->gemm_k = k;
 	return GK_OK;
 }
@@ -328,9 +335,32 @@ gk_gpu_gemm_log(GkSession *s, GkLogHead *head, GkError *err)
 {
 	const GkGemmState *state = s->gemm->state;
 
-	GK_TRY(cudaMemcpyAsync(&head->undecided, &state->all_undecided, 3 * sizeof(head->undecided), cudaMemcpyDeviceToDevice,
+	GK_TRY(cudaMemcpyAsync(&head->undecided, &state->all_undecided, 4 * sizeof(head->undecided), cudaMemcpyDeviceToDevice,
 						   s->gpu->stream));
 	return GK_OK;
+}
+
+/*
+ * Is the order too old?  Centroids move away from the pivots, so that more tiles are needed and more rows are
+ * undecided.  By what this takes, and what it took when the order was newest: when all that has been lost by it since
+ * then is what a sort takes, that is at most twice what the best time to sort would have taken.
+ */
+static bool
+too_old(const GkSession *s, GkGemm *g, const GkLogHead *head)
+{
+	double		part = GK_GEMM_PART_NS * (s->d + GK_GEMM_PART_MORE);
+	double		value = GK_GEMM_VALUE_NS * s->d;
+	double		undecided = (double) head->undecided;
+	double		products = (double) head->parts * GK_GEMM_SAMPLE * GK_GEMM_ROWS * part;
+	double		ms = (products * (1.0 + undecided / s->n) + undecided * (GK_GEMM_RECHECK_NS + value)) * 1e-6;
+
+	if (g->passes++ == 0 || ms < g->shortest)
+		g->shortest = ms;
+	g->wasted += ms - g->shortest;
+	/* For tests: now and then. */
+	if (s->host->skip == GK_SKIP_ON && g->passes >= 3)
+		return true;
+	return g->wasted > GK_GEMM_SORT_MS + (double) s->n * (GK_GEMM_SORT_NS + value) * 1e-6;
 }
 
 void
@@ -351,6 +381,8 @@ gk_gpu_gemm_judge(GkSession *s, int k, const GkLogHead *head)
 	}
 	else if (g->order.row != NULL && many && s->host->skip != GK_SKIP_ON)
 		switch_off(s);
+	else if (g->order.row != NULL && s->delta_k == k && too_old(s, g, head))
+		g->built = false;
 }
 
 /* ---- a pass ---- */
@@ -366,10 +398,8 @@ gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 					  sizeof(int32_t), err));
 	labels->at = s->labels;
 	a.done = gk_gemm_done(s);
-	a.pivot = g->order.pivot;
 	a.needs = g->needs;
 	a.need = g->need;
-	a.copy = g->order.copy;
 	a.copies = g->order.copies;
 	a.keys = g->keys;
 	a.z = g->z;

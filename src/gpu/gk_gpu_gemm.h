@@ -42,7 +42,7 @@
  *     for the others, in units that have y' . (p - q) taken away; a is a unit for both roundings.
  *  8. r_j^2 - r_i^2 = 2 (f_j - f_i): if f_j - f_i > (g r_i^2 + t) / (1 - g), then D~_j > D~_i.  r_i^2 is at most
  *     w + 2 (s~_i + 2 z_i + a) with w = |y'|^2 + 2 y' . (p - q) + |u| (2 |y'| + |u|).
- *  9. A tile of columns is left out for a tile of rows if all its |c_j - p| - l > out(R) with R = min_j |c_j - p| +
+ *  9. A part of a tile of columns is left out for a tile of rows if all its |c_j - p| - l > out(R) with R = min_j |c_j - p| +
  *     l, where l = max |y'| + max |u|: the triangle inequality, by way of p.
  * Errors are in proportion to |c_j - p| and |c_j - q|, not to the distances, and centroids near a row's pivot
  * are what the row has to be compared with: in clumps of many features they are much nearer to each other
@@ -62,6 +62,9 @@
 #define GK_GEMM_STREAM_ROWS		128 /* of a block's tile, gk_gpu_gemm_stream.cu */
 #define GK_GEMM_STREAM_COLUMNS	256
 #define GK_GEMM_STAY_COLUMNS	128 /* gk_gpu_gemm_stay.cu */
+#define GK_GEMM_PART	64			/* columns of a tile that may be left out without the others */
+#define GK_GEMM_PARTS	4			/* of a tile, at most */
+#define GK_GEMM_SAMPLE	16			/* tiles of rows: of one of them it is counted how many parts they need */
 #define GK_GEMM_STAY_SLICES		4	/* of a row's values that can stay */
 #define GK_GEMM_DEPTH	64		/* float16 values of a row that are brought at a time */
 #define GK_GEMM_PAD		(1 << 30)	/* the key of a column without a centroid; of others: less */
@@ -84,12 +87,21 @@ typedef struct GkGemmBound
 	int			pivot;
 } GkGemmBound;
 
-/* Of a pivot's rows: bits of the largest of each, so that they can be raised by atomics. */
+/* Of a pivot's rows, or of a tile's: bits of the largest of each, so that they can be raised by atomics. */
 typedef struct GkGemmReach
 {
 	unsigned int length;
 	unsigned int rest;
 } GkGemmReach;
+
+/* What a tile of rows needs; 16 bytes, one load. */
+typedef struct GkGemmNeeds
+{
+	int			count;			/* of tiles of columns */
+	int			pivot;
+	int			copy;			/* of the centroids */
+	int			unused;
+} GkGemmNeeds;
 
 /* What is known of all centroids, and what a pass counts.  In device memory. */
 typedef struct GkGemmState
@@ -99,6 +111,7 @@ typedef struct GkGemmState
 	float		unit;
 	float		magic;			/* 1.5 * 2^23 units */
 	/* Of a slice. */
+	int			listed;			/* undecided so far; 0 between slices */
 	int			undecided;
 	int			gathered;		/* the same, each pivot's padded to whole tiles */
 	int			pairs;
@@ -106,6 +119,7 @@ typedef struct GkGemmState
 	/* Of a pass. */
 	unsigned long long all_undecided;
 	unsigned long long all_pairs;
+	unsigned long long all_parts;	/* that rows need, of each GK_GEMM_SAMPLE-th tile of rows; sorted */
 	unsigned long long sorts;
 } GkGemmState;
 
@@ -138,10 +152,11 @@ typedef struct GkGemmArgs
 	int			d;
 	int			copies;			/* of the centroids; 0: one */
 	float		tiny;			/* the square root of 2 t, rounded up */
-	const int  *pivot;			/* [places / GK_GEMM_ROWS]; NULL: all 0 */
-	const int  *copy;			/* [pivots]: which copy of the centroids; NULL: all 0 */
-	/* Which tiles of columns GK_GEMM_ROWS places need: how many, and [tiles] of each; NULL: all. */
-	const int  *needs;
+	/*
+	 * What each GK_GEMM_ROWS places need, and which tiles of columns, [tiles] of each: GK_GEMM_PARTS bits for its
+	 * parts, the tile above them.  NULL: not sorted, all need all.
+	 */
+	const GkGemmNeeds *needs;
 	const int  *need;
 	const int  *keys;			/* [pivots][key_pitch]: of what is known of s_j but for its product */
 	const float *z;				/* [pivots][key_pitch]: z_j; NULL: by distances */
@@ -158,7 +173,8 @@ typedef struct GkGemmArgs
 	const int  *limit;
 	GkGemmPair *pair;
 	int			pair_room;
-	unsigned char *in_crowd;	/* rows whose candidates had no room */
+	int		   *in_crowd;		/* rows whose candidates had no room: 1, and a list of them; NULL: not wanted */
+	int		   *crowd;
 	float	   *dump;			/* [rows][key_pitch] */
 } GkGemmArgs;
 
@@ -184,6 +200,10 @@ struct GkGemm
 	bool		sort;			/* wanted from now on */
 	bool		calm;			/* few rows were undecided */
 	unsigned long long sorts;	/* so far */
+	/* Since the last one: passes, what the shortest took, and what all took beside that, in milliseconds. */
+	int			passes;
+	double		shortest;
+	double		wasted;
 	GkGemmOrder order;
 	int			width;			/* of a row of the product, float16 values */
 	int			pitch;			/* of a row of x, floats */
@@ -199,27 +219,29 @@ struct GkGemm
 	float	   *c;				/* [k][pitch]: as they are */
 	int		   *keys;			/* [pivots][key_pitch] */
 	float	   *z;				/* [pivots][key_pitch]; sorted */
-	unsigned int *nearest;		/* [pivots][tiles]: bits of the smallest |c_j - p| */
-	int		   *needs;			/* [places / GK_GEMM_ROWS] */
+	unsigned int *nearest;		/* [pivots][gk_gemm_parts()]: bits of the smallest |c_j - p| */
+	GkGemmNeeds *needs;			/* [places / GK_GEMM_ROWS] */
 	int		   *need;			/* [places / GK_GEMM_ROWS][tiles] */
 	GkGemmReach *reach;			/* [pivots] */
+	GkGemmReach *tile_reach;	/* [places / GK_GEMM_ROWS]; sorted */
 	unsigned int *longest;		/* bits of max |y'| over all rows */
 	GkGemmState *state;
 	/* Of a slice, sized for rows_room places and as many more as padding takes. */
 	int64_t		rows_room;
 	int			slice_k;
 	int		   *limits;			/* [places of the slice] */
-	int		   *count;			/* [pivots]: undecided, then where they begin among the gathered */
+	int		   *count;			/* [pivots]: undecided so far; 0 between slices */
+	int		   *begin;			/* [pivots]: where they begin among the gathered */
 	int		   *list;			/* undecided places */
 	int		   *rank;			/* among those of its pivot */
 	int		   *gathered_row;	/* [gathered] */
 	int		   *gathered_pivot; /* [tiles] */
 	GkGemmBound *gathered_bound;	/* [gathered] */
-	int		   *gathered_needs; /* [tiles] */
+	GkGemmNeeds *gathered_needs;	/* [tiles] */
 	int		   *gathered_need;	/* [tiles][tiles of columns] */
 	int		   *limit;			/* [gathered] */
 	unsigned long long *decided;	/* [gathered]: distance and label */
-	unsigned char *in_crowd;	/* [gathered] */
+	int		   *in_crowd;		/* [gathered] */
 	int		   *crowd;
 	GkGemmPair *pair;
 	int			pair_room;
@@ -243,6 +265,13 @@ gk_gemm_tiles(const GkGemm *g, int k)
 	int			columns = gk_gpu_gemm_columns(g->width);
 
 	return (k + columns - 1) / columns;
+}
+
+/* Parts of all tiles. */
+static inline int
+gk_gemm_parts(int k)
+{
+	return gk_gemm_key_pitch(k) / GK_GEMM_PART;
 }
 
 /* What says that the chain has stopped while its kernels were launched ahead; NULL: they are wanted. */
@@ -327,12 +356,11 @@ GkStatus	gk_gpu_gemm_probe(GkSession *s, bool *good, GkError *err);
 GkStatus	gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, GkError *err);
 void		gk_gpu_gemm_unsort(GkGemmOrder *o);
 
-/*
- * Which tiles of columns each tile of rows needs: of rows with these bounds and their tiles' pivots.  count:
- * rows, in device memory, when there may be fewer.
- */
-GkStatus	gk_gpu_gemm_needs(GkSession *s, GkGemm *g, const GkGemmBound *bound, const int *pivot, int64_t rows,
-							  const int *count, int k, int *needs, int *need, GkError *err);
+/* Which tiles of columns each tile of rows needs: of all places. */
+GkStatus	gk_gpu_gemm_needs(GkSession *s, GkGemm *g, int k, GkError *err);
+
+/* Of gathered rows, `rows` from `from` on, as far as there are any. */
+GkStatus	gk_gpu_gemm_gathered_needs(GkSession *s, GkGemm *g, int64_t from, int64_t rows, int k, GkError *err);
 
 /* ---- gk_gpu_gemm_columns.cu ---- */
 

@@ -81,6 +81,13 @@ bring_bytes(unsigned int to, const void *from, int bytes, unsigned int barrier)
 				 : : "r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
 
+/* Before a barrier is told to expect something: those who wait for it see it. */
+__device__ __forceinline__ void
+store_shared(unsigned int to, int value)
+{
+	asm volatile("st.shared.s32 [%0], %1;" : : "r"(to), "r"(value) : "memory");
+}
+
 /* How wgmma finds rows of 128 swizzled bytes, eight of them 1024 bytes apart. */
 __device__ __forceinline__ uint64_t
 matrix(unsigned int address)
@@ -216,24 +223,23 @@ struct Smallest
 	}
 
 	/*
-	 * Of the sums of a tile of 2 N columns; `columns` of these and of what follows have a centroid.  Keys of 64
-	 * columns at a time: first the smallest, then the smallest of how far the others are above it.  That takes
-	 * two instructions a key less than to keep the two smallest all along; the keys differ, by their columns.
+	 * Of the sums of a tile of 2 N columns, of these parts of it.  Keys of a part at a time: first the smallest,
+	 * then the smallest of how far the others are above it.  That takes two instructions a key less than to keep
+	 * the two smallest all along; the keys differ, by their columns.
 	 */
 	template <int N>
 	__device__ __forceinline__ void
-	take(const float (&sum)[N], const int2 *keys, float magic, int t, int columns)
+	take(const float (&sum)[N], const int2 *keys, float magic, int t, int parts)
 	{
 		int			before[2] = {first[0], first[1]};
 
 #pragma unroll
-		for (int j0 = 0; j0 < N / 4; j0 += 8)
+		for (int j0 = 0; j0 < N / 4; j0 += GK_GEMM_PART / 8)
 		{
 			int			key[2][16];
 
-			/* Past the last centroid there is nothing to look at. */
-			if (j0 * 8 >= columns)
-				break;
+			if (!(parts >> j0 / (GK_GEMM_PART / 8) & 1))
+				continue;
 #pragma unroll
 			for (int j = 0; j < 8; j++)
 			{
@@ -582,8 +588,8 @@ store_candidates(const GkGemmArgs &p, const float (&sum)[N], const int2 *keys, f
 		int			row = p.from + row0 + lane / 4 + r * 8;
 
 		/* A row whose candidates have no room will be compared with all centroids. */
-		if (near[r] != 0 && at + __popcll(near[r]) > room.end)
-			p.in_crowd[row] = 1;
+		if (p.in_crowd != NULL && near[r] != 0 && at + __popcll(near[r]) > room.end && atomicExch(p.in_crowd + row, 1) == 0)
+			p.crowd[atomicAdd(&p.state->crowded, 1)] = row;
 		for (; near[r] != 0; near[r] &= near[r] - 1, at++)
 		{
 			int			number = __ffsll((long long) near[r]) - 1;
@@ -628,31 +634,34 @@ pivot_tile(const GkGemmArgs &p, int row)
 	return (p.first + p.from + row) / GK_GEMM_ROWS;
 }
 
-/* What follows is of a tile's pivot, if there may be pivots: its keys. */
-__device__ __forceinline__ const int *
-pivot_keys(const GkGemmArgs &p, bool pivots, int tile)
-{
-	return p.keys + (pivots && p.pivot != NULL ? (int64_t) p.pivot[tile] * p.key_pitch : 0);
-}
-
-/* Where the centroids about its middle begin. */
-__device__ __forceinline__ int
-pivot_copy(const GkGemmArgs &p, bool pivots, int tile)
-{
-	return pivots && p.copy != NULL ? p.copy[p.pivot[tile]] * p.k : 0;
-}
-
-/* Tiles of columns that a tile of rows needs, and the i-th of them. */
-__device__ __forceinline__ int
+/* What a tile of rows needs.  pivots: may they be sorted? */
+__device__ __forceinline__ GkGemmNeeds
 needs(const GkGemmArgs &p, bool pivots, int tile)
 {
-	return pivots && p.needs != NULL ? p.needs[tile] : p.tiles;
+	int4		v;
+
+	if (!pivots || p.needs == NULL)
+		return {p.tiles, 0, 0, 0};
+	v = __ldg((const int4 *) (p.needs + tile));
+	return {v.x, v.y, v.z, 0};
 }
 
+/* The parts of a tile of COLUMNS that have a centroid. */
+template <int COLUMNS>
+__device__ __forceinline__ int
+parts_of(const GkGemmArgs &p, int tile)
+{
+	int			parts = min(COLUMNS / GK_GEMM_PART, (p.k - tile * COLUMNS + GK_GEMM_PART - 1) / GK_GEMM_PART);
+
+	return (1 << parts) - 1;
+}
+
+/* The i-th tile of columns that a tile of rows needs, and which parts of it: as in GkGemmArgs. */
+template <int COLUMNS>
 __device__ __forceinline__ int
 need(const GkGemmArgs &p, bool pivots, int tile, int i)
 {
-	return pivots && p.needs != NULL ? p.need[(int64_t) tile * p.tiles + i] : i;
+	return pivots && p.needs != NULL ? __ldg(p.need + (int64_t) tile * p.tiles + i) : i << GK_GEMM_PARTS | parts_of<COLUMNS>(p, i);
 }
 
 #endif							/* GK_GPU_GEMM_HOPPER_CUH */

@@ -13,6 +13,7 @@
 #define THREADS		256
 #define WARPS		(THREADS / 32)
 #define PAIR_THREADS	64		/* few, so that all multiprocessors have some of the pairs */
+#define LIST_TILES	8			/* of rows that a block of list_kernel() looks through */
 #define AT_ONCE		16			/* rows that a block compares with all centroids */
 #define SLAB		128			/* features of them in shared memory */
 #define NOT_YET		0xffffffffffffffffULL
@@ -38,6 +39,7 @@ typedef struct RecheckArgs
 	int			width;
 	/* Undecided ones. */
 	int		   *count;
+	int		   *begin;
 	int		   *list;
 	int		   *rank;
 	/* Gathered. */
@@ -51,8 +53,8 @@ typedef struct RecheckArgs
 	unsigned long long *decided;
 	const GkGemmPair *pair;
 	int			pair_room;
-	unsigned char *in_crowd;
-	int		   *crowd;
+	const int  *crowd;
+	int		   *in_crowd;
 } RecheckArgs;
 
 __device__ __forceinline__ void
@@ -66,56 +68,94 @@ store_label(const RecheckArgs &a, int64_t row, int label)
 
 /* ---- which rows are undecided ---- */
 
-/* A thread per place: the undecided into the list, and their rank among those of their pivot. */
+/*
+ * A block looks through some tiles of rows, one of each a thread: the undecided into the list, and their rank
+ * among those of their pivot.
+ */
 __global__ void __launch_bounds__(THREADS)
 list_kernel(const __grid_constant__ RecheckArgs a)
 {
-	__shared__ int warp_count[WARPS];
-	__shared__ int base[2];		/* of the block: in the list, and of its pivot */
-	int			i = blockIdx.x * THREADS + threadIdx.x;
+	__shared__ int warp_count[LIST_TILES][WARPS];	/* then: how many there are before the warp's, in its tile */
+	__shared__ int to[LIST_TILES];	/* where each tile's go: in the list, and among its pivot's */
+	__shared__ int rank[LIST_TILES];
+	int			first = blockIdx.x * LIST_TILES * THREADS;
 	int			lane = threadIdx.x % 32;
 	int			warp = threadIdx.x / 32;
-	bool		undecided = (a.done == NULL || !*a.done) && i < a.rows && __ldcs(a.limits + i) != GK_GEMM_NO_LIMIT;
-	unsigned int who = __ballot_sync(0xffffffffu, undecided);
-	int			before = __popc(who & ((1u << lane) - 1));
+	unsigned int who[LIST_TILES];
+	int			limit[LIST_TILES];
 
-	if (lane == 0)
-		warp_count[warp] = __popc(who);
-	__syncthreads();
-	if (threadIdx.x == 0)
+	if (a.done != NULL && *a.done)
+		return;
+#pragma unroll
+	for (int t = 0; t < LIST_TILES; t++)
 	{
+		int			i = first + t * THREADS + threadIdx.x;
+
+		limit[t] = i < a.rows ? __ldcs(a.limits + i) : GK_GEMM_NO_LIMIT;
+	}
+#pragma unroll
+	for (int t = 0; t < LIST_TILES; t++)
+	{
+		who[t] = __ballot_sync(0xffffffffu, limit[t] != GK_GEMM_NO_LIMIT);
+		if (lane == 0)
+			warp_count[t][warp] = __popc(who[t]);
+	}
+	__syncthreads();
+	if (threadIdx.x < 32)
+	{
+		int			tile = lane < LIST_TILES ? lane : 0;
 		int			count = 0;
+		int			before;
+		int			base = 0;
 
-		for (int w = 0; w < WARPS; w++)
+		for (int w = 0; w < WARPS && lane < LIST_TILES; w++)
 		{
-			int			n = warp_count[w];
+			int			n = warp_count[tile][w];
 
-			warp_count[w] = count;
+			warp_count[tile][w] = count;
 			count += n;
 		}
-		/* All of a block have the same pivot: it has GK_GEMM_ROWS threads. */
-		if (count > 0)
+		before = count;
+#pragma unroll
+		for (int o = 1; o < LIST_TILES; o <<= 1)
 		{
-			base[0] = atomicAdd(&a.state->undecided, count);
-			base[1] = atomicAdd(a.count + (a.order.row != NULL ? a.order.pivot[(a.first + i) / GK_GEMM_ROWS] : 0), count);
+			int			other = __shfl_up_sync(0xffffffffu, before, o);
+
+			if (lane >= o)
+				before += other;
+		}
+		if (lane == LIST_TILES - 1 && before > 0)
+			base = atomicAdd(&a.state->listed, before);
+		base = __shfl_sync(0xffffffffu, base, LIST_TILES - 1);
+		if (lane < LIST_TILES && count > 0)
+		{
+			/* All of a tile have the same pivot. */
+			int64_t		place = a.first + first + tile * THREADS;
+
+			to[tile] = base + before - count;
+			rank[tile] = atomicAdd(a.count + (a.order.row != NULL ? a.order.pivot[place / GK_GEMM_ROWS] : 0), count);
 		}
 	}
 	__syncthreads();
-	if (undecided)
-	{
-		before += warp_count[warp];
-		a.list[base[0] + before] = i;
-		a.rank[base[0] + before] = base[1] + before;
-	}
+#pragma unroll
+	for (int t = 0; t < LIST_TILES; t++)
+		if (limit[t] != GK_GEMM_NO_LIMIT)
+		{
+			int			before = warp_count[t][warp] + __popc(who[t] & ((1u << lane) - 1));
+
+			a.list[to[t] + before] = first + t * THREADS + threadIdx.x;
+			a.rank[to[t] + before] = rank[t] + before;
+		}
 }
 
-static_assert(THREADS == GK_GEMM_ROWS, "list_kernel: a block, a pivot");
+static_assert(THREADS == GK_GEMM_ROWS, "list_kernel: a thread, a row of each tile");
 
-/* Where each pivot's rows begin among the gathered; one block. */
+/* Where each pivot's rows begin among the gathered; one block.  Counters are ready for the next slice then. */
 __global__ void __launch_bounds__(GK_GEMM_PIVOTS)
 begin_kernel(const __grid_constant__ RecheckArgs a)
 {
 	__shared__ int sum[GK_GEMM_PIVOTS];
+	GkGemmState *s = a.state;
 	int			i = threadIdx.x;
 	int			mine = i < a.order.pivots ? (a.count[i] + GK_GEMM_ROWS - 1) / GK_GEMM_ROWS : 0;
 
@@ -131,12 +171,17 @@ begin_kernel(const __grid_constant__ RecheckArgs a)
 	}
 	if (i < a.order.pivots)
 	{
-		a.count[i] = (sum[i] - mine) * GK_GEMM_ROWS;
+		a.begin[i] = (sum[i] - mine) * GK_GEMM_ROWS;
+		a.count[i] = 0;
 		for (int t = sum[i] - mine; t < sum[i]; t++)
 			a.gathered_pivot[t] = i;
 	}
 	if (i == GK_GEMM_PIVOTS - 1)
-		a.state->gathered = sum[i] * GK_GEMM_ROWS;
+	{
+		s->gathered = sum[i] * GK_GEMM_ROWS;
+		s->undecided = s->listed;
+		s->listed = s->pairs = s->crowded = 0;
+	}
 }
 
 /* A distance and a label: the smallest is the canonical argmin, ties to the lowest label. */
@@ -185,7 +230,7 @@ gather_kernel(const __grid_constant__ RecheckArgs a)
 			int			at = a.list[i];
 
 			place = (int) a.first + at;
-			to = a.rank[i] + a.count[a.order.row != NULL ? a.order.pivot[place / GK_GEMM_ROWS] : 0];
+			to = a.rank[i] + a.begin[a.order.row != NULL ? a.order.pivot[place / GK_GEMM_ROWS] : 0];
 			if (to < a.from || to >= a.from + a.gather_rows)
 				to = -1;
 			else
@@ -233,23 +278,18 @@ pairs_kernel(const __grid_constant__ RecheckArgs a)
 	}
 }
 
-/* The rows whose candidates had no room. */
-__global__ void __launch_bounds__(THREADS)
-crowd_kernel(const __grid_constant__ RecheckArgs a)
-{
-	for (int i = blockIdx.x * THREADS + threadIdx.x; i < a.state->gathered; i += gridDim.x * THREADS)
-		if (a.gathered_row[i] >= 0 && a.in_crowd[i])
-			a.crowd[atomicAdd(&a.state->crowded, 1)] = i;
-}
-
-/* Compare them with all centroids: a block takes AT_ONCE rows, a thread every 256th centroid. */
-__global__ void __launch_bounds__(THREADS)
-all_kernel(const __grid_constant__ RecheckArgs a)
+/* Compare the rows of a crowd with all centroids: a block takes AT_ONCE rows, a thread every 256th centroid. */
+__device__ __forceinline__ void
+decide_crowd(const RecheckArgs &a)
 {
 	__shared__ float x[SLAB][AT_ONCE];
+	__shared__ unsigned long long best[AT_ONCE];
 	int			rows = a.state->crowded;
 
 	for (int first = blockIdx.x * AT_ONCE; first < rows; first += gridDim.x * AT_ONCE)
+	{
+		if (threadIdx.x < AT_ONCE)
+			best[threadIdx.x] = NOT_YET;
 		for (int i0 = 0; i0 < a.k; i0 += THREADS)
 		{
 			int			i = i0 + threadIdx.x;
@@ -295,10 +335,15 @@ all_kernel(const __grid_constant__ RecheckArgs a)
 
 					mine = other < mine ? other : mine;
 				}
-				if (threadIdx.x % 32 == 0 && first + r < rows)
-					atomicMin(a.decided + a.crowd[first + r], mine);
+				if (threadIdx.x % 32 == 0)
+					atomicMin(&best[r], mine);
 			}
 		}
+		__syncthreads();
+		if (threadIdx.x < AT_ONCE && first + (int) threadIdx.x < rows)
+			store_label(a, a.gathered_row[a.crowd[first + threadIdx.x]], (int) (unsigned int) best[threadIdx.x]);
+		__syncthreads();
+	}
 }
 
 /* Labels of the undecided, and the pass's counts. */
@@ -308,8 +353,9 @@ decide_kernel(const __grid_constant__ RecheckArgs a)
 	GkGemmState *s = a.state;
 
 	for (int i = blockIdx.x * THREADS + threadIdx.x; i < s->gathered; i += gridDim.x * THREADS)
-		if (a.gathered_row[i] >= 0)
+		if (a.gathered_row[i] >= 0 && !a.in_crowd[i])
 			store_label(a, a.gathered_row[i], (int) (unsigned int) a.decided[i]);
+	decide_crowd(a);
 	if (blockIdx.x == 0 && threadIdx.x == 0)
 	{
 		s->all_undecided += s->undecided;
@@ -330,8 +376,6 @@ find_candidates(GkSession *s, GkGemm *g, RecheckArgs *r, int k, GkError *err)
 	clear_kernel<<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(*r);
 	GK_LAUNCHED();
 	a.count = &g->state->gathered;
-	a.pivot = g->gathered_pivot;
-	a.copy = g->order.copy;
 	a.copies = g->order.copies;
 	a.keys = g->keys;
 	a.state = g->state;
@@ -339,6 +383,7 @@ find_candidates(GkSession *s, GkGemm *g, RecheckArgs *r, int k, GkError *err)
 	a.pair = g->pair;
 	a.pair_room = g->pair_room;
 	a.in_crowd = g->in_crowd;
+	a.crowd = g->crowd;
 	/* How many there are only the device knows: what has no rows ends at once. */
 	for (int64_t from = 0; from < room; from += g->gather_rows)
 	{
@@ -348,8 +393,7 @@ find_candidates(GkSession *s, GkGemm *g, RecheckArgs *r, int k, GkError *err)
 		GK_LAUNCHED();
 		if (sorted)
 		{
-			GK_DO(gk_gpu_gemm_needs(s, g, g->gathered_bound, g->gathered_pivot, gk_min(from + g->gather_rows, room),
-									&g->state->gathered, k, g->gathered_needs, g->gathered_need, err));
+			GK_DO(gk_gpu_gemm_gathered_needs(s, g, from, gk_min(g->gather_rows, room - from), k, err));
 			a.needs = g->gathered_needs;
 			a.need = g->gathered_need;
 		}
@@ -381,6 +425,7 @@ gk_gpu_gemm_decide(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, 
 	r.y = g->y;
 	r.width = g->width;
 	r.count = g->count;
+	r.begin = g->begin;
 	r.list = g->list;
 	r.rank = g->rank;
 	r.gather_rows = g->gather_rows;
@@ -394,20 +439,14 @@ gk_gpu_gemm_decide(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, 
 	r.pair_room = g->pair_room;
 	r.in_crowd = g->in_crowd;
 	r.crowd = g->crowd;
-	GK_TRY(cudaMemsetAsync(&g->state->undecided, 0, 4 * sizeof(int), s->gpu->stream));
-	GK_TRY(cudaMemsetAsync(g->count, 0, g->order.pivots * sizeof(int), s->gpu->stream));
-	list_kernel<<<(unsigned int) ((rows + THREADS - 1) / THREADS), THREADS, 0, s->gpu->stream>>>(r);
+	list_kernel<<<(unsigned int) ((rows + LIST_TILES * THREADS - 1) / (LIST_TILES * THREADS)), THREADS, 0, s->gpu->stream>>>(r);
 	GK_LAUNCHED();
 	begin_kernel<<<1, GK_GEMM_PIVOTS, 0, s->gpu->stream>>>(r);
 	GK_LAUNCHED();
 	GK_DO(find_candidates(s, g, &r, k, err));
 	pairs_kernel<<<blocks * 2, PAIR_THREADS, 0, s->gpu->stream>>>(r);
 	GK_LAUNCHED();
-	crowd_kernel<<<s->gpu->sms, THREADS, 0, s->gpu->stream>>>(r);
-	GK_LAUNCHED();
-	all_kernel<<<s->gpu->sms * 4, THREADS, 0, s->gpu->stream>>>(r);
-	GK_LAUNCHED();
-	decide_kernel<<<s->gpu->sms, THREADS, 0, s->gpu->stream>>>(r);
+	decide_kernel<<<s->gpu->sms * 4, THREADS, 0, s->gpu->stream>>>(r);
 	GK_LAUNCHED();
 	return GK_OK;
 }

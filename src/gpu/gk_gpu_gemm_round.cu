@@ -80,6 +80,7 @@ typedef struct RoundArgs
 	__half	   *y;
 	GkGemmBound *bound;
 	GkGemmReach *reach;
+	GkGemmReach *tile_reach;
 	unsigned int *longest;
 } RoundArgs;
 
@@ -160,6 +161,11 @@ round_points_kernel(const __grid_constant__ RoundArgs a)
 			raise(a.longest, length);
 			raise(&a.reach[pivot].length, length);
 			raise(&a.reach[pivot].rest, u);
+			if (sorted)
+			{
+				raise(&a.tile_reach[place / GK_GEMM_ROWS].length, length);
+				raise(&a.tile_reach[place / GK_GEMM_ROWS].rest, u);
+			}
 		}
 	}
 }
@@ -167,9 +173,11 @@ round_points_kernel(const __grid_constant__ RoundArgs a)
 GkStatus
 gk_gpu_gemm_round_points(GkSession *s, GkGemm *g, GkError *err)
 {
-	RoundArgs	a = {g->x, g->order.places, g->order, s->d, g->width, g->pitch, g->scale, g->y, g->bound, g->reach, g->longest};
+	RoundArgs	a = {g->x, g->order.places, g->order, s->d, g->width, g->pitch, g->scale, g->y, g->bound, g->reach, g->tile_reach, g->longest};
 
 	GK_TRY(cudaMemsetAsync(g->reach, 0, g->order.pivots * sizeof(GkGemmReach), s->gpu->stream));
+	if (g->order.row != NULL)
+		GK_TRY(cudaMemsetAsync(g->tile_reach, 0, g->order.places / GK_GEMM_ROWS * sizeof(GkGemmReach), s->gpu->stream));
 	GK_TRY(cudaMemsetAsync(g->longest, 0, sizeof(*g->longest), s->gpu->stream));
 	round_points_kernel<<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
@@ -185,8 +193,7 @@ typedef struct CentroidArgs
 	int			d;
 	int			width;
 	int			pitch;
-	int			tiles;
-	int			columns;		/* of a tile */
+	int			parts;			/* of all tiles */
 	int			key_pitch;
 	double		scale;
 	GkGemmOrder order;
@@ -340,7 +347,7 @@ pivot_keys_kernel(const __grid_constant__ CentroidArgs a)
 				float		z = __double2float_ru((rest * sqrt(2.0 * (score + off)) + length * lost + off) * MORE);
 
 				a.z[(int64_t) pivot * a.key_pitch + at] = z;
-				atomicMin(a.nearest + (int64_t) pivot * a.tiles + at / a.columns,
+				atomicMin(a.nearest + (int64_t) pivot * a.parts + at / GK_GEMM_PART,
 						  __float_as_uint(__double2float_rd(sqrt(2.0 * fmax(score - off, 0.0)) * (1.0 / MORE))));
 				score -= z;
 			}
@@ -353,8 +360,7 @@ pivot_keys_kernel(const __grid_constant__ CentroidArgs a)
 GkStatus
 gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centroids, int k, GkError *err)
 {
-	CentroidArgs a = {centroids, k, s->d, g->width, g->pitch, gk_gemm_tiles(g, k),
-		gk_gpu_gemm_columns(g->width), gk_gemm_key_pitch(k), g->scale, g->order,
+	CentroidArgs a = {centroids, k, s->d, g->width, g->pitch, gk_gemm_parts(k), gk_gemm_key_pitch(k), g->scale, g->order,
 	g->b, g->square, g->lost, g->c, g->keys, g->z, g->nearest, g->sorts, g->reach, g->longest, g->state};
 	dim3		blocks((k + WARPS - 1) / WARPS, g->order.copies);
 
@@ -366,7 +372,7 @@ gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centroids, int
 		keys_kernel<<<(a.key_pitch + THREADS - 1) / THREADS, THREADS, 0, s->gpu->stream>>>(a);
 	else
 	{
-		GK_TRY(cudaMemsetAsync(g->nearest, FAR_AWAY & 0xff, (size_t) g->order.pivots * a.tiles * sizeof(int), s->gpu->stream));
+		GK_TRY(cudaMemsetAsync(g->nearest, FAR_AWAY & 0xff, (size_t) g->order.pivots * a.parts * sizeof(int), s->gpu->stream));
 		pivot_keys_kernel<<<dim3(a.key_pitch / GK_TILE, (g->order.pivots + GK_TILE - 1) / GK_TILE), GK_TILE_THREADS, 0, s->gpu->stream>>>(a);
 	}
 	GK_LAUNCHED();

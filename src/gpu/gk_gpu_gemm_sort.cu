@@ -6,6 +6,7 @@
  * Pivots are the centroids at the time of the sort, or the first of them; a row's pivot is the one
  * nearest to the centroid of its last label.  Both orders only decide how much is left out.
  */
+#include <stddef.h>
 #include <string.h>
 
 #include "gpu/gk_gpu_cost.h"
@@ -172,68 +173,153 @@ gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, GkError *err)
 	return st;
 }
 
-/* ---- tiles of columns that are needed ---- */
+/* ---- which tiles of columns are needed ---- */
 
 typedef struct NeedsArgs
 {
-	const GkGemmBound *bound;	/* [places] */
 	int			d;
 	int			tiles;
+	int			parts;			/* of a tile */
+	int			all_parts;
 	double		tiny;
-	const int  *pivot;
-	const int  *count;			/* rows; NULL: all */
+	const int  *copy;
 	const unsigned int *nearest;
-	int		   *needs;
+	/* Tiles of rows: from `first` on, up to `last`, and no more than hold these rows. */
+	int			first;
+	int			last;
+	const int  *count;			/* in device memory; NULL: all */
+	const int  *pivot;
+	const GkGemmReach *reach;	/* NULL: of the bounds */
+	const GkGemmBound *bound;
+	GkGemmNeeds *needs;
 	int		   *need;
+	unsigned long long *counted;	/* parts of a sample of tiles; NULL: not wanted */
 } NeedsArgs;
 
-/* A block per tile of rows. */
-__global__ void __launch_bounds__(GK_GEMM_ROWS)
+/* The largest of a tile's rows. */
+__device__ __forceinline__ GkGemmReach
+reach_of(const NeedsArgs &a, int tile)
+{
+	GkGemmReach r = {0, 0};
+
+	if (a.reach != NULL)
+		return a.reach[tile];
+#pragma unroll
+	for (int i = 0; i < GK_GEMM_ROWS / 32; i++)
+	{
+		float4		bound = __ldg((const float4 *) (a.bound + (int64_t) tile * GK_GEMM_ROWS + i * 32 + threadIdx.x % 32));
+
+		r.length = max(r.length, __float_as_uint(bound.y));
+		r.rest = max(r.rest, __float_as_uint(bound.z));
+	}
+	r.length = __reduce_max_sync(0xffffffffu, r.length);
+	r.rest = __reduce_max_sync(0xffffffffu, r.rest);
+	return r;
+}
+
+/* A warp per tile of rows. */
+__global__ void __launch_bounds__(THREADS)
 needs_kernel(const __grid_constant__ NeedsArgs a)
 {
-	__shared__ unsigned int length;
-	__shared__ unsigned int rest;
-	__shared__ unsigned int closest;
-	__shared__ int count;
-	GkGemmBound mine;
+	int			tile = a.first + blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+	int			lane = threadIdx.x % 32;
+	int			pivot;
 	const unsigned int *nearest;
+	unsigned int closest = 0x7f800000;
+	GkGemmReach reach;
 	double		x;
 	double		far;
+	int			count = 0;
+	int			counted = 0;
 
-	if (a.count != NULL && (int) blockIdx.x * GK_GEMM_ROWS >= *a.count)
+	if (tile >= a.last || (a.count != NULL && tile * GK_GEMM_ROWS >= *a.count))
 		return;
-	mine = a.bound[(int64_t) blockIdx.x * GK_GEMM_ROWS + threadIdx.x];
-	nearest = a.nearest + (int64_t) a.pivot[blockIdx.x] * a.tiles;
-	if (threadIdx.x == 0)
-	{
-		length = rest = 0;
-		closest = 0x7f800000;
-		count = 0;
-	}
-	__syncthreads();
-	atomicMax(&length, __float_as_uint(mine.length));
-	atomicMax(&rest, __float_as_uint(mine.rest));
-	for (int t = threadIdx.x; t < a.tiles; t += GK_GEMM_ROWS)
-		atomicMin(&closest, nearest[t]);
-	__syncthreads();
+	pivot = a.pivot[tile];
+	nearest = a.nearest + (int64_t) pivot * a.all_parts;
+	reach = reach_of(a, tile);
+	for (int t = lane; t < a.all_parts; t += 32)
+		closest = min(closest, nearest[t]);
+	closest = __reduce_min_sync(0xffffffffu, closest);
 	/* (nearest[] is rounded down, so the closest is up by as much.) */
-	x = (double) __uint_as_float(length) + (double) __uint_as_float(rest);
+	x = (double) __uint_as_float(reach.length) + (double) __uint_as_float(reach.rest);
 	far = gk_gemm_out((double) __uint_as_float(closest) * 1.0003 + x, a.d, a.tiny) + x;
-	for (int t = threadIdx.x; t < a.tiles; t += GK_GEMM_ROWS)
-		if (!((double) __uint_as_float(nearest[t]) > far))
-			a.need[(int64_t) blockIdx.x * a.tiles + atomicAdd(&count, 1)] = t;
-	__syncthreads();
-	if (threadIdx.x == 0)
-		a.needs[blockIdx.x] = count;
+	for (int t0 = 0; t0 < a.tiles; t0 += 32)
+	{
+		int			t = t0 + lane;
+		int			parts = 0;
+		unsigned int who;
+
+		for (int i = 0; t < a.tiles && i < a.parts; i++)
+			if (!((double) __uint_as_float(nearest[t * a.parts + i]) > far))
+				parts |= 1 << i;
+		who = __ballot_sync(0xffffffffu, parts != 0);
+		if (parts != 0)
+			a.need[(int64_t) tile * a.tiles + count + __popc(who & ((1u << lane) - 1))] = t << GK_GEMM_PARTS | parts;
+		count += __popc(who);
+		counted += __popc(parts);
+	}
+	if (a.counted != NULL && tile % GK_GEMM_SAMPLE == 0)
+	{
+		counted = __reduce_add_sync(0xffffffffu, counted);
+		if (lane == 0)
+			atomicAdd(a.counted, (unsigned long long) counted);
+	}
+	if (lane == 0)
+		a.needs[tile] = (GkGemmNeeds) {count, pivot, a.copy[pivot], 0};
+}
+
+static_assert(offsetof(GkGemmBound, length) == 4 && offsetof(GkGemmBound, rest) == 8, "reach_of() reads it as a float4");
+
+static NeedsArgs
+needs_args(const GkSession *s, const GkGemm *g, int k)
+{
+	NeedsArgs	a = {};
+
+	a.d = s->d;
+	a.tiles = gk_gemm_tiles(g, k);
+	a.parts = gk_gpu_gemm_columns(g->width) / GK_GEMM_PART;
+	a.all_parts = gk_gemm_parts(k);
+	a.tiny = gk_gemm_tiny(s, g);
+	a.copy = g->order.copy;
+	a.nearest = g->nearest;
+	return a;
+}
+
+static GkStatus
+find_needs(GkSession *s, const NeedsArgs &a, GkError *err)
+{
+	int			warps = THREADS / 32;
+
+	needs_kernel<<<(a.last - a.first + warps - 1) / warps, THREADS, 0, s->gpu->stream>>>(a);
+	GK_LAUNCHED();
+	return GK_OK;
 }
 
 GkStatus
-gk_gpu_gemm_needs(GkSession *s, GkGemm *g, const GkGemmBound *bound, const int *pivot, int64_t rows, const int *count,
-				  int k, int *needs, int *need, GkError *err)
+gk_gpu_gemm_needs(GkSession *s, GkGemm *g, int k, GkError *err)
 {
-	NeedsArgs	a = {bound, s->d, gk_gemm_tiles(g, k), gk_gemm_tiny(s, g), pivot, count, g->nearest, needs, need};
+	NeedsArgs	a = needs_args(s, g, k);
 
-	needs_kernel<<<(unsigned int) ((rows + GK_GEMM_ROWS - 1) / GK_GEMM_ROWS), GK_GEMM_ROWS, 0, s->gpu->stream>>>(a);
-	GK_LAUNCHED();
-	return GK_OK;
+	a.last = (int) (g->order.places / GK_GEMM_ROWS);
+	a.pivot = g->order.pivot;
+	a.reach = g->tile_reach;
+	a.counted = &g->state->all_parts;
+	a.needs = g->needs;
+	a.need = g->need;
+	return find_needs(s, a, err);
+}
+
+GkStatus
+gk_gpu_gemm_gathered_needs(GkSession *s, GkGemm *g, int64_t from, int64_t rows, int k, GkError *err)
+{
+	NeedsArgs	a = needs_args(s, g, k);
+
+	a.first = (int) (from / GK_GEMM_ROWS);
+	a.last = (int) ((from + rows) / GK_GEMM_ROWS);
+	a.count = &g->state->gathered;
+	a.pivot = g->gathered_pivot;
+	a.bound = g->gathered_bound;
+	a.needs = g->gathered_needs;
+	a.need = g->gathered_need;
+	return find_needs(s, a, err);
 }

@@ -21,7 +21,9 @@
 #define KEY_SLOTS	(STAGES + 2)
 #define POINTS_AT	(STAGES * CENTROID_BYTES)
 #define KEYS_AT		(POINTS_AT + STAY * POINT_BYTES)
-#define FULL_AT		(KEYS_AT + KEY_SLOTS * KEY_BYTES)	/* barriers */
+#define NEEDED_AT	(KEYS_AT + KEY_SLOTS * KEY_BYTES)	/* as in GkGemmArgs.need, of each slot */
+#define COUNTS_AT	(NEEDED_AT + KEY_SLOTS * 4)	/* of tiles of columns, of each place of points */
+#define FULL_AT		((COUNTS_AT + STAY * 4 + 7) / 8 * 8)	/* barriers */
 #define EMPTY_AT	(FULL_AT + STAGES * 8)
 #define STAY_FULL_AT	(EMPTY_AT + STAGES * 8)
 #define STAY_EMPTY_AT	(STAY_FULL_AT + STAY * 8)
@@ -74,7 +76,10 @@ struct Ring
 	}
 };
 
-/* Bring tiles in the order in which they are multiplied. */
+/*
+ * Bring tiles in the order in which they are multiplied, and say which: how many tiles of columns with a tile of
+ * points, and which one, which parts of it, with its keys.  Who multiplies does not wait for memory.
+ */
 template <GkGemmUse USE, int SLICES, bool PIVOTS, int STEPS>
 __device__ __forceinline__ void
 Stay<USE, SLICES, PIVOTS, STEPS>::feed(const CUtensorMap *points, const CUtensorMap *centroids) const
@@ -85,31 +90,36 @@ Stay<USE, SLICES, PIVOTS, STEPS>::feed(const CUtensorMap *points, const CUtensor
 
 	for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
 	{
-		int			pivot = pivot_tile(p, m * ROWS);
-		int			count = needs(p, PIVOTS, pivot);
-		const int  *keys = pivot_keys(p, PIVOTS, pivot);
-		int			copy = pivot_copy(p, PIVOTS, pivot);
+		int			of = pivot_tile(p, m * ROWS);
+		GkGemmNeeds all = needs(p, PIVOTS, of);
+		const int  *keys = p.keys + (PIVOTS ? (int64_t) all.pivot * p.key_pitch : 0);
 
 		for (int slice = 0; slice < slices; slice++)
 		{
 			unsigned int full = base + STAY_FULL_AT + stay.at * 8;
 
 			barrier_wait(base + STAY_EMPTY_AT + stay.at * 8, stay.parity);
+			if (slice == 0)
+				store_shared(base + COUNTS_AT + stay.at * 4, all.count);
 			barrier_expect(full, POINT_BYTES);
 			bring(base + POINTS_AT + stay.at * POINT_BYTES, points, full, slice * GK_GEMM_DEPTH, p.first + m * ROWS);
 			stay.next();
 		}
-		for (int i = 0; i < count; i++)
+		for (int i = 0; i < all.count; i++)
 		{
-			int			tile = need(p, PIVOTS, pivot, i);
+			int			needed = need<COLUMNS>(p, PIVOTS, of, i);
+			int			tile = needed >> GK_GEMM_PARTS;
 
 			for (int slice = 0; slice < slices; slice++)
 			{
 				unsigned int full = base + FULL_AT + stage.at * 8;
 
 				barrier_wait(base + EMPTY_AT + stage.at * 8, stage.parity);
+				if (slice == 0)
+					store_shared(base + NEEDED_AT + slot * 4, needed);
 				barrier_expect(full, CENTROID_BYTES + (slice == 0 ? KEY_BYTES : 0));
-				bring(base + stage.at * CENTROID_BYTES, centroids, full, slice * GK_GEMM_DEPTH, copy + tile * COLUMNS);
+				bring(base + stage.at * CENTROID_BYTES, centroids, full, slice * GK_GEMM_DEPTH,
+					  (PIVOTS ? all.copy * p.k : 0) + tile * COLUMNS);
 				if (slice == 0)
 				{
 					bring_bytes(base + KEYS_AT + slot * KEY_BYTES, keys + tile * COLUMNS, KEY_BYTES, full);
@@ -158,21 +168,21 @@ Stay<USE, SLICES, PIVOTS, STEPS>::use(int group) const
 	found.row = -1;
 	for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
 	{
-		int			pivot = pivot_tile(p, m * ROWS);
-		int			count = needs(p, PIVOTS, pivot);
 		int			row0 = m * ROWS + group * 64 + threadIdx.x % WARPGROUP / 32 * 16;
 		int			from = stay.at;
+		int			count;
 
 		for (int slice = 0; slice < slices; slice++)
 		{
 			barrier_wait(base + STAY_FULL_AT + stay.at * 8, stay.parity);
 			stay.next();
 		}
+		count = ((const int *) (shared + COUNTS_AT))[from];
 		for (int i = 0; i < count; i++)
 		{
 			const int2 *keys = (const int2 *) (shared + KEYS_AT + slot * KEY_BYTES);
-			int			tile = need(p, PIVOTS, pivot, i);
 			Ring<STAGES> used = stage;
+			int			needed;
 
 			touch(sum);
 			for (int slice = 0; slice + 1 < slices; slice++)
@@ -185,6 +195,7 @@ Stay<USE, SLICES, PIVOTS, STEPS>::use(int group) const
 			multiply_slice<STEPS>(sum, mine + ((from + slices - 1) & (STAY - 1)) * POINT_BYTES, base + stage.at * CENTROID_BYTES, slices > 1);
 			stage.next();
 			multiply_commit();
+			needed = ((const int *) (shared + NEEDED_AT))[slot];
 			slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
 			if (i == 0)
 			{
@@ -210,11 +221,11 @@ Stay<USE, SLICES, PIVOTS, STEPS>::use(int group) const
 				for (int slice = 0; slice < slices; slice++)
 					barrier_arrive(base + STAY_EMPTY_AT + ((from + slice) & (STAY - 1)) * 8);
 			if (USE == GK_GEMM_LABELS)
-				smallest.take(sum, keys, magic, tile, p.k - tile * COLUMNS);
+				smallest.take(sum, keys, magic, needed >> GK_GEMM_PARTS, needed);
 			else if (USE == GK_GEMM_CANDIDATES)
-				store_candidates(p, sum, keys, magic, tile, limit, row0, room);
+				store_candidates(p, sum, keys, magic, needed >> GK_GEMM_PARTS, limit, row0, room);
 			else
-				store_sums(p, sum, tile, row0, rows);
+				store_sums(p, sum, needed >> GK_GEMM_PARTS, row0, rows);
 		}
 		if (USE == GK_GEMM_LABELS)
 			found = find_labels<COLUMNS>(p, sorted, smallest, bound, row_of_lane(row0, rows));
@@ -253,7 +264,8 @@ stay_kernel(const __grid_constant__ CUtensorMap points, const __grid_constant__ 
 	__syncthreads();
 	if (group < 0)
 	{
-		set_registers<24, false>();
+		/* What the block was given is enough for both, and no more. */
+		set_registers<32, false>();
 		if (threadIdx.x == 0)
 			stay.feed(&points, &centroids);
 	}

@@ -32,14 +32,14 @@ feed(const GkGemmArgs &p, const CUtensorMap *points, const CUtensorMap *centroid
 
 	for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
 	{
-		int			pivot = pivot_tile(p, m * ROWS);
-		int			count = needs(p, true, pivot);
-		const int  *keys = pivot_keys(p, true, pivot);
-		int			copy = pivot_copy(p, true, pivot);
+		int			of = pivot_tile(p, m * ROWS);
+		GkGemmNeeds all = needs(p, true, of);
+		const int  *keys = p.keys + (int64_t) all.pivot * p.key_pitch;
+		int			copy = all.copy * p.k;
 
-		for (int i = 0; i < count; i++)
+		for (int i = 0; i < all.count; i++)
 		{
-			int			tile = need(p, true, pivot, i);
+			int			tile = need<COLUMNS>(p, true, of, i) >> GK_GEMM_PARTS;
 
 			for (int slice = 0; slice < p.slices; slice++)
 			{
@@ -129,8 +129,8 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 	for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
 	{
 		int			row0 = m * ROWS + half * 64 + threadIdx.x % WARPGROUP / 32 * 16;
-		int			pivot = pivot_tile(p, m * ROWS);
-		int			count = needs(p, true, pivot);
+		int			of = pivot_tile(p, m * ROWS);
+		int			count = needs(p, true, of).count;
 		int			limit[2];
 		int			mine = row_of_lane(row0, rows);
 		GkGemmBound bound;
@@ -143,14 +143,15 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 			load_limits(p, row0, rows, limit);
 		for (int i = 0; i < count; i++)
 		{
-			int			tile = need(p, true, pivot, i);
+			int			needed = need<COLUMNS>(p, true, of, i);
+			int			tile = needed >> GK_GEMM_PARTS;
 			const int2 *keys = (const int2 *) (shared + KEYS_AT + slot * KEY_BYTES);
 
 			slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
 			multiply_tile<STEPS>(p, sum, base, half, stage, parity);
 			if (USE == GK_GEMM_LABELS)
 			{
-				smallest.take(sum, keys, magic, tile, p.k - tile * COLUMNS);
+				smallest.take(sum, keys, magic, tile, needed);
 				if (i == 0)
 					store_labels(p, p.row != NULL, common, found);
 			}

@@ -16,6 +16,7 @@
 #define SEGMENT		64			/* moves of a warp */
 #define COLUMNS		128			/* features of a warp: four each lane */
 #define SCAN		1024
+#define AT_ONCE		4			/* rows that a thread reads at a time */
 #define LOCAL_K		4096		/* clusters whose counters a block has in shared memory */
 
 /* Row of the slice, negative (-1 - row) when it leaves the cluster. */
@@ -37,74 +38,148 @@ typedef struct MoveArgs
 	void	   *old;			/* labels before; become these */
 	int		   *count;			/* [k + 1]: moves per cluster, then where its next one goes; the last: all */
 	Move	   *move;
+	int		   *list;			/* [rows]: those that moved, each block's from its first row on */
+	int		   *found;			/* [blocks]: how many of them */
 	GkAcc		acc;
 	const double *inv;
 } MoveArgs;
 
+/* Which clusters a row enters and leaves; -1: it had none. */
 template <typename L>
 __device__ __forceinline__ bool
 moved(const MoveArgs &a, int row, int &to, int &from)
 {
-	to = ((const L *) a.labels.at)[row];
+	to = __ldg((const L *) a.labels.at + row);
 	from = ((const L *) a.old)[row];
 	if (from == gk_no_label<L>())
 		from = -1;
 	return to != from;
 }
 
-/* What a row's move adds to the counters: its places, or nowhere. */
-template <typename L, bool PLACE>
-__device__ __forceinline__ void
-take_places(const MoveArgs &a, int row, int *counter)
+/* A block's rows. */
+struct Range
 {
-	int			to;
-	int			from;
-	int			at;
+	int			first;
+	int			last;
 
-	if (!moved<L>(a, row, to, from))
-		return;
-	at = atomicAdd(counter + to, 1);
-	if (PLACE)
+	__device__ __forceinline__
+	Range(const MoveArgs &a)
 	{
-		a.move[at] = (Move) {row, to};
-		((L *) a.old)[row] = (L) to;
+		int			per = (a.rows + gridDim.x - 1) / gridDim.x;
+
+		first = min((int) blockIdx.x * per, a.rows);
+		last = min(first + per, a.rows);
 	}
-	if (from < 0)
-		return;
-	at = atomicAdd(counter + from, 1);
-	if (PLACE)
-		a.move[at] = (Move) {-1 - row, from};
+};
+
+/* A block's counters, in shared memory, so that few clusters' are not asked for each row; all zero at first. */
+template <bool LOCAL>
+__device__ __forceinline__ int *
+counters(const MoveArgs &a, int *local)
+{
+	for (int i = threadIdx.x; LOCAL && i < a.k; i += THREADS)
+		local[i] = 0;
+	__syncthreads();
+	return LOCAL ? local : a.count;
 }
 
 /*
- * PLACE: put the moves in their order; else count them.  LOCAL: a block counts its rows' in shared memory
- * first, so that few clusters' counters are not asked for each row.
+ * List each block's rows that moved, from its first row's place on, and count their moves.  (In `found`, how many
+ * of each block.)
  */
-template <typename L, bool PLACE, bool LOCAL>
+template <typename L, bool LOCAL>
 __global__ void __launch_bounds__(THREADS)
-moves_kernel(const __grid_constant__ MoveArgs a)
+find_kernel(const __grid_constant__ MoveArgs a)
 {
 	__shared__ int local[LOCAL ? LOCAL_K : 1];
-	int			per = (a.rows + gridDim.x - 1) / gridDim.x;
-	int			first = blockIdx.x * per;
-	int			last = min(first + per, a.rows);
+	__shared__ int found;
+	Range		mine(a);
+	int		   *counter;
+	int			lane = threadIdx.x % 32;
 
+	if (threadIdx.x == 0)
+		found = 0;
+	counter = counters<LOCAL>(a, local);
+	for (int row0 = mine.first; row0 < mine.last; row0 += THREADS * AT_ONCE)
+	{
+		bool		is[AT_ONCE];
+		int			to[AT_ONCE];
+		int			from[AT_ONCE];
+
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i++)
+		{
+			int			row = row0 + i * THREADS + threadIdx.x;
+
+			is[i] = row < mine.last && moved<L>(a, row, to[i], from[i]);
+		}
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i++)
+		{
+			unsigned int who = __ballot_sync(0xffffffffu, is[i]);
+			int			at = 0;
+
+			if (who == 0)
+				continue;
+			if (lane == 0)
+				at = atomicAdd(&found, __popc(who));
+			at = __shfl_sync(0xffffffffu, at, 0) + __popc(who & ((1u << lane) - 1));
+			if (!is[i])
+				continue;
+			a.list[mine.first + at] = row0 + i * THREADS + threadIdx.x;
+			atomicAdd(counter + to[i], 1);
+			if (from[i] >= 0)
+				atomicAdd(counter + from[i], 1);
+		}
+	}
+	__syncthreads();
+	if (threadIdx.x == 0)
+		a.found[blockIdx.x] = found;
+	for (int i = threadIdx.x; LOCAL && i < a.k; i += THREADS)
+		if (local[i] > 0)
+			atomicAdd(a.count + i, local[i]);
+}
+
+/* Put the moves of the rows listed in their order.  The labels before become these. */
+template <typename L, bool LOCAL>
+__global__ void __launch_bounds__(THREADS)
+place_kernel(const __grid_constant__ MoveArgs a)
+{
+	__shared__ int local[LOCAL ? LOCAL_K : 1];
+	const int  *list = a.list + Range(a).first;
+	int			found = a.found[blockIdx.x];
+	int		   *counter;
+	int			to;
+	int			from;
+
+	if (found == 0)
+		return;
+	counter = counters<LOCAL>(a, local);
 	if (LOCAL)
 	{
-		for (int i = threadIdx.x; i < a.k; i += THREADS)
-			local[i] = 0;
-		__syncthreads();
-		for (int row = first + threadIdx.x; row < last; row += THREADS)
-			take_places<L, false>(a, row, local);
+		for (int i = threadIdx.x; i < found; i += THREADS)
+		{
+			moved<L>(a, list[i], to, from);
+			atomicAdd(counter + to, 1);
+			if (from >= 0)
+				atomicAdd(counter + from, 1);
+		}
 		__syncthreads();
 		for (int i = threadIdx.x; i < a.k; i += THREADS)
 			if (local[i] > 0)
 				local[i] = atomicAdd(a.count + i, local[i]);
 		__syncthreads();
 	}
-	if (PLACE || !LOCAL)
-		for (int row = first + threadIdx.x; row < last; row += THREADS)
-			take_places<L, PLACE>(a, row, LOCAL ? local : a.count);
+	for (int i = threadIdx.x; i < found; i += THREADS)
+	{
+		int			row = list[i];
+
+		moved<L>(a, row, to, from);
+		a.move[atomicAdd(counter + to, 1)] = (Move) {row, to};
+		if (from >= 0)
+			a.move[atomicAdd(counter + from, 1)] = (Move) {-1 - row, from};
+		((L *) a.old)[row] = (L) to;
+	}
 }
 
 /* Counts to the places where clusters begin; one block. */
@@ -252,41 +327,51 @@ segments_kernel(const __grid_constant__ MoveArgs a)
 
 /* ---- launchers ---- */
 
-template <typename L, bool PLACE>
-static void
-launch_moves(GkSession *s, const MoveArgs &a, int blocks)
+template <typename L>
+static GkStatus
+order_moves(GkSession *s, const MoveArgs &a, int blocks, GkError *err)
 {
-	if (a.k <= LOCAL_K)
-		moves_kernel<L, PLACE, true><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+	bool		local = a.k <= LOCAL_K;
+
+	if (local)
+		find_kernel<L, true><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
 	else
-		moves_kernel<L, PLACE, false><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+		find_kernel<L, false><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+	GK_LAUNCHED();
+	scan_kernel<<<1, SCAN, 0, s->gpu->stream>>>(a.count, a.k);
+	GK_LAUNCHED();
+	if (local)
+		place_kernel<L, true><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+	else
+		place_kernel<L, false><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+	GK_LAUNCHED();
+	return GK_OK;
 }
 
 GkStatus
 gk_gpu_move_sum(GkSession *s, const GkRows *rows, const float *x, int pitch, int k, GkLabels labels, void *old, GkError *err)
 {
-	MoveArgs	a = {x, pitch, rows->w, (int) rows->rows, s->d, k, labels, old, NULL, NULL, s->acc, s->columns.inv};
+	MoveArgs	a = {x, pitch, rows->w, (int) rows->rows, s->d, k, labels, old};
 	size_t		counts = (size_t) gk_round_up((k + 1) * sizeof(int), 16);
+	size_t		moves = 2 * rows->rows * sizeof(Move);
 	int			blocks = (int) gk_min((rows->rows + THREADS - 1) / THREADS, s->gpu->sms * GK_SM_BLOCKS);
 	dim3		grid((unsigned int) gk_min((2 * rows->rows + WARPS * SEGMENT - 1) / (WARPS * SEGMENT),
 										   s->gpu->sms * GK_SM_BLOCKS), (s->d + COLUMNS - 1) / COLUMNS);
+	char	   *scratch;
 
-	GK_DO(gk_gpu_scratch(s, counts + 2 * rows->rows * sizeof(Move), err));
-	a.count = (int *) s->scratch;
-	a.move = (Move *) ((char *) s->scratch + counts);
+	GK_DO(gk_gpu_scratch(s, counts + moves + (rows->rows + blocks) * sizeof(int), err));
+	scratch = (char *) s->scratch;
+	a.count = (int *) scratch;
+	a.move = (Move *) (scratch + counts);
+	a.list = (int *) (scratch + counts + moves);
+	a.found = a.list + rows->rows;
+	a.acc = s->acc;
+	a.inv = s->columns.inv;
 	GK_TRY(cudaMemsetAsync(a.count, 0, counts, s->gpu->stream));
 	if (labels.narrow)
-		launch_moves<uint8_t, false>(s, a, blocks);
+		GK_DO(order_moves<uint8_t>(s, a, blocks, err));
 	else
-		launch_moves<int32_t, false>(s, a, blocks);
-	GK_LAUNCHED();
-	scan_kernel<<<1, SCAN, 0, s->gpu->stream>>>(a.count, k);
-	GK_LAUNCHED();
-	if (labels.narrow)
-		launch_moves<uint8_t, true>(s, a, blocks);
-	else
-		launch_moves<int32_t, true>(s, a, blocks);
-	GK_LAUNCHED();
+		GK_DO(order_moves<int32_t>(s, a, blocks, err));
 	if (rows->w != NULL)
 		segments_kernel<true><<<grid, THREADS, 0, s->gpu->stream>>>(a);
 	else

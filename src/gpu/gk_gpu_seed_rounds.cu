@@ -324,7 +324,7 @@ static size_t
 bytes_of(const GkSession *s, int64_t room)
 {
 	return sizeof(RoundsState) + (size_t) (2 * MOST_COLUMNS + ROUNDS) * s->d * sizeof(float) +
-		s->n * (sizeof(int) + 1) + room * (sizeof(GkGemmPair) + sizeof(int) + sizeof(float));
+		s->n * sizeof(int) + room * (sizeof(GkGemmPair) + sizeof(int) + sizeof(float));
 }
 
 /* Room for pairs of four columns with every row, and for what warps do not fill. */
@@ -343,7 +343,6 @@ make(GkSession *s, GkSeedRounds *r, GkError *err)
 	GK_DO(gk_gpu_join_malloc(s, (void **) &r->offered, (size_t) MOST_COLUMNS * s->d * sizeof(float), err));
 	GK_TRY(cudaMalloc((void **) &r->winners, (size_t) ROUNDS * s->d * sizeof(float)));
 	GK_TRY(cudaMalloc((void **) &r->limit, s->n * sizeof(int)));
-	GK_TRY(cudaMalloc((void **) &r->in_crowd, s->n));
 	GK_TRY(cudaMalloc((void **) &r->pair, r->room * sizeof(GkGemmPair)));
 	GK_TRY(cudaMalloc((void **) &r->pair_row, r->room * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &r->pair_d2, r->room * sizeof(float)));
@@ -362,7 +361,6 @@ gk_gpu_seed_rounds_free(GkSession *s)
 	cudaFree(r->offered);
 	cudaFree(r->winners);
 	cudaFree(r->limit);
-	cudaFree(r->in_crowd);
 	cudaFree(r->pair);
 	cudaFree(r->pair_row);
 	cudaFree(r->pair_d2);
@@ -428,7 +426,6 @@ find_pairs(GkSession *s, GkSeedRounds *r, const RoundsArgs *a, GkError *err)
 	p.limit = r->limit;
 	p.pair = r->pair;
 	p.pair_room = r->room;
-	p.in_crowd = r->in_crowd;
 	limit_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(*a, p, (double) g->scale, r->limit);
 	GK_LAUNCHED();
 	GK_DO(gk_gpu_gemm_multiply(s, GK_GEMM_CANDIDATES, g->y, s->n, g->b, a->rounds * a->each, g->width, &p, err));

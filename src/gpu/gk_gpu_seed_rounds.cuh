@@ -73,7 +73,6 @@ struct GkSeedRounds
 	float	   *offered;		/* the same, of this device's offers */
 	float	   *winners;		/* [ROUNDS][d] */
 	int		   *limit;			/* [n] keys, as GkGemmArgs.limit */
-	unsigned char *in_crowd;	/* [n] */
 	GkGemmPair *pair;			/* [room] as they are found */
 	int		   *pair_row;		/* [room] by columns */
 	float	   *pair_d2;

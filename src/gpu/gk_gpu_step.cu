@@ -386,7 +386,8 @@ chain_next(GkSession *s, const float *centroids, int k, bool follows, const gk_i
 
 		GK_DO(gk_gpu_wait(s, s->gpu->unit_done[s->unit_first], err));
 		gk_gpu_filter_judge(s, k, head->work);
-		gk_gpu_gemm_judge(s, k, head);
+		if (s->unit_entry == 0)
+			gk_gpu_gemm_judge(s, k, head);
 		if (s->unit_entry >= head->count)
 		{
 			if (head->stop || head->count < s->unit_count[s->unit_first])

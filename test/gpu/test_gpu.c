@@ -1,7 +1,7 @@
 /*
  * test_gpu.c - the GPU backend against the oracle, bit for bit.
  *
- *   test_gpu LIBRARY [small|full|trap|products|seeding]
+ *   test_gpu LIBRARY [small|full|trap|PART ...]
  *
  * small: little work, for compute-sanitizer.  trap: only the test that loses
  * the device for good.  Prints what failed, then "N passed, N failed", or
@@ -790,6 +790,15 @@ all_variants(Shape sh, int iters)
 	case_free(c);
 }
 
+/* Iterations enough to sort the points, and to sort them again when the centroids have moved. */
+static void
+sorts(int64_t n)
+{
+	for (int kind = BLOBS; kind <= SPECTRUM; kind++)
+		for (int d = 20; d <= 300; d *= 3)
+			one((Shape) {.n = n,.d = d,.k = 100,.kind = kind,.distinct = kind == RIVALS}, 9);
+}
+
 static void
 test_small(void)
 {
@@ -801,6 +810,7 @@ test_small(void)
 		one((Shape) {.n = 2603,.d = d,.k = 37}, 2);
 	gemm_cases(700, 1e7, 3);
 	traps();
+	sorts(1500);
 	one((Shape) {.n = 700,.d = 300,.k = 40}, 2);
 	rounds_cases(1);
 	seed_case((Shape) {.n = 5003,.d = 3,.k = 4}, 0);
@@ -808,24 +818,30 @@ test_small(void)
 }
 
 static void
-test_full(void)
+test_sweep(void)
 {
 	const int	ds[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 64, 100, 256};
 	const int	ks[] = {1, 2, 3, 4, 5, 7, 8, 12, 16, 25, 32, 64, 65, 129, 300, 1000, 5000};
 	const int64_t ns[] = {1, 2, 5, 31, 63, 65, 257, 1023, 4099, 50021};
-	double		t0 = harness_ms();
 
 	for (size_t i = 0; i < sizeof(ns) / sizeof(ns[0]); i++)
 		for (size_t j = 0; j < sizeof(ds) / sizeof(ds[0]); j += i < 8 ? 4 : 1)
 			for (size_t l = 0; l < sizeof(ks) / sizeof(ks[0]); l += i < 8 ? 3 : 1)
 				if ((double) ns[i] * ds[j] * ks[l] < 3e9)
 					one((Shape) {.n = ns[i],.d = ds[j],.k = ks[l],.chunk_rows = i % 2 ? 64 * 7 : 0,.distinct = i % 2}, 3);
-	printf("sweep: %.1f s\n", (harness_ms() - t0) / 1e3);
-	t0 = harness_ms();
+}
+
+static void
+test_products(void)
+{
 	gemm_cases(3001, 1e9, 1);
 	traps();
-	printf("products: %.1f s\n", (harness_ms() - t0) / 1e3);
-	t0 = harness_ms();
+	sorts(20011);
+}
+
+static void
+test_large(void)
+{
 	/* A centroid far out: beyond the points' box no bound holds, and all distances are canonical. */
 	for (float far = 1e-3f; far < 1e18f; far *= 1e3f)
 	{
@@ -848,39 +864,76 @@ test_full(void)
 	one((Shape) {.n = 3000017,.d = 3,.k = 6,.weighted = true}, 4);
 	one((Shape) {.n = 1000003,.d = 68,.k = 16}, 3);
 	one((Shape) {.n = 300007,.d = 128,.k = 200}, 2);
-	printf("large: %.1f s\n", (harness_ms() - t0) / 1e3);
-	t0 = harness_ms();
+}
+
+static void
+test_variants(void)
+{
 	all_variants((Shape) {.n = 300007,.d = 4,.k = 4}, 3);
 	all_variants((Shape) {.n = 100003,.d = 4,.k = 64,.chunk_rows = 6400}, 3);
 	all_variants((Shape) {.n = 60001,.d = 20,.k = 33}, 3);
 	all_variants((Shape) {.n = 20011,.d = 40,.k = 700}, 2);
 	all_variants((Shape) {.n = 50021,.d = 6,.k = 11,.weighted = true}, 3);
 	all_variants((Shape) {.n = 20011,.d = 100,.k = 300,.weighted = true}, 2);
-	printf("variants: %.1f s\n", (harness_ms() - t0) / 1e3);
-	t0 = harness_ms();
+}
+
+static void
+test_seeding(void)
+{
 	rounds_cases(7);
 	rounds_case((Shape) {.n = 100003,.d = 96,.k = 150,.kind = SPECTRUM}, 7, 100);
 	seed_case((Shape) {.n = 1,.d = 1,.k = 1}, 0);
 	seed_case((Shape) {.n = 1500007,.d = 4,.k = 4}, 0);
 	seed_case((Shape) {.n = 50021,.d = 300,.k = 4,.weighted = true}, 0);
-	printf("seeding: %.1f s\n", (harness_ms() - t0) / 1e3);
-	t0 = harness_ms();
-	{
-		/* 192 MB of points with some 110 MB allowed, and then hardly any. */
-		Case	   *c = case_new((Shape) {.n = 4000037,.d = 12,.k = 9}, 2);
-		double		all = (double) free_memory();
+}
 
-		for (int st = 0; st < 4; st++)
-			case_run(c, st, GK_FSUM_AUTO, GK_MSUM_AUTO, 170e6 / all);
-		case_run(c, GK_MULTI_PASS, GK_DELTA, GK_MSUM_AUTO, 170e6 / all);
-		case_run(c, GK_STRATEGY_AUTO, GK_FSUM_AUTO, GK_MSUM_AUTO, 1e6 / all);
-		case_free(c);
-		seed_case((Shape) {.n = 1000003,.d = 40,.k = 4,.weighted = true}, 120e6 / all);
-	}
-	printf("streaming: %.1f s\n", (harness_ms() - t0) / 1e3);
-	t0 = harness_ms();
-	test_faults();
-	printf("faults: %.1f s\n", (harness_ms() - t0) / 1e3);
+static void
+test_streaming(void)
+{
+	/* 192 MB of points with some 110 MB allowed, and then hardly any. */
+	Case	   *c = case_new((Shape) {.n = 4000037,.d = 12,.k = 9}, 2);
+	double		all = (double) free_memory();
+
+	for (int st = 0; st < 4; st++)
+		case_run(c, st, GK_FSUM_AUTO, GK_MSUM_AUTO, 170e6 / all);
+	case_run(c, GK_MULTI_PASS, GK_DELTA, GK_MSUM_AUTO, 170e6 / all);
+	case_run(c, GK_STRATEGY_AUTO, GK_FSUM_AUTO, GK_MSUM_AUTO, 1e6 / all);
+	case_free(c);
+	seed_case((Shape) {.n = 1000003,.d = 40,.k = 4,.weighted = true}, 120e6 / all);
+}
+
+/* What "full" does, a part at a time or all. */
+static const struct
+{
+	const char *name;
+	void		(*test) (void);
+}			parts[] = {
+	{"sweep", test_sweep},
+	{"products", test_products},
+	{"large", test_large},
+	{"variants", test_variants},
+	{"seeding", test_seeding},
+	{"streaming", test_streaming},
+	{"faults", test_faults},
+};
+
+/* NULL: all of them.  False: there is none of this name. */
+static bool
+test_parts(const char *name)
+{
+	bool		found = false;
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		if (name == NULL || strcmp(name, parts[i].name) == 0)
+		{
+			double		t0 = harness_ms();
+
+			parts[i].test();
+			printf("%s: %.1f s\n", parts[i].name, (harness_ms() - t0) / 1e3);
+			fflush(stdout);
+			found = true;
+		}
+	return found;
 }
 
 int
@@ -914,16 +967,15 @@ main(int argc, char **argv)
 		test_small();
 	else if (strcmp(mode, "trap") == 0)
 		test_trap();
-	else if (strcmp(mode, "seeding") == 0)
-		rounds_cases(1);
-	else if (strcmp(mode, "products") == 0)
-	{
-		gemm_cases(3001, 1e9, 1);
-		traps();
-		rounds_cases(1);
-	}
+	else if (strcmp(mode, "full") == 0)
+		test_parts(NULL);
 	else
-		test_full();
+		for (int i = 2; i < argc; i++)
+			if (!test_parts(argv[i]))
+			{
+				fprintf(stderr, "no part %s\n", argv[i]);
+				return 2;
+			}
 	printf("%d passed, %d failed\n", passed, failed);
 	return failed > 0;
 }
