@@ -66,6 +66,7 @@
 #define GK_GEMM_PARTS	4			/* of a tile, at most */
 #define GK_GEMM_SAMPLE	16			/* tiles of rows: of one of them it is counted how many parts they need */
 #define GK_GEMM_STAY_SLICES		4	/* of a row's values that can stay */
+#define GK_GEMM_BUNCH	4			/* tiles of rows whose needs are made the same, if they have one pivot */
 #define GK_GEMM_DEPTH	64		/* float16 values of a row that are brought at a time */
 #define GK_GEMM_PAD		(1 << 30)	/* the key of a column without a centroid; of others: less */
 #define GK_GEMM_FAR		(3 << 22)	/* units of a key without its product, at most and at least: what is

@@ -196,14 +196,24 @@ typedef struct NeedsArgs
 	unsigned long long *counted;	/* parts of a sample of tiles; NULL: not wanted */
 } NeedsArgs;
 
-/* The largest of a tile's rows. */
+/* The largest of a tile's rows; or, where it is known, of all rows of its bunch that have its pivot. */
 __device__ __forceinline__ GkGemmReach
 reach_of(const NeedsArgs &a, int tile)
 {
 	GkGemmReach r = {0, 0};
 
 	if (a.reach != NULL)
-		return a.reach[tile];
+	{
+		int			from = tile / GK_GEMM_BUNCH * GK_GEMM_BUNCH;
+
+		for (int t = from; t < from + GK_GEMM_BUNCH && t < a.last; t++)
+			if (a.pivot[t] == a.pivot[tile])
+			{
+				r.length = max(r.length, a.reach[t].length);
+				r.rest = max(r.rest, a.reach[t].rest);
+			}
+		return r;
+	}
 #pragma unroll
 	for (int i = 0; i < GK_GEMM_ROWS / 32; i++)
 	{

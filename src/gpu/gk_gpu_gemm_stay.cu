@@ -6,6 +6,9 @@
  * the product, and each step of it waits for the one before: four warpgroups, each at its own pace, keep the
  * multiprocessor busy.  The rest is as in gk_gpu_gemm_stream.cu: one thread of one more warpgroup feeds the copy
  * engine, the blocks stay for all tiles.
+ *
+ * To bring centroids takes as long as to bring points.  So a block takes tiles of points in bunches, and where the
+ * tiles of centroids that they need are the same and have room, those stay for the whole bunch.
  */
 #include "gpu/gk_gpu_gemm_hopper.cuh"
 
@@ -18,11 +21,15 @@
 #define POINT_BYTES	(ROWS * GK_GEMM_DEPTH * 2)
 #define CENTROID_BYTES	(COLUMNS * GK_GEMM_DEPTH * 2)
 #define KEY_BYTES	(COLUMNS * 4)
+#define BUNCH		GK_GEMM_BUNCH
+#define BUNCHES		8			/* of a block, at least: or some blocks would have much more than others */
+#define AGAIN		(1 << 30)	/* the tiles of columns of the tile of points before */
+#define KEEP		(1 << 29)	/* they stay for the next one */
 #define KEY_SLOTS	(STAGES + 2)
 #define POINTS_AT	(STAGES * CENTROID_BYTES)
 #define KEYS_AT		(POINTS_AT + STAY * POINT_BYTES)
 #define NEEDED_AT	(KEYS_AT + KEY_SLOTS * KEY_BYTES)	/* as in GkGemmArgs.need, of each slot */
-#define COUNTS_AT	(NEEDED_AT + KEY_SLOTS * 4)	/* of tiles of columns, of each place of points */
+#define COUNTS_AT	(NEEDED_AT + KEY_SLOTS * 4)	/* of tiles of columns, AGAIN, KEEP: of each place of points */
 #define FULL_AT		((COUNTS_AT + STAY * 4 + 7) / 8 * 8)	/* barriers */
 #define EMPTY_AT	(FULL_AT + STAGES * 8)
 #define STAY_FULL_AT	(EMPTY_AT + STAGES * 8)
@@ -43,6 +50,7 @@ struct Stay
 	int			rows;
 	int			row_tiles;
 	int			slices;
+	bool		bunches;
 
 	__device__ __forceinline__
 	Stay(const GkGemmArgs &args, const char *raw)
@@ -56,6 +64,32 @@ struct Stay
 		rows = rows_of(p);
 		row_tiles = rows > 0 ? (rows + ROWS - 1) / ROWS : 0;
 		slices = SLICES > 0 ? SLICES : p.slices;
+		bunches = row_tiles >= (int) gridDim.x * BUNCH * BUNCHES;
+	}
+
+	/* The block's first tile of points, and the one after m; row_tiles or more: none. */
+	__device__ __forceinline__ int
+	first_tile(void) const
+	{
+		return blockIdx.x * (bunches ? BUNCH : 1);
+	}
+
+	__device__ __forceinline__ int
+	next_tile(int m) const
+	{
+		return !bunches ? m + gridDim.x : (m + 1) % BUNCH != 0 ? m + 1 : m + 1 + (gridDim.x - 1) * BUNCH;
+	}
+
+	/* Does the tile `then` need what m needs, and is there room for that? */
+	__device__ __forceinline__ bool
+	same(int m, const GkGemmNeeds &all, int then, const GkGemmNeeds &next) const
+	{
+		bool		sorted = PIVOTS && p.needs != NULL;
+
+		/* (Tiles of gathered rows have needs of their own.) */
+		return then < row_tiles && all.count * slices <= STAGES &&
+			(!sorted || (USE == GK_GEMM_LABELS && all.pivot == next.pivot &&
+						 pivot_tile(p, m * ROWS) / BUNCH == pivot_tile(p, then * ROWS) / BUNCH));
 	}
 
 	__device__ void feed(const CUtensorMap *points, const CUtensorMap *centroids) const;
@@ -87,25 +121,30 @@ Stay<USE, SLICES, PIVOTS, STEPS>::feed(const CUtensorMap *points, const CUtensor
 	Ring<STAGES> stage = {0, 1};
 	Ring<STAY>	stay = {0, 1};
 	int			slot = 0;
+	int			then;
+	bool		again = false;
+	bool		keep;
 
-	for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
+	for (int m = first_tile(); m < row_tiles; m = then, again = keep)
 	{
 		int			of = pivot_tile(p, m * ROWS);
 		GkGemmNeeds all = needs(p, PIVOTS, of);
 		const int  *keys = p.keys + (PIVOTS ? (int64_t) all.pivot * p.key_pitch : 0);
 
+		then = next_tile(m);
+		keep = same(m, all, then, needs(p, PIVOTS, pivot_tile(p, min(then, row_tiles - 1) * ROWS)));
 		for (int slice = 0; slice < slices; slice++)
 		{
 			unsigned int full = base + STAY_FULL_AT + stay.at * 8;
 
 			barrier_wait(base + STAY_EMPTY_AT + stay.at * 8, stay.parity);
 			if (slice == 0)
-				store_shared(base + COUNTS_AT + stay.at * 4, all.count);
+				store_shared(base + COUNTS_AT + stay.at * 4, all.count | (again ? AGAIN : 0) | (keep ? KEEP : 0));
 			barrier_expect(full, POINT_BYTES);
 			bring(base + POINTS_AT + stay.at * POINT_BYTES, points, full, slice * GK_GEMM_DEPTH, p.first + m * ROWS);
 			stay.next();
 		}
-		for (int i = 0; i < all.count; i++)
+		for (int i = 0; !again && i < all.count; i++)
 		{
 			int			needed = need<COLUMNS>(p, PIVOTS, of, i);
 			int			tile = needed >> GK_GEMM_PARTS;
@@ -157,8 +196,10 @@ Stay<USE, SLICES, PIVOTS, STEPS>::use(int group) const
 	bool		leader = threadIdx.x % WARPGROUP == 0;
 	bool		sorted = PIVOTS && p.row != NULL;
 	Ring<STAGES> stage = {0, 0};
+	Ring<STAGES> first_stage = stage;
 	Ring<STAY>	stay = {0, 0};
 	int			slot = 0;
+	int			first_slot = 0;
 	Smallest	smallest;
 	GkGemmBound bound;
 	Found		found;
@@ -166,11 +207,12 @@ Stay<USE, SLICES, PIVOTS, STEPS>::use(int group) const
 	PairRoom	room = {};
 
 	found.row = -1;
-	for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
+	for (int m = first_tile(); m < row_tiles; m = next_tile(m))
 	{
 		int			row0 = m * ROWS + group * 64 + threadIdx.x % WARPGROUP / 32 * 16;
 		int			from = stay.at;
 		int			count;
+		bool		keep;
 
 		for (int slice = 0; slice < slices; slice++)
 		{
@@ -178,6 +220,15 @@ Stay<USE, SLICES, PIVOTS, STEPS>::use(int group) const
 			stay.next();
 		}
 		count = ((const int *) (shared + COUNTS_AT))[from];
+		keep = count & KEEP;
+		if (count & AGAIN)
+		{
+			stage = first_stage;
+			slot = first_slot;
+		}
+		first_stage = stage;
+		first_slot = slot;
+		count &= KEEP - 1;
 		for (int i = 0; i < count; i++)
 		{
 			const int2 *keys = (const int2 *) (shared + KEYS_AT + slot * KEY_BYTES);
@@ -211,7 +262,7 @@ Stay<USE, SLICES, PIVOTS, STEPS>::use(int group) const
 			multiply_wait<0>();
 			touch(sum);
 			/* The stages of this tile, and at its last the points. */
-			if (leader)
+			if (leader && !keep)
 				for (int slice = 0; slice < slices; slice++)
 				{
 					barrier_arrive(base + EMPTY_AT + used.at * 8);

@@ -863,6 +863,9 @@ test_large(void)
 	one((Shape) {.n = 100000,.d = 2,.k = 5}, 100);
 	one((Shape) {.n = 3000017,.d = 3,.k = 6,.weighted = true}, 4);
 	one((Shape) {.n = 1000003,.d = 68,.k = 16}, 3);
+	/* Blocks take bunches of tiles from some 1,100,000 rows on. */
+	one((Shape) {.n = 1200011,.d = 20,.k = 100}, 4);
+	one((Shape) {.n = 1200011,.d = 20,.k = 100,.kind = SPECTRUM}, 2);
 	one((Shape) {.n = 300007,.d = 128,.k = 200}, 2);
 }
 
