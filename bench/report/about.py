@@ -9,7 +9,7 @@ RESULTS = os.path.join(ROOT, "bench", "results")
 
 
 # Files of results that have pages of their own: page_gpu_products.py, page_gpu_grid.py
-OWN_PAGES = ("-products-", "-grid-")
+OWN_PAGES = ("-products-", "-fits-", "-grid-")
 
 
 def machine():

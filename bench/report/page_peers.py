@@ -2,6 +2,7 @@
 import json
 import os
 
+import page_gpu_products
 from about import RESULTS, number, read, table
 from figures import conditions, ratio, share, why
 
@@ -20,11 +21,11 @@ def peers(gpu):
     lines = []
     for r in sorted(found, key=lambda r: (r["what"], r["d"], r["k"])):
         own = [o for o in gpu.all("gpu_kernels", what="gkmeans") if o["case"] == r["case"]]
-        if own:
+        if own and (r["n"], r["d"], r["k"]) not in page_gpu_products.shapes():
             slower = own[0]["ms"] > r["ms"]
             lines.append([r["what"], f"{r['n']:,}", r["d"], r["k"], number(r["ms"]), number(own[0]["ms"]), ratio(r["ms"], own[0]["ms"]), share(own[0]),
                           why(r["what"].split("-")[0].split()[0]) if slower else ""])
-    return table(["peer", "n", "d", "k", "its ms", "gkmeans ms", "ratio", "share of the limit", ""], lines) + [""]
+    return table(["peer", "n", "d", "k", "its ms", "gkmeans ms", "ratio", "share of the limit", ""], lines) + ["", "Wide points: [gpu_products.md](gpu_products.md).", ""]
 
 
 def engine_peers():

@@ -117,7 +117,8 @@ def page(gpu, summary, engine_missed):
     for device, title in (("CPU", "CPU, the papers' tables: their time over gkmeans's"), ("GPU", "GPU, the papers' tables: their time over gkmeans's")):
         add(title, *extremes(paper_rows(summary, device), times), "papers.md")
     for peer, title in (("flash-kmeans", "flash-kmeans"), ("pytorch", "PyTorch")):
-        own = {r["case"]: r["ms"] for r in gpu.all("gpu_kernels", what="gkmeans")}
+        # (newer figures of wide points are in gpu_products.md)
+        own = {r["case"]: r["ms"] for r in gpu.all("gpu_kernels", what="gkmeans") if (r["n"], r["d"], r["k"]) not in page_gpu_products.shapes()}
         found = [(r["ms"] / own[r["case"]], shape(r)) for r in gpu.all("gpu_peers") if r["what"].startswith(peer) and r["case"] in own]
         if found:
             add(f"GPU, an iteration: {title} over gkmeans", *extremes(found, times), "peers.md")
@@ -133,6 +134,10 @@ def page(gpu, summary, engine_missed):
                    for r in products if r["later"] > r["target"] * 1.005]
         missed += [f"GPU, {shape(r)}, {r['points']}: {name} takes {number(ms)} ms, gkmeans {number(r['later'])} ms ({link('gpu_products.md')})"
                    for r in products for name, ms in r["peers"].items() if ms < r["later"]]
+    fits = [(min(ms for ms, _ in r["peers"].values()) / r["ms"], f"{shape(r)}, {r['points']}") for r in page_gpu_products.fits()]
+    if fits:
+        add("GPU, wide points, whole fits: the fastest of flash-kmeans and flashlib, float16 included, over gkmeans", *extremes(fits, times), "gpu_products.md")
+        missed += [f"GPU, a whole fit, {where}: {times(t)} the fastest of flash-kmeans and flashlib, wanted 3 ({link('gpu_products.md')})" for t, where in fits if t < 2.995]
     several = page_gpu_several.compared()
     for gpus in sorted({gpus for gpus, _, _ in several}):
         add(f"{gpus} GPUs, iterations of 1 ms and more: times one GPU", *extremes([(t, where) for g, t, where in several if g == gpus], times), "gpu_several.md")
@@ -182,7 +187,7 @@ def page(gpu, summary, engine_missed):
     missed += [f"CPU, {m} ({link('engine.md')})" for m in engine_missed]
 
     runs = [about_run("papers.md", papers_about), about_run("engine.md", {**engine["about"], "settings": {}}), about_run("peers.md", rivals_about)]
-    for page_of, own in (("gpu.md", kernels[:1]), ("gpu_products.md", page_gpu_products.rows()), ("gpu_grid.md", page_gpu_grid.rows()), ("papers.md", gpu.all("gpu_papers")), ("peers.md", gpu.all("gpu_peers"))):
+    for page_of, own in (("gpu.md", kernels[:1]), ("gpu_products.md", page_gpu_products.rows() + page_gpu_products.newest("fits")), ("gpu_grid.md", page_gpu_grid.rows()), ("papers.md", gpu.all("gpu_papers")), ("peers.md", gpu.all("gpu_peers"))):
         runs += [[link(page_of), g.replace("GPU 0: ", ""), date, commit, f"`{command}`"]
                  for g, date, commit, command in sorted({(r["gpu"], r["date"], r["commit"], r["command"]) for r in own})]
     runs.append([link("roundtrip.md"), f"{roundtrip['machine']}, PostgreSQL {roundtrip['postgresql']}", roundtrip["date"], roundtrip["commit"], f"`{roundtrip['command']}`"])

@@ -342,8 +342,8 @@ gk_gpu_gemm_log(GkSession *s, GkLogHead *head, GkError *err)
 
 /*
  * Is the order too old?  Centroids move away from the pivots, so that more tiles are needed and more rows are
- * undecided.  By what this takes, and what it took when the order was newest: when all that has been lost by it since
- * then is what a sort takes, that is at most twice what the best time to sort would have taken.
+ * undecided.  It is when what this has cost since the last sort is what a sort takes: so no more is lost by old orders
+ * than is spent on new ones.
  */
 static bool
 too_old(const GkSession *s, GkGemm *g, const GkLogHead *head)
