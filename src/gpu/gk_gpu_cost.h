@@ -66,11 +66,11 @@
 #define GK_GEMM_MAX_UNDECIDED	0.03	/* of the rows: with more, sorting them pays */
 /* Nanoseconds, to know when the order of the points has become so old that a new one pays. */
 #define GK_GEMM_PART_NS		(64 / 3.3e5)	/* a row and a part of a tile of columns, a feature ... */
-#define GK_GEMM_PART_MORE	64			/* ... and as many features more for what is made of the scores */
-#define GK_GEMM_RECHECK_NS	0.1		/* an undecided row beside its product, and ... */
-#define GK_GEMM_SORT_NS		0.4		/* ... to sort a row, and ... */
+#define GK_GEMM_PART_MORE	64	/* ... and as many features more for what is made of the scores */
+#define GK_GEMM_RECHECK_NS	0.1 /* an undecided row beside its product, and ... */
+#define GK_GEMM_SORT_NS		0.4 /* ... to sort a row, and ... */
 #define GK_GEMM_VALUE_NS	0.004	/* ... a feature of either */
-#define GK_GEMM_SORT_MS		1.5		/* beside that */
+#define GK_GEMM_SORT_MS		1.5 /* beside that */
 #define GK_GEMM_MAX_PAIRS	0.1 /* of all distances: with more, other kernels take less */
 
 /* ---- memory ---- */

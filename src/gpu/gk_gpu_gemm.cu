@@ -15,6 +15,7 @@
 
 #define GATHER_BYTES	((size_t) 256 << 20)
 #define PAIR_ROOM		((int64_t) 1 << 23)
+#define MAX_ROWS	(INT32_MAX - (GK_GEMM_PIVOTS + 1) * (int64_t) GK_GEMM_ROWS)	/* places are ints */
 #define MOVE_BYTES		((size_t) 88 << 20)	/* that gk_gpu_move_sum.cu takes */
 
 /* ---- memory ---- */
@@ -220,7 +221,7 @@ gk_gpu_gemm_wanted(const GkSession *s, int k)
 {
 	GkSkip		skip = s->host->skip;
 
-	return (s->gemm == NULL || !s->gemm->off) && k >= 2 && s->resident == s->n && s->n < INT32_MAX &&
+	return (s->gemm == NULL || !s->gemm->off) && k >= 2 && s->resident == s->n && s->n <= MAX_ROWS &&
 		s->problem.strategy == GK_STRATEGY_AUTO && s->problem.feature_sum == GK_FSUM_AUTO &&
 		s->problem.mass_sum == GK_MSUM_AUTO && gk_gpu_gemm_supported(s) &&
 		(skip == GK_SKIP_ON || (skip != GK_SKIP_OFF && pays(s, k)));
@@ -241,6 +242,8 @@ build_rows(GkSession *s, GkGemm *g, bool *good, GkError *err)
 static GkStatus
 build_points(GkSession *s, GkGemm *g, int k, GkError *err)
 {
+	/* To free memory waits for the device, and a cancel does not end that wait. */
+	GK_DO(gk_gpu_drain(s, err));
 	free_points(g);
 	free_centroids(g);
 	free_slice(g);
@@ -248,6 +251,7 @@ build_points(GkSession *s, GkGemm *g, int k, GkError *err)
 	g->order.places = s->n;
 	/* By labels of these clusters; without them, not yet. */
 	g->sort = g->sort && s->delta_k == k;
+	g->old = false;
 	if (g->sort)
 	{
 		GK_DO(gk_gpu_gemm_sort(s, g, k, err));
@@ -281,7 +285,8 @@ build(GkSession *s, GkGemm *g, int k, GkError *err)
 		if (!good)
 			return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "this GPU's sums lose more than is assumed");
 	}
-	if (!g->built)
+	/* A new order is made by the labels of the last pass. */
+	if (!g->built || (g->old && s->delta_k == k))
 		GK_DO(build_points(s, g, k, err));
 	GK_DO(allocate_centroids(s, g, k, err));
 	return allocate_slice(s, g, k, err);
@@ -343,7 +348,8 @@ gk_gpu_gemm_log(GkSession *s, GkLogHead *head, GkError *err)
 /*
  * Is the order too old?  Centroids move away from the pivots, so that more tiles are needed and more rows are
  * undecided.  It is when what this has cost since the last sort is what a sort takes: so no more is lost by old orders
- * than is spent on new ones.
+ * than is spent on new ones.  (Joined sessions decide each for itself, though the others wait while one sorts.)  To be
+ * asked once a pass.
  */
 static bool
 too_old(const GkSession *s, GkGemm *g, const GkLogHead *head)
@@ -370,19 +376,16 @@ gk_gpu_gemm_judge(GkSession *s, int k, const GkLogHead *head)
 	bool		many;
 
 	/* What was under way when the order changed says nothing of it. */
-	if (g == NULL || !g->built || head->sorts != g->sorts)
+	if (g == NULL || !g->built || g->old || head->sorts != g->sorts)
 		return;
 	g->calm = (double) head->undecided < s->n * GK_GEMM_MAX_UNDECIDED;
 	many = (double) head->pairs > (double) s->n * k * GK_GEMM_MAX_PAIRS;
 	if (!g->sort && s->delta_k == k && (many || !g->calm))
-	{
-		g->sort = true;
-		g->built = false;
-	}
+		g->sort = g->old = true;
 	else if (g->order.row != NULL && many && s->host->skip != GK_SKIP_ON)
 		switch_off(s);
-	else if (g->order.row != NULL && s->delta_k == k && too_old(s, g, head))
-		g->built = false;
+	else if (g->order.row != NULL && s->delta_k == k)
+		g->old = too_old(s, g, head);
 }
 
 /* ---- a pass ---- */

@@ -42,8 +42,8 @@
  *     for the others, in units that have y' . (p - q) taken away; a is a unit for both roundings.
  *  8. r_j^2 - r_i^2 = 2 (f_j - f_i): if f_j - f_i > (g r_i^2 + t) / (1 - g), then D~_j > D~_i.  r_i^2 is at most
  *     w + 2 (s~_i + 2 z_i + a) with w = |y'|^2 + 2 y' . (p - q) + |u| (2 |y'| + |u|).
- *  9. A part of a tile of columns is left out for a tile of rows if all its |c_j - p| - l > out(R) with R = min_j |c_j - p| +
- *     l, where l = max |y'| + max |u|: the triangle inequality, by way of p.
+ *  9. A part of a tile of columns is left out for some rows of one pivot if all its |c_j - p| - l > out(R) with
+ *     R = min_j |c_j - p| + l, where l = max |y'| + max |u|: the triangle inequality, by way of p.
  * Errors are in proportion to |c_j - p| and |c_j - q|, not to the distances, and centroids near a row's pivot
  * are what the row has to be compared with: in clumps of many features they are much nearer to each other
  * than to the points.
@@ -62,13 +62,14 @@
 #define GK_GEMM_STREAM_ROWS		128 /* of a block's tile, gk_gpu_gemm_stream.cu */
 #define GK_GEMM_STREAM_COLUMNS	256
 #define GK_GEMM_STAY_COLUMNS	128 /* gk_gpu_gemm_stay.cu */
-#define GK_GEMM_PART	64			/* columns of a tile that may be left out without the others */
-#define GK_GEMM_PARTS	4			/* of a tile, at most */
-#define GK_GEMM_SAMPLE	16			/* tiles of rows: of one of them it is counted how many parts they need */
+#define GK_GEMM_PART	64		/* columns of a tile that may be left out without the others */
+#define GK_GEMM_PARTS	4		/* of a tile, at most */
+#define GK_GEMM_SAMPLE	16		/* of this many tiles of rows, the parts that one needs are counted */
 #define GK_GEMM_STAY_SLICES		4	/* of a row's values that can stay */
-#define GK_GEMM_BUNCH	4			/* tiles of rows whose needs are made the same, if they have one pivot */
+#define GK_GEMM_BUNCH	4		/* tiles of rows whose needs are made the same, if they have one pivot */
 #define GK_GEMM_DEPTH	64		/* float16 values of a row that are brought at a time */
-#define GK_GEMM_PAD		(1 << 30)	/* the key of a column without a centroid; of others: less */
+#define GK_GEMM_PAD		(1 << 30)	/* keys of columns without a centroid are not below it, those of others
+									 * are */
 #define GK_GEMM_FAR		(3 << 22)	/* units of a key without its product, at most and at least: what is
 									 * beyond them is as far */
 #define GK_GEMM_MAX_LIMIT	(1 << 23)	/* units: a limit above it rules nothing out */
@@ -101,7 +102,7 @@ typedef struct GkGemmNeeds
 	int			count;			/* of tiles of columns */
 	int			pivot;
 	int			copy;			/* of the centroids */
-	int			unused;
+	int			unused;			/* to be 16 bytes */
 } GkGemmNeeds;
 
 /* What is known of all centroids, and what a pass counts.  In device memory. */
@@ -197,6 +198,7 @@ typedef struct GkGemmOrder
 struct GkGemm
 {
 	bool		built;
+	bool		old;			/* the order: a new one pays */
 	bool		off;			/* not possible, or not worth it */
 	bool		sort;			/* wanted from now on */
 	bool		calm;			/* few rows were undecided */

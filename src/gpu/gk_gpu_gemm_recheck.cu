@@ -84,7 +84,8 @@ list_kernel(const __grid_constant__ RecheckArgs a)
 	unsigned int who[LIST_TILES];
 	int			limit[LIST_TILES];
 
-	if (a.done != NULL && *a.done)
+	/* (It may become so at any time: all threads have to find the same.) */
+	if (__syncthreads_or(a.done != NULL && *a.done))
 		return;
 #pragma unroll
 	for (int t = 0; t < LIST_TILES; t++)

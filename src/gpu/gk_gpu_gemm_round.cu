@@ -281,7 +281,8 @@ key_of(const CentroidArgs &a, int at, double score, float unit)
 
 	/* Column 8 j + 2 quad + o of 256 is number 2 j + o of lane quad. */
 	key += (unsigned int) (at % 256 / 8 * 2 + at % 2);
-	key += at < a.k ? 64u * (unsigned int) __double2int_rn(units) : (unsigned int) GK_GEMM_PAD;
+	/* What has no centroid may have another copy's, and its product: 2^22 units at most. */
+	key += at < a.k ? 64u * (unsigned int) __double2int_rn(units) : (unsigned int) GK_GEMM_PAD + (64u << 22) + 64u;
 	return (int) key;
 }
 

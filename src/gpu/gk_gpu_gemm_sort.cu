@@ -1,7 +1,7 @@
 /*
  * gk_gpu_gemm_sort.cu - rows in the order of pivots, columns in the order of groups (gk_gpu_gemm_columns.cu):
  * where points lie in clumps that are far apart, a row is near its pivot, so that little is lost by rounding
- * x - p, and most tiles of columns are too far away to be looked at (gk_gpu_gemm.h, 6).
+ * x - p, and most tiles of columns are too far away to be looked at (gk_gpu_gemm.h, 9).
  *
  * Pivots are the centroids at the time of the sort, or the first of them; a row's pivot is the one
  * nearest to the centroid of its last label.  Both orders only decide how much is left out.
@@ -250,9 +250,9 @@ needs_kernel(const __grid_constant__ NeedsArgs a)
 	for (int t = lane; t < a.all_parts; t += 32)
 		closest = min(closest, nearest[t]);
 	closest = __reduce_min_sync(0xffffffffu, closest);
-	/* (nearest[] is rounded down, so the closest is up by as much.) */
+	/* (nearest[] is rounded down, by gk_gpu_gemm_round.cu, so the closest is up by more than that.) */
 	x = (double) __uint_as_float(reach.length) + (double) __uint_as_float(reach.rest);
-	far = gk_gemm_out((double) __uint_as_float(closest) * 1.0003 + x, a.d, a.tiny) + x;
+	far = gk_gemm_out((double) __uint_as_float(closest) * (1.0003 + 1.1 * (a.d + 4) * 0x1p-24) + x, a.d, a.tiny) + x;
 	for (int t0 = 0; t0 < a.tiles; t0 += 32)
 	{
 		int			t = t0 + lane;

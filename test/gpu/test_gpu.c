@@ -866,6 +866,8 @@ test_large(void)
 	/* Blocks take bunches of tiles from some 1,100,000 rows on. */
 	one((Shape) {.n = 1200011,.d = 20,.k = 100}, 4);
 	one((Shape) {.n = 1200011,.d = 20,.k = 100,.kind = SPECTRUM}, 2);
+	one((Shape) {.n = 1200011,.d = 20,.k = 600}, 3);
+	one((Shape) {.n = 1200011,.d = 100,.k = 200}, 3);
 	one((Shape) {.n = 300007,.d = 128,.k = 200}, 2);
 }
 
