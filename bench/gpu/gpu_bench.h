@@ -266,7 +266,7 @@ run(const GkBackend *gpu, GkStore *store, const Shape *sh, int iters, const floa
 			memcpy(c.data(), first, kd * sizeof(float));
 			cudaDeviceSynchronize();
 		}
-		/* Late, nobody waits for the device between runs: it is as many iterations ahead at their end as at their begin. */
+		/* Late, nothing waits for the device between runs: it is as far ahead when one ends as when it began. */
 		cudaEventRecord(begin[r], s->gpu->stream);
 		t0 = harness_ms();
 		for (int i = 0; status == GK_OK && i < iters; i++)

@@ -222,21 +222,33 @@ fit(const GkBackend *gpu, GkStore *store, const Shape *sh, std::vector<float> &c
 	return t0;
 }
 
-/* A shape of the command line as a whole fit; the median of three. */
+/* A shape as the command line names it. */
+static bool
+shape_of(const char *name, Shape *sh)
+{
+	long		n;
+	char		kind = 0;
+
+	*sh = {};
+	if (sscanf(name, "%ldx%dx%d%c", &n, &sh->d, &sh->k, &kind) < 3)
+		return false;
+	sh->n = n;
+	sh->kind = kind == 's' ? SPECTRUM : BLOBS;
+	sh->distinct = true;
+	return true;
+}
+
+/* A shape of the command line as a whole fit; the median of three.  False: it failed, and nothing is recorded. */
 static bool
 fit_case(const GkBackend *gpu, const char *folder, const char *name)
 {
-	Shape		sh = {};
-	long		n;
-	char		kind = 0;
+	Shape		sh;
 	int			iterations = 0;
+	bool		good;
 	std::vector<double> ms;
 
-	if (sscanf(name, "%ldx%dx%d%c", &n, &sh.d, &sh.k, &kind) < 3)
+	if (!shape_of(name, &sh))
 		return false;
-	sh.n = n;
-	sh.kind = kind == 's' ? SPECTRUM : BLOBS;
-	sh.distinct = true;
 	{
 		GkStore    *store = harness_store(&sh, 1);
 		std::vector<float> first((size_t) sh.k * sh.d);
@@ -249,32 +261,33 @@ fit_case(const GkBackend *gpu, const char *folder, const char *name)
 			ms.push_back(fit(gpu, store, &sh, c, &iterations));
 		}
 		std::sort(ms.begin(), ms.end());
-		printf("%-24s whole fit %10.3f ms, %d iterations\n", name, ms[1], iterations);
-		fflush(stdout);
-		record("gpu_fits", name, "gkmeans", &sh, ms[1], 0.0, "iterations", iterations);
-		if (!write_points(folder, store, n, sh.d) || !write_floats(folder, "first", first.data(), first.size()) ||
-			!write_floats(folder, "last", c.data(), c.size()))
-			printf("%s: could not be written to\n", folder);
+		good = ms[0] >= 0.0;
+		if (good && (!write_points(folder, store, sh.n, sh.d) || !write_floats(folder, "first", first.data(), first.size()) ||
+					 !write_floats(folder, "last", c.data(), c.size())))
+		{
+			fprintf(stderr, "%s: could not be written to\n", folder);
+			good = false;
+		}
+		if (good)
+		{
+			printf("%-24s whole fit %10.3f ms, %d iterations\n", name, ms[1], iterations);
+			record("gpu_fits", name, "gkmeans", &sh, ms[1], 0.0, "iterations", iterations);
+		}
 		harness_store_free(store);
 	}
-	return true;
+	return good;
 }
 
 /* A shape of the command line: the first five iterations, and later ones. */
 static bool
 shape_case(const GkBackend *gpu, const char *name)
 {
-	Shape		sh = {};
-	long		n;
-	char		kind = 0;
+	Shape		sh;
 	double		device_ms;
 	double		ms[2];
 
-	if (sscanf(name, "%ldx%dx%d%c", &n, &sh.d, &sh.k, &kind) < 3)
+	if (!shape_of(name, &sh))
 		return false;
-	sh.n = n;
-	sh.kind = kind == 's' ? SPECTRUM : BLOBS;
-	sh.distinct = true;
 	{
 		GkStore    *store = harness_store(&sh, 1);
 		std::vector<float> first((size_t) sh.k * sh.d);
