@@ -81,6 +81,20 @@ bring_bytes(unsigned int to, const void *from, int bytes, unsigned int barrier)
 				 : : "r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
 
+/* Ask for 4, 8 or 16 bytes, by one lane for itself; and wait for all that it asked for. */
+template <int BYTES>
+__device__ __forceinline__ void
+ask(unsigned int to, const void *from)
+{
+	asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" : : "r"(to), "l"(from), "n"(BYTES) : "memory");
+}
+
+__device__ __forceinline__ void
+wait_for_asked(void)
+{
+	asm volatile("cp.async.wait_all;" : : : "memory");
+}
+
 /* Before a barrier is told to expect something: those who wait for it see it. */
 __device__ __forceinline__ void
 store_shared(unsigned int to, int value)
@@ -390,13 +404,27 @@ row_of_lane(int row0, int rows)
 	return quad < 2 && row < rows ? row : -1;
 }
 
-/* The bound of that row. */
-__device__ __forceinline__ GkGemmBound
-load_bound(const GkGemmArgs &p, int row)
+/*
+ * What it takes to judge a row, in shared memory.  It is asked for when its product begins and used when the next
+ * one is over: in registers the compiler would wait for it at once.
+ */
+struct alignas(16) Asked
 {
-	float4		v = row >= 0 ? __ldg((const float4 *) (p.bound + p.first + row)) : make_float4(0, 0, 0, 0);
+	GkGemmBound of;
+	int			to;				/* the row's number, -1: it is padding; sorted */
+	float		z;				/* of the centroid found; sorted */
+	int			label;			/* of that, if columns are not centroids */
+};
 
-	return (GkGemmBound) {v.x, v.y, v.z, __float_as_int(v.w)};
+/* row: of row_of_lane().  Are rows sorted about pivots? */
+__device__ __forceinline__ void
+ask_for_row(const GkGemmArgs &p, bool sorted, unsigned int asked, int row)
+{
+	if (row < 0)
+		return;
+	ask<16>(asked + offsetof(Asked, of), p.bound + p.first + row);
+	if (sorted)
+		ask<4>(asked + offsetof(Asked, to), p.row + p.first + row);
 }
 
 __device__ __forceinline__ void
@@ -408,25 +436,19 @@ swap(int &a, int &b)
 	b = before;
 }
 
-/*
- * What a lane knows of its row after all tiles of columns.  Some of it is still on its way from memory: there
- * is a product to look at before it is used.
- */
+/* What a lane knows of its row after all tiles of columns. */
 struct Found
 {
 	int			row;			/* -1: none */
 	int			first;			/* keys */
 	int			second;
-	int			label;
-	int			to;				/* the row's number; -1: it is padding */
-	float		z;
-	GkGemmBound of;
+	int			at;				/* column of the first */
 };
 
-/* The labels of a warp's rows; row, of: of row_of_lane().  Are rows sorted about pivots? */
+/* The labels of a warp's rows.  Are they sorted, about this pivot?  row: as for ask_for_row(). */
 template <int COLUMNS>
 __device__ __forceinline__ Found
-find_labels(const GkGemmArgs &p, bool sorted, const Smallest &s, const GkGemmBound &of, int row)
+find_labels(const GkGemmArgs &p, bool sorted, int pivot, const Smallest &s, unsigned int asked, int row)
 {
 	int			quad = threadIdx.x % 4;
 	int			mine = quad % 2;
@@ -436,7 +458,6 @@ find_labels(const GkGemmArgs &p, bool sorted, const Smallest &s, const GkGemmBou
 	int			other_first = s.first[1];
 	int			other_second = s.second[1];
 	int			other_at = column<COLUMNS>(s.tile[1], other_first, quad);
-	Found		f;
 
 	/* An even lane gives its second row to the next lane for that one's first. */
 	if (mine == 1)
@@ -456,38 +477,38 @@ find_labels(const GkGemmArgs &p, bool sorted, const Smallest &s, const GkGemmBou
 			at = other_at;
 		first = min(first, other_first);
 	}
-	f.row = row;
-	f.first = first;
-	f.second = second;
-	f.label = at;
-	f.to = p.first + row;
-	f.of = of;
 	if (sorted && row >= 0)
 	{
-		f.to = __ldg(p.row + p.first + row);
-		f.z = __ldg(p.z + (int64_t) of.pivot * p.key_pitch + at);
+		ask<4>(asked + offsetof(Asked, z), p.z + (int64_t) pivot * p.key_pitch + at);
 		if (p.centroid != NULL)
-			f.label = __ldg(p.centroid + at);
+			ask<4>(asked + offsetof(Asked, label), p.centroid + at);
 	}
-	return f;
+	return (Found) {row, first, second, at};
 }
 
 /* Store them, and their limits, or NO_LIMIT. */
 __device__ __forceinline__ void
-store_labels(const GkGemmArgs &p, bool sorted, const Common &c, const Found &f)
+store_labels(const GkGemmArgs &p, bool sorted, const Common &c, const Found &f, const Asked *asked)
 {
+	GkGemmBound of;
+	int			to;
+	int			label;
 	int			limit;
 
 	if (f.row < 0)
 		return;
-	limit = sorted ? largest_by_score(c, f.of, f.first >> 6, f.z) : largest_by_distance(c, f.of, f.first >> 6);
-	p.limits[f.row] = f.to >= 0 && f.second <= limit ? limit : GK_GEMM_NO_LIMIT;
-	if (f.to < 0)
+	wait_for_asked();
+	of = asked->of;
+	to = sorted ? asked->to : p.first + f.row;
+	label = sorted && p.centroid != NULL ? asked->label : f.at;
+	limit = sorted ? largest_by_score(c, of, f.first >> 6, asked->z) : largest_by_distance(c, of, f.first >> 6);
+	p.limits[f.row] = to >= 0 && f.second <= limit ? limit : GK_GEMM_NO_LIMIT;
+	if (to < 0)
 		return;
 	if (p.labels.narrow)
-		((uint8_t *) p.labels.at)[f.to] = (uint8_t) f.label;
+		((uint8_t *) p.labels.at)[to] = (uint8_t) label;
 	else
-		((int32_t *) p.labels.at)[f.to] = f.label;
+		((int32_t *) p.labels.at)[to] = label;
 }
 
 /* The limits of a thread's two rows. */
@@ -618,13 +639,16 @@ store_sums(const GkGemmArgs &p, const float (&sum)[N], int tile, int row0, int r
 
 /* ---- tiles ---- */
 
-/* Rows of this product: all, or as many as there are on the device. */
+/*
+ * Rows of this product: all, or as many as there are on the device.  For one thread of a block to ask: the chain
+ * may end meanwhile, and all have to know the same.
+ */
 __device__ __forceinline__ int
 rows_of(const GkGemmArgs &p)
 {
 	if (p.done != NULL && *p.done)
 		return 0;
-	return p.count != NULL ? min(p.rows, *p.count - p.from) : p.rows;
+	return p.count != NULL ? max(min(p.rows, *p.count - p.from), 0) : p.rows;
 }
 
 /* The tile in which rows of one pivot lie. */

@@ -30,11 +30,14 @@
 #define KEYS_AT		(POINTS_AT + STAY * POINT_BYTES)
 #define NEEDED_AT	(KEYS_AT + KEY_SLOTS * KEY_BYTES)	/* as in GkGemmArgs.need, of each slot */
 #define COUNTS_AT	(NEEDED_AT + KEY_SLOTS * 4)	/* of tiles of columns, AGAIN, KEEP: of each place of points */
-#define FULL_AT		((COUNTS_AT + STAY * 4 + 7) / 8 * 8)	/* barriers */
+#define PIVOTS_AT	(COUNTS_AT + STAY * 4)	/* of each place of points */
+#define FULL_AT		((PIVOTS_AT + STAY * 4 + 7) / 8 * 8)	/* barriers */
 #define EMPTY_AT	(FULL_AT + STAGES * 8)
 #define STAY_FULL_AT	(EMPTY_AT + STAGES * 8)
 #define STAY_EMPTY_AT	(STAY_FULL_AT + STAY * 8)
-#define SHARED		(STAY_EMPTY_AT + STAY * 8 + 1024)	/* and room to align it to 1024 */
+#define ROWS_AT		(STAY_EMPTY_AT + STAY * 8)
+#define ASKED_AT	((ROWS_AT + 4 + 15) / 16 * 16)	/* of each row of a tile */
+#define SHARED		(ASKED_AT + ROWS * (int) sizeof(Asked) + 1024)	/* and room to align it to 1024 */
 
 /*
  * What is known when a kernel is compiled: how many slices a row has (0: any number), whether rows may be
@@ -61,9 +64,15 @@ struct Stay
 		/* Kept: the compiler would make it again wherever it is used. */
 		asm volatile("and.b32 %0, %1, 0xfffffc00;" : "=r"(base) : "r"(at + 1023));
 		shared = raw + (base - at);
-		rows = rows_of(p);
-		row_tiles = rows > 0 ? (rows + ROWS - 1) / ROWS : 0;
 		slices = SLICES > 0 ? SLICES : p.slices;
+	}
+
+	/* Once thread 0 has stored how many. */
+	__device__ __forceinline__ void
+	take_rows(void)
+	{
+		rows = *(const int *) (shared + ROWS_AT);
+		row_tiles = (rows + ROWS - 1) / ROWS;
 		bunches = row_tiles >= (int) gridDim.x * BUNCH * BUNCHES;
 	}
 
@@ -78,6 +87,13 @@ struct Stay
 	next_tile(int m) const
 	{
 		return !bunches ? m + gridDim.x : (m + 1) % BUNCH != 0 ? m + 1 : m + 1 + (gridDim.x - 1) * BUNCH;
+	}
+
+	/* The first row of a warp's 16 in a tile of points. */
+	__device__ __forceinline__ int
+	first_row(int m, int group) const
+	{
+		return m * ROWS + group * 64 + threadIdx.x % WARPGROUP / 32 * 16;
 	}
 
 	/* Does the tile `then` need what m needs, and is there room for that? */
@@ -139,7 +155,10 @@ Stay<USE, SLICES, PIVOTS, STEPS>::feed(const CUtensorMap *points, const CUtensor
 
 			barrier_wait(base + STAY_EMPTY_AT + stay.at * 8, stay.parity);
 			if (slice == 0)
+			{
 				store_shared(base + COUNTS_AT + stay.at * 4, all.count | (again ? AGAIN : 0) | (keep ? KEEP : 0));
+				store_shared(base + PIVOTS_AT + stay.at * 4, all.pivot);
+			}
 			barrier_expect(full, POINT_BYTES);
 			bring(base + POINTS_AT + stay.at * POINT_BYTES, points, full, slice * GK_GEMM_DEPTH, p.first + m * ROWS);
 			stay.next();
@@ -201,17 +220,18 @@ Stay<USE, SLICES, PIVOTS, STEPS>::use(int group) const
 	int			slot = 0;
 	int			first_slot = 0;
 	Smallest	smallest;
-	GkGemmBound bound;
 	Found		found;
+	unsigned int asked = ASKED_AT + (first_row(0, group) + threadIdx.x % 4 * 8 + threadIdx.x % 32 / 4) * (int) sizeof(Asked);
 	int			limit[2];
 	PairRoom	room = {};
 
 	found.row = -1;
 	for (int m = first_tile(); m < row_tiles; m = next_tile(m))
 	{
-		int			row0 = m * ROWS + group * 64 + threadIdx.x % WARPGROUP / 32 * 16;
+		int			row0 = first_row(m, group);
 		int			from = stay.at;
 		int			count;
+		int			pivot;
 		bool		keep;
 
 		for (int slice = 0; slice < slices; slice++)
@@ -220,6 +240,7 @@ Stay<USE, SLICES, PIVOTS, STEPS>::use(int group) const
 			stay.next();
 		}
 		count = ((const int *) (shared + COUNTS_AT))[from];
+		pivot = ((const int *) (shared + PIVOTS_AT))[from];
 		keep = count & KEEP;
 		if (count & AGAIN)
 		{
@@ -250,11 +271,6 @@ Stay<USE, SLICES, PIVOTS, STEPS>::use(int group) const
 			slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
 			if (i == 0)
 			{
-				if (USE == GK_GEMM_LABELS)
-				{
-					store_labels(p, sorted, common, found);
-					bound = load_bound(p, row_of_lane(row0, rows));
-				}
 				if (USE == GK_GEMM_CANDIDATES)
 					load_limits(p, row0, rows, limit);
 				smallest.reset();
@@ -272,17 +288,24 @@ Stay<USE, SLICES, PIVOTS, STEPS>::use(int group) const
 				for (int slice = 0; slice < slices; slice++)
 					barrier_arrive(base + STAY_EMPTY_AT + ((from + slice) & (STAY - 1)) * 8);
 			if (USE == GK_GEMM_LABELS)
+			{
 				smallest.take(sum, keys, magic, needed >> GK_GEMM_PARTS, needed);
+				if (i == 0)
+				{
+					store_labels(p, sorted, common, found, (const Asked *) (shared + asked));
+					ask_for_row(p, sorted, base + asked, row_of_lane(row0, rows));
+				}
+			}
 			else if (USE == GK_GEMM_CANDIDATES)
 				store_candidates(p, sum, keys, magic, needed >> GK_GEMM_PARTS, limit, row0, room);
 			else
 				store_sums(p, sum, needed >> GK_GEMM_PARTS, row0, rows);
 		}
 		if (USE == GK_GEMM_LABELS)
-			found = find_labels<COLUMNS>(p, sorted, smallest, bound, row_of_lane(row0, rows));
+			found = find_labels<COLUMNS>(p, sorted, pivot, smallest, base + asked, row_of_lane(row0, rows));
 	}
 	if (USE == GK_GEMM_LABELS)
-		store_labels(p, sorted, common, found);
+		store_labels(p, sorted, common, found, (const Asked *) (shared + asked));
 	if (USE == GK_GEMM_CANDIDATES)
 		room.fill(p);
 }
@@ -311,8 +334,10 @@ stay_kernel(const __grid_constant__ CUtensorMap points, const __grid_constant__ 
 			barrier_init(stay.base + STAY_EMPTY_AT + i * 8, GROUPS);
 		}
 		barriers_ready();
+		store_shared(stay.base + ROWS_AT, rows_of(p));
 	}
 	__syncthreads();
+	stay.take_rows();
 	if (group < 0)
 	{
 		/* What the block was given is enough for both, and no more. */

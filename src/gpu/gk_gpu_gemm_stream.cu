@@ -20,7 +20,9 @@
 #define KEYS_AT		(POINTS_AT + STAGES * POINT_BYTES)
 #define FULL_AT		(KEYS_AT + KEY_SLOTS * KEY_BYTES)	/* barriers */
 #define EMPTY_AT	(FULL_AT + STAGES * 8)
-#define SHARED		(EMPTY_AT + STAGES * 8 + 1024)	/* and room to align it to 1024 */
+#define ROWS_AT		(EMPTY_AT + STAGES * 8)
+#define ASKED_AT	((ROWS_AT + 4 + 15) / 16 * 16)	/* of each row of a tile */
+#define SHARED		(ASKED_AT + ROWS * (int) sizeof(Asked) + 1024)	/* and room to align it to 1024 */
 
 /* Bring the tiles' slices in the order in which they are multiplied. */
 __device__ __forceinline__ void
@@ -111,6 +113,13 @@ multiply_tile(const GkGemmArgs &p, float (&sum)[128], unsigned int base, int hal
 	next_stage<STAGES>(stage, parity);
 }
 
+/* The first row of a warp's 16 in a tile of points. */
+__device__ __forceinline__ int
+first_row(int m, int half)
+{
+	return m * ROWS + half * 64 + threadIdx.x % WARPGROUP / 32 * 16;
+}
+
 /* What a warpgroup does: half of each of the block's tiles. */
 template <GkGemmUse USE, int STEPS>
 __device__ __forceinline__ void
@@ -123,25 +132,22 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 	int			slot = 0;
 	unsigned int parity = 0;
 	Found		found;
+	unsigned int asked = ASKED_AT + (first_row(0, half) + threadIdx.x % 4 * 8 + threadIdx.x % 32 / 4) * (int) sizeof(Asked);
 	PairRoom	room = {};
 
 	found.row = -1;
 	for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
 	{
-		int			row0 = m * ROWS + half * 64 + threadIdx.x % WARPGROUP / 32 * 16;
+		int			row0 = first_row(m, half);
 		int			of = pivot_tile(p, m * ROWS);
-		int			count = needs(p, true, of).count;
+		GkGemmNeeds all = needs(p, true, of);
 		int			limit[2];
-		int			mine = row_of_lane(row0, rows);
-		GkGemmBound bound;
 		Smallest	smallest;
 
 		smallest.reset();
-		if (USE == GK_GEMM_LABELS)
-			bound = load_bound(p, mine);
 		if (USE == GK_GEMM_CANDIDATES)
 			load_limits(p, row0, rows, limit);
-		for (int i = 0; i < count; i++)
+		for (int i = 0; i < all.count; i++)
 		{
 			int			needed = need<COLUMNS>(p, true, of, i);
 			int			tile = needed >> GK_GEMM_PARTS;
@@ -153,7 +159,10 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 			{
 				smallest.take(sum, keys, magic, tile, needed);
 				if (i == 0)
-					store_labels(p, p.row != NULL, common, found);
+				{
+					store_labels(p, p.row != NULL, common, found, (const Asked *) (shared + asked));
+					ask_for_row(p, p.row != NULL, base + asked, row_of_lane(row0, rows));
+				}
 			}
 			else if (USE == GK_GEMM_CANDIDATES)
 				store_candidates(p, sum, keys, magic, tile, limit, row0, room);
@@ -161,10 +170,10 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 				store_sums(p, sum, tile, row0, rows);
 		}
 		if (USE == GK_GEMM_LABELS)
-			found = find_labels<COLUMNS>(p, p.row != NULL, smallest, bound, mine);
+			found = find_labels<COLUMNS>(p, p.row != NULL, all.pivot, smallest, base + asked, row_of_lane(row0, rows));
 	}
 	if (USE == GK_GEMM_LABELS)
-		store_labels(p, p.row != NULL, common, found);
+		store_labels(p, p.row != NULL, common, found, (const Asked *) (shared + asked));
 	if (USE == GK_GEMM_CANDIDATES)
 		room.fill(p);
 }
@@ -178,8 +187,9 @@ stream_kernel(const __grid_constant__ CUtensorMap points, const __grid_constant_
 	extern __shared__ char raw[];
 	unsigned int base = (shared_address(raw) + 1023) & ~1023u;
 	int			group = threadIdx.x / WARPGROUP;
-	int			rows = rows_of(p);
-	int			row_tiles = rows > 0 ? (rows + ROWS - 1) / ROWS : 0;
+	const char *shared = raw + (base - shared_address(raw));
+	int			rows;
+	int			row_tiles;
 
 	if (threadIdx.x == 0)
 	{
@@ -189,8 +199,11 @@ stream_kernel(const __grid_constant__ CUtensorMap points, const __grid_constant_
 			barrier_init(base + EMPTY_AT + i * 8, 2);
 		}
 		barriers_ready();
+		store_shared(base + ROWS_AT, rows_of(p));
 	}
 	__syncthreads();
+	rows = *(const int *) (shared + ROWS_AT);
+	row_tiles = (rows + ROWS - 1) / ROWS;
 	if (group == 0)
 	{
 		set_registers<40, false>();
@@ -200,7 +213,7 @@ stream_kernel(const __grid_constant__ CUtensorMap points, const __grid_constant_
 	else
 	{
 		set_registers<232, true>();
-		use_products<USE, STEPS>(p, raw + (base - shared_address(raw)), base, group - 1, rows, row_tiles);
+		use_products<USE, STEPS>(p, shared, base, group - 1, rows, row_tiles);
 	}
 #endif
 }
