@@ -54,6 +54,7 @@
 #ifndef GK_GPU_GEMM_H
 #define GK_GPU_GEMM_H
 
+#include <cuda.h>
 #include <cuda_fp16.h>
 
 #include "gpu/gk_gpu.h"
@@ -212,11 +213,11 @@ struct GkGemm
 	int			pitch;			/* of a row of x, floats */
 	float		scale;			/* of points and centroids, a power of two */
 	float	   *x;				/* [n][pitch]: the points, row-major */
-	__half	   *y;				/* [places][width] */
+	__half	   *y;				/* [places][width], as gk_gemm_at() says */
 	GkGemmBound *bound;			/* [places] */
 	/* Of the centroids, sized for k_room. */
 	int			k_room;
-	__half	   *b;				/* [copies][columns][width] */
+	__half	   *b;				/* [copies * columns][width], the same */
 	double	   *square;			/* [columns]: |b_j|^2; not sorted */
 	float	   *lost;			/* [copies][columns]: |v_j| + T |b_j|; sorted */
 	float	   *c;				/* [k][pitch]: as they are */
@@ -248,7 +249,7 @@ struct GkGemm
 	int		   *crowd;
 	GkGemmPair *pair;
 	int			pair_room;
-	__half	   *gathered;		/* [gather_rows][width] */
+	__half	   *gathered;		/* [gather_rows][width], as y */
 	int			gather_rows;
 };
 
@@ -299,6 +300,22 @@ gk_gemm_gather_room(const GkGemm *g, int64_t rows)
 }
 
 #ifdef __CUDACC__
+/*
+ * Where value j of a row is in a matrix that a product reads.  It lies in slices of GK_GEMM_DEPTH values of all rows,
+ * one after the other, each row-major; the last one, the tail, has what is left, 8 to 64 values.  So a row of a full
+ * slice is one line of the L2 cache, and what is brought of a tail has nothing else between.  Eight values from a
+ * multiple of 8 on lie together.
+ */
+static __host__ __device__ __forceinline__ int64_t
+gk_gemm_at(int64_t rows, int width, int64_t row, int j)
+{
+	int			in = j & (GK_GEMM_DEPTH - 1);
+	int			first = j - in;
+	int			values = width - first < GK_GEMM_DEPTH ? width - first : GK_GEMM_DEPTH;
+
+	return first * rows + row * values + in;
+}
+
 /* out(R): a centroid farther than that is not the canonical argmin if another one is within R. */
 static __device__ __forceinline__ double
 gk_gemm_out(double r, int d, double tiny)
@@ -323,6 +340,13 @@ size_t		gk_gpu_gemm_bytes(const GkSession *s, const GkGemm *g, int k);
 
 /* ---- gk_gpu_gemm_stream.cu, gk_gpu_gemm_stay.cu: the kernels ---- */
 
+/* What the copy engine knows of a matrix.  A kernel's parameters are these of points, of centroids, and GkGemmArgs. */
+typedef struct GkGemmMaps
+{
+	CUtensorMap full;			/* all slices but the last; without any not used */
+	CUtensorMap tail;
+} GkGemmMaps;
+
 typedef struct GkGemmKernel
 {
 	const void *kernel;
@@ -344,7 +368,7 @@ GkGemmKernel gk_gpu_gemm_stay(GkGemmUse use, int slices, int steps, bool pivots)
 /* Can this device do it?  Hopper only. */
 bool		gk_gpu_gemm_supported(const GkSession *s);
 
-/* One product of the rows of `points` ([points_rows][width]) with k columns. */
+/* One product of the rows of `points` ([points_rows][width], as gk_gemm_at() says) with k columns. */
 GkStatus	gk_gpu_gemm_multiply(GkSession *s, GkGemmUse use, const __half * points, int64_t points_rows,
 								 const __half * centroids, int k, int width, const GkGemmArgs *a, GkError *err);
 

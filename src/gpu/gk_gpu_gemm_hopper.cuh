@@ -66,12 +66,14 @@ barriers_ready(void)
 	asm volatile("fence.proxy.async;" : : : "memory");
 }
 
-/* Bring a box of a tensor. */
+/* Bring a tile's slice. */
 __device__ __forceinline__ void
-bring(unsigned int to, const CUtensorMap *map, unsigned int barrier, int column, int row)
+bring(unsigned int to, const GkGemmMaps *maps, unsigned int barrier, int slice, int slices, int row)
 {
-	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
-				 : : "r"(to), "l"(map), "r"(barrier), "r"(column), "r"(row) : "memory");
+	bool		last = slice + 1 == slices;
+
+	asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
+				 : : "r"(to), "l"(last ? &maps->tail : &maps->full), "r"(barrier), "r"(0), "r"(row), "r"(last ? 0 : slice) : "memory");
 }
 
 __device__ __forceinline__ void

@@ -49,7 +49,7 @@ probe_data_kernel(__half *out, int rows, int width, int seed)
 			default:
 				v = exp2f((float) (h >> 50 & 15) - 8.0f) * u * (h >> 60 & 1 ? 1.0f : -1.0f);
 		}
-		out[i] = __float2half_rn(v);
+		out[gk_gemm_at(rows, width, i / width, j)] = __float2half_rn(v);
 	}
 }
 
@@ -64,8 +64,8 @@ probe_check_kernel(const __half *y, const __half *b, int width, int columns, con
 
 	for (int j = lane; j < width; j += 32)
 	{
-		double		u = __half2float(y[at / columns * width + j]);
-		double		v = __half2float(b[at % columns * width + j]);
+		double		u = __half2float(y[gk_gemm_at(PROBE_ROWS, width, at / columns, j)]);
+		double		v = __half2float(b[gk_gemm_at(columns, width, at % columns, j)]);
 
 		sum += u * v;
 		square[0] += u * u;

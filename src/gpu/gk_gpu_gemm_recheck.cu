@@ -248,11 +248,12 @@ gather_kernel(const __grid_constant__ RecheckArgs a)
 		{
 			int			v = v0 + lane;
 			int			row = min(v / vectors, rows - 1);
-			int64_t		at = (int64_t) __shfl_sync(0xffffffffu, place, row) * vectors + v % vectors;
+			int			j = v % vectors * 8;
+			int64_t		at = gk_gemm_at(a.order.places, a.width, __shfl_sync(0xffffffffu, place, row), j);
 			int			gathered = __shfl_sync(0xffffffffu, to, row);
 
 			if (gathered >= 0 && v < rows * vectors)
-				((uint4 *) a.gathered)[(int64_t) (gathered - a.from) * vectors + v % vectors] = __ldg((const uint4 *) a.y + at);
+				*(uint4 *) (a.gathered + gk_gemm_at(a.gather_rows, a.width, gathered - a.from, j)) = __ldg((const uint4 *) (a.y + at));
 		}
 	}
 }

@@ -127,14 +127,13 @@ round_points_kernel(const __grid_constant__ RoundArgs a)
 		int			pivot = sorted ? a.order.pivot[place / GK_GEMM_ROWS] : 0;
 		const float *p_at = a.order.pivot_at + (int64_t) pivot * a.pitch;
 		const float *q_at = a.order.middle + (sorted ? (int64_t) a.order.copy[pivot] * a.pitch : 0);
-		__half	   *to = a.y + place * a.width;
 		double		square = 0.0;
 		double		cross = 0.0;
 		double		rest = 0.0;
 
 		for (int j = lane; j < a.width; j += 32)
 			if (row < 0 || j >= a.d)
-				to[j] = __double2half(0.0);
+				a.y[gk_gemm_at(a.places, a.width, place, j)] = __double2half(0.0);
 		for (int j = lane; row >= 0 && j < a.d; j += 32)
 		{
 			double		p = sorted ? (double) p_at[j] * a.scale : 0.0;
@@ -146,7 +145,7 @@ round_points_kernel(const __grid_constant__ RoundArgs a)
 			square += y * y;
 			cross += y * (p - q);
 			rest += (v - y) * (v - y);
-			to[j] = h;
+			a.y[gk_gemm_at(a.places, a.width, place, j)] = h;
 		}
 		square = warp_sum(square);
 		cross = warp_sum(cross);
@@ -217,6 +216,7 @@ round_centroids_kernel(const __grid_constant__ CentroidArgs a)
 	int			at = blockIdx.x * WARPS + threadIdx.x / 32;
 	int			lane = threadIdx.x % 32;
 	int64_t		column = (int64_t) blockIdx.y * a.k + at;
+	int64_t		columns = (int64_t) gridDim.y * a.k;
 	const float *q = a.order.middle + (int64_t) blockIdx.y * a.pitch;
 	double		square = 0.0;
 	double		rest = 0.0;
@@ -233,10 +233,10 @@ round_centroids_kernel(const __grid_constant__ CentroidArgs a)
 
 		square += b * b;
 		rest += (v - b) * (v - b);
-		a.b[column * a.width + j] = h;
+		a.b[gk_gemm_at(columns, a.width, column, j)] = h;
 	}
 	for (int j = a.d + lane; j < a.width; j += 32)
-		a.b[column * a.width + j] = __double2half(0.0);
+		a.b[gk_gemm_at(columns, a.width, column, j)] = __double2half(0.0);
 	for (int j = lane; blockIdx.y == 0 && j < a.pitch; j += 32)
 		a.out[(int64_t) i * a.pitch + j] = j < a.d ? a.c[(int64_t) i * a.d + j] : 0.0f;
 	square = warp_sum(square);

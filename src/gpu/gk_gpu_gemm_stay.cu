@@ -108,7 +108,7 @@ struct Stay
 						 pivot_tile(p, m * ROWS) / BUNCH == pivot_tile(p, then * ROWS) / BUNCH));
 	}
 
-	__device__ void feed(const CUtensorMap *points, const CUtensorMap *centroids) const;
+	__device__ void feed(const GkGemmMaps *points, const GkGemmMaps *centroids) const;
 	__device__ void use(int group) const;
 };
 
@@ -132,7 +132,7 @@ struct Ring
  */
 template <GkGemmUse USE, int SLICES, bool PIVOTS, int STEPS>
 __device__ __forceinline__ void
-Stay<USE, SLICES, PIVOTS, STEPS>::feed(const CUtensorMap *points, const CUtensorMap *centroids) const
+Stay<USE, SLICES, PIVOTS, STEPS>::feed(const GkGemmMaps *points, const GkGemmMaps *centroids) const
 {
 	Ring<STAGES> stage = {0, 1};
 	Ring<STAY>	stay = {0, 1};
@@ -160,7 +160,7 @@ Stay<USE, SLICES, PIVOTS, STEPS>::feed(const CUtensorMap *points, const CUtensor
 				store_shared(base + PIVOTS_AT + stay.at * 4, all.pivot);
 			}
 			barrier_expect(full, POINT_BYTES);
-			bring(base + POINTS_AT + stay.at * POINT_BYTES, points, full, slice * GK_GEMM_DEPTH, p.first + m * ROWS);
+			bring(base + POINTS_AT + stay.at * POINT_BYTES, points, full, slice, slices, p.first + m * ROWS);
 			stay.next();
 		}
 		for (int i = 0; !again && i < all.count; i++)
@@ -176,7 +176,7 @@ Stay<USE, SLICES, PIVOTS, STEPS>::feed(const CUtensorMap *points, const CUtensor
 				if (slice == 0)
 					store_shared(base + NEEDED_AT + slot * 4, needed);
 				barrier_expect(full, CENTROID_BYTES + (slice == 0 ? KEY_BYTES : 0));
-				bring(base + stage.at * CENTROID_BYTES, centroids, full, slice * GK_GEMM_DEPTH,
+				bring(base + stage.at * CENTROID_BYTES, centroids, full, slice, slices,
 					  (PIVOTS ? all.copy * p.k : 0) + tile * COLUMNS);
 				if (slice == 0)
 				{
@@ -312,7 +312,7 @@ Stay<USE, SLICES, PIVOTS, STEPS>::use(int group) const
 
 template <GkGemmUse USE, int SLICES, bool PIVOTS, int STEPS>
 __global__ void __launch_bounds__(THREADS, 1)
-stay_kernel(const __grid_constant__ CUtensorMap points, const __grid_constant__ CUtensorMap centroids,
+stay_kernel(const __grid_constant__ GkGemmMaps points, const __grid_constant__ GkGemmMaps centroids,
 			const __grid_constant__ GkGemmArgs p)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL

@@ -26,7 +26,7 @@
 
 /* Bring the tiles' slices in the order in which they are multiplied. */
 __device__ __forceinline__ void
-feed(const GkGemmArgs &p, const CUtensorMap *points, const CUtensorMap *centroids, unsigned int base, int row_tiles)
+feed(const GkGemmArgs &p, const GkGemmMaps *points, const GkGemmMaps *centroids, unsigned int base, int row_tiles)
 {
 	int			stage = 0;
 	int			slot = 0;
@@ -49,8 +49,8 @@ feed(const GkGemmArgs &p, const CUtensorMap *points, const CUtensorMap *centroid
 
 				barrier_wait(base + EMPTY_AT + stage * 8, parity);
 				barrier_expect(full, CENTROID_BYTES + POINT_BYTES + (slice == 0 ? KEY_BYTES : 0));
-				bring(base + stage * CENTROID_BYTES, centroids, full, slice * GK_GEMM_DEPTH, copy + tile * COLUMNS);
-				bring(base + POINTS_AT + stage * POINT_BYTES, points, full, slice * GK_GEMM_DEPTH, p.first + m * ROWS);
+				bring(base + stage * CENTROID_BYTES, centroids, full, slice, p.slices, copy + tile * COLUMNS);
+				bring(base + POINTS_AT + stage * POINT_BYTES, points, full, slice, p.slices, p.first + m * ROWS);
 				if (slice == 0)
 				{
 					bring_bytes(base + KEYS_AT + slot * KEY_BYTES, keys + tile * COLUMNS, KEY_BYTES, full);
@@ -180,7 +180,7 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 
 template <GkGemmUse USE, int STEPS>
 __global__ void __launch_bounds__(THREADS, 1)
-stream_kernel(const __grid_constant__ CUtensorMap points, const __grid_constant__ CUtensorMap centroids,
+stream_kernel(const __grid_constant__ GkGemmMaps points, const __grid_constant__ GkGemmMaps centroids,
 			  const __grid_constant__ GkGemmArgs p)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
