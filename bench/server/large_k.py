@@ -2,7 +2,7 @@
 """Very many clusters of wide points: time, memory, progress, and how fast a cancel is.
 
     CONF="shared_preload_libraries = 'gkmeans'" test/with-cluster python3 bench/server/large_k.py
-        [--rows N] [--dim D] [--k K] [--max-iter I] [--init INIT]
+        [--rows N] [--dim D] [--k K] [--max-iter I] [--init INIT] [--devices DEVICE,...]
 
 A table of vector(D), or of real[] where pgvector is not installed: points around as many centres as there are
 clusters to find. kmeans() puts its rows into a table, and new rows are labelled by that (centroid_table).
@@ -10,7 +10,8 @@ Memory is the server process's RssAnon, the highest of samples every 100 ms: wha
 without shared buffers. Progress is what another session sees in gkmeans_progress.
 
 Then the same call is cancelled from another session, --cancels times in each phase, and the time from
-pg_cancel_backend() to the error is taken. --limit is gkmeans.memory_limit in MB. It needs numpy and psycopg.
+pg_cancel_backend() to the error is taken. --limit is gkmeans.memory_limit in MB. --devices: all of that on each of
+these (gkmeans.device), and whether they gave the same clusters. It needs numpy and psycopg.
 """
 import argparse
 import datetime
@@ -74,16 +75,17 @@ class Watch(threading.Thread):
         with psycopg.connect(autocommit=True) as db:
             while not self.stop:
                 with open(f"/proc/{self.pid}/status", encoding="ascii") as f:
-                    self.peak = max(self.peak, [int(line.split()[1]) for line in f if line.startswith("RssAnon")][0] / 1024)
+                    # RssAnon comes after VmRSS, which is all that some kernels have
+                    self.peak = max(self.peak, [int(line.split()[1]) for line in f if line.startswith(("VmRSS", "RssAnon"))][-1] / 1024)
                 row = db.execute("SELECT phase, iteration, rows_done FROM gkmeans_progress WHERE pid = %s", (self.pid,)).fetchone()
                 if row and (not self.seen or self.seen[-1][1] != row[0] or row[0] == "iterate" and self.seen[-1][2] != row[1]):
                     self.seen.append((time.perf_counter() - start, *row))
                 time.sleep(0.1)
 
 
-def session(limit):
+def session(limit, device="auto"):
     db = psycopg.connect(autocommit=True)
-    db.execute(f"SET client_min_messages = error; SET gkmeans.memory_limit = '{limit}MB'")
+    db.execute(f"SET client_min_messages = error; SET gkmeans.memory_limit = '{limit}MB'; SET gkmeans.device = '{device}'")
     return db
 
 
@@ -98,7 +100,7 @@ def watched(db, statement):
     return seconds, watch
 
 
-def cancel(limit, call, phase, after):
+def cancel(limit, device, call, phase, after):
     """Milliseconds from pg_cancel_backend() to the error; None: the phase was over, or none."""
     error = []
 
@@ -108,7 +110,7 @@ def cancel(limit, call, phase, after):
         except psycopg.errors.QueryCanceled:
             error.append(time.perf_counter())
 
-    with session(limit) as db, psycopg.connect(autocommit=True) as other:
+    with session(limit, device) as db, psycopg.connect(autocommit=True) as other:
         thread = threading.Thread(target=run)
         thread.start()
         while thread.is_alive():
@@ -125,9 +127,9 @@ def cancel(limit, call, phase, after):
         return (error[0] - start) * 1e3 if error and row and row[0] == phase else None
 
 
-def cancels(args, call):
+def cancels(args, device, call):
     for phase in PHASES:
-        ms = [cancel(args.limit, call, phase, args.after * (i + 1) / args.cancels) for i in range(args.cancels)]
+        ms = [cancel(args.limit, device, call, phase, args.after * (i + 1) / args.cancels) for i in range(args.cancels)]
         ms = [m for m in ms if m is not None]
         if ms:
             print(f"cancel in {phase:8} {statistics.median(ms):8.1f} ms, the longest of {len(ms)} {max(ms):8.1f} ms", flush=True)
@@ -143,6 +145,7 @@ def main():
     parser.add_argument("--limit", type=int, default=4096)
     parser.add_argument("--cancels", type=int, default=3)
     parser.add_argument("--after", type=float, default=3.0, help="seconds from the beginning of a phase to the last cancel in it")
+    parser.add_argument("--devices", default="auto")
     parser.add_argument("--new", type=int, default=10_000, help="rows to label by the table of centroids")
     args = parser.parse_args()
 
@@ -166,19 +169,34 @@ def main():
               f"{db.execute('SELECT pg_table_size(%s::regclass)', ('points',)).fetchone()[0] / 2**20:.0f} MB", flush=True)
 
     call = f"SELECT * FROM kmeans('points', '{{e}}', {args.k}, init => '{args.init}', max_iter => {args.max_iter})"
-    cancels(args, call)
-    with session(args.limit) as db:
-        seconds, watch = watched(db, f"CREATE UNLOGGED TABLE many AS SELECT cluster, size, inertia, centroid::real[] AS centroid FROM ({call}) c")
+    devices = args.devices.split(",")
+    for device in devices:
+        print(f"gkmeans.device = {device}:", flush=True)
+        cancels(args, device, call)
+        fit(args, device, call, vector)
+    with psycopg.connect() as db:
+        for device in devices[1:]:
+            other = db.execute(f"SELECT count(*) FROM (TABLE many_{devices[0]} EXCEPT TABLE many_{device}) c").fetchone()[0]
+            print(f"{other} clusters of {devices[0]} are not those of {device}, bit for bit")
+
+
+def fit(args, device, call, vector):
+    """Clusters into a table, and new rows labelled by it."""
+    many = f"many_{device}"
+    with session(args.limit, device) as db:
+        seconds, watch = watched(db, f"CREATE UNLOGGED TABLE {many} AS SELECT cluster, size, inertia, centroid::real[] AS centroid FROM ({call}) c")
         for at, phase, iteration, rows in watch.seen:
             print(f"{at:9.1f} s  {phase}{f', iteration {iteration}' if iteration is not None else ''}, {rows} rows")
-        k, n, inertia, size = db.execute("SELECT count(*), sum(size)::bigint, sum(inertia), max(size) FROM many").fetchone()
-        print(f"{seconds:9.1f} s  {k} clusters of {n} rows, the largest {size}, inertia {inertia:.6g}; "
-              f"{watch.peak:.0f} MB, of which the points {4 * args.rows * args.dim / 2**20:.0f}, {db.execute('SELECT pg_table_size(%s::regclass)', ('many',)).fetchone()[0] / 2**20:.0f} MB of centroids in the table", flush=True)
-    with session(args.limit) as db:
-        seconds, watch = watched(db, f"SELECT FROM kmeans_query('SELECT e FROM points WHERE id < {args.new}', {k}, centroid_table => 'many', max_iter => 0)")
-        print(f"{seconds:9.1f} s  {args.new} rows labelled by the table of centroids, {watch.peak:.0f} MB")
+        k, n, inertia, size = db.execute(f"SELECT count(*), sum(size)::bigint, sum(inertia), max(size) FROM {many}").fetchone()
+        table = db.execute("SELECT pg_table_size(%s::regclass)", (many,)).fetchone()[0]
+        print(f"{seconds:9.1f} s  {k} clusters of {n} rows, the largest {size}, inertia {inertia:.6g}; {watch.peak:.0f} MB, of which "
+              f"the points {4 * args.rows * args.dim / 2**20:.0f}, {table / 2**20:.0f} MB of centroids in the table", flush=True)
+    with session(args.limit, device) as db:
+        seconds, watch = watched(db, f"SELECT FROM kmeans_query('SELECT e FROM points WHERE id < {args.new}', {k}, "
+                                     f"centroid_table => '{many}', max_iter => 0)")
+        print(f"{seconds:9.1f} s  {args.new} rows labelled by the table of centroids, {watch.peak:.0f} MB", flush=True)
         if vector:
-            statement = "SELECT cluster FROM many ORDER BY centroid::vector <-> (SELECT e FROM points WHERE id = 7) LIMIT 1"
+            statement = f"SELECT cluster FROM {many} ORDER BY centroid::vector <-> (SELECT e FROM points WHERE id = 7) LIMIT 1"
             db.execute(statement)
             start = time.perf_counter()
             db.execute(statement)
