@@ -7,7 +7,7 @@
 A table of vector(D), or of real[] where pgvector is not installed: points around as many centres as there are
 clusters to find. kmeans() puts its rows into a table, and new rows are labelled by that (centroid_table).
 Memory is the server process's RssAnon, the highest of samples every 100 ms: what it has allocated itself,
-without shared buffers. Progress is what another session sees in gkmeans_progress.
+without shared buffers (VmRSS, with them, where the kernel does not tell). Progress is what another session sees in gkmeans_progress.
 
 Then the same call is cancelled from another session, --cancels times in each phase, and the time from
 pg_cancel_backend() to the error is taken. --limit is gkmeans.memory_limit in MB. --devices: all of that on each of
@@ -176,8 +176,10 @@ def main():
         fit(args, device, call, vector)
     with psycopg.connect() as db:
         for device in devices[1:]:
-            other = db.execute(f"SELECT count(*) FROM (TABLE many_{devices[0]} EXCEPT TABLE many_{device}) c").fetchone()[0]
-            print(f"{other} clusters of {devices[0]} are not those of {device}, bit for bit")
+            # as text, which has all bits: -0 is not 0 there
+            other = db.execute(f"SELECT count(*) FROM many_{devices[0]} a FULL JOIN many_{device} b USING (cluster) "
+                               "WHERE a::text IS DISTINCT FROM b::text").fetchone()[0]
+            print(f"{other} clusters of {devices[0]} and {device} differ in a bit")
 
 
 def fit(args, device, call, vector):

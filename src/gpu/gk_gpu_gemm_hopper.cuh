@@ -83,7 +83,7 @@ bring_bytes(unsigned int to, const void *from, int bytes, unsigned int barrier)
 				 : : "r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
 
-/* Ask for 4, 8 or 16 bytes, by one lane for itself; and wait for all that it asked for. */
+/* Ask for 4, 8 or 16 bytes in shared memory; a lane waits for all that it asked for itself. */
 template <int BYTES>
 __device__ __forceinline__ void
 ask(unsigned int to, const void *from)
@@ -407,8 +407,8 @@ row_of_lane(int row0, int rows)
 }
 
 /*
- * What it takes to judge a row, in shared memory.  It is asked for when its product begins and used when the next
- * one is over: in registers the compiler would wait for it at once.
+ * What it takes to judge a row, in shared memory.  It is asked for while the row's tile is multiplied and used after
+ * the first product of the next tile: in registers the compiler would wait for it at once.
  */
 struct alignas(16) Asked
 {

@@ -34,7 +34,7 @@ gk_gpu_gemm_supported(const GkSession *s)
 		gk_gpu_gemm_stay(GK_GEMM_LABELS, 1, 4, true).shared <= s->gpu->shared_optin;
 }
 
-/* Slices of float16, of so many values a row, brought `box` rows at a time; what lies outside is zero. */
+/* Slices of rows of `values` float16 each, brought `box` rows at a time; what lies outside is zero. */
 static bool
 make_map(CUtensorMap *map, const __half *at, int64_t rows, int values, int slices, int box)
 {
