@@ -197,27 +197,34 @@ spread_centroids(const GkStore *store, int k, float *out)
 	}
 }
 
-/* Give an empty cluster some point: with one a device must not run ahead, and the engine repairs it, too. */
-static void
-repair(const GkStore *store, const GkStep *step, const Shape *sh, int iteration, float *c)
+/*
+ * An iteration; an empty cluster is given some point: with one a device must not run ahead, and the engine repairs it,
+ * too.
+ */
+static GkStatus
+iterate(Iterations *it, const Shape *sh, int iteration, GkError *err)
 {
-	for (int i = 0; i < sh->k; i++)
-		if (step->count[i] == 0)
+	GkStatus	status = harness_iterate(it, err);
+
+	for (int i = 0; status == GK_OK && i < sh->k; i++)
+		if (it->step.count[i] == 0)
 		{
 			size_t		stride;
 			float		w;
-			const float *x = harness_row(store, (int64_t) (gk_hash(iteration, i) % (uint64_t) sh->n), &stride, &w);
+			const float *x = harness_row(it->store, (int64_t) (gk_hash(iteration, i) % (uint64_t) sh->n), &stride, &w);
 
+			status = harness_recall(it, err);
 			for (int j = 0; j < sh->d; j++)
-				c[(size_t) i * sh->d + j] = x[j * stride];
+				it->c[(size_t) i * sh->d + j] = x[j * stride];
 		}
+	return status;
 }
 
 /* All iterations of run()'s warm-up: the session's first, with what is done once. */
 static double	warm_up_ms;
 
 /*
- * Milliseconds of an iteration: step() and the host's update, averaged over a run
+ * Milliseconds of an iteration: the device's and the host's part, averaged over a run
  * of them after a warm-up; the median of three runs.  device_ms, the same by
  * events on the device's stream, and open_ms may be NULL.  Every run begins with
  * the first centroids, or, late, where the one before ended.  -1 and a line on
@@ -228,7 +235,7 @@ run(const GkBackend *gpu, GkStore *store, const Shape *sh, int iters, const floa
 	GkStrategy st, GkFeatureSum fs, GkMassSum ms, double limit, double *open_ms, double *device_ms, bool late = false)
 {
 	GkProblem	p = {};
-	GkStep		step = harness_step_alloc(sh->k, sh->d);
+	Iterations	it;
 	size_t		kd = (size_t) sh->k * sh->d;
 	std::vector<float> c(kd);
 	std::vector<double> times;
@@ -259,25 +266,20 @@ run(const GkBackend *gpu, GkStore *store, const Shape *sh, int iters, const floa
 	status = gpu->open(&p, &s, &err);
 	if (open_ms)
 		*open_ms = harness_ms() - t0;
+	it = harness_iterations(gpu, s, store, sh->k, c.data());
 	for (int r = 0; status == GK_OK && r < 4; r++)
 	{
 		if (r == 0 || !late)
 		{
 			memcpy(c.data(), first, kd * sizeof(float));
+			it.here = true;
 			cudaDeviceSynchronize();
 		}
 		/* Late, nothing waits for the device between runs: it is as far ahead when one ends as when it began. */
 		cudaEventRecord(begin[r], s->gpu->stream);
 		t0 = harness_ms();
 		for (int i = 0; status == GK_OK && i < iters; i++)
-		{
-			status = gpu->step(s, c.data(), sh->k, &step, &err);
-			if (status == GK_OK)
-			{
-				oracle_update(store, &step, sh->k, c.data());
-				repair(store, &step, sh, i, c.data());
-			}
-		}
+			status = iterate(&it, sh, i, &err);
 		if (r == 0)
 			warm_up_ms = harness_ms() - t0;
 		else
@@ -297,7 +299,7 @@ run(const GkBackend *gpu, GkStore *store, const Shape *sh, int iters, const floa
 		cudaEventDestroy(end[r]);
 	}
 	gpu->close(s);
-	harness_step_free(&step);
+	harness_iterations_free(&it);
 	if (status != GK_OK)
 	{
 		printf("status %d: %s (%s)\n", status, err.message, err.detail);

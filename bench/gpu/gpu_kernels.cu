@@ -9,7 +9,7 @@
  * 1000000x128x4096: normal points around ten centres (Lutz et al.), or with an s at
  * the end points whose columns' variances fall like 1 / j, as those of embeddings do.
  *
- * An iteration is what the engine pays for: step() and the host's update,
+ * An iteration is what the engine pays for: the device's part and the host's,
  * averaged over a run of them after a warm-up; the median of several runs.  The
  * device's own time for the same runs is measured by events on its stream.
  * Every run moves more data than the L2 cache holds, except "small" and "tiny",
@@ -178,14 +178,19 @@ write_points(const char *folder, const GkStore *store, int64_t n, int d)
 	return good;
 }
 
+static bool
+has_empty(const Iterations *it)
+{
+	return std::find(it->step.count, it->step.count + it->k, 0) != it->step.count + it->k;
+}
+
 /* Milliseconds of a whole fit, and how many iterations it took; c: from the first to the last centroids. */
 static double
 fit(const GkBackend *gpu, GkStore *store, const Shape *sh, std::vector<float> &c, int *iterations)
 {
 	const int	most = 100;
 	GkProblem	p = {};
-	GkStep		step = harness_step_alloc(sh->k, sh->d);
-	std::vector<float> before;
+	Iterations	it;
 	GkSession  *s = NULL;
 	GkError		err;
 	GkStatus	status;
@@ -197,23 +202,20 @@ fit(const GkBackend *gpu, GkStore *store, const Shape *sh, std::vector<float> &c
 	p.k_max = sh->k;
 	p.max_iter = most;
 	status = gpu->open(&p, &s, &err);
+	it = harness_iterations(gpu, s, store, sh->k, c.data());
 	cudaDeviceSynchronize();
 	t0 = harness_ms();
 	*iterations = 0;
-	while (status == GK_OK && *iterations < most && before != c)
+	for (bool moved = true; status == GK_OK && *iterations < most && moved; ++*iterations)
 	{
-		before = c;
-		status = gpu->step(s, c.data(), sh->k, &step, &err);
-		if (status == GK_OK)
-		{
-			oracle_update(store, &step, sh->k, c.data());
-			repair(store, &step, sh, *iterations, c.data());
-		}
-		++*iterations;
+		status = iterate(&it, sh, *iterations, &err);
+		moved = harness_shift(&it) > 0.0 || has_empty(&it);
 	}
+	if (status == GK_OK)
+		status = harness_recall(&it, &err);
 	t0 = harness_ms() - t0;
 	gpu->close(s);
-	harness_step_free(&step);
+	harness_iterations_free(&it);
 	if (status != GK_OK)
 	{
 		printf("status %d: %s (%s)\n", status, err.message, err.detail);

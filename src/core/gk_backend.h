@@ -20,7 +20,7 @@
 #include "core/groups/gk_group_slot.h"
 #include "core/store/gk_points.h"
 
-#define GK_BACKEND_API	15
+#define GK_BACKEND_API	16
 
 typedef struct GkSession GkSession;
 
@@ -173,6 +173,16 @@ typedef struct GkStep
 	bool		follows;
 } GkStep;
 
+/* Result of an iteration whose centroids stay with the backend; arrays are the caller's, k_max long. */
+typedef struct GkAdvance
+{
+	bool		done;			/* false: not now; then nothing else is set */
+	int64_t    *count;			/* [k]: points; NULL: these arrays are not wanted of this joined session */
+	double	   *moved;			/* [k]: squared movement, prepared units; of a cluster without points 0 */
+	double	   *explained;		/* [k]: sums of gk_explained_feature(); of a cluster without points 0 */
+	double		busy_ms;		/* as GkStep's */
+} GkAdvance;
+
 /* Result of the final pass. */
 typedef struct GkFinish
 {
@@ -225,6 +235,16 @@ struct GkBackend
 	/* Assign every point to the nearest of k centroids ([k][d], prepared) and sum up. */
 	GkStatus	(*step) (GkSession *session, const float *centroids, int k, GkStep *out, GkError *err);
 	/*
+	 * (optional) A step and the update after it (gk_update.h), whose centroids stay here.  It begins with k centroids
+	 * or, NULL, with those after the last advance(), all of whose clusters had points.
+	 */
+	GkStatus	(*advance) (GkSession *session, const float *centroids, int k, GkAdvance *out, GkError *err);
+	/*
+	 * (with advance) The result of a step of the last advance() that was done, and the centroids [k][d] that it began
+	 * with.  *kept: they are still there; else the caller has to go back to those that it gave last.
+	 */
+	GkStatus	(*recall) (GkSession *session, int k, float *centroids, GkStep *out, bool *kept, GkError *err);
+	/*
 	 * Assign once more: per-cluster counts, inertia and radius (out may be
 	 * NULL), labels into the sink (may be NULL).
 	 */
@@ -274,8 +294,8 @@ struct GkBackend
 	GkStatus	(*row) (GkSession *session, int64_t row, float *out, GkError *err);
 	/*
 	 * (optional) Join sessions on different devices that share the rows of one clustering, or
-	 * return false: they stay alone.  Then step() with up to k_max clusters gives the sums of all
-	 * rows, to those whose GkStep.sum is not NULL, and seed_rounds() chooses among all rows, with
+	 * return false: they stay alone.  Then step() and advance() with up to k_max clusters give the results of
+	 * all rows, to those that want them, recall() those to the one that is asked, and seed_rounds() chooses among all rows, with
 	 * keys that are each session's own; its points may be NULL.  All are called at the same time,
 	 * each on a thread of its own, with the same centroids; when one fails, the call is void, and the
 	 * others return GK_STOPPED or GK_OK.

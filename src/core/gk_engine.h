@@ -69,6 +69,14 @@ GkStatus	gk_prep_copy(const GkHost *host, const GkPrep *from, GkPrep *to, GkErro
 /* Candidates that a round of k-means++ draws. */
 int			gk_seed_candidates(int k);
 
+/*
+ * Move a cluster to its mean, or under cosine to the mean's direction, where it has one: c [d] in original units, f [d]
+ * prepared, from its sums [d] and mass.  Returns the squared movement; *explained: gk_explained_feature() of all its
+ * features, of the centroid before.
+ */
+double		gk_update_cluster(const GkPoints *pts, const gk_int128 *sum, gk_int128 mass, double *c, float *f,
+							  double *explained);
+
 /* Iterate from the engine's centroids to convergence or max_iter; tol is absolute. */
 GkStatus	gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err);
 

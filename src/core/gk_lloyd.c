@@ -42,12 +42,10 @@ grow_history(GkEngine *e, GkRun *r, GkError *err)
 	return GK_OK;
 }
 
-/* The length of the mean of cluster i, original units.  Under cosine a centroid is the mean's direction. */
+/* The length of a cluster's mean, original units. */
 static double
-mean_length(const GkEngine *e, int i, double mass)
+mean_length(const GkPrep *p, const gk_int128 *sum, double mass)
 {
-	const GkPrep *p = &e->pts->prep;
-	const gk_int128 *sum = e->step.sum + (size_t) i * p->d;
 	double		square = 0.0;
 
 	for (int j = 0; j < p->d; j++)
@@ -59,27 +57,14 @@ mean_length(const GkEngine *e, int i, double mass)
 	return sqrt(square);
 }
 
-/*
- * Move cluster i to its mean, or under cosine to the mean's direction, where it has one.  Returns the squared
- * movement.
- *
- * *explained is what the cluster takes off the inertia, which is sum |x|^2 - sum of c (2 S - W c) over
- * clusters and features, with sums S and masses W.  That needs no pass over the points and is good to
- * about 1e-12 of the total variance: enough for a progress figure and a history.  The model's inertia
- * is exact (gk_finish).  One loop does both, so that each sum becomes a double once: thousands of
- * small clusterings feel it.
- */
-static double
-update_cluster(GkEngine *e, int i, double *explained)
+/* One loop does both, so that each sum becomes a double once: thousands of small clusterings feel it. */
+double
+gk_update_cluster(const GkPoints *pts, const gk_int128 *sum, gk_int128 exact_mass, double *c, float *f, double *explained)
 {
-	const GkPrep *p = &e->pts->prep;
-	const gk_int128 *sum = e->step.sum + (size_t) i * p->d;
-	double	   *c = e->c + (size_t) i * p->d;
-	float	   *f = e->f + (size_t) i * p->d;
+	const GkPrep *p = &pts->prep;
 	bool		cosine = p->distance == GK_COSINE;
-	double		unit = e->pts->weighted ? 0x1p-40 : 1.0;
-	double		mass = gk_i128_to_double(e->step.mass[i]);
-	double		length = cosine ? mean_length(e, i, mass) : 1.0;
+	double		mass = gk_i128_to_double(exact_mass);
+	double		length = cosine ? mean_length(p, sum, mass) : 1.0;
 	double		total = 0.0;
 	double		shift = 0.0;
 
@@ -87,16 +72,10 @@ update_cluster(GkEngine *e, int i, double *explained)
 	{
 		GkFeaturePrep prep = gk_feature_prep(p->center, p->scale, p->expo, j);
 		double		s = gk_i128_to_double(sum[j]);
-		double		old = f[j];
 
-		total += old * (2.0 * (s * unit * gk_pow2(prep.expo - GK_GRID_BITS)) - mass * unit * old);
-		if (!cosine)
-			shift += gk_update_feature(s / mass, prep, f[j], &c[j], &f[j]);
-		else if (length != 0.0)
-		{
-			c[j] = gk_mean(s / mass, prep) / length;
-			shift += gk_move_feature(c[j], prep, f[j], &f[j]);
-		}
+		total += gk_explained_feature(s, mass, pts->weighted, prep, f[j]);
+		shift += cosine ? gk_turn_feature(s / mass, prep, length, f[j], &c[j], &f[j]) :
+			gk_update_feature(s / mass, prep, f[j], &c[j], &f[j]);
 	}
 	*explained = total;
 	return shift;
@@ -134,24 +113,23 @@ update_clusters(void *arg, int64_t job, int thread)
 	(void) thread;
 	for (int i = (int) job * per_job; i < end; i++)
 	{
+		size_t		at = (size_t) i * e->pts->d;
+
 		e->explained[i] = e->moved[i] = 0.0;
 		if (e->step.count[i] == 0)
 			continue;
-		e->moved[i] = e->pts->prep.distance == GK_PARTIAL ? update_partial(e, i) : update_cluster(e, i, &e->explained[i]);
+		e->moved[i] = e->pts->prep.distance == GK_PARTIAL ? update_partial(e, i) :
+			gk_update_cluster(e->pts, e->step.sum + at, e->step.mass[i], e->c + at, e->f + at, &e->explained[i]);
 	}
 }
 
 /*
- * New centroids of all non-empty clusters; *shift is the squared movement, *inertia that of the centroids
- * before.  Both are added up in the clusters' order, whichever threads computed the parts.
+ * *shift is the squared movement of all clusters, *inertia that of the centroids before.  Both are added up in the
+ * clusters' order, whatever computed the parts.
  */
-static GkStatus
-update(GkEngine *e, double *shift, double *inertia)
+static void
+add_up(const GkEngine *e, double *shift, double *inertia)
 {
-	int			per_job = UPDATE_WORK / e->pts->d + 1;
-
-	if (!gk_parallel_for(e->host, (e->k + per_job - 1) / per_job, update_clusters, e))
-		return GK_STOPPED;
 	*shift = 0.0;
 	*inertia = e->pts->sum_sq;
 	for (int i = 0; i < e->k; i++)
@@ -163,7 +141,15 @@ update(GkEngine *e, double *shift, double *inertia)
 		*inertia = gk_i128_to_double(e->step.cost) * gk_pow2(e->pts->d2_expo - 80);
 	if (*inertia < 0.0)
 		*inertia = 0.0;
-	return GK_OK;
+}
+
+/* New centroids of all non-empty clusters, from the sums of a step. */
+static GkStatus
+update(GkEngine *e)
+{
+	int			per_job = UPDATE_WORK / e->pts->d + 1;
+
+	return gk_parallel_for(e->host, (e->k + per_job - 1) / per_job, update_clusters, e) ? GK_OK : GK_STOPPED;
 }
 
 /* inertia: < 0 before the first iteration has ended. */
@@ -178,41 +164,112 @@ report(const GkEngine *e, int run, int iteration, double inertia, double shift)
 		e->host->progress(e->host->ctx, &p);
 }
 
+/*
+ * The pass of an iteration.  *ahead: the backend has moved the centroids, too, and kept them; it goes on from them
+ * where `here` is false, as the host has not got them.
+ */
+static GkStatus
+pass(GkEngine *e, bool here, bool *ahead, GkError *err)
+{
+	GkAdvance	a = {.count = e->step.count,.moved = e->moved,.explained = e->explained};
+	GkStatus	st = GK_OK;
+
+	if (e->backend->advance != NULL)
+		st = e->backend->advance(e->session, here ? e->f : NULL, e->k, &a, err);
+	*ahead = a.done;
+	return st == GK_OK && !a.done && here ? e->backend->step(e->session, e->f, e->k, &e->step, err) : st;
+}
+
+static bool
+has_empty(const GkEngine *e)
+{
+	for (int i = 0; i < e->k; i++)
+		if (e->step.count[i] == 0)
+			return true;
+	return false;
+}
+
+/* The sums of the backend's last iteration, and the centroids that it began with. */
+static GkStatus
+recall(GkEngine *e, bool *kept, GkError *err)
+{
+	e->step.follows = false;
+	return e->backend->recall(e->session, e->k, e->f, &e->step, kept, err);
+}
+
 GkStatus
 gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 {
 	const GkOptions *opt = e->opt;
+	int			it = 0;
+	int			known = 0;		/* the iteration that begins with the host's centroids */
 
 	/* an iteration of very many clusters takes minutes */
 	report(e, run, 0, -1.0, 0.0);
 	e->step.follows = false;
-	for (int it = 0; it < opt->max_iter && !r->converged; it++)
+	while (it < opt->max_iter && !r->converged)
 	{
-		bool		empty = false;
+		bool		ahead = false;
+		bool		kept = true;
+		bool		empty;
 		int			repaired = 0;
 		double		shift;
-		GkStatus	st = e->backend->step(e->session, e->f, e->k, &e->step, err);
+		double		inertia;
+		GkStatus	st = pass(e, it == known, &ahead, err);
 
+		if (st == GK_OK && !ahead && it > known)
+		{
+			/* The backend cannot go on by itself. */
+			st = recall(e, &kept, err);
+			if (st == GK_OK && kept)
+				st = update(e);
+			if (st != GK_OK)
+				return st;
+			known = it = kept ? it : known;
+			continue;
+		}
 		if (st == GK_OK && it == r->room)
 			st = grow_history(e, r, err);
 		if (st != GK_OK)
 			return st;
-		for (int i = 0; i < e->k; i++)
-			empty |= e->step.count[i] == 0;
-		if (empty && (st = gk_repair(e, e->step.count, &repaired, err)) != GK_OK)
-			return st;
-		if ((st = update(e, &shift, &r->history_inertia[it])) != GK_OK)
-			return st;
-		e->step.follows = !empty;
+		empty = has_empty(e);
+		if (ahead)
+		{
+			add_up(e, &shift, &inertia);
+			/* To repair and to end, the host needs the centroids. */
+			if (empty || shift <= tol || it + 1 == opt->max_iter)
+			{
+				if ((st = recall(e, &kept, err)) != GK_OK)
+					return st;
+				ahead = false;
+			}
+			if (!kept)
+			{
+				it = known;
+				continue;
+			}
+		}
+		else
+			e->step.follows = !empty;
+		if (!ahead)
+		{
+			if (empty && (st = gk_repair(e, e->step.count, &repaired, err)) != GK_OK)
+				return st;
+			if ((st = update(e)) != GK_OK)
+				return st;
+			add_up(e, &shift, &inertia);
+			known = it + 1;
+		}
+		r->history_inertia[it] = inertia;
 		r->history_shift[it] = shift;
-		r->iterations = it + 1;
+		r->iterations = ++it;
 
 		/*
 		 * The rule of scikit-learn and Spark.  Without any shift all further iterations would be the same.  A
 		 * repaired cluster has not been assigned any points yet.
 		 */
 		r->converged = repaired == 0 && shift <= tol;
-		report(e, run, it + 1, r->history_inertia[it], shift);
+		report(e, run, it, inertia, shift);
 		if (e->host->poll && e->host->poll(e->host->ctx))
 			return GK_STOPPED;
 	}

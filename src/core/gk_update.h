@@ -79,4 +79,31 @@ gk_update_feature(double quotient, GkFeaturePrep p, float old, double *c, float 
 	return gk_move_feature(*c, p, old, f);
 }
 
+/*
+ * The update under cosine, where a centroid is the mean's direction: length is the mean's, the root of the sum of its
+ * features' squares, in order, from 0.  Without one the centroid stays.
+ */
+GK_HD double
+gk_turn_feature(double quotient, GkFeaturePrep p, double length, float old, double *c, float *f)
+{
+	if (length == 0.0)
+		return 0.0;
+	*c = gk_mean(quotient, p) / length;
+	return gk_move_feature(*c, p, old, f);
+}
+
+/*
+ * What a feature of a cluster takes off the inertia, which is sum |x|^2 - sum of c (2 S - W c) over clusters and
+ * features, with sums S, masses W and the centroids c before the update.  That needs no pass over the points and is
+ * good to about 1e-12 of the total variance: enough for a progress figure and a history.  The model's inertia is
+ * exact (gk_finish.c).  A cluster's features are added up in order, from 0, and then the clusters.
+ */
+GK_HD double
+gk_explained_feature(double sum, double mass, bool weighted, GkFeaturePrep p, double old)
+{
+	double		unit = weighted ? 0x1p-40 : 1.0;
+
+	return old * (2.0 * (sum * unit * gk_pow2(p.expo - GK_GRID_BITS)) - mass * unit * old);
+}
+
 #endif							/* GK_UPDATE_H */

@@ -210,6 +210,8 @@ make_backend(void)
 	b.warm = gk_gpu_warm;
 	b.is_warm = gk_gpu_is_warm;
 	b.step = gk_gpu_step;
+	b.advance = gk_gpu_advance;
+	b.recall = gk_gpu_recall;
 	b.finish = gk_gpu_finish;
 	b.seed_begin = gk_gpu_seed_begin;
 	b.seed_end = gk_gpu_seed_end;

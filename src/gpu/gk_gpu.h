@@ -95,7 +95,10 @@ typedef struct GkAcc
 	unsigned long long *b;
 } GkAcc;
 
-/* A unit of the log: GK_LOG_HEAD bytes, then its entries: totals, and the centroids that were used. */
+/*
+ * A unit of the log: GK_LOG_HEAD bytes, then its entries: totals, and the centroids that were used.  Large ones
+ * stay on the device until they are recalled; a brief (GkBrief) of each goes to the host.
+ */
 #define GK_LOG_HEAD		64
 
 typedef struct GkLogHead
@@ -110,6 +113,14 @@ typedef struct GkLogHead
 	unsigned long long sorts;	/* of the points, before */
 	unsigned long long busy;	/* nanoseconds that a joined session computed, 0: not known */
 } GkLogHead;
+
+/* What an iteration did to k clusters, in a unit after its head: as GkAdvance's. */
+typedef struct GkBrief
+{
+	double	   *moved;
+	double	   *explained;
+	int64_t    *count;
+} GkBrief;
 
 /* What the update needs to know of the columns, on the device. */
 typedef struct GkColumns
@@ -185,10 +196,10 @@ struct GkSession
 	double	   *shifts;			/* [k] */
 	int			log_room;		/* centroids; grown by gk_gpu_log_room() */
 	char	   *log;			/* device: units of unit_bytes */
-	char	   *log_host;		/* in pinned memory: units of the same size, or their heads */
-	bool		log_pinned;		/* by cudaHostRegister() */
+	char	   *log_host;		/* in pinned memory: units, or what of them comes to the host */
 	size_t		unit_bytes;
 	size_t		entry_bytes;
+	size_t		brief_bytes;	/* of a unit; 0: entries go to the host, and no brief is made */
 	bool		quiet;			/* a joined session whose totals the host takes from another one */
 	int			entries;		/* per unit */
 	int		   *done;			/* device: the chain has stopped */
@@ -220,6 +231,7 @@ struct GkSession
 	int			unit_first;		/* oldest unit in flight */
 	int			units;			/* in flight or not yet used up */
 	int			unit_entry;		/* next entry of the oldest */
+	int			unit_recalled;	/* the one that recall() is about */
 	int			unit_count[GK_GPU_UNITS];
 	int			chain_iters;	/* iterations per unit */
 	bool		chain_ahead;	/* they may be launched before they are asked for */
@@ -262,11 +274,29 @@ gk_gpu_values(const GkSession *s, int k)
 	return (int64_t) k * s->d + (s->pts->weighted ? 2 : 1) * (int64_t) k;
 }
 
-/* Of a unit of the log in the host's memory; a quiet session's has no entries. */
+/* Of a unit of the log, what comes to the host: a quiet session's is but the head. */
 static inline size_t
 gk_gpu_unit_host_bytes(const GkSession *s)
 {
-	return s->quiet ? GK_LOG_HEAD : s->unit_bytes;
+	return s->quiet ? GK_LOG_HEAD : s->brief_bytes > 0 ? GK_LOG_HEAD + s->brief_bytes : s->unit_bytes;
+}
+
+/* The brief of k clusters, and the entries, in a unit on the device or on the host. */
+static inline GkBrief
+gk_gpu_brief(char *unit, int k)
+{
+	double	   *at = (double *) (unit + GK_LOG_HEAD);
+
+	return
+	{
+		at, at + k, (int64_t *) (at + 2 * (size_t) k)
+	};
+}
+
+static inline char *
+gk_gpu_entries(const GkSession *s, char *unit)
+{
+	return unit + GK_LOG_HEAD + s->brief_bytes;
 }
 
 /* No coordinate of a point is larger than 2^it. */
@@ -379,6 +409,9 @@ GkStatus	gk_gpu_room(GkSession *s, int k, GkError *err);
 GkStatus	gk_gpu_log_room(GkSession *s, int k, GkError *err);
 GkStatus	gk_gpu_grow(GkSession *s, void **buf, int64_t *room, int64_t want, size_t size, GkError *err);
 GkStatus	gk_gpu_scratch(GkSession *s, size_t bytes, GkError *err);
+
+/* Copy to the host's memory, which need not be pinned, what the device has made so far. */
+GkStatus	gk_gpu_fetch(GkSession *s, void *to, const void *from, size_t bytes, GkError *err);
 
 /* Copy k centroids to s->centroids. */
 GkStatus	gk_gpu_put_centroids(GkSession *s, const float *centroids, int k, GkError *err);
@@ -509,6 +542,8 @@ int64_t		gk_gpu_sum_rows(const GkSession *s, int k);
 /* ---- gk_gpu_step.cu, gk_gpu_paper_hybrid.cu ---- */
 
 GkStatus	gk_gpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err);
+GkStatus	gk_gpu_advance(GkSession *s, const float *centroids, int k, GkAdvance *out, GkError *err);
+GkStatus	gk_gpu_recall(GkSession *s, int k, float *centroids, GkStep *out, bool *kept, GkError *err);
 void		gk_gpu_choose(GkSession *s);
 GkStatus	gk_gpu_paper_hybrid(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err);
 void		gk_gpu_step_stop(GkSession *s);

@@ -32,6 +32,7 @@
 #define GK_CYCLES_MS		1.5e6	/* cycles per millisecond */
 #define GK_DISTANCE_OPS		3	/* operations per row, centroid and feature */
 #define GK_UNIT_MS			4.0 /* of a launch that does many iterations */
+#define GK_BRIEF_VALUES		(1 << 14)	/* clusters times features: less goes to the host in no time */
 #define GK_AHEAD_MS			40.0	/* longer iterations are not worth running ahead */
 
 /* Small groups (gk_gpu_groups.cu), cycles of a block. */

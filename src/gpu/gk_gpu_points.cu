@@ -10,12 +10,10 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "gpu/gk_gpu_cost.h"
 
 #define COPY_ROWS	65536		/* rows of one column that one copy job moves */
-#define HUGE_PAGE	((size_t) 2 << 20)
 #define UNIT_BYTES	((size_t) 1 << 18)	/* of the log's entries that come back at once */
 
 int64_t
@@ -306,19 +304,66 @@ gk_gpu_put_centroids(GkSession *s, const float *centroids, int k, GkError *err)
 	return GK_OK;
 }
 
+/* A piece of what comes to the host, from a slot of the ring: one thread takes as long for it as the bus. */
+#define FETCH_BYTES		((size_t) 1 << 19)
+
+typedef struct Fetch
+{
+	char	   *to;
+	const char *slot;
+	size_t		bytes;
+} Fetch;
+
+static void
+take_piece(void *arg, int64_t job, int thread)
+{
+	const Fetch *f = (const Fetch *) arg;
+	size_t		at = (size_t) job * FETCH_BYTES;
+
+	(void) thread;
+	memcpy(f->to + at, f->slot + at, gk_min(f->bytes - at, FETCH_BYTES));
+}
+
+static GkStatus
+take(GkSession *s, const Fetch *f, int slot, GkError *err)
+{
+	GK_DO(gk_gpu_wait(s, s->gpu->ring_sent[slot], err));
+	return s->core->parallel_for(s->host, (int64_t) ((f->bytes + FETCH_BYTES - 1) / FETCH_BYTES), take_piece, (void *) f) ?
+		GK_OK : GK_STOPPED;
+}
+
+GkStatus
+gk_gpu_fetch(GkSession *s, void *to, const void *from, size_t bytes, GkError *err)
+{
+	GkGpu	   *g = s->gpu;
+	Fetch		before = {};
+	int			before_slot = 0;
+
+	/* While one piece is on its way the host takes the one before. */
+	for (size_t at = 0; at < bytes; at += GK_GPU_RING_BYTES)
+	{
+		Fetch		f = {(char *) to + at, NULL, (size_t) gk_min(bytes - at, GK_GPU_RING_BYTES)};
+		int			slot;
+
+		GK_DO(gk_gpu_next_slot(s, &slot, err));
+		f.slot = g->ring[slot];
+		GK_TRY(cudaMemcpyAsync(g->ring[slot], (const char *) from + at, f.bytes, cudaMemcpyDeviceToHost, g->copy));
+		GK_TRY(cudaEventRecord(g->ring_sent[slot], g->copy));
+		if (before.bytes > 0)
+			GK_DO(take(s, &before, before_slot, err));
+		before = f;
+		before_slot = slot;
+	}
+	return before.bytes > 0 ? take(s, &before, before_slot, err) : GK_OK;
+}
+
 /* Waits for what is copied from or to it. */
 static void
 free_log(GkSession *s)
 {
 	cudaFree(s->log);
-	if (s->log_pinned)
-	{
-		cudaHostUnregister(s->log_host);
-		free(s->log_host);
-	}
-	else if (s->log_host != NULL)
+	if (s->log_host != NULL)
 		cudaFreeHost(s->log_host);
-	s->log_pinned = false;
 	s->log = s->log_host = NULL;
 	s->log_room = 0;
 }
@@ -361,29 +406,6 @@ gk_gpu_room(GkSession *s, int k, GkError *err)
 	return GK_OK;
 }
 
-/* A large log is made of huge pages: the driver takes three times as long to pin small ones. */
-static GkStatus
-allocate_log_host(GkSession *s, size_t bytes, GkError *err)
-{
-	size_t		whole = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-	char	   *at = bytes >= 2 * HUGE_PAGE ? (char *) aligned_alloc(HUGE_PAGE, whole) : NULL;
-
-	if (at != NULL)
-	{
-		madvise(at, whole, MADV_HUGEPAGE);
-		if (cudaHostRegister(at, whole, cudaHostRegisterDefault) == cudaSuccess)
-		{
-			s->log_host = at;
-			s->log_pinned = true;
-			return GK_OK;
-		}
-		cudaGetLastError();
-		free(at);
-	}
-	GK_TRY(cudaHostAlloc((void **) &s->log_host, bytes, cudaHostAllocDefault));
-	return GK_OK;
-}
-
 /* As gk_gpu_room(), for the log of steps: pinned memory takes long to get, and not all that has centroids makes steps. */
 GkStatus
 gk_gpu_log_room(GkSession *s, int k, GkError *err)
@@ -396,10 +418,12 @@ gk_gpu_log_room(GkSession *s, int k, GkError *err)
 	GK_DO(gk_gpu_drain(s, err));
 	free_log(s);
 	s->entry_bytes = gk_round_up(values * sizeof(gk_int128) + (size_t) k * s->d * sizeof(float), 16);
-	s->entries = s->entry_bytes < UNIT_BYTES ? (int) gk_min(UNIT_BYTES / s->entry_bytes, 64) : 1;
-	s->unit_bytes = GK_LOG_HEAD + s->entries * s->entry_bytes;
+	s->brief_bytes = (int64_t) k * s->d < GK_BRIEF_VALUES ? 0 :
+		gk_round_up((size_t) k * (2 * sizeof(double) + sizeof(int64_t)), sizeof(gk_int128));
+	s->entries = s->brief_bytes == 0 && s->entry_bytes < UNIT_BYTES ? (int) gk_min(UNIT_BYTES / s->entry_bytes, 64) : 1;
+	s->unit_bytes = GK_LOG_HEAD + s->brief_bytes + s->entries * s->entry_bytes;
 	GK_TRY(cudaMalloc((void **) &s->log, GK_GPU_UNITS * s->unit_bytes));
-	GK_DO(allocate_log_host(s, GK_GPU_UNITS * gk_gpu_unit_host_bytes(s), err));
+	GK_TRY(cudaHostAlloc((void **) &s->log_host, GK_GPU_UNITS * gk_gpu_unit_host_bytes(s), cudaHostAllocDefault));
 	s->log_room = k;
 	return GK_OK;
 }

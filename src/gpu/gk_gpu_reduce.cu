@@ -46,55 +46,122 @@ reduce_last_kernel(gk_int128 *totals, GkColumns columns, int k, int d)
 	}
 }
 
-/* One block per cluster: log its sums, move its centroid, tell how far. */
-__global__ void
-update_kernel(const gk_int128 *totals, GkColumns columns, int k, int d, bool weighted, float *centroids,
-			  double *shifts, char *unit, const int *done)
+typedef struct UpdateArgs
 {
-	extern __shared__ double moved[];
-	gk_int128  *log = (gk_int128 *) (unit + GK_LOG_HEAD);
-	float	   *used = (float *) (log + (int64_t) k * (d + (weighted ? 2 : 1)));
-	int			i = blockIdx.x;
-	gk_int128	mass = totals[(int64_t) k * d + i];
-	double		shift = 0.0;
+	const gk_int128 *totals;
+	GkColumns	columns;
+	int			k;
+	int			d;
+	bool		weighted;
+	bool		cosine;
+	float	   *centroids;
+	double	   *shifts;			/* of a cluster without points -1 */
+	gk_int128  *log;			/* totals, then the centroids before */
+	GkBrief		brief;			/* if any is wanted */
+	const int  *done;
+} UpdateArgs;
 
-	if (*done)
-		return;
-	if (threadIdx.x == 0)
-	{
-		log[(int64_t) k * d + i] = mass;
-		if (weighted)
-			log[(int64_t) k * d + k + i] = totals[(int64_t) k * d + k + i];
-	}
-	for (int j0 = 0; j0 < d; j0 += blockDim.x)
+/* The length of the mean of cluster i, for gk_turn_feature(); scratch [threads]. */
+__device__ __forceinline__ double
+mean_length(const UpdateArgs &a, int i, double mass, double *scratch)
+{
+	__shared__ double length;
+	double		square = 0.0;
+
+	for (int j0 = 0; j0 < a.d; j0 += blockDim.x)
 	{
 		int			j = j0 + threadIdx.x;
 
-		if (j < d)
+		if (j < a.d)
 		{
-			gk_int128	sum = totals[(int64_t) i * d + j];
-			float		old = centroids[(int64_t) i * d + j];
+			double		m = gk_mean(gk_i128_to_double(a.totals[(int64_t) i * a.d + j]) / mass,
+									gk_feature_prep(a.columns.center, a.columns.scale, a.columns.expo, j));
 
-			log[(int64_t) i * d + j] = sum;
-			used[(int64_t) i * d + j] = old;
-			if (mass > 0)
-			{
-				double		c;
-
-				moved[threadIdx.x] = gk_update_feature(gk_i128_to_double(sum) / gk_i128_to_double(mass),
-													   gk_feature_prep(columns.center, columns.scale, columns.expo, j),
-													   old, &c, &centroids[(int64_t) i * d + j]);
-			}
+			scratch[threadIdx.x] = m * m;
 		}
 		__syncthreads();
-		/* In the order of the features, as the host adds them up. */
 		if (threadIdx.x == 0)
-			for (int o = 0; o < (int) blockDim.x && j0 + o < d; o++)
-				shift += moved[o];
+			for (int o = 0; o < min((int) blockDim.x, a.d - j0); o++)
+				square += scratch[o];
 		__syncthreads();
 	}
 	if (threadIdx.x == 0)
-		shifts[i] = mass > 0 ? shift : -1.0;
+		length = sqrt(square);
+	__syncthreads();
+	return length;
+}
+
+/* One block per cluster: log its sums, move its centroid, tell how far. */
+__global__ void
+update_kernel(const __grid_constant__ UpdateArgs a)
+{
+	extern __shared__ double moved[];	/* [threads], then explained */
+	double	   *explained = moved + blockDim.x;
+	int64_t		sums = (int64_t) a.k * a.d;
+	float	   *used = (float *) (a.log + sums + (int64_t) a.k * (a.weighted ? 2 : 1));
+	int			i = blockIdx.x;
+	gk_int128	mass = a.totals[sums + i];
+	double		m = gk_i128_to_double(mass);
+	double		length = 1.0;
+	double		shift = 0.0;
+	double		taken = 0.0;
+
+	if (*a.done)
+		return;
+	if (a.cosine && mass > 0)
+		length = mean_length(a, i, m, moved);
+	if (threadIdx.x == 0)
+	{
+		a.log[sums + i] = mass;
+		if (a.weighted)
+			a.log[sums + a.k + i] = a.totals[sums + a.k + i];
+	}
+	for (int j0 = 0; j0 < a.d; j0 += blockDim.x)
+	{
+		int			j = j0 + threadIdx.x;
+		int			n = min((int) blockDim.x, a.d - j0);
+
+		if (j < a.d)
+		{
+			int64_t		at = (int64_t) i * a.d + j;
+			gk_int128	exact = a.totals[at];
+			float		old = a.centroids[at];
+
+			a.log[at] = exact;
+			used[at] = old;
+			if (mass > 0)
+			{
+				GkFeaturePrep prep = gk_feature_prep(a.columns.center, a.columns.scale, a.columns.expo, j);
+				double		sum = gk_i128_to_double(exact);
+				double		c;
+
+				moved[threadIdx.x] = a.cosine ? gk_turn_feature(sum / m, prep, length, old, &c, &a.centroids[at]) :
+					gk_update_feature(sum / m, prep, old, &c, &a.centroids[at]);
+				if (a.brief.moved != NULL)
+					explained[threadIdx.x] = gk_explained_feature(sum, m, a.weighted, prep, old);
+			}
+		}
+		__syncthreads();
+		/* In the order of the features, as the host adds them up; the two sums by a thread each. */
+		if (threadIdx.x == 0)
+			for (int o = 0; o < n; o++)
+				shift += moved[o];
+		else if (threadIdx.x == blockDim.x - 1 && a.brief.moved != NULL)
+			for (int o = 0; o < n; o++)
+				taken += explained[o];
+		__syncthreads();
+	}
+	if (threadIdx.x == 0)
+		a.shifts[i] = mass > 0 ? shift : -1.0;
+	if (a.brief.moved == NULL)
+		return;
+	if (threadIdx.x == 0)
+	{
+		a.brief.moved[i] = mass > 0 ? shift : 0.0;
+		a.brief.count[i] = (int64_t) a.totals[sums + (a.weighted ? a.k : 0) + i];
+	}
+	if (threadIdx.x == blockDim.x - 1)
+		a.brief.explained[i] = mass > 0 ? taken : 0.0;
 }
 
 /* In the order of the clusters, as the host adds them up. */
@@ -174,10 +241,13 @@ GkStatus
 gk_gpu_update(GkSession *s, const gk_int128 *totals, int k, char *unit, GkError *err)
 {
 	int			threads = s->d < 256 ? (s->d + 31) / 32 * 32 : 256;
+	UpdateArgs	a = {totals, s->columns, k, s->d, s->pts->weighted, s->pts->prep.distance == GK_COSINE, s->centroids, s->shifts,
+		(gk_int128 *) gk_gpu_entries(s, unit), {}, s->done};
 
+	if (s->brief_bytes > 0)
+		a.brief = gk_gpu_brief(unit, k);
 	GK_TRY(cudaMemsetAsync(unit, 0, sizeof(GkLogHead), s->gpu->stream));
-	update_kernel<<<k, threads, threads * sizeof(double), s->gpu->stream>>>
-		(totals, s->columns, k, s->d, s->pts->weighted, s->centroids, s->shifts, unit, s->done);
+	update_kernel<<<k, threads, 2 * threads * sizeof(double), s->gpu->stream>>>(a);
 	GK_LAUNCHED();
 	stop_kernel<<<1, 256, 0, s->gpu->stream>>>(s->shifts, k, s->problem.tol, unit, s->done);
 	GK_LAUNCHED();

@@ -1,5 +1,5 @@
 /*
- * gk_gpu_step.cu - step(): one pass for the host, and passes ahead of it.
+ * gk_gpu_step.cu - step() and advance(): one pass for the host, and passes ahead of it.
  *
  * Between two iterations the host would have to wait for the sums, make the centroids and launch again, while
  * the device does nothing.  So the device makes the next centroids itself and goes on; a log keeps what each
@@ -7,6 +7,10 @@
  * entry, the entry is the answer.  When it does not (it repaired an empty cluster, or began another restart),
  * the chain is dropped and a new one starts from what it was given.  Joined sessions (gk_gpu_join.cu) have to
  * find the same, so there the host says whether its centroids follow.
+ *
+ * Where a step's result is large, that would still bind the device to what the bus and the host can take: some 3 ns for
+ * each coordinate of a centroid.  There the log stays on the device: advance() tells the host what each cluster did,
+ * and recall() hands out an entry of the log, once the host needs it.
  *
  * The log comes back in units: one launch's entries (gk_gpu_fuse_registers.cu: many) or one iteration.  At
  * most GK_GPU_UNITS are in flight or being looked at.
@@ -200,7 +204,7 @@ host_unit(const GkSession *s, int unit)
 static GkStatus
 bring(GkSession *s, const char *unit, char *to, int entries, GkError *err)
 {
-	size_t		bytes = GK_LOG_HEAD + (s->quiet ? 0 : entries * s->entry_bytes);
+	size_t		bytes = s->quiet || s->brief_bytes > 0 ? gk_gpu_unit_host_bytes(s) : GK_LOG_HEAD + entries * s->entry_bytes;
 
 	GK_TRY(cudaMemcpyAsync(to, unit, bytes, cudaMemcpyDeviceToHost, s->gpu->copy));
 	return GK_OK;
@@ -241,8 +245,8 @@ chain_launch(GkSession *s, bool rehearsal, GkError *err)
 
 	if (!rehearsal)
 		GK_DO(gk_gpu_filter_ready(s, k, &filter, err));
-	if (!filter && regime_of(s, k) == GK_FUSE_REGISTERS && s->n <= gk_gpu_fuse_registers_rows(s, k) && s->resident == s->n &&
-		!gk_gpu_is_joined(s, k))
+	if (!filter && s->brief_bytes == 0 && regime_of(s, k) == GK_FUSE_REGISTERS && s->n <= gk_gpu_fuse_registers_rows(s, k) && s->resident == s->n &&
+		!gk_gpu_is_joined(s, k) && s->pts->prep.distance == GK_EUCLIDEAN)
 		GK_DO(gk_gpu_fuse_registers_run(s, k, iters, unit, err));
 	else
 	{
@@ -274,12 +278,12 @@ chain_launch(GkSession *s, bool rehearsal, GkError *err)
 	return GK_OK;
 }
 
+/* may_follow: iterations will be asked for that have the centroids of the one before. */
 static GkStatus
-chain_start(GkSession *s, const float *centroids, int k, GkError *err)
+chain_start(GkSession *s, const float *centroids, int k, bool may_follow, GkError *err)
 {
 	double		ms = iteration_ms(s, k);
-	bool		ahead = k <= s->problem.k_max && s->pts->prep.distance == GK_EUCLIDEAN &&
-		ms <= GK_AHEAD_MS && s->resident == s->n;
+	bool		ahead = may_follow && ms <= GK_AHEAD_MS && s->resident == s->n;
 
 	GK_DO(gk_gpu_log_room(s, k, err));
 	GK_DO(gk_gpu_agree(s, ahead, &ahead));
@@ -296,7 +300,7 @@ chain_start(GkSession *s, const float *centroids, int k, GkError *err)
 	s->chain_k = k;
 	s->unit_first = 0;
 	s->chain_ahead = ahead && s->problem.max_iter > 1;
-	s->chain_left = s->chain_ahead ? s->problem.max_iter : 1;
+	s->chain_left = s->chain_ahead || (may_follow && s->brief_bytes > 0) ? s->problem.max_iter : 1;
 	s->chain_iters = (int) gk_min((int) (GK_UNIT_MS / ms), s->entries);
 	if (s->chain_iters < 1)
 		s->chain_iters = 1;
@@ -325,64 +329,44 @@ gk_gpu_step_rehearse(GkSession *s, int k, GkError *err)
 	return GK_OK;
 }
 
-/* What the host does with much memory is done by all threads: one takes as long as the device. */
-#define HOST_BYTES		((size_t) 1 << 19)
-
-static int64_t
-host_jobs(size_t bytes)
+/* One of the log's. */
+typedef struct Entry
 {
-	return (int64_t) ((bytes + HOST_BYTES - 1) / HOST_BYTES);
-}
+	int			unit;			/* -1: none */
+	int			at;				/* in the unit */
+} Entry;
 
-typedef struct Compare
+static char *
+host_entry(const GkSession *s, const Entry *entry)
 {
-	const char *used;
-	const char *centroids;
-	size_t		bytes;
-	bool		differ;
-} Compare;
-
-static void
-compare_bytes(void *arg, int64_t job, int thread)
-{
-	Compare    *c = (Compare *) arg;
-	size_t		from = (size_t) job * HOST_BYTES;
-
-	(void) thread;
-	if (memcmp(c->used + from, c->centroids + from, gk_min(c->bytes - from, HOST_BYTES)) != 0)
-		__atomic_store_n(&c->differ, true, __ATOMIC_RELAXED);
+	return gk_gpu_entries(s, host_unit(s, entry->unit)) + entry->at * s->entry_bytes;
 }
 
 /* Is this entry of the log for these centroids? */
-static GkStatus
-is_for(GkSession *s, const gk_int128 *entry, const float *centroids, int k, bool *good)
+static bool
+is_for(const GkSession *s, const Entry *entry, const float *centroids, int k)
 {
-	Compare		c = {(const char *) (entry + gk_gpu_values(s, k)), (const char *) centroids, (size_t) k * s->d * sizeof(float)};
+	const gk_int128 *totals = (const gk_int128 *) host_entry(s, entry);
 
-	if (!s->core->parallel_for(s->host, host_jobs(c.bytes), compare_bytes, &c))
-		return GK_STOPPED;
-	*good = !c.differ;
-	return GK_OK;
+	return memcmp(totals + gk_gpu_values(s, k), centroids, (size_t) k * s->d * sizeof(float)) == 0;
 }
 
 /*
- * The next entry of the log if it is for these centroids, else NULL.  Joined sessions must find the same: they go by
- * what the host says of the centroids, and the one whose totals it takes sees that it is so.
+ * The next entry of the log if it is for these centroids; NULL: whichever it is for.  Joined sessions must find the
+ * same: they go by what the host says of the centroids, and the one whose totals it takes sees that it is so.
  */
 static GkStatus
-chain_next(GkSession *s, const float *centroids, int k, bool follows, const gk_int128 **entry, GkError *err)
+chain_next(GkSession *s, const float *centroids, int k, bool follows, Entry *next, GkError *err)
 {
 	bool		joined = gk_gpu_is_joined(s, k);
-	bool		good = true;
 
-	*entry = NULL;
 	if (s->chain_k != k || (joined && !follows))
 		return GK_OK;
 	while (s->units > 0)
 	{
 		char	   *unit = host_unit(s, s->unit_first);
 		const GkLogHead *head = (const GkLogHead *) unit;
-		const gk_int128 *log;
+		Entry		entry = {s->unit_first, s->unit_entry};
 
 		GK_DO(gk_gpu_wait(s, s->gpu->unit_done[s->unit_first], err));
 		gk_gpu_filter_judge(s, k, head->work);
@@ -399,85 +383,119 @@ chain_next(GkSession *s, const float *centroids, int k, bool follows, const gk_i
 				GK_DO(chain_launch(s, false, err));
 			continue;
 		}
-		log = (const gk_int128 *) (unit + GK_LOG_HEAD + s->unit_entry * s->entry_bytes);
-		if (!s->quiet)
-			GK_DO(is_for(s, log, centroids, k, &good));
-		if (!good)
+		if (centroids != NULL && !s->quiet && s->brief_bytes == 0 && !is_for(s, &entry, centroids, k))
 			return joined ? gk_gpu_error(err, GK_ERR_INTERNAL, "the GPU's next centroids are not the host's") : GK_OK;
-		*entry = log;
+		*next = entry;
 		s->unit_entry++;
 		return GK_OK;
 	}
 	return GK_OK;
 }
 
-typedef struct Unpack
-{
-	const char *totals;
-	GkStep	   *out;
-	size_t		bytes;			/* of the sums */
-} Unpack;
-
+/* Totals as the host wants them, from an entry that has come there. */
 static void
-unpack_sums(void *arg, int64_t job, int thread)
+unpack(const GkSession *s, const Entry *entry, int k, GkStep *out)
 {
-	const Unpack *u = (const Unpack *) arg;
-	size_t		from = (size_t) job * HOST_BYTES;
-
-	(void) thread;
-	memcpy((char *) u->out->sum + from, u->totals + from, gk_min(u->bytes - from, HOST_BYTES));
-}
-
-/* Sums as the host wants them. */
-static GkStatus
-unpack(GkSession *s, const gk_int128 *totals, int k, GkStep *out)
-{
+	const gk_int128 *totals = (const gk_int128 *) host_entry(s, entry);
 	size_t		sums = (size_t) k * s->d;
-	Unpack		u = {(const char *) totals, out, sums * sizeof(gk_int128)};
 
+	memcpy(out->sum, totals, sums * sizeof(gk_int128));
 	memcpy(out->mass, totals + sums, k * sizeof(gk_int128));
 	for (int i = 0; i < k; i++)
 		out->count[i] = (int64_t) totals[sums + (s->pts->weighted ? k : 0) + i];
-	return s->core->parallel_for(s->host, host_jobs(u.bytes), unpack_sums, &u) ? GK_OK : GK_STOPPED;
 }
 
-/* Does the host want the totals from here? */
+/* The same from the entry of a unit that stayed on the device. */
 static GkStatus
-set_quiet(GkSession *s, bool quiet, GkError *err)
+fetch_result(GkSession *s, int unit, int k, GkStep *out, GkError *err)
 {
-	if (s->quiet == quiet)
-		return GK_OK;
-	gk_gpu_step_stop(s);
-	GK_DO(gk_gpu_drain(s, err));
-	s->quiet = quiet;
-	s->log_room = 0;
-	return GK_OK;
+	const gk_int128 *totals = (const gk_int128 *) gk_gpu_entries(s, s->log + unit * s->unit_bytes);
+	size_t		sums = (size_t) k * s->d;
+
+	memcpy(out->count, gk_gpu_brief(host_unit(s, unit), k).count, k * sizeof(int64_t));
+	GK_DO(gk_gpu_fetch(s, out->mass, totals + sums, k * sizeof(gk_int128), err));
+	return gk_gpu_fetch(s, out->sum, totals, sums * sizeof(gk_int128), err);
 }
 
-/* The entry of the log for these centroids, which a chain begins with if it has to. */
+/* Does the host want results from here?  Make room for what it wants. */
 static GkStatus
-entry_of(GkSession *s, const float *centroids, int k, bool follows, const gk_int128 **entry, GkError *err)
+prepare(GkSession *s, int k, bool wanted, GkError *err)
 {
+	bool		quiet = gk_gpu_is_joined(s, k) && !wanted;
+
 	GK_DO(gk_gpu_room(s, k, err));
-	GK_DO(chain_next(s, centroids, k, follows, entry, err));
-	if (*entry == NULL)
+	if (s->quiet != quiet)
 	{
-		GK_DO(chain_start(s, centroids, k, err));
-		GK_DO(chain_next(s, centroids, k, true, entry, err));
-		if (*entry == NULL)
-			return gk_gpu_join_is_over(s) ? GK_STOPPED :
-				gk_gpu_error(err, GK_ERR_INTERNAL, "the GPU's log does not start with what it was given");
+		gk_gpu_step_stop(s);
+		GK_DO(gk_gpu_drain(s, err));
+		s->quiet = quiet;
+		s->log_room = 0;
 	}
-	/* Keep two units under way while the host looks at this one. */
-	while (s->units < GK_GPU_UNITS && s->chain_left > 0)
+	return gk_gpu_log_room(s, k, err);
+}
+
+/* Keep two units under way while the host looks at this one. */
+static GkStatus
+run_ahead(GkSession *s, GkError *err)
+{
+	while (s->chain_ahead && s->units < GK_GPU_UNITS && s->chain_left > 0)
 		GK_DO(chain_launch(s, false, err));
 	return GK_OK;
+}
+
+/* Begin a chain with these centroids; its first entry. */
+static GkStatus
+begin(GkSession *s, const float *centroids, int k, bool may_follow, Entry *entry, GkError *err)
+{
+	GK_DO(chain_start(s, centroids, k, may_follow, err));
+	GK_DO(chain_next(s, centroids, k, true, entry, err));
+	if (entry->unit >= 0)
+		return GK_OK;
+	return gk_gpu_join_is_over(s) ? GK_STOPPED :
+		gk_gpu_error(err, GK_ERR_INTERNAL, "the GPU's log does not start with what it was given");
+}
+
+/* The entry of the log for these centroids.  Where results stay here they are new ones: the host would advance else. */
+static GkStatus
+find(GkSession *s, const float *centroids, int k, bool follows, Entry *entry, GkError *err)
+{
+	bool		brief = s->brief_bytes > 0;
+
+	if (!brief)
+		GK_DO(chain_next(s, centroids, k, follows, entry, err));
+	if (entry->unit < 0)
+		GK_DO(begin(s, centroids, k, !brief && k <= s->problem.k_max, entry, err));
+	return run_ahead(s, err);
+}
+
+/* The first entry with these centroids; NULL: the next one, if the chain has not ended, as it was told. */
+static GkStatus
+go_on(GkSession *s, const float *centroids, int k, Entry *entry, GkError *err)
+{
+	if (centroids != NULL)
+		GK_DO(begin(s, centroids, k, true, entry, err));
+	else
+		GK_DO(chain_next(s, NULL, k, true, entry, err));
+	if (entry->unit < 0 && gk_gpu_join_is_over(s))
+		return GK_STOPPED;
+	return run_ahead(s, err);
+}
+
+/* A pass is over: what its own rows took; a joined session that failed tells the others. */
+static void
+end_pass(GkSession *s, GkStatus st, const Entry *entry, double *busy_ms)
+{
+	if (s->joined == NULL)
+		return;
+	if (st != GK_OK)
+		gk_gpu_join_give_up(s);
+	*busy_ms = entry->unit >= 0 ? (double) ((const GkLogHead *) host_unit(s, entry->unit))->busy * 1e-6 : 0.0;
 }
 
 GkStatus
 gk_gpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err)
 {
-	const gk_int128 *entry = NULL;
+	Entry		entry = {-1, 0};
 	GkStatus	st;
 
 	/* The papers' hybrid has no chain, and no other pass knows of it. */
@@ -486,15 +504,51 @@ gk_gpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *e
 		GK_DO(gk_gpu_room(s, k, err));
 		return gk_gpu_paper_hybrid(s, centroids, k, out, err);
 	}
-	st = set_quiet(s, gk_gpu_is_joined(s, k) && out->sum == NULL, err);
+	st = prepare(s, k, out->sum != NULL, err);
 	if (st == GK_OK)
-		st = entry_of(s, centroids, k, out->follows, &entry, err);
-	if (st == GK_OK && entry != NULL && !s->quiet)
-		st = unpack(s, entry, k, out);
-	if (s->joined == NULL)
-		return st;
-	if (st != GK_OK)
-		gk_gpu_join_give_up(s);
-	out->busy_ms = entry != NULL ? (double) ((const GkLogHead *) host_unit(s, s->unit_first))->busy * 1e-6 : 0.0;
+		st = find(s, centroids, k, out->follows, &entry, err);
+	if (st == GK_OK && s->brief_bytes > 0 && !s->quiet)
+		st = fetch_result(s, entry.unit, k, out, err);
+	else if (st == GK_OK && !s->quiet)
+		unpack(s, &entry, k, out);
+	end_pass(s, st, &entry, &out->busy_ms);
 	return st;
+}
+
+GkStatus
+gk_gpu_advance(GkSession *s, const float *centroids, int k, GkAdvance *out, GkError *err)
+{
+	Entry		entry = {-1, 0};
+	GkStatus	st;
+
+	if (s->regime == GK_PAPER_HYBRID || k > s->problem.k_max)
+		return GK_OK;
+	st = prepare(s, k, out->count != NULL, err);
+	if (st == GK_OK && s->brief_bytes == 0)
+		return GK_OK;
+	if (st == GK_OK)
+		st = go_on(s, centroids, k, &entry, err);
+	out->done = st == GK_OK && entry.unit >= 0;
+	if (out->done)
+		s->unit_recalled = entry.unit;
+	if (out->done && !s->quiet)
+	{
+		GkBrief		brief = gk_gpu_brief(host_unit(s, entry.unit), k);
+
+		memcpy(out->count, brief.count, k * sizeof(int64_t));
+		memcpy(out->moved, brief.moved, k * sizeof(double));
+		memcpy(out->explained, brief.explained, k * sizeof(double));
+	}
+	end_pass(s, st, &entry, &out->busy_ms);
+	return st;
+}
+
+GkStatus
+gk_gpu_recall(GkSession *s, int k, float *centroids, GkStep *out, bool *kept, GkError *err)
+{
+	const gk_int128 *totals = (const gk_int128 *) gk_gpu_entries(s, s->log + s->unit_recalled * s->unit_bytes);
+
+	*kept = true;
+	GK_DO(fetch_result(s, s->unit_recalled, k, out, err));
+	return gk_gpu_fetch(s, centroids, totals + gk_gpu_values(s, k), (size_t) k * s->d * sizeof(float), err);
 }

@@ -422,7 +422,7 @@ oracle_stats(const GkStore *s, int k, const int32_t *labels, const float *d2, Gk
 }
 
 double
-oracle_update(const GkStore *s, const GkStep *step, int k, float *c)
+oracle_update(const GkStore *s, const GkStep *step, int k, float *c, double *moved, double *explained)
 {
 	const GkPrep *p = &s->pts.prep;
 	double		shift = 0.0;
@@ -432,21 +432,87 @@ oracle_update(const GkStore *s, const GkStep *step, int k, float *c)
 #pragma omp parallel for schedule(static) if ((size_t) k * p->d > 100000)
 	for (int i = 0; i < k; i++)
 	{
-		double		moved = 0.0;
+		double		far = 0.0;
+		double		taken = 0.0;
 
 		for (int j = 0; step->count[i] > 0 && j < p->d; j++)
 		{
 			size_t		at = (size_t) i * p->d + j;
+			double		sum = gk_i128_to_double(step->sum[at]);
+			double		mass = gk_i128_to_double(step->mass[i]);
+			GkFeaturePrep prep = gk_feature_prep(p->center, p->scale, p->expo, j);
 			double		mean;
 
-			moved += gk_update_feature(gk_i128_to_double(step->sum[at]) / gk_i128_to_double(step->mass[i]),
-									   gk_feature_prep(p->center, p->scale, p->expo, j), c[at], &mean, &c[at]);
+			taken += gk_explained_feature(sum, mass, s->pts.weighted, prep, c[at]);
+			far += gk_update_feature(sum / mass, prep, c[at], &mean, &c[at]);
 		}
-		each[i] = moved;
+		each[i] = far;
+		if (explained != NULL)
+			explained[i] = taken;
 	}
 	for (int i = 0; i < k; i++)
 		shift += each[i];
+	if (moved != NULL)
+		memcpy(moved, each, k * sizeof(double));
 	free(each);
+	return shift;
+}
+
+/* ---- iterations ---- */
+
+Iterations
+harness_iterations(const GkBackend *backend, GkSession *session, const GkStore *store, int k, float *c)
+{
+	return (Iterations) {backend, session, store, k, c, true, harness_step_alloc(k, store->pts.d),
+		calloc(k, sizeof(double)), calloc(k, sizeof(double))};
+}
+
+void
+harness_iterations_free(Iterations *it)
+{
+	harness_step_free(&it->step);
+	free(it->moved);
+	free(it->explained);
+}
+
+GkStatus
+harness_recall(Iterations *it, GkError *err)
+{
+	bool		kept = true;
+	GkStatus	st = it->here ? GK_OK : it->backend->recall(it->session, it->k, it->c, &it->step, &kept, err);
+
+	if (st == GK_OK && !it->here)
+		oracle_update(it->store, &it->step, it->k, it->c, it->moved, it->explained);
+	it->here = st == GK_OK;
+	return st;
+}
+
+GkStatus
+harness_iterate(Iterations *it, GkError *err)
+{
+	GkAdvance	a = {.count = it->step.count,.moved = it->moved,.explained = it->explained};
+	GkStatus	st = it->backend->advance(it->session, it->here ? it->c : NULL, it->k, &a, err);
+
+	if (st == GK_OK && !a.done && !it->here)
+	{
+		st = harness_recall(it, err);
+		return st == GK_OK ? harness_iterate(it, err) : st;
+	}
+	it->here = st == GK_OK && !a.done;
+	if (it->here)
+		st = it->backend->step(it->session, it->c, it->k, &it->step, err);
+	if (it->here && st == GK_OK)
+		oracle_update(it->store, &it->step, it->k, it->c, it->moved, it->explained);
+	return st;
+}
+
+double
+harness_shift(const Iterations *it)
+{
+	double		shift = 0.0;
+
+	for (int i = 0; i < it->k; i++)
+		shift += it->moved[i];
 	return shift;
 }
 

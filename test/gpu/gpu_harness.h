@@ -56,7 +56,9 @@ const GkBackend *harness_load(const char *path, char *reason, size_t len);
 /* The oracle: gk_numerics.h in plain C. */
 void		oracle_step(const GkStore *store, const float *c, int k, GkStep *out, int32_t *labels, float *d2);
 void		oracle_stats(const GkStore *store, int k, const int32_t *labels, const float *d2, GkFinish *out);
-double		oracle_update(const GkStore *store, const GkStep *step, int k, float *c);
+
+/* Move c; moved and explained: as GkAdvance's, or NULL.  Returns the squared movement of all. */
+double		oracle_update(const GkStore *store, const GkStep *step, int k, float *c, double *moved, double *explained);
 gk_int128	oracle_seed_update(const GkStore *store, const float *c, int m, float *mind2);
 gk_int128	oracle_seed_eval(const GkStore *store, const float *c, const float *mind2);
 int			oracle_race(const GkStore *store, uint64_t key, const float *mind2, int want, GkPick *out);
@@ -66,5 +68,25 @@ GkStep		harness_step_alloc(int k, int d);
 void		harness_step_free(GkStep *s);
 bool		harness_step_equal(const GkStep *a, const GkStep *b, int k, int d);
 double		harness_ms(void);
+
+/* Iterations as gk_lloyd.c has them made. */
+typedef struct Iterations
+{
+	const GkBackend *backend;
+	GkSession  *session;
+	const GkStore *store;
+	int			k;
+	float	   *c;				/* [k][d], the caller's: what the next one begins with, where `here` */
+	bool		here;
+	GkStep		step;			/* of the last one: counts, and the rest where `here` */
+	double	   *moved;			/* [k] */
+	double	   *explained;		/* [k] */
+} Iterations;
+
+Iterations	harness_iterations(const GkBackend *backend, GkSession *session, const GkStore *store, int k, float *c);
+GkStatus	harness_iterate(Iterations *it, GkError *err);
+GkStatus	harness_recall(Iterations *it, GkError *err);	/* have c here */
+double		harness_shift(const Iterations *it);
+void		harness_iterations_free(Iterations *it);
 
 #endif							/* GPU_HARNESS_H */

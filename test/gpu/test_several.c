@@ -117,7 +117,7 @@ shaped(uint64_t *rng, int i, GkInit init, bool full)
 	p.x = random_points(rng, TEST_BLOBS, p.n, p.d);
 	if (i % 3 == 1)
 		p.w = random_weights(rng, p.n);
-	p.opt = (GkOptions) {.k = p.k,.init = init,.n_init = 1,.max_iter = 12,.seed = i};
+	p.opt = (GkOptions) {.k = p.k,.init = init,.n_init = 1,.max_iter = 12,.seed = i,.distance = i % 5 == 4 ? GK_COSINE : GK_EUCLIDEAN};
 	return p;
 }
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/gk_numerics.h"
+#include "core/gk_engine.h"
 #include "core/store/gk_store.h"
 #include "gk_testdevices.h"
 
@@ -15,6 +15,9 @@ int			wrong_problems;
 int64_t		all_rows;
 bool		joining;
 int			joined_rounds;
+int			advancing;
+int			advanced;
+int			recalled;
 
 /* What joined sessions have in common. */
 typedef struct Meeting
@@ -46,6 +49,11 @@ struct GkSession
 	GkStore    *store;
 	Meeting    *with;			/* NULL: alone */
 	int			me;
+	/* Of an iteration by itself: the centroids that it began with and ended with, [k_max][d], and its step. */
+	int			advances;
+	float	   *began;
+	float	   *ended;
+	GkStep		step;
 	/* Rows that come while they are read. */
 	bool		wide;
 	void	   *room;			/* [d][ROOM_STRIDE] floats or doubles */
@@ -125,6 +133,14 @@ meet(GkSession *s)
 	return all;
 }
 
+static void
+alloc_step(GkStep *step, int k, int d)
+{
+	step->sum = calloc((size_t) k * (d + 1), sizeof(gk_int128));
+	step->mass = step->sum + (size_t) k * d;
+	step->count = calloc(k, sizeof(int64_t));
+}
+
 static bool
 fake_join(const GkJoin *members, int n, int max_iter, double tol)
 {
@@ -141,12 +157,9 @@ fake_join(const GkJoin *members, int n, int max_iter, double tol)
 	for (int i = 0; i < n; i++)
 	{
 		GkSession  *s = members[i].session;
-		size_t		sums = (size_t) s->k_max * s->d;
 
 		m->member[i] = members[i];
-		m->step[i].sum = calloc(sums + s->k_max, sizeof(gk_int128));
-		m->step[i].mass = m->step[i].sum + sums;
-		m->step[i].count = calloc(s->k_max, sizeof(int64_t));
+		alloc_step(&m->step[i], s->k_max, s->d);
 		m->point[i] = calloc(64 * s->d, sizeof(float));
 		s->with = m;
 		s->me = i;
@@ -314,6 +327,10 @@ fake_close(GkSession *s)
 		end_join(s);
 	gk_cpu_backend.close(s->cpu);
 	s->fake->open--;
+	free(s->began);
+	free(s->ended);
+	free(s->step.sum);
+	free(s->step.count);
 	free(s->room);
 	free(s->x);
 	free(s->next_x);
@@ -482,6 +499,71 @@ fake_step(GkSession *s, const float *c, int k, GkStep *out, GkError *err)
 	return st;
 }
 
+/* As a device does it: everywhere by itself, from the sums of all. */
+static GkStatus
+fake_advance(GkSession *s, const float *centroids, int k, GkAdvance *out, GkError *err)
+{
+	const GkPoints *pts = gk_store_points(s->store);
+	size_t		bytes = (size_t) k * s->d * sizeof(float);
+	double	   *c;
+	GkStatus	st;
+
+	if (!advancing || k > s->k_max || (advancing > 1 && ++s->advances % advancing == 0))
+		return GK_OK;
+	if (s->began == NULL)
+	{
+		s->began = malloc((size_t) s->k_max * s->d * sizeof(float));
+		s->ended = malloc((size_t) s->k_max * s->d * sizeof(float));
+		alloc_step(&s->step, s->k_max, s->d);
+	}
+	else if (centroids == NULL)
+		for (int i = 0; i < k; i++)
+			if (s->step.count[i] == 0)
+				return gk_fail(err, GK_ERR_INTERNAL, "goes on with an empty cluster");
+	memcpy(s->began, centroids != NULL ? centroids : s->ended, bytes);
+	memcpy(s->ended, s->began, bytes);
+	s->step.follows = centroids == NULL;
+	st = fake_step(s, s->began, k, &s->step, err);
+	if (st != GK_OK)
+		return st;
+	c = malloc(s->d * sizeof(double));
+	for (int i = 0; i < k; i++)
+	{
+		double		moved = 0.0;
+		double		explained = 0.0;
+
+		if (s->step.count[i] > 0)
+			moved = gk_update_cluster(pts, s->step.sum + (size_t) i * s->d, s->step.mass[i], c, s->ended + (size_t) i * s->d, &explained);
+		if (out->count == NULL)
+			continue;
+		out->count[i] = s->step.count[i];
+		out->moved[i] = moved;
+		out->explained[i] = explained;
+	}
+	free(c);
+	out->done = true;
+	out->busy_ms = s->step.busy_ms;
+	if (out->count != NULL)
+		advanced++;
+	return GK_OK;
+}
+
+static GkStatus
+fake_recall(GkSession *s, int k, float *centroids, GkStep *out, bool *kept, GkError *err)
+{
+	GkStatus	st = call(s->fake, err);
+
+	if (st != GK_OK)
+		return st;
+	memcpy(centroids, s->began, (size_t) k * s->d * sizeof(float));
+	memcpy(out->sum, s->step.sum, (size_t) k * s->d * sizeof(gk_int128));
+	memcpy(out->mass, s->step.mass, k * sizeof(gk_int128));
+	memcpy(out->count, s->step.count, k * sizeof(int64_t));
+	*kept = true;
+	recalled++;
+	return GK_OK;
+}
+
 /* Labels that a device hands out before it fails. */
 typedef struct Counted
 {
@@ -556,6 +638,8 @@ const GkBackend fake_device = {
 	.describe = fake_describe,
 	.times = fake_times,
 	.step = fake_step,
+	.advance = fake_advance,
+	.recall = fake_recall,
 	.finish = fake_finish,
 	.seed_begin = fake_seed_begin,
 	.seed_end = fake_seed_end,

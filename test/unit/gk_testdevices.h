@@ -28,6 +28,9 @@ extern Fake fakes[DEVICES];
 extern int	wrong_problems;		/* that a device was given */
 extern int64_t all_rows;		/* of the problem; -1: any */
 extern bool joining;			/* their sessions join */
+extern int	advancing;			/* they make iterations by themselves; from 2 on each so many-th they do not */
+extern int	advanced;			/* iterations that were made so, and */
+extern int	recalled;			/* how often they were recalled */
 extern int	joined_rounds;		/* of seeding that joined sessions have done */
 
 extern const GkBackend fake_device;

@@ -89,6 +89,7 @@ test_same_bits(int problems)
 		Answer		a;
 
 		joining = number % 4 < 2;
+		advancing = number % 3;
 		solve(&oracle, &p, NULL, 2, whole_chunk(&p), SIZE_MAX, &err);
 		solve(&a, &p, &spread, 1 + number % 2, number % 3 == 1 ? 30000 : whole_chunk(&p),
 			  number % 3 == 1 && number % 2 ? 100000 : SIZE_MAX, &err);
@@ -108,6 +109,7 @@ test_same_bits(int problems)
 	ok(left == 0, "nothing is left of them");
 	ok(wrong_problems == 0, "each device has the totals of its rows, and no hint to run ahead");
 	ok(many > problems / 2, "most of them were on several: %d", many);
+	ok(advanced > problems / 2 && recalled > problems / 4, "they made %d iterations by themselves, recalled %d times", advanced, recalled);
 	ok(joined_rounds > problems, "joined sessions chose seeds: %d", joined_rounds);
 }
 
@@ -236,6 +238,7 @@ test_failures(void)
 		Answer		oracle;
 
 		joining = number >= 5;
+		advancing = number >= 5 ? (number - 4) % 4 : 0;
 		/* few calls, but rows in several chunks */
 		p.n = p.n < 900 ? p.n : 900;
 		p.k = p.opt.k = p.k < 6 ? p.k : 6;
@@ -326,6 +329,7 @@ test_stop_and_memory(void)
 		Answer		a;
 
 		joining = at % 4 > 1;
+		advancing = at % 3;
 		GkLabelSink sink;
 		GkStore    *s;
 
@@ -375,7 +379,7 @@ test_stop_and_memory(void)
 /* ---- shares ---- */
 
 static void
-test_shares(bool joined)
+test_shares(bool joined, bool ahead)
 {
 	uint64_t	rng = 37;
 	Problem		p = {.n = 6400,.d = 2,.k = 5};
@@ -393,6 +397,7 @@ test_shares(bool joined)
 	fakes[0].ms_per_row = 9e-3;
 	fakes[1].ms_per_row = 1e-3;
 	joining = joined;
+	advancing = ahead;
 	shares_told = 0;
 	solve(&a, &p, &spread, 1, whole_chunk(&p), SIZE_MAX, &err);
 	ok(same_answer(&oracle, &a, p.n), "rows move between devices: the same answer");
@@ -425,7 +430,8 @@ main(void)
 	test_no_one_left();
 	test_too_small();
 	test_stop_and_memory();
-	test_shares(false);
-	test_shares(true);
+	test_shares(false, false);
+	test_shares(true, false);
+	test_shares(true, true);
 	return done_testing();
 }

@@ -98,6 +98,7 @@ test_same_bits(int problems)
 		way.expected = (double) (int64_t) (estimates[number % 7] * p.n);
 		way.before = number % 4 == 3 ? p.n / 3 : number % 8 == 6 ? p.n : 0;
 		joining = number % 4 < 2;
+		advancing = number % 3;
 		solve(&oracle, &p, NULL, &way, &err);
 		solve(&a, &p, &spread, &way, &err);
 		up += way.up;
@@ -249,6 +250,7 @@ test_failures(void)
 		Answer		oracle;
 
 		joining = number >= 5;
+		advancing = number >= 5 ? (number - 4) % 4 : 0;
 		p.n = p.n < 1800 ? p.n : 1800;
 		p.k = p.opt.k = p.k < 6 ? p.k : 6;
 		p.opt.max_iter = 3;

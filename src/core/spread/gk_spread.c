@@ -448,6 +448,98 @@ step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err)
 	return !s->seeding && gk_spread_measure(s) ? gk_spread_arrange(s, err) : GK_OK;
 }
 
+/* ---- iterations whose centroids stay with the devices ---- */
+
+/* The part that answers for all rows: of joined ones the one that speaks, else one that has all; NULL: none does. */
+static GkSpreadPart *
+spokesman(GkSession *s, int k)
+{
+	for (int i = 0; i < s->n; i++)
+		if (s->part[i].rows == s->pts->n || (s->part[i].rows > 0 && s->part[i].speaks && s->joined && k <= s->problem.k_max))
+			return &s->part[i];
+	return NULL;
+}
+
+static void
+advance_part(GkSpreadPart *p)
+{
+	const GkSpreadPass *pass = &p->whole->pass;
+	const GkAdvance unwanted = {.done = false};
+
+	p->advance = p == spokesman(p->whole, pass->k) ? *pass->advance : unwanted;
+	p->status = p->of.backend->advance(p->session, pass->c, pass->k, &p->advance, &p->error);
+	p->busy_ms = p->advance.busy_ms;
+}
+
+/* After a run that returned st: where a device is lost, the others have lost their place, too. */
+static GkStatus
+go_back(GkSession *s, GkStatus st, GkError *err)
+{
+	if (!gk_spread_is_loss(st))
+		return st;
+	s->gone = true;
+	st = gk_spread_drop_lost(s, st);
+	return st == GK_OK ? gk_spread_arrange(s, err) : st;
+}
+
+static GkStatus
+advance(GkSession *s, const float *centroids, int k, GkAdvance *out, GkError *err)
+{
+	GkSpreadPart *speaker;
+	GkStatus	st = GK_OK;
+
+	out->done = false;
+	if (centroids != NULL)
+	{
+		if (s->due)
+			st = gk_spread_arrange(s, err);
+		if (st != GK_OK)
+			return st;
+		s->due = s->gone = false;
+	}
+	speaker = spokesman(s, k);
+	if (s->due || s->gone || speaker == NULL || speaker->of.backend->advance == NULL)
+		return GK_OK;
+	s->pass = (GkSpreadPass) {.c = centroids,.k = k,.advance = out};
+	st = gk_spread_run_once(s, advance_part, err);
+	if (st != GK_OK)
+		return go_back(s, st, err);
+	*out = speaker->advance;
+	if (out->done && s->joined)
+	{
+		for (int i = 0; i < s->n; i++)
+			s->part[i].ms = s->part[i].busy_ms;
+		s->due = gk_spread_measure(s);
+	}
+	return GK_OK;
+}
+
+static void
+recall_part(GkSpreadPart *p)
+{
+	const GkSpreadPass *pass = &p->whole->pass;
+	bool		kept;
+
+	p->status = p->of.backend->recall(p->session, pass->k, pass->recalled, pass->step, &kept, &p->error);
+}
+
+static GkStatus
+recall(GkSession *s, int k, float *centroids, GkStep *out, bool *kept, GkError *err)
+{
+	GkStatus	st = GK_OK;
+
+	if (!s->gone)
+	{
+		s->pass = (GkSpreadPass) {.k = k,.recalled = centroids,.step = out};
+		s->only = spokesman(s, k);
+		st = gk_spread_run_once(s, recall_part, err);
+		s->only = NULL;
+		st = go_back(s, st, err);
+	}
+	*kept = !s->gone;
+	return st;
+}
+
 const GkBackend gk_spread_backend = {
 	.api_version = GK_BACKEND_API,
 	.struct_size = sizeof(GkBackend),
@@ -459,6 +551,8 @@ const GkBackend gk_spread_backend = {
 	.describe = describe,
 	.times = times,
 	.step = step,
+	.advance = advance,
+	.recall = recall,
 	.finish = gk_spread_finish,
 	.seed_begin = gk_spread_seed_begin,
 	.seed_end = gk_spread_seed_end,

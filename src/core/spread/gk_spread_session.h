@@ -35,6 +35,7 @@ typedef struct GkSpreadPart
 	double		ms;
 	double		busy_ms;		/* GkStep's */
 	GkStep		step;
+	GkAdvance	advance;
 	GkFinish	finish;
 	gk_int128	phi;
 	gk_int128  *pot;
@@ -50,7 +51,9 @@ typedef struct GkSpreadPass
 {
 	const float *c;
 	int			k;
-	GkStep	   *step;			/* the caller's */
+	GkStep	   *step;			/* the caller's, also of recall() */
+	float	   *recalled;		/* centroids [k][d] */
+	GkAdvance  *advance;		/* the caller's */
 	bool		stats;			/* GkFinish is wanted */
 	bool		labels;			/* and labels */
 	uint64_t	key;
@@ -93,6 +96,9 @@ struct GkSession
 	float	   *seeds;			/* [nseeds][d] */
 	int			nseeds;
 	int			seeds_room;
+	/* Of advance(). */
+	bool		due;			/* other shares pay, once the caller has the centroids */
+	bool		gone;			/* the centroids are lost with a device */
 	/* Whether other shares pay: milliseconds. */
 	double		arrange_ms;		/* what new shares cost */
 	double		lost_ms;		/* what these have cost since they were made */
