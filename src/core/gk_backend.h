@@ -294,11 +294,11 @@ struct GkBackend
 	GkStatus	(*row) (GkSession *session, int64_t row, float *out, GkError *err);
 	/*
 	 * (optional) Join sessions on different devices that share the rows of one clustering, or
-	 * return false: they stay alone.  Then step() and advance() with up to k_max clusters give the results of
-	 * all rows, to those that want them, recall() those to the one that is asked, and seed_rounds() chooses among all rows, with
+	 * return false: they stay alone.  Then step() and advance() with up to k_max clusters give the
+	 * results of all rows, to those that want them, and seed_rounds() chooses among all rows, with
 	 * keys that are each session's own; its points may be NULL.  All are called at the same time,
 	 * each on a thread of its own, with the same centroids; when one fails, the call is void, and the
-	 * others return GK_STOPPED or GK_OK.
+	 * others return GK_STOPPED or GK_OK.  (recall() is asked of one that had results.)
 	 * max_iter and tol are GkProblem's hints, which hold from now on.
 	 */
 	bool		(*join) (const GkJoin *members, int n, int max_iter, double tol);

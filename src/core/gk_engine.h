@@ -25,6 +25,7 @@ typedef struct GkEngine
 	int			k;
 	double	   *c;				/* [k][d] original units */
 	float	   *f;				/* [k][d] prepared */
+	float	   *recalled;		/* [k][d] scratch, where the backend has recall() */
 	GkStep		step;			/* of the last pass */
 	GkFinish	fin;			/* of the last finishing pass */
 	int		   *empty;			/* [k] scratch */

@@ -83,6 +83,8 @@ gk_engine_alloc(GkEngine *e, GkError *err)
 
 	if (e->pts->prep.distance == GK_PARTIAL)
 		per_value += sizeof(gk_int128);
+	if (e->backend->recall != NULL)
+		per_value += sizeof(float);
 	e->memory = gk_alloc(e->host, kd * per_value + k * per_cluster, 1);
 	if (e->memory == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory for %zu centroids of %d features", k, e->pts->d);
@@ -96,7 +98,8 @@ gk_engine_alloc(GkEngine *e, GkError *err)
 	e->moved = e->c + kd;
 	e->explained = e->moved + k;
 	e->f = (float *) (e->explained + k);
-	e->fin.max_d2 = e->f + kd;
+	e->recalled = e->f + kd;
+	e->fin.max_d2 = e->recalled + (e->backend->recall != NULL ? kd : 0);
 	e->empty = (int *) (e->fin.max_d2 + k);
 	memset(e->c, 0, kd * sizeof(double));
 	memset(e->f, 0, kd * sizeof(float));

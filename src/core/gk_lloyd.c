@@ -3,7 +3,8 @@
  *
  * S. Lloyd, "Least squares quantization in PCM", IEEE Trans. Inf. Theory 28(2), 1982.  One backend pass per
  * iteration gives exact sums; the update, the stopping rule and everything that decides is done here, once
- * for all backends.
+ * for all backends.  A backend may make the update itself, with the same bits (GkBackend.advance): then it is
+ * done here once more for the last iteration.
  *
  * This loop, gk_seed.c, gk_repair.c and gk_finish.c have a twin: gpu/gk_gpu_block_lloyd.h, which clusters a
  * small group within one block of GPU threads.  A change here is a change there: test/unit/test_group_batch.c
@@ -164,20 +165,70 @@ report(const GkEngine *e, int run, int iteration, double inertia, double shift)
 		e->host->progress(e->host->ctx, &p);
 }
 
+/* What the host has of the iterations. */
+typedef struct Place
+{
+	int			it;				/* the next one */
+	int			known;			/* the one that begins with the host's centroids */
+	bool		by_steps;		/* the backend does not make updates any more */
+} Place;
+
 /*
  * The pass of an iteration.  *ahead: the backend has moved the centroids, too, and kept them; it goes on from them
- * where `here` is false, as the host has not got them.
+ * where the host has not got them.
  */
 static GkStatus
-pass(GkEngine *e, bool here, bool *ahead, GkError *err)
+pass(GkEngine *e, const Place *p, bool *ahead, GkError *err)
 {
+	bool		here = p->it == p->known;
 	GkAdvance	a = {.count = e->step.count,.moved = e->moved,.explained = e->explained};
 	GkStatus	st = GK_OK;
 
-	if (e->backend->advance != NULL)
+	if (e->backend->advance != NULL && !p->by_steps)
 		st = e->backend->advance(e->session, here ? e->f : NULL, e->k, &a, err);
 	*ahead = a.done;
 	return st == GK_OK && !a.done && here ? e->backend->step(e->session, e->f, e->k, &e->step, err) : st;
+}
+
+/* Under cosine: a cluster's points have no direction, so that its centroid stays. */
+static bool
+lacks_mean(const GkEngine *e)
+{
+	const GkPrep *p = &e->pts->prep;
+
+	for (int i = 0; i < e->k; i++)
+	{
+		const gk_int128 *sum = e->step.sum + (size_t) i * p->d;
+		double		mass = gk_i128_to_double(e->step.mass[i]);
+		int			j = 0;
+
+		while (j < p->d && gk_mean(gk_i128_to_double(sum[j]) / mass, gk_feature_prep(p->center, p->scale, p->expo, j)) == 0.0)
+			j++;
+		if (e->step.count[i] > 0 && j == p->d)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Have the sums of the backend's last iteration and the centroids that it began with.  *kept is false where the host has
+ * to go back to the centroids that it has: the others are lost with a device, or one stays where it is and is
+ * not known in original units.
+ */
+static GkStatus
+recall(GkEngine *e, Place *p, bool *kept, GkError *err)
+{
+	GkStatus	st = e->backend->recall(e->session, e->k, e->recalled, &e->step, kept, err);
+
+	e->step.follows = false;
+	if (st == GK_OK && *kept && e->pts->prep.distance == GK_COSINE && lacks_mean(e))
+	{
+		p->by_steps = true;
+		*kept = false;
+	}
+	if (st == GK_OK && *kept)
+		memcpy(e->f, e->recalled, (size_t) e->k * e->pts->d * sizeof(float));
+	return st;
 }
 
 static bool
@@ -189,25 +240,16 @@ has_empty(const GkEngine *e)
 	return false;
 }
 
-/* The sums of the backend's last iteration, and the centroids that it began with. */
-static GkStatus
-recall(GkEngine *e, bool *kept, GkError *err)
-{
-	e->step.follows = false;
-	return e->backend->recall(e->session, e->k, e->f, &e->step, kept, err);
-}
-
 GkStatus
 gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 {
 	const GkOptions *opt = e->opt;
-	int			it = 0;
-	int			known = 0;		/* the iteration that begins with the host's centroids */
+	Place		p = {0};
 
 	/* an iteration of very many clusters takes minutes */
 	report(e, run, 0, -1.0, 0.0);
 	e->step.follows = false;
-	while (it < opt->max_iter && !r->converged)
+	while (p.it < opt->max_iter && !r->converged)
 	{
 		bool		ahead = false;
 		bool		kept = true;
@@ -215,20 +257,20 @@ gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 		int			repaired = 0;
 		double		shift;
 		double		inertia;
-		GkStatus	st = pass(e, it == known, &ahead, err);
+		GkStatus	st = pass(e, &p, &ahead, err);
 
-		if (st == GK_OK && !ahead && it > known)
+		if (st == GK_OK && !ahead && p.it > p.known)
 		{
 			/* The backend cannot go on by itself. */
-			st = recall(e, &kept, err);
+			st = recall(e, &p, &kept, err);
 			if (st == GK_OK && kept)
 				st = update(e);
 			if (st != GK_OK)
 				return st;
-			known = it = kept ? it : known;
+			p.known = p.it = kept ? p.it : p.known;
 			continue;
 		}
-		if (st == GK_OK && it == r->room)
+		if (st == GK_OK && p.it == r->room)
 			st = grow_history(e, r, err);
 		if (st != GK_OK)
 			return st;
@@ -237,15 +279,15 @@ gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 		{
 			add_up(e, &shift, &inertia);
 			/* To repair and to end, the host needs the centroids. */
-			if (empty || shift <= tol || it + 1 == opt->max_iter)
+			if (empty || shift <= tol || p.it + 1 == opt->max_iter)
 			{
-				if ((st = recall(e, &kept, err)) != GK_OK)
+				if ((st = recall(e, &p, &kept, err)) != GK_OK)
 					return st;
 				ahead = false;
 			}
 			if (!kept)
 			{
-				it = known;
+				p.it = p.known;
 				continue;
 			}
 		}
@@ -258,18 +300,18 @@ gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 			if ((st = update(e)) != GK_OK)
 				return st;
 			add_up(e, &shift, &inertia);
-			known = it + 1;
+			p.known = p.it + 1;
 		}
-		r->history_inertia[it] = inertia;
-		r->history_shift[it] = shift;
-		r->iterations = ++it;
+		r->history_inertia[p.it] = inertia;
+		r->history_shift[p.it] = shift;
+		r->iterations = ++p.it;
 
 		/*
 		 * The rule of scikit-learn and Spark.  Without any shift all further iterations would be the same.  A
 		 * repaired cluster has not been assigned any points yet.
 		 */
 		r->converged = repaired == 0 && shift <= tol;
-		report(e, run, it, inertia, shift);
+		report(e, run, p.it, inertia, shift);
 		if (e->host->poll && e->host->poll(e->host->ctx))
 			return GK_STOPPED;
 	}

@@ -49,9 +49,9 @@ typedef struct GkGpu
 	size_t		shared_optin;	/* bytes of shared memory one block may have */
 	size_t		l2;
 	cudaStream_t stream;		/* kernels */
-	cudaStream_t copy;			/* uploads */
+	cudaStream_t copy;			/* to the device and back */
 	char	   *ring[GK_GPU_RING];	/* pinned */
-	cudaEvent_t ring_sent[GK_GPU_RING]; /* upload of the slot is done */
+	cudaEvent_t ring_sent[GK_GPU_RING]; /* the copy from or to the slot is done */
 	cudaEvent_t ring_used[GK_GPU_RING]; /* kernels on the slot's copy are done */
 	int			ring_next;
 	cudaEvent_t pace[2];

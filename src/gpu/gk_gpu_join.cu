@@ -10,8 +10,8 @@
  * for a device that does not come: one that has stopped says so instead, the host says so for one that failed,
  * and then the meeting breaks up: what was begun is void, and the host begins anew.
  *
- * All sessions launch the same meetings in the same order, because the host gives all the same calls, and what
- * each decides by itself they agree on first (gk_gpu_agree).
+ * All sessions launch the same meetings in the same order, because the host gives all the same calls that launch
+ * any, and what each decides by itself they agree on first (gk_gpu_agree).
  */
 #include <signal.h>
 #include <string.h>

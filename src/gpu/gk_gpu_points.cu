@@ -411,15 +411,16 @@ GkStatus
 gk_gpu_log_room(GkSession *s, int k, GkError *err)
 {
 	int64_t		values = gk_gpu_values(s, k);
+	bool		brief = (int64_t) k * s->d >= GK_BRIEF_VALUES;
 
-	if (k <= s->log_room)
+	/* (Joined sessions decide by k alone: what was asked for before is not the same for all.) */
+	if (k <= s->log_room && brief == (s->brief_bytes > 0))
 		return GK_OK;
 	gk_gpu_step_stop(s);
 	GK_DO(gk_gpu_drain(s, err));
 	free_log(s);
 	s->entry_bytes = gk_round_up(values * sizeof(gk_int128) + (size_t) k * s->d * sizeof(float), 16);
-	s->brief_bytes = (int64_t) k * s->d < GK_BRIEF_VALUES ? 0 :
-		gk_round_up((size_t) k * (2 * sizeof(double) + sizeof(int64_t)), sizeof(gk_int128));
+	s->brief_bytes = brief ? gk_round_up((size_t) k * (2 * sizeof(double) + sizeof(int64_t)), sizeof(gk_int128)) : 0;
 	s->entries = s->brief_bytes == 0 && s->entry_bytes < UNIT_BYTES ? (int) gk_min(UNIT_BYTES / s->entry_bytes, 64) : 1;
 	s->unit_bytes = GK_LOG_HEAD + s->brief_bytes + s->entries * s->entry_bytes;
 	GK_TRY(cudaMalloc((void **) &s->log, GK_GPU_UNITS * s->unit_bytes));

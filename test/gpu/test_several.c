@@ -150,6 +150,27 @@ test_shapes(const char *gpus, bool full)
 	}
 }
 
+/*
+ * k-means|| counts the weights of more clusters than there will be: a step's result is large then, though an
+ * iteration's is small.
+ */
+static void
+test_candidates(const char *gpus)
+{
+	uint64_t	rng = 46;
+	Problem		p = {.n = 20000,.d = 50,.k = 300};
+	Answer		oracle;
+	GkError		err;
+
+	p.x = random_points(&rng, TEST_BLOBS, p.n, p.d);
+	p.w = random_weights(&rng, p.n);
+	p.opt = (GkOptions) {.k = p.k,.init = GK_INIT_PARALLEL,.n_init = 2,.max_iter = 4};
+	solve(&oracle, &p, NULL, (size_t) 4 << 20, &err);
+	compare(&p, &oracle, &(Way) {gpus, false, NULL, NULL, 0.0}, (size_t) 4 << 20, "another answer after more candidates");
+	answer_free(&oracle);
+	problem_free(&p);
+}
+
 static void
 test_random(const char *gpus, int problems)
 {
@@ -350,6 +371,7 @@ main(int argc, char **argv)
 		printf("skipped: one device, so nothing of two GPUs\n");
 	else
 	{
+		test_candidates("0,1");
 		test_random("0,1", full ? 60 : 6);
 		test_shapes("0,1", full);
 		test_up("0,1", full);

@@ -553,8 +553,14 @@ fake_recall(GkSession *s, int k, float *centroids, GkStep *out, bool *kept, GkEr
 {
 	GkStatus	st = call(s->fake, err);
 
+	/* it has brought some of it before */
 	if (st != GK_OK)
+	{
+		memset(centroids, 0xff, (size_t) k * s->d * sizeof(float));
+		memset(out->sum, 0xff, (size_t) k * s->d * sizeof(gk_int128));
+		memset(out->count, 0xff, k * sizeof(int64_t));
 		return st;
+	}
 	memcpy(centroids, s->began, (size_t) k * s->d * sizeof(float));
 	memcpy(out->sum, s->step.sum, (size_t) k * s->d * sizeof(gk_int128));
 	memcpy(out->mass, s->step.mass, k * sizeof(gk_int128));

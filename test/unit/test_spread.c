@@ -2,6 +2,7 @@
  * Several devices in one clustering: two to eight of unequal speed, played by the CPU, give the
  * bits of one, however the rows are shared out and whichever of them fails at whichever call.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,6 +145,49 @@ test_farthest(void)
 		problem_free(&p);
 	}
 	ok(differ == 0, "of points that are equally far the same ones, whichever device has them: %d differ", differ);
+}
+
+/*
+ * Under cosine a cluster whose points have no common direction stays where it is: here two opposite points, which one
+ * centroid has to the end, and before it some that move it.
+ */
+static void
+test_no_mean(void)
+{
+	int			differ = 0;
+	int			stayed = 0;
+	GkError		err;
+
+	for (int t = 0; t < 130; t++)
+	{
+		double		from = (1 + t % 13) * M_PI / 180.0;
+		double		init[9] = {0.0, cos(from), sin(from), 0.0, 0.0, 1.0, 0.0, 0.0, -1.0};
+		double		x[24 * 3] = {1.0, 0.0, 0.0, -1.0, 0.0, 0.0};
+		Problem		p = {.n = 24,.d = 3,.k = 3};
+		GkSpread	spread = spread_over(2, false, NULL);
+		Answer		oracle;
+		Answer		a;
+
+		for (int i = 2; i < p.n; i++)
+		{
+			double		angle = i < 4 ? 30.0 : 46.0 + t / 13 * 0.037 + (i / 2 - 2) * 0.1;
+
+			x[i * 3 + 1] = cos(angle * M_PI / 180.0);
+			x[i * 3 + 2] = sin((i % 2 ? -angle : angle) * M_PI / 180.0);
+		}
+		p.x = x;
+		p.opt = (GkOptions) {.k = p.k,.init = GK_INIT_CENTROIDS,.centroids = init,.n_init = 1,.max_iter = 20,.distance = GK_COSINE};
+		joining = true;
+		advancing = 1;
+		solve(&oracle, &p, NULL, 1, whole_chunk(&p), SIZE_MAX, &err);
+		solve(&a, &p, &spread, 1, whole_chunk(&p), SIZE_MAX, &err);
+		differ += !same_answer(&oracle, &a, p.n);
+		for (int i = 0; i < oracle.model.k; i++)
+			stayed += oracle.model.size[i] == 2 && oracle.model.centroids[3 * i + 1] > 0.0;
+		answer_free(&oracle);
+		answer_free(&a);
+	}
+	ok(differ == 0 && stayed > 0, "clusters without a direction stay, %d times: %d differ", stayed, differ);
 }
 
 /* Labels by a model are no fit: another way to the last pass. */
@@ -425,6 +469,7 @@ main(void)
 {
 	test_same_bits(160);
 	test_farthest();
+	test_no_mean();
 	test_labels();
 	test_failures();
 	test_no_one_left();

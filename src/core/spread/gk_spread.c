@@ -452,10 +452,10 @@ step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err)
 
 /* The part that answers for all rows: of joined ones the one that speaks, else one that has all; NULL: none does. */
 static GkSpreadPart *
-spokesman(GkSession *s, int k)
+speaker_of(GkSession *s)
 {
 	for (int i = 0; i < s->n; i++)
-		if (s->part[i].rows == s->pts->n || (s->part[i].rows > 0 && s->part[i].speaks && s->joined && k <= s->problem.k_max))
+		if (s->part[i].rows == s->pts->n || (s->part[i].rows > 0 && s->part[i].speaks && pass_is_joined(s)))
 			return &s->part[i];
 	return NULL;
 }
@@ -466,7 +466,7 @@ advance_part(GkSpreadPart *p)
 	const GkSpreadPass *pass = &p->whole->pass;
 	const GkAdvance unwanted = {.done = false};
 
-	p->advance = p == spokesman(p->whole, pass->k) ? *pass->advance : unwanted;
+	p->advance = p == pass->speaker ? *pass->advance : unwanted;
 	p->status = p->of.backend->advance(p->session, pass->c, pass->k, &p->advance, &p->error);
 	p->busy_ms = p->advance.busy_ms;
 }
@@ -489,6 +489,8 @@ advance(GkSession *s, const float *centroids, int k, GkAdvance *out, GkError *er
 	GkStatus	st = GK_OK;
 
 	out->done = false;
+	if (k == s->steps_only)
+		return GK_OK;
 	if (centroids != NULL)
 	{
 		if (s->due)
@@ -497,14 +499,16 @@ advance(GkSession *s, const float *centroids, int k, GkAdvance *out, GkError *er
 			return st;
 		s->due = s->gone = false;
 	}
-	speaker = spokesman(s, k);
+	s->pass = (GkSpreadPass) {.c = centroids,.k = k,.advance = out};
+	speaker = s->pass.speaker = speaker_of(s);
 	if (s->due || s->gone || speaker == NULL || speaker->of.backend->advance == NULL)
 		return GK_OK;
-	s->pass = (GkSpreadPass) {.c = centroids,.k = k,.advance = out};
 	st = gk_spread_run_once(s, advance_part, err);
 	if (st != GK_OK)
 		return go_back(s, st, err);
 	*out = speaker->advance;
+	if (!out->done && centroids != NULL)
+		s->steps_only = k;
 	if (out->done && s->joined)
 	{
 		for (int i = 0; i < s->n; i++)
@@ -531,7 +535,7 @@ recall(GkSession *s, int k, float *centroids, GkStep *out, bool *kept, GkError *
 	if (!s->gone)
 	{
 		s->pass = (GkSpreadPass) {.k = k,.recalled = centroids,.step = out};
-		s->only = spokesman(s, k);
+		s->only = speaker_of(s);
 		st = gk_spread_run_once(s, recall_part, err);
 		s->only = NULL;
 		st = go_back(s, st, err);

@@ -33,7 +33,7 @@ typedef struct GkSpreadPart
 	GkStatus	status;
 	GkError		error;
 	double		ms;
-	double		busy_ms;		/* GkStep's */
+	double		busy_ms;		/* GkStep's or GkAdvance's */
 	GkStep		step;
 	GkAdvance	advance;
 	GkFinish	finish;
@@ -54,6 +54,7 @@ typedef struct GkSpreadPass
 	GkStep	   *step;			/* the caller's, also of recall() */
 	float	   *recalled;		/* centroids [k][d] */
 	GkAdvance  *advance;		/* the caller's */
+	GkSpreadPart *speaker;		/* of advance() and recall() */
 	bool		stats;			/* GkFinish is wanted */
 	bool		labels;			/* and labels */
 	uint64_t	key;
@@ -99,6 +100,7 @@ struct GkSession
 	/* Of advance(). */
 	bool		due;			/* other shares pay, once the caller has the centroids */
 	bool		gone;			/* the centroids are lost with a device */
+	int			steps_only;		/* clusters that these sessions leave to step(); 0: not known */
 	/* Whether other shares pay: milliseconds. */
 	double		arrange_ms;		/* what new shares cost */
 	double		lost_ms;		/* what these have cost since they were made */

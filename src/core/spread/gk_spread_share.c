@@ -293,6 +293,7 @@ gk_spread_open_parts(GkSession *s, GkError *err)
 {
 	GkStatus	st = gk_spread_run_once(s, open_part, err);
 
+	s->steps_only = 0;
 	if (st == GK_OK)
 		join_parts(s);
 	if (st == GK_OK && s->seeding)
