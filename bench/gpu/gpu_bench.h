@@ -156,6 +156,14 @@ record(const char *suite, const char *name, const char *what, const Shape *sh, d
 
 /* ---- a run ---- */
 
+/* Every n / k-th point as a centroid: as good as at random, but none twice. */
+static void
+distinct_centroids(const GkStore *store, int k, float *out)
+{
+	for (int i = 0; i < k; i++)
+		harness_point(store, i * (store->pts.n / k), out + (size_t) i * store->pts.d);
+}
+
 /*
  * Points far from one another: of 20 at random, the one farthest from those that
  * there are.  With as many points taken blindly, a cluster may lose all its own,
@@ -166,15 +174,20 @@ spread_centroids(const GkStore *store, int k, float *out)
 {
 	const int	tries = 20;
 	int			d = store->pts.d;
-	std::vector<float> c((size_t) k * tries * d);
+	std::vector<float> c((size_t) (k > 512 ? 0 : k) * tries * d);
 
-	harness_centroids(store, k > 512 ? k : k * tries, 5, c.data());
+	if (k > 512)
+	{
+		distinct_centroids(store, k, out);
+		return;
+	}
+	harness_centroids(store, k * tries, 5, c.data());
 	for (int i = 0; i < k; i++)
 	{
-		const float *best = &c[(size_t) i * (k > 512 ? 1 : tries) * d];
+		const float *best = &c[(size_t) i * tries * d];
 		double		most = -1.0;
 
-		for (int t = 0; k <= 512 && t < tries; t++)
+		for (int t = 0; t < tries; t++)
 		{
 			const float *x = &c[((size_t) i * tries + t) * d];
 			double		least = 1e300;

@@ -256,7 +256,7 @@ fit_case(const GkBackend *gpu, const char *folder, const char *name)
 		std::vector<float> first((size_t) sh.k * sh.d);
 		std::vector<float> c;
 
-		harness_centroids(store, sh.k, 99, first.data());
+		distinct_centroids(store, sh.k, first.data());
 		for (int i = 0; i < 3; i++)
 		{
 			c = first;
@@ -294,7 +294,7 @@ shape_case(const GkBackend *gpu, const char *name)
 		GkStore    *store = harness_store(&sh, 1);
 		std::vector<float> first((size_t) sh.k * sh.d);
 
-		harness_centroids(store, sh.k, 99, first.data());
+		distinct_centroids(store, sh.k, first.data());
 		for (int later = 0; later < 2; later++)
 		{
 			ms[later] = run(gpu, store, &sh, 5, first.data(), GK_STRATEGY_AUTO, GK_FSUM_AUTO, GK_MSUM_AUTO, 0, NULL, &device_ms, later);

@@ -481,8 +481,8 @@ GkStatus	gk_gpu_assign_mma(GkSession *s, const GkRows *rows, int k, GkLabels lab
 /* May k clusters' labels come from there? */
 bool		gk_gpu_gemm_wanted(const GkSession *s, int k);
 
-/* Make the points ready for up to k centroids; *good: they are. */
-GkStatus	gk_gpu_gemm_points(GkSession *s, int k, bool *good, GkError *err);
+/* Make the points ready for up to k centroids, sorted if that pays and is wanted; *good: they are. */
+GkStatus	gk_gpu_gemm_points(GkSession *s, int k, bool sorted, bool *good, GkError *err);
 
 /*
  * Make the centroids in s->centroids ready, and the points, at the first time.  Afterwards s->gemm_k is k, or

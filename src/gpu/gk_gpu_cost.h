@@ -60,9 +60,10 @@
 #define GK_GEMM_MIN_WORK	1e8 /* points, features, clusters: with less, launches take the time */
 #define GK_GEMM_SLICE		4	/* times the rows of other kernels' slices: only at worst it takes as long */
 #define GK_GEMM_CALM		4	/* times that where few rows were undecided: each slice has a tail */
-#define GK_GEMM_MOST_KEYS	(1 << 20)	/* about all pivots */
+#define GK_GEMM_MOST_KEYS	(1 << 20)	/* about all pivots, but for GK_GEMM_GROUPS of them */
 #define GK_GEMM_COPIES		(1 << 24)	/* values of all copies of the centroids: to make them takes time ... */
-#define GK_GEMM_MOST_COPIES	(1 << 28)	/* ... but a few must be; at most */
+#define GK_GEMM_MIN_COPIES	12	/* ... but a few must be; at most these values */
+#define GK_GEMM_MOST_COPIES	(1 << 30)
 #define GK_GEMM_PIVOT_TILES	8	/* of rows a pivot, at least: half a tile of them is padding */
 #define GK_GEMM_MAX_UNDECIDED	0.03	/* of the rows: with more, sorting them pays */
 /* Nanoseconds, to know when the order of the points has become so old that a new one pays. */

@@ -194,7 +194,7 @@ allocate_slice(GkSession *s, GkGemm *g, int k, GkError *err)
 	GK_TRY(cudaMalloc((void **) &g->in_crowd, room * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->crowd, room * sizeof(int)));
 	/* A warp, at most 16 on a multiprocessor, may leave what it has not filled. */
-	g->pair_room = (int) gk_min(4 * rows + 65536 + (int64_t) s->gpu->sms * 16 * GK_GEMM_PAIRS, PAIR_ROOM);
+	g->pair_room = (int) gk_min(32 * rows + 65536 + (int64_t) s->gpu->sms * 16 * GK_GEMM_PAIRS, PAIR_ROOM);
 	GK_TRY(cudaMalloc((void **) &g->pair, g->pair_room * sizeof(GkGemmPair)));
 	g->gather_rows = (int) gk_round_up(gk_min(GATHER_BYTES / (g->width * sizeof(__half)) + 1, room), GK_GEMM_ROWS);
 	GK_TRY(cudaMalloc((void **) &g->gathered, (size_t) g->gather_rows * g->width * sizeof(__half)));
@@ -238,9 +238,27 @@ build_rows(GkSession *s, GkGemm *g, bool *good, GkError *err)
 	return gk_gpu_gemm_turn(s, g, err);
 }
 
-/* Rounded, in the order that is wanted. */
+/* What it takes to sort the rows, milliseconds. */
+static double
+sort_ms(const GkSession *s)
+{
+	return GK_GEMM_SORT_MS + (double) s->n * (GK_GEMM_SORT_NS + GK_GEMM_VALUE_NS * s->d) * 1e-6;
+}
+
+/*
+ * Does it pay to sort before the first pass?  That pass may leave nearly all undecided, and then take many times as long as
+ * the products do; iterations that have few clusters are done before.
+ */
+static bool
+sorts_first(const GkSession *s, const GkGemm *g, int k)
+{
+	return g->order.row == NULL && !g->sort && k <= s->problem.k_max && s->problem.max_iter > 1 &&
+		(s->host->skip == GK_SKIP_ON || (double) s->n * s->d * k / GK_GEMM_MS > sort_ms(s));
+}
+
+/* Rounded, in the order that is wanted: by labels of these clusters, if there are any; first: by pivots. */
 static GkStatus
-build_points(GkSession *s, GkGemm *g, int k, GkError *err)
+build_points(GkSession *s, GkGemm *g, int k, bool first, GkError *err)
 {
 	/* To free memory waits for the device, and a cancel does not end that wait. */
 	GK_DO(gk_gpu_drain(s, err));
@@ -249,12 +267,11 @@ build_points(GkSession *s, GkGemm *g, int k, GkError *err)
 	free_slice(g);
 	gk_gpu_gemm_unsort(&g->order);
 	g->order.places = s->n;
-	/* By labels of these clusters; without them, not yet. */
 	g->sort = g->sort && s->delta_k == k;
 	g->old = false;
-	if (g->sort)
+	if (g->sort || first)
 	{
-		GK_DO(gk_gpu_gemm_sort(s, g, k, err));
+		GK_DO(gk_gpu_gemm_sort(s, g, k, g->sort, err));
 		g->sorts++;
 		g->passes = 0;
 		g->wasted = 0.0;
@@ -268,9 +285,10 @@ build_points(GkSession *s, GkGemm *g, int k, GkError *err)
 }
 
 static GkStatus
-build(GkSession *s, GkGemm *g, int k, GkError *err)
+build(GkSession *s, GkGemm *g, int k, bool sorted, GkError *err)
 {
 	bool		good = true;
+	bool		first;
 
 	if (g->x == NULL)
 	{
@@ -285,15 +303,15 @@ build(GkSession *s, GkGemm *g, int k, GkError *err)
 		if (!good)
 			return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "this GPU's sums lose more than is assumed");
 	}
-	/* A new order is made by the labels of the last pass. */
-	if (!g->built || (g->old && s->delta_k == k))
-		GK_DO(build_points(s, g, k, err));
+	first = sorted && sorts_first(s, g, k);
+	if (!g->built || first || (g->old && s->delta_k == k))
+		GK_DO(build_points(s, g, k, first, err));
 	GK_DO(allocate_centroids(s, g, k, err));
 	return allocate_slice(s, g, k, err);
 }
 
 GkStatus
-gk_gpu_gemm_points(GkSession *s, int k, bool *good, GkError *err)
+gk_gpu_gemm_points(GkSession *s, int k, bool sorted, bool *good, GkError *err)
 {
 	GkStatus	st;
 
@@ -305,7 +323,7 @@ gk_gpu_gemm_points(GkSession *s, int k, bool *good, GkError *err)
 			return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
 		memset(s->gemm, 0, sizeof(*s->gemm));
 	}
-	st = build(s, s->gemm, k, err);
+	st = build(s, s->gemm, k, sorted, err);
 	if (st == GK_ERR_DEVICE_MEMORY)
 	{
 		/* Not an error: other kernels need no more than the points. */
@@ -324,7 +342,7 @@ gk_gpu_gemm_begin(GkSession *s, int k, GkError *err)
 
 	s->gemm_k = 0;
 	if (gk_gpu_gemm_wanted(s, k))
-		GK_DO(gk_gpu_gemm_points(s, k, &good, err));
+		GK_DO(gk_gpu_gemm_points(s, k, true, &good, err));
 	if (!good)
 		return GK_OK;
 	g = s->gemm;
@@ -366,7 +384,7 @@ too_old(const GkSession *s, GkGemm *g, const GkLogHead *head)
 	/* For tests: now and then. */
 	if (s->host->skip == GK_SKIP_ON && g->passes >= 3)
 		return true;
-	return g->wasted > GK_GEMM_SORT_MS + (double) s->n * (GK_GEMM_SORT_NS + value) * 1e-6;
+	return g->wasted > sort_ms(s);
 }
 
 void
@@ -380,12 +398,15 @@ gk_gpu_gemm_judge(GkSession *s, int k, const GkLogHead *head)
 		return;
 	g->calm = (double) head->undecided < s->n * GK_GEMM_MAX_UNDECIDED;
 	many = (double) head->pairs > (double) s->n * k * GK_GEMM_MAX_PAIRS;
-	if (!g->sort && s->delta_k == k && (many || !g->calm))
-		g->sort = g->old = true;
+	/* Sorted before the first pass they are sorted well enough, unless that is all they are. */
+	if (!g->sort && s->delta_k == k && (many || (!g->calm && g->order.row == NULL)))
+		g->old = true;
 	else if (g->order.row != NULL && many && s->host->skip != GK_SKIP_ON)
 		switch_off(s);
 	else if (g->order.row != NULL && s->delta_k == k)
 		g->old = too_old(s, g, head);
+	if (g->old)
+		g->sort = true;
 }
 
 /* ---- a pass ---- */

@@ -65,7 +65,8 @@
 #define GK_GEMM_STAY_COLUMNS	128 /* gk_gpu_gemm_stay.cu */
 #define GK_GEMM_PART	64		/* columns of a tile that may be left out without the others */
 #define GK_GEMM_PARTS	4		/* of a tile, at most */
-#define GK_GEMM_SAMPLE	16		/* of this many tiles of rows, the parts that one needs are counted */
+#define GK_GEMM_SAMPLE	16		/* of this many tiles of rows, the tiles that one needs are counted, by their
+								 * parts */
 #define GK_GEMM_STAY_SLICES		4	/* of a row's values that can stay */
 #define GK_GEMM_BUNCH	4		/* tiles of rows whose needs are made the same, if they have one pivot */
 #define GK_GEMM_DEPTH	64		/* float16 values of a row that are brought at a time */
@@ -79,6 +80,7 @@
 #define GK_GEMM_TOP		10		/* the common scale brings all points into +-2^it */
 #define GK_GEMM_PAIRS	128		/* that a warp takes room for at a time */
 #define GK_GEMM_PIVOTS	1024	/* at most */
+#define GK_GEMM_GROUPS	48		/* of centroids, at most */
 #define GK_GEMM_MIDDLES	48		/* at most */
 
 /* Of a row, in the common scale; rounded up. */
@@ -122,7 +124,8 @@ typedef struct GkGemmState
 	/* Of a pass. */
 	unsigned long long all_undecided;
 	unsigned long long all_pairs;
-	unsigned long long all_parts;	/* that rows need, of each GK_GEMM_SAMPLE-th tile of rows; sorted */
+	unsigned long long all_parts;	/* of tiles of columns that each GK_GEMM_SAMPLE-th tile of rows needs;
+									 * sorted */
 	unsigned long long sorts;
 } GkGemmState;
 
@@ -379,8 +382,11 @@ GkStatus	gk_gpu_gemm_probe(GkSession *s, bool *good, GkError *err);
 
 /* ---- gk_gpu_gemm_sort.cu ---- */
 
-/* Places of rows about the centroids of their last labels, and of centroids near each other. */
-GkStatus	gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, GkError *err);
+/*
+ * Order rows and columns: rows by their labels of the last pass, with these k clusters, or by the pivots that they are
+ * near.
+ */
+GkStatus	gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, bool by_labels, GkError *err);
 void		gk_gpu_gemm_unsort(GkGemmOrder *o);
 
 /* Which tiles of columns each tile of rows needs: of all places. */
@@ -391,10 +397,10 @@ GkStatus	gk_gpu_gemm_gathered_needs(GkSession *s, GkGemm *g, int64_t from, int64
 
 /* ---- gk_gpu_gemm_columns.cu ---- */
 
-/* The nearest of the first `pivots` centroids to each, in the host's memory. */
-GkStatus	gk_gpu_gemm_nearest_pivots(GkSession *s, const GkGemm *g, int k, int pivots, int *pivot_of, GkError *err);
+/* The nearest pivot of each centroid, in the host's memory. */
+GkStatus	gk_gpu_gemm_nearest_pivots(GkSession *s, const GkGemm *g, int k, int *pivot_of, GkError *err);
 
-/* The order's columns, copies and middles. */
+/* The order's pivots, as many as it says, columns, copies and middles. */
 GkStatus	gk_gpu_gemm_order_columns(GkSession *s, GkGemm *g, int k, GkError *err);
 
 /* ---- gk_gpu_gemm_round.cu ---- */

@@ -14,11 +14,11 @@
 
 #define THREADS		256
 #define WARPS		(THREADS / 32)
-#define GROUPS		48			/* at most */
+#define FAR_APART	16			/* pivots */
 #define GROUP_WORK	((int64_t) 1 << 31) /* coordinates that may be compared for them */
 #define MIDDLE_THREADS	128
 
-/* ---- the nearest pivot of each centroid ---- */
+/* ---- pivots ---- */
 
 typedef unsigned long long Nearest; /* bits of a distance, and a number: the smallest is the nearest */
 
@@ -43,34 +43,43 @@ nearest_kernel(GkTileSide columns, GkTileSide pivots, int d, float scale, Neares
 }
 
 static GkStatus
-find_nearest(GkSession *s, const GkGemm *g, int k, int pivots, Nearest *nearest, GkError *err)
+find_nearest(GkSession *s, const GkGemm *g, int k, Nearest *nearest, GkError *err)
 {
+	const GkGemmOrder *o = &g->order;
 	GkTileSide	columns = {s->centroids, NULL, k, s->d};
-	GkTileSide	firsts = {s->centroids, NULL, pivots, s->d};
+	GkTileSide	pivots = {o->pivot_at, NULL, o->pivots, g->pitch};
 	size_t		bytes = (size_t) k * sizeof(Nearest);
-	dim3		tiles((k + GK_TILE - 1) / GK_TILE, (pivots + GK_TILE - 1) / GK_TILE);
+	dim3		tiles((k + GK_TILE - 1) / GK_TILE, (o->pivots + GK_TILE - 1) / GK_TILE);
 
 	GK_DO(gk_gpu_scratch(s, bytes, err));
 	GK_TRY(cudaMemsetAsync(s->scratch, 0xff, bytes, s->gpu->stream));
-	nearest_kernel<<<tiles, GK_TILE_THREADS, 0, s->gpu->stream>>>(columns, firsts, s->d, g->scale, (Nearest *) s->scratch);
+	nearest_kernel<<<tiles, GK_TILE_THREADS, 0, s->gpu->stream>>>(columns, pivots, s->d, g->scale, (Nearest *) s->scratch);
 	GK_LAUNCHED();
 	GK_TRY(cudaMemcpyAsync(nearest, s->scratch, bytes, cudaMemcpyDeviceToHost, s->gpu->stream));
 	return gk_gpu_drain(s, err);
 }
 
 GkStatus
-gk_gpu_gemm_nearest_pivots(GkSession *s, const GkGemm *g, int k, int pivots, int *pivot_of, GkError *err)
+gk_gpu_gemm_nearest_pivots(GkSession *s, const GkGemm *g, int k, int *pivot_of, GkError *err)
 {
 	Nearest    *nearest = (Nearest *) s->core->alloc(s->host, k, sizeof(Nearest));
 	GkStatus	st;
 
 	if (nearest == NULL)
 		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
-	st = find_nearest(s, g, k, pivots, nearest, err);
+	st = find_nearest(s, g, k, nearest, err);
 	for (int i = 0; st == GK_OK && i < k; i++)
 		pivot_of[i] = (int) (nearest[i] & 0xffffffff);
 	s->core->free(s->host, nearest);
 	return st;
+}
+
+/* A block for each pivot: the centroid that it is. */
+__global__ void __launch_bounds__(THREADS)
+pivots_kernel(const float *centroids, int d, const int *which, float *pivot_at, int pitch)
+{
+	for (int j = threadIdx.x; j < pitch; j += THREADS)
+		pivot_at[(int64_t) blockIdx.x * pitch + j] = j < d ? centroids[(int64_t) which[blockIdx.x] * d + j] : 0.0f;
 }
 
 /* ---- groups of centroids ---- */
@@ -218,13 +227,45 @@ middle_kernel(Middles a)
 /* What the host makes of the groups; one piece of memory. */
 typedef struct Plan
 {
+	unsigned long long seed[GK_GEMM_GROUPS + 1];
+	int			pivot[GK_GEMM_PIVOTS];	/* the centroid that each is */
+	int			pivot_copy[GK_GEMM_PIVOTS];
 	int		   *group;			/* [k] */
 	Member    *member;			/* [k] */
 	int		   *column;			/* [k]: its centroid */
 	int		   *copy_of;		/* [k] */
-	float	   *between;		/* [GROUPS][GROUPS] */
-	int			begin[GROUPS + 1];
+	float	   *between;		/* [GK_GEMM_GROUPS][GK_GEMM_GROUPS] */
+	int			begin[GK_GEMM_GROUPS + 1];
 } Plan;
+
+/*
+ * Pivots are centroids, half of them and at least FAR_APART far from one another, so that each clump has one, the others
+ * as they come.  In their order.
+ */
+static void
+choose_pivots(int k, int pivots, int groups, Plan *p)
+{
+	int		   *chosen = p->column; /* not yet used */
+	int			count = 0;
+	int			n = 0;
+
+	memset(chosen, 0, (size_t) k * sizeof(int));
+	for (int g = 0; g < groups && count < pivots && (g < FAR_APART || g < pivots / 2); g++)
+	{
+		int			i = g == 0 ? 0 : (int) ~(unsigned) p->seed[g];
+
+		count += !chosen[i];
+		chosen[i] = 1;
+	}
+	for (int i = 0; count < pivots; i++)
+	{
+		count += !chosen[i];
+		chosen[i] = 1;
+	}
+	for (int i = 0; i < k; i++)
+		if (chosen[i])
+			p->pivot[n++] = i;
+}
 
 /*
  * Groups that are neighbours in the chain share a copy of the centroids, so that copies take little time and
@@ -235,8 +276,8 @@ plan_columns(const GkGemm *g, int k, int groups, Plan *p)
 {
 	int64_t		values = (int64_t) k * g->width;
 	int			copies = (int) gk_min(gk_min(groups, GK_GEMM_MOST_COPIES / values + 1),
-									  gk_min(GK_GEMM_COPIES / values + 8, GK_GEMM_MIDDLES));
-	int			rank[GROUPS];
+									  gk_min(GK_GEMM_COPIES / values + GK_GEMM_MIN_COPIES, GK_GEMM_MIDDLES));
+	int			rank[GK_GEMM_GROUPS];
 	int			at = 0;
 
 	chain(p->between, groups, rank);
@@ -260,20 +301,21 @@ plan_columns(const GkGemm *g, int k, int groups, Plan *p)
 static GkStatus
 find_groups(GkSession *s, int k, int groups, Plan *p, GkError *err)
 {
-	size_t		seeds = (GROUPS + 1) * sizeof(unsigned long long);
+	size_t		seeds = (GK_GEMM_GROUPS + 1) * sizeof(unsigned long long);
 	Groups		a = {s->centroids, k, s->d, groups};
 	unsigned int blocks = (unsigned int) gk_min((k + WARPS - 1) / WARPS, s->gpu->sms * GK_SM_BLOCKS);
 
-	GK_DO(gk_gpu_scratch(s, seeds + (size_t) k * (sizeof(float) + sizeof(int)) + GROUPS * GROUPS * sizeof(float), err));
+	GK_DO(gk_gpu_scratch(s, seeds + (size_t) k * (sizeof(float) + sizeof(int)) + GK_GEMM_GROUPS * GK_GEMM_GROUPS * sizeof(float), err));
 	a.seed = (unsigned long long *) s->scratch;
-	a.between = (float *) (a.seed + GROUPS + 1);
-	a.nearest = a.between + GROUPS * GROUPS;
+	a.between = (float *) (a.seed + GK_GEMM_GROUPS + 1);
+	a.nearest = a.between + GK_GEMM_GROUPS * GK_GEMM_GROUPS;
 	a.group = (int *) (a.nearest + k);
 	GK_TRY(cudaMemsetAsync(a.seed, 0, seeds, s->gpu->stream));
 	for (int g = 0; g < groups; g++)
 		join_group_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(a, g);
 	between_kernel<<<groups, THREADS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
+	GK_TRY(cudaMemcpyAsync(p->seed, a.seed, seeds, cudaMemcpyDeviceToHost, s->gpu->stream));
 	GK_TRY(cudaMemcpyAsync(p->group, a.group, (size_t) k * sizeof(int), cudaMemcpyDeviceToHost, s->gpu->stream));
 	GK_TRY(cudaMemcpyAsync(p->between, a.between, (size_t) groups * groups * sizeof(float), cudaMemcpyDeviceToHost, s->gpu->stream));
 	return gk_gpu_drain(s, err);
@@ -283,18 +325,27 @@ static GkStatus
 order_columns(GkSession *s, GkGemm *g, int k, Plan *p, GkError *err)
 {
 	GkGemmOrder *o = &g->order;
-	int			groups = (int) gk_min(gk_min(k, GROUPS), 1 + GROUP_WORK / ((int64_t) k * s->d));
+	int			groups = (int) gk_min(gk_min(k, GK_GEMM_GROUPS), 1 + GROUP_WORK / ((int64_t) k * s->d));
 	Middles		a = {s->centroids, s->d, g->pitch};
+	int		   *which;
 
 	GK_DO(find_groups(s, k, groups, p, err));
+	choose_pivots(k, o->pivots, groups, p);
 	o->copies = plan_columns(g, k, groups, p);
+	for (int i = 0; i < o->pivots; i++)
+		p->pivot_copy[i] = p->copy_of[p->pivot[i]];
 	GK_TRY(cudaMalloc((void **) &o->centroid, (size_t) k * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &o->copy, o->pivots * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &o->middle, (size_t) o->copies * g->pitch * sizeof(float)));
 	GK_TRY(cudaMemcpyAsync(o->centroid, p->column, (size_t) k * sizeof(int), cudaMemcpyHostToDevice, s->gpu->stream));
-	/* A pivot is the centroid of its number. */
-	GK_TRY(cudaMemcpyAsync(o->copy, p->copy_of, o->pivots * sizeof(int), cudaMemcpyHostToDevice, s->gpu->stream));
+	GK_TRY(cudaMalloc((void **) &o->pivot_at, (size_t) o->pivots * g->pitch * sizeof(float)));
+	GK_TRY(cudaMemcpyAsync(o->copy, p->pivot_copy, o->pivots * sizeof(int), cudaMemcpyHostToDevice, s->gpu->stream));
+	GK_DO(gk_gpu_scratch(s, sizeof(p->begin) + sizeof(p->pivot), err));
 	GK_TRY(cudaMemcpyAsync(s->scratch, p->begin, sizeof(p->begin), cudaMemcpyHostToDevice, s->gpu->stream));
+	which = (int *) ((char *) s->scratch + sizeof(p->begin));
+	GK_TRY(cudaMemcpyAsync(which, p->pivot, o->pivots * sizeof(int), cudaMemcpyHostToDevice, s->gpu->stream));
+	pivots_kernel<<<o->pivots, THREADS, 0, s->gpu->stream>>>(s->centroids, s->d, which, o->pivot_at, g->pitch);
+	GK_LAUNCHED();
 	a.centroid = o->centroid;
 	a.begin = (const int *) s->scratch;
 	a.middle = o->middle;
@@ -309,7 +360,7 @@ gk_gpu_gemm_order_columns(GkSession *s, GkGemm *g, int k, GkError *err)
 	Plan		p;
 	GkStatus	st;
 
-	p.member = (Member *) s->core->alloc(s->host, k * (sizeof(Member) + 3 * sizeof(int)) + GROUPS * GROUPS * sizeof(float), 1);
+	p.member = (Member *) s->core->alloc(s->host, k * (sizeof(Member) + 3 * sizeof(int)) + GK_GEMM_GROUPS * GK_GEMM_GROUPS * sizeof(float), 1);
 	if (p.member == NULL)
 		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
 	p.group = (int *) (p.member + k);

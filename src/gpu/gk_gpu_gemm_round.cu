@@ -209,15 +209,16 @@ typedef struct CentroidArgs
 	GkGemmState *state;
 } CentroidArgs;
 
-/* A warp per column and copy. */
+/* A warp per column and copy.  Copies of the same columns are made together, so that these are read once. */
 __global__ void __launch_bounds__(THREADS)
 round_centroids_kernel(const __grid_constant__ CentroidArgs a)
 {
-	int			at = blockIdx.x * WARPS + threadIdx.x / 32;
+	int			copy = blockIdx.x % a.order.copies;
+	int			at = blockIdx.x / a.order.copies * WARPS + threadIdx.x / 32;
 	int			lane = threadIdx.x % 32;
-	int64_t		column = (int64_t) blockIdx.y * a.k + at;
-	int64_t		columns = (int64_t) gridDim.y * a.k;
-	const float *q = a.order.middle + (int64_t) blockIdx.y * a.pitch;
+	int64_t		column = (int64_t) copy * a.k + at;
+	int64_t		columns = (int64_t) a.order.copies * a.k;
+	const float *q = a.order.middle + (int64_t) copy * a.pitch;
 	double		square = 0.0;
 	double		rest = 0.0;
 	int			i;
@@ -237,7 +238,7 @@ round_centroids_kernel(const __grid_constant__ CentroidArgs a)
 	}
 	for (int j = a.d + lane; j < a.width; j += 32)
 		a.b[gk_gemm_at(columns, a.width, column, j)] = __double2half(0.0);
-	for (int j = lane; blockIdx.y == 0 && j < a.pitch; j += 32)
+	for (int j = lane; copy == 0 && j < a.pitch; j += 32)
 		a.out[(int64_t) i * a.pitch + j] = j < a.d ? a.c[(int64_t) i * a.d + j] : 0.0f;
 	square = warp_sum(square);
 	rest = warp_sum(rest);
@@ -363,7 +364,7 @@ gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centroids, int
 {
 	CentroidArgs a = {centroids, k, s->d, g->width, g->pitch, gk_gemm_parts(k), gk_gemm_key_pitch(k), g->scale, g->order,
 	g->b, g->square, g->lost, g->c, g->keys, g->z, g->nearest, g->sorts, g->reach, g->longest, g->state};
-	dim3		blocks((k + WARPS - 1) / WARPS, g->order.copies);
+	int			blocks = (k + WARPS - 1) / WARPS * g->order.copies;
 
 	a.order.centroid = (int *) gk_gemm_centroids(g, k);
 	GK_TRY(cudaMemsetAsync(g->state, 0, sizeof(*g->state), s->gpu->stream));

@@ -3,8 +3,8 @@
  * where points lie in clumps that are far apart, a row is near its pivot, so that little is lost by rounding
  * x - p, and most tiles of columns are too far away to be looked at (gk_gpu_gemm.h, 9).
  *
- * Pivots are the centroids at the time of the sort, or the first of them; a row's pivot is the one
- * nearest to the centroid of its last label.  Both orders only decide how much is left out.
+ * Pivots are the centroids at the time of the sort, or some of them; a row's pivot is the one nearest to the
+ * centroid of its last label, or, before the first pass, to the row.  Both orders only decide how much is left out.
  */
 #include <stddef.h>
 #include <string.h>
@@ -108,11 +108,12 @@ place_tiles(GkSession *s, GkGemmOrder *o, int *count, GkError *err)
 	return GK_OK;
 }
 
+/* k, pivot_of: of the labels. */
 static GkStatus
-order_rows(GkSession *s, GkGemm *g, int k, const int *pivot_of, int *count, GkError *err)
+order_rows(GkSession *s, GkGemm *g, GkLabels labels, int k, const int *pivot_of, int *count, GkError *err)
 {
 	GkGemmOrder *o = &g->order;
-	SortArgs	a = {{s->delta_labels, k <= GK_NARROW_K}, (int) s->n, k};
+	SortArgs	a = {labels, (int) s->n, k};
 	size_t		counts = GK_GEMM_PIVOTS * sizeof(int);
 
 	GK_DO(gk_gpu_scratch(s, counts + (size_t) k * sizeof(int), err));
@@ -137,38 +138,71 @@ order_rows(GkSession *s, GkGemm *g, int k, const int *pivot_of, int *count, GkEr
 static int
 pivots_of(const GkSession *s, int k)
 {
-	int64_t		most = gk_min(GK_GEMM_MOST_KEYS / k, s->n / (GK_GEMM_ROWS * GK_GEMM_PIVOT_TILES));
+	int64_t		most = GK_GEMM_MOST_KEYS / k < GK_GEMM_GROUPS ? GK_GEMM_GROUPS : GK_GEMM_MOST_KEYS / k;
 
+	most = gk_min(most, s->n / (GK_GEMM_ROWS * GK_GEMM_PIVOT_TILES));
 	most = most < 8 ? 8 : gk_min(most, GK_GEMM_PIVOTS);
 	return (int) gk_min(k, most);
 }
 
+/* Rows of a slice to the pivots in s->packed; arg: their labels, of all rows. */
 static GkStatus
-sort_by(GkSession *s, GkGemm *g, int k, int *pivot_of, int *count, GkError *err)
+label_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
+{
+	const GkLabels *all = (const GkLabels *) arg;
+	GkLabels	labels = {(char *) all->at + rows->first * (all->narrow ? 1 : sizeof(int32_t)), all->narrow};
+
+	return gk_gpu_assign(s, rows, s->gemm->order.pivots, labels, NULL, err);
+}
+
+/* The nearest pivot of each row. */
+static GkStatus
+label_by_pivots(GkSession *s, const GkGemm *g, GkLabels *labels, GkError *err)
+{
+	int			pivots = g->order.pivots;
+	size_t		row = s->d * sizeof(float);
+
+	*labels = {NULL, pivots <= GK_NARROW_K};
+	GK_DO(gk_gpu_scratch(s, pivots * row, err));
+	GK_TRY(cudaMemcpy2DAsync(s->scratch, row, g->order.pivot_at, g->pitch * sizeof(float), row, pivots, cudaMemcpyDeviceToDevice,
+							 s->gpu->stream));
+	GK_DO(gk_gpu_pack(s, (const float *) s->scratch, pivots, err));
+	GK_DO(gk_gpu_grow(s, (void **) &s->labels, &s->labels_room, (labels->narrow ? s->n / 4 : s->n) + GK_ROW_PAD, sizeof(int32_t),
+					  err));
+	labels->at = s->labels;
+	return gk_gpu_each(s, gk_gpu_slice_rows(s, pivots), label_slice, labels, err);
+}
+
+static GkStatus
+sort_by(GkSession *s, GkGemm *g, int k, bool by_labels, int *pivot_of, int *count, GkError *err)
 {
 	GkGemmOrder *o = &g->order;
-	size_t		row = g->pitch * sizeof(float);
+	GkLabels	labels = {s->delta_labels, k <= GK_NARROW_K};
 
 	gk_gpu_gemm_unsort(o);
 	o->pivots = pivots_of(s, k);
 	o->columns = k;
-	GK_DO(gk_gpu_gemm_nearest_pivots(s, g, k, o->pivots, pivot_of, err));
-	GK_TRY(cudaMalloc((void **) &o->pivot_at, o->pivots * row));
-	GK_TRY(cudaMemcpy2DAsync(o->pivot_at, row, s->centroids, s->d * sizeof(float), s->d * sizeof(float), o->pivots,
-							 cudaMemcpyDeviceToDevice, s->gpu->stream));
-	GK_DO(order_rows(s, g, k, pivot_of, count, err));
-	return gk_gpu_gemm_order_columns(s, g, k, err);
+	GK_DO(gk_gpu_gemm_order_columns(s, g, k, err));
+	if (by_labels)
+	{
+		GK_DO(gk_gpu_gemm_nearest_pivots(s, g, k, pivot_of, err));
+		return order_rows(s, g, labels, k, pivot_of, count, err);
+	}
+	GK_DO(label_by_pivots(s, g, &labels, err));
+	for (int i = 0; i < o->pivots; i++)
+		pivot_of[i] = i;
+	return order_rows(s, g, labels, o->pivots, pivot_of, count, err);
 }
 
 GkStatus
-gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, GkError *err)
+gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, bool by_labels, GkError *err)
 {
 	int		   *pivot_of = (int *) s->core->alloc(s->host, (size_t) k + GK_GEMM_PIVOTS, sizeof(int));
 	GkStatus	st;
 
 	if (pivot_of == NULL)
 		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
-	st = sort_by(s, g, k, pivot_of, pivot_of + k, err);
+	st = sort_by(s, g, k, by_labels, pivot_of, pivot_of + k, err);
 	s->core->free(s->host, pivot_of);
 	return st;
 }
@@ -193,7 +227,7 @@ typedef struct NeedsArgs
 	const GkGemmBound *bound;
 	GkGemmNeeds *needs;
 	int		   *need;
-	unsigned long long *counted;	/* parts of a sample of tiles; NULL: not wanted */
+	unsigned long long *counted;	/* parts of the tiles that a sample of tiles of rows needs; NULL: not wanted */
 } NeedsArgs;
 
 /* The largest of a tile's rows; or, where it is known, of all rows of its bunch that have its pivot. */
@@ -266,7 +300,7 @@ needs_kernel(const __grid_constant__ NeedsArgs a)
 		if (parts != 0)
 			a.need[(int64_t) tile * a.tiles + count + __popc(who & ((1u << lane) - 1))] = t << GK_GEMM_PARTS | parts;
 		count += __popc(who);
-		counted += __popc(parts);
+		counted += parts != 0 ? a.parts : 0;
 	}
 	if (a.counted != NULL && tile % GK_GEMM_SAMPLE == 0)
 	{

@@ -6,6 +6,8 @@
 #include "core/gk_update.h"
 #include "gpu/gk_gpu_device.cuh"
 
+#define STOP_THREADS	256
+
 /* ---- kernels ---- */
 
 __global__ void
@@ -164,36 +166,62 @@ update_kernel(const __grid_constant__ UpdateArgs a)
 		a.brief.explained[i] = mass > 0 ? taken : 0.0;
 }
 
-/* In the order of the clusters, as the host adds them up. */
-__global__ void
+/* The sum in the order of the clusters, as the host adds it up; thread 0 has it. */
+__device__ double
+sum_in_order(const double *shifts, int k)
+{
+	__shared__ double tile[STOP_THREADS];
+	double		shift = 0.0;
+
+	for (int i0 = 0; i0 < k; i0 += STOP_THREADS)
+	{
+		if (i0 + (int) threadIdx.x < k)
+			tile[threadIdx.x] = fmax(shifts[i0 + threadIdx.x], 0.0);
+		__syncthreads();
+		if (threadIdx.x == 0)
+		{
+			int			count = min(k - i0, STOP_THREADS);
+
+#pragma unroll 16
+			for (int i = 0; i < count; i++)
+				shift += tile[i];
+		}
+		__syncthreads();
+	}
+	return shift;
+}
+
+/*
+ * An empty cluster (-1), or no more movement than tol, stops the chain.  Any sum of k numbers that are not negative is
+ * off by less than k 2^-53 of it; only where two of them might not agree it takes the one that the host takes.
+ */
+__global__ void __launch_bounds__(STOP_THREADS)
 stop_kernel(const double *shifts, int k, double tol, char *unit, int *done)
 {
 	GkLogHead  *head = (GkLogHead *) unit;
-	__shared__ double tile[256];
+	__shared__ double sums[STOP_THREADS / 32];
 	double		shift = 0.0;
+	double		off = 4.0 * k * 0x1p-53;
 	bool		empty = false;
 
 	if (*done)
 		return;
-	for (int i0 = 0; i0 < k; i0 += 256)
+	for (int i = threadIdx.x; i < k; i += STOP_THREADS)
 	{
-		if (i0 + (int) threadIdx.x < k)
-			tile[threadIdx.x] = shifts[i0 + threadIdx.x];
-		__syncthreads();
-		/* (-1 is an empty cluster's; adding 0 changes no bits.) */
-		if (threadIdx.x == 0)
-		{
-			int			count = k - i0 < 256 ? k - i0 : 256;
-
-#pragma unroll 16
-			for (int i = 0; i < count; i++)
-			{
-				empty |= tile[i] < 0.0;
-				shift += fmax(tile[i], 0.0);
-			}
-		}
-		__syncthreads();
+		empty |= shifts[i] < 0.0;
+		shift += fmax(shifts[i], 0.0);
 	}
+	for (int o = 16; o > 0; o >>= 1)
+		shift += __shfl_xor_sync(0xffffffffu, shift, o);
+	if (threadIdx.x % 32 == 0)
+		sums[threadIdx.x / 32] = shift;
+	empty = __syncthreads_or(empty);
+	shift = 0.0;
+	for (int i = 0; i < STOP_THREADS / 32; i++)
+		shift += sums[i];
+	/* (Written so that a sum that is no number is added up in order, too.) */
+	if (!(shift * (1.0 - off) > tol || shift * (1.0 + off) <= tol))
+		shift = sum_in_order(shifts, k);
 	if (threadIdx.x == 0)
 	{
 		head->count = 1;
@@ -249,7 +277,7 @@ gk_gpu_update(GkSession *s, const gk_int128 *totals, int k, char *unit, GkError 
 	GK_TRY(cudaMemsetAsync(unit, 0, sizeof(GkLogHead), s->gpu->stream));
 	update_kernel<<<k, threads, 2 * threads * sizeof(double), s->gpu->stream>>>(a);
 	GK_LAUNCHED();
-	stop_kernel<<<1, 256, 0, s->gpu->stream>>>(s->shifts, k, s->problem.tol, unit, s->done);
+	stop_kernel<<<1, STOP_THREADS, 0, s->gpu->stream>>>(s->shifts, k, s->problem.tol, unit, s->done);
 	GK_LAUNCHED();
 	return GK_OK;
 }

@@ -485,7 +485,7 @@ ready(GkSession *s, int columns, bool *good, GkError *err)
 	GK_DO(gk_gpu_drain(s, err));
 	if (g != NULL && g->order.row != NULL)
 		g->sort = g->built = false;
-	GK_DO(gk_gpu_gemm_points(s, columns, good, err));
+	GK_DO(gk_gpu_gemm_points(s, columns, false, good, err));
 	if (!*good || s->seed_rounds != NULL)
 		return GK_OK;
 	*good = false;
