@@ -486,15 +486,15 @@ GkStatus	gk_gpu_gemm_points(GkSession *s, int k, bool sorted, bool *good, GkErro
 
 /*
  * Make the centroids in s->centroids ready, and the points, at the first time.  Afterwards s->gemm_k is k, or
- * 0 where it is not possible or not worth it.
+ * 0 where it is not possible or not worth it; s->packed may have other ones.
  */
-GkStatus	gk_gpu_gemm_begin(GkSession *s, int k, GkError *err);
+GkStatus	gk_gpu_gemm_begin(GkSession *s, int k, bool sorted, GkError *err);
 
 /* Labels of all points, as narrow as *labels says, into s->labels. */
 GkStatus	gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err);
 
 /* Both, where it is worth it: int32 labels in s->labels.  gk_gpu_assign() then only adds distances. */
-GkStatus	gk_gpu_gemm_all(GkSession *s, int k, GkError *err);
+GkStatus	gk_gpu_gemm_all(GkSession *s, int k, bool sorted, GkError *err);
 
 /* Sums of what moved since s->delta_labels, which become these. */
 GkStatus	gk_gpu_gemm_sum(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);

@@ -62,10 +62,11 @@
 #define GK_GEMM_CALM		4	/* times that where few rows were undecided: each slice has a tail */
 #define GK_GEMM_MOST_KEYS	(1 << 20)	/* about all pivots, but for GK_GEMM_GROUPS of them */
 #define GK_GEMM_COPIES		(1 << 24)	/* values of all copies of the centroids: to make them takes time ... */
-#define GK_GEMM_MIN_COPIES	12	/* ... but a few must be; at most these values */
+#define GK_GEMM_MIN_COPIES	12	/* ... but up to this many may be in any case; at most these values */
 #define GK_GEMM_MOST_COPIES	(1 << 30)
 #define GK_GEMM_PIVOT_TILES	8	/* of rows a pivot, at least: half a tile of them is padding */
-#define GK_GEMM_MAX_UNDECIDED	0.03	/* of the rows: with more, sorting them pays */
+#define GK_GEMM_MAX_UNDECIDED	0.03	/* of rows that are not sorted: with more, sorting pays */
+#define GK_GEMM_FIRST_D	128		/* features: up to these the nearest of many pivots is found in little time */
 /* Nanoseconds, to know when the order of the points has become so old that a new one pays. */
 #define GK_GEMM_PART_NS		(64 / 3.3e5)	/* a row and a part of a tile of columns, a feature ... */
 #define GK_GEMM_PART_MORE	64	/* ... and as many features more for what is made of the scores */

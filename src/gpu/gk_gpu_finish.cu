@@ -271,8 +271,9 @@ run(GkSession *s, const float *centroids, int64_t rows, Down *d, GkError *err)
 	GK_DO(gk_gpu_put_centroids(s, centroids, d->k, err));
 	GK_TRY(cudaMemsetAsync(s->totals, 0, 2 * (size_t) d->k * sizeof(gk_int128), s->gpu->stream));
 	GK_TRY(cudaMemsetAsync(s->shifts, 0, d->k * sizeof(double), s->gpu->stream));
-	GK_DO(gk_gpu_pack(s, s->centroids, d->k, err));
-	GK_DO(gk_gpu_gemm_all(s, d->k, err));
+	GK_DO(gk_gpu_gemm_all(s, d->k, true, err));
+	if (s->gemm_k != d->k)
+		GK_DO(gk_gpu_pack(s, s->centroids, d->k, err));
 	if (d->sink != NULL)
 		GK_DO(open_sink(s, d, err));
 	GK_DO(gk_gpu_each(s, rows, finish_slice, d, err));

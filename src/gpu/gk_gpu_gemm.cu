@@ -245,15 +245,25 @@ sort_ms(const GkSession *s)
 	return GK_GEMM_SORT_MS + (double) s->n * (GK_GEMM_SORT_NS + GK_GEMM_VALUE_NS * s->d) * 1e-6;
 }
 
+/* ... and to find the nearest pivot of each, where that is not a product. */
+static double
+pivots_ms(const GkSession *s, int k)
+{
+	return s->d <= GK_GEMM_FIRST_D ? 0.0 : (double) s->n * s->d * gk_gpu_gemm_first_pivots(s, k) * GK_DISTANCE_OPS /
+		(s->gpu->sms * GK_SM_LANES * GK_CYCLES_MS);
+}
+
 /*
  * Does it pay to sort before the first pass?  That pass may leave nearly all undecided, and then take many times as long as
- * the products do; iterations that have few clusters are done before.
+ * the products do; with few clusters all passes are over before the sort is.  Tests have both.
  */
 static bool
 sorts_first(const GkSession *s, const GkGemm *g, int k)
 {
-	return g->order.row == NULL && !g->sort && k <= s->problem.k_max && s->problem.max_iter > 1 &&
-		(s->host->skip == GK_SKIP_ON || (double) s->n * s->d * k / GK_GEMM_MS > sort_ms(s));
+	if (g->order.row != NULL || g->sort || g->no_room || s->units > 0 || k > s->problem.k_max)
+		return false;
+	return s->host->skip == GK_SKIP_ON ? s->problem.max_iter > 1 :
+		(double) s->n * s->d * k / GK_GEMM_MS > sort_ms(s) + pivots_ms(s, k);
 }
 
 /* Rounded, in the order that is wanted: by labels of these clusters, if there are any; first: by pivots. */
@@ -275,6 +285,12 @@ build_points(GkSession *s, GkGemm *g, int k, bool first, GkError *err)
 		g->sorts++;
 		g->passes = 0;
 		g->wasted = 0.0;
+	}
+	if (first && gk_gpu_gemm_bytes(s, g, k) > s->spare)
+	{
+		gk_gpu_gemm_unsort(&g->order);
+		g->order.places = s->n;
+		g->no_room = true;
 	}
 	if (gk_gpu_gemm_bytes(s, g, k) > s->spare)
 		return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "no memory for products");
@@ -335,14 +351,14 @@ gk_gpu_gemm_points(GkSession *s, int k, bool sorted, bool *good, GkError *err)
 }
 
 GkStatus
-gk_gpu_gemm_begin(GkSession *s, int k, GkError *err)
+gk_gpu_gemm_begin(GkSession *s, int k, bool sorted, GkError *err)
 {
 	GkGemm	   *g;
 	bool		good = false;
 
 	s->gemm_k = 0;
 	if (gk_gpu_gemm_wanted(s, k))
-		GK_DO(gk_gpu_gemm_points(s, k, true, &good, err));
+		GK_DO(gk_gpu_gemm_points(s, k, sorted, &good, err));
 	if (!good)
 		return GK_OK;
 	g = s->gemm;
@@ -398,7 +414,7 @@ gk_gpu_gemm_judge(GkSession *s, int k, const GkLogHead *head)
 		return;
 	g->calm = (double) head->undecided < s->n * GK_GEMM_MAX_UNDECIDED;
 	many = (double) head->pairs > (double) s->n * k * GK_GEMM_MAX_PAIRS;
-	/* Sorted before the first pass they are sorted well enough, unless that is all they are. */
+	/* Rows sorted by pivots are sorted by labels only if too many pairs are left, or the order is old. */
 	if (!g->sort && s->delta_k == k && (many || (!g->calm && g->order.row == NULL)))
 		g->old = true;
 	else if (g->order.row != NULL && many && s->host->skip != GK_SKIP_ON)
@@ -448,11 +464,11 @@ gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 }
 
 GkStatus
-gk_gpu_gemm_all(GkSession *s, int k, GkError *err)
+gk_gpu_gemm_all(GkSession *s, int k, bool sorted, GkError *err)
 {
 	GkLabels	labels = {NULL, false};
 
-	GK_DO(gk_gpu_gemm_begin(s, k, err));
+	GK_DO(gk_gpu_gemm_begin(s, k, sorted, err));
 	return s->gemm_k == k ? gk_gpu_gemm_labels(s, k, &labels, err) : GK_OK;
 }
 

@@ -204,7 +204,8 @@ struct GkGemm
 	bool		built;
 	bool		old;			/* the order: a new one pays */
 	bool		off;			/* not possible, or not worth it */
-	bool		sort;			/* wanted from now on */
+	bool		sort;			/* by labels, wanted from now on */
+	bool		no_room;		/* for an order before the first pass */
 	bool		calm;			/* few rows were undecided */
 	unsigned long long sorts;	/* so far */
 	/* Since the last one: passes, what the shortest took, and what all took beside that, in milliseconds. */
@@ -387,6 +388,9 @@ GkStatus	gk_gpu_gemm_probe(GkSession *s, bool *good, GkError *err);
  * near.
  */
 GkStatus	gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, bool by_labels, GkError *err);
+
+/* How many pivots there are without labels. */
+int			gk_gpu_gemm_first_pivots(const GkSession *s, int k);
 void		gk_gpu_gemm_unsort(GkGemmOrder *o);
 
 /* Which tiles of columns each tile of rows needs: of all places. */

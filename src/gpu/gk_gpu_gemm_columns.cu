@@ -1,5 +1,6 @@
 /*
- * gk_gpu_gemm_columns.cu - centroids near each other in neighbouring columns, for a sort (gk_gpu_gemm_sort.cu).
+ * gk_gpu_gemm_columns.cu - centroids near each other in neighbouring columns, and pivots, for a sort
+ * (gk_gpu_gemm_sort.cu).
  *
  * Everything that takes each centroid's features is done on the device: with several GPUs, each with a session of
  * its own, the host's threads are the others', too.
@@ -15,7 +16,7 @@
 #define THREADS		256
 #define WARPS		(THREADS / 32)
 #define FAR_APART	16			/* pivots */
-#define GROUP_WORK	((int64_t) 1 << 31) /* coordinates that may be compared for them */
+#define GROUP_WORK	((int64_t) 1 << 33) /* coordinates that may be compared for them */
 #define MIDDLE_THREADS	128
 
 /* ---- pivots ---- */
@@ -239,8 +240,8 @@ typedef struct Plan
 } Plan;
 
 /*
- * Pivots are centroids, half of them and at least FAR_APART far from one another, so that each clump has one, the others
- * as they come.  In their order.
+ * Pivots are centroids: half of them, or FAR_APART, but no more than there are groups, far from one another, so that most
+ * clumps have one, the others as they come.  In their order.
  */
 static void
 choose_pivots(int k, int pivots, int groups, Plan *p)
@@ -272,10 +273,11 @@ choose_pivots(int k, int pivots, int groups, Plan *p)
  * memory.
  */
 static int
-plan_columns(const GkGemm *g, int k, int groups, Plan *p)
+plan_columns(const GkSession *s, const GkGemm *g, int k, int groups, Plan *p)
 {
 	int64_t		values = (int64_t) k * g->width;
-	int			copies = (int) gk_min(gk_min(groups, GK_GEMM_MOST_COPIES / values + 1),
+	int64_t		most = gk_min(GK_GEMM_MOST_COPIES, s->spare / (4 * sizeof(__half)));
+	int			copies = (int) gk_min(gk_min(groups, most / values + 1),
 									  gk_min(GK_GEMM_COPIES / values + GK_GEMM_MIN_COPIES, GK_GEMM_MIDDLES));
 	int			rank[GK_GEMM_GROUPS];
 	int			at = 0;
@@ -331,7 +333,7 @@ order_columns(GkSession *s, GkGemm *g, int k, Plan *p, GkError *err)
 
 	GK_DO(find_groups(s, k, groups, p, err));
 	choose_pivots(k, o->pivots, groups, p);
-	o->copies = plan_columns(g, k, groups, p);
+	o->copies = plan_columns(s, g, k, groups, p);
 	for (int i = 0; i < o->pivots; i++)
 		p->pivot_copy[i] = p->copy_of[p->pivot[i]];
 	GK_TRY(cudaMalloc((void **) &o->centroid, (size_t) k * sizeof(int)));

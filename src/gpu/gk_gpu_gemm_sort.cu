@@ -145,6 +145,14 @@ pivots_of(const GkSession *s, int k)
 	return (int) gk_min(k, most);
 }
 
+int
+gk_gpu_gemm_first_pivots(const GkSession *s, int k)
+{
+	int			pivots = pivots_of(s, k);
+
+	return s->d <= GK_GEMM_FIRST_D ? pivots : (int) gk_min(pivots, GK_GEMM_GROUPS);
+}
+
 /* Rows of a slice to the pivots in s->packed; arg: their labels, of all rows. */
 static GkStatus
 label_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
@@ -180,8 +188,8 @@ sort_by(GkSession *s, GkGemm *g, int k, bool by_labels, int *pivot_of, int *coun
 	GkLabels	labels = {s->delta_labels, k <= GK_NARROW_K};
 
 	gk_gpu_gemm_unsort(o);
-	o->pivots = pivots_of(s, k);
 	o->columns = k;
+	o->pivots = by_labels ? pivots_of(s, k) : gk_gpu_gemm_first_pivots(s, k);
 	GK_DO(gk_gpu_gemm_order_columns(s, g, k, err));
 	if (by_labels)
 	{

@@ -219,7 +219,7 @@ stop_kernel(const double *shifts, int k, double tol, char *unit, int *done)
 	shift = 0.0;
 	for (int i = 0; i < STOP_THREADS / 32; i++)
 		shift += sums[i];
-	/* (Written so that a sum that is no number is added up in order, too.) */
+	/* (Written so that a tol that is no number takes it, too.) */
 	if (!(shift * (1.0 - off) > tol || shift * (1.0 + off) <= tol))
 		shift = sum_in_order(shifts, k);
 	if (threadIdx.x == 0)

@@ -375,8 +375,9 @@ seed_pass(GkSession *s, SeedPass *pass, const float *centroids, gk_int128 *out, 
 	pass->centroids = s->centroids;
 	if (many)
 	{
-		GK_DO(gk_gpu_pack(s, s->centroids, m, err));
-		GK_DO(gk_gpu_gemm_all(s, m, err));
+		GK_DO(gk_gpu_gemm_all(s, m, false, err));
+		if (s->gemm_k != m)
+			GK_DO(gk_gpu_pack(s, s->centroids, m, err));
 	}
 	GK_DO(each_slice(s, pass, err));
 	return gk_gpu_totals(s, pass->keep ? 1 : m, out, err);

@@ -160,7 +160,7 @@ pass(GkSession *s, int k, GkError *err)
 		GK_DO(gk_gpu_pack(s, s->centroids, k, err));
 	if (p.regime == GK_GEMM)
 	{
-		GK_DO(gk_gpu_gemm_begin(s, k, err));
+		GK_DO(gk_gpu_gemm_begin(s, k, true, err));
 		if (s->gemm_k != k)
 			return pass(s, k, err); /* by another way: this one is switched off */
 	}
