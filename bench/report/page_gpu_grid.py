@@ -12,8 +12,8 @@ Made by `bench/run report` from the newest file `*-grid-*` in bench/results/gpu:
 
 A cell has milliseconds per iteration of gkmeans (assign and update, points around ten centres and resident, mean of the first
 five iterations from rows of the data / median of later ones) and in brackets how many times longer the fastest of the others
-takes than the *first* iterations. A cell that loses is **bold**; one without brackets was not measured beside others. The labels
-of gkmeans are exact; flash-kmeans and flashlib float32 compute in TF32, flashlib float16 in float16.
+takes than the *first* iterations. A cell that loses is **bold**; one without brackets was not measured beside others. Some of the
+others were measured on another day or host with the same GPU, as the commands say. The labels of gkmeans are exact; flash-kmeans and flashlib float32 compute in TF32, flashlib float16 in float16.
 """
 
 
@@ -84,8 +84,9 @@ def page():
     shapes = sorted({shape(r) for r in all_rows if r["what"] == "gkmeans"})
     narrow = [s for s in shapes if s[0] == (8000000 if s[1] <= 8 else 4000000) and s[1] <= 24]
     wide = [s for s in shapes if s not in narrow]
-    out = [HEAD, f"{head['gpu']}, driver {head['driver']}, {head['date']}, commits below; the others: {', '.join(names)}.", "",
+    dates = sorted({r["date"] for r in all_rows})
+    out = [HEAD, f"{head['gpu']}, driver {head['driver']}, {dates[0]} to {dates[-1]}, commits below; the others: {', '.join(names)}.", "",
            "## Narrow points", "", "8,000,000 rows, from 12 features on 4,000,000; beside flash-kmeans only.", "", *table(all_rows, narrow), "",
            "## Wide points", "", *table(all_rows, wide)]
-    commands = sorted({f"{r['commit']}: {r['command'][:200]}" for r in all_rows})
+    commands = sorted({f"{r['date']}, {r['commit']}: {r['command'][:200]}" for r in all_rows})
     return "\n".join([*out, "", "## Commands", "", "```", *commands, "```"]) + "\n"
