@@ -174,13 +174,14 @@ spread_centroids(const GkStore *store, int k, float *out)
 {
 	const int	tries = 20;
 	int			d = store->pts.d;
-	std::vector<float> c((size_t) (k > 512 ? 0 : k) * tries * d);
+	std::vector<float> c;
 
 	if (k > 512)
 	{
 		distinct_centroids(store, k, out);
 		return;
 	}
+	c.resize((size_t) k * tries * d);
 	harness_centroids(store, k * tries, 5, c.data());
 	for (int i = 0; i < k; i++)
 	{

@@ -13,7 +13,8 @@ Made by `bench/run report` from the newest file `*-grid-*` in bench/results/gpu:
 A cell has milliseconds per iteration of gkmeans (assign and update, points around ten centres and resident, mean of the first
 five iterations from rows of the data / median of later ones) and in brackets how many times longer the fastest of the others
 takes than the *first* iterations. A cell that loses is **bold**; one without brackets was not measured beside others. Some of the
-others were measured on another day or host with the same GPU, as the commands say. The labels of gkmeans are exact; flash-kmeans and flashlib float32 compute in TF32, flashlib float16 in float16.
+others were measured on another day or host with the same GPU, as the commands say. The labels of gkmeans are exact; flash-kmeans
+and flashlib float32 compute in TF32, flashlib float16 in float16.
 """
 
 

@@ -8,9 +8,9 @@
  * the chain is dropped and a new one starts from what it was given.  Joined sessions (gk_gpu_join.cu) have to
  * find the same, so there the host says whether its centroids follow.
  *
- * Where a step's result is large, that would still bind the device to what the bus and the host can take: some 3 ns for
- * each coordinate of a centroid.  There the log stays on the device: advance() tells the host what each cluster did,
- * and recall() hands out an entry of the log, once the host needs it.
+ * Where a step's result is large, that would still bind the device to what the bus and the host can take.  There the
+ * log stays on the device: advance() tells the host what each cluster did, and recall() hands out an entry of the log,
+ * once the host needs it.
  *
  * The log comes back in units: one launch's entries (gk_gpu_fuse_registers.cu: many) or one iteration.  At
  * most GK_GPU_UNITS are in flight or being looked at.
