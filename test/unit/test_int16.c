@@ -16,8 +16,31 @@
 
 #define ROWS		145
 
+#define PASSES		7
+#define MAX_SETS	6
+
 static uint64_t rng = 11;
-static bool kept;				/* were rounded points, in some pass */
+
+/* What a set of kernels has done, and its session with the points of the present case. */
+typedef struct Tested
+{
+	const GkCpuKernels *set;
+	TestHost	host;
+	GkStore    *store;
+	GkSession  *session;
+	GkTiles		x;
+	bool		kept;			/* were rounded points, in some pass */
+	int			wrong;
+	int			with_integers;	/* cases that integers are for, and where they were used */
+	int			integers;
+	int64_t		embeddings;		/* rows of such in first passes, those that integers left open, those
+								 * dismissed */
+	int64_t		open;
+	int			dismissed;
+} Tested;
+
+static Tested tested[MAX_SETS];
+static int	sets;
 
 enum
 {
@@ -84,140 +107,128 @@ wrong_below(GkSession *s, const GkTiles *x, const int32_t *want, const float *wa
 	return wrong;
 }
 
-/* Rows with another label than the plain loops', in one pass. */
-static int
-wrong_labels(GkSession *s, const GkTiles *x, const float *c, int k, int64_t *by_int16, int64_t *open, int *dismissed)
+/* One pass of a set, beside the labels and distances of the plain loops. */
+static void
+test_pass(Tested *t, const float *c, int k, const int32_t *want, const float *want_d2, int pass, int kind)
 {
+	GkSession  *s = t->session;
 	GkSweep		sweep = gk_cpu_plan(s, k);
 	int32_t		label[(ROWS + GK_ROW_PAD) / GK_ROW_PAD * GK_ROW_PAD];
-	int32_t		want[sizeof(label) / sizeof(*label)];
-	float		d2[sizeof(label) / sizeof(*label)];
-	int			wrong = 0;
+	int			dismissed = 0;
 	GkError		err;
 
-	gk_cpu_scalar.assign(x, c, 0, k, want, d2);
 	if (!gk_cpu_dot_wanted(s, &sweep, k) || gk_cpu_dot_begin(s, &sweep, c, k, &err) != GK_OK)
-		return ROWS;
-	gk_cpu_dot_labels(s, x, 0, ROWS, 0, NULL, label);
-	*by_int16 = s->dot.int16_rows;
-	*open = s->dot.int16_open;
+	{
+		t->wrong += ROWS;
+		return;
+	}
+	gk_cpu_dot_labels(s, &t->x, 0, ROWS, 0, NULL, label);
+	if (pass == 0)
+		t->integers += s->dot.int16_rows > 0;
+	if (pass == 0 && kind == EMBEDDINGS)
+	{
+		t->embeddings += s->dot.int16_rows;
+		t->open += s->dot.int16_open;
+	}
 	for (int i = 0; i < ROWS; i++)
-		wrong += label[i] != want[i];
-	wrong += wrong_below(s, x, want, d2, dismissed);
-	kept |= s->dot.int16_tile != NULL;
+		t->wrong += label[i] != want[i];
+	t->wrong += wrong_below(s, &t->x, want, want_d2, &dismissed);
+	if (pass == 0 && kind == EMBEDDINGS)
+		t->dismissed += dismissed;
+	t->kept |= s->dot.int16_tile != NULL;
 	gk_cpu_dot_end(s);
 	/* even where too many were undecided */
 	s->dot.int16_useless = s->dot.useless = false;
-	return wrong;
-}
-
-/* Passes with the same centroids, of which the second one keeps rounded points, and with much longer and shorter ones. */
-static int
-wrong_later(GkSession *s, const GkTiles *x, float *c, int k)
-{
-	static const float by[] = {1.0f, 1.0f, 5.0f, 1e-3f, 200.0f, 1.0f};
-	int			wrong = 0;
-
-	kept = false;
-	for (int pass = 0; pass < 6; pass++)
-	{
-		int64_t		by_int16 = 0;
-		int64_t		open = 0;
-		int			dismissed = 0;
-
-		for (int i = 0; i < k * x->d; i++)
-			c[i] *= by[pass];
-		wrong += wrong_labels(s, x, c, k, &by_int16, &open, &dismissed);
-	}
-	return wrong + (s->kernels->integers != NULL && k >= GK_COST_INT16_MIN_K && !kept);
 }
 
 /* Open a session with points of a kind. */
-static GkSession *
-open_session(TestHost *host, int kind, int d, int k, GkStore **store, GkTiles *x)
+static void
+open_session(Tested *t, const double *values, int kind, int d, int k)
 {
-	double	   *values = malloc(sizeof(double) * ROWS * d);
-	GkSession  *session;
 	GkProblem	problem;
 	GkError		err;
 
+	test_host_init(&t->host, 1);
+	t->store = load_store(&t->host, values, NULL, ROWS, d, NULL, (size_t) 16 << 20, SIZE_MAX, &err);
+	gk_store_prepare(t->store, GK_EUCLIDEAN, false, &err);
+	problem = (GkProblem) {.host = &t->host.host,.core = &gk_core,.store = t->store,.k_max = k};
+	if (gk_cpu_backend.open(&problem, &t->session, &err) != GK_OK)
+		abort();
+	t->session->kernels = t->set;
+	t->x = (GkTiles) {t->session->pts->chunks[0].data, GK_ROW_PAD, t->session->pts->chunks[0].stride,
+		(ROWS + GK_ROW_PAD - 1) / GK_ROW_PAD, d};
+	/* no store prepares such, but rows of another one may be compared */
+	for (int i = 0; kind == INFINITE_SQUARES && i < ROWS * d; i++)
+		if (i % ROWS % 50 == 7 && i / ROWS % 3 == 0)
+			((float *) t->x.x)[i % ROWS / GK_ROW_PAD * t->x.tile + i / ROWS * t->x.stride + i % ROWS % GK_ROW_PAD] = i % ROWS > 100 ? 1e30f : -FLT_MAX;
+}
+
+/*
+ * Passes of all sets over the same points: two with the same centroids, of which the second one keeps
+ * rounded points, then with much longer and shorter ones.  The plain loops, by far the slowest, once each.
+ */
+static void
+test_case(int kind, int d, int k)
+{
+	static const float by[PASSES] = {1.0f, 1.0f, 1.0f, 5.0f, 1e-3f, 200.0f, 1.0f};
+	double	   *values = malloc(sizeof(double) * ROWS * d);
+	float	   *c = malloc(sizeof(float) * k * d);
+	int32_t		want[(ROWS + GK_ROW_PAD) / GK_ROW_PAD * GK_ROW_PAD];
+	float		want_d2[sizeof(want) / sizeof(*want)];
+
 	for (int i = 0; i < ROWS * d; i++)
 		values[i] = value(kind, i / d, i % d);
-	test_host_init(host, 1);
-	*store = load_store(host, values, NULL, ROWS, d, NULL, (size_t) 16 << 20, SIZE_MAX, &err);
-	gk_store_prepare(*store, GK_EUCLIDEAN, false, &err);
-	problem = (GkProblem) {.host = &host->host,.core = &gk_core,.store = *store,.k_max = k};
-	if (gk_cpu_backend.open(&problem, &session, &err) != GK_OK)
-		abort();
-	*x = (GkTiles) {session->pts->chunks[0].data, GK_ROW_PAD, session->pts->chunks[0].stride,
-		(ROWS + GK_ROW_PAD - 1) / GK_ROW_PAD, d};
+	for (int s = 0; s < sets; s++)
+	{
+		open_session(&tested[s], values, kind, d, k);
+		tested[s].kept = false;
+	}
+	fill_centroids(c, k, &tested[0].x, kind);
+	for (int pass = 0; pass < PASSES; pass++)
+	{
+		for (int i = 0; i < k * d; i++)
+			c[i] *= by[pass];
+		gk_cpu_scalar.assign(&tested[0].x, c, 0, k, want, want_d2);
+		for (int s = 0; s < sets; s++)
+			test_pass(&tested[s], c, k, want, want_d2, pass, kind);
+	}
+	for (int s = 0; s < sets; s++)
+	{
+		Tested	   *t = &tested[s];
+
+		t->with_integers += k >= GK_COST_INT16_MIN_K;
+		t->wrong += t->set->integers != NULL && k >= GK_COST_INT16_MIN_K && !t->kept;
+		gk_cpu_backend.close(t->session);
+		gk_store_free(t->store);
+		t->wrong += t->host.live != 0;
+		test_host_end(&t->host);
+	}
 	free(values);
-	return session;
+	free(c);
 }
 
 static void
-test_labels(const GkCpuKernels *set)
+report(const Tested *t, int cases)
 {
-	static const int features[] = {32, 33, 63, 128, 385, 770, 1537, 2050};
-	static const int clusters[] = {4, 48, 49, 61, 130};
-	int			wrong = 0;
-	int			integers = 0;
-	int			cases = 0;
-	int			with_integers = 0;
-	int64_t		open_embeddings = 0;
-	int64_t		rows_embeddings = 0;
-	int			dismissed_embeddings = 0;
+	const char *name = t->set->name;
+	bool		by_integers = t->set->integers != NULL;
 
-	for (int kind = 0; kind < KINDS; kind++)
-		for (int number = 0; number < 8; number++)
-		{
-			int			d = features[number];
-			int			k = clusters[(number + kind) % 5];
-			float	   *c = malloc(sizeof(float) * k * d);
-			GkStore    *store;
-			TestHost	host;
-			GkTiles		x;
-			GkSession  *session = open_session(&host, kind, d, k, &store, &x);
-			int64_t		by_int16 = 0;
-			int64_t		open = 0;
-			int			dismissed = 0;
-
-			session->kernels = set;
-			/* no store prepares such, but rows of another one may be compared */
-			for (int i = 0; kind == INFINITE_SQUARES && i < ROWS * d; i++)
-				if (i % ROWS % 50 == 7 && i / ROWS % 3 == 0)
-					((float *) x.x)[i % ROWS / GK_ROW_PAD * x.tile + i / ROWS * x.stride + i % ROWS % GK_ROW_PAD] = i % ROWS > 100 ? 1e30f : -FLT_MAX;
-			fill_centroids(c, k, &x, kind);
-			wrong += wrong_labels(session, &x, c, k, &by_int16, &open, &dismissed);
-			wrong += wrong_later(session, &x, c, k);
-			cases++;
-			with_integers += k >= GK_COST_INT16_MIN_K;
-			integers += by_int16 > 0;
-			if (kind == EMBEDDINGS)
-			{
-				rows_embeddings += by_int16;
-				open_embeddings += open;
-				dismissed_embeddings += dismissed;
-			}
-			gk_cpu_backend.close(session);
-			gk_store_free(store);
-			wrong += host.live != 0;
-			test_host_end(&host);
-			free(c);
-		}
-	ok(wrong == 0, "%s: labels of wide points (%d wrong in %d cases)", set->name, wrong, cases);
-	ok((dismissed_embeddings * 8 > rows_embeddings) == (set->integers != NULL),
-	   "%s: %d of %lld rows without a centroid closer than a limit are left out", set->name, dismissed_embeddings, (long long) rows_embeddings);
-	if (set->integers != NULL)
-		ok(integers == with_integers && open_embeddings * 5 < rows_embeddings,
+	ok(t->wrong == 0, "%s: labels of wide points (%d wrong in %d cases)", name, t->wrong, cases);
+	ok((t->dismissed * 8 > t->embeddings) == by_integers,
+	   "%s: %d of %lld rows without a centroid closer than a limit are left out", name, t->dismissed, (long long) t->embeddings);
+	if (by_integers)
+		ok(t->integers == t->with_integers && t->open * 5 < t->embeddings,
 		   "%s: integers decide from %d clusters on (%d of %d cases), of embeddings all but %lld of %lld rows",
-		   set->name, GK_COST_INT16_MIN_K, integers, cases, (long long) open_embeddings, (long long) rows_embeddings);
+		   name, GK_COST_INT16_MIN_K, t->integers, cases, (long long) t->open, (long long) t->embeddings);
 }
 
 int
 main(void)
 {
 	static const char *const names[] = {"avx512", "avx2", "neon"};
+	static const int features[] = {32, 33, 63, 128, 385, 770, 1537, 2050};
+	static const int clusters[] = {4, 48, 49, 61, 130};
+	int			cases = 0;
 	char		reason[128];
 
 	for (int i = 0; i < 3; i++)
@@ -229,14 +240,19 @@ main(void)
 		else if (set->assign_dot == NULL)
 			skip("%s has no scalar products", names[i]);
 		else
-			test_labels(set);
+			tested[sets++].set = set;
 #ifdef GK_CPU_X86
 		/* sets of the same name that the best one stands before */
 		if (set != NULL && set->integers != NULL && set != &gk_cpu_avx512_vnni)
-			test_labels(&gk_cpu_avx512_vnni);
+			tested[sets++].set = &gk_cpu_avx512_vnni;
 		if (set != NULL && set->integers != NULL)
-			test_labels(&gk_cpu_avx512);
+			tested[sets++].set = &gk_cpu_avx512;
 #endif
 	}
+	for (int kind = 0; sets > 0 && kind < KINDS; kind++)
+		for (int number = 0; number < 8; number++, cases++)
+			test_case(kind, features[number], clusters[(number + kind) % 5]);
+	for (int s = 0; s < sets; s++)
+		report(&tested[s], cases);
 	return done_testing();
 }
