@@ -164,7 +164,7 @@ open_session(Tested *t, const double *values, int kind, int d, int k)
 }
 
 /*
- * Passes of all sets over the same points: two with the same centroids, of which the second one keeps
+ * Passes of all sets over the same points: three with the same centroids, of which the later ones keep
  * rounded points, then with much longer and shorter ones.  The plain loops, by far the slowest, once each.
  */
 static void
