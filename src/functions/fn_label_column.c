@@ -18,10 +18,12 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_attribute.h"
+#include "catalog/pg_inherits.h"
 #include "commands/trigger.h"
 #include "executor/spi.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "nodes/value.h"
 #include "rewrite/prs2lock.h"
 #include "rewrite/rewriteDefine.h"
 #include "utils/acl.h"
@@ -185,9 +187,30 @@ note_labels(void *arg, const KmTables *tables, const GkPrep *prep, int rows,
 
 /* ---- writing ---- */
 
+/* The tables that rows were read from, each by its name and its file. */
+static List *
+tables_of(Oid relid)
+{
+	List	   *tables = NIL;
+	ListCell   *cell;
+
+	foreach(cell, find_all_inheritors(relid, NoLock, NULL))
+	{
+		HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(lfirst_oid(cell)));
+		Form_pg_class form = (Form_pg_class) GETSTRUCT(tuple);
+
+		tables = lappend(tables, makeString(psprintf("%u %u %u %s", form->oid, (Oid) form->relfilenode,
+													 form->relnamespace, NameStr(form->relname))));
+		ReleaseSysCache(tuple);
+	}
+	return tables;
+}
+
+/* Rows are found by the places where they were read: an event trigger may have moved them. */
 static void
 add_column(const KmSource *source)
 {
+	List	   *tables = tables_of(source->relid);
 	StringInfoData sql;
 
 	initStringInfo(&sql);
@@ -195,6 +218,11 @@ add_column(const KmSource *source)
 					 source->qualified, quote_identifier(source->label_column));
 	if (SPI_execute(sql.data, false, 0) != SPI_OK_UTILITY)
 		elog(ERROR, "could not add column \"%s\"", source->label_column);
+	if (!equal(tables, tables_of(source->relid)))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("\"%s\" was changed before its labels were written", source->relname),
+				 errhint("Does an event trigger change tables? Add column \"%s\" before the call.", source->label_column)));
 }
 
 static KmRelabel *

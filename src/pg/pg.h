@@ -91,7 +91,10 @@ typedef struct KmResult
 extern void km_result_begin(FunctionCallInfo fcinfo, KmResult *result);
 
 /* One row for each cluster: number, size, centroid, inertia, radius. */
-extern void km_result_clusters(KmResult *result, const GkModel *m);
+extern void km_result_clusters(KmResult *result, const GkModel *model);
+
+/* A model of the clusters that users see: of a spectral one they are in the place of its representatives. */
+extern GkModel km_clusters_of(const GkModel *m);
 
 /* A single row as the function's result; values and nulls have its n columns. */
 extern Datum km_result_record(FunctionCallInfo fcinfo, Datum *values, bool *nulls, int n);

@@ -46,13 +46,14 @@ km_result_record(FunctionCallInfo fcinfo, Datum *values, bool *nulls, int n)
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
 }
 
-/* The clusters of a spectral model in the place of its representatives. */
-static GkModel
-clusters_of(const GkModel *m)
+GkModel
+km_clusters_of(const GkModel *m)
 {
 	GkModel		to = *m;
 	GkSpectralClusters clusters;
 
+	if (m->spectral.k == 0)
+		return to;
 	to.k = m->spectral.k;
 	to.spectral.k = 0;
 	to.size = clusters.size = palloc(to.k * sizeof(int64));
@@ -64,15 +65,11 @@ clusters_of(const GkModel *m)
 }
 
 void
-km_result_clusters(KmResult *result, const GkModel *m)
+km_result_clusters(KmResult *result, const GkModel *model)
 {
-	GkModel		clusters;
+	const GkModel clusters = km_clusters_of(model);
+	const GkModel *m = &clusters;
 
-	if (m->spectral.k > 0)
-	{
-		clusters = clusters_of(m);
-		m = &clusters;
-	}
 	for (int c = 0; c < m->k; c++)
 	{
 		Datum		values[5];

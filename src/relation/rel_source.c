@@ -24,6 +24,7 @@
 #include "miscadmin.h"
 #include "nodes/plannodes.h"
 #include "optimizer/plancat.h"
+#include "parser/scansup.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -296,12 +297,21 @@ km_source_require(const KmSource *source, char **columns, int ncolumns)
 }
 
 static void
-classify_label(KmSource *source, const char *name)
+classify_label(KmSource *source, const char *given)
 {
 	KmColumnKind kind;
 	Oid			type = InvalidOid;
-	AttrNumber	attnum = find_column(source->relid, name, &type);
+	char	   *name = pstrdup(given);
+	AttrNumber	attnum;
 
+	if (name[0] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_NAME),
+				 errmsg("label_column is an empty name"),
+				 errhint("Name a column, or leave label_column out for the clusters alone.")));
+	/* as ALTER TABLE does with the name of the column that it adds */
+	truncate_identifier(name, strlen(name), true);
+	attnum = find_column(source->relid, name, &type);
 	for (int i = 0; i < source->ncolumns; i++)
 		if (strcmp(name, source->columns[i]) == 0)
 			ereport(ERROR,
@@ -312,7 +322,7 @@ classify_label(KmSource *source, const char *name)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("label_column \"%s\" is the weight column", name)));
 
-	source->label_column = pstrdup(name);
+	source->label_column = name;
 	source->label_missing = attnum == InvalidAttrNumber;
 	if (source->label_missing)
 		return;
@@ -486,7 +496,7 @@ km_source_open(Oid relid, char **columns, int ncolumns, const char *weight_colum
 	{
 		classify_label(source, label_column);
 		if (!source->label_missing && source->identify)
-			source->at_label = add_target(&query, quote_identifier(label_column), &source->ntargets);
+			source->at_label = add_target(&query, quote_identifier(source->label_column), &source->ntargets);
 	}
 	if (source->identify)
 	{

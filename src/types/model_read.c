@@ -70,6 +70,7 @@ kmeans_table(PG_FUNCTION_ARGS)
 	GkModel		m;
 
 	kmeans_model_view(v, &m);
+	m = km_clusters_of(&m);
 	km_result_begin(fcinfo, &result);
 	for (int c = 0; c < m.k; c++)
 	{
@@ -150,6 +151,7 @@ kmeans_explain(PG_FUNCTION_ARGS)
 	Trait	   *traits;
 
 	kmeans_model_view(v, &m);
+	m = km_clusters_of(&m);
 	mean = overall_mean(&m);
 	traits = palloc(m.prep.d * sizeof(Trait));
 	km_result_begin(fcinfo, &result);

@@ -54,6 +54,32 @@ SELECT * FROM kmeans('pts', '{x}', 3, label_column => 't');
 SELECT * FROM kmeans('pts', '{x}', 40000, label_column => 'i2');
 SELECT * FROM kmeans('pts', '{x}', 3, label_column => 'gen');
 SELECT * FROM kmeans('pts', '{x}', 3, label_column => 'ctid');
+SELECT * FROM kmeans('pts', '{x}', 3, label_column => '');
+-- an event trigger that rewrites or renames the table when its column is added
+BEGIN;
+CREATE FUNCTION change_pts() RETURNS event_trigger LANGUAGE plpgsql AS $$
+DECLARE change text := current_setting('test.change');
+BEGIN
+	PERFORM set_config('test.change', 'SELECT', true);
+	EXECUTE change;
+END $$;
+CREATE EVENT TRIGGER change_pts ON ddl_command_end WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION change_pts();
+SAVEPOINT unchanged;
+SET LOCAL test.change = 'ALTER TABLE pts ALTER note TYPE varchar(9)';
+SELECT count(*) FROM kmeans('pts', '{x}', 3, label_column => 'added');
+ROLLBACK TO unchanged;
+SET LOCAL test.change = 'ALTER TABLE pts RENAME TO were_pts';
+SELECT count(*) FROM kmeans('pts', '{x}', 3, label_column => 'added');
+ROLLBACK TO unchanged;
+SET LOCAL test.change = 'SELECT';
+SELECT count(*) FROM kmeans('pts', '{x}', 3, label_column => 'added');
+ROLLBACK;
+-- a name that is too long is cut as ALTER TABLE cuts it, in the first call and the second
+BEGIN;
+SELECT count(*) FROM kmeans('pts', '{x}', 3, label_column => repeat('a', 64));
+SELECT count(*) FROM kmeans('pts', '{x}', 3, label_column => repeat('a', 64));
+SELECT format('SELECT count(DISTINCT %I) FROM pts', repeat('a', 63)) \gexec
+ROLLBACK;
 SELECT * FROM kmeans('pts', '{x,cluster}', 3, label_column => 'cluster');
 SELECT * FROM kmeans('pts', '{x}', 3, label_column => 'id', weight_column => 'id');
 CREATE DOMAIN small_label AS int CHECK (VALUE < 2);

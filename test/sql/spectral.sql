@@ -22,6 +22,10 @@ SELECT k, d, columns, rows_used, representatives, array_length(eigenvalues, 1) A
        graph_ms >= 0 AND eigen_ms >= 0 AND embed_ms >= 0 AS times
 FROM spectral_model, kmeans_info(m);
 SELECT cluster, size, array_length(centroid, 1) AS d FROM spectral_model, kmeans_centroids(m);
+SELECT t.cluster, t.size = c.size AS size, (t.centroid->>'x')::float8 = c.centroid[1] AS x
+FROM spectral_model, kmeans_table(m, 17) t JOIN kmeans_centroids((SELECT m FROM spectral_model)) c USING (cluster);
+SELECT e.cluster, e.feature, e.value = c.centroid[CASE feature WHEN 'x' THEN 1 ELSE 2 END] AS value
+FROM spectral_model, kmeans_explain(m) e JOIN kmeans_centroids((SELECT m FROM spectral_model)) c USING (cluster) ORDER BY 1, 2;
 SELECT count(*) FILTER (WHERE kmeans_predict(m, x, y) = label) AS predicted,
        count(*) FILTER (WHERE kmeans_distance(m, x, y) = (SELECT min(t) FROM unnest(kmeans_transform(m, x, y)) t)) AS distances
 FROM spectral_model, rings;

@@ -277,6 +277,8 @@ assign(Session *s, const float *centroids, int k, GkError *err)
 	if (st != GK_OK)
 	{
 		snprintf(err->detail, sizeof(err->detail), "No more than %d distinct points were found to begin with.", k);
+		snprintf(err->hint, sizeof(err->hint), "Use a max_size of at least %lld, or give centroids, of which several may be the same point.",
+				 (long long) ((s->pts->n + k - 1) / k));
 		return st;
 	}
 	if ((st = all_distances(s, centroids, k, &expo, err)) != GK_OK)
