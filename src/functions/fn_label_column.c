@@ -48,6 +48,7 @@ typedef struct KmRelabel
 	KmChanges  *left_out;
 	KmChanges  *labelled;
 	bool		rules;			/* actions of rules run before the UPDATE */
+	bool		merges;			/* the column is missing, but a child may have it, with labels */
 	CommandId	read;			/* commands from this one on are the UPDATE's */
 	/* While writing, the row looked up last: */
 	KmRowId		row;
@@ -163,6 +164,7 @@ begin_relabel(const KmSource *source)
 	relabel->source = source;
 	relabel->left_out = km_changes_begin();
 	relabel->labelled = km_changes_begin();
+	relabel->merges = source->label_missing && source->relkind == RELKIND_RELATION && has_subclass(source->relid);
 	return relabel;
 }
 
@@ -171,7 +173,7 @@ note_left_out(void *arg, const KmRowId *row, uint32 old_label)
 {
 	KmRelabel  *relabel = arg;
 
-	if (old_label != KM_LABEL_NULL)
+	if (old_label != KM_LABEL_NULL || relabel->merges)
 		km_changes_add(relabel->left_out, row, LABEL_LEFT_OUT);
 }
 

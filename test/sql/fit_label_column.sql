@@ -55,6 +55,16 @@ SELECT * FROM kmeans('pts', '{x}', 40000, label_column => 'i2');
 SELECT * FROM kmeans('pts', '{x}', 3, label_column => 'gen');
 SELECT * FROM kmeans('pts', '{x}', 3, label_column => 'ctid');
 SELECT * FROM kmeans('pts', '{x}', 3, label_column => '');
+-- a child has the column that is missing: rows that are left out lose its label
+CREATE TABLE parent (id int, x float8);
+CREATE TABLE child (seg int DEFAULT 7) INHERITS (parent);
+INSERT INTO parent VALUES (1, 1), (2, NULL), (3, 9);
+INSERT INTO child VALUES (4, 1), (5, NULL), (6, 10);
+SELECT cluster, size FROM kmeans('parent', '{x}', 2, label_column => 'seg');
+SELECT id, seg FROM parent ORDER BY id;
+SET client_min_messages = warning;
+DROP TABLE parent CASCADE;
+RESET client_min_messages;
 -- an event trigger that rewrites or renames the table when its column is added
 BEGIN;
 CREATE FUNCTION change_pts() RETURNS event_trigger LANGUAGE plpgsql AS $$
