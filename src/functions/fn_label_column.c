@@ -208,7 +208,7 @@ tables_of(Oid relid)
 	return tables;
 }
 
-/* Rows are found by the places where they were read: an event trigger may have moved them. */
+/* Add the column.  Rows are found by the places where they were read, from which an event trigger may move them. */
 static void
 add_column(const KmSource *source)
 {
