@@ -96,6 +96,9 @@ switch_off(GkSession *s)
 	free_memory(s->gemm);
 	s->gemm->off = true;
 	s->gemm_k = 0;
+	/* Other kernels may take so long that a cancel had to wait for what runs ahead; joined sessions have agreed on it. */
+	if (!gk_gpu_is_joined(s, s->chain_k))
+		s->chain_ahead = false;
 }
 
 /*
@@ -260,7 +263,7 @@ pivots_ms(const GkSession *s, int k)
 static bool
 sorts_first(const GkSession *s, const GkGemm *g, int k)
 {
-	if (g->order.row != NULL || g->sort || g->no_room || s->units > 0 || k > s->problem.k_max)
+	if (g->order.row != NULL || (g->sort && s->delta_k == k) || g->no_room || s->units > 0 || k > s->problem.k_max)
 		return false;
 	return s->host->skip == GK_SKIP_ON ? s->problem.max_iter > 1 :
 		(double) s->n * s->d * k / GK_GEMM_MS > sort_ms(s) + pivots_ms(s, k);
@@ -286,11 +289,12 @@ build_points(GkSession *s, GkGemm *g, int k, bool first, GkError *err)
 		g->passes = 0;
 		g->wasted = 0.0;
 	}
-	if (first && gk_gpu_gemm_bytes(s, g, k) > s->spare)
+	if (g->order.row != NULL && gk_gpu_gemm_bytes(s, g, k) > s->spare)
 	{
 		gk_gpu_gemm_unsort(&g->order);
 		g->order.places = s->n;
 		g->no_room = true;
+		g->sort = false;
 	}
 	if (gk_gpu_gemm_bytes(s, g, k) > s->spare)
 		return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "no memory for products");
@@ -321,7 +325,16 @@ build(GkSession *s, GkGemm *g, int k, bool sorted, GkError *err)
 	}
 	first = sorted && sorts_first(s, g, k);
 	if (!g->built || first || (g->old && s->delta_k == k))
-		GK_DO(build_points(s, g, k, first, err));
+	{
+		bool		unpaced = s->unpaced;
+		GkStatus	st;
+
+		/* It takes as long as several passes. */
+		s->unpaced = false;
+		st = build_points(s, g, k, first, err);
+		s->unpaced = unpaced;
+		GK_DO(st);
+	}
 	GK_DO(allocate_centroids(s, g, k, err));
 	return allocate_slice(s, g, k, err);
 }
@@ -415,9 +428,9 @@ gk_gpu_gemm_judge(GkSession *s, int k, const GkLogHead *head)
 	g->calm = (double) head->undecided < s->n * GK_GEMM_MAX_UNDECIDED;
 	many = (double) head->pairs > (double) s->n * k * GK_GEMM_MAX_PAIRS;
 	/* Rows sorted by pivots are sorted by labels only if too many pairs are left, or the order is old. */
-	if (!g->sort && s->delta_k == k && (many || (!g->calm && g->order.row == NULL)))
+	if (!g->sort && !g->no_room && s->delta_k == k && (many || (!g->calm && g->order.row == NULL)))
 		g->old = true;
-	else if (g->order.row != NULL && many && s->host->skip != GK_SKIP_ON)
+	else if ((g->order.row != NULL || g->no_room) && many && s->host->skip != GK_SKIP_ON)
 		switch_off(s);
 	else if (g->order.row != NULL && s->delta_k == k)
 		g->old = too_old(s, g, head);

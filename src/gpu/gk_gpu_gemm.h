@@ -205,7 +205,7 @@ struct GkGemm
 	bool		old;			/* the order: a new one pays */
 	bool		off;			/* not possible, or not worth it */
 	bool		sort;			/* by labels, wanted from now on */
-	bool		no_room;		/* for an order before the first pass */
+	bool		no_room;		/* for an order */
 	bool		calm;			/* few rows were undecided */
 	unsigned long long sorts;	/* so far */
 	/* Since the last one: passes, what the shortest took, and what all took beside that, in milliseconds. */

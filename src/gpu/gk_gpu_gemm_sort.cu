@@ -123,6 +123,8 @@ order_rows(GkSession *s, GkGemm *g, GkLabels labels, int k, const int *pivot_of,
 	GK_TRY(cudaMemsetAsync(a.begin, 0, counts, s->gpu->stream));
 	place_kernel<false><<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
+	/* A copy to memory that is not pinned waits for the kernels, and a cancel does not end that wait. */
+	GK_DO(gk_gpu_drain(s, err));
 	GK_TRY(cudaMemcpyAsync(count, a.begin, counts, cudaMemcpyDeviceToHost, s->gpu->stream));
 	GK_DO(gk_gpu_drain(s, err));
 	GK_DO(place_tiles(s, o, count, err));

@@ -215,9 +215,10 @@ case_run(const Case *c, GkStrategy st, GkFeatureSum fs, GkMassSum ms, double lim
 	char		name[200];
 	GkStatus	status;
 
-	snprintf(name, sizeof(name), "n=%ld d=%d k=%d%s kind %d 2^%d %s/%s/%s%s%s", (long) sh->n, sh->d, sh->k,
-			 sh->weighted ? " weighted" : "", sh->kind, sh->expo, strategies[st], fsums[fs], msums[ms], limit > 0 ? " streamed" : "",
-			 skips[c->store->host.skip]);
+	snprintf(name, sizeof(name), "n=%ld d=%d k=%d%s kind %d 2^%d %s/%s/%s%s", (long) sh->n, sh->d, sh->k,
+			 sh->weighted ? " weighted" : "", sh->kind, sh->expo, strategies[st], fsums[fs], msums[ms], skips[c->store->host.skip]);
+	if (limit > 0)
+		snprintf(name + strlen(name), 40, " limit %.6f", limit);
 	p.strategy = st;
 	p.feature_sum = fs;
 	p.mass_sum = ms;
@@ -856,6 +857,100 @@ sorts(int64_t n)
 			one((Shape) {.n = n,.d = d,.k = 100,.kind = kind,.distinct = kind == RIVALS}, 9);
 }
 
+/* Memory for the points, then for products, then to sort them, about fewer and more middles. */
+static void
+rooms(void)
+{
+	Case	   *c = case_new((Shape) {.n = 20011,.d = 300,.k = 1000,.kind = BLOBS}, 4);
+	double		all = (double) free_memory();
+
+	c->store->host.skip = GK_SKIP_ON;
+	for (double mb = 500; mb < 580; mb += 2)
+		case_run(c, GK_STRATEGY_AUTO, GK_FSUM_AUTO, GK_MSUM_AUTO, mb * 1e6 / all);
+	case_free(c);
+}
+
+/* Labels and all that finish() makes, by centroids that no iteration had. */
+static void
+finish_only(GkStore *store, int k, GkSkip skip, const float *c, GkFinish *fin)
+{
+	GkProblem	p = problem_for(store, k, 0);
+	GkSession  *s = NULL;
+	GkError		err;
+	GkStatus	st;
+
+	store->host.skip = skip;
+	st = gpu->open(&p, &s, &err);
+	if (st == GK_OK)
+		st = gpu->finish(s, c, k, fin, NULL, &err);
+	check(st == GK_OK, "finish%s: %s (%s)", skips[skip], err.message, err.detail);
+	gpu->close(s);
+}
+
+/* One step and the next one's centroids, and so on. */
+static void
+steps_only(GkStore *store, int k, GkSkip skip, int iters, float *c, GkStep *step)
+{
+	GkProblem	p = problem_for(store, k, iters);
+	GkSession  *s = NULL;
+	GkError		err;
+	GkStatus	st;
+
+	store->host.skip = skip;
+	st = gpu->open(&p, &s, &err);
+	for (int i = 0; st == GK_OK && i < iters; i++)
+	{
+		st = gpu->step(s, c, k, step, &err);
+		if (st == GK_OK)
+			oracle_update(store, step, k, c, NULL, NULL);
+	}
+	check(st == GK_OK, "steps%s: %s (%s)", skips[skip], err.message, err.detail);
+	gpu->close(s);
+}
+
+/*
+ * Points so large that they are sorted before the first pass without being asked to; the oracle would take minutes,
+ * so they are compared with the kernels that other cases compare with it.
+ */
+static void
+sorts_first(Shape sh)
+{
+	GkStore    *store = harness_store(&sh, 5);
+	size_t		kd = (size_t) sh.k * sh.d;
+	float	   *start = malloc(kd * sizeof(float));
+	float	   *c[2];
+	GkStep		step[2];
+	GkFinish	fin[2];
+
+	harness_centroids(store, sh.k, 9, start);
+	for (int i = 0; i < 2; i++)
+	{
+		GkSkip		skip = i == 0 ? GK_SKIP_AUTO : GK_SKIP_OFF;
+
+		fin[i] = (GkFinish) {calloc(sh.k, sizeof(int64_t)), calloc(sh.k, sizeof(gk_int128)), calloc(sh.k, sizeof(float))};
+		step[i] = harness_step_alloc(sh.k, sh.d);
+		c[i] = malloc(kd * sizeof(float));
+		memcpy(c[i], start, kd * sizeof(float));
+		finish_only(store, sh.k, skip, start, &fin[i]);
+		steps_only(store, sh.k, skip, 3, c[i], &step[i]);
+	}
+	check(harness_step_equal(&step[0], &step[1], sh.k, sh.d), "sorted first: d=%d k=%d: step differs", sh.d, sh.k);
+	check(memcmp(c[0], c[1], kd * sizeof(float)) == 0, "sorted first: d=%d k=%d: centroids differ", sh.d, sh.k);
+	check(memcmp(fin[0].count, fin[1].count, sh.k * sizeof(int64_t)) == 0, "sorted first: d=%d k=%d: counts differ", sh.d, sh.k);
+	check(memcmp(fin[0].inertia, fin[1].inertia, sh.k * sizeof(gk_int128)) == 0, "sorted first: d=%d k=%d: inertia differs", sh.d, sh.k);
+	check(memcmp(fin[0].max_d2, fin[1].max_d2, sh.k * sizeof(float)) == 0, "sorted first: d=%d k=%d: radius differs", sh.d, sh.k);
+	for (int i = 0; i < 2; i++)
+	{
+		free(fin[i].count);
+		free(fin[i].inertia);
+		free(fin[i].max_d2);
+		harness_step_free(&step[i]);
+		free(c[i]);
+	}
+	free(start);
+	harness_store_free(store);
+}
+
 static void
 test_small(void)
 {
@@ -894,6 +989,9 @@ test_products(void)
 	gemm_cases(3001, 1e9, 1);
 	traps();
 	sorts(20011);
+	rooms();
+	sorts_first((Shape) {.n = 1200011,.d = 20,.k = 20000,.centres = 20000});
+	sorts_first((Shape) {.n = 300007,.d = 200,.k = 9000,.kind = SPECTRUM});
 }
 
 static void
