@@ -13,7 +13,8 @@
 #include "gpu/gk_gpu_gemm.h"
 #include "gpu/gk_gpu_move_sum.h"
 
-#define GATHER_BYTES	((size_t) 256 << 20)
+#define MIN_GATHER	((size_t) 256 << 20)	/* bytes of gathered rows at a time ... */
+#define MAX_GATHER	((size_t) 1 << 30)	/* ... for each further time takes some launches, though nothing is left */
 #define PAIR_ROOM		((int64_t) 1 << 23)
 #define MAX_ROWS	(INT32_MAX - (GK_GEMM_PIVOTS + 1) * (int64_t) GK_GEMM_ROWS)	/* places are ints */
 #define MOVE_BYTES		((size_t) 88 << 20)	/* that gk_gpu_move_sum.cu takes */
@@ -113,6 +114,14 @@ slice_rows(const GkSession *s, const GkGemm *g, int k, bool calm)
 	return gk_min(gk_round_up(rows, GK_GEMM_ROWS), gk_round_up(g->order.places, GK_GEMM_ROWS));
 }
 
+static size_t
+gather_bytes(const GkSession *s)
+{
+	size_t		some = s->spare / 16;
+
+	return some < MIN_GATHER ? MIN_GATHER : gk_min(some, MAX_GATHER);
+}
+
 size_t
 gk_gpu_gemm_bytes(const GkSession *s, const GkGemm *g, int k)
 {
@@ -122,7 +131,7 @@ gk_gpu_gemm_bytes(const GkSession *s, const GkGemm *g, int k)
 	size_t		tiles = gk_gemm_key_pitch(k) / GK_GEMM_STAY_COLUMNS;
 
 	return (size_t) s->n * g->pitch * sizeof(float) + (size_t) g->order.places * place +
-		slice * (64 + tiles * sizeof(int) / GK_GEMM_ROWS) + PAIR_ROOM * sizeof(GkGemmPair) + GATHER_BYTES + MOVE_BYTES +
+		slice * (64 + tiles * sizeof(int) / GK_GEMM_ROWS) + PAIR_ROOM * sizeof(GkGemmPair) + gather_bytes(s) + MOVE_BYTES +
 		(size_t) k * (g->order.copies * (width + sizeof(double)) + (size_t) g->pitch * sizeof(float)) +
 		(size_t) g->order.pivots * gk_gemm_key_pitch(k) * (sizeof(int) + sizeof(float)) +
 		(size_t) g->order.places / GK_GEMM_ROWS * (tiles * sizeof(int) + sizeof(GkGemmNeeds) + sizeof(GkGemmReach));
@@ -199,7 +208,7 @@ allocate_slice(GkSession *s, GkGemm *g, int k, GkError *err)
 	/* A warp, at most 16 on a multiprocessor, may leave what it has not filled. */
 	g->pair_room = (int) gk_min(32 * rows + 65536 + (int64_t) s->gpu->sms * 16 * GK_GEMM_PAIRS, PAIR_ROOM);
 	GK_TRY(cudaMalloc((void **) &g->pair, g->pair_room * sizeof(GkGemmPair)));
-	g->gather_rows = (int) gk_round_up(gk_min(GATHER_BYTES / (g->width * sizeof(__half)) + 1, room), GK_GEMM_ROWS);
+	g->gather_rows = (int) gk_round_up(gk_min(gather_bytes(s) / (g->width * sizeof(__half)) + 1, room), GK_GEMM_ROWS);
 	GK_TRY(cudaMalloc((void **) &g->gathered, (size_t) g->gather_rows * g->width * sizeof(__half)));
 	g->rows_room = rows;
 	g->slice_k = k;

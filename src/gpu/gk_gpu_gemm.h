@@ -175,7 +175,7 @@ typedef struct GkGemmArgs
 	GkLabels	labels;			/* of all rows */
 	int		   *limits;			/* [rows]: the largest key of a candidate, or GK_GEMM_NO_LIMIT if it is
 								 * decided */
-	/* Candidates, of gathered rows. */
+	/* Candidates, of gathered rows; row, if any: -1: padding, behind a pivot's rows. */
 	const int  *limit;
 	GkGemmPair *pair;
 	int			pair_room;

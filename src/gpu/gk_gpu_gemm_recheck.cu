@@ -382,6 +382,7 @@ find_candidates(GkSession *s, GkGemm *g, RecheckArgs *r, int k, GkError *err)
 	a.keys = g->keys;
 	a.state = g->state;
 	a.limit = g->limit;
+	a.row = g->gathered_row;
 	a.pair = g->pair;
 	a.pair_room = g->pair_room;
 	a.in_crowd = g->in_crowd;

@@ -24,7 +24,36 @@
 #define ASKED_AT	((ROWS_AT + 4 + 15) / 16 * 16)	/* of each row of a tile */
 #define SHARED		(ASKED_AT + ROWS * (int) sizeof(Asked) + 1024)	/* and room to align it to 1024 */
 
+/*
+ * A block's tile of this round; it may be none.  Every other tile may have nothing to do (tile_needs()), so a block does
+ * not have every gridDim.x-th.
+ */
+__device__ __forceinline__ int
+tile_of(int round)
+{
+	return round * gridDim.x + (blockIdx.x + round) % gridDim.x;
+}
+
+/*
+ * What a tile needs; nothing if there is no such tile.  A pivot's gathered rows are padded to GK_GEMM_ROWS: a tile of
+ * padding has no candidates.
+ */
+template <GkGemmUse USE>
+__device__ __forceinline__ GkGemmNeeds
+tile_needs(const GkGemmArgs &p, int m, int row_tiles)
+{
+	GkGemmNeeds all = {};
+
+	if (m >= row_tiles)
+		return all;
+	all = needs(p, true, pivot_tile(p, m * ROWS));
+	if (USE == GK_GEMM_CANDIDATES && p.row != NULL && p.row[p.from + m * ROWS] < 0)
+		all.count = 0;
+	return all;
+}
+
 /* Bring the tiles' slices in the order in which they are multiplied. */
+template <GkGemmUse USE>
 __device__ __forceinline__ void
 feed(const GkGemmArgs &p, const GkGemmMaps *points, const GkGemmMaps *centroids, unsigned int base, int row_tiles)
 {
@@ -32,10 +61,11 @@ feed(const GkGemmArgs &p, const GkGemmMaps *points, const GkGemmMaps *centroids,
 	int			slot = 0;
 	unsigned int parity = 1;
 
-	for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
+	for (int round = 0; round * (int) gridDim.x < row_tiles; round++)
 	{
+		int			m = tile_of(round);
 		int			of = pivot_tile(p, m * ROWS);
-		GkGemmNeeds all = needs(p, true, of);
+		GkGemmNeeds all = tile_needs<USE>(p, m, row_tiles);
 		const int  *keys = p.keys + (int64_t) all.pivot * p.key_pitch;
 		int			copy = all.copy * p.k;
 
@@ -136,11 +166,12 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 	PairRoom	room = {};
 
 	found.row = -1;
-	for (int m = blockIdx.x; m < row_tiles; m += gridDim.x)
+	for (int round = 0; round * (int) gridDim.x < row_tiles; round++)
 	{
+		int			m = tile_of(round);
 		int			row0 = first_row(m, half);
 		int			of = pivot_tile(p, m * ROWS);
-		GkGemmNeeds all = needs(p, true, of);
+		GkGemmNeeds all = tile_needs<USE>(p, m, row_tiles);
 		int			limit[2];
 		Smallest	smallest;
 
@@ -169,7 +200,7 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 			else
 				store_sums(p, sum, tile, row0, rows);
 		}
-		if (USE == GK_GEMM_LABELS)
+		if (USE == GK_GEMM_LABELS && all.count > 0)
 			found = find_labels<COLUMNS>(p, p.row != NULL, all.pivot, smallest, base + asked, row_of_lane(row0, rows));
 	}
 	if (USE == GK_GEMM_LABELS)
@@ -208,7 +239,7 @@ stream_kernel(const __grid_constant__ GkGemmMaps points, const __grid_constant__
 	{
 		set_registers<40, false>();
 		if (threadIdx.x == 0)
-			feed(p, &points, &centroids, base, row_tiles);
+			feed<USE>(p, &points, &centroids, base, row_tiles);
 	}
 	else
 	{
