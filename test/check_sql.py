@@ -24,7 +24,7 @@ os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 TOKEN = re.compile(r"""
     (?P<space>\s+|--[^\n]*) | (?P<string>[eE]?'(?:[^']|'')*'?) | (?P<dollar>\$\w*\$) | (?P<param>\$\d+)
-  | (?P<name>(?:[^\W\d]\w*|"(?:[^"]|"")*")) | (?P<number>\d[\d.]*)
+  | (?P<name>(?:[^\W\d]\w*|"(?:[^"]|"")*")) | (?P<number>\d[\d.]*(?:e[-+]?\d+)?)
   | (?P<format>%(?:\d+\$)?(?:[sdILcu]|l+[du]|\.\d+f)) | (?P<cast>::) | (?P<point>[][(),;.])
   | (?P<operator>[-+*/<>=~!@\#%^&|`?:]+) | (?P<other>.)""", re.X)
 
@@ -131,7 +131,7 @@ def script_queries(source):
 
 # ---- the check of the check ----
 
-GOOD = ['SELECT %s, x FROM %s', "UPDATE %s AS t SET %s = %s() WHERE %s(t.tableoid, t.ctid)", "::pg_catalog.float8[]",
+GOOD = ['SELECT %s, x FROM %s', "a OPERATOR(pg_catalog.>) 1.5e-3", "UPDATE %s AS t SET %s = %s() WHERE %s(t.tableoid, t.ctid)", "::pg_catalog.float8[]",
         "SELECT a OPERATOR(pg_catalog.<>) 'x' FROM pg_catalog.pg_class c WHERE pg_catalog.length(c.relname) IS NULL",
         "SELECT count, *, pg_catalog.count(*) FROM a.b ORDER BY x", "SELECT coalesce(a, ARRAY[1, 2]::pg_catalog.int8[])",
         "CASE WHEN a IS NULL THEN 1 ELSE 2 END", "ALTER TABLE %s ADD COLUMN %s pg_catalog.int4", "FROM pg_catalog.f($1, %1$L)"]

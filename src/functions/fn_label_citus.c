@@ -25,6 +25,23 @@
 /* A function has at most FUNC_MAX_ARGS arguments; the first one is the model. */
 #define MOST_FEATURES	(FUNC_MAX_ARGS - 1)
 
+/* What float8 rounds to an infinity, from here on, and to 0, up to here: 2^1024 - 2^970 and 2^-1075. */
+#define ROUNDED_UP		"1.7976931348623158079e308"
+#define ROUNDED_DOWN	"2.4703282292062327208e-324"
+
+/*
+ * A number as float8.  The cast has an error for a numeric out of its range, which the fit has taken for an
+ * infinity, or 0.  NaN is as good as an infinity: such a point has no label.
+ */
+static char *
+as_float8(KmValueType type, const char *x)
+{
+	if (type != KM_VALUE_NUMERIC)
+		return psprintf("(%s)::pg_catalog.float8", x);
+	return psprintf("CASE WHEN pg_catalog.abs(%s) OPERATOR(pg_catalog.>=) " ROUNDED_UP " THEN 'NaN' "
+					"WHEN pg_catalog.abs(%s) OPERATOR(pg_catalog.<=) " ROUNDED_DOWN " THEN 0 ELSE %s::pg_catalog.float8 END", x, x, x);
+}
+
 /* The features as arguments. */
 static char *
 features(const KmSource *source)
@@ -33,8 +50,10 @@ features(const KmSource *source)
 	StringInfoData list;
 
 	initStringInfo(&list);
-	for (int i = 0; i < source->ncolumns; i++)
-		appendStringInfo(&list, many ? "%s(%s)::pg_catalog.float8" : "%s%s", i > 0 ? ", " : "", source->feature[i]);
+	for (int r = 0; r < source->nruns; r++)
+		for (int i = source->runs[r].first; i < source->runs[r].end; i++)
+			appendStringInfo(&list, "%s%s", i > 0 ? ", " : "",
+							 many ? as_float8(source->runs[r].type, source->feature[i]) : source->feature[i]);
 	return many ? psprintf("ARRAY[%s]", list.data) : list.data;
 }
 
@@ -45,7 +64,7 @@ label(const KmSource *source, const char *schema)
 	char	   *call = psprintf("%s($1, %s)", quote_qualified_identifier(schema, "gkmeans_label"), features(source));
 
 	return source->weight == NULL ? call :
-		psprintf("CASE WHEN (%s)::pg_catalog.float8 OPERATOR(pg_catalog.>) 0 THEN %s END", source->weight, call);
+		psprintf("CASE WHEN (%s) OPERATOR(pg_catalog.>) 0 THEN %s END", as_float8(source->weight_type, source->weight), call);
 }
 
 static void

@@ -12,7 +12,6 @@
 #include "executor/tuptable.h"
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
-#include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/uuid.h"
@@ -47,7 +46,7 @@ km_mixed_number(Oid type, Datum value)
 		case FLOAT4OID:
 			return DatumGetFloat4(value);
 		case NUMERICOID:
-			return DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, value));
+			return km_value_of(KM_VALUE_NUMERIC, value);
 		default:
 			return DatumGetFloat8(value);
 	}

@@ -188,56 +188,32 @@ set_features(KmeansPoint *p, int d)
 	p->d = d;
 }
 
-/* False: its values have no fixed size. */
-static bool
-value_type(Oid type, KmValueType *out)
+static KmValueType
+value_type(Oid type)
 {
 	switch (type)
 	{
 		case INT2OID:
-			*out = KM_VALUE_INT2;
-			return true;
+			return KM_VALUE_INT2;
 		case INT4OID:
-			*out = KM_VALUE_INT4;
-			return true;
+			return KM_VALUE_INT4;
 		case INT8OID:
-			*out = KM_VALUE_INT8;
-			return true;
+			return KM_VALUE_INT8;
 		case FLOAT4OID:
-			*out = KM_VALUE_FLOAT4;
-			return true;
-		case FLOAT8OID:
-			*out = KM_VALUE_FLOAT8;
-			return true;
+			return KM_VALUE_FLOAT4;
+		case NUMERICOID:
+			return KM_VALUE_NUMERIC;
 		default:
-			return false;
+			return KM_VALUE_FLOAT8;
 	}
 }
 
-/* A number out of range for double precision becomes an infinity, which the caller reports. */
 static double
 number(Datum value, Oid type)
 {
-	KmValueType fixed;
-
-	if (value_type(type, &fixed))
-		return km_value_of(fixed, value);
-	if (type == NUMERICOID)
-		return DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, value));
-	/* UNKNOWNOID */
-	return DatumGetFloat8(DirectFunctionCall1(float8in, value));
-}
-
-/* Read an array of fixed-size elements without NULLs, which lie side by side.  False: it is another one. */
-static bool
-read_without_nulls(double *to, const ArrayType *array, Oid type, int d)
-{
-	KmValueType fixed;
-
-	if (ARR_HASNULL(array) || !value_type(type, &fixed))
-		return false;
-	km_values_in(fixed, ARR_DATA_PTR(array), d, to);
-	return true;
+	if (type == UNKNOWNOID)
+		return DatumGetFloat8(DirectFunctionCall1(float8in, value));
+	return km_value_of(value_type(type), value);
 }
 
 /* Room for any value with a short header, aligned. */
@@ -309,7 +285,9 @@ read_array(KmeansPoint *p, Datum datum, Oid type)
 	bool		complete = true;
 
 	set_features(p, km_array_features(array, &p->origin));
-	if (!read_without_nulls(p->values, array, type, p->d))
+	if (!ARR_HASNULL(array))
+		(void) km_values_in(value_type(type), ARR_DATA_PTR(array), p->d, p->values);
+	else
 	{
 		int16		len;
 		bool		byval;
@@ -444,11 +422,5 @@ kmeans_point_read(KmeansPoint *p, FunctionCallInfo fcinfo)
 void
 km_point_features(Oid type, int d, const Datum *values, double *x)
 {
-	KmValueType fixed;
-
-	if (value_type(type, &fixed))
-		km_values_of(fixed, values, d, x);
-	else
-		for (int j = 0; j < d; j++)
-			x[j] = number(values[j], type);
+	km_values_of(value_type(type), values, d, x);
 }

@@ -30,6 +30,7 @@ typedef struct KmRowSpec
 	bool		array;			/* one array of them, or vector */
 	KmLayout	layout;			/* of it */
 	bool		weighted;
+	bool		numeric;		/* some values are */
 	bool		identify;		/* fill the aux columns */
 	bool		labelled;		/* the old label, too */
 	bool		left_out;		/* note the rows that are left out */

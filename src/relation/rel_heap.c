@@ -93,6 +93,8 @@ row_spec(const KmReader *r)
 			spec->type[j] = source->runs[i].type;
 	if (source->weighted)
 		spec->type[source->ncolumns] = source->weight_type;
+	for (int i = 0; i < nvalues; i++)
+		spec->numeric |= spec->type[i] == KM_VALUE_NUMERIC;
 	/* an array with a NULL is deferred */
 	spec->filled = r->rows.fill.value != NULL || r->rows.rules.partial;
 	if (r->rows.fill.value != NULL && !source->array)
@@ -205,7 +207,8 @@ km_heap_scan(QueryDesc *desc, DestReceiver *dest)
 	h.rels = palloc(h.ntables * sizeof(Relation));
 	h.tables = palloc0(h.ntables * sizeof(KmHeapTable));
 	h.spec = row_spec(h.r);
-	plain = h.ntables > 0;
+	/* an array of numeric has its elements at places of their own */
+	plain = h.ntables > 0 && !(h.spec->array && h.spec->numeric);
 	for (int i = 0; plain && i < h.ntables; i++)
 	{
 		h.rels[i] = ((SeqScanState *) h.scans[i])->ss.ss_currentRelation;

@@ -290,17 +290,14 @@ static void
 read_array_gaps(KmRowReader *r, const ArrayType *array, int d)
 {
 	KmValueType type = r->origin.source->runs[0].type;
-	const char *at = ARR_DATA_PTR(array);
+	const void *at = ARR_DATA_PTR(array);
 
 	for (int j = 0; j < d; j++)
 	{
 		if (att_isnull(j, ARR_NULLBITMAP(array)))
-		{
 			put_null(r, j);
-			continue;
-		}
-		km_values_in(type, at, 1, r->point + j);
-		at += km_value_size(type);
+		else
+			at = km_values_in(type, at, 1, r->point + j);
 	}
 }
 

@@ -398,14 +398,15 @@ make_threads(KmThreads *g)
 }
 
 /*
- * Where a row's label is, and a value that is out of line, is PostgreSQL's to find.  And what takes
- * batches is the leader, which would have no time left for pages; a pass in there would have one
- * thread, too.
+ * Where a row's label is, what number a numeric is, and a value that is out of line, is PostgreSQL's
+ * to find.  And what takes batches is the leader, which would have no time left for pages; a pass in
+ * there would have one thread, too.
  */
 static bool
 have_threads(const KmHeapRead *h)
 {
-	return gk_threads(km_host_engine(h->r->host)) > 1 && !h->spec->labelled && !h->elsewhere && h->r->options->take == NULL;
+	return gk_threads(km_host_engine(h->r->host)) > 1 && !h->spec->labelled && !h->spec->numeric && !h->elsewhere &&
+		h->r->options->take == NULL;
 }
 
 bool

@@ -222,6 +222,8 @@ to_floats(KmValueType type, const void *raw, int n, float *out)
 			break;
 		case KM_VALUE_FLOAT4:
 			return false;		/* was turned in its place */
+		case KM_VALUE_NUMERIC:
+			return false;		/* has no constant one */
 	}
 	return bad == 0;
 }

@@ -24,14 +24,13 @@ typedef struct TypeRow
 	KmValueType type;
 } TypeRow;
 
-/* numeric has no fixed size: PostgreSQL's own cast converts it. */
 static const TypeRow type_table[] = {
 	{FLOAT8OID, FLOAT8ARRAYOID, KM_VALUE_FLOAT8},
 	{FLOAT4OID, FLOAT4ARRAYOID, KM_VALUE_FLOAT4},
 	{INT4OID, INT4ARRAYOID, KM_VALUE_INT4},
 	{INT8OID, INT8ARRAYOID, KM_VALUE_INT8},
 	{INT2OID, INT2ARRAYOID, KM_VALUE_INT2},
-	{NUMERICOID, NUMERICARRAYOID, KM_VALUE_FLOAT8},
+	{NUMERICOID, NUMERICARRAYOID, KM_VALUE_NUMERIC},
 };
 
 bool
@@ -173,11 +172,9 @@ km_column_expression(Oid type, const char *quoted)
 		case INT8ARRAYOID:
 		case INT2OID:
 		case INT2ARRAYOID:
-			return psprintf("%s", quoted);
 		case NUMERICOID:
-			return psprintf("%s::pg_catalog.float8", quoted);
 		case NUMERICARRAYOID:
-			return psprintf("%s::pg_catalog.float8[]", quoted);
+			return psprintf("%s", quoted);
 		case BOOLOID:
 			return psprintf("%s::pg_catalog.int4::pg_catalog.float8", quoted);
 		case DATEOID:

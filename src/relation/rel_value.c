@@ -3,6 +3,11 @@
  */
 #include "postgres.h"
 
+#include "access/tupmacs.h"
+#include "catalog/pg_type.h"
+#include "utils/builtins.h"
+#include "utils/numeric.h"
+
 #include "relation/rel_value.h"
 
 int
@@ -10,6 +15,8 @@ km_value_size(KmValueType type)
 {
 	switch (type)
 	{
+		case KM_VALUE_NUMERIC:
+			return -1;
 		case KM_VALUE_INT2:
 			return sizeof(int16);
 		case KM_VALUE_INT4:
@@ -19,6 +26,22 @@ km_value_size(KmValueType type)
 		default:
 			return sizeof(int64);
 	}
+}
+
+/*
+ * The cast to float8 has an error for a number out of its range, which knows no row.  Here one too large
+ * is an infinity and one too small is 0, and rel_rules.h says what that means, as of other columns.
+ */
+static double
+from_numeric(Datum value)
+{
+	Numeric		number = DatumGetNumeric(value);
+	double		v = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, NumericGetDatum(number)));
+
+	/* there is one for each value of a table */
+	if ((Pointer) number != DatumGetPointer(value))
+		pfree(number);
+	return v;
 }
 
 #define FROM_DATUMS(get, values, n, out) \
@@ -45,6 +68,9 @@ km_values_of(KmValueType type, const Datum *values, int n, double *out)
 		case KM_VALUE_FLOAT8:
 			FROM_DATUMS(DatumGetFloat8, values, n, out);
 			break;
+		case KM_VALUE_NUMERIC:
+			FROM_DATUMS(from_numeric, values, n, out);
+			break;
 	}
 }
 
@@ -59,7 +85,20 @@ km_values_of(KmValueType type, const Datum *values, int n, double *out)
 		(out)[j] = (double) v; \
 	}
 
-void
+/* As an array has them: aligned. */
+static const char *
+from_numerics(const char *from, int n, double *out)
+{
+	for (int j = 0; j < n; j++)
+	{
+		from = (const char *) att_align_nominal(from, TYPALIGN_INT);
+		out[j] = from_numeric(PointerGetDatum(from));
+		from += VARSIZE_ANY(from);
+	}
+	return from;
+}
+
+const void *
 km_values_in(KmValueType type, const void *from, int n, double *out)
 {
 	switch (type)
@@ -79,5 +118,8 @@ km_values_in(KmValueType type, const void *from, int n, double *out)
 		case KM_VALUE_FLOAT8:
 			memcpy(out, from, n * sizeof(float8));
 			break;
+		case KM_VALUE_NUMERIC:
+			return from_numerics(from, n, out);
 	}
+	return (const char *) from + n * km_value_size(type);
 }

@@ -386,3 +386,9 @@ get_rel_name(Oid relid)
 {
 	abort();
 }
+
+Datum
+numeric_float8_no_overflow(PG_FUNCTION_ARGS)
+{
+	abort();
+}

@@ -83,6 +83,61 @@ RESET client_min_messages;
 DROP FUNCTION ex_pictures, ex_numbers;
 DROP TABLE ex_two, ex_between, ex_huge, ex_small, ex_model, ex_far, ex_ends;
 
+-- numeric out of the range of float8 is infinite, or 0, on every road: nonfinite decides, and an error names the row
+\set VERBOSITY default
+CREATE DOMAIN ex_exact AS numeric;
+CREATE DOMAIN ex_list AS numeric[];
+CREATE TABLE ex_numeric (id int, g int, n numeric, m ex_exact, p numeric[], q ex_list);
+INSERT INTO ex_numeric SELECT i, i % 2, v, v, ARRAY[i, v], ARRAY[i, v]
+FROM unnest('{1,2,1e-400,4,-1e-400,1e400,7,-1e400,9}'::numeric[]) WITH ORDINALITY o (v, i);
+CREATE VIEW ex_view AS SELECT id, g, n + 0 AS n, p || '{}' AS p FROM ex_numeric;
+SELECT * FROM kmeans('ex_numeric', '{id,n}', 2);
+SELECT * FROM kmeans('ex_numeric', '{m}', 2);
+SELECT * FROM kmeans('ex_numeric', '{p}', 2);
+SELECT * FROM kmeans('ex_numeric', '{q}', 2);
+SELECT * FROM kmeans('ex_view', '{n}', 2);
+SELECT * FROM kmeans('ex_view', '{p}', 2);
+SELECT * FROM kmeans_query('SELECT n, id FROM ex_numeric ORDER BY id DESC', 2);
+SELECT * FROM kmeans_grouped('ex_numeric', '{g}', '{n}', 2);
+SELECT * FROM kmeans_grouped('ex_view', '{g}', '{p}', 2);
+SELECT * FROM kmeans_labels('ex_numeric', '{n}', 2);
+SELECT * FROM kmeans('ex_numeric', '{id}', 2, weight_column => 'n');
+SELECT * FROM kmeans_mixed('ex_numeric', '{n}', 2);
+SELECT * FROM kmeans_spectral_fit('ex_numeric', '{n}', 2);
+SELECT kmeans_agg(n, 2) FROM ex_numeric;
+SELECT kmeans_fit('ex_numeric', '{id,n}', 2, nonfinite => 'skip') AS m \gset
+SELECT * FROM kmeans_labels('ex_numeric', :'m');
+SELECT kmeans_step('ex_numeric', '{id,n}', :'m'::kmeans_model);
+\set VERBOSITY terse
+SET client_min_messages = warning;
+SELECT what, rows_used, rows_skipped, (SELECT array_agg(centroid[cardinality(centroid)] ORDER BY cluster) FROM kmeans_centroids(m)) AS centroids
+FROM (VALUES
+    ('column', kmeans_fit('ex_numeric', '{n}', 2, nonfinite => 'skip')),
+    ('domain', kmeans_fit('ex_numeric', '{m}', 2, nonfinite => 'skip')),
+    ('array', kmeans_fit('ex_numeric', '{p}', 2, nonfinite => 'skip')),
+    ('domain of arrays', kmeans_fit('ex_numeric', '{q}', 2, nonfinite => 'skip')),
+    ('view', kmeans_fit('ex_view', '{n}', 2, nonfinite => 'skip')),
+    ('array of a view', kmeans_fit('ex_view', '{p}', 2, nonfinite => 'skip')),
+    ('query', kmeans_query_fit('SELECT n FROM ex_numeric', 2, nonfinite => 'skip')),
+    ('mean', kmeans_fit('ex_numeric', '{n}', 2, nonfinite => 'skip', nulls => 'mean')),
+    ('array, mean', kmeans_fit('ex_numeric', '{p}', 2, nonfinite => 'skip', nulls => 'mean')),
+    ('aggregate', (SELECT kmeans_agg(n, 2, kmeans_options(nonfinite => 'skip')) FROM ex_numeric)),
+    ('aggregate of arrays', (SELECT kmeans_agg(p, 2, kmeans_options(nonfinite => 'skip')) FROM ex_numeric))) f (what, m), kmeans_info(m);
+SELECT grp, cluster, size, centroid FROM kmeans_grouped('ex_numeric', '{g}', '{n}', 2, nonfinite => 'skip') ORDER BY 1, 2;
+SELECT grp, cluster, size, centroid FROM kmeans_grouped('ex_view', '{g}', '{p}', 2, nonfinite => 'skip') ORDER BY 1, 2;
+SELECT id, l.cluster, kmeans_predict(:'m'::kmeans_model, id, n) = l.cluster AS predict
+FROM ex_numeric e LEFT JOIN kmeans_labels('ex_numeric', :'m'::kmeans_model, nonfinite => 'skip') l ON e.ctid = l.ctid
+WHERE n BETWEEN -10 AND 10 ORDER BY id;
+-- NULLs beside them
+UPDATE ex_numeric SET n = NULL, p[2] = NULL WHERE id IN (1, 7);
+SELECT centroid FROM kmeans('ex_numeric', '{id,n}', 2, nonfinite => 'skip', nulls => 'mean') ORDER BY 1;
+SELECT centroid FROM kmeans('ex_numeric', '{p}', 2, nonfinite => 'skip', nulls => 'mean') ORDER BY 1;
+SELECT centroid FROM kmeans('ex_numeric', '{p}', 2, nonfinite => 'skip', nulls => 'partial') ORDER BY 1;
+RESET client_min_messages;
+DROP VIEW ex_view;
+DROP TABLE ex_numeric;
+DROP DOMAIN ex_exact, ex_list;
+
 -- more numbers than a kmeans_model holds: an error before the work; kmeans() returns them as rows
 CREATE TABLE long_points AS SELECT array_fill(i::real, '{16384}') AS p FROM generate_series(1, 2450) i;
 SET maintenance_work_mem = '256MB';

@@ -58,8 +58,32 @@ SELECT roads('kinds', '{i2,f8,i4,f4,i8}');
 RESET gkmeans.chunk_size;
 RESET gkmeans.memory_limit;
 
+-- numeric has no fixed size: short and long ones, out of line, compressed, among other columns, as a weight
+SELECT roads('kinds', '{n}'), roads('kinds', '{f8,n,i2,n}'), roads('kinds', '{f8,n}', weight => 'n');
+CREATE TABLE numbers (id int, n numeric, m numeric, w numeric, x float8);
+ALTER TABLE numbers ALTER m SET STORAGE EXTERNAL;
+INSERT INTO numbers
+SELECT i, nullif(i % 7, 3) + 0.1, CASE WHEN i % 50 = 0 THEN (i || '.' || repeat('56', 100))::numeric
+    WHEN i % 49 = 0 THEN (i || '.' || repeat('5678', 1500))::numeric ELSE i * 0.25 END, i % 3, i % 11
+FROM generate_series(1, 3000) i;
+SELECT count(*) > 0 AS out_of_line FROM numbers WHERE pg_column_size(m) > 2000;
+SELECT roads('numbers', '{n,m,x}'), roads('numbers', '{m}', weight => 'w'), roads('numbers', '{x}', weight => 'w');
+-- out of the range of float8: infinite, which is said of the row or leaves it out, or 0
+INSERT INTO numbers VALUES (3001, 1, '1e-400', 1, 1), (3002, '-1e-400', 1, 1, 1), (3003, '1e-400', '1e-400', 1, 0), (3004, 1, 1, '1e-400', 1);
+SELECT roads('numbers', '{n,m,x}', bad => 'error'), roads('numbers', '{m,n,x}', dist => 'cosine', bad => 'error');
+SELECT roads('numbers', '{n,m}', weight => 'w', bad => 'error');
+INSERT INTO numbers VALUES (3005, 1, '-1e400', 1, 1), (3006, '1e400', 1, 1, 1), (3007, 1, 'NaN', 1, 1);
+SELECT roads('numbers', '{n,m,x}'), roads('numbers', '{n,m,x}', bad => 'error');
+INSERT INTO numbers VALUES (3008, 1, 1, '1e400', 1);
+SELECT roads('numbers', '{x}', weight => 'w');
+SELECT count(*) FROM kmeans('numbers', '{n,m}', 3, nulls => 'partial', nonfinite => 'skip');
+CREATE TABLE late AS SELECT id FROM numbers;
+ALTER TABLE late ADD n numeric DEFAULT 1e400, ADD m numeric DEFAULT 5;
+SELECT roads('late', '{id,m}'), roads('late', '{id,n}', bad => 'error');
+
 -- what only the executor can do
-SELECT roads('kinds', '{n}');
+CREATE TABLE number_lists AS SELECT ARRAY[n, m, x::numeric] AS p FROM numbers;
+SELECT roads('number_lists', '{p}'), roads('number_lists', '{p}', bad => 'error');
 CREATE VIEW simple AS SELECT f8, f4 FROM kinds;
 CREATE VIEW computed AS SELECT f8 + 1 AS f8, f4 FROM kinds;
 CREATE VIEW filtered AS SELECT f8, f4 FROM kinds WHERE i2 > 3;
@@ -68,9 +92,9 @@ CREATE VIEW two AS SELECT f8, f4 FROM kinds UNION ALL SELECT f4, f8 FROM kinds;
 CREATE VIEW twice AS SELECT f8, f4 FROM kinds UNION ALL SELECT f8, f4 FROM kinds;
 SELECT rel, roads(rel, '{f8,f4}') FROM unnest('{simple,computed,filtered,sorted,two,twice}'::regclass[]) rel;
 SET gkmeans.reader = heap;
-SELECT * FROM kmeans('kinds', '{n}', 2);
+SELECT * FROM kmeans('number_lists', '{p}', 2);
 RESET gkmeans.reader;
-SELECT count(*) FROM kmeans('kinds', '{n}', 2);
+SELECT count(*) FROM kmeans('number_lists', '{p}', 2, nonfinite => 'skip');
 
 -- NULLs: early and late ones, in columns that are read and in others, in the first rows too
 CREATE TABLE holes (a int, b float8, c float4, d int8, e int);
