@@ -46,6 +46,11 @@
 
 /* Host polls are this far apart, in milliseconds. */
 #define GK_COST_WINDOW_MS		20
+/*
+ * A job that takes longer, in GkCpuKernels.job_work, looks by itself whether the host wants to stop (gk_cpu_halt()):
+ * on busy processors it takes several times as long as alone.
+ */
+#define GK_COST_HALT_WORK		16
 /* Work other than distances, in multiply-adds for each value. */
 #define GK_COST_OVERHEAD		16
 /* With less work, in multiply-adds, starting threads costs more than it saves. */

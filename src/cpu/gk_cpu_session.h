@@ -183,6 +183,7 @@ struct GkSession
 	size_t		all_rows;		/* of all chunks, padded */
 	double		d2_scale;		/* for gk_d2_split */
 	double	   *inv;			/* [d]: for gk_fixed */
+	bool		halted;			/* blocks of this sweep have ended early: gk_cpu_halt() */
 	char	   *scratch;		/* per thread: a block's labels and distances */
 	void	   *sums;			/* per thread: what a pass adds up */
 	int32_t    *label;			/* [rows of a span of chunks], when a pass keeps labels */
@@ -300,6 +301,18 @@ GkStatus	gk_cpu_sweep(GkSession *s, const GkSweep *sweep, GkError *err);
 
 /* A block's points. */
 GkTiles		gk_cpu_tiles(const GkSession *s, const GkBlock *b);
+
+/*
+ * Any thread, in a block that takes long: is it to end, since the host wants to stop?  Labels are valid then, if not
+ * right, and the sweep is stopped.
+ */
+static inline bool
+gk_cpu_halt(GkSession *s)
+{
+	if (s->host.stop != NULL && s->host.stop(s->host.ctx))
+		__atomic_store_n(&s->halted, true, __ATOMIC_RELAXED);
+	return __atomic_load_n(&s->halted, __ATOMIC_RELAXED);
+}
 
 /*
  * Assign a block to k centroids, one round of it; true after the last round.  The

@@ -4,7 +4,8 @@
  * Resident chunks are taken in spans large enough to keep all threads busy for a
  * while, spilled ones alone.  A span's blocks are handed out in windows of about
  * 20 ms, with host->poll in between; a block itself is at most a few
- * milliseconds, so that every thread reacts quickly to host->stop.
+ * milliseconds, so that every thread reacts quickly to host->stop.  Longer ones, of
+ * scalar products with very many centroids, look at it themselves: gk_cpu_halt().
  */
 #include <math.h>
 
@@ -208,7 +209,7 @@ run_span(Span *g)
 
 			if (jobs > g->jobs - g->first)
 				jobs = g->jobs - g->first;
-			if (!g->s->core->parallel_for(host, jobs, run_block, g))
+			if (!g->s->core->parallel_for(host, jobs, run_block, g) || g->s->halted)
 				return GK_STOPPED;
 			if (host->poll != NULL && host->poll(host->ctx))
 				return GK_STOPPED;
@@ -237,7 +238,7 @@ sweep_block(GkSession *s, const GkSweep *sweep, GkError *err)
 	if (s->host.stop != NULL && s->host.stop(s->host.ctx))
 		return GK_STOPPED;
 	sweep->block(s, sweep->arg, &b);
-	if (gk_cpu_stopped(s))
+	if (gk_cpu_stopped(s) || s->halted)
 		return GK_STOPPED;
 	return sweep->chunk != NULL ? sweep->chunk(s, sweep->arg, c, 0, err) : GK_OK;
 }
@@ -270,6 +271,7 @@ gk_cpu_sweep(GkSession *s, const GkSweep *sweep, GkError *err)
 {
 	size_t		scratch = sweep->points ? sweep->rows * (sizeof(int32_t) + sizeof(float)) : 0;
 
+	s->halted = false;
 	if (!gk_cpu_room(s, &s->scratch, sweep->threads, scratch))
 		return gk_cpu_out_of_memory(err);
 	if (sweep->keep_labels)

@@ -107,6 +107,57 @@ wrong_below(GkSession *s, const GkTiles *x, const int32_t *want, const float *wa
 	return wrong;
 }
 
+static int	looks;
+static int	stop_at;			/* this look says stop; 0: none */
+
+static bool
+count_looks(void *ctx)
+{
+	(void) ctx;
+	return ++looks == stop_at;
+}
+
+/*
+ * Centroids in pieces, between which a long block looks whether it is to end, have to give the same labels.  One that
+ * ends has labels that are centroids, and says that it has ended.
+ */
+static void
+test_pieces(Tested *t, const int32_t *want, int k)
+{
+	GkSession  *s = t->session;
+	GkHost		host = s->host;
+	GkCpuKernels small = *t->set;
+	int			tiles = t->x.count;
+	int			piece;
+	int32_t		label[(ROWS + GK_ROW_PAD) / GK_ROW_PAD * GK_ROW_PAD];
+
+	if (s->dot.int16.k == 0)
+		return;
+	/* the largest number of centroids that is not too much work, or a group */
+	piece = gk_cpu_int16_piece(s, tiles, t->x.d);
+	t->wrong += piece % small.integers->group != 0 && piece < GK_MAX_K;
+	t->wrong += piece > small.integers->group && piece < GK_MAX_K &&
+		small.integers->cost * tiles * GK_ROW_PAD * t->x.d * piece > GK_COST_HALT_WORK * (double) small.job_work;
+
+	small.job_work = 1;
+	s->kernels = &small;
+	s->host.stop = count_looks;
+	t->wrong += gk_cpu_int16_piece(s, tiles, t->x.d) != small.integers->group;
+	looks = stop_at = 0;
+	gk_cpu_dot_labels(s, &t->x, 0, ROWS, 0, NULL, label);
+	t->wrong += looks < (k - 1) / small.integers->group || s->halted;
+	t->wrong += memcmp(label, want, ROWS * sizeof(int32_t)) != 0;
+	looks = 0;
+	stop_at = 1;
+	gk_cpu_dot_labels(s, &t->x, 0, ROWS, 0, NULL, label);
+	t->wrong += s->halted != (looks > 0);
+	for (int i = 0; i < ROWS; i++)
+		t->wrong += label[i] < 0 || label[i] >= k;
+	s->halted = false;
+	s->kernels = t->set;
+	s->host = host;
+}
+
 /* One pass of a set, beside the labels and distances of the plain loops. */
 static void
 test_pass(Tested *t, const float *c, int k, const int32_t *want, const float *want_d2, int pass, int kind)
@@ -132,6 +183,7 @@ test_pass(Tested *t, const float *c, int k, const int32_t *want, const float *wa
 	}
 	for (int i = 0; i < ROWS; i++)
 		t->wrong += label[i] != want[i];
+	test_pieces(t, want, k);
 	t->wrong += wrong_below(s, &t->x, want, want_d2, &dismissed);
 	if (pass == 0 && kind == EMBEDDINGS)
 		t->dismissed += dismissed;

@@ -200,7 +200,7 @@ dot_tile(GkSession *s, const GkTiles *x, float *square, int rows, int32_t *label
 	int64_t		count = 0;
 
 	s->kernels->assign_dot(x, &s->dot.args, square, label, &open);
-	for (; open != 0; open &= open - 1, count++)
+	for (; open != 0 && !gk_cpu_halt(s); open &= open - 1, count++)
 	{
 		int			i = __builtin_ctzll(open);
 

@@ -222,6 +222,8 @@ settle(GkSession *s, const GkTiles *x, const GkInt16Scratch *scratch, const int 
 	int			pairs = 0;
 	int64_t		crowded = 0;
 
+	if (gk_cpu_halt(s))
+		return 0;
 	s->kernels->integers->near(&s->dot.int16, x->d, scratch, row, count, near);
 	for (int i = 0; i < count; i++)
 	{
@@ -232,7 +234,8 @@ settle(GkSession *s, const GkTiles *x, const GkInt16Scratch *scratch, const int 
 			own[j] = at[j * x->stride];
 		if (near[i].count > GK_INT16_NEAR)
 		{
-			label[row[i]] = s->kernels->assign_one(own, &s->dot.args, x->d);
+			if (!gk_cpu_halt(s))
+				label[row[i]] = s->kernels->assign_one(own, &s->dot.args, x->d);
 			near[i].count = 0;
 			crowded++;
 		}
@@ -256,6 +259,31 @@ settle(GkSession *s, const GkTiles *x, const GkInt16Scratch *scratch, const int 
 	return crowded;
 }
 
+int
+gk_cpu_int16_piece(const GkSession *s, int tiles, int d)
+{
+	const GkInt16Kernels *set = s->kernels->integers;
+	double		each = set->cost * (double) tiles * GK_ROW_PAD * d * set->group;
+	double		groups = (double) GK_COST_HALT_WORK * (double) s->kernels->job_work / each;
+
+	return groups < 1.0 ? set->group : groups < GK_MAX_K ? (int) groups * set->group : GK_MAX_K;
+}
+
+/* Compare with all centroids, unless the pass is to end. */
+static void
+compare_all(GkSession *s, int tiles, int d, const GkInt16Scratch *in)
+{
+	int			piece = gk_cpu_int16_piece(s, tiles, d);
+
+	for (int k = 0; k < s->dot.int16.k; k += piece)
+	{
+		/* of the first ones there is a label at least */
+		if (k > 0 && gk_cpu_halt(s))
+			return;
+		s->kernels->integers->compare(tiles, d, &s->dot.int16, in, k, k + piece);
+	}
+}
+
 void
 gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, float *point, char *scratch, const float *below,
 					int32_t *label)
@@ -277,7 +305,8 @@ gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, floa
 		now.x += first * x->tile;
 		now.count = x->count - first < some ? x->count - first : some;
 		gk_cpu_int16_prepare(s, &now, slot + first * GK_ROW_PAD, &in);
-		s->kernels->integers->assign(now.count, x->d, &s->dot.int16, &in, below != NULL ? below + first * GK_ROW_PAD : NULL,
+		compare_all(s, now.count, x->d, &in);
+		s->kernels->integers->decide(now.count, &s->dot.int16, &in, below != NULL ? below + first * GK_ROW_PAD : NULL,
 									 label + first * GK_ROW_PAD, open);
 		for (int t = 0; t < now.count; t++)
 			for (; open[t] != 0; open[t] &= open[t] - 1)

@@ -52,6 +52,9 @@ size_t		gk_cpu_int16_bytes(const GkSession *s, int d);
 /* Where arrays are in it; returns its bytes. */
 size_t		gk_cpu_int16_scratch(const GkSession *s, char *at, int d, GkInt16Scratch *out);
 
+/* Centroids that these tiles are compared with at a time: whole groups, and a look at the stop flag after them. */
+int			gk_cpu_int16_piece(const GkSession *s, int tiles, int d);
+
 /* Round tiles, from row `slot` on, if that was not done or not finely; scratch->points is for the kernels. */
 void		gk_cpu_int16_prepare(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *scratch);
 

@@ -159,7 +159,7 @@ compute(__m512i acc[INT16_GROUP][INT16_VECTORS], const GkInt16Points *x, int row
 
 /* Of a group from k on: keep the least, which it is, and the second. */
 GK_TARGET static __attribute__((noinline)) void
-compare(const GkInt16Points *x, const int32_t *c, size_t words, const int32_t *half, int k, GkInt16Rows *rows, int row)
+compare_group(const GkInt16Points *x, const int32_t *c, size_t words, const int32_t *half, int k, GkInt16Rows *rows, int row)
 {
 	__m512i		acc[INT16_GROUP][INT16_VECTORS];
 
@@ -261,12 +261,13 @@ beyond(const GkInt16 *s, const GkInt16Points *x, const float *d2, const GkInt16R
 }
 
 GK_TARGET static void
-assign(int tiles, int d, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2, int32_t *label, uint64_t *open)
+compare(int tiles, int d, const GkInt16 *s, const GkInt16Scratch *scratch, int k0, int k1)
 {
 	const GkInt16Points *x = scratch->points;
 	size_t		words = gk_int16_words(INT16_UNIT, d);
+	int			end = k1 < s->k ? k1 : s->k;
 
-	for (int t = 0; t < tiles; t++)
+	for (int t = 0; k0 == 0 && t < tiles; t++)
 	{
 		GkInt16Rows *rows = scratch->rows + t;
 
@@ -278,16 +279,23 @@ assign(int tiles, int d, const GkInt16 *s, const GkInt16Scratch *scratch, const 
 		}
 	}
 	begin_products();
-	for (int k = 0; k < s->k; k += INT16_GROUP)
+	for (int k = k0; k < end; k += INT16_GROUP)
 		for (int t = 0; t < tiles; t++)
 		{
 			int32_t		half[LANES];
 
 			halves(s, x + t, k, half);
 			for (int row = 0; row < GK_ROW_PAD; row += INT16_VECTORS * LANES)
-				compare(x + t, s->c + k * words, words, half, k, scratch->rows + t, row);
+				compare_group(x + t, s->c + k * words, words, half, k, scratch->rows + t, row);
 		}
 	end_products();
+}
+
+GK_TARGET static void
+decide(int tiles, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2, int32_t *label, uint64_t *open)
+{
+	const GkInt16Points *x = scratch->points;
+
 	for (int t = 0; t < tiles; t++)
 	{
 		uint64_t	far = d2 != NULL ? beyond(s, x + t, d2 + t * GK_ROW_PAD, scratch->rows + t) : 0;
@@ -389,4 +397,4 @@ near(const GkInt16 *s, int d, const GkInt16Scratch *scratch, const int *row, int
 /* What the template has made. */
 #define INT16_KERNELS \
 	.group = INT16_GROUP,.unit = INT16_UNIT,.apart = INT16_APART,.put = put,.measure = measure, \
-	.round = round_tile,.assign = assign,.near = near,.closer = closer
+	.round = round_tile,.compare = compare,.decide = decide,.near = near,.closer = closer

@@ -156,10 +156,15 @@ typedef struct GkInt16Kernels
 	/* Round a tile by its scale: y, square and lost. */
 	void		(*round) (const float *x, size_t stride, int d, int32_t *y, GkInt16Tile *tile);
 	/*
-	 * assign_dot() of scratch->points, at most GK_INT16_TILES tiles.  Label -1: no centroid is closer to the row
-	 * than d2 ([tiles][GK_ROW_PAD]) says; d2 NULL: all are wanted.
+	 * Compare scratch->points, at most GK_INT16_TILES tiles, with whole groups of centroids: from k0 on, up to k1 or
+	 * the last one.  k0 = 0 begins, others continue.
 	 */
-	void		(*assign) (int tiles, int d, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2,
+	void		(*compare) (int tiles, int d, const GkInt16 *s, const GkInt16Scratch *scratch, int k0, int k1);
+	/*
+	 * assign_dot() by what was compared.  Label -1: no centroid is closer to the row than d2 ([tiles][GK_ROW_PAD])
+	 * says; d2 NULL: all are wanted.
+	 */
+	void		(*decide) (int tiles, const GkInt16 *s, const GkInt16Scratch *scratch, const float *d2,
 						   int32_t *label, uint64_t *open);
 	/* The centroids that may be nearest to `count` rows of these tiles, in order: out [GK_INT16_FEW]. */
 	void		(*near) (const GkInt16 *s, int d, const GkInt16Scratch *scratch, const int *row, int count,
