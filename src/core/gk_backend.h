@@ -20,7 +20,7 @@
 #include "core/groups/gk_group_slot.h"
 #include "core/store/gk_points.h"
 
-#define GK_BACKEND_API	16
+#define GK_BACKEND_API	17
 
 typedef struct GkSession GkSession;
 
@@ -189,6 +189,12 @@ typedef struct GkFinish
 	int64_t    *count;			/* [k] */
 	gk_int128  *inertia;		/* [k] gk_d2_fixed sums */
 	float	   *max_d2;			/* [k], 0 for an empty cluster */
+
+	/*
+	 * (set by the caller) [k] The number that each centroid had in the session's last finish(), which was done; -1: it was
+	 * not there.  A backend that remembers the distances need not compute them again.  NULL: nothing is said.
+	 */
+	const int32_t *was;
 } GkFinish;
 
 /* A row and its race key (gk_race_key). */
@@ -262,6 +268,8 @@ struct GkBackend
 	 * (gk_d2_fixed), -1 where that would take a pass of its own.
 	 */
 	GkStatus	(*seed_update) (GkSession *session, const float *centroids, int m, gk_int128 *phi, GkError *err);
+	/* (optional) D = the distances that the last finish() has found, if they are still known: *done. */
+	GkStatus	(*seed_finished) (GkSession *session, bool *done, GkError *err);
 	/* pot[i] = sum of w * min(D, distance to centroid i), for each of m candidates; D stays. */
 	GkStatus	(*seed_eval) (GkSession *session, const float *centroids, int m, gk_int128 *pot, GkError *err);
 	/*

@@ -28,6 +28,7 @@ typedef struct GkEngine
 	float	   *recalled;		/* [k][d] scratch, where the backend has recall() */
 	GkStep		step;			/* of the last pass */
 	GkFinish	fin;			/* of the last finishing pass */
+	int32_t    *was;			/* [k] of gk_finish(): GkFinish's */
 	int		   *empty;			/* [k] scratch */
 	double	   *moved;			/* [k] scratch: squared movement */
 	double	   *explained;		/* [k] scratch: share of the inertia's terms */
@@ -90,10 +91,11 @@ gk_engine_inertia(const GkPoints *pts, double v)
 
 /*
  * Put each empty cluster (count[i] == 0) at the point farthest from all
- * centroids, one after the other.  *repaired: how many; the rest stay empty
- * because every point sits on a centroid.
+ * centroids, one after the other: e->empty lists them.  *repaired: how many; the rest stay
+ * empty because every point sits on a centroid.  finished: the backend's last pass was a
+ * finish() with these centroids.
  */
-GkStatus	gk_repair(GkEngine *e, const int64_t *count, int *repaired, GkError *err);
+GkStatus	gk_repair(GkEngine *e, const int64_t *count, bool finished, int *repaired, GkError *err);
 
 /*
  * After the loop: number the clusters by size (unless the order is given),

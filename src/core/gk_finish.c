@@ -5,7 +5,8 @@
  * Clusters are numbered by size, largest first, ties by centroid.  Renumbering
  * can move points that are equally near to two centroids (the lower number
  * wins), so the pass is repeated until the numbers it was made with are the
- * ones it asks for; two passes at most in practice.
+ * ones it asks for; two passes at most in practice.  Clusters that the last update
+ * emptied take more of them.  A backend is told which centroids it has seen before.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ typedef struct Ranked
 	const double *c;
 	int			d;
 	int			index;
+	int32_t		was;
 } Ranked;
 
 static int
@@ -55,7 +57,7 @@ order(GkEngine *e, const int64_t *count, bool *moved, GkError *err)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	}
 	for (int i = 0; i < k; i++)
-		rank[i] = (Ranked) {count[i], e->c + (size_t) i * d, d, i};
+		rank[i] = (Ranked) {count[i], e->c + (size_t) i * d, d, i, e->was[i]};
 	qsort(rank, k, sizeof(Ranked), by_size);
 	for (int i = 0; i < k; i++)
 	{
@@ -63,6 +65,7 @@ order(GkEngine *e, const int64_t *count, bool *moved, GkError *err)
 
 		if (rank[i].index != i)
 			*moved = true;
+		e->was[i] = rank[i].was;
 		memcpy(c + (size_t) i * d, e->c + from, d * sizeof(double));
 		memcpy(f + (size_t) i * d, e->f + from, d * sizeof(float));
 	}
@@ -87,6 +90,7 @@ drop_empty(GkEngine *e)
 			continue;
 		memmove(e->c + (size_t) to * d, e->c + (size_t) i * d, d * sizeof(double));
 		memmove(e->f + (size_t) to * d, e->f + (size_t) i * d, d * sizeof(float));
+		e->was[to] = e->was[i];
 		e->fin.count[to] = e->fin.count[i];
 		e->fin.inertia[to] = e->fin.inertia[i];
 		e->fin.max_d2[to] = e->fin.max_d2[i];
@@ -102,6 +106,8 @@ gk_finish(GkEngine *e, bool keep_order, const GkLabelSink *sink, gk_int128 *iner
 	int			order_passes = 0;
 	int			repairs = 0;
 
+	e->fin.was = NULL;			/* what the session did before is not known */
+	memset(e->was, 0xff, e->k * sizeof(int32_t));
 	for (;;)
 	{
 		bool		moved = false;
@@ -129,8 +135,12 @@ gk_finish(GkEngine *e, bool keep_order, const GkLabelSink *sink, gk_int128 *iner
 		if (e->opt->max_iter == 0)
 			break;
 		count = e->fin.count;
+		e->fin.was = e->was;
 		for (int i = 0; i < e->k; i++)
+		{
+			e->was[i] = i;
 			empty |= count[i] == 0;
+		}
 		if (!empty)
 			continue;
 
@@ -140,9 +150,11 @@ gk_finish(GkEngine *e, bool keep_order, const GkLabelSink *sink, gk_int128 *iner
 		 */
 		if (repairs++ < e->k + 8)
 		{
-			st = gk_repair(e, count, &repaired, err);
+			st = gk_repair(e, count, true, &repaired, err);
 			if (st != GK_OK)
 				return st;
+			for (int i = 0; i < repaired; i++)
+				e->was[e->empty[i]] = -1;
 		}
 		if (repaired > 0)
 		{

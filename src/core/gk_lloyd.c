@@ -295,7 +295,7 @@ gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 			e->step.follows = !empty;
 		if (!ahead)
 		{
-			if (empty && (st = gk_repair(e, e->step.count, &repaired, err)) != GK_OK)
+			if (empty && (st = gk_repair(e, e->step.count, false, &repaired, err)) != GK_OK)
 				return st;
 			if ((st = update(e)) != GK_OK)
 				return st;

@@ -8,10 +8,11 @@
 #include "core/gk_engine.h"
 
 GkStatus
-gk_repair(GkEngine *e, const int64_t *count, int *repaired, GkError *err)
+gk_repair(GkEngine *e, const int64_t *count, bool finished, int *repaired, GkError *err)
 {
 	int			d = e->pts->d;
 	int			empties = 0;
+	bool		known = false;
 	gk_int128	phi;
 	float	   *point;
 	GkStatus	st;
@@ -27,7 +28,9 @@ gk_repair(GkEngine *e, const int64_t *count, int *repaired, GkError *err)
 	if (point == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	st = e->backend->seed_begin(e->session, err);
-	if (st == GK_OK)
+	if (st == GK_OK && finished && e->backend->seed_finished != NULL)
+		st = e->backend->seed_finished(e->session, &known, err);
+	if (st == GK_OK && !known)
 		st = e->backend->seed_update(e->session, e->f, e->k, &phi, err);
 	for (int n = 0; st == GK_OK && n < empties; n++)
 	{

@@ -245,7 +245,7 @@ recluster(GkSeeds *s, const float *points, int m, const gk_int128 *mass, int k, 
 static GkStatus
 nearest_counts(GkSeeds *s, const float *points, int m, gk_int128 *mass, GkError *err)
 {
-	GkFinish	f;
+	GkFinish	f = {NULL};
 	GkStatus	st;
 
 	f.count = gk_alloc(s->host, m, sizeof(int64_t));

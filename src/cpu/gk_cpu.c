@@ -55,9 +55,8 @@ devices(GkDeviceInfo *out, int max)
 	return 1;
 }
 
-/* Instructions of one vector for a point and k centroids, by the kernels that a first step runs. */
-static double
-point_cost(const GkCpuKernels *kernels, int k, int d)
+double
+gk_cpu_point_cost(const GkCpuKernels *kernels, int k, int d)
 {
 	if (kernels->integers != NULL && d >= GK_COST_INT16_MIN_D && k >= GK_COST_INT16_MIN_K)
 		return GK_COST_INT16(kernels->integers->cost, k, d);
@@ -71,7 +70,7 @@ step_ms(int ordinal, const GkProblem *problem, int64_t rows)
 {
 	const GkCpuKernels *kernels = gk_cpu_kernels();
 	const GkPoints *pts = problem->core->points(problem->store);
-	double		compute = point_cost(kernels, problem->k_max, pts->d) / kernels->lanes / GK_COST_INSTRUCTIONS_MS;
+	double		compute = gk_cpu_point_cost(kernels, problem->k_max, pts->d) / kernels->lanes / GK_COST_INSTRUCTIONS_MS;
 	double		read = pts->d * sizeof(float) / GK_COST_READ_MS;
 
 	(void) ordinal;
@@ -158,6 +157,7 @@ const GkBackend gk_cpu_backend = {
 	.seed_begin = gk_cpu_seed_begin,
 	.seed_end = gk_cpu_seed_end,
 	.seed_update = gk_cpu_seed_update,
+	.seed_finished = gk_cpu_seed_finished,
 	.seed_eval = gk_cpu_seed_eval,
 	.seed_race = gk_cpu_seed_race,
 	.seed_rounds = gk_cpu_seed_rounds,

@@ -34,12 +34,14 @@ GkStatus	gk_cpu_step_partitioned(GkSession *s, const GkSweep *sweep, const float
 GkStatus	gk_cpu_finish(GkSession *s, const float *centroids, int k,
 						  GkFinish *out, const GkLabelSink *sink, GkError *err);
 
-/* gk_cpu.c */
+/* gk_cpu.c: instructions of one vector for a point and k centroids, by the kernels that a first step runs. */
+double		gk_cpu_point_cost(const GkCpuKernels *kernels, int k, int d);
 GkStatus	gk_cpu_seed_begin(GkSession *s, GkError *err);
 void		gk_cpu_seed_end(GkSession *s);
 
 /* gk_cpu_seed.c */
 GkStatus	gk_cpu_seed_update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err);
+GkStatus	gk_cpu_seed_finished(GkSession *s, bool *done, GkError *err);
 GkStatus	gk_cpu_seed_eval(GkSession *s, const float *centroids, int m, gk_int128 *pot, GkError *err);
 GkStatus	gk_cpu_seed_far(GkSession *s, int64_t *row, GkError *err);
 

@@ -156,5 +156,9 @@
 
 /* With more bytes of statistics the main thread gathers them in one copy: nothing beside the assignment. */
 #define GK_COST_FINISH_BYTES	((size_t) 16 << 20)
+/* With less work, in multiply-adds, remembering what it found takes as long as finding it again. */
+#define GK_COST_FINISH_KEEP		1e6
+/* A row alone: all centroids are read for it. */
+#define GK_COST_ALONE(k, d)		(8.0 * (k) * (d))
 
 #endif							/* GK_CPU_COST_H */

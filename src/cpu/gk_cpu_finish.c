@@ -1,6 +1,12 @@
 /*
  * gk_cpu_finish.c - the last pass: labels, and statistics of each cluster.
+ *
+ * There are several in a row: clusters get other numbers, empty ones other centroids (gk_finish.c).  So where
+ * scalar products tell which rows have a single nearest centroid, each row's label and distance are remembered.  In
+ * the next pass a row has the new number of the same centroid, unless one that was not there before is nearer;
+ * only rows with several nearest ones are compared with all, as the lowest number wins.
  */
+#include <math.h>
 #include <string.h>
 
 #include "core/gk_numerics.h"
@@ -24,9 +30,19 @@ typedef struct Pass
 	int			k;
 	Stat	   *stat;			/* [copies][k], NULL: none wanted */
 	bool		dot;			/* labels by scalar products */
+	bool		keep;			/* in s->found */
+	bool		again;			/* from what is there */
 	const int32_t *nearest;		/* [all_rows]: labels that seeding has found; NULL: none */
 	bool		shared;			/* one stat, filled by the main thread; else one per thread */
 	const GkLabelSink *sink;
+	/* Once more. */
+	int32_t    *now;			/* [k of the last pass]: the numbers of its centroids, -1: gone */
+	int32_t    *number;			/* [added]: those of the others */
+	float	   *point;			/* [added][d] */
+	uint64_t   *tied;			/* [tiles]: rows that several of these may be nearest to */
+	int			added;
+	char	   *scratch;		/* [threads][scratch_bytes]: a row */
+	size_t		scratch_bytes;
 } Pass;
 
 static void
@@ -70,13 +86,175 @@ gather(const GkSession *s, Stat *stat, int k, const GkChunk *chunk, int row, int
 	}
 }
 
+/* ---- once more ---- */
+
+/* A centroid that was not there before is at d2 from a row.  Of several nearest ones search() finds the first. */
+static void
+add_centroid(const GkCpuFound *f, const Pass *p, int64_t slot, int32_t number, float d2)
+{
+	uint64_t	bit = UINT64_C(1) << slot % GK_ROW_PAD;
+	uint64_t   *tied = &f->tied[slot / GK_ROW_PAD];
+
+	if (d2 > f->d2[slot])
+		return;
+	if (d2 < f->d2[slot])
+	{
+		*tied = (*tied & ~bit) | (p->tied[slot / GK_ROW_PAD] & bit);
+		f->label[slot] = number;
+		f->d2[slot] = d2;
+		return;
+	}
+	*tied |= bit;
+}
+
+/* All of them. */
+static void
+add_centroids(GkSession *s, const Pass *p, const GkBlock *b)
+{
+	GkTiles		x = gk_cpu_tiles(s, b);
+
+	if (p->dot)
+	{
+		/* one as near matters, too */
+		for (int i = 0; i < b->tiles * GK_ROW_PAD; i++)
+			b->d2[i] = i < b->rows ? nextafterf(s->found.d2[b->slot + i], INFINITY) : 0.0f;
+		gk_cpu_dot_assign(s, &x, b->slot, b->rows, b->thread, b->d2, b->label, b->d2);
+		for (int i = 0; i < b->rows; i++)
+			if (b->label[i] >= 0)
+				add_centroid(&s->found, p, b->slot + i, p->number[b->label[i]], b->d2[i]);
+		return;
+	}
+	/* one by one: they may be as near as each other */
+	for (int q = 0; q < p->added; q++)
+	{
+		s->kernels->assign(&x, p->point + (size_t) q * x.d, 0, 1, b->label, b->d2);
+		for (int i = 0; i < b->rows; i++)
+			add_centroid(&s->found, p, b->slot + i, p->number[q], b->d2[i]);
+	}
+}
+
+/* Compare a row with all centroids. */
+static void
+search(GkSession *s, const Pass *p, const GkBlock *b, int row)
+{
+	float	   *point = (float *) (p->scratch + b->thread * p->scratch_bytes);
+	int			d = s->pts->d;
+
+	for (int j = 0; j < d; j++)
+		point[j] = b->chunk->data[(size_t) j * b->chunk->stride + b->row + row];
+	s->found.label[b->slot + row] = s->kernels->nearest(point, d, p->c, p->k, &s->found.d2[b->slot + row]);
+}
+
+static void
+assign_again(GkSession *s, const Pass *p, const GkBlock *b)
+{
+	int32_t    *label = s->found.label + b->slot;
+	uint64_t   *tied = s->found.tied + b->slot / GK_ROW_PAD;
+
+	for (int i = 0; i < b->rows; i++)
+	{
+		label[i] = p->now[label[i]];
+		/* its centroid is gone: the next one is no nearer than that, but not known */
+		if (label[i] < 0)
+		{
+			label[i] = 0;
+			tied[i / GK_ROW_PAD] |= UINT64_C(1) << i % GK_ROW_PAD;
+		}
+	}
+	add_centroids(s, p, b);
+	for (int i = 0; i < b->rows; i++)
+		if ((tied[i / GK_ROW_PAD] >> i % GK_ROW_PAD & 1) && !gk_cpu_halt(s))
+			search(s, p, b, i);
+}
+
+/* What is found is remembered; a sink, and the main thread, have a copy. */
+static void
+assign_and_keep(GkSession *s, const Pass *p, const GkBlock *b, GkBlockLabels *l)
+{
+	GkCpuFound *f = &s->found;
+
+	*l = (GkBlockLabels) {gk_cpu_tiles(s, b), f->label + b->slot, f->d2 + b->slot};
+	if (p->again)
+		assign_again(s, p, b);
+	else
+	{
+		memset(f->tied + b->slot / GK_ROW_PAD, 0, b->tiles * sizeof(uint64_t));
+		gk_cpu_dot_assign(s, &l->x, b->slot, b->rows, b->thread, NULL, l->label, l->d2);
+	}
+	if (!p->sweep.keep_labels)
+		return;
+	memcpy(s->label + b->at, l->label, b->rows * sizeof(int32_t));
+	memcpy(s->d2 + b->at, l->d2, b->rows * sizeof(float));
+}
+
+/* Centroids that were not there before. */
+static int
+added(const int32_t *was, int k)
+{
+	int			n = 0;
+
+	for (int i = 0; i < k; i++)
+		n += was[i] < 0;
+	return n;
+}
+
+/* Sort out those that were there, and their numbers. */
+static GkStatus
+sort_out(GkSession *s, Pass *p, const int32_t *was, GkError *err)
+{
+	size_t		d = s->pts->d;
+	size_t		tiles = s->all_rows / GK_ROW_PAD;
+
+	p->added = added(was, p->k);
+	if (!gk_cpu_room(s, &p->now, s->found.k, sizeof(int32_t)) || !gk_cpu_room(s, &p->number, p->added + 1, sizeof(int32_t)) ||
+		!gk_cpu_room(s, &p->point, p->added + 1, d * sizeof(float)) || !gk_cpu_room(s, &p->tied, tiles, sizeof(uint64_t)))
+		return gk_cpu_out_of_memory(err);
+	memset(p->tied, 0, tiles * sizeof(uint64_t));
+	memset(p->now, 0xff, s->found.k * sizeof(int32_t));
+	for (int i = 0, q = 0; i < p->k; i++)
+		if (was[i] >= 0)
+			p->now[was[i]] = i;
+		else
+		{
+			memcpy(p->point + q * d, p->c + i * d, d * sizeof(float));
+			p->number[q++] = i;
+		}
+	return GK_OK;
+}
+
+/* Is it less work to go on from what the last pass has found? */
+static bool
+again_pays(const GkSession *s, const Pass *p, const int32_t *was)
+{
+	double		rows = (double) s->pts->n;
+	int			d = s->pts->d;
+
+	if (was == NULL || s->found.k == 0 || s->host.skip == GK_SKIP_OFF)
+		return false;
+	return rows * gk_cpu_point_cost(s->kernels, added(was, p->k), d) + (double) s->found.ties * GK_COST_ALONE(p->k, d) <
+		rows * gk_cpu_point_cost(s->kernels, p->k, d);
+}
+
+static bool
+keep_pays(const GkSession *s, int k)
+{
+	size_t		bytes = s->all_rows * (sizeof(int32_t) + sizeof(float)) + s->all_rows / GK_ROW_PAD * sizeof(uint64_t);
+
+	return s->host.skip != GK_SKIP_OFF && s->pts->resident && (s->found.label != NULL || bytes <= gk_cpu_spare(s)) &&
+		(double) s->pts->n * s->pts->d * k >= GK_COST_FINISH_KEEP;
+}
+
+/* ---- the pass ---- */
+
 static void
 block(GkSession *s, void *arg, const GkBlock *b)
 {
 	const Pass *p = arg;
 	GkBlockLabels l;
 
-	if (p->dot)
+	if (p->keep)
+		assign_and_keep(s, p, b, &l);
+	else if (p->dot)
 	{
 		l = (GkBlockLabels) {gk_cpu_tiles(s, b), p->sweep.keep_labels ? s->label + b->at : b->label,
 			p->sweep.keep_labels ? s->d2 + b->at : b->d2};
@@ -145,44 +323,113 @@ merge(const Pass *p, int copies, GkFinish *out)
 	}
 }
 
+/* Plan to go on from what the last pass has found. */
+static GkStatus
+begin_again(GkSession *s, Pass *p, const int32_t *was, GkError *err)
+{
+	double		alone = (double) s->found.ties / (double) s->pts->n * (double) p->k * s->pts->d;
+	GkStatus	st = sort_out(s, p, was, err);
+
+	if (st != GK_OK)
+		return st;
+	p->again = p->keep = true;
+	p->sweep = gk_cpu_plan(s, p->added > 0 ? p->added : 1);
+	p->scratch_bytes = gk_cpu_region_bytes(s->pts->d * sizeof(float));
+	if (!gk_cpu_room(s, &p->scratch, p->sweep.threads, p->scratch_bytes))
+		return gk_cpu_out_of_memory(err);
+	p->dot = p->added > 0 && gk_cpu_dot_wanted(s, &p->sweep, p->added);
+	if (p->dot)
+		st = gk_cpu_dot_begin(s, &p->sweep, p->point, p->added, err);
+	p->sweep.rounds = 1;
+	p->sweep.per_round = p->added;
+	p->sweep.job_work += p->sweep.rows * alone;
+	return st;
+}
+
+/* Or from nothing. */
+static GkStatus
+begin(GkSession *s, Pass *p, bool stats, GkError *err)
+{
+	size_t		tiles = s->all_rows / GK_ROW_PAD;
+
+	p->dot = gk_cpu_dot_wanted(s, &p->sweep, p->k);
+	p->keep = p->dot && stats && keep_pays(s, p->k);
+	if (p->keep && (!gk_cpu_room(s, &s->found.label, s->all_rows, sizeof(int32_t)) ||
+					!gk_cpu_room(s, &s->found.d2, s->all_rows, sizeof(float)) ||
+					!gk_cpu_room(s, &s->found.tied, tiles, sizeof(uint64_t))))
+		return gk_cpu_out_of_memory(err);
+	return p->dot ? gk_cpu_dot_begin(s, &p->sweep, p->c, p->k, err) : GK_OK;
+}
+
+/* The pass is done: what it has found may be gone on from. */
+static void
+remember(GkSession *s, const Pass *p)
+{
+	s->found.k = p->k;
+	s->found.ties = 0;
+	for (size_t t = 0; t < s->all_rows / GK_ROW_PAD; t++)
+		s->found.ties += __builtin_popcountll(s->found.tied[t]);
+}
+
+static GkStatus
+run(GkSession *s, Pass *p, GkFinish *out, GkError *err)
+{
+	bool		again = p->nearest == NULL && out != NULL && again_pays(s, p, out->was);
+	size_t		bytes = (size_t) p->k * sizeof(Stat);
+	int			copies;
+	GkStatus	st = GK_OK;
+
+	if (again)
+		st = begin_again(s, p, out->was, err);
+	s->found.k = 0;				/* until this pass is through */
+	if (st == GK_OK && !again && p->nearest == NULL)
+		st = begin(s, p, out != NULL, err);
+	if (st != GK_OK)
+		return st;
+	copies = p->shared ? 1 : p->sweep.threads;
+	if (out != NULL)
+	{
+		if (!gk_cpu_room(s, &s->sums, copies, bytes))
+			return gk_cpu_out_of_memory(err);
+		p->stat = s->sums;
+		memset(p->stat, 0, copies * bytes);
+	}
+	p->sweep.arg = p;
+	p->sweep.block = p->nearest != NULL ? seeded_block : block;
+	p->sweep.chunk = chunk;
+	p->sweep.keep_labels = p->sweep.rounds > 1 || p->sink != NULL || p->shared;
+	s->dot.tied = p->again ? p->tied : p->keep ? s->found.tied : NULL;
+	st = gk_cpu_sweep(s, &p->sweep, err);
+	s->dot.tied = NULL;
+	if (p->dot)
+		gk_cpu_dot_end(s);
+	if (st == GK_OK && p->keep)
+		remember(s, p);
+	if (st == GK_OK && out != NULL)
+		merge(p, copies, out);
+	return st;
+}
+
 GkStatus
 gk_cpu_finish(GkSession *s, const float *centroids, int k,
 			  GkFinish *out, const GkLabelSink *sink, GkError *err)
 {
 	Pass		p = {.sweep = gk_cpu_plan(s, k),.c = centroids,.k = k,.sink = sink};
-	size_t		bytes = (size_t) k * sizeof(Stat);
-	int			copies = p.sweep.threads;
+	int			threads = p.sweep.threads;
 	GkStatus	st;
 
-	p.shared = out != NULL && copies > 1 && bytes * copies > GK_COST_FINISH_BYTES;
-	if (p.shared)
-		copies = 1;
+	p.shared = out != NULL && threads > 1 && (size_t) k * sizeof(Stat) * threads > GK_COST_FINISH_BYTES;
 	p.nearest = out != NULL && sink == NULL && !p.shared ? gk_cpu_seed_nearest(s, centroids, k) : NULL;
 	if (p.nearest != NULL)
 	{
 		p.sweep = gk_cpu_plan(s, GK_D_ONLY);
 		p.sweep.mind2 = true;
-		copies = p.sweep.threads;
 	}
-	if (out != NULL)
-	{
-		if (!gk_cpu_room(s, &s->sums, copies, bytes))
-			return gk_cpu_out_of_memory(err);
-		p.stat = s->sums;
-		memset(p.stat, 0, copies * bytes);
-	}
-	p.dot = p.nearest == NULL && gk_cpu_dot_wanted(s, &p.sweep, k);
-	st = p.dot ? gk_cpu_dot_begin(s, &p.sweep, centroids, k, err) : GK_OK;
-	if (st != GK_OK)
-		return st;
-	p.sweep.arg = &p;
-	p.sweep.block = p.nearest != NULL ? seeded_block : block;
-	p.sweep.chunk = chunk;
-	p.sweep.keep_labels = p.sweep.rounds > 1 || sink != NULL || p.shared;
-	st = gk_cpu_sweep(s, &p.sweep, err);
-	if (p.dot)
-		gk_cpu_dot_end(s);
-	if (st == GK_OK && out != NULL)
-		merge(&p, copies, out);
+	st = run(s, &p, out, err);
+	gk_cpu_room_free(s, &p.now);
+	gk_cpu_room_free(s, &p.number);
+	gk_cpu_room_free(s, &p.point);
+	gk_cpu_room_free(s, &p.tied);
+	gk_cpu_room_free(s, &p.scratch);
 	return st;
 }

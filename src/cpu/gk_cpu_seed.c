@@ -345,6 +345,39 @@ gk_cpu_seed_update(GkSession *s, const float *centroids, int m, gk_int128 *phi, 
 	return st;
 }
 
+/* ---- D by a last pass ---- */
+
+static void
+found_block(GkSession *s, void *arg, const GkBlock *b)
+{
+	const Pass *p = arg;
+	float	   *d2 = b->chunk->mind2 + b->row;
+
+	memcpy(d2, s->found.d2 + b->slot, b->rows * sizeof(float));
+	p->pot[b->thread] += potential(s, b, d2);
+}
+
+GkStatus
+gk_cpu_seed_finished(GkSession *s, bool *done, GkError *err)
+{
+	Pass		p = {.sweep = gk_cpu_plan(s, GK_D_ONLY)};
+	GkStatus	st;
+
+	*done = s->found.k > 0;
+	st = *done ? pot_room(s, &p, 1, err) : GK_OK;
+	if (st != GK_OK || !*done)
+		return st;
+	p.sweep.mind2 = p.sweep.dirty = true;
+	p.sweep.arg = &p;
+	p.sweep.block = found_block;
+	st = gk_cpu_sweep(s, &p.sweep, err);
+	if (st == GK_OK)
+		merge_pot(&p, 1, &s->seed.phi);
+	s->seed.seeds += s->found.k;
+	s->seed.known = st == GK_OK;
+	return st;
+}
+
 /* ---- the potential with each of m candidates ---- */
 
 /* Take off the candidate's potential what the gathered rows would lose. */

@@ -80,6 +80,8 @@ typedef struct GkCpuDot
 	float	   *half;			/* [k] */
 	float	   *columns;		/* [d][gk_dot_width(k)] */
 	float	   *square;			/* [all_rows / GK_ROW_PAD]: largest |x|^2 of each tile; < 0: not known yet */
+	uint64_t   *tied;			/* [all_rows / GK_ROW_PAD]: gets bits of rows that may have several nearest
+								 * centroids; NULL: not wanted */
 } GkCpuDot;
 
 typedef struct GkCentroidMove
@@ -152,6 +154,16 @@ typedef struct GkCpuExponion
 	size_t		scratch_bytes;
 } GkCpuExponion;
 
+/* What the last finish() has found: gk_cpu_finish.c. */
+typedef struct GkCpuFound
+{
+	int			k;				/* centroids; 0: nothing is known */
+	int32_t    *label;			/* [all_rows] */
+	float	   *d2;				/* [all_rows] */
+	uint64_t   *tied;			/* [all_rows / GK_ROW_PAD]: as GkCpuDot.tied */
+	int64_t		ties;			/* bits in it */
+} GkCpuFound;
+
 /* gk_medians_step.c */
 typedef struct GkCpuMedians
 {
@@ -193,6 +205,7 @@ struct GkSession
 	GkCpuHamerly hamerly;
 	GkCpuExponion exponion;
 	GkCpuDot	dot;
+	GkCpuFound	found;
 	GkCpuMedians medians;
 	/* The last step, for GK_DELTA. */
 	int			previous_k;		/* clusters; 0: nothing is known */

@@ -207,7 +207,7 @@ case_run(const Case *c, GkStrategy st, GkFeatureSum fs, GkMassSum ms, double lim
 	size_t		kd = (size_t) sh->k * sh->d;
 	float	   *cur = malloc(kd * sizeof(float));
 	GkStep		step = harness_step_alloc(sh->k, sh->d);
-	GkFinish	fin = {calloc(sh->k, sizeof(int64_t)), calloc(sh->k, sizeof(gk_int128)), calloc(sh->k, sizeof(float))};
+	GkFinish	fin = {.count = calloc(sh->k, sizeof(int64_t)),.inertia = calloc(sh->k, sizeof(gk_int128)),.max_d2 = calloc(sh->k, sizeof(float))};
 	Sink		state = {c, 0, true};
 	GkLabelSink sink = {&state, sink_emit, NULL};
 	GkSession  *s = NULL;
@@ -495,7 +495,7 @@ whole_run(GkStore *store, int k, const char *fault, double limit, int polls, GkE
 	GkProblem	p = problem_for(store, k, 5);
 	int			d = store->pts.d;
 	float	   *c = malloc((size_t) k * d * sizeof(float));
-	GkFinish	fin = {calloc(k, sizeof(int64_t)), calloc(k, sizeof(gk_int128)), calloc(k, sizeof(float))};
+	GkFinish	fin = {.count = calloc(k, sizeof(int64_t)),.inertia = calloc(k, sizeof(gk_int128)),.max_d2 = calloc(k, sizeof(float))};
 	GkPick		pick[4];
 	Iterations	it;
 	float	   *two = malloc((size_t) 2 * d * sizeof(float));

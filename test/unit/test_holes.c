@@ -88,7 +88,7 @@ make_result(int n, int k, int d)
 	Result		r = {
 		.step = {.sum = calloc(k * d, sizeof(gk_int128)),.mass = calloc(k, sizeof(gk_int128)),
 		.count = calloc(k, sizeof(int64_t)),.feature_mass = calloc(k * d, sizeof(gk_int128))},
-		.finish = {calloc(k, sizeof(int64_t)), calloc(k, sizeof(gk_int128)), calloc(k, sizeof(float))},
+		.finish = {.count = calloc(k, sizeof(int64_t)),.inertia = calloc(k, sizeof(gk_int128)),.max_d2 = calloc(k, sizeof(float))},
 		.labels = {calloc(n, sizeof(int32_t)), calloc(n, sizeof(float)), 0}
 	};
 

@@ -139,7 +139,7 @@ typedef struct Arrays
 static Arrays
 arrays(int k, int d)
 {
-	Arrays		a;
+	Arrays		a = {0};
 
 	a.step.sum = malloc(sizeof(gk_int128) * k * d);
 	a.step.mass = malloc(sizeof(gk_int128) * k);

@@ -144,7 +144,7 @@ step(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 static GkStatus
 finish(GkPassAnswerer *p, const GkBackend *b, GkSession *s, GkError *err)
 {
-	GkFinish	out = {p->some_answer.i64, p->some_answer.i128, p->some_answer.flt};
+	GkFinish	out = {.count = p->some_answer.i64,.inertia = p->some_answer.i128,.max_d2 = p->some_answer.flt};
 
 	return b->finish(s, p->pass->centroids, p->pass->k, &out, p->sink, err);
 }

@@ -194,7 +194,7 @@ gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *e
 
 /* Labels of one tile by float products, its open rows by canonical distances. */
 static int64_t
-dot_tile(GkSession *s, const GkTiles *x, float *square, int rows, int32_t *label, float *point)
+dot_tile(GkSession *s, const GkTiles *x, int64_t slot, float *square, int rows, int32_t *label, float *point)
 {
 	uint64_t	open;
 	int64_t		count = 0;
@@ -209,6 +209,7 @@ dot_tile(GkSession *s, const GkTiles *x, float *square, int rows, int32_t *label
 		for (int j = 0; j < x->d; j++)
 			point[j] = x->x[j * x->stride + i];
 		label[i] = s->kernels->assign_one(point, &s->dot.args, x->d);
+		gk_cpu_dot_tied(s, slot + i);
 	}
 	return count;
 }
@@ -241,7 +242,7 @@ gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int th
 			one.x = tile;
 			one.stride = GK_ROW_PAD;
 		}
-		all += dot_tile(s, &one, kept != NULL ? kept + slot / GK_ROW_PAD + t : &square, rows - t * GK_ROW_PAD,
+		all += dot_tile(s, &one, slot + t * GK_ROW_PAD, kept != NULL ? kept + slot / GK_ROW_PAD + t : &square, rows - t * GK_ROW_PAD,
 						label + t * GK_ROW_PAD, point);
 	}
 	__atomic_fetch_add(&s->dot.open, all, __ATOMIC_RELAXED);

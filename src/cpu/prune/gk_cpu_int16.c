@@ -213,7 +213,7 @@ gk_cpu_int16_prepare(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16
 
 /* Canonical distances of `count` rows of the tiles to the centroids that may be nearest; point: [GK_INT16_FEW][d]. */
 static int64_t
-settle(GkSession *s, const GkTiles *x, const GkInt16Scratch *scratch, const int *row, int count, float *point, int32_t *label)
+settle(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *scratch, const int *row, int count, float *point, int32_t *label)
 {
 	GkInt16Near near[GK_INT16_FEW];
 	int32_t		from[GK_INT16_FEW * GK_INT16_NEAR];
@@ -236,6 +236,7 @@ settle(GkSession *s, const GkTiles *x, const GkInt16Scratch *scratch, const int 
 		{
 			if (!gk_cpu_halt(s))
 				label[row[i]] = s->kernels->assign_one(own, &s->dot.args, x->d);
+			gk_cpu_dot_tied(s, slot + row[i]);
 			near[i].count = 0;
 			crowded++;
 		}
@@ -249,12 +250,18 @@ settle(GkSession *s, const GkTiles *x, const GkInt16Scratch *scratch, const int 
 	for (int i = 0, first = 0; i < count; first += near[i++].count)
 	{
 		int			best = first;
+		bool		tied = false;
 
-		for (int q = first; q < first + near[i].count; q++)
-			if (d2[q] < d2[best])
-				best = q;
+		for (int q = first + 1; q < first + near[i].count; q++)
+			if (d2[q] <= d2[best])
+			{
+				tied = d2[q] == d2[best];
+				best = tied ? best : q;
+			}
 		if (near[i].count > 0)
 			label[row[i]] = to[best];
+		if (tied)
+			gk_cpu_dot_tied(s, slot + row[i]);
 	}
 	return crowded;
 }
@@ -319,12 +326,12 @@ gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, floa
 				open_rows++;
 				if (count == GK_INT16_FEW)
 				{
-					crowded += settle(s, &now, &in, row, count, point, label + first * GK_ROW_PAD);
+					crowded += settle(s, &now, slot + first * GK_ROW_PAD, &in, row, count, point, label + first * GK_ROW_PAD);
 					count = 0;
 				}
 			}
 		if (count > 0)
-			crowded += settle(s, &now, &in, row, count, point, label + first * GK_ROW_PAD);
+			crowded += settle(s, &now, slot + first * GK_ROW_PAD, &in, row, count, point, label + first * GK_ROW_PAD);
 	}
 	__atomic_fetch_add(&s->dot.int16_rows, rows, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&s->dot.int16_open, open_rows + GK_COST_INT16_CROWDED * crowded, __ATOMIC_RELAXED);

@@ -36,10 +36,18 @@ GkStatus	gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, G
 /* Labels of the `rows` rows of some tiles; slot is the first one's.  below: where no centroid is closer, it may be -1; or NULL. */
 void		gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const float *below, int32_t *label);
 
-/* The same with the canonical distances to these centroids; INFINITY for label -1. */
+/* The same with the canonical distances to these centroids, INFINITY for label -1; d2 may be `below`. */
 void		gk_cpu_dot_assign(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const float *below, int32_t *label,
 							  float *d2);
 void		gk_cpu_dot_end(GkSession *s);
+
+/* The row at `slot` may have another centroid that is as near. */
+static inline void
+gk_cpu_dot_tied(const GkSession *s, int64_t slot)
+{
+	if (s->dot.tied != NULL)
+		s->dot.tied[slot / GK_ROW_PAD] |= UINT64_C(1) << slot % GK_ROW_PAD;
+}
 
 /* ---- scalar products of 16-bit integers: called by gk_cpu_dot.c ---- */
 
