@@ -192,7 +192,8 @@ typedef struct GkFinish
 
 	/*
 	 * (set by the caller) [k] The number that each centroid had in the session's last finish(), which was done; -1: it was
-	 * not there.  A backend that remembers the distances need not compute them again.  NULL: nothing is said.
+	 * not there, or nothing is said of it.  A backend that remembers the distances need not compute them again.  NULL:
+	 * the same for all, and the next finish() will not say more, so that nothing need be remembered for it.
 	 */
 	const int32_t *was;
 } GkFinish;

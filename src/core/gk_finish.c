@@ -106,7 +106,8 @@ gk_finish(GkEngine *e, bool keep_order, const GkLabelSink *sink, gk_int128 *iner
 	int			order_passes = 0;
 	int			repairs = 0;
 
-	e->fin.was = NULL;			/* what the session did before is not known */
+	/* what the session did before is not known */
+	e->fin.was = e->was;
 	memset(e->was, 0xff, e->k * sizeof(int32_t));
 	for (;;)
 	{
@@ -135,7 +136,6 @@ gk_finish(GkEngine *e, bool keep_order, const GkLabelSink *sink, gk_int128 *iner
 		if (e->opt->max_iter == 0)
 			break;
 		count = e->fin.count;
-		e->fin.was = e->was;
 		for (int i = 0; i < e->k; i++)
 		{
 			e->was[i] = i;

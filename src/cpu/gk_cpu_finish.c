@@ -238,7 +238,8 @@ again_pays(const GkSession *s, const Pass *p, const int32_t *was)
 static bool
 keep_pays(const GkSession *s, int k)
 {
-	size_t		bytes = s->all_rows * (sizeof(int32_t) + sizeof(float)) + s->all_rows / GK_ROW_PAD * sizeof(uint64_t);
+	/* bounds are there until the session ends */
+	size_t		bytes = gk_cpu_found_bytes(s) + (s->hamerly.slack != NULL ? gk_cpu_hamerly_bytes(s, s->hamerly.k) : 0);
 
 	return s->host.skip != GK_SKIP_OFF && s->pts->resident && (s->found.label != NULL || bytes <= gk_cpu_spare(s)) &&
 		(double) s->pts->n * s->pts->d * k >= GK_COST_FINISH_KEEP;
@@ -346,14 +347,14 @@ begin_again(GkSession *s, Pass *p, const int32_t *was, GkError *err)
 	return st;
 }
 
-/* Or from nothing. */
+/* Or from nothing; more: the next pass may go on from what this one finds. */
 static GkStatus
-begin(GkSession *s, Pass *p, bool stats, GkError *err)
+begin(GkSession *s, Pass *p, bool more, GkError *err)
 {
 	size_t		tiles = s->all_rows / GK_ROW_PAD;
 
 	p->dot = gk_cpu_dot_wanted(s, &p->sweep, p->k);
-	p->keep = p->dot && stats && keep_pays(s, p->k);
+	p->keep = p->dot && more && keep_pays(s, p->k);
 	if (p->keep && (!gk_cpu_room(s, &s->found.label, s->all_rows, sizeof(int32_t)) ||
 					!gk_cpu_room(s, &s->found.d2, s->all_rows, sizeof(float)) ||
 					!gk_cpu_room(s, &s->found.tied, tiles, sizeof(uint64_t))))
@@ -383,7 +384,7 @@ run(GkSession *s, Pass *p, GkFinish *out, GkError *err)
 		st = begin_again(s, p, out->was, err);
 	s->found.k = 0;				/* until this pass is through */
 	if (st == GK_OK && !again && p->nearest == NULL)
-		st = begin(s, p, out != NULL, err);
+		st = begin(s, p, out != NULL && out->was != NULL, err);
 	if (st != GK_OK)
 		return st;
 	copies = p->shared ? 1 : p->sweep.threads;

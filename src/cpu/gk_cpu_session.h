@@ -236,12 +236,19 @@ gk_cpu_stopped(const GkSession *s)
 	return s->host.poll != NULL && s->host.poll(s->host.ctx);
 }
 
+/* What GkCpuFound takes, with another pass's bits. */
+static inline size_t
+gk_cpu_found_bytes(const GkSession *s)
+{
+	return s->all_rows * (sizeof(int32_t) + sizeof(float)) + s->all_rows / GK_ROW_PAD * 2 * sizeof(uint64_t);
+}
+
 /* Bytes of the memory limit that are left for what saves time; what is remembered beside points in a file is counted. */
 static inline size_t
 gk_cpu_spare(const GkSession *s)
 {
 	size_t		numbers = s->pts->resident ? 0 : (s->previous != NULL) + (s->seed.nearest != NULL);
-	size_t		used = s->dot.int16_bytes + numbers * s->all_rows * sizeof(int32_t);
+	size_t		used = s->dot.int16_bytes + (s->found.label != NULL ? gk_cpu_found_bytes(s) : 0) + numbers * s->all_rows * sizeof(int32_t);
 
 	return s->pts->spare > used ? s->pts->spare - used : 0;
 }

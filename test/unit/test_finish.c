@@ -9,6 +9,7 @@
 #include "core/gk_backend.h"
 #include "core/store/gk_points.h"
 #include "cpu/gk_cpu.h"
+#include "cpu/prune/gk_cpu_prune.h"
 #include "gk_test.h"
 #include "gk_testhost.h"
 
@@ -118,6 +119,16 @@ finish(GkSession *s, const float *c, int k, const int32_t *was, bool labels, Fou
 		abort();
 }
 
+/* None of them was there. */
+static const int32_t *
+new_ones(void)
+{
+	static int32_t was[MAX_CENTROIDS];
+
+	memset(was, 0xff, sizeof(was));
+	return was;
+}
+
 static bool
 same(const Found *a, const Found *b, int k, int64_t n)
 {
@@ -187,7 +198,7 @@ test_case(const GkCpuKernels *set, int number, Counts *t)
 	s = open_session(&host, store, set);
 	for (int i = 0; i < k; i++)
 		pick_centroid(c + (size_t) i * d, s->pts);
-	finish(s, c, k, NULL, number % 5 == 0, &f[0]);
+	finish(s, c, k, new_ones(), number % 5 == 0, &f[0]);
 	for (int pass = 0; pass < 6; pass++)
 	{
 		static const int moved[] = {0, 1, 3, 10, 60, 200};
@@ -207,7 +218,7 @@ test_case(const GkCpuKernels *set, int number, Counts *t)
 		if (s->found.k == 0)
 		{
 			s->kernels = set;
-			finish(s, c, k, NULL, false, &f[0]);
+			finish(s, c, k, new_ones(), false, &f[0]);
 		}
 		s->kernels = set;
 		if (pass == 3)
@@ -227,6 +238,62 @@ test_case(const GkCpuKernels *set, int number, Counts *t)
 	free(was);
 	free(c);
 	free(w);
+	free(x);
+}
+
+/*
+ * What a pass finds is remembered where another one may follow, and where the memory limit has room for it beside the
+ * bounds; it is counted then.
+ */
+static void
+test_room(const GkCpuKernels *set, const char *name)
+{
+	int			n = 4000;
+	int			d = 32;
+	int			k = 100;
+	double	   *x = points(n, d, 20);
+	float	   *c = malloc(sizeof(float) * k * d);
+	Found	   *f = calloc(1, sizeof(Found));
+	int			wrong = 0;
+	TestHost	host;
+	GkStore    *store;
+	GkError		err;
+
+	test_host_init(&host, 1);
+	store = load_store(&host, x, NULL, n, d, NULL, (size_t) 1 << 20, SIZE_MAX, &err);
+	if (store == NULL || gk_store_prepare(store, GK_EUCLIDEAN, false, &err) != GK_OK)
+		abort();
+	for (int i = 0; i < k; i++)
+		pick_centroid(c + (size_t) i * d, gk_core.points(store));
+	for (int way = 0; way < 5; way++)
+	{
+		GkSession  *s = open_session(&host, store, set);
+		GkPoints   *pts = (GkPoints *) s->pts;
+		size_t		spare = pts->spare;
+		size_t		bytes = gk_cpu_found_bytes(s);
+		bool		bounds = way >= 3;
+		bool		kept = way == 2 || way == 4;
+
+		if (bounds)
+		{
+			bytes += gk_cpu_hamerly_bytes(s, k);
+			s->hamerly.k = k;
+			wrong += !gk_cpu_room(s, &s->hamerly.slack, s->all_rows, sizeof(float));
+		}
+		pts->spare = way == 1 || way == 3 ? bytes - 1 : bytes;
+		finish(s, c, k, way == 0 ? NULL : new_ones(), false, f);
+		wrong += (s->found.k > 0) != kept || (s->found.label != NULL) != kept;
+		wrong += gk_cpu_spare(s) != pts->spare - (kept ? gk_cpu_found_bytes(s) : 0);
+		/* bounds that are there fit still */
+		wrong += bounds && !(gk_cpu_hamerly_bytes(s, k) <= gk_cpu_spare(s));
+		pts->spare = spare;
+		gk_cpu_backend.close(s);
+	}
+	ok(wrong == 0, "%s: what is remembered fits the memory limit", name);
+	gk_store_free(store);
+	test_host_end(&host);
+	free(f);
+	free(c);
 	free(x);
 }
 
@@ -252,6 +319,7 @@ main(void)
 		ok(t.wrong_d == 0 && t.known_d > 0, "%s: D of the last pass (%d of %d wrong)", names[i], t.wrong_d, t.known_d);
 		ok(t.again > 0 && t.ties > 0, "%s: %d of %d passes went on, with ties of %lld of %lld rows", names[i],
 		   t.again, t.passes / 2, (long long) t.ties, (long long) t.rows);
+		test_room(set, names[i]);
 	}
 	return done_testing();
 }

@@ -209,8 +209,8 @@ start(GkCpuHamerly *h)
 	h->rebase = false;
 }
 
-static size_t
-bytes_needed(const GkSession *s, int k)
+size_t
+gk_cpu_hamerly_bytes(const GkSession *s, int k)
 {
 	return s->all_rows * (k > GK_COST_BOUNDS_SMALL_K ? 12 : 8) + s->all_rows / 16;
 }
@@ -220,7 +220,7 @@ gk_cpu_hamerly_possible(const GkSession *s, int k)
 {
 	double		least = (double) GK_ROW_PAD * s->pts->d * k;
 
-	if (s->host.skip == GK_SKIP_OFF || k < 2 || !s->pts->resident || bytes_needed(s, k) > gk_cpu_spare(s))
+	if (s->host.skip == GK_SKIP_OFF || k < 2 || !s->pts->resident || gk_cpu_hamerly_bytes(s, k) > gk_cpu_spare(s))
 		return false;
 	if (least > (double) GK_COST_BOUNDS_LONGEST * (double) s->kernels->job_work)
 		return false;

@@ -345,13 +345,13 @@ keep(GkSession *s)
 	size_t		tiles = s->all_rows / GK_ROW_PAD;
 	size_t		bytes = gk_int16_words(s->kernels->integers->unit, s->pts->d) * GK_ROW_PAD * sizeof(int32_t);
 	size_t		all = tiles * (bytes + sizeof(GkInt16Tile));
-	size_t		others = 0;
+	size_t		others = s->found.label != NULL ? gk_cpu_found_bytes(s) : 0;
 
 	if (dot->int16_tile != NULL || dot->int16_passes++ == 0 || !s->pts->resident || s->index.made)
 		return;
 	/* what seeding has, and its pairs, which save more */
 	if (s->previous_k == 0)
-		others = (size_t) s->pts->n * GK_COST_AHEAD_BYTES + (s->seed.kept ? tiles * (size_t) s->seed.all_stride * sizeof(float) : 0);
+		others += (size_t) s->pts->n * GK_COST_AHEAD_BYTES + (s->seed.kept ? tiles * (size_t) s->seed.all_stride * sizeof(float) : 0);
 	if (all > s->pts->spare || others > s->pts->spare - all)
 		return;
 	if (!gk_cpu_room(s, &dot->int16_y, tiles, bytes) || !gk_cpu_room(s, &dot->int16_tile, tiles, sizeof(GkInt16Tile)))

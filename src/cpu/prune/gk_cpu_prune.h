@@ -121,6 +121,9 @@ gk_hamerly_scratch(const GkCpuHamerly *h, int thread)
 
 /* May bounds be kept for k clusters, and do they help a step that has the last one's labels and sums? */
 bool		gk_cpu_hamerly_possible(const GkSession *s, int k);
+
+/* What they take, with the labels. */
+size_t		gk_cpu_hamerly_bytes(const GkSession *s, int k);
 bool		gk_cpu_hamerly_wanted(const GkSession *s, int k);
 
 /* Begin such a step; false: without them, the sweep is as it was. */
