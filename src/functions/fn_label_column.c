@@ -20,12 +20,15 @@
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_inherits.h"
 #include "commands/trigger.h"
+#include "common/hashfn.h"
 #include "executor/spi.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "nodes/value.h"
+#include "parser/scansup.h"
 #include "rewrite/prs2lock.h"
 #include "rewrite/rewriteDefine.h"
+#include "storage/lock.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -58,6 +61,26 @@ typedef struct KmRelabel
 
 /* The one that an UPDATE is running for; a trigger of it may write labels, too. */
 static KmRelabel *writing = NULL;
+
+/* ---- calls that overlap ---- */
+
+#define LABEL_LOCK	0x676b		/* PostgreSQL's own advisory locks have 1 and 2 here */
+
+/*
+ * Only labels that change are written, so two calls side by side would leave a mixture of both.  An advisory lock, for
+ * the table may be read and changed meanwhile.
+ */
+void
+km_label_lock(Oid relid, const char *label_column)
+{
+	char	   *name = pstrdup(label_column);
+	LOCKTAG		tag;
+
+	truncate_identifier(name, strlen(name), false);
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, relid, DatumGetUInt32(hash_any((unsigned char *) name, strlen(name))), LABEL_LOCK);
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+	pfree(name);
+}
 
 /* ---- checks ---- */
 
@@ -441,16 +464,23 @@ relabel_by_model(FunctionCallInfo fcinfo, KmFit *fit, KmResult *result)
 void
 km_relabel_fit(FunctionCallInfo fcinfo, KmFit *fit, int k, KmResult *result)
 {
-	if (fit->source->label_column != NULL)
-		check(fit->source, k);
-	if (fit->source->label_column != NULL && fit->source->identify)
-		relabel_by_place(fcinfo, fit, result);
-	else if (fit->source->label_column != NULL)
-		relabel_by_model(fcinfo, fit, result);
-	else
+	if (fit->source->label_column == NULL)
 	{
 		if (km_fit_run(fit, NULL))
 			km_result_clusters(result, &fit->model);
 		km_fit_end(fit);
+		return;
 	}
+	check(fit->source, k);
+
+	/*
+	 * the statement's snapshot may be older than labels that another call has written before this one got
+	 * its lock
+	 */
+	PushActiveSnapshot(GetTransactionSnapshot());
+	if (fit->source->identify)
+		relabel_by_place(fcinfo, fit, result);
+	else
+		relabel_by_model(fcinfo, fit, result);
+	PopActiveSnapshot();
 }

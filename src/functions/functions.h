@@ -333,6 +333,12 @@ extern void km_model_rows_label(const KmModelRows *rows, GkStore *store, GkDevic
 /* ---- labels into the table (fn_label_column.c) ---- */
 
 /*
+ * Wait until no other transaction labels this column of this table, and keep others waiting until this one ends.
+ * To be called before the table is opened: to add the column takes a lock that no other session's may be in the way of.
+ */
+extern void km_label_lock(Oid relid, const char *label_column);
+
+/*
  * Run and end a fit of at most k clusters, put these into the result, and write the labels that
  * differ into the source's label column, if it has one.
  */

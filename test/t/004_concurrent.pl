@@ -75,6 +75,38 @@ is($node->safe_psql('postgres', q{SELECT note, count(*) FROM pts GROUP BY 1 ORDE
 	'row trigger: it has seen the newest versions');
 $node->safe_psql('postgres', 'DROP TRIGGER touch ON pts');
 
+# Two calls with one label column: the second waits for the first one's transaction, and reads what it left. Its
+# statement began before: with that snapshot it would not know which labels change. Then the same with a column that
+# both find missing, for which each would need the table alone.
+$node->safe_psql('postgres', q{
+	CREATE TABLE twice (id int, x float8, label int);
+	INSERT INTO twice SELECT i, i % 3 * 100 + i % 5, (i % 3 * 100 + i % 5 > 50)::int FROM generate_series(1, 900) i});
+for my $case ([ 'label', 'a column' ], [ 'made', 'a missing column' ])
+{
+	my ($column, $what) = @$case;
+	my ($other_in, $other_out, $other_err) = ('', '', '');
+	my ($second, $second_err) = ('', '');
+	my $call = "SELECT count(*) FROM kmeans('twice', '{x}', %d, label_column => '$column', centroids => '%s')";
+	my $other = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres') ],
+		'<', \$other_in, '>', \$other_out, '2>', \$other_err);
+	$other_in .= 'BEGIN; ' . sprintf($call, 3, '{{0},{100},{200}}') . "; SELECT 'labelled';\n";
+	$other->pump until $other_out =~ /labelled/ || $other_err;
+	my $labeller = IPC::Run::start(
+		[   'psql', '-XAtq', '-d', $node->connstr('postgres'),
+			'-c', "SET application_name = 'second'", '-c', sprintf($call, 2, '{{0},{200}}') ],
+		'>', \$second, '2>', \$second_err);
+	ok($node->poll_query_until('postgres', q{
+		SELECT count(*) = 1 FROM pg_stat_activity
+		WHERE application_name = 'second' AND wait_event_type = 'Lock' AND wait_event = 'advisory'}),
+		"$what: the second call waits for the first one's transaction");
+	$other_in .= "COMMIT;\n\\q\n";
+	$other->finish;
+	$labeller->finish;
+	is("$other_err$second_err$second", "2\n", "$what: no error");
+	is($node->safe_psql('postgres', "SELECT count(*) FROM twice WHERE $column IS DISTINCT FROM (x > 50)::int"),
+		'0', "$what: all labels are the second call's");
+}
+
 # partitions
 $node->safe_psql('postgres', q{
 	CREATE TABLE part (id int, x float8, note text, label int) PARTITION BY RANGE (id);
