@@ -927,7 +927,7 @@ sorts_first(Shape sh)
 	{
 		GkSkip		skip = i == 0 ? GK_SKIP_AUTO : GK_SKIP_OFF;
 
-		fin[i] = (GkFinish) {calloc(sh.k, sizeof(int64_t)), calloc(sh.k, sizeof(gk_int128)), calloc(sh.k, sizeof(float))};
+		fin[i] = (GkFinish) {.count = calloc(sh.k, sizeof(int64_t)),.inertia = calloc(sh.k, sizeof(gk_int128)),.max_d2 = calloc(sh.k, sizeof(float))};
 		step[i] = harness_step_alloc(sh.k, sh.d);
 		c[i] = malloc(kd * sizeof(float));
 		memcpy(c[i], start, kd * sizeof(float));
