@@ -413,7 +413,7 @@ km_fit_open_k(FunctionCallInfo fcinfo, int first_option, int k, const char *labe
 	columns = names_arg(fcinfo, 1, &ncolumns);
 	km_parse_options(fcinfo, first_option, k, &fit->options);
 	if (label_column != NULL)
-		km_label_lock(PG_GETARG_OID(0), label_column);
+		label_column = km_label_lock(PG_GETARG_OID(0), label_column);
 	fit->source = km_source_open(PG_GETARG_OID(0), columns, ncolumns,
 								 fit->options.weight_column, label_column, identify);
 	fit->foreign = label_column == NULL && !identify && km_foreign_sharded(fit->source);

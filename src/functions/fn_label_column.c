@@ -70,16 +70,21 @@ static KmRelabel *writing = NULL;
  * Only labels that change are written, so two calls side by side would leave a mixture of both.  An advisory lock, for
  * the table may be read and changed meanwhile.
  */
-void
+char *
 km_label_lock(Oid relid, const char *label_column)
 {
 	char	   *name = pstrdup(label_column);
 	LOCKTAG		tag;
 
-	truncate_identifier(name, strlen(name), false);
+	if (name[0] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_NAME),
+				 errmsg("label_column is an empty name"),
+				 errhint("Name a column, or leave label_column out for the clusters alone.")));
+	truncate_identifier(name, strlen(name), true);
 	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, relid, DatumGetUInt32(hash_any((unsigned char *) name, strlen(name))), LABEL_LOCK);
 	(void) LockAcquire(&tag, ExclusiveLock, false, false);
-	pfree(name);
+	return name;
 }
 
 /* ---- checks ---- */

@@ -335,8 +335,9 @@ extern void km_model_rows_label(const KmModelRows *rows, GkStore *store, GkDevic
 /*
  * Wait until no other transaction labels this column of this table, and keep others waiting until this one ends.
  * To be called before the table is opened: to add the column takes a lock that no other session's may be in the way of.
+ * Returns the column's name, cut as ALTER TABLE cuts it; an empty one is an error.
  */
-extern void km_label_lock(Oid relid, const char *label_column);
+extern char *km_label_lock(Oid relid, const char *label_column);
 
 /*
  * Run and end a fit of at most k clusters, put these into the result, and write the labels that

@@ -24,7 +24,6 @@
 #include "miscadmin.h"
 #include "nodes/plannodes.h"
 #include "optimizer/plancat.h"
-#include "parser/scansup.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -297,21 +296,12 @@ km_source_require(const KmSource *source, char **columns, int ncolumns)
 }
 
 static void
-classify_label(KmSource *source, const char *given)
+classify_label(KmSource *source, const char *name)
 {
 	KmColumnKind kind;
 	Oid			type = InvalidOid;
-	char	   *name = pstrdup(given);
-	AttrNumber	attnum;
+	AttrNumber	attnum = find_column(source->relid, name, &type);
 
-	if (name[0] == '\0')
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_NAME),
-				 errmsg("label_column is an empty name"),
-				 errhint("Name a column, or leave label_column out for the clusters alone.")));
-	/* as ALTER TABLE does with the name of the column that it adds */
-	truncate_identifier(name, strlen(name), true);
-	attnum = find_column(source->relid, name, &type);
 	for (int i = 0; i < source->ncolumns; i++)
 		if (strcmp(name, source->columns[i]) == 0)
 			ereport(ERROR,
@@ -322,7 +312,7 @@ classify_label(KmSource *source, const char *given)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("label_column \"%s\" is the weight column", name)));
 
-	source->label_column = name;
+	source->label_column = pstrdup(name);
 	source->label_missing = attnum == InvalidAttrNumber;
 	if (source->label_missing)
 		return;
