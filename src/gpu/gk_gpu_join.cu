@@ -6,6 +6,8 @@
  * So all have the same totals, exact integers, and each makes the same next centroids and goes on ahead of the
  * host as it does alone (gk_gpu_step.cu); no sums cross to the host and back.
  *
+ * Of up to four million rows without weights the totals have 64 bits each, and the copies are half as large.
+ *
  * A meeting is a kernel that writes its number into the others' memory and waits for theirs.  It never waits
  * for a device that does not come: one that has stopped says so instead, the host says so for one that failed,
  * and then the meeting breaks up: what was begun is void, and the host begins anew.
@@ -26,6 +28,7 @@
 #define AGREE_POLL_NS	5000000L
 #define JOIN_VALUES		3		/* of a session: own totals twice, and sums */
 #define SLICE_ALIGN		8		/* totals: 128 bytes */
+#define NARROW_ROWS		((int64_t) 1 << 22) /* values are at most 2^GK_GRID_BITS */
 #define SLICE_BYTES		((int64_t) 4 << 20) /* fewer are read before another meeting is over (H100: 10 us) */
 
 /* ---- kernels ---- */
@@ -129,13 +132,14 @@ clock_kernel(unsigned long long *clock)
 }
 
 /* Not of what has stopped: a device that does not wait must leave what the others may still read. */
+template<typename Total>
 __global__ void __launch_bounds__(THREADS)
-copy_kernel(const gk_int128 *totals, gk_int128 *box, int64_t values, const int *done)
+copy_kernel(const gk_int128 *totals, Total *box, int64_t values, const int *done)
 {
 	if (*done)
 		return;
 	for (int64_t v = (int64_t) blockIdx.x * THREADS + threadIdx.x; v < values; v += (int64_t) gridDim.x * THREADS)
-		box[v] = totals[v];
+		box[v] = (Total) totals[v];
 }
 
 typedef struct SumArgs
@@ -143,12 +147,13 @@ typedef struct SumArgs
 	int			n;
 	int64_t		from,
 				to;				/* of the totals */
-	const gk_int128 *box[GK_GPU_MOST];
+	const void *box[GK_GPU_MOST];
 	int			nsums;
 	gk_int128  *sums[GK_GPU_MOST];
 	const int  *done;
 } SumArgs;
 
+template<typename Total>
 __global__ void __launch_bounds__(THREADS)
 sum_kernel(const __grid_constant__ SumArgs a)
 {
@@ -159,10 +164,16 @@ sum_kernel(const __grid_constant__ SumArgs a)
 		gk_int128	sum = 0;
 
 		for (int i = 0; i < a.n; i++)
-			sum += a.box[i][v];
+			sum += ((const Total *) a.box[i])[v];
 		for (int i = 0; i < a.nsums; i++)
 			a.sums[i][v] = sum;
 	}
+}
+
+static inline size_t
+box_value(bool narrow)
+{
+	return narrow ? sizeof(int64_t) : sizeof(gk_int128);
 }
 
 /* ---- the host's side of a meeting ---- */
@@ -297,9 +308,31 @@ gk_gpu_meet(GkSession *s, int *done, GkError *err)
  * of the totals pass its link instead of n - 1 times all of them.
  */
 static bool
-in_slices(int64_t values, int n)
+in_slices(int64_t values, bool narrow, int n)
 {
-	return values * (int64_t) sizeof(gk_int128) * (n - 1) * (n - 2) / n > SLICE_BYTES;
+	return values * (int64_t) box_value(narrow) * (n - 1) * (n - 2) / n > SLICE_BYTES;
+}
+
+static GkStatus
+launch_copy(GkSession *s, unsigned int blocks, void *box, int64_t values, GkError *err)
+{
+	if (s->joined->narrow)
+		copy_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(s->totals, (int64_t *) box, values, s->done);
+	else
+		copy_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(s->totals, (gk_int128 *) box, values, s->done);
+	GK_LAUNCHED();
+	return GK_OK;
+}
+
+static GkStatus
+launch_sum(GkSession *s, unsigned int blocks, const SumArgs *a, GkError *err)
+{
+	if (s->joined->narrow)
+		sum_kernel<int64_t><<<blocks, THREADS, 0, s->gpu->stream>>>(*a);
+	else
+		sum_kernel<gk_int128><<<blocks, THREADS, 0, s->gpu->stream>>>(*a);
+	GK_LAUNCHED();
+	return GK_OK;
 }
 
 /*
@@ -323,7 +356,7 @@ gk_gpu_join_totals(GkSession *s, int k, const gk_int128 **totals, GkError *err)
 	if (!gk_gpu_is_joined(s, k))
 		return GK_OK;
 	side = j->turn % 2;
-	slices = in_slices(values, j->with->n);
+	slices = in_slices(values, j->narrow, j->with->n);
 	a.n = j->with->n;
 	a.to = values;
 	memcpy(a.box, j->boxes[side], sizeof(a.box));
@@ -339,11 +372,9 @@ gk_gpu_join_totals(GkSession *s, int k, const gk_int128 **totals, GkError *err)
 		a.nsums = a.n;
 		memcpy(a.sums, j->sums_of, sizeof(a.sums));
 	}
-	copy_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(s->totals, j->box[side], values, s->done);
-	GK_LAUNCHED();
+	GK_DO(launch_copy(s, blocks, j->box[side], values, err));
 	GK_DO(meet(s, s->done, true, err));
-	sum_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(a);
-	GK_LAUNCHED();
+	GK_DO(launch_sum(s, blocks, &a, err));
 	if (slices)
 		GK_DO(meet(s, s->done, false, err));
 	*totals = j->sums;
@@ -488,7 +519,8 @@ gk_gpu_join_malloc(GkSession *s, void **to, size_t bytes, GkError *err)
 static GkStatus
 make(GkSession *s, int me, const GkJoin *members, int n, GkError *err)
 {
-	size_t		bytes = gk_gpu_values(s, s->problem.k_max) * sizeof(gk_int128);
+	size_t		values = gk_gpu_values(s, s->problem.k_max);
+	size_t		bytes = values * sizeof(gk_int128);
 	size_t		avail;
 	size_t		total;
 	GkJoined   *j = (GkJoined *) s->core->alloc(s->host, 1, sizeof(GkJoined));
@@ -497,8 +529,12 @@ make(GkSession *s, int me, const GkJoin *members, int n, GkError *err)
 		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
 	memset(j, 0, sizeof(*j));
 	j->me = me;
+	j->narrow = !s->pts->weighted;
 	for (int i = 0; i < n; i++)
+	{
 		j->first[i] = members[i].first;
+		j->narrow &= members[i].session->n <= NARROW_ROWS;
+	}
 	s->joined = j;
 	GK_TRY(cudaSetDevice(s->gpu->ordinal));
 	GK_TRY(cudaMemGetInfo(&avail, &total));
@@ -508,8 +544,8 @@ make(GkSession *s, int me, const GkJoin *members, int n, GkError *err)
 	GK_DO(make_pool(s, members, n, err));
 	GK_DO(gk_gpu_join_malloc(s, (void **) &j->heard, n * sizeof(*j->heard), err));
 	GK_TRY(cudaMemsetAsync(j->heard, 0, n * sizeof(*j->heard), s->gpu->stream));
-	GK_DO(gk_gpu_join_malloc(s, (void **) &j->box[0], bytes, err));
-	GK_DO(gk_gpu_join_malloc(s, (void **) &j->box[1], bytes, err));
+	for (int i = 0; i < 2; i++)
+		GK_DO(gk_gpu_join_malloc(s, &j->box[i], values * box_value(j->narrow), err));
 	GK_DO(gk_gpu_join_malloc(s, (void **) &j->sums, bytes, err));
 	GK_TRY(cudaMalloc((void **) &j->clock, 3 * sizeof(*j->clock)));
 	/* The others may write to it from now on. */

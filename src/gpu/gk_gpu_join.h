@@ -43,10 +43,11 @@ typedef struct GkJoined
 	 * 0: not yet
 	 */
 	unsigned long long *clock;
-	gk_int128  *box[2];			/* own totals, at even and odd turns */
+	bool		narrow;			/* 64 bits hold the totals of each */
+	void	   *box[2];			/* own totals, at even and odd turns: int64_t if narrow, else gk_int128 */
 	gk_int128  *sums;
 	/* The others' memory. */
-	gk_int128  *boxes[2][GK_GPU_MOST];
+	void	   *boxes[2][GK_GPU_MOST];
 	gk_int128  *sums_of[GK_GPU_MOST];
 	unsigned long long *tell[GK_GPU_MOST];	/* own place in what they heard */
 } GkJoined;
