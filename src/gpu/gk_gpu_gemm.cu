@@ -165,7 +165,7 @@ allocate_centroids(GkSession *s, GkGemm *g, int k, GkError *err)
 		GK_TRY(cudaMalloc((void **) &g->square, k * sizeof(double)));
 	else
 	{
-		GK_TRY(cudaMalloc((void **) &g->nearest, (size_t) g->order.pivots * gk_gemm_parts(k) * sizeof(int)));
+		GK_TRY(cudaMalloc((void **) &g->nearest, (size_t) g->order.pivots * gk_gemm_parts(k) * sizeof(float)));
 		GK_TRY(cudaMalloc((void **) &g->lost, (size_t) g->order.copies * k * sizeof(float)));
 		GK_TRY(cudaMalloc((void **) &g->z, keys * sizeof(float)));
 		GK_TRY(cudaMalloc((void **) &g->needs, row_tiles * sizeof(GkGemmNeeds)));

@@ -34,12 +34,12 @@ nearest_kernel(GkTileSide columns, GkTileSide pivots, int d, float scale, Neares
 {
 	__shared__ GkTileSquares tile;
 	int			at0 = blockIdx.x * GK_TILE + tile.column();
-	int			p0 = blockIdx.y * GK_TILE + tile.pivot();
-	float		square[4][4] = {};
+	int			p0 = blockIdx.y * GK_TILE_PIVOTS + tile.pivot();
+	float		square[2][4] = {};
 
-	tile.sum(square, columns, blockIdx.x * GK_TILE, pivots, blockIdx.y * GK_TILE, d, scale);
+	tile.sum(square, columns, blockIdx.x * GK_TILE, pivots, blockIdx.y * GK_TILE_PIVOTS, d, scale);
 	for (int i = 0; i < 4 && at0 + i < columns.count; i++)
-		for (int o = 0; o < 4 && p0 + o < pivots.count; o++)
+		for (int o = 0; o < 2 && p0 + o < pivots.count; o++)
 			atomicMin(nearest + at0 + i, nearest_of(square[o][i], p0 + o));
 }
 
@@ -50,7 +50,7 @@ find_nearest(GkSession *s, const GkGemm *g, int k, Nearest *nearest, GkError *er
 	GkTileSide	columns = {s->centroids, NULL, k, s->d};
 	GkTileSide	pivots = {o->pivot_at, NULL, o->pivots, g->pitch};
 	size_t		bytes = (size_t) k * sizeof(Nearest);
-	dim3		tiles((k + GK_TILE - 1) / GK_TILE, (o->pivots + GK_TILE - 1) / GK_TILE);
+	dim3		tiles((k + GK_TILE - 1) / GK_TILE, (o->pivots + GK_TILE_PIVOTS - 1) / GK_TILE_PIVOTS);
 
 	GK_DO(gk_gpu_scratch(s, bytes, err));
 	GK_TRY(cudaMemsetAsync(s->scratch, 0xff, bytes, s->gpu->stream));

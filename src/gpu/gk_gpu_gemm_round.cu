@@ -15,7 +15,8 @@
 #define SIDE		64			/* rows and features that a block turns at a time */
 #define LARGEST		65504.0		/* of float16 */
 #define MORE		1.0001
-#define FAR_AWAY	0x7f7f7f7f	/* bits of a large float, and of its bytes */
+#define TINY		0x1p-140f
+#define FAR_AWAY	3e38f
 
 /* ---- points ---- */
 
@@ -114,60 +115,108 @@ raise(unsigned int *largest, float v)
 		atomicMax(largest, __float_as_uint(v));
 }
 
-/* A warp per place. */
+/*
+ * All values of a row of a matrix (gk_gemm_at), by a warp: a lane has two neighbours at a time, of what lies together.
+ * round(j) is value j; 0 beyond the features.
+ */
+template<typename Round>
+__device__ __forceinline__ void
+round_row(__half *matrix, int64_t rows, int width, int64_t row, const Round &round)
+{
+	int			j = threadIdx.x % 32 * 2;
+	__half	   *to = matrix + row * GK_GEMM_DEPTH + j;
+
+#pragma unroll 4
+	for (; j < width / GK_GEMM_DEPTH * GK_GEMM_DEPTH; j += GK_GEMM_DEPTH, to += rows * GK_GEMM_DEPTH)
+		*(__half2 *) to = __halves2half2(round(j), round(j + 1));
+	if (j < width)
+		*(__half2 *) (matrix + gk_gemm_at(rows, width, row, j)) = __halves2half2(round(j), round(j + 1));
+}
+
+/* What the bounds of a place are made of. */
+typedef struct PointSums
+{
+	double		square;
+	double		cross;
+	double		rest;
+} PointSums;
+
+/* Value j of a row x about p, with q in the middle. */
+__device__ __forceinline__ __half
+round_point(const RoundArgs &a, const float *x, const float *p_at, const float *q_at, int j, PointSums *sums)
+{
+	bool		there = x != NULL && j < a.d;
+	bool		sorted = there && a.order.row != NULL;
+	double		p = sorted ? (double) __ldg(p_at + j) * a.scale : 0.0;
+	double		q = sorted ? (double) __ldg(q_at + j) * a.scale : 0.0;
+	double		v = (there ? (double) __ldg(x + j) * a.scale : 0.0) - p;
+	__half		h = to_half(v);
+	double		y = __half2float(h);
+
+	sums->square += y * y;
+	sums->cross += y * (p - q);
+	sums->rest += (v - y) * (v - y);
+	return h;
+}
+
+/* A warp has 32 places, one after the other; then each lane has one. */
 __global__ void __launch_bounds__(THREADS)
 round_points_kernel(const __grid_constant__ RoundArgs a)
 {
 	int			lane = threadIdx.x % 32;
+	bool		sorted = a.order.row != NULL;
+	float		longest = 0.0f;
 
-	for (int64_t place = (int64_t) blockIdx.x * WARPS + threadIdx.x / 32; place < a.places; place += (int64_t) gridDim.x * WARPS)
+	for (int64_t first = ((int64_t) blockIdx.x * WARPS + threadIdx.x / 32) * 32; first < a.places; first += (int64_t) gridDim.x * THREADS)
 	{
-		int64_t		row = a.order.row != NULL ? a.order.row[place] : place;
-		bool		sorted = a.order.row != NULL;
-		int			pivot = sorted ? a.order.pivot[place / GK_GEMM_ROWS] : 0;
-		const float *p_at = a.order.pivot_at + (int64_t) pivot * a.pitch;
-		const float *q_at = a.order.middle + (sorted ? (int64_t) a.order.copy[pivot] * a.pitch : 0);
-		double		square = 0.0;
-		double		cross = 0.0;
-		double		rest = 0.0;
+		int64_t		tile = first / GK_GEMM_ROWS;
+		int			count = (int) min(a.places - first, (int64_t) 32);
+		int			row_of = lane >= count ? -1 : sorted ? a.order.row[first + lane] : (int) first + lane;
+		int			pivot = sorted ? a.order.pivot[tile] : 0;
+		const float *p = a.order.pivot_at + (int64_t) pivot * a.pitch;
+		const float *q = a.order.middle + (sorted ? (int64_t) a.order.copy[pivot] * a.pitch : 0);
+		PointSums	own = {};
+		float		length;
+		float		u;
 
-		for (int j = lane; j < a.width; j += 32)
-			if (row < 0 || j >= a.d)
-				a.y[gk_gemm_at(a.places, a.width, place, j)] = __double2half(0.0);
-		for (int j = lane; row >= 0 && j < a.d; j += 32)
+		for (int i = 0; i < count; i++)
 		{
-			double		p = sorted ? (double) p_at[j] * a.scale : 0.0;
-			double		q = sorted ? (double) q_at[j] * a.scale : 0.0;
-			double		v = (double) a.x[row * a.pitch + j] * a.scale - p;
-			__half		h = to_half(v);
-			double		y = __half2float(h);
+			int			row = __shfl_sync(0xffffffffu, row_of, i);
+			const float *x = row >= 0 ? a.x + (int64_t) row * a.pitch : NULL;
+			PointSums	sums = {};
 
-			square += y * y;
-			cross += y * (p - q);
-			rest += (v - y) * (v - y);
-			a.y[gk_gemm_at(a.places, a.width, place, j)] = h;
+			round_row(a.y, a.places, a.width, first + i, [&](int j) { return round_point(a, x, p, q, j, &sums); });
+			sums = {warp_sum(sums.square), warp_sum(sums.cross), warp_sum(sums.rest)};
+			if (lane == i)
+				own = sums;
 		}
-		square = warp_sum(square);
-		cross = warp_sum(cross);
-		rest = warp_sum(rest);
+		length = round_up(own.square);
+		u = round_up(own.rest);
+		if (lane < count)
+		{
+			double		w = own.square + 2.0 * own.cross;
+
+			a.bound[first + lane] = (GkGemmBound) {sorted ? __double2float_ru(w + (double) u * (2.0 * length + u)) : (float) w, length, u, pivot};
+		}
+		length = __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(length)));
+		u = __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(u)));
+		longest = fmaxf(longest, length);
 		if (lane == 0)
 		{
-			float		length = round_up(square);
-			float		u = round_up(rest);
-			double		w = square + 2.0 * cross;
-
-			a.bound[place] = (GkGemmBound) {sorted ? __double2float_ru(w + (double) u * (2.0 * length + u)) : (float) w, length, u, pivot};
-			raise(a.longest, length);
 			raise(&a.reach[pivot].length, length);
 			raise(&a.reach[pivot].rest, u);
-			if (sorted)
-			{
-				raise(&a.tile_reach[place / GK_GEMM_ROWS].length, length);
-				raise(&a.tile_reach[place / GK_GEMM_ROWS].rest, u);
-			}
+		}
+		if (lane == 0 && sorted)
+		{
+			raise(&a.tile_reach[tile].length, length);
+			raise(&a.tile_reach[tile].rest, u);
 		}
 	}
+	if (lane == 0)
+		raise(a.longest, longest);
 }
+
+static_assert(GK_GEMM_ROWS % 32 == 0, "32 places have one pivot");
 
 GkStatus
 gk_gpu_gemm_round_points(GkSession *s, GkGemm *g, GkError *err)
@@ -202,54 +251,118 @@ typedef struct CentroidArgs
 	float	   *out;			/* [k][pitch] */
 	int		   *keys;
 	float	   *z;
-	unsigned int *nearest;
+	float	   *nearest;
 	unsigned long long sorts;
 	const GkGemmReach *reach;
 	const unsigned int *longest;
 	GkGemmState *state;
 } CentroidArgs;
 
+/* Sums of the squares of what values are rounded to, and of what that changes. */
+typedef struct Rounded
+{
+	double		square;
+	double		rest;
+	/* Of some values, as floats. */
+	float		some_square;
+	float		some_rest;
+} Rounded;
+
+__device__ __forceinline__ __half
+round_value(double v, Rounded *sums)
+{
+	__half		h = to_half(v);
+	double		b = __half2float(h);
+
+	sums->square += b * b;
+	sums->rest += (v - b) * (v - b);
+	return h;
+}
+
+/*
+ * The same of c - q, in float32, since there are many copies and float64 takes 1.3 times as long.  The difference is
+ * sum + left, exactly (Knuth's sum of two numbers), and sum - b is exact, too; so what is rounded are the squares and
+ * their sums, of at most 512 values a lane: 3.2e-5 of them, half of that of their roots, which MORE covers.  TINY is
+ * for what underflows.
+ */
+__device__ __forceinline__ __half
+round_difference(float c, float q, float scale, Rounded *sums)
+{
+	float		x = __fmul_rn(c, scale);
+	float		y = -__fmul_rn(q, scale);
+	float		sum = __fadd_rn(x, y);
+	float		of_y = __fsub_rn(sum, x);
+	float		left = __fadd_rn(__fsub_rn(x, __fsub_rn(sum, of_y)), __fsub_rn(y, of_y));
+	__half		h = __float2half_rn(fminf(fmaxf(sum, -(float) LARGEST), (float) LARGEST));
+	float		b = __half2float(h);
+	float		rest = __fadd_rn(__fsub_rn(sum, b), left);
+
+	sums->some_square = __fmaf_rn(b, b, sums->some_square);
+	sums->some_rest = __fmaf_rn(rest, rest, __fadd_rn(sums->some_rest, TINY));
+	return h;
+}
+
+__device__ __forceinline__ __half
+round_feature(const CentroidArgs &a, const float *c, const float *q, int j, Rounded *sums)
+{
+	float		value = j < a.d ? __ldg(c + j) : 0.0f;
+
+	if (a.lost == NULL)
+		return round_value((double) value * a.scale, sums);
+	return round_difference(value, j < a.d ? __ldg(q + j) : 0.0f, (float) a.scale, sums);
+}
+
+/* One column of a copy, by a warp. */
+__device__ __forceinline__ Rounded
+round_column(const CentroidArgs &a, int copy, int at)
+{
+	int			lane = threadIdx.x % 32;
+	int			i = a.order.centroid != NULL ? a.order.centroid[at] : at;
+	int64_t		column = (int64_t) copy * a.k + at;
+	int64_t		columns = (int64_t) a.order.copies * a.k;
+	const float *c = a.c + (int64_t) i * a.d;
+	const float *q = a.order.middle + (int64_t) copy * a.pitch;
+	Rounded		sums = {};
+
+	round_row(a.b, columns, a.width, column, [&](int j) { return round_feature(a, c, q, j, &sums); });
+	for (int j = lane; copy == 0 && j < a.pitch; j += 32)
+		a.out[(int64_t) i * a.pitch + j] = j < a.d ? __ldg(c + j) : 0.0f;
+	sums.square = warp_sum(sums.square + sums.some_square);
+	sums.rest = warp_sum(sums.rest + sums.some_rest);
+	if (lane == 0 && a.lost == NULL)
+		a.square[column] = sums.square;
+	else if (lane == 0)
+		a.lost[column] = __double2float_ru((sqrt(sums.rest) + (a.d + 16) * 0x1p-24 * sqrt(sums.square)) * MORE);
+	return sums;
+}
+
 /* A warp per column and copy.  Copies of the same columns are made together, so that these are read once. */
 __global__ void __launch_bounds__(THREADS)
 round_centroids_kernel(const __grid_constant__ CentroidArgs a)
 {
-	int			copy = blockIdx.x % a.order.copies;
+	__shared__ unsigned int length;
+	__shared__ unsigned int rest;
 	int			at = blockIdx.x / a.order.copies * WARPS + threadIdx.x / 32;
-	int			lane = threadIdx.x % 32;
-	int64_t		column = (int64_t) copy * a.k + at;
-	int64_t		columns = (int64_t) a.order.copies * a.k;
-	const float *q = a.order.middle + (int64_t) copy * a.pitch;
-	double		square = 0.0;
-	double		rest = 0.0;
-	int			i;
 
-	if (at >= a.k)
-		return;
-	i = a.order.centroid != NULL ? a.order.centroid[at] : at;
-	for (int j = lane; j < a.d; j += 32)
+	if (threadIdx.x == 0)
+		length = rest = 0;
+	__syncthreads();
+	if (at < a.k)
 	{
-		double		v = (double) a.c[(int64_t) i * a.d + j] * a.scale - (a.lost != NULL ? (double) q[j] * a.scale : 0.0);
-		__half		h = to_half(v);
-		double		b = __half2float(h);
+		Rounded		sums = round_column(a, blockIdx.x % a.order.copies, at);
 
-		square += b * b;
-		rest += (v - b) * (v - b);
-		a.b[gk_gemm_at(columns, a.width, column, j)] = h;
+		if (threadIdx.x % 32 == 0)
+		{
+			raise(&length, round_up(sums.square));
+			raise(&rest, round_up(sums.rest));
+		}
 	}
-	for (int j = a.d + lane; j < a.width; j += 32)
-		a.b[gk_gemm_at(columns, a.width, column, j)] = __double2half(0.0);
-	for (int j = lane; copy == 0 && j < a.pitch; j += 32)
-		a.out[(int64_t) i * a.pitch + j] = j < a.d ? a.c[(int64_t) i * a.d + j] : 0.0f;
-	square = warp_sum(square);
-	rest = warp_sum(rest);
-	if (lane == 0)
+	__syncthreads();
+	/* Once a block: that all warps look at one place takes longer than all the rest. */
+	if (threadIdx.x == 0)
 	{
-		raise(&a.state->length, round_up(square));
-		raise(&a.state->rest, round_up(rest));
-		if (a.lost == NULL)
-			a.square[column] = square;
-		else
-			a.lost[column] = __double2float_ru((sqrt(rest) + (a.d + 16) * 0x1p-24 * sqrt(square)) * MORE);
+		raise(&a.state->length, __uint_as_float(length));
+		raise(&a.state->rest, __uint_as_float(rest));
 	}
 }
 
@@ -278,7 +391,8 @@ key_of(const CentroidArgs &a, int at, double score, float unit)
 {
 	/* The sum's bits, -64 times, bring the magic number's with them. */
 	unsigned int key = 64u * (unsigned int) __float_as_int(magic_of(unit));
-	double		units = fmin(fmax(score / unit, -(double) GK_GEMM_FAR), (double) GK_GEMM_FAR);
+	/* a unit is a power of two */
+	double		units = fmin(fmax(score * (1.0 / (double) unit), -(double) GK_GEMM_FAR), (double) GK_GEMM_FAR);
 
 	/* Column 8 j + 2 quad + o of 256 is number 2 j + o of lane quad. */
 	key += (unsigned int) (at % 256 / 8 * 2 + at % 2);
@@ -310,54 +424,63 @@ keys_kernel(const __grid_constant__ CentroidArgs a)
 
 /*
  * Keys of columns about pivots.  In float32: the sum of d squares, each of a rounded difference, is off by at
- * most (d + 4) 2^-24 of it, which z has room for.
+ * most (d + 4) 2^-24 of it, which z has room for; z and the distance to the nearest are rounded outwards.
  */
 __global__ void __launch_bounds__(GK_TILE_THREADS)
 pivot_keys_kernel(const __grid_constant__ CentroidArgs a)
 {
 	__shared__ GkTileSquares tile;
 	int			at0 = blockIdx.x * GK_TILE;
-	int			p0 = blockIdx.y * GK_TILE;
+	int			p0 = blockIdx.y * GK_TILE_PIVOTS;
 	int			column = tile.column();
 	int			with = tile.pivot();
-	float		square[4][4] = {};	/* [pivot][column] */
+	float		square[2][4] = {};	/* [pivot][column] */
 	float		unit = unit_of(a);
+	float		share = __double2float_ru((a.d + 4) * 0x1p-24 * 1.01);
 
 	if (at0 + p0 + (int) threadIdx.x == 0)
 		say_units(a, unit);
 	tile.sum(square, {a.c, a.order.centroid, a.k, a.d}, at0, {a.order.pivot_at, NULL, a.order.pivots, a.pitch}, p0, a.d, (float) a.scale);
 #pragma unroll
-	for (int o = 0; o < 4; o++)
+	for (int o = 0; o < 2; o++)
 	{
-		int			pivot = p0 + with + o;
+		int			pivot = min(p0 + with + o, a.order.pivots - 1);
+		const GkGemmReach *reach = a.reach + pivot;
+		const float *lost = a.lost + (int64_t) a.order.copy[pivot] * a.k;
+		float		nearest = FAR_AWAY;
+		int			key[4];
+		float		z[4];
 
-		if (pivot >= a.order.pivots)
-			break;
 #pragma unroll
 		for (int i = 0; i < 4; i++)
 		{
 			int			at = at0 + column + i;
 			/* Beyond float32: far away. */
-			double		score = 0.5 * fmin((double) square[o][i], 1e38);
+			float		score = 0.5f * fminf(square[o][i], 1e38f);
+			float		off = __fmul_ru(share, score);
+			float		least = __fsqrt_rd(2.0f * fmaxf(__fsub_rd(score, off), 0.0f));
+			float		most = __fsqrt_ru(2.0f * __fadd_ru(score, off));
 
+			z[i] = __fmul_ru(__uint_as_float(reach->rest), most);
+			z[i] = __fadd_ru(z[i], __fmul_ru(__uint_as_float(reach->length), lost[min(at, a.k - 1)]));
+			z[i] = __fadd_ru(z[i], off);
 			if (at < a.k)
-			{
-				double		rest = __uint_as_float(a.reach[pivot].rest);
-				double		length = __uint_as_float(a.reach[pivot].length);
-				double		lost = a.lost[(int64_t) a.order.copy[pivot] * a.k + at];
-				double		off = (a.d + 4) * 0x1p-24 * 1.01 * score;
-				float		z = __double2float_ru((rest * sqrt(2.0 * (score + off)) + length * lost + off) * MORE);
-
-				a.z[(int64_t) pivot * a.key_pitch + at] = z;
-				atomicMin(a.nearest + (int64_t) pivot * a.parts + at / GK_GEMM_PART,
-						  __float_as_uint(__double2float_rd(sqrt(2.0 * fmax(score - off, 0.0)) * (1.0 / MORE))));
-				score -= z;
-			}
-			if (at < a.key_pitch)
-				a.keys[(int64_t) pivot * a.key_pitch + at] = key_of(a, at, score, unit);
+				nearest = fminf(nearest, least);
+			key[i] = key_of(a, at, (double) score - z[i], unit);
 		}
+		/* A part is as wide as this block: 16 threads have it. */
+		for (int by = GK_TILE / 8; by > 0; by /= 2)
+			nearest = fminf(nearest, __shfl_xor_sync(0xffffffffu, nearest, by));
+		if (p0 + with + o >= a.order.pivots)
+			break;
+		*(float4 *) (a.z + (int64_t) pivot * a.key_pitch + at0 + column) = make_float4(z[0], z[1], z[2], z[3]);
+		*(int4 *) (a.keys + (int64_t) pivot * a.key_pitch + at0 + column) = make_int4(key[0], key[1], key[2], key[3]);
+		if (column == 0)
+			a.nearest[(int64_t) pivot * a.parts + blockIdx.x] = nearest;
 	}
 }
+
+static_assert(GK_TILE == GK_GEMM_PART, "a block of pivot_keys_kernel has one part");
 
 GkStatus
 gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centroids, int k, GkError *err)
@@ -374,8 +497,7 @@ gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centroids, int
 		keys_kernel<<<(a.key_pitch + THREADS - 1) / THREADS, THREADS, 0, s->gpu->stream>>>(a);
 	else
 	{
-		GK_TRY(cudaMemsetAsync(g->nearest, FAR_AWAY & 0xff, (size_t) g->order.pivots * a.parts * sizeof(int), s->gpu->stream));
-		pivot_keys_kernel<<<dim3(a.key_pitch / GK_TILE, (g->order.pivots + GK_TILE - 1) / GK_TILE), GK_TILE_THREADS, 0, s->gpu->stream>>>(a);
+		pivot_keys_kernel<<<dim3(a.key_pitch / GK_TILE, (g->order.pivots + GK_TILE_PIVOTS - 1) / GK_TILE_PIVOTS), GK_TILE_THREADS, 0, s->gpu->stream>>>(a);
 	}
 	GK_LAUNCHED();
 	return GK_OK;

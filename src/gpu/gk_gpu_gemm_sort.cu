@@ -227,7 +227,7 @@ typedef struct NeedsArgs
 	int			all_parts;
 	double		tiny;
 	const int  *copy;
-	const unsigned int *nearest;
+	const float *nearest;
 	/* Tiles of rows: from `first` on, up to `last`, and no more than hold these rows. */
 	int			first;
 	int			last;
@@ -278,7 +278,7 @@ needs_kernel(const __grid_constant__ NeedsArgs a)
 	int			tile = a.first + blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
 	int			lane = threadIdx.x % 32;
 	int			pivot;
-	const unsigned int *nearest;
+	const float *nearest;
 	unsigned int closest = 0x7f800000;
 	GkGemmReach reach;
 	double		x;
@@ -292,7 +292,7 @@ needs_kernel(const __grid_constant__ NeedsArgs a)
 	nearest = a.nearest + (int64_t) pivot * a.all_parts;
 	reach = reach_of(a, tile);
 	for (int t = lane; t < a.all_parts; t += 32)
-		closest = min(closest, nearest[t]);
+		closest = min(closest, __float_as_uint(nearest[t]));
 	closest = __reduce_min_sync(0xffffffffu, closest);
 	/* (nearest[] is rounded down, by gk_gpu_gemm_round.cu, so the closest is up by more than that.) */
 	x = (double) __uint_as_float(reach.length) + (double) __uint_as_float(reach.rest);
@@ -304,7 +304,7 @@ needs_kernel(const __grid_constant__ NeedsArgs a)
 		unsigned int who;
 
 		for (int i = 0; t < a.tiles && i < a.parts; i++)
-			if (!((double) __uint_as_float(nearest[t * a.parts + i]) > far))
+			if (!((double) nearest[t * a.parts + i] > far))
 				parts |= 1 << i;
 		who = __ballot_sync(0xffffffffu, parts != 0);
 		if (parts != 0)

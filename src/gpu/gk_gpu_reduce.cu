@@ -7,6 +7,7 @@
 #include "gpu/gk_gpu_device.cuh"
 
 #define STOP_THREADS	256
+#define UPDATE_THREADS	128		/* at most: while two of them add up, other blocks have loads on their way */
 
 /* ---- kernels ---- */
 
@@ -63,6 +64,16 @@ typedef struct UpdateArgs
 	const int  *done;
 } UpdateArgs;
 
+/* Many values are on their way while one is added. */
+__device__ __forceinline__ double
+add_in_order(double sum, const double *v, int n)
+{
+#pragma unroll 16
+	for (int i = 0; i < n; i++)
+		sum += v[i];
+	return sum;
+}
+
 /* The length of the mean of cluster i, for gk_turn_feature(); scratch [threads]. */
 __device__ __forceinline__ double
 mean_length(const UpdateArgs &a, int i, double mass, double *scratch)
@@ -83,8 +94,7 @@ mean_length(const UpdateArgs &a, int i, double mass, double *scratch)
 		}
 		__syncthreads();
 		if (threadIdx.x == 0)
-			for (int o = 0; o < min((int) blockDim.x, a.d - j0); o++)
-				square += scratch[o];
+			square = add_in_order(square, scratch, min((int) blockDim.x, a.d - j0));
 		__syncthreads();
 	}
 	if (threadIdx.x == 0)
@@ -146,11 +156,9 @@ update_kernel(const __grid_constant__ UpdateArgs a)
 		__syncthreads();
 		/* In the order of the features, as the host adds them up; the two sums by a thread each. */
 		if (threadIdx.x == 0)
-			for (int o = 0; o < n; o++)
-				shift += moved[o];
+			shift = add_in_order(shift, moved, n);
 		else if (threadIdx.x == blockDim.x - 1 && a.brief.moved != NULL)
-			for (int o = 0; o < n; o++)
-				taken += explained[o];
+			taken = add_in_order(taken, explained, n);
 		__syncthreads();
 	}
 	if (threadIdx.x == 0)
@@ -268,7 +276,7 @@ gk_gpu_reduce_last(GkSession *s, int k, GkError *err)
 GkStatus
 gk_gpu_update(GkSession *s, const gk_int128 *totals, int k, char *unit, GkError *err)
 {
-	int			threads = s->d < 256 ? (s->d + 31) / 32 * 32 : 256;
+	int			threads = (int) gk_min((s->d + 31) / 32 * 32, UPDATE_THREADS);
 	UpdateArgs	a = {totals, s->columns, k, s->d, s->pts->weighted, s->pts->prep.distance == GK_COSINE, s->centroids, s->shifts,
 		(gk_int128 *) gk_gpu_entries(s, unit), {}, s->done};
 
