@@ -227,7 +227,7 @@ struct GkGemm
 	float	   *c;				/* [k][pitch]: as they are */
 	int		   *keys;			/* [pivots][key_pitch] */
 	float	   *z;				/* [pivots][key_pitch]; sorted */
-	float	   *nearest;		/* [pivots][gk_gemm_parts()]: the smallest |c_j - p| */
+	float	   *nearest;		/* [pivots][gk_gemm_parts()]: the smallest |c_j - p| of each, rounded down */
 	GkGemmNeeds *needs;			/* [places / GK_GEMM_ROWS] */
 	int		   *need;			/* [places / GK_GEMM_ROWS][tiles] */
 	GkGemmReach *reach;			/* [pivots] */

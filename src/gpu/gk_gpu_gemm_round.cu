@@ -2,8 +2,8 @@
  * gk_gpu_gemm_round.cu - points and centroids rounded to float16 for the product, with bounds of what that
  * changes (gk_gpu_gemm.h).
  *
- * Rounding is done in float64, where the difference of the rounded and the exact coordinate is exact; bounds
- * are rounded up, by a factor that covers the roundings of their sums.
+ * Points are rounded in float64, centroids about middles by two float32: either way the difference of the rounded
+ * and the exact coordinate is exact.  Bounds are rounded up, by a factor that covers the roundings of their sums.
  */
 #include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_device.cuh"
@@ -16,7 +16,6 @@
 #define LARGEST		65504.0		/* of float16 */
 #define MORE		1.0001
 #define TINY		0x1p-140f
-#define FAR_AWAY	3e38f
 
 /* ---- points ---- */
 
@@ -263,7 +262,7 @@ typedef struct Rounded
 {
 	double		square;
 	double		rest;
-	/* Of some values, as floats. */
+	/* The same of differences, in float32, of one lane. */
 	float		some_square;
 	float		some_rest;
 } Rounded;
@@ -283,7 +282,7 @@ round_value(double v, Rounded *sums)
  * The same of c - q, in float32, since there are many copies and float64 takes 1.3 times as long.  The difference is
  * sum + left, exactly (Knuth's sum of two numbers), and sum - b is exact, too; so what is rounded are the squares and
  * their sums, of at most 512 values a lane: 3.2e-5 of them, half of that of their roots, which MORE covers.  TINY is
- * for what underflows.
+ * for what underflows; what overflows makes keys that rule nothing out.
  */
 __device__ __forceinline__ __half
 round_difference(float c, float q, float scale, Rounded *sums)
@@ -335,6 +334,8 @@ round_column(const CentroidArgs &a, int copy, int at)
 		a.lost[column] = __double2float_ru((sqrt(sums.rest) + (a.d + 16) * 0x1p-24 * sqrt(sums.square)) * MORE);
 	return sums;
 }
+
+static_assert(GK_MAX_D <= 32 * 512, "MORE covers the sums of so many values");
 
 /* A warp per column and copy.  Copies of the same columns are made together, so that these are read once. */
 __global__ void __launch_bounds__(THREADS)
@@ -424,7 +425,8 @@ keys_kernel(const __grid_constant__ CentroidArgs a)
 
 /*
  * Keys of columns about pivots.  In float32: the sum of d squares, each of a rounded difference, is off by at
- * most (d + 4) 2^-24 of it, which z has room for; z and the distance to the nearest are rounded outwards.
+ * most (d + 4) 2^-24 of it, which z has room for (what underflows: gk_gpu_gemm_sort.cu); z and the distance to
+ * the nearest are rounded outwards.
  */
 __global__ void __launch_bounds__(GK_TILE_THREADS)
 pivot_keys_kernel(const __grid_constant__ CentroidArgs a)
@@ -447,7 +449,7 @@ pivot_keys_kernel(const __grid_constant__ CentroidArgs a)
 		int			pivot = min(p0 + with + o, a.order.pivots - 1);
 		const GkGemmReach *reach = a.reach + pivot;
 		const float *lost = a.lost + (int64_t) a.order.copy[pivot] * a.k;
-		float		nearest = FAR_AWAY;
+		float		nearest = GK_INF;
 		int			key[4];
 		float		z[4];
 
@@ -472,7 +474,7 @@ pivot_keys_kernel(const __grid_constant__ CentroidArgs a)
 		for (int by = GK_TILE / 8; by > 0; by /= 2)
 			nearest = fminf(nearest, __shfl_xor_sync(0xffffffffu, nearest, by));
 		if (p0 + with + o >= a.order.pivots)
-			break;
+			continue;
 		*(float4 *) (a.z + (int64_t) pivot * a.key_pitch + at0 + column) = make_float4(z[0], z[1], z[2], z[3]);
 		*(int4 *) (a.keys + (int64_t) pivot * a.key_pitch + at0 + column) = make_int4(key[0], key[1], key[2], key[3]);
 		if (column == 0)
@@ -496,9 +498,7 @@ gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centroids, int
 	if (g->order.row == NULL)
 		keys_kernel<<<(a.key_pitch + THREADS - 1) / THREADS, THREADS, 0, s->gpu->stream>>>(a);
 	else
-	{
 		pivot_keys_kernel<<<dim3(a.key_pitch / GK_TILE, (g->order.pivots + GK_TILE_PIVOTS - 1) / GK_TILE_PIVOTS), GK_TILE_THREADS, 0, s->gpu->stream>>>(a);
-	}
 	GK_LAUNCHED();
 	return GK_OK;
 }

@@ -297,6 +297,8 @@ needs_kernel(const __grid_constant__ NeedsArgs a)
 	/* (nearest[] is rounded down, by gk_gpu_gemm_round.cu, so the closest is up by more than that.) */
 	x = (double) __uint_as_float(reach.length) + (double) __uint_as_float(reach.rest);
 	far = gk_gemm_out((double) __uint_as_float(closest) * (1.0003 + 1.1 * (a.d + 4) * 0x1p-24) + x, a.d, a.tiny) + x;
+	/* differences below 2^-74 have the square 0, or twice what it is */
+	far += sqrt((double) a.d) * 0x1p-73;
 	for (int t0 = 0; t0 < a.tiles; t0 += 32)
 	{
 		int			t = t0 + lane;

@@ -6,7 +6,7 @@
  * So all have the same totals, exact integers, and each makes the same next centroids and goes on ahead of the
  * host as it does alone (gk_gpu_step.cu); no sums cross to the host and back.
  *
- * Of up to four million rows without weights the totals have 64 bits each, and the copies are half as large.
+ * Where no device has more than GK_INT64_ROWS rows, and these have no weights, the copies have 64 bits a total.
  *
  * A meeting is a kernel that writes its number into the others' memory and waits for theirs.  It never waits
  * for a device that does not come: one that has stopped says so instead, the host says so for one that failed,
@@ -26,9 +26,8 @@
 #define LOOKS			64		/* at a flag, between two at the host's memory */
 #define ALL_ROUNDS		0xffffffffu
 #define AGREE_POLL_NS	5000000L
-#define JOIN_VALUES		3		/* of a session: own totals twice, and sums */
+#define JOIN_VALUES		3		/* of a session, at most: own totals twice, and sums */
 #define SLICE_ALIGN		8		/* totals: 128 bytes */
-#define NARROW_ROWS		((int64_t) 1 << 22) /* values are at most 2^GK_GRID_BITS */
 #define SLICE_BYTES		((int64_t) 4 << 20) /* fewer are read before another meeting is over (H100: 10 us) */
 
 /* ---- kernels ---- */
@@ -304,13 +303,13 @@ gk_gpu_meet(GkSession *s, int *done, GkError *err)
 }
 
 /*
- * Does each device add up a slice of the totals?  It reads them from n - 1 others, and writes as much: 2 (n - 1) / n
- * of the totals pass its link instead of n - 1 times all of them.
+ * Does each device add up a slice of the totals?  It reads a slice of the copies of n - 1 others, and writes the sums, of
+ * 128 bits, to as many: instead of n - 1 copies.
  */
 static bool
 in_slices(int64_t values, bool narrow, int n)
 {
-	return values * (int64_t) box_value(narrow) * (n - 1) * (n - 2) / n > SLICE_BYTES;
+	return values * (n - 1) * ((n - 1) * (int64_t) box_value(narrow) - (int64_t) sizeof(gk_int128)) / n > SLICE_BYTES;
 }
 
 static GkStatus
@@ -529,11 +528,13 @@ make(GkSession *s, int me, const GkJoin *members, int n, GkError *err)
 		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
 	memset(j, 0, sizeof(*j));
 	j->me = me;
-	j->narrow = !s->pts->weighted;
+	j->narrow = true;
 	for (int i = 0; i < n; i++)
 	{
+		const GkSession *member = members[i].session;
+
 		j->first[i] = members[i].first;
-		j->narrow &= members[i].session->n <= NARROW_ROWS;
+		j->narrow &= !member->pts->weighted && member->n <= GK_INT64_ROWS;
 	}
 	s->joined = j;
 	GK_TRY(cudaSetDevice(s->gpu->ordinal));

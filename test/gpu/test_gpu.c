@@ -771,6 +771,34 @@ small_steps(int cluster, int j)
 	return j == 0 ? 0.0 : cluster == 0 ? 0.9375 * 0x1p-7 : j == 1 ? 20 * 0x1p-7 : 0.0;
 }
 
+/*
+ * Coordinates may be so large that these distances are below float32's least square in the common scale: of two centroids
+ * the one with many small steps seems to lie where the rows do, and the other one is nearer.
+ */
+#define FAINT_K	300
+static int	nearer;				/* the other one; not 0 */
+
+static double
+faint(int64_t row, int j)
+{
+	(void) row;
+	(void) j;
+	return 0.0;
+}
+
+/* The first two are equal, so that rows are sorted. */
+static double
+in_a_row(int cluster, int j)
+{
+	return j == 0 && cluster > 1 ? cluster * 0x1p41 : 0.0;
+}
+
+static double
+faint_steps(int cluster, int j)
+{
+	return cluster == 0 ? (j > 0 ? 0.9 * 0x1p-35 : 0.0) : cluster == nearer ? (j == 1 ? 0x1p-33 : 0.0) : in_a_row(cluster + 2, j);
+}
+
 typedef double (*Centroid) (int cluster, int feature);
 
 /* One step after the other, each from the centroids that it is given. */
@@ -832,6 +860,13 @@ traps(void)
 
 		trap_case("small steps", sh, (Centroid[]) {small_steps}, 1);
 		trap_case("small steps, sorted", sh, (Centroid[]) {beside_zero, beside_zero, small_steps}, 3);
+	}
+	/* in whichever part of the columns it is */
+	for (nearer = 1; nearer < FAINT_K; nearer += 40)
+	{
+		Shape		sh = {.n = 1500,.d = 256,.k = FAINT_K,.expo = 42,.distinct = true,.point = faint};
+
+		trap_case("faint", sh, (Centroid[]) {in_a_row, in_a_row, faint_steps}, 3);
 	}
 }
 
