@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -43,6 +44,16 @@ void
 gk_registry_set_directory(const char *dir)
 {
 	snprintf(directory, sizeof(directory), "%s", dir);
+}
+
+/*
+ * Before the driver is loaded, by the main thread, since the environment is all threads'.  To open a device, the driver
+ * makes so many queues of each kind, eight by default, which takes 10 ms each (H100); a device's work has two streams.
+ */
+static void
+limit_queues(void)
+{
+	(void) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "2", 0);
 }
 
 /* Its path; false: it is not there. */
@@ -99,10 +110,12 @@ gpu_backend(void)
 static const GkBackend *
 usable_gpu(const char *gpus, int *gpu_number, char *reason, size_t len)
 {
-	const GkBackend *b = gpu_backend();
+	const GkBackend *b;
 	const GkDeviceInfo *info = seen;
 	int			n;
 
+	limit_queues();
+	b = gpu_backend();
 	if (b == NULL)
 	{
 		snprintf(reason, len, "%s", gpu_reason);
@@ -245,6 +258,7 @@ gk_registry_look(void)
 	if (gpu_tried || !gpu_library(path, sizeof(path)))
 		return false;
 	nopening = 0;
+	limit_queues();
 	gk_beside_start(look);
 	return gk_beside_running();
 }
@@ -323,6 +337,7 @@ gk_registry_devices(GkDeviceInfo *out, int max)
 	const GkBackend *b;
 
 	settle();
+	limit_queues();
 	b = gpu_backend();
 	if (b != NULL)
 		return n + b->devices(out + n, max - n);

@@ -12,6 +12,7 @@
 #include <emmintrin.h>
 #endif
 
+#include "core/base/gk_beside.h"
 #include "core/base/gk_sizes.h"
 #include "core/store/gk_store.h"
 
@@ -96,8 +97,8 @@ look_ahead(GkStore *s, const GkChunk *latest)
 
 	if (s->expected >= 0 && s->expected <= (double) s->pts.n + latest->stride)
 		return;
-	/* no chunk goes to the spill file for this */
-	if (gk_threads(s->host) == 1 || bytes < AHEAD_BYTES || s->memory < 4 * bytes || s->memory + 3 * bytes > s->memory_limit)
+	/* no chunk goes to the spill file for this; a job of one thread has a second one while its device is opened */
+	if ((gk_threads(s->host) == 1 && !gk_beside_running()) || bytes < AHEAD_BYTES || s->memory < 4 * bytes || s->memory + 3 * bytes > s->memory_limit)
 		return;
 	s->ahead = gk_alloc_kept(s->host, bytes);
 	s->ahead_bytes = bytes;
