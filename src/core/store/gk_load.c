@@ -97,7 +97,7 @@ look_ahead(GkStore *s, const GkChunk *latest)
 
 	if (s->expected >= 0 && s->expected <= (double) s->pts.n + latest->stride)
 		return;
-	/* no chunk goes to the spill file for this; a job of one thread has a second one while its device is opened */
+	/* one thread has a second one while its device is opened; no chunk goes to the spill file for this */
 	if ((gk_threads(s->host) == 1 && !gk_beside_running()) || bytes < AHEAD_BYTES || s->memory < 4 * bytes || s->memory + 3 * bytes > s->memory_limit)
 		return;
 	s->ahead = gk_alloc_kept(s->host, bytes);
