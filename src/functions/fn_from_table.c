@@ -13,6 +13,8 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/relation.h"
@@ -333,6 +335,19 @@ has_measures(Oid table)
 	return true;
 }
 
+/* Building the model would refuse them, too, but could not say whose they are. */
+static void
+check_measures(const KmCentroids *c, int i, int64 size, double inertia, double radius)
+{
+	if (size >= 0 && isfinite(inertia) && inertia >= 0.0 && isfinite(radius) && radius >= 0.0)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("size, inertia or radius of row %d of \"%s\" is not a number >= 0", i + 1, c->relname),
+			 errdetail("They are %lld, %g and %g; rows are counted in the order of \"cluster\".", (long long) size, inertia, radius),
+			 errhint("NULL stands for what is not known.")));
+}
+
 /* Read them into the model; where one is NULL, it stays 0. */
 static void
 read_measures(const KmCentroids *c, GkModel *m)
@@ -353,6 +368,7 @@ read_measures(const KmCentroids *c, GkModel *m)
 		m->size[i] = null[0] ? 0 : DatumGetInt64(value[0]);
 		m->cluster_inertia[i] = null[1] ? 0.0 : DatumGetFloat8(value[1]);
 		m->radius[i] = null[2] ? 0.0 : DatumGetFloat8(value[2]);
+		check_measures(c, i, m->size[i], m->cluster_inertia[i], m->radius[i]);
 		m->rows_used += m->size[i];
 		m->inertia += m->cluster_inertia[i];
 	}

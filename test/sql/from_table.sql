@@ -58,6 +58,14 @@ DELETE FROM one;
 INSERT INTO one VALUES (0, '{1,2}'), (1, '{1,2}'), (2, '{1,5}');
 SELECT kmeans_predict(model, 0, 2) AS ties_to_the_first, kmeans_predict(model, 70, 4) AS third FROM kmeans_from_table('one') model;
 
+-- what kmeans() says of each cluster, if it is there: numbers, or NULL
+CREATE TABLE measured AS SELECT 0 AS cluster, '{1,2}'::float8[] AS centroid, 5::bigint AS size, NULL::float8 AS inertia, 3::float8 AS radius;
+SELECT size, inertia, radius FROM kmeans_centroids(kmeans_from_table('measured'));
+UPDATE measured SET size = -1;
+SELECT kmeans_from_table('measured');
+UPDATE measured SET size = NULL, radius = 'NaN';
+SELECT kmeans_from_table('measured');
+
 -- a statement reads its own snapshot of the table, the next one the rows that there are then
 PREPARE label AS SELECT kmeans_predict(kmeans_from_table('one'), 0, 2);
 EXECUTE label;
