@@ -38,6 +38,44 @@ by_size(const void *va, const void *vb)
 	return a->index - b->index;
 }
 
+/* Centroids on their way to other numbers. */
+typedef struct Moves
+{
+	GkEngine   *e;
+	const Ranked *rank;
+	double	   *c;				/* [k][d]: as they will be */
+	float	   *f;
+	bool		back;			/* from there to the engine */
+} Moves;
+
+/* Values in one job: there may be a hundred million. */
+#define MOVED_VALUES	65536
+
+static int
+clusters_a_job(const GkEngine *e)
+{
+	return MOVED_VALUES / e->pts->d + 1;
+}
+
+static void
+move_clusters(void *arg, int64_t job, int thread)
+{
+	const Moves *m = arg;
+	GkEngine   *e = m->e;
+	int			d = e->pts->d;
+	int			from = (int) job * clusters_a_job(e);
+
+	(void) thread;
+	for (int i = from; i < e->k && i < from + clusters_a_job(e); i++)
+	{
+		size_t		to = (size_t) i * d;
+		size_t		was = (size_t) m->rank[i].index * d;
+
+		memcpy(m->back ? e->c + to : m->c + to, m->back ? m->c + to : e->c + was, d * sizeof(double));
+		memcpy(m->back ? e->f + to : m->f + to, m->back ? m->f + to : e->f + was, d * sizeof(float));
+	}
+}
+
 /* Renumber by size; *moved: whether anything changed. */
 static GkStatus
 order(GkEngine *e, const int64_t *count, bool *moved, GkError *err)
@@ -47,6 +85,9 @@ order(GkEngine *e, const int64_t *count, bool *moved, GkError *err)
 	Ranked	   *rank = gk_alloc(e->host, k, sizeof(Ranked));
 	double	   *c = gk_alloc(e->host, (size_t) k * d, sizeof(double));
 	float	   *f = gk_alloc(e->host, (size_t) k * d, sizeof(float));
+	Moves		m = {e, rank, c, f, false};
+	int64_t		jobs = (k + clusters_a_job(e) - 1) / clusters_a_job(e);
+	bool		done = true;
 
 	*moved = false;
 	if (!rank || !c || !f)
@@ -61,20 +102,18 @@ order(GkEngine *e, const int64_t *count, bool *moved, GkError *err)
 	qsort(rank, k, sizeof(Ranked), by_size);
 	for (int i = 0; i < k; i++)
 	{
-		size_t		from = (size_t) rank[i].index * d;
-
-		if (rank[i].index != i)
-			*moved = true;
+		*moved |= rank[i].index != i;
 		e->was[i] = rank[i].was;
-		memcpy(c + (size_t) i * d, e->c + from, d * sizeof(double));
-		memcpy(f + (size_t) i * d, e->f + from, d * sizeof(float));
 	}
-	memcpy(e->c, c, (size_t) k * d * sizeof(double));
-	memcpy(e->f, f, (size_t) k * d * sizeof(float));
+	for (int back = 0; *moved && done && back < 2; back++)
+	{
+		m.back = back;
+		done = gk_parallel_for(e->host, jobs, move_clusters, &m);
+	}
 	gk_free(e->host, rank);
 	gk_free(e->host, c);
 	gk_free(e->host, f);
-	return GK_OK;
+	return done ? GK_OK : GK_STOPPED;
 }
 
 /* Leave out clusters without points; the results of the others stay true. */
