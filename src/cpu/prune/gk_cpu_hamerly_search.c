@@ -42,21 +42,25 @@ lower_tile(Search *w, int tile, float margin)
 		w->tile_slack[tile] = slack;
 }
 
-/* Keep the bounds of row `row`, the i-th of the scratch's; return its margin. */
+/*
+ * Keep the bounds of row `row`, the i-th of the scratch's; return its margin.  searched: if that is not above 0, they
+ * are still those of its cluster, which has to reach so far; else the row will be searched.
+ */
 static inline float
-keep(Search *w, int row, int i)
+keep(Search *w, int row, int i, bool searched)
 {
 	const GkHamerlyScratch *own = w->own;
 	int			label = own->label[i];
 	GkReach    *reach = &own->reach[label];
 	float		gap = own->lower[i] - own->upper[i];
+	float		margin = own->slack[i] - w->h->limit[label];
 
 	w->slack[row] = own->slack[i];
-	if (!(own->upper[i] <= reach->upper))
+	if (!(own->upper[i] <= reach->upper) && (searched || margin > 0.0f))
 		reach->upper = own->upper[i];
-	if (!(gap <= reach->gap))
+	if (!(gap <= reach->gap) && (searched || margin > 0.0f))
 		reach->gap = gap;
-	return own->slack[i] - w->h->limit[label];
+	return margin;
 }
 
 /* The scratch's n rows have been searched: row i is row[i] of the block, or first + i. */
@@ -80,7 +84,7 @@ decide(Search *w, const int32_t *row, int first, int n)
 		}
 		if (w->lower != NULL)
 			w->lower[r] = gk_taken_off(own->lower[i], h->near_limit[label]);
-		lower_tile(w, r / GK_ROW_PAD, keep(w, r, i));
+		lower_tile(w, r / GK_ROW_PAD, keep(w, r, i, true));
 	}
 }
 
@@ -149,7 +153,7 @@ tighten(Search *w)
 		for (int i = 0; i < n; i++)
 		{
 			int			r = row[i];
-			float		margin = keep(w, r, i);
+			float		margin = keep(w, r, i, false);
 			bool		open = !(margin > 0.0f);
 			float		slack = gk_taken_off(open ? FLT_MAX : margin, h->travel_up);
 			float	   *least = &w->tile_slack[r / GK_ROW_PAD];
