@@ -162,4 +162,5 @@ const GkBackend gk_cpu_backend = {
 	.seed_race = gk_cpu_seed_race,
 	.seed_rounds = gk_cpu_seed_rounds,
 	.seed_far = gk_cpu_seed_far,
+	.move = gk_cpu_move,
 };

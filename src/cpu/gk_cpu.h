@@ -30,6 +30,9 @@ GkStatus	gk_cpu_step(GkSession *s, const float *centroids, int k, GkStep *out, G
 GkStatus	gk_cpu_step_partitioned(GkSession *s, const GkSweep *sweep, const float *centroids, int k,
 									GkStep *out, GkError *err);
 
+/* gk_cpu_move.c */
+GkStatus	gk_cpu_move(GkSession *s, GkStore *store, int64_t from, bool *done, GkError *err);
+
 /* gk_cpu_finish.c */
 GkStatus	gk_cpu_finish(GkSession *s, const float *centroids, int k,
 						  GkFinish *out, const GkLabelSink *sink, GkError *err);

@@ -96,6 +96,23 @@ gk_cpu_close(GkSession *s)
 	s->core->free(&host, s);
 }
 
+void
+gk_cpu_set_rows(GkSession *s, GkStore *store)
+{
+	const GkPoints *p = s->core->points(store);
+
+	s->store = store;
+	s->pts = p;
+	s->max_stride = 0;
+	s->all_rows = 0;
+	for (int i = 0; i < p->nchunks; i++)
+	{
+		if (p->chunks[i].stride > s->max_stride)
+			s->max_stride = p->chunks[i].stride;
+		s->all_rows += p->chunks[i].stride;
+	}
+}
+
 GkStatus
 gk_cpu_open(const GkProblem *problem, GkSession **out, GkError *err)
 {
@@ -107,19 +124,12 @@ gk_cpu_open(const GkProblem *problem, GkSession **out, GkError *err)
 		return gk_cpu_out_of_memory(err);
 	memset(s, 0, sizeof(*s));
 	s->core = problem->core;
-	s->store = problem->store;
-	s->pts = p;
+	gk_cpu_set_rows(s, problem->store);
 	s->kernels = gk_cpu_kernels();
 	s->strategy = problem->strategy;
 	s->feature_sum = problem->feature_sum;
 	s->host = *problem->host;
 	s->host.threads = gk_threads(problem->host);
-	for (int i = 0; i < p->nchunks; i++)
-	{
-		if (p->chunks[i].stride > s->max_stride)
-			s->max_stride = p->chunks[i].stride;
-		s->all_rows += p->chunks[i].stride;
-	}
 	s->seed.wanted = problem->k_max;
 	s->d2_scale = gk_pow2(GK_GRID_BITS - p->d2_expo);
 	if (!gk_cpu_room(s, &s->inv, p->d, sizeof(double)))

@@ -209,13 +209,18 @@ struct GkSession
 	GkCpuMedians medians;
 	/* The last step, for GK_DELTA. */
 	int			previous_k;		/* clusters; 0: nothing is known */
+	bool		previous_bits;	/* by label_bits, else by previous */
 	int64_t		changed;		/* rows that changed their label in it */
+	int64_t		added;			/* rows since then (gk_cpu_move.c) */
 	int32_t    *previous;		/* [all_rows]: labels */
 	uint64_t   *label_bits;		/* small k: [all_rows / GK_ROW_PAD][gk_smallk_bits(k)], see step_smallk() */
 	GkStep		base;			/* its result */
 };
 
 GkStatus	gk_cpu_open(const GkProblem *problem, GkSession **out, GkError *err);
+
+/* The session's rows are those of a store. */
+void		gk_cpu_set_rows(GkSession *s, GkStore *store);
 
 /* Open a session for another distance: with kernels that are made of this CPU's, and without skipping points. */
 typedef void GkKernelsOf (const GkCpuKernels *cpu, GkCpuKernels *out);

@@ -482,7 +482,7 @@ plan_step(Pass *p)
 
 	s->used = plan_sum(p);
 	p->memory = s->used != GK_DELTA ? NOTHING : bits_possible(p) ? LABEL_BITS : LABELS;
-	p->known = p->memory != NOTHING && s->previous_k == p->k;
+	p->known = p->memory != NOTHING && s->previous_k == p->k && s->previous_bits == (p->memory == LABEL_BITS);
 	p->calm = p->known && (s->feature_sum == GK_DELTA ||
 						   s->changed < s->pts->n / (p->memory == LABELS ? GK_COST_DELTA_SHARE : GK_COST_SMALLK_SHARE));
 	if (s->used == GK_PARTITIONED_FEATURES)
@@ -555,9 +555,13 @@ end_memory(const Pass *p)
 	GkSession  *s = p->s;
 
 	s->previous_k = p->k;
+	s->previous_bits = p->memory == LABEL_BITS;
 	s->changed = 0;
 	for (int t = 0; t < p->sweep.threads; t++)
 		s->changed += ((Private *) region(p, t))->changed;
+	/* rows that were new had no label to change */
+	s->changed = s->changed > s->added ? s->changed - s->added : 0;
+	s->added = 0;
 	if (p->memory == LABELS)
 		gk_cpu_hamerly_end(s, &p->sweep, p->path == GK_STEP_HAMERLY);
 	else if (!p->known)

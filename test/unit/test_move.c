@@ -1,0 +1,311 @@
+/*
+ * A session that goes on with other rows (GkBackend.move): every step has the result of a session that is
+ * opened for these rows, whatever the last steps have left, and bounds go on.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/gk_engine.h"
+#include "core/gk_numerics.h"
+#include "core/store/gk_store.h"
+#include "cpu/gk_cpu.h"
+#include "gk_test.h"
+#include "gk_testhost.h"
+
+static uint64_t rng = 61;
+
+/* How often; steps are those after a move. */
+static int	moves;
+static int	refused;
+static int	differ;
+static int	by_labels;			/* steps that know the last one's labels */
+static int	by_bounds;			/* that go on with bounds, and */
+static int	by_lower;			/* with lower ones */
+
+/* ---- a problem ---- */
+
+typedef struct Case
+{
+	int			n,
+				d,
+				k;
+	GkSkip		skip;
+	GkFeatureSum sum;
+	int			threads;
+	size_t		chunk;
+	size_t		limit;
+} Case;
+
+static GkStore *
+make_store(TestHost *host, const Case *c, int number)
+{
+	static const TestKind kinds[] = {TEST_LATTICE, TEST_BLOBS, TEST_UNIFORM, TEST_DUPLICATES, TEST_BLOBS, TEST_OUTLIERS};
+	double	   *x = random_points(&rng, kinds[number % 6], c->n, c->d);
+	double	   *w = number % 4 == 1 ? random_weights(&rng, c->n) : NULL;
+	GkStore    *store;
+	GkError		err;
+
+	host->host.skip = c->skip;
+	store = load_store(host, x, w, c->n, c->d, NULL, c->chunk, c->limit, &err);
+	if (gk_store_prepare(store, number % 5 == 4 ? GK_COSINE : GK_EUCLIDEAN, false, &err) != GK_OK)
+		exit(1);
+	free(x);
+	free(w);
+	return store;
+}
+
+static GkStep
+make_step(int k, int d)
+{
+	return (GkStep) {.sum = calloc((size_t) k * d, sizeof(gk_int128)),.mass = calloc(k, sizeof(gk_int128)),.count = calloc(k, sizeof(int64_t))};
+}
+
+static void
+step_free(GkStep *s)
+{
+	free(s->sum);
+	free(s->mass);
+	free(s->count);
+}
+
+static bool
+same_step(const GkStep *a, const GkStep *b, int k, int d)
+{
+	return memcmp(a->sum, b->sum, (size_t) k * d * sizeof(gk_int128)) == 0 &&
+		memcmp(a->mass, b->mass, k * sizeof(gk_int128)) == 0 && memcmp(a->count, b->count, k * sizeof(int64_t)) == 0;
+}
+
+/* ---- parts ---- */
+
+typedef struct Part
+{
+	int64_t		first;
+	int64_t		rows;
+	GkStore    *store;
+} Part;
+
+/* A random one of at least a tile, that has rows of another one. */
+static Part
+random_part(GkStore *of, const GkHost *host, const Part *near)
+{
+	int64_t		n = of->pts.n;
+	Part		p;
+	int64_t		end;
+	GkError		err;
+
+	do
+	{
+		p.first = near != NULL && test_pick(&rng, 0, 1) ? near->first : gk_store_edge(of, test_pick(&rng, 0, (int) n / 2), 1);
+		end = near != NULL && test_pick(&rng, 0, 1) ? near->first + near->rows : gk_store_edge(of, test_pick(&rng, (int) n / 3, (int) n), 1);
+	} while (end <= p.first || (near != NULL && (p.first >= near->first + near->rows || end <= near->first)));
+	p.rows = end - p.first;
+	if (gk_store_part(of, p.first, p.rows, 1, host, &p.store, &err) != GK_OK || gk_store_part_total(p.store, &err) != GK_OK)
+		exit(1);
+	return p;
+}
+
+static GkSession *
+open_part(const Part *p, const Case *c)
+{
+	GkProblem	problem = gk_problem(p->store, c->k, 1);
+	GkSession  *s;
+	GkError		err;
+
+	problem.feature_sum = c->sum;
+	return gk_cpu_backend.open(&problem, &s, &err) == GK_OK ? s : NULL;
+}
+
+/* Go on with random rows; where that is refused, open. */
+static void
+move(GkSession **s, Part *p, GkStore *of, const GkHost *host, const Case *c)
+{
+	Part		next = random_part(of, host, p);
+	bool		done;
+	GkError		err;
+
+	if (gk_cpu_backend.move(*s, next.store, next.first - p->first, &done, &err) != GK_OK)
+		exit(1);
+	moves += done;
+	refused += !done;
+	if (!done)
+	{
+		gk_cpu_backend.close(*s);
+		*s = open_part(&next, c);
+	}
+	gk_store_part_free(p->store);
+	*p = next;
+}
+
+/* Centroids that follow from a step, or now and then others. */
+static void
+next_centroids(const GkPoints *pts, const GkStep *step, int k, float *centroids)
+{
+	double	   *c = malloc(pts->d * sizeof(double));
+	double		explained;
+
+	for (int i = 0; i < k; i++)
+		if (step->mass[i] > 0)
+			(void) gk_update_cluster(pts, step->sum + (size_t) i * pts->d, step->mass[i], c, centroids + (size_t) i * pts->d, &explained);
+	free(c);
+}
+
+static void
+run(const Case *c, int number)
+{
+	float	   *centroids = malloc((size_t) c->k * c->d * sizeof(float));
+	GkStep		a = make_step(c->k, c->d);
+	GkStep		b = make_step(c->k, c->d);
+	Case		plain = *c;
+	bool		bad = false;
+	TestHost	host;
+	GkHost		off;
+	GkStore    *store;
+	GkSession  *s;
+	Part		part;
+	GkError		err;
+
+	test_host_init(&host, c->threads);
+	store = make_store(&host, c, number);
+	off = host.host;
+	off.skip = GK_SKIP_OFF;
+	plain.sum = GK_CLUSTER_MERGE;
+	part = random_part(store, &host.host, NULL);
+	s = open_part(&part, c);
+	for (int i = 0; i < c->k; i++)
+		(void) gk_store_row(store, test_pick(&rng, 0, c->n - 1), centroids + (size_t) i * c->d, &err);
+	for (int i = 0; i < 16 && !bad; i++)
+	{
+		Part		same = part;
+		GkSession  *fresh;
+		bool		moved = test_pick(&rng, 0, 2) > 0;
+		bool		known;
+		bool		bounds;
+
+		if (moved)
+			move(&s, &part, store, &host.host, c);
+		known = s->previous_k > 0;
+		bounds = s->hamerly.valid;
+		bad |= gk_cpu_backend.step(s, centroids, c->k, &a, &err) != GK_OK;
+		by_labels += moved && known;
+		by_bounds += moved && bounds && s->hamerly.passes > 1;
+		by_lower += moved && bounds && s->hamerly.passes > 1 && s->hamerly.lower != NULL;
+
+		same.first = part.first;
+		same.rows = part.rows;
+		if (gk_store_part(store, part.first, part.rows, 1, &off, &same.store, &err) != GK_OK || gk_store_part_total(same.store, &err) != GK_OK)
+			exit(1);
+		fresh = open_part(&same, &plain);
+		bad |= gk_cpu_backend.step(fresh, centroids, c->k, &b, &err) != GK_OK;
+		bad |= !same_step(&a, &b, c->k, c->d);
+		gk_cpu_backend.close(fresh);
+		gk_store_part_free(same.store);
+		next_centroids(&store->pts, &a, c->k, centroids);
+		/* as after the repair of an empty cluster, or another run */
+		if (test_pick(&rng, 0, 9) == 0)
+			(void) gk_store_row(store, test_pick(&rng, 0, c->n - 1), centroids, &err);
+	}
+	differ += bad;
+	if (bad)
+		printf("# case %d: n %d d %d k %d, skip %d, sum %d\n", number, c->n, c->d, c->k, (int) c->skip, (int) c->sum);
+	gk_cpu_backend.close(s);
+	gk_store_part_free(part.store);
+	gk_store_free(store);
+	test_host_end(&host);
+	differ += host.live != 0;
+	step_free(&a);
+	step_free(&b);
+	free(centroids);
+}
+
+static Case
+random_case(int number)
+{
+	static const int ks[] = {2, 3, 5, 8, 16, 17, 40, 130, 300};
+	static const GkFeatureSum sums[] = {GK_FSUM_AUTO, GK_DELTA, GK_FSUM_AUTO, GK_CLUSTER_MERGE, GK_FSUM_AUTO, GK_DELTA, GK_PARTITIONED_FEATURES};
+	static const GkSkip skips[] = {GK_SKIP_ON, GK_SKIP_AUTO, GK_SKIP_ON, GK_SKIP_OFF};
+	Case		c = {.k = ks[number % 9],.skip = skips[number % 4],.sum = sums[number % 7],.threads = 1 + number / 2 % 2,.chunk = 4 << 20,.limit = SIZE_MAX};
+	int			most;
+
+	c.d = number % 3 == 0 ? test_pick(&rng, 1, 4) : test_pick(&rng, 5, 70);
+	most = 2000000 / (c.d * c.k) + 300;
+	c.n = test_pick(&rng, 300, 20000);
+	c.n = c.n > most ? most : c.n;
+	/* some chunks, or too many to be cut */
+	if (number % 5 > 1)
+		c.chunk = (size_t) (c.n / (number % 5 == 2 ? 4 : 30) + 100) * (c.d + 2) * sizeof(float);
+	if (number % 11 == 10)
+		c.limit = 100000;
+	/* rows of one block, which keep labels, or of more, which keep their bits */
+	if (number % 10 == 8)
+		c = (Case) {.n = test_pick(&rng, 6000, 9000),.d = 16,.k = 2,.skip = GK_SKIP_AUTO,.sum = GK_FSUM_AUTO,.threads = 1,.chunk = 4 << 20,.limit = SIZE_MAX};
+	return c;
+}
+
+/* ---- memory, and a host that wants to stop ---- */
+
+static void
+test_memory(void)
+{
+	Case		c = {.n = 3000,.d = 6,.k = 20,.skip = GK_SKIP_ON,.threads = 1,.chunk = 4 << 20,.limit = SIZE_MAX};
+	int			lost = 0;
+	int			bad = 0;
+
+	for (int nth = 1; nth < 9; nth++)
+	{
+		float	   *centroids = calloc((size_t) c.k * c.d, sizeof(float));
+		GkStep		a = make_step(c.k, c.d);
+		TestHost	host;
+		GkStore    *store;
+		Part		part;
+		Part		next;
+		GkSession  *s;
+		bool		done;
+		int64_t		rows = 0;
+		GkError		err;
+
+		test_host_init(&host, c.threads);
+		store = make_store(&host, &c, 1);
+		part = random_part(store, &host.host, NULL);
+		s = open_part(&part, &c);
+		for (int i = 0; i < c.k; i++)
+			(void) gk_store_row(store, i * 100, centroids + (size_t) i * c.d, &err);
+		for (int i = 0; i < 3; i++)
+			bad += gk_cpu_backend.step(s, centroids, c.k, &a, &err) != GK_OK;
+		bad += !s->hamerly.valid;
+		next = random_part(store, &host.host, &part);
+		host.fail_at = host.allocs + nth;
+		bad += gk_cpu_backend.move(s, next.store, next.first - part.first, &done, &err) != GK_OK || !done;
+		gk_store_part_free(part.store);
+		lost += s->previous_k == 0;
+		host.fail_at = 0;
+		bad += gk_cpu_backend.step(s, centroids, c.k, &a, &err) != GK_OK;
+		for (int i = 0; i < c.k; i++)
+			rows += a.count[i];
+		bad += rows != next.rows;
+		gk_cpu_backend.close(s);
+		gk_store_part_free(next.store);
+		gk_store_free(store);
+		test_host_end(&host);
+		bad += host.live != 0;
+		step_free(&a);
+		free(centroids);
+	}
+	ok(bad == 0 && lost > 3 && lost < 8, "without memory for what was known it goes on all the same, %d times (%d bad)", lost, bad);
+}
+
+int
+main(void)
+{
+	for (int number = 0; number < 150; number++)
+	{
+		Case		c = random_case(number);
+
+		run(&c, number);
+	}
+	ok(differ == 0, "after %d moves every step has the sums of a session for these rows: %d differ", moves, differ);
+	ok(moves > 900 && refused > 20, "but for points in a file, %d times", refused);
+	ok(by_labels > 400 && by_bounds > 200 && by_lower > 100, "%d steps know the last one's labels, %d have its bounds, %d lower ones", by_labels, by_bounds,
+	   by_lower);
+	test_memory();
+	return done_testing();
+}
