@@ -56,6 +56,32 @@ upload_columns(GkSession *s, GkError *err)
 	return GK_OK;
 }
 
+/* ---- other rows ---- */
+
+/* Points on the device stay where they are, so that those that are streamed after them may be others. */
+GkStatus
+gk_gpu_move(GkSession *s, GkStore *store, int64_t from, bool *done, GkError *err)
+{
+	const GkPoints *pts = store != NULL ? s->core->points(store) : NULL;
+
+	*done = from == 0 && s->resident < s->n && !s->ingested && s->joined == NULL && s->regime != GK_PAPER_HYBRID;
+	if (*done && store != NULL)
+		*done = gk_gpu_can_stream(s, pts);
+	if (!*done || store == NULL)
+		return GK_OK;
+	gk_gpu_step_stop(s);
+	GK_DO(gk_gpu_drain(s, err));
+	/* what has a place for each row */
+	gk_gpu_seed_end(s);
+	cudaFree(s->delta_labels);
+	s->delta_labels = NULL;
+	s->delta_k = 0;
+	GK_DO(gk_gpu_stream_rows(s, store, err));
+	GK_TRY(cudaMemcpy((void *) s->columns.total, pts->total_sum, s->d * sizeof(gk_int128), cudaMemcpyHostToDevice));
+	GK_TRY(cudaMemcpy((void *) (s->columns.total + s->d), &pts->total_mass, sizeof(gk_int128), cudaMemcpyHostToDevice));
+	return GK_OK;
+}
+
 /* ---- the vtable ---- */
 
 /* See GkProblem.gpu_fault. */
@@ -222,6 +248,7 @@ make_backend(void)
 	b.seed_rounds = gk_gpu_seed_rounds;
 	b.join = gk_gpu_join;
 	b.leave = gk_gpu_leave;
+	b.move = gk_gpu_move;
 	b.row = gk_gpu_row;
 	b.groups = &gk_gpu_group_batch;
 	b.ingest = &gk_gpu_ingest;

@@ -167,6 +167,7 @@ struct GkSession
 	int			stream_chunk;	/* first chunk that is streamed */
 	float	   *slot[GK_GPU_RING];	/* device copies of the ring, when streaming */
 	bool	   *pinned;			/* [chunks]: streamed from where they lie; NULL: none */
+	int64_t		most;			/* rows that what is set aside for each is enough for, when streaming */
 	size_t		spare;			/* bytes of gpu_memory_limit that are left */
 	bool		ingested;		/* the points came by gk_gpu_ingest.cu and are not in the store */
 	bool		raw_wide;		/* as doubles */
@@ -318,6 +319,7 @@ gk_gpu_top_expo(const GkSession *s)
 GkSession  *gk_gpu_session(const GkProblem *problem);
 GkStatus	gk_gpu_bind(GkSession *s, GkError *err);
 void		gk_gpu_close(GkSession *s);
+GkStatus	gk_gpu_move(GkSession *s, GkStore *store, int64_t from, bool *done, GkError *err);
 
 /* Begin to fail as GkProblem.gpu_fault says. */
 GkStatus	gk_gpu_arm_fault(GkSession *s, bool opening, GkError *err);
@@ -393,6 +395,10 @@ GkStatus	gk_gpu_error(GkError *err, GkStatus code, const char *fmt,...);
 /* ---- gk_gpu_points.cu: points, buffers, slices ---- */
 
 GkStatus	gk_gpu_upload(GkSession *s, GkError *err);
+
+/* Stream other rows after the resident ones, of a store that begins with the same chunks; false: it does not. */
+bool		gk_gpu_can_stream(const GkSession *s, const GkPoints *pts);
+GkStatus	gk_gpu_stream_rows(GkSession *s, GkStore *store, GkError *err);
 
 /* Clear the padding past the last row and the slack, which kernels read and never use. */
 GkStatus	gk_gpu_clear_padding(GkSession *s, cudaStream_t stream, GkError *err);

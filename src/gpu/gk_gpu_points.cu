@@ -133,6 +133,8 @@ plan(GkSession *s, size_t bytes)
 
 	s->resident = s->n;
 	s->stream_chunk = s->pts->nchunks;
+	/* D alone has a place for each row when they are streamed */
+	s->most = s->n * GK_REST_ROW / (int64_t) sizeof(float);
 	if (rest + row * (s->n + 2 * GK_ROW_PAD) <= bytes)
 	{
 		s->spare = bytes - rest - row * (s->n + 2 * GK_ROW_PAD);
@@ -141,6 +143,17 @@ plan(GkSession *s, size_t bytes)
 	rest += GK_GPU_RING * GK_GPU_RING_BYTES;
 	while (s->stream_chunk > 0 && rest + row * (s->resident + 2 * GK_ROW_PAD) > bytes)
 		s->resident = s->pts->chunks[--s->stream_chunk].first;
+}
+
+/* Room to remember which of n chunks are pinned: none yet. */
+static GkStatus
+pinned_room(GkSession *s, int n, bool **pinned, GkError *err)
+{
+	*pinned = (bool *) s->core->alloc(s->host, n, sizeof(bool));
+	if (*pinned == NULL)
+		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
+	memset(*pinned, 0, n * sizeof(bool));
+	return GK_OK;
 }
 
 /*
@@ -152,15 +165,15 @@ pin_chunks(GkSession *s, GkError *err)
 {
 	if (s->resident == s->n || !s->pts->resident)
 		return GK_OK;
-	s->pinned = (bool *) s->core->alloc(s->host, s->pts->nchunks, sizeof(bool));
 	if (s->pinned == NULL)
-		return gk_gpu_error(err, GK_ERR_MEMORY, "out of memory");
-	memset(s->pinned, 0, s->pts->nchunks * sizeof(bool));
+		GK_DO(pinned_room(s, s->pts->nchunks, &s->pinned, err));
 	for (int c = s->stream_chunk; c < s->pts->nchunks; c++)
 	{
 		const GkChunk *chunk = &s->pts->chunks[c];
 		size_t		bytes = (size_t) chunk->stride * s->cols * sizeof(float);
 
+		if (s->pinned[c])
+			continue;
 		if (cudaHostRegister(chunk->data, bytes, cudaHostRegisterDefault) != cudaSuccess)
 		{
 			cudaGetLastError();
@@ -173,14 +186,13 @@ pin_chunks(GkSession *s, GkError *err)
 	return GK_OK;
 }
 
+/* Those from chunk `first` on are not streamed any more. */
 static void
-unpin_chunks(GkSession *s)
+unpin_chunks(GkSession *s, int first)
 {
-	for (int c = 0; s->pinned != NULL && c < s->pts->nchunks; c++)
+	for (int c = first; s->pinned != NULL && c < s->pts->nchunks; c++)
 		if (s->pinned[c])
 			cudaHostUnregister(s->pts->chunks[c].data);
-	s->core->free(s->host, s->pinned);
-	s->pinned = NULL;
 }
 
 static GkStatus
@@ -263,6 +275,42 @@ gk_gpu_upload(GkSession *s, GkError *err)
 	GK_TRY(cudaEventRecord(g->pace[0], g->copy));
 	GK_TRY(cudaStreamWaitEvent(g->stream, g->pace[0], 0));
 	return gk_gpu_wait(s, g->pace[0], err);
+}
+
+bool
+gk_gpu_can_stream(const GkSession *s, const GkPoints *pts)
+{
+	if (pts->n <= s->resident || pts->n > s->most)
+		return false;
+	for (int c = 0; c < pts->nchunks && c < s->pts->nchunks; c++)
+	{
+		const GkChunk *is = &s->pts->chunks[c];
+		const GkChunk *will = &pts->chunks[c];
+
+		if (will->first != is->first || will->data != is->data || will->spill_at != is->spill_at)
+			return false;
+	}
+	return true;
+}
+
+GkStatus
+gk_gpu_stream_rows(GkSession *s, GkStore *store, GkError *err)
+{
+	const GkPoints *pts = s->core->points(store);
+	int			both = (int) gk_min(pts->nchunks, s->pts->nchunks);
+	bool	   *pinned;
+
+	GK_DO(pinned_room(s, pts->nchunks, &pinned, err));
+	/* a chunk that is cut elsewhere is pinned as a whole */
+	if (s->pinned != NULL)
+		memcpy(pinned, s->pinned, both * sizeof(bool));
+	unpin_chunks(s, both);
+	s->core->free(s->host, s->pinned);
+	s->pinned = pinned;
+	s->store = s->problem.store = store;
+	s->pts = pts;
+	s->n = pts->n;
+	return pin_chunks(s, err);
 }
 
 /* ---- buffers ---- */
@@ -432,7 +480,9 @@ gk_gpu_log_room(GkSession *s, int k, GkError *err)
 void
 gk_gpu_free_all(GkSession *s)
 {
-	unpin_chunks(s);
+	unpin_chunks(s, 0);
+	s->core->free(s->host, s->pinned);
+	s->pinned = NULL;
 	free_points(s);
 	free_room(s);
 	free_log(s);
