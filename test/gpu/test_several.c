@@ -150,6 +150,49 @@ test_shapes(const char *gpus, bool full)
 	}
 }
 
+/* The share of a GPU's memory that leaves room for so many rows, as gk_gpu_points.cu plans it where the others are streamed. */
+static double
+memory_for(const Problem *p, int64_t rows)
+{
+	double		rest = (double) ((size_t) 64 << 20) + (p->k + 1.0) * (p->d + 2) * 96 + p->n * 8.0;
+
+	return (rest + (double) rows * (p->d + (p->w != NULL)) * sizeof(float)) / (double) free_memory();
+}
+
+/*
+ * GPUs stream, and edges move in each step: between chunks or within them, so far that the GPU has not even the rows
+ * that it keeps, or many more than before.
+ */
+static void
+test_moves(const char *gpus, bool full)
+{
+	uint64_t	rng = 47;
+
+	for (int i = 0; i < (int) (sizeof(shapes) / sizeof(shapes[0])); i++)
+	{
+		Problem		p = shaped(&rng, i, i % 2 ? GK_INIT_PLUSPLUS : GK_INIT_RANDOM, full);
+		Answer		oracle;
+		GkError		err;
+
+		/* another seeding after moves */
+		p.opt.n_init = 2;
+		solve(&oracle, &p, NULL, (size_t) 4 << 20, &err);
+		for (int few = 0; few < 2; few++)
+			for (int kept = 0; kept < 3; kept++)
+			{
+				size_t		chunk = (size_t) (p.n / (few ? 9 : 70) + 64) * (p.d + 2) * sizeof(float);
+				Way			way = {gpus, true, NULL, NULL, memory_for(&p, kept * p.n / 8)};
+				char		rows[96];
+
+				snprintf(rows, sizeof(rows), "%d,%d;%d,%d;%d;%d,%d;%d", p.n / 2, p.n / 4, p.n * 5 / 8, p.n / 8, p.n * 4 / 9, p.n / 9, p.n / 9, p.n * 8 / 9);
+				way.rows = rows;
+				compare(&p, &oracle, &way, chunk, "another answer when edges move");
+			}
+		answer_free(&oracle);
+		problem_free(&p);
+	}
+}
+
 /*
  * k-means|| counts the weights of more clusters than there will be: a step's result is large then, though an
  * iteration's is small.
@@ -312,14 +355,15 @@ test_faults_up(const char *gpus, bool wide, int device)
 
 /*
  * The first GPU fails at each step-th call of CUDA: the others, or the CPU, do its share.  Without the CPU, GPUs
- * join; the wide shape seeds and sorts by products.
+ * join; the wide shape seeds and sorts by products.  moves: it streams, and the edge of its rows moves in each step.
  */
 static void
-test_faults(const char *gpus, bool cpu, bool wide, int step)
+test_faults(const char *gpus, bool cpu, bool wide, bool moves, int step)
 {
 	uint64_t	rng = 43;
 	Problem		p = shaped(&rng, wide ? 5 : 1, GK_INIT_PLUSPLUS, wide);
-	const char *rows = wide ? "9600,9600" : "700,700";
+	const char *rows = moves ? "9600;12000" : wide ? "9600,9600" : "700,700";
+	double		memory = moves ? memory_for(&p, 4000) : 0.0;
 	int			harmless = 0;
 	Answer		oracle;
 	Answer		first;
@@ -328,13 +372,13 @@ test_faults(const char *gpus, bool cpu, bool wide, int step)
 
 	solve(&oracle, &p, NULL, 30000, &err);
 	/* a session's context takes memory, and stays */
-	solve(&first, &p, &(Way) {gpus, cpu, rows, NULL, 0.0}, 30000, &err);
+	solve(&first, &p, &(Way) {gpus, cpu, rows, NULL, memory}, 30000, &err);
 	answer_free(&first);
 	before = free_memory();
 	for (int n = 0; harmless < HARMLESS; n += step)
 	{
 		char		fault[32];
-		Way			way = {gpus, cpu, rows, fault, 0.0};
+		Way			way = {gpus, cpu, rows, fault, memory};
 
 		snprintf(fault, sizeof(fault), "0@%s:%d", n % 2 ? "memory" : "error", n);
 		compare(&p, &oracle, &way, 30000, fault);
@@ -367,6 +411,7 @@ main(int argc, char **argv)
 		usable += info[i].usable;
 	test_random("0", full ? 60 : 6);
 	test_shapes("0", full);
+	test_moves("0", full);
 	if (usable < 2)
 		printf("skipped: one device, so nothing of two GPUs\n");
 	else
@@ -374,6 +419,7 @@ main(int argc, char **argv)
 		test_candidates("0,1");
 		test_random("0,1", full ? 60 : 6);
 		test_shapes("0,1", full);
+		test_moves("0,1", full);
 		test_up("0,1", full);
 	}
 	if (usable > 2)
@@ -383,13 +429,16 @@ main(int argc, char **argv)
 		test_shapes("all", full);
 	}
 	if (full)
-		test_faults(usable < 2 ? "0" : "0,1", true, false, 3);
+	{
+		test_faults(usable < 2 ? "0" : "0,1", true, false, false, 3);
+		test_faults("0", true, true, true, 61);
+	}
 	if (full && usable > 1)
 	{
-		test_faults("0,1", false, false, 1);
-		test_faults("0,1", false, true, 61);
+		test_faults("0,1", false, false, false, 1);
+		test_faults("0,1", false, true, false, 61);
 		if (usable > 2)
-			test_faults("all", false, true, 97);
+			test_faults("all", false, true, false, 97);
 		for (int device = 0; device < 2; device++)
 			for (int wide = 0; wide < 2; wide++)
 				test_faults_up("0,1", wide, device);

@@ -18,6 +18,7 @@ int			joined_rounds;
 int			advancing;
 int			advanced;
 int			recalled;
+int			moved;
 
 /* What joined sessions have in common. */
 typedef struct Meeting
@@ -379,6 +380,30 @@ fake_open(const GkProblem *problem, GkSession **out, GkError *err)
 	return st;
 }
 
+static GkStatus
+fake_move(GkSession *s, GkStore *store, int64_t from, bool *done, GkError *err)
+{
+	GkProblem	problem = {.store = store,.max_iter = 1};
+	Fake	   *f = s->fake;
+	GkStatus	st;
+
+	if (store == NULL)
+		return gk_cpu_backend.move(s->cpu, NULL, 0, done, err);
+	*done = false;
+	st = call(f, err);
+	if (st != GK_OK || (f->stays > 0 && f->moves++ % f->stays == 0))
+		return st;
+	st = gk_cpu_backend.move(s->cpu, store, from, done, err);
+	if (st != GK_OK || !*done)
+		return st;
+	if (!right_problem(&problem, false))
+		__atomic_add_fetch(&wrong_problems, 1, __ATOMIC_RELAXED);
+	s->store = store;
+	s->n = f->rows = gk_store_points(store)->n;
+	__atomic_add_fetch(&moved, 1, __ATOMIC_RELAXED);
+	return GK_OK;
+}
+
 /* ---- rows that come while they are read ---- */
 
 static GkStatus
@@ -656,6 +681,7 @@ const GkBackend fake_device = {
 	.seed_rounds = fake_seed_rounds,
 	.join = fake_join,
 	.leave = fake_leave,
+	.move = fake_move,
 	.ingest = &fake_ingest,
 };
 

@@ -22,6 +22,8 @@ typedef struct Fake
 	int64_t		expected;		/* of the one that was to take rows while they are read */
 	int			open;			/* sessions */
 	int			steps;
+	int			moves;			/* sessions that went on with other rows, */
+	int			stays;			/* and that could not, each so many-th; 0: none */
 } Fake;
 
 extern Fake fakes[DEVICES];
@@ -31,6 +33,7 @@ extern bool joining;			/* their sessions join */
 extern int	advancing;			/* they make iterations by themselves; from 2 on each so many-th they do not */
 extern int	advanced;			/* iterations that were made so, and */
 extern int	recalled;			/* how often they were recalled */
+extern int	moved;				/* how often a session went on with other rows */
 extern int	joined_rounds;		/* of seeding that joined sessions have done */
 
 extern const GkBackend fake_device;

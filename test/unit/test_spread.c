@@ -75,7 +75,10 @@ problem_of(uint64_t *rng, int number)
 static void
 test_same_bits(int problems)
 {
-	static const char *const splits[] = {NULL, "1", "64,64", "0,0,1000000", "100,0,1", "128,64,64,64,64,64,64"};
+	static const char *const splits[] = {
+		NULL, "1", "64,64", "0,0,1000000", "100,0,1", "128,64,64,64,64,64,64",
+		"64,64;256,128", "64;1000;200;640", "64,128,64;128,64,64;64,64,64", "0,64;64;1000000;64"
+	};
 	uint64_t	rng = 31;
 	int			differ = 0;
 	int			left = 0;
@@ -85,10 +88,11 @@ test_same_bits(int problems)
 	for (int number = 0; number < problems; number++)
 	{
 		Problem		p = problem_of(&rng, number);
-		GkSpread	spread = spread_over(2 + number % 7, number % 2, splits[number % 6]);
+		GkSpread	spread = spread_over(2 + number % 7, number % 2, splits[number % 10]);
 		Answer		oracle;
 		Answer		a;
 
+		fakes[number / 10 % 4].stays = number / 10 % 5;
 		joining = number % 4 < 2;
 		advancing = number % 3;
 		solve(&oracle, &p, NULL, 2, whole_chunk(&p), SIZE_MAX, &err);
@@ -111,6 +115,7 @@ test_same_bits(int problems)
 	ok(wrong_problems == 0, "each device has the totals of its rows, and no hint to run ahead");
 	ok(many > problems / 2, "most of them were on several: %d", many);
 	ok(advanced > problems / 2 && recalled > problems / 4, "they made %d iterations by themselves, recalled %d times", advanced, recalled);
+	ok(moved > problems, "sessions went on with other rows: %d", moved);
 	ok(joined_rounds > problems, "joined sessions chose seeds: %d", joined_rounds);
 }
 
@@ -236,7 +241,7 @@ test_labels(void)
 
 /* Each device fails at each call, in turn, until it makes no more: the others do its share. */
 static int
-fail_everywhere(const Problem *p, const Answer *oracle, int n, GkStatus failure, size_t chunk, size_t limit, int *bad)
+fail_everywhere(const Problem *p, const Answer *oracle, int n, const char *rows, GkStatus failure, size_t chunk, size_t limit, int *bad)
 {
 	int			injected = 0;
 	GkError		err;
@@ -244,7 +249,7 @@ fail_everywhere(const Problem *p, const Answer *oracle, int n, GkStatus failure,
 	for (int device = 0; device < n; device++)
 		for (int at = 1;; at++)
 		{
-			GkSpread	spread = spread_over(n, false, NULL);
+			GkSpread	spread = spread_over(n, false, rows);
 			bool		failed;
 			Answer		a;
 
@@ -276,19 +281,19 @@ test_failures(void)
 	int			bad = 0;
 	GkError		err;
 
-	for (int number = 0; number < 10; number++)
+	for (int number = 0; number < 15; number++)
 	{
 		Problem		p = problem_of(&rng, number % 5);
 		Answer		oracle;
 
-		joining = number >= 5;
-		advancing = number >= 5 ? (number - 4) % 4 : 0;
+		joining = number >= 5 && number < 10;
+		advancing = joining ? (number - 4) % 4 : 0;
 		/* few calls, but rows in several chunks */
 		p.n = p.n < 900 ? p.n : 900;
 		p.k = p.opt.k = p.k < 6 ? p.k : 6;
 		p.opt.max_iter = 3;
 		solve(&oracle, &p, NULL, 1, whole_chunk(&p), SIZE_MAX, &err);
-		injected += fail_everywhere(&p, &oracle, 2 + number % 2, number % 2 ? GK_ERR_DEVICE : GK_ERR_DEVICE_MEMORY,
+		injected += fail_everywhere(&p, &oracle, 2 + number % 2, number < 10 ? NULL : "192,128;128,192", number % 2 ? GK_ERR_DEVICE : GK_ERR_DEVICE_MEMORY,
 									(size_t) 200 * 4 * (p.d + 2), number == 3 ? 1000 : SIZE_MAX, &bad);
 		answer_free(&oracle);
 		problem_free(&p);
@@ -369,7 +374,7 @@ test_stop_and_memory(void)
 	p.opt.max_iter = 3;
 	for (int at = 1; at < 40; at++)
 	{
-		GkSpread	spread = spread_over(3, at % 4 == 1, NULL);
+		GkSpread	spread = spread_over(3, at % 4 == 1, at % 8 == 1 ? "640,1280;1280,640" : NULL);
 		Answer		a;
 
 		joining = at % 4 > 1;
@@ -395,7 +400,7 @@ test_stop_and_memory(void)
 	ok(bad == 0 && stopped > 3, "stopped %d times, nothing left", stopped);
 	for (nth = 1, bad = 0; nth < 100000; nth += 1 + nth / 20)
 	{
-		GkSpread	spread = spread_over(3, nth % 2, NULL);
+		GkSpread	spread = spread_over(3, nth % 2, nth % 3 ? "640,1280;1280,640" : NULL);
 		bool		done;
 		Answer		a;
 		GkLabelSink sink;
@@ -467,7 +472,7 @@ test_shares(bool joined, bool ahead)
 int
 main(void)
 {
-	test_same_bits(160);
+	test_same_bits(240);
 	test_farthest();
 	test_no_mean();
 	test_labels();

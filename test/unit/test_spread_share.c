@@ -1,6 +1,7 @@
 /*
  * Which device gets which rows (gk_spread_share.c), with times that are said, not measured.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +35,20 @@ idle_step_ms(int ordinal, const GkProblem *problem, int64_t rows)
 {
 	return problem->k_max * (double) rows / (ordinal + 1);
 }
+
+/* One whose sessions go on with any rows. */
+static GkStatus
+idle_move(GkSession *s, GkStore *store, int64_t from, bool *done, GkError *err)
+{
+	(void) s;
+	(void) store;
+	(void) from;
+	(void) err;
+	*done = true;
+	return GK_OK;
+}
+
+static const GkBackend moving = {.name = "moving",.open = idle_open,.close = idle_close,.move = idle_move};
 
 static const GkBackend knowing = {.name = "knowing",.step_ms = idle_step_ms,.open = idle_open,.close = idle_close};
 
@@ -88,6 +103,64 @@ open_over(TestHost *host, GkStore *store, const GkSpread *spread)
 	host->host.spread = spread;
 	problem = gk_problem(store, 2, 10);
 	return gk_spread_backend.open(&problem, &s, &err) == GK_OK ? s : NULL;
+}
+
+/*
+ * A GPU that streams, and the CPU, which from its fifth step on needs not look at all rows: then at fewer and fewer, half
+ * as many after so many steps, but at each new one.  Returns what 60 steps and their moves take, against the best
+ * shares in each.
+ */
+static double
+follow(GkStore *store, TestHost *host, double half_life, double guess, int *moves)
+{
+	static const double gpu = 1e-2;
+	static const double cpu = 3e-2;
+	static const double cost = 6.0;
+	GkSpread	spread = {.n = 2,.device = {{&moving, 0, 1.0 / gpu}, {&moving, 1, guess / cpu}}};
+	GkSession  *s = open_over(host, store, &spread);
+	uint64_t	rng = 2;
+	double		all = 0.0;
+	double		best = 0.0;
+	int64_t		added = 0;
+
+	s->arrange_ms = 100.0;
+	for (int i = 0; i < 60; i++)
+	{
+		double		open = i < 4 ? 1.0 : 0.4 + 0.6 * exp2((4 - i) / half_life);
+		int64_t		before = s->part[1].rows;
+
+		s->part[0].ms = gpu * (double) s->part[0].rows * (1.0 + 0.03 * test_normal(&rng));
+		s->part[1].ms = cpu * (open * (double) before + (1.0 - open) * (double) added) * (1.0 + 0.03 * test_normal(&rng));
+		all += fmax(s->part[0].ms, s->part[1].ms);
+		best += N / (1.0 / gpu + 1.0 / (cpu * open));
+		added = 0;
+		if (gk_spread_measure(s))
+		{
+			GkError		err;
+
+			if (gk_spread_move(s, &err) != GK_OK)
+				return -1.0;
+			s->move_ms = cost;
+			all += cost;
+			++*moves;
+			added = s->part[1].rows > before ? s->part[1].rows - before : 0;
+		}
+	}
+	gk_spread_backend.close(s);
+	return all / best;
+}
+
+static void
+test_follow(GkStore *store, TestHost *host)
+{
+	static const double half_lives[] = {2.0, 4.0, 8.0, 16.0, 32.0};
+	double		worst = 0.0;
+	int			moves = 0;
+
+	for (int i = 0; i < 15; i++)
+		worst = fmax(worst, follow(store, host, half_lives[i / 3], i % 3 == 0 ? 1.0 : i % 3 == 1 ? 2.0 : 0.5, &moves));
+	ok(worst < 1.12, "shares follow a device that becomes faster: the worst of 15 takes %.3f of the best", worst);
+	ok(moves > 15 && moves < 15 * 8, "with few moves, %.1f on average", moves / 15.0);
 }
 
 int
@@ -152,11 +225,18 @@ main(void)
 	ok(gk_spread_arrange(s, &err) == GK_OK && rows_are(s, 0, 0, 6400), "the last one has all");
 	gk_spread_backend.close(s);
 
+	test_follow(store, &host);
+
 	spread.rows = "64,0,128";
 	spread.n = 3;
 	s = open_over(&host, store, &spread);
 	ok(rows_are(s, 64, 0, 6336), "forced ones, the last has the rest");
 	ok(steps(s, tenth, 100, 0.0) == 0, "which stay");
+	gk_spread_backend.close(s);
+	spread.rows = "64,0,128;128,64;0,0";
+	s = open_over(&host, store, &spread);
+	ok(rows_are(s, 64, 0, 6336) && steps(s, tenth, 1, 0.0) == 1 && rows_are(s, 128, 64, 6208) && steps(s, tenth, 1, 0.0) == 1 &&
+	   rows_are(s, 0, 0, 6400) && steps(s, tenth, 1, 0.0) == 1 && rows_are(s, 64, 0, 6336), "or take turns");
 	gk_spread_backend.close(s);
 
 	gk_store_free(store);

@@ -445,7 +445,7 @@ step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err)
 	if (!pass_is_joined(s) && !gk_parallel_for(s->host, (k + c.per_job - 1) / c.per_job, combine_job, &c))
 		return GK_STOPPED;
 	out->cost = 0;
-	return !s->seeding && gk_spread_measure(s) ? gk_spread_arrange(s, err) : GK_OK;
+	return !s->seeding && gk_spread_measure(s) ? gk_spread_move(s, err) : GK_OK;
 }
 
 /* ---- iterations whose centroids stay with the devices ---- */

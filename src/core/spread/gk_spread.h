@@ -33,7 +33,7 @@ typedef struct GkSpread
 	GkSpreadDevice device[GK_SPREAD_DEVICES];
 	/*
 	 * Test only: rows of the devices as in "64,1", which stay so; the last one has the rest.  They are
-	 * rounded to tiles.  NULL or "": by speed.
+	 * rounded to tiles.  NULL or "": by speed.  "64,1;0,128": in turn, each for one step.
 	 */
 	const char *rows;
 	uint32_t	left_out;		/* GPUs that failed in this job: bit i is GPU i */

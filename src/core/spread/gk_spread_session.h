@@ -1,6 +1,6 @@
 /*
  * gk_spread_session.h - a session on several devices: what gk_spread.c (passes), gk_spread_share.c
- * (who has which rows), gk_spread_labels.c and gk_group_batch.c (groups, which need no rows) share.
+ * (who has which rows), gk_spread_move.c, gk_spread_labels.c and gk_group_batch.c (groups, which need no rows) share.
  */
 #ifndef GK_SPREAD_SESSION_H
 #define GK_SPREAD_SESSION_H
@@ -9,8 +9,9 @@
 #include "core/spread/gk_spread_threads.h"
 #include "core/store/gk_store.h"
 
-/* Shares stay if an iteration takes at least this much of the time with others. */
+/* Shares stay if an iteration would take at least this much of the time with others; and where sessions move. */
 #define GK_SPREAD_NEAR_ENOUGH	0.95
+#define GK_SPREAD_NEARER		0.975
 
 typedef struct GkSpreadPart
 {
@@ -28,6 +29,11 @@ typedef struct GkSpreadPart
 	int64_t		share;			/* rows that it takes while they are read, if others come after it */
 	GkStore    *store;
 	GkSession  *session;		/* of of.backend */
+	/* While edges move: the rows that it had, and the store of those that its session does not have. */
+	int64_t		was_first;
+	int64_t		was_rows;
+	GkStore    *other;			/* NULL: they are the same */
+	bool		stayed;			/* its session could not go on, and is another one */
 	bool		speaks;			/* the one whose results are taken where all have the same */
 	/* Of the pass at hand. */
 	GkStatus	status;
@@ -104,6 +110,10 @@ struct GkSession
 	/* Whether other shares pay: milliseconds. */
 	double		arrange_ms;		/* what new shares cost */
 	double		lost_ms;		/* what these have cost since they were made */
+	bool		movable;		/* sessions can go on with other rows: gk_spread_move.c */
+	double		move_ms;		/* what that costs */
+	double		first_ms;		/* the step after it, while that is the last one; < 0: it comes next; else 0 */
+	int			turn;			/* of forced shares */
 	/* Labels on their way (gk_spread_labels.c). */
 	const GkLabelSink *sink;
 	int32_t    *label;			/* [n] of all rows, to be sent afterwards; NULL: they are sent at once */
@@ -154,6 +164,16 @@ GkStatus	gk_spread_open_parts(GkSession *s, GkError *err);
 
 /* Rows a millisecond, as measured, or about. */
 double		gk_spread_speed(const GkSession *s, const GkSpreadPart *p);
+
+/* gk_spread_move.c: new shares, and each session goes on with what it can keep.  Not while seeding. */
+GkStatus	gk_spread_move(GkSession *s, GkError *err);
+
+/* Can the sessions do that, as far as is known? */
+bool		gk_spread_is_movable(const GkSession *s);
+
+/* A part's thread: open its session; close it. */
+void		gk_spread_open_part(GkSpreadPart *p);
+void		gk_spread_close_part(GkSpreadPart *p);
 
 /* What the backend of a part is given. */
 GkProblem	gk_spread_problem(const GkSpreadPart *p);

@@ -5,6 +5,9 @@
  * when what has been lost since they were measured, against the shares that would have been right,
  * is more than moving costs.  Whenever the iterations end, that has lost at most twice the least (the
  * rule of the ski rental problem), but for the first steps with new shares, which are not judged.
+ *
+ * Moving is cheap where sessions go on with other rows (gk_spread_move.c), dear where they are opened
+ * anew.  What it costs is what it took the last time, with what the first step had to do besides.
  */
 #include <math.h>
 #include <stdio.h>
@@ -12,6 +15,10 @@
 #include "core/spread/gk_spread_session.h"
 
 #define RECENT			(int) (sizeof(((GkSpreadPart *) 0)->recent_ms) / sizeof(double))
+/* Steps that are enough to judge shares which are easy to change. */
+#define SOME			2
+/* What moving is thought to cost as long as that was not measured. */
+#define MOVE_MS			5.0
 
 /* ---- speed ---- */
 
@@ -43,39 +50,73 @@ gk_spread_speed(const GkSession *s, const GkSpreadPart *p)
 	return guessed > 0.0 ? guess_of(s, p) * measured / guessed : guess_of(s, p);
 }
 
-/* GkSpread.rows, if there are any. */
+/* GkSpread.rows, if there are any; those whose turn it is.  *lists: how many take turns. */
 static const char *
-forced_rows(const GkSession *s)
+forced_rows(const GkSession *s, int *lists)
 {
 	const char *rows = s->host->spread->rows;
 
-	return rows != NULL && rows[0] != '\0' ? rows : NULL;
+	*lists = 1;
+	if (rows == NULL || rows[0] == '\0')
+		return NULL;
+	for (const char *p = rows; *p; p++)
+		*lists += *p == ';';
+	for (int i = s->turn % *lists; i > 0; i--)
+		rows = strchr(rows, ';') + 1;
+	return rows;
 }
 
 bool
 gk_spread_is_forced(const GkSession *s)
 {
-	return forced_rows(s) != NULL;
+	int			lists;
+
+	return forced_rows(s, &lists) != NULL;
+}
+
+static bool
+next_turn(GkSession *s)
+{
+	int			lists;
+
+	if (forced_rows(s, &lists) == NULL || lists == 1)
+		return false;
+	s->turn++;
+	return true;
 }
 
 /*
- * After a step of a part: the shortest of the last ones is what it takes.  Others had more to do, once: to sort the
- * points, to load a kernel.  Returns milliseconds, 0: not known yet.
+ * After a step of a part: the shortest of the last ones is what it takes, once there are so many.  Others had more to
+ * do, once: to sort the points, to load a kernel, to find labels of new rows.  Returns milliseconds, 0: not known yet.
  */
 static double
-takes(GkSpreadPart *p)
+takes(GkSpreadPart *p, int steps)
 {
 	double		least = p->ms;
 
 	if (!(p->ms > 0.0))
 		return 0.0;
 	p->recent_ms[p->measured++ % RECENT] = p->ms;
-	if (p->measured < RECENT)
+	if (p->measured < steps)
 		return 0.0;
-	for (int i = 0; i < RECENT; i++)
+	for (int i = 0; i < RECENT && i < p->measured; i++)
 		least = fmin(least, p->recent_ms[i]);
 	p->speed = (double) p->rows / least;
 	return least;
+}
+
+/* After the first two steps with moved edges: what the first one took more than the second is part of the cost. */
+static void
+judge_move(GkSession *s)
+{
+	double		longest = 0.0;
+
+	for (int i = 0; i < s->n; i++)
+		if (s->part[i].rows > 0)
+			longest = fmax(longest, s->part[i].ms);
+	if (s->first_ms > 0.0)
+		s->move_ms += fmax(s->first_ms - longest, 0.0);
+	s->first_ms = s->first_ms < 0.0 ? longest : 0.0;
 }
 
 bool
@@ -85,22 +126,25 @@ gk_spread_measure(GkSession *s)
 	double		speed = 0.0;
 	double		best;
 
+	judge_move(s);
 	for (int i = 0; i < s->n; i++)
 		if (s->part[i].rows > 0)
-			longest = fmax(longest, takes(&s->part[i]));
+			longest = fmax(longest, takes(&s->part[i], s->movable ? SOME : RECENT));
+	if (gk_spread_is_forced(s))
+		return !s->ingested && next_turn(s);
 	if (!(longest > 0.0))
 		return false;
 	for (int i = 0; i < s->n; i++)
 		if (!s->part[i].lost)
 			speed += gk_spread_speed(s, &s->part[i]);
 	/* rows that are nowhere else stay */
-	if (!(speed > 0.0) || s->ingested || gk_spread_is_forced(s))
+	if (!(speed > 0.0) || s->ingested)
 		return false;
 	best = (double) s->pts->n / speed;
-	if (best > GK_SPREAD_NEAR_ENOUGH * longest)
+	if (best > (s->movable ? GK_SPREAD_NEARER : GK_SPREAD_NEAR_ENOUGH) * longest)
 		return false;
 	s->lost_ms += longest - best;
-	return s->lost_ms > s->arrange_ms;
+	return s->lost_ms > (s->movable ? s->move_ms : s->arrange_ms);
 }
 
 /* ---- shares ---- */
@@ -119,7 +163,8 @@ edge(const GkSession *s, int64_t row, int64_t n)
 void
 gk_spread_share(GkSession *s, int64_t n)
 {
-	const char *forced = forced_rows(s);
+	int			lists;
+	const char *forced = forced_rows(s, &lists);
 	double		all = 0.0;
 	double		before = 0.0;
 	int64_t		first = 0;
@@ -205,8 +250,8 @@ gk_spread_problem(const GkSpreadPart *p)
 	return problem;
 }
 
-static void
-open_part(GkSpreadPart *p)
+void
+gk_spread_open_part(GkSpreadPart *p)
 {
 	const GkSession *s = p->whole;
 	GkProblem	problem = gk_spread_problem(p);
@@ -226,8 +271,8 @@ leave_part(GkSpreadPart *p)
 	p->of.backend->leave(p->session);
 }
 
-static void
-close_part(GkSpreadPart *p)
+void
+gk_spread_close_part(GkSpreadPart *p)
 {
 	p->of.backend->close(p->session);
 	p->session = NULL;
@@ -275,7 +320,7 @@ gk_spread_close_parts(GkSession *s)
 	if (s->joined)
 		(void) gk_spread_run_once(s, leave_part, &err);
 	s->joined = false;
-	(void) gk_spread_run_once(s, close_part, &err);
+	(void) gk_spread_run_once(s, gk_spread_close_part, &err);
 	for (int i = 0; i < s->n; i++)
 	{
 		/* the chunks are the whole store's, unless the device had the rows */
@@ -283,7 +328,8 @@ gk_spread_close_parts(GkSession *s)
 			gk_store_free(s->part[i].store);
 		else
 			gk_store_part_free(s->part[i].store);
-		s->part[i].store = NULL;
+		gk_store_part_free(s->part[i].other);
+		s->part[i].store = s->part[i].other = NULL;
 		s->part[i].rows = 0;
 	}
 }
@@ -291,13 +337,16 @@ gk_spread_close_parts(GkSession *s)
 GkStatus
 gk_spread_open_parts(GkSession *s, GkError *err)
 {
-	GkStatus	st = gk_spread_run_once(s, open_part, err);
+	GkStatus	st = gk_spread_run_once(s, gk_spread_open_part, err);
 
 	s->steps_only = 0;
+	s->move_ms = MOVE_MS;
+	s->first_ms = 0.0;
 	if (st == GK_OK)
 		join_parts(s);
 	if (st == GK_OK && s->seeding)
 		st = gk_spread_run_once(s, begin_seeds, err);
+	s->movable = st == GK_OK && gk_spread_is_movable(s);
 	if (st == GK_OK)
 		gk_spread_tell(s);
 	return st;
