@@ -24,11 +24,14 @@
 #include "core/store/gk_batch.h"
 #include "core/store/gk_store.h"
 
+#ifndef ROUNDS
 #define ROUNDS		3
+#endif
 #define WAYS		8
 #define OWN			16			/* shapes by argument, at most */
-#define FEW			10			/* until shares have settled */
-#define MANY(shape)	((shape)->stream ? 30 : 50)
+/* Until shares have settled: the CPU beside a GPU is slow until it knows which points need not be looked at. */
+#define FEW(shape)	((shape)->stream ? 40 : 10)
+#define MANY(shape)	((shape)->stream ? 60 : 50)
 
 typedef struct Shape
 {
@@ -195,7 +198,7 @@ run(const Shape *s, const Way *ways, int nways, int rounds)
 			GkModel		many;
 			GkModel		all;
 
-			fit(store, s, &ways[w], centroids, FEW, &few, device[w]);
+			fit(store, s, &ways[w], centroids, FEW(s), &few, device[w]);
 			fit(store, s, &ways[w], centroids, MANY(s), &many, device[w]);
 			fit(store, s, &ways[w], NULL, 20, &all, device[w]);
 			if (isnan(inertia))
@@ -224,7 +227,7 @@ run(const Shape *s, const Way *ways, int nways, int rounds)
 		double		one = (median(many_ms[0], rounds) - median(few_ms[0], rounds)) / iterations[0];
 		double		fit_one = median(whole[0], rounds);
 		double		ms = (median(many_ms[w], rounds) - median(few_ms[w], rounds)) / iterations[w];
-		double		before = median(few_ms[w], rounds) - FEW * ms;
+		double		before = median(few_ms[w], rounds) - FEW(s) * ms;
 		double		fit_ms = median(whole[w], rounds);
 		char		shape[64];
 

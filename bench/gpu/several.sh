@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Two, four, eight GPUs of one host against one of them, and the CPU beside one: bench/gpu/several.sh
 # [FOLDER of gkmeans_gpu.so (.) [--smoke|--resident|--streamed|--papers|NxDxK...]].  Only these shapes.
-# COMMIT=: what is measured, where there is no git.  Some minutes, and 16 GB of main memory.
+# COMMIT=: what is measured, where there is no git.  ROUNDS= of each way (3).  Some minutes, and 16 GB of main memory.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 lib=${1:-.}
@@ -11,7 +11,7 @@ fma=
 [ -e "$lib/gkmeans_gpu.so" ] || make -s -f src/gpu/Makefile.gpu gpu
 mkdir -p build/gpu
 # shellcheck disable=SC2086 # $fma may be nothing
-${CC:-cc} -std=gnu11 -O2 $fma -ffp-contract=off -fno-math-errno -fopenmp-simd -pthread -Wall -Wextra -Isrc \
+${CC:-cc} ${ROUNDS:+-DROUNDS=$ROUNDS} -std=gnu11 -O2 $fma -ffp-contract=off -fno-math-errno -fopenmp-simd -pthread -Wall -Wextra -Isrc \
 	-o build/gpu/several bench/gpu/several.c src/core/*.c src/core/*/*.c src/cpu/*.c src/cpu/*/*.c -lm -ldl
 why=$(build/gpu/several "$lib" --check)
 [ -z "$why" ] || { echo "$why"; exit; }

@@ -67,7 +67,7 @@ def page():
            "; ".join(heads) + ". Uniform points; medians of three runs in turn. All ways of a shape had the same inertia, to the last bit. "
            "`times` is one GPU's time over that of several, `each` is that for each GPU.", "",
            "## Iterations", "",
-           "After the first ten; `streamed`: the GPUs give memory for a tenth of the points, and the others come from main memory in each iteration.", ""]
+           "After the first ten, streamed after the first 40; `streamed`: the GPUs give memory for a tenth of the points, and the others come from main memory in each iteration.", ""]
     out += table(shapes, "iteration", columns)
     streamed = {shape: ways for shape, ways in shapes.items() if shape[3]}
     rates = {way: sorted(n * d * 4 / ways[way]["iteration"] / 1e6 for (n, d, _, _), ways in streamed.items() if way in ways) for way in ["1 GPU"] + columns}

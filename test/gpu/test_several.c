@@ -431,7 +431,7 @@ main(int argc, char **argv)
 	if (full)
 	{
 		test_faults(usable < 2 ? "0" : "0,1", true, false, false, 3);
-		test_faults("0", true, true, true, 61);
+		test_faults("0", true, true, true, 499);
 	}
 	if (full && usable > 1)
 	{
