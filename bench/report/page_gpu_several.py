@@ -9,13 +9,13 @@ LINE = re.compile(r"(\d+) x (\d+), (\d+)( streamed)? +(\d+ GPUs?|1 GPU \+ CPU|CP
 GPUS = re.compile(r"(\d+) GPUs")
 
 
-def runs():
+def runs(name="several.txt"):
     """What was run, and milliseconds of each shape by each way."""
     heads = []
     shapes = {}
-    if not os.path.exists(os.path.join(RESULTS, "gpu", "several.txt")):
+    if not os.path.exists(os.path.join(RESULTS, "gpu", name)):
         return heads, shapes
-    with open(os.path.join(RESULTS, "gpu", "several.txt"), encoding="utf-8") as f:
+    with open(os.path.join(RESULTS, "gpu", name), encoding="utf-8") as f:
         for line in f:
             m = LINE.match(line)
             if m:
@@ -63,18 +63,18 @@ def page():
         return "# Benchmarks: several GPUs\n\nMissing: no results.\n"
     columns = ways_of(shapes)
     out = ["# Benchmarks: several GPUs of one host", "",
-           "Made by `bench/run report` from bench/results/gpu/several.txt, the output of `bench/gpu/several.sh`; do not edit.", "",
+           "Made by `bench/run report` from bench/results/gpu/several.txt and several_two.txt, the output of `bench/gpu/several.sh`; do not edit.", "",
            "; ".join(heads) + ". Uniform points; medians of three runs in turn. All ways of a shape had the same inertia, to the last bit. "
            "`times` is one GPU's time over that of several, `each` is that for each GPU.", "",
            "## Iterations", "",
-           "After the first ten, streamed after the first 40; `streamed`: the GPUs give memory for a tenth of the points, and the others come from main memory in each iteration.", ""]
+           "After the first ten; `streamed`: the GPUs give memory for a tenth of the points, and the others come from main memory in each iteration.", ""]
     out += table(shapes, "iteration", columns)
     streamed = {shape: ways for shape, ways in shapes.items() if shape[3]}
     rates = {way: sorted(n * d * 4 / ways[way]["iteration"] / 1e6 for (n, d, _, _), ways in streamed.items() if way in ways) for way in ["1 GPU"] + columns}
     out += ["", "What keeps several from being as many times as fast as one:", "",
             "- What each does with all centroids, and not with its own rows: to round them, to compare them with each other, to make the next ones, and some 25 short "
             "kernels for that: 0.1 to 0.2 ms in an iteration of 256 to 1,024 clusters, and more of 4,096 wide ones. It is the same with 2 or 8.",
-            "- Meeting, and the sums of all: some 0.02 ms, and with 4,096 clusters of 768 features 50 MB that each reads from the others (with four and more it adds up a slice, which it writes to them).",
+            "- Meeting, and the sums of all: some 0.02 ms, and with 4,096 clusters of 768 features 50 MB that each reads from the others (half of that since copies of up to 4,194,304 rows have 64 bits a total; with four and more it adds up a slice, which it writes to them).",
             "- With thousands of wide clusters, what the host does beside it: it makes each iteration's centroids, too, and compares them."]
     if streamed:
         out += ["- Streamed points: main memory, or the links to it. All points over the time of an iteration: " +
@@ -82,10 +82,14 @@ def page():
     out += ["", "## Whole fits", "",
             "By k-means++ (streamed: k-means||) and 20 iterations, the points in main memory before, opened sessions; upload, seeding, joining and closing included.", ""]
     out += table(shapes, "fit", columns)
-    beside = {shape: ways for shape, ways in streamed.items() if "1 GPU + CPU" in ways and "CPU" in ways}
+    heads, shapes = runs("several_two.txt")
+    if shapes:
+        out += ["", "## Iterations of two GPUs, later", "", "; ".join(heads) + ". As above, with the kernels of that day; streamed after the first 40.", ""]
+        out += table(shapes, "iteration", ways_of(shapes))
+    beside = {shape: ways for shape, ways in shapes.items() if "1 GPU + CPU" in ways and "CPU" in ways}
     if beside:
         out += ["", "## The CPU beside one GPU", "",
-                "Streamed points; what both could do is the sum of their rates.", "",
+                "In the same runs: streamed points, after the first 40 iterations, since the CPU becomes faster for that long. What both could do is the sum of their rates.", "",
                 "| n | d | k | GPU, ms | CPU, ms | both, ms | times the GPU | by the sum of rates |", "|---|---|---|---|---|---|---|---|"]
         for (n, d, k, _), ways in beside.items():
             gpu, cpu, both = (ways[way]["iteration"] for way in ("1 GPU", "CPU", "1 GPU + CPU"))
