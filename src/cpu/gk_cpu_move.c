@@ -120,6 +120,15 @@ make_room(GkSession *s, const Known *was, Known *now)
 }
 
 static void
+drop_bounds(GkSession *s, Known *k)
+{
+	gk_cpu_room_free(s, &k->slack);
+	gk_cpu_room_free(s, &k->lower);
+	gk_cpu_room_free(s, &k->tile_slack);
+	s->hamerly.valid = false;
+}
+
+static void
 free_known(GkSession *s, Known *k)
 {
 	gk_cpu_room_free(s, &k->label);
@@ -228,11 +237,7 @@ take(GkSession *s)
 	if (s->previous_k == 0 || s->previous_bits)
 		gk_cpu_room_free(s, &k.label);
 	if (!h->valid)
-	{
-		gk_cpu_room_free(s, &k.slack);
-		gk_cpu_room_free(s, &k.lower);
-		gk_cpu_room_free(s, &k.tile_slack);
-	}
+		drop_bounds(s, &k);
 	return k;
 }
 
@@ -265,8 +270,12 @@ gk_cpu_move(GkSession *s, GkStore *store, int64_t from, bool *done, GkError *err
 	if (!*done || store == NULL)
 		return GK_OK;
 	m.was = take(s);
+	forget(s);
 	known = m.was.label != NULL && cut(&m, pts, from);
 	gk_cpu_set_rows(s, store);
+	/* bounds of more rows may be too large: labels are worth something without them */
+	if (m.was.slack != NULL && !gk_cpu_hamerly_possible(s, s->previous_k))
+		drop_bounds(s, &m.was);
 	m.sums_bytes = gk_cpu_region_bytes(s->previous_k * (sizeof(gk_int128) + sizeof(int64_t)));
 	known = known && make_room(s, &m.was, &m.now) && gk_cpu_room(s, &m.sums, s->host.threads, m.sums_bytes);
 	stopped = known && (!s->core->parallel_for(&s->host, m.count, carry, &m) ||
@@ -288,6 +297,7 @@ gk_cpu_move(GkSession *s, GkStore *store, int64_t from, bool *done, GkError *err
 	free_known(s, &m.was);
 	gk_cpu_room_free(s, &m.piece);
 	gk_cpu_room_free(s, &m.sums);
-	forget(s);
+	if (stopped)
+		s->previous_k = 0;
 	return stopped ? GK_STOPPED : GK_OK;
 }

@@ -560,7 +560,8 @@ end_memory(const Pass *p)
 	for (int t = 0; t < p->sweep.threads; t++)
 		s->changed += ((Private *) region(p, t))->changed;
 	/* rows that were new had no label to change */
-	s->changed = s->changed > s->added ? s->changed - s->added : 0;
+	if (p->known)
+		s->changed = s->changed > s->added ? s->changed - s->added : 0;
 	s->added = 0;
 	if (p->memory == LABELS)
 		gk_cpu_hamerly_end(s, &p->sweep, p->path == GK_STEP_HAMERLY);

@@ -64,7 +64,8 @@ gk_gpu_move(GkSession *s, GkStore *store, int64_t from, bool *done, GkError *err
 {
 	const GkPoints *pts = store != NULL ? s->core->points(store) : NULL;
 
-	*done = from == 0 && s->resident < s->n && !s->ingested && s->joined == NULL && s->regime != GK_PAPER_HYBRID;
+	*done = from == 0 && s->resident < s->n && !s->ingested && s->joined == NULL && s->regime != GK_PAPER_HYBRID &&
+		s->fsum != GK_DELTA;
 	if (*done && store != NULL)
 		*done = gk_gpu_can_stream(s, pts);
 	if (!*done || store == NULL)

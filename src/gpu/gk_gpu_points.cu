@@ -133,8 +133,6 @@ plan(GkSession *s, size_t bytes)
 
 	s->resident = s->n;
 	s->stream_chunk = s->pts->nchunks;
-	/* D alone has a place for each row when they are streamed */
-	s->most = s->n * GK_REST_ROW / (int64_t) sizeof(float);
 	if (rest + row * (s->n + 2 * GK_ROW_PAD) <= bytes)
 	{
 		s->spare = bytes - rest - row * (s->n + 2 * GK_ROW_PAD);
@@ -256,6 +254,8 @@ gk_gpu_upload(GkSession *s, GkError *err)
 		s->stream_chunk /= 2;
 		s->resident = s->pts->chunks[s->stream_chunk].first;
 	}
+	/* Streamed rows have a place for D, and those that stay one for their labels, too (GK_REST_ROW). */
+	s->most = 2 * s->n - s->resident;
 	if (s->resident > 0)
 		GK_DO(gk_gpu_clear_padding(s, g->copy, err));
 	for (int c = 0; c < s->stream_chunk; c++)

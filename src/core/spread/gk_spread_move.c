@@ -146,6 +146,7 @@ gk_spread_move(GkSession *s, GkError *err)
 {
 	double		start = gk_now_ms();
 	bool		can = s->movable;
+	bool		same = true;
 	GkStatus	st;
 
 	for (int i = 0; i < s->n; i++)
@@ -155,7 +156,14 @@ gk_spread_move(GkSession *s, GkError *err)
 	}
 	gk_spread_share(s, s->pts->n);
 	for (int i = 0; i < s->n; i++)
+	{
 		can &= goes_on(s, &s->part[i]);
+		same &= s->part[i].first == s->part[i].was_first && s->part[i].rows == s->part[i].was_rows;
+	}
+	/* edges are rounded, perhaps to where they are: that tells nothing of what moving costs */
+	s->lost_ms = 0.0;
+	if (same)
+		return GK_OK;
 	if (!can)
 		return gk_spread_arrange(s, err);
 	st = move_parts(s, err);
@@ -169,7 +177,6 @@ gk_spread_move(GkSession *s, GkError *err)
 	/* where one was opened anew, that is what it costs from now on */
 	*(s->movable ? &s->move_ms : &s->arrange_ms) = gk_now_ms() - start;
 	s->first_ms = -1.0;
-	s->lost_ms = 0.0;
 	gk_spread_tell(s);
 	return GK_OK;
 }

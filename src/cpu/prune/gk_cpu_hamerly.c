@@ -35,9 +35,9 @@
  *     one, D~_2 being the smallest of the other D~_j, cut off at the largest float32.
  *     It stays one if L shrinks by the largest move of a set of others that changes
  *     from step to step: it may leave out j when |c_a - c_j| >= 2 R + K, with R at
- *     least U and K at least L - U for all points of cluster a.  For then r_j >=
- *     |c_a - c_j| - r_a >= R + K >= L, whatever j did in steps before; and while j is
- *     in the set, L shrinks by no less than its moves.
+ *     least U and K at least L - U for all points of cluster a with L > 0 (others
+ *     need none).  For then r_j >= |c_a - c_j| - r_a >= R + K >= L, whatever j did in
+ *     steps before; and while j is in the set, L shrinks by no less than its moves.
  *  4. So the label stands if L - U > 0.  C_a and M_a are doubles, rounded up by more
  *     than the roundings of their sums; X(t) = C_a + M_a as of a step.  limit =
  *     X (1 + 2^-22) + 2^-100, rounded to float32, is at least X + 2^-100, and at most
