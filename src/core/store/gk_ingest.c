@@ -188,12 +188,8 @@ static GkStatus
 send_chunk(GkStore *s, const GkChunk *chunk, bool wide, GkError *err)
 {
 	GkIngest   *in = s->state;
-	GkHost		two = *s->host;
 	GkStatus	st = GK_OK;
 
-	/* the thread that opened the device has ended */
-	if (gk_threads(s->host) == 1)
-		two.threads = 2;
 	for (int j = 0; j < s->columns; j++)
 		if (chunk->wide[j] && !wide)
 			return gk_fail(err, GK_ERR_INTERNAL, "rows that go to a device as floats must be floats");
@@ -208,7 +204,7 @@ send_chunk(GkStore *s, const GkChunk *chunk, bool wide, GkError *err)
 		c.room = (char *) in->room + in->rows * gk_value_bytes(wide);
 		c.stride = in->stride;
 		c.blocks = (rows + COPY_ROWS - 1) / COPY_ROWS;
-		if (!gk_parallel_for(&two, (int64_t) s->columns * c.blocks, copy_block, &c))
+		if (!gk_parallel_for(s->host, (int64_t) s->columns * c.blocks, copy_block, &c))
 			return GK_STOPPED;
 		in->rows += rows;
 		if (in->rows == in->most)
