@@ -48,7 +48,7 @@ gk_registry_set_directory(const char *dir)
 
 /*
  * Before the driver is loaded, by the main thread, since the environment is all threads'.  To open a device, the driver
- * makes so many queues of each kind, eight by default, which takes 10 ms each (H100); a device's work has two streams.
+ * makes this number of queues of each kind, eight by default, which takes 10 ms each (H100); a device's work has two streams.
  */
 static void
 limit_queues(void)

@@ -120,21 +120,18 @@ make_room(GkSession *s, const Known *was, Known *now)
 }
 
 static void
-drop_bounds(GkSession *s, Known *k)
+free_bounds(GkSession *s, Known *k)
 {
 	gk_cpu_room_free(s, &k->slack);
 	gk_cpu_room_free(s, &k->lower);
 	gk_cpu_room_free(s, &k->tile_slack);
-	s->hamerly.valid = false;
 }
 
 static void
 free_known(GkSession *s, Known *k)
 {
 	gk_cpu_room_free(s, &k->label);
-	gk_cpu_room_free(s, &k->slack);
-	gk_cpu_room_free(s, &k->lower);
-	gk_cpu_room_free(s, &k->tile_slack);
+	free_bounds(s, k);
 }
 
 /* Fill in a piece of what is known now. */
@@ -237,7 +234,7 @@ take(GkSession *s)
 	if (s->previous_k == 0 || s->previous_bits)
 		gk_cpu_room_free(s, &k.label);
 	if (!h->valid)
-		drop_bounds(s, &k);
+		free_bounds(s, &k);
 	return k;
 }
 
@@ -275,7 +272,10 @@ gk_cpu_move(GkSession *s, GkStore *store, int64_t from, bool *done, GkError *err
 	gk_cpu_set_rows(s, store);
 	/* bounds of more rows may be too large: labels are worth something without them */
 	if (m.was.slack != NULL && !gk_cpu_hamerly_possible(s, s->previous_k))
-		drop_bounds(s, &m.was);
+	{
+		free_bounds(s, &m.was);
+		s->hamerly.valid = false;
+	}
 	m.sums_bytes = gk_cpu_region_bytes(s->previous_k * (sizeof(gk_int128) + sizeof(int64_t)));
 	known = known && make_room(s, &m.was, &m.now) && gk_cpu_room(s, &m.sums, s->host.threads, m.sums_bytes);
 	stopped = known && (!s->core->parallel_for(&s->host, m.count, carry, &m) ||

@@ -335,7 +335,7 @@ round_column(const CentroidArgs &a, int copy, int at)
 	return sums;
 }
 
-static_assert(GK_MAX_D <= 32 * 512, "MORE covers the sums of so many values");
+static_assert(GK_MAX_D <= 32 * 512, "MORE covers the sums of 512 values a lane");
 
 /* A warp per column and copy.  Copies of the same columns are made together, so that these are read once. */
 __global__ void __launch_bounds__(THREADS)

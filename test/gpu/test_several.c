@@ -150,7 +150,7 @@ test_shapes(const char *gpus, bool full)
 	}
 }
 
-/* The share of a GPU's memory that leaves room for so many rows, as gk_gpu_points.cu plans it where the others are streamed. */
+/* The share of a GPU's memory that leaves room for `rows` rows, as gk_gpu_points.cu plans it where the others are streamed. */
 static double
 memory_for(const Problem *p, int64_t rows)
 {

@@ -86,7 +86,7 @@ next_turn(GkSession *s)
 }
 
 /*
- * After a step of a part: the shortest of the last ones is what it takes, once there are so many.  Others had more to
+ * After a step of a part: the shortest of the last ones is what it takes, once `steps` are known.  Others had more to
  * do, once: to sort the points, to load a kernel, to find labels of new rows.  Returns milliseconds, 0: not known yet.
  */
 static double
