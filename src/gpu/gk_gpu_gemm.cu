@@ -35,10 +35,12 @@ static void
 free_points(GkGemm *g)
 {
 	cudaFree(g->y);
+	cudaFree(g->w);
 	cudaFree(g->bound);
 	cudaFree(g->reach);
 	cudaFree(g->tile_reach);
 	g->y = NULL;
+	g->w = NULL;
 	g->bound = NULL;
 	g->reach = g->tile_reach = NULL;
 	g->built = false;
@@ -126,7 +128,7 @@ size_t
 gk_gpu_gemm_bytes(const GkSession *s, const GkGemm *g, int k)
 {
 	size_t		width = g->width * sizeof(__half);
-	size_t		place = width + sizeof(GkGemmBound) + 2 * sizeof(int);
+	size_t		place = width + sizeof(float) + sizeof(GkGemmBound) + 2 * sizeof(int);
 	size_t		slice = (size_t) gk_gemm_gather_room(g, slice_rows(s, g, k, true));
 	size_t		tiles = gk_gemm_key_pitch(k) / GK_GEMM_STAY_COLUMNS;
 
@@ -140,8 +142,12 @@ gk_gpu_gemm_bytes(const GkSession *s, const GkGemm *g, int k)
 static GkStatus
 allocate_points(GkSession *s, GkGemm *g, GkError *err)
 {
+	/* Products bring what they know of whole tiles of rows. */
+	int64_t		places = gk_round_up(g->order.places, GK_GEMM_ROWS);
+
 	GK_TRY(cudaMalloc((void **) &g->y, (size_t) g->order.places * g->width * sizeof(__half)));
-	GK_TRY(cudaMalloc((void **) &g->bound, (size_t) g->order.places * sizeof(GkGemmBound)));
+	GK_TRY(cudaMalloc((void **) &g->w, (size_t) places * sizeof(float)));
+	GK_TRY(cudaMalloc((void **) &g->bound, (size_t) places * sizeof(GkGemmBound)));
 	GK_TRY(cudaMalloc((void **) &g->reach, (size_t) g->order.pivots * sizeof(GkGemmReach)));
 	if (g->order.row != NULL)
 		GK_TRY(cudaMalloc((void **) &g->tile_reach, (size_t) (g->order.places / GK_GEMM_ROWS) * sizeof(GkGemmReach)));
@@ -468,6 +474,7 @@ gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 	a.state = g->state;
 	a.d = s->d;
 	a.tiny = (float) (sqrt(gk_gemm_tiny(s, g)) * 1.02);
+	a.w = g->w;
 	a.bound = g->bound;
 	a.row = g->order.row;
 	a.centroid = gk_gemm_centroids(g, k);

@@ -86,10 +86,8 @@
 /* Of a row, in the common scale; rounded up. */
 typedef struct GkGemmBound
 {
-	float		w;				/* without pivots to nearest */
 	float		length;			/* |y'| */
 	float		rest;			/* |u| = |x - y| */
-	int			pivot;
 } GkGemmBound;
 
 /* Of a pivot's rows, or of a tile's: bits of the largest of each, so that they can be raised by atomics. */
@@ -169,9 +167,10 @@ typedef struct GkGemmArgs
 	int			key_pitch;
 	GkGemmState *state;
 	/* Labels. */
-	const GkGemmBound *bound;	/* [places] */
-	const int  *row;			/* [places]; NULL: the same */
-	const int  *centroid;		/* [columns]; NULL: the same */
+	const float *w;				/* [places, to whole tiles], as the two that follow */
+	const GkGemmBound *bound;
+	const int  *row;			/* NULL: the same */
+	const int  *centroid;		/* [key_pitch]: of columns; NULL: the same */
 	GkLabels	labels;			/* of all rows */
 	int		   *limits;			/* [rows]: the largest key of a candidate, or GK_GEMM_NO_LIMIT if it is
 								 * decided */
@@ -194,7 +193,7 @@ typedef struct GkGemmOrder
 	float	   *middle;			/* [copies][pitch] */
 	int		   *pivot;			/* [tiles of rows] */
 	int		   *row;			/* [places]: -1: padding; NULL: a row's place is its number */
-	int		   *centroid;		/* [columns]: NULL: the same */
+	int		   *centroid;		/* [columns, to whole tiles]: NULL: the same */
 	int			columns;
 	int64_t		places;
 } GkGemmOrder;
@@ -218,6 +217,7 @@ struct GkGemm
 	float		scale;			/* of points and centroids, a power of two */
 	float	   *x;				/* [n][pitch]: the points, row-major */
 	__half	   *y;				/* [places][width], as gk_gemm_at() says */
+	float	   *w;				/* [places], without pivots to nearest, else rounded up */
 	GkGemmBound *bound;			/* [places] */
 	/* Of the centroids, sized for k_room. */
 	int			k_room;
@@ -361,11 +361,10 @@ typedef struct GkGemmKernel
 } GkGemmKernel;
 
 /*
- * slices: of GK_GEMM_DEPTH values of a row; steps: of 16 values, in the last of them.  pivots: may rows be sorted
- * about some?
+ * slices: of GK_GEMM_DEPTH values of a row; steps: of 16 values, in the last of them.  sorted: are rows, for labels?
  */
 GkGemmKernel gk_gpu_gemm_stream(GkGemmUse use, int steps);
-GkGemmKernel gk_gpu_gemm_stay(GkGemmUse use, int slices, int steps, bool pivots);
+GkGemmKernel gk_gpu_gemm_stay(GkGemmUse use, int slices, int steps, bool sorted);
 
 /* ---- gk_gpu_gemm_multiply.cu ---- */
 

@@ -336,7 +336,7 @@ order_columns(GkSession *s, GkGemm *g, int k, Plan *p, GkError *err)
 	o->copies = plan_columns(s, g, k, groups, p);
 	for (int i = 0; i < o->pivots; i++)
 		p->pivot_copy[i] = p->copy_of[p->pivot[i]];
-	GK_TRY(cudaMalloc((void **) &o->centroid, (size_t) k * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &o->centroid, (size_t) gk_gemm_key_pitch(k) * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &o->copy, o->pivots * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &o->middle, (size_t) o->copies * g->pitch * sizeof(float)));
 	GK_TRY(cudaMemcpyAsync(o->centroid, p->column, (size_t) k * sizeof(int), cudaMemcpyHostToDevice, s->gpu->stream));

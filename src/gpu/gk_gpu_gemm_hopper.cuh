@@ -83,20 +83,6 @@ bring_bytes(unsigned int to, const void *from, int bytes, unsigned int barrier)
 				 : : "r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
 
-/* Ask for 4, 8 or 16 bytes in shared memory; a lane waits for all that it asked for itself. */
-template <int BYTES>
-__device__ __forceinline__ void
-ask(unsigned int to, const void *from)
-{
-	asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" : : "r"(to), "l"(from), "n"(BYTES) : "memory");
-}
-
-__device__ __forceinline__ void
-wait_for_asked(void)
-{
-	asm volatile("cp.async.wait_all;" : : : "memory");
-}
-
 /* Before a barrier is told to expect something: those who wait for it see it. */
 __device__ __forceinline__ void
 store_shared(unsigned int to, int value)
@@ -220,12 +206,29 @@ next_stage(int &stage, unsigned int &parity)
 
 /* ---- what is made of the scores ---- */
 
+/* The column of a key of lane `quad` of four, in its tile of COLUMNS; the key has it within 256. */
+template <int COLUMNS>
+__device__ __forceinline__ int
+column(int key, int quad)
+{
+	return ((key & 62) * 4 + quad * 2 + (key & 1)) & (COLUMNS - 1);
+}
+
+/* What a tile of columns has beside its keys, in shared memory; of sorted rows. */
+struct Columns
+{
+	const float *z;
+	const int  *label;
+	bool		labelled;		/* or a column's label is its number */
+};
+
 /* The two smallest keys of a thread's two rows. */
 struct Smallest
 {
 	int			first[2];
 	int			second[2];
-	int			tile[2];		/* of the first */
+	float		z[2];			/* of the first; sorted */
+	int			label[2];		/* of the first */
 
 	__device__ __forceinline__ void
 	reset(void)
@@ -234,7 +237,8 @@ struct Smallest
 		for (int r = 0; r < 2; r++)
 		{
 			first[r] = second[r] = NO_KEY;
-			tile[r] = 0;
+			z[r] = 0.0f;
+			label[r] = 0;
 		}
 	}
 
@@ -245,7 +249,7 @@ struct Smallest
 	 */
 	template <int N>
 	__device__ __forceinline__ void
-	take(const float (&sum)[N], const int2 *keys, float magic, int t, int parts)
+	take(const float (&sum)[N], const int2 *keys, float magic, int tile, int parts, bool sorted, const Columns &columns)
 	{
 		int			before[2] = {first[0], first[1]};
 
@@ -275,7 +279,13 @@ struct Smallest
 #pragma unroll
 		for (int r = 0; r < 2; r++)
 			if (first[r] != before[r])
-				tile[r] = t;
+			{
+				int			at = column<2 * N>(first[r], threadIdx.x % 4);
+
+				label[r] = sorted && columns.labelled ? columns.label[at] : tile * 2 * N + at;
+				if (sorted)
+					z[r] = columns.z[at];
+			}
 	}
 
 	__device__ __forceinline__ void
@@ -295,14 +305,6 @@ struct Smallest
 		first[r] = min(first[r], low);
 	}
 };
-
-/* The column of a key of lane `quad` of four, in a tile of COLUMNS; the key has it within 256. */
-template <int COLUMNS>
-__device__ __forceinline__ int
-column(int tile, int key, int quad)
-{
-	return tile * COLUMNS / 256 * 256 + (key & 62) * 4 + quad * 2 + (key & 1);
-}
 
 /* What all rows' limits have in common. */
 struct Common
@@ -356,11 +358,11 @@ near_sqrt(float v)
  * q z + z^2 / 2: nothing cancels but in q, so float32 with an allowance for its roundings will do.
  */
 __device__ __forceinline__ int
-largest_by_distance(const Common &c, const GkGemmBound &of, int best)
+largest_by_distance(const Common &c, float w, const GkGemmBound &of, int best)
 {
 	float		s2 = 2.0f * c.unit * (float) best;
-	float		a2 = 2.0f * (c.unit + fabsf(of.w) * 0x1p-24f + c.lost * of.length);
-	float		q = near_sqrt(fmaxf(of.w + s2 + a2 + (fabsf(of.w) + fabsf(s2)) * 0x1p-22f, 0.0f));
+	float		a2 = 2.0f * (c.unit + fabsf(w) * 0x1p-24f + c.lost * of.length);
+	float		q = near_sqrt(fmaxf(w + s2 + a2 + (fabsf(w) + fabsf(s2)) * 0x1p-22f, 0.0f));
 	float		e = of.rest + c.e;
 	float		z = 2.0f * e + 1.01f * c.g * (q + e) + c.tiny;
 	float		slack = (a2 + q * z + 0.5f * z * z) * c.per_unit * (1.0f + 0x1p-18f) + 2.0f;
@@ -370,10 +372,10 @@ largest_by_distance(const Common &c, const GkGemmBound &of, int best)
 
 /* The same by scores, with z of the smallest: 7 and 8 there. */
 __device__ __forceinline__ int
-largest_by_score(const Common &c, const GkGemmBound &of, int best, float z)
+largest_by_score(const Common &c, float w, int best, float z)
 {
 	float		f = c.unit * (float) best + 2.0f * z + 2.0f * c.unit;
-	float		square = fmaxf(of.w + 2.0f * f + (fabsf(of.w) + fabsf(f)) * 0x1p-21f, 0.0f);
+	float		square = fmaxf(w + 2.0f * f + (fabsf(w) + fabsf(f)) * 0x1p-21f, 0.0f);
 	float		slack = (2.0f * z + 2.0f * c.unit + 1.01f * (c.g * square + 0.5f * c.tiny * c.tiny)) * c.per_unit;
 
 	return limit_key(best, slack * (1.0f + 0x1p-18f) + 2.0f);
@@ -384,134 +386,107 @@ largest_by_score(const Common &c, const GkGemmBound &of, int best, float z)
  * 5 of gk_gpu_gemm.h, with out^2 = (d2 + t) / (1 - g) since d2 is canonical itself.
  */
 __device__ __forceinline__ int
-largest_below(const Common &c, const GkGemmBound &of, double d2)
+largest_below(const Common &c, float w, const GkGemmBound &of, double d2)
 {
 	double		out = sqrt((d2 + 0.5 * c.tiny * c.tiny) / (1.0 - c.g));
 	double		away = (out + of.rest + c.e) * (1.0 + 0x1p-40);
-	double		a = c.unit + fabs((double) of.w) * 0x1p-24 + c.lost * of.length;
-	double		units = (0.5 * (away * away - of.w) + a) * c.per_unit + 2.0;
+	double		a = c.unit + fabs((double) w) * 0x1p-24 + c.lost * of.length;
+	double		units = (0.5 * (away * away - w) + a) * c.per_unit + 2.0;
 
 	if (units < -GK_GEMM_MAX_LIMIT)
 		return GK_GEMM_NO_LIMIT;
 	return units < GK_GEMM_MAX_LIMIT ? (int) units * 64 + 63 : GK_GEMM_PAD - 1;
 }
 
-/* A warp has 16 rows; of these lane i of four ends up with row i * 8, if i < 2: which of the tile's rows that is, or -1. */
-__device__ __forceinline__ int
-row_of_lane(int row0, int rows)
-{
-	int			quad = threadIdx.x % 4;
-	int			row = row0 + quad * 8 + threadIdx.x % 32 / 4;
-
-	return quad < 2 && row < rows ? row : -1;
-}
-
 /*
- * What it takes to judge a row, in shared memory.  It is asked for while the row's tile is multiplied and used after
- * the first product of the next tile: in registers the compiler would wait for it at once.
+ * The row that a lane judges after all tiles of columns.  A warp has 16 rows of a tile, and two lanes of each four that
+ * judge them: the first two, or the others, so that those of two tiles can be judged at once.
  */
-struct alignas(16) Asked
+struct Judged
 {
-	GkGemmBound of;
+	int			row;			/* of the slice; -1: none */
+	float		w;
+	GkGemmBound of;				/* not sorted */
 	int			to;				/* the row's number, -1: it is padding; sorted */
-	float		z;				/* of the centroid found; sorted */
-	int			label;			/* of that, if columns are not centroids */
-};
-
-/* row: of row_of_lane().  Are rows sorted about pivots? */
-__device__ __forceinline__ void
-ask_for_row(const GkGemmArgs &p, bool sorted, unsigned int asked, int row)
-{
-	if (row < 0)
-		return;
-	ask<16>(asked + offsetof(Asked, of), p.bound + p.first + row);
-	if (sorted)
-		ask<4>(asked + offsetof(Asked, to), p.row + p.first + row);
-}
-
-__device__ __forceinline__ void
-swap(int &a, int &b)
-{
-	int			before = a;
-
-	a = b;
-	b = before;
-}
-
-/* What a lane knows of its row after all tiles of columns. */
-struct Found
-{
-	int			row;			/* -1: none */
 	int			first;			/* keys */
 	int			second;
-	int			at;				/* column of the first */
-};
+	float		z;				/* of the first; sorted */
+	int			label;			/* of the first */
 
-/* The labels of a warp's rows.  Are they sorted, about this pivot?  row: as for ask_for_row(). */
-template <int COLUMNS>
-__device__ __forceinline__ Found
-find_labels(const GkGemmArgs &p, bool sorted, int pivot, const Smallest &s, unsigned int asked, int row)
-{
-	int			quad = threadIdx.x % 4;
-	int			mine = quad % 2;
-	int			first = s.first[0];
-	int			second = s.second[0];
-	int			at = column<COLUMNS>(s.tile[0], first, quad);
-	int			other_first = s.first[1];
-	int			other_second = s.second[1];
-	int			other_at = column<COLUMNS>(s.tile[1], other_first, quad);
-
-	/* An even lane gives its second row to the next lane for that one's first. */
-	if (mine == 1)
+	/* Which of a warp's 16 rows. */
+	static __device__ __forceinline__ int
+	mine(void)
 	{
-		swap(first, other_first);
-		swap(second, other_second);
-		swap(at, other_at);
+		return threadIdx.x % 2 * 8 + threadIdx.x % 32 / 4;
 	}
+
+	/* Do the lanes `half` have this one? */
+	static __device__ __forceinline__ bool
+	in(int half)
+	{
+		return threadIdx.x % 4 / 2 == half;
+	}
+
+	/* What the lanes `half` of each four have found together. */
+	__device__ __forceinline__ void
+	find(const Smallest &s, int half)
+	{
+		bool		other = threadIdx.x % 2;
+		/* An even lane gives its second row to the next lane for that one's first. */
+		int			own_first = other ? s.first[1] : s.first[0];
+		int			own_second = other ? s.second[1] : s.second[0];
+		float		own_z = other ? s.z[1] : s.z[0];
+		int			own_label = other ? s.label[1] : s.label[0];
+		int			first_there = other ? s.first[0] : s.first[1];
+		int			second_there = other ? s.second[0] : s.second[1];
+		float		z_there = other ? s.z[0] : s.z[1];
+		int			label_there = other ? s.label[0] : s.label[1];
+
 #pragma unroll
-	for (int o = 1; o < 4; o <<= 1)
-	{
-		other_first = __shfl_xor_sync(0xffffffffu, o == 1 ? other_first : first, o);
-		other_second = __shfl_xor_sync(0xffffffffu, o == 1 ? other_second : second, o);
-		other_at = __shfl_xor_sync(0xffffffffu, o == 1 ? other_at : at, o);
-		second = __vimin3_s32(second, other_second, max(first, other_first));
-		if (other_first < first || (other_first == first && other_at < at))
-			at = other_at;
-		first = min(first, other_first);
+		for (int o = 1; o < 4; o <<= 1)
+		{
+			first_there = __shfl_xor_sync(0xffffffffu, o == 1 ? first_there : own_first, o);
+			second_there = __shfl_xor_sync(0xffffffffu, o == 1 ? second_there : own_second, o);
+			z_there = __shfl_xor_sync(0xffffffffu, o == 1 ? z_there : own_z, o);
+			label_there = __shfl_xor_sync(0xffffffffu, o == 1 ? label_there : own_label, o);
+			own_second = __vimin3_s32(own_second, second_there, max(own_first, first_there));
+			/* (Where they are equal it does not matter: the row is not decided.) */
+			if (first_there < own_first)
+			{
+				own_z = z_there;
+				own_label = label_there;
+			}
+			own_first = min(own_first, first_there);
+		}
+		if (in(half))
+		{
+			first = own_first;
+			second = own_second;
+			z = own_z;
+			label = own_label;
+		}
 	}
-	if (sorted && row >= 0)
+
+	/* Store its label, and its limit, or NO_LIMIT. */
+	__device__ __forceinline__ void
+	store(const GkGemmArgs &p, bool sorted, const Common &c)
 	{
-		ask<4>(asked + offsetof(Asked, z), p.z + (int64_t) pivot * p.key_pitch + at);
-		if (p.centroid != NULL)
-			ask<4>(asked + offsetof(Asked, label), p.centroid + at);
+		int			at = sorted ? to : p.first + row;
+		int			limit;
+
+		if (row < 0)
+			return;
+		limit = sorted ? largest_by_score(c, w, first >> 6, z) : largest_by_distance(c, w, of, first >> 6);
+		p.limits[row] = at >= 0 && second <= limit ? limit : GK_GEMM_NO_LIMIT;
+		row = -1;
+		if (at < 0)
+			return;
+		if (p.labels.narrow)
+			((uint8_t *) p.labels.at)[at] = (uint8_t) label;
+		else
+			((int32_t *) p.labels.at)[at] = label;
 	}
-	return (Found) {row, first, second, at};
-}
-
-/* Store them, and their limits, or NO_LIMIT. */
-__device__ __forceinline__ void
-store_labels(const GkGemmArgs &p, bool sorted, const Common &c, const Found &f, const Asked *asked)
-{
-	GkGemmBound of;
-	int			to;
-	int			label;
-	int			limit;
-
-	if (f.row < 0)
-		return;
-	wait_for_asked();
-	of = asked->of;
-	to = sorted ? asked->to : p.first + f.row;
-	label = sorted && p.centroid != NULL ? asked->label : f.at;
-	limit = sorted ? largest_by_score(c, of, f.first >> 6, asked->z) : largest_by_distance(c, of, f.first >> 6);
-	p.limits[f.row] = to >= 0 && f.second <= limit ? limit : GK_GEMM_NO_LIMIT;
-	if (to < 0)
-		return;
-	if (p.labels.narrow)
-		((uint8_t *) p.labels.at)[to] = (uint8_t) label;
-	else
-		((int32_t *) p.labels.at)[to] = label;
-}
+};
 
 /* The limits of a thread's two rows. */
 __device__ __forceinline__ void

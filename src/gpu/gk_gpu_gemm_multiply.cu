@@ -73,7 +73,7 @@ gk_gpu_gemm_multiply(GkSession *s, GkGemmUse use, const __half *points, int64_t 
 {
 	int			slices = (width + GK_GEMM_DEPTH - 1) / GK_GEMM_DEPTH;
 	int			steps = ((width - 1) % GK_GEMM_DEPTH + 16) / 16;
-	GkGemmKernel run = slices <= GK_GEMM_STAY_SLICES ? gk_gpu_gemm_stay(use, slices, steps, a->needs != NULL) :
+	GkGemmKernel run = slices <= GK_GEMM_STAY_SLICES ? gk_gpu_gemm_stay(use, slices, steps, a->row != NULL) :
 		gk_gpu_gemm_stream(use, steps);
 	int64_t		blocks = gk_min((a->rows + run.rows - 1) / run.rows, s->gpu->sms);
 	GkGemmMaps	points_maps;

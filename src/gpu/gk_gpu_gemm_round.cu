@@ -78,6 +78,7 @@ typedef struct RoundArgs
 	int			pitch;
 	double		scale;
 	__half	   *y;
+	float	   *w;
 	GkGemmBound *bound;
 	GkGemmReach *reach;
 	GkGemmReach *tile_reach;
@@ -195,7 +196,8 @@ round_points_kernel(const __grid_constant__ RoundArgs a)
 		{
 			double		w = own.square + 2.0 * own.cross;
 
-			a.bound[first + lane] = (GkGemmBound) {sorted ? __double2float_ru(w + (double) u * (2.0 * length + u)) : (float) w, length, u, pivot};
+			a.w[first + lane] = sorted ? __double2float_ru(w + (double) u * (2.0 * length + u)) : (float) w;
+			a.bound[first + lane] = (GkGemmBound) {length, u};
 		}
 		length = __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(length)));
 		u = __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(u)));
@@ -220,7 +222,7 @@ static_assert(GK_GEMM_ROWS % 32 == 0, "32 places have one pivot");
 GkStatus
 gk_gpu_gemm_round_points(GkSession *s, GkGemm *g, GkError *err)
 {
-	RoundArgs	a = {g->x, g->order.places, g->order, s->d, g->width, g->pitch, g->scale, g->y, g->bound, g->reach, g->tile_reach, g->longest};
+	RoundArgs	a = {g->x, g->order.places, g->order, s->d, g->width, g->pitch, g->scale, g->y, g->w, g->bound, g->reach, g->tile_reach, g->longest};
 
 	GK_TRY(cudaMemsetAsync(g->reach, 0, g->order.pivots * sizeof(GkGemmReach), s->gpu->stream));
 	if (g->order.row != NULL)

@@ -261,10 +261,10 @@ reach_of(const NeedsArgs &a, int tile)
 #pragma unroll
 	for (int i = 0; i < GK_GEMM_ROWS / 32; i++)
 	{
-		float4		bound = __ldg((const float4 *) (a.bound + (int64_t) tile * GK_GEMM_ROWS + i * 32 + threadIdx.x % 32));
+		float2		bound = __ldg((const float2 *) (a.bound + (int64_t) tile * GK_GEMM_ROWS + i * 32 + threadIdx.x % 32));
 
-		r.length = max(r.length, __float_as_uint(bound.y));
-		r.rest = max(r.rest, __float_as_uint(bound.z));
+		r.length = max(r.length, __float_as_uint(bound.x));
+		r.rest = max(r.rest, __float_as_uint(bound.y));
 	}
 	r.length = __reduce_max_sync(0xffffffffu, r.length);
 	r.rest = __reduce_max_sync(0xffffffffu, r.rest);
@@ -324,7 +324,7 @@ needs_kernel(const __grid_constant__ NeedsArgs a)
 		a.needs[tile] = (GkGemmNeeds) {count, pivot, a.copy[pivot], 0};
 }
 
-static_assert(offsetof(GkGemmBound, length) == 4 && offsetof(GkGemmBound, rest) == 8, "reach_of() reads it as a float4");
+static_assert(offsetof(GkGemmBound, rest) == sizeof(float), "reach_of() reads it as a float2");
 
 static NeedsArgs
 needs_args(const GkSession *s, const GkGemm *g, int k)

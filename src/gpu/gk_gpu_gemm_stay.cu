@@ -25,26 +25,42 @@
 #define BUNCHES		8			/* of a block, at least: or some blocks would have much more than others */
 #define AGAIN		(1 << 30)	/* the tiles of columns of the tile of points before */
 #define KEEP		(1 << 29)	/* they stay for the next one */
-#define KEY_SLOTS	(STAGES + 2)
+#define KEY_SLOTS	(STAGES + 1)	/* the keys before those of a stage that is free may be in use */
+#define W_BYTES		(ROWS * (int) sizeof(float))
+#define TO_BYTES	(ROWS * (int) sizeof(int))
+#define BOUND_BYTES	(ROWS * (int) sizeof(GkGemmBound))
 #define POINTS_AT	(STAGES * CENTROID_BYTES)
 #define KEYS_AT		(POINTS_AT + STAY * POINT_BYTES)
-#define NEEDED_AT	(KEYS_AT + KEY_SLOTS * KEY_BYTES)	/* as in GkGemmArgs.need, of each slot */
+#define W_AT		(KEYS_AT + KEY_SLOTS * KEY_BYTES)	/* of each place of points, as what follows it */
+#define TO_AT		(W_AT + STAY * W_BYTES)	/* sorted: the rows' numbers */
+#define Z_AT		(TO_AT + STAY * TO_BYTES)	/* sorted, of each slot of keys: Columns */
+#define LABELS_AT	(Z_AT + KEY_SLOTS * KEY_BYTES)
+#define BOUND_AT	TO_AT		/* not sorted */
+#define NEEDED_AT	(LABELS_AT + KEY_SLOTS * KEY_BYTES)	/* as in GkGemmArgs.need, of each slot */
 #define COUNTS_AT	(NEEDED_AT + KEY_SLOTS * 4)	/* of tiles of columns, AGAIN, KEEP: of each place of points */
-#define PIVOTS_AT	(COUNTS_AT + STAY * 4)	/* of each place of points */
-#define FULL_AT		((PIVOTS_AT + STAY * 4 + 7) / 8 * 8)	/* barriers */
+#define FULL_AT		((COUNTS_AT + STAY * 4 + 7) / 8 * 8)	/* barriers */
 #define EMPTY_AT	(FULL_AT + STAGES * 8)
 #define STAY_FULL_AT	(EMPTY_AT + STAGES * 8)
 #define STAY_EMPTY_AT	(STAY_FULL_AT + STAY * 8)
 #define ROWS_AT		(STAY_EMPTY_AT + STAY * 8)
-#define ASKED_AT	((ROWS_AT + 4 + 15) / 16 * 16)	/* of each row of a tile */
-#define SHARED		(ASKED_AT + ROWS * (int) sizeof(Asked) + 1024)	/* and room to align it to 1024 */
+#define SHARED		(ROWS_AT + 4 + 1024)	/* and room to align it to 1024 */
+
+static_assert(BOUND_AT + STAY * BOUND_BYTES <= NEEDED_AT, "bounds are where the columns of sorted rows would be");
+
+/* A tile of points, as who feeds knows it. */
+struct PointTile
+{
+	int			m;
+	GkGemmNeeds all;
+	int			need;			/* the first of these */
+};
 
 /*
- * What is known when a kernel is compiled: how many slices a row has (0: any number), whether rows may be
- * sorted about pivots, and how many times 16 values there are in the last slice.  Whatever is done beside the
- * sums is as long as they are when rows are narrow, so that it counts.
+ * What is known when a kernel is compiled: how many slices a row has (0: any number), whether rows are sorted about
+ * pivots (for other uses than labels: they may be), and how many times 16 values there are in the last slice.
+ * Whatever is done beside the sums is as long as they are when rows are narrow, so that it counts.
  */
-template <GkGemmUse USE, int SLICES, bool PIVOTS, int STEPS>
+template <GkGemmUse USE, int SLICES, bool SORTED, int STEPS>
 struct Stay
 {
 	const GkGemmArgs &p;
@@ -76,39 +92,53 @@ struct Stay
 		bunches = row_tiles >= (int) gridDim.x * BUNCH * BUNCHES;
 	}
 
-	/* The block's first tile of points, and the one after m; row_tiles or more: none. */
+	/* The block's i-th tile of points; row_tiles or more: none, nor any after it. */
 	__device__ __forceinline__ int
-	first_tile(void) const
+	tile_at(int i) const
 	{
-		return blockIdx.x * (bunches ? BUNCH : 1);
-	}
-
-	__device__ __forceinline__ int
-	next_tile(int m) const
-	{
-		return !bunches ? m + gridDim.x : (m + 1) % BUNCH != 0 ? m + 1 : m + 1 + (gridDim.x - 1) * BUNCH;
+		return !bunches ? blockIdx.x + i * gridDim.x : (blockIdx.x + i / BUNCH * gridDim.x) * BUNCH + i % BUNCH;
 	}
 
 	/* The first row of a warp's 16 in a tile of points. */
-	__device__ __forceinline__ int
-	first_row(int m, int group) const
+	static __device__ __forceinline__ int
+	first_row(int group)
 	{
-		return m * ROWS + group * 64 + threadIdx.x % WARPGROUP / 32 * 16;
+		return group * 64 + threadIdx.x % WARPGROUP / 32 * 16;
 	}
 
-	/* Does the tile `then` need what m needs, and is there room for that? */
+	/* Have columns labels of their own? */
 	__device__ __forceinline__ bool
-	same(int m, const GkGemmNeeds &all, int then, const GkGemmNeeds &next) const
+	labelled(void) const
 	{
-		bool		sorted = PIVOTS && p.needs != NULL;
+		return SORTED && USE == GK_GEMM_LABELS && p.centroid != NULL;
+	}
+
+	/* What the block's i-th tile of points needs. */
+	__device__ __forceinline__ PointTile
+	look_at(int i) const
+	{
+		int			m = tile_at(i);
+		int			of = pivot_tile(p, max(min(m, row_tiles - 1), 0) * ROWS);
+
+		return {m, needs(p, SORTED, of), need<COLUMNS>(p, SORTED, of, 0)};
+	}
+
+	/* Does the next tile need what this one needs, and is there room for that? */
+	__device__ __forceinline__ bool
+	same(const PointTile &a, const PointTile &next) const
+	{
+		bool		sorted = SORTED && p.needs != NULL;
 
 		/* (Tiles of gathered rows have needs of their own.) */
-		return then < row_tiles && all.count * slices <= STAGES &&
-			(!sorted || (USE == GK_GEMM_LABELS && all.pivot == next.pivot &&
-						 pivot_tile(p, m * ROWS) / BUNCH == pivot_tile(p, then * ROWS) / BUNCH));
+		return next.m < row_tiles && a.all.count * slices <= STAGES &&
+			(!sorted || (USE == GK_GEMM_LABELS && a.all.pivot == next.all.pivot &&
+						 pivot_tile(p, a.m * ROWS) / BUNCH == pivot_tile(p, next.m * ROWS) / BUNCH));
 	}
 
+	__device__ void bring_rows(int place, unsigned int barrier, int m) const;
+	__device__ void bring_columns(int slot, unsigned int barrier, int tile, int pivot) const;
 	__device__ void feed(const GkGemmMaps *points, const GkGemmMaps *centroids) const;
+	__device__ void know(Judged &judged, int row0, int group, int place) const;
 	__device__ void use(int group) const;
 };
 
@@ -126,46 +156,90 @@ struct Ring
 	}
 };
 
+#define ROW_BYTES		(USE != GK_GEMM_LABELS ? 0 : SORTED ? W_BYTES + TO_BYTES : W_BYTES + BOUND_BYTES)
+
+/* What is known of the rows of a tile of points. */
+template <GkGemmUse USE, int SLICES, bool SORTED, int STEPS>
+__device__ __forceinline__ void
+Stay<USE, SLICES, SORTED, STEPS>::bring_rows(int place, unsigned int barrier, int m) const
+{
+	int			row = p.first + m * ROWS;
+
+	bring_bytes(base + W_AT + place * W_BYTES, p.w + row, W_BYTES, barrier);
+	if (SORTED)
+		bring_bytes(base + TO_AT + place * TO_BYTES, p.row + row, TO_BYTES, barrier);
+	else
+		bring_bytes(base + BOUND_AT + place * BOUND_BYTES, p.bound + row, BOUND_BYTES, barrier);
+}
+
+/* What is known of a tile of columns. */
+template <GkGemmUse USE, int SLICES, bool SORTED, int STEPS>
+__device__ __forceinline__ void
+Stay<USE, SLICES, SORTED, STEPS>::bring_columns(int slot, unsigned int barrier, int tile, int pivot) const
+{
+	int64_t		at = tile * COLUMNS + (SORTED ? (int64_t) pivot * p.key_pitch : 0);
+
+	bring_bytes(base + KEYS_AT + slot * KEY_BYTES, p.keys + at, KEY_BYTES, barrier);
+	if (SORTED && USE == GK_GEMM_LABELS)
+		bring_bytes(base + Z_AT + slot * KEY_BYTES, p.z + at, KEY_BYTES, barrier);
+	if (labelled())
+		bring_bytes(base + LABELS_AT + slot * KEY_BYTES, p.centroid + tile * COLUMNS, KEY_BYTES, barrier);
+}
+
+/* What lane i of a warp has. */
+__device__ __forceinline__ PointTile
+of_lane(const PointTile &t, int i)
+{
+	return {__shfl_sync(0xffffffffu, t.m, i), {__shfl_sync(0xffffffffu, t.all.count, i), __shfl_sync(0xffffffffu, t.all.pivot, i),
+			__shfl_sync(0xffffffffu, t.all.copy, i), 0}, __shfl_sync(0xffffffffu, t.need, i)};
+}
+
 /*
  * Bring tiles in the order in which they are multiplied, and say which: how many tiles of columns with a tile of
- * points, and which one, which parts of it, with its keys.  Who multiplies does not wait for memory.
+ * points, and which one, which parts of it, with its keys.  Who multiplies does not wait for memory.  A warp looks at
+ * 32 tiles at once, for each of them to know its own would take as long as to multiply it.
  */
-template <GkGemmUse USE, int SLICES, bool PIVOTS, int STEPS>
+template <GkGemmUse USE, int SLICES, bool SORTED, int STEPS>
 __device__ __forceinline__ void
-Stay<USE, SLICES, PIVOTS, STEPS>::feed(const GkGemmMaps *points, const GkGemmMaps *centroids) const
+Stay<USE, SLICES, SORTED, STEPS>::feed(const GkGemmMaps *points, const GkGemmMaps *centroids) const
 {
 	Ring<STAGES> stage = {0, 1};
 	Ring<STAY>	stay = {0, 1};
 	int			slot = 0;
-	int			then;
+	int			key_bytes = KEY_BYTES * (1 + (SORTED && USE == GK_GEMM_LABELS) + labelled());
+	int			lane = threadIdx.x;
 	bool		again = false;
-	bool		keep;
+	PointTile	some = look_at(lane);
+	PointTile	now = of_lane(some, 0);
 
-	for (int m = first_tile(); m < row_tiles; m = then, again = keep)
+	for (int t = 1; now.m < row_tiles; t++)
 	{
-		int			of = pivot_tile(p, m * ROWS);
-		GkGemmNeeds all = needs(p, PIVOTS, of);
-		const int  *keys = p.keys + (PIVOTS ? (int64_t) all.pivot * p.key_pitch : 0);
+		PointTile	next;
+		bool		keep;
 
-		then = next_tile(m);
-		keep = same(m, all, then, needs(p, PIVOTS, pivot_tile(p, min(then, row_tiles - 1) * ROWS)));
+		if (t % 32 == 0)
+			some = look_at(t + lane);
+		next = of_lane(some, t % 32);
+		keep = same(now, next);
 		for (int slice = 0; slice < slices; slice++)
 		{
 			unsigned int full = base + STAY_FULL_AT + stay.at * 8;
 
 			barrier_wait(base + STAY_EMPTY_AT + stay.at * 8, stay.parity);
-			if (slice == 0)
+			if (lane == 0)
 			{
-				store_shared(base + COUNTS_AT + stay.at * 4, all.count | (again ? AGAIN : 0) | (keep ? KEEP : 0));
-				store_shared(base + PIVOTS_AT + stay.at * 4, all.pivot);
+				if (slice == 0)
+					store_shared(base + COUNTS_AT + stay.at * 4, now.all.count | (again ? AGAIN : 0) | (keep ? KEEP : 0));
+				barrier_expect(full, POINT_BYTES + (slice == 0 ? ROW_BYTES : 0));
+				bring(base + POINTS_AT + stay.at * POINT_BYTES, points, full, slice, slices, p.first + now.m * ROWS);
+				if (slice == 0 && USE == GK_GEMM_LABELS)
+					bring_rows(stay.at, full, now.m);
 			}
-			barrier_expect(full, POINT_BYTES);
-			bring(base + POINTS_AT + stay.at * POINT_BYTES, points, full, slice, slices, p.first + m * ROWS);
 			stay.next();
 		}
-		for (int i = 0; !again && i < all.count; i++)
+		for (int i = 0; !again && i < now.all.count; i++)
 		{
-			int			needed = need<COLUMNS>(p, PIVOTS, of, i);
+			int			needed = i == 0 ? now.need : need<COLUMNS>(p, SORTED, pivot_tile(p, now.m * ROWS), i);
 			int			tile = needed >> GK_GEMM_PARTS;
 
 			for (int slice = 0; slice < slices; slice++)
@@ -173,19 +247,22 @@ Stay<USE, SLICES, PIVOTS, STEPS>::feed(const GkGemmMaps *points, const GkGemmMap
 				unsigned int full = base + FULL_AT + stage.at * 8;
 
 				barrier_wait(base + EMPTY_AT + stage.at * 8, stage.parity);
-				if (slice == 0)
-					store_shared(base + NEEDED_AT + slot * 4, needed);
-				barrier_expect(full, CENTROID_BYTES + (slice == 0 ? KEY_BYTES : 0));
-				bring(base + stage.at * CENTROID_BYTES, centroids, full, slice, slices,
-					  (PIVOTS ? all.copy * p.k : 0) + tile * COLUMNS);
-				if (slice == 0)
+				if (lane == 0)
 				{
-					bring_bytes(base + KEYS_AT + slot * KEY_BYTES, keys + tile * COLUMNS, KEY_BYTES, full);
-					slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
+					if (slice == 0)
+						store_shared(base + NEEDED_AT + slot * 4, needed);
+					barrier_expect(full, CENTROID_BYTES + (slice == 0 ? key_bytes : 0));
+					bring(base + stage.at * CENTROID_BYTES, centroids, full, slice, slices,
+						  (SORTED ? now.all.copy * p.k : 0) + tile * COLUMNS);
+					if (slice == 0)
+						bring_columns(slot, full, tile, now.all.pivot);
 				}
 				stage.next();
 			}
+			slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
 		}
+		now = next;
+		again = keep;
 	}
 }
 
@@ -203,35 +280,48 @@ multiply_slice(float (&sum)[64], unsigned int points, unsigned int centroids, bo
 		multiply(sum, y + 2 * i, b + 2 * i, i > 0 || add);
 }
 
-/* What a warpgroup does: its 64 rows of each of the block's tiles. */
-template <GkGemmUse USE, int SLICES, bool PIVOTS, int STEPS>
+/* What it takes to judge the lane's row of a tile: it is there with the points. */
+template <GkGemmUse USE, int SLICES, bool SORTED, int STEPS>
 __device__ __forceinline__ void
-Stay<USE, SLICES, PIVOTS, STEPS>::use(int group) const
+Stay<USE, SLICES, SORTED, STEPS>::know(Judged &judged, int row0, int group, int place) const
+{
+	int			at = first_row(group) + Judged::mine();
+
+	judged.row = row0 + Judged::mine() < rows ? row0 + Judged::mine() : -1;
+	judged.w = ((const float *) (shared + W_AT + place * W_BYTES))[at];
+	if (SORTED)
+		judged.to = ((const int *) (shared + TO_AT + place * TO_BYTES))[at];
+	else
+		judged.of = ((const GkGemmBound *) (shared + BOUND_AT + place * BOUND_BYTES))[at];
+}
+
+/* What a warpgroup does: its 64 rows of each of the block's tiles. */
+template <GkGemmUse USE, int SLICES, bool SORTED, int STEPS>
+__device__ __forceinline__ void
+Stay<USE, SLICES, SORTED, STEPS>::use(int group) const
 {
 	Common		common(p);
 	float		sum[64];
 	float		magic = p.state->magic;
 	unsigned int mine = base + POINTS_AT + group * (POINT_BYTES / GROUPS);
 	bool		leader = threadIdx.x % WARPGROUP == 0;
-	bool		sorted = PIVOTS && p.row != NULL;
 	Ring<STAGES> stage = {0, 0};
 	Ring<STAGES> first_stage = stage;
 	Ring<STAY>	stay = {0, 0};
 	int			slot = 0;
 	int			first_slot = 0;
 	Smallest	smallest;
-	Found		found;
-	unsigned int asked = ASKED_AT + (first_row(0, group) + threadIdx.x % 4 * 8 + threadIdx.x % 32 / 4) * (int) sizeof(Asked);
+	Judged		judged;
 	int			limit[2];
 	PairRoom	room = {};
 
-	found.row = -1;
-	for (int m = first_tile(); m < row_tiles; m = next_tile(m))
+	judged.row = -1;
+	for (int m, t = 0; (m = tile_at(t)) < row_tiles; t++)
 	{
-		int			row0 = first_row(m, group);
+		int			row0 = m * ROWS + first_row(group);
 		int			from = stay.at;
 		int			count;
-		int			pivot;
+		int			half = t % 2;	/* who judges */
 		bool		keep;
 
 		for (int slice = 0; slice < slices; slice++)
@@ -240,7 +330,6 @@ Stay<USE, SLICES, PIVOTS, STEPS>::use(int group) const
 			stay.next();
 		}
 		count = ((const int *) (shared + COUNTS_AT))[from];
-		pivot = ((const int *) (shared + PIVOTS_AT))[from];
 		keep = count & KEEP;
 		if (count & AGAIN)
 		{
@@ -250,9 +339,14 @@ Stay<USE, SLICES, PIVOTS, STEPS>::use(int group) const
 		first_stage = stage;
 		first_slot = slot;
 		count &= KEEP - 1;
+		smallest.reset();
+		if (USE == GK_GEMM_LABELS && Judged::in(half))
+			know(judged, row0, group, from);
 		for (int i = 0; i < count; i++)
 		{
 			const int2 *keys = (const int2 *) (shared + KEYS_AT + slot * KEY_BYTES);
+			Columns		columns = {(const float *) (shared + Z_AT + slot * KEY_BYTES),
+			(const int *) (shared + LABELS_AT + slot * KEY_BYTES), labelled()};
 			Ring<STAGES> used = stage;
 			int			needed;
 
@@ -269,12 +363,8 @@ Stay<USE, SLICES, PIVOTS, STEPS>::use(int group) const
 			multiply_commit();
 			needed = ((const int *) (shared + NEEDED_AT))[slot];
 			slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
-			if (i == 0)
-			{
-				if (USE == GK_GEMM_CANDIDATES)
-					load_limits(p, row0, rows, limit);
-				smallest.reset();
-			}
+			if (USE == GK_GEMM_CANDIDATES && i == 0)
+				load_limits(p, row0, rows, limit);
 			multiply_wait<0>();
 			touch(sum);
 			/* The stages of this tile, and at its last the points. */
@@ -288,36 +378,34 @@ Stay<USE, SLICES, PIVOTS, STEPS>::use(int group) const
 				for (int slice = 0; slice < slices; slice++)
 					barrier_arrive(base + STAY_EMPTY_AT + ((from + slice) & (STAY - 1)) * 8);
 			if (USE == GK_GEMM_LABELS)
-			{
-				smallest.take(sum, keys, magic, needed >> GK_GEMM_PARTS, needed);
-				if (i == 0)
-				{
-					store_labels(p, sorted, common, found, (const Asked *) (shared + asked));
-					ask_for_row(p, sorted, base + asked, row_of_lane(row0, rows));
-				}
-			}
+				smallest.take(sum, keys, magic, needed >> GK_GEMM_PARTS, needed, SORTED, columns);
 			else if (USE == GK_GEMM_CANDIDATES)
 				store_candidates(p, sum, keys, magic, needed >> GK_GEMM_PARTS, limit, row0, room);
 			else
 				store_sums(p, sum, needed >> GK_GEMM_PARTS, row0, rows);
 		}
 		if (USE == GK_GEMM_LABELS)
-			found = find_labels<COLUMNS>(p, sorted, pivot, smallest, base + asked, row_of_lane(row0, rows));
+		{
+			judged.find(smallest, half);
+			/* To judge takes as long as to look at a part of the columns: the rows of two tiles at once. */
+			if (half == 1)
+				judged.store(p, SORTED, common);
+		}
 	}
 	if (USE == GK_GEMM_LABELS)
-		store_labels(p, sorted, common, found, (const Asked *) (shared + asked));
+		judged.store(p, SORTED, common);
 	if (USE == GK_GEMM_CANDIDATES)
 		room.fill(p);
 }
 
-template <GkGemmUse USE, int SLICES, bool PIVOTS, int STEPS>
+template <GkGemmUse USE, int SLICES, bool SORTED, int STEPS>
 __global__ void __launch_bounds__(THREADS, 1)
 stay_kernel(const __grid_constant__ GkGemmMaps points, const __grid_constant__ GkGemmMaps centroids,
 			const __grid_constant__ GkGemmArgs p)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 	extern __shared__ char raw[];
-	Stay<USE, SLICES, PIVOTS, STEPS> stay(p, raw);
+	Stay<USE, SLICES, SORTED, STEPS> stay(p, raw);
 	/* The same for all lanes of a warp, and the compiler knows it. */
 	int			group = __shfl_sync(0xffffffffu, threadIdx.x / WARPGROUP, 0) - 1;
 
@@ -342,7 +430,7 @@ stay_kernel(const __grid_constant__ GkGemmMaps points, const __grid_constant__ G
 	{
 		/* What the block was given is enough for both, and no more. */
 		set_registers<32, false>();
-		if (threadIdx.x == 0)
+		if (threadIdx.x < 32)
 			stay.feed(&points, &centroids);
 	}
 	else
@@ -354,29 +442,29 @@ stay_kernel(const __grid_constant__ GkGemmMaps points, const __grid_constant__ G
 }
 
 /* The kernel for labels. */
-template <int SLICES, bool PIVOTS>
+template <int SLICES, bool SORTED>
 static const void *
 labels_kernel(int steps)
 {
 	static const void *const kernels[] = {
-		(const void *) stay_kernel<GK_GEMM_LABELS, SLICES, PIVOTS, 1>,
-		(const void *) stay_kernel<GK_GEMM_LABELS, SLICES, PIVOTS, 2>,
-		(const void *) stay_kernel<GK_GEMM_LABELS, SLICES, PIVOTS, 3>,
-		(const void *) stay_kernel<GK_GEMM_LABELS, SLICES, PIVOTS, 4>,
+		(const void *) stay_kernel<GK_GEMM_LABELS, SLICES, SORTED, 1>,
+		(const void *) stay_kernel<GK_GEMM_LABELS, SLICES, SORTED, 2>,
+		(const void *) stay_kernel<GK_GEMM_LABELS, SLICES, SORTED, 3>,
+		(const void *) stay_kernel<GK_GEMM_LABELS, SLICES, SORTED, 4>,
 	};
 
 	return kernels[steps - 1];
 }
 
 GkGemmKernel
-gk_gpu_gemm_stay(GkGemmUse use, int slices, int steps, bool pivots)
+gk_gpu_gemm_stay(GkGemmUse use, int slices, int steps, bool sorted)
 {
 	const void *kernel = use == GK_GEMM_CANDIDATES ? (const void *) stay_kernel<GK_GEMM_CANDIDATES, 0, true, 4> :
 		use == GK_GEMM_DUMP ? (const void *) stay_kernel<GK_GEMM_DUMP, 0, true, 4> :
-		slices == 4 ? labels_kernel<4, true>(steps) :
-		slices == 3 ? labels_kernel<3, true>(steps) :
-		slices == 2 ? labels_kernel<2, true>(steps) :
-		pivots ? labels_kernel<1, true>(steps) : labels_kernel<1, false>(steps);
+		slices == 4 ? (sorted ? labels_kernel<4, true>(steps) : labels_kernel<4, false>(steps)) :
+		slices == 3 ? (sorted ? labels_kernel<3, true>(steps) : labels_kernel<3, false>(steps)) :
+		slices == 2 ? (sorted ? labels_kernel<2, true>(steps) : labels_kernel<2, false>(steps)) :
+		sorted ? labels_kernel<1, true>(steps) : labels_kernel<1, false>(steps);
 
 	return (GkGemmKernel) {kernel, THREADS, SHARED, ROWS, COLUMNS};
 }

@@ -15,14 +15,21 @@
 #define POINT_BYTES	(ROWS * GK_GEMM_DEPTH * 2)
 #define CENTROID_BYTES	(COLUMNS * GK_GEMM_DEPTH * 2)
 #define KEY_BYTES	(COLUMNS * 4)
-#define KEY_SLOTS	(STAGES + 2)
+#define KEY_SLOTS	(STAGES + 1)	/* the keys before those of a stage that is free may be in use */
+#define W_BYTES		(ROWS * (int) sizeof(float))
+#define TO_BYTES	(ROWS * (int) sizeof(int))
+#define BOUND_BYTES	(ROWS * (int) sizeof(GkGemmBound))
 #define POINTS_AT	(STAGES * CENTROID_BYTES)
 #define KEYS_AT		(POINTS_AT + STAGES * POINT_BYTES)
-#define FULL_AT		(KEYS_AT + KEY_SLOTS * KEY_BYTES)	/* barriers */
+#define Z_AT		(KEYS_AT + KEY_SLOTS * KEY_BYTES)	/* of each slot: Columns */
+#define LABELS_AT	(Z_AT + KEY_SLOTS * KEY_BYTES)
+#define W_AT		(LABELS_AT + KEY_SLOTS * KEY_BYTES) /* of each slot, if it is a tile's first: its rows */
+#define TO_AT		(W_AT + KEY_SLOTS * W_BYTES)
+#define BOUND_AT	(TO_AT + KEY_SLOTS * TO_BYTES)
+#define FULL_AT		(BOUND_AT + KEY_SLOTS * BOUND_BYTES)	/* barriers */
 #define EMPTY_AT	(FULL_AT + STAGES * 8)
 #define ROWS_AT		(EMPTY_AT + STAGES * 8)
-#define ASKED_AT	((ROWS_AT + 4 + 15) / 16 * 16)	/* of each row of a tile */
-#define SHARED		(ASKED_AT + ROWS * (int) sizeof(Asked) + 1024)	/* and room to align it to 1024 */
+#define SHARED		(ROWS_AT + 4 + 1024)	/* and room to align it to 1024 */
 
 /*
  * A block's tile of this round; it may be none.  Every other tile may have nothing to do (tile_needs()), so a block does
@@ -52,6 +59,42 @@ tile_needs(const GkGemmArgs &p, int m, int row_tiles)
 	return all;
 }
 
+/* What is known of a tile of columns, and before a tile's first, of its rows; how many bytes. */
+template <GkGemmUse USE>
+__device__ __forceinline__ int
+slot_bytes(const GkGemmArgs &p, bool first)
+{
+	bool		sorted = p.row != NULL;
+
+	if (USE != GK_GEMM_LABELS)
+		return KEY_BYTES;
+	return KEY_BYTES * (1 + sorted + (sorted && p.centroid != NULL)) + (first ? W_BYTES + (sorted ? TO_BYTES : BOUND_BYTES) : 0);
+}
+
+template <GkGemmUse USE>
+__device__ __forceinline__ void
+bring_slot(const GkGemmArgs &p, unsigned int base, int slot, unsigned int barrier, int m, bool first, int tile, int pivot)
+{
+	int64_t		at = (int64_t) pivot * p.key_pitch + tile * COLUMNS;
+	int			row = p.first + m * ROWS;
+	bool		sorted = p.row != NULL;
+
+	bring_bytes(base + KEYS_AT + slot * KEY_BYTES, p.keys + at, KEY_BYTES, barrier);
+	if (USE != GK_GEMM_LABELS)
+		return;
+	if (sorted)
+		bring_bytes(base + Z_AT + slot * KEY_BYTES, p.z + at, KEY_BYTES, barrier);
+	if (sorted && p.centroid != NULL)
+		bring_bytes(base + LABELS_AT + slot * KEY_BYTES, p.centroid + tile * COLUMNS, KEY_BYTES, barrier);
+	if (!first)
+		return;
+	bring_bytes(base + W_AT + slot * W_BYTES, p.w + row, W_BYTES, barrier);
+	if (sorted)
+		bring_bytes(base + TO_AT + slot * TO_BYTES, p.row + row, TO_BYTES, barrier);
+	else
+		bring_bytes(base + BOUND_AT + slot * BOUND_BYTES, p.bound + row, BOUND_BYTES, barrier);
+}
+
 /* Bring the tiles' slices in the order in which they are multiplied. */
 template <GkGemmUse USE>
 __device__ __forceinline__ void
@@ -66,7 +109,6 @@ feed(const GkGemmArgs &p, const GkGemmMaps *points, const GkGemmMaps *centroids,
 		int			m = tile_of(round);
 		int			of = pivot_tile(p, m * ROWS);
 		GkGemmNeeds all = tile_needs<USE>(p, m, row_tiles);
-		const int  *keys = p.keys + (int64_t) all.pivot * p.key_pitch;
 		int			copy = all.copy * p.k;
 
 		for (int i = 0; i < all.count; i++)
@@ -78,12 +120,12 @@ feed(const GkGemmArgs &p, const GkGemmMaps *points, const GkGemmMaps *centroids,
 				unsigned int full = base + FULL_AT + stage * 8;
 
 				barrier_wait(base + EMPTY_AT + stage * 8, parity);
-				barrier_expect(full, CENTROID_BYTES + POINT_BYTES + (slice == 0 ? KEY_BYTES : 0));
+				barrier_expect(full, CENTROID_BYTES + POINT_BYTES + (slice == 0 ? slot_bytes<USE>(p, i == 0) : 0));
 				bring(base + stage * CENTROID_BYTES, centroids, full, slice, p.slices, copy + tile * COLUMNS);
 				bring(base + POINTS_AT + stage * POINT_BYTES, points, full, slice, p.slices, p.first + m * ROWS);
 				if (slice == 0)
 				{
-					bring_bytes(base + KEYS_AT + slot * KEY_BYTES, keys + tile * COLUMNS, KEY_BYTES, full);
+					bring_slot<USE>(p, base, slot, full, m, i == 0, tile, all.pivot);
 					slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
 				}
 				next_stage<STAGES>(stage, parity);
@@ -145,9 +187,23 @@ multiply_tile(const GkGemmArgs &p, float (&sum)[128], unsigned int base, int hal
 
 /* The first row of a warp's 16 in a tile of points. */
 __device__ __forceinline__ int
-first_row(int m, int half)
+first_row(int half)
 {
-	return m * ROWS + half * 64 + threadIdx.x % WARPGROUP / 32 * 16;
+	return half * 64 + threadIdx.x % WARPGROUP / 32 * 16;
+}
+
+/* What it takes to judge the lane's row of a tile: it is there with the tile's first keys. */
+__device__ __forceinline__ void
+know(const GkGemmArgs &p, Judged &judged, const char *shared, int m, int half, int rows, int slot)
+{
+	int			at = first_row(half) + Judged::mine();
+
+	judged.row = m * ROWS + at < rows ? m * ROWS + at : -1;
+	judged.w = ((const float *) (shared + W_AT + slot * W_BYTES))[at];
+	if (p.row != NULL)
+		judged.to = ((const int *) (shared + TO_AT + slot * TO_BYTES))[at];
+	else
+		judged.of = ((const GkGemmBound *) (shared + BOUND_AT + slot * BOUND_BYTES))[at];
 }
 
 /* What a warpgroup does: half of each of the block's tiles. */
@@ -161,15 +217,14 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 	int			stage = 0;
 	int			slot = 0;
 	unsigned int parity = 0;
-	Found		found;
-	unsigned int asked = ASKED_AT + (first_row(0, half) + threadIdx.x % 4 * 8 + threadIdx.x % 32 / 4) * (int) sizeof(Asked);
+	Judged		judged;
 	PairRoom	room = {};
 
-	found.row = -1;
+	judged.row = -1;
 	for (int round = 0; round * (int) gridDim.x < row_tiles; round++)
 	{
 		int			m = tile_of(round);
-		int			row0 = first_row(m, half);
+		int			row0 = m * ROWS + first_row(half);
 		int			of = pivot_tile(p, m * ROWS);
 		GkGemmNeeds all = tile_needs<USE>(p, m, row_tiles);
 		int			limit[2];
@@ -183,28 +238,26 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 			int			needed = need<COLUMNS>(p, true, of, i);
 			int			tile = needed >> GK_GEMM_PARTS;
 			const int2 *keys = (const int2 *) (shared + KEYS_AT + slot * KEY_BYTES);
+			Columns		columns = {(const float *) (shared + Z_AT + slot * KEY_BYTES),
+			(const int *) (shared + LABELS_AT + slot * KEY_BYTES), p.centroid != NULL};
 
-			slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
 			multiply_tile<STEPS>(p, sum, base, half, stage, parity);
+			if (USE == GK_GEMM_LABELS && i == 0 && Judged::in(0))
+				know(p, judged, shared, m, half, rows, slot);
+			slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
 			if (USE == GK_GEMM_LABELS)
-			{
-				smallest.take(sum, keys, magic, tile, needed);
-				if (i == 0)
-				{
-					store_labels(p, p.row != NULL, common, found, (const Asked *) (shared + asked));
-					ask_for_row(p, p.row != NULL, base + asked, row_of_lane(row0, rows));
-				}
-			}
+				smallest.take(sum, keys, magic, tile, needed, p.row != NULL, columns);
 			else if (USE == GK_GEMM_CANDIDATES)
 				store_candidates(p, sum, keys, magic, tile, limit, row0, room);
 			else
 				store_sums(p, sum, tile, row0, rows);
 		}
 		if (USE == GK_GEMM_LABELS && all.count > 0)
-			found = find_labels<COLUMNS>(p, p.row != NULL, all.pivot, smallest, base + asked, row_of_lane(row0, rows));
+		{
+			judged.find(smallest, 0);
+			judged.store(p, p.row != NULL, common);
+		}
 	}
-	if (USE == GK_GEMM_LABELS)
-		store_labels(p, p.row != NULL, common, found, (const Asked *) (shared + asked));
 	if (USE == GK_GEMM_CANDIDATES)
 		room.fill(p);
 }

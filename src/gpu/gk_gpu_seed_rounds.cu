@@ -38,7 +38,7 @@ limit_kernel(const __grid_constant__ RoundsArgs a, const __grid_constant__ GkGem
 	{
 		float		d2 = a.mind2[row];
 
-		limit[row] = d2 > 0.0f ? largest_below(common, product.bound[row], (double) d2 * scale * scale) : GK_GEMM_NO_LIMIT;
+		limit[row] = d2 > 0.0f ? largest_below(common, product.w[row], product.bound[row], (double) d2 * scale * scale) : GK_GEMM_NO_LIMIT;
 	}
 }
 
@@ -422,6 +422,7 @@ find_pairs(GkSession *s, GkSeedRounds *r, const RoundsArgs *a, GkError *err)
 	p.state = g->state;
 	p.d = s->d;
 	p.tiny = (float) (sqrt(gk_gemm_tiny(s, g)) * 1.02);
+	p.w = g->w;
 	p.bound = g->bound;
 	p.limit = r->limit;
 	p.pair = r->pair;
