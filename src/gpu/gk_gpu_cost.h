@@ -59,7 +59,9 @@
 #define GK_GEMM_MIN_WIDE	500 /* clusters times features */
 #define GK_GEMM_MIN_WORK	1e8 /* points, features, clusters: with less, launches take the time */
 #define GK_GEMM_SLICE		4	/* times the rows of other kernels' slices: only at worst it takes as long */
-#define GK_GEMM_CALM		4	/* times that where few rows were undecided: each slice has a tail */
+#define GK_GEMM_CALM		4	/* times that where few rows were undecided: each slice has a tail, and pads
+								 * what it gathers */
+#define GK_GEMM_CALM_SHARE	0.1 /* few: of all rows */
 #define GK_GEMM_MOST_KEYS	(1 << 20)	/* about all pivots, but for GK_GEMM_GROUPS of them */
 #define GK_GEMM_COPIES		(1 << 24)	/* values of all copies of the centroids: to make them takes time ... */
 #define GK_GEMM_MIN_COPIES	12	/* ... but up to this many may be in any case; at most these values */

@@ -16,6 +16,7 @@
 #define MIN_GATHER	((size_t) 256 << 20)	/* bytes of gathered rows at a time ... */
 #define MAX_GATHER	((size_t) 1 << 30)	/* ... for each further time takes some launches, though nothing is left */
 #define PAIR_ROOM		((int64_t) 1 << 23)
+#define MAX_SLICE		((int64_t) 1 << 24) /* rows */
 #define MAX_ROWS	(INT32_MAX - (GK_GEMM_PIVOTS + 1) * (int64_t) GK_GEMM_ROWS)	/* places are ints */
 #define MOVE_BYTES		((size_t) 88 << 20)	/* that gk_gpu_move_sum.cu takes */
 
@@ -111,7 +112,7 @@ switch_off(GkSession *s)
 static int64_t
 slice_rows(const GkSession *s, const GkGemm *g, int k, bool calm)
 {
-	int64_t		rows = gk_min(gk_gpu_slice_rows(s, k) * GK_GEMM_SLICE * (calm ? GK_GEMM_CALM : 1), (int64_t) 1 << 23);
+	int64_t		rows = gk_min(gk_gpu_slice_rows(s, k) * GK_GEMM_SLICE * (calm ? GK_GEMM_CALM : 1), MAX_SLICE);
 
 	return gk_min(gk_round_up(rows, GK_GEMM_ROWS), gk_round_up(g->order.places, GK_GEMM_ROWS));
 }
@@ -435,15 +436,16 @@ void
 gk_gpu_gemm_judge(GkSession *s, int k, const GkLogHead *head)
 {
 	GkGemm	   *g = s->gemm;
+	double		share = (double) head->undecided / s->n;
 	bool		many;
 
 	/* What was under way when the order changed says nothing of it. */
 	if (g == NULL || !g->built || g->old || head->sorts != g->sorts)
 		return;
-	g->calm = (double) head->undecided < s->n * GK_GEMM_MAX_UNDECIDED;
+	g->calm = share < GK_GEMM_CALM_SHARE;
 	many = (double) head->pairs > (double) s->n * k * GK_GEMM_MAX_PAIRS;
 	/* Rows sorted by pivots are sorted by labels only if too many pairs are left, or the order is old. */
-	if (!g->sort && !g->no_room && s->delta_k == k && (many || (!g->calm && g->order.row == NULL)))
+	if (!g->sort && !g->no_room && s->delta_k == k && (many || (share >= GK_GEMM_MAX_UNDECIDED && g->order.row == NULL)))
 		g->old = true;
 	else if ((g->order.row != NULL || g->no_room) && many && s->host->skip != GK_SKIP_ON)
 		switch_off(s);
