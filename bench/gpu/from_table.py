@@ -2,10 +2,10 @@
 """Embeddings of a table clustered on a GPU, from the first page to labels in another table, beside the round trip
 through flash-kmeans: COPY BINARY out, its fit on the same GPU, COPY back.
 
-    bench/gpu/from_table.py [--rows N] [--dim D] [--k K] [--iterations I] [--sessions S]
+    bench/gpu/from_table.py [--rows N] [--dim D] [--centres C] [--k K] [--iterations I] [--sessions S]
 
 with the PG* variables of a server that has gkmeans (of this tree) and its superuser. The table has ids and real[D],
-points around as many centres as there are clusters to find, stored as PostgreSQL stores them (real[768] is toasted).
+points around C centres, stored as PostgreSQL stores them (real[768] is toasted); large_k.py takes the same table.
 Both begin from k random rows and make I iterations. Milliseconds by the client's clock, medians of S sessions: a
 session's first call opens the device (cold), its second finds it open (warm). Where a call's time went is said by
 kmeans_info(), of a fit of its own. It needs numpy and psycopg, and torch and flash-kmeans for the round trip.
@@ -24,7 +24,7 @@ import psycopg
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path += [os.path.join(ROOT, "report"), os.path.join(ROOT, "server")]
 from about import commit, machine  # noqa: E402
-from large_k import fill  # noqa: E402
+from large_k import points  # noqa: E402
 
 STEPS = ("load_ms", "context_ms", "upload_ms", "seed_ms", "iterate_ms", "total_ms")
 
@@ -91,14 +91,14 @@ def round_trip(args, clock, fit):
     del rows
 
     def upload():
-        on_gpu = torch.from_numpy(x).cuda()
+        there = torch.from_numpy(x).cuda()
         torch.cuda.synchronize()
-        return on_gpu
+        return there
 
-    points = clock.time("to the GPU", upload)
+    on_gpu = clock.time("to the GPU", upload)
 
     def cluster():
-        label = fit(points, args.k, args.iterations)
+        label = fit(on_gpu, args.k, args.iterations)
         torch.cuda.synchronize()
         return label.to(torch.int32).cpu().numpy()
 
@@ -134,6 +134,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--dim", type=int, default=768)
+    parser.add_argument("--centres", type=int, default=100_000)
     parser.add_argument("--k", type=int, default=1000)
     parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument("--sessions", type=int, default=3)
@@ -143,11 +144,10 @@ def main():
         print(f"command: bench/gpu/from_table.py {' '.join(sys.argv[1:])}".rstrip())
         print(f"commit:  {commit()}, {datetime.date.today()}")
         print(f"machine: {gpu}; {machine()}, {os.cpu_count()} CPUs, PostgreSQL {db.execute('SHOW server_version').fetchone()[0]}", flush=True)
-        db.execute("CREATE EXTENSION IF NOT EXISTS gkmeans; DROP TABLE IF EXISTS points; CREATE UNLOGGED TABLE points (id int, e real[])")
-        fill(db, args.rows, args.dim, args.k, False)
-        db.execute("VACUUM ANALYZE points")
+        db.execute("CREATE EXTENSION IF NOT EXISTS gkmeans")
+        points(db, args.rows, args.dim, args.centres, "real[]")
         size = db.execute("SELECT pg_table_size('points')").fetchone()[0]
-    print(f"points:  {args.rows} x {args.dim}, real[], {size / 2**20:.0f} MB; k = {args.k}, {args.iterations} iterations, medians of {args.sessions} sessions")
+    print(f"points:  {args.rows} x {args.dim} around {args.centres} centres, real[], {size / 2**20:.0f} MB; k = {args.k}, {args.iterations} iterations, medians of {args.sessions} sessions")
     ours = Clock()
     for _ in range(args.sessions):
         device, iterations = gkmeans(args, ours)

@@ -5,7 +5,7 @@
         [--rows N] [--dim D] [--k K] [--max-iter I] [--init INIT] [--devices DEVICE,...]
 
 A table of vector(D), or of real[] where pgvector is not installed: points around as many centres as there are
-clusters to find. kmeans() puts its rows into a table, and new rows are labelled by that (centroid_table).
+clusters to find; a table `points` with that many rows is taken as it is. kmeans() puts its rows into a table, and new rows are labelled by that (centroid_table).
 Memory is the server process's RssAnon, the highest of samples every 100 ms: what it has allocated itself,
 without shared buffers (VmRSS, with them, where the kernel does not tell). Progress is what another session sees in gkmeans_progress.
 
@@ -53,6 +53,15 @@ def fill(db, rows, d, centres, vector):
                 block["x"]["length"] = 4
             copy.write(fixed(block, head, row))
         copy.write(struct.pack(">h", -1))
+
+
+def points(db, rows, d, centres, kind):
+    """The table, unless it is there with as many rows."""
+    db.execute(f"CREATE UNLOGGED TABLE IF NOT EXISTS points (id int, e {kind})")
+    if db.execute("SELECT count(*) FROM points").fetchone()[0] != rows:
+        db.execute("TRUNCATE points")
+        fill(db, rows, d, centres, kind.startswith("vector"))
+        db.execute("VACUUM ANALYZE points")
 
 
 def fixed(block, head, row):
@@ -161,10 +170,8 @@ def main():
         db.execute("CREATE EXTENSION IF NOT EXISTS gkmeans")
         if vector:
             db.execute("CREATE EXTENSION IF NOT EXISTS vector")
-        db.execute(f"CREATE UNLOGGED TABLE points (id int, e {kind})")
         start = time.perf_counter()
-        fill(db, args.rows, args.dim, args.k, vector)
-        db.execute("VACUUM ANALYZE points")
+        points(db, args.rows, args.dim, args.k, kind)
         print(f"the table was filled in {time.perf_counter() - start:.0f} s, "
               f"{db.execute('SELECT pg_table_size(%s::regclass)', ('points',)).fetchone()[0] / 2**20:.0f} MB", flush=True)
 
