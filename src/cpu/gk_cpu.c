@@ -140,6 +140,7 @@ gk_cpu_seed_end(GkSession *s)
 	gk_cpu_room_free(s, &s->seed.given);
 	gk_cpu_room_free(s, &s->seed.nearest);
 	gk_cpu_seed_index_free(s);
+	gk_cpu_int8_end(s);
 	s->core->mind2_end(s->store);
 }
 

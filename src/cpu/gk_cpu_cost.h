@@ -137,8 +137,14 @@
 #define GK_COST_INDEX_MAX_D		256
 /* Seeds that scalar products compare at a time, at least. */
 #define GK_COST_SEED_DOT		64
+/* With fewer seeds, too many new ones are closer for products of 8 bits. */
+#define GK_COST_SEED_INT8		64
+/* ... and these are of no use where more than pairs / this may be closer. */
+#define GK_COST_INT8_SHARE		8
+/* A centroid that may be closer to this number of a tile's rows is compared with all of them. */
+#define GK_COST_INT8_DENSE		14
 /* Rounds ahead: with fewer seeds most points are nearer to a new one. */
-#define GK_COST_AHEAD_SEEDS		8
+#define GK_COST_AHEAD_SEEDS		2
 /* Rows that stand for a round beside those that it draws: with more of them a batch ends later. */
 #define GK_COST_AHEAD_EXTRA		2
 /* Bytes for each row that a batch of rounds takes at most. */

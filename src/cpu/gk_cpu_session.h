@@ -84,6 +84,22 @@ typedef struct GkCpuDot
 								 * centroids; NULL: not wanted */
 } GkCpuDot;
 
+/* Which centroids may be closer, by products of 8-bit integers: gk_cpu_int8.c. */
+typedef struct GkCpuInt8
+{
+	bool		useless;		/* too many may have been */
+	GkInt8		args;			/* of the kernels */
+	int32_t    *c;
+	GkInt8Centroid *of;
+	int32_t    *feature;
+	int32_t    *y;				/* [all_rows / GK_ROW_PAD][words][GK_ROW_PAD]: rounded points; NULL: not kept */
+	GkInt8Tile *tile;			/* [all_rows / GK_ROW_PAD] */
+	size_t		bytes;			/* of both */
+	char	   *scratch;		/* [threads][scratch_bytes]: GkInt8Points of some tiles, bits, such points
+								 * and tiles, if not kept */
+	size_t		scratch_bytes;
+} GkCpuInt8;
+
 typedef struct GkCentroidMove
 {
 	double		length;
@@ -205,6 +221,7 @@ struct GkSession
 	GkCpuHamerly hamerly;
 	GkCpuExponion exponion;
 	GkCpuDot	dot;
+	GkCpuInt8 int8;
 	GkCpuFound	found;
 	GkCpuMedians medians;
 	/* The last step, for GK_DELTA. */
@@ -253,7 +270,7 @@ static inline size_t
 gk_cpu_spare(const GkSession *s)
 {
 	size_t		numbers = s->pts->resident ? 0 : (s->previous != NULL) + (s->seed.nearest != NULL);
-	size_t		used = s->dot.int16_bytes + (s->found.label != NULL ? gk_cpu_found_bytes(s) : 0) + numbers * s->all_rows * sizeof(int32_t);
+	size_t		used = s->dot.int16_bytes + s->int8.bytes + (s->found.label != NULL ? gk_cpu_found_bytes(s) : 0) + numbers * s->all_rows * sizeof(int32_t);
 
 	return s->pts->spare > used ? s->pts->spare - used : 0;
 }

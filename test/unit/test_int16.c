@@ -1,7 +1,8 @@
 /*
  * Labels of wide points by scalar products, of floats and of 16-bit integers, against plain loops: every
  * instruction set, points and centroids at the ends of what integers hold, ties, and points that no
- * product decides.  Where integers are used they have to decide nearly all of points like embeddings.
+ * product decides.  Where integers are used they have to decide nearly all of points like embeddings.  And which
+ * centroids are closer than a limit, by products of 8-bit integers: none may be missing, and few may be others.
  */
 #include <float.h>
 #include <math.h>
@@ -37,6 +38,9 @@ typedef struct Tested
 								 * dismissed */
 	int64_t		open;
 	int			dismissed;
+	int			missing;		/* pairs that are closer than a limit, of which nothing was said */
+	int64_t		pairs;			/* of embeddings, and those that may have been closer, but are not */
+	int64_t		others;
 } Tested;
 
 static Tested tested[MAX_SETS];
@@ -105,6 +109,52 @@ wrong_below(GkSession *s, const GkTiles *x, const int32_t *want, const float *wa
 		*dismissed += label[i] < 0;
 	}
 	return wrong;
+}
+
+/* Centroids that are closer than a limit: products of 8-bit integers may add some, but leave out none. */
+static void
+test_closer(Tested *t, const float *c, int k, const float *want_d2, bool embeddings)
+{
+	GkSession  *s = t->session;
+	GkSweep		sweep = gk_cpu_plan(s, k);
+	int			tiles = gk_cpu_int8_tiles(s);
+	float		below[(ROWS + GK_ROW_PAD) / GK_ROW_PAD * GK_ROW_PAD] = {0};
+	GkError		err;
+
+	for (int i = 0; i < ROWS; i++)
+		below[i] = i % 4 == 0 ? want_d2[i] : i % 4 == 1 ? nextafterf(want_d2[i], INFINITY) : (1.0f + 0.01f * (float) (i % 8)) * want_d2[i];
+	if (gk_cpu_int8_begin(s, &sweep, c, k, &err) != GK_OK)
+	{
+		t->missing++;
+		return;
+	}
+	for (int first = 0; first < t->x.count; first += tiles)
+	{
+		GkTiles		now = t->x;
+		size_t		width;
+		const uint64_t *closer;
+
+		now.x += first * now.tile;
+		now.count = t->x.count - first < tiles ? t->x.count - first : tiles;
+		closer = gk_cpu_int8_closer(s, &now, first * GK_ROW_PAD, 0, below + first * GK_ROW_PAD, &width);
+		for (int q = 0; q < k; q++)
+		{
+			float		d2[sizeof(below) / sizeof(*below)];
+
+			for (int i = 0; i < now.count * GK_ROW_PAD; i++)
+				d2[i] = INFINITY;
+			s->kernels->mindist(&now, c, q, q + 1, d2);
+			for (int i = 0; i < now.count * GK_ROW_PAD && first * GK_ROW_PAD + i < ROWS; i++)
+			{
+				bool		may = closer[i / GK_ROW_PAD * width + q] >> i % GK_ROW_PAD & 1;
+				bool		is = d2[i] < below[first * GK_ROW_PAD + i];
+
+				t->missing += is && !may;
+				t->pairs += embeddings;
+				t->others += embeddings && may && !is;
+			}
+		}
+	}
 }
 
 static int	looks;
@@ -184,6 +234,8 @@ test_pass(Tested *t, const float *c, int k, const int32_t *want, const float *wa
 	for (int i = 0; i < ROWS; i++)
 		t->wrong += label[i] != want[i];
 	test_pieces(t, want, k);
+	if (s->kernels->bytes != NULL)
+		test_closer(t, c, k, want_d2, pass == 0 && kind == EMBEDDINGS);
 	t->wrong += wrong_below(s, &t->x, want, want_d2, &dismissed);
 	if (pass == 0 && kind == EMBEDDINGS)
 		t->dismissed += dismissed;
@@ -274,6 +326,16 @@ report(const Tested *t, int cases)
 		   name, GK_COST_INT16_MIN_K, t->integers, cases, (long long) t->open, (long long) t->embeddings);
 }
 
+static void
+report_closer(const Tested *t)
+{
+	if (t->set->bytes == NULL)
+		skip("%s has no products of 8-bit integers", t->set->name);
+	else
+		ok(t->missing == 0 && t->others * 20 < t->pairs, "%s: no closer centroid is missing (%d are); of %lld pairs %lld are not closer",
+		   t->set->name, t->missing, (long long) t->pairs, (long long) t->others);
+}
+
 int
 main(void)
 {
@@ -305,6 +367,9 @@ main(void)
 		for (int number = 0; number < 8; number++, cases++)
 			test_case(kind, features[number], clusters[(number + kind) % 5]);
 	for (int s = 0; s < sets; s++)
+	{
 		report(&tested[s], cases);
+		report_closer(&tested[s]);
+	}
 	return done_testing();
 }

@@ -323,6 +323,8 @@ test_wide(const char *simd)
 	ok(bad == 0 && leaks == 0, "%s: many seeds of wide points, in a file or not (%d differ, %d leak)", simd, bad, leaks);
 }
 
+static bool without_int8;
+
 /* Rounds that are played ahead after 32 seeds, and whether D is as after the same rounds one by one.  -1: another failure. */
 static int
 ahead(const Data *p, GkSkip skip, size_t limit, uint64_t *d2_hash)
@@ -359,6 +361,7 @@ ahead(const Data *p, GkSkip skip, size_t limit, uint64_t *d2_hash)
 	gk_cpu_backend.seed_begin(session, &err);
 	gk_cpu_backend.seed_update(session, c, SEEDS, pot, &err);
 	session->host.skip = skip;
+	session->int8.useless = without_int8;
 	gk_cpu_backend.seed_rounds(session, keys, ROUNDS, WANT, c, &done, &err);
 	/* the rest, or all, one by one */
 	for (int i = done; i < ROUNDS; i++)
@@ -415,6 +418,10 @@ test_ahead(const char *simd)
 		ok(ahead(&p, GK_SKIP_OFF, SIZE_MAX, &plain) == 0, "%s: no rounds ahead where nothing may be skipped", simd);
 		done = ahead(&p, GK_SKIP_AUTO, SIZE_MAX, &early);
 		ok(done == (integers ? 16 : 0) && early == plain, "%s: %d rounds ahead leave D as it is one by one", simd, done);
+		without_int8 = true;
+		done = ahead(&p, GK_SKIP_AUTO, SIZE_MAX, &early);
+		ok(done == (integers ? 16 : 0) && early == plain, "%s: %d by integers of 16 bits alone", simd, done);
+		without_int8 = false;
 		done = ahead(&p, GK_SKIP_AUTO, 1900000, &early);
 		ok(done == (integers ? 16 : 0) && early == plain, "%s: %d with most points in a file", simd, done);
 		done = ahead(&p, GK_SKIP_AUTO, 1300000, &early);

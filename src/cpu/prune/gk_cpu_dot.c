@@ -146,6 +146,15 @@ arrange(void *arg, int64_t job, int thread)
 	a->max_value[job] = value;
 }
 
+void
+gk_cpu_dot_plan(const GkSession *s, GkSweep *sweep, int k)
+{
+	sweep->rows = block_rows(s, sweep, k);
+	sweep->rounds = 1;
+	sweep->per_round = k;
+	sweep->job_work = (double) sweep->rows * s->pts->d * (k + GK_COST_OVERHEAD);
+}
+
 GkStatus
 gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *err)
 {
@@ -182,10 +191,7 @@ gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *e
 		.slack = (float) rounding,.apart = (float) (rounding * 2.0 * max_square + 0x1p-120),
 		.relative = (float) (1.02 * (d + 3) * 0x1p-24)};
 	dot->open = 0;
-	sweep->rows = block_rows(s, sweep, k);
-	sweep->rounds = 1;
-	sweep->per_round = k;
-	sweep->job_work = (double) sweep->rows * d * (k + GK_COST_OVERHEAD);
+	gk_cpu_dot_plan(s, sweep, k);
 	st = gk_cpu_int16_begin(s, sweep, c, k, sqrt(max_square), (double) max_value, err);
 	if (dot->int16.k > 0)
 		sweep->job_work *= s->kernels->integers->cost;

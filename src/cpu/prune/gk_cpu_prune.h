@@ -7,6 +7,7 @@
  *                   skip centroids too far from a point's own (Newling and Fleuret, ICML 2016)
  *   gk_cpu_dot.c    labels by scalar products, where their rounding cannot matter
  *   gk_cpu_int16.c  the same by products of 16-bit integers
+ *   gk_cpu_int8.c   centroids closer than D by products of 8-bit integers, when seeding
  *   gk_cpu_seed_rounds.c
  *                   compare the candidates of many rounds of seeding at once, by products of integers
  *   gk_cpu_seed_index.c, gk_cpu_kdtree.c
@@ -29,6 +30,9 @@
 /* Do labels of k clusters pay by scalar products?  Of all that a sweep compares at once, too? */
 bool		gk_cpu_dot_possible(const GkSession *s, int k);
 bool		gk_cpu_dot_wanted(const GkSession *s, const GkSweep *sweep, int k);
+
+/* Plan a sweep that compares with all of them in one round. */
+void		gk_cpu_dot_plan(const GkSession *s, GkSweep *sweep, int k);
 
 /* Begin a pass with them; the sweep then takes all centroids in one round. */
 GkStatus	gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *err);
@@ -71,6 +75,33 @@ GkStatus	gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, 
 void		gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, float *point, char *scratch, const float *below,
 								int32_t *label);
 void		gk_cpu_int16_end(GkSession *s);
+
+/* ---- which centroids may be closer than D, by products of 8-bit integers ---- */
+
+bool		gk_cpu_int8_possible(const GkSession *s);
+
+/* Tiles at a time. */
+int			gk_cpu_int8_tiles(const GkSession *s);
+
+/* Round centroids for a pass, which compares them in one round. */
+GkStatus	gk_cpu_int8_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *err);
+
+/* Seeding ends; or too many centroids may have been closer, so 8 bits are of no use. */
+void		gk_cpu_int8_end(GkSession *s);
+void		gk_cpu_int8_give_up(GkSession *s);
+
+/* Bits [tiles][*width] of the rows, from row `slot` on, that a centroid may be closer to than d2 says: in the thread's scratch. */
+const uint64_t *gk_cpu_int8_closer(GkSession *s, const GkTiles *x, int64_t slot, int thread, const float *d2, size_t *width);
+
+/*
+ * Canonical distances of such pairs of one tile's first `rows` rows, for `take`: those of a centroid after those of the ones
+ * before it.  Returns how many pairs there are; more than `most` are not looked at.
+ */
+#define GK_CLOSER_PAIRS		64
+typedef void GkCloserPairs (void *arg, const int32_t *row, const int32_t *label, const float *d2, int count);
+
+int			gk_cpu_closer_pairs(const GkSession *s, const GkTiles *tile, const float *c, int k, const uint64_t *closer, int rows,
+								int most, GkCloserPairs *take, void *arg);
 
 /* ---- bounds ---- */
 

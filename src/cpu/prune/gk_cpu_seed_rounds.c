@@ -7,7 +7,7 @@
  *
  *  1. A race for each of its rounds, by D as it is, names more rows than a round draws.
  *  2. One pass finds all pairs of a row and one of these candidates that is closer to it than D.  Products of
- *     16-bit integers tell which may be, the canonical distance which are.  D only falls, so no round of the
+ *     8-bit integers tell which may be, of 16 bits where those leave too many, the canonical distance which are.  D only falls, so no round of the
  *     batch has others.
  *  3. A round draws its candidates among those of its race by the keys that D as it is by then gives them.
  *     Keys only grow, so that is the race over all rows as long as the last one drawn comes before all
@@ -38,8 +38,6 @@
 #define PAIRS_CROWD		32
 /* Pairs that a thread takes room for at a time. */
 #define RUN				256
-/* Pairs whose distances are computed at a time. */
-#define SOME			64
 
 typedef struct Pair
 {
@@ -78,6 +76,7 @@ typedef struct Batch
 	bool		whole[MOST_ROUNDS]; /* no row was left out */
 	uint64_t   *closer;			/* [threads][closer_room] */
 	size_t		closer_room;
+	bool		bytes;			/* 8 bits tell which may be closer, else 16 */
 	bool		crowded;
 	Pair	   *pair;			/* [room]: at first run by run, then by candidates */
 	size_t		room;
@@ -147,61 +146,50 @@ next_run(Batch *a, Run *own)
 	return true;
 }
 
-/* Keep those of a tile's pairs that are closer; label: the candidate. */
-static void
-keep_closer(const GkSession *s, Batch *a, const GkBlock *b, const GkTiles *tile, int at, const int32_t *row, const int32_t *label,
-			int count)
+/* One tile's pairs. */
+typedef struct TilePairs
 {
-	Run		   *own = run_of(a, b->thread);
-	const float *w = gk_chunk_weight(s->pts, b->chunk);
-	float		is[SOME];
+	Batch	   *a;
+	Run		   *own;
+	float	   *d2;				/* [rows of the tile] */
+	const float *w;				/* likewise; NULL: all 1 */
+} TilePairs;
 
-	s->kernels->own_distance(tile->x, tile->stride, row, label, count, a->c, tile->d, is);
+/* Keep those that are closer. */
+static void
+keep_closer(void *arg, const int32_t *row, const int32_t *label, const float *is, int count)
+{
+	const TilePairs *t = arg;
+	Run		   *own = t->own;
+
 	for (int i = 0; i < count; i++)
 	{
-		float	   *d2 = b->chunk->mind2 + at + row[i];
+		float	   *d2 = t->d2 + row[i];
 
 		if (is[i] >= *d2)
 			continue;
-		if (own->next == own->end && !next_run(a, own))
+		if (own->next == own->end && !next_run(t->a, own))
 		{
-			__atomic_store_n(&a->crowded, true, __ATOMIC_RELAXED);
+			__atomic_store_n(&t->a->crowded, true, __ATOMIC_RELAXED);
 			return;
 		}
-		a->pair[own->next++] = (Pair) {d2, w != NULL ? w[at + row[i]] : 1.0f, is[i], label[i]};
+		t->a->pair[own->next++] = (Pair) {d2, t->w != NULL ? t->w[row[i]] : 1.0f, is[i], label[i]};
 	}
 }
 
-/* The pairs of one tile, whose first row is number `at` of the chunk. */
-static void
-tile_pairs(const GkSession *s, Batch *a, const GkBlock *b, const GkTiles *tile, int at, int rows, const uint64_t *closer)
+/* Which candidates may be closer to rows of some tiles: by 16 bits. */
+static const uint64_t *
+closer_by_int16(GkSession *s, const Batch *a, const GkBlock *b, const GkTiles *x, int first, const float *d2, size_t *width)
 {
-	uint64_t	some = rows < GK_ROW_PAD ? (UINT64_C(1) << rows) - 1 : ~UINT64_C(0);
-	int32_t		row[SOME];
-	int32_t		label[SOME];
-	int			count = 0;
+	uint64_t   *closer = a->closer + b->thread * a->closer_room;
+	char	   *scratch = s->dot.scratch + b->thread * s->dot.scratch_bytes;
+	GkInt16Scratch in;
 
-	for (int q = 0; q < a->candidates; q++)
-		count += __builtin_popcountll(closer[q] & some);
-	if (count > GK_ROW_PAD * PAIRS_CROWD)
-	{
-		__atomic_store_n(&a->crowded, true, __ATOMIC_RELAXED);
-		return;
-	}
-	count = 0;
-	for (int q = 0; q < a->candidates; q++)
-		for (uint64_t bits = closer[q] & some; bits != 0; bits &= bits - 1)
-		{
-			row[count] = __builtin_ctzll(bits);
-			label[count++] = q;
-			if (count == SOME)
-			{
-				keep_closer(s, a, b, tile, at, row, label, count);
-				count = 0;
-			}
-		}
-	if (count > 0)
-		keep_closer(s, a, b, tile, at, row, label, count);
+	gk_cpu_int16_scratch(s, scratch, x->d, &in);
+	gk_cpu_int16_prepare(s, x, b->slot + first * GK_ROW_PAD, &in);
+	s->kernels->integers->closer(x->count, x->d, &s->dot.int16, &in, d2, closer);
+	*width = a->closer_room / gk_cpu_int16_tiles(s, x->d);
+	return closer;
 }
 
 static void
@@ -209,30 +197,31 @@ find_pairs(GkSession *s, void *arg, const GkBlock *b)
 {
 	Batch	   *a = arg;
 	GkTiles		x = gk_cpu_tiles(s, b);
-	int			tiles = gk_cpu_int16_tiles(s, x.d);
-	size_t		width = a->closer_room / tiles;
-	uint64_t   *closer = a->closer + b->thread * a->closer_room;
-	char	   *scratch = s->dot.scratch + b->thread * s->dot.scratch_bytes;
-	GkInt16Scratch in;
+	const float *w = gk_chunk_weight(s->pts, b->chunk);
+	int			tiles = a->bytes ? gk_cpu_int8_tiles(s) : gk_cpu_int16_tiles(s, x.d);
 
-	gk_cpu_int16_scratch(s, scratch, x.d, &in);
 	for (int first = 0; first < b->tiles; first += tiles)
 	{
 		GkTiles		now = x;
 		int			at = b->row + first * GK_ROW_PAD;
+		const uint64_t *closer;
+		size_t		width;
 
 		now.x += first * x.tile;
 		now.count = b->tiles - first < tiles ? b->tiles - first : tiles;
 		if (__atomic_load_n(&a->crowded, __ATOMIC_RELAXED))
 			return;
-		gk_cpu_int16_prepare(s, &now, b->slot + first * GK_ROW_PAD, &in);
-		s->kernels->integers->closer(now.count, x.d, &s->dot.int16, &in, b->chunk->mind2 + at, closer);
-		for (int t = 0; t < now.count; t++)
+		closer = a->bytes ? gk_cpu_int8_closer(s, &now, b->slot + first * GK_ROW_PAD, b->thread, b->chunk->mind2 + at, &width)
+			: closer_by_int16(s, a, b, &now, first, b->chunk->mind2 + at, &width);
+		for (int t = 0; t < now.count; t++, at += GK_ROW_PAD)
 		{
 			GkTiles		tile = now;
+			TilePairs	to = {a, run_of(a, b->thread), b->chunk->mind2 + at, w != NULL ? w + at : NULL};
+			int			most = GK_ROW_PAD * PAIRS_CROWD;
 
 			tile.x += t * x.tile;
-			tile_pairs(s, a, b, &tile, at + t * GK_ROW_PAD, b->row + b->rows - at - t * GK_ROW_PAD, closer + t * width);
+			if (gk_cpu_closer_pairs(s, &tile, a->c, a->candidates, closer + t * width, b->row + b->rows - at, most, keep_closer, &to) > most)
+				__atomic_store_n(&a->crowded, true, __ATOMIC_RELAXED);
 		}
 	}
 }
@@ -293,12 +282,15 @@ compare_all(GkSession *s, Batch *a, GkError *err)
 {
 	int			group = s->kernels->integers->group;
 	int			groups = (a->candidates + group - 1) / group;
-	GkStatus	st = gk_cpu_dot_begin(s, &a->sweep, a->c, a->candidates, err);
+	GkStatus	st;
 
+	a->bytes = gk_cpu_int8_possible(s);
+	st = a->bytes ? gk_cpu_int8_begin(s, &a->sweep, a->c, a->candidates, err)
+		: gk_cpu_dot_begin(s, &a->sweep, a->c, a->candidates, err);
 	if (st != GK_OK)
 		return st;
-	a->closer_room = (size_t) gk_cpu_int16_tiles(s, s->pts->d) * groups * group;
-	a->crowded = s->dot.int16.k == 0;
+	a->closer_room = a->bytes ? 0 : (size_t) gk_cpu_int16_tiles(s, s->pts->d) * groups * group;
+	a->crowded = !a->bytes && s->dot.int16.k == 0;
 	a->room += RUN * (size_t) a->sweep.threads;
 	if (!gk_cpu_room(s, &a->pair, a->room, sizeof(Pair)) ||
 		!gk_cpu_room(s, &a->run, a->sweep.threads, gk_cpu_region_bytes(sizeof(Run))) ||
@@ -311,7 +303,8 @@ compare_all(GkSession *s, Batch *a, GkError *err)
 	a->sweep.block = find_pairs;
 	if (st == GK_OK && !a->crowded)
 		st = gk_cpu_sweep(s, &a->sweep, err);
-	gk_cpu_dot_end(s);
+	if (!a->bytes)
+		gk_cpu_dot_end(s);
 	if (st == GK_OK && !a->crowded)
 		st = sort_pairs(s, a, err);
 	if (st == GK_OK && !a->crowded)
@@ -430,7 +423,8 @@ rounds_ahead(const GkSession *s, int rounds, int want, size_t room)
 		return 0;
 	most = (int) fmin(most, seed->seeds * pairs / ASKED(want));
 	rounds = rounds < most ? rounds : most;
-	return gk_cpu_dot_possible(s, rounds * ASKED(want)) && gk_cpu_int16_possible(s, rounds * ASKED(want)) ? rounds : 0;
+	return gk_cpu_dot_possible(s, rounds * ASKED(want)) &&
+		(gk_cpu_int8_possible(s) || gk_cpu_int16_possible(s, rounds * ASKED(want))) ? rounds : 0;
 }
 
 /* Where seeds take rows from each other, D falls faster, and a batch ends early. */
@@ -463,7 +457,9 @@ gk_cpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, flo
 	if (st == GK_OK && a.candidates > 0 && gk_cpu_dot_wanted(s, &a.sweep, a.candidates))
 	{
 		st = compare_all(s, &a, err);
-		if (a.crowded)
+		if (a.crowded && a.bytes)
+			gk_cpu_int8_give_up(s);
+		else if (a.crowded)
 			s->seed.ahead_from = 2 * s->seed.seeds;
 		while (st == GK_OK && !a.crowded && *done < a.rounds &&
 			   play(s, &a, *done, keys[*done], points + (size_t) *done * s->pts->d))

@@ -183,13 +183,15 @@ const GkCpuKernels gk_cpu_avx512 = {
 
 const GkCpuKernels gk_cpu_avx512_vnni = {
 	GK_AVX512_KERNELS,
-	.integers = &gk_int16_vnni
+	.integers = &gk_int16_vnni,
+	.bytes = &gk_int8_vnni
 };
 
 #ifdef GK_CPU_AMX
 const GkCpuKernels gk_cpu_avx512_amx = {
 	GK_AVX512_KERNELS,
-	.integers = &gk_int16_amx
+	.integers = &gk_int16_amx,
+	.bytes = &gk_int8_vnni
 };
 #endif
 

@@ -187,6 +187,66 @@ gk_int16_words(int unit, int d)
 	return (size_t) (d + unit - 1) / unit * unit / 2;
 }
 
+/* Scales of features for products of 8-bit integers, at most. */
+#define GK_INT8_RUNS	8
+/* Where no value is as large, scales are those of a row with such a one; and what underflow may take off a length. */
+#define GK_INT8_SMALLEST	0x1p-40f
+#define GK_INT8_TINY		0x1p-50f
+
+/* A rounded centroid, for GkInt8: the names are those of gk_cpu_int8.c. */
+typedef struct GkInt8Centroid
+{
+	float		scale;			/* B */
+	float		half;			/* B (|c'|^2 - E^2) / 2 */
+	float		lost;			/* B E */
+	int32_t		offset;			/* what points' being made positive adds to the product */
+} GkInt8Centroid;
+
+/* Rounded centroids, and how points are rounded. */
+typedef struct GkInt8
+{
+	const int32_t *c;			/* [groups][words][group]: four features in a word or what the set has in its
+								 * place */
+	const GkInt8Centroid *of;	/* [groups * group] */
+	int			k;
+	int			words;
+	int			runs;			/* of words whose features have the same scale, coarser and coarser */
+	int			end[GK_INT8_RUNS];	/* the first word after a run */
+	int			finer[GK_INT8_RUNS];	/* the scale of its features is 2^finer times that of the last run,
+										 * which has 0 */
+	const int32_t *feature;		/* [4 * words]; -1: none */
+	float		relative;		/* G */
+} GkInt8;
+
+/* Rows of a tile. */
+typedef struct GkInt8Tile
+{
+	float		scale[GK_ROW_PAD];	/* A; 0: not rounded yet */
+	float		square[GK_ROW_PAD]; /* |x'|^2 */
+	float		lost[GK_ROW_PAD];	/* e, or more */
+} GkInt8Tile;
+
+typedef struct GkInt8Points
+{
+	int32_t    *y;				/* [words][GK_ROW_PAD] */
+	GkInt8Tile *tile;
+} GkInt8Points;
+
+/* Products of 8-bit integers: gk_cpu_int8_avx512.c. */
+typedef struct GkInt8Kernels
+{
+	int			group;			/* centroids at a time: all arrays of them have room for whole groups */
+	int			unit;			/* words: runs are filled up with zeros to a multiple */
+	double		cost;			/* of a feature and a centroid, see GK_COST_INT16() */
+
+	/* Word w of centroid q of a group. */
+	void		(*put) (int32_t *group, int words, int q, int w, uint32_t word);
+	/* Round a tile. */
+	void		(*round) (const float *x, size_t stride, const GkInt8 *s, int32_t *y, GkInt8Tile *tile);
+	/* The centroids that may be closer to rows than d2 says, as those of GkInt16Kernels.closer. */
+	void		(*closer) (int tiles, const GkInt8 *s, const GkInt8Points *x, const float *d2, uint64_t *out);
+} GkInt8Kernels;
+
 typedef struct GkCpuKernels
 {
 	const char *name;
@@ -220,6 +280,7 @@ typedef struct GkCpuKernels
 	/* The label of one point [d], as assign() would have it.  Goes with assign_dot(). */
 	int32_t		(*assign_one) (const float *x, const GkDot *s, int d);
 	const GkInt16Kernels *integers; /* NULL: nothing here beats assign_dot() */
+	const GkInt8Kernels *bytes; /* goes with integers */
 	/* gk_nearest() */
 	int			(*nearest) (const float *point, int d, const float *centroids, int k, float *d2);
 	/* gk_distances() */
@@ -361,6 +422,7 @@ extern const GkCpuKernels gk_cpu_avx2;
 extern const GkCpuKernels gk_cpu_avx512;
 extern const GkCpuKernels gk_cpu_avx512_vnni;	/* the same with products of integers, ... */
 extern const GkInt16Kernels gk_int16_vnni;
+extern const GkInt8Kernels gk_int8_vnni;
 extern const GkColumnKernels gk_columns_avx2;
 extern const GkColumnKernels gk_columns_avx512;
 

@@ -1,0 +1,352 @@
+/*
+ * gk_cpu_int8.c - which of many centroids may be closer to a point than D, by scalar products of 8-bit integers.
+ *
+ * Seeding knows D, the squared distance to the nearest seed, and only few new seeds are closer.  For that
+ * question 8 bits do where every row and centroid has a scale of its own: twice as fast as 16 bits, which tell
+ * which one is nearest (gk_cpu_int16.c).
+ *
+ * Row x becomes y_j = A g_j x_j, rounded to -127 .. 127, and centroid c becomes b_j = B g_j c_j.  g_j = 2^finer, the
+ * same for all, makes features of small variance as fine as others.  With x' = y_j / (A g_j), c' likewise,
+ * e = |x - x'|, E = |c - c'|: c is not closer if |x' - c'| is at least R = r + E, r = sqrt(D) (1 + G) + e, where G is what a
+ * canonical distance may be off (gk_cpu_dot.c).  So it may be closer only if
+ *   x' c' > (|x'|^2 + |c'|^2 - R^2) / 2, that is
+ *   A B x' c' > A B (|c'|^2 - E^2) / 2 - A (r^2 - |x'|^2) / 2 B - A r B E.
+ * The left side is the sum of y_j b_j / g_j^2.  Features are in order of falling g_j, and between two runs of equal g_j
+ * the sum so far is shifted.
+ *
+ * What rounding does to this: a shift takes off less than 1, all of them less than 4/3, and the offset that makes
+ * points positive is off by 1/2; 4 are added.  Sums of d squares are off by d u < G, the rest by some u: G + 2^-17 of
+ * |x'|^2 + |c'|^2 + R^2 are added.  Nothing overflows: 255 * 127 * 16,384 < 2^31.  Where the right side is not a number,
+ * the centroid may be closer.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "core/gk_numerics.h"
+#include "cpu/prune/gk_cpu_prune.h"
+
+/* Bytes of rounded points that stay in the second-level cache. */
+#define CACHE_BYTES		((size_t) 768 << 10)
+/* Centroids that tell the features' variances. */
+#define SAMPLE			256
+#define SMALLEST		GK_INT8_SMALLEST
+#define LARGEST			0x1p+40
+/* What rounding may take off a product. */
+#define OFF				4.0
+
+bool
+gk_cpu_int8_possible(const GkSession *s)
+{
+	return s->kernels->bytes != NULL && !s->int8.useless && s->host.skip != GK_SKIP_OFF && s->pts->d >= GK_COST_INT16_MIN_D;
+}
+
+int
+gk_cpu_int8_tiles(const GkSession *s)
+{
+	size_t		tiles = CACHE_BYTES / (s->pts->d * (size_t) GK_ROW_PAD);
+
+	return tiles < 1 ? 1 : tiles > GK_INT16_TILES ? GK_INT16_TILES : (int) tiles;
+}
+
+/* Of which number of octaves may a feature's scale be finer than that of the largest variance? */
+static int
+octaves(double variance, double largest)
+{
+	int			n = 0;
+
+	for (; n < GK_INT8_RUNS - 1 && 2.0 * variance < largest; n++)
+		variance *= 4.0;
+	return n;
+}
+
+/* Put features of the same scale together, the finest first. */
+static bool
+order_features(GkSession *s, const float *c, int k)
+{
+	GkCpuInt8  *b = &s->int8;
+	int			d = s->pts->d;
+	int			unit = 4 * s->kernels->bytes->unit;
+	int32_t    *to;
+	double	   *variance = NULL;
+	double		largest = 0.0;
+
+	if (!gk_cpu_room(s, &variance, d, sizeof(double)) ||
+		!gk_cpu_room(s, &b->feature, d + (size_t) GK_INT8_RUNS * unit, sizeof(int32_t)))
+	{
+		gk_cpu_room_free(s, &variance);
+		return false;
+	}
+	memset(variance, 0, d * sizeof(double));
+	for (int q = 0; q < k && q < SAMPLE; q++)
+		for (int j = 0; j < d; j++)
+			variance[j] += (double) c[(size_t) q * d + j] * (double) c[(size_t) q * d + j];
+	for (int j = 0; j < d; j++)
+		largest = fmax(largest, variance[j]);
+	to = b->feature;
+	b->args.runs = 0;
+	for (int n = GK_INT8_RUNS - 1; n >= 0; n--)
+	{
+		int32_t    *first = to;
+
+		for (int j = 0; j < d; j++)
+			if (octaves(variance[j], largest) == n)
+				*to++ = j;
+		if (to == first)
+			continue;
+		while ((to - first) % unit != 0)
+			*to++ = -1;
+		b->args.finer[b->args.runs] = n;
+		b->args.end[b->args.runs++] = (int) (to - b->feature) / 4;
+	}
+	b->args.words = (int) (to - b->feature) / 4;
+	b->args.feature = b->feature;
+	gk_cpu_room_free(s, &variance);
+	return true;
+}
+
+/* Keep rounded points, if there is room beside the pairs of a batch, which save more. */
+static bool
+keep(GkSession *s)
+{
+	GkCpuInt8  *b = &s->int8;
+	size_t		tiles = s->all_rows / GK_ROW_PAD;
+	size_t		words = (size_t) b->args.words * GK_ROW_PAD;
+	size_t		all = tiles * (words * sizeof(int32_t) + sizeof(GkInt8Tile));
+	size_t		spare = gk_cpu_spare(s);
+
+	if (b->tile != NULL || !s->pts->resident || all > spare || (size_t) s->pts->n * GK_COST_AHEAD_BYTES > spare - all)
+		return true;
+	if (!gk_cpu_room(s, &b->y, tiles, words * sizeof(int32_t)) || !gk_cpu_room(s, &b->tile, tiles, sizeof(GkInt8Tile)))
+		return false;
+	memset(b->tile, 0, tiles * sizeof(GkInt8Tile));
+	b->bytes = all;
+	return true;
+}
+
+void
+gk_cpu_int8_end(GkSession *s)
+{
+	gk_cpu_room_free(s, &s->int8.feature);
+	gk_cpu_room_free(s, &s->int8.y);
+	gk_cpu_room_free(s, &s->int8.tile);
+	s->int8.bytes = 0;
+}
+
+void
+gk_cpu_int8_give_up(GkSession *s)
+{
+	s->int8.useless = true;
+	gk_cpu_int8_end(s);
+}
+
+typedef struct Rounding
+{
+	const GkInt8Kernels *set;
+	GkCpuInt8  *to;
+	const float *c;
+	int			d;
+} Rounding;
+
+/* Round to the nearest integer: |v| is below 2^51. */
+static inline double
+nearest_integer(double v)
+{
+	return (v + 0x1.8p52) - 0x1.8p52;
+}
+
+/* Centroid q of a group. */
+static void
+round_centroid(const Rounding *r, const float *c, int32_t *group, int q, GkInt8Centroid *of)
+{
+	const GkInt8 *args = &r->to->args;
+	double		slack = (double) args->relative + 0x1p-17;
+	double		most = SMALLEST;
+	double		square = 0.0;
+	double		lost = 0.0;
+	double		sum = 0.0;
+	double		scale;
+
+	for (int run = 0, i = 0; run < args->runs; run++)
+	{
+		float		value = 0.0f;
+
+		for (; i < 4 * args->end[run]; i++)
+			if (args->feature[i] >= 0)
+				value = fmaxf(value, fabsf(c[args->feature[i]]));
+		most = fmax(most, (double) value * (1 << args->finer[run]));
+	}
+	scale = (double) (float) (127.0 / most * (1.0 - 0x1p-20));
+	for (int run = 0, w = 0; run < args->runs; run++)
+	{
+		double		finer = 1 << args->finer[run];
+		double		run_lost = 0.0;
+		int64_t		run_square = 0;
+		int64_t		run_sum = 0;
+
+		for (; w < args->end[run]; w++)
+		{
+			uint32_t	word = 0;
+
+			for (int f = 0; f < 4; f++)
+			{
+				int			j = args->feature[4 * w + f];
+				double		v = j >= 0 ? (double) c[j] * (scale * finer) : 0.0;
+				double		nearest = nearest_integer(v);
+				int			b = (int) nearest;
+
+				run_lost += (v - nearest) * (v - nearest);
+				run_square += b * b;
+				run_sum += b;
+				word |= (uint32_t) (uint8_t) b << 8 * f;
+			}
+			r->set->put(group, args->words, q, w, word);
+		}
+		lost += run_lost / (finer * finer);
+		square += (double) run_square / (finer * finer);
+		sum += (double) run_sum / (finer * finer);
+	}
+	lost = 1.001 * sqrt(lost) / scale + GK_INT8_TINY;
+	square = square / scale / scale;
+	*of = (GkInt8Centroid) {.scale = (float) scale,.lost = (float) (scale * lost),
+		.half = (float) (0.5 * scale * (square * (1.0 - slack) - lost * lost * (1.0 + slack))),
+		.offset = (int32_t) nearest_integer(128.0 * sum - OFF)};
+	/* what is added up might be infinite: it may always be closer */
+	if (!(most <= LARGEST))
+		of->half = -INFINITY;
+}
+
+static void
+round_group(void *arg, int64_t group, int thread)
+{
+	const Rounding *r = arg;
+	GkCpuInt8  *to = r->to;
+	int			some = r->set->group;
+	int			k = (int) group * some;
+	size_t		words = (size_t) to->args.words * some;
+
+	(void) thread;
+	memset(to->c + group * words, 0, words * sizeof(int32_t));
+	memset(to->of + k, 0, some * sizeof(GkInt8Centroid));
+	for (int q = 0; q < some && k + q < to->args.k; q++)
+		round_centroid(r, r->c + (size_t) (k + q) * r->d, to->c + group * words, q, &to->of[k + q]);
+}
+
+GkStatus
+gk_cpu_int8_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *err)
+{
+	GkCpuInt8  *b = &s->int8;
+	GkHost		host = s->host;
+	const GkInt8Kernels *set = s->kernels->bytes;
+	Rounding	r = {.set = set,.to = b,.c = c,.d = s->pts->d};
+	size_t		groups = ((size_t) k + set->group - 1) / set->group;
+	size_t		each = sizeof(GkInt8Points) + groups * set->group * sizeof(uint64_t);
+
+	gk_cpu_dot_plan(s, sweep, k);
+	sweep->job_work *= set->cost;
+	/* rounded points are kept, so the first centroids have to do */
+	if ((b->feature == NULL && !order_features(s, c, k)) || !keep(s))
+		return gk_cpu_out_of_memory(err);
+	if (b->y == NULL)
+		each += b->args.words * GK_ROW_PAD * sizeof(int32_t) + sizeof(GkInt8Tile);
+	b->scratch_bytes = gk_cpu_region_bytes(gk_cpu_int8_tiles(s) * each);
+	if (!gk_cpu_room(s, &b->c, groups * set->group * b->args.words, sizeof(int32_t)) ||
+		!gk_cpu_room(s, &b->of, groups * set->group, sizeof(GkInt8Centroid)) ||
+		!gk_cpu_room(s, &b->scratch, sweep->threads, b->scratch_bytes))
+		return gk_cpu_out_of_memory(err);
+	b->args.c = b->c;
+	b->args.of = b->of;
+	b->args.k = k;
+	b->args.relative = (float) (1.02 * (s->pts->d + 3) * 0x1p-24);
+	host.threads = sweep->threads;
+	return s->core->parallel_for(&host, (int64_t) groups, round_group, &r) ? GK_OK : GK_STOPPED;
+}
+
+const uint64_t *
+gk_cpu_int8_closer(GkSession *s, const GkTiles *x, int64_t slot, int thread, const float *d2, size_t *width)
+{
+	const GkInt8Kernels *set = s->kernels->bytes;
+	GkCpuInt8  *b = &s->int8;
+	size_t		words = (size_t) b->args.words * GK_ROW_PAD;
+	int			tiles = gk_cpu_int8_tiles(s);
+	GkInt8Points *points = (GkInt8Points *) (b->scratch + thread * b->scratch_bytes);
+	uint64_t   *out = (uint64_t *) (points + tiles);
+	bool		kept = b->y != NULL;
+	GkInt8Tile *tile;
+	int32_t    *y;
+
+	*width = (size_t) (b->args.k + set->group - 1) / set->group * set->group;
+	tile = kept ? b->tile + slot / GK_ROW_PAD : (GkInt8Tile *) (out + tiles * *width);
+	y = kept ? b->y + slot / GK_ROW_PAD * words : (int32_t *) (tile + tiles);
+	for (int t = 0; t < x->count; t++)
+	{
+		points[t] = (GkInt8Points) {.y = y + t * words,.tile = tile + t};
+		if (!kept || points[t].tile->scale[0] == 0.0f)
+			set->round(x->x + t * x->tile, x->stride, &b->args, points[t].y, points[t].tile);
+	}
+	set->closer(x->count, &b->args, points, d2, out);
+	return out;
+}
+
+static void
+flush(const GkSession *s, const GkTiles *tile, const float *c, const int32_t *row, const int32_t *label, int *count,
+	  GkCloserPairs *take, void *arg)
+{
+	float		d2[GK_CLOSER_PAIRS];
+
+	if (*count == 0)
+		return;
+	s->kernels->own_distance(tile->x, tile->stride, row, label, *count, c, tile->d, d2);
+	take(arg, row, label, d2, *count);
+	*count = 0;
+}
+
+int
+gk_cpu_closer_pairs(const GkSession *s, const GkTiles *tile, const float *c, int k, const uint64_t *closer, int rows, int most,
+					GkCloserPairs *take, void *arg)
+{
+	uint64_t	some = rows < GK_ROW_PAD ? (UINT64_C(1) << rows) - 1 : ~UINT64_C(0);
+	int32_t		row[GK_CLOSER_PAIRS];
+	int32_t		label[GK_CLOSER_PAIRS];
+	float		d2[GK_CLOSER_PAIRS];
+	int			all = 0;
+	int			count = 0;
+
+	for (int q = 0; q < k; q++)
+		all += __builtin_popcountll(closer[q] & some);
+	if (all > most)
+		return all;
+	for (int q = 0; q < k; q++)
+	{
+		uint64_t	bits = closer[q] & some;
+
+		if (__builtin_popcountll(bits) >= GK_COST_INT8_DENSE)
+		{
+			float		own[GK_ROW_PAD];
+			GkTiles		one = *tile;
+
+			flush(s, tile, c, row, label, &count, take, arg);
+			one.count = 1;
+			for (int i = 0; i < GK_ROW_PAD; i++)
+				own[i] = INFINITY;
+			s->kernels->mindist(&one, c, q, q + 1, own);
+			for (; bits != 0; bits &= bits - 1)
+			{
+				row[count] = __builtin_ctzll(bits);
+				label[count] = q;
+				d2[count] = own[row[count]];
+				count++;
+			}
+			take(arg, row, label, d2, count);
+			count = 0;
+		}
+		for (; bits != 0; bits &= bits - 1)
+		{
+			row[count] = __builtin_ctzll(bits);
+			label[count++] = q;
+			if (count == GK_CLOSER_PAIRS)
+				flush(s, tile, c, row, label, &count, take, arg);
+		}
+	}
+	flush(s, tile, c, row, label, &count, take, arg);
+	return all;
+}

@@ -1,0 +1,259 @@
+/*
+ * gk_cpu_int8_avx512.c - products of 8-bit integers (gk_cpu_int8.c) for AVX-512 with VNNI.
+ *
+ * One instruction multiplies and adds four features of 16 points: twice what one of 16-bit integers does. It takes
+ * the points without a sign, so 128 is added to each. Lanes are points.
+ */
+#include <string.h>
+
+#include "cpu/simd/gk_cpu_kernels.h"
+#include "cpu/simd/gk_cpu_unroll.h"
+
+#ifdef GK_CPU_X86
+
+#include <immintrin.h>
+
+#define GK_TARGET	__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx512vnni,fma")))
+
+#define LANES		16
+#define NEAREST		(_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+/* A register tile is 32 points against 12 centroids: 24 of the 32 registers. */
+#define GROUP		12
+#define VECTORS		2
+
+/* ---- rounding ---- */
+
+/* Vectors of a tile's rows: a feature of all of them is read at once, as each feature may be in another page. */
+#define ALL			(GK_ROW_PAD / LANES)
+
+GK_INLINE void
+load_feature(__m512 v[ALL], const float *x, size_t stride, int32_t j)
+{
+	GK_UNROLL
+	for (int p = 0; p < ALL; p++)
+		v[p] = j >= 0 ? _mm512_loadu_ps(x + j * stride + p * LANES) : _mm512_setzero_ps();
+}
+
+/* The scale of each row. */
+GK_TARGET static void
+scale_rows(const float *x, size_t stride, const GkInt8 *s, float *scale)
+{
+	__m512		most[ALL];
+
+	GK_UNROLL
+	for (int p = 0; p < ALL; p++)
+		most[p] = _mm512_set1_ps(GK_INT8_SMALLEST);
+	for (int run = 0, i = 0; run < s->runs; run++)
+	{
+		const __m512 finer = _mm512_set1_ps((float) (1 << s->finer[run]));
+
+		for (; i < 4 * s->end[run]; i++)
+		{
+			__m512		v[ALL];
+
+			load_feature(v, x, stride, s->feature[i]);
+			GK_UNROLL
+			for (int p = 0; p < ALL; p++)
+				most[p] = _mm512_max_ps(most[p], _mm512_mul_ps(_mm512_abs_ps(v[p]), finer));
+		}
+	}
+	GK_UNROLL
+	for (int p = 0; p < ALL; p++)
+		_mm512_storeu_ps(scale + p * LANES, _mm512_div_ps(_mm512_set1_ps(127.0f), most[p]));
+}
+
+/* The words of a run, from w on: what they add to the squares, and to what is lost. */
+GK_TARGET static void
+round_run(const float *x, size_t stride, const GkInt8 *s, int run, int w, int32_t *y, GkInt8Tile *tile)
+{
+	const float weight = 1.0f / (float) (1 << 2 * s->finer[run]);
+	__m512		by[ALL];
+	__m512		square[ALL];
+	__m512		lost[ALL];
+
+	GK_UNROLL
+	for (int p = 0; p < ALL; p++)
+	{
+		by[p] = _mm512_mul_ps(_mm512_loadu_ps(tile->scale + p * LANES), _mm512_set1_ps((float) (1 << s->finer[run])));
+		square[p] = _mm512_setzero_ps();
+		lost[p] = _mm512_setzero_ps();
+	}
+	for (; w < s->end[run]; w++)
+	{
+		/* 128 is added to each byte */
+		__m512i		word[ALL];
+
+		GK_UNROLL
+		for (int p = 0; p < ALL; p++)
+			word[p] = _mm512_set1_epi32((int32_t) 0x80808080);
+		GK_UNROLL
+		for (int f = 0; f < 4; f++)
+		{
+			__m512		v[ALL];
+
+			load_feature(v, x, stride, s->feature[4 * w + f]);
+			GK_UNROLL
+			for (int p = 0; p < ALL; p++)
+			{
+				__m512		r;
+
+				v[p] = _mm512_mul_ps(v[p], by[p]);
+				r = _mm512_roundscale_ps(v[p], NEAREST);
+				v[p] = _mm512_sub_ps(v[p], r);
+				square[p] = _mm512_fmadd_ps(r, r, square[p]);
+				lost[p] = _mm512_fmadd_ps(v[p], v[p], lost[p]);
+				word[p] = _mm512_xor_si512(word[p], _mm512_slli_epi32(_mm512_and_si512(_mm512_cvtps_epi32(r), _mm512_set1_epi32(255)), 8 * f));
+			}
+		}
+		GK_UNROLL
+		for (int p = 0; p < ALL; p++)
+			_mm512_storeu_si512(y + w * GK_ROW_PAD + p * LANES, word[p]);
+	}
+	GK_UNROLL
+	for (int p = 0; p < ALL; p++)
+	{
+		_mm512_storeu_ps(tile->square + p * LANES, _mm512_fmadd_ps(square[p], _mm512_set1_ps(weight), _mm512_loadu_ps(tile->square + p * LANES)));
+		_mm512_storeu_ps(tile->lost + p * LANES, _mm512_fmadd_ps(lost[p], _mm512_set1_ps(weight), _mm512_loadu_ps(tile->lost + p * LANES)));
+	}
+}
+
+GK_TARGET static void
+round_tile(const float *x, size_t stride, const GkInt8 *s, int32_t *y, GkInt8Tile *tile)
+{
+	memset(tile->square, 0, sizeof(tile->square));
+	memset(tile->lost, 0, sizeof(tile->lost));
+	scale_rows(x, stride, s, tile->scale);
+	for (int run = 0, w = 0; run < s->runs; w = s->end[run++])
+		round_run(x, stride, s, run, w, y, tile);
+	for (int p = 0; p < GK_ROW_PAD; p += LANES)
+	{
+		__m512		unit = _mm512_div_ps(_mm512_set1_ps(1.0f), _mm512_loadu_ps(tile->scale + p));
+		__m512		square = _mm512_mul_ps(_mm512_mul_ps(_mm512_loadu_ps(tile->square + p), unit), unit);
+		__m512		lost = _mm512_mul_ps(_mm512_sqrt_ps(_mm512_loadu_ps(tile->lost + p)), unit);
+
+		_mm512_storeu_ps(tile->square + p, square);
+		/* the product of scale and x is rounded before it is made an integer */
+		_mm512_storeu_ps(tile->lost + p, _mm512_fmadd_ps(lost, _mm512_set1_ps(1.001f),
+														 _mm512_fmadd_ps(_mm512_sqrt_ps(square), _mm512_set1_ps(0x1p-22f), _mm512_set1_ps(GK_INT8_TINY))));
+	}
+}
+
+/* What closer centroids are below: A (r^2 - |x'|^2) / 2 and A r, of 16 rows. */
+GK_INLINE void
+limits(const GkInt8 *s, const GkInt8Tile *tile, const float *d2, int row, __m512 *above, __m512 *reach)
+{
+	__m512		scale = _mm512_loadu_ps(tile->scale + row);
+	__m512		square = _mm512_loadu_ps(tile->square + row);
+	__m512		lost = _mm512_loadu_ps(tile->lost + row);
+	__m512		r = _mm512_fmadd_ps(_mm512_sqrt_ps(_mm512_loadu_ps(d2)), _mm512_set1_ps(1.0f + s->relative), lost);
+	__m512		r2 = _mm512_mul_ps(r, r);
+
+	r2 = _mm512_fmadd_ps(_mm512_add_ps(r2, square), _mm512_set1_ps(s->relative + 0x1p-17f), _mm512_sub_ps(r2, square));
+	*above = _mm512_mul_ps(_mm512_mul_ps(r2, scale), _mm512_set1_ps(0.5f));
+	*reach = _mm512_mul_ps(r, scale);
+}
+
+static void
+put(int32_t *group, int words, int q, int w, uint32_t word)
+{
+	(void) words;
+	group[w * GROUP + q] = (int32_t) word;
+}
+
+/* ---- products ---- */
+
+/* _mm512_dpbusd_epi32(), which compilers move about until registers do not suffice. */
+GK_INLINE void
+add_products(__m512i *sum, __m512i a, __m512i b)
+{
+	__asm__("vpdpbusd %2, %1, %0" : "+v"(*sum) : "v"(a), "v"(b));
+}
+
+/* In units of the last run. */
+GK_INLINE void
+products(__m512i acc[GROUP][VECTORS], const int32_t *y, const int32_t *c, const GkInt8 *s)
+{
+	for (int run = 0, w = 0; run < s->runs; run++)
+	{
+		int			finer = s->finer[run] - (run + 1 < s->runs ? s->finer[run + 1] : 0);
+
+		for (; w < s->end[run]; w++, y += GK_ROW_PAD, c += GROUP)
+		{
+			__m512i		y0 = _mm512_loadu_si512(y);
+			__m512i		y1 = _mm512_loadu_si512(y + LANES);
+
+			GK_UNROLL
+			for (int q = 0; q < GROUP; q++)
+			{
+				__m512i		b = _mm512_set1_epi32(c[q]);
+
+				add_products(&acc[q][0], y0, b);
+				add_products(&acc[q][1], y1, b);
+			}
+		}
+		if (finer == 0)
+			continue;
+		GK_UNROLL
+		for (int q = 0; q < GROUP; q++)
+		{
+			GK_UNROLL
+			for (int p = 0; p < VECTORS; p++)
+				acc[q][p] = _mm512_sra_epi32(acc[q][p], _mm_cvtsi32_si128(2 * finer));
+		}
+	}
+}
+
+/* Rows of a tile from `row` on against a group of centroids: bits of those that may be closer. */
+GK_TARGET static __attribute__((noinline)) void
+within(const GkInt8Points *x, const float *d2, const int32_t *c, const GkInt8 *s, const GkInt8Centroid *of, int row, uint64_t *closer)
+{
+	__m512i		acc[GROUP][VECTORS];
+
+	GK_UNROLL
+	for (int q = 0; q < GROUP; q++)
+	{
+		GK_UNROLL
+		for (int p = 0; p < VECTORS; p++)
+			acc[q][p] = _mm512_setzero_si512();
+	}
+	products(acc, x->y + row, c, s);
+	GK_UNROLL
+	for (int p = 0; p < VECTORS; p++)
+	{
+		int			at = row + p * LANES;
+		__m512		scale = _mm512_loadu_ps(x->tile->scale + at);
+		__m512		above;
+		__m512		reach;
+
+		limits(s, x->tile, d2 + at, at, &above, &reach);
+		GK_UNROLL
+		for (int q = 0; q < GROUP; q++)
+		{
+			__m512		product = _mm512_cvtepi32_ps(_mm512_sub_epi32(acc[q][p], _mm512_set1_epi32(of[q].offset)));
+			__m512		least = _mm512_mul_ps(scale, _mm512_set1_ps(of[q].half));
+
+			least = _mm512_fnmadd_ps(above, _mm512_set1_ps(of[q].scale), least);
+			least = _mm512_fnmadd_ps(reach, _mm512_set1_ps(of[q].lost), least);
+			/* true, too, where something is not a number */
+			closer[q] |= (uint64_t) _mm512_cmp_ps_mask(product, least, _CMP_NLT_UQ) << at;
+		}
+	}
+}
+
+GK_TARGET static void
+closer(int tiles, const GkInt8 *s, const GkInt8Points *x, const float *d2, uint64_t *out)
+{
+	size_t		width = (size_t) (s->k + GROUP - 1) / GROUP * GROUP;
+
+	memset(out, 0, tiles * width * sizeof(uint64_t));
+	for (int k = 0; k < s->k; k += GROUP)
+		for (int t = 0; t < tiles; t++)
+			for (int row = 0; row < GK_ROW_PAD; row += VECTORS * LANES)
+				within(x + t, d2 + t * GK_ROW_PAD, s->c + (size_t) k * s->words, s, s->of + k, row, out + t * width + k);
+}
+
+const GkInt8Kernels gk_int8_vnni = {
+	.group = GROUP,.unit = 1,.cost = 0.3,.put = put,.round = round_tile,.closer = closer
+};
+
+#endif							/* GK_CPU_X86 */
