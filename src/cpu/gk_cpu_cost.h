@@ -138,7 +138,7 @@
 /* Seeds that scalar products compare at a time, at least. */
 #define GK_COST_SEED_DOT		64
 /* With fewer seeds, too many new ones are closer for products of 8 bits. */
-#define GK_COST_SEED_INT8		64
+#define GK_COST_SEED_INT8		384
 /* ... and these are of no use where more than pairs / this may be closer. */
 #define GK_COST_INT8_SHARE		8
 /* A centroid that may be closer to this number of a tile's rows is compared with all of them. */

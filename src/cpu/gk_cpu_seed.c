@@ -17,6 +17,7 @@
  * not only how near a row's nearest one is but which it is, too: gk_cpu_finish() need not
  * find it once more to weigh the candidates.
  */
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -31,6 +32,7 @@ typedef struct Pass
 	int			m;
 	int32_t    *nearest;		/* NULL: not to be kept */
 	int			first;			/* the number of seed c */
+	int64_t    *pairs;			/* rows and seeds that may have been closer */
 	gk_int128  *pot;			/* [threads][m] */
 	GkCandidates *improved;		/* [threads][m] */
 	char	   *far;			/* [threads] regions of far_bytes */
@@ -114,6 +116,61 @@ update_block_dot(GkSession *s, void *arg, const GkBlock *b)
 	p->pot[b->thread] += potential(s, b, d2);
 }
 
+/* One tile's D, and the nearest seeds of its rows. */
+typedef struct TileNearest
+{
+	float	   *d2;
+	int32_t    *nearest;		/* NULL: not to be kept */
+	int			first;			/* the number of seed 0 */
+} TileNearest;
+
+static void
+take_closer(void *arg, const int32_t *row, const int32_t *label, const float *is, int count)
+{
+	const TileNearest *t = arg;
+
+	for (int i = 0; i < count; i++)
+		if (is[i] < t->d2[row[i]])
+		{
+			t->d2[row[i]] = is[i];
+			if (t->nearest != NULL)
+				t->nearest[row[i]] = t->first + label[i];
+		}
+}
+
+/* The same once D is small: products of bytes tell which seeds may be closer (gk_cpu_int8.c). */
+static void
+update_block_int8(GkSession *s, void *arg, const GkBlock *b)
+{
+	const Pass *p = arg;
+	GkTiles		x = gk_cpu_tiles(s, b);
+	float	   *d2 = b->chunk->mind2 + b->row;
+	int			tiles = gk_cpu_int8_tiles(s);
+	int64_t		pairs = 0;
+
+	for (int first = 0; first < b->tiles; first += tiles)
+	{
+		GkTiles		now = x;
+		const uint64_t *closer;
+		size_t		width;
+
+		now.x += first * x.tile;
+		now.count = b->tiles - first < tiles ? b->tiles - first : tiles;
+		closer = gk_cpu_int8_closer(s, &now, b->slot + first * GK_ROW_PAD, b->thread, d2 + first * GK_ROW_PAD, &width);
+		for (int t = 0; t < now.count; t++)
+		{
+			int			at = (first + t) * GK_ROW_PAD;
+			GkTiles		tile = now;
+			TileNearest to = {d2 + at, p->nearest != NULL ? p->nearest + b->slot + at : NULL, p->first};
+
+			tile.x += t * x.tile;
+			pairs += gk_cpu_closer_pairs(s, &tile, p->c, p->m, closer + t * width, b->rows - at, INT_MAX, take_closer, &to);
+		}
+	}
+	__atomic_fetch_add(p->pairs, pairs, __ATOMIC_RELAXED);
+	p->pot[b->thread] += potential(s, b, d2);
+}
+
 /* Remember the seeds that come with an update, if it tells which is the nearest of a row. */
 static GkStatus
 remember_seeds(GkSession *s, const float *seeds, int m, bool dot, GkError *err)
@@ -152,12 +209,21 @@ gk_cpu_seed_nearest(const GkSession *s, const float *centroids, int k)
 		memcmp(seed->given, centroids, (size_t) k * s->pts->d * sizeof(float)) == 0 ? seed->nearest : NULL;
 }
 
+/* How an update compares: by distances, or products of floats or 16 bits that find the nearest, or of 8 bits. */
+typedef enum By
+{
+	BY_DISTANCE,
+	BY_DOT,
+	BY_INT8
+} By;
+
 /* One sweep of an update. */
 static GkStatus
-update_sweep(GkSession *s, const float *centroids, int m, bool dot, gk_int128 *phi, GkError *err)
+update_sweep(GkSession *s, const float *centroids, int m, By by, gk_int128 *phi, GkError *err)
 {
-	Pass		p = {.sweep = gk_cpu_plan(s, m),.c = centroids,.m = m,.first = s->seed.given_count};
-	GkStatus	st = remember_seeds(s, centroids, m, dot, err);
+	int64_t		pairs = 0;
+	Pass		p = {.sweep = gk_cpu_plan(s, m),.c = centroids,.m = m,.first = s->seed.given_count,.pairs = &pairs};
+	GkStatus	st = remember_seeds(s, centroids, m, by != BY_DISTANCE, err);
 
 	if (st == GK_OK)
 		st = pot_room(s, &p, 1, err);
@@ -165,13 +231,17 @@ update_sweep(GkSession *s, const float *centroids, int m, bool dot, gk_int128 *p
 
 	p.sweep.mind2 = p.sweep.dirty = true;
 	p.sweep.arg = &p;
-	p.sweep.block = dot ? update_block_dot : update_block;
-	if (st == GK_OK && dot)
+	p.sweep.block = by == BY_INT8 ? update_block_int8 : by == BY_DOT ? update_block_dot : update_block;
+	if (st == GK_OK && by == BY_INT8)
+		st = gk_cpu_int8_begin(s, &p.sweep, centroids, m, err);
+	else if (st == GK_OK && by == BY_DOT)
 		st = gk_cpu_dot_begin(s, &p.sweep, centroids, m, err);
 	if (st == GK_OK)
 		st = gk_cpu_sweep(s, &p.sweep, err);
-	if (st == GK_OK && dot)
+	if (st == GK_OK && by == BY_DOT)
 		gk_cpu_dot_end(s);
+	if (pairs > s->pts->n * m / GK_COST_INT8_SHARE)
+		gk_cpu_int8_give_up(s);
 	if (st == GK_OK)
 		merge_pot(&p, 1, phi);
 	return st;
@@ -201,10 +271,15 @@ update(GkSession *s, const float *centroids, int m, gk_int128 *phi, GkError *err
 
 	gk_cpu_seed_index_free(s);	/* it does not follow */
 	if (group == 0)
-		return update_sweep(s, centroids, m, false, phi, err);
+		return update_sweep(s, centroids, m, BY_DISTANCE, phi, err);
 	for (int first = 0; st == GK_OK && first < m; first += group)
-		st = update_sweep(s, centroids + (size_t) first * s->pts->d, m - first < group ? m - first : group,
-						  m - first >= GK_COST_SEED_DOT && !s->dot.useless, phi, err);
+	{
+		int			count = m - first < group ? m - first : group;
+		By			by = count < GK_COST_SEED_DOT || s->dot.useless ? BY_DISTANCE
+		: s->seed.seeds + first >= GK_COST_SEED_INT8 && gk_cpu_int8_possible(s) ? BY_INT8 : BY_DOT;
+
+		st = update_sweep(s, centroids + (size_t) first * s->pts->d, count, by, phi, err);
+	}
 	return st;
 }
 
