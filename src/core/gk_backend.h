@@ -20,7 +20,7 @@
 #include "core/groups/gk_group_slot.h"
 #include "core/store/gk_points.h"
 
-#define GK_BACKEND_API	18
+#define GK_BACKEND_API	19
 
 typedef struct GkSession GkSession;
 
@@ -314,11 +314,11 @@ struct GkBackend
 	/* End what a joined session has under way: all of them, before the first one is closed. */
 	void		(*leave) (GkSession *session);
 	/*
-	 * (optional) Go on with the rows of another part of the store, some of which are the session's: its row 0 is row
-	 * `from` of these; negative: others come before them.  What is known of rows that stay may be kept.  *done: the
-	 * session has them, and its first store may go; else it is as it was, except after an error, when both stores stay
-	 * until close().  store is NULL: only say whether that is possible at all; from is 0 if the first row will stay
-	 * the first.  Not while seeding.
+	 * (optional) Go on with the rows of another part of the store, which has its totals and some of the session's rows:
+	 * row 0 of the session is row `from` of these; negative: others come before them.  What is known of rows that stay
+	 * may be kept.  *done: the session has them, and its first store may go; else it is as it was, except after an
+	 * error, when both stores stay until close().  store is NULL: only say whether that is possible at all; from is 0
+	 * if the first row will stay the first.  Not while seeding.
 	 */
 	GkStatus	(*move) (GkSession *session, GkStore *store, int64_t from, bool *done, GkError *err);
 	/* (optional) Many small groups at once. */

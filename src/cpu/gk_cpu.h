@@ -12,7 +12,7 @@
  *   block     rows of one chunk: a job of a sweep
  *   slice     some tiles of a block that a kernel works on at a time
  *   tile      GK_ROW_PAD rows, the unit of all kernels
- *   slot      number of a row among the padded rows of all chunks
+ *   slot      number of a row among the padded rows of all chunks; of a part, the whole store's
  *   region    a thread's private memory in a pass
  *   D         squared distance of each point to its nearest seed (mind2)
  *   small k   at most GK_CPU_SMALLK clusters: kernels that assign and add up at once
@@ -52,7 +52,7 @@ GkStatus	gk_cpu_seed_far(GkSession *s, int64_t *row, GkError *err);
 GkSweep		gk_cpu_seed_settle_plan(const GkSession *s);
 void		gk_cpu_seed_settle(GkSession *s, const GkBlock *b, const float *seed);
 
-/* Which of the seeds is nearest to each row ([all_rows]), if it is known and these are all of them; else NULL. */
+/* Which of the seeds is nearest to each row ([slots]), if it is known and these are all of them; else NULL. */
 const int32_t *gk_cpu_seed_nearest(const GkSession *s, const float *centroids, int k);
 
 /* Lower all of it. */

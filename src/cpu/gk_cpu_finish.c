@@ -32,7 +32,7 @@ typedef struct Pass
 	bool		dot;			/* labels by scalar products */
 	bool		keep;			/* in s->found */
 	bool		again;			/* from what is there */
-	const int32_t *nearest;		/* [all_rows]: labels that seeding has found; NULL: none */
+	const int32_t *nearest;		/* [slots]: labels that seeding has found; NULL: none */
 	bool		shared;			/* one stat, filled by the main thread; else one per thread */
 	const GkLabelSink *sink;
 	/* Once more. */
@@ -203,13 +203,12 @@ static GkStatus
 sort_out(GkSession *s, Pass *p, const int32_t *was, GkError *err)
 {
 	size_t		d = s->pts->d;
-	size_t		tiles = s->all_rows / GK_ROW_PAD;
 
 	p->added = added(was, p->k);
 	if (!gk_cpu_room(s, &p->now, s->found.k, sizeof(int32_t)) || !gk_cpu_room(s, &p->number, p->added + 1, sizeof(int32_t)) ||
-		!gk_cpu_room(s, &p->point, p->added + 1, d * sizeof(float)) || !gk_cpu_room(s, &p->tied, tiles, sizeof(uint64_t)))
+		!gk_cpu_room(s, &p->point, p->added + 1, d * sizeof(float)) || !gk_cpu_tile_room(s, &p->tied, sizeof(uint64_t)))
 		return gk_cpu_out_of_memory(err);
-	memset(p->tied, 0, tiles * sizeof(uint64_t));
+	memset(p->tied + s->first_tile, 0, (s->end_tile - s->first_tile) * sizeof(uint64_t));
 	memset(p->now, 0xff, s->found.k * sizeof(int32_t));
 	for (int i = 0, q = 0; i < p->k; i++)
 		if (was[i] >= 0)
@@ -351,13 +350,11 @@ begin_again(GkSession *s, Pass *p, const int32_t *was, GkError *err)
 static GkStatus
 begin(GkSession *s, Pass *p, bool more, GkError *err)
 {
-	size_t		tiles = s->all_rows / GK_ROW_PAD;
-
 	p->dot = gk_cpu_dot_wanted(s, &p->sweep, p->k);
 	p->keep = p->dot && more && keep_pays(s, p->k);
-	if (p->keep && (!gk_cpu_room(s, &s->found.label, s->all_rows, sizeof(int32_t)) ||
-					!gk_cpu_room(s, &s->found.d2, s->all_rows, sizeof(float)) ||
-					!gk_cpu_room(s, &s->found.tied, tiles, sizeof(uint64_t))))
+	if (p->keep && (!gk_cpu_tile_room(s, &s->found.label, GK_ROW_PAD * sizeof(int32_t)) ||
+					!gk_cpu_tile_room(s, &s->found.d2, GK_ROW_PAD * sizeof(float)) ||
+					!gk_cpu_tile_room(s, &s->found.tied, sizeof(uint64_t))))
 		return gk_cpu_out_of_memory(err);
 	return p->dot ? gk_cpu_dot_begin(s, &p->sweep, p->c, p->k, err) : GK_OK;
 }
@@ -368,7 +365,7 @@ remember(GkSession *s, const Pass *p)
 {
 	s->found.k = p->k;
 	s->found.ties = 0;
-	for (size_t t = 0; t < s->all_rows / GK_ROW_PAD; t++)
+	for (size_t t = s->first_tile; t < s->end_tile; t++)
 		s->found.ties += __builtin_popcountll(s->found.tied[t]);
 }
 

@@ -1,9 +1,10 @@
 /*
  * gk_cpu_move.c - go on with other rows, most of which the session has (GkBackend.move).
  *
- * Labels and bounds of rows that stay are copied to their new places.  Rows that are new count as if the last step
- * had given them to cluster 0, with bounds that say nothing; rows that go are taken from its result.  So the next
- * step is one like any other: it looks at the new rows, and moves them to their clusters.
+ * What is kept for a row has the same place in any part of the store (gk_cpu_tile_room()), so nothing is done for
+ * rows that stay.  Rows that go are taken from the last step's result, and rows that come count as if it had given
+ * them to cluster 0, with bounds that say nothing.  So the next step is one like any other: it looks at the new rows,
+ * and moves them to their clusters.
  */
 #include <math.h>
 #include <string.h>
@@ -12,292 +13,324 @@
 #include "cpu/gk_cpu.h"
 #include "cpu/prune/gk_cpu_prune.h"
 
-/* Rows in chunks; slots number the padded rows of all chunks. */
-typedef struct Place
-{
-	const GkChunk *chunk;		/* NULL: not there */
-	int			row;			/* of the chunk */
-	int64_t		slot;
-} Place;
+/* Values of a job, a moment's work. */
+#define JOB_FLOATS		(256 * 1024)
 
-/* Rows that were in one chunk, and are in one; or are there only before, or only now. */
+/* Rows of a chunk that come or go: a job. */
 typedef struct Piece
 {
-	Place		was;
-	Place		now;
+	const GkChunk *chunk;
+	int			row;			/* of the chunk */
 	int			rows;
+	int64_t		slot;
+	bool		comes;
 } Piece;
 
-/* What is known of each row. */
-typedef struct Known
+/* What goes. */
+typedef struct Sums
 {
-	int32_t    *label;			/* GkSession.previous */
-	/* Of valid bounds, as GkCpuHamerly's. */
-	float	   *slack;
-	float	   *lower;
-	float	   *tile_slack;
-} Known;
+	bool		used;
+	gk_int128  *sum;			/* [k][d] */
+	gk_int128  *mass;			/* [k] */
+	int64_t    *count;			/* [k] */
+} Sums;
 
 typedef struct Move
 {
 	GkSession  *s;
+	bool		known;			/* labels and result of the last step are */
 	int			count;
-	Piece	   *piece;
-	Known		was;
-	Known		now;
-	char	   *sums;			/* [threads][sums_bytes]: gk_int128 [k], int64_t [k] */
-	size_t		sums_bytes;
+	Piece	   *piece;			/* NULL: they are counted */
+	GkHost		host;			/* with the number of threads that have sums */
+	Sums	   *sums;			/* [threads] */
+	char	   *region;			/* [threads][region_bytes]: their arrays */
+	size_t		region_bytes;
+	int			per_job;		/* clusters, where sums are added up */
 } Move;
 
 /* ---- pieces ---- */
 
-/* A walk over rows: the chunk at hand. */
-typedef struct Walk
+static void
+cut(Move *m, const GkChunk *chunk, int64_t slot, int row, int end, bool comes)
 {
-	const GkPoints *pts;
-	int64_t		first;			/* number of the first row */
-	int			chunk;
-	int64_t		slot;			/* of the chunk */
-} Walk;
+	int			most = JOB_FLOATS / m->s->pts->d / GK_ROW_PAD * GK_ROW_PAD;
 
-/* Where row `row` is, which is not before the one asked for last; *end comes down to the next row that is elsewhere. */
-static Place
-find(Walk *w, int64_t row, int64_t *end)
-{
-	int64_t		next = w->first;
-	const GkChunk *c;
-
-	while (w->chunk < w->pts->nchunks && row - w->first >= w->pts->chunks[w->chunk].first + w->pts->chunks[w->chunk].rows)
-		w->slot += w->pts->chunks[w->chunk++].stride;
-	c = w->chunk < w->pts->nchunks ? &w->pts->chunks[w->chunk] : NULL;
-	if (c != NULL && row >= w->first)
-		next += c->first + c->rows;
-	if (next > row && next < *end)
-		*end = next;
-	if (c == NULL || row < w->first)
-		return (Place) {NULL, 0, 0};
-	row -= w->first + c->first;
-	return (Place) {c, (int) row, w->slot + row};
+	most = most < GK_ROW_PAD ? GK_ROW_PAD : most;
+	for (; row < end; row += most, m->count++)
+		if (m->piece != NULL)
+			m->piece[m->count] = (Piece) {chunk, row, end - row < most ? end - row : most, slot + row, comes};
 }
 
-/* Cut all rows, old and new, to pieces of whole tiles; false: they cannot be, or there is no memory. */
-static bool
-cut(Move *m, const GkPoints *now, int64_t from)
+/* Of the chunk's rows, from `slot` on, those before slot `at`. */
+static int
+rows_before(const GkChunk *chunk, int64_t slot, int64_t at)
 {
-	GkSession  *s = m->s;
-	Walk		old = {.pts = s->pts};
-	Walk		new = {.pts = now,.first = from};
-	int64_t		last = from + now->n > s->pts->n ? from + now->n : s->pts->n;
-	int64_t		end;
+	return at <= slot ? 0 : at - slot < chunk->rows ? (int) (at - slot) : chunk->rows;
+}
 
-	if (!gk_cpu_room(s, &m->piece, s->pts->nchunks + now->nchunks + 2, sizeof(Piece)))
-		return false;
-	for (int64_t row = from < 0 ? from : 0; row < last; row = end)
+/* The rows of a store that are not in some tiles. */
+static void
+cut_others(Move *m, const GkPoints *pts, size_t first_tile, size_t end_tile, bool comes)
+{
+	int64_t		slot = pts->first_slot;
+
+	for (int i = 0; i < pts->nchunks; i++)
 	{
-		Piece	   *p = &m->piece[m->count++];
+		const GkChunk *c = &pts->chunks[i];
 
-		end = last;
-		p->was = find(&old, row, &end);
-		p->now = find(&new, row, &end);
-		p->rows = (int) (end - row);
-		if (p->was.slot % GK_ROW_PAD != 0 || p->now.slot % GK_ROW_PAD != 0)
-			return false;
+		cut(m, c, slot, 0, rows_before(c, slot, (int64_t) first_tile * GK_ROW_PAD), comes);
+		cut(m, c, slot, rows_before(c, slot, (int64_t) end_tile * GK_ROW_PAD), c->rows, comes);
+		slot += gk_cpu_chunk_slots(pts, i);
 	}
-	return true;
 }
 
-/* ---- what is known of each row ---- */
-
-static bool
-make_room(GkSession *s, const Known *was, Known *now)
-{
-	size_t		rows = s->all_rows;
-
-	return gk_cpu_room(s, &now->label, rows, sizeof(int32_t)) &&
-		(was->slack == NULL || gk_cpu_room(s, &now->slack, rows, sizeof(float))) &&
-		(was->slack == NULL || gk_cpu_room(s, &now->tile_slack, rows / GK_ROW_PAD, sizeof(float))) &&
-		(was->lower == NULL || gk_cpu_room(s, &now->lower, rows, sizeof(float)));
-}
-
+/*
+ * Rows that come are those of its store that the session did not have, when it had those of `was` in some tiles; those
+ * of `was` that it does not have any more go.
+ */
 static void
-free_bounds(GkSession *s, Known *k)
+cut_all(Move *m, const GkPoints *was, size_t first_tile, size_t end_tile)
 {
-	gk_cpu_room_free(s, &k->slack);
-	gk_cpu_room_free(s, &k->lower);
-	gk_cpu_room_free(s, &k->tile_slack);
+	const GkSession *s = m->s;
+
+	m->count = 0;
+	cut_others(m, s->pts, first_tile, end_tile, true);
+	cut_others(m, was, s->first_tile, s->end_tile, false);
 }
 
-static void
-free_known(GkSession *s, Known *k)
+/* ---- jobs ---- */
+
+/* The thread's sums, cleared at first use. */
+static Sums *
+claim(const Move *m, int thread)
 {
-	gk_cpu_room_free(s, &k->label);
-	free_bounds(s, k);
+	size_t		k = m->s->previous_k;
+	Sums	   *own = &m->sums[thread];
+
+	if (own->used)
+		return own;
+	own->used = true;
+	own->sum = (gk_int128 *) (m->region + thread * m->region_bytes);
+	own->mass = own->sum + k * m->s->pts->d;
+	own->count = (int64_t *) (own->mass + k);
+	memset(own->sum, 0, (char *) (own->count + k) - (char *) own->sum);
+	return own;
 }
 
-/* Fill in a piece of what is known now. */
+/* A piece that goes. */
 static void
-carry(void *arg, int64_t job, int thread)
+add_up(const Move *m, const Piece *p, int thread)
 {
-	const Move *m = arg;
-	const Piece *p = &m->piece[job];
-	const Known *was = &m->was;
-	const Known *now = &m->now;
-	int64_t		from = p->was.slot;
-	int64_t		to = p->now.slot;
+	const GkSession *s = m->s;
+	const Sums *own = claim(m, thread);
+	const int32_t *label = s->previous + p->slot;
+	const float *w = gk_chunk_weight(s->pts, p->chunk);
+	int			d = s->pts->d;
+
+	for (int i = 0; i < p->rows; i++)
+	{
+		own->mass[label[i]] += w != NULL ? gk_fixed(w[p->row + i], 0x1p40) : 1;
+		own->count[label[i]]++;
+	}
+	for (int j = 0; j < d; j++)
+	{
+		const float *x = p->chunk->data + (size_t) j * p->chunk->stride + p->row;
+
+		for (int i = 0; i < p->rows; i++)
+		{
+			int64_t		v = gk_fixed(x[i], s->inv[j]);
+
+			own->sum[(size_t) label[i] * d + j] += w != NULL ? (gk_int128) v * gk_fixed(w[p->row + i], 0x1p40) : v;
+		}
+	}
+}
+
+/* What is kept for rows that come. */
+static void
+begin_rows(GkSession *s, const Piece *p)
+{
+	const GkCpuHamerly *h = &s->hamerly;
+	size_t		tile = (size_t) p->slot / GK_ROW_PAD;
 	size_t		tiles = (p->rows + GK_ROW_PAD - 1) / GK_ROW_PAD;
 	size_t		rows = tiles * GK_ROW_PAD;
 
-	(void) thread;
-	if (p->now.chunk == NULL)
-		return;
-	if (p->was.chunk != NULL)
+	if (s->previous != NULL)
+		memset(s->previous + p->slot, 0, rows * sizeof(int32_t));
+	if (h->lower != NULL)
+		memset(h->lower + p->slot, 0, rows * sizeof(float));
+	for (size_t i = 0; h->slack != NULL && i < rows; i++)
+		h->slack[p->slot + i] = -INFINITY;
+	for (size_t t = tile; t < tile + tiles; t++)
 	{
-		memcpy(now->label + to, was->label + from, rows * sizeof(int32_t));
-		if (now->slack != NULL)
-			memcpy(now->slack + to, was->slack + from, rows * sizeof(float));
-		if (now->lower != NULL)
-			memcpy(now->lower + to, was->lower + from, rows * sizeof(float));
-		if (now->slack != NULL)
-			memcpy(now->tile_slack + to / GK_ROW_PAD, was->tile_slack + from / GK_ROW_PAD, tiles * sizeof(float));
-		return;
+		if (h->tile_slack != NULL)
+			h->tile_slack[t] = -INFINITY;
+		if (s->dot.square != NULL)
+			s->dot.square[t] = -1.0f;
+		if (s->dot.int16_tile != NULL)
+			s->dot.int16_tile[t] = (GkInt16Tile) {.length = -1.0f};
 	}
-	memset(now->label + to, 0, rows * sizeof(int32_t));
-	if (now->lower != NULL)
-		memset(now->lower + to, 0, rows * sizeof(float));
-	if (now->slack == NULL)
-		return;
-	/* rows past the last one never have the least slack */
-	for (size_t i = 0; i < rows; i++)
-		now->slack[to + i] = i < (size_t) p->rows ? -INFINITY : INFINITY;
-	for (size_t t = 0; t < tiles; t++)
-		now->tile_slack[to / GK_ROW_PAD + t] = -INFINITY;
 }
 
-/* ---- the last step's result ---- */
-
-/* Add what comes to cluster 0 and take what goes from its own, in feature j; the last job does it with counts and masses. */
 static void
-correct(void *arg, int64_t j, int thread)
+move_piece(void *arg, int64_t job, int thread)
 {
 	const Move *m = arg;
-	const GkSession *s = m->s;
-	int			d = s->pts->d;
-	int			k = s->previous_k;
-	gk_int128  *sum = (gk_int128 *) (m->sums + thread * m->sums_bytes);
-	int64_t    *count = (int64_t *) (sum + k);
+	const Piece *p = &m->piece[job];
 
-	memset(sum, 0, k * (sizeof(gk_int128) + sizeof(int64_t)));
-	for (int i = 0; i < m->count; i++)
+	if (p->comes)
+		begin_rows(m->s, p);
+	else if (m->known)
+		add_up(m, p, thread);
+}
+
+/* Take it from the last step's result, some clusters. */
+static void
+take(void *arg, int64_t job, int thread)
+{
+	const Move *m = arg;
+	const GkStep *base = &m->s->base;
+	size_t		d = m->s->pts->d;
+	size_t		from = (size_t) job * m->per_job;
+	size_t		end = (size_t) m->s->previous_k - from > (size_t) m->per_job ? from + m->per_job : (size_t) m->s->previous_k;
+
+	(void) thread;
+	for (int t = 0; t < m->host.threads; t++)
 	{
-		const Piece *p = &m->piece[i];
-		bool		comes = p->was.chunk == NULL;
-		const Place *at = comes ? &p->now : &p->was;
-		const float *w;
-		const float *x;
+		const Sums *own = &m->sums[t];
 
-		if (p->was.chunk != NULL && p->now.chunk != NULL)
-			continue;
-		w = gk_chunk_weight(s->pts, at->chunk);
-		x = at->chunk->data + (size_t) j * at->chunk->stride + at->row;
-		for (int r = 0; r < p->rows; r++)
+		for (size_t i = from * d; own->used && i < end * d; i++)
+			base->sum[i] -= own->sum[i];
+		for (size_t q = from; own->used && q < end; q++)
 		{
-			int			to = comes ? 0 : m->was.label[at->slot + r];
-			gk_int128	v = w != NULL ? gk_fixed(w[at->row + r], 0x1p40) : 1;
-
-			if (j < d)
-				v *= gk_fixed(x[r], s->inv[j]);
-			sum[to] += comes ? v : -v;
-			count[to] += comes ? 1 : -1;
+			base->mass[q] -= own->mass[q];
+			base->count[q] -= own->count[q];
 		}
 	}
-	for (int q = 0; q < k; q++)
-		if (j < d)
-			s->base.sum[(size_t) q * d + j] += sum[q];
-		else
-		{
-			s->base.mass[q] += sum[q];
-			s->base.count[q] += count[q];
-		}
+}
+
+/* Cluster 0 has the rows that come: what the others leave of all. */
+static void
+complete(const GkSession *s)
+{
+	const GkPoints *pts = s->pts;
+	const GkStep *base = &s->base;
+
+	memcpy(base->sum, pts->total_sum, pts->d * sizeof(gk_int128));
+	base->mass[0] = pts->total_mass;
+	base->count[0] = pts->n;
+	for (int q = 1; q < s->previous_k; q++)
+	{
+		for (int j = 0; j < pts->d; j++)
+			base->sum[j] -= base->sum[(size_t) q * pts->d + j];
+		base->mass[0] -= base->mass[q];
+		base->count[0] -= base->count[q];
+	}
 }
 
 /* ---- all of it ---- */
 
-/* The session's, which has none then; NULL: not known. */
-static Known
-take(GkSession *s)
-{
-	GkCpuHamerly *h = &s->hamerly;
-	Known		k = {s->previous, h->slack, h->lower, h->tile_slack};
-
-	s->previous = NULL;
-	h->slack = h->lower = h->tile_slack = NULL;
-	if (s->previous_k == 0 || s->previous_bits)
-		gk_cpu_room_free(s, &k.label);
-	if (!h->valid)
-		free_bounds(s, &k);
-	return k;
-}
-
-/* Give up what else belongs to rows, which passes make anew. */
+/* Forget what the next passes make anew. */
 static void
 forget(GkSession *s)
 {
-	gk_cpu_room_free(s, &s->label_bits);
+	s->previous_k = 0;
+	s->added = 0;
+	s->hamerly.valid = false;
 	gk_cpu_room_free(s, &s->dot.square);
-	gk_cpu_room_free(s, &s->dot.int16_y);
-	gk_cpu_room_free(s, &s->dot.int16_tile);
-	s->dot.int16_bytes = 0;
+	gk_cpu_int16_forget(s);
+}
+
+/* What belongs to rows besides labels and bounds, and what would not fit the limit with more rows. */
+static void
+shed(GkSession *s)
+{
+	GkCpuHamerly *h = &s->hamerly;
+
+	if (s->previous_bits)
+		s->previous_k = 0;
+	gk_cpu_room_free(s, &s->label_bits);
 	gk_cpu_room_free(s, &s->found.label);
 	gk_cpu_room_free(s, &s->found.d2);
 	gk_cpu_room_free(s, &s->found.tied);
 	s->found.k = 0;
 	gk_cpu_room_free(s, &s->seed.marks);
+	gk_cpu_int16_fit(s);
+	if (gk_cpu_hamerly_possible(s, h->k))
+		return;
+	gk_cpu_room_free(s, &h->slack);
+	gk_cpu_room_free(s, &h->lower);
+	gk_cpu_room_free(s, &h->tile_slack);
+	h->valid = false;
+}
+
+/* Room for pieces, and for the sums of as many threads as a step's would have. */
+static bool
+make_room(Move *m)
+{
+	GkSession  *s = m->s;
+	size_t		k = s->previous_k;
+	size_t		most;
+
+	m->region_bytes = gk_cpu_region_bytes(k * ((s->pts->d + 1) * sizeof(gk_int128) + sizeof(int64_t)));
+	most = GK_COST_PRIVATE_BYTES / m->region_bytes;
+	m->host = s->host;
+	if ((size_t) m->host.threads > most)
+		m->host.threads = most > 0 ? (int) most : 1;
+	if (!gk_cpu_room(s, &m->piece, m->count, sizeof(Piece)) || !gk_cpu_room(s, &m->sums, m->host.threads, sizeof(Sums)) ||
+		!gk_cpu_room(s, &m->region, m->host.threads, m->region_bytes))
+		return false;
+	memset(m->sums, 0, m->host.threads * sizeof(Sums));
+	return true;
+}
+
+/* Begin rows that come, and bring the last step's result up to date; false: stopped. */
+static bool
+run(Move *m)
+{
+	GkSession  *s = m->s;
+	int			jobs;
+
+	m->per_job = GK_CPU_JOB_SUMS / s->pts->d + 1;
+	jobs = m->known ? (s->previous_k + m->per_job - 1) / m->per_job : 0;
+	for (int i = 0; m->known && i < m->count; i++)
+		s->added += m->piece[i].comes ? m->piece[i].rows : 0;
+	if (!s->core->parallel_for(&m->host, m->count, move_piece, m) || !s->core->parallel_for(&m->host, jobs, take, m))
+		return false;
+	if (m->known)
+		complete(s);
+	return true;
 }
 
 GkStatus
 gk_cpu_move(GkSession *s, GkStore *store, int64_t from, bool *done, GkError *err)
 {
 	const GkPoints *pts = store != NULL ? s->core->points(store) : s->pts;
-	Move		m = {.s = s};
-	bool		known;
-	bool		stopped;
+	const GkPoints *was = s->pts;
+	size_t		first = s->first_tile;
+	size_t		end = s->end_tile;
+	Move		m = {.s = s,.known = s->previous_k > 0 && !s->previous_bits};
+	bool		stopped = false;
 
 	(void) err;
-	*done = s->pts->resident && pts->resident && (store == NULL || (from < s->pts->n && from + pts->n > 0));
+	*done = was->resident && pts->resident && (store == NULL || (from < was->n && from + pts->n > 0));
 	if (!*done || store == NULL)
 		return GK_OK;
-	m.was = take(s);
-	forget(s);
-	known = m.was.label != NULL && cut(&m, pts, from);
-	gk_cpu_set_rows(s, store);
-	/* bounds of more rows may be too large: labels are worth something without them */
-	if (m.was.slack != NULL && !gk_cpu_hamerly_possible(s, s->previous_k))
+	*done = gk_cpu_set_rows(s, store);
+	if (!*done)
+		return GK_OK;
+	shed(s);
+	cut_all(&m, was, first, end);
+	if (make_room(&m))
 	{
-		free_bounds(s, &m.was);
-		s->hamerly.valid = false;
+		cut_all(&m, was, first, end);
+		stopped = !run(&m);
 	}
-	m.sums_bytes = gk_cpu_region_bytes(s->previous_k * (sizeof(gk_int128) + sizeof(int64_t)));
-	known = known && make_room(s, &m.was, &m.now) && gk_cpu_room(s, &m.sums, s->host.threads, m.sums_bytes);
-	stopped = known && (!s->core->parallel_for(&s->host, m.count, carry, &m) ||
-						!s->core->parallel_for(&s->host, pts->d + 1, correct, &m));
-	for (int i = 0; known && i < m.count; i++)
-		s->added += m.piece[i].was.chunk == NULL ? m.piece[i].rows : 0;
-	/* without memory: as before the first step */
-	if (!known)
-	{
-		s->previous_k = 0;
-		s->added = 0;
-		free_known(s, &m.now);
-	}
-	s->previous = m.now.label;
-	s->hamerly.slack = m.now.slack;
-	s->hamerly.lower = m.now.lower;
-	s->hamerly.tile_slack = m.now.tile_slack;
-	s->hamerly.valid &= known;
-	free_known(s, &m.was);
+	gk_cpu_drop_tiles(s, first, end);
+	/* without memory it goes on as before the first step */
+	if (m.region == NULL || stopped)
+		forget(s);
 	gk_cpu_room_free(s, &m.piece);
 	gk_cpu_room_free(s, &m.sums);
-	if (stopped)
-		s->previous_k = 0;
+	gk_cpu_room_free(s, &m.region);
 	return stopped ? GK_STOPPED : GK_OK;
 }

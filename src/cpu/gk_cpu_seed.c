@@ -185,9 +185,9 @@ remember_seeds(GkSession *s, const float *seeds, int m, bool dot, GkError *err)
 		return GK_OK;
 	if (dot && count == 1)
 	{
-		if (!gk_cpu_room(s, &seed->nearest, s->all_rows, sizeof(int32_t)))
+		if (!gk_cpu_tile_room(s, &seed->nearest, GK_ROW_PAD * sizeof(int32_t)))
 			return gk_cpu_out_of_memory(err);
-		memset(seed->nearest, 0, s->all_rows * sizeof(int32_t));
+		memset(seed->nearest + s->first_tile * GK_ROW_PAD, 0, s->all_rows * sizeof(int32_t));
 	}
 	seed->given = NULL;
 	if (!gk_cpu_room(s, &seed->given, count + m, d * sizeof(float)))
@@ -594,7 +594,7 @@ keep_distances(GkSession *s, int m, GkError *err)
 	s->seed.all_stride = (int) each;
 	s->seed.kept = !s->index.made && m <= s->pts->d / GK_COST_SEED_KEEP_D &&
 		tiles * each * sizeof(float) <= gk_cpu_spare(s);
-	if (s->seed.kept && !gk_cpu_room(s, &s->seed.all, tiles, each * sizeof(float)))
+	if (s->seed.kept && !gk_cpu_tile_room(s, &s->seed.all, each * sizeof(float)))
 		return gk_cpu_out_of_memory(err);
 	return GK_OK;
 }
@@ -618,7 +618,7 @@ gk_cpu_seed_eval(GkSession *s, const float *centroids, int m, gk_int128 *pot, Gk
 		return st;
 	s->seed.known = true;
 	if (!gk_cpu_room(s, &s->seed.improved, count, sizeof(GkCandidates)) ||
-		!gk_cpu_room(s, &s->seed.marks, s->all_rows / GK_ROW_PAD, sizeof(uint16_t)))
+		!gk_cpu_tile_room(s, &s->seed.marks, sizeof(uint16_t)))
 		return gk_cpu_out_of_memory(err);
 	if ((st = keep_distances(s, m, err)) != GK_OK)
 		return st;

@@ -2,7 +2,8 @@
  * gk_cpu_session.h - what the CPU backend remembers from pass to pass, and how a pass walks
  * over the points.
  *
- * All memory of a session comes from gk_cpu_room(), on the main thread, and goes with it.
+ * All memory of a session comes from gk_cpu_room(), on the main thread, and goes with it.  Arrays of [slots] or
+ * [tiles] are those of gk_cpu_tile_room().
  */
 #ifndef GK_CPU_SESSION_H
 #define GK_CPU_SESSION_H
@@ -27,7 +28,7 @@ typedef struct GkCpuSeed
 	int			ahead_most;		/* rounds at a time, at most */
 	bool		known;			/* phi is the potential of D */
 	gk_int128	phi;
-	float	   *all;			/* [all_rows / GK_ROW_PAD][count][GK_ROW_PAD]: their distances, if kept */
+	float	   *all;			/* [tiles][count][GK_ROW_PAD]: their distances, if kept */
 	bool		kept;
 	const float *pending;		/* a seed that D does not know yet; NULL: none */
 	const float *pending_all;	/* its first distances in all; NULL: not kept */
@@ -37,10 +38,10 @@ typedef struct GkCpuSeed
 	float	   *points;			/* [count][d] */
 	gk_int128  *pot;			/* [count] */
 	GkCandidates *improved;		/* [threads][count] */
-	uint16_t   *marks;			/* [all_rows / GK_ROW_PAD]: the candidates that a tile has closer rows to */
+	uint16_t   *marks;			/* [tiles]: the candidates that a tile has closer rows to */
 	float	   *given;			/* [given_count][d]: all seeds, while the nearest one of each row is known */
 	int			given_count;	/* 0: not known */
-	int32_t    *nearest;		/* [all_rows]; with a single seed not yet there */
+	int32_t    *nearest;		/* [slots]; with a single seed not yet there */
 } GkCpuSeed;
 
 /* A copy of the points, neighbours in one tile: gk_cpu_seed_index.c. */
@@ -68,9 +69,8 @@ typedef struct GkCpuDot
 	int64_t		int16_open;		/* rows that were, in this pass */
 	int64_t		int16_rows;		/* of how many */
 	int			int16_passes;	/* that have used them */
-	int32_t    *int16_y;		/* [all_rows / GK_ROW_PAD][words of GK_ROW_PAD rows]: rounded points; NULL:
-								 * not kept */
-	GkInt16Tile *int16_tile;	/* [all_rows / GK_ROW_PAD] */
+	int32_t    *int16_y;		/* [tiles][words of GK_ROW_PAD rows]: rounded points; NULL: not kept */
+	GkInt16Tile *int16_tile;	/* [tiles] */
 	size_t		int16_bytes;	/* of both */
 	int32_t    *int16_c;
 	float	   *int16_half;
@@ -79,9 +79,9 @@ typedef struct GkCpuDot
 	size_t		scratch_bytes;
 	float	   *half;			/* [k] */
 	float	   *columns;		/* [d][gk_dot_width(k)] */
-	float	   *square;			/* [all_rows / GK_ROW_PAD]: largest |x|^2 of each tile; < 0: not known yet */
-	uint64_t   *tied;			/* [all_rows / GK_ROW_PAD]: gets bits of rows that may have several nearest
-								 * centroids; NULL: not wanted */
+	float	   *square;			/* [tiles]: largest |x|^2 of each tile; < 0: not known yet */
+	uint64_t   *tied;			/* [tiles]: gets bits of rows that may have several nearest centroids; NULL:
+								 * not wanted */
 } GkCpuDot;
 
 /* Which centroids may be closer, by products of 8-bit integers: gk_cpu_int8.c. */
@@ -92,8 +92,8 @@ typedef struct GkCpuInt8
 	int32_t    *c;
 	GkInt8Centroid *of;
 	int32_t    *feature;
-	int32_t    *y;				/* [all_rows / GK_ROW_PAD][words][GK_ROW_PAD]: rounded points; NULL: not kept */
-	GkInt8Tile *tile;			/* [all_rows / GK_ROW_PAD] */
+	int32_t    *y;				/* of each tile, [words][GK_ROW_PAD]: rounded points; NULL: not kept */
+	GkInt8Tile *tile;
 	size_t		bytes;			/* of both */
 	char	   *scratch;		/* [threads][scratch_bytes]: GkInt8Points of some tiles, bits, such points
 								 * and tiles, if not kept */
@@ -125,9 +125,9 @@ typedef struct GkCpuHamerly
 	double		travel;			/* the most that any margin has lost in this epoch */
 	float		travel_up;		/* rounded up */
 	float		travel_before;	/* at the end of the last epoch */
-	float	   *slack;			/* [all_rows] */
-	float	   *lower;			/* [all_rows]: lower bounds + M; NULL: k <= GK_COST_BOUNDS_SMALL_K */
-	float	   *tile_slack;		/* [all_rows / GK_ROW_PAD]: least margin + travel */
+	float	   *slack;			/* [slots] */
+	float	   *lower;			/* [slots]: lower bounds + M; NULL: k <= GK_COST_BOUNDS_SMALL_K */
+	float	   *tile_slack;		/* [tiles]: least margin + travel */
 	float	   *c;				/* [k][d]: of the last step */
 	GkCentroidMove *moves;		/* [k]: the last ones, largest first */
 	double	   *own_move;		/* [k]: what the last move took off upper bounds */
@@ -174,18 +174,18 @@ typedef struct GkCpuExponion
 typedef struct GkCpuFound
 {
 	int			k;				/* centroids; 0: nothing is known */
-	int32_t    *label;			/* [all_rows] */
-	float	   *d2;				/* [all_rows] */
-	uint64_t   *tied;			/* [all_rows / GK_ROW_PAD]: as GkCpuDot.tied */
+	int32_t    *label;			/* [slots] */
+	float	   *d2;				/* [slots] */
+	uint64_t   *tied;			/* [tiles]: as GkCpuDot.tied */
 	int64_t		ties;			/* bits in it */
 } GkCpuFound;
 
 /* gk_medians_step.c */
 typedef struct GkCpuMedians
 {
-	int32_t    *label;			/* [all_rows] */
-	float	   *distance;		/* [all_rows] */
-	uint32_t   *code;			/* [all_rows]: buckets of some features */
+	int32_t    *label;			/* [slots] */
+	float	   *distance;		/* [slots] */
+	uint32_t   *code;			/* [slots]: buckets of some features */
 	float	   *value;			/* those that may be medians */
 	struct Spread *spread;
 	struct Buckets *bucket;
@@ -208,7 +208,9 @@ struct GkSession
 	GkFeatureSum used;			/* by the last step */
 	GkHost		host;			/* the problem's, with the number of threads settled */
 	int			max_stride;		/* of a chunk */
-	size_t		all_rows;		/* of all chunks, padded */
+	size_t		first_tile;		/* of its rows */
+	size_t		end_tile;		/* after them */
+	size_t		all_rows;		/* of these tiles */
 	double		d2_scale;		/* for gk_d2_split */
 	double	   *inv;			/* [d]: for gk_fixed */
 	bool		halted;			/* blocks of this sweep have ended early: gk_cpu_halt() */
@@ -229,15 +231,20 @@ struct GkSession
 	bool		previous_bits;	/* by label_bits, else by previous */
 	int64_t		changed;		/* rows that changed their label in it */
 	int64_t		added;			/* rows since then (gk_cpu_move.c) */
-	int32_t    *previous;		/* [all_rows]: labels */
-	uint64_t   *label_bits;		/* small k: [all_rows / GK_ROW_PAD][gk_smallk_bits(k)], see step_smallk() */
+	int32_t    *previous;		/* [slots]: labels */
+	uint64_t   *label_bits;		/* small k: [tiles][gk_smallk_bits(k)], see step_smallk() */
 	GkStep		base;			/* its result */
 };
 
 GkStatus	gk_cpu_open(const GkProblem *problem, GkSession **out, GkError *err);
 
-/* The session's rows are those of a store. */
-void		gk_cpu_set_rows(GkSession *s, GkStore *store);
+/*
+ * The session's rows are those of a store.  Of another part of the same one: tiles that it had keep what they have,
+ * others have nothing yet.  false: no memory for them, all is as it was.  The second one then gives back the memory
+ * of those of tiles first .. end-1 that it does not have any more.
+ */
+bool		gk_cpu_set_rows(GkSession *s, GkStore *store);
+void		gk_cpu_drop_tiles(GkSession *s, size_t first, size_t end);
 
 /* Open a session for another distance: with kernels that are made of this CPU's, and without skipping points. */
 typedef void GkKernelsOf (const GkCpuKernels *cpu, GkCpuKernels *out);
@@ -250,6 +257,19 @@ void		gk_cpu_close(GkSession *s);
  * count * size bytes; contents are lost when it grows.  false: out of memory, *array is NULL.
  */
 bool		gk_cpu_room(GkSession *s, void *array, size_t count, size_t size);
+
+/*
+ * The same for an array with `each` bytes for each tile; those of the session's tiles may be used.  A part's rows may
+ * become others: the array has addresses for all tiles of the store, which take no memory.
+ */
+bool		gk_cpu_tile_room(GkSession *s, void *array, size_t each);
+
+/* Slots from the first row of chunk i to that of the next one. */
+static inline int64_t
+gk_cpu_chunk_slots(const GkPoints *pts, int i)
+{
+	return pts->chunks[i].stride - (i == 0 ? pts->skipped : 0);
+}
 
 /* Main thread: does the host want the session to stop? */
 static inline bool
@@ -303,7 +323,7 @@ typedef struct GkBlock
 	int			rows;
 	int			tiles;			/* of GK_ROW_PAD rows that hold them */
 	int64_t		at;				/* of the first row in the span's label arrays */
-	int64_t		slot;			/* of the first row among the padded rows of all chunks */
+	int64_t		slot;			/* of the first row */
 	int			round;
 	int			thread;
 	/* The thread's scratch, room for the block (sweep.points only). */

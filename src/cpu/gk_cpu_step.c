@@ -509,14 +509,14 @@ begin(Pass *p, GkError *err)
 	size_t		kd = (size_t) p->k * p->d;
 
 	if (p->memory != NOTHING &&
-		(!(p->memory == LABELS ? gk_cpu_room(s, &s->previous, s->all_rows, sizeof(int32_t)) :
-		   gk_cpu_room(s, &s->label_bits, bit_words(p), sizeof(uint64_t))) ||
+		(!(p->memory == LABELS ? gk_cpu_tile_room(s, &s->previous, GK_ROW_PAD * sizeof(int32_t)) :
+		   gk_cpu_tile_room(s, &s->label_bits, gk_smallk_bits(p->k) * sizeof(uint64_t))) ||
 		 !gk_cpu_room(s, &s->base.sum, kd, sizeof(gk_int128)) ||
 		 !gk_cpu_room(s, &s->base.mass, p->k, sizeof(gk_int128)) ||
 		 !gk_cpu_room(s, &s->base.count, p->k, sizeof(int64_t))))
 		return gk_cpu_out_of_memory(err);
 	if (p->memory == LABELS && !p->known)
-		memset(s->previous, 0xff, s->all_rows * sizeof(int32_t));
+		memset(s->previous + s->first_tile * GK_ROW_PAD, 0xff, s->all_rows * sizeof(int32_t));
 	/* no memory for bounds: without them */
 	if (p->path == GK_STEP_HAMERLY && !gk_cpu_hamerly_begin(s, &p->sweep, p->c, p->k))
 		p->path = p->calm ? GK_STEP_DELTA : GK_STEP_MERGE;

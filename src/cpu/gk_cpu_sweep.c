@@ -29,7 +29,7 @@ typedef struct Span
 	int64_t		at[SPAN_CHUNKS];	/* first row in the label arrays */
 	int64_t		job[SPAN_CHUNKS];	/* first job */
 	int64_t		rows;			/* padded */
-	int64_t		slot;			/* of the first row among all chunks' */
+	int64_t		slot;			/* of the first row */
 	int64_t		jobs;
 	/* The window at hand. */
 	int			round;
@@ -145,7 +145,7 @@ open_span(Span *g, int next, GkError *err)
 		g->index[i] = next++;
 		g->at[i] = g->rows;
 		g->job[i] = g->jobs;
-		g->rows += g->chunk[i].stride;
+		g->rows += gk_cpu_chunk_slots(p, g->index[i]);
 		g->jobs += (g->chunk[i].rows + g->sweep->rows - 1) / g->sweep->rows;
 		g->pieces++;
 		if (spilled)
@@ -233,7 +233,7 @@ sweep_block(GkSession *s, const GkSweep *sweep, GkError *err)
 	char	   *scratch = s->scratch;
 	size_t		label = (size_t) sweep->rows * sizeof(float);
 	GkBlock		b = {.chunk = c,.rows = c->rows,.tiles = (c->rows + GK_ROW_PAD - 1) / GK_ROW_PAD,
-	.label = (int32_t *) scratch,.d2 = (float *) (scratch + label)};
+	.slot = s->pts->first_slot,.label = (int32_t *) scratch,.d2 = (float *) (scratch + label)};
 
 	if (s->host.stop != NULL && s->host.stop(s->host.ctx))
 		return GK_STOPPED;
@@ -247,7 +247,7 @@ static GkStatus
 sweep_spans(GkSession *s, const GkSweep *sweep, size_t scratch, GkError *err)
 {
 	GkHost		host = s->host;
-	Span		g = {.s = s,.sweep = sweep,.host = &host,.scratch = scratch};
+	Span		g = {.s = s,.sweep = sweep,.host = &host,.scratch = scratch,.slot = s->pts->first_slot};
 	int			next = 0;
 	GkStatus	st = GK_OK;
 

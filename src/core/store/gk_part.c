@@ -163,8 +163,14 @@ gk_store_part(GkStore *of, int64_t first, int64_t rows, int parts, const GkHost 
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	}
 	for (int i = 0; i < whole->nchunks; i++)
-		if (cut(of, i, first, rows, &pts->chunks[pts->nchunks]))
-			pts->nchunks++;
+	{
+		if (cut(of, i, first, rows, &pts->chunks[pts->nchunks]) && pts->nchunks++ == 0)
+		{
+			pts->skipped = first > whole->chunks[i].first ? (int) (first - whole->chunks[i].first) : 0;
+			pts->first_slot = pts->slots + pts->skipped;
+		}
+		pts->slots += whole->chunks[i].stride;
+	}
 	gk_store_part_prepared(*out, of, rows, parts);
 	return GK_OK;
 }

@@ -65,6 +65,14 @@ typedef struct GkPoints
 	bool		resident;		/* every chunk is in memory */
 	bool		mind2_resident; /* while seeding: every chunk's mind2 is */
 	size_t		spare;			/* bytes of the memory limit that the points leave, and mind2 while seeding */
+
+	/*
+	 * Of a part (gk_store_part()): where it lies among the padded rows of the whole store's chunks, so that what is
+	 * kept for a row has the same place in any part.  Else zeros.
+	 */
+	int64_t		slots;			/* of the whole store */
+	int64_t		first_slot;		/* of the first row */
+	int			skipped;		/* rows of its chunk before that, whole tiles */
 } GkPoints;
 
 /* F of a preparation: GkPoints.d2_expo. */

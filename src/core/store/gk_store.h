@@ -162,8 +162,8 @@ void		gk_store_convert_batch(GkStore *s, const GkPrep *prep, const GkBatch *batc
 int64_t		gk_store_edge(const GkStore *store, int64_t row, int parts);
 
 /*
- * Make a store of a run of rows of a prepared one, whose points it uses, without totals.  Its host
- * may be another thread's; it is made and freed by the main thread.
+ * Make a store of a run of rows of a prepared one, whose points it uses, without totals.  It begins and ends at
+ * edges.  Its host may be another thread's; it is made and freed by the main thread.
  */
 GkStatus	gk_store_part(GkStore *of, int64_t first, int64_t rows, int parts, const GkHost *host, GkStore **out, GkError *err);
 void		gk_store_part_free(GkStore *part);

@@ -61,7 +61,7 @@ typedef struct Step
 	Spread	   *spread;			/* [parts][k] */
 	Buckets    *bucket;			/* [k] */
 	uint32_t   *count;			/* [parts][k][GROUP][buckets] of rows */
-	uint32_t   *code;			/* [all_rows]: buckets of GROUP features */
+	uint32_t   *code;			/* [slots]: buckets of GROUP features */
 	uint32_t   *chosen;			/* [k]: those of the medians */
 	int64_t    *next;			/* [parts][k][GROUP]: where a part puts its next value */
 	Median	   *median;			/* [k][GROUP] */
@@ -141,7 +141,7 @@ walk_part(Step *p, int64_t part, Piece each)
 	const GkPoints *pts = p->s->pts;
 	int64_t		first = pts->n * part / p->parts;
 	int64_t		end = pts->n * (part + 1) / p->parts;
-	int64_t		slot = 0;
+	int64_t		slot = pts->first_slot;
 
 	for (int i = 0; i < pts->nchunks && pts->chunks[i].first < end; i++)
 	{
@@ -155,7 +155,7 @@ walk_part(Step *p, int64_t part, Piece each)
 			x[j] = c->data + (size_t) (p->feature + (j < p->features ? j : 0)) * c->stride + from;
 		if (from < to)
 			each(p, part, x, (int) (to - from), p->s->medians.label + slot + from, p->code + slot + from);
-		slot += c->stride;
+		slot += gk_cpu_chunk_slots(pts, i);
 	}
 }
 
@@ -390,9 +390,9 @@ make_room(GkSession *s, Step *p)
 	while (p->buckets > 8 && k * GROUP * p->buckets * sizeof(uint32_t) > COUNT_BYTES)
 		p->buckets /= 2;
 	counts = p->parts * k * GROUP;
-	return gk_cpu_room(s, &m->label, s->all_rows, sizeof(int32_t)) &&
-		gk_cpu_room(s, &m->distance, s->all_rows, sizeof(float)) &&
-		gk_cpu_room(s, &m->code, s->all_rows, sizeof(uint32_t)) &&
+	return gk_cpu_tile_room(s, &m->label, GK_ROW_PAD * sizeof(int32_t)) &&
+		gk_cpu_tile_room(s, &m->distance, GK_ROW_PAD * sizeof(float)) &&
+		gk_cpu_tile_room(s, &m->code, GK_ROW_PAD * sizeof(uint32_t)) &&
 		gk_cpu_room(s, &m->spread, p->parts * k, sizeof(Spread)) &&
 		gk_cpu_room(s, &m->bucket, k, sizeof(Buckets)) &&
 		gk_cpu_room(s, &m->count, counts * p->buckets, sizeof(uint32_t)) &&

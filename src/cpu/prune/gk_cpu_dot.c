@@ -77,13 +77,11 @@ gk_cpu_dot_wanted(const GkSession *s, const GkSweep *sweep, int k)
 static bool
 keep_squares(GkSession *s)
 {
-	size_t		tiles = s->all_rows / GK_ROW_PAD;
-
 	if (s->dot.square != NULL || !s->pts->resident)
 		return true;
-	if (!gk_cpu_room(s, &s->dot.square, tiles, sizeof(float)))
+	if (!gk_cpu_tile_room(s, &s->dot.square, sizeof(float)))
 		return false;
-	for (size_t t = 0; t < tiles; t++)
+	for (size_t t = s->first_tile; t < s->end_tile; t++)
 		s->dot.square[t] = -1.0f;
 	return true;
 }

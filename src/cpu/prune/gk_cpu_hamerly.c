@@ -284,12 +284,11 @@ static bool
 rooms(GkSession *s, const GkSweep *sweep, int k)
 {
 	GkCpuHamerly *h = &s->hamerly;
-	size_t		rows = s->all_rows;
 
 	h->scratch_bytes = lay_out(NULL, s->pts->d, k, sweep->rows);
-	return gk_cpu_room(s, &h->slack, rows, sizeof(float)) &&
-		gk_cpu_room(s, &h->tile_slack, rows / GK_ROW_PAD, sizeof(float)) &&
-		(k <= GK_COST_BOUNDS_SMALL_K || gk_cpu_room(s, &h->lower, rows, sizeof(float))) &&
+	return gk_cpu_tile_room(s, &h->slack, GK_ROW_PAD * sizeof(float)) &&
+		gk_cpu_tile_room(s, &h->tile_slack, sizeof(float)) &&
+		(k <= GK_COST_BOUNDS_SMALL_K || gk_cpu_tile_room(s, &h->lower, GK_ROW_PAD * sizeof(float))) &&
 		gk_cpu_room(s, &h->c, (size_t) k * s->pts->d, sizeof(float)) &&
 		gk_cpu_room(s, &h->own_sum, k, sizeof(double)) &&
 		gk_cpu_room(s, &h->near_sum, k, sizeof(double)) &&

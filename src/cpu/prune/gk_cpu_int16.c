@@ -337,14 +337,44 @@ gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, floa
 	__atomic_fetch_add(&s->dot.int16_open, open_rows + GK_COST_INT16_CROWDED * crowded, __ATOMIC_RELAXED);
 }
 
+/* Bytes of a tile of rounded points. */
+static size_t
+tile_bytes(const GkSession *s)
+{
+	return gk_int16_words(s->kernels->integers->unit, s->pts->d) * GK_ROW_PAD * sizeof(int32_t);
+}
+
+static size_t
+kept_bytes(const GkSession *s)
+{
+	return s->all_rows / GK_ROW_PAD * (tile_bytes(s) + sizeof(GkInt16Tile));
+}
+
+void
+gk_cpu_int16_forget(GkSession *s)
+{
+	gk_cpu_room_free(s, &s->dot.int16_y);
+	gk_cpu_room_free(s, &s->dot.int16_tile);
+	s->dot.int16_bytes = 0;
+}
+
+void
+gk_cpu_int16_fit(GkSession *s)
+{
+	if (s->dot.int16_tile == NULL)
+		return;
+	s->dot.int16_bytes = kept_bytes(s);
+	if (s->dot.int16_bytes > s->pts->spare)
+		gk_cpu_int16_forget(s);
+}
+
 /* From the second pass on, if there is room. */
 static void
 keep(GkSession *s)
 {
 	GkCpuDot   *dot = &s->dot;
 	size_t		tiles = s->all_rows / GK_ROW_PAD;
-	size_t		bytes = gk_int16_words(s->kernels->integers->unit, s->pts->d) * GK_ROW_PAD * sizeof(int32_t);
-	size_t		all = tiles * (bytes + sizeof(GkInt16Tile));
+	size_t		all = kept_bytes(s);
 	size_t		others = s->found.label != NULL ? gk_cpu_found_bytes(s) : 0;
 
 	if (dot->int16_tile != NULL || dot->int16_passes++ == 0 || !s->pts->resident || s->index.made)
@@ -354,13 +384,13 @@ keep(GkSession *s)
 		others += (size_t) s->pts->n * GK_COST_AHEAD_BYTES + (s->seed.kept ? tiles * (size_t) s->seed.all_stride * sizeof(float) : 0);
 	if (all > s->pts->spare || others > s->pts->spare - all)
 		return;
-	if (!gk_cpu_room(s, &dot->int16_y, tiles, bytes) || !gk_cpu_room(s, &dot->int16_tile, tiles, sizeof(GkInt16Tile)))
+	if (!gk_cpu_tile_room(s, &dot->int16_y, tile_bytes(s)) || !gk_cpu_tile_room(s, &dot->int16_tile, sizeof(GkInt16Tile)))
 	{
 		gk_cpu_room_free(s, &dot->int16_y);
 		return;
 	}
 	dot->int16_bytes = all;
-	for (size_t t = 0; t < tiles; t++)
+	for (size_t t = s->first_tile; t < s->end_tile; t++)
 		dot->int16_tile[t] = (GkInt16Tile) {.length = -1.0f};
 }
 
@@ -411,9 +441,7 @@ gk_cpu_int16_end(GkSession *s)
 	if (dot->int16.k > 0 && dot->int16_open > dot->int16_rows / GK_COST_INT16_OPEN_SHARE)
 	{
 		dot->int16_useless = true;
-		gk_cpu_room_free(s, &dot->int16_y);
-		gk_cpu_room_free(s, &dot->int16_tile);
-		dot->int16_bytes = 0;
+		gk_cpu_int16_forget(s);
 	}
 	dot->int16.k = 0;
 }

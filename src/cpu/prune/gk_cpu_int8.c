@@ -116,9 +116,9 @@ keep(GkSession *s)
 
 	if (b->tile != NULL || !s->pts->resident || all > spare || (size_t) s->pts->n * GK_COST_AHEAD_BYTES > spare - all)
 		return true;
-	if (!gk_cpu_room(s, &b->y, tiles, words * sizeof(int32_t)) || !gk_cpu_room(s, &b->tile, tiles, sizeof(GkInt8Tile)))
+	if (!gk_cpu_tile_room(s, &b->y, words * sizeof(int32_t)) || !gk_cpu_tile_room(s, &b->tile, sizeof(GkInt8Tile)))
 		return false;
-	memset(b->tile, 0, tiles * sizeof(GkInt8Tile));
+	memset(b->tile + s->first_tile, 0, tiles * sizeof(GkInt8Tile));
 	b->bytes = all;
 	return true;
 }

@@ -76,6 +76,10 @@ void		gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows
 								int32_t *label);
 void		gk_cpu_int16_end(GkSession *s);
 
+/* Give up rounded points; or only if those of the session's rows, which are others now, would not fit the limit. */
+void		gk_cpu_int16_forget(GkSession *s);
+void		gk_cpu_int16_fit(GkSession *s);
+
 /* ---- which centroids may be closer than D, by products of 8-bit integers ---- */
 
 bool		gk_cpu_int8_possible(const GkSession *s);

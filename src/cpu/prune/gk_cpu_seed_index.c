@@ -28,7 +28,7 @@ typedef struct Make
 {
 	GkSweep		sweep;
 	GkTree		tree;
-	uint32_t   *place;			/* [all_rows], by slots: leaf, then row of the index */
+	uint32_t   *place;			/* [slots]: leaf, then row of the index */
 	uint32_t   *count;			/* [threads][leaves] */
 	float	   *scratch;		/* [threads][d * GK_ROW_PAD] */
 } Make;
@@ -69,7 +69,7 @@ static GkStatus
 find_places(const GkSession *s, const Make *m)
 {
 	uint32_t   *next = m->count;
-	uint32_t   *place = m->place;
+	uint32_t   *place = m->place + s->pts->first_slot;
 	uint32_t	before = 0;
 
 	for (int leaf = 0; leaf < 1 << m->tree.levels; leaf++)
@@ -81,7 +81,7 @@ find_places(const GkSession *s, const Make *m)
 		next[leaf] = before;
 		before += count;
 	}
-	for (int i = 0; i < s->pts->nchunks; place += s->pts->chunks[i++].stride)
+	for (int i = 0; i < s->pts->nchunks; place += gk_cpu_chunk_slots(s->pts, i++))
 	{
 		if (s->host.stop != NULL && s->host.stop(s->host.ctx))
 			return GK_STOPPED;
@@ -273,7 +273,7 @@ consider(GkSession *s, const float *centroids, int candidates, GkError *err)
 	share = gk_kdtree_open(&m.tree, centroids, candidates);
 	s->seed.consider = s->seed.seeds * (share > GK_COST_INDEX_HOPELESS ? 4 : 2);
 	if (pays(s, &m, share, candidates) && rooms(s) &&
-		gk_cpu_room(s, &place, s->all_rows, sizeof(uint32_t)) &&
+		gk_cpu_tile_room(s, &place, GK_ROW_PAD * sizeof(uint32_t)) &&
 		gk_cpu_room(s, &s->sums, counts + scratch, sizeof(float)))
 	{
 		m.place = place;
