@@ -42,7 +42,7 @@ typedef struct Way
 {
 	const char *gpus;			/* as GkHost.gpu_devices */
 	bool		cpu;			/* beside them */
-	const char *rows;			/* as GkSpread.rows */
+	const char *rows;			/* as rows_take_turns() */
 	const char *fault;			/* as GkHost.gpu_fault */
 	double		memory;			/* as GkHost.gpu_memory_limit */
 } Way;
@@ -62,7 +62,7 @@ device_lost(void *ctx, const GkError *err)
 static void
 solve(Answer *a, const Problem *p, const Way *way, size_t chunk, GkError *err)
 {
-	GkSpread	spread = {.rows = way != NULL ? way->rows : NULL};
+	GkSpread	spread = {0};
 	const GkBackend *backend = &gk_cpu_backend;
 	GkStore    *s;
 	GkLabelSink sink;
@@ -74,6 +74,7 @@ solve(Answer *a, const Problem *p, const Way *way, size_t chunk, GkError *err)
 	{
 		GkHost	   *h = &a->host.host;
 
+		rows_take_turns(&spread, way->rows);
 		(void) gk_spread_choose(way->cpu ? GK_DEVICE_BOTH : GK_DEVICE_GPU, way->gpus, p->n, p->d, p->k, &spread);
 		h->spread = &spread;
 		h->gpu_devices = way->gpus;

@@ -9,6 +9,7 @@
 #include "core/gk_engine.h"
 #include "core/store/gk_store.h"
 #include "gk_testdevices.h"
+#include "gk_testfit.h"
 
 Fake		fakes[DEVICES];
 int			wrong_problems;
@@ -688,8 +689,9 @@ const GkBackend fake_device = {
 GkSpread
 spread_over(int n, bool cpu, const char *rows)
 {
-	GkSpread	s = {.n = n,.rows = rows};
+	GkSpread	s = {.n = n};
 
+	rows_take_turns(&s, rows);
 	memset(fakes, 0, sizeof(fakes));
 	for (int i = 0; i < n; i++)
 		s.device[i] = (GkSpreadDevice) {&fake_device, i, 1.0 + i};

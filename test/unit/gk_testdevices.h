@@ -38,7 +38,7 @@ extern int	joined_rounds;		/* of seeding that joined sessions have done */
 
 extern const GkBackend fake_device;
 
-/* n such devices, the last one the CPU itself if wanted. */
+/* n such devices, the last one the CPU itself if wanted; rows: as rows_take_turns(). */
 GkSpread	spread_over(int n, bool cpu, const char *rows);
 
 int			sessions_open(void);

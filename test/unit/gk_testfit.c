@@ -132,3 +132,23 @@ same_answer(const Answer *a, const Answer *b, int n)
 		memcmp(a->labels.label, b->labels.label, n * sizeof(int32_t)) == 0 &&
 		memcmp(a->labels.d2, b->labels.d2, n * sizeof(float)) == 0;
 }
+
+/* ---- shares ---- */
+
+static const char *turns;
+
+static bool
+next_turn(const GkSpread *spread)
+{
+	const char *end = strchr(spread->rows, ';');
+
+	((GkSpread *) spread)->rows = end != NULL ? end + 1 : turns;
+	return true;
+}
+
+void
+rows_take_turns(GkSpread *spread, const char *lists)
+{
+	turns = spread->rows = lists;
+	spread->again = lists != NULL && strchr(lists, ';') != NULL ? next_turn : NULL;
+}

@@ -5,6 +5,7 @@
 #ifndef GK_TESTFIT_H
 #define GK_TESTFIT_H
 
+#include "core/spread/gk_spread.h"
 #include "gk_testhost.h"
 
 typedef struct Problem
@@ -44,5 +45,8 @@ void		answer_free(Answer *a);
 /* Bit for bit: what the model says, not how it was computed; and, with the labels, the whole answer. */
 bool		same_model(const GkModel *x, const GkModel *y);
 bool		same_answer(const Answer *a, const Answer *b, int n);
+
+/* GkSpread.rows that take turns, each for one step: "64,1;0,128".  Of one spread at a time; NULL or one list: they stay. */
+void		rows_take_turns(GkSpread *spread, const char *lists);
 
 #endif							/* GK_TESTFIT_H */

@@ -7,7 +7,7 @@
 
 #include "core/spread/gk_spread_session.h"
 #include "gk_test.h"
-#include "gk_testhost.h"
+#include "gk_testfit.h"
 
 #define N		6400
 
@@ -233,7 +233,7 @@ main(void)
 	ok(rows_are(s, 64, 0, 6336), "forced ones, the last has the rest");
 	ok(steps(s, tenth, 100, 0.0) == 0, "which stay");
 	gk_spread_backend.close(s);
-	spread.rows = "64,0,128;128,64;0,0";
+	rows_take_turns(&spread, "64,0,128;128,64;0,0");
 	s = open_over(&host, store, &spread);
 	ok(rows_are(s, 64, 0, 6336) && steps(s, tenth, 1, 0.0) == 1 && rows_are(s, 128, 64, 6208) && steps(s, tenth, 1, 0.0) == 1 &&
 	   rows_are(s, 0, 0, 6400) && steps(s, tenth, 1, 0.0) == 1 && rows_are(s, 64, 0, 6336), "or take turns");

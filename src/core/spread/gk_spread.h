@@ -32,10 +32,11 @@ typedef struct GkSpread
 	int			n;
 	GkSpreadDevice device[GK_SPREAD_DEVICES];
 	/*
-	 * Test only: rows of the devices as in "64,1", which stay so; the last one has the rest.  They are
-	 * rounded to tiles.  NULL or "": by speed.  "64,1;0,128": in turn, each for one step.
+	 * Test only: rows of the devices as in "64,1"; the last one has the rest.  They are rounded to tiles.
+	 * NULL or "": by speed.  They stay so; or `again` is asked after each step whether they are others now.
 	 */
 	const char *rows;
+	bool		(*again) (const struct GkSpread *spread);
 	uint32_t	left_out;		/* GPUs that failed in this job: bit i is GPU i */
 } GkSpread;
 

@@ -113,7 +113,6 @@ struct GkSession
 	bool		movable;		/* sessions can go on with other rows: gk_spread_move.c */
 	double		move_ms;		/* what that costs */
 	double		first_ms;		/* the step after it, while that is the last one; < 0: it comes next; else 0 */
-	int			turn;			/* of forced shares */
 	/* Labels on their way (gk_spread_labels.c). */
 	const GkLabelSink *sink;
 	int32_t    *label;			/* [n] of all rows, to be sent afterwards; NULL: they are sent at once */

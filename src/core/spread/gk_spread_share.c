@@ -50,39 +50,12 @@ gk_spread_speed(const GkSession *s, const GkSpreadPart *p)
 	return guessed > 0.0 ? guess_of(s, p) * measured / guessed : guess_of(s, p);
 }
 
-/* GkSpread.rows, if there are any; those whose turn it is.  *lists: how many take turns. */
-static const char *
-forced_rows(const GkSession *s, int *lists)
-{
-	const char *rows = s->host->spread->rows;
-
-	*lists = 1;
-	if (rows == NULL || rows[0] == '\0')
-		return NULL;
-	for (const char *p = rows; *p; p++)
-		*lists += *p == ';';
-	for (int i = s->turn % *lists; i > 0; i--)
-		rows = strchr(rows, ';') + 1;
-	return rows;
-}
-
 bool
 gk_spread_is_forced(const GkSession *s)
 {
-	int			lists;
+	const char *rows = s->host->spread->rows;
 
-	return forced_rows(s, &lists) != NULL;
-}
-
-static bool
-next_turn(GkSession *s)
-{
-	int			lists;
-
-	if (forced_rows(s, &lists) == NULL || lists == 1)
-		return false;
-	s->turn++;
-	return true;
+	return rows != NULL && rows[0] != '\0';
 }
 
 /*
@@ -131,7 +104,7 @@ gk_spread_measure(GkSession *s)
 		if (s->part[i].rows > 0)
 			longest = fmax(longest, takes(&s->part[i], s->movable ? SOME : RECENT));
 	if (gk_spread_is_forced(s))
-		return !s->ingested && next_turn(s);
+		return !s->ingested && s->host->spread->again != NULL && s->host->spread->again(s->host->spread);
 	if (!(longest > 0.0))
 		return false;
 	for (int i = 0; i < s->n; i++)
@@ -163,8 +136,7 @@ edge(const GkSession *s, int64_t row, int64_t n)
 void
 gk_spread_share(GkSession *s, int64_t n)
 {
-	int			lists;
-	const char *forced = forced_rows(s, &lists);
+	const char *forced = gk_spread_is_forced(s) ? s->host->spread->rows : NULL;
 	double		all = 0.0;
 	double		before = 0.0;
 	int64_t		first = 0;
