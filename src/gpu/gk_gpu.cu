@@ -63,6 +63,7 @@ GkStatus
 gk_gpu_move(GkSession *s, GkStore *store, int64_t from, bool *done, GkError *err)
 {
 	const GkPoints *pts = store != NULL ? s->core->points(store) : NULL;
+	GkStatus	st;
 
 	*done = from == 0 && s->resident < s->n && !s->ingested && s->joined == NULL && s->regime != GK_PAPER_HYBRID &&
 		s->fsum != GK_DELTA;
@@ -77,7 +78,10 @@ gk_gpu_move(GkSession *s, GkStore *store, int64_t from, bool *done, GkError *err
 	cudaFree(s->delta_labels);
 	s->delta_labels = NULL;
 	s->delta_k = 0;
-	GK_DO(gk_gpu_stream_rows(s, store, err));
+	st = gk_gpu_stream_rows(s, store, err);
+	*done = st != GK_ERR_MEMORY;
+	if (st != GK_OK)
+		return *done ? st : GK_OK;
 	GK_TRY(cudaMemcpy((void *) s->columns.total, pts->total_sum, s->d * sizeof(gk_int128), cudaMemcpyHostToDevice));
 	GK_TRY(cudaMemcpy((void *) (s->columns.total + s->d), &pts->total_mass, sizeof(gk_int128), cudaMemcpyHostToDevice));
 	return GK_OK;

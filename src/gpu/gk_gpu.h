@@ -396,7 +396,10 @@ GkStatus	gk_gpu_error(GkError *err, GkStatus code, const char *fmt,...);
 
 GkStatus	gk_gpu_upload(GkSession *s, GkError *err);
 
-/* Stream other rows after the resident ones, of a store that begins with the same chunks; false: it does not. */
+/*
+ * Stream other rows after the resident ones, of a store that begins with the same chunks; false: it does not.
+ * GK_ERR_MEMORY: the rows are those that they were.
+ */
 bool		gk_gpu_can_stream(const GkSession *s, const GkPoints *pts);
 GkStatus	gk_gpu_stream_rows(GkSession *s, GkStore *store, GkError *err);
 

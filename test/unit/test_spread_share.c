@@ -36,15 +36,16 @@ idle_step_ms(int ordinal, const GkProblem *problem, int64_t rows)
 	return problem->k_max * (double) rows / (ordinal + 1);
 }
 
-/* One whose sessions go on with any rows. */
+/* One whose sessions go on with any rows, but for some times. */
+static int	refusals;
+
 static GkStatus
 idle_move(GkSession *s, GkStore *store, int64_t from, bool *done, GkError *err)
 {
 	(void) s;
-	(void) store;
 	(void) from;
 	(void) err;
-	*done = true;
+	*done = store == NULL || __atomic_fetch_sub(&refusals, 1, __ATOMIC_RELAXED) <= 0;
 	return GK_OK;
 }
 
@@ -163,6 +164,51 @@ test_follow(GkStore *store, TestHost *host)
 	ok(moves > 15 && moves < 15 * 8, "with few moves, %.1f on average", moves / 15.0);
 }
 
+/* A move needs some memory: without it shares stay, and are tried again. */
+static void
+test_memory(GkStore *store, TestHost *host)
+{
+	GkSpread	spread = {.n = 2,.device = {{&moving, 0, 1.0}, {&moving, 1, 1.0}}};
+	GkSession  *s = open_over(host, store, &spread);
+	int			stayed = 0;
+	int			bad = 0;
+	GkError		err;
+
+	for (int nth = 1; nth < 25; nth++)
+	{
+		int64_t		rows = s->part[0].rows;
+
+		s->part[0].speed = rows > N / 2 ? 1.0 : 2.0;
+		s->part[1].speed = 1.0;
+		host->fail_at = host->allocs + nth;
+		bad += gk_spread_move(s, &err) != GK_OK || s->part[0].store->pts.n != s->part[0].rows || s->part[1].store->pts.n != s->part[1].rows;
+		bad += s->part[1].first != s->part[0].rows || s->part[0].other != NULL || s->part[1].other != NULL || s->lost_ms != 0.0;
+		host->fail_at = 0;
+		stayed += s->part[0].rows == rows;
+		bad += gk_spread_move(s, &err) != GK_OK;
+	}
+	ok(bad == 0 && stayed > 2 && stayed < 24, "without memory shares stay, %d times (%d bad)", stayed, bad);
+	gk_spread_backend.close(s);
+}
+
+/* A session that could not go on was opened anew: the next move is one like any other. */
+static void
+test_refusal(GkStore *store, TestHost *host)
+{
+	GkSpread	spread = {.n = 2,.device = {{&moving, 0, 1.0}, {&moving, 1, 1.0}}};
+	GkSession  *s = open_over(host, store, &spread);
+	bool		good;
+	GkError		err;
+
+	s->part[0].speed = 2.0;
+	s->part[1].speed = 1.0;
+	s->arrange_ms = 1000.0;
+	refusals = 1;
+	good = gk_spread_move(s, &err) == GK_OK && s->part[0].rows > N / 2;
+	ok(good && s->movable && s->move_ms < 1000.0 && s->arrange_ms == 1000.0, "after one that had to be opened anew, sessions go on again");
+	gk_spread_backend.close(s);
+}
+
 int
 main(void)
 {
@@ -226,6 +272,8 @@ main(void)
 	gk_spread_backend.close(s);
 
 	test_follow(store, &host);
+	test_memory(store, &host);
+	test_refusal(store, &host);
 
 	spread.rows = "64,0,128";
 	spread.n = 3;

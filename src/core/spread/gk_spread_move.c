@@ -24,7 +24,8 @@ gk_spread_is_movable(const GkSession *s)
 			return false;
 		parts++;
 	}
-	return parts > 1 && !s->joined && !s->ingested;
+	/* stores have totals where there are iterations */
+	return parts > 1 && !s->joined && !s->ingested && s->problem.max_iter > 0 && s->pts->total_mass != 0;
 }
 
 /* Has it had rows, and has it some now?  (What has all rows was told that, and others were not.) */
@@ -68,7 +69,6 @@ pass_totals(GkSession *s, GkSpreadPart *before, GkSpreadPart *after, GkError *er
 static GkStatus
 make_others(GkSession *s, GkError *err)
 {
-	bool		totals = s->problem.max_iter > 0 && s->pts->total_mass != 0;
 	GkSpreadPart *before = NULL;
 	GkStatus	st = GK_OK;
 
@@ -79,12 +79,12 @@ make_others(GkSession *s, GkError *err)
 		if (p->rows == 0 || (p->first == p->was_first && p->rows == p->was_rows))
 			continue;
 		st = gk_store_part(s->store, p->first, p->rows, s->n, &p->host, &p->other, err);
-		if (st != GK_OK || !totals)
-			continue;
+		if (st != GK_OK)
+			break;
 		memcpy(p->other->pts.total_sum, p->store->pts.total_sum, s->pts->d * sizeof(gk_int128));
 		p->other->pts.total_mass = p->store->pts.total_mass;
 	}
-	for (int i = 0; totals && st == GK_OK && i < s->n; i++)
+	for (int i = 0; st == GK_OK && i < s->n; i++)
 	{
 		GkSpreadPart *p = &s->part[i];
 
@@ -105,7 +105,6 @@ move_part(GkSpreadPart *p)
 	GkStore    *was = p->store;
 	bool		done = false;
 
-	p->stayed = false;
 	if (p->other == NULL)
 		return;
 	if (p->of.backend->move != NULL)
@@ -114,31 +113,48 @@ move_part(GkSpreadPart *p)
 		return;
 	if (!done)
 		gk_spread_close_part(p);
-	p->stayed = !done;
 	p->store = p->other;
 	p->other = was;
 	if (!done)
 		gk_spread_open_part(p);
 }
 
+static void
+free_others(GkSession *s)
+{
+	for (int i = 0; i < s->n; i++)
+	{
+		gk_store_part_free(s->part[i].other);
+		s->part[i].other = NULL;
+	}
+}
+
 /* Have the sessions take their new rows. */
 static GkStatus
 move_parts(GkSession *s, GkError *err)
 {
-	GkStatus	st = make_others(s, err);
+	GkStatus	st = gk_spread_run_once(s, move_part, err);
 
-	if (st == GK_OK)
-		st = gk_spread_run_once(s, move_part, err);
-	for (int i = 0; st == GK_OK && i < s->n; i++)
+	if (st != GK_OK)
+		return st;
+	free_others(s);
+	for (int i = 0; i < s->n; i++)
+		s->part[i].measured = 0;
+	/* those that were opened anew may be able to */
+	s->movable = gk_spread_is_movable(s);
+	return GK_OK;
+}
+
+/* Nothing has moved yet: all keep the rows that they have. */
+static void
+stay(GkSession *s)
+{
+	free_others(s);
+	for (int i = 0; i < s->n; i++)
 	{
-		GkSpreadPart *p = &s->part[i];
-
-		gk_store_part_free(p->other);
-		p->other = NULL;
-		p->measured = 0;
-		s->movable &= !p->stayed;
+		s->part[i].first = s->part[i].was_first;
+		s->part[i].rows = s->part[i].was_rows;
 	}
-	return st;
 }
 
 GkStatus
@@ -166,7 +182,14 @@ gk_spread_move(GkSession *s, GkError *err)
 		return GK_OK;
 	if (!can)
 		return gk_spread_arrange(s, err);
-	st = move_parts(s, err);
+	st = make_others(s, err);
+	if (st == GK_ERR_MEMORY)
+	{
+		stay(s);
+		return GK_OK;
+	}
+	if (st == GK_OK)
+		st = move_parts(s, err);
 	if (gk_spread_is_loss(st))
 	{
 		st = gk_spread_drop_lost(s, st);
@@ -174,8 +197,7 @@ gk_spread_move(GkSession *s, GkError *err)
 	}
 	if (st != GK_OK)
 		return st;
-	/* where one was opened anew, that is what it costs from now on */
-	*(s->movable ? &s->move_ms : &s->arrange_ms) = gk_now_ms() - start;
+	s->move_ms = gk_now_ms() - start;
 	s->first_ms = -1.0;
 	gk_spread_tell(s);
 	return GK_OK;

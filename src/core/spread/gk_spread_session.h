@@ -21,6 +21,7 @@ typedef struct GkSpreadPart
 	char		number[12];		/* as GkProblem.gpu_devices; "": the CPU */
 	bool		lost;			/* it failed */
 	double		speed;			/* rows a millisecond; 0: not known */
+	double		speed_then;		/* when shares were last made */
 	double		recent_ms[4];	/* of the last steps with these rows */
 	int			measured;		/* steps with these rows */
 	/* Its rows, if it has any; with groups, those that it has clustered. */
@@ -33,7 +34,6 @@ typedef struct GkSpreadPart
 	int64_t		was_first;
 	int64_t		was_rows;
 	GkStore    *other;			/* NULL: they are the same */
-	bool		stayed;			/* its session could not go on, and is another one */
 	bool		speaks;			/* the one whose results are taken where all have the same */
 	/* Of the pass at hand. */
 	GkStatus	status;
