@@ -92,8 +92,8 @@ typedef struct GkCpuInt8
 	int32_t    *c;
 	GkInt8Centroid *of;
 	int32_t    *feature;
-	int32_t    *y;				/* of each tile, [words][GK_ROW_PAD]: rounded points; NULL: not kept */
-	GkInt8Tile *tile;
+	int32_t    *y;				/* [tiles][words][GK_ROW_PAD]: rounded points; NULL: not kept */
+	GkInt8Tile *tile;			/* [tiles] */
 	size_t		bytes;			/* of both */
 	char	   *scratch;		/* [threads][scratch_bytes]: GkInt8Points of some tiles, bits, such points
 								 * and tiles, if not kept */
