@@ -375,7 +375,7 @@ keep(GkSession *s)
 	GkCpuDot   *dot = &s->dot;
 	size_t		tiles = s->all_rows / GK_ROW_PAD;
 	size_t		all = kept_bytes(s);
-	size_t		others = s->found.label != NULL ? gk_cpu_found_bytes(s) : 0;
+	size_t		others = s->int8.bytes + (s->found.label != NULL ? gk_cpu_found_bytes(s) : 0);
 
 	if (dot->int16_tile != NULL || dot->int16_passes++ == 0 || !s->pts->resident || s->index.made)
 		return;

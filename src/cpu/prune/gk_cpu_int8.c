@@ -105,7 +105,7 @@ order_features(GkSession *s, const float *c, int k)
 }
 
 /* Keep rounded points, if there is room beside the pairs of a batch, which save more. */
-static bool
+static void
 keep(GkSession *s)
 {
 	GkCpuInt8  *b = &s->int8;
@@ -115,12 +115,14 @@ keep(GkSession *s)
 	size_t		spare = gk_cpu_spare(s);
 
 	if (b->tile != NULL || !s->pts->resident || all > spare || (size_t) s->pts->n * GK_COST_AHEAD_BYTES > spare - all)
-		return true;
+		return;
 	if (!gk_cpu_tile_room(s, &b->y, words * sizeof(int32_t)) || !gk_cpu_tile_room(s, &b->tile, sizeof(GkInt8Tile)))
-		return false;
+	{
+		gk_cpu_room_free(s, &b->y);
+		return;
+	}
 	memset(b->tile + s->first_tile, 0, tiles * sizeof(GkInt8Tile));
 	b->bytes = all;
-	return true;
 }
 
 void
@@ -130,13 +132,14 @@ gk_cpu_int8_end(GkSession *s)
 	gk_cpu_room_free(s, &s->int8.y);
 	gk_cpu_room_free(s, &s->int8.tile);
 	s->int8.bytes = 0;
+	s->int8.useless = false;
 }
 
 void
 gk_cpu_int8_give_up(GkSession *s)
 {
-	s->int8.useless = true;
 	gk_cpu_int8_end(s);
+	s->int8.useless = true;
 }
 
 typedef struct Rounding
@@ -244,8 +247,9 @@ gk_cpu_int8_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *
 	gk_cpu_dot_plan(s, sweep, k);
 	sweep->job_work *= set->cost;
 	/* rounded points are kept, so the first centroids have to do */
-	if ((b->feature == NULL && !order_features(s, c, k)) || !keep(s))
+	if (b->feature == NULL && !order_features(s, c, k))
 		return gk_cpu_out_of_memory(err);
+	keep(s);
 	if (b->y == NULL)
 		each += b->args.words * GK_ROW_PAD * sizeof(int32_t) + sizeof(GkInt8Tile);
 	b->scratch_bytes = gk_cpu_region_bytes(gk_cpu_int8_tiles(s) * each);
