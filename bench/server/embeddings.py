@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Clusters and index lists of real embeddings, beside pgvector's ivfflat, scikit-learn and faiss.
 
-usage: test/with-cluster bench/server/embeddings.py [--rows N] [--lists K] [--rounds N] [--made D] [--smoke]
+usage: test/with-cluster bench/server/embeddings.py [--rows N] [--lists K] [--rounds N] [--glosses | --made D] [--smoke]
 
 The embeddings are the table of token vectors that the Python package wordllama ships (256
 features); without it, with --smoke, and of D features with --made D, made ones: noise around topics of topics.
-QUERIES of them are held out. One run
-measures, in turn, for each number of lists:
+With --glosses they are those of 117,000 texts, 768 features: WordNet's glosses (Debian's package
+wordnet-base), each as the means, the minima and the maxima of its tokens' vectors, by the Python
+packages wordllama and tokenizers. These are concatenated power means (Rueckle et al., 2018).
+QUERIES of them are held out. One run measures, in turn, for each number of lists:
 
   fit         kmeans_fit() with the cosine distance, by several options; and the table of rows
               by list with its index, which a search needs besides
@@ -44,10 +46,15 @@ FITS = (
 )
 
 
+def shipped(pattern):
+    """The files of the package wordllama that match."""
+    spec = importlib.util.find_spec("wordllama")
+    return glob.glob(os.path.join(os.path.dirname(spec.origin), pattern)) if spec else []
+
+
 def wordllama():
     """The vectors of wordllama's vocabulary, or None."""
-    spec = importlib.util.find_spec("wordllama")
-    files = spec and glob.glob(os.path.join(os.path.dirname(spec.origin), "weights", "*.safetensors"))
+    files = shipped("weights/*.safetensors")
     if not files:
         return None
     with open(files[0], "rb") as file:
@@ -60,6 +67,25 @@ def wordllama():
         return numpy.fromfile(file, kind, count).reshape(tensor["shape"]).astype(numpy.float32)
 
 
+def glosses():
+    """The glosses of WordNet, each text once, as means, minima and maxima of their tokens' vectors."""
+    import tokenizers
+    table = wordllama()
+    texts = {}  # in the files' order
+    for part in ("noun", "verb", "adj", "adv"):
+        with open(f"/usr/share/wordnet/data.{part}", encoding="utf-8") as file:
+            texts.update((line.split("|", 1)[1].strip(), None) for line in file if "|" in line)
+    tokenizer = tokenizers.Tokenizer.from_file(shipped("tokenizers/*.json")[0])
+    tokens = [t.ids for t in tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+    x = numpy.empty((len(tokens), 3 * table.shape[1]), numpy.float32)
+    lengths = numpy.array([len(t) for t in tokens])
+    for n in numpy.unique(lengths):     # those of one length at once
+        rows = numpy.flatnonzero(lengths == n)
+        vectors = table[numpy.array([tokens[i] for i in rows])]
+        x[rows] = numpy.concatenate([vectors.mean(axis=1), vectors.min(axis=1), vectors.max(axis=1)], axis=1)
+    return x
+
+
 def made(rows, d=32):
     """Directions around some thousand others, which are around some hundred."""
     rng = numpy.random.default_rng(1)
@@ -70,8 +96,8 @@ def made(rows, d=32):
 
 def points(args):
     """All rows, and the queries, in an order of their own."""
-    x = None if args.smoke or args.made else wordllama()
-    name = "wordllama" if x is not None else "made"
+    x = None if args.smoke or args.made else glosses() if args.glosses else wordllama()
+    name = "made" if x is None else "glosses of WordNet" if args.glosses else "wordllama"
     x = made(args.rows + args.queries, args.made or 32) if x is None else x
     x = x[numpy.linalg.norm(x, axis=1) > 0]
     x = x[numpy.random.default_rng(0).permutation(len(x))]
@@ -248,7 +274,9 @@ def main():
     parser.add_argument("--lists", type=int, nargs="+", default=[100, 316])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--queries", type=int, default=300)
-    parser.add_argument("--made", type=int)
+    data = parser.add_mutually_exclusive_group()
+    data.add_argument("--glosses", action="store_true")
+    data.add_argument("--made", type=int)
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
     if args.smoke:
