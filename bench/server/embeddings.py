@@ -17,8 +17,10 @@ QUERIES of them are held out. One run measures, in turn, for each number of list
               number of iterations, and COPY of the labels back into a table
 
 and then the recall: of the 10 nearest by the exact cosine, the share that a search in the
-nearest 1, 2, 4, ... lists finds, with lists from each fit and with ivfflat's probes, and the
-time of a query by an index on the list or on the vector. pgvector has to be installed.
+nearest 1, 2, 4, ... lists finds, with lists from each fit and with ivfflat's probes, the
+time of a query by an index on the list or on the vector, and the share of all rows that are
+in those lists. Lists are of different sizes, so the recall by that share follows, between two
+numbers of probes on the line by the share's logarithm. pgvector has to be installed.
 """
 import argparse
 import glob
@@ -36,6 +38,7 @@ import psycopg
 
 VERSION = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
 PROBES = (1, 2, 4, 8, 16, 32)
+SHARES = (0.05, 0.1, 0.2, 0.4)
 NEAREST = 10
 # name, the options of kmeans_fit(); {sample}: the rows that ivfflat samples
 FITS = (
@@ -174,22 +177,26 @@ def cosine_inertia(x, label, k):
 
 
 def search_lists(db, model, probes, queries):
-    """The ids that each query finds in its nearest lists, and the time of a query."""
+    """The ids that each query finds in its nearest lists, the time of a query, and the rows it looks at."""
+    rows = [db.execute("SELECT count(*) FROM lists WHERE list = ANY (ARRAY(SELECT cluster FROM models,"
+                       " kmeans_nearest(model, %s::vector, %s) WHERE name = %s))", (q, probes, model)).fetchone()[0] for q in queries]
     found, start = [], time.perf_counter()
     for q in queries:
         found.append([r[0] for r in db.execute(
             "SELECT id FROM lists WHERE list = ANY (ARRAY(SELECT cluster FROM models, kmeans_nearest(model, %s::vector, %s)"
             " WHERE name = %s)) ORDER BY embedding <=> %s::vector, id LIMIT %s", (q, probes, model, q, NEAREST))])
-    return found, (time.perf_counter() - start) / len(queries) * 1000
+    return found, (time.perf_counter() - start) / len(queries) * 1000, rows
 
 
 def search_ivfflat(db, probes, queries):
     db.execute(f"SET ivfflat.probes = {probes}")
+    # without a limit the index returns all rows of the lists, and no others
+    rows = [db.execute("SELECT count(*) FROM (SELECT FROM docs ORDER BY embedding <=> %s::vector OFFSET 0) d", (q,)).fetchone()[0] for q in queries]
     found, start = [], time.perf_counter()
     for q in queries:
         found.append([r[0] for r in db.execute(
             "SELECT id FROM docs ORDER BY embedding <=> %s::vector LIMIT %s", (q, NEAREST))])
-    return found, (time.perf_counter() - start) / len(queries) * 1000
+    return found, (time.perf_counter() - start) / len(queries) * 1000, rows
 
 
 def recall(found, truth):
@@ -233,18 +240,26 @@ def median(values):
     return float(numpy.median(values))
 
 
-def builds(db, x, k, rounds):
+def peers():
+    """Name, version and fit of the libraries that there are."""
+    found = []
+    for name, module, fit in (("scikit-learn", "sklearn.cluster", fit_sklearn), ("faiss", "faiss", fit_faiss)):
+        package = module.split(".")[0]
+        if importlib.util.find_spec(package) and importlib.import_module(module):
+            found.append((name, sys.modules[package].__version__, fit))
+    return found
+
+
+def builds(db, x, k, rounds, libraries):
     """Times of everything that makes lists, in turn, and what the fits found."""
     times, infos = {}, {}
-    rivals = [(name, fit) for name, module, fit in (("scikit-learn", "sklearn.cluster", fit_sklearn), ("faiss", "faiss", fit_faiss))
-              if importlib.util.find_spec(module.split(".")[0]) and importlib.import_module(module)]
     for _ in range(rounds):
         for name, (seconds, *info) in fits_of(db, k).items():
             times.setdefault(name, []).append(seconds)
             infos[name] = info
         times.setdefault("ivfflat", []).append(build_ivfflat(db, k))
         times.setdefault("table of lists, and its index", []).append(timed(lambda: make_lists(db, FITS[0][0]))[1])
-        for name, fit in rivals:
+        for name, _, fit in libraries:
             times.setdefault(name, []).append(round_trip(db, x.shape[1], k, fit))
             label = numpy.array([r[0] for r in db.execute("SELECT list FROM labels ORDER BY id")])
             infos[name] = (cosine_inertia(x, label, k), None, None)
@@ -256,21 +271,28 @@ def builds(db, x, k, rounds):
         print(f"{name:32} {median(seconds):8.2f} {median(seconds) / ours:6.2f}  {f'{inertia:.1f}' if inertia else '':>12}  {note}")
 
 
-def recalls(db, queries, truth, k):
-    print(f"\nlists = k = {k}: recall@{NEAREST}, and ms a query")
+def recalls(db, queries, truth, k, rows):
+    print(f"\nlists = k = {k}: recall@{NEAREST}, ms a query, and share of the rows in the lists")
     probes = [p for p in PROBES if p <= k]
-    print(f"{'probes':32} " + " ".join(f"{p:>14}" for p in probes))
+    print(f"{'probes':32} " + " ".join(f"{p:>20}" for p in probes))
     texts = [text(q) for q in queries]
+    by_share = {}
     db.execute("SET enable_seqscan = off")
     for name in [f[0] for f in FITS] + ["ivfflat"]:
         if name != "ivfflat":
             make_lists(db, name)
-        cells = []
+        cells, shares, found = [], [], []
         for p in probes:
-            found, ms = search_ivfflat(db, p, texts) if name == "ivfflat" else search_lists(db, name, p, texts)
-            cells.append(f"{recall(found, truth):6.3f} {ms:7.2f}")
-        print(f"{name:32} " + " ".join(cells))
+            ids, ms, seen = search_ivfflat(db, p, texts) if name == "ivfflat" else search_lists(db, name, p, texts)
+            found.append(recall(ids, truth))
+            shares.append(numpy.mean(seen) / rows)
+            cells.append(f"{found[-1]:6.3f} {ms:7.2f} {shares[-1]:5.1%}")
+        by_share[name] = [f"{numpy.interp(numpy.log(s), numpy.log(shares), found):6.3f}" if shares[0] <= s <= shares[-1] else "" for s in SHARES]
+        print(f"{name:32} " + " ".join(f"{c:>20}" for c in cells))
     db.execute("RESET enable_seqscan")
+    print(f"\n{'share of the rows':32} " + " ".join(f"{s:>6.0%}" for s in SHARES))
+    for name, cells in by_share.items():
+        print(f"{name:32} " + " ".join(f"{c:>6}" for c in cells))
 
 
 def main():
@@ -311,10 +333,12 @@ def main():
     print(f"commit:  {subprocess.run([os.path.join(here, '../report/commit')], capture_output=True, text=True).stdout.strip()}, {time.strftime('%F', time.gmtime())}")
     print(f"machine: {cpu}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, PostgreSQL {show('SHOW server_version')},"
           f" pgvector {show(VERSION)}")
+    libraries = peers()
+    print(f"peers:   {', '.join(f'{name} {version}' for name, version, _ in libraries) or 'none'}")
     print(f"points:  {len(x)} x {x.shape[1]}, {name}; {len(queries)} queries, not among them")
     for k in args.lists:
-        builds(db, x, k, args.rounds)
-        recalls(db, queries, truth, k)
+        builds(db, x, k, args.rounds, libraries)
+        recalls(db, queries, truth, k, len(x))
         sys.stdout.flush()
 
 
