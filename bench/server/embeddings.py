@@ -43,6 +43,7 @@ NEAREST = 10
 # name, the options of kmeans_fit(); {sample}: the rows that ivfflat samples
 FITS = (
     ("k-means++", ""),
+    ("k-means++, 25 iterations", ", max_iter => 25"),   # as many as faiss
     ("hierarchical", ", init => 'hierarchical'"),
     ("hierarchical, 10 iterations", ", init => 'hierarchical', max_iter => 10"),
     ("k-means++, ivfflat's sample", ", fit_sample => {sample}"),
