@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Benchmark of the CPU engine: rooflines, passes, whole fits beside scikit-learn (lloyd
-and elkan), faiss-cpu and scikit-learn-intelex, of wide points ten iterations; k-means++ beside scikit-learn's.  Same points, same first centroids, same
-number of iterations, same threads, float32.
+and elkan), faiss-cpu, scikit-learn-intelex and superkmeans, of wide points ten iterations; k-means++ beside scikit-learn's.  Same points, same first centroids
+(superkmeans takes none, and begins with random rows as well), same number of iterations, same threads, float32.
 
     make -C bench smoke               small problems, a few seconds, writes nothing
     make -C bench cpu                 all: bench/results/engine.json
@@ -113,6 +113,17 @@ def faiss_fit(faiss):
     return run
 
 
+def superkmeans_fit(cls):
+    """All rows, no early end; which of them it begins with it chooses itself."""
+    def run(x, c, iterations, threads):
+        km = cls(len(c), x.shape[1], hierarchical=False, iters=iterations, sampling_fraction=1.0,
+                 n_threads=threads, seed=1, early_termination=False)
+        t0 = time.perf_counter()
+        km.train(x)
+        return time.perf_counter() - t0, float(km.iteration_stats[-1].objective), len(km.iteration_stats)
+    return run
+
+
 def peers():
     found, versions = {}, {}
     try:
@@ -136,6 +147,12 @@ def peers():
         import importlib.metadata
         versions["scikit-learn-intelex"] = importlib.metadata.version("scikit-learn-intelex")
         found["oneDAL"] = sklearn_fit(OneKMeans, "lloyd")
+    except ImportError:
+        pass
+    try:
+        import superkmeans
+        versions["superkmeans"] = superkmeans.__version__
+        found["SuperKMeans"] = superkmeans_fit(superkmeans.SuperKMeans)
     except ImportError:
         pass
     return found, versions
