@@ -43,21 +43,21 @@ def wide_fits(rows, names, target, missed):
     return table(["d", "k", "n", "iterations", "gkmeans", *names, f"times the fastest (wanted {target})"], lines)
 
 
-def wide_points():
+def wide_points(name, heading, note=""):
     """Fits of points like embeddings, measured on a machine of their own, and what was missed."""
-    data = read("wide.json")
+    data = read(name)
     about, rows = data["about"], data["rows"]
     names = sorted({name for r in rows for name in [*r["ms"], *r.get("over_ms", ())]} - {"gkmeans"})
     few, many = ([r for r in rows if r["what"] == what] for what in ("wide", "long"))
     missed = []
-    out = ["", "## Wide points", "",
+    out = ["", f"## {heading}", "",
            f"Made points like embeddings (feature j is normal with variance 1 / (j + 1)), {WIDE_ITER} iterations at most, otherwise as above. {about['machine']}, "
            f"{about['threads']} threads, {about['date']}; "
-           + ", ".join(f"{name} {version}" for name, version in about["versions"].items()) + f". {load_of(rows)}".rstrip(), "",
+           + ", ".join(f"{name} {version}" for name, version in about["versions"].items()) + f". {load_of(rows)}".rstrip() + note, "",
            *wide_fits(few, names, WIDE_WANTED, missed)]
     if many:
         out += ["", f"{LONG_ITER} iterations at most:", "", *wide_fits(many, names, LONG_WANTED, missed)]
-    return out + ["", "```", *sorted({f"{r['commit']}: {r['command']}" for r in rows}), "```"], missed
+    return out + ["", "```", *sorted({f"{r['commit']}: {r['command']}" for r in rows}), "```"], [f"{m} ({about['machine']})" for m in missed]
 
 
 def page():
@@ -149,11 +149,15 @@ def page():
     worse = [r for r in grid for name, v in r["peer_inertia"].items() if abs(v / r["inertia"] - 1) > 1e-3]
     if worse:
         out += ["", f"In {len(worse)} comparisons a peer's inertia differs by more than a thousandth "
-                "(other sums and ties lead other ways)."]
+                "(other sums and ties, and SuperKMeans's own first centroids, lead other ways)."]
 
-    wide, wide_missed = wide_points()
-    out += wide
-    missed += wide_missed
+    for wide, wide_missed in (
+            wide_points("wide.json", "Wide points"),
+            wide_points("wide-superkmeans.json", "Wide points, beside SuperKMeans",
+                        " SuperKMeans takes no first centroids: it begins with other rows. With more than 256 clusters it "
+                        "leaves distances out by an estimate, which may be wrong for some.")):
+        out += wide
+        missed += wide_missed
     out += ["", "## What was missed", ""] + ([f"- {m}" for m in missed] or ["Nothing."])
     out += ["", "## Command", "", "```", about["command"], "```", ""]
     return "\n".join(out), missed
