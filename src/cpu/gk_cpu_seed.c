@@ -17,7 +17,6 @@
  * not only how near a row's nearest one is but which it is, too: gk_cpu_finish() need not
  * find it once more to weigh the candidates.
  */
-#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -116,58 +115,15 @@ update_block_dot(GkSession *s, void *arg, const GkBlock *b)
 	p->pot[b->thread] += potential(s, b, d2);
 }
 
-/* One tile's D, and the nearest seeds of its rows. */
-typedef struct TileNearest
-{
-	float	   *d2;
-	int32_t    *nearest;		/* NULL: not to be kept */
-	int			first;			/* the number of seed 0 */
-} TileNearest;
-
-static void
-take_closer(void *arg, const int32_t *row, const int32_t *label, const float *is, int count)
-{
-	const TileNearest *t = arg;
-
-	for (int i = 0; i < count; i++)
-		if (is[i] < t->d2[row[i]])
-		{
-			t->d2[row[i]] = is[i];
-			if (t->nearest != NULL)
-				t->nearest[row[i]] = t->first + label[i];
-		}
-}
-
-/* The same once D is small: products of bytes tell which seeds may be closer (gk_cpu_int8.c). */
+/* The same once D is small: products of bytes tell which seeds may be closer. */
 static void
 update_block_int8(GkSession *s, void *arg, const GkBlock *b)
 {
 	const Pass *p = arg;
-	GkTiles		x = gk_cpu_tiles(s, b);
 	float	   *d2 = b->chunk->mind2 + b->row;
-	int			tiles = gk_cpu_int8_tiles(s);
-	int64_t		pairs = 0;
+	int32_t    *nearest = p->nearest != NULL ? p->nearest + b->slot : NULL;
 
-	for (int first = 0; first < b->tiles; first += tiles)
-	{
-		GkTiles		now = x;
-		const uint64_t *closer;
-		size_t		width;
-
-		now.x += first * x.tile;
-		now.count = b->tiles - first < tiles ? b->tiles - first : tiles;
-		closer = gk_cpu_int8_closer(s, &now, b->slot + first * GK_ROW_PAD, b->thread, d2 + first * GK_ROW_PAD, &width);
-		for (int t = 0; t < now.count; t++)
-		{
-			int			at = (first + t) * GK_ROW_PAD;
-			GkTiles		tile = now;
-			TileNearest to = {d2 + at, p->nearest != NULL ? p->nearest + b->slot + at : NULL, p->first};
-
-			tile.x += t * x.tile;
-			pairs += gk_cpu_closer_pairs(s, &tile, p->c, p->m, closer + t * width, b->rows - at, INT_MAX, take_closer, &to);
-		}
-	}
-	__atomic_fetch_add(p->pairs, pairs, __ATOMIC_RELAXED);
+	__atomic_fetch_add(p->pairs, gk_cpu_int8_nearest(s, b, p->c, p->m, p->first, d2, nearest), __ATOMIC_RELAXED);
 	p->pot[b->thread] += potential(s, b, d2);
 }
 

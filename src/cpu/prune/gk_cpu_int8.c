@@ -19,6 +19,7 @@
  * |x'|^2 + |c'|^2 + R^2 are added.  Nothing overflows: 255 * 127 * 16,384 < 2^31.  Where the right side is not a number,
  * the centroid may be closer.
  */
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -353,4 +354,55 @@ gk_cpu_closer_pairs(const GkSession *s, const GkTiles *tile, const float *c, int
 	}
 	flush(s, tile, c, row, label, &count, take, arg);
 	return all;
+}
+
+/* One tile's D, and the nearest seeds of its rows. */
+typedef struct TileNearest
+{
+	float	   *d2;
+	int32_t    *nearest;		/* NULL: not to be kept */
+	int			first;			/* the number of seed 0 */
+} TileNearest;
+
+static void
+take_closer(void *arg, const int32_t *row, const int32_t *label, const float *is, int count)
+{
+	const TileNearest *t = arg;
+
+	for (int i = 0; i < count; i++)
+		if (is[i] < t->d2[row[i]])
+		{
+			t->d2[row[i]] = is[i];
+			if (t->nearest != NULL)
+				t->nearest[row[i]] = t->first + label[i];
+		}
+}
+
+int64_t
+gk_cpu_int8_nearest(GkSession *s, const GkBlock *b, const float *c, int k, int first, float *d2, int32_t *nearest)
+{
+	GkTiles		x = gk_cpu_tiles(s, b);
+	int			tiles = gk_cpu_int8_tiles(s);
+	int64_t		pairs = 0;
+
+	for (int from = 0; from < b->tiles; from += tiles)
+	{
+		GkTiles		now = x;
+		const uint64_t *closer;
+		size_t		width;
+
+		now.x += from * x.tile;
+		now.count = b->tiles - from < tiles ? b->tiles - from : tiles;
+		closer = gk_cpu_int8_closer(s, &now, b->slot + from * GK_ROW_PAD, b->thread, d2 + from * GK_ROW_PAD, &width);
+		for (int t = 0; t < now.count; t++)
+		{
+			int			at = (from + t) * GK_ROW_PAD;
+			GkTiles		tile = now;
+			TileNearest to = {d2 + at, nearest != NULL ? nearest + at : NULL, first};
+
+			tile.x += t * x.tile;
+			pairs += gk_cpu_closer_pairs(s, &tile, c, k, closer + t * width, b->rows - at, INT_MAX, take_closer, &to);
+		}
+	}
+	return pairs;
 }

@@ -107,6 +107,12 @@ typedef void GkCloserPairs (void *arg, const int32_t *row, const int32_t *label,
 int			gk_cpu_closer_pairs(const GkSession *s, const GkTiles *tile, const float *c, int k, const uint64_t *closer, int rows,
 								int most, GkCloserPairs *take, void *arg);
 
+/*
+ * Lower D of a block's rows to that of the closest of k centroids, whose numbers begin with `first`, and tell which one
+ * that is (nearest, of the block's rows; NULL: not wanted).  Returns how many pairs may have been closer.
+ */
+int64_t		gk_cpu_int8_nearest(GkSession *s, const GkBlock *b, const float *c, int k, int first, float *d2, int32_t *nearest);
+
 /* ---- bounds ---- */
 
 /* A row of a block that changed its label, and which it had. */
