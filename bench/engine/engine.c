@@ -39,6 +39,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../bench.h"
 #include "core/gk_backend.h"
 #include "core/store/gk_batch.h"
 #include "core/base/gk_mem.h"
@@ -72,20 +73,6 @@ usage(void)
 }
 
 /* ---- the host ---- */
-
-static void *
-host_alloc(void *ctx, size_t bytes)
-{
-	(void) ctx;
-	return malloc(bytes);
-}
-
-static void
-host_free(void *ctx, void *p)
-{
-	(void) ctx;
-	free(p);
-}
 
 static bool
 host_flag(void *ctx)
@@ -201,19 +188,6 @@ first_centroids(int64_t n, int d, int k, const float *rows)
 }
 
 /* ---- passes of a run ---- */
-
-static int
-by_value(const void *a, const void *b)
-{
-	return (*(const double *) a > *(const double *) b) - (*(const double *) a < *(const double *) b);
-}
-
-static double
-median(double *v, int n)
-{
-	qsort(v, n, sizeof(double), by_value);
-	return v[n / 2];
-}
 
 typedef struct Run
 {

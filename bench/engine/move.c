@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "../bench.h"
 #include "core/gk_backend.h"
 #include "core/gk_engine.h"
 #include "core/store/gk_batch.h"
@@ -18,20 +19,6 @@
 #define STEPS	60				/* until it is calm */
 #define TURNS	7
 #define SHARES	3
-
-static void *
-host_alloc(void *ctx, size_t bytes)
-{
-	(void) ctx;
-	return malloc(bytes);
-}
-
-static void
-host_free(void *ctx, void *p)
-{
-	(void) ctx;
-	free(p);
-}
 
 static GkHost host = {.alloc = host_alloc,.free = host_free};
 
@@ -134,22 +121,6 @@ move(Part *p, GkStore *of, int64_t first)
 	p->store = next;
 	p->first = first;
 	return ms;
-}
-
-static int
-by_value(const void *a, const void *b)
-{
-	double		x = *(const double *) a;
-	double		y = *(const double *) b;
-
-	return x < y ? -1 : x > y;
-}
-
-static double
-median(double *v, int n)
-{
-	qsort(v, n, sizeof(double), by_value);
-	return v[n / 2];
 }
 
 int

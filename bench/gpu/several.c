@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../bench.h"
 #include "core/gk_backend.h"
 #include "core/spread/gk_spread.h"
 #include "core/store/gk_batch.h"
@@ -57,20 +58,6 @@ typedef struct Way
 } Way;
 
 /* ---- the host ---- */
-
-static void *
-host_alloc(void *ctx, size_t bytes)
-{
-	(void) ctx;
-	return malloc(bytes);
-}
-
-static void
-host_free(void *ctx, void *p)
-{
-	(void) ctx;
-	free(p);
-}
 
 static GkHost host = {.alloc = host_alloc,.free = host_free};
 
@@ -146,22 +133,6 @@ fit(GkStore *store, const Shape *s, const Way *way, const double *centroids, int
 	host.spread = NULL;
 	model->total_ms = gk_now_ms() - start;
 	snprintf(device, sizeof(model->device), "%s", model->device);
-}
-
-static int
-by_value(const void *a, const void *b)
-{
-	double		x = *(const double *) a;
-	double		y = *(const double *) b;
-
-	return x < y ? -1 : x > y;
-}
-
-static double
-median(double *v, int n)
-{
-	qsort(v, n, sizeof(double), by_value);
-	return v[n / 2];
 }
 
 static double *
