@@ -79,6 +79,13 @@ index_tiles(const GkSession *s)
 	return (GkTiles) {s->index.x, (size_t) s->pts->d * GK_ROW_PAD, GK_ROW_PAD, s->index.tiles, s->pts->d};
 }
 
+/* Marks of the index's tiles: as many as a part of the store has, from its first one on. */
+static uint16_t *
+index_marks(const GkSession *s)
+{
+	return s->seed.marks + s->first_tile;
+}
+
 /* ---- D = min(D, distance to the nearest of m) ---- */
 
 static void
@@ -304,7 +311,7 @@ static void
 settle_index(GkSession *s, void *arg, const GkBlock *b)
 {
 	const Pass *p = arg;
-	const uint16_t *mark = s->seed.marks;
+	const uint16_t *mark = index_marks(s);
 	GkTileRange range = gk_cpu_seed_index_range(b);
 	GkTiles		x = index_tiles(s);
 
@@ -477,7 +484,7 @@ eval_open(GkSession *s, const Pass *p, int thread, int t, uint32_t open)
 	GkTiles		x = index_tiles(s);
 	size_t		at = (size_t) t * GK_ROW_PAD;
 	const float *w = s->pts->weighted ? s->index.weight + at : NULL;
-	uint16_t   *mark = s->seed.marks + t;
+	uint16_t   *mark = index_marks(s) + t;
 
 	for (int k1; open != 0; open &= ~((UINT32_C(1) << k1) - 1))
 	{
@@ -510,7 +517,7 @@ eval_index(GkSession *s, void *arg, const GkBlock *b)
 											 index->max_d2 + from);
 			any |= open[k];
 		}
-		memset(s->seed.marks + from, 0, tiles * sizeof(uint16_t));
+		memset(index_marks(s) + from, 0, tiles * sizeof(uint16_t));
 		if (tiles < GK_ROW_PAD)
 			any &= (UINT64_C(1) << tiles) - 1;
 		for (; any != 0; any &= any - 1)

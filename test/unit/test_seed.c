@@ -476,6 +476,77 @@ made(GkSkip skip, int n, int d, int k, bool blobs, size_t limit)
 	return yes;
 }
 
+/* ---- the copy of a part of the store ---- */
+
+#define PART_ROUNDS	8
+
+/* Potentials of some rounds over a store; *copies: those that had the copy. */
+static bool
+potentials(GkStore *store, const TestHost *host, const float *c, gk_int128 *pot, int *copies)
+{
+	GkProblem	problem = {.core = &gk_core,.k_max = 2 * PART_ROUNDS,.host = &host->host,.store = store};
+	GkSession  *session;
+	gk_int128	phi;
+	bool		good;
+	GkError		err;
+
+	if (gk_cpu_backend.open(&problem, &session, &err) != GK_OK)
+		return false;
+	good = gk_cpu_backend.seed_begin(session, &err) == GK_OK && gk_cpu_backend.seed_update(session, c, 1, &phi, &err) == GK_OK;
+	for (int i = 0; good && i < PART_ROUNDS; i++)
+	{
+		good = gk_cpu_backend.seed_eval(session, c + (2 * i + 2), 2, pot + (size_t) 2 * i, &err) == GK_OK &&
+			gk_cpu_backend.seed_update(session, c + (2 * i + 2), 1, &phi, &err) == GK_OK;
+		*copies += session->index.made;
+	}
+	gk_cpu_backend.seed_end(session);
+	gk_cpu_backend.close(session);
+	return good;
+}
+
+/* What is kept for a tile of the store has the tile's place, what is kept for one of the copy has not. */
+static void
+test_parts(void)
+{
+	enum
+	{
+		N = 400000, EDGE = 300032
+	};
+	TestHost	host;
+	GkError		err;
+	double	   *x = malloc(sizeof(double) * N);
+	float		c[2 * PART_ROUNDS + 2];
+	gk_int128	whole[2 * PART_ROUNDS];
+	gk_int128	part[2][2 * PART_ROUNDS];
+	GkStore    *store;
+	GkStore    *half;
+	int			copies = 0;
+	int			bad = 0;
+	bool		good;
+
+	for (int i = 0; i < N; i++)
+		x[i] = test_uniform(&rng);
+	for (int i = 0; i < 2 * PART_ROUNDS + 2; i++)
+		c[i] = (float) test_uniform(&rng);
+	test_host_init(&host, 2);
+	host.host.skip = GK_SKIP_ON;
+	store = load_store(&host, x, NULL, N, 1, NULL, (size_t) 1 << 24, SIZE_MAX, &err);
+	good = gk_store_prepare(store, GK_EUCLIDEAN, false, &err) == GK_OK && potentials(store, &host, c, whole, &copies);
+	for (int i = 0; good && i < 2; i++)
+	{
+		good = gk_store_part(store, i * EDGE, i == 0 ? EDGE : N - EDGE, 2, &host.host, &half, &err) == GK_OK &&
+			potentials(half, &host, c, part[i], &copies);
+		gk_store_part_free(half);
+	}
+	for (int i = 0; good && i < 2 * PART_ROUNDS; i++)
+		bad += whole[i] != part[0][i] + part[1][i];
+	ok(good && bad == 0 && copies >= 3 * (PART_ROUNDS - 1), "copies of a store's parts: their potentials are the store's (%d differ, %d copies)", bad, copies);
+	gk_store_free(store);
+	free(x);
+	ok(host.live == 0, "no memory left");
+	test_host_end(&host);
+}
+
 /* ---- samples ---- */
 
 static int
@@ -596,6 +667,7 @@ main(void)
 	gk_cpu_set_simd("auto", reason, sizeof(reason));
 	test_hierarchical();
 	test_samples();
+	test_parts();
 	ok(made(GK_SKIP_AUTO, 20000, 4, 500, true, SIZE_MAX), "many seeds among clusters: a copy");
 	ok(!made(GK_SKIP_AUTO, 20000, 4, 16, true, SIZE_MAX), "few seeds: none");
 	ok(!made(GK_SKIP_AUTO, 5000, 4, 500, true, SIZE_MAX), "few points: none");
