@@ -213,7 +213,7 @@ struct GkSession
 	void	   *scratch;
 	size_t		scratch_room;
 	int32_t    *delta_labels;	/* [n] of the last pass, for sums of what moved; wide or narrow as k asks */
-	int			delta_k;		/* 0: no labels yet */
+	int			delta_k;		/* whose totals are there: k: of these; -k: of those in `filter`; 0: of none */
 
 	/* Seeding. */
 	float	   *mind2;			/* [n] */
@@ -520,7 +520,7 @@ GkStatus	gk_gpu_fuse_shared(GkSession *s, const GkRows *rows, int k, GkError *er
 bool		gk_gpu_fuse_mma_fits(const GkSession *s, int k);
 GkStatus	gk_gpu_fuse_mma(GkSession *s, const GkRows *rows, int k, GkError *err);
 
-/* ---- gk_gpu_filter.cu: iterations that leave distances out, for up to 4 features ---- */
+/* ---- gk_gpu_filter.cu: iterations that leave distances out, for up to 8 features ---- */
 
 /* Shall the next iteration filter?  Sorts the points when it pays. */
 GkStatus	gk_gpu_filter_ready(GkSession *s, int k, bool *ready, GkError *err);

@@ -148,22 +148,35 @@ gk_warp_sum(long long v)
 	return v;
 }
 
-/* The canonical distance of a point of up to four features and a centroid. */
+/* The canonical distance of a point and a centroid. */
 template <int D>
 __device__ __forceinline__ float
-gk_d2(const float (&x)[D], const float4 &c)
+gk_d2(const float (&x)[D], const float (&c)[D])
 {
-	float		q[4] = {c.x, c.y, c.z, c.w};
 	float		d2 = 0.0f;
 
 #pragma unroll
 	for (int j = 0; j < D; j++)
 	{
-		float		t = __fsub_rn(x[j], q[j]);
+		float		t = __fsub_rn(x[j], c[j]);
 
 		d2 = __fmaf_rn(t, t, d2);
 	}
 	return d2;
+}
+
+/* The same of a centroid of up to four features. */
+template <int D>
+__device__ __forceinline__ float
+gk_d2(const float (&x)[D], const float4 &c)
+{
+	float		q[4] = {c.x, c.y, c.z, c.w};
+	float		own[D];
+
+#pragma unroll
+	for (int j = 0; j < D; j++)
+		own[j] = q[j];
+	return gk_d2<D>(x, own);
 }
 
 __device__ __forceinline__ bool

@@ -1,15 +1,16 @@
 /*
- * gk_gpu_filter.cu - exact iterations that leave most distances out: up to four features, and as
+ * gk_gpu_filter.cu - exact iterations that leave most distances out: up to eight features, and as
  * many clusters as shared memory has room for their sums.
  *
  * This is the filtering algorithm (Kanungo, Mount, Netanyahu, Piatko, Silverman, Wu, "An efficient k-means
  * clustering algorithm: analysis and implementation", 2002; Pelleg and Moore 1999; Alsabti, Ranka, Singh
  * 1998) with a flat list of boxes in place of a k-d tree.  A second copy of the points is sorted along a
- * Hilbert curve, so that TILE neighbours in it lie in a small box; the box and the exact sum of its points
+ * Hilbert curve, so that neighbours in it lie in a small box, a tile's; the box and the exact sum of its points
  * are kept.  In an iteration a warp first finds which centroids can be the nearest of any point in the box.
- * Nearly always there are few: one, and the tile's sum is all that is needed, its points are not even read;
- * or some, and only these are compared.  Sums are exact integers, so their order does not matter, and labels,
- * the same as ever, are left to the final pass over the points in their own order.
+ * Nearly always there are few: one, and the points are not even read; or some, and only these are compared.
+ * The last iteration's labels are kept, a tile's where its rows have the same, and only what changed is added
+ * to the totals.  Sums are exact integers, so they do not drift and their order does not matter; the labels of
+ * the points in their own order are left to the final pass.
  *
  * Sorting costs as much as some iterations.  It is done after as many iterations as would have paid for it:
  * at worst both together cost twice the best.
@@ -31,6 +32,8 @@
 
 #define MAX_BATCH	16			/* tiles that a warp first looks at as one */
 #define MAX_K		2048
+#define BLOCKS(D)	((D) <= 4 ? 3 : 2)	/* of a multiprocessor: as many as registers allow */
+#define FEW_MOVES	4			/* of a tile: each by itself takes less than sums of clusters */
 
 /* ---- an iteration ---- */
 
@@ -39,6 +42,8 @@ typedef struct FilterArgs
 	const float *x;
 	const float4 *corner;
 	const long long *sum;
+	unsigned short *label;
+	unsigned short *tile_label;
 	unsigned long long *work;
 	int64_t		n;
 	int64_t		first;			/* tile */
@@ -52,29 +57,90 @@ typedef struct FilterArgs
 	const int  *done;
 } FilterArgs;
 
-/* Copy from a list of m centroids (NULL: all) to `out` those that may be nearest to a point of the box. */
+/* Read four features at a time, `stride` vectors apart. */
+template <int D>
+__device__ __forceinline__ void
+read_quads(const float4 *from, int stride, float (&out)[D])
+{
+#pragma unroll
+	for (int j = 0; j < D; j += 4)
+	{
+		float4		t = from[j / 4 * stride];
+
+		out[j] = t.x;
+		if (j + 1 < D)
+			out[(j + 1) % D] = t.y;
+		if (j + 2 < D)
+			out[(j + 2) % D] = t.z;
+		if (j + 3 < D)
+			out[(j + 3) % D] = t.w;
+	}
+}
+
+template <int D>
+struct Box
+{
+	float		low[D];
+	float		high[D];
+
+	/* The box of all lanes' boxes. */
+	__device__ __forceinline__ Box
+	joined() const
+	{
+		Box			all = *this;
+
+#pragma unroll
+		for (int j = 0; j < D; j++)
+			for (int o = 16; o > 0; o >>= 1)
+			{
+				all.low[j] = fminf(all.low[j], __shfl_xor_sync(ALL, all.low[j], o));
+				all.high[j] = fmaxf(all.high[j], __shfl_xor_sync(ALL, all.high[j], o));
+			}
+		return all;
+	}
+
+	/* The one that lane t has. */
+	__device__ __forceinline__ Box
+	of(int t) const
+	{
+		Box			other;
+
+#pragma unroll
+		for (int j = 0; j < D; j++)
+		{
+			other.low[j] = __shfl_sync(ALL, low[j], t);
+			other.high[j] = __shfl_sync(ALL, high[j], t);
+		}
+		return other;
+	}
+};
+
+/*
+ * Copy from a list of m centroids (NULL: all) to `out` those that may be nearest to a point of the box; c:
+ * [quads][k].
+ */
 template <int D>
 __device__ __forceinline__ int
-keep_near(const float4 *c, const unsigned short *in, int m, const float4 &low, const float4 &high, float slack, int lane,
-	   unsigned short *out)
+keep_near(const float4 *c, int k, const unsigned short *in, int m, const Box<D> &box, float slack, int lane, unsigned short *out)
 {
-	float		lows[4] = {low.x, low.y, low.z, low.w};
-	float		highs[4] = {high.x, high.y, high.z, high.w};
 	float		middle[D];
+	float		star[D];
 	unsigned int best = ALL;
 	unsigned int smallest;
 	int			near = 0;
 	int			kept = 0;
-	float4		star;
 
 #pragma unroll
 	for (int j = 0; j < D; j++)
-		middle[j] = 0.5f * (lows[j] + highs[j]);
+		middle[j] = 0.5f * (box.low[j] + box.high[j]);
 	for (int i = lane; i < m; i += 32)
 	{
 		int			id = in != NULL ? in[i] : i;
-		unsigned int d2 = __float_as_uint(gk_d2<D>(middle, c[id]));
+		float		z[D];
+		unsigned int d2;
 
+		read_quads<D>(c + id, k, z);
+		d2 = __float_as_uint(gk_d2<D>(middle, z));
 		if (d2 < best)
 		{
 			best = d2;
@@ -83,7 +149,7 @@ keep_near(const float4 *c, const unsigned short *in, int m, const float4 &low, c
 	}
 	smallest = __reduce_min_sync(ALL, best);
 	near = __shfl_sync(ALL, near, __ffs(__ballot_sync(ALL, best == smallest)) - 1);
-	star = c[near];
+	read_quads<D>(c + near, k, star);
 	for (int i0 = 0; i0 < m; i0 += 32)
 	{
 		int			i = i0 + lane;
@@ -93,20 +159,14 @@ keep_near(const float4 *c, const unsigned short *in, int m, const float4 &low, c
 
 		if (i < m)
 		{
-			float		q[4];
-			float		s[4] = {star.x, star.y, star.z, star.w};
 			float		v[D];
-			float4		z;
+			float		z[D];
 
 			id = in != NULL ? in[i] : i;
-			z = c[id];
-			q[0] = z.x;
-			q[1] = z.y;
-			q[2] = z.z;
-			q[3] = z.w;
+			read_quads<D>(c + id, k, z);
 #pragma unroll
 			for (int j = 0; j < D; j++)
-				v[j] = q[j] > s[j] ? highs[j] : lows[j];
+				v[j] = z[j] > star[j] ? box.high[j] : box.low[j];
 			keep = !(__fsub_rn(gk_d2<D>(v, z), gk_d2<D>(v, star)) > slack);
 		}
 		who = __ballot_sync(ALL, keep);
@@ -118,7 +178,16 @@ keep_near(const float4 *c, const unsigned short *in, int m, const float4 &low, c
 	return kept;
 }
 
-/* Sums of one cluster, a feature in each lane and the rows in lane D, while tiles go to it. */
+/* Add to a cluster's sums: a feature in each lane and the rows in lane D. */
+template <int D>
+__device__ __forceinline__ void
+add_to(unsigned long long *sums, int cluster, int lane, long long v)
+{
+	if (lane <= D && v != 0)
+		atomicAdd(sums + cluster * (D + 1) + lane, (unsigned long long) v);
+}
+
+/* Sums of one cluster while tiles go to it. */
 template <int D>
 struct Running
 {
@@ -128,8 +197,8 @@ struct Running
 	__device__ __forceinline__ void
 	flush(unsigned long long *sums, int lane)
 	{
-		if (cluster >= 0 && lane <= D && sum != 0)
-			atomicAdd(sums + cluster * (D + 1) + lane, (unsigned long long) sum);
+		if (cluster >= 0)
+			add_to<D>(sums, cluster, lane, sum);
 		sum = 0;
 	}
 
@@ -145,35 +214,188 @@ struct Running
 	}
 };
 
-/* Compare a tile's rows with m clusters and add them; total is the tile's sum, in the lanes of Running. */
+/* The tile's sum in the lanes of Running. */
+template <int D>
+__device__ __forceinline__ long long
+total_of(const FilterArgs &a, int64_t tile, int lane)
+{
+	int64_t		rows = a.n - tile * TILE;
+
+	if (lane < D)
+		return a.sum[tile * 4 * QUADS(D) + lane];
+	return lane == D ? (rows < TILE ? rows : TILE) : 0;
+}
+
+/* All rows of a tile, whose label was `was`, go to one cluster. */
 template <int D>
 __device__ __forceinline__ void
-divide(const FilterArgs &a, const float4 *c, const unsigned short *list, int m, int64_t tile, const float (&inv)[D], int lane,
-	   long long total, unsigned long long *sums, Running<D> *run)
+go_together(const FilterArgs &a, int64_t tile, int was, int to, int lane, unsigned long long *sums, Running<D> *run)
+{
+	long long	total;
+
+	if (was == to)
+		return;
+	total = total_of<D>(a, tile, lane);
+	run->add(sums, lane, to, total);
+	if (was != NOWHERE)
+		add_to<D>(sums, was, lane, -total);
+	if (lane == 0)
+		a.tile_label[tile] = (unsigned short) to;
+}
+
+/* A tile's rows in the lanes, and the clusters that they leave and enter. */
+template <int D>
+struct Rows
 {
 	float		x[P][D];
+	unsigned int clusters[P];	/* in its lower and its upper half */
+
+	__device__ __forceinline__ int
+	from(int p) const
+	{
+		return (int) (clusters[p] & 0xffff);
+	}
+
+	__device__ __forceinline__ int
+	to(int p) const
+	{
+		return (int) (clusters[p] >> 16);
+	}
+};
+
+/* Move some rows of `p` one by one: bits of the lanes that have them; inv: of the lane's feature. */
+template <int D>
+__device__ __forceinline__ void
+move_rows(const Rows<D> &rows, int p, unsigned int who, float inv, int lane, unsigned long long *sums)
+{
+	for (; who != 0; who &= who - 1)
+	{
+		int			r = __ffs(who) - 1;
+		float		v = 0.0f;
+		float		hi;
+		float		lo;
+		long long	mine;
+
+#pragma unroll
+		for (int j = 0; j < D; j++)
+		{
+			float		t = __shfl_sync(ALL, rows.x[p][j], r);
+
+			v = lane == j ? t : v;
+		}
+		limbs(v, inv, hi, lo);
+		mine = lane < D ? (long long) (int) hi * (1 << 20) + (int) lo : 1;
+		add_to<D>(sums, __shfl_sync(ALL, rows.to(p), r), lane, mine);
+		add_to<D>(sums, __shfl_sync(ALL, rows.from(p), r), lane, -mine);
+	}
+}
+
+/* Move many rows, cluster by cluster; bits of p in `enter`, and `leave` the same: the lane's rows that do. */
+template <int D>
+__device__ __forceinline__ void
+move_clusters(const Rows<D> &rows, unsigned int enter, float inv, int lane, unsigned long long *sums)
+{
+	unsigned int leave = enter;
+	long long	rest = 0;
+
+	for (;;)
+	{
+		unsigned int who = __ballot_sync(ALL, (enter | leave) != 0);
+		int			cluster = 0;
+		long long	mine = 0;
+		int			count = 0;
+		float		sign[P];
+
+#pragma unroll
+		for (int p = P - 1; p >= 0; p--)
+		{
+			cluster = leave >> p & 1 ? rows.from(p) : cluster;
+			cluster = enter >> p & 1 ? rows.to(p) : cluster;
+		}
+		cluster = __shfl_sync(ALL, cluster, __ffs(who) - 1);
+#pragma unroll
+		for (int p = 0; p < P; p++)
+		{
+			bool		enters = (enter >> p & 1) != 0 && rows.to(p) == cluster;
+			bool		leaves = (leave >> p & 1) != 0 && rows.from(p) == cluster;
+
+			enter &= ~((unsigned int) enters << p);
+			leave &= ~((unsigned int) leaves << p);
+			count += enters - leaves;
+			sign[p] = (float) (enters - leaves);
+		}
+		/* What others gain, the last one loses. */
+		if (!__any_sync(ALL, (enter | leave) != 0))
+		{
+			add_to<D>(sums, cluster, lane, -rest);
+			return;
+		}
+#pragma unroll
+		for (int j = 0; j < D; j++)
+		{
+			float		each = __shfl_sync(ALL, inv, j);
+			float		hi = 0.0f;	/* whole numbers below 2^24 */
+			float		lo = 0.0f;
+			int			h;
+			int			l;
+
+#pragma unroll
+			for (int p = 0; p < P; p++)
+			{
+				float		up;
+				float		low;
+
+				limbs(rows.x[p][j], each, up, low);
+				hi = __fmaf_rn(sign[p], up, hi);
+				lo = __fmaf_rn(sign[p], low, lo);
+			}
+			h = __reduce_add_sync(ALL, (int) hi);
+			l = __reduce_add_sync(ALL, (int) lo);
+			if (lane == j)
+				mine = (long long) h * (1 << 20) + l;
+		}
+		count = __reduce_add_sync(ALL, count);
+		if (lane == D)
+			mine = count;
+		rest += mine;
+		add_to<D>(sums, cluster, lane, mine);
+	}
+}
+
+/* Compare a tile's rows with m clusters, and move those whose label changes; inv: of the lane's feature. */
+template <int D>
+__device__ __forceinline__ void
+divide(const FilterArgs &a, const float4 *c, const unsigned short *list, int m, int64_t tile, int was, float inv, int lane,
+	   unsigned long long *sums, Running<D> *run)
+{
+	int64_t		row0 = tile * TILE + lane;
+	Rows<D>		rows;
 	float		best[P];
-	int			place[P];
-	unsigned int present = 0;
-	int			last;
+	int			place[P];	/* in the list */
+	int			first;
+	int			moves = 0;
+	unsigned int moved = 0;		/* bits of p */
+	bool		one = true;		/* cluster has all rows */
 
 #pragma unroll
 	for (int p = 0; p < P; p++)
 	{
-		int64_t		row = tile * TILE + p * 32 + lane;
+		int64_t		row = row0 + p * 32;
 
-		fetch<D>(a.x, row < a.n ? row : a.n - 1, x[p]);
+		fetch<D>(a.x, row < a.n ? row : a.n - 1, rows.x[p]);
+		rows.clusters[p] = was == MIXED && row < a.n ? a.label[row] : was;
 		best[p] = GK_INF;
 		place[p] = 0;
 	}
 	for (int q = 0; q < m; q++)
 	{
-		float4		z = c[list[q]];
+		float		z[D];
 
+		read_quads<D>(c + list[q], a.k, z);
 #pragma unroll
 		for (int p = 0; p < P; p++)
 		{
-			float		d2 = gk_d2<D>(x[p], z);
+			float		d2 = gk_d2<D>(rows.x[p], z);
 
 			if (d2 < best[p])
 			{
@@ -184,55 +406,36 @@ divide(const FilterArgs &a, const float4 *c, const unsigned short *list, int m, 
 	}
 #pragma unroll
 	for (int p = 0; p < P; p++)
+		rows.clusters[p] = (unsigned int) list[place[p]] << 16 | (rows.clusters[p] & 0xffff);
+	first = __shfl_sync(ALL, rows.to(0), 0);
+	if (was == NOWHERE)
+		run->add(sums, lane, first, total_of<D>(a, tile, lane));
+#pragma unroll
+	for (int p = 0; p < P; p++)
 	{
-		if (tile * TILE + p * 32 + lane >= a.n)
-			place[p] = -1;
-		else
-			present |= 1u << min(place[p], 31);
+		bool		here = row0 + p * 32 < a.n;
+		bool		moves_on;
+
+		if (was == NOWHERE)
+			rows.clusters[p] = (rows.clusters[p] & 0xffff0000) | first;
+		one &= !here || rows.to(p) == first;
+		moves_on = here && rows.to(p) != rows.from(p);
+		moved |= (unsigned int) moves_on << p;
+		moves += __popc(__ballot_sync(ALL, moves_on));
 	}
-	present = __reduce_or_sync(ALL, present);
-	last = present >> 31 != 0 ? m - 1 : 31 - __clz(present);
-	/* The last cluster gets what the others leave of the total. */
-	for (int q = 0; q < last; q++)
-	{
-		long long	mine = 0;
-		int			rows = 0;
-
-		if (q < 31 && (present >> q & 1) == 0)
-			continue;
+	if (moves > FEW_MOVES)
+		move_clusters<D>(rows, moved, inv, lane, sums);
+	else
 #pragma unroll
-		for (int p = 0; p < P; p++)
-			rows += place[p] == q;
+		for (int p = 0; moves > 0 && p < P; p++)
+			move_rows<D>(rows, p, __ballot_sync(ALL, moved >> p & 1), inv, lane, sums);
+	one = __all_sync(ALL, one);
 #pragma unroll
-		for (int j = 0; j < D; j++)
-		{
-			float		hi = 0.0f;	/* whole numbers below 2^24 */
-			float		lo = 0.0f;
-			int			h;
-			int			l;
-
-#pragma unroll
-			for (int p = 0; p < P; p++)
-			{
-				float		up;
-				float		rest;
-
-				limbs(x[p][j], inv[j], up, rest);
-				hi += place[p] == q ? up : 0.0f;
-				lo += place[p] == q ? rest : 0.0f;
-			}
-			h = __reduce_add_sync(ALL, (int) hi);
-			l = __reduce_add_sync(ALL, (int) lo);
-			if (lane == j)
-				mine = (long long) h * (1 << 20) + l;
-		}
-		rows = __reduce_add_sync(ALL, rows);
-		if (lane == D)
-			mine = rows;
-		total -= mine;
-		run->add(sums, lane, list[q], mine);
-	}
-	run->add(sums, lane, list[last], total);
+	for (int p = 0; p < P; p++)
+		if (!one && (moves > 0 || was != MIXED) && row0 + p * 32 < a.n)
+			a.label[row0 + p * 32] = (unsigned short) rows.to(p);
+	if (lane == 0 && (one || was != MIXED))
+		a.tile_label[tile] = (unsigned short) (one ? first : MIXED);
 }
 
 /* Centroids into shared memory, sums cleared; returns 4.5 g M, see above. */
@@ -245,17 +448,21 @@ prepare(const FilterArgs &a, float4 *c, unsigned long long *sums)
 	if (threadIdx.x == 0)
 		far = 0;
 	__syncthreads();
-	for (int i = threadIdx.x; i < a.k; i += THREADS)
+	for (int i = threadIdx.x; i < a.k * QUADS(D); i += THREADS)
 	{
-		float		q[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+		int			cluster = i % a.k;
+		float		v[4] = {};
 
 #pragma unroll
-		for (int j = 0; j < D; j++)
+		for (int j = 0; j < 4; j++)
 		{
-			q[j] = a.centroids[i * D + j];
-			atomicMax(&far, __float_as_uint(fabsf(q[j])));
+			int			feature = i / a.k * 4 + j;
+
+			if (feature < D)
+				v[j] = a.centroids[cluster * D + feature];
+			atomicMax(&far, __float_as_uint(fabsf(v[j])));
 		}
-		c[i] = make_float4(q[0], q[1], q[2], q[3]);
+		c[i] = make_float4(v[0], v[1], v[2], v[3]);
 	}
 	for (int i = threadIdx.x; i < a.k * (D + 1); i += THREADS)
 		sums[i] = 0;
@@ -265,31 +472,6 @@ prepare(const FilterArgs &a, float4 *c, unsigned long long *sums)
 
 		return __double2float_ru(1.125 * 4 * (D + 3) * 0x1p-24 * D * span * span);
 	}
-}
-
-/* The box of all lanes' boxes. */
-__device__ __forceinline__ void
-join_boxes(float4 &low, float4 &high)
-{
-	for (int o = 16; o > 0; o >>= 1)
-	{
-		low.x = fminf(low.x, __shfl_xor_sync(ALL, low.x, o));
-		low.y = fminf(low.y, __shfl_xor_sync(ALL, low.y, o));
-		low.z = fminf(low.z, __shfl_xor_sync(ALL, low.z, o));
-		low.w = fminf(low.w, __shfl_xor_sync(ALL, low.w, o));
-		high.x = fmaxf(high.x, __shfl_xor_sync(ALL, high.x, o));
-		high.y = fmaxf(high.y, __shfl_xor_sync(ALL, high.y, o));
-		high.z = fmaxf(high.z, __shfl_xor_sync(ALL, high.z, o));
-		high.w = fmaxf(high.w, __shfl_xor_sync(ALL, high.w, o));
-	}
-}
-
-/* The corner that lane t has. */
-__device__ __forceinline__ float4
-corner_of(const float4 &v, int t)
-{
-	return make_float4(__shfl_sync(ALL, v.x, t), __shfl_sync(ALL, v.y, t), __shfl_sync(ALL, v.z, t),
-					   __shfl_sync(ALL, v.w, t));
 }
 
 /* A block's sums into the accumulators. */
@@ -312,36 +494,32 @@ store(const FilterArgs &a, const unsigned long long *sums)
 }
 
 template <int D>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, BLOCKS(D))
 filter_kernel(const __grid_constant__ FilterArgs a)
 {
 	extern __shared__ __align__(16) char raw[];
 	float4	   *c = (float4 *) raw;
-	unsigned long long *sums = (unsigned long long *) (c + a.k);
+	unsigned long long *sums = (unsigned long long *) (c + a.k * QUADS(D));
 	unsigned short *lists = (unsigned short *) (sums + a.k * (D + 1));
 	int			lane = threadIdx.x % 32;
 	unsigned short *near_batch = lists + threadIdx.x / 32 * 2 * a.k;
 	unsigned short *near_tile = near_batch + a.k;
 	unsigned long long work = 0;
 	Running<D>	run = {-1, 0};
-	float		inv[D];
+	float		inv;
 	float		slack;
 
 	if (*a.done)
 		return;
 	slack = prepare<D>(a, c, sums);
-#pragma unroll
-	for (int j = 0; j < D; j++)
-		inv[j] = (float) a.inv[j];
+	inv = (float) a.inv[min(lane, D - 1)];
 	for (;;)
 	{
 		int64_t		t0 = 0;
 		int64_t		own;
 		int			tiles;
-		float4		low;		/* the lane's tile's box */
-		float4		high;
-		float4		batch_low;
-		float4		batch_high;
+		Box<D>		box;		/* the lane's tile's */
+		int			label;
 		int			m;
 
 		/* A warp that is done takes the next tiles: they differ in their work. */
@@ -352,34 +530,30 @@ filter_kernel(const __grid_constant__ FilterArgs a)
 			break;
 		tiles = a.tiles - t0 < a.batch ? (int) (a.tiles - t0) : a.batch;
 		own = a.first + t0 + min(lane, tiles - 1);
-		batch_low = low = a.corner[2 * own];
-		batch_high = high = a.corner[2 * own + 1];
-		join_boxes(batch_low, batch_high);
+		read_quads<D>(a.corner + 2 * own * QUADS(D), 1, box.low);
+		read_quads<D>(a.corner + (2 * own + 1) * QUADS(D), 1, box.high);
+		label = a.tile_label[own];
 		__syncwarp();
-		m = keep_near<D>(c, NULL, a.k, batch_low, batch_high, slack, lane, near_batch);
+		m = keep_near<D>(c, a.k, NULL, a.k, box.joined(), slack, lane, near_batch);
 		for (int t = 0; t < tiles; t++)
 		{
 			int64_t		tile = a.first + t0 + t;
-			long long	total = lane < D ? a.sum[tile * 4 + lane] : 0;
-			int			rows = a.n - tile * TILE < TILE ? (int) (a.n - tile * TILE) : TILE;
+			int			was = __shfl_sync(ALL, label, t);
+			const unsigned short *list = near_batch;
 			int			left = m;
 
-			if (lane == D)
-				total = rows;
 			if (m > 1)
 			{
-				float4		tile_low = corner_of(low, t);
-				float4		tile_high = corner_of(high, t);
-
 				__syncwarp();
-				left = keep_near<D>(c, near_batch, m, tile_low, tile_high, slack, lane, near_tile);
+				list = near_tile;
+				left = keep_near<D>(c, a.k, near_batch, m, box.of(t), slack, lane, near_tile);
 			}
-			if (left == 1)
-				run.add(sums, lane, (m > 1 ? near_tile : near_batch)[0], total);
+			if (left == 1 && was != MIXED)
+				go_together<D>(a, tile, was, list[0], lane, sums, &run);
 			else
 			{
-				divide<D>(a, c, near_tile, left, tile, inv, lane, total, sums, &run);
-				work += (unsigned long long) left * rows;
+				divide<D>(a, c, list, left, tile, was, inv, lane, sums, &run);
+				work += (unsigned long long) left * TILE;
 			}
 		}
 	}
@@ -392,16 +566,18 @@ filter_kernel(const __grid_constant__ FilterArgs a)
 
 /* ---- launchers ---- */
 
-static const void *const kernels[5] = {
+static const void *const kernels[MOST_D + 1] = {
 	NULL,
 	(const void *) filter_kernel<1>, (const void *) filter_kernel<2>,
 	(const void *) filter_kernel<3>, (const void *) filter_kernel<4>,
+	(const void *) filter_kernel<5>, (const void *) filter_kernel<6>,
+	(const void *) filter_kernel<7>, (const void *) filter_kernel<8>,
 };
 
 static size_t
 shared_bytes(int d, int k)
 {
-	return (size_t) k * (sizeof(float4) + (d + 1) * sizeof(long long) + WARPS * 2 * sizeof(short));
+	return (size_t) k * (QUADS(d) * sizeof(float4) + (d + 1) * sizeof(long long) + WARPS * 2 * sizeof(short));
 }
 
 static bool
@@ -409,7 +585,7 @@ possible(const GkSession *s, int k)
 {
 	GkSkip		skip = s->host->skip;
 
-	return s->d <= 4 && k >= 2 && k <= MAX_K && k <= s->problem.k_max && !s->pts->weighted && s->resident == s->n &&
+	return s->d <= MOST_D && k >= 2 && k <= MAX_K && k <= s->problem.k_max && !s->pts->weighted && s->resident == s->n &&
 		skip != GK_SKIP_OFF && (skip == GK_SKIP_ON || s->n >= GK_FILTER_MIN_ROWS) &&
 		s->problem.strategy == GK_STRATEGY_AUTO && s->problem.feature_sum == GK_FSUM_AUTO &&
 		s->problem.mass_sum == GK_MSUM_AUTO && shared_bytes(s->d, k) + 1024 <= s->gpu->shared_optin;
@@ -431,7 +607,7 @@ gk_gpu_filter_ready(GkSession *s, int k, bool *ready, GkError *err)
 		memset(s->filter, 0, sizeof(GkFilter));
 	}
 	b = s->filter;
-	if (!b->sorted && !b->off && (s->host->skip == GK_SKIP_ON || (int64_t) b->waited * k * s->d >= GK_FILTER_SORT))
+	if (!b->sorted && !b->off && (s->host->skip == GK_SKIP_ON || (b->waited + 1.0) * k * s->d >= GK_FILTER_SORT))
 		GK_DO(gk_gpu_filter_build(s, k, b, err));
 	b->waited++;
 	*ready = b->sorted && !b->off;
@@ -450,6 +626,8 @@ filter_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 	a.x = s->filter->x;
 	a.corner = s->filter->corner;
 	a.sum = s->filter->sum;
+	a.label = s->filter->label;
+	a.tile_label = s->filter->tile_label;
 	a.work = s->filter->work;
 	a.n = rows->first + rows->rows;
 	a.first = rows->first / TILE;
@@ -476,7 +654,14 @@ gk_gpu_filter_pass(GkSession *s, int k, GkError *err)
 	/* No block's sums can be full. */
 	int64_t		rows = gk_min(gk_gpu_slice_rows(s, k) / TILE * TILE, (int64_t) 1 << 28);
 
-	GK_TRY(cudaMemsetAsync(s->totals, 0, gk_gpu_values(s, k) * sizeof(gk_int128), s->gpu->stream));
+	/* the totals are not those of its labels: no row has one */
+	if (s->delta_k != -k)
+	{
+		GK_TRY(cudaMemsetAsync(s->totals, 0, gk_gpu_values(s, k) * sizeof(gk_int128), s->gpu->stream));
+		GK_TRY(cudaMemsetAsync(s->filter->tile_label, NOWHERE & 0xff, tiles_of(s->n) * sizeof(short), s->gpu->stream));
+		s->delta_k = -k;
+		s->gemm_k = 0;
+	}
 	GK_TRY(cudaMemsetAsync(s->filter->work, 0, sizeof(long long), s->gpu->stream));
 	return gk_gpu_each(s, rows, filter_slice, &k, err);
 }

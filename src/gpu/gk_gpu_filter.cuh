@@ -7,19 +7,27 @@
 
 #include "gpu/gk_gpu_device.cuh"
 
-#define TILE		256			/* rows of a box */
+#define MOST_D		8			/* features */
+#define TILE		128			/* rows of a box */
 #define P			(TILE / 32)	/* points of a lane */
+#define QUADS(D)	(((D) + 3) / 4) /* vectors of four features */
 #define THREADS		256
 #define WARPS		(THREADS / 32)
 #define ALL			0xffffffffu
 
+/* Of a tile whose rows are in several clusters; of one whose rows are in none yet. */
+#define MIXED		0xffff
+#define NOWHERE		0xfefe		/* (bytes that are equal) */
+
 struct GkFilter
 {
 	float	   *x;				/* [n][d] */
-	float4	   *corner;			/* [tiles][2]: smallest and largest coordinates */
-	long long  *sum;			/* [tiles][4], units of 2^(expo - 40) */
+	float4	   *corner;			/* [tiles][2][quads]: smallest and largest coordinates */
+	long long  *sum;			/* [tiles][4 quads], units of 2^(expo - 40) */
+	unsigned short *label;		/* [n] of the rows of mixed tiles, after the last pass */
+	unsigned short *tile_label; /* [tiles]: the label of all rows, MIXED or NOWHERE */
 	unsigned long long *work;	/* distances of points computed in this iteration; the next tiles */
-	float	   *range;			/* [2][4]: origin and cells per unit of the curve */
+	float	   *range;			/* [2][MOST_D]: origin and cells per unit of the curve */
 	bool		sorted;
 	bool		off;			/* not wanted, or not worth it */
 	int			waited;			/* iterations without it */
@@ -42,21 +50,29 @@ template <int D>
 __device__ __forceinline__ void
 fetch(const float *x, int64_t row, float (&out)[D])
 {
-	if (D == 4)
+	if (D % 4 == 0)
 	{
-		float4		t = __ldcs((const float4 *) x + row);
+#pragma unroll
+		for (int j = 0; j < D; j += 4)
+		{
+			float4		t = __ldcs((const float4 *) (x + row * D + j));
 
-		out[0] = t.x;
-		out[1 % D] = t.y;
-		out[2 % D] = t.z;
-		out[3 % D] = t.w;
+			out[j] = t.x;
+			out[(j + 1) % D] = t.y;
+			out[(j + 2) % D] = t.z;
+			out[(j + 3) % D] = t.w;
+		}
 	}
-	else if (D == 2)
+	else if (D % 2 == 0)
 	{
-		float2		t = __ldcs((const float2 *) x + row);
+#pragma unroll
+		for (int j = 0; j < D; j += 2)
+		{
+			float2		t = __ldcs((const float2 *) (x + row * D + j));
 
-		out[0] = t.x;
-		out[1 % D] = t.y;
+			out[j] = t.x;
+			out[(j + 1) % D] = t.y;
+		}
 	}
 	else
 	{

@@ -1,6 +1,6 @@
 /*
  * gk_gpu_filter_build.cu - a copy of the points, sorted along a Hilbert curve, with the box and the exact sum
- * of each TILE neighbours (see gk_gpu_filter.cu).
+ * of some neighbours (see gk_gpu_filter.cu).
  */
 #include <cub/device/device_radix_sort.cuh>
 
@@ -15,10 +15,18 @@ template <int D>
 __device__ __forceinline__ void
 put(float *x, int64_t row, const float (&v)[D])
 {
-	if (D == 4)
-		((float4 *) x)[row] = make_float4(v[0], v[1 % D], v[2 % D], v[3 % D]);
-	else if (D == 2)
-		((float2 *) x)[row] = make_float2(v[0], v[1 % D]);
+	if (D % 4 == 0)
+	{
+#pragma unroll
+		for (int j = 0; j < D; j += 4)
+			*(float4 *) (x + row * D + j) = make_float4(v[j], v[(j + 1) % D], v[(j + 2) % D], v[(j + 3) % D]);
+	}
+	else if (D % 2 == 0)
+	{
+#pragma unroll
+		for (int j = 0; j < D; j += 2)
+			*(float2 *) (x + row * D + j) = make_float2(v[j], v[(j + 1) % D]);
+	}
 	else
 	{
 #pragma unroll
@@ -46,7 +54,7 @@ range_kernel(const float *c, int k, int d, int bits, float *range)
 		}
 		width = high - low;
 		range[j] = low - 0.25f * width;
-		range[4 + j] = width > 0.0f ? (float) (1 << bits) / (1.5f * width) : 0.0f;
+		range[MOST_D + j] = width > 0.0f ? (float) (1 << bits) / (1.5f * width) : 0.0f;
 	}
 }
 
@@ -106,7 +114,7 @@ key_kernel(GkRows p, const float *range, float *x, unsigned int *key, unsigned i
 		for (int j = 0; j < D; j++)
 		{
 			v[j] = __ldg(p.x + j * p.ld + i);
-			cell[j] = (unsigned int) fminf(fmaxf((v[j] - range[j]) * range[4 + j], 0.0f), (float) ((1 << bits) - 1));
+			cell[j] = (unsigned int) fminf(fmaxf((v[j] - range[j]) * range[MOST_D + j], 0.0f), (float) ((1 << bits) - 1));
 		}
 		put<D>(x, i, v);
 		key[i] = hilbert<D, bits>(cell);
@@ -120,10 +128,11 @@ __global__ void __launch_bounds__(THREADS)
 gather_kernel(int64_t rows, int64_t first, const float *rows_x, const unsigned int *from, const double *inv, float *x,
 			  float4 *corner, long long *sum)
 {
+	constexpr int width = 4 * QUADS(D);
 	int			lane = threadIdx.x % 32;
 	int64_t		tile = (int64_t) blockIdx.x * WARPS + threadIdx.x / 32;
-	float		low[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-	float		high[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+	float		low[width] = {};
+	float		high[width] = {};
 	float		hi[D];
 	float		lo[D];
 
@@ -171,12 +180,13 @@ gather_kernel(int64_t rows, int64_t first, const float *rows_x, const unsigned i
 			high[j] = fmaxf(high[j], __shfl_xor_sync(ALL, high[j], o));
 		}
 		if (lane == 0)
-			sum[tile * 4 + j] = total;
+			sum[tile * width + j] = total;
 	}
-	if (lane == 0)
+#pragma unroll
+	for (int q = 0; lane == 0 && q < QUADS(D); q++)
 	{
-		corner[2 * tile] = make_float4(low[0], low[1], low[2], low[3]);
-		corner[2 * tile + 1] = make_float4(high[0], high[1], high[2], high[3]);
+		corner[2 * tile * QUADS(D) + q] = make_float4(low[4 * q], low[4 * q + 1], low[4 * q + 2], low[4 * q + 3]);
+		corner[(2 * tile + 1) * QUADS(D) + q] = make_float4(high[4 * q], high[4 * q + 1], high[4 * q + 2], high[4 * q + 3]);
 	}
 }
 
@@ -189,11 +199,14 @@ free_memory(GkFilter *b)
 	cudaFree(b->x);
 	cudaFree(b->corner);
 	cudaFree(b->sum);
+	cudaFree(b->label);
+	cudaFree(b->tile_label);
 	cudaFree(b->work);
 	cudaFree(b->range);
 	b->x = b->range = NULL;
 	b->corner = NULL;
 	b->sum = NULL;
+	b->label = b->tile_label = NULL;
 	b->work = NULL;
 }
 
@@ -217,11 +230,15 @@ gk_gpu_filter_off(GkFilter *b)
 static GkStatus
 allocate(GkSession *s, GkFilter *b, GkError *err)
 {
+	size_t		quads = tiles_of(s->n) * QUADS(s->d);
+
 	GK_TRY(cudaMalloc((void **) &b->x, ((size_t) s->n * s->d + 4) * sizeof(float)));
-	GK_TRY(cudaMalloc((void **) &b->corner, tiles_of(s->n) * 2 * sizeof(float4)));
-	GK_TRY(cudaMalloc((void **) &b->sum, tiles_of(s->n) * 4 * sizeof(long long)));
+	GK_TRY(cudaMalloc((void **) &b->corner, quads * 2 * sizeof(float4)));
+	GK_TRY(cudaMalloc((void **) &b->sum, quads * 4 * sizeof(long long)));
+	GK_TRY(cudaMalloc((void **) &b->label, s->n * sizeof(short)));
+	GK_TRY(cudaMalloc((void **) &b->tile_label, tiles_of(s->n) * sizeof(short)));
 	GK_TRY(cudaMalloc((void **) &b->work, 2 * sizeof(long long)));
-	GK_TRY(cudaMalloc((void **) &b->range, 8 * sizeof(float)));
+	GK_TRY(cudaMalloc((void **) &b->range, 2 * MOST_D * sizeof(float)));
 	return GK_OK;
 }
 
@@ -251,7 +268,7 @@ sort_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 		break;
 	switch (s->d)
 	{
-		KEY(1) KEY(2) KEY(3) KEY(4)
+		KEY(1) KEY(2) KEY(3) KEY(4) KEY(5) KEY(6) KEY(7) KEY(8)
 	}
 #undef KEY
 	GK_LAUNCHED();
@@ -263,7 +280,7 @@ sort_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 		break;
 	switch (s->d)
 	{
-		GATHER(1) GATHER(2) GATHER(3) GATHER(4)
+		GATHER(1) GATHER(2) GATHER(3) GATHER(4) GATHER(5) GATHER(6) GATHER(7) GATHER(8)
 	}
 #undef GATHER
 	GK_LAUNCHED();
@@ -274,7 +291,8 @@ sort_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 static int64_t
 sort_rows(const GkSession *s)
 {
-	size_t		kept = (size_t) s->n * s->d * sizeof(float) + (size_t) tiles_of(s->n) * 64 + ((size_t) 64 << 20);
+	size_t		kept = (size_t) s->n * (s->d * sizeof(float) + sizeof(short)) + (size_t) tiles_of(s->n) * (64 * QUADS(s->d) + 2) +
+		((size_t) 64 << 20);
 	size_t		row = (size_t) (s->d + 4) * sizeof(int) + 1;
 	size_t		rows = s->spare > kept ? (s->spare - kept) / row : 0;
 
@@ -305,5 +323,6 @@ gk_gpu_filter_build(GkSession *s, int k, GkFilter *b, GkError *err)
 		return GK_OK;
 	}
 	b->sorted = st == GK_OK;
+	s->delta_k = 0;				/* its tiles have no labels */
 	return st;
 }

@@ -427,6 +427,7 @@ free_room(GkSession *s)
 	s->centroids = s->packed = NULL;
 	s->acc.a = s->acc.b = NULL;
 	s->totals = NULL;
+	s->delta_k = 0;
 	s->shifts = NULL;
 	s->k_room = 0;
 }

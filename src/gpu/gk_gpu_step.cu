@@ -370,7 +370,7 @@ chain_next(GkSession *s, const float *centroids, int k, bool follows, Entry *nex
 
 		GK_DO(gk_gpu_wait(s, s->gpu->unit_done[s->unit_first], err));
 		gk_gpu_filter_judge(s, k, head->work);
-		if (s->unit_entry == 0)
+		if (s->unit_entry == 0 && s->gemm_k == k)
 			gk_gpu_gemm_judge(s, k, head);
 		if (s->unit_entry >= head->count)
 		{

@@ -653,6 +653,18 @@ gemm_cases(int64_t n, double most, int step)
 	one((Shape) {.n = n,.d = 33,.k = (int) n - 1,.kind = INTEGERS}, 2);
 }
 
+/* Iterations enough for labels that are kept to change: of tiles as a whole, of some rows, of most; duplicates and ties. */
+static void
+filter_cases(int64_t n)
+{
+	const int	ks[] = {2, 31, 300};
+
+	for (int d = 1; d <= 8; d++)
+		for (int i = 0; i < 3; i++)
+			for (int kind = BLOBS; kind <= INTEGERS; kind++)
+				one((Shape) {.n = n + d,.d = d,.k = ks[i],.kind = kind,.distinct = kind == RIVALS,.centres = i == 1 ? 300 : 0,.chunk_rows = i % 2 ? 1280 : 0}, 7);
+}
+
 /* ---- traps: points whose rounding is as bad as the products' bound says (gk_gpu_gemm.h) ---- */
 
 #define TRAP_K	8				/* clusters, two of a pair of which one is right */
@@ -993,8 +1005,7 @@ test_small(void)
 	all_variants((Shape) {.n = 2000,.d = 5,.k = 40,.chunk_rows = 640}, 2);
 	all_variants((Shape) {.n = 1999,.d = 19,.k = 7,.weighted = true}, 2);
 	all_variants((Shape) {.n = 700,.d = 33,.k = 130}, 1);
-	for (int d = 1; d <= 4; d++)
-		one((Shape) {.n = 2603,.d = d,.k = 37}, 2);
+	filter_cases(2600);
 	gemm_cases(700, 1e7, 3);
 	traps();
 	sorts(1500);
@@ -1021,6 +1032,7 @@ test_sweep(void)
 static void
 test_products(void)
 {
+	filter_cases(70000);
 	gemm_cases(3001, 1e9, 1);
 	traps();
 	sorts(20011);
@@ -1035,7 +1047,7 @@ test_large(void)
 	/* A centroid far out: beyond the points' box no bound holds, and all distances are canonical. */
 	for (float far = 1e-3f; far < 1e18f; far *= 1e3f)
 	{
-		for (int d = 1; d <= 4; d++)
+		for (int d = 1; d <= 8; d++)
 			one((Shape) {.n = 20011,.d = d,.k = 12 * d,.far = far}, 1);
 		one((Shape) {.n = 5003,.d = 40,.k = 70,.far = far}, 1);
 	}
@@ -1049,6 +1061,8 @@ test_large(void)
 	one((Shape) {.n = 1100007,.d = 3,.k = 2048}, 3);
 	/* A point far out spoils no box but its own; without distinct points most boxes have no width. */
 	one((Shape) {.n = 1200007,.d = 4,.k = 300,.centres = 100000}, 6);
+	one((Shape) {.n = 1200007,.d = 8,.k = 100,.centres = 100000}, 6);
+	one((Shape) {.n = 1200007,.d = 6,.k = 600,.centres = 10}, 9);
 	one((Shape) {.n = 2049280,.d = 7,.k = 4}, 12);
 	one((Shape) {.n = 100000,.d = 2,.k = 5}, 100);
 	one((Shape) {.n = 3000017,.d = 3,.k = 6,.weighted = true}, 4);
