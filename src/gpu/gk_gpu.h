@@ -520,7 +520,7 @@ GkStatus	gk_gpu_fuse_shared(GkSession *s, const GkRows *rows, int k, GkError *er
 bool		gk_gpu_fuse_mma_fits(const GkSession *s, int k);
 GkStatus	gk_gpu_fuse_mma(GkSession *s, const GkRows *rows, int k, GkError *err);
 
-/* ---- gk_gpu_filter.cu: iterations that leave distances out, for up to 8 features ---- */
+/* ---- gk_gpu_filter.cu: iterations that leave distances out, for up to 24 features ---- */
 
 /* Shall the next iteration filter?  Sorts the points when it pays. */
 GkStatus	gk_gpu_filter_ready(GkSession *s, int k, bool *ready, GkError *err);

@@ -47,6 +47,10 @@
 
 /* Sorting points for gk_gpu_filter.cu costs as much as this many distances of one feature, per row. */
 #define GK_FILTER_SORT		2500
+#define GK_FILTER_SORT_D	16	/* features: with more, an iteration takes as long as if there were ... */
+#define GK_FILTER_SORT_K	10	/* ... these clusters more: no kernel has them in registers */
+#define GK_FILTER_NARROW_D	8	/* with more features boxes are larger, and products win from ... */
+#define GK_FILTER_MAX_WORK	45000	/* ... this many clusters times the square of the features on */
 #define GK_FILTER_MIN_ROWS	((int64_t) 1 << 20) /* with fewer, launches take the time */
 #define GK_FILTER_MAX_SHARE	0.25	/* of the distances computed: with more it does not pay */
 

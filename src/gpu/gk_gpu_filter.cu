@@ -1,5 +1,5 @@
 /*
- * gk_gpu_filter.cu - exact iterations that leave most distances out: up to eight features, and as
+ * gk_gpu_filter.cu - exact iterations that leave most distances out: up to 24 features, and as
  * many clusters as shared memory has room for their sums.
  *
  * This is the filtering algorithm (Kanungo, Mount, Netanyahu, Piatko, Silverman, Wu, "An efficient k-means
@@ -32,7 +32,7 @@
 
 #define MAX_BATCH	16			/* tiles that a warp first looks at as one */
 #define MAX_K		2048
-#define BLOCKS(D)	((D) <= 4 ? 3 : 2)	/* of a multiprocessor: as many as registers allow */
+#define BLOCKS(D)	((D) <= 4 ? 3 : (D) <= 8 ? 2 : 1)	/* of a multiprocessor: as many as registers allow */
 #define FEW_MOVES	4			/* of a tile: each by itself takes less than sums of clusters */
 
 /* ---- an iteration ---- */
@@ -219,11 +219,11 @@ template <int D>
 __device__ __forceinline__ long long
 total_of(const FilterArgs &a, int64_t tile, int lane)
 {
-	int64_t		rows = a.n - tile * TILE;
+	int64_t		rows = a.n - tile * TILE(D);
 
 	if (lane < D)
 		return a.sum[tile * 4 * QUADS(D) + lane];
-	return lane == D ? (rows < TILE ? rows : TILE) : 0;
+	return lane == D ? (rows < TILE(D) ? rows : TILE(D)) : 0;
 }
 
 /* All rows of a tile, whose label was `was`, go to one cluster. */
@@ -247,8 +247,8 @@ go_together(const FilterArgs &a, int64_t tile, int was, int to, int lane, unsign
 template <int D>
 struct Rows
 {
-	float		x[P][D];
-	unsigned int clusters[P];	/* in its lower and its upper half */
+	float		x[P(D)][D];
+	unsigned int clusters[P(D)];	/* in its lower and its upper half */
 
 	__device__ __forceinline__ int
 	from(int p) const
@@ -304,17 +304,17 @@ move_clusters(const Rows<D> &rows, unsigned int enter, float inv, int lane, unsi
 		int			cluster = 0;
 		long long	mine = 0;
 		int			count = 0;
-		float		sign[P];
+		float		sign[P(D)];
 
 #pragma unroll
-		for (int p = P - 1; p >= 0; p--)
+		for (int p = P(D) - 1; p >= 0; p--)
 		{
 			cluster = leave >> p & 1 ? rows.from(p) : cluster;
 			cluster = enter >> p & 1 ? rows.to(p) : cluster;
 		}
 		cluster = __shfl_sync(ALL, cluster, __ffs(who) - 1);
 #pragma unroll
-		for (int p = 0; p < P; p++)
+		for (int p = 0; p < P(D); p++)
 		{
 			bool		enters = (enter >> p & 1) != 0 && rows.to(p) == cluster;
 			bool		leaves = (leave >> p & 1) != 0 && rows.from(p) == cluster;
@@ -340,7 +340,7 @@ move_clusters(const Rows<D> &rows, unsigned int enter, float inv, int lane, unsi
 			int			l;
 
 #pragma unroll
-			for (int p = 0; p < P; p++)
+			for (int p = 0; p < P(D); p++)
 			{
 				float		up;
 				float		low;
@@ -368,17 +368,17 @@ __device__ __forceinline__ void
 divide(const FilterArgs &a, const float4 *c, const unsigned short *list, int m, int64_t tile, int was, float inv, int lane,
 	   unsigned long long *sums, Running<D> *run)
 {
-	int64_t		row0 = tile * TILE + lane;
+	int64_t		row0 = tile * TILE(D) + lane;
 	Rows<D>		rows;
-	float		best[P];
-	int			place[P];	/* in the list */
+	float		best[P(D)];
+	int			place[P(D)];	/* in the list */
 	int			first;
 	int			moves = 0;
 	unsigned int moved = 0;		/* bits of p */
 	bool		one = true;		/* cluster has all rows */
 
 #pragma unroll
-	for (int p = 0; p < P; p++)
+	for (int p = 0; p < P(D); p++)
 	{
 		int64_t		row = row0 + p * 32;
 
@@ -393,7 +393,7 @@ divide(const FilterArgs &a, const float4 *c, const unsigned short *list, int m, 
 
 		read_quads<D>(c + list[q], a.k, z);
 #pragma unroll
-		for (int p = 0; p < P; p++)
+		for (int p = 0; p < P(D); p++)
 		{
 			float		d2 = gk_d2<D>(rows.x[p], z);
 
@@ -405,13 +405,13 @@ divide(const FilterArgs &a, const float4 *c, const unsigned short *list, int m, 
 		}
 	}
 #pragma unroll
-	for (int p = 0; p < P; p++)
+	for (int p = 0; p < P(D); p++)
 		rows.clusters[p] = (unsigned int) list[place[p]] << 16 | (rows.clusters[p] & 0xffff);
 	first = __shfl_sync(ALL, rows.to(0), 0);
 	if (was == NOWHERE)
 		run->add(sums, lane, first, total_of<D>(a, tile, lane));
 #pragma unroll
-	for (int p = 0; p < P; p++)
+	for (int p = 0; p < P(D); p++)
 	{
 		bool		here = row0 + p * 32 < a.n;
 		bool		moves_on;
@@ -427,11 +427,11 @@ divide(const FilterArgs &a, const float4 *c, const unsigned short *list, int m, 
 		move_clusters<D>(rows, moved, inv, lane, sums);
 	else
 #pragma unroll
-		for (int p = 0; moves > 0 && p < P; p++)
+		for (int p = 0; moves > 0 && p < P(D); p++)
 			move_rows<D>(rows, p, __ballot_sync(ALL, moved >> p & 1), inv, lane, sums);
 	one = __all_sync(ALL, one);
 #pragma unroll
-	for (int p = 0; p < P; p++)
+	for (int p = 0; p < P(D); p++)
 		if (!one && (moves > 0 || was != MIXED) && row0 + p * 32 < a.n)
 			a.label[row0 + p * 32] = (unsigned short) rows.to(p);
 	if (lane == 0 && (one || was != MIXED))
@@ -553,7 +553,7 @@ filter_kernel(const __grid_constant__ FilterArgs a)
 			else
 			{
 				divide<D>(a, c, list, left, tile, was, inv, lane, sums, &run);
-				work += (unsigned long long) left * TILE;
+				work += (unsigned long long) left * TILE(D);
 			}
 		}
 	}
@@ -566,12 +566,12 @@ filter_kernel(const __grid_constant__ FilterArgs a)
 
 /* ---- launchers ---- */
 
+#define KERNELS(D) \
+	(const void *) filter_kernel<D>, (const void *) filter_kernel<D + 1>, (const void *) filter_kernel<D + 2>, \
+	(const void *) filter_kernel<D + 3>
+
 static const void *const kernels[MOST_D + 1] = {
-	NULL,
-	(const void *) filter_kernel<1>, (const void *) filter_kernel<2>,
-	(const void *) filter_kernel<3>, (const void *) filter_kernel<4>,
-	(const void *) filter_kernel<5>, (const void *) filter_kernel<6>,
-	(const void *) filter_kernel<7>, (const void *) filter_kernel<8>,
+	NULL, KERNELS(1), KERNELS(5), KERNELS(9), KERNELS(13), KERNELS(17), KERNELS(21)
 };
 
 static size_t
@@ -585,7 +585,7 @@ possible(const GkSession *s, int k)
 {
 	GkSkip		skip = s->host->skip;
 
-	return s->d <= MOST_D && k >= 2 && k <= MAX_K && k <= s->problem.k_max && !s->pts->weighted && s->resident == s->n &&
+	return s->d <= MOST_D && (s->d <= GK_FILTER_NARROW_D || k * s->d * s->d <= GK_FILTER_MAX_WORK) && k >= 2 && k <= MAX_K && k <= s->problem.k_max && !s->pts->weighted && s->resident == s->n &&
 		skip != GK_SKIP_OFF && (skip == GK_SKIP_ON || s->n >= GK_FILTER_MIN_ROWS) &&
 		s->problem.strategy == GK_STRATEGY_AUTO && s->problem.feature_sum == GK_FSUM_AUTO &&
 		s->problem.mass_sum == GK_MSUM_AUTO && shared_bytes(s->d, k) + 1024 <= s->gpu->shared_optin;
@@ -594,6 +594,7 @@ possible(const GkSession *s, int k)
 GkStatus
 gk_gpu_filter_ready(GkSession *s, int k, bool *ready, GkError *err)
 {
+	int			as_many = k + (s->d > GK_FILTER_SORT_D ? GK_FILTER_SORT_K : 0);
 	GkFilter   *b;
 
 	*ready = false;
@@ -607,7 +608,7 @@ gk_gpu_filter_ready(GkSession *s, int k, bool *ready, GkError *err)
 		memset(s->filter, 0, sizeof(GkFilter));
 	}
 	b = s->filter;
-	if (!b->sorted && !b->off && (s->host->skip == GK_SKIP_ON || (b->waited + 1.0) * k * s->d >= GK_FILTER_SORT))
+	if (!b->sorted && !b->off && (s->host->skip == GK_SKIP_ON || (b->waited + 1.0) * as_many * s->d >= GK_FILTER_SORT))
 		GK_DO(gk_gpu_filter_build(s, k, b, err));
 	b->waited++;
 	*ready = b->sorted && !b->off;
@@ -630,8 +631,8 @@ filter_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 	a.tile_label = s->filter->tile_label;
 	a.work = s->filter->work;
 	a.n = rows->first + rows->rows;
-	a.first = rows->first / TILE;
-	a.tiles = tiles_of(rows->rows);
+	a.first = rows->first / TILE(s->d);
+	a.tiles = tiles_of(rows->rows, s->d);
 	a.k = k;
 	a.reach = gk_pow2(gk_gpu_top_expo(s));
 	a.centroids = s->centroids;
@@ -652,13 +653,13 @@ GkStatus
 gk_gpu_filter_pass(GkSession *s, int k, GkError *err)
 {
 	/* No block's sums can be full. */
-	int64_t		rows = gk_min(gk_gpu_slice_rows(s, k) / TILE * TILE, (int64_t) 1 << 28);
+	int64_t		rows = gk_min(gk_gpu_slice_rows(s, k) / MOST_TILE * MOST_TILE, (int64_t) 1 << 28);
 
 	/* the totals are not those of its labels: no row has one */
 	if (s->delta_k != -k)
 	{
 		GK_TRY(cudaMemsetAsync(s->totals, 0, gk_gpu_values(s, k) * sizeof(gk_int128), s->gpu->stream));
-		GK_TRY(cudaMemsetAsync(s->filter->tile_label, NOWHERE & 0xff, tiles_of(s->n) * sizeof(short), s->gpu->stream));
+		GK_TRY(cudaMemsetAsync(s->filter->tile_label, NOWHERE & 0xff, tiles_of(s->n, s->d) * sizeof(short), s->gpu->stream));
 		s->delta_k = -k;
 		s->gemm_k = 0;
 	}

@@ -7,9 +7,10 @@
 
 #include "gpu/gk_gpu_device.cuh"
 
-#define MOST_D		8			/* features */
-#define TILE		128			/* rows of a box */
-#define P			(TILE / 32)	/* points of a lane */
+#define MOST_D		24			/* features: a lane each, and one for the number of rows */
+#define MOST_TILE	128			/* rows of a box: ... */
+#define TILE(D)		((D) <= 16 ? MOST_TILE : MOST_TILE / 2)
+#define P(D)		(TILE(D) / 32)	/* points of a lane, in registers */
 #define QUADS(D)	(((D) + 3) / 4) /* vectors of four features */
 #define THREADS		256
 #define WARPS		(THREADS / 32)
@@ -34,9 +35,9 @@ struct GkFilter
 };
 
 static inline int64_t
-tiles_of(int64_t rows)
+tiles_of(int64_t rows, int d)
 {
-	return (rows + TILE - 1) / TILE;
+	return (rows + TILE(d) - 1) / TILE(d);
 }
 
 /* Sort the points along a curve about k centroids.  Without the memory: off, and no error. */

@@ -136,7 +136,7 @@ gather_kernel(int64_t rows, int64_t first, const float *rows_x, const unsigned i
 	float		hi[D];
 	float		lo[D];
 
-	if (tile * TILE >= rows)
+	if (tile * TILE(D) >= rows)
 		return;
 #pragma unroll
 	for (int j = 0; j < D; j++)
@@ -146,9 +146,9 @@ gather_kernel(int64_t rows, int64_t first, const float *rows_x, const unsigned i
 		hi[j] = lo[j] = 0.0f;
 	}
 #pragma unroll
-	for (int i = 0; i < P; i++)
+	for (int i = 0; i < P(D); i++)
 	{
-		int64_t		row = tile * TILE + i * 32 + lane;
+		int64_t		row = tile * TILE(D) + i * 32 + lane;
 		float		v[D];
 
 		if (row >= rows)
@@ -168,7 +168,7 @@ gather_kernel(int64_t rows, int64_t first, const float *rows_x, const unsigned i
 			lo[j] += l;
 		}
 	}
-	tile += first / TILE;
+	tile += first / TILE(D);
 #pragma unroll
 	for (int j = 0; j < D; j++)
 	{
@@ -191,6 +191,10 @@ gather_kernel(int64_t rows, int64_t first, const float *rows_x, const unsigned i
 }
 
 /* ---- launchers ---- */
+
+#define FOUR(F, D)	F(D) F(D + 1) F(D + 2) F(D + 3)
+#define EACH_D(F)	FOUR(F, 1) FOUR(F, 5) FOUR(F, 9) FOUR(F, 13) FOUR(F, 17) FOUR(F, 21)
+
 
 /* Waits for the kernels. */
 static void
@@ -230,13 +234,13 @@ gk_gpu_filter_off(GkFilter *b)
 static GkStatus
 allocate(GkSession *s, GkFilter *b, GkError *err)
 {
-	size_t		quads = tiles_of(s->n) * QUADS(s->d);
+	size_t		quads = tiles_of(s->n, s->d) * QUADS(s->d);
 
 	GK_TRY(cudaMalloc((void **) &b->x, ((size_t) s->n * s->d + 4) * sizeof(float)));
 	GK_TRY(cudaMalloc((void **) &b->corner, quads * 2 * sizeof(float4)));
 	GK_TRY(cudaMalloc((void **) &b->sum, quads * 4 * sizeof(long long)));
 	GK_TRY(cudaMalloc((void **) &b->label, s->n * sizeof(short)));
-	GK_TRY(cudaMalloc((void **) &b->tile_label, tiles_of(s->n) * sizeof(short)));
+	GK_TRY(cudaMalloc((void **) &b->tile_label, tiles_of(s->n, s->d) * sizeof(short)));
 	GK_TRY(cudaMalloc((void **) &b->work, 2 * sizeof(long long)));
 	GK_TRY(cudaMalloc((void **) &b->range, 2 * MOST_D * sizeof(float)));
 	return GK_OK;
@@ -251,7 +255,7 @@ sort_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 	float	   *x;
 	unsigned int *scratch;
 	unsigned int blocks = (unsigned int) ((rows->rows + THREADS - 1) / THREADS);
-	unsigned int each = (unsigned int) ((tiles_of(rows->rows) + WARPS - 1) / WARPS);
+	unsigned int each = (unsigned int) ((tiles_of(rows->rows, s->d) + WARPS - 1) / WARPS);
 	cub::DoubleBuffer<unsigned int> key;
 	cub::DoubleBuffer<unsigned int> row;
 
@@ -268,7 +272,7 @@ sort_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 		break;
 	switch (s->d)
 	{
-		KEY(1) KEY(2) KEY(3) KEY(4) KEY(5) KEY(6) KEY(7) KEY(8)
+		EACH_D(KEY)
 	}
 #undef KEY
 	GK_LAUNCHED();
@@ -280,7 +284,7 @@ sort_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 		break;
 	switch (s->d)
 	{
-		GATHER(1) GATHER(2) GATHER(3) GATHER(4) GATHER(5) GATHER(6) GATHER(7) GATHER(8)
+		EACH_D(GATHER)
 	}
 #undef GATHER
 	GK_LAUNCHED();
@@ -291,14 +295,14 @@ sort_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 static int64_t
 sort_rows(const GkSession *s)
 {
-	size_t		kept = (size_t) s->n * (s->d * sizeof(float) + sizeof(short)) + (size_t) tiles_of(s->n) * (64 * QUADS(s->d) + 2) +
+	size_t		kept = (size_t) s->n * (s->d * sizeof(float) + sizeof(short)) + (size_t) tiles_of(s->n, s->d) * (64 * QUADS(s->d) + 2) +
 		((size_t) 64 << 20);
 	size_t		row = (size_t) (s->d + 4) * sizeof(int) + 1;
 	size_t		rows = s->spare > kept ? (s->spare - kept) / row : 0;
 
 	rows = rows > (size_t) s->n ? (size_t) s->n : rows;
 	rows = rows > SORT_ROWS ? SORT_ROWS : rows;
-	return rows < MIN_SORT && rows < (size_t) s->n ? 0 : (int64_t) (rows + TILE - 1) / TILE * TILE;
+	return rows < MIN_SORT && rows < (size_t) s->n ? 0 : (int64_t) (rows + MOST_TILE - 1) / MOST_TILE * MOST_TILE;
 }
 
 GkStatus

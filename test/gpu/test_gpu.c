@@ -659,7 +659,7 @@ filter_cases(int64_t n)
 {
 	const int	ks[] = {2, 31, 300};
 
-	for (int d = 1; d <= 8; d++)
+	for (int d = 1; d <= 24; d += d < 8 ? 1 : 3)
 		for (int i = 0; i < 3; i++)
 			for (int kind = BLOBS; kind <= INTEGERS; kind++)
 				one((Shape) {.n = n + d,.d = d,.k = ks[i],.kind = kind,.distinct = kind == RIVALS,.centres = i == 1 ? 300 : 0,.chunk_rows = i % 2 ? 1280 : 0}, 7);
@@ -1049,6 +1049,7 @@ test_large(void)
 	{
 		for (int d = 1; d <= 8; d++)
 			one((Shape) {.n = 20011,.d = d,.k = 12 * d,.far = far}, 1);
+		one((Shape) {.n = 20011,.d = 20,.k = 100,.far = far}, 1);
 		one((Shape) {.n = 5003,.d = 40,.k = 70,.far = far}, 1);
 	}
 	/* A centroid so far out that every row has all others for candidates: more pairs than an int counts. */
@@ -1063,6 +1064,7 @@ test_large(void)
 	one((Shape) {.n = 1200007,.d = 4,.k = 300,.centres = 100000}, 6);
 	one((Shape) {.n = 1200007,.d = 8,.k = 100,.centres = 100000}, 6);
 	one((Shape) {.n = 1200007,.d = 6,.k = 600,.centres = 10}, 9);
+	one((Shape) {.n = 1200007,.d = 19,.k = 60,.centres = 10}, 9);
 	one((Shape) {.n = 2049280,.d = 7,.k = 4}, 12);
 	one((Shape) {.n = 100000,.d = 2,.k = 5}, 100);
 	one((Shape) {.n = 3000017,.d = 3,.k = 6,.weighted = true}, 4);
