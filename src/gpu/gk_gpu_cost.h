@@ -52,7 +52,7 @@
 #define GK_FILTER_NARROW_D	8	/* with more features boxes are larger, and products win from ... */
 #define GK_FILTER_MAX_WORK	45000	/* ... this many clusters times the square of the features on */
 #define GK_FILTER_MIN_ROWS	((int64_t) 1 << 20) /* with fewer, launches take the time */
-#define GK_FILTER_MAX_SHARE	0.25	/* of the distances computed: with more it does not pay */
+#define GK_FILTER_MAX_SHARE	0.25	/* of those distances computed: with more it does not pay */
 
 /* Where a matrix product makes the labels (gk_gpu_gemm.cu). */
 #define GK_GEMM_MS			2e11	/* points, features, clusters per millisecond */

@@ -566,6 +566,13 @@ filter_kernel(const __grid_constant__ FilterArgs a)
 
 /* ---- launchers ---- */
 
+/* Clusters that take as long to compare as an iteration without boxes. */
+static int
+as_many(const GkSession *s, int k)
+{
+	return s->d > GK_FILTER_SORT_D ? k + GK_FILTER_SORT_K : k;
+}
+
 #define KERNELS(D) \
 	(const void *) filter_kernel<D>, (const void *) filter_kernel<D + 1>, (const void *) filter_kernel<D + 2>, \
 	(const void *) filter_kernel<D + 3>
@@ -594,7 +601,6 @@ possible(const GkSession *s, int k)
 GkStatus
 gk_gpu_filter_ready(GkSession *s, int k, bool *ready, GkError *err)
 {
-	int			as_many = k + (s->d > GK_FILTER_SORT_D ? GK_FILTER_SORT_K : 0);
 	GkFilter   *b;
 
 	*ready = false;
@@ -608,7 +614,7 @@ gk_gpu_filter_ready(GkSession *s, int k, bool *ready, GkError *err)
 		memset(s->filter, 0, sizeof(GkFilter));
 	}
 	b = s->filter;
-	if (!b->sorted && !b->off && (s->host->skip == GK_SKIP_ON || (b->waited + 1.0) * as_many * s->d >= GK_FILTER_SORT))
+	if (!b->sorted && !b->off && (s->host->skip == GK_SKIP_ON || (b->waited + 1.0) * as_many(s, k) * s->d >= GK_FILTER_SORT))
 		GK_DO(gk_gpu_filter_build(s, k, b, err));
 	b->waited++;
 	*ready = b->sorted && !b->off;
@@ -678,6 +684,6 @@ void
 gk_gpu_filter_judge(GkSession *s, int k, uint64_t work)
 {
 	if (s->filter != NULL && !s->filter->off && s->host->skip != GK_SKIP_ON &&
-		(double) work > (double) s->n * k * GK_FILTER_MAX_SHARE)
+		(double) work > (double) s->n * as_many(s, k) * GK_FILTER_MAX_SHARE)
 		gk_gpu_filter_off(s->filter);
 }
