@@ -12,7 +12,7 @@ Made by `bench/run report` from the newest file `*-grid-*` in bench/results/gpu:
 
 A cell has milliseconds per iteration of gkmeans (assign and update, points around ten centres and resident, mean of the first
 five iterations from rows of the data / median of later ones) and in brackets how many times longer the fastest of the others
-takes than the *first* iterations. A cell that loses is **bold**; one without brackets was not measured beside others. Some of the
+takes than either. A cell whose first iterations lose is **bold**; one without brackets was not measured beside others. Some of the
 others were measured on another day or host with the same GPU, as the commands say. The labels of gkmeans are exact; flash-kmeans
 and flashlib float32 compute in TF32, flashlib float16 in float16.
 """
@@ -68,9 +68,9 @@ def table(all_rows, chosen):
                 continue
             cell = f"{first[here[0]]:.3f} / {later[here[0]]:.3f}"
             if here[0] in rivals:
-                times = min(rivals[here[0]].values()) / first[here[0]]
-                cell += f" ({times:.1f})"
-                cell = cell if times >= 1 else f"**{cell}**"
+                fastest = min(rivals[here[0]].values())
+                cell += f" ({fastest / first[here[0]]:.1f} / {fastest / later[here[0]]:.1f})"
+                cell = cell if fastest >= first[here[0]] else f"**{cell}**"
             line.append(cell)
         out.append("| " + " | ".join(line) + " |")
     return out
