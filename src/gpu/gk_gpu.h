@@ -234,6 +234,7 @@ struct GkSession
 	int			unit_entry;		/* next entry of the oldest */
 	int			unit_recalled;	/* the one that recall() is about */
 	int			unit_count[GK_GPU_UNITS];
+	bool		unit_filtered[GK_GPU_UNITS];	/* by gk_gpu_filter.cu */
 	int			chain_iters;	/* iterations per unit */
 	bool		chain_ahead;	/* they may be launched before they are asked for */
 	bool		unpaced;		/* what is launched is short enough to be waited for */

@@ -273,6 +273,7 @@ chain_launch(GkSession *s, bool rehearsal, GkError *err)
 	GK_DO(bring(s, unit, host_unit(s, slot), iters, err));
 	GK_TRY(cudaEventRecord(s->gpu->unit_done[slot], s->gpu->copy));
 	s->unit_count[slot] = iters;
+	s->unit_filtered[slot] = filter;
 	s->units++;
 	s->chain_left -= iters;
 	return GK_OK;
@@ -369,8 +370,9 @@ chain_next(GkSession *s, const float *centroids, int k, bool follows, Entry *nex
 		Entry		entry = {s->unit_first, s->unit_entry};
 
 		GK_DO(gk_gpu_wait(s, s->gpu->unit_done[s->unit_first], err));
-		gk_gpu_filter_judge(s, k, head->work);
-		if (s->unit_entry == 0 && s->gemm_k == k)
+		if (s->unit_filtered[s->unit_first])
+			gk_gpu_filter_judge(s, k, head->work);
+		else if (s->unit_entry == 0 && s->gemm_k == k)
 			gk_gpu_gemm_judge(s, k, head);
 		if (s->unit_entry >= head->count)
 		{
