@@ -216,6 +216,7 @@ static int64_t
 settle(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *scratch, const int *row, int count, float *point, int32_t *label)
 {
 	GkInt16Near near[GK_INT16_FEW];
+	const float *at[GK_INT16_FEW];
 	int32_t		from[GK_INT16_FEW * GK_INT16_NEAR];
 	int32_t		to[GK_INT16_FEW * GK_INT16_NEAR];
 	float		d2[GK_INT16_FEW * GK_INT16_NEAR];
@@ -225,17 +226,18 @@ settle(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *scrat
 	if (gk_cpu_halt(s))
 		return 0;
 	s->kernels->integers->near(&s->dot.int16, x->d, scratch, row, count, near);
+	/* feature by feature, as each may be in another page */
+	for (int i = 0; i < count; i++)
+		at[i] = x->x + row[i] / GK_ROW_PAD * x->tile + row[i] % GK_ROW_PAD;
+	for (int j = 0; j < x->d; j++)
+		for (int i = 0; i < count; i++)
+			point[(size_t) i * x->d + j] = at[i][j * x->stride];
 	for (int i = 0; i < count; i++)
 	{
-		const float *at = x->x + row[i] / GK_ROW_PAD * x->tile + row[i] % GK_ROW_PAD;
-		float	   *own = point + (size_t) i * x->d;
-
-		for (int j = 0; j < x->d; j++)
-			own[j] = at[j * x->stride];
 		if (near[i].count > GK_INT16_NEAR)
 		{
 			if (!gk_cpu_halt(s))
-				label[row[i]] = s->kernels->assign_one(own, &s->dot.args, x->d);
+				label[row[i]] = s->kernels->assign_one(point + (size_t) i * x->d, &s->dot.args, x->d);
 			gk_cpu_dot_tied(s, slot + row[i]);
 			near[i].count = 0;
 			crowded++;
