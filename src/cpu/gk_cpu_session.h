@@ -72,6 +72,7 @@ typedef struct GkCpuDot
 	int32_t    *int16_y;		/* [tiles][words of GK_ROW_PAD rows]: rounded points; NULL: not kept */
 	GkInt16Tile *int16_tile;	/* [tiles] */
 	size_t		int16_bytes;	/* of both */
+	float	   *int16_pivot;	/* [d]; NULL: not known yet */
 	int32_t    *int16_c;
 	float	   *int16_half;
 	char	   *scratch;		/* [threads][scratch_bytes]: a tile of rows, some more, then what integers

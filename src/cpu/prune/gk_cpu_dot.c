@@ -107,7 +107,6 @@ typedef struct Arrange
 	int			k;
 	int			d;
 	double	   *max_square;		/* [jobs] */
-	float	   *max_value;		/* [jobs] */
 } Arrange;
 
 /* Half of the squares, and columns. */
@@ -118,7 +117,6 @@ arrange(void *arg, int64_t job, int thread)
 	size_t		width = gk_dot_width(a->k);
 	int			first = (int) job * JOB_CENTROIDS;
 	double		most = 0.0;
-	float		value = 0.0f;
 
 	(void) thread;
 	for (int q = first; q < first + JOB_CENTROIDS; q++)
@@ -131,8 +129,6 @@ arrange(void *arg, int64_t job, int thread)
 			float		v = q < a->k ? c[j] : INFINITY;
 
 			square += (double) v * (double) v;
-			if (q < a->k && fabsf(v) > value)
-				value = fabsf(v);
 			a->dot->columns[j * width + q] = v;
 		}
 		if (q >= a->k)
@@ -141,7 +137,6 @@ arrange(void *arg, int64_t job, int thread)
 		most = fmax(most, square);
 	}
 	a->max_square[job] = most;
-	a->max_value[job] = value;
 }
 
 void
@@ -166,23 +161,17 @@ gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *e
 	int			jobs = (k + JOB_CENTROIDS - 1) / JOB_CENTROIDS;
 	Arrange		a = {.dot = dot,.c = c,.k = k,.d = d};
 	double		max_square = 0.0;
-	float		max_value = 0.0f;
 	GkStatus	st;
 	bool		done;
 
 	if (!gk_cpu_room(s, &dot->half, k, sizeof(float)) || !gk_cpu_room(s, &a.max_square, jobs, sizeof(double)) ||
-		!gk_cpu_room(s, &a.max_value, jobs, sizeof(float)) ||
 		!gk_cpu_room(s, &dot->columns, width * d, sizeof(float)) || !keep_squares(s) || !scratch_room(s, sweep, k))
 		return gk_cpu_out_of_memory(err);
 	host.threads = sweep->threads;
 	done = s->core->parallel_for(&host, jobs, arrange, &a);
 	for (int i = 0; done && i < jobs; i++)
-	{
 		max_square = fmax(max_square, a.max_square[i]);
-		max_value = fmaxf(max_value, a.max_value[i]);
-	}
 	gk_cpu_room_free(s, &a.max_square);
-	gk_cpu_room_free(s, &a.max_value);
 	if (!done)
 		return GK_STOPPED;
 	dot->args = (GkDot) {.c = c,.half = dot->half,.columns = dot->columns,.k = k,.chain = chain,
@@ -190,7 +179,7 @@ gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *e
 		.relative = (float) (1.02 * (d + 3) * 0x1p-24)};
 	dot->open = 0;
 	gk_cpu_dot_plan(s, sweep, k);
-	st = gk_cpu_int16_begin(s, sweep, c, k, sqrt(max_square), (double) max_value, err);
+	st = gk_cpu_int16_begin(s, sweep, c, k, err);
 	if (dot->int16.k > 0)
 		sweep->job_work *= s->kernels->integers->cost;
 	return st;

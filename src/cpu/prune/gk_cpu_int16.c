@@ -2,8 +2,10 @@
  * gk_cpu_int16.c - labels by scalar products of 16-bit integers, where they are certain.
  *
  * Some processors multiply and add 16-bit integers at twice the rate of floats or more, and exactly.  So points
- * and centroids are rounded to y = A x and b = B c, A for a tile of points, and of the integers
- * s_j = |b_j|^2 / 2 A / B - y b_j the least mostly tells the nearest centroid.  This works for wide
+ * and centroids are rounded to y = A (x - p) and b = B (c - p), A for a tile of points, and of the integers
+ * s_j = |b_j|^2 / 2 A / B - y b_j the least mostly tells the nearest centroid.  p, the pivot, is the mean of all
+ * points: those of length 1 lie far from 0, beside their distances.  It changes no distance; so below x and c stand
+ * for x - p and c - p.  This works for wide
  * points only, as rounding them takes as long as some ten centroids; from the second pass on they are
  * kept, if all points are in memory and there is room.
  *
@@ -27,7 +29,7 @@
  * with 2^-18 of both squares for what rounding does to the limit.
  *
  * What rounding does to all this: y b is exact.  The first term of s is off by 1/2 and three roundings
- * of less than 2^31: GK_INT16_OFF.  A x is rounded before it becomes y, by u A |x|, so u |x| is
+ * of less than 2^31: GK_INT16_OFF.  x - p is rounded, and A x before it becomes y, each by u of it, so 2 u |x| is
  * added to e.  Sums of d squares are off by d u < 0.1 %, which is more than added to their roots; the
  * rest of the bound is off by some u, and 0.1 % is added.
  *
@@ -59,6 +61,8 @@ typedef struct Rounding
 	const float *c;
 	int			k;
 	int			d;
+	double	   *square;			/* [groups] |c|^2, the largest */
+	double	   *value;			/* [groups] |c_j|, the largest */
 	double	   *lost;			/* [groups] |B c - b|^2, the largest */
 } Rounding;
 
@@ -67,6 +71,34 @@ static inline double
 nearest_integer(double v)
 {
 	return (v + 0x1.8p52) - 0x1.8p52;
+}
+
+/* How long a group's centroids are. */
+static void
+measure_group(void *arg, int64_t group, int thread)
+{
+	const Rounding *r = arg;
+	const float *pivot = r->dot->int16.pivot;
+	int			end = (int) (group + 1) * r->set->group;
+	double		most = 0.0;
+	double		value = 0.0;
+
+	(void) thread;
+	for (int q = (int) group * r->set->group; q < end && q < r->k; q++)
+	{
+		double		square = 0.0;
+
+		for (int j = 0; j < r->d; j++)
+		{
+			double		v = (double) r->c[(size_t) q * r->d + j] - (double) pivot[j];
+
+			square += v * v;
+			value = fmax(value, fabs(v));
+		}
+		most = fmax(most, square);
+	}
+	r->square[group] = most;
+	r->value[group] = value;
 }
 
 /* A group of centroids. */
@@ -96,7 +128,7 @@ round_group(void *arg, int64_t group, int thread)
 
 			for (int j = 0; j < count; j++)
 			{
-				double		v = (double) c[first + j] * scale;
+				double		v = ((double) c[first + j] - (double) r->dot->int16.pivot[first + j]) *scale;
 				double		b = nearest_integer(v);
 
 				lost += (v - b) * (v - b);
@@ -198,13 +230,13 @@ gk_cpu_int16_prepare(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16
 		if (!kept)
 			*tile = (GkInt16Tile) {.length = -1.0f};
 		if (tile->length < 0.0f)
-			set->measure(from, x->stride, x->d, tile);
+			set->measure(from, x->stride, x->d, args->pivot, tile);
 		most = finest(set, args, tile);
 		if ((double) tile->scale > most || (double) tile->scale < 0.5 * most)
 		{
 			/* where the limit is that of the centroids, the next ones may be longer */
 			tile->scale = (float) ((kept && !set->apart ? 0.9 : 1.0 - 0x1p-20) * most);
-			set->round(from, x->stride, x->d, y, tile);
+			set->round(from, x->stride, x->d, args->pivot, y, tile);
 		}
 		out->points[t] = (GkInt16Points) {.y = y,.tile = tile,.shift = shift_of(set, args, tile)};
 		out->points[t].per = (float) ldexp((double) tile->scale * (double) args->scale, -out->points[t].shift);
@@ -396,8 +428,24 @@ keep(GkSession *s)
 		dot->int16_tile[t] = (GkInt16Tile) {.length = -1.0f};
 }
 
+/* The points' mean; rounded points that are kept, of whatever rows, are about the first one. */
+static bool
+keep_pivot(GkSession *s)
+{
+	const GkPoints *p = s->pts;
+	double		mass = gk_i128_to_double(p->total_mass);
+
+	if (s->dot.int16_pivot != NULL)
+		return true;
+	if (!gk_cpu_room(s, &s->dot.int16_pivot, p->d, sizeof(float)))
+		return false;
+	for (int j = 0; j < p->d; j++)
+		s->dot.int16_pivot[j] = mass > 0.0 ? (float) (gk_i128_to_double(p->total_sum[j]) / mass / s->inv[j]) : 0.0f;
+	return true;
+}
+
 GkStatus
-gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, double longest, double value, GkError *err)
+gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, GkError *err)
 {
 	GkCpuDot   *dot = &s->dot;
 	GkHost		host = s->host;
@@ -405,25 +453,43 @@ gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, do
 	const GkInt16Kernels *set = s->kernels->integers;
 	Rounding	r = {.set = set,.dot = dot,.c = c,.k = k,.d = d};
 	size_t		groups;
+	double		square = 0.0;
+	double		value = 0.0;
+	double		longest;
 	double		most = 0.0;
 	bool		done;
 
 	dot->int16.k = 0;
 	dot->int16_open = dot->int16_rows = 0;
-	if (!gk_cpu_int16_possible(s, k) || !(longest >= MIN_LENGTH && longest <= MAX_LENGTH))
+	if (!gk_cpu_int16_possible(s, k))
 		return GK_OK;
 	groups = ((size_t) k + set->group - 1) / set->group;
 	if (!gk_cpu_room(s, &dot->int16_c, groups * set->group * gk_int16_words(set->unit, d), sizeof(int32_t)) ||
 		!gk_cpu_room(s, &dot->int16_half, gk_dot_width(k + GK_INT16_FEW), sizeof(float)) ||
-		!gk_cpu_room(s, &r.lost, groups, sizeof(double)))
+		!gk_cpu_room(s, &r.square, 3 * groups, sizeof(double)) || !keep_pivot(s))
 		return gk_cpu_out_of_memory(err);
+	r.value = r.square + groups;
+	r.lost = r.value + groups;
+	dot->int16.pivot = dot->int16_pivot;
+	host.threads = sweep->threads;
+	done = s->core->parallel_for(&host, (int64_t) groups, measure_group, &r);
+	for (size_t g = 0; done && g < groups; g++)
+	{
+		square = fmax(square, r.square[g]);
+		value = fmax(value, r.value[g]);
+	}
+	longest = sqrt(square);
+	if (!done || !(longest >= MIN_LENGTH && longest <= MAX_LENGTH))
+	{
+		gk_cpu_room_free(s, &r.square);
+		return done ? GK_OK : GK_STOPPED;
+	}
 	keep(s);
 	dot->int16.scale = (float) (32760.0 / (set->apart ? value : longest) * (1.0 - 0x1p-20));
-	host.threads = sweep->threads;
 	done = s->core->parallel_for(&host, (int64_t) groups, round_group, &r);
 	for (size_t g = 0; done && g < groups; g++)
 		most = fmax(most, r.lost[g]);
-	gk_cpu_room_free(s, &r.lost);
+	gk_cpu_room_free(s, &r.square);
 	if (!done)
 		return GK_STOPPED;
 	dot->int16.c = dot->int16_c;

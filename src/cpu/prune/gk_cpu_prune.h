@@ -70,8 +70,8 @@ int			gk_cpu_int16_piece(const GkSession *s, int tiles, int d);
 /* Round tiles, from row `slot` on, if that was not done or not finely; scratch->points is for the kernels. */
 void		gk_cpu_int16_prepare(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *scratch);
 
-/* Round centroids, the longest of them and their largest value given; s->dot.int16.k stays 0 where that is of no use. */
-GkStatus	gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, double longest, double value, GkError *err);
+/* Round centroids; s->dot.int16.k stays 0 where that is of no use. */
+GkStatus	gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, GkError *err);
 void		gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, float *point, char *scratch, const float *below,
 								int32_t *label);
 void		gk_cpu_int16_end(GkSession *s);

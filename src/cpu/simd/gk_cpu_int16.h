@@ -30,7 +30,7 @@
 /* ---- rounding ---- */
 
 GK_TARGET static void
-measure(const float *x, size_t stride, int d, GkInt16Tile *tile)
+measure(const float *x, size_t stride, int d, const float *pivot, GkInt16Tile *tile)
 {
 	__m512		most = _mm512_setzero_ps();
 	__m512		sum[VECTORS];
@@ -43,7 +43,7 @@ measure(const float *x, size_t stride, int d, GkInt16Tile *tile)
 		GK_UNROLL
 		for (int p = 0; p < VECTORS; p++)
 		{
-			__m512		v = _mm512_loadu_ps(x + j * stride + p * LANES);
+			__m512		v = _mm512_sub_ps(_mm512_loadu_ps(x + j * stride + p * LANES), _mm512_set1_ps(pivot[j]));
 
 			most = _mm512_max_ps(most, _mm512_abs_ps(v));
 			sum[p] = _mm512_fmadd_ps(v, v, sum[p]);
@@ -54,12 +54,19 @@ measure(const float *x, size_t stride, int d, GkInt16Tile *tile)
 	tile->length = 1.001f * __builtin_sqrtf(_mm512_reduce_max_ps(sum[0]));
 }
 
-/* Features j and j + 1 of 16 rows (0 from d on), rounded; adds to what is lost. */
-GK_INLINE __m512i
-round_pair(const float *x, size_t stride, int j, int d, __m512 scale, __m512 *lost)
+/* Feature j of 16 rows, 0 from d on. */
+GK_INLINE __m512
+scaled(const float *x, size_t stride, int j, int d, const float *pivot, __m512 scale)
 {
-	__m512		a = j < d ? _mm512_mul_ps(_mm512_loadu_ps(x + j * stride), scale) : _mm512_setzero_ps();
-	__m512		b = j + 1 < d ? _mm512_mul_ps(_mm512_loadu_ps(x + (j + 1) * stride), scale) : _mm512_setzero_ps();
+	return j < d ? _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(x + j * stride), _mm512_set1_ps(pivot[j])), scale) : _mm512_setzero_ps();
+}
+
+/* Features j and j + 1 of 16 rows, rounded; adds to what is lost. */
+GK_INLINE __m512i
+round_pair(const float *x, size_t stride, int j, int d, const float *pivot, __m512 scale, __m512 *lost)
+{
+	__m512		a = scaled(x, stride, j, d, pivot, scale);
+	__m512		b = scaled(x, stride, j + 1, d, pivot, scale);
 	__m512		ra = _mm512_roundscale_ps(a, NEAREST);
 	__m512		rb = _mm512_roundscale_ps(b, NEAREST);
 	__m512		da = _mm512_sub_ps(a, ra);
@@ -96,7 +103,7 @@ add_squares(Squares *s, __m512i pair)
 
 /* Some rows of a tile at a time: registers suffice. */
 GK_TARGET static __attribute__((noinline)) void
-round_rows(const float *x, size_t stride, int d, int p, int32_t *y, GkInt16Tile *tile)
+round_rows(const float *x, size_t stride, int d, const float *pivot, int p, int32_t *y, GkInt16Tile *tile)
 {
 	const __m512 by = _mm512_set1_ps(tile->scale);
 	const double unit = 1.0 / ((double) tile->scale * (double) tile->scale);
@@ -107,8 +114,8 @@ round_rows(const float *x, size_t stride, int d, int p, int32_t *y, GkInt16Tile 
 	x += p * LANES;
 	for (int w = 0; w < words; w += 2)
 	{
-		__m512i		a = round_pair(x, stride, 2 * w, d, by, &lost);
-		__m512i		b = round_pair(x, stride, 2 * w + 2, d, by, &lost);
+		__m512i		a = round_pair(x, stride, 2 * w, d, pivot, by, &lost);
+		__m512i		b = round_pair(x, stride, 2 * w + 2, d, pivot, by, &lost);
 
 		add_squares(&square, a);
 		add_squares(&square, b);
@@ -117,16 +124,16 @@ round_rows(const float *x, size_t stride, int d, int p, int32_t *y, GkInt16Tile 
 	flush_squares(&square);
 	_mm256_storeu_ps(tile->square + p * LANES, _mm512_cvtpd_ps(_mm512_mul_pd(square.low, _mm512_set1_pd(unit))));
 	_mm256_storeu_ps(tile->square + p * LANES + 8, _mm512_cvtpd_ps(_mm512_mul_pd(square.high, _mm512_set1_pd(unit))));
-	/* the product of scale and x is rounded before it is made an integer */
+	/* x less the pivot, and its product with the scale, are rounded before it is made an integer */
 	_mm512_storeu_ps(tile->lost + p * LANES, _mm512_fmadd_ps(_mm512_sqrt_ps(lost), _mm512_set1_ps(1.001f / tile->scale),
 															 _mm512_set1_ps(0x1p-23f * tile->length)));
 }
 
 GK_TARGET static void
-round_tile(const float *x, size_t stride, int d, int32_t *y, GkInt16Tile *tile)
+round_tile(const float *x, size_t stride, int d, const float *pivot, int32_t *y, GkInt16Tile *tile)
 {
 	for (int p = 0; p < VECTORS; p++)
-		round_rows(x, stride, d, p, y, tile);
+		round_rows(x, stride, d, pivot, p, y, tile);
 }
 
 /* ---- products ---- */

@@ -80,6 +80,7 @@ typedef struct GkInt16
 {
 	const int32_t *c;			/* [groups][words][group]: -b, two features in a word or what the set has in
 								 * their place */
+	const float *pivot;			/* [d]: p */
 	const float *half;			/* [gk_dot_width(k + 16)] half of |c'|^2 */
 	int			k;
 	float		scale;			/* B */
@@ -91,8 +92,8 @@ typedef struct GkInt16
 /* A tile's points, and what rounding lost. */
 typedef struct GkInt16Tile
 {
-	float		value;			/* the largest |x_j| */
-	float		length;			/* the largest |x|, or more; < 0: both are not known yet */
+	float		value;			/* the largest |x_j - p_j| */
+	float		length;			/* the largest |x - p|, or more; < 0: both are not known yet */
 	float		scale;			/* A; 0: not rounded yet */
 	float		square[GK_ROW_PAD]; /* |x'|^2 */
 	float		lost[GK_ROW_PAD];	/* e, or more */
@@ -151,10 +152,10 @@ typedef struct GkInt16Kernels
 
 	/* Features first .. first + count - 1 of centroid q of a group: at most GK_INT16_PUT, 0 after the last. */
 	void		(*put) (int32_t *group, int q, int first, const int16_t * b, int count);
-	/* The largest value and length of a tile. */
-	void		(*measure) (const float *x, size_t stride, int d, GkInt16Tile *tile);
+	/* The largest value and length of a tile, less the pivot [d]. */
+	void		(*measure) (const float *x, size_t stride, int d, const float *pivot, GkInt16Tile *tile);
 	/* Round a tile by its scale: y, square and lost. */
-	void		(*round) (const float *x, size_t stride, int d, int32_t *y, GkInt16Tile *tile);
+	void		(*round) (const float *x, size_t stride, int d, const float *pivot, int32_t *y, GkInt16Tile *tile);
 	/*
 	 * Compare scratch->points, at most GK_INT16_TILES tiles, with whole groups of centroids: from k0 on, up to k1 or
 	 * the last one.  k0 = 0 begins, others continue.
