@@ -122,6 +122,7 @@ gk_cpu_seed_begin(GkSession *s, GkError *err)
 	if (!s->pts->resident)
 		gk_cpu_room_free(s, &s->previous);
 	gk_cpu_hamerly_forget(s);
+	gk_cpu_elkan_forget(s);
 	s->seed.known = false;
 	s->seed.seeds = s->seed.consider = s->seed.count = s->seed.given_count = 0;
 	s->seed.pending = NULL;

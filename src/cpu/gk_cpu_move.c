@@ -254,6 +254,7 @@ shed(GkSession *s)
 	gk_cpu_room_free(s, &s->found.tied);
 	s->found.k = 0;
 	gk_cpu_room_free(s, &s->seed.marks);
+	gk_cpu_elkan_forget(s);
 	gk_cpu_int16_fit(s);
 	if (gk_cpu_hamerly_possible(s, h->k))
 		return;

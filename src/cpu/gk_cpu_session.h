@@ -153,6 +153,28 @@ typedef struct GkCpuHamerly
 	int64_t		calm;			/* with fewer changed rows, try again; 0: not tried yet */
 } GkCpuHamerly;
 
+/* A bound for every row and centroid: gk_cpu_elkan.c. */
+typedef struct GkCpuElkan
+{
+	bool		valid;			/* made for the centroids `last`, with the labels of the last step */
+	bool		fresh;			/* this pass makes them */
+	int			k;				/* 0: there is no room */
+	GkElkan		args;			/* of the kernels */
+	uint16_t   *lower;			/* [slots][args.width] */
+	uint16_t   *upper;			/* [slots] */
+	size_t		bytes;			/* of both */
+	float	   *last;			/* [k][d] */
+	int32_t    *c;
+	double	   *sum;			/* [k]: M */
+	uint16_t   *move;
+	uint16_t   *moved;
+	float	   *moved_down;
+	char	   *scratch;		/* [threads][scratch_bytes] */
+	size_t		scratch_bytes;
+	int			strikes;		/* passes in a row that cost no less than without */
+	int64_t		calm;			/* with fewer changed rows, try again; 0: not tried yet */
+} GkCpuElkan;
+
 /* Groups of centroids near each other: gk_cpu_exponion.c. */
 #define GK_EXPONION_GROUP		12
 #define GK_EXPONION_MAX_GROUPS	1024
@@ -223,6 +245,7 @@ struct GkSession
 	GkCpuSeedIndex index;
 	GkCpuHamerly hamerly;
 	GkCpuExponion exponion;
+	GkCpuElkan	elkan;
 	GkCpuDot	dot;
 	GkCpuInt8 int8;
 	GkCpuFound	found;
@@ -291,7 +314,7 @@ static inline size_t
 gk_cpu_spare(const GkSession *s)
 {
 	size_t		numbers = s->pts->resident ? 0 : (s->previous != NULL) + (s->seed.nearest != NULL);
-	size_t		used = s->dot.int16_bytes + s->int8.bytes + (s->found.label != NULL ? gk_cpu_found_bytes(s) : 0) + numbers * s->all_rows * sizeof(int32_t);
+	size_t		used = s->dot.int16_bytes + s->int8.bytes + s->elkan.bytes + (s->found.label != NULL ? gk_cpu_found_bytes(s) : 0) + numbers * s->all_rows * sizeof(int32_t);
 
 	return s->pts->spare > used ? s->pts->spare - used : 0;
 }

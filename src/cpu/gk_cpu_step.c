@@ -30,7 +30,8 @@ typedef enum GkStepPath
 	/* From here on: add to the last step's result what has changed. */
 	GK_STEP_SMALLK_BITS,		/* one kernel assigns and moves rows that change their label bits */
 	GK_STEP_DELTA,				/* assign, move rows that change their label */
-	GK_STEP_HAMERLY				/* assign rows that bounds leave open, move those that change their label */
+	GK_STEP_HAMERLY,			/* assign rows that bounds leave open, move those that change their label */
+	GK_STEP_ELKAN				/* the same with a bound for every centroid, by products of integers */
 } GkStepPath;
 
 /* What a step keeps for the next one besides its result. */
@@ -392,14 +393,15 @@ assign_block(GkSession *s, void *arg, const GkBlock *b)
 	}
 }
 
-/* GK_STEP_HAMERLY */
+/* GK_STEP_HAMERLY, GK_STEP_ELKAN */
 static void
-hamerly_block(GkSession *s, void *arg, const GkBlock *b)
+bounds_block(GkSession *s, void *arg, const GkBlock *b)
 {
 	const Pass *p = arg;
 	GkBlockLabels l = {.x = gk_cpu_tiles(s, b)};
 	int			changes;
-	const GkLabelChange *change = gk_cpu_hamerly_block(s, b, p->c, p->k, &changes);
+	const GkLabelChange *change = p->path == GK_STEP_ELKAN ? gk_cpu_elkan_block(s, b, &changes) :
+	gk_cpu_hamerly_block(s, b, p->c, p->k, &changes);
 	char	   *own = changes > 0 ? claim(p, b->thread) : region(p, b->thread);
 
 	((Private *) own)->changed += changes;
@@ -463,7 +465,7 @@ plan_sum(const Pass *p)
  *     n < k * threads * GK_COST_MERGE_ROWS
  *   small k, sums in registers, several blocks     label bits   < n / 32 changed    SMALLK_BITS
  *                                                               else, or none       SMALLK
- *   d >= GK_COST_DELTA_D, or bounds are possible   labels       bounds help         HAMERLY
+ *   d >= GK_COST_DELTA_D, or bounds are possible   labels       bounds help         ELKAN or HAMERLY
  *                                                               < n / 4 changed     DELTA
  *                                                               else, or none       MERGE
  *   small k, one thread                            nothing                          SMALLK_DIRECT
@@ -489,6 +491,8 @@ plan_step(Pass *p)
 		p->path = GK_STEP_PARTITIONED;
 	else if (p->memory == LABEL_BITS)
 		p->path = p->calm ? GK_STEP_SMALLK_BITS : GK_STEP_SMALLK;
+	else if (p->known && gk_cpu_elkan_wanted(s, p->k))
+		p->path = GK_STEP_ELKAN;
 	else if (p->known && gk_cpu_hamerly_wanted(s, p->k))
 		p->path = GK_STEP_HAMERLY;
 	else if (p->memory == LABELS)
@@ -518,7 +522,8 @@ begin(Pass *p, GkError *err)
 	if (p->memory == LABELS && !p->known)
 		memset(s->previous + s->first_tile * GK_ROW_PAD, 0xff, s->all_rows * sizeof(int32_t));
 	/* no memory for bounds: without them */
-	if (p->path == GK_STEP_HAMERLY && !gk_cpu_hamerly_begin(s, &p->sweep, p->c, p->k))
+	if ((p->path == GK_STEP_HAMERLY && !gk_cpu_hamerly_begin(s, &p->sweep, p->c, p->k)) ||
+		(p->path == GK_STEP_ELKAN && !gk_cpu_elkan_begin(s, &p->sweep, p->c, p->k)))
 		p->path = p->calm ? GK_STEP_DELTA : GK_STEP_MERGE;
 	if (p->path == GK_STEP_SMALLK_DIRECT || p->path == GK_STEP_SMALLK || p->path == GK_STEP_SMALLK_BITS)
 	{
@@ -563,6 +568,10 @@ end_memory(const Pass *p)
 	if (p->known)
 		s->changed = s->changed > s->added ? s->changed - s->added : 0;
 	s->added = 0;
+	if (p->path == GK_STEP_ELKAN)
+		gk_cpu_elkan_end(s, &p->sweep);
+	else
+		s->elkan.valid = false;
 	if (p->memory == LABELS)
 		gk_cpu_hamerly_end(s, &p->sweep, p->path == GK_STEP_HAMERLY);
 	else if (!p->known)
@@ -576,7 +585,7 @@ step_private(Pass *p, GkError *err)
 	GkSession  *s = p->s;
 	GkStatus	st;
 
-	p->sweep.block = p->path == GK_STEP_HAMERLY ? hamerly_block :
+	p->sweep.block = p->path == GK_STEP_HAMERLY || p->path == GK_STEP_ELKAN ? bounds_block :
 		p->path == GK_STEP_MERGE || p->path == GK_STEP_DELTA ? assign_block : smallk_block;
 	p->sweep.keep_labels = p->sweep.rounds > 1;
 	if (!gk_cpu_room(s, &s->sums, p->sweep.threads, p->bytes))
@@ -586,10 +595,10 @@ step_private(Pass *p, GkError *err)
 	st = gk_cpu_sweep(s, &p->sweep, err);
 	if (st == GK_OK && !s->core->parallel_for(&p->host, (p->k + p->per_job - 1) / p->per_job, merge_clusters, p))
 		st = GK_STOPPED;
-	if (p->dot)
+	if (p->dot || p->path == GK_STEP_ELKAN)
 		gk_cpu_dot_end(s);
 	/* rows that move one by one have the last cluster, too */
-	if (st == GK_OK && p->smallk && p->path != GK_STEP_DELTA && p->path != GK_STEP_HAMERLY)
+	if (st == GK_OK && p->smallk && p->path < GK_STEP_DELTA)
 		complete(p);
 	if (st == GK_OK && p->memory != NOTHING)
 		end_memory(p);

@@ -245,7 +245,7 @@ gk_cpu_hamerly_wanted(const GkSession *s, int k)
 {
 	const GkCpuHamerly *h = &s->hamerly;
 
-	if (!gk_cpu_hamerly_possible(s, k))
+	if (!gk_cpu_hamerly_possible(s, k) || gk_cpu_elkan_possible(s, k))
 		return false;
 	if (s->host.skip != GK_SKIP_AUTO || !begins(h, k))
 		return true;

@@ -300,6 +300,38 @@ settle(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *scrat
 	return crowded;
 }
 
+/* Settle the open ones of the tiles' rows. */
+static void
+settle_open(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *scratch, uint64_t *open, int rows, float *point,
+			int32_t *label)
+{
+	int			end = rows < x->count * GK_ROW_PAD ? rows : x->count * GK_ROW_PAD;
+	int			row[GK_INT16_FEW];
+	int			count = 0;
+	int64_t		open_rows = 0;
+	int64_t		crowded = 0;
+
+	for (int t = 0; t < x->count; t++)
+		for (; open[t] != 0; open[t] &= open[t] - 1)
+		{
+			int			at = t * GK_ROW_PAD + __builtin_ctzll(open[t]);
+
+			if (at >= end)
+				break;
+			row[count++] = at;
+			open_rows++;
+			if (count == GK_INT16_FEW)
+			{
+				crowded += settle(s, x, slot, scratch, row, count, point, label);
+				count = 0;
+			}
+		}
+	if (count > 0)
+		crowded += settle(s, x, slot, scratch, row, count, point, label);
+	__atomic_fetch_add(&s->dot.int16_rows, end, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&s->dot.int16_open, open_rows + GK_COST_INT16_CROWDED * crowded, __ATOMIC_RELAXED);
+}
+
 int
 gk_cpu_int16_piece(const GkSession *s, int tiles, int d)
 {
@@ -330,18 +362,13 @@ gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, floa
 					int32_t *label)
 {
 	int			some = gk_cpu_int16_tiles(s, x->d);
-	int64_t		open_rows = 0;
-	int64_t		crowded = 0;
 	GkInt16Scratch in;
 
 	gk_cpu_int16_scratch(s, scratch, x->d, &in);
 	for (int first = 0; first < x->count; first += some)
 	{
 		GkTiles		now = *x;
-		int			end = rows - first * GK_ROW_PAD;
 		uint64_t	open[GK_INT16_TILES];
-		int			row[GK_INT16_FEW];
-		int			count = 0;
 
 		now.x += first * x->tile;
 		now.count = x->count - first < some ? x->count - first : some;
@@ -349,26 +376,39 @@ gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, floa
 		compare_all(s, now.count, x->d, &in);
 		s->kernels->integers->decide(now.count, &s->dot.int16, &in, below != NULL ? below + first * GK_ROW_PAD : NULL,
 									 label + first * GK_ROW_PAD, open);
-		for (int t = 0; t < now.count; t++)
-			for (; open[t] != 0; open[t] &= open[t] - 1)
-			{
-				int			at = t * GK_ROW_PAD + __builtin_ctzll(open[t]);
-
-				if (at >= end)
-					break;
-				row[count++] = at;
-				open_rows++;
-				if (count == GK_INT16_FEW)
-				{
-					crowded += settle(s, &now, slot + first * GK_ROW_PAD, &in, row, count, point, label + first * GK_ROW_PAD);
-					count = 0;
-				}
-			}
-		if (count > 0)
-			crowded += settle(s, &now, slot + first * GK_ROW_PAD, &in, row, count, point, label + first * GK_ROW_PAD);
+		settle_open(s, &now, slot + first * GK_ROW_PAD, &in, open, rows - first * GK_ROW_PAD, point, label + first * GK_ROW_PAD);
 	}
-	__atomic_fetch_add(&s->dot.int16_rows, rows, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&s->dot.int16_open, open_rows + GK_COST_INT16_CROWDED * crowded, __ATOMIC_RELAXED);
+}
+
+int64_t
+gk_cpu_int16_search(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const int32_t *last, uint16_t *upper,
+					uint16_t *lower, int32_t *label)
+{
+	const GkInt16Kernels *set = s->kernels->integers;
+	const GkElkan *bounds = &s->elkan.args;
+	int32_t    *turned = (int32_t *) (s->dot.scratch + thread * s->dot.scratch_bytes);
+	float	   *point = (float *) turned + (size_t) x->d * GK_ROW_PAD;
+	int64_t		pairs = 0;
+	uint64_t	open[GK_INT16_TILES];
+	GkInt16Scratch in;
+
+	gk_cpu_int16_scratch(s, (char *) (point + GK_INT16_FEW * (size_t) x->d), x->d, &in);
+	gk_cpu_int16_prepare(s, x, slot, &in);
+	for (int t = 0; t < x->count; t++)
+	{
+		size_t		at = (size_t) t * GK_ROW_PAD;
+
+		if (gk_cpu_halt(s))
+			return pairs;
+		pairs += set->elkan->search(&s->dot.int16, bounds, x->d, &in.points[t], last + at, upper + at, lower + at * bounds->width, turned,
+									&in.rows[t]);
+	}
+	set->decide(x->count, &s->dot.int16, &in, NULL, label, open);
+	settle_open(s, x, slot, &in, open, rows, point, label);
+	for (int i = 0; i < rows; i++)
+		if (label[i] != in.rows[i / GK_ROW_PAD].label[i % GK_ROW_PAD])
+			upper[i] = UINT16_MAX;	/* it was that of another one */
+	return pairs;
 }
 
 /* Bytes of a tile of rounded points. */
@@ -378,8 +418,8 @@ tile_bytes(const GkSession *s)
 	return gk_int16_words(s->kernels->integers->unit, s->pts->d) * GK_ROW_PAD * sizeof(int32_t);
 }
 
-static size_t
-kept_bytes(const GkSession *s)
+size_t
+gk_cpu_int16_kept_bytes(const GkSession *s)
 {
 	return s->all_rows / GK_ROW_PAD * (tile_bytes(s) + sizeof(GkInt16Tile));
 }
@@ -397,7 +437,7 @@ gk_cpu_int16_fit(GkSession *s)
 {
 	if (s->dot.int16_tile == NULL)
 		return;
-	s->dot.int16_bytes = kept_bytes(s);
+	s->dot.int16_bytes = gk_cpu_int16_kept_bytes(s);
 	if (s->dot.int16_bytes > s->pts->spare)
 		gk_cpu_int16_forget(s);
 }
@@ -408,7 +448,7 @@ keep(GkSession *s)
 {
 	GkCpuDot   *dot = &s->dot;
 	size_t		tiles = s->all_rows / GK_ROW_PAD;
-	size_t		all = kept_bytes(s);
+	size_t		all = gk_cpu_int16_kept_bytes(s);
 	size_t		others = s->int8.bytes + (s->found.label != NULL ? gk_cpu_found_bytes(s) : 0);
 
 	if (dot->int16_tile != NULL || dot->int16_passes++ == 0 || !s->pts->resident || s->index.made)

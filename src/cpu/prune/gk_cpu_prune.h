@@ -5,6 +5,7 @@
  *                   skip points: an upper and a lower bound of each (Hamerly, SDM 2010)
  *   gk_cpu_exponion.c
  *                   skip centroids too far from a point's own (Newling and Fleuret, ICML 2016)
+ *   gk_cpu_elkan.c  skip centroids by a bound for each row and centroid (Elkan, ICML 2003)
  *   gk_cpu_dot.c    labels by scalar products, where their rounding cannot matter
  *   gk_cpu_int16.c  the same by products of 16-bit integers
  *   gk_cpu_int8.c   centroids closer than D by products of 8-bit integers, when seeding
@@ -75,6 +76,16 @@ GkStatus	gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, 
 void		gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, float *point, char *scratch, const float *below,
 								int32_t *label);
 void		gk_cpu_int16_end(GkSession *s);
+
+/*
+ * Labels of at most gk_cpu_int16_tiles() tiles, comparing with what bounds leave: last, upper and lower are of the first
+ * row on.  Returns how many pairs were compared.
+ */
+int64_t		gk_cpu_int16_search(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const int32_t *last, uint16_t *upper,
+								uint16_t *lower, int32_t *label);
+
+/* What rounded points take that are kept. */
+size_t		gk_cpu_int16_kept_bytes(const GkSession *s);
 
 /* Give up rounded points; or only if those of the session's rows, which are others now, would not fit the limit. */
 void		gk_cpu_int16_forget(GkSession *s);
@@ -179,6 +190,24 @@ void		gk_cpu_hamerly_end(GkSession *s, const GkSweep *sweep, bool used);
 
 /* New centroids are coming. */
 void		gk_cpu_hamerly_forget(GkSession *s);
+
+/* ---- a bound for every row and centroid, by products of integers ---- */
+
+/* May they be kept, and do they help a step that has the last one's labels and sums? */
+bool		gk_cpu_elkan_possible(const GkSession *s, int k);
+bool		gk_cpu_elkan_wanted(const GkSession *s, int k);
+
+/* Begin such a step, as gk_cpu_dot_begin() does; false: without them, the sweep is as it was. */
+bool		gk_cpu_elkan_begin(GkSession *s, GkSweep *sweep, const float *c, int k);
+
+/* As gk_cpu_hamerly_block(). */
+const GkLabelChange *gk_cpu_elkan_block(GkSession *s, const GkBlock *b, int *changes);
+
+/* After such a step. */
+void		gk_cpu_elkan_end(GkSession *s, const GkSweep *sweep);
+
+/* New centroids are coming, or other rows: give up what is kept. */
+void		gk_cpu_elkan_forget(GkSession *s);
 
 /* ---- groups of centroids, for the bounds ---- */
 

@@ -106,7 +106,8 @@ const GkInt16Kernels gk_int16_vnni = {
 	INT16_KERNELS,
 	.cost = 0.6,
 	/* one tile against 100,000 centroids of 768 features */
-	.longest = 384
+	.longest = 384,
+	.elkan = &gk_elkan_vnni
 };
 
 #endif							/* GK_CPU_X86 */

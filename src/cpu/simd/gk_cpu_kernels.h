@@ -140,6 +140,32 @@ typedef struct GkInt16Near
 /* Half of a centroid's square and a product are off by less than this together, in units of the product. */
 #define GK_INT16_OFF	400.0f
 
+/* What rows are compared by that have a bound for every centroid: gk_cpu_elkan.c, which defines a unit and M. */
+typedef struct GkElkan
+{
+	const int32_t *c;			/* [k][words]: as those of GkInt16, one after the other */
+	size_t		words;			/* of one, a multiple of 16 */
+	size_t		width;			/* bounds of a row: a multiple of 32, at least k */
+	float		per;			/* units of a bound in a length */
+	float		widen;			/* 1 + G */
+	const uint16_t *move;		/* [k]: what the last move adds to upper bounds, rounded up */
+	const uint16_t *moved;		/* [width]: M, rounded up */
+	const float *moved_down;	/* [k]: M, rounded down */
+} GkElkan;
+
+typedef struct GkElkanKernels
+{
+	/* Centroids one after the other, from whole groups of them. */
+	void		(*arrange) (const int32_t *group, size_t words, int k, const GkElkan *e, int32_t *out);
+	/*
+	 * Compare a tile's rows with the centroids that their bounds leave, and bring the bounds upper [GK_ROW_PAD] and
+	 * lower [GK_ROW_PAD][width] up to date. label: the last ones, of valid numbers for all rows; y: scratch,
+	 * [16][e->words]. What is found is as after GkInt16Kernels.compare(). Returns how many pairs were compared.
+	 */
+	int64_t		(*search) (const GkInt16 *s, const GkElkan *e, int d, const GkInt16Points *x, const int32_t *label, uint16_t *upper,
+						   uint16_t *lower, int32_t *y, GkInt16Rows *rows);
+} GkElkanKernels;
+
 /* Products of 16-bit integers: gk_cpu_int16.h. */
 typedef struct GkInt16Kernels
 {
@@ -149,6 +175,7 @@ typedef struct GkInt16Kernels
 								 * finest() */
 	double		cost;			/* of a feature and a centroid, see GK_COST_INT16() */
 	double		longest;		/* that a block may take, in GkCpuKernels.job_work: some 100 ms */
+	const GkElkanKernels *elkan;	/* NULL: comparing with all centroids takes no longer */
 
 	/* Features first .. first + count - 1 of centroid q of a group: at most GK_INT16_PUT, 0 after the last. */
 	void		(*put) (int32_t *group, int q, int first, const int16_t * b, int count);
@@ -423,6 +450,7 @@ extern const GkCpuKernels gk_cpu_avx2;
 extern const GkCpuKernels gk_cpu_avx512;
 extern const GkCpuKernels gk_cpu_avx512_vnni;	/* the same with products of integers, ... */
 extern const GkInt16Kernels gk_int16_vnni;
+extern const GkElkanKernels gk_elkan_vnni;
 extern const GkInt8Kernels gk_int8_vnni;
 extern const GkColumnKernels gk_columns_avx2;
 extern const GkColumnKernels gk_columns_avx512;

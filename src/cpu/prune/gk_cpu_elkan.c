@@ -1,0 +1,267 @@
+/*
+ * gk_cpu_elkan.c - steps that compare a row only with the centroids that its bounds leave, by products of 16-bit integers.
+ *
+ * C. Elkan, "Using the triangle inequality to accelerate k-means", ICML 2003: a row keeps an upper bound of the distance to
+ * its own centroid and a lower bound of that to each other one. When centroids move, the first grows by what its own
+ * moved, each of the others shrinks by what that centroid moved. Of wide points and some hundred clusters nearly all rows
+ * have some centroid that one bound for all of them (gk_cpu_hamerly.c) does not rule out, since one that moves far counts
+ * for all; but soon these are few. What is new:
+ *  - Distances are those of rounded points and centroids (gk_cpu_int16.c), less or more what rounding may be off.
+ *  - Bounds are 16-bit integers in a unit of length. Lower bounds are not written while centroids move: M_j adds up what
+ *    centroid j has moved, a row keeps L + M_j as of when the bound was made, and c_j is farther while that exceeds U + M_j.
+ * The first pass has bounds of 0, so it compares all.
+ *
+ * Why the labels are the canonical ones. U >= |x - c_a| (1 + G), with G of gk_cpu_int16.c: if |x - c_j| >= L > U, the
+ * canonical distance to c_j is larger than that to c_a. So the nearest centroid is among c_a and those that are compared,
+ * and of these decides what always does. |x - c_j| is no less than |x' - c'_j| - e - E, and |x - c_a| no more than
+ * |x' - c'_a| + e + E, where |x' - c'|^2 = |x'|^2 + 2 q s is off by what the kernels add. Bounds are rounded away from each
+ * other by a unit at least; M_j is rounded down where it is added to a bound, and up where it is added to U. U is tightened
+ * by s_a before other centroids are compared. A bound that does not fit 16 bits is the largest number: as U it rules out
+ * nothing, as L it is smaller than the true one.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "cpu/prune/gk_cpu_prune.h"
+
+/* Lanes of bounds. */
+#define UNIT	32
+/* When M exceeds this, the bounds are made anew. */
+#define MOST_MOVED	(UINT16_MAX / 2)
+
+/* A thread's. */
+typedef struct ElkanScratch
+{
+	int64_t		pairs;
+	GkLabelChange change[];
+} ElkanScratch;
+
+static size_t
+width(int k)
+{
+	return ((size_t) k + UNIT - 1) / UNIT * UNIT;
+}
+
+static size_t
+bytes(const GkSession *s, int k)
+{
+	return s->all_rows * sizeof(uint16_t) * (width(k) + 1);
+}
+
+/* Is there room, also for rounded points, without which it would not pay? */
+static bool
+fits(const GkSession *s, int k)
+{
+	size_t		more = s->dot.int16_tile == NULL ? gk_cpu_int16_kept_bytes(s) : 0;
+
+	return (s->elkan.k == k ? 0 : bytes(s, k)) + more <= gk_cpu_spare(s);
+}
+
+bool
+gk_cpu_elkan_possible(const GkSession *s, int k)
+{
+	return s->host.skip != GK_SKIP_OFF && (s->host.skip == GK_SKIP_ON || s->pts->n >= GK_COST_BOUNDS_MIN_ROWS) &&
+		gk_cpu_dot_possible(s, k) && gk_cpu_int16_possible(s, k) && s->kernels->integers->elkan != NULL && s->pts->resident && fits(s, k) &&
+		(double) GK_ROW_PAD * s->pts->d * k <= GK_COST_BOUNDS_LONGEST * (double) s->kernels->job_work;
+}
+
+bool
+gk_cpu_elkan_wanted(const GkSession *s, int k)
+{
+	const GkCpuElkan *e = &s->elkan;
+
+	if (!gk_cpu_elkan_possible(s, k))
+		return false;
+	if (s->host.skip == GK_SKIP_ON || (e->valid && e->k == k))
+		return true;
+	return s->changed <= (e->calm > 0 ? e->calm : s->pts->n / GK_COST_ELKAN_CALM);
+}
+
+void
+gk_cpu_elkan_forget(GkSession *s)
+{
+	GkCpuElkan *e = &s->elkan;
+
+	gk_cpu_room_free(s, &e->lower);
+	gk_cpu_room_free(s, &e->upper);
+	e->valid = false;
+	e->bytes = 0;
+	e->k = e->strikes = 0;
+	e->calm = 0;
+}
+
+static bool
+rooms(GkSession *s, const GkSweep *sweep, int k)
+{
+	GkCpuElkan *e = &s->elkan;
+	int			d = s->pts->d;
+
+	if (e->k != k)
+	{
+		int64_t		calm = e->calm;
+
+		gk_cpu_elkan_forget(s);
+		e->calm = calm;
+	}
+	e->args.width = width(k);
+	e->args.words = ((size_t) d + 31) / 32 * 16;
+	e->scratch_bytes = gk_cpu_region_bytes(sizeof(ElkanScratch) + sweep->rows * sizeof(GkLabelChange));
+	if (!gk_cpu_tile_room(s, &e->lower, GK_ROW_PAD * e->args.width * sizeof(uint16_t)) ||
+		!gk_cpu_tile_room(s, &e->upper, GK_ROW_PAD * sizeof(uint16_t)) ||
+		!gk_cpu_room(s, &e->last, (size_t) k * d, sizeof(float)) || !gk_cpu_room(s, &e->c, (size_t) k * e->args.words, sizeof(int32_t)) ||
+		!gk_cpu_room(s, &e->sum, k, sizeof(double)) || !gk_cpu_room(s, &e->move, k, sizeof(uint16_t)) ||
+		!gk_cpu_room(s, &e->moved, e->args.width, sizeof(uint16_t)) ||
+		!gk_cpu_room(s, &e->moved_down, k, sizeof(float)) || !gk_cpu_room(s, &e->scratch, sweep->threads, e->scratch_bytes))
+	{
+		gk_cpu_elkan_forget(s);
+		return false;
+	}
+	e->k = k;
+	e->bytes = bytes(s, k);
+	return true;
+}
+
+/* A length in units, rounded up. */
+static uint16_t
+rounded_up(const GkCpuElkan *e, double length)
+{
+	double		v = ceil(length * (double) e->args.per * (1.0 + 0x1p-20));
+
+	return v < UINT16_MAX ? (uint16_t) v : UINT16_MAX;
+}
+
+/* Bounds that rule out nothing, in a unit that leaves room for moves. */
+static void
+start(GkSession *s)
+{
+	GkCpuElkan *e = &s->elkan;
+	size_t		tiles = s->end_tile - s->first_tile;
+	double		longest = (double) s->dot.int16.longest;
+
+	for (size_t t = s->first_tile; t < s->end_tile; t++)
+		longest = fmax(longest, (double) s->dot.int16_tile[t].length);
+	e->args.per = (float) (UINT16_MAX / 8.0 / longest);
+	memset(e->lower + s->first_tile * GK_ROW_PAD * e->args.width, 0, tiles * GK_ROW_PAD * e->args.width * sizeof(uint16_t));
+	memset(e->upper + s->first_tile * GK_ROW_PAD, 0xff, tiles * GK_ROW_PAD * sizeof(uint16_t));
+	memset(e->sum, 0, e->k * sizeof(double));
+	memset(e->move, 0, e->k * sizeof(uint16_t));
+	memset(e->moved, 0, e->args.width * sizeof(uint16_t));
+	memset(e->moved_down, 0, e->k * sizeof(float));
+}
+
+/* Add the moves since the last step; false: they are too many for the bounds. */
+static bool
+follow(GkSession *s, const float *c)
+{
+	GkCpuElkan *e = &s->elkan;
+	int			d = s->pts->d;
+	uint16_t	most = 0;
+
+	for (int q = 0; q < e->k; q++)
+	{
+		double		square = 0.0;
+		double		length;
+
+		for (int j = 0; j < d; j++)
+		{
+			double		t = (double) c[(size_t) q * d + j] - (double) e->last[(size_t) q * d + j];
+
+			square += t * t;
+		}
+		length = sqrt(square) * (1.0 + 0x1p-30);
+		e->sum[q] = (e->sum[q] + length) * (1.0 + 0x1p-50);
+		e->move[q] = rounded_up(e, length * (double) e->args.widen);
+		e->moved[q] = rounded_up(e, e->sum[q]);
+		e->moved_down[q] = (float) (e->sum[q] * (double) e->args.per * (1.0 - 0x1p-20));
+		most = e->moved[q] > most ? e->moved[q] : most;
+	}
+	return most <= MOST_MOVED;
+}
+
+bool
+gk_cpu_elkan_begin(GkSession *s, GkSweep *sweep, const float *c, int k)
+{
+	GkCpuElkan *e = &s->elkan;
+	const GkInt16Kernels *set = s->kernels->integers;
+	GkSweep		plain = *sweep;
+	GkError		ignored;
+
+	if (gk_cpu_dot_begin(s, sweep, c, k, &ignored) != GK_OK || s->dot.int16.k == 0 || s->dot.int16_tile == NULL || !rooms(s, sweep, k))
+	{
+		*sweep = plain;
+		return false;
+	}
+	e->args.widen = 1.0f + s->dot.int16.relative;
+	e->args.c = e->c;
+	e->args.move = e->move;
+	e->args.moved = e->moved;
+	e->args.moved_down = e->moved_down;
+	e->fresh = !e->valid || !follow(s, c);
+	if (e->fresh)
+		start(s);
+	set->elkan->arrange(s->dot.int16_c, gk_int16_words(set->unit, s->pts->d), k, &e->args, e->c);
+	memcpy(e->last, c, (size_t) k * s->pts->d * sizeof(float));
+	for (int t = 0; t < sweep->threads; t++)
+		((ElkanScratch *) (e->scratch + t * e->scratch_bytes))->pairs = 0;
+	e->valid = false;			/* until the pass is through */
+	return true;
+}
+
+const GkLabelChange *
+gk_cpu_elkan_block(GkSession *s, const GkBlock *b, int *changes)
+{
+	GkCpuElkan *e = &s->elkan;
+	ElkanScratch *own = (ElkanScratch *) (e->scratch + b->thread * e->scratch_bytes);
+	GkTiles		x = gk_cpu_tiles(s, b);
+	int			some = gk_cpu_int16_tiles(s, x.d);
+
+	*changes = 0;
+	for (int first = 0; first < x.count; first += some)
+	{
+		GkTiles		now = x;
+		int			row = first * GK_ROW_PAD;
+		int			end = b->rows - row;
+		int32_t		label[GK_INT16_TILES * GK_ROW_PAD];
+		int32_t    *last = s->previous + b->slot + row;
+		uint16_t   *upper = e->upper + b->slot + row;
+
+		now.x += first * x.tile;
+		now.count = x.count - first < some ? x.count - first : some;
+		end = end < now.count * GK_ROW_PAD ? end : now.count * GK_ROW_PAD;
+		own->pairs += gk_cpu_int16_search(s, &now, b->slot + row, end, b->thread, last, upper,
+										  e->lower + (b->slot + row) * e->args.width, label);
+		if (s->halted)
+			break;
+		for (int i = 0; i < end; i++)
+			if (label[i] != last[i])
+			{
+				own->change[(*changes)++] = (GkLabelChange) {row + i, last[i]};
+				last[i] = label[i];
+			}
+	}
+	return own->change;
+}
+
+void
+gk_cpu_elkan_end(GkSession *s, const GkSweep *sweep)
+{
+	GkCpuElkan *e = &s->elkan;
+	int			d = s->pts->d;
+	double		n = (double) s->pts->n;
+	double		cost = n * GK_COST_ELKAN_ROW(e->k, d);
+	int64_t		pairs = 0;
+
+	for (int t = 0; t < sweep->threads; t++)
+		pairs += ((ElkanScratch *) (e->scratch + t * e->scratch_bytes))->pairs;
+	e->valid = true;
+	if (e->fresh)
+		return;
+	cost += (double) pairs * GK_COST_ELKAN_PAIR(d);
+	if (cost < n * GK_COST_INT16(s->kernels->integers->cost, e->k, d))
+		e->strikes = 0;
+	else if (++e->strikes >= GK_COST_BOUNDS_STRIKES && s->host.skip == GK_SKIP_AUTO)
+	{
+		gk_cpu_elkan_forget(s);
+		e->calm = s->changed / GK_COST_BOUNDS_CALMER + 1;
+	}
+}

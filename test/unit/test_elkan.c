@@ -1,0 +1,210 @@
+/*
+ * Steps with a bound for every row and centroid (gk_cpu_elkan.c) against steps without bounds: the same sums and counts, bit
+ * for bit, while centroids move as Lloyd's, jump, or stand still.  And the bounds themselves against distances in doubles.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/gk_backend.h"
+#include "core/store/gk_store.h"
+#include "cpu/prune/gk_cpu_prune.h"
+#include "gk_test.h"
+#include "gk_testhost.h"
+
+#define PASSES	14
+
+static uint64_t rng = 5;
+static int	bad;				/* passes with other sums or counts */
+static int	wrong;				/* bounds */
+static int	leaks;
+static int	with_bounds;		/* passes */
+static int64_t bounds;			/* lower ones that say something, ... */
+static int64_t all_bounds;		/* ... of how many */
+
+enum
+{
+	EMBEDDINGS, FAR, CLUMPS, TIES, LONG_ROWS, KINDS
+};
+
+static double
+value(int kind, int i, int j)
+{
+	switch (kind)
+	{
+		case FAR:
+			return 3.0 + test_normal(&rng) / sqrt(j + 1);
+		case CLUMPS:
+			return (i * 7 + j * 3) % 11 * 4.0 + test_normal(&rng);
+		case TIES:
+			return floor(3 * test_uniform(&rng));
+		case LONG_ROWS:
+			return (i % 97 == 5 ? 1e5 : 1.0) * test_normal(&rng);
+		default:
+			return test_normal(&rng) / sqrt(j + 1);
+	}
+}
+
+typedef struct Way
+{
+	TestHost	host;
+	GkStore    *store;
+	GkSession  *session;
+	GkStep		step;
+} Way;
+
+static void
+open_way(Way *w, GkSkip skip, const double *values, const double *weight, int n, int d, int k, int threads)
+{
+	GkProblem	problem;
+	GkError		err;
+
+	test_host_init(&w->host, threads);
+	w->host.host.skip = skip;
+	w->store = load_store(&w->host, values, weight, n, d, NULL, (size_t) 1 << 18, SIZE_MAX / 4, &err);
+	gk_store_prepare(w->store, GK_EUCLIDEAN, false, &err);
+	problem = (GkProblem) {.host = &w->host.host,.core = &gk_core,.store = w->store,.k_max = k};
+	if (gk_cpu_backend.open(&problem, &w->session, &err) != GK_OK)
+		abort();
+	w->step = (GkStep) {.sum = malloc(sizeof(gk_int128) * k * d),.mass = malloc(sizeof(gk_int128) * k),.count = malloc(sizeof(int64_t) * k)};
+}
+
+static void
+close_way(Way *w)
+{
+	gk_cpu_backend.close(w->session);
+	gk_store_free(w->store);
+	leaks += w->host.live != 0;
+	test_host_end(&w->host);
+	free(w->step.sum);
+	free(w->step.mass);
+	free(w->step.count);
+}
+
+static double
+distance(const GkChunk *chunk, int row, const float *c, int d)
+{
+	double		square = 0.0;
+
+	for (int j = 0; j < d; j++)
+	{
+		double		t = (double) chunk->data[(size_t) j * chunk->stride + row] - (double) c[j];
+
+		square += t * t;
+	}
+	return sqrt(square);
+}
+
+/* Do the bounds hold, and are they of use? */
+static void
+check_bounds(const GkSession *s, const float *c, int k, bool embeddings)
+{
+	const GkCpuElkan *e = &s->elkan;
+	int64_t		slot = s->pts->first_slot;
+
+	for (int i = 0; i < s->pts->nchunks; slot += gk_cpu_chunk_slots(s->pts, i++))
+		for (int row = 0; row < s->pts->chunks[i].rows; row++)
+		{
+			const uint16_t *lower = e->lower + (slot + row) * e->args.width;
+			int			own = s->previous[slot + row];
+			uint16_t	upper = e->upper[slot + row];
+
+			wrong += upper < UINT16_MAX && distance(&s->pts->chunks[i], row, c + (size_t) own * s->pts->d, s->pts->d) * (double) e->args.per > upper;
+			for (int q = 0; q < k; q++)
+			{
+				double		is = distance(&s->pts->chunks[i], row, c + (size_t) q * s->pts->d, s->pts->d) * (double) e->args.per;
+
+				wrong += lower[q] > e->moved[q] && (double) (lower[q] - e->moved[q]) > is;
+				bounds += embeddings && lower[q] > e->moved[q] && (double) (lower[q] - e->moved[q]) > 0.5 * is;
+				all_bounds += embeddings;
+			}
+		}
+}
+
+/* The next centroids: the means, some of them moved at random; or the same ones again. */
+static void
+move(float *c, const Way *w, int k, int pass)
+{
+	const GkPoints *pts = w->session->pts;
+
+	for (int q = 0; pass % 5 != 4 && q < k; q++)
+		for (int j = 0; w->step.count[q] > 0 && j < pts->d; j++)
+		{
+			size_t		at = (size_t) q * pts->d + j;
+			double		mean = (double) w->step.sum[at] / (double) w->step.mass[q] / w->session->inv[j];
+
+			c[at] = (float) mean + (pass % 4 == 3 && q % 16 == 0 ? 0.01f * (float) test_normal(&rng) : 0.0f) * c[at];
+		}
+	if (pass == 9)				/* far enough that bounds are made anew */
+		for (int j = 0; j < pts->d; j++)
+			c[j] = c[j] * 20.0f + 1.0f;
+}
+
+static void
+test_case(int kind, int n, int d, int k, bool weighted)
+{
+	double	   *values = malloc(sizeof(double) * n * d);
+	double	   *weight = malloc(sizeof(double) * n);
+	float	   *c = malloc(sizeof(float) * k * d);
+	Way			plain;
+	Way			skip;
+
+	for (int i = 0; i < n; i++)
+	{
+		weight[i] = 1 + i % 5;
+		for (int j = 0; j < d; j++)
+			values[(size_t) i * d + j] = value(kind, i, j);
+	}
+	open_way(&plain, GK_SKIP_OFF, values, weighted ? weight : NULL, n, d, k, 1);
+	open_way(&skip, GK_SKIP_ON, values, weighted ? weight : NULL, n, d, k, 2);
+	for (int q = 0; q < k; q++)
+	{
+		const GkChunk *chunk = &plain.session->pts->chunks[0];
+		int			row = test_pick(&rng, 0, chunk->rows - 1);
+
+		for (int j = 0; j < d; j++)
+			c[(size_t) q * d + j] = chunk->data[(size_t) j * chunk->stride + row];
+	}
+	memcpy(c + (size_t) (k - 1) * d, c, d * sizeof(float));
+	for (int pass = 0; pass < PASSES; pass++)
+	{
+		GkError		err;
+
+		if (gk_cpu_backend.step(plain.session, c, k, &plain.step, &err) != GK_OK || gk_cpu_backend.step(skip.session, c, k, &skip.step, &err) != GK_OK)
+			abort();
+		bad += memcmp(plain.step.sum, skip.step.sum, sizeof(gk_int128) * k * d) != 0 ||
+			memcmp(plain.step.mass, skip.step.mass, sizeof(gk_int128) * k) != 0 || memcmp(plain.step.count, skip.step.count, sizeof(int64_t) * k) != 0;
+		if (skip.session->elkan.valid)
+		{
+			with_bounds++;
+			check_bounds(skip.session, c, k, kind == EMBEDDINGS && pass < 9);
+		}
+		move(c, &skip, k, pass);
+	}
+	close_way(&plain);
+	close_way(&skip);
+	free(values);
+	free(weight);
+	free(c);
+}
+
+int
+main(void)
+{
+	static const int features[] = {32, 65, 96, 385, 770};
+	static const int clusters[] = {48, 64, 65, 100, 131};
+	int			cases = 0;
+
+	if (gk_cpu_kernels()->integers == NULL || gk_cpu_kernels()->integers->elkan == NULL)
+	{
+		skip("no such kernels on this machine");
+		return done_testing();
+	}
+	for (int kind = 0; kind < KINDS; kind++)
+		for (int i = 0; i < 5; i++, cases++)
+			test_case(kind, 1100 + 97 * i, features[i], clusters[(i + kind) % 5], cases % 3 == 1);
+	ok(bad == 0 && leaks == 0, "sums and counts with a bound for every centroid (%d passes differ, %d of %d cases leak)", bad, leaks, cases);
+	ok(wrong == 0 && with_bounds > cases * PASSES / 2, "bounds hold (%d do not; %d of %d passes have them)", wrong, with_bounds, cases * PASSES);
+	ok(bounds * 10 > all_bounds * 9, "of embeddings %lld of %lld lower bounds are of use", (long long) bounds, (long long) all_bounds);
+	return done_testing();
+}
