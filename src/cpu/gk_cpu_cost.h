@@ -123,7 +123,7 @@
  * sixth of all pairs is left, soon less); ...
  */
 #define GK_COST_ELKAN_CALM		8
-/* ... a row of k bounds, which is turned if it is open, and a pair. */
+/* ... a row of k bounds, which is turned if it is open, and a pair: estimates by a profile of that fit. */
 #define GK_COST_ELKAN_ROW(k, d)		(5.0 * (d) + 1.0 * (k) + 500.0)
 #define GK_COST_ELKAN_PAIR(d)		(1.0 * (d) + 150.0)
 
