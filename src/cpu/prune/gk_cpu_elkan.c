@@ -74,7 +74,7 @@ gk_cpu_elkan_wanted(const GkSession *s, int k)
 		return false;
 	if (s->host.skip == GK_SKIP_ON || (e->valid && e->k == k))
 		return true;
-	return s->changed <= (e->calm > 0 ? e->calm : s->pts->n / GK_COST_ELKAN_CALM);
+	return (double) s->changed <= (e->calm > 0 ? (double) e->calm : (double) s->pts->n / GK_COST_ELKAN_CALM(s->pts->d));
 }
 
 void
