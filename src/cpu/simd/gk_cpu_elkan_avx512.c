@@ -13,6 +13,8 @@
 
 #define GK_TARGET	__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx512vnni,fma")))
 
+#include "cpu/simd/gk_cpu_transpose.h"
+
 #define LANES	16
 /* Lanes of bounds. */
 #define BOUNDS	32
@@ -46,59 +48,21 @@ arrange(const int32_t *group, size_t words, int k, const GkElkan *e, int32_t *ou
 			out[q * e->words + w] = w < words ? group[q / GROUP * words * GROUP + w * GROUP + q % GROUP] : 0;
 }
 
-/* Turn 16 x 16 words. */
-GK_INLINE void
-turn(__m512i v[LANES])
-{
-	__m512i		t[LANES];
-
-	GK_UNROLL
-	for (int i = 0; i < LANES; i += 2)
-	{
-		t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
-		t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
-	}
-	GK_UNROLL
-	for (int i = 0; i < LANES; i += 4)
-	{
-		v[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-		v[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-		v[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-		v[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-	}
-	GK_UNROLL
-	for (int i = 0; i < 4; i++)
-	{
-		t[i] = _mm512_shuffle_i32x4(v[i], v[i + 4], 0x88);
-		t[i + 4] = _mm512_shuffle_i32x4(v[i], v[i + 4], 0xdd);
-		t[i + 8] = _mm512_shuffle_i32x4(v[i + 8], v[i + 12], 0x88);
-		t[i + 12] = _mm512_shuffle_i32x4(v[i + 8], v[i + 12], 0xdd);
-	}
-	GK_UNROLL
-	for (int i = 0; i < 4; i++)
-	{
-		v[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-		v[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-		v[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
-		v[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
-	}
-}
-
 /* Rows of a tile, one after the other: y [LANES][to_words]. */
 GK_TARGET static __attribute__((noinline)) void
 turn_rows(const int32_t *from, size_t words, int32_t *y, size_t to_words)
 {
 	for (size_t w = 0; w < to_words; w += LANES)
 	{
-		__m512i		v[LANES];
+		__m512		v[LANES];	/* words, not floats */
 
 		GK_UNROLL
 		for (int i = 0; i < LANES; i++)
-			v[i] = w + i < words ? _mm512_loadu_si512(from + (w + i) * GK_ROW_PAD) : _mm512_setzero_si512();
-		turn(v);
+			v[i] = w + i < words ? _mm512_loadu_ps(from + (w + i) * GK_ROW_PAD) : _mm512_setzero_ps();
+		transpose(v);
 		GK_UNROLL
 		for (int i = 0; i < LANES; i++)
-			_mm512_storeu_si512(y + i * to_words + w, v[i]);
+			_mm512_storeu_ps(y + i * to_words + w, v[i]);
 	}
 }
 

@@ -14,48 +14,11 @@
 
 #define GK_TARGET	__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma")))
 
+#include "cpu/simd/gk_cpu_transpose.h"
+
 #define LANES		16
 /* Fewer pairs take less time one by one. */
 #define FEW			5
-
-/* Element l of v[j] and element j of v[l] change places. */
-GK_INLINE void
-transpose(__m512 v[LANES])
-{
-	__m512		w[LANES];
-
-	GK_UNROLL
-	for (int i = 0; i < LANES; i += 2)
-	{
-		w[i] = _mm512_unpacklo_ps(v[i], v[i + 1]);
-		w[i + 1] = _mm512_unpackhi_ps(v[i], v[i + 1]);
-	}
-	GK_UNROLL
-	for (int i = 0; i < LANES; i += 4)
-	{
-		v[i] = _mm512_shuffle_ps(w[i], w[i + 2], 0x44);
-		v[i + 1] = _mm512_shuffle_ps(w[i], w[i + 2], 0xee);
-		v[i + 2] = _mm512_shuffle_ps(w[i + 1], w[i + 3], 0x44);
-		v[i + 3] = _mm512_shuffle_ps(w[i + 1], w[i + 3], 0xee);
-	}
-	/* v[4 a + b] has, in its quarter q, features 4 q + b of centroids 4 a .. 4 a + 3 */
-	GK_UNROLL
-	for (int b = 0; b < 4; b++)
-	{
-		w[b] = _mm512_shuffle_f32x4(v[b], v[4 + b], 0x88);
-		w[4 + b] = _mm512_shuffle_f32x4(v[b], v[4 + b], 0xdd);
-		w[8 + b] = _mm512_shuffle_f32x4(v[8 + b], v[12 + b], 0x88);
-		w[12 + b] = _mm512_shuffle_f32x4(v[8 + b], v[12 + b], 0xdd);
-	}
-	GK_UNROLL
-	for (int b = 0; b < 4; b++)
-	{
-		v[b] = _mm512_shuffle_f32x4(w[b], w[8 + b], 0x88);
-		v[4 + b] = _mm512_shuffle_f32x4(w[4 + b], w[12 + b], 0x88);
-		v[8 + b] = _mm512_shuffle_f32x4(w[b], w[8 + b], 0xdd);
-		v[12 + b] = _mm512_shuffle_f32x4(w[4 + b], w[12 + b], 0xdd);
-	}
-}
 
 /* Features of sixteen vectors, 0 past the last one: in feature j the lanes are vectors. */
 GK_INLINE void
