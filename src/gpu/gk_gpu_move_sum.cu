@@ -11,13 +11,14 @@
 #include "gpu/gk_gpu_device.cuh"
 #include "gpu/gk_gpu_move_sum.h"
 
+#define ORDER_THREADS	1024	/* one block per multiprocessor: all blocks add to the same few counters */
+#define LOCAL_K		4096		/* clusters whose counters a block has in shared memory */
+#define SCAN		1024
 #define THREADS		256
 #define WARPS		(THREADS / 32)
-#define SEGMENT		64			/* moves of a warp */
-#define COLUMNS		128			/* features of a warp: four each lane */
-#define SCAN		1024
-#define AT_ONCE		4			/* rows that a thread reads at a time */
-#define LOCAL_K		4096		/* clusters whose counters a block has in shared memory */
+#define MIN_SEGMENT	16			/* moves that some lanes add up in registers */
+#define MAX_SEGMENT	64
+#define AT_ONCE(lanes)	((lanes) < 32 ? 8 : 4)	/* moves whose rows are read at a time */
 
 /* Row of the slice, negative (-1 - row) when it leaves the cluster. */
 typedef struct Move
@@ -44,19 +45,15 @@ typedef struct MoveArgs
 	const double *inv;
 } MoveArgs;
 
-/* Which clusters a row enters and leaves; -1: it had none. */
+/* Which cluster a row leaves; -1: it had none. */
 template <typename L>
-__device__ __forceinline__ bool
-moved(const MoveArgs &a, int row, int &to, int &from)
+__device__ __forceinline__ int
+left(int old)
 {
-	to = __ldg((const L *) a.labels.at + row);
-	from = ((const L *) a.old)[row];
-	if (from == gk_no_label<L>())
-		from = -1;
-	return to != from;
+	return old == gk_no_label<L>() ? -1 : old;
 }
 
-/* A block's rows. */
+/* A block's rows, a multiple of four but for the last. */
 struct Range
 {
 	int			first;
@@ -65,7 +62,7 @@ struct Range
 	__device__ __forceinline__
 	Range(const MoveArgs &a)
 	{
-		int			per = (a.rows + gridDim.x - 1) / gridDim.x;
+		int			per = (a.rows / 4 + gridDim.x) / gridDim.x * 4;
 
 		first = min((int) blockIdx.x * per, a.rows);
 		last = min(first + per, a.rows);
@@ -77,7 +74,7 @@ template <bool LOCAL>
 __device__ __forceinline__ int *
 counters(const MoveArgs &a, int *local)
 {
-	for (int i = threadIdx.x; LOCAL && i < a.k; i += THREADS)
+	for (int i = threadIdx.x; LOCAL && i < a.k; i += ORDER_THREADS)
 		local[i] = 0;
 	__syncthreads();
 	return LOCAL ? local : a.count;
@@ -88,7 +85,7 @@ counters(const MoveArgs &a, int *local)
  * of each block.)
  */
 template <typename L, bool LOCAL>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(ORDER_THREADS)
 find_kernel(const __grid_constant__ MoveArgs a)
 {
 	__shared__ int local[LOCAL ? LOCAL_K : 1];
@@ -100,23 +97,22 @@ find_kernel(const __grid_constant__ MoveArgs a)
 	if (threadIdx.x == 0)
 		found = 0;
 	counter = counters<LOCAL>(a, local);
-	for (int row0 = mine.first; row0 < mine.last; row0 += THREADS * AT_ONCE)
+	for (int row0 = mine.first; row0 < mine.last; row0 += ORDER_THREADS * 4)
 	{
-		bool		is[AT_ONCE];
-		int			to[AT_ONCE];
-		int			from[AT_ONCE];
+		int			row = row0 + threadIdx.x * 4;
+		int			to[4] = {};
+		int			from[4] = {};
 
-#pragma unroll
-		for (int i = 0; i < AT_ONCE; i++)
+		if (row < mine.last)
 		{
-			int			row = row0 + i * THREADS + threadIdx.x;
-
-			is[i] = row < mine.last && moved<L>(a, row, to[i], from[i]);
+			gk_load_labels((const L *) a.labels.at + row, to);
+			gk_load_labels((const L *) a.old + row, from);
 		}
 #pragma unroll
-		for (int i = 0; i < AT_ONCE; i++)
+		for (int i = 0; i < 4; i++)
 		{
-			unsigned int who = __ballot_sync(0xffffffffu, is[i]);
+			bool		is = row + i < mine.last && to[i] != from[i];
+			unsigned int who = __ballot_sync(0xffffffffu, is);
 			int			at = 0;
 
 			if (who == 0)
@@ -124,61 +120,64 @@ find_kernel(const __grid_constant__ MoveArgs a)
 			if (lane == 0)
 				at = atomicAdd(&found, __popc(who));
 			at = __shfl_sync(0xffffffffu, at, 0) + __popc(who & ((1u << lane) - 1));
-			if (!is[i])
+			if (!is)
 				continue;
-			a.list[mine.first + at] = row0 + i * THREADS + threadIdx.x;
+			a.list[mine.first + at] = row + i;
 			atomicAdd(counter + to[i], 1);
-			if (from[i] >= 0)
+			if (left<L>(from[i]) >= 0)
 				atomicAdd(counter + from[i], 1);
 		}
 	}
 	__syncthreads();
 	if (threadIdx.x == 0)
 		a.found[blockIdx.x] = found;
-	for (int i = threadIdx.x; LOCAL && i < a.k; i += THREADS)
+	for (int i = threadIdx.x; LOCAL && i < a.k; i += ORDER_THREADS)
 		if (local[i] > 0)
 			atomicAdd(a.count + i, local[i]);
 }
 
 /* Put the moves of the rows listed in their order.  The labels before become these. */
 template <typename L, bool LOCAL>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(ORDER_THREADS)
 place_kernel(const __grid_constant__ MoveArgs a)
 {
 	__shared__ int local[LOCAL ? LOCAL_K : 1];
 	const int  *list = a.list + Range(a).first;
+	const L    *labels = (const L *) a.labels.at;
+	L		   *old = (L *) a.old;
 	int			found = a.found[blockIdx.x];
 	int		   *counter;
-	int			to;
-	int			from;
 
 	if (found == 0)
 		return;
 	counter = counters<LOCAL>(a, local);
 	if (LOCAL)
 	{
-		for (int i = threadIdx.x; i < found; i += THREADS)
+		for (int i = threadIdx.x; i < found; i += ORDER_THREADS)
 		{
-			moved<L>(a, list[i], to, from);
-			atomicAdd(counter + to, 1);
+			int			row = list[i];
+			int			from = left<L>(old[row]);
+
+			atomicAdd(counter + labels[row], 1);
 			if (from >= 0)
 				atomicAdd(counter + from, 1);
 		}
 		__syncthreads();
-		for (int i = threadIdx.x; i < a.k; i += THREADS)
+		for (int i = threadIdx.x; i < a.k; i += ORDER_THREADS)
 			if (local[i] > 0)
 				local[i] = atomicAdd(a.count + i, local[i]);
 		__syncthreads();
 	}
-	for (int i = threadIdx.x; i < found; i += THREADS)
+	for (int i = threadIdx.x; i < found; i += ORDER_THREADS)
 	{
 		int			row = list[i];
+		int			to = labels[row];
+		int			from = left<L>(old[row]);
 
-		moved<L>(a, row, to, from);
 		a.move[atomicAdd(counter + to, 1)] = (Move) {row, to};
 		if (from >= 0)
 			a.move[atomicAdd(counter + from, 1)] = (Move) {-1 - row, from};
-		((L *) a.old)[row] = (L) to;
+		old[row] = (L) to;
 	}
 }
 
@@ -264,62 +263,94 @@ struct Sums
 			high[o] = low[o] = 0;
 		mass = count = 0;
 	}
+
+	__device__ __forceinline__ void
+	add(float4 v, float w, long long sign, const double (&inv)[4])
+	{
+		float		x[4] = {v.x, v.y, v.z, v.w};
+
+#pragma unroll
+		for (int o = 0; o < 4; o++)
+		{
+			if (W)
+			{
+				double		hi;
+				double		lo;
+
+				gk_weighted_split(w, x[o], inv[o], hi, lo);
+				high[o] += sign * (long long) hi;
+				low[o] += sign * (long long) lo;
+			}
+			else
+				high[o] += sign * gk_fixed(x[o], inv[o]);
+		}
+		count += sign;
+		if (W)
+			mass += sign * gk_fixed(w, 0x1p40);
+	}
 };
 
-template <bool W>
+/* Moves of a segment: enough to add up, and so few that all lanes have some. */
+__device__ __forceinline__ int
+segment(int moves, int segments)
+{
+	return min(max((moves + segments - 1) / segments, MIN_SEGMENT), MAX_SEGMENT);
+}
+
+/* LANES have a row's 4 LANES features at a time, and a segment of moves. */
+template <bool W, int LANES>
 __global__ void __launch_bounds__(THREADS)
 segments_kernel(const __grid_constant__ MoveArgs a)
 {
+	constexpr int MOVES = AT_ONCE(LANES);
 	int			moves = a.count[a.k];
-	int			j = blockIdx.y * COLUMNS + threadIdx.x % 32 * 4;
+	int			segments = gridDim.x * (THREADS / LANES);
+	int			length = segment(moves, segments);
+	int			j = (blockIdx.y * LANES + threadIdx.x % LANES) * 4;
 	double		inv[4] = {0.0, 0.0, 0.0, 0.0};
 
 	if (j >= a.d)
 		return;
 	for (int o = 0; o < 4 && j + o < a.d; o++)
 		inv[o] = a.inv[j + o];
-	for (int64_t first = ((int64_t) blockIdx.x * WARPS + threadIdx.x / 32) * SEGMENT; first < moves;
-		 first += (int64_t) gridDim.x * WARPS * SEGMENT)
+	for (int64_t first = (int64_t) (blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES) * length; first < moves;
+		 first += (int64_t) segments * length)
 	{
-		int			last = first + SEGMENT < moves ? (int) first + SEGMENT : moves;
+		int			last = (int) min(first + length, (int64_t) moves);
 		int			cluster = a.move[first].cluster;
 		Sums<W>		sums;
 
 		sums.clear();
-#pragma unroll 4
-		for (int i = (int) first; i < last; i++)
+		for (int i0 = (int) first; i0 < last; i0 += MOVES)
 		{
-			Move		m = a.move[i];
-			int			row = m.row < 0 ? -1 - m.row : m.row;
-			/* Rows are padded to four features. */
-			float4		v = __ldg((const float4 *) (a.x + (int64_t) row * a.pitch + j));
-			float		x[4] = {v.x, v.y, v.z, v.w};
-			float		w = W ? __ldg(a.w + row) : 1.0f;
-			long long	sign = m.row < 0 ? -1 : 1;
+			Move		m[MOVES];
+			float4		v[MOVES];
+			float		w[MOVES];
 
-			if (m.cluster != cluster)
+#pragma unroll
+			for (int i = 0; i < MOVES; i++)
+				m[i] = a.move[min(i0 + i, last - 1)];
+#pragma unroll
+			for (int i = 0; i < MOVES; i++)
 			{
-				sums.flush(a, cluster, j);
-				cluster = m.cluster;
+				int			row = m[i].row < 0 ? -1 - m[i].row : m[i].row;
+
+				/* Rows are padded to four features. */
+				v[i] = __ldg((const float4 *) (a.x + (int64_t) row * a.pitch + j));
+				w[i] = W ? __ldg(a.w + row) : 1.0f;
 			}
 #pragma unroll
-			for (int o = 0; o < 4; o++)
+			for (int i = 0; i < MOVES; i++)
 			{
-				if (W)
+				if (i0 + i >= last)
+					break;
+				if (m[i].cluster != cluster)
 				{
-					double		hi;
-					double		lo;
-
-					gk_weighted_split(w, x[o], inv[o], hi, lo);
-					sums.high[o] += sign * (long long) hi;
-					sums.low[o] += sign * (long long) lo;
+					sums.flush(a, cluster, j);
+					cluster = m[i].cluster;
 				}
-				else
-					sums.high[o] += sign * gk_fixed(x[o], inv[o]);
+				sums.add(v[i], w[i], m[i].row < 0 ? -1 : 1, inv);
 			}
-			sums.count += sign;
-			if (W)
-				sums.mass += sign * gk_fixed(w, 0x1p40);
 		}
 		sums.flush(a, cluster, j);
 	}
@@ -334,18 +365,39 @@ order_moves(GkSession *s, const MoveArgs &a, int blocks, GkError *err)
 	bool		local = a.k <= LOCAL_K;
 
 	if (local)
-		find_kernel<L, true><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+		find_kernel<L, true><<<blocks, ORDER_THREADS, 0, s->gpu->stream>>>(a);
 	else
-		find_kernel<L, false><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+		find_kernel<L, false><<<blocks, ORDER_THREADS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
 	scan_kernel<<<1, SCAN, 0, s->gpu->stream>>>(a.count, a.k);
 	GK_LAUNCHED();
 	if (local)
-		place_kernel<L, true><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+		place_kernel<L, true><<<blocks, ORDER_THREADS, 0, s->gpu->stream>>>(a);
 	else
-		place_kernel<L, false><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+		place_kernel<L, false><<<blocks, ORDER_THREADS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
 	return GK_OK;
+}
+
+template <bool W, int LANES>
+static GkStatus
+sum_segments(GkSession *s, const MoveArgs &a, GkError *err)
+{
+	int64_t		least = (int64_t) MIN_SEGMENT * (THREADS / LANES);	/* moves of a block */
+	int			columns = (s->d + 4 * LANES - 1) / (4 * LANES);
+	dim3		grid((unsigned int) gk_min((2 * (int64_t) a.rows + least - 1) / least, s->gpu->sms * GK_SM_BLOCKS / gk_min(columns, GK_SM_BLOCKS)),
+					 columns);
+
+	segments_kernel<W, LANES><<<grid, THREADS, 0, s->gpu->stream>>>(a);
+	GK_LAUNCHED();
+	return GK_OK;
+}
+
+template <bool W>
+static GkStatus
+sum_moves(GkSession *s, const MoveArgs &a, GkError *err)
+{
+	return s->d <= 32 ? sum_segments<W, 8>(s, a, err) : s->d <= 64 ? sum_segments<W, 16>(s, a, err) : sum_segments<W, 32>(s, a, err);
 }
 
 GkStatus
@@ -354,9 +406,7 @@ gk_gpu_move_sum(GkSession *s, const GkRows *rows, const float *x, int pitch, int
 	MoveArgs	a = {x, pitch, rows->w, (int) rows->rows, s->d, k, labels, old};
 	size_t		counts = (size_t) gk_round_up((k + 1) * sizeof(int), 16);
 	size_t		moves = 2 * rows->rows * sizeof(Move);
-	int			blocks = (int) gk_min((rows->rows + THREADS - 1) / THREADS, s->gpu->sms * GK_SM_BLOCKS);
-	dim3		grid((unsigned int) gk_min((2 * rows->rows + WARPS * SEGMENT - 1) / (WARPS * SEGMENT),
-										   s->gpu->sms * GK_SM_BLOCKS), (s->d + COLUMNS - 1) / COLUMNS);
+	int			blocks = (int) gk_min((rows->rows + 4 * ORDER_THREADS - 1) / (4 * ORDER_THREADS), s->gpu->sms);
 	char	   *scratch;
 
 	GK_DO(gk_gpu_scratch(s, counts + moves + (rows->rows + blocks) * sizeof(int), err));
@@ -372,10 +422,5 @@ gk_gpu_move_sum(GkSession *s, const GkRows *rows, const float *x, int pitch, int
 		GK_DO(order_moves<uint8_t>(s, a, blocks, err));
 	else
 		GK_DO(order_moves<int32_t>(s, a, blocks, err));
-	if (rows->w != NULL)
-		segments_kernel<true><<<grid, THREADS, 0, s->gpu->stream>>>(a);
-	else
-		segments_kernel<false><<<grid, THREADS, 0, s->gpu->stream>>>(a);
-	GK_LAUNCHED();
-	return GK_OK;
+	return rows->w != NULL ? sum_moves<true>(s, a, err) : sum_moves<false>(s, a, err);
 }
