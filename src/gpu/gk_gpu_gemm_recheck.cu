@@ -13,7 +13,7 @@
 #define THREADS		256
 #define WARPS		(THREADS / 32)
 #define PAIR_THREADS	64		/* few, so that all multiprocessors have some of the pairs */
-#define LIST_TILES	8			/* of rows that a block of list_kernel() looks through */
+#define LIST_TILES	32			/* of rows that a block of list_kernel() looks through */
 #define AT_ONCE		16			/* rows that a block compares with all centroids */
 #define SLAB		128			/* features of them in shared memory */
 #define NOT_YET		0xffffffffffffffffULL
@@ -81,25 +81,26 @@ list_kernel(const __grid_constant__ RecheckArgs a)
 	int			first = blockIdx.x * LIST_TILES * THREADS;
 	int			lane = threadIdx.x % 32;
 	int			warp = threadIdx.x / 32;
-	unsigned int who[LIST_TILES];
-	int			limit[LIST_TILES];
+	unsigned int mine = 0;		/* a bit for each tile's row that is undecided */
 
+#pragma unroll
+	for (int t = 0; t < LIST_TILES; t++)
+	{
+		int			i = first + t * THREADS + threadIdx.x;
+
+		if (i < a.rows && __ldcs(a.limits + i) != GK_GEMM_NO_LIMIT)
+			mine |= 1u << t;
+	}
 	/* (It may become so at any time: all threads have to find the same.) */
 	if (__syncthreads_or(a.done != NULL && *a.done))
 		return;
 #pragma unroll
 	for (int t = 0; t < LIST_TILES; t++)
 	{
-		int			i = first + t * THREADS + threadIdx.x;
+		unsigned int who = __ballot_sync(0xffffffffu, mine >> t & 1);
 
-		limit[t] = i < a.rows ? __ldcs(a.limits + i) : GK_GEMM_NO_LIMIT;
-	}
-#pragma unroll
-	for (int t = 0; t < LIST_TILES; t++)
-	{
-		who[t] = __ballot_sync(0xffffffffu, limit[t] != GK_GEMM_NO_LIMIT);
 		if (lane == 0)
-			warp_count[t][warp] = __popc(who[t]);
+			warp_count[t][warp] = __popc(who);
 	}
 	__syncthreads();
 	if (threadIdx.x < 32)
@@ -140,16 +141,20 @@ list_kernel(const __grid_constant__ RecheckArgs a)
 	__syncthreads();
 #pragma unroll
 	for (int t = 0; t < LIST_TILES; t++)
-		if (limit[t] != GK_GEMM_NO_LIMIT)
+	{
+		unsigned int who = __ballot_sync(0xffffffffu, mine >> t & 1);
+
+		if (mine >> t & 1)
 		{
-			int			before = warp_count[t][warp] + __popc(who[t] & ((1u << lane) - 1));
+			int			before = warp_count[t][warp] + __popc(who & ((1u << lane) - 1));
 
 			a.list[to[t] + before] = first + t * THREADS + threadIdx.x;
 			a.rank[to[t] + before] = rank[t] + before;
 		}
+	}
 }
 
-static_assert(THREADS == GK_GEMM_ROWS, "list_kernel: a thread, a row of each tile");
+static_assert(THREADS == GK_GEMM_ROWS && LIST_TILES <= 32, "list_kernel: a thread, a row of each tile; a bit each");
 
 /* Where each pivot's rows begin among the gathered; one block.  Counters are ready for the next slice then. */
 __global__ void __launch_bounds__(GK_GEMM_PIVOTS)
