@@ -14,7 +14,7 @@
 #define WARPS		(THREADS / 32)
 #define SIDE		64			/* rows and features that a block turns at a time */
 #define LARGEST		65504.0		/* of float16 */
-#define MORE		1.0001
+#define MORE		1.0001f
 #define TINY		0x1p-140f
 
 /* ---- points ---- */
@@ -104,7 +104,7 @@ to_half(double v)
 __device__ __forceinline__ float
 round_up(double square)
 {
-	return __double2float_ru(sqrt(square) * MORE);
+	return __fmul_ru(__fsqrt_ru(__double2float_ru(square)), MORE);
 }
 
 /* Of floats that are not negative, as bits. */
@@ -333,7 +333,7 @@ round_column(const CentroidArgs &a, int copy, int at)
 	if (lane == 0 && a.lost == NULL)
 		a.square[column] = sums.square;
 	else if (lane == 0)
-		a.lost[column] = __double2float_ru((sqrt(sums.rest) + (a.d + 16) * 0x1p-24 * sqrt(sums.square)) * MORE);
+		a.lost[column] = __fmaf_ru((float) (a.d + 16) * 0x1p-24f, round_up(sums.square), round_up(sums.rest));
 	return sums;
 }
 
