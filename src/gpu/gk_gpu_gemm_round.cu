@@ -85,11 +85,13 @@ typedef struct RoundArgs
 	unsigned int *longest;
 } RoundArgs;
 
+/* Of the values of LANES lanes. */
+template <int LANES>
 __device__ __forceinline__ double
-warp_sum(double v)
+lanes_sum(double v)
 {
 #pragma unroll
-	for (int o = 16; o > 0; o >>= 1)
+	for (int o = LANES / 2; o > 0; o >>= 1)
 		v += __shfl_xor_sync(0xffffffffu, v, o);
 	return v;
 }
@@ -115,22 +117,28 @@ raise(unsigned int *largest, float v)
 		atomicMax(largest, __float_as_uint(v));
 }
 
-/*
- * All values of a row of a matrix (gk_gemm_at), by a warp: a lane has two neighbours at a time, of what lies together.
- * round(j) is value j; 0 beyond the features.
- */
-template<typename Round>
+/* Four values that lie together. */
+struct alignas(8) Four
+{
+	__half2		low;
+	__half2		high;
+};
+
+/* All values of a row of a matrix (gk_gemm_at), by LANES lanes.  round(j) has values j to j + 3; 0 beyond the features. */
+template <int LANES, typename Round>
 __device__ __forceinline__ void
 round_row(__half *matrix, int64_t rows, int width, int64_t row, const Round &round)
 {
-	int			j = threadIdx.x % 32 * 2;
-	__half	   *to = matrix + row * GK_GEMM_DEPTH + j;
+#pragma unroll 2
+	for (int j = threadIdx.x % LANES * 4; j < width; j += LANES * 4)
+		*(Four *) (matrix + gk_gemm_at(rows, width, row, j)) = round(j);
+}
 
-#pragma unroll 4
-	for (; j < width / GK_GEMM_DEPTH * GK_GEMM_DEPTH; j += GK_GEMM_DEPTH, to += rows * GK_GEMM_DEPTH)
-		*(__half2 *) to = __halves2half2(round(j), round(j + 1));
-	if (j < width)
-		*(__half2 *) (matrix + gk_gemm_at(rows, width, row, j)) = __halves2half2(round(j), round(j + 1));
+/* Lanes for a row: each has four values at least once. */
+static int
+lanes_of(int width)
+{
+	return width <= 32 ? 8 : width <= 64 ? 16 : 32;
 }
 
 /* What the bounds of a place are made of. */
@@ -141,15 +149,11 @@ typedef struct PointSums
 	double		rest;
 } PointSums;
 
-/* Value j of a row x about p, with q in the middle. */
+/* A value about p, with q in the middle. */
 __device__ __forceinline__ __half
-round_point(const RoundArgs &a, const float *x, const float *p_at, const float *q_at, int j, PointSums *sums)
+round_value_about(double x, double p, double q, PointSums *sums)
 {
-	bool		there = x != NULL && j < a.d;
-	bool		sorted = there && a.order.row != NULL;
-	double		p = sorted ? (double) __ldg(p_at + j) * a.scale : 0.0;
-	double		q = sorted ? (double) __ldg(q_at + j) * a.scale : 0.0;
-	double		v = (there ? (double) __ldg(x + j) * a.scale : 0.0) - p;
+	double		v = x - p;
 	__half		h = to_half(v);
 	double		y = __half2float(h);
 
@@ -159,10 +163,34 @@ round_point(const RoundArgs &a, const float *x, const float *p_at, const float *
 	return h;
 }
 
-/* A warp has 32 places, one after the other; then each lane has one. */
+/* Four values of a row, NULL: of none.  (Rows are padded to four, with zeros.) */
+__device__ __forceinline__ float4
+four_of(const float *row, int j, int pitch)
+{
+	return row != NULL && j < pitch ? __ldg((const float4 *) (row + j)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+}
+
+__device__ __forceinline__ Four
+round_point(const RoundArgs &a, const float *x, const float *p_at, const float *q_at, int j, PointSums *sums)
+{
+	bool		sorted = x != NULL && a.order.row != NULL;
+	float4		v = four_of(x, j, a.pitch);
+	float4		p = four_of(sorted ? p_at : NULL, j, a.pitch);
+	float4		q = four_of(sorted ? q_at : NULL, j, a.pitch);
+	double		scale = a.scale;
+
+	return {__halves2half2(round_value_about(v.x * scale, p.x * scale, q.x * scale, sums),
+						   round_value_about(v.y * scale, p.y * scale, q.y * scale, sums)),
+			__halves2half2(round_value_about(v.z * scale, p.z * scale, q.z * scale, sums),
+						   round_value_about(v.w * scale, p.w * scale, q.w * scale, sums))};
+}
+
+/* A warp has 32 places, LANES lanes one after the other; then each lane has one. */
+template <int LANES>
 __global__ void __launch_bounds__(THREADS)
 round_points_kernel(const __grid_constant__ RoundArgs a)
 {
+	constexpr int AT_ONCE = 32 / LANES;
 	int			lane = threadIdx.x % 32;
 	bool		sorted = a.order.row != NULL;
 	float		longest = 0.0f;
@@ -179,15 +207,20 @@ round_points_kernel(const __grid_constant__ RoundArgs a)
 		float		length;
 		float		u;
 
-		for (int i = 0; i < count; i++)
+		for (int i0 = 0; i0 < count; i0 += AT_ONCE)
 		{
+			int			i = i0 + lane / LANES;
 			int			row = __shfl_sync(0xffffffffu, row_of, i);
 			const float *x = row >= 0 ? a.x + (int64_t) row * a.pitch : NULL;
+			int			from = lane % AT_ONCE * LANES;
 			PointSums	sums = {};
 
-			round_row(a.y, a.places, a.width, first + i, [&](int j) { return round_point(a, x, p, q, j, &sums); });
-			sums = {warp_sum(sums.square), warp_sum(sums.cross), warp_sum(sums.rest)};
-			if (lane == i)
+			if (i < count)
+				round_row<LANES>(a.y, a.places, a.width, first + i, [&](int j) { return round_point(a, x, p, q, j, &sums); });
+			sums = {lanes_sum<LANES>(sums.square), lanes_sum<LANES>(sums.cross), lanes_sum<LANES>(sums.rest)};
+			sums = {__shfl_sync(0xffffffffu, sums.square, from), __shfl_sync(0xffffffffu, sums.cross, from),
+					__shfl_sync(0xffffffffu, sums.rest, from)};
+			if (lane / AT_ONCE * AT_ONCE == i0)
 				own = sums;
 		}
 		length = round_up(own.square);
@@ -228,7 +261,18 @@ gk_gpu_gemm_round_points(GkSession *s, GkGemm *g, GkError *err)
 	if (g->order.row != NULL)
 		GK_TRY(cudaMemsetAsync(g->tile_reach, 0, g->order.places / GK_GEMM_ROWS * sizeof(GkGemmReach), s->gpu->stream));
 	GK_TRY(cudaMemsetAsync(g->longest, 0, sizeof(*g->longest), s->gpu->stream));
-	round_points_kernel<<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(a);
+	switch (lanes_of(g->width))
+	{
+		case 8:
+			round_points_kernel<8><<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(a);
+			break;
+		case 16:
+			round_points_kernel<16><<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(a);
+			break;
+		default:
+			round_points_kernel<32><<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(a);
+			break;
+	}
 	GK_LAUNCHED();
 	return GK_OK;
 }
@@ -313,52 +357,65 @@ round_feature(const CentroidArgs &a, const float *c, const float *q, int j, Roun
 	return round_difference(value, j < a.d ? __ldg(q + j) : 0.0f, (float) a.scale, sums);
 }
 
-/* One column of a copy, by a warp. */
+__device__ __forceinline__ Four
+round_features(const CentroidArgs &a, const float *c, const float *q, int j, Rounded *sums)
+{
+	__half		h[4];
+
+#pragma unroll
+	for (int o = 0; o < 4; o++)
+		h[o] = round_feature(a, c, q, j + o, sums);
+	return {__halves2half2(h[0], h[1]), __halves2half2(h[2], h[3])};
+}
+
+/* One column of a copy, by LANES lanes. */
+template <int LANES>
 __device__ __forceinline__ Rounded
 round_column(const CentroidArgs &a, int copy, int at)
 {
-	int			lane = threadIdx.x % 32;
-	int			i = a.order.centroid != NULL ? a.order.centroid[at] : at;
+	int			lane = threadIdx.x % LANES;
+	int			i = a.order.centroid != NULL && at < a.k ? a.order.centroid[at] : at;
 	int64_t		column = (int64_t) copy * a.k + at;
 	int64_t		columns = (int64_t) a.order.copies * a.k;
 	const float *c = a.c + (int64_t) i * a.d;
 	const float *q = a.order.middle + (int64_t) copy * a.pitch;
 	Rounded		sums = {};
 
-	round_row(a.b, columns, a.width, column, [&](int j) { return round_feature(a, c, q, j, &sums); });
-	for (int j = lane; copy == 0 && j < a.pitch; j += 32)
+	if (at < a.k)
+		round_row<LANES>(a.b, columns, a.width, column, [&](int j) { return round_features(a, c, q, j, &sums); });
+	for (int j = lane; at < a.k && copy == 0 && j < a.pitch; j += LANES)
 		a.out[(int64_t) i * a.pitch + j] = j < a.d ? __ldg(c + j) : 0.0f;
-	sums.square = warp_sum(sums.square + sums.some_square);
-	sums.rest = warp_sum(sums.rest + sums.some_rest);
-	if (lane == 0 && a.lost == NULL)
+	sums.square = lanes_sum<LANES>(sums.square + sums.some_square);
+	sums.rest = lanes_sum<LANES>(sums.rest + sums.some_rest);
+	if (at >= a.k || lane != 0)
+		return sums;
+	if (a.lost == NULL)
 		a.square[column] = sums.square;
-	else if (lane == 0)
+	else
 		a.lost[column] = __fmaf_ru((float) (a.d + 16) * 0x1p-24f, round_up(sums.square), round_up(sums.rest));
 	return sums;
 }
 
 static_assert(GK_MAX_D <= 32 * 512, "MORE covers the sums of 512 values a lane");
 
-/* A warp per column and copy.  Copies of the same columns are made together, so that these are read once. */
+/* Some lanes per column and copy.  Copies of the same columns are made together, so that these are read once. */
+template <int LANES>
 __global__ void __launch_bounds__(THREADS)
 round_centroids_kernel(const __grid_constant__ CentroidArgs a)
 {
 	__shared__ unsigned int length;
 	__shared__ unsigned int rest;
-	int			at = blockIdx.x / a.order.copies * WARPS + threadIdx.x / 32;
+	int			at = blockIdx.x / a.order.copies * (THREADS / LANES) + threadIdx.x / LANES;
+	Rounded		sums;
 
 	if (threadIdx.x == 0)
 		length = rest = 0;
 	__syncthreads();
-	if (at < a.k)
+	sums = round_column<LANES>(a, blockIdx.x % a.order.copies, at);
+	if (threadIdx.x % LANES == 0)
 	{
-		Rounded		sums = round_column(a, blockIdx.x % a.order.copies, at);
-
-		if (threadIdx.x % 32 == 0)
-		{
-			raise(&length, round_up(sums.square));
-			raise(&rest, round_up(sums.rest));
-		}
+		raise(&length, round_up(sums.square));
+		raise(&rest, round_up(sums.rest));
 	}
 	__syncthreads();
 	/* Once a block: that all warps look at one place takes longer than all the rest. */
@@ -491,11 +548,23 @@ gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centroids, int
 {
 	CentroidArgs a = {centroids, k, s->d, g->width, g->pitch, gk_gemm_parts(k), gk_gemm_key_pitch(k), g->scale, g->order,
 	g->b, g->square, g->lost, g->c, g->keys, g->z, g->nearest, g->sorts, g->reach, g->longest, g->state};
-	int			blocks = (k + WARPS - 1) / WARPS * g->order.copies;
+	int			lanes = lanes_of(g->width);
+	int			blocks = (k + THREADS / lanes - 1) / (THREADS / lanes) * g->order.copies;
 
 	a.order.centroid = (int *) gk_gemm_centroids(g, k);
 	GK_TRY(cudaMemsetAsync(g->state, 0, sizeof(*g->state), s->gpu->stream));
-	round_centroids_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+	switch (lanes)
+	{
+		case 8:
+			round_centroids_kernel<8><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+			break;
+		case 16:
+			round_centroids_kernel<16><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+			break;
+		default:
+			round_centroids_kernel<32><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
+			break;
+	}
 	GK_LAUNCHED();
 	if (g->order.row == NULL)
 		keys_kernel<<<(a.key_pitch + THREADS - 1) / THREADS, THREADS, 0, s->gpu->stream>>>(a);
