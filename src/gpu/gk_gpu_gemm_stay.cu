@@ -186,18 +186,9 @@ Stay<USE, SLICES, SORTED, STEPS>::bring_columns(int slot, unsigned int barrier, 
 		bring_bytes(base + LABELS_AT + slot * KEY_BYTES, p.centroid + tile * COLUMNS, KEY_BYTES, barrier);
 }
 
-/* What lane i of a warp has. */
-__device__ __forceinline__ PointTile
-of_lane(const PointTile &t, int i)
-{
-	return {__shfl_sync(0xffffffffu, t.m, i), {__shfl_sync(0xffffffffu, t.all.count, i), __shfl_sync(0xffffffffu, t.all.pivot, i),
-			__shfl_sync(0xffffffffu, t.all.copy, i), 0}, __shfl_sync(0xffffffffu, t.need, i)};
-}
-
 /*
  * Bring tiles in the order in which they are multiplied, and say which: how many tiles of columns with a tile of
- * points, and which one, which parts of it, with its keys.  Who multiplies does not wait for memory.  A warp looks at
- * 32 tiles at once, for each of them to know its own would take as long as to multiply it.
+ * points, and which one, which parts of it, with its keys.  Who multiplies does not wait for memory.
  */
 template <GkGemmUse USE, int SLICES, bool SORTED, int STEPS>
 __device__ __forceinline__ void
@@ -207,34 +198,25 @@ Stay<USE, SLICES, SORTED, STEPS>::feed(const GkGemmMaps *points, const GkGemmMap
 	Ring<STAY>	stay = {0, 1};
 	int			slot = 0;
 	int			key_bytes = KEY_BYTES * (1 + (SORTED && USE == GK_GEMM_LABELS) + labelled());
-	int			lane = threadIdx.x;
 	bool		again = false;
-	PointTile	some = look_at(lane);
-	PointTile	now = of_lane(some, 0);
+	PointTile	now = look_at(0);
 
 	for (int t = 1; now.m < row_tiles; t++)
 	{
-		PointTile	next;
-		bool		keep;
+		PointTile	next = look_at(t);
+		bool		keep = same(now, next);
 
-		if (t % 32 == 0)
-			some = look_at(t + lane);
-		next = of_lane(some, t % 32);
-		keep = same(now, next);
 		for (int slice = 0; slice < slices; slice++)
 		{
 			unsigned int full = base + STAY_FULL_AT + stay.at * 8;
 
 			barrier_wait(base + STAY_EMPTY_AT + stay.at * 8, stay.parity);
-			if (lane == 0)
-			{
-				if (slice == 0)
-					store_shared(base + COUNTS_AT + stay.at * 4, now.all.count | (again ? AGAIN : 0) | (keep ? KEEP : 0));
-				barrier_expect(full, POINT_BYTES + (slice == 0 ? ROW_BYTES : 0));
-				bring(base + POINTS_AT + stay.at * POINT_BYTES, points, full, slice, slices, p.first + now.m * ROWS);
-				if (slice == 0 && USE == GK_GEMM_LABELS)
-					bring_rows(stay.at, full, now.m);
-			}
+			if (slice == 0)
+				store_shared(base + COUNTS_AT + stay.at * 4, now.all.count | (again ? AGAIN : 0) | (keep ? KEEP : 0));
+			barrier_expect(full, POINT_BYTES + (slice == 0 ? ROW_BYTES : 0));
+			bring(base + POINTS_AT + stay.at * POINT_BYTES, points, full, slice, slices, p.first + now.m * ROWS);
+			if (slice == 0 && USE == GK_GEMM_LABELS)
+				bring_rows(stay.at, full, now.m);
 			stay.next();
 		}
 		for (int i = 0; !again && i < now.all.count; i++)
@@ -247,16 +229,13 @@ Stay<USE, SLICES, SORTED, STEPS>::feed(const GkGemmMaps *points, const GkGemmMap
 				unsigned int full = base + FULL_AT + stage.at * 8;
 
 				barrier_wait(base + EMPTY_AT + stage.at * 8, stage.parity);
-				if (lane == 0)
-				{
-					if (slice == 0)
-						store_shared(base + NEEDED_AT + slot * 4, needed);
-					barrier_expect(full, CENTROID_BYTES + (slice == 0 ? key_bytes : 0));
-					bring(base + stage.at * CENTROID_BYTES, centroids, full, slice, slices,
-						  (SORTED ? now.all.copy * p.k : 0) + tile * COLUMNS);
-					if (slice == 0)
-						bring_columns(slot, full, tile, now.all.pivot);
-				}
+				if (slice == 0)
+					store_shared(base + NEEDED_AT + slot * 4, needed);
+				barrier_expect(full, CENTROID_BYTES + (slice == 0 ? key_bytes : 0));
+				bring(base + stage.at * CENTROID_BYTES, centroids, full, slice, slices,
+					  (SORTED ? now.all.copy * p.k : 0) + tile * COLUMNS);
+				if (slice == 0)
+					bring_columns(slot, full, tile, now.all.pivot);
 				stage.next();
 			}
 			slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
@@ -430,7 +409,7 @@ stay_kernel(const __grid_constant__ GkGemmMaps points, const __grid_constant__ G
 	{
 		/* What the block was given is enough for both, and no more. */
 		set_registers<32, false>();
-		if (threadIdx.x < 32)
+		if (threadIdx.x == 0)
 			stay.feed(&points, &centroids);
 	}
 	else
