@@ -9,7 +9,9 @@
  *  - Distances are those of rounded points and centroids (gk_cpu_int16.c), less or more what rounding may be off.
  *  - Bounds are 16-bit integers in a unit of length. Lower bounds are not written while centroids move: M_j adds up what
  *    centroid j has moved, a row keeps L + M_j as of when the bound was made, and c_j is farther while that exceeds U + M_j.
- * The first pass has bounds of 0, so it compares all.
+ *    That of its own centroid is the largest number, so that it is not open for that.
+ *  - The first pass has its bounds from the product of all rows and centroids.  Later ones multiply pair by pair, which
+ *    takes some ten times as long for each, but of a tile of rows and a group of centroids with many pairs left, all.
  *
  * Why the labels are the canonical ones. U >= |x - c_a| (1 + G), with G of gk_cpu_int16.c: if |x - c_j| >= L > U, the
  * canonical distance to c_j is larger than that to c_a. So the nearest centroid is among c_a and those that are compared,
@@ -24,8 +26,6 @@
 
 #include "cpu/prune/gk_cpu_prune.h"
 
-/* Lanes of bounds. */
-#define UNIT	32
 /* When M exceeds this, the bounds are made anew. */
 #define MOST_MOVED	(UINT16_MAX / 2)
 
@@ -37,15 +37,9 @@ typedef struct ElkanScratch
 } ElkanScratch;
 
 static size_t
-width(int k)
-{
-	return ((size_t) k + UNIT - 1) / UNIT * UNIT;
-}
-
-static size_t
 bytes(const GkSession *s, int k)
 {
-	return s->all_rows * sizeof(uint16_t) * (width(k) + 1);
+	return s->all_rows * sizeof(uint16_t) * ((size_t) k + 1);
 }
 
 /* Is there room, also for rounded points, without which it would not pay? */
@@ -103,14 +97,13 @@ rooms(GkSession *s, const GkSweep *sweep, int k)
 		gk_cpu_elkan_forget(s);
 		e->calm = calm;
 	}
-	e->args.width = width(k);
-	e->args.words = ((size_t) d + 31) / 32 * 16;
+	e->args.words = ((size_t) d + GK_INT16_PUT - 1) / GK_INT16_PUT * GK_INT16_PUT / 2;
 	e->scratch_bytes = gk_cpu_region_bytes(sizeof(ElkanScratch) + sweep->rows * sizeof(GkLabelChange));
-	if (!gk_cpu_tile_room(s, &e->lower, GK_ROW_PAD * e->args.width * sizeof(uint16_t)) ||
+	if (!gk_cpu_tile_room(s, &e->lower, (size_t) k * GK_ROW_PAD * sizeof(uint16_t)) ||
 		!gk_cpu_tile_room(s, &e->upper, GK_ROW_PAD * sizeof(uint16_t)) ||
 		!gk_cpu_room(s, &e->last, (size_t) k * d, sizeof(float)) || !gk_cpu_room(s, &e->c, (size_t) k * e->args.words, sizeof(int32_t)) ||
 		!gk_cpu_room(s, &e->sum, k, sizeof(double)) || !gk_cpu_room(s, &e->move, k, sizeof(uint16_t)) ||
-		!gk_cpu_room(s, &e->moved, e->args.width, sizeof(uint16_t)) ||
+		!gk_cpu_room(s, &e->moved, k, sizeof(uint16_t)) ||
 		!gk_cpu_room(s, &e->moved_down, k, sizeof(float)) || !gk_cpu_room(s, &e->scratch, sweep->threads, e->scratch_bytes))
 	{
 		gk_cpu_elkan_forget(s);
@@ -130,51 +123,69 @@ rounded_up(const GkCpuElkan *e, double length)
 	return v < UINT16_MAX ? (uint16_t) v : UINT16_MAX;
 }
 
-/* Bounds that rule out nothing, in a unit that leaves room for moves. */
+/* Nothing has moved yet; and a unit that leaves room for moves. */
 static void
 start(GkSession *s)
 {
 	GkCpuElkan *e = &s->elkan;
-	size_t		tiles = s->end_tile - s->first_tile;
 	double		longest = (double) s->dot.int16.longest;
 
 	for (size_t t = s->first_tile; t < s->end_tile; t++)
 		longest = fmax(longest, (double) s->dot.int16_tile[t].length);
 	e->args.per = (float) (UINT16_MAX / 8.0 / longest);
-	memset(e->lower + s->first_tile * GK_ROW_PAD * e->args.width, 0, tiles * GK_ROW_PAD * e->args.width * sizeof(uint16_t));
-	memset(e->upper + s->first_tile * GK_ROW_PAD, 0xff, tiles * GK_ROW_PAD * sizeof(uint16_t));
 	memset(e->sum, 0, e->k * sizeof(double));
 	memset(e->move, 0, e->k * sizeof(uint16_t));
-	memset(e->moved, 0, e->args.width * sizeof(uint16_t));
+	memset(e->moved, 0, e->k * sizeof(uint16_t));
 	memset(e->moved_down, 0, e->k * sizeof(float));
+}
+
+typedef struct Follow
+{
+	GkCpuElkan *e;
+	const float *c;
+	int			d;
+} Follow;
+
+/* Add the move of a centroid since the last step. */
+static void
+follow_centroid(void *arg, int64_t q, int thread)
+{
+	const Follow *f = arg;
+	GkCpuElkan *e = f->e;
+	const float *now = f->c + q * f->d;
+	float	   *last = e->last + q * f->d;
+	double		square = 0.0;
+	double		length;
+
+	(void) thread;
+	for (int j = 0; j < f->d; j++)
+	{
+		double		t = (double) now[j] - (double) last[j];
+
+		square += t * t;
+	}
+	memcpy(last, now, f->d * sizeof(float));
+	length = sqrt(square) * (1.0 + 0x1p-30);
+	e->sum[q] = (e->sum[q] + length) * (1.0 + 0x1p-50);
+	e->move[q] = rounded_up(e, length * (double) e->args.widen);
+	e->moved[q] = rounded_up(e, e->sum[q]);
+	e->moved_down[q] = (float) (e->sum[q] * (double) e->args.per * (1.0 - 0x1p-20));
 }
 
 /* Add the moves since the last step; false: they are too many for the bounds. */
 static bool
-follow(GkSession *s, const float *c)
+follow(GkSession *s, const GkSweep *sweep, const float *c)
 {
 	GkCpuElkan *e = &s->elkan;
-	int			d = s->pts->d;
+	Follow		f = {.e = e,.c = c,.d = s->pts->d};
+	GkHost		host = s->host;
 	uint16_t	most = 0;
 
+	host.threads = sweep->threads;
+	if (!s->core->parallel_for(&host, e->k, follow_centroid, &f))
+		return false;
 	for (int q = 0; q < e->k; q++)
-	{
-		double		square = 0.0;
-		double		length;
-
-		for (int j = 0; j < d; j++)
-		{
-			double		t = (double) c[(size_t) q * d + j] - (double) e->last[(size_t) q * d + j];
-
-			square += t * t;
-		}
-		length = sqrt(square) * (1.0 + 0x1p-30);
-		e->sum[q] = (e->sum[q] + length) * (1.0 + 0x1p-50);
-		e->move[q] = rounded_up(e, length * (double) e->args.widen);
-		e->moved[q] = rounded_up(e, e->sum[q]);
-		e->moved_down[q] = (float) (e->sum[q] * (double) e->args.per * (1.0 - 0x1p-20));
 		most = e->moved[q] > most ? e->moved[q] : most;
-	}
 	return most <= MOST_MOVED;
 }
 
@@ -182,7 +193,6 @@ bool
 gk_cpu_elkan_begin(GkSession *s, GkSweep *sweep, const float *c, int k)
 {
 	GkCpuElkan *e = &s->elkan;
-	const GkInt16Kernels *set = s->kernels->integers;
 	GkSweep		plain = *sweep;
 	GkError		ignored;
 
@@ -196,15 +206,23 @@ gk_cpu_elkan_begin(GkSession *s, GkSweep *sweep, const float *c, int k)
 	e->args.move = e->move;
 	e->args.moved = e->moved;
 	e->args.moved_down = e->moved_down;
-	e->fresh = !e->valid || !follow(s, c);
+	e->fresh = !e->valid || !follow(s, sweep, c);
 	if (e->fresh)
+	{
 		start(s);
-	set->elkan->arrange(s->dot.int16_c, gk_int16_words(set->unit, s->pts->d), k, &e->args, e->c);
-	memcpy(e->last, c, (size_t) k * s->pts->d * sizeof(float));
+		memcpy(e->last, c, (size_t) k * s->pts->d * sizeof(float));
+	}
 	for (int t = 0; t < sweep->threads; t++)
 		((ElkanScratch *) (e->scratch + t * e->scratch_bytes))->pairs = 0;
 	e->valid = false;			/* until the pass is through */
 	return true;
+}
+
+/* The lower bound of a row and a centroid. */
+static uint16_t *
+lower_bound(const GkCpuElkan *e, int64_t slot, int q)
+{
+	return e->lower + (size_t) slot / GK_ROW_PAD * e->k * GK_ROW_PAD + (size_t) q * GK_ROW_PAD + slot % GK_ROW_PAD;
 }
 
 const GkLabelChange *
@@ -228,16 +246,20 @@ gk_cpu_elkan_block(GkSession *s, const GkBlock *b, int *changes)
 		now.x += first * x.tile;
 		now.count = x.count - first < some ? x.count - first : some;
 		end = end < now.count * GK_ROW_PAD ? end : now.count * GK_ROW_PAD;
-		own->pairs += gk_cpu_int16_search(s, &now, b->slot + row, end, b->thread, last, upper,
-										  e->lower + (b->slot + row) * e->args.width, label);
+		own->pairs += gk_cpu_int16_search(s, &now, b->slot + row, end, b->thread, last, upper, lower_bound(e, b->slot + row, 0), label);
 		if (s->halted)
 			break;
 		for (int i = 0; i < end; i++)
 			if (label[i] != last[i])
 			{
+				if (!e->fresh)
+					*lower_bound(e, b->slot + row + i, last[i]) = 0;
+				*lower_bound(e, b->slot + row + i, label[i]) = UINT16_MAX;
 				own->change[(*changes)++] = (GkLabelChange) {row + i, last[i]};
 				last[i] = label[i];
 			}
+		for (int i = 0; e->fresh && i < now.count * GK_ROW_PAD; i++)
+			*lower_bound(e, b->slot + row + i, last[i]) = UINT16_MAX;
 	}
 	return own->change;
 }

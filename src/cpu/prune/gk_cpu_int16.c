@@ -64,6 +64,8 @@ typedef struct Rounding
 	double	   *square;			/* [groups] |c|^2, the largest */
 	double	   *value;			/* [groups] |c_j|, the largest */
 	double	   *lost;			/* [groups] |B c - b|^2, the largest */
+	int32_t    *rows;			/* [k][row_words]: centroids of GkElkan; NULL: not wanted */
+	size_t		row_words;
 } Rounding;
 
 /* Round to the nearest integer: |v| is below 2^51. */
@@ -136,6 +138,8 @@ round_group(void *arg, int64_t group, int thread)
 				minus[j] = (int16_t) - (int32_t) b;
 			}
 			r->set->put(to, q, first, minus, count);
+			if (r->rows != NULL)
+				memcpy(r->rows + at * r->row_words + first / 2, minus, sizeof(minus));
 		}
 		r->dot->int16_half[at] = (float) (0.5 * square / (scale * scale));
 		most = fmax(most, lost);
@@ -342,9 +346,9 @@ gk_cpu_int16_piece(const GkSession *s, int tiles, int d)
 	return groups < 1.0 ? set->group : groups < GK_MAX_K ? (int) groups * set->group : GK_MAX_K;
 }
 
-/* Compare with all centroids, unless the pass is to end. */
+/* Compare with all centroids, unless the pass is to end; e, lower: as GkInt16Kernels.compare() has them. */
 static void
-compare_all(GkSession *s, int tiles, int d, const GkInt16Scratch *in)
+compare_all(GkSession *s, int tiles, int d, const GkInt16Scratch *in, const GkElkan *e, uint16_t *lower)
 {
 	int			piece = gk_cpu_int16_piece(s, tiles, d);
 
@@ -353,7 +357,7 @@ compare_all(GkSession *s, int tiles, int d, const GkInt16Scratch *in)
 		/* of the first ones there is a label at least */
 		if (k > 0 && gk_cpu_halt(s))
 			return;
-		s->kernels->integers->compare(tiles, d, &s->dot.int16, in, k, k + piece);
+		s->kernels->integers->compare(tiles, d, &s->dot.int16, in, k, k + piece, e, lower);
 	}
 }
 
@@ -373,37 +377,54 @@ gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, floa
 		now.x += first * x->tile;
 		now.count = x->count - first < some ? x->count - first : some;
 		gk_cpu_int16_prepare(s, &now, slot + first * GK_ROW_PAD, &in);
-		compare_all(s, now.count, x->d, &in);
+		compare_all(s, now.count, x->d, &in, NULL, NULL);
 		s->kernels->integers->decide(now.count, &s->dot.int16, &in, below != NULL ? below + first * GK_ROW_PAD : NULL,
 									 label + first * GK_ROW_PAD, open);
 		settle_open(s, &now, slot + first * GK_ROW_PAD, &in, open, rows - first * GK_ROW_PAD, point, label + first * GK_ROW_PAD);
 	}
 }
 
-int64_t
-gk_cpu_int16_search(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const int32_t *last, uint16_t *upper,
-					uint16_t *lower, int32_t *label)
+/* Compare a tile's rows with all centroids, which makes bounds, or with those that bounds leave: how many pairs. */
+static int64_t
+search_tiles(GkSession *s, const GkTiles *x, const GkInt16Scratch *in, int32_t *turned, const int32_t *last, uint16_t *upper,
+			 uint16_t *lower)
 {
 	const GkInt16Kernels *set = s->kernels->integers;
 	const GkElkan *bounds = &s->elkan.args;
-	int32_t    *turned = (int32_t *) (s->dot.scratch + thread * s->dot.scratch_bytes);
-	float	   *point = (float *) turned + (size_t) x->d * GK_ROW_PAD;
+	int			k = s->dot.int16.k;
 	int64_t		pairs = 0;
-	uint64_t	open[GK_INT16_TILES];
-	GkInt16Scratch in;
 
-	gk_cpu_int16_scratch(s, (char *) (point + GK_INT16_FEW * (size_t) x->d), x->d, &in);
-	gk_cpu_int16_prepare(s, x, slot, &in);
+	if (s->elkan.fresh)
+		compare_all(s, x->count, x->d, in, bounds, lower);
 	for (int t = 0; t < x->count; t++)
 	{
 		size_t		at = (size_t) t * GK_ROW_PAD;
 
-		if (gk_cpu_halt(s))
-			return pairs;
-		pairs += set->elkan->search(&s->dot.int16, bounds, x->d, &in.points[t], last + at, upper + at, lower + at * bounds->width, turned,
-									&in.rows[t]);
+		if (s->elkan.fresh)
+			set->elkan->upper(&s->dot.int16, bounds, &in->points[t], &in->rows[t], upper + at);
+		else if (!gk_cpu_halt(s))
+			pairs += set->elkan->search(set, &s->dot.int16, bounds, x->d, &in->points[t], last + at, upper + at, lower + at * k, turned,
+										&in->rows[t]);
 	}
-	set->decide(x->count, &s->dot.int16, &in, NULL, label, open);
+	return pairs;
+}
+
+int64_t
+gk_cpu_int16_search(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const int32_t *last, uint16_t *upper,
+					uint16_t *lower, int32_t *label)
+{
+	int32_t    *turned = (int32_t *) (s->dot.scratch + thread * s->dot.scratch_bytes);
+	float	   *point = (float *) turned + (size_t) x->d * GK_ROW_PAD;
+	uint64_t	open[GK_INT16_TILES];
+	int64_t		pairs;
+	GkInt16Scratch in;
+
+	gk_cpu_int16_scratch(s, (char *) (point + GK_INT16_FEW * (size_t) x->d), x->d, &in);
+	gk_cpu_int16_prepare(s, x, slot, &in);
+	pairs = search_tiles(s, x, &in, turned, last, upper, lower);
+	if (s->halted)
+		return pairs;
+	s->kernels->integers->decide(x->count, &s->dot.int16, &in, NULL, label, open);
 	settle_open(s, x, slot, &in, open, rows, point, label);
 	for (int i = 0; i < rows; i++)
 		if (label[i] != in.rows[i / GK_ROW_PAD].label[i % GK_ROW_PAD])
@@ -510,6 +531,8 @@ gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, Gk
 		return gk_cpu_out_of_memory(err);
 	r.value = r.square + groups;
 	r.lost = r.value + groups;
+	r.rows = s->elkan.k == k ? s->elkan.c : NULL;
+	r.row_words = s->elkan.args.words;
 	dot->int16.pivot = dot->int16_pivot;
 	host.threads = sweep->threads;
 	done = s->core->parallel_for(&host, (int64_t) groups, measure_group, &r);

@@ -1,8 +1,9 @@
 /*
  * gk_cpu_elkan_avx512.c - compare rows with the centroids that their bounds (gk_cpu_elkan.c) leave, for AVX-512 with VNNI.
  *
- * Such pairs are few and of any rows, so lanes are features here: 16 rows of a tile are turned, which takes as long as
- * some four pairs of each, and four pairs are multiplied at a time.
+ * Bounds are looked at by lanes of rows.  The pairs that they leave are few and of any rows, so lanes are features where
+ * these are multiplied, four at a time: rows are turned for that, 16 of a tile, which takes as long as some four pairs of
+ * each.
  */
 #include "cpu/simd/gk_cpu_kernels.h"
 #include "cpu/simd/gk_cpu_unroll.h"
@@ -13,40 +14,35 @@
 
 #define GK_TARGET	__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx512vnni,fma")))
 
+#include "cpu/simd/gk_cpu_elkan.h"
 #include "cpu/simd/gk_cpu_transpose.h"
 
 #define LANES	16
 /* Lanes of bounds. */
 #define BOUNDS	32
+/* Centroids of a group, at most. */
+#define GROUP	16
+/* With more pairs left of a tile and a group, all of them take no longer. */
+#define DENSE	64
 
-/* What of gk_cpu_int16_avx512.c is in groups of 12 centroids. */
-#define GROUP	12
-
-/* Some rows of a tile, and pairs to be multiplied. */
+/* A tile, and pairs to be multiplied. */
 typedef struct Work
 {
+	const GkInt16Kernels *set;
 	const GkInt16 *s;
 	const GkElkan *e;
+	int			d;
 	const GkInt16Points *x;
-	int32_t    *y;				/* [LANES][e->words] */
-	uint16_t   *lower;			/* [LANES][e->width] */
-	int			first;			/* row of the tile */
-	int32_t    *least;			/* [LANES] of GkInt16Rows */
-	int32_t    *second;
-	int32_t    *label;
-	int			count;
+	int32_t    *y;				/* [GK_ROW_PAD][e->words] */
+	const int32_t *own;			/* [GK_ROW_PAD]: the last labels */
+	uint16_t   *upper;			/* [GK_ROW_PAD] */
+	uint16_t   *lower;			/* [k][GK_ROW_PAD] */
+	GkInt16Rows *rows;
 	int64_t		all;
+	int			count;
 	int32_t		row[LANES];
 	int32_t		to[LANES];
 } Work;
-
-static void
-arrange(const int32_t *group, size_t words, int k, const GkElkan *e, int32_t *out)
-{
-	for (int q = 0; q < k; q++)
-		for (size_t w = 0; w < e->words; w++)
-			out[q * e->words + w] = w < words ? group[q / GROUP * words * GROUP + w * GROUP + q % GROUP] : 0;
-}
 
 /* Rows of a tile, one after the other: y [LANES][to_words]. */
 GK_TARGET static __attribute__((noinline)) void
@@ -107,189 +103,245 @@ multiply(const Work *w, int32_t *product)
 }
 
 /* s of the pairs, as compare() of gk_cpu_int16.h has it. */
-GK_INLINE __m512i
-scores(const Work *w, const int32_t *product)
+GK_TARGET static __m512i
+scores(Work *w)
 {
-	__m512		half = _mm512_i32gather_ps(_mm512_loadu_si512(w->to), w->s->half, 4);
-
-	return _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(half, _mm512_set1_ps(w->x->per))), _mm512_loadu_si512(product));
-}
-
-/* Squares of distances, and what they may be off. */
-GK_INLINE __m512
-squares(const Work *w, __m512i score, __m512 x2, __m512 *off)
-{
-	const float unit = 1.0f / w->x->per;
-	__m512		s2 = _mm512_mul_ps(_mm512_cvtepi32_ps(score), _mm512_set1_ps(2.0f * unit));
-
-	*off = _mm512_fmadd_ps(_mm512_add_ps(x2, _mm512_abs_ps(s2)), _mm512_set1_ps(0x1p-20f), _mm512_set1_ps(2.0f * GK_INT16_OFF * unit));
-	return _mm512_add_ps(x2, s2);
-}
-
-/* Upper bounds of the rows from the score of their label, rounded up. */
-GK_INLINE __m256i
-upper_bounds(const Work *w, __m512i score)
-{
-	__m512		off;
-	__m512		d2 = squares(w, score, _mm512_loadu_ps(w->x->tile->square + w->first), &off);
-	__m512		r = _mm512_sqrt_ps(_mm512_add_ps(_mm512_max_ps(d2, _mm512_setzero_ps()), off));
-	__m512		u = _mm512_add_ps(_mm512_add_ps(r, _mm512_loadu_ps(w->x->tile->lost + w->first)), _mm512_set1_ps(w->s->lost));
-
-	/* what is not a number becomes the largest one */
-	u = _mm512_fmadd_ps(u, _mm512_set1_ps(w->e->per * w->e->widen), _mm512_set1_ps(2.0f));
-	return _mm512_cvtusepi32_epi16(_mm512_cvttps_epu32(_mm512_min_ps(u, _mm512_set1_ps(65535.0f))));
-}
-
-/* Compare the pairs at hand. */
-GK_TARGET static __attribute__((noinline)) void
-compare_pairs(Work *w)
-{
-	int32_t		score[LANES] = {0};
-	int32_t		bound[LANES];
-	__m512i		row;
-	__m512i		s;
-	__m512		off;
-	__m512		d2;
-	__m512		low;
+	int32_t		product[LANES];
+	__m512		half;
 
 	for (int i = w->count; i < LANES; i++)
 	{
 		w->row[i] = w->row[0];
 		w->to[i] = w->to[0];
 	}
-	multiply(w, score);
-	s = scores(w, score);
+	multiply(w, product);
+	half = _mm512_i32gather_ps(_mm512_loadu_si512(w->to), w->s->half, 4);
+	w->all += w->count;
+	return _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(half, _mm512_set1_ps(w->x->per))), _mm512_loadu_si512(product));
+}
+
+/* Upper bounds of rows from `first` on by the scores of their labels, rounded up. */
+GK_INLINE __m256i
+upper_bounds(const GkInt16 *s, const GkElkan *e, const GkInt16Points *x, __m512i score, int first)
+{
+	__m512		off;
+	__m512		d2 = bound_squares(x->per, score, _mm512_loadu_ps(x->tile->square + first), &off);
+	__m512		r = _mm512_sqrt_ps(_mm512_add_ps(_mm512_max_ps(d2, _mm512_setzero_ps()), off));
+	__m512		u = _mm512_add_ps(_mm512_add_ps(r, _mm512_loadu_ps(x->tile->lost + first)), _mm512_set1_ps(s->lost));
+
+	/* what is not a number becomes the largest one */
+	u = _mm512_fmadd_ps(u, _mm512_set1_ps(e->per * e->widen), _mm512_set1_ps(2.0f));
+	return _mm512_cvtusepi32_epi16(_mm512_cvttps_epu32(_mm512_min_ps(u, _mm512_set1_ps(MOST_BOUND))));
+}
+
+/* Tighten the upper bounds of some rows. */
+GK_TARGET static void
+tighten(const Work *w, uint64_t open)
+{
+	for (int i = 0; i < GK_ROW_PAD; i += LANES)
+		_mm256_mask_storeu_epi16(w->upper + i, (__mmask16) (open >> i),
+								 upper_bounds(w->s, w->e, w->x, _mm512_loadu_si512(w->rows->least + i), i));
+}
+
+GK_TARGET static void
+upper(const GkInt16 *s, const GkElkan *e, const GkInt16Points *x, const GkInt16Rows *rows, uint16_t *out)
+{
+	for (int i = 0; i < GK_ROW_PAD; i += LANES)
+		_mm256_storeu_si256((__m256i *) (out + i), upper_bounds(s, e, x, _mm512_loadu_si512(rows->least + i), i));
+}
+
+/* Compare the pairs at hand, each of a row and its last label. */
+GK_TARGET static void
+compare_own(Work *w)
+{
+	int32_t		score[LANES];
+
+	_mm512_storeu_si512(score, scores(w));
+	for (int i = 0; i < w->count; i++)
+		w->rows->least[w->row[i]] = score[i];
+	w->count = 0;
+}
+
+/* Compare the pairs at hand. */
+GK_TARGET static __attribute__((noinline)) void
+compare_pairs(Work *w)
+{
+	int32_t		score[LANES];
+	int32_t		bound[LANES];
+	__m512i		s = scores(w);
+	__m512i		row = _mm512_loadu_si512(w->row);
+	__m512		low = bounds_below(w->s, w->e, w->x->per, s, _mm512_i32gather_ps(row, w->x->tile->square, 4),
+								   _mm512_i32gather_ps(row, w->x->tile->lost, 4));
+
 	_mm512_storeu_si512(score, s);
-	row = _mm512_loadu_si512(w->row);
-	d2 = squares(w, s, _mm512_i32gather_ps(row, w->x->tile->square + w->first, 4), &off);
-	low = _mm512_sqrt_ps(_mm512_max_ps(_mm512_sub_ps(d2, off), _mm512_setzero_ps()));
-	low = _mm512_sub_ps(_mm512_sub_ps(low, _mm512_i32gather_ps(row, w->x->tile->lost + w->first, 4)), _mm512_set1_ps(w->s->lost));
-	/* what is not a number becomes 0 */
-	low = _mm512_max_ps(_mm512_fmsub_ps(low, _mm512_set1_ps(w->e->per), _mm512_set1_ps(2.0f)), _mm512_setzero_ps());
-	low = _mm512_min_ps(_mm512_add_ps(low, _mm512_i32gather_ps(_mm512_loadu_si512(w->to), w->e->moved_down, 4)), _mm512_set1_ps(65535.0f));
-	_mm512_storeu_si512(bound, _mm512_cvttps_epi32(low));
+	_mm512_storeu_si512(bound, kept_bounds(low, _mm512_i32gather_ps(_mm512_loadu_si512(w->to), w->e->moved_down, 4)));
 	for (int i = 0; i < w->count; i++)
 	{
 		int			r = w->row[i];
 
-		w->lower[r * w->e->width + w->to[i]] = (uint16_t) bound[i];
-		if (score[i] < w->least[r])
+		w->lower[(size_t) w->to[i] * GK_ROW_PAD + r] = (uint16_t) bound[i];
+		/* of equal ones any may be the label: the second says that it is not certain */
+		if (score[i] < w->rows->least[r])
 		{
-			w->second[r] = w->least[r];
-			w->least[r] = score[i];
-			w->label[r] = w->to[i];
+			w->rows->second[r] = w->rows->least[r];
+			w->rows->least[r] = score[i];
+			w->rows->label[r] = w->to[i];
 		}
-		else if (score[i] < w->second[r])
-			w->second[r] = score[i];
+		else if (score[i] < w->rows->second[r])
+			w->rows->second[r] = score[i];
 	}
-	w->all += w->count;
 	w->count = 0;
 }
 
-/* Centroids from q on that bounds do not prove to be farther from row r than upper says: bits. */
-GK_INLINE uint32_t
-nearer(const Work *w, int r, int q, uint16_t upper)
+/* Upper bounds of the rows of a tile. */
+typedef struct Uppers
 {
-	const GkElkan *e = w->e;
-	__m512i		reach = _mm512_adds_epu16(_mm512_set1_epi16((int16_t) upper), _mm512_loadu_si512(e->moved + q));
-	uint32_t	bits = _mm512_cmple_epu16_mask(_mm512_loadu_si512(w->lower + r * e->width + q), reach);
+	__m512i		low,
+				high;
+} Uppers;
 
-	return w->s->k - q < BOUNDS ? bits & ((UINT32_C(1) << (w->s->k - q)) - 1) : bits;
+GK_INLINE Uppers
+uppers(const Work *w)
+{
+	return (Uppers) {_mm512_loadu_si512(w->upper), _mm512_loadu_si512(w->upper + BOUNDS)};
 }
 
-/* Is there one besides its own? */
-GK_TARGET static __attribute__((noinline)) bool
-open_row(const Work *w, int r, uint16_t upper, int own)
+/* Rows that bounds do not prove to be farther from centroid q: bits. */
+GK_INLINE uint64_t
+nearer(const Work *w, Uppers u, int q)
 {
-	for (int q = 0; q < w->s->k; q += BOUNDS)
-	{
-		uint32_t	bits = nearer(w, r, q, upper);
+	const uint16_t *lower = w->lower + (size_t) q * GK_ROW_PAD;
+	__m512i		moved = _mm512_set1_epi16((int16_t) w->e->moved[q]);
 
-		if (own >= q && own < q + BOUNDS)
-			bits &= ~(UINT32_C(1) << (own - q));
-		if (bits != 0)
-			return true;
-	}
-	return false;
+	return _mm512_cmple_epu16_mask(_mm512_loadu_si512(lower), _mm512_adds_epu16(u.low, moved)) |
+		(uint64_t) _mm512_cmple_epu16_mask(_mm512_loadu_si512(lower + BOUNDS), _mm512_adds_epu16(u.high, moved)) << BOUNDS;
 }
 
-GK_TARGET static void
-list_pairs(Work *w, int r, uint16_t upper, int own)
+/* Rows with a centroid that may be nearer than their own. */
+GK_TARGET static __attribute__((noinline)) uint64_t
+open_rows(const Work *w)
 {
-	for (int q = 0; q < w->s->k; q += BOUNDS)
-	{
-		uint32_t	bits = nearer(w, r, q, upper);
+	Uppers		u = uppers(w);
+	uint64_t	open = 0;
 
-		if (own >= q && own < q + BOUNDS)
-			bits &= ~(UINT32_C(1) << (own - q));
-		for (; bits != 0; bits &= bits - 1)
+	for (int q = 0; q < w->s->k; q++)
+		open |= nearer(w, u, q);
+	return open;
+}
+
+static void
+add_pair(Work *w, int row, int to, void (*compare) (Work *w))
+{
+	w->row[w->count] = row;
+	w->to[w->count++] = to;
+	if (w->count == LANES)
+		compare(w);
+}
+
+/* Compare all rows with the group from q on, as compare() does; what is found of the open ones joins what is known. */
+static void
+compare_group(Work *w, uint64_t open, int q)
+{
+	GkInt16Rows of;
+	GkInt16Points x = *w->x;
+	GkInt16Scratch in = {.points = &x,.rows = &of};
+	GkInt16Rows *rows = w->rows;
+
+	for (int i = 0; i < GK_ROW_PAD; i++)
+		of.least[i] = of.second[i] = INT32_MAX;
+	w->set->compare(1, w->d, w->s, &in, q, q + w->set->group, w->e, w->lower);
+	for (int i = 0; i < GK_ROW_PAD; i++)
+		if (w->own[i] >= q && w->own[i] < q + w->set->group)
+			w->lower[(size_t) w->own[i] * GK_ROW_PAD + i] = UINT16_MAX;
+	for (uint64_t bits = open; bits != 0; bits &= bits - 1)
+	{
+		int			i = __builtin_ctzll(bits);
+
+		if (of.least[i] < rows->least[i])
 		{
-			w->row[w->count] = r;
-			w->to[w->count++] = q + __builtin_ctz(bits);
-			if (w->count == LANES)
-				compare_pairs(w);
+			rows->second[i] = rows->least[i];
+			rows->least[i] = of.least[i];
+			rows->label[i] = of.label[i];
 		}
+		/* its own one is known */
+		else if (of.label[i] != w->own[i] && of.least[i] < rows->second[i])
+			rows->second[i] = of.least[i];
+		if (of.second[i] < rows->second[i])
+			rows->second[i] = of.second[i];
 	}
+	w->all += DENSE;
+}
+
+/* Of the open rows: the pairs that bounds leave. */
+GK_TARGET static __attribute__((noinline)) void
+search_open(Work *w, uint64_t open)
+{
+	Uppers		u = uppers(w);
+
+	for (int first = 0; first < w->s->k; first += w->set->group)
+	{
+		uint64_t	near[GROUP];
+		int			some = w->s->k - first < w->set->group ? w->s->k - first : w->set->group;
+		int			pairs = 0;
+
+		for (int q = 0; q < some; q++)
+		{
+			near[q] = nearer(w, u, first + q) & open;
+			pairs += __builtin_popcountll(near[q]);
+		}
+		if (pairs > DENSE)
+		{
+			compare_group(w, open, first);
+			continue;
+		}
+		for (int q = 0; pairs > 0 && q < some; q++)
+			for (; near[q] != 0; near[q] &= near[q] - 1)
+			{
+				int			row = __builtin_ctzll(near[q]);
+
+				if (w->own[row] != first + q)
+					add_pair(w, row, first + q, compare_pairs);
+			}
+	}
+	if (w->count > 0)
+		compare_pairs(w);
 }
 
 GK_TARGET static int64_t
-search(const GkInt16 *s, const GkElkan *e, int d, const GkInt16Points *x, const int32_t *label, uint16_t *upper, uint16_t *lower,
-	   int32_t *y, GkInt16Rows *rows)
+search(const GkInt16Kernels *set, const GkInt16 *s, const GkElkan *e, int d, const GkInt16Points *x, const int32_t *label,
+	   uint16_t *upper, uint16_t *lower, int32_t *y, GkInt16Rows *rows)
 {
-	Work		w = {.s = s,.e = e,.x = x,.y = y};
+	Work		w = {.set = set,.s = s,.e = e,.d = d,.x = x,.y = y,.own = label,.upper = upper,.lower = lower,.rows = rows};
+	uint64_t	open;
 
-	for (int first = 0; first < GK_ROW_PAD; first += LANES)
+	for (int i = 0; i < GK_ROW_PAD; i++)
 	{
-		unsigned	open = 0;
-		__m256i		tight;
+		unsigned	u = (unsigned) upper[i] + e->move[label[i]];
 
-		w.first = first;
-		w.lower = lower + first * e->width;
-		w.least = rows->least + first;
-		w.second = rows->second + first;
-		w.label = rows->label + first;
-		for (int i = 0; i < LANES; i++)
-		{
-			int			own = label[first + i];
-			unsigned	u = (unsigned) upper[first + i] + e->move[own];
-
-			upper[first + i] = u < UINT16_MAX ? (uint16_t) u : UINT16_MAX;
-			w.least[i] = w.second[i] = INT32_MAX;
-			w.label[i] = own;
-			open |= (unsigned) open_row(&w, i, upper[first + i], own) << i;
-		}
-		if (open != 0)
-		{
-			turn_rows(x->y + first, (size_t) (d + 1) / 2, y, e->words);
-			for (unsigned bits = open; bits != 0; bits &= bits - 1)
-			{
-				w.row[w.count] = __builtin_ctz(bits);
-				w.to[w.count] = label[first + w.row[w.count]];
-				w.count++;
-			}
-			compare_pairs(&w);
-			tight = upper_bounds(&w, _mm512_loadu_si512(w.least));
-			_mm256_mask_storeu_epi16(upper + first, (__mmask16) open, tight);
-			for (unsigned bits = open; bits != 0; bits &= bits - 1)
-			{
-				int			i = __builtin_ctz(bits);
-
-				list_pairs(&w, i, upper[first + i], label[first + i]);
-			}
-			if (w.count > 0)
-				compare_pairs(&w);
-			tight = upper_bounds(&w, _mm512_loadu_si512(w.least));
-			_mm256_mask_storeu_epi16(upper + first, (__mmask16) open, tight);
-		}
-		/* the label of the others is certain */
-		for (unsigned bits = ~open & 0xffff; bits != 0; bits &= bits - 1)
-			w.least[__builtin_ctz(bits)] = 0;
+		upper[i] = u < UINT16_MAX ? (uint16_t) u : UINT16_MAX;
+		/* what is certain where a row is not open */
+		rows->least[i] = 0;
+		rows->second[i] = INT32_MAX;
+		rows->label[i] = label[i];
 	}
+	open = open_rows(&w);
+	if (open == 0)
+		return 0;
+	for (int i = 0; i < GK_ROW_PAD; i += LANES)
+		if ((open >> i & 0xffff) != 0)
+			turn_rows(x->y + i, (size_t) (d + 1) / 2, y + i * e->words, e->words);
+	for (uint64_t bits = open; bits != 0; bits &= bits - 1)
+		add_pair(&w, __builtin_ctzll(bits), label[__builtin_ctzll(bits)], compare_own);
+	if (w.count > 0)
+		compare_own(&w);
+	tighten(&w, open);
+	search_open(&w, open);
+	tighten(&w, open);
 	return w.all;
 }
 
 const GkElkanKernels gk_elkan_vnni = {
-	.arrange = arrange,
+	.upper = upper,
 	.search = search
 };
 

@@ -20,6 +20,8 @@
  */
 #include <string.h>
 
+#include "cpu/simd/gk_cpu_elkan.h"
+
 #define LANES		16
 #define VECTORS		(GK_ROW_PAD / LANES)
 #define NEAREST		(_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
@@ -164,13 +166,47 @@ compute(__m512i acc[INT16_GROUP][INT16_VECTORS], const GkInt16Points *x, int row
 
 /* ---- the nearest ---- */
 
-/* Of a group from k on: keep the least, which it is, and the second. */
+/* What compare_group() needs besides rows and centroids. */
+typedef struct Comparison
+{
+	const GkInt16 *s;
+	const GkElkan *e;			/* NULL: no bounds */
+	size_t		words;
+} Comparison;
+
+/* Lower bounds of the rows and a group's centroids, from k on. */
+GK_INLINE void
+store_bounds(__m512i acc[INT16_GROUP][INT16_VECTORS], const Comparison *by, const GkInt16Points *x, int k, int row, uint16_t *lower)
+{
+	GK_UNROLL
+	for (int p = 0; p < INT16_VECTORS; p++)
+	{
+		int			at = row + p * LANES;
+		__m512		x2 = _mm512_loadu_ps(x->tile->square + at);
+		__m512		lost = _mm512_loadu_ps(x->tile->lost + at);
+
+		GK_UNROLL
+		for (int q = 0; q < INT16_GROUP; q++)
+		{
+			__m512		low = bounds_below(by->s, by->e, x->per, acc[q][p], x2, lost);
+
+			if (k + q == by->s->k)
+				break;
+			_mm256_storeu_si256((__m256i *) (lower + (size_t) (k + q) * GK_ROW_PAD + at),
+								_mm512_cvtusepi32_epi16(kept_bounds(low, _mm512_set1_ps(by->e->moved_down[k + q]))));
+		}
+	}
+}
+
+/* Of a group from k on: keep the least, which it is, and the second; and bounds. */
 GK_TARGET static __attribute__((noinline)) void
-compare_group(const GkInt16Points *x, const int32_t *c, size_t words, const int32_t *half, int k, GkInt16Rows *rows, int row)
+compare_group(const Comparison *by, const GkInt16Points *x, const int32_t *half, int k, GkInt16Rows *rows, int row, uint16_t *lower)
 {
 	__m512i		acc[INT16_GROUP][INT16_VECTORS];
 
-	compute(acc, x, row, c, words, half);
+	compute(acc, x, row, by->s->c + k * by->words, by->words, half);
+	if (by->e != NULL)
+		store_bounds(acc, by, x, k, row, lower);
 	GK_UNROLL
 	for (int p = 0; p < INT16_VECTORS; p++)
 	{
@@ -268,10 +304,11 @@ beyond(const GkInt16 *s, const GkInt16Points *x, const float *d2, const GkInt16R
 }
 
 GK_TARGET static void
-compare(int tiles, int d, const GkInt16 *s, const GkInt16Scratch *scratch, int k0, int k1)
+compare(int tiles, int d, const GkInt16 *s, const GkInt16Scratch *scratch, int k0, int k1, const GkElkan *e, uint16_t *lower)
 {
 	const GkInt16Points *x = scratch->points;
-	size_t		words = gk_int16_words(INT16_UNIT, d);
+	Comparison	by = {.s = s,.e = e,.words = gk_int16_words(INT16_UNIT, d)};
+	size_t		tile = (size_t) s->k * GK_ROW_PAD;
 	int			end = k1 < s->k ? k1 : s->k;
 
 	for (int t = 0; k0 == 0 && t < tiles; t++)
@@ -293,7 +330,7 @@ compare(int tiles, int d, const GkInt16 *s, const GkInt16Scratch *scratch, int k
 
 			halves(s, x + t, k, half);
 			for (int row = 0; row < GK_ROW_PAD; row += INT16_VECTORS * LANES)
-				compare_group(x + t, s->c + k * words, words, half, k, scratch->rows + t, row);
+				compare_group(&by, x + t, half, k, scratch->rows + t, row, e != NULL ? lower + t * tile : NULL);
 		}
 	end_products();
 }

@@ -143,27 +143,30 @@ typedef struct GkInt16Near
 /* What rows are compared by that have a bound for every centroid: gk_cpu_elkan.c, which defines a unit and M. */
 typedef struct GkElkan
 {
-	const int32_t *c;			/* [k][words]: as those of GkInt16, one after the other */
+	const int32_t *c;			/* [k][words]: -b, one after the other, two features in a word */
 	size_t		words;			/* of one, a multiple of 16 */
-	size_t		width;			/* bounds of a row: a multiple of 32, at least k */
 	float		per;			/* units of a bound in a length */
 	float		widen;			/* 1 + G */
 	const uint16_t *move;		/* [k]: what the last move adds to upper bounds, rounded up */
-	const uint16_t *moved;		/* [width]: M, rounded up */
+	const uint16_t *moved;		/* [k]: M, rounded up */
 	const float *moved_down;	/* [k]: M, rounded down */
 } GkElkan;
 
+struct GkInt16Kernels;
+
 typedef struct GkElkanKernels
 {
-	/* Centroids one after the other, from whole groups of them. */
-	void		(*arrange) (const int32_t *group, size_t words, int k, const GkElkan *e, int32_t *out);
+	/* Upper bounds [GK_ROW_PAD] of a tile by what compare() has found. */
+	void		(*upper) (const GkInt16 *s, const GkElkan *e, const GkInt16Points *x, const GkInt16Rows *rows, uint16_t *upper);
 	/*
 	 * Compare a tile's rows with the centroids that their bounds leave, and bring the bounds upper [GK_ROW_PAD] and
-	 * lower [GK_ROW_PAD][width] up to date. label: the last ones, of valid numbers for all rows; y: scratch,
-	 * [16][e->words]. What is found is as after GkInt16Kernels.compare(). Returns how many pairs were compared.
+	 * lower [k][GK_ROW_PAD] up to date. label: the last ones, of valid numbers for all rows, whose lower bound is the
+	 * largest number, and stays so; y: scratch, [GK_ROW_PAD][e->words]. A group of which many pairs are left is
+	 * compared whole, as that takes no longer. What is found is as after compare(). Returns how many pairs were
+	 * compared, or how many would have taken as long.
 	 */
-	int64_t		(*search) (const GkInt16 *s, const GkElkan *e, int d, const GkInt16Points *x, const int32_t *label, uint16_t *upper,
-						   uint16_t *lower, int32_t *y, GkInt16Rows *rows);
+	int64_t		(*search) (const struct GkInt16Kernels *set, const GkInt16 *s, const GkElkan *e, int d, const GkInt16Points *x,
+						   const int32_t *label, uint16_t *upper, uint16_t *lower, int32_t *y, GkInt16Rows *rows);
 } GkElkanKernels;
 
 /* Products of 16-bit integers: gk_cpu_int16.h. */
@@ -185,9 +188,11 @@ typedef struct GkInt16Kernels
 	void		(*round) (const float *x, size_t stride, int d, const float *pivot, int32_t *y, GkInt16Tile *tile);
 	/*
 	 * Compare scratch->points, at most GK_INT16_TILES tiles, with whole groups of centroids: from k0 on, up to k1 or
-	 * the last one.  k0 = 0 begins, others continue.
+	 * the last one.  k0 = 0 begins, others continue.  e: lower bounds are wanted, in lower [tiles][k][GK_ROW_PAD]; or
+	 * NULL.
 	 */
-	void		(*compare) (int tiles, int d, const GkInt16 *s, const GkInt16Scratch *scratch, int k0, int k1);
+	void		(*compare) (int tiles, int d, const GkInt16 *s, const GkInt16Scratch *scratch, int k0, int k1, const GkElkan *e,
+							uint16_t *lower);
 	/*
 	 * assign_dot() by what was compared.  Label -1: no centroid is closer to the row than d2 ([tiles][GK_ROW_PAD])
 	 * says; d2 NULL: all are wanted.
