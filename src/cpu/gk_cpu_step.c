@@ -60,6 +60,7 @@ typedef struct Pass
 	/* Private sums: one region per thread, offsets from its start. */
 	size_t		width;			/* of a cluster in the double sums */
 	int			copies;			/* of the double sums and the counts */
+	size_t		touched_at;		/* bool [k]: clusters whose sums are cleared and may be others since then */
 	size_t		sum_at;			/* gk_int128 [k][d] */
 	size_t		mass_at;		/* gk_int128 [k], weighted only */
 	size_t		count_at;		/* int64_t [copies][k] */
@@ -92,7 +93,8 @@ lay_out(Pass *p)
 	p->width = (size_t) (p->d + 3) / 4 * 4;
 	p->copies = !p->weighted && !p->smallk &&
 		p->k * p->width * sizeof(double) * GK_ADD_COPIES <= GK_COST_COPIES_BYTES ? GK_ADD_COPIES : 1;
-	p->sum_at = GK_CACHE_LINE;
+	p->touched_at = GK_CACHE_LINE;
+	p->sum_at = (p->touched_at + p->k + GK_CACHE_LINE - 1) / GK_CACHE_LINE * GK_CACHE_LINE;
 	p->mass_at = p->sum_at + kd * sizeof(gk_int128);
 	p->count_at = p->mass_at + (p->weighted ? p->k * sizeof(gk_int128) : 0);
 	p->double_at = p->count_at + p->copies * p->k * sizeof(int64_t);
@@ -107,26 +109,45 @@ region(const Pass *p, int thread)
 	return (char *) p->s->sums + thread * p->bytes;
 }
 
-/* Turn exact doubles into integers, of clusters k0 .. k1-1. */
+/* Turn a cluster's exact doubles into integers. */
 static void
-flush(const Pass *p, char *own, int k0, int k1)
+flush(const Pass *p, char *own, int k)
 {
-	gk_int128  *sum = (gk_int128 *) (own + p->sum_at);
-	double	   *part = (double *) (own + p->double_at);
+	gk_int128  *sum = (gk_int128 *) (own + p->sum_at) + (size_t) k * p->d;
+	double	   *part = (double *) (own + p->double_at) + k * p->width;
 	size_t		copy = p->k * p->width;
 
-	for (int k = k0; k < k1; k++)
-		for (int j = 0; j < p->d; j++)
-		{
-			double		v = 0.0;
+	for (int j = 0; j < p->d; j++)
+	{
+		double		v = 0.0;
 
-			for (int i = 0; i < p->copies; i++)
-			{
-				v += part[i * copy + k * p->width + j];
-				part[i * copy + k * p->width + j] = 0.0;
-			}
-			sum[(size_t) k * p->d + j] += (int64_t) (v * p->inv[j]);
+		for (int i = 0; i < p->copies; i++)
+		{
+			v += part[i * copy + j];
+			part[i * copy + j] = 0.0;
 		}
+		sum[j] += (int64_t) (v * p->inv[j]);
+	}
+}
+
+/* Clear a cluster's sums, if they are not yet: where few rows move, these are few clusters of many. */
+static void
+touch(const Pass *p, char *own, int k)
+{
+	bool	   *touched = (bool *) (own + p->touched_at);
+
+	if (touched[k])
+		return;
+	touched[k] = true;
+	memset((gk_int128 *) (own + p->sum_at) + (size_t) k * p->d, 0, p->d * sizeof(gk_int128));
+	if (p->weighted)
+		((gk_int128 *) (own + p->mass_at))[k] = 0;
+	for (int i = 0; i < p->copies; i++)
+	{
+		((int64_t *) (own + p->count_at))[i * p->k + k] = 0;
+		if (!p->weighted)
+			memset((double *) (own + p->double_at) + ((size_t) i * p->k + k) * p->width, 0, p->width * sizeof(double));
+	}
 }
 
 /* Add row i of the block to cluster k `times` (1 or -1) over. */
@@ -136,6 +157,7 @@ add_row(const Pass *p, char *own, const GkBlock *b, const GkBlockLabels *l, int 
 	const float *x = l->x.x + i / GK_ROW_PAD * l->x.tile + i % GK_ROW_PAD;
 	size_t		stride = l->x.stride;
 
+	touch(p, own, k);
 	((int64_t *) (own + p->count_at))[k] += times;
 	if (p->weighted)
 	{
@@ -165,7 +187,9 @@ reserve(const Pass *p, char *own, int rows)
 		return;
 	if (state->pending + rows > GK_PACKAGE)
 	{
-		flush(p, own, 0, p->k);
+		for (int k = 0; k < p->k; k++)
+			if (((bool *) (own + p->touched_at))[k])
+				flush(p, own, k);
 		state->pending = 0;
 	}
 	state->pending += rows;
@@ -207,56 +231,64 @@ moves_rows(const Pass *p)
 	return p->path >= GK_STEP_SMALLK_BITS;
 }
 
+/* Add a thread's sums of a cluster to the result. */
+static void
+merge_own(const Pass *p, char *own, int k)
+{
+	const gk_int128 *own_sum = (gk_int128 *) (own + p->sum_at) + (size_t) k * p->d;
+	const int64_t *own_count = (int64_t *) (own + p->count_at);
+	gk_int128  *sum = p->out->sum + (size_t) k * p->d;
+	int64_t		count = 0;
+
+	/* the kernels for small k add to the integers themselves */
+	if (!p->weighted && ((Private *) own)->pending > 0)
+		flush(p, own, k);
+	for (int j = 0; j < p->d; j++)
+		sum[j] += own_sum[j];
+	for (int i = 0; i < p->copies; i++)
+		count += own_count[(size_t) i * p->k + k];
+	p->out->count[k] += count;
+	p->out->mass[k] += p->weighted ? ((gk_int128 *) (own + p->mass_at))[k] : count;
+}
+
 /* The result of some clusters: all private sums, and the last result if rows only move. */
 static void
 merge_clusters(void *arg, int64_t job, int thread)
 {
 	const Pass *p = arg;
-	const GkSession *s = p->s;
+	const GkStep *base = &p->s->base;
 	int			k0 = (int) job * p->per_job;
 	int			k1 = p->k - k0 > p->per_job ? k0 + p->per_job : p->k;
-	size_t		sums = (size_t) (k1 - k0) * p->d;
-	gk_int128  *sum = p->out->sum + (size_t) k0 * p->d;
-	gk_int128  *base_sum = s->base.sum + (size_t) k0 * p->d;
+	size_t		bytes = p->d * sizeof(gk_int128);
 	bool		moves = moves_rows(p);
 
 	(void) thread;
-	for (size_t i = 0; i < sums; i++)
-		sum[i] = moves ? base_sum[i] : 0;
 	for (int k = k0; k < k1; k++)
 	{
-		p->out->count[k] = moves ? s->base.count[k] : 0;
-		p->out->mass[k] = moves ? s->base.mass[k] : 0;
-	}
-	for (int t = 0; t < p->sweep.threads; t++)
-	{
-		char	   *own = region(p, t);
-		const gk_int128 *own_sum = (gk_int128 *) (own + p->sum_at) + (size_t) k0 * p->d;
-		const gk_int128 *own_mass = (gk_int128 *) (own + p->mass_at);
-		const int64_t *own_count = (int64_t *) (own + p->count_at);
+		gk_int128  *sum = p->out->sum + (size_t) k * p->d;
+		gk_int128  *base_sum = base->sum + (size_t) k * p->d;
+		bool		other = !moves;
 
-		if (!((Private *) own)->used)
-			continue;
-		/* the kernels for small k add to the integers themselves */
-		if (!p->weighted && ((Private *) own)->pending > 0)
-			flush(p, own, k0, k1);
-		for (size_t i = 0; i < sums; i++)
-			sum[i] += own_sum[i];
-		for (int k = k0; k < k1; k++)
+		if (moves)
+			memcpy(sum, base_sum, bytes);
+		else
+			memset(sum, 0, bytes);
+		p->out->count[k] = moves ? base->count[k] : 0;
+		p->out->mass[k] = moves ? base->mass[k] : 0;
+		for (int t = 0; t < p->sweep.threads; t++)
 		{
-			for (int i = 0; i < p->copies; i++)
-				p->out->count[k] += own_count[(size_t) i * p->k + k];
-			if (p->weighted)
-				p->out->mass[k] += own_mass[k];
-			else
-				p->out->mass[k] = p->out->count[k];
+			char	   *own = region(p, t);
+
+			if (!((Private *) own)->used || !((bool *) (own + p->touched_at))[k])
+				continue;
+			merge_own(p, own, k);
+			other = true;
 		}
-	}
-	if (p->memory != NOTHING)
-	{
-		memcpy(base_sum, sum, sums * sizeof(gk_int128));
-		memcpy(s->base.mass + k0, p->out->mass + k0, (k1 - k0) * sizeof(gk_int128));
-		memcpy(s->base.count + k0, p->out->count + k0, (k1 - k0) * sizeof(int64_t));
+		if (p->memory == NOTHING || !other)
+			continue;
+		memcpy(base_sum, sum, bytes);
+		base->mass[k] = p->out->mass[k];
+		base->count[k] = p->out->count[k];
 	}
 }
 
@@ -320,15 +352,18 @@ note_changes(const Pass *p, char *own, const GkBlock *b, const GkBlockLabels *l)
 		previous[i] = 0;		/* a valid one, for whole vectors */
 }
 
-/* The thread's region, cleared at first use. */
+/* The thread's region, cleared at first use: of rows that move one by one by touch(). */
 static char *
 claim(const Pass *p, int thread)
 {
 	char	   *own = region(p, thread);
+	bool		all = p->path < GK_STEP_DELTA;
 
 	if (!((Private *) own)->used)
 	{
-		memset(own + p->sum_at, 0, p->bytes - p->sum_at);
+		memset(own + p->touched_at, all, p->k);
+		if (all)
+			memset(own + p->sum_at, 0, p->bytes - p->sum_at);
 		((Private *) own)->used = true;
 	}
 	return own;
