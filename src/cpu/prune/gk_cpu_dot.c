@@ -148,8 +148,9 @@ gk_cpu_dot_plan(const GkSession *s, GkSweep *sweep, int k)
 	sweep->job_work = (double) sweep->rows * s->pts->d * (k + GK_COST_OVERHEAD);
 }
 
-GkStatus
-gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *err)
+/* What float products take. */
+static GkStatus
+begin_floats(GkSession *s, const GkSweep *sweep, const float *c, int k, GkError *err)
 {
 	GkCpuDot   *dot = &s->dot;
 	GkHost		host = s->host;
@@ -157,31 +158,40 @@ gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *e
 	int			chains = (d + CHAIN - 1) / CHAIN;
 	int			chain = (d + chains - 1) / chains;
 	double		rounding = 1.02 * (chain + chains + 5) * 0x1p-24;
-	size_t		width = gk_dot_width(k);
 	int			jobs = (k + JOB_CENTROIDS - 1) / JOB_CENTROIDS;
 	Arrange		a = {.dot = dot,.c = c,.k = k,.d = d};
 	double		max_square = 0.0;
-	GkStatus	st;
 	bool		done;
 
 	if (!gk_cpu_room(s, &dot->half, k, sizeof(float)) || !gk_cpu_room(s, &a.max_square, jobs, sizeof(double)) ||
-		!gk_cpu_room(s, &dot->columns, width * d, sizeof(float)) || !keep_squares(s) || !scratch_room(s, sweep, k))
+		!gk_cpu_room(s, &dot->columns, gk_dot_width(k) * d, sizeof(float)) || !keep_squares(s))
 		return gk_cpu_out_of_memory(err);
 	host.threads = sweep->threads;
 	done = s->core->parallel_for(&host, jobs, arrange, &a);
 	for (int i = 0; done && i < jobs; i++)
 		max_square = fmax(max_square, a.max_square[i]);
 	gk_cpu_room_free(s, &a.max_square);
-	if (!done)
-		return GK_STOPPED;
 	dot->args = (GkDot) {.c = c,.half = dot->half,.columns = dot->columns,.k = k,.chain = chain,
 		.slack = (float) rounding,.apart = (float) (rounding * 2.0 * max_square + 0x1p-120),
 		.relative = (float) (1.02 * (d + 3) * 0x1p-24)};
+	return done ? GK_OK : GK_STOPPED;
+}
+
+GkStatus
+gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *err)
+{
+	GkCpuDot   *dot = &s->dot;
+	GkStatus	st;
+
+	if (!scratch_room(s, sweep, k))
+		return gk_cpu_out_of_memory(err);
+	dot->args = (GkDot) {.c = c,.k = k};
 	dot->open = 0;
 	gk_cpu_dot_plan(s, sweep, k);
 	st = gk_cpu_int16_begin(s, sweep, c, k, err);
-	if (dot->int16.k > 0)
-		sweep->job_work *= s->kernels->integers->cost;
+	if (st == GK_OK && dot->int16.k == 0)
+		return begin_floats(s, sweep, c, k, err);
+	sweep->job_work *= dot->int16.k > 0 ? s->kernels->integers->cost : 1.0;
 	return st;
 }
 

@@ -273,7 +273,7 @@ settle(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *scrat
 		if (near[i].count > GK_INT16_NEAR)
 		{
 			if (!gk_cpu_halt(s))
-				label[row[i]] = s->kernels->assign_one(point + (size_t) i * x->d, &s->dot.args, x->d);
+				label[row[i]] = s->kernels->nearest(point + (size_t) i * x->d, x->d, s->dot.args.c, s->dot.args.k, d2);
 			gk_cpu_dot_tied(s, slot + row[i]);
 			near[i].count = 0;
 			crowded++;
