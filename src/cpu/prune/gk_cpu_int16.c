@@ -95,7 +95,8 @@ measure_group(void *arg, int64_t group, int thread)
 			double		v = (double) r->c[(size_t) q * r->d + j] - (double) pivot[j];
 
 			square += v * v;
-			value = fmax(value, fabs(v));
+			/* fmax() may be a call */
+			value = fabs(v) > value ? fabs(v) : value;
 		}
 		most = fmax(most, square);
 	}
