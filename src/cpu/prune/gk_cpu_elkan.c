@@ -19,7 +19,8 @@
  * |x' - c'_a| + e + E, where |x' - c'|^2 = |x'|^2 + 2 q s is off by what the kernels add. Bounds are rounded away from each
  * other by a unit at least; M_j is rounded down where it is added to a bound, and up where it is added to U. U is tightened
  * by s_a before other centroids are compared. A bound that does not fit 16 bits is the largest number: as U it rules out
- * nothing, as L it is smaller than the true one.
+ * nothing, as L it is smaller than the true one.  Of a row that products do not decide, canonical distances to all that
+ * the bounds leave then tell the nearest.
  */
 #include <math.h>
 #include <string.h>
@@ -241,12 +242,12 @@ gk_cpu_elkan_block(GkSession *s, const GkBlock *b, int *changes)
 		int			end = b->rows - row;
 		int32_t		label[GK_INT16_TILES * GK_ROW_PAD];
 		int32_t    *last = s->previous + b->slot + row;
-		uint16_t   *upper = e->upper + b->slot + row;
+		GkElkanRows kept = {.last = last,.upper = e->upper + b->slot + row,.lower = lower_bound(e, b->slot + row, 0)};
 
 		now.x += first * x.tile;
 		now.count = x.count - first < some ? x.count - first : some;
 		end = end < now.count * GK_ROW_PAD ? end : now.count * GK_ROW_PAD;
-		own->pairs += gk_cpu_int16_search(s, &now, b->slot + row, end, b->thread, last, upper, lower_bound(e, b->slot + row, 0), label);
+		own->pairs += gk_cpu_int16_search(s, &now, b->slot + row, end, b->thread, &kept, label);
 		if (s->halted)
 			break;
 		for (int i = 0; i < end; i++)

@@ -248,10 +248,42 @@ gk_cpu_int16_prepare(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16
 	}
 }
 
-/* Canonical distances of `count` rows of the tiles to the centroids that may be nearest; point: [GK_INT16_FEW][d]. */
-static int64_t
-settle(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *scratch, const int *row, int count, float *point, int32_t *label)
+/* The centroids that bounds leave of a row, and its last one, whose lower bound says nothing. */
+static void
+near_by_bounds(const GkSession *s, const GkElkanRows *kept, int row, GkInt16Near *out)
 {
+	const GkCpuElkan *e = &s->elkan;
+	const uint16_t *lower = kept->lower + (size_t) row / GK_ROW_PAD * e->k * GK_ROW_PAD + row % GK_ROW_PAD;
+	int			own = e->fresh ? -1 : kept->last[row];
+
+	out->count = 0;
+	for (int q = 0; q < e->k; q++)
+		if (q == own || lower[(size_t) q * GK_ROW_PAD] <= kept->upper[row] + e->moved[q])
+		{
+			if (out->count < GK_INT16_NEAR)
+				out->label[out->count] = q;
+			out->count++;
+		}
+}
+
+/* Where undecided rows are. */
+typedef struct Open
+{
+	const GkTiles *x;
+	int64_t		slot;			/* of the first row */
+	const GkInt16Scratch *scratch;
+	const GkElkanRows *kept;	/* NULL: there are no bounds */
+	float	   *point;			/* scratch: [GK_INT16_FEW][d] */
+	int32_t    *label;
+} Open;
+
+/* Canonical distances of `count` rows to the centroids that may be nearest. */
+static int64_t
+settle(GkSession *s, const Open *o, const int *row, int count)
+{
+	const GkTiles *x = o->x;
+	float	   *point = o->point;
+	int32_t    *label = o->label;
 	GkInt16Near near[GK_INT16_FEW];
 	const float *at[GK_INT16_FEW];
 	int32_t		from[GK_INT16_FEW * GK_INT16_NEAR];
@@ -262,7 +294,10 @@ settle(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *scrat
 
 	if (gk_cpu_halt(s))
 		return 0;
-	s->kernels->integers->near(&s->dot.int16, x->d, scratch, row, count, near);
+	if (o->kept == NULL)
+		s->kernels->integers->near(&s->dot.int16, x->d, o->scratch, row, count, near);
+	for (int i = 0; o->kept != NULL && i < count; i++)
+		near_by_bounds(s, o->kept, row[i], &near[i]);
 	/* feature by feature, as each may be in another page */
 	for (int i = 0; i < count; i++)
 		at[i] = x->x + row[i] / GK_ROW_PAD * x->tile + row[i] % GK_ROW_PAD;
@@ -275,7 +310,7 @@ settle(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *scrat
 		{
 			if (!gk_cpu_halt(s))
 				label[row[i]] = s->kernels->nearest(point + (size_t) i * x->d, x->d, s->dot.args.c, s->dot.args.k, d2);
-			gk_cpu_dot_tied(s, slot + row[i]);
+			gk_cpu_dot_tied(s, o->slot + row[i]);
 			near[i].count = 0;
 			crowded++;
 		}
@@ -300,23 +335,22 @@ settle(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *scrat
 		if (near[i].count > 0)
 			label[row[i]] = to[best];
 		if (tied)
-			gk_cpu_dot_tied(s, slot + row[i]);
+			gk_cpu_dot_tied(s, o->slot + row[i]);
 	}
 	return crowded;
 }
 
 /* Settle the open ones of the tiles' rows. */
 static void
-settle_open(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *scratch, uint64_t *open, int rows, float *point,
-			int32_t *label)
+settle_open(GkSession *s, const Open *o, uint64_t *open, int rows)
 {
-	int			end = rows < x->count * GK_ROW_PAD ? rows : x->count * GK_ROW_PAD;
+	int			end = rows < o->x->count * GK_ROW_PAD ? rows : o->x->count * GK_ROW_PAD;
 	int			row[GK_INT16_FEW];
 	int			count = 0;
 	int64_t		open_rows = 0;
 	int64_t		crowded = 0;
 
-	for (int t = 0; t < x->count; t++)
+	for (int t = 0; t < o->x->count; t++)
 		for (; open[t] != 0; open[t] &= open[t] - 1)
 		{
 			int			at = t * GK_ROW_PAD + __builtin_ctzll(open[t]);
@@ -327,12 +361,12 @@ settle_open(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *
 			open_rows++;
 			if (count == GK_INT16_FEW)
 			{
-				crowded += settle(s, x, slot, scratch, row, count, point, label);
+				crowded += settle(s, o, row, count);
 				count = 0;
 			}
 		}
 	if (count > 0)
-		crowded += settle(s, x, slot, scratch, row, count, point, label);
+		crowded += settle(s, o, row, count);
 	__atomic_fetch_add(&s->dot.int16_rows, end, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&s->dot.int16_open, open_rows + GK_COST_INT16_CROWDED * crowded, __ATOMIC_RELAXED);
 }
@@ -374,21 +408,21 @@ gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, floa
 	{
 		GkTiles		now = *x;
 		uint64_t	open[GK_INT16_TILES];
+		Open		o = {.x = &now,.slot = slot + first * GK_ROW_PAD,.scratch = &in,.point = point,.label = label + first * GK_ROW_PAD};
 
 		now.x += first * x->tile;
 		now.count = x->count - first < some ? x->count - first : some;
-		gk_cpu_int16_prepare(s, &now, slot + first * GK_ROW_PAD, &in);
+		gk_cpu_int16_prepare(s, &now, o.slot, &in);
 		compare_all(s, now.count, x->d, &in, NULL, NULL);
 		s->kernels->integers->decide(now.count, &s->dot.int16, &in, below != NULL ? below + first * GK_ROW_PAD : NULL,
-									 label + first * GK_ROW_PAD, open);
-		settle_open(s, &now, slot + first * GK_ROW_PAD, &in, open, rows - first * GK_ROW_PAD, point, label + first * GK_ROW_PAD);
+									 o.label, open);
+		settle_open(s, &o, open, rows - first * GK_ROW_PAD);
 	}
 }
 
 /* Compare a tile's rows with all centroids, which makes bounds, or with those that bounds leave: how many pairs. */
 static int64_t
-search_tiles(GkSession *s, const GkTiles *x, const GkInt16Scratch *in, int32_t *turned, const int32_t *last, uint16_t *upper,
-			 uint16_t *lower)
+search_tiles(GkSession *s, const GkTiles *x, const GkInt16Scratch *in, int32_t *turned, const GkElkanRows *kept)
 {
 	const GkInt16Kernels *set = s->kernels->integers;
 	const GkElkan *bounds = &s->elkan.args;
@@ -396,40 +430,40 @@ search_tiles(GkSession *s, const GkTiles *x, const GkInt16Scratch *in, int32_t *
 	int64_t		pairs = 0;
 
 	if (s->elkan.fresh)
-		compare_all(s, x->count, x->d, in, bounds, lower);
+		compare_all(s, x->count, x->d, in, bounds, kept->lower);
 	for (int t = 0; t < x->count; t++)
 	{
 		size_t		at = (size_t) t * GK_ROW_PAD;
 
 		if (s->elkan.fresh)
-			set->elkan->upper(&s->dot.int16, bounds, &in->points[t], &in->rows[t], upper + at);
+			set->elkan->upper(&s->dot.int16, bounds, &in->points[t], &in->rows[t], kept->upper + at);
 		else if (!gk_cpu_halt(s))
-			pairs += set->elkan->search(set, &s->dot.int16, bounds, x->d, &in->points[t], last + at, upper + at, lower + at * k, turned,
-										&in->rows[t]);
+			pairs += set->elkan->search(set, &s->dot.int16, bounds, x->d, &in->points[t], kept->last + at, kept->upper + at,
+										kept->lower + at * k, turned, &in->rows[t]);
 	}
 	return pairs;
 }
 
 int64_t
-gk_cpu_int16_search(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const int32_t *last, uint16_t *upper,
-					uint16_t *lower, int32_t *label)
+gk_cpu_int16_search(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const GkElkanRows *kept, int32_t *label)
 {
 	int32_t    *turned = (int32_t *) (s->dot.scratch + thread * s->dot.scratch_bytes);
 	float	   *point = (float *) turned + (size_t) x->d * GK_ROW_PAD;
 	uint64_t	open[GK_INT16_TILES];
 	int64_t		pairs;
 	GkInt16Scratch in;
+	Open		o = {.x = x,.slot = slot,.scratch = &in,.kept = kept,.point = point,.label = label};
 
 	gk_cpu_int16_scratch(s, (char *) (point + GK_INT16_FEW * (size_t) x->d), x->d, &in);
 	gk_cpu_int16_prepare(s, x, slot, &in);
-	pairs = search_tiles(s, x, &in, turned, last, upper, lower);
+	pairs = search_tiles(s, x, &in, turned, kept);
 	if (s->halted)
 		return pairs;
 	s->kernels->integers->decide(x->count, &s->dot.int16, &in, NULL, label, open);
-	settle_open(s, x, slot, &in, open, rows, point, label);
+	settle_open(s, &o, open, rows);
 	for (int i = 0; i < rows; i++)
 		if (label[i] != in.rows[i / GK_ROW_PAD].label[i % GK_ROW_PAD])
-			upper[i] = UINT16_MAX;	/* it was that of another one */
+			kept->upper[i] = UINT16_MAX;	/* it was that of another one */
 	return pairs;
 }
 

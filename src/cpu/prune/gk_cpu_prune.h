@@ -77,12 +77,16 @@ void		gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows
 								int32_t *label);
 void		gk_cpu_int16_end(GkSession *s);
 
-/*
- * Labels of at most gk_cpu_int16_tiles() tiles, comparing with what bounds leave: last, upper and lower are of the first
- * row on.  Returns how many pairs were compared.
- */
-int64_t		gk_cpu_int16_search(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const int32_t *last, uint16_t *upper,
-								uint16_t *lower, int32_t *label);
+/* What is kept for rows with a bound for every centroid, from the first row of a tile on: gk_cpu_elkan.c. */
+typedef struct GkElkanRows
+{
+	const int32_t *last;		/* labels */
+	uint16_t   *upper;
+	uint16_t   *lower;			/* [tiles][k][GK_ROW_PAD] */
+} GkElkanRows;
+
+/* Labels of at most gk_cpu_int16_tiles() tiles, comparing with what bounds leave.  Returns how many pairs were compared. */
+int64_t		gk_cpu_int16_search(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const GkElkanRows *kept, int32_t *label);
 
 /* What rounded points take that are kept. */
 size_t		gk_cpu_int16_kept_bytes(const GkSession *s);
