@@ -119,10 +119,10 @@
 #define GK_COST_TIGHTEN_RETRY	8
 
 /*
- * A bound for every centroid: begin when fewer than n / this rows changed their label (n / 6 of 768 features).  The first
- * pass takes a tenth longer than one without, and the fewer features, the more; ...
+ * A bound for every centroid: begin when fewer than n / this rows changed their label (at once from 768 features on).  The
+ * first pass takes a tenth longer than one without, and the fewer features, the more; ...
  */
-#define GK_COST_ELKAN_CALM(d)		(3072.0 / (d) + 2.0)
+#define GK_COST_ELKAN_CALM(d)		(768.0 * 768.0 / (d) / (d))
 /* ... a row of k bounds, which is turned if it is open: an estimate by a profile; ... */
 #define GK_COST_ELKAN_ROW(k, d)		(5.0 * (d) + 1.0 * (k) + 500.0)
 /* ... and a pair, which takes as long as some ten of a product of all. */

@@ -169,8 +169,7 @@ typedef struct GkCpuElkan
 	uint16_t   *move;
 	uint16_t   *moved;
 	float	   *moved_down;
-	char	   *scratch;		/* [threads][scratch_bytes] */
-	size_t		scratch_bytes;
+	int64_t		pairs;			/* compared in this pass */
 	int			strikes;		/* passes in a row that cost no less than without */
 	int64_t		calm;			/* with fewer changed rows, try again; 0: not tried yet */
 } GkCpuElkan;

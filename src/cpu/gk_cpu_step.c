@@ -30,8 +30,7 @@ typedef enum GkStepPath
 	/* From here on: add to the last step's result what has changed. */
 	GK_STEP_SMALLK_BITS,		/* one kernel assigns and moves rows that change their label bits */
 	GK_STEP_DELTA,				/* assign, move rows that change their label */
-	GK_STEP_HAMERLY,			/* assign rows that bounds leave open, move those that change their label */
-	GK_STEP_ELKAN				/* the same with a bound for every centroid, by products of integers */
+	GK_STEP_HAMERLY				/* assign rows that bounds leave open, move those that change their label */
 } GkStepPath;
 
 /* What a step keeps for the next one besides its result. */
@@ -72,7 +71,8 @@ typedef struct Pass
 	Memory		memory;
 	bool		known;			/* there are memory and result of a last step */
 	bool		calm;			/* few enough labels changed in it that moving rows pays */
-	bool		dot;			/* GK_STEP_MERGE, _DELTA: labels by scalar products */
+	bool		dot;			/* GK_STEP_MERGE, _DELTA: labels by scalar products, ... */
+	bool		elkan;			/* ... of integers, with a bound for every row and centroid */
 } Pass;
 
 /* At the start of a thread's region. */
@@ -414,7 +414,13 @@ assign_block(GkSession *s, void *arg, const GkBlock *b)
 		piece.slot += row;
 		piece.label += row;
 		piece.d2 += row;
-		if (p->dot)
+		if (p->elkan)
+		{
+			l = (GkBlockLabels) {.x = gk_cpu_tiles(s, &piece),.label = piece.label};
+			if (!gk_cpu_elkan_labels(s, &piece, l.label))
+				return;
+		}
+		else if (p->dot)
 		{
 			l = (GkBlockLabels) {.x = gk_cpu_tiles(s, &piece),.label = piece.label};
 			gk_cpu_dot_labels(s, &l.x, piece.slot, piece.rows, piece.thread, NULL, l.label);
@@ -428,15 +434,14 @@ assign_block(GkSession *s, void *arg, const GkBlock *b)
 	}
 }
 
-/* GK_STEP_HAMERLY, GK_STEP_ELKAN */
+/* GK_STEP_HAMERLY */
 static void
 bounds_block(GkSession *s, void *arg, const GkBlock *b)
 {
 	const Pass *p = arg;
 	GkBlockLabels l = {.x = gk_cpu_tiles(s, b)};
 	int			changes;
-	const GkLabelChange *change = p->path == GK_STEP_ELKAN ? gk_cpu_elkan_block(s, b, &changes) :
-	gk_cpu_hamerly_block(s, b, p->c, p->k, &changes);
+	const GkLabelChange *change = gk_cpu_hamerly_block(s, b, p->c, p->k, &changes);
 	char	   *own = changes > 0 ? claim(p, b->thread) : region(p, b->thread);
 
 	((Private *) own)->changed += changes;
@@ -500,7 +505,7 @@ plan_sum(const Pass *p)
  *     n < k * threads * GK_COST_MERGE_ROWS
  *   small k, sums in registers, several blocks     label bits   < n / 32 changed    SMALLK_BITS
  *                                                               else, or none       SMALLK
- *   d >= GK_COST_DELTA_D, or bounds are possible   labels       bounds help         ELKAN or HAMERLY
+ *   d >= GK_COST_DELTA_D, or bounds are possible   labels       bounds help         HAMERLY
  *                                                               < n / 4 changed     DELTA
  *                                                               else, or none       MERGE
  *   small k, one thread                            nothing                          SMALLK_DIRECT
@@ -509,7 +514,8 @@ plan_sum(const Pass *p)
  *
  * Small k: at most GK_CPU_SMALLK clusters of points without weights, by AVX2 or AVX-512.  Memory for
  * labels of points in a file has to fit the limit, that for label bits and bounds needs points that are
- * resident.  Other values of gkmeans.feature_sum: partitioned_features is the first line, delta the third
+ * resident.  Whether DELTA and MERGE find labels by products, or with a bound for every row and centroid, is chosen
+ * apart.  Other values of gkmeans.feature_sum: partitioned_features is the first line, delta the third
  * with "any" for n / 4, cluster_merge the last three.
  */
 static void
@@ -522,13 +528,12 @@ plan_step(Pass *p)
 	p->known = p->memory != NOTHING && s->previous_k == p->k && s->previous_bits == (p->memory == LABEL_BITS);
 	p->calm = p->known && (s->feature_sum == GK_DELTA ||
 						   s->changed < s->pts->n / (p->memory == LABELS ? GK_COST_DELTA_SHARE : GK_COST_SMALLK_SHARE));
+	p->elkan = p->memory == LABELS && p->known && gk_cpu_elkan_wanted(s, p->k);
 	if (s->used == GK_PARTITIONED_FEATURES)
 		p->path = GK_STEP_PARTITIONED;
 	else if (p->memory == LABEL_BITS)
 		p->path = p->calm ? GK_STEP_SMALLK_BITS : GK_STEP_SMALLK;
-	else if (p->known && gk_cpu_elkan_wanted(s, p->k))
-		p->path = GK_STEP_ELKAN;
-	else if (p->known && gk_cpu_hamerly_wanted(s, p->k))
+	else if (!p->elkan && p->known && gk_cpu_hamerly_wanted(s, p->k))
 		p->path = GK_STEP_HAMERLY;
 	else if (p->memory == LABELS)
 		p->path = p->calm ? GK_STEP_DELTA : GK_STEP_MERGE;
@@ -557,8 +562,8 @@ begin(Pass *p, GkError *err)
 	if (p->memory == LABELS && !p->known)
 		memset(s->previous + s->first_tile * GK_ROW_PAD, 0xff, s->all_rows * sizeof(int32_t));
 	/* no memory for bounds: without them */
-	if ((p->path == GK_STEP_HAMERLY && !gk_cpu_hamerly_begin(s, &p->sweep, p->c, p->k)) ||
-		(p->path == GK_STEP_ELKAN && !gk_cpu_elkan_begin(s, &p->sweep, p->c, p->k)))
+	p->elkan = p->elkan && gk_cpu_elkan_begin(s, &p->sweep, p->c, p->k);
+	if (p->path == GK_STEP_HAMERLY && !gk_cpu_hamerly_begin(s, &p->sweep, p->c, p->k))
 		p->path = p->calm ? GK_STEP_DELTA : GK_STEP_MERGE;
 	if (p->path == GK_STEP_SMALLK_DIRECT || p->path == GK_STEP_SMALLK || p->path == GK_STEP_SMALLK_BITS)
 	{
@@ -566,10 +571,10 @@ begin(Pass *p, GkError *err)
 		p->sweep.rounds = 1;
 		p->sweep.per_round = p->k;
 	}
-	p->dot = (p->path == GK_STEP_MERGE || p->path == GK_STEP_DELTA) && gk_cpu_dot_wanted(s, &p->sweep, p->k);
+	p->dot = p->elkan || ((p->path == GK_STEP_MERGE || p->path == GK_STEP_DELTA) && gk_cpu_dot_wanted(s, &p->sweep, p->k));
 	if (p->dot && gk_cpu_int16_possible(s, p->k) && p->piece < gk_cpu_int16_tiles(s, p->d) * GK_ROW_PAD)
 		p->piece = gk_cpu_int16_tiles(s, p->d) * GK_ROW_PAD;
-	return p->dot ? gk_cpu_dot_begin(s, &p->sweep, p->c, p->k, err) : GK_OK;
+	return p->dot && !p->elkan ? gk_cpu_dot_begin(s, &p->sweep, p->c, p->k, err) : GK_OK;
 }
 
 static GkStatus
@@ -603,8 +608,8 @@ end_memory(const Pass *p)
 	if (p->known)
 		s->changed = s->changed > s->added ? s->changed - s->added : 0;
 	s->added = 0;
-	if (p->path == GK_STEP_ELKAN)
-		gk_cpu_elkan_end(s, &p->sweep);
+	if (p->elkan)
+		gk_cpu_elkan_end(s);
 	else
 		s->elkan.valid = false;
 	if (p->memory == LABELS)
@@ -620,7 +625,7 @@ step_private(Pass *p, GkError *err)
 	GkSession  *s = p->s;
 	GkStatus	st;
 
-	p->sweep.block = p->path == GK_STEP_HAMERLY || p->path == GK_STEP_ELKAN ? bounds_block :
+	p->sweep.block = p->path == GK_STEP_HAMERLY ? bounds_block :
 		p->path == GK_STEP_MERGE || p->path == GK_STEP_DELTA ? assign_block : smallk_block;
 	p->sweep.keep_labels = p->sweep.rounds > 1;
 	if (!gk_cpu_room(s, &s->sums, p->sweep.threads, p->bytes))
@@ -630,7 +635,7 @@ step_private(Pass *p, GkError *err)
 	st = gk_cpu_sweep(s, &p->sweep, err);
 	if (st == GK_OK && !s->core->parallel_for(&p->host, (p->k + p->per_job - 1) / p->per_job, merge_clusters, p))
 		st = GK_STOPPED;
-	if (p->dot || p->path == GK_STEP_ELKAN)
+	if (p->dot)
 		gk_cpu_dot_end(s);
 	/* rows that move one by one have the last cluster, too */
 	if (st == GK_OK && p->smallk && p->path < GK_STEP_DELTA)

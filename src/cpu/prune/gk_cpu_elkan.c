@@ -30,13 +30,6 @@
 /* When M exceeds this, the bounds are made anew. */
 #define MOST_MOVED	(UINT16_MAX / 2)
 
-/* A thread's. */
-typedef struct ElkanScratch
-{
-	int64_t		pairs;
-	GkLabelChange change[];
-} ElkanScratch;
-
 static size_t
 bytes(const GkSession *s, int k)
 {
@@ -86,7 +79,7 @@ gk_cpu_elkan_forget(GkSession *s)
 }
 
 static bool
-rooms(GkSession *s, const GkSweep *sweep, int k)
+rooms(GkSession *s, int k)
 {
 	GkCpuElkan *e = &s->elkan;
 	int			d = s->pts->d;
@@ -99,13 +92,12 @@ rooms(GkSession *s, const GkSweep *sweep, int k)
 		e->calm = calm;
 	}
 	e->args.words = ((size_t) d + GK_INT16_PUT - 1) / GK_INT16_PUT * GK_INT16_PUT / 2;
-	e->scratch_bytes = gk_cpu_region_bytes(sizeof(ElkanScratch) + sweep->rows * sizeof(GkLabelChange));
 	if (!gk_cpu_tile_room(s, &e->lower, (size_t) k * GK_ROW_PAD * sizeof(uint16_t)) ||
 		!gk_cpu_tile_room(s, &e->upper, GK_ROW_PAD * sizeof(uint16_t)) ||
 		!gk_cpu_room(s, &e->last, (size_t) k * d, sizeof(float)) || !gk_cpu_room(s, &e->c, (size_t) k * e->args.words, sizeof(int32_t)) ||
 		!gk_cpu_room(s, &e->sum, k, sizeof(double)) || !gk_cpu_room(s, &e->move, k, sizeof(uint16_t)) ||
 		!gk_cpu_room(s, &e->moved, k, sizeof(uint16_t)) ||
-		!gk_cpu_room(s, &e->moved_down, k, sizeof(float)) || !gk_cpu_room(s, &e->scratch, sweep->threads, e->scratch_bytes))
+		!gk_cpu_room(s, &e->moved_down, k, sizeof(float)))
 	{
 		gk_cpu_elkan_forget(s);
 		return false;
@@ -197,7 +189,7 @@ gk_cpu_elkan_begin(GkSession *s, GkSweep *sweep, const float *c, int k)
 	GkSweep		plain = *sweep;
 	GkError		ignored;
 
-	if (gk_cpu_dot_begin(s, sweep, c, k, &ignored) != GK_OK || s->dot.int16.k == 0 || s->dot.int16_tile == NULL || !rooms(s, sweep, k))
+	if (gk_cpu_dot_begin(s, sweep, c, k, &ignored) != GK_OK || s->dot.int16.k == 0 || s->dot.int16_tile == NULL || !rooms(s, k))
 	{
 		*sweep = plain;
 		return false;
@@ -213,8 +205,7 @@ gk_cpu_elkan_begin(GkSession *s, GkSweep *sweep, const float *c, int k)
 		start(s);
 		memcpy(e->last, c, (size_t) k * s->pts->d * sizeof(float));
 	}
-	for (int t = 0; t < sweep->threads; t++)
-		((ElkanScratch *) (e->scratch + t * e->scratch_bytes))->pairs = 0;
+	e->pairs = 0;
 	e->valid = false;			/* until the pass is through */
 	return true;
 }
@@ -226,60 +217,61 @@ lower_bound(const GkCpuElkan *e, int64_t slot, int q)
 	return e->lower + (size_t) slot / GK_ROW_PAD * e->k * GK_ROW_PAD + (size_t) q * GK_ROW_PAD + slot % GK_ROW_PAD;
 }
 
-const GkLabelChange *
-gk_cpu_elkan_block(GkSession *s, const GkBlock *b, int *changes)
+/* The lower bounds of rows' own centroids are the largest number; those of the last ones say nothing any more. */
+static void
+mark_own(const GkCpuElkan *e, int64_t slot, const int32_t *label, const int32_t *last, int rows)
+{
+	for (int i = 0; i < rows; i++)
+	{
+		if (!e->fresh && label[i] != last[i])
+			*lower_bound(e, slot + i, last[i]) = 0;
+		if (e->fresh || label[i] != last[i])
+			*lower_bound(e, slot + i, label[i]) = UINT16_MAX;
+	}
+}
+
+bool
+gk_cpu_elkan_labels(GkSession *s, const GkBlock *b, int32_t *label)
 {
 	GkCpuElkan *e = &s->elkan;
-	ElkanScratch *own = (ElkanScratch *) (e->scratch + b->thread * e->scratch_bytes);
 	GkTiles		x = gk_cpu_tiles(s, b);
 	int			some = gk_cpu_int16_tiles(s, x.d);
+	int64_t		pairs = 0;
 
-	*changes = 0;
 	for (int first = 0; first < x.count; first += some)
 	{
 		GkTiles		now = x;
 		int			row = first * GK_ROW_PAD;
+		int64_t		slot = b->slot + row;
 		int			end = b->rows - row;
-		int32_t		label[GK_INT16_TILES * GK_ROW_PAD];
-		int32_t    *last = s->previous + b->slot + row;
-		GkElkanRows kept = {.last = last,.upper = e->upper + b->slot + row,.lower = lower_bound(e, b->slot + row, 0)};
+		GkElkanRows kept = {.last = s->previous + slot,.upper = e->upper + slot,.lower = lower_bound(e, slot, 0)};
 
 		now.x += first * x.tile;
 		now.count = x.count - first < some ? x.count - first : some;
 		end = end < now.count * GK_ROW_PAD ? end : now.count * GK_ROW_PAD;
-		own->pairs += gk_cpu_int16_search(s, &now, b->slot + row, end, b->thread, &kept, label);
+		pairs += gk_cpu_int16_search(s, &now, slot, end, b->thread, &kept, label + row);
 		if (s->halted)
-			break;
-		for (int i = 0; i < end; i++)
-			if (label[i] != last[i])
-			{
-				if (!e->fresh)
-					*lower_bound(e, b->slot + row + i, last[i]) = 0;
-				*lower_bound(e, b->slot + row + i, label[i]) = UINT16_MAX;
-				own->change[(*changes)++] = (GkLabelChange) {row + i, last[i]};
-				last[i] = label[i];
-			}
-		for (int i = 0; e->fresh && i < now.count * GK_ROW_PAD; i++)
-			*lower_bound(e, b->slot + row + i, last[i]) = UINT16_MAX;
+			return false;
+		/* rows past the end have the last label of any */
+		mark_own(e, slot, label + row, kept.last, end);
+		mark_own(e, slot + end, kept.last + end, kept.last + end, now.count * GK_ROW_PAD - end);
 	}
-	return own->change;
+	__atomic_fetch_add(&e->pairs, pairs, __ATOMIC_RELAXED);
+	return true;
 }
 
 void
-gk_cpu_elkan_end(GkSession *s, const GkSweep *sweep)
+gk_cpu_elkan_end(GkSession *s)
 {
 	GkCpuElkan *e = &s->elkan;
 	int			d = s->pts->d;
 	double		n = (double) s->pts->n;
 	double		cost = n * GK_COST_ELKAN_ROW(e->k, d);
-	int64_t		pairs = 0;
 
-	for (int t = 0; t < sweep->threads; t++)
-		pairs += ((ElkanScratch *) (e->scratch + t * e->scratch_bytes))->pairs;
 	e->valid = true;
 	if (e->fresh)
 		return;
-	cost += (double) pairs * GK_COST_ELKAN_PAIR(d);
+	cost += (double) e->pairs * GK_COST_ELKAN_PAIR(d);
 	if (cost < n * GK_COST_INT16(s->kernels->integers->cost, e->k, d))
 		e->strikes = 0;
 	else if (++e->strikes >= GK_COST_BOUNDS_STRIKES && s->host.skip == GK_SKIP_AUTO)

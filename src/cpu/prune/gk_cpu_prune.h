@@ -204,11 +204,11 @@ bool		gk_cpu_elkan_wanted(const GkSession *s, int k);
 /* Begin such a step, as gk_cpu_dot_begin() does; false: without them, the sweep is as it was. */
 bool		gk_cpu_elkan_begin(GkSession *s, GkSweep *sweep, const float *c, int k);
 
-/* As gk_cpu_hamerly_block(). */
-const GkLabelChange *gk_cpu_elkan_block(GkSession *s, const GkBlock *b, int *changes);
+/* Labels of a block, of which s->previous still has the last ones; false: the pass is to end. */
+bool		gk_cpu_elkan_labels(GkSession *s, const GkBlock *b, int32_t *label);
 
 /* After such a step. */
-void		gk_cpu_elkan_end(GkSession *s, const GkSweep *sweep);
+void		gk_cpu_elkan_end(GkSession *s);
 
 /* New centroids are coming, or other rows: give up what is kept. */
 void		gk_cpu_elkan_forget(GkSession *s);
