@@ -87,8 +87,8 @@ SANITIZE ?= -fsanitize=address,undefined -fno-sanitize-recover=all
 UNIT_FMA := $(if $(filter x86_64,$(shell uname -m)),$(if $(shell grep -m1 ' fma ' /proc/cpuinfo),-mfma))
 UNIT_CFLAGS = $(UNIT_OPTIMIZE) -g $(UNIT_FMA) $(SANITIZE) $(GK_FLAGS) -Wall -Wextra -Werror -Isrc -Itest/unit -MMD -MP
 UNIT_OPTIMIZE = -O2
-UNIT_TESTS := $(sort $(wildcard test/unit/test_*.c))
-UNIT_BINS := $(patsubst test/unit/%.c,build/unit/%,$(UNIT_TESTS))
+UNIT_TESTS := $(sort $(wildcard test/unit/test_*.c)) test/gpu/test_several.c
+UNIT_BINS := $(patsubst %.c,build/unit/%,$(notdir $(UNIT_TESTS)))
 UNIT_LIB := $(patsubst %.c,build/unit/%.o,$(notdir $(ENGINE_SRCS) $(filter-out $(UNIT_TESTS),$(wildcard test/unit/*.c))))
 
 define unit-rule
@@ -96,7 +96,7 @@ build/unit/%.o: $(1)/%.c
 	@mkdir -p build/unit
 	$$(UNIT_CC) $$(UNIT_CFLAGS) -c -o $$@ $$<
 endef
-$(foreach dir,$(ENGINE_DIRS) test/unit,$(eval $(call unit-rule,$(dir))))
+$(foreach dir,$(ENGINE_DIRS) test/unit test/gpu,$(eval $(call unit-rule,$(dir))))
 
 # Two minutes at -O2
 build/unit/gk_cpu_smallk_avx512.o: UNIT_OPTIMIZE = -O1
@@ -104,15 +104,22 @@ build/unit/gk_cpu_smallk_avx512.o: UNIT_OPTIMIZE = -O1
 $(UNIT_BINS): build/unit/%: build/unit/%.o $(UNIT_LIB)
 	$(UNIT_CC) $(UNIT_CFLAGS) -o $@ $^ -lm -ldl
 
+# Several devices in one fit, on two that the CPU plays
+build/unit/test_several.o build/unit/fake_gpu.o: UNIT_CFLAGS += -fPIC -DFAKE_GPUS=2
+build/unit/gkmeans_gpu.so: build/unit/fake_gpu.o
+	$(UNIT_CC) $(UNIT_CFLAGS) -shared -o $@ $^ -lm
+run-test_several: build/unit/gkmeans_gpu.so
+run-test_several: UNIT_ARGS = build/unit small
+
 -include $(wildcard build/unit/*.d)
 
 # make unit UNIT=test_rng runs one of them; -j several at a time, -k all of them
-UNIT_RUNS := $(UNIT_TESTS:test/unit/%.c=run-%)
+UNIT_RUNS := $(patsubst build/unit/%,run-%,$(UNIT_BINS))
 unit: $(if $(UNIT),$(UNIT:%=run-%),$(UNIT_RUNS))
 
 $(UNIT_RUNS): run-%: build/unit/%
 	@echo '# $*'
-	@$< || { echo "not ok - $* exited with status $$?"; exit 1; }
+	@$< $(UNIT_ARGS) || { echo "not ok - $* exited with status $$?"; exit 1; }
 
 # The readers of bytes from outside, attacked without a server: see test/fuzz/readers.py. They
 # are glue code, so this takes PostgreSQL's headers and libpgcommon.

@@ -106,18 +106,6 @@ devices(void *ctx, const char *text)
 	snprintf(shares, sizeof(shares), "%s", text);
 }
 
-static size_t
-free_on_two(void)
-{
-	size_t		first = free_memory();
-	size_t		second;
-
-	cudaSetDevice(1);
-	second = free_memory();
-	cudaSetDevice(0);
-	return first + second;
-}
-
 static void
 test_two(GkHost *host, const PackedCase *cases, int n)
 {

@@ -5,8 +5,9 @@
  *
  *   test_several DIRECTORY [small|full]    of gkmeans_gpu.so
  *
- * small: little work, for compute-sanitizer.  Prints what failed, then "N passed, N failed", or
- * "skipped: reason" without a usable GPU.  With one GPU, only it and the CPU are tested.
+ * small: little work, for compute-sanitizer, and for the suite unit, which has no GPU: FAKE_GPUS devices there are
+ * fake_gpu.c's.  Prints what failed, then "N passed, N failed", or "skipped: reason" without a usable GPU.  With one
+ * GPU, only it and the CPU are tested.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -194,6 +195,22 @@ test_moves(const char *gpus, bool full)
 	}
 }
 
+/* The last device seeds by a copy of its points, and its part begins so far back that its tiles' places are not the copy's. */
+static void
+test_late_part(const char *gpus)
+{
+	uint64_t	rng = 48;
+	Problem		p = shaped(&rng, 1, GK_INIT_PLUSPLUS, true);
+	Answer		oracle;
+	GkError		err;
+
+	p.opt.max_iter = 1;
+	solve(&oracle, &p, NULL, (size_t) 4 << 20, &err);
+	compare(&p, &oracle, &(Way) {gpus, true, "150000", NULL, 0.0}, (size_t) 4 << 20, "another answer of a late part");
+	answer_free(&oracle);
+	problem_free(&p);
+}
+
 /*
  * k-means|| counts the weights of more clusters than there will be: a step's result is large then, though an
  * iteration's is small.
@@ -307,18 +324,6 @@ test_up(const char *gpus, bool full)
 	}
 }
 
-/* Rows that go up have set the main thread's device. */
-static size_t
-free_on_both(void)
-{
-	size_t		second;
-
-	cudaSetDevice(1);
-	second = free_memory();
-	cudaSetDevice(0);
-	return second + free_memory();
-}
-
 /* A GPU fails at each call of CUDA, at first of those after its opening. */
 static void
 test_faults_up(const char *gpus, bool wide, int device)
@@ -337,7 +342,7 @@ test_faults_up(const char *gpus, bool wide, int device)
 	read_and_fit(&oracle, &p, NULL, &r, &err);
 	/* a session's context takes memory, and stays */
 	(void) goes_up(&p, &oracle.model, gpus, NULL, NULL, &r);
-	before = free_on_both();
+	before = free_on_two();
 	for (int opening = 0; opening < 2; opening++)
 		for (int n = 0, harmless = 0; harmless < HARMLESS; n++)
 		{
@@ -349,7 +354,7 @@ test_faults_up(const char *gpus, bool wide, int device)
 			again += r.reads == 2;
 		}
 	check(again > 20, "enough faults had the rows read again", &p, gpus);
-	check(free_on_both() >= before, "device memory is left", &p, gpus);
+	check(free_on_two() >= before, "device memory is left", &p, gpus);
 	answer_free(&oracle);
 	problem_free(&p);
 }
@@ -413,6 +418,7 @@ main(int argc, char **argv)
 	test_random("0", full ? 60 : 6);
 	test_shapes("0", full);
 	test_moves("0", full);
+	test_late_part("0");
 	if (usable < 2)
 		printf("skipped: one device, so nothing of two GPUs\n");
 	else
