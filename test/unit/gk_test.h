@@ -3,6 +3,7 @@
  *
  * One line for each check, as in TAP; done_testing() prints 'N passed, N failed'
  * and returns the exit status.  A program that checks nothing has failed.
+ * TEST_FULL=1 in the environment: tests of many problems try all of few_or_all().
  */
 #ifndef GK_TEST_H
 #define GK_TEST_H
@@ -10,6 +11,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static int	gk_test_passed;
 static int	gk_test_failed;
@@ -29,6 +31,13 @@ ok(bool condition, const char *name,...)
 	fflush(stdout);
 	*(condition ? &gk_test_passed : &gk_test_failed) += 1;
 	return condition;
+}
+
+/* How many: few, for which there is time after every change, or all, before a release. */
+__attribute__((unused)) static int
+few_or_all(int few, int all)
+{
+	return getenv("TEST_FULL") != NULL ? all : few;
 }
 
 /* What this machine cannot check, and why. */

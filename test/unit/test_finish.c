@@ -313,7 +313,7 @@ main(void)
 			skip("%s has no scalar products here", names[i]);
 			continue;
 		}
-		for (int number = 0; number < 40; number++)
+		for (int number = 0; number < few_or_all(16, 40); number++)
 			test_case(set, number, &t);
 		ok(t.wrong == 0, "%s: passes that go on from the last one (%d of %d wrong)", names[i], t.wrong, t.passes);
 		ok(t.wrong_d == 0 && t.known_d > 0, "%s: D of the last pass (%d of %d wrong)", names[i], t.wrong_d, t.known_d);
