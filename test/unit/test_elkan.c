@@ -140,9 +140,14 @@ move(float *c, const Way *w, int k, int pass)
 
 			c[at] = (float) mean + (pass % 4 == 3 && q % 16 == 0 ? 0.01f * (float) test_normal(&rng) : 0.0f) * c[at];
 		}
-	/* two of a group that only canonical distances tell apart */
-	memcpy(c + 7 * pts->d, c + 6 * pts->d, pts->d * sizeof(float));
-	c[7 * pts->d + pass % pts->d] *= 1.00001f;
+	/* two of a group that only canonical distances tell apart, and one of another group */
+	for (int i = 0; i < 2; i++)
+	{
+		float	   *like = c + (i == 0 ? 7 : k - 1) * pts->d;
+
+		memcpy(like, c + 6 * pts->d, pts->d * sizeof(float));
+		like[(pass + i) % pts->d] *= 1.00001f;
+	}
 	if (pass == 9)				/* far enough that bounds are made anew */
 		for (int j = 0; j < pts->d; j++)
 			c[j] = c[j] * 20.0f + 1.0f;
