@@ -15,7 +15,6 @@
 #define LOCAL_K		4096		/* clusters whose counters a block has in shared memory */
 #define SCAN		1024
 #define THREADS		256
-#define WARPS		(THREADS / 32)
 #define MIN_SEGMENT	16			/* moves that some lanes add up in registers */
 #define MAX_SEGMENT	64
 #define AT_ONCE(lanes)	((lanes) < 32 ? 8 : 4)	/* moves whose rows are read at a time */
