@@ -171,6 +171,12 @@ typedef struct GkStep
 	 * have gone on by themselves need not look.
 	 */
 	bool		follows;
+
+	/*
+	 * [k] (set by the caller; NULL: not wanted) Where the backend knows that a cluster's sum, mass and count are those of
+	 * its last step, it says so here, and nothing where it does not.
+	 */
+	bool	   *unchanged;
 } GkStep;
 
 /* Result of an iteration whose centroids stay with the backend; arrays are the caller's, k_max long. */

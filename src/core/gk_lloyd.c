@@ -116,6 +116,9 @@ update_clusters(void *arg, int64_t job, int thread)
 	{
 		size_t		at = (size_t) i * e->pts->d;
 
+		/* it was the mean already: all stays, and towards the end of a fit so do most clusters */
+		if (e->step.unchanged[i] && e->moved[i] == 0.0)
+			continue;
 		e->explained[i] = e->moved[i] = 0.0;
 		if (e->step.count[i] == 0)
 			continue;
@@ -187,6 +190,7 @@ pass(GkEngine *e, const Place *p, bool *ahead, GkError *err)
 	if (e->backend->advance != NULL && !p->by_steps)
 		st = e->backend->advance(e->session, here ? e->f : NULL, e->k, &a, err);
 	*ahead = a.done;
+	memset(e->step.unchanged, 0, e->k * sizeof(bool));
 	return st == GK_OK && !a.done && here ? e->backend->step(e->session, e->f, e->k, &e->step, err) : st;
 }
 
@@ -249,6 +253,8 @@ gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 	/* an iteration of very many clusters takes minutes */
 	report(e, run, 0, -1.0, 0.0);
 	e->step.follows = false;
+	for (int i = 0; i < e->k; i++)
+		e->moved[i] = INFINITY; /* of a run before */
 	while (p.it < opt->max_iter && !r->converged)
 	{
 		bool		ahead = false;

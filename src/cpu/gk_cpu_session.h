@@ -58,6 +58,15 @@ typedef struct GkCpuSeedIndex
 	float	   *max_d2;			/* [stride]: largest D of each tile */
 } GkCpuSeedIndex;
 
+/* A group of centroids, rounded (gk_cpu_int16.c). */
+typedef struct GkInt16Group
+{
+	bool		still;			/* no other ones than those that were rounded last */
+	double		square;			/* |c|^2, the largest */
+	double		value;			/* |c_j|, the largest */
+	double		lost;			/* |B c - b|^2, the largest */
+} GkInt16Group;
+
 /* Labels by scalar products: gk_cpu_dot.c. */
 typedef struct GkCpuDot
 {
@@ -75,6 +84,8 @@ typedef struct GkCpuDot
 	float	   *int16_pivot;	/* [d]; NULL: not known yet */
 	int32_t    *int16_c;
 	float	   *int16_half;
+	GkInt16Group *int16_group;	/* [groups] */
+	bool		int16_of_elkan; /* these three are of GkCpuElkan.last */
 	char	   *scratch;		/* [threads][scratch_bytes]: a tile of rows, some more, then what integers
 								 * take */
 	size_t		scratch_bytes;
@@ -167,6 +178,7 @@ typedef struct GkCpuElkan
 	int32_t    *c;
 	double	   *sum;			/* [k]: M */
 	uint16_t   *move;
+	int32_t    *active;
 	uint16_t   *moved;
 	float	   *moved_down;
 	int64_t		pairs;			/* compared in this pass */

@@ -284,6 +284,8 @@ merge_clusters(void *arg, int64_t job, int thread)
 			merge_own(p, own, k);
 			other = true;
 		}
+		if (p->out->unchanged != NULL && !other)
+			p->out->unchanged[k] = true;
 		if (p->memory == NOTHING || !other)
 			continue;
 		memcpy(base_sum, sum, bytes);

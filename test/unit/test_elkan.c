@@ -1,6 +1,7 @@
 /*
  * Steps with a bound for every row and centroid (gk_cpu_elkan.c) against steps without bounds: the same sums and counts, bit
- * for bit, while centroids move as Lloyd's, jump, or stand still.  And the bounds themselves against distances in doubles.
+ * for bit, while all or some centroids move as Lloyd's, jump, or stand still.  And the bounds themselves against distances in
+ * doubles, and what a step says of clusters that have not changed.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -17,6 +18,8 @@
 static uint64_t rng = 5;
 static int	bad;				/* passes with other sums or counts */
 static int	wrong;				/* bounds */
+static int	changed;			/* clusters that have, but were said not to have */
+static int	unchanged;			/* clusters that were said not to have changed */
 static int	leaks;
 static int	with_bounds;		/* passes */
 static int64_t bounds;			/* lower ones that say something, ... */
@@ -66,7 +69,8 @@ open_way(Way *w, GkSkip skip, const double *values, const double *weight, int n,
 	problem = (GkProblem) {.host = &w->host.host,.core = &gk_core,.store = w->store,.k_max = k};
 	if (gk_cpu_backend.open(&problem, &w->session, &err) != GK_OK)
 		abort();
-	w->step = (GkStep) {.sum = malloc(sizeof(gk_int128) * k * d),.mass = malloc(sizeof(gk_int128) * k),.count = malloc(sizeof(int64_t) * k)};
+	w->step = (GkStep) {.sum = malloc(sizeof(gk_int128) * k * d),.mass = malloc(sizeof(gk_int128) * k),.count = malloc(sizeof(int64_t) * k),
+	.unchanged = malloc(k)};
 }
 
 static void
@@ -79,6 +83,7 @@ close_way(Way *w)
 	free(w->step.sum);
 	free(w->step.mass);
 	free(w->step.count);
+	free(w->step.unchanged);
 }
 
 static double
@@ -126,14 +131,14 @@ check_bounds(const GkSession *s, const float *c, int k, bool embeddings)
 		}
 }
 
-/* The next centroids: the means, some of them moved at random; or the same ones again. */
+/* The next centroids: the means, some of them moved at random; or means for some only; or the same ones again. */
 static void
 move(float *c, const Way *w, int k, int pass)
 {
 	const GkPoints *pts = w->session->pts;
 
 	for (int q = 0; pass % 5 != 4 && q < k; q++)
-		for (int j = 0; w->step.count[q] > 0 && j < pts->d; j++)
+		for (int j = 0; w->step.count[q] > 0 && (pass % 3 != 2 || q % 13 == pass) && j < pts->d; j++)
 		{
 			size_t		at = (size_t) q * pts->d + j;
 			double		mean = (double) w->step.sum[at] / (double) w->step.mass[q] / w->session->inv[j];
@@ -159,6 +164,7 @@ test_case(int kind, int n, int d, int k, bool weighted)
 	double	   *values = malloc(sizeof(double) * n * d);
 	double	   *weight = malloc(sizeof(double) * n);
 	float	   *c = malloc(sizeof(float) * k * d);
+	gk_int128  *last = malloc(sizeof(gk_int128) * k * d);
 	Way			plain;
 	Way			skip;
 
@@ -183,10 +189,17 @@ test_case(int kind, int n, int d, int k, bool weighted)
 	{
 		GkError		err;
 
+		memcpy(last, skip.step.sum, sizeof(gk_int128) * k * d);
+		memset(skip.step.unchanged, 0, k);
 		if (gk_cpu_backend.step(plain.session, c, k, &plain.step, &err) != GK_OK || gk_cpu_backend.step(skip.session, c, k, &skip.step, &err) != GK_OK)
 			abort();
 		bad += memcmp(plain.step.sum, skip.step.sum, sizeof(gk_int128) * k * d) != 0 ||
 			memcmp(plain.step.mass, skip.step.mass, sizeof(gk_int128) * k) != 0 || memcmp(plain.step.count, skip.step.count, sizeof(int64_t) * k) != 0;
+		for (int q = 0; q < k; q++)
+		{
+			unchanged += skip.step.unchanged[q];
+			changed += skip.step.unchanged[q] && memcmp(last + (size_t) q * d, skip.step.sum + (size_t) q * d, d * sizeof(gk_int128)) != 0;
+		}
 		if (skip.session->elkan.valid)
 		{
 			with_bounds++;
@@ -199,6 +212,7 @@ test_case(int kind, int n, int d, int k, bool weighted)
 	free(values);
 	free(weight);
 	free(c);
+	free(last);
 }
 
 int
@@ -217,6 +231,7 @@ main(void)
 		for (int i = 0; i < 5; i++, cases++)
 			test_case(kind, 1100 + 97 * i, features[i], clusters[(i + kind) % 5], cases % 3 == 1);
 	ok(bad == 0 && leaks == 0, "sums and counts with a bound for every centroid (%d passes differ, %d of %d cases leak)", bad, leaks, cases);
+	ok(changed == 0 && unchanged > 0, "clusters that have not changed (%d of %d have)", changed, unchanged);
 	ok(wrong == 0 && with_bounds > cases * PASSES / 2, "bounds hold (%d do not; %d of %d passes have them)", wrong, with_bounds, cases * PASSES);
 	ok(bounds * 10 > all_bounds * 9, "of embeddings %lld of %lld lower bounds are of use", (long long) bounds, (long long) all_bounds);
 	return done_testing();

@@ -14,6 +14,8 @@
 #include "gk_test.h"
 #include "gk_testfit.h"
 
+static const GkBackend *solve_device = &gk_cpu_backend;
+
 /* Into *a, which must stay where it is: its host is the engine's. */
 static void
 solve(Answer *a, const Problem *p, int threads, const int *order, size_t chunk, size_t limit, GkError *err)
@@ -26,7 +28,7 @@ solve(Answer *a, const Problem *p, int threads, const int *order, size_t chunk, 
 	s = load_store(&a->host, p->x, p->w, p->n, p->d, order, chunk, limit, err);
 	a->status = gk_store_prepare(s, p->opt.distance, p->opt.standardize, err);
 	if (a->status == GK_OK)
-		a->status = gk_fit(s, &gk_cpu_backend, &p->opt, &sink, &a->model, err);
+		a->status = gk_fit(s, solve_device, &p->opt, &sink, &a->model, err);
 	gk_store_free(s);
 }
 
@@ -539,6 +541,55 @@ test_behaviour(void)
 	ok(a.status == GK_ERR_OPTION, "tol NaN: %s", err.message);
 	answer_free(&a);
 	problem_free(&p);
+}
+
+/* ---- clusters that do not change ---- */
+
+static int64_t unchanged;
+
+/* A step that does not say which clusters have not changed. */
+static GkStatus
+step_in_silence(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err)
+{
+	GkStatus	st = gk_cpu_backend.step(s, centroids, k, out, err);
+
+	for (int i = 0; i < k; i++)
+		unchanged += out->unchanged[i];
+	memset(out->unchanged, 0, k * sizeof(bool));
+	return st;
+}
+
+/* Some groups far from each other are found at once, others take long, and every restart finds them again. */
+static void
+test_unchanged(void)
+{
+	GkBackend	silent = gk_cpu_backend;
+	uint64_t	rng = 17;
+	int			differ = 0;
+
+	silent.step = step_in_silence;
+	for (int number = 0; number < 200; number++)
+	{
+		Problem		p = {.n = 400,.d = 3,.k = 7};
+		Answer		a;
+		Answer		b;
+		GkError		err;
+
+		p.x = malloc(sizeof(double) * p.n * p.d);
+		for (int i = 0; i < p.n * p.d; i++)
+			p.x[i] = (i / p.d % 5 < 3 ? i / p.d % 5 * 1000.0 : 0.0) + test_normal(&rng) * (number % 3 + 1);
+		p.opt = (GkOptions) {.k = p.k,.init = GK_INIT_RANDOM,.n_init = 2,.max_iter = 30,.seed = number,.feature_sum = GK_DELTA,.init_sample = number % 2 * 0.9,
+			.distance = number % 4 == 3 ? GK_COSINE : GK_EUCLIDEAN};
+		solve(&a, &p, 2, NULL, 1 << 20, SIZE_MAX, &err);
+		solve_device = &silent;
+		solve(&b, &p, 2, NULL, 1 << 20, SIZE_MAX, &err);
+		solve_device = &gk_cpu_backend;
+		differ += !same_answer(&a, &b, p.n);
+		answer_free(&a);
+		answer_free(&b);
+		problem_free(&p);
+	}
+	ok(differ == 0 && unchanged > 1000, "clusters that do not change are not updated, to the same bits (%d differ)", differ);
 }
 
 /* He et al. 2022: 1e6 + noise loses 3.0 in float32 sums; here the centroids are exact. */
@@ -1072,6 +1123,7 @@ main(void)
 	test_many_k();
 	test_naive();
 	test_behaviour();
+	test_unchanged();
 	test_precision();
 	test_failures();
 	test_again();

@@ -10,6 +10,7 @@
  *  - Bounds are 16-bit integers in a unit of length. Lower bounds are not written while centroids move: M_j adds up what
  *    centroid j has moved, a row keeps L + M_j as of when the bound was made, and c_j is farther while that exceeds U + M_j.
  *    That of its own centroid is the largest number, so that it is not open for that.
+ *  - Of two centroids that stand still, the one that was nearer still is: most are, at the end of a fit.
  *  - The first pass has its bounds from the product of all rows and centroids.  Later ones multiply pair by pair, which
  *    takes some ten times as long for each, but of a tile of rows and a group of centroids with many pairs left, all.
  *
@@ -96,7 +97,7 @@ rooms(GkSession *s, int k)
 		!gk_cpu_tile_room(s, &e->upper, GK_ROW_PAD * sizeof(uint16_t)) ||
 		!gk_cpu_room(s, &e->last, (size_t) k * d, sizeof(float)) || !gk_cpu_room(s, &e->c, (size_t) k * e->args.words, sizeof(int32_t)) ||
 		!gk_cpu_room(s, &e->sum, k, sizeof(double)) || !gk_cpu_room(s, &e->move, k, sizeof(uint16_t)) ||
-		!gk_cpu_room(s, &e->moved, k, sizeof(uint16_t)) ||
+		!gk_cpu_room(s, &e->moved, k, sizeof(uint16_t)) || !gk_cpu_room(s, &e->active, k, sizeof(int32_t)) ||
 		!gk_cpu_room(s, &e->moved_down, k, sizeof(float)))
 	{
 		gk_cpu_elkan_forget(s);
@@ -151,6 +152,11 @@ follow_centroid(void *arg, int64_t q, int thread)
 	double		length;
 
 	(void) thread;
+	if (memcmp(now, last, f->d * sizeof(float)) == 0)
+	{
+		e->move[q] = 0;
+		return;
+	}
 	for (int j = 0; j < f->d; j++)
 	{
 		double		t = (double) now[j] - (double) last[j];
@@ -160,7 +166,7 @@ follow_centroid(void *arg, int64_t q, int thread)
 	memcpy(last, now, f->d * sizeof(float));
 	length = sqrt(square) * (1.0 + 0x1p-30);
 	e->sum[q] = (e->sum[q] + length) * (1.0 + 0x1p-50);
-	e->move[q] = rounded_up(e, length * (double) e->args.widen);
+	e->move[q] = rounded_up(e, length * (double) e->args.widen);	/* 0 only if it has not moved */
 	e->moved[q] = rounded_up(e, e->sum[q]);
 	e->moved_down[q] = (float) (e->sum[q] * (double) e->args.per * (1.0 - 0x1p-20));
 }
@@ -177,8 +183,15 @@ follow(GkSession *s, const GkSweep *sweep, const float *c)
 	host.threads = sweep->threads;
 	if (!s->core->parallel_for(&host, e->k, follow_centroid, &f))
 		return false;
+	e->args.groups = 0;
 	for (int q = 0; q < e->k; q++)
+	{
+		int			group = q / s->kernels->integers->group;
+
 		most = e->moved[q] > most ? e->moved[q] : most;
+		if (e->move[q] != 0 && (e->args.groups == 0 || e->active[e->args.groups - 1] != group))
+			e->active[e->args.groups++] = group;
+	}
 	return most <= MOST_MOVED;
 }
 
@@ -189,14 +202,18 @@ gk_cpu_elkan_begin(GkSession *s, GkSweep *sweep, const float *c, int k)
 	GkSweep		plain = *sweep;
 	GkError		ignored;
 
-	if (gk_cpu_dot_begin(s, sweep, c, k, &ignored) != GK_OK || s->dot.int16.k == 0 || s->dot.int16_tile == NULL || !rooms(s, k))
+	if (!rooms(s, k))
+		return false;
+	if (gk_cpu_dot_begin(s, sweep, c, k, &ignored) != GK_OK || s->dot.int16.k == 0 || s->dot.int16_tile == NULL)
 	{
 		*sweep = plain;
+		gk_cpu_elkan_forget(s);
 		return false;
 	}
 	e->args.widen = 1.0f + s->dot.int16.relative;
 	e->args.c = e->c;
 	e->args.move = e->move;
+	e->args.active = e->active;
 	e->args.moved = e->moved;
 	e->args.moved_down = e->moved_down;
 	e->fresh = !e->valid || !follow(s, sweep, c);
@@ -205,6 +222,7 @@ gk_cpu_elkan_begin(GkSession *s, GkSweep *sweep, const float *c, int k)
 		start(s);
 		memcpy(e->last, c, (size_t) k * s->pts->d * sizeof(float));
 	}
+	s->dot.int16_of_elkan = true;
 	e->pairs = 0;
 	e->valid = false;			/* until the pass is through */
 	return true;

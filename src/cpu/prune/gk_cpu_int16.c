@@ -59,11 +59,11 @@ typedef struct Rounding
 	const GkInt16Kernels *set;
 	GkCpuDot   *dot;
 	const float *c;
+	const float *last;			/* [k][d]: those that are rounded; NULL: none */
+	double		last_scale;
 	int			k;
 	int			d;
-	double	   *square;			/* [groups] |c|^2, the largest */
-	double	   *value;			/* [groups] |c_j|, the largest */
-	double	   *lost;			/* [groups] |B c - b|^2, the largest */
+	GkInt16Group *group;		/* [groups] */
 	int32_t    *rows;			/* [k][row_words]: centroids of GkElkan; NULL: not wanted */
 	size_t		row_words;
 } Rounding;
@@ -81,18 +81,21 @@ measure_group(void *arg, int64_t group, int thread)
 {
 	const Rounding *r = arg;
 	const float *pivot = r->dot->int16.pivot;
-	int			end = (int) (group + 1) * r->set->group;
+	GkInt16Group *of = &r->group[group];
+	size_t		first = (size_t) group * r->set->group;
+	size_t		end = first + r->set->group < (size_t) r->k ? first + r->set->group : (size_t) r->k;
 	double		most = 0.0;
 	double		value = 0.0;
 
 	(void) thread;
-	for (int q = (int) group * r->set->group; q < end && q < r->k; q++)
+	of->still = r->last != NULL && memcmp(r->c + first * r->d, r->last + first * r->d, (end - first) * r->d * sizeof(float)) == 0;
+	for (size_t q = first; !of->still && q < end; q++)
 	{
 		double		square = 0.0;
 
 		for (int j = 0; j < r->d; j++)
 		{
-			double		v = (double) r->c[(size_t) q * r->d + j] - (double) pivot[j];
+			double		v = (double) r->c[q * r->d + j] - (double) pivot[j];
 
 			square += v * v;
 			/* fmax() may be a call */
@@ -100,8 +103,10 @@ measure_group(void *arg, int64_t group, int thread)
 		}
 		most = fmax(most, square);
 	}
-	r->square[group] = most;
-	r->value[group] = value;
+	if (of->still)
+		return;
+	of->square = most;
+	of->value = value;
 }
 
 /* A group of centroids. */
@@ -116,6 +121,8 @@ round_group(void *arg, int64_t group, int thread)
 	double		most = 0.0;
 
 	(void) thread;
+	if (r->group[group].still && scale == r->last_scale)
+		return;
 	memset(to, 0, words * sizeof(int32_t));
 	for (int q = 0; q < some && group * some + q < r->k; q++)
 	{
@@ -145,7 +152,7 @@ round_group(void *arg, int64_t group, int thread)
 		r->dot->int16_half[at] = (float) (0.5 * square / (scale * scale));
 		most = fmax(most, lost);
 	}
-	r->lost[group] = most;
+	r->group[group].lost = most;
 }
 
 bool
@@ -248,17 +255,18 @@ gk_cpu_int16_prepare(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16
 	}
 }
 
-/* The centroids that bounds leave of a row, and its last one, whose lower bound says nothing. */
+/* The centroids that bounds leave of a row, as GkElkanKernels.search() does, and its last one, whose lower bound says nothing. */
 static void
 near_by_bounds(const GkSession *s, const GkElkanRows *kept, int row, GkInt16Near *out)
 {
 	const GkCpuElkan *e = &s->elkan;
 	const uint16_t *lower = kept->lower + (size_t) row / GK_ROW_PAD * e->k * GK_ROW_PAD + row % GK_ROW_PAD;
 	int			own = e->fresh ? -1 : kept->last[row];
+	bool		still = !e->fresh && e->move[own] == 0;
 
 	out->count = 0;
 	for (int q = 0; q < e->k; q++)
-		if (q == own || lower[(size_t) q * GK_ROW_PAD] <= kept->upper[row] + e->moved[q])
+		if (q == own || (lower[(size_t) q * GK_ROW_PAD] <= kept->upper[row] + e->moved[q] && !(still && e->move[q] == 0)))
 		{
 			if (out->count < GK_INT16_NEAR)
 				out->label[out->count] = q;
@@ -547,7 +555,7 @@ gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, Gk
 	GkHost		host = s->host;
 	int			d = s->pts->d;
 	const GkInt16Kernels *set = s->kernels->integers;
-	Rounding	r = {.set = set,.dot = dot,.c = c,.k = k,.d = d};
+	Rounding	r = {.set = set,.dot = dot,.c = c,.last_scale = (double) dot->int16.scale,.k = k,.d = d};
 	size_t		groups;
 	double		square = 0.0;
 	double		value = 0.0;
@@ -559,35 +567,35 @@ gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, Gk
 	dot->int16_open = dot->int16_rows = 0;
 	if (!gk_cpu_int16_possible(s, k))
 		return GK_OK;
+	if (s->elkan.k == k)
+	{
+		r.last = dot->int16_of_elkan ? s->elkan.last : NULL;
+		r.rows = s->elkan.c;
+		r.row_words = s->elkan.args.words;
+	}
+	dot->int16_of_elkan = false;
 	groups = ((size_t) k + set->group - 1) / set->group;
 	if (!gk_cpu_room(s, &dot->int16_c, groups * set->group * gk_int16_words(set->unit, d), sizeof(int32_t)) ||
 		!gk_cpu_room(s, &dot->int16_half, gk_dot_width(k + GK_INT16_FEW), sizeof(float)) ||
-		!gk_cpu_room(s, &r.square, 3 * groups, sizeof(double)) || !keep_pivot(s))
+		!gk_cpu_room(s, &dot->int16_group, groups, sizeof(GkInt16Group)) || !keep_pivot(s))
 		return gk_cpu_out_of_memory(err);
-	r.value = r.square + groups;
-	r.lost = r.value + groups;
-	r.rows = s->elkan.k == k ? s->elkan.c : NULL;
-	r.row_words = s->elkan.args.words;
+	r.group = dot->int16_group;
 	dot->int16.pivot = dot->int16_pivot;
 	host.threads = sweep->threads;
 	done = s->core->parallel_for(&host, (int64_t) groups, measure_group, &r);
 	for (size_t g = 0; done && g < groups; g++)
 	{
-		square = fmax(square, r.square[g]);
-		value = fmax(value, r.value[g]);
+		square = fmax(square, r.group[g].square);
+		value = fmax(value, r.group[g].value);
 	}
 	longest = sqrt(square);
 	if (!done || !(longest >= MIN_LENGTH && longest <= MAX_LENGTH))
-	{
-		gk_cpu_room_free(s, &r.square);
 		return done ? GK_OK : GK_STOPPED;
-	}
 	keep(s);
 	dot->int16.scale = (float) (32760.0 / (set->apart ? value : longest) * (1.0 - 0x1p-20));
 	done = s->core->parallel_for(&host, (int64_t) groups, round_group, &r);
 	for (size_t g = 0; done && g < groups; g++)
-		most = fmax(most, r.lost[g]);
-	gk_cpu_room_free(s, &r.square);
+		most = fmax(most, r.group[g].lost);
 	if (!done)
 		return GK_STOPPED;
 	dot->int16.c = dot->int16_c;

@@ -37,6 +37,7 @@ typedef struct Work
 	const int32_t *own;			/* [GK_ROW_PAD]: the last labels */
 	uint16_t   *upper;			/* [GK_ROW_PAD] */
 	uint16_t   *lower;			/* [k][GK_ROW_PAD] */
+	uint64_t	restless;		/* rows whose own centroid has moved: bits */
 	GkInt16Rows *rows;
 	int64_t		all;
 	int			count;
@@ -206,15 +207,31 @@ uppers(const Work *w)
 	return (Uppers) {_mm512_loadu_si512(w->upper), _mm512_loadu_si512(w->upper + BOUNDS)};
 }
 
-/* Rows that bounds do not prove to be farther from centroid q: bits. */
+/* Rows to be compared with centroid q, as bounds do not prove that it is farther and something has moved: bits. */
 GK_INLINE uint64_t
 nearer(const Work *w, Uppers u, int q)
 {
 	const uint16_t *lower = w->lower + (size_t) q * GK_ROW_PAD;
 	__m512i		moved = _mm512_set1_epi16((int16_t) w->e->moved[q]);
+	uint64_t	rows = _mm512_cmple_epu16_mask(_mm512_loadu_si512(lower), _mm512_adds_epu16(u.low, moved)) |
+	(uint64_t) _mm512_cmple_epu16_mask(_mm512_loadu_si512(lower + BOUNDS), _mm512_adds_epu16(u.high, moved)) << BOUNDS;
 
-	return _mm512_cmple_epu16_mask(_mm512_loadu_si512(lower), _mm512_adds_epu16(u.low, moved)) |
-		(uint64_t) _mm512_cmple_epu16_mask(_mm512_loadu_si512(lower + BOUNDS), _mm512_adds_epu16(u.high, moved)) << BOUNDS;
+	return w->e->move[q] != 0 ? rows : rows & w->restless;
+}
+
+/* Groups of centroids that some row of the tile may have to be compared with, ... */
+static int
+groups(const Work *w)
+{
+	return w->restless == 0 ? w->e->groups : (w->s->k + w->set->group - 1) / w->set->group;
+}
+
+/* ... and the i-th one's first centroid and how many they are. */
+static int
+group_of(const Work *w, int i, int *first)
+{
+	*first = (w->restless == 0 ? w->e->active[i] : i) * w->set->group;
+	return w->s->k - *first < w->set->group ? w->s->k - *first : w->set->group;
 }
 
 /* Rows with a centroid that may be nearer than their own. */
@@ -224,8 +241,14 @@ open_rows(const Work *w)
 	Uppers		u = uppers(w);
 	uint64_t	open = 0;
 
-	for (int q = 0; q < w->s->k; q++)
-		open |= nearer(w, u, q);
+	for (int i = 0; i < groups(w); i++)
+	{
+		int			first;
+		int			some = group_of(w, i, &first);
+
+		for (int q = first; q < first + some; q++)
+			open |= nearer(w, u, q);
+	}
 	return open;
 }
 
@@ -278,10 +301,11 @@ search_open(Work *w, uint64_t open)
 {
 	Uppers		u = uppers(w);
 
-	for (int first = 0; first < w->s->k; first += w->set->group)
+	for (int i = 0; i < groups(w); i++)
 	{
 		uint64_t	near[GROUP];
-		int			some = w->s->k - first < w->set->group ? w->s->k - first : w->set->group;
+		int			first;
+		int			some = group_of(w, i, &first);
 		int			pairs = 0;
 
 		for (int q = 0; q < some; q++)
@@ -316,8 +340,10 @@ search(const GkInt16Kernels *set, const GkInt16 *s, const GkElkan *e, int d, con
 
 	for (int i = 0; i < GK_ROW_PAD; i++)
 	{
-		unsigned	u = (unsigned) upper[i] + e->move[label[i]];
+		unsigned	move = e->move[label[i]];
+		unsigned	u = upper[i] + move;
 
+		w.restless |= (uint64_t) (move != 0) << i;
 		upper[i] = u < UINT16_MAX ? (uint16_t) u : UINT16_MAX;
 		/* what is certain where a row is not open */
 		rows->least[i] = 0;

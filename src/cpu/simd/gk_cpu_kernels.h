@@ -147,7 +147,11 @@ typedef struct GkElkan
 	size_t		words;			/* of one, a multiple of 16 */
 	float		per;			/* units of a bound in a length */
 	float		widen;			/* 1 + G */
-	const uint16_t *move;		/* [k]: what the last move adds to upper bounds, rounded up */
+	const uint16_t *move;		/* [k]: what the last move adds to upper bounds, rounded up; 0: it stands
+								 * still */
+	const int32_t *active;		/* [groups]: groups of centroids (GkInt16Kernels.group) that do not all stand
+								 * still */
+	int			groups;
 	const uint16_t *moved;		/* [k]: M, rounded up */
 	const float *moved_down;	/* [k]: M, rounded down */
 } GkElkan;
@@ -162,7 +166,8 @@ typedef struct GkElkanKernels
 	 * Compare a tile's rows with the centroids that their bounds leave, and bring the bounds upper [GK_ROW_PAD] and
 	 * lower [k][GK_ROW_PAD] up to date. label: the last ones, of valid numbers for all rows, whose lower bound is the
 	 * largest number, and stays so; y: scratch, [GK_ROW_PAD][e->words]. A group of which many pairs are left is
-	 * compared whole, as that takes no longer. What is found is as after compare(). Returns how many pairs were
+	 * compared whole, as that takes no longer. A row is not compared with a centroid where neither this nor its own has
+	 * moved since its label was found. What is found is as after compare(). Returns how many pairs were
 	 * compared, or how many would have taken as long.
 	 */
 	int64_t		(*search) (const struct GkInt16Kernels *set, const GkInt16 *s, const GkElkan *e, int d, const GkInt16Points *x,
