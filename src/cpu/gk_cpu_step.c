@@ -150,6 +150,9 @@ touch(const Pass *p, char *own, int k)
 	}
 }
 
+/* Features of a row that are fetched ahead. */
+#define AHEAD	16
+
 /* Add row i of the block to cluster k `times` (1 or -1) over. */
 static void
 add_row(const Pass *p, char *own, const GkBlock *b, const GkBlockLabels *l, int i, int k, int times)
@@ -173,7 +176,10 @@ add_row(const Pass *p, char *own, const GkBlock *b, const GkBlockLabels *l, int 
 		double	   *to = (double *) (own + p->double_at) + k * p->width;
 
 		for (int j = 0; j < p->d; j++)
+		{
+			__builtin_prefetch(&x[(j + AHEAD) * stride]);
 			to[j] += times * (double) x[j * stride];
+		}
 	}
 }
 

@@ -54,6 +54,9 @@
 /* Bytes of rounded points that stay in the second-level cache. */
 #define CACHE_BYTES		((size_t) 768 << 10)
 
+/* Features of a row that are fetched ahead. */
+#define AHEAD			16
+
 typedef struct Rounding
 {
 	const GkInt16Kernels *set;
@@ -311,7 +314,10 @@ settle(GkSession *s, const Open *o, const int *row, int count)
 		at[i] = x->x + row[i] / GK_ROW_PAD * x->tile + row[i] % GK_ROW_PAD;
 	for (int j = 0; j < x->d; j++)
 		for (int i = 0; i < count; i++)
+		{
+			__builtin_prefetch(&at[i][(j + AHEAD) * x->stride]);
 			point[(size_t) i * x->d + j] = at[i][j * x->stride];
+		}
 	for (int i = 0; i < count; i++)
 	{
 		if (near[i].count > GK_INT16_NEAR)

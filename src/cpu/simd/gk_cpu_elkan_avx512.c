@@ -24,6 +24,8 @@
 #define GROUP	16
 /* With more pairs left of a tile and a group, all of them take no longer. */
 #define DENSE	64
+/* Words that rows are fetched ahead while they are turned. */
+#define AHEAD	32
 
 /* A tile, and pairs to be multiplied. */
 typedef struct Work
@@ -53,6 +55,8 @@ turn_rows(const int32_t *from, size_t words, int32_t *y, size_t to_words)
 	{
 		__m512		v[LANES];	/* words, not floats */
 
+		for (int i = 0; i < LANES; i++)
+			_mm_prefetch((const char *) (from + (w + AHEAD + i) * GK_ROW_PAD), _MM_HINT_T0);
 		GK_UNROLL
 		for (int i = 0; i < LANES; i++)
 			v[i] = w + i < words ? _mm512_loadu_ps(from + (w + i) * GK_ROW_PAD) : _mm512_setzero_ps();

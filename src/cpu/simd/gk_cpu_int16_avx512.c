@@ -18,6 +18,9 @@
 #define INT16_UNIT		2
 #define INT16_APART		false
 
+/* Words that rows are fetched ahead of their products: a page. */
+#define AHEAD	16
+
 /* Rounded points are [words][GK_ROW_PAD], a group of centroids [words][INT16_GROUP]. */
 
 GK_INLINE void
@@ -75,6 +78,9 @@ products(__m512i acc[INT16_GROUP][INT16_VECTORS], const int32_t *y, const int32_
 		__m512i		y0 = _mm512_loadu_si512(y);
 		__m512i		y1 = _mm512_loadu_si512(y + 16);
 
+		/* processors do not fetch beyond a page by themselves */
+		_mm_prefetch((const char *) (y + AHEAD * GK_ROW_PAD), _MM_HINT_T0);
+		_mm_prefetch((const char *) (y + AHEAD * GK_ROW_PAD + 16), _MM_HINT_T0);
 		GK_UNROLL
 		for (int q = 0; q < INT16_GROUP; q++)
 		{
