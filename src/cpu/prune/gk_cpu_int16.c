@@ -21,8 +21,8 @@
  *     t' = t + 2 e is enough, which is q (s_j - s_i) > t' (r + t' / 2).
  * The smaller of both decides, and the second least s stands for all j.  Embeddings pass the first,
  * points in clumps far from each other the second.  Of a row that is not decided, the products of
- * integers are made once more, to list the centroids for which this does not hold; canonical
- * distances tell which of them is the nearest.
+ * integers are made once more, to list the centroids for which this does not hold: gk_cpu_int16_settle.c tells which
+ * of them is the nearest.
  *
  * Seeding asks which centroids may be closer than D, a canonical distance (gk_cpu_seed_rounds.c).  Those
  * are not of which |x' - c'_j| is at least R = sqrt(D) (1 + G) + e + E, that is s_j > (R^2 - |x'|^2) / (2 q),
@@ -53,9 +53,6 @@
 #define SMALLEST		0x1p-120
 /* Bytes of rounded points that stay in the second-level cache. */
 #define CACHE_BYTES		((size_t) 768 << 10)
-
-/* Features of a row that are fetched ahead. */
-#define AHEAD			16
 
 typedef struct Rounding
 {
@@ -258,133 +255,6 @@ gk_cpu_int16_prepare(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16
 	}
 }
 
-/* The centroids that bounds leave of a row, as GkElkanKernels.search() does, and its last one, whose lower bound says nothing. */
-static void
-near_by_bounds(const GkSession *s, const GkElkanRows *kept, int row, GkInt16Near *out)
-{
-	const GkCpuElkan *e = &s->elkan;
-	const uint16_t *lower = kept->lower + (size_t) row / GK_ROW_PAD * e->k * GK_ROW_PAD + row % GK_ROW_PAD;
-	int			own = e->fresh ? -1 : kept->last[row];
-	bool		still = !e->fresh && e->move[own] == 0;
-
-	out->count = 0;
-	for (int q = 0; q < e->k; q++)
-		if (q == own || (lower[(size_t) q * GK_ROW_PAD] <= kept->upper[row] + e->moved[q] && !(still && e->move[q] == 0)))
-		{
-			if (out->count < GK_INT16_NEAR)
-				out->label[out->count] = q;
-			out->count++;
-		}
-}
-
-/* Where undecided rows are. */
-typedef struct Open
-{
-	const GkTiles *x;
-	int64_t		slot;			/* of the first row */
-	const GkInt16Scratch *scratch;
-	const GkElkanRows *kept;	/* NULL: there are no bounds */
-	float	   *point;			/* scratch: [GK_INT16_FEW][d] */
-	int32_t    *label;
-} Open;
-
-/* Canonical distances of `count` rows to the centroids that may be nearest. */
-static int64_t
-settle(GkSession *s, const Open *o, const int *row, int count)
-{
-	const GkTiles *x = o->x;
-	float	   *point = o->point;
-	int32_t    *label = o->label;
-	GkInt16Near near[GK_INT16_FEW];
-	const float *at[GK_INT16_FEW];
-	int32_t		from[GK_INT16_FEW * GK_INT16_NEAR];
-	int32_t		to[GK_INT16_FEW * GK_INT16_NEAR];
-	float		d2[GK_INT16_FEW * GK_INT16_NEAR];
-	int			pairs = 0;
-	int64_t		crowded = 0;
-
-	if (gk_cpu_halt(s))
-		return 0;
-	if (o->kept == NULL)
-		s->kernels->integers->near(&s->dot.int16, x->d, o->scratch, row, count, near);
-	for (int i = 0; o->kept != NULL && i < count; i++)
-		near_by_bounds(s, o->kept, row[i], &near[i]);
-	/* feature by feature, as each may be in another page */
-	for (int i = 0; i < count; i++)
-		at[i] = x->x + row[i] / GK_ROW_PAD * x->tile + row[i] % GK_ROW_PAD;
-	for (int j = 0; j < x->d; j++)
-		for (int i = 0; i < count; i++)
-		{
-			__builtin_prefetch(&at[i][(j + AHEAD) * x->stride]);
-			point[(size_t) i * x->d + j] = at[i][j * x->stride];
-		}
-	for (int i = 0; i < count; i++)
-	{
-		if (near[i].count > GK_INT16_NEAR)
-		{
-			if (!gk_cpu_halt(s))
-				label[row[i]] = s->kernels->nearest(point + (size_t) i * x->d, x->d, s->dot.args.c, s->dot.args.k, d2);
-			gk_cpu_dot_tied(s, o->slot + row[i]);
-			near[i].count = 0;
-			crowded++;
-		}
-		for (int q = 0; q < near[i].count; q++, pairs++)
-		{
-			from[pairs] = i * x->d;
-			to[pairs] = near[i].label[q];
-		}
-	}
-	s->kernels->own_distance(point, 1, from, to, pairs, s->dot.args.c, x->d, d2);
-	for (int i = 0, first = 0; i < count; first += near[i++].count)
-	{
-		int			best = first;
-		bool		tied = false;
-
-		for (int q = first + 1; q < first + near[i].count; q++)
-			if (d2[q] <= d2[best])
-			{
-				tied = d2[q] == d2[best];
-				best = tied ? best : q;
-			}
-		if (near[i].count > 0)
-			label[row[i]] = to[best];
-		if (tied)
-			gk_cpu_dot_tied(s, o->slot + row[i]);
-	}
-	return crowded;
-}
-
-/* Settle the open ones of the tiles' rows. */
-static void
-settle_open(GkSession *s, const Open *o, uint64_t *open, int rows)
-{
-	int			end = rows < o->x->count * GK_ROW_PAD ? rows : o->x->count * GK_ROW_PAD;
-	int			row[GK_INT16_FEW];
-	int			count = 0;
-	int64_t		open_rows = 0;
-	int64_t		crowded = 0;
-
-	for (int t = 0; t < o->x->count; t++)
-		for (; open[t] != 0; open[t] &= open[t] - 1)
-		{
-			int			at = t * GK_ROW_PAD + __builtin_ctzll(open[t]);
-
-			if (at >= end)
-				break;
-			row[count++] = at;
-			open_rows++;
-			if (count == GK_INT16_FEW)
-			{
-				crowded += settle(s, o, row, count);
-				count = 0;
-			}
-		}
-	if (count > 0)
-		crowded += settle(s, o, row, count);
-	__atomic_fetch_add(&s->dot.int16_rows, end, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&s->dot.int16_open, open_rows + GK_COST_INT16_CROWDED * crowded, __ATOMIC_RELAXED);
-}
-
 int
 gk_cpu_int16_piece(const GkSession *s, int tiles, int d)
 {
@@ -422,7 +292,7 @@ gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, floa
 	{
 		GkTiles		now = *x;
 		uint64_t	open[GK_INT16_TILES];
-		Open		o = {.x = &now,.slot = slot + first * GK_ROW_PAD,.scratch = &in,.point = point,.label = label + first * GK_ROW_PAD};
+		GkInt16Open o = {.x = &now,.slot = slot + first * GK_ROW_PAD,.scratch = &in,.point = point,.label = label + first * GK_ROW_PAD};
 
 		now.x += first * x->tile;
 		now.count = x->count - first < some ? x->count - first : some;
@@ -430,7 +300,7 @@ gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, floa
 		compare_all(s, now.count, x->d, &in, NULL, NULL);
 		s->kernels->integers->decide(now.count, &s->dot.int16, &in, below != NULL ? below + first * GK_ROW_PAD : NULL,
 									 o.label, open);
-		settle_open(s, &o, open, rows - first * GK_ROW_PAD);
+		gk_cpu_int16_settle(s, &o, open, rows - first * GK_ROW_PAD);
 	}
 }
 
@@ -466,7 +336,7 @@ gk_cpu_int16_search(GkSession *s, const GkTiles *x, int64_t slot, int rows, int 
 	uint64_t	open[GK_INT16_TILES];
 	int64_t		pairs;
 	GkInt16Scratch in;
-	Open		o = {.x = x,.slot = slot,.scratch = &in,.kept = kept,.point = point,.label = label};
+	GkInt16Open o = {.x = x,.slot = slot,.scratch = &in,.kept = kept,.point = point,.label = label};
 
 	gk_cpu_int16_scratch(s, (char *) (point + GK_INT16_FEW * (size_t) x->d), x->d, &in);
 	gk_cpu_int16_prepare(s, x, slot, &in);
@@ -474,7 +344,7 @@ gk_cpu_int16_search(GkSession *s, const GkTiles *x, int64_t slot, int rows, int 
 	if (s->halted)
 		return pairs;
 	s->kernels->integers->decide(x->count, &s->dot.int16, &in, NULL, label, open);
-	settle_open(s, &o, open, rows);
+	gk_cpu_int16_settle(s, &o, open, rows);
 	for (int i = 0; i < rows; i++)
 		if (label[i] != in.rows[i / GK_ROW_PAD].label[i % GK_ROW_PAD])
 			kept->upper[i] = UINT16_MAX;	/* it was that of another one */

@@ -88,6 +88,20 @@ typedef struct GkElkanRows
 /* Labels of at most gk_cpu_int16_tiles() tiles, comparing with what bounds leave.  Returns how many pairs were compared. */
 int64_t		gk_cpu_int16_search(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const GkElkanRows *kept, int32_t *label);
 
+/* Where undecided rows are. */
+typedef struct GkInt16Open
+{
+	const GkTiles *x;
+	int64_t		slot;			/* of the first row */
+	const GkInt16Scratch *scratch;
+	const GkElkanRows *kept;	/* NULL: there are no bounds */
+	float	   *point;			/* scratch: [GK_INT16_FEW][d] */
+	int32_t    *label;
+} GkInt16Open;
+
+/* Labels of the open ones of some tiles' rows: bits of each tile. */
+void		gk_cpu_int16_settle(GkSession *s, const GkInt16Open *o, uint64_t *open, int rows);
+
 /* What rounded points take that are kept. */
 size_t		gk_cpu_int16_kept_bytes(const GkSession *s);
 

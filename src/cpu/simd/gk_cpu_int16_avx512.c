@@ -108,8 +108,60 @@ products_few(__m512i acc[INT16_GROUP], const int32_t *few, const int32_t *c, siz
 
 #include "cpu/simd/gk_cpu_int16.h"
 
+/* Both features of 16 words, in order. */
+GK_TARGET static void
+unrounded(const GkInt16Points *x, int row, int d, float *z)
+{
+	const __m512i at = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), _mm512_set1_epi32(GK_ROW_PAD));
+	const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+	const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+	const __m512 unit = _mm512_set1_ps(1.0f / x->tile->scale);
+
+	for (int j = 0; j < d; j += 32)
+	{
+		int			words = (d - j + 1) / 2;
+		uint32_t	features = d - j < 32 ? (1u << (d - j)) - 1 : UINT32_MAX;
+		__mmask16	some = words < 16 ? (__mmask16) ((1u << words) - 1) : 0xffff;
+		__m512i		v = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), some, at, x->y + j / 2 * GK_ROW_PAD + row, 4);
+		__m512		even = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(v, 16), 16)), unit);
+		__m512		odd = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32(v, 16)), unit);
+
+		_mm512_mask_storeu_ps(z + j, (__mmask16) features, _mm512_permutex2var_ps(even, first, odd));
+		if (d - j > 16)
+			_mm512_mask_storeu_ps(z + j + 16, (__mmask16) (features >> 16), _mm512_permutex2var_ps(even, second, odd));
+	}
+}
+
+GK_TARGET static void
+compare_two(const float *z, const float *pivot, const float *ci, const float *cj, int d, GkInt16Apart *out)
+{
+	__m512		farther = _mm512_setzero_ps();
+	__m512		square = _mm512_setzero_ps();
+	__m512		between = _mm512_setzero_ps();
+
+	for (int j = 0; j < d; j += 16)
+	{
+		__mmask16	some = d - j < 16 ? (__mmask16) ((1u << (d - j)) - 1) : 0xffff;
+		__m512		p = _mm512_maskz_loadu_ps(some, pivot + j);
+		__m512		x = _mm512_maskz_loadu_ps(some, z + j);
+		__m512		i = _mm512_maskz_loadu_ps(some, ci + j);
+		__m512		k = _mm512_maskz_loadu_ps(some, cj + j);
+		__m512		from_i = _mm512_sub_ps(_mm512_sub_ps(i, p), x);
+		__m512		from_k = _mm512_sub_ps(_mm512_sub_ps(k, p), x);
+		__m512		apart = _mm512_sub_ps(k, i);
+
+		farther = _mm512_fmadd_ps(apart, _mm512_add_ps(from_i, from_k), farther);
+		square = _mm512_fmadd_ps(from_i, from_i, square);
+		between = _mm512_fmadd_ps(apart, apart, between);
+	}
+	*out = (GkInt16Apart) {.farther = _mm512_reduce_add_ps(farther),.square = _mm512_reduce_add_ps(square),
+		.between = _mm512_reduce_add_ps(between),.additions = d / 16 + 5};
+}
+
 const GkInt16Kernels gk_int16_vnni = {
 	INT16_KERNELS,
+	.unrounded = unrounded,
+	.compare_two = compare_two,
 	.cost = 0.6,
 	/* one tile against 100,000 centroids of 768 features */
 	.longest = 384,

@@ -137,6 +137,15 @@ typedef struct GkInt16Near
 	int32_t		label[GK_INT16_NEAR];
 } GkInt16Near;
 
+/* Two centroids beside a rounded row, x', in floats: each is a sum of `additions` in a row. */
+typedef struct GkInt16Apart
+{
+	float		farther;		/* |x' - c_j|^2 - |x' - c_i|^2 */
+	float		square;			/* |x' - c_i|^2 */
+	float		between;		/* |c_j - c_i|^2 */
+	int			additions;
+} GkInt16Apart;
+
 /* Half of a centroid's square and a product are off by less than this together, in units of the product. */
 #define GK_INT16_OFF	400.0f
 
@@ -207,6 +216,13 @@ typedef struct GkInt16Kernels
 	/* The centroids that may be nearest to `count` rows of these tiles, in order: out [GK_INT16_FEW]. */
 	void		(*near) (const GkInt16 *s, int d, const GkInt16Scratch *scratch, const int *row, int count,
 						 GkInt16Near *out);
+
+	/*
+	 * A rounded row of a tile less the pivot, as floats: z [d]; and how far it is from two centroids.  NULL:
+	 * they are not there.
+	 */
+	void		(*unrounded) (const GkInt16Points *x, int row, int d, float *z);
+	void		(*compare_two) (const float *z, const float *pivot, const float *ci, const float *cj, int d, GkInt16Apart *out);
 	/*
 	 * The centroids that may be closer than d2 ([tiles][GK_ROW_PAD]) to rows of scratch->points, whole groups
 	 * of them: out [tiles][groups * group], bit i for row i.
