@@ -128,6 +128,7 @@ gk_cpu_seed_begin(GkSession *s, GkError *err)
 	s->seed.pending = NULL;
 	s->seed.ahead_from = 0;
 	s->seed.ahead_most = INT_MAX;
+	s->seed.ahead_share = 1.0;
 	return st;
 }
 

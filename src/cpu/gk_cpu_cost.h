@@ -159,6 +159,8 @@
 #define GK_COST_AHEAD_EXTRA		2
 /* Bytes for each row that a batch of rounds takes at most. */
 #define GK_COST_AHEAD_BYTES		144
+/* A batch may find fewer pairs than its candidates' share of the seeds, but no less than this share of them. */
+#define GK_COST_AHEAD_LEAST_SHARE	0.3
 /* Fewer rounds at a time are not worth a pass. */
 #define GK_COST_AHEAD_FEWEST	6
 /* Seeding keeps the distances to all candidates where a point has this number of features for each. */

@@ -413,7 +413,10 @@ rounds_ahead(const GkSession *s, int rounds, int want, size_t room)
 {
 	const GkCpuSeed *seed = &s->seed;
 
-	/* of s + 1 seeds each is the nearest of as many points */
+	/*
+	 * of s + 1 seeds each is the nearest of as many points; a candidate of so many, or, as the last batch
+	 * has found, fewer
+	 */
 	double		pairs = (double) room / (double) s->pts->n * PAIRS_EXPECTED / PAIRS_ROOM;
 	int			most = seed->ahead_most < MOST_ROUNDS ? seed->ahead_most : MOST_ROUNDS;
 
@@ -421,19 +424,22 @@ rounds_ahead(const GkSession *s, int rounds, int want, size_t room)
 		return 0;
 	if (!seed->known || seed->seeds < GK_COST_AHEAD_SEEDS || seed->seeds < seed->ahead_from)
 		return 0;
-	most = (int) fmin(most, seed->seeds * pairs / ASKED(want));
+	most = (int) fmin(most, seed->seeds * pairs / seed->ahead_share / ASKED(want));
 	rounds = rounds < most ? rounds : most;
 	return gk_cpu_dot_possible(s, rounds * ASKED(want)) &&
 		(gk_cpu_int8_possible(s) || gk_cpu_int16_possible(s, rounds * ASKED(want))) ? rounds : 0;
 }
 
-/* Where seeds take rows from each other, D falls faster, and a batch ends early. */
+/* Where seeds take rows from each other, D falls faster, and a batch ends early.  And how many pairs there were. */
 static void
-learn(GkCpuSeed *seed, int rounds, int done)
+learn(GkSession *s, const Batch *a, int done)
 {
-	int			most = done < rounds ? done : 2 * rounds;
+	GkCpuSeed  *seed = &s->seed;
+	int			most = done < a->rounds ? done : 2 * a->rounds;
+	double		expected = (double) s->pts->n * a->candidates / (seed->seeds - done + 1);
 
 	seed->ahead_most = most > GK_COST_AHEAD_FEWEST ? most : GK_COST_AHEAD_FEWEST;
+	seed->ahead_share = fmin(1.0, fmax(GK_COST_AHEAD_LEAST_SHARE, (double) a->taken / expected));
 }
 
 GkStatus
@@ -469,7 +475,7 @@ gk_cpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, flo
 				st = GK_STOPPED;
 		}
 		if (!a.crowded)
-			learn(&s->seed, a.rounds, *done);
+			learn(s, &a, *done);
 	}
 	gk_cpu_room_free(s, &a.c);
 	gk_cpu_room_free(s, &a.draw);
