@@ -299,6 +299,7 @@ run(Move *m)
 		return false;
 	if (m->known)
 		complete(s);
+	s->base_moved = m->known;
 	return true;
 }
 

@@ -267,6 +267,7 @@ struct GkSession
 	bool		previous_bits;	/* by label_bits, else by previous */
 	int64_t		changed;		/* rows that changed their label in it */
 	int64_t		added;			/* rows since then (gk_cpu_move.c) */
+	bool		base_moved;		/* the result is one of other rows since then (gk_cpu_move.c) */
 	int32_t    *previous;		/* [slots]: labels */
 	uint64_t   *label_bits;		/* small k: [tiles][gk_smallk_bits(k)], see step_smallk() */
 	GkStep		base;			/* its result */

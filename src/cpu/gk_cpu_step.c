@@ -290,7 +290,7 @@ merge_clusters(void *arg, int64_t job, int thread)
 			merge_own(p, own, k);
 			other = true;
 		}
-		if (p->out->unchanged != NULL && !other)
+		if (p->out->unchanged != NULL && !other && !p->s->base_moved)
 			p->out->unchanged[k] = true;
 		if (p->memory == NOTHING || !other)
 			continue;
@@ -616,6 +616,7 @@ end_memory(const Pass *p)
 	if (p->known)
 		s->changed = s->changed > s->added ? s->changed - s->added : 0;
 	s->added = 0;
+	s->base_moved = false;
 	if (p->elkan)
 		gk_cpu_elkan_end(s);
 	else

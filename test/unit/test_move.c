@@ -21,6 +21,7 @@ static uint64_t rng = 61;
 static int	moves;
 static int	refused;
 static int	differ;
+static int	unchanged;			/* clusters that a step has said not to have changed */
 static int	by_labels;			/* steps that know the last one's labels */
 static int	by_bounds;			/* that go on with bounds, and */
 static int	by_lower;			/* with lower ones */
@@ -62,7 +63,8 @@ make_store(TestHost *host, const Case *c, int number)
 static GkStep
 make_step(int k, int d)
 {
-	return (GkStep) {.sum = calloc((size_t) k * d, sizeof(gk_int128)),.mass = calloc(k, sizeof(gk_int128)),.count = calloc(k, sizeof(int64_t))};
+	return (GkStep) {.sum = calloc((size_t) k * d, sizeof(gk_int128)),.mass = calloc(k, sizeof(gk_int128)),.count = calloc(k, sizeof(int64_t)),
+	.unchanged = calloc(k, sizeof(bool))};
 }
 
 static void
@@ -71,6 +73,7 @@ step_free(GkStep *s)
 	free(s->sum);
 	free(s->mass);
 	free(s->count);
+	free(s->unchanged);
 }
 
 static bool
@@ -141,6 +144,21 @@ move(GkSession **s, Part *p, GkStore *of, const GkHost *host, const Case *c)
 	*p = next;
 }
 
+/* Are clusters that are said not to have changed the last step's? */
+static bool
+unchanged_are(const GkStep *last, const GkStep *a, int k, int d)
+{
+	bool		good = true;
+
+	for (int i = 0; i < k; i++)
+	{
+		unchanged += a->unchanged[i];
+		good &= !a->unchanged[i] || (memcmp(last->sum + (size_t) i * d, a->sum + (size_t) i * d, d * sizeof(gk_int128)) == 0 &&
+									 last->mass[i] == a->mass[i] && last->count[i] == a->count[i]);
+	}
+	return good;
+}
+
 /* Centroids that follow from a step, or now and then others. */
 static void
 next_centroids(const GkPoints *pts, const GkStep *step, int k, float *centroids)
@@ -160,6 +178,7 @@ run(const Case *c, int number)
 	float	   *centroids = malloc((size_t) c->k * c->d * sizeof(float));
 	GkStep		a = make_step(c->k, c->d);
 	GkStep		b = make_step(c->k, c->d);
+	GkStep		last = make_step(c->k, c->d);
 	Case		plain = *c;
 	bool		bad = false;
 	TestHost	host;
@@ -194,7 +213,11 @@ run(const Case *c, int number)
 		bounds = s->hamerly.valid;
 		squares = s->dot.square != NULL;
 		integers = s->dot.int16_tile != NULL;
-		bad |= gk_cpu_backend.step(s, centroids, c->k, &a, &err) != GK_OK;
+		memcpy(last.sum, a.sum, (size_t) c->k * c->d * sizeof(gk_int128));
+		memcpy(last.mass, a.mass, c->k * sizeof(gk_int128));
+		memcpy(last.count, a.count, c->k * sizeof(int64_t));
+		memset(a.unchanged, 0, c->k * sizeof(bool));
+		bad |= gk_cpu_backend.step(s, centroids, c->k, &a, &err) != GK_OK || !unchanged_are(&last, &a, c->k, c->d);
 		by_labels += moved && known;
 		by_bounds += moved && bounds && s->hamerly.passes > 1;
 		by_lower += moved && bounds && s->hamerly.passes > 1 && s->hamerly.lower != NULL;
@@ -225,6 +248,7 @@ run(const Case *c, int number)
 	differ += host.live != 0;
 	step_free(&a);
 	step_free(&b);
+	step_free(&last);
 	free(centroids);
 }
 
@@ -500,6 +524,7 @@ main(void)
 	ok(moves > 900 && refused > 20, "but for points in a file, %d times", refused);
 	ok(by_labels > 400 && by_bounds > 200 && by_lower > 100, "%d steps know the last one's labels, %d have its bounds, %d lower ones", by_labels, by_bounds,
 	   by_lower);
+	ok(unchanged > 500, "%d times a cluster is said not to have changed, and has not", unchanged);
 	ok(by_squares > 50 && by_integers > 20, "%d know squares of points, %d their integers", by_squares, by_integers);
 	test_memory();
 	test_held();

@@ -74,6 +74,7 @@ gk_cpu_elkan_forget(GkSession *s)
 	gk_cpu_room_free(s, &e->lower);
 	gk_cpu_room_free(s, &e->upper);
 	e->valid = false;
+	s->dot.int16_of_elkan = false;
 	e->bytes = 0;
 	e->k = e->strikes = 0;
 	e->calm = 0;
