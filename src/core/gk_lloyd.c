@@ -214,6 +214,14 @@ lacks_mean(const GkEngine *e)
 	return false;
 }
 
+/* Centroids are not what the last moves have made: all of them are to be updated, whatever a step says of their clusters. */
+static void
+forget_moves(GkEngine *e)
+{
+	for (int i = 0; i < e->k; i++)
+		e->moved[i] = INFINITY;
+}
+
 /*
  * Have the sums of the backend's last iteration and the centroids that it began with.  *kept is false where the host has
  * to go back to the centroids that it has: the others are lost with a device, or one stays where it is and is
@@ -232,6 +240,8 @@ recall(GkEngine *e, Place *p, bool *kept, GkError *err)
 	}
 	if (st == GK_OK && *kept)
 		memcpy(e->f, e->recalled, (size_t) e->k * e->pts->d * sizeof(float));
+	else
+		forget_moves(e);
 	return st;
 }
 
@@ -253,8 +263,7 @@ gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 	/* an iteration of very many clusters takes minutes */
 	report(e, run, 0, -1.0, 0.0);
 	e->step.follows = false;
-	for (int i = 0; i < e->k; i++)
-		e->moved[i] = INFINITY; /* of a run before */
+	forget_moves(e);
 	while (p.it < opt->max_iter && !r->converged)
 	{
 		bool		ahead = false;

@@ -8,11 +8,13 @@
  *     2 e |a|.
  *   - The canonical distance to c_j is larger if the difference of the squares exceeds that of (1 + G)^2 and 1 times
  *     |x - c_i|^2, which is at most (r + e)^2.
- *   - D in floats, with u = 2^-24, Z the length of x' and n the additions in a row: x' is off by 2 u of itself; each other
- *     operation rounds; |c - x'| is at most C + Z.  So the second factor is off by at most 12 u (C + Z), the first by u of
- *     itself, and the sum of their products by n u of 2 |a| (C + Z): together (2 n + 14) u |a| (C + Z).
- * So D > |a| (2 e + (2 n + 14) u (C + Z)) + 2.01 G (r + e)^2 decides, with 0.1 % for roundings of |a|, r and the bound, and
- * 2^-120 for what underflow does.  Of embeddings this leaves a fifth.
+ *   - D in floats, with u = 2^-24, Z the largest length of the tile's rows and n the additions in a row: x' is off by 2 u of
+ *     itself; each other operation rounds; |c - x'| is at most C + Z.  So the second factor is off by at most 8 u (C + Z),
+ *     the first by u of itself, and the sum of their products by n u of 2 |a| (C + Z).
+ *   - r is off by 2 u (C + Z), and so the last bound by 8.1 G r u (C + Z).  D, which is at most |a| (2 r + |a|), can exceed
+ *     that bound only where |a| is at least G r: the 8.1 u |a| (C + Z) join those of D, (2 n + 19) u |a| (C + Z) in all.
+ * So D > |a| (2 e + (2 n + 24) u (C + Z)) + 2.01 G (r + e)^2 decides, with 1 % for roundings of |a| and the bound, and as
+ * |x'| may exceed Z by half of that, and 2^-120 for what underflow does.  Of embeddings this leaves a tenth.
  */
 #include <math.h>
 #include <string.h>
@@ -50,10 +52,10 @@ is_farther(const GkSession *s, const GkInt16Tile *tile, int at, const GkInt16Apa
 	double		e = (double) tile->lost[at];
 	double		reach = (double) args->longest + (double) tile->length;
 	double		r = sqrt((double) is->square) + e;
-	double		off = sqrt((double) is->between) * (2.0 * e + (2.0 * is->additions + 14.0) * 0x1p-24 * reach) +
+	double		off = sqrt((double) is->between) * (2.0 * e + (2.0 * is->additions + 24.0) * 0x1p-24 * reach) +
 	2.01 * (double) args->relative * r * r;
 
-	return (double) is->farther > 1.001 * off + 0x1p-120;
+	return (double) is->farther > 1.01 * off + 0x1p-120;
 }
 
 /* Which of these centroids is nearest, by the rounded row; -1: it does not say.  z: scratch, [d]. */

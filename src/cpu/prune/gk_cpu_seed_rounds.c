@@ -474,7 +474,9 @@ gk_cpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, flo
 			if (gk_cpu_stopped(s))
 				st = GK_STOPPED;
 		}
-		if (!a.crowded)
+		if (a.crowded)
+			s->seed.ahead_share = 1.0;
+		else
 			learn(s, &a, *done);
 	}
 	gk_cpu_room_free(s, &a.c);
