@@ -26,7 +26,7 @@ typedef struct GkCpuSeed
 	int			consider;		/* at this number of seeds, whether to make an index (gk_cpu_seed_index.c) */
 	int			ahead_from;		/* with fewer seeds, no rounds ahead: gk_cpu_seed_rounds.c */
 	int			ahead_most;		/* rounds at a time, at most */
-	double		ahead_share;	/* of the pairs that these would have, they have */
+	double		ahead_share;	/* pairs of the last batch, in those of its candidates if all were seeds */
 	bool		known;			/* phi is the potential of D */
 	gk_int128	phi;
 	float	   *all;			/* [tiles][count][GK_ROW_PAD]: their distances, if kept */

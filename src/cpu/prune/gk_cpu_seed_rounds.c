@@ -414,8 +414,8 @@ rounds_ahead(const GkSession *s, int rounds, int want, size_t room)
 	const GkCpuSeed *seed = &s->seed;
 
 	/*
-	 * of s + 1 seeds each is the nearest of as many points; a candidate of so many, or, as the last batch
-	 * has found, fewer
+	 * of s + 1 seeds each is the nearest of n / (s + 1) points, on average; candidates, of ahead_share of that, as the
+	 * last batch has found
 	 */
 	double		pairs = (double) room / (double) s->pts->n * PAIRS_EXPECTED / PAIRS_ROOM;
 	int			most = seed->ahead_most < MOST_ROUNDS ? seed->ahead_most : MOST_ROUNDS;
