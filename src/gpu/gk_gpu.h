@@ -101,18 +101,31 @@ typedef struct GkAcc
  */
 #define GK_LOG_HEAD		64
 
+/* What a pass by products counted (gk_gpu_gemm.cu). */
+typedef struct GkGemmCounts
+{
+	unsigned long long undecided;	/* rows */
+	unsigned long long pairs;	/* canonical distances of these */
+	unsigned long long parts;	/* of tiles of columns that each GK_GEMM_SAMPLE-th tile of sorted rows needed */
+	unsigned long long sorts;	/* of the points, before */
+} GkGemmCounts;
+
 typedef struct GkLogHead
 {
 	int			count;			/* entries written */
 	int			stop;			/* converged or an empty cluster: no further entries */
 	unsigned long long work;	/* distances of points, where gk_gpu_filter.cu left some out */
-	/* Where gk_gpu_gemm.cu made the labels. */
-	unsigned long long undecided;	/* rows */
-	unsigned long long pairs;	/* canonical distances of these */
-	unsigned long long parts;	/* of tiles of columns that sorted rows needed, of a sample of them */
-	unsigned long long sorts;	/* of the points, before */
+	GkGemmCounts gemm;			/* where gk_gpu_gemm.cu made the labels */
 	unsigned long long busy;	/* nanoseconds that a joined session computed, 0: not known */
 } GkLogHead;
+
+/* Where the device has what the head is to say of a pass; NULL: nothing is to be said. */
+typedef struct GkCounts
+{
+	const unsigned long long *work;
+	const GkGemmCounts *gemm;
+	const unsigned long long *busy;
+} GkCounts;
 
 /* What an iteration did to k clusters, in a unit after its head: as GkAdvance's. */
 typedef struct GkBrief
@@ -445,14 +458,22 @@ GkStatus	gk_gpu_reduce(GkSession *s, int k, GkError *err);
 /* The same for any values: the first `sums` of them with this shift. */
 GkStatus	gk_gpu_reduce_values(GkSession *s, int64_t sums, int64_t values, int shift, GkError *err);
 
+/* Totals in parts, whose sums are those of all rows. */
+typedef struct GkTotals
+{
+	int			parts;
+	bool		narrow;			/* int64_t, else gk_int128 */
+	const void *of[GK_GPU_MOST];	/* each part's values; some may lie on other devices */
+} GkTotals;
+
 /* Totals of that many values to the host, waiting for them. */
 GkStatus	gk_gpu_totals(GkSession *s, int64_t values, gk_int128 *out, GkError *err);
 
 /* The last cluster is the total minus the rest. */
 GkStatus	gk_gpu_reduce_last(GkSession *s, int k, GkError *err);
 
-/* Log the totals of all rows, make the next centroids, decide whether to stop. */
-GkStatus	gk_gpu_update(GkSession *s, const gk_int128 *totals, int k, char *unit, GkError *err);
+/* Log the totals of all rows and a pass's counts, make the next centroids, decide whether to stop. */
+GkStatus	gk_gpu_update(GkSession *s, const GkTotals *totals, const GkCounts *counts, int k, char *unit, GkError *err);
 
 /* ---- gk_gpu_fuse_registers.cu ---- */
 
@@ -509,9 +530,9 @@ GkStatus	gk_gpu_gemm_all(GkSession *s, int k, bool sorted, GkError *err);
 /* Sums of what moved since s->delta_labels, which become these. */
 GkStatus	gk_gpu_gemm_sum(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
 
-/* Log what a pass left undecided; once the log is here, decide how to go on. */
-GkStatus	gk_gpu_gemm_log(GkSession *s, GkLogHead *head, GkError *err);
-void		gk_gpu_gemm_judge(GkSession *s, int k, const GkLogHead *head);
+/* Device: what a pass left undecided; once the log is here, decide how to go on. */
+const GkGemmCounts *gk_gpu_gemm_counts(const GkSession *s);
+void		gk_gpu_gemm_judge(GkSession *s, int k, const GkGemmCounts *counts);
 void		gk_gpu_gemm_free(GkSession *s);
 
 /* ---- gk_gpu_fuse_shared.cu, gk_gpu_fuse_mma.cu: sums of one slice into s->acc ---- */
@@ -529,8 +550,8 @@ GkStatus	gk_gpu_filter_ready(GkSession *s, int k, bool *ready, GkError *err);
 /* Totals of one pass with the centroids in s->centroids, into s->totals. */
 GkStatus	gk_gpu_filter_pass(GkSession *s, int k, GkError *err);
 
-/* Log how many distances that took; once the log is here, decide whether to go on filtering. */
-GkStatus	gk_gpu_filter_log(GkSession *s, GkLogHead *head, GkError *err);
+/* Device: how many distances that took; once the log is here, decide whether to go on filtering. */
+const unsigned long long *gk_gpu_filter_work(const GkSession *s);
 void		gk_gpu_filter_judge(GkSession *s, int k, uint64_t work);
 void		gk_gpu_filter_free(GkSession *s);
 
@@ -602,11 +623,11 @@ void		gk_gpu_join_stop(GkSession *s);
  */
 GkStatus	gk_gpu_meet(GkSession *s, int *done, GkError *err);
 
-/* The totals of all rows: s->totals, or the sums of all devices'. */
-GkStatus	gk_gpu_join_totals(GkSession *s, int k, const gk_int128 **totals, GkError *err);
+/* The totals of all rows, to be read by what is launched next. */
+GkStatus	gk_gpu_join_totals(GkSession *s, int k, GkTotals *totals, GkError *err);
 
-/* Log how long its own rows took. */
-GkStatus	gk_gpu_join_log(GkSession *s, GkLogHead *head, GkError *err);
+/* Device: how long its own rows took. */
+const unsigned long long *gk_gpu_join_busy(const GkSession *s);
 
 /* ---- gk_gpu_finish.cu ---- */
 

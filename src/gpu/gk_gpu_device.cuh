@@ -37,6 +37,17 @@ gk_load(const float *p, float (&r)[V])
 		r[0] = __ldg(p);
 }
 
+/* One value of totals. */
+__device__ __forceinline__ gk_int128
+gk_total(const GkTotals &totals, int64_t v)
+{
+	gk_int128	sum = 0;
+
+	for (int i = 0; i < totals.parts; i++)
+		sum += totals.narrow ? (gk_int128) ((const int64_t *) totals.of[i])[v] : ((const gk_int128 *) totals.of[i])[v];
+	return sum;
+}
+
 /* Labels of four consecutive rows, the first a multiple of four. */
 template <typename L>
 __device__ __forceinline__ void

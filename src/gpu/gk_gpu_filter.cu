@@ -673,11 +673,10 @@ gk_gpu_filter_pass(GkSession *s, int k, GkError *err)
 	return gk_gpu_each(s, rows, filter_slice, &k, err);
 }
 
-GkStatus
-gk_gpu_filter_log(GkSession *s, GkLogHead *head, GkError *err)
+const unsigned long long *
+gk_gpu_filter_work(const GkSession *s)
 {
-	GK_TRY(cudaMemcpyAsync(&head->work, s->filter->work, sizeof(head->work), cudaMemcpyDeviceToDevice, s->gpu->stream));
-	return GK_OK;
+	return s->filter->work;
 }
 
 void

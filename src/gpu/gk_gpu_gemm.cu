@@ -398,14 +398,10 @@ gk_gpu_gemm_begin(GkSession *s, int k, bool sorted, GkError *err)
 	return GK_OK;
 }
 
-GkStatus
-gk_gpu_gemm_log(GkSession *s, GkLogHead *head, GkError *err)
+const GkGemmCounts *
+gk_gpu_gemm_counts(const GkSession *s)
 {
-	const GkGemmState *state = s->gemm->state;
-
-	GK_TRY(cudaMemcpyAsync(&head->undecided, &state->all_undecided, 4 * sizeof(head->undecided), cudaMemcpyDeviceToDevice,
-						   s->gpu->stream));
-	return GK_OK;
+	return &s->gemm->state->all;
 }
 
 /*
@@ -415,12 +411,12 @@ gk_gpu_gemm_log(GkSession *s, GkLogHead *head, GkError *err)
  * asked once a pass.
  */
 static bool
-too_old(const GkSession *s, GkGemm *g, const GkLogHead *head)
+too_old(const GkSession *s, GkGemm *g, const GkGemmCounts *counts)
 {
 	double		part = GK_GEMM_PART_NS * (s->d + GK_GEMM_PART_MORE);
 	double		value = GK_GEMM_VALUE_NS * s->d;
-	double		undecided = (double) head->undecided;
-	double		products = (double) head->parts * GK_GEMM_SAMPLE * GK_GEMM_ROWS * part;
+	double		undecided = (double) counts->undecided;
+	double		products = (double) counts->parts * GK_GEMM_SAMPLE * GK_GEMM_ROWS * part;
 	double		ms = (products * (1.0 + undecided / s->n) + undecided * (GK_GEMM_RECHECK_NS + value)) * 1e-6;
 
 	if (g->passes++ == 0 || ms < g->shortest)
@@ -433,24 +429,24 @@ too_old(const GkSession *s, GkGemm *g, const GkLogHead *head)
 }
 
 void
-gk_gpu_gemm_judge(GkSession *s, int k, const GkLogHead *head)
+gk_gpu_gemm_judge(GkSession *s, int k, const GkGemmCounts *counts)
 {
 	GkGemm	   *g = s->gemm;
-	double		share = (double) head->undecided / s->n;
+	double		share = (double) counts->undecided / s->n;
 	bool		many;
 
 	/* What was under way when the order changed says nothing of it. */
-	if (g == NULL || !g->built || g->old || head->sorts != g->sorts)
+	if (g == NULL || !g->built || g->old || counts->sorts != g->sorts)
 		return;
 	g->calm = share < GK_GEMM_CALM_SHARE;
-	many = (double) head->pairs > (double) s->n * k * GK_GEMM_MAX_PAIRS;
+	many = (double) counts->pairs > (double) s->n * k * GK_GEMM_MAX_PAIRS;
 	/* Rows sorted by pivots are sorted by labels only if too many pairs are left, or the order is old. */
 	if (!g->sort && !g->no_room && s->delta_k == k && (many || (share >= GK_GEMM_MAX_UNDECIDED && g->order.row == NULL)))
 		g->old = true;
 	else if ((g->order.row != NULL || g->no_room) && many && s->host->skip != GK_SKIP_ON)
 		switch_off(s);
 	else if (g->order.row != NULL && s->delta_k == k)
-		g->old = too_old(s, g, head);
+		g->old = too_old(s, g, counts);
 	if (g->old)
 		g->sort = true;
 }

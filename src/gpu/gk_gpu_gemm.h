@@ -119,12 +119,7 @@ typedef struct GkGemmState
 	int			gathered;		/* the same, each pivot's padded to whole tiles */
 	int			pairs;
 	int			crowded;		/* undecided rows whose candidates had no room */
-	/* Of a pass. */
-	unsigned long long all_undecided;
-	unsigned long long all_pairs;
-	unsigned long long all_parts;	/* of tiles of columns that each GK_GEMM_SAMPLE-th tile of rows needs;
-									 * sorted */
-	unsigned long long sorts;
+	GkGemmCounts all;			/* of a pass */
 } GkGemmState;
 
 /* What a product is for. */

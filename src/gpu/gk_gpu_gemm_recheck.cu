@@ -365,8 +365,8 @@ decide_kernel(const __grid_constant__ RecheckArgs a)
 	decide_crowd(a);
 	if (blockIdx.x == 0 && threadIdx.x == 0)
 	{
-		s->all_undecided += s->undecided;
-		s->all_pairs += min(s->pairs, a.pair_room) + (unsigned long long) s->crowded * a.k;
+		s->all.undecided += s->undecided;
+		s->all.pairs += min(s->pairs, a.pair_room) + (unsigned long long) s->crowded * a.k;
 	}
 }
 

@@ -464,7 +464,7 @@ key_of(const CentroidArgs &a, int at, double score, float unit)
 __device__ __forceinline__ void
 say_units(const CentroidArgs &a, float unit)
 {
-	a.state->sorts = a.sorts;
+	a.state->all.sorts = a.sorts;
 	a.state->unit = unit;
 	a.state->magic = magic_of(unit);
 }

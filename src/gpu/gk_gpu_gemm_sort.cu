@@ -359,7 +359,7 @@ gk_gpu_gemm_needs(GkSession *s, GkGemm *g, int k, GkError *err)
 	a.last = (int) (g->order.places / GK_GEMM_ROWS);
 	a.pivot = g->order.pivot;
 	a.reach = g->tile_reach;
-	a.counted = &g->state->all_parts;
+	a.counted = &g->state->all.parts;
 	a.needs = g->needs;
 	a.need = g->need;
 	return find_needs(s, a, err);

@@ -1,10 +1,10 @@
 /*
  * gk_gpu_join.cu - sessions on several GPUs, each with some of the rows, as one clustering.
  *
- * Each device makes the totals of its own rows, leaves a copy where the others can read it, meets them, and
- * adds up all copies.  Many devices with many totals add up a slice each, write it to all, and meet once more.
- * So all have the same totals, exact integers, and each makes the same next centroids and goes on ahead of the
- * host as it does alone (gk_gpu_step.cu); no sums cross to the host and back.
+ * Each device makes the totals of its own rows, leaves a copy where the others can read it, and meets them; what
+ * makes the next centroids adds up all copies.  Many devices with many totals add up a slice each, write it to all,
+ * and meet once more.  So all have the same totals, exact integers, and each makes the same next centroids and goes
+ * on ahead of the host as it does alone (gk_gpu_step.cu); no sums cross to the host and back.
  *
  * Where no device has more than GK_INT64_ROWS rows, and these have no weights, the copies have 64 bits a total.
  *
@@ -20,6 +20,7 @@
 #include <time.h>
 
 #include "gpu/gk_gpu_cost.h"
+#include "gpu/gk_gpu_device.cuh"
 #include "gpu/gk_gpu_join.h"
 
 #define THREADS			256
@@ -143,16 +144,14 @@ copy_kernel(const gk_int128 *totals, Total *box, int64_t values, const int *done
 
 typedef struct SumArgs
 {
-	int			n;
+	GkTotals	totals;
 	int64_t		from,
-				to;				/* of the totals */
-	const void *box[GK_GPU_MOST];
+				to;				/* of them */
 	int			nsums;
 	gk_int128  *sums[GK_GPU_MOST];
 	const int  *done;
 } SumArgs;
 
-template<typename Total>
 __global__ void __launch_bounds__(THREADS)
 sum_kernel(const __grid_constant__ SumArgs a)
 {
@@ -160,10 +159,8 @@ sum_kernel(const __grid_constant__ SumArgs a)
 		return;
 	for (int64_t v = a.from + (int64_t) blockIdx.x * THREADS + threadIdx.x; v < a.to; v += (int64_t) gridDim.x * THREADS)
 	{
-		gk_int128	sum = 0;
+		gk_int128	sum = gk_total(a.totals, v);
 
-		for (int i = 0; i < a.n; i++)
-			sum += ((const Total *) a.box[i])[v];
 		for (int i = 0; i < a.nsums; i++)
 			a.sums[i][v] = sum;
 	}
@@ -323,15 +320,24 @@ launch_copy(GkSession *s, unsigned int blocks, void *box, int64_t values, GkErro
 	return GK_OK;
 }
 
+/* All copies into all devices' sums, a slice by each; then these are the totals. */
 static GkStatus
-launch_sum(GkSession *s, unsigned int blocks, const SumArgs *a, GkError *err)
+sum_slices(GkSession *s, unsigned int blocks, int64_t values, GkTotals *totals, GkError *err)
 {
-	if (s->joined->narrow)
-		sum_kernel<int64_t><<<blocks, THREADS, 0, s->gpu->stream>>>(*a);
-	else
-		sum_kernel<gk_int128><<<blocks, THREADS, 0, s->gpu->stream>>>(*a);
+	GkJoined   *j = s->joined;
+	int			n = j->with->n;
+	int64_t		slice = ((values + n - 1) / n + SLICE_ALIGN - 1) / SLICE_ALIGN * SLICE_ALIGN;
+	SumArgs		a = {*totals};
+
+	a.from = gk_min(j->me * slice, values);
+	a.to = gk_min(a.from + slice, values);
+	a.nsums = n;
+	memcpy(a.sums, j->sums_of, sizeof(a.sums));
+	a.done = s->done;
+	sum_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
-	return GK_OK;
+	*totals = {1, false, {j->sums}};
+	return meet(s, s->done, false, err);
 }
 
 /*
@@ -342,49 +348,28 @@ launch_sum(GkSession *s, unsigned int blocks, const SumArgs *a, GkError *err)
  * added up the last ones, nor sums before all have done with theirs.
  */
 GkStatus
-gk_gpu_join_totals(GkSession *s, int k, const gk_int128 **totals, GkError *err)
+gk_gpu_join_totals(GkSession *s, int k, GkTotals *totals, GkError *err)
 {
 	GkJoined   *j = s->joined;
 	int64_t		values = gk_gpu_values(s, k);
 	unsigned int blocks = (unsigned int) gk_min((values + THREADS - 1) / THREADS, s->gpu->sms * GK_SM_BLOCKS);
 	int			side;
-	bool		slices;
-	SumArgs		a = {};
 
-	*totals = s->totals;
+	*totals = {1, false, {s->totals}};
 	if (!gk_gpu_is_joined(s, k))
 		return GK_OK;
 	side = j->turn % 2;
-	slices = in_slices(values, j->narrow, j->with->n);
-	a.n = j->with->n;
-	a.to = values;
-	memcpy(a.box, j->boxes[side], sizeof(a.box));
-	a.nsums = 1;
-	a.sums[0] = j->sums;
-	a.done = s->done;
-	if (slices)
-	{
-		int64_t		slice = ((values + a.n - 1) / a.n + SLICE_ALIGN - 1) / SLICE_ALIGN * SLICE_ALIGN;
-
-		a.from = gk_min(j->me * slice, values);
-		a.to = gk_min(a.from + slice, values);
-		a.nsums = a.n;
-		memcpy(a.sums, j->sums_of, sizeof(a.sums));
-	}
+	*totals = {j->with->n, j->narrow};
+	memcpy(totals->of, j->boxes[side], sizeof(totals->of));
 	GK_DO(launch_copy(s, blocks, j->box[side], values, err));
 	GK_DO(meet(s, s->done, true, err));
-	GK_DO(launch_sum(s, blocks, &a, err));
-	if (slices)
-		GK_DO(meet(s, s->done, false, err));
-	*totals = j->sums;
-	return GK_OK;
+	return in_slices(values, j->narrow, j->with->n) ? sum_slices(s, blocks, values, totals, err) : GK_OK;
 }
 
-GkStatus
-gk_gpu_join_log(GkSession *s, GkLogHead *head, GkError *err)
+const unsigned long long *
+gk_gpu_join_busy(const GkSession *s)
 {
-	GK_TRY(cudaMemcpyAsync(&head->busy, s->joined->clock + 1, sizeof(head->busy), cudaMemcpyDeviceToDevice, s->gpu->stream));
-	return GK_OK;
+	return s->joined->clock + 1;
 }
 
 /* ---- joining and leaving ---- */
@@ -547,7 +532,8 @@ make(GkSession *s, int me, const GkJoin *members, int n, GkError *err)
 	GK_TRY(cudaMemsetAsync(j->heard, 0, n * sizeof(*j->heard), s->gpu->stream));
 	for (int i = 0; i < 2; i++)
 		GK_DO(gk_gpu_join_malloc(s, &j->box[i], values * box_value(j->narrow), err));
-	GK_DO(gk_gpu_join_malloc(s, (void **) &j->sums, bytes, err));
+	if (in_slices(values, j->narrow, n))
+		GK_DO(gk_gpu_join_malloc(s, (void **) &j->sums, bytes, err));
 	GK_TRY(cudaMalloc((void **) &j->clock, 3 * sizeof(*j->clock)));
 	/* The others may write to it from now on. */
 	GK_TRY(cudaStreamSynchronize(s->gpu->stream));

@@ -51,7 +51,7 @@ reduce_last_kernel(gk_int128 *totals, GkColumns columns, int k, int d)
 
 typedef struct UpdateArgs
 {
-	const gk_int128 *totals;
+	GkTotals	totals;
 	GkColumns	columns;
 	int			k;
 	int			d;
@@ -64,6 +64,14 @@ typedef struct UpdateArgs
 	const int  *done;
 } UpdateArgs;
 
+/* One part is read at once: the loop over parts makes this kernel take a fifth longer. */
+template <bool PARTS>
+__device__ __forceinline__ gk_int128
+total(const UpdateArgs &a, int64_t v)
+{
+	return PARTS ? gk_total(a.totals, v) : ((const gk_int128 *) a.totals.of[0])[v];
+}
+
 /* Many values are on their way while one is added. */
 __device__ __forceinline__ double
 add_in_order(double sum, const double *v, int n)
@@ -74,7 +82,8 @@ add_in_order(double sum, const double *v, int n)
 	return sum;
 }
 
-/* The length of the mean of cluster i, for gk_turn_feature(); scratch [threads]. */
+/* The length of the mean of cluster i, for gk_turn_feature(); logs its sums; scratch [threads]. */
+template <bool PARTS>
 __device__ __forceinline__ double
 mean_length(const UpdateArgs &a, int i, double mass, double *scratch)
 {
@@ -87,9 +96,12 @@ mean_length(const UpdateArgs &a, int i, double mass, double *scratch)
 
 		if (j < a.d)
 		{
-			double		m = gk_mean(gk_i128_to_double(a.totals[(int64_t) i * a.d + j]) / mass,
+			int64_t		at = (int64_t) i * a.d + j;
+			gk_int128	exact = total<PARTS>(a, at);
+			double		m = gk_mean(gk_i128_to_double(exact) / mass,
 									gk_feature_prep(a.columns.center, a.columns.scale, a.columns.expo, j));
 
+			a.log[at] = exact;
 			scratch[threadIdx.x] = m * m;
 		}
 		__syncthreads();
@@ -104,6 +116,7 @@ mean_length(const UpdateArgs &a, int i, double mass, double *scratch)
 }
 
 /* One block per cluster: log its sums, move its centroid, tell how far. */
+template <bool PARTS>
 __global__ void
 update_kernel(const __grid_constant__ UpdateArgs a)
 {
@@ -112,21 +125,25 @@ update_kernel(const __grid_constant__ UpdateArgs a)
 	int64_t		sums = (int64_t) a.k * a.d;
 	float	   *used = (float *) (a.log + sums + (int64_t) a.k * (a.weighted ? 2 : 1));
 	int			i = blockIdx.x;
-	gk_int128	mass = a.totals[sums + i];
-	double		m = gk_i128_to_double(mass);
 	double		length = 1.0;
 	double		shift = 0.0;
 	double		taken = 0.0;
+	gk_int128	mass;
+	double		m;
+	bool		logged;
 
 	if (*a.done)
 		return;
-	if (a.cosine && mass > 0)
-		length = mean_length(a, i, m, moved);
+	mass = total<PARTS>(a, sums + i);
+	m = gk_i128_to_double(mass);
+	logged = a.cosine && mass > 0;
+	if (logged)
+		length = mean_length<PARTS>(a, i, m, moved);
 	if (threadIdx.x == 0)
 	{
 		a.log[sums + i] = mass;
 		if (a.weighted)
-			a.log[sums + a.k + i] = a.totals[sums + a.k + i];
+			a.log[sums + a.k + i] = total<PARTS>(a, sums + a.k + i);
 	}
 	for (int j0 = 0; j0 < a.d; j0 += blockDim.x)
 	{
@@ -136,7 +153,7 @@ update_kernel(const __grid_constant__ UpdateArgs a)
 		if (j < a.d)
 		{
 			int64_t		at = (int64_t) i * a.d + j;
-			gk_int128	exact = a.totals[at];
+			gk_int128	exact = logged ? a.log[at] : total<PARTS>(a, at);
 			float		old = a.centroids[at];
 
 			a.log[at] = exact;
@@ -168,7 +185,7 @@ update_kernel(const __grid_constant__ UpdateArgs a)
 	if (threadIdx.x == 0)
 	{
 		a.brief.moved[i] = mass > 0 ? shift : 0.0;
-		a.brief.count[i] = (int64_t) a.totals[sums + (a.weighted ? a.k : 0) + i];
+		a.brief.count[i] = (int64_t) a.log[sums + (a.weighted ? a.k : 0) + i];
 	}
 	if (threadIdx.x == blockDim.x - 1)
 		a.brief.explained[i] = mass > 0 ? taken : 0.0;
@@ -204,7 +221,7 @@ sum_in_order(const double *shifts, int k)
  * off by less than k 2^-53 of it; only where two of them might not agree it takes the one that the host takes.
  */
 __global__ void __launch_bounds__(STOP_THREADS)
-stop_kernel(const double *shifts, int k, double tol, char *unit, int *done)
+stop_kernel(const double *shifts, int k, double tol, char *unit, GkCounts counts, int *done)
 {
 	GkLogHead  *head = (GkLogHead *) unit;
 	__shared__ double sums[STOP_THREADS / 32];
@@ -212,6 +229,16 @@ stop_kernel(const double *shifts, int k, double tol, char *unit, int *done)
 	double		off = 4.0 * k * 0x1p-53;
 	bool		empty = false;
 
+	if (threadIdx.x == 0)
+	{
+		*head = {};
+		if (counts.work != NULL)
+			head->work = *counts.work;
+		if (counts.gemm != NULL)
+			head->gemm = *counts.gemm;
+		if (counts.busy != NULL)
+			head->busy = *counts.busy;
+	}
 	if (*done)
 		return;
 	for (int i = threadIdx.x; i < k; i += STOP_THREADS)
@@ -274,18 +301,20 @@ gk_gpu_reduce_last(GkSession *s, int k, GkError *err)
 }
 
 GkStatus
-gk_gpu_update(GkSession *s, const gk_int128 *totals, int k, char *unit, GkError *err)
+gk_gpu_update(GkSession *s, const GkTotals *totals, const GkCounts *counts, int k, char *unit, GkError *err)
 {
 	int			threads = (int) gk_min((s->d + 31) / 32 * 32, UPDATE_THREADS);
-	UpdateArgs	a = {totals, s->columns, k, s->d, s->pts->weighted, s->pts->prep.distance == GK_COSINE, s->centroids, s->shifts,
+	UpdateArgs	a = {*totals, s->columns, k, s->d, s->pts->weighted, s->pts->prep.distance == GK_COSINE, s->centroids, s->shifts,
 		(gk_int128 *) gk_gpu_entries(s, unit), {}, s->done};
 
 	if (s->brief_bytes > 0)
 		a.brief = gk_gpu_brief(unit, k);
-	GK_TRY(cudaMemsetAsync(unit, 0, sizeof(GkLogHead), s->gpu->stream));
-	update_kernel<<<k, threads, 2 * threads * sizeof(double), s->gpu->stream>>>(a);
+	if (totals->parts == 1 && !totals->narrow)
+		update_kernel<false><<<k, threads, 2 * threads * sizeof(double), s->gpu->stream>>>(a);
+	else
+		update_kernel<true><<<k, threads, 2 * threads * sizeof(double), s->gpu->stream>>>(a);
 	GK_LAUNCHED();
-	stop_kernel<<<1, STOP_THREADS, 0, s->gpu->stream>>>(s->shifts, k, s->problem.tol, unit, s->done);
+	stop_kernel<<<1, STOP_THREADS, 0, s->gpu->stream>>>(s->shifts, k, s->problem.tol, unit, *counts, s->done);
 	GK_LAUNCHED();
 	return GK_OK;
 }

@@ -240,7 +240,8 @@ chain_launch(GkSession *s, bool rehearsal, GkError *err)
 	char	   *unit = s->log + slot * s->unit_bytes;
 	int			k = s->chain_k;
 	int			iters = s->chain_iters < s->chain_left ? s->chain_iters : s->chain_left;
-	const gk_int128 *totals;
+	GkTotals	totals;
+	GkCounts	counts = {};
 	bool		filter = false;
 
 	if (!rehearsal)
@@ -259,13 +260,13 @@ chain_launch(GkSession *s, bool rehearsal, GkError *err)
 		s->unpaced = false;
 		GK_DO(st);
 		GK_DO(gk_gpu_join_totals(s, k, &totals, err));
-		GK_DO(gk_gpu_update(s, totals, k, unit, err));
 		if (filter)
-			GK_DO(gk_gpu_filter_log(s, (GkLogHead *) unit, err));
+			counts.work = gk_gpu_filter_work(s);
 		else if (s->gemm_k == k)
-			GK_DO(gk_gpu_gemm_log(s, (GkLogHead *) unit, err));
+			counts.gemm = gk_gpu_gemm_counts(s);
 		if (gk_gpu_is_joined(s, k))
-			GK_DO(gk_gpu_join_log(s, (GkLogHead *) unit, err));
+			counts.busy = gk_gpu_join_busy(s);
+		GK_DO(gk_gpu_update(s, &totals, &counts, k, unit, err));
 	}
 	/* It comes back while the next unit computes. */
 	GK_TRY(cudaEventRecord(s->gpu->unit_made, s->gpu->stream));
@@ -373,7 +374,7 @@ chain_next(GkSession *s, const float *centroids, int k, bool follows, Entry *nex
 		if (s->unit_filtered[s->unit_first])
 			gk_gpu_filter_judge(s, k, head->work);
 		else if (s->unit_entry == 0 && s->gemm_k == k)
-			gk_gpu_gemm_judge(s, k, head);
+			gk_gpu_gemm_judge(s, k, &head->gemm);
 		if (s->unit_entry >= head->count)
 		{
 			if (head->stop || head->count < s->unit_count[s->unit_first])
