@@ -203,6 +203,7 @@ typedef struct Middles
 	const float *c;				/* [k][d] */
 	int			d;
 	int			pitch;
+	float		scale;			/* with which a middle must be finite, too */
 	const int  *centroid;		/* [k]: of each column */
 	const int  *begin;			/* [copies + 1]: its first column */
 	float	   *middle;			/* [copies][pitch] */
@@ -222,7 +223,9 @@ middle_kernel(Middles a)
 #pragma unroll 8
 	for (int at = from; at < to; at++)
 		sum += j < a.d ? a.c[(int64_t) a.centroid[at] * a.d + j] : 0.0f;
-	a.middle[(int64_t) blockIdx.x * a.pitch + j] = to > from && isfinite(sum) ? sum / (to - from) : 0.0f;
+	if (to > from)
+		sum /= to - from;
+	a.middle[(int64_t) blockIdx.x * a.pitch + j] = isfinite(sum * a.scale) ? sum : 0.0f;
 }
 
 /* What the host makes of the groups; one piece of memory. */
@@ -328,7 +331,7 @@ order_columns(GkSession *s, GkGemm *g, int k, Plan *p, GkError *err)
 {
 	GkGemmOrder *o = &g->order;
 	int			groups = (int) gk_min(gk_min(k, GK_GEMM_GROUPS), 1 + GROUP_WORK / ((int64_t) k * s->d));
-	Middles		a = {s->centroids, s->d, g->pitch};
+	Middles		a = {s->centroids, s->d, g->pitch, g->scale};
 	int		   *which;
 
 	GK_DO(find_groups(s, k, groups, p, err));

@@ -16,6 +16,7 @@
 #define LARGEST		65504.0		/* of float16 */
 #define MORE		1.0001f
 #define TINY		0x1p-140f
+#define COPIES		4			/* of a centroid, by the same lanes */
 
 /* ---- points ---- */
 
@@ -101,6 +102,15 @@ __device__ __forceinline__ __half
 to_half(double v)
 {
 	return __double2half(fmin(fmax(v, -LARGEST), LARGEST));
+}
+
+__device__ __forceinline__ __half2
+to_halves(float2 v)
+{
+	unsigned int h;
+
+	asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(h) : "f"(v.y), "f"(v.x));
+	return *(__half2 *) &h;
 }
 
 __device__ __forceinline__ float
@@ -325,97 +335,122 @@ round_value(double v, Rounded *sums)
 }
 
 /*
- * The same of c - q, in float32, since there are many copies and float64 takes 1.3 times as long.  The difference is
- * sum + left, exactly (Knuth's sum of two numbers), and sum - b is exact, too; so what is rounded are the squares and
- * their sums, of at most 512 values a lane: 3.2e-5 of them, half of that of their roots, which MORE covers.  TINY is
- * for what underflows; what overflows makes keys that rule nothing out.
+ * The same of c - q, in float32, since there are many copies.  The difference is off by at most 2^-24 of it (rest_of), and
+ * taking the rounded one from it is exact; so what else is rounded are the squares and their sums, of at most 512 values a
+ * lane: 3.2e-5 of them, half of that of their roots, which MORE covers.  TINY is for what underflows; what is beyond
+ * float16 rules nothing out.
  */
-__device__ __forceinline__ __half
-round_difference(float c, float q, float scale, Rounded *sums)
+__device__ __forceinline__ __half2
+round_differences(float2 c, float2 q, float scale, Rounded *sums)
 {
-	float		x = __fmul_rn(c, scale);
-	float		y = -__fmul_rn(q, scale);
-	float		sum = __fadd_rn(x, y);
-	float		of_y = __fsub_rn(sum, x);
-	float		left = __fadd_rn(__fsub_rn(x, __fsub_rn(sum, of_y)), __fsub_rn(y, of_y));
-	__half		h = __float2half_rn(fminf(fmaxf(sum, -(float) LARGEST), (float) LARGEST));
-	float		b = __half2float(h);
-	float		rest = __fadd_rn(__fsub_rn(sum, b), left);
+	float2		v = {__fmaf_rn(c.x, scale, -__fmul_rn(q.x, scale)), __fmaf_rn(c.y, scale, -__fmul_rn(q.y, scale))};
+	__half2		h = to_halves(v);
+	float2		b = __half22float2(h);
+	float2		rest = {__fsub_rn(v.x, b.x), __fsub_rn(v.y, b.y)};
 
-	sums->some_square = __fmaf_rn(b, b, sums->some_square);
-	sums->some_rest = __fmaf_rn(rest, rest, __fadd_rn(sums->some_rest, TINY));
+	sums->some_square = __fmaf_rn(b.y, b.y, __fmaf_rn(b.x, b.x, sums->some_square));
+	sums->some_rest = __fmaf_rn(rest.y, rest.y, __fmaf_rn(rest.x, rest.x, sums->some_rest));
 	return h;
 }
 
-__device__ __forceinline__ __half
-round_feature(const CentroidArgs &a, const float *c, const float *q, int j, Rounded *sums)
+/* Four features of a centroid, 0 beyond the last. */
+__device__ __forceinline__ float4
+four_features(const float *c, int j, int d)
 {
-	float		value = j < a.d ? __ldg(c + j) : 0.0f;
-
-	if (a.lost == NULL)
-		return round_value((double) value * a.scale, sums);
-	return round_difference(value, j < a.d ? __ldg(q + j) : 0.0f, (float) a.scale, sums);
+	if (d % 4 == 0)
+		return four_of(c, j, d);
+	return make_float4(j < d ? __ldg(c + j) : 0.0f, j + 1 < d ? __ldg(c + j + 1) : 0.0f, j + 2 < d ? __ldg(c + j + 2) : 0.0f,
+					   j + 3 < d ? __ldg(c + j + 3) : 0.0f);
 }
 
+/* Rounded: about q, or as they are where there are no pivots. */
 __device__ __forceinline__ Four
-round_features(const CentroidArgs &a, const float *c, const float *q, int j, Rounded *sums)
+round_features(const CentroidArgs &a, float4 v, const float *q, int j, Rounded *sums)
 {
-	__half		h[4];
+	float		scale = (float) a.scale;
+	float4		m;
+
+	if (a.lost == NULL)
+		return {__halves2half2(round_value(v.x * a.scale, sums), round_value(v.y * a.scale, sums)),
+				__halves2half2(round_value(v.z * a.scale, sums), round_value(v.w * a.scale, sums))};
+	m = four_of(q, j, a.pitch);
+	return {round_differences({v.x, v.y}, {m.x, m.y}, scale, sums), round_differences({v.z, v.w}, {m.z, m.w}, scale, sums)};
+}
+
+/* The length of what rounding has changed, at most. */
+__device__ __forceinline__ float
+rest_of(const CentroidArgs &a, const Rounded &sums)
+{
+	return a.lost == NULL ? round_up(sums.rest) : __fmaf_ru(0x1p-24f, round_up(sums.square), round_up(sums.rest + a.width * (double) TINY));
+}
+
+/* One column of copies from copy0 on, by LANES lanes: what is read of its centroid serves all of them. */
+template <int LANES>
+__device__ __forceinline__ void
+round_column(const CentroidArgs &a, int copy0, int at, Rounded (&sums)[COPIES])
+{
+	int64_t		columns = (int64_t) a.order.copies * a.k;
+	int			i = a.order.centroid != NULL ? a.order.centroid[at] : at;
+
+	for (int j = threadIdx.x % LANES * 4; j < a.width; j += LANES * 4)
+	{
+		float4		v = four_features(a.c + (int64_t) i * a.d, j, a.d);
 
 #pragma unroll
-	for (int o = 0; o < 4; o++)
-		h[o] = round_feature(a, c, q, j + o, sums);
-	return {__halves2half2(h[0], h[1]), __halves2half2(h[2], h[3])};
+		for (int o = 0; o < COPIES; o++)
+			if (copy0 + o < a.order.copies)
+				*(Four *) (a.b + gk_gemm_at(columns, a.width, (int64_t) (copy0 + o) * a.k + at, j)) =
+					round_features(a, v, a.order.middle + (int64_t) (copy0 + o) * a.pitch, j, &sums[o]);
+		if (copy0 == 0 && j < a.pitch)
+			*(float4 *) (a.out + (int64_t) i * a.pitch + j) = v;
+	}
 }
 
-/* One column of a copy, by LANES lanes. */
-template <int LANES>
-__device__ __forceinline__ Rounded
-round_column(const CentroidArgs &a, int copy, int at)
+__device__ __forceinline__ void
+keep_bounds(const CentroidArgs &a, int64_t column, const Rounded &all)
 {
-	int			lane = threadIdx.x % LANES;
-	int			i = a.order.centroid != NULL && at < a.k ? a.order.centroid[at] : at;
-	int64_t		column = (int64_t) copy * a.k + at;
-	int64_t		columns = (int64_t) a.order.copies * a.k;
-	const float *c = a.c + (int64_t) i * a.d;
-	const float *q = a.order.middle + (int64_t) copy * a.pitch;
-	Rounded		sums = {};
-
-	if (at < a.k)
-		round_row<LANES>(a.b, columns, a.width, column, [&](int j) { return round_features(a, c, q, j, &sums); });
-	for (int j = lane; at < a.k && copy == 0 && j < a.pitch; j += LANES)
-		a.out[(int64_t) i * a.pitch + j] = j < a.d ? __ldg(c + j) : 0.0f;
-	sums.square = lanes_sum<LANES>(sums.square + sums.some_square);
-	sums.rest = lanes_sum<LANES>(sums.rest + sums.some_rest);
-	if (at >= a.k || lane != 0)
-		return sums;
 	if (a.lost == NULL)
-		a.square[column] = sums.square;
+		a.square[column] = all.square;
 	else
-		a.lost[column] = __fmaf_ru((float) (a.d + 16) * 0x1p-24f, round_up(sums.square), round_up(sums.rest));
-	return sums;
+		a.lost[column] = __fmaf_ru((float) (a.d + 16) * 0x1p-24f, round_up(all.square), rest_of(a, all));
 }
 
 static_assert(GK_MAX_D <= 32 * 512, "MORE covers the sums of 512 values a lane");
 
-/* Some lanes per column and copy.  Copies of the same columns are made together, so that these are read once. */
+/* Some lanes per column and COPIES copies of it. */
 template <int LANES>
 __global__ void __launch_bounds__(THREADS)
 round_centroids_kernel(const __grid_constant__ CentroidArgs a)
 {
 	__shared__ unsigned int length;
 	__shared__ unsigned int rest;
-	int			at = blockIdx.x / a.order.copies * (THREADS / LANES) + threadIdx.x / LANES;
-	Rounded		sums;
+	int			parts = (a.order.copies + COPIES - 1) / COPIES;
+	int			copy0 = (int) blockIdx.x % parts * COPIES;
+	int			at = (int) blockIdx.x / parts * (THREADS / LANES) + threadIdx.x / LANES;
+	int			lane = threadIdx.x % LANES;
+	Rounded		sums[COPIES] = {};	/* of each lane */
+	Rounded		all = {};
 
 	if (threadIdx.x == 0)
 		length = rest = 0;
 	__syncthreads();
-	sums = round_column<LANES>(a, blockIdx.x % a.order.copies, at);
-	if (threadIdx.x % LANES == 0)
+	if (at < a.k)
+		round_column<LANES>(a, copy0, at, sums);
+	/* A lane has a copy's. */
+#pragma unroll
+	for (int o = 0; o < COPIES; o++)
 	{
-		raise(&length, round_up(sums.square));
-		raise(&rest, round_up(sums.rest));
+		double		square = lanes_sum<LANES>(sums[o].square + sums[o].some_square);
+		double		changed = lanes_sum<LANES>(sums[o].rest + sums[o].some_rest);
+
+		if (lane == o)
+			all = {square, changed};
+	}
+	if (at < a.k && lane < COPIES && copy0 + lane < a.order.copies)
+	{
+		keep_bounds(a, (int64_t) (copy0 + lane) * a.k + at, all);
+		raise(&length, round_up(all.square));
+		raise(&rest, rest_of(a, all));
 	}
 	__syncthreads();
 	/* Once a block: that all warps look at one place takes longer than all the rest. */
@@ -549,7 +584,7 @@ gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centroids, int
 	CentroidArgs a = {centroids, k, s->d, g->width, g->pitch, gk_gemm_parts(k), gk_gemm_key_pitch(k), g->scale, g->order,
 	g->b, g->square, g->lost, g->c, g->keys, g->z, g->nearest, g->sorts, g->reach, g->longest, g->state};
 	int			lanes = lanes_of(g->width);
-	int			blocks = (k + THREADS / lanes - 1) / (THREADS / lanes) * g->order.copies;
+	int			blocks = (k + THREADS / lanes - 1) / (THREADS / lanes) * ((g->order.copies + COPIES - 1) / COPIES);
 
 	a.order.centroid = (int *) gk_gemm_centroids(g, k);
 	GK_TRY(cudaMemsetAsync(g->state, 0, sizeof(*g->state), s->gpu->stream));

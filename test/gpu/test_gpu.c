@@ -1052,6 +1052,9 @@ test_large(void)
 		one((Shape) {.n = 20011,.d = 20,.k = 100,.far = far}, 1);
 		one((Shape) {.n = 5003,.d = 40,.k = 70,.far = far}, 1);
 	}
+	/* So far out that, in units of the points, it is beyond float32, and so is the middle of its copy. */
+	one((Shape) {.n = 20011,.d = 40,.k = 70,.expo = -90,.far = 1e18f}, 1);
+	one((Shape) {.n = 20011,.d = 200,.k = 700,.expo = -90,.far = 1e18f}, 2);
 	/* A centroid so far out that every row has all others for candidates: more pairs than an int counts. */
 	one((Shape) {.n = 66000,.d = 8,.k = 33000,.far = 1e9f}, 1);
 	/* Many centroids among the same points: close cases. */
