@@ -32,6 +32,8 @@
 #define GK_GPU_RING			4
 #define GK_GPU_RING_BYTES	((size_t) 8 << 20)
 #define GK_GPU_MOST			16	/* devices */
+/* Rows whose integers' total fits an int64, without weights: |x| <= 2^40, and fewer than 2^23. */
+#define GK_GPU_INT64_ROWS	(2 * GK_INT64_ROWS - GK_ROW_PAD)
 #define GK_GPU_UNITS		3	/* of a chain, in flight or being looked at */
 #define GK_GPU_SLACK		1024	/* floats readable past the last column */
 
@@ -527,7 +529,7 @@ GkStatus	gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 /* Both, where it is worth it: int32 labels in s->labels.  gk_gpu_assign() then only adds distances. */
 GkStatus	gk_gpu_gemm_all(GkSession *s, int k, bool sorted, GkError *err);
 
-/* Sums of what moved since s->delta_labels, which become these. */
+/* Sums of what moved since s->delta_labels, which become these; at most gk_gpu_move_rows(). */
 GkStatus	gk_gpu_gemm_sum(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
 
 /* Device: what a pass left undecided; once the log is here, decide how to go on. */

@@ -18,7 +18,6 @@
 #define PAIR_ROOM		((int64_t) 1 << 23)
 #define MAX_SLICE		((int64_t) 1 << 24) /* rows */
 #define MAX_ROWS	(INT32_MAX - (GK_GEMM_PIVOTS + 1) * (int64_t) GK_GEMM_ROWS)	/* places are ints */
-#define MOVE_BYTES		((size_t) 88 << 20)	/* that gk_gpu_move_sum.cu takes */
 
 /* ---- memory ---- */
 
@@ -134,7 +133,8 @@ gk_gpu_gemm_bytes(const GkSession *s, const GkGemm *g, int k)
 	size_t		tiles = gk_gemm_key_pitch(k) / GK_GEMM_STAY_COLUMNS;
 
 	return (size_t) s->n * g->pitch * sizeof(float) + (size_t) g->order.places * place +
-		slice * (64 + tiles * sizeof(int) / GK_GEMM_ROWS) + PAIR_ROOM * sizeof(GkGemmPair) + gather_bytes(s) + MOVE_BYTES +
+		slice * (64 + tiles * sizeof(int) / GK_GEMM_ROWS) + PAIR_ROOM * sizeof(GkGemmPair) + gather_bytes(s) +
+		gk_gpu_move_bytes(s, gk_min(s->n, gk_gpu_move_rows(s)), k) +
 		(size_t) k * (g->order.copies * (width + sizeof(double)) + (size_t) g->pitch * sizeof(float)) +
 		(size_t) g->order.pivots * gk_gemm_key_pitch(k) * (sizeof(int) + sizeof(float)) +
 		(size_t) g->order.places / GK_GEMM_ROWS * (tiles * sizeof(int) + sizeof(GkGemmNeeds) + sizeof(GkGemmReach));

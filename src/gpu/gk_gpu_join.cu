@@ -6,7 +6,7 @@
  * and meet once more.  So all have the same totals, exact integers, and each makes the same next centroids and goes
  * on ahead of the host as it does alone (gk_gpu_step.cu); no sums cross to the host and back.
  *
- * Where no device has more than GK_INT64_ROWS rows, and these have no weights, the copies have 64 bits a total.
+ * Where no device has more than GK_GPU_INT64_ROWS rows, and these have no weights, the copies have 64 bits a total.
  *
  * A meeting is a kernel that writes its number into the others' memory and waits for theirs.  It never waits
  * for a device that does not come: one that has stopped says so instead, the host says so for one that failed,
@@ -519,7 +519,7 @@ make(GkSession *s, int me, const GkJoin *members, int n, GkError *err)
 		const GkSession *member = members[i].session;
 
 		j->first[i] = members[i].first;
-		j->narrow &= !member->pts->weighted && member->n <= GK_INT64_ROWS;
+		j->narrow &= !member->pts->weighted && member->n <= GK_GPU_INT64_ROWS;
 	}
 	s->joined = j;
 	GK_TRY(cudaSetDevice(s->gpu->ordinal));

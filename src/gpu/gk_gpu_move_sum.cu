@@ -26,6 +26,8 @@ typedef struct Move
 	int			cluster;
 } Move;
 
+static_assert(sizeof(Move) == sizeof(int64_t), "gk_gpu_move_bytes");
+
 typedef struct MoveArgs
 {
 	const float *x;				/* [rows][pitch] */
@@ -408,7 +410,7 @@ gk_gpu_move_sum(GkSession *s, const GkRows *rows, const float *x, int pitch, int
 	int			blocks = (int) gk_min((rows->rows + 4 * ORDER_THREADS - 1) / (4 * ORDER_THREADS), s->gpu->sms);
 	char	   *scratch;
 
-	GK_DO(gk_gpu_scratch(s, counts + moves + (rows->rows + blocks) * sizeof(int), err));
+	GK_DO(gk_gpu_scratch(s, gk_gpu_move_bytes(s, rows->rows, k), err));
 	scratch = (char *) s->scratch;
 	a.count = (int *) scratch;
 	a.move = (Move *) (scratch + counts);

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "gpu/gk_gpu_cost.h"
+#include "gpu/gk_gpu_move_sum.h"
 
 /* ---- which kernels ---- */
 
@@ -176,7 +177,7 @@ pass(GkSession *s, int k, GkError *err)
 	if (p.regime == GK_GEMM)
 	{
 		GK_DO(gk_gpu_gemm_labels(s, k, &p.labels, err));
-		rows = GK_INT64_ROWS;
+		rows = gk_gpu_move_rows(s);
 	}
 	if (p.regime == GK_ASSIGN_SUM)
 	{
