@@ -85,7 +85,7 @@ UNIT_CC ?= $(if $(filter default,$(origin CC)),cc,$(CC))
 SANITIZE ?= -fsanitize=address,undefined -fno-sanitize-recover=all
 # The oracle's fmaf() is the same with the instruction, and ten times as fast
 UNIT_FMA := $(if $(filter x86_64,$(shell uname -m)),$(if $(shell grep -m1 ' fma ' /proc/cpuinfo),-mfma))
-UNIT_CFLAGS = $(UNIT_OPTIMIZE) -g $(UNIT_FMA) $(SANITIZE) $(GK_FLAGS) -Wall -Wextra -Werror -Isrc -Itest/unit -MMD -MP
+UNIT_CFLAGS = $(UNIT_OPTIMIZE) -g1 $(UNIT_FMA) $(SANITIZE) $(GK_FLAGS) -Wall -Wextra -Werror -Isrc -Itest/unit -MMD -MP
 UNIT_OPTIMIZE = -O2
 # The longest come first, those that wait for each other's threads before all: the others have the CPUs meanwhile
 UNIT_LONG := $(patsubst %,test/unit/test_%.c,spread spread_ingest fit seed int16)
@@ -100,8 +100,8 @@ build/unit/%.o: $(1)/%.c
 endef
 $(foreach dir,$(ENGINE_DIRS) test/unit test/gpu,$(eval $(call unit-rule,$(dir))))
 
-# These take one to two minutes each at -O2, a quarter of that at -O1
-$(patsubst %,build/unit/gk_cpu_%.o,smallk_avx512 avx512 avx2): UNIT_OPTIMIZE = -O1
+# These take up to two minutes each at -O2, a quarter of that at -O1
+$(patsubst %,build/unit/gk_cpu_%.o,smallk_avx512 smallk_avx2 avx512 avx2): UNIT_OPTIMIZE = -O1
 
 $(UNIT_BINS): build/unit/%: build/unit/%.o $(UNIT_LIB)
 	$(UNIT_CC) $(UNIT_CFLAGS) -o $@ $^ -lm -ldl

@@ -280,7 +280,7 @@ main(void)
 	for (int i = 0; i < 4; i++)
 		if (gk_cpu_kernels_named(levels[i], reason, sizeof(reason)) != NULL)
 		{
-			test_fits(levels[i], i == 3 ? 21 : 56);
+			test_fits(levels[i], i == 3 ? few_or_all(7, 21) : few_or_all(21, 56));
 			test_walk(levels[i], 2, 5);
 			test_walk(levels[i], 7, 40);
 			test_walk(levels[i], 33, 20);

@@ -1119,7 +1119,7 @@ test_many_k(void)
 int
 main(void)
 {
-	test_same_bits(few_or_all(70, 210));
+	test_same_bits(few_or_all(28, 210));
 	test_many_k();
 	test_naive();
 	test_behaviour();
