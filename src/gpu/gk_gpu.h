@@ -529,7 +529,7 @@ GkStatus	gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 /* Both, where it is worth it: int32 labels in s->labels.  gk_gpu_assign() then only adds distances. */
 GkStatus	gk_gpu_gemm_all(GkSession *s, int k, bool sorted, GkError *err);
 
-/* Sums of what moved since s->delta_labels, which become these; at most gk_gpu_move_rows(). */
+/* Sums of what moved since s->delta_labels, which become these; of at most gk_gpu_move_rows() rows. */
 GkStatus	gk_gpu_gemm_sum(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);
 
 /* Device: what a pass left undecided; once the log is here, decide how to go on. */

@@ -209,7 +209,7 @@ typedef struct Middles
 	float	   *middle;			/* [copies][pitch] */
 } Middles;
 
-/* The mean of a copy's centroids: a block for each copy and MIDDLE_THREADS features. */
+/* The mean of a copy's centroids, 0 where it is not finite: a block for each copy and MIDDLE_THREADS features. */
 __global__ void __launch_bounds__(MIDDLE_THREADS)
 middle_kernel(Middles a)
 {

@@ -2,8 +2,9 @@
  * gk_gpu_gemm_round.cu - points and centroids rounded to float16 for the product, with bounds of what that
  * changes (gk_gpu_gemm.h).
  *
- * Points are rounded in float64, centroids about middles by two float32: either way the difference of the rounded
- * and the exact coordinate is exact.  Bounds are rounded up, by a factor that covers the roundings of their sums.
+ * Points are rounded in float64, where the difference of the rounded and the exact coordinate is exact, centroids about
+ * middles in float32, where it is off by 2^-24 of the coordinate.  Bounds are rounded up, by a factor that covers the
+ * roundings of their sums.
  */
 #include "gpu/gk_gpu_cost.h"
 #include "gpu/gk_gpu_device.cuh"
@@ -336,9 +337,9 @@ round_value(double v, Rounded *sums)
 
 /*
  * The same of c - q, in float32, since there are many copies.  The difference is off by at most 2^-24 of it (rest_of), and
- * taking the rounded one from it is exact; so what else is rounded are the squares and their sums, of at most 512 values a
- * lane: 3.2e-5 of them, half of that of their roots, which MORE covers.  TINY is for what underflows; what is beyond
- * float16 rules nothing out.
+ * taking the rounded one from it is exact, or, beyond float16, off by 2^-24 of what is left; so what else is rounded are
+ * the squares and their sums, of at most 512 values a lane: 3.2e-5 of them, half of that of their roots, which MORE covers.
+ * TINY is for what underflows; what overflows rules nothing out.
  */
 __device__ __forceinline__ __half2
 round_differences(float2 c, float2 q, float scale, Rounded *sums)
@@ -437,6 +438,7 @@ round_centroids_kernel(const __grid_constant__ CentroidArgs a)
 	if (at < a.k)
 		round_column<LANES>(a, copy0, at, sums);
 	/* A lane has a copy's. */
+	static_assert(COPIES <= LANES, "a lane for each copy");
 #pragma unroll
 	for (int o = 0; o < COPIES; o++)
 	{

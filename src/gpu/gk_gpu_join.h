@@ -45,7 +45,7 @@ typedef struct GkJoined
 	unsigned long long *clock;
 	bool		narrow;			/* 64 bits hold the totals of each */
 	void	   *box[2];			/* own totals, at even and odd turns: int64_t if narrow, else gk_int128 */
-	gk_int128  *sums;			/* where each device adds up a slice */
+	gk_int128  *sums;			/* where each device adds up a slice; NULL: none does */
 	/* The others' memory. */
 	void	   *boxes[2][GK_GPU_MOST];
 	gk_int128  *sums_of[GK_GPU_MOST];

@@ -6,8 +6,8 @@
  *   test_several DIRECTORY [small|full]    of gkmeans_gpu.so
  *
  * small: little work, for compute-sanitizer, and for the suite unit, which has no GPU: FAKE_GPUS devices there are
- * fake_gpu.c's.  Prints what failed, then "N passed, N failed", or "skipped: reason" without a usable GPU.  With one
- * GPU, only it and the CPU are tested.
+ * fake_gpu.c's.  Prints what failed and how long each part took, then "N passed, N failed", or "skipped: reason" without
+ * a usable GPU.  With one GPU, only it and the CPU are tested.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -35,6 +35,19 @@ check(bool good, const char *what, const Problem *p, const char *devices)
 		printf("FAILED: %s, n %d d %d k %d init %d on %s\n", what, p->n, p->d, p->k, (int) p->opt.init, devices);
 	}
 	fflush(stdout);
+}
+
+/* A part is over; without a name: the first one begins. */
+static void
+took(const char *part, const char *devices)
+{
+	static double before;
+	double		now = gk_now_ms();
+
+	if (part != NULL)
+		printf("%s on %s: %.1f s\n", part, devices, (now - before) / 1e3);
+	fflush(stdout);
+	before = now;
 }
 
 /* ---- a fit ---- */
@@ -108,7 +121,7 @@ compare(const Problem *p, const Answer *oracle, const Way *way, size_t chunk, co
 /* ---- problems ---- */
 
 /* Shapes of each family of kernels: few features, bounds, registers, shared memory, products. */
-static const int shapes[][3] = {{300000, 4, 4}, {200000, 4, 64}, {60000, 68, 256}, {100000, 12, 300}, {40000, 128, 512}, {20000, 768, 600}};
+static const int shapes[][3] = {{300000, 4, 4}, {200000, 4, 64}, {60000, 68, 256}, {100000, 12, 300}, {40000, 128, 512}, {20000, 768, 1000}};
 
 static Problem
 shaped(uint64_t *rng, int i, GkInit init, bool full)
@@ -395,6 +408,18 @@ test_faults(const char *gpus, bool cpu, bool wide, bool moves, int step)
 	problem_free(&p);
 }
 
+/* Problems, shapes, and rows that go from one device to another. */
+static void
+test_rows(const char *devices, bool full)
+{
+	test_random(devices, full ? 60 : 6);
+	took("problems", devices);
+	test_shapes(devices, full);
+	took("shapes", devices);
+	test_moves(devices, full);
+	took("moves", devices);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -415,30 +440,32 @@ main(int argc, char **argv)
 	there = gk_registry_seen(&info, &gpu);
 	for (int i = 0; i < there; i++)
 		usable += info[i].usable;
-	test_random("0", full ? 60 : 6);
-	test_shapes("0", full);
-	test_moves("0", full);
+	took(NULL, NULL);
+	test_rows("0", full);
 	test_late_part("0");
+	took("a late part", "0");
 	if (usable < 2)
 		printf("skipped: one device, so nothing of two GPUs\n");
 	else
 	{
 		test_candidates("0,1");
-		test_random("0,1", full ? 60 : 6);
-		test_shapes("0,1", full);
-		test_moves("0,1", full);
+		took("candidates", "0,1");
+		test_rows("0,1", full);
 		test_up("0,1", full);
+		took("rows that go up while they are read", "0,1");
 	}
 	if (usable > 2)
 	{
 		/* the last shape has as many totals as devices add up in slices */
 		test_random("all", full ? 60 : 6);
 		test_shapes("all", full);
+		took("problems and shapes", "all");
 	}
 	if (full)
 	{
 		test_faults(usable < 2 ? "0" : "0,1", true, false, false, 3);
 		test_faults("0", true, true, true, 499);
+		took("faults beside the CPU", usable < 2 ? "0" : "0,1");
 	}
 	if (full && usable > 1)
 	{
@@ -446,9 +473,11 @@ main(int argc, char **argv)
 		test_faults("0,1", false, true, false, 61);
 		if (usable > 2)
 			test_faults("all", false, true, false, 97);
+		took("faults", "0,1");
 		for (int device = 0; device < 2; device++)
 			for (int wide = 0; wide < 2; wide++)
 				test_faults_up("0,1", wide, device);
+		took("faults while rows go up", "0,1");
 	}
 	printf("%d passed, %d failed\n", passed, failed);
 	return failed > 0;
