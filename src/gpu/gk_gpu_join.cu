@@ -147,8 +147,7 @@ typedef struct SumArgs
 	GkTotals	totals;
 	int64_t		from,
 				to;				/* of them */
-	int			nsums;
-	gk_int128  *sums[GK_GPU_MOST];
+	gk_int128  *sums[GK_GPU_MOST];	/* of each device that has a part */
 	const int  *done;
 } SumArgs;
 
@@ -161,7 +160,7 @@ sum_kernel(const __grid_constant__ SumArgs a)
 	{
 		gk_int128	sum = gk_total(a.totals, v);
 
-		for (int i = 0; i < a.nsums; i++)
+		for (int i = 0; i < a.totals.parts; i++)
 			a.sums[i][v] = sum;
 	}
 }
@@ -331,7 +330,6 @@ sum_slices(GkSession *s, unsigned int blocks, int64_t values, GkTotals *totals, 
 
 	a.from = gk_min(j->me * slice, values);
 	a.to = gk_min(a.from + slice, values);
-	a.nsums = n;
 	memcpy(a.sums, j->sums_of, sizeof(a.sums));
 	a.done = s->done;
 	sum_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(a);

@@ -904,7 +904,7 @@ sorts(int64_t n)
 			one((Shape) {.n = n,.d = d,.k = 100,.kind = kind,.distinct = kind == RIVALS}, 9);
 }
 
-/* Memory for the points, then (from some 463 MB on) for products, then (493 MB) to sort them. */
+/* Memory for the points, then for products, then to sort them: from some 463 and 493 MB on, with room for other costs. */
 static void
 rooms(void)
 {
@@ -912,7 +912,7 @@ rooms(void)
 	double		all = (double) free_memory();
 
 	c->store->host.skip = GK_SKIP_ON;
-	for (double mb = 440; mb < 520; mb += 2)
+	for (double mb = 400; mb < 600; mb += 4)
 		case_run(c, GK_STRATEGY_AUTO, GK_FSUM_AUTO, GK_MSUM_AUTO, mb * 1e6 / all);
 	case_free(c);
 }
