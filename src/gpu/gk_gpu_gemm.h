@@ -353,6 +353,7 @@ typedef struct GkGemmKernel
 	size_t		shared;
 	int			rows;			/* of a block's tile */
 	int			columns;
+	int			tail;			/* values of a row that are brought of the last slice: 16, 32 or 64 */
 } GkGemmKernel;
 
 /*

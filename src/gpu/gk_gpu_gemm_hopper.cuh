@@ -90,11 +90,13 @@ store_shared(unsigned int to, int value)
 	asm volatile("st.shared.s32 [%0], %1;" : : "r"(to), "r"(value) : "memory");
 }
 
-/* How wgmma finds rows of 128 swizzled bytes, eight of them 1024 bytes apart. */
+/* How wgmma finds rows of 16, 32 or 64 values, that many swizzled bytes: how far eight rows are apart, and which swizzle. */
+template <int DEPTH = GK_GEMM_DEPTH>
 __device__ __forceinline__ uint64_t
 matrix(unsigned int address)
 {
-	return (uint64_t) ((address & 0x3ffff) >> 4) | (uint64_t) 1 << 16 | (uint64_t) 64 << 32 | (uint64_t) 1 << 62;
+	return (uint64_t) ((address & 0x3ffff) >> 4) | (uint64_t) 1 << 16 | (uint64_t) DEPTH << 32 |
+		(uint64_t) (DEPTH == 16 ? 3 : DEPTH == 32 ? 2 : 1) << 62;
 }
 
 #define SUMS4(i)	"+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3])

@@ -34,31 +34,36 @@ gk_gpu_gemm_supported(const GkSession *s)
 		gk_gpu_gemm_stay(GK_GEMM_LABELS, 1, 4, true).shared <= s->gpu->shared_optin;
 }
 
-/* Slices of rows of `values` float16 each, brought `box` rows at a time; what lies outside is zero. */
+/*
+ * Slices of rows of `values` float16 each, brought `box` rows at a time, `depth` values of each; what lies outside is
+ * zero.
+ */
 static bool
-make_map(CUtensorMap *map, const __half *at, int64_t rows, int values, int slices, int box)
+make_map(CUtensorMap *map, const __half *at, int64_t rows, int values, int slices, int box, int depth)
 {
 	cuuint64_t	size[3] = {(cuuint64_t) values, (cuuint64_t) rows, (cuuint64_t) slices};
 	cuuint64_t	pitch[2] = {(cuuint64_t) values * sizeof(__half), (cuuint64_t) rows * values * sizeof(__half)};
-	cuuint32_t	boxes[3] = {GK_GEMM_DEPTH, (cuuint32_t) box, 1};
+	cuuint32_t	boxes[3] = {(cuuint32_t) depth, (cuuint32_t) box, 1};
 	cuuint32_t	each[3] = {1, 1, 1};
+	CUtensorMapSwizzle swizzle = depth == 16 ? CU_TENSOR_MAP_SWIZZLE_32B : depth == 32 ? CU_TENSOR_MAP_SWIZZLE_64B :
+		CU_TENSOR_MAP_SWIZZLE_128B;
 
 	return encode_tiled()(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3, (void *) at, size, pitch, boxes, each,
-						  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+						  CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
 						  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 /* A matrix as gk_gemm_at() says. */
 static bool
-make_maps(GkGemmMaps *maps, const __half *at, int64_t rows, int width, int box)
+make_maps(GkGemmMaps *maps, const __half *at, int64_t rows, int width, int box, int tail)
 {
 	int			full = (width - 1) / GK_GEMM_DEPTH;
 	int			first = full * GK_GEMM_DEPTH;
 
-	if (!make_map(&maps->tail, at + gk_gemm_at(rows, width, 0, first), rows, width - first, 1, box))
+	if (!make_map(&maps->tail, at + gk_gemm_at(rows, width, 0, first), rows, width - first, 1, box, tail))
 		return false;
 	maps->full = maps->tail;
-	return full == 0 || make_map(&maps->full, at, rows, GK_GEMM_DEPTH, full, box);
+	return full == 0 || make_map(&maps->full, at, rows, GK_GEMM_DEPTH, full, box, GK_GEMM_DEPTH);
 }
 
 int
@@ -85,8 +90,8 @@ gk_gpu_gemm_multiply(GkSession *s, GkGemmUse use, const __half *points, int64_t 
 	args.k = k;
 	args.tiles = (k + run.columns - 1) / run.columns;
 	args.key_pitch = gk_gemm_key_pitch(k);
-	if (!make_maps(&points_maps, points, points_rows, width, run.rows) ||
-		!make_maps(&centroids_maps, centroids, (int64_t) k * (a->copies > 0 ? a->copies : 1), width, run.columns))
+	if (!make_maps(&points_maps, points, points_rows, width, run.rows, run.tail) ||
+		!make_maps(&centroids_maps, centroids, (int64_t) k * (a->copies > 0 ? a->copies : 1), width, run.columns, run.tail))
 		return gk_gpu_error(err, GK_ERR_INTERNAL, "the GPU's driver refuses a tensor of width %d", width);
 	GK_TRY(cudaFuncSetAttribute(run.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) run.shared));
 	GK_TRY(cudaLaunchKernel(run.kernel, dim3((unsigned int) blocks), dim3(run.threads), all, run.shared, s->gpu->stream));

@@ -55,6 +55,13 @@ struct PointTile
 	int			need;			/* the first of these */
 };
 
+/* Values of a row that are brought of the last slice. */
+static constexpr int
+tail_of(GkGemmUse use, int steps)
+{
+	return use != GK_GEMM_LABELS || steps > 2 ? GK_GEMM_DEPTH : steps * 16;
+}
+
 /*
  * What is known when a kernel is compiled: how many slices a row has (0: any number), whether rows are sorted about
  * pivots (for other uses than labels: they may be), and how many times 16 values there are in the last slice.
@@ -70,6 +77,8 @@ struct Stay
 	int			row_tiles;
 	int			slices;
 	bool		bunches;
+	/* What is brought of the last slice. */
+	static constexpr int TAIL = tail_of(USE, STEPS);
 
 	__device__ __forceinline__
 	Stay(const GkGemmArgs &args, const char *raw)
@@ -97,6 +106,13 @@ struct Stay
 	tile_at(int i) const
 	{
 		return !bunches ? blockIdx.x + i * gridDim.x : (blockIdx.x + i / BUNCH * gridDim.x) * BUNCH + i % BUNCH;
+	}
+
+	/* How many of a tile's bytes a slice has. */
+	__device__ __forceinline__ int
+	part(int bytes, int slice) const
+	{
+		return slice + 1 < slices ? bytes : bytes / GK_GEMM_DEPTH * TAIL;
 	}
 
 	/* The first row of a warp's 16 in a tile of points. */
@@ -213,7 +229,7 @@ Stay<USE, SLICES, SORTED, STEPS>::feed(const GkGemmMaps *points, const GkGemmMap
 			barrier_wait(base + STAY_EMPTY_AT + stay.at * 8, stay.parity);
 			if (slice == 0)
 				store_shared(base + COUNTS_AT + stay.at * 4, now.all.count | (again ? AGAIN : 0) | (keep ? KEEP : 0));
-			barrier_expect(full, POINT_BYTES + (slice == 0 ? ROW_BYTES : 0));
+			barrier_expect(full, part(POINT_BYTES, slice) + (slice == 0 ? ROW_BYTES : 0));
 			bring(base + POINTS_AT + stay.at * POINT_BYTES, points, full, slice, slices, p.first + now.m * ROWS);
 			if (slice == 0 && USE == GK_GEMM_LABELS)
 				bring_rows(stay.at, full, now.m);
@@ -231,7 +247,7 @@ Stay<USE, SLICES, SORTED, STEPS>::feed(const GkGemmMaps *points, const GkGemmMap
 				barrier_wait(base + EMPTY_AT + stage.at * 8, stage.parity);
 				if (slice == 0)
 					store_shared(base + NEEDED_AT + slot * 4, needed);
-				barrier_expect(full, CENTROID_BYTES + (slice == 0 ? key_bytes : 0));
+				barrier_expect(full, part(CENTROID_BYTES, slice) + (slice == 0 ? key_bytes : 0));
 				bring(base + stage.at * CENTROID_BYTES, centroids, full, slice, slices,
 					  (SORTED ? now.all.copy * p.k : 0) + tile * COLUMNS);
 				if (slice == 0)
@@ -245,13 +261,13 @@ Stay<USE, SLICES, SORTED, STEPS>::feed(const GkGemmMaps *points, const GkGemmMap
 	}
 }
 
-/* STEPS times 16 values of 64 rows: points and centroids at these addresses. */
-template <int STEPS>
+/* STEPS times 16 values of rows of DEPTH values: points and centroids at these addresses. */
+template <int STEPS, int DEPTH>
 __device__ __forceinline__ void
 multiply_slice(float (&sum)[64], unsigned int points, unsigned int centroids, bool add)
 {
-	uint64_t	y = matrix(points);
-	uint64_t	b = matrix(centroids);
+	uint64_t	y = matrix<DEPTH>(points);
+	uint64_t	b = matrix<DEPTH>(centroids);
 
 	multiply_fence();
 #pragma unroll
@@ -283,6 +299,7 @@ Stay<USE, SLICES, SORTED, STEPS>::use(int group) const
 	float		sum[64];
 	float		magic = p.state->magic;
 	unsigned int mine = base + POINTS_AT + group * (POINT_BYTES / GROUPS);
+	unsigned int mine_of_tail = base + POINTS_AT + group * part(POINT_BYTES / GROUPS, slices - 1);
 	bool		leader = threadIdx.x % WARPGROUP == 0;
 	Ring<STAGES> stage = {0, 0};
 	Ring<STAGES> first_stage = stage;
@@ -333,11 +350,11 @@ Stay<USE, SLICES, SORTED, STEPS>::use(int group) const
 			for (int slice = 0; slice + 1 < slices; slice++)
 			{
 				barrier_wait(base + FULL_AT + stage.at * 8, stage.parity);
-				multiply_slice<4>(sum, mine + ((from + slice) & (STAY - 1)) * POINT_BYTES, base + stage.at * CENTROID_BYTES, slice > 0);
+				multiply_slice<4, GK_GEMM_DEPTH>(sum, mine + ((from + slice) & (STAY - 1)) * POINT_BYTES, base + stage.at * CENTROID_BYTES, slice > 0);
 				stage.next();
 			}
 			barrier_wait(base + FULL_AT + stage.at * 8, stage.parity);
-			multiply_slice<STEPS>(sum, mine + ((from + slices - 1) & (STAY - 1)) * POINT_BYTES, base + stage.at * CENTROID_BYTES, slices > 1);
+			multiply_slice<STEPS, TAIL>(sum, mine_of_tail + ((from + slices - 1) & (STAY - 1)) * POINT_BYTES, base + stage.at * CENTROID_BYTES, slices > 1);
 			stage.next();
 			multiply_commit();
 			needed = ((const int *) (shared + NEEDED_AT))[slot];
@@ -445,5 +462,5 @@ gk_gpu_gemm_stay(GkGemmUse use, int slices, int steps, bool sorted)
 		slices == 2 ? (sorted ? labels_kernel<2, true>(steps) : labels_kernel<2, false>(steps)) :
 		sorted ? labels_kernel<1, true>(steps) : labels_kernel<1, false>(steps);
 
-	return (GkGemmKernel) {kernel, THREADS, SHARED, ROWS, COLUMNS};
+	return (GkGemmKernel) {kernel, THREADS, SHARED, ROWS, COLUMNS, tail_of(use, steps)};
 }

@@ -311,5 +311,5 @@ gk_gpu_gemm_stream(GkGemmUse use, int steps)
 		steps == 2 ? (const void *) stream_kernel<GK_GEMM_LABELS, 2> :
 		steps == 3 ? (const void *) stream_kernel<GK_GEMM_LABELS, 3> : (const void *) stream_kernel<GK_GEMM_LABELS, 4>;
 
-	return (GkGemmKernel) {kernel, THREADS, SHARED, ROWS, COLUMNS};
+	return (GkGemmKernel) {kernel, THREADS, SHARED, ROWS, COLUMNS, GK_GEMM_DEPTH};
 }
