@@ -103,7 +103,40 @@ matrix(unsigned int address)
 #define SUMS16(i)	SUMS4(i), SUMS4(i + 4), SUMS4(i + 8), SUMS4(i + 12)
 #define SUMS64(i)	SUMS16(i), SUMS16(i + 16), SUMS16(i + 32), SUMS16(i + 48)
 
-/* 64 points x 128 centroids x 16 values: sum = points * centroids, + sum if add. */
+/* 64 points x 32 centroids x 16 values: sum = points * centroids, + sum if add. */
+__device__ __forceinline__ void
+multiply(float (&sum)[16], uint64_t points, uint64_t centroids, int add)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+	asm volatile("{\n"
+				 ".reg .pred add;\n"
+				 "setp.ne.b32 add, %18, 0;\n"
+				 "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
+				 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, "
+				 "%16, %17, add, 1, 1, 0, 0;\n"
+				 "}"
+				 : SUMS16(0) : "l"(points), "l"(centroids), "r"(add));
+#endif
+}
+
+/* The same with 64 centroids. */
+__device__ __forceinline__ void
+multiply(float (&sum)[32], uint64_t points, uint64_t centroids, int add)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+	asm volatile("{\n"
+				 ".reg .pred add;\n"
+				 "setp.ne.b32 add, %34, 0;\n"
+				 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+				 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+				 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+				 "%32, %33, add, 1, 1, 0, 0;\n"
+				 "}"
+				 : SUMS16(0), SUMS16(16) : "l"(points), "l"(centroids), "r"(add));
+#endif
+}
+
+/* With 128. */
 __device__ __forceinline__ void
 multiply(float (&sum)[64], uint64_t points, uint64_t centroids, int add)
 {
@@ -122,7 +155,7 @@ multiply(float (&sum)[64], uint64_t points, uint64_t centroids, int add)
 #endif
 }
 
-/* 64 points x 256 centroids x 16 values: sum = points * centroids, + sum if add. */
+/* With 256. */
 __device__ __forceinline__ void
 multiply(float (&sum)[128], uint64_t points, uint64_t centroids, int add)
 {
@@ -245,25 +278,26 @@ struct Smallest
 	}
 
 	/*
-	 * Of the sums of a tile of 2 N columns, of these parts of it.  Keys of a part at a time: first the smallest,
-	 * then the smallest of how far the others are above it.  That takes two instructions a key less than to keep
-	 * the two smallest all along; the keys differ, by their columns.
+	 * Of the sums of a tile of 2 N columns, of these parts of it; fewer columns than a part has are a part.  Keys of a
+	 * part at a time: first the smallest, then the smallest of how far the others are above it.  That takes two
+	 * instructions a key less than to keep the two smallest all along; the keys differ, by their columns.
 	 */
 	template <int N>
 	__device__ __forceinline__ void
 	take(const float (&sum)[N], const int2 *keys, float magic, int tile, int parts, bool sorted, const Columns &columns)
 	{
+		constexpr int EIGHTS = (2 * N < GK_GEMM_PART ? 2 * N : GK_GEMM_PART) / 8;
 		int			before[2] = {first[0], first[1]};
 
 #pragma unroll
-		for (int j0 = 0; j0 < N / 4; j0 += GK_GEMM_PART / 8)
+		for (int j0 = 0; j0 < N / 4; j0 += EIGHTS)
 		{
-			int			key[2][16];
+			int			key[2][2 * EIGHTS];
 
-			if (!(parts >> j0 / (GK_GEMM_PART / 8) & 1))
+			if (!(parts >> j0 / EIGHTS & 1))
 				continue;
 #pragma unroll
-			for (int j = 0; j < 8; j++)
+			for (int j = 0; j < EIGHTS; j++)
 			{
 				int2		h = keys[(j0 + j) * 4 + threadIdx.x % 4];
 
@@ -290,18 +324,19 @@ struct Smallest
 			}
 	}
 
+	template <int KEYS>
 	__device__ __forceinline__ void
-	offer(int r, const int (&key)[16])
+	offer(int r, const int (&key)[KEYS])
 	{
 		int			low = min(key[0], key[1]);
 		unsigned int above[2] = {UINT_MAX, UINT_MAX};
 
 #pragma unroll
-		for (int i = 2; i < 16; i += 2)
+		for (int i = 2; i < KEYS; i += 2)
 			low = __vimin3_s32(low, key[i], key[i + 1]);
 		/* The smallest itself is farthest: -1, without a sign. */
 #pragma unroll
-		for (int i = 0; i < 16; i++)
+		for (int i = 0; i < KEYS; i++)
 			above[i % 2] = __viaddmin_u32((unsigned int) key[i], ~(unsigned int) low, above[i % 2]);
 		second[r] = __vimin3_s32(second[r], max(first[r], low), (int) (min(above[0], above[1]) + (unsigned int) low + 1));
 		first[r] = min(first[r], low);

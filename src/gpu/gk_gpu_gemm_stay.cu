@@ -155,6 +155,7 @@ struct Stay
 	__device__ void bring_columns(int slot, unsigned int barrier, int tile, int pivot) const;
 	__device__ void feed(const GkGemmMaps *points, const GkGemmMaps *centroids) const;
 	__device__ void know(Judged &judged, int row0, int group, int place) const;
+	template <int COUNT>
 	__device__ void use(int group) const;
 };
 
@@ -261,10 +262,10 @@ Stay<USE, SLICES, SORTED, STEPS>::feed(const GkGemmMaps *points, const GkGemmMap
 	}
 }
 
-/* STEPS times 16 values of rows of DEPTH values: points and centroids at these addresses. */
-template <int STEPS, int DEPTH>
+/* STEPS times 16 values of rows of DEPTH values, 2 N columns: points and centroids at these addresses. */
+template <int STEPS, int DEPTH, int N>
 __device__ __forceinline__ void
-multiply_slice(float (&sum)[64], unsigned int points, unsigned int centroids, bool add)
+multiply_slice(float (&sum)[N], unsigned int points, unsigned int centroids, bool add)
 {
 	uint64_t	y = matrix<DEPTH>(points);
 	uint64_t	b = matrix<DEPTH>(centroids);
@@ -290,13 +291,14 @@ Stay<USE, SLICES, SORTED, STEPS>::know(Judged &judged, int row0, int group, int 
 		judged.of = ((const GkGemmBound *) (shared + BOUND_AT + place * BOUND_BYTES))[at];
 }
 
-/* What a warpgroup does: its 64 rows of each of the block's tiles. */
+/* What a warpgroup does: its 64 rows of each of the block's tiles, and the first COUNT columns of a tile. */
 template <GkGemmUse USE, int SLICES, bool SORTED, int STEPS>
+template <int COUNT>
 __device__ __forceinline__ void
 Stay<USE, SLICES, SORTED, STEPS>::use(int group) const
 {
 	Common		common(p);
-	float		sum[64];
+	float		sum[COUNT / 2];
 	float		magic = p.state->magic;
 	unsigned int mine = base + POINTS_AT + group * (POINT_BYTES / GROUPS);
 	unsigned int mine_of_tail = base + POINTS_AT + group * part(POINT_BYTES / GROUPS, slices - 1);
@@ -432,7 +434,13 @@ stay_kernel(const __grid_constant__ GkGemmMaps points, const __grid_constant__ G
 	else
 	{
 		set_registers<112, true>();
-		stay.use(group);
+		/* Columns that are not there are neither multiplied nor looked at. */
+		if (USE == GK_GEMM_LABELS && p.k <= GK_GEMM_PART / 2)
+			stay.template use<GK_GEMM_PART / 2>(group);
+		else if (USE == GK_GEMM_LABELS && p.k <= GK_GEMM_PART)
+			stay.template use<GK_GEMM_PART>(group);
+		else
+			stay.template use<COLUMNS>(group);
 	}
 #endif
 }
