@@ -249,21 +249,12 @@ column(int key, int quad)
 	return ((key & 62) * 4 + quad * 2 + (key & 1)) & (COLUMNS - 1);
 }
 
-/* What a tile of columns has beside its keys, in shared memory; of sorted rows. */
-struct Columns
-{
-	const float *z;
-	const int  *label;
-	bool		labelled;		/* or a column's label is its number */
-};
-
 /* The two smallest keys of a thread's two rows. */
 struct Smallest
 {
 	int			first[2];
 	int			second[2];
-	float		z[2];			/* of the first; sorted */
-	int			label[2];		/* of the first */
+	int			tile[2];		/* of the first */
 
 	__device__ __forceinline__ void
 	reset(void)
@@ -272,8 +263,7 @@ struct Smallest
 		for (int r = 0; r < 2; r++)
 		{
 			first[r] = second[r] = NO_KEY;
-			z[r] = 0.0f;
-			label[r] = 0;
+			tile[r] = 0;
 		}
 	}
 
@@ -284,7 +274,7 @@ struct Smallest
 	 */
 	template <int N>
 	__device__ __forceinline__ void
-	take(const float (&sum)[N], const int2 *keys, float magic, int tile, int parts, bool sorted, const Columns &columns)
+	take(const float (&sum)[N], const int2 *keys, float magic, int of, int parts)
 	{
 		constexpr int EIGHTS = (2 * N < GK_GEMM_PART ? 2 * N : GK_GEMM_PART) / 8;
 		int			before[2] = {first[0], first[1]};
@@ -315,13 +305,7 @@ struct Smallest
 #pragma unroll
 		for (int r = 0; r < 2; r++)
 			if (first[r] != before[r])
-			{
-				int			at = column<2 * N>(first[r], threadIdx.x % 4);
-
-				label[r] = sorted && columns.labelled ? columns.label[at] : tile * 2 * N + at;
-				if (sorted)
-					z[r] = columns.z[at];
-			}
+				tile[r] = of;
 	}
 
 	template <int KEYS>
@@ -445,6 +429,7 @@ struct Judged
 	float		w;
 	GkGemmBound of;				/* not sorted */
 	int			to;				/* the row's number, -1: it is padding; sorted */
+	const float *columns_z;		/* of its pivot; sorted */
 	int			first;			/* keys */
 	int			second;
 	float		z;				/* of the first; sorted */
@@ -464,43 +449,45 @@ struct Judged
 		return threadIdx.x % 4 / 2 == half;
 	}
 
-	/* What the lanes `half` of each four have found together. */
+	/* What the lanes `half` of each four have found together, in tiles of COLUMNS. */
+	template <int COLUMNS>
 	__device__ __forceinline__ void
-	find(const Smallest &s, int half)
+	find(const GkGemmArgs &p, const Smallest &s, bool sorted, int half)
 	{
 		bool		other = threadIdx.x % 2;
+		int			lane = threadIdx.x % 4;
 		/* An even lane gives its second row to the next lane for that one's first. */
 		int			own_first = other ? s.first[1] : s.first[0];
 		int			own_second = other ? s.second[1] : s.second[0];
-		float		own_z = other ? s.z[1] : s.z[0];
-		int			own_label = other ? s.label[1] : s.label[0];
+		int			own_column = (other ? s.tile[1] : s.tile[0]) * COLUMNS + column<COLUMNS>(own_first, lane);
 		int			first_there = other ? s.first[0] : s.first[1];
 		int			second_there = other ? s.second[0] : s.second[1];
-		float		z_there = other ? s.z[0] : s.z[1];
-		int			label_there = other ? s.label[0] : s.label[1];
+		int			column_there = (other ? s.tile[0] : s.tile[1]) * COLUMNS + column<COLUMNS>(first_there, lane);
 
 #pragma unroll
 		for (int o = 1; o < 4; o <<= 1)
 		{
 			first_there = __shfl_xor_sync(0xffffffffu, o == 1 ? first_there : own_first, o);
 			second_there = __shfl_xor_sync(0xffffffffu, o == 1 ? second_there : own_second, o);
-			z_there = __shfl_xor_sync(0xffffffffu, o == 1 ? z_there : own_z, o);
-			label_there = __shfl_xor_sync(0xffffffffu, o == 1 ? label_there : own_label, o);
+			column_there = __shfl_xor_sync(0xffffffffu, o == 1 ? column_there : own_column, o);
 			own_second = __vimin3_s32(own_second, second_there, max(own_first, first_there));
 			/* (Where they are equal it does not matter: the row is not decided.) */
 			if (first_there < own_first)
-			{
-				own_z = z_there;
-				own_label = label_there;
-			}
+				own_column = column_there;
 			own_first = min(own_first, first_there);
 		}
 		if (in(half))
 		{
 			first = own_first;
 			second = own_second;
-			z = own_z;
-			label = own_label;
+			/* (A row that has no key is none, or it is undecided.) */
+			label = own_first < GK_GEMM_PAD ? own_column : 0;
+			if (sorted)
+			{
+				z = __ldg(columns_z + label);
+				if (p.centroid != NULL)
+					label = __ldg(p.centroid + label);
+			}
 		}
 	}
 

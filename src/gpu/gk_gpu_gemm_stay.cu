@@ -33,19 +33,16 @@
 #define KEYS_AT		(POINTS_AT + STAY * POINT_BYTES)
 #define W_AT		(KEYS_AT + KEY_SLOTS * KEY_BYTES)	/* of each place of points, as what follows it */
 #define TO_AT		(W_AT + STAY * W_BYTES)	/* sorted: the rows' numbers */
-#define Z_AT		(TO_AT + STAY * TO_BYTES)	/* sorted, of each slot of keys: Columns */
-#define LABELS_AT	(Z_AT + KEY_SLOTS * KEY_BYTES)
 #define BOUND_AT	TO_AT		/* not sorted */
-#define NEEDED_AT	(LABELS_AT + KEY_SLOTS * KEY_BYTES)	/* as in GkGemmArgs.need, of each slot */
+#define NEEDED_AT	(BOUND_AT + STAY * BOUND_BYTES)	/* as in GkGemmArgs.need, of each slot */
 #define COUNTS_AT	(NEEDED_AT + KEY_SLOTS * 4)	/* of tiles of columns, AGAIN, KEEP: of each place of points */
-#define FULL_AT		((COUNTS_AT + STAY * 4 + 7) / 8 * 8)	/* barriers */
+#define PIVOTS_AT	(COUNTS_AT + STAY * 4)	/* sorted */
+#define FULL_AT		((PIVOTS_AT + STAY * 4 + 7) / 8 * 8)	/* barriers */
 #define EMPTY_AT	(FULL_AT + STAGES * 8)
 #define STAY_FULL_AT	(EMPTY_AT + STAGES * 8)
 #define STAY_EMPTY_AT	(STAY_FULL_AT + STAY * 8)
 #define ROWS_AT		(STAY_EMPTY_AT + STAY * 8)
 #define SHARED		(ROWS_AT + 4 + 1024)	/* and room to align it to 1024 */
-
-static_assert(BOUND_AT + STAY * BOUND_BYTES <= NEEDED_AT, "bounds are where the columns of sorted rows would be");
 
 /* A tile of points, as who feeds knows it. */
 struct PointTile
@@ -122,13 +119,6 @@ struct Stay
 		return group * 64 + threadIdx.x % WARPGROUP / 32 * 16;
 	}
 
-	/* Have columns labels of their own? */
-	__device__ __forceinline__ bool
-	labelled(void) const
-	{
-		return SORTED && USE == GK_GEMM_LABELS && p.centroid != NULL;
-	}
-
 	/* What the block's i-th tile of points needs. */
 	__device__ __forceinline__ PointTile
 	look_at(int i) const
@@ -197,10 +187,6 @@ Stay<USE, SLICES, SORTED, STEPS>::bring_columns(int slot, unsigned int barrier, 
 	int64_t		at = tile * COLUMNS + (SORTED ? (int64_t) pivot * p.key_pitch : 0);
 
 	bring_bytes(base + KEYS_AT + slot * KEY_BYTES, p.keys + at, KEY_BYTES, barrier);
-	if (SORTED && USE == GK_GEMM_LABELS)
-		bring_bytes(base + Z_AT + slot * KEY_BYTES, p.z + at, KEY_BYTES, barrier);
-	if (labelled())
-		bring_bytes(base + LABELS_AT + slot * KEY_BYTES, p.centroid + tile * COLUMNS, KEY_BYTES, barrier);
 }
 
 /*
@@ -214,7 +200,6 @@ Stay<USE, SLICES, SORTED, STEPS>::feed(const GkGemmMaps *points, const GkGemmMap
 	Ring<STAGES> stage = {0, 1};
 	Ring<STAY>	stay = {0, 1};
 	int			slot = 0;
-	int			key_bytes = KEY_BYTES * (1 + (SORTED && USE == GK_GEMM_LABELS) + labelled());
 	bool		again = false;
 	PointTile	now = look_at(0);
 
@@ -229,7 +214,11 @@ Stay<USE, SLICES, SORTED, STEPS>::feed(const GkGemmMaps *points, const GkGemmMap
 
 			barrier_wait(base + STAY_EMPTY_AT + stay.at * 8, stay.parity);
 			if (slice == 0)
+			{
 				store_shared(base + COUNTS_AT + stay.at * 4, now.all.count | (again ? AGAIN : 0) | (keep ? KEEP : 0));
+				if (SORTED)
+					store_shared(base + PIVOTS_AT + stay.at * 4, now.all.pivot);
+			}
 			barrier_expect(full, part(POINT_BYTES, slice) + (slice == 0 ? ROW_BYTES : 0));
 			bring(base + POINTS_AT + stay.at * POINT_BYTES, points, full, slice, slices, p.first + now.m * ROWS);
 			if (slice == 0 && USE == GK_GEMM_LABELS)
@@ -248,7 +237,7 @@ Stay<USE, SLICES, SORTED, STEPS>::feed(const GkGemmMaps *points, const GkGemmMap
 				barrier_wait(base + EMPTY_AT + stage.at * 8, stage.parity);
 				if (slice == 0)
 					store_shared(base + NEEDED_AT + slot * 4, needed);
-				barrier_expect(full, part(CENTROID_BYTES, slice) + (slice == 0 ? key_bytes : 0));
+				barrier_expect(full, part(CENTROID_BYTES, slice) + (slice == 0 ? KEY_BYTES : 0));
 				bring(base + stage.at * CENTROID_BYTES, centroids, full, slice, slices,
 					  (SORTED ? now.all.copy * p.k : 0) + tile * COLUMNS);
 				if (slice == 0)
@@ -286,7 +275,10 @@ Stay<USE, SLICES, SORTED, STEPS>::know(Judged &judged, int row0, int group, int 
 	judged.row = row0 + Judged::mine() < rows ? row0 + Judged::mine() : -1;
 	judged.w = ((const float *) (shared + W_AT + place * W_BYTES))[at];
 	if (SORTED)
+	{
 		judged.to = ((const int *) (shared + TO_AT + place * TO_BYTES))[at];
+		judged.columns_z = p.z + (int64_t) ((const int *) (shared + PIVOTS_AT))[place] * p.key_pitch;
+	}
 	else
 		judged.of = ((const GkGemmBound *) (shared + BOUND_AT + place * BOUND_BYTES))[at];
 }
@@ -343,8 +335,6 @@ Stay<USE, SLICES, SORTED, STEPS>::use(int group) const
 		for (int i = 0; i < count; i++)
 		{
 			const int2 *keys = (const int2 *) (shared + KEYS_AT + slot * KEY_BYTES);
-			Columns		columns = {(const float *) (shared + Z_AT + slot * KEY_BYTES),
-			(const int *) (shared + LABELS_AT + slot * KEY_BYTES), labelled()};
 			Ring<STAGES> used = stage;
 			int			needed;
 
@@ -376,7 +366,7 @@ Stay<USE, SLICES, SORTED, STEPS>::use(int group) const
 				for (int slice = 0; slice < slices; slice++)
 					barrier_arrive(base + STAY_EMPTY_AT + ((from + slice) & (STAY - 1)) * 8);
 			if (USE == GK_GEMM_LABELS)
-				smallest.take(sum, keys, magic, needed >> GK_GEMM_PARTS, needed, SORTED, columns);
+				smallest.take(sum, keys, magic, needed >> GK_GEMM_PARTS, needed);
 			else if (USE == GK_GEMM_CANDIDATES)
 				store_candidates(p, sum, keys, magic, needed >> GK_GEMM_PARTS, limit, row0, room);
 			else
@@ -384,7 +374,7 @@ Stay<USE, SLICES, SORTED, STEPS>::use(int group) const
 		}
 		if (USE == GK_GEMM_LABELS)
 		{
-			judged.find(smallest, half);
+			judged.find<COLUMNS>(p, smallest, SORTED, half);
 			/* To judge takes as long as to look at a part of the columns: the rows of two tiles at once. */
 			if (half == 1)
 				judged.store(p, SORTED, common);

@@ -21,9 +21,7 @@
 #define BOUND_BYTES	(ROWS * (int) sizeof(GkGemmBound))
 #define POINTS_AT	(STAGES * CENTROID_BYTES)
 #define KEYS_AT		(POINTS_AT + STAGES * POINT_BYTES)
-#define Z_AT		(KEYS_AT + KEY_SLOTS * KEY_BYTES)	/* of each slot: Columns */
-#define LABELS_AT	(Z_AT + KEY_SLOTS * KEY_BYTES)
-#define W_AT		(LABELS_AT + KEY_SLOTS * KEY_BYTES) /* of each slot, if it is a tile's first: its rows */
+#define W_AT		(KEYS_AT + KEY_SLOTS * KEY_BYTES) /* of each slot, if it is a tile's first: its rows */
 #define TO_AT		(W_AT + KEY_SLOTS * W_BYTES)
 #define BOUND_AT	(TO_AT + KEY_SLOTS * TO_BYTES)
 #define FULL_AT		(BOUND_AT + KEY_SLOTS * BOUND_BYTES)	/* barriers */
@@ -68,7 +66,7 @@ slot_bytes(const GkGemmArgs &p, bool first)
 
 	if (USE != GK_GEMM_LABELS)
 		return KEY_BYTES;
-	return KEY_BYTES * (1 + sorted + (sorted && p.centroid != NULL)) + (first ? W_BYTES + (sorted ? TO_BYTES : BOUND_BYTES) : 0);
+	return KEY_BYTES + (first ? W_BYTES + (sorted ? TO_BYTES : BOUND_BYTES) : 0);
 }
 
 template <GkGemmUse USE>
@@ -82,10 +80,6 @@ bring_slot(const GkGemmArgs &p, unsigned int base, int slot, unsigned int barrie
 	bring_bytes(base + KEYS_AT + slot * KEY_BYTES, p.keys + at, KEY_BYTES, barrier);
 	if (USE != GK_GEMM_LABELS)
 		return;
-	if (sorted)
-		bring_bytes(base + Z_AT + slot * KEY_BYTES, p.z + at, KEY_BYTES, barrier);
-	if (sorted && p.centroid != NULL)
-		bring_bytes(base + LABELS_AT + slot * KEY_BYTES, p.centroid + tile * COLUMNS, KEY_BYTES, barrier);
 	if (!first)
 		return;
 	bring_bytes(base + W_AT + slot * W_BYTES, p.w + row, W_BYTES, barrier);
@@ -194,14 +188,17 @@ first_row(int half)
 
 /* What it takes to judge the lane's row of a tile: it is there with the tile's first keys. */
 __device__ __forceinline__ void
-know(const GkGemmArgs &p, Judged &judged, const char *shared, int m, int half, int rows, int slot)
+know(const GkGemmArgs &p, Judged &judged, const char *shared, int m, int half, int rows, int slot, int pivot)
 {
 	int			at = first_row(half) + Judged::mine();
 
 	judged.row = m * ROWS + at < rows ? m * ROWS + at : -1;
 	judged.w = ((const float *) (shared + W_AT + slot * W_BYTES))[at];
 	if (p.row != NULL)
+	{
 		judged.to = ((const int *) (shared + TO_AT + slot * TO_BYTES))[at];
+		judged.columns_z = p.z + (int64_t) pivot * p.key_pitch;
+	}
 	else
 		judged.of = ((const GkGemmBound *) (shared + BOUND_AT + slot * BOUND_BYTES))[at];
 }
@@ -238,15 +235,13 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 			int			needed = need<COLUMNS>(p, true, of, i);
 			int			tile = needed >> GK_GEMM_PARTS;
 			const int2 *keys = (const int2 *) (shared + KEYS_AT + slot * KEY_BYTES);
-			Columns		columns = {(const float *) (shared + Z_AT + slot * KEY_BYTES),
-			(const int *) (shared + LABELS_AT + slot * KEY_BYTES), p.centroid != NULL};
 
 			multiply_tile<STEPS>(p, sum, base, half, stage, parity);
 			if (USE == GK_GEMM_LABELS && i == 0 && Judged::in(0))
-				know(p, judged, shared, m, half, rows, slot);
+				know(p, judged, shared, m, half, rows, slot, all.pivot);
 			slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
 			if (USE == GK_GEMM_LABELS)
-				smallest.take(sum, keys, magic, tile, needed, p.row != NULL, columns);
+				smallest.take(sum, keys, magic, tile, needed);
 			else if (USE == GK_GEMM_CANDIDATES)
 				store_candidates(p, sum, keys, magic, tile, limit, row0, room);
 			else
@@ -254,7 +249,7 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 		}
 		if (USE == GK_GEMM_LABELS && all.count > 0)
 		{
-			judged.find(smallest, 0);
+			judged.find<COLUMNS>(p, smallest, p.row != NULL, 0);
 			judged.store(p, p.row != NULL, common);
 		}
 	}
