@@ -60,7 +60,6 @@
 #define GK_GEMM_NARROW_D	16	/* features: up to these other kernels have them in registers, and win ... */
 #define GK_GEMM_MIN_NARROW	1500	/* ... with fewer clusters times the features above GK_GEMM_FREE_D */
 #define GK_GEMM_FREE_D		4
-#define GK_GEMM_MIN_WIDE	500 /* clusters times features */
 #define GK_GEMM_MIN_WORK	1e8 /* points, features, clusters: with less, launches take the time */
 #define GK_GEMM_SLICE		4	/* times the rows of other kernels' slices: only at worst it takes as long */
 #define GK_GEMM_CALM		4	/* times that where few rows were undecided: each slice has a tail, and pads

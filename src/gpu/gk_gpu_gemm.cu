@@ -228,11 +228,9 @@ allocate_slice(GkSession *s, GkGemm *g, int k, GkError *err)
 static bool
 pays(const GkSession *s, int k)
 {
-	int64_t		values = (int64_t) s->d * k;
-	bool		many = s->d <= GK_GEMM_NARROW_D ? (int64_t) (s->d - GK_GEMM_FREE_D) * k >= GK_GEMM_MIN_NARROW :
-		values >= GK_GEMM_MIN_WIDE;
+	bool		many = s->d > GK_GEMM_NARROW_D || (int64_t) (s->d - GK_GEMM_FREE_D) * k >= GK_GEMM_MIN_NARROW;
 
-	return s->d >= GK_GEMM_MIN_D && many && (double) s->n * (double) values >= GK_GEMM_MIN_WORK;
+	return s->d >= GK_GEMM_MIN_D && many && (double) s->n * s->d * k >= GK_GEMM_MIN_WORK;
 }
 
 bool
