@@ -625,12 +625,12 @@ one(Shape sh, int iters)
 	case_free(c);
 }
 
-/* Points that a product of rounded numbers does not tell apart, and widths around those of its tiles. */
+/* Points that a product of rounded numbers does not tell apart; widths, and clusters, around those of its tiles. */
 static void
 gemm_cases(int64_t n, double most, int step)
 {
 	const int	ds[] = {5, 16, 17, 24, 32, 48, 63, 64, 65, 68, 96, 128, 200, 384, 769};
-	const int	ks[] = {2, 8, 64, 255, 256, 257, 1000};
+	const int	ks[] = {2, 32, 33, 64, 65, 255, 1000, 256, 257};
 
 	for (size_t i = 0; i < sizeof(ds) / sizeof(ds[0]); i += step)
 		for (size_t j = 0; j < sizeof(ks) / sizeof(ks[0]); j += step)
