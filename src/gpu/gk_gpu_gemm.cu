@@ -327,6 +327,7 @@ build(GkSession *s, GkGemm *g, int k, bool sorted, GkError *err)
 	if (g->x == NULL)
 	{
 		g->pitch = (int) gk_round_up(s->d, 4);
+		/* Rows of 8 values in the last slice, half a sector of the L2 cache each, would take longer than of 16. */
 		g->width = s->d <= 8 ? 8 : (int) gk_round_up(s->d, 16);
 		g->scale = (float) gk_pow2(GK_GEMM_TOP - gk_gpu_top_expo(s));
 		gk_gpu_gemm_unsort(&g->order);

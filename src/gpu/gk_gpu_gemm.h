@@ -69,7 +69,7 @@
 								 * parts */
 #define GK_GEMM_STAY_SLICES		4	/* of a row's values that can stay */
 #define GK_GEMM_BUNCH	4		/* tiles of rows whose needs are made the same, if they have one pivot */
-#define GK_GEMM_DEPTH	64		/* float16 values of a row that are brought at a time */
+#define GK_GEMM_DEPTH	64		/* float16 values of a row that are brought at a time, but for the last ones */
 #define GK_GEMM_PAD		(1 << 30)	/* keys of columns without a centroid are not below it, those of others
 									 * are */
 #define GK_GEMM_FAR		(3 << 22)	/* units of a key without its product, at most and at least: what is

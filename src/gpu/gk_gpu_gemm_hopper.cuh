@@ -90,7 +90,7 @@ store_shared(unsigned int to, int value)
 	asm volatile("st.shared.s32 [%0], %1;" : : "r"(to), "r"(value) : "memory");
 }
 
-/* How wgmma finds rows of 16, 32 or 64 values, that many swizzled bytes: how far eight rows are apart, and which swizzle. */
+/* How wgmma finds rows of 16, 32 or 64 values, swizzled over as many: how far eight rows are apart, and which swizzle. */
 template <int DEPTH = GK_GEMM_DEPTH>
 __device__ __forceinline__ uint64_t
 matrix(unsigned int address)

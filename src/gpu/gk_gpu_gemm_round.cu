@@ -145,7 +145,7 @@ round_row(__half *matrix, int64_t rows, int width, int64_t row, const Round &rou
 		*(Four *) (matrix + gk_gemm_at(rows, width, row, j)) = round(j);
 }
 
-/* Lanes for a row: each has four values at least once. */
+/* Lanes for a row: each has four values, of short rows not all have. */
 static int
 lanes_of(int width)
 {

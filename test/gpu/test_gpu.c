@@ -648,6 +648,14 @@ gemm_cases(int64_t n, double most, int step)
 				one(sh, 2);
 			}
 		}
+
+	/*
+	 * A kernel for labels each: two to four slices, the last of 16, 32, 48 or 64 values, of 32, 64 or 128
+	 * columns.
+	 */
+	for (int d = 112; most >= 1e9 && d <= 256; d += 16)
+		for (int k = 25; k <= 100; k *= 2)
+			one((Shape) {.n = n,.d = d,.k = k,.kind = k == 50 ? SPECTRUM : BLOBS}, 2);
 	/* More clusters than half the points; more than the first tile's points may have. */
 	one((Shape) {.n = n,.d = 20,.k = (int) n * 2 / 3}, 2);
 	one((Shape) {.n = n,.d = 33,.k = (int) n - 1,.kind = INTEGERS}, 2);
@@ -1079,7 +1087,12 @@ test_large(void)
 	one((Shape) {.n = 1200011,.d = 20,.k = 100,.kind = SPECTRUM}, 2);
 	one((Shape) {.n = 1200011,.d = 20,.k = 600}, 3);
 	one((Shape) {.n = 1200011,.d = 100,.k = 200}, 3);
+	one((Shape) {.n = 1200011,.d = 48,.k = 20,.kind = SPECTRUM}, 3);
+	one((Shape) {.n = 1200011,.d = 68,.k = 50}, 3);
+	one((Shape) {.n = 1200011,.d = 150,.k = 33}, 2);
 	one((Shape) {.n = 300007,.d = 128,.k = 200}, 2);
+	/* Few clusters of wide points: products, too. */
+	one((Shape) {.n = 1000003,.d = 40,.k = 3}, 4);
 }
 
 static void
