@@ -304,7 +304,7 @@ def main():
     parser.add_argument("--most", type=int, default=200000, help="rows of a whole fit, at most")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="times that a whole fit is measured")
     args = parser.parse_args()
-    # what is measured is what the rows say: this tree's
+    # the rows name this commit, so its engine is measured, and not what was built last
     subprocess.run(["make", "-s", "-C", os.path.join(ROOT, "bench"), "all"], check=True,
                    env={**os.environ, "MAKEFLAGS": f"-j{multiprocessing.cpu_count()}"})
     found, versions = peers()

@@ -101,81 +101,55 @@ matrix(unsigned int address)
 
 #define SUMS4(i)	"+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3])
 #define SUMS16(i)	SUMS4(i), SUMS4(i + 4), SUMS4(i + 8), SUMS4(i + 12)
-#define SUMS64(i)	SUMS16(i), SUMS16(i + 16), SUMS16(i + 32), SUMS16(i + 48)
+#define SUMS32(i)	SUMS16(i), SUMS16(i + 16)
+#define SUMS64(i)	SUMS32(i), SUMS32(i + 32)
+#define SUMS128(i)	SUMS64(i), SUMS64(i + 64)
+
+/* The same as the instruction names them; operands that follow: points, centroids, add. */
+#define NAMES16		"%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define NAMES32		NAMES16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define NAMES64		NAMES32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
+	"%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define NAMES128	NAMES64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79," \
+	"%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95," \
+	"%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111," \
+	"%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define MULTIPLY(columns, names, sums, y, b, more) \
+	asm volatile("{\n" \
+				 ".reg .pred add;\n" \
+				 "setp.ne.b32 add, " more ", 0;\n" \
+				 "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32.f16.f16 {" names "}, " y ", " b ", add, 1, 1, 0, 0;\n" \
+				 "}" \
+				 : sums : "l"(points), "l"(centroids), "r"(add))
+#else
+#define MULTIPLY(columns, names, sums, y, b, more)
+#endif
 
 /* 64 points x 32 centroids x 16 values: sum = points * centroids, + sum if add. */
 __device__ __forceinline__ void
 multiply(float (&sum)[16], uint64_t points, uint64_t centroids, int add)
 {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-	asm volatile("{\n"
-				 ".reg .pred add;\n"
-				 "setp.ne.b32 add, %18, 0;\n"
-				 "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
-				 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, "
-				 "%16, %17, add, 1, 1, 0, 0;\n"
-				 "}"
-				 : SUMS16(0) : "l"(points), "l"(centroids), "r"(add));
-#endif
+	MULTIPLY("32", NAMES16, SUMS16(0), "%16", "%17", "%18");
 }
 
-/* The same with 64 centroids. */
 __device__ __forceinline__ void
 multiply(float (&sum)[32], uint64_t points, uint64_t centroids, int add)
 {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-	asm volatile("{\n"
-				 ".reg .pred add;\n"
-				 "setp.ne.b32 add, %34, 0;\n"
-				 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
-				 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-				 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
-				 "%32, %33, add, 1, 1, 0, 0;\n"
-				 "}"
-				 : SUMS16(0), SUMS16(16) : "l"(points), "l"(centroids), "r"(add));
-#endif
+	MULTIPLY("64", NAMES32, SUMS32(0), "%32", "%33", "%34");
 }
 
-/* With 128. */
 __device__ __forceinline__ void
 multiply(float (&sum)[64], uint64_t points, uint64_t centroids, int add)
 {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-	asm volatile("{\n"
-				 ".reg .pred add;\n"
-				 "setp.ne.b32 add, %66, 0;\n"
-				 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
-				 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-				 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-				 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-				 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
-				 "%64, %65, add, 1, 1, 0, 0;\n"
-				 "}"
-				 : SUMS64(0) : "l"(points), "l"(centroids), "r"(add));
-#endif
+	MULTIPLY("128", NAMES64, SUMS64(0), "%64", "%65", "%66");
 }
 
-/* With 256. */
 __device__ __forceinline__ void
 multiply(float (&sum)[128], uint64_t points, uint64_t centroids, int add)
 {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-	asm volatile("{\n"
-				 ".reg .pred add;\n"
-				 "setp.ne.b32 add, %130, 0;\n"
-				 "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
-				 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-				 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-				 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-				 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
-				 "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"
-				 "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"
-				 "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"
-				 "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127}, "
-				 "%128, %129, add, 1, 1, 0, 0;\n"
-				 "}"
-				 : SUMS64(0), SUMS64(64) : "l"(points), "l"(centroids), "r"(add));
-#endif
+	MULTIPLY("256", NAMES128, SUMS128(0), "%128", "%129", "%130");
 }
 
 __device__ __forceinline__ void

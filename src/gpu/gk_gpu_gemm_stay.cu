@@ -2,9 +2,9 @@
  * gk_gpu_gemm_stay.cu - the product of rows of up to 256 values: a block's points stay in shared memory while
  * the centroids pass by.
  *
- * A warpgroup has 64 points x 128 centroids, or 32 or 64 if there are no more.  With so few values a row, looking at the scores takes longer than
- * the product, and each step of it waits for the one before: four warpgroups, each at its own pace, keep the
- * multiprocessor busy.  The rest is as in gk_gpu_gemm_stream.cu: one thread of one more warpgroup feeds the copy
+ * A warpgroup has 64 points x 128 centroids, or 32 or 64 if there are no more.  With so few values a row, looking
+ * at the scores takes longer than the product, and each step of it waits for the one before: four warpgroups, each
+ * at its own pace, keep the multiprocessor busy.  The rest is as in gk_gpu_gemm_stream.cu: one thread of one more warpgroup feeds the copy
  * engine, the blocks stay for all tiles.
  *
  * To bring centroids takes as long as to bring points.  So a block takes tiles of points in bunches, and where the

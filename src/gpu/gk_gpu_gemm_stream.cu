@@ -78,9 +78,7 @@ bring_slot(const GkGemmArgs &p, unsigned int base, int slot, unsigned int barrie
 	bool		sorted = p.row != NULL;
 
 	bring_bytes(base + KEYS_AT + slot * KEY_BYTES, p.keys + at, KEY_BYTES, barrier);
-	if (USE != GK_GEMM_LABELS)
-		return;
-	if (!first)
+	if (USE != GK_GEMM_LABELS || !first)
 		return;
 	bring_bytes(base + W_AT + slot * W_BYTES, p.w + row, W_BYTES, barrier);
 	if (sorted)
