@@ -227,6 +227,8 @@ struct GkSession
 	int64_t		d2_room;
 	void	   *scratch;
 	size_t		scratch_room;
+	int		   *move_count;		/* of gk_gpu_move_sum.cu: how many of each cluster; 0 between its sums */
+	int64_t		move_count_room;
 	int32_t    *delta_labels;	/* [n] of the last pass, for sums of what moved; wide or narrow as k asks */
 	int			delta_k;		/* whose totals are there: k: of these; -k: of those in `filter`; 0: of none */
 
@@ -387,6 +389,9 @@ GkStatus	gk_gpu_resident_blocks(GkSession *s, const void *kernel, int threads, s
 /* Launch `blocks` of them, or as many as run at a time; the kernel has one argument. */
 GkStatus	gk_gpu_launch(GkSession *s, const void *kernel, int64_t blocks, int threads, size_t shared, const void *arg,
 						  GkError *err);
+
+/* Launch a kernel that may begin before the one before it has ended: gk_follow() in gk_gpu_device.cuh. */
+cudaError_t gk_gpu_follow(const GkSession *s, const void *kernel, dim3 grid, int threads, size_t shared, void **args);
 GkStatus	gk_gpu_error(GkError *err, GkStatus code, const char *fmt,...);
 
 #define GK_TRY(call) \

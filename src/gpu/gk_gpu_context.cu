@@ -400,6 +400,23 @@ gk_gpu_launch(GkSession *s, const void *kernel, int64_t blocks, int threads, siz
 	return GK_OK;
 }
 
+cudaError_t
+gk_gpu_follow(const GkSession *s, const void *kernel, dim3 grid, int threads, size_t shared, void **args)
+{
+	cudaLaunchAttribute early = {};
+	cudaLaunchConfig_t config = {};
+
+	early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+	early.val.programmaticStreamSerializationAllowed = 1;
+	config.gridDim = grid;
+	config.blockDim = dim3(threads);
+	config.dynamicSmemBytes = shared;
+	config.stream = s->gpu->stream;
+	config.attrs = &early;
+	config.numAttrs = s->gpu->major >= 9 ? 1 : 0;
+	return cudaLaunchKernelExC(&config, kernel, args);
+}
+
 /* Wait for everything launched so far. */
 GkStatus
 gk_gpu_drain(GkSession *s, GkError *err)

@@ -12,6 +12,36 @@
 #define GK_EACH_D8(F)	F(1) F(2) F(3) F(4) F(5) F(6) F(7) F(8)
 #define GK_EACH_D16(F)	GK_EACH_D8(F) F(9) F(10) F(11) F(12) F(13) F(14) F(15) F(16)
 
+/*
+ * Kernels of an iteration follow one another closely (programmatic dependent launch, Hopper): the next one, that gk_follow()
+ * has launched, comes to the device while the last blocks of this one end, which saves the 1 to 2 us between two.  So
+ * it begins with gk_await_previous(), in all of its threads, and touches no memory before that.  (To let it come earlier,
+ * as soon as all blocks of this one run, does not pay: blocks then begin where some of this one end first, and some
+ * multiprocessors have much more of them than others.)
+ */
+__device__ __forceinline__ void
+gk_await_previous()
+{
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.wait;" : : : "memory");
+#endif
+}
+
+template <typename T>
+struct GkSame
+{
+	typedef T	type;
+};
+
+template <typename... P>
+static inline cudaError_t
+gk_follow(const GkSession *s, void (*kernel) (P...), dim3 grid, int threads, size_t shared, typename GkSame<P>::type... args)
+{
+	void	   *all[] = {(void *) &args...};
+
+	return gk_gpu_follow(s, (const void *) kernel, grid, threads, shared, all);
+}
+
 /* V consecutive rows of one column. */
 template <int V>
 __device__ __forceinline__ void

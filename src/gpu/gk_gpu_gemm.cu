@@ -249,6 +249,7 @@ static GkStatus
 build_rows(GkSession *s, GkGemm *g, bool *good, GkError *err)
 {
 	GK_TRY(cudaMalloc((void **) &g->state, sizeof(GkGemmState)));
+	GK_TRY(cudaMemsetAsync(g->state, 0, sizeof(*g->state), s->gpu->stream));
 	GK_TRY(cudaMalloc((void **) &g->longest, sizeof(*g->longest)));
 	GK_TRY(cudaMalloc((void **) &g->x, (size_t) s->n * g->pitch * sizeof(float)));
 	GK_DO(gk_gpu_gemm_probe(s, good, err));

@@ -109,8 +109,9 @@ typedef struct GkGemmNeeds
 /* What is known of all centroids, and what a pass counts.  In device memory. */
 typedef struct GkGemmState
 {
-	unsigned int length;		/* bits of floats: max |b_j|, max |v_j| */
-	unsigned int rest;
+	GkGemmReach raised[2];		/* by the centroids of this pass, at GkGemm.turn; of the next one 0 */
+	float		length;			/* max |b_j|, max |v_j|: of this pass */
+	float		rest;
 	float		unit;
 	float		magic;			/* 1.5 * 2^23 units */
 	/* Of a slice. */
@@ -229,6 +230,7 @@ struct GkGemm
 	GkGemmReach *tile_reach;	/* [places / GK_GEMM_ROWS]; sorted */
 	unsigned int *longest;		/* bits of max |y'| over all rows */
 	GkGemmState *state;
+	int			turn;
 	/* Of a slice, sized for rows_room places and as many more as padding takes. */
 	int64_t		rows_room;
 	int			slice_k;

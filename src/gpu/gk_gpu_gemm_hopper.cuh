@@ -318,8 +318,8 @@ struct Common
 
 		unit = s->unit;
 		per_unit = 1.0f / unit;
-		e = __uint_as_float(s->rest);
-		lost = (p.d + 16) * 0x1.01p-24f * __uint_as_float(s->length);
+		e = s->rest;
+		lost = (p.d + 16) * 0x1.01p-24f * s->length;
 		g = (p.d + 3) * 0x1.01p-24f;
 		tiny = p.tiny;
 	}

@@ -94,6 +94,6 @@ gk_gpu_gemm_multiply(GkSession *s, GkGemmUse use, const __half *points, int64_t 
 		!make_maps(&centroids_maps, centroids, (int64_t) k * (a->copies > 0 ? a->copies : 1), width, run.columns, run.tail))
 		return gk_gpu_error(err, GK_ERR_INTERNAL, "the GPU's driver refuses a tensor of width %d", width);
 	GK_TRY(cudaFuncSetAttribute(run.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) run.shared));
-	GK_TRY(cudaLaunchKernel(run.kernel, dim3((unsigned int) blocks), dim3(run.threads), all, run.shared, s->gpu->stream));
+	GK_TRY(gk_gpu_follow(s, run.kernel, dim3((unsigned int) blocks), run.threads, run.shared, all));
 	return GK_OK;
 }

@@ -75,6 +75,8 @@ store_label(const RecheckArgs &a, int64_t row, int label)
 __global__ void __launch_bounds__(THREADS)
 list_kernel(const __grid_constant__ RecheckArgs a)
 {
+	gk_await_previous();
+
 	__shared__ int warp_count[LIST_TILES][WARPS];	/* then: how many there are before the warp's, in its tile */
 	__shared__ int to[LIST_TILES];	/* where each tile's go: in the list, and among its pivot's */
 	__shared__ int rank[LIST_TILES];
@@ -160,6 +162,8 @@ static_assert(THREADS == GK_GEMM_ROWS && LIST_TILES <= 32, "list_kernel: a threa
 __global__ void __launch_bounds__(GK_GEMM_PIVOTS)
 begin_kernel(const __grid_constant__ RecheckArgs a)
 {
+	gk_await_previous();
+
 	__shared__ int sum[GK_GEMM_PIVOTS];
 	GkGemmState *s = a.state;
 	int			i = threadIdx.x;
@@ -203,6 +207,8 @@ offer(unsigned long long *best, float d2, int label)
 __global__ void __launch_bounds__(THREADS)
 clear_kernel(const __grid_constant__ RecheckArgs a)
 {
+	gk_await_previous();
+
 	for (int i = blockIdx.x * THREADS + threadIdx.x; i < a.state->gathered; i += gridDim.x * THREADS)
 	{
 		a.gathered_row[i] = -1;
@@ -218,6 +224,8 @@ clear_kernel(const __grid_constant__ RecheckArgs a)
 __global__ void __launch_bounds__(THREADS)
 gather_kernel(const __grid_constant__ RecheckArgs a)
 {
+	gk_await_previous();
+
 	int			undecided = a.state->undecided;
 	int			vectors = a.width / 8;
 	int			rows = max(1, min(32, 8 * 32 / vectors));
@@ -269,6 +277,8 @@ gather_kernel(const __grid_constant__ RecheckArgs a)
 __global__ void __launch_bounds__(PAIR_THREADS)
 pairs_kernel(const __grid_constant__ RecheckArgs a)
 {
+	gk_await_previous();
+
 	__shared__ GkPairs<32> tile[PAIR_THREADS / 32];
 	int			pairs = min(a.state->pairs, a.pair_room);
 	int			lane = threadIdx.x % 32;
@@ -357,6 +367,8 @@ decide_crowd(const RecheckArgs &a)
 __global__ void __launch_bounds__(THREADS)
 decide_kernel(const __grid_constant__ RecheckArgs a)
 {
+	gk_await_previous();
+
 	GkGemmState *s = a.state;
 
 	for (int i = blockIdx.x * THREADS + threadIdx.x; i < s->gathered; i += gridDim.x * THREADS)
@@ -380,8 +392,7 @@ find_candidates(GkSession *s, GkGemm *g, RecheckArgs *r, int k, GkError *err)
 	bool		sorted = g->order.row != NULL;
 	GkGemmArgs	a = {};
 
-	clear_kernel<<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(*r);
-	GK_LAUNCHED();
+	GK_TRY(gk_follow(s, clear_kernel, s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, *r));
 	a.count = &g->state->gathered;
 	a.copies = g->order.copies;
 	a.keys = g->keys;
@@ -397,8 +408,7 @@ find_candidates(GkSession *s, GkGemm *g, RecheckArgs *r, int k, GkError *err)
 	{
 		a.from = r->from = (int) from;
 		a.rows = g->gather_rows;
-		gather_kernel<<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(*r);
-		GK_LAUNCHED();
+		GK_TRY(gk_follow(s, gather_kernel, s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, *r));
 		if (sorted)
 		{
 			GK_DO(gk_gpu_gemm_gathered_needs(s, g, from, gk_min(g->gather_rows, room - from), k, err));
@@ -447,14 +457,10 @@ gk_gpu_gemm_decide(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, 
 	r.pair_room = g->pair_room;
 	r.in_crowd = g->in_crowd;
 	r.crowd = g->crowd;
-	list_kernel<<<(unsigned int) ((rows + LIST_TILES * THREADS - 1) / (LIST_TILES * THREADS)), THREADS, 0, s->gpu->stream>>>(r);
-	GK_LAUNCHED();
-	begin_kernel<<<1, GK_GEMM_PIVOTS, 0, s->gpu->stream>>>(r);
-	GK_LAUNCHED();
+	GK_TRY(gk_follow(s, list_kernel, (unsigned int) ((rows + LIST_TILES * THREADS - 1) / (LIST_TILES * THREADS)), THREADS, 0, r));
+	GK_TRY(gk_follow(s, begin_kernel, 1, GK_GEMM_PIVOTS, 0, r));
 	GK_DO(find_candidates(s, g, &r, k, err));
-	pairs_kernel<<<blocks * 2, PAIR_THREADS, 0, s->gpu->stream>>>(r);
-	GK_LAUNCHED();
-	decide_kernel<<<s->gpu->sms * 4, THREADS, 0, s->gpu->stream>>>(r);
-	GK_LAUNCHED();
+	GK_TRY(gk_follow(s, pairs_kernel, blocks * 2, PAIR_THREADS, 0, r));
+	GK_TRY(gk_follow(s, decide_kernel, s->gpu->sms * 4, THREADS, 0, r));
 	return GK_OK;
 }

@@ -312,6 +312,7 @@ typedef struct CentroidArgs
 	const GkGemmReach *reach;
 	const unsigned int *longest;
 	GkGemmState *state;
+	int			turn;			/* of state->raised */
 } CentroidArgs;
 
 /* Sums of the squares of what values are rounded to, and of what that changes. */
@@ -423,6 +424,8 @@ template <int LANES>
 __global__ void __launch_bounds__(THREADS)
 round_centroids_kernel(const __grid_constant__ CentroidArgs a)
 {
+	gk_await_previous();
+
 	__shared__ unsigned int length;
 	__shared__ unsigned int rest;
 	int			parts = (a.order.copies + COPIES - 1) / COPIES;
@@ -458,8 +461,8 @@ round_centroids_kernel(const __grid_constant__ CentroidArgs a)
 	/* Once a block: that all warps look at one place takes longer than all the rest. */
 	if (threadIdx.x == 0)
 	{
-		raise(&a.state->length, __uint_as_float(length));
-		raise(&a.state->rest, __uint_as_float(rest));
+		raise(&a.state->raised[a.turn].length, __uint_as_float(length));
+		raise(&a.state->raised[a.turn].rest, __uint_as_float(rest));
 	}
 }
 
@@ -467,7 +470,7 @@ round_centroids_kernel(const __grid_constant__ CentroidArgs a)
 __device__ __forceinline__ float
 unit_of(const CentroidArgs &a)
 {
-	double		c = __uint_as_float(a.state->length);
+	double		c = __uint_as_float(a.state->raised[a.turn].length);
 	double		with = fmax((double) __uint_as_float(*a.longest), a.lost == NULL ? c : 0.0);
 	int			expo;
 
@@ -499,8 +502,13 @@ key_of(const CentroidArgs &a, int at, double score, float unit)
 }
 
 __device__ __forceinline__ void
-say_units(const CentroidArgs &a, float unit)
+begin_pass(const CentroidArgs &a, float unit)
 {
+	a.state->length = __uint_as_float(a.state->raised[a.turn].length);
+	a.state->rest = __uint_as_float(a.state->raised[a.turn].rest);
+	a.state->raised[!a.turn] = {};
+	a.state->listed = a.state->pairs = a.state->crowded = 0;
+	a.state->all = {};
 	a.state->all.sorts = a.sorts;
 	a.state->unit = unit;
 	a.state->magic = magic_of(unit);
@@ -510,13 +518,15 @@ say_units(const CentroidArgs &a, float unit)
 __global__ void __launch_bounds__(THREADS)
 keys_kernel(const __grid_constant__ CentroidArgs a)
 {
+	gk_await_previous();
+
 	int			at = blockIdx.x * THREADS + threadIdx.x;
 	float		unit = unit_of(a);
 
 	if (at < a.key_pitch)
 		a.keys[at] = key_of(a, at, at < a.k ? 0.5 * a.square[at] : 0.0, unit);
 	if (at == 0)
-		say_units(a, unit);
+		begin_pass(a, unit);
 }
 
 /*
@@ -527,6 +537,8 @@ keys_kernel(const __grid_constant__ CentroidArgs a)
 __global__ void __launch_bounds__(GK_TILE_THREADS)
 pivot_keys_kernel(const __grid_constant__ CentroidArgs a)
 {
+	gk_await_previous();
+
 	__shared__ GkTileSquares tile;
 	int			at0 = blockIdx.x * GK_TILE;
 	int			p0 = blockIdx.y * GK_TILE_PIVOTS;
@@ -537,7 +549,7 @@ pivot_keys_kernel(const __grid_constant__ CentroidArgs a)
 	float		share = __double2float_ru((a.d + 4) * 0x1p-24 * 1.01);
 
 	if (at0 + p0 + (int) threadIdx.x == 0)
-		say_units(a, unit);
+		begin_pass(a, unit);
 	tile.sum(square, {a.c, a.order.centroid, a.k, a.d}, at0, {a.order.pivot_at, NULL, a.order.pivots, a.pitch}, p0, a.d, (float) a.scale);
 #pragma unroll
 	for (int o = 0; o < 2; o++)
@@ -584,29 +596,17 @@ GkStatus
 gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centroids, int k, GkError *err)
 {
 	CentroidArgs a = {centroids, k, s->d, g->width, g->pitch, gk_gemm_parts(k), gk_gemm_key_pitch(k), g->scale, g->order,
-	g->b, g->square, g->lost, g->c, g->keys, g->z, g->nearest, g->sorts, g->reach, g->longest, g->state};
+	g->b, g->square, g->lost, g->c, g->keys, g->z, g->nearest, g->sorts, g->reach, g->longest, g->state, g->turn ^= 1};
 	int			lanes = lanes_of(g->width);
 	int			blocks = (k + THREADS / lanes - 1) / (THREADS / lanes) * ((g->order.copies + COPIES - 1) / COPIES);
 
 	a.order.centroid = (int *) gk_gemm_centroids(g, k);
-	GK_TRY(cudaMemsetAsync(g->state, 0, sizeof(*g->state), s->gpu->stream));
-	switch (lanes)
-	{
-		case 8:
-			round_centroids_kernel<8><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
-			break;
-		case 16:
-			round_centroids_kernel<16><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
-			break;
-		default:
-			round_centroids_kernel<32><<<blocks, THREADS, 0, s->gpu->stream>>>(a);
-			break;
-	}
-	GK_LAUNCHED();
+	GK_TRY(gk_follow(s, lanes == 8 ? round_centroids_kernel<8> : lanes == 16 ? round_centroids_kernel<16> : round_centroids_kernel<32>,
+					 blocks, THREADS, 0, a));
 	if (g->order.row == NULL)
-		keys_kernel<<<(a.key_pitch + THREADS - 1) / THREADS, THREADS, 0, s->gpu->stream>>>(a);
+		GK_TRY(gk_follow(s, keys_kernel, (a.key_pitch + THREADS - 1) / THREADS, THREADS, 0, a));
 	else
-		pivot_keys_kernel<<<dim3(a.key_pitch / GK_TILE, (g->order.pivots + GK_TILE_PIVOTS - 1) / GK_TILE_PIVOTS), GK_TILE_THREADS, 0, s->gpu->stream>>>(a);
-	GK_LAUNCHED();
+		GK_TRY(gk_follow(s, pivot_keys_kernel, dim3(a.key_pitch / GK_TILE, (g->order.pivots + GK_TILE_PIVOTS - 1) / GK_TILE_PIVOTS),
+						 GK_TILE_THREADS, 0, a));
 	return GK_OK;
 }

@@ -275,6 +275,8 @@ reach_of(const NeedsArgs &a, int tile)
 __global__ void __launch_bounds__(THREADS)
 needs_kernel(const __grid_constant__ NeedsArgs a)
 {
+	gk_await_previous();
+
 	int			tile = a.first + blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
 	int			lane = threadIdx.x % 32;
 	int			pivot;
@@ -346,8 +348,7 @@ find_needs(GkSession *s, const NeedsArgs &a, GkError *err)
 {
 	int			warps = THREADS / 32;
 
-	needs_kernel<<<(a.last - a.first + warps - 1) / warps, THREADS, 0, s->gpu->stream>>>(a);
-	GK_LAUNCHED();
+	GK_TRY(gk_follow(s, needs_kernel, (a.last - a.first + warps - 1) / warps, THREADS, 0, a));
 	return GK_OK;
 }
 

@@ -410,8 +410,10 @@ stay_kernel(const __grid_constant__ GkGemmMaps points, const __grid_constant__ G
 			barrier_init(stay.base + STAY_EMPTY_AT + i * 8, GROUPS);
 		}
 		barriers_ready();
-		store_shared(stay.base + ROWS_AT, rows_of(p));
 	}
+	gk_await_previous();
+	if (threadIdx.x == 0)
+		store_shared(stay.base + ROWS_AT, rows_of(p));
 	__syncthreads();
 	stay.take_rows();
 	if (group < 0)

@@ -276,8 +276,10 @@ stream_kernel(const __grid_constant__ GkGemmMaps points, const __grid_constant__
 			barrier_init(base + EMPTY_AT + i * 8, 2);
 		}
 		barriers_ready();
-		store_shared(base + ROWS_AT, rows_of(p));
 	}
+	gk_await_previous();
+	if (threadIdx.x == 0)
+		store_shared(base + ROWS_AT, rows_of(p));
 	__syncthreads();
 	rows = *(const int *) (shared + ROWS_AT);
 	row_tiles = (rows + ROWS - 1) / ROWS;

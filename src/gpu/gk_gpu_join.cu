@@ -87,6 +87,8 @@ has_come(unsigned long long theirs, unsigned long long mine)
 __global__ void
 meet_kernel(const __grid_constant__ MeetArgs a)
 {
+	gk_await_previous();
+
 	int			i = threadIdx.x;
 	bool		other = i < a.n && i != a.me;
 	bool		alone = *(volatile int *) a.done != 0;
@@ -136,6 +138,8 @@ template<typename Total>
 __global__ void __launch_bounds__(THREADS)
 copy_kernel(const gk_int128 *totals, Total *box, int64_t values, const int *done)
 {
+	gk_await_previous();
+
 	if (*done)
 		return;
 	for (int64_t v = (int64_t) blockIdx.x * THREADS + threadIdx.x; v < values; v += (int64_t) gridDim.x * THREADS)
@@ -154,6 +158,8 @@ typedef struct SumArgs
 __global__ void __launch_bounds__(THREADS)
 sum_kernel(const __grid_constant__ SumArgs a)
 {
+	gk_await_previous();
+
 	if (*a.done)
 		return;
 	for (int64_t v = a.from + (int64_t) blockIdx.x * THREADS + threadIdx.x; v < a.to; v += (int64_t) gridDim.x * THREADS)
@@ -286,8 +292,7 @@ meet(GkSession *s, int *done, bool timed, GkError *err)
 	a.done = done;
 	a.timed = timed;
 	a.clock = j->clock;
-	meet_kernel<<<1, 32, 0, s->gpu->stream>>>(a);
-	GK_LAUNCHED();
+	GK_TRY(gk_follow(s, meet_kernel, 1, 32, 0, a));
 	j->turn++;
 	return GK_OK;
 }
@@ -312,10 +317,9 @@ static GkStatus
 launch_copy(GkSession *s, unsigned int blocks, void *box, int64_t values, GkError *err)
 {
 	if (s->joined->narrow)
-		copy_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(s->totals, (int64_t *) box, values, s->done);
+		GK_TRY(gk_follow(s, copy_kernel<int64_t>, blocks, THREADS, 0, s->totals, (int64_t *) box, values, s->done));
 	else
-		copy_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(s->totals, (gk_int128 *) box, values, s->done);
-	GK_LAUNCHED();
+		GK_TRY(gk_follow(s, copy_kernel<gk_int128>, blocks, THREADS, 0, s->totals, (gk_int128 *) box, values, s->done));
 	return GK_OK;
 }
 
@@ -332,8 +336,7 @@ sum_slices(GkSession *s, unsigned int blocks, int64_t values, GkTotals *totals, 
 	a.to = gk_min(a.from + slice, values);
 	memcpy(a.sums, j->sums_of, sizeof(a.sums));
 	a.done = s->done;
-	sum_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(a);
-	GK_LAUNCHED();
+	GK_TRY(gk_follow(s, sum_kernel, blocks, THREADS, 0, a));
 	*totals = {1, false, {j->sums}};
 	return meet(s, s->done, false, err);
 }

@@ -38,7 +38,8 @@ typedef struct MoveArgs
 	int			k;
 	GkLabels	labels;
 	void	   *old;			/* labels before; become these */
-	int		   *count;			/* [k + 1]: moves per cluster, then where its next one goes; the last: all */
+	int		   *count;			/* [k + 1]: moves per cluster, then where its next one goes; the last: all;
+								 * those of clusters are 0 before and after */
 	Move	   *move;
 	int		   *list;			/* [rows]: those that moved, each block's from its first row on */
 	int		   *found;			/* [blocks]: how many of them */
@@ -89,6 +90,8 @@ template <typename L, bool LOCAL>
 __global__ void __launch_bounds__(ORDER_THREADS)
 find_kernel(const __grid_constant__ MoveArgs a)
 {
+	gk_await_previous();
+
 	__shared__ int local[LOCAL ? LOCAL_K : 1];
 	__shared__ int found;
 	Range		mine(a);
@@ -142,6 +145,8 @@ template <typename L, bool LOCAL>
 __global__ void __launch_bounds__(ORDER_THREADS)
 place_kernel(const __grid_constant__ MoveArgs a)
 {
+	gk_await_previous();
+
 	__shared__ int local[LOCAL ? LOCAL_K : 1];
 	const int  *list = a.list + Range(a).first;
 	const L    *labels = (const L *) a.labels.at;
@@ -186,6 +191,8 @@ place_kernel(const __grid_constant__ MoveArgs a)
 __global__ void __launch_bounds__(SCAN)
 scan_kernel(int *count, int k)
 {
+	gk_await_previous();
+
 	__shared__ int warp_sum[SCAN / 32];
 	int			lane = threadIdx.x % 32;
 	int			warp = threadIdx.x / 32;
@@ -303,6 +310,8 @@ template <bool W, int LANES>
 __global__ void __launch_bounds__(THREADS)
 segments_kernel(const __grid_constant__ MoveArgs a)
 {
+	gk_await_previous();
+
 	constexpr int MOVES = AT_ONCE(LANES);
 	int			moves = a.count[a.k];
 	int			segments = gridDim.x * (THREADS / LANES);
@@ -310,6 +319,9 @@ segments_kernel(const __grid_constant__ MoveArgs a)
 	int			j = (blockIdx.y * LANES + threadIdx.x % LANES) * 4;
 	double		inv[4] = {0.0, 0.0, 0.0, 0.0};
 
+	if (blockIdx.y == 0)
+		for (int i = blockIdx.x * THREADS + threadIdx.x; i < a.k; i += gridDim.x * THREADS)
+			a.count[i] = 0;
 	if (j >= a.d)
 		return;
 	for (int o = 0; o < 4 && j + o < a.d; o++)
@@ -365,18 +377,9 @@ order_moves(GkSession *s, const MoveArgs &a, int blocks, GkError *err)
 {
 	bool		local = a.k <= LOCAL_K;
 
-	if (local)
-		find_kernel<L, true><<<blocks, ORDER_THREADS, 0, s->gpu->stream>>>(a);
-	else
-		find_kernel<L, false><<<blocks, ORDER_THREADS, 0, s->gpu->stream>>>(a);
-	GK_LAUNCHED();
-	scan_kernel<<<1, SCAN, 0, s->gpu->stream>>>(a.count, a.k);
-	GK_LAUNCHED();
-	if (local)
-		place_kernel<L, true><<<blocks, ORDER_THREADS, 0, s->gpu->stream>>>(a);
-	else
-		place_kernel<L, false><<<blocks, ORDER_THREADS, 0, s->gpu->stream>>>(a);
-	GK_LAUNCHED();
+	GK_TRY(gk_follow(s, local ? find_kernel<L, true> : find_kernel<L, false>, blocks, ORDER_THREADS, 0, a));
+	GK_TRY(gk_follow(s, scan_kernel, 1, SCAN, 0, a.count, a.k));
+	GK_TRY(gk_follow(s, local ? place_kernel<L, true> : place_kernel<L, false>, blocks, ORDER_THREADS, 0, a));
 	return GK_OK;
 }
 
@@ -389,8 +392,7 @@ sum_segments(GkSession *s, const MoveArgs &a, GkError *err)
 	dim3		grid((unsigned int) gk_min((2 * (int64_t) a.rows + least - 1) / least, s->gpu->sms * GK_SM_BLOCKS / gk_min(columns, GK_SM_BLOCKS)),
 					 columns);
 
-	segments_kernel<W, LANES><<<grid, THREADS, 0, s->gpu->stream>>>(a);
-	GK_LAUNCHED();
+	GK_TRY(gk_follow(s, segments_kernel<W, LANES>, grid, THREADS, 0, a));
 	return GK_OK;
 }
 
@@ -405,20 +407,21 @@ GkStatus
 gk_gpu_move_sum(GkSession *s, const GkRows *rows, const float *x, int pitch, int k, GkLabels labels, void *old, GkError *err)
 {
 	MoveArgs	a = {x, pitch, rows->w, (int) rows->rows, s->d, k, labels, old};
-	size_t		counts = (size_t) gk_round_up((k + 1) * sizeof(int), 16);
 	size_t		moves = 2 * rows->rows * sizeof(Move);
 	int			blocks = (int) gk_min((rows->rows + 4 * ORDER_THREADS - 1) / (4 * ORDER_THREADS), s->gpu->sms);
-	char	   *scratch;
 
 	GK_DO(gk_gpu_scratch(s, gk_gpu_move_bytes(s, rows->rows, k), err));
-	scratch = (char *) s->scratch;
-	a.count = (int *) scratch;
-	a.move = (Move *) (scratch + counts);
-	a.list = (int *) (scratch + counts + moves);
+	if (s->move_count_room < k + 1)
+	{
+		GK_DO(gk_gpu_grow(s, (void **) &s->move_count, &s->move_count_room, k + 1, sizeof(int), err));
+		GK_TRY(cudaMemsetAsync(s->move_count, 0, (k + 1) * sizeof(int), s->gpu->stream));
+	}
+	a.count = s->move_count;
+	a.move = (Move *) s->scratch;
+	a.list = (int *) ((char *) s->scratch + moves);
 	a.found = a.list + rows->rows;
 	a.acc = s->acc;
 	a.inv = s->columns.inv;
-	GK_TRY(cudaMemsetAsync(a.count, 0, counts, s->gpu->stream));
 	if (labels.narrow)
 		GK_DO(order_moves<uint8_t>(s, a, blocks, err));
 	else

@@ -495,6 +495,7 @@ gk_gpu_free_all(GkSession *s)
 	cudaFree(s->d2);
 	cudaFree(s->scratch);
 	cudaFree(s->delta_labels);
+	cudaFree(s->move_count);
 	gk_gpu_seed_end(s);
 	gk_gpu_join_free(s);
 	s->core->free(s->host, s->picked);

@@ -14,6 +14,8 @@
 __global__ void
 reduce_kernel(GkAcc acc, gk_int128 *totals, int64_t sums, int64_t values, int shift)
 {
+	gk_await_previous();
+
 	int64_t		v = (int64_t) blockIdx.x * blockDim.x + threadIdx.x;
 
 	if (v < values)
@@ -34,6 +36,8 @@ reduce_kernel(GkAcc acc, gk_int128 *totals, int64_t sums, int64_t values, int sh
 __global__ void
 reduce_last_kernel(gk_int128 *totals, GkColumns columns, int k, int d)
 {
+	gk_await_previous();
+
 	int			j = blockIdx.x * blockDim.x + threadIdx.x;
 
 	if (j <= d)
@@ -120,6 +124,8 @@ template <bool PARTS>
 __global__ void
 update_kernel(const __grid_constant__ UpdateArgs a)
 {
+	gk_await_previous();
+
 	extern __shared__ double moved[];	/* [threads], then explained */
 	double	   *explained = moved + blockDim.x;
 	int64_t		sums = (int64_t) a.k * a.d;
@@ -223,6 +229,8 @@ sum_in_order(const double *shifts, int k)
 __global__ void __launch_bounds__(STOP_THREADS)
 stop_kernel(const double *shifts, int k, double tol, char *unit, GkCounts counts, int *done)
 {
+	gk_await_previous();
+
 	GkLogHead  *head = (GkLogHead *) unit;
 	__shared__ double sums[STOP_THREADS / 32];
 	double		shift = 0.0;
@@ -271,9 +279,7 @@ stop_kernel(const double *shifts, int k, double tol, char *unit, GkCounts counts
 GkStatus
 gk_gpu_reduce_values(GkSession *s, int64_t sums, int64_t values, int shift, GkError *err)
 {
-	reduce_kernel<<<(unsigned int) ((values + 255) / 256), 256, 0, s->gpu->stream>>>
-		(s->acc, s->totals, sums, values, shift);
-	GK_LAUNCHED();
+	GK_TRY(gk_follow(s, reduce_kernel, (unsigned int) ((values + 255) / 256), 256, 0, s->acc, s->totals, sums, values, shift));
 	return GK_OK;
 }
 
@@ -295,8 +301,7 @@ gk_gpu_totals(GkSession *s, int64_t values, gk_int128 *out, GkError *err)
 GkStatus
 gk_gpu_reduce_last(GkSession *s, int k, GkError *err)
 {
-	reduce_last_kernel<<<(s->d + 256) / 256, 256, 0, s->gpu->stream>>>(s->totals, s->columns, k, s->d);
-	GK_LAUNCHED();
+	GK_TRY(gk_follow(s, reduce_last_kernel, (s->d + 256) / 256, 256, 0, s->totals, s->columns, k, s->d));
 	return GK_OK;
 }
 
@@ -309,12 +314,8 @@ gk_gpu_update(GkSession *s, const GkTotals *totals, const GkCounts *counts, int 
 
 	if (s->brief_bytes > 0)
 		a.brief = gk_gpu_brief(unit, k);
-	if (totals->parts == 1 && !totals->narrow)
-		update_kernel<false><<<k, threads, 2 * threads * sizeof(double), s->gpu->stream>>>(a);
-	else
-		update_kernel<true><<<k, threads, 2 * threads * sizeof(double), s->gpu->stream>>>(a);
-	GK_LAUNCHED();
-	stop_kernel<<<1, STOP_THREADS, 0, s->gpu->stream>>>(s->shifts, k, s->problem.tol, unit, *counts, s->done);
-	GK_LAUNCHED();
+	GK_TRY(gk_follow(s, totals->parts == 1 && !totals->narrow ? update_kernel<false> : update_kernel<true>, k, threads,
+					 2 * threads * sizeof(double), a));
+	GK_TRY(gk_follow(s, stop_kernel, 1, STOP_THREADS, 0, s->shifts, k, s->problem.tol, unit, *counts, s->done));
 	return GK_OK;
 }
