@@ -4,7 +4,8 @@
  *   several DIRECTORY [--smoke|--check|--resident|--streamed|--papers|NxDxK...]   of gkmeans_gpu.so; bench/gpu/several.sh builds and runs it
  *
  * --check: only say "skipped: reason", if there is one.  --resident, --streamed, --papers, NxDxK: only these
- * shapes; those of the paper are of its tables 1 and 4 (Mohiuddin, Narayanan, 2011).  NxDxKs is streamed.
+ * shapes; those of the paper are of its tables 1 and 4 (Mohiuddin, Narayanan, 2011).  NxDxKs is streamed; of
+ * NxDxKv the columns' variances fall like 1 / j, as those of embeddings do.
  *
  * Each shape is loaded once.  Ways take turns, ROUNDS times, and medians are printed: milliseconds
  * of an iteration, from fits with FEW and MANY iterations of the same given centroids; of what comes
@@ -40,15 +41,16 @@ typedef struct Shape
 	int			d;
 	int			k;
 	bool		stream;
+	bool		falling;		/* variances */
 } Shape;
 
-static const Shape shapes[] = {{134217728, 4, 4, false}, {50000000, 4, 64, false}, {2458285, 68, 256, false},
-{10000000, 32, 256, false}, {8388608, 128, 1024, false}, {1000000, 768, 4096, false},
-{134217728, 4, 64, true}, {10000000, 32, 256, true}};
-static const Shape papers[] = {{500000, 128, 4000, false}, {1000000, 128, 8000, false}, {1000000, 128, 4000, false},
-{1500000, 128, 4000, false}, {3000000, 128, 4000, false}, {6000000, 128, 4000, false}, {16000000, 16, 4000, false},
-{32000000, 16, 4000, false}};
-static const Shape small[] = {{20000, 4, 4, false}, {5000, 68, 16, false}};
+static const Shape shapes[] = {{134217728, 4, 4, false, false}, {50000000, 4, 64, false, false}, {2458285, 68, 256, false, false},
+{10000000, 32, 256, false, false}, {8388608, 128, 1024, false, false}, {1000000, 768, 4096, false, false},
+{134217728, 4, 64, true, false}, {10000000, 32, 256, true, false}};
+static const Shape papers[] = {{500000, 128, 4000, false, false}, {1000000, 128, 8000, false, false}, {1000000, 128, 4000, false, false},
+{1500000, 128, 4000, false, false}, {3000000, 128, 4000, false, false}, {6000000, 128, 4000, false, false}, {16000000, 16, 4000, false, false},
+{32000000, 16, 4000, false, false}};
+static const Shape small[] = {{20000, 4, 4, false, false}, {5000, 68, 16, false, false}};
 
 typedef struct Way
 {
@@ -68,13 +70,19 @@ die(const GkError *err)
 	exit(1);
 }
 
-/* ---- points: uniform, so that iterations go on ---- */
+/* ---- points: uniform in each column, so that iterations go on ---- */
 
 static double
 value(uint64_t *rng)
 {
 	*rng = *rng * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
 	return (double) (*rng >> 40) * 0x1p-24;
+}
+
+static double
+width(const Shape *s, int j)
+{
+	return s->falling ? 1.0 / sqrt(j + 1.0) : 1.0;
 }
 
 static GkStore *
@@ -91,7 +99,7 @@ load(const Shape *s)
 	for (int64_t i = 0; i < s->n; i++)
 	{
 		for (int j = 0; j < s->d; j++)
-			gk_batch_put(b, j, value(&rng));
+			gk_batch_put(b, j, value(&rng) * width(s, j));
 		if ((++b->rows == b->capacity || i == s->n - 1) && gk_store_commit(store, &err) != GK_OK)
 			die(&err);
 	}
@@ -143,7 +151,7 @@ first_centroids(const Shape *s)
 
 	for (int i = 0; i < s->k; i++)
 		for (int j = 0; j < s->d; j++)
-			c[(size_t) i * s->d + j] = value(&rng);
+			c[(size_t) i * s->d + j] = value(&rng) * width(s, j);
 	return c;
 }
 
@@ -202,7 +210,8 @@ run(const Shape *s, const Way *ways, int nways, int rounds)
 		double		fit_ms = median(whole[w], rounds);
 		char		shape[64];
 
-		snprintf(shape, sizeof(shape), "%lld x %d, %d%s", (long long) s->n, s->d, s->k, s->stream ? " streamed" : "");
+		snprintf(shape, sizeof(shape), "%lld x %d, %d%s%s", (long long) s->n, s->d, s->k, s->stream ? " streamed" : "",
+				 s->falling ? " falling" : "");
 		printf("%-32s %-12s %10.3f %6.2f %8.1f %10.1f %6.2f %7.1f %7.1f %8.1f  %s\n", shape, ways[w].name, ms, one / ms, before,
 			   fit_ms, fit_one / fit_ms, median(upload[w], rounds), median(seeds[w], rounds), median(iterate[w], rounds), device[w]);
 		fflush(stdout);
@@ -252,10 +261,13 @@ main(int argc, char **argv)
 	for (int i = 2; i < argc && nown < OWN; i++)
 	{
 		Shape	   *s = &own[nown];
-		char		streamed = '\0';
+		char		kind = '\0';
 
-		if (sscanf(argv[i], "%" SCNd64 "x%dx%d%c", &s->n, &s->d, &s->k, &streamed) >= 3)
-			own[nown++].stream = streamed == 's';
+		if (sscanf(argv[i], "%" SCNd64 "x%dx%d%c", &s->n, &s->d, &s->k, &kind) < 3)
+			continue;
+		s->stream = kind == 's';
+		s->falling = kind == 'v';
+		nown++;
 	}
 	if (nown > 0)
 	{
