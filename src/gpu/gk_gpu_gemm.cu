@@ -59,7 +59,7 @@ free_centroids(GkGemm *g)
 static void
 free_slice(GkGemm *g)
 {
-	void	  **all[] = {(void **) &g->limits, (void **) &g->count, (void **) &g->begin, (void **) &g->list,
+	void	  **all[] = {(void **) &g->undecided, (void **) &g->limits, (void **) &g->count, (void **) &g->begin, (void **) &g->list,
 		(void **) &g->rank, (void **) &g->gathered_row, (void **) &g->gathered_pivot, (void **) &g->gathered_bound,
 		(void **) &g->gathered_needs, (void **) &g->gathered_need, (void **) &g->limit, (void **) &g->decided,
 	(void **) &g->in_crowd, (void **) &g->crowd, (void **) &g->pair, (void **) &g->gathered};
@@ -197,6 +197,7 @@ allocate_slice(GkSession *s, GkGemm *g, int k, GkError *err)
 		k = g->slice_k;
 	room = gk_gemm_gather_room(g, rows);
 	free_slice(g);
+	GK_TRY(cudaMalloc((void **) &g->undecided, rows / GK_GEMM_WORD * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->limits, rows * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->count, g->order.pivots * sizeof(int)));
 	GK_TRY(cudaMemsetAsync(g->count, 0, g->order.pivots * sizeof(int), s->gpu->stream));
@@ -477,6 +478,7 @@ gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 	a.row = g->order.row;
 	a.centroid = gk_gemm_centroids(g, k);
 	a.labels = *labels;
+	a.undecided = g->undecided;
 	a.limits = g->limits;
 	for (int64_t first = 0; first < g->order.places; first += step)
 	{

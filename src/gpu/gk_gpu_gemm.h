@@ -78,6 +78,8 @@
 #define GK_GEMM_MAX_SLACK	(1 << 24)	/* units: the same */
 #define GK_GEMM_NO_LIMIT	((int) 0x80808080)	/* of a row without candidates */
 #define GK_GEMM_TOP		10		/* the common scale brings all points into +-2^it */
+#define GK_GEMM_WORD	16		/* rows that a warp judges together: a word says which of them it leaves
+								 * undecided */
 #define GK_GEMM_PAIRS	128		/* that a warp takes room for at a time */
 #define GK_GEMM_PIVOTS	1024	/* at most */
 #define GK_GEMM_GROUPS	48		/* of centroids, at most */
@@ -168,8 +170,8 @@ typedef struct GkGemmArgs
 	const int  *row;			/* NULL: the same */
 	const int  *centroid;		/* [key_pitch]: of columns; NULL: the same */
 	GkLabels	labels;			/* of all rows */
-	int		   *limits;			/* [rows]: the largest key of a candidate, or GK_GEMM_NO_LIMIT if it is
-								 * decided */
+	unsigned int *undecided;	/* [rows / GK_GEMM_WORD]: which of these rows are, as gk_gemm_row_of() says */
+	int		   *limits;			/* [rows], of undecided ones: the largest key of a candidate */
 	/* Candidates, of gathered rows; row, if any: -1: padding, behind a pivot's rows. */
 	const int  *limit;
 	GkGemmPair *pair;
@@ -234,6 +236,7 @@ struct GkGemm
 	/* Of a slice, sized for rows_room places and as many more as padding takes. */
 	int64_t		rows_room;
 	int			slice_k;
+	unsigned int *undecided;	/* [places of the slice / GK_GEMM_WORD] */
 	int		   *limits;			/* [places of the slice] */
 	int		   *count;			/* [pivots]: undecided so far; 0 between slices */
 	int		   *begin;			/* [pivots]: where they begin among the gathered */
@@ -315,6 +318,13 @@ gk_gemm_at(int64_t rows, int width, int64_t row, int j)
 	int			values = width - first < GK_GEMM_DEPTH ? width - first : GK_GEMM_DEPTH;
 
 	return first * rows + row * values + in;
+}
+
+/* Which of GK_GEMM_WORD rows a lane of a warp judges, or a bit of their word tells of: of each four, the first two are used. */
+static __device__ __forceinline__ int
+gk_gemm_row_of(int at)
+{
+	return at % 2 * 8 + at / 4;
 }
 
 /* out(R): a centroid farther than that is not the canonical argmin if another one is within R. */

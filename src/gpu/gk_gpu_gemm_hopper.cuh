@@ -413,7 +413,7 @@ struct Judged
 	static __device__ __forceinline__ int
 	mine(void)
 	{
-		return threadIdx.x % 2 * 8 + threadIdx.x % 32 / 4;
+		return gk_gemm_row_of(threadIdx.x % 32);
 	}
 
 	/* Do the lanes `half` have this one? */
@@ -465,17 +465,20 @@ struct Judged
 		}
 	}
 
-	/* Store its label, and its limit, or NO_LIMIT. */
+	/* Store its label, whether it is undecided, and then its limit; all lanes of the warp. */
 	__device__ __forceinline__ void
 	store(const GkGemmArgs &p, bool sorted, const Common &c)
 	{
-		int			at = sorted ? to : p.first + row;
-		int			limit;
+		int			at = row < 0 ? -1 : sorted ? to : p.first + row;
+		int			limit = sorted ? largest_by_score(c, w, first >> 6, z) : largest_by_distance(c, w, of, first >> 6);
+		bool		undecided = at >= 0 && second <= limit;
+		unsigned int who = __ballot_sync(0xffffffffu, undecided);
 
-		if (row < 0)
-			return;
-		limit = sorted ? largest_by_score(c, w, first >> 6, z) : largest_by_distance(c, w, of, first >> 6);
-		p.limits[row] = at >= 0 && second <= limit ? limit : GK_GEMM_NO_LIMIT;
+		/* One lane has the first of the rows of each half. */
+		if (row >= 0 && mine() == 0)
+			p.undecided[row / GK_GEMM_WORD] = who >> threadIdx.x % 4 & 0x33333333;
+		if (undecided)
+			p.limits[row] = limit;
 		row = -1;
 		if (at < 0)
 			return;

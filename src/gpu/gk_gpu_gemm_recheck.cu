@@ -13,7 +13,7 @@
 #define THREADS		256
 #define WARPS		(THREADS / 32)
 #define PAIR_THREADS	64		/* few, so that all multiprocessors have some of the pairs */
-#define LIST_TILES	32			/* of rows that a block of list_kernel() looks through */
+#define TILE_WORDS	(GK_GEMM_ROWS / GK_GEMM_WORD)
 #define AT_ONCE		16			/* rows that a block compares with all centroids */
 #define SLAB		128			/* features of them in shared memory */
 #define NOT_YET		0xffffffffffffffffULL
@@ -33,6 +33,7 @@ typedef struct RecheckArgs
 	int64_t		first;
 	int			rows;
 	const int  *done;			/* no rows any more; NULL: all */
+	const unsigned int *undecided;
 	const int  *limits;
 	const GkGemmBound *bound;
 	const __half *y;
@@ -69,96 +70,70 @@ store_label(const RecheckArgs &a, int64_t row, int label)
 /* ---- which rows are undecided ---- */
 
 /*
- * A block looks through some tiles of rows, one of each a thread: the undecided into the list, and their rank
- * among those of their pivot.
+ * A thread looks at a word, and a tile's words are neighbours: the undecided rows into the list, and their rank among those of
+ * their pivot, which all of a tile have.
  */
 __global__ void __launch_bounds__(THREADS)
 list_kernel(const __grid_constant__ RecheckArgs a)
 {
 	gk_await_previous();
 
-	__shared__ int warp_count[LIST_TILES][WARPS];	/* then: how many there are before the warp's, in its tile */
-	__shared__ int to[LIST_TILES];	/* where each tile's go: in the list, and among its pivot's */
-	__shared__ int rank[LIST_TILES];
-	int			first = blockIdx.x * LIST_TILES * THREADS;
+	__shared__ int before_warp[WARPS];
+	__shared__ int base;
+	int			at = blockIdx.x * THREADS + threadIdx.x;
 	int			lane = threadIdx.x % 32;
-	int			warp = threadIdx.x / 32;
-	unsigned int mine = 0;		/* a bit for each tile's row that is undecided */
+	int			first = at * GK_GEMM_WORD;	/* of the word's rows */
+	unsigned int mine = first < a.rows ? __ldcs(a.undecided + at) : 0;
+	int			count = __popc(mine);
+	int			upto = count;	/* in the tile */
+	int			rank = 0;
+	int			first_tile;		/* how many of it */
+	int			to;
 
-#pragma unroll
-	for (int t = 0; t < LIST_TILES; t++)
-	{
-		int			i = first + t * THREADS + threadIdx.x;
-
-		if (i < a.rows && __ldcs(a.limits + i) != GK_GEMM_NO_LIMIT)
-			mine |= 1u << t;
-	}
 	/* (It may become so at any time: all threads have to find the same.) */
 	if (__syncthreads_or(a.done != NULL && *a.done))
 		return;
 #pragma unroll
-	for (int t = 0; t < LIST_TILES; t++)
+	for (int o = 1; o < TILE_WORDS; o <<= 1)
 	{
-		unsigned int who = __ballot_sync(0xffffffffu, mine >> t & 1);
+		int			other = __shfl_up_sync(0xffffffffu, upto, o, TILE_WORDS);
 
-		if (lane == 0)
-			warp_count[t][warp] = __popc(who);
+		if (lane % TILE_WORDS >= o)
+			upto += other;
+	}
+	if (lane % TILE_WORDS == TILE_WORDS - 1 && upto > 0)
+		rank = atomicAdd(a.count + (a.order.row != NULL ? a.order.pivot[(a.first + first) / GK_GEMM_ROWS] : 0), upto);
+	first_tile = __shfl_sync(0xffffffffu, upto, TILE_WORDS - 1);
+	to = upto - count + (lane < TILE_WORDS ? 0 : first_tile);
+	rank = __shfl_sync(0xffffffffu, rank, TILE_WORDS - 1, TILE_WORDS) + upto - count;
+	if (lane == 31)
+		before_warp[threadIdx.x / 32] = to + count;
+	__syncthreads();
+	if (threadIdx.x == 0)
+	{
+		int			sum = 0;
+
+		for (int w = 0; w < WARPS; w++)
+		{
+			int			n = before_warp[w];
+
+			before_warp[w] = sum;
+			sum += n;
+		}
+		base = sum > 0 ? atomicAdd(&a.state->listed, sum) : 0;
 	}
 	__syncthreads();
-	if (threadIdx.x < 32)
+	to += base + before_warp[threadIdx.x / 32];
+	for (; mine != 0; mine &= mine - 1, to++, rank++)
 	{
-		int			tile = lane < LIST_TILES ? lane : 0;
-		int			count = 0;
-		int			before;
-		int			base = 0;
-
-		for (int w = 0; w < WARPS && lane < LIST_TILES; w++)
-		{
-			int			n = warp_count[tile][w];
-
-			warp_count[tile][w] = count;
-			count += n;
-		}
-		before = count;
-#pragma unroll
-		for (int o = 1; o < LIST_TILES; o <<= 1)
-		{
-			int			other = __shfl_up_sync(0xffffffffu, before, o);
-
-			if (lane >= o)
-				before += other;
-		}
-		if (lane == LIST_TILES - 1 && before > 0)
-			base = atomicAdd(&a.state->listed, before);
-		base = __shfl_sync(0xffffffffu, base, LIST_TILES - 1);
-		if (lane < LIST_TILES && count > 0)
-		{
-			/* All of a tile have the same pivot. */
-			int64_t		place = a.first + first + tile * THREADS;
-
-			to[tile] = base + before - count;
-			rank[tile] = atomicAdd(a.count + (a.order.row != NULL ? a.order.pivot[place / GK_GEMM_ROWS] : 0), count);
-		}
-	}
-	__syncthreads();
-#pragma unroll
-	for (int t = 0; t < LIST_TILES; t++)
-	{
-		unsigned int who = __ballot_sync(0xffffffffu, mine >> t & 1);
-
-		if (mine >> t & 1)
-		{
-			int			before = warp_count[t][warp] + __popc(who & ((1u << lane) - 1));
-
-			a.list[to[t] + before] = first + t * THREADS + threadIdx.x;
-			a.rank[to[t] + before] = rank[t] + before;
-		}
+		a.list[to] = first + gk_gemm_row_of(__ffs(mine) - 1);
+		a.rank[to] = rank;
 	}
 }
 
-static_assert(THREADS == GK_GEMM_ROWS && LIST_TILES <= 32, "list_kernel: a thread, a row of each tile; a bit each");
+static_assert(2 * TILE_WORDS == 32, "list_kernel: a warp has the words of two tiles");
 
-/* Where each pivot's rows begin among the gathered; one block.  Counters are ready for the next slice then. */
+/* Where each pivot's rows begin among the gathered; one block. */
 __global__ void __launch_bounds__(GK_GEMM_PIVOTS)
 begin_kernel(const __grid_constant__ RecheckArgs a)
 {
@@ -182,7 +157,6 @@ begin_kernel(const __grid_constant__ RecheckArgs a)
 	if (i < a.order.pivots)
 	{
 		a.begin[i] = (sum[i] - mine) * GK_GEMM_ROWS;
-		a.count[i] = 0;
 		for (int t = sum[i] - mine; t < sum[i]; t++)
 			a.gathered_pivot[t] = i;
 	}
@@ -203,14 +177,18 @@ offer(unsigned long long *best, float d2, int label)
 
 /* ---- gather ---- */
 
-/* The places of gathered rows: what no row takes is padding, and has no candidates. */
-__global__ void __launch_bounds__(THREADS)
-clear_kernel(const __grid_constant__ RecheckArgs a)
+/* What no row takes of a pivot's tiles is padding, and has no candidates. */
+__device__ __forceinline__ void
+pad(const RecheckArgs &a)
 {
-	gk_await_previous();
+	int			last = min(a.state->gathered, a.from + a.gather_rows);
 
-	for (int i = blockIdx.x * THREADS + threadIdx.x; i < a.state->gathered; i += gridDim.x * THREADS)
+	for (int i = a.from + blockIdx.x * THREADS + threadIdx.x; i < last; i += gridDim.x * THREADS)
 	{
+		int			pivot = a.gathered_pivot[i / GK_GEMM_ROWS];
+
+		if (i < a.begin[pivot] + a.count[pivot])
+			continue;
 		a.gathered_row[i] = -1;
 		a.gathered_bound[i] = {};
 		a.limit[i] = GK_GEMM_NO_LIMIT;
@@ -233,6 +211,7 @@ gather_kernel(const __grid_constant__ RecheckArgs a)
 
 	if (a.from >= a.state->gathered)
 		return;
+	pad(a);
 	for (int first = (blockIdx.x * WARPS + threadIdx.x / 32) * rows; first < undecided; first += gridDim.x * WARPS * rows)
 	{
 		int			i = first + lane;
@@ -363,7 +342,7 @@ decide_crowd(const RecheckArgs &a)
 	}
 }
 
-/* Labels of the undecided, and the pass's counts. */
+/* Labels of the undecided, and the pass's counts; counters are ready for the next slice then. */
 __global__ void __launch_bounds__(THREADS)
 decide_kernel(const __grid_constant__ RecheckArgs a)
 {
@@ -375,6 +354,8 @@ decide_kernel(const __grid_constant__ RecheckArgs a)
 		if (a.gathered_row[i] >= 0 && !a.in_crowd[i])
 			store_label(a, a.gathered_row[i], (int) (unsigned int) a.decided[i]);
 	decide_crowd(a);
+	for (int i = threadIdx.x; blockIdx.x == 0 && i < a.order.pivots; i += THREADS)
+		a.count[i] = 0;
 	if (blockIdx.x == 0 && threadIdx.x == 0)
 	{
 		s->all.undecided += s->undecided;
@@ -392,7 +373,6 @@ find_candidates(GkSession *s, GkGemm *g, RecheckArgs *r, int k, GkError *err)
 	bool		sorted = g->order.row != NULL;
 	GkGemmArgs	a = {};
 
-	GK_TRY(gk_follow(s, clear_kernel, s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, *r));
 	a.count = &g->state->gathered;
 	a.copies = g->order.copies;
 	a.keys = g->keys;
@@ -438,6 +418,7 @@ gk_gpu_gemm_decide(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, 
 	r.first = first;
 	r.rows = (int) rows;
 	r.done = gk_gemm_done(s);
+	r.undecided = g->undecided;
 	r.limits = g->limits;
 	r.bound = g->bound;
 	r.y = g->y;
@@ -457,7 +438,7 @@ gk_gpu_gemm_decide(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, 
 	r.pair_room = g->pair_room;
 	r.in_crowd = g->in_crowd;
 	r.crowd = g->crowd;
-	GK_TRY(gk_follow(s, list_kernel, (unsigned int) ((rows + LIST_TILES * THREADS - 1) / (LIST_TILES * THREADS)), THREADS, 0, r));
+	GK_TRY(gk_follow(s, list_kernel, (unsigned int) ((rows + GK_GEMM_WORD * THREADS - 1) / (GK_GEMM_WORD * THREADS)), THREADS, 0, r));
 	GK_TRY(gk_follow(s, begin_kernel, 1, GK_GEMM_PIVOTS, 0, r));
 	GK_DO(find_candidates(s, g, &r, k, err));
 	GK_TRY(gk_follow(s, pairs_kernel, blocks * 2, PAIR_THREADS, 0, r));

@@ -14,6 +14,7 @@
 #include "gpu/gk_gpu_gemm.h"
 
 #define THREADS		256
+#define FEW_LANES	4
 
 /* ---- rows ---- */
 
@@ -240,7 +241,7 @@ typedef struct NeedsArgs
 	unsigned long long *counted;	/* parts of the tiles that a sample of tiles of rows needs; NULL: not wanted */
 } NeedsArgs;
 
-/* The largest of a tile's rows; or, where it is known, of all rows of its bunch that have its pivot. */
+/* The largest of a tile's rows, a warp's; or, where it is known, of all rows of its bunch that have its pivot. */
 __device__ __forceinline__ GkGemmReach
 reach_of(const NeedsArgs &a, int tile)
 {
@@ -271,37 +272,39 @@ reach_of(const NeedsArgs &a, int tile)
 	return r;
 }
 
-/* A warp per tile of rows. */
+/* LANES for each tile of rows, a warp where its bounds are read. */
+template <int LANES>
 __global__ void __launch_bounds__(THREADS)
 needs_kernel(const __grid_constant__ NeedsArgs a)
 {
 	gk_await_previous();
 
-	int			tile = a.first + blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
-	int			lane = threadIdx.x % 32;
+	int			at = a.first + (blockIdx.x * THREADS + threadIdx.x) / LANES;
+	int			tile = min(at, a.last - 1);	/* for whole warps */
+	int			lane = threadIdx.x % LANES;
 	int			pivot;
 	const float *nearest;
-	unsigned int closest = 0x7f800000;
+	float		closest = GK_INF;
 	GkGemmReach reach;
 	double		x;
 	double		far;
 	int			count = 0;
-	int			counted = 0;
 
-	if (tile >= a.last || (a.count != NULL && tile * GK_GEMM_ROWS >= *a.count))
+	if (a.count != NULL && tile * GK_GEMM_ROWS >= *a.count)
 		return;
 	pivot = a.pivot[tile];
 	nearest = a.nearest + (int64_t) pivot * a.all_parts;
 	reach = reach_of(a, tile);
-	for (int t = lane; t < a.all_parts; t += 32)
-		closest = min(closest, __float_as_uint(nearest[t]));
-	closest = __reduce_min_sync(0xffffffffu, closest);
+	for (int t = lane; t < a.all_parts; t += LANES)
+		closest = fminf(closest, nearest[t]);
+	for (int o = LANES / 2; o > 0; o /= 2)
+		closest = fminf(closest, __shfl_xor_sync(0xffffffffu, closest, o));
 	/* (nearest[] is rounded down, by gk_gpu_gemm_round.cu, so the closest is up by more than that.) */
 	x = (double) __uint_as_float(reach.length) + (double) __uint_as_float(reach.rest);
-	far = gk_gemm_out((double) __uint_as_float(closest) * (1.0003 + 1.1 * (a.d + 4) * 0x1p-24) + x, a.d, a.tiny) + x;
+	far = gk_gemm_out((double) closest * (1.0003 + 1.1 * (a.d + 4) * 0x1p-24) + x, a.d, a.tiny) + x;
 	/* differences below 2^-74 have the square 0, or twice what it is */
 	far += sqrt((double) a.d) * 0x1p-73;
-	for (int t0 = 0; t0 < a.tiles; t0 += 32)
+	for (int t0 = 0; t0 < a.tiles; t0 += LANES)
 	{
 		int			t = t0 + lane;
 		int			parts = 0;
@@ -310,20 +313,15 @@ needs_kernel(const __grid_constant__ NeedsArgs a)
 		for (int i = 0; t < a.tiles && i < a.parts; i++)
 			if (!((double) nearest[t * a.parts + i] > far))
 				parts |= 1 << i;
-		who = __ballot_sync(0xffffffffu, parts != 0);
+		who = __ballot_sync(0xffffffffu, parts != 0) >> threadIdx.x % 32 / LANES * LANES & ~0u >> (32 - LANES);
 		if (parts != 0)
 			a.need[(int64_t) tile * a.tiles + count + __popc(who & ((1u << lane) - 1))] = t << GK_GEMM_PARTS | parts;
 		count += __popc(who);
-		counted += parts != 0 ? a.parts : 0;
-	}
-	if (a.counted != NULL && tile % GK_GEMM_SAMPLE == 0)
-	{
-		counted = __reduce_add_sync(0xffffffffu, counted);
-		if (lane == 0)
-			atomicAdd(a.counted, (unsigned long long) counted);
 	}
 	if (lane == 0)
 		a.needs[tile] = (GkGemmNeeds) {count, pivot, a.copy[pivot], 0};
+	if (lane == 0 && at == tile && a.counted != NULL && tile % GK_GEMM_SAMPLE == 0)
+		atomicAdd(a.counted, (unsigned long long) count * a.parts);
 }
 
 static_assert(offsetof(GkGemmBound, rest) == sizeof(float), "reach_of() reads it as a float2");
@@ -346,9 +344,11 @@ needs_args(const GkSession *s, const GkGemm *g, int k)
 static GkStatus
 find_needs(GkSession *s, const NeedsArgs &a, GkError *err)
 {
-	int			warps = THREADS / 32;
+	/* Not all of a warp have something to do with few tiles of columns. */
+	bool		few = a.reach != NULL && a.tiles <= 2 * FEW_LANES;
+	int			each = THREADS / (few ? FEW_LANES : 32);
 
-	GK_TRY(gk_follow(s, needs_kernel, (a.last - a.first + warps - 1) / warps, THREADS, 0, a));
+	GK_TRY(gk_follow(s, few ? needs_kernel<FEW_LANES> : needs_kernel<32>, (a.last - a.first + each - 1) / each, THREADS, 0, a));
 	return GK_OK;
 }
 

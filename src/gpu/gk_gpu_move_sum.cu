@@ -14,6 +14,7 @@
 #define ORDER_THREADS	1024	/* one block per multiprocessor: all blocks add to the same few counters */
 #define LOCAL_K		4096		/* clusters whose counters a block has in shared memory */
 #define SCAN		1024
+#define LOOK		16			/* rows that a thread of find_kernel looks at: their labels, of a byte each, are one load */
 #define THREADS		256
 #define MIN_SEGMENT	16			/* moves that some lanes add up in registers */
 #define MAX_SEGMENT	64
@@ -55,7 +56,7 @@ left(int old)
 	return old == gk_no_label<L>() ? -1 : old;
 }
 
-/* A block's rows, a multiple of four but for the last. */
+/* A block's rows, a multiple of LOOK but for the last. */
 struct Range
 {
 	int			first;
@@ -64,7 +65,7 @@ struct Range
 	__device__ __forceinline__
 	Range(const MoveArgs &a)
 	{
-		int			per = (a.rows / 4 + gridDim.x) / gridDim.x * 4;
+		int			per = (a.rows / LOOK + gridDim.x) / gridDim.x * LOOK;
 
 		first = min((int) blockIdx.x * per, a.rows);
 		last = min(first + per, a.rows);
@@ -80,6 +81,29 @@ counters(const MoveArgs &a, int *local)
 		local[i] = 0;
 	__syncthreads();
 	return LOCAL ? local : a.count;
+}
+
+/* Which of LOOK labels, of `rows` that there are, are not the same: a bit for each. */
+template <typename L>
+__device__ __forceinline__ unsigned int
+differ(const L *a, const L *b, int rows)
+{
+	constexpr int EACH = sizeof(uint4) / sizeof(L);
+	unsigned int bits = 0;
+
+#pragma unroll
+	for (int v = 0; v < LOOK / EACH; v++)
+	{
+		uint4		x = ((const uint4 *) a)[v];
+		uint4		y = ((const uint4 *) b)[v];
+		unsigned int word[4] = {x.x ^ y.x, x.y ^ y.y, x.z ^ y.z, x.w ^ y.w};
+
+#pragma unroll
+		for (int i = 0; i < EACH; i++)
+			if (word[i * sizeof(L) / 4] & (sizeof(L) == 1 ? 0xffu << i % 4 * 8 : ~0u))
+				bits |= 1u << (v * EACH + i);
+	}
+	return rows < LOOK ? bits & ((1u << rows) - 1) : bits;
 }
 
 /*
@@ -101,35 +125,34 @@ find_kernel(const __grid_constant__ MoveArgs a)
 	if (threadIdx.x == 0)
 		found = 0;
 	counter = counters<LOCAL>(a, local);
-	for (int row0 = mine.first; row0 < mine.last; row0 += ORDER_THREADS * 4)
+	for (int row0 = mine.first; row0 < mine.last; row0 += ORDER_THREADS * LOOK)
 	{
-		int			row = row0 + threadIdx.x * 4;
-		int			to[4] = {};
-		int			from[4] = {};
+		int			row = row0 + threadIdx.x * LOOK;
+		unsigned int moved = row < mine.last ? differ((const L *) a.labels.at + row, (const L *) a.old + row, mine.last - row) : 0;
+		int			upto = __popc(moved);	/* of the warp's lanes up to this one */
+		int			at = 0;
 
-		if (row < mine.last)
+		if (!__any_sync(0xffffffffu, moved != 0))
+			continue;
+		for (int o = 1; o < 32; o <<= 1)
 		{
-			gk_load_labels((const L *) a.labels.at + row, to);
-			gk_load_labels((const L *) a.old + row, from);
+			int			other = __shfl_up_sync(0xffffffffu, upto, o);
+
+			if (lane >= o)
+				upto += other;
 		}
-#pragma unroll
-		for (int i = 0; i < 4; i++)
+		if (lane == 31)
+			at = atomicAdd(&found, upto);
+		at = mine.first + __shfl_sync(0xffffffffu, at, 31) + upto - __popc(moved);
+		for (; moved != 0; moved &= moved - 1)
 		{
-			bool		is = row + i < mine.last && to[i] != from[i];
-			unsigned int who = __ballot_sync(0xffffffffu, is);
-			int			at = 0;
+			int			i = row + __ffs(moved) - 1;
+			int			from = left<L>(((const L *) a.old)[i]);
 
-			if (who == 0)
-				continue;
-			if (lane == 0)
-				at = atomicAdd(&found, __popc(who));
-			at = __shfl_sync(0xffffffffu, at, 0) + __popc(who & ((1u << lane) - 1));
-			if (!is)
-				continue;
-			a.list[mine.first + at] = row + i;
-			atomicAdd(counter + to[i], 1);
-			if (left<L>(from[i]) >= 0)
-				atomicAdd(counter + from[i], 1);
+			a.list[at++] = i;
+			atomicAdd(counter + ((const L *) a.labels.at)[i], 1);
+			if (from >= 0)
+				atomicAdd(counter + from, 1);
 		}
 	}
 	__syncthreads();
