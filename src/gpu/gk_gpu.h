@@ -542,6 +542,9 @@ const GkGemmCounts *gk_gpu_gemm_counts(const GkSession *s);
 void		gk_gpu_gemm_judge(GkSession *s, int k, const GkGemmCounts *counts);
 void		gk_gpu_gemm_free(GkSession *s);
 
+/* Bytes of GkSession.spare that it holds. */
+size_t		gk_gpu_gemm_held(const GkSession *s);
+
 /* ---- gk_gpu_fuse_shared.cu, gk_gpu_fuse_mma.cu: sums of one slice into s->acc ---- */
 
 bool		gk_gpu_fuse_shared_fits(const GkSession *s, int k);
@@ -561,6 +564,9 @@ GkStatus	gk_gpu_filter_pass(GkSession *s, int k, GkError *err);
 const unsigned long long *gk_gpu_filter_work(const GkSession *s);
 void		gk_gpu_filter_judge(GkSession *s, int k, uint64_t work);
 void		gk_gpu_filter_free(GkSession *s);
+
+/* Bytes of GkSession.spare that its boxes hold. */
+size_t		gk_gpu_filter_held(const GkSession *s);
 
 /* ---- gk_gpu_paper_fused.cu: Partitioned Features in one pass, as the paper has it ---- */
 

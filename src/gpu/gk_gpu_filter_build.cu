@@ -291,12 +291,24 @@ sort_slice(GkSession *s, const GkRows *rows, void *arg, GkError *err)
 	return GK_OK;
 }
 
+static size_t
+kept_bytes(const GkSession *s)
+{
+	return (size_t) s->n * (s->d * sizeof(float) + sizeof(short)) + (size_t) tiles_of(s->n, s->d) * (64 * QUADS(s->d) + 2) +
+		((size_t) 64 << 20);
+}
+
+size_t
+gk_gpu_filter_held(const GkSession *s)
+{
+	return s->filter != NULL && s->filter->x != NULL ? kept_bytes(s) : 0;
+}
+
 /* Rows that are sorted at a time: the more, the smaller the boxes.  0: no memory. */
 static int64_t
 sort_rows(const GkSession *s)
 {
-	size_t		kept = (size_t) s->n * (s->d * sizeof(float) + sizeof(short)) + (size_t) tiles_of(s->n, s->d) * (64 * QUADS(s->d) + 2) +
-		((size_t) 64 << 20);
+	size_t		kept = kept_bytes(s) + gk_gpu_gemm_held(s);
 	size_t		row = (size_t) (s->d + 4) * sizeof(int) + 1;
 	size_t		rows = s->spare > kept ? (s->spare - kept) / row : 0;
 

@@ -140,6 +140,21 @@ gk_gpu_gemm_bytes(const GkSession *s, const GkGemm *g, int k)
 		(size_t) g->order.places / GK_GEMM_ROWS * (tiles * sizeof(int) + sizeof(GkGemmNeeds) + sizeof(GkGemmReach));
 }
 
+size_t
+gk_gpu_gemm_held(const GkSession *s)
+{
+	const GkGemm *g = s->gemm;
+
+	return g != NULL && g->x != NULL ? gk_gpu_gemm_bytes(s, g, g->k_room > g->slice_k ? g->k_room : g->slice_k) : 0;
+}
+
+/* Is there the memory, beside sorted boxes if there are any? */
+static bool
+has_room(const GkSession *s, const GkGemm *g, int k)
+{
+	return gk_gpu_gemm_bytes(s, g, k) + gk_gpu_filter_held(s) <= s->spare;
+}
+
 static GkStatus
 allocate_points(GkSession *s, GkGemm *g, GkError *err)
 {
@@ -305,14 +320,14 @@ build_points(GkSession *s, GkGemm *g, int k, bool first, GkError *err)
 		g->passes = 0;
 		g->wasted = 0.0;
 	}
-	if (g->order.row != NULL && gk_gpu_gemm_bytes(s, g, k) > s->spare)
+	if (g->order.row != NULL && !has_room(s, g, k))
 	{
 		gk_gpu_gemm_unsort(&g->order);
 		g->order.places = s->n;
 		g->no_room = true;
 		g->sort = false;
 	}
-	if (gk_gpu_gemm_bytes(s, g, k) > s->spare)
+	if (!has_room(s, g, k))
 		return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "no memory for products");
 	GK_DO(allocate_points(s, g, err));
 	GK_DO(gk_gpu_gemm_round_points(s, g, err));
@@ -334,7 +349,7 @@ build(GkSession *s, GkGemm *g, int k, bool sorted, GkError *err)
 		g->scale = (float) gk_pow2(GK_GEMM_TOP - gk_gpu_top_expo(s));
 		gk_gpu_gemm_unsort(&g->order);
 		g->order.places = s->n;
-		if (gk_gpu_gemm_bytes(s, g, k) > s->spare)
+		if (!has_room(s, g, k))
 			return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "no memory for products");
 		GK_DO(build_rows(s, g, &good, err));
 		if (!good)

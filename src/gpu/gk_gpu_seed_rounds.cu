@@ -490,7 +490,7 @@ ready(GkSession *s, int columns, bool *good, GkError *err)
 	if (!*good || s->seed_rounds != NULL)
 		return GK_OK;
 	*good = false;
-	if (gk_gpu_gemm_bytes(s, s->gemm, s->problem.k_max) + bytes_of(s, pair_room(s)) > s->spare)
+	if (gk_gpu_gemm_bytes(s, s->gemm, s->problem.k_max) + bytes_of(s, pair_room(s)) + gk_gpu_filter_held(s) > s->spare)
 		return GK_OK;
 	r = s->seed_rounds = (GkSeedRounds *) s->core->alloc(s->host, 1, sizeof(GkSeedRounds));
 	if (r == NULL)

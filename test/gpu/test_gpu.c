@@ -675,7 +675,7 @@ filter_cases(int64_t n)
 
 /* ---- traps: points whose rounding is as bad as the products' bound says (gk_gpu_gemm.h) ---- */
 
-#define TRAP_K	8				/* clusters, two of a pair of which one is right */
+#define TRAP_K	8				/* clusters, two of a pair of which one is right; others are far away */
 #define PAIRS	(TRAP_K / 2)
 
 /* 1 or -1, of a pair's feature. */
@@ -821,10 +821,17 @@ faint_steps(int cluster, int j)
 
 typedef double (*Centroid) (int cluster, int feature);
 
+static double
+far_away(int cluster, int j)
+{
+	return 4000.0 + 16.0 * cluster + j % 2;
+}
+
 /* One step after the other, each from the centroids that it is given. */
 static void
 trap_case(const char *name, Shape sh, const Centroid *centroids, int count)
 {
+	int			far_from = sh.k == FAINT_K ? FAINT_K : TRAP_K;
 	GkStore    *store = harness_store(&sh, 1);
 	GkProblem	p = problem_for(store, sh.k, 1);
 	size_t		kd = (size_t) sh.k * sh.d;
@@ -842,11 +849,15 @@ trap_case(const char *name, Shape sh, const Centroid *centroids, int count)
 	for (int i = 0; st == GK_OK && i < count; i++)
 	{
 		for (size_t v = 0; v < kd; v++)
-			c[v] = (float) centroids[i] ((int) (v / sh.d), (int) (v % sh.d));
+		{
+			int			cluster = (int) (v / sh.d);
+
+			c[v] = (float) (cluster < far_from ? centroids[i] : far_away) (cluster, (int) (v % sh.d));
+		}
 		oracle_step(store, c, sh.k, &right, labels, d2);
 		st = gpu->step(s, c, sh.k, &step, &err);
 		if (st == GK_OK)
-			check(harness_step_equal(&step, &right, sh.k, sh.d), "trap %s d=%d: step %d differs", name, sh.d, i);
+			check(harness_step_equal(&step, &right, sh.k, sh.d), "trap %s d=%d k=%d: step %d differs", name, sh.d, sh.k, i);
 	}
 	check(st == GK_OK, "trap %s: %s (%s)", name, err.message, err.detail);
 	gpu->close(s);
@@ -863,9 +874,12 @@ traps(void)
 {
 	const int	ds[] = {24, 100, 250, 600};
 
-	for (size_t i = 0; i < sizeof(ds) / sizeof(ds[0]); i++)
+	/* products of 32, 64 and 128 columns */
+	const int	ks[] = {TRAP_K, 40, 72};
+
+	for (size_t i = 0; i < 3 * sizeof(ds) / sizeof(ds[0]); i++)
 	{
-		Shape		sh = {.n = 1500,.d = ds[i],.k = TRAP_K,.distinct = true};
+		Shape		sh = {.n = 1500,.d = ds[i / 3],.k = ks[i % 3],.distinct = true};
 
 		sh.point = between;
 		trap_case("between", sh, (Centroid[]) {beside}, 1);
@@ -1049,9 +1063,61 @@ test_products(void)
 	sorts_first((Shape) {.n = 300007,.d = 200,.k = 9000,.kind = SPECTRUM});
 }
 
+/*
+ * A session keeps to the memory that it may have: here that holds boxes (gk_gpu_filter.cu), with which it iterates, or
+ * products, which label at the end, but not both.
+ */
+static void
+test_memory(void)
+{
+	const size_t some = (size_t) 1 << 20;
+	Shape		sh = {.n = 8000003,.d = 20,.k = 40};
+	GkStore    *store = harness_store(&sh, 3);
+	size_t		may = 3000 * some;
+	size_t		kd = (size_t) sh.k * sh.d;
+	float	   *c = malloc(kd * sizeof(float));
+	GkFinish	fin = {.count = calloc(sh.k, sizeof(int64_t)),.inertia = calloc(sh.k, sizeof(gk_int128)),.max_d2 = calloc(sh.k, sizeof(float))};
+	GkStep		step = harness_step_alloc(sh.k, sh.d);
+
+	store->host.skip = GK_SKIP_ON;
+	/* The first time kernels take memory, too. */
+	for (int turn = 0; turn < 2; turn++)
+	{
+		size_t		before = free_memory();
+		size_t		used;
+		GkProblem	p = problem_for(store, sh.k, 10);
+		GkSession  *s = NULL;
+		GkError		err;
+		GkStatus	st;
+
+		p.gpu_memory_limit = (double) may / (double) before;
+		harness_centroids(store, sh.k, 5, c);
+		st = gpu->open(&p, &s, &err);
+		for (int i = 0; st == GK_OK && i < 4; i++)
+		{
+			st = gpu->step(s, c, sh.k, &step, &err);
+			for (size_t v = 0; v < kd; v++)
+				c[v] += 1e-3f;
+		}
+		if (st == GK_OK)
+			st = gpu->finish(s, c, sh.k, &fin, NULL, &err);
+		check(st == GK_OK, "memory: %s (%s)", err.message, err.detail);
+		used = before - free_memory();
+		check(turn == 0 || used <= may + 48 * some, "memory: %zu MB of %zu", used >> 20, may >> 20);
+		gpu->close(s);
+	}
+	harness_step_free(&step);
+	harness_store_free(store);
+	free(fin.count);
+	free(fin.inertia);
+	free(fin.max_d2);
+	free(c);
+}
+
 static void
 test_large(void)
 {
+	test_memory();
 	/* A centroid far out: beyond the points' box no bound holds, and all distances are canonical. */
 	for (float far = 1e-3f; far < 1e18f; far *= 1e3f)
 	{
