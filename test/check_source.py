@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The shape of src/: who uses whom, how long files and functions are, and what comments name.
+"""The shape of src/: who uses whom, how long files and functions are, what comments name, and how kernels begin.
 
 usage: test/check_source.py [--list] [FOLDER...]       ends with 'N passed, N failed'
 
@@ -8,7 +8,8 @@ names, in a function, a function of the project that the other alone defines. Th
   - a circle of units that lie in more than one folder;
   - a folder that uses one which it must not know (BELOW), but for functions that a header of its own declares;
   - a file of more than MAX_FILE lines, a function of more than MAX_FUNCTION (kernels included);
-  - a comment that names a function, type, macro or file which exists nowhere.
+  - a comment that names a function, type, macro or file which exists nowhere;
+  - a kernel launched by gk_follow() that does not begin with gk_await_previous(): it would read what is not there yet.
 --list prints, for each unit (of the FOLDERs), the units it uses.
 """
 import glob
@@ -168,6 +169,15 @@ for path in SOURCES:
             if os.path.basename(name) not in known:
                 wrong(f"{path}:{line}: a comment names {name}, which exists nowhere")
 
-# Four checks: circles, folders, lengths, comments
-print(f"{0 if failed else 4} passed, {failed} failed")
+# ---- kernels that may begin before the one before has ended (gk_gpu_device.cuh) ----
+
+AWAITS = re.compile(r"\n(\w+_kernel)\([^{;]*\)\s*\{\s*gk_await_previous\(\);")
+for path in SOURCES:
+    awaiting = set(AWAITS.findall(code[path]))
+    for launch in re.findall(r"gk_follow\(s, [^;]*;", code[path]):
+        for name in set(re.findall(r"\w+_kernel\b", launch)) - awaiting:
+            wrong(f"{path}: {name}() is launched by gk_follow(), so it must begin with gk_await_previous()")
+
+# Five checks: circles, folders, lengths, comments, kernels
+print(f"{0 if failed else 5} passed, {failed} failed")
 sys.exit(failed > 0)
