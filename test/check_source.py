@@ -177,6 +177,9 @@ for path in SOURCES:
     for launch in re.findall(r"gk_follow\(s, [^;]*;", code[path]):
         for name in set(re.findall(r"\w+_kernel\b", launch)) - awaiting:
             wrong(f"{path}: {name}() is launched by gk_follow(), so it must begin with gk_await_previous()")
+    # Products are chosen from tables, and launched elsewhere
+    if re.search(r"^GkGemmKernel\n", code[path], re.M) and code[path].count("__global__") != code[path].count("gk_await_previous();"):
+        wrong(f"{path}: a kernel of products does not call gk_await_previous()")
 
 # Five checks: circles, folders, lengths, comments, kernels
 print(f"{0 if failed else 5} passed, {failed} failed")

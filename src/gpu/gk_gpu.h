@@ -47,6 +47,7 @@ typedef struct GkGpu
 	char		name[96];
 	int			major;			/* compute capability */
 	int			minor;
+	bool		may_follow;		/* its kernels wait as gk_follow() asks */
 	int			sms;
 	size_t		shared_optin;	/* bytes of shared memory one block may have */
 	size_t		l2;
@@ -227,7 +228,8 @@ struct GkSession
 	int64_t		d2_room;
 	void	   *scratch;
 	size_t		scratch_room;
-	int		   *move_count;		/* of gk_gpu_move_sum.cu: how many of each cluster; 0 between its sums */
+	int		   *move_count;		/* [1 + k] of gk_gpu_move_sum.cu: how many, of all and of each cluster; these
+								 * are 0 between its sums */
 	int64_t		move_count_room;
 	int32_t    *delta_labels;	/* [n] of the last pass, for sums of what moved; wide or narrow as k asks */
 	int			delta_k;		/* whose totals are there: k: of these; -k: of those in `filter`; 0: of none */

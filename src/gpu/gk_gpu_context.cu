@@ -14,6 +14,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <cub/util_device.cuh>
+
 #include "gpu/gk_gpu_cost.h"
 
 #define MIN_MAJOR	8			/* compute capability of the oldest architecture built for */
@@ -173,6 +175,7 @@ set_up(GkGpu *g)
 {
 	cudaDeviceProp prop;
 	cudaError_t e;
+	int			compiled_for = 0;
 
 	if ((e = cudaSetDevice(g->ordinal)) != cudaSuccess ||
 		(e = cudaGetDeviceProperties(&prop, g->ordinal)) != cudaSuccess)
@@ -180,6 +183,8 @@ set_up(GkGpu *g)
 	snprintf(g->name, sizeof(g->name), "%.90s", prop.name);
 	g->major = prop.major;
 	g->minor = prop.minor;
+	/* (Also what was compiled for older ones may run there.) */
+	g->may_follow = cub::PtxVersion(compiled_for) == cudaSuccess && compiled_for >= 900;
 	g->sms = prop.multiProcessorCount;
 	g->shared_optin = prop.sharedMemPerBlockOptin;
 	g->l2 = prop.l2CacheSize;
@@ -413,7 +418,7 @@ gk_gpu_follow(const GkSession *s, const void *kernel, dim3 grid, int threads, si
 	config.dynamicSmemBytes = shared;
 	config.stream = s->gpu->stream;
 	config.attrs = &early;
-	config.numAttrs = s->gpu->major >= 9 ? 1 : 0;
+	config.numAttrs = s->gpu->may_follow ? 1 : 0;
 	return cudaLaunchKernelExC(&config, kernel, args);
 }
 

@@ -15,7 +15,7 @@
 /*
  * Kernels of an iteration follow one another closely (programmatic dependent launch, Hopper): the next one, that gk_follow()
  * has launched, comes to the device while the last blocks of this one end, which saves the 1 to 2 us between two.  So
- * it begins with gk_await_previous(), in all of its threads, and touches no memory before that.  (To let it come earlier,
+ * it begins with gk_await_previous(), in all of its threads, and touches no global memory before that.  (To let it come earlier,
  * as soon as all blocks of this one run, does not pay: blocks then begin where some of this one end first, and some
  * multiprocessors have much more of them than others.)
  */

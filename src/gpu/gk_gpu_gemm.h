@@ -92,7 +92,7 @@ typedef struct GkGemmBound
 	float		rest;			/* |u| = |x - y| */
 } GkGemmBound;
 
-/* Of a pivot's rows, or of a tile's: bits of the largest of each, so that they can be raised by atomics. */
+/* Of a pivot's rows, of a tile's, or of all centroids: bits of the largest of each, so that they can be raised by atomics. */
 typedef struct GkGemmReach
 {
 	unsigned int length;
@@ -320,7 +320,7 @@ gk_gemm_at(int64_t rows, int width, int64_t row, int j)
 	return first * rows + row * values + in;
 }
 
-/* Which of GK_GEMM_WORD rows a lane of a warp judges, or a bit of their word tells of: of each four, the first two are used. */
+/* Which of GK_GEMM_WORD rows a lane of a warp judges, or a bit of their word tells of (of each four bits, the first two do). */
 static __device__ __forceinline__ int
 gk_gemm_row_of(int at)
 {

@@ -474,7 +474,7 @@ struct Judged
 		bool		undecided = at >= 0 && second <= limit;
 		unsigned int who = __ballot_sync(0xffffffffu, undecided);
 
-		/* One lane has the first of the rows of each half. */
+		/* Of each half's lanes, one has the first of the 16 rows. */
 		if (row >= 0 && mine() == 0)
 			p.undecided[row / GK_GEMM_WORD] = who >> threadIdx.x % 4 & 0x33333333;
 		if (undecided)

@@ -71,7 +71,7 @@ store_label(const RecheckArgs &a, int64_t row, int label)
 
 /*
  * A thread looks at a word, and a tile's words are neighbours: the undecided rows into the list, and their rank among those of
- * their pivot, which all of a tile have.
+ * their pivot.  All rows of a tile have one pivot.
  */
 __global__ void __launch_bounds__(THREADS)
 list_kernel(const __grid_constant__ RecheckArgs a)

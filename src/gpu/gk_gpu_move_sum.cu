@@ -39,8 +39,8 @@ typedef struct MoveArgs
 	int			k;
 	GkLabels	labels;
 	void	   *old;			/* labels before; become these */
-	int		   *count;			/* [k + 1]: moves per cluster, then where its next one goes; the last: all;
-								 * those of clusters are 0 before and after */
+	int		   *all;			/* how many moves there are */
+	int		   *count;			/* [k]: of each cluster, then where its next one goes; 0 before and after */
 	Move	   *move;
 	int		   *list;			/* [rows]: those that moved, each block's from its first row on */
 	int		   *found;			/* [blocks]: how many of them */
@@ -212,7 +212,7 @@ place_kernel(const __grid_constant__ MoveArgs a)
 
 /* Counts to the places where clusters begin; one block. */
 __global__ void __launch_bounds__(SCAN)
-scan_kernel(int *count, int k)
+scan_kernel(int *count, int *all, int k)
 {
 	gk_await_previous();
 
@@ -249,7 +249,7 @@ scan_kernel(int *count, int k)
 		__syncthreads();
 	}
 	if (threadIdx.x == 0)
-		count[k] = before;
+		*all = before;
 }
 
 /* Sums of moves of one cluster: four features of a lane, and in the first columns' warp the mass. */
@@ -336,7 +336,7 @@ segments_kernel(const __grid_constant__ MoveArgs a)
 	gk_await_previous();
 
 	constexpr int MOVES = AT_ONCE(LANES);
-	int			moves = a.count[a.k];
+	int			moves = *a.all;
 	int			segments = gridDim.x * (THREADS / LANES);
 	int			length = segment(moves, segments);
 	int			j = (blockIdx.y * LANES + threadIdx.x % LANES) * 4;
@@ -401,7 +401,7 @@ order_moves(GkSession *s, const MoveArgs &a, int blocks, GkError *err)
 	bool		local = a.k <= LOCAL_K;
 
 	GK_TRY(gk_follow(s, local ? find_kernel<L, true> : find_kernel<L, false>, blocks, ORDER_THREADS, 0, a));
-	GK_TRY(gk_follow(s, scan_kernel, 1, SCAN, 0, a.count, a.k));
+	GK_TRY(gk_follow(s, scan_kernel, 1, SCAN, 0, a.count, a.all, a.k));
 	GK_TRY(gk_follow(s, local ? place_kernel<L, true> : place_kernel<L, false>, blocks, ORDER_THREADS, 0, a));
 	return GK_OK;
 }
@@ -439,7 +439,8 @@ gk_gpu_move_sum(GkSession *s, const GkRows *rows, const float *x, int pitch, int
 		GK_DO(gk_gpu_grow(s, (void **) &s->move_count, &s->move_count_room, k + 1, sizeof(int), err));
 		GK_TRY(cudaMemsetAsync(s->move_count, 0, (k + 1) * sizeof(int), s->gpu->stream));
 	}
-	a.count = s->move_count;
+	a.all = s->move_count;
+	a.count = s->move_count + 1;
 	a.move = (Move *) s->scratch;
 	a.list = (int *) ((char *) s->scratch + moves);
 	a.found = a.list + rows->rows;

@@ -13,7 +13,7 @@ gk_gpu_move_rows(const GkSession *s)
 	return s->pts->weighted ? GK_INT64_ROWS : GK_GPU_INT64_ROWS;
 }
 
-/* Memory that it takes: the moves, the rows that moved, how many of each block and cluster. */
+/* Memory that it takes: the moves, the rows that moved, how many of each block; and of each cluster. */
 static inline size_t
 gk_gpu_move_bytes(const GkSession *s, int64_t rows, int k)
 {

@@ -412,10 +412,11 @@ static GkStatus
 keep_candidates(GkSession *s, const float *centroids, int m, bool *keep, GkError *err)
 {
 	size_t		values = (size_t) m * s->d;
+	size_t		held = gk_gpu_gemm_held(s) + gk_gpu_filter_held(s);
 	GkStatus	st;
 
 	s->candidates = 0;
-	*keep = m < s->d && s->seed_rounds == NULL && (size_t) m * s->n * sizeof(float) <= s->spare / 2;
+	*keep = m < s->d && s->seed_rounds == NULL && (size_t) m * s->n * sizeof(float) <= (s->spare > held ? s->spare - held : 0) / 2;
 	if (!*keep)
 		return GK_OK;
 	if (m > s->candidate_room)

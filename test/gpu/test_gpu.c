@@ -904,6 +904,41 @@ traps(void)
 	}
 }
 
+/* One session asked for many clusters, few, and many again, as k-means|| with restarts does: sums of moves begin anew. */
+static void
+test_other_k(Shape sh, const int *ks, int count)
+{
+	GkStore    *store = harness_store(&sh, 1);
+	GkProblem	p = problem_for(store, sh.k, 1);
+	float	   *c = malloc((size_t) sh.k * sh.d * sizeof(float));
+	int32_t    *labels = malloc(sh.n * sizeof(int32_t));
+	float	   *d2 = malloc(sh.n * sizeof(float));
+	GkStep		step = harness_step_alloc(sh.k, sh.d);
+	GkStep		right = harness_step_alloc(sh.k, sh.d);
+	GkSession  *s = NULL;
+	GkError		err;
+	GkStatus	st;
+
+	store->host.skip = GK_SKIP_ON;
+	st = gpu->open(&p, &s, &err);
+	for (int i = 0; st == GK_OK && i < count; i++)
+	{
+		harness_centroids(store, ks[i], 60 + i, c);
+		oracle_step(store, c, ks[i], &right, labels, d2);
+		st = gpu->step(s, c, ks[i], &step, &err);
+		if (st == GK_OK)
+			check(harness_step_equal(&step, &right, ks[i], sh.d), "n=%ld d=%d: step %d, with k = %d, differs", (long) sh.n, sh.d, i, ks[i]);
+	}
+	check(st == GK_OK, "other k: %s (%s)", err.message, err.detail);
+	gpu->close(s);
+	harness_step_free(&step);
+	harness_step_free(&right);
+	harness_store_free(store);
+	free(c);
+	free(labels);
+	free(d2);
+}
+
 static void
 all_variants(Shape sh, int iters)
 {
@@ -1030,6 +1065,8 @@ test_small(void)
 	filter_cases(2600);
 	gemm_cases(700, 1e7, 3);
 	traps();
+	test_other_k((Shape) {.n = 20011,.d = 32,.k = 121}, (const int[]) {121, 16, 121, 15, 16, 120}, 6);
+	test_other_k((Shape) {.n = 20011,.d = 32,.k = 300,.weighted = true}, (const int[]) {300, 16, 300, 299}, 4);
 	sorts(1500);
 	one((Shape) {.n = 700,.d = 300,.k = 40}, 2);
 	rounds_cases(1);
@@ -1057,6 +1094,8 @@ test_products(void)
 	filter_cases(70000);
 	gemm_cases(3001, 1e9, 1);
 	traps();
+	test_other_k((Shape) {.n = 20011,.d = 32,.k = 121}, (const int[]) {121, 16, 121, 15, 16, 120}, 6);
+	test_other_k((Shape) {.n = 20011,.d = 32,.k = 300,.weighted = true}, (const int[]) {300, 16, 300, 299}, 4);
 	sorts(20011);
 	rooms();
 	sorts_first((Shape) {.n = 1200011,.d = 20,.k = 20000,.centres = 20000});
