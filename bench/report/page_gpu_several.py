@@ -72,9 +72,8 @@ def page():
     streamed = {shape: ways for shape, ways in shapes.items() if shape[3]}
     rates = {way: sorted(n * d * 4 / ways[way]["iteration"] / 1e6 for (n, d, _, _), ways in streamed.items() if way in ways) for way in ["1 GPU"] + columns}
     out += ["", "What keeps several from being as many times as fast as one:", "",
-            "- What each does with all centroids, and not with its own rows: to round them, to compare them with each other, to make the next ones. By a trace, "
-            "0.07 ms in an iteration of 1,024 clusters of 128 features, 0.33 ms of 4,096 of 768. It is the same with 2 or 8.",
-            "- That one GPU is slower than another of the same host, by up to 7 % in a trace, and not always the same one.",
+            "- What each does with all centroids, and not with its own rows: to round them, to compare them with each other, to make the next ones. It is the same with 2 or 8.",
+            "- The slower of the GPUs: the others wait for it at the end of each iteration.",
             "- Meeting, and the sums of all: some 0.02 ms, and with 4,096 clusters of 768 features 50 MB that each reads from the others (half of that since copies of up to 8,388,544 rows have 64 bits a total; with four and more it adds up a slice, which it writes to them).",
             "- With thousands of wide clusters, what the host does beside it: it makes each iteration's centroids, too, and compares them."]
     if streamed:
@@ -87,6 +86,9 @@ def page():
     if shapes:
         out += ["", "## Iterations of two GPUs, later", "", "; ".join(heads) + ". As above, with the kernels of that day; streamed after the first 40.", ""]
         out += table(shapes, "iteration", ways_of(shapes))
+        same = [f"{2 * ways['2 GPUs']['iteration'] - ways['1 GPU']['iteration']:.2f} ms (n = {n:,}, d = {d}, k = {k:,})"
+                for (n, d, k, streamed), ways in shapes.items() if not streamed and "2 GPUs" in ways]
+        out += ["", "What a second GPU does not make shorter, twice the time of two less that of one: " + ", ".join(same) + "."]
     beside = {shape: ways for shape, ways in shapes.items() if "1 GPU + CPU" in ways and "CPU" in ways}
     if beside:
         out += ["", "## The CPU beside one GPU", "",

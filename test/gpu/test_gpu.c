@@ -827,15 +827,17 @@ far_away(int cluster, int j)
 	return 4000.0 + 16.0 * cluster + j % 2;
 }
 
-/* One step after the other, each from the centroids that it is given. */
+/*
+ * One step after the other of one session, each of ks[i] clusters (NULL: of all) and from the centroids that it is given (NULL:
+ * from points).
+ */
 static void
-trap_case(const char *name, Shape sh, const Centroid *centroids, int count)
+given_steps(const char *name, Shape sh, const int *ks, const Centroid *centroids, int count)
 {
 	int			far_from = sh.k == FAINT_K ? FAINT_K : TRAP_K;
 	GkStore    *store = harness_store(&sh, 1);
 	GkProblem	p = problem_for(store, sh.k, 1);
-	size_t		kd = (size_t) sh.k * sh.d;
-	float	   *c = malloc(kd * sizeof(float));
+	float	   *c = malloc((size_t) sh.k * sh.d * sizeof(float));
 	int32_t    *labels = malloc(sh.n * sizeof(int32_t));
 	float	   *d2 = malloc(sh.n * sizeof(float));
 	GkStep		step = harness_step_alloc(sh.k, sh.d);
@@ -848,18 +850,18 @@ trap_case(const char *name, Shape sh, const Centroid *centroids, int count)
 	st = gpu->open(&p, &s, &err);
 	for (int i = 0; st == GK_OK && i < count; i++)
 	{
-		for (size_t v = 0; v < kd; v++)
-		{
-			int			cluster = (int) (v / sh.d);
+		int			k = ks != NULL ? ks[i] : sh.k;
 
-			c[v] = (float) (cluster < far_from ? centroids[i] : far_away) (cluster, (int) (v % sh.d));
-		}
-		oracle_step(store, c, sh.k, &right, labels, d2);
-		st = gpu->step(s, c, sh.k, &step, &err);
+		if (centroids == NULL)
+			harness_centroids(store, k, 60 + i, c);
+		for (int v = 0; centroids != NULL && v < k * sh.d; v++)
+			c[v] = (float) (v / sh.d < far_from ? centroids[i] : far_away) (v / sh.d, v % sh.d);
+		oracle_step(store, c, k, &right, labels, d2);
+		st = gpu->step(s, c, k, &step, &err);
 		if (st == GK_OK)
-			check(harness_step_equal(&step, &right, sh.k, sh.d), "trap %s d=%d k=%d: step %d differs", name, sh.d, sh.k, i);
+			check(harness_step_equal(&step, &right, k, sh.d), "%s d=%d k=%d: step %d differs", name, sh.d, k, i);
 	}
-	check(st == GK_OK, "trap %s: %s (%s)", name, err.message, err.detail);
+	check(st == GK_OK, "%s: %s (%s)", name, err.message, err.detail);
 	gpu->close(s);
 	harness_step_free(&step);
 	harness_step_free(&right);
@@ -882,61 +884,34 @@ traps(void)
 		Shape		sh = {.n = 1500,.d = ds[i / 3],.k = ks[i % 3],.distinct = true};
 
 		sh.point = between;
-		trap_case("between", sh, (Centroid[]) {beside}, 1);
+		given_steps("trap between", sh, NULL, (Centroid[]) {beside}, 1);
 		/* Twice from the pivots: then rows are sorted about them. */
 		sh.point = rounded;
-		trap_case("rounded", sh, (Centroid[]) {pivot, pivot, beside_middle}, 3);
+		given_steps("trap rounded", sh, NULL, (Centroid[]) {pivot, pivot, beside_middle}, 3);
 		sh.point = exact;
-		trap_case("rounded centroid", sh, (Centroid[]) {pivot, pivot, rounded_centroid}, 3);
+		given_steps("trap rounded centroid", sh, NULL, (Centroid[]) {pivot, pivot, rounded_centroid}, 3);
 	}
 	{
 		Shape		sh = {.n = 700,.d = 1003,.k = 2,.distinct = true,.point = far_out};
 
-		trap_case("small steps", sh, (Centroid[]) {small_steps}, 1);
-		trap_case("small steps, sorted", sh, (Centroid[]) {beside_zero, beside_zero, small_steps}, 3);
+		given_steps("trap small steps", sh, NULL, (Centroid[]) {small_steps}, 1);
+		given_steps("trap small steps, sorted", sh, NULL, (Centroid[]) {beside_zero, beside_zero, small_steps}, 3);
 	}
 	/* in whichever part of the columns it is */
 	for (nearer = 1; nearer < FAINT_K; nearer += 40)
 	{
 		Shape		sh = {.n = 1500,.d = 256,.k = FAINT_K,.expo = 42,.distinct = true,.point = faint};
 
-		trap_case("faint", sh, (Centroid[]) {in_a_row, in_a_row, faint_steps}, 3);
+		given_steps("trap faint", sh, NULL, (Centroid[]) {in_a_row, in_a_row, faint_steps}, 3);
 	}
 }
 
-/* One session asked for many clusters, few, and many again, as k-means|| with restarts does: sums of moves begin anew. */
+/* Many clusters, few, and many again, as k-means|| with restarts asks for: sums of moves begin anew. */
 static void
-test_other_k(Shape sh, const int *ks, int count)
+other_ks(void)
 {
-	GkStore    *store = harness_store(&sh, 1);
-	GkProblem	p = problem_for(store, sh.k, 1);
-	float	   *c = malloc((size_t) sh.k * sh.d * sizeof(float));
-	int32_t    *labels = malloc(sh.n * sizeof(int32_t));
-	float	   *d2 = malloc(sh.n * sizeof(float));
-	GkStep		step = harness_step_alloc(sh.k, sh.d);
-	GkStep		right = harness_step_alloc(sh.k, sh.d);
-	GkSession  *s = NULL;
-	GkError		err;
-	GkStatus	st;
-
-	store->host.skip = GK_SKIP_ON;
-	st = gpu->open(&p, &s, &err);
-	for (int i = 0; st == GK_OK && i < count; i++)
-	{
-		harness_centroids(store, ks[i], 60 + i, c);
-		oracle_step(store, c, ks[i], &right, labels, d2);
-		st = gpu->step(s, c, ks[i], &step, &err);
-		if (st == GK_OK)
-			check(harness_step_equal(&step, &right, ks[i], sh.d), "n=%ld d=%d: step %d, with k = %d, differs", (long) sh.n, sh.d, i, ks[i]);
-	}
-	check(st == GK_OK, "other k: %s (%s)", err.message, err.detail);
-	gpu->close(s);
-	harness_step_free(&step);
-	harness_step_free(&right);
-	harness_store_free(store);
-	free(c);
-	free(labels);
-	free(d2);
+	given_steps("other k", (Shape) {.n = 20011,.d = 32,.k = 121}, (const int[]) {121, 16, 121, 15, 16, 120}, NULL, 6);
+	given_steps("other k", (Shape) {.n = 20011,.d = 32,.k = 300,.weighted = true}, (const int[]) {300, 16, 300, 299}, NULL, 4);
 }
 
 static void
@@ -1065,8 +1040,7 @@ test_small(void)
 	filter_cases(2600);
 	gemm_cases(700, 1e7, 3);
 	traps();
-	test_other_k((Shape) {.n = 20011,.d = 32,.k = 121}, (const int[]) {121, 16, 121, 15, 16, 120}, 6);
-	test_other_k((Shape) {.n = 20011,.d = 32,.k = 300,.weighted = true}, (const int[]) {300, 16, 300, 299}, 4);
+	other_ks();
 	sorts(1500);
 	one((Shape) {.n = 700,.d = 300,.k = 40}, 2);
 	rounds_cases(1);
@@ -1094,8 +1068,7 @@ test_products(void)
 	filter_cases(70000);
 	gemm_cases(3001, 1e9, 1);
 	traps();
-	test_other_k((Shape) {.n = 20011,.d = 32,.k = 121}, (const int[]) {121, 16, 121, 15, 16, 120}, 6);
-	test_other_k((Shape) {.n = 20011,.d = 32,.k = 300,.weighted = true}, (const int[]) {300, 16, 300, 299}, 4);
+	other_ks();
 	sorts(20011);
 	rooms();
 	sorts_first((Shape) {.n = 1200011,.d = 20,.k = 20000,.centres = 20000});
