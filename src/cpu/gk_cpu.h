@@ -25,10 +25,8 @@
 /* Sums in one job where a pass over the results is shared out. */
 #define GK_CPU_JOB_SUMS	(64 * 1024)
 
-/* gk_cpu_step.c, gk_cpu_step_partitioned.c */
+/* gk_cpu_step.c */
 GkStatus	gk_cpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *err);
-GkStatus	gk_cpu_step_partitioned(GkSession *s, const GkSweep *sweep, const float *centroids, int k,
-									GkStep *out, GkError *err);
 
 /* gk_cpu_move.c */
 GkStatus	gk_cpu_move(GkSession *s, GkStore *store, int64_t from, bool *done, GkError *err);

@@ -123,6 +123,8 @@
  * first pass takes a tenth longer than one without, and the fewer features, the more; ...
  */
 #define GK_COST_ELKAN_CALM(d)		(768.0 * 768.0 / (d) / (d))
+/* ... the longest that a tile may take when its bounds leave all, in GkCpuKernels.job_work; ... */
+#define GK_COST_ELKAN_LONGEST		64
 /* ... a row of k bounds, which is turned if it is open: an estimate by a profile; ... */
 #define GK_COST_ELKAN_ROW(k, d)		(5.0 * (d) + 1.0 * (k) + 500.0)
 /* ... and a pair, which takes as long as some ten of a product of all. */

@@ -270,7 +270,8 @@ struct GkSession
 	bool		base_moved;		/* the result is one of other rows since then (gk_cpu_move.c) */
 	int32_t    *previous;		/* [slots]: labels */
 	uint64_t   *label_bits;		/* small k: [tiles][gk_smallk_bits(k)], see step_smallk() */
-	GkStep		base;			/* its result */
+	GkStep		base;			/* its result, ... */
+	size_t		base_bytes;		/* ... and what that takes of the limit */
 };
 
 GkStatus	gk_cpu_open(const GkProblem *problem, GkSession **out, GkError *err);
@@ -327,7 +328,7 @@ static inline size_t
 gk_cpu_spare(const GkSession *s)
 {
 	size_t		numbers = s->pts->resident ? 0 : (s->previous != NULL) + (s->seed.nearest != NULL);
-	size_t		used = s->dot.int16_bytes + s->int8.bytes + s->elkan.bytes + (s->found.label != NULL ? gk_cpu_found_bytes(s) : 0) + numbers * s->all_rows * sizeof(int32_t);
+	size_t		used = s->dot.int16_bytes + s->int8.bytes + s->elkan.bytes + s->base_bytes + (s->found.label != NULL ? gk_cpu_found_bytes(s) : 0) + numbers * s->all_rows * sizeof(int32_t);
 
 	return s->pts->spare > used ? s->pts->spare - used : 0;
 }

@@ -21,7 +21,8 @@ static int	wrong;				/* bounds */
 static int	changed;			/* clusters that have, but were said not to have */
 static int	unchanged;			/* clusters that were said not to have changed */
 static int	leaks;
-static int	with_bounds;		/* passes */
+static int	with_bounds;		/* passes, ... */
+static int	partitioned;		/* ... of these without private sums */
 static int64_t bounds;			/* lower ones that say something, ... */
 static int64_t all_bounds;		/* ... of how many */
 
@@ -159,7 +160,7 @@ move(float *c, const Way *w, int k, int pass)
 }
 
 static void
-test_case(int kind, int n, int d, int k, bool weighted)
+test_case(int kind, int n, int d, int k, bool weighted, int threads)
 {
 	double	   *values = malloc(sizeof(double) * n * d);
 	double	   *weight = malloc(sizeof(double) * n);
@@ -175,7 +176,7 @@ test_case(int kind, int n, int d, int k, bool weighted)
 			values[(size_t) i * d + j] = value(kind, i, j);
 	}
 	open_way(&plain, GK_SKIP_OFF, values, weighted ? weight : NULL, n, d, k, 1);
-	open_way(&skip, GK_SKIP_ON, values, weighted ? weight : NULL, n, d, k, 2);
+	open_way(&skip, GK_SKIP_ON, values, weighted ? weight : NULL, n, d, k, threads);
 	for (int q = 0; q < k; q++)
 	{
 		const GkChunk *chunk = &plain.session->pts->chunks[0];
@@ -203,6 +204,7 @@ test_case(int kind, int n, int d, int k, bool weighted)
 		if (skip.session->elkan.valid)
 		{
 			with_bounds++;
+			partitioned += skip.session->used == GK_PARTITIONED_FEATURES;
 			check_bounds(skip.session, c, k, kind == EMBEDDINGS && pass < 9);
 		}
 		move(c, &skip, k, pass);
@@ -229,10 +231,11 @@ main(void)
 	}
 	for (int kind = 0; kind < KINDS; kind++)
 		for (int i = few_or_all(kind % 2, 0); i < 5; i += few_or_all(2, 1), cases++)
-			test_case(kind, 1100 + 97 * i, features[i], clusters[(i + kind) % 5], cases % 3 == 1);
+			test_case(kind, 1100 + 97 * i, features[i], clusters[(i + kind) % 5], cases % 3 == 1, cases % 2 == 0 ? 2 : 16);
 	ok(bad == 0 && leaks == 0, "sums and counts with a bound for every centroid (%d passes differ, %d of %d cases leak)", bad, leaks, cases);
 	ok(changed == 0 && unchanged > 0, "clusters that have not changed (%d of %d have)", changed, unchanged);
 	ok(wrong == 0 && with_bounds > cases * PASSES / 2, "bounds hold (%d do not; %d of %d passes have them)", wrong, with_bounds, cases * PASSES);
+	ok(partitioned > 0 && partitioned < with_bounds, "with private sums and without (%d of %d passes)", partitioned, with_bounds);
 	ok(bounds * 10 > all_bounds * 9, "of embeddings %lld of %lld lower bounds are of use", (long long) bounds, (long long) all_bounds);
 	return done_testing();
 }

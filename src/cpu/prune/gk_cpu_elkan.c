@@ -51,7 +51,7 @@ gk_cpu_elkan_possible(const GkSession *s, int k)
 {
 	return s->host.skip != GK_SKIP_OFF && (s->host.skip == GK_SKIP_ON || s->pts->n >= GK_COST_BOUNDS_MIN_ROWS) &&
 		gk_cpu_dot_possible(s, k) && gk_cpu_int16_possible(s, k) && s->kernels->integers->elkan != NULL && s->pts->resident && fits(s, k) &&
-		(double) GK_ROW_PAD * s->pts->d * k <= GK_COST_BOUNDS_LONGEST * (double) s->kernels->job_work;
+		(double) GK_ROW_PAD * s->pts->d * k <= GK_COST_ELKAN_LONGEST * (double) s->kernels->job_work;
 }
 
 bool

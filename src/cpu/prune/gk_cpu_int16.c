@@ -389,7 +389,7 @@ keep(GkSession *s)
 	GkCpuDot   *dot = &s->dot;
 	size_t		tiles = s->all_rows / GK_ROW_PAD;
 	size_t		all = gk_cpu_int16_kept_bytes(s);
-	size_t		others = s->int8.bytes + (s->found.label != NULL ? gk_cpu_found_bytes(s) : 0);
+	size_t		others = s->int8.bytes + s->base_bytes + (s->found.label != NULL ? gk_cpu_found_bytes(s) : 0);
 
 	if (dot->int16_tile != NULL || dot->int16_passes++ == 0 || !s->pts->resident || s->index.made)
 		return;
