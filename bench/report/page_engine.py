@@ -151,11 +151,12 @@ def page():
         out += ["", f"In {len(worse)} comparisons a peer's inertia differs by more than a thousandth "
                 "(other sums and ties, and SuperKMeans's own first centroids, lead other ways)."]
 
+    superkmeans = (" SuperKMeans takes no first centroids: it begins with other rows. With more than 256 clusters it "
+                   "leaves distances out by an estimate, which may be wrong for some.")
     for wide, wide_missed in (
-            wide_points("wide.json", "Wide points"),
-            wide_points("wide-superkmeans.json", "Wide points, beside SuperKMeans",
-                        " SuperKMeans takes no first centroids: it begins with other rows. With more than 256 clusters it "
-                        "leaves distances out by an estimate, which may be wrong for some.")):
+            wide_points("wide-epyc.json", "Wide points, with VNNI on AMD", superkmeans),
+            wide_points("wide-superkmeans.json", "Wide points, with VNNI on Intel", superkmeans),
+            wide_points("wide.json", "Wide points, with AMX")):
         out += wide
         missed += wide_missed
     out += ["", "## What was missed", ""] + ([f"- {m}" for m in missed] or ["Nothing."])
