@@ -55,8 +55,19 @@ gk_picked_row(const GkBackend *backend, GkSession *session, GkStore *store, int6
 /* Allocate the engine's memory for opt->k centroids; the caller frees it. */
 GkStatus	gk_engine_alloc(GkEngine *e, GkError *err);
 
-/* Keep the centroid at index i equal to a prepared point. */
+/*
+ * Call fn for all of k clusters, in jobs of some each: k * d may be a hundred million values, whose memory is new, and
+ * the host may want to stop between.  false: it does.
+ */
+typedef void (*GkClustersFn) (void *arg, int from, int end);
+bool		gk_engine_clusters(const GkEngine *e, int k, GkClustersFn fn, void *arg);
+
+/* Keep the centroid at index i, or all of the engine's, equal to prepared points; false: stopped. */
 void		gk_engine_set_point(GkEngine *e, int i, const float *point);
+bool		gk_engine_set_points(GkEngine *e, const float *points);
+
+/* Prepare k centroids of original units, [k][d]; c, unless NULL, gets them as they are, too.  false: stopped. */
+bool		gk_engine_prepare(const GkEngine *e, const double *centroids, int k, double *c, float *f);
 
 /* Fill the engine's centroids for one restart; e->k is lowered when the points
  * have fewer distinct values. */

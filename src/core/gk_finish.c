@@ -48,25 +48,14 @@ typedef struct Moves
 	bool		back;			/* from there to the engine */
 } Moves;
 
-/* Values in one job: there may be a hundred million. */
-#define MOVED_VALUES	65536
-
-static int
-clusters_a_job(const GkEngine *e)
-{
-	return MOVED_VALUES / e->pts->d + 1;
-}
-
 static void
-move_clusters(void *arg, int64_t job, int thread)
+move_clusters(void *arg, int from, int end)
 {
 	const Moves *m = arg;
 	GkEngine   *e = m->e;
 	int			d = e->pts->d;
-	int			from = (int) job * clusters_a_job(e);
 
-	(void) thread;
-	for (int i = from; i < e->k && i < from + clusters_a_job(e); i++)
+	for (int i = from; i < end; i++)
 	{
 		size_t		to = (size_t) i * d;
 		size_t		was = (size_t) m->rank[i].index * d;
@@ -86,7 +75,6 @@ order(GkEngine *e, const int64_t *count, bool *moved, GkError *err)
 	double	   *c = gk_alloc(e->host, (size_t) k * d, sizeof(double));
 	float	   *f = gk_alloc(e->host, (size_t) k * d, sizeof(float));
 	Moves		m = {e, rank, c, f, false};
-	int64_t		jobs = (k + clusters_a_job(e) - 1) / clusters_a_job(e);
 	bool		done = true;
 
 	*moved = false;
@@ -108,7 +96,7 @@ order(GkEngine *e, const int64_t *count, bool *moved, GkError *err)
 	for (int back = 0; *moved && done && back < 2; back++)
 	{
 		m.back = back;
-		done = gk_parallel_for(e->host, jobs, move_clusters, &m);
+		done = gk_engine_clusters(e, k, move_clusters, &m);
 	}
 	gk_free(e->host, rank);
 	gk_free(e->host, c);

@@ -8,7 +8,78 @@
 #include "core/gk_engine.h"
 #include "core/store/gk_store.h"
 
+/* ---- clusters ---- */
+
+/* Values in one job. */
+#define JOB_VALUES		65536
+
+typedef struct Clusters
+{
+	int			k;
+	int			per_job;
+	GkClustersFn fn;
+	void	   *arg;
+} Clusters;
+
+static void
+some_clusters(void *arg, int64_t job, int thread)
+{
+	const Clusters *c = arg;
+	int			from = (int) job * c->per_job;
+
+	(void) thread;
+	c->fn(c->arg, from, c->k - from < c->per_job ? c->k : from + c->per_job);
+}
+
+bool
+gk_engine_clusters(const GkEngine *e, int k, GkClustersFn fn, void *arg)
+{
+	Clusters	c = {k, JOB_VALUES / e->pts->d + 1, fn, arg};
+
+	return gk_parallel_for(e->host, (k + c.per_job - 1) / c.per_job, some_clusters, &c);
+}
+
+typedef struct Prepare
+{
+	const GkPrep *prep;
+	const double *from;
+	double	   *c;
+	float	   *f;
+} Prepare;
+
+static void
+prepare(void *arg, int from, int end)
+{
+	const Prepare *p = arg;
+	size_t		at = (size_t) from * p->prep->d;
+
+	if (p->c != NULL)
+		memcpy(p->c + at, p->from + at, (size_t) (end - from) * p->prep->d * sizeof(double));
+	gk_model_prepare(p->prep, p->from + at, end - from, p->f + at);
+}
+
+bool
+gk_engine_prepare(const GkEngine *e, const double *centroids, int k, double *c, float *f)
+{
+	return gk_engine_clusters(e, k, prepare, &(Prepare) {&e->pts->prep, centroids, c, f});
+}
+
 /* ---- the model ---- */
+
+typedef struct Copy
+{
+	const double *from;
+	double	   *to;
+	int			d;
+} Copy;
+
+static void
+copy_centroids(void *arg, int from, int end)
+{
+	const Copy *c = arg;
+
+	memcpy(c->to + (size_t) from * c->d, c->from + (size_t) from * c->d, (size_t) (end - from) * c->d * sizeof(double));
+}
 
 /* Copy the clusters, which the engine will overwrite. */
 static GkStatus
@@ -29,7 +100,8 @@ keep_clusters(GkEngine *e, GkModel *m, GkError *err)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 
 	m->k = e->k;
-	memcpy(m->centroids, e->c, (size_t) e->k * d * sizeof(double));
+	if (!gk_engine_clusters(e, e->k, copy_centroids, &(Copy) {e->c, m->centroids, d}))
+		return GK_STOPPED;
 	memcpy(m->size, e->fin.count, e->k * sizeof(int64_t));
 	for (int i = 0; i < e->k; i++)
 	{
@@ -103,8 +175,6 @@ gk_engine_alloc(GkEngine *e, GkError *err)
 	e->empty = (int *) (e->fin.max_d2 + k);
 	e->was = (int32_t *) (e->empty + k);
 	e->step.unchanged = (bool *) (e->was + k);
-	memset(e->c, 0, kd * sizeof(double));
-	memset(e->f, 0, kd * sizeof(float));
 	return GK_OK;
 }
 
@@ -124,14 +194,10 @@ runs(const GkOptions *opt)
 static GkStatus
 begin_run(GkEngine *e, int run, GkError *err)
 {
-	int			d = e->pts->d;
-
 	if (e->seeds == NULL)
 		return gk_seed(e, run, err);
 	e->k = e->seeded[run];
-	for (int i = 0; i < e->k; i++)
-		gk_engine_set_point(e, i, e->seeds + ((size_t) run * e->opt->k + i) * d);
-	return GK_OK;
+	return gk_engine_set_points(e, e->seeds + (size_t) run * e->opt->k * e->pts->d) ? GK_OK : GK_STOPPED;
 }
 
 /*
@@ -302,7 +368,8 @@ emit_labels(GkEngine *e, const GkModel *model, const GkLabelSink *sink, GkError 
 {
 	if (sink->again != NULL)
 		sink->again(sink->ctx);
-	gk_model_prepare(&e->pts->prep, model->centroids, model->k, e->f);
+	if (!gk_engine_prepare(e, model->centroids, model->k, NULL, e->f))
+		return GK_STOPPED;
 	return e->backend->finish(e->session, e->f, model->k, NULL, sink, err);
 }
 
@@ -354,10 +421,8 @@ finish_rows(GkEngine *e, const GkLabelSink *sink, GkModel *model, GkError *err)
 	if (st == GK_OK)
 	{
 		e->k = model->k;
-		memcpy(e->c, model->centroids, (size_t) e->k * e->pts->d * sizeof(double));
 		memcpy(e->step.count, model->size, e->k * sizeof(int64_t));
-		gk_model_prepare(&e->pts->prep, e->c, e->k, e->f);
-		st = gk_finish(e, given(e->opt), each, &inertia, err);
+		st = gk_engine_prepare(e, model->centroids, e->k, e->c, e->f) ? gk_finish(e, given(e->opt), each, &inertia, err) : GK_STOPPED;
 	}
 	if (st == GK_OK)
 		st = keep_clusters(e, model, err);
@@ -432,8 +497,7 @@ label_on(const GkBackend *backend, GkStore *store, const GkModel *model,
 	f = gk_alloc(e.host, (size_t) model->k * model->prep.d, sizeof(float));
 	if (f == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
-	gk_model_prepare(&e.pts->prep, model->centroids, model->k, f);
-	st = open_session(&e, model->k, 0, 0.0, NULL, err);
+	st = gk_engine_prepare(&e, model->centroids, model->k, NULL, f) ? open_session(&e, model->k, 0, 0.0, NULL, err) : GK_STOPPED;
 	if (st == GK_OK && sink->again != NULL)
 		sink->again(sink->ctx);
 	if (st == GK_OK)

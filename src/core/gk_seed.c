@@ -37,6 +37,27 @@ gk_engine_set_point(GkEngine *e, int i, const float *point)
 	}
 }
 
+typedef struct SetPoints
+{
+	GkEngine   *e;
+	const float *points;
+} SetPoints;
+
+static void
+set_points(void *arg, int from, int end)
+{
+	const SetPoints *p = arg;
+
+	for (int i = from; i < end; i++)
+		gk_engine_set_point(p->e, i, p->points + (size_t) i * p->e->pts->d);
+}
+
+bool
+gk_engine_set_points(GkEngine *e, const float *points)
+{
+	return gk_engine_clusters(e, e->k, set_points, &(SetPoints) {e, points});
+}
+
 int
 gk_seed_candidates(int k)
 {
@@ -52,7 +73,7 @@ race(GkSeeds *s, int64_t round, bool use_d2, int want, GkPick *picks, float *out
 	for (int i = 0; st == GK_OK && i < *got; i++)
 	{
 		st = gk_picked_row(s->backend, s->session, s->store, picks[i].row, out + (size_t) i * s->d, err);
-		if (st == GK_OK && i % 1024 == 1023 && s->host->poll && s->host->poll(s->host->ctx))
+		if (st == GK_OK && i % 64 == 63 && s->host->poll && s->host->poll(s->host->ctx))
 			st = GK_STOPPED;
 	}
 	return st;
@@ -439,11 +460,12 @@ gk_seed(GkEngine *e, int run, GkError *err)
 	e->k = opt->k;
 	if (opt->init == GK_INIT_CENTROIDS || opt->init == GK_INIT_WARM_START)
 	{
+		if (opt->distance != GK_COSINE)
+			return gk_engine_prepare(e, opt->centroids, e->k, e->c, e->f) ? GK_OK : GK_STOPPED;
 		memcpy(e->c, opt->centroids, (size_t) e->k * d * sizeof(double));
-		if (opt->distance == GK_COSINE && (st = gk_given_directions(e->c, e->k, d, err)) != GK_OK)
+		if ((st = gk_given_directions(e->c, e->k, d, err)) != GK_OK)
 			return st;
-		gk_model_prepare(&e->pts->prep, e->c, e->k, e->f);
-		return GK_OK;
+		return gk_engine_prepare(e, e->c, e->k, NULL, e->f) ? GK_OK : GK_STOPPED;
 	}
 	if (e->k > e->pts->n)
 		e->k = (int) e->pts->n;
@@ -465,8 +487,8 @@ gk_seed(GkEngine *e, int run, GkError *err)
 	if (st == GK_OK)
 	{
 		e->k = s.n;
-		for (int i = 0; i < s.n; i++)
-			gk_engine_set_point(e, i, s.points + (size_t) i * d);
+		if (!gk_engine_set_points(e, s.points))
+			st = GK_STOPPED;
 	}
 	gk_free(e->host, s.points);
 	return st;

@@ -131,7 +131,7 @@ fetch_picked(GkSeeds *s, const Sampled *sampled, int n, GkChunkStore *to, GkErro
 		st = gk_picked_row(s->backend, s->session, s->store, sampled[at[i]].row, point, err);
 		for (int j = 0; j < s->d; j++)
 			to->chunk->data[(size_t) j * to->chunk->stride + at[i]] = point[j];
-		if (st == GK_OK && i % 1024 == 1023 && s->host->poll && s->host->poll(s->host->ctx))
+		if (st == GK_OK && i % 64 == 63 && s->host->poll && s->host->poll(s->host->ctx))
 			st = GK_STOPPED;
 	}
 	to->fill = n;
@@ -199,8 +199,8 @@ cluster(const Hierarchy *h, const GkChunkStore *points, int stream, int k, float
 		st = gk_engine_alloc(&e, err);
 	if (st == GK_OK)
 		st = gk_chunk_store_open(points, e.backend, k, &e.session, err);
-	for (int i = 0; st == GK_OK && i < e.k; i++)
-		gk_engine_set_point(&e, i, to + (size_t) i * s->d);
+	if (st == GK_OK && !gk_engine_set_points(&e, to))
+		st = GK_STOPPED;
 	if (st == GK_OK)
 		st = gk_lloyd(&e, s->run, TOLERANCE * gk_store_points(s->store)->mean_var, &r, err);
 	if (st == GK_OK)
