@@ -106,14 +106,17 @@ switch_off(GkSession *s)
 
 /*
  * Places of a slice: at worst all distances of all its rows are computed.  calm: which is not so, or was not in
- * the last pass.
+ * the last pass; then the product is all, and takes no longer than a slice may.
  */
 static int64_t
 slice_rows(const GkSession *s, const GkGemm *g, int k, bool calm)
 {
-	int64_t		rows = gk_min(gk_gpu_slice_rows(s, k) * GK_GEMM_SLICE * (calm ? GK_GEMM_CALM : 1), MAX_SLICE);
+	int64_t		rows = gk_gpu_slice_rows(s, k) * GK_GEMM_SLICE;
+	int64_t		product = (int64_t) (GK_SLICE_S * 1e3 * GK_GEMM_MS / ((double) k * g->width));
 
-	return gk_min(gk_round_up(rows, GK_GEMM_ROWS), gk_round_up(g->order.places, GK_GEMM_ROWS));
+	if (calm && product > rows)
+		rows = gk_min(rows * GK_GEMM_CALM, product);
+	return gk_round_up(gk_min(gk_min(rows, MAX_SLICE), g->order.places), GK_GEMM_ROWS);
 }
 
 static size_t

@@ -344,11 +344,21 @@ gk_gpu_scratch(GkSession *s, size_t bytes, GkError *err)
 	return st;
 }
 
+/* Of very many centroids this goes up at a time: the driver copies such memory itself, while nothing else happens. */
+#define PUT_BYTES		((size_t) 32 << 20)
+
 GkStatus
 gk_gpu_put_centroids(GkSession *s, const float *centroids, int k, GkError *err)
 {
-	GK_TRY(cudaMemcpyAsync(s->centroids, centroids, (size_t) k * s->d * sizeof(float), cudaMemcpyHostToDevice,
-						   s->gpu->stream));
+	size_t		bytes = (size_t) k * s->d * sizeof(float);
+
+	for (size_t at = 0; at < bytes; at += PUT_BYTES)
+	{
+		if (at > 0 && s->host->poll != NULL && s->host->poll(s->host->ctx))
+			return GK_STOPPED;
+		GK_TRY(cudaMemcpyAsync((char *) s->centroids + at, (const char *) centroids + at, gk_min(bytes - at, PUT_BYTES),
+							   cudaMemcpyHostToDevice, s->gpu->stream));
+	}
 	return GK_OK;
 }
 
