@@ -1,7 +1,7 @@
 /*
  * gk_fit.c - the engine's two entry points: cluster a store, label a store.
  *
- * Here are restarts, the model, samples, and the CPU going on where a device fails.
+ * Here are restarts, the model, samples, loops over all clusters, and the CPU going on where a device fails.
  */
 #include <string.h>
 

@@ -119,6 +119,7 @@ gk_cpu_seed_begin(GkSession *s, GkError *err)
 	/* New centroids are coming: forget the last step. */
 	s->previous_k = 0;
 	s->added = 0;
+	gk_cpu_drop_base(s);
 	if (!s->pts->resident)
 		gk_cpu_room_free(s, &s->previous);
 	gk_cpu_hamerly_forget(s);

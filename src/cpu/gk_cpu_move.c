@@ -4,7 +4,7 @@
  * What is kept for a row has the same place in any part of the store (gk_cpu_tile_room()), so nothing is done for
  * rows that stay.  Rows that go are taken from the last step's result, and rows that come count as if it had given
  * them to cluster 0, with bounds that say nothing.  So the next step is one like any other: it looks at the new rows,
- * and moves them to their clusters.
+ * and moves them to their clusters.  A result that is too large for a copy in each thread is forgotten.
  */
 #include <math.h>
 #include <string.h>
@@ -246,8 +246,9 @@ shed(GkSession *s)
 {
 	GkCpuHamerly *h = &s->hamerly;
 
-	if (s->previous_bits)
+	if (s->previous_bits || s->base_bytes > 0)
 		s->previous_k = 0;
+	gk_cpu_drop_base(s);
 	gk_cpu_room_free(s, &s->label_bits);
 	gk_cpu_room_free(s, &s->found.label);
 	gk_cpu_room_free(s, &s->found.d2);
@@ -264,7 +265,7 @@ shed(GkSession *s)
 	h->valid = false;
 }
 
-/* Room for pieces, and for the sums of as many threads as a step's would have. */
+/* Room for pieces, and for the sums of as many threads as a step with private ones would have. */
 static bool
 make_room(Move *m)
 {
@@ -310,7 +311,7 @@ gk_cpu_move(GkSession *s, GkStore *store, int64_t from, bool *done, GkError *err
 	const GkPoints *was = s->pts;
 	size_t		first = s->first_tile;
 	size_t		end = s->end_tile;
-	Move		m = {.s = s,.known = s->previous_k > 0 && !s->previous_bits};
+	Move		m = {.s = s,.known = s->previous_k > 0 && !s->previous_bits && s->base_bytes == 0};
 	bool		stopped = false;
 
 	(void) err;

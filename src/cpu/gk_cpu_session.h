@@ -262,7 +262,7 @@ struct GkSession
 	GkCpuInt8 int8;
 	GkCpuFound	found;
 	GkCpuMedians medians;
-	/* The last step, for GK_DELTA. */
+	/* The last step, for one that begins with its labels or its result. */
 	int			previous_k;		/* clusters; 0: nothing is known */
 	bool		previous_bits;	/* by label_bits, else by previous */
 	int64_t		changed;		/* rows that changed their label in it */
@@ -271,7 +271,8 @@ struct GkSession
 	int32_t    *previous;		/* [slots]: labels */
 	uint64_t   *label_bits;		/* small k: [tiles][gk_smallk_bits(k)], see step_smallk() */
 	GkStep		base;			/* its result, ... */
-	size_t		base_bytes;		/* ... and what that takes of the limit */
+	size_t		base_bytes;		/* ... and what its sums take of the limit where private ones would take too
+								 * much; else 0 */
 };
 
 GkStatus	gk_cpu_open(const GkProblem *problem, GkSession **out, GkError *err);
@@ -342,6 +343,16 @@ gk_cpu_remembers(const GkSession *s, const int32_t *array)
 
 /* Give *array back before the session ends, and make it NULL. */
 void		gk_cpu_room_free(GkSession *s, void *array);
+
+/* Give a last result back that is counted. */
+static inline void
+gk_cpu_drop_base(GkSession *s)
+{
+	if (s->base_bytes > 0)
+		gk_cpu_room_free(s, &s->base.sum);
+	s->base_bytes = 0;
+}
+
 GkStatus	gk_cpu_out_of_memory(GkError *err);
 
 /* Bytes of a thread's region: whole cache lines and one more, so that threads do not share one. */
@@ -388,7 +399,7 @@ typedef struct GkSweep
 	/* Up to the pass. */
 	bool		mind2;			/* chunks come with the seeding column */
 	bool		dirty;			/* and it is changed */
-	bool		keep_labels;	/* s->label and s->d2 hold a span's labels */
+	bool		keep_labels;	/* s->label and s->d2 are there for all rows of a span */
 	void	   *arg;
 	void		(*block) (GkSession *s, void *arg, const GkBlock *b);
 	GkStatus	(*chunk) (GkSession *s, void *arg, const GkChunk *chunk, int64_t at, GkError *err);

@@ -64,14 +64,22 @@ labels_pay(const GkStepPass *p)
 		(gk_cpu_hamerly_possible(s, p->k) && (!in_registers(p) || s->host.skip == GK_SKIP_ON));
 }
 
-/* The same without private sums, where the result that is remembered beside the labels may be large. */
+/*
+ * The same without private sums, where the result that is remembered beside the labels may be large.  Both have to
+ * fit, with the bounds that few features are remembered for: or they would be there in every second step.
+ */
 static bool
 remembers_partitioned(const GkStepPass *p)
 {
 	const GkSession *s = p->s;
+	size_t		need = base_bytes(p);
 
+	if (!s->pts->resident && s->previous == NULL)
+		need += s->all_rows * sizeof(int32_t);
+	if (p->d < GK_COST_DELTA_D)
+		need += gk_cpu_hamerly_bytes(s, p->k);
 	return s->feature_sum == GK_FSUM_AUTO && s->strategy != GK_MULTI_PASS && labels_pay(p) &&
-		base_bytes(p) <= gk_cpu_spare(s) + s->base_bytes;
+		need <= gk_cpu_spare(s) + s->base_bytes;
 }
 
 /* Choose how to sum: private copies must fit, and clearing and merging them be small beside adding rows. */
@@ -149,6 +157,8 @@ begin(GkStepPass *p, GkError *err)
 	GkSession  *s = p->s;
 	size_t		kd = (size_t) p->k * p->d;
 
+	if (!p->partitioned || p->memory == GK_REMEMBER_NOTHING)
+		gk_cpu_drop_base(s);
 	if (p->memory != GK_REMEMBER_NOTHING &&
 		(!(p->memory == GK_REMEMBER_LABELS ? gk_cpu_tile_room(s, &s->previous, GK_ROW_PAD * sizeof(int32_t)) :
 		   gk_cpu_tile_room(s, &s->label_bits, gk_smallk_bits(p->k) * sizeof(uint64_t))) ||
@@ -156,7 +166,9 @@ begin(GkStepPass *p, GkError *err)
 		 !gk_cpu_room(s, &s->base.mass, p->k, sizeof(gk_int128)) ||
 		 !gk_cpu_room(s, &s->base.count, p->k, sizeof(int64_t))))
 		return gk_cpu_out_of_memory(err);
-	s->base_bytes = p->memory != GK_REMEMBER_NOTHING ? base_bytes(p) : 0;
+	/* (rooms do not shrink) */
+	if (p->partitioned && p->memory != GK_REMEMBER_NOTHING && s->base_bytes < base_bytes(p))
+		s->base_bytes = base_bytes(p);
 	if (p->memory == GK_REMEMBER_LABELS && !p->known)
 		memset(s->previous + s->first_tile * GK_ROW_PAD, 0xff, s->all_rows * sizeof(int32_t));
 	/* no memory for bounds: without them */

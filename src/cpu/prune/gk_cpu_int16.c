@@ -378,7 +378,7 @@ gk_cpu_int16_fit(GkSession *s)
 	if (s->dot.int16_tile == NULL)
 		return;
 	s->dot.int16_bytes = gk_cpu_int16_kept_bytes(s);
-	if (s->dot.int16_bytes > s->pts->spare)
+	if (s->dot.int16_bytes + s->base_bytes > s->pts->spare)
 		gk_cpu_int16_forget(s);
 }
 
