@@ -66,8 +66,8 @@ bool		gk_engine_clusters(const GkEngine *e, int k, GkClustersFn fn, void *arg);
 void		gk_engine_set_point(GkEngine *e, int i, const float *point);
 bool		gk_engine_set_points(GkEngine *e, const float *points);
 
-/* Prepare k centroids of original units, [k][d]; c, unless NULL, gets them as they are, too.  false: stopped. */
-bool		gk_engine_prepare(const GkEngine *e, const double *centroids, int k, double *c, float *f);
+/* Copy k centroids of original units, [k][d], to c, and prepared to f; either may be NULL.  false: stopped. */
+bool		gk_engine_copy(const GkEngine *e, const double *centroids, int k, double *c, float *f);
 
 /* Fill the engine's centroids for one restart; e->k is lowered when the points
  * have fewer distinct values. */

@@ -39,47 +39,33 @@ gk_engine_clusters(const GkEngine *e, int k, GkClustersFn fn, void *arg)
 	return gk_parallel_for(e->host, (k + c.per_job - 1) / c.per_job, some_clusters, &c);
 }
 
-typedef struct Prepare
+typedef struct Copy
 {
 	const GkPrep *prep;
 	const double *from;
 	double	   *c;
 	float	   *f;
-} Prepare;
+} Copy;
 
 static void
-prepare(void *arg, int from, int end)
+copy(void *arg, int from, int end)
 {
-	const Prepare *p = arg;
+	const Copy *p = arg;
 	size_t		at = (size_t) from * p->prep->d;
 
 	if (p->c != NULL)
 		memcpy(p->c + at, p->from + at, (size_t) (end - from) * p->prep->d * sizeof(double));
-	gk_model_prepare(p->prep, p->from + at, end - from, p->f + at);
+	if (p->f != NULL)
+		gk_model_prepare(p->prep, p->from + at, end - from, p->f + at);
 }
 
 bool
-gk_engine_prepare(const GkEngine *e, const double *centroids, int k, double *c, float *f)
+gk_engine_copy(const GkEngine *e, const double *centroids, int k, double *c, float *f)
 {
-	return gk_engine_clusters(e, k, prepare, &(Prepare) {&e->pts->prep, centroids, c, f});
+	return gk_engine_clusters(e, k, copy, &(Copy) {&e->pts->prep, centroids, c, f});
 }
 
 /* ---- the model ---- */
-
-typedef struct Copy
-{
-	const double *from;
-	double	   *to;
-	int			d;
-} Copy;
-
-static void
-copy_centroids(void *arg, int from, int end)
-{
-	const Copy *c = arg;
-
-	memcpy(c->to + (size_t) from * c->d, c->from + (size_t) from * c->d, (size_t) (end - from) * c->d * sizeof(double));
-}
 
 /* Copy the clusters, which the engine will overwrite. */
 static GkStatus
@@ -100,7 +86,7 @@ keep_clusters(GkEngine *e, GkModel *m, GkError *err)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 
 	m->k = e->k;
-	if (!gk_engine_clusters(e, e->k, copy_centroids, &(Copy) {e->c, m->centroids, d}))
+	if (!gk_engine_copy(e, e->c, e->k, m->centroids, NULL))
 		return GK_STOPPED;
 	memcpy(m->size, e->fin.count, e->k * sizeof(int64_t));
 	for (int i = 0; i < e->k; i++)
@@ -368,7 +354,7 @@ emit_labels(GkEngine *e, const GkModel *model, const GkLabelSink *sink, GkError 
 {
 	if (sink->again != NULL)
 		sink->again(sink->ctx);
-	if (!gk_engine_prepare(e, model->centroids, model->k, NULL, e->f))
+	if (!gk_engine_copy(e, model->centroids, model->k, NULL, e->f))
 		return GK_STOPPED;
 	return e->backend->finish(e->session, e->f, model->k, NULL, sink, err);
 }
@@ -422,7 +408,7 @@ finish_rows(GkEngine *e, const GkLabelSink *sink, GkModel *model, GkError *err)
 	{
 		e->k = model->k;
 		memcpy(e->step.count, model->size, e->k * sizeof(int64_t));
-		st = gk_engine_prepare(e, model->centroids, e->k, e->c, e->f) ? gk_finish(e, given(e->opt), each, &inertia, err) : GK_STOPPED;
+		st = gk_engine_copy(e, model->centroids, e->k, e->c, e->f) ? gk_finish(e, given(e->opt), each, &inertia, err) : GK_STOPPED;
 	}
 	if (st == GK_OK)
 		st = keep_clusters(e, model, err);
@@ -497,7 +483,7 @@ label_on(const GkBackend *backend, GkStore *store, const GkModel *model,
 	f = gk_alloc(e.host, (size_t) model->k * model->prep.d, sizeof(float));
 	if (f == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
-	st = gk_engine_prepare(&e, model->centroids, model->k, NULL, f) ? open_session(&e, model->k, 0, 0.0, NULL, err) : GK_STOPPED;
+	st = gk_engine_copy(&e, model->centroids, model->k, NULL, f) ? open_session(&e, model->k, 0, 0.0, NULL, err) : GK_STOPPED;
 	if (st == GK_OK && sink->again != NULL)
 		sink->again(sink->ctx);
 	if (st == GK_OK)

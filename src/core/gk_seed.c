@@ -461,11 +461,11 @@ gk_seed(GkEngine *e, int run, GkError *err)
 	if (opt->init == GK_INIT_CENTROIDS || opt->init == GK_INIT_WARM_START)
 	{
 		if (opt->distance != GK_COSINE)
-			return gk_engine_prepare(e, opt->centroids, e->k, e->c, e->f) ? GK_OK : GK_STOPPED;
+			return gk_engine_copy(e, opt->centroids, e->k, e->c, e->f) ? GK_OK : GK_STOPPED;
 		memcpy(e->c, opt->centroids, (size_t) e->k * d * sizeof(double));
 		if ((st = gk_given_directions(e->c, e->k, d, err)) != GK_OK)
 			return st;
-		return gk_engine_prepare(e, e->c, e->k, NULL, e->f) ? GK_OK : GK_STOPPED;
+		return gk_engine_copy(e, e->c, e->k, NULL, e->f) ? GK_OK : GK_STOPPED;
 	}
 	if (e->k > e->pts->n)
 		e->k = (int) e->pts->n;

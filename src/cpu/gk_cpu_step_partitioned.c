@@ -19,10 +19,9 @@
 typedef struct Pass
 {
 	const GkStepPass *step;
-	GkStep	   *to;				/* rows are added to: the step's result, or the last one's */
-	bool		hamerly;		/* labels are those of s->previous at once */
+	GkSession  *s;
 	bool		moves;			/* only rows that change their label are added */
-	bool		remembers;		/* labels and the result */
+	GkStep	   *to;				/* they are added to: the step's result, or the last one's */
 	bool	   *other;			/* [k]: the cluster's rows are others than in the last step; of moves */
 	int64_t		changed;		/* rows with another label than in the last step */
 	/* The chunk that is next. */
@@ -30,8 +29,9 @@ typedef struct Pass
 	int64_t		slot;
 	/* The rows that jobs work on. */
 	const GkChunk *chunk;
+	const float *w;				/* NULL: all 1 */
 	const int32_t *label;
-	const int32_t *last;		/* labels before; of moves */
+	const int32_t *last;		/* the last step's; NULL: they are not remembered */
 	int32_t    *row;			/* [rows]: some of them; NULL: all */
 	int			first;
 	int			rows;
@@ -64,20 +64,19 @@ static void
 own_features(void *arg, int64_t job, int thread)
 {
 	const Pass *p = arg;
-	int			d = p->step->s->pts->d;
+	int			d = p->step->d;
 	int			j0 = (int) job * p->own;
 	int			n = d - j0 < p->own ? d - j0 : p->own;
 	const float *x = p->chunk->data + (size_t) j0 * p->chunk->stride;
-	const float *w = gk_chunk_weight(p->step->s->pts, p->chunk);
-	const double *inv = p->step->s->inv + j0;
+	const double *inv = p->step->inv + j0;
 
 	(void) thread;
 	for (int r = 0; r < p->rows; r++)
 	{
-		int			i = p->row != NULL ? p->row[r] : p->first + r;
+		int			i = p->moves ? p->row[r] : p->first + r;
 		gk_int128  *to = p->to->sum + (size_t) p->label[i] * d + j0;
-		gk_int128  *from = p->row != NULL ? p->to->sum + (size_t) p->last[i] * d + j0 : NULL;
-		int64_t		wi = w ? gk_fixed(w[i], 0x1p40) : 1;
+		gk_int128  *from = p->moves ? p->to->sum + (size_t) p->last[i] * d + j0 : NULL;
+		int64_t		wi = p->w ? gk_fixed(p->w[i], 0x1p40) : 1;
 
 		for (int j = 0; j < n; j++)
 		{
@@ -93,29 +92,28 @@ own_features(void *arg, int64_t job, int thread)
 static bool
 add_features(Pass *p)
 {
-	int			d = p->step->s->pts->d;
-
-	return p->step->s->core->parallel_for(&p->step->host, (d + p->own - 1) / p->own, own_features, p);
+	return p->s->core->parallel_for(&p->step->host, (p->step->d + p->own - 1) / p->own, own_features, p);
 }
 
 /* Add row i to a cluster `times` (1 or -1) over, but for its features. */
 static void
-count_row(Pass *p, const float *w, int i, int k, int times)
+count_row(Pass *p, int i, int k, int times)
 {
 	p->to->count[k] += times;
-	p->to->mass[k] += times * (w != NULL ? gk_fixed(w[i], 0x1p40) : 1);
+	p->to->mass[k] += times * (p->w != NULL ? gk_fixed(p->w[i], 0x1p40) : 1);
 }
 
 /* Rows first .. end - 1 of the chunk. */
 static bool
 add_rows(Pass *p, int first, int end)
 {
-	const float *w = gk_chunk_weight(p->step->s->pts, p->chunk);
-
 	p->first = first;
 	p->rows = end - first;
 	for (int i = first; i < end; i++)
-		count_row(p, w, i, p->label[i], 1);
+	{
+		count_row(p, i, p->label[i], 1);
+		p->changed += p->last != NULL && p->last[i] != p->label[i];
+	}
 	return add_features(p);
 }
 
@@ -123,47 +121,33 @@ add_rows(Pass *p, int first, int end)
 static bool
 move_rows(Pass *p, int first, int end)
 {
-	const float *w = gk_chunk_weight(p->step->s->pts, p->chunk);
-
 	p->rows = 0;
 	for (int i = first; i < end; i++)
 	{
 		if (p->label[i] == p->last[i])
 			continue;
 		p->row[p->rows++] = i;
-		count_row(p, w, i, p->label[i], 1);
-		count_row(p, w, i, p->last[i], -1);
+		count_row(p, i, p->label[i], 1);
+		count_row(p, i, p->last[i], -1);
 		p->other[p->label[i]] = p->other[p->last[i]] = true;
 	}
+	p->changed += p->rows;
 	return p->rows == 0 || add_features(p);
-}
-
-/* The chunk's labels are those of the last step from now on. */
-static void
-remember(Pass *p, int32_t *now)
-{
-	int			rows = p->chunk->rows;
-
-	for (int i = 0; i < rows; i++)
-		p->changed += now[i] != p->label[i];
-	if (!p->hamerly)
-		memcpy(now, p->label, rows * sizeof(int32_t));
-	/* valid ones, for whole vectors */
-	memset(now + rows, 0, (GK_ROW_PAD - rows % GK_ROW_PAD) % GK_ROW_PAD * sizeof(int32_t));
 }
 
 static GkStatus
 own_chunk(GkSession *s, void *arg, const GkChunk *chunk, int64_t at, GkError *err)
 {
 	Pass	   *p = arg;
-	int			d = s->pts->d;
-	int32_t    *now = p->remembers ? s->previous + p->slot : NULL;
+	int32_t    *kept = p->step->memory != GK_REMEMBER_NOTHING ? s->previous + p->slot : NULL;
+	bool		swapped = p->step->path == GK_STEP_HAMERLY; /* see assign_block() */
 
 	(void) err;
 	p->chunk = chunk;
-	p->label = p->hamerly ? now : s->label + at;
-	p->last = p->hamerly ? s->label + at : now;
-	p->own = d / p->step->host.threads;
+	p->w = gk_chunk_weight(s->pts, chunk);
+	p->label = swapped ? kept : s->label + at;
+	p->last = swapped ? s->label + at : kept;
+	p->own = p->step->d / p->step->host.threads;
 	p->own = p->own < 1 ? 1 : p->own > OWN_FEATURES ? OWN_FEATURES : p->own;
 	for (int first = 0, end; first < chunk->rows; first = end)
 	{
@@ -173,54 +157,64 @@ own_chunk(GkSession *s, void *arg, const GkChunk *chunk, int64_t at, GkError *er
 		if (p->step->host.poll != NULL && p->step->host.poll(p->step->host.ctx))
 			return GK_STOPPED;
 	}
-	p->label = s->label + at;
-	if (p->remembers)
-		remember(p, now);
+	if (kept != NULL && !swapped)
+		memcpy(kept, p->label, chunk->rows * sizeof(int32_t));
+	/* after the last row: valid ones, for whole vectors */
+	if (kept != NULL)
+		memset(kept + chunk->rows, 0, (GK_ROW_PAD - chunk->rows % GK_ROW_PAD) % GK_ROW_PAD * sizeof(int32_t));
 	p->slot += gk_cpu_chunk_slots(s->pts, p->index++);
 	return GK_OK;
 }
 
 /* ---- the pass ---- */
 
+/* Clusters from `from` on, of a job. */
+static int
+clusters_of(const Pass *p, int64_t job, int *from)
+{
+	*from = (int) job * p->step->per_job;
+	return p->step->k - *from > p->step->per_job ? p->step->per_job : p->step->k - *from;
+}
+
 static void
 clear_clusters(void *arg, int64_t job, int thread)
 {
 	const Pass *p = arg;
-	int			d = p->step->s->pts->d;
-	int			k0 = (int) job * p->step->per_job;
-	int			n = p->step->k - k0 > p->step->per_job ? p->step->per_job : p->step->k - k0;
+	const GkStep *to = p->to;
+	size_t		d = p->step->d;
+	int			from;
+	int			n = clusters_of(p, job, &from);
 
 	(void) thread;
-	memset(p->step->out->sum + (size_t) k0 * d, 0, (size_t) n * d * sizeof(gk_int128));
-	memset(p->step->out->mass + k0, 0, n * sizeof(gk_int128));
-	memset(p->step->out->count + k0, 0, n * sizeof(int64_t));
+	memset(to->sum + from * d, 0, n * d * sizeof(gk_int128));
+	memset(to->mass + from, 0, n * sizeof(gk_int128));
+	memset(to->count + from, 0, n * sizeof(int64_t));
 }
 
-/* Bring what is remembered and what is wanted together. */
+/* The step's result is also what is remembered, or the other way round. */
 static void
 copy_clusters(void *arg, int64_t job, int thread)
 {
 	const Pass *p = arg;
-	size_t		d = p->step->s->pts->d;
-	int			k0 = (int) job * p->step->per_job;
-	int			n = p->step->k - k0 > p->step->per_job ? p->step->per_job : p->step->k - k0;
-	const GkStep *from = p->to;
-	const GkStep *to = p->moves ? p->step->out : &p->step->s->base;
+	const GkStep *to = p->moves ? p->step->out : &p->s->base;
+	size_t		d = p->step->d;
+	int			from;
+	int			n = clusters_of(p, job, &from);
 
 	(void) thread;
-	memcpy(to->sum + k0 * d, from->sum + k0 * d, n * d * sizeof(gk_int128));
-	memcpy(to->mass + k0, from->mass + k0, n * sizeof(gk_int128));
-	memcpy(to->count + k0, from->count + k0, n * sizeof(int64_t));
-	for (int k = k0; p->moves && p->step->out->unchanged != NULL && !p->step->s->base_moved && k < k0 + n; k++)
+	memcpy(to->sum + from * d, p->to->sum + from * d, n * d * sizeof(gk_int128));
+	memcpy(to->mass + from, p->to->mass + from, n * sizeof(gk_int128));
+	memcpy(to->count + from, p->to->count + from, n * sizeof(int64_t));
+	for (int k = from; p->moves && to->unchanged != NULL && !p->s->base_moved && k < from + n; k++)
 		if (!p->other[k])
-			p->step->out->unchanged[k] = true;
+			to->unchanged[k] = true;
 }
 
 /* All clusters, some of them a job. */
 static bool
-for_clusters(const Pass *p, void (*job) (void *, int64_t, int))
+for_clusters(Pass *p, void (*fn) (void *, int64_t, int))
 {
-	return p->step->s->core->parallel_for(&p->step->host, (p->step->k + p->step->per_job - 1) / p->step->per_job, job, (void *) p);
+	return p->s->core->parallel_for(&p->step->host, (p->step->k + p->step->per_job - 1) / p->step->per_job, fn, p);
 }
 
 GkStatus
@@ -228,8 +222,7 @@ gk_cpu_step_partitioned(GkStepPass *step, int64_t *changed, GkError *err)
 {
 	GkSession  *s = step->s;
 	bool		moves = gk_cpu_step_moves(step);
-	Pass		p = {.step = step,.to = moves ? &s->base : step->out,.hamerly = step->path == GK_STEP_HAMERLY,.moves = moves,
-	.remembers = step->memory != GK_REMEMBER_NOTHING,.slot = s->pts->first_slot};
+	Pass		p = {.step = step,.s = s,.moves = moves,.to = moves ? &s->base : step->out,.slot = s->pts->first_slot};
 	GkStatus	st = GK_OK;
 
 	step->sweep.arg = &p;
@@ -244,7 +237,7 @@ gk_cpu_step_partitioned(GkStepPass *step, int64_t *changed, GkError *err)
 		st = gk_cpu_out_of_memory(err);
 	if (st == GK_OK)
 		st = gk_cpu_sweep(s, &step->sweep, err);
-	if (st == GK_OK && p.remembers && !for_clusters(&p, copy_clusters))
+	if (st == GK_OK && step->memory != GK_REMEMBER_NOTHING && !for_clusters(&p, copy_clusters))
 		st = GK_STOPPED;
 	gk_cpu_room_free(s, &p.row);
 	gk_cpu_room_free(s, &p.other);

@@ -216,3 +216,19 @@ random_weights(uint64_t *state, int n)
 		w[i] = pow(10.0, 6 * test_uniform(state) - 3);
 	return w;
 }
+
+GkStep
+new_step(int k, int d)
+{
+	return (GkStep) {.sum = malloc(sizeof(gk_int128) * k * d),.mass = malloc(sizeof(gk_int128) * k),.count = malloc(sizeof(int64_t) * k),
+		.unchanged = malloc(k)};
+}
+
+void
+free_step(GkStep *step)
+{
+	free(step->sum);
+	free(step->mass);
+	free(step->count);
+	free(step->unchanged);
+}

@@ -5,7 +5,7 @@
 #ifndef GK_TESTHOST_H
 #define GK_TESTHOST_H
 
-#include "core/gk_core.h"
+#include "core/gk_backend.h"
 
 typedef struct TestHost
 {
@@ -34,6 +34,10 @@ GkStore    *load_store(TestHost *t, const double *x, const double *w, int64_t n,
 /* Rows into an empty store of that shape; it is not prepared, and what it has stays. */
 GkStatus	fill_store(GkStore *s, const double *x, const double *w, int64_t n, int d,
 					   const int *order, GkError *err);
+
+/* Room for a step's results of k clusters; free_step() gives it back. */
+GkStep		new_step(int k, int d);
+void		free_step(GkStep *step);
 
 /* Labels collected by aux column 0. */
 typedef struct Labels

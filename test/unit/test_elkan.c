@@ -70,8 +70,7 @@ open_way(Way *w, GkSkip skip, const double *values, const double *weight, int n,
 	problem = (GkProblem) {.host = &w->host.host,.core = &gk_core,.store = w->store,.k_max = k};
 	if (gk_cpu_backend.open(&problem, &w->session, &err) != GK_OK)
 		abort();
-	w->step = (GkStep) {.sum = malloc(sizeof(gk_int128) * k * d),.mass = malloc(sizeof(gk_int128) * k),.count = malloc(sizeof(int64_t) * k),
-	.unchanged = malloc(k)};
+	w->step = new_step(k, d);
 }
 
 static void
@@ -81,10 +80,7 @@ close_way(Way *w)
 	gk_store_free(w->store);
 	leaks += w->host.live != 0;
 	test_host_end(&w->host);
-	free(w->step.sum);
-	free(w->step.mass);
-	free(w->step.count);
-	free(w->step.unchanged);
+	free_step(&w->step);
 }
 
 static double

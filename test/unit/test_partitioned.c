@@ -14,7 +14,8 @@
 #define STEPS	6
 
 static uint64_t rng = 11;
-static int	over;				/* the limit */
+static int	over;				/* the limit: steps */
+static int	others;				/* steps with private sums */
 static int	flips;				/* between steps that remember and others */
 static int	remembered;			/* cases that do, ... */
 static int	forgot;				/* ... and that do not */
@@ -27,7 +28,6 @@ typedef struct Opened
 	GkSession  *session;
 	GkStep		step;
 	float	   *c;				/* [k][d] */
-	int			k;
 } Opened;
 
 static void
@@ -43,10 +43,8 @@ open_case(Opened *o, const double *x, int n, int d, int k, int threads, size_t l
 	problem = (GkProblem) {.host = &o->host.host,.core = &gk_core,.store = o->store,.k_max = k};
 	if (gk_cpu_backend.open(&problem, &o->session, &err) != GK_OK)
 		abort();
-	o->k = k;
 	o->c = malloc(sizeof(float) * k * d);
-	o->step = (GkStep) {.sum = malloc(sizeof(gk_int128) * k * d),.mass = malloc(sizeof(gk_int128) * k),.count = malloc(sizeof(int64_t) * k),
-	.unchanged = malloc(k)};
+	o->step = new_step(k, d);
 	for (int q = 0; q < k; q++)
 		if (gk_store_row(o->store, test_pick(&rng, 0, n - 1), o->c + (size_t) q * d, &err) != GK_OK)
 			abort();
@@ -69,10 +67,7 @@ close_case(Opened *o)
 	leaks += o->host.live != 0;
 	test_host_end(&o->host);
 	free(o->c);
-	free(o->step.sum);
-	free(o->step.mass);
-	free(o->step.count);
-	free(o->step.unchanged);
+	free_step(&o->step);
 }
 
 /* Steps with less and less memory: the points' and some of what is remembered. */
@@ -100,7 +95,7 @@ test_limits(int n, int d, int k, int threads, bool spilled)
 			first = i == 0 ? known : first;
 			flips += known != first;
 			over += known && s->base_bytes + (s->pts->resident ? 0 : s->all_rows * sizeof(int32_t)) > s->pts->spare;
-			over += s->used != GK_PARTITIONED_FEATURES;
+			others += s->used != GK_PARTITIONED_FEATURES;
 		}
 		remembered += first;
 		forgot += !first;
@@ -185,16 +180,12 @@ test_moved(void)
 		{
 			gk_cpu_backend.close(o.session);
 			moved = o.step;
-			o.step = (GkStep) {.sum = malloc(sizeof(gk_int128) * K * D),.mass = malloc(sizeof(gk_int128) * K),.count = malloc(sizeof(int64_t) * K),
-			.unchanged = malloc(K)};
+			o.step = new_step(K, D);
 		}
 	}
 	ok(memcmp(moved.sum, o.step.sum, sizeof(gk_int128) * K * D) == 0 && memcmp(moved.count, o.step.count, sizeof(int64_t) * K) == 0,
 	   "and the next step's sums are those of the rows that are there");
-	free(moved.sum);
-	free(moved.mass);
-	free(moved.count);
-	free(moved.unchanged);
+	free_step(&moved);
 	gk_cpu_backend.close(o.session);
 	o.session = NULL;
 	gk_store_part_free(part[0]);
@@ -209,7 +200,7 @@ main(void)
 	test_limits(20000, 8, 6500, 8, false);
 	test_limits(20000, 16, 1300, 16, true);
 	test_limits(6000, 40, 400, 16, false);
-	ok(over == 0, "labels and result fit the limit (%d steps do not)", over);
+	ok(over == 0 && others == 0, "labels and result fit the limit (%d steps do not, %d have private sums)", over, others);
 	ok(flips == 0 && remembered > 5 && forgot > 5, "all steps remember them or none (%d others; %d cases do, %d do not)", flips, remembered, forgot);
 	test_given_back();
 	test_moved();
