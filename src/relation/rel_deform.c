@@ -568,6 +568,8 @@ km_deform_page(KmDeformer *t, const KmPageRows *rows, int first, KmRowBatch *to,
 			collect(t, i, (const char *) row + row->t_hoff);
 			continue;
 		}
+		if (t->arrays != NULL)
+			km_prefetch_part(ahead, rows->n - i);
 		verdict = classify(t, row, &data);
 		if (verdict == KM_ROW_PLAIN)
 		{

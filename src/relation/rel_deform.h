@@ -146,9 +146,10 @@ typedef struct KmStage
 	KmValueType type;
 	int			columns;		/* of this type, side by side, the batch's first */
 	Size		stride;			/* bytes from one row to the next */
-	char	   *rows;			/* [KM_STAGE_ROWS] NULL: rows are not like this */
-	GkBatch    *batch;			/* of the n rows that wait, which are its last */
-	int			n;
+	char	   *rows;			/* [2 * KM_STAGE_ROWS] a ring; NULL: rows are not like this */
+	int			first;			/* 0 or KM_STAGE_ROWS: the first row that waits, */
+	int			n;				/* of as many, fewer than KM_STAGE_ROWS */
+	GkBatch    *batch;			/* whose last rows they are */
 } KmStage;
 
 extern void km_stage_init(KmStage *s, KmValueType type, int columns);
@@ -162,12 +163,19 @@ extern bool km_stage_add(KmStage *s, GkBatch *b, const char *const *data, int n,
 /* Write those that wait into their batch. */
 extern void km_stage_flush(KmStage *s);
 
+/* Ask for one of some parts of what is left. */
+static inline void
+km_prefetch_part(KmPrefetch *ahead, int parts)
+{
+	for (const char *end = ahead->next + (ahead->end - ahead->next) / parts; ahead->next < end; ahead->next += GK_CACHE_LINE)
+		__builtin_prefetch(ahead->next);
+}
+
 /* Ask for what is left. */
 static inline void
 km_prefetch_rest(KmPrefetch *ahead)
 {
-	for (; ahead->next < ahead->end; ahead->next += GK_CACHE_LINE)
-		__builtin_prefetch(ahead->next);
+	km_prefetch_part(ahead, 1);
 }
 
 /*

@@ -29,7 +29,7 @@
 #include "utils/snapmgr.h"
 
 #include "pg/pg_compat_heap.h"
-#include "relation/rel_toast.h"
+#include "relation/rel_deform.h"
 
 /* The columns of a TOAST table. */
 enum
@@ -69,6 +69,7 @@ struct KmToast
 	Buffer		buffer;
 	BlockNumber block;
 	int			step;			/* from its buffer to the next page's, probably: 1, -1; 0: not known */
+	KmPrefetch	ahead;			/* what of that page was not asked for yet */
 	int			nchunks;
 	int			next;			/* the chunk after the one read last */
 	Chunk		chunk[MaxHeapTuplesPerPage];
@@ -188,6 +189,10 @@ pin(KmToast *t, BlockNumber block)
 	t->buffer = guess;
 	t->block = block;
 	t->step = abs(guess - last) == 1 ? guess - last : 0;
+	t->ahead = (KmPrefetch) {0};
+	guess += t->step;
+	if (t->strategy == NULL && t->step != 0 && guess > 0 && guess <= NBuffers)
+		t->ahead = (KmPrefetch) {BufferGetPage(guess), BufferGetPage(guess) + BLCKSZ};
 }
 
 /* Pin a page, and find its chunks. */
@@ -297,6 +302,9 @@ km_toast_read(KmToast *t, const struct varatt_external *value, char *to)
 
 		if (c == NULL || c->bytes != Min(left, (int) TOAST_MAX_CHUNK_SIZE))
 			return false;
+		/* as much of the next page as is read of this one */
+		for (int i = 0; i < c->bytes && t->ahead.next < t->ahead.end; i += GK_CACHE_LINE, t->ahead.next += GK_CACHE_LINE)
+			__builtin_prefetch(t->ahead.next);
 		memcpy(to, c->data, c->bytes);
 		to += c->bytes;
 		left -= c->bytes;

@@ -13,6 +13,9 @@
 
 /* Columns turned at a time. */
 #define COLUMNS		4
+/* Rows that an instruction set may turn at a time, and from how many columns on that pays. */
+#define TURNED		16
+#define TURNED_COLUMNS	128
 
 typedef uint32 v4 __attribute__((vector_size(16)));
 typedef uint64 v2 __attribute__((vector_size(16)));
@@ -257,6 +260,28 @@ as_stored(const GkBatch *b, int column, KmValueType type)
 	return b->wide[column] ? type == KM_VALUE_FLOAT8 : type == KM_VALUE_FLOAT4;
 }
 
+/* Floats that become floats. */
+static bool
+all_floats(const GkBatch *b, int column, int columns)
+{
+	for (int j = column; j < column + columns; j++)
+		if (b->wide[j])
+			return false;
+	return true;
+}
+
+/* km_transpose() of rows of which a page has few, by an instruction set that turns 16 rows at once. */
+static bool
+turn_rows(GkBatch *b, int column, int columns, const char *const *data, int n, int at)
+{
+	char	   *to = (char *) gk_batch_column(b, column) + b->rows * sizeof(float);
+	bool		good = true;
+
+	for (int i = 0; i < n; i = next_block(i, n, TURNED))
+		good &= gk_columns()->turn(data + i, at, columns, to + i * sizeof(float), b->stride);
+	return good;
+}
+
 bool
 km_transpose(GkBatch *b, int column, int columns, KmValueType type,
 			 const char *const *data, int n, int at, KmPrefetch *ahead)
@@ -268,6 +293,8 @@ km_transpose(GkBatch *b, int column, int columns, KmValueType type,
 	uint64		raw[COLUMNS][MaxHeapTuplesPerPage];
 	bool		good = true;
 
+	if (type == KM_VALUE_FLOAT4 && n >= TURNED && columns >= TURNED_COLUMNS && gk_columns()->turn != NULL && all_floats(b, column, columns))
+		return turn_rows(b, column, columns, data, n, at);
 	if (step > 1 && columns >= step)
 		lines = (int) (ahead->end - ahead->next) / GK_CACHE_LINE / (blocks * (columns / step));
 	for (int first = 0; first < columns; first += step)
@@ -307,21 +334,25 @@ km_stage_init(KmStage *s, KmValueType type, int columns)
 	s->stride = (bytes / GK_CACHE_LINE | 1) * GK_CACHE_LINE;
 	if (s->stride < bytes)
 		s->stride += 2 * GK_CACHE_LINE;
-	s->rows = palloc(KM_STAGE_ROWS * s->stride);
+	/* those that wait, and the ones that are added */
+	s->rows = palloc(2 * KM_STAGE_ROWS * s->stride);
 }
 
-static bool
-is_finite(KmValueType type, const void *row, int n)
+/* Row i behind the first one that waits. */
+static char *
+stage_row(const KmStage *s, int i)
 {
-	switch (type)
-	{
-		case KM_VALUE_FLOAT4:
-			return finite_floats(row, n);
-		case KM_VALUE_FLOAT8:
-			return finite_doubles(row, n);
-		default:
-			return true;
-	}
+	return s->rows + (s->first + i) % (2 * KM_STAGE_ROWS) * s->stride;
+}
+
+/* False: a value is not finite. */
+static bool
+copy_row(const KmStage *s, const char *from, char *to)
+{
+	if (s->type == KM_VALUE_FLOAT4)
+		return gk_columns()->floats(from, s->columns, (float *) to);
+	memcpy(to, from, (Size) s->columns * km_value_size(s->type));
+	return s->type != KM_VALUE_FLOAT8 || finite_doubles((double *) to, s->columns);
 }
 
 static bool
@@ -333,37 +364,45 @@ is_zero(const KmStage *s, const char *row)
 	return true;
 }
 
+/* Write the first n rows that wait into their batch. */
+static void
+flush_rows(KmStage *s, int n)
+{
+	const char *data[KM_STAGE_ROWS];
+	KmPrefetch	nothing = {0};
+	int			behind = s->n;
+
+	for (int i = 0; i < n; i++)
+		data[i] = stage_row(s, i);
+	s->batch->rows -= behind;
+	(void) km_transpose(s->batch, 0, s->columns, s->type, data, n, 0, &nothing);
+	s->batch->rows += behind;
+	s->first = (s->first + n) % (2 * KM_STAGE_ROWS);
+	s->n -= n;
+}
+
 bool
 km_stage_add(KmStage *s, GkBatch *b, const char *const *data, int n, bool zero)
 {
-	if (s->n + n > KM_STAGE_ROWS)
-		km_stage_flush(s);
 	for (int i = 0; i < n; i++)
 	{
-		char	   *row = s->rows + (s->n + i) * s->stride;
+		char	   *row = stage_row(s, s->n + i);
 
-		memcpy(row, data[i], (Size) s->columns * km_value_size(s->type));
-		if (!is_finite(s->type, row, s->columns) || (!zero && is_zero(s, row)))
+		if (!copy_row(s, data[i], row) || (!zero && is_zero(s, row)))
 			return false;
 	}
 	s->batch = b;
 	s->n += n;
 	b->rows += n;
+	if (s->n >= KM_STAGE_ROWS)
+		flush_rows(s, KM_STAGE_ROWS);
 	return true;
 }
 
 void
 km_stage_flush(KmStage *s)
 {
-	const char *data[KM_STAGE_ROWS];
-	KmPrefetch	nothing = {0};
-
-	if (s->n == 0)
-		return;
-	for (int i = 0; i < s->n; i++)
-		data[i] = s->rows + i * s->stride;
-	s->batch->rows -= s->n;
-	(void) km_transpose(s->batch, 0, s->columns, s->type, data, s->n, 0, &nothing);
-	s->batch->rows += s->n;
-	s->n = 0;
+	if (s->n > 0)
+		flush_rows(s, s->n);
+	s->first = 0;
 }

@@ -351,6 +351,66 @@ test_halves(void)
 	ok(wrong == 0, "every half is the float of its value (%d wrong)", wrong);
 }
 
+/* ---- floats ---- */
+
+/* Copies and columns of floats that need not be aligned; each value once as one that is not finite. */
+static void
+test_floats(void)
+{
+	static const char *const levels[] = {"scalar", "avx2", "avx512", "neon", "auto"};
+	enum
+	{
+	ROWS = 16, MOST = 70, STRIDE = 2 * ROWS};
+	static char rows[ROWS * (MOST + 1) * sizeof(float)];
+	static float x[ROWS][MOST];
+	static float out[MOST][STRIDE];
+	uint64_t	rng = 7;
+	int			wrong = 0;
+	int			turned = 0;
+
+	for (size_t l = 0; l < sizeof(levels) / sizeof(levels[0]); l++)
+	{
+		const GkColumnKernels *set;
+		char		reason[200];
+
+		if (!gk_cpu_set_simd(levels[l], reason, sizeof(reason)))
+			continue;
+		set = gk_columns();
+		for (int n = 1; n <= MOST; n++)
+			for (int odd = -1; odd < ROWS * n; odd += 1 + (int) (test_uniform(&rng) * ROWS))
+			{
+				const int	at = n % 4;
+				const char *row[ROWS];
+				float		copy[MOST + 1];
+
+				for (int i = 0; i < ROWS; i++)
+				{
+					row[i] = rows + i * (MOST + 1) * sizeof(float);
+					for (int j = 0; j < n; j++)
+						x[i][j] = i * n + j == odd ? (odd % 3 == 0 ? NAN : odd % 3 == 1 ? INFINITY : -INFINITY) :
+							j % 7 == 0 ? FLT_MAX : (float) test_normal(&rng);
+					memcpy(rows + i * (MOST + 1) * sizeof(float) + at, x[i], n * sizeof(float));
+					copy[n] = 42;
+					wrong += set->floats(row[i] + at, n, copy) != (odd < 0 || odd / n != i);
+					wrong += memcmp(copy, x[i], n * sizeof(float)) != 0 || copy[n] != 42;
+				}
+				if (set->turn == NULL)
+					continue;
+				turned++;
+				memset(out, 0, sizeof(out));
+				wrong += set->turn(row, at, n, (char *) (out[0] + 3), sizeof(out[0])) != (odd < 0);
+				for (int j = 0; j < MOST; j++)
+					for (int i = 0; i < STRIDE; i++)
+					{
+						float		want = j < n && i >= 3 && i < 3 + ROWS ? x[i - 3][j] : 0;
+
+						wrong += memcmp(&want, &out[j][i], sizeof(want)) != 0;
+					}
+			}
+	}
+	ok(wrong == 0, "floats are copied and turned, and those that are not finite are found (%d wrong, %d turned)", wrong, turned);
+}
+
 /* ---- floats of the fit ---- */
 
 /* In float32 as in float64, rounding and sums, wherever gk_float_column() says so. */
@@ -822,6 +882,7 @@ main(void)
 	test_random();
 	test_rows();
 	test_halves();
+	test_floats();
 	test_fit_floats();
 	test_store();
 	test_ahead();

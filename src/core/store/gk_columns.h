@@ -50,6 +50,13 @@ typedef struct GkColumnKernels
 								const int32_t *expo, float *out);
 	/* n IEEE halves, which need not be aligned, as floats. */
 	void		(*halves) (const void *from, int n, float *to);
+	/* Copy n floats, which need not be aligned.  False: one of them is not finite. */
+	bool		(*floats) (const void *from, int n, float *to);
+	/*
+	 * Floats of sixteen rows, from row[i] + at on and not aligned, become columns that are a stride of bytes apart.
+	 * False: one of them is not finite.  NULL: this set has no instructions for it.
+	 */
+	bool		(*turn) (const char *const *row, int at, int columns, char *to, size_t stride);
 } GkColumnKernels;
 
 /*

@@ -355,6 +355,7 @@ const GkCpuKernels gk_cpu_avx2 = {
 /* ---- columns ---- */
 
 #define GK_COLUMNS			gk_columns_avx2
+#define GK_TURN				NULL
 #define GK_DOUBLES			4
 #define v_widen(f)			((vdouble) _mm256_cvtps_pd((__m128) (f)))
 #define vd_fma(a, b, c)		((vdouble) _mm256_fmadd_pd(a, b, c))
@@ -364,6 +365,25 @@ const GkCpuKernels gk_cpu_avx2 = {
 #define vf_min(a, b)		((vfloats) _mm256_min_ps(a, b))
 #define vf_max(a, b)		((vfloats) _mm256_max_ps(a, b))
 #define vb_min(a, b)		((vbits) _mm256_min_epu32((__m256i) (a), (__m256i) (b)))
+#define vf_least(v)			_mm256_cvtss_f32(least_lanes(v))
+#define vf_most(v)			(-_mm256_cvtss_f32(least_lanes(-(v))))
+#define vb_least(v)			least_bits((__m256i) (v))
+#define vd_total(v)			total_lanes(v)
+
+GK_TARGET static inline __attribute__((always_inline)) uint32_t
+least_bits(__m256i v)
+{
+	v = _mm256_min_epu32(v, _mm256_permute2x128_si256(v, v, 1));
+	v = _mm256_min_epu32(v, _mm256_shuffle_epi32(v, 0x4e));
+	return (uint32_t) _mm_cvtsi128_si32(_mm256_castsi256_si128(_mm256_min_epu32(v, _mm256_shuffle_epi32(v, 0xb1))));
+}
+
+GK_TARGET static inline __attribute__((always_inline)) double
+total_lanes(__m256d v)
+{
+	v = _mm256_add_pd(v, _mm256_permute2f128_pd(v, v, 1));
+	return _mm256_cvtsd_f64(_mm256_add_pd(v, _mm256_shuffle_pd(v, v, 5)));
+}
 
 #include "cpu/simd/gk_cpu_columns.h"
 

@@ -51,6 +51,7 @@ typedef __mmask16 vmask;
 #include "cpu/simd/gk_cpu_candidates.h"
 #include "cpu/simd/gk_cpu_assign_dot.h"
 #include "cpu/simd/gk_cpu_partial.h"
+#include "cpu/simd/gk_cpu_transpose.h"
 
 /* ---- sums of distances ---- */
 
@@ -197,6 +198,32 @@ const GkCpuKernels gk_cpu_avx512_amx = {
 
 /* ---- columns ---- */
 
+GK_TARGET static bool
+turn(const char *const *row, int at, int columns, char *to, size_t stride)
+{
+	__m512		odd = _mm512_setzero_ps();
+
+	for (int j = 0; j < columns; j += 16, at += 16 * sizeof(float))
+	{
+		int			left = columns - j < 16 ? columns - j : 16;
+		__m512		v[16];
+
+		GK_UNROLL
+		for (int i = 0; i < 16; i++)
+		{
+			v[i] = _mm512_maskz_loadu_ps((__mmask16) ((1u << left) - 1), row[i] + at);
+			odd = _mm512_or_ps(odd, _mm512_sub_ps(v[i], v[i])); /* 0 of what is finite, else NaN */
+		}
+		transpose(v);
+		GK_UNROLL
+		for (int f = 0; f < 16; f++)
+			if (f < left)
+				_mm512_storeu_ps(to + (j + f) * stride, v[f]);
+	}
+	return _mm512_test_epi32_mask(_mm512_castps_si512(odd), _mm512_castps_si512(odd)) == 0;
+}
+
+#define GK_TURN				turn
 #define GK_COLUMNS			gk_columns_avx512
 #define GK_DOUBLES			8
 #define v_widen(f)			((vdouble) _mm512_cvtps_pd((__m256) (f)))
@@ -207,6 +234,10 @@ const GkCpuKernels gk_cpu_avx512_amx = {
 #define vf_min(a, b)		((vfloats) _mm512_min_ps(a, b))
 #define vf_max(a, b)		((vfloats) _mm512_max_ps(a, b))
 #define vb_min(a, b)		((vbits) _mm512_min_epu32((__m512i) (a), (__m512i) (b)))
+#define vf_least(v)			_mm512_reduce_min_ps(v)
+#define vf_most(v)			_mm512_reduce_max_ps(v)
+#define vb_least(v)			_mm512_reduce_min_epu32((__m512i) (v))
+#define vd_total(v)			_mm512_reduce_add_pd(v)
 
 #include "cpu/simd/gk_cpu_columns.h"
 

@@ -4,6 +4,7 @@
  */
 #define GK_TARGET
 #define GK_COLUMNS			gk_columns_base
+#define GK_TURN				NULL
 #define GK_DOUBLES			2
 
 #define v_widen(f)			__builtin_convertvector(f, vdouble)
@@ -14,6 +15,11 @@
 #define vb_min(a, b)		PICK_BITS((a) < (b), a, b)
 #define vd_min(a, b)		PICK((a) < (b), a, b)
 #define vd_max(a, b)		PICK((a) > (b), a, b)
+#define LEAST(a, b)			((a) < (b) ? (a) : (b))
+#define vf_least(v)			LEAST(LEAST((v)[0], (v)[1]), LEAST((v)[2], (v)[3]))
+#define vf_most(v)			(-vf_least(-(v)))
+#define vb_least(v)			vf_least(v)
+#define vd_total(v)			((v)[0] + (v)[1])
 
 #include "cpu/simd/gk_cpu_columns.h"
 

@@ -10,6 +10,8 @@
  *   vd_min(a, b)      a < b ? a : b of doubles, vd_max(a, b) = a > b ? a : b
  *   vf_min, vf_max    the same of floats (vfloats)
  *   vb_min            the same of their bits (vbits)
+ *   GK_TURN           the set's turn(), or NULL
+ *   vf_least, vf_most the least and the largest lane of floats, vb_least the least of bits, vd_total the sum of doubles
  * The rest is the compiler's generic vectors, no longer than the set's own: longer ones
  * are taken apart lane by lane.
  */
@@ -140,17 +142,16 @@ observe_floats(GkColumnStats *s, const float *x, int n)
 	vfloats		hi;
 	vbits		least = ~(vbits) {0};	/* bits of the smallest absolute value but 0, less 1 */
 	vdouble		sum = {0};
-	double		total = 0.0;
+	double		total;
 	double		wide[GK_COLUMN_BLOCK];
 	float		min;
 	float		max;
-	uint32_t	smallest = UINT32_MAX;
+	uint32_t	smallest;
 	int			i = 0;
 
 	if (n == 0)
 		return;
-	min = max = x[0];
-	lo = hi = (vfloats) {0} + min;
+	lo = hi = (vfloats) {0} + x[0];
 	for (; i + 2 * GK_DOUBLES <= n; i += 2 * GK_DOUBLES)
 	{
 		vfloats		v;
@@ -158,21 +159,19 @@ observe_floats(GkColumnStats *s, const float *x, int n)
 		vbits		b;
 
 		LOAD(v, x + i);
-		memcpy(half, &v, sizeof(v));
+		/* loaded again they are widened at once */
+		LOAD(half[0], x + i);
+		LOAD(half[1], x + i + GK_DOUBLES);
 		lo = vf_min(v, lo);
 		hi = vf_max(v, hi);
 		b = ((vbits) v & 0x7fffffff) - 1;
 		least = vb_min(b, least);
 		sum += v_widen(half[0]) + v_widen(half[1]);
 	}
-	for (int u = 0; u < 2 * GK_DOUBLES; u++)
-	{
-		min = lo[u] < min ? lo[u] : min;
-		max = hi[u] > max ? hi[u] : max;
-		smallest = least[u] < smallest ? least[u] : smallest;
-	}
-	for (int u = 0; u < GK_DOUBLES; u++)
-		total += sum[u];
+	min = vf_least(lo);
+	max = vf_most(hi);
+	smallest = vb_least(least);
+	total = vd_total(sum);
 	for (; i < n; i++)
 	{
 		uint32_t	b;
@@ -354,6 +353,32 @@ halves(const void *from, int n, float *to)
 	memcpy(to + i, last, (n - i) * sizeof(float));
 }
 
+GK_TARGET static bool
+floats(const void *from, int n, float *to)
+{
+	const char *bytes = from;
+	vbits		odd = {0};
+	uint32_t	bad = 0;
+	int			i = 0;
+
+	for (; i + 2 * GK_DOUBLES <= n; i += 2 * GK_DOUBLES)
+	{
+		vfloats		v;
+
+		LOAD(v, bytes + i * sizeof(float));
+		STORE(to + i, v);
+		odd |= (vbits) (v - v); /* 0 of what is finite, else NaN */
+	}
+	for (int u = 0; u < 2 * GK_DOUBLES; u++)
+		bad |= odd[u];
+	for (; i < n; i++)
+	{
+		LOAD(to[i], bytes + i * sizeof(float));
+		bad |= to[i] - to[i] != 0.0f;
+	}
+	return bad == 0;
+}
+
 /*
  * Values are at most 2^40 grid units, so 1,024 of them add up exactly in a double.
  * Squares are whole numbers of grid units squared, cut in two: upper parts go to a sum that
@@ -492,5 +517,5 @@ prepare_fit(const float *x, int n, float center, float scale, int expo, float *o
 }
 
 const GkColumnKernels GK_COLUMNS = {
-	observe, observe_floats, prepare, prepare_floats, moments, prepare_fit, prepare_row, halves
+	observe, observe_floats, prepare, prepare_floats, moments, prepare_fit, prepare_row, halves, floats, GK_TURN
 };
