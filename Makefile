@@ -15,8 +15,7 @@ ENGINE_DIRS := src/core $(patsubst %/,%,$(wildcard src/core/*/)) src/cpu $(patsu
 ENGINE_SRCS := $(sort $(wildcard $(ENGINE_DIRS:%=%/*.c)))
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c) $(ENGINE_SRCS)))
 
-TESTS := $(sort $(basename $(notdir $(wildcard test/sql/*.sql))))
-REGRESS = $(filter setup,$(TESTS)) $(filter-out setup,$(TESTS))
+REGRESS := $(sort $(basename $(notdir $(wildcard test/sql/*.sql))))
 REGRESS_OPTS = --inputdir=test --load-extension=gkmeans
 
 # Every kernel must give the same bits, and only fmaf() in the source may fuse a
@@ -127,7 +126,7 @@ $(UNIT_RUNS): run-%: build/unit/%
 # are glue code, so this takes PostgreSQL's headers and libpgcommon.
 FUZZ_SRCS := $(filter-out %/fail_nth.c,$(wildcard test/fuzz/*.c)) \
 	$(patsubst %,src/%.c,functions/fn_options pg/pg_args pg/pg_error relation/rel_rules relation/rel_value relation/rel_vector rescan/rescan_wire \
-	types/model types/model_io types/model_json types/state types/state_step types/state_sum)
+	types/model types/model_binary types/model_text_in types/model_text_out types/state types/state_step types/state_sum)
 FUZZ_HEADERS := $(wildcard src/*.h src/*/*.h src/*/*/*.h test/fuzz/*.h)
 FUZZ_CFLAGS = -O1 -g $(GK_FLAGS) -fwrapv -fno-strict-aliasing -Wall -Isrc -Itest/fuzz \
 	-isystem $(shell $(PG_CONFIG) --includedir-server)

@@ -2,7 +2,7 @@
  * gk_backend.h - the vtable between the engine and a compute device.
  *
  * One const object per backend.  The Lloyd loop, seeding and finishing are
- * written once (gk_lloyd.c, gk_seed.c) over these passes; each pass walks over
+ * written once (gk_lloyd.c, gk_seed.c, gk_finish.c) over these passes; each pass walks over
  * all points of the store.  Every result is defined by gk_numerics.h to the
  * last bit: the scalar CPU kernels are the oracle of all others.
  *

@@ -1,7 +1,7 @@
 /*
- * gk_engine.h - one clustering in progress, shared by gk_lloyd.c (the loop),
- * gk_seed.c (where it starts), gk_repair.c (empty clusters) and gk_finish.c
- * (order, statistics, labels).
+ * gk_engine.h - one clustering in progress, shared by gk_fit.c (runs), gk_seed.c,
+ * gk_seed_hierarchical.c and gk_given.c (where one starts), gk_lloyd.c (the loop),
+ * gk_repair.c (empty clusters), gk_finish.c (order, statistics, labels) and gk_model.c.
  */
 #ifndef GK_ENGINE_H
 #define GK_ENGINE_H

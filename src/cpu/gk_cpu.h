@@ -2,9 +2,10 @@
  * gk_cpu.h - the CPU backend: Lloyd's k-means by threads and vector instructions.
  *
  * A pass (step, finish, seeding) walks over the points by gk_cpu_sweep.c and computes with the
- * kernels of simd/.  What prune/ proves to be settled is not computed: Hamerly's bounds and
- * exponion's groups of centroids leave out points and centroids of a step, a k-d tree leaves out
- * tiles when seeding.  Every way gives the bits of the plain loop.
+ * kernels of simd/.  What prune/ proves to be settled is not computed: the bounds of Hamerly and
+ * Elkan and exponion's groups of centroids leave out points and centroids of a step, products of
+ * floats and integers tell most labels, a k-d tree and rounds ahead leave out work when seeding.
+ * Every way gives the bits of the plain loop.
  *
  * Words:
  *   chunk     rows of the store that are in memory together, column by column

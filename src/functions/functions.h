@@ -11,12 +11,15 @@
  *   fn_fit.c            kmeans(), kmeans_fit(): KmFit, the whole way of a fit
  *   fn_fit_device.c     its device, opened while rows are read
  *   fn_labels.c         kmeans_labels(): labels as rows; reading with a model
- *   fn_label_column.c   kmeans(label_column): labels into the table, by fn_label_changes.c
- *   fn_label_table.c    kmeans_label_table(): labels into a new table, by fn_label_changes.c
+ *   fn_label_column.c   kmeans(label_column): labels into the table
+ *   fn_label_table.c    kmeans_label_table(): labels into a new table
+ *   fn_label_changes.c  a list of rows and their labels, for both
+ *   fn_label_citus.c    labels into a table whose rows are on several servers
  *   fn_distances.c      kmeans_anomalies(), kmeans_medoids(): rows far from their centroid, and near
  *   fn_spectral.c       kmeans_spectral(), kmeans_spectral_fit(): a fit of representatives, clustered
  *   fn_spectral_scan.c  kmeans_spectral_scan(): gaps and silhouettes of many k in a model's spectral space
  *   fn_balanced.c       kmeans_balanced(), kmeans_balanced_fit(): clusters of bounded sizes
+ *   fn_mixed*.c         kmeans_mixed() and its like: numbers and categories (mixed.h)
  *   fn_prepared.c       models made ready for points, kept by the session
  *   fn_predict.c        kmeans_predict(), _distance(), _normalized_distance(), _transform(), _memberships(), _nearest():
  *                       one point, a model

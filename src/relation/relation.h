@@ -14,6 +14,7 @@
  *   rel_read.c        the query's rows       -> GkStore
  *   rel_executor.c    a row                  -> the store's batch
  *   rel_heap.c        is it for the heap path? tables, one after the other
+ *   rel_heap_rows.c   ... by this process alone
  *   rel_threads.c     ... by threads of this process
  *   rel_workers.c     ... by parallel workers
  *   rel_page.c        pages                  -> their visible rows

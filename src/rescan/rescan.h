@@ -2,11 +2,12 @@
  * rescan.h - relations whose rows are not kept, but read again in every pass.
  *
  * Words: pass = one question about all rows and its answer (core/rescan/gk_pass.h); shard =
- * a part of a distributed table of Citus, on another server.
+ * a part of a distributed table of Citus, or a foreign table of postgres_fdw, on another server.
  *
  * With strategy "scan" this server reads the relation once for each pass of the engine
  * (rescan_relation.c); a distributed table's shards answer every pass themselves
- * (rescan_citus.c), and question and answers travel as bytes (rescan_wire.c).
+ * (rescan_citus.c), and question and answers travel as bytes (rescan_wire.c) over connections to
+ * Citus's nodes (rescan_nodes.c) or foreign servers (rescan_foreign.c); rescan_job.c is the other end.
  */
 #ifndef RESCAN_H
 #define RESCAN_H

@@ -104,7 +104,7 @@ is(attempt_bytes($good), 'ok', 'its bytes are a model');
 
 # ---- each check of the binary form ----
 
-# Places in the bytes: see model_io.c
+# Places in the bytes: see model_binary.c
 my %at = (
 	magic => 0, version => 4, k => 8, d => 12, history => 16, columns => 20, k_asked => 24,
 	iterations => 28, init => 32, distance => 36, unit_exp => 40, standardize => 44, rows_used => 55,

@@ -22,7 +22,7 @@ sub any_number
 sub number { return unpack('a8', pack('d>', $_[0])) }
 sub some { my ($n, $make) = @_; return join '', map { $make->() } 1 .. $n }
 
-# The binary form: see model_io.c
+# The binary form: see model_binary.c
 sub model
 {
 	my ($k, $d, $history) = @_;

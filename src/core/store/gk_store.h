@@ -1,8 +1,8 @@
 /*
  * gk_store.h - inside of the point store, shared by gk_load.c (rows into chunks),
  * gk_store.c (reading them), gk_prepare.c (centre, scale and grid), gk_convert.c
- * (prepared rows), gk_ingest.c (rows that go to a device) and core/rescan (rows that are
- * read again in every pass).
+ * (prepared rows), gk_ingest.c (rows that go to a device), gk_gather.c, gk_sample.c and gk_part.c
+ * (some rows of a store) and core/rescan (rows that are read again in every pass).
  *
  * Words: batch = up to GK_BATCH_ROWS rows on their way into a store; sink = where a
  * store's batches go; chunk = a column-major block of up to 16 MB that stays; raw = as

@@ -8,6 +8,8 @@
  *   gk_cpu_elkan.c  skip centroids by a bound for each row and centroid (Elkan, ICML 2003)
  *   gk_cpu_dot.c    labels by scalar products, where their rounding cannot matter
  *   gk_cpu_int16.c  the same by products of 16-bit integers
+ *   gk_cpu_int16_settle.c
+ *                   rows that those products leave undecided
  *   gk_cpu_int8.c   centroids closer than D by products of 8-bit integers, when seeding
  *   gk_cpu_seed_rounds.c
  *                   compare the candidates of many rounds of seeding at once, by products of integers

@@ -14,7 +14,7 @@
 
 #define GK_TARGET	__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx512vnni,fma")))
 
-#include "cpu/simd/gk_cpu_elkan.h"
+#include "cpu/simd/gk_cpu_elkan_bounds.h"
 #include "cpu/simd/gk_cpu_transpose.h"
 
 #define LANES	16
@@ -107,7 +107,7 @@ multiply(const Work *w, int32_t *product)
 	}
 }
 
-/* s of the pairs, as compare() of gk_cpu_int16.h has it. */
+/* s of the pairs, as compare() of gk_cpu_int16_products.h has it. */
 GK_TARGET static __m512i
 scores(Work *w)
 {

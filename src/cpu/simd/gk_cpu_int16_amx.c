@@ -1,5 +1,5 @@
 /*
- * gk_cpu_int16_amx.c - products of 16-bit integers (gk_cpu_int16.h) for processors with AMX.
+ * gk_cpu_int16_amx.c - products of 16-bit integers (gk_cpu_int16_products.h) for processors with AMX.
  *
  * Tile registers multiply 16 x 64 by 64 x 16 integers of 8 bits, as many as 512 VNNI instructions do of 16 bits,
  * in the time of some 64 of them.  A 16-bit integer is 256 h + l, h of -128 .. 127 and l of 0 .. 255, so a product
@@ -159,7 +159,7 @@ products(__m512i acc[INT16_GROUP][INT16_VECTORS], const int32_t *y, const int32_
 	products_few((__m512i *) acc, y, c, words, shift);
 }
 
-#include "cpu/simd/gk_cpu_int16.h"
+#include "cpu/simd/gk_cpu_int16_products.h"
 
 /* Linux gives a process tile registers when it asks for them. */
 #define ARCH_REQ_XCOMP_PERM	0x1023

@@ -1,5 +1,5 @@
 /*
- * gk_cpu_int16_avx512.c - products of 16-bit integers (gk_cpu_int16.h) for AVX-512 with VNNI.
+ * gk_cpu_int16_avx512.c - products of 16-bit integers (gk_cpu_int16_products.h) for AVX-512 with VNNI.
  *
  * One instruction multiplies and adds two features of 16 points: twice what a float multiply-add does.
  * A register tile is 32 points against 12 centroids: 24 of the 32 registers.
@@ -106,7 +106,7 @@ products_few(__m512i acc[INT16_GROUP], const int32_t *few, const int32_t *c, siz
 	}
 }
 
-#include "cpu/simd/gk_cpu_int16.h"
+#include "cpu/simd/gk_cpu_int16_products.h"
 
 /* Both features of 16 words, in order. */
 GK_TARGET static void

@@ -183,7 +183,7 @@ typedef struct GkElkanKernels
 						   const int32_t *label, uint16_t *upper, uint16_t *lower, int32_t *y, GkInt16Rows *rows);
 } GkElkanKernels;
 
-/* Products of 16-bit integers: gk_cpu_int16.h. */
+/* Products of 16-bit integers: gk_cpu_int16_products.h. */
 typedef struct GkInt16Kernels
 {
 	int			group;			/* centroids at a time: all arrays of them have room for whole groups */

@@ -1,5 +1,5 @@
 /*
- * gk_cpu_int16.h - the kernels of gk_cpu_int16.c, for AVX-512: nearest centroids by scalar products of
+ * gk_cpu_int16_products.h - the kernels of gk_cpu_int16.c, for AVX-512: nearest centroids by scalar products of
  * 16-bit integers.
  *
  * A template: a file that includes it says how integers lie in memory and how they are multiplied, what
@@ -20,7 +20,7 @@
  */
 #include <string.h>
 
-#include "cpu/simd/gk_cpu_elkan.h"
+#include "cpu/simd/gk_cpu_elkan_bounds.h"
 
 #define LANES		16
 #define VECTORS		(GK_ROW_PAD / LANES)

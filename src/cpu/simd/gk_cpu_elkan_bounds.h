@@ -1,9 +1,9 @@
 /*
- * gk_cpu_elkan.h - bounds (gk_cpu_elkan.c) from products of 16-bit integers, for AVX-512.
+ * gk_cpu_elkan_bounds.h - bounds (gk_cpu_elkan.c) from products of 16-bit integers, for AVX-512.
  * Included where GK_TARGET is defined.
  */
-#ifndef GK_CPU_ELKAN_H
-#define GK_CPU_ELKAN_H
+#ifndef GK_CPU_ELKAN_BOUNDS_H
+#define GK_CPU_ELKAN_BOUNDS_H
 
 #include <immintrin.h>
 
@@ -43,4 +43,4 @@ kept_bounds(__m512 low, __m512 moved_down)
 	return _mm512_cvttps_epi32(_mm512_min_ps(_mm512_add_ps(low, moved_down), _mm512_set1_ps(MOST_BOUND)));
 }
 
-#endif							/* GK_CPU_ELKAN_H */
+#endif							/* GK_CPU_ELKAN_BOUNDS_H */

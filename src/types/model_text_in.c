@@ -1,5 +1,5 @@
 /*
- * model_json.c - text input of kmeans_model: JSON, as kmeans_model_out() writes it.
+ * model_text_in.c - text input of kmeans_model: JSON, as model_text_out.c writes it.
  *
  * The text goes through PostgreSQL's JSON parser, token by token: a model of a million clusters
  * would not fit into a jsonb value (256 MB).  The keys may come in any order, because
