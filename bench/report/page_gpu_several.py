@@ -5,6 +5,7 @@ import re
 from about import RESULTS
 
 WANTED = 1.9    # times, of two GPUs
+WANTED_STREAMED = 1.8
 LINE = re.compile(r"(\d+) x (\d+), (\d+)( streamed)? +(\d+ GPUs?|1 GPU \+ CPU|CPU) +([\d.]+) +[\d.]+ +-?[\d.]+ +([\d.]+) ")
 GPUS = re.compile(r"(\d+) GPUs")
 
@@ -32,10 +33,14 @@ def ways_of(shapes):
 
 
 def compared():
-    """(GPUs, times one, which shape) of iterations that take one GPU 1 ms and more."""
-    _, shapes = runs()
-    return [(int(way.split()[0]), ways["1 GPU"]["iteration"] / ways[way]["iteration"], f"n = {n:,}, d = {d}, k = {k}" + (", streamed" if streamed else ""))
-            for (n, d, k, streamed), ways in shapes.items() if ways["1 GPU"]["iteration"] >= 1 for way in ways if GPUS.match(way)]
+    """(GPUs, times one, times wanted of two, which shape) of iterations that take one GPU 1 ms and more; the newest run of each."""
+    newest = {}
+    for name in ("several.txt", "several_two.txt"):
+        for shape, ways in runs(name)[1].items():
+            newest.update({(shape, way): ways["1 GPU"]["iteration"] / ways[way]["iteration"]
+                           for way in ways if GPUS.match(way) and ways["1 GPU"]["iteration"] >= 1})
+    return [(int(way.split()[0]), times, WANTED_STREAMED if streamed else WANTED, f"n = {n:,}, d = {d}, k = {k}" + (", streamed" if streamed else ""))
+            for ((n, d, k, streamed), way), times in newest.items()]
 
 
 def ms(t):
