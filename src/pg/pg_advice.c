@@ -23,8 +23,8 @@ static emit_log_hook_type next_hook;
 /* Names of arguments. */
 static const char *const names[] = {
 	"affinity", "centroid_table", "centroids", "columns", "device", "distance", "fit_sample", "gamma", "group_by", "id_columns",
-	"init", "init_sample", "k", "k_max", "k_min", "label_column", "label_table", "laplacian", "max_iter", "model",
-	"n_init", "neighbors", "nonfinite", "nulls", "point", "query", "relation", "representatives", "sample", "seed",
+	"init", "init_sample", "k", "k_max", "k_min", "label_column", "label_table", "laplacian", "max_iter", "max_size", "min_size",
+	"model", "n_init", "neighbors", "nonfinite", "nulls", "point", "query", "relation", "representatives", "sample", "seed",
 	"standardize", "step", "tol", "warm_start", "weight_column"
 };
 
@@ -100,6 +100,8 @@ about_setting(const char *message)
 	if (length > MAX_NAME)
 		return NULL;
 	strlcpy(name, start, length + 1);
+	if (strcmp(name, "max_gpu_sessions") == 0)
+		return pstrdup("gkmeans.max_gpu_sessions exists only where gkmeans is in shared_preload_libraries.");
 	setting = most_like(name, settings, lengthof(settings));
 	return setting == NULL ? pstrdup("The settings are those in pg_settings whose names begin with \"gkmeans\".") :
 		psprintf("There is no setting \"gkmeans.%s\"; \"gkmeans.%s\" is meant?", name, setting);
@@ -119,6 +121,10 @@ call_of(const char *function)
 		return "('customers', '{country}', '{visits,spent}', 3, seed => 7)";
 	if (strcmp(function, "kmeans_scan") == 0)
 		return "('customers', '{visits,spent}', 2, 10, seed => 7)";
+	if (strcmp(function, "kmeans_balanced") == 0 || strcmp(function, "kmeans_balanced_fit") == 0)
+		return "('customers', '{visits,spent}', 3, max_size => 100)";
+	if (strcmp(function, "kmeans_mixed") == 0 || strcmp(function, "kmeans_mixed_fit") == 0)
+		return "('customers', '{spent,country}', 3, seed => 7)";
 	if (strcmp(function, "kmeans") == 0 || strcmp(function, "kmeans_fit") == 0 || strcmp(function, "kmeans_labels") == 0 ||
 		strcmp(function, "kmeans_spectral") == 0 || strcmp(function, "kmeans_spectral_fit") == 0)
 		return "('customers', '{visits,spent}', 3, seed => 7)";
@@ -173,6 +179,8 @@ about_call(const char *message)
 		const char *word = name[0] != '\0' ? meant(name) : NULL;
 		bool		k = name[0] != '\0' ? strcmp(name, "k") == 0 : i == (strncmp(function, "kmeans_query", 12) == 0 ? 1 : 2);
 
+		if ((strcmp(name, "min_size") == 0 || strcmp(name, "max_size") == 0) && strncmp(function, "kmeans_balanced", 15) != 0)
+			return psprintf("%s is an option of kmeans_balanced() and kmeans_balanced_fit().", name);
 		if (word != NULL)
 			return psprintf("There is no option \"%s\"; \"%s\" is meant? The call is %s%s.", name, word, function, call);
 		if (k && fraction)
@@ -181,21 +189,29 @@ about_call(const char *message)
 	return psprintf("The call is %s%s.", function, call);
 }
 
-/* What stands before an error's place: is it an open call of one of our functions, and of which? */
-static bool
-in_call(const ErrorData *e, char *function)
+/* An error's place in its statement, whose beginning is *text; NULL: it has none. */
+static const char *
+place_of(const ErrorData *e, const char **text)
 {
-	const char *text = e->internalquery != NULL ? e->internalquery : debug_query_string;
 	int			place = e->internalquery != NULL ? e->internalpos : e->cursorpos;
-	const char *start;
-	const char *end;
+	const char *at;
 
-	if (text == NULL || place <= 0)
-		return false;
+	*text = e->internalquery != NULL ? e->internalquery : debug_query_string;
+	if (*text == NULL || place <= 0)
+		return NULL;
 	/* places are counted in characters, from 1 */
-	end = text;
-	for (int i = 1; i < place && *end != '\0'; i++)
-		end += pg_mblen(end);
+	at = *text;
+	for (int i = 1; i < place && *at != '\0'; i++)
+		at += pg_mblen(at);
+	return at;
+}
+
+/* Does a call of one of our functions open just before `end`?  Of which? */
+static bool
+call_opens(const char *text, const char *end, char *function)
+{
+	const char *start;
+
 	while (end > text && isspace((unsigned char) end[-1]))
 		end--;
 	if (end == text || *--end != '(')
@@ -206,6 +222,43 @@ in_call(const ErrorData *e, char *function)
 		return false;
 	strlcpy(function, start, end - start + 1);
 	return true;
+}
+
+/* Is an error's place the first argument of a call of one of our functions? */
+static bool
+in_call(const ErrorData *e, char *function)
+{
+	const char *text;
+	const char *at = place_of(e, &text);
+
+	return at != NULL && call_opens(text, at, function);
+}
+
+/* malformed array literal: "visits", in a call of one of our functions */
+static char *
+about_array(const ErrorData *e)
+{
+	const char *text;
+	const char *at = place_of(e, &text);
+	const char *open = at;
+	int			closed = 0;
+	Size		length;
+	char		function[MAX_NAME + 1];
+	char		word[MAX_NAME + 1];
+
+	if (at == NULL || *at != '\'')
+		return NULL;
+	/* (parentheses in a text between may mislead: then there is no hint) */
+	for (; open > text && (open[-1] != '(' || closed > 0); open--)
+		closed += open[-1] == ')' ? 1 : open[-1] == '(' ? -1 : 0;
+	length = strcspn(++at, "'");
+	if (!call_opens(text, open, function) || length > MAX_NAME)
+		return NULL;
+	strlcpy(word, at, length + 1);
+	for (Size i = 0; i < length; i++)
+		if (!isalnum((unsigned char) word[i]) && strchr("_, ", word[i]) == NULL)
+			return NULL;
+	return psprintf("Names of columns are an array, of one, too: '{%s}'.", word);
 }
 
 static char *
@@ -223,6 +276,8 @@ advice(const ErrorData *e)
 	if (strcmp(e->message_id, "unrecognized configuration parameter \"%s\"") == 0 ||
 		strcmp(e->message_id, "invalid configuration parameter name \"%s\"") == 0)
 		return about_setting(e->message);
+	if (strcmp(e->message_id, "malformed array literal: \"%s\"") == 0)
+		return about_array(e);
 	if (strcmp(e->message_id, "invalid name syntax") == 0 && in_call(e, function))
 		return psprintf("The first argument is the name of a relation. For a query: kmeans_query%s.", call_of("kmeans_query"));
 	if (strcmp(e->message_id, "column \"%s\" does not exist") == 0 && in_call(e, function))

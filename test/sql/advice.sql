@@ -15,6 +15,17 @@ SELECT * FROM kmeans_grouped('customers', '{id}', '{visits,spent}', 3, labels =>
 SELECT * FROM kmeans_scan('customers', '{visits,spent}', 2, 10, kmax => 3);
 -- like none: the call, at least
 SELECT * FROM kmeans('customers', '{visits,spent}', 3, zzzzzzzz => 5);
+-- options of other functions
+SELECT * FROM kmeans('customers', '{visits,spent}', 3, max_size => 4);
+SELECT * FROM kmeans_fit('customers', '{visits,spent}', 3, fewest_clusters => 4);
+SELECT * FROM kmeans_balanced('customers', '{visits,spent}', 3, maxsize => 4);
+SELECT kmeans_balanced_fit('customers', '{visits,spent}', 3.0);
+SELECT * FROM kmeans_mixed('customers', '{visits,spent}', 3, seeds => 4);
+SELECT kmeans_mixed_fit('customers', '{visits,spent}', 3, catgories => '{spent}');
+-- one column is an array, too
+SELECT * FROM kmeans('customers', 'visits', 3);
+SELECT kmeans_fit('customers', columns => 'visits, spent', k => 3);
+SELECT '{1,2'::int[];
 -- k that is not an integer; too few and too many arguments
 SELECT * FROM kmeans('customers', '{visits,spent}', 3.0);
 SELECT * FROM kmeans('customers', '{visits,spent}', k => 3.5);
@@ -34,6 +45,8 @@ DO $$ BEGIN PERFORM kmeans_fit('customers', '{visits,spent}', 3, n_clusters => 3
 SHOW gkmeans.devices;
 SHOW gkmeans.xyzzyxyzzyxyzzy;
 SHOW gkmeans.max_gpu_session;
+-- one that is there only when the server starts with gkmeans
+SHOW gkmeans.max_gpu_sessions;
 SHOW other.device;
 -- an expression where a column is named
 SELECT * FROM kmeans('customers', '{visits * 2,"ln(spent)"}', 3);
@@ -52,8 +65,8 @@ SELECT * FROM kmeans_spectral('customers', '{visits,spent}', 3, neighbours => 5)
 DO $$ BEGIN PERFORM kmeans_fit('customers', '{visits}', 3, zeed => 1); EXCEPTION WHEN undefined_function THEN RAISE NOTICE 'caught'; END $$;
 -- every argument of these functions is one that the hints know
 SELECT DISTINCT proname, name FROM pg_proc, unnest(proargnames, proargmodes) a (name, mode)
-WHERE proname IN ('kmeans', 'kmeans_fit', 'kmeans_query', 'kmeans_query_fit', 'kmeans_labels', 'kmeans_label_table', 'kmeans_grouped', 'kmeans_scan', 'kmeans_spectral', 'kmeans_spectral_fit')
-    AND coalesce(mode, 'i') = 'i' AND name <> ALL ('{affinity,centroid_table,centroids,columns,device,distance,fit_sample,gamma,group_by,id_columns,init,init_sample,k,k_max,k_min,label_column,label_table,laplacian,max_iter,model,n_init,neighbors,nonfinite,nulls,point,query,relation,representatives,sample,seed,standardize,step,tol,warm_start,weight_column}') ORDER BY 1, 2;
+WHERE proname IN ('kmeans', 'kmeans_fit', 'kmeans_query', 'kmeans_query_fit', 'kmeans_labels', 'kmeans_label_table', 'kmeans_grouped', 'kmeans_scan', 'kmeans_spectral', 'kmeans_spectral_fit', 'kmeans_balanced', 'kmeans_balanced_fit', 'kmeans_mixed', 'kmeans_mixed_fit')
+    AND coalesce(mode, 'i') = 'i' AND name <> ALL ('{affinity,centroid_table,centroids,columns,device,distance,fit_sample,gamma,group_by,id_columns,init,init_sample,k,k_max,k_min,label_column,label_table,laplacian,max_iter,max_size,min_size,model,n_init,neighbors,nonfinite,nulls,point,query,relation,representatives,sample,seed,standardize,step,tol,warm_start,weight_column}') ORDER BY 1, 2;
 -- as is every setting; one of them is there only when the server starts with gkmeans, another is for tests
 SELECT name FROM pg_settings WHERE name LIKE 'gkmeans.%' AND substr(name, 9) <> ALL ('{chunk_size,device,enable_window_scan,feature_sum,gpu_devices,gpu_fault,gpu_memory_limit,keep_memory,log_min_duration,mass_sum,max_gpu_sessions,memory_limit,reader,simd,skip_points,strategy,threads,workers}');
 DROP TABLE customers;
