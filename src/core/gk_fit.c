@@ -3,6 +3,8 @@
  *
  * Here are restarts, the model, samples, loops over all clusters, and the CPU going on where a device fails.
  */
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/gk_engine.h"
@@ -63,6 +65,59 @@ bool
 gk_engine_copy(const GkEngine *e, const double *centroids, int k, double *c, float *f)
 {
 	return gk_engine_clusters(e, k, copy, &(Copy) {&e->pts->prep, centroids, c, f});
+}
+
+/* ---- given centroids ---- */
+
+/* Squared distances, in float32, are below 2^this. */
+#define FAR_EXPO		127
+/* What a history may lose of its digits for given centroids far from the data. */
+#define HISTORY_EXPO	20
+
+typedef struct Bound
+{
+	const GkStore *store;
+	const double *centroids;
+	int			expo;
+} Bound;
+
+static void
+bound(void *arg, int from, int end)
+{
+	Bound	   *b = arg;
+	int			expo = gk_store_bound_given(b->store, b->centroids + (size_t) from * b->store->pts.d, end - from);
+	int			old = __atomic_load_n(&b->expo, __ATOMIC_RELAXED);
+
+	while (expo < old && !__atomic_compare_exchange_n(&b->expo, &old, expo, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
+/*
+ * Sums of distances are cut off at 2^F of the data's box, outside of which given centroids may lie.  Rows are measured
+ * by them where they stay; else they are in the box after one iteration, and their distances are in a history at most,
+ * where the update takes no other way to the inertia.
+ */
+static GkStatus
+reach_given(GkEngine *e, GkError *err)
+{
+	GkPoints   *pts = &e->store->pts;
+	bool		history = pts->prep.distance == GK_MANHATTAN || pts->prep.distance == GK_PARTIAL;
+	int			most = e->opt->max_iter == 0 ? FAR_EXPO : pts->d2_expo + (history ? HISTORY_EXPO : 0);
+	Bound		b = {e->store, e->opt->centroids, INT_MAX};
+
+	if (most <= pts->d2_expo)
+		return GK_OK;
+	if (!gk_engine_clusters(e, e->opt->k, bound, &b))
+		return GK_STOPPED;
+	if (b.expo > most && e->opt->max_iter == 0)
+	{
+		(void) gk_fail(err, GK_ERR_RANGE, "all given centroids are too far from the rows");
+		snprintf(err->hint, sizeof(err->hint), "Give one that is nearer to them, or let max_iter be 1 or more.");
+		return GK_ERR_RANGE;
+	}
+	if (b.expo > pts->d2_expo)
+		pts->d2_expo = b.expo < most ? b.expo : most;
+	return GK_OK;
 }
 
 /* ---- the model ---- */
@@ -444,6 +499,7 @@ fit_on(const GkBackend *backend, GkStore *store, const GkOptions *options,
 	const GkPoints *pts = gk_store_points(store);
 	GkEngine	e = {.backend = backend,.store = store,.pts = pts,.opt = options};
 	int64_t		rows = gk_sample_rows(options->fit_sample, options->k, pts->n);
+	int			expo = pts->d2_expo;
 	GkStatus	st;
 
 	e.host = gk_store_host(store);
@@ -460,10 +516,14 @@ fit_on(const GkBackend *backend, GkStore *store, const GkOptions *options,
 	st = gk_prep_copy(e.host, &pts->prep, &model->prep, err);
 	if (st == GK_OK && pts->n > 0)
 	{
-		st = rows < pts->n ? fit_sample(&e, rows, sink, model, err) : fit_rows(&e, sink, model, err);
+		if (given(options))
+			st = reach_given(&e, err);
+		if (st == GK_OK)
+			st = rows < pts->n ? fit_sample(&e, rows, sink, model, err) : fit_rows(&e, sink, model, err);
 		if (st == GK_OK)
 			st = gk_model_check_range(model, err);
 	}
+	store->pts.d2_expo = expo;
 	if (st != GK_OK)
 		gk_model_free(e.host, model);
 	return st;

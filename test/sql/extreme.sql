@@ -146,3 +146,27 @@ SELECT kmeans_fit('long_points', '{p}', 2450, init => 'random');
 \set VERBOSITY terse
 SELECT (kmeans_info(kmeans_fit('long_points', '{p}', 2, init => 'random', max_iter => 50))).k;
 DROP TABLE long_points;
+
+-- given centroids outside the data: rows are measured by the nearest, as far as distances go in float32
+CREATE TABLE ex_given (x float8, w int);
+INSERT INTO ex_given VALUES (5, 3), (6, 1);
+SELECT how, size, inertia, radius FROM (
+    SELECT 'euclidean' AS how, * FROM kmeans('ex_given', '{x}', 1, max_iter => 0, centroids => '{{1000}}')
+    UNION ALL SELECT 'manhattan', * FROM kmeans('ex_given', '{x}', 1, max_iter => 0, centroids => '{{1000}}', distance => 'manhattan')
+    UNION ALL SELECT 'partial', * FROM kmeans('ex_given', '{x}', 1, max_iter => 0, centroids => '{{1000}}', nulls => 'partial')
+    UNION ALL SELECT 'standardize', * FROM kmeans('ex_given', '{x}', 1, max_iter => 0, centroids => '{{1000}}', standardize => true)
+    UNION ALL SELECT 'weights', * FROM kmeans('ex_given', '{x}', 1, max_iter => 0, centroids => '{{1000}}', weight_column => 'w')
+    UNION ALL SELECT 'far', * FROM kmeans('ex_given', '{x}', 1, max_iter => 0, centroids => '{{1e15}}')
+    UNION ALL SELECT 'one is near', * FROM kmeans('ex_given', '{x}', 2, max_iter => 0, centroids => '{{5.5},{1e300}}')) f
+ORDER BY how, size DESC;
+SELECT x, round(kmeans_normalized_distance(m, x)::numeric, 3) AS distance
+FROM kmeans_fit('ex_given', '{x}', 1, max_iter => 0, centroids => '{{1000}}') m, ex_given ORDER BY x;
+SELECT distance, (m::text::jsonb -> 'history' -> 'inertia') AS inertia
+FROM unnest('{euclidean,manhattan}'::text[]) distance,
+    kmeans_fit('ex_given', '{x}', 1, max_iter => 1, centroids => '{{1000}}', distance => distance) m;
+SET gkmeans.strategy = scan;
+SELECT inertia FROM kmeans('ex_given', '{x}', 1, max_iter => 0, centroids => '{{1000}}');
+RESET gkmeans.strategy;
+SELECT * FROM kmeans('ex_given', '{x}', 1, max_iter => 0, centroids => '{{1e100}}');
+SELECT cluster, size, centroid FROM kmeans('ex_given', '{x}', 1, centroids => '{{1e300}}');
+DROP TABLE ex_given;

@@ -192,6 +192,34 @@ bound_store(const GkStore *s)
 	return missing ? e : gk_bound_d2(prep);
 }
 
+int
+gk_store_bound_given(const GkStore *s, const double *centroids, int k)
+{
+	const GkPrep *prep = &s->pts.prep;
+	double		least = INFINITY;
+	int			e;
+
+	for (int c = 0; c < k; c++)
+	{
+		double		sum = 0.0;
+		double		widest = 0.0;
+
+		for (int j = 0; j < prep->d; j++)
+		{
+			double		far = fabs(gk_centre_scale(centroids[(size_t) c * prep->d + j], prep->center[j], prep->scale[j]));
+			double		t = gk_pow2(prep->expo[j]) + fmin(far, (double) FLT_MAX);
+
+			t = prep->distance == GK_MANHATTAN ? t : t * t;
+			sum += t;
+			widest = fmax(widest, t);
+		}
+		/* as in bound_store() */
+		least = fmin(least, prep->distance == GK_PARTIAL ? prep->d * widest : sum);
+	}
+	frexp(least, &e);
+	return e;
+}
+
 void
 gk_store_take_prep(GkStore *store, const GkPrep *prep)
 {
