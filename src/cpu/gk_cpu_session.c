@@ -92,7 +92,7 @@ gk_cpu_room(GkSession *s, void *array, size_t count, size_t size)
 	if (p != NULL && ((GkRoom *) (p - GK_CACHE_LINE))->bytes >= bytes)
 		return true;
 	gk_cpu_room_free(s, array);
-	r = s->core->alloc(&s->host, whole, 1);
+	r = gk_alloc_kept(&s->host, whole);
 	if (r == NULL)
 		return false;
 	*r = (GkRoom) {.bytes = bytes};
