@@ -131,12 +131,19 @@ typedef struct GkHost
 	const struct GkSpread *spread;	/* of gk_spread_backend: core/spread/gk_spread.h */
 } GkHost;
 
+/* Within a unit of work: is it to end before it is done?  Then so is the pass. */
+static inline bool
+gk_host_stops(const GkHost *host)
+{
+	return host->stop != NULL && host->stop(host->ctx);
+}
+
 /* Cache-line aligned allocation through the host; NULL on overflow or failure. */
 void	   *gk_alloc(const GkHost *host, size_t count, size_t size);
 
 /*
- * The same for the points: a large block stays with the process for its next job.  Others
- * come from such memory while it is free, but do not add to it.
+ * The same for the points, and what is computed beside them: a large block stays with the process for its
+ * next job.  Others come from such memory while it is free, but do not add to it.
  */
 void	   *gk_alloc_kept(const GkHost *host, size_t bytes);
 void	   *gk_alloc0(const GkHost *host, size_t count, size_t size);

@@ -420,7 +420,7 @@ GkTiles		gk_cpu_tiles(const GkSession *s, const GkBlock *b);
 static inline bool
 gk_cpu_halt(GkSession *s)
 {
-	if (s->host.stop != NULL && s->host.stop(s->host.ctx))
+	if (gk_host_stops(&s->host))
 		__atomic_store_n(&s->halted, true, __ATOMIC_RELAXED);
 	return __atomic_load_n(&s->halted, __ATOMIC_RELAXED);
 }

@@ -235,7 +235,7 @@ sweep_block(GkSession *s, const GkSweep *sweep, GkError *err)
 	GkBlock		b = {.chunk = c,.rows = c->rows,.tiles = (c->rows + GK_ROW_PAD - 1) / GK_ROW_PAD,
 	.slot = s->pts->first_slot,.label = (int32_t *) scratch,.d2 = (float *) (scratch + label)};
 
-	if (s->host.stop != NULL && s->host.stop(s->host.ctx))
+	if (gk_host_stops(&s->host))
 		return GK_STOPPED;
 	sweep->block(s, sweep->arg, &b);
 	if (gk_cpu_stopped(s) || s->halted)

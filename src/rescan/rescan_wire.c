@@ -24,7 +24,7 @@ PG_FUNCTION_INFO_V1(kmeans_pass);
 
 #define PASS_MAGIC		0x6b6d7031	/* "kmp1" */
 #define ANSWER_MAGIC	0x6b6d6131	/* "kma1" */
-#define PASS_VERSION	1
+#define PASS_VERSION	2
 
 /* Candidates of k-means|| are the most centroids there are. */
 #define MAX_POINTS		(11 * GK_MAX_K)

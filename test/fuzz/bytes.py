@@ -135,7 +135,7 @@ def mutate_text(rng, text):
 
 
 def question(kind, d, centroids=0, seeds=0, use_d2=0, want=0):
-    head = b"kmp1" + struct.pack(">6i", 1, kind, d, 0, 0, 0)
+    head = b"kmp1" + struct.pack(">6i", 2, kind, d, 0, 0, 0)
     if kind == 1:
         return head
     head += struct.pack(">4i", 0, 10, 8, 0) + struct.pack(">ddi", 0.5, 1.0, 3) * d

@@ -33,7 +33,7 @@ def write(name, data):
 
 
 def question(kind, d=0, distance=0, centroids=(), seeds=(), use_d2=0, want=0, expo=3, raw=0, sizes=(), rows=0):
-    q = b"kmp1" + struct.pack(">6i", 1, kind, d, distance, 0, 0)
+    q = b"kmp1" + struct.pack(">6i", 2, kind, d, distance, 0, 0)
     if kind == STATS:
         return q
     q += struct.pack(">4i", 0, 10, 8, 0)

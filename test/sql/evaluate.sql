@@ -91,3 +91,12 @@ RESET ROLE;
 DROP VIEW eval_array;
 DROP TABLE eval_four, eval_model, eval_other, eval_many, eval_m5, eval_one, eval_empty, eval_text, eval_wide;
 DROP ROLE regress_gkmeans_eval;
+
+-- one value far from the others leaves them their digits
+CREATE TABLE ev_outlier (x float8);
+INSERT INTO ev_outlier SELECT i % 100 FROM generate_series(0, 999) i UNION ALL SELECT 1000 + i % 100 FROM generate_series(0, 999) i;
+INSERT INTO ev_outlier VALUES (999999999);
+SELECT e.inertia, round(e.calinski_harabasz::numeric, -6) AS calinski_harabasz
+FROM kmeans_fit('ev_outlier', '{x}', 3, max_iter => 0, centroids => '{{49.5},{1049.5},{999999999}}') m, kmeans_evaluate(m, 'ev_outlier') e;
+SELECT inertia, round(calinski_harabasz::numeric, -8) AS calinski_harabasz FROM kmeans_scan('ev_outlier', '{x}', 3, 3, n_init => 5);
+DROP TABLE ev_outlier;

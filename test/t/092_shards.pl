@@ -523,7 +523,7 @@ my $pass = $workers[0]->safe_psql('postgres', q{SELECT '\x6b6d7031'::bytea || de
 my ($whole, $half) = map { $workers[0]->safe_psql('postgres', "SELECT kmeans_pass('$_', '{a}', '$pass')") } ('{dist_102008,dist_102008,dist_102012}', '{dist_102008}');
 like($whole, qr/^\\x6b6d6131/, 'a pass by hand');
 foreach my $case ([ "set_byte('$pass'::bytea, 0, 1)", qr/does not begin as one does/ ],
-	[ "set_byte('$pass'::bytea, 7, 2)", qr/format version 2, this gkmeans reads version 1/ ],
+	[ "set_byte('$pass'::bytea, 7, 3)", qr/format version 3, this gkmeans reads version 2/ ],
 	[ "set_byte('$pass'::bytea, 11, 19)", qr/"kind" is 19, expected 1 to 9/ ],
 	[ "set_byte('$pass'::bytea, 15, 3)", qr/"d" is 3/ ],
 	[ "substr('$pass'::bytea, 1, 27)", qr/cut off, 1 bytes are missing/ ],
@@ -534,7 +534,7 @@ foreach my $case ([ "set_byte('$pass'::bytea, 0, 1)", qr/does not begin as one d
 	like($err, $pattern, "pass: $pattern");
 }
 foreach my $case ([ 'set_byte(r, 0, 1)', qr/does not begin as one does/ ],
-	[ 'set_byte(r, 7, 2)', qr/format version 2, this gkmeans reads version 1/ ],
+	[ 'set_byte(r, 7, 3)', qr/format version 3, this gkmeans reads version 2/ ],
 	[ 'set_byte(r, 11, 3)', qr/answers another question/ ],
 	[ 'substr(r, 1, 99)', qr/cut off, \d+ bytes are missing/ ],
 	[ "CAST('$half' AS bytea)", qr/it is of 1 relations, expected 3/ ],

@@ -87,7 +87,7 @@ sleep_until_next_look(void)
 static bool
 asked_to_stop(const GkHost *host)
 {
-	return host != NULL && ((host->poll != NULL && host->poll(host->ctx)) || (host->stop != NULL && host->stop(host->ctx)));
+	return host != NULL && ((host->poll != NULL && host->poll(host->ctx)) || gk_host_stops(host));
 }
 
 bool

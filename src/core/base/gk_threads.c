@@ -45,12 +45,6 @@ static double fewer_until;
 #define FEWER_WAITS	8
 #define WAKE_MS		0.5
 
-static bool
-should_stop(const GkHost *host)
-{
-	return host->stop != NULL && host->stop(host->ctx);
-}
-
 /* CPUs of time that the control group may use, rounded up; 0: no limit, or none known. */
 static int
 cpu_quota(void)
@@ -117,7 +111,7 @@ run_inline(Loop *loop)
 {
 	for (int64_t job = 0; job < loop->jobs; job++)
 	{
-		if (should_stop(loop->host))
+		if (gk_host_stops(loop->host))
 			return false;
 		loop->fn(loop->arg, job, 0);
 	}
@@ -147,7 +141,7 @@ take_jobs(Loop *loop, int thread)
 		{
 			if (__atomic_load_n(&loop->stopped, __ATOMIC_RELAXED))
 				return;
-			if (should_stop(loop->host))
+			if (gk_host_stops(loop->host))
 			{
 				__atomic_store_n(&loop->stopped, true, __ATOMIC_RELAXED);
 				return;
@@ -183,7 +177,7 @@ get_threads(Loop *loop)
 			return true;
 		if (!loop->waits)
 			return false;
-		loop->stopped = should_stop(loop->host);
+		loop->stopped = gk_host_stops(loop->host);
 		if (loop->stopped)
 			return false;
 		nanosleep(&(struct timespec) {0, NAP_NS}, NULL);

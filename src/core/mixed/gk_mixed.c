@@ -41,19 +41,12 @@ block_end(int64_t rows, int64_t block)
 	return (block + 1) * BLOCK < rows ? (block + 1) * BLOCK : rows;
 }
 
-/* Does the host want to stop?  Within a job. */
-static bool
-stops(const GkMixed *m)
-{
-	return m->host->stop != NULL && m->host->stop(m->host->ctx);
-}
-
 static GkStatus
 run(GkMixed *m, int64_t jobs, GkJob fn, void *arg)
 {
 	if (m->host->poll != NULL && m->host->poll(m->host->ctx))
 		return GK_STOPPED;
-	return gk_parallel_for(m->host, jobs, fn, arg) && !stops(m) ? GK_OK : GK_STOPPED;
+	return gk_parallel_for(m->host, jobs, fn, arg) && !gk_host_stops(m->host) ? GK_OK : GK_STOPPED;
 }
 
 double
@@ -388,7 +381,7 @@ tally(void *arg, int64_t column, int thread)
 	GkMixed    *m = arg;
 
 	(void) thread;
-	for (int64_t b = 0; b < blocks(m) && !stops(m); b++)
+	for (int64_t b = 0; b < blocks(m) && !gk_host_stops(m->host); b++)
 		tally_column(m, (int) column, b, m->tally);
 }
 
@@ -439,7 +432,7 @@ add_costs(GkMixed *m)
 	memset(m->total, 0, m->k * sizeof(gk_int128));
 	for (int64_t b = 0; b < blocks(m); b++)
 	{
-		if (stops(m))
+		if (gk_host_stops(m->host))
 			return GK_STOPPED;
 		for (int64_t i = b * BLOCK; i < block_end(m->n, b); i++)
 			m->total[m->label[i]] += gk_d2_fixed(m->cost[i], scale);
@@ -468,7 +461,7 @@ repair(GkMixed *m)
 			continue;
 		for (int64_t i = 0; i < m->n; i++)
 		{
-			if (i % BLOCK == 0 && stops(m))
+			if (i % BLOCK == 0 && gk_host_stops(m->host))
 				return GK_STOPPED;
 			if (m->size[m->label[i]] > 1 && (row < 0 || m->cost[i] > m->cost[row]))
 				row = i;

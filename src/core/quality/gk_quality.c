@@ -15,6 +15,8 @@
 #define MAX_EXPO	400
 /* Several copies of the sums help while they are this small. */
 #define COPIES_BYTES	((size_t) 16 << 10)
+/* Values of means between two looks for a cancel. */
+#define LOOK_VALUES		(1 << 20)
 
 /* ---- from sums to measures ---- */
 
@@ -63,46 +65,73 @@ gk_quality_add_spreads(GkQuality *q)
 	}
 }
 
-/* Mean over clusters of the worst (spread_i + spread_j) / distance of their means. */
-static double
-davies_bouldin(const GkQuality *q, int used)
+/* For davies_bouldin(): the worst (spread_a + spread_b) / distance of their means that each cluster has with another. */
+typedef struct Worst
 {
-	double		total = 0.0;
+	const GkQuality *q;
+	double	   *of;				/* [k] */
+} Worst;
 
-	for (int a = 0; a < q->k; a++)
+static double
+spread_of(const GkQuality *q, int c)
+{
+	return gk_i128_to_double(q->sum.spread[c]) / (double) q->sum.count[c];
+}
+
+static void
+find_worst(void *arg, int64_t a, int thread)
+{
+	const Worst *w = arg;
+	const GkQuality *q = w->q;
+	int			look = LOOK_VALUES / q->d + 1;
+	double		worst = 0.0;
+
+	(void) thread;
+	for (int b = 0; b < q->k && q->sum.count[a] > 0; b++)
 	{
-		double		worst = 0.0;
+		double		d2 = 0.0;
+		double		spread;
 
-		if (q->sum.count[a] == 0)
+		if (b % look == 0 && gk_host_stops(q->host))
+			return;
+		if (b == a || q->sum.count[b] == 0)
 			continue;
-		for (int b = 0; b < q->k; b++)
+		for (int j = 0; j < q->d; j++)
 		{
-			double		d2 = 0.0;
-			double		spread;
+			double		v = q->mean[(size_t) a * q->d + j] - q->mean[(size_t) b * q->d + j];
 
-			if (b == a || q->sum.count[b] == 0)
-				continue;
-			for (int j = 0; j < q->d; j++)
-			{
-				double		v = q->mean[(size_t) a * q->d + j] - q->mean[(size_t) b * q->d + j];
-
-				d2 += v * v;
-			}
-			spread = gk_i128_to_double(q->sum.spread[a]) / (double) q->sum.count[a] +
-				gk_i128_to_double(q->sum.spread[b]) / (double) q->sum.count[b];
-			if (d2 > 0.0 && spread / sqrt(d2) > worst)
-				worst = spread / sqrt(d2);
+			d2 += v * v;
 		}
-		total += worst * 0x1p-62;
+		spread = spread_of(q, (int) a) + spread_of(q, b);
+		if (d2 > 0.0 && spread / sqrt(d2) > worst)
+			worst = spread / sqrt(d2);
 	}
-	return total / used;
+	w->of[a] = worst;
+}
+
+/* The mean of these. */
+static GkStatus
+davies_bouldin(const GkQuality *q, int used, double *out, GkError *err)
+{
+	Worst		w = {q, gk_alloc(q->host, q->k, sizeof(double))};
+	double		total = 0.0;
+	bool		done;
+
+	if (w.of == NULL)
+		return gk_quality_no_memory(err);
+	done = gk_parallel_for(q->host, q->k, find_worst, &w) && !gk_host_stops(q->host);
+	for (int c = 0; done && c < q->k; c++)
+		total += w.of[c] * 0x1p-62;
+	gk_free(q->host, w.of);
+	*out = total / used;
+	return done ? GK_OK : GK_STOPPED;
 }
 
 /* Between the clusters over within them, each by its degrees of freedom. */
 static double
 calinski_harabasz(const GkQuality *q, int used)
 {
-	double		within = gk_i128_to_double(q->sum.within) * 0x1p-62;
+	double		within = gk_i128_to_double(q->sum.within) * 0x1p-80;
 	double		between = 0.0;
 
 	for (int j = 0; j < q->d; j++)
@@ -126,20 +155,19 @@ calinski_harabasz(const GkQuality *q, int used)
 	return between * (double) (q->n - used) / (within * (double) (used - 1));
 }
 
-static void
-measures(const GkQuality *q, GkMeasures *out)
+static GkStatus
+measures(const GkQuality *q, GkMeasures *out, GkError *err)
 {
 	out->k = q->used;
 	out->rows = q->n;
 	out->sample = q->m;
-	out->inertia = gk_inertia_from_d2(q->prep, ldexp(gk_i128_to_double(q->sum.inertia), 2 * q->expo - 62));
+	out->inertia = gk_inertia_from_d2(q->prep, ldexp(gk_i128_to_double(q->sum.inertia), 2 * q->expo - 80));
 	out->silhouette = out->simplified = out->davies_bouldin = out->calinski_harabasz = NAN;
-	if (out->k > 1 && out->k < q->n)
-	{
-		out->simplified = gk_i128_to_double(q->sum.simplified) / (double) q->n * 0x1p-62;
-		out->davies_bouldin = davies_bouldin(q, out->k);
-		out->calinski_harabasz = calinski_harabasz(q, out->k);
-	}
+	if (out->k <= 1 || out->k >= q->n)
+		return GK_OK;
+	out->simplified = gk_i128_to_double(q->sum.simplified) / (double) q->n * 0x1p-62;
+	out->calinski_harabasz = calinski_harabasz(q, out->k);
+	return davies_bouldin(q, out->k, &out->davies_bouldin, err);
 }
 
 /* ---- setting up ---- */
@@ -273,7 +301,10 @@ gk_quality_end(GkQuality *q)
 GkStatus
 gk_quality_result(GkQuality *q, GkMeasures *out, GkError *err)
 {
-	measures(q, out);
+	GkStatus	st = measures(q, out, err);
+
+	if (st != GK_OK)
+		return st;
 	if (!isfinite(out->inertia))
 		return gk_fail_range(err);
 	return q->used > 1 ? gk_silhouette(q->host, q->sample, q->lanes, q->d, q->sample_size, q->k, &out->silhouette, err) : GK_OK;

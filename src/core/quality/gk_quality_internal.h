@@ -83,6 +83,13 @@ gk_quality_fixed(double v)
 	return (int64_t) (v * 0x1p62);
 }
 
+/* A square in [0, 1], of which small ones matter beside large ones: in units of 2^-80, as gk_d2_fixed() has them. */
+static inline gk_int128
+gk_quality_square(double v)
+{
+	return gk_d2_fixed(v, 0x1p40);
+}
+
 /* The sum of a vector. */
 static inline double
 gk_quality_add(const double *v)
@@ -157,10 +164,9 @@ void		gk_quality_own_other(const double *z, int d, const double *mean, int k, co
 								 double *own, double *other);
 
 /*
- * In place, roots of what that gave; the sums of (other - own) / the larger one, and of own
- * before the root: two doubles each, whole multiples of 2^-62.
+ * In place, roots of what that gave; the sum of (other - own) / the larger one: two doubles, whole multiples of 2^-62.
  */
-void		gk_quality_scores(double *own, double *other, double *score, double *within);
+void		gk_quality_scores(double *own, double *other, double *score);
 
 /*
  * Sums of the distances of n points (z: whole vectors are readable) to each of

@@ -100,7 +100,7 @@ label_block(GkQuality *q, GkQualitySums *t, int first, int rows)
 
 			d2 += v * v;
 		}
-		t->inertia += gk_quality_fixed(d2);
+		t->inertia += gk_quality_square(d2);
 	}
 }
 
@@ -175,7 +175,8 @@ measure_block(GkQuality *q, GkQualitySums *t, int first, int rows)
 	double		own[ROWS];
 	double		other[ROWS];
 	double		score[2];
-	double		within[2];
+	double		all = 0.0;
+	gk_int128	within = 0;
 
 	for (int i = 0; i < ROWS; i++)
 		l[i] = i < rows ? label[i] : -1.0;
@@ -187,18 +188,20 @@ measure_block(GkQuality *q, GkQualitySums *t, int first, int rows)
 	for (int i = 0; q->lone && i < rows; i++)
 		if (q->sum.count[label[i]] == 1)
 			other[i] = own[i];
-	gk_quality_scores(own, other, score, within);
+	for (int i = 0; i < rows; i++)
+		all += own[i];
 	/* in a unit that suits the points no distance is beyond 1 */
-	if (!(fabs(score[0]) <= ROWS && within[0] <= ROWS))
+	for (int i = 0; all <= ROWS && i < rows; i++)
+		within += gk_quality_square(own[i]);
+	gk_quality_scores(own, other, score);
+	if (!(fabs(score[0]) <= ROWS && all <= ROWS))
 	{
 		t->far = true;
 		return;
 	}
 	for (int i = 0; i < 2; i++)
-	{
 		t->simplified += (gk_int128) (score[i] * 0x1p62);
-		t->within += (gk_int128) (within[i] * 0x1p62);
-	}
+	t->within += within;
 	for (int i = 0; i < rows; i++)
 		t->spread[label[i]] += gk_quality_fixed(own[i]);
 }

@@ -89,18 +89,10 @@ fine(double v)
 }
 
 VECTORS		CLONES void
-gk_quality_scores(double *own, double *other, double *score, double *within)
+gk_quality_scores(double *own, double *other, double *score)
 {
-	double		sum[4][LANES] = {{0}};
+	double		sum[2][LANES] = {{0}};
 
-	for (int i = 0; i < ROWS; i += LANES)
-		for (int l = 0; l < LANES; l++)
-		{
-			double		v = own[i + l];
-
-			sum[2][l] += coarse(v);
-			sum[3][l] += fine(v);
-		}
 	for (int i = 0; i < ROWS; i++)
 	{
 		own[i] = sqrt(own[i]);
@@ -121,8 +113,6 @@ gk_quality_scores(double *own, double *other, double *score, double *within)
 		}
 	score[0] = gk_quality_add(sum[0]);
 	score[1] = gk_quality_add(sum[1]);
-	within[0] = gk_quality_add(sum[2]);
-	within[1] = gk_quality_add(sum[3]);
 }
 
 VECTORS		CLONES void

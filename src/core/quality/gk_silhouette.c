@@ -24,9 +24,12 @@
 #define MANY_FEATURES	64
 /* Points of a cluster that a job's points are compared with while they are in the cache. */
 #define STRETCH			1024
+/* Points of a cluster between two looks for a cancel. */
+#define LOOK			(16 * STRETCH)
 
 typedef struct Pairs
 {
+	const GkHost *host;
 	const double *z;
 	size_t		stride;
 	int64_t		m;
@@ -70,6 +73,8 @@ run_job(void *arg, int64_t job, int thread)
 		{
 			int			n = q->size[c] - at < STRETCH ? (int) (q->size[c] - at) : STRETCH;
 
+			if (at % LOOK == 0 && gk_host_stops(q->host))
+				return;
 			for (int64_t i = first; i < end; i += QUAD)
 			{
 				double		v[QUAD];
@@ -110,7 +115,7 @@ run(const GkHost *host, Pairs *q, double *out, GkError *err)
 		for (int64_t i = 0; i < q->size[c]; i += LANES)
 			q->cluster[at++] = c;
 	}
-	if (!gk_parallel_for(host, (q->vectors + q->per_job - 1) / q->per_job, run_job, q))
+	if (!gk_parallel_for(host, (q->vectors + q->per_job - 1) / q->per_job, run_job, q) || gk_host_stops(host))
 		return GK_STOPPED;
 	for (int t = 0; t < threads; t++)
 		total += q->total[t];
@@ -122,7 +127,7 @@ GkStatus
 gk_silhouette(const GkHost *host, const double *z, size_t stride, int d,
 			  const int64_t *size, int k, double *out, GkError *err)
 {
-	Pairs		q = {.z = z,.stride = stride,.d = d,.k = k,.size = size};
+	Pairs		q = {.host = host,.z = z,.stride = stride,.d = d,.k = k,.size = size};
 	int			used = 0;
 	GkStatus	st = GK_OK;
 

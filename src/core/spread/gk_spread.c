@@ -140,7 +140,7 @@ part_stop(void *ctx)
 {
 	const GkSpreadPart *p = ctx;
 
-	return p->whole->host->stop != NULL && p->whole->host->stop(p->whole->host->ctx);
+	return gk_host_stops(p->whole->host);
 }
 
 typedef struct Write

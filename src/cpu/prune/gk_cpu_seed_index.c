@@ -83,7 +83,7 @@ find_places(const GkSession *s, const Make *m)
 	}
 	for (int i = 0; i < s->pts->nchunks; place += gk_cpu_chunk_slots(s->pts, i++))
 	{
-		if (s->host.stop != NULL && s->host.stop(s->host.ctx))
+		if (gk_host_stops(&s->host))
 			return GK_STOPPED;
 		for (int row = 0; row < s->pts->chunks[i].rows; row++)
 			place[row] = next[place[row]]++;
