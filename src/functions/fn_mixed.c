@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "miscadmin.h"
 #include "utils/builtins.h"
 
 #include "functions/functions.h"
@@ -118,6 +119,7 @@ kmeans_mixed(PG_FUNCTION_ARGS)
 		Datum		values[4];
 		bool		nulls[4] = {false};
 
+		CHECK_FOR_INTERRUPTS();
 		values[0] = Int32GetDatum(i);
 		values[1] = Int64GetDatum(x.m.size[i]);
 		values[2] = JsonbPGetDatum(km_mixed_centroid(&x.m, x.column, x.ncolumns, i));

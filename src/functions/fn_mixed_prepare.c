@@ -68,6 +68,8 @@ compare_categories(const void *a, const void *b)
 	int			length = Min(VARSIZE_ANY_EXHDR(u), VARSIZE_ANY_EXHDR(v));
 	int			order = memcmp(VARDATA_ANY(u), VARDATA_ANY(v), length);
 
+	/* there may be millions of them */
+	CHECK_FOR_INTERRUPTS();
 	return order != 0 ? order : (int) VARSIZE_ANY_EXHDR(u) - (int) VARSIZE_ANY_EXHDR(v);
 }
 
@@ -81,8 +83,12 @@ sort_categories(KmMixedRows *x, int i)
 	int			n = 0;
 
 	for (uint64 at = 0; at < d->size; at++)
+	{
+		if (at % KM_MIXED_LOOK == 0)
+			CHECK_FOR_INTERRUPTS();
 		if (d->entry[at].code >= 0)
 			all[n++] = (Category) {category_text(x->type[i], &d->entry[at]), d->entry[at].code};
+	}
 	qsort(all, n, sizeof(Category), compare_categories);
 	x->column[i].categories = MemoryContextAllocHuge(x->cxt, (n + 1) * sizeof(text *));
 	for (n = 0; n < d->n; n++)

@@ -11,6 +11,7 @@
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
 #include "lib/stringinfo.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -122,12 +123,16 @@ grow(KmMixedDictionary *d)
 	d->size *= 2;
 	d->entry = free_entries(d->cxt, d->size);
 	for (uint64 i = 0; i < n; i++)
-		if (old[i].code >= 0)
-		{
-			KmMixedKey	key = km_mixed_key(old[i].data, old[i].len);
+	{
+		KmMixedKey	key;
 
-			*km_mixed_find(d, &key) = old[i];
-		}
+		if (i % KM_MIXED_LOOK == 0)
+			CHECK_FOR_INTERRUPTS();
+		if (old[i].code < 0)
+			continue;
+		key = km_mixed_key(old[i].data, old[i].len);
+		*km_mixed_find(d, &key) = old[i];
+	}
 	pfree(old);
 }
 

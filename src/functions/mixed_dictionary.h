@@ -27,6 +27,9 @@ typedef struct KmMixedEntry
 	int32		code;			/* -1: the entry is free */
 } KmMixedEntry;
 
+/* Entries between two looks for a cancel. */
+#define KM_MIXED_LOOK	4096
+
 typedef struct KmMixedDictionary
 {
 	MemoryContext cxt;

@@ -197,6 +197,8 @@ choose_range(const Scatter *s, KmSvgPlot *plot)
 		double		x = project(s, p, label, 0);
 		double		y = project(s, p, label, 1);
 
+		if (i % 1024 == 0)
+			CHECK_FOR_INTERRUPTS();
 		plot->x0 = fmin(plot->x0, x);
 		plot->x1 = fmax(plot->x1, x);
 		plot->y0 = fmin(plot->y0, y);
@@ -243,6 +245,7 @@ draw_centroids(StringInfo out, const Scatter *s, const KmSvgPlot *plot)
 		double		x = km_svg_x(plot, project(s, p, c, 0));
 		double		y = km_svg_y(plot, project(s, p, c, 1));
 
+		CHECK_FOR_INTERRUPTS();
 		appendStringInfo(out, "<g class=\"centroid\" fill=\"%s\" stroke=\"#ffffff\" stroke-width=\"2\">", km_svg_colour(c));
 		km_svg_mark(out, c, x, y, 10);
 		appendStringInfo(out, "<text x=\"%.1f\" y=\"%.1f\" fill=\"#ffffff\" stroke=\"#222222\" stroke-width=\"2\" paint-order=\"stroke\">%d</text></g>\n",
