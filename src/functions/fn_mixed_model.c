@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "catalog/pg_type.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/float.h"
 #include "utils/fmgrprotos.h"
@@ -20,6 +21,7 @@
 #include "core/gk_numerics.h"
 #include "functions/functions.h"
 #include "functions/mixed.h"
+#include "functions/mixed_dictionary.h"
 #include "relation/rel_types.h"
 
 PG_FUNCTION_INFO_V1(kmeans_mixed_predict);
@@ -114,6 +116,20 @@ push_shares(JsonbParseState **state, const GkMixed *m, const KmMixedColumn *colu
 	pushJsonbValue(state, WJB_END_OBJECT, NULL);
 }
 
+/* A mean in original units: of values near the end of double precision it may be rounded beyond that. */
+static double
+mean_of(const KmMixedColumn *c, float prepared)
+{
+	double		mean = c->center + (double) prepared / c->scale;
+
+	if (!isfinite(mean))
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("mean of column \"%s\" is out of the range of double precision", c->name),
+				 errhint("Divide the column by a constant.")));
+	return mean;
+}
+
 static JsonbValue *
 push_centroid(JsonbParseState **state, const GkMixed *m, const KmMixedColumn *columns, int ncolumns, int cluster)
 {
@@ -127,7 +143,7 @@ push_centroid(JsonbParseState **state, const GkMixed *m, const KmMixedColumn *co
 
 		push_key(state, c->name);
 		if (c->number)
-			push_number(state, WJB_VALUE, c->center + (double) m->mean[(size_t) cluster * m->d + number++] / c->scale);
+			push_number(state, WJB_VALUE, mean_of(c, m->mean[(size_t) cluster * m->d + number++]));
 		else
 		{
 			pushJsonbValue(state, WJB_BEGIN_OBJECT, NULL);
@@ -222,7 +238,10 @@ km_mixed_model(const GkMixed *m, const KmMixedColumn *columns, int ncolumns)
 	push_key(&state, "clusters");
 	pushJsonbValue(&state, WJB_BEGIN_ARRAY, NULL);
 	for (int i = 0; i < m->k; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
 		push_cluster(&state, m, columns, ncolumns, i);
+	}
 	pushJsonbValue(&state, WJB_END_ARRAY, NULL);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }
@@ -242,7 +261,7 @@ typedef struct Parsed
 	float		gamma;
 	float	   *mean;			/* [k][d] */
 	int32	   *mode;			/* [k][c] */
-	text	 ***modes;			/* [c][k] by code; NULL: no more */
+	KmMixedDictionary *modes;	/* [c] */
 	float	   *x;				/* [d] of the row */
 	int32	   *code;			/* [c] */
 	Oid		   *type;			/* [ncolumns] of the arguments, base types */
@@ -339,23 +358,17 @@ parse_column(Parsed *p, JsonbContainer * object, KmMixedColumn *c)
 static int32
 mode_code(const Parsed *p, int j, const char *value, int len)
 {
-	for (int i = 0; i < p->k && p->modes[j][i] != NULL; i++)
-		if (VARSIZE_ANY_EXHDR(p->modes[j][i]) == len && memcmp(VARDATA_ANY(p->modes[j][i]), value, len) == 0)
-			return i;
-	return -1;
+	KmMixedKey	key = km_mixed_key(value, len);
+
+	return km_mixed_find(&p->modes[j], &key)->code;
 }
 
 static int32
 add_mode(Parsed *p, int j, const char *value, int len)
 {
-	int32		code = mode_code(p, j, value, len);
+	KmMixedKey	key = km_mixed_key(value, len);
 
-	if (code >= 0)
-		return code;
-	for (code = 0; p->modes[j][code] != NULL;)
-		code++;
-	p->modes[j][code] = cstring_to_text_with_len(value, len);
-	return code;
+	return km_mixed_code(&p->modes[j], &key);
 }
 
 static void
@@ -409,13 +422,16 @@ parse_model(Parsed *p)
 		parse_column(p, object_at(columns, i, "columns"), &p->column[i]);
 	p->mean = palloc((Size) p->k * (p->d + 1) * sizeof(float));
 	p->mode = palloc((Size) p->k * (p->c + 1) * sizeof(int32));
-	p->modes = palloc((p->c + 1) * sizeof(text * *));
+	p->modes = palloc((p->c + 1) * sizeof(KmMixedDictionary));
 	for (int j = 0; j < p->c; j++)
-		p->modes[j] = palloc0(p->k * sizeof(text *));
+		km_mixed_dictionary_begin(&p->modes[j], p->cxt);
 	p->x = palloc((p->d + 1) * sizeof(float));
 	p->code = palloc((p->c + 1) * sizeof(int32));
 	for (int i = 0; i < p->k; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
 		parse_cluster(p, object_at(clusters, i, "clusters"), i);
+	}
 }
 
 /* ---- predicting ---- */

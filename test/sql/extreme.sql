@@ -170,3 +170,12 @@ RESET gkmeans.strategy;
 SELECT * FROM kmeans('ex_given', '{x}', 1, max_iter => 0, centroids => '{{1e100}}');
 SELECT cluster, size, centroid FROM kmeans('ex_given', '{x}', 1, centroids => '{{1e300}}');
 DROP TABLE ex_given;
+
+-- values beside the end of double precision, which a mean could leave
+CREATE TABLE ex_last AS SELECT CASE WHEN i = 1 THEN 1.7976931348623157e308 ELSE 0 END::float8 AS x FROM generate_series(1, 10000) i;
+SELECT * FROM kmeans('ex_last', '{x}', 2, standardize => true);
+SELECT * FROM kmeans_balanced('ex_last', '{x}', 2, standardize => true);
+SELECT kmeans_mixed_fit('ex_last', '{x}', 2);
+DELETE FROM ex_last WHERE x = 0;
+SELECT * FROM kmeans('ex_last', '{x}', 1);
+DROP TABLE ex_last;

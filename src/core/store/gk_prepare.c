@@ -237,9 +237,16 @@ gk_store_take_prep(GkStore *store, const GkPrep *prep)
 static GkStatus
 begin_prepare(GkStore *s, GkError *err)
 {
+	GkStatus	st;
+
 	if (s->sink->prepare == NULL)
 		return gk_fail(err, GK_ERR_INTERNAL, "the rows of this store cannot be prepared");
-	return gk_store_loaded(s, err);
+	st = gk_store_loaded(s, err);
+	/* a mean of values so near to the end of double precision may be rounded beyond it */
+	for (int j = 0; st == GK_OK && j < s->pts.d; j++)
+		if (s->stats[j].min < s->stats[j].max && fmax(-s->stats[j].min, s->stats[j].max) > DBL_MAX * (1.0 - 0x1p-20))
+			st = gk_fail_range(err);
+	return st;
 }
 
 /* What both ways of preparing end with. */
