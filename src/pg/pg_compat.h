@@ -27,6 +27,7 @@
 
 #if PG_VERSION_NUM >= 160000
 #include "catalog/pg_class.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "varatt.h"
 #endif
@@ -151,6 +152,17 @@ km_function_aclcheck(Oid function, Oid user)
 	return object_aclcheck(ProcedureRelationId, function, user, ACL_EXECUTE);
 #else
 	return pg_proc_aclcheck(function, user, ACL_EXECUTE);
+#endif
+}
+
+/* May the user use this schema? */
+static inline AclResult
+km_schema_aclcheck(Oid schema, Oid user)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(NamespaceRelationId, schema, user, ACL_USAGE);
+#else
+	return pg_namespace_aclcheck(schema, user, ACL_USAGE);
 #endif
 }
 

@@ -224,6 +224,23 @@ CREATE POLICY p ON many USING (cluster < 7);
 SET ROLE regress_from_table;
 SELECT k FROM kmeans_info(kmeans_from_table('many'));
 RESET ROLE;
+-- a schema that the role may not use, known by its number: also where the session has the model
+CREATE SCHEMA closed;
+CREATE TABLE closed.few AS SELECT n AS cluster, ARRAY[n, 1.0] AS centroid FROM generate_series(0, 2) n;
+GRANT SELECT ON closed.few TO regress_from_table;
+DO $$
+DECLARE
+    few oid := 'closed.few'::regclass;
+    k int;
+BEGIN
+    FOR i IN 1..2 LOOP
+        SELECT i.k INTO k FROM kmeans_info(kmeans_from_table(few)) i;
+        RAISE NOTICE '%: %', current_user = 'regress_from_table', k;
+        SET LOCAL ROLE regress_from_table;
+    END LOOP;
+EXCEPTION WHEN insufficient_privilege THEN
+    RAISE NOTICE '%', sqlerrm;
+END $$;
 -- no more than a value holds
 CREATE TABLE one_wide (centroid real[]);
 ALTER TABLE one_wide ALTER centroid SET STORAGE EXTERNAL;
@@ -235,7 +252,7 @@ SELECT * FROM try($$kmeans_from_table('long')$$);
 \pset format aligned
 DROP OWNED BY regress_from_table;
 DROP ROLE regress_from_table;
-DROP SCHEMA "Other" CASCADE;
+DROP SCHEMA "Other", closed CASCADE;
 DROP VIEW again, line, numerals, fractions, wide, long, given;
 DROP DOMAIN small;
 DROP TABLE pts, many, one, place, empty, words, one_wide;
