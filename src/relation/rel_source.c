@@ -24,6 +24,7 @@
 #include "miscadmin.h"
 #include "nodes/plannodes.h"
 #include "optimizer/plancat.h"
+#include "parser/parse_coerce.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -350,23 +351,37 @@ as_list(char *const *columns, int ncolumns)
 	return list.data;
 }
 
+/* Does an explicit cast make a number of values of the type, of text if it looks like one? */
+static bool
+casts_to_number(Oid type)
+{
+	Oid			function;
+
+	return find_coercion_pathway(FLOAT8OID, type, COERCION_EXPLICIT, &function) != COERCION_PATH_NONE;
+}
+
 /* A type whose values are no features: what is the statement that makes them some? */
 static int
 not_numeric_hint(const KmSource *source, const KmSourceColumn *column)
 {
-	if (km_is_category(column->type) && source->qualified == NULL)
-		return errhint("kmeans_mixed() takes categories, of a table or view. Cast it in the query: %s::float8 if it is a number in another form, (%s = 'a value')::int for a category.",
-					   quote_identifier(column->name), quote_identifier(column->name));
-	if (km_is_category(column->type))
-		return errhint("Categories are for SELECT * FROM kmeans_mixed(%s, %s, 3). Or make it a number in a query: SELECT * FROM kmeans_query('SELECT %s::float8 FROM %s', 3), or (%s = ''a value'')::int for a category.",
-					   quote_literal_cstr(source->qualified),
-					   quote_literal_cstr(psprintf("{%s}", as_list(source->columns, source->ncolumns))),
-					   column->quoted, source->qualified, column->quoted);
+	bool		category = km_is_category(column->type);
+	const char *name = source->qualified == NULL ? quote_identifier(column->name) : column->quoted;
+	const char *from = source->qualified == NULL ? "..." : source->qualified;
+	const char *mixed = "";
+
+	if (category && source->qualified == NULL)
+		mixed = "kmeans_mixed() takes categories, of a table or view. ";
+	else if (category)
+		mixed = psprintf("Categories are for SELECT * FROM kmeans_mixed(%s, %s, 3). ", quote_literal_cstr(source->qualified),
+						 quote_literal_cstr(psprintf("{%s}", as_list(source->columns, source->ncolumns))));
+	if (!casts_to_number(column->type))
+		return errhint("%sNo cast makes a number of it, but an expression may, in a query: kmeans_query('SELECT (%s = ''a value'')::int FROM %s', 3), for instance.",
+					   mixed, name, from);
 	if (source->qualified == NULL)
-		return errhint("Cast it in the query: %s::float8 if it is a number in another form, (%s = 'a value')::int for a category.",
-					   quote_identifier(column->name), quote_identifier(column->name));
-	return errhint("Make it a number in a query: SELECT * FROM kmeans_query('SELECT %s::float8 FROM %s', 3), or (%s = ''a value'')::int for a category.",
-				   column->quoted, source->qualified, column->quoted);
+		return errhint("%sCast it in the query: %s::float8 if it is a number in another form, (%s = 'a value')::int for a category.",
+					   mixed, name, name);
+	return errhint("%s%s it a number in a query: SELECT * FROM kmeans_query('SELECT %s::float8 FROM %s', 3), or (%s = ''a value'')::int for a category.",
+				   mixed, category ? "Or make" : "Make", name, from, name);
 }
 
 static void
