@@ -73,6 +73,13 @@ bool		gk_engine_copy(const GkEngine *e, const double *centroids, int k, double *
  * have fewer distinct values. */
 GkStatus	gk_seed(GkEngine *e, int run, GkError *err);
 
+/* Does a fit begin with given centroids, or an earlier model's? */
+static inline bool
+gk_is_given(const GkOptions *opt)
+{
+	return opt->init == GK_INIT_CENTROIDS || opt->init == GK_INIT_WARM_START;
+}
+
 /* gk_given.c: make each of k given centroids a direction of length 1. */
 GkStatus	gk_given_directions(double *centroids, int k, int d, GkError *err);
 

@@ -219,16 +219,10 @@ gk_engine_alloc(GkEngine *e, GkError *err)
 	return GK_OK;
 }
 
-static bool
-given(const GkOptions *opt)
-{
-	return opt->init == GK_INIT_CENTROIDS || opt->init == GK_INIT_WARM_START;
-}
-
 static int
 runs(const GkOptions *opt)
 {
-	return given(opt) ? 1 : opt->n_init;
+	return gk_is_given(opt) ? 1 : opt->n_init;
 }
 
 /* The centroids of one restart. */
@@ -268,7 +262,7 @@ run_all(GkEngine *e, const GkLabelSink *sink, GkModel *model, GkError *err)
 		if (st == GK_OK)
 			st = gk_lloyd(e, run, tol, &r, err);
 		if (st == GK_OK)
-			st = gk_finish(e, given(opt), sink, &inertia, err);
+			st = gk_finish(e, gk_is_given(opt), sink, &inertia, err);
 		model->iterate_ms += gk_now_ms() - seeded;
 		if (st == GK_OK && (run == 0 || inertia < best))
 		{
@@ -335,7 +329,7 @@ open_sample(const GkEngine *e, int64_t rows, int round, const GkOptions *opt, Gk
 static bool
 seeds_are_sampled(const GkEngine *e)
 {
-	return !given(e->opt) && gk_sample_rows(e->opt->init_sample, e->opt->k, e->pts->n) < e->pts->n;
+	return !gk_is_given(e->opt) && gk_sample_rows(e->opt->init_sample, e->opt->k, e->pts->n) < e->pts->n;
 }
 
 /* Find the seeds of all runs in a sample.  Its session is closed before that of all rows is opened. */
@@ -463,7 +457,7 @@ finish_rows(GkEngine *e, const GkLabelSink *sink, GkModel *model, GkError *err)
 	{
 		e->k = model->k;
 		memcpy(e->step.count, model->size, e->k * sizeof(int64_t));
-		st = gk_engine_copy(e, model->centroids, e->k, e->c, e->f) ? gk_finish(e, given(e->opt), each, &inertia, err) : GK_STOPPED;
+		st = gk_engine_copy(e, model->centroids, e->k, e->c, e->f) ? gk_finish(e, gk_is_given(e->opt), each, &inertia, err) : GK_STOPPED;
 	}
 	if (st == GK_OK)
 		st = keep_clusters(e, model, err);
@@ -506,7 +500,7 @@ fit_on(const GkBackend *backend, GkStore *store, const GkOptions *options,
 	memset(model, 0, sizeof(*model));
 	if (options->k < 1 || options->k > GK_MAX_K)
 		return gk_fail(err, GK_ERR_LIMIT, "k = %d is not between 1 and %d", options->k, GK_MAX_K);
-	if (options->max_iter < (given(options) ? 0 : 1) || options->n_init < 1 || !(options->tol >= 0))
+	if (options->max_iter < (gk_is_given(options) ? 0 : 1) || options->n_init < 1 || !(options->tol >= 0))
 		return gk_fail(err, GK_ERR_OPTION, "max_iter and n_init must be at least 1, tol at least 0");
 	model->k_asked = options->k;
 	model->init = options->init;
@@ -516,7 +510,7 @@ fit_on(const GkBackend *backend, GkStore *store, const GkOptions *options,
 	st = gk_prep_copy(e.host, &pts->prep, &model->prep, err);
 	if (st == GK_OK && pts->n > 0)
 	{
-		if (given(options))
+		if (gk_is_given(options))
 			st = reach_given(&e, err);
 		if (st == GK_OK)
 			st = rows < pts->n ? fit_sample(&e, rows, sink, model, err) : fit_rows(&e, sink, model, err);

@@ -458,7 +458,7 @@ gk_seed(GkEngine *e, int run, GkError *err)
 	.d = d,.seed = opt->seed,.run = run};
 
 	e->k = opt->k;
-	if (opt->init == GK_INIT_CENTROIDS || opt->init == GK_INIT_WARM_START)
+	if (gk_is_given(opt))
 	{
 		if (opt->distance != GK_COSINE)
 			return gk_engine_copy(e, opt->centroids, e->k, e->c, e->f) ? GK_OK : GK_STOPPED;

@@ -281,9 +281,8 @@ open_device(Device *v, GkError *err)
 {
 	const GkGroupBatchWork *w = v->run->work;
 	const GkOptions *o = w->options;
-	bool		given = o->init == GK_INIT_CENTROIDS || o->init == GK_INIT_WARM_START;
 	GkGroupBatchTask task = {.d = w->d,.k = o->k,.random = o->init == GK_INIT_RANDOM,
-		.given = given ? o->centroids : NULL,.n_init = o->n_init,.max_iter = o->max_iter,.seed = o->seed,
+		.given = gk_is_given(o) ? o->centroids : NULL,.n_init = o->n_init,.max_iter = o->max_iter,.seed = o->seed,
 		.gpu_devices = v->host->gpu_devices,.gpu_fault = v->host->gpu_fault};
 	GkStatus	st = v->backend->open(v->host, &gk_core, &task, &v->session, err);
 
