@@ -72,7 +72,7 @@ gk_engine_copy(const GkEngine *e, const double *centroids, int k, double *c, flo
 /* Squared distances, in float32, are below 2^this. */
 #define FAR_EXPO		127
 /* What a history may lose of its digits for given centroids far from the data. */
-#define HISTORY_EXPO	20
+#define HISTORY_EXPO	40
 
 typedef struct Bound
 {
@@ -85,31 +85,35 @@ static void
 bound(void *arg, int from, int end)
 {
 	Bound	   *b = arg;
-	int			expo = gk_store_bound_given(b->store, b->centroids + (size_t) from * b->store->pts.d, end - from);
-	int			old = __atomic_load_n(&b->expo, __ATOMIC_RELAXED);
 
-	while (expo < old && !__atomic_compare_exchange_n(&b->expo, &old, expo, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-		;
+	for (int c = from; c < end; c++)
+	{
+		int			expo = gk_store_bound_given(b->store, b->centroids + (size_t) c * b->store->pts.d);
+		int			old = __atomic_load_n(&b->expo, __ATOMIC_RELAXED);
+
+		while (expo < old && !__atomic_compare_exchange_n(&b->expo, &old, expo, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			;
+	}
 }
 
 /*
  * Sums of distances are cut off at 2^F of the data's box, outside of which given centroids may lie.  Rows are measured
- * by them where they stay; else they are in the box after one iteration, and their distances are in a history at most,
- * where the update takes no other way to the inertia.
+ * by the nearest of them where they stay.  Else they are in the box after one iteration, and their distances are in a
+ * history at most, where the update takes no other way to the inertia.  Directions are always in their box.
  */
 static GkStatus
 reach_given(GkEngine *e, GkError *err)
 {
 	GkPoints   *pts = &e->store->pts;
-	bool		history = pts->prep.distance == GK_MANHATTAN || pts->prep.distance == GK_PARTIAL;
-	int			most = e->opt->max_iter == 0 ? FAR_EXPO : pts->d2_expo + (history ? HISTORY_EXPO : 0);
+	bool		stay = e->opt->max_iter == 0;
+	int			most = stay ? FAR_EXPO : pts->d2_expo + HISTORY_EXPO;
 	Bound		b = {e->store, e->opt->centroids, INT_MAX};
 
-	if (most <= pts->d2_expo)
+	if (pts->prep.distance == GK_COSINE || (pts->prep.distance == GK_EUCLIDEAN && !stay))
 		return GK_OK;
 	if (!gk_engine_clusters(e, e->opt->k, bound, &b))
 		return GK_STOPPED;
-	if (b.expo > most && e->opt->max_iter == 0)
+	if (b.expo > most && stay)
 	{
 		(void) gk_fail(err, GK_ERR_RANGE, "all given centroids are too far from the rows");
 		snprintf(err->hint, sizeof(err->hint), "Give one that is nearer to them, or let max_iter be 1 or more.");

@@ -255,6 +255,9 @@ about_array(const ErrorData *e)
 	if (!call_opens(text, open, function) || length > MAX_NAME)
 		return NULL;
 	strlcpy(word, at, length + 1);
+	/* not an array of numbers */
+	if (!isalpha((unsigned char) word[0]) && word[0] != '_')
+		return NULL;
 	for (Size i = 0; i < length; i++)
 		if (!isalnum((unsigned char) word[i]) && strchr("_, ", word[i]) == NULL)
 			return NULL;

@@ -375,8 +375,8 @@ not_numeric_hint(const KmSource *source, const KmSourceColumn *column)
 		mixed = psprintf("Categories are for SELECT * FROM kmeans_mixed(%s, %s, 3). ", quote_literal_cstr(source->qualified),
 						 quote_literal_cstr(psprintf("{%s}", as_list(source->columns, source->ncolumns))));
 	if (!casts_to_number(column->type))
-		return errhint("%sNo cast makes a number of it, but an expression may, in a query: kmeans_query('SELECT (%s = ''a value'')::int FROM %s', 3), for instance.",
-					   mixed, name, from);
+		return errhint("%sNo cast makes a number of it, but an expression may, in a query: kmeans_query(%s, 3), for instance.",
+					   mixed, quote_literal_cstr(psprintf("SELECT (%s = 'a value')::int FROM %s", name, from)));
 	if (source->qualified == NULL)
 		return errhint("%sCast it in the query: %s::float8 if it is a number in another form, (%s = 'a value')::int for a category.",
 					   mixed, name, name);

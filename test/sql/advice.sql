@@ -25,6 +25,7 @@ SELECT kmeans_mixed_fit('customers', '{visits,spent}', 3, catgories => '{spent}'
 -- one column is an array, too
 SELECT * FROM kmeans('customers', 'visits', 3);
 SELECT kmeans_fit('customers', columns => 'visits, spent', k => 3);
+SELECT kmeans_fit('customers', '{visits}', 2, centroids => '1, 2');
 SELECT '{1,2'::int[];
 -- k that is not an integer; too few and too many arguments
 SELECT * FROM kmeans('customers', '{visits,spent}', 3.0);

@@ -169,6 +169,9 @@ SELECT inertia FROM kmeans('ex_given', '{x}', 1, max_iter => 0, centroids => '{{
 RESET gkmeans.strategy;
 SELECT * FROM kmeans('ex_given', '{x}', 1, max_iter => 0, centroids => '{{1e100}}');
 SELECT cluster, size, centroid FROM kmeans('ex_given', '{x}', 1, centroids => '{{1e300}}');
+-- directions have any length
+SELECT length, inertia FROM unnest('{1,1e12,1e30}'::float8[]) length,
+    kmeans('ex_given', '{x,w}', 2, max_iter => 0, distance => 'cosine', centroids => ARRAY[ARRAY[length, length], ARRAY[length, 0]]);
 DROP TABLE ex_given;
 
 -- values beside the end of double precision, which a mean could leave

@@ -395,7 +395,10 @@ test_floats(void)
 					wrong += memcmp(copy, x[i], n * sizeof(float)) != 0 || copy[n] != 42;
 				}
 				if (set->turn == NULL)
+				{
+					wrong += strcmp(levels[l], "avx512") == 0;
 					continue;
+				}
 				turned++;
 				memset(out, 0, sizeof(out));
 				wrong += set->turn(row, at, n, (char *) (out[0] + 3), sizeof(out[0])) != (odd < 0);

@@ -8,7 +8,7 @@
  * standardize, and points of length 1 under the cosine distance.  Each row
  * counts once, whatever its weight.
  *
- * Sums are sums of integers (2^-62 of the largest distance that is possible),
+ * Sums are sums of integers (2^-62 of the largest distance that is possible, 2^-80 of its square),
  * so the result does not depend on threads, chunks or the memory limit.
  */
 #ifndef GK_QUALITY_H

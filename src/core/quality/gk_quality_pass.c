@@ -18,6 +18,8 @@
 
 #define ROWS	GK_QUALITY_ROWS
 #define LANES	GK_QUALITY_LANES
+/* In a unit that suits the points no squared distance is beyond 1, but for its rounding. */
+#define BEYOND	(1.0 + 0x1p-40)
 
 /* ---- rows ---- */
 
@@ -100,7 +102,9 @@ label_block(GkQuality *q, GkQualitySums *t, int first, int rows)
 
 			d2 += v * v;
 		}
-		t->inertia += gk_quality_square(d2);
+		t->far |= !(d2 <= BEYOND);
+		if (!t->far)
+			t->inertia += gk_quality_square(d2);
 	}
 }
 
@@ -175,7 +179,7 @@ measure_block(GkQuality *q, GkQualitySums *t, int first, int rows)
 	double		own[ROWS];
 	double		other[ROWS];
 	double		score[2];
-	double		all = 0.0;
+	bool		good = true;
 	gk_int128	within = 0;
 
 	for (int i = 0; i < ROWS; i++)
@@ -189,12 +193,11 @@ measure_block(GkQuality *q, GkQualitySums *t, int first, int rows)
 		if (q->sum.count[label[i]] == 1)
 			other[i] = own[i];
 	for (int i = 0; i < rows; i++)
-		all += own[i];
-	/* in a unit that suits the points no distance is beyond 1 */
-	for (int i = 0; all <= ROWS && i < rows; i++)
+		good &= own[i] <= BEYOND;
+	for (int i = 0; good && i < rows; i++)
 		within += gk_quality_square(own[i]);
 	gk_quality_scores(own, other, score);
-	if (!(fabs(score[0]) <= ROWS && all <= ROWS))
+	if (!(fabs(score[0]) <= ROWS && good))
 	{
 		t->far = true;
 		return;

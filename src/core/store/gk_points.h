@@ -51,8 +51,8 @@ typedef struct GkPoints
 	int			nchunks;
 	GkChunk    *chunks;
 	GkPrep		prep;
-	int			d2_expo;		/* F: no squared distance inside the data's box, or to the nearest given
-								 * centroid, exceeds 2^F */
+	int			d2_expo;		/* F: no squared distance inside the data's box, or to given centroids that
+								 * rows are measured by, exceeds 2^F */
 	int			weight_exp;		/* prepared weight = weight * 2^-weight_exp */
 
 	/*
@@ -79,11 +79,8 @@ typedef struct GkPoints
 /* F of a preparation: GkPoints.d2_expo. */
 int			gk_bound_d2(const GkPrep *prep);
 
-/*
- * The same for the distance to the nearest of k > 0 centroids [k][d] of original units, which may lie outside the
- * data's box.  Any thread.
- */
-int			gk_store_bound_given(const GkStore *store, const double *centroids, int k);
+/* The same for the distance to a centroid [d] of original units, which may lie outside the data's box.  Any thread. */
+int			gk_store_bound_given(const GkStore *store, const double *centroid);
 
 const GkPoints *gk_store_points(GkStore *store);
 const GkHost *gk_store_host(const GkStore *store);

@@ -175,48 +175,48 @@ gk_bound_d2(const GkPrep *prep)
 }
 
 /* A point that lacks features may have nothing but the widest one, which then counts d times. */
+static bool
+some_missing(const GkStore *s)
+{
+	bool		missing = false;
+
+	for (int j = 0; j < s->pts.d; j++)
+		missing |= s->stats[j].missing > 0;
+	return missing;
+}
+
 static int
 bound_store(const GkStore *s)
 {
 	const GkPrep *prep = &s->pts.prep;
 	double		widest = 0.0;
-	bool		missing = false;
 	int			e;
 
 	for (int j = 0; j < prep->d; j++)
-	{
 		widest = fmax(widest, bound_feature(prep, j));
-		missing |= s->stats[j].missing > 0;
-	}
 	frexp(prep->d * widest, &e);
-	return missing ? e : gk_bound_d2(prep);
+	return some_missing(s) ? e : gk_bound_d2(prep);
 }
 
 int
-gk_store_bound_given(const GkStore *s, const double *centroids, int k)
+gk_store_bound_given(const GkStore *s, const double *centroid)
 {
 	const GkPrep *prep = &s->pts.prep;
-	double		least = INFINITY;
+	double		sum = 0.0;
+	double		widest = 0.0;
 	int			e;
 
-	for (int c = 0; c < k; c++)
+
+	for (int j = 0; j < prep->d; j++)
 	{
-		double		sum = 0.0;
-		double		widest = 0.0;
+		double		far = fabs(gk_centre_scale(centroid[j], prep->center[j], prep->scale[j]));
+		double		t = gk_pow2(prep->expo[j]) + fmin(far, (double) FLT_MAX);
 
-		for (int j = 0; j < prep->d; j++)
-		{
-			double		far = fabs(gk_centre_scale(centroids[(size_t) c * prep->d + j], prep->center[j], prep->scale[j]));
-			double		t = gk_pow2(prep->expo[j]) + fmin(far, (double) FLT_MAX);
-
-			t = prep->distance == GK_MANHATTAN ? t : t * t;
-			sum += t;
-			widest = fmax(widest, t);
-		}
-		/* as in bound_store() */
-		least = fmin(least, prep->distance == GK_PARTIAL ? prep->d * widest : sum);
+		t = prep->distance == GK_MANHATTAN ? t : t * t;
+		sum += t;
+		widest = fmax(widest, t);
 	}
-	frexp(least, &e);
+	frexp(some_missing(s) ? prep->d * widest : sum, &e);
 	return e;
 }
 
@@ -237,16 +237,19 @@ gk_store_take_prep(GkStore *store, const GkPrep *prep)
 static GkStatus
 begin_prepare(GkStore *s, GkError *err)
 {
-	GkStatus	st;
-
 	if (s->sink->prepare == NULL)
 		return gk_fail(err, GK_ERR_INTERNAL, "the rows of this store cannot be prepared");
-	st = gk_store_loaded(s, err);
-	/* a mean of values so near to the end of double precision may be rounded beyond it */
-	for (int j = 0; st == GK_OK && j < s->pts.d; j++)
+	return gk_store_loaded(s, err);
+}
+
+/* A mean of values so near to the end of double precision may be rounded beyond it. */
+static GkStatus
+check_ends(const GkStore *s, GkError *err)
+{
+	for (int j = 0; j < s->pts.d; j++)
 		if (s->stats[j].min < s->stats[j].max && fmax(-s->stats[j].min, s->stats[j].max) > DBL_MAX * (1.0 - 0x1p-20))
-			st = gk_fail_range(err);
-	return st;
+			return gk_fail_range(err);
+	return GK_OK;
 }
 
 /* What both ways of preparing end with. */
@@ -314,7 +317,7 @@ gk_store_prepare(GkStore *store, GkDistance distance, bool standardize, GkError 
 			p->expo[j] = 0;
 		}
 	}
-	else
+	else if ((st = check_ends(store, err)) == GK_OK)
 	{
 		for (int j = 0; j < p->d; j++)
 			p->center[j] = choose_centre(&store->stats[j], pts->n - store->stats[j].missing);
