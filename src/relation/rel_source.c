@@ -364,24 +364,29 @@ casts_to_number(Oid type)
 static int
 not_numeric_hint(const KmSource *source, const KmSourceColumn *column)
 {
+	bool		casts = casts_to_number(column->type);
 	bool		category = km_is_category(column->type);
-	const char *name = source->qualified == NULL ? quote_identifier(column->name) : column->quoted;
-	const char *from = source->qualified == NULL ? "..." : source->qualified;
-	const char *mixed = "";
+	const char *from = source->qualified;
+	const char *name = from != NULL ? column->quoted : quote_identifier(column->name);
+	const char *columns = quote_literal_cstr(psprintf("{%s}", as_list(source->columns, source->ncolumns)));
 
-	if (category && source->qualified == NULL)
-		mixed = "kmeans_mixed() takes categories, of a table or view. ";
-	else if (category)
-		mixed = psprintf("Categories are for SELECT * FROM kmeans_mixed(%s, %s, 3). ", quote_literal_cstr(source->qualified),
-						 quote_literal_cstr(psprintf("{%s}", as_list(source->columns, source->ncolumns))));
-	if (!casts_to_number(column->type))
-		return errhint("%sNo cast makes a number of it, but an expression may, in a query: kmeans_query(%s, 3), for instance.",
-					   mixed, quote_literal_cstr(psprintf("SELECT (%s = 'a value')::int FROM %s", name, from)));
-	if (source->qualified == NULL)
-		return errhint("%sCast it in the query: %s::float8 if it is a number in another form, (%s = 'a value')::int for a category.",
-					   mixed, name, name);
-	return errhint("%s%s it a number in a query: SELECT * FROM kmeans_query('SELECT %s::float8 FROM %s', 3), or (%s = ''a value'')::int for a category.",
-				   mixed, category ? "Or make" : "Make", name, from, name);
+	if (from == NULL && !casts)
+		return errhint("%s but an expression in the query may: (%s = 'a value')::int, for instance.",
+					   category ? "kmeans_mixed() takes categories, of a table or view. No cast makes a number of it," : "No cast makes a number of it,", name);
+	if (from == NULL)
+		return errhint("%s it in the query: %s::float8 if it is a number in another form, (%s = 'a value')::int for a category.",
+					   category ? "kmeans_mixed() takes categories, of a table or view. Cast" : "Cast", name, name);
+	if (category && !casts)
+		return errhint("Categories are for SELECT * FROM kmeans_mixed(%s, %s, 3). No cast makes a number of it, but an expression may, in a query: kmeans_query('SELECT (%s = ''a value'')::int FROM %s', 3), for instance.",
+					   quote_literal_cstr(from), columns, name, from);
+	if (category)
+		return errhint("Categories are for SELECT * FROM kmeans_mixed(%s, %s, 3). Or make it a number in a query: SELECT * FROM kmeans_query('SELECT %s::float8 FROM %s', 3), or (%s = ''a value'')::int for a category.",
+					   quote_literal_cstr(from), columns, name, from, name);
+	if (!casts)
+		return errhint("No cast makes a number of it, but an expression may, in a query: kmeans_query('SELECT (%s = ''a value'')::int FROM %s', 3), for instance.",
+					   name, from);
+	return errhint("Make it a number in a query: SELECT * FROM kmeans_query('SELECT %s::float8 FROM %s', 3), or (%s = ''a value'')::int for a category.",
+				   name, from, name);
 }
 
 static void

@@ -171,7 +171,7 @@ my %calls = (
 	kmeans_label_table => qq{SELECT c FROM public.kmeans_label_table($r, $array, 3, '$schema."l''abels"', ARRAY['id', } . literal('v\'", traps.trap(\'a column\')--%1$s') . "]) c;
 		TABLE $schema.\"l'abels\"",
 	kmeans_labels => "SELECT c FROM public.kmeans_labels($r, $array, 3) c; SELECT c FROM public.kmeans_labels($r, $model) c",
-	kmeans_pass => "SELECT public.kmeans_pass(ARRAY[$r, $r], '{p}', pg_catalog.decode('6b6d70310000000100000001@{[ '0' x 32 ]}', 'hex'))",
+	kmeans_pass => "SELECT public.kmeans_pass(ARRAY[$r, $r], '{p}', pg_catalog.decode('6b6d70310000000200000001@{[ '0' x 32 ]}', 'hex'))",
 	kmeans_grouped_part => "SELECT c FROM public.kmeans_grouped_part($r, '{g}', $array, 2, 'w', 'k-means++', NULL, NULL, 1, 100, 1e-4::pg_catalog.float8, 'euclidean', false, 0::pg_catalog.int8, 'error', NULL, 'skip') c",
 	kmeans_predict => "SELECT public.kmeans_predict($model, 1, 2), public.kmeans_predict($model, $point)",
 	gkmeans_label => "SELECT public.gkmeans_label($model, 1, 2), public.gkmeans_label($model, $point)",

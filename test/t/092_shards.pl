@@ -455,7 +455,7 @@ $workers[0]->safe_psql('postgres', q{
 fails(q{SELECT * FROM kmeans('dist', '{a}', 2)}, qr/ERROR:  the rows changed between two passes over them/, 'rows that change');
 
 # points stay in a transaction with one snapshot, within the memory limit
-my $step = '6b6d7031' . '00000001' . '00000003' . '00000001' . '00000000' x 5 . '0000000c' . '00000000'
+my $step = '6b6d7031' . '00000002' . '00000003' . '00000001' . '00000000' x 5 . '0000000c' . '00000000'
   . '00' x 8 . '3ff0000000000000' . '00000006' . '00000001' . '00000000' . '00000000' . '00' x 8 . '00000000' x 2;
 foreach my $case ([ 'READ COMMITTED', '64MB', 0 ], [ 'REPEATABLE READ', '64MB', 1 ], [ 'REPEATABLE READ', '1MB', 1 ])
 {
@@ -519,7 +519,7 @@ foreach my $case ([ "'{half_1}', '{a}', '\\x$step', NULL, '{}'", qr/ERROR:  2202
 
 # damaged questions and answers
 my $pass = $workers[0]->safe_psql('postgres', q{SELECT '\x6b6d7031'::bytea || decode(
-	'00000001' || '00000001' || '00000000' || '00000000' || '00000000' || '00000000', 'hex')});
+	'00000002' || '00000001' || '00000000' || '00000000' || '00000000' || '00000000', 'hex')});
 my ($whole, $half) = map { $workers[0]->safe_psql('postgres', "SELECT kmeans_pass('$_', '{a}', '$pass')") } ('{dist_102008,dist_102008,dist_102012}', '{dist_102008}');
 like($whole, qr/^\\x6b6d6131/, 'a pass by hand');
 foreach my $case ([ "set_byte('$pass'::bytea, 0, 1)", qr/does not begin as one does/ ],

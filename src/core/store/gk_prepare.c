@@ -248,7 +248,11 @@ check_ends(const GkStore *s, GkError *err)
 {
 	for (int j = 0; j < s->pts.d; j++)
 		if (s->stats[j].min < s->stats[j].max && fmax(-s->stats[j].min, s->stats[j].max) > DBL_MAX * (1.0 - 0x1p-20))
-			return gk_fail_range(err);
+		{
+			(void) gk_fail(err, GK_ERR_RANGE, "values are too near to the end of double precision");
+			snprintf(err->hint, sizeof(err->hint), "Divide the columns by a constant.");
+			return GK_ERR_RANGE;
+		}
 	return GK_OK;
 }
 
