@@ -568,8 +568,9 @@ km_deform_page(KmDeformer *t, const KmPageRows *rows, int first, KmRowBatch *to,
 			collect(t, i, (const char *) row + row->t_hoff);
 			continue;
 		}
+		/* halves are converted while they are found, floats are copied when all are */
 		if (t->arrays != NULL)
-			km_prefetch_part(ahead, rows->n - i);
+			km_prefetch_part(ahead, rows->n - i, t->spec->layout == KM_LAYOUT_HALFVEC);
 		verdict = classify(t, row, &data);
 		if (verdict == KM_ROW_PLAIN)
 		{

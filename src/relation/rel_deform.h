@@ -163,19 +163,22 @@ extern bool km_stage_add(KmStage *s, GkBatch *b, const char *const *data, int n,
 /* Write those that wait into their batch. */
 extern void km_stage_flush(KmStage *s);
 
-/* Ask for one of some parts of what is left. */
+/* Ask for one of some parts of what is left; soon: there is not much to do before it is read. */
 static inline void
-km_prefetch_part(KmPrefetch *ahead, int parts)
+km_prefetch_part(KmPrefetch *ahead, int parts, bool soon)
 {
 	for (const char *end = ahead->next + (ahead->end - ahead->next) / parts; ahead->next < end; ahead->next += GK_CACHE_LINE)
-		__builtin_prefetch(ahead->next);
+		if (soon)
+			__builtin_prefetch(ahead->next);
+		else
+			__builtin_prefetch(ahead->next, 0, 2);	/* the first-level cache would have lost it by then */
 }
 
 /* Ask for what is left. */
 static inline void
 km_prefetch_rest(KmPrefetch *ahead)
 {
-	km_prefetch_part(ahead, 1);
+	km_prefetch_part(ahead, 1, true);
 }
 
 /*
