@@ -147,7 +147,7 @@ is_plain(Relation rel)
 	/* descendants may be foreign tables; what is new here may be truncated without a trace */
 	return (relkind == RELKIND_RELATION || relkind == RELKIND_MATVIEW) && !rel->rd_rel->relhassubclass &&
 		rel->rd_tableam == GetHeapamTableAmRoutine() && !km_relation_is_new(rel) &&
-		km_schema_aclcheck(RelationGetNamespace(rel), GetUserId()) == ACLCHECK_OK &&
+		km_aclcheck(NamespaceRelationId, RelationGetNamespace(rel), GetUserId(), ACL_USAGE) == ACLCHECK_OK &&
 		pg_class_aclcheck(RelationGetRelid(rel), GetUserId(), ACL_SELECT) == ACLCHECK_OK &&
 		check_enable_rls(RelationGetRelid(rel), InvalidOid, true) == RLS_NONE && !km_citus_known(RelationGetRelid(rel));
 }

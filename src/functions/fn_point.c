@@ -40,7 +40,7 @@ find_cast(KmeansPoint *p, Oid type)
 	{
 		case COERCION_PATH_FUNC:
 			p->cast_kind = KM_CAST_FUNCTION;
-			if (km_function_aclcheck(function, GetUserId()) != ACLCHECK_OK)
+			if (km_aclcheck(ProcedureRelationId, function, GetUserId(), ACL_EXECUTE) != ACLCHECK_OK)
 				aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, get_func_name(function));
 			break;
 		case COERCION_PATH_COERCEVIAIO:

@@ -100,9 +100,9 @@ about_setting(const char *message)
 	if (length > MAX_NAME)
 		return NULL;
 	strlcpy(name, start, length + 1);
-	if (strcmp(name, "max_gpu_sessions") == 0)
-		return pstrdup("gkmeans.max_gpu_sessions exists only where gkmeans is in shared_preload_libraries.");
 	setting = most_like(name, settings, lengthof(settings));
+	if (setting != NULL && strcmp(name, setting) == 0)
+		return psprintf("gkmeans.%s exists only where gkmeans is in shared_preload_libraries.", name);
 	return setting == NULL ? pstrdup("The settings are those in pg_settings whose names begin with \"gkmeans\".") :
 		psprintf("There is no setting \"gkmeans.%s\"; \"gkmeans.%s\" is meant?", name, setting);
 }

@@ -5,6 +5,8 @@
 #define PG_COMPAT_H
 
 #include "access/htup_details.h"
+#include "catalog/pg_namespace.h"
+#include "catalog/pg_proc.h"
 #include "common/jsonapi.h"
 #include "executor/executor.h"
 #include "mb/pg_wchar.h"
@@ -27,8 +29,6 @@
 
 #if PG_VERSION_NUM >= 160000
 #include "catalog/pg_class.h"
-#include "catalog/pg_namespace.h"
-#include "catalog/pg_proc.h"
 #include "varatt.h"
 #endif
 
@@ -144,25 +144,15 @@ km_relation_is_new(Relation rel)
 #endif
 }
 
-/* May the user call this function? */
+/* May the user call this function, or use this schema? */
 static inline AclResult
-km_function_aclcheck(Oid function, Oid user)
+km_aclcheck(Oid class, Oid object, Oid user, AclMode mode)
 {
 #if PG_VERSION_NUM >= 160000
-	return object_aclcheck(ProcedureRelationId, function, user, ACL_EXECUTE);
+	return object_aclcheck(class, object, user, mode);
 #else
-	return pg_proc_aclcheck(function, user, ACL_EXECUTE);
-#endif
-}
-
-/* May the user use this schema? */
-static inline AclResult
-km_schema_aclcheck(Oid schema, Oid user)
-{
-#if PG_VERSION_NUM >= 160000
-	return object_aclcheck(NamespaceRelationId, schema, user, ACL_USAGE);
-#else
-	return pg_namespace_aclcheck(schema, user, ACL_USAGE);
+	Assert(class == ProcedureRelationId || class == NamespaceRelationId);
+	return class == ProcedureRelationId ? pg_proc_aclcheck(object, user, mode) : pg_namespace_aclcheck(object, user, mode);
 #endif
 }
 

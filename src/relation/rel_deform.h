@@ -9,10 +9,10 @@
 #define REL_DEFORM_H
 
 #include "access/htup_details.h"
-#include "storage/bufpage.h"
 
 #include "core/store/gk_batch.h"
 #include "gkmeans.h"
+#include "relation/rel_prefetch.h"
 #include "relation/rel_rules.h"
 #include "relation/rel_toast.h"
 
@@ -90,16 +90,6 @@ typedef struct KmPageRows
 	HeapTupleHeader row[MaxHeapTuplesPerPage];
 } KmPageRows;
 
-/*
- * Memory to have on its way into the CPU's cache.  A CPU waits for a dozen lines at a
- * time: asked for all at once they come no sooner, and nothing is done meanwhile.
- */
-typedef struct KmPrefetch
-{
-	const char *next;
-	const char *end;
-} KmPrefetch;
-
 /* Reads the rows of one table, in one thread at a time. */
 typedef struct KmDeformer KmDeformer;
 
@@ -162,35 +152,5 @@ extern bool km_stage_add(KmStage *s, GkBatch *b, const char *const *data, int n,
 
 /* Write those that wait into their batch. */
 extern void km_stage_flush(KmStage *s);
-
-/* Ask for one of some parts of what is left; soon: there is not much to do before it is read. */
-static inline void
-km_prefetch_part(KmPrefetch *ahead, int parts, bool soon)
-{
-	for (const char *end = ahead->next + (ahead->end - ahead->next) / parts; ahead->next < end; ahead->next += GK_CACHE_LINE)
-		if (soon)
-			__builtin_prefetch(ahead->next);
-		else
-			__builtin_prefetch(ahead->next, 0, 2);	/* the first-level cache would have lost it by then */
-}
-
-/* Ask for what is left. */
-static inline void
-km_prefetch_rest(KmPrefetch *ahead)
-{
-	km_prefetch_part(ahead, 1, true);
-}
-
-/*
- * All of a page: rows lie backwards, and each one would be waited for.  Of memory that
- * this process has not seen before nothing is prefetched, so look at it first.
- */
-static inline KmPrefetch
-km_prefetch_page(Page page)
-{
-	(void) *(volatile const char *) page;
-	(void) *((volatile const char *) page + BLCKSZ - 1);
-	return (KmPrefetch) {(const char *) page, (const char *) page + BLCKSZ};
-}
 
 #endif							/* REL_DEFORM_H */

@@ -29,7 +29,8 @@
 #include "utils/snapmgr.h"
 
 #include "pg/pg_compat_heap.h"
-#include "relation/rel_deform.h"
+#include "relation/rel_prefetch.h"
+#include "relation/rel_toast.h"
 
 /* The columns of a TOAST table. */
 enum
@@ -303,8 +304,7 @@ km_toast_read(KmToast *t, const struct varatt_external *value, char *to)
 		if (c == NULL || c->bytes != Min(left, (int) TOAST_MAX_CHUNK_SIZE))
 			return false;
 		/* as much of the next page as is read of this one */
-		for (int i = 0; i < c->bytes && t->ahead.next < t->ahead.end; i += GK_CACHE_LINE, t->ahead.next += GK_CACHE_LINE)
-			__builtin_prefetch(t->ahead.next);
+		km_prefetch_bytes(&t->ahead, c->bytes, true);
 		memcpy(to, c->data, c->bytes);
 		to += c->bytes;
 		left -= c->bytes;

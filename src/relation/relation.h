@@ -26,6 +26,7 @@
  *   rel_value.c       numbers as PostgreSQL has them -> doubles
  *   rel_vector.c      vectors as pgvector has them -> floats
  *   rel_toast.c       values that are stored out of line
+ *   rel_prefetch.h    pages that come next on their way into the cache
  *
  * Words: batch: rows on their way to the store, column by column (gk_batch.h).
  *        deferred row: one that the heap path leaves to the executor path: it is an error, or

@@ -57,7 +57,7 @@ typedef struct WindowState
 static void
 check_function(Oid function)
 {
-	AclResult	result = km_function_aclcheck(function, GetUserId());
+	AclResult	result = km_aclcheck(ProcedureRelationId, function, GetUserId(), ACL_EXECUTE);
 
 	if (result != ACLCHECK_OK)
 		aclcheck_error(result, OBJECT_FUNCTION, get_func_name(function));

@@ -30,7 +30,6 @@ LONG = [
     Job("long eigenvectors", "SELECT FROM kmeans_spectral(ARGS, 3, 4000, init => 'random', max_iter => 1)"),
     Job("long spectral scan", "SELECT FROM kmeans_spectral_scan((SELECT kmeans_spectral_fit(ARGS, 3, 2000, init => 'random', max_iter => 1)), 2, 2000)"),
     Job("long evaluate", "SELECT kmeans_evaluate(m, 'pages', 480000) FROM models"),
-    Job("long evaluate of many clusters", "SELECT kmeans_evaluate(kmeans_from_table('own', '{a,b,c,d}'), 'owned', 0)"),
     Job("long step", "SELECT length(kmeans_step('long', '{a,b,c,d}', (SELECT m FROM models))::text)"),
     Job("long step of rows", "SELECT kmeans_step(m, a, b, c, d) FROM long, models"),
     Job("long scan svg", f"SELECT kmeans_scan_svg('pages', '{{a,b,c,d}}', 100, 300, {FOREVER})"),
@@ -172,9 +171,7 @@ def main():
     server.restart()
     first = campaign.session("first")
     for statement in (SETUP, make_table("pts"), make_models("pts"), make_table("few", 300), make_pages("pts"),
-                      "CREATE VIEW long AS SELECT pages.* FROM generate_series(1, 100), pages",
-                      "CREATE TABLE owned AS SELECT n, sin(n) AS a, cos(n) AS b, sin(n * 0.7) AS c, cos(n * 0.7) AS d FROM generate_series(0, 24999) n",
-                      "CREATE TABLE own AS SELECT n AS cluster, ARRAY[a,b,c,d] AS centroid FROM owned", "VACUUM ANALYZE"):
+                      "CREATE VIEW long AS SELECT pages.* FROM generate_series(1, 100), pages", "VACUUM ANALYZE"):
         campaign.sane(first.run(statement, False))
     right, seconds = answers(first, "pts")
     segments = server.segments()

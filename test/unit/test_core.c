@@ -353,17 +353,17 @@ test_halves(void)
 
 /* ---- floats ---- */
 
+#define FLOAT_ROWS		16
+#define FLOAT_COLUMNS	70
+
 /* Copies and columns of floats that need not be aligned; each value once as one that is not finite. */
 static void
 test_floats(void)
 {
 	static const char *const levels[] = {"scalar", "avx2", "avx512", "neon", "auto"};
-	enum
-	{
-	ROWS = 16, MOST = 70, STRIDE = 2 * ROWS};
-	static char rows[ROWS * (MOST + 1) * sizeof(float)];
-	static float x[ROWS][MOST];
-	static float out[MOST][STRIDE];
+	static char rows[FLOAT_ROWS * (FLOAT_COLUMNS + 1) * sizeof(float)];
+	static float x[FLOAT_ROWS][FLOAT_COLUMNS];
+	static float out[FLOAT_COLUMNS][(2 * FLOAT_ROWS)];
 	uint64_t	rng = 7;
 	int			wrong = 0;
 	int			turned = 0;
@@ -376,20 +376,20 @@ test_floats(void)
 		if (!gk_cpu_set_simd(levels[l], reason, sizeof(reason)))
 			continue;
 		set = gk_columns();
-		for (int n = 1; n <= MOST; n++)
-			for (int odd = -1; odd < ROWS * n; odd += 1 + (int) (test_uniform(&rng) * ROWS))
+		for (int n = 1; n <= FLOAT_COLUMNS; n++)
+			for (int odd = -1; odd < FLOAT_ROWS * n; odd += 1 + (int) (test_uniform(&rng) * FLOAT_ROWS))
 			{
 				const int	at = n % 4;
-				const char *row[ROWS];
-				float		copy[MOST + 1];
+				const char *row[FLOAT_ROWS];
+				float		copy[FLOAT_COLUMNS + 1];
 
-				for (int i = 0; i < ROWS; i++)
+				for (int i = 0; i < FLOAT_ROWS; i++)
 				{
-					row[i] = rows + i * (MOST + 1) * sizeof(float);
+					row[i] = rows + i * (FLOAT_COLUMNS + 1) * sizeof(float);
 					for (int j = 0; j < n; j++)
 						x[i][j] = i * n + j == odd ? (odd % 3 == 0 ? NAN : odd % 3 == 1 ? INFINITY : -INFINITY) :
 							j % 7 == 0 ? FLT_MAX : (float) test_normal(&rng);
-					memcpy(rows + i * (MOST + 1) * sizeof(float) + at, x[i], n * sizeof(float));
+					memcpy(rows + i * (FLOAT_COLUMNS + 1) * sizeof(float) + at, x[i], n * sizeof(float));
 					copy[n] = 42;
 					wrong += set->floats(row[i] + at, n, copy) != (odd < 0 || odd / n != i);
 					wrong += memcmp(copy, x[i], n * sizeof(float)) != 0 || copy[n] != 42;
@@ -402,10 +402,10 @@ test_floats(void)
 				turned++;
 				memset(out, 0, sizeof(out));
 				wrong += set->turn(row, at, n, (char *) (out[0] + 3), sizeof(out[0])) != (odd < 0);
-				for (int j = 0; j < MOST; j++)
-					for (int i = 0; i < STRIDE; i++)
+				for (int j = 0; j < FLOAT_COLUMNS; j++)
+					for (int i = 0; i < (2 * FLOAT_ROWS); i++)
 					{
-						float		want = j < n && i >= 3 && i < 3 + ROWS ? x[i - 3][j] : 0;
+						float		want = j < n && i >= 3 && i < 3 + FLOAT_ROWS ? x[i - 3][j] : 0;
 
 						wrong += memcmp(&want, &out[j][i], sizeof(want)) != 0;
 					}

@@ -3,6 +3,7 @@
  * and no more than the limit stays mapped.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -286,6 +287,38 @@ test_host(void)
 	gk_mem_pool_limit(0);
 }
 
+/* Nothing but what the CPU computes beside the points: they were there before memory was kept. */
+static void
+test_fit(void)
+{
+	const int	n = 1000000;
+	double	   *x = malloc(n * sizeof(double));
+	GkOptions	o = {.k = 100,.init = GK_INIT_RANDOM,.n_init = 1,.max_iter = 3};
+	TestHost	t;
+	GkStore    *s;
+	GkModel		model;
+	GkError		err;
+	size_t		used;
+	size_t		kept;
+
+	for (int i = 0; i < n; i++)
+		x[i] = sqrt(i);
+	test_host_init(&t, 2);
+	s = load_store(&t, x, NULL, n, 1, NULL, 16 * MB, 64 * MB, &err);
+	(void) gk_store_prepare(s, GK_EUCLIDEAN, false, &err);
+	t.host.keep = true;
+	gk_mem_pool_limit(64 * MB);
+	if (gk_fit(s, &gk_cpu_backend, &o, NULL, &model, &err) == GK_OK)
+		gk_model_free(&t.host, &model);
+	gk_mem_pool_sizes(&used, &kept);
+	ok(used == 0 && kept >= n * sizeof(int32_t), "what a fit computes beside its points is kept: %zu bytes", kept);
+	gk_mem_pool_limit(0);
+	t.host.keep = false;
+	gk_store_free(s);
+	test_host_end(&t);
+	free(x);
+}
+
 int
 main(void)
 {
@@ -295,5 +328,6 @@ main(void)
 	test_many();
 	test_no_more();
 	test_host();
+	test_fit();
 	return done_testing();
 }

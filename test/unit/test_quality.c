@@ -455,6 +455,51 @@ test_failures(void)
 	test_host_end(&host);
 }
 
+/* How often a host was asked whether to stop, and the time from which on it wants to; 0: never. */
+static int64_t asked;
+static int64_t stop_from;
+
+static bool
+count_stops(void *ctx)
+{
+	(void) ctx;
+	return ++asked >= stop_from && stop_from > 0;
+}
+
+/* k means are compared with each other, which takes long: a host is asked by each, and heard at the last time, too. */
+static void
+test_many_clusters(void)
+{
+	const int	k = 1000;
+	const int	n = 2 * k;
+	double	   *x = malloc(n * sizeof(double));
+	int32_t    *label = malloc(n * sizeof(int32_t));
+	TestHost	host;
+	GkStore    *s;
+	GkMeasures	m;
+	GkError		err;
+	GkStatus	st;
+
+	for (int i = 0; i < n; i++)
+	{
+		x[i] = i + i / 2;
+		label[i] = i / 2;
+	}
+	test_host_init(&host, 1);
+	s = load_store(&host, x, NULL, n, 1, NULL, 1 << 16, 1 << 20, &err);
+	(void) gk_store_prepare(s, GK_EUCLIDEAN, false, &err);
+	host.host.stop = count_stops;
+	st = gk_quality_labels(s, label, k, 0, &m, &err);
+	ok(st == GK_OK && asked >= k, "%d clusters: the host is asked %lld times", k, (long long) asked);
+	stop_from = asked;
+	asked = 0;
+	ok(gk_quality_labels(s, label, k, 0, &m, &err) == GK_STOPPED, "and heard at the last time");
+	gk_store_free(s);
+	test_host_end(&host);
+	free(x);
+	free(label);
+}
+
 int
 main(void)
 {
@@ -463,5 +508,6 @@ main(void)
 	test_sample();
 	test_pca();
 	test_failures();
+	test_many_clusters();
 	return done_testing();
 }

@@ -95,8 +95,9 @@ run_job(void *arg, int64_t job, int thread)
 }
 
 static GkStatus
-run(const GkHost *host, Pairs *q, double *out, GkError *err)
+run(Pairs *q, double *out, GkError *err)
 {
+	const GkHost *host = q->host;
 	int			threads = gk_threads(host);
 	int64_t		at = 0;
 	gk_int128	total = 0;
@@ -139,7 +140,7 @@ gk_silhouette(const GkHost *host, const double *z, size_t stride, int d,
 		used += size[c] > 0;
 	}
 	if (used > 1 && used < q.m)
-		st = run(host, &q, out, err);
+		st = run(&q, out, err);
 	gk_free(host, q.cluster);
 	gk_free(host, q.first);
 	gk_free(host, q.sum);

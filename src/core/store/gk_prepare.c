@@ -174,7 +174,6 @@ gk_bound_d2(const GkPrep *prep)
 	return e;
 }
 
-/* A point that lacks features may have nothing but the widest one, which then counts d times. */
 static bool
 some_missing(const GkStore *s)
 {
@@ -185,6 +184,7 @@ some_missing(const GkStore *s)
 	return missing;
 }
 
+/* A point that lacks features may have nothing but the widest one, which then counts d times. */
 static int
 bound_store(const GkStore *s)
 {
@@ -205,7 +205,6 @@ gk_store_bound_given(const GkStore *s, const double *centroid)
 	double		sum = 0.0;
 	double		widest = 0.0;
 	int			e;
-
 
 	for (int j = 0; j < prep->d; j++)
 	{
