@@ -5,10 +5,11 @@
 # MEMORY= is gkmeans.memory_limit (1GB): rows wait in it until the device is open. COMMIT=: what is measured, where there
 # is no git. DEVICE=cpu only shows that this script works.
 #
-# A session calls kmeans_fit() once, and three times more (warm), and then counts the rows three times; each has the
-# same number of parallel workers, and kmeans_fit() as many threads and one. The last line is kmeans_fit() as it is by
-# default. Milliseconds by psql's clock: medians of all sessions. load, context and upload are those of the first call,
-# by kmeans_info().
+# A session calls kmeans_fit() once, and three times more (warm); another one counts the rows once, and three times more.
+# A process that reads shared buffers for the first time has to map them, whatever it reads them for: what that takes
+# shows in the first count. Each has the same number of parallel workers, and kmeans_fit() as many threads and one. The
+# last line is kmeans_fit() as it is by default. Milliseconds by psql's clock: medians of all sessions. load, context and
+# upload are those of the first call, by kmeans_info().
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 rows=${ROWS:-20000000} sessions=${SESSIONS:-7} device=${DEVICE:-gpu} memory=${MEMORY:-1GB}
@@ -29,37 +30,38 @@ SQL
 call="SELECT load_ms, coalesce(context_ms, 0), coalesce(upload_ms, 0) FROM kmeans_info((SELECT kmeans_fit('first_call', '{a,b,c,d}', 4, init => 'random',
 	max_iter => 20, tol => 0, device => '$device')));"
 
-# session WORKERS [default]: the first call's three times, and then the milliseconds of the seven statements
-session() {
-	sql <<-SQL | sed -En '1s/\|/ /gp; s/^Time: ([0-9.]*) ms.*/\1/p' | paste -sd' '
+# timed WORKERS STATEMENT [default]: what the first of four gives, and then the milliseconds of all
+timed() {
+	sql <<-SQL | sed -En '1s/\|/ /gp; s/^Time: ([0-9.]*) ms.*/\1/p'
 		SET client_min_messages = error;
 		SET gkmeans.memory_limit = '$memory';
 		SET max_parallel_workers_per_gather = $1;
-		$([ $# -gt 1 ] || echo "SET gkmeans.workers = $1; SET gkmeans.threads = $(($1 + 1));")
+		$([ $# -gt 2 ] || echo "SET gkmeans.workers = $1; SET gkmeans.threads = $(($1 + 1));")
 		\timing on
-		$call
-		$call
-		$call
-		$call
-		SELECT count(*) FROM first_call;
-		SELECT count(*) FROM first_call;
-		SELECT count(*) FROM first_call;
+		$2
+		$2
+		$2
+		$2
 	SQL
 }
-# of lines "load context upload first warm warm warm count count count"
+# session WORKERS [default]: load context upload first warm warm warm first-count count count count
+session() {
+	{ timed "$1" "$call" ${2+default}; timed "$1" 'SELECT count(*) FROM first_call;'; } | paste -sd' '
+}
+# of lines of session()
 table_row() {
 	python3 -c '
 import statistics, sys
 rows = [[float(v) for v in line.split()] for line in sys.stdin]
 median = lambda *at: statistics.median(r[i] for r in rows for i in at)
 first, warm = median(3), median(4, 5, 6)
-print(f"{sys.argv[1]:>7} {median(7, 8, 9):9.1f} {warm:8.1f} {first:8.1f} {first / warm:10.2f} {median(0):9.1f} {median(1):9.1f} {median(2):8.1f}")' "$1"
+print(f"{sys.argv[1]:>7} {median(7):9.1f} {median(8, 9, 10):9.1f} {warm:8.1f} {first:8.1f} {first / warm:10.2f} {median(0):9.1f} {median(1):9.1f} {median(2):8.1f}")' "$1"
 }
 
 gpu='no GPU'
 [ "$device" = cpu ] || gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1)
 echo "$gpu, $(nproc) CPUs, $(date -u +%F), commit ${COMMIT:-$(bench/report/commit)}, bench/gpu/first_call.sh, $rows rows of 4 real columns, k = 4, 20 iterations, $sessions sessions, memory_limit $memory"
-printf '%7s %9s %8s %8s %10s %9s %9s %8s\n' workers 'count(*)' warm first first/warm load context upload
+printf '%7s %9s %9s %8s %8s %10s %9s %9s %8s\n' workers '1st count' 'count(*)' warm first first/warm load context upload
 for workers in 0 8; do
 	sql -c "ALTER TABLE first_call SET (parallel_workers = $workers)"
 	for i in $(seq 0 "$sessions"); do
