@@ -28,16 +28,24 @@ static const char *const names[] = {
 	"standardize", "step", "tol", "warm_start", "weight_column"
 };
 
-/* Names that others have for them: scikit-learn, BigQuery ML, MADlib, Spark. */
+/* Names that others have for them: scikit-learn, BigQuery ML, MADlib, Spark, faiss, R. */
 static const char *const synonyms[][2] = {
 	{"algorithm", "init"}, {"clusters", "k"}, {"distance_type", "distance"}, {"fn_dist", "distance"},
 	{"initial_centroids", "centroids"}, {"initialization", "init"}, {"initmode", "init"},
 	{"iterations", "max_iter"}, {"kmeans_init_method", "init"}, {"label", "label_column"},
-	{"max_iterations", "max_iter"}, {"max_num_iterations", "max_iter"}, {"maxiter", "max_iter"},
-	{"metric", "distance"}, {"min_frac_reassigned", "tol"}, {"min_rel_progress", "tol"}, {"n_clusters", "k"},
-	{"normalize", "standardize"}, {"num_clusters", "k"}, {"random_seed", "seed"}, {"random_state", "seed"},
-	{"sample_weight", "weight_column"}, {"standardize_features", "standardize"}, {"tolerance", "tol"},
-	{"weight", "weight_column"}, {"weightcol", "weight_column"}
+	{"max_iterations", "max_iter"}, {"max_num_iterations", "max_iter"}, {"max_points_per_centroid", "fit_sample"},
+	{"maxiter", "max_iter"}, {"metric", "distance"}, {"min_frac_reassigned", "tol"}, {"min_rel_progress", "tol"},
+	{"n_clusters", "k"}, {"niter", "max_iter"}, {"normalize", "standardize"}, {"nredo", "n_init"}, {"nstart", "n_init"},
+	{"num_clusters", "k"}, {"random_seed", "seed"}, {"random_state", "seed"}, {"sample_weight", "weight_column"},
+	{"seeding_sample_ratio", "init_sample"}, {"spherical", "distance"}, {"standardize_features", "standardize"},
+	{"tolerance", "tol"}, {"weight", "weight_column"}, {"weightcol", "weight_column"}
+};
+
+/* Functions whose first argument is a relation. */
+static const char *const of_relations[] = {
+	"kmeans", "kmeans_anomalies", "kmeans_balanced", "kmeans_balanced_fit", "kmeans_fit", "kmeans_from_table", "kmeans_grouped",
+	"kmeans_label_table", "kmeans_labels", "kmeans_medoids", "kmeans_mixed", "kmeans_mixed_fit", "kmeans_scan", "kmeans_scan_svg",
+	"kmeans_spectral", "kmeans_spectral_fit"
 };
 
 /* Settings, after "gkmeans.". */
@@ -131,13 +139,22 @@ call_of(const char *function)
 	return NULL;
 }
 
+static bool
+takes_relation(const char *function)
+{
+	for (int i = 0; i < (int) lengthof(of_relations); i++)
+		if (pg_strcasecmp(function, of_relations[i]) == 0)
+			return true;
+	return false;
+}
+
 /* The next word of an argument list: name => type, or type.  False: there is no more. */
 static bool
-next_argument(const char **at, char *name, bool *fraction)
+next_argument(const char **at, char *name, char *type)
 {
 	const char *end = *at + strcspn(*at, ",)");
 	const char *arrow = strstr(*at, " => ");
-	const char *type = *at;
+	const char *from = *at;
 
 	if (**at == '\0' || **at == ')')
 		return false;
@@ -146,47 +163,77 @@ next_argument(const char **at, char *name, bool *fraction)
 	{
 		if (arrow - *at <= MAX_NAME)
 			strlcpy(name, *at, arrow - *at + 1);
-		type = arrow + strlen(" => ");
+		from = arrow + strlen(" => ");
 	}
-	*fraction = strncmp(type, "numeric", 7) == 0 || strncmp(type, "double precision", 16) == 0 || strncmp(type, "real", 4) == 0;
+	strlcpy(type, from, Min(end - from, MAX_NAME) + 1);
 	*at = *end == ',' ? end + 1 + strspn(end + 1, " ") : end;
 	return true;
+}
+
+/* The function of a message, and where its arguments begin there; NULL: it has none.  It may have a schema. */
+static const char *
+function_of(const char *message, char *function)
+{
+	const char *open = strchr(message, '(');
+	const char *at = open;
+
+	while (at != NULL && at > message && (isalnum((unsigned char) at[-1]) || at[-1] == '_'))
+		at--;
+	if (open == NULL || open - at > MAX_NAME)
+		return NULL;
+	strlcpy(function, at, open - at + 1);
+	return open + 1;
 }
 
 /* function kmeans(unknown, unknown, numeric, n_clusters => integer) does not exist */
 static char *
 about_call(const char *message)
 {
-	const char *open = strchr(message, '(');
-	const char *at = open;
 	char		function[MAX_NAME + 1];
 	char		name[MAX_NAME + 1];
-	bool		fraction;
-	const char *call;
+	char		type[MAX_NAME + 1];
+	const char *at = function_of(message, function);
+	const char *call = at != NULL ? call_of(function) : NULL;
 
-	/* it may have a schema */
-	while (at != NULL && at > message && (isalnum((unsigned char) at[-1]) || at[-1] == '_'))
-		at--;
-	if (open == NULL || open - at > MAX_NAME)
-		return NULL;
-	strlcpy(function, at, open - at + 1);
-	call = call_of(function);
 	if (call == NULL)
 		return NULL;
-	at = open + 1;
-	for (int i = 0; next_argument(&at, name, &fraction); i++)
+	for (int i = 0; next_argument(&at, name, type); i++)
 	{
 		const char *word = name[0] != '\0' ? meant(name) : NULL;
 		bool		k = name[0] != '\0' ? strcmp(name, "k") == 0 : i == (strncmp(function, "kmeans_query", 12) == 0 ? 1 : 2);
+		bool		fraction = strcmp(type, "numeric") == 0 || strcmp(type, "double precision") == 0 || strcmp(type, "real") == 0;
 
 		if ((strcmp(name, "min_size") == 0 || strcmp(name, "max_size") == 0) && strncmp(function, "kmeans_balanced", 15) != 0)
 			return psprintf("%s is an option of kmeans_balanced() and kmeans_balanced_fit().", name);
 		if (word != NULL)
 			return psprintf("There is no option \"%s\"; \"%s\" is meant? The call is %s%s.", name, word, function, call);
+		if (strcmp(name, "centroids") == 0 && (strstr(type, "vector[]") != NULL || strstr(type, "vec[]") != NULL))
+			return pstrdup("centroids are an array of arrays of numbers, as array_agg(e::real[]) makes it of vectors.");
 		if (k && fraction)
 			return psprintf("k is an integer, as in %s%s; of another type, cast it: k::int.", function, call);
 	}
 	return psprintf("The call is %s%s.", function, call);
+}
+
+/* function kmeans(unknown, unknown, unknown) is not unique; function feature_sum(vector) is not unique */
+static char *
+about_types(const char *message)
+{
+	char		function[MAX_NAME + 1];
+	char		name[MAX_NAME + 1];
+	char		type[MAX_NAME + 1];
+	const char *at = function_of(message, function);
+
+	if (at == NULL)
+		return NULL;
+	if (takes_relation(function))
+		return psprintf("A quoted text, NULL or a parameter has no type of its own: %s($1::regclass, $2::text[], $3::int).", function);
+	if (strcmp(function, "feature_sum") != 0 && strcmp(function, "kmeans_step") != 0)
+		return NULL;
+	while (next_argument(&at, name, type))
+		if (strcmp(type, "vector") == 0 || (strlen(type) > 7 && strcmp(type + strlen(type) - 7, ".vector") == 0))
+			return pstrdup("Cast it, as in e::real[]; with the extension gkmeans_vector this is not needed.");
+	return NULL;
 }
 
 /* An error's place in its statement, whose beginning is *text; NULL: it has none. */
@@ -234,6 +281,22 @@ in_call(const ErrorData *e, char *function)
 	return at != NULL && call_opens(text, at, function);
 }
 
+/* Does OVER follow the call that an error's place is in? */
+static bool
+over_follows(const ErrorData *e)
+{
+	const char *text;
+	const char *at = place_of(e, &text);
+	int			open = 1;
+
+	/* (parentheses in a text between may mislead, as below) */
+	for (; at != NULL && *at != '\0' && open > 0; at++)
+		open += *at == '(' ? 1 : *at == ')' ? -1 : 0;
+	while (at != NULL && isspace((unsigned char) *at))
+		at++;
+	return at != NULL && pg_strncasecmp(at, "over", 4) == 0;
+}
+
 /* malformed array literal: "visits", in a call of one of our functions */
 static char *
 about_array(const ErrorData *e)
@@ -273,6 +336,8 @@ advice(const ErrorData *e)
 		return NULL;
 	if (strcmp(e->message_id, "function %s does not exist") == 0)
 		return about_call(e->message);
+	if (strcmp(e->message_id, "function %s is not unique") == 0)
+		return about_types(e->message);
 	if (strcmp(e->message_id, "window function %s requires an OVER clause") == 0)
 		return strstr(e->message, "kmeans") == NULL ? NULL :
 			psprintf("Is k missing? The call is kmeans%s; labels of a query's rows: kmeans(ARRAY[visits, spent], 3) OVER ().", call_of("kmeans"));
@@ -283,7 +348,12 @@ advice(const ErrorData *e)
 		return about_array(e);
 	if (strcmp(e->message_id, "invalid name syntax") == 0 && in_call(e, function))
 		return psprintf("The first argument is the name of a relation. For a query: kmeans_query%s.", call_of("kmeans_query"));
-	if (strcmp(e->message_id, "column \"%s\" does not exist") == 0 && in_call(e, function))
+	if (strcmp(e->message_id, "column \"%s\" does not exist") == 0 && e->hint == NULL && in_call(e, function) &&
+		pg_strncasecmp(function, "kmeans_query", 12) == 0 && call_of(function) != NULL)
+		return psprintf("A query is a text: %s%s.", function, call_of(function));
+	/* (where a column is named nearly so, PostgreSQL's own hint names it) */
+	if (strcmp(e->message_id, "column \"%s\" does not exist") == 0 && e->hint == NULL && in_call(e, function) &&
+		takes_relation(function) && !over_follows(e))
 		return psprintf("A relation's name is quoted, as in %s('customers', ...).", function);
 	return NULL;
 }

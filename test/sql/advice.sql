@@ -40,8 +40,29 @@ SELECT kmeans(ARRAY[visits, spent], 3) FROM customers;
 SELECT * FROM kmeans(customers, '{visits,spent}', 3);
 SELECT 'ä€' AS wide, c.* FROM kmeans_fit( customers, '{visits,spent}', 3) c;
 SELECT * FROM kmeans('SELECT visits, spent FROM customers', '{visits,spent}', 3);
+SELECT * FROM kmeans_query(customers, 3);
 DO $$ BEGIN PERFORM kmeans_fit(customers, '{visits,spent}', 3); END $$;
+-- a column that is no relation: of a call with OVER, of a model's function, one that PostgreSQL names
+SELECT kmeans(visit, 3) OVER () FROM customers;
+SELECT kmeans(xyzzy, 3) OVER () FROM customers;
+SELECT kmeans_predict(xyzzy, visits) FROM customers;
+SELECT kmeans_fit(visit, '{visits,spent}', 3) FROM customers;
+-- types that are not known
+PREPARE untyped AS SELECT * FROM kmeans($1, $2, $3);
+SELECT * FROM kmeans_labels('customers', '{visits}', NULL);
+SELECT abs(NULL, NULL), feature_sum(NULL), kmeans_step(NULL, NULL);
+CREATE TYPE vector;
+CREATE FUNCTION vector_in(cstring) RETURNS vector LANGUAGE internal STRICT AS 'textin';
+CREATE FUNCTION vector_out(vector) RETURNS cstring LANGUAGE internal STRICT AS 'textout';
+CREATE TYPE vector (INPUT = vector_in, OUTPUT = vector_out);
+CREATE FUNCTION array_of(vector, int, bool) RETURNS real[] LANGUAGE sql AS 'SELECT $1::text::real[]';
+CREATE CAST (vector AS real[]) WITH FUNCTION array_of(vector, int, bool) AS IMPLICIT;
+SELECT feature_sum(e) FROM (VALUES ('{1,2}'::vector)) v (e);
+SELECT kmeans_step(NULL::kmeans_model, e) FROM (VALUES ('{1,2}'::vector)) v (e);
+SELECT kmeans_fit('customers', '{visits,spent}', 1, centroids => ARRAY['{1,2}'::vector]);
+DROP TYPE vector CASCADE;
 DO $$ BEGIN PERFORM kmeans_fit('customers', '{visits,spent}', 3, n_clusters => 3); END $$;
+DO $$ BEGIN PERFORM kmeans_fit('customers', '{visits,spent}', 3, niter => 3); END $$;
 -- a misspelt setting
 SHOW gkmeans.devices;
 SHOW gkmeans.xyzzyxyzzyxyzzy;
@@ -68,6 +89,9 @@ DO $$ BEGIN PERFORM kmeans_fit('customers', '{visits}', 3, zeed => 1); EXCEPTION
 SELECT DISTINCT proname, name FROM pg_proc, unnest(proargnames, proargmodes) a (name, mode)
 WHERE proname IN ('kmeans', 'kmeans_fit', 'kmeans_query', 'kmeans_query_fit', 'kmeans_labels', 'kmeans_label_table', 'kmeans_grouped', 'kmeans_scan', 'kmeans_spectral', 'kmeans_spectral_fit', 'kmeans_balanced', 'kmeans_balanced_fit', 'kmeans_mixed', 'kmeans_mixed_fit')
     AND coalesce(mode, 'i') = 'i' AND name <> ALL ('{affinity,centroid_table,centroids,columns,device,distance,fit_sample,gamma,group_by,id_columns,init,init_sample,k,k_max,k_min,label_column,label_table,laplacian,max_iter,max_size,min_size,model,n_init,neighbors,nonfinite,nulls,point,query,relation,representatives,sample,seed,standardize,step,tol,warm_start,weight_column}') ORDER BY 1, 2;
+-- as is every function of a relation
+SELECT DISTINCT proname FROM pg_proc WHERE proname LIKE 'kmeans%' AND proargtypes[0] = 'regclass'::regtype
+    AND proname <> ALL ('{kmeans,kmeans_anomalies,kmeans_balanced,kmeans_balanced_fit,kmeans_fit,kmeans_from_table,kmeans_grouped,kmeans_grouped_part,kmeans_label_table,kmeans_labels,kmeans_medoids,kmeans_mixed,kmeans_mixed_fit,kmeans_scan,kmeans_scan_svg,kmeans_spectral,kmeans_spectral_fit,kmeans_step}');
 -- as is every setting; one of them is there only when the server starts with gkmeans, another is for tests
 SELECT name FROM pg_settings WHERE name LIKE 'gkmeans.%' AND substr(name, 9) <> ALL ('{chunk_size,device,enable_window_scan,feature_sum,gpu_devices,gpu_fault,gpu_memory_limit,keep_memory,log_min_duration,mass_sum,max_gpu_sessions,memory_limit,reader,simd,skip_points,strategy,threads,workers}');
 DROP TABLE customers;
