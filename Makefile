@@ -114,9 +114,10 @@ run-test_several: UNIT_ARGS = build/unit small
 
 -include $(wildcard build/unit/*.d)
 
-# make unit UNIT=test_rng runs one of them; -j several at a time, -k all of them
+# make unit UNIT=test_finish runs one of them; -j several at a time, -k all of them
 UNIT_RUNS := $(patsubst build/unit/%,run-%,$(UNIT_BINS))
 unit: $(if $(UNIT),$(UNIT:%=run-%),$(UNIT_RUNS))
+$(if $(filter-out $(notdir $(UNIT_BINS)),$(UNIT)),$(error UNIT=$(UNIT): the tests are $(notdir $(UNIT_BINS))))
 
 $(UNIT_RUNS): run-%: build/unit/%
 	@echo '# $*'

@@ -52,7 +52,7 @@ CREATE FUNCTION kmeans_distance(model kmeans_model, VARIADIC point "any") RETURN
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
 
 COMMENT ON FUNCTION kmeans_distance(kmeans_model, "any") IS
-    'distance of a point (as for kmeans_predict) to the nearest centroid: Euclidean in the units of the features, of the standardized features if the model standardizes; 1 - cosine for the cosine distance';
+    'distance of a point (as for kmeans_predict) to the nearest centroid: Euclidean in the units of the features, of the standardized features if the model standardizes; 1 - cosine for the cosine distance, the sum of absolute differences for manhattan';
 
 CREATE FUNCTION kmeans_normalized_distance(model kmeans_model, VARIADIC point "any") RETURNS double precision
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
@@ -77,7 +77,7 @@ CREATE FUNCTION kmeans_nearest(model kmeans_model, point "any", m integer)
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE ROWS 10;
 
 COMMENT ON FUNCTION kmeans_nearest(kmeans_model, "any", integer) IS
-    'the m clusters nearest to a point (an array or vector as for kmeans_predict, or one number), nearest first, then by number; all k if m is larger. The first row is what kmeans_predict() and kmeans_distance() return; no rows when the model, the point or a feature is NULL';
+    'the m clusters nearest to a point (an array or vector as for kmeans_predict, or one number), nearest first, then by number; all k if m is larger. The first row is what kmeans_predict() and kmeans_distance() return; no rows when the model or the point is NULL, or a feature that the model does not fill in';
 
 CREATE FUNCTION kmeans_centroids(model kmeans_model,
     OUT cluster integer, OUT size bigint, OUT centroid double precision[],
@@ -154,7 +154,7 @@ CREATE FUNCTION kmeans(
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 
 COMMENT ON FUNCTION kmeans(regclass, text[], int, text, text, text, kmeans_model, float8[], int, int, float8, text, bool, bigint, text, text, text, float8, float8, regclass) IS
-    'clusters the rows of a relation: one row per cluster, largest first. columns are numeric columns or one array or vector column; centroid (one element per feature), inertia (sum of squared distances) and radius (largest distance) are in the columns'' units (under the cosine distance: 1 - cosine). label_column: also write each row''s cluster there (an integer column, added when missing)';
+    'clusters the rows of a relation: one row per cluster, largest first. columns are numeric columns or one array or vector column; centroid (one element per feature), inertia (sum of squared distances) and radius (largest distance) are in the columns'' units (with standardize, in standard deviations; under the cosine distance: 1 - cosine). label_column: also write each row''s cluster there (an integer column, added when missing)';
 
 -- what the UPDATE of kmeans() with label_column asks for each row
 CREATE FUNCTION gkmeans_has_new_label(tableoid oid, ctid tid) RETURNS bool

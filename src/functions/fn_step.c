@@ -110,7 +110,8 @@ step_for_model(KmeansStep *step, Datum datum, StepCall *call, bool weighted)
 	if (VARSIZE(model) != step->model_size || model->fingerprint != own->fingerprint)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("kmeans_step needs the same model for all rows of a group")));
+				 errmsg("the rows of a group have different models"),
+				 errhint("Write the model as a subquery: (SELECT model FROM models WHERE name = 'customers').")));
 	pfree(model);
 	return step;
 }

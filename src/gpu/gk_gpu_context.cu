@@ -159,8 +159,8 @@ gk_gpu_step_ms(int ordinal, const GkProblem *problem, int64_t rows)
 	double		limit = problem->gpu_memory_limit > 0.0 ? problem->gpu_memory_limit : GK_DEFAULT_LIMIT;
 	double		part = (double) seen[ordinal].sms / GK_COST_SMS;	/* of the device that the costs are of */
 
-	return fmax(fmax(bytes / (GK_READ_MS * part), values * problem->k_max / (GK_GEMM_MS * part)),
-				(bytes - limit * seen[ordinal].memory) / GK_BUS_MS);
+	return fmax(fmax(bytes / (GK_READ_PER_MS * part), values * problem->k_max / (GK_GEMM_PER_MS * part)),
+				(bytes - limit * seen[ordinal].memory) / GK_BUS_PER_MS);
 }
 
 static cudaError_t

@@ -27,9 +27,9 @@
 /* One iteration over resident points (gk_gpu_step.cu); to decide how far to run ahead of the host. */
 #define GK_COST_SMS			132 /* multiprocessors of the GPU that these are of */
 #define GK_ITERATION_MS		0.004	/* with nothing to do */
-#define GK_READ_MS			4e9 /* bytes read per millisecond */
-#define GK_BUS_MS			5e7 /* ... from main memory */
-#define GK_CYCLES_MS		1.5e6	/* cycles per millisecond */
+#define GK_READ_PER_MS	4e9		/* bytes read per millisecond */
+#define GK_BUS_PER_MS	5e7		/* ... from main memory */
+#define GK_CYCLES_PER_MS	1.5e6	/* cycles per millisecond */
 #define GK_DISTANCE_OPS		3	/* operations per row, centroid and feature */
 #define GK_UNIT_MS			4.0 /* of a launch that does many iterations */
 #define GK_BRIEF_VALUES		(1 << 14)	/* clusters times features: less goes to the host in no time */
@@ -55,7 +55,7 @@
 #define GK_FILTER_MAX_SHARE	0.25	/* of those distances computed: with more it does not pay */
 
 /* Where a matrix product makes the labels (gk_gpu_gemm.cu). */
-#define GK_GEMM_MS			2e11	/* points, features, clusters per millisecond */
+#define GK_GEMM_PER_MS	2e11	/* points, features, clusters per millisecond */
 #define GK_GEMM_MIN_D		5
 #define GK_GEMM_NARROW_D	16	/* features: up to these other kernels have them in registers, and win ... */
 #define GK_GEMM_MIN_NARROW	1500	/* ... with fewer clusters times the features above GK_GEMM_FREE_D */

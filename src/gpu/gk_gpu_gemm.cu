@@ -112,7 +112,7 @@ static int64_t
 slice_rows(const GkSession *s, const GkGemm *g, int k, bool calm)
 {
 	int64_t		rows = gk_gpu_slice_rows(s, k) * GK_GEMM_SLICE;
-	int64_t		product = (int64_t) (GK_SLICE_S * 1e3 * GK_GEMM_MS / ((double) k * g->width));
+	int64_t		product = (int64_t) (GK_SLICE_S * 1e3 * GK_GEMM_PER_MS / ((double) k * g->width));
 
 	if (calm && product > rows)
 		rows = gk_min(rows * GK_GEMM_CALM, product);
@@ -287,7 +287,7 @@ static double
 pivots_ms(const GkSession *s, int k)
 {
 	return s->d <= GK_GEMM_FIRST_D ? 0.0 : (double) s->n * s->d * gk_gpu_gemm_first_pivots(s, k) * GK_DISTANCE_OPS /
-		(s->gpu->sms * GK_SM_LANES * GK_CYCLES_MS);
+		(s->gpu->sms * GK_SM_LANES * GK_CYCLES_PER_MS);
 }
 
 /*
@@ -300,7 +300,7 @@ sorts_first(const GkSession *s, const GkGemm *g, int k)
 	if (g->order.row != NULL || (g->sort && s->delta_k == k) || g->no_room || s->units > 0 || k > s->problem.k_max)
 		return false;
 	return s->host->skip == GK_SKIP_ON ? s->problem.max_iter > 1 :
-		(double) s->n * s->d * k / GK_GEMM_MS > sort_ms(s) + pivots_ms(s, k);
+		(double) s->n * s->d * k / GK_GEMM_PER_MS > sort_ms(s) + pivots_ms(s, k);
 }
 
 /* Rounded, in the order that is wanted: by labels of these clusters, if there are any; first: by pivots. */

@@ -82,10 +82,10 @@ share(const GkGroupSession *session, int64_t n, int k)
 	double		values = rounds * 2.0 * n * k * d + runs * k * n * (candidates * d + 64.0) + runs * k * k * d;
 
 	if (size == SIZES || rounds * (GK_GROUP_ROUND + GK_GROUP_CLUSTER * k) +
-		values / threads_of(size) * GK_GROUP_VALUE > GK_GROUP_SLOT_MS * GK_CYCLES_MS)
+		values / threads_of(size) * GK_GROUP_VALUE > GK_GROUP_SLOT_MS * GK_CYCLES_PER_MS)
 		return 2.0;
 	return (rounds * (GK_GROUP_ROUND_MEAN + GK_GROUP_CLUSTER_MEAN * k) + values * GK_GROUP_VALUE_MEAN) /
-		(GK_GROUP_SLOT_MS * GK_CYCLES_MS * p->s.gpu->sms);
+		(GK_GROUP_SLOT_MS * GK_CYCLES_PER_MS * p->s.gpu->sms);
 }
 
 /* ---- slots ---- */

@@ -225,10 +225,10 @@ gk_gpu_step_stop(GkSession *s)
 static double
 iteration_ms(const GkSession *s, int k)
 {
-	double		read = (double) s->n * s->cols * sizeof(float) / GK_READ_MS;
+	double		read = (double) s->n * s->cols * sizeof(float) / GK_READ_PER_MS;
 	double		work = (double) s->n * s->d * k;
-	double		compute = gk_gpu_gemm_wanted(s, k) ? work / GK_GEMM_MS :
-		work * GK_DISTANCE_OPS / (s->gpu->sms * GK_SM_LANES * GK_CYCLES_MS);
+	double		compute = gk_gpu_gemm_wanted(s, k) ? work / GK_GEMM_PER_MS :
+		work * GK_DISTANCE_OPS / (s->gpu->sms * GK_SM_LANES * GK_CYCLES_PER_MS);
 
 	return GK_ITERATION_MS + (read > compute ? read : compute);
 }

@@ -168,12 +168,7 @@ grouped(FunctionCallInfo fcinfo, bool part)
 	km_require_iterations(&options);
 	kmeans_refuse_distance(options.engine.distance, "a clustering of groups");
 	g.source = km_source_open(PG_GETARG_OID(0), columns, ncolumns, options.weight_column, NULL, false);
-	for (int i = 0; i < g.nkeys; i++)
-		if (get_attnum(g.source->relid, group_by[i]) == InvalidAttrNumber)
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_COLUMN),
-					 errmsg("column \"%s\" of relation \"%s\" does not exist",
-							group_by[i], g.source->relname)));
+	km_source_require(g.source, group_by, g.nkeys);
 
 	km_apply_simd();
 	g.pub.receiveSlot = receive_row;

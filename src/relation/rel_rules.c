@@ -236,7 +236,8 @@ km_throw_features(int d, int expected, const KmPointOrigin *o)
 						   d, d, expected) :
 			 errmsg_plural("point has %d feature, the model has %d",
 						   "point has %d features, the model has %d",
-						   d, d, expected)));
+						   d, d, expected),
+			 o->use == KM_POINT_TO_FIT || o->use == KM_POINT_TO_SUM ? 0 : errhint("kmeans_info() has the names of the model's columns.")));
 }
 
 /* ---- rows of a relation ---- */

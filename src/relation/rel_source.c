@@ -167,7 +167,7 @@ require_row_ids(const KmSource *source)
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is %s, whose rows cannot be labelled by ctid",
 						source->relname, relkind_name(source->relkind)),
-				 errhint("Use kmeans_fit() and kmeans_predict(), or a table.")));
+				 errhint("Use kmeans_fit() and, in a query, kmeans_predict() or kmeans_distance(); or a table.")));
 	/* which shard, which copy of it? */
 	if (km_citus_known(source->relid))
 		ereport(ERROR,

@@ -80,7 +80,7 @@ is($node->safe_psql('postgres', 'SELECT count(*) >= 5, count(*) FILTER (WHERE NO
 	't|0', 'two models by hand and three of the job, all converged');
 is($node->safe_psql('postgres', 'SELECT relabelled, added, total FROM relabelled WHERE added > 0 ORDER BY made DESC LIMIT 1'), '5|3000|6500',
 	'the share of relabelled rows');
-is($node->safe_psql('postgres', 'SELECT max(grew), max(moved) < 5 FROM drift'), '3000|t', 'drift: 3,000 rows more, centroids hardly moved');
+is($node->safe_psql('postgres', 'SELECT max(grew), max(moved) < 5 FROM movement'), '3000|t', 'movement: 3,000 rows more, centroids hardly moved');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM not_converged'), '0', 'no alert');
 $node->safe_psql('postgres', q{
 	SET client_min_messages = error;
