@@ -527,11 +527,30 @@ fit_on(const GkBackend *backend, GkStore *store, const GkOptions *options,
 	return st;
 }
 
+/* Labels by a model, whose rows need not be where those of its fit were. */
+typedef struct Near
+{
+	GkLabelSink sink;
+	const GkLabelSink *to;
+	bool		far;			/* a row has no label */
+} Near;
+
+static bool
+near_emit(void *ctx, int rows, const int32_t *label, const float *d2, const uint32_t *const *aux)
+{
+	Near	   *n = ctx;
+
+	for (int i = 0; i < rows; i++)
+		n->far |= gk_is_far(d2[i]);
+	return !n->far && n->to->emit(n->to->ctx, rows, label, d2, aux);
+}
+
 static GkStatus
 label_on(const GkBackend *backend, GkStore *store, const GkModel *model,
 		 const GkLabelSink *sink, GkError *err)
 {
 	GkEngine	e = {.backend = backend,.store = store,.pts = gk_store_points(store)};
+	Near		near = {{&near, near_emit, NULL}, sink, false};
 	float	   *f;
 	GkStatus	st;
 
@@ -545,10 +564,10 @@ label_on(const GkBackend *backend, GkStore *store, const GkModel *model,
 	if (st == GK_OK && sink->again != NULL)
 		sink->again(sink->ctx);
 	if (st == GK_OK)
-		st = backend->finish(e.session, f, model->k, NULL, sink, err);
+		st = backend->finish(e.session, f, model->k, NULL, &near.sink, err);
 	backend->close(e.session);
 	gk_free(e.host, f);
-	return st;
+	return near.far ? gk_fail_far(err) : st;
 }
 
 static const GkBackend *

@@ -186,6 +186,16 @@ gk_d2(const float *x, size_t xs, const float *c, int d)
 	return s;
 }
 
+/*
+ * Is this the distance of a point so far out (prediction only) that squares are infinite, or that a prepared feature was
+ * cut off?  Then it tells nothing, not even which centroid is the nearest.
+ */
+GK_HD bool
+gk_is_far(float d2)
+{
+	return !(d2 < 0x1p127f);
+}
+
 /* Is a prepared feature one that the point does not have, under GK_PARTIAL? */
 GK_HD bool
 gk_is_missing(double v)

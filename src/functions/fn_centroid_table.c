@@ -63,7 +63,7 @@ open_table(Oid table, KmCentroids *c)
 	if (!is_integer(getBaseType(type)))
 		refuse_type(c, "cluster", type, "an integer", "cluster::int");
 	type = require_column(table, c, "centroid");
-	if (!km_classify(getBaseType(type), &kind))
+	if (!km_classify(km_base_type(type), &kind))
 		refuse_type(c, "centroid", type, "an array of numbers or a vector", "centroid::real[]");
 	c->qualified = quote_qualified_identifier(get_namespace_name(get_rel_namespace(table)), c->relname);
 }

@@ -231,12 +231,24 @@ measure_all(Predictor *s, int *k)
 	return s->model->clusters > 0 ? nearest_by_cluster(s) : s->d2;
 }
 
+/* ERROR for a point that is so far out that its distance says nothing. */
+static void
+refuse_far(float d2)
+{
+	GkError		err = {0};
+
+	if (unlikely(gk_is_far(d2)))
+		km_throw(NULL, gk_fail_far(&err), &err);
+}
+
 static int
 nearest_of(const Predictor *s, float *d2)
 {
 	const KmPrepared *m = s->model;
+	int			nearest = gk_nearest_by(m->prep.distance, s->prepared, m->prep.d, m->centroids, m->k, d2);
 
-	return gk_nearest_by(m->prep.distance, s->prepared, m->prep.d, m->centroids, m->k, d2);
+	refuse_far(*d2);
+	return nearest;
 }
 
 static int
@@ -313,7 +325,10 @@ kmeans_transform(PG_FUNCTION_ARGS)
 	d2 = measure_all(s, &k);
 	distance = palloc(k * sizeof(double));
 	for (int i = 0; i < k; i++)
+	{
+		refuse_far(d2[i]);
 		distance[i] = gk_distance_from_d2(&s->model->prep, d2[i]);
+	}
 	PG_RETURN_DATUM(km_float8_array(distance, k));
 }
 
@@ -338,10 +353,13 @@ kmeans_memberships(PG_FUNCTION_ARGS)
 	d2 = measure_all(s, &k);
 	share = palloc(k * sizeof(double));
 	for (int i = 0; i < k; i++)
+	{
+		refuse_far(d2[i]);
 		nearest = fmin(nearest, d2[i]);
+	}
 	for (int i = 0; i < k; i++)
 	{
-		/* at a centroid, and where all are infinitely far, equal ones share */
+		/* at a centroid, equal ones share */
 		share[i] = d2[i] == nearest ? 1.0 : nearest / d2[i];
 		sum += share[i];
 	}
@@ -410,7 +428,7 @@ kmeans_nearest(PG_FUNCTION_ARGS)
 	int			k;
 
 	km_result_begin(fcinfo, &result);
-	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || (s = begin(fcinfo, 1)) == NULL)
+	if (PG_ARGISNULL(0) || (s = begin(fcinfo, 1)) == NULL)
 		return (Datum) 0;
 	d2 = measure_all(s, &k);
 	m = Min(m, k);
@@ -423,6 +441,7 @@ kmeans_nearest(PG_FUNCTION_ARGS)
 		bool		nulls[2] = {false};
 
 		CHECK_FOR_INTERRUPTS();
+		refuse_far(d2[cluster]);
 		tuplestore_putvalues(result.store, result.desc, values, nulls);
 	}
 	return (Datum) 0;

@@ -231,8 +231,13 @@ about_types(const char *message)
 	if (strcmp(function, "feature_sum") != 0 && strcmp(function, "kmeans_step") != 0)
 		return NULL;
 	while (next_argument(&at, name, type))
+	{
 		if (strcmp(type, "vector") == 0 || (strlen(type) > 7 && strcmp(type + strlen(type) - 7, ".vector") == 0))
 			return pstrdup("Cast it, as in e::real[]; with the extension gkmeans_vector this is not needed.");
+		/* of a domain */
+		if (strlen(type) > 2 && strcmp(type + strlen(type) - 2, "[]") == 0)
+			return pstrdup("Cast it, as in a::float8[].");
+	}
 	return NULL;
 }
 

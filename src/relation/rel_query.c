@@ -18,6 +18,7 @@
 #include "utils/lsyscache.h"
 
 #include "pg/pg_compat.h"
+#include "relation/rel_types.h"
 #include "relation/relation.h"
 
 #define USE_SELECT	"Give 'SELECT ln(visits), spent FROM customers', say."
@@ -86,7 +87,7 @@ describe(Node *select, const char *text, const char *weight_column, KmSourceColu
 	{
 		const TargetEntry *target = lfirst_node(TargetEntry, cell);
 		KmSourceColumn column = {pstrdup(target->resname), psprintf("\"%d\"", ++number),
-		getBaseType(exprType((Node *) target->expr))};
+		km_base_type(exprType((Node *) target->expr))};
 
 		if (weight_column == NULL || strcmp(column.name, weight_column) != 0)
 			columns[(*count)++] = column;

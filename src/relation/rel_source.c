@@ -193,7 +193,7 @@ find_column(Oid relid, const char *name, Oid *basetype)
 	if (!HeapTupleIsValid(tuple))
 		return InvalidAttrNumber;
 	attnum = ((Form_pg_attribute) GETSTRUCT(tuple))->attnum;
-	*basetype = getBaseType(((Form_pg_attribute) GETSTRUCT(tuple))->atttypid);
+	*basetype = km_base_type(((Form_pg_attribute) GETSTRUCT(tuple))->atttypid);
 	ReleaseSysCache(tuple);
 	return attnum;
 }

@@ -33,6 +33,16 @@ static const TypeRow type_table[] = {
 	{NUMERICOID, NUMERICARRAYOID, KM_VALUE_NUMERIC},
 };
 
+Oid
+km_base_type(Oid type)
+{
+	Oid			base = getBaseType(type);
+	Oid			element = get_element_type(base);
+	Oid			under = OidIsValid(element) ? getBaseType(element) : InvalidOid;
+
+	return under != element ? get_array_type(under) : base;
+}
+
 bool
 km_casts_to_reals(Oid type)
 {

@@ -15,6 +15,9 @@ typedef struct KmColumnKind
 	KmValueType type;			/* of the value, or of its elements */
 } KmColumnKind;
 
+/* A type without domains, its own and its elements': their values are stored alike. */
+extern Oid	km_base_type(Oid type);
+
 /* True when values of a base type can be read as features. */
 extern bool km_classify(Oid type, KmColumnKind *kind);
 

@@ -129,6 +129,15 @@ TRUNCATE ragged;
 INSERT INTO ragged SELECT array_fill(1.0::float8, ARRAY[16385]);
 SELECT * FROM kmeans('ragged', '{a}', 1);
 
+-- elements of a domain
+CREATE TABLE domains (a exact[], b positive[]);
+INSERT INTO domains VALUES ('{1,2.5}', '{1,2}'), ('{3,4}', '{5,2}');
+SELECT centroid FROM kmeans('domains', '{a}', 1);
+SELECT centroid FROM kmeans_query('SELECT b FROM domains', 1);
+SELECT feature_sum(a) FROM domains;
+SELECT feature_sum(a::numeric[]) FROM domains;
+DROP TABLE domains;
+
 -- an error inside the relation's own query comes through
 CREATE VIEW broken AS SELECT 1 / (id - 7) AS x FROM base;
 SELECT * FROM kmeans('broken', '{x}', 1);

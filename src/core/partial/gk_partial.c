@@ -256,7 +256,7 @@ gk_partial_find_planes(const GkPartial *p, GkTile *tile, const double *weight, i
 	bool		inside = (double) largest <= gk_pow2(gk_bound_d2(prep));
 
 	*missing = 0;
-	if (!(largest <= FLT_MAX))
+	if (gk_is_far(largest))
 		return gk_fail_far(err);
 	for (int j = 0; inside && j < prep->d; j++)
 		inside = (double) largest_magnitude(tile->x + (size_t) j * tile->room, tiles) <= gk_pow2(prep->expo[j]);

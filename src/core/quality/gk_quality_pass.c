@@ -10,7 +10,6 @@
  *
  * All sums are of integers, so blocks may begin at any row: in chunks of any size, in shards.
  */
-#include <float.h>
 #include <string.h>
 
 #include "core/gk_tiles.h"
@@ -93,7 +92,7 @@ label_block(GkQuality *q, GkQualitySums *t, int first, int rows)
 			t->x[j] = raw_value(q, j, first + i);
 		(void) gk_prepare_point(q->prep, t->x, t->f);
 		l = gk_nearest(t->f, q->d, q->centroid_f, q->k, &near);
-		t->far |= !(near <= FLT_MAX);
+		t->far |= gk_is_far(near);
 		q->own_label[q->first + first + i] = l;
 		c = q->centroid + (size_t) l * q->d;
 		for (int j = 0; j < q->d; j++)
