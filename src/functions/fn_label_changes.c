@@ -83,6 +83,15 @@ km_changes_end(KmChanges *c)
 	pfree(c);
 }
 
+bool
+km_changes_has(const KmChanges *c, Oid table)
+{
+	for (int i = 0; i < c->ntables; i++)
+		if (c->tables[i] == table)
+			return true;
+	return false;
+}
+
 int64
 km_changes_count(const KmChanges *c)
 {

@@ -224,7 +224,7 @@ tables_of(Oid relid)
 	List	   *tables = NIL;
 	ListCell   *cell;
 
-	foreach(cell, find_all_inheritors(relid, NoLock, NULL))
+	foreach(cell, find_all_inheritors(relid, AccessShareLock, NULL))
 	{
 		HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(lfirst_oid(cell)));
 		Form_pg_class form = (Form_pg_class) GETSTRUCT(tuple);
@@ -337,7 +337,9 @@ find_label(KmRelabel *relabel, FunctionCallInfo fcinfo)
 	relabel->found = km_changes_find(relabel->labelled, &row, &relabel->label) ||
 		km_changes_find(relabel->left_out, &row, &relabel->label) ||
 		(relabel->found && row.tableoid == relabel->row.tableoid && is_later_version(&row));
-	if (!relabel->found && relabel->rules)
+	/* (a rule's action may ask for anything: of another table, a view, no label can be lost) */
+	if (!relabel->found && relabel->rules &&
+		(km_changes_has(relabel->labelled, row.tableoid) || km_changes_has(relabel->left_out, row.tableoid)))
 		refuse_moved_row(relabel, &row);
 	relabel->row = row;
 	return relabel->found;

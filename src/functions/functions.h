@@ -367,6 +367,9 @@ extern void km_changes_add(KmChanges *changes, const KmRowId *row, int32 label);
 /* Add the rows of a KmLabelWant whose old label, if old is not NULL, is another one. */
 extern void km_changes_add_labels(KmChanges *changes, const KmTables *tables, int rows, const int32_t *label,
 								  const uint32_t *old, const uint32_t *const *aux);
+
+/* Has it rows of this table? */
+extern bool km_changes_has(const KmChanges *changes, Oid table);
 extern int64 km_changes_count(const KmChanges *changes);
 
 /*

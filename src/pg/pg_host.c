@@ -233,11 +233,18 @@ host_devices(void *ctx, const char *shares)
 	km_device_shares(shares);
 }
 
+/* A setting's text: its own goes when a function that is called for a row changes the setting. */
+static const char *
+own_text(MemoryContext context, const char *setting)
+{
+	return setting != NULL ? MemoryContextStrdup(context, setting) : NULL;
+}
+
 GkSpread *
 km_host_spread(KmPgHost *host)
 {
 	host->engine.spread = &host->spread;
-	host->spread.rows = gkmeans_gpu_rows;
+	host->spread.rows = own_text(host->context, gkmeans_gpu_rows);
 	return &host->spread;
 }
 
@@ -288,8 +295,8 @@ km_host_begin(void)
 	host->engine.threads = gkmeans_threads;
 	host->engine.skip = gkmeans_skip_points;
 	host->engine.gpu_memory_limit = gkmeans_gpu_memory_limit;
-	host->engine.gpu_devices = gkmeans_gpu_devices;
-	host->engine.gpu_fault = gkmeans_gpu_fault;
+	host->engine.gpu_devices = own_text(context, gkmeans_gpu_devices);
+	host->engine.gpu_fault = own_text(context, gkmeans_gpu_fault);
 	return host;
 }
 

@@ -147,7 +147,7 @@ begin_job(const Datum *relation, int n, char **columns, int ncolumns, const char
 		j->plain[i] = is_plain(j->source[i]);
 	}
 	MemoryContextSwitchTo(caller);
-	MemoryContextSetParent(context, TopTransactionContext);
+	MemoryContextSetParent(context, CurTransactionContext);
 	j->end.func = forget_job;
 	j->end.arg = j;
 	MemoryContextRegisterResetCallback(context, &j->end);

@@ -337,6 +337,7 @@ kmeans_forget(PG_FUNCTION_ARGS)
 	m.size = size;
 	m.cluster_inertia = inertia;
 	m.inertia *= keep;
+	kmeans_model_validate(&m, kmeans_model_columns(v), v->ncolumns, v->columns_array, ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE);
 	PG_RETURN_POINTER(kmeans_model_assemble(&m, kmeans_model_columns(v), v->ncolumns, v->columns_array));
 }
 

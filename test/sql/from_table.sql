@@ -53,7 +53,7 @@ SELECT cluster, centroid FROM kmeans_centroids(kmeans_from_table('line')) WHERE 
 CREATE VIEW numerals AS SELECT n::text AS cluster, 10.0 - n AS centroid FROM generate_series(0, 10) n;
 CREATE VIEW fractions AS SELECT n / 2.0 AS cluster, 10.0 - n AS centroid FROM generate_series(0, 1) n;
 CREATE TABLE one AS SELECT 0 AS cluster, '{1e30,-7}'::float8[] AS centroid;
-SELECT kmeans_predict(model, 5, 5) AS label, kmeans_distance(model, 1e30, -3) AS distance FROM kmeans_from_table('one') model;
+SELECT kmeans_predict(model, 1e30, 5) AS label, kmeans_distance(model, 1e30, -3) AS distance FROM kmeans_from_table('one') model;
 DELETE FROM one;
 INSERT INTO one VALUES (0, '{1,2}'), (1, '{1,2}'), (2, '{1,5}');
 SELECT kmeans_predict(model, 0, 2) AS ties_to_the_first, kmeans_predict(model, 70, 4) AS third FROM kmeans_from_table('one') model;

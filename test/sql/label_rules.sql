@@ -150,6 +150,21 @@ CREATE RULE a AS ON UPDATE TO pts WHERE new.id = 1 DO ALSO INSERT INTO pts VALUE
 SELECT count(*) FROM kmeans('pts', '{x}', 3, 'cluster', centroids => '{{0},{100},{200}}');
 SELECT id > 30 AS added, count(*), count(*) FILTER (WHERE cluster = label(id)) AS labelled FROM pts GROUP BY 1 ORDER BY 1;
 ROLLBACK;
+-- an action that asks for rows of what is no table, for a row that is none, of another table
+DROP RULE l ON pts;
+CREATE TABLE asked (label bool);
+CREATE RULE v AS ON UPDATE TO pts WHERE new.id = 1 DO ALSO
+    INSERT INTO asked SELECT gkmeans_has_new_label(o, t::tid) FROM unnest(ARRAY['pg_stat_activity', 'asked', 'pts']::regclass[]) o, unnest('{"(0,1)","(0,200)"}'::text[]) t;
+CREATE RULE n AS ON UPDATE TO pts WHERE new.id = 2 DO ALSO INSERT INTO asked SELECT gkmeans_has_new_label(1, '(0,1)');
+SELECT count(*) FROM kmeans('pts', '{x}', 3, 'cluster');
+SELECT label, count(*) FROM asked GROUP BY 1 ORDER BY 1;
+CREATE TABLE parted (id int, x float8, cluster int) PARTITION BY RANGE (id);
+CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (0) TO (100);
+INSERT INTO parted SELECT i, i % 3 FROM generate_series(1, 30) i;
+CREATE RULE p AS ON UPDATE TO parted DO ALSO INSERT INTO asked SELECT gkmeans_has_new_label('parted'::regclass, '(0,1)');
+SELECT count(*) FROM kmeans('parted', '{x}', 3, 'cluster');
+SELECT count(*) FROM parted WHERE cluster IS NULL;
+DROP TABLE parted;
 DROP FUNCTION change_pts;
-DROP TABLE pts, log, other, labels;
+DROP TABLE pts, log, other, labels, asked;
 DROP FUNCTION label, write_labels;

@@ -57,7 +57,7 @@ SELECT n.* FROM models, kmeans_nearest(m, '{0,0,0}', 1) n WHERE name = 'cosine';
 SELECT n.* FROM models, kmeans_nearest(m, 'x'::text, 1) n WHERE name = 'one';
 SELECT n.* FROM models, kmeans_nearest(m, ARRAY[[1, 2, 3]], 1) n WHERE name = 'one';
 
--- far outside the range distances are infinite, and still in order
+-- far outside the range there is none
 SELECT cluster, distance FROM models, kmeans_nearest(m, '{1e300,0,0}', 3) WHERE name = 'euclidean';
 
 DROP TABLE pts, models, line;

@@ -56,6 +56,9 @@ FROM lines, LATERAL (SELECT kmeans_update(m, v) AS at_once FROM unnest('{2,1,9,1
 SELECT c.* FROM lines, kmeans_centroids(kmeans_forget(m, 0.5)) c;
 SELECT rows_used, inertia FROM lines, kmeans_info(kmeans_forget(m, 0.5));
 SELECT told(kmeans_forget(m, 1)) = told(m) FROM models;
+-- sizes that together are more rows than a model may have: no value that could not be read again
+SELECT kmeans_forget((jsonb_set(m::text::jsonb, '{clusters}', (SELECT jsonb_agg(c || '{"size": 1099511627776}') FROM jsonb_array_elements(m::text::jsonb -> 'clusters') c))
+    || '{"rows_used": 1099511627776}')::text::kmeans_model, 1) IS NULL AS nothing FROM lines LIMIT 1;
 -- all forgotten: the means of the new rows alone, as kmeans_step() makes them
 SELECT bool_and(a.centroid = b.centroid AND a.size = b.size) FROM models, LATERAL (SELECT kmeans_update(kmeans_forget(m, 0), x, y) AS u, kmeans_step(m, x, y) AS s FROM pts) n,
     kmeans_centroids(u) a JOIN kmeans_centroids(s) b USING (cluster);

@@ -473,6 +473,17 @@ foreach my $case ([ 'READ COMMITTED', '64MB', 0 ], [ 'REPEATABLE READ', '64MB', 
 	is($result, ($hosts ? "1|" . ($limit eq '64MB' ? 't' : 'f') : '0|') . "\n1\nt", "points that stay: $level, $limit");
 }
 
+# a pass that fails, and whose error is caught, leaves no points in the transaction
+is($workers[1]->safe_psql('postgres', qq{
+	CREATE VIEW zero AS SELECT (1 / (a - 5)::int)::real AS a FROM many_1 LIMIT 20;
+	BEGIN ISOLATION LEVEL REPEATABLE READ;
+	DO \$\$ BEGIN FOR i IN 1 .. 3 LOOP
+		BEGIN PERFORM kmeans_pass('{many_1,zero}', '{a}', '\\x$step'); RAISE 'no error'; EXCEPTION WHEN division_by_zero THEN NULL; END;
+	END LOOP; END \$\$;
+	SELECT count(*) FROM pg_backend_memory_contexts WHERE name LIKE 'gkmeans%';
+	SELECT length(kmeans_pass('{many_1}', '{a}', '\\x$step')) > 0;
+	COMMIT; DROP VIEW zero}), "0\nt", 'nothing stays of passes that failed');
+
 # the answers of a server's shards, summed there
 is($workers[0]->safe_psql('postgres', qq{
 	CREATE TABLE half_1 AS SELECT (i % 40)::real AS a FROM generate_series(1, 500) i; CREATE TABLE half_2 AS SELECT (i % 40)::real AS a FROM generate_series(501, 900) i;
