@@ -170,19 +170,33 @@ next_argument(const char **at, char *name, char *type)
 	return true;
 }
 
-/* The function of a message, and where its arguments begin there; NULL: it has none.  It may have a schema. */
+/* The name that ends just before `end`, without a schema.  False: it is longer than ours are. */
+static bool
+name_before(const char *text, const char *end, char *name)
+{
+	const char *start = end;
+
+	while (start > text && (isalnum((unsigned char) start[-1]) || start[-1] == '_'))
+		start--;
+	if (end - start > MAX_NAME)
+		return false;
+	strlcpy(name, start, end - start + 1);
+	return true;
+}
+
+/* The function of a message, and where its arguments begin there; NULL: it has none. */
 static const char *
 function_of(const char *message, char *function)
 {
 	const char *open = strchr(message, '(');
-	const char *at = open;
 
-	while (at != NULL && at > message && (isalnum((unsigned char) at[-1]) || at[-1] == '_'))
-		at--;
-	if (open == NULL || open - at > MAX_NAME)
-		return NULL;
-	strlcpy(function, at, open - at + 1);
-	return open + 1;
+	return open != NULL && name_before(message, open, function) ? open + 1 : NULL;
+}
+
+static bool
+ends_with(const char *text, const char *end)
+{
+	return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
 }
 
 /* function kmeans(unknown, unknown, numeric, n_clusters => integer) does not exist */
@@ -207,7 +221,7 @@ about_call(const char *message)
 			return psprintf("%s is an option of kmeans_balanced() and kmeans_balanced_fit().", name);
 		if (word != NULL)
 			return psprintf("There is no option \"%s\"; \"%s\" is meant? The call is %s%s.", name, word, function, call);
-		if (strcmp(name, "centroids") == 0 && (strstr(type, "vector[]") != NULL || strstr(type, "vec[]") != NULL))
+		if (strcmp(name, "centroids") == 0 && (ends_with(type, "vector[]") || ends_with(type, "vec[]")))
 			return pstrdup("centroids are an array of arrays of numbers, as array_agg(e::real[]) makes it of vectors.");
 		if (k && fraction)
 			return psprintf("k is an integer, as in %s%s; of another type, cast it: k::int.", function, call);
@@ -232,10 +246,10 @@ about_types(const char *message)
 		return NULL;
 	while (next_argument(&at, name, type))
 	{
-		if (strcmp(type, "vector") == 0 || (strlen(type) > 7 && strcmp(type + strlen(type) - 7, ".vector") == 0))
+		if (strcmp(type, "vector") == 0 || ends_with(type, ".vector"))
 			return pstrdup("Cast it, as in e::real[]; with the extension gkmeans_vector this is not needed.");
 		/* of a domain */
-		if (strlen(type) > 2 && strcmp(type + strlen(type) - 2, "[]") == 0)
+		if (ends_with(type, "[]"))
 			return pstrdup("Cast it, as in a::float8[].");
 	}
 	return NULL;
@@ -262,18 +276,9 @@ place_of(const ErrorData *e, const char **text)
 static bool
 call_opens(const char *text, const char *end, char *function)
 {
-	const char *start;
-
 	while (end > text && isspace((unsigned char) end[-1]))
 		end--;
-	if (end == text || *--end != '(')
-		return false;
-	for (start = end; start > text && (isalnum((unsigned char) start[-1]) || start[-1] == '_');)
-		start--;
-	if (end - start > MAX_NAME || pg_strncasecmp(start, "kmeans", 6) != 0)
-		return false;
-	strlcpy(function, start, end - start + 1);
-	return true;
+	return end > text && end[-1] == '(' && name_before(text, end - 1, function) && pg_strncasecmp(function, "kmeans", 6) == 0;
 }
 
 /* Is an error's place the first argument of a call of one of our functions? */

@@ -1145,8 +1145,12 @@ test_large(void)
 	one((Shape) {.n = 66000,.d = 8,.k = 33000,.far = 1e9f}, 1);
 	/* Many centroids among the same points: close cases. */
 	one((Shape) {.n = 40009,.d = 24,.k = 2000,.centres = 1}, 2);
-	/* Centroids that go up in pieces (gk_gpu_put_centroids): 35 MB of them. */
-	one((Shape) {.n = 3001,.d = 512,.k = 17001}, 1);
+
+	/*
+	 * Centroids that go up in pieces (gk_gpu_put_centroids): 35 MB of them; those after 32 MB are the
+	 * nearest of 57 rows.
+	 */
+	one((Shape) {.n = 3001,.d = 2100,.k = 4200}, 1);
 	/* More rows than are summed at a time. */
 	one((Shape) {.n = 8400001,.d = 17,.k = 30}, 1);
 	one((Shape) {.n = 5000001,.d = 4,.k = 4}, 12);
