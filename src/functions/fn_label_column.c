@@ -14,6 +14,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/relation.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
@@ -25,6 +26,7 @@
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "nodes/value.h"
+#include "parser/parsetree.h"
 #include "parser/scansup.h"
 #include "rewrite/prs2lock.h"
 #include "rewrite/rewriteDefine.h"
@@ -32,6 +34,7 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/plancache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
@@ -62,6 +65,22 @@ typedef struct KmRelabel
 /* The one that an UPDATE is running for; a trigger of it may write labels, too. */
 static KmRelabel *writing = NULL;
 
+/* ---- rights ---- */
+
+/* To write the column, or to add it. */
+static void
+require_rights(Oid relid, const char *label_column)
+{
+	AttrNumber	attnum = get_attnum(relid, label_column);
+	Oid			user = GetUserId();
+
+	if (attnum == InvalidAttrNumber && !km_relation_ownercheck(relid, user))
+		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(relid)), get_rel_name(relid));
+	if (attnum != InvalidAttrNumber && pg_class_aclcheck(relid, user, ACL_UPDATE) != ACLCHECK_OK &&
+		pg_attribute_aclcheck(relid, attnum, user, ACL_UPDATE) != ACLCHECK_OK)
+		aclcheck_error_col(ACLCHECK_NO_PRIV, OBJECT_COLUMN, get_rel_name(relid), label_column);
+}
+
 /* ---- calls that overlap ---- */
 
 #define LABEL_LOCK	0x676b		/* PostgreSQL's own advisory locks have 1 and 2 here */
@@ -82,6 +101,9 @@ km_label_lock(Oid relid, const char *label_column)
 				 errmsg("label_column is an empty name"),
 				 errhint("Name a column, or leave label_column out for the clusters alone.")));
 	truncate_identifier(name, strlen(name), true);
+	/* or who may not write would keep others from it */
+	if (get_rel_name(relid) != NULL)
+		require_rights(relid, name);
 	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, relid, DatumGetUInt32(hash_any((unsigned char *) name, strlen(name))), LABEL_LOCK);
 	(void) LockAcquire(&tag, ExclusiveLock, false, false);
 	return name;
@@ -89,13 +111,10 @@ km_label_lock(Oid relid, const char *label_column)
 
 /* ---- checks ---- */
 
-/* Only the owner may add the column, and not to a partition alone. */
+/* A column is not added to a partition alone. */
 static void
 check_missing(const KmSource *source)
 {
-	if (!km_relation_ownercheck(source->relid, GetUserId()))
-		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(source->relkind),
-					   source->relname);
 	if (source->is_partition)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
@@ -107,17 +126,11 @@ check_missing(const KmSource *source)
 static void
 check_existing(const KmSource *source, int k)
 {
-	AttrNumber	attnum = get_attnum(source->relid, source->label_column);
-	Oid			user = GetUserId();
-	HeapTuple	tuple;
+	HeapTuple	tuple = SearchSysCacheAttName(source->relid, source->label_column);
 	Form_pg_attribute att;
 
-	if (pg_class_aclcheck(source->relid, user, ACL_UPDATE) != ACLCHECK_OK &&
-		pg_attribute_aclcheck(source->relid, attnum, user, ACL_UPDATE) != ACLCHECK_OK)
-		aclcheck_error_col(ACLCHECK_NO_PRIV, OBJECT_COLUMN, source->relname,
-						   source->label_column);
-
-	tuple = SearchSysCacheAttName(source->relid, source->label_column);
+	if (!HeapTupleIsValid(tuple))
+		km_source_changed(source);
 	att = (Form_pg_attribute) GETSTRUCT(tuple);
 	if (att->attgenerated != '\0' || att->attidentity == ATTRIBUTE_IDENTITY_ALWAYS)
 		ereport(ERROR,
@@ -149,10 +162,13 @@ rule_fires(const RewriteRule *rule)
 static bool
 check_rules(const KmSource *source)
 {
-	Relation	rel = table_open(source->relid, NoLock);
-	int			n = rel->rd_rules != NULL ? rel->rd_rules->numLocks : 0;
+	Relation	rel = try_relation_open(source->relid, NoLock);
 	bool		also = false;
+	int			n;
 
+	if (rel == NULL)
+		km_source_changed(source);
+	n = rel->rd_rules != NULL ? rel->rd_rules->numLocks : 0;
 	for (int i = 0; i < n; i++)
 	{
 		const RewriteRule *rule = rel->rd_rules->rules[i];
@@ -167,7 +183,7 @@ check_rules(const KmSource *source)
 					 errdetail("Labels are written by an UPDATE, and the table has a rule ON UPDATE DO INSTEAD."),
 					 errhint("Use kmeans_labels() or kmeans_label_table(), or disable the rule.")));
 	}
-	table_close(rel, NoLock);
+	relation_close(rel, NoLock);
 	return also;
 }
 
@@ -176,6 +192,7 @@ check(const KmSource *source, int k)
 {
 	PreventCommandIfReadOnly("kmeans() with label_column");
 	(void) check_rules(source);
+	require_rights(source->relid, source->label_column);
 	if (source->label_missing)
 		check_missing(source);
 	else
@@ -248,6 +265,8 @@ add_column(const KmSource *source)
 					 source->qualified, quote_identifier(source->label_column));
 	if (SPI_execute(sql.data, false, 0) != SPI_OK_UTILITY)
 		elog(ERROR, "could not add column \"%s\"", source->label_column);
+	if (get_attnum(source->relid, source->label_column) == InvalidAttrNumber)
+		km_source_changed(source);
 	if (!equal(tables, tables_of(source->relid)))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -378,6 +397,23 @@ update_command(const KmSource *source, Oid function)
 	return sql.data;
 }
 
+/* Names are looked up again whenever something is renamed: has the UPDATE been of the relation that was read? */
+static void
+require_updated(const KmSource *source, SPIPlanPtr plan)
+{
+	List	   *queries = ((CachedPlanSource *) linitial(SPI_plan_get_plan_sources(plan)))->query_list;
+	ListCell   *cell;
+
+	foreach(cell, queries)
+	{
+		const Query *query = lfirst_node(Query, cell);
+
+		if (query->canSetTag && rt_fetch(query->resultRelation, query->rtable)->relid == source->relid)
+			return;
+	}
+	km_source_changed(source);
+}
+
 static void
 update_rows(KmRelabel *relabel, Oid function)
 {
@@ -410,6 +446,7 @@ update_rows(KmRelabel *relabel, Oid function)
 	PG_END_TRY();
 	if (result != SPI_OK_UPDATE)
 		elog(ERROR, "could not write labels: %s", SPI_result_code_string(result));
+	require_updated(relabel->source, plan);
 	AtEOXact_GUC(true, guc_level);
 }
 

@@ -279,6 +279,8 @@ fill_table(LabelTable *t)
 {
 	KmSource	ids = *t->source;
 
+	/* (begin_rows() looks at their types) */
+	ids.types = NIL;
 	ids.query = psprintf("SELECT %sctid, tableoid FROM %s", id_list(t), t->source->qualified);
 	t->pub.receiveSlot = take_row;
 	t->pub.rStartup = begin_rows;

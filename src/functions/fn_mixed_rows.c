@@ -301,10 +301,9 @@ km_mixed_open(KmMixedRows *x, Oid relid, ArrayType *columns)
 		if (type_is_enum(x->type[i]))
 			x->type[i] = ANYENUMOID;
 		x->place[i] = x->column[i].number ? x->m.d++ : x->m.c++;
-		appendStringInfo(&query, "%s%s", i == 0 ? "SELECT " : ", ", quote_identifier(names[i]));
+		appendStringInfo(&query, "%s%s", i == 0 ? "" : ", ", quote_identifier(names[i]));
 	}
-	appendStringInfo(&query, " FROM %s", x->source->qualified);
-	x->source->query = query.data;
+	km_source_select(x->source, query.data);
 	x->row = AllocSetContextCreate(x->cxt, "gkmeans mixed row", ALLOCSET_SMALL_SIZES);
 	x->number = palloc0((x->m.d + 1) * sizeof(double *));
 	x->dictionary = palloc((x->m.c + 1) * sizeof(KmMixedDictionary));

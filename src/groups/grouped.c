@@ -125,8 +125,7 @@ static void
 run_query(KmGrouped *g, const char *text)
 {
 	RawStmt    *raw = linitial_node(RawStmt, pg_parse_query(text));
-	Query	   *query = linitial_node(Query, pg_analyze_and_rewrite_fixedparams(raw, text, NULL, 0, NULL));
-	PlannedStmt *plan = pg_plan_query(query, text, CURSOR_OPT_PARALLEL_OK, NULL);
+	PlannedStmt *plan = km_query_plan(g->source, raw, text, g->nkeys, CURSOR_OPT_PARALLEL_OK);
 	QueryDesc  *desc = CreateQueryDesc(plan, text, GetActiveSnapshot(), InvalidSnapshot,
 									   &g->pub, NULL, NULL, 0);
 

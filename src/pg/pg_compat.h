@@ -34,8 +34,8 @@
 
 #if PG_VERSION_NUM < 150000
 #define MarkGUCPrefixReserved(prefix) EmitWarningsOnPlaceholders(prefix)
-#define pg_analyze_and_rewrite_fixedparams(raw, text, types, n, env) \
-	pg_analyze_and_rewrite(raw, text, types, n, env)
+#define parse_analyze_fixedparams(raw, text, types, n, env) \
+	parse_analyze(raw, text, types, n, env)
 #endif
 
 /* Without partitions that are being detached, as a query sees it. */

@@ -77,7 +77,7 @@ select_from(const char *targets, Node *select, const char *names)
 static KmSourceColumn *
 describe(Node *select, const char *text, const char *weight_column, KmSourceColumn *weight, int *count)
 {
-	Query	   *query = linitial_node(Query, pg_analyze_and_rewrite_fixedparams(select_from("*", select, ""), text, NULL, 0, NULL));
+	Query	   *query = parse_analyze_fixedparams(select_from("*", select, ""), text, NULL, 0, NULL);
 	KmSourceColumn *columns = palloc((list_length(query->targetList) + 1) * sizeof(KmSourceColumn));
 	int			number = 0;
 	ListCell   *cell;
@@ -164,7 +164,9 @@ km_source_of_query(const char *text, const char *weight_column)
 	error_context_stack = &callback;
 	guc_level = NewGUCNestLevel();
 	km_query_settings(source);
-	source->plan = km_query_plan(select_from(targets.data, select, numbers_as_names(source->ntargets)), text);
+	source->raw = select_from(targets.data, select, numbers_as_names(source->ntargets));
+	source->types = km_query_types(copyObject(source->raw), text);
+	source->planned_rows = km_query_plan(source, copyObject(source->raw), text, 0, 0)->planTree->plan_rows;
 	AtEOXact_GUC(true, guc_level);
 	error_context_stack = callback.previous;
 	return source;

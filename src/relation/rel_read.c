@@ -9,7 +9,9 @@
 
 #include "catalog/pg_class.h"
 #include "executor/executor.h"
+#include "nodes/nodeFuncs.h"
 #include "nodes/parsenodes.h"
+#include "parser/analyze.h"
 #include "utils/builtins.h"
 #include "utils/rls.h"
 #include "utils/snapmgr.h"
@@ -62,13 +64,40 @@ km_query_settings(const KmSource *source)
 								 GUC_ACTION_SAVE, true, 0, false);
 }
 
-PlannedStmt *
-km_query_plan(RawStmt *raw, const char *text)
+/* Of what it selects, from `first` on. */
+static List *
+types_of(const Query *query, int first)
 {
-	Query	   *query = linitial_node(Query, pg_analyze_and_rewrite_fixedparams(raw, text, NULL, 0, NULL));
+	List	   *types = NIL;
+	ListCell   *cell;
 
-	/* no CURSOR_OPT_PARALLEL_OK: a Gather would mix the rows' order */
-	return pg_plan_query(query, text, 0, NULL);
+	foreach(cell, query->targetList)
+	{
+		const TargetEntry *target = lfirst_node(TargetEntry, cell);
+
+		if (target->resno > first && !target->resjunk)
+			types = lappend_oid(types, exprType((Node *) target->expr));
+	}
+	return types;
+}
+
+List *
+km_query_types(RawStmt *raw, const char *text)
+{
+	return types_of(parse_analyze_fixedparams(raw, text, NULL, 0, NULL), 0);
+}
+
+PlannedStmt *
+km_query_plan(const KmSource *source, RawStmt *raw, const char *text, int first, int options)
+{
+	Query	   *query = parse_analyze_fixedparams(raw, text, NULL, 0, NULL);
+
+	/* from here on the relation is locked by its OID, and the values are taken for what they were */
+	if (OidIsValid(source->relid) && linitial_node(RangeTblEntry, query->rtable)->relid != source->relid)
+		km_source_changed(source);
+	if (source->types != NIL && !equal(types_of(query, first), source->types))
+		km_source_changed(source);
+	return pg_plan_query(linitial_node(Query, pg_rewrite_query(query)), text, options, NULL);
 }
 
 /* Rows of a distributed table arrive in any order. */
@@ -81,11 +110,13 @@ in_order(const KmSource *source)
 static PlannedStmt *
 plan_of(const KmSource *source, const char **text)
 {
-	*text = source->query;
-	if (source->plan != NULL)
-		return source->plan;
-	*text = in_order(source);
-	return km_query_plan(linitial_node(RawStmt, pg_parse_query(*text)), *text);
+	RawStmt    *raw;
+
+	*text = source->raw != NULL ? source->query : in_order(source);
+	/* analysis changes what it is given */
+	raw = source->raw != NULL ? copyObject(source->raw) : linitial_node(RawStmt, pg_parse_query(*text));
+	/* no CURSOR_OPT_PARALLEL_OK: a Gather would mix the rows' order */
+	return km_query_plan(source, raw, *text, 0, 0);
 }
 
 /* PostGIS has an error of its own for a geometry that is no point: an ErrorContextCallback. */
@@ -109,7 +140,7 @@ km_query_run(const KmSource *source, DestReceiver *dest, KmQueryScan scan)
 	PlannedStmt *plan;
 	QueryDesc  *desc;
 
-	error_context_stack = source->plan != NULL ? &callback : &geometry;
+	error_context_stack = source->raw != NULL ? &callback : &geometry;
 	km_query_settings(source);
 	plan = plan_of(source, &text);
 	desc = CreateQueryDesc(plan, text, GetActiveSnapshot(), InvalidSnapshot,

@@ -213,9 +213,12 @@ require_select(const KmSource *source, const char *name, AttrNumber attnum)
 		aclcheck_error_col(ACLCHECK_NO_PRIV, OBJECT_COLUMN, source->relname, name);
 }
 
-/* The right to read what the source reads, where no query of this server checks it. */
-void
-km_source_require_rights(const KmSource *source)
+/*
+ * The right to read what the source reads.  Its query checks that, too, but until then user code may run, and what another
+ * role cannot read it cannot keep locked either; and a table of Citus is read by others.
+ */
+static void
+require_rights(const KmSource *source)
 {
 	Oid			user = GetUserId();
 	bool		good = pg_class_aclcheck(source->relid, user, ACL_SELECT) == ACLCHECK_OK;
@@ -286,6 +289,7 @@ km_source_of_values(Oid relid, char **columns, int ncolumns, Oid *types)
 	open_relation(source);
 	for (int i = 0; i < ncolumns; i++)
 		types[i] = require_column(source, columns[i]);
+	require_rights(source);
 	return source;
 }
 
@@ -514,8 +518,26 @@ km_source_open(Oid relid, char **columns, int ncolumns, const char *weight_colum
 		source->at_ctid = add_target(&query, "ctid", &source->ntargets);
 		source->at_tableoid = add_target(&query, "tableoid", &source->ntargets);
 	}
-	source->query = psprintf("SELECT %s FROM %s", query.data, source->qualified);
+	require_rights(source);
+	km_source_select(source, query.data);
 	return source;
+}
+
+void
+km_source_select(KmSource *source, const char *targets)
+{
+	source->query = psprintf("SELECT %s FROM %s", targets, source->qualified);
+	source->types = km_query_types(linitial_node(RawStmt, pg_parse_query(source->query)), source->query);
+}
+
+void
+km_source_changed(const KmSource *source)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 source->raw != NULL ? errmsg("what the query reads was changed during the call") :
+			 errmsg("\"%s\" was changed during the call", source->relname),
+			 errhint("Repeat the call while nothing alters or renames it.")));
 }
 
 double
@@ -524,8 +546,8 @@ km_source_rows(const KmSource *source)
 	Relation	rel;
 	double		rows;
 
-	if (source->plan != NULL)
-		return source->plan->planTree->plan_rows;
+	if (source->raw != NULL)
+		return source->planned_rows;
 	rel = table_open(source->relid, NoLock);
 	rows = rel->rd_rel->reltuples;
 	if (rel->rd_rel->relkind == RELKIND_RELATION || rel->rd_rel->relkind == RELKIND_MATVIEW)

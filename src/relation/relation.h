@@ -94,7 +94,9 @@ typedef struct KmSource
 	bool		label_missing;	/* it is still to be added */
 	KmValueType label_type;
 	char	   *query;
-	struct PlannedStmt *plan;	/* of a query that the caller has given; NULL: query is still to be planned */
+	struct RawStmt *raw;		/* of a query that the caller has given; NULL: query is still to be parsed */
+	struct List *types;			/* of the values that the query selects, when the source was made */
+	double		planned_rows;	/* of a query that the caller has given */
 	/* Places of the values in the query's rows; -1: not there. */
 	int			at_weight,
 				at_ctid,
@@ -138,11 +140,14 @@ extern void km_source_targets(KmSource *source, const KmSourceColumn *columns, c
 /* The relation and its columns' base types, whatever they are: the query is the caller's. */
 extern KmSource *km_source_of_values(Oid relid, char **columns, int ncolumns, Oid *types);
 
+/* What the source's query selects. */
+extern void km_source_select(KmSource *source, const char *targets);
+
+/* ERROR: the relation is another one, or its columns are, than when the source was made. */
+extern void km_source_changed(const KmSource *source) pg_attribute_noreturn();
+
 /* ERROR when one of these columns does not exist or may not be read. */
 extern void km_source_require(const KmSource *source, char **columns, int ncolumns);
-
-/* ERROR when the caller may not read these columns: for who has others read them. */
-extern void km_source_require_rights(const KmSource *source);
 
 /* How many rows the planner expects; < 0: it does not know. */
 extern double km_source_rows(const KmSource *source);
@@ -170,8 +175,14 @@ extern void km_switch_off(const char *setting);
 /* The settings for planning and running the source's query, until the caller's GUC nest level ends. */
 extern void km_query_settings(const KmSource *source);
 
-/* Plan a parsed SELECT. */
-extern struct PlannedStmt *km_query_plan(struct RawStmt *raw, const char *text);
+/* The types of what a SELECT selects. */
+extern struct List *km_query_types(struct RawStmt *raw, const char *text);
+
+/*
+ * Plan a SELECT from the source's relation, which selects what the source does after `first` other values.  Names are
+ * looked up anew, and user code may have run since the source was made: ERROR when they stand for other things now.
+ */
+extern struct PlannedStmt *km_query_plan(const KmSource *source, struct RawStmt *raw, const char *text, int first, int options);
 
 /* ---- the rows (rel_read.c) ---- */
 

@@ -70,7 +70,6 @@ refuse_own_changes(const KmSource *source)
 static int
 find_shards(const KmSource *source, MemoryContext context, KmShard **shard)
 {
-	km_source_require_rights(source);
 	refuse_own_changes(source);
 	return source->distributed ? km_citus_shards(source->relid, context, shard) :
 		km_foreign_shards(source, context, shard);
