@@ -12,6 +12,7 @@
 #include "nodes/nodeFuncs.h"
 #include "nodes/parsenodes.h"
 #include "parser/analyze.h"
+#include "rewrite/rewriteHandler.h"
 #include "utils/builtins.h"
 #include "utils/rls.h"
 #include "utils/snapmgr.h"
@@ -97,7 +98,7 @@ km_query_plan(const KmSource *source, RawStmt *raw, const char *text, int first,
 		km_source_changed(source);
 	if (source->types != NIL && !equal(types_of(query, first), source->types))
 		km_source_changed(source);
-	return pg_plan_query(linitial_node(Query, pg_rewrite_query(query)), text, options, NULL);
+	return pg_plan_query(linitial_node(Query, QueryRewrite(query)), text, options, NULL);
 }
 
 /* Rows of a distributed table arrive in any order. */
