@@ -33,11 +33,14 @@ feature_names(const KmeansModel *v)
 
 /* ---- a row a cluster ---- */
 
+/* Below this, a double tells each whole number from the next. */
+#define WHOLE_LIMIT	0x1p53
+
 /* A number with so many digits, or all of its integer part if that has more. */
 static void
 append_rounded(StringInfo to, double value, int digits)
 {
-	bool		whole = fabs(value) >= pow(10.0, digits) && fabs(value) < 1e15;
+	bool		whole = fabs(value) >= pow(10.0, digits) && fabs(value) < WHOLE_LIMIT;
 
 	appendStringInfo(to, "%.*g", whole ? 16 : digits, whole ? rint(value) : value + 0.0);
 }

@@ -15,6 +15,10 @@ SELECT cluster, key, value FROM kmeans_table(kmeans_fit('bands', ARRAY['q"{\,:é
 -- all digits read back as the same numbers
 SELECT bool_and((SELECT array_agg(value::text::float8 ORDER BY o) FROM json_each(t.centroid) WITH ORDINALITY j (key, value, o)) = c.centroid)
 FROM kmeans_fit('flowers', '{petals,"Stem length",leaves}', 5, seed => 3) m, kmeans_table(m, 17) t JOIN kmeans_centroids(m) c USING (cluster);
+-- all digits before the point stay, of numbers below 2^53
+CREATE TABLE keys AS SELECT o - 1 AS cluster, ARRAY[c] AS centroid
+FROM unnest('{1234567890123456,9007199254740991,-9007199254740991,9007199254740992}'::float8[]) WITH ORDINALITY v (c, o);
+SELECT cluster, t.centroid FROM kmeans_table(kmeans_from_table('keys'), 3) t;
 
 -- the difference to the mean of all rows, and the share of each feature, as SQL computes them
 CREATE FUNCTION same(a float8, b float8) RETURNS bool LANGUAGE sql AS 'SELECT abs(a - b) <= 1e-6 * (abs(a) + abs(b) + 1e-3)';
@@ -44,5 +48,5 @@ SELECT * FROM kmeans_table(kmeans_fit('flowers', '{petals}', 2), 18);
 SELECT count(*) FROM kmeans_table(NULL);
 SELECT count(*) FROM kmeans_explain(NULL);
 
-DROP TABLE flowers, bands, ends;
+DROP TABLE flowers, bands, ends, keys;
 DROP FUNCTION same;
