@@ -90,7 +90,7 @@ kmeans_table(PG_FUNCTION_ARGS)
 
 /* ---- what sets a cluster apart ---- */
 
-/* The mean of all rows: that of the centroids, by their sizes; of no rows, of all centroids alike. */
+/* The mean of the centroids, by their sizes; of no rows, of all centroids alike. */
 static double *
 overall_mean(const GkModel *m)
 {
@@ -139,6 +139,26 @@ find_traits(const GkModel *m, int cluster, const double *mean, Trait *traits)
 	return fabs(traits[0].measured);
 }
 
+/* What a difference adds to a distance.  Those of a cluster are divided by its largest: then squares stay in range. */
+static double
+term(const GkModel *m, const Trait *trait, double largest)
+{
+	double		part = largest > 0.0 ? fabs(trait->measured) / largest : 0.0;
+
+	return m->prep.distance == GK_MANHATTAN ? part : part * part;
+}
+
+static void
+refuse_weights(const KmeansModel *v)
+{
+	if (v->parts & KMEANS_WEIGHTED)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("kmeans_explain() cannot be used with a model with weights"),
+				 errdetail("It does not tell how much its rows weigh together."),
+				 errhint("kmeans_table() shows its centroids.")));
+}
+
 /*
  * kmeans_explain(model kmeans_model) returns table (cluster int, feature text, value float8,
  * overall float8, difference float8, deviations float8, share float8)
@@ -153,6 +173,7 @@ kmeans_explain(PG_FUNCTION_ARGS)
 	double	   *mean;
 	Trait	   *traits;
 
+	refuse_weights(v);
 	kmeans_model_view(v, &m);
 	m = km_clusters_of(&m);
 	mean = overall_mean(&m);
@@ -160,19 +181,17 @@ kmeans_explain(PG_FUNCTION_ARGS)
 	km_result_begin(fcinfo, &result);
 	for (int c = 0; c < m.k; c++)
 	{
-		/* divided by the largest, squares stay in range */
 		double		largest = find_traits(&m, c, mean, traits);
 		double		sum = 0.0;
 
-		for (int j = 0; j < m.prep.d && largest > 0.0; j++)
-			sum += (traits[j].measured / largest) * (traits[j].measured / largest);
+		for (int j = 0; j < m.prep.d; j++)
+			sum += term(&m, &traits[j], largest);
 		for (int j = 0; j < m.prep.d; j++)
 		{
 			const Trait *t = &traits[j];
-			double		part = largest > 0.0 ? t->measured / largest : 0.0;
 			Datum		values[7] = {Int32GetDatum(c), CStringGetTextDatum(names[t->feature]),
 				Float8GetDatum(m.centroids[(int64) c * m.prep.d + t->feature]), Float8GetDatum(mean[t->feature]),
-			Float8GetDatum(t->difference), Float8GetDatum(t->measured), Float8GetDatum(sum > 0.0 ? part * part / sum : 0.0)};
+			Float8GetDatum(t->difference), Float8GetDatum(t->measured), Float8GetDatum(sum > 0.0 ? term(&m, t, largest) / sum : 0.0)};
 			bool		nulls[7] = {false, false, false, false, false, !m.prep.standardize, sum == 0.0};
 
 			CHECK_FOR_INTERRUPTS();

@@ -41,6 +41,16 @@ SELECT cluster, feature, share FROM kmeans_explain(kmeans_fit('ends', '{huge,tin
 SELECT cluster, feature, share FROM kmeans_explain(kmeans_fit('ends', '{tiny}', 2));
 SELECT round(sum(share)::numeric, 6) FROM kmeans_explain(kmeans_fit('flowers', '{petals,"Stem length",big}', 3, distance => 'cosine')) WHERE cluster = 0;
 
+-- Manhattan's distances are sums of differences, not of squares: shares are those of 3 and 1, overall is the mean of the medians
+CREATE TABLE blocks AS SELECT i / 3 * 6 AS x, i / 3 * 2 + i % 3 / 2 * 9 AS y FROM generate_series(0, 5) i;
+SELECT * FROM kmeans_explain(kmeans_fit('blocks', '{x,y}', 2, distance => 'manhattan', centroids => '{{0,0},{6,2}}'));
+-- of 'partial' all rows of a cluster count, those without the feature, too
+CREATE TABLE holes AS SELECT * FROM (VALUES (0, 0), (0, NULL), (0, NULL), (10, 8)) v (x, y);
+SELECT cluster, feature, value, overall, difference FROM kmeans_explain(kmeans_fit('holes', '{x,y}', 2, nulls => 'partial')) ORDER BY 1, 2;
+
+\set VERBOSITY default
+-- a model with weights does not tell them
+SELECT * FROM kmeans_explain(kmeans_fit('flowers', '{petals}', 2, weight_column => 'leaves'));
 \set VERBOSITY terse
 -- what is refused
 SELECT * FROM kmeans_table(kmeans_fit('flowers', '{petals}', 2), 0);
@@ -48,5 +58,5 @@ SELECT * FROM kmeans_table(kmeans_fit('flowers', '{petals}', 2), 18);
 SELECT count(*) FROM kmeans_table(NULL);
 SELECT count(*) FROM kmeans_explain(NULL);
 
-DROP TABLE flowers, bands, ends, keys;
+DROP TABLE flowers, bands, ends, keys, blocks, holes;
 DROP FUNCTION same;
