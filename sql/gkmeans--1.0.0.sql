@@ -901,7 +901,7 @@ CREATE FUNCTION kmeans_forget(model kmeans_model, keep float8) RETURNS kmeans_mo
 COMMENT ON FUNCTION kmeans_update_finish(kmeans_state) IS
     'the model of kmeans_update(), from a state of kmeans_step_partial() or kmeans_step(relation, ...)';
 COMMENT ON FUNCTION kmeans_forget(kmeans_model, float8) IS
-    'the model as if it had seen only the part keep (0 to 1) of its rows: sizes and inertia are multiplied, so that kmeans_update() moves the centroids farther';
+    'the model as if it had seen only the part keep (0 to 1) of its rows: sizes (rounded, to 1 at least unless keep is 0) and inertia are multiplied, so that kmeans_update() moves the centroids farther';
 
 CREATE AGGREGATE kmeans_update(model kmeans_model, VARIADIC point "any") (
     SFUNC = kmeans_step_add,

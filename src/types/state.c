@@ -309,6 +309,15 @@ kmeans_update_finish(PG_FUNCTION_ARGS)
 	return finish_step(fcinfo, true);
 }
 
+/* A part of a cluster's rows.  One stays, unless all are forgotten: a cluster without rows has no width. */
+static int64
+rows_kept(int64 rows, double keep)
+{
+	double		part = rint(rows * keep);
+
+	return part > 0.0 || rows == 0 || keep == 0.0 ? (int64) part : 1;
+}
+
 /* kmeans_forget(model kmeans_model, keep float8) returns kmeans_model: as if it had seen only a part of its rows. */
 Datum
 kmeans_forget(PG_FUNCTION_ARGS)
@@ -317,6 +326,8 @@ kmeans_forget(PG_FUNCTION_ARGS)
 	double		keep = PG_GETARG_FLOAT8(1);
 	int64	   *size;
 	double	   *inertia;
+	double		before = 0.0;
+	double		after = 0.0;
 	GkModel		m;
 
 	if (!(keep >= 0.0 && keep <= 1.0))
@@ -330,13 +341,16 @@ kmeans_forget(PG_FUNCTION_ARGS)
 	m.rows_used = 0;
 	for (int c = 0; c < m.k; c++)
 	{
-		size[c] = (int64) rint(m.size[c] * keep);
-		inertia[c] = m.cluster_inertia[c] * keep;
+		size[c] = rows_kept(m.size[c], keep);
+		/* as the rows: their mean distance stays */
+		inertia[c] = m.cluster_inertia[c] * (m.size[c] > 0 ? (double) size[c] / m.size[c] : keep);
 		m.rows_used += size[c];
+		before += m.cluster_inertia[c];
+		after += inertia[c];
 	}
 	m.size = size;
 	m.cluster_inertia = inertia;
-	m.inertia *= keep;
+	m.inertia *= before > 0.0 ? after / before : keep;
 	kmeans_model_validate(&m, kmeans_model_columns(v), v->ncolumns, v->columns_array, ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE);
 	PG_RETURN_POINTER(kmeans_model_assemble(&m, kmeans_model_columns(v), v->ncolumns, v->columns_array));
 }

@@ -56,6 +56,10 @@ FROM lines, LATERAL (SELECT kmeans_update(m, v) AS at_once FROM unnest('{2,1,9,1
 SELECT c.* FROM lines, kmeans_centroids(kmeans_forget(m, 0.5)) c;
 SELECT rows_used, inertia FROM lines, kmeans_info(kmeans_forget(m, 0.5));
 SELECT told(kmeans_forget(m, 1)) = told(m) FROM models;
+-- a part of few rows is one at least, so that clusters keep their width: distances in units of it stay what they are
+SELECT keep, c.size, c.inertia, i.rows_used, i.inertia AS total, kmeans_normalized_distance(f, 4) AS normalized
+FROM lines, unnest('{1,0.5,0.001,0}'::float8[]) keep, LATERAL (SELECT kmeans_forget(m, keep) AS f) l, kmeans_centroids(f) c, kmeans_info(f) i
+WHERE c.cluster = 0 ORDER BY keep DESC;
 -- sizes that together are more rows than a model may have: no value that could not be read again
 SELECT kmeans_forget((jsonb_set(m::text::jsonb, '{clusters}', (SELECT jsonb_agg(c || '{"size": 1099511627776}') FROM jsonb_array_elements(m::text::jsonb -> 'clusters') c))
     || '{"rows_used": 1099511627776}')::text::kmeans_model, 1) IS NULL AS nothing FROM lines LIMIT 1;
