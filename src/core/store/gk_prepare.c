@@ -46,7 +46,7 @@ reach_expo(const GkColumnStats *stats, double center)
  * The exact mean, rounded to 20 bits below the column's largest distance from
  * it.  Points lose nothing by a centre that is a millionth off, and whole numbers
  * (or halves, or hundreds) within 2^23 of each other become float32 exactly: so
- * their sums, their ties and their centroids are exact, too.
+ * their sums and their ties are exact, too.
  */
 #define CENTRE_BITS		20
 
