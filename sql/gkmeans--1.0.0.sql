@@ -101,7 +101,7 @@ CREATE FUNCTION kmeans_explain(model kmeans_model)
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE ROWS 100;
 
 COMMENT ON FUNCTION kmeans_explain(kmeans_model) IS
-    'what sets each cluster apart, the most telling feature first: its value and the overall mean, that of the centroids by their sizes, their difference (with standardize also in standard deviations), and its share of the squared distance between centroid and mean, with distance manhattan of the distance. Not of models with weights';
+    'what sets each cluster apart, the most telling feature first: its value and the overall mean, that of the centroids by their sizes, their difference (with standardize also in standard deviations), and its share of the squared distance between centroid and mean, with distance manhattan of the distance';
 
 CREATE FUNCTION kmeans_info(model kmeans_model,
     OUT k integer, OUT d integer, OUT columns text[],

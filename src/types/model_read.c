@@ -148,17 +148,6 @@ term(const GkModel *m, const Trait *trait, double largest)
 	return m->prep.distance == GK_MANHATTAN ? part : part * part;
 }
 
-static void
-refuse_weights(const KmeansModel *v)
-{
-	if (v->parts & KMEANS_WEIGHTED)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("kmeans_explain() cannot be used with a model with weights"),
-				 errdetail("It does not tell how much its rows weigh together."),
-				 errhint("kmeans_table() shows its centroids.")));
-}
-
 /*
  * kmeans_explain(model kmeans_model) returns table (cluster int, feature text, value float8,
  * overall float8, difference float8, deviations float8, share float8)
@@ -173,7 +162,6 @@ kmeans_explain(PG_FUNCTION_ARGS)
 	double	   *mean;
 	Trait	   *traits;
 
-	refuse_weights(v);
 	kmeans_model_view(v, &m);
 	m = km_clusters_of(&m);
 	mean = overall_mean(&m);

@@ -48,9 +48,9 @@ SELECT * FROM kmeans_explain(kmeans_fit('blocks', '{x,y}', 2, distance => 'manha
 CREATE TABLE holes AS SELECT * FROM (VALUES (0, 0), (0, NULL), (0, NULL), (10, 8)) v (x, y);
 SELECT cluster, feature, value, overall, difference FROM kmeans_explain(kmeans_fit('holes', '{x,y}', 2, nulls => 'partial')) ORDER BY 1, 2;
 
-\set VERBOSITY default
--- a model with weights does not tell them
-SELECT * FROM kmeans_explain(kmeans_fit('flowers', '{petals}', 2, weight_column => 'leaves'));
+-- a model does not tell weights: by sizes, (1 * 0 + 2 * 9) / 3, not by weights
+CREATE TABLE heavy AS SELECT * FROM (VALUES (0, 8), (9, 1), (9, 1)) v (x, w);
+SELECT cluster, value, overall FROM kmeans_explain(kmeans_fit('heavy', '{x}', 2, weight_column => 'w'));
 \set VERBOSITY terse
 -- what is refused
 SELECT * FROM kmeans_table(kmeans_fit('flowers', '{petals}', 2), 0);
@@ -58,5 +58,5 @@ SELECT * FROM kmeans_table(kmeans_fit('flowers', '{petals}', 2), 18);
 SELECT count(*) FROM kmeans_table(NULL);
 SELECT count(*) FROM kmeans_explain(NULL);
 
-DROP TABLE flowers, bands, ends, keys, blocks, holes;
+DROP TABLE flowers, bands, ends, keys, blocks, holes, heavy;
 DROP FUNCTION same;
