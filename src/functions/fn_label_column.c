@@ -284,24 +284,38 @@ require_writing(void)
 	return writing;
 }
 
+/*
+ * The version of a row at its place, whoever may see it.  False: there is none, for the action of a rule may ask for
+ * any place.
+ */
+static bool
+fetch_version(Relation rel, const KmRowId *row, TupleTableSlot *slot)
+{
+	ItemPointerData ctid = row->ctid;
+	TableScanDesc scan = table_beginscan_tid(rel, SnapshotAny);
+	bool		valid = table_tuple_tid_valid(scan, &ctid);
+
+	table_endscan(scan);
+	return valid && table_tuple_fetch_row_version(rel, &ctid, SnapshotAny, slot);
+}
+
 /* Did another transaction make this version of a row since the snapshot? */
 static bool
 is_later_version(const KmRowId *row)
 {
-	ItemPointerData ctid = row->ctid;
 	Relation	rel;
 	TupleTableSlot *slot;
-	bool		seen;
+	bool		later;
 
 	/* then that is an error */
 	if (IsolationUsesXactSnapshot())
 		return false;
 	rel = table_open(row->tableoid, NoLock);
 	slot = table_slot_create(rel, NULL);
-	seen = table_tuple_fetch_row_version(rel, &ctid, GetActiveSnapshot(), slot);
+	later = fetch_version(rel, row, slot) && !table_tuple_satisfies_snapshot(rel, slot, GetActiveSnapshot());
 	ExecDropSingleTupleTableSlot(slot);
 	table_close(rel, NoLock);
-	return !seen;
+	return later;
 }
 
 /*
@@ -311,11 +325,10 @@ is_later_version(const KmRowId *row)
 static void
 refuse_moved_row(const KmRelabel *relabel, const KmRowId *row)
 {
-	ItemPointerData ctid = row->ctid;
 	Relation	rel = table_open(row->tableoid, NoLock);
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 
-	if (table_tuple_fetch_row_version(rel, &ctid, SnapshotAny, slot))
+	if (fetch_version(rel, row, slot))
 	{
 		HeapTupleHeader tuple = ExecFetchSlotHeapTuple(slot, false, NULL)->t_data;
 
@@ -351,7 +364,8 @@ find_label(KmRelabel *relabel, FunctionCallInfo fcinfo)
 	/* EvalPlanQual on behalf of a trigger does not say which table: the same one */
 	if (!OidIsValid(row.tableoid))
 		row.tableoid = relabel->row.tableoid;
-	if (row.tableoid == relabel->row.tableoid && ItemPointerEquals(&row.ctid, &relabel->row.ctid))
+	/* (ItemPointerEquals() is for places that are valid) */
+	if (row.tableoid == relabel->row.tableoid && ItemPointerCompare(&row.ctid, &relabel->row.ctid) == 0)
 		return relabel->found;
 	relabel->found = km_changes_find(relabel->labelled, &row, &relabel->label) ||
 		km_changes_find(relabel->left_out, &row, &relabel->label) ||

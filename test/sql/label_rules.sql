@@ -165,6 +165,17 @@ CREATE RULE p AS ON UPDATE TO parted DO ALSO INSERT INTO asked SELECT gkmeans_ha
 SELECT count(*) FROM kmeans('parted', '{x}', 3, 'cluster');
 SELECT count(*) FROM parted WHERE cluster IS NULL;
 DROP TABLE parted;
+-- an action that asks for places where no row is, and for that of a row
+CREATE TABLE places (id int, x float8, cluster int);
+INSERT INTO places SELECT i, i % 3 FROM generate_series(1, 30) i;
+TRUNCATE asked;
+CREATE RULE a AS ON UPDATE TO places DO ALSO INSERT INTO asked SELECT gkmeans_new_label(o, t::tid) IS NOT NULL
+    FROM unnest(ARRAY[0, 'places'::regclass]) o, unnest('{"(0,0)","(7,0)","(0,200)","(0,65535)","(99999,1)","(4294967295,1)","(4294967295,0)"}'::text[]) t;
+CREATE RULE b AS ON UPDATE TO places WHERE new.id = 1 DO ALSO INSERT INTO asked SELECT gkmeans_new_label('places'::regclass, '(0,1)') IS NOT NULL;
+SELECT count(*) FROM kmeans('places', '{x}', 3, 'cluster', centroids => '{{0},{1},{2}}');
+SELECT count(*) FILTER (WHERE cluster = x) AS labelled, pg_relation_size('places') / current_setting('block_size')::int AS pages FROM places;
+SELECT label, count(*) FROM asked GROUP BY 1 ORDER BY 1;
+DROP TABLE places;
 DROP FUNCTION change_pts;
 DROP TABLE pts, log, other, labels, asked;
 DROP FUNCTION label, write_labels;
