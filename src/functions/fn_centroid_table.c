@@ -137,14 +137,24 @@ take_centroids(void *arg, GkStore *store, const GkBatch *batch, GkError *err)
 		if (c->value == NULL)
 			return gk_fail(err, GK_ERR_MEMORY, "out of memory for %d centroids of %d features", c->k, c->d);
 	}
-	for (int i = 0; i < batch->rows && c->rows < c->k; i++, c->rows++)
-		for (int j = 0; j < c->d; j++)
+	for (int i = 0; i < batch->rows; i++, c->rows++)
+		for (int j = 0; j < c->d && c->rows < c->k; j++)
 		{
 			const void *column = gk_batch_column(batch, j);
 
 			c->value[(size_t) c->rows * c->d + j] = batch->wide[j] ? ((const double *) column)[i] : ((const float *) column)[i];
 		}
 	return GK_OK;
+}
+
+void
+km_centroids_require(const KmCentroids *c, int64 rows)
+{
+	if (rows != c->k)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("centroid_table \"%s\" had %d rows, and " INT64_FORMAT " when it was read again", c->relname, c->k, rows),
+				 errhint("Does a view call random(), or another volatile function? Make a table of its rows.")));
 }
 
 void
@@ -163,6 +173,7 @@ km_centroids_read(Oid table, GkDistance distance, KmCentroids *c)
 	source = km_source_of_query(psprintf("SELECT centroid FROM %s ORDER BY " KM_CLUSTER, c->qualified), NULL);
 	source->relname = c->relname;
 	gk_store_free(km_read(c->host, source, &read, &counts, &tables));
+	km_centroids_require(c, c->rows + km_group_rows_left_out(&counts));
 	if (c->rows != c->k)
 		ereport(ERROR,
 				(errcode(counts.null_feature > 0 ? ERRCODE_NULL_VALUE_NOT_ALLOWED : ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),

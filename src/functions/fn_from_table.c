@@ -357,8 +357,9 @@ read_measures(const KmCentroids *c, GkModel *m)
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	if (SPI_execute(sql, true, 0) != SPI_OK_SELECT || SPI_processed != (uint64) c->k)
+	if (SPI_execute(sql, true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read the sizes of %s", c->qualified);
+	km_centroids_require(c, (int64) SPI_processed);
 	for (int i = 0; i < c->k; i++)
 	{
 		bool		null[3];

@@ -251,11 +251,14 @@ typedef struct KmCentroids
 	double	   *value;			/* [k][d], the host's */
 	char	   *relname;		/* unqualified, for messages */
 	char	   *qualified;
-	int			rows;			/* so far */
+	int64		rows;			/* so far */
 } KmCentroids;
 
 /* Read the centroids in the order of their numbers. */
 extern void km_centroids_read(Oid table, GkDistance distance, KmCentroids *c);
+
+/* The table is read more than once: an ERROR unless it had the same number of rows again. */
+extern void km_centroids_require(const KmCentroids *c, int64 rows);
 
 /* Begin the fit's host, and have the fit begin with the rows of such a table. */
 extern void km_fit_centroid_table(Oid table, KmFit *fit);

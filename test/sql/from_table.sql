@@ -66,6 +66,29 @@ SELECT kmeans_from_table('measured');
 UPDATE measured SET size = NULL, radius = 'NaN';
 SELECT kmeans_from_table('measured');
 
+-- a view that has other rows each time: they are counted, then the centroids are read, then their sizes
+CREATE FUNCTION next_count() RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+    counts int[] := current_setting('test.counts');
+BEGIN
+    PERFORM set_config('test.counts', counts[2:]::text, false);
+    RETURN counts[1];
+END $$;
+CREATE VIEW changing AS SELECT n - 1 AS cluster, ARRAY[CASE WHEN n < 4 THEN n END]::float8[] AS centroid, 7::bigint AS size, 1::float8 AS inertia, 1::float8 AS radius
+FROM generate_series(1, next_count()) n;
+CREATE FUNCTION sizes_of(counts int[]) RETURNS bigint[] LANGUAGE sql AS $$
+    SELECT set_config('test.counts', counts::text, false);
+    SELECT array_agg(size) FROM kmeans_centroids(kmeans_from_table('changing'));
+$$;
+SELECT sizes_of('{2,2,2}');
+SELECT sizes_of('{2,2,1}');
+SELECT sizes_of('{2,1,2}');
+SELECT sizes_of('{2,0,2}');
+SELECT sizes_of('{2,3,2}');
+SELECT sizes_of('{4,4,4}');
+SET test.counts = '{2,3}';
+SELECT size FROM kmeans('pts', '{x}', 2, centroid_table => 'changing');
+
 -- a statement reads its own snapshot of the table, the next one the rows that there are then
 PREPARE label AS SELECT kmeans_predict(kmeans_from_table('one'), 0, 2);
 EXECUTE label;
@@ -253,8 +276,8 @@ SELECT * FROM try($$kmeans_from_table('long')$$);
 DROP OWNED BY regress_from_table;
 DROP ROLE regress_from_table;
 DROP SCHEMA "Other", closed CASCADE;
-DROP VIEW again, line, numerals, fractions, wide, long, given;
+DROP VIEW again, line, numerals, fractions, wide, long, given, changing;
 DROP DOMAIN small;
 DROP TABLE pts, many, one, place, empty, words, one_wide;
 DROP SEQUENCE numbers;
-DROP FUNCTION label_of, all_labels, scans, try, try_rows;
+DROP FUNCTION label_of, all_labels, scans, try, try_rows, next_count, sizes_of;
