@@ -241,6 +241,9 @@ tables_of(Oid relid)
 	List	   *tables = NIL;
 	ListCell   *cell;
 
+	/* an event trigger may have dropped it */
+	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)))
+		return NIL;
 	foreach(cell, find_all_inheritors(relid, AccessShareLock, NULL))
 	{
 		HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(lfirst_oid(cell)));
