@@ -420,6 +420,9 @@ parse_model(Parsed *p)
 	p->column = palloc0(p->ncolumns * sizeof(KmMixedColumn));
 	for (int i = 0; i < p->ncolumns; i++)
 		parse_column(p, object_at(columns, i, "columns"), &p->column[i]);
+	/* each mean and mode has a JEntry: no memory is asked for those that are not there */
+	if ((uint64) p->k * (p->d + p->c) * sizeof(JEntry) > VARSIZE(p->model))
+		bad_model("a cluster has another number of means or modes than there are columns");
 	p->mean = palloc((Size) p->k * (p->d + 1) * sizeof(float));
 	p->mode = palloc((Size) p->k * (p->c + 1) * sizeof(int32));
 	p->modes = palloc((p->c + 1) * sizeof(KmMixedDictionary));

@@ -94,6 +94,9 @@ SELECT kmeans_mixed_predict('7', 1);
 SELECT kmeans_mixed_predict(jsonb_set(model, '{kmeans_mixed}', '2'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
 SELECT kmeans_mixed_predict(jsonb_set(model, '{gamma}', '-1'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
 SELECT kmeans_mixed_predict(jsonb_set(model, '{clusters}', '[]'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
+-- more clusters than could be in it
+SELECT kmeans_mixed_predict(model || jsonb_build_object('columns', columns, 'clusters', ('[' || repeat('null,', 300000) || 'null]')::jsonb), 1)
+FROM mixed_models, LATERAL (SELECT jsonb_agg(c) AS columns FROM generate_series(1, 1000), jsonb_path_query(model, '$.columns[0]') c) l;
 SELECT kmeans_mixed_predict(jsonb_set(model, '{clusters,1}', '3'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
 SELECT kmeans_mixed_predict(jsonb_set(model, '{clusters,1,modes}', '["de"]'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
 SELECT kmeans_mixed_predict(jsonb_set(model, '{clusters,1,means,0}', '"x"'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
