@@ -214,7 +214,7 @@ static const float *
 measure_all(Predictor *s, int *k)
 {
 	int			d = s->model->prep.d;
-	int			slice = km_centroid_slice(d);
+	int			slice = kmeans_centroid_slice(d);
 
 	if (s->d2 == NULL)
 	{

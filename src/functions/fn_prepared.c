@@ -77,12 +77,6 @@ copy(const void *from, Size bytes)
 	return memcpy(palloc_extended(bytes, MCXT_ALLOC_HUGE), from, bytes);
 }
 
-int
-km_centroid_slice(int d)
-{
-	return Max(1, 1000000 / d);
-}
-
 /* Prepare a model in a context of its own, which is the caller's until all of it is there. */
 static KmPrepared *
 prepare(const KmeansModel *v)
@@ -91,7 +85,6 @@ prepare(const KmeansModel *v)
 	KmPrepared *p;
 	GkModel		m;
 	int64		d = v->d;
-	int			slice = km_centroid_slice(v->d);
 
 	kmeans_model_view(v, &m);
 	MemoryContextSwitchTo(AllocSetContextCreate(caller, "kmeans_model prepared", ALLOCSET_SMALL_SIZES));
@@ -106,11 +99,7 @@ prepare(const KmeansModel *v)
 	p->prep.expo = copy(m.prep.expo, d * sizeof(int32));
 	p->k = m.k;
 	p->centroids = palloc_extended(m.k * d * sizeof(float), MCXT_ALLOC_HUGE);
-	for (int i = 0; i < m.k; i += slice)
-	{
-		CHECK_FOR_INTERRUPTS();
-		gk_model_prepare(&p->prep, m.centroids + i * d, Min(slice, m.k - i), p->centroids + i * d);
-	}
+	kmeans_model_prepare(&m, p->centroids);
 	p->fill = (KmFill) {v->d, m.fill != NULL ? copy(m.fill, d * sizeof(double)) : NULL};
 	p->unit = palloc(m.k * sizeof(double));
 	km_cluster_units(&m, p->unit);

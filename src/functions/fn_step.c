@@ -295,7 +295,7 @@ step_here(StepRead *s, const GkModel *model, GkDeviceKind kind)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("out of memory for %d centroids", model->k)));
-	gk_model_prepare(&model->prep, model->centroids, model->k, f);
+	kmeans_model_prepare(model, f);
 	s->what = (GkPartialWhat) {.prep = &model->prep,.k = model->k,.weights = model->weights,.f = f,.device = &device,
 		.chunk_bytes = km_rescan_chunk_bytes()};
 	step = make_state(s, read_sums(s));

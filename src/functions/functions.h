@@ -166,9 +166,6 @@ extern void km_prepared_release(KmPrepared *p);
 /* Bytes of models that a session keeps of each kind, while no call site uses them. */
 extern Size km_models_to_keep(void);
 
-/* Centroids of d features that are dealt with between two looks at interrupts. */
-extern int	km_centroid_slice(int d);
-
 /* ---- distances in units of a cluster's (fn_distances.c) ---- */
 
 /*

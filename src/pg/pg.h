@@ -6,6 +6,7 @@
 #define PG_H
 
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/tuplestore.h"
 
@@ -53,6 +54,16 @@ km_check(KmPgHost *host, GkStatus status, const GkError *err)
 {
 	if (unlikely(status != GK_OK))
 		km_throw(host, status, err);
+}
+
+/* ---- cancels ---- */
+
+/* In a loop over many numbers, before number i: look for a cancel once in a while. */
+static inline void
+km_look_for_cancel(uint64 i)
+{
+	if (i % 65536 == 65535)
+		CHECK_FOR_INTERRUPTS();
 }
 
 /* ---- arguments (pg_args.c) ---- */

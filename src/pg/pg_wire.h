@@ -12,6 +12,7 @@
 #include "libpq/pqformat.h"
 
 #include "core/gk_core.h"
+#include "pg/pg.h"
 
 #ifdef KM_WIRE_HINT
 #define AND_HINT	, errhint(KM_WIRE_HINT)

@@ -364,7 +364,10 @@ km_pass_answer_bytes(const GkPass *pass, const KmPassAnswer *answer)
 	if (pass->kind == GK_PASS_STATS)
 		put_rows(&buf, answer);
 	for (Size i = 0; i < r->ni128; i++)
+	{
+		km_look_for_cancel(i);
 		put_int128(&buf, r->i128[i]);
+	}
 	for (Size i = 0; i < r->ni64; i++)
 		pq_sendint64(&buf, r->i64[i]);
 	for (Size i = 0; i < r->ndbl; i++)
@@ -444,7 +447,10 @@ km_pass_answer(const GkHost *engine, const GkPass *pass, bytea * bytes, KmPassAn
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("%s", err.message)));
 	r->rows = rows;
 	for (Size i = 0; i < r->ni128; i++)
+	{
+		km_look_for_cancel(i);
 		r->i128[i] = get_int128(&buf);
+	}
 	for (Size i = 0; i < r->ni64; i++)
 		r->i64[i] = pq_getmsgint64(&buf);
 	for (Size i = 0; i < r->ndbl; i++)

@@ -15,6 +15,7 @@
 #include "utils/memutils.h"
 
 #include "core/gk_numerics.h"
+#include "pg/pg.h"
 #include "pg/pg_compat.h"
 #include "types/model.h"
 
@@ -171,6 +172,25 @@ kmeans_model_view(const KmeansModel *v, GkModel *m)
 		view_spectral(v, spectral, &m->spectral);
 }
 
+int
+kmeans_centroid_slice(int d)
+{
+	return Max(1, 1000000 / d);
+}
+
+void
+kmeans_model_prepare(const GkModel *m, float *out)
+{
+	int64		d = m->prep.d;
+	int			slice = kmeans_centroid_slice(m->prep.d);
+
+	for (int i = 0; i < m->k; i += slice)
+	{
+		CHECK_FOR_INTERRUPTS();
+		gk_model_prepare(&m->prep, m->centroids + i * d, Min(slice, m->k - i), out + i * d);
+	}
+}
+
 const char *
 kmeans_model_names(const KmeansModel *v)
 {
@@ -319,8 +339,7 @@ check_numbers(const char *name, const double *value, int64 n, double low, int sq
 {
 	for (int64 i = 0; i < n; i++)
 	{
-		if (i % 65536 == 65535)
-			CHECK_FOR_INTERRUPTS();
+		km_look_for_cancel(i);
 		if (!isfinite(value[i]) || value[i] < low)
 			check_number(psprintf(name, (long long) i), value[i], low, sqlstate);
 	}

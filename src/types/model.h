@@ -97,6 +97,12 @@ extern void kmeans_model_view(const KmeansModel *v, GkModel *m);
 /* A GPU was used, so the times it needed are worth showing. */
 #define KMEANS_MODEL_GPU_TIMES(m)	((m)->context_ms > 0.0 || (m)->upload_ms > 0.0)
 
+/* Centroids of d features that are dealt with between two looks at interrupts. */
+extern int	kmeans_centroid_slice(int d);
+
+/* All centroids as gk_model_prepare() makes them; a cancel ends it. */
+extern void kmeans_model_prepare(const GkModel *m, float *out);
+
 /* Detoasted; ERROR unless its size and limits are those of its header. */
 extern KmeansModel *kmeans_model_from_datum(Datum datum);
 #define PG_GETARG_KMEANS_MODEL(n)	kmeans_model_from_datum(PG_GETARG_DATUM(n))

@@ -37,9 +37,6 @@
 PG_FUNCTION_INFO_V1(kmeans_model_send);
 PG_FUNCTION_INFO_V1(kmeans_model_recv);
 
-/* Elements between two looks for a cancel. */
-#define SLICE	65536
-
 #define SPECTRAL_MAGIC	0x6b6d7331	/* "kms1" */
 #define FILL_MAGIC		0x6b6d6631	/* "kmf1" */
 
@@ -50,8 +47,7 @@ send_numbers(StringInfo buf, const double *v, int64 n)
 {
 	for (int64 i = 0; i < n; i++)
 	{
-		if (i % SLICE == SLICE - 1)
-			CHECK_FOR_INTERRUPTS();
+		km_look_for_cancel(i);
 		pq_sendfloat8(buf, v[i]);
 	}
 }
@@ -180,8 +176,7 @@ recv_numbers(StringInfo buf, int64 n)
 
 	for (int64 i = 0; i < n; i++)
 	{
-		if (i % SLICE == SLICE - 1)
-			CHECK_FOR_INTERRUPTS();
+		km_look_for_cancel(i);
 		v[i] = pq_getmsgfloat8(buf);
 	}
 	return v;

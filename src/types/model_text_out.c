@@ -11,6 +11,7 @@
 #include "utils/builtins.h"
 #include "utils/json.h"
 
+#include "pg/pg.h"
 #include "pg/pg_compat.h"
 #include "types/model.h"
 
@@ -51,6 +52,7 @@ put_numbers(StringInfo out, const double *v, int n)
 	appendStringInfoChar(out, '[');
 	for (int i = 0; i < n; i++)
 	{
+		km_look_for_cancel(i);
 		if (i > 0)
 			appendStringInfoString(out, ", ");
 		put_number(out, v[i]);

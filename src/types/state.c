@@ -12,6 +12,7 @@
 
 #include "catalog/pg_type.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -41,6 +42,9 @@ PG_FUNCTION_INFO_V1(kmeans_forget);
 #define HEADER_BYTES	24
 /* A sum has no more limbs than this, carries included. */
 #define MAX_LIMBS		(GK_WIDE_LIMBS + 8)
+
+/* Characters that are encoded or decoded between two looks for a cancel. */
+#define HEX_PIECE		65536
 
 /* ---- access ---- */
 
@@ -226,6 +230,7 @@ update(GkModel *m, GkPartialResult *r, const GkModel *old)
 		double	   *to = r->centroids + (int64) c * m->prep.d;
 		double		part = (double) r->size[c] / ((double) old->size[c] + r->size[c]);
 
+		CHECK_FOR_INTERRUPTS();
 		/* one without new rows stays, empty or not */
 		for (int j = 0; j < m->prep.d; j++)
 			to[j] = r->size[c] == 0 ? from[j] : old->size[c] == 0 ? to[j] : from[j] + (to[j] - from[j]) * part;
@@ -251,6 +256,7 @@ finish_step(FunctionCallInfo fcinfo, bool updates)
 	GkError		err;
 	char	  **columns;
 	Size		kd = (Size) step->k * step->head.d;
+	int			slice = kmeans_centroid_slice(step->head.d);
 
 	if (step->head.rows == 0)
 		PG_RETURN_NULL();
@@ -262,7 +268,11 @@ finish_step(FunctionCallInfo fcinfo, bool updates)
 	r.cluster_inertia = palloc(step->k * sizeof(double));
 	r.radius = palloc(step->k * sizeof(double));
 	r.mean = palloc(step->head.d * sizeof(double));
-	gk_partial_finish(&view.partial, &r);
+	for (int c = 0; c < step->k; c += slice)
+	{
+		CHECK_FOR_INTERRUPTS();
+		gk_partial_finish(&view.partial, c, Min(c + slice, step->k), &r);
+	}
 
 	m.centroids = r.centroids;
 	if (updates)
@@ -374,7 +384,10 @@ static void
 put_int128s(StringInfo buf, const gk_int128_packed *v, Size n)
 {
 	for (Size i = 0; i < n; i++)
+	{
+		km_look_for_cancel(i);
 		put_int128(buf, v[i]);
+	}
 }
 
 static void
@@ -426,7 +439,10 @@ put_state(StringInfo buf, const KmeansState *from, int encoding)
 		pq_sendint32(buf, sum->lo);
 		pq_sendint32(buf, sum->nlimbs);
 		for (Size i = 0; i < (Size) s->d * sum->nlimbs; i++)
+		{
+			km_look_for_cancel(i);
 			pq_sendint64(buf, sum->limb[i]);
+		}
 	}
 	else
 		put_step(buf, (const KmeansStep *) s, encoding);
@@ -447,7 +463,7 @@ kmeans_state_out(PG_FUNCTION_ARGS)
 {
 	StringInfoData buf;
 	char	   *text;
-	uint64		len;
+	char	   *at;
 
 	initStringInfo(&buf);
 	put_state(&buf, from_datum(PG_GETARG_DATUM(0)), text_encoding());
@@ -456,11 +472,15 @@ kmeans_state_out(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("kmeans_state of %d MB is too large for its text form", buf.len >> 20),
 				 errhint("Use the binary form, kmeans_state_send().")));
-	text = palloc((Size) buf.len * 2 + 3);
-	text[0] = '\\';
-	text[1] = 'x';
-	len = hex_encode(buf.data, buf.len, text + 2);
-	text[2 + len] = '\0';
+	text = at = palloc((Size) buf.len * 2 + 3);
+	*at++ = '\\';
+	*at++ = 'x';
+	for (int i = 0; i < buf.len; i += HEX_PIECE)
+	{
+		CHECK_FOR_INTERRUPTS();
+		at += hex_encode(buf.data + i, Min(HEX_PIECE, buf.len - i), at);
+	}
+	*at = '\0';
 	PG_RETURN_CSTRING(text);
 }
 
@@ -480,7 +500,10 @@ static void
 get_int128s(StringInfo buf, gk_int128_packed *v, Size n)
 {
 	for (Size i = 0; i < n; i++)
+	{
+		km_look_for_cancel(i);
 		v[i] = get_int128(buf);
+	}
 }
 
 static KmeansState *
@@ -617,6 +640,26 @@ kmeans_state_recv(PG_FUNCTION_ARGS)
 	PG_RETURN_POINTER(get_state((StringInfo) PG_GETARG_POINTER(0), pg_get_client_encoding()));
 }
 
+/* hex_decode(), piece by piece.  It skips spaces between bytes, so a piece may need a digit more. */
+static void
+decode_hex(const char *text, Size len, StringInfo to)
+{
+	while (len > 0)
+	{
+		Size		n = Min(HEX_PIECE, len);
+		Size		spaces = 0;
+
+		CHECK_FOR_INTERRUPTS();
+		for (Size i = 0; i < n; i++)
+			spaces += text[i] <= ' ';
+		if (n < len && (n - spaces) % 2 != 0)
+			n++;
+		to->len += (int) hex_decode(text, n, to->data + to->len);
+		text += n;
+		len -= n;
+	}
+}
+
 Datum
 kmeans_state_in(PG_FUNCTION_ARGS)
 {
@@ -631,6 +674,6 @@ kmeans_state_in(PG_FUNCTION_ARGS)
 				 errdetail("The text of a kmeans_state begins with \"\\x\".")));
 	initStringInfo(&buf);
 	enlargeStringInfo(&buf, (int) (len / 2));
-	buf.len = (int) hex_decode(text + 2, len - 2, buf.data);
+	decode_hex(text + 2, len - 2, &buf);
 	PG_RETURN_POINTER(get_state(&buf, text_encoding()));
 }

@@ -91,6 +91,29 @@ kmeans_step_view(const KmeansStep *step, KmeansStepView *view)
 	}
 }
 
+/* Bytes that are cleared or copied between two looks for a cancel. */
+#define PIECE	((Size) 16 * 1024 * 1024)
+
+static void
+clear(char *to, Size bytes)
+{
+	for (Size at = 0; at < bytes; at += PIECE)
+	{
+		CHECK_FOR_INTERRUPTS();
+		memset(to + at, 0, Min(PIECE, bytes - at));
+	}
+}
+
+static void
+copy(void *to, const void *from, Size bytes)
+{
+	for (Size at = 0; at < bytes; at += PIECE)
+	{
+		CHECK_FOR_INTERRUPTS();
+		memcpy((char *) to + at, (const char *) from + at, Min(PIECE, bytes - at));
+	}
+}
+
 KmeansStep *
 kmeans_step_make(const KmeansModel *model, bool weighted, bool buffered, int nplanes, const int *shifts)
 {
@@ -116,14 +139,15 @@ kmeans_step_make(const KmeansModel *model, bool weighted, bool buffered, int npl
 						model->k, model->d, (unsigned long long) (l.size >> 20),
 						(unsigned long long) (MaxAllocSize >> 20)),
 				 errhint("Use kmeans() or kmeans_fit(), or fewer clusters.")));
-	step = palloc0(l.size);
+	step = palloc(l.size);
+	clear((char *) step, l.size);
 	memcpy(step, &head, offsetof(KmeansStep, data));
 	SET_VARSIZE(step, l.size);
-	memcpy(step->data, model, VARSIZE(model));
+	copy(step->data, model, VARSIZE(model));
 	for (int i = 0; i < nplanes; i++)
 		*(int64 *) ((char *) step + l.planes + i * l.plane) = shifts[i];
 	kmeans_step_view(step, &view);
-	gk_model_prepare(&view.m.prep, view.m.centroids, view.m.k, view.f);
+	kmeans_model_prepare(&view.m, view.f);
 	return step;
 }
 
@@ -171,7 +195,7 @@ copy_step(const KmeansStep *from, bool buffered, int more, const int *shifts)
 		if (at == from->nplanes || new.planes[i].shift != old.planes[at].shift)
 			continue;
 		/* mass and inertia follow the sums */
-		memcpy(new.planes[i].sum, old.planes[at].sum, (k * d + 2 * k) * sizeof(gk_int128));
+		copy(new.planes[i].sum, old.planes[at].sum, (k * d + 2 * k) * sizeof(gk_int128));
 		at++;
 	}
 	return to;
@@ -247,6 +271,7 @@ kmeans_step_merge(KmeansStep *to, const KmeansStep *from)
 {
 	int			shifts[GK_MAX_SHIFTS];
 	int			missing = 0;
+	int			slice = kmeans_centroid_slice(to->head.d);
 	KmeansStepView a;
 	KmeansStepView b;
 
@@ -280,7 +305,11 @@ kmeans_step_merge(KmeansStep *to, const KmeansStep *from)
 		to = copy_step(to, to->room > 0, missing, shifts);
 		kmeans_step_view(to, &a);
 	}
-	gk_partial_merge(&a.partial, &b.partial);
+	for (int c = 0; c < to->k; c += slice)
+	{
+		CHECK_FOR_INTERRUPTS();
+		gk_partial_merge(&a.partial, &b.partial, c, Min(c + slice, to->k));
+	}
 	kmeans_state_count(&to->head.rows, from->head.rows);
 	kmeans_state_count(&to->skipped, from->skipped);
 	return to;

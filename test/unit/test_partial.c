@@ -142,7 +142,8 @@ part_merge(Part *to, const Part *from)
 			shifts[n++] = from->planes[i].shift;
 	}
 	add_planes(to, shifts, n);
-	gk_partial_merge(&to->p, &from->p);
+	gk_partial_merge(&to->p, &from->p, 0, to->p.k / 2);
+	gk_partial_merge(&to->p, &from->p, to->p.k / 2, to->p.k);
 }
 
 /* New centroids and statistics; everything in one allocation from centroids on. */
@@ -159,7 +160,8 @@ part_finish(const Part *part, const double *centroids)
 	r.cluster_inertia = r.centroids + kd + k;
 	r.radius = r.cluster_inertia + k;
 	r.mean = r.radius + k;
-	gk_partial_finish(&part->p, &r);
+	for (int c = 0; c < part->p.k; c += 3)
+		gk_partial_finish(&part->p, c, c + 3 < part->p.k ? c + 3 : part->p.k, &r);
 	return r;
 }
 

@@ -466,12 +466,11 @@ gk_partial_add(GkPartial *p, const GkTile *tile, const double *weight)
 }
 
 void
-gk_partial_merge(GkPartial *to, const GkPartial *from)
+gk_partial_merge(GkPartial *to, const GkPartial *from, int first, int last)
 {
-	size_t		k = to->k;
-	size_t		kd = k * to->prep->d;
+	size_t		d = to->prep->d;
 
-	for (size_t c = 0; c < k; c++)
+	for (int c = first; c < last; c++)
 	{
 		to->count[c] = (int64_t) ((uint64_t) to->count[c] + (uint64_t) from->count[c]);
 		if (from->max_d2[c] > to->max_d2[c])
@@ -484,9 +483,9 @@ gk_partial_merge(GkPartial *to, const GkPartial *from)
 		const GkPlane *a = &from->planes[i];
 		GkPlane    *b = find_plane(to, a->shift);
 
-		for (size_t c = 0; c < kd; c++)
-			add_to(&b->sum[c], a->sum[c]);
-		for (size_t c = 0; c < k; c++)
+		for (size_t at = first * d; at < last * d; at++)
+			add_to(&b->sum[at], a->sum[at]);
+		for (int c = first; c < last; c++)
 		{
 			add_to(&b->mass[c], a->mass[c]);
 			add_to(&b->inertia[c], a->inertia[c]);
@@ -584,14 +583,17 @@ update(const GkPartial *p, int c, double *mean, double *centroid)
 }
 
 void
-gk_partial_finish(const GkPartial *p, GkPartialResult *out)
+gk_partial_finish(const GkPartial *p, int first, int last, GkPartialResult *out)
 {
 	const GkPrep *prep = p->prep;
-	bool		repaired = false;
-	double		shift = 0.0;
 
-	out->inertia = inertia_of(p, 0, p->k);
-	for (int c = 0; c < p->k; c++)
+	if (first == 0)
+	{
+		out->inertia = inertia_of(p, 0, p->k);
+		out->repaired = false;
+		out->moved_d2 = 0.0;
+	}
+	for (int c = first; c < last; c++)
 	{
 		double	   *centroid = out->centroids + (size_t) c * prep->d;
 
@@ -599,14 +601,14 @@ gk_partial_finish(const GkPartial *p, GkPartialResult *out)
 		out->cluster_inertia[c] = inertia_of(p, c, 1);
 		out->radius[c] = gk_distance_from_d2(prep, p->max_d2[c]);
 		if (p->count[c] != 0)
-			shift += update(p, c, out->mean, centroid);
-		else if (!repaired && *p->far_d2 > 0.0f)
+			out->moved_d2 += update(p, c, out->mean, centroid);
+		else if (!out->repaired && *p->far_d2 > 0.0f)
 		{
 			for (int j = 0; j < prep->d; j++)
 				centroid[j] = prep->center[j] + (double) p->far[j] / prep->scale[j];
-			repaired = true;
+			out->repaired = true;
 		}
 	}
-	out->moved = repaired || shift != 0.0;
-	out->shift = gk_inertia_from_d2(prep, shift);
+	out->moved = out->repaired || out->moved_d2 != 0.0;
+	out->shift = gk_inertia_from_d2(prep, out->moved_d2);
 }

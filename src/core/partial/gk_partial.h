@@ -105,8 +105,8 @@ GkStatus	gk_partial_find_planes(const GkPartial *p, GkTile *tile, const double *
 /* Add the tile's rows; all planes are there. */
 void		gk_partial_add(GkPartial *p, const GkTile *tile, const double *weight);
 
-/* Add another part's sums; `to` has all planes of `from`. */
-void		gk_partial_merge(GkPartial *to, const GkPartial *from);
+/* Add another part's sums of the clusters [first, last); `to` has all planes of `from`. */
+void		gk_partial_merge(GkPartial *to, const GkPartial *from, int first, int last);
 
 /*
  * The update: new centroids (original units) and statistics of the old ones' assignment.  size, inertia and
@@ -122,9 +122,12 @@ typedef struct GkPartialResult
 	double		inertia;
 	double		shift;
 	bool		moved;
+	bool		repaired;		/* the farthest point is a centroid now */
+	double		moved_d2;		/* prepared units */
 	double	   *mean;			/* scratch, [d] */
 } GkPartialResult;
 
-void		gk_partial_finish(const GkPartial *p, GkPartialResult *out);
+/* That of the clusters [first, last): from 0 to k, in as many calls as the caller likes. */
+void		gk_partial_finish(const GkPartial *p, int first, int last, GkPartialResult *out);
 
 #endif							/* GK_PARTIAL_H */

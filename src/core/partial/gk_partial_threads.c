@@ -330,7 +330,7 @@ void
 gk_partial_threads_merge(GkPartial *to, const GkPartialThreads *p)
 {
 	for (int i = 0; p->part != NULL && i < p->nparts; i++)
-		gk_partial_merge(to, &p->part[i].p);
+		gk_partial_merge(to, &p->part[i].p, 0, to->k);
 }
 
 void
