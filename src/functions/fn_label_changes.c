@@ -208,6 +208,7 @@ next_batch(KmChanges *c)
 		ExecClearTuple(c->slot);
 	}
 	MemoryContextSwitchTo(caller);
+	CHECK_FOR_INTERRUPTS();
 	return found;
 }
 
@@ -228,6 +229,8 @@ by_key(const void *a, const void *b)
 	uint64		ka = ((const Change *) a)->key;
 	uint64		kb = ((const Change *) b)->key;
 
+	/* there may be millions of them */
+	CHECK_FOR_INTERRUPTS();
 	return ka < kb ? -1 : ka > kb ? 1 : 0;
 }
 

@@ -113,6 +113,7 @@ parse_centroids(FunctionCallInfo fcinfo, int arg, KmFitOptions *out)
 	{
 		bool		zero = true;
 
+		CHECK_FOR_INTERRUPTS();
 		for (int j = 0; j < d; j++)
 		{
 			double		v = values[(size_t) c * d + j];

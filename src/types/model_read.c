@@ -100,8 +100,11 @@ overall_mean(const GkModel *m)
 	for (int c = 0; c < m->k; c++)
 		rows += m->size[c];
 	for (int c = 0; c < m->k; c++)
+	{
+		CHECK_FOR_INTERRUPTS();
 		for (int j = 0; j < m->prep.d; j++)
 			mean[j] += m->centroids[(int64) c * m->prep.d + j] * (rows > 0.0 ? m->size[c] / rows : 1.0 / m->k);
+	}
 	return mean;
 }
 

@@ -302,6 +302,14 @@ read_string(Reader *r, const char *token)
 	strlcpy((char *) r + key->offset, token, room);
 }
 
+/* The parser itself does not look for a cancel. */
+static void
+count_token(Reader *r)
+{
+	if (++r->tokens % 4096 == 0)
+		CHECK_FOR_INTERRUPTS();
+}
+
 static KmJsonResult
 on_scalar(void *state, char *token, JsonTokenType tokentype)
 {
@@ -311,8 +319,7 @@ on_scalar(void *state, char *token, JsonTokenType tokentype)
 	char	   *at = (char *) r;
 	JsonTokenType expected;
 
-	if (++r->tokens % 4096 == 0)
-		CHECK_FOR_INTERRUPTS();
+	count_token(r);
 	if (r->depth > 0 && key == NULL)
 	{
 		pfree(token);
@@ -382,6 +389,7 @@ on_object_start(void *state)
 	Reader	   *r = state;
 	const Key  *key = r->key[LEVEL(r)];
 
+	count_token(r);
 	if (r->depth > 0)
 	{
 		if (key == NULL)
@@ -453,6 +461,7 @@ on_array_start(void *state)
 	int			level = LEVEL(r);
 	const Key  *key = r->key[level];
 
+	count_token(r);
 	if (r->depth > 0 && key == NULL)
 	{
 		r->skipped++;
