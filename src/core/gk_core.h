@@ -327,6 +327,8 @@ typedef struct GkSpectral
 	int			neigenvalues;
 	double	   *eigenvalue;		/* [neigenvalues] of the Laplacian, smallest first */
 	int32_t    *cluster;		/* [k of the model] of each representative */
+	double	   *weight;			/* [k of the model] mean of its rows' weights; NULL: they have none, or an
+								 * early model does not tell */
 	double		graph_ms,
 				eigen_ms,
 				embed_ms;

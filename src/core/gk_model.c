@@ -107,8 +107,10 @@ gk_model_free(const GkHost *host, GkModel *model)
 	gk_free(host, model->history_shift);
 	gk_free(host, model->spectral.eigenvalue);
 	gk_free(host, model->spectral.cluster);
+	gk_free(host, model->spectral.weight);
 	model->spectral.eigenvalue = NULL;
 	model->spectral.cluster = NULL;
+	model->spectral.weight = NULL;
 	model->prep.center = model->prep.scale = NULL;
 	model->prep.expo = NULL;
 	model->centroids = model->cluster_inertia = model->radius = NULL;

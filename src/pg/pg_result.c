@@ -57,6 +57,7 @@ km_clusters_of(const GkModel *m)
 	to.k = m->spectral.k;
 	to.spectral.k = 0;
 	to.size = clusters.size = palloc(to.k * sizeof(int64));
+	clusters.mass = palloc(to.k * sizeof(double));
 	to.centroids = clusters.centroid = palloc_extended((Size) to.k * m->prep.d * sizeof(double), MCXT_ALLOC_HUGE);
 	to.cluster_inertia = clusters.inertia = palloc(to.k * sizeof(double));
 	to.radius = clusters.radius = palloc(to.k * sizeof(double));

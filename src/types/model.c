@@ -62,7 +62,7 @@ model_size(const KmeansModel *head)
 		numbers += d;
 	if (head->clusters > 0)
 	{
-		numbers += sizeof(KmeansSpectral) / sizeof(double) + head->eigenvalues;
+		numbers += sizeof(KmeansSpectral) / sizeof(double) + head->eigenvalues + (head->parts & KMEANS_SPECTRAL_WEIGHTS ? k : 0);
 		integers += k;
 	}
 	return offsetof(KmeansModel, data) + numbers * sizeof(double) + integers * sizeof(int32) + head->names_len;
@@ -100,11 +100,17 @@ model_arrays(const KmeansModel *v, GkModel *m, KmeansSpectral **spectral, char *
 		at += d;
 	}
 	*spectral = NULL;
+	m->spectral.weight = NULL;
 	if (v->clusters > 0)
 	{
 		*spectral = (KmeansSpectral *) at;
 		m->spectral.eigenvalue = (double *) (*spectral + 1);
 		at = m->spectral.eigenvalue + v->eigenvalues;
+		if (v->parts & KMEANS_SPECTRAL_WEIGHTS)
+		{
+			m->spectral.weight = at;
+			at += k;
+		}
 	}
 	m->prep.expo = grids = (int32_t *) at;
 	m->weights.known = (v->parts & KMEANS_WEIGHTED) != 0;
@@ -265,7 +271,7 @@ kmeans_model_from_datum(Datum datum)
 		v->history_len < 0 || v->names_len < 0 ||
 		v->distance < 0 || v->distance >= KMEANS_DISTANCES ||
 		v->init < 0 || v->init >= KMEANS_INITS ||
-		v->parts > (KMEANS_WEIGHTED | KMEANS_FILLED) || v->clusters < 0 || v->clusters > v->k || v->eigenvalues < 0 || v->eigenvalues > v->k ||
+		v->parts > KMEANS_PARTS || v->clusters < 0 || v->clusters > v->k || v->eigenvalues < 0 || v->eigenvalues > v->k ||
 		VARSIZE(v) != model_size(v))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -395,6 +401,13 @@ validate_spectral(const GkModel *m, int sqlstate)
 	for (int i = 0; i < m->k; i++)
 		if (s->cluster[i] < 0 || s->cluster[i] >= s->k)
 			check_integer(psprintf("spectral.clusters[%d]", i), s->cluster[i], 0, s->k - 1, sqlstate);
+	/* as means of weights on their grid, they have a sum in its units */
+	for (int i = 0; s->weight != NULL && i < m->k; i++)
+		if (!(s->weight[i] >= 0.0 && gk_ldexp(s->weight[i], -m->weights.expo) <= 1.0))
+			ereport(ERROR,
+					(errcode(sqlstate),
+					 errmsg("invalid kmeans_model: \"spectral.weights[%d]\" is %g, expected a number from 0 to 2^%d",
+							i, s->weight[i], m->weights.expo)));
 }
 
 void
@@ -480,6 +493,8 @@ put_spectral(const GkSpectral *from, int k, KmeansSpectral *to, GkModel *arrays)
 	if (from->neigenvalues > 0)
 		memcpy(arrays->spectral.eigenvalue, from->eigenvalue, from->neigenvalues * sizeof(double));
 	memcpy(arrays->spectral.cluster, from->cluster, k * sizeof(int32));
+	if (from->weight != NULL)
+		memcpy(arrays->spectral.weight, from->weight, k * sizeof(double));
 }
 
 /* A value must also fit into 1 GB as text, which is longer, or the table could not be dumped. */
@@ -506,7 +521,8 @@ kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns, bool
 	uint64		names_len = 0;
 	uint64		size;
 	KmeansModel head = {.k = m->k,.d = m->prep.d,.history_len = m->history_len,
-		.parts = (m->weights.known ? KMEANS_WEIGHTED : 0) | (m->fill != NULL ? KMEANS_FILLED : 0),
+		.parts = (m->weights.known ? KMEANS_WEIGHTED : 0) | (m->fill != NULL ? KMEANS_FILLED : 0) |
+		(m->spectral.weight != NULL ? KMEANS_SPECTRAL_WEIGHTS : 0),
 	.clusters = m->spectral.k,.eigenvalues = m->spectral.neigenvalues};
 	KmeansSpectral *spectral;
 	KmeansModel *v;
@@ -517,7 +533,7 @@ kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns, bool
 		names_len += strlen(columns[i]) + 1;
 	head.names_len = (int32) names_len;
 	size = model_size(&head);
-	kmeans_model_check_size(m->k, m->prep.d, 2 * (uint64) m->history_len + (m->fill != NULL ? d : 0) + (m->spectral.k > 0 ? k + m->spectral.neigenvalues : 0), names_len);
+	kmeans_model_check_size(m->k, m->prep.d, 2 * (uint64) m->history_len + (m->fill != NULL ? d : 0) + (m->spectral.k > 0 ? 2 * k + m->spectral.neigenvalues : 0), names_len);
 	v = palloc0(size);
 	SET_VARSIZE(v, size);
 	v->magic = KMEANS_MODEL_MAGIC;

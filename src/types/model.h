@@ -39,7 +39,7 @@ typedef struct KmeansModel
 	uint8		standardize;
 	uint8		converged;
 	uint8		columns_array;	/* the point is one array or vector column */
-	uint8		parts;			/* KMEANS_WEIGHTED, KMEANS_FILLED */
+	uint8		parts;			/* KMEANS_PARTS */
 	int32		clusters;		/* of a spectral model; else 0 */
 	int32		eigenvalues;
 	int64		seed;
@@ -60,8 +60,11 @@ typedef struct KmeansModel
 /* Parts that not all models have: the grid of the weights, after expo; what NULLs become, after the history. */
 #define KMEANS_WEIGHTED		1
 #define KMEANS_FILLED		2
+/* Of a spectral model: its representatives' weights. */
+#define KMEANS_SPECTRAL_WEIGHTS		4
+#define KMEANS_PARTS		(KMEANS_WEIGHTED | KMEANS_FILLED | KMEANS_SPECTRAL_WEIGHTS)
 
-/* What a spectral model has after that; eigenvalues follow.  Clusters follow the grids. */
+/* What a spectral model has after that; eigenvalues and weights follow.  Clusters follow the grids. */
 typedef struct KmeansSpectral
 {
 	double		gamma;

@@ -21,6 +21,7 @@
  *           components, cut_off
  *   float8  gamma, strength, graph_ms, eigen_ms, embed_ms, eigenvalues
  *   int32   cluster[k] of each representative
+ *   float8  weight[k] of each, where the fit had weights; the first models have none
  */
 #include "postgres.h"
 
@@ -85,6 +86,8 @@ send_spectral(StringInfo buf, const GkModel *m)
 	send_numbers(buf, s->eigenvalue, s->neigenvalues);
 	for (int i = 0; i < m->k; i++)
 		pq_sendint32(buf, s->cluster[i]);
+	if (s->weight != NULL)
+		send_numbers(buf, s->weight, m->k);
 }
 
 void
@@ -253,14 +256,15 @@ recv_spectral(StringInfo buf, GkModel *m)
 {
 	GkSpectral *s = &m->spectral;
 	int64		rest = buf->len - buf->cursor;
+	int64		weights;
 
 	if (rest < SPECTRAL_BYTES)
 		INVALID("\"spectral\" has %lld bytes, expected at least %d", (long long) rest, SPECTRAL_BYTES);
 	(void) pq_getmsgint(buf, 4);
 	s->k = (int) pq_getmsgint(buf, 4);
 	s->neigenvalues = (int) pq_getmsgint(buf, 4);
-	if (s->k < 1 || s->neigenvalues < 0 ||
-		rest != SPECTRAL_BYTES + (int64) s->neigenvalues * 8 + (int64) m->k * 4)
+	weights = rest - (SPECTRAL_BYTES + (int64) s->neigenvalues * 8 + (int64) m->k * 4);
+	if (s->k < 1 || s->neigenvalues < 0 || (weights != 0 && weights != (int64) m->k * 8))
 		INVALID("\"spectral\" has %lld bytes, expected %lld for %d clusters and %d eigenvalues", (long long) rest,
 				(long long) (SPECTRAL_BYTES + (int64) s->neigenvalues * 8 + (int64) m->k * 4), s->k, s->neigenvalues);
 	s->asked.k = (int) pq_getmsgint(buf, 4);
@@ -279,6 +283,8 @@ recv_spectral(StringInfo buf, GkModel *m)
 	s->cluster = palloc(m->k * sizeof(int32));
 	for (int i = 0; i < m->k; i++)
 		s->cluster[i] = (int) pq_getmsgint(buf, 4);
+	if (weights > 0)
+		s->weight = recv_numbers(buf, m->k);
 }
 
 KmeansModel *

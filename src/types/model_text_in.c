@@ -76,6 +76,7 @@ typedef struct Reader
 	Vector		history_shift;
 	Vector		eigenvalues;
 	Vector		spectral_clusters;
+	Vector		spectral_weights;
 	int64		centroid_len;	/* features of cluster 0 */
 } Reader;
 
@@ -141,6 +142,7 @@ static const Key keys[] = {
 	{SPECTRAL, "laplacian", LAPLACIAN, ONE, offsetof(Reader, m.spectral.asked.laplacian)},
 	{SPECTRAL, "eigenvalues", NUMBER, ARRAY, offsetof(Reader, eigenvalues)},
 	{SPECTRAL, "clusters", INTEGER, ARRAY, offsetof(Reader, spectral_clusters)},
+	{SPECTRAL, "weights", NUMBER, ARRAY, offsetof(Reader, spectral_weights), true},
 	{SPECTRAL, "graph_ms", NUMBER, ONE, offsetof(Reader, m.spectral.graph_ms)},
 	{SPECTRAL, "eigen_ms", NUMBER, ONE, offsetof(Reader, m.spectral.eigen_ms)},
 	{SPECTRAL, "embed_ms", NUMBER, ONE, offsetof(Reader, m.spectral.embed_ms)},
@@ -545,6 +547,10 @@ finish_spectral(Reader *r)
 	s->neigenvalues = (int) r->eigenvalues.len;
 	s->eigenvalue = (double *) r->eigenvalues.data;
 	s->cluster = (int32_t *) r->spectral_clusters.data;
+	if (!is_given(r, offsetof(Reader, spectral_weights)))
+		return;
+	check_length("spectral.weights", r->spectral_weights.len, "k", r->m.k);
+	s->weight = (double *) r->spectral_weights.data;
 }
 
 Datum

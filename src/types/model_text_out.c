@@ -79,6 +79,11 @@ put_spectral(StringInfo out, const GkModel *m)
 	for (int i = 0; i < m->k; i++)
 		appendStringInfo(out, "%s%d", i > 0 ? ", " : "[", s->cluster[i]);
 	appendStringInfoChar(out, ']');
+	if (s->weight != NULL)
+	{
+		put_key(out, "weights");
+		put_numbers(out, s->weight, m->k);
+	}
 	put_key_number(out, "graph_ms", s->graph_ms);
 	put_key_number(out, "eigen_ms", s->eigen_ms);
 	put_key_number(out, "embed_ms", s->embed_ms);

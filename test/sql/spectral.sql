@@ -68,6 +68,40 @@ RESET gkmeans.strategy;
 SELECT count(*), count(DISTINCT t) FROM roads;
 RESET client_min_messages;
 
+-- centroids are means by weights, directions under cosine, as those of kmeans(): by the call, the model, and on all roads
+CREATE TABLE heavy AS SELECT * FROM (VALUES (0, 1), (1, 9)) v (x, w);
+CREATE TABLE heavier AS SELECT x, 1e308::float8 AS w FROM generate_series(0, 2) x;
+SELECT size, centroid FROM kmeans_spectral('heavy', '{x}', 1, weight_column => 'w');
+-- weights whose sum is out of range
+SELECT centroid FROM kmeans_spectral('heavier', '{x}', 1, weight_column => 'w');
+SELECT c.centroid, t.centroid AS "table" FROM kmeans_spectral_fit('heavy', '{x}', 1, weight_column => 'w') m, kmeans_centroids(m) c, kmeans_table(m) t;
+CREATE TABLE corner AS SELECT * FROM (VALUES (1, 0), (0, 1)) v (x, y);
+SELECT centroid FROM kmeans_spectral('corner', '{x,y}', 1, distance => 'cosine');
+-- without a direction together, the first representative's
+CREATE TABLE opposite AS SELECT * FROM (VALUES (1, 0), (-1, 0)) v (x, y);
+SELECT size, centroid FROM kmeans_spectral('opposite', '{x,y}', 1, distance => 'cosine');
+CREATE TABLE weighed AS SELECT i, cos(i) + i % 3 AS x, sin(i * 1.7) + i % 2 AS y, 1 + i % 7 AS w FROM generate_series(1, 1000) i;
+CREATE FUNCTION near(a float8[], b float8[]) RETURNS bool LANGUAGE sql AS 'SELECT bool_and(abs(x - y) < 1e-6) FROM unnest(a, b) v (x, y)';
+CREATE TABLE roads_of AS SELECT distance, weight, kmeans_spectral_fit('weighed', '{x,y}', 1, 20, weight_column => weight, distance => distance, tol => 0) AS m
+FROM unnest('{euclidean,cosine}'::text[]) distance, unnest('{NULL,w}'::text[]) weight;
+SELECT distance, weight, near(c.centroid, k.centroid) AS as_kmeans
+FROM roads_of, kmeans_centroids(m) c, kmeans('weighed', '{x,y}', 1, weight_column => weight, distance => distance) k ORDER BY 1, 2;
+SELECT near(centroid, ARRAY[(SELECT sum(w * x) / sum(w) FROM weighed), (SELECT sum(w * y) / sum(w) FROM weighed)]) AS as_sql
+FROM kmeans_spectral('weighed', '{x,y}', 1, 20, weight_column => 'w');
+SET gkmeans.strategy = scan;
+SELECT bool_and(centroid = c) AS scan FROM roads_of, LATERAL (SELECT centroid AS c FROM kmeans_centroids(m)) c, kmeans_spectral('weighed', '{x,y}', 1, 20, weight_column => weight, distance => distance, tol => 0);
+RESET gkmeans.strategy;
+-- weights in a model's text and bytes; an early model has none
+SELECT bool_and(m::text::kmeans_model::text = m::text) AS text, count(m::text::jsonb #> '{spectral,weights}') AS weights FROM roads_of;
+COPY (SELECT m FROM roads_of ORDER BY distance, weight) TO :'file' (FORMAT binary);
+TRUNCATE spectral_copy;
+COPY spectral_copy FROM :'file' (FORMAT binary);
+SELECT count(*) FROM spectral_copy c JOIN roads_of r ON c.m::text = r.m::text;
+SELECT c.centroid FROM kmeans_spectral_fit('heavy', '{x}', 1, weight_column => 'w') m, kmeans_centroids((m::text::jsonb #- '{spectral,weights}')::text::kmeans_model) c;
+SELECT jsonb_set(m::text::jsonb, '{spectral,weights}', '[1]')::text::kmeans_model FROM spectral_model;
+SELECT jsonb_set(m::text::jsonb, '{spectral,weights}', '[1, -2]')::text::kmeans_model FROM kmeans_spectral_fit('heavy', '{x}', 1, weight_column => 'w') m;
+SELECT jsonb_set(m::text::jsonb, '{spectral,weights}', '[17, 1]')::text::kmeans_model FROM kmeans_spectral_fit('heavy', '{x}', 1, weight_column => 'w') m;
+
 -- no structure: weak
 CREATE TABLE noise AS SELECT (i * 0.6180339887) % 1 AS x, (i * 0.7548776662) % 1 AS y FROM generate_series(1, 3000) i;
 SELECT count(*) > 1 AS some FROM kmeans_spectral('noise', '{x,y}', representatives => 300);

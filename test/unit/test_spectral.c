@@ -431,10 +431,11 @@ test_parts(void)
 	if (ok(f.st == GK_OK && f.m.spectral.k == 3, "three clusters"))
 	{
 		int64_t		size[3];
-		double		centroid[6],
+		double		mass[3],
+					centroid[6],
 					inertia[3],
 					radius[3];
-		GkSpectralClusters c = {size, centroid, inertia, radius};
+		GkSpectralClusters c = {size, mass, centroid, inertia, radius};
 		double		sum = 0.0;
 
 		gk_spectral_clusters(&f.m, &c);

@@ -233,34 +233,11 @@ gk_spectral_fit(GkStore *store, const GkBackend *backend, const GkOptions *optio
 	if (st != GK_OK || model->k == 0)
 		return st;
 	st = gk_spectral_cluster(host, spectral, model, err);
+	if (st == GK_OK && model->weights.known)
+		st = gk_spectral_weigh(store, backend, model, err);
 	if (st == GK_OK && sink != NULL)
 		st = gk_spectral_label(store, backend, model, sink, err);
 	if (st != GK_OK)
 		gk_model_free(host, model);
 	return st;
-}
-
-void
-gk_spectral_clusters(const GkModel *model, GkSpectralClusters *out)
-{
-	int			k = model->spectral.k;
-	int			d = model->prep.d;
-
-	memset(out->size, 0, k * sizeof(int64_t));
-	memset(out->centroid, 0, (size_t) k * d * sizeof(double));
-	memset(out->inertia, 0, k * sizeof(double));
-	memset(out->radius, 0, k * sizeof(double));
-	for (int i = 0; i < model->k; i++)
-		out->size[model->spectral.cluster[i]] += model->size[i];
-	for (int i = 0; i < model->k; i++)
-	{
-		int			c = model->spectral.cluster[i];
-		double		share = out->size[c] > 0 ? (double) model->size[i] / (double) out->size[c] : 0.0;
-
-		out->inertia[c] += model->cluster_inertia[i];
-		if (model->radius[i] > out->radius[c])
-			out->radius[c] = model->radius[i];
-		for (int j = 0; j < d; j++)
-			out->centroid[(size_t) c * d + j] += share * model->centroids[(size_t) i * d + j];
-	}
 }

@@ -2,6 +2,7 @@
  * gk_spectral.h - spectral clustering of representatives (He et al.; Yan, Huang and Jordan 2009).
  *
  *   gk_spectral.c            a fit: representatives, then what follows, then the rows' labels
+ *   gk_spectral_weigh.c      how much each representative's points weigh, and the clusters that they make together
  *   gk_spectral_graph.c      which representatives are near each other, and how near
  *   gk_spectral_parts.c      components of the graph; light ones are cut off
  *   gk_spectral_laplacian.c  the smallest eigenvalues of the Laplacian (gk_eigen.h), component by component
@@ -34,6 +35,9 @@ GkStatus	gk_spectral_fit(GkStore *store, const GkBackend *backend, const GkOptio
 GkStatus	gk_spectral_label(GkStore *store, const GkBackend *backend, const GkModel *model,
 							  const GkLabelSink *sink, GkError *err);
 
+/* Fill model->spectral.weight, of a clustered model of a store with weights: one more pass. */
+GkStatus	gk_spectral_weigh(GkStore *store, const GkBackend *backend, GkModel *model, GkError *err);
+
 /* Cluster the representatives of a model: fill model->spectral. */
 GkStatus	gk_spectral_cluster(const GkHost *host, const GkSpectralOptions *options, GkModel *model, GkError *err);
 
@@ -41,7 +45,8 @@ GkStatus	gk_spectral_cluster(const GkHost *host, const GkSpectralOptions *option
 typedef struct GkSpectralClusters
 {
 	int64_t    *size;
-	double	   *centroid;		/* the mean of the representatives, by their sizes */
+	double	   *mass;			/* by which the representatives count in the centroid */
+	double	   *centroid;		/* the mean of the representatives' points, or its direction under cosine */
 	double	   *inertia;		/* of points to their representatives, as is radius */
 	double	   *radius;
 } GkSpectralClusters;
