@@ -522,7 +522,7 @@ kmeans_model_assemble(const GkModel *m, char *const *columns, int ncolumns, bool
 	uint64		size;
 	KmeansModel head = {.k = m->k,.d = m->prep.d,.history_len = m->history_len,
 		.parts = (m->weights.known ? KMEANS_WEIGHTED : 0) | (m->fill != NULL ? KMEANS_FILLED : 0) |
-		(m->spectral.weight != NULL ? KMEANS_SPECTRAL_WEIGHTS : 0),
+		(m->spectral.k > 0 && m->spectral.weight != NULL ? KMEANS_SPECTRAL_WEIGHTS : 0),
 	.clusters = m->spectral.k,.eigenvalues = m->spectral.neigenvalues};
 	KmeansSpectral *spectral;
 	KmeansModel *v;
