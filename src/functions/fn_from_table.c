@@ -353,7 +353,7 @@ check_measures(const KmCentroids *c, int i, int64 size, double inertia, double r
 static void
 read_measures(const KmCentroids *c, GkModel *m)
 {
-	char	   *sql = psprintf("SELECT size, inertia, radius FROM %s ORDER BY " KM_CLUSTER, c->qualified);
+	char	   *sql = psprintf("SELECT size::pg_catalog.int8, inertia::pg_catalog.float8, radius::pg_catalog.float8 FROM %s ORDER BY " KM_CLUSTER, c->qualified);
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");

@@ -18,6 +18,7 @@
 #include "executor/spi.h"
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
+#include "utils/plancache.h"
 #include "utils/syscache.h"
 
 #include "functions/functions.h"
@@ -67,15 +68,19 @@ label(const KmSource *source, const char *schema)
 		psprintf("CASE WHEN (%s) OPERATOR(pg_catalog.>) 0 THEN %s END", as_float8(source->weight_type, source->weight), call);
 }
 
+/* A command that reads or updates the source's relation, by its name: ERROR when that is another one now. */
 static void
-run(const char *sql, const KmeansModel *model, Oid type, int expected)
+run(const char *sql, const KmSource *source, const KmeansModel *model, Oid type, int expected)
 {
 	Datum		value = PointerGetDatum(model);
 	char		null = model == NULL ? 'n' : ' ';
-	int			result = SPI_execute_with_args(sql, type != InvalidOid, &type, &value, &null, false, 0);
+	SPIPlanPtr	plan = SPI_prepare(sql, 1, &type);
+	int			result = plan == NULL ? SPI_result : SPI_execute_plan(plan, &value, &null, false, 0);
 
 	if (result != expected)
 		elog(ERROR, "could not run \"%s\": %s", sql, SPI_result_code_string(result));
+	if (!list_member_oid(((CachedPlanSource *) linitial(SPI_plan_get_plan_sources(plan)))->relationOids, source->relid))
+		km_source_changed(source);
 }
 
 static Oid
@@ -93,11 +98,11 @@ km_label_citus_column(const KmSource *source, const KmeansModel *model, const ch
 
 	SPI_connect();
 	if (source->label_missing)
-		run(psprintf("ALTER TABLE %s ADD COLUMN %s pg_catalog.int4", source->qualified, column), NULL, InvalidOid, SPI_OK_UTILITY);
+		SPI_execute(psprintf("ALTER TABLE %s ADD COLUMN %s pg_catalog.int4", source->qualified, column), false, 0);
 	run(psprintf("UPDATE %s AS t SET %s = %s WHERE CASE WHEN %s IS NULL THEN %s IS NOT NULL "
 				 "ELSE (%s OPERATOR(pg_catalog.=) %s) IS NOT TRUE END",
 				 source->qualified, column, new_label, column, new_label, column, new_label),
-		model, model_type(schema), SPI_OK_UPDATE);
+		source, model, model_type(schema), SPI_OK_UPDATE);
 	SPI_finish();
 }
 
@@ -107,6 +112,6 @@ km_label_table_by_model(const KmSource *source, const char *label_table, const c
 {
 	SPI_connect();
 	run(psprintf("INSERT INTO %s SELECT %s%s FROM %s", label_table, id_columns, label(source, schema), source->qualified),
-		model, model_type(schema), SPI_OK_INSERT);
+		source, model, model_type(schema), SPI_OK_INSERT);
 	SPI_finish();
 }

@@ -268,13 +268,13 @@ add_column(const KmSource *source)
 					 source->qualified, quote_identifier(source->label_column));
 	if (SPI_execute(sql.data, false, 0) != SPI_OK_UTILITY)
 		elog(ERROR, "could not add column \"%s\"", source->label_column);
-	if (get_attnum(source->relid, source->label_column) == InvalidAttrNumber)
-		km_source_changed(source);
 	if (!equal(tables, tables_of(source->relid)))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("\"%s\" was changed before its labels were written", source->relname),
 				 errhint("Does an event trigger change tables? Add column \"%s\" before the call.", source->label_column)));
+	if (get_attnum(source->relid, source->label_column) == InvalidAttrNumber)
+		km_source_changed(source);
 }
 
 static KmRelabel *

@@ -125,8 +125,8 @@ static void
 run_query(KmGrouped *g, const char *text)
 {
 	RawStmt    *raw = linitial_node(RawStmt, pg_parse_query(text));
-	PlannedStmt *plan = km_query_plan(g->source, raw, text, g->nkeys, CURSOR_OPT_PARALLEL_OK);
-	QueryDesc  *desc = CreateQueryDesc(plan, text, GetActiveSnapshot(), InvalidSnapshot,
+	KmQueryPlan plan = km_query_plan(g->source, raw, text, g->nkeys, CURSOR_OPT_PARALLEL_OK);
+	QueryDesc  *desc = CreateQueryDesc(plan.plan, text, GetActiveSnapshot(), InvalidSnapshot,
 									   &g->pub, NULL, NULL, 0);
 
 	memset(&g->counts, 0, sizeof(g->counts));
@@ -135,6 +135,7 @@ run_query(KmGrouped *g, const char *text)
 		.sorted = g->ordered,.begin = begin_rows,.arg = g,.context = g->parent};
 	begin_batch(g);
 	ExecutorStart(desc, 0);
+	km_query_check_rows(g->source, desc, plan.types);
 	km_executor_run(desc);
 	ExecutorFinish(desc);
 	ExecutorEnd(desc);

@@ -13,6 +13,8 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_attribute.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -63,7 +65,8 @@ look_at_key(ByKey *b, const char *key)
 		return false;
 	att = (Form_pg_attribute) GETSTRUCT(tuple);
 	b->type = getBaseType(att->atttypid);
-	b->may_be_null = !att->attnotnull;
+	/* a table that inherits may have NULLs where its parent has none */
+	b->may_be_null = !att->attnotnull || (b->g->source->relkind == RELKIND_RELATION && has_subclass(b->g->source->relid));
 	ReleaseSysCache(tuple);
 	return b->type == INT2OID || b->type == INT4OID || b->type == INT8OID;
 }

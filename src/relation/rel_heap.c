@@ -23,27 +23,35 @@
 
 /* ---- the plan ---- */
 
+/* A column of the table, of this type.  (It may be of another one than was planned: km_query_check_rows().) */
 static bool
-plain_target(const TargetEntry *target)
+plain_target(const TargetEntry *target, TupleDesc table, Oid type)
 {
-	AttrNumber	attnum;
+	const Var  *var = (const Var *) target->expr;
+	Form_pg_attribute att;
 
-	if (target->resjunk || !IsA(target->expr, Var))
+	if (target->resjunk || !IsA(var, Var) || var->vartype != type)
 		return false;
-	attnum = ((Var *) target->expr)->varattno;
-	return attnum > 0 || attnum == SelfItemPointerAttributeNumber || attnum == TableOidAttributeNumber;
+	if (var->varattno <= 0)
+		return var->varattno == SelfItemPointerAttributeNumber || var->varattno == TableOidAttributeNumber;
+	att = TupleDescAttr(table, var->varattno - 1);
+	return att->atttypid == type && !att->attisdropped;
 }
 
 static bool
-plain_scan(const PlanState *ps)
+plain_scan(const PlanState *ps, TupleDesc query)
 {
+	Relation	rel;
 	ListCell   *cell;
+	int			i = 0;
 
-	if (!IsA(ps, SeqScanState) || ps->qual != NULL ||
-		((SeqScanState *) ps)->ss.ss_currentRelation->rd_tableam != GetHeapamTableAmRoutine())
+	if (!IsA(ps, SeqScanState) || ps->qual != NULL || list_length(ps->plan->targetlist) != query->natts)
+		return false;
+	rel = ((SeqScanState *) ps)->ss.ss_currentRelation;
+	if (rel->rd_tableam != GetHeapamTableAmRoutine())
 		return false;
 	foreach(cell, ps->plan->targetlist)
-		if (!plain_target(lfirst_node(TargetEntry, cell)))
+		if (!plain_target(lfirst_node(TargetEntry, cell), RelationGetDescr(rel), TupleDescAttr(query, i++)->atttypid))
 		return false;
 	return true;
 }
@@ -58,13 +66,13 @@ km_heap_scans(QueryDesc *desc, PlanState ***scans)
 	if (!IsA(desc->planstate, AppendState))
 	{
 		*scans = &desc->planstate;
-		return plain_scan(desc->planstate) ? 1 : 0;
+		return plain_scan(desc->planstate, desc->tupDesc) ? 1 : 0;
 	}
 	append = (AppendState *) desc->planstate;
 	if (append->as_prune_state != NULL)
 		return 0;
 	for (int i = 0; i < append->as_nplans; i++)
-		if (!plain_scan(append->appendplans[i]))
+		if (!plain_scan(append->appendplans[i], desc->tupDesc))
 			return 0;
 	*scans = append->appendplans;
 	return append->as_nplans;

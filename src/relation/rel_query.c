@@ -73,9 +73,9 @@ select_from(const char *targets, Node *select, const char *names)
 	return raw;
 }
 
-/* What the query's columns are; the weight is taken out of them, to *weight. */
+/* What the query's columns are; the weight is taken out of them, to *weight.  And the types of all. */
 static KmSourceColumn *
-describe(Node *select, const char *text, const char *weight_column, KmSourceColumn *weight, int *count)
+describe(Node *select, const char *text, const char *weight_column, KmSourceColumn *weight, int *count, List **types)
 {
 	Query	   *query = parse_analyze_fixedparams(select_from("*", select, ""), text, NULL, 0, NULL);
 	KmSourceColumn *columns = palloc((list_length(query->targetList) + 1) * sizeof(KmSourceColumn));
@@ -83,6 +83,7 @@ describe(Node *select, const char *text, const char *weight_column, KmSourceColu
 	ListCell   *cell;
 
 	*count = 0;
+	*types = km_query_types(query, 0);
 	foreach(cell, query->targetList)
 	{
 		const TargetEntry *target = lfirst_node(TargetEntry, cell);
@@ -144,30 +145,24 @@ km_source_of_query(const char *text, const char *weight_column)
 	KmSource   *source;
 	Node	   *select;
 	StringInfoData targets;
+	List	   *types;
 	int			count;
-	int			guc_level;
 
 	error_context_stack = &callback;
 	select = parse_select(text);
-	columns = describe(select, text, weight_column, &weight, &count);
+	columns = describe(select, text, weight_column, &weight, &count, &types);
 	error_context_stack = callback.previous;
 	require_columns(count);
 	source = km_source_make(count);
 	source->relname = "query";
+	source->types = types;
 	source->query = pstrdup(text);
 	source->columns = palloc(count * sizeof(char *));
 	for (int i = 0; i < count; i++)
 		source->columns[i] = unconstify(char *, columns[i].name);
 	initStringInfo(&targets);
 	km_source_targets(source, columns, weight.name != NULL ? &weight : NULL, &targets);
-
-	error_context_stack = &callback;
-	guc_level = NewGUCNestLevel();
-	km_query_settings(source);
 	source->raw = select_from(targets.data, select, numbers_as_names(source->ntargets));
-	source->types = km_query_types(copyObject(source->raw), text);
-	source->planned_rows = km_query_plan(source, copyObject(source->raw), text, 0, 0)->planTree->plan_rows;
-	AtEOXact_GUC(true, guc_level);
-	error_context_stack = callback.previous;
+	source->plan = palloc0(sizeof(KmQueryPlan));
 	return source;
 }

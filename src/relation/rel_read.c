@@ -9,7 +9,6 @@
 
 #include "catalog/pg_class.h"
 #include "executor/executor.h"
-#include "nodes/nodeFuncs.h"
 #include "nodes/parsenodes.h"
 #include "parser/analyze.h"
 #include "rewrite/rewriteHandler.h"
@@ -65,41 +64,89 @@ km_query_settings(const KmSource *source)
 								 GUC_ACTION_SAVE, true, 0, false);
 }
 
-/* Of what it selects, from `first` on. */
-static List *
-types_of(const Query *query, int first)
-{
-	List	   *types = NIL;
-	ListCell   *cell;
-
-	foreach(cell, query->targetList)
-	{
-		const TargetEntry *target = lfirst_node(TargetEntry, cell);
-
-		if (target->resno > first && !target->resjunk)
-			types = lappend_oid(types, exprType((Node *) target->expr));
-	}
-	return types;
-}
-
-List *
-km_query_types(RawStmt *raw, const char *text)
-{
-	return types_of(parse_analyze_fixedparams(raw, text, NULL, 0, NULL), 0);
-}
-
-PlannedStmt *
+KmQueryPlan
 km_query_plan(const KmSource *source, RawStmt *raw, const char *text, int first, int options)
 {
 	Query	   *query = parse_analyze_fixedparams(raw, text, NULL, 0, NULL);
+	const		RangeTblEntry *from = linitial_node(RangeTblEntry, query->rtable);
+	List	   *types;
 
 	/* from here on the relation is locked by its OID, and the values are taken for what they were */
-	if (OidIsValid(source->relid) && linitial_node(RangeTblEntry, query->rtable)->relid != source->relid)
+	if (from->relid != source->relid)
 		km_source_changed(source);
-	if (source->types != NIL && !equal(types_of(query, first), source->types))
+	if (source->types != NIL && !equal(km_query_types(from->subquery != NULL ? from->subquery : query, first), source->types))
 		km_source_changed(source);
-	return pg_plan_query(linitial_node(Query, QueryRewrite(query)), text, options, NULL);
+	types = km_query_types(query, 0);
+	return (KmQueryPlan) {pg_plan_query(linitial_node(Query, QueryRewrite(query)), text, options, NULL), types};
 }
+
+/* ---- the rows' types ---- */
+
+/* User code that the planner runs, or that ran since a plan was made, may have changed a table that it reads. */
+typedef struct Checked
+{
+	DestReceiver pub;			/* must be first */
+	DestReceiver *to;
+	const KmSource *source;
+	const List *types;
+	TupleDesc	seen;			/* that of the last row */
+} Checked;
+
+static void
+check_types(const Checked *c, TupleDesc of)
+{
+	bool		same = of->natts == list_length(c->types);
+
+	for (int i = 0; same && i < of->natts; i++)
+		same = TupleDescAttr(of, i)->atttypid == list_nth_oid(c->types, i);
+	if (!same)
+		km_source_changed(c->source);
+}
+
+static bool
+receive_checked(TupleTableSlot *slot, DestReceiver *self)
+{
+	Checked    *c = (Checked *) self;
+
+	if (slot->tts_tupleDescriptor != c->seen)
+		check_types(c, slot->tts_tupleDescriptor);
+	c->seen = slot->tts_tupleDescriptor;
+	return c->to->receiveSlot(slot, c->to);
+}
+
+static void
+start_checked(DestReceiver *self, int operation, TupleDesc desc)
+{
+	DestReceiver *to = ((Checked *) self)->to;
+
+	to->rStartup(to, operation, desc);
+}
+
+static void
+end_checked(DestReceiver *self)
+{
+	DestReceiver *to = ((Checked *) self)->to;
+
+	to->rShutdown(to);
+}
+
+void
+km_query_check_rows(const KmSource *source, QueryDesc *desc, const List *types)
+{
+	Checked    *c = MemoryContextAllocZero(desc->estate->es_query_cxt, sizeof(Checked));
+
+	c->pub = *None_Receiver;
+	c->pub.receiveSlot = receive_checked;
+	c->pub.rStartup = start_checked;
+	c->pub.rShutdown = end_checked;
+	c->to = desc->dest;
+	c->source = source;
+	c->types = types;
+	check_types(c, desc->tupDesc);
+	desc->dest = &c->pub;
+}
+
+/* ---- the run ---- */
 
 /* Rows of a distributed table arrive in any order. */
 static const char *
@@ -108,16 +155,23 @@ in_order(const KmSource *source)
 	return source->distributed ? psprintf("%s%s", source->query, km_citus_order()) : source->query;
 }
 
-static PlannedStmt *
+static KmQueryPlan
 plan_of(const KmSource *source, const char **text)
 {
-	RawStmt    *raw;
+	MemoryContext caller;
 
-	*text = source->raw != NULL ? source->query : in_order(source);
-	/* analysis changes what it is given */
-	raw = source->raw != NULL ? copyObject(source->raw) : linitial_node(RawStmt, pg_parse_query(*text));
 	/* no CURSOR_OPT_PARALLEL_OK: a Gather would mix the rows' order */
-	return km_query_plan(source, raw, *text, 0, 0);
+	if (source->raw == NULL)
+	{
+		*text = in_order(source);
+		return km_query_plan(source, linitial_node(RawStmt, pg_parse_query(*text)), *text, 0, 0);
+	}
+	*text = source->query;
+	caller = MemoryContextSwitchTo(GetMemoryChunkContext(source->plan));
+	if (source->plan->plan == NULL)
+		*source->plan = km_query_plan(source, source->raw, *text, 0, 0);
+	MemoryContextSwitchTo(caller);
+	return *source->plan;
 }
 
 /* PostGIS has an error of its own for a geometry that is no point: an ErrorContextCallback. */
@@ -138,15 +192,16 @@ km_query_run(const KmSource *source, DestReceiver *dest, KmQueryScan scan)
 	ErrorContextCallback geometry = {error_context_stack, geometry_error, unconstify(KmSource *, source)};
 	ErrorContextCallback callback = {&geometry, km_query_error, source->query};
 	const char *text;
-	PlannedStmt *plan;
+	KmQueryPlan plan;
 	QueryDesc  *desc;
 
 	error_context_stack = source->raw != NULL ? &callback : &geometry;
 	km_query_settings(source);
 	plan = plan_of(source, &text);
-	desc = CreateQueryDesc(plan, text, GetActiveSnapshot(), InvalidSnapshot,
+	desc = CreateQueryDesc(plan.plan, text, GetActiveSnapshot(), InvalidSnapshot,
 						   dest, NULL, NULL, 0);
 	ExecutorStart(desc, 0);
+	km_query_check_rows(source, desc, plan.types);
 	/* from here on rights are checked and relations open, by whatever the rows are read */
 	if (!scan(desc, dest))
 		km_executor_run(desc);

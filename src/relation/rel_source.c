@@ -22,16 +22,20 @@
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
 #include "optimizer/plancat.h"
+#include "parser/analyze.h"
 #include "parser/parse_coerce.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
+#include "pg/pg_compat.h"
 #include "relation/rel_types.h"
 #include "relation/relation.h"
 
@@ -523,11 +527,35 @@ km_source_open(Oid relid, char **columns, int ncolumns, const char *weight_colum
 	return source;
 }
 
+List *
+km_query_types(const Query *query, int first)
+{
+	List	   *types = NIL;
+	ListCell   *cell;
+
+	foreach(cell, query->targetList)
+	{
+		const TargetEntry *target = lfirst_node(TargetEntry, cell);
+
+		if (target->resno > first && !target->resjunk)
+			types = lappend_oid(types, exprType((Node *) target->expr));
+	}
+	return types;
+}
+
 void
 km_source_select(KmSource *source, const char *targets)
 {
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext garbage = AllocSetContextCreate(caller, "gkmeans parse", ALLOCSET_DEFAULT_SIZES);
+	List	   *types;
+
 	source->query = psprintf("SELECT %s FROM %s", targets, source->qualified);
-	source->types = km_query_types(linitial_node(RawStmt, pg_parse_query(source->query)), source->query);
+	MemoryContextSwitchTo(garbage);
+	types = km_query_types(parse_analyze_fixedparams(linitial_node(RawStmt, pg_parse_query(source->query)), source->query, NULL, 0, NULL), 0);
+	MemoryContextSwitchTo(caller);
+	source->types = list_copy(types);
+	MemoryContextDelete(garbage);
 }
 
 void
@@ -547,7 +575,7 @@ km_source_rows(const KmSource *source)
 	double		rows;
 
 	if (source->raw != NULL)
-		return source->planned_rows;
+		return source->plan->plan->planTree->plan_rows;
 	rel = table_open(source->relid, NoLock);
 	rows = rel->rd_rel->reltuples;
 	if (rel->rd_rel->relkind == RELKIND_RELATION || rel->rd_rel->relkind == RELKIND_MATVIEW)

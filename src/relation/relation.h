@@ -54,6 +54,7 @@
 struct KmPgHost;
 struct PlannedStmt;
 struct PlanState;
+struct Query;
 struct QueryDesc;
 struct RawStmt;
 
@@ -66,6 +67,12 @@ typedef struct KmColumnRun
 	int			first;
 	int			end;
 } KmColumnRun;
+
+typedef struct KmQueryPlan
+{
+	struct PlannedStmt *plan;
+	struct List *types;			/* of its values, as the query was analysed */
+} KmQueryPlan;
 
 typedef struct KmSource
 {
@@ -95,8 +102,10 @@ typedef struct KmSource
 	KmValueType label_type;
 	char	   *query;
 	struct RawStmt *raw;		/* of a query that the caller has given; NULL: query is still to be parsed */
-	struct List *types;			/* of the values that the query selects, when the source was made */
-	double		planned_rows;	/* of a query that the caller has given */
+	KmQueryPlan *plan;			/* its plan, from its first run on: all passes have the same rows in the same
+								 * order */
+	struct List *types;			/* when the source was made: of what its query selects, or of what a given
+								 * one does */
 	/* Places of the values in the query's rows; -1: not there. */
 	int			at_weight,
 				at_ctid,
@@ -140,7 +149,10 @@ extern void km_source_targets(KmSource *source, const KmSourceColumn *columns, c
 /* The relation and its columns' base types, whatever they are: the query is the caller's. */
 extern KmSource *km_source_of_values(Oid relid, char **columns, int ncolumns, Oid *types);
 
-/* What the source's query selects. */
+/* The types of what a query selects, after `first` other values. */
+extern struct List *km_query_types(const struct Query *query, int first);
+
+/* What the source's query selects; its types are those of now. */
 extern void km_source_select(KmSource *source, const char *targets);
 
 /* ERROR: the relation is another one, or its columns are, than when the source was made. */
@@ -165,7 +177,8 @@ extern void km_query_run(const KmSource *source, DestReceiver *dest, KmQueryScan
 
 /*
  * The SeqScanStates that a plan consists of, in order, when it is nothing but sequential
- * scans of heap tables without conditions and expressions; 0: it is something else (rel_heap.c).
+ * scans of heap tables without conditions and expressions, whose columns have the types of the
+ * query's; 0: it is something else (rel_heap.c).
  */
 extern int	km_heap_scans(struct QueryDesc *desc, struct PlanState ***scans);
 
@@ -175,14 +188,14 @@ extern void km_switch_off(const char *setting);
 /* The settings for planning and running the source's query, until the caller's GUC nest level ends. */
 extern void km_query_settings(const KmSource *source);
 
-/* The types of what a SELECT selects. */
-extern struct List *km_query_types(struct RawStmt *raw, const char *text);
-
 /*
  * Plan a SELECT from the source's relation, which selects what the source does after `first` other values.  Names are
  * looked up anew, and user code may have run since the source was made: ERROR when they stand for other things now.
  */
-extern struct PlannedStmt *km_query_plan(const KmSource *source, struct RawStmt *raw, const char *text, int first, int options);
+extern KmQueryPlan km_query_plan(const KmSource *source, struct RawStmt *raw, const char *text, int first, int options);
+
+/* After ExecutorStart(): ERROR when a row that the executor gives has other types than these. */
+extern void km_query_check_rows(const KmSource *source, struct QueryDesc *desc, const struct List *types);
 
 /* ---- the rows (rel_read.c) ---- */
 

@@ -63,6 +63,78 @@ SELECT count(*) FROM kmeans_grouped('v', '{x2}', '{x,y}', 1);
 RESET gkmeans.memory_limit;
 RESET cd.act;
 
+-- while a query is parsed: a domain's check
+CREATE FUNCTION ok(int) RETURNS bool LANGUAGE sql AS 'SELECT cd.act() = 0';
+CREATE DOMAIN d AS int CHECK (ok(VALUE));
+SET cd.act = :'swap';
+SELECT kmeans_query_fit('SELECT x, y FROM cd.t WHERE ''{1}''::cd.d[] IS NOT NULL', 2);
+RESET cd.act;
+
+-- while it is planned: a function that says it is immutable, in a policy; other tables inherit then, or are partitions
+CREATE FUNCTION all_rows() RETURNS bool IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN cd.act() = 0; END';
+CREATE TABLE r (id int, x numeric, y numeric, lab int);
+CREATE TABLE r1 () INHERITS (r);
+CREATE TABLE r2 (id int, x bigint, y numeric, lab int);
+CREATE TABLE q (id int, x numeric, y numeric) PARTITION BY RANGE (id);
+CREATE TABLE q1 PARTITION OF q FOR VALUES FROM (0) TO (1000);
+CREATE TABLE q2 (id int, x bigint, y numeric);
+INSERT INTO r1 SELECT i, i, i FROM generate_series(1, 100) i;
+INSERT INTO r2 SELECT i, 12345678, i FROM generate_series(1, 100) i;
+INSERT INTO q SELECT i, i, i FROM generate_series(1, 100) i;
+INSERT INTO q2 SELECT i, 12345678, i FROM generate_series(1, 100) i;
+CREATE POLICY p ON r USING (cd.all_rows());
+CREATE POLICY p ON q USING (cd.all_rows());
+ALTER TABLE r ENABLE ROW LEVEL SECURITY;
+ALTER TABLE r FORCE ROW LEVEL SECURITY;
+ALTER TABLE q ENABLE ROW LEVEL SECURITY;
+ALTER TABLE q FORCE ROW LEVEL SECURITY;
+CREATE ROLE cd_owner;
+GRANT USAGE, CREATE ON SCHEMA cd TO cd_owner;
+ALTER TABLE r OWNER TO cd_owner;
+ALTER TABLE r1 OWNER TO cd_owner;
+ALTER TABLE r2 OWNER TO cd_owner;
+ALTER TABLE q OWNER TO cd_owner;
+ALTER TABLE q1 OWNER TO cd_owner;
+ALTER TABLE q2 OWNER TO cd_owner;
+SET ROLE cd_owner;
+\set inherit 'ALTER TABLE cd.r1 NO INHERIT cd.r; ALTER TABLE cd.r ALTER x TYPE bigint; ALTER TABLE cd.r2 INHERIT cd.r'
+\set attach 'ALTER TABLE cd.q DETACH PARTITION cd.q1; ALTER TABLE cd.q ALTER x TYPE bigint; ALTER TABLE cd.q ATTACH PARTITION cd.q2 FOR VALUES FROM (0) TO (1000)'
+SELECT count(*) FROM kmeans('r', '{x,y}', 2);
+SET cd.act = :'inherit';
+SELECT kmeans_fit('r', '{x,y}', 2);
+SET cd.act = :'inherit';
+SET gkmeans.reader = executor;
+SELECT kmeans_fit('r', '{x,y}', 2);
+RESET gkmeans.reader;
+SET cd.act = :'inherit';
+SELECT * FROM kmeans_mixed('r', '{x,y}', 2);
+SET cd.act = :'inherit';
+SELECT * FROM kmeans_grouped('r', '{lab}', '{x,y}', 2);
+SET cd.act = :'inherit';
+SELECT * FROM kmeans_grouped('r', '{y}', '{x}', 2);
+SET cd.act = :'attach';
+SELECT kmeans_fit('q', '{x,y}', 2);
+RESET cd.act;
+RESET ROLE;
+
+-- a table that inherits may have NULLs in a column that its parent has NOT NULL: they are a group as any other
+CREATE TABLE parent (k int NOT NULL, x float8);
+CREATE TABLE child () INHERITS (parent);
+ALTER TABLE child ALTER k DROP NOT NULL;
+INSERT INTO parent VALUES (1, 1);
+INSERT INTO child VALUES (1, 2), (NULL, 3);
+SELECT grp, size FROM kmeans_grouped('parent', '{k}', '{x}', 1) ORDER BY grp;
+
+-- sizes of a table of centroids are read by its name, too
+CREATE SCHEMA cd_a;
+CREATE SCHEMA cd_b;
+CREATE FUNCTION swap_measures() RETURNS int LANGUAGE sql AS 'SELECT cd.act()';
+CREATE VIEW cd_a.m AS SELECT cd.swap_measures() + g AS cluster, ARRAY[g, g]::float8[] AS centroid, 3::bigint AS size, 1::float8 AS inertia, 1::float8 AS radius FROM generate_series(0, 1) g;
+CREATE TABLE cd_b.m AS SELECT g AS cluster, ARRAY[g, g]::float8[] AS centroid, 'a text'::text AS size, 1::float8 AS inertia, 1::float8 AS radius FROM generate_series(0, 1) g;
+SET cd.act = 'ALTER SCHEMA cd_a RENAME TO cd_c; ALTER SCHEMA cd_b RENAME TO cd_a';
+SELECT kmeans_from_table('cd_a.m', '{x,y}');
+RESET cd.act;
+
 -- schemas are swapped while the rows are read: no lock of a table keeps another session from that, and here a policy does it
 CREATE SCHEMA cd_new;
 CREATE SCHEMA cd_now;
@@ -109,5 +181,5 @@ SELECT * FROM kmeans_mixed(:t, '{x,y}', 2);
 ROLLBACK TO s;
 COMMIT;
 SET client_min_messages = warning;
-DROP SCHEMA cd, cd_now, cd_new CASCADE;
-DROP ROLE cd_user, cd_none;
+DROP SCHEMA cd, cd_now, cd_new, cd_a, cd_b CASCADE;
+DROP ROLE cd_user, cd_none, cd_owner;
