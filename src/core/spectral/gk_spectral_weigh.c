@@ -28,7 +28,7 @@ weigh_on(const GkBackend *backend, GkStore *store, GkModel *model, GkError *err)
 	}
 	for (int i = 0; st == GK_OK && i < model->k; i++)
 		if (e.step.count[i] > 0)
-			model->spectral.weight[i] = gk_ldexp(gk_i128_to_double(e.step.mass[i]) / e.step.count[i], pts->weight_exp - 40);
+			model->spectral.weight[i] = gk_ldexp(gk_i128_to_double(e.step.mass[i]) / e.step.count[i], pts->weight_exp - GK_GRID_BITS);
 	backend->close(e.session);
 	gk_free(e.host, e.memory);
 	return st;
