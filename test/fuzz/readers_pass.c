@@ -107,12 +107,12 @@ take_rows(GkPassAnswerer *answerer, int d, GkError *err)
 
 /* ---- what kmeans_pass() asks of the relation ---- */
 
-typedef enum Mode
+typedef enum PassMode
 {
 	ANSWER, KEEP_QUESTION, GIVE_ANSWER
-} Mode;
+} PassMode;
 
-static Mode mode;
+static PassMode mode;
 static GkPass question;			/* KEEP_QUESTION */
 static int64 given_rows[1];
 static KmPassAnswer given = {.n = 1,.rows = given_rows};	/* GIVE_ANSWER */
