@@ -97,8 +97,9 @@ km_label_citus_column(const KmSource *source, const KmeansModel *model, const ch
 	char	   *new_label = label(source, schema);
 
 	SPI_connect();
-	if (source->label_missing)
-		SPI_execute(psprintf("ALTER TABLE %s ADD COLUMN %s pg_catalog.int4", source->qualified, column), false, 0);
+	if (source->label_missing &&
+		SPI_execute(psprintf("ALTER TABLE %s ADD COLUMN %s pg_catalog.int4", source->qualified, column), false, 0) != SPI_OK_UTILITY)
+		elog(ERROR, "could not add column \"%s\"", source->label_column);
 	run(psprintf("UPDATE %s AS t SET %s = %s WHERE CASE WHEN %s IS NULL THEN %s IS NOT NULL "
 				 "ELSE (%s OPERATOR(pg_catalog.=) %s) IS NOT TRUE END",
 				 source->qualified, column, new_label, column, new_label, column, new_label),

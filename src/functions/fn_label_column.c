@@ -288,7 +288,7 @@ require_writing(void)
 }
 
 /*
- * The version of a row at its place, whoever may see it.  False: there is none, for the action of a rule may ask for
+ * The version of a row at its place, seen by a snapshot or not.  False: there is none, for the action of a rule may ask for
  * any place.
  */
 static bool

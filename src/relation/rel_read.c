@@ -54,7 +54,7 @@ pin_row_order(const KmSource *source)
 	}
 }
 
-void
+static void
 km_query_settings(const KmSource *source)
 {
 	pin_row_order(source);
@@ -68,7 +68,7 @@ KmQueryPlan
 km_query_plan(const KmSource *source, RawStmt *raw, const char *text, int first, int options)
 {
 	Query	   *query = parse_analyze_fixedparams(raw, text, NULL, 0, NULL);
-	const		RangeTblEntry *from = linitial_node(RangeTblEntry, query->rtable);
+	RangeTblEntry *from = linitial_node(RangeTblEntry, query->rtable);
 	List	   *types;
 
 	/* from here on the relation is locked by its OID, and the values are taken for what they were */

@@ -185,9 +185,6 @@ extern int	km_heap_scans(struct QueryDesc *desc, struct PlanState ***scans);
 /* Switch a setting off until the caller's GUC nest level ends. */
 extern void km_switch_off(const char *setting);
 
-/* The settings for planning and running the source's query, until the caller's GUC nest level ends. */
-extern void km_query_settings(const KmSource *source);
-
 /*
  * Plan a SELECT from the source's relation, which selects what the source does after `first` other values.  Names are
  * looked up anew, and user code may have run since the source was made: ERROR when they stand for other things now.
