@@ -62,7 +62,7 @@
 #define GK_GEMM_FREE_D		4
 #define GK_GEMM_MIN_WORK	1e8 /* points, features, clusters: with less, launches take the time */
 #define GK_GEMM_SLICE		4	/* times the rows of other kernels' slices: only at worst it takes as long */
-#define GK_GEMM_CALM		4	/* times that where few rows were undecided: each slice has a tail, and pads
+#define GK_GEMM_CALM		6	/* times that where few rows were undecided: each slice has a tail, and pads
 								 * what it gathers */
 #define GK_GEMM_CALM_SHARE	0.1 /* few: of all rows */
 #define GK_GEMM_MOST_KEYS	(1 << 20)	/* about all pivots, but for GK_GEMM_GROUPS of them */
