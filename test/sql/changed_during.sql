@@ -120,10 +120,17 @@ RESET ROLE;
 -- a table that inherits may have NULLs in a column that its parent has NOT NULL: they are a group as any other
 CREATE TABLE parent (k int NOT NULL, x float8);
 CREATE TABLE child () INHERITS (parent);
-ALTER TABLE child ALTER k DROP NOT NULL;
 INSERT INTO parent VALUES (1, 1);
-INSERT INTO child VALUES (1, 2), (NULL, 3);
-SELECT grp, size FROM kmeans_grouped('parent', '{k}', '{x}', 1) ORDER BY grp;
+INSERT INTO child VALUES (1, 2);
+DO $$ BEGIN
+	ALTER TABLE child ALTER k DROP NOT NULL;
+	INSERT INTO child VALUES (NULL, 3);
+EXCEPTION WHEN invalid_table_definition THEN
+	RAISE DEBUG 'PostgreSQL 18 and newer keep it NOT NULL';
+END $$;
+SELECT (grp->>'k')::int AS k, size FROM kmeans_grouped('parent', '{k}', '{x}', 1)
+EXCEPT SELECT k, count(*) FROM parent GROUP BY k;
+SELECT count(*) = (SELECT count(DISTINCT coalesce(k, 0)) FROM parent) AS all_groups FROM kmeans_grouped('parent', '{k}', '{x}', 1);
 
 -- sizes of a table of centroids are read by its name, too
 CREATE SCHEMA cd_a;
