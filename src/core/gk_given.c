@@ -14,23 +14,27 @@
 GkStatus
 gk_given_directions(double *centroids, int k, int d, GkError *err)
 {
+	/* what rounding may leave of the length's square: those of a fit are kept, to the last bit */
+	double		slack = (d + 8) * 0x1p-51;
+
 	for (int i = 0; i < k; i++)
 	{
 		double	   *c = centroids + (size_t) i * d;
 		double		most = 0.0;
 		double		length = 0.0;
+		double		scale;
 
 		for (int j = 0; j < d; j++)
 			most = fmax(most, fabs(c[j]));
 		if (most == 0.0)
 			return gk_fail(err, GK_ERR_OPTION, "given centroid %d is zero and has no direction", i);
+		scale = gk_scale_of(-gk_expo_of(most));
 		for (int j = 0; j < d; j++)
-		{
-			c[j] *= gk_scale_of(-gk_expo_of(most));
-			length += c[j] * c[j];
-		}
+			length += c[j] * scale * (c[j] * scale);
+		if (fabs(length / scale / scale - 1.0) <= slack)
+			continue;
 		for (int j = 0; j < d; j++)
-			c[j] /= sqrt(length);
+			c[j] = c[j] * scale / sqrt(length);
 	}
 	return GK_OK;
 }

@@ -33,6 +33,17 @@ SELECT (SELECT array_agg(c ORDER BY cluster)::text FROM kmeans_query('SELECT e F
        (SELECT array_agg(c ORDER BY cluster)::text FROM kmeans_centroids(kmeans_query_fit('SELECT e FROM pts', 60, centroid_table => 'many', max_iter => 0)) c) = (SELECT array_agg(m ORDER BY cluster)::text FROM many m) AS query_fit;
 SELECT bool_and(c = m) AS label_table FROM kmeans_label_table('pts', '{e}', 60, 'labels', '{i}', centroid_table => 'many', max_iter => 0) c JOIN many m USING (cluster);
 SELECT count(*) AS differ FROM labels JOIN pts USING (i) WHERE labels.cluster <> label;
+-- directions stay as they are, too, by all roads
+CREATE TABLE directions AS SELECT * FROM kmeans('pts', '{e}', 60, distance => 'cosine');
+CREATE VIEW stayed AS
+SELECT 'table' AS road, c.* FROM kmeans('pts', '{e}', 60, distance => 'cosine', centroid_table => 'directions', max_iter => 0) c
+UNION ALL
+SELECT 'array', c.* FROM kmeans('pts', '{e}', 60, distance => 'cosine', centroids => (SELECT array_agg(centroid ORDER BY cluster) FROM directions), max_iter => 0) c
+UNION ALL
+SELECT 'model', c.* FROM kmeans('pts', '{e}', 60, distance => 'cosine', warm_start => kmeans_fit('pts', '{e}', 60, distance => 'cosine'), max_iter => 0) c
+UNION ALL
+SELECT 'from table', c.* FROM kmeans_centroids(kmeans_from_table('directions', distance => 'cosine')) c;
+SELECT road, count(*) AS clusters, count(*) FILTER (WHERE s.centroid <> d.centroid) AS moved FROM stayed s JOIN directions d USING (cluster) GROUP BY road ORDER BY road;
 
 -- the order is that of the numbers, of any width and type; a view will do
 CREATE VIEW turned AS SELECT (59 - cluster)::smallint AS cluster, centroid FROM many ORDER BY size;
@@ -97,6 +108,6 @@ SELECT kmeans('pts', '{e}', 3, centroid_table => '"Two"');
 RESET ROLE;
 DROP OWNED BY regress_centroids;
 DROP ROLE regress_centroids;
-DROP VIEW turned;
-DROP TABLE pts, many, "Two", labels;
+DROP VIEW turned, stayed;
+DROP TABLE pts, many, directions, "Two", labels;
 DROP FUNCTION differences;
