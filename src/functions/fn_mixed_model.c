@@ -118,9 +118,9 @@ push_shares(JsonbParseState **state, const GkMixed *m, const KmMixedColumn *colu
 
 /* A mean in original units: of values near the end of double precision it may be rounded beyond that. */
 static double
-mean_of(const KmMixedColumn *c, float prepared)
+mean_of(const KmMixedColumn *c, double prepared)
 {
-	double		mean = c->center + (double) prepared / c->scale;
+	double		mean = c->center + prepared / c->scale;
 
 	if (!isfinite(mean))
 		ereport(ERROR,
@@ -143,7 +143,7 @@ push_centroid(JsonbParseState **state, const GkMixed *m, const KmMixedColumn *co
 
 		push_key(state, c->name);
 		if (c->number)
-			push_number(state, WJB_VALUE, mean_of(c, m->mean[(size_t) cluster * m->d + number++]));
+			push_number(state, WJB_VALUE, mean_of(c, m->exact[(size_t) cluster * m->d + number++]));
 		else
 		{
 			pushJsonbValue(state, WJB_BEGIN_OBJECT, NULL);
@@ -408,7 +408,8 @@ parse_model(Parsed *p)
 	if (number_member(root, "kmeans_mixed") != VERSION)
 		bad_model("it is of another version");
 	gamma = number_member(root, "gamma");
-	if (!(gamma >= 0.0 && gamma <= MOST_GAMMA))
+	/* the fit has rounded it to float32, the greatest one up */
+	if (!(gamma >= 0.0 && gamma <= (float) MOST_GAMMA))
 		bad_model("gamma is out of range");
 	p->gamma = (float) gamma;
 	columns = array_member(root, "columns");

@@ -235,10 +235,20 @@ mean_of(Numbers *p, double bound, bool squares)
 	return gk_wide_mean(&p->sum[0].wide, p->x->m.n);
 }
 
-/* The mean, the largest distance to it, and the standard deviation; exact sums, so the order of rows does not matter. */
 static double
-moments_of(Numbers *p, double *most)
+reach_from(const Numbers *p, double center)
 {
+	return fmax(fabs(p->sum[0].least - center), fabs(p->sum[0].most - center));
+}
+
+/*
+ * The centre, as that of k-means' points, the largest distance to it, and the standard deviation; exact sums, so the
+ * order of rows does not matter.
+ */
+static double
+moments_of(Numbers *p, double *center, double *most)
+{
+	double		reach;
 	int			threads = gk_threads(km_host_engine(p->x->host));
 
 	for (int i = 0; i < threads; i++)
@@ -252,13 +262,16 @@ moments_of(Numbers *p, double *most)
 		p->sum[0].least = fmin(p->sum[0].least, p->sum[i].least);
 		p->sum[0].most = fmax(p->sum[0].most, p->sum[i].most);
 	}
-	p->mean = mean_of(p, fmax(fabs(p->sum[0].least), fabs(p->sum[0].most)), false);
-	*most = fmax(fabs(p->sum[0].least - p->mean), fabs(p->sum[0].most - p->mean));
-	if (*most == 0.0 || !isfinite(*most))
+	/* a constant is its mean; the quotient could be its neighbour */
+	p->mean = p->sum[0].least == p->sum[0].most ? p->sum[0].least : mean_of(p, reach_from(p, 0.0), false);
+	reach = reach_from(p, p->mean);
+	*center = reach > 0.0 && isfinite(reach) ? gk_round_centre(p->mean, gk_expo_of(reach)) : p->mean;
+	*most = reach_from(p, *center);
+	if (reach == 0.0 || !isfinite(reach))
 		return 0.0;
 	/* in units in which squares neither overflow nor vanish */
-	p->unit = gk_scale_of(-gk_expo_of(*most));
-	return sqrt(mean_of(p, *most * p->unit * (*most * p->unit), true)) / p->unit;
+	p->unit = gk_scale_of(-gk_expo_of(reach));
+	return sqrt(mean_of(p, reach * p->unit * (reach * p->unit), true)) / p->unit;
 }
 
 static void
@@ -281,9 +294,8 @@ prepare_numbers(KmMixedRows *x, int i, bool standardize, Sum *sum)
 	Numbers		p = {.x = x,.column = i,.value = x->number[x->place[i]],.sum = sum};
 	float	   *to = x->m.x + x->place[i] * x->m.stride;
 	double		most;
-	double		deviation = moments_of(&p, &most);
+	double		deviation = moments_of(&p, &column->center, &most);
 
-	column->center = p.mean;
 	column->scale = standardize && deviation > 0.0 ? 1.0 / deviation : 1.0;
 	column->expo = most > 0.0 && isfinite(most * column->scale) ? gk_expo_of(most * column->scale) : 0;
 	if (!isfinite(most * column->scale) || abs(column->expo) > GK_TOP_EXPO || !isnormal(column->scale))

@@ -53,7 +53,7 @@ double
 gk_mixed_bytes(int64_t n, int d, int c, int k, double codes)
 {
 	return ((double) n + GK_MIXED_ROWS) * 4.0 * (d + c + 5) + (double) n / BLOCK * sizeof(Block) +
-		(double) k * (codes * sizeof(int32_t) + d * (sizeof(gk_int128) + 4.0) + c * 4.0 + sizeof(gk_int128) + 16.0);
+		(double) k * (codes * sizeof(int32_t) + d * (sizeof(gk_int128) + 12.0) + c * 4.0 + sizeof(gk_int128) + 16.0);
 }
 
 /*
@@ -101,6 +101,7 @@ gk_mixed_alloc(GkMixed *m, GkError *err)
 	for (int j = 0; j < m->c; j++)
 		all += k * m->codes[j];
 	m->mean = gk_alloc(m->host, k * m->d + 1, sizeof(float));
+	m->exact = gk_alloc(m->host, k * m->d + 1, sizeof(double));
 	m->mode = gk_alloc(m->host, k * m->c + 1, sizeof(int32_t));
 	m->size = gk_alloc(m->host, k, sizeof(int64_t));
 	m->label = gk_alloc(m->host, m->stride, sizeof(int32_t));
@@ -114,7 +115,7 @@ gk_mixed_alloc(GkMixed *m, GkError *err)
 	m->total = gk_alloc(m->host, k, sizeof(gk_int128));
 	m->spent = gk_alloc(m->host, k, sizeof(double));
 	m->block = gk_alloc(m->host, blocks(m) + 1, sizeof(Block));
-	if (m->mean == NULL || m->mode == NULL || m->size == NULL || m->label == NULL || m->tallied == NULL ||
+	if (m->mean == NULL || m->exact == NULL || m->mode == NULL || m->size == NULL || m->label == NULL || m->tallied == NULL ||
 		m->moved == NULL || m->cost == NULL || m->count == NULL || m->counts == NULL || m->sum == NULL ||
 		m->tally == NULL || m->total == NULL || m->spent == NULL || m->block == NULL)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
@@ -127,7 +128,7 @@ gk_mixed_alloc(GkMixed *m, GkError *err)
 void
 gk_mixed_free(GkMixed *m)
 {
-	void	   *all[] = {m->mean, m->mode, m->size, m->label, m->tallied, m->moved, m->cost, m->count, m->counts,
+	void	   *all[] = {m->mean, m->exact, m->mode, m->size, m->label, m->tallied, m->moved, m->cost, m->count, m->counts,
 	m->sum, m->tally, m->total, m->spent, m->block};
 
 	for (int i = 1; m->tally != NULL && i <= gk_threads(m->host); i++)
@@ -222,7 +223,7 @@ gk_mixed_seed(GkMixed *m, int64_t seed, int run_number, GkError *err)
 		if ((st = draw(&s, &row)) != GK_OK)
 			return st;
 		for (int j = 0; j < m->d; j++)
-			m->mean[(size_t) i * m->d + j] = m->x[j * m->stride + row];
+			m->exact[(size_t) i * m->d + j] = m->mean[(size_t) i * m->d + j] = m->x[j * m->stride + row];
 		for (int j = 0; j < m->c; j++)
 			m->mode[(size_t) i * m->c + j] = m->code[j * m->stride + row];
 		if ((st = run(m, (m->stride + BLOCK - 1) / BLOCK, lower_costs, &s)) != GK_OK)
@@ -482,8 +483,13 @@ update(GkMixed *m)
 		if (m->size[i] == 0)
 			continue;
 		for (int j = 0; j < m->d; j++)
-			m->mean[(size_t) i * m->d + j] = (float) (gk_i128_to_double(m->sum[(size_t) j * m->k + i]) /
-													  (double) m->size[i] * gk_pow2(m->expo[j] - GK_GRID_BITS));
+		{
+			size_t		at = (size_t) i * m->d + j;
+
+			m->exact[at] = gk_i128_to_double(m->sum[(size_t) j * m->k + i]) / (double) m->size[i] *
+				gk_pow2(m->expo[j] - GK_GRID_BITS);
+			m->mean[at] = (float) m->exact[at];
+		}
 		for (int j = 0; j < m->c; j++)
 		{
 			const int32_t *count = m->counts[j] + (size_t) i * m->codes[j];
@@ -533,12 +539,15 @@ gk_mixed_fit(GkMixed *m, int max_iter, GkError *err)
 	for (m->iterations = 0; st == GK_OK && m->iterations < max_iter; m->iterations++)
 	{
 		if (moved == 0 && gk_mixed_moves_suit(m))
-			st = gk_mixed_moves(m, &moved, err);
+			st = gk_mixed_moves(m, false, &moved, err);
 		if (st != GK_OK || moved == 0 || (st = repair(m)) != GK_OK)
 			break;
 		update(m);
 		st = pass(m, &moved);
 	}
+	/* max_iter has ended it before single rows were looked at */
+	if (st == GK_OK && moved == 0 && m->iterations == max_iter && gk_mixed_moves_suit(m))
+		st = gk_mixed_moves(m, true, &moved, err);
 	m->converged = st == GK_OK && moved == 0;
 	if (st == GK_OK)
 		st = add_costs(m);

@@ -34,6 +34,7 @@ typedef struct GkMixed
 
 	/* the clusters */
 	float	   *mean;			/* [k][d] */
+	double	   *exact;			/* [k][d] means before they are rounded to what rows are compared with */
 	int32_t    *mode;			/* [k][c] */
 	int64_t    *size;			/* [k] */
 	int32_t    *label;			/* [stride] */
@@ -41,7 +42,7 @@ typedef struct GkMixed
 	int32_t    *moved;			/* [n] rows, by blocks, that the last assignment moved */
 	float	   *cost;			/* [stride] in the row's cluster */
 	int			iterations;
-	bool		converged;		/* no label changes any more */
+	bool		converged;		/* no label changes any more, nor would a single move lower the cost */
 	double		objective;		/* sum of cost, rounded once */
 
 	int32_t    *count;			/* [k][codes[j]] for each category, of the labels */
@@ -82,9 +83,9 @@ bool		gk_mixed_moves_suit(const GkMixed *m);
 
 /*
  * Move single rows, in their order, wherever that lowers the cost with the means and modes that follow from it, which
- * the nearest cluster alone does not tell.  *moved: how many.
+ * the nearest cluster alone does not tell.  *moved: how many.  With look_only none moves, and *moved is 1 if one would.
  */
-GkStatus	gk_mixed_moves(GkMixed *m, int64_t *moved, GkError *err);
+GkStatus	gk_mixed_moves(GkMixed *m, bool look_only, int64_t *moved, GkError *err);
 
 /* ---- gk_mixed_assign.c ---- */
 

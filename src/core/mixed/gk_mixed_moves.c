@@ -21,6 +21,7 @@
 typedef struct Moves
 {
 	GkMixed    *m;
+	bool		look_only;
 	double	   *mean;			/* [k][d] */
 	int32_t    *most;			/* [k][c] how frequent the most frequent category is, */
 	int32_t    *ties;			/* [k][c] and how many categories are that */
@@ -116,6 +117,7 @@ cost_to_join(const Moves *s, int64_t row, int cluster)
 	return n / (n + 1.0) * squared_distance(s, row, cluster) + (double) m->gamma * differ;
 }
 
+/* Does a move of the row lower the cost?  It is made, unless they are only looked for. */
 static bool
 try_row(Moves *s, int64_t row)
 {
@@ -140,6 +142,8 @@ try_row(Moves *s, int64_t row)
 		}
 	if (to == from)
 		return false;
+	if (s->look_only)
+		return true;
 	gk_mixed_move(m, row, to);
 	find_means(s, from);
 	find_means(s, to);
@@ -163,7 +167,7 @@ sweep(Moves *s, int64_t *moved)
 			find_most(s, cluster, j);
 	}
 	*moved = 0;
-	for (int64_t row = 0; row < m->n; row++)
+	for (int64_t row = 0; row < m->n && !(s->look_only && *moved > 0); row++)
 	{
 		if (row % ROWS_A_POLL == 0 && m->host->poll != NULL && m->host->poll(m->host->ctx))
 			return GK_STOPPED;
@@ -173,9 +177,9 @@ sweep(Moves *s, int64_t *moved)
 }
 
 GkStatus
-gk_mixed_moves(GkMixed *m, int64_t *moved, GkError *err)
+gk_mixed_moves(GkMixed *m, bool look_only, int64_t *moved, GkError *err)
 {
-	Moves		s = {.m = m};
+	Moves		s = {.m = m,.look_only = look_only};
 	size_t		k = m->k;
 	GkStatus	st;
 

@@ -42,27 +42,16 @@ reach_expo(const GkColumnStats *stats, double center)
 	return reach > 0.0 ? gk_expo_of(reach) : INT32_MIN;
 }
 
-/*
- * The exact mean, rounded to 20 bits below the column's largest distance from
- * it.  Points lose nothing by a centre that is a millionth off, and whole numbers
- * (or halves, or hundreds) within 2^23 of each other become float32 exactly: so
- * their sums and their ties are exact, too.
- */
-#define CENTRE_BITS		20
-
+/* The exact mean, as a centre. */
 static double
 choose_centre(const GkColumnStats *stats, int64_t n)
 {
 	double		mean = gk_wide_mean(&stats->sum, n);
-	int			unit;
-	double		t;
 
 	/* A constant is its mean; the quotient could be its neighbour. */
 	if (stats->min == stats->max)
 		return stats->min;
-	unit = reach_expo(stats, mean) - CENTRE_BITS;
-	t = gk_ldexp(mean, -unit);
-	return fabs(t) < 0x1p52 ? gk_ldexp(rint(t), unit) : mean;
+	return gk_round_centre(mean, reach_expo(stats, mean));
 }
 
 /* The largest magnitude of a column as it is prepared now. */
