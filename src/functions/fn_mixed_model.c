@@ -10,9 +10,9 @@
 #include <math.h>
 
 #include "catalog/pg_type.h"
+#include "common/shortest_dec.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/float.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -63,15 +63,17 @@ push_text(JsonbParseState **state, JsonbIteratorToken token, const text * t)
 	pushJsonbValue(state, token, &v);
 }
 
-/* All digits: a cast to numeric rounds to 15. */
+/* All digits, whatever extra_float_digits says: a cast to numeric rounds to 15. */
 static void
 push_number(JsonbParseState **state, JsonbIteratorToken token, double number)
 {
+	char		digits[DOUBLE_SHORTEST_DECIMAL_LEN];
 	JsonbValue	v;
 
+	double_to_shortest_decimal_buf(number, digits);
 	v.type = jbvNumeric;
-	v.val.numeric = DatumGetNumeric(DirectFunctionCall3(numeric_in, CStringGetDatum(float8out_internal(number)),
-														ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+	v.val.numeric = DatumGetNumeric(DirectFunctionCall3(numeric_in, CStringGetDatum(digits), ObjectIdGetDatum(InvalidOid),
+														Int32GetDatum(-1)));
 	pushJsonbValue(state, token, &v);
 }
 

@@ -2,7 +2,8 @@
  * rel_fill.c - the columns' means, which NULL features become.
  *
  * They are exact sums (gk_exact.h) divided once, so they depend neither on the order of the rows
- * nor on how they are read: the bits are those of feature_sum() / count().
+ * nor on how they are read: the bits are those of feature_sum() / count().  But a column of one value
+ * has that value, which a sum and a quotient may round to its neighbour: standardized, that would be far away.
  */
 #include "postgres.h"
 
@@ -21,6 +22,8 @@ typedef struct Means
 	int64		kept;			/* rows */
 	GkWide	   *sum;			/* [d] */
 	int64	   *count;			/* [d] values that are not NULL */
+	double	   *one;			/* [d] the first of them */
+	bool	   *differ;			/* [d] is there another value? */
 } Means;
 
 static void
@@ -30,6 +33,8 @@ begin_means(void *arg, int d)
 
 	m->sum = MemoryContextAllocZero(m->rows.context, d * sizeof(GkWide));
 	m->count = MemoryContextAllocZero(m->rows.context, d * sizeof(int64));
+	m->one = MemoryContextAllocZero(m->rows.context, d * sizeof(double));
+	m->differ = MemoryContextAllocZero(m->rows.context, d * sizeof(bool));
 }
 
 static void
@@ -54,7 +59,9 @@ add_row(TupleTableSlot *slot, DestReceiver *self)
 		if (m->rows.missing[j])
 			continue;
 		gk_wide_add(&m->sum[j], m->rows.point[j]);
-		m->count[j]++;
+		if (m->count[j]++ == 0)
+			m->one[j] = m->rows.point[j];
+		m->differ[j] |= m->rows.point[j] != m->one[j];
 	}
 	return true;
 }
@@ -106,7 +113,8 @@ km_read_means(KmPgHost *host, const KmSource *source, bool skip_nonfinite)
 	{
 		if (m.count[j] == 0)
 			km_throw_no_mean(source, j, m.kept);
-		mean[j] = mean_of(&m.sum[j], m.count[j]);
+		/* whichever zero came first, 0 is filled in */
+		mean[j] = m.differ[j] ? mean_of(&m.sum[j], m.count[j]) : m.one[j] + 0.0;
 	}
 	pfree(m.sum);
 	return (KmFill) {m.rows.d, mean};

@@ -18,7 +18,8 @@ def fill(a):
         total = exact_sum(values)
         if not values or total is None:
             return used, x, None if not values and len(x) else "out of range"
-        means.append(total / len(values))
+        # the quotient of equal values may be their neighbour
+        means.append(values[0] + 0.0 if len(set(values)) == 1 else total / len(values))
     return used, np.where(empty, np.array(means).reshape(1, -1), x), means
 
 

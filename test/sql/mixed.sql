@@ -44,6 +44,10 @@ SET gkmeans.simd = scalar;
 SELECT model = kmeans_mixed_fit('mixed_rows', '{visits,spent,country,plan,active}', 3, seed => 1) AS same FROM mixed_models;
 RESET gkmeans.threads;
 RESET gkmeans.simd;
+-- and however many digits the session wants to see of floats
+SET extra_float_digits = -15;
+SELECT model = kmeans_mixed_fit('mixed_rows', '{visits,spent,country,plan,active}', 3, seed => 1) AS same FROM mixed_models;
+RESET extra_float_digits;
 -- more starts do not cost more; none moves without iterations
 SELECT (kmeans_mixed_fit('mixed_rows', '{visits,spent,country}', 5, n_init => 8)->>'cost')::float8 <= (kmeans_mixed_fit('mixed_rows', '{visits,spent,country}', 5)->>'cost')::float8 AS less,
        kmeans_mixed_fit('mixed_rows', '{visits,spent,country}', 5, max_iter => 0)->'iterations' AS none;

@@ -232,6 +232,15 @@ INSERT INTO directions VALUES (1, 1), (2, NULL), (0, NULL), (0, 0), (3, 5);
 SELECT * FROM kmeans('directions', '{a,b}', 2, distance => 'cosine', nulls => 'mean');
 SELECT size FROM kmeans('directions', '{a,b}', 2, distance => 'cosine', nulls => 'mean', nonfinite => 'skip');
 
+-- a column of one value has that value for a mean, though sum and quotient round to its neighbour: standardized, that
+-- would be two deviations away, and the rows with NULLs a cluster
+CREATE TABLE constant (id int, x float8, y float8);
+INSERT INTO constant VALUES (1, 0.1, 1), (2, 0.1, 2), (3, 0.1, 1.5), (4, NULL, 1.2), (5, NULL, 1.7);
+SELECT (feature_sum(x))[1] / count(x) = 0.1 AS quotient, i.fill[1] = 0.1 AS fill
+FROM constant, kmeans_info(kmeans_fit('constant', '{x,y}', 1, nulls => 'mean')) i GROUP BY i.fill;
+SELECT array_agg(id ORDER BY id) AS ids FROM kmeans_labels('constant', '{x,y}', 2, nulls => 'mean', standardize => true, centroids => '{{0.1,1},{0.1,2}}') l
+JOIN constant c ON c.tableoid = l.tableoid AND c.ctid = l.ctid GROUP BY cluster ORDER BY cluster;
+
 -- words, and where means cannot be had
 SELECT kmeans_fit('measured', '{a,b,c}', 3, nulls => 'median');
 SELECT kmeans_fit('measured', '{a,b,c}', 3, nulls => NULL);
