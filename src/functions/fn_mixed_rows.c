@@ -182,7 +182,8 @@ km_mixed_check_memory(const KmMixedRows *x)
 
 	for (int j = 0; j < m->c; j++)
 		codes += x->dictionary[j].n;
-	bytes = gk_mixed_bytes(x->room, m->d, m->c, m->k, codes) + x->dictionary_bytes + (double) x->room * m->d * sizeof(double);
+	/* there are no more clusters than rows */
+	bytes = gk_mixed_bytes(x->room, m->d, m->c, (int) Min(m->k, x->room), codes) + x->dictionary_bytes + (double) x->room * m->d * sizeof(double);
 	if (bytes > (double) km_memory_limit_bytes())
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),

@@ -13,6 +13,7 @@ SELECT cluster, size, centroid, cost FROM kmeans_mixed('mixed_rows', '{country,c
 SELECT count(*), sum(size) FROM kmeans_mixed('mixed_rows', '{visits,spent,total}', 4, standardize => false);
 CREATE VIEW mixed_few AS SELECT * FROM mixed_rows WHERE id <= 4;
 SELECT cluster, size, cost FROM kmeans_mixed('mixed_few', '{visits,country}', 9);
+SELECT count(*) FROM kmeans_mixed('mixed_few', '{visits,spent,country}', 1000000);
 
 -- the model: labels of the fit's rows are those of the fit, and the cost is their sum
 CREATE TABLE mixed_models AS SELECT kmeans_mixed_fit('mixed_rows', '{visits,spent,country,plan,active}', 3, seed => 1) AS model;
