@@ -88,6 +88,9 @@ SELECT init, (i).k, (i).init FROM unnest('{k-means++,k-means||,random,hierarchic
 SELECT cluster, round(centroid[1]) AS x, size FROM kmeans('pts', '{x}', 3, centroids => '{{120},{0},{60}}', fit_sample => 100, init_sample => 10);
 
 SELECT kmeans_query('SELECT x FROM pts', 1, fit_sample => 200) = kmeans('pts', '{x}', 1, fit_sample => 200) AS query;
+-- a share is rounded up, but 0.07 of 100 rows are 7, though the product is above that
+SELECT kmeans_query(q, 2, fit_sample => 0.07) = kmeans_query(q, 2, fit_sample => 7) AS seven, kmeans_query(q, 2, fit_sample => 0.071) = kmeans_query(q, 2, fit_sample => 8) AS eight
+FROM (VALUES ('SELECT sin(i) FROM generate_series(1, 100) i')) AS v(q);
 
 -- bad values
 SELECT kmeans_query('SELECT x FROM pts', 5, fit_sample => 4);

@@ -611,7 +611,7 @@ test_samples(void)
 	int			bad = 0;
 
 	ok(gk_sample_rows(0, 5, 100) == 100 && gk_sample_rows(NAN, 5, 100) == 100, "no sample: all rows");
-	ok(gk_sample_rows(0.25, 5, 100) == 25 && gk_sample_rows(0.251, 5, 100) == 26, "a share of the rows");
+	ok(gk_sample_rows(0.25, 5, 100) == 25 && gk_sample_rows(0.251, 5, 100) == 26 && gk_sample_rows(0.07, 5, 100) == 7, "a share of the rows");
 	ok(gk_sample_rows(30, 5, 100) == 30 && gk_sample_rows(1, 1, 100) == 1, "a number of rows");
 	ok(gk_sample_rows(1e-9, 5, 100) == 5 && gk_sample_rows(1e-9, 500, 100) == 100, "k rows at least");
 	ok(gk_sample_rows(1e300, 5, 100) == 100, "not more than there are");

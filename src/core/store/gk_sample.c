@@ -23,7 +23,8 @@
 int64_t
 gk_sample_rows(double sample, int k, int64_t n)
 {
-	double		rows = sample < 1.0 ? ceil(sample * (double) n) : sample;
+	/* what a product of decimals is above the whole number is no row */
+	double		rows = sample < 1.0 ? ceil(sample * (double) n * (1.0 - 0x1p-51)) : sample;
 
 	if (!(sample > 0.0) || rows >= (double) n)
 		return n;
