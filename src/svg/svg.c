@@ -110,22 +110,24 @@ tick_step(double lo, double hi, int about, bool whole)
 	return whole && step < 1 ? 1 : step;
 }
 
-/* As many decimals as the step has; 12,000,000 as 12M. */
+/* As many decimals as the step has; 12,000,000 as 12M.  Far from 0 there are enough digits to tell two ticks apart. */
 static const char *
 tick_text(double v, double step)
 {
 	int			decimals = step < 1 ? (int) ceil(-log10(step) - 1e-9) : 0;
+	int			digits;
 
 	if (fabs(v) < step * 1e-6)
 		return "0";
+	digits = Max(6, Min(DBL_DIG, (int) ceil(log10(fabs(v)) - log10(step)) + 1));
 	if (fabs(v) >= 1e15 || step < 1e-6)
-		return psprintf("%g", v);
+		return psprintf("%.*g", digits, v);
 	if (step >= 1e9)
-		return psprintf("%gG", v / 1e9);
+		return psprintf("%.*gG", digits, v / 1e9);
 	if (step >= 1e6)
-		return psprintf("%gM", v / 1e6);
+		return psprintf("%.*gM", digits, v / 1e6);
 	if (step >= 1e4)
-		return psprintf("%gk", v / 1e3);
+		return psprintf("%.*gk", digits, v / 1e3);
 	return psprintf("%.*f", decimals, v);
 }
 

@@ -305,11 +305,12 @@ kmeans_svg(PG_FUNCTION_ARGS)
 	plot = (KmSvgPlot) {.left = 80,.top = 46,.width = width - 80 - LEGEND_WIDTH - 16,.height = height - 46 - 56};
 	choose_range(&s, &plot);
 	if (title == NULL)
-		title = psprintf("%d clusters, " INT64_FORMAT " rows drawn", s.rows.model.k, (int64) s.n);
+		title = psprintf("%d cluster%s, " INT64_FORMAT " row%s drawn", s.rows.model.k, s.rows.model.k == 1 ? "" : "s",
+						 (int64) s.n, s.n == 1 ? "" : "s");
 	initStringInfo(&out);
 	km_svg_begin(&out, width, height, title,
-				 psprintf("Scatter plot of %s and %s; k-means with %d clusters.",
-						  axis_name(&s, 0), axis_name(&s, 1), s.rows.model.k));
+				 psprintf("Scatter plot of %s and %s; k-means with %d cluster%s.",
+						  axis_name(&s, 0), axis_name(&s, 1), s.rows.model.k, s.rows.model.k == 1 ? "" : "s"));
 	km_svg_axes(&out, &plot, axis_name(&s, 0), axis_name(&s, 1), false);
 	draw_points(&out, &s, &plot);
 	draw_centroids(&out, &s, &plot);

@@ -34,6 +34,11 @@ FROM kmeans_svg(kmeans_fit('svg_points', '{x,y}', 25), 'svg_points') s;
 -- a single value; values that nearly are one
 CREATE TABLE svg_same AS SELECT 7 AS x, 1e15 + i % 2 AS y FROM generate_series(1, 10) i;
 SELECT svg_count(s, '<circle') AS circles, s ~ 'nan|inf' AS nan FROM kmeans_svg(kmeans_fit('svg_same', '{x,y}', 2), 'svg_same') s;
+-- ticks far from 0, as of milliseconds since 1970, can be told apart; one cluster, one row
+CREATE TABLE svg_late AS SELECT 1700000000000 + i * 72000 AS ms, i % 7 AS y FROM generate_series(1, 100) i;
+SELECT count(t) AS ticks, count(DISTINCT t) AS different, min(t) AS first
+FROM kmeans_svg(kmeans_fit('svg_late', '{ms,y}', 2), 'svg_late') s, regexp_matches(s, '>([^<]*)M</text>', 'g') AS r, unnest(r) t;
+SELECT svg_count(s, '<title>1 cluster, 1 row drawn</title>') AS title FROM kmeans_svg(kmeans_fit('svg_same', '{x}', 1), 'svg_same', points => 1) s;
 -- the same picture each time
 SELECT count(DISTINCT md5(kmeans_svg(deep, 'svg_points'))) FROM svg_model, generate_series(1, 3);
 
@@ -60,5 +65,5 @@ SELECT kmeans_svg(line, 'svg_empty') FROM svg_model;
 SELECT kmeans_scan_svg('svg_points', '{x,y}', 2, 4, width => 1);
 SELECT kmeans_scan_svg('svg_points', '{x,y}', 4, 2);
 DROP VIEW svg_array;
-DROP TABLE svg_points, svg_model, svg_same, svg_empty;
+DROP TABLE svg_points, svg_model, svg_same, svg_late, svg_empty;
 DROP FUNCTION svg_count;
