@@ -551,6 +551,7 @@ kmeans_mixed_predict(PG_FUNCTION_ARGS)
 	float		least = INFINITY;
 	int			label = 0;
 	Parsed	   *p;
+	GkError		err = {0};
 
 	if (get_fn_expr_variadic(fcinfo->flinfo))
 		ereport(ERROR,
@@ -572,5 +573,8 @@ kmeans_mixed_predict(PG_FUNCTION_ARGS)
 			label = i;
 		}
 	}
+	/* costs beyond float32 do not tell the clusters apart */
+	if (unlikely(gk_is_far(least)))
+		km_throw(NULL, gk_fail_far(&err), &err);
 	PG_RETURN_INT32(label);
 }

@@ -124,6 +124,9 @@ SELECT kmeans_mixed_predict(jsonb_set(model, '{clusters,1,modes,0}', '1'), 1, 2,
 SELECT kmeans_mixed_predict(jsonb_set(model, '{columns,0,scale}', '0'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
 SELECT kmeans_mixed_predict(jsonb_set(model, '{columns,0,expo}', '0.5'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
 SELECT kmeans_mixed_predict(jsonb_set(model, '{columns}', '[]'), 1, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
+-- so far from all clusters that no cost in float32 tells them apart
+SELECT kmeans_mixed_predict(model, 1e25::float8, 2, 'de'::text, 'free'::text, true) FROM mixed_models;
+SELECT kmeans_mixed_predict(model, 1, -1e300::numeric, 'de'::text, 'free'::text, true) FROM mixed_models;
 -- where there are no categories, the hint says where there are
 SELECT kmeans('mixed_rows', '{visits,country}', 2);
 SELECT kmeans_fit('mixed_rows', '{plan}', 2);
