@@ -147,10 +147,14 @@ km_source_of_query(const char *text, const char *weight_column)
 	StringInfoData targets;
 	List	   *types;
 	int			count;
+	int			guc_level = NewGUCNestLevel();
 
 	error_context_stack = &callback;
+	/* analysis runs user code, too: a domain's check */
+	km_query_read_only();
 	select = parse_select(text);
 	columns = describe(select, text, weight_column, &weight, &count, &types);
+	AtEOXact_GUC(true, guc_level);
 	error_context_stack = callback.previous;
 	require_columns(count);
 	source = km_source_make(count);

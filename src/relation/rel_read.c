@@ -54,14 +54,19 @@ pin_row_order(const KmSource *source)
 	}
 }
 
+void
+km_query_read_only(void)
+{
+	(void) set_config_option("transaction_read_only", "on", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+}
+
 static void
 km_query_settings(const KmSource *source)
 {
 	pin_row_order(source);
-	/* what the caller's own query calls may not write either */
 	if (source->relkind == '\0')
-		(void) set_config_option("transaction_read_only", "on", PGC_USERSET, PGC_S_SESSION,
-								 GUC_ACTION_SAVE, true, 0, false);
+		km_query_read_only();
 }
 
 KmQueryPlan

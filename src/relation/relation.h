@@ -185,6 +185,9 @@ extern int	km_heap_scans(struct QueryDesc *desc, struct PlanState ***scans);
 /* Switch a setting off until the caller's GUC nest level ends. */
 extern void km_switch_off(const char *setting);
 
+/* Until then, what is called may not write: what a query of the caller's own calls. */
+extern void km_query_read_only(void);
+
 /*
  * Plan a SELECT from the source's relation, which selects what the source does after `first` other values.  Names are
  * looked up anew, and user code may have run since the source was made: ERROR when they stand for other things now.

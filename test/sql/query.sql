@@ -136,6 +136,13 @@ CREATE FUNCTION wipe_anyway() RETURNS int LANGUAGE plpgsql AS $$ BEGIN SET LOCAL
 SELECT size FROM kmeans_query('SELECT wipe()', 1);
 SELECT size FROM kmeans_query('SELECT wipe_anyway()', 1);
 SELECT size FROM kmeans_query('SELECT nextval(''counter'')', 1);
+-- nor does what runs while it is parsed, a domain's check, and only the first time
+CREATE FUNCTION wipe_once(int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN
+    IF set_config('wipe.once', (coalesce(nullif(current_setting('wipe.once', true), ''), '0')::int + 1)::text, false) = '1' THEN DELETE FROM visitors; END IF;
+    RETURN true;
+END $$;
+CREATE DOMAIN wiping AS int CHECK (wipe_once(VALUE));
+SELECT size FROM kmeans_query('SELECT id FROM visitors WHERE ''{1}''::wiping[] IS NOT NULL', 1);
 SELECT sum(size) FROM kmeans_query('SELECT id FROM visitors', 1);
 BEGIN;
 SELECT size FROM kmeans_query('SELECT 1', 1);
@@ -147,7 +154,8 @@ SHOW transaction_read_only;
 INSERT INTO numbers VALUES (1, 1);
 COMMIT;
 
+DROP DOMAIN wiping;
 DROP TABLE visitors, numbers, places CASCADE;
 DROP SCHEMA "Gis" CASCADE;
 DROP SEQUENCE counter;
-DROP FUNCTION told, sizes, wipe, wipe_anyway;
+DROP FUNCTION told, sizes, wipe, wipe_anyway, wipe_once;
