@@ -414,13 +414,14 @@ update_command(const KmSource *source, Oid function)
 	return sql.data;
 }
 
-/* Names are looked up again whenever something is renamed: has the UPDATE been of the relation that was read? */
+/* Names are looked up again whenever something is renamed: has the UPDATE been of the relation, and the column, that were read? */
 static void
 require_updated(const KmSource *source, SPIPlanPtr plan)
 {
 	List	   *queries = ((CachedPlanSource *) linitial(SPI_plan_get_plan_sources(plan)))->query_list;
 	ListCell   *cell;
 
+	km_source_require_same(source);
 	foreach(cell, queries)
 	{
 		const Query *query = lfirst_node(Query, cell);

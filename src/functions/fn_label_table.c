@@ -351,10 +351,10 @@ kmeans_label_table(PG_FUNCTION_ARGS)
 	km_require_arg(fcinfo, 0, "relation");
 	by_model = km_citus_known(PG_GETARG_OID(0)) || !km_rows_have_ctid(PG_GETARG_OID(0));
 	km_fit_open(fcinfo, 5, NULL, !by_model, &fit);
-	km_fit_open_rest(fcinfo, 5 + GKMEANS_NOPTIONS, &fit);
 	t->source = fit.source;
 	t->ids = km_column_names(PG_GETARG_ARRAYTYPE_P(4), "id_columns", &t->nids);
-	km_source_require(t->source, t->ids, t->nids);
+	km_source_require(fit.source, t->ids, t->nids);
+	km_fit_open_rest(fcinfo, 5 + GKMEANS_NOPTIONS, &fit);
 	name_table(t, PG_GETARG_TEXT_PP(3));
 
 	/* before the work: a name that is taken, or a right that is missing */

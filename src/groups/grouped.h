@@ -15,7 +15,7 @@ typedef struct KmGrouped
 {
 	DestReceiver pub;			/* must be first */
 	KmPgHost   *host;
-	const KmSource *source;
+	KmSource   *source;
 	const KmFitOptions *options;
 	KmResult   *result;
 	KmReadCounts counts;

@@ -148,6 +148,8 @@ km_query_check_rows(const KmSource *source, QueryDesc *desc, const List *types)
 	c->source = source;
 	c->types = types;
 	check_types(c, desc->tupDesc);
+	/* from here on they stay: the relations are open */
+	km_source_require_same(source);
 	desc->dest = &c->pub;
 }
 

@@ -14,7 +14,6 @@
 #include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/relation.h"
-#include "access/table.h"
 #include "catalog/objectaddress.h"
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_class.h"
@@ -283,6 +282,66 @@ require_column(const KmSource *source, const char *name)
 	return type;
 }
 
+/* ---- what the names stand for ---- */
+
+/* The numbers of the columns that are there, by name. */
+static List *
+numbers_of(const KmSource *source)
+{
+	List	   *numbers = NIL;
+	ListCell   *cell;
+
+	for (int i = 0; i < source->ncolumns; i++)
+		numbers = lappend_int(numbers, get_attnum(source->relid, source->columns[i]));
+	foreach(cell, source->required)
+		numbers = lappend_int(numbers, get_attnum(source->relid, lfirst(cell)));
+	if (source->weight_column != NULL)
+		numbers = lappend_int(numbers, get_attnum(source->relid, source->weight_column));
+	if (source->label_column != NULL && !source->label_missing)
+		numbers = lappend_int(numbers, get_attnum(source->relid, source->label_column));
+	return numbers;
+}
+
+/* The file of a table, 0 if it has none or is not there. */
+static Oid
+file_of(Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid			file = InvalidOid;
+
+	if (HeapTupleIsValid(tuple))
+	{
+		file = (Oid) ((Form_pg_class) GETSTRUCT(tuple))->relfilenode;
+		ReleaseSysCache(tuple);
+	}
+	return file;
+}
+
+static void
+note_what_is(KmSource *source)
+{
+	ListCell   *cell;
+
+	source->numbers = numbers_of(source);
+	foreach(cell, find_all_inheritors(source->relid, AccessShareLock, NULL))
+	{
+		source->files = lappend_oid(source->files, lfirst_oid(cell));
+		source->files = lappend_oid(source->files, file_of(lfirst_oid(cell)));
+	}
+}
+
+void
+km_source_require_same(const KmSource *source)
+{
+	bool		same = source->relid == InvalidOid || equal(numbers_of(source), source->numbers);
+
+	/* tables that have come since may be empty, and the snapshot decides of their rows */
+	for (int i = 0; same && i < list_length(source->files); i += 2)
+		same = file_of(list_nth_oid(source->files, i)) == list_nth_oid(source->files, i + 1);
+	if (!same)
+		km_source_changed(source);
+}
+
 KmSource *
 km_source_of_values(Oid relid, char **columns, int ncolumns, Oid *types)
 {
@@ -294,14 +353,19 @@ km_source_of_values(Oid relid, char **columns, int ncolumns, Oid *types)
 	for (int i = 0; i < ncolumns; i++)
 		types[i] = require_column(source, columns[i]);
 	require_rights(source);
+	note_what_is(source);
 	return source;
 }
 
 void
-km_source_require(const KmSource *source, char **columns, int ncolumns)
+km_source_require(KmSource *source, char **columns, int ncolumns)
 {
 	for (int i = 0; i < ncolumns; i++)
+	{
 		(void) require_column(source, columns[i]);
+		source->required = lappend(source->required, columns[i]);
+	}
+	source->numbers = numbers_of(source);
 }
 
 static void
@@ -523,6 +587,7 @@ km_source_open(Oid relid, char **columns, int ncolumns, const char *weight_colum
 		source->at_tableoid = add_target(&query, "tableoid", &source->ntargets);
 	}
 	require_rights(source);
+	note_what_is(source);
 	km_source_select(source, query.data);
 	return source;
 }
@@ -576,7 +641,10 @@ km_source_rows(const KmSource *source)
 
 	if (source->raw != NULL)
 		return source->plan->plan->planTree->plan_rows;
-	rel = table_open(source->relid, NoLock);
+	/* a function that a view calls may have dropped it: the plan has only its tables open */
+	rel = try_relation_open(source->relid, NoLock);
+	if (rel == NULL)
+		km_source_changed(source);
 	rows = rel->rd_rel->reltuples;
 	if (rel->rd_rel->relkind == RELKIND_RELATION || rel->rd_rel->relkind == RELKIND_MATVIEW)
 	{
@@ -585,6 +653,6 @@ km_source_rows(const KmSource *source)
 
 		estimate_rel_size(rel, NULL, &pages, &rows, &allvisible);
 	}
-	table_close(rel, NoLock);
+	relation_close(rel, NoLock);
 	return rows;
 }

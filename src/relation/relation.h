@@ -106,6 +106,9 @@ typedef struct KmSource
 								 * order */
 	struct List *types;			/* when the source was made: of what its query selects, or of what a given
 								 * one does */
+	struct List *required;		/* names of other columns that are read: km_source_require() */
+	struct List *numbers;		/* of all these and the label, when the source was made */
+	struct List *files;			/* and those of the relation's tables: table, file, table, file, ... */
 	/* Places of the values in the query's rows; -1: not there. */
 	int			at_weight,
 				at_ctid,
@@ -158,8 +161,11 @@ extern void km_source_select(KmSource *source, const char *targets);
 /* ERROR: the relation is another one, or its columns are, than when the source was made. */
 extern void km_source_changed(const KmSource *source) pg_attribute_noreturn();
 
-/* ERROR when one of these columns does not exist or may not be read. */
-extern void km_source_require(const KmSource *source, char **columns, int ncolumns);
+/* That ERROR, if the columns' names stand for others now, or a table was rewritten: the snapshot does not see its rows. */
+extern void km_source_require_same(const KmSource *source);
+
+/* ERROR when one of these columns, which the query selects, too, does not exist or may not be read. */
+extern void km_source_require(KmSource *source, char **columns, int ncolumns);
 
 /* How many rows the planner expects; < 0: it does not know. */
 extern double km_source_rows(const KmSource *source);
@@ -194,7 +200,7 @@ extern void km_query_read_only(void);
  */
 extern KmQueryPlan km_query_plan(const KmSource *source, struct RawStmt *raw, const char *text, int first, int options);
 
-/* After ExecutorStart(): ERROR when a row that the executor gives has other types than these. */
+/* After ExecutorStart(): ERROR when a row that the executor gives has other types than these, or km_source_require_same(). */
 extern void km_query_check_rows(const KmSource *source, struct QueryDesc *desc, const struct List *types);
 
 /* ---- the rows (rel_read.c) ---- */

@@ -63,6 +63,39 @@ SELECT count(*) FROM kmeans_grouped('v', '{x2}', '{x,y}', 1);
 RESET gkmeans.memory_limit;
 RESET cd.act;
 
+-- another column of the same type
+CREATE TABLE same (id int, x numeric, y numeric, z numeric, lab int, other int);
+CREATE TABLE same_too () INHERITS (same);
+INSERT INTO same SELECT i, i, i, -i FROM generate_series(1, 100) i;
+INSERT INTO same_too SELECT i, i, i, -i FROM generate_series(1, 100) i;
+SET cd.act = 'ALTER TABLE cd.same RENAME x TO w; ALTER TABLE cd.same RENAME z TO x';
+SELECT kmeans_fit('same', '{x,y}', 2, centroid_table => 'centroids');
+SET cd.act = 'ALTER TABLE cd.same RENAME x TO w; ALTER TABLE cd.same RENAME z TO x';
+SELECT kmeans_fit('same', '{id,y}', 2, centroid_table => 'centroids', weight_column => 'x');
+SET cd.act = 'ALTER TABLE cd.same RENAME lab TO w; ALTER TABLE cd.same RENAME other TO lab';
+SELECT * FROM kmeans('same', '{x,y}', 2, 'lab', centroid_table => 'centroids');
+SELECT count(lab) AS lab, count(other) AS other FROM same;
+SET cd.act = 'ALTER TABLE cd.same RENAME id TO w; ALTER TABLE cd.same RENAME other TO id';
+SELECT * FROM kmeans_label_table('same', '{x,y}', 2, 'made', '{id}', centroid_table => 'centroids');
+CREATE VIEW keys AS SELECT cd.act() + x AS x, y, id AS k, -id AS other FROM t;
+SET gkmeans.memory_limit = '64kB';
+SET cd.act = 'ALTER VIEW cd.keys RENAME k TO w; ALTER VIEW cd.keys RENAME other TO k';
+SELECT count(*) FROM kmeans_grouped('keys', '{k}', '{x,y}', 1);
+RESET gkmeans.memory_limit;
+-- a table that is rewritten has no rows that the statement's snapshot sees
+SET cd.act = 'ALTER TABLE cd.same ALTER x TYPE numeric(9,3)';
+SELECT kmeans_fit('same', '{x,y}', 2, centroid_table => 'centroids');
+SET cd.act = 'ALTER TABLE cd.same_too ADD added float8 DEFAULT random()';
+SELECT * FROM kmeans_label_table('same', '{x,y}', 2, 'made', '{id}', centroid_table => 'centroids');
+-- what has come is read, if the snapshot sees it
+SET cd.act = 'CREATE TABLE cd.same_new () INHERITS (cd.same); INSERT INTO cd.same_new VALUES (1, 1, 1)';
+SELECT sum(size) FROM kmeans('same', '{x,y}', 2, centroid_table => 'centroids');
+-- the view goes with its first row
+CREATE VIEW gone AS SELECT cd.act() + x AS x, y FROM t;
+SET cd.act = 'DROP VIEW cd.gone';
+SELECT kmeans_fit('gone', '{x,y}', 2);
+RESET cd.act;
+
 -- while a query is parsed: a domain's check
 CREATE FUNCTION ok(int) RETURNS bool LANGUAGE sql AS 'SELECT cd.act() = 0';
 CREATE DOMAIN d AS int CHECK (ok(VALUE));
@@ -113,6 +146,8 @@ SELECT * FROM kmeans_grouped('r', '{lab}', '{x,y}', 2);
 SET cd.act = :'inherit';
 SELECT * FROM kmeans_grouped('r', '{y}', '{x}', 2);
 SET cd.act = :'attach';
+SELECT kmeans_fit('q', '{x,y}', 2);
+SET cd.act = 'ALTER TABLE cd.q ALTER x TYPE numeric(9,3)';
 SELECT kmeans_fit('q', '{x,y}', 2);
 RESET cd.act;
 RESET ROLE;
