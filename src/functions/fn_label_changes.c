@@ -234,19 +234,22 @@ by_key(const void *a, const void *b)
 	return ka < kb ? -1 : ka > kb ? 1 : 0;
 }
 
+/* A cancel may end it, and the caller's function may go on: what is not sorted then is to be sorted the next time. */
 static void
 sort_all(KmChanges *c)
 {
+	Change	   *all = MemoryContextAllocHuge(c->context, c->count * sizeof(Change));
 	int64		n = 0;
 
-	c->all = MemoryContextAllocHuge(c->context, c->count * sizeof(Change));
+	c->sorted = false;
 	tuplestore_rescan(c->store);
 	while (next_batch(c))
 	{
-		memcpy(c->all + n, c->batch, c->n * sizeof(Change));
+		memcpy(all + n, c->batch, c->n * sizeof(Change));
 		n += c->n;
 	}
-	qsort(c->all, c->count, sizeof(Change), by_key);
+	qsort(all, c->count, sizeof(Change), by_key);
+	c->all = all;
 }
 
 static const Change *

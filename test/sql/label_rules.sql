@@ -176,6 +176,19 @@ SELECT count(*) FROM kmeans('places', '{x}', 3, 'cluster', centroids => '{{0},{1
 SELECT count(*) FILTER (WHERE cluster = x) AS labelled, pg_relation_size('places') / current_setting('block_size')::int AS pages FROM places;
 SELECT label, count(*) FROM asked GROUP BY 1 ORDER BY 1;
 DROP TABLE places;
+-- a cancel while the labels are sorted, and a function that goes on
+CREATE TABLE sorted (id int, x float8, cluster int);
+INSERT INTO sorted SELECT i, i % 3 FROM generate_series(1, 5000) i;
+CREATE FUNCTION ask_backwards() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+    PERFORM gkmeans_has_new_label('sorted'::regclass, '(9,1)');
+    PERFORM pg_cancel_backend(pg_backend_pid()) AND gkmeans_has_new_label('sorted'::regclass, '(0,1)');
+EXCEPTION WHEN query_canceled THEN RAISE NOTICE 'canceled';
+END $$;
+CREATE RULE a AS ON UPDATE TO sorted WHERE new.id = 1 DO ALSO SELECT ask_backwards();
+SELECT count(*) FROM kmeans('sorted', '{x}', 3, 'cluster', centroids => '{{0},{1},{2}}');
+SELECT count(*) FILTER (WHERE cluster = x) AS labelled FROM sorted;
+DROP TABLE sorted;
+DROP FUNCTION ask_backwards;
 DROP FUNCTION change_pts;
 DROP TABLE pts, log, other, labels, asked;
 DROP FUNCTION label, write_labels;
