@@ -147,14 +147,14 @@ km_source_of_query(const char *text, const char *weight_column)
 	StringInfoData targets;
 	List	   *types;
 	int			count;
-	int			guc_level = NewGUCNestLevel();
+	bool		read_only;
 
 	error_context_stack = &callback;
 	/* analysis runs user code, too: a domain's check */
-	km_query_read_only();
+	read_only = km_read_only(true);
 	select = parse_select(text);
 	columns = describe(select, text, weight_column, &weight, &count, &types);
-	AtEOXact_GUC(true, guc_level);
+	km_read_only(read_only);
 	error_context_stack = callback.previous;
 	require_columns(count);
 	source = km_source_make(count);

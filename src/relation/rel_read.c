@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "catalog/pg_class.h"
 #include "executor/executor.h"
 #include "nodes/parsenodes.h"
@@ -54,19 +55,14 @@ pin_row_order(const KmSource *source)
 	}
 }
 
-void
-km_query_read_only(void)
+bool
+km_read_only(bool on)
 {
-	(void) set_config_option("transaction_read_only", "on", PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
-}
+	bool		before = XactReadOnly;
 
-static void
-km_query_settings(const KmSource *source)
-{
-	pin_row_order(source);
-	if (source->relkind == '\0')
-		km_query_read_only();
+	/* the variable of transaction_read_only, which PostgreSQL sets for whole transactions only, from 16 on */
+	XactReadOnly = on;
+	return before;
 }
 
 KmQueryPlan
@@ -196,6 +192,7 @@ void
 km_query_run(const KmSource *source, DestReceiver *dest, KmQueryScan scan)
 {
 	int			guc_level = NewGUCNestLevel();
+	bool		read_only = XactReadOnly;
 	ErrorContextCallback geometry = {error_context_stack, geometry_error, unconstify(KmSource *, source)};
 	ErrorContextCallback callback = {&geometry, km_query_error, source->query};
 	const char *text;
@@ -203,7 +200,10 @@ km_query_run(const KmSource *source, DestReceiver *dest, KmQueryScan scan)
 	QueryDesc  *desc;
 
 	error_context_stack = source->raw != NULL ? &callback : &geometry;
-	km_query_settings(source);
+	pin_row_order(source);
+	/* what the caller's own query calls may not write either */
+	if (source->relkind == '\0')
+		km_read_only(true);
 	plan = plan_of(source, &text);
 	desc = CreateQueryDesc(plan.plan, text, GetActiveSnapshot(), InvalidSnapshot,
 						   dest, NULL, NULL, 0);
@@ -215,6 +215,7 @@ km_query_run(const KmSource *source, DestReceiver *dest, KmQueryScan scan)
 	ExecutorFinish(desc);
 	ExecutorEnd(desc);
 	FreeQueryDesc(desc);
+	km_read_only(read_only);
 	AtEOXact_GUC(true, guc_level);
 	error_context_stack = geometry.previous;
 }

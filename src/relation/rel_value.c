@@ -8,6 +8,7 @@
 #include "utils/builtins.h"
 #include "utils/numeric.h"
 
+#include "pg/pg_compat.h"
 #include "relation/rel_value.h"
 
 int

@@ -191,8 +191,11 @@ extern int	km_heap_scans(struct QueryDesc *desc, struct PlanState ***scans);
 /* Switch a setting off until the caller's GUC nest level ends. */
 extern void km_switch_off(const char *setting);
 
-/* Until then, what is called may not write: what a query of the caller's own calls. */
-extern void km_query_read_only(void);
+/*
+ * May what is called write from here on, like what a query of the caller's own calls?  Gives what was so before.  An
+ * ERROR restores it, as the end of any (sub)transaction does.
+ */
+extern bool km_read_only(bool on);
 
 /*
  * Plan a SELECT from the source's relation, which selects what the source does after `first` other values.  Names are
