@@ -26,6 +26,9 @@ SELECT (SELECT array_agg(c::text) FROM kmeans('pts', '{x,y}', 4, init => 'hierar
 -- labels, which belong to the sizes; the model
 SELECT cluster, size FROM kmeans_balanced('pts', '{x,y}', 4, 200, 300, label_column => 'label');
 SELECT label, count(*) FROM pts GROUP BY 1 ORDER BY 1;
+-- in their order again: from PostgreSQL 16 on an UPDATE may fill other pages first
+CREATE INDEX by_id ON pts (id);
+CLUSTER pts USING by_id;
 CREATE TABLE m AS SELECT kmeans_balanced_fit('pts', '{x,y}', 4, 200, 300) AS m;
 SELECT k, rows_used, converged, strategy, inertia > 0 AS inertia FROM m, kmeans_info(m);
 SELECT cluster, size FROM m, kmeans_centroids(m);

@@ -1,9 +1,7 @@
 -- kmeans_from_table(): a model of the rows of a table of centroids
 \set VERBOSITY default
 \set SHOW_CONTEXT never
-CREATE TABLE pts AS SELECT i, sin(i) + i % 20 AS x, cos(i * 1.7) + i % 3 * 5 AS y FROM generate_series(1, 2000) i;
-ALTER TABLE pts ADD e float8[];
-UPDATE pts SET e = ARRAY[x, y];
+CREATE TABLE pts AS SELECT *, ARRAY[x, y] AS e FROM (SELECT i, sin(i) + i % 20 AS x, cos(i * 1.7) + i % 3 * 5 AS y FROM generate_series(1, 2000) i) p;
 CREATE TABLE many AS SELECT * FROM kmeans('pts', '{e}', 60, label_column => 'label');
 
 -- what kmeans() returned, and its labels
