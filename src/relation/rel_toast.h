@@ -9,6 +9,8 @@
 #include "utils/rel.h"
 #include "utils/snapshot.h"
 
+#include "pg/pg_compat.h"
+
 /* Reads values of one table.  PostgreSQL's, so not for other threads. */
 typedef struct KmToast KmToast;
 
