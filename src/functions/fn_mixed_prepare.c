@@ -301,7 +301,7 @@ prepare_numbers(KmMixedRows *x, int i, bool standardize, Sum *sum)
 	if (!isfinite(most * column->scale) || abs(column->expo) > GK_TOP_EXPO || !isnormal(column->scale))
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("values of column \"%s\" are too %s", column->name, column->expo < 0 ? "small" : "large"),
+				 errmsg("values of column \"%s\" are too %s", column->name, column->expo < 0 || isinf(column->scale) ? "small" : "large"),
 				 errhint("Use another unit%s.", standardize ? "" : ", or standardize => true")));
 	run(x, prepare_block, &p);
 	memset(to + x->m.n, 0, (x->m.stride - x->m.n) * sizeof(float));
