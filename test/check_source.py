@@ -9,7 +9,6 @@ names, in a function, a function of the project that the other alone defines. Th
   - a folder that uses one which it must not know (BELOW), but for functions that a header of its own declares;
   - a file of more than MAX_FILE lines, a function of more than MAX_FUNCTION (kernels included);
   - a comment that names a function, type, macro or file which exists nowhere;
-  - a file with VARSIZE() or the like and without pg_compat.h: postgres.h has them only up to PostgreSQL 15;
   - a kernel launched by gk_follow() that does not begin with gk_await_previous(): it would read what is not there yet.
 --list prints, for each unit (of the FOLDERs), the units it uses.
 """
@@ -170,23 +169,6 @@ for path in SOURCES:
             if os.path.basename(name) not in known:
                 wrong(f"{path}:{line}: a comment names {name}, which exists nowhere")
 
-# ---- macros of values of any length (varatt.h from PostgreSQL 16 on) ----
-
-VARLENA = re.compile(r"\b(?:SET_)?VAR(?:SIZE|DATA|ATT)\w*\(")
-
-
-def included(path, seen):
-    for name in re.findall(r'#\s*include\s+"([^"]+)"', text[path]):
-        if name in headers and headers[name] not in seen:
-            seen.add(headers[name])
-            included(headers[name], seen)
-    return seen
-
-
-for path in SOURCES:
-    if VARLENA.search(code[path]) and "src/pg/pg_compat.h" not in included(path, set()):
-        wrong(f"{path} has VARSIZE() or the like, and does not include pg/pg_compat.h")
-
 # ---- kernels that may begin before the one before has ended (gk_gpu_device.cuh) ----
 
 AWAITS = re.compile(r"\n(\w+_kernel)\([^{;]*\)\s*\{\s*gk_await_previous\(\);")
@@ -199,6 +181,6 @@ for path in SOURCES:
     if re.search(r"^GkGemmKernel\n", code[path], re.M) and code[path].count("__global__") != code[path].count("gk_await_previous();"):
         wrong(f"{path}: a kernel of products does not call gk_await_previous()")
 
-# Six checks: circles, folders, lengths, comments, macros, kernels
-print(f"{0 if failed else 6} passed, {failed} failed")
+# Five checks: circles, folders, lengths, comments, kernels
+print(f"{0 if failed else 5} passed, {failed} failed")
 sys.exit(failed > 0)
