@@ -132,7 +132,7 @@ tell(void *arg)
 
 /* A device that fails now will say so again when all rows are there. */
 static GkStatus
-send(KmFitDevice *d, GkError *err)
+send_rows(KmFitDevice *d, GkError *err)
 {
 	KmFit	   *fit = d->fit;
 	const KmSource *source = fit->source;
@@ -180,7 +180,7 @@ ask(void *arg, bool now, GkError *err)
 		if (!km_host_guard(host, advance_guarded, d))
 			return gk_fail(err, GK_ERR_HOST, "could not choose a device");
 		if (d->step == KM_DEVICE_SENDING)
-			return send(d, err);
+			return send_rows(d, err);
 	}
 	return GK_OK;
 }
@@ -205,7 +205,7 @@ km_fit_device_begin(void *arg, GkStore *store)
 	if (km_look_for_devices())
 		return;
 	advance(d, true);
-	if (d->step == KM_DEVICE_SENDING && (st = send(d, &err)) != GK_OK)
+	if (d->step == KM_DEVICE_SENDING && (st = send_rows(d, &err)) != GK_OK)
 		km_throw(fit->host, st, &err);
 }
 
