@@ -114,7 +114,11 @@ UPDATE pts SET bits = string_to_array(b::text, NULL)::real[];
 SELECT roads('pts', '{b}', 'bits'), roads('pts', '{b}', 'bits', weight => 'w', dist => 'cosine');
 CREATE VIEW seen AS SELECT v, r FROM pts WHERE id % 2 = 0;
 SELECT roads('seen', '{v}', 'r');
+-- in their order before and after: an UPDATE may fill other pages first
+CREATE INDEX by_id ON pts (id);
+CLUSTER pts USING by_id;
 SELECT sum(size) FROM kmeans('pts', '{v}', 3, 'label');
+CLUSTER pts;
 SELECT count(*) FROM kmeans_labels('pts', '{r}', 3) l JOIN pts p ON p.ctid = l.ctid AND p.label IS DISTINCT FROM l.cluster;
 SET gkmeans.strategy = scan;
 SELECT roads('pts', '{v}', 'r');
