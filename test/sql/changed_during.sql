@@ -163,6 +163,7 @@ DO $$ BEGIN
 EXCEPTION WHEN invalid_table_definition THEN
 	RAISE DEBUG 'PostgreSQL 18 and newer keep it NOT NULL';
 END $$;
+SELECT count(*) = (current_setting('server_version_num')::int < 180000)::int AS has_null FROM parent WHERE k IS NULL;
 SELECT (grp->>'k')::int AS k, size FROM kmeans_grouped('parent', '{k}', '{x}', 1)
 EXCEPT SELECT k, count(*) FROM parent GROUP BY k;
 SELECT count(*) = (SELECT count(DISTINCT coalesce(k, 0)) FROM parent) AS all_groups FROM kmeans_grouped('parent', '{k}', '{x}', 1);
