@@ -124,6 +124,8 @@ gk_cpu_seed_begin(GkSession *s, GkError *err)
 		gk_cpu_room_free(s, &s->previous);
 	gk_cpu_hamerly_forget(s);
 	gk_cpu_elkan_forget(s);
+	gk_cpu_int8_end(s);
+	s->int8.wait = s->int8.waited = 0;
 	s->seed.known = false;
 	s->seed.seeds = s->seed.consider = s->seed.count = s->seed.given_count = 0;
 	s->seed.pending = NULL;

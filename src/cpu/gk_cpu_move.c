@@ -238,6 +238,7 @@ forget(GkSession *s)
 	s->hamerly.valid = false;
 	gk_cpu_room_free(s, &s->dot.square);
 	gk_cpu_int16_forget(s);
+	gk_cpu_int8_end(s);
 }
 
 /* What belongs to rows besides labels and bounds, and what would not fit the limit with more rows. */
@@ -257,6 +258,7 @@ shed(GkSession *s)
 	gk_cpu_room_free(s, &s->seed.marks);
 	gk_cpu_elkan_forget(s);
 	gk_cpu_int16_fit(s);
+	gk_cpu_int8_end(s);
 	if (gk_cpu_hamerly_possible(s, h->k))
 		return;
 	gk_cpu_room_free(s, &h->slack);

@@ -101,6 +101,9 @@ typedef struct GkCpuDot
 typedef struct GkCpuInt8
 {
 	bool		useless;		/* too many may have been */
+	int64_t		pairs;			/* of a row and a centroid that may be nearer, in this pass */
+	int			wait;			/* passes without, before labels are tried by them */
+	int			waited;			/* the last time */
 	GkInt8		args;			/* of the kernels */
 	int32_t    *c;
 	GkInt8Centroid *of;

@@ -60,7 +60,8 @@ typedef struct GkStepPass
 	bool		known;			/* there are memory and result of a last step */
 	bool		calm;			/* few enough labels changed in it that moving rows pays */
 	bool		dot;			/* GK_STEP_MERGE, _DELTA: labels by scalar products, ... */
-	bool		elkan;			/* ... of integers, with a bound for every row and centroid */
+	bool		elkan;			/* ... of integers, with a bound for every row and centroid, ... */
+	bool		from_last;		/* ... or of 8-bit integers, from the last labels */
 } GkStepPass;
 
 /* Does the path move rows that change their label, from the last step's result on? */
@@ -81,7 +82,10 @@ gk_cpu_step_labels(const GkStepPass *p, const GkBlock *b, GkBlockLabels *out)
 	*out = (GkBlockLabels) {.x = gk_cpu_tiles(s, b),.label = p->sweep.keep_labels ? s->label + b->at : b->label};
 	if (p->elkan)
 		return gk_cpu_elkan_labels(s, b, out->label);
-	gk_cpu_dot_labels(s, &out->x, b->slot, b->rows, b->thread, NULL, out->label);
+	if (p->from_last)
+		gk_cpu_int8_labels(s, b, p->c, p->k, out->label);
+	else
+		gk_cpu_dot_labels(s, &out->x, b->slot, b->rows, b->thread, NULL, out->label);
 	return true;
 }
 

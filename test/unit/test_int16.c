@@ -2,7 +2,8 @@
  * Labels of wide points by scalar products, of floats and of 16-bit integers, against plain loops: every
  * instruction set, points and centroids at the ends of what integers hold, ties, and points that no
  * product decides.  Where integers are used they have to decide nearly all of points like embeddings.  And which
- * centroids are closer than a limit, by products of 8-bit integers: none may be missing, and few may be others.
+ * centroids are closer than a limit, by products of 8-bit integers: none may be missing, and few may be others; and labels
+ * from the last ones by these.
  */
 #include <float.h>
 #include <math.h>
@@ -117,7 +118,7 @@ test_closer(Tested *t, const float *c, int k, const float *want_d2, bool embeddi
 {
 	GkSession  *s = t->session;
 	GkSweep		sweep = gk_cpu_plan(s, k);
-	int			tiles = gk_cpu_int8_tiles(s);
+	int			tiles = gk_cpu_int8_tiles(s, k);
 	float		below[(ROWS + GK_ROW_PAD) / GK_ROW_PAD * GK_ROW_PAD] = {0};
 	GkError		err;
 
@@ -155,6 +156,30 @@ test_closer(Tested *t, const float *c, int k, const float *want_d2, bool embeddi
 			}
 		}
 	}
+}
+
+/* Labels of all rows from last ones, some of them right: by products of 8-bit integers, whether they pay or not. */
+static void
+test_from_last(Tested *t, const float *c, int k, const int32_t *want)
+{
+	GkSession  *s = t->session;
+	GkSweep		sweep = gk_cpu_plan(s, k);
+	GkBlock		b = {.chunk = &s->pts->chunks[0],.rows = ROWS,.tiles = t->x.count};
+	int32_t		last[(ROWS + GK_ROW_PAD) / GK_ROW_PAD * GK_ROW_PAD] = {0};
+	int32_t		label[sizeof(last) / sizeof(*last)];
+	int32_t    *was = s->previous;
+	GkError		err;
+
+	for (int i = 0; i < ROWS; i++)
+		last[i] = want[i] == 1 ? k - 1 : i % 3 == 0 ? want[i] : test_pick(&rng, 0, k - 1);	/* k - 1 is 1 once more */
+	s->previous = last;
+	if (gk_cpu_int8_begin(s, &sweep, c, k, &err) == GK_OK)
+		gk_cpu_int8_labels(s, &b, c, k, label);
+	else
+		t->wrong++;
+	s->previous = was;
+	for (int i = 0; i < ROWS; i++)
+		t->wrong += label[i] != want[i];
 }
 
 static int	looks;
@@ -235,7 +260,10 @@ test_pass(Tested *t, const float *c, int k, const int32_t *want, const float *wa
 		t->wrong += label[i] != want[i];
 	test_pieces(t, want, k);
 	if (s->kernels->bytes != NULL)
+	{
 		test_closer(t, c, k, want_d2, pass == 0 && kind == EMBEDDINGS);
+		test_from_last(t, c, k, want);
+	}
 	t->wrong += wrong_below(s, &t->x, want, want_d2, &dismissed);
 	if (pass == 0 && kind == EMBEDDINGS)
 		t->dismissed += dismissed;

@@ -43,25 +43,28 @@ gk_cpu_dot_possible(const GkSession *s, int k)
 		s->pts->d >= GK_COST_DOT_MIN_D && k >= GK_COST_DOT_MIN_K;
 }
 
+/* Tiles that a block is to have, where integers compare that number at a time. */
+static int
+wanted_tiles(const GkSession *s, int k)
+{
+	return gk_cpu_int16_possible(s, k) ? gk_cpu_int16_tiles(s, s->pts->d) : 1;
+}
+
 /*
  * Rows of a block when all centroids are compared at once, as the second nearest may be any.  Blocks
  * of wide points and many centroids may be larger than others: a tile at least, and with integers
  * those that are compared at a time.
  */
 static int
-block_rows(const GkSession *s, const GkSweep *sweep, int k)
+block_rows(const GkSession *s, const GkSweep *sweep, int k, int tiles)
 {
 	int			rows = sweep->rows / sweep->rounds / GK_ROW_PAD * GK_ROW_PAD;
 	double		longest = gk_cpu_int16_possible(s, k) ? s->kernels->integers->longest : GK_COST_DOT_LONGEST;
 	double		most = longest * s->kernels->job_work / ((double) GK_ROW_PAD * s->pts->d * k);
-	int			wanted = GK_ROW_PAD;
+	int			wanted = tiles * GK_ROW_PAD;
 
-	if (gk_cpu_int16_possible(s, k))
-	{
-		wanted = gk_cpu_int16_tiles(s, s->pts->d) * GK_ROW_PAD;
-		while (wanted > GK_ROW_PAD && wanted > s->pts->n / (4 * sweep->threads))
-			wanted -= GK_ROW_PAD;
-	}
+	while (wanted > GK_ROW_PAD && wanted > s->pts->n / (4 * sweep->threads))
+		wanted -= GK_ROW_PAD;
 	if (wanted > most * GK_ROW_PAD)
 		wanted = (int) most * GK_ROW_PAD;
 	return rows > wanted ? rows : wanted;
@@ -70,7 +73,7 @@ block_rows(const GkSession *s, const GkSweep *sweep, int k)
 bool
 gk_cpu_dot_wanted(const GkSession *s, const GkSweep *sweep, int k)
 {
-	return gk_cpu_dot_possible(s, k) && block_rows(s, sweep, k) > 0;
+	return gk_cpu_dot_possible(s, k) && block_rows(s, sweep, k, wanted_tiles(s, k)) > 0;
 }
 
 /* Make room for the largest squares; points that are not all in memory leave none. */
@@ -140,9 +143,9 @@ arrange(void *arg, int64_t job, int thread)
 }
 
 void
-gk_cpu_dot_plan(const GkSession *s, GkSweep *sweep, int k)
+gk_cpu_dot_plan(const GkSession *s, GkSweep *sweep, int k, int tiles)
 {
-	sweep->rows = block_rows(s, sweep, k);
+	sweep->rows = block_rows(s, sweep, k, tiles);
 	sweep->rounds = 1;
 	sweep->per_round = k;
 	sweep->job_work = (double) sweep->rows * s->pts->d * (k + GK_COST_OVERHEAD);
@@ -187,7 +190,7 @@ gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *e
 		return gk_cpu_out_of_memory(err);
 	dot->args = (GkDot) {.c = c,.k = k};
 	dot->open = 0;
-	gk_cpu_dot_plan(s, sweep, k);
+	gk_cpu_dot_plan(s, sweep, k, wanted_tiles(s, k));
 	st = gk_cpu_int16_begin(s, sweep, c, k, err);
 	if (st == GK_OK && dot->int16.k == 0)
 		return begin_floats(s, sweep, c, k, err);

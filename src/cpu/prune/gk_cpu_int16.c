@@ -409,8 +409,8 @@ keep(GkSession *s)
 }
 
 /* The points' mean; rounded points that are kept, of whatever rows, are about the first one. */
-static bool
-keep_pivot(GkSession *s)
+bool
+gk_cpu_int16_pivot(GkSession *s)
 {
 	const GkPoints *p = s->pts;
 	double		mass = gk_i128_to_double(p->total_mass);
@@ -453,7 +453,7 @@ gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, Gk
 	groups = ((size_t) k + set->group - 1) / set->group;
 	if (!gk_cpu_room(s, &dot->int16_c, groups * set->group * gk_int16_words(set->unit, d), sizeof(int32_t)) ||
 		!gk_cpu_room(s, &dot->int16_half, gk_dot_width(k + GK_INT16_FEW), sizeof(float)) ||
-		!gk_cpu_room(s, &dot->int16_group, groups, sizeof(GkInt16Group)) || !keep_pivot(s))
+		!gk_cpu_room(s, &dot->int16_group, groups, sizeof(GkInt16Group)) || !gk_cpu_int16_pivot(s))
 		return gk_cpu_out_of_memory(err);
 	r.group = dot->int16_group;
 	dot->int16.pivot = dot->int16_pivot;

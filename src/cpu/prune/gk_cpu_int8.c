@@ -1,9 +1,10 @@
 /*
  * gk_cpu_int8.c - which of many centroids may be closer to a point than D, by scalar products of 8-bit integers.
  *
- * Seeding knows D, the squared distance to the nearest seed, and only few new seeds are closer.  For that
- * question 8 bits do where every row and centroid has a scale of its own: twice as fast as 16 bits, which tell
- * which one is nearest (gk_cpu_int16.c).
+ * Seeding knows D, the squared distance to the nearest seed, and only few new seeds are closer; an iteration knows that
+ * to the centroid that was the nearest (gk_cpu_int8_labels.c).  For that question 8 bits do where every row and centroid
+ * has a scale of its own: twice as fast as 16 bits, or four times, which tell which one is nearest (gk_cpu_int16.c).
+ * Below x and c stand for x - p and c - p, with the pivot p that 16 bits have.
  *
  * Row x becomes y_j = A g_j x_j, rounded to -127 .. 127, and centroid c becomes b_j = B g_j c_j.  g_j = 2^finer, the
  * same for all, makes features of small variance as fine as others.  With x' = y_j / (A g_j), c' likewise,
@@ -28,6 +29,8 @@
 
 /* Bytes of rounded points that stay in the second-level cache. */
 #define CACHE_BYTES		((size_t) 768 << 10)
+/* Bits of some tiles and all centroids, at most. */
+#define CLOSER_BYTES	((size_t) 4 << 20)
 /* Centroids that tell the features' variances. */
 #define SAMPLE			256
 #define SMALLEST		GK_INT8_SMALLEST
@@ -42,22 +45,25 @@ gk_cpu_int8_possible(const GkSession *s)
 }
 
 int
-gk_cpu_int8_tiles(const GkSession *s)
+gk_cpu_int8_tiles(const GkSession *s, int k)
 {
 	size_t		tiles = CACHE_BYTES / (s->pts->d * (size_t) GK_ROW_PAD);
+	size_t		most = CLOSER_BYTES / (k * sizeof(uint64_t));
+
+	tiles = tiles < most ? tiles : most;
 
 	return tiles < 1 ? 1 : tiles > GK_INT16_TILES ? GK_INT16_TILES : (int) tiles;
 }
 
-/* Of which number of octaves may a feature's scale be finer than that of the largest variance? */
+/* Of which number of octaves, a multiple of `step`, may a feature's scale be finer than that of the largest variance? */
 static int
-octaves(double variance, double largest)
+octaves(double variance, double largest, int step)
 {
 	int			n = 0;
 
 	for (; n < GK_INT8_RUNS - 1 && 2.0 * variance < largest; n++)
 		variance *= 4.0;
-	return n;
+	return n / step * step;
 }
 
 /* Put features of the same scale together, the finest first. */
@@ -80,7 +86,11 @@ order_features(GkSession *s, const float *c, int k)
 	memset(variance, 0, d * sizeof(double));
 	for (int q = 0; q < k && q < SAMPLE; q++)
 		for (int j = 0; j < d; j++)
-			variance[j] += (double) c[(size_t) q * d + j] * (double) c[(size_t) q * d + j];
+		{
+			double		v = (double) c[(size_t) q * d + j] - (double) b->args.pivot[j];
+
+			variance[j] += v * v;
+		}
 	for (int j = 0; j < d; j++)
 		largest = fmax(largest, variance[j]);
 	to = b->feature;
@@ -90,7 +100,7 @@ order_features(GkSession *s, const float *c, int k)
 		int32_t    *first = to;
 
 		for (int j = 0; j < d; j++)
-			if (octaves(variance[j], largest) == n)
+			if (octaves(variance[j], largest, s->kernels->bytes->step) == n)
 				*to++ = j;
 		if (to == first)
 			continue;
@@ -176,7 +186,7 @@ round_centroid(const Rounding *r, const float *c, int32_t *group, int q, GkInt8C
 
 		for (; i < 4 * args->end[run]; i++)
 			if (args->feature[i] >= 0)
-				value = fmaxf(value, fabsf(c[args->feature[i]]));
+				value = fmaxf(value, fabsf(c[args->feature[i]] - args->pivot[args->feature[i]]));
 		most = fmax(most, (double) value * (1 << args->finer[run]));
 	}
 	scale = (double) (float) (127.0 / most * (1.0 - 0x1p-20));
@@ -194,7 +204,7 @@ round_centroid(const Rounding *r, const float *c, int32_t *group, int q, GkInt8C
 			for (int f = 0; f < 4; f++)
 			{
 				int			j = args->feature[4 * w + f];
-				double		v = j >= 0 ? (double) c[j] * (scale * finer) : 0.0;
+				double		v = j >= 0 ? ((double) c[j] - (double) args->pivot[j]) * (scale * finer) : 0.0;
 				double		nearest = nearest_integer(v);
 				int			b = (int) nearest;
 
@@ -245,15 +255,18 @@ gk_cpu_int8_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *
 	size_t		groups = ((size_t) k + set->group - 1) / set->group;
 	size_t		each = sizeof(GkInt8Points) + groups * set->group * sizeof(uint64_t);
 
-	gk_cpu_dot_plan(s, sweep, k);
+	gk_cpu_dot_plan(s, sweep, k, gk_cpu_int8_tiles(s, k));
 	sweep->job_work *= set->cost;
+	if (!gk_cpu_int16_pivot(s))
+		return gk_cpu_out_of_memory(err);
+	b->args.pivot = s->dot.int16_pivot;
 	/* rounded points are kept, so the first centroids have to do */
 	if (b->feature == NULL && !order_features(s, c, k))
 		return gk_cpu_out_of_memory(err);
 	keep(s);
 	if (b->y == NULL)
 		each += b->args.words * GK_ROW_PAD * sizeof(int32_t) + sizeof(GkInt8Tile);
-	b->scratch_bytes = gk_cpu_region_bytes(gk_cpu_int8_tiles(s) * each);
+	b->scratch_bytes = gk_cpu_region_bytes(gk_cpu_int8_tiles(s, k) * each);
 	if (!gk_cpu_room(s, &b->c, groups * set->group * b->args.words, sizeof(int32_t)) ||
 		!gk_cpu_room(s, &b->of, groups * set->group, sizeof(GkInt8Centroid)) ||
 		!gk_cpu_room(s, &b->scratch, sweep->threads, b->scratch_bytes))
@@ -266,13 +279,13 @@ gk_cpu_int8_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *
 	return s->core->parallel_for(&host, (int64_t) groups, round_group, &r) ? GK_OK : GK_STOPPED;
 }
 
-const uint64_t *
+uint64_t *
 gk_cpu_int8_closer(GkSession *s, const GkTiles *x, int64_t slot, int thread, const float *d2, size_t *width)
 {
 	const GkInt8Kernels *set = s->kernels->bytes;
 	GkCpuInt8  *b = &s->int8;
 	size_t		words = (size_t) b->args.words * GK_ROW_PAD;
-	int			tiles = gk_cpu_int8_tiles(s);
+	int			tiles = gk_cpu_int8_tiles(s, b->args.k);
 	GkInt8Points *points = (GkInt8Points *) (b->scratch + thread * b->scratch_bytes);
 	uint64_t   *out = (uint64_t *) (points + tiles);
 	bool		kept = b->y != NULL;
@@ -316,14 +329,18 @@ gk_cpu_closer_pairs(const GkSession *s, const GkTiles *tile, const float *c, int
 	int			all = 0;
 	int			count = 0;
 
-	for (int q = 0; q < k; q++)
+	for (int q = 0; most < INT_MAX && q < k; q++)
 		all += __builtin_popcountll(closer[q] & some);
 	if (all > most)
 		return all;
+	all = 0;
 	for (int q = 0; q < k; q++)
 	{
 		uint64_t	bits = closer[q] & some;
 
+		if (bits == 0)
+			continue;
+		all += __builtin_popcountll(bits);
 		if (__builtin_popcountll(bits) >= GK_COST_INT8_DENSE)
 		{
 			float		own[GK_ROW_PAD];
@@ -382,7 +399,7 @@ int64_t
 gk_cpu_int8_nearest(GkSession *s, const GkBlock *b, const float *c, int k, int first, float *d2, int32_t *nearest)
 {
 	GkTiles		x = gk_cpu_tiles(s, b);
-	int			tiles = gk_cpu_int8_tiles(s);
+	int			tiles = gk_cpu_int8_tiles(s, k);
 	int64_t		pairs = 0;
 
 	for (int from = 0; from < b->tiles; from += tiles)

@@ -10,7 +10,9 @@
  *   gk_cpu_int16.c  the same by products of 16-bit integers
  *   gk_cpu_int16_settle.c
  *                   rows that those products leave undecided
- *   gk_cpu_int8.c   centroids closer than D by products of 8-bit integers, when seeding
+ *   gk_cpu_int8.c   centroids closer than D by products of 8-bit integers
+ *   gk_cpu_int8_labels.c
+ *                   labels from the last ones: centroids closer than the last one
  *   gk_cpu_seed_rounds.c
  *                   compare the candidates of many rounds of seeding at once, by products of integers
  *   gk_cpu_seed_index.c, gk_cpu_kdtree.c
@@ -34,8 +36,8 @@
 bool		gk_cpu_dot_possible(const GkSession *s, int k);
 bool		gk_cpu_dot_wanted(const GkSession *s, const GkSweep *sweep, int k);
 
-/* Plan a sweep that compares with all of them in one round. */
-void		gk_cpu_dot_plan(const GkSession *s, GkSweep *sweep, int k);
+/* Plan a sweep that compares with all of them in one round, `tiles` tiles at a time. */
+void		gk_cpu_dot_plan(const GkSession *s, GkSweep *sweep, int k, int tiles);
 
 /* Begin a pass with them; the sweep then takes all centroids in one round. */
 GkStatus	gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *err);
@@ -104,6 +106,9 @@ typedef struct GkInt16Open
 /* Labels of the open ones of some tiles' rows: bits of each tile. */
 void		gk_cpu_int16_settle(GkSession *s, const GkInt16Open *o, uint64_t *open, int rows);
 
+/* The points' mean, s->dot.int16_pivot; false: there is no memory for it. */
+bool		gk_cpu_int16_pivot(GkSession *s);
+
 /* What rounded points take that are kept. */
 size_t		gk_cpu_int16_kept_bytes(const GkSession *s);
 
@@ -115,8 +120,8 @@ void		gk_cpu_int16_fit(GkSession *s);
 
 bool		gk_cpu_int8_possible(const GkSession *s);
 
-/* Tiles at a time. */
-int			gk_cpu_int8_tiles(const GkSession *s);
+/* Tiles at a time that are compared with k centroids. */
+int			gk_cpu_int8_tiles(const GkSession *s, int k);
 
 /* Round centroids for a pass, which compares them in one round. */
 GkStatus	gk_cpu_int8_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *err);
@@ -126,7 +131,7 @@ void		gk_cpu_int8_end(GkSession *s);
 void		gk_cpu_int8_give_up(GkSession *s);
 
 /* Bits [tiles][*width] of the rows, from row `slot` on, that a centroid may be closer to than d2 says: in the thread's scratch. */
-const uint64_t *gk_cpu_int8_closer(GkSession *s, const GkTiles *x, int64_t slot, int thread, const float *d2, size_t *width);
+uint64_t   *gk_cpu_int8_closer(GkSession *s, const GkTiles *x, int64_t slot, int thread, const float *d2, size_t *width);
 
 /*
  * Canonical distances of such pairs of one tile's first `rows` rows, for `take`: those of a centroid after those of the ones
@@ -143,6 +148,17 @@ int			gk_cpu_closer_pairs(const GkSession *s, const GkTiles *tile, const float *
  * that is (nearest, of the block's rows; NULL: not wanted).  Returns how many pairs may have been closer.
  */
 int64_t		gk_cpu_int8_nearest(GkSession *s, const GkBlock *b, const float *c, int k, int first, float *d2, int32_t *nearest);
+
+/* ---- labels from the last ones, by products of 8-bit integers ---- */
+
+/* Begin a step that has the last one's labels, as gk_cpu_dot_begin() does; false: without them, the sweep is as it was. */
+bool		gk_cpu_int8_labels_begin(GkSession *s, GkSweep *sweep, const float *c, int k);
+
+/* Labels of a block, of which s->previous still has the last ones. */
+void		gk_cpu_int8_labels(GkSession *s, const GkBlock *b, const float *c, int k, int32_t *label);
+
+/* After such a step. */
+void		gk_cpu_int8_labels_end(GkSession *s, int k);
 
 /* ---- bounds ---- */
 

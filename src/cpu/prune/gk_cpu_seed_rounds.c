@@ -198,7 +198,7 @@ find_pairs(GkSession *s, void *arg, const GkBlock *b)
 	Batch	   *a = arg;
 	GkTiles		x = gk_cpu_tiles(s, b);
 	const float *w = gk_chunk_weight(s->pts, b->chunk);
-	int			tiles = a->bytes ? gk_cpu_int8_tiles(s) : gk_cpu_int16_tiles(s, x.d);
+	int			tiles = a->bytes ? gk_cpu_int8_tiles(s, a->candidates) : gk_cpu_int16_tiles(s, x.d);
 
 	for (int first = 0; first < b->tiles; first += tiles)
 	{

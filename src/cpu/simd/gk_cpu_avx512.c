@@ -192,7 +192,7 @@ const GkCpuKernels gk_cpu_avx512_vnni = {
 const GkCpuKernels gk_cpu_avx512_amx = {
 	GK_AVX512_KERNELS,
 	.integers = &gk_int16_amx,
-	.bytes = &gk_int8_vnni
+	.bytes = &gk_int8_amx
 };
 #endif
 

@@ -15,11 +15,10 @@
 #ifdef GK_CPU_AMX
 
 #include <cpuid.h>
-#include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define GK_TARGET	__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx512vnni,fma,amx-tile,amx-int8")))
+#include "cpu/simd/gk_cpu_amx.h"
 
 #define INT16_GROUP		16
 #define INT16_VECTORS	1
@@ -80,27 +79,10 @@ word(const int32_t *y, size_t words, int row, size_t w)
 	return y[(row / 16 * words + w) * 16 + row % 16];
 }
 
-/* All tile registers are 16 x 64 bytes. */
 GK_INLINE void
 begin_products(void)
 {
-	struct
-	{
-		uint8_t		palette;
-		uint8_t		start;
-		uint8_t		reserved[14];
-		uint16_t	bytes[16];
-		uint8_t		rows[16];
-	}			config = {.palette = 1};
-
-	for (int i = 0; i < 8; i++)
-	{
-		config.bytes[i] = 64;
-		config.rows[i] = 16;
-	}
-	/* GCC's function says that it reads less than all of it */
-	__asm__ volatile("" : : "m"(config));
-	_tile_loadconfig(&config);
+	gk_amx_begin();
 }
 
 GK_INLINE void

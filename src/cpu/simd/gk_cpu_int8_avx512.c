@@ -21,17 +21,19 @@
 #define GROUP		12
 #define VECTORS		2
 
+#include "cpu/simd/gk_cpu_int8_closer.h"
+
 /* ---- rounding ---- */
 
-/* Vectors of a tile's rows: a feature of all of them is read at once, as each feature may be in another page. */
+/* Vectors of a tile's rows: a feature of all of them, less the pivot, is read at once, as each feature may be in another page. */
 #define ALL			(GK_ROW_PAD / LANES)
 
 GK_INLINE void
-load_feature(__m512 v[ALL], const float *x, size_t stride, int32_t j)
+load_feature(__m512 v[ALL], const float *x, size_t stride, int32_t j, const float *pivot)
 {
 	GK_UNROLL
 	for (int p = 0; p < ALL; p++)
-		v[p] = j >= 0 ? _mm512_loadu_ps(x + j * stride + p * LANES) : _mm512_setzero_ps();
+		v[p] = j >= 0 ? _mm512_sub_ps(_mm512_loadu_ps(x + j * stride + p * LANES), _mm512_set1_ps(pivot[j])) : _mm512_setzero_ps();
 }
 
 /* The scale of each row. */
@@ -51,7 +53,7 @@ scale_rows(const float *x, size_t stride, const GkInt8 *s, float *scale)
 		{
 			__m512		v[ALL];
 
-			load_feature(v, x, stride, s->feature[i]);
+			load_feature(v, x, stride, s->feature[i], s->pivot);
 			GK_UNROLL
 			for (int p = 0; p < ALL; p++)
 				most[p] = _mm512_max_ps(most[p], _mm512_mul_ps(_mm512_abs_ps(v[p]), finer));
@@ -91,7 +93,7 @@ round_run(const float *x, size_t stride, const GkInt8 *s, int run, int w, int32_
 		{
 			__m512		v[ALL];
 
-			load_feature(v, x, stride, s->feature[4 * w + f]);
+			load_feature(v, x, stride, s->feature[4 * w + f], s->pivot);
 			GK_UNROLL
 			for (int p = 0; p < ALL; p++)
 			{
@@ -117,8 +119,8 @@ round_run(const float *x, size_t stride, const GkInt8 *s, int run, int w, int32_
 	}
 }
 
-GK_TARGET static void
-round_tile(const float *x, size_t stride, const GkInt8 *s, int32_t *y, GkInt8Tile *tile)
+GK_TARGET void
+gk_cpu_avx512_int8_round(const float *x, size_t stride, const GkInt8 *s, int32_t *y, GkInt8Tile *tile)
 {
 	memset(tile->square, 0, sizeof(tile->square));
 	memset(tile->lost, 0, sizeof(tile->lost));
@@ -132,25 +134,10 @@ round_tile(const float *x, size_t stride, const GkInt8 *s, int32_t *y, GkInt8Til
 		__m512		lost = _mm512_mul_ps(_mm512_sqrt_ps(_mm512_loadu_ps(tile->lost + p)), unit);
 
 		_mm512_storeu_ps(tile->square + p, square);
-		/* the product of scale and x is rounded before it is made an integer */
+		/* x less the pivot, and its product with the scale, are rounded before it is made an integer */
 		_mm512_storeu_ps(tile->lost + p, _mm512_fmadd_ps(lost, _mm512_set1_ps(1.001f),
 														 _mm512_fmadd_ps(_mm512_sqrt_ps(square), _mm512_set1_ps(0x1p-22f), _mm512_set1_ps(GK_INT8_TINY))));
 	}
-}
-
-/* What closer centroids are below: A (r^2 - |x'|^2) / 2 and A r, of 16 rows. */
-GK_INLINE void
-limits(const GkInt8 *s, const GkInt8Tile *tile, const float *d2, int row, __m512 *above, __m512 *reach)
-{
-	__m512		scale = _mm512_loadu_ps(tile->scale + row);
-	__m512		square = _mm512_loadu_ps(tile->square + row);
-	__m512		lost = _mm512_loadu_ps(tile->lost + row);
-	__m512		r = _mm512_fmadd_ps(_mm512_sqrt_ps(_mm512_loadu_ps(d2)), _mm512_set1_ps(1.0f + s->relative), lost);
-	__m512		r2 = _mm512_mul_ps(r, r);
-
-	r2 = _mm512_fmadd_ps(_mm512_add_ps(r2, square), _mm512_set1_ps(s->relative + 0x1p-17f), _mm512_sub_ps(r2, square));
-	*above = _mm512_mul_ps(_mm512_mul_ps(r2, scale), _mm512_set1_ps(0.5f));
-	*reach = _mm512_mul_ps(r, scale);
 }
 
 static void
@@ -228,15 +215,7 @@ within(const GkInt8Points *x, const float *d2, const int32_t *c, const GkInt8 *s
 		limits(s, x->tile, d2 + at, at, &above, &reach);
 		GK_UNROLL
 		for (int q = 0; q < GROUP; q++)
-		{
-			__m512		product = _mm512_cvtepi32_ps(_mm512_sub_epi32(acc[q][p], _mm512_set1_epi32(of[q].offset)));
-			__m512		least = _mm512_mul_ps(scale, _mm512_set1_ps(of[q].half));
-
-			least = _mm512_fnmadd_ps(above, _mm512_set1_ps(of[q].scale), least);
-			least = _mm512_fnmadd_ps(reach, _mm512_set1_ps(of[q].lost), least);
-			/* true, too, where something is not a number */
-			closer[q] |= (uint64_t) _mm512_cmp_ps_mask(product, least, _CMP_NLT_UQ) << at;
-		}
+			closer[q] |= (uint64_t) may_be_closer(acc[q][p], of + q, scale, above, reach) << at;
 	}
 }
 
@@ -253,7 +232,7 @@ closer(int tiles, const GkInt8 *s, const GkInt8Points *x, const float *d2, uint6
 }
 
 const GkInt8Kernels gk_int8_vnni = {
-	.group = GROUP,.unit = 1,.cost = 0.3,.put = put,.round = round_tile,.closer = closer
+	.group = GROUP,.unit = 1,.cost = 0.3,.step = 1,.put = put,.round = gk_cpu_avx512_int8_round,.closer = closer
 };
 
 #endif							/* GK_CPU_X86 */

@@ -269,6 +269,7 @@ typedef struct GkInt8
 	int			finer[GK_INT8_RUNS];	/* the scale of its features is 2^finer times that of the last run,
 										 * which has 0 */
 	const int32_t *feature;		/* [4 * words]; -1: none */
+	const float *pivot;			/* [d]: p */
 	float		relative;		/* G */
 } GkInt8;
 
@@ -286,12 +287,14 @@ typedef struct GkInt8Points
 	GkInt8Tile *tile;
 } GkInt8Points;
 
-/* Products of 8-bit integers: gk_cpu_int8_avx512.c. */
+/* Products of 8-bit integers: gk_cpu_int8_avx512.c, gk_cpu_int8_amx.c. */
 typedef struct GkInt8Kernels
 {
 	int			group;			/* centroids at a time: all arrays of them have room for whole groups */
 	int			unit;			/* words: runs are filled up with zeros to a multiple */
+	int			step;			/* octaves between the scales of runs, at least */
 	double		cost;			/* of a feature and a centroid, see GK_COST_INT16() */
+	bool		labels;			/* with last labels, they find labels faster than GkInt16Kernels */
 
 	/* Word w of centroid q of a group. */
 	void		(*put) (int32_t *group, int words, int q, int w, uint32_t word);
@@ -478,6 +481,7 @@ extern const GkCpuKernels gk_cpu_avx512_vnni;	/* the same with products of integ
 extern const GkInt16Kernels gk_int16_vnni;
 extern const GkElkanKernels gk_elkan_vnni;
 extern const GkInt8Kernels gk_int8_vnni;
+void		gk_cpu_avx512_int8_round(const float *x, size_t stride, const GkInt8 *s, int32_t *y, GkInt8Tile *tile);
 extern const GkColumnKernels gk_columns_avx2;
 extern const GkColumnKernels gk_columns_avx512;
 
@@ -486,6 +490,7 @@ extern const GkColumnKernels gk_columns_avx512;
 #define GK_CPU_AMX	1
 extern const GkCpuKernels gk_cpu_avx512_amx;	/* ... by tile registers */
 extern const GkInt16Kernels gk_int16_amx;
+extern const GkInt8Kernels gk_int8_amx;
 
 /* Whether the processor has them; asks the system for their use in this process. */
 bool		gk_cpu_has_amx(void);

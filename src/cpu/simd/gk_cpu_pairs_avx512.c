@@ -30,19 +30,33 @@ load_features(__m512 v[LANES], const float *const at[LANES], int j, __mmask16 so
 	transpose(v);
 }
 
+/* Do sixteen rows of a tile follow one another? */
+GK_INLINE bool
+in_order(__m512i row)
+{
+	const __m512i first = _mm512_broadcastd_epi32(_mm512_castsi512_si128(row));
+	const __m512i count = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+
+	return _mm512_cmpneq_epi32_mask(row, _mm512_add_epi32(first, count)) == 0;
+}
+
 /* One feature of sixteen of a tile's rows. */
 GK_INLINE __m512
-pick(const float *x, __m512i row, __mmask16 upper)
+pick(const float *x, __m512i row, __mmask16 upper, bool ordered)
 {
-	__m512		low = _mm512_permutex2var_ps(_mm512_loadu_ps(x), row, _mm512_loadu_ps(x + 16));
-	__m512		high = _mm512_permutex2var_ps(_mm512_loadu_ps(x + 32), row, _mm512_loadu_ps(x + 48));
+	__m512		low;
+	__m512		high;
 
+	if (ordered)
+		return _mm512_loadu_ps(x + _mm_cvtsi128_si32(_mm512_castsi512_si128(row)));
+	low = _mm512_permutex2var_ps(_mm512_loadu_ps(x), row, _mm512_loadu_ps(x + 16));
+	high = _mm512_permutex2var_ps(_mm512_loadu_ps(x + 32), row, _mm512_loadu_ps(x + 48));
 	return _mm512_mask_mov_ps(low, upper, high);
 }
 
 /* Sixteen pairs: rows of a tile, ... */
-GK_TARGET static __attribute__((noinline)) __m512
-tile_pairs(const float *x, size_t stride, __m512i row, const float *const c[LANES], int d)
+GK_INLINE __m512
+pairs_of_tile(const float *x, size_t stride, __m512i row, const float *const c[LANES], int d, bool ordered)
 {
 	__mmask16	upper = _mm512_cmpge_epi32_mask(row, _mm512_set1_epi32(32));
 	__m512		sum = _mm512_setzero_ps();
@@ -57,12 +71,36 @@ tile_pairs(const float *x, size_t stride, __m512i row, const float *const c[LANE
 		for (int f = 0; f < LANES; f++)
 			if (f < left)
 			{
-				__m512		t = _mm512_sub_ps(pick(x + (j + f) * stride, row, upper), cv[f]);
+				__m512		t;
+
+				/*
+				 * each feature may be in another page, which the processor does not fetch ahead: all of the
+				 * tile's rows
+				 */
+				if (j + f + LANES < d)
+				{
+					GK_UNROLL
+					for (int i = 0; i < GK_ROW_PAD; i += LANES)
+						_mm_prefetch((const char *) (x + (j + f + LANES) * stride + i), _MM_HINT_T0);
+				}
+				t = _mm512_sub_ps(pick(x + (j + f) * stride, row, upper, ordered), cv[f]);
 
 				sum = _mm512_fmadd_ps(t, t, sum);
 			}
 	}
 	return sum;
+}
+
+GK_TARGET static __attribute__((noinline)) __m512
+tile_pairs(const float *x, size_t stride, __m512i row, const float *const c[LANES], int d)
+{
+	return pairs_of_tile(x, stride, row, c, d, false);
+}
+
+GK_TARGET static __attribute__((noinline)) __m512
+tile_pairs_in_order(const float *x, size_t stride, __m512i row, const float *const c[LANES], int d)
+{
+	return pairs_of_tile(x, stride, row, c, d, true);
 }
 
 /* ... or points with their features in a row. */
@@ -129,6 +167,8 @@ gk_cpu_avx512_own_distance(const float *x, size_t stride, const int32_t *row, co
 		}
 		if (stride == 1)
 			sum = point_pairs(xi, ci, d);
+		else if (in_order(_mm512_loadu_si512(rows)))
+			sum = tile_pairs_in_order(x, stride, _mm512_loadu_si512(rows), ci, d);
 		else
 			sum = tile_pairs(x, stride, _mm512_loadu_si512(rows), ci, d);
 		_mm512_mask_storeu_ps(d2 + i, (__mmask16) ((1u << some) - 1), sum);

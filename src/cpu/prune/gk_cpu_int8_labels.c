@@ -1,0 +1,190 @@
+/*
+ * gk_cpu_int8_labels.c - steps that compare a row with the centroids that may be nearer than its last one, by products of
+ * 8-bit integers.
+ *
+ * The canonical distance to the centroid that was the nearest is a limit, D.  Products (gk_cpu_int8.c) tell which centroids
+ * may be as near: of wide points with structure a few in a thousand, of which canonical distances then tell the nearest, ties
+ * to the lowest label.  So nothing else has to be proved: a centroid that is left out is farther than D.
+ *
+ * Where rows are not near to any centroid, beside what 8 bits tell, all may be nearer.  So some tiles are tried first, and
+ * points where that is so do without, as they would in the next steps.
+ */
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+#include "cpu/prune/gk_cpu_prune.h"
+
+/* Tiles that are tried first. */
+#define TRIED	4
+
+/* One tile's rows. */
+typedef struct TileLabels
+{
+	float	   *d2;
+	int32_t    *label;
+} TileLabels;
+
+static void
+take_nearer(void *arg, const int32_t *row, const int32_t *label, const float *is, int count)
+{
+	const TileLabels *t = arg;
+
+	for (int i = 0; i < count; i++)
+	{
+		int			at = row[i];
+
+		if (is[i] < t->d2[at] || (is[i] == t->d2[at] && label[i] < t->label[at]))
+		{
+			t->d2[at] = is[i];
+			t->label[at] = label[i];
+		}
+	}
+}
+
+/* Canonical distances of a tile's first rows to the centroids of their last labels, and limits that ties are below. */
+static void
+last_distances(const GkSession *s, const GkTiles *tile, const float *c, const int32_t *last, int rows, float *d2, float *below)
+{
+	int32_t		row[GK_ROW_PAD];
+
+	for (int i = 0; i < rows; i++)
+		row[i] = i;
+	s->kernels->own_distance(tile->x, tile->stride, row, last, rows, c, tile->d, d2);
+	for (int i = 0; i < GK_ROW_PAD; i++)
+		below[i] = i < rows ? nextafterf(d2[i], INFINITY) : 0.0f;
+}
+
+/* Labels of at most gk_cpu_int8_tiles() tiles: how many pairs may have been nearer. */
+static int64_t
+label_tiles(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const float *c, int k, int32_t *label)
+{
+	float		d2[GK_INT16_TILES * GK_ROW_PAD];
+	float		below[GK_INT16_TILES * GK_ROW_PAD];
+	uint64_t   *closer;
+	size_t		width;
+	int64_t		pairs = 0;
+
+	for (int t = 0; t < x->count; t++)
+	{
+		int			at = t * GK_ROW_PAD;
+		int			some = rows - at < GK_ROW_PAD ? rows - at : GK_ROW_PAD;
+		GkTiles		tile = *x;
+
+		tile.x += t * x->tile;
+		memcpy(label + at, s->previous + slot + at, some * sizeof(int32_t));
+		last_distances(s, &tile, c, label + at, some, d2 + at, below + at);
+	}
+	closer = gk_cpu_int8_closer(s, x, slot, thread, below, &width);
+	for (int t = 0; t < x->count; t++)
+	{
+		int			at = t * GK_ROW_PAD;
+		GkTiles		tile = *x;
+		TileLabels	to = {d2 + at, label + at};
+		int			some = rows - at < GK_ROW_PAD ? rows - at : GK_ROW_PAD;
+
+		for (int i = 0; i < some; i++)
+			closer[t * width + label[at + i]] &= ~(UINT64_C(1) << i);
+		tile.x += t * x->tile;
+		pairs += gk_cpu_closer_pairs(s, &tile, c, k, closer + t * width, some, INT_MAX, take_nearer, &to);
+	}
+	return pairs;
+}
+
+void
+gk_cpu_int8_labels(GkSession *s, const GkBlock *b, const float *c, int k, int32_t *label)
+{
+	GkTiles		x = gk_cpu_tiles(s, b);
+	int			tiles = gk_cpu_int8_tiles(s, k);
+	int64_t		pairs = 0;
+
+	for (int from = 0; from < b->tiles; from += tiles)
+	{
+		GkTiles		now = x;
+		int			at = from * GK_ROW_PAD;
+
+		now.x += from * x.tile;
+		now.count = b->tiles - from < tiles ? b->tiles - from : tiles;
+		pairs += label_tiles(s, &now, b->slot + at, b->rows - at, b->thread, c, k, label + at);
+	}
+	__atomic_fetch_add(&s->int8.pairs, pairs, __ATOMIC_RELAXED);
+}
+
+/* Do so many rows with so many pairs take less time than with products of 16 bits?  Each row has one with its last centroid. */
+static bool
+pay(const GkSession *s, int64_t rows, int64_t pairs, int k)
+{
+	double		saved = (double) k * (s->kernels->integers->cost - s->kernels->bytes->cost);
+
+	return GK_COST_INT8_PAIR * (double) (pairs + rows) <= saved * (double) rows;
+}
+
+/* Do without for some passes, each time for more: when centroids have found their places, fewer may be nearer. */
+static void
+wait(GkSession *s)
+{
+	gk_cpu_int8_end(s);
+	s->int8.wait = s->int8.waited = 2 * s->int8.waited + 1;
+}
+
+/* Try some tiles, far from each other. */
+static bool
+try_tiles(GkSession *s, const float *c, int k)
+{
+	int64_t		slot = s->pts->first_slot;
+	int64_t		pairs = 0;
+	int64_t		rows = 0;
+
+	for (int i = 0, t = 0; i < s->pts->nchunks; slot += gk_cpu_chunk_slots(s->pts, i++))
+	{
+		const GkChunk *chunk = &s->pts->chunks[i];
+
+		for (int row = 0; t < TRIED && row < chunk->rows; row += GK_ROW_PAD)
+		{
+			GkTiles		x = {chunk->data + row, GK_ROW_PAD, chunk->stride, 1, s->pts->d};
+			int			some = chunk->rows - row < GK_ROW_PAD ? chunk->rows - row : GK_ROW_PAD;
+			int32_t		label[GK_ROW_PAD];
+
+			if (chunk->first + row < t * s->pts->n / TRIED)
+				continue;
+			pairs += label_tiles(s, &x, slot + row, some, 0, c, k, label);
+			rows += some;
+			t++;
+		}
+	}
+	return pay(s, rows, pairs, k);
+}
+
+/* Are they possible, and is there no better way? */
+static bool
+wanted(const GkSession *s, const GkSweep *sweep, int k)
+{
+	return gk_cpu_int8_possible(s) && s->kernels->bytes->labels && s->pts->resident &&
+		gk_cpu_dot_wanted(s, sweep, k) && k >= GK_COST_INT16_MIN_K &&
+		s->kernels->bytes->cost * (double) GK_ROW_PAD * s->pts->d * k <= GK_COST_DOT_LONGEST * (double) s->kernels->job_work;
+}
+
+bool
+gk_cpu_int8_labels_begin(GkSession *s, GkSweep *sweep, const float *c, int k)
+{
+	GkSweep		plain = *sweep;
+	bool		first = s->int8.y == NULL;
+	GkError		ignored;
+
+	if (!wanted(s, sweep, k) || s->int8.wait-- > 0)
+		return false;
+	s->int8.wait = 0;
+	s->int8.pairs = 0;
+	if (gk_cpu_int8_begin(s, sweep, c, k, &ignored) == GK_OK && s->int8.y != NULL && (!first || try_tiles(s, c, k)))
+		return true;
+	*sweep = plain;
+	wait(s);
+	return false;
+}
+
+void
+gk_cpu_int8_labels_end(GkSession *s, int k)
+{
+	if (!pay(s, s->pts->n, s->int8.pairs, k))
+		wait(s);
+}
