@@ -30,6 +30,7 @@ typedef struct Pass
 	int			k;
 	Stat	   *stat;			/* [copies][k], NULL: none wanted */
 	bool		dot;			/* labels by scalar products */
+	bool		dot_int8;		/* ... of 8-bit integers, from the last step's labels */
 	bool		keep;			/* in s->found */
 	bool		again;			/* from what is there */
 	const int32_t *nearest;		/* [slots]: labels that seeding has found; NULL: none */
@@ -167,6 +168,16 @@ assign_again(GkSession *s, const Pass *p, const GkBlock *b)
 			search(s, p, b, i);
 }
 
+/* Labels and distances of a block by scalar products. */
+static void
+assign_all(GkSession *s, const Pass *p, const GkBlock *b, const GkBlockLabels *l)
+{
+	if (p->dot_int8)
+		gk_cpu_int8_labels(s, b, p->c, p->k, l->label, l->d2);
+	else
+		gk_cpu_dot_assign(s, &l->x, b->slot, b->rows, b->thread, NULL, l->label, l->d2);
+}
+
 /* What is found is remembered; a sink, and the main thread, have a copy. */
 static void
 assign_and_keep(GkSession *s, const Pass *p, const GkBlock *b, GkBlockLabels *l)
@@ -179,7 +190,7 @@ assign_and_keep(GkSession *s, const Pass *p, const GkBlock *b, GkBlockLabels *l)
 	else
 	{
 		memset(f->tied + b->slot / GK_ROW_PAD, 0, b->tiles * sizeof(uint64_t));
-		gk_cpu_dot_assign(s, &l->x, b->slot, b->rows, b->thread, NULL, l->label, l->d2);
+		assign_all(s, p, b, l);
 	}
 	if (!p->sweep.keep_labels)
 		return;
@@ -258,7 +269,7 @@ block(GkSession *s, void *arg, const GkBlock *b)
 	{
 		l = (GkBlockLabels) {gk_cpu_tiles(s, b), p->sweep.keep_labels ? s->label + b->at : b->label,
 			p->sweep.keep_labels ? s->d2 + b->at : b->d2};
-		gk_cpu_dot_assign(s, &l.x, b->slot, b->rows, b->thread, NULL, l.label, l.d2);
+		assign_all(s, p, b, &l);
 	}
 	else if (!gk_cpu_assign(s, &p->sweep, b, p->c, p->k, &l))
 		return;
@@ -356,7 +367,10 @@ begin(GkSession *s, Pass *p, bool more, GkError *err)
 					!gk_cpu_tile_room(s, &s->found.d2, GK_ROW_PAD * sizeof(float)) ||
 					!gk_cpu_tile_room(s, &s->found.tied, sizeof(uint64_t))))
 		return gk_cpu_out_of_memory(err);
-	return p->dot ? gk_cpu_dot_begin(s, &p->sweep, p->c, p->k, err) : GK_OK;
+	/* rows that the last step has rounded: for one pass that would take too long */
+	p->dot_int8 = p->dot && s->int8.y != NULL && s->previous_k == p->k && !s->previous_bits &&
+		gk_cpu_int8_labels_begin(s, &p->sweep, p->c, p->k, true);
+	return p->dot && !p->dot_int8 ? gk_cpu_dot_begin(s, &p->sweep, p->c, p->k, err) : GK_OK;
 }
 
 /* The pass is done: what it has found may be gone on from. */
@@ -399,7 +413,9 @@ run(GkSession *s, Pass *p, GkFinish *out, GkError *err)
 	s->dot.tied = p->again ? p->tied : p->keep ? s->found.tied : NULL;
 	st = gk_cpu_sweep(s, &p->sweep, err);
 	s->dot.tied = NULL;
-	if (p->dot)
+	if (p->dot_int8)
+		gk_cpu_int8_labels_end(s, p->k);
+	else if (p->dot)
 		gk_cpu_dot_end(s);
 	if (st == GK_OK && p->keep)
 		remember(s, p);

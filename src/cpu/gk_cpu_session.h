@@ -102,6 +102,7 @@ typedef struct GkCpuInt8
 {
 	bool		useless;		/* too many may have been */
 	int64_t		pairs;			/* of a row and a centroid that may be nearer, in this pass */
+	bool		known;			/* labels to begin with */
 	int			wait;			/* passes without, before labels are tried by them */
 	int			waited;			/* the last time */
 	GkInt8		args;			/* of the kernels */

@@ -182,10 +182,10 @@ begin(GkStepPass *p, GkError *err)
 		p->sweep.per_round = p->k;
 	}
 	p->dot = p->elkan || ((p->path == GK_STEP_MERGE || p->path == GK_STEP_DELTA) && gk_cpu_dot_wanted(s, &p->sweep, p->k));
-	p->from_last = p->dot && !p->elkan && p->memory == GK_REMEMBER_LABELS && p->known && gk_cpu_int8_labels_begin(s, &p->sweep, p->c, p->k);
+	p->dot_int8 = p->dot && !p->elkan && p->memory == GK_REMEMBER_LABELS && gk_cpu_int8_labels_begin(s, &p->sweep, p->c, p->k, p->known);
 	if (p->dot && gk_cpu_int16_possible(s, p->k) && p->piece < gk_cpu_int16_tiles(s, p->d) * GK_ROW_PAD)
 		p->piece = gk_cpu_int16_tiles(s, p->d) * GK_ROW_PAD;
-	return p->dot && !p->elkan && !p->from_last ? gk_cpu_dot_begin(s, &p->sweep, p->c, p->k, err) : GK_OK;
+	return p->dot && !p->elkan && !p->dot_int8 ? gk_cpu_dot_begin(s, &p->sweep, p->c, p->k, err) : GK_OK;
 }
 
 /* Remember that there is a step, and how many rows changed their label in it. */
@@ -233,7 +233,7 @@ gk_cpu_step(GkSession *s, const float *centroids, int k, GkStep *out, GkError *e
 	if (st != GK_OK)
 		return st;
 	st = p.partitioned ? gk_cpu_step_partitioned(&p, &changed, err) : gk_cpu_step_private(&p, &changed, err);
-	if (p.from_last)
+	if (p.dot_int8)
 		gk_cpu_int8_labels_end(s, k);
 	else if (p.dot)
 		gk_cpu_dot_end(s);

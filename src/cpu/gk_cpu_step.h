@@ -61,7 +61,7 @@ typedef struct GkStepPass
 	bool		calm;			/* few enough labels changed in it that moving rows pays */
 	bool		dot;			/* GK_STEP_MERGE, _DELTA: labels by scalar products, ... */
 	bool		elkan;			/* ... of integers, with a bound for every row and centroid, ... */
-	bool		from_last;		/* ... or of 8-bit integers, from the last labels */
+	bool		dot_int8;		/* ... or of 8-bit integers */
 } GkStepPass;
 
 /* Does the path move rows that change their label, from the last step's result on? */
@@ -82,8 +82,8 @@ gk_cpu_step_labels(const GkStepPass *p, const GkBlock *b, GkBlockLabels *out)
 	*out = (GkBlockLabels) {.x = gk_cpu_tiles(s, b),.label = p->sweep.keep_labels ? s->label + b->at : b->label};
 	if (p->elkan)
 		return gk_cpu_elkan_labels(s, b, out->label);
-	if (p->from_last)
-		gk_cpu_int8_labels(s, b, p->c, p->k, out->label);
+	if (p->dot_int8)
+		gk_cpu_int8_labels(s, b, p->c, p->k, out->label, NULL);
 	else
 		gk_cpu_dot_labels(s, &out->x, b->slot, b->rows, b->thread, NULL, out->label);
 	return true;

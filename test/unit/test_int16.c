@@ -3,7 +3,7 @@
  * instruction set, points and centroids at the ends of what integers hold, ties, and points that no
  * product decides.  Where integers are used they have to decide nearly all of points like embeddings.  And which
  * centroids are closer than a limit, by products of 8-bit integers: none may be missing, and few may be others; and labels
- * from the last ones by these.
+ * by these.
  */
 #include <float.h>
 #include <math.h>
@@ -158,28 +158,33 @@ test_closer(Tested *t, const float *c, int k, const float *want_d2, bool embeddi
 	}
 }
 
-/* Labels of all rows from last ones, some of them right: by products of 8-bit integers, whether they pay or not. */
+/* Labels and distances of all rows, from last ones of which some are right, or guessed ones, whether that pays or not. */
 static void
-test_from_last(Tested *t, const float *c, int k, const int32_t *want)
+test_int8_labels(Tested *t, const float *c, int k, const int32_t *want, const float *want_d2)
 {
 	GkSession  *s = t->session;
 	GkSweep		sweep = gk_cpu_plan(s, k);
 	GkBlock		b = {.chunk = &s->pts->chunks[0],.rows = ROWS,.tiles = t->x.count};
 	int32_t		last[(ROWS + GK_ROW_PAD) / GK_ROW_PAD * GK_ROW_PAD] = {0};
 	int32_t		label[sizeof(last) / sizeof(*last)];
+	float		d2[sizeof(last) / sizeof(*last)];
 	int32_t    *was = s->previous;
 	GkError		err;
 
 	for (int i = 0; i < ROWS; i++)
 		last[i] = want[i] == 1 ? k - 1 : i % 3 == 0 ? want[i] : test_pick(&rng, 0, k - 1);	/* k - 1 is 1 once more */
 	s->previous = last;
-	if (gk_cpu_int8_begin(s, &sweep, c, k, &err) == GK_OK)
-		gk_cpu_int8_labels(s, &b, c, k, label);
-	else
-		t->wrong++;
+	for (int known = 1; known >= (s->kernels->bytes->guess == NULL); known--)
+	{
+		s->int8.known = known;
+		if (gk_cpu_int8_begin(s, &sweep, c, k, &err) == GK_OK)
+			gk_cpu_int8_labels(s, &b, c, k, label, d2);
+		else
+			t->wrong++;
+		for (int i = 0; i < ROWS; i++)
+			t->wrong += label[i] != want[i] || d2[i] != want_d2[i];
+	}
 	s->previous = was;
-	for (int i = 0; i < ROWS; i++)
-		t->wrong += label[i] != want[i];
 }
 
 static int	looks;
@@ -262,7 +267,7 @@ test_pass(Tested *t, const float *c, int k, const int32_t *want, const float *wa
 	if (s->kernels->bytes != NULL)
 	{
 		test_closer(t, c, k, want_d2, pass == 0 && kind == EMBEDDINGS);
-		test_from_last(t, c, k, want);
+		test_int8_labels(t, c, k, want, want_d2);
 	}
 	t->wrong += wrong_below(s, &t->x, want, want_d2, &dismissed);
 	if (pass == 0 && kind == EMBEDDINGS)

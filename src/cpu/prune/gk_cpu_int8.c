@@ -279,21 +279,22 @@ gk_cpu_int8_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *
 	return s->core->parallel_for(&host, (int64_t) groups, round_group, &r) ? GK_OK : GK_STOPPED;
 }
 
-uint64_t *
-gk_cpu_int8_closer(GkSession *s, const GkTiles *x, int64_t slot, int thread, const float *d2, size_t *width)
+/* Tiles from row `slot` on, rounded, and the room behind them for bits [tiles][*width], in a thread's scratch. */
+static GkInt8Points *
+rounded_tiles(GkSession *s, const GkTiles *x, int64_t slot, int thread, uint64_t **closer, size_t *width)
 {
 	const GkInt8Kernels *set = s->kernels->bytes;
 	GkCpuInt8  *b = &s->int8;
 	size_t		words = (size_t) b->args.words * GK_ROW_PAD;
 	int			tiles = gk_cpu_int8_tiles(s, b->args.k);
 	GkInt8Points *points = (GkInt8Points *) (b->scratch + thread * b->scratch_bytes);
-	uint64_t   *out = (uint64_t *) (points + tiles);
 	bool		kept = b->y != NULL;
 	GkInt8Tile *tile;
 	int32_t    *y;
 
+	*closer = (uint64_t *) (points + tiles);
 	*width = (size_t) (b->args.k + set->group - 1) / set->group * set->group;
-	tile = kept ? b->tile + slot / GK_ROW_PAD : (GkInt8Tile *) (out + tiles * *width);
+	tile = kept ? b->tile + slot / GK_ROW_PAD : (GkInt8Tile *) (*closer + tiles * *width);
 	y = kept ? b->y + slot / GK_ROW_PAD * words : (int32_t *) (tile + tiles);
 	for (int t = 0; t < x->count; t++)
 	{
@@ -301,8 +302,26 @@ gk_cpu_int8_closer(GkSession *s, const GkTiles *x, int64_t slot, int thread, con
 		if (!kept || points[t].tile->scale[0] == 0.0f)
 			set->round(x->x + t * x->tile, x->stride, &b->args, points[t].y, points[t].tile);
 	}
-	set->closer(x->count, &b->args, points, d2, out);
-	return out;
+	return points;
+}
+
+uint64_t *
+gk_cpu_int8_closer(GkSession *s, const GkTiles *x, int64_t slot, int thread, const float *d2, size_t *width)
+{
+	uint64_t   *closer;
+	const GkInt8Points *points = rounded_tiles(s, x, slot, thread, &closer, width);
+
+	s->kernels->bytes->closer(x->count, &s->int8.args, points, d2, closer);
+	return closer;
+}
+
+void
+gk_cpu_int8_guess(GkSession *s, const GkTiles *x, int64_t slot, int thread, int32_t *label)
+{
+	uint64_t   *closer;
+	size_t		width;
+
+	s->kernels->bytes->guess(x->count, &s->int8.args, rounded_tiles(s, x, slot, thread, &closer, &width), label);
 }
 
 static void

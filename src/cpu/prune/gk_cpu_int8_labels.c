@@ -1,13 +1,14 @@
 /*
- * gk_cpu_int8_labels.c - steps that compare a row with the centroids that may be nearer than its last one, by products of
- * 8-bit integers.
+ * gk_cpu_int8_labels.c - labels of wide points by products of 8-bit integers: each row is compared with the centroids that may
+ * be nearer than its last one.
  *
- * The canonical distance to the centroid that was the nearest is a limit, D.  Products (gk_cpu_int8.c) tell which centroids
- * may be as near: of wide points with structure a few in a thousand, of which canonical distances then tell the nearest, ties
- * to the lowest label.  So nothing else has to be proved: a centroid that is left out is farther than D.
+ * The canonical distance to the centroid of the last label, or in a first pass of one that rounded values say is about the
+ * nearest, is a limit, D.  Products (gk_cpu_int8.c) tell which centroids may be as near: of wide points with structure a few
+ * in a thousand, of which canonical distances then tell the nearest, ties to the lowest label.  So nothing else has to be
+ * proved: a centroid that is left out is farther than D.
  *
- * Where rows are not near to any centroid, beside what 8 bits tell, all may be nearer.  So some tiles are tried first, and
- * points where that is so do without, as they would in the next steps.
+ * Where rows are not nearer to their centroids than to others by more than 8 bits tell, all may be nearer.  So some tiles are
+ * tried first, and points of which that is so do without for some passes.
  */
 #include <limits.h>
 #include <math.h>
@@ -21,6 +22,8 @@
 /* One tile's rows. */
 typedef struct TileLabels
 {
+	const GkSession *s;
+	int64_t		slot;			/* of the first one */
 	float	   *d2;
 	int32_t    *label;
 } TileLabels;
@@ -34,6 +37,8 @@ take_nearer(void *arg, const int32_t *row, const int32_t *label, const float *is
 	{
 		int			at = row[i];
 
+		if (is[i] == t->d2[at])
+			gk_cpu_dot_tied(t->s, t->slot + at);
 		if (is[i] < t->d2[at] || (is[i] == t->d2[at] && label[i] < t->label[at]))
 		{
 			t->d2[at] = is[i];
@@ -42,7 +47,7 @@ take_nearer(void *arg, const int32_t *row, const int32_t *label, const float *is
 	}
 }
 
-/* Canonical distances of a tile's first rows to the centroids of their last labels, and limits that ties are below. */
+/* Canonical distances of a tile's first rows to the centroids that they begin with, and limits that ties are below. */
 static void
 last_distances(const GkSession *s, const GkTiles *tile, const float *c, const int32_t *last, int rows, float *d2, float *below)
 {
@@ -55,33 +60,34 @@ last_distances(const GkSession *s, const GkTiles *tile, const float *c, const in
 		below[i] = i < rows ? nextafterf(d2[i], INFINITY) : 0.0f;
 }
 
-/* Labels of at most gk_cpu_int8_tiles() tiles: how many pairs may have been nearer. */
+/* Labels and distances of at most gk_cpu_int8_tiles() tiles: how many pairs may have been nearer. */
 static int64_t
-label_tiles(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const float *c, int k, int32_t *label)
+label_tiles(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const float *c, int k, int32_t *label, float *d2)
 {
-	float		d2[GK_INT16_TILES * GK_ROW_PAD];
 	float		below[GK_INT16_TILES * GK_ROW_PAD];
 	uint64_t   *closer;
 	size_t		width;
 	int64_t		pairs = 0;
 
+	if (s->int8.known)
+		memcpy(label, s->previous + slot, rows * sizeof(int32_t));
+	else
+		gk_cpu_int8_guess(s, x, slot, thread, label);
 	for (int t = 0; t < x->count; t++)
 	{
 		int			at = t * GK_ROW_PAD;
-		int			some = rows - at < GK_ROW_PAD ? rows - at : GK_ROW_PAD;
 		GkTiles		tile = *x;
 
 		tile.x += t * x->tile;
-		memcpy(label + at, s->previous + slot + at, some * sizeof(int32_t));
-		last_distances(s, &tile, c, label + at, some, d2 + at, below + at);
+		last_distances(s, &tile, c, label + at, rows - at < GK_ROW_PAD ? rows - at : GK_ROW_PAD, d2 + at, below + at);
 	}
 	closer = gk_cpu_int8_closer(s, x, slot, thread, below, &width);
 	for (int t = 0; t < x->count; t++)
 	{
 		int			at = t * GK_ROW_PAD;
-		GkTiles		tile = *x;
-		TileLabels	to = {d2 + at, label + at};
 		int			some = rows - at < GK_ROW_PAD ? rows - at : GK_ROW_PAD;
+		GkTiles		tile = *x;
+		TileLabels	to = {s, slot + at, d2 + at, label + at};
 
 		for (int i = 0; i < some; i++)
 			closer[t * width + label[at + i]] &= ~(UINT64_C(1) << i);
@@ -92,7 +98,7 @@ label_tiles(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, 
 }
 
 void
-gk_cpu_int8_labels(GkSession *s, const GkBlock *b, const float *c, int k, int32_t *label)
+gk_cpu_int8_labels(GkSession *s, const GkBlock *b, const float *c, int k, int32_t *label, float *d2)
 {
 	GkTiles		x = gk_cpu_tiles(s, b);
 	int			tiles = gk_cpu_int8_tiles(s, k);
@@ -100,23 +106,29 @@ gk_cpu_int8_labels(GkSession *s, const GkBlock *b, const float *c, int k, int32_
 
 	for (int from = 0; from < b->tiles; from += tiles)
 	{
-		GkTiles		now = x;
 		int			at = from * GK_ROW_PAD;
+		int			rows = b->rows - at < tiles * GK_ROW_PAD ? b->rows - at : tiles * GK_ROW_PAD;
+		GkTiles		now = x;
+		float		is[GK_INT16_TILES * GK_ROW_PAD];
 
 		now.x += from * x.tile;
 		now.count = b->tiles - from < tiles ? b->tiles - from : tiles;
-		pairs += label_tiles(s, &now, b->slot + at, b->rows - at, b->thread, c, k, label + at);
+		pairs += label_tiles(s, &now, b->slot + at, rows, b->thread, c, k, label + at, is);
+		if (d2 != NULL)
+			memcpy(d2 + at, is, rows * sizeof(float));
 	}
 	__atomic_fetch_add(&s->int8.pairs, pairs, __ATOMIC_RELAXED);
 }
 
-/* Do so many rows with so many pairs take less time than with products of 16 bits?  Each row has one with its last centroid. */
+/* Do so many rows with so many pairs take less time than with products of 16 bits?  Each row has one pair of its own. */
 static bool
-pay(const GkSession *s, int64_t rows, int64_t pairs, int k)
+pay(const GkSession *s, double rows, double pairs, int k, bool known)
 {
-	double		saved = (double) k * (s->kernels->integers->cost - s->kernels->bytes->cost);
+	double		d = s->pts->d;
+	double		products = known ? 1.0 : 2.0;
+	double		saved = k * d * (s->kernels->integers->cost - products * s->kernels->bytes->cost);
 
-	return GK_COST_INT8_PAIR * (double) (pairs + rows) <= saved * (double) rows;
+	return GK_COST_INT8_PAIR(d) * (pairs + rows) <= saved * rows;
 }
 
 /* Do without for some passes, each time for more: when centroids have found their places, fewer may be nearer. */
@@ -144,37 +156,39 @@ try_tiles(GkSession *s, const float *c, int k)
 			GkTiles		x = {chunk->data + row, GK_ROW_PAD, chunk->stride, 1, s->pts->d};
 			int			some = chunk->rows - row < GK_ROW_PAD ? chunk->rows - row : GK_ROW_PAD;
 			int32_t		label[GK_ROW_PAD];
+			float		d2[GK_ROW_PAD];
 
 			if (chunk->first + row < t * s->pts->n / TRIED)
 				continue;
-			pairs += label_tiles(s, &x, slot + row, some, 0, c, k, label);
+			pairs += label_tiles(s, &x, slot + row, some, 0, c, k, label, d2);
 			rows += some;
 			t++;
 		}
 	}
-	return pay(s, rows, pairs, k);
+	return pay(s, (double) rows, (double) pairs, k, s->int8.known);
 }
 
-/* Are they possible, and is there no better way? */
+/* Are they possible, and do they pay where each row has one pair more? */
 static bool
-wanted(const GkSession *s, const GkSweep *sweep, int k)
+wanted(const GkSession *s, const GkSweep *sweep, int k, bool known)
 {
-	return gk_cpu_int8_possible(s) && s->kernels->bytes->labels && s->pts->resident &&
-		gk_cpu_dot_wanted(s, sweep, k) && k >= GK_COST_INT16_MIN_K &&
+	return gk_cpu_int8_possible(s) && s->kernels->bytes->guess != NULL && s->pts->resident && s->pts->d >= GK_COST_INT8_LABELS_D &&
+		gk_cpu_dot_wanted(s, sweep, k) && gk_cpu_int16_possible(s, k) && pay(s, 1.0, 1.0, k, known) &&
 		s->kernels->bytes->cost * (double) GK_ROW_PAD * s->pts->d * k <= GK_COST_DOT_LONGEST * (double) s->kernels->job_work;
 }
 
 bool
-gk_cpu_int8_labels_begin(GkSession *s, GkSweep *sweep, const float *c, int k)
+gk_cpu_int8_labels_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool known)
 {
 	GkSweep		plain = *sweep;
 	bool		first = s->int8.y == NULL;
 	GkError		ignored;
 
-	if (!wanted(s, sweep, k) || s->int8.wait-- > 0)
+	if (!wanted(s, sweep, k, known) || s->int8.wait-- > 0)
 		return false;
 	s->int8.wait = 0;
 	s->int8.pairs = 0;
+	s->int8.known = known;
 	if (gk_cpu_int8_begin(s, sweep, c, k, &ignored) == GK_OK && s->int8.y != NULL && (!first || try_tiles(s, c, k)))
 		return true;
 	*sweep = plain;
@@ -185,6 +199,6 @@ gk_cpu_int8_labels_begin(GkSession *s, GkSweep *sweep, const float *c, int k)
 void
 gk_cpu_int8_labels_end(GkSession *s, int k)
 {
-	if (!pay(s, s->pts->n, s->int8.pairs, k))
+	if (!pay(s, (double) s->pts->n, (double) s->int8.pairs, k, s->int8.known))
 		wait(s);
 }

@@ -12,7 +12,7 @@
  *                   rows that those products leave undecided
  *   gk_cpu_int8.c   centroids closer than D by products of 8-bit integers
  *   gk_cpu_int8_labels.c
- *                   labels from the last ones: centroids closer than the last one
+ *                   labels by these: centroids closer than the last one
  *   gk_cpu_seed_rounds.c
  *                   compare the candidates of many rounds of seeding at once, by products of integers
  *   gk_cpu_seed_index.c, gk_cpu_kdtree.c
@@ -133,6 +133,9 @@ void		gk_cpu_int8_give_up(GkSession *s);
 /* Bits [tiles][*width] of the rows, from row `slot` on, that a centroid may be closer to than d2 says: in the thread's scratch. */
 uint64_t   *gk_cpu_int8_closer(GkSession *s, const GkTiles *x, int64_t slot, int thread, const float *d2, size_t *width);
 
+/* A centroid for each row of such tiles, about the nearest: label [tiles][GK_ROW_PAD]. */
+void		gk_cpu_int8_guess(GkSession *s, const GkTiles *x, int64_t slot, int thread, int32_t *label);
+
 /*
  * Canonical distances of such pairs of one tile's first `rows` rows, for `take`: those of a centroid after those of the ones
  * before it.  Returns how many pairs there are; more than `most` are not looked at.
@@ -149,15 +152,18 @@ int			gk_cpu_closer_pairs(const GkSession *s, const GkTiles *tile, const float *
  */
 int64_t		gk_cpu_int8_nearest(GkSession *s, const GkBlock *b, const float *c, int k, int first, float *d2, int32_t *nearest);
 
-/* ---- labels from the last ones, by products of 8-bit integers ---- */
+/* ---- labels by products of 8-bit integers ---- */
 
-/* Begin a step that has the last one's labels, as gk_cpu_dot_begin() does; false: without them, the sweep is as it was. */
-bool		gk_cpu_int8_labels_begin(GkSession *s, GkSweep *sweep, const float *c, int k);
+/*
+ * Begin a pass with them, as gk_cpu_dot_begin() does; known: s->previous has labels of k clusters to begin with, else
+ * they are guessed.  false: without them, the sweep is as it was.
+ */
+bool		gk_cpu_int8_labels_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool known);
 
-/* Labels of a block, of which s->previous still has the last ones. */
-void		gk_cpu_int8_labels(GkSession *s, const GkBlock *b, const float *c, int k, int32_t *label);
+/* Labels of a block, and the canonical distances to these centroids (NULL: not wanted). */
+void		gk_cpu_int8_labels(GkSession *s, const GkBlock *b, const float *c, int k, int32_t *label, float *d2);
 
-/* After such a step. */
+/* After such a pass. */
 void		gk_cpu_int8_labels_end(GkSession *s, int k);
 
 /* ---- bounds ---- */

@@ -4,6 +4,7 @@
  * A tile register multiplies 64 features of 16 centroids and 16 points in the time of some eight of the instructions
  * that take four features of 16 points and one centroid (gk_cpu_int8_avx512.c): an eighth of their time.
  */
+#include <math.h>
 #include <string.h>
 
 #include "cpu/simd/gk_cpu_kernels.h"
@@ -77,17 +78,32 @@ product(const Sums *sum, int i, int at, const GkInt8 *s, const __m128i * shift)
 	return v;
 }
 
-/* Rows of a tile from `row` on against `groups` groups of centroids, from k on: bits of those that may be closer. */
+/* How the sums of runs come together. */
+GK_INLINE void
+shifts(const GkInt8 *s, __m128i * shift)
+{
+	for (int run = 0; run + 1 < s->runs; run++)
+		shift[run] = _mm_cvtsi32_si128(2 * (s->finer[run] - s->finer[run + 1]));
+}
+
+/* Products of rows of a tile from `row` on and `groups` groups of centroids, from k on. */
+GK_INLINE void
+compute(Sums *sum, const GkInt8Points *x, const GkInt8 *s, int k, int groups, int row)
+{
+	const int32_t *c = s->c + (size_t) k * s->words;
+
+	products(sum, x->y + row, c, groups > 1 ? c + (size_t) GROUP * s->words : c, s);
+}
+
+/* Bits of those that may be closer. */
 GK_TARGET static __attribute__((noinline)) void
 within(const GkInt8Points *x, const float *d2, const GkInt8 *s, int k, int groups, int row, uint64_t *closer)
 {
 	Sums		sum[GK_INT8_RUNS] __attribute__((aligned(64)));
-	const int32_t *c = s->c + (size_t) k * s->words;
 	__m128i		shift[GK_INT8_RUNS];
 
-	for (int run = 0; run + 1 < s->runs; run++)
-		shift[run] = _mm_cvtsi32_si128(2 * (s->finer[run] - s->finer[run + 1]));
-	products(sum, x->y + row, c, groups > 1 ? c + (size_t) GROUP * s->words : c, s);
+	shifts(s, shift);
+	compute(sum, x, s, k, groups, row);
 	for (int p = 0; p < VECTORS; p++)
 	{
 		int			at = row + p * LANES;
@@ -106,6 +122,36 @@ within(const GkInt8Points *x, const float *d2, const GkInt8 *s, int k, int group
 	}
 }
 
+/* A (|c'|^2 / 2 - x' c') of a row is the least of the nearest c', about: keep it, and which that is. */
+GK_TARGET static __attribute__((noinline)) void
+keep_least(const GkInt8Points *x, const GkInt8 *s, int k, int groups, int row, float *least, int32_t *label)
+{
+	Sums		sum[GK_INT8_RUNS] __attribute__((aligned(64)));
+	__m128i		shift[GK_INT8_RUNS];
+
+	shifts(s, shift);
+	compute(sum, x, s, k, groups, row);
+	for (int p = 0; p < VECTORS; p++)
+	{
+		int			at = row + p * LANES;
+		__m512		scale = _mm512_loadu_ps(x->tile->scale + at);
+		__m512		so_far = _mm512_loadu_ps(least + at);
+		__m512i		own = _mm512_loadu_si512(label + at);
+
+		for (int q = 0; q < groups * GROUP && k + q < s->k; q++)
+		{
+			const GkInt8Centroid *of = s->of + k + q;
+			__m512i		is = _mm512_sub_epi32(product(sum, q / GROUP * VECTORS + p, q % GROUP * LANES, s, shift), _mm512_set1_epi32(of->offset));
+			__m512		v = _mm512_mul_ps(_mm512_fmsub_ps(scale, _mm512_set1_ps(of->half), _mm512_cvtepi32_ps(is)), _mm512_set1_ps(1.0f / of->scale));
+
+			own = _mm512_mask_mov_epi32(own, _mm512_cmp_ps_mask(v, so_far, _CMP_LT_OQ), _mm512_set1_epi32(k + q));
+			so_far = _mm512_min_ps(v, so_far);
+		}
+		_mm512_storeu_ps(least + at, so_far);
+		_mm512_storeu_si512(label + at, own);
+	}
+}
+
 GK_TARGET static void
 closer(int tiles, const GkInt8 *s, const GkInt8Points *x, const float *d2, uint64_t *out)
 {
@@ -119,8 +165,24 @@ closer(int tiles, const GkInt8 *s, const GkInt8Points *x, const float *d2, uint6
 	_tile_release();
 }
 
+GK_TARGET static void
+guess(int tiles, const GkInt8 *s, const GkInt8Points *x, int32_t *label)
+{
+	float		least[GK_INT16_TILES * GK_ROW_PAD];
+
+	for (int i = 0; i < tiles * GK_ROW_PAD; i++)
+		least[i] = INFINITY;
+	memset(label, 0, tiles * GK_ROW_PAD * sizeof(int32_t));
+	gk_amx_begin();
+	for (int k = 0; k < s->k; k += GROUPS * GROUP)
+		for (int t = 0; t < tiles; t++)
+			for (int row = 0; row < GK_ROW_PAD; row += VECTORS * LANES)
+				keep_least(x + t, s, k, s->k - k > GROUP ? GROUPS : 1, row, least + t * GK_ROW_PAD, label + t * GK_ROW_PAD);
+	_tile_release();
+}
+
 const GkInt8Kernels gk_int8_amx = {
-	.group = GROUP,.unit = UNIT,.cost = 0.03,.step = 2,.labels = true,.put = put,.round = gk_cpu_avx512_int8_round,.closer = closer
+	.group = GROUP,.unit = UNIT,.cost = 0.03,.step = 2,.put = put,.round = gk_cpu_avx512_int8_round,.closer = closer,.guess = guess
 };
 
 #endif							/* GK_CPU_AMX */

@@ -294,7 +294,6 @@ typedef struct GkInt8Kernels
 	int			unit;			/* words: runs are filled up with zeros to a multiple */
 	int			step;			/* octaves between the scales of runs, at least */
 	double		cost;			/* of a feature and a centroid, see GK_COST_INT16() */
-	bool		labels;			/* with last labels, they find labels faster than GkInt16Kernels */
 
 	/* Word w of centroid q of a group. */
 	void		(*put) (int32_t *group, int words, int q, int w, uint32_t word);
@@ -302,6 +301,11 @@ typedef struct GkInt8Kernels
 	void		(*round) (const float *x, size_t stride, const GkInt8 *s, int32_t *y, GkInt8Tile *tile);
 	/* The centroids that may be closer to rows than d2 says, as those of GkInt16Kernels.closer. */
 	void		(*closer) (int tiles, const GkInt8 *s, const GkInt8Points *x, const float *d2, uint64_t *out);
+	/*
+	 * A centroid for each row, label [tiles][GK_ROW_PAD], that is the nearest or not much farther.  NULL: to find labels
+	 * by these products takes no less time than by GkInt16Kernels.
+	 */
+	void		(*guess) (int tiles, const GkInt8 *s, const GkInt8Points *x, int32_t *label);
 } GkInt8Kernels;
 
 typedef struct GkCpuKernels
