@@ -87,7 +87,7 @@ UNIT_FMA := $(if $(filter x86_64,$(shell uname -m)),$(if $(shell grep -m1 ' fma 
 UNIT_CFLAGS = $(UNIT_OPTIMIZE) -g1 $(UNIT_FMA) $(SANITIZE) $(GK_FLAGS) -Wall -Wextra -Werror -Isrc -Itest/unit -MMD -MP
 UNIT_OPTIMIZE = -O2
 # The longest come first, those that wait for each other's threads before all: the others have the CPUs meanwhile
-UNIT_LONG := $(patsubst %,test/unit/test_%.c,spread spread_ingest fit seed int16)
+UNIT_LONG := $(patsubst %,test/unit/test_%.c,spread spread_ingest passes fit seed int16)
 UNIT_TESTS := $(UNIT_LONG) test/gpu/test_several.c $(filter-out $(UNIT_LONG),$(sort $(wildcard test/unit/test_*.c)))
 UNIT_BINS := $(patsubst %.c,build/unit/%,$(notdir $(UNIT_TESTS)))
 UNIT_LIB := $(patsubst %.c,build/unit/%.o,$(notdir $(ENGINE_SRCS) $(filter-out $(UNIT_TESTS),$(wildcard test/unit/*.c))))

@@ -57,6 +57,17 @@ typedef struct Way
 	GkStep		step;
 } Way;
 
+/* Kernels that keep bounds: AMX does without, and has those of VNNI beside it.  NULL: there are none. */
+static const GkCpuKernels *
+kernels_with_bounds(void)
+{
+#ifdef GK_CPU_X86
+	if (gk_cpu_kernels()->integers != NULL)
+		return &gk_cpu_avx512_vnni;
+#endif
+	return NULL;
+}
+
 static void
 open_way(Way *w, GkSkip skip, const double *values, const double *weight, int n, int d, int k, int threads)
 {
@@ -70,6 +81,7 @@ open_way(Way *w, GkSkip skip, const double *values, const double *weight, int n,
 	problem = (GkProblem) {.host = &w->host.host,.core = &gk_core,.store = w->store,.k_max = k};
 	if (gk_cpu_backend.open(&problem, &w->session, &err) != GK_OK)
 		abort();
+	w->session->kernels = kernels_with_bounds();
 	w->step = new_step(k, d);
 }
 
@@ -220,7 +232,7 @@ main(void)
 	static const int clusters[] = {48, 64, 65, 100, 131};
 	int			cases = 0;
 
-	if (gk_cpu_kernels()->integers == NULL || gk_cpu_kernels()->integers->elkan == NULL)
+	if (kernels_with_bounds() == NULL)
 	{
 		skip("no such kernels on this machine");
 		return done_testing();
