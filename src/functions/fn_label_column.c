@@ -537,8 +537,9 @@ km_relabel_fit(FunctionCallInfo fcinfo, KmFit *fit, int k, KmResult *result)
 
 	/*
 	 * the statement's snapshot may be older than labels that another call has written before this one got
-	 * its lock
+	 * its lock; and an UPDATE passes over rows that its own command has changed, without a word
 	 */
+	CommandCounterIncrement();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (fit->source->identify)
 		relabel_by_place(fcinfo, fit, result);

@@ -209,12 +209,33 @@ SELECT cluster, size FROM kmeans('many', '{x}', 3, label_column => 'label', cent
 SELECT tableoid::regclass, label, x, count(*) FROM many GROUP BY 1, 2, 3 ORDER BY 1, 2;
 RESET work_mem;
 
+-- what the same statement has changed before the call is clustered and labelled, as by any volatile function
+CREATE TABLE changed (id int PRIMARY KEY, x int, label int);
+INSERT INTO changed SELECT i, i % 3 * 10 FROM generate_series(1, 30) i;
+WITH u AS (UPDATE changed SET label = 7 RETURNING 1)
+SELECT (SELECT count(*) FROM u) AS updated, (SELECT sum(size) FROM kmeans('changed', '{x}', 3, label_column => 'label', centroids => '{{0},{10},{20}}')) AS rows;
+SELECT label, x, count(*) FROM changed GROUP BY 1, 2 ORDER BY 1, 2;
+UPDATE changed SET x = 20, label = 7 WHERE id = 3
+RETURNING (SELECT sum(size) FROM kmeans('changed', '{x}', 3, label_column => 'label', centroids => '{{0},{10},{20}}')) AS rows;
+SELECT label, x, count(*) FROM changed GROUP BY 1, 2 ORDER BY 1, 2;
+WITH d AS (DELETE FROM changed WHERE x = 20 RETURNING 1)
+SELECT (SELECT count(*) FROM d) AS deleted, (SELECT sum(size) FROM kmeans('changed', '{x}', 2, label_column => 'label', centroids => '{{10},{0}}')) AS rows;
+SELECT label, x, count(*) FROM changed GROUP BY 1, 2 ORDER BY 1, 2;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+WITH u AS (UPDATE changed SET label = 7 RETURNING 1)
+SELECT (SELECT count(*) FROM u) AS updated, (SELECT sum(size) FROM kmeans('changed', '{x}', 2, label_column => 'label', centroids => '{{10},{0}}')) AS rows;
+SELECT label, x, count(*) FROM changed GROUP BY 1, 2 ORDER BY 1, 2;
+COMMIT;
+-- a row that the statement changes afterwards is its error
+UPDATE changed SET x = x + 1 FROM (SELECT sum(size) AS rows FROM kmeans('changed', '{x}', 2, label_column => 'label', centroids => '{{0},{10}}')) k WHERE k.rows > 0;
+SELECT label, x, count(*) FROM changed GROUP BY 1, 2 ORDER BY 1, 2;
+
 -- the table is in use by the same statement
 SELECT * FROM pts, kmeans('pts', '{x}', 3, label_column => 'brand_new') LIMIT 1;
 
 DROP VIEW v;
 DROP MATERIALIZED VIEW mv;
-DROP TABLE pts, before, log, watched, part, parent, child, "T 1", hot, other, statements, mine, many;
+DROP TABLE pts, before, log, watched, part, parent, child, "T 1", hot, other, statements, mine, many, changed;
 DROP FUNCTION note_change, label_other, note_statement;
 DROP ROLE label_user;
 DROP DOMAIN small_label;
