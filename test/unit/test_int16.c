@@ -177,12 +177,16 @@ test_int8_labels(Tested *t, const float *c, int k, const int32_t *want, const fl
 	for (int known = 1; known >= (s->kernels->bytes->guess == NULL); known--)
 	{
 		s->int8.known = known;
+		memset(label, 0xff, sizeof(label));
 		if (gk_cpu_int8_begin(s, &sweep, c, k, &err) == GK_OK)
 			gk_cpu_int8_labels(s, &b, c, k, label, d2);
 		else
 			t->wrong++;
 		for (int i = 0; i < ROWS; i++)
 			t->wrong += label[i] != want[i] || d2[i] != want_d2[i];
+		/* those after the last row are valid, too: whole vectors are added up */
+		for (int i = ROWS; i < t->x.count * GK_ROW_PAD; i++)
+			t->wrong += label[i] < 0 || label[i] >= k;
 	}
 	s->previous = was;
 }

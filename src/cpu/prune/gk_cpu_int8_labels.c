@@ -60,7 +60,10 @@ last_distances(const GkSession *s, const GkTiles *tile, const float *c, const in
 		below[i] = i < rows ? nextafterf(d2[i], INFINITY) : 0.0f;
 }
 
-/* Labels and distances of at most gk_cpu_int8_tiles() tiles: how many pairs may have been nearer. */
+/*
+ * Labels, valid ones after the last row, too, and distances of at most gk_cpu_int8_tiles() tiles: how many pairs may have been
+ * nearer.
+ */
 static int64_t
 label_tiles(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const float *c, int k, int32_t *label, float *d2)
 {
@@ -70,7 +73,10 @@ label_tiles(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, 
 	int64_t		pairs = 0;
 
 	if (s->int8.known)
+	{
+		memset(label, 0, x->count * GK_ROW_PAD * sizeof(int32_t));
 		memcpy(label, s->previous + slot, rows * sizeof(int32_t));
+	}
 	else
 		gk_cpu_int8_guess(s, x, slot, thread, label);
 	for (int t = 0; t < x->count; t++)
