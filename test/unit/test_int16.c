@@ -158,6 +158,39 @@ test_closer(Tested *t, const float *c, int k, const float *want_d2, bool embeddi
 	}
 }
 
+static int	looks;
+static int	stop_at;			/* this look says stop; 0: none */
+
+static bool
+count_looks(void *ctx)
+{
+	(void) ctx;
+	return ++looks == stop_at;
+}
+
+/* A block with many pairs that may be nearer ends, with valid labels, when it is to. */
+static void
+test_int8_stop(Tested *t, const GkBlock *b, const float *c, int k)
+{
+	GkSession  *s = t->session;
+	GkHost		host = s->host;
+	int32_t		label[(ROWS + GK_ROW_PAD) / GK_ROW_PAD * GK_ROW_PAD];
+	int64_t		all;
+
+	s->int8.pairs = 0;
+	gk_cpu_int8_labels(s, b, c, k, label, NULL);
+	all = s->int8.pairs;
+	s->host.stop = count_looks;
+	looks = 0;
+	stop_at = 1;
+	gk_cpu_int8_labels(s, b, c, k, label, NULL);
+	t->wrong += s->halted != (looks > 0) || (looks == 0 && all > (int64_t) b->tiles * GK_CLOSER_PAIRS);
+	for (int i = 0; i < ROWS; i++)
+		t->wrong += label[i] < 0 || label[i] >= k;
+	s->halted = false;
+	s->host = host;
+}
+
 /* Labels and distances of all rows, from last ones of which some are right, or guessed ones, whether that pays or not. */
 static void
 test_int8_labels(Tested *t, const float *c, int k, const int32_t *want, const float *want_d2)
@@ -187,18 +220,9 @@ test_int8_labels(Tested *t, const float *c, int k, const int32_t *want, const fl
 		/* those after the last row are valid, too: whole vectors are added up */
 		for (int i = ROWS; i < t->x.count * GK_ROW_PAD; i++)
 			t->wrong += label[i] < 0 || label[i] >= k;
+		test_int8_stop(t, &b, c, k);
 	}
 	s->previous = was;
-}
-
-static int	looks;
-static int	stop_at;			/* this look says stop; 0: none */
-
-static bool
-count_looks(void *ctx)
-{
-	(void) ctx;
-	return ++looks == stop_at;
 }
 
 /*

@@ -338,7 +338,7 @@ flush(const GkSession *s, const GkTiles *tile, const float *c, const int32_t *ro
 }
 
 int
-gk_cpu_closer_pairs(const GkSession *s, const GkTiles *tile, const float *c, int k, const uint64_t *closer, int rows, int most,
+gk_cpu_closer_pairs(GkSession *s, const GkTiles *tile, const float *c, int k, const uint64_t *closer, int rows, int most,
 					GkCloserPairs *take, void *arg)
 {
 	uint64_t	some = rows < GK_ROW_PAD ? (UINT64_C(1) << rows) - 1 : ~UINT64_C(0);
@@ -365,6 +365,8 @@ gk_cpu_closer_pairs(const GkSession *s, const GkTiles *tile, const float *c, int
 			float		own[GK_ROW_PAD];
 			GkTiles		one = *tile;
 
+			if (gk_cpu_halt(s))
+				return all;
 			flush(s, tile, c, row, label, &count, take, arg);
 			one.count = 1;
 			for (int i = 0; i < GK_ROW_PAD; i++)
@@ -384,8 +386,11 @@ gk_cpu_closer_pairs(const GkSession *s, const GkTiles *tile, const float *c, int
 		{
 			row[count] = __builtin_ctzll(bits);
 			label[count++] = q;
-			if (count == GK_CLOSER_PAIRS)
-				flush(s, tile, c, row, label, &count, take, arg);
+			if (count < GK_CLOSER_PAIRS)
+				continue;
+			if (gk_cpu_halt(s))
+				return all;
+			flush(s, tile, c, row, label, &count, take, arg);
 		}
 	}
 	flush(s, tile, c, row, label, &count, take, arg);

@@ -87,8 +87,10 @@ label_tiles(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, 
 		tile.x += t * x->tile;
 		last_distances(s, &tile, c, label + at, rows - at < GK_ROW_PAD ? rows - at : GK_ROW_PAD, d2 + at, below + at);
 	}
+	if (gk_cpu_halt(s))
+		return 0;
 	closer = gk_cpu_int8_closer(s, x, slot, thread, below, &width);
-	for (int t = 0; t < x->count; t++)
+	for (int t = 0; t < x->count && !s->halted; t++)
 	{
 		int			at = t * GK_ROW_PAD;
 		int			some = rows - at < GK_ROW_PAD ? rows - at : GK_ROW_PAD;
@@ -157,7 +159,7 @@ try_tiles(GkSession *s, const float *c, int k)
 	{
 		const GkChunk *chunk = &s->pts->chunks[i];
 
-		for (int row = 0; t < TRIED && row < chunk->rows; row += GK_ROW_PAD)
+		for (int row = 0; t < TRIED && row < chunk->rows && !s->halted; row += GK_ROW_PAD)
 		{
 			GkTiles		x = {chunk->data + row, GK_ROW_PAD, chunk->stride, 1, s->pts->d};
 			int			some = chunk->rows - row < GK_ROW_PAD ? chunk->rows - row : GK_ROW_PAD;

@@ -138,12 +138,12 @@ void		gk_cpu_int8_guess(GkSession *s, const GkTiles *x, int64_t slot, int thread
 
 /*
  * Canonical distances of such pairs of one tile's first `rows` rows, for `take`: those of a centroid after those of the ones
- * before it.  Returns how many pairs there are; more than `most` are not looked at.
+ * before it.  Returns how many pairs there are; more than `most` are not looked at, nor the rest when the pass is to end.
  */
 #define GK_CLOSER_PAIRS		64
 typedef void GkCloserPairs (void *arg, const int32_t *row, const int32_t *label, const float *d2, int count);
 
-int			gk_cpu_closer_pairs(const GkSession *s, const GkTiles *tile, const float *c, int k, const uint64_t *closer, int rows,
+int			gk_cpu_closer_pairs(GkSession *s, const GkTiles *tile, const float *c, int k, const uint64_t *closer, int rows,
 								int most, GkCloserPairs *take, void *arg);
 
 /*
