@@ -182,7 +182,7 @@ wanted(const GkSession *s, const GkSweep *sweep, int k, bool known)
 {
 	return gk_cpu_int8_possible(s) && s->kernels->bytes->guess != NULL && s->pts->resident && s->pts->d >= GK_COST_INT8_LABELS_D &&
 		gk_cpu_dot_wanted(s, sweep, k) && gk_cpu_int16_possible(s, k) && pay(s, 1.0, 1.0, k, known) &&
-		s->kernels->bytes->cost * (double) GK_ROW_PAD * s->pts->d * k <= GK_COST_DOT_LONGEST * (double) s->kernels->job_work;
+		s->kernels->bytes->cost * (double) GK_ROW_PAD * s->pts->d * k <= GK_COST_INT8_LONGEST * (double) s->kernels->job_work;
 }
 
 bool
@@ -197,6 +197,7 @@ gk_cpu_int8_labels_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bo
 	s->int8.wait = 0;
 	s->int8.pairs = 0;
 	s->int8.known = known;
+	s->halted = false;
 	if (gk_cpu_int8_begin(s, sweep, c, k, &ignored) == GK_OK && s->int8.y != NULL && (!first || try_tiles(s, c, k)))
 		return true;
 	*sweep = plain;
