@@ -29,6 +29,7 @@ foreach my $i (1 .. 4)
 	push @workers, $node;
 }
 $_->safe_psql('postgres', 'CREATE EXTENSION gkmeans') foreach ($head, @workers);
+my $is_14 = $head->safe_psql('postgres', 'SHOW server_version_num') >= 140000;
 
 # ---- rows: a copy on the coordinator, in the order of the shards ----
 
@@ -240,7 +241,11 @@ kill 'KILL', $head->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHER
 my $killed = time;
 $job->finish;
 ok($workers[2]->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'gkmeans'"), 'servers notice that the coordinator is gone');
-cmp_ok(time - $killed, '<', 30, 'long before the end of their pass');
+SKIP:
+{
+	skip 'PostgreSQL 13 notices it at the end of the pass', 1 if !$is_14;
+	cmp_ok(time - $killed, '<', 30, 'long before the end of their pass');
+}
 $head->poll_query_until('postgres', 'SELECT true');
 $workers[2]->safe_psql('postgres', 'DROP VIEW dist_102010; ALTER TABLE whole RENAME TO dist_102010');
 like($head->safe_psql('postgres', "SET client_min_messages = error;
@@ -454,33 +459,36 @@ $workers[0]->safe_psql('postgres', q{
 	CREATE VIEW dist_102011 AS SELECT (id * nextval('n')) % 997 AS a, b, w, p FROM dist_102008});
 fails(q{SELECT * FROM kmeans('dist', '{a}', 2)}, qr/ERROR:  the rows changed between two passes over them/, 'rows that change');
 
-# points stay in a transaction with one snapshot, within the memory limit
+# points stay in a transaction with one snapshot, within the memory limit (from PostgreSQL 14 on it can be seen)
 my $step = '6b6d7031' . '00000002' . '00000003' . '00000001' . '00000000' x 5 . '0000000c' . '00000000'
   . '00' x 8 . '3ff0000000000000' . '00000006' . '00000001' . '00000000' . '00000000' . '00' x 8 . '00000000' x 2;
 foreach my $case ([ 'READ COMMITTED', '64MB', 0 ], [ 'REPEATABLE READ', '64MB', 1 ], [ 'REPEATABLE READ', '1MB', 1 ])
 {
 	my ($level, $limit, $hosts) = @$case;
+	my $kept = $hosts ? '1|' . ($limit eq '64MB' ? 't' : 'f') : '0|';
+	my $ask = $is_14 ? q{SELECT count(*), sum(total_bytes) > 1000000 FROM pg_backend_memory_contexts WHERE name = 'gkmeans'} : "SELECT '$kept'";
 	my $result = $workers[1]->safe_psql('postgres', qq{
 		CREATE TABLE IF NOT EXISTS many_1 AS SELECT (i % 40)::real AS a FROM generate_series(1, 300000) i;
 		CREATE TEMP TABLE answer (a bytea);
 		SET gkmeans.memory_limit = '$limit';
 		BEGIN ISOLATION LEVEL $level;
 		INSERT INTO answer SELECT kmeans_pass('{many_1}', '{a}', '\\x$step') FROM generate_series(1, 3);
-		SELECT count(*), sum(total_bytes) > 1000000 FROM pg_backend_memory_contexts WHERE name = 'gkmeans';
+		$ask;
 		SELECT count(DISTINCT a) FROM answer;
 		DELETE FROM many_1 WHERE a < 20;
 		SELECT kmeans_pass('{many_1}', '{a}', '\\x$step') <> a FROM answer LIMIT 1});
-	is($result, ($hosts ? "1|" . ($limit eq '64MB' ? 't' : 'f') : '0|') . "\n1\nt", "points that stay: $level, $limit");
+	is($result, "$kept\n1\nt", "points that stay: $level, $limit");
 }
 
 # a pass that fails, and whose error is caught, leaves no points in the transaction
+my $ask = $is_14 ? q{SELECT count(*) FROM pg_backend_memory_contexts WHERE name LIKE 'gkmeans%'} : 'SELECT 0';
 is($workers[1]->safe_psql('postgres', qq{
 	CREATE VIEW zero AS SELECT (1 / (a - 5)::int)::real AS a FROM many_1 LIMIT 20;
 	BEGIN ISOLATION LEVEL REPEATABLE READ;
 	DO \$\$ BEGIN FOR i IN 1 .. 3 LOOP
 		BEGIN PERFORM kmeans_pass('{many_1,zero}', '{a}', '\\x$step'); RAISE 'no error'; EXCEPTION WHEN division_by_zero THEN NULL; END;
 	END LOOP; END \$\$;
-	SELECT count(*) FROM pg_backend_memory_contexts WHERE name LIKE 'gkmeans%';
+	$ask;
 	SELECT length(kmeans_pass('{many_1}', '{a}', '\\x$step')) > 0;
 	COMMIT; DROP VIEW zero}), "0\nt", 'nothing stays of passes that failed');
 
