@@ -141,7 +141,7 @@ pay(const GkSession *s, double rows, double pairs, int k, bool known)
 
 /* Do without for some passes, each time for more: when centroids have found their places, fewer may be nearer. */
 static void
-wait(GkSession *s)
+do_without(GkSession *s)
 {
 	gk_cpu_int8_end(s);
 	s->int8.wait = s->int8.waited = 2 * s->int8.waited + 1;
@@ -201,7 +201,7 @@ gk_cpu_int8_labels_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bo
 	if (gk_cpu_int8_begin(s, sweep, c, k, &ignored) == GK_OK && s->int8.y != NULL && (!first || try_tiles(s, c, k)))
 		return true;
 	*sweep = plain;
-	wait(s);
+	do_without(s);
 	return false;
 }
 
@@ -209,5 +209,5 @@ void
 gk_cpu_int8_labels_end(GkSession *s, int k)
 {
 	if (!pay(s, (double) s->pts->n, (double) s->int8.pairs, k, s->int8.known))
-		wait(s);
+		do_without(s);
 }
