@@ -128,7 +128,7 @@ gk_cpu_int8_labels(GkSession *s, const GkBlock *b, const float *c, int k, int32_
 	__atomic_fetch_add(&s->int8.pairs, pairs, __ATOMIC_RELAXED);
 }
 
-/* Do so many rows with so many pairs take less time than with products of 16 bits?  Each row has one pair of its own. */
+/* Do these rows with their pairs take less time than with products of 16 bits?  Each row has one pair of its own. */
 static bool
 pay(const GkSession *s, double rows, double pairs, int k, bool known)
 {
