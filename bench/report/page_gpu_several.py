@@ -6,12 +6,12 @@ from about import RESULTS
 
 WANTED = 1.9    # times, of two GPUs
 WANTED_STREAMED = 1.8
-LINE = re.compile(r"(\d+) x (\d+), (\d+)( streamed)? +(\d+ GPUs?|1 GPU \+ CPU|CPU) +([\d.]+) +[\d.]+ +-?[\d.]+ +([\d.]+) ")
+LINE = re.compile(r"(\d+) x (\d+), (\d+)( streamed| falling)? +(\d+ GPUs?|1 GPU \+ CPU|CPU) +([\d.]+) +[\d.]+ +-?[\d.]+ +([\d.]+) ")
 GPUS = re.compile(r"(\d+) GPUs")
 
 
 def runs(name="several.txt"):
-    """What was run, and milliseconds of each shape by each way."""
+    """What was run, and milliseconds of each shape, (n, d, k, "" or a kind), by each way."""
     heads = []
     shapes = {}
     if not os.path.exists(os.path.join(RESULTS, "gpu", name)):
@@ -20,8 +20,8 @@ def runs(name="several.txt"):
         for line in f:
             m = LINE.match(line)
             if m:
-                n, d, k, streamed, way, iteration, fit = m.groups()
-                shapes.setdefault((int(n), int(d), int(k), streamed is not None), {})[way] = {"iteration": float(iteration), "fit": float(fit)}
+                n, d, k, kind, way, iteration, fit = m.groups()
+                shapes.setdefault((int(n), int(d), int(k), (kind or "").strip()), {})[way] = {"iteration": float(iteration), "fit": float(fit)}
             elif "commit" in line:
                 heads.append(line.strip())
     return heads, shapes
@@ -32,6 +32,10 @@ def ways_of(shapes):
     return sorted({way for ways in shapes.values() for way in ways if GPUS.match(way)}, key=lambda way: int(way.split()[0]))
 
 
+def suffix(kind):
+    return ", " + kind if kind else ""
+
+
 def compared():
     """(GPUs, times one, times wanted of two, which shape) of iterations that take one GPU 1 ms and more; the newest run of each."""
     newest = {}
@@ -39,8 +43,8 @@ def compared():
         for shape, ways in runs(name)[1].items():
             newest.update({(shape, way): ways["1 GPU"]["iteration"] / ways[way]["iteration"]
                            for way in ways if GPUS.match(way) and ways["1 GPU"]["iteration"] >= 1})
-    return [(int(way.split()[0]), times, WANTED_STREAMED if streamed else WANTED, f"n = {n:,}, d = {d}, k = {k}" + (", streamed" if streamed else ""))
-            for ((n, d, k, streamed), way), times in newest.items()]
+    return [(int(way.split()[0]), times, WANTED_STREAMED if kind == "streamed" else WANTED, f"n = {n:,}, d = {d}, k = {k}" + suffix(kind))
+            for ((n, d, k, kind), way), times in newest.items()]
 
 
 def ms(t):
@@ -50,8 +54,8 @@ def ms(t):
 def table(shapes, of, columns):
     """A row for each shape: one GPU's time, and how many times as fast the others are."""
     out = ["| n | d | k | 1 GPU, ms | " + " | ".join(f"{way}, ms | times | each" for way in columns) + " |", "|" + "---|" * (4 + 3 * len(columns))]
-    for (n, d, k, streamed), ways in shapes.items():
-        cells = [f"{n:,}", d, f"{k:,}" + (", streamed" if streamed else ""), ms(ways["1 GPU"][of])]
+    for (n, d, k, kind), ways in shapes.items():
+        cells = [f"{n:,}", d, f"{k:,}" + suffix(kind), ms(ways["1 GPU"][of])]
         for way in columns:
             if way not in ways:
                 cells += ["-"] * 3
@@ -74,7 +78,7 @@ def page():
            "## Iterations", "",
            "After the first ten; `streamed`: the GPUs give memory for a tenth of the points, and the others come from main memory in each iteration.", ""]
     out += table(shapes, "iteration", columns)
-    streamed = {shape: ways for shape, ways in shapes.items() if shape[3]}
+    streamed = {shape: ways for shape, ways in shapes.items() if shape[3] == "streamed"}
     rates = {way: sorted(n * d * 4 / ways[way]["iteration"] / 1e6 for (n, d, _, _), ways in streamed.items() if way in ways) for way in ["1 GPU"] + columns}
     out += ["", "What keeps several from being as many times as fast as one:", "",
             "- What each does with all centroids, and not with its own rows: to round them, to compare them with each other, to make the next ones. It is the same with 2 or 8.",
@@ -89,10 +93,10 @@ def page():
     out += table(shapes, "fit", columns)
     heads, shapes = runs("several_two.txt")
     if shapes:
-        out += ["", "## Iterations of two GPUs, later", "", "; ".join(heads) + ". As above, with the kernels of that day; streamed after the first 40.", ""]
+        out += ["", "## Iterations of two GPUs, later", "", "; ".join(heads) + ". As above, with the kernels of that day; streamed after the first 40; falling: normal, column j's variance 1 / j.", ""]
         out += table(shapes, "iteration", ways_of(shapes))
-        same = [f"{2 * ways['2 GPUs']['iteration'] - ways['1 GPU']['iteration']:.2f} ms (n = {n:,}, d = {d}, k = {k:,})"
-                for (n, d, k, streamed), ways in shapes.items() if not streamed and "2 GPUs" in ways]
+        same = [f"{2 * ways['2 GPUs']['iteration'] - ways['1 GPU']['iteration']:.2f} ms (n = {n:,}, d = {d}, k = {k:,}{suffix(kind)})"
+                for (n, d, k, kind), ways in shapes.items() if kind != "streamed" and "2 GPUs" in ways]
         out += ["", "What a second GPU does not make shorter, twice the time of two less that of one: " + ", ".join(same) + "."]
     beside = {shape: ways for shape, ways in shapes.items() if "1 GPU + CPU" in ways and "CPU" in ways}
     if beside:

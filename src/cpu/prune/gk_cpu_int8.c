@@ -20,7 +20,6 @@
  * |x'|^2 + |c'|^2 + R^2 are added.  Nothing overflows: 255 * 127 * 16,384 < 2^31.  Where the right side is not a number,
  * the centroid may be closer.
  */
-#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -337,22 +336,35 @@ flush(const GkSession *s, const GkTiles *tile, const float *c, const int32_t *ro
 	*count = 0;
 }
 
+/* Bits of a tile's first rows. */
+static uint64_t
+first_rows(int rows)
+{
+	return rows < GK_ROW_PAD ? (UINT64_C(1) << rows) - 1 : ~UINT64_C(0);
+}
+
 int
-gk_cpu_closer_pairs(GkSession *s, const GkTiles *tile, const float *c, int k, const uint64_t *closer, int rows, int most,
+gk_cpu_closer_count(int k, const uint64_t *closer, int rows)
+{
+	uint64_t	some = first_rows(rows);
+	int			all = 0;
+
+	for (int q = 0; q < k; q++)
+		all += __builtin_popcountll(closer[q] & some);
+	return all;
+}
+
+int
+gk_cpu_closer_pairs(GkSession *s, const GkTiles *tile, const float *c, int k, const uint64_t *closer, int rows,
 					GkCloserPairs *take, void *arg)
 {
-	uint64_t	some = rows < GK_ROW_PAD ? (UINT64_C(1) << rows) - 1 : ~UINT64_C(0);
+	uint64_t	some = first_rows(rows);
 	int32_t		row[GK_CLOSER_PAIRS];
 	int32_t		label[GK_CLOSER_PAIRS];
 	float		d2[GK_CLOSER_PAIRS];
 	int			all = 0;
 	int			count = 0;
 
-	for (int q = 0; most < INT_MAX && q < k; q++)
-		all += __builtin_popcountll(closer[q] & some);
-	if (all > most)
-		return all;
-	all = 0;
 	for (int q = 0; q < k; q++)
 	{
 		uint64_t	bits = closer[q] & some;
@@ -442,7 +454,7 @@ gk_cpu_int8_nearest(GkSession *s, const GkBlock *b, const float *c, int k, int f
 			TileNearest to = {d2 + at, nearest != NULL ? nearest + at : NULL, first};
 
 			tile.x += t * x.tile;
-			pairs += gk_cpu_closer_pairs(s, &tile, c, k, closer + t * width, b->rows - at, INT_MAX, take_closer, &to);
+			pairs += gk_cpu_closer_pairs(s, &tile, c, k, closer + t * width, b->rows - at, take_closer, &to);
 		}
 	}
 	return pairs;

@@ -10,7 +10,6 @@
  * Where rows are not nearer to their centroids than to others by more than 8 bits tell, all may be nearer.  So some tiles are
  * tried first, and points of which that is so do without for some passes.
  */
-#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -100,7 +99,7 @@ label_tiles(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, 
 		for (int i = 0; i < some; i++)
 			closer[t * width + label[at + i]] &= ~(UINT64_C(1) << i);
 		tile.x += t * x->tile;
-		pairs += gk_cpu_closer_pairs(s, &tile, c, k, closer + t * width, some, INT_MAX, take_nearer, &to);
+		pairs += gk_cpu_closer_pairs(s, &tile, c, k, closer + t * width, some, take_nearer, &to);
 	}
 	return pairs;
 }

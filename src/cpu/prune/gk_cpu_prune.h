@@ -136,15 +136,18 @@ uint64_t   *gk_cpu_int8_closer(GkSession *s, const GkTiles *x, int64_t slot, int
 /* A centroid for each row of such tiles, about the nearest: label [tiles][GK_ROW_PAD]. */
 void		gk_cpu_int8_guess(GkSession *s, const GkTiles *x, int64_t slot, int thread, int32_t *label);
 
+/* Pairs of a row and a centroid that may be closer, of one tile's first `rows` rows. */
+int			gk_cpu_closer_count(int k, const uint64_t *closer, int rows);
+
 /*
- * Canonical distances of such pairs of one tile's first `rows` rows, for `take`: those of a centroid after those of the ones
- * before it.  Returns how many pairs there are; more than `most` are not looked at, nor the rest when the pass is to end.
+ * Canonical distances of such pairs, for `take`: those of a centroid after those of the ones before it.  Returns how many
+ * there are; when the pass is to end, those that are left are not looked at.
  */
 #define GK_CLOSER_PAIRS		64
 typedef void GkCloserPairs (void *arg, const int32_t *row, const int32_t *label, const float *d2, int count);
 
 int			gk_cpu_closer_pairs(GkSession *s, const GkTiles *tile, const float *c, int k, const uint64_t *closer, int rows,
-								int most, GkCloserPairs *take, void *arg);
+								GkCloserPairs *take, void *arg);
 
 /*
  * Lower D of a block's rows to that of the closest of k centroids, whose numbers begin with `first`, and tell which one

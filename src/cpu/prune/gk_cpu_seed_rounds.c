@@ -217,11 +217,13 @@ find_pairs(GkSession *s, void *arg, const GkBlock *b)
 		{
 			GkTiles		tile = now;
 			TilePairs	to = {a, run_of(a, b->thread), b->chunk->mind2 + at, w != NULL ? w + at : NULL};
-			int			most = GK_ROW_PAD * PAIRS_CROWD;
+			int			rows = b->row + b->rows - at;
 
 			tile.x += t * x.tile;
-			if (gk_cpu_closer_pairs(s, &tile, a->c, a->candidates, closer + t * width, b->row + b->rows - at, most, keep_closer, &to) > most)
+			if (gk_cpu_closer_count(a->candidates, closer + t * width, rows) > GK_ROW_PAD * PAIRS_CROWD)
 				__atomic_store_n(&a->crowded, true, __ATOMIC_RELAXED);
+			else
+				(void) gk_cpu_closer_pairs(s, &tile, a->c, a->candidates, closer + t * width, rows, keep_closer, &to);
 		}
 	}
 }

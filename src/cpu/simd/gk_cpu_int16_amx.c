@@ -29,10 +29,9 @@
 _Static_assert((2 * 128 * 255 + 255) * (int64_t) GK_MAX_D <= INT32_MAX, "sums of bytes overflow");
 
 /* A tile register's 16 rows of 64 bytes as 32-bit words, and the two of 64 features. */
-#define REGISTER	256
 #define HIGH		0
-#define LOW			REGISTER
-#define BOTH		(2 * REGISTER)
+#define LOW			GK_AMX_REGISTER
+#define BOTH		(2 * GK_AMX_REGISTER)
 
 /*
  * Rounded points are, for each 16 rows, [d / 64][high, low][16][16 rows]: four features in a word.  A group
@@ -100,7 +99,7 @@ products_few(__m512i acc[INT16_GROUP], const int32_t *y, const int32_t *c, size_
 {
 	const __m512i up = _mm512_sub_epi32(_mm512_set1_epi32(16), shift);
 	const __m512i down = _mm512_sub_epi32(shift, _mm512_set1_epi32(8));
-	int32_t		sum[4][REGISTER] __attribute__((aligned(64)));
+	int32_t		sum[4][GK_AMX_REGISTER] __attribute__((aligned(64)));
 
 	/* registers are no operands that a compiler knows of */
 	__asm__ volatile("" ::: "memory");

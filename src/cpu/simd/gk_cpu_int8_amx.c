@@ -31,17 +31,23 @@ put(int32_t *group, int words, int q, int w, uint32_t word)
 	group[w / UNIT * GK_AMX_REGISTER + q * UNIT + w % UNIT] = (int32_t) word;
 }
 
-/* The sums of a run: [group][vector][16 centroids][16 rows]. */
-typedef struct Sums
+/* Products of two groups and 32 rows: the sums of each run, and how they come together. */
+typedef struct Products
 {
-	int32_t		of[GROUPS * VECTORS][GK_AMX_REGISTER];
-} Sums;
+	int32_t		run[GK_INT8_RUNS][GROUPS * VECTORS][GK_AMX_REGISTER] __attribute__((aligned(64)));	/* [16 centroids][16
+																									 * rows] */
+	__m128i		shift[GK_INT8_RUNS];
+} Products;
 
-/* Products of two groups and 32 rows, of each run. */
+/* Of rows of a tile from `row` on, and `groups` groups of centroids from k on. */
 GK_INLINE void
-products(Sums *sum, const int32_t *y, const int32_t *c0, const int32_t *c1, const GkInt8 *s)
+multiply(Products *out, const GkInt8Points *x, const GkInt8 *s, int k, int groups, int row)
 {
-	for (int run = 0, w = 0; run < s->runs; run++, sum++)
+	const int32_t *y = x->y + row;
+	const int32_t *c0 = s->c + (size_t) k * s->words;
+	const int32_t *c1 = groups > 1 ? c0 + (size_t) GROUP * s->words : c0;
+
+	for (int run = 0, w = 0; run < s->runs; run++)
 	{
 		_tile_zero(0);
 		_tile_zero(1);
@@ -58,52 +64,37 @@ products(Sums *sum, const int32_t *y, const int32_t *c0, const int32_t *c1, cons
 			_tile_dpbsud(2, 5, 6);
 			_tile_dpbsud(3, 5, 7);
 		}
-		_tile_stored(0, sum->of[0], 64);
-		_tile_stored(1, sum->of[1], 64);
-		_tile_stored(2, sum->of[2], 64);
-		_tile_stored(3, sum->of[3], 64);
+		_tile_stored(0, out->run[run][0], 64);
+		_tile_stored(1, out->run[run][1], 64);
+		_tile_stored(2, out->run[run][2], 64);
+		_tile_stored(3, out->run[run][3], 64);
+		if (run + 1 < s->runs)
+			out->shift[run] = _mm_cvtsi32_si128(2 * (s->finer[run] - s->finer[run + 1]));
 	}
 	/* registers are no operands that a compiler knows of */
 	__asm__ volatile("" ::: "memory");
 }
 
-/* A centroid's products with 16 rows, in units of the last run. */
+/* Centroid q of both groups and the 16 rows of vector p, in units of the last run. */
 GK_INLINE __m512i
-product(const Sums *sum, int i, int at, const GkInt8 *s, const __m128i * shift)
+product(const Products *of, const GkInt8 *s, int q, int p)
 {
-	__m512i		v = _mm512_load_si512(sum[0].of[i] + at);
+	int			i = q / GROUP * VECTORS + p;
+	int			at = q % GROUP * LANES;
+	__m512i		v = _mm512_load_si512(of->run[0][i] + at);
 
 	for (int run = 1; run < s->runs; run++)
-		v = _mm512_add_epi32(_mm512_sra_epi32(v, shift[run - 1]), _mm512_load_si512(sum[run].of[i] + at));
+		v = _mm512_add_epi32(_mm512_sra_epi32(v, of->shift[run - 1]), _mm512_load_si512(of->run[run][i] + at));
 	return v;
-}
-
-/* How the sums of runs come together. */
-GK_INLINE void
-shifts(const GkInt8 *s, __m128i * shift)
-{
-	for (int run = 0; run + 1 < s->runs; run++)
-		shift[run] = _mm_cvtsi32_si128(2 * (s->finer[run] - s->finer[run + 1]));
-}
-
-/* Products of rows of a tile from `row` on and `groups` groups of centroids, from k on. */
-GK_INLINE void
-compute(Sums *sum, const GkInt8Points *x, const GkInt8 *s, int k, int groups, int row)
-{
-	const int32_t *c = s->c + (size_t) k * s->words;
-
-	products(sum, x->y + row, c, groups > 1 ? c + (size_t) GROUP * s->words : c, s);
 }
 
 /* Bits of those that may be closer. */
 GK_TARGET static __attribute__((noinline)) void
 within(const GkInt8Points *x, const float *d2, const GkInt8 *s, int k, int groups, int row, uint64_t *closer)
 {
-	Sums		sum[GK_INT8_RUNS] __attribute__((aligned(64)));
-	__m128i		shift[GK_INT8_RUNS];
+	Products	products;
 
-	shifts(s, shift);
-	compute(sum, x, s, k, groups, row);
+	multiply(&products, x, s, k, groups, row);
 	for (int p = 0; p < VECTORS; p++)
 	{
 		int			at = row + p * LANES;
@@ -114,7 +105,7 @@ within(const GkInt8Points *x, const float *d2, const GkInt8 *s, int k, int group
 		limits(s, x->tile, d2 + at, at, &above, &reach);
 		for (int q = 0; q < groups * GROUP; q++)
 		{
-			uint16_t	may = may_be_closer(product(sum, q / GROUP * VECTORS + p, q % GROUP * LANES, s, shift), s->of + k + q, scale, above, reach);
+			uint16_t	may = may_be_closer(product(&products, s, q, p), s->of + k + q, scale, above, reach);
 
 			/* these rows' bits: a word's are in the order of its bytes */
 			memcpy((char *) (closer + q) + at / 8, &may, sizeof(may));
@@ -126,11 +117,9 @@ within(const GkInt8Points *x, const float *d2, const GkInt8 *s, int k, int group
 GK_TARGET static __attribute__((noinline)) void
 keep_least(const GkInt8Points *x, const GkInt8 *s, int k, int groups, int row, float *least, int32_t *label)
 {
-	Sums		sum[GK_INT8_RUNS] __attribute__((aligned(64)));
-	__m128i		shift[GK_INT8_RUNS];
+	Products	products;
 
-	shifts(s, shift);
-	compute(sum, x, s, k, groups, row);
+	multiply(&products, x, s, k, groups, row);
 	for (int p = 0; p < VECTORS; p++)
 	{
 		int			at = row + p * LANES;
@@ -141,7 +130,7 @@ keep_least(const GkInt8Points *x, const GkInt8 *s, int k, int groups, int row, f
 		for (int q = 0; q < groups * GROUP && k + q < s->k; q++)
 		{
 			const GkInt8Centroid *of = s->of + k + q;
-			__m512i		is = _mm512_sub_epi32(product(sum, q / GROUP * VECTORS + p, q % GROUP * LANES, s, shift), _mm512_set1_epi32(of->offset));
+			__m512i		is = _mm512_sub_epi32(product(&products, s, q, p), _mm512_set1_epi32(of->offset));
 			__m512		v = _mm512_mul_ps(_mm512_fmsub_ps(scale, _mm512_set1_ps(of->half), _mm512_cvtepi32_ps(is)), _mm512_set1_ps(1.0f / of->scale));
 
 			own = _mm512_mask_mov_epi32(own, _mm512_cmp_ps_mask(v, so_far, _CMP_LT_OQ), _mm512_set1_epi32(k + q));
