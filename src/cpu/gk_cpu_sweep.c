@@ -112,7 +112,8 @@ window_jobs(const Span *g)
 	double		jobs = (double) GK_COST_WINDOW_MS * g->sweep->threads *
 	(double) g->s->kernels->job_work / g->sweep->job_work;
 
-	return jobs < g->sweep->threads ? g->sweep->threads : (int64_t) jobs;
+	/* the same for each thread: else some wait for the others at the end of each window */
+	return (int64_t) ceil(jobs / g->sweep->threads) * g->sweep->threads;
 }
 
 static bool
