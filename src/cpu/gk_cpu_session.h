@@ -18,6 +18,19 @@
 /* Bits for candidates; some share one when there are more. */
 #define GK_MARKS		16
 
+/* Rows that a batch of rounds has drawn, and their pairs: gk_cpu_seed_rounds.c. */
+typedef struct GkCpuSeedDrawn
+{
+	int			count;
+	size_t		most_drawn;
+	struct Drawn *drawn;
+	int32_t    *number;			/* [rows]: in drawn; -1: not there */
+	struct Pair *pair;
+	size_t		pairs;
+	size_t		most;			/* of them that are kept */
+	size_t		room;			/* for them, and those of a batch */
+} GkCpuSeedDrawn;
+
 /* Seeding between two passes: gk_cpu_seed.c. */
 typedef struct GkCpuSeed
 {
@@ -43,6 +56,7 @@ typedef struct GkCpuSeed
 	float	   *given;			/* [given_count][d]: all seeds, while the nearest one of each row is known */
 	int			given_count;	/* 0: not known */
 	int32_t    *nearest;		/* [slots]; with a single seed not yet there */
+	GkCpuSeedDrawn drawn;
 } GkCpuSeed;
 
 /* A copy of the points, neighbours in one tile: gk_cpu_seed_index.c. */

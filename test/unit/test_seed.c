@@ -431,6 +431,130 @@ test_ahead(const char *simd)
 	}
 }
 
+/*
+ * Rounds until almost every row has been drawn, most of them several times, ahead where that is possible or one by
+ * one: what D is then.  *drawn: rows drawn in batches, *draws: how often, *batches of more than one round.
+ */
+static uint64_t
+until_drawn(const Data *p, GkSkip skip, size_t limit, int *drawn, int *draws)
+{
+	enum
+	{
+	SEEDS = 32, WANT = 6, AT_ONCE = 64};
+	TestHost	host;
+	GkError		err;
+	GkStore    *store;
+	GkSession  *session;
+	GkProblem	problem;
+	float	   *c = malloc(sizeof(float) * AT_ONCE * p->d);
+	gk_int128	phi;
+	gk_int128	pot[WANT];
+	GkPick		pick[WANT];
+	uint64_t	hash = 0;
+	int			got = 0;
+
+	*drawn = *draws = 0;
+	test_host_init(&host, 2);
+	host.host.skip = skip;
+	store = load_store(&host, p->x, p->w, p->n, p->d, NULL, 1 << 20, limit, &err);
+	gk_store_prepare(store, GK_EUCLIDEAN, false, &err);
+	problem = gk_problem(store, p->k, 1);
+	gk_cpu_backend.open(&problem, &session, &err);
+	gk_cpu_backend.seed_begin(session, &err);
+	for (int i = 0; i < SEEDS; i++)
+		gk_store_row(store, (int64_t) i * 7919 % p->n, c + i * p->d, &err);
+	gk_cpu_backend.seed_update(session, c, SEEDS, &phi, &err);
+	session->host.skip = skip;
+	session->int8.useless = without_int8;
+	for (int n = 0; n < p->k;)
+	{
+		uint64_t	keys[AT_ONCE];
+		int			rounds = p->k - n < AT_ONCE ? p->k - n : AT_ONCE;
+		int			done = 0;
+		int			best = 0;
+
+		for (int i = 0; i < rounds; i++)
+			keys[i] = gk_key(p->n, 0, n + i);
+		gk_cpu_backend.seed_rounds(session, keys, rounds, WANT, c, &done, &err);
+		*drawn = session->seed.drawn.count > *drawn ? session->seed.drawn.count : *drawn;
+		*draws += done * WANT;
+		n += done;
+		for (int i = 0; i < done * p->d; i++)
+		{
+			uint32_t	bits;
+
+			memcpy(&bits, &c[i], sizeof(bits));
+			hash = gk_mix(hash ^ bits);
+		}
+		if (done > 0)
+			continue;
+		gk_cpu_backend.seed_race(session, keys[0], true, WANT, pick, &got, &err);
+		for (int q = 0; q < got; q++)
+			gk_store_row(store, pick[q].row, c + q * p->d, &err);
+		gk_cpu_backend.seed_eval(session, c, got, pot, &err);
+		for (int q = 1; q < got; q++)
+			if (pot[q] < pot[best])
+				best = q;
+		gk_cpu_backend.seed_update(session, c + best * p->d, 1, &phi, &err);
+		for (int i = 0; i < p->d; i++)
+		{
+			uint32_t	bits;
+
+			memcpy(&bits, &c[best * p->d + i], sizeof(bits));
+			hash = gk_mix(hash ^ bits);
+		}
+		n++;
+	}
+	gk_cpu_seed_settled(session, &err);
+	hash = gk_mix(hash ^ (uint64_t) session->seed.phi);
+	gk_cpu_backend.seed_end(session);
+	gk_cpu_backend.close(session);
+	gk_store_free(store);
+	free(c);
+	*drawn = host.live == 0 ? *drawn : -1;
+	test_host_end(&host);
+	return hash;
+}
+
+/* Rows that are drawn in several batches are compared once. */
+static void
+test_again(const char *simd)
+{
+	Data		p = {.n = 900,.d = 300,.k = 500};
+	char		reason[128];
+	bool		integers;
+
+	gk_cpu_set_simd(simd, reason, sizeof(reason));
+	integers = gk_cpu_kernels()->integers != NULL;
+	for (int weighted = 0; weighted < 2; weighted++)
+	{
+		int			drawn;
+		int			draws;
+		uint64_t	plain;
+
+		p.x = malloc(sizeof(double) * p.n * p.d);
+		p.w = weighted ? random_weights(&rng, p.n) : NULL;
+		for (int i = 0; i < p.n * p.d; i++)
+			p.x[i] = (float) (test_normal(&rng) / sqrt(i % p.d + 1));
+		plain = until_drawn(&p, GK_SKIP_OFF, SIZE_MAX, &drawn, &draws);
+		ok(drawn == 0 && draws == 0, "%s: all rounds one by one", simd);
+		for (int way = 0; way < 4; way++)
+		{
+			static const char *const names[] = {"8 bits", "16 bits", "most points in a file", "some forgotten for want of memory"};
+			static const size_t limits[] = {SIZE_MAX, SIZE_MAX, 600000, 160000};
+			int			most = way == 3 ? 2 * p.n / 3 : p.n;
+			uint64_t	hash;
+
+			without_int8 = way == 1;
+			hash = until_drawn(&p, GK_SKIP_AUTO, limits[way], &drawn, &draws);
+			ok(hash == plain && (!integers || (drawn > 0 && drawn <= most && draws > 2 * drawn)),
+			   "%s: %d rows in %d draws are compared once, %s", simd, drawn, draws, names[way]);
+		}
+		without_int8 = false;
+		data_free(&p);
+	}
+}
+
 /* ---- whether the copy is made ---- */
 
 static bool
@@ -661,6 +785,7 @@ main(void)
 			test_many(levels[i]);
 			test_wide(levels[i]);
 			test_ahead(levels[i]);
+			test_again(levels[i]);
 		}
 		else
 			skip("%s", reason);

@@ -17,6 +17,9 @@
  *
  * Of all rows only D has to be in memory: the pass at 2 may read the others from the file.
  *
+ * A row that was drawn before is not compared once more: as D only falls, its pairs are still among those that were
+ * found then.  Where there are many seeds for the rows, as among the candidates of k-means||, most draws are such ones.
+ *
  * After r seeds a point is nearer to a new one about once in r times, so there are few pairs.  Points that
  * are not like that, or that integers cannot tell apart, make a batch crowded: it is dropped, and others wait.
  */
@@ -38,16 +41,30 @@
 #define PAIRS_CROWD		32
 /* Pairs that a thread takes room for at a time. */
 #define RUN				256
+/* Pairs that are kept from batch to batch, and the rows that they are those of, at most. */
+#define KEPT_PAIRS		((size_t) 1 << 20)
+#define KEPT_DRAWN		((size_t) 1 << 17)
+/* And no more than memory / this for the latter. */
+#define KEPT_SHARE		16
 
 typedef struct Pair
 {
 	float	   *d2;				/* the row's D */
 	float		weight;
 	float		is;				/* its distance to the candidate */
-	int32_t		candidate;
+	int32_t		candidate;		/* among those that are compared with it */
 } Pair;
 
 _Static_assert(GK_COST_AHEAD_BYTES == PAIRS_ROOM * sizeof(Pair), "the pairs of a row");
+
+/* A row that was drawn. */
+typedef struct Drawn
+{
+	const float *d2;			/* its D */
+	double		weight;
+	size_t		begin;			/* its pairs, others than which are not closer any more */
+	size_t		end;
+} Drawn;
 
 /* Where a thread's next pairs go. */
 typedef struct Run
@@ -59,9 +76,7 @@ typedef struct Run
 typedef struct Draw
 {
 	GkPick		pick;
-	const float *d2;			/* the row's D */
-	double		weight;
-	int			candidate;
+	int			drawn;
 } Draw;
 
 typedef struct Batch
@@ -69,26 +84,128 @@ typedef struct Batch
 	GkSweep		sweep;
 	int			rounds;
 	int			want;
-	int			candidates;
-	float	   *c;				/* [candidates][d] */
-	Draw	   *draw;			/* [candidates], round by round */
+	GkCpuSeedDrawn *kept;		/* the session's */
+	int			old;			/* rows that were drawn before */
+	int			candidates;		/* those that were not, in order */
+	int			compared;		/* the same, or some copies more */
+	float	   *c;				/* [compared][d] */
+	Draw	   *draw;			/* round by round */
 	int			first[MOST_ROUNDS + 1]; /* of a round's */
 	bool		whole[MOST_ROUNDS]; /* no row was left out */
 	uint64_t   *closer;			/* [threads][closer_room] */
 	size_t		closer_room;
 	bool		bytes;			/* 8 bits tell which may be closer, else 16 */
 	bool		crowded;
-	Pair	   *pair;			/* [room]: at first run by run, then by candidates */
-	size_t		room;
-	size_t		taken;			/* by runs */
+	size_t		room;			/* for its pairs: at first run by run, then by candidates */
+	size_t		taken;			/* by runs, and by what is kept */
+	size_t		found;			/* pairs */
 	char	   *run;			/* [threads] regions of one Run */
-	size_t	   *begin;			/* [candidates + 2] */
 } Batch;
 
 static Run *
 run_of(const Batch *a, int thread)
 {
 	return (Run *) (a->run + thread * gk_cpu_region_bytes(sizeof(Run)));
+}
+
+/* ---- rows that were drawn ---- */
+
+static void
+forget(GkSession *s)
+{
+	GkCpuSeedDrawn *kept = &s->seed.drawn;
+
+	kept->pairs = 0;
+	kept->count = 0;
+	if (kept->number != NULL)
+		memset(kept->number, 0xff, s->pts->n * sizeof(int32_t));
+}
+
+void
+gk_cpu_seed_rounds_end(GkSession *s)
+{
+	GkCpuSeedDrawn *kept = &s->seed.drawn;
+
+	gk_cpu_room_free(s, &kept->pair);
+	gk_cpu_room_free(s, &kept->drawn);
+	gk_cpu_room_free(s, &kept->number);
+	kept->pairs = 0;
+	kept->count = 0;
+}
+
+/* Leave out pairs that are not closer any more. */
+static void
+tidy(GkCpuSeedDrawn *kept)
+{
+	size_t		to = 0;
+
+	for (int q = 0; q < kept->count; q++)
+	{
+		Drawn	   *of = &kept->drawn[q];
+		size_t		begin = to;
+
+		for (size_t i = of->begin; i < of->end; i++)
+			if (kept->pair[i].is < *kept->pair[i].d2)
+				kept->pair[to++] = kept->pair[i];
+		of->begin = begin;
+		of->end = to;
+	}
+	kept->pairs = to;
+}
+
+/* Rows that may be known at a time: those of a batch, and more where there is memory. */
+static size_t
+most_drawn(const GkSession *s, int want)
+{
+	size_t		most = MOST_ROUNDS * ASKED(want) + gk_cpu_spare(s) / (KEPT_SHARE * sizeof(Drawn));
+
+	most = most < KEPT_DRAWN ? most : KEPT_DRAWN;
+	return most < (size_t) s->pts->n ? most : (size_t) s->pts->n;
+}
+
+/* Make room for the rows of a batch. */
+static bool
+begin_drawn(GkSession *s, const Batch *a)
+{
+	GkCpuSeedDrawn *kept = a->kept;
+
+	if (kept->number == NULL)
+	{
+		if (!gk_cpu_room(s, &kept->number, s->pts->n, sizeof(int32_t)) ||
+			!gk_cpu_room(s, &kept->drawn, kept->most_drawn = most_drawn(s, a->want), sizeof(Drawn)))
+			return false;
+		forget(s);
+	}
+	if (kept->pairs > kept->most)
+		tidy(kept);
+	if (kept->pairs > kept->most / 2 || (kept->most_drawn < (size_t) s->pts->n && (size_t) (kept->count + a->rounds * ASKED(a->want)) > kept->most_drawn))
+		forget(s);
+	return true;
+}
+
+/* Pairs that there is memory for beside what is remembered of rows. */
+static size_t
+spare_pairs(const GkSession *s, int want)
+{
+	size_t		spare = gk_cpu_spare(s);
+	size_t		rows = s->pts->n * sizeof(int32_t) + most_drawn(s, want) * sizeof(Drawn);
+
+	return spare > rows ? (spare - rows) / sizeof(Pair) : 0;
+}
+
+/* Make room for pairs: those of a batch, and what is kept. */
+static bool
+pairs_room(GkSession *s, const Batch *a)
+{
+	GkCpuSeedDrawn *kept = a->kept;
+	size_t		spare = spare_pairs(s, a->want);
+
+	if (kept->pair != NULL)
+		return true;
+	kept->most = spare > a->room ? spare - a->room : 0;
+	kept->most = kept->most < KEPT_PAIRS ? kept->most : KEPT_PAIRS;
+	kept->room = a->room + kept->most + RUN * (size_t) s->host.threads;
+	return gk_cpu_room(s, &kept->pair, kept->room, sizeof(Pair));
 }
 
 /* ---- 1: the races ---- */
@@ -104,15 +221,24 @@ d2_of(const GkSession *s, int64_t row)
 	return c->mind2 + (row - c->first);
 }
 
+/* With fewer candidates products are not made: one of them stands for several. */
+static int
+fewest(const GkSession *s)
+{
+	return gk_cpu_int8_possible(s) ? GK_COST_DOT_MIN_K : GK_COST_INT16_MIN_K;
+}
+
 static GkStatus
 draw_candidates(GkSession *s, Batch *a, const uint64_t *keys, GkError *err)
 {
+	GkCpuSeedDrawn *kept = a->kept;
 	GkPick		pick[2 * MOST_WANTED];
 	int			ask = ASKED(a->want);
+	int			draws = 0;
 	size_t		d = s->pts->d;
 	GkStatus	st = GK_OK;
 
-	if (!gk_cpu_room(s, &a->c, (size_t) a->rounds * ask, d * sizeof(float)) ||
+	if (!gk_cpu_room(s, &a->c, (size_t) a->rounds * ask + fewest(s), d * sizeof(float)) ||
 		!gk_cpu_room(s, &a->draw, (size_t) a->rounds * ask, sizeof(Draw)))
 		return gk_cpu_out_of_memory(err);
 	for (int r = 0; st == GK_OK && r < a->rounds; r++)
@@ -120,15 +246,25 @@ draw_candidates(GkSession *s, Batch *a, const uint64_t *keys, GkError *err)
 		int			got;
 
 		st = gk_cpu_seed_race(s, keys[r], true, ask, pick, &got, err);
-		a->first[r] = a->candidates;
+		a->first[r] = draws;
 		a->whole[r] = got < ask;
 		for (int i = 0; st == GK_OK && i < got; i++)
 		{
-			a->draw[a->candidates] = (Draw) {.pick = pick[i],.d2 = d2_of(s, pick[i].row),.candidate = a->candidates};
-			st = s->core->row(s->store, pick[i].row, a->c + a->candidates++ * d, err);
+			int32_t    *number = kept->number + (pick[i].row - s->pts->chunks[0].first);
+
+			if (*number < 0)
+			{
+				*number = kept->count;
+				kept->drawn[kept->count++] = (Drawn) {.d2 = d2_of(s, pick[i].row)};
+				st = s->core->row(s->store, pick[i].row, a->c + a->candidates++ * d, err);
+			}
+			a->draw[draws++] = (Draw) {.pick = pick[i],.drawn = *number};
 		}
 	}
-	a->first[a->rounds] = a->candidates;
+	a->first[a->rounds] = draws;
+	a->compared = a->candidates;
+	while (a->candidates > 0 && a->compared < fewest(s))
+		memcpy(a->c + a->compared++ * d, a->c, d * sizeof(float));
 	return st;
 }
 
@@ -140,7 +276,7 @@ next_run(Batch *a, Run *own)
 {
 	size_t		next = __atomic_fetch_add(&a->taken, RUN, __ATOMIC_RELAXED);
 
-	if (next + RUN > a->room)
+	if (next + RUN > a->kept->room)
 		return false;
 	*own = (Run) {.next = next,.end = next + RUN};
 	return true;
@@ -166,14 +302,14 @@ keep_closer(void *arg, const int32_t *row, const int32_t *label, const float *is
 	{
 		float	   *d2 = t->d2 + row[i];
 
-		if (is[i] >= *d2)
+		if (is[i] >= *d2 || label[i] >= t->a->candidates)
 			continue;
 		if (own->next == own->end && !next_run(t->a, own))
 		{
 			__atomic_store_n(&t->a->crowded, true, __ATOMIC_RELAXED);
 			return;
 		}
-		t->a->pair[own->next++] = (Pair) {d2, t->w != NULL ? t->w[row[i]] : 1.0f, is[i], label[i]};
+		t->a->kept->pair[own->next++] = (Pair) {d2, t->w != NULL ? t->w[row[i]] : 1.0f, is[i], label[i]};
 	}
 }
 
@@ -198,7 +334,7 @@ find_pairs(GkSession *s, void *arg, const GkBlock *b)
 	Batch	   *a = arg;
 	GkTiles		x = gk_cpu_tiles(s, b);
 	const float *w = gk_chunk_weight(s->pts, b->chunk);
-	int			tiles = a->bytes ? gk_cpu_int8_tiles(s, a->candidates) : gk_cpu_int16_tiles(s, x.d);
+	int			tiles = a->bytes ? gk_cpu_int8_tiles(s, a->compared) : gk_cpu_int16_tiles(s, x.d);
 
 	for (int first = 0; first < b->tiles; first += tiles)
 	{
@@ -228,73 +364,82 @@ find_pairs(GkSession *s, void *arg, const GkBlock *b)
 	}
 }
 
-/* Put the pairs in order of their candidates, those of no candidate last. */
+/* Put the new pairs in order of their candidates; those of no candidate are left out. */
 static GkStatus
 sort_pairs(GkSession *s, Batch *a, GkError *err)
 {
+	GkCpuSeedDrawn *kept = a->kept;
+	Pair	   *pair = kept->pair;
+	Drawn	   *of = kept->drawn + a->old;
 	size_t	   *next = NULL;	/* where a candidate's next pair goes */
-	size_t		before = 0;
+	size_t		before = kept->pairs;
 	bool		stop = false;
 
-	if (!gk_cpu_room(s, &a->begin, a->candidates + 2, sizeof(size_t)) ||
-		!gk_cpu_room(s, &next, a->candidates + 1, sizeof(size_t)))
+	if (!gk_cpu_room(s, &next, a->candidates + 1, sizeof(size_t)))
 		return gk_cpu_out_of_memory(err);
 	/* what is left of the last runs */
 	for (int t = 0; t < a->sweep.threads; t++)
 		for (size_t i = run_of(a, t)->next; i < run_of(a, t)->end; i++)
-			a->pair[i].candidate = a->candidates;
+			pair[i].candidate = a->candidates;
 	memset(next, 0, (a->candidates + 1) * sizeof(size_t));
-	for (size_t i = 0; i < a->taken; i++)
-		next[a->pair[i].candidate]++;
+	for (size_t i = kept->pairs; i < a->taken; i++)
+		next[pair[i].candidate]++;
 	for (int q = 0; q <= a->candidates; q++)
 	{
 		size_t		count = next[q];
 
-		a->begin[q] = next[q] = before;
+		next[q] = before;
 		before += count;
+		if (q < a->candidates)
+			of[q].begin = next[q], of[q].end = before;
 	}
-	a->begin[a->candidates + 1] = before;
-	for (int q = 0; q <= a->candidates && !(stop = gk_cpu_stopped(s)); q++)
-		while (next[q] < a->begin[q + 1])
+	for (int q = 0; q < a->candidates && !(stop = gk_cpu_stopped(s)); q++)
+		while (next[q] < of[q].end)
 		{
-			Pair		pair = a->pair[next[q]];
-			size_t		to = next[pair.candidate]++;
+			Pair		own = pair[next[q]];
+			size_t		to = next[own.candidate]++;
 
-			if (pair.candidate == q)
+			if (own.candidate == q)
 				continue;
-			a->pair[next[q]] = a->pair[to];
-			a->pair[to] = pair;
+			pair[next[q]] = pair[to];
+			pair[to] = own;
 		}
+	a->found = of[a->candidates - 1].end - kept->pairs;
+	kept->pairs += a->found;
 	gk_cpu_room_free(s, &next);
 	return stop ? GK_STOPPED : GK_OK;
 }
 
-/* Each drawn row is among its candidate's pairs, at distance 0, where D is more: that pair has its weight. */
+/* Each drawn row is among its own pairs, at distance 0: that pair has its weight. */
 static void
-weigh_draws(Batch *a)
+weigh_drawn(const Batch *a)
 {
-	for (int q = 0; q < a->candidates; q++)
-		for (size_t i = a->begin[q]; i < a->begin[q + 1]; i++)
-			if (a->pair[i].d2 == a->draw[q].d2)
-				a->draw[q].weight = (double) a->pair[i].weight;
+	for (int q = a->old; q < a->kept->count; q++)
+	{
+		Drawn	   *of = &a->kept->drawn[q];
+
+		for (size_t i = of->begin; i < of->end; i++)
+			if (a->kept->pair[i].d2 == of->d2)
+				of->weight = (double) a->kept->pair[i].weight;
+	}
 }
 
 static GkStatus
 compare_all(GkSession *s, Batch *a, GkError *err)
 {
 	int			group = s->kernels->integers->group;
-	int			groups = (a->candidates + group - 1) / group;
+	int			groups = (a->compared + group - 1) / group;
 	GkStatus	st;
 
 	a->bytes = gk_cpu_int8_possible(s);
-	st = a->bytes ? gk_cpu_int8_begin(s, &a->sweep, a->c, a->candidates, err)
-		: gk_cpu_dot_begin(s, &a->sweep, a->c, a->candidates, err);
+	st = a->bytes ? gk_cpu_int8_begin(s, &a->sweep, a->c, a->compared, err)
+		: gk_cpu_dot_begin(s, &a->sweep, a->c, a->compared, err);
 	if (st != GK_OK)
 		return st;
 	a->closer_room = a->bytes ? 0 : (size_t) gk_cpu_int16_tiles(s, s->pts->d) * groups * group;
 	a->crowded = !a->bytes && s->dot.int16.k == 0;
-	a->room += RUN * (size_t) a->sweep.threads;
-	if (!gk_cpu_room(s, &a->pair, a->room, sizeof(Pair)) ||
+	a->taken = a->kept->pairs;
+	if (!pairs_room(s, a) ||
 		!gk_cpu_room(s, &a->run, a->sweep.threads, gk_cpu_region_bytes(sizeof(Run))) ||
 		!gk_cpu_room(s, &a->closer, a->sweep.threads * a->closer_room, sizeof(uint64_t)))
 		st = gk_cpu_out_of_memory(err);
@@ -310,7 +455,7 @@ compare_all(GkSession *s, Batch *a, GkError *err)
 	if (st == GK_OK && !a->crowded)
 		st = sort_pairs(s, a, err);
 	if (st == GK_OK && !a->crowded)
-		weigh_draws(a);
+		weigh_drawn(a);
 	return st;
 }
 
@@ -326,13 +471,14 @@ before(const GkPick *a, const GkPick *b)
 static int
 draw_again(const Batch *a, int round, uint64_t key, Draw *out)
 {
+	const Drawn *drawn = a->kept->drawn;
 	const Draw *last = &a->draw[a->first[round + 1] - 1];
 	int			count = 0;
 
 	for (int i = a->first[round]; i < a->first[round + 1]; i++)
 	{
 		Draw		draw = a->draw[i];
-		double		weight = draw.weight * (double) *draw.d2;
+		double		weight = drawn[draw.drawn].weight * (double) *drawn[draw.drawn].d2;
 		int			at;
 
 		if (!(weight > 0.0))
@@ -350,38 +496,55 @@ draw_again(const Batch *a, int round, uint64_t key, Draw *out)
 	return count == a->want && !before(&last->pick, &out[count - 1].pick) ? count : -1;
 }
 
-/* What the sum of w * D would lose. */
+/* What the sum of w * D would lose. Pairs that are not closer any more are left out. */
 static gk_int128
-gain(const GkSession *s, const Batch *a, int q)
+gain(const GkSession *s, const GkCpuSeedDrawn *kept, Drawn *of)
 {
 	gk_int128	sum = 0;
+	size_t		to = of->begin;
 
-	for (size_t i = a->begin[q]; i < a->begin[q + 1]; i++)
+	for (size_t i = of->begin; i < of->end; i++)
 	{
-		const Pair *p = &a->pair[i];
+		const Pair	p = kept->pair[i];
 
-		if (p->is < *p->d2)
-			sum += gk_d2_fixed((double) p->weight * (double) *p->d2, s->d2_scale) -
-				gk_d2_fixed((double) p->weight * (double) p->is, s->d2_scale);
+		if (!(p.is < *p.d2))
+			continue;
+		sum += gk_d2_fixed((double) p.weight * (double) *p.d2, s->d2_scale) -
+			gk_d2_fixed((double) p.weight * (double) p.is, s->d2_scale);
+		kept->pair[to++] = p;
 	}
+	of->end = to;
 	return sum;
 }
 
-/* One round; false: the batch ends before it. */
-static bool
-play(GkSession *s, Batch *a, int round, uint64_t key, float *point)
+/* Copy a drawn row's features. */
+static GkStatus
+copy_point(GkSession *s, const Batch *a, const Draw *draw, float *to, GkError *err)
+{
+	size_t		d = s->pts->d;
+
+	if (draw->drawn < a->old)
+		return s->core->row(s->store, draw->pick.row, to, err);
+	memcpy(to, a->c + (draw->drawn - a->old) * d, d * sizeof(float));
+	return GK_OK;
+}
+
+/* One round; *played: false, the batch ends before it. */
+static GkStatus
+play(GkSession *s, Batch *a, int round, uint64_t key, float *point, bool *played, GkError *err)
 {
 	Draw		draw[2 * MOST_WANTED];
 	int			count = draw_again(a, round, key, draw);
 	int			best = 0;
 	gk_int128	most = -1;
-	int			q;
+	const Drawn *of;
 
-	if (count <= 0)
-		return false;
+	*played = count > 0;
+	if (!*played)
+		return GK_OK;
 	for (int i = 0; i < count; i++)
 	{
-		gk_int128	own = gain(s, a, draw[i].candidate);
+		gk_int128	own = gain(s, a->kept, &a->kept->drawn[draw[i].drawn]);
 
 		if (own > most)
 		{
@@ -389,21 +552,20 @@ play(GkSession *s, Batch *a, int round, uint64_t key, float *point)
 			best = i;
 		}
 	}
-	q = draw[best].candidate;
-	memcpy(point, a->c + (size_t) q * s->pts->d, s->pts->d * sizeof(float));
-	for (size_t i = a->begin[q]; i < a->begin[q + 1]; i++)
-		if (a->pair[i].is < *a->pair[i].d2)
-			*a->pair[i].d2 = a->pair[i].is;
+	of = &a->kept->drawn[draw[best].drawn];
+	for (size_t i = of->begin; i < of->end; i++)
+		if (a->kept->pair[i].is < *a->kept->pair[i].d2)
+			*a->kept->pair[i].d2 = a->kept->pair[i].is;
 	s->seed.phi -= most;
 	s->seed.seeds++;
-	return true;
+	return copy_point(s, a, &draw[best], point, err);
 }
 
-/* Pairs that there is room for. */
+/* Pairs that there is room for in a batch. */
 static size_t
-pair_room(const GkSession *s)
+pair_room(const GkSession *s, int want)
 {
-	size_t		room = gk_cpu_spare(s) / sizeof(Pair);
+	size_t		room = spare_pairs(s, want);
 	size_t		most = PAIRS_ROOM * (size_t) s->pts->n;
 
 	return room < most ? room : most;
@@ -441,51 +603,67 @@ learn(GkSession *s, const Batch *a, int done)
 	double		expected = (double) s->pts->n * a->candidates / (seed->seeds - done + 1);
 
 	seed->ahead_most = most > GK_COST_AHEAD_FEWEST ? most : GK_COST_AHEAD_FEWEST;
-	seed->ahead_share = fmin(1.0, fmax(GK_COST_AHEAD_LEAST_SHARE, (double) a->taken / expected));
+	if (a->candidates > 0)
+		seed->ahead_share = fmin(1.0, fmax(GK_COST_AHEAD_LEAST_SHARE, (double) a->found / expected));
+}
+
+/* Compare the candidates with all rows, and play the rounds. */
+static GkStatus
+play_all(GkSession *s, Batch *a, const uint64_t *keys, float *points, int *done, GkError *err)
+{
+	bool		played = true;
+	GkStatus	st = a->candidates > 0 ? compare_all(s, a, err) : GK_OK;
+
+	while (st == GK_OK && !a->crowded && *done < a->rounds)
+	{
+		st = play(s, a, *done, keys[*done], points + (size_t) *done * s->pts->d, &played, err);
+		if (!played)
+			break;
+		*done += 1;
+		if (st == GK_OK && gk_cpu_stopped(s))
+			st = GK_STOPPED;
+	}
+	if (a->crowded && a->bytes)
+		gk_cpu_int8_give_up(s);
+	else if (a->crowded)
+		s->seed.ahead_from = 2 * s->seed.seeds;
+	if (a->crowded)
+		s->seed.ahead_share = 1.0;
+	else
+		learn(s, a, *done);
+	return st;
 }
 
 GkStatus
 gk_cpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *points, int *done, GkError *err)
 {
-	Batch		a = {.want = want,.room = pair_room(s)};
-	GkStatus	st;
+	Batch		a = {.want = want,.kept = &s->seed.drawn,.room = pair_room(s, want)};
+	GkStatus	st = GK_OK;
 
 	*done = 0;
 	a.rounds = rounds_ahead(s, rounds, want, a.room);
-	if (a.rounds == 0)
-		return GK_OK;
-	st = gk_cpu_seed_settled(s, err);
-	s->seed.count = s->seed.given_count = 0;
-	/* the distances that a round has kept: their memory is that of pairs */
-	s->seed.kept = false;
-	gk_cpu_room_free(s, &s->seed.all);
-	if (st == GK_OK)
-		st = draw_candidates(s, &a, keys, err);
-	a.sweep = gk_cpu_plan(s, a.candidates);
-	if (st == GK_OK && a.candidates > 0 && gk_cpu_dot_wanted(s, &a.sweep, a.candidates))
+	if (a.rounds > 0)
 	{
-		st = compare_all(s, &a, err);
-		if (a.crowded && a.bytes)
-			gk_cpu_int8_give_up(s);
-		else if (a.crowded)
-			s->seed.ahead_from = 2 * s->seed.seeds;
-		while (st == GK_OK && !a.crowded && *done < a.rounds &&
-			   play(s, &a, *done, keys[*done], points + (size_t) *done * s->pts->d))
-		{
-			*done += 1;
-			if (gk_cpu_stopped(s))
-				st = GK_STOPPED;
-		}
-		if (a.crowded)
-			s->seed.ahead_share = 1.0;
-		else
-			learn(s, &a, *done);
+		st = gk_cpu_seed_settled(s, err);
+		s->seed.count = s->seed.given_count = 0;
+		/* the distances that a round has kept: their memory is that of pairs */
+		s->seed.kept = false;
+		gk_cpu_room_free(s, &s->seed.all);
+		if (st == GK_OK && !begin_drawn(s, &a))
+			st = gk_cpu_out_of_memory(err);
+		a.old = a.kept->count;
+		if (st == GK_OK)
+			st = draw_candidates(s, &a, keys, err);
+		a.sweep = gk_cpu_plan(s, a.compared);
+		if (st == GK_OK && a.first[a.rounds] > 0 && (a.candidates == 0 || gk_cpu_dot_wanted(s, &a.sweep, a.compared)))
+			st = play_all(s, &a, keys, points, done, err);
+		gk_cpu_room_free(s, &a.c);
+		gk_cpu_room_free(s, &a.draw);
+		gk_cpu_room_free(s, &a.run);
+		gk_cpu_room_free(s, &a.closer);
 	}
-	gk_cpu_room_free(s, &a.c);
-	gk_cpu_room_free(s, &a.draw);
-	gk_cpu_room_free(s, &a.run);
-	gk_cpu_room_free(s, &a.closer);
-	gk_cpu_room_free(s, &a.pair);
-	gk_cpu_room_free(s, &a.begin);
+	/* rows that were drawn may not have been compared; and memory is that of a round's distances */
+	if (*done == 0)
+		gk_cpu_seed_rounds_end(s);
 	return st;
 }
