@@ -20,7 +20,7 @@
 #include "core/groups/gk_group_slot.h"
 #include "core/store/gk_points.h"
 
-#define GK_BACKEND_API	19
+#define GK_BACKEND_API	20
 
 typedef struct GkSession GkSession;
 
@@ -202,6 +202,12 @@ typedef struct GkFinish
 	 * the same for all, and the next finish() will not say more, so that nothing need be remembered for it.
 	 */
 	const int32_t *was;
+
+	/*
+	 * (set by the caller) [k] The number that each centroid, or the one that has moved to where it is, had in the session's
+	 * last step().  A backend whose bounds are of that step can go on from them.  NULL: nothing is said of it.
+	 */
+	const int32_t *stepped;
 } GkFinish;
 
 /* A row and its race key (gk_race_key). */

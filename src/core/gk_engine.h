@@ -29,6 +29,7 @@ typedef struct GkEngine
 	GkStep		step;			/* of the last pass */
 	GkFinish	fin;			/* of the last finishing pass */
 	int32_t    *was;			/* [k] of gk_finish(): GkFinish's */
+	int32_t    *stepped;		/* [k] likewise */
 	int		   *empty;			/* [k] scratch */
 	double	   *moved;			/* [k] scratch: squared movement */
 	double	   *explained;		/* [k] scratch: share of the inertia's terms */

@@ -22,6 +22,7 @@ typedef struct Ranked
 	int			d;
 	int			index;
 	int32_t		was;
+	int32_t		stepped;
 } Ranked;
 
 static int
@@ -86,12 +87,13 @@ order(GkEngine *e, const int64_t *count, bool *moved, GkError *err)
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	}
 	for (int i = 0; i < k; i++)
-		rank[i] = (Ranked) {count[i], e->c + (size_t) i * d, d, i, e->was[i]};
+		rank[i] = (Ranked) {count[i], e->c + (size_t) i * d, d, i, e->was[i], e->stepped[i]};
 	qsort(rank, k, sizeof(Ranked), by_size);
 	for (int i = 0; i < k; i++)
 	{
 		*moved |= rank[i].index != i;
 		e->was[i] = rank[i].was;
+		e->stepped[i] = rank[i].stepped;
 	}
 	for (int back = 0; *moved && done && back < 2; back++)
 	{
@@ -118,6 +120,7 @@ drop_empty(GkEngine *e)
 		memmove(e->c + (size_t) to * d, e->c + (size_t) i * d, d * sizeof(double));
 		memmove(e->f + (size_t) to * d, e->f + (size_t) i * d, d * sizeof(float));
 		e->was[to] = e->was[i];
+		e->stepped[to] = e->stepped[i];
 		e->fin.count[to] = e->fin.count[i];
 		e->fin.inertia[to] = e->fin.inertia[i];
 		e->fin.max_d2[to] = e->fin.max_d2[i];
@@ -133,9 +136,12 @@ gk_finish(GkEngine *e, bool keep_order, const GkLabelSink *sink, gk_int128 *iner
 	int			order_passes = 0;
 	int			repairs = 0;
 
-	/* what the session did before is not known */
+	/* what the session's passes before the last step were is not known */
 	e->fin.was = e->was;
 	memset(e->was, 0xff, e->k * sizeof(int32_t));
+	e->fin.stepped = e->stepped;
+	for (int i = 0; i < e->k; i++)
+		e->stepped[i] = i;
 	for (;;)
 	{
 		bool		moved = false;

@@ -196,7 +196,7 @@ gk_engine_alloc(GkEngine *e, GkError *err)
 	size_t		k = e->opt->k;
 	size_t		kd = k * e->pts->d;
 	size_t		per_value = sizeof(gk_int128) + sizeof(double) + sizeof(float);
-	size_t		per_cluster = 2 * sizeof(gk_int128) + 2 * sizeof(int64_t) + 2 * sizeof(double) + sizeof(float) + sizeof(int) + sizeof(int32_t) + sizeof(bool);
+	size_t		per_cluster = 2 * sizeof(gk_int128) + 2 * sizeof(int64_t) + 2 * sizeof(double) + sizeof(float) + sizeof(int) + 2 * sizeof(int32_t) + sizeof(bool);
 
 	if (e->pts->prep.distance == GK_PARTIAL)
 		per_value += sizeof(gk_int128);
@@ -219,7 +219,8 @@ gk_engine_alloc(GkEngine *e, GkError *err)
 	e->fin.max_d2 = e->recalled + (e->backend->recall != NULL ? kd : 0);
 	e->empty = (int *) (e->fin.max_d2 + k);
 	e->was = (int32_t *) (e->empty + k);
-	e->step.unchanged = (bool *) (e->was + k);
+	e->stepped = e->was + k;
+	e->step.unchanged = (bool *) (e->stepped + k);
 	return GK_OK;
 }
 

@@ -5,6 +5,9 @@
  * scalar products tell which rows have a single nearest centroid, each row's label and distance are remembered.  In
  * the next pass a row has the new number of the same centroid, unless one that was not there before is nearer;
  * only rows with several nearest ones are compared with all, as the lowest number wins.
+ *
+ * The first one goes on likewise from a pass in the numbers of the last step, whose bounds and labels say most of what
+ * that pass has to find.
  */
 #include <math.h>
 #include <string.h>
@@ -30,7 +33,8 @@ typedef struct Pass
 	int			k;
 	Stat	   *stat;			/* [copies][k], NULL: none wanted */
 	bool		dot;			/* labels by scalar products */
-	bool		dot_int8;		/* ... of 8-bit integers, from the last step's labels */
+	bool		elkan;			/* ... and the last step's bounds, ... */
+	bool		dot_int8;		/* ... or of 8-bit integers, from its labels */
 	bool		keep;			/* in s->found */
 	bool		again;			/* from what is there */
 	const int32_t *nearest;		/* [slots]: labels that seeding has found; NULL: none */
@@ -174,8 +178,10 @@ assign_all(GkSession *s, const Pass *p, const GkBlock *b, const GkBlockLabels *l
 {
 	if (p->dot_int8)
 		gk_cpu_int8_labels(s, b, p->c, p->k, l->label, l->d2);
-	else
+	else if (!p->elkan)
 		gk_cpu_dot_assign(s, &l->x, b->slot, b->rows, b->thread, NULL, l->label, l->d2);
+	else if (gk_cpu_elkan_labels(s, b, l->label))
+		gk_cpu_dot_distances(s, &l->x, b->rows, l->label, l->d2);
 }
 
 /* What is found is remembered; a sink, and the main thread, have a copy. */
@@ -357,20 +363,22 @@ begin_again(GkSession *s, Pass *p, const int32_t *was, GkError *err)
 	return st;
 }
 
+static bool
+found_room(GkSession *s)
+{
+	return gk_cpu_tile_room(s, &s->found.label, GK_ROW_PAD * sizeof(int32_t)) &&
+		gk_cpu_tile_room(s, &s->found.d2, GK_ROW_PAD * sizeof(float)) && gk_cpu_tile_room(s, &s->found.tied, sizeof(uint64_t));
+}
+
 /* Or from nothing; more: the next pass may go on from what this one finds. */
 static GkStatus
 begin(GkSession *s, Pass *p, bool more, GkError *err)
 {
 	p->dot = gk_cpu_dot_wanted(s, &p->sweep, p->k);
 	p->keep = p->dot && more && keep_pays(s, p->k);
-	if (p->keep && (!gk_cpu_tile_room(s, &s->found.label, GK_ROW_PAD * sizeof(int32_t)) ||
-					!gk_cpu_tile_room(s, &s->found.d2, GK_ROW_PAD * sizeof(float)) ||
-					!gk_cpu_tile_room(s, &s->found.tied, sizeof(uint64_t))))
+	if (p->keep && !found_room(s))
 		return gk_cpu_out_of_memory(err);
-	/* rows that the last step has rounded: for one pass that would take too long */
-	p->dot_int8 = p->dot && s->int8.y != NULL && s->previous_k == p->k && !s->previous_bits &&
-		gk_cpu_int8_labels_begin(s, &p->sweep, p->c, p->k, true);
-	return p->dot && !p->dot_int8 ? gk_cpu_dot_begin(s, &p->sweep, p->c, p->k, err) : GK_OK;
+	return p->dot ? gk_cpu_dot_begin(s, &p->sweep, p->c, p->k, err) : GK_OK;
 }
 
 /* The pass is done: what it has found may be gone on from. */
@@ -383,16 +391,70 @@ remember(GkSession *s, const Pass *p)
 		s->found.ties += __builtin_popcountll(s->found.tied[t]);
 }
 
+/* Has the last step left what tells most labels? */
+static bool
+stepped_pays(const GkSession *s, int k, const GkFinish *out)
+{
+	return out != NULL && out->was != NULL && out->stepped != NULL && s->previous_k == k && !s->previous_bits &&
+		((s->elkan.valid && s->elkan.k == k) || s->int8.y != NULL) &&keep_pays(s, k);
+}
+
+/* Find labels and distances in the last step's numbers, for begin_again(); *found: false, that is not possible. */
+static GkStatus
+find_stepped(GkSession *s, const float *centroids, int k, const int32_t *stepped, bool *found, GkError *err)
+{
+	size_t		bytes = s->pts->d * sizeof(float);
+	Pass		p = {.sweep = gk_cpu_plan(s, k),.k = k,.dot = true,.keep = true};
+	char	   *c = NULL;
+	GkStatus	st;
+
+	*found = false;
+	if (!found_room(s) || !gk_cpu_room(s, &c, k, bytes))
+		return gk_cpu_out_of_memory(err);
+	for (int i = 0; i < k; i++)
+		memcpy(c + stepped[i] * bytes, centroids + (size_t) i * s->pts->d, bytes);
+	p.c = (const float *) c;
+	p.elkan = s->elkan.valid && gk_cpu_elkan_begin(s, &p.sweep, p.c, k, true);
+	p.dot_int8 = !p.elkan && s->int8.y != NULL && gk_cpu_int8_labels_begin(s, &p.sweep, p.c, k, true);
+	if (p.elkan || p.dot_int8)
+	{
+		p.sweep.arg = &p;
+		p.sweep.block = block;
+		s->dot.tied = s->found.tied;
+		st = gk_cpu_sweep(s, &p.sweep, err);
+		s->dot.tied = NULL;
+		if (p.elkan)
+			gk_cpu_dot_end(s);
+		else
+			gk_cpu_int8_labels_end(s, k);
+		*found = st == GK_OK;
+		if (*found)
+			remember(s, &p);
+	}
+	else
+		st = GK_OK;
+	gk_cpu_room_free(s, &c);
+	return st;
+}
+
 static GkStatus
 run(GkSession *s, Pass *p, GkFinish *out, GkError *err)
 {
-	bool		again = p->nearest == NULL && out != NULL && again_pays(s, p, out->was);
+	const int32_t *was = out != NULL ? out->was : NULL;
+	bool		again = p->nearest == NULL && again_pays(s, p, was);
 	size_t		bytes = (size_t) p->k * sizeof(Stat);
 	int			copies;
 	GkStatus	st = GK_OK;
 
-	if (again)
-		st = begin_again(s, p, out->was, err);
+	if (!again && p->nearest == NULL && stepped_pays(s, p->k, out))
+	{
+		was = out->stepped;
+		s->found.k = 0;
+		st = find_stepped(s, p->c, p->k, was, &again, err);
+		again = again && again_pays(s, p, was);
+	}
+	if (st == GK_OK && again)
+		st = begin_again(s, p, was, err);
 	s->found.k = 0;				/* until this pass is through */
 	if (st == GK_OK && !again && p->nearest == NULL)
 		st = begin(s, p, out != NULL && out->was != NULL, err);
@@ -413,9 +475,7 @@ run(GkSession *s, Pass *p, GkFinish *out, GkError *err)
 	s->dot.tied = p->again ? p->tied : p->keep ? s->found.tied : NULL;
 	st = gk_cpu_sweep(s, &p->sweep, err);
 	s->dot.tied = NULL;
-	if (p->dot_int8)
-		gk_cpu_int8_labels_end(s, p->k);
-	else if (p->dot)
+	if (p->dot)
 		gk_cpu_dot_end(s);
 	if (st == GK_OK && p->keep)
 		remember(s, p);

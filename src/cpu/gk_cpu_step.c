@@ -172,7 +172,7 @@ begin(GkStepPass *p, GkError *err)
 	if (p->memory == GK_REMEMBER_LABELS && !p->known)
 		memset(s->previous + s->first_tile * GK_ROW_PAD, 0xff, s->all_rows * sizeof(int32_t));
 	/* no memory for bounds: without them */
-	p->elkan = p->elkan && gk_cpu_elkan_begin(s, &p->sweep, p->c, p->k);
+	p->elkan = p->elkan && gk_cpu_elkan_begin(s, &p->sweep, p->c, p->k, false);
 	if (p->path == GK_STEP_HAMERLY && !gk_cpu_hamerly_begin(s, &p->sweep, p->c, p->k))
 		p->path = p->calm ? GK_STEP_DELTA : GK_STEP_MERGE;
 	if (p->path == GK_STEP_SMALLK_DIRECT || p->path == GK_STEP_SMALLK || p->path == GK_STEP_SMALLK_BITS)

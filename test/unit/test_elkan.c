@@ -1,7 +1,8 @@
 /*
  * Steps with a bound for every row and centroid (gk_cpu_elkan.c) against steps without bounds: the same sums and counts, bit
  * for bit, while all or some centroids move as Lloyd's, jump, or stand still.  And the bounds themselves against distances in
- * doubles, and what a step says of clusters that have not changed.
+ * doubles, and what a step says of clusters that have not changed.  And the last pass, which goes on from the bounds while
+ * centroids get other numbers.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -23,6 +24,9 @@ static int	unchanged;			/* clusters that were said not to have changed */
 static int	leaks;
 static int	with_bounds;		/* passes, ... */
 static int	partitioned;		/* ... of these without private sums */
+static int	finished;			/* last passes that went on from them, ... */
+static int	bad_finish;			/* ... with another result, ... */
+static int64_t ties;			/* ... and rows that several centroids were nearest to */
 static int64_t bounds;			/* lower ones that say something, ... */
 static int64_t all_bounds;		/* ... of how many */
 
@@ -167,6 +171,78 @@ move(float *c, const Way *w, int k, int pass)
 			c[j] = c[j] * 20.0f + 1.0f;
 }
 
+typedef struct Finished
+{
+	GkFinish	fin;
+	Labels		labels;
+} Finished;
+
+static Finished
+finish(const Way *w, const float *c, int k, const int32_t *was, const int32_t *stepped)
+{
+	int64_t		n = w->session->pts->n;
+	Finished	f = {.fin = {.count = malloc(sizeof(int64_t) * k),.inertia = malloc(sizeof(gk_int128) * k),
+	.max_d2 = malloc(sizeof(float) * k),.was = was,.stepped = stepped},
+	.labels = {.label = malloc(sizeof(int32_t) * n),.d2 = malloc(sizeof(float) * n)}};
+	GkLabelSink sink = test_sink(&f.labels);
+	GkError		err;
+
+	if (gk_cpu_backend.finish(w->session, c, k, &f.fin, &sink, &err) != GK_OK)
+		abort();
+	return f;
+}
+
+static void
+free_finished(Finished *f)
+{
+	free(f->fin.count);
+	free(f->fin.inertia);
+	free(f->fin.max_d2);
+	free(f->labels.label);
+	free(f->labels.d2);
+}
+
+/* The last pass, by bounds and without: centroids get other numbers, and have moved, or stand still. */
+static void
+check_finish(const Way *plain, const Way *skip, const float *c, int k)
+{
+	GkSession  *s = skip->session;
+	int			d = s->pts->d;
+	int64_t		n = s->pts->n;
+	int32_t    *stepped = malloc(sizeof(int32_t) * k);
+	int32_t    *was = malloc(sizeof(int32_t) * k);
+	float	   *now = malloc(sizeof(float) * k * d);
+	bool		valid = s->elkan.valid;
+	Finished	want;
+	Finished	got;
+
+	memset(was, 0xff, sizeof(int32_t) * k);
+	for (int i = 0; i < k; i++)
+		stepped[i] = i;
+	for (int i = k - 1; i > 0; i--)
+	{
+		int			q = test_pick(&rng, 0, i);
+		int32_t		t = stepped[i];
+
+		stepped[i] = stepped[q];
+		stepped[q] = t;
+	}
+	for (int i = 0; i < k; i++)
+		memcpy(now + (size_t) i * d, c + (size_t) stepped[i] * d, d * sizeof(float));
+	want = finish(plain, now, k, NULL, NULL);
+	got = finish(skip, now, k, was, stepped);
+	bad_finish += memcmp(want.fin.count, got.fin.count, sizeof(int64_t) * k) != 0 ||
+		memcmp(want.fin.inertia, got.fin.inertia, sizeof(gk_int128) * k) != 0 || memcmp(want.fin.max_d2, got.fin.max_d2, sizeof(float) * k) != 0 ||
+		memcmp(want.labels.label, got.labels.label, sizeof(int32_t) * n) != 0 || memcmp(want.labels.d2, got.labels.d2, sizeof(float) * n) != 0;
+	finished += valid && !s->elkan.valid && s->found.k == k;
+	ties += s->found.ties;
+	free_finished(&want);
+	free_finished(&got);
+	free(stepped);
+	free(was);
+	free(now);
+}
+
 static void
 test_case(int kind, int n, int d, int k, bool weighted, int threads)
 {
@@ -217,6 +293,17 @@ test_case(int kind, int n, int d, int k, bool weighted, int threads)
 		}
 		move(c, &skip, k, pass);
 	}
+	check_finish(&plain, &skip, c, k);
+	/* two centroids that are the same one, and all stand still */
+	memcpy(c + 3 * d, c + 2 * d, d * sizeof(float));
+	for (int pass = 0; pass < 3; pass++)
+	{
+		GkError		err;
+
+		if (gk_cpu_backend.step(skip.session, c, k, &skip.step, &err) != GK_OK)
+			abort();
+	}
+	check_finish(&plain, &skip, c, k);
 	close_way(&plain);
 	close_way(&skip);
 	free(values);
@@ -244,6 +331,8 @@ main(void)
 	ok(changed == 0 && unchanged > 0, "clusters that have not changed (%d of %d have)", changed, unchanged);
 	ok(wrong == 0 && with_bounds > cases * PASSES / 2, "bounds hold (%d do not; %d of %d passes have them)", wrong, with_bounds, cases * PASSES);
 	ok(partitioned > 0 && partitioned < with_bounds, "with private sums and without (%d of %d passes)", partitioned, with_bounds);
+	ok(bad_finish == 0 && finished > cases && ties > 0, "last passes by bounds (%d of %d differ; %lld rows with ties)",
+	   bad_finish, finished, (long long) ties);
 	ok(bounds * 10 > all_bounds * 9, "of embeddings %lld of %lld lower bounds are of use", (long long) bounds, (long long) all_bounds);
 	return done_testing();
 }

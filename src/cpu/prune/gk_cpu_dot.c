@@ -259,6 +259,12 @@ gk_cpu_dot_assign(GkSession *s, const GkTiles *x, int64_t slot, int rows, int th
 				  float *d2)
 {
 	gk_cpu_dot_labels(s, x, slot, rows, thread, below, label);
+	gk_cpu_dot_distances(s, x, rows, label, d2);
+}
+
+void
+gk_cpu_dot_distances(const GkSession *s, const GkTiles *x, int rows, const int32_t *label, float *d2)
+{
 	for (int first = 0; first < rows; first += GK_ROW_PAD)
 	{
 		int			end = rows - first < GK_ROW_PAD ? rows - first : GK_ROW_PAD;

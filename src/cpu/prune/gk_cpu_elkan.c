@@ -139,6 +139,7 @@ typedef struct Follow
 	GkCpuElkan *e;
 	const float *c;
 	int			d;
+	bool		ties;
 } Follow;
 
 /* Add the move of a centroid since the last step. */
@@ -155,7 +156,8 @@ follow_centroid(void *arg, int64_t q, int thread)
 	(void) thread;
 	if (memcmp(now, last, f->d * sizeof(float)) == 0)
 	{
-		e->move[q] = 0;
+		/* two that stand still are not compared, which would tell if they are as near */
+		e->move[q] = f->ties;
 		return;
 	}
 	for (int j = 0; j < f->d; j++)
@@ -174,10 +176,10 @@ follow_centroid(void *arg, int64_t q, int thread)
 
 /* Add the moves since the last step; false: they are too many for the bounds. */
 static bool
-follow(GkSession *s, const GkSweep *sweep, const float *c)
+follow(GkSession *s, const GkSweep *sweep, const float *c, bool ties)
 {
 	GkCpuElkan *e = &s->elkan;
-	Follow		f = {.e = e,.c = c,.d = s->pts->d};
+	Follow		f = {.e = e,.c = c,.d = s->pts->d,.ties = ties};
 	GkHost		host = s->host;
 	uint16_t	most = 0;
 
@@ -197,7 +199,7 @@ follow(GkSession *s, const GkSweep *sweep, const float *c)
 }
 
 bool
-gk_cpu_elkan_begin(GkSession *s, GkSweep *sweep, const float *c, int k)
+gk_cpu_elkan_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool ties)
 {
 	GkCpuElkan *e = &s->elkan;
 	GkSweep		plain = *sweep;
@@ -217,7 +219,7 @@ gk_cpu_elkan_begin(GkSession *s, GkSweep *sweep, const float *c, int k)
 	e->args.active = e->active;
 	e->args.moved = e->moved;
 	e->args.moved_down = e->moved_down;
-	e->fresh = !e->valid || !follow(s, sweep, c);
+	e->fresh = !e->valid || !follow(s, sweep, c, ties);
 	if (e->fresh)
 	{
 		start(s);

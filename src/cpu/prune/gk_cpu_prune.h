@@ -50,6 +50,9 @@ void		gk_cpu_dot_assign(GkSession *s, const GkTiles *x, int64_t slot, int rows, 
 							  float *d2);
 void		gk_cpu_dot_end(GkSession *s);
 
+/* Canonical distances to such labels' centroids alone. */
+void		gk_cpu_dot_distances(const GkSession *s, const GkTiles *x, int rows, const int32_t *label, float *d2);
+
 /* The row at `slot` may have another centroid that is as near. */
 static inline void
 gk_cpu_dot_tied(const GkSession *s, int64_t slot)
@@ -242,8 +245,11 @@ void		gk_cpu_hamerly_forget(GkSession *s);
 bool		gk_cpu_elkan_possible(const GkSession *s, int k);
 bool		gk_cpu_elkan_wanted(const GkSession *s, int k);
 
-/* Begin such a step, as gk_cpu_dot_begin() does; false: without them, the sweep is as it was. */
-bool		gk_cpu_elkan_begin(GkSession *s, GkSweep *sweep, const float *c, int k);
+/*
+ * Begin such a step, as gk_cpu_dot_begin() does; ties: rows that several centroids are nearest to are to be told.
+ * false: without them, the sweep is as it was.
+ */
+bool		gk_cpu_elkan_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool ties);
 
 /* Labels of a block, of which s->previous still has the last ones; false: the pass is to end. */
 bool		gk_cpu_elkan_labels(GkSession *s, const GkBlock *b, int32_t *label);
