@@ -175,11 +175,11 @@ try_tiles(GkSession *s, const float *c, int k)
 	return pay(s, (double) rows, (double) pairs, k, s->int8.known);
 }
 
-/* Are they possible, and do they pay where each row has one pair more? */
+/* Are they possible, and do they pay where each row has one pair more? Kernels that do not guess need last labels. */
 static bool
 wanted(const GkSession *s, const GkSweep *sweep, int k, bool known)
 {
-	return gk_cpu_int8_possible(s) && s->kernels->bytes->guess != NULL && s->pts->resident && s->pts->d >= GK_COST_INT8_LABELS_D &&
+	return gk_cpu_int8_possible(s) && (known || s->kernels->bytes->guess != NULL) && s->pts->resident && s->pts->d >= GK_COST_INT8_LABELS_D &&
 		gk_cpu_dot_wanted(s, sweep, k) && gk_cpu_int16_possible(s, k) && pay(s, 1.0, 1.0, k, known) &&
 		s->kernels->bytes->cost * (double) GK_ROW_PAD * s->pts->d * k <= GK_COST_INT8_LONGEST * (double) s->kernels->job_work;
 }
