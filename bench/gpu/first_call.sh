@@ -3,7 +3,8 @@
 # with the PG* variables of a server that has gkmeans (of this tree) and its superuser.
 # ROWS= of the table (20000000), SESSIONS= for each number of workers (7), and one more that is not counted.
 # MEMORY= is gkmeans.memory_limit (1GB): rows wait in it until the device is open. COMMIT=: what is measured, where there
-# is no git. DEVICE=cpu only shows that this script works.
+# is no git. DEVICE=cpu only shows that this script works. HOLD=1: another session has the device open all the time;
+# without one, and without nvidia-persistenced, the driver lets go of an idle GPU, and opening takes longer.
 #
 # A session calls kmeans_fit() once, and three times more (warm); another one counts the rows once, and three times more.
 # A process that reads shared buffers for the first time has to map them, whatever it reads them for: what that takes
@@ -58,9 +59,15 @@ first, warm = median(3), median(4, 5, 6)
 print(f"{sys.argv[1]:>7} {median(7):9.1f} {median(8, 9, 10):9.1f} {warm:8.1f} {first:8.1f} {first / warm:10.2f} {median(0):9.1f} {median(1):9.1f} {median(2):8.1f}")' "$1"
 }
 
+if [ "${HOLD:-0}" = 1 ]; then
+	sql -c "$call" -c 'SELECT pg_sleep(3600)' >/dev/null 2>&1 &
+	trap 'sql -c "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query ~ '"'pg_sleep.3600'"' AND pid <> pg_backend_pid()" >/dev/null' EXIT
+	sleep 5
+fi
+
 gpu='no GPU'
 [ "$device" = cpu ] || gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1)
-echo "$gpu, $(nproc) CPUs, $(date -u +%F), commit ${COMMIT:-$(bench/report/commit)}, bench/gpu/first_call.sh, $rows rows of 4 real columns, k = 4, 20 iterations, $sessions sessions, memory_limit $memory"
+echo "$gpu, $(nproc) CPUs, $(date -u +%F), commit ${COMMIT:-$(bench/report/commit)}, bench/gpu/first_call.sh, $rows rows of 4 real columns, k = 4, 20 iterations, $sessions sessions, memory_limit $memory$([ "${HOLD:-0}" = 0 ] || echo ", another session has the device open")"
 printf '%7s %9s %9s %8s %8s %10s %9s %9s %8s\n' workers '1st count' 'count(*)' warm first first/warm load context upload
 for workers in 0 8; do
 	sql -c "ALTER TABLE first_call SET (parallel_workers = $workers)"
