@@ -49,7 +49,7 @@ typedef struct Hierarchy
 	int32_t    *label;			/* [rows of the sample]: part */
 	float	   *d2;				/* likewise: squared distance to its centroid */
 	int			labelled;
-	int64_t    *row;			/* [rows of the sample], part by part */
+	int64_t    *row;			/* [rows of the sample], part by part; then they are in this order */
 	Part	   *part;			/* [parts] */
 } Hierarchy;
 
@@ -228,6 +228,42 @@ take_labels(void *ctx, int rows, const int32_t *label, const float *d2, const ui
 	return true;
 }
 
+typedef struct Reorder
+{
+	const Hierarchy *h;
+	float	   *scratch;		/* [threads][rows] */
+} Reorder;
+
+static void
+reorder_column(void *arg, int64_t j, int thread)
+{
+	const Reorder *o = arg;
+	const GkChunk *chunk = o->h->sample.chunk;
+	float	   *column = chunk->data + j * chunk->stride;
+	float	   *to = o->scratch + (size_t) thread * chunk->rows;
+
+	for (int i = 0; i < chunk->rows; i++)
+		to[i] = column[o->h->row[i]];
+	memcpy(column, to, chunk->rows * sizeof(float));
+}
+
+/* Put the sample's rows part by part, a column after the other, which fits the cache: a part's are then next to each other. */
+static GkStatus
+reorder(Hierarchy *h, GkError *err)
+{
+	const GkHost *host = h->s->host;
+	Reorder		o = {h, gk_alloc(host, (size_t) gk_threads(host) * h->sample.chunk->rows, sizeof(float))};
+	bool		done;
+
+	if (o.scratch == NULL)
+		return out_of_memory(err);
+	done = gk_parallel_for(host, h->sample.store->columns, reorder_column, &o);
+	gk_free(host, o.scratch);
+	for (int i = 0; i < h->sample.chunk->rows; i++)
+		h->row[i] = i;
+	return done ? GK_OK : GK_STOPPED;
+}
+
 /* Cluster the sample into parts, and put its rows in their order. */
 static GkStatus
 divide(Hierarchy *h, int parts, GkError *err)
@@ -268,7 +304,7 @@ divide(Hierarchy *h, int parts, GkError *err)
 		h->row[h->part[h->label[i]].first++] = i;
 	for (int p = 0; p < h->parts; p++)
 		h->part[p].first -= h->part[p].rows;
-	return GK_OK;
+	return reorder(h, err);
 }
 
 /* The part that gets the next seat (step 1), or loses one (-1), by Sainte-Lague's quotients; -1: none can. */
