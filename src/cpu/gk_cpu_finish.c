@@ -33,8 +33,9 @@ typedef struct Pass
 	int			k;
 	Stat	   *stat;			/* [copies][k], NULL: none wanted */
 	bool		dot;			/* labels by scalar products */
-	bool		elkan;			/* ... and the last step's bounds, ... */
-	bool		dot_int8;		/* ... or of 8-bit integers, from its labels */
+	bool		dot_int8;		/* ... of 8-bit integers, from the last step's labels; ... */
+	bool		elkan;			/* ... or of integers, and by its bounds for every centroid; ... */
+	bool		hamerly;		/* ... or by those for all centroids */
 	bool		keep;			/* in s->found */
 	bool		again;			/* from what is there */
 	const int32_t *nearest;		/* [slots]: labels that seeding has found; NULL: none */
@@ -172,16 +173,35 @@ assign_again(GkSession *s, const Pass *p, const GkBlock *b)
 			search(s, p, b, i);
 }
 
-/* Labels and distances of a block by scalar products. */
+/* Labels by a step's bounds. Where these leave a row open, several centroids may be as near. */
+static void
+assign_hamerly(GkSession *s, const Pass *p, const GkBlock *b, const GkBlockLabels *l)
+{
+	int			changes;
+
+	(void) gk_cpu_hamerly_block(s, b, p->c, p->k, &changes);
+	memcpy(l->label, s->previous + b->slot, b->rows * sizeof(int32_t));
+	for (int i = 0; i < b->rows; i++)
+		if (gk_cpu_hamerly_open(s, b->slot + i))
+			gk_cpu_dot_tied(s, b->slot + i);
+}
+
+/* Labels and distances of a block by scalar products or bounds. */
 static void
 assign_all(GkSession *s, const Pass *p, const GkBlock *b, const GkBlockLabels *l)
 {
 	if (p->dot_int8)
 		gk_cpu_int8_labels(s, b, p->c, p->k, l->label, l->d2);
-	else if (!p->elkan)
+	else if (p->elkan || p->hamerly)
+	{
+		if (p->hamerly)
+			assign_hamerly(s, p, b, l);
+		else if (!gk_cpu_elkan_labels(s, b, l->label))
+			return;
+		gk_cpu_own_distances(s, &l->x, b->rows, p->c, l->label, l->d2);
+	}
+	else
 		gk_cpu_dot_assign(s, &l->x, b->slot, b->rows, b->thread, NULL, l->label, l->d2);
-	else if (gk_cpu_elkan_labels(s, b, l->label))
-		gk_cpu_dot_distances(s, &l->x, b->rows, l->label, l->d2);
 }
 
 /* What is found is remembered; a sink, and the main thread, have a copy. */
@@ -391,12 +411,21 @@ remember(GkSession *s, const Pass *p)
 		s->found.ties += __builtin_popcountll(s->found.tied[t]);
 }
 
+/* Bounds for all centroids leave a row's own distance to be computed, and a few rows to be searched. */
+static bool
+hamerly_pays(const GkSession *s, int k)
+{
+	return s->hamerly.valid && s->hamerly.k == k && gk_cpu_point_cost(s->kernels, k, s->pts->d) > GK_COST_FINISH_BOUNDS * GK_COST_TIGHTEN(s->pts->d);
+}
+
 /* Has the last step left what tells most labels? */
 static bool
 stepped_pays(const GkSession *s, int k, const GkFinish *out)
 {
+	bool		bounds = (s->elkan.valid && s->elkan.k == k) || hamerly_pays(s, k);
+
 	return out != NULL && out->was != NULL && out->stepped != NULL && s->previous_k == k && !s->previous_bits &&
-		((s->elkan.valid && s->elkan.k == k) || s->int8.y != NULL) &&keep_pays(s, k);
+		(bounds || s->int8.y != NULL) &&keep_pays(s, k);
 }
 
 /* Find labels and distances in the last step's numbers, for begin_again(); *found: false, that is not possible. */
@@ -404,7 +433,7 @@ static GkStatus
 find_stepped(GkSession *s, const float *centroids, int k, const int32_t *stepped, bool *found, GkError *err)
 {
 	size_t		bytes = s->pts->d * sizeof(float);
-	Pass		p = {.sweep = gk_cpu_plan(s, k),.k = k,.dot = true,.keep = true};
+	Pass		p = {.sweep = gk_cpu_plan(s, k),.k = k,.keep = true};
 	char	   *c = NULL;
 	GkStatus	st;
 
@@ -416,7 +445,8 @@ find_stepped(GkSession *s, const float *centroids, int k, const int32_t *stepped
 	p.c = (const float *) c;
 	p.elkan = s->elkan.valid && gk_cpu_elkan_begin(s, &p.sweep, p.c, k, true);
 	p.dot_int8 = !p.elkan && s->int8.y != NULL && gk_cpu_int8_labels_begin(s, &p.sweep, p.c, k, true);
-	if (p.elkan || p.dot_int8)
+	p.hamerly = !p.elkan && !p.dot_int8 && hamerly_pays(s, k) && gk_cpu_hamerly_begin(s, &p.sweep, p.c, k);
+	if (p.elkan || p.dot_int8 || p.hamerly)
 	{
 		p.sweep.arg = &p;
 		p.sweep.block = block;
@@ -425,8 +455,10 @@ find_stepped(GkSession *s, const float *centroids, int k, const int32_t *stepped
 		s->dot.tied = NULL;
 		if (p.elkan)
 			gk_cpu_dot_end(s);
-		else
+		else if (p.dot_int8)
 			gk_cpu_int8_labels_end(s, k);
+		else
+			s->previous_k = 0;	/* what it had are this pass's labels by now */
 		*found = st == GK_OK;
 		if (*found)
 			remember(s, &p);

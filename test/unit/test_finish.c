@@ -241,6 +241,103 @@ test_case(const GkCpuKernels *set, int number, Counts *t)
 	free(x);
 }
 
+/* Lloyd's centroids; some stand still, and some are where another one is. */
+static void
+move(float *c, const GkStep *step, const GkSession *s, int k, int pass)
+{
+	int			d = s->pts->d;
+
+	for (int q = 0; q < k; q++)
+		for (int j = 0; step->count[q] > 0 && (pass < 3 || q % 7 == 0) && j < d; j++)
+			c[(size_t) q * d + j] = (float) ((double) step->sum[(size_t) q * d + j] / (double) step->mass[q] / s->inv[j]);
+	for (int i = 0; pass % 2 && i < 3; i++)
+		memcpy(c + (size_t) test_pick(&rng, 0, k - 1) * d, c + (size_t) test_pick(&rng, 0, k - 1) * d, sizeof(float) * d);
+}
+
+/* The first pass after some steps goes on from their bounds, in other numbers. */
+static void
+test_stepped(const GkCpuKernels *set, int number, Counts *t)
+{
+	int			n = test_pick(&rng, 3000, 6000);
+	int			d = test_pick(&rng, 2, 14);
+	int			k = test_pick(&rng, 250, MAX_CENTROIDS);
+	double	   *x = points(n, d, number % 2 ? 20 : 100);
+	double	   *w = number % 4 == 3 ? random_weights(&rng, n) : NULL;
+	float	   *c = malloc(sizeof(float) * k * d);
+	int32_t    *stepped = malloc(sizeof(int32_t) * k);
+	Found	   *f = calloc(2, sizeof(Found));
+	float	   *old = malloc(sizeof(float) * k * d);
+	GkStep		step = new_step(k, d);
+	GkStep		want = new_step(k, d);
+	TestHost	host;
+	GkStore    *store;
+	GkSession  *s;
+	GkSession  *other;
+	GkError		err;
+
+	test_host_init(&host, number % 3 + 1);
+	host.host.skip = GK_SKIP_ON;
+	store = load_store(&host, x, w, n, d, NULL, (size_t) 96 << 10, SIZE_MAX, &err);
+	if (store == NULL || gk_store_prepare(store, GK_EUCLIDEAN, false, &err) != GK_OK)
+		abort();
+	for (int i = 0; i < 2; i++)
+	{
+		f[i].labels.label = malloc(sizeof(int32_t) * n);
+		f[i].labels.d2 = malloc(sizeof(float) * n);
+	}
+	s = open_session(&host, store, set);
+	for (int i = 0; i < k; i++)
+		pick_centroid(c + (size_t) i * d, s->pts);
+	for (int pass = 0; pass < 3 + number % 4; pass++)
+	{
+		if (gk_cpu_backend.step(s, c, k, &step, &err) != GK_OK)
+			abort();
+		move(c, &step, s, k, pass);
+	}
+	memcpy(old, c, sizeof(float) * k * d);
+	(void) change(c, stepped, k, s->pts, 0);
+	{
+		GkFinish	out = {.count = f[0].count,.inertia = f[0].inertia,.max_d2 = f[0].max_d2,.was = new_ones(),.stepped = stepped};
+		GkLabelSink sink = test_sink(&f[0].labels);
+
+		if (gk_cpu_backend.finish(s, c, k, &out, number % 3 ? &sink : NULL, &err) != GK_OK)
+			abort();
+	}
+	t->passes++;
+	t->known_d += s->found.k == k && !s->hamerly.valid;
+	t->ties += s->found.ties;
+	t->rows += n;
+	host.host.skip = GK_SKIP_OFF;
+	other = open_session(&host, store, set);
+	finish(other, c, k, NULL, number % 3, &f[1]);
+	t->wrong += !same(&f[0], &f[1], k, n);
+	/* the session's next step does not take this pass's labels for the last step's */
+	if (gk_cpu_backend.step(other, old, k, &want, &err) != GK_OK)
+		abort();
+	host.host.skip = GK_SKIP_ON;
+	if (gk_cpu_backend.step(s, old, k, &step, &err) != GK_OK)
+		abort();
+	t->wrong += memcmp(step.count, want.count, sizeof(int64_t) * k) != 0 || memcmp(step.sum, want.sum, sizeof(gk_int128) * k * d) != 0;
+	gk_cpu_backend.close(other);
+	gk_cpu_backend.close(s);
+	gk_store_free(store);
+	t->wrong += host.live != 0;
+	test_host_end(&host);
+	for (int i = 0; i < 2; i++)
+	{
+		free(f[i].labels.label);
+		free(f[i].labels.d2);
+	}
+	free_step(&step);
+	free_step(&want);
+	free(old);
+	free(f);
+	free(stepped);
+	free(c);
+	free(w);
+	free(x);
+}
+
 /*
  * What a pass finds is remembered where another one may follow, and where the memory limit has room for it beside the
  * bounds; it is counted then.
@@ -320,6 +417,12 @@ main(void)
 		ok(t.again > 0 && t.ties > 0, "%s: %d of %d passes went on, with ties of %lld of %lld rows", names[i],
 		   t.again, t.passes / 2, (long long) t.ties, (long long) t.rows);
 		test_room(set, names[i]);
+		t = (Counts) {0};
+		for (int number = 0; number < few_or_all(12, 60); number++)
+			test_stepped(set, number, &t);
+		ok(t.wrong == 0 && t.known_d > t.passes / 3 && t.ties > 0,
+		   "%s: passes that go on from a step's bounds (%d of %d wrong, %d did, %lld rows left open)", names[i], t.wrong, t.passes,
+		   t.known_d, (long long) t.ties);
 	}
 	return done_testing();
 }

@@ -259,11 +259,11 @@ gk_cpu_dot_assign(GkSession *s, const GkTiles *x, int64_t slot, int rows, int th
 				  float *d2)
 {
 	gk_cpu_dot_labels(s, x, slot, rows, thread, below, label);
-	gk_cpu_dot_distances(s, x, rows, label, d2);
+	gk_cpu_own_distances(s, x, rows, s->dot.args.c, label, d2);
 }
 
 void
-gk_cpu_dot_distances(const GkSession *s, const GkTiles *x, int rows, const int32_t *label, float *d2)
+gk_cpu_own_distances(const GkSession *s, const GkTiles *x, int rows, const float *c, const int32_t *label, float *d2)
 {
 	for (int first = 0; first < rows; first += GK_ROW_PAD)
 	{
@@ -282,7 +282,7 @@ gk_cpu_dot_distances(const GkSession *s, const GkTiles *x, int rows, const int32
 		}
 		if (n == 0)
 			continue;
-		s->kernels->own_distance(x->x + first / GK_ROW_PAD * x->tile, x->stride, row, own, n, s->dot.args.c, x->d, is);
+		s->kernels->own_distance(x->x + first / GK_ROW_PAD * x->tile, x->stride, row, own, n, c, x->d, is);
 		for (int i = 0; i < n; i++)
 			d2[first + row[i]] = is[i];
 	}

@@ -50,8 +50,8 @@ void		gk_cpu_dot_assign(GkSession *s, const GkTiles *x, int64_t slot, int rows, 
 							  float *d2);
 void		gk_cpu_dot_end(GkSession *s);
 
-/* Canonical distances to such labels' centroids alone. */
-void		gk_cpu_dot_distances(const GkSession *s, const GkTiles *x, int rows, const int32_t *label, float *d2);
+/* Canonical distances to the centroids of such labels. */
+void		gk_cpu_own_distances(const GkSession *s, const GkTiles *x, int rows, const float *c, const int32_t *label, float *d2);
 
 /* The row at `slot` may have another centroid that is as near. */
 static inline void
@@ -232,6 +232,13 @@ bool		gk_cpu_hamerly_begin(GkSession *s, GkSweep *sweep, const float *centroids,
 /* Bring the block's labels (s->previous) up to date: the changes, and how many. */
 const GkLabelChange *gk_cpu_hamerly_block(GkSession *s, const GkBlock *b, const float *centroids, int k,
 										  int *changes);
+
+/* Does such a row's label not stand by its bounds: is another centroid as near, or about as near? */
+static inline bool
+gk_cpu_hamerly_open(const GkSession *s, int64_t slot)
+{
+	return !(s->hamerly.slack[slot] > s->hamerly.limit[s->previous[slot]]);
+}
 
 /* After any step that kept labels: did it use the bounds? */
 void		gk_cpu_hamerly_end(GkSession *s, const GkSweep *sweep, bool used);
