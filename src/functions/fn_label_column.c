@@ -190,7 +190,7 @@ check_rules(const KmSource *source)
 static void
 check(const KmSource *source, int k)
 {
-	PreventCommandIfReadOnly("kmeans() with label_column");
+	PreventCommandIfReadOnly("UPDATE of label_column");
 	(void) check_rules(source);
 	require_rights(source->relid, source->label_column);
 	if (source->label_missing)

@@ -9,6 +9,8 @@
 #include <float.h>
 #include <math.h>
 
+#include "mb/pg_wchar.h"
+
 #include "svg/svg.h"
 
 #define FONT	"font-family=\"Helvetica, Arial, sans-serif\""
@@ -27,6 +29,13 @@ km_svg_colour(int cluster)
 	return colours[cluster % (int) lengthof(colours)];
 }
 
+/* U+FFFE and U+FFFF are not allowed in XML. */
+static bool
+is_no_character(const char *s)
+{
+	return GetDatabaseEncoding() == PG_UTF8 && (strncmp(s, "\xef\xbf\xbe", 3) == 0 || strncmp(s, "\xef\xbf\xbf", 3) == 0);
+}
+
 /* Text with &, < and > escaped. */
 static void
 put_text(StringInfo out, const char *text)
@@ -39,6 +48,11 @@ put_text(StringInfo out, const char *text)
 			appendStringInfoString(out, "&lt;");
 		else if (*s == '>')
 			appendStringInfoString(out, "&gt;");
+		else if (is_no_character(s))
+		{
+			appendStringInfoString(out, "\xef\xbf\xbd");
+			s += 2;
+		}
 		else
 			/* other control characters are not allowed in XML */
 			appendStringInfoChar(out, (unsigned char) *s < ' ' ? ' ' : *s);
