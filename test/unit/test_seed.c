@@ -431,6 +431,10 @@ test_ahead(const char *simd)
 	}
 }
 
+/* Batches that began with more than half of the pairs that are kept, and those that forgot rows that had room. */
+static int	half_full;
+static int	too_soon;
+
 /*
  * Rounds until almost every row has been drawn, most of them several times, ahead where that is possible or one by
  * one: what D is then.  *drawn: rows drawn in batches, *draws: how often, *batches of more than one round.
@@ -472,10 +476,17 @@ until_drawn(const Data *p, GkSkip skip, size_t limit, int *drawn, int *draws)
 		int			rounds = p->k - n < AT_ONCE ? p->k - n : AT_ONCE;
 		int			done = 0;
 		int			best = 0;
+		const GkCpuSeedDrawn *kept = &session->seed.drawn;
+		int			before = kept->count;
+		bool		half = kept->pairs > kept->most / 2;
+		bool		room = before > 0 && kept->pairs <= kept->most &&
+		(kept->most_drawn == (size_t) p->n || before + AT_ONCE * (WANT + GK_COST_AHEAD_EXTRA) <= (int) kept->most_drawn);
 
 		for (int i = 0; i < rounds; i++)
 			keys[i] = gk_key(p->n, 0, n + i);
 		gk_cpu_backend.seed_rounds(session, keys, rounds, WANT, c, &done, &err);
+		half_full += done > 0 && room && half;
+		too_soon += done > 0 && room && kept->count < before;
 		*drawn = session->seed.drawn.count > *drawn ? session->seed.drawn.count : *drawn;
 		*draws += done * WANT;
 		n += done;
@@ -524,6 +535,7 @@ test_again(const char *simd)
 	char		reason[128];
 	bool		integers;
 
+	half_full = too_soon = 0;
 	gk_cpu_set_simd(simd, reason, sizeof(reason));
 	integers = gk_cpu_kernels()->integers != NULL;
 	for (int weighted = 0; weighted < 2; weighted++)
@@ -538,10 +550,11 @@ test_again(const char *simd)
 			p.x[i] = (float) (test_normal(&rng) / sqrt(i % p.d + 1));
 		plain = until_drawn(&p, GK_SKIP_OFF, SIZE_MAX, &drawn, &draws);
 		ok(drawn == 0 && draws == 0, "%s: all rounds one by one", simd);
-		for (int way = 0; way < 4; way++)
+		for (int way = 0; way < 5; way++)
 		{
-			static const char *const names[] = {"8 bits", "16 bits", "most points in a file", "some forgotten for want of memory"};
-			static const size_t limits[] = {SIZE_MAX, SIZE_MAX, 600000, 160000};
+			static const char *const names[] = {"8 bits", "16 bits", "most points in a file", "some forgotten for want of memory",
+			"room for pairs just suffices"};
+			static const size_t limits[] = {SIZE_MAX, SIZE_MAX, 600000, 160000, 350000};
 			int			most = way == 3 ? 2 * p.n / 3 : p.n;
 			uint64_t	hash;
 
@@ -553,6 +566,8 @@ test_again(const char *simd)
 		without_int8 = false;
 		data_free(&p);
 	}
+	ok(too_soon == 0 && (!integers || half_full > 0), "%s: rows that have room are not forgotten (%d of %d batches that begin half full forget)",
+	   simd, too_soon, half_full);
 }
 
 /* ---- whether the copy is made ---- */

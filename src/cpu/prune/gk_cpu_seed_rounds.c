@@ -46,6 +46,8 @@
 #define KEPT_DRAWN		((size_t) 1 << 17)
 /* And no more than memory / this for the latter. */
 #define KEPT_SHARE		16
+/* With more pairs than this many times those that are kept, looking through them is of no use: most are still closer. */
+#define KEPT_TIDY		4
 
 typedef struct Pair
 {
@@ -168,6 +170,7 @@ static bool
 begin_drawn(GkSession *s, const Batch *a)
 {
 	GkCpuSeedDrawn *kept = a->kept;
+	bool		full = false;
 
 	if (kept->number == NULL)
 	{
@@ -177,8 +180,13 @@ begin_drawn(GkSession *s, const Batch *a)
 		forget(s);
 	}
 	if (kept->pairs > kept->most)
-		tidy(kept);
-	if (kept->pairs > kept->most / 2 || (kept->most_drawn < (size_t) s->pts->n && (size_t) (kept->count + a->rounds * ASKED(a->want)) > kept->most_drawn))
+	{
+		if (kept->pairs / KEPT_TIDY <= kept->most)
+			tidy(kept);
+		/* with half of them left, the next batches need not look through them */
+		full = kept->pairs > kept->most / 2;
+	}
+	if (full || (kept->most_drawn < (size_t) s->pts->n && (size_t) (kept->count + a->rounds * ASKED(a->want)) > kept->most_drawn))
 		forget(s);
 	return true;
 }
