@@ -165,6 +165,16 @@ most_drawn(const GkSession *s, int want)
 	return most < (size_t) s->pts->n ? most : (size_t) s->pts->n;
 }
 
+size_t
+gk_cpu_seed_rounds_bytes(const GkSession *s)
+{
+	const GkCpuSeedDrawn *kept = &s->seed.drawn;
+	bool		there = kept->pair != NULL;
+
+	return (there ? kept->room * sizeof(Pair) : PAIRS_ROOM * sizeof(Pair) * s->pts->n) + s->pts->n * sizeof(int32_t) +
+		(there ? kept->most_drawn : most_drawn(s, MOST_WANTED)) * sizeof(Drawn);
+}
+
 /* Make room for the rows of a batch. */
 static bool
 begin_drawn(GkSession *s, const Batch *a)
