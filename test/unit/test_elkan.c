@@ -312,12 +312,57 @@ test_case(int kind, int n, int d, int k, bool weighted, int threads)
 	free(last);
 }
 
+/* Where memory is for bounds or for points of 8 bits: these, which come first, make room.  Steps with either. */
+static void
+test_room(int *bytes, int *with)
+{
+	enum
+	{
+	N = 4200, D = 384, K = 150};
+	double	   *values = malloc(sizeof(double) * N * D);
+	float	   *c = malloc(sizeof(float) * K * D);
+	Way			plain;
+	Way			skip;
+	GkSession  *s;
+
+	*bytes = *with = 0;
+	for (int i = 0; i < N; i++)
+		for (int j = 0; j < D; j++)
+			values[(size_t) i * D + j] = value(EMBEDDINGS, i, j);
+	open_way(&plain, GK_SKIP_OFF, values, NULL, N, D, K, 1);
+	open_way(&skip, GK_SKIP_AUTO, values, NULL, N, D, K, 2);
+	s = skip.session;
+	((GkPoints *) s->pts)->spare = (size_t) s->all_rows * sizeof(uint16_t) * (K + 1) + gk_cpu_int16_kept_bytes(s) + 4096;
+	for (int q = 0; q < K; q++)
+		for (int j = 0; j < D; j++)
+			c[(size_t) q * D + j] = s->pts->chunks[0].data[(size_t) j * s->pts->chunks[0].stride + q];
+	for (int pass = 0; pass < PASSES; pass++)
+	{
+		GkError		err;
+
+		if (gk_cpu_backend.step(plain.session, c, K, &plain.step, &err) != GK_OK || gk_cpu_backend.step(s, c, K, &skip.step, &err) != GK_OK)
+			abort();
+		bad += memcmp(plain.step.sum, skip.step.sum, sizeof(gk_int128) * K * D) != 0 || memcmp(plain.step.count, skip.step.count, sizeof(int64_t) * K) != 0;
+		*bytes += s->int8.y != NULL;
+		*with += s->elkan.valid;
+		for (int i = 0; i < K * D; i++)
+			if (skip.step.count[i / D] > 0)
+				c[i] = (float) ((double) skip.step.sum[i] / (double) skip.step.mass[i / D] / s->inv[i % D]);
+	}
+	close_way(&plain);
+	close_way(&skip);
+	free(values);
+	free(c);
+}
+
 int
 main(void)
 {
 	static const int features[] = {32, 65, 96, 385, 770};
 	static const int clusters[] = {48, 64, 65, 100, 131};
 	int			cases = 0;
+	int			bytes;
+	int			with;
 
 	if (kernels_with_bounds() == NULL)
 	{
@@ -327,6 +372,8 @@ main(void)
 	for (int kind = 0; kind < KINDS; kind++)
 		for (int i = few_or_all(kind % 2, 0); i < 5; i += few_or_all(2, 1), cases++)
 			test_case(kind, 1100 + 97 * i, features[i], clusters[(i + kind) % 5], cases % 3 == 1, cases % 2 == 0 ? 2 : 16);
+	test_room(&bytes, &with);
+	ok(bytes > 0 && with > 0, "points of 8 bits make room for bounds (%d steps with them, %d with bounds)", bytes, with);
 	ok(bad == 0 && leaks == 0, "sums and counts with a bound for every centroid (%d passes differ, %d of %d cases leak)", bad, leaks, cases);
 	ok(changed == 0 && unchanged > 0, "clusters that have not changed (%d of %d have)", changed, unchanged);
 	ok(wrong == 0 && with_bounds > cases * PASSES / 2, "bounds hold (%d do not; %d of %d passes have them)", wrong, with_bounds, cases * PASSES);

@@ -37,13 +37,13 @@ bytes(const GkSession *s, int k)
 	return s->all_rows * sizeof(uint16_t) * ((size_t) k + 1);
 }
 
-/* Is there room, also for rounded points, without which it would not pay? */
+/* Is there room, also for rounded points, without which it would not pay?  Those of 8 bits are given back for it. */
 static bool
 fits(const GkSession *s, int k)
 {
 	size_t		more = s->dot.int16_tile == NULL ? gk_cpu_int16_kept_bytes(s) : 0;
 
-	return (s->elkan.k == k ? 0 : bytes(s, k)) + more <= gk_cpu_spare(s);
+	return (s->elkan.k == k ? 0 : bytes(s, k)) + more <= gk_cpu_spare(s) + s->int8.bytes;
 }
 
 bool
@@ -169,7 +169,10 @@ follow_centroid(void *arg, int64_t q, int thread)
 	memcpy(last, now, f->d * sizeof(float));
 	length = sqrt(square) * (1.0 + 0x1p-30);
 	e->sum[q] = (e->sum[q] + length) * (1.0 + 0x1p-50);
-	e->move[q] = rounded_up(e, length * (double) e->args.widen);	/* 0 only if it has not moved */
+	/* 0 only if it has not moved, but for the sign of a 0 */
+	e->move[q] = rounded_up(e, length * (double) e->args.widen);
+	if (e->move[q] == 0)
+		e->move[q] = f->ties;
 	e->moved[q] = rounded_up(e, e->sum[q]);
 	e->moved_down[q] = (float) (e->sum[q] * (double) e->args.per * (1.0 - 0x1p-20));
 }
@@ -205,6 +208,8 @@ gk_cpu_elkan_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool tie
 	GkSweep		plain = *sweep;
 	GkError		ignored;
 
+	/* 8 bits are not asked any more */
+	gk_cpu_int8_end(s);
 	if (!rooms(s, k))
 		return false;
 	if (gk_cpu_dot_begin(s, sweep, c, k, &ignored) != GK_OK || s->dot.int16.k == 0 || s->dot.int16_tile == NULL)
