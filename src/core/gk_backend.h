@@ -205,7 +205,7 @@ typedef struct GkFinish
 
 	/*
 	 * (set by the caller) [k] The number that each centroid, or the one that has moved to where it is, had in the session's
-	 * last step().  A backend whose bounds are of that step can go on from them.  NULL: nothing is said of it.
+	 * last step(), each another one.  A backend whose bounds are of that step can go on from them.  NULL: nothing is said of it.
 	 */
 	const int32_t *stepped;
 } GkFinish;

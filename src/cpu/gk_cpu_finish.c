@@ -483,7 +483,12 @@ run(GkSession *s, Pass *p, GkFinish *out, GkError *err)
 		was = out->stepped;
 		s->found.k = 0;
 		st = find_stepped(s, p->c, p->k, was, &again, err);
-		again = again && again_pays(s, p, was);
+		if (again && !again_pays(s, p, was))
+		{
+			/* too many ties: not once more */
+			again = false;
+			s->previous_k = 0;
+		}
 	}
 	if (st == GK_OK && again)
 		st = begin_again(s, p, was, err);
