@@ -48,7 +48,8 @@ transition(FunctionCallInfo fcinfo, const char *name, int nargs, bool weighted, 
 		sum = kmeans_sum_make(0, 0, 0);
 	if (verdict != KM_ROW_KEPT)
 		PG_RETURN_POINTER(sum);
-	if (sum->head.d == 0)
+	/* nor has one whose points have all left the window's frame */
+	if (sum->head.d == 0 || (sum->head.rows == 0 && sum->head.d != p->d))
 		sum = kmeans_sum_make(p->d, 0, 0);
 	km_check_features(p->d, sum->head.d, &p->origin);
 	sum = weighted ? kmeans_sum_add_weighted(sum, p->values, p->d, weight, sign) :

@@ -56,6 +56,11 @@ SELECT count(*) AS different FROM (
     FROM fs a WINDOW w AS (ORDER BY id RANGE BETWEEN 3 PRECEDING AND 3 FOLLOWING)) o
 WHERE moving IS DISTINCT FROM fresh;
 
+-- a frame whose earlier points, of another length, have all left
+SELECT id, feature_sum(p) OVER w AS feature_sum, feature_sum(p, 1) OVER w AS weighted
+FROM (VALUES (1, '{1,2}'::float8[]), (2, NULL), (3, '{1,2,3}'), (4, NULL), (5, '{7}')) v (id, p) WINDOW w AS (ORDER BY id ROWS 1 PRECEDING);
+SELECT feature_sum(p) OVER (ORDER BY id ROWS 1 PRECEDING) FROM (VALUES (1, '{1,2}'::float8[]), (2, '{1,2,3}')) v (id, p);
+
 -- parts: any split gives the same state, and states go through text and binary
 CREATE TABLE fs_parts AS SELECT id % 7 AS g, feature_sum_partial(x, -x) AS s FROM fs GROUP BY 1;
 SELECT feature_sum_finish(kmeans_combine(s::text::kmeans_state)) = (SELECT feature_sum(x, -x) FROM fs) AS same FROM fs_parts;
