@@ -500,6 +500,58 @@ test_many_clusters(void)
 	free(label);
 }
 
+/* A model of many numbers: a host is asked while they are prepared, and for each row that is compared with all of them. */
+static void
+test_many_numbers(void)
+{
+	enum
+	{
+		K = 1100, D = 1000, N = 64
+	};
+	double	   *x = malloc((size_t) K * D * sizeof(double));
+	double	   *center = calloc(D, sizeof(double));
+	double	   *scale = malloc(D * sizeof(double));
+	int32_t    *expo = malloc(D * sizeof(int32_t));
+	int32_t    *label = malloc(N * sizeof(int32_t));
+	double	   *rows = malloc((size_t) N * D * sizeof(double));
+	GkModel		model = {.k = K,.prep = {.d = D,.center = center,.scale = scale,.expo = expo},.centroids = x};
+	TestHost	host;
+	GkStore    *s;
+	GkMeasures	m;
+	int64_t		got;
+	GkError		err;
+	GkStatus	st;
+
+	for (int i = 0; i < K * D; i++)
+		x[i] = (int64_t) i * 7919 % 1009 / 1009.0;
+	for (int j = 0; j < D; j++)
+	{
+		scale[j] = 1.0;
+		expo[j] = 1;
+	}
+	test_host_init(&host, 1);
+	s = load_store(&host, x, NULL, N, D, NULL, 1 << 20, 1 << 24, &err);
+	host.host.stop = count_stops;
+	stop_from = asked = 0;
+	st = gk_quality_model(s, &model, 0, &m, &err);
+	ok(st == GK_OK && asked >= 2 * K + N, "%d numbers: the host is asked %lld times", K * D, (long long) asked);
+	stop_from = asked / 2;
+	asked = 0;
+	ok(gk_quality_model(s, &model, 0, &m, &err) == GK_STOPPED, "and heard");
+	stop_from = asked = 0;
+	st = gk_quality_rows(s, &model, N, rows, label, &got, &err);
+	ok(st == GK_OK && got == N && asked >= N, "rows to draw: the host is asked %lld times", (long long) asked);
+	gk_store_free(s);
+	ok(host.live == 0, "all memory was given back");
+	test_host_end(&host);
+	free(x);
+	free(center);
+	free(scale);
+	free(expo);
+	free(label);
+	free(rows);
+}
+
 int
 main(void)
 {
@@ -509,5 +561,6 @@ main(void)
 	test_pca();
 	test_failures();
 	test_many_clusters();
+	test_many_numbers();
 	return done_testing();
 }

@@ -15,8 +15,6 @@
 #define MAX_EXPO	400
 /* Several copies of the sums help while they are this small. */
 #define COPIES_BYTES	((size_t) 16 << 10)
-/* Values of means between two looks for a cancel. */
-#define LOOK_VALUES		(1 << 20)
 
 /* ---- from sums to measures ---- */
 
@@ -83,7 +81,7 @@ find_worst(void *arg, int64_t a, int thread)
 {
 	const Worst *w = arg;
 	const GkQuality *q = w->q;
-	int			look = LOOK_VALUES / q->d + 1;
+	int			look = GK_QUALITY_LOOK / q->d + 1;
 	double		worst = 0.0;
 
 	(void) thread;
@@ -139,6 +137,9 @@ calinski_harabasz(const GkQuality *q, int used)
 		gk_int128	total = 0;
 		double		mean;
 
+		/* davies_bouldin() comes next and says so */
+		if (gk_host_stops(q->host))
+			break;
 		for (int c = 0; c < q->k; c++)
 			total += q->sum.sum[(size_t) c * q->d + j];
 		mean = gk_i128_to_double(total) / (double) q->n * q->unit[j];
@@ -180,7 +181,7 @@ choose_expo(const GkQuality *q, const double *centroid)
 	int			top = -250;		/* all values 0 */
 	int			e;
 
-	for (int j = 0; j < q->d; j++)
+	for (int j = 0; j < q->d && !gk_host_stops(q->host); j++)
 	{
 		double		bound = gk_pow2(p->expo[j]);
 
@@ -205,6 +206,24 @@ choose_expo(const GkQuality *q, const double *centroid)
 	return top + 1 + (e + 1) / 2;
 }
 
+/* [k][d] zeros; NULL: no memory, or a cancel. */
+static gk_int128 *
+alloc_sums(const GkQuality *q)
+{
+	gk_int128  *sum = gk_alloc(q->host, (size_t) q->k * q->d, sizeof(gk_int128));
+
+	for (int c = 0; sum != NULL && c < q->k; c++)
+	{
+		if (gk_host_stops(q->host))
+		{
+			gk_free(q->host, sum);
+			return NULL;
+		}
+		memset(sum + (size_t) c * q->d, 0, q->d * sizeof(gk_int128));
+	}
+	return sum;
+}
+
 GkStatus
 gk_quality_begin(GkQuality *q, const double *centroids, GkError *err)
 {
@@ -215,6 +234,8 @@ gk_quality_begin(GkQuality *q, const double *centroids, GkError *err)
 
 	if (q->store != NULL)
 		q->expo = choose_expo(q, centroids);
+	if (gk_host_stops(host))
+		return GK_STOPPED;
 	if (q->expo > MAX_EXPO)
 		return gk_fail_far(err);
 	/* some tens of milliseconds at most */
@@ -225,7 +246,7 @@ gk_quality_begin(GkQuality *q, const double *centroids, GkError *err)
 	q->unit = gk_alloc(host, q->d, sizeof(double));
 	q->column = gk_alloc(host, q->d, sizeof(void *));
 	q->mean = gk_alloc(host, kd, sizeof(double));
-	q->sum.sum = gk_alloc0(host, kd, sizeof(gk_int128));
+	q->sum.sum = alloc_sums(q);
 	q->sum.spread = gk_alloc0(host, q->k, sizeof(gk_int128));
 	q->sum.count = gk_alloc0(host, q->k, sizeof(int64_t));
 	q->per_thread = gk_alloc0(host, q->threads, sizeof(GkQualitySums));
@@ -235,7 +256,7 @@ gk_quality_begin(GkQuality *q, const double *centroids, GkError *err)
 	{
 		GkQualitySums *p = &q->per_thread[t];
 
-		p->sum = gk_alloc0(host, kd, sizeof(gk_int128));
+		p->sum = alloc_sums(q);
 		p->spread = gk_alloc0(host, q->k, sizeof(gk_int128));
 		p->count = gk_alloc0(host, q->k, sizeof(int64_t));
 		p->z = gk_alloc0(host, (size_t) q->d * GK_QUALITY_ROWS, sizeof(double));
@@ -245,7 +266,7 @@ gk_quality_begin(GkQuality *q, const double *centroids, GkError *err)
 		good = p->sum && p->spread && p->count && p->add && p->z && p->x && p->f;
 	}
 	if (!good)
-		return gk_quality_no_memory(err);
+		return gk_host_stops(host) ? GK_STOPPED : gk_quality_no_memory(err);
 	for (int j = 0; j < q->d; j++)
 		q->unit[j] = q->raw ? 0x1p-62 : gk_pow2(q->prep->expo[j] - GK_GRID_BITS - q->expo);
 	if (centroids != NULL)
@@ -258,12 +279,16 @@ gk_quality_begin(GkQuality *q, const double *centroids, GkError *err)
 		if (!f || !q->centroid || !q->own_label)
 			return gk_quality_no_memory(err);
 		q->label = q->own_label;
-		gk_model_prepare(q->prep, centroids, q->k, f);
 		for (int c = 0; c < q->k; c++)
+		{
+			if (gk_host_stops(host))
+				return GK_STOPPED;
+			gk_model_prepare(q->prep, centroids + (size_t) c * q->d, 1, f + (size_t) c * q->d);
 			for (int j = 0; j < q->d; j++)
 				q->centroid[(size_t) c * q->d + j] =
 					gk_centre_scale(centroids[(size_t) c * q->d + j], q->prep->center[j], q->prep->scale[j]) *
 					gk_pow2(-q->expo);
+		}
 	}
 	return GK_OK;
 }

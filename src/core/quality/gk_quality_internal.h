@@ -16,6 +16,8 @@
 /* Doubles of a vector, and points that are compared with a vector at a time. */
 #define GK_QUALITY_LANES	8
 #define GK_QUALITY_QUAD		4
+/* Values of centroids, or of means, between two looks for a cancel. */
+#define GK_QUALITY_LOOK		(1 << 20)
 
 /* The sums of one thread. */
 typedef struct GkQualitySums

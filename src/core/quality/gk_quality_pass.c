@@ -78,7 +78,8 @@ read_rows(const GkQuality *q, int first, int rows, double *out, size_t stride)
 
 /* ---- first pass: labels, means ---- */
 
-static void
+/* False: stopped. */
+static bool
 label_block(GkQuality *q, GkQualitySums *t, int first, int rows)
 {
 	for (int i = 0; i < rows; i++)
@@ -88,6 +89,8 @@ label_block(GkQuality *q, GkQualitySums *t, int first, int rows)
 		float		near;
 		int			l;
 
+		if ((size_t) q->k * q->d > GK_QUALITY_LOOK && gk_host_stops(q->host))
+			return false;
 		for (int j = 0; j < q->d; j++)
 			t->x[j] = raw_value(q, j, first + i);
 		(void) gk_prepare_point(q->prep, t->x, t->f);
@@ -105,19 +108,22 @@ label_block(GkQuality *q, GkQualitySums *t, int first, int rows)
 		if (!t->far)
 			t->inertia += gk_quality_square(d2);
 	}
+	return true;
 }
 
-/* Values as they are given: integers one by one. */
-static void
+/* Values as they are given: integers one by one.  False: stopped. */
+static bool
 sum_raw(GkQuality *q, GkQualitySums *t, int first, int rows)
 {
 	const int32_t *label = q->label + q->first + first;
 
 	read_rows(q, first, rows, t->z, ROWS);
-	label_block(q, t, first, rows);
+	if (!label_block(q, t, first, rows))
+		return false;
 	for (int j = 0; j < q->d; j++)
 		for (int i = 0; i < rows; i++)
 			t->sum[(size_t) label[i] * q->d + j] += gk_quality_fixed(t->z[(size_t) j * ROWS + i]);
+	return true;
 }
 
 /* Sum prepared values by the engine's kernel: exact as doubles, up to GK_PACKAGE rows. */
@@ -163,12 +169,37 @@ sum_job(void *arg, int64_t job, int thread)
 		sum_prepared(q, t, first, end - first);
 	else
 		for (int row = first; row < end; row += ROWS)
-			sum_raw(q, t, row, end - row < ROWS ? end - row : ROWS);
+			if (!sum_raw(q, t, row, end - row < ROWS ? end - row : ROWS))
+				return;
 	for (int i = first; i < end; i++)
 		t->count[label[i]]++;
 }
 
 /* ---- second pass: distances to the means ---- */
+
+/* gk_quality_own_other() of all means, some at a time.  False: stopped. */
+static bool
+own_other(const GkQuality *q, const double *z, double *l, double *own, double *other)
+{
+	int			slice = GK_QUALITY_LOOK / q->d;
+
+	for (int c = 0; c < q->k; c += slice)
+	{
+		double		near[ROWS];
+		double		o[ROWS];
+
+		if (gk_host_stops(q->host))
+			return false;
+		gk_quality_own_other(z, q->d, q->mean + (size_t) c * q->d, q->k - c < slice ? q->k - c : slice, l, o, near);
+		for (int i = 0; i < ROWS; i++)
+		{
+			own[i] = c == 0 || (l[i] >= 0.0 && l[i] < slice) ? o[i] : own[i];
+			other[i] = c == 0 || near[i] < other[i] ? near[i] : other[i];
+			l[i] -= slice;
+		}
+	}
+	return true;
+}
 
 static void
 measure_block(GkQuality *q, GkQualitySums *t, int first, int rows)
@@ -184,7 +215,8 @@ measure_block(GkQuality *q, GkQualitySums *t, int first, int rows)
 	for (int i = 0; i < ROWS; i++)
 		l[i] = i < rows ? label[i] : -1.0;
 	read_rows(q, first, rows, t->z, ROWS);
-	gk_quality_own_other(t->z, q->d, q->mean, q->k, l, own, other);
+	if (!own_other(q, t->z, l, own, other))
+		return;
 	/* these score nothing */
 	for (int i = rows; i < ROWS; i++)
 		other[i] = own[i];
@@ -326,7 +358,7 @@ gk_quality_label(const GkQuality *q, int i, double *x, float *f)
 static bool
 run(GkQuality *q, GkJob job)
 {
-	return gk_parallel_for(q->host, (q->rows + q->per_job - 1) / q->per_job, job, q);
+	return gk_parallel_for(q->host, (q->rows + q->per_job - 1) / q->per_job, job, q) && !gk_host_stops(q->host);
 }
 
 bool
@@ -449,7 +481,7 @@ gk_quality_rows(GkStore *store, const GkModel *model, int64_t sample, double *x,
 		void	   *copy;
 
 		st = open_chunk(&q, i, &copy, err);
-		for (; st == GK_OK && q.sampled < q.m; q.sampled++)
+		for (; st == GK_OK && q.sampled < q.m && !gk_host_stops(q.host); q.sampled++)
 		{
 			int64_t		row = gk_quality_sample_row(q.n, q.m, q.sampled);
 
