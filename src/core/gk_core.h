@@ -147,6 +147,9 @@ void	   *gk_alloc(const GkHost *host, size_t count, size_t size);
  */
 void	   *gk_alloc_kept(const GkHost *host, size_t bytes);
 void	   *gk_alloc0(const GkHost *host, size_t count, size_t size);
+
+/* The same, of so much memory that the host may want to stop meanwhile: NULL then, too, and *stopped. */
+void	   *gk_alloc0_large(const GkHost *host, size_t count, size_t size, bool *stopped);
 void		gk_free(const GkHost *host, void *ptr);
 
 /*

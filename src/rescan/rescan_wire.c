@@ -443,8 +443,7 @@ km_pass_answer(const GkHost *engine, const GkPass *pass, bytea * bytes, KmPassAn
 
 	gk_pass_lengths(pass, d, &lengths);
 	require_bytes(&buf, answer_bytes(&lengths));
-	if (gk_pass_result_init(engine, pass, d, r, &err) != GK_OK)
-		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("%s", err.message)));
+	km_check(NULL, gk_pass_result_init(engine, pass, d, r, &err), &err);
 	r->rows = rows;
 	for (Size i = 0; i < r->ni128; i++)
 	{

@@ -111,6 +111,28 @@ gk_alloc0(const GkHost *host, size_t count, size_t size)
 	return p;
 }
 
+/* Bytes that are cleared between two looks. */
+#define CLEAR_BYTES		((size_t) 8 << 20)
+
+void *
+gk_alloc0_large(const GkHost *host, size_t count, size_t size, bool *stopped)
+{
+	char	   *p = gk_alloc(host, count, size);
+	size_t		bytes = count * size;
+
+	for (size_t at = 0; p != NULL && at < bytes; at += CLEAR_BYTES)
+	{
+		if (gk_host_stops(host))
+		{
+			gk_free(host, p);
+			*stopped = true;
+			return NULL;
+		}
+		memset(p + at, 0, bytes - at < CLEAR_BYTES ? bytes - at : CLEAR_BYTES);
+	}
+	return p;
+}
+
 void
 gk_free(const GkHost *host, void *ptr)
 {

@@ -206,30 +206,13 @@ choose_expo(const GkQuality *q, const double *centroid)
 	return top + 1 + (e + 1) / 2;
 }
 
-/* [k][d] zeros; NULL: no memory, or a cancel. */
-static gk_int128 *
-alloc_sums(const GkQuality *q)
-{
-	gk_int128  *sum = gk_alloc(q->host, (size_t) q->k * q->d, sizeof(gk_int128));
-
-	for (int c = 0; sum != NULL && c < q->k; c++)
-	{
-		if (gk_host_stops(q->host))
-		{
-			gk_free(q->host, sum);
-			return NULL;
-		}
-		memset(sum + (size_t) c * q->d, 0, q->d * sizeof(gk_int128));
-	}
-	return sum;
-}
-
 GkStatus
 gk_quality_begin(GkQuality *q, const double *centroids, GkError *err)
 {
 	const GkHost *host = q->host;
 	size_t		kd = (size_t) q->k * q->d;
 	int64_t		blocks = ((int64_t) 1 << 20) / q->k / q->d;
+	bool		stopped = false;
 	bool		good;
 
 	if (q->store != NULL)
@@ -246,7 +229,7 @@ gk_quality_begin(GkQuality *q, const double *centroids, GkError *err)
 	q->unit = gk_alloc(host, q->d, sizeof(double));
 	q->column = gk_alloc(host, q->d, sizeof(void *));
 	q->mean = gk_alloc(host, kd, sizeof(double));
-	q->sum.sum = alloc_sums(q);
+	q->sum.sum = gk_alloc0_large(host, kd, sizeof(gk_int128), &stopped);
 	q->sum.spread = gk_alloc0(host, q->k, sizeof(gk_int128));
 	q->sum.count = gk_alloc0(host, q->k, sizeof(int64_t));
 	q->per_thread = gk_alloc0(host, q->threads, sizeof(GkQualitySums));
@@ -256,7 +239,7 @@ gk_quality_begin(GkQuality *q, const double *centroids, GkError *err)
 	{
 		GkQualitySums *p = &q->per_thread[t];
 
-		p->sum = alloc_sums(q);
+		p->sum = gk_alloc0_large(host, kd, sizeof(gk_int128), &stopped);
 		p->spread = gk_alloc0(host, q->k, sizeof(gk_int128));
 		p->count = gk_alloc0(host, q->k, sizeof(int64_t));
 		p->z = gk_alloc0(host, (size_t) q->d * GK_QUALITY_ROWS, sizeof(double));
@@ -266,7 +249,7 @@ gk_quality_begin(GkQuality *q, const double *centroids, GkError *err)
 		good = p->sum && p->spread && p->count && p->add && p->z && p->x && p->f;
 	}
 	if (!good)
-		return gk_host_stops(host) ? GK_STOPPED : gk_quality_no_memory(err);
+		return stopped ? GK_STOPPED : gk_quality_no_memory(err);
 	for (int j = 0; j < q->d; j++)
 		q->unit[j] = q->raw ? 0x1p-62 : gk_pow2(q->prep->expo[j] - GK_GRID_BITS - q->expo);
 	if (centroids != NULL)

@@ -60,15 +60,17 @@ gk_pass_lengths(const GkPass *pass, int d, GkPassResult *r)
 GkStatus
 gk_pass_result_init(const GkHost *host, const GkPass *pass, int d, GkPassResult *r, GkError *err)
 {
+	bool		stopped = false;
+
 	gk_pass_lengths(pass, d, r);
-	r->i128 = gk_alloc0(host, r->ni128, sizeof(gk_int128));
+	r->i128 = gk_alloc0_large(host, r->ni128, sizeof(gk_int128), &stopped);
 	r->i64 = gk_alloc0(host, r->ni64, sizeof(int64_t));
 	r->dbl = gk_alloc0(host, r->ndbl, sizeof(double));
 	r->flt = gk_alloc0(host, r->nflt, sizeof(float));
 	if (!r->i128 || !r->i64 || !r->dbl || !r->flt)
 	{
 		gk_pass_result_free(host, r);
-		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
+		return stopped ? GK_STOPPED : gk_fail(err, GK_ERR_MEMORY, "out of memory");
 	}
 	for (size_t i = 0; pass->kind == GK_PASS_STATS && i < r->ndbl; i++)
 		r->dbl[i] = i % 2 == 0 ? INFINITY : -INFINITY;
