@@ -64,7 +64,7 @@ foreach my $column ('label', 'fresh')
 	my ($ret, $out, $err) = $standby->psql('postgres', qq{
 		\\set VERBOSITY verbose
 		SELECT * FROM kmeans('pts', '{x,y}', 3, label_column => '$column')});
-	like($err, qr/ERROR:  25006: cannot execute kmeans\(\) with label_column in a read-only transaction/,
+	like($err, qr/ERROR:  25006: cannot execute UPDATE of label_column in a read-only transaction/,
 		"label_column => '$column': the usual error of a standby");
 }
 my ($ret, $out, $err) = $standby->psql('postgres', qq{

@@ -8,6 +8,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 plan skip_all => 'no prlimit' if system('command -v prlimit >/dev/null 2>&1') != 0;
+plan skip_all => 'AddressSanitizer needs more addresses than a limit leaves' if defined $ENV{ASAN_OPTIONS};
 plan skip_all => 'root has as many threads as it wants' if $> == 0;
 
 my $node = PostgreSQL::Test::Cluster->new('main');
