@@ -136,7 +136,10 @@ gk_finish(GkEngine *e, bool keep_order, const GkLabelSink *sink, gk_int128 *iner
 	int			order_passes = 0;
 	int			repairs = 0;
 
-	/* no pass before knew these centroids; the last step did, or those that they have moved from, by these numbers */
+	/*
+	 * no pass before knew these centroids; the last step did, or those that they have moved from, by these
+	 * numbers
+	 */
 	e->fin.was = e->was;
 	memset(e->was, 0xff, e->k * sizeof(int32_t));
 	e->fin.stepped = e->stepped;

@@ -132,7 +132,7 @@ gk_cpu_seed_begin(GkSession *s, GkError *err)
 	s->seed.ahead_from = 0;
 	s->seed.ahead_most = INT_MAX;
 	s->seed.ahead_share = 1.0;
-	gk_cpu_seed_rounds_end(s);
+	gk_cpu_drop_drawn(s);
 	return st;
 }
 
@@ -146,7 +146,7 @@ gk_cpu_seed_end(GkSession *s)
 	gk_cpu_room_free(s, &s->seed.given);
 	gk_cpu_room_free(s, &s->seed.nearest);
 	gk_cpu_seed_index_free(s);
-	gk_cpu_seed_rounds_end(s);
+	gk_cpu_drop_drawn(s);
 	gk_cpu_int8_end(s);
 	s->core->mind2_end(s->store);
 }

@@ -29,6 +29,7 @@ typedef struct GkCpuSeedDrawn
 	size_t		pairs;
 	size_t		most;			/* of them that are kept */
 	size_t		room;			/* for them, and those of a batch */
+	size_t		bytes;			/* of the memory limit; 0: nothing yet */
 } GkCpuSeedDrawn;
 
 /* Seeding between two passes: gk_cpu_seed.c. */
@@ -352,6 +353,13 @@ gk_cpu_spare(const GkSession *s)
 	return s->pts->spare > used ? s->pts->spare - used : 0;
 }
 
+/* What rounds of seeding ahead take of it, or will. */
+static inline size_t
+gk_cpu_ahead_bytes(const GkSession *s)
+{
+	return s->seed.drawn.bytes > 0 ? s->seed.drawn.bytes : s->pts->n * (GK_COST_AHEAD_BYTES + sizeof(int32_t));
+}
+
 /* May a number for each row be remembered in *array?  Beside points in a file it has to fit the limit. */
 static inline bool
 gk_cpu_remembers(const GkSession *s, const int32_t *array)
@@ -369,6 +377,16 @@ gk_cpu_drop_base(GkSession *s)
 	if (s->base_bytes > 0)
 		gk_cpu_room_free(s, &s->base.sum);
 	s->base_bytes = 0;
+}
+
+/* Seeding ends, or goes on without: forget what rounds ahead have drawn. */
+static inline void
+gk_cpu_drop_drawn(GkSession *s)
+{
+	gk_cpu_room_free(s, &s->seed.drawn.pair);
+	gk_cpu_room_free(s, &s->seed.drawn.drawn);
+	gk_cpu_room_free(s, &s->seed.drawn.number);
+	s->seed.drawn = (GkCpuSeedDrawn) {0};
 }
 
 GkStatus	gk_cpu_out_of_memory(GkError *err);

@@ -395,7 +395,7 @@ keep(GkSession *s)
 		return;
 	/* what seeding has, and its pairs, which save more */
 	if (s->previous_k == 0)
-		others += gk_cpu_seed_rounds_bytes(s) + (s->seed.kept ? tiles * (size_t) s->seed.all_stride * sizeof(float) : 0);
+		others += gk_cpu_ahead_bytes(s) + (s->seed.kept ? tiles * (size_t) s->seed.all_stride * sizeof(float) : 0);
 	if (all > s->pts->spare || others > s->pts->spare - all)
 		return;
 	if (!gk_cpu_tile_room(s, &dot->int16_y, tile_bytes(s)) || !gk_cpu_tile_room(s, &dot->int16_tile, sizeof(GkInt16Tile)))

@@ -124,7 +124,7 @@ keep(GkSession *s)
 	size_t		all = tiles * (words * sizeof(int32_t) + sizeof(GkInt8Tile));
 	size_t		spare = gk_cpu_spare(s);
 
-	if (b->tile != NULL || !s->pts->resident || all > spare || gk_cpu_seed_rounds_bytes(s) > spare - all)
+	if (b->tile != NULL || !s->pts->resident || all > spare || gk_cpu_ahead_bytes(s) > spare - all)
 		return;
 	if (!gk_cpu_tile_room(s, &b->y, words * sizeof(int32_t)) || !gk_cpu_tile_room(s, &b->tile, sizeof(GkInt8Tile)))
 	{

@@ -279,12 +279,6 @@ bool		gk_cpu_exponion_follow(GkSession *s, const GkHost *host, const float *cent
 /* As seed_rounds() of gk_backend.h. */
 GkStatus	gk_cpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, float *points, int *done, GkError *err);
 
-/* What they take of the memory limit, or will at most but for pairs that are kept from batch to batch. */
-size_t		gk_cpu_seed_rounds_bytes(const GkSession *s);
-
-/* Seeding ends, or is to do without: forget what was drawn. */
-void		gk_cpu_seed_rounds_end(GkSession *s);
-
 /* ---- the seed index ---- */
 
 typedef struct GkSplit

@@ -123,18 +123,6 @@ forget(GkSession *s)
 		memset(kept->number, 0xff, s->pts->n * sizeof(int32_t));
 }
 
-void
-gk_cpu_seed_rounds_end(GkSession *s)
-{
-	GkCpuSeedDrawn *kept = &s->seed.drawn;
-
-	gk_cpu_room_free(s, &kept->pair);
-	gk_cpu_room_free(s, &kept->drawn);
-	gk_cpu_room_free(s, &kept->number);
-	kept->pairs = 0;
-	kept->count = 0;
-}
-
 /* Leave out pairs that are not closer any more. */
 static void
 tidy(GkCpuSeedDrawn *kept)
@@ -165,14 +153,14 @@ most_drawn(const GkSession *s, int want)
 	return most < (size_t) s->pts->n ? most : (size_t) s->pts->n;
 }
 
-size_t
-gk_cpu_seed_rounds_bytes(const GkSession *s)
+/* Say what all this takes, or will at most but for pairs that are kept. */
+static void
+count_bytes(GkSession *s)
 {
-	const GkCpuSeedDrawn *kept = &s->seed.drawn;
-	bool		there = kept->pair != NULL;
+	GkCpuSeedDrawn *kept = &s->seed.drawn;
 
-	return (there ? kept->room * sizeof(Pair) : PAIRS_ROOM * sizeof(Pair) * s->pts->n) + s->pts->n * sizeof(int32_t) +
-		(there ? kept->most_drawn : most_drawn(s, MOST_WANTED)) * sizeof(Drawn);
+	kept->bytes = (kept->pair != NULL ? kept->room : PAIRS_ROOM * (size_t) s->pts->n) * sizeof(Pair) + s->pts->n * sizeof(int32_t) +
+		kept->most_drawn * sizeof(Drawn);
 }
 
 /* Make room for the rows of a batch. */
@@ -188,6 +176,7 @@ begin_drawn(GkSession *s, const Batch *a)
 			!gk_cpu_room(s, &kept->drawn, kept->most_drawn = most_drawn(s, a->want), sizeof(Drawn)))
 			return false;
 		forget(s);
+		count_bytes(s);
 	}
 	if (kept->pairs > kept->most)
 	{
@@ -223,7 +212,10 @@ pairs_room(GkSession *s, const Batch *a)
 	kept->most = spare > a->room ? spare - a->room : 0;
 	kept->most = kept->most < KEPT_PAIRS ? kept->most : KEPT_PAIRS;
 	kept->room = a->room + kept->most + RUN * (size_t) s->host.threads;
-	return gk_cpu_room(s, &kept->pair, kept->room, sizeof(Pair));
+	if (!gk_cpu_room(s, &kept->pair, kept->room, sizeof(Pair)))
+		return false;
+	count_bytes(s);
+	return true;
 }
 
 /* ---- 1: the races ---- */
@@ -682,6 +674,6 @@ gk_cpu_seed_rounds(GkSession *s, const uint64_t *keys, int rounds, int want, flo
 	}
 	/* rows that were drawn may not have been compared; and memory is that of a round's distances */
 	if (*done == 0)
-		gk_cpu_seed_rounds_end(s);
+		gk_cpu_drop_drawn(s);
 	return st;
 }
