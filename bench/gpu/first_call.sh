@@ -4,7 +4,7 @@
 # ROWS= of the table (20000000), SESSIONS= for each number of workers (7), and one more that is not counted.
 # MEMORY= is gkmeans.memory_limit (1GB): rows wait in it until the device is open. COMMIT=: what is measured, where there
 # is no git. DEVICE=cpu only shows that this script works. HOLD=1: another session has the device open all the time;
-# without one, and without nvidia-persistenced, the driver lets go of an idle GPU, and opening takes longer.
+# where none has, opening takes longer.
 #
 # A session calls kmeans_fit() once, and three times more (warm); another one counts the rows once, and three times more.
 # A process that reads shared buffers for the first time has to map them, whatever it reads them for: what that takes

@@ -182,7 +182,7 @@
 
 /* With more bytes of statistics the main thread gathers them in one copy: nothing beside the assignment. */
 #define GK_COST_FINISH_BYTES	((size_t) 16 << 20)
-/* A last pass by bounds for all centroids: where comparing with these takes so many times what tightening a bound takes. */
+/* A last pass by bounds for all centroids: where comparing with these takes at least this many times what tightening a bound takes. */
 #define GK_COST_FINISH_BOUNDS	3
 /* With less work, in multiply-adds, remembering what it found takes as long as finding it again. */
 #define GK_COST_FINISH_KEEP		1e6

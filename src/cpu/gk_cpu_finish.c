@@ -423,9 +423,10 @@ static bool
 stepped_pays(const GkSession *s, int k, const GkFinish *out)
 {
 	bool		bounds = (s->elkan.valid && s->elkan.k == k) || hamerly_pays(s, k);
+	bool		bytes = s->int8.y != NULL;
 
 	return out != NULL && out->was != NULL && out->stepped != NULL && s->previous_k == k && !s->previous_bits &&
-		(bounds || s->int8.y != NULL) &&keep_pays(s, k);
+		(bounds || bytes) && keep_pays(s, k);
 }
 
 /* Find labels and distances in the last step's numbers, for begin_again(); *found: false, that is not possible. */

@@ -21,13 +21,13 @@
 /* Rows that a batch of rounds has drawn, and their pairs: gk_cpu_seed_rounds.c. */
 typedef struct GkCpuSeedDrawn
 {
-	int			count;
+	int			count;			/* of drawn */
 	size_t		most_drawn;
-	struct Drawn *drawn;
+	struct Drawn *drawn;		/* [most_drawn] */
 	int32_t    *number;			/* [rows]: in drawn; -1: not there */
-	struct Pair *pair;
-	size_t		pairs;
-	size_t		most;			/* of them that are kept */
+	struct Pair *pair;			/* [room] */
+	size_t		pairs;			/* that are known */
+	size_t		most;			/* that are kept from batch to batch */
 	size_t		room;			/* for them, and those of a batch */
 	size_t		bytes;			/* of the memory limit; 0: nothing yet */
 } GkCpuSeedDrawn;

@@ -169,6 +169,31 @@ test_d(GkSession *s, const float *c, int k, Counts *t)
 	t->wrong_d += known && !(equal && phi == found);
 }
 
+/* Two results of n rows. */
+static Found *
+two_found(int n)
+{
+	Found	   *f = calloc(2, sizeof(Found));
+
+	for (int i = 0; i < 2; i++)
+	{
+		f[i].labels.label = malloc(sizeof(int32_t) * n);
+		f[i].labels.d2 = malloc(sizeof(float) * n);
+	}
+	return f;
+}
+
+static void
+free_found(Found *f)
+{
+	for (int i = 0; i < 2; i++)
+	{
+		free(f[i].labels.label);
+		free(f[i].labels.d2);
+	}
+	free(f);
+}
+
 static void
 test_case(const GkCpuKernels *set, int number, Counts *t)
 {
@@ -180,7 +205,7 @@ test_case(const GkCpuKernels *set, int number, Counts *t)
 	double	   *w = number % 4 == 3 ? random_weights(&rng, n) : NULL;
 	float	   *c = malloc(sizeof(float) * k * d);
 	int32_t    *was = malloc(sizeof(int32_t) * k);
-	Found	   *f = calloc(2, sizeof(Found));
+	Found	   *f = two_found(n);
 	TestHost	host;
 	GkStore    *store;
 	GkSession  *s;
@@ -190,11 +215,6 @@ test_case(const GkCpuKernels *set, int number, Counts *t)
 	store = load_store(&host, x, w, n, d, NULL, (size_t) 96 << 10, SIZE_MAX, &err);
 	if (store == NULL || gk_store_prepare(store, GK_EUCLIDEAN, false, &err) != GK_OK)
 		abort();
-	for (int i = 0; i < 2; i++)
-	{
-		f[i].labels.label = malloc(sizeof(int32_t) * n);
-		f[i].labels.d2 = malloc(sizeof(float) * n);
-	}
 	s = open_session(&host, store, set);
 	for (int i = 0; i < k; i++)
 		pick_centroid(c + (size_t) i * d, s->pts);
@@ -229,12 +249,7 @@ test_case(const GkCpuKernels *set, int number, Counts *t)
 	gk_store_free(store);
 	t->wrong += host.live != 0;
 	test_host_end(&host);
-	for (int i = 0; i < 2; i++)
-	{
-		free(f[i].labels.label);
-		free(f[i].labels.d2);
-	}
-	free(f);
+	free_found(f);
 	free(was);
 	free(c);
 	free(w);
@@ -265,7 +280,7 @@ test_stepped(const GkCpuKernels *set, int number, Counts *t)
 	double	   *w = number % 4 == 3 ? random_weights(&rng, n) : NULL;
 	float	   *c = malloc(sizeof(float) * k * d);
 	int32_t    *stepped = malloc(sizeof(int32_t) * k);
-	Found	   *f = calloc(2, sizeof(Found));
+	Found	   *f = two_found(n);
 	float	   *old = malloc(sizeof(float) * k * d);
 	GkStep		step = new_step(k, d);
 	GkStep		want = new_step(k, d);
@@ -280,11 +295,6 @@ test_stepped(const GkCpuKernels *set, int number, Counts *t)
 	store = load_store(&host, x, w, n, d, NULL, (size_t) 96 << 10, SIZE_MAX, &err);
 	if (store == NULL || gk_store_prepare(store, GK_EUCLIDEAN, false, &err) != GK_OK)
 		abort();
-	for (int i = 0; i < 2; i++)
-	{
-		f[i].labels.label = malloc(sizeof(int32_t) * n);
-		f[i].labels.d2 = malloc(sizeof(float) * n);
-	}
 	s = open_session(&host, store, set);
 	for (int i = 0; i < k; i++)
 		pick_centroid(c + (size_t) i * d, s->pts);
@@ -323,15 +333,10 @@ test_stepped(const GkCpuKernels *set, int number, Counts *t)
 	gk_store_free(store);
 	t->wrong += host.live != 0;
 	test_host_end(&host);
-	for (int i = 0; i < 2; i++)
-	{
-		free(f[i].labels.label);
-		free(f[i].labels.d2);
-	}
 	free_step(&step);
 	free_step(&want);
 	free(old);
-	free(f);
+	free_found(f);
 	free(stepped);
 	free(c);
 	free(w);

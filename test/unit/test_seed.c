@@ -325,6 +325,28 @@ test_wide(const char *simd)
 
 static bool without_int8;
 
+/* A round by itself: its seed is in c ([want][d]) at the place that is returned. */
+static const float *
+round_alone(GkSession *session, GkStore *store, uint64_t key, int want, float *c)
+{
+	int			d = session->pts->d;
+	GkPick		pick[16];
+	gk_int128	pot[16];
+	int			best = 0;
+	int			got = 0;
+	GkError		err;
+
+	gk_cpu_backend.seed_race(session, key, true, want, pick, &got, &err);
+	for (int q = 0; q < got; q++)
+		gk_store_row(store, pick[q].row, c + q * d, &err);
+	gk_cpu_backend.seed_eval(session, c, got, pot, &err);
+	for (int q = 1; q < got; q++)
+		if (pot[q] < pot[best])
+			best = q;
+	gk_cpu_backend.seed_update(session, c + best * d, 1, pot, &err);
+	return c + best * d;
+}
+
 /* Rounds that are played ahead after 32 seeds, and whether D is as after the same rounds one by one.  -1: another failure. */
 static int
 ahead(const Data *p, GkSkip skip, size_t limit, uint64_t *d2_hash)
@@ -340,11 +362,9 @@ ahead(const Data *p, GkSkip skip, size_t limit, uint64_t *d2_hash)
 	const GkPoints *pts;
 	float	   *c = malloc(sizeof(float) * (SEEDS > ROUNDS ? SEEDS : ROUNDS) * p->d);
 	uint64_t	keys[ROUNDS];
-	gk_int128	pot[WANT];
-	GkPick		pick[WANT];
+	gk_int128	phi;
 	size_t		spare;
 	int			done = 0;
-	int			got = 0;
 
 	test_host_init(&host, 2);
 	host.host.skip = skip;
@@ -359,24 +379,13 @@ ahead(const Data *p, GkSkip skip, size_t limit, uint64_t *d2_hash)
 	problem = gk_problem(store, SEEDS + ROUNDS, 1);
 	gk_cpu_backend.open(&problem, &session, &err);
 	gk_cpu_backend.seed_begin(session, &err);
-	gk_cpu_backend.seed_update(session, c, SEEDS, pot, &err);
+	gk_cpu_backend.seed_update(session, c, SEEDS, &phi, &err);
 	session->host.skip = skip;
 	session->int8.useless = without_int8;
 	gk_cpu_backend.seed_rounds(session, keys, ROUNDS, WANT, c, &done, &err);
 	/* the rest, or all, one by one */
 	for (int i = done; i < ROUNDS; i++)
-	{
-		int			best = 0;
-
-		gk_cpu_backend.seed_race(session, keys[i], true, WANT, pick, &got, &err);
-		for (int q = 0; q < got; q++)
-			gk_store_row(store, pick[q].row, c + q * p->d, &err);
-		gk_cpu_backend.seed_eval(session, c, got, pot, &err);
-		for (int q = 1; q < got; q++)
-			if (pot[q] < pot[best])
-				best = q;
-		gk_cpu_backend.seed_update(session, c + best * p->d, 1, pot, &err);
-	}
+		(void) round_alone(session, store, keys[i], WANT, c);
 	gk_cpu_seed_settled(session, &err);
 	*d2_hash = (uint64_t) session->seed.phi;
 	for (int i = 0; i < pts->nchunks; i++)
@@ -448,7 +457,7 @@ used(const GkSession *s, int threads)
 
 /*
  * Rounds until almost every row has been drawn, most of them several times, ahead where that is possible or one by
- * one: what D is then.  *drawn: rows drawn in batches, *draws: how often, *batches of more than one round.
+ * one: what D and the seeds are then.  *drawn: rows drawn in batches, *draws: how often.
  */
 static uint64_t
 until_drawn(const Data *p, GkSkip skip, size_t limit, int *drawn, int *draws)
@@ -463,10 +472,7 @@ until_drawn(const Data *p, GkSkip skip, size_t limit, int *drawn, int *draws)
 	GkProblem	problem;
 	float	   *c = malloc(sizeof(float) * AT_ONCE * p->d);
 	gk_int128	phi;
-	gk_int128	pot[WANT];
-	GkPick		pick[WANT];
 	uint64_t	hash = 0;
-	int			got = 0;
 
 	*drawn = *draws = 0;
 	test_host_init(&host, 2);
@@ -486,7 +492,7 @@ until_drawn(const Data *p, GkSkip skip, size_t limit, int *drawn, int *draws)
 		uint64_t	keys[AT_ONCE];
 		int			rounds = p->k - n < AT_ONCE ? p->k - n : AT_ONCE;
 		int			done = 0;
-		int			best = 0;
+		const float *seed;
 		const GkCpuSeedDrawn *kept = &session->seed.drawn;
 		int			before = kept->count;
 		bool		half = kept->pairs > kept->most / 2;
@@ -502,31 +508,20 @@ until_drawn(const Data *p, GkSkip skip, size_t limit, int *drawn, int *draws)
 		*drawn = session->seed.drawn.count > *drawn ? session->seed.drawn.count : *drawn;
 		*draws += done * WANT;
 		n += done;
+		seed = c;
+		if (done == 0)
+		{
+			seed = round_alone(session, store, keys[0], WANT, c);
+			done = 1;
+			n++;
+		}
 		for (int i = 0; i < done * p->d; i++)
 		{
 			uint32_t	bits;
 
-			memcpy(&bits, &c[i], sizeof(bits));
+			memcpy(&bits, &seed[i], sizeof(bits));
 			hash = gk_mix(hash ^ bits);
 		}
-		if (done > 0)
-			continue;
-		gk_cpu_backend.seed_race(session, keys[0], true, WANT, pick, &got, &err);
-		for (int q = 0; q < got; q++)
-			gk_store_row(store, pick[q].row, c + q * p->d, &err);
-		gk_cpu_backend.seed_eval(session, c, got, pot, &err);
-		for (int q = 1; q < got; q++)
-			if (pot[q] < pot[best])
-				best = q;
-		gk_cpu_backend.seed_update(session, c + best * p->d, 1, &phi, &err);
-		for (int i = 0; i < p->d; i++)
-		{
-			uint32_t	bits;
-
-			memcpy(&bits, &c[best * p->d + i], sizeof(bits));
-			hash = gk_mix(hash ^ bits);
-		}
-		n++;
 	}
 	gk_cpu_seed_settled(session, &err);
 	hash = gk_mix(hash ^ (uint64_t) session->seed.phi);
