@@ -102,7 +102,9 @@ typedef struct GkAcc
  * A unit of the log: GK_LOG_HEAD bytes, then its entries: totals, and the centroids that were used.  Large ones
  * stay on the device until they are recalled; a brief (GkBrief) of each goes to the host.
  */
-#define GK_LOG_HEAD		64
+#define GK_LOG_HEAD		128
+
+#define GK_GEMM_HEADS	8		/* how much of a row a product may take: eighths of its slices */
 
 /* What a pass by products counted (gk_gpu_gemm.cu). */
 typedef struct GkGemmCounts
@@ -111,6 +113,14 @@ typedef struct GkGemmCounts
 	unsigned long long pairs;	/* canonical distances of these */
 	unsigned long long parts;	/* of tiles of columns that each GK_GEMM_SAMPLE-th tile of sorted rows needed */
 	unsigned long long sorts;	/* of the points, before */
+	int			head;			/* that the products took (gk_gpu_gemm_head.cu) */
+
+	/*
+	 * Of some sorted rows: how far apart two scores must be to be decided with each head, a sum in the
+	 * common scale.
+	 */
+	int			slack_rows;
+	float		slack[GK_GEMM_HEADS];
 } GkGemmCounts;
 
 typedef struct GkLogHead
@@ -248,6 +258,7 @@ struct GkSession
 	/* The chain: iterations that run ahead of the host, gk_gpu_step.cu. */
 	int			chain_k;		/* 0: none */
 	int			chain_left;		/* iterations that may still be launched */
+	bool		chain_follows;	/* the next one has the last one's new centroids */
 	int			unit_first;		/* oldest unit in flight */
 	int			units;			/* in flight or not yet used up */
 	int			unit_entry;		/* next entry of the oldest */
@@ -526,9 +537,10 @@ GkStatus	gk_gpu_gemm_points(GkSession *s, int k, bool sorted, bool *good, GkErro
 
 /*
  * Make the centroids in s->centroids ready, and the points, at the first time.  Afterwards s->gemm_k is k, or
- * 0 where it is not possible or not worth it; s->packed may have other ones.
+ * 0 where it is not possible or not worth it; s->packed may have other ones.  labelled: s->delta_labels, if they are
+ * of k clusters, are near these.
  */
-GkStatus	gk_gpu_gemm_begin(GkSession *s, int k, bool sorted, GkError *err);
+GkStatus	gk_gpu_gemm_begin(GkSession *s, int k, bool sorted, bool labelled, GkError *err);
 
 /* Labels of all points, as narrow as *labels says, into s->labels. */
 GkStatus	gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err);

@@ -78,6 +78,21 @@ gk_total(const GkTotals &totals, int64_t v)
 	return sum;
 }
 
+__device__ __forceinline__ int
+gk_label_of(const GkLabels &labels, int64_t row)
+{
+	return labels.narrow ? ((const uint8_t *) labels.at)[row] : ((const int32_t *) labels.at)[row];
+}
+
+__device__ __forceinline__ void
+gk_store_label(const GkLabels &labels, int64_t row, int label)
+{
+	if (labels.narrow)
+		((uint8_t *) labels.at)[row] = (uint8_t) label;
+	else
+		((int32_t *) labels.at)[row] = label;
+}
+
 /* Labels of four consecutive rows, the first a multiple of four. */
 template <typename L>
 __device__ __forceinline__ void

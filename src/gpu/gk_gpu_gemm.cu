@@ -17,6 +17,7 @@
 #define MAX_GATHER	((size_t) 1 << 30)	/* ... for each further time takes some launches, though nothing is left */
 #define PAIR_ROOM		((int64_t) 1 << 23)
 #define MAX_SLICE		((int64_t) 1 << 24) /* rows */
+#define HEAD_SLICE		(PAIR_ROOM / 6)	/* rows that have some candidates each */
 #define MAX_ROWS	(INT32_MAX - (GK_GEMM_PIVOTS + 1) * (int64_t) GK_GEMM_ROWS)	/* places are ints */
 
 /* ---- memory ---- */
@@ -39,30 +40,35 @@ free_points(GkGemm *g)
 	cudaFree(g->bound);
 	cudaFree(g->reach);
 	cudaFree(g->tile_reach);
+	cudaFree(g->tail_reach);
 	g->y = NULL;
 	g->w = NULL;
 	g->bound = NULL;
 	g->reach = g->tile_reach = NULL;
+	g->tail_reach = NULL;
 	g->built = false;
 }
 
 static void
 free_centroids(GkGemm *g)
 {
-	void	  **all[] = {(void **) &g->b, (void **) &g->square, (void **) &g->lost, (void **) &g->c, (void **) &g->keys, (void **) &g->z,
-	(void **) &g->nearest, (void **) &g->needs, (void **) &g->need};
+	void	  **all[] = {(void **) &g->b, (void **) &g->square, (void **) &g->lost, (void **) &g->tail, (void **) &g->column,
+		(void **) &g->c, (void **) &g->keys, (void **) &g->z, (void **) &g->nearest, (void **) &g->needs,
+	(void **) &g->need};
 
 	free_all(all, sizeof(all) / sizeof(all[0]));
 	g->k_room = 0;
+	g->tail_head = -1;
+	g->has_columns = false;
 }
 
 static void
 free_slice(GkGemm *g)
 {
-	void	  **all[] = {(void **) &g->undecided, (void **) &g->limits, (void **) &g->count, (void **) &g->begin, (void **) &g->list,
+	void	  **all[] = {(void **) &g->undecided, (void **) &g->limits, (void **) &g->own, (void **) &g->count, (void **) &g->begin, (void **) &g->list,
 		(void **) &g->rank, (void **) &g->gathered_row, (void **) &g->gathered_pivot, (void **) &g->gathered_bound,
 		(void **) &g->gathered_needs, (void **) &g->gathered_need, (void **) &g->limit, (void **) &g->decided,
-	(void **) &g->in_crowd, (void **) &g->crowd, (void **) &g->pair, (void **) &g->gathered};
+	(void **) &g->in_crowd, (void **) &g->crowd, (void **) &g->pair, (void **) &g->kept, (void **) &g->gathered};
 
 	free_all(all, sizeof(all) / sizeof(all[0]));
 	g->rows_room = 0;
@@ -112,10 +118,12 @@ static int64_t
 slice_rows(const GkSession *s, const GkGemm *g, int k, bool calm)
 {
 	int64_t		rows = gk_gpu_slice_rows(s, k) * GK_GEMM_SLICE;
-	int64_t		product = (int64_t) (GK_SLICE_S * 1e3 * GK_GEMM_PER_MS / ((double) k * g->width));
+	int64_t		product = (int64_t) (GK_SLICE_S * 1e3 * GK_GEMM_PER_MS / ((double) k * g->width));	/* (of a head: less) */
 
 	if (calm && product > rows)
 		rows = gk_min(rows * GK_GEMM_CALM, product);
+	if (g->depth < g->width)
+		rows = gk_min(rows, HEAD_SLICE);
 	return gk_round_up(gk_min(gk_min(rows, MAX_SLICE), g->order.places), GK_GEMM_ROWS);
 }
 
@@ -136,9 +144,9 @@ gk_gpu_gemm_bytes(const GkSession *s, const GkGemm *g, int k)
 	size_t		tiles = gk_gemm_key_pitch(k) / GK_GEMM_STAY_COLUMNS;
 
 	return (size_t) s->n * g->pitch * sizeof(float) + (size_t) g->order.places * place +
-		slice * (64 + tiles * sizeof(int) / GK_GEMM_ROWS) + PAIR_ROOM * sizeof(GkGemmPair) + gather_bytes(s) +
+		slice * (68 + tiles * sizeof(int) / GK_GEMM_ROWS) + 2 * PAIR_ROOM * sizeof(GkGemmPair) + gather_bytes(s) +
 		gk_gpu_move_bytes(s, gk_min(s->n, gk_gpu_move_rows(s)), k) +
-		(size_t) k * (g->order.copies * (width + sizeof(double)) + (size_t) g->pitch * sizeof(float)) +
+		(size_t) k * (g->order.copies * (width + 2 * sizeof(double)) + ((size_t) g->pitch + 1) * sizeof(float)) +
 		(size_t) g->order.pivots * gk_gemm_key_pitch(k) * (sizeof(int) + sizeof(float)) +
 		(size_t) g->order.places / GK_GEMM_ROWS * (tiles * sizeof(int) + sizeof(GkGemmNeeds) + sizeof(GkGemmReach));
 }
@@ -168,15 +176,19 @@ allocate_points(GkSession *s, GkGemm *g, GkError *err)
 	GK_TRY(cudaMalloc((void **) &g->w, (size_t) places * sizeof(float)));
 	GK_TRY(cudaMalloc((void **) &g->bound, (size_t) places * sizeof(GkGemmBound)));
 	GK_TRY(cudaMalloc((void **) &g->reach, (size_t) g->order.pivots * sizeof(GkGemmReach)));
-	if (g->order.row != NULL)
-		GK_TRY(cudaMalloc((void **) &g->tile_reach, (size_t) (g->order.places / GK_GEMM_ROWS) * sizeof(GkGemmReach)));
+	if (g->order.row == NULL)
+		return GK_OK;
+	GK_TRY(cudaMalloc((void **) &g->tile_reach, (size_t) (g->order.places / GK_GEMM_ROWS) * sizeof(GkGemmReach)));
+	if (!gk_gpu_gemm_has_heads(g))
+		return GK_OK;
+	GK_TRY(cudaMalloc((void **) &g->tail_reach, 2 * (size_t) g->order.pivots * sizeof(*g->tail_reach)));
 	return GK_OK;
 }
 
 static GkStatus
 allocate_centroids(GkSession *s, GkGemm *g, int k, GkError *err)
 {
-	size_t		tiles = gk_gemm_tiles(g, k);
+	size_t		tiles = gk_gemm_key_pitch(k) / GK_GEMM_STAY_COLUMNS;
 	size_t		row_tiles = (size_t) gk_round_up(g->order.places, GK_GEMM_ROWS) / GK_GEMM_ROWS;
 	size_t		keys = (size_t) g->order.pivots * gk_gemm_key_pitch(k);
 
@@ -192,6 +204,8 @@ allocate_centroids(GkSession *s, GkGemm *g, int k, GkError *err)
 	{
 		GK_TRY(cudaMalloc((void **) &g->nearest, (size_t) g->order.pivots * gk_gemm_parts(k) * sizeof(float)));
 		GK_TRY(cudaMalloc((void **) &g->lost, (size_t) g->order.copies * k * sizeof(float)));
+		GK_TRY(cudaMalloc((void **) &g->tail, 2 * (size_t) g->order.copies * k * sizeof(float)));
+		GK_TRY(cudaMalloc((void **) &g->column, k * sizeof(int)));
 		GK_TRY(cudaMalloc((void **) &g->z, keys * sizeof(float)));
 		GK_TRY(cudaMalloc((void **) &g->needs, row_tiles * sizeof(GkGemmNeeds)));
 		GK_TRY(cudaMalloc((void **) &g->need, row_tiles * tiles * sizeof(int)));
@@ -217,6 +231,7 @@ allocate_slice(GkSession *s, GkGemm *g, int k, GkError *err)
 	free_slice(g);
 	GK_TRY(cudaMalloc((void **) &g->undecided, rows / GK_GEMM_WORD * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->limits, rows * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &g->own, rows * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->count, g->order.pivots * sizeof(int)));
 	GK_TRY(cudaMemsetAsync(g->count, 0, g->order.pivots * sizeof(int), s->gpu->stream));
 	GK_TRY(cudaMalloc((void **) &g->begin, g->order.pivots * sizeof(int)));
@@ -226,7 +241,7 @@ allocate_slice(GkSession *s, GkGemm *g, int k, GkError *err)
 	GK_TRY(cudaMalloc((void **) &g->gathered_pivot, room / GK_GEMM_ROWS * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->gathered_bound, room * sizeof(GkGemmBound)));
 	GK_TRY(cudaMalloc((void **) &g->gathered_needs, room / GK_GEMM_ROWS * sizeof(GkGemmNeeds)));
-	GK_TRY(cudaMalloc((void **) &g->gathered_need, room / GK_GEMM_ROWS * gk_gemm_tiles(g, k) * sizeof(int)));
+	GK_TRY(cudaMalloc((void **) &g->gathered_need, room / GK_GEMM_ROWS * (gk_gemm_key_pitch(k) / GK_GEMM_STAY_COLUMNS) * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->limit, room * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->decided, room * sizeof(*g->decided)));
 	GK_TRY(cudaMalloc((void **) &g->in_crowd, room * sizeof(int)));
@@ -234,6 +249,8 @@ allocate_slice(GkSession *s, GkGemm *g, int k, GkError *err)
 	/* A warp, at most 16 on a multiprocessor, may leave what it has not filled. */
 	g->pair_room = (int) gk_min(32 * rows + 65536 + (int64_t) s->gpu->sms * 16 * GK_GEMM_PAIRS, PAIR_ROOM);
 	GK_TRY(cudaMalloc((void **) &g->pair, g->pair_room * sizeof(GkGemmPair)));
+	if (gk_gpu_gemm_has_heads(g))
+		GK_TRY(cudaMalloc((void **) &g->kept, g->pair_room * sizeof(GkGemmPair)));
 	g->gather_rows = (int) gk_round_up(gk_min(gather_bytes(s) / (g->width * sizeof(__half)) + 1, room), GK_GEMM_ROWS);
 	GK_TRY(cudaMalloc((void **) &g->gathered, (size_t) g->gather_rows * g->width * sizeof(__half)));
 	g->rows_room = rows;
@@ -322,6 +339,7 @@ build_points(GkSession *s, GkGemm *g, int k, bool first, GkError *err)
 		g->sorts++;
 		g->passes = 0;
 		g->wasted = 0.0;
+		gk_gpu_gemm_forget_open(g);
 	}
 	if (g->order.row != NULL && !has_room(s, g, k))
 	{
@@ -349,6 +367,9 @@ build(GkSession *s, GkGemm *g, int k, bool sorted, GkError *err)
 		g->pitch = (int) gk_round_up(s->d, 4);
 		/* Rows of 8 values in the last slice, half a sector of the L2 cache each, would take longer than of 16. */
 		g->width = s->d <= 8 ? 8 : (int) gk_round_up(s->d, 16);
+		g->head = GK_GEMM_WHOLE;
+		g->tail_head = -1;
+		g->has_columns = false;
 		g->scale = (float) gk_pow2(GK_GEMM_TOP - gk_gpu_top_expo(s));
 		gk_gpu_gemm_unsort(&g->order);
 		g->order.places = s->n;
@@ -358,6 +379,7 @@ build(GkSession *s, GkGemm *g, int k, bool sorted, GkError *err)
 		if (!good)
 			return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "this GPU's sums lose more than is assumed");
 	}
+	g->depth = g->width;
 	first = sorted && sorts_first(s, g, k);
 	if (!g->built || first || (g->old && s->delta_k == k))
 	{
@@ -399,10 +421,11 @@ gk_gpu_gemm_points(GkSession *s, int k, bool sorted, bool *good, GkError *err)
 }
 
 GkStatus
-gk_gpu_gemm_begin(GkSession *s, int k, bool sorted, GkError *err)
+gk_gpu_gemm_begin(GkSession *s, int k, bool sorted, bool labelled, GkError *err)
 {
 	GkGemm	   *g;
 	bool		good = false;
+	bool		heads;
 
 	s->gemm_k = 0;
 	if (gk_gpu_gemm_wanted(s, k))
@@ -410,7 +433,15 @@ gk_gpu_gemm_begin(GkSession *s, int k, bool sorted, GkError *err)
 	if (!good)
 		return GK_OK;
 	g = s->gemm;
+	if (!labelled)
+		gk_gpu_gemm_forget_heads(g);
+	heads = labelled && g->order.row != NULL && g->order.columns == k && s->delta_k == k && gk_gpu_gemm_has_heads(g);
+	g->depth = heads ? gk_gpu_gemm_head_values(g, g->head) : g->width;
+	if (g->depth < g->width)
+		GK_DO(gk_gpu_gemm_find_tails(s, g, k, err));
 	GK_DO(gk_gpu_gemm_round_centroids(s, g, s->centroids, k, err));
+	if (heads && g->depth == g->width)
+		GK_DO(gk_gpu_gemm_find_slack(s, g, k, err));
 	if (g->order.row != NULL)
 		GK_DO(gk_gpu_gemm_needs(s, g, k, err));
 	s->gemm_k = k;
@@ -432,14 +463,13 @@ gk_gpu_gemm_counts(const GkSession *s)
 static bool
 too_old(const GkSession *s, GkGemm *g, const GkGemmCounts *counts)
 {
-	double		part = GK_GEMM_PART_NS * (s->d + GK_GEMM_PART_MORE);
-	double		value = GK_GEMM_VALUE_NS * s->d;
-	double		undecided = (double) counts->undecided;
-	double		products = (double) counts->parts * GK_GEMM_SAMPLE * GK_GEMM_ROWS * part;
-	double		ms = (products * (1.0 + undecided / s->n) + undecided * (GK_GEMM_RECHECK_NS + value)) * 1e-6;
+	double		parts = (double) counts->parts * GK_GEMM_SAMPLE * GK_GEMM_ROWS;
+	double		ms = gk_gpu_gemm_pass_ms(s, g, counts->head, parts / s->n, gk_gpu_gemm_open(s, counts));
 
-	if (g->passes++ == 0 || ms < g->shortest)
+	/* (What another head took says nothing of the order's age.) */
+	if (g->passes++ == 0 || ms < g->shortest || counts->head != g->shortest_head)
 		g->shortest = ms;
+	g->shortest_head = counts->head;
 	g->wasted += ms - g->shortest;
 	/* For tests: now and then. */
 	if (s->host->skip == GK_SKIP_ON && g->passes >= 3)
@@ -458,7 +488,7 @@ gk_gpu_gemm_judge(GkSession *s, int k, const GkGemmCounts *counts)
 	if (g == NULL || !g->built || g->old || counts->sorts != g->sorts)
 		return;
 	g->calm = share < GK_GEMM_CALM_SHARE;
-	many = (double) counts->pairs > (double) s->n * k * GK_GEMM_MAX_PAIRS;
+	many = (double) counts->pairs > (double) s->n * k * GK_GEMM_MAX_PAIRS && counts->head == GK_GEMM_WHOLE;
 	/* Rows sorted by pivots are sorted by labels only if too many pairs are left, or the order is old. */
 	if (!g->sort && !g->no_room && s->delta_k == k && (many || (share >= GK_GEMM_MAX_UNDECIDED && g->order.row == NULL)))
 		g->old = true;
@@ -468,6 +498,8 @@ gk_gpu_gemm_judge(GkSession *s, int k, const GkGemmCounts *counts)
 		g->old = too_old(s, g, counts);
 	if (g->old)
 		g->sort = true;
+	else if (g->order.row != NULL && s->delta_k == k && gk_gpu_gemm_has_heads(g))
+		gk_gpu_gemm_choose_head(s, g, counts);
 }
 
 /* ---- a pass ---- */
@@ -476,12 +508,16 @@ GkStatus
 gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 {
 	GkGemm	   *g = s->gemm;
+	bool		heads = g->depth < g->width;
 	int64_t		step = slice_rows(s, g, k, g->calm);
+	int64_t		slices = (g->order.places + step - 1) / step;
 	GkGemmArgs	a = {};
 
 	GK_DO(gk_gpu_grow(s, (void **) &s->labels, &s->labels_room, (labels->narrow ? s->n / 4 : s->n) + GK_ROW_PAD,
 					  sizeof(int32_t), err));
 	labels->at = s->labels;
+	/* As many slices, all of one size. */
+	step = gk_round_up((g->order.places + slices - 1) / slices, GK_GEMM_ROWS);
 	a.done = gk_gemm_done(s);
 	a.needs = g->needs;
 	a.need = g->need;
@@ -502,8 +538,16 @@ gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 	{
 		a.first = (int) first;
 		a.rows = (int) gk_min(step, g->order.places - first);
-		GK_DO(gk_gpu_gemm_multiply(s, GK_GEMM_LABELS, g->y, g->order.places, g->b, k, g->width, &a, err));
-		GK_DO(gk_gpu_gemm_decide(s, g, first, a.rows, k, *labels, err));
+		if (heads)
+		{
+			GK_DO(gk_gpu_gemm_find_pairs(s, g, &a, k, err));
+			GK_DO(gk_gpu_gemm_decide_pairs(s, g, first, a.rows, k, *labels, err));
+		}
+		else
+		{
+			GK_DO(gk_gpu_gemm_multiply(s, GK_GEMM_LABELS, g->y, g->order.places, g->b, k, g->width, &a, err));
+			GK_DO(gk_gpu_gemm_decide(s, g, first, a.rows, k, *labels, err));
+		}
 		if (g->order.places > step)
 			GK_DO(gk_gpu_keep_pace(s, err));
 	}
@@ -515,7 +559,7 @@ gk_gpu_gemm_all(GkSession *s, int k, bool sorted, GkError *err)
 {
 	GkLabels	labels = {NULL, false};
 
-	GK_DO(gk_gpu_gemm_begin(s, k, sorted, err));
+	GK_DO(gk_gpu_gemm_begin(s, k, sorted, false, err));
 	return s->gemm_k == k ? gk_gpu_gemm_labels(s, k, &labels, err) : GK_OK;
 }
 

@@ -13,6 +13,7 @@
  *   unit       scores are compared as integers, multiples of a power of two
  *   key        64 * score + a number that tells the column, 32 bits
  *   column     a centroid's place; with pivots near centroids lie together
+ *   head       the first values of a row, whole slices of them; the tail is the rest
  *   undecided  a row whose second smallest score might belong to the nearest centroid; its candidates are
  *              the centroids that might
  *
@@ -44,6 +45,11 @@
  *     w + 2 (s~_i + 2 z_i + a) with w = |y'|^2 + 2 y' . (p - q) + |u| (2 |y'| + |u|).
  *  9. A part of a tile of columns is left out for some rows of one pivot if all its |c_j - p| - l > out(R) with
  *     R = min_j |c_j - p| + l, where l = max |y'| + max |u|: the triangle inequality, by way of p.
+ * 10. A product of heads alone, with h and t for head and tail, leaves y'_t . b_jt out, which is at most Y_t |b_jt|,
+ *     where Y_t is the largest |y'_t| of the pivot's rows: that is added to z_j.  With i the last label's centroid and
+ *     y' . b_i summed over all values, f_i <= s_i + z_i without what was added, so that 8 rules out what is farther,
+ *     by the head, than the last centroid is.  A candidate's whole y' . b_j tells, the same way, whether it needs a
+ *     canonical distance; if none does the label stays (gk_gpu_gemm_head.cu).
  * Errors are in proportion to |c_j - p| and |c_j - q|, not to the distances, and centroids near a row's pivot
  * are what the row has to be compared with: in clumps of many features they are much nearer to each other
  * than to the points.
@@ -76,6 +82,8 @@
 									 * beyond them is as far */
 #define GK_GEMM_MAX_LIMIT	(1 << 23)	/* units: a limit above it rules nothing out */
 #define GK_GEMM_MAX_SLACK	(1 << 24)	/* units: the same */
+#define GK_GEMM_CROWDED	1		/* a row whose candidates had no room ... */
+#define GK_GEMM_KEPT	2		/* ... or that has a pair after a look at whole rows */
 #define GK_GEMM_NO_LIMIT	((int) 0x80808080)	/* of a row without candidates */
 #define GK_GEMM_TOP		10		/* the common scale brings all points into +-2^it */
 #define GK_GEMM_WORD	16		/* rows that a warp judges together: a word says which of them it leaves
@@ -83,6 +91,7 @@
 #define GK_GEMM_PAIRS	128		/* that a warp takes room for at a time */
 #define GK_GEMM_PIVOTS	1024	/* at most */
 #define GK_GEMM_GROUPS	48		/* of centroids, at most */
+#define GK_GEMM_WHOLE	(GK_GEMM_HEADS - 1) /* the head that is all of a row */
 #define GK_GEMM_MIDDLES	48		/* at most */
 
 /* Of a row, in the common scale; rounded up. */
@@ -121,6 +130,7 @@ typedef struct GkGemmState
 	int			undecided;
 	int			gathered;		/* the same, each pivot's padded to whole tiles */
 	int			pairs;
+	int			kept;			/* of the pairs, after a look at whole rows */
 	int			crowded;		/* undecided rows whose candidates had no room */
 	GkGemmCounts all;			/* of a pass */
 } GkGemmState;
@@ -174,9 +184,11 @@ typedef struct GkGemmArgs
 	int		   *limits;			/* [rows], of undecided ones: the largest key of a candidate */
 	/* Candidates, of gathered rows; row, if any: -1: padding, behind a pivot's rows. */
 	const int  *limit;
+	const int  *own;			/* a column of each that is no candidate; NULL, -1: none */
 	GkGemmPair *pair;
 	int			pair_room;
-	int		   *in_crowd;		/* rows whose candidates had no room: 1, and a list of them; NULL: not wanted */
+	int		   *in_crowd;		/* rows whose candidates had no room: GK_GEMM_CROWDED, and a list of them;
+								 * NULL: not wanted */
 	int		   *crowd;
 	float	   *dump;			/* [rows][key_pitch] */
 } GkGemmArgs;
@@ -208,9 +220,18 @@ struct GkGemm
 	/* Since the last one: passes, what the shortest took, and what all took beside that, in milliseconds. */
 	int			passes;
 	double		shortest;
+	int			shortest_head;
 	double		wasted;
+	/* The head of the next passes; the one whose tails tail_reach has, -1: none; sorts when slack was found. */
+	int			head;
+	int			tail_head;
+	bool		has_columns;
+	unsigned long long slack_sorts;
+	/* Since the last sort: pairs a row with each head, of whole rows undecided ones; below 0: not known. */
+	double		open[GK_GEMM_HEADS];
 	GkGemmOrder order;
-	int			width;			/* of a row of the product, float16 values */
+	int			width;			/* of a row, float16 values ... */
+	int			depth;			/* ... and of its product, in this pass */
 	int			pitch;			/* of a row of x, floats */
 	float		scale;			/* of points and centroids, a power of two */
 	float	   *x;				/* [n][pitch]: the points, row-major */
@@ -222,6 +243,10 @@ struct GkGemm
 	__half	   *b;				/* [copies * columns][width], the same */
 	double	   *square;			/* [columns]: |b_j|^2; not sorted */
 	float	   *lost;			/* [copies][columns]: |v_j| + T |b_j|; sorted */
+	float	   *tail;			/* [2][copies][columns]: |b_jt| of the head, and of one twice as deep;
+								 * sorted, as the next two */
+	unsigned int *tail_reach;	/* [2][pivots]: bits of the largest |y'_t| of each, the same */
+	int		   *column;			/* [columns]: of each centroid */
 	float	   *c;				/* [k][pitch]: as they are */
 	int		   *keys;			/* [pivots][key_pitch] */
 	float	   *z;				/* [pivots][key_pitch]; sorted */
@@ -238,6 +263,7 @@ struct GkGemm
 	int			slice_k;
 	unsigned int *undecided;	/* [places of the slice / GK_GEMM_WORD] */
 	int		   *limits;			/* [places of the slice] */
+	int		   *own;			/* [places of the slice]: columns of the last labels */
 	int		   *count;			/* [pivots]: undecided so far; 0 between slices */
 	int		   *begin;			/* [pivots]: where they begin among the gathered */
 	int		   *list;			/* undecided places */
@@ -252,6 +278,7 @@ struct GkGemm
 	int		   *in_crowd;		/* [gathered] */
 	int		   *crowd;
 	GkGemmPair *pair;
+	GkGemmPair *kept;
 	int			pair_room;
 	__half	   *gathered;		/* [gather_rows][width], as y */
 	int			gather_rows;
@@ -270,7 +297,7 @@ int			gk_gpu_gemm_columns(int width);
 static inline int
 gk_gemm_tiles(const GkGemm *g, int k)
 {
-	int			columns = gk_gpu_gemm_columns(g->width);
+	int			columns = gk_gpu_gemm_columns(g->depth);
 
 	return (k + columns - 1) / columns;
 }
@@ -320,11 +347,67 @@ gk_gemm_at(int64_t rows, int width, int64_t row, int j)
 	return first * rows + row * values + in;
 }
 
+/*
+ * The sum of products of two rows of such matrices, values `from` to `to` (whole slices of them), by GK_GEMM_LANES lanes;
+ * each has it.  Off by no more than T times their lengths: a lane adds an eighth of them one after the other.
+ */
+#define GK_GEMM_LANES	8
+
+static __device__ __forceinline__ float
+gk_gemm_product(const __half * y, int64_t y_rows, int64_t y_at, const __half * b, int64_t b_rows, int64_t b_at, int width,
+				int from, int to)
+{
+	float		sum = 0.0f;
+
+#pragma unroll 4
+	for (int j = from + threadIdx.x % GK_GEMM_LANES * 8; j < to; j += GK_GEMM_LANES * 8)
+	{
+		uint4		u = __ldg((const uint4 *) (y + gk_gemm_at(y_rows, width, y_at, j)));
+		uint4		v = __ldg((const uint4 *) (b + gk_gemm_at(b_rows, width, b_at, j)));
+		const		__half2 *p = (const __half2 *) &u;
+		const		__half2 *q = (const __half2 *) &v;
+
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+		{
+			float2		of_p = __half22float2(p[i]);
+			float2		of_q = __half22float2(q[i]);
+
+			sum = __fmaf_rn(of_p.y, of_q.y, __fmaf_rn(of_p.x, of_q.x, sum));
+		}
+	}
+#pragma unroll
+	for (int o = 1; o < GK_GEMM_LANES; o <<= 1)
+		sum += __shfl_xor_sync(0xffffffffu, sum, o);
+	return sum;
+}
+
+/* A key's last bits: column 8 j + 2 quad + o of 256 is number 2 j + o of lane quad. */
+static __device__ __forceinline__ unsigned int
+gk_gemm_number(int column)
+{
+	return (unsigned int) (column % 256 / 8 * 2 + column % 2);
+}
+
+/* The units in a column's key but for its product; beyond +-GK_GEMM_FAR it has no more than that. */
+static __device__ __forceinline__ int
+gk_gemm_units(int key, int column, float magic)
+{
+	return (int) ((unsigned int) key - 64u * (unsigned int) __float_as_int(magic) - gk_gemm_number(column)) / 64;
+}
+
 /* Which of GK_GEMM_WORD rows a lane of a warp judges, or a bit of their word tells of (of each four bits, the first two do). */
 static __device__ __forceinline__ int
 gk_gemm_row_of(int at)
 {
 	return at % 2 * 8 + at / 4;
+}
+
+/* A row's label before any distance is known. */
+static __device__ __forceinline__ unsigned long long
+gk_gemm_undecided(int label)
+{
+	return (unsigned long long) UINT32_MAX << 32 | (unsigned int) label;
 }
 
 /* out(R): a centroid farther than that is not the canonical argmin if another one is within R. */
@@ -348,6 +431,42 @@ gk_gemm_tiny(const GkSession *s, const GkGemm *g)
 
 /* Bytes for the points in their places, a slice of them, and k centroids. */
 size_t		gk_gpu_gemm_bytes(const GkSession *s, const GkGemm *g, int k);
+
+/* ---- gk_gpu_gemm_head.cu: products of the first values of a row ---- */
+
+/* Are there heads of these rows that a product could take? */
+bool		gk_gpu_gemm_has_heads(const GkGemm *g);
+
+/* Nothing is known any more of what heads leave open; and whole rows are taken again. */
+void		gk_gpu_gemm_forget_open(GkGemm *g);
+void		gk_gpu_gemm_forget_heads(GkGemm *g);
+
+/* How many values a head has, and one that pairs are looked at with before whole rows; `width`: there is none. */
+int			gk_gpu_gemm_head_values(const GkGemm *g, int head);
+int			gk_gpu_gemm_middle_values(const GkGemm *g);
+
+/* After a sort, or where another head is taken: what its tails are.  Before the centroids are rounded. */
+GkStatus	gk_gpu_gemm_find_tails(GkSession *s, GkGemm *g, int k, GkError *err);
+
+/* After a sort, once the centroids are rounded: what each head would leave undecided. */
+GkStatus	gk_gpu_gemm_find_slack(GkSession *s, GkGemm *g, int k, GkError *err);
+
+/*
+ * Candidates of the places from `first` on, by a product of heads and then by whole rows, into g->kept.  Until a
+ * distance is offered each row has its last label, in `labels`, too.
+ */
+GkStatus	gk_gpu_gemm_find_pairs(GkSession *s, GkGemm *g, const GkGemmArgs *labels, int k, GkError *err);
+
+/* What a pass has left open, a row: of whole rows undecided ones, with a head pairs. */
+double		gk_gpu_gemm_open(const GkSession *s, const GkGemmCounts *counts);
+
+/* What a pass has counted says which head is to be taken from now on. */
+void		gk_gpu_gemm_choose_head(const GkSession *s, GkGemm *g, const GkGemmCounts *counts);
+
+/*
+ * How long a pass takes, in milliseconds, with `parts` of tiles of columns a row, and `open` as gk_gpu_gemm_open().
+ */
+double		gk_gpu_gemm_pass_ms(const GkSession *s, const GkGemm *g, int head, double parts, double open);
 
 /* ---- gk_gpu_gemm_stream.cu, gk_gpu_gemm_stay.cu: the kernels ---- */
 
@@ -429,5 +548,8 @@ GkStatus	gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centr
 
 /* Labels of the places from `first` on, after their product. */
 GkStatus	gk_gpu_gemm_decide(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, GkLabels labels, GkError *err);
+
+/* The same, after gk_gpu_gemm_find_pairs(). */
+GkStatus	gk_gpu_gemm_decide_pairs(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, GkLabels labels, GkError *err);
 
 #endif							/* GK_GPU_GEMM_H */

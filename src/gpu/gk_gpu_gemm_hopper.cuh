@@ -482,25 +482,29 @@ struct Judged
 		row = -1;
 		if (at < 0)
 			return;
-		if (p.labels.narrow)
-			((uint8_t *) p.labels.at)[at] = (uint8_t) label;
-		else
-			((int32_t *) p.labels.at)[at] = label;
+		gk_store_label(p.labels, at, label);
 	}
 };
 
-/* The limits of a thread's two rows. */
-__device__ __forceinline__ void
-load_limits(const GkGemmArgs &p, int row0, int rows, int (&limit)[2])
+/* What a thread asks of its two rows' candidates. */
+struct Wanted
 {
-#pragma unroll
-	for (int r = 0; r < 2; r++)
-	{
-		int			row = row0 + threadIdx.x % 32 / 4 + r * 8;
+	int			limit[2];		/* their largest key */
+	int			own[2];			/* the column that is none of them; -1: all may be */
 
-		limit[r] = row < rows ? p.limit[p.from + row] : GK_GEMM_NO_LIMIT;
+	__device__ __forceinline__ void
+	load(const GkGemmArgs &p, int row0, int rows)
+	{
+#pragma unroll
+		for (int r = 0; r < 2; r++)
+		{
+			int			row = row0 + threadIdx.x % 32 / 4 + r * 8;
+
+			limit[r] = row < rows ? p.limit[p.from + row] : GK_GEMM_NO_LIMIT;
+			own[r] = row < rows && p.own != NULL ? p.own[p.from + row] : -1;
+		}
 	}
-}
+};
 
 /* A warp's room in the list of pairs.  It asks for GK_GEMM_PAIRS at a time: all warps ask at the same address. */
 struct PairRoom
@@ -536,7 +540,7 @@ struct PairRoom
 /* Pairs of rows and the columns whose key is not above the row's limit. */
 template <int N>
 __device__ __forceinline__ void
-store_candidates(const GkGemmArgs &p, const float (&sum)[N], const int2 *keys, float magic, int tile, const int (&limit)[2],
+store_candidates(const GkGemmArgs &p, const float (&sum)[N], const int2 *keys, float magic, int tile, const Wanted &wanted,
 				 int row0, PairRoom &room)
 {
 	int			lane = threadIdx.x % 32;
@@ -554,17 +558,23 @@ store_candidates(const GkGemmArgs &p, const float (&sum)[N], const int2 *keys, f
 #pragma unroll
 		for (int r = 0; r < 2; r++)
 		{
-			if (__float_as_int(sum[4 * j + 2 * r] + magic) * -64 + h.x <= limit[r])
+			if (__float_as_int(sum[4 * j + 2 * r] + magic) * -64 + h.x <= wanted.limit[r])
 				near[r] |= (uint64_t) 1 << 2 * j;
-			if (__float_as_int(sum[4 * j + 2 * r + 1] + magic) * -64 + h.y <= limit[r])
+			if (__float_as_int(sum[4 * j + 2 * r + 1] + magic) * -64 + h.y <= wanted.limit[r])
 				near[r] |= (uint64_t) 2 << 2 * j;
 		}
 	}
 	/* Rows that are not there have no candidates, whatever their sums are. */
 #pragma unroll
 	for (int r = 0; r < 2; r++)
-		if (limit[r] == GK_GEMM_NO_LIMIT)
+	{
+		int			own = wanted.own[r] - tile * N * 2;
+
+		if (own >= 0 && own < N * 2 && own % 8 / 2 == lane % 4)
+			near[r] &= ~((uint64_t) 1 << (own / 8 * 2 + own % 2));
+		if (wanted.limit[r] == GK_GEMM_NO_LIMIT)
 			near[r] = 0;
+	}
 	mine = __popcll(near[0]) + __popcll(near[1]);
 	if (!__any_sync(0xffffffffu, mine))
 		return;
@@ -587,7 +597,7 @@ store_candidates(const GkGemmArgs &p, const float (&sum)[N], const int2 *keys, f
 		int			row = p.from + row0 + lane / 4 + r * 8;
 
 		/* A row whose candidates have no room will be compared with all centroids. */
-		if (p.in_crowd != NULL && near[r] != 0 && at + __popcll(near[r]) > room.end && atomicExch(p.in_crowd + row, 1) == 0)
+		if (p.in_crowd != NULL && near[r] != 0 && at + __popcll(near[r]) > room.end && !(atomicOr(p.in_crowd + row, GK_GEMM_CROWDED) & GK_GEMM_CROWDED))
 			p.crowd[atomicAdd(&p.state->crowded, 1)] = row;
 		for (; near[r] != 0; near[r] &= near[r] - 1, at++)
 		{

@@ -2,6 +2,8 @@
  * gk_gpu_gemm_recheck.cu - labels of the rows that the product leaves undecided: a second product of these
  * rows gives their candidates, two or three as a rule, and the canonical distances of these pairs decide.
  *
+ * Where products take heads of rows (gk_gpu_gemm_head.cu), there is no second one, and pairs are of the slice's rows.
+ *
  * A row whose candidates find no room in the list of pairs is compared with all centroids.  That is slow and
  * rare: thousands of equal centroids, points that are many times farther from the origin than from each other.
  */
@@ -51,21 +53,16 @@ typedef struct RecheckArgs
 	int		   *gathered_pivot;
 	GkGemmBound *gathered_bound;
 	int		   *limit;
+	/* Rows that pairs are of: how many, and their numbers. */
+	const int  *among;			/* NULL: `rows` */
+	const int  *row;
 	unsigned long long *decided;
 	const GkGemmPair *pair;
+	const int  *pairs;			/* how many */
 	int			pair_room;
 	const int  *crowd;
 	int		   *in_crowd;
 } RecheckArgs;
-
-__device__ __forceinline__ void
-store_label(const RecheckArgs &a, int64_t row, int label)
-{
-	if (a.labels.narrow)
-		((uint8_t *) a.labels.at)[row] = (uint8_t) label;
-	else
-		((int32_t *) a.labels.at)[row] = label;
-}
 
 /* ---- which rows are undecided ---- */
 
@@ -259,14 +256,14 @@ pairs_kernel(const __grid_constant__ RecheckArgs a)
 	gk_await_previous();
 
 	__shared__ GkPairs<32> tile[PAIR_THREADS / 32];
-	int			pairs = min(a.state->pairs, a.pair_room);
+	int			pairs = min(*a.pairs, a.pair_room);
 	int			lane = threadIdx.x % 32;
 
 	for (int first = blockIdx.x * PAIR_THREADS + threadIdx.x - lane; first < pairs; first += gridDim.x * PAIR_THREADS)
 	{
 		GkGemmPair	p = a.pair[min(first + lane, pairs - 1)];
 		int			label = a.centroid != NULL ? a.centroid[p.column] : p.column;
-		int			row = a.gathered_row[max(p.at, 0)];
+		int			row = a.row[max(p.at, 0)];
 		float		d2 = tile[threadIdx.x / 32].d2(a.x, a.c, a.pitch, row, label);
 
 		if (first + lane < pairs && p.at >= 0)
@@ -303,7 +300,7 @@ decide_crowd(const RecheckArgs &a)
 				{
 					int			at = a.crowd[min(first + v / features, rows - 1)];
 
-					x[v % features][v / features] = a.x[(int64_t) a.gathered_row[at] * a.pitch + j0 + v % features];
+					x[v % features][v / features] = a.x[(int64_t) a.row[at] * a.pitch + j0 + v % features];
 				}
 				__syncthreads();
 				for (int j = 0; i < a.k && j < features; j++)
@@ -337,7 +334,7 @@ decide_crowd(const RecheckArgs &a)
 		}
 		__syncthreads();
 		if (threadIdx.x < AT_ONCE && first + (int) threadIdx.x < rows)
-			store_label(a, a.gathered_row[a.crowd[first + threadIdx.x]], (int) (unsigned int) best[threadIdx.x]);
+			gk_store_label(a.labels, a.row[a.crowd[first + threadIdx.x]], (int) (unsigned int) best[threadIdx.x]);
 		__syncthreads();
 	}
 }
@@ -350,16 +347,21 @@ decide_kernel(const __grid_constant__ RecheckArgs a)
 
 	GkGemmState *s = a.state;
 
-	for (int i = blockIdx.x * THREADS + threadIdx.x; i < s->gathered; i += gridDim.x * THREADS)
-		if (a.gathered_row[i] >= 0 && !a.in_crowd[i])
-			store_label(a, a.gathered_row[i], (int) (unsigned int) a.decided[i]);
+	for (int i = blockIdx.x * THREADS + threadIdx.x; i < (a.among != NULL ? *a.among : a.rows); i += gridDim.x * THREADS)
+		if (a.row[i] >= 0 && (a.among != NULL ? a.in_crowd[i] == 0 : a.in_crowd[i] == GK_GEMM_KEPT))
+			gk_store_label(a.labels, a.row[i], (int) (unsigned int) a.decided[i]);
 	decide_crowd(a);
-	for (int i = threadIdx.x; blockIdx.x == 0 && i < a.order.pivots; i += THREADS)
+	for (int i = threadIdx.x; a.among != NULL && blockIdx.x == 0 && i < a.order.pivots; i += THREADS)
 		a.count[i] = 0;
 	if (blockIdx.x == 0 && threadIdx.x == 0)
 	{
-		s->all.undecided += s->undecided;
-		s->all.pairs += min(s->pairs, a.pair_room) + (unsigned long long) s->crowded * a.k;
+		/* (keep_kernel has counted pairs of heads.) */
+		if (a.among != NULL)
+		{
+			s->all.undecided += s->undecided;
+			s->all.pairs += min(s->pairs, a.pair_room);
+		}
+		s->all.pairs += (unsigned long long) s->crowded * a.k;
 	}
 }
 
@@ -400,10 +402,9 @@ find_candidates(GkSession *s, GkGemm *g, RecheckArgs *r, int k, GkError *err)
 	return GK_OK;
 }
 
-GkStatus
-gk_gpu_gemm_decide(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, GkLabels labels, GkError *err)
+static RecheckArgs
+recheck_args(const GkSession *s, const GkGemm *g, int64_t first, int64_t rows, int k, GkLabels labels)
 {
-	int			blocks = s->gpu->sms * GK_SM_BLOCKS;
 	RecheckArgs r = {};
 
 	r.x = g->x;
@@ -434,14 +435,43 @@ gk_gpu_gemm_decide(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, 
 	r.gathered_bound = g->gathered_bound;
 	r.limit = g->limit;
 	r.decided = g->decided;
-	r.pair = g->pair;
 	r.pair_room = g->pair_room;
 	r.in_crowd = g->in_crowd;
 	r.crowd = g->crowd;
+	return r;
+}
+
+/* The canonical distances of pairs decide. */
+static GkStatus
+compare(GkSession *s, const RecheckArgs &r, GkError *err)
+{
+	GK_TRY(gk_follow(s, pairs_kernel, s->gpu->sms * GK_SM_BLOCKS * 2, PAIR_THREADS, 0, r));
+	GK_TRY(gk_follow(s, decide_kernel, s->gpu->sms * 4, THREADS, 0, r));
+	return GK_OK;
+}
+
+GkStatus
+gk_gpu_gemm_decide(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, GkLabels labels, GkError *err)
+{
+	RecheckArgs r = recheck_args(s, g, first, rows, k, labels);
+
+	r.row = g->gathered_row;
+	r.among = &g->state->gathered;
+	r.pair = g->pair;
+	r.pairs = &g->state->pairs;
 	GK_TRY(gk_follow(s, list_kernel, (unsigned int) ((rows + GK_GEMM_WORD * THREADS - 1) / (GK_GEMM_WORD * THREADS)), THREADS, 0, r));
 	GK_TRY(gk_follow(s, begin_kernel, 1, GK_GEMM_PIVOTS, 0, r));
 	GK_DO(find_candidates(s, g, &r, k, err));
-	GK_TRY(gk_follow(s, pairs_kernel, blocks * 2, PAIR_THREADS, 0, r));
-	GK_TRY(gk_follow(s, decide_kernel, s->gpu->sms * 4, THREADS, 0, r));
-	return GK_OK;
+	return compare(s, r, err);
+}
+
+GkStatus
+gk_gpu_gemm_decide_pairs(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, GkLabels labels, GkError *err)
+{
+	RecheckArgs r = recheck_args(s, g, first, rows, k, labels);
+
+	r.row = g->order.row + first;
+	r.pair = g->kept;
+	r.pairs = &g->state->kept;
+	return compare(s, r, err);
 }

@@ -296,6 +296,8 @@ typedef struct CentroidArgs
 	int			k;
 	int			d;
 	int			width;
+	int			depth;			/* of a head */
+	int			middle;
 	int			pitch;
 	int			parts;			/* of all tiles */
 	int			key_pitch;
@@ -304,6 +306,8 @@ typedef struct CentroidArgs
 	__half	   *b;
 	double	   *square;			/* |b_j|^2; NULL: sorted */
 	float	   *lost;			/* NULL: not sorted */
+	float	   *tail;
+	const unsigned int *tail_reach;
 	float	   *out;			/* [k][pitch] */
 	int		   *keys;
 	float	   *z;
@@ -312,6 +316,7 @@ typedef struct CentroidArgs
 	const GkGemmReach *reach;
 	const unsigned int *longest;
 	GkGemmState *state;
+	int			head;
 	int			turn;			/* of state->raised */
 } CentroidArgs;
 
@@ -323,6 +328,7 @@ typedef struct Rounded
 	/* The same of differences, in float32, of one lane. */
 	float		some_square;
 	float		some_rest;
+	float		some_tail[2];	/* of some_square, what is behind the head, and behind the middle */
 } Rounded;
 
 __device__ __forceinline__ __half
@@ -343,7 +349,7 @@ round_value(double v, Rounded *sums)
  * TINY is for what underflows; what overflows rules nothing out.
  */
 __device__ __forceinline__ __half2
-round_differences(float2 c, float2 q, float scale, Rounded *sums)
+round_differences(float2 c, float2 q, float scale, bool tail, bool last, Rounded *sums)
 {
 	float2		v = {__fmaf_rn(c.x, scale, -__fmul_rn(q.x, scale)), __fmaf_rn(c.y, scale, -__fmul_rn(q.y, scale))};
 	__half2		h = to_halves(v);
@@ -351,6 +357,10 @@ round_differences(float2 c, float2 q, float scale, Rounded *sums)
 	float2		rest = {__fsub_rn(v.x, b.x), __fsub_rn(v.y, b.y)};
 
 	sums->some_square = __fmaf_rn(b.y, b.y, __fmaf_rn(b.x, b.x, sums->some_square));
+	if (tail)
+		sums->some_tail[0] = __fmaf_rn(b.y, b.y, __fmaf_rn(b.x, b.x, sums->some_tail[0]));
+	if (last)
+		sums->some_tail[1] = __fmaf_rn(b.y, b.y, __fmaf_rn(b.x, b.x, sums->some_tail[1]));
 	sums->some_rest = __fmaf_rn(rest.y, rest.y, __fmaf_rn(rest.x, rest.x, sums->some_rest));
 	return h;
 }
@@ -376,7 +386,8 @@ round_features(const CentroidArgs &a, float4 v, const float *q, int j, Rounded *
 		return {__halves2half2(round_value(v.x * a.scale, sums), round_value(v.y * a.scale, sums)),
 				__halves2half2(round_value(v.z * a.scale, sums), round_value(v.w * a.scale, sums))};
 	m = four_of(q, j, a.pitch);
-	return {round_differences({v.x, v.y}, {m.x, m.y}, scale, sums), round_differences({v.z, v.w}, {m.z, m.w}, scale, sums)};
+	return {round_differences({v.x, v.y}, {m.x, m.y}, scale, j >= a.depth, j >= a.middle, sums),
+			round_differences({v.z, v.w}, {m.z, m.w}, scale, j >= a.depth, j >= a.middle, sums)};
 }
 
 /* The length of what rounding has changed, at most. */
@@ -414,7 +425,11 @@ keep_bounds(const CentroidArgs &a, int64_t column, const Rounded &all)
 	if (a.lost == NULL)
 		a.square[column] = all.square;
 	else
+	{
 		a.lost[column] = __fmaf_ru((float) (a.d + 16) * 0x1p-24f, round_up(all.square), rest_of(a, all));
+		a.tail[column] = round_up(all.some_tail[0]);
+		a.tail[(int64_t) a.order.copies * a.k + column] = round_up(all.some_tail[1]);
+	}
 }
 
 static_assert(GK_MAX_D <= 32 * 512, "MORE covers the sums of 512 values a lane");
@@ -447,9 +462,11 @@ round_centroids_kernel(const __grid_constant__ CentroidArgs a)
 	{
 		double		square = lanes_sum<LANES>(sums[o].square + sums[o].some_square);
 		double		changed = lanes_sum<LANES>(sums[o].rest + sums[o].some_rest);
+		float		tail = a.depth < a.width ? (float) lanes_sum<LANES>((double) sums[o].some_tail[0]) : 0.0f;
+		float		last = a.middle < a.width ? (float) lanes_sum<LANES>((double) sums[o].some_tail[1]) : 0.0f;
 
 		if (lane == o)
-			all = {square, changed};
+			all = {square, changed, 0.0f, 0.0f, {tail, last}};
 	}
 	if (at < a.k && lane < COPIES && copy0 + lane < a.order.copies)
 	{
@@ -494,8 +511,7 @@ key_of(const CentroidArgs &a, int at, double score, float unit)
 	/* a unit is a power of two */
 	double		units = fmin(fmax(score * (1.0 / (double) unit), -(double) GK_GEMM_FAR), (double) GK_GEMM_FAR);
 
-	/* Column 8 j + 2 quad + o of 256 is number 2 j + o of lane quad. */
-	key += (unsigned int) (at % 256 / 8 * 2 + at % 2);
+	key += gk_gemm_number(at);
 	/* What has no centroid may have another copy's, and its product: 2^22 units at most. */
 	key += at < a.k ? 64u * (unsigned int) __double2int_rn(units) : (unsigned int) GK_GEMM_PAD + (64u << 22) + 64u;
 	return (int) key;
@@ -507,9 +523,10 @@ begin_pass(const CentroidArgs &a, float unit)
 	a.state->length = __uint_as_float(a.state->raised[a.turn].length);
 	a.state->rest = __uint_as_float(a.state->raised[a.turn].rest);
 	a.state->raised[!a.turn] = {};
-	a.state->listed = a.state->pairs = a.state->crowded = 0;
-	a.state->all = {};
+	a.state->listed = a.state->pairs = a.state->kept = a.state->crowded = 0;
+	a.state->all.undecided = a.state->all.pairs = a.state->all.parts = 0;
 	a.state->all.sorts = a.sorts;
+	a.state->all.head = a.head;
 	a.state->unit = unit;
 	a.state->magic = magic_of(unit);
 }
@@ -557,6 +574,8 @@ pivot_keys_kernel(const __grid_constant__ CentroidArgs a)
 		int			pivot = min(p0 + with + o, a.order.pivots - 1);
 		const GkGemmReach *reach = a.reach + pivot;
 		const float *lost = a.lost + (int64_t) a.order.copy[pivot] * a.k;
+		const float *tail = a.tail + (int64_t) a.order.copy[pivot] * a.k;
+		float		longest_tail = a.depth < a.width ? __uint_as_float(a.tail_reach[pivot]) : 0.0f;
 		float		nearest = GK_INF;
 		int			key[4];
 		float		z[4];
@@ -574,6 +593,8 @@ pivot_keys_kernel(const __grid_constant__ CentroidArgs a)
 			z[i] = __fmul_ru(__uint_as_float(reach->rest), most);
 			z[i] = __fadd_ru(z[i], __fmul_ru(__uint_as_float(reach->length), lost[min(at, a.k - 1)]));
 			z[i] = __fadd_ru(z[i], off);
+			if (a.depth < a.width)
+				z[i] = __fadd_ru(z[i], __fmul_ru(longest_tail, tail[min(at, a.k - 1)]));
 			if (at < a.k)
 				nearest = fminf(nearest, least);
 			key[i] = key_of(a, at, (double) score - z[i], unit);
@@ -595,8 +616,9 @@ static_assert(GK_TILE == GK_GEMM_PART, "a block of pivot_keys_kernel has one par
 GkStatus
 gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centroids, int k, GkError *err)
 {
-	CentroidArgs a = {centroids, k, s->d, g->width, g->pitch, gk_gemm_parts(k), gk_gemm_key_pitch(k), g->scale, g->order,
-	g->b, g->square, g->lost, g->c, g->keys, g->z, g->nearest, g->sorts, g->reach, g->longest, g->state, g->turn ^= 1};
+	CentroidArgs a = {centroids, k, s->d, g->width, g->depth, gk_gpu_gemm_middle_values(g), g->pitch, gk_gemm_parts(k), gk_gemm_key_pitch(k), g->scale, g->order,
+		g->b, g->square, g->lost, g->tail, g->tail_reach, g->c, g->keys, g->z, g->nearest, g->sorts, g->reach, g->longest, g->state,
+	g->depth < g->width ? g->head : GK_GEMM_WHOLE, g->turn ^= 1};
 	int			lanes = lanes_of(g->width);
 	int			blocks = (k + THREADS / lanes - 1) / (THREADS / lanes) * ((g->order.copies + COPIES - 1) / COPIES);
 

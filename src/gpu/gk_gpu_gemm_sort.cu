@@ -31,7 +31,7 @@ typedef struct SortArgs
 __device__ __forceinline__ int
 pivot_of_row(const SortArgs &a, int row)
 {
-	int			label = a.labels.narrow ? ((const uint8_t *) a.labels.at)[row] : ((const int32_t *) a.labels.at)[row];
+	int			label = gk_label_of(a.labels, row);
 
 	return a.pivot_of[label < 0 || label >= a.k ? 0 : label];
 }
@@ -333,7 +333,7 @@ needs_args(const GkSession *s, const GkGemm *g, int k)
 
 	a.d = s->d;
 	a.tiles = gk_gemm_tiles(g, k);
-	a.parts = gk_gpu_gemm_columns(g->width) / GK_GEMM_PART;
+	a.parts = gk_gpu_gemm_columns(g->depth) / GK_GEMM_PART;
 	a.all_parts = gk_gemm_parts(k);
 	a.tiny = gk_gemm_tiny(s, g);
 	a.copy = g->order.copy;

@@ -302,7 +302,7 @@ Stay<USE, SLICES, SORTED, STEPS>::use(int group) const
 	int			first_slot = 0;
 	Smallest	smallest;
 	Judged		judged;
-	int			limit[2];
+	Wanted		wanted;
 	PairRoom	room = {};
 
 	judged.row = -1;
@@ -352,7 +352,7 @@ Stay<USE, SLICES, SORTED, STEPS>::use(int group) const
 			needed = ((const int *) (shared + NEEDED_AT))[slot];
 			slot = slot + 1 == KEY_SLOTS ? 0 : slot + 1;
 			if (USE == GK_GEMM_CANDIDATES && i == 0)
-				load_limits(p, row0, rows, limit);
+				wanted.load(p, row0, rows);
 			multiply_wait<0>();
 			touch(sum);
 			/* The stages of this tile, and at its last the points. */
@@ -368,7 +368,7 @@ Stay<USE, SLICES, SORTED, STEPS>::use(int group) const
 			if (USE == GK_GEMM_LABELS)
 				smallest.take(sum, keys, magic, needed >> GK_GEMM_PARTS, needed);
 			else if (USE == GK_GEMM_CANDIDATES)
-				store_candidates(p, sum, keys, magic, needed >> GK_GEMM_PARTS, limit, row0, room);
+				store_candidates(p, sum, keys, magic, needed >> GK_GEMM_PARTS, wanted, row0, room);
 			else
 				store_sums(p, sum, needed >> GK_GEMM_PARTS, row0, rows);
 		}

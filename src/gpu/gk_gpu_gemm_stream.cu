@@ -222,12 +222,12 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 		int			row0 = m * ROWS + first_row(half);
 		int			of = pivot_tile(p, m * ROWS);
 		GkGemmNeeds all = tile_needs<USE>(p, m, row_tiles);
-		int			limit[2];
+		Wanted		wanted;
 		Smallest	smallest;
 
 		smallest.reset();
 		if (USE == GK_GEMM_CANDIDATES)
-			load_limits(p, row0, rows, limit);
+			wanted.load(p, row0, rows);
 		for (int i = 0; i < all.count; i++)
 		{
 			int			needed = need<COLUMNS>(p, true, of, i);
@@ -241,7 +241,7 @@ use_products(const GkGemmArgs &p, const char *shared, unsigned int base, int hal
 			if (USE == GK_GEMM_LABELS)
 				smallest.take(sum, keys, magic, tile, needed);
 			else if (USE == GK_GEMM_CANDIDATES)
-				store_candidates(p, sum, keys, magic, tile, limit, row0, room);
+				store_candidates(p, sum, keys, magic, tile, wanted, row0, room);
 			else
 				store_sums(p, sum, tile, row0, rows);
 		}

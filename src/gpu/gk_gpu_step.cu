@@ -161,7 +161,7 @@ pass(GkSession *s, int k, GkError *err)
 		GK_DO(gk_gpu_pack(s, s->centroids, k, err));
 	if (p.regime == GK_GEMM)
 	{
-		GK_DO(gk_gpu_gemm_begin(s, k, true, err));
+		GK_DO(gk_gpu_gemm_begin(s, k, true, s->chain_follows, err));
 		if (s->gemm_k != k)
 			return pass(s, k, err); /* by another way: this one is switched off */
 	}
@@ -260,6 +260,7 @@ chain_launch(GkSession *s, bool rehearsal, GkError *err)
 		st = filter ? gk_gpu_filter_pass(s, k, err) : pass(s, k, err);
 		s->unpaced = false;
 		GK_DO(st);
+		s->chain_follows = true;
 		GK_DO(gk_gpu_join_totals(s, k, &totals, err));
 		if (filter)
 			counts.work = gk_gpu_filter_work(s);
@@ -281,9 +282,12 @@ chain_launch(GkSession *s, bool rehearsal, GkError *err)
 	return GK_OK;
 }
 
-/* may_follow: iterations will be asked for that have the centroids of the one before. */
+/*
+ * may_follow: iterations will be asked for that have the centroids of the one before.  follows: these are the last
+ * one's.
+ */
 static GkStatus
-chain_start(GkSession *s, const float *centroids, int k, bool may_follow, GkError *err)
+chain_start(GkSession *s, const float *centroids, int k, bool may_follow, bool follows, GkError *err)
 {
 	double		ms = iteration_ms(s, k);
 	bool		ahead = may_follow && ms <= GK_AHEAD_MS && s->resident == s->n;
@@ -301,6 +305,7 @@ chain_start(GkSession *s, const float *centroids, int k, bool may_follow, GkErro
 	GK_TRY(cudaMemsetAsync(s->done, 0, sizeof(int), s->gpu->stream));
 	GK_DO(gk_gpu_join_begin(s, err));
 	s->chain_k = k;
+	s->chain_follows = follows;
 	s->unit_first = 0;
 	s->chain_ahead = ahead && s->problem.max_iter > 1;
 	s->chain_left = s->chain_ahead || (may_follow && s->brief_bytes > 0) ? s->problem.max_iter : 1;
@@ -449,9 +454,9 @@ run_ahead(GkSession *s, GkError *err)
 
 /* Begin a chain with these centroids; its first entry. */
 static GkStatus
-begin(GkSession *s, const float *centroids, int k, bool may_follow, Entry *entry, GkError *err)
+begin(GkSession *s, const float *centroids, int k, bool may_follow, bool follows, Entry *entry, GkError *err)
 {
-	GK_DO(chain_start(s, centroids, k, may_follow, err));
+	GK_DO(chain_start(s, centroids, k, may_follow, follows, err));
 	GK_DO(chain_next(s, centroids, k, true, entry, err));
 	if (entry->unit >= 0)
 		return GK_OK;
@@ -468,7 +473,7 @@ find(GkSession *s, const float *centroids, int k, bool follows, Entry *entry, Gk
 	if (!brief)
 		GK_DO(chain_next(s, centroids, k, follows, entry, err));
 	if (entry->unit < 0)
-		GK_DO(begin(s, centroids, k, !brief && k <= s->problem.k_max, entry, err));
+		GK_DO(begin(s, centroids, k, !brief && k <= s->problem.k_max, follows, entry, err));
 	return run_ahead(s, err);
 }
 
@@ -477,7 +482,7 @@ static GkStatus
 go_on(GkSession *s, const float *centroids, int k, Entry *entry, GkError *err)
 {
 	if (centroids != NULL)
-		GK_DO(begin(s, centroids, k, true, entry, err));
+		GK_DO(begin(s, centroids, k, true, false, entry, err));
 	else
 		GK_DO(chain_next(s, NULL, k, true, entry, err));
 	if (entry->unit < 0 && gk_gpu_join_is_over(s))

@@ -20,6 +20,7 @@ static const GkBackend *gpu;
 static bool products;			/* this GPU has them */
 static int	passed;
 static int	failed;
+static int	tails_from;			/* features that tail_only() has */
 
 static void
 check(bool ok, const char *fmt,...)
@@ -936,6 +937,33 @@ sorts(int64_t n)
 			one((Shape) {.n = n,.d = d,.k = 100,.kind = kind,.distinct = kind == RIVALS}, 9);
 }
 
+/* Values of the last two features alone: products of heads know nothing of them. */
+static double
+tail_only(int64_t row, int feature)
+{
+	return feature < tails_from ? 0.0 : ((uint64_t) row * 2654435761u >> 7) % 1000 * (feature - tails_from + 1.0);
+}
+
+/* Iterations enough for products of each head of a row (gk_gpu_gemm_head.cu), about old pivots and new ones. */
+static void
+heads(int64_t n)
+{
+	const int	ds[] = {257, 400, 1100};
+	const int	ks[] = {40, 300, 700};
+
+	for (int i = 0; i < 3; i++)
+		for (int j = 0; j < 3; j++)
+		{
+			Shape		sh = {.n = n,.d = ds[i],.k = ks[j],.weighted = i == j};
+
+			sh.kind = j == 0 ? SPECTRUM : (i + j) % (SPECTRUM + 1);
+			sh.distinct = sh.kind == RIVALS;
+			one(sh, 18);
+		}
+	tails_from = 300;
+	one((Shape) {.n = n,.d = 302,.k = 50,.point = tail_only}, 18);
+}
+
 /* Memory for the points, then for products, then to sort them: from some 463 and 493 MB on, with room for other costs. */
 static void
 rooms(void)
@@ -1042,6 +1070,7 @@ test_small(void)
 	traps();
 	other_ks();
 	sorts(1500);
+	heads(900);
 	one((Shape) {.n = 700,.d = 300,.k = 40}, 2);
 	rounds_cases(1);
 	seed_case((Shape) {.n = 5003,.d = 3,.k = 4}, 0);
@@ -1070,6 +1099,7 @@ test_products(void)
 	traps();
 	other_ks();
 	sorts(20011);
+	heads(6007);
 	rooms();
 	sorts_first((Shape) {.n = 1200011,.d = 20,.k = 20000,.centres = 20000});
 	sorts_first((Shape) {.n = 300007,.d = 200,.k = 9000,.kind = SPECTRUM});
