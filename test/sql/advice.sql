@@ -87,6 +87,10 @@ SELECT row_number() FROM customers;
 SELECT * FROM kmeans_spectral('customers', '{visits,spent}', 3, neighbours => 5);
 -- not when the error is caught
 DO $$ BEGIN PERFORM kmeans_fit('customers', '{visits}', 3, zeed => 1); EXCEPTION WHEN undefined_function THEN RAISE NOTICE 'caught'; END $$;
+-- nor where errors do not go to the server's log
+SET log_min_messages = fatal;
+SELECT kmeans_fit('customers', '{visits}', 3, zeed => 1);
+RESET log_min_messages;
 -- every argument of these functions is one that the hints know
 SELECT DISTINCT proname, name FROM pg_proc, unnest(proargnames, proargmodes) a (name, mode)
 WHERE proname IN ('kmeans', 'kmeans_fit', 'kmeans_query', 'kmeans_query_fit', 'kmeans_labels', 'kmeans_label_table', 'kmeans_grouped', 'kmeans_scan', 'kmeans_spectral', 'kmeans_spectral_fit', 'kmeans_balanced', 'kmeans_balanced_fit', 'kmeans_mixed', 'kmeans_mixed_fit')
