@@ -104,23 +104,19 @@ typedef struct GkAcc
  */
 #define GK_LOG_HEAD		128
 
-#define GK_GEMM_HEADS	8		/* how much of a row a product may take: eighths of its slices */
+#define GK_GEMM_HEADS	8		/* how much of a row a product may take, the last one all of it */
 
 /* What a pass by products counted (gk_gpu_gemm.cu). */
 typedef struct GkGemmCounts
 {
-	unsigned long long undecided;	/* rows */
-	unsigned long long pairs;	/* canonical distances of these */
+	unsigned long long undecided;	/* rows; none with a head */
+	unsigned long long pairs;	/* canonical distances of these; with a head, candidates of all rows */
 	unsigned long long parts;	/* of tiles of columns that each GK_GEMM_SAMPLE-th tile of sorted rows needed */
 	unsigned long long sorts;	/* of the points, before */
 	int			head;			/* that the products took (gk_gpu_gemm_head.cu) */
-
-	/*
-	 * Of some sorted rows: how far apart two scores must be to be decided with each head, a sum in the
-	 * common scale.
-	 */
-	int			slack_rows;
-	float		slack[GK_GEMM_HEADS];
+	/* After the last sort, of some rows: candidates that each head would have left all of them. */
+	int			sampled;
+	int			near[GK_GEMM_HEADS];
 } GkGemmCounts;
 
 typedef struct GkLogHead
@@ -131,6 +127,10 @@ typedef struct GkLogHead
 	GkGemmCounts gemm;			/* where gk_gpu_gemm.cu made the labels */
 	unsigned long long busy;	/* nanoseconds that a joined session computed, 0: not known */
 } GkLogHead;
+
+#ifdef __cplusplus
+static_assert(sizeof(GkLogHead) <= GK_LOG_HEAD, "the head of a unit has room");
+#endif
 
 /* Where the device has what the head is to say of a pass; NULL: nothing is to be said. */
 typedef struct GkCounts
@@ -242,6 +242,8 @@ struct GkSession
 								 * are 0 between its sums */
 	int64_t		move_count_room;
 	int32_t    *delta_labels;	/* [n] of the last pass, for sums of what moved; wide or narrow as k asks */
+	int			stepped_k;		/* of how many clusters the labels are, also when the totals are gone; 0:
+								 * none */
 	int			delta_k;		/* whose totals are there: k: of these; -k: of those in `filter`; 0: of none */
 
 	/* Seeding. */
@@ -545,8 +547,11 @@ GkStatus	gk_gpu_gemm_begin(GkSession *s, int k, bool sorted, bool labelled, GkEr
 /* Labels of all points, as narrow as *labels says, into s->labels. */
 GkStatus	gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err);
 
-/* Both, where it is worth it: int32 labels in s->labels.  gk_gpu_assign() then only adds distances. */
-GkStatus	gk_gpu_gemm_all(GkSession *s, int k, bool sorted, GkError *err);
+/*
+ * Both, where it is worth it: int32 labels in s->labels.  gk_gpu_assign() then only adds distances.  stepped: as
+ * GkFinish's.
+ */
+GkStatus	gk_gpu_gemm_all(GkSession *s, int k, bool sorted, const int32_t *stepped, GkError *err);
 
 /* Sums of what moved since s->delta_labels, which become these; of at most gk_gpu_move_rows() rows. */
 GkStatus	gk_gpu_gemm_sum(GkSession *s, const GkRows *rows, int k, GkLabels labels, GkError *err);

@@ -266,12 +266,12 @@ collect(GkSession *s, int k, GkFinish *out, GkError *err)
 }
 
 static GkStatus
-run(GkSession *s, const float *centroids, int64_t rows, Down *d, GkError *err)
+run(GkSession *s, const float *centroids, int64_t rows, const int32_t *stepped, Down *d, GkError *err)
 {
 	GK_DO(gk_gpu_put_centroids(s, centroids, d->k, err));
 	GK_TRY(cudaMemsetAsync(s->totals, 0, 2 * (size_t) d->k * sizeof(gk_int128), s->gpu->stream));
 	GK_TRY(cudaMemsetAsync(s->shifts, 0, d->k * sizeof(double), s->gpu->stream));
-	GK_DO(gk_gpu_gemm_all(s, d->k, true, err));
+	GK_DO(gk_gpu_gemm_all(s, d->k, true, stepped, err));
 	if (s->gemm_k != d->k)
 		GK_DO(gk_gpu_pack(s, s->centroids, d->k, err));
 	if (d->sink != NULL)
@@ -289,6 +289,8 @@ gk_gpu_finish(GkSession *s, const float *centroids, int k, GkFinish *out, const 
 
 	GK_DO(gk_gpu_room(s, k, err));
 	gk_gpu_step_stop(s);
+	if (s->delta_k != 0)
+		s->stepped_k = s->delta_k > 0 ? s->delta_k : 0;
 	s->delta_k = 0;				/* its totals are used here */
 	GK_DO(gk_gpu_drain(s, err));
 	d.k = k;
@@ -297,7 +299,7 @@ gk_gpu_finish(GkSession *s, const float *centroids, int k, GkFinish *out, const 
 	if (sink != NULL && rows > SINK_ROWS)
 		rows = SINK_ROWS;
 	d.room = rows;
-	st = run(s, centroids, rows, &d, err);
+	st = run(s, centroids, rows, out != NULL ? out->stepped : NULL, &d, err);
 	if (st == GK_OK && out != NULL)
 		st = collect(s, k, out, err);
 	if (st != GK_OK)

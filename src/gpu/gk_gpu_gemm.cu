@@ -17,6 +17,7 @@
 #define MAX_GATHER	((size_t) 1 << 30)	/* ... for each further time takes some launches, though nothing is left */
 #define PAIR_ROOM		((int64_t) 1 << 23)
 #define MAX_SLICE		((int64_t) 1 << 24) /* rows */
+#define KEPT_SHARE		4		/* one of this many is kept after a look at whole rows, at most */
 #define HEAD_SLICE		(PAIR_ROOM / 6)	/* rows that have some candidates each */
 #define MAX_ROWS	(INT32_MAX - (GK_GEMM_PIVOTS + 1) * (int64_t) GK_GEMM_ROWS)	/* places are ints */
 
@@ -52,7 +53,7 @@ free_points(GkGemm *g)
 static void
 free_centroids(GkGemm *g)
 {
-	void	  **all[] = {(void **) &g->b, (void **) &g->square, (void **) &g->lost, (void **) &g->tail, (void **) &g->column,
+	void	  **all[] = {(void **) &g->b, (void **) &g->square, (void **) &g->lost, (void **) &g->tail, (void **) &g->column, (void **) &g->number, (void **) &g->numbered,
 		(void **) &g->c, (void **) &g->keys, (void **) &g->z, (void **) &g->nearest, (void **) &g->needs,
 	(void **) &g->need};
 
@@ -122,8 +123,6 @@ slice_rows(const GkSession *s, const GkGemm *g, int k, bool calm)
 
 	if (calm && product > rows)
 		rows = gk_min(rows * GK_GEMM_CALM, product);
-	if (g->depth < g->width)
-		rows = gk_min(rows, HEAD_SLICE);
 	return gk_round_up(gk_min(gk_min(rows, MAX_SLICE), g->order.places), GK_GEMM_ROWS);
 }
 
@@ -144,9 +143,10 @@ gk_gpu_gemm_bytes(const GkSession *s, const GkGemm *g, int k)
 	size_t		tiles = gk_gemm_key_pitch(k) / GK_GEMM_STAY_COLUMNS;
 
 	return (size_t) s->n * g->pitch * sizeof(float) + (size_t) g->order.places * place +
-		slice * (68 + tiles * sizeof(int) / GK_GEMM_ROWS) + 2 * PAIR_ROOM * sizeof(GkGemmPair) + gather_bytes(s) +
+		slice * (68 + tiles * sizeof(int) / GK_GEMM_ROWS) + PAIR_ROOM * sizeof(GkGemmPair) + gather_bytes(s) +
+		(gk_gpu_gemm_has_heads(g) ? PAIR_ROOM / KEPT_SHARE * sizeof(GkGemmPair) : 0) +
 		gk_gpu_move_bytes(s, gk_min(s->n, gk_gpu_move_rows(s)), k) +
-		(size_t) k * (g->order.copies * (width + 2 * sizeof(double)) + ((size_t) g->pitch + 1) * sizeof(float)) +
+		(size_t) k * (g->order.copies * (width + 2 * sizeof(double)) + ((size_t) g->pitch + 3) * sizeof(float)) +
 		(size_t) g->order.pivots * gk_gemm_key_pitch(k) * (sizeof(int) + sizeof(float)) +
 		(size_t) g->order.places / GK_GEMM_ROWS * (tiles * sizeof(int) + sizeof(GkGemmNeeds) + sizeof(GkGemmReach));
 }
@@ -206,6 +206,8 @@ allocate_centroids(GkSession *s, GkGemm *g, int k, GkError *err)
 		GK_TRY(cudaMalloc((void **) &g->lost, (size_t) g->order.copies * k * sizeof(float)));
 		GK_TRY(cudaMalloc((void **) &g->tail, 2 * (size_t) g->order.copies * k * sizeof(float)));
 		GK_TRY(cudaMalloc((void **) &g->column, k * sizeof(int)));
+		GK_TRY(cudaMalloc((void **) &g->number, k * sizeof(int)));
+		GK_TRY(cudaMalloc((void **) &g->numbered, k * sizeof(int)));
 		GK_TRY(cudaMalloc((void **) &g->z, keys * sizeof(float)));
 		GK_TRY(cudaMalloc((void **) &g->needs, row_tiles * sizeof(GkGemmNeeds)));
 		GK_TRY(cudaMalloc((void **) &g->need, row_tiles * tiles * sizeof(int)));
@@ -249,8 +251,9 @@ allocate_slice(GkSession *s, GkGemm *g, int k, GkError *err)
 	/* A warp, at most 16 on a multiprocessor, may leave what it has not filled. */
 	g->pair_room = (int) gk_min(32 * rows + 65536 + (int64_t) s->gpu->sms * 16 * GK_GEMM_PAIRS, PAIR_ROOM);
 	GK_TRY(cudaMalloc((void **) &g->pair, g->pair_room * sizeof(GkGemmPair)));
+	g->kept_room = g->pair_room / KEPT_SHARE;
 	if (gk_gpu_gemm_has_heads(g))
-		GK_TRY(cudaMalloc((void **) &g->kept, g->pair_room * sizeof(GkGemmPair)));
+		GK_TRY(cudaMalloc((void **) &g->kept, g->kept_room * sizeof(GkGemmPair)));
 	g->gather_rows = (int) gk_round_up(gk_min(gather_bytes(s) / (g->width * sizeof(__half)) + 1, room), GK_GEMM_ROWS);
 	GK_TRY(cudaMalloc((void **) &g->gathered, (size_t) g->gather_rows * g->width * sizeof(__half)));
 	g->rows_room = rows;
@@ -435,13 +438,13 @@ gk_gpu_gemm_begin(GkSession *s, int k, bool sorted, bool labelled, GkError *err)
 	g = s->gemm;
 	if (!labelled)
 		gk_gpu_gemm_forget_heads(g);
-	heads = labelled && g->order.row != NULL && g->order.columns == k && s->delta_k == k && gk_gpu_gemm_has_heads(g);
+	heads = labelled && g->order.row != NULL && g->order.columns == k && (s->delta_k == k || g->is_renumbered) && gk_gpu_gemm_has_heads(g);
 	g->depth = heads ? gk_gpu_gemm_head_values(g, g->head) : g->width;
 	if (g->depth < g->width)
 		GK_DO(gk_gpu_gemm_find_tails(s, g, k, err));
 	GK_DO(gk_gpu_gemm_round_centroids(s, g, s->centroids, k, err));
 	if (heads && g->depth == g->width)
-		GK_DO(gk_gpu_gemm_find_slack(s, g, k, err));
+		GK_DO(gk_gpu_gemm_sample_heads(s, g, k, err));
 	if (g->order.row != NULL)
 		GK_DO(gk_gpu_gemm_needs(s, g, k, err));
 	s->gemm_k = k;
@@ -487,7 +490,7 @@ gk_gpu_gemm_judge(GkSession *s, int k, const GkGemmCounts *counts)
 	/* What was under way when the order changed says nothing of it. */
 	if (g == NULL || !g->built || g->old || counts->sorts != g->sorts)
 		return;
-	g->calm = share < GK_GEMM_CALM_SHARE;
+	g->calm = counts->head == GK_GEMM_WHOLE ? share < GK_GEMM_CALM_SHARE : gk_gpu_gemm_open(s, counts) < GK_GEMM_MOST_PAIRS;
 	many = (double) counts->pairs > (double) s->n * k * GK_GEMM_MAX_PAIRS && counts->head == GK_GEMM_WHOLE;
 	/* Rows sorted by pivots are sorted by labels only if too many pairs are left, or the order is old. */
 	if (!g->sort && !g->no_room && s->delta_k == k && (many || (share >= GK_GEMM_MAX_UNDECIDED && g->order.row == NULL)))
@@ -498,7 +501,7 @@ gk_gpu_gemm_judge(GkSession *s, int k, const GkGemmCounts *counts)
 		g->old = too_old(s, g, counts);
 	if (g->old)
 		g->sort = true;
-	else if (g->order.row != NULL && s->delta_k == k && gk_gpu_gemm_has_heads(g))
+	else if (g->order.row != NULL && g->order.columns == k && s->delta_k == k && gk_gpu_gemm_has_heads(g))
 		gk_gpu_gemm_choose_head(s, g, counts);
 }
 
@@ -510,13 +513,16 @@ gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 	GkGemm	   *g = s->gemm;
 	bool		heads = g->depth < g->width;
 	int64_t		step = slice_rows(s, g, k, g->calm);
-	int64_t		slices = (g->order.places + step - 1) / step;
+	int64_t		slices;
 	GkGemmArgs	a = {};
 
 	GK_DO(gk_gpu_grow(s, (void **) &s->labels, &s->labels_room, (labels->narrow ? s->n / 4 : s->n) + GK_ROW_PAD,
 					  sizeof(int32_t), err));
 	labels->at = s->labels;
 	/* As many slices, all of one size. */
+	if (heads)
+		step = gk_min(step, HEAD_SLICE);
+	slices = (g->order.places + step - 1) / step;
 	step = gk_round_up((g->order.places + slices - 1) / slices, GK_GEMM_ROWS);
 	a.done = gk_gemm_done(s);
 	a.needs = g->needs;
@@ -555,12 +561,21 @@ gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 }
 
 GkStatus
-gk_gpu_gemm_all(GkSession *s, int k, bool sorted, GkError *err)
+gk_gpu_gemm_all(GkSession *s, int k, bool sorted, const int32_t *stepped, GkError *err)
 {
 	GkLabels	labels = {NULL, false};
+	GkGemm	   *g = s->gemm;
+	bool		renumber = stepped != NULL && s->stepped_k == k && g != NULL && g->order.row != NULL && g->order.columns == k && k <= g->k_room;
+	GkStatus	st = GK_OK;
 
-	GK_DO(gk_gpu_gemm_begin(s, k, sorted, false, err));
-	return s->gemm_k == k ? gk_gpu_gemm_labels(s, k, &labels, err) : GK_OK;
+	if (renumber)
+		GK_DO(gk_gpu_gemm_renumber(s, g, k, stepped, err));
+	st = gk_gpu_gemm_begin(s, k, sorted, renumber, err);
+	if (st == GK_OK && s->gemm_k == k)
+		st = gk_gpu_gemm_labels(s, k, &labels, err);
+	if (renumber)
+		g->is_renumbered = g->has_columns = false;
+	return st;
 }
 
 GkStatus

@@ -82,6 +82,7 @@
 									 * beyond them is as far */
 #define GK_GEMM_MAX_LIMIT	(1 << 23)	/* units: a limit above it rules nothing out */
 #define GK_GEMM_MAX_SLACK	(1 << 24)	/* units: the same */
+#define GK_GEMM_NOT_YET	0xffffffffffffffffULL	/* a distance and a label: none */
 #define GK_GEMM_CROWDED	1		/* a row whose candidates had no room ... */
 #define GK_GEMM_KEPT	2		/* ... or that has a pair after a look at whole rows */
 #define GK_GEMM_NO_LIMIT	((int) 0x80808080)	/* of a row without candidates */
@@ -222,11 +223,17 @@ struct GkGemm
 	double		shortest;
 	int			shortest_head;
 	double		wasted;
-	/* The head of the next passes; the one whose tails tail_reach has, -1: none; sorts when slack was found. */
+
+	/*
+	 * The head of the next passes; the one whose tails tail_reach has, -1: none; sorts when rows were
+	 * sampled.
+	 */
 	int			head;
 	int			tail_head;
 	bool		has_columns;
-	unsigned long long slack_sorts;
+	bool		is_renumbered;
+	unsigned long long sampled_sorts;
+	double		sampled_open;	/* undecided rows then, of all; below 0: not known yet */
 	/* Since the last sort: pairs a row with each head, of whole rows undecided ones; below 0: not known. */
 	double		open[GK_GEMM_HEADS];
 	GkGemmOrder order;
@@ -247,6 +254,9 @@ struct GkGemm
 								 * sorted, as the next two */
 	unsigned int *tail_reach;	/* [2][pivots]: bits of the largest |y'_t| of each, the same */
 	int		   *column;			/* [columns]: of each centroid */
+	int		   *number;			/* [columns]: that each centroid has now, where its number is not that of the
+								 * order */
+	int		   *numbered;		/* [columns]: as order.centroid, with these numbers */
 	float	   *c;				/* [k][pitch]: as they are */
 	int		   *keys;			/* [pivots][key_pitch] */
 	float	   *z;				/* [pivots][key_pitch]; sorted */
@@ -280,6 +290,7 @@ struct GkGemm
 	GkGemmPair *pair;
 	GkGemmPair *kept;
 	int			pair_room;
+	int			kept_room;
 	__half	   *gathered;		/* [gather_rows][width], as y */
 	int			gather_rows;
 };
@@ -320,7 +331,7 @@ gk_gemm_done(const GkSession *s)
 static inline const int *
 gk_gemm_centroids(const GkGemm *g, int k)
 {
-	return g->order.columns == k ? g->order.centroid : NULL;
+	return g->order.columns != k ? NULL : g->is_renumbered ? g->numbered : g->order.centroid;
 }
 
 /* Places of a slice's gathered rows, at most. */
@@ -403,13 +414,6 @@ gk_gemm_row_of(int at)
 	return at % 2 * 8 + at / 4;
 }
 
-/* A row's label before any distance is known. */
-static __device__ __forceinline__ unsigned long long
-gk_gemm_undecided(int label)
-{
-	return (unsigned long long) UINT32_MAX << 32 | (unsigned int) label;
-}
-
 /* out(R): a centroid farther than that is not the canonical argmin if another one is within R. */
 static __device__ __forceinline__ double
 gk_gemm_out(double r, int d, double tiny)
@@ -448,12 +452,12 @@ int			gk_gpu_gemm_middle_values(const GkGemm *g);
 /* After a sort, or where another head is taken: what its tails are.  Before the centroids are rounded. */
 GkStatus	gk_gpu_gemm_find_tails(GkSession *s, GkGemm *g, int k, GkError *err);
 
-/* After a sort, once the centroids are rounded: what each head would leave undecided. */
-GkStatus	gk_gpu_gemm_find_slack(GkSession *s, GkGemm *g, int k, GkError *err);
+/* After a sort, once the centroids are rounded for whole rows: how many candidates each head would leave. */
+GkStatus	gk_gpu_gemm_sample_heads(GkSession *s, GkGemm *g, int k, GkError *err);
 
 /*
- * Candidates of the places from `first` on, by a product of heads and then by whole rows, into g->kept.  Until a
- * distance is offered each row has its last label, in `labels`, too.
+ * Candidates of a slice's places, by a product of heads and then by whole rows, into g->kept.  All rows have their last
+ * labels, until the distances of these pairs decide.
  */
 GkStatus	gk_gpu_gemm_find_pairs(GkSession *s, GkGemm *g, const GkGemmArgs *labels, int k, GkError *err);
 
@@ -514,6 +518,9 @@ GkStatus	gk_gpu_gemm_probe(GkSession *s, bool *good, GkError *err);
  * near.
  */
 GkStatus	gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, bool by_labels, GkError *err);
+
+/* Centroid i of the next pass has the order's, and s->delta_labels', number stepped[i]. */
+GkStatus	gk_gpu_gemm_renumber(GkSession *s, GkGemm *g, int k, const int32_t *stepped, GkError *err);
 
 /* How many pivots there are without labels. */
 int			gk_gpu_gemm_first_pivots(const GkSession *s, int k);

@@ -7,8 +7,7 @@
  * SuperKMeans estimate it (Kuffo et al. 2025).  So heads leave few candidates: centroids that may be nearer than the
  * last one.  They are few because that one's distance is known from whole rows, and whole rows dismiss most of them.
  *
- * Which head pays is told by counts: the candidates that are left are, about, in proportion to how far apart scores
- * must be (slack), which a sample of rows tells of each head.
+ * Which head pays is told by a sample of rows after each sort: how many candidates each head would leave them.
  */
 #include <math.h>
 
@@ -19,12 +18,11 @@
 #define WARPS		(THREADS / 32)
 #define GROUPS		(32 / GK_GEMM_LANES)	/* of lanes, in a warp */
 #define NEXT_HEAD	0.76		/* of the next larger one */
-#define SAMPLE		2048		/* rows */
+#define SAMPLE_WORK	(1 << 20)	/* rows and columns of a sample ... */
+#define MIN_SAMPLE	64			/* ... but of this many rows at least, and at most */
+#define MAX_SAMPLE	512
 #define MORE		1.0001f		/* covers the roundings of a sum of squares and of its root */
-#define MORE_TAIL	1.2f		/* the longest tail over an average one, about */
-#define MAX_STEP	12			/* times the slack of the last pass: how far a guess is trusted */
-#define PAIRS_A_ROW	2.0			/* of an undecided one, about */
-#define MOST_PAIRS	5.0			/* a row: with more, their list might not have the room */
+#define MIN_OPEN	0.001		/* of all rows: less says nothing of other heads */
 #define MIN_GAIN	0.95		/* of the time: less is not worth another head */
 
 bool
@@ -74,6 +72,7 @@ typedef struct HeadArgs
 	int			k;
 	GkGemmOrder order;
 	const int  *column;			/* of a centroid */
+	const int  *number;			/* of a last label's centroid; NULL: the same */
 	const float *tail;
 	unsigned int *tail_reach;
 	GkLabels	last;
@@ -84,6 +83,7 @@ typedef struct HeadArgs
 	const GkGemmPair *pair;
 	GkGemmPair *kept;
 	int			pair_room;
+	int			kept_room;
 	int		   *in_crowd;
 	int		   *crowd;
 	int			depths[GK_GEMM_HEADS];
@@ -103,6 +103,7 @@ head_args(const GkSession *s, const GkGemm *g, int k)
 	a.k = k;
 	a.order = g->order;
 	a.column = g->column;
+	a.number = g->is_renumbered ? g->number : NULL;
 	a.tail = g->tail;
 	a.tail_reach = g->tail_reach;
 	a.last = (GkLabels) {s->delta_labels, k <= GK_NARROW_K};
@@ -112,6 +113,7 @@ head_args(const GkSession *s, const GkGemm *g, int k)
 	a.pair = g->pair;
 	a.kept = g->kept;
 	a.pair_room = g->pair_room;
+	a.kept_room = g->kept_room;
 	a.in_crowd = g->in_crowd;
 	a.crowd = g->crowd;
 	for (int i = 0; i < GK_GEMM_HEADS; i++)
@@ -133,6 +135,8 @@ struct Last
 		int			row = a.order.row[place];
 
 		label = row >= 0 ? gk_label_of(a.last, row) : -1;
+		if (a.number != NULL && label >= 0 && label < a.k)
+			label = a.number[label];
 		pivot = a.order.pivot[place / GK_GEMM_ROWS];
 		column = label >= 0 && label < a.k ? a.column[label] : -1;
 		at = (int64_t) a.order.copy[pivot] * a.k + max(column, 0);
@@ -141,7 +145,7 @@ struct Last
 
 /* ---- tails ---- */
 
-/* Of four values from j on, by GK_GEMM_LANES lanes: the sum of the squares of a row's values from `from` up to `to`. */
+/* The sum of the squares of a row's values from `from` up to `to`, by GK_GEMM_LANES lanes; each has it. */
 static __device__ __forceinline__ float
 square_of(const __half *at, int64_t rows, int width, int64_t row, int from, int to)
 {
@@ -208,7 +212,7 @@ find_columns(GkSession *s, GkGemm *g, int k, GkError *err)
 {
 	if (g->has_columns)
 		return GK_OK;
-	columns_kernel<<<(k + THREADS - 1) / THREADS, THREADS, 0, s->gpu->stream>>>(g->order.centroid, k, g->column);
+	columns_kernel<<<(k + THREADS - 1) / THREADS, THREADS, 0, s->gpu->stream>>>(gk_gemm_centroids(g, k), k, g->column);
 	GK_LAUNCHED();
 	g->has_columns = true;
 	return GK_OK;
@@ -229,139 +233,94 @@ gk_gpu_gemm_find_tails(GkSession *s, GkGemm *g, int k, GkError *err)
 	return GK_OK;
 }
 
-/* ---- how far apart scores must be ---- */
+/* ---- what heads leave ---- */
 
-/* GK_GEMM_LANES lanes take one of SAMPLE places. */
+/*
+ * A block takes a row, with keys of whole rows: how many columns each head would leave as candidates, about; GK_GEMM_LANES
+ * lanes have one at a time.
+ */
 __global__ void __launch_bounds__(THREADS)
-slack_kernel(const __grid_constant__ HeadArgs a, const __grid_constant__ GkGemmArgs p)
+sample_kernel(const __grid_constant__ HeadArgs a, const __grid_constant__ GkGemmArgs p)
 {
-	int			i = (blockIdx.x * THREADS + threadIdx.x) / GK_GEMM_LANES;
-	int64_t		place = a.places * i / SAMPLE;
+	constexpr int AT_ONCE = THREADS / GK_GEMM_LANES;
+	__shared__ int near[GK_GEMM_HEADS];
+	int64_t		place = a.places * blockIdx.x / gridDim.x;
+	int64_t		b_rows = (int64_t) a.order.copies * a.k;
 	Last		last(a, place);
-	float		of_y = 0.0f;
-	float		of_b = 0.0f;
-	float		slack[GK_GEMM_HEADS];
-	float		whole = last.column < 0 ? 0.0f :
-		2.0f * p.z[(int64_t) last.pivot * p.key_pitch + last.column] + 3.0f * p.state->unit;
+	const int  *keys = p.keys + (int64_t) last.pivot * p.key_pitch;
+	float		magic = p.state->magic;
+	float		per_unit = 1.0f / p.state->unit;
+	float		tail[GK_GEMM_HEADS];	/* of the row, its square */
+	float		limit;
 
-	for (int h = GK_GEMM_WHOLE; h >= 0; h--)
-	{
-		int			to = h < GK_GEMM_WHOLE ? a.depths[h + 1] : a.width;
-
-		of_y += square_of(a.y, a.places, a.width, place, a.depths[h], to);
-		of_b += square_of(a.b, (int64_t) a.order.copies * a.k, a.width, last.at, a.depths[h], to);
-		slack[h] = whole + MORE_TAIL * sqrtf(of_y * of_b);
-	}
-	if (threadIdx.x % GK_GEMM_LANES != 0 || last.column < 0 || !(whole < GK_INF))
+	if (last.column < 0)
 		return;
-	atomicAdd(&p.state->all.slack_rows, 1);
-	for (int h = 0; h < GK_GEMM_HEADS; h++)
-		atomicAdd(&p.state->all.slack[h], slack[h]);
+	if (threadIdx.x < GK_GEMM_HEADS)
+		near[threadIdx.x] = 0;
+	__syncthreads();
+	for (int h = 0; h < GK_GEMM_WHOLE; h++)
+		tail[h] = square_of(a.y, a.places, a.width, place, a.depths[h], a.width);
+	limit = (float) gk_gemm_units(keys[last.column], last.column, magic) +
+		(2.0f * p.z[(int64_t) last.pivot * p.key_pitch + last.column] -
+		 gk_gemm_product(a.y, a.places, place, a.b, b_rows, last.at, a.width, 0, a.width)) * per_unit;
+	for (int first = 0; first < a.k; first += AT_ONCE)
+	{
+		int			column = first + threadIdx.x / GK_GEMM_LANES;
+		int64_t		at = last.at - last.column + min(column, a.k - 1);
+		float		units = (float) gk_gemm_units(keys[min(column, a.k - 1)], min(column, a.k - 1), magic);
+		float		behind = square_of(a.b, b_rows, a.width, at, 0, a.width);
+		float		product = 0.0f;
+
+		for (int h = 0, from = 0; h < GK_GEMM_WHOLE; from = a.depths[h++])
+		{
+			behind = fmaxf(behind - square_of(a.b, b_rows, a.width, at, from, a.depths[h]), 0.0f);
+			product += gk_gemm_product(a.y, a.places, place, a.b, b_rows, at, a.width, from, a.depths[h]);
+			if (threadIdx.x % GK_GEMM_LANES == 0 && column < a.k && column != last.column &&
+				units - (product + sqrtf(tail[h] * behind)) * per_unit <= limit)
+				atomicAdd(&near[h], 1);
+		}
+	}
+	__syncthreads();
+	if (threadIdx.x < GK_GEMM_HEADS)
+		atomicAdd(&p.state->all.near[threadIdx.x], near[threadIdx.x]);
+	if (threadIdx.x == 0)
+		atomicAdd(&p.state->all.sampled, 1);
 }
 
-static_assert(SAMPLE * GK_GEMM_LANES % THREADS == 0, "whole blocks");
-
 GkStatus
-gk_gpu_gemm_find_slack(GkSession *s, GkGemm *g, int k, GkError *err)
+gk_gpu_gemm_sample_heads(GkSession *s, GkGemm *g, int k, GkError *err)
 {
+	int			rows = SAMPLE_WORK / k;
 	GkGemmArgs	p = {};
 
-	if (g->slack_sorts == g->sorts)
+	if (g->sampled_sorts == g->sorts)
 		return GK_OK;
 	GK_DO(find_columns(s, g, k, err));
+	rows = rows < MIN_SAMPLE ? MIN_SAMPLE : rows < MAX_SAMPLE ? rows : MAX_SAMPLE;
+	p.keys = g->keys;
 	p.z = g->z;
 	p.key_pitch = gk_gemm_key_pitch(k);
 	p.state = g->state;
-	GK_TRY(cudaMemsetAsync(&g->state->all.slack_rows, 0, sizeof(g->state->all.slack_rows) + sizeof(g->state->all.slack), s->gpu->stream));
-	slack_kernel<<<SAMPLE * GK_GEMM_LANES / THREADS, THREADS, 0, s->gpu->stream>>>(head_args(s, g, k), p);
+	GK_TRY(cudaMemsetAsync(&g->state->all.sampled, 0, sizeof(g->state->all.sampled) + sizeof(g->state->all.near), s->gpu->stream));
+	sample_kernel<<<rows, THREADS, 0, s->gpu->stream>>>(head_args(s, g, k), p);
 	GK_LAUNCHED();
-	g->slack_sorts = g->sorts;
+	g->sampled_sorts = g->sorts;
+	g->sampled_open = -1.0;
 	return GK_OK;
 }
 
-/* ---- limits by the last label ---- */
+/* ---- products of whole rows ---- */
 
-/*
- * The largest key of a candidate if its row's last centroid, in this column of a pivot, has this product with the
- * row.  Keys have s - z, with what the tail adds in z: here both the sum and z are of whole rows.
- */
-__device__ __forceinline__ int
-limit_of(const HeadArgs &a, const GkGemmArgs &p, const Common &common, const Last &last, float w, float product)
-{
-	int64_t		at = (int64_t) last.pivot * p.key_pitch + last.column;
-	int			units = gk_gemm_units(p.keys[at], last.column, p.state->magic);
-	float		longest = __uint_as_float(a.tail_reach[last.pivot]);
-	float		z = __fsub_ru(p.z[at], __fmul_rd(longest, a.tail[last.at]));
-	float		more = __fsub_ru(__fmul_ru(longest, a.tail[last.at]), product) * common.per_unit;
-
-	if (abs(units) >= GK_GEMM_FAR || !(fabsf(more) < GK_GEMM_MAX_SLACK))
-		return GK_GEMM_PAD - 1;
-	return largest_by_score(common, w, units + __float2int_ru(more) + 1, z);
-}
-
-/* A warp takes 32 places of the slice: GK_GEMM_LANES lanes one after the other, then each lane has one. */
-__global__ void __launch_bounds__(THREADS, 4)
-limits_kernel(const __grid_constant__ HeadArgs a, const __grid_constant__ GkGemmArgs p)
-{
-	gk_await_previous();
-
-	Common		common(p);
-	int64_t		b_rows = (int64_t) a.order.copies * a.k;
-	int			lane = threadIdx.x % 32;
-
-	if (blockIdx.x == 0 && threadIdx.x == 0)
-		p.state->pairs = p.state->kept = p.state->crowded = 0;
-	for (int first = (blockIdx.x * WARPS + threadIdx.x / 32) * 32; first < p.rows; first += gridDim.x * THREADS)
-	{
-		int			i = first + lane;
-		int64_t		place = (int64_t) p.first + i;
-		int			row = a.order.row[place];
-		Last		last(a, place);
-		float		product = 0.0f;
-
-		for (int of = 0; of < 32; of += GROUPS)
-		{
-			int64_t		at = __shfl_sync(0xffffffffu, last.at, of + lane / GK_GEMM_LANES);
-			float		sum = gk_gemm_product(a.y, a.places, place - lane + of + lane / GK_GEMM_LANES, a.b, b_rows, at, a.width, 0, a.width);
-
-			sum = __shfl_sync(0xffffffffu, sum, lane % GROUPS * GK_GEMM_LANES);
-			if (lane / GROUPS * GROUPS == of)
-				product = sum;
-		}
-		a.own[i] = last.column;
-		a.limits[i] = row < 0 ? GK_GEMM_NO_LIMIT : last.column < 0 ? GK_GEMM_PAD - 1 : limit_of(a, p, common, last, p.w[place], product);
-		a.in_crowd[i] = 0;
-		a.decided[i] = gk_gemm_undecided(last.label);
-		if (row >= 0)
-			gk_store_label(p.labels, row, last.label);
-	}
-}
-
-/* ---- candidates by whole rows ---- */
-
-/*
- * May this column be as near to a row as its last one?  Their product is of whole rows, or of what is before the middle:
- * then `behind` is at most what the rest adds.
- */
-__device__ __forceinline__ bool
-may_be_nearer(const HeadArgs &a, const GkGemmArgs &p, const Common &common, int pivot, int64_t at_b, GkGemmPair pair, float product,
-			  float behind)
-{
-	int			limit = a.limits[pair.at];
-	int			units = gk_gemm_units(p.keys[(int64_t) pivot * p.key_pitch + pair.column], pair.column, p.state->magic);
-	float		tail = __fmul_rd(__uint_as_float(a.tail_reach[pivot]), a.tail[at_b]);
-	float		low = (float) units + __fsub_rd(__fsub_rd(tail, behind), product) * common.per_unit - 4.0f;
-
-	return limit == GK_GEMM_PAD - 1 || units <= -GK_GEMM_FAR || !(low > (float) (limit >> 6));
-}
-
-/* A warp's pairs. */
+/* A row and a centroid of each lane of a warp. */
 struct Pairs
 {
 	int64_t		place;			/* of the lane's row */
 	int64_t		at;				/* of its centroid's copy */
 
-	/* The product of the lane's pair, values `from` to `to`: of the lanes that want it, GK_GEMM_LANES lanes at a time. */
+	/*
+	 * The product of the lane's pair, values `from` to `to`: of the lanes that want it, one after the
+	 * other by GK_GEMM_LANES lanes.  order: a warp's own, shared.
+	 */
 	__device__ __forceinline__ float
 	product(const HeadArgs &a, bool wanted, int from, int to, unsigned char *order) const
 	{
@@ -390,6 +349,73 @@ struct Pairs
 	}
 };
 
+/* ---- limits by the last label ---- */
+
+/*
+ * The largest key of a candidate if its row's last centroid, in this column of a pivot, has this product with the
+ * row.  Keys have s - z, with what the tail adds in z: here both the sum and z are of whole rows.
+ */
+__device__ __forceinline__ int
+limit_of(const HeadArgs &a, const GkGemmArgs &p, const Common &common, const Last &last, float w, float product)
+{
+	int64_t		at = (int64_t) last.pivot * p.key_pitch + last.column;
+	int			units = gk_gemm_units(p.keys[at], last.column, p.state->magic);
+	float		longest = __uint_as_float(a.tail_reach[last.pivot]);
+	float		z = __fsub_ru(p.z[at], __fmul_rd(longest, a.tail[last.at]));
+	float		more = __fsub_ru(__fmul_ru(longest, a.tail[last.at]), product) * common.per_unit;
+
+	if (abs(units) >= GK_GEMM_FAR || !(fabsf(more) < GK_GEMM_MAX_SLACK))
+		return GK_GEMM_PAD - 1;
+	return largest_by_score(common, w, units + __float2int_ru(more) + 1, z);
+}
+
+/* A warp takes 32 places of the slice at a time. */
+__global__ void __launch_bounds__(THREADS, 4)
+limits_kernel(const __grid_constant__ HeadArgs a, const __grid_constant__ GkGemmArgs p)
+{
+	gk_await_previous();
+
+	__shared__ unsigned char orders[WARPS][32];
+	Common		common(p);
+
+	if (blockIdx.x == 0 && threadIdx.x == 0)
+		p.state->pairs = p.state->kept = p.state->crowded = 0;
+	for (int first = (blockIdx.x * WARPS + threadIdx.x / 32) * 32; first < p.rows; first += gridDim.x * THREADS)
+	{
+		int			i = first + threadIdx.x % 32;
+		int64_t		place = (int64_t) p.first + i;
+		int			row = a.order.row[place];
+		Last		last(a, place);
+		Pairs		own = {place, last.at};
+		float		product = own.product(a, last.column >= 0, 0, a.width, orders[threadIdx.x / 32]);
+
+		a.own[i] = last.column;
+		a.limits[i] = row < 0 ? GK_GEMM_NO_LIMIT : last.column < 0 ? GK_GEMM_PAD - 1 : limit_of(a, p, common, last, p.w[place], product);
+		a.in_crowd[i] = 0;
+		a.decided[i] = GK_GEMM_NOT_YET;
+		if (row >= 0)
+			gk_store_label(p.labels, row, last.label);
+	}
+}
+
+/* ---- candidates by whole rows ---- */
+
+/*
+ * May this column be as near to a row as its last one?  Their product is of whole rows, or of what is before the middle:
+ * then `behind` is at most what the rest adds.
+ */
+__device__ __forceinline__ bool
+may_be_nearer(const HeadArgs &a, const GkGemmArgs &p, const Common &common, int pivot, int64_t at_b, GkGemmPair pair, float product,
+			  float behind)
+{
+	int			limit = a.limits[pair.at];
+	int			units = gk_gemm_units(p.keys[(int64_t) pivot * p.key_pitch + pair.column], pair.column, p.state->magic);
+	float		tail = __fmul_rd(__uint_as_float(a.tail_reach[pivot]), a.tail[at_b]);
+	float		low = (float) units + __fsub_rd(__fsub_rd(tail, behind), product) * common.per_unit - 4.0f;
+
+	return limit == GK_GEMM_PAD - 1 || units <= -GK_GEMM_FAR || !(low > (float) (limit >> 6));
+}
+
 /* Store the pairs of the lanes that keep theirs; a row's last centroid is kept with the first of the others. */
 __device__ __forceinline__ void
 store_kept(const HeadArgs &a, const GkGemmArgs &p, bool keep, GkGemmPair pair)
@@ -408,7 +434,7 @@ store_kept(const HeadArgs &a, const GkGemmArgs &p, bool keep, GkGemmPair pair)
 	to = __shfl_sync(0xffffffffu, to, 0) + __popc(who & before) + __popc(whose & before);
 	if (!keep)
 		return;
-	if (to + with_own < a.pair_room)
+	if (to + with_own < a.kept_room)
 	{
 		a.kept[to] = pair;
 		if (with_own)
@@ -418,11 +444,11 @@ store_kept(const HeadArgs &a, const GkGemmArgs &p, bool keep, GkGemmPair pair)
 	/* A row whose pairs have no room will be compared with all centroids. */
 	if (!(atomicOr(a.in_crowd + pair.at, GK_GEMM_CROWDED) & GK_GEMM_CROWDED))
 		a.crowd[atomicAdd(&p.state->crowded, 1)] = pair.at;
-	if (to < a.pair_room)
+	if (to < a.kept_room)
 		a.kept[to] = {-1, 0};
 }
 
-/* A warp takes 32 pairs: most are dismissed by the values before the middle, the others are read to the end. */
+/* A warp takes 32 pairs at a time: most are dismissed by the values before the middle, the others are read to the end. */
 __global__ void __launch_bounds__(THREADS, 4)
 keep_kernel(const __grid_constant__ HeadArgs a, const __grid_constant__ GkGemmArgs p)
 {
@@ -499,39 +525,24 @@ gk_gpu_gemm_open(const GkSession *s, const GkGemmCounts *counts)
 	return (double) (counts->head == GK_GEMM_WHOLE ? counts->undecided : counts->pairs) / s->n;
 }
 
-/* ... with what is known of it, or as much more or less than with the last one as the slack says. */
+/*
+ * ... with what it has left open since the last sort; or, where it has not been tried, with what the sample says, as
+ * much more or less as the last pass left open than was to be expected.
+ */
 static double
 expected_ms(const GkSession *s, const GkGemm *g, int head, double parts, const GkGemmCounts *counts)
 {
+	int			last = counts->head;
 	double		open = g->open[head];
+	double		sampled = last == GK_GEMM_WHOLE ? g->sampled_open : (double) counts->near[last] / counts->sampled;
 
-	if (open < 0.0)
-	{
-		open = g->open[counts->head] * counts->slack[head] / counts->slack[counts->head];
-		if (counts->head == GK_GEMM_WHOLE)
-			open *= PAIRS_A_ROW;
-		else if (head == GK_GEMM_WHOLE)
-			open /= PAIRS_A_ROW;
-	}
-	if (head != GK_GEMM_WHOLE && open > MOST_PAIRS)
+	if (open < 0.0 && head == GK_GEMM_WHOLE)
+		open = g->sampled_open;
+	else if (open < 0.0)
+		open = (double) counts->near[head] / counts->sampled * (sampled > MIN_OPEN ? g->open[last] / sampled : 1.0);
+	if (head != GK_GEMM_WHOLE && open > GK_GEMM_MOST_PAIRS)
 		return HUGE_VAL;
 	return gk_gpu_gemm_pass_ms(s, g, head, parts, open);
-}
-
-/*
- * From `last` towards a smaller head, as far as a guess is trusted: with each row's rivals just beyond what it leaves
- * open a pass would take many times as long.
- */
-static int
-step_towards(const GkGemm *g, int head, const GkGemmCounts *counts)
-{
-	int			last = counts->head;
-
-	if (head > last || g->open[head] >= 0.0)
-		return head;
-	while (head < last - 1 && counts->slack[head] > MAX_STEP * counts->slack[last])
-		head++;
-	return head;
 }
 
 void
@@ -546,8 +557,10 @@ gk_gpu_gemm_choose_head(const GkSession *s, GkGemm *g, const GkGemmCounts *count
 	/* For tests: one after the other. */
 	if (s->host->skip == GK_SKIP_ON)
 		g->head = (g->head + 1) % GK_GEMM_HEADS;
-	if (s->host->skip == GK_SKIP_ON || last != g->head || counts->slack_rows == 0)
+	if (s->host->skip == GK_SKIP_ON || last != g->head || counts->sampled == 0)
 		return;
+	if (g->sampled_open < 0.0)
+		g->sampled_open = g->open[last];
 	best = expected_ms(s, g, last, parts, counts) * MIN_GAIN;
 	for (int i = 0; i < GK_GEMM_HEADS; i++)
 	{
@@ -563,5 +576,5 @@ gk_gpu_gemm_choose_head(const GkSession *s, GkGemm *g, const GkGemmCounts *count
 	if (head < last && !g->sort)
 		g->old = g->sort = true;
 	else
-		g->head = step_towards(g, head, counts);
+		g->head = head;
 }

@@ -18,7 +18,6 @@
 #define TILE_WORDS	(GK_GEMM_ROWS / GK_GEMM_WORD)
 #define AT_ONCE		16			/* rows that a block compares with all centroids */
 #define SLAB		128			/* features of them in shared memory */
-#define NOT_YET		0xffffffffffffffffULL
 
 typedef struct RecheckArgs
 {
@@ -228,7 +227,7 @@ gather_kernel(const __grid_constant__ RecheckArgs a)
 				a.gathered_row[to] = a.order.row != NULL ? a.order.row[place] : place;
 				a.gathered_bound[to] = a.bound[place];
 				a.limit[to] = a.limits[at];
-				a.decided[to] = NOT_YET;
+				a.decided[to] = GK_GEMM_NOT_YET;
 				a.in_crowd[to] = 0;
 			}
 		}
@@ -282,7 +281,7 @@ decide_crowd(const RecheckArgs &a)
 	for (int first = blockIdx.x * AT_ONCE; first < rows; first += gridDim.x * AT_ONCE)
 	{
 		if (threadIdx.x < AT_ONCE)
-			best[threadIdx.x] = NOT_YET;
+			best[threadIdx.x] = GK_GEMM_NOT_YET;
 		for (int i0 = 0; i0 < a.k; i0 += THREADS)
 		{
 			int			i = i0 + threadIdx.x;
@@ -319,7 +318,7 @@ decide_crowd(const RecheckArgs &a)
 #pragma unroll
 			for (int r = 0; r < AT_ONCE; r++)
 			{
-				unsigned long long mine = i < a.k ? (unsigned long long) __float_as_uint(d2[r]) << 32 | (unsigned int) i : NOT_YET;
+				unsigned long long mine = i < a.k ? (unsigned long long) __float_as_uint(d2[r]) << 32 | (unsigned int) i : GK_GEMM_NOT_YET;
 
 				/* One of a warp asks for the row. */
 				for (int o = 16; o > 0; o >>= 1)
@@ -435,7 +434,6 @@ recheck_args(const GkSession *s, const GkGemm *g, int64_t first, int64_t rows, i
 	r.gathered_bound = g->gathered_bound;
 	r.limit = g->limit;
 	r.decided = g->decided;
-	r.pair_room = g->pair_room;
 	r.in_crowd = g->in_crowd;
 	r.crowd = g->crowd;
 	return r;
@@ -458,6 +456,7 @@ gk_gpu_gemm_decide(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, 
 	r.row = g->gathered_row;
 	r.among = &g->state->gathered;
 	r.pair = g->pair;
+	r.pair_room = g->pair_room;
 	r.pairs = &g->state->pairs;
 	GK_TRY(gk_follow(s, list_kernel, (unsigned int) ((rows + GK_GEMM_WORD * THREADS - 1) / (GK_GEMM_WORD * THREADS)), THREADS, 0, r));
 	GK_TRY(gk_follow(s, begin_kernel, 1, GK_GEMM_PIVOTS, 0, r));
@@ -472,6 +471,7 @@ gk_gpu_gemm_decide_pairs(GkSession *s, GkGemm *g, int64_t first, int64_t rows, i
 
 	r.row = g->order.row + first;
 	r.pair = g->kept;
+	r.pair_room = g->kept_room;
 	r.pairs = &g->state->kept;
 	return compare(s, r, err);
 }

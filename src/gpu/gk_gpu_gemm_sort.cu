@@ -218,6 +218,45 @@ gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, bool by_labels, GkError *err)
 	return st;
 }
 
+/* ---- other numbers ---- */
+
+/* stepped: in device memory. */
+__global__ void __launch_bounds__(THREADS)
+number_kernel(const int *stepped, int k, int *number)
+{
+	int			i = blockIdx.x * THREADS + threadIdx.x;
+
+	if (i < k)
+		number[stepped[i]] = i;
+}
+
+__global__ void __launch_bounds__(THREADS)
+numbered_kernel(const int *centroid, const int *number, int k, int *numbered)
+{
+	int			i = blockIdx.x * THREADS + threadIdx.x;
+
+	if (i < k)
+		numbered[i] = number[centroid[i]];
+}
+
+GkStatus
+gk_gpu_gemm_renumber(GkSession *s, GkGemm *g, int k, const int32_t *stepped, GkError *err)
+{
+	unsigned int blocks = (k + THREADS - 1) / THREADS;
+	int		   *copy;
+
+	GK_DO(gk_gpu_scratch(s, k * sizeof(int), err));
+	copy = (int *) s->scratch;
+	GK_TRY(cudaMemcpyAsync(copy, stepped, k * sizeof(int), cudaMemcpyHostToDevice, s->gpu->stream));
+	GK_TRY(cudaMemsetAsync(g->number, 0, k * sizeof(int), s->gpu->stream));
+	number_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(copy, k, g->number);
+	numbered_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(g->order.centroid, g->number, k, g->numbered);
+	GK_LAUNCHED();
+	g->is_renumbered = true;
+	g->has_columns = false;
+	return GK_OK;
+}
+
 /* ---- which tiles of columns are needed ---- */
 
 typedef struct NeedsArgs

@@ -375,7 +375,7 @@ seed_pass(GkSession *s, SeedPass *pass, const float *centroids, gk_int128 *out, 
 	pass->centroids = s->centroids;
 	if (many)
 	{
-		GK_DO(gk_gpu_gemm_all(s, m, false, err));
+		GK_DO(gk_gpu_gemm_all(s, m, false, NULL, err));
 		if (s->gemm_k != m)
 			GK_DO(gk_gpu_pack(s, s->centroids, m, err));
 	}

@@ -928,6 +928,76 @@ all_variants(Shape sh, int iters)
 	case_free(c);
 }
 
+/* The last passes of a fit: centroids as the last step's made them, with other numbers. */
+static void
+renumbered(Shape sh, int iters)
+{
+	GkStore    *store = harness_store(&sh, 5);
+	GkProblem	p = problem_for(store, sh.k, iters);
+	size_t		kd = (size_t) sh.k * sh.d;
+	float	   *cur = malloc(kd * sizeof(float));
+	float	   *c = malloc(kd * sizeof(float));
+	int32_t    *stepped = malloc(sh.k * sizeof(int32_t));
+	Case		right = {.shape = sh,.labels = malloc(sh.n * sizeof(int32_t)),.d2 = malloc(sh.n * sizeof(float))};
+	GkStep		step = harness_step_alloc(sh.k, sh.d);
+	GkFinish	fin = {.count = calloc(sh.k, sizeof(int64_t)),.inertia = calloc(sh.k, sizeof(gk_int128)),.max_d2 = calloc(sh.k, sizeof(float)),.stepped = stepped};
+	GkFinish	oracle = {.count = calloc(sh.k, sizeof(int64_t)),.inertia = calloc(sh.k, sizeof(gk_int128)),.max_d2 = calloc(sh.k, sizeof(float))};
+	GkSession  *s = NULL;
+	GkError		err;
+	GkStatus	st;
+
+	store->host.skip = GK_SKIP_ON;
+	harness_centroids(store, sh.k, 9, cur);
+	st = gpu->open(&p, &s, &err);
+	for (int i = 0; st == GK_OK && i < iters; i++)
+	{
+		st = gpu->step(s, cur, sh.k, &step, &err);
+		if (st == GK_OK)
+			oracle_update(store, &step, sh.k, cur, NULL, NULL);
+	}
+	for (int turn = 0; st == GK_OK && turn < 3; turn++)
+	{
+		Sink		state = {&right, 0, true};
+		GkLabelSink sink = {&state, sink_emit, NULL};
+
+		/* as they are, backwards, and each the next one's */
+		for (int i = 0; i < sh.k; i++)
+		{
+			stepped[i] = turn == 0 ? i : turn == 1 ? sh.k - 1 - i : (i + 1) % sh.k;
+			memcpy(c + (size_t) i * sh.d, cur + (size_t) stepped[i] * sh.d, sh.d * sizeof(float));
+		}
+		oracle_step(store, c, sh.k, &step, right.labels, right.d2);
+		oracle_stats(store, sh.k, right.labels, right.d2, &oracle);
+		st = gpu->finish(s, c, sh.k, &fin, &sink, &err);
+		check(memcmp(fin.count, oracle.count, sh.k * sizeof(int64_t)) == 0 && memcmp(fin.inertia, oracle.inertia, sh.k * sizeof(gk_int128)) == 0 &&
+			  memcmp(fin.max_d2, oracle.max_d2, sh.k * sizeof(float)) == 0, "renumbered: d=%d k=%d kind %d turn %d: statistics differ", sh.d, sh.k, sh.kind, turn);
+		check(state.same && state.at == sh.n, "renumbered: d=%d k=%d kind %d turn %d: labels differ", sh.d, sh.k, sh.kind, turn);
+	}
+	check(st == GK_OK, "renumbered: %s (%s)", err.message, err.detail);
+	gpu->close(s);
+	harness_step_free(&step);
+	harness_store_free(store);
+	free(cur);
+	free(c);
+	free(stepped);
+	free(right.labels);
+	free(right.d2);
+	free(fin.count);
+	free(fin.inertia);
+	free(fin.max_d2);
+	free(oracle.count);
+	free(oracle.inertia);
+	free(oracle.max_d2);
+}
+
+static void
+renumberings(int64_t n)
+{
+	for (int kind = BLOBS; kind <= SPECTRUM; kind++)
+		for (int d = 12; d <= 400; d = d * 5 / 2 + 1)
+			renumbered((Shape) {.n = n,.d = d,.k = d < 100 ? 100 : 300,.kind = kind,.distinct = kind == RIVALS}, 3 + kind);
+}
+
 /* Iterations enough to sort the points, and to sort them again when the centroids have moved. */
 static void
 sorts(int64_t n)
@@ -1016,11 +1086,11 @@ steps_only(GkStore *store, int k, GkSkip skip, int iters, float *c, GkStep *step
 }
 
 /*
- * Points so large that they are sorted before the first pass without being asked to; the oracle would take minutes,
- * so they are compared with the kernels that other cases compare with it.
+ * Points so large that they are sorted before the first pass, or that products take heads of rows, without being asked to;
+ * the oracle would take minutes, so they are compared with the kernels that other cases compare with it.
  */
 static void
-sorts_first(Shape sh)
+unasked(Shape sh, int iters)
 {
 	GkStore    *store = harness_store(&sh, 5);
 	size_t		kd = (size_t) sh.k * sh.d;
@@ -1039,13 +1109,13 @@ sorts_first(Shape sh)
 		c[i] = malloc(kd * sizeof(float));
 		memcpy(c[i], start, kd * sizeof(float));
 		finish_only(store, sh.k, skip, start, &fin[i]);
-		steps_only(store, sh.k, skip, 3, c[i], &step[i]);
+		steps_only(store, sh.k, skip, iters, c[i], &step[i]);
 	}
-	check(harness_step_equal(&step[0], &step[1], sh.k, sh.d), "sorted first: d=%d k=%d: step differs", sh.d, sh.k);
-	check(memcmp(c[0], c[1], kd * sizeof(float)) == 0, "sorted first: d=%d k=%d: centroids differ", sh.d, sh.k);
-	check(memcmp(fin[0].count, fin[1].count, sh.k * sizeof(int64_t)) == 0, "sorted first: d=%d k=%d: counts differ", sh.d, sh.k);
-	check(memcmp(fin[0].inertia, fin[1].inertia, sh.k * sizeof(gk_int128)) == 0, "sorted first: d=%d k=%d: inertia differs", sh.d, sh.k);
-	check(memcmp(fin[0].max_d2, fin[1].max_d2, sh.k * sizeof(float)) == 0, "sorted first: d=%d k=%d: radius differs", sh.d, sh.k);
+	check(harness_step_equal(&step[0], &step[1], sh.k, sh.d), "unasked: d=%d k=%d: step differs", sh.d, sh.k);
+	check(memcmp(c[0], c[1], kd * sizeof(float)) == 0, "unasked: d=%d k=%d: centroids differ", sh.d, sh.k);
+	check(memcmp(fin[0].count, fin[1].count, sh.k * sizeof(int64_t)) == 0, "unasked: d=%d k=%d: counts differ", sh.d, sh.k);
+	check(memcmp(fin[0].inertia, fin[1].inertia, sh.k * sizeof(gk_int128)) == 0, "unasked: d=%d k=%d: inertia differs", sh.d, sh.k);
+	check(memcmp(fin[0].max_d2, fin[1].max_d2, sh.k * sizeof(float)) == 0, "unasked: d=%d k=%d: radius differs", sh.d, sh.k);
 	for (int i = 0; i < 2; i++)
 	{
 		free(fin[i].count);
@@ -1071,6 +1141,7 @@ test_small(void)
 	other_ks();
 	sorts(1500);
 	heads(900);
+	renumberings(1100);
 	one((Shape) {.n = 700,.d = 300,.k = 40}, 2);
 	rounds_cases(1);
 	seed_case((Shape) {.n = 5003,.d = 3,.k = 4}, 0);
@@ -1100,9 +1171,11 @@ test_products(void)
 	other_ks();
 	sorts(20011);
 	heads(6007);
+	renumberings(20011);
 	rooms();
-	sorts_first((Shape) {.n = 1200011,.d = 20,.k = 20000,.centres = 20000});
-	sorts_first((Shape) {.n = 300007,.d = 200,.k = 9000,.kind = SPECTRUM});
+	unasked((Shape) {.n = 1200011,.d = 20,.k = 20000,.centres = 20000}, 3);
+	unasked((Shape) {.n = 300007,.d = 200,.k = 9000,.kind = SPECTRUM}, 3);
+	unasked((Shape) {.n = 300007,.d = 768,.k = 1000,.kind = SPECTRUM}, 15);
 }
 
 /*

@@ -146,7 +146,7 @@ run_and_send(GkSession *s, GkError *err)
 }
 
 static GkStatus
-make_room(GkSession *s, int k, GkError *err)
+make_room(GkSession *s, int k, const int32_t *stepped, GkError *err)
 {
 	if (!gk_spread_room(s, k * (sizeof(gk_int128) + sizeof(int64_t) + sizeof(float))))
 		return gk_fail(err, GK_ERR_MEMORY, "out of memory");
@@ -157,6 +157,7 @@ make_room(GkSession *s, int k, GkError *err)
 		f->inertia = gk_spread_room_of(s, i);
 		f->count = (int64_t *) (f->inertia + k);
 		f->max_d2 = (float *) (f->count + k);
+		f->stepped = stepped;
 	}
 	return GK_OK;
 }
@@ -186,7 +187,7 @@ combine(const GkSession *s, int k, GkFinish *out)
 GkStatus
 gk_spread_finish(GkSession *s, const float *centroids, int k, GkFinish *out, const GkLabelSink *sink, GkError *err)
 {
-	GkStatus	st = out != NULL ? make_room(s, k, err) : GK_OK;
+	GkStatus	st = out != NULL ? make_room(s, k, out->stepped, err) : GK_OK;
 
 	if (st != GK_OK)
 		return st;
