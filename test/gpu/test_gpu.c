@@ -1176,6 +1176,7 @@ test_products(void)
 	unasked((Shape) {.n = 1200011,.d = 20,.k = 20000,.centres = 20000}, 3);
 	unasked((Shape) {.n = 300007,.d = 200,.k = 9000,.kind = SPECTRUM}, 3);
 	unasked((Shape) {.n = 300007,.d = 768,.k = 1000,.kind = SPECTRUM}, 15);
+	unasked((Shape) {.n = 200003,.d = 768,.k = 1000}, 15);
 }
 
 /*
