@@ -71,8 +71,9 @@ def fits_section():
            "From the same points, on the GPU already, and the same k of them as centroids, until centroids do not move any more, after 100 iterations at most; the "
            "others for as many iterations. Milliseconds, median of three, by `bench/gpu/fits.sh`. In brackets the inertia of the last centroids as a multiple "
            f"of gkmeans's: fits that take another turn once may end higher or lower. {table[0]['gpu']}, {table[0]['date']}. `floor`: what the product of all points "
-           "and all centroids takes at the nominal 989 TFLOP/s in float16, once an iteration. It binds where no part of it can be left out, as with points whose columns' "
-           "variances fall: a third of the fastest other's time is below it or so near that no kernel gets there for 128 and 768 features.", "",
+           "and all centroids takes at the nominal 989 TFLOP/s in float16, once an iteration. It binds where no part of it can be left out, as with up to 256 columns "
+           "whose variances fall: a third of the fastest other's time is so near to it for 128 features that no kernel gets there. Tiles of centroids that are "
+           "far away are left out, and, of more than 256 features, the tails of rows where centroids have short ones.", "",
            "| n | d | k | points | iterations | gkmeans | floor | " + " | ".join(names) + " | the fastest of them over gkmeans |", "|" + "---|" * (8 + len(names))]
     for r in table:
         out.append("| " + " | ".join([f"{r['n']:,}", str(r["d"]), f"{r['k']:,}", r["points"], f"{r['iterations']:.0f}", f"{r['ms']:.1f}", f"{floor(r):.1f}",
@@ -98,7 +99,7 @@ def page():
            f"{', '.join(sorted({r['date'] for r in all_rows if r['suite'] == 'gpu_peers'}))} on points around ten centres. `target` is the goal of later iterations.", "",
            "| n | d | k | points | first | later | target | " + " | ".join(names) + " |", "|" + "---|" * (7 + len(names))]
     for r in table:
-        cells = [f"{r['n']:,}", r["d"], f"{r['k']:,}", r["points"], f"{r['first']:.2f}", f"{r['later']:.2f}", f"{r['target']:.2f}"]
+        cells = [f"{r['n']:,}", r["d"], f"{r['k']:,}", r["points"], f"{r['first']:.2f}", f"{r['later']:.2f}", f"{r['target']:.2f}" if r["target"] > 0 else "-"]
         cells += [f"{r['peers'][name]:.2f}" if name in r["peers"] else "-" for name in names]
         out.append("| " + " | ".join(str(c) for c in cells) + " |")
     out += fits_section()
