@@ -2,7 +2,7 @@
  * gk_gpu_gemm_head.cu - products of the first values of a row alone, where the others matter little; 10 of
  * gk_gpu_gemm.h says why the labels are the same.
  *
- * Columns of embeddings often have falling variances (principal components, Matryoshka embeddings).  The tails of
+ * Columns of some embeddings have falling variances (principal components, Matryoshka embeddings).  The tails of
  * centroids, means of many rows, are short then, and Cauchy-Schwarz bounds what they can add to a score, as PDX and
  * SuperKMeans estimate it (Kuffo et al. 2025).  So heads leave few candidates: centroids that may be nearer than the
  * last one.  They are few because that one's distance is known from whole rows, and whole rows dismiss most of them.
