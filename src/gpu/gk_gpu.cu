@@ -77,7 +77,7 @@ gk_gpu_move(GkSession *s, GkStore *store, int64_t from, bool *done, GkError *err
 	gk_gpu_seed_end(s);
 	cudaFree(s->delta_labels);
 	s->delta_labels = NULL;
-	s->delta_k = s->stepped_k = 0;
+	s->delta_k = 0;
 	st = gk_gpu_stream_rows(s, store, err);
 	*done = st != GK_ERR_MEMORY;
 	if (st != GK_OK)

@@ -242,8 +242,6 @@ struct GkSession
 								 * are 0 between its sums */
 	int64_t		move_count_room;
 	int32_t    *delta_labels;	/* [n] of the last pass, for sums of what moved; wide or narrow as k asks */
-	int			stepped_k;		/* of how many clusters the labels are, also when the totals are gone; 0:
-								 * none */
 	int			delta_k;		/* whose totals are there: k: of these; -k: of those in `filter`; 0: of none */
 
 	/* Seeding. */

@@ -289,8 +289,6 @@ gk_gpu_finish(GkSession *s, const float *centroids, int k, GkFinish *out, const 
 
 	GK_DO(gk_gpu_room(s, k, err));
 	gk_gpu_step_stop(s);
-	if (s->delta_k != 0)
-		s->stepped_k = s->delta_k > 0 ? s->delta_k : 0;
 	s->delta_k = 0;				/* its totals are used here */
 	GK_DO(gk_gpu_drain(s, err));
 	d.k = k;

@@ -53,14 +53,14 @@ free_points(GkGemm *g)
 static void
 free_centroids(GkGemm *g)
 {
-	void	  **all[] = {(void **) &g->b, (void **) &g->square, (void **) &g->lost, (void **) &g->tail, (void **) &g->column, (void **) &g->number, (void **) &g->numbered,
+	void	  **all[] = {(void **) &g->b, (void **) &g->square, (void **) &g->lost, (void **) &g->tail, (void **) &g->column, (void **) &g->numbered,
 		(void **) &g->c, (void **) &g->keys, (void **) &g->z, (void **) &g->nearest, (void **) &g->needs,
 	(void **) &g->need};
 
 	free_all(all, sizeof(all) / sizeof(all[0]));
 	g->k_room = 0;
 	g->tail_head = -1;
-	g->has_columns = false;
+	g->has_columns = g->is_renumbered = false;
 }
 
 static void
@@ -146,7 +146,7 @@ gk_gpu_gemm_bytes(const GkSession *s, const GkGemm *g, int k)
 		slice * (68 + tiles * sizeof(int) / GK_GEMM_ROWS) + PAIR_ROOM * sizeof(GkGemmPair) + gather_bytes(s) +
 		(gk_gpu_gemm_has_heads(g) ? PAIR_ROOM / KEPT_SHARE * sizeof(GkGemmPair) : 0) +
 		gk_gpu_move_bytes(s, gk_min(s->n, gk_gpu_move_rows(s)), k) +
-		(size_t) k * (g->order.copies * (width + 2 * sizeof(double)) + ((size_t) g->pitch + 3) * sizeof(float)) +
+		(size_t) k * (g->order.copies * (width + 2 * sizeof(double)) + ((size_t) g->pitch + 2) * sizeof(float)) +
 		(size_t) g->order.pivots * gk_gemm_key_pitch(k) * (sizeof(int) + sizeof(float)) +
 		(size_t) g->order.places / GK_GEMM_ROWS * (tiles * sizeof(int) + sizeof(GkGemmNeeds) + sizeof(GkGemmReach));
 }
@@ -206,7 +206,6 @@ allocate_centroids(GkSession *s, GkGemm *g, int k, GkError *err)
 		GK_TRY(cudaMalloc((void **) &g->lost, (size_t) g->order.copies * k * sizeof(float)));
 		GK_TRY(cudaMalloc((void **) &g->tail, 2 * (size_t) g->order.copies * k * sizeof(float)));
 		GK_TRY(cudaMalloc((void **) &g->column, k * sizeof(int)));
-		GK_TRY(cudaMalloc((void **) &g->number, k * sizeof(int)));
 		GK_TRY(cudaMalloc((void **) &g->numbered, k * sizeof(int)));
 		GK_TRY(cudaMalloc((void **) &g->z, keys * sizeof(float)));
 		GK_TRY(cudaMalloc((void **) &g->needs, row_tiles * sizeof(GkGemmNeeds)));
@@ -438,7 +437,8 @@ gk_gpu_gemm_begin(GkSession *s, int k, bool sorted, bool labelled, GkError *err)
 	g = s->gemm;
 	if (!labelled)
 		gk_gpu_gemm_forget_heads(g);
-	heads = labelled && g->order.row != NULL && g->order.columns == k && (s->delta_k == k || g->is_renumbered) && gk_gpu_gemm_has_heads(g);
+	heads = labelled && g->order.row != NULL && g->order.columns == k && s->delta_k == k && gk_gpu_gemm_has_heads(g) &&
+		(double) k * s->d < GK_GEMM_MOST_SAMPLE;
 	g->depth = heads ? gk_gpu_gemm_head_values(g, g->head) : g->width;
 	if (g->depth < g->width)
 		GK_DO(gk_gpu_gemm_find_tails(s, g, k, err));
@@ -565,16 +565,16 @@ gk_gpu_gemm_all(GkSession *s, int k, bool sorted, const int32_t *stepped, GkErro
 {
 	GkLabels	labels = {NULL, false};
 	GkGemm	   *g = s->gemm;
-	bool		renumber = stepped != NULL && s->stepped_k == k && g != NULL && g->order.row != NULL && g->order.columns == k && k <= g->k_room;
-	GkStatus	st = GK_OK;
+	bool		ordered = g != NULL && g->order.row != NULL && g->order.columns == k && k <= g->k_room;
+	GkStatus	st;
 
-	if (renumber)
+	if (stepped != NULL && ordered)
 		GK_DO(gk_gpu_gemm_renumber(s, g, k, stepped, err));
-	st = gk_gpu_gemm_begin(s, k, sorted, renumber, err);
+	st = gk_gpu_gemm_begin(s, k, sorted, false, err);
 	if (st == GK_OK && s->gemm_k == k)
 		st = gk_gpu_gemm_labels(s, k, &labels, err);
-	if (renumber)
-		g->is_renumbered = g->has_columns = false;
+	if (ordered)
+		g->is_renumbered = false;
 	return st;
 }
 

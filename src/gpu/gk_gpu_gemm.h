@@ -254,9 +254,7 @@ struct GkGemm
 								 * sorted, as the next two */
 	unsigned int *tail_reach;	/* [2][pivots]: bits of the largest |y'_t| of each, the same */
 	int		   *column;			/* [columns]: of each centroid */
-	int		   *number;			/* [columns]: that each centroid has now, where its number is not that of the
-								 * order */
-	int		   *numbered;		/* [columns]: as order.centroid, with these numbers */
+	int		   *numbered;		/* [columns]: as order.centroid, where centroids have other numbers now */
 	float	   *c;				/* [k][pitch]: as they are */
 	int		   *keys;			/* [pivots][key_pitch] */
 	float	   *z;				/* [pivots][key_pitch]; sorted */
@@ -519,7 +517,7 @@ GkStatus	gk_gpu_gemm_probe(GkSession *s, bool *good, GkError *err);
  */
 GkStatus	gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, bool by_labels, GkError *err);
 
-/* Centroid i of the next pass has the order's, and s->delta_labels', number stepped[i]. */
+/* Until the next pass is done centroid i is the one that had number stepped[i] when columns were ordered. */
 GkStatus	gk_gpu_gemm_renumber(GkSession *s, GkGemm *g, int k, const int32_t *stepped, GkError *err);
 
 /* How many pivots there are without labels. */

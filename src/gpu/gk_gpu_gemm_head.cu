@@ -7,7 +7,8 @@
  * SuperKMeans estimate it (Kuffo et al. 2025).  So heads leave few candidates: centroids that may be nearer than the
  * last one.  They are few because that one's distance is known from whole rows, and whole rows dismiss most of them.
  *
- * Which head pays is told by a sample of rows after each sort: how many candidates each head would leave them.
+ * Which head pays is told by a sample of rows, in the first pass of whole rows after a sort: how many candidates each head
+ * would leave them.
  */
 #include <math.h>
 
@@ -72,7 +73,6 @@ typedef struct HeadArgs
 	int			k;
 	GkGemmOrder order;
 	const int  *column;			/* of a centroid */
-	const int  *number;			/* of a last label's centroid; NULL: the same */
 	const float *tail;
 	unsigned int *tail_reach;
 	GkLabels	last;
@@ -103,7 +103,6 @@ head_args(const GkSession *s, const GkGemm *g, int k)
 	a.k = k;
 	a.order = g->order;
 	a.column = g->column;
-	a.number = g->is_renumbered ? g->number : NULL;
 	a.tail = g->tail;
 	a.tail_reach = g->tail_reach;
 	a.last = (GkLabels) {s->delta_labels, k <= GK_NARROW_K};
@@ -135,8 +134,6 @@ struct Last
 		int			row = a.order.row[place];
 
 		label = row >= 0 ? gk_label_of(a.last, row) : -1;
-		if (a.number != NULL && label >= 0 && label < a.k)
-			label = a.number[label];
 		pivot = a.order.pivot[place / GK_GEMM_ROWS];
 		column = label >= 0 && label < a.k ? a.column[label] : -1;
 		at = (int64_t) a.order.copy[pivot] * a.k + max(column, 0);
@@ -212,7 +209,7 @@ find_columns(GkSession *s, GkGemm *g, int k, GkError *err)
 {
 	if (g->has_columns)
 		return GK_OK;
-	columns_kernel<<<(k + THREADS - 1) / THREADS, THREADS, 0, s->gpu->stream>>>(gk_gemm_centroids(g, k), k, g->column);
+	columns_kernel<<<(k + THREADS - 1) / THREADS, THREADS, 0, s->gpu->stream>>>(g->order.centroid, k, g->column);
 	GK_LAUNCHED();
 	g->has_columns = true;
 	return GK_OK;
@@ -540,7 +537,7 @@ expected_ms(const GkSession *s, const GkGemm *g, int head, double parts, const G
 		open = g->sampled_open;
 	else if (open < 0.0)
 		open = (double) counts->near[head] / counts->sampled * (sampled > MIN_OPEN ? g->open[last] / sampled : 1.0);
-	if (head != GK_GEMM_WHOLE && open > GK_GEMM_MOST_PAIRS)
+	if (head != GK_GEMM_WHOLE && (open > GK_GEMM_MOST_PAIRS || g->sampled_open > GK_GEMM_MOST_KEPT))
 		return HUGE_VAL;
 	return gk_gpu_gemm_pass_ms(s, g, head, parts, open);
 }

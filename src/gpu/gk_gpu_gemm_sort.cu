@@ -220,14 +220,13 @@ gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, bool by_labels, GkError *err)
 
 /* ---- other numbers ---- */
 
-/* stepped: in device memory. */
 __global__ void __launch_bounds__(THREADS)
-number_kernel(const int *stepped, int k, int *number)
+number_kernel(const int *was, int k, int *number)
 {
 	int			i = blockIdx.x * THREADS + threadIdx.x;
 
 	if (i < k)
-		number[stepped[i]] = i;
+		number[was[i]] = i;
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -243,17 +242,21 @@ GkStatus
 gk_gpu_gemm_renumber(GkSession *s, GkGemm *g, int k, const int32_t *stepped, GkError *err)
 {
 	unsigned int blocks = (k + THREADS - 1) / THREADS;
-	int		   *copy;
+	int		   *was;
+	int		   *number;
 
-	GK_DO(gk_gpu_scratch(s, k * sizeof(int), err));
-	copy = (int *) s->scratch;
-	GK_TRY(cudaMemcpyAsync(copy, stepped, k * sizeof(int), cudaMemcpyHostToDevice, s->gpu->stream));
-	GK_TRY(cudaMemsetAsync(g->number, 0, k * sizeof(int), s->gpu->stream));
-	number_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(copy, k, g->number);
-	numbered_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(g->order.centroid, g->number, k, g->numbered);
+	/* Each is another one; so all of them are there, if none is beyond: there were more clusters then. */
+	for (int i = 0; i < k; i++)
+		if (stepped[i] < 0 || stepped[i] >= k)
+			return GK_OK;
+	GK_DO(gk_gpu_scratch(s, 2 * (size_t) k * sizeof(int), err));
+	was = (int *) s->scratch;
+	number = was + k;
+	GK_TRY(cudaMemcpyAsync(was, stepped, k * sizeof(int), cudaMemcpyHostToDevice, s->gpu->stream));
+	number_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(was, k, number);
+	numbered_kernel<<<blocks, THREADS, 0, s->gpu->stream>>>(g->order.centroid, number, k, g->numbered);
 	GK_LAUNCHED();
 	g->is_renumbered = true;
-	g->has_columns = false;
 	return GK_OK;
 }
 

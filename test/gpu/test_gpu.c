@@ -940,6 +940,7 @@ renumbered(Shape sh, int iters)
 	int32_t    *stepped = malloc(sh.k * sizeof(int32_t));
 	Case		right = {.shape = sh,.labels = malloc(sh.n * sizeof(int32_t)),.d2 = malloc(sh.n * sizeof(float))};
 	GkStep		step = harness_step_alloc(sh.k, sh.d);
+	GkStep		right_step = harness_step_alloc(sh.k, sh.d);
 	GkFinish	fin = {.count = calloc(sh.k, sizeof(int64_t)),.inertia = calloc(sh.k, sizeof(gk_int128)),.max_d2 = calloc(sh.k, sizeof(float)),.stepped = stepped};
 	GkFinish	oracle = {.count = calloc(sh.k, sizeof(int64_t)),.inertia = calloc(sh.k, sizeof(gk_int128)),.max_d2 = calloc(sh.k, sizeof(float))};
 	GkSession  *s = NULL;
@@ -955,16 +956,19 @@ renumbered(Shape sh, int iters)
 		if (st == GK_OK)
 			oracle_update(store, &step, sh.k, cur, NULL, NULL);
 	}
-	for (int turn = 0; st == GK_OK && turn < 3; turn++)
+	for (int turn = 0; st == GK_OK && turn < 4; turn++)
 	{
 		Sink		state = {&right, 0, true};
 		GkLabelSink sink = {&state, sink_emit, NULL};
 
-		/* as they are, backwards, and each the next one's */
+		/*
+		 * as they are, backwards, and each the next one's; then each has moved to where the one of its
+		 * number was
+		 */
 		for (int i = 0; i < sh.k; i++)
 		{
-			stepped[i] = turn == 0 ? i : turn == 1 ? sh.k - 1 - i : (i + 1) % sh.k;
-			memcpy(c + (size_t) i * sh.d, cur + (size_t) stepped[i] * sh.d, sh.d * sizeof(float));
+			stepped[i] = turn == 0 ? i : turn == 2 ? (i + 1) % sh.k : sh.k - 1 - i;
+			memcpy(c + (size_t) i * sh.d, cur + (size_t) (turn == 3 ? i : stepped[i]) * sh.d, sh.d * sizeof(float));
 		}
 		oracle_step(store, c, sh.k, &step, right.labels, right.d2);
 		oracle_stats(store, sh.k, right.labels, right.d2, &oracle);
@@ -973,9 +977,19 @@ renumbered(Shape sh, int iters)
 			  memcmp(fin.max_d2, oracle.max_d2, sh.k * sizeof(float)) == 0, "renumbered: d=%d k=%d kind %d turn %d: statistics differ", sh.d, sh.k, sh.kind, turn);
 		check(state.same && state.at == sh.n, "renumbered: d=%d k=%d kind %d turn %d: labels differ", sh.d, sh.k, sh.kind, turn);
 	}
+	/* another run's steps */
+	harness_centroids(store, sh.k, 10, cur);
+	for (int i = 0; st == GK_OK && i < iters; i++)
+	{
+		st = gpu->step(s, cur, sh.k, &step, &err);
+		oracle_step(store, cur, sh.k, &right_step, right.labels, right.d2);
+		check(harness_step_equal(&step, &right_step, sh.k, sh.d), "renumbered: d=%d k=%d kind %d: step %d after them differs", sh.d, sh.k, sh.kind, i);
+		oracle_update(store, &right_step, sh.k, cur, NULL, NULL);
+	}
 	check(st == GK_OK, "renumbered: %s (%s)", err.message, err.detail);
 	gpu->close(s);
 	harness_step_free(&step);
+	harness_step_free(&right_step);
 	harness_store_free(store);
 	free(cur);
 	free(c);
@@ -994,7 +1008,7 @@ static void
 renumberings(int64_t n)
 {
 	for (int kind = BLOBS; kind <= SPECTRUM; kind++)
-		for (int d = 12; d <= 400; d = d * 5 / 2 + 1)
+		for (int d = 12; d <= 500; d = d * 5 / 2 + 1)
 			renumbered((Shape) {.n = n,.d = d,.k = d < 100 ? 100 : 300,.kind = kind,.distinct = kind == RIVALS}, 3 + kind);
 }
 
