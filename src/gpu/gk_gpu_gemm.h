@@ -282,8 +282,9 @@ struct GkGemm
 	GkGemmNeeds *gathered_needs;	/* [tiles] */
 	int		   *gathered_need;	/* [tiles][tiles of columns] */
 	int		   *limit;			/* [gathered] */
-	unsigned long long *decided;	/* [gathered]: distance and label */
-	int		   *in_crowd;		/* [gathered] */
+	/* Of those, or with a head of the places of the slice. */
+	unsigned long long *decided;	/* distance and label */
+	int		   *in_crowd;
 	int		   *crowd;
 	GkGemmPair *pair;
 	GkGemmPair *kept;
@@ -356,53 +357,11 @@ gk_gemm_at(int64_t rows, int width, int64_t row, int j)
 	return first * rows + row * values + in;
 }
 
-/*
- * The sum of products of two rows of such matrices, values `from` to `to` (whole slices of them), by GK_GEMM_LANES lanes;
- * each has it.  Off by no more than T times their lengths: a lane adds an eighth of them one after the other.
- */
-#define GK_GEMM_LANES	8
-
-static __device__ __forceinline__ float
-gk_gemm_product(const __half * y, int64_t y_rows, int64_t y_at, const __half * b, int64_t b_rows, int64_t b_at, int width,
-				int from, int to)
-{
-	float		sum = 0.0f;
-
-#pragma unroll 4
-	for (int j = from + threadIdx.x % GK_GEMM_LANES * 8; j < to; j += GK_GEMM_LANES * 8)
-	{
-		uint4		u = __ldg((const uint4 *) (y + gk_gemm_at(y_rows, width, y_at, j)));
-		uint4		v = __ldg((const uint4 *) (b + gk_gemm_at(b_rows, width, b_at, j)));
-		const		__half2 *p = (const __half2 *) &u;
-		const		__half2 *q = (const __half2 *) &v;
-
-#pragma unroll
-		for (int i = 0; i < 4; i++)
-		{
-			float2		of_p = __half22float2(p[i]);
-			float2		of_q = __half22float2(q[i]);
-
-			sum = __fmaf_rn(of_p.y, of_q.y, __fmaf_rn(of_p.x, of_q.x, sum));
-		}
-	}
-#pragma unroll
-	for (int o = 1; o < GK_GEMM_LANES; o <<= 1)
-		sum += __shfl_xor_sync(0xffffffffu, sum, o);
-	return sum;
-}
-
 /* A key's last bits: column 8 j + 2 quad + o of 256 is number 2 j + o of lane quad. */
 static __device__ __forceinline__ unsigned int
 gk_gemm_number(int column)
 {
 	return (unsigned int) (column % 256 / 8 * 2 + column % 2);
-}
-
-/* The units in a column's key but for its product; beyond +-GK_GEMM_FAR it has no more than that. */
-static __device__ __forceinline__ int
-gk_gemm_units(int key, int column, float magic)
-{
-	return (int) ((unsigned int) key - 64u * (unsigned int) __float_as_int(magic) - gk_gemm_number(column)) / 64;
 }
 
 /* Which of GK_GEMM_WORD rows a lane of a warp judges, or a bit of their word tells of (of each four bits, the first two do). */

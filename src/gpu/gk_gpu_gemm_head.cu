@@ -17,7 +17,8 @@
 
 #define THREADS		256
 #define WARPS		(THREADS / 32)
-#define GROUPS		(32 / GK_GEMM_LANES)	/* of lanes, in a warp */
+#define LANES		8			/* that take a row */
+#define GROUPS		(32 / LANES)	/* of lanes, in a warp */
 #define NEXT_HEAD	0.76		/* of the next larger one */
 #define SAMPLE_WORK	(1 << 20)	/* rows and columns of a sample ... */
 #define MIN_SAMPLE	64			/* ... but of this many rows at least, and at most */
@@ -140,15 +141,55 @@ struct Last
 	}
 };
 
+/* The units in a column's key but for its product; beyond +-GK_GEMM_FAR it has no more than that. */
+static __device__ __forceinline__ int
+units_of(int key, int column, float magic)
+{
+	return (int) ((unsigned int) key - 64u * (unsigned int) __float_as_int(magic) - gk_gemm_number(column)) / 64;
+}
+
+/*
+ * The sum of products of two rows of such matrices, values `from` to `to` (whole slices of them), by LANES lanes;
+ * each has it.  Off by no more than T times their lengths: a lane adds an eighth of them one after the other.
+ */
+static __device__ __forceinline__ float
+product_of(const __half * y, int64_t y_rows, int64_t y_at, const __half * b, int64_t b_rows, int64_t b_at, int width,
+				int from, int to)
+{
+	float		sum = 0.0f;
+
+#pragma unroll 4
+	for (int j = from + threadIdx.x % LANES * 8; j < to; j += LANES * 8)
+	{
+		uint4		u = __ldg((const uint4 *) (y + gk_gemm_at(y_rows, width, y_at, j)));
+		uint4		v = __ldg((const uint4 *) (b + gk_gemm_at(b_rows, width, b_at, j)));
+		const		__half2 *p = (const __half2 *) &u;
+		const		__half2 *q = (const __half2 *) &v;
+
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+		{
+			float2		of_p = __half22float2(p[i]);
+			float2		of_q = __half22float2(q[i]);
+
+			sum = __fmaf_rn(of_p.y, of_q.y, __fmaf_rn(of_p.x, of_q.x, sum));
+		}
+	}
+#pragma unroll
+	for (int o = 1; o < LANES; o <<= 1)
+		sum += __shfl_xor_sync(0xffffffffu, sum, o);
+	return sum;
+}
+
 /* ---- tails ---- */
 
-/* The sum of the squares of a row's values from `from` up to `to`, by GK_GEMM_LANES lanes; each has it. */
+/* The sum of the squares of a row's values from `from` up to `to`, by LANES lanes; each has it. */
 static __device__ __forceinline__ float
 square_of(const __half *at, int64_t rows, int width, int64_t row, int from, int to)
 {
 	float		sum = 0.0f;
 
-	for (int j = from + threadIdx.x % GK_GEMM_LANES * 8; j < to; j += GK_GEMM_LANES * 8)
+	for (int j = from + threadIdx.x % LANES * 8; j < to; j += LANES * 8)
 	{
 		uint4		u = __ldg((const uint4 *) (at + gk_gemm_at(rows, width, row, j)));
 		const __half2 *p = (const __half2 *) &u;
@@ -162,7 +203,7 @@ square_of(const __half *at, int64_t rows, int width, int64_t row, int from, int 
 		}
 	}
 #pragma unroll
-	for (int o = 1; o < GK_GEMM_LANES; o <<= 1)
+	for (int o = 1; o < LANES; o <<= 1)
 		sum += __shfl_xor_sync(0xffffffffu, sum, o);
 	return sum;
 }
@@ -177,7 +218,7 @@ tails_kernel(const __grid_constant__ HeadArgs a)
 	{
 		float		longest[2] = {0.0f, 0.0f};
 
-		for (int i = lane / GK_GEMM_LANES; i < 32; i += GROUPS)
+		for (int i = lane / LANES; i < 32; i += GROUPS)
 		{
 			float		last = square_of(a.y, a.places, a.width, first + i, a.middle, a.width);
 
@@ -233,13 +274,13 @@ gk_gpu_gemm_find_tails(GkSession *s, GkGemm *g, int k, GkError *err)
 /* ---- what heads leave ---- */
 
 /*
- * A block takes a row, with keys of whole rows: how many columns each head would leave as candidates, about; GK_GEMM_LANES
+ * A block takes a row, with keys of whole rows: how many columns each head would leave as candidates, about; LANES
  * lanes have one at a time.
  */
 __global__ void __launch_bounds__(THREADS)
 sample_kernel(const __grid_constant__ HeadArgs a, const __grid_constant__ GkGemmArgs p)
 {
-	constexpr int AT_ONCE = THREADS / GK_GEMM_LANES;
+	constexpr int AT_ONCE = THREADS / LANES;
 	__shared__ int near[GK_GEMM_HEADS];
 	int64_t		place = a.places * blockIdx.x / gridDim.x;
 	int64_t		b_rows = (int64_t) a.order.copies * a.k;
@@ -257,22 +298,22 @@ sample_kernel(const __grid_constant__ HeadArgs a, const __grid_constant__ GkGemm
 	__syncthreads();
 	for (int h = 0; h < GK_GEMM_WHOLE; h++)
 		tail[h] = square_of(a.y, a.places, a.width, place, a.depths[h], a.width);
-	limit = (float) gk_gemm_units(keys[last.column], last.column, magic) +
+	limit = (float) units_of(keys[last.column], last.column, magic) +
 		(2.0f * p.z[(int64_t) last.pivot * p.key_pitch + last.column] -
-		 gk_gemm_product(a.y, a.places, place, a.b, b_rows, last.at, a.width, 0, a.width)) * per_unit;
+		 product_of(a.y, a.places, place, a.b, b_rows, last.at, a.width, 0, a.width)) * per_unit;
 	for (int first = 0; first < a.k; first += AT_ONCE)
 	{
-		int			column = first + threadIdx.x / GK_GEMM_LANES;
+		int			column = first + threadIdx.x / LANES;
 		int64_t		at = last.at - last.column + min(column, a.k - 1);
-		float		units = (float) gk_gemm_units(keys[min(column, a.k - 1)], min(column, a.k - 1), magic);
+		float		units = (float) units_of(keys[min(column, a.k - 1)], min(column, a.k - 1), magic);
 		float		behind = square_of(a.b, b_rows, a.width, at, 0, a.width);
 		float		product = 0.0f;
 
 		for (int h = 0, from = 0; h < GK_GEMM_WHOLE; from = a.depths[h++])
 		{
 			behind = fmaxf(behind - square_of(a.b, b_rows, a.width, at, from, a.depths[h]), 0.0f);
-			product += gk_gemm_product(a.y, a.places, place, a.b, b_rows, at, a.width, from, a.depths[h]);
-			if (threadIdx.x % GK_GEMM_LANES == 0 && column < a.k && column != last.column &&
+			product += product_of(a.y, a.places, place, a.b, b_rows, at, a.width, from, a.depths[h]);
+			if (threadIdx.x % LANES == 0 && column < a.k && column != last.column &&
 				units - (product + sqrtf(tail[h] * behind)) * per_unit <= limit)
 				atomicAdd(&near[h], 1);
 		}
@@ -316,7 +357,7 @@ struct Pairs
 
 	/*
 	 * The product of the lane's pair, values `from` to `to`: of the lanes that want it, one after the
-	 * other by GK_GEMM_LANES lanes.  order: a warp's own, shared.
+	 * other by LANES lanes.  order: a warp's own, shared.
 	 */
 	__device__ __forceinline__ float
 	product(const HeadArgs &a, bool wanted, int from, int to, unsigned char *order) const
@@ -333,12 +374,12 @@ struct Pairs
 		__syncwarp();
 		for (int first = 0; first < count; first += GROUPS)
 		{
-			int			i = first + lane / GK_GEMM_LANES;
+			int			i = first + lane / LANES;
 			int			of = order[min(i, count - 1)];
-			float		sum = gk_gemm_product(a.y, a.places, __shfl_sync(0xffffffffu, place, of), a.b, (int64_t) a.order.copies * a.k,
+			float		sum = product_of(a.y, a.places, __shfl_sync(0xffffffffu, place, of), a.b, (int64_t) a.order.copies * a.k,
 											  __shfl_sync(0xffffffffu, at, of), a.width, from, i < count ? to : from);
 
-			sum = __shfl_sync(0xffffffffu, sum, rank % GROUPS * GK_GEMM_LANES);
+			sum = __shfl_sync(0xffffffffu, sum, rank % GROUPS * LANES);
 			if (rank / GROUPS * GROUPS == first)
 				mine = sum;
 		}
@@ -356,7 +397,7 @@ __device__ __forceinline__ int
 limit_of(const HeadArgs &a, const GkGemmArgs &p, const Common &common, const Last &last, float w, float product)
 {
 	int64_t		at = (int64_t) last.pivot * p.key_pitch + last.column;
-	int			units = gk_gemm_units(p.keys[at], last.column, p.state->magic);
+	int			units = units_of(p.keys[at], last.column, p.state->magic);
 	float		longest = __uint_as_float(a.tail_reach[last.pivot]);
 	float		z = __fsub_ru(p.z[at], __fmul_rd(longest, a.tail[last.at]));
 	float		more = __fsub_ru(__fmul_ru(longest, a.tail[last.at]), product) * common.per_unit;
@@ -406,7 +447,7 @@ may_be_nearer(const HeadArgs &a, const GkGemmArgs &p, const Common &common, int 
 			  float behind)
 {
 	int			limit = a.limits[pair.at];
-	int			units = gk_gemm_units(p.keys[(int64_t) pivot * p.key_pitch + pair.column], pair.column, p.state->magic);
+	int			units = units_of(p.keys[(int64_t) pivot * p.key_pitch + pair.column], pair.column, p.state->magic);
 	float		tail = __fmul_rd(__uint_as_float(a.tail_reach[pivot]), a.tail[at_b]);
 	float		low = (float) units + __fsub_rd(__fsub_rd(tail, behind), product) * common.per_unit - 4.0f;
 
