@@ -114,7 +114,11 @@ typedef struct GkGemmCounts
 	unsigned long long parts;	/* of tiles of columns that each GK_GEMM_SAMPLE-th tile of sorted rows needed */
 	unsigned long long sorts;	/* of the points, before */
 	int			head;			/* that the products took (gk_gpu_gemm_head.cu) */
-	/* After the last sort, of some rows: candidates that each head would have left all of them. */
+
+	/*
+	 * Of some rows, in the first pass of whole rows after a sort: candidates that each head would have left
+	 * them.
+	 */
 	int			sampled;
 	int			near[GK_GEMM_HEADS];
 } GkGemmCounts;

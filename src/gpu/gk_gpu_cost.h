@@ -83,7 +83,7 @@
 #define GK_GEMM_MOST_PAIRS	5.0 /* candidates of a head, a row: with more their list might not have the room */
 #define GK_GEMM_MOST_KEPT	0.5 /* undecided rows of all: with more, the list of what whole rows keep might
 								 * not */
-#define GK_GEMM_MOST_SAMPLE	1e9 /* clusters, features: a sample of rows takes some 100 ms then */
+#define GK_GEMM_MOST_SAMPLE	1e9 /* clusters, features: with more, one kernel would sample for too long */
 #define GK_GEMM_LIMITS_NS	6e-4	/* a value of a row and its last centroid ... */
 #define GK_GEMM_KEEP_NS		3.5e-4	/* ... and of a candidate by a head */
 #define GK_GEMM_MAX_PAIRS	0.1 /* of all distances: with more, other kernels take less */

@@ -53,8 +53,8 @@ free_points(GkGemm *g)
 static void
 free_centroids(GkGemm *g)
 {
-	void	  **all[] = {(void **) &g->b, (void **) &g->square, (void **) &g->lost, (void **) &g->tail, (void **) &g->column, (void **) &g->numbered,
-		(void **) &g->c, (void **) &g->keys, (void **) &g->z, (void **) &g->nearest, (void **) &g->needs,
+	void	  **all[] = {(void **) &g->b, (void **) &g->square, (void **) &g->lost, (void **) &g->tail, (void **) &g->column,
+		(void **) &g->numbered, (void **) &g->c, (void **) &g->keys, (void **) &g->z, (void **) &g->nearest, (void **) &g->needs,
 	(void **) &g->need};
 
 	free_all(all, sizeof(all) / sizeof(all[0]));
@@ -66,7 +66,8 @@ free_centroids(GkGemm *g)
 static void
 free_slice(GkGemm *g)
 {
-	void	  **all[] = {(void **) &g->undecided, (void **) &g->limits, (void **) &g->own, (void **) &g->count, (void **) &g->begin, (void **) &g->list,
+	void	  **all[] = {(void **) &g->undecided, (void **) &g->limits, (void **) &g->own, (void **) &g->count, (void **) &g->begin,
+		(void **) &g->list,
 		(void **) &g->rank, (void **) &g->gathered_row, (void **) &g->gathered_pivot, (void **) &g->gathered_bound,
 		(void **) &g->gathered_needs, (void **) &g->gathered_need, (void **) &g->limit, (void **) &g->decided,
 	(void **) &g->in_crowd, (void **) &g->crowd, (void **) &g->pair, (void **) &g->kept, (void **) &g->gathered};

@@ -87,6 +87,7 @@ typedef struct HeadArgs
 	int			kept_room;
 	int		   *in_crowd;
 	int		   *crowd;
+	/* Of a sample. */
 	int			depths[GK_GEMM_HEADS];
 } HeadArgs;
 
@@ -116,8 +117,6 @@ head_args(const GkSession *s, const GkGemm *g, int k)
 	a.kept_room = g->kept_room;
 	a.in_crowd = g->in_crowd;
 	a.crowd = g->crowd;
-	for (int i = 0; i < GK_GEMM_HEADS; i++)
-		a.depths[i] = gk_gpu_gemm_head_values(g, i);
 	return a;
 }
 
@@ -153,8 +152,8 @@ units_of(int key, int column, float magic)
  * each has it.  Off by no more than T times their lengths: a lane adds an eighth of them one after the other.
  */
 static __device__ __forceinline__ float
-product_of(const __half * y, int64_t y_rows, int64_t y_at, const __half * b, int64_t b_rows, int64_t b_at, int width,
-				int from, int to)
+product_of(const __half *y, int64_t y_rows, int64_t y_at, const __half *b, int64_t b_rows, int64_t b_at, int width,
+		   int from, int to)
 {
 	float		sum = 0.0f;
 
@@ -163,8 +162,8 @@ product_of(const __half * y, int64_t y_rows, int64_t y_at, const __half * b, int
 	{
 		uint4		u = __ldg((const uint4 *) (y + gk_gemm_at(y_rows, width, y_at, j)));
 		uint4		v = __ldg((const uint4 *) (b + gk_gemm_at(b_rows, width, b_at, j)));
-		const		__half2 *p = (const __half2 *) &u;
-		const		__half2 *q = (const __half2 *) &v;
+		const __half2 *p = (const __half2 *) &u;
+		const __half2 *q = (const __half2 *) &v;
 
 #pragma unroll
 		for (int i = 0; i < 4; i++)
@@ -183,7 +182,10 @@ product_of(const __half * y, int64_t y_rows, int64_t y_at, const __half * b, int
 
 /* ---- tails ---- */
 
-/* The sum of the squares of a row's values from `from` up to `to`, by LANES lanes; each has it. */
+/*
+ * The sum of the squares of a row's values from `from` up to `to`, by LANES lanes; each has it.  (product_of() of a row
+ * with itself would load it twice.)
+ */
 static __device__ __forceinline__ float
 square_of(const __half *at, int64_t rows, int width, int64_t row, int from, int to)
 {
@@ -329,18 +331,21 @@ GkStatus
 gk_gpu_gemm_sample_heads(GkSession *s, GkGemm *g, int k, GkError *err)
 {
 	int			rows = SAMPLE_WORK / k;
+	HeadArgs	a = head_args(s, g, k);
 	GkGemmArgs	p = {};
 
 	if (g->sampled_sorts == g->sorts)
 		return GK_OK;
 	GK_DO(find_columns(s, g, k, err));
 	rows = rows < MIN_SAMPLE ? MIN_SAMPLE : rows < MAX_SAMPLE ? rows : MAX_SAMPLE;
+	for (int i = 0; i < GK_GEMM_HEADS; i++)
+		a.depths[i] = gk_gpu_gemm_head_values(g, i);
 	p.keys = g->keys;
 	p.z = g->z;
 	p.key_pitch = gk_gemm_key_pitch(k);
 	p.state = g->state;
 	GK_TRY(cudaMemsetAsync(&g->state->all.sampled, 0, sizeof(g->state->all.sampled) + sizeof(g->state->all.near), s->gpu->stream));
-	sample_kernel<<<rows, THREADS, 0, s->gpu->stream>>>(head_args(s, g, k), p);
+	sample_kernel<<<rows, THREADS, 0, s->gpu->stream>>>(a, p);
 	GK_LAUNCHED();
 	g->sampled_sorts = g->sorts;
 	g->sampled_open = -1.0;
@@ -377,7 +382,7 @@ struct Pairs
 			int			i = first + lane / LANES;
 			int			of = order[min(i, count - 1)];
 			float		sum = product_of(a.y, a.places, __shfl_sync(0xffffffffu, place, of), a.b, (int64_t) a.order.copies * a.k,
-											  __shfl_sync(0xffffffffu, at, of), a.width, from, i < count ? to : from);
+										 __shfl_sync(0xffffffffu, at, of), a.width, from, i < count ? to : from);
 
 			sum = __shfl_sync(0xffffffffu, sum, rank % GROUPS * LANES);
 			if (rank / GROUPS * GROUPS == first)

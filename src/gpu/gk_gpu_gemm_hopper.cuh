@@ -597,7 +597,8 @@ store_candidates(const GkGemmArgs &p, const float (&sum)[N], const int2 *keys, f
 		int			row = p.from + row0 + lane / 4 + r * 8;
 
 		/* A row whose candidates have no room will be compared with all centroids. */
-		if (p.in_crowd != NULL && near[r] != 0 && at + __popcll(near[r]) > room.end && !(atomicOr(p.in_crowd + row, GK_GEMM_CROWDED) & GK_GEMM_CROWDED))
+		if (p.in_crowd != NULL && near[r] != 0 && at + __popcll(near[r]) > room.end &&
+			!(atomicOr(p.in_crowd + row, GK_GEMM_CROWDED) & GK_GEMM_CROWDED))
 			p.crowd[atomicAdd(&p.state->crowded, 1)] = row;
 		for (; near[r] != 0; near[r] &= near[r] - 1, at++)
 		{

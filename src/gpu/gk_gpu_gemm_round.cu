@@ -616,8 +616,8 @@ static_assert(GK_TILE == GK_GEMM_PART, "a block of pivot_keys_kernel has one par
 GkStatus
 gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centroids, int k, GkError *err)
 {
-	CentroidArgs a = {centroids, k, s->d, g->width, g->depth, gk_gpu_gemm_middle_values(g), g->pitch, gk_gemm_parts(k), gk_gemm_key_pitch(k), g->scale, g->order,
-		g->b, g->square, g->lost, g->tail, g->tail_reach, g->c, g->keys, g->z, g->nearest, g->sorts, g->reach, g->longest, g->state,
+	CentroidArgs a = {centroids, k, s->d, g->width, g->depth, gk_gpu_gemm_middle_values(g), g->pitch, gk_gemm_parts(k),
+		gk_gemm_key_pitch(k), g->scale, g->order, g->b, g->square, g->lost, g->tail, g->tail_reach, g->c, g->keys, g->z, g->nearest, g->sorts, g->reach, g->longest, g->state,
 	g->depth < g->width ? g->head : GK_GEMM_WHOLE, g->turn ^= 1};
 	int			lanes = lanes_of(g->width);
 	int			blocks = (k + THREADS / lanes - 1) / (THREADS / lanes) * ((g->order.copies + COPIES - 1) / COPIES);
