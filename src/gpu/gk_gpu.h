@@ -114,13 +114,22 @@ typedef struct GkGemmCounts
 	unsigned long long parts;	/* of tiles of columns that each GK_GEMM_SAMPLE-th tile of sorted rows needed */
 	unsigned long long sorts;	/* of the points, before */
 	int			head;			/* that the products took (gk_gpu_gemm_head.cu) */
+	bool		near;			/* bounds left rows out: undecided are the others (gk_gpu_gemm_near.cu) */
 
 	/*
 	 * Of some rows, in the first pass of whole rows after a sort: candidates that each head would have left
 	 * them.
 	 */
 	int			sampled;
-	int			near[GK_GEMM_HEADS];
+	int			left[GK_GEMM_HEADS];
+
+	/*
+	 * How far the centroid moved that moved most; of a sample of rows how far their near columns may be, the
+	 * sum.
+	 */
+	float		moved;
+	float		gaps;
+	int			sampled_gaps;
 } GkGemmCounts;
 
 typedef struct GkLogHead
@@ -562,6 +571,9 @@ GkStatus	gk_gpu_gemm_sum(GkSession *s, const GkRows *rows, int k, GkLabels label
 const GkGemmCounts *gk_gpu_gemm_counts(const GkSession *s);
 void		gk_gpu_gemm_judge(GkSession *s, int k, const GkGemmCounts *counts);
 void		gk_gpu_gemm_free(GkSession *s);
+
+/* What is kept of rows from pass to pass is no more: a pass did not come to its end. */
+void		gk_gpu_gemm_forget(GkSession *s);
 
 /* Bytes of GkSession.spare that it holds. */
 size_t		gk_gpu_gemm_held(const GkSession *s);

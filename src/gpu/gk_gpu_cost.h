@@ -86,6 +86,8 @@
 #define GK_GEMM_MOST_SAMPLE	1e9 /* clusters, features: with more, one kernel would sample for too long */
 #define GK_GEMM_LIMITS_NS	6e-4	/* a value of a row and its last centroid ... */
 #define GK_GEMM_KEEP_NS		3.5e-4	/* ... and of a candidate by a head */
+#define GK_GEMM_CHECK_NS	0.35	/* to look at a row's bounds, beside what a value takes as for a limit */
+#define GK_GEMM_RENEW	2.0		/* times what a row's product takes, to make its bounds anew */
 #define GK_GEMM_MAX_PAIRS	0.1 /* of all distances: with more, other kernels take less */
 
 /* ---- memory ---- */

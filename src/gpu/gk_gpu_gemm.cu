@@ -17,7 +17,10 @@
 #define MAX_GATHER	((size_t) 1 << 30)	/* ... for each further time takes some launches, though nothing is left */
 #define PAIR_ROOM		((int64_t) 1 << 23)
 #define MAX_SLICE		((int64_t) 1 << 24) /* rows */
-#define KEPT_SHARE		4		/* one of this many is kept after a look at whole rows, at most */
+#define NEAR_PAIRS		((int64_t) 1 << 25) /* where rows keep bounds, which are made of pairs with all near columns */
+#define NEAR_SLICE		(NEAR_PAIRS / 13) /* rows, of which at most half are undecided, as a rule ... */
+#define FIRST_NEAR_SLICE	(NEAR_PAIRS / 26)	/* ... or all */
+#define KEPT_SHARE		2		/* one of this many is kept after a look at whole rows, at most */
 #define HEAD_SLICE		(PAIR_ROOM / 6)	/* rows that have some candidates each */
 #define MAX_ROWS	(INT32_MAX - (GK_GEMM_PIVOTS + 1) * (int64_t) GK_GEMM_ROWS)	/* places are ints */
 
@@ -42,6 +45,7 @@ free_points(GkGemm *g)
 	cudaFree(g->reach);
 	cudaFree(g->tile_reach);
 	cudaFree(g->tail_reach);
+	gk_gpu_gemm_near_free(g);
 	g->y = NULL;
 	g->w = NULL;
 	g->bound = NULL;
@@ -69,7 +73,7 @@ free_slice(GkGemm *g)
 	void	  **all[] = {(void **) &g->undecided, (void **) &g->limits, (void **) &g->own, (void **) &g->count, (void **) &g->begin,
 		(void **) &g->list,
 		(void **) &g->rank, (void **) &g->gathered_row, (void **) &g->gathered_pivot, (void **) &g->gathered_bound,
-		(void **) &g->gathered_needs, (void **) &g->gathered_need, (void **) &g->limit, (void **) &g->decided,
+		(void **) &g->gathered_needs, (void **) &g->gathered_need, (void **) &g->wide, (void **) &g->wide_limit, (void **) &g->reach_near, (void **) &g->limit, (void **) &g->decided,
 	(void **) &g->in_crowd, (void **) &g->crowd, (void **) &g->pair, (void **) &g->kept, (void **) &g->gathered};
 
 	free_all(all, sizeof(all) / sizeof(all[0]));
@@ -99,6 +103,13 @@ gk_gpu_gemm_free(GkSession *s)
 		free_memory(s->gemm);
 	s->core->free(s->host, s->gemm);
 	s->gemm = NULL;
+}
+
+void
+gk_gpu_gemm_forget(GkSession *s)
+{
+	if (s->gemm != NULL)
+		gk_gpu_gemm_forget_near(s->gemm);
 }
 
 static void
@@ -135,6 +146,17 @@ gather_bytes(const GkSession *s)
 	return some < MIN_GATHER ? MIN_GATHER : gk_min(some, MAX_GATHER);
 }
 
+/* Of bounds that are kept; 0: none are. */
+static size_t
+near_bytes(const GkSession *s, const GkGemm *g, int k)
+{
+	size_t		slice = (size_t) gk_gemm_gather_room(g, slice_rows(s, g, k, true));
+	size_t		bytes = gk_gpu_gemm_near_bytes(g, k);
+	size_t		pairs = NEAR_PAIRS - PAIR_ROOM + PAIR_ROOM / KEPT_SHARE;
+
+	return bytes > 0 ? bytes + slice * (sizeof(GkGemmWide) + sizeof(int) + sizeof(float)) + pairs * sizeof(GkGemmPair) : 0;
+}
+
 size_t
 gk_gpu_gemm_bytes(const GkSession *s, const GkGemm *g, int k)
 {
@@ -146,6 +168,7 @@ gk_gpu_gemm_bytes(const GkSession *s, const GkGemm *g, int k)
 	return (size_t) s->n * g->pitch * sizeof(float) + (size_t) g->order.places * place +
 		slice * (68 + tiles * sizeof(int) / GK_GEMM_ROWS) + PAIR_ROOM * sizeof(GkGemmPair) + gather_bytes(s) +
 		(gk_gpu_gemm_has_heads(g) ? PAIR_ROOM / KEPT_SHARE * sizeof(GkGemmPair) : 0) +
+		(g->near != NULL ? near_bytes(s, g, g->order.columns) : 0) +
 		gk_gpu_move_bytes(s, gk_min(s->n, gk_gpu_move_rows(s)), k) +
 		(size_t) k * (g->order.copies * (width + 2 * sizeof(double)) + ((size_t) g->pitch + 2) * sizeof(float)) +
 		(size_t) g->order.pivots * gk_gemm_key_pitch(k) * (sizeof(int) + sizeof(float)) +
@@ -168,8 +191,9 @@ has_room(const GkSession *s, const GkGemm *g, int k)
 }
 
 static GkStatus
-allocate_points(GkSession *s, GkGemm *g, GkError *err)
+allocate_points(GkSession *s, GkGemm *g, int k, GkError *err)
 {
+	size_t		kept = near_bytes(s, g, k);
 	/* Products bring what they know of whole tiles of rows. */
 	int64_t		places = gk_round_up(g->order.places, GK_GEMM_ROWS);
 
@@ -180,6 +204,16 @@ allocate_points(GkSession *s, GkGemm *g, GkError *err)
 	if (g->order.row == NULL)
 		return GK_OK;
 	GK_TRY(cudaMalloc((void **) &g->tile_reach, (size_t) (g->order.places / GK_GEMM_ROWS) * sizeof(GkGemmReach)));
+	if (kept > 0 && s->host->skip != GK_SKIP_OFF && gk_gpu_gemm_bytes(s, g, k) + kept + gk_gpu_filter_held(s) <= s->spare)
+	{
+		GkStatus	st = gk_gpu_gemm_near_room(s, g, k, err);
+
+		/* Others may have taken the memory; it does without. */
+		if (st == GK_ERR_DEVICE_MEMORY)
+			gk_gpu_gemm_near_free(g);
+		else
+			GK_DO(st);
+	}
 	if (!gk_gpu_gemm_has_heads(g))
 		return GK_OK;
 	GK_TRY(cudaMalloc((void **) &g->tail_reach, 2 * (size_t) g->order.pivots * sizeof(*g->tail_reach)));
@@ -198,6 +232,7 @@ allocate_centroids(GkSession *s, GkGemm *g, int k, GkError *err)
 	free_centroids(g);
 	GK_TRY(cudaMalloc((void **) &g->b, (size_t) g->order.copies * k * g->width * sizeof(__half)));
 	GK_TRY(cudaMalloc((void **) &g->c, (size_t) k * g->pitch * sizeof(float)));
+	GK_TRY(cudaMemsetAsync(g->c, 0, (size_t) k * g->pitch * sizeof(float), s->gpu->stream));
 	GK_TRY(cudaMalloc((void **) &g->keys, keys * sizeof(int)));
 	if (g->order.row == NULL)
 		GK_TRY(cudaMalloc((void **) &g->square, k * sizeof(double)));
@@ -249,10 +284,16 @@ allocate_slice(GkSession *s, GkGemm *g, int k, GkError *err)
 	GK_TRY(cudaMalloc((void **) &g->in_crowd, room * sizeof(int)));
 	GK_TRY(cudaMalloc((void **) &g->crowd, room * sizeof(int)));
 	/* A warp, at most 16 on a multiprocessor, may leave what it has not filled. */
-	g->pair_room = (int) gk_min(32 * rows + 65536 + (int64_t) s->gpu->sms * 16 * GK_GEMM_PAIRS, PAIR_ROOM);
+	g->pair_room = (int) gk_min(32 * rows + 65536 + (int64_t) s->gpu->sms * 16 * GK_GEMM_PAIRS, g->near != NULL ? NEAR_PAIRS : PAIR_ROOM);
 	GK_TRY(cudaMalloc((void **) &g->pair, g->pair_room * sizeof(GkGemmPair)));
-	g->kept_room = g->pair_room / KEPT_SHARE;
-	if (gk_gpu_gemm_has_heads(g))
+	g->kept_room = (int) gk_min(g->pair_room, PAIR_ROOM) / KEPT_SHARE;
+	if (g->near != NULL)
+	{
+		GK_TRY(cudaMalloc((void **) &g->wide, room * sizeof(GkGemmWide)));
+		GK_TRY(cudaMalloc((void **) &g->wide_limit, rows * sizeof(int)));
+		GK_TRY(cudaMalloc((void **) &g->reach_near, rows * sizeof(float)));
+	}
+	if (gk_gpu_gemm_has_heads(g) || g->near != NULL)
 		GK_TRY(cudaMalloc((void **) &g->kept, g->kept_room * sizeof(GkGemmPair)));
 	g->gather_rows = (int) gk_round_up(gk_min(gather_bytes(s) / (g->width * sizeof(__half)) + 1, room), GK_GEMM_ROWS);
 	GK_TRY(cudaMalloc((void **) &g->gathered, (size_t) g->gather_rows * g->width * sizeof(__half)));
@@ -353,7 +394,7 @@ build_points(GkSession *s, GkGemm *g, int k, bool first, GkError *err)
 	}
 	if (!has_room(s, g, k))
 		return gk_gpu_error(err, GK_ERR_DEVICE_MEMORY, "no memory for products");
-	GK_DO(allocate_points(s, g, err));
+	GK_DO(allocate_points(s, g, k, err));
 	GK_DO(gk_gpu_gemm_round_points(s, g, err));
 	g->built = true;
 	return GK_OK;
@@ -428,6 +469,7 @@ gk_gpu_gemm_begin(GkSession *s, int k, bool sorted, bool labelled, GkError *err)
 {
 	GkGemm	   *g;
 	bool		good = false;
+	bool		follows;		/* are there labels of near centroids, for columns in this order? */
 	bool		heads;
 
 	s->gemm_k = 0;
@@ -437,16 +479,25 @@ gk_gpu_gemm_begin(GkSession *s, int k, bool sorted, bool labelled, GkError *err)
 		return GK_OK;
 	g = s->gemm;
 	if (!labelled)
+	{
 		gk_gpu_gemm_forget_heads(g);
-	heads = labelled && g->order.row != NULL && g->order.columns == k && s->delta_k == k && gk_gpu_gemm_has_heads(g) &&
-		(double) k * s->d < GK_GEMM_MOST_SAMPLE;
+		gk_gpu_gemm_forget_near(g);
+	}
+	follows = labelled && g->order.row != NULL && g->order.columns == k && s->delta_k == k;
+	g->near_now = follows && g->near_wanted && g->near != NULL;
+	g->near_built = g->near_built && g->near_now;
+	heads = follows && gk_gpu_gemm_has_heads(g) && (double) k * s->d < GK_GEMM_MOST_SAMPLE;
 	g->depth = heads ? gk_gpu_gemm_head_values(g, g->head) : g->width;
 	if (g->depth < g->width)
 		GK_DO(gk_gpu_gemm_find_tails(s, g, k, err));
 	GK_DO(gk_gpu_gemm_round_centroids(s, g, s->centroids, k, err));
 	if (heads && g->depth == g->width)
 		GK_DO(gk_gpu_gemm_sample_heads(s, g, k, err));
-	if (g->order.row != NULL)
+	if (follows && !g->near_now && (double) k * s->d < GK_GEMM_MOST_SAMPLE)
+		GK_DO(gk_gpu_gemm_sample_near(s, g, k, err));
+	if (g->near_now)
+		GK_DO(gk_gpu_gemm_find_columns(s, g, k, err));
+	else if (g->order.row != NULL)
 		GK_DO(gk_gpu_gemm_needs(s, g, k, err));
 	s->gemm_k = k;
 	return GK_OK;
@@ -475,8 +526,8 @@ too_old(const GkSession *s, GkGemm *g, const GkGemmCounts *counts)
 		g->shortest = ms;
 	g->shortest_head = counts->head;
 	g->wasted += ms - g->shortest;
-	/* For tests: now and then. */
-	if (s->host->skip == GK_SKIP_ON && g->passes >= 3)
+	/* For tests: now and then, and every other time not before rows have kept bounds twice. */
+	if (s->host->skip == GK_SKIP_ON && g->passes >= (g->sorts % 2 == 1 ? 3 : 5))
 		return true;
 	return g->wasted > sort_ms(s);
 }
@@ -491,10 +542,13 @@ gk_gpu_gemm_judge(GkSession *s, int k, const GkGemmCounts *counts)
 	/* What was under way when the order changed says nothing of it. */
 	if (g == NULL || !g->built || g->old || counts->sorts != g->sorts)
 		return;
+	gk_gpu_gemm_choose_near(s, g, k, counts);
+	if (counts->near || g->near_wanted)
+		return;
 	g->calm = counts->head == GK_GEMM_WHOLE ? share < GK_GEMM_CALM_SHARE : gk_gpu_gemm_open(s, counts) < GK_GEMM_MOST_PAIRS;
 	many = (double) counts->pairs > (double) s->n * k * GK_GEMM_MAX_PAIRS && counts->head == GK_GEMM_WHOLE;
 	/* Rows sorted by pivots are sorted by labels only if too many pairs are left, or the order is old. */
-	if (!g->sort && !g->no_room && s->delta_k == k && (many || (share >= GK_GEMM_MAX_UNDECIDED && g->order.row == NULL)))
+	if (!g->old && !g->sort && !g->no_room && s->delta_k == k && (many || (share >= GK_GEMM_MAX_UNDECIDED && g->order.row == NULL)))
 		g->old = true;
 	else if ((g->order.row != NULL || g->no_room) && many && s->host->skip != GK_SKIP_ON)
 		switch_off(s);
@@ -513,16 +567,22 @@ gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 {
 	GkGemm	   *g = s->gemm;
 	bool		heads = g->depth < g->width;
-	int64_t		step = slice_rows(s, g, k, g->calm);
+	/* (Of rows that are to keep bounds all are undecided at first.) */
+	int64_t		step = slice_rows(s, g, k, g->calm && (!g->near_now || g->near_built));
 	int64_t		slices;
 	GkGemmArgs	a = {};
 
 	GK_DO(gk_gpu_grow(s, (void **) &s->labels, &s->labels_room, (labels->narrow ? s->n / 4 : s->n) + GK_ROW_PAD,
 					  sizeof(int32_t), err));
 	labels->at = s->labels;
-	/* As many slices, all of one size. */
 	if (heads)
 		step = gk_min(step, HEAD_SLICE);
+	if (g->near_now)
+	{
+		step = gk_min(step, g->near_built ? NEAR_SLICE : FIRST_NEAR_SLICE);
+		GK_TRY(cudaMemcpyAsync(s->labels, s->delta_labels, s->n * (labels->narrow ? 1 : sizeof(int32_t)), cudaMemcpyDeviceToDevice, s->gpu->stream));
+	}
+	/* As many slices, all of one size. */
 	slices = (g->order.places + step - 1) / step;
 	step = gk_round_up((g->order.places + slices - 1) / slices, GK_GEMM_ROWS);
 	a.done = gk_gemm_done(s);
@@ -533,7 +593,7 @@ gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 	a.z = g->z;
 	a.state = g->state;
 	a.d = s->d;
-	a.tiny = (float) (sqrt(gk_gemm_tiny(s, g)) * 1.02);
+	a.tiny = gk_gemm_tiny_root(s, g);
 	a.w = g->w;
 	a.bound = g->bound;
 	a.row = g->order.row;
@@ -545,7 +605,13 @@ gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 	{
 		a.first = (int) first;
 		a.rows = (int) gk_min(step, g->order.places - first);
-		if (heads)
+		if (g->near_now)
+		{
+			GK_DO(gk_gpu_gemm_check_near(s, g, &a, k, err));
+			GK_DO(gk_gpu_gemm_decide_pairs(s, g, first, a.rows, k, *labels, err));
+			GK_DO(gk_gpu_gemm_decide(s, g, &a, k, err));
+		}
+		else if (heads)
 		{
 			GK_DO(gk_gpu_gemm_find_pairs(s, g, &a, k, err));
 			GK_DO(gk_gpu_gemm_decide_pairs(s, g, first, a.rows, k, *labels, err));
@@ -553,12 +619,12 @@ gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 		else
 		{
 			GK_DO(gk_gpu_gemm_multiply(s, GK_GEMM_LABELS, g->y, g->order.places, g->b, k, g->width, &a, err));
-			GK_DO(gk_gpu_gemm_decide(s, g, first, a.rows, k, *labels, err));
+			GK_DO(gk_gpu_gemm_decide(s, g, &a, k, err));
 		}
 		if (g->order.places > step)
 			GK_DO(gk_gpu_keep_pace(s, err));
 	}
-	return GK_OK;
+	return g->near_now ? gk_gpu_gemm_end_near(s, g, k, err) : GK_OK;
 }
 
 GkStatus

@@ -14,6 +14,7 @@
  *   key        64 * score + a number that tells the column, 32 bits
  *   column     a centroid's place; with pivots near centroids lie together
  *   head       the first values of a row, whole slices of them; the tail is the rest
+ *   near       columns not much farther from a row than its last centroid, of which it keeps bounds from pass to pass
  *   undecided  a row whose second smallest score might belong to the nearest centroid; its candidates are
  *              the centroids that might
  *
@@ -50,6 +51,13 @@
  *     y' . b_i summed over all values, f_i <= s_i + z_i without what was added, so that 8 rules out what is farther,
  *     by the head, than the last centroid is.  A candidate's whole y' . b_j tells, the same way, whether it needs a
  *     canonical distance; if none does the label stays (gk_gpu_gemm_head.cu).
+ * 11. A row may keep U >= r_i, of its last centroid i, and lower bounds: B_j <= r_j for each near column, and B for all others.
+ *     If c_j moves by m_j, r_j changes by no more than |m_j|, so U + |m_i|, B_j - |m_j| and B - max |m_j| are bounds of the
+ *     next pass.  Where all of the latter are above out(U), D~_j > D~_i for all j, and the label stays.  7 and 8 give U, and in
+ *     the same way r_j^2 >= w' + 2 (s~_j - z_j - a), with w' = |y'|^2 + 2 y' . (p - q) - |u| (2 |y'| + |u|).  A product of all columns
+ *     finds those near, up to a key; the others are as far as the next key says.  Parts left out by 9 are, if it asks for
+ *     |c_j - p| - l > R for some R as well, farther than R.  If the label becomes j, D~_j <= D~_i, so that r_j <= out(U): that is what is
+ *     kept (gk_gpu_gemm_near.cu).
  * Errors are in proportion to |c_j - p| and |c_j - q|, not to the distances, and centroids near a row's pivot
  * are what the row has to be compared with: in clumps of many features they are much nearer to each other
  * than to the points.
@@ -59,6 +67,8 @@
  */
 #ifndef GK_GPU_GEMM_H
 #define GK_GPU_GEMM_H
+
+#include <math.h>
 
 #include <cuda.h>
 #include <cuda_fp16.h>
@@ -94,6 +104,10 @@
 #define GK_GEMM_GROUPS	48		/* of centroids, at most */
 #define GK_GEMM_WHOLE	(GK_GEMM_HEADS - 1) /* the head that is all of a row */
 #define GK_GEMM_MIDDLES	48		/* at most */
+#define GK_GEMM_NEAR_COLUMNS	32	/* of a row, at most */
+#define GK_GEMM_NEAR_K	65000	/* clusters, at most: a column has 16 bits, and 0xffff is none */
+#define GK_GEMM_NONE	0xffff0000u
+#define GK_GEMM_NEAR_SCALE	8.0f	/* a distance in the common scale that is 1 in float16 */
 
 /* Of a row, in the common scale; rounded up. */
 typedef struct GkGemmBound
@@ -126,6 +140,13 @@ typedef struct GkGemmState
 	float		rest;
 	float		unit;
 	float		magic;			/* 1.5 * 2^23 units */
+
+	/*
+	 * How far the centroid moved that moved most: bits of this pass, as raised; and the sum since rows keep
+	 * bounds.
+	 */
+	unsigned int moving[2];
+	float		most;
 	/* Of a slice. */
 	int			listed;			/* undecided so far; 0 between slices */
 	int			undecided;
@@ -150,6 +171,26 @@ typedef struct GkGemmPair
 	int			at;				/* among the gathered; -1: no pair */
 	int			column;
 } GkGemmPair;
+
+/* An undecided row whose near columns are wanted. */
+typedef struct GkGemmWide
+{
+	int			at;				/* its place in the slice */
+	int			limit;			/* their largest key */
+	float		reach;			/* how far they may be away */
+	int			listed;			/* the largest key up to which all of them found room ... */
+	int			count;			/* ... and how many there are */
+	int			candidate;		/* the largest key of a candidate */
+} GkGemmWide;
+
+/* What is known of a place's row from pass to pass, in the common scale. */
+typedef struct GkGemmKnown
+{
+	float		upper;			/* its last centroid's distance, at most */
+	/* At least, in GK_GEMM_NEAR_SCALE, with what the centroid that had moved most had moved by then. */
+	__half		nearest;		/* all other centroids' */
+	__half		beyond;			/* those' that are not among its near columns */
+} GkGemmKnown;
 
 /* A product's arguments; what follows `state` depends on the use. */
 typedef struct GkGemmArgs
@@ -264,6 +305,28 @@ struct GkGemm
 	GkGemmReach *reach;			/* [pivots] */
 	GkGemmReach *tile_reach;	/* [places / GK_GEMM_ROWS]; sorted */
 	unsigned int *longest;		/* bits of max |y'| over all rows */
+
+	/*
+	 * Bounds that are kept from pass to pass (gk_gpu_gemm_near.cu); NULL: there was no room, or rows are not
+	 * sorted.
+	 */
+	bool		near_wanted;	/* from now on */
+	bool		near_now;		/* in this pass */
+	bool		near_built;
+	int			near_wait;		/* passes until they are wanted ... */
+	int			near_next_wait; /* ... and the next time, if they do not pay */
+	int			near_passes;	/* with them, judged */
+	double		near_open;		/* undecided rows of these, lately, of all */
+	double		near_whole;		/* what other passes would take, of whole rows, or what they have taken,
+								 * milliseconds */
+	double		near_other;
+	unsigned long long near_sorts;	/* when gaps were sampled */
+	GkGemmKnown *known;			/* [places] */
+	unsigned int *near;			/* [places][GK_GEMM_NEAR_COLUMNS]: a column, and a bound as those of `known`,
+								 * with what this column had moved by then */
+	__half	   *gap;			/* [places]: how much farther than the last centroid near columns may be */
+	float	   *moved;			/* [columns]: how far each has moved, */
+	float	   *checked;		/* ... and had when rows were looked at */
 	GkGemmState *state;
 	int			turn;
 	/* Of a slice, sized for rows_room places and as many more as padding takes. */
@@ -282,6 +345,9 @@ struct GkGemm
 	GkGemmNeeds *gathered_needs;	/* [tiles] */
 	int		   *gathered_need;	/* [tiles][tiles of columns] */
 	int		   *limit;			/* [gathered] */
+	GkGemmWide *wide;			/* [gathered]; near columns, as the next two */
+	int		   *wide_limit;		/* [places of the slice] */
+	float	   *reach_near;		/* [places of the slice] */
 	/* Of those, or with a head of the places of the slice. */
 	unsigned long long *decided;	/* distance and label */
 	int		   *in_crowd;
@@ -388,6 +454,13 @@ gk_gemm_tiny(const GkSession *s, const GkGemm *g)
 	return s->d * 0x1p-147 * (double) g->scale * g->scale;
 }
 
+/* Its root, rounded up. */
+static inline float
+gk_gemm_tiny_root(const GkSession *s, const GkGemm *g)
+{
+	return (float) (sqrt(gk_gemm_tiny(s, g)) * 1.02);
+}
+
 /* ---- gk_gpu_gemm.cu ---- */
 
 /* Bytes for the points in their places, a slice of them, and k centroids. */
@@ -428,6 +501,36 @@ void		gk_gpu_gemm_choose_head(const GkSession *s, GkGemm *g, const GkGemmCounts 
  * How long a pass takes, in milliseconds, with `parts` of tiles of columns a row, and `open` as gk_gpu_gemm_open().
  */
 double		gk_gpu_gemm_pass_ms(const GkSession *s, const GkGemm *g, int head, double parts, double open);
+
+/* ---- gk_gpu_gemm_near.cu: bounds that are kept from pass to pass ---- */
+
+/* Bytes of what is kept of these places and k clusters; 0: nothing is, of so many clusters or such wide rows. */
+size_t		gk_gpu_gemm_near_bytes(const GkGemm *g, int k);
+
+/* Room for that. */
+GkStatus	gk_gpu_gemm_near_room(GkSession *s, GkGemm *g, int k, GkError *err);
+void		gk_gpu_gemm_near_free(GkGemm *g);
+
+/* After a sort, once the centroids are rounded: how far near columns may be. */
+GkStatus	gk_gpu_gemm_sample_near(GkSession *s, GkGemm *g, int k, GkError *err);
+
+/*
+ * Which rows of a slice are settled by bounds, or by their near columns: pairs of the latter into g->kept.  The others
+ * are undecided.
+ */
+GkStatus	gk_gpu_gemm_check_near(GkSession *s, GkGemm *g, const GkGemmArgs *labels, int k, GkError *err);
+
+/* After the product of the undecided with all columns: their bounds, and pairs of those that may be their labels. */
+GkStatus	gk_gpu_gemm_renew_near(GkSession *s, GkGemm *g, const GkGemmArgs *labels, int k, GkError *err);
+
+/* After all slices of a pass. */
+GkStatus	gk_gpu_gemm_end_near(GkSession *s, GkGemm *g, int k, GkError *err);
+
+/* What a pass has counted says whether the next ones keep bounds. */
+void		gk_gpu_gemm_choose_near(const GkSession *s, GkGemm *g, int k, const GkGemmCounts *counts);
+
+/* Nothing is kept any more. */
+void		gk_gpu_gemm_forget_near(GkGemm *g);
 
 /* ---- gk_gpu_gemm_stream.cu, gk_gpu_gemm_stay.cu: the kernels ---- */
 
@@ -479,6 +582,9 @@ GkStatus	gk_gpu_gemm_sort(GkSession *s, GkGemm *g, int k, bool by_labels, GkErro
 /* Until the next pass is done centroid i is the one that had number stepped[i] when columns were ordered. */
 GkStatus	gk_gpu_gemm_renumber(GkSession *s, GkGemm *g, int k, const int32_t *stepped, GkError *err);
 
+/* Which column each centroid has, once after a sort: g->column. */
+GkStatus	gk_gpu_gemm_find_columns(GkSession *s, GkGemm *g, int k, GkError *err);
+
 /* How many pivots there are without labels. */
 int			gk_gpu_gemm_first_pivots(const GkSession *s, int k);
 void		gk_gpu_gemm_unsort(GkGemmOrder *o);
@@ -510,8 +616,8 @@ GkStatus	gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centr
 
 /* ---- gk_gpu_gemm_recheck.cu ---- */
 
-/* Labels of the places from `first` on, after their product. */
-GkStatus	gk_gpu_gemm_decide(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, GkLabels labels, GkError *err);
+/* Labels of a slice, after its product, whose arguments these were. */
+GkStatus	gk_gpu_gemm_decide(GkSession *s, GkGemm *g, const GkGemmArgs *args, int k, GkError *err);
 
 /* The same, after gk_gpu_gemm_find_pairs(). */
 GkStatus	gk_gpu_gemm_decide_pairs(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, GkLabels labels, GkError *err);

@@ -13,12 +13,8 @@
 #include <math.h>
 
 #include "gpu/gk_gpu_cost.h"
-#include "gpu/gk_gpu_gemm_hopper.cuh"
+#include "gpu/gk_gpu_gemm_rows.cuh"
 
-#define THREADS		256
-#define WARPS		(THREADS / 32)
-#define LANES		8			/* that take a row */
-#define GROUPS		(32 / LANES)	/* of lanes, in a warp */
 #define NEXT_HEAD	0.76		/* of the next larger one */
 #define SAMPLE_WORK	(1 << 20)	/* rows and columns of a sample ... */
 #define MIN_SAMPLE	64			/* ... but of this many rows at least, and at most */
@@ -63,121 +59,29 @@ gk_gpu_gemm_middle_values(const GkGemm *g)
 	return 2 * g->depth < g->width ? 2 * g->depth : g->width;
 }
 
-typedef struct HeadArgs
+struct HeadArgs : RowArgs
 {
-	const __half *y;
-	int64_t		places;
-	const __half *b;
-	int			width;
 	int			depth;
 	int			middle;
-	int			k;
-	GkGemmOrder order;
-	const int  *column;			/* of a centroid */
 	const float *tail;
 	unsigned int *tail_reach;
-	GkLabels	last;
-	/* Of a slice. */
-	int		   *limits;
-	int		   *own;
-	unsigned long long *decided;
-	const GkGemmPair *pair;
-	GkGemmPair *kept;
+	const GkGemmPair *pair;		/* of a slice */
 	int			pair_room;
-	int			kept_room;
-	int		   *in_crowd;
-	int		   *crowd;
-	/* Of a sample. */
-	int			depths[GK_GEMM_HEADS];
-} HeadArgs;
+	int			depths[GK_GEMM_HEADS];	/* of a sample */
+};
 
 static HeadArgs
 head_args(const GkSession *s, const GkGemm *g, int k)
 {
-	HeadArgs	a = {};
+	HeadArgs	a = {row_args(s, g, k)};
 
-	a.y = g->y;
-	a.places = g->order.places;
-	a.b = g->b;
-	a.width = g->width;
 	a.depth = g->depth;
 	a.middle = gk_gpu_gemm_middle_values(g);
-	a.k = k;
-	a.order = g->order;
-	a.column = g->column;
 	a.tail = g->tail;
 	a.tail_reach = g->tail_reach;
-	a.last = (GkLabels) {s->delta_labels, k <= GK_NARROW_K};
-	a.limits = g->limits;
-	a.own = g->own;
-	a.decided = g->decided;
 	a.pair = g->pair;
-	a.kept = g->kept;
 	a.pair_room = g->pair_room;
-	a.kept_room = g->kept_room;
-	a.in_crowd = g->in_crowd;
-	a.crowd = g->crowd;
 	return a;
-}
-
-/* The column of a place's last centroid, -1: there is none; and where its copy for the place's pivot is. */
-struct Last
-{
-	int			pivot;
-	int			label;
-	int			column;
-	int64_t		at;
-
-	__device__ __forceinline__
-	Last(const HeadArgs &a, int64_t place)
-	{
-		int			row = a.order.row[place];
-
-		label = row >= 0 ? gk_label_of(a.last, row) : -1;
-		pivot = a.order.pivot[place / GK_GEMM_ROWS];
-		column = label >= 0 && label < a.k ? a.column[label] : -1;
-		at = (int64_t) a.order.copy[pivot] * a.k + max(column, 0);
-	}
-};
-
-/* The units in a column's key but for its product; beyond +-GK_GEMM_FAR it has no more than that. */
-static __device__ __forceinline__ int
-units_of(int key, int column, float magic)
-{
-	return (int) ((unsigned int) key - 64u * (unsigned int) __float_as_int(magic) - gk_gemm_number(column)) / 64;
-}
-
-/*
- * The sum of products of two rows of such matrices, values `from` to `to` (whole slices of them), by LANES lanes;
- * each has it.  Off by no more than T times their lengths: a lane adds an eighth of them one after the other.
- */
-static __device__ __forceinline__ float
-product_of(const __half *y, int64_t y_rows, int64_t y_at, const __half *b, int64_t b_rows, int64_t b_at, int width,
-		   int from, int to)
-{
-	float		sum = 0.0f;
-
-#pragma unroll 4
-	for (int j = from + threadIdx.x % LANES * 8; j < to; j += LANES * 8)
-	{
-		uint4		u = __ldg((const uint4 *) (y + gk_gemm_at(y_rows, width, y_at, j)));
-		uint4		v = __ldg((const uint4 *) (b + gk_gemm_at(b_rows, width, b_at, j)));
-		const __half2 *p = (const __half2 *) &u;
-		const __half2 *q = (const __half2 *) &v;
-
-#pragma unroll
-		for (int i = 0; i < 4; i++)
-		{
-			float2		of_p = __half22float2(p[i]);
-			float2		of_q = __half22float2(q[i]);
-
-			sum = __fmaf_rn(of_p.y, of_q.y, __fmaf_rn(of_p.x, of_q.x, sum));
-		}
-	}
-#pragma unroll
-	for (int o = 1; o < LANES; o <<= 1)
-		sum += __shfl_xor_sync(0xffffffffu, sum, o);
-	return sum;
 }
 
 /* ---- tails ---- */
@@ -237,27 +141,6 @@ tails_kernel(const __grid_constant__ HeadArgs a)
 	}
 }
 
-__global__ void __launch_bounds__(THREADS)
-columns_kernel(const int *centroid, int k, int *column)
-{
-	int			i = blockIdx.x * THREADS + threadIdx.x;
-
-	if (i < k)
-		column[centroid[i]] = i;
-}
-
-/* Which column a centroid has, once after a sort. */
-static GkStatus
-find_columns(GkSession *s, GkGemm *g, int k, GkError *err)
-{
-	if (g->has_columns)
-		return GK_OK;
-	columns_kernel<<<(k + THREADS - 1) / THREADS, THREADS, 0, s->gpu->stream>>>(g->order.centroid, k, g->column);
-	GK_LAUNCHED();
-	g->has_columns = true;
-	return GK_OK;
-}
-
 GkStatus
 gk_gpu_gemm_find_tails(GkSession *s, GkGemm *g, int k, GkError *err)
 {
@@ -265,7 +148,7 @@ gk_gpu_gemm_find_tails(GkSession *s, GkGemm *g, int k, GkError *err)
 
 	if (g->tail_head == g->head)
 		return GK_OK;
-	GK_DO(find_columns(s, g, k, err));
+	GK_DO(gk_gpu_gemm_find_columns(s, g, k, err));
 	GK_TRY(cudaMemsetAsync(g->tail_reach, 0, 2 * g->order.pivots * sizeof(*g->tail_reach), s->gpu->stream));
 	tails_kernel<<<s->gpu->sms * GK_SM_BLOCKS, THREADS, 0, s->gpu->stream>>>(a);
 	GK_LAUNCHED();
@@ -322,7 +205,7 @@ sample_kernel(const __grid_constant__ HeadArgs a, const __grid_constant__ GkGemm
 	}
 	__syncthreads();
 	if (threadIdx.x < GK_GEMM_HEADS)
-		atomicAdd(&p.state->all.near[threadIdx.x], near[threadIdx.x]);
+		atomicAdd(&p.state->all.left[threadIdx.x], near[threadIdx.x]);
 	if (threadIdx.x == 0)
 		atomicAdd(&p.state->all.sampled, 1);
 }
@@ -336,7 +219,7 @@ gk_gpu_gemm_sample_heads(GkSession *s, GkGemm *g, int k, GkError *err)
 
 	if (g->sampled_sorts == g->sorts)
 		return GK_OK;
-	GK_DO(find_columns(s, g, k, err));
+	GK_DO(gk_gpu_gemm_find_columns(s, g, k, err));
 	rows = rows < MIN_SAMPLE ? MIN_SAMPLE : rows < MAX_SAMPLE ? rows : MAX_SAMPLE;
 	for (int i = 0; i < GK_GEMM_HEADS; i++)
 		a.depths[i] = gk_gpu_gemm_head_values(g, i);
@@ -344,53 +227,13 @@ gk_gpu_gemm_sample_heads(GkSession *s, GkGemm *g, int k, GkError *err)
 	p.z = g->z;
 	p.key_pitch = gk_gemm_key_pitch(k);
 	p.state = g->state;
-	GK_TRY(cudaMemsetAsync(&g->state->all.sampled, 0, sizeof(g->state->all.sampled) + sizeof(g->state->all.near), s->gpu->stream));
+	GK_TRY(cudaMemsetAsync(&g->state->all.sampled, 0, sizeof(g->state->all.sampled) + sizeof(g->state->all.left), s->gpu->stream));
 	sample_kernel<<<rows, THREADS, 0, s->gpu->stream>>>(a, p);
 	GK_LAUNCHED();
 	g->sampled_sorts = g->sorts;
 	g->sampled_open = -1.0;
 	return GK_OK;
 }
-
-/* ---- products of whole rows ---- */
-
-/* A row and a centroid of each lane of a warp. */
-struct Pairs
-{
-	int64_t		place;			/* of the lane's row */
-	int64_t		at;				/* of its centroid's copy */
-
-	/*
-	 * The product of the lane's pair, values `from` to `to`: of the lanes that want it, one after the
-	 * other by LANES lanes.  order: a warp's own, shared.
-	 */
-	__device__ __forceinline__ float
-	product(const HeadArgs &a, bool wanted, int from, int to, unsigned char *order) const
-	{
-		int			lane = threadIdx.x % 32;
-		unsigned int who = __ballot_sync(0xffffffffu, wanted);
-		int			rank = __popc(who & ((1u << lane) - 1));
-		int			count = __popc(who);
-		float		mine = 0.0f;
-
-		__syncwarp();
-		if (wanted)
-			order[rank] = (unsigned char) lane;
-		__syncwarp();
-		for (int first = 0; first < count; first += GROUPS)
-		{
-			int			i = first + lane / LANES;
-			int			of = order[min(i, count - 1)];
-			float		sum = product_of(a.y, a.places, __shfl_sync(0xffffffffu, place, of), a.b, (int64_t) a.order.copies * a.k,
-										 __shfl_sync(0xffffffffu, at, of), a.width, from, i < count ? to : from);
-
-			sum = __shfl_sync(0xffffffffu, sum, rank % GROUPS * LANES);
-			if (rank / GROUPS * GROUPS == first)
-				mine = sum;
-		}
-		return mine;
-	}
-};
 
 /* ---- limits by the last label ---- */
 
@@ -457,38 +300,6 @@ may_be_nearer(const HeadArgs &a, const GkGemmArgs &p, const Common &common, int 
 	float		low = (float) units + __fsub_rd(__fsub_rd(tail, behind), product) * common.per_unit - 4.0f;
 
 	return limit == GK_GEMM_PAD - 1 || units <= -GK_GEMM_FAR || !(low > (float) (limit >> 6));
-}
-
-/* Store the pairs of the lanes that keep theirs; a row's last centroid is kept with the first of the others. */
-__device__ __forceinline__ void
-store_kept(const HeadArgs &a, const GkGemmArgs &p, bool keep, GkGemmPair pair)
-{
-	int			lane = threadIdx.x % 32;
-	unsigned int before = (1u << lane) - 1;
-	bool		with_own = keep && !(atomicOr(a.in_crowd + pair.at, GK_GEMM_KEPT) & GK_GEMM_KEPT) && a.own[pair.at] >= 0;
-	unsigned int who = __ballot_sync(0xffffffffu, keep);
-	unsigned int whose = __ballot_sync(0xffffffffu, with_own);
-	int			to = 0;
-
-	if (who == 0)
-		return;
-	if (lane == 0)
-		to = atomicAdd(&p.state->kept, __popc(who) + __popc(whose));
-	to = __shfl_sync(0xffffffffu, to, 0) + __popc(who & before) + __popc(whose & before);
-	if (!keep)
-		return;
-	if (to + with_own < a.kept_room)
-	{
-		a.kept[to] = pair;
-		if (with_own)
-			a.kept[to + 1] = {pair.at, a.own[pair.at]};
-		return;
-	}
-	/* A row whose pairs have no room will be compared with all centroids. */
-	if (!(atomicOr(a.in_crowd + pair.at, GK_GEMM_CROWDED) & GK_GEMM_CROWDED))
-		a.crowd[atomicAdd(&p.state->crowded, 1)] = pair.at;
-	if (to < a.kept_room)
-		a.kept[to] = {-1, 0};
 }
 
 /* A warp takes 32 pairs at a time: most are dismissed by the values before the middle, the others are read to the end. */
@@ -577,12 +388,12 @@ expected_ms(const GkSession *s, const GkGemm *g, int head, double parts, const G
 {
 	int			last = counts->head;
 	double		open = g->open[head];
-	double		sampled = last == GK_GEMM_WHOLE ? g->sampled_open : (double) counts->near[last] / counts->sampled;
+	double		sampled = last == GK_GEMM_WHOLE ? g->sampled_open : (double) counts->left[last] / counts->sampled;
 
 	if (open < 0.0 && head == GK_GEMM_WHOLE)
 		open = g->sampled_open;
 	else if (open < 0.0)
-		open = (double) counts->near[head] / counts->sampled * (sampled > MIN_OPEN ? g->open[last] / sampled : 1.0);
+		open = (double) counts->left[head] / counts->sampled * (sampled > MIN_OPEN ? g->open[last] / sampled : 1.0);
 	if (head != GK_GEMM_WHOLE && (open > GK_GEMM_MOST_PAIRS || g->sampled_open > GK_GEMM_MOST_KEPT))
 		return HUGE_VAL;
 	return gk_gpu_gemm_pass_ms(s, g, head, parts, open);

@@ -365,12 +365,20 @@ largest_by_distance(const Common &c, float w, const GkGemmBound &of, int best)
 	return limit_key(best, slack);
 }
 
+/* r_i^2 at most, by scores: `best` units are s_i - z, z of it. */
+__device__ __forceinline__ float
+largest_square(const Common &c, float w, int best, float z)
+{
+	float		f = c.unit * (float) best + 2.0f * z + 2.0f * c.unit;
+
+	return fmaxf(w + 2.0f * f + (fabsf(w) + fabsf(f)) * 0x1p-21f, 0.0f);
+}
+
 /* The same by scores, with z of the smallest: 7 and 8 there. */
 __device__ __forceinline__ int
 largest_by_score(const Common &c, float w, int best, float z)
 {
-	float		f = c.unit * (float) best + 2.0f * z + 2.0f * c.unit;
-	float		square = fmaxf(w + 2.0f * f + (fabsf(w) + fabsf(f)) * 0x1p-21f, 0.0f);
+	float		square = largest_square(c, w, best, z);
 	float		slack = (2.0f * z + 2.0f * c.unit + 1.01f * (c.g * square + 0.5f * c.tiny * c.tiny)) * c.per_unit;
 
 	return limit_key(best, slack * (1.0f + 0x1p-18f) + 2.0f);

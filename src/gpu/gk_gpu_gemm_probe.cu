@@ -5,11 +5,8 @@
  * with exact ones, once in a session; if they are off by more than a third of the bound, products are not
  * used.
  */
-#include "gpu/gk_gpu_device.cuh"
-#include "gpu/gk_gpu_gemm.h"
+#include "gpu/gk_gpu_gemm_rows.cuh"
 
-#define THREADS		256
-#define WARPS		(THREADS / 32)
 #define PROBE_ROWS	GK_GEMM_ROWS
 #define PROBE_COLUMNS	256
 #define PROBE_KINDS	6
@@ -51,6 +48,18 @@ probe_data_kernel(__half *out, int rows, int width, int seed)
 		}
 		out[gk_gemm_at(rows, width, i / width, j)] = __float2half_rn(v);
 	}
+}
+
+/* The same products, pair by pair: a warp has 32 rows, and a column each. */
+__global__ void __launch_bounds__(THREADS)
+probe_pairs_kernel(const __half *y, const __half *b, int width, int columns, float *sums)
+{
+	__shared__ unsigned char orders[WARPS][32];
+	int			at = blockIdx.x * THREADS + threadIdx.x;
+	int			row = at % PROBE_ROWS;
+	Pairs		pair = {row, (at / PROBE_ROWS + row) % columns};
+
+	sums[row * columns + pair.at] = pair.products(y, PROBE_ROWS, b, columns, width, true, orders[threadIdx.x / 32]);
 }
 
 /* A warp per sum: is it within what gk_gpu_gemm.h assumes? */
@@ -112,6 +121,11 @@ gk_gpu_gemm_probe(GkSession *s, bool *good, GkError *err)
 		probe_data_kernel<<<64, THREADS, 0, s->gpu->stream>>>(b, PROBE_COLUMNS, width, 2);
 		GK_LAUNCHED();
 		GK_DO(gk_gpu_gemm_multiply(s, GK_GEMM_DUMP, y, PROBE_ROWS, b, PROBE_COLUMNS, width, &a, err));
+		probe_check_kernel<<<PROBE_ROWS * PROBE_COLUMNS / WARPS, THREADS, 0, s->gpu->stream>>>
+			(y, b, width, PROBE_COLUMNS, a.dump, (int *) (at + 128));
+		GK_LAUNCHED();
+		probe_pairs_kernel<<<PROBE_ROWS * PROBE_COLUMNS / THREADS, THREADS, 0, s->gpu->stream>>>(y, b, width, PROBE_COLUMNS, a.dump);
+		GK_LAUNCHED();
 		probe_check_kernel<<<PROBE_ROWS * PROBE_COLUMNS / WARPS, THREADS, 0, s->gpu->stream>>>
 			(y, b, width, PROBE_COLUMNS, a.dump, (int *) (at + 128));
 		GK_LAUNCHED();

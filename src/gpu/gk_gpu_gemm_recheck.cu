@@ -52,6 +52,10 @@ typedef struct RecheckArgs
 	int		   *gathered_pivot;
 	GkGemmBound *gathered_bound;
 	int		   *limit;
+	/* Of near columns; NULL: not wanted. */
+	GkGemmWide *wide;
+	const int  *wide_limit;
+	const float *reach_near;
 	/* Rows that pairs are of: how many, and their numbers. */
 	const int  *among;			/* NULL: `rows` */
 	const int  *row;
@@ -160,7 +164,7 @@ begin_kernel(const __grid_constant__ RecheckArgs a)
 	{
 		s->gathered = sum[i] * GK_GEMM_ROWS;
 		s->undecided = s->listed;
-		s->listed = s->pairs = s->crowded = 0;
+		s->listed = s->pairs = s->kept = s->crowded = 0;
 	}
 }
 
@@ -188,6 +192,8 @@ pad(const RecheckArgs &a)
 		a.gathered_row[i] = -1;
 		a.gathered_bound[i] = {};
 		a.limit[i] = GK_GEMM_NO_LIMIT;
+		if (a.wide != NULL)
+			a.wide[i] = {0, GK_GEMM_NO_LIMIT, 0.0f, GK_GEMM_NO_LIMIT, 0, GK_GEMM_NO_LIMIT};
 	}
 }
 
@@ -226,7 +232,9 @@ gather_kernel(const __grid_constant__ RecheckArgs a)
 			{
 				a.gathered_row[to] = a.order.row != NULL ? a.order.row[place] : place;
 				a.gathered_bound[to] = a.bound[place];
-				a.limit[to] = a.limits[at];
+				a.limit[to] = a.wide != NULL ? max(a.limits[at], a.wide_limit[at]) : a.limits[at];
+				if (a.wide != NULL)
+					a.wide[to] = {at, a.wide_limit[at], a.reach_near[at], a.wide_limit[at], 0, a.limits[at]};
 				a.decided[to] = GK_GEMM_NOT_YET;
 				a.in_crowd[to] = 0;
 			}
@@ -345,11 +353,17 @@ decide_kernel(const __grid_constant__ RecheckArgs a)
 	gk_await_previous();
 
 	GkGemmState *s = a.state;
+	/*
+	 * Once the chain has stopped other kernels may have left rows without pairs.  (It may become so at any time: all threads of
+	 * a block have to find the same.)
+	 */
+	bool		over = __syncthreads_or(a.done != NULL && *a.done);
 
-	for (int i = blockIdx.x * THREADS + threadIdx.x; i < (a.among != NULL ? *a.among : a.rows); i += gridDim.x * THREADS)
+	for (int i = blockIdx.x * THREADS + threadIdx.x; !over && i < (a.among != NULL ? *a.among : a.rows); i += gridDim.x * THREADS)
 		if (a.row[i] >= 0 && (a.among != NULL ? a.in_crowd[i] == 0 : a.in_crowd[i] == GK_GEMM_KEPT))
 			gk_store_label(a.labels, a.row[i], (int) (unsigned int) a.decided[i]);
-	decide_crowd(a);
+	if (!over)
+		decide_crowd(a);
 	for (int i = threadIdx.x; a.among != NULL && blockIdx.x == 0 && i < a.order.pivots; i += THREADS)
 		a.count[i] = 0;
 	if (blockIdx.x == 0 && threadIdx.x == 0)
@@ -358,7 +372,7 @@ decide_kernel(const __grid_constant__ RecheckArgs a)
 		if (a.among != NULL)
 		{
 			s->all.undecided += s->undecided;
-			s->all.pairs += min(s->pairs, a.pair_room);
+			s->all.pairs += min(*a.pairs, a.pair_room);
 		}
 		s->all.pairs += (unsigned long long) s->crowded * a.k;
 	}
@@ -433,6 +447,9 @@ recheck_args(const GkSession *s, const GkGemm *g, int64_t first, int64_t rows, i
 	r.gathered_pivot = g->gathered_pivot;
 	r.gathered_bound = g->gathered_bound;
 	r.limit = g->limit;
+	r.wide = g->near_now ? g->wide : NULL;
+	r.wide_limit = g->wide_limit;
+	r.reach_near = g->reach_near;
 	r.decided = g->decided;
 	r.in_crowd = g->in_crowd;
 	r.crowd = g->crowd;
@@ -449,9 +466,10 @@ compare(GkSession *s, const RecheckArgs &r, GkError *err)
 }
 
 GkStatus
-gk_gpu_gemm_decide(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, GkLabels labels, GkError *err)
+gk_gpu_gemm_decide(GkSession *s, GkGemm *g, const GkGemmArgs *args, int k, GkError *err)
 {
-	RecheckArgs r = recheck_args(s, g, first, rows, k, labels);
+	int64_t		rows = args->rows;
+	RecheckArgs r = recheck_args(s, g, args->first, rows, k, args->labels);
 
 	r.row = g->gathered_row;
 	r.among = &g->state->gathered;
@@ -461,6 +479,13 @@ gk_gpu_gemm_decide(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, 
 	GK_TRY(gk_follow(s, list_kernel, (unsigned int) ((rows + GK_GEMM_WORD * THREADS - 1) / (GK_GEMM_WORD * THREADS)), THREADS, 0, r));
 	GK_TRY(gk_follow(s, begin_kernel, 1, GK_GEMM_PIVOTS, 0, r));
 	GK_DO(find_candidates(s, g, &r, k, err));
+	if (g->near_now)
+	{
+		GK_DO(gk_gpu_gemm_renew_near(s, g, args, k, err));
+		r.pair = g->kept;
+		r.pair_room = g->kept_room;
+		r.pairs = &g->state->kept;
+	}
 	return compare(s, r, err);
 }
 

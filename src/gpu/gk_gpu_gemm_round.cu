@@ -309,6 +309,7 @@ typedef struct CentroidArgs
 	float	   *tail;
 	const unsigned int *tail_reach;
 	float	   *out;			/* [k][pitch] */
+	float	   *moved;			/* [k]: of columns; NULL: not sorted */
 	int		   *keys;
 	float	   *z;
 	float	   *nearest;
@@ -318,6 +319,7 @@ typedef struct CentroidArgs
 	GkGemmState *state;
 	int			head;
 	int			turn;			/* of state->raised */
+	bool		near;
 } CentroidArgs;
 
 /* Sums of the squares of what values are rounded to, and of what that changes. */
@@ -397,10 +399,20 @@ rest_of(const CentroidArgs &a, const Rounded &sums)
 	return a.lost == NULL ? round_up(sums.rest) : __fmaf_ru(0x1p-24f, round_up(sums.square), round_up(sums.rest + a.width * (double) TINY));
 }
 
+/* (Off by no more than 8 * 2^-24 of it, but for what underflows.) */
+__device__ __forceinline__ float
+square_between(float4 v, float4 w, float scale)
+{
+	float4		t = {__fsub_rn(v.x * scale, w.x * scale), __fsub_rn(v.y * scale, w.y * scale), __fsub_rn(v.z * scale, w.z * scale),
+					 __fsub_rn(v.w * scale, w.w * scale)};
+
+	return __fmaf_rn(t.x, t.x, __fmaf_rn(t.y, t.y, __fmaf_rn(t.z, t.z, __fmul_rn(t.w, t.w))));
+}
+
 /* One column of copies from copy0 on, by LANES lanes: what is read of its centroid serves all of them. */
 template <int LANES>
 __device__ __forceinline__ void
-round_column(const CentroidArgs &a, int copy0, int at, Rounded (&sums)[COPIES])
+round_column(const CentroidArgs &a, int copy0, int at, Rounded (&sums)[COPIES], float *moved)
 {
 	int64_t		columns = (int64_t) a.order.copies * a.k;
 	int			i = a.order.centroid != NULL ? a.order.centroid[at] : at;
@@ -415,7 +427,12 @@ round_column(const CentroidArgs &a, int copy0, int at, Rounded (&sums)[COPIES])
 				*(Four *) (a.b + gk_gemm_at(columns, a.width, (int64_t) (copy0 + o) * a.k + at, j)) =
 					round_features(a, v, a.order.middle + (int64_t) (copy0 + o) * a.pitch, j, &sums[o]);
 		if (copy0 == 0 && j < a.pitch)
-			*(float4 *) (a.out + (int64_t) i * a.pitch + j) = v;
+		{
+			float4	   *out = (float4 *) (a.out + (int64_t) i * a.pitch + j);
+
+			*moved += square_between(v, *out, (float) a.scale);
+			*out = v;
+		}
 	}
 }
 
@@ -443,18 +460,20 @@ round_centroids_kernel(const __grid_constant__ CentroidArgs a)
 
 	__shared__ unsigned int length;
 	__shared__ unsigned int rest;
+	__shared__ unsigned int moving;
 	int			parts = (a.order.copies + COPIES - 1) / COPIES;
 	int			copy0 = (int) blockIdx.x % parts * COPIES;
 	int			at = (int) blockIdx.x / parts * (THREADS / LANES) + threadIdx.x / LANES;
 	int			lane = threadIdx.x % LANES;
 	Rounded		sums[COPIES] = {};	/* of each lane */
 	Rounded		all = {};
+	float		moved = 0.0f;	/* its square */
 
 	if (threadIdx.x == 0)
-		length = rest = 0;
+		length = rest = moving = 0;
 	__syncthreads();
 	if (at < a.k)
-		round_column<LANES>(a, copy0, at, sums);
+		round_column<LANES>(a, copy0, at, sums, &moved);
 	/* A lane has a copy's. */
 	static_assert(COPIES <= LANES, "a lane for each copy");
 #pragma unroll
@@ -474,12 +493,23 @@ round_centroids_kernel(const __grid_constant__ CentroidArgs a)
 		raise(&length, round_up(all.square));
 		raise(&rest, rest_of(a, all));
 	}
+	if (copy0 == 0 && a.moved != NULL)
+	{
+		moved = round_up(lanes_sum<LANES>((double) moved) + a.width * (double) TINY);
+		if (at < a.k && lane == 0)
+		{
+			a.moved[at] = __fadd_ru(a.moved[at], moved);
+			raise(&moving, moved);
+		}
+	}
 	__syncthreads();
 	/* Once a block: that all warps look at one place takes longer than all the rest. */
 	if (threadIdx.x == 0)
 	{
 		raise(&a.state->raised[a.turn].length, __uint_as_float(length));
 		raise(&a.state->raised[a.turn].rest, __uint_as_float(rest));
+		if (moving > 0)
+			raise(&a.state->moving[a.turn], __uint_as_float(moving));
 	}
 }
 
@@ -523,10 +553,14 @@ begin_pass(const CentroidArgs &a, float unit)
 	a.state->length = __uint_as_float(a.state->raised[a.turn].length);
 	a.state->rest = __uint_as_float(a.state->raised[a.turn].rest);
 	a.state->raised[!a.turn] = {};
+	a.state->most = __fadd_ru(a.state->most, __uint_as_float(a.state->moving[a.turn]));
+	a.state->all.moved = __uint_as_float(a.state->moving[a.turn]);
+	a.state->moving[!a.turn] = 0;
 	a.state->listed = a.state->pairs = a.state->kept = a.state->crowded = 0;
 	a.state->all.undecided = a.state->all.pairs = a.state->all.parts = 0;
 	a.state->all.sorts = a.sorts;
 	a.state->all.head = a.head;
+	a.state->all.near = a.near;
 	a.state->unit = unit;
 	a.state->magic = magic_of(unit);
 }
@@ -617,12 +651,14 @@ GkStatus
 gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centroids, int k, GkError *err)
 {
 	CentroidArgs a = {centroids, k, s->d, g->width, g->depth, gk_gpu_gemm_middle_values(g), g->pitch, gk_gemm_parts(k),
-		gk_gemm_key_pitch(k), g->scale, g->order, g->b, g->square, g->lost, g->tail, g->tail_reach, g->c, g->keys, g->z, g->nearest, g->sorts, g->reach, g->longest, g->state,
-	g->depth < g->width ? g->head : GK_GEMM_WHOLE, g->turn ^= 1};
+		gk_gemm_key_pitch(k), g->scale, g->order, g->b, g->square, g->lost, g->tail, g->tail_reach, g->c, g->moved, g->keys, g->z, g->nearest, g->sorts, g->reach, g->longest, g->state,
+	g->depth < g->width ? g->head : GK_GEMM_WHOLE, g->turn ^= 1, g->near_now};
 	int			lanes = lanes_of(g->width);
 	int			blocks = (k + THREADS / lanes - 1) / (THREADS / lanes) * ((g->order.copies + COPIES - 1) / COPIES);
 
 	a.order.centroid = (int *) gk_gemm_centroids(g, k);
+	if (g->order.columns != k)
+		a.moved = NULL;
 	GK_TRY(gk_follow(s, lanes == 8 ? round_centroids_kernel<8> : lanes == 16 ? round_centroids_kernel<16> : round_centroids_kernel<32>,
 					 blocks, THREADS, 0, a));
 	if (g->order.row == NULL)

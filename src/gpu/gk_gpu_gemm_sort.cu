@@ -239,6 +239,17 @@ numbered_kernel(const int *centroid, const int *number, int k, int *numbered)
 }
 
 GkStatus
+gk_gpu_gemm_find_columns(GkSession *s, GkGemm *g, int k, GkError *err)
+{
+	if (g->has_columns)
+		return GK_OK;
+	number_kernel<<<(k + THREADS - 1) / THREADS, THREADS, 0, s->gpu->stream>>>(g->order.centroid, k, g->column);
+	GK_LAUNCHED();
+	g->has_columns = true;
+	return GK_OK;
+}
+
+GkStatus
 gk_gpu_gemm_renumber(GkSession *s, GkGemm *g, int k, const int32_t *stepped, GkError *err)
 {
 	unsigned int blocks = (k + THREADS - 1) / THREADS;
@@ -278,6 +289,7 @@ typedef struct NeedsArgs
 	const int  *pivot;
 	const GkGemmReach *reach;	/* NULL: of the bounds */
 	const GkGemmBound *bound;
+	const GkGemmWide *wide;		/* of the same rows, how far their near columns may be; NULL: not wanted */
 	GkGemmNeeds *needs;
 	int		   *need;
 	unsigned long long *counted;	/* parts of the tiles that a sample of tiles of rows needs; NULL: not wanted */
@@ -314,6 +326,17 @@ reach_of(const NeedsArgs &a, int tile)
 	return r;
 }
 
+/* How far a tile's near columns may be; a warp's. */
+__device__ __forceinline__ float
+reach_of_near(const NeedsArgs &a, int tile)
+{
+	float		reach = 0.0f;
+
+	for (int i = threadIdx.x % 32; i < GK_GEMM_ROWS; i += 32)
+		reach = fmaxf(reach, a.wide[(int64_t) tile * GK_GEMM_ROWS + i].reach);
+	return __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(reach)));
+}
+
 /* LANES for each tile of rows, a warp where its bounds are read. */
 template <int LANES>
 __global__ void __launch_bounds__(THREADS)
@@ -346,6 +369,8 @@ needs_kernel(const __grid_constant__ NeedsArgs a)
 	far = gk_gemm_out((double) closest * (1.0003 + 1.1 * (a.d + 4) * 0x1p-24) + x, a.d, a.tiny) + x;
 	/* differences below 2^-74 have the square 0, or twice what it is */
 	far += sqrt((double) a.d) * 0x1p-73;
+	if (a.wide != NULL)
+		far = fmax(far, ((double) reach_of_near(a, tile) + x) * (1.0 + 0x1p-40));
 	for (int t0 = 0; t0 < a.tiles; t0 += LANES)
 	{
 		int			t = t0 + lane;
@@ -418,6 +443,7 @@ gk_gpu_gemm_gathered_needs(GkSession *s, GkGemm *g, int64_t from, int64_t rows, 
 	a.count = &g->state->gathered;
 	a.pivot = g->gathered_pivot;
 	a.bound = g->gathered_bound;
+	a.wide = g->near_now ? g->wide : NULL;
 	a.needs = g->gathered_needs;
 	a.need = g->gathered_need;
 	return find_needs(s, a, err);

@@ -301,6 +301,9 @@ chain_start(GkSession *s, const float *centroids, int k, bool may_follow, bool f
 	GK_TRY(cudaStreamWaitEvent(s->gpu->stream, s->gpu->pace[1], 0));
 	gk_gpu_step_stop(s);
 	GK_DO(gk_gpu_drain(s, err));
+	/* What ran ahead may have ended anywhere. */
+	if (s->chain_ahead)
+		gk_gpu_gemm_forget(s);
 	GK_DO(gk_gpu_put_centroids(s, centroids, k, err));
 	GK_TRY(cudaMemsetAsync(s->done, 0, sizeof(int), s->gpu->stream));
 	GK_DO(gk_gpu_join_begin(s, err));

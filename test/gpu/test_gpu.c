@@ -1044,10 +1044,28 @@ heads(int64_t n)
 
 			sh.kind = j == 0 ? SPECTRUM : (i + j) % (SPECTRUM + 1);
 			sh.distinct = sh.kind == RIVALS;
-			one(sh, 18);
+			one(sh, 30);
 		}
 	tails_from = 300;
-	one((Shape) {.n = n,.d = 302,.k = 50,.point = tail_only}, 18);
+	one((Shape) {.n = n,.d = 302,.k = 50,.point = tail_only}, 30);
+}
+
+/* Iterations enough to keep bounds (gk_gpu_gemm_near.cu), to give them up and to keep them again: all widths of rows, few and many columns. */
+static void
+nears(int64_t n)
+{
+	const int	ds[] = {7, 20, 64, 130, 256, 300};
+	const int	ks[] = {3, 60, 300, 900};
+
+	for (int i = 0; i < 6; i++)
+		for (int j = 0; j < 4; j++)
+		{
+			Shape		sh = {.n = n,.d = ds[i],.k = ks[j],.weighted = i == j,.chunk_rows = i % 2 ? 640 : 0};
+
+			sh.kind = (i + j) % (SPECTRUM + 1);
+			sh.distinct = sh.kind == RIVALS;
+			one(sh, 40);
+		}
 }
 
 /* Memory for the points, then for products, then to sort them: from some 463 and 493 MB on, with room for other costs. */
@@ -1102,8 +1120,8 @@ steps_only(GkStore *store, int k, GkSkip skip, int iters, float *c, GkStep *step
 }
 
 /*
- * Points so large that they are sorted before the first pass, or that products take heads of rows, without being asked to;
- * the oracle would take minutes, so they are compared with the kernels that other cases compare with it.
+ * Points so large that they are sorted before the first pass, that products take heads of rows, or that rows keep bounds,
+ * without being asked to; the oracle would take minutes, so they are compared with the kernels that other cases compare with it.
  */
 static void
 unasked(Shape sh, int iters)
@@ -1157,6 +1175,7 @@ test_small(void)
 	other_ks();
 	sorts(1500);
 	heads(900);
+	nears(1300);
 	renumberings(1100);
 	one((Shape) {.n = 700,.d = 300,.k = 40}, 2);
 	rounds_cases(1);
@@ -1187,12 +1206,15 @@ test_products(void)
 	other_ks();
 	sorts(20011);
 	heads(6007);
+	nears(7001);
 	renumberings(20011);
 	rooms();
 	unasked((Shape) {.n = 1200011,.d = 20,.k = 20000,.centres = 20000}, 3);
 	unasked((Shape) {.n = 300007,.d = 200,.k = 9000,.kind = SPECTRUM}, 3);
 	unasked((Shape) {.n = 300007,.d = 768,.k = 1000,.kind = SPECTRUM}, 15);
 	unasked((Shape) {.n = 200003,.d = 768,.k = 1000}, 15);
+	unasked((Shape) {.n = 400009,.d = 200,.k = 2000,.kind = SPECTRUM}, 40);
+	unasked((Shape) {.n = 500009,.d = 100,.k = 1500,.kind = SPECTRUM}, 40);
 }
 
 /*
