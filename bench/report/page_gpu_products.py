@@ -71,9 +71,8 @@ def fits_section():
            "From the same points, on the GPU already, and the same k of them as centroids, until centroids do not move any more, after 100 iterations at most; the "
            "others for as many iterations. Milliseconds, median of three, by `bench/gpu/fits.sh`. In brackets the inertia of the last centroids as a multiple "
            f"of gkmeans's: fits that take another turn once may end higher or lower. {table[0]['gpu']}, {table[0]['date']}. `floor`: what the product of all points "
-           "and all centroids takes at the nominal 989 TFLOP/s in float16, once an iteration. It binds where no part of it can be left out, as with up to 256 columns "
-           "whose variances fall: a third of the fastest other's time is so near to it for 128 features that no kernel gets there. Tiles of centroids that are "
-           "far away are left out, and, of more than 256 features, the tails of rows where centroids have short ones.", "",
+           "and all centroids takes at the nominal 989 TFLOP/s in float16, once an iteration. It binds where no part of it is left out. Tiles of centroids that are far away are, "
+           "rows that bounds settle, and, of more than 256 features, the tails of rows where centroids have short ones.", "",
            "| n | d | k | points | iterations | gkmeans | floor | " + " | ".join(names) + " | the fastest of them over gkmeans |", "|" + "---|" * (8 + len(names))]
     for r in table:
         out.append("| " + " | ".join([f"{r['n']:,}", str(r["d"]), f"{r['k']:,}", r["points"], f"{r['iterations']:.0f}", f"{r['ms']:.1f}", f"{floor(r):.1f}",

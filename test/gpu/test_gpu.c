@@ -1052,20 +1052,21 @@ heads(int64_t n)
 
 /* Iterations enough to keep bounds (gk_gpu_gemm_near.cu), to give them up and to keep them again: all widths of rows, few and many columns. */
 static void
-nears(int64_t n)
+nears(int64_t n, int step)
 {
 	const int	ds[] = {7, 20, 64, 130, 256, 300};
 	const int	ks[] = {3, 60, 300, 900};
 
-	for (int i = 0; i < 6; i++)
-		for (int j = 0; j < 4; j++)
-		{
-			Shape		sh = {.n = n,.d = ds[i],.k = ks[j],.weighted = i == j,.chunk_rows = i % 2 ? 640 : 0};
+	for (int at = 0; at < 24; at += step)
+	{
+		int			i = at / 4;
+		int			j = at % 4;
+		Shape		sh = {.n = n,.d = ds[i],.k = ks[j],.weighted = i == j,.chunk_rows = i % 2 ? 640 : 0};
 
-			sh.kind = (i + j) % (SPECTRUM + 1);
-			sh.distinct = sh.kind == RIVALS;
-			one(sh, 40);
-		}
+		sh.kind = (i + j) % (SPECTRUM + 1);
+		sh.distinct = sh.kind == RIVALS;
+		one(sh, 40);
+	}
 }
 
 /* Memory for the points, then for products, then to sort them: from some 463 and 493 MB on, with room for other costs. */
@@ -1175,7 +1176,7 @@ test_small(void)
 	other_ks();
 	sorts(1500);
 	heads(900);
-	nears(1300);
+	nears(1300, 3);
 	renumberings(1100);
 	one((Shape) {.n = 700,.d = 300,.k = 40}, 2);
 	rounds_cases(1);
@@ -1206,7 +1207,7 @@ test_products(void)
 	other_ks();
 	sorts(20011);
 	heads(6007);
-	nears(7001);
+	nears(7001, 1);
 	renumberings(20011);
 	rooms();
 	unasked((Shape) {.n = 1200011,.d = 20,.k = 20000,.centres = 20000}, 3);
