@@ -20,6 +20,7 @@
 #include "access/xact.h"
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "common/hashfn.h"
 #include "executor/spi.h"
@@ -111,10 +112,32 @@ km_label_lock(Oid relid, const char *label_column)
 
 /* ---- checks ---- */
 
+/* A column that is added is merged with one that a child has, if that has its type. */
+static void
+check_children(const KmSource *source)
+{
+	ListCell   *cell;
+
+	foreach(cell, find_all_inheritors(source->relid, AccessShareLock, NULL))
+	{
+		Oid			child = lfirst_oid(cell);
+		AttrNumber	attnum = get_attnum(child, source->label_column);
+		Oid			type = attnum != InvalidAttrNumber ? get_atttype(child, attnum) : INT4OID;
+
+		if (type != INT4OID)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATATYPE_MISMATCH),
+					 errmsg("column \"%s\" of the child table \"%s\" is of type %s", source->label_column, get_rel_name(child), format_type_be(type)),
+					 errdetail("The label column would be added to \"%s\" with type integer.", source->relname),
+					 errhint("Name another label_column.")));
+	}
+}
+
 /* A column is not added to a partition alone. */
 static void
 check_missing(const KmSource *source)
 {
+	check_children(source);
 	if (source->is_partition)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),

@@ -62,6 +62,9 @@ INSERT INTO parent VALUES (1, 1), (2, NULL), (3, 9);
 INSERT INTO child VALUES (4, 1), (5, NULL), (6, 10);
 SELECT cluster, size FROM kmeans('parent', '{x}', 2, label_column => 'seg');
 SELECT id, seg FROM parent ORDER BY id;
+-- ... but not if it has another type there
+ALTER TABLE child ADD grade text;
+SELECT cluster, size FROM kmeans('parent', '{x}', 2, label_column => 'grade');
 SET client_min_messages = warning;
 DROP TABLE parent CASCADE;
 RESET client_min_messages;
