@@ -16,9 +16,6 @@
 #include "gpu/gk_gpu_gemm_rows.cuh"
 
 #define NEXT_HEAD	0.76		/* of the next larger one */
-#define SAMPLE_WORK	(1 << 20)	/* rows and columns of a sample ... */
-#define MIN_SAMPLE	64			/* ... but of this many rows at least, and at most */
-#define MAX_SAMPLE	512
 #define MORE		1.0001f		/* covers the roundings of a sum of squares and of its root */
 #define MIN_OPEN	0.001		/* of all rows: less says nothing of other heads */
 #define MIN_GAIN	0.95		/* of the time: less is not worth another head */
@@ -213,14 +210,12 @@ sample_kernel(const __grid_constant__ HeadArgs a, const __grid_constant__ GkGemm
 GkStatus
 gk_gpu_gemm_sample_heads(GkSession *s, GkGemm *g, int k, GkError *err)
 {
-	int			rows = SAMPLE_WORK / k;
 	HeadArgs	a = head_args(s, g, k);
 	GkGemmArgs	p = {};
 
 	if (g->sampled_sorts == g->sorts)
 		return GK_OK;
 	GK_DO(gk_gpu_gemm_find_columns(s, g, k, err));
-	rows = rows < MIN_SAMPLE ? MIN_SAMPLE : rows < MAX_SAMPLE ? rows : MAX_SAMPLE;
 	for (int i = 0; i < GK_GEMM_HEADS; i++)
 		a.depths[i] = gk_gpu_gemm_head_values(g, i);
 	p.keys = g->keys;
@@ -228,7 +223,7 @@ gk_gpu_gemm_sample_heads(GkSession *s, GkGemm *g, int k, GkError *err)
 	p.key_pitch = gk_gemm_key_pitch(k);
 	p.state = g->state;
 	GK_TRY(cudaMemsetAsync(&g->state->all.sampled, 0, sizeof(g->state->all.sampled) + sizeof(g->state->all.left), s->gpu->stream));
-	sample_kernel<<<rows, THREADS, 0, s->gpu->stream>>>(a, p);
+	sample_kernel<<<sample_rows(k), THREADS, 0, s->gpu->stream>>>(a, p);
 	GK_LAUNCHED();
 	g->sampled_sorts = g->sorts;
 	g->sampled_open = -1.0;

@@ -545,6 +545,14 @@ struct PairRoom
 	}
 };
 
+/* A row whose candidates have no room will be compared with all centroids. */
+__device__ __forceinline__ void
+join_crowd(int *in_crowd, int *crowd, GkGemmState *state, int row)
+{
+	if (!(atomicOr(in_crowd + row, GK_GEMM_CROWDED) & GK_GEMM_CROWDED))
+		crowd[atomicAdd(&state->crowded, 1)] = row;
+}
+
 /* Pairs of rows and the columns whose key is not above the row's limit. */
 template <int N>
 __device__ __forceinline__ void
@@ -604,10 +612,8 @@ store_candidates(const GkGemmArgs &p, const float (&sum)[N], const int2 *keys, f
 	{
 		int			row = p.from + row0 + lane / 4 + r * 8;
 
-		/* A row whose candidates have no room will be compared with all centroids. */
-		if (p.in_crowd != NULL && near[r] != 0 && at + __popcll(near[r]) > room.end &&
-			!(atomicOr(p.in_crowd + row, GK_GEMM_CROWDED) & GK_GEMM_CROWDED))
-			p.crowd[atomicAdd(&p.state->crowded, 1)] = row;
+		if (p.in_crowd != NULL && near[r] != 0 && at + __popcll(near[r]) > room.end)
+			join_crowd(p.in_crowd, p.crowd, p.state, row);
 		for (; near[r] != 0; near[r] &= near[r] - 1, at++)
 		{
 			int			number = __ffsll((long long) near[r]) - 1;

@@ -16,9 +16,6 @@
 #define FEW			4			/* a row with fewer may have farther ones */
 #define NARROWER	0.85f
 #define WIDER		1.15f
-#define SAMPLE_WORK	(1 << 20)	/* rows and columns of a sample ... */
-#define MIN_SAMPLE	64			/* ... but of this many rows at least, and at most */
-#define MAX_SAMPLE	512
 #define FIRST_WAIT	3			/* passes before bounds are kept ... */
 #define MOST_WAIT	64			/* ... and at most, where they have not paid */
 #define FIRST_OPEN	0.2			/* undecided rows of all, as expected at first */
@@ -201,15 +198,12 @@ clear_kernel(const __grid_constant__ NearArgs a, const GkGemmState *state)
 GkStatus
 gk_gpu_gemm_sample_near(GkSession *s, GkGemm *g, int k, GkError *err)
 {
-	int			rows = SAMPLE_WORK / k;
 	NearArgs	a = near_args(s, g, k);
 	GkGemmArgs	p = {};
 
 	if (g->near == NULL || g->near_sorts == g->sorts)
 		return GK_OK;
 	GK_DO(gk_gpu_gemm_find_columns(s, g, k, err));
-	a.column = g->column;
-	rows = rows < MIN_SAMPLE ? MIN_SAMPLE : rows < MAX_SAMPLE ? rows : MAX_SAMPLE;
 	p.keys = g->keys;
 	p.z = g->z;
 	p.key_pitch = gk_gemm_key_pitch(k);
@@ -218,7 +212,7 @@ gk_gpu_gemm_sample_near(GkSession *s, GkGemm *g, int k, GkError *err)
 	p.d = s->d;
 	p.tiny = gk_gemm_tiny_root(s, g);
 	GK_TRY(cudaMemsetAsync(&g->state->all.gaps, 0, sizeof(float) + sizeof(int), s->gpu->stream));
-	gaps_kernel<<<rows, THREADS, 0, s->gpu->stream>>>(a, p);
+	gaps_kernel<<<sample_rows(k), THREADS, 0, s->gpu->stream>>>(a, p);
 	GK_LAUNCHED();
 	g->near_sorts = g->sorts;
 	return GK_OK;
@@ -457,8 +451,8 @@ keep_candidate(const NearArgs &a, const GkGemmArgs &p, bool candidate, GkGemmPai
 		return;
 	if (to < a.kept_room)
 		a.kept[to] = pair;
-	else if (!(atomicOr(a.in_crowd + pair.at, GK_GEMM_CROWDED) & GK_GEMM_CROWDED))
-		a.crowd[atomicAdd(&p.state->crowded, 1)] = pair.at;
+	else
+		join_crowd(a.in_crowd, a.crowd, p.state, pair.at);
 }
 
 /*

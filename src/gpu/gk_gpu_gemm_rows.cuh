@@ -10,6 +10,18 @@
 #define WARPS		(THREADS / 32)
 #define LANES		8			/* that take a row */
 #define GROUPS		(32 / LANES)	/* of lanes, in a warp */
+#define SAMPLE_WORK	(1 << 20)	/* rows and columns of a sample ... */
+#define MIN_SAMPLE	64			/* ... but of this many rows at least, and at most */
+#define MAX_SAMPLE	512
+
+/* Rows of a sample, each of which is compared with k columns. */
+static inline int
+sample_rows(int k)
+{
+	int			rows = SAMPLE_WORK / k;
+
+	return rows < MIN_SAMPLE ? MIN_SAMPLE : rows < MAX_SAMPLE ? rows : MAX_SAMPLE;
+}
 
 typedef struct RowArgs
 {
@@ -262,9 +274,7 @@ store_kept(const RowArgs &a, const GkGemmArgs &p, bool keep, GkGemmPair pair)
 			a.kept[to + 1] = {pair.at, a.own[pair.at]};
 		return;
 	}
-	/* A row whose pairs have no room will be compared with all centroids. */
-	if (!(atomicOr(a.in_crowd + pair.at, GK_GEMM_CROWDED) & GK_GEMM_CROWDED))
-		a.crowd[atomicAdd(&p.state->crowded, 1)] = pair.at;
+	join_crowd(a.in_crowd, a.crowd, p.state, pair.at);
 	if (to < a.kept_room)
 		a.kept[to] = {-1, 0};
 }
