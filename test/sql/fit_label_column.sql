@@ -113,6 +113,14 @@ SELECT * FROM kmeans('mv', '{x}', 3, label_column => 'cluster');
 BEGIN READ ONLY;
 SELECT * FROM kmeans('pts', '{x}', 3, label_column => 'cluster');
 ROLLBACK;
+-- but to the rows of a temporary table
+CREATE TEMP TABLE own AS SELECT x, NULL::int AS cluster FROM pts;
+BEGIN READ ONLY;
+SELECT cluster, size FROM kmeans('own', '{x}', 3, label_column => 'cluster');
+SELECT cluster, count(*) FROM own GROUP BY 1 ORDER BY 1;
+SELECT cluster, size FROM kmeans('own', '{x}', 3, label_column => 'another');
+ROLLBACK;
+DROP TABLE own;
 
 -- triggers, generated columns, constraints: as in any UPDATE
 CREATE TABLE log (id int, old int, new int);
