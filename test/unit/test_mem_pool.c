@@ -144,6 +144,36 @@ test_owners(void)
 	}
 }
 
+/* Memory from a host that has none while some is kept, as where addresses are limited. */
+static void *
+scarce_alloc(void *ctx, size_t bytes)
+{
+	TestHost   *t = ctx;
+
+	return sizes_are(0, 0) ? t->host.alloc(t, bytes) : NULL;
+}
+
+static void
+test_scarce(void)
+{
+	TestHost	t;
+	GkHost		host;
+	void	   *p;
+
+	test_host_init(&t, 1);
+	host = t.host;
+	host.ctx = &t;
+	host.alloc = scarce_alloc;
+	gk_mem_pool_limit(64 * MB);
+	ok(gk_mem_pool_give(take(&me, 4 * MB, false)) && sizes_are(0, 4 * MB), "something is kept");
+	p = gk_alloc(&host, 1000, 1);
+	ok(p != NULL && sizes_are(0, 0), "who finds no memory gets what is kept");
+	gk_free(&host, p);
+	ok(!gk_mem_pool_release(), "once it is gone there is none");
+	gk_mem_pool_limit(0);
+	test_host_end(&t);
+}
+
 /* Every block is filled with its number, which nobody else may write to. */
 static void
 test_many(void)
@@ -325,6 +355,7 @@ main(void)
 	test_reuse();
 	test_again();
 	test_owners();
+	test_scarce();
 	test_many();
 	test_no_more();
 	test_host();

@@ -77,6 +77,8 @@ gk_alloc(const GkHost *host, size_t count, size_t size)
 	if (__builtin_add_overflow(bytes, SPARE(bytes) + alignment + sizeof(void *), &whole))
 		return NULL;
 	base = host->alloc(host->ctx, whole);
+	if (base == NULL && gk_mem_pool_release())
+		base = host->alloc(host->ctx, whole);
 	if (base == NULL)
 		return NULL;
 	at = ((uintptr_t) base + sizeof(void *) + alignment - 1) & ~(uintptr_t) (alignment - 1);

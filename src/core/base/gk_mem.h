@@ -26,6 +26,9 @@ bool		gk_mem_pool_give(void *block);
 /* Give back all that the owner still has. */
 void		gk_mem_pool_give_all(const void *owner);
 
+/* Give all that is kept back to the system, which has no memory for something else; false: nothing was kept. */
+bool		gk_mem_pool_release(void);
+
 /* Was the block used before?  Then its pages are there. */
 bool		gk_mem_pool_warm(const void *block);
 

@@ -110,6 +110,15 @@ shrink(size_t more)
 	}
 }
 
+bool
+gk_mem_pool_release(void)
+{
+	size_t		kept = pool.kept;
+
+	shrink(SIZE_MAX / 2);
+	return pool.kept < kept;
+}
+
 static char *
 map_bytes(size_t bytes)
 {
@@ -186,12 +195,8 @@ gk_mem_pool_take(const void *owner, size_t bytes, bool *warm)
 	bytes = whole_pages(bytes);
 	shrink(bytes);
 	from = map(bytes);
-	if (from == NULL && pool.kept > 0)
-	{
-		/* where addresses or committed memory are limited, kept memory counts as well */
-		shrink(SIZE_MAX / 2);
+	if (from == NULL && gk_mem_pool_release())
 		from = map(bytes);
-	}
 	if (from == NULL)
 		return NULL;
 	insert(find(from), (Range) {from, bytes, owner, false});

@@ -2,6 +2,7 @@
  * gk_spectral.c - spectral clustering: k-means finds representatives, eigenvectors of their
  * graph's Laplacian cluster them, and a point belongs to its representative's cluster.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -219,6 +220,8 @@ gk_spectral_cluster(const GkHost *host, const GkSpectralOptions *options, GkMode
 		attach_cut_off(&space.graph, s->cluster);
 		st = order_clusters(host, model, err);
 	}
+	if (st == GK_ERR_MEMORY)
+		snprintf(err->hint, sizeof(err->hint), "Use fewer representatives.");
 	gk_space_free(host, &space);
 	return st;
 }
