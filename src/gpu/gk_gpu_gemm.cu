@@ -151,7 +151,7 @@ static size_t
 near_bytes(const GkSession *s, const GkGemm *g, int k)
 {
 	size_t		slice = (size_t) gk_gemm_gather_room(g, slice_rows(s, g, k, true));
-	size_t		bytes = gk_gpu_gemm_near_bytes(g, k);
+	size_t		bytes = gk_gpu_gemm_near_bytes(s, g, k);
 	size_t		pairs = NEAR_PAIRS - PAIR_ROOM + PAIR_ROOM / KEPT_SHARE;
 
 	return bytes > 0 ? bytes + slice * (sizeof(GkGemmWide) + sizeof(int) + sizeof(float)) + pairs * sizeof(GkGemmPair) : 0;

@@ -504,8 +504,8 @@ double		gk_gpu_gemm_pass_ms(const GkSession *s, const GkGemm *g, int head, doubl
 
 /* ---- gk_gpu_gemm_near.cu: bounds that are kept from pass to pass ---- */
 
-/* Bytes of what is kept of these places and k clusters; 0: nothing is, of so many clusters or such wide rows. */
-size_t		gk_gpu_gemm_near_bytes(const GkGemm *g, int k);
+/* Bytes of what is kept of these places and k clusters; 0: nothing is, since it cannot pay. */
+size_t		gk_gpu_gemm_near_bytes(const GkSession *s, const GkGemm *g, int k);
 
 /* Room for that. */
 GkStatus	gk_gpu_gemm_near_room(GkSession *s, GkGemm *g, int k, GkError *err);

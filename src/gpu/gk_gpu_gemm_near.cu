@@ -552,17 +552,20 @@ gk_gpu_gemm_renew_near(GkSession *s, GkGemm *g, const GkGemmArgs *labels, int k,
 
 /* ---- whether it pays ---- */
 
-/* (Of wider rows products take heads, and to look at near columns takes as long.) */
+/* Could they pay?  (Of wider rows products take heads, and to look at near columns takes as long.) */
 static bool
-may_keep(const GkGemm *g, int k)
+may_keep(const GkSession *s, const GkGemm *g, int k)
 {
-	return k <= GK_GEMM_NEAR_K && !gk_gpu_gemm_has_heads(g);
+	double		product = (double) k / GK_GEMM_PART * GK_GEMM_PART_NS * (s->d + GK_GEMM_PART_MORE);
+	bool		is_long = product > GK_GEMM_CHECK_NS + GK_GEMM_LIMITS_NS * s->d + GK_GEMM_RENEW * FIRST_OPEN * product;
+
+	return k <= GK_GEMM_NEAR_K && !gk_gpu_gemm_has_heads(g) && (is_long || s->host->skip == GK_SKIP_ON);
 }
 
 size_t
-gk_gpu_gemm_near_bytes(const GkGemm *g, int k)
+gk_gpu_gemm_near_bytes(const GkSession *s, const GkGemm *g, int k)
 {
-	return g->order.row == NULL || !may_keep(g, k) ? 0 :
+	return g->order.row == NULL || !may_keep(s, g, k) ? 0 :
 		(size_t) g->order.places * (sizeof(GkGemmKnown) + sizeof(__half) + GK_GEMM_NEAR_COLUMNS * sizeof(int)) + 2 * (size_t) k * sizeof(float);
 }
 
@@ -630,7 +633,7 @@ pays(const GkSession *s, GkGemm *g, int k, const GkGemmCounts *counts)
 		return false;
 	/* Only rows that are sorted have bounds, and to sort them takes time. */
 	if (!sorted)
-		return s->problem.max_iter >= MIN_PASSES && may_keep(g, k);
+		return s->problem.max_iter >= MIN_PASSES && may_keep(s, g, k);
 	return counts->sampled_gaps > 0 && gap > counts->moved * MIN_LIFE;
 }
 
