@@ -608,13 +608,13 @@ gk_gpu_gemm_labels(GkSession *s, int k, GkLabels *labels, GkError *err)
 		if (g->near_now)
 		{
 			GK_DO(gk_gpu_gemm_check_near(s, g, &a, k, err));
-			GK_DO(gk_gpu_gemm_decide_pairs(s, g, first, a.rows, k, *labels, err));
+			GK_DO(gk_gpu_gemm_decide_pairs(s, g, &a, k, err));
 			GK_DO(gk_gpu_gemm_decide(s, g, &a, k, err));
 		}
 		else if (heads)
 		{
 			GK_DO(gk_gpu_gemm_find_pairs(s, g, &a, k, err));
-			GK_DO(gk_gpu_gemm_decide_pairs(s, g, first, a.rows, k, *labels, err));
+			GK_DO(gk_gpu_gemm_decide_pairs(s, g, &a, k, err));
 		}
 		else
 		{

@@ -619,7 +619,7 @@ GkStatus	gk_gpu_gemm_round_centroids(GkSession *s, GkGemm *g, const float *centr
 /* Labels of a slice, after its product, whose arguments these were. */
 GkStatus	gk_gpu_gemm_decide(GkSession *s, GkGemm *g, const GkGemmArgs *args, int k, GkError *err);
 
-/* The same, after gk_gpu_gemm_find_pairs(). */
-GkStatus	gk_gpu_gemm_decide_pairs(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, GkLabels labels, GkError *err);
+/* The same of rows that have pairs, after gk_gpu_gemm_find_pairs() or _check_near(). */
+GkStatus	gk_gpu_gemm_decide_pairs(GkSession *s, GkGemm *g, const GkGemmArgs *args, int k, GkError *err);
 
 #endif							/* GK_GPU_GEMM_H */

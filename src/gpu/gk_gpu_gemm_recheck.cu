@@ -416,7 +416,7 @@ find_candidates(GkSession *s, GkGemm *g, RecheckArgs *r, int k, GkError *err)
 }
 
 static RecheckArgs
-recheck_args(const GkSession *s, const GkGemm *g, int64_t first, int64_t rows, int k, GkLabels labels)
+recheck_args(const GkSession *s, const GkGemm *g, const GkGemmArgs *args, int k)
 {
 	RecheckArgs r = {};
 
@@ -428,9 +428,9 @@ recheck_args(const GkSession *s, const GkGemm *g, int64_t first, int64_t rows, i
 	r.order = g->order;
 	r.centroid = gk_gemm_centroids(g, k);
 	r.state = g->state;
-	r.labels = labels;
-	r.first = first;
-	r.rows = (int) rows;
+	r.labels = args->labels;
+	r.first = args->first;
+	r.rows = args->rows;
 	r.done = gk_gemm_done(s);
 	r.undecided = g->undecided;
 	r.limits = g->limits;
@@ -469,7 +469,7 @@ GkStatus
 gk_gpu_gemm_decide(GkSession *s, GkGemm *g, const GkGemmArgs *args, int k, GkError *err)
 {
 	int64_t		rows = args->rows;
-	RecheckArgs r = recheck_args(s, g, args->first, rows, k, args->labels);
+	RecheckArgs r = recheck_args(s, g, args, k);
 
 	r.row = g->gathered_row;
 	r.among = &g->state->gathered;
@@ -490,11 +490,11 @@ gk_gpu_gemm_decide(GkSession *s, GkGemm *g, const GkGemmArgs *args, int k, GkErr
 }
 
 GkStatus
-gk_gpu_gemm_decide_pairs(GkSession *s, GkGemm *g, int64_t first, int64_t rows, int k, GkLabels labels, GkError *err)
+gk_gpu_gemm_decide_pairs(GkSession *s, GkGemm *g, const GkGemmArgs *args, int k, GkError *err)
 {
-	RecheckArgs r = recheck_args(s, g, first, rows, k, labels);
+	RecheckArgs r = recheck_args(s, g, args, k);
 
-	r.row = g->order.row + first;
+	r.row = g->order.row + args->first;
 	r.pair = g->kept;
 	r.pair_room = g->kept_room;
 	r.pairs = &g->state->kept;

@@ -93,23 +93,6 @@ units_of(int key, int column, float magic)
 	return (int) ((unsigned int) key - 64u * (unsigned int) __float_as_int(magic) - gk_gemm_number(column)) / 64;
 }
 
-static __device__ __forceinline__ float
-add_product(const uint4 &u, const uint4 &v, float sum)
-{
-	const __half2 *p = (const __half2 *) &u;
-	const __half2 *q = (const __half2 *) &v;
-
-#pragma unroll
-	for (int i = 0; i < 4; i++)
-	{
-		float2		of_p = __half22float2(p[i]);
-		float2		of_q = __half22float2(q[i]);
-
-		sum = __fmaf_rn(of_p.y, of_q.y, __fmaf_rn(of_p.x, of_q.x, sum));
-	}
-	return sum;
-}
-
 /*
  * The sum of products of two rows of such matrices, values `from` to `to` (whole slices of them), by LANES lanes;
  * each has it.  Off by no more than T times their lengths: a lane adds an eighth of them one after the other.
@@ -125,8 +108,17 @@ product_of(const __half *y, int64_t y_rows, int64_t y_at, const __half *b, int64
 	{
 		uint4		u = __ldg((const uint4 *) (y + gk_gemm_at(y_rows, width, y_at, j)));
 		uint4		v = __ldg((const uint4 *) (b + gk_gemm_at(b_rows, width, b_at, j)));
+		const __half2 *p = (const __half2 *) &u;
+		const __half2 *q = (const __half2 *) &v;
 
-		sum = add_product(u, v, sum);
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+		{
+			float2		of_p = __half22float2(p[i]);
+			float2		of_q = __half22float2(q[i]);
+
+			sum = __fmaf_rn(of_p.y, of_q.y, __fmaf_rn(of_p.x, of_q.x, sum));
+		}
 	}
 #pragma unroll
 	for (int o = 1; o < LANES; o <<= 1)
