@@ -119,16 +119,16 @@
 #define GK_COST_TIGHTEN_RETRY	8
 
 /*
- * A bound for every centroid: begin when fewer than n / this rows changed their label (at once from 768 features on).  The
- * first pass takes a tenth longer than one without, and the fewer features, the more; ...
+ * A bound for every centroid: begin when fewer than n / this rows changed their label (at once from `calm` features on,
+ * GkElkanKernels).  The first pass takes a tenth longer than one without, and the fewer features, the more; ...
  */
-#define GK_COST_ELKAN_CALM(d)		(768.0 * 768.0 / (d) / (d))
+#define GK_COST_ELKAN_CALM(calm, d)	((calm) * (calm) / (d) / (d))
 /* ... the longest that a tile may take when its bounds leave all, in GkCpuKernels.job_work; ... */
 #define GK_COST_ELKAN_LONGEST		64
 /* ... a row of k bounds, which is turned if it is open: an estimate by a profile; ... */
 #define GK_COST_ELKAN_ROW(k, d)		(5.0 * (d) + 1.0 * (k) + 500.0)
-/* ... and a pair, which takes as long as some ten of a product of all. */
-#define GK_COST_ELKAN_PAIR(d)		(5.5 * (d) + 300.0)
+/* ... and a pair, which takes as long as three to ten of a product of all: GkElkanKernels.pair. */
+#define GK_COST_ELKAN_PAIR(pair, d)	((pair) * (d) + 300.0)
 
 /* With fewer clusters, or vectors of them, looking at all takes no longer than choosing groups ... */
 #define GK_COST_GROUPS_MIN_K	32

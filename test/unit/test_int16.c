@@ -418,9 +418,9 @@ main(void)
 			tested[sets++].set = set;
 #ifdef GK_CPU_X86
 		/* sets of the same name that the best one stands before */
-		if (set != NULL && set->integers != NULL && set != &gk_cpu_avx512_vnni)
+		if (i == 0 && set != NULL && set->integers != NULL && set != &gk_cpu_avx512_vnni)
 			tested[sets++].set = &gk_cpu_avx512_vnni;
-		if (set != NULL && set->integers != NULL)
+		if (i == 0 && set != NULL && set->integers != NULL)
 			tested[sets++].set = &gk_cpu_avx512;
 #endif
 	}

@@ -63,7 +63,7 @@ gk_cpu_elkan_wanted(const GkSession *s, int k)
 		return false;
 	if (s->host.skip == GK_SKIP_ON || (e->valid && e->k == k))
 		return true;
-	return (double) s->changed <= (e->calm > 0 ? (double) e->calm : (double) s->pts->n / GK_COST_ELKAN_CALM(s->pts->d));
+	return (double) s->changed <= (e->calm > 0 ? (double) e->calm : (double) s->pts->n / GK_COST_ELKAN_CALM(s->kernels->integers->elkan->calm, s->pts->d));
 }
 
 void
@@ -297,7 +297,7 @@ gk_cpu_elkan_end(GkSession *s)
 	e->valid = true;
 	if (e->fresh)
 		return;
-	cost += (double) e->pairs * GK_COST_ELKAN_PAIR(d);
+	cost += (double) e->pairs * GK_COST_ELKAN_PAIR(s->kernels->integers->elkan->pair, d);
 	if (cost < n * GK_COST_INT16(s->kernels->integers->cost, e->k, d))
 		e->strikes = 0;
 	else if (++e->strikes >= GK_COST_BOUNDS_STRIKES && s->host.skip == GK_SKIP_AUTO)

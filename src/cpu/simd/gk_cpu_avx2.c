@@ -13,45 +13,9 @@
 #include "core/gk_numerics.h"
 
 #define GK_TARGET	__attribute__((target("avx2,fma,f16c")))
-#define GK_LANES	8
 #define GK_VECTORS	2
 
-typedef __m256 vfloat;
-typedef __m256i vlabel;
-typedef __m256 vmask;
-
-/* The least of eight values, in every lane. */
-GK_TARGET static inline __attribute__((always_inline)) __m256
-least_lanes(__m256 v)
-{
-	v = _mm256_min_ps(v, _mm256_permute2f128_ps(v, v, 1));
-	v = _mm256_min_ps(v, _mm256_shuffle_ps(v, v, 0x4e));
-	return _mm256_min_ps(v, _mm256_shuffle_ps(v, v, 0xb1));
-}
-
-#define v_zero()			_mm256_setzero_ps()
-#define v_load(p)			_mm256_loadu_ps(p)
-#define v_store(p, v)		_mm256_storeu_ps(p, v)
-#define v_set1(f)			_mm256_set1_ps(f)
-#define v_sub(a, b)			_mm256_sub_ps(a, b)
-#define v_min(a, b)			_mm256_min_ps(a, b)
-#define v_fma(a, b, c)		_mm256_fmadd_ps(a, b, c)
-#define v_add(a, b)			_mm256_add_ps(a, b)
-#define v_max(a, b)			_mm256_max_ps(a, b)
-#define v_fnma(a, b, c)		_mm256_fnmadd_ps(a, b, c)
-#define v_mul(a, b)			_mm256_mul_ps(a, b)
-#define v_sqrt(v)			_mm256_sqrt_ps(v)
-#define v_abs(v)			_mm256_andnot_ps(_mm256_set1_ps(-0.0f), v)
-#define v_least(v)			_mm256_cvtss_f32(least_lanes(v))
-#define v_gather(p, l)		_mm256_i32gather_ps(p, l, 4)
-#define v_less(a, b)		_mm256_cmp_ps(a, b, _CMP_LT_OQ)
-#define v_bits(m)			((unsigned) _mm256_movemask_ps(m))
-#define v_pick(m, a, b)		_mm256_blendv_ps(b, a, m)
-#define vl_load(p)			_mm256_loadu_si256((const __m256i *) (p))
-#define vl_store(p, v)		_mm256_storeu_si256((__m256i *) (p), v)
-#define vl_set1(i)			_mm256_set1_epi32(i)
-#define vl_pick(m, a, b)	_mm256_blendv_epi8(b, a, _mm256_castps_si256(m))
-
+#include "cpu/simd/gk_cpu_vector_avx2.h"
 #include "cpu/simd/gk_cpu_assign.h"
 #include "cpu/simd/gk_cpu_candidates.h"
 #include "cpu/simd/gk_cpu_assign_dot.h"
@@ -340,6 +304,7 @@ const GkCpuKernels gk_cpu_avx2 = {
 	GK_PARTIAL_KERNELS,
 	.assign_dot = assign_dot,
 	.assign_one = assign_one,
+	.integers = &gk_int16_avx2,
 	.open_rows = open_rows,
 	.margin = margin,
 	.add = gk_cpu_avx2_add,

@@ -14,36 +14,9 @@
 #include "core/gk_numerics.h"
 
 #define GK_TARGET	__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma,f16c")))
-#define GK_LANES	16
 #define GK_VECTORS	4
 
-typedef __m512 vfloat;
-typedef __m512i vlabel;
-typedef __mmask16 vmask;
-
-#define v_zero()			_mm512_setzero_ps()
-#define v_load(p)			_mm512_loadu_ps(p)
-#define v_store(p, v)		_mm512_storeu_ps(p, v)
-#define v_set1(f)			_mm512_set1_ps(f)
-#define v_sub(a, b)			_mm512_sub_ps(a, b)
-#define v_min(a, b)			_mm512_min_ps(a, b)
-#define v_fma(a, b, c)		_mm512_fmadd_ps(a, b, c)
-#define v_add(a, b)			_mm512_add_ps(a, b)
-#define v_max(a, b)			_mm512_max_ps(a, b)
-#define v_fnma(a, b, c)		_mm512_fnmadd_ps(a, b, c)
-#define v_mul(a, b)			_mm512_mul_ps(a, b)
-#define v_sqrt(v)			_mm512_sqrt_ps(v)
-#define v_abs(v)			_mm512_abs_ps(v)
-#define v_least(v)			_mm512_reduce_min_ps(v)
-#define v_gather(p, l)		_mm512_i32gather_ps(l, p, 4)
-#define v_less(a, b)		_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
-#define v_bits(m)			((unsigned) (m))
-#define v_append(bits, v, to)	_mm512_storeu_ps(to, _mm512_maskz_compress_ps((__mmask16) (bits), v))
-#define v_pick(m, a, b)		_mm512_mask_mov_ps(b, m, a)
-#define vl_load(p)			_mm512_loadu_si512(p)
-#define vl_store(p, v)		_mm512_storeu_si512(p, v)
-#define vl_set1(i)			_mm512_set1_epi32(i)
-#define vl_pick(m, a, b)	_mm512_mask_mov_epi32(b, m, a)
+#include "cpu/simd/gk_cpu_vector_avx512.h"
 
 #define GK_OWN_DISTANCE	gk_cpu_avx512_own_distance
 
@@ -51,7 +24,6 @@ typedef __mmask16 vmask;
 #include "cpu/simd/gk_cpu_candidates.h"
 #include "cpu/simd/gk_cpu_assign_dot.h"
 #include "cpu/simd/gk_cpu_partial.h"
-#include "cpu/simd/gk_cpu_transpose.h"
 
 /* ---- sums of distances ---- */
 

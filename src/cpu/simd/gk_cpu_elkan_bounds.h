@@ -1,46 +1,43 @@
 /*
- * gk_cpu_elkan_bounds.h - bounds (gk_cpu_elkan.c) from products of 16-bit integers, for AVX-512.
- * Included where GK_TARGET is defined.
+ * gk_cpu_elkan_bounds.h - bounds (gk_cpu_elkan.c) from products of 16-bit integers.
+ * Included after gk_cpu_vector_<set>.h.
  */
 #ifndef GK_CPU_ELKAN_BOUNDS_H
 #define GK_CPU_ELKAN_BOUNDS_H
 
-#include <immintrin.h>
-
 #include "cpu/simd/gk_cpu_kernels.h"
-#include "cpu/simd/gk_cpu_unroll.h"
 
 /* The largest bound, a float. */
 #define MOST_BOUND	65535.0f
 
 /* Squares of distances by s of GkInt16, per of them in a squared length, and what they may be off. */
-GK_INLINE __m512
-bound_squares(float per, __m512i score, __m512 x2, __m512 *off)
+GK_INLINE vfloat
+bound_squares(float per, vlabel score, vfloat x2, vfloat *off)
 {
 	const float unit = 1.0f / per;
-	__m512		s2 = _mm512_mul_ps(_mm512_cvtepi32_ps(score), _mm512_set1_ps(2.0f * unit));
+	vfloat		s2 = v_mul(v_from(score), v_set1(2.0f * unit));
 
-	*off = _mm512_fmadd_ps(_mm512_add_ps(x2, _mm512_abs_ps(s2)), _mm512_set1_ps(0x1p-20f), _mm512_set1_ps(2.0f * GK_INT16_OFF * unit));
-	return _mm512_add_ps(x2, s2);
+	*off = v_fma(v_add(x2, v_abs(s2)), v_set1(0x1p-20f), v_set1(2.0f * GK_INT16_OFF * unit));
+	return v_add(x2, s2);
 }
 
 /* Lower bounds, to be rounded down; what is not a number becomes 0. */
-GK_INLINE __m512
-bounds_below(const GkInt16 *s, const GkElkan *e, float per, __m512i score, __m512 x2, __m512 lost)
+GK_INLINE vfloat
+bounds_below(const GkInt16 *s, const GkElkan *e, float per, vlabel score, vfloat x2, vfloat lost)
 {
-	__m512		off;
-	__m512		d2 = bound_squares(per, score, x2, &off);
-	__m512		low = _mm512_sqrt_ps(_mm512_max_ps(_mm512_sub_ps(d2, off), _mm512_setzero_ps()));
+	vfloat		off;
+	vfloat		d2 = bound_squares(per, score, x2, &off);
+	vfloat		low = v_sqrt_below(v_max(v_sub(d2, off), v_zero()));
 
-	low = _mm512_sub_ps(_mm512_sub_ps(low, lost), _mm512_set1_ps(s->lost));
-	return _mm512_max_ps(_mm512_fmsub_ps(low, _mm512_set1_ps(e->per), _mm512_set1_ps(2.0f)), _mm512_setzero_ps());
+	low = v_sub(v_sub(low, lost), v_set1(s->lost));
+	return v_max(v_fms(low, v_set1(e->per), v_set1(2.0f)), v_zero());
 }
 
 /* Lower bounds as they are kept: with M, rounded down. */
-GK_INLINE __m512i
-kept_bounds(__m512 low, __m512 moved_down)
+GK_INLINE vlabel
+kept_bounds(vfloat low, vfloat moved_down)
 {
-	return _mm512_cvttps_epi32(_mm512_min_ps(_mm512_add_ps(low, moved_down), _mm512_set1_ps(MOST_BOUND)));
+	return vl_truncated(v_min(v_add(low, moved_down), v_set1(MOST_BOUND)));
 }
 
 #endif							/* GK_CPU_ELKAN_BOUNDS_H */

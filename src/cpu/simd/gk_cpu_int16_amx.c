@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "cpu/simd/gk_cpu_amx.h"
+#include "cpu/simd/gk_cpu_vector_avx512.h"
 
 #define INT16_GROUP		16
 #define INT16_VECTORS	1
@@ -95,7 +96,7 @@ end_products(void)
  * What is shifted out is less than 2.
  */
 GK_INLINE void
-products_few(__m512i acc[INT16_GROUP], const int32_t *y, const int32_t *c, size_t words, __m512i shift)
+products(__m512i acc[INT16_GROUP][INT16_VECTORS], const int32_t *y, const int32_t *c, size_t words, __m512i shift)
 {
 	const __m512i up = _mm512_sub_epi32(_mm512_set1_epi32(16), shift);
 	const __m512i down = _mm512_sub_epi32(shift, _mm512_set1_epi32(8));
@@ -130,14 +131,20 @@ products_few(__m512i acc[INT16_GROUP], const int32_t *y, const int32_t *c, size_
 		__m512i		mixed = _mm512_add_epi32(_mm512_load_si512(sum[1] + q * 16), _mm512_load_si512(sum[2] + q * 16));
 		__m512i		low = _mm512_add_epi32(mixed, _mm512_srli_epi32(_mm512_load_si512(sum[3] + q * 16), 8));
 
-		acc[q] = _mm512_add_epi32(_mm512_add_epi32(acc[q], high), _mm512_srav_epi32(low, down));
+		acc[q][0] = _mm512_add_epi32(_mm512_add_epi32(acc[q][0], high), _mm512_srav_epi32(low, down));
 	}
 }
 
 GK_INLINE void
-products(__m512i acc[INT16_GROUP][INT16_VECTORS], const int32_t *y, const int32_t *c, size_t words, __m512i shift)
+products_few(__m512i acc[INT16_GROUP][INT16_VECTORS], const int32_t *few, const int32_t *c, size_t words, const int32_t *shift)
 {
-	products_few((__m512i *) acc, y, c, words, shift);
+	products(acc, few, c, words, _mm512_loadu_si512(shift));
+}
+
+GK_INLINE void
+add_squares(__m512i *sum, __m512i pair)
+{
+	*sum = _mm512_dpwssd_epi32(*sum, pair, pair);
 }
 
 #include "cpu/simd/gk_cpu_int16_products.h"

@@ -1,10 +1,9 @@
 /*
- * gk_cpu_int16_products.h - the kernels of gk_cpu_int16.c, for AVX-512: nearest centroids by scalar products of
- * 16-bit integers.
+ * gk_cpu_int16_products.h - the kernels of gk_cpu_int16.c: nearest centroids by scalar products of 16-bit integers.
  *
  * A template: a file that includes it says how integers lie in memory and how they are multiplied, what
  * products mean is the same for all.  Lanes are points.  Before it come
- *   GK_TARGET, gk_cpu_unroll.h
+ *   GK_TARGET, gk_cpu_vector_<set>.h
  *   INT16_GROUP		centroids at a time
  *   INT16_VECTORS	vectors of rows at a time
  *   INT16_UNIT		features: rows and centroids are filled up with zeros to a multiple
@@ -15,16 +14,18 @@
  *   word(y, words, row, w)	one word of a row of a tile
  *   products(acc, y, c, words, shift)	add the products of INT16_VECTORS vectors of rows and a group of
  *						centroids, over 2^shift: acc [INT16_GROUP][INT16_VECTORS]
- *   products_few(acc, few, c, words, shift)	the same of 16 rows, few [words][16], a shift for each
+ *   products_few(acc, few, c, words, shift)	the same of GK_INT16_FEW rows, few [words][GK_INT16_FEW], a shift for each:
+ *						acc [INT16_GROUP][GK_INT16_FEW / GK_LANES]
+ *   add_squares(sum, pair)		add the squares of both features in each lane
  *   begin_products(), end_products()	around them, in each kernel
  */
 #include <string.h>
 
 #include "cpu/simd/gk_cpu_elkan_bounds.h"
 
-#define LANES		16
+#define LANES		GK_LANES
 #define VECTORS		(GK_ROW_PAD / LANES)
-#define NEAREST		(_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define FEW_VECTORS	(GK_INT16_FEW / LANES)
 /* Above all products, a float; and what centroids past the last one have, above it. */
 #define ABOVE		0x1.fffffcp30f
 #define NONE		INT32_MAX
@@ -34,71 +35,73 @@
 GK_TARGET static void
 measure(const float *x, size_t stride, int d, const float *pivot, GkInt16Tile *tile)
 {
-	__m512		most = _mm512_setzero_ps();
-	__m512		sum[VECTORS];
+	vfloat		most = v_zero();
+	vfloat		sum[VECTORS];
 
 	GK_UNROLL
 	for (int p = 0; p < VECTORS; p++)
-		sum[p] = _mm512_setzero_ps();
+		sum[p] = v_zero();
 	for (int j = 0; j < d; j++)
 	{
 		GK_UNROLL
 		for (int p = 0; p < VECTORS; p++)
 		{
-			__m512		v = _mm512_sub_ps(_mm512_loadu_ps(x + j * stride + p * LANES), _mm512_set1_ps(pivot[j]));
+			vfloat		v = v_sub(v_load(x + j * stride + p * LANES), v_set1(pivot[j]));
 
-			most = _mm512_max_ps(most, _mm512_abs_ps(v));
-			sum[p] = _mm512_fmadd_ps(v, v, sum[p]);
+			most = v_max(most, v_abs(v));
+			sum[p] = v_fma(v, v, sum[p]);
 		}
 	}
-	tile->value = _mm512_reduce_max_ps(most);
-	sum[0] = _mm512_max_ps(_mm512_max_ps(sum[0], sum[1]), _mm512_max_ps(sum[2], sum[3]));
-	tile->length = 1.001f * __builtin_sqrtf(_mm512_reduce_max_ps(sum[0]));
+	tile->value = v_most(most);
+	GK_UNROLL
+	for (int p = 1; p < VECTORS; p++)
+		sum[0] = v_max(sum[0], sum[p]);
+	tile->length = 1.001f * __builtin_sqrtf(v_most(sum[0]));
 }
 
-/* Feature j of 16 rows, 0 from d on. */
-GK_INLINE __m512
-scaled(const float *x, size_t stride, int j, int d, const float *pivot, __m512 scale)
+/* Feature j of some rows, 0 from d on. */
+GK_INLINE vfloat
+scaled(const float *x, size_t stride, int j, int d, const float *pivot, vfloat scale)
 {
-	return j < d ? _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(x + j * stride), _mm512_set1_ps(pivot[j])), scale) : _mm512_setzero_ps();
+	return j < d ? v_mul(v_sub(v_load(x + j * stride), v_set1(pivot[j])), scale) : v_zero();
 }
 
-/* Features j and j + 1 of 16 rows, rounded; adds to what is lost. */
-GK_INLINE __m512i
-round_pair(const float *x, size_t stride, int j, int d, const float *pivot, __m512 scale, __m512 *lost)
+/* Features j and j + 1 of them, rounded; adds to what is lost. */
+GK_INLINE vlabel
+round_pair(const float *x, size_t stride, int j, int d, const float *pivot, vfloat scale, vfloat *lost)
 {
-	__m512		a = scaled(x, stride, j, d, pivot, scale);
-	__m512		b = scaled(x, stride, j + 1, d, pivot, scale);
-	__m512		ra = _mm512_roundscale_ps(a, NEAREST);
-	__m512		rb = _mm512_roundscale_ps(b, NEAREST);
-	__m512		da = _mm512_sub_ps(a, ra);
-	__m512		db = _mm512_sub_ps(b, rb);
+	vfloat		a = scaled(x, stride, j, d, pivot, scale);
+	vfloat		b = scaled(x, stride, j + 1, d, pivot, scale);
+	vfloat		ra = v_rounded(a);
+	vfloat		rb = v_rounded(b);
+	vfloat		da = v_sub(a, ra);
+	vfloat		db = v_sub(b, rb);
 
-	*lost = _mm512_fmadd_ps(da, da, *lost);
-	*lost = _mm512_fmadd_ps(db, db, *lost);
-	return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_cvtps_epi32(ra), _mm512_slli_epi32(_mm512_cvtps_epi32(rb), 16));
+	*lost = v_fma(da, da, *lost);
+	*lost = v_fma(db, db, *lost);
+	return vl_pair(vl_from(ra), vl_from(rb));
 }
 
-/* Squares of 16 rows, summed up exactly: those of two features fit 32 bits, of others where products do. */
+/* Squares of these rows, summed up exactly: those of two features fit 32 bits, of others where products do. */
 typedef struct Squares
 {
-	__m512i		few;
-	__m512d		low,
+	vlabel		few;
+	vwide		low,
 				high;
 } Squares;
 
 GK_INLINE void
 flush_squares(Squares *s)
 {
-	s->low = _mm512_add_pd(s->low, _mm512_cvtepi32_pd(_mm512_castsi512_si256(s->few)));
-	s->high = _mm512_add_pd(s->high, _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(s->few, 1)));
-	s->few = _mm512_setzero_si512();
+	s->low = vw_add(s->low, vw_low(s->few));
+	s->high = vw_add(s->high, vw_high(s->few));
+	s->few = vl_zero();
 }
 
 GK_INLINE void
-add_squares(Squares *s, __m512i pair)
+add_square_of(Squares *s, vlabel pair)
 {
-	s->few = _mm512_dpwssd_epi32(s->few, pair, pair);
+	add_squares(&s->few, pair);
 	if (INT16_APART)
 		flush_squares(s);
 }
@@ -107,28 +110,27 @@ add_squares(Squares *s, __m512i pair)
 GK_TARGET static __attribute__((noinline)) void
 round_rows(const float *x, size_t stride, int d, const float *pivot, int p, int32_t *y, GkInt16Tile *tile)
 {
-	const __m512 by = _mm512_set1_ps(tile->scale);
+	const vfloat by = v_set1(tile->scale);
 	const double unit = 1.0 / ((double) tile->scale * (double) tile->scale);
 	int			words = (int) gk_int16_words(INT16_UNIT, d);
-	__m512		lost = _mm512_setzero_ps();
-	Squares		square = {_mm512_setzero_si512(), _mm512_setzero_pd(), _mm512_setzero_pd()};
+	vfloat		lost = v_zero();
+	Squares		square = {vl_zero(), vw_zero(), vw_zero()};
 
 	x += p * LANES;
 	for (int w = 0; w < words; w += 2)
 	{
-		__m512i		a = round_pair(x, stride, 2 * w, d, pivot, by, &lost);
-		__m512i		b = round_pair(x, stride, 2 * w + 2, d, pivot, by, &lost);
+		vlabel		a = round_pair(x, stride, 2 * w, d, pivot, by, &lost);
+		vlabel		b = round_pair(x, stride, 2 * w + 2, d, pivot, by, &lost);
 
-		add_squares(&square, a);
-		add_squares(&square, b);
+		add_square_of(&square, a);
+		add_square_of(&square, b);
 		store_words(y, words, p, w, a, b);
 	}
 	flush_squares(&square);
-	_mm256_storeu_ps(tile->square + p * LANES, _mm512_cvtpd_ps(_mm512_mul_pd(square.low, _mm512_set1_pd(unit))));
-	_mm256_storeu_ps(tile->square + p * LANES + 8, _mm512_cvtpd_ps(_mm512_mul_pd(square.high, _mm512_set1_pd(unit))));
+	vw_store(tile->square + p * LANES, vw_mul(square.low, vw_set1(unit)), vw_mul(square.high, vw_set1(unit)));
 	/* x less the pivot, and its product with the scale, are rounded before it is made an integer */
-	_mm512_storeu_ps(tile->lost + p * LANES, _mm512_fmadd_ps(_mm512_sqrt_ps(lost), _mm512_set1_ps(1.001f / tile->scale),
-															 _mm512_set1_ps(0x1p-23f * tile->length)));
+	v_store(tile->lost + p * LANES, v_fma(v_sqrt(lost), v_set1(1.001f / tile->scale),
+															 v_set1(0x1p-23f * tile->length)));
 }
 
 GK_TARGET static void
@@ -144,24 +146,24 @@ round_tile(const float *x, size_t stride, int d, const float *pivot, int32_t *y,
 GK_INLINE void
 halves(const GkInt16 *s, const GkInt16Points *x, int k, int32_t half[LANES])
 {
-	__m512i		v = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(s->half + k), _mm512_set1_ps(x->per)));
+	vlabel		v = vl_from(v_mul(v_load(s->half + k), v_set1(x->per)));
 	int			left = s->k - k;
 
-	_mm512_storeu_si512(half, _mm512_mask_mov_epi32(_mm512_set1_epi32(NONE), left < LANES ? (__mmask16) ((1u << left) - 1) : 0xffff, v));
+	vl_store(half, vl_first(left, v, vl_set1(NONE)));
 }
 
 /* Half of the squares less the products, of a block of a tile. */
 GK_INLINE void
-compute(__m512i acc[INT16_GROUP][INT16_VECTORS], const GkInt16Points *x, int row, const int32_t *c, size_t words, const int32_t *half)
+compute(vlabel acc[INT16_GROUP][INT16_VECTORS], const GkInt16Points *x, int row, const int32_t *c, size_t words, const int32_t *half)
 {
 	GK_UNROLL
 	for (int q = 0; q < INT16_GROUP; q++)
 	{
 		GK_UNROLL
 		for (int p = 0; p < INT16_VECTORS; p++)
-			acc[q][p] = _mm512_set1_epi32(half[q]);
+			acc[q][p] = vl_set1(half[q]);
 	}
-	products(acc, block(x->y, words, row), c, words, _mm512_set1_epi32(x->shift));
+	products(acc, block(x->y, words, row), c, words, vl_set1(x->shift));
 }
 
 /* ---- the nearest ---- */
@@ -176,24 +178,23 @@ typedef struct Comparison
 
 /* Lower bounds of the rows and a group's centroids, from k on. */
 GK_INLINE void
-store_bounds(__m512i acc[INT16_GROUP][INT16_VECTORS], const Comparison *by, const GkInt16Points *x, int k, int row, uint16_t *lower)
+store_bounds(vlabel acc[INT16_GROUP][INT16_VECTORS], const Comparison *by, const GkInt16Points *x, int k, int row, uint16_t *lower)
 {
 	GK_UNROLL
 	for (int p = 0; p < INT16_VECTORS; p++)
 	{
 		int			at = row + p * LANES;
-		__m512		x2 = _mm512_loadu_ps(x->tile->square + at);
-		__m512		lost = _mm512_loadu_ps(x->tile->lost + at);
+		vfloat		x2 = v_load(x->tile->square + at);
+		vfloat		lost = v_load(x->tile->lost + at);
 
 		GK_UNROLL
 		for (int q = 0; q < INT16_GROUP; q++)
 		{
-			__m512		low = bounds_below(by->s, by->e, x->per, acc[q][p], x2, lost);
+			vfloat		low = bounds_below(by->s, by->e, x->per, acc[q][p], x2, lost);
 
 			if (k + q == by->s->k)
 				break;
-			_mm256_storeu_si256((__m256i *) (lower + (size_t) (k + q) * GK_ROW_PAD + at),
-								_mm512_cvtusepi32_epi16(kept_bounds(low, _mm512_set1_ps(by->e->moved_down[k + q]))));
+			vl_store16(lower + (size_t) (k + q) * GK_ROW_PAD + at, kept_bounds(low, v_set1(by->e->moved_down[k + q])));
 		}
 	}
 }
@@ -202,7 +203,7 @@ store_bounds(__m512i acc[INT16_GROUP][INT16_VECTORS], const Comparison *by, cons
 GK_TARGET static __attribute__((noinline)) void
 compare_group(const Comparison *by, const GkInt16Points *x, const int32_t *half, int k, GkInt16Rows *rows, int row, uint16_t *lower)
 {
-	__m512i		acc[INT16_GROUP][INT16_VECTORS];
+	vlabel		acc[INT16_GROUP][INT16_VECTORS];
 
 	compute(acc, x, row, by->s->c + k * by->words, by->words, half);
 	if (by->e != NULL)
@@ -211,22 +212,22 @@ compare_group(const Comparison *by, const GkInt16Points *x, const int32_t *half,
 	for (int p = 0; p < INT16_VECTORS; p++)
 	{
 		int			at = row + p * LANES;
-		__m512i		least = _mm512_loadu_si512(rows->least + at);
-		__m512i		second = _mm512_loadu_si512(rows->second + at);
-		__m512i		label = _mm512_loadu_si512(rows->label + at);
+		vlabel		least = vl_load(rows->least + at);
+		vlabel		second = vl_load(rows->second + at);
+		vlabel		label = vl_load(rows->label + at);
 
 		GK_UNROLL
 		for (int q = 0; q < INT16_GROUP; q++)
 		{
-			__mmask16	less = _mm512_cmplt_epi32_mask(acc[q][p], least);
+			vmask		less = vl_less(acc[q][p], least);
 
-			second = _mm512_min_epi32(second, _mm512_max_epi32(acc[q][p], least));
-			least = _mm512_min_epi32(least, acc[q][p]);
-			label = _mm512_mask_mov_epi32(label, less, _mm512_set1_epi32(k + q));
+			second = vl_min(second, vl_max(acc[q][p], least));
+			least = vl_min(least, acc[q][p]);
+			label = vl_pick(less, vl_set1(k + q), label);
 		}
-		_mm512_storeu_si512(rows->least + at, least);
-		_mm512_storeu_si512(rows->second + at, second);
-		_mm512_storeu_si512(rows->label + at, label);
+		vl_store(rows->least + at, least);
+		vl_store(rows->second + at, second);
+		vl_store(rows->label + at, label);
 	}
 }
 
@@ -237,59 +238,59 @@ GK_TARGET static uint64_t
 undecided(const GkInt16 *s, const GkInt16Points *x, GkInt16Rows *rows)
 {
 	const float unit = 1.0f / x->per;
-	const __m512 e_c = _mm512_set1_ps(s->lost);
+	const vfloat e_c = v_set1(s->lost);
 	uint64_t	open = 0;
 
 	for (int i = 0; i < GK_ROW_PAD; i += LANES)
 	{
-		__m512i		least = _mm512_loadu_si512(rows->least + i);
-		__m512i		gap = _mm512_sub_epi32(_mm512_loadu_si512(rows->second + i), least);
-		__m512i		room = _mm512_sub_epi32(_mm512_set1_epi32((int32_t) ABOVE), least);
-		__m512		e_x = _mm512_loadu_ps(x->tile->lost + i);
-		__m512		x2 = _mm512_loadu_ps(x->tile->square + i);
-		__m512		s2 = _mm512_mul_ps(_mm512_cvtepi32_ps(least), _mm512_set1_ps(2.0f * unit));
-		__m512		above = _mm512_fmadd_ps(_mm512_add_ps(x2, _mm512_abs_ps(s2)), _mm512_set1_ps(0x1p-20f),
-											_mm512_set1_ps(2.0f * GK_INT16_OFF * unit));
-		__m512		r = _mm512_sqrt_ps(_mm512_add_ps(_mm512_max_ps(_mm512_add_ps(x2, s2), _mm512_setzero_ps()), above));
-		__m512		reach = _mm512_add_ps(r, e_x);
-		__m512		t = _mm512_fmadd_ps(_mm512_set1_ps(s->relative), _mm512_add_ps(reach, e_c), _mm512_add_ps(e_c, e_c));
-		__m512		both = _mm512_add_ps(t, _mm512_add_ps(e_x, e_x));
-		__m512		by_length = _mm512_fmadd_ps(_mm512_set1_ps(2.0f * s->longest), e_x,
-												_mm512_mul_ps(t, _mm512_fmadd_ps(t, _mm512_set1_ps(0.5f), reach)));
-		__m512		by_distance = _mm512_mul_ps(both, _mm512_fmadd_ps(both, _mm512_set1_ps(0.5f), r));
-		__m512		wrong = _mm512_fmadd_ps(_mm512_min_ps(by_length, by_distance), _mm512_set1_ps(1.001f * x->per),
-											_mm512_set1_ps(2.0f * GK_INT16_OFF + 1.0f));
+		vlabel		least = vl_load(rows->least + i);
+		vlabel		gap = vl_sub(vl_load(rows->second + i), least);
+		vlabel		room = vl_sub(vl_set1((int32_t) ABOVE), least);
+		vfloat		e_x = v_load(x->tile->lost + i);
+		vfloat		x2 = v_load(x->tile->square + i);
+		vfloat		s2 = v_mul(v_from(least), v_set1(2.0f * unit));
+		vfloat		above = v_fma(v_add(x2, v_abs(s2)), v_set1(0x1p-20f),
+											v_set1(2.0f * GK_INT16_OFF * unit));
+		vfloat		r = v_sqrt(v_add(v_max(v_add(x2, s2), v_zero()), above));
+		vfloat		reach = v_add(r, e_x);
+		vfloat		t = v_fma(v_set1(s->relative), v_add(reach, e_c), v_add(e_c, e_c));
+		vfloat		both = v_add(t, v_add(e_x, e_x));
+		vfloat		by_length = v_fma(v_set1(2.0f * s->longest), e_x,
+												v_mul(t, v_fma(t, v_set1(0.5f), reach)));
+		vfloat		by_distance = v_mul(both, v_fma(both, v_set1(0.5f), r));
+		vfloat		wrong = v_fma(v_min(by_length, by_distance), v_set1(1.001f * x->per),
+											v_set1(2.0f * GK_INT16_OFF + 1.0f));
 
 		/* what is not a number becomes the largest one */
-		__m512i		limit = _mm512_cvtps_epu32(_mm512_min_ps(wrong, _mm512_set1_ps(4e9f)));
+		vlabel		limit = vl_from_unsigned(v_min(wrong, v_set1(4e9f)));
 
-		open |= (uint64_t) (uint16_t) ~_mm512_cmpgt_epu32_mask(gap, limit) << i;
-		_mm512_storeu_si512(rows->limit + i, _mm512_add_epi32(least, _mm512_min_epu32(limit, room)));
+		open |= (uint64_t) (vl_more_unsigned(gap, limit) ^ ((1u << LANES) - 1)) << i;
+		vl_store(rows->limit + i, vl_add(least, vl_min_unsigned(limit, room)));
 	}
 	return open;
 }
 
-/* The products of centroids as near as d2 says, at least: no closer one has a larger product.  Rows i to i + 15. */
-GK_INLINE __m512i
+/* The products of centroids as near as d2 says, at least: no closer one has a larger product.  Rows i and on. */
+GK_INLINE vlabel
 limit_of(const GkInt16 *s, const GkInt16Points *x, const float *d2, int i)
 {
-	__m512		e_x = _mm512_loadu_ps(x->tile->lost + i);
-	__m512		x2 = _mm512_loadu_ps(x->tile->square + i);
-	__m512		r = _mm512_fmadd_ps(_mm512_sqrt_ps(_mm512_loadu_ps(d2 + i)), _mm512_set1_ps(1.0f + s->relative),
-									_mm512_add_ps(e_x, _mm512_set1_ps(s->lost)));
-	__m512		r2 = _mm512_mul_ps(r, r);
-	__m512		above = _mm512_fmadd_ps(_mm512_add_ps(r2, x2), _mm512_set1_ps(0x1p-18f), _mm512_sub_ps(r2, x2));
-	__m512		limit = _mm512_fmadd_ps(above, _mm512_set1_ps(0.5f * x->per), _mm512_set1_ps(GK_INT16_OFF + 1.0f));
+	vfloat		e_x = v_load(x->tile->lost + i);
+	vfloat		x2 = v_load(x->tile->square + i);
+	vfloat		r = v_fma(v_sqrt(v_load(d2 + i)), v_set1(1.0f + s->relative),
+									v_add(e_x, v_set1(s->lost)));
+	vfloat		r2 = v_mul(r, r);
+	vfloat		above = v_fma(v_add(r2, x2), v_set1(0x1p-18f), v_sub(r2, x2));
+	vfloat		limit = v_fma(above, v_set1(0.5f * x->per), v_set1(GK_INT16_OFF + 1.0f));
 
 	/* what is not a number becomes the largest one, which no centroid past the last one is below */
-	return _mm512_cvtps_epi32(_mm512_min_ps(limit, _mm512_set1_ps(ABOVE)));
+	return vl_from(v_min(limit, v_set1(ABOVE)));
 }
 
 GK_TARGET static void
 limits(const GkInt16 *s, const GkInt16Points *x, const float *d2, GkInt16Rows *rows)
 {
 	for (int i = 0; i < GK_ROW_PAD; i += LANES)
-		_mm512_storeu_si512(rows->limit + i, limit_of(s, x, d2, i));
+		vl_store(rows->limit + i, limit_of(s, x, d2, i));
 }
 
 /* Rows whose least product says that no centroid is as near as d2. */
@@ -299,7 +300,7 @@ beyond(const GkInt16 *s, const GkInt16Points *x, const float *d2, const GkInt16R
 	uint64_t	far = 0;
 
 	for (int i = 0; i < GK_ROW_PAD; i += LANES)
-		far |= (uint64_t) _mm512_cmpgt_epi32_mask(_mm512_loadu_si512(rows->least + i), limit_of(s, x, d2, i)) << i;
+		far |= (uint64_t) vl_more(vl_load(rows->least + i), limit_of(s, x, d2, i)) << i;
 	return far;
 }
 
@@ -317,9 +318,9 @@ compare(int tiles, int d, const GkInt16 *s, const GkInt16Scratch *scratch, int k
 
 		for (int i = 0; i < GK_ROW_PAD; i += LANES)
 		{
-			_mm512_storeu_si512(rows->least + i, _mm512_set1_epi32(NONE));
-			_mm512_storeu_si512(rows->second + i, _mm512_set1_epi32(NONE));
-			_mm512_storeu_si512(rows->label + i, _mm512_setzero_si512());
+			vl_store(rows->least + i, vl_set1(NONE));
+			vl_store(rows->second + i, vl_set1(NONE));
+			vl_store(rows->label + i, vl_zero());
 		}
 	}
 	begin_products();
@@ -357,7 +358,7 @@ decide(int tiles, const GkInt16 *s, const GkInt16Scratch *scratch, const float *
 GK_TARGET static __attribute__((noinline)) void
 within(const GkInt16Points *x, const int32_t *c, size_t words, const int32_t *half, const int32_t *limit, int row, uint64_t *closer)
 {
-	__m512i		acc[INT16_GROUP][INT16_VECTORS];
+	vlabel		acc[INT16_GROUP][INT16_VECTORS];
 
 	compute(acc, x, row, c, words, half);
 	GK_UNROLL
@@ -365,7 +366,7 @@ within(const GkInt16Points *x, const int32_t *c, size_t words, const int32_t *ha
 	{
 		GK_UNROLL
 		for (int p = 0; p < INT16_VECTORS; p++)
-			closer[q] |= (uint64_t) _mm512_cmple_epi32_mask(acc[q][p], _mm512_loadu_si512(limit + row + p * LANES)) << (row + p * LANES);
+			closer[q] |= (uint64_t) vl_at_most(acc[q][p], vl_load(limit + row + p * LANES)) << (row + p * LANES);
 	}
 }
 
@@ -398,11 +399,11 @@ GK_TARGET static void
 near(const GkInt16 *s, int d, const GkInt16Scratch *scratch, const int *row, int count, GkInt16Near *out)
 {
 	size_t		words = gk_int16_words(INT16_UNIT, d);
-	int32_t		limit[LANES];
-	int32_t		shift[LANES];
-	float		per[LANES];
+	int32_t		limit[GK_INT16_FEW];
+	int32_t		shift[GK_INT16_FEW];
+	float		per[GK_INT16_FEW];
 
-	for (int i = 0; i < LANES; i++)
+	for (int i = 0; i < GK_INT16_FEW; i++)
 	{
 		int			at = row[i < count ? i : 0];
 		const GkInt16Points *x = scratch->points + at / GK_ROW_PAD;
@@ -412,21 +413,31 @@ near(const GkInt16 *s, int d, const GkInt16Scratch *scratch, const int *row, int
 		per[i] = x->per;
 		out[i].count = 0;
 		for (size_t w = 0; w < words; w++)
-			scratch->few[w * LANES + i] = word(x->y, words, at % GK_ROW_PAD, w);
+			scratch->few[w * GK_INT16_FEW + i] = word(x->y, words, at % GK_ROW_PAD, w);
 	}
 	begin_products();
 	for (int k = 0; k < s->k; k += INT16_GROUP)
 	{
 		int			some = s->k - k < INT16_GROUP ? s->k - k : INT16_GROUP;
-		__m512i		acc[INT16_GROUP];
+		vlabel		acc[INT16_GROUP][FEW_VECTORS];
 
 		GK_UNROLL
 		for (int q = 0; q < INT16_GROUP; q++)
-			acc[q] = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_set1_ps(s->half[k + q]), _mm512_loadu_ps(per)));
-		products_few(acc, scratch->few, s->c + k * words, words, _mm512_loadu_si512(shift));
+		{
+			GK_UNROLL
+			for (int p = 0; p < FEW_VECTORS; p++)
+				acc[q][p] = vl_from(v_mul(v_set1(s->half[k + q]), v_load(per + p * LANES)));
+		}
+		products_few(acc, scratch->few, s->c + k * words, words, shift);
 		GK_UNROLL
 		for (int q = 0; q < INT16_GROUP; q++)
-			for (unsigned bits = q < some ? _mm512_cmple_epi32_mask(acc[q], _mm512_loadu_si512(limit)) : 0; bits != 0; bits &= bits - 1)
+		{
+			unsigned	bits = 0;
+
+			GK_UNROLL
+			for (int p = 0; q < some && p < FEW_VECTORS; p++)
+				bits |= vl_at_most(acc[q][p], vl_load(limit + p * LANES)) << (p * LANES);
+			for (; bits != 0; bits &= bits - 1)
 			{
 				GkInt16Near *to = &out[__builtin_ctz(bits)];
 
@@ -434,6 +445,7 @@ near(const GkInt16 *s, int d, const GkInt16Scratch *scratch, const int *row, int
 					to->label[to->count] = k + q;
 				to->count++;
 			}
+		}
 	}
 	end_products();
 }

@@ -169,6 +169,9 @@ struct GkInt16Kernels;
 
 typedef struct GkElkanKernels
 {
+	double		pair;			/* cost of a feature of a pair, as GkInt16Kernels.cost of one of all */
+	double		calm;			/* GK_COST_ELKAN_CALM() */
+
 	/* Upper bounds [GK_ROW_PAD] of a tile by what compare() has found. */
 	void		(*upper) (const GkInt16 *s, const GkElkan *e, const GkInt16Points *x, const GkInt16Rows *rows, uint16_t *upper);
 	/*
@@ -482,8 +485,8 @@ void		gk_cpu_scalar_distances(const float *point, int d, const float *centroids,
 extern const GkCpuKernels gk_cpu_avx2;
 extern const GkCpuKernels gk_cpu_avx512;
 extern const GkCpuKernels gk_cpu_avx512_vnni;	/* the same with products of integers, ... */
+extern const GkInt16Kernels gk_int16_avx2;
 extern const GkInt16Kernels gk_int16_vnni;
-extern const GkElkanKernels gk_elkan_vnni;
 extern const GkInt8Kernels gk_int8_vnni;
 void		gk_cpu_avx512_int8_round(const float *x, size_t stride, const GkInt8 *s, int32_t *y, GkInt8Tile *tile);
 extern const GkColumnKernels gk_columns_avx2;

@@ -1,31 +1,22 @@
 /*
- * gk_cpu_elkan_avx512.c - compare rows with the centroids that their bounds (gk_cpu_elkan.c) leave, for AVX-512 with VNNI.
+ * gk_cpu_elkan_search.h - compare rows with the centroids that their bounds (gk_cpu_elkan.c) leave.
  *
  * Bounds are looked at by lanes of rows.  The pairs that they leave are few and of any rows, so lanes are features where
- * these are multiplied, four at a time: rows are turned for that, 16 of a tile, which takes as long as some four pairs of
+ * these are multiplied, four at a time: rows are turned for that, some of a tile, which takes as long as some four pairs of
  * each.
+ *
+ * A template, included after gk_cpu_int16_words.h.  Before it comes
+ *   ELKAN_DENSE		with more pairs left of a tile and a group of centroids, all of them take no longer
+ *   ELKAN_PAIR, ELKAN_CALM	GkElkanKernels.pair and calm
  */
-#include "cpu/simd/gk_cpu_kernels.h"
-#include "cpu/simd/gk_cpu_unroll.h"
-
-#ifdef GK_CPU_X86
-
-#include <immintrin.h>
-
-#define GK_TARGET	__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx512vnni,fma")))
-
 #include "cpu/simd/gk_cpu_elkan_bounds.h"
-#include "cpu/simd/gk_cpu_transpose.h"
 
-#define LANES	16
 /* Lanes of bounds. */
-#define BOUNDS	32
+#define BOUNDS	(2 * LANES)
 /* Centroids of a group, at most. */
 #define GROUP	16
-/* With more pairs left of a tile and a group, all of them take no longer. */
-#define DENSE	64
 /* Words that rows are fetched ahead while they are turned. */
-#define AHEAD	32
+#define TURN_AHEAD	32
 
 /* A tile, and pairs to be multiplied. */
 typedef struct Work
@@ -53,30 +44,18 @@ turn_rows(const int32_t *from, size_t words, int32_t *y, size_t to_words)
 {
 	for (size_t w = 0; w < to_words; w += LANES)
 	{
-		__m512		v[LANES];	/* words, not floats */
+		vfloat		v[LANES];	/* words, not floats */
 
 		for (int i = 0; i < LANES; i++)
-			_mm_prefetch((const char *) (from + (w + AHEAD + i) * GK_ROW_PAD), _MM_HINT_T0);
+			_mm_prefetch((const char *) (from + (w + TURN_AHEAD + i) * GK_ROW_PAD), _MM_HINT_T0);
 		GK_UNROLL
 		for (int i = 0; i < LANES; i++)
-			v[i] = w + i < words ? _mm512_loadu_ps(from + (w + i) * GK_ROW_PAD) : _mm512_setzero_ps();
+			v[i] = w + i < words ? v_load((const float *) (from + (w + i) * GK_ROW_PAD)) : v_zero();
 		transpose(v);
 		GK_UNROLL
 		for (int i = 0; i < LANES; i++)
-			_mm512_storeu_ps(y + i * to_words + w, v[i]);
+			v_store((float *) (y + i * to_words + w), v[i]);
 	}
-}
-
-/* Add up the lanes of four vectors. */
-GK_INLINE __m128i
-totals(__m512i a, __m512i b, __m512i c, __m512i d)
-{
-	__m512i		ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-	__m512i		cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
-	__m512i		all = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
-	__m256i		half = _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
-
-	return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
 
 /* Products of LANES pairs. */
@@ -89,30 +68,30 @@ multiply(const Work *w, int32_t *product)
 	{
 		const int32_t *y[4];
 		const int32_t *c[4];
-		__m512i		acc[4];
+		vlabel		acc[4];
 
 		for (int p = 0; p < 4; p++)
 		{
 			y[p] = w->y + w->row[i + p] * words;
 			c[p] = w->e->c + w->to[i + p] * words;
-			acc[p] = _mm512_setzero_si512();
+			acc[p] = vl_zero();
 		}
 		for (size_t j = 0; j < words; j += LANES)
 		{
 			GK_UNROLL
 			for (int p = 0; p < 4; p++)
-				acc[p] = _mm512_dpwssd_epi32(acc[p], _mm512_loadu_si512(y[p] + j), _mm512_loadu_si512(c[p] + j));
+				add_products(&acc[p], vl_load(y[p] + j), vl_load(c[p] + j));
 		}
-		_mm_storeu_si128((__m128i *) (product + i), totals(acc[0], acc[1], acc[2], acc[3]));
+		_mm_storeu_si128((__m128i *) (product + i), vl_totals(acc[0], acc[1], acc[2], acc[3]));
 	}
 }
 
 /* s of the pairs, as compare() of gk_cpu_int16_products.h has it. */
-GK_TARGET static __m512i
+GK_TARGET static vlabel
 scores(Work *w)
 {
 	int32_t		product[LANES];
-	__m512		half;
+	vfloat		half;
 
 	for (int i = w->count; i < LANES; i++)
 	{
@@ -120,23 +99,23 @@ scores(Work *w)
 		w->to[i] = w->to[0];
 	}
 	multiply(w, product);
-	half = _mm512_i32gather_ps(_mm512_loadu_si512(w->to), w->s->half, 4);
+	half = v_gather(w->s->half, vl_load(w->to));
 	w->all += w->count;
-	return _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(half, _mm512_set1_ps(w->x->per))), _mm512_loadu_si512(product));
+	return vl_add(vl_from(v_mul(half, v_set1(w->x->per))), vl_load(product));
 }
 
 /* Upper bounds of rows from `first` on by the scores of their labels, rounded up. */
-GK_INLINE __m256i
-upper_bounds(const GkInt16 *s, const GkElkan *e, const GkInt16Points *x, __m512i score, int first)
+GK_INLINE vlabel
+upper_bounds(const GkInt16 *s, const GkElkan *e, const GkInt16Points *x, vlabel score, int first)
 {
-	__m512		off;
-	__m512		d2 = bound_squares(x->per, score, _mm512_loadu_ps(x->tile->square + first), &off);
-	__m512		r = _mm512_sqrt_ps(_mm512_add_ps(_mm512_max_ps(d2, _mm512_setzero_ps()), off));
-	__m512		u = _mm512_add_ps(_mm512_add_ps(r, _mm512_loadu_ps(x->tile->lost + first)), _mm512_set1_ps(s->lost));
+	vfloat		off;
+	vfloat		d2 = bound_squares(x->per, score, v_load(x->tile->square + first), &off);
+	vfloat		r = v_sqrt(v_add(v_max(d2, v_zero()), off));
+	vfloat		u = v_add(v_add(r, v_load(x->tile->lost + first)), v_set1(s->lost));
 
 	/* what is not a number becomes the largest one */
-	u = _mm512_fmadd_ps(u, _mm512_set1_ps(e->per * e->widen), _mm512_set1_ps(2.0f));
-	return _mm512_cvtusepi32_epi16(_mm512_cvttps_epu32(_mm512_min_ps(u, _mm512_set1_ps(MOST_BOUND))));
+	u = v_fma(u, v_set1(e->per * e->widen), v_set1(2.0f));
+	return vl_truncated(v_min(u, v_set1(MOST_BOUND)));
 }
 
 /* Tighten the upper bounds of some rows. */
@@ -144,15 +123,14 @@ GK_TARGET static void
 tighten(const Work *w, uint64_t open)
 {
 	for (int i = 0; i < GK_ROW_PAD; i += LANES)
-		_mm256_mask_storeu_epi16(w->upper + i, (__mmask16) (open >> i),
-								 upper_bounds(w->s, w->e, w->x, _mm512_loadu_si512(w->rows->least + i), i));
+		vl_store16_some((unsigned) (open >> i), w->upper + i, upper_bounds(w->s, w->e, w->x, vl_load(w->rows->least + i), i));
 }
 
 GK_TARGET static void
 upper(const GkInt16 *s, const GkElkan *e, const GkInt16Points *x, const GkInt16Rows *rows, uint16_t *out)
 {
 	for (int i = 0; i < GK_ROW_PAD; i += LANES)
-		_mm256_storeu_si256((__m256i *) (out + i), upper_bounds(s, e, x, _mm512_loadu_si512(rows->least + i), i));
+		vl_store16(out + i, upper_bounds(s, e, x, vl_load(rows->least + i), i));
 }
 
 /* Compare the pairs at hand, each of a row and its last label. */
@@ -161,7 +139,7 @@ compare_own(Work *w)
 {
 	int32_t		score[LANES];
 
-	_mm512_storeu_si512(score, scores(w));
+	vl_store(score, scores(w));
 	for (int i = 0; i < w->count; i++)
 		w->rows->least[w->row[i]] = score[i];
 	w->count = 0;
@@ -173,13 +151,13 @@ compare_pairs(Work *w)
 {
 	int32_t		score[LANES];
 	int32_t		bound[LANES];
-	__m512i		s = scores(w);
-	__m512i		row = _mm512_loadu_si512(w->row);
-	__m512		low = bounds_below(w->s, w->e, w->x->per, s, _mm512_i32gather_ps(row, w->x->tile->square, 4),
-								   _mm512_i32gather_ps(row, w->x->tile->lost, 4));
+	vlabel		s = scores(w);
+	vlabel		row = vl_load(w->row);
+	vfloat		low = bounds_below(w->s, w->e, w->x->per, s, v_gather(w->x->tile->square, row),
+								   v_gather(w->x->tile->lost, row));
 
-	_mm512_storeu_si512(score, s);
-	_mm512_storeu_si512(bound, kept_bounds(low, _mm512_i32gather_ps(_mm512_loadu_si512(w->to), w->e->moved_down, 4)));
+	vl_store(score, s);
+	vl_store(bound, kept_bounds(low, v_gather(w->e->moved_down, vl_load(w->to))));
 	for (int i = 0; i < w->count; i++)
 	{
 		int			r = w->row[i];
@@ -201,14 +179,18 @@ compare_pairs(Work *w)
 /* Upper bounds of the rows of a tile. */
 typedef struct Uppers
 {
-	__m512i		low,
-				high;
+	vlabel		of[GK_ROW_PAD / BOUNDS];
 } Uppers;
 
 GK_INLINE Uppers
 uppers(const Work *w)
 {
-	return (Uppers) {_mm512_loadu_si512(w->upper), _mm512_loadu_si512(w->upper + BOUNDS)};
+	Uppers		u;
+
+	GK_UNROLL
+	for (int i = 0; i < GK_ROW_PAD / BOUNDS; i++)
+		u.of[i] = vl_load(w->upper + i * BOUNDS);
+	return u;
 }
 
 /* Rows to be compared with centroid q, as bounds do not prove that it is farther and something has moved: bits. */
@@ -216,10 +198,11 @@ GK_INLINE uint64_t
 nearer(const Work *w, Uppers u, int q)
 {
 	const uint16_t *lower = w->lower + (size_t) q * GK_ROW_PAD;
-	__m512i		moved = _mm512_set1_epi16((int16_t) w->e->moved[q]);
-	uint64_t	rows = _mm512_cmple_epu16_mask(_mm512_loadu_si512(lower), _mm512_adds_epu16(u.low, moved)) |
-	(uint64_t) _mm512_cmple_epu16_mask(_mm512_loadu_si512(lower + BOUNDS), _mm512_adds_epu16(u.high, moved)) << BOUNDS;
+	uint64_t	rows = 0;
 
+	GK_UNROLL
+	for (int i = 0; i < GK_ROW_PAD / BOUNDS; i++)
+		rows |= (uint64_t) vl_at_most16(vl_load(lower + i * BOUNDS), u.of[i], w->e->moved[q]) << (i * BOUNDS);
 	return w->e->move[q] != 0 ? rows : rows & w->restless;
 }
 
@@ -267,7 +250,7 @@ add_pair(Work *w, int row, int to, void (*compare) (Work *w))
 
 /* Compare all rows with the group from q on, as compare() does; what is found of the open ones joins what is known. */
 static void
-compare_group(Work *w, uint64_t open, int q)
+compare_whole_group(Work *w, uint64_t open, int q)
 {
 	GkInt16Rows of;
 	GkInt16Points x = *w->x;
@@ -296,7 +279,7 @@ compare_group(Work *w, uint64_t open, int q)
 		if (of.second[i] < rows->second[i])
 			rows->second[i] = of.second[i];
 	}
-	w->all += DENSE;
+	w->all += ELKAN_DENSE;
 }
 
 /* Of the open rows: the pairs that bounds leave. */
@@ -317,9 +300,9 @@ search_open(Work *w, uint64_t open)
 			near[q] = nearer(w, u, first + q) & open;
 			pairs += __builtin_popcountll(near[q]);
 		}
-		if (pairs > DENSE)
+		if (pairs > ELKAN_DENSE)
 		{
-			compare_group(w, open, first);
+			compare_whole_group(w, open, first);
 			continue;
 		}
 		for (int q = 0; pairs > 0 && q < some; q++)
@@ -358,7 +341,7 @@ search(const GkInt16Kernels *set, const GkInt16 *s, const GkElkan *e, int d, con
 	if (open == 0)
 		return 0;
 	for (int i = 0; i < GK_ROW_PAD; i += LANES)
-		if ((open >> i & 0xffff) != 0)
+		if ((open >> i & ((1u << LANES) - 1)) != 0)
 			turn_rows(x->y + i, (size_t) (d + 1) / 2, y + i * e->words, e->words);
 	for (uint64_t bits = open; bits != 0; bits &= bits - 1)
 		add_pair(&w, __builtin_ctzll(bits), label[__builtin_ctzll(bits)], compare_own);
@@ -370,9 +353,9 @@ search(const GkInt16Kernels *set, const GkInt16 *s, const GkElkan *e, int d, con
 	return w.all;
 }
 
-const GkElkanKernels gk_elkan_vnni = {
+static const GkElkanKernels elkan_kernels = {
+	.pair = ELKAN_PAIR,
+	.calm = ELKAN_CALM,
 	.upper = upper,
 	.search = search
 };
-
-#endif							/* GK_CPU_X86 */

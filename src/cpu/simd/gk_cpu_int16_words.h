@@ -1,0 +1,155 @@
+/*
+ * gk_cpu_int16_words.h - products of 16-bit integers (gk_cpu_int16_products.h) by instructions that multiply and add two
+ * features of each lane.
+ *
+ * Rounded points are [words][GK_ROW_PAD], a group of centroids [words][INT16_GROUP]: two features in a word. Before it come
+ * GK_TARGET, gk_cpu_vector_<set>.h, INT16_GROUP and INT16_VECTORS, and
+ *   add_products(sum, a, b)	add the products of the features of two vectors of words to those of each lane
+ */
+#define INT16_UNIT		2
+#define INT16_APART		false
+
+/* Words that rows are fetched ahead of their products: a page. */
+#define AHEAD	16
+/* Floats of a cache line. */
+#define LINE	16
+
+GK_INLINE void
+store_words(int32_t *y, int words, int p, int w, vlabel a, vlabel b)
+{
+	vl_store(y + w * GK_ROW_PAD + p * GK_LANES, a);
+	if (w + 1 < words)
+		vl_store(y + (w + 1) * GK_ROW_PAD + p * GK_LANES, b);
+}
+
+static void
+put(int32_t *group, int q, int first, const int16_t * b, int count)
+{
+	for (int j = 0; j < count; j += 2)
+		group[(first + j) / 2 * INT16_GROUP + q] = (int32_t) ((uint32_t) (uint16_t) b[j] | (uint32_t) (uint16_t) b[j + 1] << 16);
+}
+
+GK_INLINE const int32_t *
+block(const int32_t *y, size_t words, int row)
+{
+	(void) words;
+	return y + row;
+}
+
+GK_INLINE int32_t
+word(const int32_t *y, size_t words, int row, size_t w)
+{
+	(void) words;
+	return y[w * GK_ROW_PAD + row];
+}
+
+GK_INLINE void
+begin_products(void)
+{
+}
+
+GK_INLINE void
+end_products(void)
+{
+}
+
+GK_INLINE void
+add_squares(vlabel *sum, vlabel pair)
+{
+	add_products(sum, pair, pair);
+}
+
+GK_INLINE void
+products(vlabel acc[INT16_GROUP][INT16_VECTORS], const int32_t *y, const int32_t *c, size_t words, vlabel shift)
+{
+	(void) shift;
+	for (size_t w = 0; w < words; w++, y += GK_ROW_PAD, c += INT16_GROUP)
+	{
+		vlabel		v[INT16_VECTORS];
+
+		GK_UNROLL
+		for (int p = 0; p < INT16_VECTORS; p++)
+			v[p] = vl_load(y + p * GK_LANES);
+		/* processors do not fetch beyond a page by themselves */
+		GK_UNROLL
+		for (int i = 0; i < INT16_VECTORS * GK_LANES; i += LINE)
+			_mm_prefetch((const char *) (y + AHEAD * GK_ROW_PAD + i), _MM_HINT_T0);
+		GK_UNROLL
+		for (int q = 0; q < INT16_GROUP; q++)
+		{
+			vlabel		b = vl_set1(c[q]);
+
+			GK_UNROLL
+			for (int p = 0; p < INT16_VECTORS; p++)
+				add_products(&acc[q][p], v[p], b);
+		}
+	}
+}
+
+GK_INLINE void
+products_few(vlabel acc[INT16_GROUP][GK_INT16_FEW / GK_LANES], const int32_t *few, const int32_t *c, size_t words, const int32_t *shift)
+{
+	(void) shift;
+	for (size_t w = 0; w < words; w++, few += GK_INT16_FEW, c += INT16_GROUP)
+	{
+		vlabel		v[GK_INT16_FEW / GK_LANES];
+
+		GK_UNROLL
+		for (int p = 0; p < GK_INT16_FEW / GK_LANES; p++)
+			v[p] = vl_load(few + p * GK_LANES);
+		GK_UNROLL
+		for (int q = 0; q < INT16_GROUP; q++)
+		{
+			GK_UNROLL
+			for (int p = 0; p < GK_INT16_FEW / GK_LANES; p++)
+				add_products(&acc[q][p], v[p], vl_set1(c[q]));
+		}
+	}
+}
+
+#include "cpu/simd/gk_cpu_int16_products.h"
+
+/* Both features of some words, in order. */
+GK_TARGET static void
+unrounded(const GkInt16Points *x, int row, int d, float *z)
+{
+	const vfloat unit = v_set1(1.0f / x->tile->scale);
+
+	for (int j = 0; j < d; j += 2 * LANES)
+	{
+		int			left = d - j;
+		vlabel		v = vl_every_row_pad((left + 1) / 2, x->y + j / 2 * GK_ROW_PAD + row);
+		vfloat		even = v_mul(v_from(vl_right(vl_left(v, 16), 16)), unit);
+		vfloat		odd = v_mul(v_from(vl_right(v, 16)), unit);
+
+		v_store_first(left, z + j, v_zip_low(even, odd));
+		if (left > LANES)
+			v_store_first(left - LANES, z + j + LANES, v_zip_high(even, odd));
+	}
+}
+
+GK_TARGET static void
+compare_two(const float *z, const float *pivot, const float *ci, const float *cj, int d, GkInt16Apart *out)
+{
+	vfloat		farther = v_zero();
+	vfloat		square = v_zero();
+	vfloat		between = v_zero();
+
+	for (int j = 0; j < d; j += LANES)
+	{
+		int			left = d - j;
+		vfloat		p = v_load_first(left, pivot + j);
+		vfloat		x = v_load_first(left, z + j);
+		vfloat		i = v_load_first(left, ci + j);
+		vfloat		k = v_load_first(left, cj + j);
+		vfloat		from_i = v_sub(v_sub(i, p), x);
+		vfloat		from_k = v_sub(v_sub(k, p), x);
+		vfloat		apart = v_sub(k, i);
+
+		farther = v_fma(apart, v_add(from_i, from_k), farther);
+		square = v_fma(from_i, from_i, square);
+		between = v_fma(apart, apart, between);
+	}
+	*out = (GkInt16Apart) {.farther = v_total(farther),.square = v_total(square),
+		.between = v_total(between),.additions = d / LANES + 5};
+}
