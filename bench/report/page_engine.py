@@ -7,7 +7,7 @@ import sys
 from about import RESULTS, ROOT, number, table
 
 sys.path.append(os.path.join(ROOT, "bench", "engine"))
-from engine import ENOUGH, GRID_D, GRID_K, LONG_ITER, LONG_WANTED, MAX_ITER, PATIENCE, WIDE_ITER, WIDE_WANTED, fastest_peer, wanted  # noqa: E402
+from engine import ENOUGH, GRID_D, GRID_K, LONG_ITER, LONG_WANTED, MAX_ITER, PATIENCE, WIDE_ITER, WIDE_WANTED, WIDE_WANTED_AVX2, fastest_peer, wanted  # noqa: E402
 
 
 def load_of(rows):
@@ -43,7 +43,7 @@ def wide_fits(rows, names, target, missed):
     return table(["d", "k", "n", "iterations", "gkmeans", *names, f"times the fastest (wanted {target})"], lines)
 
 
-def wide_points(name, heading, note=""):
+def wide_points(name, heading, note="", target=WIDE_WANTED):
     """Fits of points like embeddings, measured on a machine of their own, and what was missed."""
     data = read(name)
     about, rows = data["about"], data["rows"]
@@ -54,7 +54,7 @@ def wide_points(name, heading, note=""):
            f"Made points like embeddings (feature j is normal with variance 1 / (j + 1)), {WIDE_ITER} iterations at most, otherwise as above. {about['machine']}, "
            f"{about['threads']} threads, {about['date']}; "
            + ", ".join(f"{name} {version}" for name, version in about["versions"].items()) + f". {load_of(rows)}".rstrip() + note, "",
-           *wide_fits(few, names, WIDE_WANTED, missed)]
+           *wide_fits(few, names, target, missed)]
     if many:
         out += ["", f"{LONG_ITER} iterations at most:", "", *wide_fits(many, names, LONG_WANTED, missed)]
     return out + ["", "```", *sorted({f"{r['commit']}: {r['command']}" for r in rows}), "```"], [f"{m} ({about['machine']})" for m in missed]
@@ -156,7 +156,8 @@ def page():
     for wide, wide_missed in (
             wide_points("wide-epyc.json", "Wide points, with VNNI on AMD", superkmeans),
             wide_points("wide-superkmeans.json", "Wide points, with VNNI on Intel", superkmeans),
-            wide_points("wide.json", "Wide points, with AMX")):
+            wide_points("wide.json", "Wide points, with AMX"),
+            wide_points("wide-avx2.json", "Wide points, with AVX2", superkmeans, WIDE_WANTED_AVX2)):
         out += wide
         missed += wide_missed
     out += ["", "## What was missed", ""] + ([f"- {m}" for m in missed] or ["Nothing."])

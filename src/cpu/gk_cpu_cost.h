@@ -123,6 +123,13 @@
  * GkElkanKernels).  The first pass takes a tenth longer than one without, and the fewer features, the more; ...
  */
 #define GK_COST_ELKAN_CALM(calm, d)	((calm) * (calm) / (d) / (d))
+/*
+ * ... by sketches of this share of the features, of this number at least, where each pair that is left costs this many times
+ * as much, since the passes after it have more to compare, too; ...
+ */
+#define GK_COST_SKETCH_SHARE		6
+#define GK_COST_SKETCH_MIN_D		96
+#define GK_COST_SKETCH_LEFT			4.0
 /* ... the longest that a tile may take when its bounds leave all, in GkCpuKernels.job_work; ... */
 #define GK_COST_ELKAN_LONGEST		64
 /* ... a row of k bounds, which is turned if it is open: an estimate by a profile; ... */

@@ -176,6 +176,7 @@ typedef struct GkCpuHamerly
 	/* Whether it pays. */
 	double		share;			/* of the rows, searched by the last pass */
 	int			strikes;		/* passes in a row that cost no less than without */
+	int			ended;			/* k of bounds that were given up for that; 0: none were */
 	bool		grouped;		/* only groups of centroids that are near are searched */
 	bool		scattered;		/* that was of no use */
 	int			passes;			/* since the bounds were made */
@@ -188,7 +189,8 @@ typedef struct GkCpuHamerly
 typedef struct GkCpuElkan
 {
 	bool		valid;			/* made for the centroids `last`, with the labels of the last step */
-	bool		fresh;			/* this pass makes them */
+	bool		fresh;			/* this pass makes them, ... */
+	bool		by_sketch;		/* ... of sketches: gk_cpu_sketch.c */
 	int			k;				/* 0: there is no room */
 	GkElkan		args;			/* of the kernels */
 	uint16_t   *lower;			/* [slots][args.width] */
@@ -205,6 +207,22 @@ typedef struct GkCpuElkan
 	int			strikes;		/* passes in a row that cost no less than without */
 	int64_t		calm;			/* with fewer changed rows, try again; 0: not tried yet */
 } GkCpuElkan;
+
+/* Sketches of centroids: gk_cpu_sketch.c. */
+typedef struct GkCpuSketch
+{
+	int			head;			/* features that are kept, ... */
+	int			width;			/* ... and with the lengths of others */
+	int32_t    *feature;		/* [d]: those that are kept first */
+	float	   *zero;			/* [width]: the pivot */
+	float	   *c;				/* [k][width] */
+	double	   *square;			/* [k] */
+	int32_t    *rounded;
+	float	   *half;
+	GkInt16		args;			/* of these two */
+	char	   *scratch;		/* [threads][scratch_bytes]: a tile */
+	size_t		scratch_bytes;
+} GkCpuSketch;
 
 /* Groups of centroids near each other: gk_cpu_exponion.c. */
 #define GK_EXPONION_GROUP		12
@@ -277,6 +295,7 @@ struct GkSession
 	GkCpuHamerly hamerly;
 	GkCpuExponion exponion;
 	GkCpuElkan	elkan;
+	GkCpuSketch sketch;
 	GkCpuDot	dot;
 	GkCpuInt8 int8;
 	GkCpuFound	found;

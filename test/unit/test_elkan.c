@@ -23,7 +23,8 @@ static int	changed;			/* clusters that have, but were said not to have */
 static int	unchanged;			/* clusters that were said not to have changed */
 static int	leaks;
 static int	with_bounds;		/* passes, ... */
-static int	partitioned;		/* ... of these without private sums */
+static int	partitioned;		/* ... of these without private sums, ... */
+static int	sketched;			/* ... and with first bounds by sketches */
 static int	finished;			/* last passes that went on from them, ... */
 static int	bad_finish;			/* ... with another result, ... */
 static int64_t ties;			/* ... and rows that several centroids were nearest to */
@@ -32,7 +33,7 @@ static int64_t all_bounds;		/* ... of how many */
 
 enum
 {
-	EMBEDDINGS, FAR, CLUMPS, TIES, LONG_ROWS, KINDS
+	EMBEDDINGS, FAR, CLUMPS, TIES, LONG_ROWS, PARALLEL, KINDS
 };
 
 static double
@@ -46,6 +47,9 @@ value(int kind, int i, int j)
 			return (i * 7 + j * 3) % 11 * 4.0 + test_normal(&rng);
 		case TIES:
 			return floor(3 * test_uniform(&rng));
+		case PARALLEL:
+			/* features of small variance in one direction: a sketch is as far from others as its point */
+			return j < 20 ? 0.3 * test_normal(&rng) : (i * 11 % 97) * 0.001;
 		case LONG_ROWS:
 			return (i % 97 == 5 ? 1e5 : 1.0) * test_normal(&rng);
 		default:
@@ -61,18 +65,7 @@ typedef struct Way
 	GkStep		step;
 } Way;
 
-/* Kernels that keep bounds: AMX does without, and has those of VNNI beside it.  NULL: there are none. */
-static const GkCpuKernels *
-kernels_with_bounds(void)
-{
-	const GkCpuKernels *set = gk_cpu_kernels();
-
-#ifdef GK_CPU_AMX
-	if (set == &gk_cpu_avx512_amx)
-		set = &gk_cpu_avx512_vnni;
-#endif
-	return set->integers != NULL && set->integers->elkan != NULL ? set : NULL;
-}
+static const GkCpuKernels *set; /* at present: kernels that keep bounds */
 
 static void
 open_way(Way *w, GkSkip skip, const double *values, const double *weight, int n, int d, int k, int threads)
@@ -87,7 +80,7 @@ open_way(Way *w, GkSkip skip, const double *values, const double *weight, int n,
 	problem = (GkProblem) {.host = &w->host.host,.core = &gk_core,.store = w->store,.k_max = k};
 	if (gk_cpu_backend.open(&problem, &w->session, &err) != GK_OK)
 		abort();
-	w->session->kernels = kernels_with_bounds();
+	w->session->kernels = set;
 	w->step = new_step(k, d);
 }
 
@@ -290,6 +283,7 @@ test_case(int kind, int n, int d, int k, bool weighted, int threads)
 		if (skip.session->elkan.valid)
 		{
 			with_bounds++;
+			sketched += skip.session->elkan.by_sketch;
 			partitioned += skip.session->used == GK_PARTITIONED_FEATURES;
 			check_bounds(skip.session, c, k, kind == EMBEDDINGS && pass < 9);
 		}
@@ -357,34 +351,58 @@ test_room(int *bytes, int *with)
 	free(c);
 }
 
-int
-main(void)
+static void
+test_set(void)
 {
 	static const int features[] = {32, 65, 96, 385, 770};
 	static const int clusters[] = {48, 64, 65, 100, 131};
+	const char *name = set->name;
 	int			cases = 0;
 	int			bytes;
 	int			with;
 
-	if (kernels_with_bounds() == NULL)
-	{
-		skip("no such kernels on this machine");
-		return done_testing();
-	}
+	bad = wrong = changed = unchanged = leaks = with_bounds = partitioned = sketched = finished = bad_finish = 0;
+	ties = bounds = all_bounds = 0;
 	for (int kind = 0; kind < KINDS; kind++)
 		for (int i = few_or_all(kind % 2, 0); i < 5; i += few_or_all(2, 1), cases++)
 			test_case(kind, 1100 + 97 * i, features[i], clusters[(i + kind) % 5], cases % 3 == 1, cases % 2 == 0 ? 2 : 16);
-	test_room(&bytes, &with);
-	if (kernels_with_bounds()->bytes == NULL)
-		skip("%s has no products of 8-bit integers", gk_cpu_simd());
+	if (set->bytes == NULL)
+		skip("%s has no products of 8-bit integers", name);
 	else
-		ok(bytes > 0 && with > 0, "points of 8 bits make room for bounds (%d steps with them, %d with bounds)", bytes, with);
-	ok(bad == 0 && leaks == 0, "sums and counts with a bound for every centroid (%d passes differ, %d of %d cases leak)", bad, leaks, cases);
-	ok(changed == 0 && unchanged > 0, "clusters that have not changed (%d of %d have)", changed, unchanged);
-	ok(wrong == 0 && with_bounds > cases * PASSES / 2, "bounds hold (%d do not; %d of %d passes have them)", wrong, with_bounds, cases * PASSES);
-	ok(partitioned > 0 && partitioned < with_bounds, "with private sums and without (%d of %d passes)", partitioned, with_bounds);
-	ok(bad_finish == 0 && finished > cases && ties > 0, "last passes by bounds (%d of %d differ; %lld rows with ties)",
-	   bad_finish, finished, (long long) ties);
-	ok(bounds * 10 > all_bounds * 9, "of embeddings %lld of %lld lower bounds are of use", (long long) bounds, (long long) all_bounds);
+	{
+		test_room(&bytes, &with);
+		ok(bytes > 0 && with > 0, "%s: points of 8 bits make room for bounds (%d steps with them, %d with bounds)", name, bytes, with);
+	}
+	ok(bad == 0 && leaks == 0, "%s: sums and counts with a bound for every centroid (%d passes differ, %d of %d cases leak)", name, bad, leaks, cases);
+	ok(changed == 0 && unchanged > 0, "%s: clusters that have not changed (%d of %d have)", name, changed, unchanged);
+	ok(wrong == 0 && with_bounds > cases * PASSES / 2, "%s: bounds hold (%d do not; %d of %d passes have them)", name, wrong, with_bounds, cases * PASSES);
+	ok(partitioned > 0 && partitioned < with_bounds, "%s: with private sums and without (%d of %d passes)", name, partitioned, with_bounds);
+	ok(sketched > 0 && sketched < with_bounds, "%s: first bounds by sketches and by all features (%d passes by sketches)", name, sketched);
+	ok(bad_finish == 0 && finished > cases && ties > 0, "%s: last passes by bounds (%d of %d differ; %lld rows with ties)", name, bad_finish, finished,
+	   (long long) ties);
+	ok(bounds * 10 > all_bounds * 9, "%s: of embeddings %lld of %lld lower bounds are of use", name, (long long) bounds, (long long) all_bounds);
+}
+
+int
+main(void)
+{
+	static const char *const names[] = {"avx512", "avx2"};
+	char		reason[128];
+
+	for (int i = 0; i < 2; i++)
+	{
+		set = gk_cpu_kernels_named(names[i], reason, sizeof(reason));
+#ifdef GK_CPU_AMX
+		/* those of VNNI stand beside these, which do without */
+		if (set == &gk_cpu_avx512_amx)
+			set = &gk_cpu_avx512_vnni;
+#endif
+		if (set == NULL)
+			skip("%s", reason);
+		else if (set->integers == NULL || set->integers->elkan == NULL)
+			skip("%s has no bounds", set->name);
+		else
+			test_set();
+	}
 	return done_testing();
 }

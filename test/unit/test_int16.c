@@ -387,6 +387,20 @@ report(const Tested *t, int cases)
 		   name, GK_COST_INT16_MIN_K, t->integers, cases, (long long) t->open, (long long) t->embeddings);
 }
 
+/* A tile that lies at the pivot: its scale must not be that of infinite lengths, with which nothing is certain. */
+static void
+report_zeros(const GkCpuKernels *set)
+{
+	float		x[64 * GK_ROW_PAD] = {0};
+	GkInt16Tile tile;
+
+	if (set->integers == NULL)
+		return;
+	memset(&tile, 0xff, sizeof(tile));
+	set->integers->measure(x, GK_ROW_PAD, 64, x, &tile);
+	ok(tile.value == 0.0f && tile.length == 0.0f && !signbit(tile.value) && !signbit(tile.length), "%s: the length of zeros is 0, without a sign", set->name);
+}
+
 static void
 report_closer(const Tested *t)
 {
@@ -432,6 +446,7 @@ main(void)
 	{
 		report(&tested[s], cases);
 		report_closer(&tested[s]);
+		report_zeros(tested[s].set);
 	}
 	return done_testing();
 }

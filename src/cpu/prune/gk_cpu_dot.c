@@ -295,3 +295,21 @@ gk_cpu_dot_end(GkSession *s)
 		s->dot.useless = true;
 	gk_cpu_int16_end(s);
 }
+
+int
+gk_cpu_tried_tiles(const GkSession *s, GkCpuTried out[GK_CPU_TRIED])
+{
+	int64_t		slot = s->pts->first_slot;
+	int			count = 0;
+
+	for (int i = 0; i < s->pts->nchunks; slot += gk_cpu_chunk_slots(s->pts, i++))
+	{
+		const GkChunk *chunk = &s->pts->chunks[i];
+
+		for (int row = 0; count < GK_CPU_TRIED && row < chunk->rows; row += GK_ROW_PAD)
+			if (chunk->first + row >= count * s->pts->n / GK_CPU_TRIED)
+				out[count++] = (GkCpuTried) {.x = {chunk->data + row, GK_ROW_PAD, chunk->stride, 1, s->pts->d},.slot = slot + row,
+					.rows = chunk->rows - row < GK_ROW_PAD ? chunk->rows - row : GK_ROW_PAD};
+	}
+	return count;
+}

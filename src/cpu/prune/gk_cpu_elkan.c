@@ -50,7 +50,8 @@ bool
 gk_cpu_elkan_possible(const GkSession *s, int k)
 {
 	return s->host.skip != GK_SKIP_OFF && (s->host.skip == GK_SKIP_ON || s->pts->n >= GK_COST_BOUNDS_MIN_ROWS) &&
-		gk_cpu_dot_possible(s, k) && gk_cpu_int16_possible(s, k) && s->kernels->integers->elkan != NULL && s->pts->resident && fits(s, k) &&
+		gk_cpu_dot_possible(s, k) && gk_cpu_int16_possible(s, k) && s->kernels->integers->elkan != NULL && !gk_cpu_hamerly_first(s, k) &&
+		s->pts->resident && fits(s, k) &&
 		(double) GK_ROW_PAD * s->pts->d * k <= GK_COST_ELKAN_LONGEST * (double) s->kernels->job_work;
 }
 
@@ -201,6 +202,20 @@ follow(GkSession *s, const GkSweep *sweep, const float *c, bool ties)
 	return most <= MOST_MOVED;
 }
 
+/* As if each centroid had moved: all pairs are looked at. */
+static void
+compare_all(GkSession *s)
+{
+	GkCpuElkan *e = &s->elkan;
+	int			group = s->kernels->integers->group;
+
+	for (int q = 0; q < e->k; q++)
+		e->move[q] = 1;
+	e->args.groups = (e->k + group - 1) / group;
+	for (int g = 0; g < e->args.groups; g++)
+		e->active[g] = g;
+}
+
 bool
 gk_cpu_elkan_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool ties)
 {
@@ -225,11 +240,15 @@ gk_cpu_elkan_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool tie
 	e->args.moved = e->moved;
 	e->args.moved_down = e->moved_down;
 	e->fresh = !e->valid || !follow(s, sweep, c, ties);
+	e->by_sketch = false;
 	if (e->fresh)
 	{
 		start(s);
 		memcpy(e->last, c, (size_t) k * s->pts->d * sizeof(float));
+		e->by_sketch = gk_cpu_sketch_begin(s, sweep, c, k);
 	}
+	if (e->by_sketch)
+		compare_all(s);
 	s->dot.int16_of_elkan = true;
 	e->pairs = 0;
 	e->valid = false;			/* until the pass is through */
@@ -249,9 +268,11 @@ mark_own(const GkCpuElkan *e, int64_t slot, const int32_t *label, const int32_t 
 {
 	for (int i = 0; i < rows; i++)
 	{
-		if (!e->fresh && label[i] != last[i])
+		bool		changed = (!e->fresh || e->by_sketch) && label[i] != last[i];
+
+		if (changed)
 			*lower_bound(e, slot + i, last[i]) = 0;
-		if (e->fresh || label[i] != last[i])
+		if (changed || (e->fresh && !e->by_sketch))
 			*lower_bound(e, slot + i, label[i]) = UINT16_MAX;
 	}
 }

@@ -241,6 +241,12 @@ with_groups(const GkSession *s, int k)
 }
 
 bool
+gk_cpu_hamerly_first(const GkSession *s, int k)
+{
+	return s->host.skip == GK_SKIP_AUTO && s->pts->d < s->kernels->integers->elkan->least_d && s->hamerly.ended != k;
+}
+
+bool
 gk_cpu_hamerly_wanted(const GkSession *s, int k)
 {
 	const GkCpuHamerly *h = &s->hamerly;
@@ -252,7 +258,7 @@ gk_cpu_hamerly_wanted(const GkSession *s, int k)
 	if (h->calm > 0)
 		return s->changed <= h->calm;
 	/* making bounds takes as long as some passes by integers */
-	if (gk_cpu_int16_possible(s, k))
+	if (gk_cpu_int16_possible(s, k) && !(s->kernels->integers->elkan != NULL && gk_cpu_hamerly_first(s, k)))
 		return s->kernels->integers->cost >= GK_COST_BOUNDS_INT16 && s->changed <= s->pts->n / GK_COST_BOUNDS_CALM_INT16;
 	return with_groups(s, k) || s->changed <= s->pts->n / GK_COST_BOUNDS_CALM;
 }
@@ -421,6 +427,7 @@ judge(GkSession *s, const GkHamerlyCounts *done)
 	else if (++h->strikes >= GK_COST_BOUNDS_STRIKES && s->host.skip == GK_SKIP_AUTO)
 	{
 		h->strikes = 0;
+		h->ended = h->k;
 		h->calm = s->changed / GK_COST_BOUNDS_CALMER + 1;
 		h->valid = false;
 	}
@@ -460,5 +467,6 @@ gk_cpu_hamerly_forget(GkSession *s)
 	s->hamerly.valid = false;
 	s->hamerly.strikes = 0;
 	s->hamerly.calm = 0;
+	s->hamerly.ended = 0;
 	s->hamerly.scattered = false;
 }

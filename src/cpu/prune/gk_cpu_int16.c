@@ -109,6 +109,35 @@ measure_group(void *arg, int64_t group, int thread)
 	of->value = value;
 }
 
+double
+gk_cpu_int16_round_centroid(const GkInt16Kernels *set, const float *c, int d, const float *pivot, double scale, int32_t *group, int q,
+							int32_t *row, float *half)
+{
+	double		lost = 0.0;
+	double		square = 0.0;
+
+	for (int first = 0; first < d; first += GK_INT16_PUT)
+	{
+		int16_t		minus[GK_INT16_PUT] = {0};
+		int			count = d - first < GK_INT16_PUT ? d - first : GK_INT16_PUT;
+
+		for (int j = 0; j < count; j++)
+		{
+			double		v = ((double) c[first + j] - (double) pivot[first + j]) * scale;
+			double		b = nearest_integer(v);
+
+			lost += (v - b) * (v - b);
+			square += b * b;
+			minus[j] = (int16_t) - (int32_t) b;
+		}
+		set->put(group, q, first, minus, count);
+		if (row != NULL)
+			memcpy(row + first / 2, minus, sizeof(minus));
+	}
+	*half = (float) (0.5 * square / (scale * scale));
+	return lost;
+}
+
 /* A group of centroids. */
 static void
 round_group(void *arg, int64_t group, int thread)
@@ -127,30 +156,10 @@ round_group(void *arg, int64_t group, int thread)
 	for (int q = 0; q < some && group * some + q < r->k; q++)
 	{
 		int			at = (int) group * some + q;
-		const float *c = r->c + (size_t) at * r->d;
-		double		lost = 0.0;
-		double		square = 0.0;
+		int32_t    *row = r->rows != NULL ? r->rows + at * r->row_words : NULL;
 
-		for (int first = 0; first < r->d; first += GK_INT16_PUT)
-		{
-			int16_t		minus[GK_INT16_PUT] = {0};
-			int			count = r->d - first < GK_INT16_PUT ? r->d - first : GK_INT16_PUT;
-
-			for (int j = 0; j < count; j++)
-			{
-				double		v = ((double) c[first + j] - (double) r->dot->int16.pivot[first + j]) *scale;
-				double		b = nearest_integer(v);
-
-				lost += (v - b) * (v - b);
-				square += b * b;
-				minus[j] = (int16_t) - (int32_t) b;
-			}
-			r->set->put(to, q, first, minus, count);
-			if (r->rows != NULL)
-				memcpy(r->rows + at * r->row_words + first / 2, minus, sizeof(minus));
-		}
-		r->dot->int16_half[at] = (float) (0.5 * square / (scale * scale));
-		most = fmax(most, lost);
+		most = fmax(most, gk_cpu_int16_round_centroid(r->set, r->c + (size_t) at * r->d, r->d, r->dot->int16.pivot, scale, to, q, row,
+													  &r->dot->int16_half[at]));
 	}
 	r->group[group].lost = most;
 }
@@ -224,6 +233,26 @@ shift_of(const GkInt16Kernels *set, const GkInt16 *s, const GkInt16Tile *t)
 	return bits - 30 > 8 ? bits - 30 : 8;
 }
 
+GkInt16Points
+gk_cpu_int16_round_tile(const GkInt16Kernels *set, const GkInt16 *args, const float *x, size_t stride, int d, double share, int32_t *y,
+						GkInt16Tile *tile)
+{
+	GkInt16Points out = {.y = y,.tile = tile};
+	double		most;
+
+	if (tile->length < 0.0f)
+		set->measure(x, stride, d, args->pivot, tile);
+	most = finest(set, args, tile);
+	if ((double) tile->scale > most || (double) tile->scale < 0.5 * most)
+	{
+		tile->scale = (float) (share * most);
+		set->round(x, stride, d, args->pivot, y, tile);
+	}
+	out.shift = shift_of(set, args, tile);
+	out.per = (float) ldexp((double) tile->scale * (double) args->scale, -out.shift);
+	return out;
+}
+
 void
 gk_cpu_int16_prepare(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *out)
 {
@@ -236,22 +265,11 @@ gk_cpu_int16_prepare(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16
 
 	for (int t = 0; t < x->count; t++, tile++, y += words)
 	{
-		const float *from = x->x + t * x->tile;
-		double		most;
-
 		if (!kept)
 			*tile = (GkInt16Tile) {.length = -1.0f};
-		if (tile->length < 0.0f)
-			set->measure(from, x->stride, x->d, args->pivot, tile);
-		most = finest(set, args, tile);
-		if ((double) tile->scale > most || (double) tile->scale < 0.5 * most)
-		{
-			/* where the limit is that of the centroids, the next ones may be longer */
-			tile->scale = (float) ((kept && !set->apart ? 0.9 : 1.0 - 0x1p-20) * most);
-			set->round(from, x->stride, x->d, args->pivot, y, tile);
-		}
-		out->points[t] = (GkInt16Points) {.y = y,.tile = tile,.shift = shift_of(set, args, tile)};
-		out->points[t].per = (float) ldexp((double) tile->scale * (double) args->scale, -out->points[t].shift);
+		/* where the limit is that of the centroids, the next ones may be longer */
+		out->points[t] = gk_cpu_int16_round_tile(set, args, x->x + t * x->tile, x->stride, x->d,
+												 kept && !set->apart ? 0.9 : 1.0 - 0x1p-20, y, tile);
 	}
 }
 
@@ -304,22 +322,24 @@ gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, floa
 	}
 }
 
-/* Compare a tile's rows with all centroids, which makes bounds, or with those that bounds leave: how many pairs. */
+/* Compare tiles' rows with all centroids, which makes bounds, or with those that bounds leave: how many pairs. */
 static int64_t
-search_tiles(GkSession *s, const GkTiles *x, const GkInt16Scratch *in, int32_t *turned, const GkElkanRows *kept)
+search_tiles(GkSession *s, const GkTiles *x, int thread, const GkInt16Scratch *in, int32_t *turned, const GkElkanRows *kept)
 {
 	const GkInt16Kernels *set = s->kernels->integers;
 	const GkElkan *bounds = &s->elkan.args;
 	int			k = s->dot.int16.k;
 	int64_t		pairs = 0;
 
-	if (s->elkan.fresh)
+	if (s->elkan.by_sketch)
+		gk_cpu_sketch_bounds(s, x, thread, kept);
+	else if (s->elkan.fresh)
 		compare_all(s, x->count, x->d, in, bounds, kept->lower);
 	for (int t = 0; t < x->count; t++)
 	{
 		size_t		at = (size_t) t * GK_ROW_PAD;
 
-		if (s->elkan.fresh)
+		if (s->elkan.fresh && !s->elkan.by_sketch)
 			set->elkan->upper(&s->dot.int16, bounds, &in->points[t], &in->rows[t], kept->upper + at);
 		else if (!gk_cpu_halt(s))
 			pairs += set->elkan->search(set, &s->dot.int16, bounds, x->d, &in->points[t], kept->last + at, kept->upper + at,
@@ -340,7 +360,7 @@ gk_cpu_int16_search(GkSession *s, const GkTiles *x, int64_t slot, int rows, int 
 
 	gk_cpu_int16_scratch(s, (char *) (point + GK_INT16_FEW * (size_t) x->d), x->d, &in);
 	gk_cpu_int16_prepare(s, x, slot, &in);
-	pairs = search_tiles(s, x, &in, turned, kept);
+	pairs = search_tiles(s, x, thread, &in, turned, kept);
 	if (s->halted)
 		return pairs;
 	s->kernels->integers->decide(x->count, &s->dot.int16, &in, NULL, label, open);

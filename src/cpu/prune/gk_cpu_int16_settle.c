@@ -31,8 +31,8 @@ near_by_bounds(const GkSession *s, const GkElkanRows *kept, int row, GkInt16Near
 {
 	const GkCpuElkan *e = &s->elkan;
 	const uint16_t *lower = kept->lower + (size_t) row / GK_ROW_PAD * e->k * GK_ROW_PAD + row % GK_ROW_PAD;
-	int			own = e->fresh ? -1 : kept->last[row];
-	bool		still = !e->fresh && e->move[own] == 0;
+	int			own = e->fresh && !e->by_sketch ? -1 : kept->last[row];
+	bool		still = own >= 0 && e->move[own] == 0;
 
 	out->count = 0;
 	for (int q = 0; q < e->k; q++)

@@ -15,9 +15,6 @@
 
 #include "cpu/prune/gk_cpu_prune.h"
 
-/* Tiles that are tried first. */
-#define TRIED	4
-
 /* One tile's rows. */
 typedef struct TileLabels
 {
@@ -146,31 +143,22 @@ do_without(GkSession *s)
 	s->int8.wait = s->int8.waited = 2 * s->int8.waited + 1;
 }
 
-/* Try some tiles, far from each other. */
+/* Try some tiles. */
 static bool
 try_tiles(GkSession *s, const float *c, int k)
 {
-	int64_t		slot = s->pts->first_slot;
+	GkCpuTried	tried[GK_CPU_TRIED];
+	int			tiles = gk_cpu_tried_tiles(s, tried);
 	int64_t		pairs = 0;
 	int64_t		rows = 0;
 
-	for (int i = 0, t = 0; i < s->pts->nchunks; slot += gk_cpu_chunk_slots(s->pts, i++))
+	for (int t = 0; t < tiles && !s->halted; t++)
 	{
-		const GkChunk *chunk = &s->pts->chunks[i];
+		int32_t		label[GK_ROW_PAD];
+		float		d2[GK_ROW_PAD];
 
-		for (int row = 0; t < TRIED && row < chunk->rows && !s->halted; row += GK_ROW_PAD)
-		{
-			GkTiles		x = {chunk->data + row, GK_ROW_PAD, chunk->stride, 1, s->pts->d};
-			int			some = chunk->rows - row < GK_ROW_PAD ? chunk->rows - row : GK_ROW_PAD;
-			int32_t		label[GK_ROW_PAD];
-			float		d2[GK_ROW_PAD];
-
-			if (chunk->first + row < t * s->pts->n / TRIED)
-				continue;
-			pairs += label_tiles(s, &x, slot + row, some, 0, c, k, label, d2);
-			rows += some;
-			t++;
-		}
+		pairs += label_tiles(s, &tried[t].x, tried[t].slot, tried[t].rows, 0, c, k, label, d2);
+		rows += tried[t].rows;
 	}
 	return pay(s, (double) rows, (double) pairs, k, s->int8.known);
 }

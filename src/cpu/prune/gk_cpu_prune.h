@@ -8,6 +8,7 @@
  *   gk_cpu_elkan.c  skip centroids by a bound for each row and centroid (Elkan, ICML 2003)
  *   gk_cpu_dot.c    labels by scalar products, where their rounding cannot matter
  *   gk_cpu_int16.c  the same by products of 16-bit integers
+ *   gk_cpu_sketch.c lower bounds by such products of few features
  *   gk_cpu_int16_settle.c
  *                   rows that those products leave undecided
  *   gk_cpu_int8.c   centroids closer than D by products of 8-bit integers
@@ -78,6 +79,20 @@ int			gk_cpu_int16_piece(const GkSession *s, int tiles, int d);
 /* Round tiles, from row `slot` on, if that was not done or not finely; scratch->points is for the kernels. */
 void		gk_cpu_int16_prepare(GkSession *s, const GkTiles *x, int64_t slot, const GkInt16Scratch *scratch);
 
+/*
+ * Round a tile by these arguments, of whichever points: as above for one tile. share: of the finest scale. tile: length -1
+ * where nothing is known.
+ */
+GkInt16Points gk_cpu_int16_round_tile(const GkInt16Kernels *set, const GkInt16 *args, const float *x, size_t stride, int d, double share,
+									  int32_t *y, GkInt16Tile *tile);
+
+/*
+ * Round centroid q of a group for products, by scale B; *half: half of its square; row: the same integers in a row, or NULL.
+ * Returns |B c - b|^2.
+ */
+double		gk_cpu_int16_round_centroid(const GkInt16Kernels *set, const float *c, int d, const float *pivot, double scale, int32_t *group,
+										int q, int32_t *row, float *half);
+
 /* Round centroids; s->dot.int16.k stays 0 where that is of no use. */
 GkStatus	gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, GkError *err);
 void		gk_cpu_int16_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, float *point, char *scratch, const float *below,
@@ -95,6 +110,15 @@ typedef struct GkElkanRows
 /* Labels of at most gk_cpu_int16_tiles() tiles, comparing with what bounds leave.  Returns how many pairs were compared. */
 int64_t		gk_cpu_int16_search(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const GkElkanRows *kept, int32_t *label);
 
+/*
+ * Begin a pass in which lower bounds of k centroids are made of sketches: false where that is of no use, or there is no
+ * memory.  s->elkan is as for a pass that makes bounds.
+ */
+bool		gk_cpu_sketch_begin(GkSession *s, const GkSweep *sweep, const float *c, int k);
+
+/* Lower bounds of these tiles, less those of last labels, which are the largest number; upper bounds are the largest number. */
+void		gk_cpu_sketch_bounds(GkSession *s, const GkTiles *x, int thread, const GkElkanRows *kept);
+
 /* Where undecided rows are. */
 typedef struct GkInt16Open
 {
@@ -111,6 +135,18 @@ void		gk_cpu_int16_settle(GkSession *s, const GkInt16Open *o, uint64_t *open, in
 
 /* The points' mean, s->dot.int16_pivot; false: there is no memory for it. */
 bool		gk_cpu_int16_pivot(GkSession *s);
+
+/* Some tiles, far from each other, to try something on: where they are, and how many rows they have. */
+#define GK_CPU_TRIED	4
+
+typedef struct GkCpuTried
+{
+	GkTiles		x;				/* one tile */
+	int64_t		slot;
+	int			rows;
+} GkCpuTried;
+
+int			gk_cpu_tried_tiles(const GkSession *s, GkCpuTried out[GK_CPU_TRIED]);
 
 /* What rounded points take that are kept. */
 size_t		gk_cpu_int16_kept_bytes(const GkSession *s);
@@ -225,6 +261,9 @@ bool		gk_cpu_hamerly_possible(const GkSession *s, int k);
 /* What they take, with the labels. */
 size_t		gk_cpu_hamerly_bytes(const GkSession *s, int k);
 bool		gk_cpu_hamerly_wanted(const GkSession *s, int k);
+
+/* Are they to be tried before a bound for each centroid? Of kernels that keep such. */
+bool		gk_cpu_hamerly_first(const GkSession *s, int k);
 
 /* Begin such a step; false: without them, the sweep is as it was. */
 bool		gk_cpu_hamerly_begin(GkSession *s, GkSweep *sweep, const float *centroids, int k);

@@ -7,7 +7,7 @@
  *
  * A template, included after gk_cpu_int16_words.h.  Before it comes
  *   ELKAN_DENSE		with more pairs left of a tile and a group of centroids, all of them take no longer
- *   ELKAN_PAIR, ELKAN_CALM	GkElkanKernels.pair and calm
+ *   ELKAN_PAIR, ELKAN_CALM, ELKAN_LEAST_D	GkElkanKernels.pair, calm and least_d
  */
 #include "cpu/simd/gk_cpu_elkan_bounds.h"
 
@@ -356,6 +356,7 @@ search(const GkInt16Kernels *set, const GkInt16 *s, const GkElkan *e, int d, con
 static const GkElkanKernels elkan_kernels = {
 	.pair = ELKAN_PAIR,
 	.calm = ELKAN_CALM,
+	.least_d = ELKAN_LEAST_D,
 	.upper = upper,
 	.search = search
 };

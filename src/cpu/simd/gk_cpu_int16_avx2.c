@@ -30,6 +30,7 @@ add_products(__m256i *sum, __m256i a, __m256i b)
 #define ELKAN_DENSE		128
 #define ELKAN_PAIR		2.25
 #define ELKAN_CALM		384.0
+#define ELKAN_LEAST_D	128
 #include "cpu/simd/gk_cpu_elkan_search.h"
 
 const GkInt16Kernels gk_int16_avx2 = {
@@ -38,7 +39,7 @@ const GkInt16Kernels gk_int16_avx2 = {
 	.compare_two = compare_two,
 	.cost = 0.75,
 	/* one tile against 100,000 centroids of 768 features */
-	.longest = 384,
+	.longest = 600,
 	.elkan = &elkan_kernels
 };
 

@@ -27,6 +27,7 @@ add_products(__m512i *sum, __m512i a, __m512i b)
 #define ELKAN_DENSE		64
 #define ELKAN_PAIR		5.5
 #define ELKAN_CALM		768.0
+#define ELKAN_LEAST_D	0
 #include "cpu/simd/gk_cpu_elkan_search.h"
 
 const GkInt16Kernels gk_int16_vnni = {

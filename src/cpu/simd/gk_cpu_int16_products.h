@@ -130,7 +130,7 @@ round_rows(const float *x, size_t stride, int d, const float *pivot, int p, int3
 	vw_store(tile->square + p * LANES, vw_mul(square.low, vw_set1(unit)), vw_mul(square.high, vw_set1(unit)));
 	/* x less the pivot, and its product with the scale, are rounded before it is made an integer */
 	v_store(tile->lost + p * LANES, v_fma(v_sqrt(lost), v_set1(1.001f / tile->scale),
-															 v_set1(0x1p-23f * tile->length)));
+										  v_set1(0x1p-23f * tile->length)));
 }
 
 GK_TARGET static void
@@ -250,16 +250,16 @@ undecided(const GkInt16 *s, const GkInt16Points *x, GkInt16Rows *rows)
 		vfloat		x2 = v_load(x->tile->square + i);
 		vfloat		s2 = v_mul(v_from(least), v_set1(2.0f * unit));
 		vfloat		above = v_fma(v_add(x2, v_abs(s2)), v_set1(0x1p-20f),
-											v_set1(2.0f * GK_INT16_OFF * unit));
+								  v_set1(2.0f * GK_INT16_OFF * unit));
 		vfloat		r = v_sqrt(v_add(v_max(v_add(x2, s2), v_zero()), above));
 		vfloat		reach = v_add(r, e_x);
 		vfloat		t = v_fma(v_set1(s->relative), v_add(reach, e_c), v_add(e_c, e_c));
 		vfloat		both = v_add(t, v_add(e_x, e_x));
 		vfloat		by_length = v_fma(v_set1(2.0f * s->longest), e_x,
-												v_mul(t, v_fma(t, v_set1(0.5f), reach)));
+									  v_mul(t, v_fma(t, v_set1(0.5f), reach)));
 		vfloat		by_distance = v_mul(both, v_fma(both, v_set1(0.5f), r));
 		vfloat		wrong = v_fma(v_min(by_length, by_distance), v_set1(1.001f * x->per),
-											v_set1(2.0f * GK_INT16_OFF + 1.0f));
+								  v_set1(2.0f * GK_INT16_OFF + 1.0f));
 
 		/* what is not a number becomes the largest one */
 		vlabel		limit = vl_from_unsigned(v_min(wrong, v_set1(4e9f)));
@@ -277,7 +277,7 @@ limit_of(const GkInt16 *s, const GkInt16Points *x, const float *d2, int i)
 	vfloat		e_x = v_load(x->tile->lost + i);
 	vfloat		x2 = v_load(x->tile->square + i);
 	vfloat		r = v_fma(v_sqrt(v_load(d2 + i)), v_set1(1.0f + s->relative),
-									v_add(e_x, v_set1(s->lost)));
+						  v_add(e_x, v_set1(s->lost)));
 	vfloat		r2 = v_mul(r, r);
 	vfloat		above = v_fma(v_add(r2, x2), v_set1(0x1p-18f), v_sub(r2, x2));
 	vfloat		limit = v_fma(above, v_set1(0.5f * x->per), v_set1(GK_INT16_OFF + 1.0f));

@@ -171,6 +171,7 @@ typedef struct GkElkanKernels
 {
 	double		pair;			/* cost of a feature of a pair, as GkInt16Kernels.cost of one of all */
 	double		calm;			/* GK_COST_ELKAN_CALM() */
+	int			least_d;		/* with fewer features one bound for all other centroids is tried first */
 
 	/* Upper bounds [GK_ROW_PAD] of a tile by what compare() has found. */
 	void		(*upper) (const GkInt16 *s, const GkElkan *e, const GkInt16Points *x, const GkInt16Rows *rows, uint16_t *upper);

@@ -52,7 +52,8 @@ least_lanes(__m256 v)
 /* ---- for products of integers ---- */
 
 #define v_fms(a, b, c)		_mm256_fmsub_ps(a, b, c)
-#define v_most(v)			(-_mm256_cvtss_f32(least_lanes(_mm256_sub_ps(_mm256_setzero_ps(), v))))
+/* (0 of zeros, not -0) */
+#define v_most(v)			(0.0f - _mm256_cvtss_f32(least_lanes(_mm256_sub_ps(_mm256_setzero_ps(), v))))
 #define v_rounded(v)		_mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 #define v_load_first(n, p)	_mm256_maskload_ps(p, first_lanes(n))
 #define v_store_first(n, p, v)	_mm256_maskstore_ps(p, first_lanes(n), v)
@@ -164,7 +165,7 @@ saturated16(__m256i v)
 GK_INLINE void
 vl_store16_some(unsigned bits, uint16_t *p, __m256i v)
 {
-	const __m128i each = _mm_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128);
+	const		__m128i each = _mm_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128);
 	__m128i		some = _mm_cmpeq_epi16(_mm_and_si128(_mm_set1_epi16((int16_t) bits), each), each);
 	__m128i		was = _mm_loadu_si128((const __m128i *) p);
 
