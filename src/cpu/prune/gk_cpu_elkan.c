@@ -11,8 +11,9 @@
  *    centroid j has moved, a row keeps L + M_j as of when the bound was made, and c_j is farther while that exceeds U + M_j.
  *    That of its own centroid is the largest number, so that it is not open for that.
  *  - Of two centroids that stand still, the one that was nearer still is: most are, at the end of a fit.
- *  - The first pass has its bounds from the product of all rows and centroids.  Later ones multiply pair by pair, which
- *    takes some ten times as long for each, but of a tile of rows and a group of centroids with many pairs left, all.
+ *  - The first pass has its bounds from the product of all rows and centroids, or of sketches of them (gk_cpu_sketch.c).
+ *    Later ones multiply pair by pair, which takes three to ten times as long for each, but of a tile of rows and a group of
+ *    centroids with many pairs left, all.
  *
  * Why the labels are the canonical ones. U >= |x - c_a| (1 + G), with G of gk_cpu_int16.c: if |x - c_j| >= L > U, the
  * canonical distance to c_j is larger than that to c_a. So the nearest centroid is among c_a and those that are compared,

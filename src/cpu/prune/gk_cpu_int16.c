@@ -53,6 +53,8 @@
 #define SMALLEST		0x1p-120
 /* Bytes of rounded points that stay in the second-level cache. */
 #define CACHE_BYTES		((size_t) 768 << 10)
+/* Centroids that tell the features' variances. */
+#define SAMPLE			256
 
 typedef struct Rounding
 {
@@ -442,6 +444,21 @@ gk_cpu_int16_pivot(GkSession *s)
 	for (int j = 0; j < p->d; j++)
 		s->dot.int16_pivot[j] = mass > 0.0 ? (float) (gk_i128_to_double(p->total_sum[j]) / mass / s->inv[j]) : 0.0f;
 	return true;
+}
+
+void
+gk_cpu_int16_variances(const GkSession *s, const float *c, int k, double *variance)
+{
+	int			d = s->pts->d;
+
+	memset(variance, 0, d * sizeof(double));
+	for (int q = 0; q < k && q < SAMPLE; q++)
+		for (int j = 0; j < d; j++)
+		{
+			double		v = (double) c[(size_t) q * d + j] - (double) s->dot.int16_pivot[j];
+
+			variance[j] += v * v;
+		}
 }
 
 GkStatus

@@ -30,8 +30,6 @@
 #define CACHE_BYTES		((size_t) 768 << 10)
 /* Bits of some tiles and all centroids, at most. */
 #define CLOSER_BYTES	((size_t) 4 << 20)
-/* Centroids that tell the features' variances. */
-#define SAMPLE			256
 #define SMALLEST		GK_INT8_SMALLEST
 #define LARGEST			0x1p+40
 /* What rounding may take off a product. */
@@ -82,14 +80,7 @@ order_features(GkSession *s, const float *c, int k)
 		gk_cpu_room_free(s, &variance);
 		return false;
 	}
-	memset(variance, 0, d * sizeof(double));
-	for (int q = 0; q < k && q < SAMPLE; q++)
-		for (int j = 0; j < d; j++)
-		{
-			double		v = (double) c[(size_t) q * d + j] - (double) b->args.pivot[j];
-
-			variance[j] += v * v;
-		}
+	gk_cpu_int16_variances(s, c, k, variance);
 	for (int j = 0; j < d; j++)
 		largest = fmax(largest, variance[j]);
 	to = b->feature;

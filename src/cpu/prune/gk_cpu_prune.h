@@ -136,6 +136,9 @@ void		gk_cpu_int16_settle(GkSession *s, const GkInt16Open *o, uint64_t *open, in
 /* The points' mean, s->dot.int16_pivot; false: there is no memory for it. */
 bool		gk_cpu_int16_pivot(GkSession *s);
 
+/* The features' variances about it, or numbers like them [d], as far as some centroids tell. */
+void		gk_cpu_int16_variances(const GkSession *s, const float *c, int k, double *variance);
+
 /* Some tiles, far from each other, to try something on: where they are, and how many rows they have. */
 #define GK_CPU_TRIED	4
 

@@ -18,9 +18,6 @@
 #include "core/gk_numerics.h"
 #include "cpu/prune/gk_cpu_prune.h"
 
-/* Centroids that tell the features' variances. */
-#define SAMPLE			256
-
 typedef struct Variance
 {
 	double		v;
@@ -41,24 +38,22 @@ static bool
 order_features(GkSession *s, const float *c, int k)
 {
 	int			d = s->pts->d;
+	double	   *variance = NULL;
 	Variance   *of = NULL;
+	bool		room = gk_cpu_room(s, &variance, d, sizeof(double)) && gk_cpu_room(s, &of, d, sizeof(Variance));
 
-	if (!gk_cpu_room(s, &of, d, sizeof(Variance)))
-		return false;
-	for (int j = 0; j < d; j++)
-		of[j] = (Variance) {.feature = j};
-	for (int q = 0; q < k && q < SAMPLE; q++)
+	if (room)
+	{
+		gk_cpu_int16_variances(s, c, k, variance);
 		for (int j = 0; j < d; j++)
-		{
-			double		v = (double) c[(size_t) q * d + j] - (double) s->dot.int16_pivot[j];
-
-			of[j].v += v * v;
-		}
-	qsort(of, d, sizeof(Variance), by_variance);
-	for (int j = 0; j < d; j++)
-		s->sketch.feature[j] = of[j].feature;
+			of[j] = (Variance) {.v = variance[j],.feature = j};
+		qsort(of, d, sizeof(Variance), by_variance);
+		for (int j = 0; j < d; j++)
+			s->sketch.feature[j] = of[j].feature;
+	}
+	gk_cpu_room_free(s, &variance);
 	gk_cpu_room_free(s, &of);
-	return true;
+	return room;
 }
 
 /* Features of run g of those that are not kept, as places in the order: up to those of g + 1. */

@@ -345,7 +345,7 @@ typedef struct GkCpuKernels
 	/* The label of one point [d], as assign() would have it.  Goes with assign_dot(). */
 	int32_t		(*assign_one) (const float *x, const GkDot *s, int d);
 	const GkInt16Kernels *integers; /* NULL: nothing here beats assign_dot() */
-	const GkInt8Kernels *bytes; /* goes with integers */
+	const GkInt8Kernels *bytes; /* goes with integers; NULL: products of 8 bits gain nothing over 16 */
 	/* gk_nearest() */
 	int			(*nearest) (const float *point, int d, const float *centroids, int k, float *d2);
 	/* gk_distances() */
