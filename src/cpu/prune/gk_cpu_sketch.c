@@ -4,9 +4,9 @@
  * A sketch keeps the features of x with the largest variances, x_H, and of some runs of the others their lengths:
  *   x^ = (x_H, |x_1|, |x_2|, ..).
  * As | |x_g| - |c_g| | <= |x_g - c_g|, |x^ - c^| <= |x - c|; and |x^| = |x|.  So bounds by products of 16-bit integers
- * (gk_cpu_elkan.c) of sketches hold for the points, and take a sixth of the time.  They are lower than those by all features,
+ * (gk_cpu_elkan.c) of sketches hold for the points, and multiply a sixth as many numbers.  They are lower than those by all features,
  * by little where the variances fall; a row's own centroid is known to be near, as it was the nearest in the last pass, so
- * a few in a hundred others are left to be compared.  Some tiles are tried first.
+ * few others are left to be compared.  Some tiles are tried first.
  *
  * What rounding does: x less the pivot is off by u |x|, a length by (d / 2 + 2) u of itself, and so a sketch by less than
  * (d + 16) u |x|, which is added to what rounding it to integers loses: of the row's tile and of all centroids.
