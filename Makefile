@@ -119,9 +119,10 @@ UNIT_RUNS := $(patsubst build/unit/%,run-%,$(UNIT_BINS))
 unit: $(if $(UNIT),$(UNIT:%=run-%),$(UNIT_RUNS))
 $(if $(filter-out $(notdir $(UNIT_BINS)),$(UNIT)),$(error UNIT=$(UNIT): the tests are $(notdir $(UNIT_BINS))))
 
+# (On the stacks that AddressSanitizer makes to see returned addresses used, GCC 13.2 misplaces vectors: its bug 110027)
 $(UNIT_RUNS): run-%: build/unit/%
 	@echo '# $*'
-	@$< $(UNIT_ARGS) || { echo "not ok - $* exited with status $$?"; exit 1; }
+	@ASAN_OPTIONS="$$ASAN_OPTIONS:detect_stack_use_after_return=0" $< $(UNIT_ARGS) || { echo "not ok - $* exited with status $$?"; exit 1; }
 
 # The readers of bytes from outside, attacked without a server: see test/fuzz/readers.py. They
 # are glue code, so this takes PostgreSQL's headers and libpgcommon.
