@@ -1207,9 +1207,19 @@ test_products(void)
 	other_ks();
 	sorts(20011);
 	heads(6007);
-	nears(7001, 1);
 	renumberings(20011);
 	rooms();
+}
+
+static void
+test_bounds(void)
+{
+	nears(7001, 1);
+}
+
+static void
+test_unasked(void)
+{
 	unasked((Shape) {.n = 1200011,.d = 20,.k = 20000,.centres = 20000}, 3);
 	unasked((Shape) {.n = 300007,.d = 200,.k = 9000,.kind = SPECTRUM}, 3);
 	unasked((Shape) {.n = 300007,.d = 768,.k = 1000,.kind = SPECTRUM}, 15);
@@ -1366,6 +1376,8 @@ static const struct
 }			parts[] = {
 	{"sweep", test_sweep},
 	{"products", test_products},
+	{"bounds", test_bounds},
+	{"unasked", test_unasked},
 	{"large", test_large},
 	{"variants", test_variants},
 	{"seeding", test_seeding},
