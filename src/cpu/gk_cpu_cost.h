@@ -166,8 +166,10 @@
 #define GK_COST_INT8_LONGEST	48
 /* A pair of which they do not tell, in products of a feature by GkInt16Kernels.cost = 1. */
 #define GK_COST_INT8_PAIR(d)	(9.0 * (d) + 2500.0)
-/* A centroid that may be closer to this number of a tile's rows is compared with all of them. */
-#define GK_COST_INT8_DENSE		14
+/* A centroid that may be closer to this number of a tile's rows is compared with all of them; ... */
+#define GK_COST_CLOSER_DENSE	24
+/* ... and with this number of pairs its rows are turned. */
+#define GK_COST_CLOSER_TURN		48
 /* Rounds ahead: with fewer seeds most points are nearer to a new one. */
 #define GK_COST_AHEAD_SEEDS		2
 /* Rows that stand for a round beside those that it draws: with more of them a batch ends later. */

@@ -290,6 +290,7 @@ struct GkSession
 	void	   *sums;			/* per thread: what a pass adds up */
 	int32_t    *label;			/* [rows of a span of chunks], when a pass keeps labels */
 	float	   *d2;				/* likewise */
+	float	   *turned;			/* per thread: gk_cpu_closer.c */
 	GkCpuSeed	seed;
 	GkCpuSeedIndex index;
 	GkCpuHamerly hamerly;

@@ -618,7 +618,25 @@ same_closer(const GkCandidates *a, const GkCandidates *b, bool weighted)
 		(!weighted || memcmp(a->weight, b->weight, a->count * sizeof(float)) == 0);
 }
 
-/* Distances of pairs: rows of a tile, rows of a block, and points with their features in a row. */
+/* Does a tile with its rows turned have the same values, and nothing is written past its last row? */
+static bool
+turned_well(const GkCpuKernels *set, const Data *a)
+{
+	size_t		pitch = (a->d + 15) / 16 * 16;
+	float	   *out = malloc((GK_ROW_PAD * pitch + 16) * sizeof(float));
+	bool		good = true;
+
+	memset(out, 0xff, (GK_ROW_PAD * pitch + 16) * sizeof(float));
+	set->turn(a->in_place.x, a->stride, a->d, out, pitch);
+	for (int i = 0; i < GK_ROW_PAD; i++)
+		for (int j = 0; j < a->d; j++)
+			good &= memcmp(&out[i * pitch + j], &a->in_place.x[j * a->stride + i], sizeof(float)) == 0;
+	good &= isnan(out[GK_ROW_PAD * pitch]);
+	free(out);
+	return good;
+}
+
+/* Distances of pairs: rows of a tile, in order or not, rows of a block, and points with their features in a row. */
 static void
 test_pairs(void)
 {
@@ -627,6 +645,7 @@ test_pairs(void)
 		PAIRS = 70
 	};
 	int			bad[3] = {0};
+	int			wrong[3] = {0};
 
 	for (int number = 0; number < CASES; number++)
 	{
@@ -643,6 +662,8 @@ test_pairs(void)
 		for (int i = 0; i < n; i++)
 		{
 			row[i] = points ? pick(0, a.k - 1) * a.d : pick(0, number % 3 == 1 ? GK_ROW_PAD - 1 : a.tiles * GK_ROW_PAD - 1);
+			if (number % 6 == 1)
+				row[i] = i % GK_ROW_PAD;
 			label[i] = pick(0, a.k - 1);
 		}
 		gk_cpu_scalar.own_distance(x, stride, row, label, n, a.c, a.d, want);
@@ -651,11 +672,18 @@ test_pairs(void)
 			memset(got, 0xff, sizeof(got));
 			sets[q]->own_distance(x, stride, row, label, n, a.c, a.d, got);
 			bad[q] += memcmp(want, got, n * sizeof(float)) != 0 || (n < PAIRS && !isnan(got[n]));
+			wrong[q] += sets[q]->turn != NULL && !turned_well(sets[q], &a);
 		}
 		discard(&a);
 	}
 	for (int q = 0; q < nsets; q++)
+	{
 		ok(bad[q] == 0, "%s pairs (%d of %d differ)", sets[q]->name, bad[q], CASES);
+		if (sets[q]->turn == NULL)
+			skip("%s does not turn tiles", sets[q]->name);
+		else
+			ok(wrong[q] == 0, "%s turned tiles (%d of %d differ)", sets[q]->name, wrong[q], CASES);
+	}
 }
 
 /* Rows that are closer, and which candidates have some. */

@@ -259,7 +259,7 @@ gk_cpu_int8_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *
 	b->scratch_bytes = gk_cpu_region_bytes(gk_cpu_int8_tiles(s, k) * each);
 	if (!gk_cpu_room(s, &b->c, groups * set->group * b->args.words, sizeof(int32_t)) ||
 		!gk_cpu_room(s, &b->of, groups * set->group, sizeof(GkInt8Centroid)) ||
-		!gk_cpu_room(s, &b->scratch, sweep->threads, b->scratch_bytes))
+		!gk_cpu_room(s, &b->scratch, sweep->threads, b->scratch_bytes) || !gk_cpu_closer_room(s, sweep->threads))
 		return gk_cpu_out_of_memory(err);
 	b->args.c = b->c;
 	b->args.of = b->of;
@@ -314,92 +314,6 @@ gk_cpu_int8_guess(GkSession *s, const GkTiles *x, int64_t slot, int thread, int3
 	s->kernels->bytes->guess(x->count, &s->int8.args, rounded_tiles(s, x, slot, thread, &closer, &width), label);
 }
 
-static void
-flush(const GkSession *s, const GkTiles *tile, const float *c, const int32_t *row, const int32_t *label, int *count,
-	  GkCloserPairs *take, void *arg)
-{
-	float		d2[GK_CLOSER_PAIRS];
-
-	if (*count == 0)
-		return;
-	s->kernels->own_distance(tile->x, tile->stride, row, label, *count, c, tile->d, d2);
-	take(arg, row, label, d2, *count);
-	*count = 0;
-}
-
-/* Bits of a tile's first rows. */
-static uint64_t
-first_rows(int rows)
-{
-	return rows < GK_ROW_PAD ? (UINT64_C(1) << rows) - 1 : ~UINT64_C(0);
-}
-
-int
-gk_cpu_closer_count(int k, const uint64_t *closer, int rows)
-{
-	uint64_t	some = first_rows(rows);
-	int			all = 0;
-
-	for (int q = 0; q < k; q++)
-		all += __builtin_popcountll(closer[q] & some);
-	return all;
-}
-
-int
-gk_cpu_closer_pairs(GkSession *s, const GkTiles *tile, const float *c, int k, const uint64_t *closer, int rows,
-					GkCloserPairs *take, void *arg)
-{
-	uint64_t	some = first_rows(rows);
-	int32_t		row[GK_CLOSER_PAIRS];
-	int32_t		label[GK_CLOSER_PAIRS];
-	float		d2[GK_CLOSER_PAIRS];
-	int			all = 0;
-	int			count = 0;
-
-	for (int q = 0; q < k; q++)
-	{
-		uint64_t	bits = closer[q] & some;
-
-		if (bits == 0)
-			continue;
-		all += __builtin_popcountll(bits);
-		if (__builtin_popcountll(bits) >= GK_COST_INT8_DENSE)
-		{
-			float		own[GK_ROW_PAD];
-			GkTiles		one = *tile;
-
-			if (gk_cpu_halt(s))
-				return all;
-			flush(s, tile, c, row, label, &count, take, arg);
-			one.count = 1;
-			for (int i = 0; i < GK_ROW_PAD; i++)
-				own[i] = INFINITY;
-			s->kernels->mindist(&one, c, q, q + 1, own);
-			for (; bits != 0; bits &= bits - 1)
-			{
-				row[count] = __builtin_ctzll(bits);
-				label[count] = q;
-				d2[count] = own[row[count]];
-				count++;
-			}
-			take(arg, row, label, d2, count);
-			count = 0;
-		}
-		for (; bits != 0; bits &= bits - 1)
-		{
-			row[count] = __builtin_ctzll(bits);
-			label[count++] = q;
-			if (count < GK_CLOSER_PAIRS)
-				continue;
-			if (gk_cpu_halt(s))
-				return all;
-			flush(s, tile, c, row, label, &count, take, arg);
-		}
-	}
-	flush(s, tile, c, row, label, &count, take, arg);
-	return all;
-}
-
 /* One tile's D, and the nearest seeds of its rows. */
 typedef struct TileNearest
 {
@@ -445,7 +359,7 @@ gk_cpu_int8_nearest(GkSession *s, const GkBlock *b, const float *c, int k, int f
 			TileNearest to = {d2 + at, nearest != NULL ? nearest + at : NULL, first};
 
 			tile.x += t * x.tile;
-			pairs += gk_cpu_closer_pairs(s, &tile, c, k, closer + t * width, b->rows - at, take_closer, &to);
+			pairs += gk_cpu_closer_pairs(s, &tile, c, k, closer + t * width, b->rows - at, b->thread, take_closer, &to);
 		}
 	}
 	return pairs;

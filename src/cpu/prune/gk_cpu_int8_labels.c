@@ -96,7 +96,7 @@ label_tiles(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, 
 		for (int i = 0; i < some; i++)
 			closer[t * width + label[at + i]] &= ~(UINT64_C(1) << i);
 		tile.x += t * x->tile;
-		pairs += gk_cpu_closer_pairs(s, &tile, c, k, closer + t * width, some, take_nearer, &to);
+		pairs += gk_cpu_closer_pairs(s, &tile, c, k, closer + t * width, some, thread, take_nearer, &to);
 	}
 	return pairs;
 }

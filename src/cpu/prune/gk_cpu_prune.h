@@ -178,7 +178,12 @@ uint64_t   *gk_cpu_int8_closer(GkSession *s, const GkTiles *x, int64_t slot, int
 /* A centroid for each row of such tiles, about the nearest: label [tiles][GK_ROW_PAD]. */
 void		gk_cpu_int8_guess(GkSession *s, const GkTiles *x, int64_t slot, int thread, int32_t *label);
 
-/* Pairs of a row and a centroid that may be closer, of one tile's first `rows` rows. */
+/* ---- pairs of a row and a centroid that may be closer: gk_cpu_closer.c ---- */
+
+/* Make room for each thread's tile. */
+bool		gk_cpu_closer_room(GkSession *s, int threads);
+
+/* How many there are, of one tile's first `rows` rows. */
 int			gk_cpu_closer_count(int k, const uint64_t *closer, int rows);
 
 /*
@@ -188,7 +193,7 @@ int			gk_cpu_closer_count(int k, const uint64_t *closer, int rows);
 #define GK_CLOSER_PAIRS		64
 typedef void GkCloserPairs (void *arg, const int32_t *row, const int32_t *label, const float *d2, int count);
 
-int			gk_cpu_closer_pairs(GkSession *s, const GkTiles *tile, const float *c, int k, const uint64_t *closer, int rows,
+int			gk_cpu_closer_pairs(GkSession *s, const GkTiles *tile, const float *c, int k, const uint64_t *closer, int rows, int thread,
 								GkCloserPairs *take, void *arg);
 
 /*

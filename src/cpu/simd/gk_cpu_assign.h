@@ -347,10 +347,8 @@ assign_two(const GkTiles *x, const float *c, int k0, int k1, int32_t *label, flo
 	}
 }
 
-#ifndef GK_OWN_DISTANCE
-
 /* Canonical distances of scattered points, eight chains at a time. */
-GK_TARGET static void
+GK_TARGET static __attribute__((unused)) void
 own_distance(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
 			 const float *c, int d, float *d2)
 {
@@ -381,8 +379,6 @@ own_distance(const float *x, size_t stride, const int32_t *row, const int32_t *l
 			d2[i + l] = s[l];
 	}
 }
-
-#endif							/* GK_OWN_DISTANCE */
 
 #ifdef v_gather
 

@@ -14,12 +14,14 @@
 
 #define GK_TARGET	__attribute__((target("avx2,fma,f16c")))
 #define GK_VECTORS	2
+#define GK_OWN_DISTANCE	gk_cpu_avx2_own_distance
 
 #include "cpu/simd/gk_cpu_vector_avx2.h"
 #include "cpu/simd/gk_cpu_assign.h"
 #include "cpu/simd/gk_cpu_candidates.h"
 #include "cpu/simd/gk_cpu_assign_dot.h"
 #include "cpu/simd/gk_cpu_partial.h"
+#include "cpu/simd/gk_cpu_pairs.h"
 
 /* Four values of each of 8 things, the halves apart: things of each of 4 values. */
 GK_INLINE void
@@ -234,7 +236,13 @@ GK_TARGET void
 gk_cpu_avx2_own_distance(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
 						 const float *c, int d, float *d2)
 {
-	own_distance(x, stride, row, label, n, c, d, d2);
+	for (int i = 0; i < n; i += GK_LANES)
+	{
+		int			some = n - i < GK_LANES ? n - i : GK_LANES;
+
+		if (!pairs(x, stride, row + i, label + i, some, c, d, d2 + i))
+			own_distance(x, stride, row + i, label + i, some, c, d, d2 + i);
+	}
 }
 
 /*
@@ -301,6 +309,7 @@ const GkCpuKernels gk_cpu_avx2 = {
 	.job_work = 1 << 23,
 	.columns = &gk_columns_avx2,
 	GK_TILE_KERNELS,
+	.turn = turn_tile,
 	GK_PARTIAL_KERNELS,
 	.assign_dot = assign_dot,
 	.assign_one = assign_one,

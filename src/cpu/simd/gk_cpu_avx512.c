@@ -137,6 +137,7 @@ race(const float *d2, const float *weight, uint64_t key, int64_t row, double wor
 	GK_PARTIAL_KERNELS, \
 	.assign_dot = assign_dot, \
 	.assign_one = assign_one, \
+	.turn = gk_cpu_avx512_turn, \
 	.open_rows = open_rows, \
 	.margin = margin, \
 	.add = gk_cpu_avx2_add, \

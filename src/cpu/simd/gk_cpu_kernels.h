@@ -362,6 +362,12 @@ typedef struct GkCpuKernels
 	/* d2[i]: distance of row[i] of the columns x to centroid label[i]. */
 	void		(*own_distance) (const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
 								 const float *c, int d, float *d2);
+
+	/*
+	 * Put the rows of a tile with their features in a row, from `pitch` to `pitch` floats, for the one
+	 * above; NULL: no gain.
+	 */
+	void		(*turn) (const float *x, size_t stride, int d, float *out, size_t pitch);
 	/*
 	 * Of GK_ROW_PAD rows those without slack > limit[label]: bit i for row i; *least is
 	 * the smallest slack - limit of the others.
@@ -514,6 +520,7 @@ void		gk_cpu_avx2_distances(const float *point, int d, const float *centroids, i
 /* gk_cpu_pairs_avx512.c */
 void		gk_cpu_avx512_own_distance(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
 									   const float *c, int d, float *d2);
+void		gk_cpu_avx512_turn(const float *x, size_t stride, int d, float *out, size_t pitch);
 
 /* gk_cpu_smallk_avx512.c; registers of 32 that sums take */
 #define GK_CPU_AVX512_SUMS	24
