@@ -1201,7 +1201,6 @@ test_sweep(void)
 static void
 test_products(void)
 {
-	filter_cases(70000);
 	gemm_cases(3001, 1e9, 1);
 	traps();
 	other_ks();
@@ -1209,6 +1208,12 @@ test_products(void)
 	heads(6007);
 	renumberings(20011);
 	rooms();
+}
+
+static void
+test_filter(void)
+{
+	filter_cases(70000);
 }
 
 static void
@@ -1375,6 +1380,7 @@ static const struct
 	void		(*test) (void);
 }			parts[] = {
 	{"sweep", test_sweep},
+	{"filter", test_filter},
 	{"products", test_products},
 	{"bounds", test_bounds},
 	{"unasked", test_unasked},
