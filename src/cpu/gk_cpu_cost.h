@@ -162,8 +162,9 @@
 #define GK_COST_INT8_SHARE		8
 /* Labels by them: with fewer features, filling up each run takes as long as what is saved; ... */
 #define GK_COST_INT8_LABELS_D	256
-/* ... the longest that a tile's products may take, in GkCpuKernels.job_work. */
+/* ... the longest that a tile's products may take, in GkCpuKernels.job_work, and some tiles', where a tile takes less. */
 #define GK_COST_INT8_LONGEST	48
+#define GK_COST_INT8_JOB		8
 /* A pair of which they do not tell, in products of a feature by GkInt16Kernels.cost = 1. */
 #define GK_COST_INT8_PAIR(d)	(9.0 * (d) + 2500.0)
 /* A centroid that may be closer to this number of a tile's rows is compared with all of them; ... */

@@ -15,6 +15,8 @@
 /* Features that one job owns at most: two cache lines of results. */
 #define OWN_FEATURES	(2 * GK_CACHE_LINE / (int) sizeof(gk_int128))
 #define OWN_ROWS		(64 * 1024)
+/* Rows that sums are fetched ahead. */
+#define AHEAD			8
 
 typedef struct Pass
 {
@@ -59,6 +61,14 @@ assign_block(GkSession *s, void *arg, const GkBlock *b)
 
 /* ---- sums ---- */
 
+/* Fetch the sums of a row ahead: those of many clusters are in no cache. */
+static inline void
+fetch_sums(const gk_int128 *sum)
+{
+	for (int j = 0; j < OWN_FEATURES; j += GK_CACHE_LINE / (int) sizeof(gk_int128))
+		__builtin_prefetch(sum + j, 1);
+}
+
 /* Features job * own .. of the rows at hand. */
 static void
 own_features(void *arg, int64_t job, int thread)
@@ -78,6 +88,14 @@ own_features(void *arg, int64_t job, int thread)
 		gk_int128  *from = p->moves ? p->to->sum + (size_t) p->last[i] * d + j0 : NULL;
 		int64_t		wi = p->w ? gk_fixed(p->w[i], 0x1p40) : 1;
 
+		if (r + AHEAD < p->rows)
+		{
+			int			ahead = p->moves ? p->row[r + AHEAD] : p->first + r + AHEAD;
+
+			fetch_sums(p->to->sum + (size_t) p->label[ahead] * d + j0);
+			if (p->moves)
+				fetch_sums(p->to->sum + (size_t) p->last[ahead] * d + j0);
+		}
 		for (int j = 0; j < n; j++)
 		{
 			gk_int128	v = (gk_int128) wi * gk_fixed(x[(size_t) j * p->chunk->stride + i], inv[j]);

@@ -404,7 +404,7 @@ gk_cpu_int16_fit(GkSession *s)
 		gk_cpu_int16_forget(s);
 }
 
-/* From the second pass on, if there is room. */
+/* From the second pass on, or the first with bounds, if there is room. */
 static void
 keep(GkSession *s)
 {
@@ -413,7 +413,7 @@ keep(GkSession *s)
 	size_t		all = gk_cpu_int16_kept_bytes(s);
 	size_t		others = s->int8.bytes + s->base_bytes + (s->found.label != NULL ? gk_cpu_found_bytes(s) : 0);
 
-	if (dot->int16_tile != NULL || dot->int16_passes++ == 0 || !s->pts->resident || s->index.made)
+	if (dot->int16_tile != NULL || (dot->int16_passes++ == 0 && s->elkan.k == 0) || !s->pts->resident || s->index.made)
 		return;
 	/* what seeding has, and its pairs, which save more */
 	if (s->previous_k == 0)

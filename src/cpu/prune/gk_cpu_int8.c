@@ -32,6 +32,8 @@
 #define CLOSER_BYTES	((size_t) 4 << 20)
 #define SMALLEST		GK_INT8_SMALLEST
 #define LARGEST			0x1p+40
+/* Fewer tiles at a time wait for centroids. */
+#define LEAST_TILES		4
 /* What rounding may take off a product. */
 #define OFF				4.0
 
@@ -46,9 +48,11 @@ gk_cpu_int8_tiles(const GkSession *s, int k)
 {
 	size_t		tiles = CACHE_BYTES / (s->pts->d * (size_t) GK_ROW_PAD);
 	size_t		most = CLOSER_BYTES / (k * sizeof(uint64_t));
+	double		job = GK_COST_INT8_JOB * (double) s->kernels->job_work / (s->kernels->bytes->cost * (double) GK_ROW_PAD * s->pts->d * k);
 
 	tiles = tiles < most ? tiles : most;
-
+	most = job > LEAST_TILES ? (size_t) job : LEAST_TILES;
+	tiles = tiles < most ? tiles : most;
 	return tiles < 1 ? 1 : tiles > GK_INT16_TILES ? GK_INT16_TILES : (int) tiles;
 }
 
@@ -305,13 +309,26 @@ gk_cpu_int8_closer(GkSession *s, const GkTiles *x, int64_t slot, int thread, con
 	return closer;
 }
 
+int
+gk_cpu_int8_guessed(const GkSession *s, int k)
+{
+	double		d = s->pts->d;
+	int			group = s->kernels->bytes->group;
+	int			some = (int) fmin(k, sqrt(GK_COST_INT8_PAIR(d) * k / (d * s->kernels->bytes->cost)));
+
+	some = (some + group - 1) / group * group;
+	return some < k ? some : k;
+}
+
 void
 gk_cpu_int8_guess(GkSession *s, const GkTiles *x, int64_t slot, int thread, int32_t *label)
 {
+	GkInt8		some = s->int8.args;
 	uint64_t   *closer;
 	size_t		width;
 
-	s->kernels->bytes->guess(x->count, &s->int8.args, rounded_tiles(s, x, slot, thread, &closer, &width), label);
+	some.k = gk_cpu_int8_guessed(s, some.k);
+	s->kernels->bytes->guess(x->count, &some, rounded_tiles(s, x, slot, thread, &closer, &width), label);
 }
 
 /* One tile's D, and the nearest seeds of its rows. */

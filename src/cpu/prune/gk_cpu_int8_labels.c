@@ -3,9 +3,9 @@
  * be nearer than its last one.
  *
  * The canonical distance to the centroid of the last label, or in a first pass of one that rounded values say is about the
- * nearest, is a limit, D.  Products (gk_cpu_int8.c) tell which centroids may be as near: of wide points with structure a few
- * in a thousand, of which canonical distances then tell the nearest, ties to the lowest label.  So nothing else has to be
- * proved: a centroid that is left out is farther than D.
+ * nearest of some, is a limit, D.  Products (gk_cpu_int8.c) tell which centroids may be as near: of wide points with
+ * structure a few in a thousand, of which canonical distances then tell the nearest, ties to the lowest label.  So nothing
+ * else has to be proved: a centroid that is left out is farther than D.
  *
  * Where rows are not nearer to their centroids than to others by more than 8 bits tell, all may be nearer.  So some tiles are
  * tried first, and points of which that is so do without for some passes.
@@ -129,7 +129,7 @@ static bool
 pay(const GkSession *s, double rows, double pairs, int k, bool known)
 {
 	double		d = s->pts->d;
-	double		products = known ? 1.0 : 2.0;
+	double		products = known ? 1.0 : 1.0 + (double) gk_cpu_int8_guessed(s, k) / k;
 	double		saved = k * d * (s->kernels->integers->cost - products * s->kernels->bytes->cost);
 
 	return GK_COST_INT8_PAIR(d) * (pairs + rows) <= saved * rows;
@@ -163,11 +163,11 @@ try_tiles(GkSession *s, const float *c, int k)
 	return pay(s, (double) rows, (double) pairs, k, s->int8.known);
 }
 
-/* Are they possible, and do they pay where each row has one pair more? Kernels that do not guess need last labels. */
+/* Are they possible, and do they pay where each row has one pair more? */
 static bool
 wanted(const GkSession *s, const GkSweep *sweep, int k, bool known)
 {
-	return gk_cpu_int8_possible(s) && (known || s->kernels->bytes->guess != NULL) && s->pts->resident && s->pts->d >= GK_COST_INT8_LABELS_D &&
+	return gk_cpu_int8_possible(s) && s->pts->resident && s->pts->d >= GK_COST_INT8_LABELS_D &&
 		gk_cpu_dot_wanted(s, sweep, k) && gk_cpu_int16_possible(s, k) && pay(s, 1.0, 1.0, k, known) &&
 		s->kernels->bytes->cost * (double) GK_ROW_PAD * s->pts->d * k <= GK_COST_INT8_LONGEST * (double) s->kernels->job_work;
 }

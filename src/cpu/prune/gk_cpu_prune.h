@@ -175,7 +175,13 @@ void		gk_cpu_int8_give_up(GkSession *s);
 /* Bits [tiles][*width] of the rows, from row `slot` on, that a centroid may be closer to than d2 says: in the thread's scratch. */
 uint64_t   *gk_cpu_int8_closer(GkSession *s, const GkTiles *x, int64_t slot, int thread, const float *d2, size_t *width);
 
-/* A centroid for each row of such tiles, about the nearest: label [tiles][GK_ROW_PAD]. */
+/*
+ * Of how many centroids a row's first label is guessed: of more, products take longer than it takes to compare it with those
+ * that are nearer, of which there are k / this.
+ */
+int			gk_cpu_int8_guessed(const GkSession *s, int k);
+
+/* A centroid for each row of such tiles, about the nearest of these: label [tiles][GK_ROW_PAD]. */
 void		gk_cpu_int8_guess(GkSession *s, const GkTiles *x, int64_t slot, int thread, int32_t *label);
 
 /* ---- pairs of a row and a centroid that may be closer: gk_cpu_closer.c ---- */

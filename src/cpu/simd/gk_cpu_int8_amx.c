@@ -113,7 +113,7 @@ within(const GkInt8Points *x, const float *d2, const GkInt8 *s, int k, int group
 	}
 }
 
-/* A (|c'|^2 / 2 - x' c') of a row is the least of the nearest c', about: keep it, and which that is. */
+/* The nearest of two groups and those before. */
 GK_TARGET static __attribute__((noinline)) void
 keep_least(const GkInt8Points *x, const GkInt8 *s, int k, int groups, int row, float *least, int32_t *label)
 {
@@ -124,20 +124,12 @@ keep_least(const GkInt8Points *x, const GkInt8 *s, int k, int groups, int row, f
 	{
 		int			at = row + p * LANES;
 		__m512		scale = _mm512_loadu_ps(x->tile->scale + at);
-		__m512		so_far = _mm512_loadu_ps(least + at);
-		__m512i		own = _mm512_loadu_si512(label + at);
+		Nearest		so_far = {_mm512_loadu_ps(least + at), _mm512_loadu_si512(label + at)};
 
 		for (int q = 0; q < groups * GROUP && k + q < s->k; q++)
-		{
-			const GkInt8Centroid *of = s->of + k + q;
-			__m512i		is = _mm512_sub_epi32(product(&products, s, q, p), _mm512_set1_epi32(of->offset));
-			__m512		v = _mm512_mul_ps(_mm512_fmsub_ps(scale, _mm512_set1_ps(of->half), _mm512_cvtepi32_ps(is)), _mm512_set1_ps(1.0f / of->scale));
-
-			own = _mm512_mask_mov_epi32(own, _mm512_cmp_ps_mask(v, so_far, _CMP_LT_OQ), _mm512_set1_epi32(k + q));
-			so_far = _mm512_min_ps(v, so_far);
-		}
-		_mm512_storeu_ps(least + at, so_far);
-		_mm512_storeu_si512(label + at, own);
+			so_far = nearer(so_far, product(&products, s, q, p), s->of + k + q, scale, k + q);
+		_mm512_storeu_ps(least + at, so_far.least);
+		_mm512_storeu_si512(label + at, so_far.label);
 	}
 }
 

@@ -4,6 +4,7 @@
  * One instruction multiplies and adds four features of 16 points: twice what one of 16-bit integers does. It takes
  * the points without a sign, so 128 is added to each. Lanes are points.
  */
+#include <math.h>
 #include <string.h>
 
 #include "cpu/simd/gk_cpu_kernels.h"
@@ -219,6 +220,49 @@ within(const GkInt8Points *x, const float *d2, const int32_t *c, const GkInt8 *s
 	}
 }
 
+/* The nearest of a group and those before, to rows from `row` on. */
+GK_TARGET static __attribute__((noinline)) void
+keep_least(const GkInt8Points *x, const GkInt8 *s, int k, int row, float *least, int32_t *label)
+{
+	__m512i		acc[GROUP][VECTORS];
+
+	GK_UNROLL
+	for (int q = 0; q < GROUP; q++)
+	{
+		GK_UNROLL
+		for (int p = 0; p < VECTORS; p++)
+			acc[q][p] = _mm512_setzero_si512();
+	}
+	products(acc, x->y + row, s->c + (size_t) k * s->words, s);
+	GK_UNROLL
+	for (int p = 0; p < VECTORS; p++)
+	{
+		int			at = row + p * LANES;
+		Nearest		so_far = {_mm512_loadu_ps(least + at), _mm512_loadu_si512(label + at)};
+
+		GK_UNROLL
+		for (int q = 0; q < GROUP; q++)
+			if (k + q < s->k)
+				so_far = nearer(so_far, acc[q][p], s->of + k + q, _mm512_loadu_ps(x->tile->scale + at), k + q);
+		_mm512_storeu_ps(least + at, so_far.least);
+		_mm512_storeu_si512(label + at, so_far.label);
+	}
+}
+
+GK_TARGET static void
+guess(int tiles, const GkInt8 *s, const GkInt8Points *x, int32_t *label)
+{
+	float		least[GK_INT16_TILES * GK_ROW_PAD];
+
+	for (int i = 0; i < tiles * GK_ROW_PAD; i++)
+		least[i] = INFINITY;
+	memset(label, 0, tiles * GK_ROW_PAD * sizeof(int32_t));
+	for (int k = 0; k < s->k; k += GROUP)
+		for (int t = 0; t < tiles; t++)
+			for (int row = 0; row < GK_ROW_PAD; row += VECTORS * LANES)
+				keep_least(x + t, s, k, row, least + t * GK_ROW_PAD, label + t * GK_ROW_PAD);
+}
+
 GK_TARGET static void
 closer(int tiles, const GkInt8 *s, const GkInt8Points *x, const float *d2, uint64_t *out)
 {
@@ -232,7 +276,7 @@ closer(int tiles, const GkInt8 *s, const GkInt8Points *x, const float *d2, uint6
 }
 
 const GkInt8Kernels gk_int8_vnni = {
-	.group = GROUP,.unit = 1,.cost = 0.3,.step = 1,.put = put,.round = gk_cpu_avx512_int8_round,.closer = closer
+	.group = GROUP,.unit = 1,.cost = 0.3,.step = 1,.put = put,.round = gk_cpu_avx512_int8_round,.closer = closer,.guess = guess
 };
 
 #endif							/* GK_CPU_X86 */

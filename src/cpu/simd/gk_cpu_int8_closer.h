@@ -31,3 +31,20 @@ may_be_closer(__m512i product, const GkInt8Centroid *of, __m512 scale, __m512 ab
 	/* true, too, where something is not a number */
 	return _mm512_cmp_ps_mask(is, least, _CMP_NLT_UQ);
 }
+
+/* The nearest so far of 16 rows, about: A (|c'|^2 / 2 - x' c'), and which that is. */
+typedef struct Nearest
+{
+	__m512		least;
+	__m512i		label;
+} Nearest;
+
+GK_INLINE Nearest
+nearer(Nearest so_far, __m512i product, const GkInt8Centroid *of, __m512 scale, int label)
+{
+	__m512		is = _mm512_cvtepi32_ps(_mm512_sub_epi32(product, _mm512_set1_epi32(of->offset)));
+	__m512		v = _mm512_mul_ps(_mm512_fmsub_ps(scale, _mm512_set1_ps(of->half), is), _mm512_set1_ps(1.0f / of->scale));
+	__mmask16	less = _mm512_cmp_ps_mask(v, so_far.least, _CMP_LT_OQ);
+
+	return (Nearest) {_mm512_min_ps(v, so_far.least), _mm512_mask_mov_epi32(so_far.label, less, _mm512_set1_epi32(label))};
+}

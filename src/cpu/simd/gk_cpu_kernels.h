@@ -305,10 +305,7 @@ typedef struct GkInt8Kernels
 	void		(*round) (const float *x, size_t stride, const GkInt8 *s, int32_t *y, GkInt8Tile *tile);
 	/* The centroids that may be closer to rows than d2 says, as those of GkInt16Kernels.closer. */
 	void		(*closer) (int tiles, const GkInt8 *s, const GkInt8Points *x, const float *d2, uint64_t *out);
-	/*
-	 * A centroid for each row, label [tiles][GK_ROW_PAD], that is the nearest or not much farther.  NULL: there are none,
-	 * as products of 16 bits find all labels in the time of these and of closer().
-	 */
+	/* A centroid for each row, label [tiles][GK_ROW_PAD], that is the nearest or not much farther. */
 	void		(*guess) (int tiles, const GkInt8 *s, const GkInt8Points *x, int32_t *label);
 } GkInt8Kernels;
 
