@@ -20,7 +20,7 @@
 #include "core/groups/gk_group_slot.h"
 #include "core/store/gk_points.h"
 
-#define GK_BACKEND_API	20
+#define GK_BACKEND_API	21
 
 typedef struct GkSession GkSession;
 
@@ -171,6 +171,12 @@ typedef struct GkStep
 	 * have gone on by themselves need not look.
 	 */
 	bool		follows;
+
+	/*
+	 * (set by the caller) Sums, masses and counts are still what the session's last step has made of them: those of clusters
+	 * that are as they were need not be written.
+	 */
+	bool		kept;
 
 	/*
 	 * [k] (set by the caller; NULL: not wanted) Where the backend knows that a cluster's sum, mass and count are those of

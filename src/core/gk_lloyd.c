@@ -232,7 +232,7 @@ recall(GkEngine *e, Place *p, bool *kept, GkError *err)
 {
 	GkStatus	st = e->backend->recall(e->session, e->k, e->recalled, &e->step, kept, err);
 
-	e->step.follows = false;
+	e->step.follows = e->step.kept = false;
 	if (st == GK_OK && *kept && e->pts->prep.distance == GK_COSINE && lacks_mean(e))
 	{
 		p->by_steps = true;
@@ -262,7 +262,7 @@ gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 
 	/* an iteration of very many clusters takes minutes */
 	report(e, run, 0, -1.0, 0.0);
-	e->step.follows = false;
+	e->step.follows = e->step.kept = false;
 	forget_moves(e);
 	while (p.it < opt->max_iter && !r->converged)
 	{
@@ -292,6 +292,7 @@ gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 		empty = has_empty(e);
 		if (ahead)
 		{
+			e->step.kept = false;
 			add_up(e, &shift, &inertia);
 			/* To repair and to end, the host needs the centroids. */
 			if (empty || shift <= tol || p.it + 1 == opt->max_iter)
@@ -307,7 +308,7 @@ gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 			}
 		}
 		else
-			e->step.follows = !empty;
+			e->step.follows = e->step.kept = !empty;
 		if (!ahead)
 		{
 			if (empty && (st = gk_repair(e, e->step.count, false, &repaired, err)) != GK_OK)

@@ -71,6 +71,13 @@ gk_cpu_step_moves(const GkStepPass *p)
 	return p->path >= GK_STEP_SMALLK_BITS;
 }
 
+/* Has the caller's step still the last one's result, which is the session's? */
+static inline bool
+gk_cpu_step_kept(const GkStepPass *p)
+{
+	return p->out->kept && !p->s->base_moved;
+}
+
 /* Labels of a block, but by GK_STEP_HAMERLY; false: there are none yet, or the pass is to end. */
 static inline bool
 gk_cpu_step_labels(const GkStepPass *p, const GkBlock *b, GkBlockLabels *out)

@@ -220,7 +220,9 @@ copy_clusters(void *arg, int64_t job, int thread)
 	int			n = clusters_of(p, job, &from);
 
 	(void) thread;
-	memcpy(to->sum + from * d, p->to->sum + from * d, n * d * sizeof(gk_int128));
+	for (int k = from; k < from + n; k++)
+		if (!p->moves || p->other[k] || !gk_cpu_step_kept(p->step))
+			memcpy(to->sum + k * d, p->to->sum + k * d, d * sizeof(gk_int128));
 	memcpy(to->mass + from, p->to->mass + from, n * sizeof(gk_int128));
 	memcpy(to->count + from, p->to->count + from, n * sizeof(int64_t));
 	for (int k = from; p->moves && to->unchanged != NULL && !p->s->base_moved && k < from + n; k++)
