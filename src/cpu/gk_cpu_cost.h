@@ -129,7 +129,7 @@
  */
 #define GK_COST_SKETCH_SHARE		6
 #define GK_COST_SKETCH_MIN_D		96
-#define GK_COST_SKETCH_LEFT			4.0
+#define GK_COST_SKETCH_LEFT			2.0
 /* ... the longest that a tile may take when its bounds leave all, in GkCpuKernels.job_work; ... */
 #define GK_COST_ELKAN_LONGEST		64
 /* ... a row of k bounds, which is turned if it is open: an estimate by a profile; ... */
