@@ -154,7 +154,8 @@ def page():
     superkmeans = (" SuperKMeans takes no first centroids: it begins with other rows. With more than 256 clusters it "
                    "leaves distances out by an estimate, which may be wrong for some.")
     for wide, wide_missed in (
-            wide_points("wide-epyc.json", "Wide points, with VNNI on AMD", superkmeans),
+            wide_points("wide-epyc.json", "Wide points, with VNNI on AMD (Zen 5)", superkmeans),
+            wide_points("wide-zen4.json", "Wide points, with VNNI on AMD (Zen 4)", superkmeans),
             wide_points("wide-superkmeans.json", "Wide points, with VNNI on Intel", superkmeans),
             wide_points("wide.json", "Wide points, with AMX"),
             wide_points("wide-avx2.json", "Wide points, with AVX2", superkmeans, WIDE_WANTED_AVX2)):
