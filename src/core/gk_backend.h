@@ -173,8 +173,8 @@ typedef struct GkStep
 	bool		follows;
 
 	/*
-	 * (set by the caller) Sums, masses and counts are still what the session's last step has made of them: those of clusters
-	 * that are as they were need not be written.
+	 * (set by the caller) Sums are still what the session's last step has made of them: those of clusters that are as they were
+	 * need not be written.
 	 */
 	bool		kept;
 

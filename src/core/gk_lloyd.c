@@ -292,7 +292,6 @@ gk_lloyd(GkEngine *e, int run, double tol, GkRun *r, GkError *err)
 		empty = has_empty(e);
 		if (ahead)
 		{
-			e->step.kept = false;
 			add_up(e, &shift, &inertia);
 			/* To repair and to end, the host needs the centroids. */
 			if (empty || shift <= tol || p.it + 1 == opt->max_iter)

@@ -162,7 +162,10 @@
 #define GK_COST_INT8_SHARE		8
 /* Labels by them: with fewer features, filling up each run takes as long as what is saved; ... */
 #define GK_COST_INT8_LABELS_D	256
-/* ... the longest that a tile's products may take, in GkCpuKernels.job_work, and some tiles', where a tile takes less. */
+/*
+ * ... the longest that a tile's products may take, in GkCpuKernels.job_work, and those of the tiles that are compared at a time,
+ * unless these are few.
+ */
 #define GK_COST_INT8_LONGEST	48
 #define GK_COST_INT8_JOB		8
 /* A pair of which they do not tell, in products of a feature by GkInt16Kernels.cost = 1. */

@@ -61,11 +61,11 @@ assign_block(GkSession *s, void *arg, const GkBlock *b)
 
 /* ---- sums ---- */
 
-/* Fetch the sums of a row ahead: those of many clusters are in no cache. */
+/* Fetch n sums of a row ahead: those of many clusters are in no cache. */
 static inline void
-fetch_sums(const gk_int128 *sum)
+fetch_sums(const gk_int128 *sum, int n)
 {
-	for (int j = 0; j < OWN_FEATURES; j += GK_CACHE_LINE / (int) sizeof(gk_int128))
+	for (int j = 0; j < n; j += GK_CACHE_LINE / (int) sizeof(gk_int128))
 		__builtin_prefetch(sum + j, 1);
 }
 
@@ -92,9 +92,9 @@ own_features(void *arg, int64_t job, int thread)
 		{
 			int			ahead = p->moves ? p->row[r + AHEAD] : p->first + r + AHEAD;
 
-			fetch_sums(p->to->sum + (size_t) p->label[ahead] * d + j0);
+			fetch_sums(p->to->sum + (size_t) p->label[ahead] * d + j0, n);
 			if (p->moves)
-				fetch_sums(p->to->sum + (size_t) p->last[ahead] * d + j0);
+				fetch_sums(p->to->sum + (size_t) p->last[ahead] * d + j0, n);
 		}
 		for (int j = 0; j < n; j++)
 		{

@@ -184,13 +184,6 @@ merge_own(const GkStepPass *p, char *own, int k)
 	p->out->mass[k] += p->weighted ? ((gk_int128 *) (own + p->mass_at))[k] : count;
 }
 
-/* Has a thread changed sums of cluster k? */
-static bool
-touched(const GkStepPass *p, const char *own, int k)
-{
-	return ((const Private *) own)->used && ((const bool *) (own + p->touched_at))[k];
-}
-
 /* The result of some clusters: all private sums, and the last result if rows only move. */
 static void
 merge_clusters(void *arg, int64_t job, int thread)
@@ -209,17 +202,21 @@ merge_clusters(void *arg, int64_t job, int thread)
 		gk_int128  *base_sum = base->sum + (size_t) k * p->d;
 		bool		other = !moves;
 
-		for (int t = 0; t < p->sweep.threads; t++)
-			other |= touched(p, region(p, t), k);
 		if (!moves)
 			memset(sum, 0, bytes);
-		else if (other || !gk_cpu_step_kept(p))
+		else if (!gk_cpu_step_kept(p))
 			memcpy(sum, base_sum, bytes);
 		p->out->count[k] = moves ? base->count[k] : 0;
 		p->out->mass[k] = moves ? base->mass[k] : 0;
 		for (int t = 0; t < p->sweep.threads; t++)
-			if (touched(p, region(p, t), k))
-				merge_own(p, region(p, t), k);
+		{
+			char	   *own = region(p, t);
+
+			if (!((Private *) own)->used || !((bool *) (own + p->touched_at))[k])
+				continue;
+			merge_own(p, own, k);
+			other = true;
+		}
 		if (p->out->unchanged != NULL && !other && !p->s->base_moved)
 			p->out->unchanged[k] = true;
 		if (p->memory == GK_REMEMBER_NOTHING || !other)

@@ -32,7 +32,7 @@
 #define CLOSER_BYTES	((size_t) 4 << 20)
 #define SMALLEST		GK_INT8_SMALLEST
 #define LARGEST			0x1p+40
-/* Fewer tiles at a time wait for centroids. */
+/* With fewer tiles at a time, centroids are waited for. */
 #define LEAST_TILES		4
 /* What rounding may take off a product. */
 #define OFF				4.0
@@ -314,7 +314,7 @@ gk_cpu_int8_guessed(const GkSession *s, int k)
 {
 	double		d = s->pts->d;
 	int			group = s->kernels->bytes->group;
-	int			some = (int) fmin(k, sqrt(GK_COST_INT8_PAIR(d) * k / (d * s->kernels->bytes->cost)));
+	int			some = (int) sqrt(GK_COST_INT8_PAIR(d) * k / (d * s->kernels->bytes->cost));
 
 	some = (some + group - 1) / group * group;
 	return some < k ? some : k;

@@ -449,7 +449,7 @@ compare_all(GkSession *s, Batch *a, GkError *err)
 	a->closer_room = a->bytes ? 0 : (size_t) gk_cpu_int16_tiles(s, s->pts->d) * groups * group;
 	a->crowded = !a->bytes && s->dot.int16.k == 0;
 	a->taken = a->kept->pairs;
-	if (!pairs_room(s, a) || !gk_cpu_closer_room(s, a->sweep.threads) ||
+	if (!pairs_room(s, a) || (!a->bytes && !gk_cpu_closer_room(s, a->sweep.threads)) ||
 		!gk_cpu_room(s, &a->run, a->sweep.threads, gk_cpu_region_bytes(sizeof(Run))) ||
 		!gk_cpu_room(s, &a->closer, a->sweep.threads * a->closer_room, sizeof(uint64_t)))
 		st = gk_cpu_out_of_memory(err);

@@ -128,5 +128,3 @@ turn_tile(const float *x, size_t stride, int d, float *out, size_t pitch)
 				v_store(out + (i + l) * pitch + j, v[l]);
 		}
 }
-
-#undef FEW

@@ -15,9 +15,6 @@
 #include "cpu/simd/gk_cpu_vector_avx512.h"
 #include "cpu/simd/gk_cpu_pairs.h"
 
-/* Fewer pairs take less time one by one. */
-#define FEW			5
-
 /* One feature of sixteen of a tile's rows. */
 GK_INLINE __m512
 pick(const float *x, __m512i row, __mmask16 upper)
