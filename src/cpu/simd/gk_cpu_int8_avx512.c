@@ -161,6 +161,13 @@ add_products(__m512i *sum, __m512i a, __m512i b)
 GK_INLINE void
 products(__m512i acc[GROUP][VECTORS], const int32_t *y, const int32_t *c, const GkInt8 *s)
 {
+	GK_UNROLL
+	for (int q = 0; q < GROUP; q++)
+	{
+		GK_UNROLL
+		for (int p = 0; p < VECTORS; p++)
+			acc[q][p] = _mm512_setzero_si512();
+	}
 	for (int run = 0, w = 0; run < s->runs; run++)
 	{
 		int			finer = s->finer[run] - (run + 1 < s->runs ? s->finer[run + 1] : 0);
@@ -197,13 +204,6 @@ within(const GkInt8Points *x, const float *d2, const int32_t *c, const GkInt8 *s
 {
 	__m512i		acc[GROUP][VECTORS];
 
-	GK_UNROLL
-	for (int q = 0; q < GROUP; q++)
-	{
-		GK_UNROLL
-		for (int p = 0; p < VECTORS; p++)
-			acc[q][p] = _mm512_setzero_si512();
-	}
 	products(acc, x->y + row, c, s);
 	GK_UNROLL
 	for (int p = 0; p < VECTORS; p++)
@@ -226,13 +226,6 @@ keep_least(const GkInt8Points *x, const GkInt8 *s, int k, int row, float *least,
 {
 	__m512i		acc[GROUP][VECTORS];
 
-	GK_UNROLL
-	for (int q = 0; q < GROUP; q++)
-	{
-		GK_UNROLL
-		for (int p = 0; p < VECTORS; p++)
-			acc[q][p] = _mm512_setzero_si512();
-	}
 	products(acc, x->y + row, s->c + (size_t) k * s->words, s);
 	GK_UNROLL
 	for (int p = 0; p < VECTORS; p++)
