@@ -168,6 +168,9 @@
  */
 #define GK_COST_INT8_LONGEST	48
 #define GK_COST_INT8_JOB		8
+/* With GkInt8Kernels.coarse: features / this are coarse at most, or the least that may be. */
+#define GK_COST_INT8_COARSE		48
+#define GK_COST_INT8_COARSE_LEAST	8
 /* A pair of which they do not tell, in products of a feature by GkInt16Kernels.cost = 1. */
 #define GK_COST_INT8_PAIR(d)	(9.0 * (d) + 2500.0)
 /* A centroid that may be closer to this number of a tile's rows is compared with all of them; ... */

@@ -65,8 +65,10 @@ gk_cpu_closer_count(int k, const uint64_t *closer, int rows)
 	uint64_t	some = first_rows(rows);
 	int			all = 0;
 
+	/* few have any, and to count bits takes a call where processors need not be able to */
 	for (int q = 0; q < k; q++)
-		all += __builtin_popcountll(closer[q] & some);
+		if ((closer[q] & some) != 0)
+			all += __builtin_popcountll(closer[q] & some);
 	return all;
 }
 
@@ -114,6 +116,8 @@ gk_cpu_closer_pairs(GkSession *s, const GkTiles *tile, const float *c, int k, co
 	{
 		uint64_t	bits = closer[q] & some;
 
+		if (bits == 0)
+			continue;
 		if (__builtin_popcountll(bits) >= GK_COST_CLOSER_DENSE)
 		{
 			if (gk_cpu_halt(s))

@@ -30,12 +30,8 @@
 #define CACHE_BYTES		((size_t) 768 << 10)
 /* Bits of some tiles and all centroids, at most. */
 #define CLOSER_BYTES	((size_t) 4 << 20)
-#define SMALLEST		GK_INT8_SMALLEST
-#define LARGEST			0x1p+40
 /* With fewer tiles at a time, centroids are waited for. */
 #define LEAST_TILES		4
-/* What rounding may take off a product. */
-#define OFF				4.0
 
 bool
 gk_cpu_int8_possible(const GkSession *s)
@@ -56,15 +52,50 @@ gk_cpu_int8_tiles(const GkSession *s, int k)
 	return tiles < 1 ? 1 : tiles > GK_INT16_TILES ? GK_INT16_TILES : (int) tiles;
 }
 
-/* Of which number of octaves, a multiple of `step`, may a feature's scale be finer than that of the largest variance? */
+/* By how many octaves may a feature's scale be finer than that of the largest variance? */
 static int
-octaves(double variance, double largest, int step)
+octaves(double variance, double largest)
 {
 	int			n = 0;
 
 	for (; n < GK_INT8_RUNS - 1 && 2.0 * variance < largest; n++)
 		variance *= 4.0;
-	return n / step * step;
+	return n;
+}
+
+/* The largest number of octaves that all features have but `most` of them, which are to have none. */
+static int
+finest(const int32_t *octave, int d, int most)
+{
+	int			count[GK_INT8_RUNS] = {0};
+	int			n = 0;
+
+	for (int j = 0; j < d; j++)
+		count[octave[j]]++;
+	for (int below = 0, i = 0; i < GK_INT8_RUNS && below <= most; below += count[i++])
+		if (count[i] > 0)
+			n = i;
+	return n;
+}
+
+/* The finer all others' scales, the fewer pairs are left; but coarse features may take time (GkInt8Kernels.coarse). */
+static void
+choose_octaves(const GkInt8Kernels *set, const double *variance, int d, int32_t *octave)
+{
+	double		largest = 0.0;
+	int			most = d / GK_COST_INT8_COARSE;
+	int			fine;
+
+	for (int j = 0; j < d; j++)
+		largest = fmax(largest, variance[j]);
+	for (int j = 0; j < d; j++)
+		octave[j] = octaves(variance[j], largest);
+	if (set->coarse == 0)
+		return;
+	most = most < GK_COST_INT8_COARSE_LEAST ? GK_COST_INT8_COARSE_LEAST : most > set->coarse ? set->coarse : most;
+	fine = finest(octave, d, most);
+	for (int j = 0; j < d; j++)
+		octave[j] = octave[j] < fine ? 0 : fine;
 }
 
 /* Put features of the same scale together, the finest first. */
@@ -72,41 +103,42 @@ static bool
 order_features(GkSession *s, const float *c, int k)
 {
 	GkCpuInt8  *b = &s->int8;
+	const GkInt8Kernels *set = s->kernels->bytes;
 	int			d = s->pts->d;
-	int			unit = 4 * s->kernels->bytes->unit;
+	int			unit = 4 * set->unit;
 	int32_t    *to;
+	int32_t    *octave = NULL;
 	double	   *variance = NULL;
-	double		largest = 0.0;
+	bool		room = gk_cpu_room(s, &variance, d, sizeof(double)) && gk_cpu_room(s, &octave, d, sizeof(int32_t)) &&
+	gk_cpu_room(s, &b->feature, d + (size_t) GK_INT8_RUNS * unit, sizeof(int32_t));
 
-	if (!gk_cpu_room(s, &variance, d, sizeof(double)) ||
-		!gk_cpu_room(s, &b->feature, d + (size_t) GK_INT8_RUNS * unit, sizeof(int32_t)))
+	if (room)
 	{
-		gk_cpu_room_free(s, &variance);
-		return false;
-	}
-	gk_cpu_int16_variances(s, c, k, variance);
-	for (int j = 0; j < d; j++)
-		largest = fmax(largest, variance[j]);
-	to = b->feature;
-	b->args.runs = 0;
-	for (int n = GK_INT8_RUNS - 1; n >= 0; n--)
-	{
-		int32_t    *first = to;
+		gk_cpu_int16_variances(s, c, k, variance);
+		choose_octaves(set, variance, d, octave);
+		to = b->feature;
+		b->args.runs = 0;
+		for (int n = GK_INT8_RUNS - 1; n >= 0; n--)
+		{
+			int32_t    *first = to;
 
-		for (int j = 0; j < d; j++)
-			if (octaves(variance[j], largest, s->kernels->bytes->step) == n)
-				*to++ = j;
-		if (to == first)
-			continue;
-		while ((to - first) % unit != 0)
-			*to++ = -1;
-		b->args.finer[b->args.runs] = n;
-		b->args.end[b->args.runs++] = (int) (to - b->feature) / 4;
+			for (int j = 0; j < d; j++)
+				if (octave[j] == n)
+					*to++ = j;
+			if (to == first)
+				continue;
+			while ((to - first) % unit != 0)
+				*to++ = -1;
+			unit = set->coarse > 0 ? 8 : unit;
+			b->args.finer[b->args.runs] = n;
+			b->args.end[b->args.runs++] = (int) (to - b->feature) / 4;
+		}
+		b->args.words = (int) (to - b->feature) / 4;
+		b->args.feature = b->feature;
 	}
-	b->args.words = (int) (to - b->feature) / 4;
-	b->args.feature = b->feature;
+	gk_cpu_room_free(s, &octave);
 	gk_cpu_room_free(s, &variance);
-	return true;
+	return room;
 }
 
 /* Keep rounded points, if there is room beside the pairs of a batch, which save more. */
@@ -155,74 +187,6 @@ typedef struct Rounding
 	int			d;
 } Rounding;
 
-/* Round to the nearest integer: |v| is below 2^51. */
-static inline double
-nearest_integer(double v)
-{
-	return (v + 0x1.8p52) - 0x1.8p52;
-}
-
-/* Centroid q of a group. */
-static void
-round_centroid(const Rounding *r, const float *c, int32_t *group, int q, GkInt8Centroid *of)
-{
-	const GkInt8 *args = &r->to->args;
-	double		slack = (double) args->relative + 0x1p-17;
-	double		most = SMALLEST;
-	double		square = 0.0;
-	double		lost = 0.0;
-	double		sum = 0.0;
-	double		scale;
-
-	for (int run = 0, i = 0; run < args->runs; run++)
-	{
-		float		value = 0.0f;
-
-		for (; i < 4 * args->end[run]; i++)
-			if (args->feature[i] >= 0)
-				value = fmaxf(value, fabsf(c[args->feature[i]] - args->pivot[args->feature[i]]));
-		most = fmax(most, (double) value * (1 << args->finer[run]));
-	}
-	scale = (double) (float) (127.0 / most * (1.0 - 0x1p-20));
-	for (int run = 0, w = 0; run < args->runs; run++)
-	{
-		double		finer = 1 << args->finer[run];
-		double		run_lost = 0.0;
-		int64_t		run_square = 0;
-		int64_t		run_sum = 0;
-
-		for (; w < args->end[run]; w++)
-		{
-			uint32_t	word = 0;
-
-			for (int f = 0; f < 4; f++)
-			{
-				int			j = args->feature[4 * w + f];
-				double		v = j >= 0 ? ((double) c[j] - (double) args->pivot[j]) * (scale * finer) : 0.0;
-				double		nearest = nearest_integer(v);
-				int			b = (int) nearest;
-
-				run_lost += (v - nearest) * (v - nearest);
-				run_square += b * b;
-				run_sum += b;
-				word |= (uint32_t) (uint8_t) b << 8 * f;
-			}
-			r->set->put(group, args->words, q, w, word);
-		}
-		lost += run_lost / (finer * finer);
-		square += (double) run_square / (finer * finer);
-		sum += (double) run_sum / (finer * finer);
-	}
-	lost = 1.001 * sqrt(lost) / scale + GK_INT8_TINY;
-	square = square / scale / scale;
-	*of = (GkInt8Centroid) {.scale = (float) scale,.lost = (float) (scale * lost),
-		.half = (float) (0.5 * scale * (square * (1.0 - slack) - lost * lost * (1.0 + slack))),
-		.offset = (int32_t) nearest_integer(128.0 * sum - OFF)};
-	/* what is added up might be infinite: it may always be closer */
-	if (!(most <= LARGEST))
-		of->half = -INFINITY;
-}
-
 static void
 round_group(void *arg, int64_t group, int thread)
 {
@@ -236,7 +200,12 @@ round_group(void *arg, int64_t group, int thread)
 	memset(to->c + group * words, 0, words * sizeof(int32_t));
 	memset(to->of + k, 0, some * sizeof(GkInt8Centroid));
 	for (int q = 0; q < some && k + q < to->args.k; q++)
-		round_centroid(r, r->c + (size_t) (k + q) * r->d, to->c + group * words, q, &to->of[k + q]);
+	{
+		int32_t		word[GK_INT8_WORDS];
+
+		r->set->round_centroid(r->c + (size_t) (k + q) * r->d, &to->args, word, &to->of[k + q]);
+		r->set->put(to->c + group * words, to->args.words, q, word);
+	}
 }
 
 GkStatus
@@ -317,7 +286,8 @@ gk_cpu_int8_guessed(const GkSession *s, int k)
 	int			some = (int) sqrt(GK_COST_INT8_PAIR(d) * k / (d * s->kernels->bytes->cost));
 
 	some = (some + group - 1) / group * group;
-	return some < k ? some : k;
+	/* the rest takes less time than what a worse guess leaves */
+	return 2 * some < k ? some : k;
 }
 
 void

@@ -135,12 +135,16 @@ pay(const GkSession *s, double rows, double pairs, int k, bool known)
 	return GK_COST_INT8_PAIR(d) * (pairs + rows) <= saved * rows;
 }
 
-/* Do without for some passes, each time for more: when centroids have found their places, fewer may be nearer. */
+/*
+ * Do without for some passes, each time for more: when centroids have found their places, fewer may be nearer.  A first pass says
+ * nothing of the others, which know labels.
+ */
 static void
 do_without(GkSession *s)
 {
 	gk_cpu_int8_end(s);
-	s->int8.wait = s->int8.waited = 2 * s->int8.waited + 1;
+	if (s->int8.known)
+		s->int8.wait = s->int8.waited = 2 * s->int8.waited + 1;
 }
 
 /* Try some tiles. */

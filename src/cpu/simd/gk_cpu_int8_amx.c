@@ -22,21 +22,32 @@
 /* Two groups of centroids and two vectors of points: four registers of sums, four of what is multiplied. */
 #define GROUPS		2
 #define VECTORS		2
+/* Of the second run, at most. */
+#define COARSE_WORDS	8
 
-/* A group of centroids is [words / 16][16 centroids][16 words]. */
+/*
+ * A group of centroids is [words / 16][16 centroids][16 words], and words of the second run behind these are [words][16]: a
+ * few of them take less time one by one than a register of sums of their own.
+ */
 static void
-put(int32_t *group, int words, int q, int w, uint32_t word)
+put(int32_t *group, int words, int q, const int32_t *word)
 {
-	(void) words;
-	group[w / UNIT * GK_AMX_REGISTER + q * UNIT + w % UNIT] = (int32_t) word;
+	int			w = 0;
+
+	for (; w + UNIT <= words; w += UNIT)
+		memcpy(group + w / UNIT * GK_AMX_REGISTER + q * UNIT, word + w, UNIT * sizeof(int32_t));
+	for (; w < words; w++)
+		group[w * GROUP + q] = word[w];
 }
 
-/* Products of two groups and 32 rows: the sums of each run, and how they come together. */
+/* Two groups of centroids and 32 rows. */
 typedef struct Products
 {
-	int32_t		run[GK_INT8_RUNS][GROUPS * VECTORS][GK_AMX_REGISTER] __attribute__((aligned(64)));	/* [16 centroids][16
-																									 * rows] */
-	__m128i		shift[GK_INT8_RUNS];
+	/* sums of the first run, [16 centroids][16 rows] */
+	int32_t		first[GROUPS * VECTORS][GK_AMX_REGISTER] __attribute__((aligned(64)));
+	const int32_t *y;			/* the words of the second one, of the first of these rows */
+	const int32_t *c[GROUPS];
+	__m128i		shift;
 } Products;
 
 /* Of rows of a tile from `row` on, and `groups` groups of centroids from k on. */
@@ -47,90 +58,147 @@ multiply(Products *out, const GkInt8Points *x, const GkInt8 *s, int k, int group
 	const int32_t *c0 = s->c + (size_t) k * s->words;
 	const int32_t *c1 = groups > 1 ? c0 + (size_t) GROUP * s->words : c0;
 
-	for (int run = 0, w = 0; run < s->runs; run++)
+	_tile_zero(0);
+	_tile_zero(1);
+	_tile_zero(2);
+	_tile_zero(3);
+	for (int w = 0; w < s->end[0]; w += UNIT, y += UNIT * GK_ROW_PAD, c0 += GK_AMX_REGISTER, c1 += GK_AMX_REGISTER)
 	{
-		_tile_zero(0);
-		_tile_zero(1);
-		_tile_zero(2);
-		_tile_zero(3);
-		for (; w < s->end[run]; w += UNIT, y += UNIT * GK_ROW_PAD, c0 += GK_AMX_REGISTER, c1 += GK_AMX_REGISTER)
-		{
-			_tile_loadd(4, c0, 64);
-			_tile_loadd(6, y, GK_ROW_PAD * sizeof(int32_t));
-			_tile_dpbsud(0, 4, 6);
-			_tile_loadd(7, y + LANES, GK_ROW_PAD * sizeof(int32_t));
-			_tile_dpbsud(1, 4, 7);
-			_tile_loadd(5, c1, 64);
-			_tile_dpbsud(2, 5, 6);
-			_tile_dpbsud(3, 5, 7);
-		}
-		_tile_stored(0, out->run[run][0], 64);
-		_tile_stored(1, out->run[run][1], 64);
-		_tile_stored(2, out->run[run][2], 64);
-		_tile_stored(3, out->run[run][3], 64);
-		if (run + 1 < s->runs)
-			out->shift[run] = _mm_cvtsi32_si128(2 * (s->finer[run] - s->finer[run + 1]));
+		_tile_loadd(4, c0, 64);
+		_tile_loadd(6, y, GK_ROW_PAD * sizeof(int32_t));
+		_tile_dpbsud(0, 4, 6);
+		_tile_loadd(7, y + LANES, GK_ROW_PAD * sizeof(int32_t));
+		_tile_dpbsud(1, 4, 7);
+		_tile_loadd(5, c1, 64);
+		_tile_dpbsud(2, 5, 6);
+		_tile_dpbsud(3, 5, 7);
 	}
+	_tile_stored(0, out->first[0], 64);
+	_tile_stored(1, out->first[1], 64);
+	_tile_stored(2, out->first[2], 64);
+	_tile_stored(3, out->first[3], 64);
 	/* registers are no operands that a compiler knows of */
 	__asm__ volatile("" ::: "memory");
+	out->y = y;
+	out->c[0] = c0;
+	out->c[1] = c1;
+	out->shift = _mm_cvtsi32_si128(2 * s->finer[0]);
 }
 
-/* Centroid q of both groups and the 16 rows of vector p, in units of the last run. */
-GK_INLINE __m512i
-product(const Products *of, const GkInt8 *s, int q, int p)
+/* The second run's words of the 16 rows of vector p. */
+GK_INLINE void
+load_coarse(__m512i y[COARSE_WORDS], const Products *of, int p, int words)
 {
-	int			i = q / GROUP * VECTORS + p;
-	int			at = q % GROUP * LANES;
-	__m512i		v = _mm512_load_si512(of->run[0][i] + at);
+	GK_UNROLL
+	for (int w = 0; w < words; w++)
+		y[w] = _mm512_loadu_si512(of->y + w * GK_ROW_PAD + p * LANES);
+}
 
-	for (int run = 1; run < s->runs; run++)
-		v = _mm512_add_epi32(_mm512_sra_epi32(v, of->shift[run - 1]), _mm512_load_si512(of->run[run][i] + at));
+/* Centroid q of group g, in units of the last run. */
+GK_INLINE __m512i
+product(const Products *of, int g, int q, int p, const __m512i y[COARSE_WORDS], int words)
+{
+	__m512i		v = _mm512_load_si512(of->first[g * VECTORS + p] + q * LANES);
+
+	if (words > 0)
+		v = _mm512_sra_epi32(v, of->shift);
+	GK_UNROLL
+	for (int w = 0; w < words; w++)
+		v = _mm512_dpbusd_epi32(v, y[w], _mm512_set1_epi32(of->c[g][w * GROUP + q]));
 	return v;
 }
 
-/* Bits of those that may be closer. */
-GK_TARGET static __attribute__((noinline)) void
-within(const GkInt8Points *x, const float *d2, const GkInt8 *s, int k, int groups, int row, uint64_t *closer)
+/* What is made of products: the arguments of both, of which each takes its own. */
+typedef struct Scan
 {
-	Products	products;
+	const GkInt8Points *x;
+	const GkInt8 *s;
+	int			k;
+	int			groups;
+	int			row;
+	const float *d2;
+	uint64_t   *closer;
+	float	   *least;
+	int32_t    *label;
+} Scan;
 
-	multiply(&products, x, s, k, groups, row);
+/* Bits of those that may be closer. */
+GK_INLINE void
+within(const Scan *a, const Products *products, int words)
+{
 	for (int p = 0; p < VECTORS; p++)
 	{
-		int			at = row + p * LANES;
-		__m512		scale = _mm512_loadu_ps(x->tile->scale + at);
+		int			at = a->row + p * LANES;
+		__m512		scale = _mm512_loadu_ps(a->x->tile->scale + at);
 		__m512		above;
 		__m512		reach;
+		__m512i		y[COARSE_WORDS];
 
-		limits(s, x->tile, d2 + at, at, &above, &reach);
-		for (int q = 0; q < groups * GROUP; q++)
-		{
-			uint16_t	may = may_be_closer(product(&products, s, q, p), s->of + k + q, scale, above, reach);
+		limits(a->s, a->x->tile, a->d2 + at, at, &above, &reach);
+		load_coarse(y, products, p, words);
+		for (int g = 0; g < a->groups; g++)
+			for (int q = 0; q < GROUP; q++)
+			{
+				int			i = g * GROUP + q;
+				uint16_t	may = may_be_closer(product(products, g, q, p, y, words), a->s->of + a->k + i, scale, above, reach);
 
-			/* these rows' bits: a word's are in the order of its bytes */
-			memcpy((char *) (closer + q) + at / 8, &may, sizeof(may));
-		}
+				/* these rows' bits: a word's are in the order of its bytes */
+				memcpy((char *) (a->closer + i) + at / 8, &may, sizeof(may));
+			}
 	}
 }
 
 /* The nearest of two groups and those before. */
-GK_TARGET static __attribute__((noinline)) void
-keep_least(const GkInt8Points *x, const GkInt8 *s, int k, int groups, int row, float *least, int32_t *label)
+GK_INLINE void
+keep_least(const Scan *a, const Products *products, int words)
 {
-	Products	products;
-
-	multiply(&products, x, s, k, groups, row);
 	for (int p = 0; p < VECTORS; p++)
 	{
-		int			at = row + p * LANES;
-		__m512		scale = _mm512_loadu_ps(x->tile->scale + at);
-		Nearest		so_far = {_mm512_loadu_ps(least + at), _mm512_loadu_si512(label + at)};
+		int			at = a->row + p * LANES;
+		__m512		scale = _mm512_loadu_ps(a->x->tile->scale + at);
+		Nearest		so_far = {_mm512_loadu_ps(a->least + at), _mm512_loadu_si512(a->label + at)};
+		__m512i		y[COARSE_WORDS];
 
-		for (int q = 0; q < groups * GROUP && k + q < s->k; q++)
-			so_far = nearer(so_far, product(&products, s, q, p), s->of + k + q, scale, k + q);
-		_mm512_storeu_ps(least + at, so_far.least);
-		_mm512_storeu_si512(label + at, so_far.label);
+		load_coarse(y, products, p, words);
+		for (int g = 0; g < a->groups; g++)
+			for (int q = 0; q < GROUP && a->k + g * GROUP + q < a->s->k; q++)
+			{
+				int			label = a->k + g * GROUP + q;
+
+				so_far = nearer(so_far, product(products, g, q, p, y, words), a->s->of + label, scale, label);
+			}
+		_mm512_storeu_ps(a->least + at, so_far.least);
+		_mm512_storeu_si512(a->label + at, so_far.label);
 	}
+}
+
+/* Multiply, and make of it what `use` does: with as many words as there are, known to the compiler. */
+#define SCAN(use, a) \
+	do \
+	{ \
+		Products	products; \
+\
+		multiply(&products, (a)->x, (a)->s, (a)->k, (a)->groups, (a)->row); \
+		switch ((a)->s->words - (a)->s->end[0]) \
+		{ \
+			case 0: use(a, &products, 0); break; \
+			case 2: use(a, &products, 2); break; \
+			case 4: use(a, &products, 4); break; \
+			case 6: use(a, &products, 6); break; \
+			default: use(a, &products, COARSE_WORDS); break; \
+		} \
+	} while (0)
+
+GK_TARGET static __attribute__((noinline)) void
+scan_within(const Scan *a)
+{
+	SCAN(within, a);
+}
+
+GK_TARGET static __attribute__((noinline)) void
+scan_least(const Scan *a)
+{
+	SCAN(keep_least, a);
 }
 
 GK_TARGET static void
@@ -142,7 +210,8 @@ closer(int tiles, const GkInt8 *s, const GkInt8Points *x, const float *d2, uint6
 	for (int k = 0; k < s->k; k += GROUPS * GROUP)
 		for (int t = 0; t < tiles; t++)
 			for (int row = 0; row < GK_ROW_PAD; row += VECTORS * LANES)
-				within(x + t, d2 + t * GK_ROW_PAD, s, k, s->k - k > GROUP ? GROUPS : 1, row, out + t * width + k);
+				scan_within(&(Scan) {.x = x + t,.s = s,.k = k,.groups = s->k - k > GROUP ? GROUPS : 1,.row = row,
+							.d2 = d2 + t * GK_ROW_PAD,.closer = out + t * width + k});
 	_tile_release();
 }
 
@@ -158,12 +227,14 @@ guess(int tiles, const GkInt8 *s, const GkInt8Points *x, int32_t *label)
 	for (int k = 0; k < s->k; k += GROUPS * GROUP)
 		for (int t = 0; t < tiles; t++)
 			for (int row = 0; row < GK_ROW_PAD; row += VECTORS * LANES)
-				keep_least(x + t, s, k, s->k - k > GROUP ? GROUPS : 1, row, least + t * GK_ROW_PAD, label + t * GK_ROW_PAD);
+				scan_least(&(Scan) {.x = x + t,.s = s,.k = k,.groups = s->k - k > GROUP ? GROUPS : 1,.row = row,
+						   .least = least + t * GK_ROW_PAD,.label = label + t * GK_ROW_PAD});
 	_tile_release();
 }
 
 const GkInt8Kernels gk_int8_amx = {
-	.group = GROUP,.unit = UNIT,.cost = 0.03,.step = 2,.put = put,.round = gk_cpu_avx512_int8_round,.closer = closer,.guess = guess
+	.group = GROUP,.unit = UNIT,.coarse = 4 * COARSE_WORDS,.cost = 0.03,.put = put,
+	.round = gk_cpu_avx512_int8_round,.round_centroid = gk_cpu_avx512_int8_round_centroid,.closer = closer,.guess = guess
 };
 
 #endif							/* GK_CPU_AMX */

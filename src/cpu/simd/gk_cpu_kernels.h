@@ -245,8 +245,9 @@ gk_int16_words(int unit, int d)
 	return (size_t) (d + unit - 1) / unit * unit / 2;
 }
 
-/* Scales of features for products of 8-bit integers, at most. */
+/* Scales of features for products of 8-bit integers, and words of a row, at most. */
 #define GK_INT8_RUNS	8
+#define GK_INT8_WORDS	(GK_MAX_D / 4 + 32)
 /* Where no value is as large, scales are those of a row with such a one; and what underflow may take off a length. */
 #define GK_INT8_SMALLEST	0x1p-40f
 #define GK_INT8_TINY		0x1p-50f
@@ -295,14 +296,16 @@ typedef struct GkInt8Points
 typedef struct GkInt8Kernels
 {
 	int			group;			/* centroids at a time: all arrays of them have room for whole groups */
-	int			unit;			/* words: runs are filled up with zeros to a multiple */
-	int			step;			/* octaves between the scales of runs, at least */
+	int			unit;			/* words: the first run is filled up with zeros to a multiple */
+	int			coarse;			/* features of the second run, at most, an even number of words, and there is
+								 * no third one; 0: any number of runs, each as the first */
 	double		cost;			/* of a feature and a centroid, see GK_COST_INT16() */
 
-	/* Word w of centroid q of a group. */
-	void		(*put) (int32_t *group, int words, int q, int w, uint32_t word);
 	/* Round a tile. */
 	void		(*round) (const float *x, size_t stride, const GkInt8 *s, int32_t *y, GkInt8Tile *tile);
+	/* Round a centroid, and put it in its place in a group. */
+	void		(*round_centroid) (const float *c, const GkInt8 *s, int32_t *word, GkInt8Centroid *of);
+	void		(*put) (int32_t *group, int words, int q, const int32_t *word);
 	/* The centroids that may be closer to rows than d2 says, as those of GkInt16Kernels.closer. */
 	void		(*closer) (int tiles, const GkInt8 *s, const GkInt8Points *x, const float *d2, uint64_t *out);
 	/* A centroid for each row, label [tiles][GK_ROW_PAD], that is the nearest or not much farther. */
@@ -493,6 +496,7 @@ extern const GkInt16Kernels gk_int16_avx2;
 extern const GkInt16Kernels gk_int16_vnni;
 extern const GkInt8Kernels gk_int8_vnni;
 void		gk_cpu_avx512_int8_round(const float *x, size_t stride, const GkInt8 *s, int32_t *y, GkInt8Tile *tile);
+void		gk_cpu_avx512_int8_round_centroid(const float *c, const GkInt8 *s, int32_t *word, GkInt8Centroid *of);
 extern const GkColumnKernels gk_columns_avx2;
 extern const GkColumnKernels gk_columns_avx512;
 
