@@ -1050,6 +1050,17 @@ heads(int64_t n)
 	one((Shape) {.n = n,.d = 302,.k = 50,.point = tail_only}, 30);
 }
 
+/* 4 of 5 rows in one of 80 clumps, the others anywhere: a centroid that gets another clump moves past many. */
+static double
+clumps(int64_t row, int feature)
+{
+	uint64_t	clump = gk_hash(1, row) % 80;
+	double		place = (double) (gk_hash(2 + clump, feature) >> 40) * 0x1p-24 - 0.5;
+	double		own = (double) (gk_hash(100 + feature, row) >> 40) * 0x1p-24 - 0.5;
+
+	return gk_hash(0, row) % 5 > 0 ? 200.0 * place + own : 200.0 * own;
+}
+
 /* Iterations enough to keep bounds (gk_gpu_gemm_near.cu), to give them up and to keep them again: all widths of rows, few and many columns. */
 static void
 nears(int64_t n, int step)
@@ -1067,6 +1078,9 @@ nears(int64_t n, int step)
 		sh.distinct = sh.kind == RIVALS;
 		one(sh, 40);
 	}
+	/* (Of points without weights so few features are filtered, not multiplied.) */
+	for (int d = 5; d <= 8; d++)
+		one((Shape) {.n = n,.d = d,.k = 80,.weighted = true,.point = clumps,.distinct = true}, 40);
 }
 
 /* Memory for the points, then for products, then to sort them: from some 463 and 493 MB on, with room for other costs. */
