@@ -29,6 +29,7 @@ from about import RESULTS, ROOT, first_line, machine  # noqa: E402
 
 ENGINE = os.path.join(ROOT, "build", "bench", "engine")
 RESULT = os.path.join(RESULTS, "engine.json")
+SIMD = []                               # the engine's arguments for other kernels than it would choose
 
 # n, d, k, share of the roofline that an iteration should reach
 PASSES = [(134217728, 4, 4, 0.85), (50000000, 4, 4, 0.85), (2049280, 7, 4, 0.80),
@@ -69,7 +70,7 @@ def fastest_peer(row):
 
 
 def engine(*args, threads):
-    out = subprocess.run([ENGINE, *map(str, args), "-t", str(threads)],
+    out = subprocess.run([ENGINE, *map(str, args), "-t", str(threads), *SIMD],
                          capture_output=True, text=True)
     if out.returncode:
         sys.exit(f"engine {' '.join(map(str, args))}: {out.stderr.strip()}")
@@ -301,6 +302,7 @@ def main():
     parser.add_argument("--smoke", action="store_true")
     parser.add_argument("--only")
     parser.add_argument("--output", default=RESULT, help="of another machine's results, which one file does not mix")
+    parser.add_argument("--simd", help="kernels of gkmeans, as gkmeans.simd names them: of a processor that this one is not")
     parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))))
     parser.add_argument("--most", type=int, default=200000, help="rows of a whole fit, at most")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="times that a whole fit is measured")
@@ -308,6 +310,8 @@ def main():
     # the rows name this commit, so its engine is measured, and not what was built last
     subprocess.run(["make", "-s", "-C", os.path.join(ROOT, "bench"), "all"], check=True,
                    env={**os.environ, "MAKEFLAGS": f"-j{multiprocessing.cpu_count()}"})
+    if args.simd:
+        SIMD.extend(["-s", args.simd])
     found, versions = peers()
     data = {"about": None, "rows": []}
     if args.only and os.path.exists(args.output):

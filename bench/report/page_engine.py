@@ -158,6 +158,8 @@ def page():
             wide_points("wide-zen4.json", "Wide points, with VNNI on AMD (Zen 4)", superkmeans),
             wide_points("wide-superkmeans.json", "Wide points, with VNNI on Intel", superkmeans),
             wide_points("wide.json", "Wide points, with AMX"),
+            wide_points("wide-avx512f.json", "Wide points, with AVX-512 without VNNI", superkmeans +
+                        " This processor has VNNI, which gkmeans was told not to use; the others do what they do.", WIDE_WANTED_AVX2),
             wide_points("wide-avx2.json", "Wide points, with AVX2", superkmeans, WIDE_WANTED_AVX2)):
         out += wide
         missed += wide_missed

@@ -850,12 +850,12 @@ test_signals(void)
 int
 main(void)
 {
-	static const char *const levels[] = {"avx512", "avx2", "neon", "scalar"};
+	static const char *const levels[] = {"avx512", "avx512f", "avx2", "neon", "scalar"};
 	char		reason[128];
 
 	test_signals();				/* while there is no pool of threads yet */
 	test_parallel();
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 5; i++)
 		if (gk_cpu_kernels_named(levels[i], reason, sizeof(reason)) != NULL)
 		{
 			test_passes(levels[i]);

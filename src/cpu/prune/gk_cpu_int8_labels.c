@@ -137,7 +137,7 @@ pay(const GkSession *s, double rows, double pairs, int k, bool known)
 
 /*
  * Do without for some passes, each time for more: when centroids have found their places, fewer may be nearer.  A first pass says
- * nothing of the others, which know labels.
+ * nothing of the others, which know labels: it does without alone.
  */
 static void
 do_without(GkSession *s)
@@ -199,6 +199,6 @@ gk_cpu_int8_labels_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bo
 void
 gk_cpu_int8_labels_end(GkSession *s, int k)
 {
-	if (!pay(s, (double) s->pts->n, (double) s->int8.pairs, k, s->int8.known))
+	if (s->int8.known && !pay(s, (double) s->pts->n, (double) s->int8.pairs, k, true))
 		do_without(s);
 }

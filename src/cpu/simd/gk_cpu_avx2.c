@@ -306,6 +306,7 @@ gk_cpu_avx2_distances(const float *point, int d, const float *centroids, int k, 
 
 const GkCpuKernels gk_cpu_avx2 = {
 	.name = "avx2",
+	.exact = "avx2",
 	.job_work = 1 << 23,
 	.columns = &gk_columns_avx2,
 	GK_TILE_KERNELS,

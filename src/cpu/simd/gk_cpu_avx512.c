@@ -152,11 +152,14 @@ race(const float *d2, const float *weight, uint64_t key, int64_t row, double wor
 	.distances = gk_cpu_avx2_distances
 
 const GkCpuKernels gk_cpu_avx512 = {
-	GK_AVX512_KERNELS
+	GK_AVX512_KERNELS,
+	.exact = "avx512f",
+	.integers = &gk_int16_avx512
 };
 
 const GkCpuKernels gk_cpu_avx512_vnni = {
 	GK_AVX512_KERNELS,
+	.exact = "avx512_vnni",
 	.integers = &gk_int16_vnni,
 	.bytes = &gk_int8_vnni
 };
@@ -164,6 +167,7 @@ const GkCpuKernels gk_cpu_avx512_vnni = {
 #ifdef GK_CPU_AMX
 const GkCpuKernels gk_cpu_avx512_amx = {
 	GK_AVX512_KERNELS,
+	.exact = "avx512_amx",
 	.integers = &gk_int16_amx,
 	.bytes = &gk_int8_amx
 };

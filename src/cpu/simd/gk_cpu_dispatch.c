@@ -30,7 +30,7 @@ static const GkCpuKernels *const sets[] = {
 };
 
 /* Known on some machine, if not on this one. */
-static const char *const names[] = {"avx512", "avx2", "neon", "scalar"};
+static const char *const names[] = {"avx512", "avx512_amx", "avx512_vnni", "avx512f", "avx2", "neon", "scalar"};
 
 static const GkCpuKernels *chosen;
 
@@ -76,7 +76,7 @@ gk_cpu_kernels_named(const char *name, char *reason, size_t reason_len)
 
 	for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++)
 	{
-		if (!any && strcmp(name, sets[i]->name) != 0)
+		if (!any && strcmp(name, sets[i]->name) != 0 && strcmp(name, sets[i]->exact) != 0)
 			continue;
 		if (supported(sets[i]))
 			return sets[i];

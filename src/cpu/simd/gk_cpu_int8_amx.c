@@ -2,7 +2,7 @@
  * gk_cpu_int8_amx.c - products of 8-bit integers (gk_cpu_int8.c) for processors with AMX.
  *
  * A tile register multiplies 64 features of 16 centroids and 16 points in the time of some eight of the instructions
- * that take four features of 16 points and one centroid (gk_cpu_int8_avx512.c): an eighth of their time.
+ * that take four features of 16 points and one centroid (gk_cpu_int8_vnni.c): an eighth of their time.
  */
 #include <math.h>
 #include <string.h>
@@ -234,7 +234,7 @@ guess(int tiles, const GkInt8 *s, const GkInt8Points *x, int32_t *label)
 
 const GkInt8Kernels gk_int8_amx = {
 	.group = GROUP,.unit = UNIT,.coarse = 4 * COARSE_WORDS,.cost = 0.03,.put = put,
-	.round = gk_cpu_avx512_int8_round,.round_centroid = gk_cpu_avx512_int8_round_centroid,.closer = closer,.guess = guess
+	.round = gk_cpu_int8_round,.round_centroid = gk_cpu_int8_round_centroid,.closer = closer,.guess = guess
 };
 
 #endif							/* GK_CPU_AMX */

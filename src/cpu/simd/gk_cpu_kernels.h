@@ -292,7 +292,7 @@ typedef struct GkInt8Points
 	GkInt8Tile *tile;
 } GkInt8Points;
 
-/* Products of 8-bit integers: gk_cpu_int8_avx512.c, gk_cpu_int8_amx.c. */
+/* Products of 8-bit integers: gk_cpu_int8_vnni.c, gk_cpu_int8_amx.c. */
 typedef struct GkInt8Kernels
 {
 	int			group;			/* centroids at a time: all arrays of them have room for whole groups */
@@ -303,7 +303,7 @@ typedef struct GkInt8Kernels
 
 	/* Round a tile. */
 	void		(*round) (const float *x, size_t stride, const GkInt8 *s, int32_t *y, GkInt8Tile *tile);
-	/* Round a centroid, and put it in its place in a group. */
+	/* Round a centroid: its words, in order, and what GkInt8 keeps of it. */
 	void		(*round_centroid) (const float *c, const GkInt8 *s, int32_t *word, GkInt8Centroid *of);
 	void		(*put) (int32_t *group, int words, int q, const int32_t *word);
 	/* The centroids that may be closer to rows than d2 says, as those of GkInt16Kernels.closer. */
@@ -315,6 +315,7 @@ typedef struct GkInt8Kernels
 typedef struct GkCpuKernels
 {
 	const char *name;
+	const char *exact;			/* a name that no other set has */
 
 	/*
 	 * Multiply-adds (sub and fma of one feature) that take about a millisecond on a slow machine; how much
@@ -491,12 +492,13 @@ void		gk_cpu_scalar_distances(const float *point, int d, const float *centroids,
 #define GK_CPU_X86	1
 extern const GkCpuKernels gk_cpu_avx2;
 extern const GkCpuKernels gk_cpu_avx512;
-extern const GkCpuKernels gk_cpu_avx512_vnni;	/* the same with products of integers, ... */
+extern const GkCpuKernels gk_cpu_avx512_vnni;	/* the same with faster products of integers, ... */
 extern const GkInt16Kernels gk_int16_avx2;
+extern const GkInt16Kernels gk_int16_avx512;
 extern const GkInt16Kernels gk_int16_vnni;
 extern const GkInt8Kernels gk_int8_vnni;
-void		gk_cpu_avx512_int8_round(const float *x, size_t stride, const GkInt8 *s, int32_t *y, GkInt8Tile *tile);
-void		gk_cpu_avx512_int8_round_centroid(const float *c, const GkInt8 *s, int32_t *word, GkInt8Centroid *of);
+void		gk_cpu_int8_round(const float *x, size_t stride, const GkInt8 *s, int32_t *y, GkInt8Tile *tile);
+void		gk_cpu_int8_round_centroid(const float *c, const GkInt8 *s, int32_t *word, GkInt8Centroid *of);
 extern const GkColumnKernels gk_columns_avx2;
 extern const GkColumnKernels gk_columns_avx512;
 

@@ -45,6 +45,7 @@ static const uint32x4_t lane_bits = {1, 2, 4, 8};
 
 const GkCpuKernels gk_cpu_neon = {
 	.name = "neon",
+	.exact = "neon",
 	.job_work = 1 << 22,
 	.columns = &gk_columns_base,
 	GK_TILE_KERNELS,

@@ -308,6 +308,7 @@ partial_candidates(const GkTiles *x, int tile, const float *c, int nc, const flo
 
 const GkCpuKernels gk_cpu_scalar = {
 	.name = "scalar",
+	.exact = "scalar",
 	.job_work = 1 << 18,
 	.columns = &gk_columns_base,
 	.lanes = 1,

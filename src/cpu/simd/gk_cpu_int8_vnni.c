@@ -1,5 +1,5 @@
 /*
- * gk_cpu_int8_avx512.c - products of 8-bit integers (gk_cpu_int8.c) for AVX-512 with VNNI.
+ * gk_cpu_int8_vnni.c - products of 8-bit integers (gk_cpu_int8.c) for AVX-512 with VNNI.
  *
  * One instruction multiplies and adds four features of 16 points: twice what one of 16-bit integers does. It takes
  * the points without a sign, so 128 is added to each. Lanes are points.
@@ -124,7 +124,7 @@ round_run(const float *x, size_t stride, const GkInt8 *s, int run, int w, int32_
 }
 
 GK_TARGET void
-gk_cpu_avx512_int8_round(const float *x, size_t stride, const GkInt8 *s, int32_t *y, GkInt8Tile *tile)
+gk_cpu_int8_round(const float *x, size_t stride, const GkInt8 *s, int32_t *y, GkInt8Tile *tile)
 {
 	memset(tile->square, 0, sizeof(tile->square));
 	memset(tile->lost, 0, sizeof(tile->lost));
@@ -181,7 +181,7 @@ centroid_scale(const float *c, const GkInt8 *s)
 }
 
 GK_TARGET void
-gk_cpu_avx512_int8_round_centroid(const float *c, const GkInt8 *s, int32_t *word, GkInt8Centroid *of)
+gk_cpu_int8_round_centroid(const float *c, const GkInt8 *s, int32_t *word, GkInt8Centroid *of)
 {
 	double		slack = (double) s->relative + 0x1p-17;
 	double		scale = centroid_scale(c, s);
@@ -366,7 +366,7 @@ closer(int tiles, const GkInt8 *s, const GkInt8Points *x, const float *d2, uint6
 
 const GkInt8Kernels gk_int8_vnni = {
 	.group = GROUP,.unit = 1,.cost = 0.3,.put = put,
-	.round = gk_cpu_avx512_int8_round,.round_centroid = gk_cpu_avx512_int8_round_centroid,.closer = closer,.guess = guess
+	.round = gk_cpu_int8_round,.round_centroid = gk_cpu_int8_round_centroid,.closer = closer,.guess = guess
 };
 
 #endif							/* GK_CPU_X86 */
