@@ -72,6 +72,10 @@ static const struct config_enum_entry simd_words[] = {
 	{"avx2", 2, false},
 	{"neon", 3, false},
 	{"scalar", 4, false},
+	/* of one set alone, to compare: not listed */
+	{"avx512_amx", 5, true},
+	{"avx512_vnni", 6, true},
+	{"avx512f", 7, true},
 	{NULL, 0, false}
 };
 

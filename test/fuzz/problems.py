@@ -380,7 +380,7 @@ def main():
     session = campaign.session()
     session.run("CREATE EXTENSION IF NOT EXISTS gkmeans; CREATE TABLE one AS SELECT 1 AS x; "
                 "ALTER ROLE CURRENT_USER SET statement_timeout = '30s'")  # what hangs is an answer, too
-    simd = [s for s in ("scalar", "avx2", "avx512", "neon")
+    simd = [s for s in ("scalar", "avx2", "avx512f", "avx512", "neon")
             if session.run(f"SET gkmeans.simd = {s}; SELECT * FROM kmeans('one', '{{x}}', 1)").ok]
     session.close()
     SETTINGS["gkmeans.simd"] = simd

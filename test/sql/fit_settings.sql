@@ -126,7 +126,7 @@ EXCEPTION WHEN feature_not_supported THEN
     RETURN CASE WHEN SQLERRM = format('gkmeans.simd = "%s" is not usable on this machine', level) THEN 'not here' ELSE SQLERRM END;
 END $$;
 SELECT DISTINCT try_simd(level) FROM unnest('{auto,scalar}'::text[]) level;
-SELECT DISTINCT try_simd(level) FROM unnest('{avx512,avx2,neon}'::text[]) level
+SELECT DISTINCT try_simd(level) FROM unnest('{avx512,avx512_amx,avx512_vnni,avx512f,avx2,neon}'::text[]) level
 EXCEPT SELECT 'works';
 
 -- devices
