@@ -57,7 +57,7 @@ def wide_points(name, heading, note="", target=WIDE_WANTED):
            *wide_fits(few, names, target, missed)]
     if many:
         out += ["", f"{LONG_ITER} iterations at most:", "", *wide_fits(many, names, LONG_WANTED, missed)]
-    return out + ["", "```", *sorted({f"{r['commit']}: {r['command']}" for r in rows}), "```"], [f"{m} ({about['machine']})" for m in missed]
+    return out + ["", "```", *sorted({f"{r['commit']}: {r['command']}" for r in rows}), "```"], [f"{m} ({heading.split(', ')[1]}, {about['machine']})" for m in missed]
 
 
 def page():

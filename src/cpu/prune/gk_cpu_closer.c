@@ -65,7 +65,7 @@ gk_cpu_closer_count(int k, const uint64_t *closer, int rows)
 	uint64_t	some = first_rows(rows);
 	int			all = 0;
 
-	/* few have any, and to count bits takes a call where processors need not be able to */
+	/* few words have bits, and in a build for any x86-64 counting them takes a call */
 	for (int q = 0; q < k; q++)
 		if ((closer[q] & some) != 0)
 			all += __builtin_popcountll(closer[q] & some);

@@ -129,6 +129,7 @@ order_features(GkSession *s, const float *c, int k)
 				continue;
 			while ((to - first) % unit != 0)
 				*to++ = -1;
+			/* two words */
 			unit = set->coarse > 0 ? 8 : unit;
 			b->args.finer[b->args.runs] = n;
 			b->args.end[b->args.runs++] = (int) (to - b->feature) / 4;

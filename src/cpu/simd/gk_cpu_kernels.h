@@ -305,6 +305,7 @@ typedef struct GkInt8Kernels
 	void		(*round) (const float *x, size_t stride, const GkInt8 *s, int32_t *y, GkInt8Tile *tile);
 	/* Round a centroid: its words, in order, and what GkInt8 keeps of it. */
 	void		(*round_centroid) (const float *c, const GkInt8 *s, int32_t *word, GkInt8Centroid *of);
+	/* Put these words of centroid q of a group in their place. */
 	void		(*put) (int32_t *group, int words, int q, const int32_t *word);
 	/* The centroids that may be closer to rows than d2 says, as those of GkInt16Kernels.closer. */
 	void		(*closer) (int tiles, const GkInt8 *s, const GkInt8Points *x, const float *d2, uint64_t *out);
