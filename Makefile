@@ -80,6 +80,7 @@ endif
 # Engine tests: no server, and no PostgreSQL header in sight, which is what keeps
 # src/core and src/cpu free of PostgreSQL. One program per test/unit/test_*.c, linked
 # with the engine and with any other file in test/unit.
+UNIT_BUILD ?= build/unit
 UNIT_CC ?= $(if $(filter default,$(origin CC)),cc,$(CC))
 SANITIZE ?= -fsanitize=address,undefined -fno-sanitize-recover=all
 # The oracle's fmaf() is the same with the instruction, and ten times as fast
@@ -89,40 +90,40 @@ UNIT_OPTIMIZE = -O2
 # The longest come first, those that wait for each other's threads before all: the others have the CPUs meanwhile
 UNIT_LONG := $(patsubst %,test/unit/test_%.c,spread spread_ingest passes fit seed int16)
 UNIT_TESTS := $(UNIT_LONG) test/gpu/test_several.c $(filter-out $(UNIT_LONG),$(sort $(wildcard test/unit/test_*.c)))
-UNIT_BINS := $(patsubst %.c,build/unit/%,$(notdir $(UNIT_TESTS)))
-UNIT_LIB := $(patsubst %.c,build/unit/%.o,$(notdir $(ENGINE_SRCS) $(filter-out $(UNIT_TESTS),$(wildcard test/unit/*.c))))
+UNIT_BINS := $(patsubst %.c,$(UNIT_BUILD)/%,$(notdir $(UNIT_TESTS)))
+UNIT_LIB := $(patsubst %.c,$(UNIT_BUILD)/%.o,$(notdir $(ENGINE_SRCS) $(filter-out $(UNIT_TESTS),$(wildcard test/unit/*.c))))
 
 define unit-rule
-build/unit/%.o: $(1)/%.c
-	@mkdir -p build/unit
+$(UNIT_BUILD)/%.o: $(1)/%.c
+	@mkdir -p $(UNIT_BUILD)
 	$$(UNIT_CC) $$(UNIT_CFLAGS) -c -o $$@ $$<
 endef
 $(foreach dir,$(ENGINE_DIRS) test/unit test/gpu,$(eval $(call unit-rule,$(dir))))
 
 # These take up to two minutes each at -O2, a quarter of that at -O1
-$(patsubst %,build/unit/gk_cpu_%.o,smallk_avx512 smallk_avx2 avx512 avx2): UNIT_OPTIMIZE = -O1
+$(patsubst %,$(UNIT_BUILD)/gk_cpu_%.o,smallk_avx512 smallk_avx2 avx512 avx2): UNIT_OPTIMIZE = -O1
 
-$(UNIT_BINS): build/unit/%: build/unit/%.o $(UNIT_LIB)
+$(UNIT_BINS): $(UNIT_BUILD)/%: $(UNIT_BUILD)/%.o $(UNIT_LIB)
 	$(UNIT_CC) $(UNIT_CFLAGS) -o $@ $^ -lm -ldl
 
 # Several devices in one fit, on two that the CPU plays
-build/unit/test_several.o build/unit/fake_gpu.o: UNIT_CFLAGS += -fPIC -DFAKE_GPUS=2
-build/unit/gkmeans_gpu.so: build/unit/fake_gpu.o
+$(UNIT_BUILD)/test_several.o $(UNIT_BUILD)/fake_gpu.o: UNIT_CFLAGS += -fPIC -DFAKE_GPUS=2
+$(UNIT_BUILD)/gkmeans_gpu.so: $(UNIT_BUILD)/fake_gpu.o
 	$(UNIT_CC) $(UNIT_CFLAGS) -shared -o $@ $^ -lm
-run-test_several: build/unit/gkmeans_gpu.so
-run-test_several: UNIT_ARGS = build/unit small
+run-test_several: $(UNIT_BUILD)/gkmeans_gpu.so
+run-test_several: UNIT_ARGS = $(UNIT_BUILD) small
 
--include $(wildcard build/unit/*.d)
+-include $(wildcard $(UNIT_BUILD)/*.d)
 
 # make unit UNIT=test_finish runs one of them; -j several at a time, -k all of them
-UNIT_RUNS := $(patsubst build/unit/%,run-%,$(UNIT_BINS))
+UNIT_RUNS := $(patsubst $(UNIT_BUILD)/%,run-%,$(UNIT_BINS))
 unit: $(if $(UNIT),$(UNIT:%=run-%),$(UNIT_RUNS))
 $(if $(filter-out $(notdir $(UNIT_BINS)),$(UNIT)),$(error UNIT=$(UNIT): the tests are $(notdir $(UNIT_BINS))))
 
 # (On the stacks that AddressSanitizer makes to see returned addresses used, GCC 13.2 misplaces vectors: its bug 110027)
-$(UNIT_RUNS): run-%: build/unit/%
+$(UNIT_RUNS): run-%: $(UNIT_BUILD)/%
 	@echo '# $*'
-	@ASAN_OPTIONS="$$ASAN_OPTIONS:detect_stack_use_after_return=0" $< $(UNIT_ARGS) || { echo "not ok - $* exited with status $$?"; exit 1; }
+	@ASAN_OPTIONS="$$ASAN_OPTIONS:detect_stack_use_after_return=0" $(UNIT_RUN) $< $(UNIT_ARGS) || { echo "not ok - $* exited with status $$?"; exit 1; }
 
 # The readers of bytes from outside, attacked without a server: see test/fuzz/readers.py. They
 # are glue code, so this takes PostgreSQL's headers and libpgcommon.

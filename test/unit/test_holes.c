@@ -21,7 +21,7 @@ static int	wrong;
 
 #define CHECK(condition) (wrong += !(condition))
 
-static const char *const simd[] = {"scalar", "avx2", "avx512"};
+static const char *const simd[] = {"scalar", "avx2", "avx512", "neon"};
 
 typedef struct Data
 {
@@ -214,7 +214,7 @@ test_step(int round)
 		c[i] = (float) (test_uniform(&rng) * 2 - 1) * ldexpf(1, gk_store_points(s)->prep.expo[i % d]);
 	for (int i = 0; i < gk_store_points(s)->nchunks; i++)
 		add_by_definition(gk_store_points(s), &gk_store_points(s)->chunks[i], c, k, &want);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 4; i++)
 	{
 		Result		got;
 		GkStore    *other;
@@ -317,7 +317,7 @@ test_fit(int round)
 	test_host_init(&host, 1);
 	one = solve(&host, &data, opt, GK_PARTIAL, NULL, 1 << 20, (size_t) 1 << 40);
 	check_descent(&one, opt.fit_sample > 0);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 4; i++)
 	{
 		char		reason[256];
 		Answer		other;

@@ -152,7 +152,7 @@ static void
 test_fit(int round)
 {
 	static const int ks[] = {1, 2, 5, 16, 40};
-	static const char *const simd[] = {"scalar", "avx2", "avx512"};
+	static const char *const simd[] = {"scalar", "avx2", "avx512", "neon"};
 	int			n = round % 4 == 0 ? test_pick(&rng, 40000, 60000) : test_pick(&rng, 60, 3000);
 	int			d = test_pick(&rng, 1, round % 4 == 0 ? 3 : 12);
 	int			k = ks[round % 5];
@@ -180,7 +180,7 @@ test_fit(int round)
 	test_host_init(&host, 1);
 	solve(&host, &one, x, n, d, &opt, NULL, 1 << 20);
 	check_answer(&one, x, n, d);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 4; i++)
 	{
 		if (!gk_cpu_set_simd(simd[i], reason, sizeof(reason)))
 			continue;

@@ -345,6 +345,8 @@ copy(char *to, const char *from, size_t bytes, bool cached)
 			for (int i = 0; i < GK_CACHE_LINE; i += sizeof(__m128i))
 				_mm_stream_si128((__m128i *) (to + i), _mm_loadu_si128((const __m128i *) (from + i)));
 	}
+#else
+	(void) cached;
 #endif
 	memcpy(to, from, bytes);
 }

@@ -21,6 +21,9 @@
  */
 #define GK_WIDEST		6
 #define GK_WIDTHS(F)	F(1) F(2) F(3) F(4) F(5) F(6)
+#include <float.h>
+#include <math.h>
+
 /* The tile lives in registers only if every loop over it is unrolled. */
 #include "cpu/simd/gk_cpu_unroll.h"
 

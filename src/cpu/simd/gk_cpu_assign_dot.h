@@ -4,6 +4,8 @@
  * A template as gk_cpu_assign.h, included after it.  One instruction for each feature of a
  * point and a centroid, where the canonical distance takes two.
  */
+#include <string.h>
+
 #define GK_DOT(nc)	GK_RUN(dot, nc, true, keep_two(nc, acc, k, r->label, r->d2, r->second))
 GK_WIDTHS(GK_DOT)
 

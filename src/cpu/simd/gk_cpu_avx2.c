@@ -236,13 +236,7 @@ GK_TARGET void
 gk_cpu_avx2_own_distance(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
 						 const float *c, int d, float *d2)
 {
-	for (int i = 0; i < n; i += GK_LANES)
-	{
-		int			some = n - i < GK_LANES ? n - i : GK_LANES;
-
-		if (!pairs(x, stride, row + i, label + i, some, c, d, d2 + i))
-			own_distance(x, stride, row + i, label + i, some, c, d, d2 + i);
-	}
+	all_pairs(x, stride, row, label, n, c, d, d2, own_distance);
 }
 
 /*

@@ -47,7 +47,7 @@ turn_rows(const int32_t *from, size_t words, int32_t *y, size_t to_words)
 		vfloat		v[LANES];	/* words, not floats */
 
 		for (int i = 0; i < LANES; i++)
-			_mm_prefetch((const char *) (from + (w + TURN_AHEAD + i) * GK_ROW_PAD), _MM_HINT_T0);
+			__builtin_prefetch(from + (w + TURN_AHEAD + i) * GK_ROW_PAD);
 		GK_UNROLL
 		for (int i = 0; i < LANES; i++)
 			v[i] = w + i < words ? v_load((const float *) (from + (w + i) * GK_ROW_PAD)) : v_zero();
@@ -80,9 +80,9 @@ multiply(const Work *w, int32_t *product)
 		{
 			GK_UNROLL
 			for (int p = 0; p < 4; p++)
-				add_products(&acc[p], vl_load(y[p] + j), vl_load(c[p] + j));
+				add_any_products(&acc[p], vl_load(y[p] + j), vl_load(c[p] + j));
 		}
-		_mm_storeu_si128((__m128i *) (product + i), vl_totals(acc[0], acc[1], acc[2], acc[3]));
+		vl_store_totals(product + i, acc[0], acc[1], acc[2], acc[3]);
 	}
 }
 

@@ -25,6 +25,7 @@ add_products(__m256i *sum, __m256i a, __m256i b)
 	__asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(*sum), "=&x"(both) : "x"(a), "x"(b));
 }
 
+#include "cpu/simd/gk_cpu_int16_madd.h"
 #include "cpu/simd/gk_cpu_int16_words.h"
 
 #define ELKAN_DENSE		128

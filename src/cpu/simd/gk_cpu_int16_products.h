@@ -142,14 +142,19 @@ round_tile(const float *x, size_t stride, int d, const float *pivot, int32_t *y,
 
 /* ---- products ---- */
 
+/* A group's centroids in whole vectors. */
+#define WHOLE_GROUP	((INT16_GROUP + LANES - 1) / LANES * LANES)
+
 /* Half of the squares of a group's centroids, from k on, in a tile's unit. */
 GK_INLINE void
-halves(const GkInt16 *s, const GkInt16Points *x, int k, int32_t half[LANES])
+halves(const GkInt16 *s, const GkInt16Points *x, int k, int32_t half[WHOLE_GROUP])
 {
-	vlabel		v = vl_from(v_mul(v_load(s->half + k), v_set1(x->per)));
-	int			left = s->k - k;
+	for (int q = 0; q < INT16_GROUP; q += LANES)
+	{
+		vlabel		v = vl_from(v_mul(v_load(s->half + k + q), v_set1(x->per)));
 
-	vl_store(half, vl_first(left, v, vl_set1(NONE)));
+		vl_store(half + q, vl_first(s->k - k - q, v, vl_set1(NONE)));
+	}
 }
 
 /* Half of the squares less the products, of a block of a tile. */
@@ -327,7 +332,7 @@ compare(int tiles, int d, const GkInt16 *s, const GkInt16Scratch *scratch, int k
 	for (int k = k0; k < end; k += INT16_GROUP)
 		for (int t = 0; t < tiles; t++)
 		{
-			int32_t		half[LANES];
+			int32_t		half[WHOLE_GROUP];
 
 			halves(s, x + t, k, half);
 			for (int row = 0; row < GK_ROW_PAD; row += INT16_VECTORS * LANES)
@@ -384,7 +389,7 @@ closer(int tiles, int d, const GkInt16 *s, const GkInt16Scratch *scratch, const 
 	for (int k = 0; k < s->k; k += INT16_GROUP)
 		for (int t = 0; t < tiles; t++)
 		{
-			int32_t		half[LANES];
+			int32_t		half[WHOLE_GROUP];
 
 			halves(s, x + t, k, half);
 			for (int row = 0; row < GK_ROW_PAD; row += INT16_VECTORS * LANES)

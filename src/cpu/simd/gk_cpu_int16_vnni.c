@@ -22,6 +22,7 @@ add_products(__m512i *sum, __m512i a, __m512i b)
 	__asm__("vpdpwssd %2, %1, %0" : "+v"(*sum) : "v"(a), "v"(b));
 }
 
+#include "cpu/simd/gk_cpu_int16_madd.h"
 #include "cpu/simd/gk_cpu_int16_words.h"
 
 #define ELKAN_DENSE		64

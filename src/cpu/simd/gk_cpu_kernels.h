@@ -546,6 +546,7 @@ int64_t		gk_cpu_avx2_step_smallk(const GkTiles *x, const float *c, int k, int ro
 #elif defined(__aarch64__)
 #define GK_CPU_NEON	1
 extern const GkCpuKernels gk_cpu_neon;
+extern const GkInt16Kernels gk_int16_neon;
 #endif
 
 /* The chosen set, see gk_cpu_set_simd(). */

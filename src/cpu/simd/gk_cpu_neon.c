@@ -9,39 +9,22 @@
 
 #ifdef GK_CPU_NEON
 
-#include <arm_neon.h>
-
 #define GK_TARGET
-#define GK_LANES	4
 #define GK_VECTORS	4
+#define GK_OWN_DISTANCE	own_distances
 
-typedef float32x4_t vfloat;
-typedef int32x4_t vlabel;
-typedef uint32x4_t vmask;
-
-static const uint32x4_t lane_bits = {1, 2, 4, 8};
-
-#define v_zero()			vdupq_n_f32(0.0f)
-#define v_load(p)			vld1q_f32(p)
-#define v_store(p, v)		vst1q_f32(p, v)
-#define v_set1(f)			vdupq_n_f32(f)
-#define v_sub(a, b)			vsubq_f32(a, b)
-#define v_min(a, b)			vminq_f32(a, b)
-#define v_fma(a, b, c)		vfmaq_f32(c, a, b)
-#define v_fnma(a, b, c)		vfmsq_f32(c, a, b)
-#define v_add(a, b)			vaddq_f32(a, b)
-#define v_mul(a, b)			vmulq_f32(a, b)
-#define v_less(a, b)		vcltq_f32(a, b)
-#define v_bits(m)			((unsigned) vaddvq_u32(vandq_u32(m, lane_bits)))
-#define v_pick(m, a, b)		vbslq_f32(m, a, b)
-#define vl_load(p)			vld1q_s32(p)
-#define vl_store(p, v)		vst1q_s32(p, v)
-#define vl_set1(i)			vdupq_n_s32(i)
-#define vl_pick(m, a, b)	vbslq_s32(m, a, b)
-
+#include "cpu/simd/gk_cpu_vector_neon.h"
 #include "cpu/simd/gk_cpu_assign.h"
 #include "cpu/simd/gk_cpu_candidates.h"
+#include "cpu/simd/gk_cpu_assign_dot.h"
 #include "cpu/simd/gk_cpu_partial.h"
+#include "cpu/simd/gk_cpu_pairs.h"
+
+static void
+own_distances(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n, const float *c, int d, float *d2)
+{
+	all_pairs(x, stride, row, label, n, c, d, d2, own_distance);
+}
 
 const GkCpuKernels gk_cpu_neon = {
 	.name = "neon",
@@ -49,9 +32,13 @@ const GkCpuKernels gk_cpu_neon = {
 	.job_work = 1 << 22,
 	.columns = &gk_columns_base,
 	GK_TILE_KERNELS,
+	.turn = turn_tile,
 	GK_PARTIAL_KERNELS,
-	.open_rows = gk_cpu_scalar_open_rows,
-	.margin = gk_cpu_scalar_margin,
+	.assign_dot = assign_dot,
+	.assign_one = assign_one,
+	.integers = &gk_int16_neon,
+	.open_rows = open_rows,
+	.margin = margin,
 	.add = gk_cpu_scalar_add,
 	.sum_d2 = gk_cpu_scalar_sum_d2,
 	.race = gk_cpu_scalar_race,

@@ -105,6 +105,20 @@ pairs(const float *x, size_t stride, const int32_t *row, const int32_t *label, i
 	return stride == 1 || in_order;
 }
 
+/* GkCpuKernels.own_distance: pairs() of a vector at a time, where it is not this way `rest` of that. */
+GK_INLINE void
+all_pairs(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n, const float *c, int d, float *d2,
+		  void (*rest) (const float *x, size_t stride, const int32_t *row, const int32_t *label, int n, const float *c, int d, float *d2))
+{
+	for (int i = 0; i < n; i += GK_LANES)
+	{
+		int			some = n - i < GK_LANES ? n - i : GK_LANES;
+
+		if (!pairs(x, stride, row + i, label + i, some, c, d, d2 + i))
+			rest(x, stride, row + i, label + i, some, c, d, d2 + i);
+	}
+}
+
 /* GkCpuKernels.turn */
 GK_TARGET static void
 turn_tile(const float *x, size_t stride, int d, float *out, size_t pitch)

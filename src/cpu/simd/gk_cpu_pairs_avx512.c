@@ -72,32 +72,33 @@ within_tile(size_t stride, const int32_t *row, int n)
 	return stride >= GK_ROW_PAD;
 }
 
+/* At most GK_LANES pairs that pairs() does not take. */
+GK_TARGET static void
+other_pairs(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n, const float *c, int d, float *d2)
+{
+	int32_t		rows[GK_LANES];
+	const float *ci[GK_LANES];
+
+	if (n < FEW || !within_tile(stride, row, n))
+	{
+		gk_cpu_avx2_own_distance(x, stride, row, label, n, c, d, d2);
+		return;
+	}
+	for (int l = 0; l < GK_LANES; l++)
+	{
+		int			at = l < n ? l : n - 1;
+
+		rows[l] = row[at];
+		ci[l] = c + (size_t) label[at] * d;
+	}
+	v_store_first(n, d2, pairs_of_tile(x, stride, _mm512_loadu_si512(rows), ci, d));
+}
+
 GK_TARGET void
 gk_cpu_avx512_own_distance(const float *x, size_t stride, const int32_t *row, const int32_t *label, int n,
 						   const float *c, int d, float *d2)
 {
-	for (int i = 0; i < n; i += GK_LANES)
-	{
-		int			some = n - i < GK_LANES ? n - i : GK_LANES;
-		int32_t		rows[GK_LANES];
-		const float *ci[GK_LANES];
-
-		if (pairs(x, stride, row + i, label + i, some, c, d, d2 + i))
-			continue;
-		if (some < FEW || !within_tile(stride, row + i, some))
-		{
-			gk_cpu_avx2_own_distance(x, stride, row + i, label + i, some, c, d, d2 + i);
-			continue;
-		}
-		for (int l = 0; l < GK_LANES; l++)
-		{
-			int			at = i + (l < some ? l : some - 1);
-
-			rows[l] = row[at];
-			ci[l] = c + (size_t) label[at] * d;
-		}
-		v_store_first(some, d2 + i, pairs_of_tile(x, stride, _mm512_loadu_si512(rows), ci, d));
-	}
+	all_pairs(x, stride, row, label, n, c, d, d2, other_pairs);
 }
 
 GK_TARGET void

@@ -3,6 +3,10 @@
  *
  * A template, after gk_cpu_assign.h and with its macros.  A lane whose row lacks the feature keeps its sum.
  */
+#include <math.h>
+
+#include "core/gk_numerics.h"
+
 #define PARTIAL_VECTORS		2
 #define PARTIAL_ROWS		(PARTIAL_VECTORS * GK_LANES)
 /* Centroids at a time: enough chains to hide the latency of each. */

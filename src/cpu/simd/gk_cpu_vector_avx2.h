@@ -114,12 +114,12 @@ vl_from_unsigned(__m256 v)
 	return _mm256_xor_si256(is, _mm256_slli_epi32(_mm256_castps_si256(upper), 31));
 }
 
-GK_INLINE __m128i
-vl_totals(__m256i a, __m256i b, __m256i c, __m256i d)
+GK_INLINE void
+vl_store_totals(int32_t *p, __m256i a, __m256i b, __m256i c, __m256i d)
 {
 	__m256i		all = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
 
-	return _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+	_mm_storeu_si128((__m128i *) p, _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1)));
 }
 
 GK_INLINE unsigned

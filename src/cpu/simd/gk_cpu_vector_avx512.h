@@ -96,16 +96,16 @@ zip_order(int first)
 	return _mm512_add_epi32(_mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), _mm512_set1_epi32(first));
 }
 
-/* Add up the lanes of four vectors. */
-GK_INLINE __m128i
-vl_totals(__m512i a, __m512i b, __m512i c, __m512i d)
+/* The sums of the lanes of four vectors. */
+GK_INLINE void
+vl_store_totals(int32_t *p, __m512i a, __m512i b, __m512i c, __m512i d)
 {
 	__m512i		ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
 	__m512i		cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
 	__m512i		all = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
 	__m256i		half = _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
 
-	return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+	_mm_storeu_si128((__m128i *) p, _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
 }
 
 /* Doubles of the lower and the upper lanes, and floats of both. */
