@@ -40,6 +40,13 @@ few_or_all(int few, int all)
 	return getenv("TEST_FULL") != NULL ? all : few;
 }
 
+/* Sums of 113 bits, by the compiler. */
+#ifdef __SIZEOF_FLOAT128__
+typedef __float128 quad;
+#else
+typedef long double quad;
+#endif
+
 /* What this machine cannot check, and why. */
 __attribute__((format(printf, 1, 2), unused)) static void
 skip(const char *why,...)

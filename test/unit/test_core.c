@@ -129,7 +129,7 @@ test_observe(void)
 		/* Against the compiler's 113-bit sums where those are exact. */
 		for (int round = 0; round < 200; round++)
 		{
-			__float128	sum = 0;
+			quad		sum = 0;
 			int			n = 1 + (int) (test_uniform(&rng) * 1023);
 
 			gk_stats_clear(&doubles, 1);
@@ -202,7 +202,7 @@ test_d2_fixed(void)
 	for (int i = 0; i < 100000; i++)
 	{
 		float		v = (float) ldexp(test_uniform(&rng), -(int) (test_uniform(&rng) * 100));
-		__float128	exact = (__float128) v * 0x1p40 * 0x1p40;
+		quad		exact = (quad) v * 0x1p40 * 0x1p40;
 
 		bad += gk_d2_fixed(v, 0x1p40) != (gk_int128) exact;
 	}
@@ -836,7 +836,7 @@ test_offset(void)
 	N = 100000};
 	uint64_t	rng = 6;
 	double	   *x = malloc(sizeof(double) * N);
-	__float128	sum = 0;
+	quad		sum = 0;
 	TestHost	t;
 	GkError		err;
 	GkStore    *s;

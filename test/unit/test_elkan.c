@@ -391,10 +391,10 @@ test_set(void)
 int
 main(void)
 {
-	static const char *const names[] = {"avx512_vnni", "avx512f", "avx2", "neon"};
+	static const char *const names[] = {"avx512_vnni", "avx512f", "avx2", "neon", "neon_base"};
 	char		reason[128];
 
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 5; i++)
 	{
 		set = gk_cpu_kernels_named(names[i], reason, sizeof(reason));
 		if (set == NULL)

@@ -612,7 +612,7 @@ test_precision(void)
 	solve(&a, &p, 2, NULL, 1 << 20, SIZE_MAX, &err);
 	for (int c = 0; c < 4; c++)
 	{
-		__float128	sum = 0;
+		quad		sum = 0;
 		int64_t		count = 0;
 
 		for (int i = 0; i < N; i++)

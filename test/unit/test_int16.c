@@ -419,17 +419,17 @@ report_closer(const Tested *t)
 int
 main(void)
 {
-	static const char *const names[] = {"avx512", "avx512_vnni", "avx512f", "avx2", "neon"};
+	static const char *const names[] = {"avx512", "avx512_vnni", "avx512f", "avx2", "neon", "neon_base"};
 	static const int features[] = {32, 33, 63, 128, 385, 770, 1537, 2050};
 	static const int clusters[] = {4, 48, 49, 61, 130};
 	int			cases = 0;
 	char		reason[128];
 
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < 6; i++)
 	{
 		const GkCpuKernels *set = gk_cpu_kernels_named(names[i], reason, sizeof(reason));
 
-		/* "avx512" is one of the others */
+		/* "avx512" is one of the others, and "neon" may be */
 		if (sets > 0 && set == tested[sets - 1].set)
 			continue;
 

@@ -13,6 +13,9 @@
 #ifdef GK_CPU_X86
 #include <cpuid.h>
 #endif
+#if defined(GK_CPU_DOTPROD) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
 
 static const GkCpuKernels *const sets[] = {
 #ifdef GK_CPU_AMX
@@ -24,13 +27,16 @@ static const GkCpuKernels *const sets[] = {
 	&gk_cpu_avx2,
 #endif
 #ifdef GK_CPU_NEON
+#ifdef GK_CPU_DOTPROD
+	&gk_cpu_neon_dotprod,
+#endif
 	&gk_cpu_neon,
 #endif
 	&gk_cpu_scalar,
 };
 
 /* Known on some machine, if not on this one. */
-static const char *const names[] = {"avx512", "avx512_amx", "avx512_vnni", "avx512f", "avx2", "neon", "scalar"};
+static const char *const names[] = {"avx512", "avx512_amx", "avx512_vnni", "avx512f", "avx2", "neon", "neon_dotprod", "neon_base", "scalar"};
 
 static const GkCpuKernels *chosen;
 
@@ -45,6 +51,20 @@ has_f16c(void)
 				d;
 
 	return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+}
+#endif
+
+#ifdef GK_CPU_DOTPROD
+static bool
+has_dotprod(void)
+{
+#if defined(__ARM_FEATURE_DOTPROD)
+	return true;				/* the compiler was told so */
+#elif defined(__linux__)
+	return (getauxval(AT_HWCAP) >> 20 & 1) != 0;	/* HWCAP_ASIMDDP, which old headers lack */
+#else
+	return false;
+#endif
 }
 #endif
 
@@ -64,6 +84,10 @@ supported(const GkCpuKernels *set)
 			supported(&gk_cpu_avx2);
 	if (set == &gk_cpu_avx2)
 		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+#endif
+#ifdef GK_CPU_DOTPROD
+	if (set == &gk_cpu_neon_dotprod)
+		return has_dotprod();
 #endif
 	return set != NULL;
 }

@@ -4,7 +4,6 @@
  * A tile register multiplies 64 features of 16 centroids and 16 points in the time of some eight of the instructions
  * that take four features of 16 points and one centroid (gk_cpu_int8_vnni.c): an eighth of their time.
  */
-#include <math.h>
 #include <string.h>
 
 #include "cpu/simd/gk_cpu_kernels.h"
@@ -13,15 +12,16 @@
 #ifdef GK_CPU_AMX
 
 #include "cpu/simd/gk_cpu_amx.h"
+#include "cpu/simd/gk_cpu_vector_avx512.h"
 #include "cpu/simd/gk_cpu_int8_closer.h"
 
 #define LANES		16
-#define GROUP		16
+#define INT8_GROUP	16
 /* Words of a register's rows: 64 features. */
 #define UNIT		16
 /* Two groups of centroids and two vectors of points: four registers of sums, four of what is multiplied. */
 #define GROUPS		2
-#define VECTORS		2
+#define INT8_VECTORS	2
 /* Of the second run, at most. */
 #define COARSE_WORDS	8
 
@@ -37,14 +37,14 @@ put(int32_t *group, int words, int q, const int32_t *word)
 	for (; w + UNIT <= words; w += UNIT)
 		memcpy(group + w / UNIT * GK_AMX_REGISTER + q * UNIT, word + w, UNIT * sizeof(int32_t));
 	for (; w < words; w++)
-		group[w * GROUP + q] = word[w];
+		group[w * INT8_GROUP + q] = word[w];
 }
 
 /* Two groups of centroids and 32 rows. */
 typedef struct Products
 {
 	/* sums of the first run, [16 centroids][16 rows] */
-	int32_t		first[GROUPS * VECTORS][GK_AMX_REGISTER] __attribute__((aligned(64)));
+	int32_t		first[GROUPS * INT8_VECTORS][GK_AMX_REGISTER] __attribute__((aligned(64)));
 	const int32_t *y;			/* the words of the second one, of the first of these rows */
 	const int32_t *c[GROUPS];
 	__m128i		shift;
@@ -56,7 +56,7 @@ multiply(Products *out, const GkInt8Points *x, const GkInt8 *s, int k, int group
 {
 	const int32_t *y = x->y + row;
 	const int32_t *c0 = s->c + (size_t) k * s->words;
-	const int32_t *c1 = groups > 1 ? c0 + (size_t) GROUP * s->words : c0;
+	const int32_t *c1 = groups > 1 ? c0 + (size_t) INT8_GROUP * s->words : c0;
 
 	_tile_zero(0);
 	_tile_zero(1);
@@ -98,13 +98,13 @@ load_coarse(__m512i y[COARSE_WORDS], const Products *of, int p, int words)
 GK_INLINE __m512i
 product(const Products *of, int g, int q, int p, const __m512i y[COARSE_WORDS], int words)
 {
-	__m512i		v = _mm512_load_si512(of->first[g * VECTORS + p] + q * LANES);
+	__m512i		v = _mm512_load_si512(of->first[g * INT8_VECTORS + p] + q * LANES);
 
 	if (words > 0)
 		v = _mm512_sra_epi32(v, of->shift);
 	GK_UNROLL
 	for (int w = 0; w < words; w++)
-		v = _mm512_dpbusd_epi32(v, y[w], _mm512_set1_epi32(of->c[g][w * GROUP + q]));
+		v = _mm512_dpbusd_epi32(v, y[w], _mm512_set1_epi32(of->c[g][w * INT8_GROUP + q]));
 	return v;
 }
 
@@ -124,9 +124,9 @@ typedef struct Scan
 
 /* Bits of those that may be closer. */
 GK_INLINE void
-within(const Scan *a, const Products *products, int words)
+scan_within(const Scan *a, const Products *products, int words)
 {
-	for (int p = 0; p < VECTORS; p++)
+	for (int p = 0; p < INT8_VECTORS; p++)
 	{
 		int			at = a->row + p * LANES;
 		__m512		scale = _mm512_loadu_ps(a->x->tile->scale + at);
@@ -137,10 +137,11 @@ within(const Scan *a, const Products *products, int words)
 		limits(a->s, a->x->tile, a->d2 + at, at, &above, &reach);
 		load_coarse(y, products, p, words);
 		for (int g = 0; g < a->groups; g++)
-			for (int q = 0; q < GROUP; q++)
+			for (int q = 0; q < INT8_GROUP; q++)
 			{
-				int			i = g * GROUP + q;
-				uint16_t	may = may_be_closer(product(products, g, q, p, y, words), a->s->of + a->k + i, scale, above, reach);
+				int			i = g * INT8_GROUP + q;
+				unsigned	bits = may_be_closer(product(products, g, q, p, y, words), a->s->of + a->k + i, scale, above, reach);
+				uint16_t	may = (uint16_t) bits;
 
 				/* these rows' bits: a word's are in the order of its bytes */
 				memcpy((char *) (a->closer + i) + at / 8, &may, sizeof(may));
@@ -150,9 +151,9 @@ within(const Scan *a, const Products *products, int words)
 
 /* The nearest of two groups and those before. */
 GK_INLINE void
-keep_least(const Scan *a, const Products *products, int words)
+scan_least(const Scan *a, const Products *products, int words)
 {
-	for (int p = 0; p < VECTORS; p++)
+	for (int p = 0; p < INT8_VECTORS; p++)
 	{
 		int			at = a->row + p * LANES;
 		__m512		scale = _mm512_loadu_ps(a->x->tile->scale + at);
@@ -161,9 +162,9 @@ keep_least(const Scan *a, const Products *products, int words)
 
 		load_coarse(y, products, p, words);
 		for (int g = 0; g < a->groups; g++)
-			for (int q = 0; q < GROUP && a->k + g * GROUP + q < a->s->k; q++)
+			for (int q = 0; q < INT8_GROUP && a->k + g * INT8_GROUP + q < a->s->k; q++)
 			{
-				int			label = a->k + g * GROUP + q;
+				int			label = a->k + g * INT8_GROUP + q;
 
 				so_far = nearer(so_far, product(products, g, q, p, y, words), a->s->of + label, scale, label);
 			}
@@ -189,51 +190,45 @@ keep_least(const Scan *a, const Products *products, int words)
 		} \
 	} while (0)
 
-GK_TARGET static __attribute__((noinline)) void
-scan_within(const Scan *a)
+GK_INLINE int
+groups_from(const GkInt8 *s, int k)
 {
-	SCAN(within, a);
+	return s->k - k > INT8_GROUP ? GROUPS : 1;
 }
 
 GK_TARGET static __attribute__((noinline)) void
-scan_least(const Scan *a)
+within(const GkInt8Points *x, const GkInt8 *s, int k, int row, const float *d2, uint64_t *closer)
 {
-	SCAN(keep_least, a);
+	Scan		a = {.x = x,.s = s,.k = k,.groups = groups_from(s, k),.row = row,.d2 = d2,.closer = closer};
+
+	SCAN(scan_within, &a);
 }
 
-GK_TARGET static void
-closer(int tiles, const GkInt8 *s, const GkInt8Points *x, const float *d2, uint64_t *out)
+GK_TARGET static __attribute__((noinline)) void
+keep_least(const GkInt8Points *x, const GkInt8 *s, int k, int row, float *least, int32_t *label)
 {
-	size_t		width = (size_t) (s->k + GROUP - 1) / GROUP * GROUP;
+	Scan		a = {.x = x,.s = s,.k = k,.groups = groups_from(s, k),.row = row,.least = least,.label = label};
 
+	SCAN(scan_least, &a);
+}
+
+GK_INLINE void
+begin_products(void)
+{
 	gk_amx_begin();
-	for (int k = 0; k < s->k; k += GROUPS * GROUP)
-		for (int t = 0; t < tiles; t++)
-			for (int row = 0; row < GK_ROW_PAD; row += VECTORS * LANES)
-				scan_within(&(Scan) {.x = x + t,.s = s,.k = k,.groups = s->k - k > GROUP ? GROUPS : 1,.row = row,
-							.d2 = d2 + t * GK_ROW_PAD,.closer = out + t * width + k});
+}
+
+GK_INLINE void
+end_products(void)
+{
 	_tile_release();
 }
 
-GK_TARGET static void
-guess(int tiles, const GkInt8 *s, const GkInt8Points *x, int32_t *label)
-{
-	float		least[GK_INT16_TILES * GK_ROW_PAD];
-
-	for (int i = 0; i < tiles * GK_ROW_PAD; i++)
-		least[i] = INFINITY;
-	memset(label, 0, tiles * GK_ROW_PAD * sizeof(int32_t));
-	gk_amx_begin();
-	for (int k = 0; k < s->k; k += GROUPS * GROUP)
-		for (int t = 0; t < tiles; t++)
-			for (int row = 0; row < GK_ROW_PAD; row += VECTORS * LANES)
-				scan_least(&(Scan) {.x = x + t,.s = s,.k = k,.groups = s->k - k > GROUP ? GROUPS : 1,.row = row,
-						   .least = least + t * GK_ROW_PAD,.label = label + t * GK_ROW_PAD});
-	_tile_release();
-}
+#define INT8_SCAN	(GROUPS * INT8_GROUP)
+#include "cpu/simd/gk_cpu_int8_scan.h"
 
 const GkInt8Kernels gk_int8_amx = {
-	.group = GROUP,.unit = UNIT,.coarse = 4 * COARSE_WORDS,.cost = 0.03,.put = put,
+	.group = INT8_GROUP,.unit = UNIT,.coarse = 4 * COARSE_WORDS,.cost = 0.03,.put = put,
 	.round = gk_cpu_int8_round,.round_centroid = gk_cpu_int8_round_centroid,.closer = closer,.guess = guess
 };
 

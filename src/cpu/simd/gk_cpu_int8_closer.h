@@ -1,50 +1,49 @@
 /*
- * gk_cpu_int8_closer.h - which centroids may be closer by their products of 8-bit integers (gk_cpu_int8.c), for AVX-512.
+ * gk_cpu_int8_closer.h - which centroids may be closer by their products of 8-bit integers (gk_cpu_int8.c).
  *
- * A template: a file that includes it has GK_TARGET and gk_cpu_unroll.h before it. Lanes are points.
+ * A template: a file that includes it has GK_TARGET and gk_cpu_vector_<set>.h before it. Lanes are points.
  */
 
-/* What closer centroids are below: A (r^2 - |x'|^2) / 2 and A r, of 16 rows. */
+/* What closer centroids are below: A (r^2 - |x'|^2) / 2 and A r, of a vector of rows. */
 GK_INLINE void
-limits(const GkInt8 *s, const GkInt8Tile *tile, const float *d2, int row, __m512 *above, __m512 *reach)
+limits(const GkInt8 *s, const GkInt8Tile *tile, const float *d2, int row, vfloat *above, vfloat *reach)
 {
-	__m512		scale = _mm512_loadu_ps(tile->scale + row);
-	__m512		square = _mm512_loadu_ps(tile->square + row);
-	__m512		lost = _mm512_loadu_ps(tile->lost + row);
-	__m512		r = _mm512_fmadd_ps(_mm512_sqrt_ps(_mm512_loadu_ps(d2)), _mm512_set1_ps(1.0f + s->relative), lost);
-	__m512		r2 = _mm512_mul_ps(r, r);
+	vfloat		scale = v_load(tile->scale + row);
+	vfloat		square = v_load(tile->square + row);
+	vfloat		r = v_fma(v_sqrt(v_load(d2)), v_set1(1.0f + s->relative), v_load(tile->lost + row));
+	vfloat		r2 = v_mul(r, r);
 
-	r2 = _mm512_fmadd_ps(_mm512_add_ps(r2, square), _mm512_set1_ps(s->relative + 0x1p-17f), _mm512_sub_ps(r2, square));
-	*above = _mm512_mul_ps(_mm512_mul_ps(r2, scale), _mm512_set1_ps(0.5f));
-	*reach = _mm512_mul_ps(r, scale);
+	r2 = v_fma(v_add(r2, square), v_set1(s->relative + 0x1p-17f), v_sub(r2, square));
+	*above = v_mul(v_mul(r2, scale), v_set1(0.5f));
+	*reach = v_mul(r, scale);
 }
 
-/* Of 16 rows with these limits: to which may a centroid be closer? product: in units of the last run. */
-GK_INLINE __mmask16
-may_be_closer(__m512i product, const GkInt8Centroid *of, __m512 scale, __m512 above, __m512 reach)
+/* Of rows with these limits: to which may a centroid be closer? Bits. product: in units of the last run. */
+GK_INLINE unsigned
+may_be_closer(vlabel product, const GkInt8Centroid *of, vfloat scale, vfloat above, vfloat reach)
 {
-	__m512		is = _mm512_cvtepi32_ps(_mm512_sub_epi32(product, _mm512_set1_epi32(of->offset)));
-	__m512		least = _mm512_mul_ps(scale, _mm512_set1_ps(of->half));
+	vfloat		is = v_from(vl_sub(product, vl_set1(of->offset)));
+	vfloat		least = v_mul(scale, v_set1(of->half));
 
-	least = _mm512_fnmadd_ps(above, _mm512_set1_ps(of->scale), least);
-	least = _mm512_fnmadd_ps(reach, _mm512_set1_ps(of->lost), least);
+	least = v_fnma(above, v_set1(of->scale), least);
+	least = v_fnma(reach, v_set1(of->lost), least);
 	/* true, too, where something is not a number */
-	return _mm512_cmp_ps_mask(is, least, _CMP_NLT_UQ);
+	return v_bits(v_less(is, least)) ^ ((1u << GK_LANES) - 1);
 }
 
-/* The nearest so far of 16 rows, about: A (|c'|^2 / 2 - x' c'), and which that is. */
+/* The nearest so far of a vector of rows, about: A (|c'|^2 / 2 - x' c'), and which that is. */
 typedef struct Nearest
 {
-	__m512		least;
-	__m512i		label;
+	vfloat		least;
+	vlabel		label;
 } Nearest;
 
 GK_INLINE Nearest
-nearer(Nearest so_far, __m512i product, const GkInt8Centroid *of, __m512 scale, int label)
+nearer(Nearest so_far, vlabel product, const GkInt8Centroid *of, vfloat scale, int label)
 {
-	__m512		is = _mm512_cvtepi32_ps(_mm512_sub_epi32(product, _mm512_set1_epi32(of->offset)));
-	__m512		v = _mm512_mul_ps(_mm512_fmsub_ps(scale, _mm512_set1_ps(of->half), is), _mm512_set1_ps(1.0f / of->scale));
-	__mmask16	less = _mm512_cmp_ps_mask(v, so_far.least, _CMP_LT_OQ);
+	vfloat		is = v_from(vl_sub(product, vl_set1(of->offset)));
+	vfloat		v = v_mul(v_fms(scale, v_set1(of->half), is), v_set1(1.0f / of->scale));
+	vmask		less = v_less(v, so_far.least);
 
-	return (Nearest) {_mm512_min_ps(v, so_far.least), _mm512_mask_mov_epi32(so_far.label, less, _mm512_set1_epi32(label))};
+	return (Nearest) {v_min(v, so_far.least), vl_pick(less, vl_set1(label), so_far.label)};
 }

@@ -292,7 +292,7 @@ typedef struct GkInt8Points
 	GkInt8Tile *tile;
 } GkInt8Points;
 
-/* Products of 8-bit integers: gk_cpu_int8_vnni.c, gk_cpu_int8_amx.c. */
+/* Products of 8-bit integers: gk_cpu_int8_words.h, gk_cpu_int8_amx.c. */
 typedef struct GkInt8Kernels
 {
 	int			group;			/* centroids at a time: all arrays of them have room for whole groups */
@@ -547,6 +547,13 @@ int64_t		gk_cpu_avx2_step_smallk(const GkTiles *x, const float *c, int k, int ro
 #define GK_CPU_NEON	1
 extern const GkCpuKernels gk_cpu_neon;
 extern const GkInt16Kernels gk_int16_neon;
+
+/* Compilers that are told of dot products, or may be for some functions. */
+#if defined(__ARM_FEATURE_DOTPROD) || (defined(__clang__) ? __clang_major__ >= 16 : __GNUC__ >= 8)
+#define GK_CPU_DOTPROD	1
+extern const GkCpuKernels gk_cpu_neon_dotprod;	/* the same with products of 8-bit integers */
+extern const GkInt8Kernels gk_int8_neon;
+#endif
 #endif
 
 /* The chosen set, see gk_cpu_set_simd(). */

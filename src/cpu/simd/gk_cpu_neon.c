@@ -26,24 +26,35 @@ own_distances(const float *x, size_t stride, const int32_t *row, const int32_t *
 	all_pairs(x, stride, row, label, n, c, d, d2, own_distance);
 }
 
+#define GK_NEON_KERNELS \
+	.name = "neon", \
+	.job_work = 1 << 22, \
+	.columns = &gk_columns_base, \
+	GK_TILE_KERNELS, \
+	.turn = turn_tile, \
+	GK_PARTIAL_KERNELS, \
+	.assign_dot = assign_dot, \
+	.assign_one = assign_one, \
+	.integers = &gk_int16_neon, \
+	.open_rows = open_rows, \
+	.margin = margin, \
+	.add = gk_cpu_scalar_add, \
+	.sum_d2 = gk_cpu_scalar_sum_d2, \
+	.race = gk_cpu_scalar_race, \
+	.nearest = gk_cpu_scalar_nearest, \
+	.distances = gk_cpu_scalar_distances
+
 const GkCpuKernels gk_cpu_neon = {
-	.name = "neon",
-	.exact = "neon",
-	.job_work = 1 << 22,
-	.columns = &gk_columns_base,
-	GK_TILE_KERNELS,
-	.turn = turn_tile,
-	GK_PARTIAL_KERNELS,
-	.assign_dot = assign_dot,
-	.assign_one = assign_one,
-	.integers = &gk_int16_neon,
-	.open_rows = open_rows,
-	.margin = margin,
-	.add = gk_cpu_scalar_add,
-	.sum_d2 = gk_cpu_scalar_sum_d2,
-	.race = gk_cpu_scalar_race,
-	.nearest = gk_cpu_scalar_nearest,
-	.distances = gk_cpu_scalar_distances,
+	GK_NEON_KERNELS,
+	.exact = "neon_base"
 };
+
+#ifdef GK_CPU_DOTPROD
+const GkCpuKernels gk_cpu_neon_dotprod = {
+	GK_NEON_KERNELS,
+	.exact = "neon_dotprod",
+	.bytes = &gk_int8_neon
+};
+#endif
 
 #endif							/* GK_CPU_NEON */
