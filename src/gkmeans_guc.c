@@ -76,6 +76,8 @@ static const struct config_enum_entry simd_words[] = {
 	{"avx512_amx", 5, true},
 	{"avx512_vnni", 6, true},
 	{"avx512f", 7, true},
+	{"neon_dotprod", 8, true},
+	{"neon_base", 9, true},
 	{NULL, 0, false}
 };
 

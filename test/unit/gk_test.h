@@ -4,6 +4,7 @@
  * One line for each check, as in TAP; done_testing() prints 'N passed, N failed'
  * and returns the exit status.  A program that checks nothing has failed.
  * TEST_FULL=1 in the environment: tests of many problems try all of few_or_all().
+ * TEST_EMULATED=1: where floats take a hundred times as long, the widest points are left out.
  */
 #ifndef GK_TEST_H
 #define GK_TEST_H
@@ -46,6 +47,12 @@ typedef __float128 quad;
 #else
 typedef long double quad;
 #endif
+
+__attribute__((unused)) static bool
+emulated(void)
+{
+	return getenv("TEST_EMULATED") != NULL;
+}
 
 /* What this machine cannot check, and why. */
 __attribute__((format(printf, 1, 2), unused)) static void

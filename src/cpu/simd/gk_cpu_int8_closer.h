@@ -28,7 +28,7 @@ may_be_closer(vlabel product, const GkInt8Centroid *of, vfloat scale, vfloat abo
 	least = v_fnma(above, v_set1(of->scale), least);
 	least = v_fnma(reach, v_set1(of->lost), least);
 	/* true, too, where something is not a number */
-	return v_bits(v_less(is, least)) ^ ((1u << GK_LANES) - 1);
+	return v_not_less(is, least);
 }
 
 /* The nearest so far of a vector of rows, about: A (|c'|^2 / 2 - x' c'), and which that is. */

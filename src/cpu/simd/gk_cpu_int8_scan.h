@@ -5,7 +5,7 @@
  *   INT8_GROUP		GkInt8Kernels.group
  *   INT8_SCAN		centroids at a time, groups
  *   INT8_VECTORS	vectors of rows at a time
- *   within(x, s, k, row, d2, closer)		of these rows and centroids from k on, bits of those that may be closer
+ *   within(x, s, k, row, d2, closer)		of these rows and centroids from k on, bits of those that may be closer: row 0 first
  *   keep_least(x, s, k, row, least, label)	the nearest of these and those before
  *   begin_products(), end_products()		around them, in each kernel
  */
@@ -33,7 +33,6 @@ closer(int tiles, const GkInt8 *s, const GkInt8Points *x, const float *d2, uint6
 {
 	size_t		width = (size_t) (s->k + INT8_GROUP - 1) / INT8_GROUP * INT8_GROUP;
 
-	memset(out, 0, tiles * width * sizeof(uint64_t));
 	begin_products();
 	for (int k = 0; k < s->k; k += INT8_SCAN)
 		for (int t = 0; t < tiles; t++)

@@ -62,7 +62,11 @@ within(const GkInt8Points *x, const GkInt8 *s, int k, int row, const float *d2, 
 		limits(s, x->tile, d2 + at, at, &above, &reach);
 		GK_UNROLL
 		for (int q = 0; q < INT8_GROUP; q++)
-			closer[q] |= (uint64_t) may_be_closer(acc[q][p], s->of + k + q, scale, above, reach) << at;
+		{
+			uint64_t	bits = (uint64_t) may_be_closer(acc[q][p], s->of + k + q, scale, above, reach) << at;
+
+			closer[q] = at == 0 ? bits : closer[q] | bits;
+		}
 	}
 }
 

@@ -83,6 +83,8 @@ typedef __mmask16 vmask;
 /* ---- for products of 8-bit integers ---- */
 
 #define v_div(a, b)			_mm512_div_ps(a, b)
+/* Bits of lanes where a is not less than b, or one of both is no number. */
+#define v_not_less(a, b)	((unsigned) _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ))
 #define vl_and(a, b)		_mm512_and_si512(a, b)
 #define vl_xor(a, b)		_mm512_xor_si512(a, b)
 #define vl_left_by(v, n)	_mm512_sll_epi32(v, _mm_cvtsi32_si128(n))

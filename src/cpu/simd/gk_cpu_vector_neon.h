@@ -120,6 +120,7 @@ transpose(float32x4_t v[4])
 /* ---- for products of 8-bit integers ---- */
 
 #define v_div(a, b)			vdivq_f32(a, b)
+#define v_not_less(a, b)	v_bits(vmvnq_u32(vcltq_f32(a, b)))
 #define vl_and(a, b)		vandq_s32(a, b)
 #define vl_xor(a, b)		veorq_s32(a, b)
 #define vl_left_by(v, n)	vshlq_s32(v, vdupq_n_s32(n))
