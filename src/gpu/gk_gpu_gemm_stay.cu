@@ -13,6 +13,7 @@
 #include "gpu/gk_gpu_gemm_hopper.cuh"
 
 #define GROUPS		4			/* of 64 rows */
+#define ARRIVALS	(GROUPS * WARPGROUP / 32)	/* a lane of each warp that multiplies */
 #define THREADS		((GROUPS + 1) * WARPGROUP)
 #define ROWS		GK_GEMM_ROWS
 #define COLUMNS		GK_GEMM_STAY_COLUMNS
@@ -294,7 +295,7 @@ Stay<USE, SLICES, SORTED, STEPS>::use(int group) const
 	float		magic = p.state->magic;
 	unsigned int mine = base + POINTS_AT + group * (POINT_BYTES / GROUPS);
 	unsigned int mine_of_tail = base + POINTS_AT + group * part(POINT_BYTES / GROUPS, slices - 1);
-	bool		leader = threadIdx.x % WARPGROUP == 0;
+	bool		speaks = threadIdx.x % 32 == 0;	/* for its warp: others of the group may be at the keys before */
 	Ring<STAGES> stage = {0, 0};
 	Ring<STAGES> first_stage = stage;
 	Ring<STAY>	stay = {0, 0};
@@ -356,13 +357,13 @@ Stay<USE, SLICES, SORTED, STEPS>::use(int group) const
 			multiply_wait<0>();
 			touch(sum);
 			/* The stages of this tile, and at its last the points. */
-			if (leader && !keep)
+			if (speaks && !keep)
 				for (int slice = 0; slice < slices; slice++)
 				{
 					barrier_arrive(base + EMPTY_AT + used.at * 8);
 					used.next();
 				}
-			if (leader && i + 1 == count)
+			if (speaks && i + 1 == count)
 				for (int slice = 0; slice < slices; slice++)
 					barrier_arrive(base + STAY_EMPTY_AT + ((from + slice) & (STAY - 1)) * 8);
 			if (USE == GK_GEMM_LABELS)
@@ -402,12 +403,12 @@ stay_kernel(const __grid_constant__ GkGemmMaps points, const __grid_constant__ G
 		for (int i = 0; i < STAGES; i++)
 		{
 			barrier_init(stay.base + FULL_AT + i * 8, 1);
-			barrier_init(stay.base + EMPTY_AT + i * 8, GROUPS);
+			barrier_init(stay.base + EMPTY_AT + i * 8, ARRIVALS);
 		}
 		for (int i = 0; i < STAY; i++)
 		{
 			barrier_init(stay.base + STAY_FULL_AT + i * 8, 1);
-			barrier_init(stay.base + STAY_EMPTY_AT + i * 8, GROUPS);
+			barrier_init(stay.base + STAY_EMPTY_AT + i * 8, ARRIVALS);
 		}
 		barriers_ready();
 	}

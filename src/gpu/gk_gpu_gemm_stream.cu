@@ -8,6 +8,7 @@
  */
 #include "gpu/gk_gpu_gemm_hopper.cuh"
 
+#define ARRIVALS	(2 * WARPGROUP / 32)	/* a lane of each warp that multiplies */
 #define THREADS		(3 * WARPGROUP)
 #define ROWS		GK_GEMM_STREAM_ROWS
 #define COLUMNS		GK_GEMM_STREAM_COLUMNS
@@ -126,7 +127,7 @@ feed(const GkGemmArgs &p, const GkGemmMaps *points, const GkGemmMaps *centroids,
 	}
 }
 
-/* A warpgroup needs a stage no more; -1: the last one. */
+/* A warp needs a stage no more; -1: the last one. */
 __device__ __forceinline__ void
 release(unsigned int base, int stage)
 {
@@ -153,7 +154,7 @@ template <int STEPS>
 __device__ __forceinline__ void
 multiply_tile(const GkGemmArgs &p, float (&sum)[128], unsigned int base, int half, int &stage, unsigned int &parity)
 {
-	bool		leader = threadIdx.x % WARPGROUP == 0;
+	bool		speaks = threadIdx.x % 32 == 0;	/* for its warp: others of the group may be at the keys before */
 
 	touch(sum);
 	for (int slice = 0; slice + 1 < p.slices; slice++)
@@ -161,18 +162,18 @@ multiply_tile(const GkGemmArgs &p, float (&sum)[128], unsigned int base, int hal
 		barrier_wait(base + FULL_AT + stage * 8, parity);
 		multiply_slice<4>(sum, base, half, stage, slice > 0);
 		multiply_wait<1>();
-		if (leader && slice > 0)
+		if (speaks && slice > 0)
 			release(base, stage - 1);
 		next_stage<STAGES>(stage, parity);
 	}
 	barrier_wait(base + FULL_AT + stage * 8, parity);
 	multiply_slice<STEPS>(sum, base, half, stage, p.slices > 1);
 	multiply_wait<1>();
-	if (leader && p.slices > 1)
+	if (speaks && p.slices > 1)
 		release(base, stage - 1);
 	multiply_wait<0>();
 	touch(sum);
-	if (leader)
+	if (speaks)
 		release(base, stage);
 	next_stage<STAGES>(stage, parity);
 }
@@ -273,7 +274,7 @@ stream_kernel(const __grid_constant__ GkGemmMaps points, const __grid_constant__
 		for (int i = 0; i < STAGES; i++)
 		{
 			barrier_init(base + FULL_AT + i * 8, 1);
-			barrier_init(base + EMPTY_AT + i * 8, 2);
+			barrier_init(base + EMPTY_AT + i * 8, ARRIVALS);
 		}
 		barriers_ready();
 	}

@@ -1236,6 +1236,17 @@ test_bounds(void)
 	nears(7001, 1);
 }
 
+/* Kernels of products, of few points, but so many centroids that what has been read is written again: for compute-sanitizer. */
+static void
+test_races(void)
+{
+	one((Shape) {.n = 900,.d = 20,.k = 800}, 1);
+	one((Shape) {.n = 900,.d = 100,.k = 500,.kind = SPECTRUM}, 3);
+	one((Shape) {.n = 900,.d = 300,.k = 500,.kind = SPECTRUM}, 3);
+	rounds_case((Shape) {.n = 900,.d = 40,.k = 120}, 6, 60);
+	rounds_case((Shape) {.n = 900,.d = 300,.k = 70,.kind = SPECTRUM}, 6, 30);
+}
+
 static void
 test_unasked(void)
 {
@@ -1397,6 +1408,7 @@ static const struct
 	{"filter", test_filter},
 	{"products", test_products},
 	{"bounds", test_bounds},
+	{"races", test_races},
 	{"unasked", test_unasked},
 	{"large", test_large},
 	{"variants", test_variants},
