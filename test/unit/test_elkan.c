@@ -356,6 +356,75 @@ test_room(int *bytes, int *with)
 	free(c);
 }
 
+/*
+ * Rows of which an upper bound says nothing, or next to nothing, and whose last labels are wrong: bounds that have moved by
+ * `moves` do not overflow, so that all centroids are compared.
+ */
+static int
+search_unknown(uint16_t moves, uint16_t bound)
+{
+	enum
+	{
+		WIDTH = 32,				/* features, and words that rows are turned into */
+		SOME = 13
+	};
+	const GkInt16Kernels *in = set->integers;
+	int			groups = (SOME + in->group - 1) / in->group;
+	size_t		words = gk_int16_words(in->unit, WIDTH);
+	float	   *x = calloc(WIDTH * GK_ROW_PAD, sizeof(float));
+	float	   *c = calloc(SOME * WIDTH, sizeof(float));
+	int32_t    *group = calloc(groups * in->group * words, sizeof(int32_t));
+	int32_t    *c_rows = calloc(SOME * WIDTH, sizeof(int32_t));
+	int32_t    *y = calloc((words + WIDTH) * GK_ROW_PAD, sizeof(int32_t));
+	uint16_t   *lower = malloc(SOME * GK_ROW_PAD * sizeof(uint16_t));
+	float		pivot[WIDTH] = {0.0f};
+	float		half[64] = {0.0f};
+	float		moved_down[SOME];
+	uint16_t	move[SOME];
+	uint16_t	moved[SOME];
+	uint16_t	upper[GK_ROW_PAD];
+	int32_t		active[SOME];
+	int32_t		label[GK_ROW_PAD];
+	GkInt16		s = {.c = group,.pivot = pivot,.half = half,.k = SOME,.scale = 32000.0f,.longest = 1.01f,.lost = 1e-3f,.relative = 1e-5f};
+	GkElkan		e = {.c = c_rows,.words = WIDTH,.per = 8000.0f,.widen = 1.001f,.move = move,.active = active,.groups = groups,
+		.moved = moved,.moved_down = moved_down};
+	GkInt16Tile tile = {.length = -1.0f};
+	GkInt16Points points;
+	GkInt16Rows rows;
+	int			bad_rows = 0;
+
+	for (int q = 0; q < SOME; q++)
+	{
+		c[q * WIDTH + q] = 1.0f;
+		gk_cpu_int16_round_centroid(in, c + q * WIDTH, WIDTH, pivot, s.scale, group + q / in->group * in->group * words, q % in->group,
+									c_rows + q * WIDTH, &half[q]);
+		move[q] = 1;
+		moved[q] = moves;
+		moved_down[q] = (float) moves;
+		active[q] = q;
+	}
+	for (int i = 0; i < GK_ROW_PAD; i++)
+	{
+		x[i % SOME * GK_ROW_PAD + i] = 1.0f;
+		x[20 * GK_ROW_PAD + i] = 0.125f;
+		label[i] = (i + 1 + i / SOME) % SOME;
+		upper[i] = (uint16_t) (UINT16_MAX - i % 2);
+		for (int q = 0; q < SOME; q++)
+			lower[q * GK_ROW_PAD + i] = q == label[i] ? UINT16_MAX : bound;
+	}
+	points = gk_cpu_int16_round_tile(in, &s, x, GK_ROW_PAD, WIDTH, 0.9, y, &tile);
+	in->elkan->search(in, &s, &e, WIDTH, &points, label, upper, lower, y + words * GK_ROW_PAD, &rows);
+	for (int i = 0; i < GK_ROW_PAD; i++)
+		bad_rows += rows.label[i] != i % SOME;
+	free(x);
+	free(c);
+	free(group);
+	free(c_rows);
+	free(y);
+	free(lower);
+	return bad_rows;
+}
+
 static void
 test_set(void)
 {
@@ -385,6 +454,8 @@ test_set(void)
 	ok(sketched > 0 && sketched < with_bounds, "%s: first bounds by sketches and by all features (%d passes by sketches)", name, sketched);
 	ok(bad_finish == 0 && finished > cases && ties > 0, "%s: last passes by bounds (%d of %d differ; %lld rows with ties)", name, bad_finish, finished,
 	   (long long) ties);
+	bad = search_unknown(5, 905) + search_unknown(30000, 30900);
+	ok(bad == 0, "%s: where nothing is known of rows all centroids are compared (%d wrong)", name, bad);
 	ok(bounds * 10 > all_bounds * 9, "%s: of embeddings %lld of %lld lower bounds are of use", name, (long long) bounds, (long long) all_bounds);
 }
 

@@ -328,9 +328,14 @@ open_session(Tested *t, const double *values, int kind, int d, int k)
 	t->x = (GkTiles) {t->session->pts->chunks[0].data, GK_ROW_PAD, t->session->pts->chunks[0].stride,
 		(ROWS + GK_ROW_PAD - 1) / GK_ROW_PAD, d};
 	/* no store prepares such, but rows of another one may be compared */
-	for (int i = 0; kind == INFINITE_SQUARES && i < ROWS * d; i++)
-		if (i % ROWS % 50 == 7 && i / ROWS % 3 == 0)
-			((float *) t->x.x)[i % ROWS / GK_ROW_PAD * t->x.tile + i / ROWS * t->x.stride + i % ROWS % GK_ROW_PAD] = i % ROWS > 100 ? 1e30f : -FLT_MAX;
+	for (int i = 0; kind == INFINITE_SQUARES && i < 4; i++)
+	{
+		static const int rows[] = {7, 57, 107, 130};
+		static const float values_of[] = {-FLT_MAX, 1e15f, INFINITY, 1e30f};
+
+		for (int j = 0; j < d; j += 3)
+			((float *) t->x.x)[rows[i] / GK_ROW_PAD * t->x.tile + j * t->x.stride + rows[i] % GK_ROW_PAD] = values_of[i];
+	}
 }
 
 /*
@@ -358,6 +363,9 @@ test_case(int kind, int d, int k)
 	{
 		for (int i = 0; i < k * d; i++)
 			c[i] *= by[pass];
+		/* one that is too large for integers, and a row at it */
+		for (int j = 0; kind == INFINITE_SQUARES && pass == PASSES - 1 && j < d; j++)
+			c[2 * d + j] = tested[0].x.x[57 / GK_ROW_PAD * tested[0].x.tile + j * tested[0].x.stride + 57 % GK_ROW_PAD];
 		gk_cpu_scalar.assign(&tested[0].x, c, 0, k, want, want_d2);
 		for (int s = 0; s < sets; s++)
 			test_pass(&tested[s], c, k, want, want_d2, pass, kind);
