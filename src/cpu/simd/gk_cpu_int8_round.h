@@ -90,7 +90,7 @@ round_run(const float *x, size_t stride, const GkInt8 *s, int run, int w, int32_
 				v[p] = v_sub(v[p], r);
 				square[p] = v_fma(r, r, square[p]);
 				lost[p] = v_fma(v[p], v[p], lost[p]);
-				/* (of a byte, adding 128 is another sign) */
+				/* (128 is added to a byte by turning its highest bit) */
 				word[p] = vl_xor(word[p], vl_left_by(vl_and(vl_from(r), vl_set1(255)), 8 * f));
 			}
 		}

@@ -9,7 +9,7 @@
  * A set's file (gk_cpu_avx512.c, ...) defines its vectors and includes the templates:
  * gk_cpu_assign.h (distances), gk_cpu_partial.h (those of GK_PARTIAL), gk_cpu_candidates.h (seeding), gk_cpu_assign_dot.h (scalar
  * products), gk_cpu_columns.h (loading and preparing).  gk_cpu_smallk_<set>.c has the
- * kernels for small k: at most GK_CPU_SMALLK clusters.
+ * kernels for small k, at most GK_CPU_SMALLK clusters, gk_cpu_int16_<set>.c and gk_cpu_int8_<set>.c products of integers.
  */
 #ifndef GK_CPU_KERNELS_H
 #define GK_CPU_KERNELS_H

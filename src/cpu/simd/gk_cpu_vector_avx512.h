@@ -80,16 +80,6 @@ typedef __mmask16 vmask;
 #define vl_every_row_pad(n, p)	_mm512_mask_i32gather_epi32(_mm512_setzero_si512(), v_lanes(n), \
 								_mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), _mm512_set1_epi32(GK_ROW_PAD)), p, 4)
 
-/* ---- for products of 8-bit integers ---- */
-
-#define v_div(a, b)			_mm512_div_ps(a, b)
-/* Bits of lanes where a is not less than b, or one of both is no number. */
-#define v_not_less(a, b)	((unsigned) _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ))
-#define vl_and(a, b)		_mm512_and_si512(a, b)
-#define vl_xor(a, b)		_mm512_xor_si512(a, b)
-#define vl_left_by(v, n)	_mm512_sll_epi32(v, _mm_cvtsi32_si128(n))
-#define vl_right_by(v, n)	_mm512_sra_epi32(v, _mm_cvtsi32_si128(n))
-
 /* 16-bit integers, two in a lane: of a the lower half of each, of b that of the upper one; ... */
 #define vl_pair(a, b)		_mm512_mask_blend_epi16(0xaaaaaaaa, a, _mm512_slli_epi32(b, 16))
 /*
@@ -99,6 +89,16 @@ typedef __mmask16 vmask;
 #define vl_at_most16(a, b, more)	((unsigned) _mm512_cmple_epu16_mask(a, _mm512_adds_epu16(b, _mm512_set1_epi16((int16_t) (more)))))
 #define vl_store16(p, v)	_mm256_storeu_si256((__m256i *) (p), _mm512_cvtusepi32_epi16(v))
 #define vl_store16_some(bits, p, v)	_mm256_mask_storeu_epi16(p, (__mmask16) (bits), _mm512_cvtusepi32_epi16(v))
+
+/* ---- for products of 8-bit integers ---- */
+
+#define v_div(a, b)			_mm512_div_ps(a, b)
+/* Bits of lanes where a is not less than b, or one of both is no number. */
+#define v_not_less(a, b)	((unsigned) _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ))
+#define vl_and(a, b)		_mm512_and_si512(a, b)
+#define vl_xor(a, b)		_mm512_xor_si512(a, b)
+#define vl_left_by(v, n)	_mm512_sll_epi32(v, _mm_cvtsi32_si128(n))
+#define vl_right_by(v, n)	_mm512_sra_epi32(v, _mm_cvtsi32_si128(n))
 
 GK_INLINE __m512i
 zip_order(int first)

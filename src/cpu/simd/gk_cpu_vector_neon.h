@@ -117,6 +117,10 @@ transpose(float32x4_t v[4])
 #define vl_from_unsigned(v)	vreinterpretq_s32_u32(vcvtnq_u32_f32(v))
 #define vl_truncated(v)		vcvtq_s32_f32(v)
 
+#define vl_pair(a, b)		vsliq_n_s32(a, b, 16)
+#define vl_store16(p, v)	vst1_u16(p, vqmovun_s32(v))
+#define vl_store_totals(p, a, b, c, d)	vst1q_s32(p, vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d)))
+
 /* ---- for products of 8-bit integers ---- */
 
 #define v_div(a, b)			vdivq_f32(a, b)
@@ -125,10 +129,6 @@ transpose(float32x4_t v[4])
 #define vl_xor(a, b)		veorq_s32(a, b)
 #define vl_left_by(v, n)	vshlq_s32(v, vdupq_n_s32(n))
 #define vl_right_by(v, n)	vshlq_s32(v, vdupq_n_s32(-(n)))
-
-#define vl_pair(a, b)		vsliq_n_s32(a, b, 16)
-#define vl_store16(p, v)	vst1_u16(p, vqmovun_s32(v))
-#define vl_store_totals(p, a, b, c, d)	vst1q_s32(p, vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d)))
 
 GK_INLINE unsigned
 vl_at_most16(int32x4_t a, int32x4_t b, uint16_t more)
