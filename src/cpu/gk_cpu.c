@@ -58,7 +58,7 @@ devices(GkDeviceInfo *out, int max)
 double
 gk_cpu_point_cost(const GkCpuKernels *kernels, int k, int d)
 {
-	if (kernels->integers != NULL && d >= GK_COST_INT16_MIN_D && k >= GK_COST_INT16_MIN_K)
+	if (kernels->integers != NULL && kernels->integers->cost < GK_COST_DOT_FEATURE && d >= GK_COST_INT16_MIN_D && k >= GK_COST_INT16_MIN_K)
 		return GK_COST_INT16(kernels->integers->cost, k, d);
 	if (kernels->assign_dot != NULL && d >= GK_COST_DOT_MIN_D && k >= GK_COST_DOT_MIN_K)
 		return GK_COST_DOT(k, d);

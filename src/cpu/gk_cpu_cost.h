@@ -19,9 +19,10 @@
  * ... by scalar products, k centroids: half of the instructions, which some processors notice more
  * than others, but also the points' squares.  As long as without for 16 clusters, less for more.
  */
-#define GK_COST_DOT(k, d)		((k) * (1.5 * (d) + 4.0) + 8.0 * (d))
+#define GK_COST_DOT(k, d)		((k) * (GK_COST_DOT_FEATURE * (d) + 4.0) + 8.0 * (d))
+#define GK_COST_DOT_FEATURE		1.5
 
-/* ... and of 16-bit integers: two features or more in one instruction, GkInt16Kernels.cost. */
+/* ... and of 16-bit integers: two features or more in one instruction on some processors, GkInt16Kernels.cost. */
 #define GK_COST_INT16(cost, k, d)	((k) * ((cost) * (d) + 6.0) + 10.0 * (d))
 
 /* A row that bounds leave open: gather its features and keep its new bounds, ... */

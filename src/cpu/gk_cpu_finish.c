@@ -376,7 +376,7 @@ begin_again(GkSession *s, Pass *p, const int32_t *was, GkError *err)
 		return gk_cpu_out_of_memory(err);
 	p->dot = p->added > 0 && gk_cpu_dot_wanted(s, &p->sweep, p->added);
 	if (p->dot)
-		st = gk_cpu_dot_begin(s, &p->sweep, p->point, p->added, err);
+		st = gk_cpu_dot_begin(s, &p->sweep, p->point, p->added, false, err);
 	p->sweep.rounds = 1;
 	p->sweep.per_round = p->added;
 	p->sweep.job_work += p->sweep.rows * alone;
@@ -398,7 +398,7 @@ begin(GkSession *s, Pass *p, bool more, GkError *err)
 	p->keep = p->dot && more && keep_pays(s, p->k);
 	if (p->keep && !found_room(s))
 		return gk_cpu_out_of_memory(err);
-	return p->dot ? gk_cpu_dot_begin(s, &p->sweep, p->c, p->k, err) : GK_OK;
+	return p->dot ? gk_cpu_dot_begin(s, &p->sweep, p->c, p->k, false, err) : GK_OK;
 }
 
 /* The pass is done: what it has found may be gone on from. */

@@ -198,7 +198,7 @@ update_sweep(GkSession *s, const float *centroids, int m, By by, gk_int128 *phi,
 	if (st == GK_OK && by == BY_INT8)
 		st = gk_cpu_int8_begin(s, &p.sweep, centroids, m, err);
 	else if (st == GK_OK && by == BY_DOT)
-		st = gk_cpu_dot_begin(s, &p.sweep, centroids, m, err);
+		st = gk_cpu_dot_begin(s, &p.sweep, centroids, m, false, err);
 	if (st == GK_OK)
 		st = gk_cpu_sweep(s, &p.sweep, err);
 	if (st == GK_OK && by == BY_DOT)

@@ -185,7 +185,7 @@ begin(GkStepPass *p, GkError *err)
 	p->dot_int8 = p->dot && !p->elkan && p->memory == GK_REMEMBER_LABELS && gk_cpu_int8_labels_begin(s, &p->sweep, p->c, p->k, p->known);
 	if (p->dot && gk_cpu_int16_possible(s, p->k) && p->piece < gk_cpu_int16_tiles(s, p->d) * GK_ROW_PAD)
 		p->piece = gk_cpu_int16_tiles(s, p->d) * GK_ROW_PAD;
-	return p->dot && !p->elkan && !p->dot_int8 ? gk_cpu_dot_begin(s, &p->sweep, p->c, p->k, err) : GK_OK;
+	return p->dot && !p->elkan && !p->dot_int8 ? gk_cpu_dot_begin(s, &p->sweep, p->c, p->k, false, err) : GK_OK;
 }
 
 /* Remember that there is a step, and how many rows changed their label in it. */

@@ -45,9 +45,9 @@ gk_cpu_dot_possible(const GkSession *s, int k)
 
 /* Tiles that a block is to have, where integers compare that number at a time. */
 static int
-wanted_tiles(const GkSession *s, int k)
+wanted_tiles(const GkSession *s, bool integers)
 {
-	return gk_cpu_int16_possible(s, k) ? gk_cpu_int16_tiles(s, s->pts->d) : 1;
+	return integers ? gk_cpu_int16_tiles(s, s->pts->d) : 1;
 }
 
 /*
@@ -56,10 +56,10 @@ wanted_tiles(const GkSession *s, int k)
  * those that are compared at a time.
  */
 static int
-block_rows(const GkSession *s, const GkSweep *sweep, int k, int tiles)
+block_rows(const GkSession *s, const GkSweep *sweep, int k, int tiles, bool integers)
 {
 	int			rows = sweep->rows / sweep->rounds / GK_ROW_PAD * GK_ROW_PAD;
-	double		longest = gk_cpu_int16_possible(s, k) ? s->kernels->integers->longest : GK_COST_DOT_LONGEST;
+	double		longest = integers ? s->kernels->integers->longest : GK_COST_DOT_LONGEST;
 	double		most = longest * s->kernels->job_work / ((double) GK_ROW_PAD * s->pts->d * k);
 	int			wanted = tiles * GK_ROW_PAD;
 
@@ -73,7 +73,9 @@ block_rows(const GkSession *s, const GkSweep *sweep, int k, int tiles)
 bool
 gk_cpu_dot_wanted(const GkSession *s, const GkSweep *sweep, int k)
 {
-	return gk_cpu_dot_possible(s, k) && block_rows(s, sweep, k, wanted_tiles(s, k)) > 0;
+	bool		integers = gk_cpu_int16_faster(s, k);
+
+	return gk_cpu_dot_possible(s, k) && block_rows(s, sweep, k, wanted_tiles(s, integers), integers) > 0;
 }
 
 /* Make room for the largest squares; points that are not all in memory leave none. */
@@ -91,12 +93,11 @@ keep_squares(GkSession *s)
 
 /* A thread's scratch: a tile of rows, POINT_ROOM rows, and what integers take. */
 static bool
-scratch_room(GkSession *s, const GkSweep *sweep, int k)
+scratch_room(GkSession *s, const GkSweep *sweep, bool integers)
 {
 	size_t		d = s->pts->d;
-	bool int16 = gk_cpu_int16_possible(s, k);
 
-	s->dot.scratch_bytes = gk_cpu_region_bytes((GK_ROW_PAD + POINT_ROOM) * d * sizeof(float) + (int16 ? gk_cpu_int16_bytes(s, (int) d) : 0));
+	s->dot.scratch_bytes = gk_cpu_region_bytes((GK_ROW_PAD + POINT_ROOM) * d * sizeof(float) + (integers ? gk_cpu_int16_bytes(s, (int) d) : 0));
 	return gk_cpu_room(s, &s->dot.scratch, sweep->threads, s->dot.scratch_bytes);
 }
 
@@ -143,9 +144,9 @@ arrange(void *arg, int64_t job, int thread)
 }
 
 void
-gk_cpu_dot_plan(const GkSession *s, GkSweep *sweep, int k, int tiles)
+gk_cpu_dot_plan(const GkSession *s, GkSweep *sweep, int k, int tiles, bool integers)
 {
-	sweep->rows = block_rows(s, sweep, k, tiles);
+	sweep->rows = block_rows(s, sweep, k, tiles, integers);
 	sweep->rounds = 1;
 	sweep->per_round = k;
 	sweep->job_work = (double) sweep->rows * s->pts->d * (k + GK_COST_OVERHEAD);
@@ -181,17 +182,20 @@ begin_floats(GkSession *s, const GkSweep *sweep, const float *c, int k, GkError 
 }
 
 GkStatus
-gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *err)
+gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool integers, GkError *err)
 {
 	GkCpuDot   *dot = &s->dot;
-	GkStatus	st;
+	GkStatus	st = GK_OK;
 
-	if (!scratch_room(s, sweep, k))
+	integers = integers ? gk_cpu_int16_possible(s, k) : gk_cpu_int16_faster(s, k);
+	if (!scratch_room(s, sweep, integers))
 		return gk_cpu_out_of_memory(err);
 	dot->args = (GkDot) {.c = c,.k = k};
 	dot->open = 0;
-	gk_cpu_dot_plan(s, sweep, k, wanted_tiles(s, k));
-	st = gk_cpu_int16_begin(s, sweep, c, k, err);
+	dot->int16.k = 0;
+	gk_cpu_dot_plan(s, sweep, k, wanted_tiles(s, integers), integers);
+	if (integers)
+		st = gk_cpu_int16_begin(s, sweep, c, k, err);
 	if (st == GK_OK && dot->int16.k == 0)
 		return begin_floats(s, sweep, c, k, err);
 	sweep->job_work *= dot->int16.k > 0 ? s->kernels->integers->cost : 1.0;

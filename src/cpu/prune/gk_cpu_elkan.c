@@ -27,6 +27,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "cpu/gk_cpu.h"
 #include "cpu/prune/gk_cpu_prune.h"
 
 /* When M exceeds this, the bounds are made anew. */
@@ -228,7 +229,7 @@ gk_cpu_elkan_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool tie
 	gk_cpu_int8_end(s);
 	if (!rooms(s, k))
 		return false;
-	if (gk_cpu_dot_begin(s, sweep, c, k, &ignored) != GK_OK || s->dot.int16.k == 0 || s->dot.int16_tile == NULL)
+	if (gk_cpu_dot_begin(s, sweep, c, k, true, &ignored) != GK_OK || s->dot.int16.k == 0 || s->dot.int16_tile == NULL)
 	{
 		*sweep = plain;
 		gk_cpu_elkan_forget(s);
@@ -320,7 +321,7 @@ gk_cpu_elkan_end(GkSession *s)
 	if (e->fresh)
 		return;
 	cost += (double) e->pairs * GK_COST_ELKAN_PAIR(s->kernels->integers->elkan->pair, d);
-	if (cost < n * GK_COST_INT16(s->kernels->integers->cost, e->k, d))
+	if (cost < n * gk_cpu_point_cost(s->kernels, e->k, d))
 		e->strikes = 0;
 	else if (++e->strikes >= GK_COST_BOUNDS_STRIKES && s->host.skip == GK_SKIP_AUTO)
 	{

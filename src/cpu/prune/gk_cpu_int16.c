@@ -173,6 +173,12 @@ gk_cpu_int16_possible(const GkSession *s, int k)
 		s->pts->d >= GK_COST_INT16_MIN_D && k >= GK_COST_INT16_MIN_K;
 }
 
+bool
+gk_cpu_int16_faster(const GkSession *s, int k)
+{
+	return gk_cpu_int16_possible(s, k) && s->kernels->integers->cost < GK_COST_DOT_FEATURE;
+}
+
 int
 gk_cpu_int16_tiles(const GkSession *s, int d)
 {
@@ -478,8 +484,6 @@ gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, Gk
 
 	dot->int16.k = 0;
 	dot->int16_open = dot->int16_rows = 0;
-	if (!gk_cpu_int16_possible(s, k))
-		return GK_OK;
 	if (s->elkan.k == k)
 	{
 		r.last = dot->int16_of_elkan ? s->elkan.last : NULL;

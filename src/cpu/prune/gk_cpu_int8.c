@@ -219,7 +219,7 @@ gk_cpu_int8_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *
 	size_t		groups = ((size_t) k + set->group - 1) / set->group;
 	size_t		each = sizeof(GkInt8Points) + groups * set->group * sizeof(uint64_t);
 
-	gk_cpu_dot_plan(s, sweep, k, gk_cpu_int8_tiles(s, k));
+	gk_cpu_dot_plan(s, sweep, k, gk_cpu_int8_tiles(s, k), gk_cpu_int16_possible(s, k));
 	sweep->job_work *= set->cost;
 	if (!gk_cpu_int16_pivot(s))
 		return gk_cpu_out_of_memory(err);

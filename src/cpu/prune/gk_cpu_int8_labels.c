@@ -124,13 +124,13 @@ gk_cpu_int8_labels(GkSession *s, const GkBlock *b, const float *c, int k, int32_
 	__atomic_fetch_add(&s->int8.pairs, pairs, __ATOMIC_RELAXED);
 }
 
-/* Do these rows with their pairs take less time than with products of 16 bits?  Each row has one pair of its own. */
+/* Do these rows with their pairs take less time than with products of 16 bits or floats?  Each row has one pair of its own. */
 static bool
 pay(const GkSession *s, double rows, double pairs, int k, bool known)
 {
 	double		d = s->pts->d;
 	double		products = known ? 1.0 : 1.0 + (double) gk_cpu_int8_guessed(s, k) / k;
-	double		saved = k * d * (s->kernels->integers->cost - products * s->kernels->bytes->cost);
+	double		saved = k * d * (fmin(s->kernels->integers->cost, GK_COST_DOT_FEATURE) - products * s->kernels->bytes->cost);
 
 	return GK_COST_INT8_PAIR(d) * (pairs + rows) <= saved * rows;
 }

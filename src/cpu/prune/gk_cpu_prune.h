@@ -38,10 +38,13 @@ bool		gk_cpu_dot_possible(const GkSession *s, int k);
 bool		gk_cpu_dot_wanted(const GkSession *s, const GkSweep *sweep, int k);
 
 /* Plan a sweep that compares with all of them in one round, `tiles` tiles at a time. */
-void		gk_cpu_dot_plan(const GkSession *s, GkSweep *sweep, int k, int tiles);
+void		gk_cpu_dot_plan(const GkSession *s, GkSweep *sweep, int k, int tiles, bool integers);
 
-/* Begin a pass with them; the sweep then takes all centroids in one round. */
-GkStatus	gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, GkError *err);
+/*
+ * Begin a pass with them; the sweep then takes all centroids in one round.  integers: those of 16-bit integers are wanted for
+ * more than labels, which floats may find in less time.
+ */
+GkStatus	gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool integers, GkError *err);
 
 /* Labels of the `rows` rows of some tiles; slot is the first one's.  below: where no centroid is closer, it may be -1; or NULL. */
 void		gk_cpu_dot_labels(GkSession *s, const GkTiles *x, int64_t slot, int rows, int thread, const float *below, int32_t *label);
@@ -65,6 +68,9 @@ gk_cpu_dot_tied(const GkSession *s, int64_t slot)
 /* ---- scalar products of 16-bit integers: called by gk_cpu_dot.c ---- */
 
 bool		gk_cpu_int16_possible(const GkSession *s, int k);
+
+/* ... and do they take less time than those of floats? */
+bool		gk_cpu_int16_faster(const GkSession *s, int k);
 
 /* Tiles at a time, and a thread's scratch for them. */
 int			gk_cpu_int16_tiles(const GkSession *s, int d);

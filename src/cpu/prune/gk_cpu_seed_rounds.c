@@ -443,7 +443,7 @@ compare_all(GkSession *s, Batch *a, GkError *err)
 
 	a->bytes = gk_cpu_int8_possible(s);
 	st = a->bytes ? gk_cpu_int8_begin(s, &a->sweep, a->c, a->compared, err)
-		: gk_cpu_dot_begin(s, &a->sweep, a->c, a->compared, err);
+		: gk_cpu_dot_begin(s, &a->sweep, a->c, a->compared, true, err);
 	if (st != GK_OK)
 		return st;
 	a->closer_room = a->bytes ? 0 : (size_t) gk_cpu_int16_tiles(s, s->pts->d) * groups * group;
