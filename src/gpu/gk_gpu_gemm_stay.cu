@@ -295,7 +295,7 @@ Stay<USE, SLICES, SORTED, STEPS>::use(int group) const
 	float		magic = p.state->magic;
 	unsigned int mine = base + POINTS_AT + group * (POINT_BYTES / GROUPS);
 	unsigned int mine_of_tail = base + POINTS_AT + group * part(POINT_BYTES / GROUPS, slices - 1);
-	bool		speaks = threadIdx.x % 32 == 0;	/* for its warp: others of the group may be at the keys before */
+	bool		arrives = threadIdx.x % 32 == 0;	/* for its warp: others may still read the keys before */
 	Ring<STAGES> stage = {0, 0};
 	Ring<STAGES> first_stage = stage;
 	Ring<STAY>	stay = {0, 0};
@@ -357,13 +357,13 @@ Stay<USE, SLICES, SORTED, STEPS>::use(int group) const
 			multiply_wait<0>();
 			touch(sum);
 			/* The stages of this tile, and at its last the points. */
-			if (speaks && !keep)
+			if (arrives && !keep)
 				for (int slice = 0; slice < slices; slice++)
 				{
 					barrier_arrive(base + EMPTY_AT + used.at * 8);
 					used.next();
 				}
-			if (speaks && i + 1 == count)
+			if (arrives && i + 1 == count)
 				for (int slice = 0; slice < slices; slice++)
 					barrier_arrive(base + STAY_EMPTY_AT + ((from + slice) & (STAY - 1)) * 8);
 			if (USE == GK_GEMM_LABELS)

@@ -154,7 +154,7 @@ template <int STEPS>
 __device__ __forceinline__ void
 multiply_tile(const GkGemmArgs &p, float (&sum)[128], unsigned int base, int half, int &stage, unsigned int &parity)
 {
-	bool		speaks = threadIdx.x % 32 == 0;	/* for its warp: others of the group may be at the keys before */
+	bool		arrives = threadIdx.x % 32 == 0;	/* for its warp: others may still read the keys before */
 
 	touch(sum);
 	for (int slice = 0; slice + 1 < p.slices; slice++)
@@ -162,18 +162,18 @@ multiply_tile(const GkGemmArgs &p, float (&sum)[128], unsigned int base, int hal
 		barrier_wait(base + FULL_AT + stage * 8, parity);
 		multiply_slice<4>(sum, base, half, stage, slice > 0);
 		multiply_wait<1>();
-		if (speaks && slice > 0)
+		if (arrives && slice > 0)
 			release(base, stage - 1);
 		next_stage<STAGES>(stage, parity);
 	}
 	barrier_wait(base + FULL_AT + stage * 8, parity);
 	multiply_slice<STEPS>(sum, base, half, stage, p.slices > 1);
 	multiply_wait<1>();
-	if (speaks && p.slices > 1)
+	if (arrives && p.slices > 1)
 		release(base, stage - 1);
 	multiply_wait<0>();
 	touch(sum);
-	if (speaks)
+	if (arrives)
 		release(base, stage);
 	next_stage<STAGES>(stage, parity);
 }
