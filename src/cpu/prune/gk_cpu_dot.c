@@ -78,6 +78,14 @@ gk_cpu_dot_wanted(const GkSession *s, const GkSweep *sweep, int k)
 	return gk_cpu_dot_possible(s, k) && block_rows(s, sweep, k, wanted_tiles(s, integers), integers) > 0;
 }
 
+double
+gk_cpu_dot_cost(const GkSession *s, int k)
+{
+	int			d = s->pts->d;
+
+	return gk_cpu_int16_faster(s, k) ? GK_COST_INT16(s->kernels->integers->cost, k, d) : GK_COST_DOT(k, d);
+}
+
 /* Make room for the largest squares; points that are not all in memory leave none. */
 static bool
 keep_squares(GkSession *s)

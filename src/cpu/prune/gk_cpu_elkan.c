@@ -27,7 +27,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "cpu/gk_cpu.h"
 #include "cpu/prune/gk_cpu_prune.h"
 
 /* When M exceeds this, the bounds are made anew. */
@@ -321,7 +320,7 @@ gk_cpu_elkan_end(GkSession *s)
 	if (e->fresh)
 		return;
 	cost += (double) e->pairs * GK_COST_ELKAN_PAIR(s->kernels->integers->elkan->pair, d);
-	if (cost < n * gk_cpu_point_cost(s->kernels, e->k, d))
+	if (cost < n * gk_cpu_dot_cost(s, e->k))
 		e->strikes = 0;
 	else if (++e->strikes >= GK_COST_BOUNDS_STRIKES && s->host.skip == GK_SKIP_AUTO)
 	{

@@ -403,7 +403,7 @@ judge(GkSession *s, const GkHamerlyCounts *done)
 	double		cost = (double) done->tiles * GK_COST_TILE + own + (h->grouped ? near : search);
 
 	if (gk_cpu_dot_possible(s, h->k))
-		plain = fmin(plain, (gk_cpu_int16_faster(s, h->k) ? GK_COST_INT16(s->kernels->integers->cost, h->k, d) : GK_COST_DOT(h->k, d)) / lanes);
+		plain = fmin(plain, gk_cpu_dot_cost(s, h->k) / lanes);
 	h->share = searched / n;
 	if (h->grouped)
 	{

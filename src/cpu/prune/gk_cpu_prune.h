@@ -37,6 +37,9 @@
 bool		gk_cpu_dot_possible(const GkSession *s, int k);
 bool		gk_cpu_dot_wanted(const GkSession *s, const GkSweep *sweep, int k);
 
+/* What a label takes, in instructions for one row (gk_cpu_cost.h), where products are possible. */
+double		gk_cpu_dot_cost(const GkSession *s, int k);
+
 /* Plan a sweep that compares with all of them in one round, `tiles` tiles at a time. */
 void		gk_cpu_dot_plan(const GkSession *s, GkSweep *sweep, int k, int tiles, bool integers);
 
