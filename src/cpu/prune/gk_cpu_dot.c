@@ -201,6 +201,7 @@ gk_cpu_dot_begin(GkSession *s, GkSweep *sweep, const float *c, int k, bool integ
 	dot->args = (GkDot) {.c = c,.k = k};
 	dot->open = 0;
 	dot->int16.k = 0;
+	dot->int16_open = dot->int16_rows = 0;
 	gk_cpu_dot_plan(s, sweep, k, wanted_tiles(s, integers), integers);
 	if (integers)
 		st = gk_cpu_int16_begin(s, sweep, c, k, err);

@@ -482,8 +482,6 @@ gk_cpu_int16_begin(GkSession *s, const GkSweep *sweep, const float *c, int k, Gk
 	double		most = 0.0;
 	bool		done;
 
-	dot->int16.k = 0;
-	dot->int16_open = dot->int16_rows = 0;
 	if (s->elkan.k == k)
 	{
 		r.last = dot->int16_of_elkan ? s->elkan.last : NULL;

@@ -19,11 +19,11 @@
  * A chain itself runs over the features in order: that is the canonical distance
  * of gk_numerics.h, whatever the vector length.
  */
-#define GK_WIDEST		6
-#define GK_WIDTHS(F)	F(1) F(2) F(3) F(4) F(5) F(6)
 #include <float.h>
 #include <math.h>
 
+#define GK_WIDEST		6
+#define GK_WIDTHS(F)	F(1) F(2) F(3) F(4) F(5) F(6)
 /* The tile lives in registers only if every loop over it is unrolled. */
 #include "cpu/simd/gk_cpu_unroll.h"
 

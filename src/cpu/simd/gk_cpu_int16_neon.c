@@ -21,7 +21,7 @@
 #define AHEAD	16
 
 GK_INLINE void
-add_products(int32x4_t * sum, int32x4_t a, int32x4_t b)
+add_products(int32x4_t *sum, int32x4_t a, int32x4_t b)
 {
 	int16x8_t	x = vreinterpretq_s16_s32(a);
 	int16x8_t	y = vreinterpretq_s16_s32(b);
@@ -30,7 +30,7 @@ add_products(int32x4_t * sum, int32x4_t a, int32x4_t b)
 }
 
 GK_INLINE void
-add_any_products(int32x4_t * sum, int32x4_t a, int32x4_t b)
+add_any_products(int32x4_t *sum, int32x4_t a, int32x4_t b)
 {
 	int16x8_t	x = vreinterpretq_s16_s32(a);
 	int16x8_t	y = vreinterpretq_s16_s32(b);

@@ -57,6 +57,20 @@ add_squares(vlabel *sum, vlabel pair)
 
 #include "cpu/simd/gk_cpu_int16_products.h"
 
+#ifndef vl_every_row_pad
+/* By loads: there is no gather, or it is no faster. */
+GK_INLINE vlabel
+every_row_pad(int n, const int32_t *p)
+{
+	int32_t		word[LANES] = {0};
+
+	for (int i = 0; i < LANES && i < n; i++)
+		word[i] = p[i * GK_ROW_PAD];
+	return vl_load(word);
+}
+#define vl_every_row_pad(n, p)	every_row_pad(n, p)
+#endif
+
 /* Both features of some words, in order. */
 GK_TARGET static void
 unrounded(const GkInt16Points *x, int row, int d, float *z)

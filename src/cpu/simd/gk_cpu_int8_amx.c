@@ -140,8 +140,7 @@ scan_within(const Scan *a, const Products *products, int words)
 			for (int q = 0; q < INT8_GROUP; q++)
 			{
 				int			i = g * INT8_GROUP + q;
-				unsigned	bits = may_be_closer(product(products, g, q, p, y, words), a->s->of + a->k + i, scale, above, reach);
-				uint16_t	may = (uint16_t) bits;
+				uint16_t	may = (uint16_t) may_be_closer(product(products, g, q, p, y, words), a->s->of + a->k + i, scale, above, reach);
 
 				/* these rows' bits: a word's are in the order of its bytes */
 				memcpy((char *) (a->closer + i) + at / 8, &may, sizeof(may));

@@ -42,7 +42,8 @@ round_centroid(const float *c, const GkInt8 *s, int32_t *word, GkInt8Centroid *o
 		for (; i < 4 * s->end[run]; i++)
 			most = fmax(most, fabs(value_of(c, s, i)) * (1 << s->finer[run]));
 	scale = scale_of_centroid(most);
-	/* (of what is no number nothing is made) */
+	/* what is too large, or no number, has no integers */
+	memset(word, 0, s->words * sizeof(int32_t));
 	for (int run = 0, i = 0; scale > 0.0 && run < s->runs; run++)
 	{
 		double		finer = 1 << s->finer[run];

@@ -172,17 +172,6 @@ vl_store16_some(unsigned bits, uint16_t *p, __m256i v)
 	_mm_storeu_si128((__m128i *) p, _mm_blendv_epi8(was, saturated16(v), some));
 }
 
-/* Eight loads, as a gather is no faster. */
-GK_INLINE __m256i
-vl_every_row_pad(int n, const int32_t *p)
-{
-	int32_t		word[8] = {0};
-
-	for (int i = 0; i < 8 && i < n; i++)
-		word[i] = p[i * GK_ROW_PAD];
-	return vl_load(word);
-}
-
 typedef __m256d vwide;
 
 #define vw_zero()			_mm256_setzero_pd()

@@ -44,7 +44,7 @@ static const int32x4_t lane_numbers = {0, 1, 2, 3};
 #define vl_set1(i)			vdupq_n_s32(i)
 #define vl_pick(m, a, b)	vbslq_s32(m, a, b)
 
-GK_INLINE	float32x4_t
+GK_INLINE float32x4_t
 gathered(const float *p, int32x4_t l)
 {
 	float32x4_t v = vdupq_n_f32(p[vgetq_lane_s32(l, 0)]);
@@ -54,7 +54,7 @@ gathered(const float *p, int32x4_t l)
 	return vld1q_lane_f32(p + vgetq_lane_s32(l, 3), v, 3);
 }
 
-GK_INLINE	float32x4_t
+GK_INLINE float32x4_t
 v_load_first(int n, const float *p)
 {
 	float		v[4] = {0.0f};
@@ -133,7 +133,7 @@ transpose(float32x4_t v[4])
 GK_INLINE unsigned
 vl_at_most16(int32x4_t a, int32x4_t b, uint16_t more)
 {
-	const		uint16x8_t each = {1, 2, 4, 8, 16, 32, 64, 128};
+	const uint16x8_t each = {1, 2, 4, 8, 16, 32, 64, 128};
 	uint16x8_t	limit = vqaddq_u16(vreinterpretq_u16_s32(b), vdupq_n_u16(more));
 
 	return vaddvq_u16(vandq_u16(vcleq_u16(vreinterpretq_u16_s32(a), limit), each));
@@ -142,20 +142,10 @@ vl_at_most16(int32x4_t a, int32x4_t b, uint16_t more)
 GK_INLINE void
 vl_store16_some(unsigned bits, uint16_t *p, int32x4_t v)
 {
-	const		uint16x4_t each = {1, 2, 4, 8};
+	const uint16x4_t each = {1, 2, 4, 8};
 	uint16x4_t	some = vtst_u16(vdup_n_u16((uint16_t) bits), each);
 
 	vst1_u16(p, vbsl_u16(some, vqmovun_s32(v), vld1_u16(p)));
-}
-
-GK_INLINE	int32x4_t
-vl_every_row_pad(int n, const int32_t *p)
-{
-	int32_t		word[4] = {0};
-
-	for (int i = 0; i < 4 && i < n; i++)
-		word[i] = p[i * GK_ROW_PAD];
-	return vld1q_s32(word);
 }
 
 typedef float64x2_t vwide;
